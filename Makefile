@@ -1,0 +1,85 @@
+# netsketch: `make demo` shows the whole system at work, `make test` passes the tests. `make help` lists the rest.
+SHELL       := /usr/bin/env bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO       ?= go
+BIN      := $(CURDIR)/bin
+TOOLS    := $(CURDIR)/.cache/bin
+PREFIX   ?= /usr/local
+PLUGINS  := $(notdir $(patsubst %/main.go,%,$(wildcard plugins/*/main.go)))
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+
+GOLANGCI_VERSION := v2.12.2
+INFLUXD_VERSION  := v1.8.10
+GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
+INFLUXD  := $(TOOLS)/influxd
+
+export CGO_ENABLED ?= 0
+
+.PHONY: help
+help: ## what there is to make
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## netsketch into bin/, the plugins into bin/plugins/
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/netsketch ./cmd/netsketch
+	@for p in $(PLUGINS); do \
+	  $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/plugins/netsketch-plugin-$$p ./plugins/$$p || exit 1; done
+
+.PHONY: demo
+demo: build ## an emulated network, the collector and UnivMon, live in the terminal (DEMO_FLAGS="--epochs 20 --json")
+	$(BIN)/netsketch demo $(DEMO_FLAGS)
+
+.PHONY: test
+test: build $(INFLUXD) ## every test, the ones against a real InfluxDB among them
+	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test ./...
+	cd examples/plugin-hello && $(GO) test ./...
+
+.PHONY: race
+race: build $(INFLUXD) ## every test under the race detector (needs a C compiler)
+	CGO_ENABLED=1 INFLUXD=$(INFLUXD) $(GO) test -race ./...
+
+.PHONY: bench
+bench: build ## speed and latency, each figure in the unit users think in
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
+
+.PHONY: soak
+soak: build ## 64 switches, 300 KB each, epochs of 1 s, for 60 s of wall clock: no epoch lost, memory steady
+	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/...
+
+.PHONY: lint
+lint: $(GOLANGCI) ## vet, static checks, formatting, and the arrows between the rooms
+	$(GOLANGCI) run ./...
+	cd examples/plugin-hello && $(GO) vet ./...
+
+.PHONY: generate
+generate: ## generated Go code; leaves no diff when it is up to date
+	$(GO) generate ./...
+
+.PHONY: p4
+p4: ## P4Info and BMv2 JSON from p4/programs (needs p4c-bm2-ss on the PATH)
+	$(GO) run ./p4/compiled/build
+
+.PHONY: install
+install: build ## into $(PREFIX)/bin and $(PREFIX)/lib/netsketch/plugins
+	install -D -m 0755 $(BIN)/netsketch $(DESTDIR)$(PREFIX)/bin/netsketch
+	@for p in $(PLUGINS); do \
+	  install -D -m 0755 $(BIN)/plugins/netsketch-plugin-$$p $(DESTDIR)$(PREFIX)/lib/netsketch/plugins/netsketch-plugin-$$p; done
+
+.PHONY: influxd
+influxd: $(INFLUXD) ## the InfluxDB that the tests run against, built from its module
+
+.PHONY: clean
+clean: ## what the other targets made
+	rm -rf $(BIN) .cache
+
+$(GOLANGCI):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $(TOOLS)/golangci-lint $@
+
+$(INFLUXD):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) $(GO) install -tags uint64 github.com/influxdata/influxdb/cmd/influxd@$(INFLUXD_VERSION)
