@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package flow holds the flow key that switches, hosts, plugins and the YANG
+// paths agree on: any subset of source and destination address, protocol and
+// ports, IPv4 or IPv6.
+//
+// A Key has one canonical binary form, the bytes a P4 program hashes
+// (AppendBinary, ParseBinary), and one text form, the value of a YANG list key
+// (String, Parse). Two keys are the same flow exactly when they are == to each
+// other, and then both forms are equal too.
+//
+// Values are plain data without pointers; all functions are safe for concurrent use.
+package flow
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Sizes of the canonical binary form in bytes.
+const (
+	// MaxBinary is the longest canonical form: an IPv6 5-tuple.
+	MaxBinary = 16 + 16 + 1 + 2 + 2
+	// FiveTupleV4 is the length of an IPv4 5-tuple.
+	FiveTupleV4 = 4 + 4 + 1 + 2 + 2
+	// FiveTupleV6 is the length of an IPv6 5-tuple.
+	FiveTupleV6 = MaxBinary
+)
+
+// ErrLength is wrapped by ParseBinary when no family gives the length it was handed.
+var ErrLength = errors.New("length fits neither IPv4 nor IPv6")
+
+// Key identifies a flow by the fields that Mask names. Fields outside Mask are
+// zero, and V6 is false when Mask holds no address: build keys with New, Project,
+// Parse or ParseBinary, which keep this so that == compares flows.
+//
+// An IPv4 address occupies the first four bytes of its array. The zero Key has no
+// fields and stands for "all traffic".
+type Key struct {
+	Src, Dst         [16]byte
+	SrcPort, DstPort uint16 // host order; 0 where the packet has no ports
+	Proto            uint8  // IPv4 protocol or the IPv6 upper-layer next header
+	Mask             Fields
+	V6               bool
+}
+
+// New returns the 5-tuple key of a packet. Both addresses must be valid and of one
+// family; an IPv4-mapped IPv6 address counts as IPv6, as it does on the wire.
+func New(src, dst netip.Addr, proto uint8, srcPort, dstPort uint16) (Key, error) {
+	k := Key{SrcPort: srcPort, DstPort: dstPort, Proto: proto, Mask: FiveTuple}
+	if err := k.setAddr(&k.Src, src, true); err != nil {
+		return Key{}, fmt.Errorf("flow: source: %w", err)
+	}
+	if err := k.setAddr(&k.Dst, dst, false); err != nil {
+		return Key{}, fmt.Errorf("flow: destination: %w", err)
+	}
+	return k, nil
+}
+
+// setAddr stores a in slot and, for the key's first address, its family.
+func (k *Key) setAddr(slot *[16]byte, a netip.Addr, first bool) error {
+	switch {
+	case !a.IsValid():
+		return errors.New("not an IP address")
+	case a.Zone() != "":
+		return fmt.Errorf("address %s has a zone, which packets do not carry", a)
+	case !first && a.Is6() != k.V6:
+		return fmt.Errorf("address %s is not of the other address's family", a)
+	}
+	k.V6 = a.Is6()
+	if k.V6 {
+		*slot = a.As16()
+		return nil
+	}
+	v4 := a.As4()
+	*slot = [16]byte{}
+	copy(slot[:], v4[:])
+	return nil
+}
+
+// Project returns the key with only the fields in f that k has.
+func (k Key) Project(f Fields) Key {
+	f &= k.Mask
+	p := Key{Mask: f, V6: k.V6 && f&(Src|Dst) != 0}
+	if f&Src != 0 {
+		p.Src = k.Src
+	}
+	if f&Dst != 0 {
+		p.Dst = k.Dst
+	}
+	if f&Proto != 0 {
+		p.Proto = k.Proto
+	}
+	if f&SrcPort != 0 {
+		p.SrcPort = k.SrcPort
+	}
+	if f&DstPort != 0 {
+		p.DstPort = k.DstPort
+	}
+	return p
+}
+
+// SrcAddr returns the source address, invalid when the key has none.
+func (k Key) SrcAddr() netip.Addr { return k.addr(k.Src, Src) }
+
+// DstAddr returns the destination address, invalid when the key has none.
+func (k Key) DstAddr() netip.Addr { return k.addr(k.Dst, Dst) }
+
+func (k Key) addr(a [16]byte, f Fields) netip.Addr {
+	switch {
+	case k.Mask&f == 0:
+		return netip.Addr{}
+	case k.V6:
+		return netip.AddrFrom16(a)
+	default:
+		return netip.AddrFrom4([4]byte(a[:4]))
+	}
+}
+
+// AppendBinary appends the canonical binary form: the fields in Mask, in the order
+// source, destination, protocol, source port, destination port, each in network
+// order. An IPv4 5-tuple is 13 bytes, an IPv6 one 37, a lone address 4 or 16.
+func (k Key) AppendBinary(b []byte) []byte {
+	n := k.addrLen()
+	if k.Mask&Src != 0 {
+		b = append(b, k.Src[:n]...)
+	}
+	if k.Mask&Dst != 0 {
+		b = append(b, k.Dst[:n]...)
+	}
+	if k.Mask&Proto != 0 {
+		b = append(b, k.Proto)
+	}
+	if k.Mask&SrcPort != 0 {
+		b = binary.BigEndian.AppendUint16(b, k.SrcPort)
+	}
+	if k.Mask&DstPort != 0 {
+		b = binary.BigEndian.AppendUint16(b, k.DstPort)
+	}
+	return b
+}
+
+func (k Key) addrLen() int {
+	if k.V6 {
+		return 16
+	}
+	return 4
+}
+
+// ParseBinary reads the canonical binary form of a key with fields f. The family
+// follows from the length; any other length is an error wrapping ErrLength.
+func ParseBinary(f Fields, b []byte) (Key, error) {
+	if f&^FiveTuple != 0 {
+		return Key{}, fmt.Errorf("flow: unknown fields in mask %#x", uint8(f))
+	}
+	k := Key{Mask: f}
+	switch len(b) {
+	case f.Size(false):
+	case f.Size(true):
+		k.V6 = true
+	default:
+		return Key{}, fmt.Errorf("flow: binary key %v of %d bytes: %w (%d or %d)",
+			f, len(b), ErrLength, f.Size(false), f.Size(true))
+	}
+	n := k.addrLen()
+	if f&Src != 0 {
+		copy(k.Src[:], b[:n])
+		b = b[n:]
+	}
+	if f&Dst != 0 {
+		copy(k.Dst[:], b[:n])
+		b = b[n:]
+	}
+	if f&Proto != 0 {
+		k.Proto = b[0]
+		b = b[1:]
+	}
+	if f&SrcPort != 0 {
+		k.SrcPort = binary.BigEndian.Uint16(b)
+		b = b[2:]
+	}
+	if f&DstPort != 0 {
+		k.DstPort = binary.BigEndian.Uint16(b)
+	}
+	return k, nil
+}
+
+// Compare orders keys by family, then by their canonical binary form, then by mask.
+// It is a total order, for results that must come out the same on every run.
+func (k Key) Compare(o Key) int {
+	if k.V6 != o.V6 {
+		if o.V6 {
+			return -1
+		}
+		return 1
+	}
+	for i := range k.Src {
+		if k.Src[i] != o.Src[i] {
+			return int(k.Src[i]) - int(o.Src[i])
+		}
+	}
+	for i := range k.Dst {
+		if k.Dst[i] != o.Dst[i] {
+			return int(k.Dst[i]) - int(o.Dst[i])
+		}
+	}
+	switch {
+	case k.Proto != o.Proto:
+		return int(k.Proto) - int(o.Proto)
+	case k.SrcPort != o.SrcPort:
+		return int(k.SrcPort) - int(o.SrcPort)
+	case k.DstPort != o.DstPort:
+		return int(k.DstPort) - int(o.DstPort)
+	default:
+		return int(k.Mask) - int(o.Mask)
+	}
+}
