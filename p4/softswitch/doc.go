@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package softswitch is a P4 switch in Go: it executes the BMv2 JSON that p4c-bm2-ss makes of a v1model program, bit for
+// bit as simple_switch does, without a switch process to install.
+//
+// [Compile] turns a JSON file into an immutable [Program]: typed, checked, and refused as a whole when it holds a
+// construct that cannot be run, named with its place in the P4 source. A [Switch] has ports, a clock and the state of
+// one loaded Program: table entries, counters, meters, registers, multicast groups, clone sessions. Packets enter through
+// [Switch.Inject] or [Switch.PacketOut] and run to completion in the caller's goroutine; what they become leaves through
+// the Tx functions of the ports before the call returns, so a network of switches on a virtual clock is deterministic.
+//
+// # Names and values
+//
+// Control plane objects are called by their BMv2 names, which are P4Info's full names ("MyIngress.ipv4_lpm"). Values are
+// big-endian byte strings. They are accepted in any length as long as the number fits the field's width, and are returned
+// in the full width of the field: ceil(width/8) bytes.
+//
+// # Concurrency
+//
+// Every method of Switch may be called from any goroutine. Control plane calls and packets exclude one another for no
+// longer than one packet's run (or one call). With [Config.Parallel] at 1, the default, packets run one after another; above
+// it as many run at once, registers are then locked for the length of each action that uses them, as in BMv2, and counters
+// are exact. No lock is held while Tx, packet-in and watch functions run: they may call any method of any Switch,
+// Inject included.
+package softswitch
