@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Building tables: one typed appender per column.
+
+package table
+
+import (
+	"fmt"
+	"math"
+)
+
+// Builder makes a Table column by column:
+//
+//	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
+//	flow := b.TextKey("flow")
+//	packets := b.Uint("state/packets")
+//	for _, h := range hitters {
+//		flow.Append(h.Flow)
+//		packets.Append(h.Packets)
+//	}
+//	t, err := b.Table()
+//
+// Keys and values keep the order in which they were asked for.
+type Builder struct {
+	list   string
+	keys   []source
+	values []source
+}
+
+type source interface{ column() Column }
+
+// NewBuilder returns a builder of a table of the list at this schema path.
+func NewBuilder(list string) *Builder { return &Builder{list: list} }
+
+// TextKey adds a key column of text.
+func (b *Builder) TextKey(name string) *TextAppender {
+	a := &TextAppender{base: base{name: name}}
+	b.keys = append(b.keys, a)
+	return a
+}
+
+// UintKey adds a key column of unsigned integers.
+func (b *Builder) UintKey(name string) *UintAppender {
+	a := &UintAppender{base: base{name: name}}
+	b.keys = append(b.keys, a)
+	return a
+}
+
+// IntKey adds a key column of signed integers.
+func (b *Builder) IntKey(name string) *IntAppender {
+	a := &IntAppender{base: base{name: name}}
+	b.keys = append(b.keys, a)
+	return a
+}
+
+// BoolKey adds a key column of booleans.
+func (b *Builder) BoolKey(name string) *BoolAppender {
+	a := &BoolAppender{base: base{name: name}}
+	b.keys = append(b.keys, a)
+	return a
+}
+
+// Text adds a value column of text.
+func (b *Builder) Text(name string) *TextAppender {
+	a := &TextAppender{base: base{name: name}}
+	b.values = append(b.values, a)
+	return a
+}
+
+// Uint adds a value column of unsigned integers.
+func (b *Builder) Uint(name string) *UintAppender {
+	a := &UintAppender{base: base{name: name}}
+	b.values = append(b.values, a)
+	return a
+}
+
+// Int adds a value column of signed integers.
+func (b *Builder) Int(name string) *IntAppender {
+	a := &IntAppender{base: base{name: name}}
+	b.values = append(b.values, a)
+	return a
+}
+
+// Float adds a value column of decimals.
+func (b *Builder) Float(name string) *FloatAppender {
+	a := &FloatAppender{base: base{name: name}}
+	b.values = append(b.values, a)
+	return a
+}
+
+// Bool adds a value column of booleans.
+func (b *Builder) Bool(name string) *BoolAppender {
+	a := &BoolAppender{base: base{name: name}}
+	b.values = append(b.values, a)
+	return a
+}
+
+// Table returns the table, or why it is not well-formed (Table.Check). The builder
+// and its appenders are spent.
+func (b *Builder) Table() (*Table, error) {
+	t := &Table{List: b.list, Keys: columns(b.keys), Values: columns(b.values)}
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func columns(s []source) []Column {
+	out := make([]Column, len(s))
+	for i, a := range s {
+		out[i] = a.column()
+	}
+	return out
+}
+
+// base is what the appenders share: the name, the rows so far, the null bitmap.
+type base struct {
+	name  string
+	n     int
+	nulls []uint64
+}
+
+func (b *base) null() {
+	b.nulls = setBit(b.nulls, b.n)
+	b.n++
+}
+
+func (b *base) finish(c Column) Column {
+	if b.nulls != nil {
+		for len(b.nulls) < (b.n+63)/64 {
+			b.nulls = append(b.nulls, 0)
+		}
+		c.nulls = b.nulls
+	}
+	return c
+}
+
+func setBit(words []uint64, bit int) []uint64 {
+	for len(words) <= bit>>6 {
+		words = append(words, 0)
+	}
+	words[bit>>6] |= 1 << (bit & 63)
+	return words
+}
+
+// UintAppender collects a column of unsigned integers.
+type UintAppender struct {
+	base
+	v []uint64
+}
+
+// Append adds a row with this value.
+func (a *UintAppender) Append(v uint64) { a.v = append(a.v, v); a.n++ }
+
+// AppendNull adds a row that does not have the leaf.
+func (a *UintAppender) AppendNull() { a.v = append(a.v, 0); a.null() }
+
+func (a *UintAppender) column() Column { return a.finish(Uint64s(a.name, a.v)) }
+
+// IntAppender collects a column of signed integers.
+type IntAppender struct {
+	base
+	v []int64
+}
+
+// Append adds a row with this value.
+func (a *IntAppender) Append(v int64) { a.v = append(a.v, v); a.n++ }
+
+// AppendNull adds a row that does not have the leaf.
+func (a *IntAppender) AppendNull() { a.v = append(a.v, 0); a.null() }
+
+func (a *IntAppender) column() Column { return a.finish(Int64s(a.name, a.v)) }
+
+// FloatAppender collects a column of decimals.
+type FloatAppender struct {
+	base
+	v []float64
+}
+
+// Append adds a row with this value; a value that is not finite, which no leaf
+// can carry, is added as absent.
+func (a *FloatAppender) Append(v float64) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		a.AppendNull()
+		return
+	}
+	a.v = append(a.v, v)
+	a.n++
+}
+
+// AppendNull adds a row that does not have the leaf.
+func (a *FloatAppender) AppendNull() { a.v = append(a.v, 0); a.null() }
+
+func (a *FloatAppender) column() Column { return a.finish(Float64s(a.name, a.v)) }
+
+// BoolAppender collects a column of booleans.
+type BoolAppender struct {
+	base
+	v []bool
+}
+
+// Append adds a row with this value.
+func (a *BoolAppender) Append(v bool) { a.v = append(a.v, v); a.n++ }
+
+// AppendNull adds a row that does not have the leaf.
+func (a *BoolAppender) AppendNull() { a.v = append(a.v, false); a.null() }
+
+func (a *BoolAppender) column() Column { return a.finish(Bools(a.name, a.v)) }
+
+// TextAppender collects a column of text.
+type TextAppender struct {
+	base
+	text textBuilder
+}
+
+// Append adds a row with this value.
+func (a *TextAppender) Append(v string) { a.text.append(v); a.n++ }
+
+// AppendBytes adds a row with a copy of this value, without allocating for one
+// that is in the dictionary.
+func (a *TextAppender) AppendBytes(v []byte) { a.text.appendBytes(v); a.n++ }
+
+// AppendNull adds a row that does not have the leaf.
+func (a *TextAppender) AppendNull() { a.text.append(""); a.null() }
+
+func (a *TextAppender) column() Column {
+	return a.finish(Column{Name: a.name, Kind: String, n: a.n, text: a.text.packed()})
+}
+
+// maxDictionary is the number of distinct values up to which text is kept as a
+// dictionary. Switch names, dimensions and states stay far below; flows pass it
+// at once, and are then stored end to end.
+const maxDictionary = 1024
+
+// textBuilder packs text: by dictionary until there are too many distinct values.
+type textBuilder struct {
+	data    []byte
+	offsets []uint32
+	codes   []uint32
+	index   map[string]uint32 // nil once the dictionary was given up
+	plain   bool
+}
+
+func (b *textBuilder) append(s string) {
+	if !b.plain {
+		if code, ok := b.index[s]; ok {
+			b.codes = append(b.codes, code)
+			return
+		}
+		if b.learn(s) {
+			return
+		}
+	}
+	b.grow(len(s))
+	b.data = append(b.data, s...)
+	b.offsets = append(b.offsets, uint32(len(b.data)))
+}
+
+func (b *textBuilder) appendBytes(s []byte) {
+	if !b.plain {
+		if code, ok := b.index[string(s)]; ok { // does not allocate
+			b.codes = append(b.codes, code)
+			return
+		}
+		if b.learn(string(s)) {
+			return
+		}
+	}
+	b.grow(len(s))
+	b.data = append(b.data, s...)
+	b.offsets = append(b.offsets, uint32(len(b.data)))
+}
+
+// learn enters a new value into the dictionary, or gives the dictionary up and
+// returns false.
+func (b *textBuilder) learn(s string) bool {
+	if b.index == nil {
+		b.index = make(map[string]uint32)
+		b.offsets = append(b.offsets, 0)
+	}
+	if len(b.index) == maxDictionary {
+		b.flatten()
+		return false
+	}
+	code := uint32(len(b.index))
+	b.index[s] = code
+	b.grow(len(s))
+	b.data = append(b.data, s...)
+	b.offsets = append(b.offsets, uint32(len(b.data)))
+	b.codes = append(b.codes, code)
+	return true
+}
+
+// flatten rewrites the rows so far end to end.
+func (b *textBuilder) flatten() {
+	old := packed{data: string(b.data), offsets: b.offsets, codes: b.codes}
+	*b = textBuilder{plain: true, offsets: append(make([]uint32, 0, 2*len(old.codes)), 0)}
+	for _, c := range old.codes {
+		b.append(old.entry(int(c)))
+	}
+}
+
+func (b *textBuilder) grow(n int) {
+	if uint64(len(b.data))+uint64(n) > math.MaxUint32 {
+		panic(fmt.Sprintf("table: a text column over 4 GiB (%d bytes and %d more)", len(b.data), n))
+	}
+}
+
+func (b *textBuilder) packed() packed {
+	p := packed{data: string(b.data), offsets: b.offsets, codes: b.codes}
+	if len(b.codes) > 0 && len(b.codes) == len(b.index) {
+		p.codes = nil // every value occurs once, in order: row r is entry r
+	}
+	return p
+}

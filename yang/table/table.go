@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Tables: columns of equal length under the path of a list.
+
+package table
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Table is rows of one YANG list, as columns. Immutable once published.
+type Table struct {
+	// List is the schema path of the list without keys, with the module's name at
+	// the top: "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter". The path of
+	// a container stands for a table with one row and no key.
+	List string
+	// Keys has one column per key leaf, in the schema's order. No key is null.
+	Keys []Column
+	// Values has one column per leaf, named by the path relative to the list entry,
+	// e.g. "state/packets".
+	Values []Column
+}
+
+// Rows returns the number of rows: 0 for a table without columns.
+func (t *Table) Rows() int {
+	switch {
+	case len(t.Keys) > 0:
+		return t.Keys[0].n
+	case len(t.Values) > 0:
+		return t.Values[0].n
+	}
+	return 0
+}
+
+// Column returns the key or value column of that name, or nil.
+func (t *Table) Column(name string) *Column {
+	for i := range t.Keys {
+		if t.Keys[i].Name == name {
+			return &t.Keys[i]
+		}
+	}
+	for i := range t.Values {
+		if t.Values[i].Name == name {
+			return &t.Values[i]
+		}
+	}
+	return nil
+}
+
+// Slice returns rows from (inclusive) to to (exclusive), sharing memory.
+func (t *Table) Slice(from, to int) *Table {
+	return t.each(func(c Column) Column { return c.Slice(from, to) })
+}
+
+// Select returns the given rows in the given order.
+func (t *Table) Select(rows []int) *Table {
+	return t.each(func(c Column) Column { return c.Select(rows) })
+}
+
+func (t *Table) each(f func(Column) Column) *Table {
+	out := &Table{List: t.List, Keys: make([]Column, len(t.Keys)), Values: make([]Column, len(t.Values))}
+	for i, c := range t.Keys {
+		out.Keys[i] = f(c)
+	}
+	for i, c := range t.Values {
+		out.Values[i] = f(c)
+	}
+	return out
+}
+
+// AppendKey appends the row's keys as they stand in a path, "[device=s1][flow=10.0.0.1]",
+// with "]" and "\" escaped as gNMI's path strings have it. For logs and errors.
+func (t *Table) AppendKey(b []byte, row int) []byte {
+	for i := range t.Keys {
+		k := &t.Keys[i]
+		b = append(b, '[')
+		b = append(b, k.Name...)
+		b = append(b, '=')
+		if k.Kind == String {
+			s := k.Text(row)
+			for j := range len(s) {
+				if s[j] == ']' || s[j] == '\\' {
+					b = append(b, '\\')
+				}
+				b = append(b, s[j])
+			}
+		} else {
+			b = k.AppendText(b, row)
+		}
+		b = append(b, ']')
+	}
+	return b
+}
+
+// RowPath returns the list's path with the row's keys, for logs and errors.
+func (t *Table) RowPath(row int) string { return string(t.AppendKey([]byte(t.List), row)) }
+
+// Check reports whether the table is well-formed in itself: a path, columns of
+// equal length with distinct names, no null key, one row where there is no key.
+// Whether it fits a schema is yang.Schema's question.
+func (t *Table) Check() error {
+	if !strings.HasPrefix(t.List, "/") || !strings.Contains(t.List, ":") {
+		return fmt.Errorf("table %q: the list is given by its schema path with the module's name, e.g. /module:top/list", t.List)
+	}
+	if len(t.Keys)+len(t.Values) == 0 {
+		return fmt.Errorf("table %s: no columns", t.List)
+	}
+	n := t.Rows()
+	seen := make(map[string]bool, len(t.Keys)+len(t.Values))
+	check := func(c *Column) error {
+		if err := c.Check(); err != nil {
+			return fmt.Errorf("table %s: %w", t.List, err)
+		}
+		if c.n != n {
+			return fmt.Errorf("table %s: column %s has %d rows, the first column has %d", t.List, c.Name, c.n, n)
+		}
+		if seen[c.Name] {
+			return fmt.Errorf("table %s: column %s is there twice", t.List, c.Name)
+		}
+		seen[c.Name] = true
+		return nil
+	}
+	for i := range t.Keys {
+		k := &t.Keys[i]
+		if err := check(k); err != nil {
+			return err
+		}
+		if k.NullCount() != 0 {
+			return fmt.Errorf("table %s: key %s is absent in %d of %d rows", t.List, k.Name, k.NullCount(), n)
+		}
+	}
+	for i := range t.Values {
+		if err := check(&t.Values[i]); err != nil {
+			return err
+		}
+	}
+	if len(t.Keys) == 0 && n != 1 {
+		return fmt.Errorf("table %s: no key columns and %d rows; a container is one row", t.List, n)
+	}
+	return nil
+}
