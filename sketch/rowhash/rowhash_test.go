@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rowhash
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/rand/v2"
+	"testing"
+)
+
+func TestMixIsCRCOfTheProduct(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 10_000 {
+		h, odd := r.Uint32(), r.Uint32()|1
+		want := crc32.ChecksumIEEE(binary.BigEndian.AppendUint32(nil, h*odd))
+		if got := Mix(h, odd); got != want {
+			t.Fatalf("Mix(%#x, %#x) = %#x, want %#x", h, odd, got, want)
+		}
+	}
+}
+
+// TestKnownAnswers pins the values to the check value that the CRC catalogue gives
+// for CRC-32, so that the table above is not tested against itself alone.
+func TestKnownAnswers(t *testing.T) {
+	if got := Key([]byte("123456789")); got != 0xcbf43926 {
+		t.Errorf("Key = %#x, want CRC-32's check value 0xcbf43926", got)
+	}
+	if got := Mix(1, 0x31323334); got != 0x9be3e0a3 { // crc32("1234")
+		t.Errorf("Mix = %#x, want crc32 of \"1234\"", got)
+	}
+}
+
+func BenchmarkMix(b *testing.B) {
+	h := uint32(1)
+	for range b.N {
+		h = Mix(h, 0x9e3779b1)
+	}
+	if h == 0 {
+		b.Log(h)
+	}
+}
