@@ -160,14 +160,17 @@ type Column struct {
 	// Type of the cells.
 	Kind ColumnKind `protobuf:"varint,2,opt,name=kind,proto3,enum=netsketch.plugin.v1.ColumnKind" json:"kind,omitempty"`
 	// UINT64, INT64, FLOAT64: 8 bytes a row, little-endian. BOOL: one byte a
-	// row, 0 or 1. STRING: the texts of all rows one after the other.
+	// row, 0 or 1. STRING: the texts of all entries one after the other.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	// STRING only: where each row's text ends in data, 4 bytes a row,
+	// STRING only: where each entry's text ends in data, 4 bytes an entry,
 	// little-endian, never falling.
 	Ends []byte `protobuf:"bytes,4,opt,name=ends,proto3" json:"ends,omitempty"`
 	// Rows without a value: bit i%8 of byte i/8 is set when row i has none.
 	// Empty: every row has a value. Key columns have no such rows.
-	Nulls         []byte `protobuf:"bytes,5,opt,name=nulls,proto3" json:"nulls,omitempty"`
+	Nulls []byte `protobuf:"bytes,5,opt,name=nulls,proto3" json:"nulls,omitempty"`
+	// STRING only: the entry of each row, 4 bytes a row, little-endian, where
+	// texts repeat. Empty: row i is entry i.
+	Codes         []byte `protobuf:"bytes,6,opt,name=codes,proto3" json:"codes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -233,6 +236,13 @@ func (x *Column) GetEnds() []byte {
 func (x *Column) GetNulls() []byte {
 	if x != nil {
 		return x.Nulls
+	}
+	return nil
+}
+
+func (x *Column) GetCodes() []byte {
+	if x != nil {
+		return x.Codes
 	}
 	return nil
 }
@@ -1085,13 +1095,14 @@ var File_netsketch_plugin_v1_results_proto protoreflect.FileDescriptor
 
 const file_netsketch_plugin_v1_results_proto_rawDesc = "" +
 	"\n" +
-	"!netsketch/plugin/v1/results.proto\x12\x13netsketch.plugin.v1\"\x8f\x01\n" +
+	"!netsketch/plugin/v1/results.proto\x12\x13netsketch.plugin.v1\"\xa5\x01\n" +
 	"\x06Column\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1f.netsketch.plugin.v1.ColumnKindR\x04kind\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\x12\x12\n" +
 	"\x04ends\x18\x04 \x01(\fR\x04ends\x12\x14\n" +
-	"\x05nulls\x18\x05 \x01(\fR\x05nulls\"\x95\x01\n" +
+	"\x05nulls\x18\x05 \x01(\fR\x05nulls\x12\x14\n" +
+	"\x05codes\x18\x06 \x01(\fR\x05codes\"\x95\x01\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04list\x18\x01 \x01(\tR\x04list\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\rR\x04rows\x12/\n" +

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The network model, as a plugin sees it.
+
+package sdk
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Network is the collector's model of the network: devices, hosts and links.
+type Network struct {
+	Version uint64   `json:"version"` // grows with every change
+	Devices []Device `json:"devices,omitempty"`
+	Hosts   []Host   `json:"hosts,omitempty"`
+	Links   []Link   `json:"links,omitempty"`
+}
+
+// Device is one switch.
+type Device struct {
+	Name    string            `json:"name"`              // unique; the key "device" of result lists
+	Role    string            `json:"role,omitempty"`    // "edge", "transit", or the operator's own
+	Program string            `json:"program,omitempty"` // program in its pipeline
+	Objects []Object          `json:"objects,omitempty"` // arrays that can be read each epoch
+	Ports   []Port            `json:"ports,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+}
+
+// Port is one port of a device.
+type Port struct {
+	Number   uint32 `json:"number"`             // in the data plane
+	Name     string `json:"name,omitempty"`     // OpenConfig interface name
+	SpeedBPS uint64 `json:"speedBps,omitempty"` // bits per second; 0: not known
+}
+
+// Object is an array of a pipeline: a register, a counter.
+type Object struct {
+	Name  string `json:"name"`            // full P4Info name
+	Alias string `json:"alias,omitempty"` // short name, unique in the pipeline
+	Cells int    `json:"cells"`           // per bank
+	Width int    `json:"width"`           // bits per cell in the data plane, 1 to 64
+	Banks int    `json:"banks"`           // at least 1
+	// Annotations say how the array is structured: levels, rows, columns, key
+	// fields. They come from the program's P4Info.
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// Host is one end host.
+type Host struct {
+	Name      string            `json:"name"`
+	Addresses []string          `json:"addresses,omitempty"`
+	Agent     bool              `json:"agent,omitempty"` // an agent of ours runs there
+	Labels    map[string]string `json:"labels,omitempty"`
+}
+
+// Endpoint is one end of a link.
+type Endpoint struct {
+	Node string `json:"node"`           // a device or host
+	Port uint32 `json:"port,omitempty"` // at a device
+}
+
+// Link joins two endpoints.
+type Link struct {
+	A           Endpoint `json:"a"`
+	B           Endpoint `json:"b"`
+	CapacityBPS uint64   `json:"capacityBps,omitempty"` // bits per second; 0: not known
+}
+
+// Device returns the device of that name, or nil.
+func (n *Network) Device(name string) *Device {
+	i := slices.IndexFunc(n.Devices, func(d Device) bool { return d.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &n.Devices[i]
+}
+
+// Object returns the object of that full name or alias, or nil.
+func (d *Device) Object(name string) *Object {
+	i := slices.IndexFunc(d.Objects, func(o Object) bool { return o.Name == name || (o.Alias == name && name != "") })
+	if i < 0 {
+		return nil
+	}
+	return &d.Objects[i]
+}
+
+// Select returns the device's objects that match need; none when need is for
+// devices of another role.
+func (d *Device) Select(need ObjectNeed) []Object {
+	if need.Role != "" && need.Role != d.Role {
+		return nil
+	}
+	var found []Object
+	for _, o := range d.Objects {
+		if need.matches(o) {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+func (need ObjectNeed) matches(o Object) bool {
+	if need.Name != "" && !glob(need.Name, o.Name) && !glob(need.Name, o.Alias) {
+		return false
+	}
+	for key, want := range need.Annotations {
+		if have, ok := o.Annotations[key]; !ok || (want != "" && want != have) {
+			return false
+		}
+	}
+	return true
+}
+
+// glob reports whether name matches pattern, in which only '*' is special.
+func glob(pattern, name string) bool {
+	if !strings.Contains(pattern, "*") {
+		return pattern == name
+	}
+	escaped := strings.NewReplacer(`\`, `\\`, "?", `\?`, "[", `\[`, "/", "\x00").Replace(pattern)
+	ok, err := path.Match(escaped, strings.ReplaceAll(name, "/", "\x00"))
+	return ok && err == nil
+}
+
+// String names what is looked for, for messages.
+func (need ObjectNeed) String() string {
+	var parts []string
+	if need.Name != "" {
+		parts = append(parts, need.Name)
+	}
+	for key, value := range need.Annotations {
+		parts = append(parts, "@"+key+"("+value+")")
+	}
+	slices.Sort(parts)
+	if len(parts) == 0 {
+		return "any object"
+	}
+	return strings.Join(parts, " ")
+}
+
+// Bind matches needs against every device: what to read where, and what is
+// missing on devices that some need is for. A plugin that has nothing to choose
+// returns both in its Settings.
+func (n *Network) Bind(needs []ObjectNeed) (bindings []Binding, missing []MissingObject) {
+	taken := make(map[Binding]bool)
+	for _, need := range needs {
+		found := false
+		for i := range n.Devices {
+			for _, o := range n.Devices[i].Select(need) {
+				found = true
+				if b := (Binding{Device: n.Devices[i].Name, Object: o.Name}); !taken[b] {
+					taken[b] = true
+					bindings = append(bindings, b)
+				}
+			}
+		}
+		if !found && !need.Optional {
+			missing = append(missing, MissingObject{Object: need.String()})
+		}
+	}
+	return bindings, missing
+}
