@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package traffic
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+const (
+	ethernetLen = 14
+	ipv4Len     = 20
+	ipv6Len     = 40
+	tcpLen      = 20
+	udpLen      = 8
+
+	protoTCP uint8 = 6
+	protoUDP uint8 = 17
+
+	etherIPv4 = 0x0800
+	etherIPv6 = 0x86dd
+)
+
+// FrameSpec describes one Ethernet frame with an IP packet in it.
+type FrameSpec struct {
+	SrcMAC, DstMAC   [6]byte
+	Src, Dst         netip.Addr // of one family
+	Proto            uint8      // 6 TCP, 17 UDP; another: no transport header
+	SrcPort, DstPort uint16
+	HopLimit         uint8 // 0 means 64
+	Length           int   // whole frame in bytes; shorter than the headers: just the headers
+	Payload          []byte
+}
+
+// BuildFrame returns the frame, with correct lengths and checksums. The payload is
+// cut or padded with zeros to Length.
+func BuildFrame(s FrameSpec) []byte {
+	v6 := s.Src.Is6()
+	ip, transport := ipv4Len, 0
+	if v6 {
+		ip = ipv6Len
+	}
+	switch s.Proto {
+	case protoTCP:
+		transport = tcpLen
+	case protoUDP:
+		transport = udpLen
+	}
+	headers := ethernetLen + ip + transport
+	b := make([]byte, max(s.Length, headers))
+	copy(b[0:6], s.DstMAC[:])
+	copy(b[6:12], s.SrcMAC[:])
+	copy(b[headers:], s.Payload)
+	hop := s.HopLimit
+	if hop == 0 {
+		hop = 64
+	}
+	l3, l4 := b[ethernetLen:], b[ethernetLen+ip:]
+	switch s.Proto {
+	case protoTCP:
+		binary.BigEndian.PutUint16(l4[0:], s.SrcPort)
+		binary.BigEndian.PutUint16(l4[2:], s.DstPort)
+		l4[12], l4[13] = 5<<4, 0x10 // no options; ACK
+		binary.BigEndian.PutUint16(l4[14:], 0xffff)
+	case protoUDP:
+		binary.BigEndian.PutUint16(l4[0:], s.SrcPort)
+		binary.BigEndian.PutUint16(l4[2:], s.DstPort)
+		binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)))
+	}
+	var pseudo uint32
+	if v6 {
+		binary.BigEndian.PutUint16(b[12:], etherIPv6)
+		src, dst := s.Src.As16(), s.Dst.As16()
+		l3[0] = 6 << 4
+		binary.BigEndian.PutUint16(l3[4:], uint16(len(l4)))
+		l3[6], l3[7] = s.Proto, hop
+		copy(l3[8:], src[:])
+		copy(l3[24:], dst[:])
+		pseudo = sum16(0, l3[8:40])
+	} else {
+		binary.BigEndian.PutUint16(b[12:], etherIPv4)
+		src, dst := s.Src.As4(), s.Dst.As4()
+		l3[0] = 0x45
+		binary.BigEndian.PutUint16(l3[2:], uint16(len(l3)))
+		l3[8], l3[9] = hop, s.Proto
+		copy(l3[12:], src[:])
+		copy(l3[16:], dst[:])
+		binary.BigEndian.PutUint16(l3[10:], fold(sum16(0, l3[:ipv4Len])))
+		pseudo = sum16(0, l3[12:20])
+	}
+	pseudo += uint32(s.Proto) + uint32(len(l4))
+	switch s.Proto {
+	case protoTCP:
+		binary.BigEndian.PutUint16(l4[16:], fold(sum16(pseudo, l4)))
+	case protoUDP:
+		c := fold(sum16(pseudo, l4))
+		if c == 0 {
+			c = 0xffff // RFC 768: zero means no checksum
+		}
+		binary.BigEndian.PutUint16(l4[6:], c)
+	}
+	return b
+}
+
+// sum16 adds b to the one's complement sum of RFC 1071.
+func sum16(sum uint32, b []byte) uint32 {
+	for ; len(b) >= 2; b = b[2:] {
+		sum += uint32(b[0])<<8 | uint32(b[1])
+	}
+	if len(b) == 1 {
+		sum += uint32(b[0]) << 8
+	}
+	return sum
+}
+
+func fold(sum uint32) uint16 {
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package traffic makes the packets of the lab: replayed from a capture file or
+// generated from a flow-size distribution and a seed.
+//
+// A Source hands out packets in time order. The same description and seed give
+// the same packets, byte for byte, on every machine. Sources are for one
+// goroutine.
+package traffic
+
+import (
+	"container/heap"
+	"errors"
+	"io"
+	"time"
+)
+
+// Packet is one frame that a host sends.
+type Packet struct {
+	At    time.Duration // since the start of the experiment
+	Host  int           // index of the sending host
+	Frame []byte        // Ethernet, without FCS; valid until the source's next call
+}
+
+// Source hands out packets in the order of their times.
+type Source interface {
+	// Next returns the next packet, and io.EOF after the last.
+	Next() (Packet, error)
+}
+
+// Merge returns a source of all packets of the sources in time order; of packets
+// with the same time, the one of the source named first comes first.
+func Merge(sources ...Source) Source {
+	if len(sources) == 1 {
+		return sources[0]
+	}
+	return &merged{sources: sources}
+}
+
+type merged struct {
+	sources []Source
+	heads   heads
+	started bool
+}
+
+type head struct {
+	p     Packet
+	order int
+}
+
+type heads []head
+
+func (h heads) Len() int { return len(h) }
+func (h heads) Less(i, j int) bool {
+	if h[i].p.At != h[j].p.At {
+		return h[i].p.At < h[j].p.At
+	}
+	return h[i].order < h[j].order
+}
+func (h heads) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *heads) Push(x any)   { *h = append(*h, x.(head)) }
+func (h *heads) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+func (m *merged) Next() (Packet, error) {
+	if !m.started {
+		m.started = true
+		for i, s := range m.sources {
+			p, err := s.Next()
+			if errors.Is(err, io.EOF) {
+				continue
+			}
+			if err != nil {
+				return Packet{}, err
+			}
+			m.heads = append(m.heads, head{p, i})
+		}
+		heap.Init(&m.heads)
+	} else if len(m.heads) > 0 {
+		// The packet handed out last is still at the top: a frame stays valid
+		// until this call, so its source moves on only now.
+		p, err := m.sources[m.heads[0].order].Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			heap.Pop(&m.heads)
+		case err != nil:
+			return Packet{}, err
+		default:
+			m.heads[0].p = p
+			heap.Fix(&m.heads, 0)
+		}
+	}
+	if len(m.heads) == 0 {
+		return Packet{}, io.EOF
+	}
+	return m.heads[0].p, nil
+}
+
+// Until returns a source that ends before the first packet at or after end.
+func Until(s Source, end time.Duration) Source { return &until{s, end} }
+
+type until struct {
+	s   Source
+	end time.Duration
+}
+
+func (u *until) Next() (Packet, error) {
+	p, err := u.s.Next()
+	if err == nil && p.At >= u.end {
+		return Packet{}, io.EOF
+	}
+	return p, err
+}

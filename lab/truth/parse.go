@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package truth counts exactly what the sketches estimate: every flow's packets,
+// switch by switch and epoch by epoch.
+//
+// It shares no code with the switches: a parser of its own decides what a packet
+// is, by the rule that docs/p4.md states for the programs under p4/programs. A
+// disagreement between the two is therefore seen as an error of the results.
+package truth
+
+import (
+	"encoding/binary"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+const (
+	ethernetLen = 14
+	vlanLen     = 4
+	ipv4Len     = 20
+	ipv6Len     = 40
+	tcpLen      = 20
+	udpLen      = 8
+
+	typeIPv4  = 0x0800
+	typeIPv6  = 0x86dd
+	typeVLAN  = 0x8100
+	typeQinQ  = 0x88a8
+	protoTCP  = 6
+	protoUDP  = 17
+	maxTags   = 2
+	fragMask  = 0x1fff
+	v4Version = 4
+	v6Version = 6
+)
+
+// Parse returns the 5-tuple key of an Ethernet frame, and false when the frame
+// belongs to no flow: neither IPv4 nor IPv6 within at most two VLAN tags, or an IP
+// header that is cut off or contradicts itself (version, header length, IPv4
+// checksum). Ports are zero when the packet is neither TCP nor UDP, is a later
+// fragment, or ends before its transport header does. IPv6 extension headers are
+// not followed: the protocol is the first next-header value.
+func Parse(frame []byte) (flow.Key, bool) {
+	if len(frame) < ethernetLen {
+		return flow.Key{}, false
+	}
+	kind, rest := binary.BigEndian.Uint16(frame[12:]), frame[ethernetLen:]
+	for tags := 0; kind == typeVLAN || kind == typeQinQ; tags++ {
+		if tags == maxTags || len(rest) < vlanLen {
+			return flow.Key{}, false
+		}
+		kind, rest = binary.BigEndian.Uint16(rest[2:]), rest[vlanLen:]
+	}
+	switch kind {
+	case typeIPv4:
+		return parseIPv4(rest)
+	case typeIPv6:
+		return parseIPv6(rest)
+	}
+	return flow.Key{}, false
+}
+
+func parseIPv4(b []byte) (flow.Key, bool) {
+	if len(b) < ipv4Len || b[0]>>4 != v4Version {
+		return flow.Key{}, false
+	}
+	header := int(b[0]&0xf) * 4
+	if header < ipv4Len || len(b) < header || !validChecksum(b[:header]) {
+		return flow.Key{}, false
+	}
+	k := flow.Key{Mask: flow.FiveTuple, Proto: b[9]}
+	copy(k.Src[:], b[12:16])
+	copy(k.Dst[:], b[16:20])
+	if binary.BigEndian.Uint16(b[6:])&fragMask == 0 {
+		ports(&k, b[header:])
+	}
+	return k, true
+}
+
+func parseIPv6(b []byte) (flow.Key, bool) {
+	if len(b) < ipv6Len || b[0]>>4 != v6Version {
+		return flow.Key{}, false
+	}
+	k := flow.Key{Mask: flow.FiveTuple, Proto: b[6], V6: true}
+	copy(k.Src[:], b[8:24])
+	copy(k.Dst[:], b[24:40])
+	ports(&k, b[ipv6Len:])
+	return k, true
+}
+
+func ports(k *flow.Key, transport []byte) {
+	if k.Proto == protoTCP && len(transport) >= tcpLen || k.Proto == protoUDP && len(transport) >= udpLen {
+		k.SrcPort = binary.BigEndian.Uint16(transport)
+		k.DstPort = binary.BigEndian.Uint16(transport[2:])
+	}
+}
+
+// validChecksum tells whether the header's one's complement sum is right (RFC 1071).
+func validChecksum(header []byte) bool {
+	var sum uint32
+	for i := 0; i+1 < len(header); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return sum == 0xffff
+}

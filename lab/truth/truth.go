@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package truth
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// Counts are the exact numbers of packets of flows of one dimension.
+type Counts map[flow.Key]uint64
+
+// Flow is one flow and its packets.
+type Flow struct {
+	Key     flow.Key
+	Packets uint64
+}
+
+// Project returns the counts by the fields f alone.
+func (c Counts) Project(f flow.Fields) Counts {
+	if f == flow.FiveTuple {
+		return c
+	}
+	out := make(Counts)
+	for k, n := range c {
+		out[k.Project(f)] += n
+	}
+	return out
+}
+
+// Packets returns the sum of all flows.
+func (c Counts) Packets() uint64 {
+	var sum uint64
+	for _, n := range c {
+		sum += n
+	}
+	return sum
+}
+
+// Entropy returns the empirical entropy of the packets over the flows, in bits.
+func (c Counts) Entropy() float64 {
+	total := float64(c.Packets())
+	h := 0.0
+	for _, n := range c {
+		p := float64(n) / total
+		h -= p * math.Log2(p)
+	}
+	return h
+}
+
+// SecondMoment returns the sum of the squares of the flows' packets (F2).
+func (c Counts) SecondMoment() float64 {
+	sum := 0.0
+	for _, n := range c {
+		sum += float64(n) * float64(n)
+	}
+	return sum
+}
+
+// Top returns the n flows with the most packets, most first; equal ones by key text.
+// A negative n means all.
+func (c Counts) Top(n int) []Flow {
+	return top(c.list(func(uint64) bool { return true }), n)
+}
+
+// Above returns the flows with more than limit packets, most first.
+func (c Counts) Above(limit float64) []Flow {
+	return top(c.list(func(n uint64) bool { return float64(n) > limit }), -1)
+}
+
+// Changes returns the flows whose packets differ by more than limit between two
+// counts, the largest difference first. Flow.Packets is the absolute difference.
+func Changes(before, after Counts, limit float64) []Flow {
+	var out []Flow
+	add := func(k flow.Key) {
+		a, b := before[k], after[k]
+		if d := max(a, b) - min(a, b); float64(d) > limit {
+			out = append(out, Flow{k, d})
+		}
+	}
+	for k := range after {
+		add(k)
+	}
+	for k := range before {
+		if _, both := after[k]; !both {
+			add(k)
+		}
+	}
+	return top(out, -1)
+}
+
+func (c Counts) list(keep func(uint64) bool) []Flow {
+	var out []Flow
+	for k, n := range c {
+		if keep(n) {
+			out = append(out, Flow{k, n})
+		}
+	}
+	return out
+}
+
+func top(flows []Flow, n int) []Flow {
+	slices.SortFunc(flows, func(a, b Flow) int {
+		if a.Packets != b.Packets {
+			return cmp.Compare(b.Packets, a.Packets)
+		}
+		return cmp.Compare(a.Key.String(), b.Key.String())
+	})
+	if n >= 0 && n < len(flows) {
+		flows = flows[:n]
+	}
+	return flows
+}
+
+// Segment is what one switch saw between two flips of its bank.
+type Segment struct {
+	Opened, Sealed time.Duration // on the lab's clock
+	Bank           uint32        // the bank that was written
+	All            Counts        // 5-tuples of every packet that arrived
+	Entered        Counts        // of those that arrived from a host: where they entered the network
+	Other          uint64        // frames that belong to no flow
+}
+
+// Recorder keeps the segments of one switch. All methods may be called from any
+// goroutine; to be exact, Record and Seal must be ordered with the packets and flips
+// of the switch by the caller.
+type Recorder struct {
+	keep int
+
+	mu     sync.Mutex
+	open   *Segment
+	sealed []*Segment
+}
+
+// NewRecorder returns a recorder that keeps the newest keep sealed segments.
+func NewRecorder(keep int) *Recorder {
+	return &Recorder{keep: keep, open: newSegment(0, 0)}
+}
+
+func newSegment(at time.Duration, bank uint32) *Segment {
+	return &Segment{Opened: at, Bank: bank, All: make(Counts), Entered: make(Counts)}
+}
+
+// Record counts a frame that arrives; entering says that it comes from a host.
+func (r *Recorder) Record(frame []byte, entering bool) {
+	k, ok := Parse(frame)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !ok {
+		r.open.Other++
+		return
+	}
+	r.open.All[k]++
+	if entering {
+		r.open.Entered[k]++
+	}
+}
+
+// Seal closes the open segment at a flip to bank and opens the next. A write that
+// sets the bank that is written already seals nothing.
+func (r *Recorder) Seal(at time.Duration, bank uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if bank == r.open.Bank {
+		return
+	}
+	r.open.Sealed = at
+	r.sealed = append(r.sealed, r.open)
+	if n := len(r.sealed) - r.keep; n > 0 {
+		r.sealed = slices.Delete(r.sealed, 0, n)
+	}
+	r.open = newSegment(at, bank)
+}
+
+// Reset forgets what the open segment holds, as a switch does whose pipeline is
+// replaced: it starts with bank 0 and cells of zero.
+func (r *Recorder) Reset(at time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = newSegment(at, 0)
+}
+
+// SealedIn returns the segment that was sealed at or after from and before until,
+// and false when there is none: the switch was not flipped then, or it is forgotten.
+func (r *Recorder) SealedIn(from, until time.Duration) (*Segment, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range slices.Backward(r.sealed) {
+		if s.Sealed >= from && s.Sealed < until {
+			return s, true
+		}
+	}
+	return nil, false
+}

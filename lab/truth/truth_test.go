@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package truth_test
+
+import (
+	"math"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+func frame(src, dst string, proto uint8) []byte {
+	return traffic.BuildFrame(traffic.FrameSpec{
+		Src: netip.MustParseAddr(src), Dst: netip.MustParseAddr(dst), Proto: proto, SrcPort: 1000, DstPort: 80,
+	})
+}
+
+func tagged(b []byte, tags ...byte) []byte {
+	out := append([]byte{}, b[:12]...)
+	for _, t := range tags {
+		if t == 'q' {
+			out = append(out, 0x88, 0xa8, 0, 7)
+		} else {
+			out = append(out, 0x81, 0, 0, 7)
+		}
+	}
+	return append(out, b[12:]...)
+}
+
+func with(b []byte, i int, v byte) []byte {
+	b = append([]byte{}, b...)
+	b[i] = v
+	return b
+}
+
+func TestParse(t *testing.T) {
+	v4, v6 := frame("10.0.0.1", "10.0.0.2", 6), frame("fd00::1", "fd00::2", 17)
+	fragment := append([]byte{}, v4...)
+	fragment[14+7] = 1 // offset 8 bytes; the checksum falls by as much
+	fragment[14+11]--
+	tests := []struct {
+		name  string
+		frame []byte
+		want  string // "" means no flow
+	}{
+		{"IPv4 TCP", v4, "10.0.0.1,10.0.0.2,tcp,1000,80"},
+		{"IPv6 UDP", v6, "fd00::1,fd00::2,udp,1000,80"},
+		{"one tag", tagged(v4, 'c'), "10.0.0.1,10.0.0.2,tcp,1000,80"},
+		{"two tags", tagged(v6, 'q', 'c'), "fd00::1,fd00::2,udp,1000,80"},
+		{"three tags", tagged(v4, 'q', 'c', 'c'), ""},
+		{"later fragment", fragment, "10.0.0.1,10.0.0.2,tcp,0,0"},
+		{"cut transport", v4[:14+20+10], "10.0.0.1,10.0.0.2,tcp,0,0"},
+		{"cut IPv4", v4[:14+19], ""},
+		{"cut IPv6", v6[:14+39], ""},
+		{"wrong checksum", with(v4, 14+10, v4[24]+1), ""},
+		{"wrong version", with(v4, 14, 0x65), ""},
+		{"short header length", with(v4, 14, 0x44), ""},
+		{"ARP", with(with(v4, 12, 8), 13, 6), ""},
+		{"empty", nil, ""},
+	}
+	for _, tt := range tests {
+		k, ok := truth.Parse(tt.frame)
+		got := ""
+		if ok {
+			got = k.String()
+		}
+		if got != tt.want {
+			t.Errorf("%s: flow %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(frame("10.0.0.1", "10.0.0.2", 6))
+	f.Add(tagged(frame("fd00::1", "fd00::2", 17), 'q', 'c'))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		k, ok := truth.Parse(b)
+		if ok && k.Mask != flow.FiveTuple {
+			t.Fatalf("a flow with the fields %v", k.Mask)
+		}
+	})
+}
+
+func TestFunctionsOfCounts(t *testing.T) {
+	c := truth.Counts{}
+	for i, n := range []uint64{4, 2, 1, 1} {
+		k, err := flow.New(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), netip.AddrFrom4([4]byte{10, 0, 1, 0}), 6, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c[k] = n
+	}
+	if got := c.Entropy(); math.Abs(got-1.75) > 1e-12 {
+		t.Errorf("entropy of 4:2:1:1 is %v bits, want 1.75", got)
+	}
+	if got := c.SecondMoment(); got != 22 {
+		t.Errorf("F2 is %v, want 22", got)
+	}
+	if got := c.Above(1); len(got) != 2 || got[0].Packets != 4 {
+		t.Errorf("above 1: %v", got)
+	}
+	if got := len(c.Project(flow.Dst)); got != 1 {
+		t.Errorf("%d destinations, want 1", got)
+	}
+	after := truth.Counts{}
+	for k, n := range c {
+		after[k] = n * 2
+	}
+	if got := truth.Changes(c, after, 1.5); len(got) != 2 || got[0].Packets != 4 || got[1].Packets != 2 {
+		t.Errorf("changes: %v", got)
+	}
+	if got := truth.Changes(c, truth.Counts{}, 3); len(got) != 1 {
+		t.Errorf("a flow that ended is a change: %v", got)
+	}
+}
+
+func TestRecorderSeparatesEpochs(t *testing.T) {
+	r := truth.NewRecorder(2)
+	f := frame("10.0.0.1", "10.0.0.2", 6)
+	r.Record(f, true)
+	r.Seal(time.Second, 1)
+	r.Seal(time.Second+time.Millisecond, 1) // the same bank again: nothing is sealed
+	r.Record(f, false)
+	r.Record(f, false)
+	r.Record([]byte{1}, false)
+	r.Seal(2*time.Second, 0)
+	s, ok := r.SealedIn(time.Second, 2*time.Second)
+	if !ok || s.All.Packets() != 1 || s.Entered.Packets() != 1 {
+		t.Errorf("first segment: %+v", s)
+	}
+	s, ok = r.SealedIn(2*time.Second, 3*time.Second)
+	if !ok || s.All.Packets() != 2 || s.Entered.Packets() != 0 || s.Other != 1 || s.Bank != 1 {
+		t.Errorf("second segment: %+v", s)
+	}
+	if _, ok := r.SealedIn(3*time.Second, 4*time.Second); ok {
+		t.Error("a segment that was never sealed")
+	}
+	r.Seal(3*time.Second, 1)
+	if _, ok := r.SealedIn(time.Second, 2*time.Second); ok {
+		t.Error("the oldest segment was to be forgotten")
+	}
+}
