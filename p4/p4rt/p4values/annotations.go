@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4values
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+)
+
+// Annotation is one annotation of an object of the program, structured (@name[…]) or not (@name(…)). What stands between the
+// brackets is split at commas: "key=value" goes to Values, anything else to List. Quotes around values are taken off.
+type Annotation struct {
+	Name   string
+	List   []string
+	Values map[string]string
+}
+
+// Annotations are an object's annotations in the order of P4Info.
+type Annotations []Annotation
+
+// Find returns the first annotation with this name.
+func (as Annotations) Find(name string) (Annotation, bool) {
+	for _, a := range as {
+		if a.Name == name {
+			return a, true
+		}
+	}
+	return Annotation{}, false
+}
+
+// Int returns the number that the annotation has under key. It fails when there is none or it is no number; decimal, 0x, 0b and
+// P4's width prefix ("8w5") are understood.
+func (a Annotation) Int(key string) (int64, error) {
+	text, ok := a.Values[key]
+	if !ok {
+		return 0, fmt.Errorf("@%s has no %q", a.Name, key)
+	}
+	n, err := parseInt(text)
+	if err != nil {
+		return 0, fmt.Errorf("@%s: %s=%s is not a number", a.Name, key, text)
+	}
+	return n, nil
+}
+
+// parseInt reads a P4 integer literal.
+func parseInt(text string) (int64, error) {
+	digits := text
+	if w, rest, ok := strings.Cut(text, "w"); ok && !strings.HasPrefix(text, "0x") {
+		if _, err := strconv.Atoi(w); err == nil {
+			digits = rest
+		}
+	}
+	return strconv.ParseInt(strings.ReplaceAll(digits, "_", ""), 0, 64)
+}
+
+// parseAnnotations reads the annotations of a preamble: the plain ones as text, then the structured ones.
+func parseAnnotations(plain []string, structured []*p4configv1.StructuredAnnotation) Annotations {
+	var out Annotations
+	for _, text := range plain {
+		if a, ok := parseAnnotation(text); ok {
+			out = append(out, a)
+		}
+	}
+	for _, s := range structured {
+		a := Annotation{Name: s.GetName(), Values: map[string]string{}}
+		for _, e := range s.GetExpressionList().GetExpressions() {
+			a.List = append(a.List, expressionText(e))
+		}
+		for _, kv := range s.GetKvPairList().GetKvPairs() {
+			a.Values[kv.GetKey()] = expressionText(kv.GetValue())
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func expressionText(e *p4configv1.Expression) string {
+	switch v := e.GetValue().(type) {
+	case *p4configv1.Expression_StringValue:
+		return v.StringValue
+	case *p4configv1.Expression_Int64Value:
+		return strconv.FormatInt(v.Int64Value, 10)
+	case *p4configv1.Expression_BoolValue:
+		return strconv.FormatBool(v.BoolValue)
+	}
+	return ""
+}
+
+// parseAnnotation reads "@name", "@name(body)" or "@name[body]".
+func parseAnnotation(text string) (Annotation, bool) {
+	text = strings.TrimSpace(text)
+	if !strings.HasPrefix(text, "@") {
+		return Annotation{}, false
+	}
+	name, body := text[1:], ""
+	if i := strings.IndexAny(name, "(["); i >= 0 {
+		name, body = name[:i], strings.TrimRight(name[i+1:], " \t\n)]")
+	}
+	a := Annotation{Name: strings.TrimSpace(name), Values: map[string]string{}}
+	if a.Name == "" {
+		return Annotation{}, false
+	}
+	for _, part := range splitOutsideQuotes(body) {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		if key, value, ok := cutOutsideQuotes(part); ok {
+			a.Values[strings.TrimSpace(key)] = unquote(value)
+			continue
+		}
+		// p4c may have joined a whole list in one string: @x("a=1,b=2").
+		whole := unquote(part)
+		if whole != part && strings.Contains(whole, "=") {
+			for _, p := range splitOutsideQuotes(whole) {
+				if key, value, ok := cutOutsideQuotes(p); ok {
+					a.Values[strings.TrimSpace(key)] = unquote(value)
+				}
+			}
+			continue
+		}
+		a.List = append(a.List, whole)
+	}
+	return a, true
+}
+
+// splitOutsideQuotes splits at commas that are not in a quoted string.
+func splitOutsideQuotes(s string) []string {
+	var out []string
+	start, quoted := 0, false
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && quoted:
+			i++
+		case s[i] == '"':
+			quoted = !quoted
+		case s[i] == ',' && !quoted:
+			out = append(out, s[start:i])
+			start = i + 1
+		}
+	}
+	return append(out, s[start:])
+}
+
+// cutOutsideQuotes cuts at the first '=' that is not in a quoted string.
+func cutOutsideQuotes(s string) (key, value string, ok bool) {
+	i := strings.IndexByte(s, '=')
+	if i < 0 || strings.Contains(s[:i], `"`) {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+func unquote(s string) string {
+	s = strings.TrimSpace(s)
+	if u, err := strconv.Unquote(s); err == nil {
+		return u
+	}
+	return s
+}

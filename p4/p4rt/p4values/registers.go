@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4values
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+)
+
+// Annotations of the data plane programs (docs/p4.md has their syntax).
+const (
+	// AnnotationReadout marks a register that can be read by packet: @netsketch_readout(object=N, banks=B).
+	AnnotationReadout = "netsketch_readout"
+	// AnnotationBank marks the keyless table whose default action chooses the bank that is written.
+	AnnotationBank = "netsketch_bank"
+	// annotationPrefix begins the names of annotations whose key=value pairs describe a register's layout.
+	annotationPrefix = "netsketch"
+)
+
+func (b *builder) registers() error {
+	objects := map[uint8]string{}
+	for _, r := range b.info.GetRegisters() {
+		o, err := b.preamble("register", r.GetPreamble())
+		if err != nil {
+			return err
+		}
+		reg := &Register{Object: o, Size: int(r.GetSize()), Type: r.GetTypeSpec(), Layout: map[string]string{}}
+		reg.Width, reg.Signed = b.bitstring(r.GetTypeSpec())
+		for _, a := range o.Annotations {
+			if strings.HasPrefix(a.Name, annotationPrefix) {
+				for k, v := range a.Values {
+					reg.Layout[k] = v
+				}
+			}
+		}
+		if a, ok := o.Annotations.Find(AnnotationReadout); ok {
+			if reg.Readout, err = readout(a, reg.Size); err != nil {
+				return fmt.Errorf("register %q: %w", o.Name, err)
+			}
+			if other, used := objects[reg.Readout.Object]; used {
+				return fmt.Errorf("registers %q and %q have the same read-out object number %d", other, o.Name, reg.Readout.Object)
+			}
+			objects[reg.Readout.Object] = o.Name
+		}
+		if err := b.cat.Registers.add(reg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bitstring takes the width of a plain number, through type definitions.
+func (b *builder) bitstring(t *p4configv1.P4DataTypeSpec) (width int, signed bool) {
+	for range 8 {
+		next := b.info.GetTypeInfo().GetNewTypes()[t.GetNewType().GetName()].GetOriginalType()
+		if next == nil {
+			break
+		}
+		t = next
+	}
+	if i := t.GetBitstring().GetInt(); i != nil {
+		return int(i.GetBitwidth()), true
+	}
+	return int(t.GetBitstring().GetBit().GetBitwidth()), false
+}
+
+func readout(a Annotation, size int) (*Readout, error) {
+	object, err := a.Int("object")
+	if err != nil {
+		return nil, err
+	}
+	banks := int64(1)
+	if _, ok := a.Values["banks"]; ok {
+		if banks, err = a.Int("banks"); err != nil {
+			return nil, err
+		}
+	}
+	if object < 0 || object > 255 {
+		return nil, fmt.Errorf("@%s: object=%d is not between 0 and 255", a.Name, object)
+	}
+	if banks < 1 || banks > 256 || size <= 0 || int64(size)%banks != 0 {
+		return nil, fmt.Errorf("@%s: %d cells cannot be split in %d banks", a.Name, size, banks)
+	}
+	return &Readout{Object: uint8(object), Banks: int(banks), Cells: size / int(banks)}, nil
+}
+
+// hash64 hashes parts, each with its length.
+func hash64(parts ...[]byte) uint64 {
+	h := sha256.New()
+	for _, p := range parts {
+		_ = binary.Write(h, binary.BigEndian, uint64(len(p)))
+		h.Write(p)
+	}
+	return binary.BigEndian.Uint64(h.Sum(nil))
+}
