@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The gRPC side of a plugin: calls and streams to a Plugin's methods.
+
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+)
+
+// maxEpoch bounds the cells and reports of one epoch, in bytes.
+const maxEpoch = 4 << 30
+
+// sdkName is what Description.SDK says.
+const sdkName = "netsketch-go/1"
+
+// Server serves a Plugin over gRPC. Serve wraps it in a process; the test kit
+// and the collector's tests use it within their own.
+type Server struct {
+	pluginv1.UnimplementedPluginServer
+	plugin Plugin
+
+	// work is held around every call of the plugin that must not run beside
+	// another: Describe, Configure, Analyse, NetworkChanged, WatchesChanged.
+	work sync.Mutex
+
+	mu       sync.Mutex
+	running  bool // a Run stream is open
+	draining bool
+}
+
+// NewServer returns a server for p.
+func NewServer(p Plugin) *Server { return &Server{plugin: p} }
+
+// Register adds the server's services to r.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	pluginv1.RegisterPluginServer(r, s)
+	pluginv1.RegisterHostRoleServer(r, pluginv1.UnimplementedHostRoleServer{})
+}
+
+// Describe returns p's description with what the SDK knows filled in.
+func Describe(p Plugin) Description {
+	d := p.Describe()
+	_, d.Capabilities.Query = p.(Querier)
+	_, d.Capabilities.Merge = p.(Merger)
+	_, d.Capabilities.Drain = p.(Drainer)
+	_, d.Capabilities.NetworkUpdates = p.(NetworkUpdater)
+	d.Capabilities.HostRole = false
+	for _, l := range d.Lists {
+		d.Capabilities.Watch = d.Capabilities.Watch || l.Watchable
+	}
+	d.SDK = sdkName
+	return d
+}
+
+// Describe implements the contract.
+func (s *Server) Describe(context.Context, *pluginv1.DescribeRequest) (*pluginv1.DescribeResponse, error) {
+	s.work.Lock()
+	defer s.work.Unlock()
+	return Describe(s.plugin).Proto(), nil
+}
+
+// Configure implements the contract.
+func (s *Server) Configure(ctx context.Context, m *pluginv1.ConfigureRequest) (*pluginv1.ConfigureResponse, error) {
+	s.work.Lock()
+	defer s.work.Unlock()
+	config := Config{JSON: m.GetConfigJson(), EpochLength: time.Duration(m.GetEpochLengthNs())}
+	settings, err := s.plugin.Configure(ctx, config, NetworkFrom(m.GetNetwork()))
+	if err == nil {
+		return settings.Proto(), nil
+	}
+	var fields FieldErrors
+	var field FieldError
+	switch {
+	case errors.As(err, &fields) && len(fields) > 0:
+	case errors.As(err, &field):
+		fields = FieldErrors{field}
+	default:
+		fields = FieldErrors{{Message: err.Error()}}
+	}
+	return &pluginv1.ConfigureResponse{
+		Errors: toProto(fields, func(f FieldError) *pluginv1.FieldError {
+			return &pluginv1.FieldError{Field: f.Field, Message: f.Message}
+		}),
+	}, nil
+}
+
+// Query implements the contract.
+func (s *Server) Query(ctx context.Context, m *pluginv1.QueryRequest) (*pluginv1.QueryResponse, error) {
+	q, ok := s.plugin.(Querier)
+	if !ok {
+		return nil, status.Error(codes.Unimplemented, "this plugin answers no queries")
+	}
+	tables, epoch, err := q.Query(ctx, WatchFrom(m.GetRow()))
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	out := &pluginv1.QueryResponse{Epoch: epoch}
+	for _, t := range tables {
+		if err := t.Check(); err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+		for part := range (TableResult{Table: t}).Parts(0) {
+			out.Tables = append(out.Tables, part)
+		}
+	}
+	return out, nil
+}
+
+// Merge implements the contract.
+func (s *Server) Merge(stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pluginv1.MergeResponse]) error {
+	m, ok := s.plugin.(Merger)
+	if !ok {
+		return status.Error(codes.Unimplemented, "this plugin merges no partial inputs")
+	}
+	var parts []*Epoch
+	decoder := NewEpochDecoder(maxEpoch, func(e *Epoch, _ time.Duration) error {
+		parts = append(parts, e)
+		return nil
+	})
+	for {
+		request, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		switch message := request.GetMessage().(type) {
+		case *pluginv1.MergeRequest_Begin:
+			err = decoder.Begin(message.Begin)
+		case *pluginv1.MergeRequest_Device:
+			err = decoder.Device(message.Device)
+		case *pluginv1.MergeRequest_Host:
+			err = decoder.Host(message.Host)
+		case *pluginv1.MergeRequest_End:
+			err = decoder.End(message.End)
+		}
+		if err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+	}
+	merged, err := m.Merge(stream.Context(), parts)
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	return merged.Send(mergeSink{stream}, 0)
+}
+
+type mergeSink struct {
+	stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pluginv1.MergeResponse]
+}
+
+func (s mergeSink) Begin(m *pluginv1.EpochBegin) error {
+	return s.stream.Send(&pluginv1.MergeResponse{Message: &pluginv1.MergeResponse_Begin{Begin: m}})
+}
+
+func (s mergeSink) Device(m *pluginv1.DeviceChunk) error {
+	return s.stream.Send(&pluginv1.MergeResponse{Message: &pluginv1.MergeResponse_Device{Device: m}})
+}
+
+func (s mergeSink) Host(m *pluginv1.HostChunk) error {
+	return s.stream.Send(&pluginv1.MergeResponse{Message: &pluginv1.MergeResponse_Host{Host: m}})
+}
+
+func (s mergeSink) End(m *pluginv1.EpochEnd) error {
+	return s.stream.Send(&pluginv1.MergeResponse{Message: &pluginv1.MergeResponse_End{End: m}})
+}
+
+// Drain implements the contract: it waits for the epoch that is being worked on
+// and then lets the plugin finish.
+func (s *Server) Drain(ctx context.Context, m *pluginv1.DrainRequest) (*pluginv1.DrainResponse, error) {
+	if m.GetBudgetNs() > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(m.GetBudgetNs()))
+		defer cancel()
+	}
+	if err := s.drain(ctx); err != nil {
+		return nil, status.Error(codes.DeadlineExceeded, err.Error())
+	}
+	return &pluginv1.DrainResponse{}, nil
+}
+
+// drain refuses further epochs, waits for the current one, and calls the
+// plugin's Drain once.
+func (s *Server) drain(ctx context.Context) error {
+	s.mu.Lock()
+	first := !s.draining
+	s.draining = true
+	s.mu.Unlock()
+	if !first {
+		return nil
+	}
+	idle := make(chan struct{})
+	go func() { // ends with the analysis that it waits for
+		s.work.Lock()
+		defer s.work.Unlock()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		return fmt.Errorf("drain: an epoch is still being worked on: %w", ctx.Err())
+	}
+	if d, ok := s.plugin.(Drainer); ok {
+		return d.Drain(ctx)
+	}
+	return nil
+}
+
+// Run implements the contract.
+func (s *Server) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.RunResponse]) error {
+	s.mu.Lock()
+	if s.running {
+		s.mu.Unlock()
+		return status.Error(codes.FailedPrecondition, "another Run stream is open")
+	}
+	s.running = true
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.running = false
+		s.mu.Unlock()
+	}()
+	run := newRun(s, stream)
+	err := run.receive()
+	run.stop()
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	slog.Error("the collector's stream makes no sense", "error", err)
+	return status.Error(codes.InvalidArgument, err.Error())
+}

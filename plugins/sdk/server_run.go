@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// One Run stream: epochs in, results out.
+
+package sdk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+)
+
+// errCancelled is the cause of a context that EpochCancel ended.
+var errCancelled = errors.New("the collector gave the epoch up")
+
+// run is one Run stream. The goroutine of the call receives; one more works
+// through tasks in the order in which they came, and is the only one that sends.
+type run struct {
+	server *Server
+	stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.RunResponse]
+	tasks  chan func(context.Context)
+	worker sync.WaitGroup
+	cancel context.CancelFunc // ends the worker's context
+
+	watched map[string]Watch // the worker's
+
+	mu      sync.Mutex
+	current uint64             // epoch being worked on
+	abandon context.CancelFunc // ends the work on it; nil: none
+	early   map[uint64]bool    // cancelled before the work began
+}
+
+func newRun(s *Server, stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.RunResponse]) *run {
+	ctx, cancel := context.WithCancel(stream.Context())
+	r := &run{
+		server: s, stream: stream, cancel: cancel, tasks: make(chan func(context.Context), 16),
+		watched: make(map[string]Watch), early: make(map[uint64]bool),
+	}
+	r.worker.Go(func() {
+		for task := range r.tasks {
+			task(ctx)
+		}
+	})
+	return r
+}
+
+// stop waits for the worker. Work that goes on is told to end.
+func (r *run) stop() {
+	r.cancel()
+	close(r.tasks)
+	r.worker.Wait()
+}
+
+// receive reads the stream to its end.
+func (r *run) receive() error {
+	decoder := NewEpochDecoder(maxEpoch, func(epoch *Epoch, budget time.Duration) error {
+		sealed := time.Now()
+		r.tasks <- func(ctx context.Context) { r.analyse(ctx, epoch, budget, sealed) }
+		return nil
+	})
+	for {
+		request, err := r.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch m := request.GetMessage().(type) {
+		case *pluginv1.RunRequest_Begin:
+			err = decoder.Begin(m.Begin)
+		case *pluginv1.RunRequest_Device:
+			err = decoder.Device(m.Device)
+		case *pluginv1.RunRequest_Host:
+			err = decoder.Host(m.Host)
+		case *pluginv1.RunRequest_End:
+			err = decoder.End(m.End)
+		case *pluginv1.RunRequest_Cancel:
+			r.cancelEpoch(m.Cancel.GetEpoch())
+		case *pluginv1.RunRequest_Watch:
+			r.tasks <- func(ctx context.Context) { r.watch(ctx, m.Watch) }
+		case *pluginv1.RunRequest_Network:
+			r.tasks <- func(ctx context.Context) { r.network(ctx, m.Network) }
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *run) cancelEpoch(number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.abandon != nil && r.current == number {
+		r.abandon()
+		return
+	}
+	if r.abandon == nil || number > r.current {
+		clear(r.early) // at most one epoch waits
+		r.early[number] = true
+	}
+}
+
+// begin notes that the epoch is being worked on. It reports whether anybody
+// still waits for it.
+func (r *run) begin(number uint64, abandon context.CancelFunc) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.early[number] {
+		delete(r.early, number)
+		return false
+	}
+	r.current, r.abandon = number, abandon
+	return true
+}
+
+func (r *run) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.abandon = nil
+}
+
+// analyse works on one epoch and sends what comes of it. A send that fails
+// needs no handling: the stream is over, and receive has seen it.
+func (r *run) analyse(ctx context.Context, epoch *Epoch, budget time.Duration, sealed time.Time) {
+	r.server.mu.Lock()
+	draining := r.server.draining
+	r.server.mu.Unlock()
+	if draining {
+		r.done(epoch.Number, errors.New("the plugin is being stopped"), Stats{})
+		return
+	}
+	ctx, abandon := context.WithCancelCause(ctx)
+	defer abandon(nil)
+	if budget > 0 {
+		var release context.CancelFunc
+		ctx, release = context.WithDeadline(ctx, sealed.Add(budget))
+		defer release()
+	}
+	if !r.begin(epoch.Number, func() { abandon(errCancelled) }) {
+		r.done(epoch.Number, errCancelled, Stats{})
+		return
+	}
+	defer r.end()
+
+	stats := Stats{InputBytes: epoch.Bytes()}
+	epoch.Watched = r.watchedRows()
+	number := epoch.Number
+	results, err := r.call(ctx, epoch)
+	stats.Duration = time.Since(sealed)
+	if err == nil {
+		err = r.send(number, results, &stats)
+	}
+	r.done(number, err, stats)
+}
+
+func (r *run) call(ctx context.Context, epoch *Epoch) (*Results, error) {
+	r.server.work.Lock()
+	defer r.server.work.Unlock()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	results, err := r.server.plugin.Analyse(ctx, epoch)
+	if err == nil && results == nil {
+		results = &Results{}
+	}
+	return results, err
+}
+
+// send sends results. Every table is checked before the first is sent, so that
+// an error leaves nothing half done.
+func (r *run) send(epoch uint64, results *Results, stats *Stats) error {
+	for _, result := range results.Tables {
+		if result.Table == nil {
+			return errors.New("a result without a table")
+		}
+		if err := result.Table.Check(); err != nil {
+			return fmt.Errorf("result: %w", err)
+		}
+		stats.Tables++
+		stats.Rows += result.Table.Rows()
+	}
+	for _, event := range results.Events {
+		if err := r.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Event{Event: event.Proto()}}); err != nil {
+			return err
+		}
+	}
+	for _, result := range results.Tables {
+		for part := range result.Parts(epoch) {
+			if err := r.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Table{Table: part}}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, plan := range results.Plans {
+		if err := r.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Plan{Plan: plan.Proto()}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) done(epoch uint64, err error, stats Stats) {
+	m := &pluginv1.EpochDone{Epoch: epoch, Stats: stats.Proto()}
+	if err != nil {
+		m.Error = cmp.Or(err.Error(), "an error without a text")
+	}
+	_ = r.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Done{Done: m}})
+}
+
+// watch changes the set of watched rows.
+func (r *run) watch(ctx context.Context, m *pluginv1.WatchUpdate) {
+	for _, row := range m.GetRemove() {
+		delete(r.watched, WatchFrom(row).ID())
+	}
+	for _, row := range m.GetAdd() {
+		w := WatchFrom(row)
+		r.watched[w.ID()] = w
+	}
+	if watcher, ok := r.server.plugin.(Watcher); ok {
+		r.server.work.Lock()
+		defer r.server.work.Unlock()
+		watcher.WatchesChanged(ctx, r.watchedRows())
+	}
+}
+
+func (r *run) watchedRows() []Watch {
+	if len(r.watched) == 0 {
+		return nil
+	}
+	rows := make([]Watch, 0, len(r.watched))
+	for _, id := range slices.Sorted(maps.Keys(r.watched)) {
+		rows = append(rows, r.watched[id])
+	}
+	return rows
+}
+
+// ID is a text that is the same for the same row, and orders rows by list,
+// target and keys.
+func (w Watch) ID() string {
+	b := append([]byte(w.List), 0)
+	b = append(append(b, w.Target...), 0)
+	for _, key := range slices.Sorted(maps.Keys(w.Keys)) {
+		b = append(append(b, key...), 0)
+		b = append(append(b, w.Keys[key]...), 0)
+	}
+	return string(b)
+}
+
+// network hands over a changed network.
+func (r *run) network(ctx context.Context, m *pluginv1.Network) {
+	if updater, ok := r.server.plugin.(NetworkUpdater); ok {
+		r.server.work.Lock()
+		defer r.server.work.Unlock()
+		updater.NetworkChanged(ctx, NetworkFrom(m))
+	}
+}

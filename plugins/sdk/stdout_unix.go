@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package sdk
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// splitStdout gives the real standard output to go-plugin's handshake alone:
+// os.Stdout becomes a private copy of it, and descriptor 1, which foreign code
+// and child processes write to, becomes standard error.
+func splitStdout() error {
+	private, err := unix.FcntlInt(1, unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return err
+	}
+	if err := dup2(2, 1); err != nil {
+		return err
+	}
+	os.Stdout = os.NewFile(uintptr(private), "handshake")
+	return nil
+}

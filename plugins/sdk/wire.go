@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Descriptions, networks, settings and plans to protobuf and back. These
+// functions are for those who speak the protocol themselves, such as the
+// collector; a plugin has no need of them.
+
+package sdk
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+)
+
+// MaxChunk is the largest piece of data in one message, in bytes. Larger arrays
+// and tables are cut.
+const MaxChunk = 1 << 20
+
+// MaxMessage is the largest message that either side takes, in bytes.
+const MaxMessage = 64 << 20
+
+func toProto[A, B any](in []A, convert func(A) B) []B {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]B, len(in))
+	for i := range in {
+		out[i] = convert(in[i])
+	}
+	return out
+}
+
+// Proto returns the description as the contract's message.
+func (d Description) Proto() *pluginv1.DescribeResponse {
+	return &pluginv1.DescribeResponse{
+		Name: d.Name, Version: d.Version, Summary: d.Summary, ConfigSchema: d.ConfigSchema, Sdk: d.SDK,
+		Programs: toProto(d.Programs, func(p ProgramNeed) *pluginv1.ProgramNeed {
+			return &pluginv1.ProgramNeed{Role: p.Role, Program: p.Program}
+		}),
+		Objects: toProto(d.Objects, func(o ObjectNeed) *pluginv1.ObjectNeed {
+			return &pluginv1.ObjectNeed{Name: o.Name, Annotations: o.Annotations, Role: o.Role, Optional: o.Optional}
+		}),
+		Modules: toProto(d.Modules, func(m Module) *pluginv1.YangModule {
+			return &pluginv1.YangModule{Name: m.Name, Text: m.Text}
+		}),
+		Lists: toProto(d.Lists, func(l List) *pluginv1.ListInfo {
+			return &pluginv1.ListInfo{Path: l.Path, Summary: l.Summary, Watchable: l.Watchable}
+		}),
+		Capabilities: &pluginv1.Capabilities{
+			Query: d.Capabilities.Query, Merge: d.Capabilities.Merge, Drain: d.Capabilities.Drain,
+			Watch: d.Capabilities.Watch, NetworkUpdates: d.Capabilities.NetworkUpdates, HostRole: d.Capabilities.HostRole,
+		},
+	}
+}
+
+// DescriptionFrom reads what Proto makes.
+func DescriptionFrom(m *pluginv1.DescribeResponse) Description {
+	c := m.GetCapabilities()
+	return Description{
+		Name: m.GetName(), Version: m.GetVersion(), Summary: m.GetSummary(),
+		ConfigSchema: m.GetConfigSchema(), SDK: m.GetSdk(),
+		Programs: toProto(m.GetPrograms(), func(p *pluginv1.ProgramNeed) ProgramNeed {
+			return ProgramNeed{Role: p.GetRole(), Program: p.GetProgram()}
+		}),
+		Objects: toProto(m.GetObjects(), func(o *pluginv1.ObjectNeed) ObjectNeed {
+			return ObjectNeed{Name: o.GetName(), Annotations: o.GetAnnotations(), Role: o.GetRole(), Optional: o.GetOptional()}
+		}),
+		Modules: toProto(m.GetModules(), func(y *pluginv1.YangModule) Module {
+			return Module{Name: y.GetName(), Text: y.GetText()}
+		}),
+		Lists: toProto(m.GetLists(), func(l *pluginv1.ListInfo) List {
+			return List{Path: l.GetPath(), Summary: l.GetSummary(), Watchable: l.GetWatchable()}
+		}),
+		Capabilities: Capabilities{
+			Query: c.GetQuery(), Merge: c.GetMerge(), Drain: c.GetDrain(),
+			Watch: c.GetWatch(), NetworkUpdates: c.GetNetworkUpdates(), HostRole: c.GetHostRole(),
+		},
+	}
+}
+
+// Proto returns the network as the contract's message.
+func (n Network) Proto() *pluginv1.Network {
+	return &pluginv1.Network{
+		Version: n.Version,
+		Devices: toProto(n.Devices, func(d Device) *pluginv1.Device {
+			return &pluginv1.Device{
+				Name: d.Name, Role: d.Role, Program: d.Program, Labels: d.Labels,
+				Objects: toProto(d.Objects, func(o Object) *pluginv1.Object {
+					return &pluginv1.Object{
+						Name: o.Name, Alias: o.Alias, Cells: uint64(o.Cells), WidthBits: uint32(o.Width),
+						Banks: uint32(o.Banks), Annotations: o.Annotations,
+					}
+				}),
+				Ports: toProto(d.Ports, func(p Port) *pluginv1.Port {
+					return &pluginv1.Port{Number: p.Number, Name: p.Name, SpeedBps: p.SpeedBPS}
+				}),
+			}
+		}),
+		Hosts: toProto(n.Hosts, func(h Host) *pluginv1.Host {
+			return &pluginv1.Host{Name: h.Name, Addresses: h.Addresses, Agent: h.Agent, Labels: h.Labels}
+		}),
+		Links: toProto(n.Links, func(l Link) *pluginv1.Link {
+			return &pluginv1.Link{
+				A: &pluginv1.Endpoint{Node: l.A.Node, Port: l.A.Port}, B: &pluginv1.Endpoint{Node: l.B.Node, Port: l.B.Port},
+				CapacityBps: l.CapacityBPS,
+			}
+		}),
+	}
+}
+
+// NetworkFrom reads what Proto makes.
+func NetworkFrom(m *pluginv1.Network) Network {
+	return Network{
+		Version: m.GetVersion(),
+		Devices: toProto(m.GetDevices(), func(d *pluginv1.Device) Device {
+			return Device{
+				Name: d.GetName(), Role: d.GetRole(), Program: d.GetProgram(), Labels: d.GetLabels(),
+				Objects: toProto(d.GetObjects(), func(o *pluginv1.Object) Object {
+					return Object{
+						Name: o.GetName(), Alias: o.GetAlias(), Cells: int(o.GetCells()), Width: int(o.GetWidthBits()),
+						Banks: int(o.GetBanks()), Annotations: o.GetAnnotations(),
+					}
+				}),
+				Ports: toProto(d.GetPorts(), func(p *pluginv1.Port) Port {
+					return Port{Number: p.GetNumber(), Name: p.GetName(), SpeedBPS: p.GetSpeedBps()}
+				}),
+			}
+		}),
+		Hosts: toProto(m.GetHosts(), func(h *pluginv1.Host) Host {
+			return Host{Name: h.GetName(), Addresses: h.GetAddresses(), Agent: h.GetAgent(), Labels: h.GetLabels()}
+		}),
+		Links: toProto(m.GetLinks(), func(l *pluginv1.Link) Link {
+			return Link{
+				A: Endpoint{Node: l.GetA().GetNode(), Port: l.GetA().GetPort()}, B: Endpoint{Node: l.GetB().GetNode(), Port: l.GetB().GetPort()},
+				CapacityBPS: l.GetCapacityBps(),
+			}
+		}),
+	}
+}
+
+// Proto returns the settings as the contract's message.
+func (s Settings) Proto() *pluginv1.ConfigureResponse {
+	out := &pluginv1.ConfigureResponse{
+		Bindings: toProto(s.Bindings, func(b Binding) *pluginv1.Binding {
+			return &pluginv1.Binding{Device: b.Device, Object: b.Object}
+		}),
+		Missing: toProto(s.Missing, func(m MissingObject) *pluginv1.MissingObject {
+			return &pluginv1.MissingObject{Device: m.Device, Object: m.Object, Consequence: m.Consequence}
+		}),
+	}
+	if s.Plan != nil {
+		out.Plan = s.Plan.Proto()
+	}
+	return out
+}
+
+// SettingsFrom reads what Proto makes; the error is a FieldErrors when the
+// plugin refused its configuration.
+func SettingsFrom(m *pluginv1.ConfigureResponse) (Settings, error) {
+	if len(m.GetErrors()) > 0 {
+		return Settings{}, FieldErrors(toProto(m.GetErrors(), func(e *pluginv1.FieldError) FieldError {
+			return FieldError{Field: e.GetField(), Message: e.GetMessage()}
+		}))
+	}
+	s := Settings{
+		Bindings: toProto(m.GetBindings(), func(b *pluginv1.Binding) Binding {
+			return Binding{Device: b.GetDevice(), Object: b.GetObject()}
+		}),
+		Missing: toProto(m.GetMissing(), func(o *pluginv1.MissingObject) MissingObject {
+			return MissingObject{Device: o.GetDevice(), Object: o.GetObject(), Consequence: o.GetConsequence()}
+		}),
+	}
+	if m.GetPlan() != nil {
+		plan, err := PlanFrom(m.GetPlan())
+		if err != nil {
+			return Settings{}, err
+		}
+		s.Plan = &plan
+	}
+	return s, nil
+}
+
+// Proto returns the plan as the contract's message.
+func (p Plan) Proto() *pluginv1.Plan {
+	return &pluginv1.Plan{
+		FromEpoch: p.FromEpoch,
+		Writes: toProto(p.Writes, func(w DeviceWrite) *pluginv1.DeviceWrite {
+			out := &pluginv1.DeviceWrite{Device: w.Device}
+			entry := w.Entry.proto()
+			switch w.Op {
+			case Insert:
+				out.Write = &pluginv1.DeviceWrite_Insert{Insert: entry}
+			case Modify:
+				out.Write = &pluginv1.DeviceWrite_Modify{Modify: entry}
+			case Delete:
+				out.Write = &pluginv1.DeviceWrite_Delete{Delete: entry}
+			case SetDefault:
+				out.Write = &pluginv1.DeviceWrite_SetDefault{SetDefault: entry}
+			}
+			return out
+		}),
+		Hosts: toProto(p.Hosts, func(h HostSetting) *pluginv1.HostSetting {
+			return &pluginv1.HostSetting{Host: h.Host, Role: h.Role, Data: h.Data}
+		}),
+	}
+}
+
+func (e TableEntry) proto() *pluginv1.TableEntry {
+	return &pluginv1.TableEntry{
+		Table: e.Table, Priority: e.Priority, Action: e.Action,
+		Matches: toProto(e.Matches, func(f FieldMatch) *pluginv1.FieldMatch {
+			return &pluginv1.FieldMatch{Field: f.Field, Value: f.Value, Mask: f.Mask, High: f.High, PrefixLen: f.PrefixLen}
+		}),
+		Params: toProto(e.Params, func(a ActionParam) *pluginv1.ActionParam {
+			return &pluginv1.ActionParam{Name: a.Name, Value: a.Value}
+		}),
+	}
+}
+
+// PlanFrom reads what Proto makes. It fails on a write without a kind.
+func PlanFrom(m *pluginv1.Plan) (Plan, error) {
+	p := Plan{
+		FromEpoch: m.GetFromEpoch(),
+		Hosts: toProto(m.GetHosts(), func(h *pluginv1.HostSetting) HostSetting {
+			return HostSetting{Host: h.GetHost(), Role: h.GetRole(), Data: h.GetData()}
+		}),
+	}
+	for i, w := range m.GetWrites() {
+		out := DeviceWrite{Device: w.GetDevice()}
+		var entry *pluginv1.TableEntry
+		switch kind := w.GetWrite().(type) {
+		case *pluginv1.DeviceWrite_Insert:
+			out.Op, entry = Insert, kind.Insert
+		case *pluginv1.DeviceWrite_Modify:
+			out.Op, entry = Modify, kind.Modify
+		case *pluginv1.DeviceWrite_Delete:
+			out.Op, entry = Delete, kind.Delete
+		case *pluginv1.DeviceWrite_SetDefault:
+			out.Op, entry = SetDefault, kind.SetDefault
+		default:
+			return Plan{}, fmt.Errorf("plan from epoch %d: write %d for device %q says neither insert, modify, delete nor set_default",
+				p.FromEpoch, i, w.GetDevice())
+		}
+		out.Entry = TableEntry{
+			Table: entry.GetTable(), Priority: entry.GetPriority(), Action: entry.GetAction(),
+			Matches: toProto(entry.GetMatches(), func(f *pluginv1.FieldMatch) FieldMatch {
+				return FieldMatch{Field: f.GetField(), Value: f.GetValue(), Mask: f.GetMask(), High: f.GetHigh(), PrefixLen: f.GetPrefixLen()}
+			}),
+			Params: toProto(entry.GetParams(), func(a *pluginv1.ActionParam) ActionParam {
+				return ActionParam{Name: a.GetName(), Value: a.GetValue()}
+			}),
+		}
+		p.Writes = append(p.Writes, out)
+	}
+	return p, nil
+}
+
+// Proto returns the watched row as the contract's message.
+func (w Watch) Proto() *pluginv1.Watch {
+	return &pluginv1.Watch{List: w.List, Target: w.Target, Keys: w.Keys}
+}
+
+// WatchFrom reads what Proto makes.
+func WatchFrom(m *pluginv1.Watch) Watch {
+	return Watch{List: m.GetList(), Target: m.GetTarget(), Keys: m.GetKeys()}
+}
+
+// levels relates event levels to slog's.
+var levels = map[pluginv1.EventLevel]slog.Level{
+	pluginv1.EventLevel_EVENT_LEVEL_UNSPECIFIED: slog.LevelInfo,
+	pluginv1.EventLevel_EVENT_LEVEL_DEBUG:       slog.LevelDebug,
+	pluginv1.EventLevel_EVENT_LEVEL_INFO:        slog.LevelInfo,
+	pluginv1.EventLevel_EVENT_LEVEL_WARN:        slog.LevelWarn,
+	pluginv1.EventLevel_EVENT_LEVEL_ERROR:       slog.LevelError,
+}
+
+// Proto returns the event as the contract's message.
+func (e Event) Proto() *pluginv1.Event {
+	out := &pluginv1.Event{Message: e.Message, Attributes: e.Attributes}
+	switch {
+	case e.Level < slog.LevelInfo:
+		out.Level = pluginv1.EventLevel_EVENT_LEVEL_DEBUG
+	case e.Level < slog.LevelWarn:
+		out.Level = pluginv1.EventLevel_EVENT_LEVEL_INFO
+	case e.Level < slog.LevelError:
+		out.Level = pluginv1.EventLevel_EVENT_LEVEL_WARN
+	default:
+		out.Level = pluginv1.EventLevel_EVENT_LEVEL_ERROR
+	}
+	return out
+}
+
+// EventFrom reads what Proto makes. The message is cut to 1,024 bytes.
+func EventFrom(m *pluginv1.Event) Event {
+	message := m.GetMessage()
+	if len(message) > 1024 {
+		message = message[:1024]
+	}
+	return Event{Level: levels[m.GetLevel()], Message: message, Attributes: m.GetAttributes()}
+}
+
+// Proto returns the figures as the contract's message.
+func (s Stats) Proto() *pluginv1.EpochStats {
+	return &pluginv1.EpochStats{
+		DurationNs: int64(s.Duration), InputBytes: uint64(s.InputBytes), Tables: uint32(s.Tables), Rows: uint64(s.Rows),
+	}
+}
+
+// StatsFrom reads what Proto makes.
+func StatsFrom(m *pluginv1.EpochStats) Stats {
+	return Stats{
+		Duration: time.Duration(m.GetDurationNs()), InputBytes: int(m.GetInputBytes()),
+		Tables: int(m.GetTables()), Rows: int(m.GetRows()),
+	}
+}

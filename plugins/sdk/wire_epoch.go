@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Epochs to a stream of messages and back.
+
+package sdk
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+)
+
+// EpochSink takes the messages of an epoch, in the order of the contract.
+type EpochSink interface {
+	Begin(*pluginv1.EpochBegin) error
+	Device(*pluginv1.DeviceChunk) error
+	Host(*pluginv1.HostChunk) error
+	End(*pluginv1.EpochEnd) error
+}
+
+// Send cuts the epoch into messages for sink; their data is shared with the
+// epoch, not copied. Watched does not travel with an epoch. budget is the time
+// that the plugin has, 0 for no limit. The first error ends it.
+func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
+	err := sink.Begin(&pluginv1.EpochBegin{
+		Epoch: e.Number, StartUnixNs: e.Start.UnixNano(), EndUnixNs: e.End.UnixNano(),
+		ExpectedDevices: e.Expected, ExpectedHosts: e.ExpectedHosts, BudgetNs: int64(budget),
+	})
+	if err != nil {
+		return err
+	}
+	for i := range e.Devices {
+		for _, cells := range e.Devices[i].Objects {
+			if err := sendCells(sink, e.Devices[i].Name, cells); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range e.Hosts {
+		if err := sendReport(sink, &e.Hosts[i]); err != nil {
+			return err
+		}
+	}
+	return sink.End(&pluginv1.EpochEnd{
+		Epoch: e.Number, Status: pluginv1.EpochStatus(e.Status),
+		Missing: toProto(e.Missing, func(m Missing) *pluginv1.Missing {
+			return &pluginv1.Missing{Name: m.Name, Reason: m.Reason, Host: m.Host}
+		}),
+	})
+}
+
+func sendCells(sink EpochSink, device string, cells Cells) error {
+	if err := cells.Check(); err != nil {
+		return fmt.Errorf("device %s: %w", device, err)
+	}
+	total := uint64(cells.Len())
+	for at := 0; ; at += MaxChunk {
+		end := min(at+MaxChunk, len(cells.Packed))
+		err := sink.Device(&pluginv1.DeviceChunk{
+			Device: device, Object: cells.Object, WidthBits: uint32(cells.Width),
+			TotalCells: total, FirstCell: uint64(at / (cells.Width / 8)), Data: cells.Packed[at:end],
+		})
+		if err != nil || end == len(cells.Packed) {
+			return err
+		}
+	}
+}
+
+func sendReport(sink EpochSink, report *HostReport) error {
+	for at := 0; ; at += MaxChunk {
+		end := min(at+MaxChunk, len(report.Data))
+		err := sink.Host(&pluginv1.HostChunk{
+			Host: report.Host, Role: report.Role, TotalBytes: uint64(len(report.Data)), Offset: uint64(at), Data: report.Data[at:end],
+		})
+		if err != nil || end == len(report.Data) {
+			return err
+		}
+	}
+}
+
+// EpochDecoder puts epochs together again. It is an EpochSink; each sealed epoch
+// goes to the function given to NewEpochDecoder. It keeps and hands on the
+// memory of the messages. It belongs to one goroutine. After an error it is of no
+// further use.
+type EpochDecoder struct {
+	limit  int
+	sealed func(epoch *Epoch, budget time.Duration) error
+
+	open   *Epoch
+	budget time.Duration
+	bytes  int // announced for the open epoch
+	// the array that chunks are missing of: filled of wanted bytes.
+	filling        *[]byte
+	filled, wanted int
+	device, what   string
+}
+
+// ErrEpochTooLarge is wrapped when an epoch has more data than the limit.
+var ErrEpochTooLarge = errors.New("more data than the limit")
+
+// NewEpochDecoder returns a decoder that refuses epochs of more than limit bytes
+// of cells and reports, and gives each sealed epoch to sealed.
+func NewEpochDecoder(limit int, sealed func(epoch *Epoch, budget time.Duration) error) *EpochDecoder {
+	return &EpochDecoder{limit: limit, sealed: sealed}
+}
+
+// Begin opens an epoch.
+func (d *EpochDecoder) Begin(m *pluginv1.EpochBegin) error {
+	if d.open != nil {
+		return fmt.Errorf("epoch %d begins inside of epoch %d", m.GetEpoch(), d.open.Number)
+	}
+	if m.GetEndUnixNs() <= m.GetStartUnixNs() {
+		return fmt.Errorf("epoch %d ends at %d ns, not after its start at %d ns", m.GetEpoch(), m.GetEndUnixNs(), m.GetStartUnixNs())
+	}
+	d.open = &Epoch{
+		Number: m.GetEpoch(), Start: time.Unix(0, m.GetStartUnixNs()).UTC(), End: time.Unix(0, m.GetEndUnixNs()).UTC(),
+		Expected: m.GetExpectedDevices(), ExpectedHosts: m.GetExpectedHosts(),
+	}
+	d.budget, d.bytes = time.Duration(max(m.GetBudgetNs(), 0)), 0
+	return nil
+}
+
+// Device adds cells to the open epoch.
+func (d *EpochDecoder) Device(m *pluginv1.DeviceChunk) error {
+	if d.open == nil {
+		return fmt.Errorf("cells of device %s outside of an epoch", m.GetDevice())
+	}
+	cells := Cells{Object: m.GetObject(), Width: int(m.GetWidthBits()), Packed: m.GetData()}
+	if err := cells.Check(); err != nil {
+		return fmt.Errorf("epoch %d: device %s: %w", d.open.Number, m.GetDevice(), err)
+	}
+	size := uint64(cells.Width / 8)
+	if m.GetTotalCells() > uint64(d.limit)/size || m.GetFirstCell() > m.GetTotalCells() {
+		return fmt.Errorf("epoch %d: device %s: object %s: cell %d of %d: %w (%d bytes)",
+			d.open.Number, m.GetDevice(), m.GetObject(), m.GetFirstCell(), m.GetTotalCells(), ErrEpochTooLarge, d.limit)
+	}
+	if m.GetFirstCell() == 0 && d.filling == nil {
+		if err := d.begin(m.GetDevice(), m.GetObject(), int(m.GetTotalCells()*size)); err != nil {
+			return err
+		}
+		if dev := d.open.Device(m.GetDevice()); dev != nil && dev.Object(m.GetObject()) != nil {
+			return fmt.Errorf("epoch %d: device %s: object %s came twice", d.open.Number, m.GetDevice(), m.GetObject())
+		}
+		d.open.Put(m.GetDevice(), cells)
+		d.filling = &d.open.Device(m.GetDevice()).Object(m.GetObject()).Packed
+	} else if d.filling != nil && d.device == m.GetDevice() && d.what == m.GetObject() {
+		if have := d.open.Device(m.GetDevice()).Object(m.GetObject()).Width; have != cells.Width {
+			return fmt.Errorf("epoch %d: device %s: object %s changes its width from %d to %d bits", d.open.Number, m.GetDevice(), m.GetObject(), have, cells.Width)
+		}
+	}
+	return d.fill(m.GetDevice(), m.GetObject(), int(m.GetFirstCell()*size), int(m.GetTotalCells()*size), m.GetData())
+}
+
+// Host adds a piece of a report to the open epoch.
+func (d *EpochDecoder) Host(m *pluginv1.HostChunk) error {
+	if d.open == nil {
+		return fmt.Errorf("report of host %s outside of an epoch", m.GetHost())
+	}
+	if m.GetTotalBytes() > uint64(d.limit) || m.GetOffset() > m.GetTotalBytes() {
+		return fmt.Errorf("epoch %d: host %s: byte %d of %d: %w (%d bytes)",
+			d.open.Number, m.GetHost(), m.GetOffset(), m.GetTotalBytes(), ErrEpochTooLarge, d.limit)
+	}
+	if m.GetOffset() == 0 && d.filling == nil {
+		if err := d.begin(m.GetHost(), m.GetRole(), int(m.GetTotalBytes())); err != nil {
+			return err
+		}
+		d.open.Hosts = append(d.open.Hosts, HostReport{Host: m.GetHost(), Role: m.GetRole()})
+		d.filling = &d.open.Hosts[len(d.open.Hosts)-1].Data
+	}
+	return d.fill(m.GetHost(), m.GetRole(), int(m.GetOffset()), int(m.GetTotalBytes()), m.GetData())
+}
+
+// begin announces an array of total bytes.
+func (d *EpochDecoder) begin(node, what string, total int) error {
+	if d.bytes += total; d.bytes > d.limit {
+		return fmt.Errorf("epoch %d: %s, %s: %w (%d bytes)", d.open.Number, node, what, ErrEpochTooLarge, d.limit)
+	}
+	d.device, d.what, d.filled, d.wanted = node, what, 0, total
+	return nil
+}
+
+// fill adds data to the array that is being filled. An array in one piece keeps
+// the memory of its message; of a larger one the memory is taken as it fills, so
+// that a false announcement costs nothing.
+func (d *EpochDecoder) fill(node, what string, at, total int, data []byte) error {
+	switch {
+	case d.filling == nil || d.device != node || d.what != what || at != d.filled || total != d.wanted:
+		return fmt.Errorf("epoch %d: %s, %s: bytes from %d of %d do not follow what came before (%s, %s: %d of %d)",
+			d.open.Number, node, what, at, total, d.device, d.what, d.filled, d.wanted)
+	case at+len(data) > total:
+		return fmt.Errorf("epoch %d: %s, %s: %d bytes from %d exceed the announced %d", d.open.Number, node, what, len(data), at, total)
+	case len(data) == 0 && total > 0:
+		return fmt.Errorf("epoch %d: %s, %s: an empty piece", d.open.Number, node, what)
+	}
+	switch {
+	case len(data) == total:
+		*d.filling = data
+	case at == 0:
+		*d.filling = append(make([]byte, 0, min(total, 64*len(data))), data...)
+	default:
+		*d.filling = append(*d.filling, data...)
+	}
+	if d.filled += len(data); d.filled == total {
+		d.filling = nil
+	}
+	return nil
+}
+
+// End seals the open epoch and hands it on.
+func (d *EpochDecoder) End(m *pluginv1.EpochEnd) error {
+	switch {
+	case d.open == nil || d.open.Number != m.GetEpoch():
+		return fmt.Errorf("end of epoch %d, which is not open", m.GetEpoch())
+	case d.filling != nil:
+		return fmt.Errorf("epoch %d ends in the middle of %s, %s (%d of %d bytes)", d.open.Number, d.device, d.what, d.filled, d.wanted)
+	case m.GetStatus() < pluginv1.EpochStatus_EPOCH_STATUS_COMPLETE || m.GetStatus() > pluginv1.EpochStatus_EPOCH_STATUS_LOST:
+		return fmt.Errorf("epoch %d has the unknown status %d", d.open.Number, m.GetStatus())
+	}
+	epoch := d.open
+	epoch.Status = Status(m.GetStatus())
+	epoch.Missing = toProto(m.GetMissing(), func(m *pluginv1.Missing) Missing {
+		return Missing{Name: m.GetName(), Reason: m.GetReason(), Host: m.GetHost()}
+	})
+	slices.SortStableFunc(epoch.Hosts, func(a, b HostReport) int {
+		if c := strings.Compare(a.Host, b.Host); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Role, b.Role)
+	})
+	d.open = nil
+	return d.sealed(epoch, d.budget)
+}
