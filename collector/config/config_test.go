@@ -320,3 +320,17 @@ func TestShippedConfiguration(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+func TestTopologyOfAConfiguration(t *testing.T) {
+	topo, err := full(t).Topology()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := topo.Path("h1", "h2", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(path), "[{leaf1 2 1} {spine1 1 2} {leaf2 1 2}]"; got != want {
+		t.Errorf("path %s, want %s", got, want)
+	}
+}

@@ -19,7 +19,7 @@ import (
 const (
 	maxFileBytes = 16 << 20
 	maxDepth     = 64
-	maxNodes     = 1 << 20
+	maxNodes     = 1 << 18
 )
 
 // defaulter is implemented by structs that do not start from their zero value.

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net/netip"
+
+	"github.com/netsketch/netsketch/collector/topology"
+)
+
+// Topology builds the network that devices, links and hosts describe.
+func (c *Config) Topology() (*topology.Topology, error) {
+	var b topology.Builder
+	for _, d := range c.Devices {
+		b.AddSwitch(topology.Switch{Name: d.Name, Role: topology.Role(d.Role)})
+	}
+	for _, l := range c.Links {
+		b.AddLink(topology.Link{A: l.From.port(), B: l.To.port()})
+	}
+	for _, h := range c.Hosts {
+		prefixes := make([]netip.Prefix, len(h.Addresses))
+		for i, p := range h.Addresses {
+			prefixes[i] = p.Prefix
+		}
+		b.AddHost(topology.Host{Name: h.Name, MAC: topology.MAC(h.MAC), Prefixes: prefixes, Port: h.Port.port()})
+	}
+	return b.Build()
+}
+
+func (p PortRef) port() topology.Port { return topology.Port{Switch: p.Switch, Number: p.Port} }
