@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package epoch is the network's clock. At each boundary it makes all switches write into their
+// next bank of registers, waits for packets that are still in the pipelines, reads the bank that
+// was sealed, and tells complete, partial and lost epochs apart.
+//
+// What keeps one switch from harming the rest, or one epoch the next:
+//
+//   - Every switch is flipped and read in a goroutine of its own. At the deadline the epoch is
+//     handed over with what has arrived; a read-out that is late goes on, so that its bank is clean
+//     for a later epoch, and its result is dropped.
+//   - A bank is written again only when it has been read to the end. Where that is not so at a
+//     boundary, the switch is skipped: it keeps its bank, and since what that bank then holds spans
+//     two epochs, the switch is missing from both.
+//   - A switch whose session is new joins: its banks are cleared first, and it counts from the first
+//     epoch it has seen the whole of.
+//
+// Run drives the boundaries of a Clock. An emulation on virtual time calls Open and Close itself
+// and so decides what happens between them.
+//
+// # Concurrency
+//
+// Methods of Engine may be called from any goroutine, except that Open, Close and Run must not
+// overlap. Shutdown waits for every goroutine that the engine started.
+package epoch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Config is the rhythm.
+type Config struct {
+	// Interval is the length of an epoch.
+	Interval time.Duration
+	// Guard is the wait between the flips and the read-out.
+	Guard time.Duration
+	// Deadline counts from the boundary; what has not been read by then is missing. At most Interval.
+	Deadline time.Duration
+	// Origin is when epoch 1 begins. The zero time means the start of Run.
+	Origin time.Time
+}
+
+// Incarnation says which life of a switch's registers a session sees.
+type Incarnation struct {
+	// ID differs from that of every earlier session.
+	ID uint64
+	// Clean is set when the registers were cleared as the session began, because the pipeline was
+	// pushed.
+	Clean bool
+}
+
+// Member is one switch. R is what reading a bank gives. Its methods are called from several
+// goroutines, but for one bank never from two at once.
+type Member[R any] interface {
+	// Name is the switch's name, constant.
+	Name() string
+	// Banks is the number of banks, at least 2, constant for an incarnation.
+	Banks() int
+	// Ready returns the incarnation, or why the switch cannot be measured now.
+	Ready() (Incarnation, error)
+	// Flip makes packets that arrive from now on count in bank.
+	Flip(ctx context.Context, bank int) error
+	// Read returns what the bank holds and clears it. After an error the bank is taken to hold
+	// anything.
+	Read(ctx context.Context, bank int) (R, error)
+}
+
+// Status says how much of the network an epoch rests on.
+type Status uint8
+
+// The states of an epoch.
+const (
+	// Complete: every expected switch was read.
+	Complete Status = iota + 1
+	// Partial: some were.
+	Partial
+	// Lost: none was.
+	Lost
+)
+
+// String is "complete", "partial" or "lost".
+func (s Status) String() string {
+	switch s {
+	case Complete:
+		return "complete"
+	case Partial:
+		return "partial"
+	case Lost:
+		return "lost"
+	}
+	return "unknown"
+}
+
+// Outcome is what became of one switch in one epoch.
+type Outcome[R any] struct {
+	// Name is the switch's.
+	Name string
+	// Err is why there is no reading; nil when there is one. It is one of this package's errors or
+	// wraps the switch's own.
+	Err error
+	// Reading is what the sealed bank held.
+	Reading R
+	// Flip and Read are how long the two took; zero when not done.
+	Flip, Read time.Duration
+}
+
+// Timings are the parts of the time from the end of an epoch to its hand-over.
+type Timings struct {
+	// Late is from the boundary to the first flip request: how late the collector itself was.
+	Late time.Duration
+	// Flip is from the boundary to the last flip acknowledged (or given up waiting for).
+	Flip time.Duration
+	// Skew is from the first flip acknowledged to the last.
+	Skew time.Duration
+	// Wait is from there to the start of the read-out.
+	Wait time.Duration
+	// Read is from there to the last switch read, or the deadline.
+	Read time.Duration
+}
+
+// Epoch is one sealed epoch.
+type Epoch[R any] struct {
+	// Number counts from 1 at the origin.
+	Number uint64
+	// Start is the first instant and End the first one after it.
+	Start, End time.Time
+	// Status says how much of the network it rests on.
+	Status Status
+	// Switches has one outcome per member, in the order of their names.
+	Switches []Outcome[R]
+	// Skipped is how many epochs before this one were never sealed because the collector stood
+	// still.
+	Skipped uint64
+	// Timings says where the time went; Closed is when the engine was done.
+	Timings Timings
+	Closed  time.Time
+}
+
+// Options are an engine's surroundings.
+type Options struct {
+	// Clock is the time; nil means Wall.
+	Clock Clock
+	// Logger hears of members coming and going; nil discards.
+	Logger *slog.Logger
+	// AfterFlip, when set, is called for each member in its own goroutine as soon as it writes for
+	// epoch next; the read-out of the sealed bank starts when it has returned.
+	AfterFlip func(ctx context.Context, member string, next uint64)
+}
+
+// Engine drives the epochs of a set of members.
+type Engine[R any] struct {
+	cfg       Config
+	clock     Clock
+	log       *slog.Logger
+	afterFlip func(context.Context, string, uint64)
+
+	ctx    context.Context // ends with Shutdown
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	members map[string]*track[R]
+	start   time.Time // of the open epoch; zero before Open
+	number  uint64    // of the open epoch
+}
+
+// New returns an engine without members.
+func New[R any](cfg Config, o Options) *Engine[R] {
+	if o.Clock == nil {
+		o.Clock = Wall{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	e := &Engine[R]{cfg: cfg, clock: o.Clock, log: o.Logger, afterFlip: o.AfterFlip, members: map[string]*track[R]{}}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e
+}
+
+// Add makes a switch a member; one of the same name is replaced. It counts from the first epoch
+// that it has seen the whole of.
+func (e *Engine[R]) Add(m Member[R]) {
+	e.mu.Lock()
+	e.members[m.Name()] = newTrack(e, m)
+	e.mu.Unlock()
+	e.Check(m.Name())
+}
+
+// Remove makes a switch no member any more. A read-out under way goes on, unheard.
+func (e *Engine[R]) Remove(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.members, name)
+}
+
+// Check lets a member whose session is new join. Call it when the session became ready; otherwise
+// the next boundary finds out, and the member joins an epoch later.
+func (e *Engine[R]) Check(name string) {
+	e.mu.Lock()
+	t := e.members[name]
+	e.mu.Unlock()
+	if t != nil {
+		t.check()
+	}
+}
+
+// WaitJoined waits until every member has joined, or ctx ends, and then returns the names of those
+// that have not.
+func (e *Engine[R]) WaitJoined(ctx context.Context) []string {
+	var missing []string
+	for _, t := range e.tracks() {
+		select {
+		case <-t.joined():
+		default:
+			t.check()
+			select {
+			case <-t.joined():
+			case <-ctx.Done():
+				missing = append(missing, t.m.Name())
+			}
+		}
+	}
+	return missing
+}
+
+// Shutdown ends background work and waits for it. The engine cannot be used afterwards.
+func (e *Engine[R]) Shutdown() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.cancel()
+	e.work.Wait()
+}
+
+// goDo runs f in a goroutine that Shutdown waits for; it does nothing after Shutdown.
+func (e *Engine[R]) goDo(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.work.Go(f)
+	return true
+}
+
+// tracks lists the members by name.
+func (e *Engine[R]) tracks() []*track[R] {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return sortedTracks(e.members)
+}
