@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bank that measures now. The collector flips it by changing the default
+// action of a table without keys, which takes effect between two packets. It is
+// stamped into each packet once, so that all of a packet's updates land in one bank.
+
+#ifndef NETSKETCH_BANK_P4
+#define NETSKETCH_BANK_P4
+
+#include "headers.p4"
+
+control Bank(inout metadata_t meta) {
+    action set_bank(bit<8> bank) {
+        // A bank that does not exist must not become a cell of another register.
+        meta.bank = bank & (NS_BANKS - 1);
+    }
+
+    @netsketch_bank[banks=NS_BANKS]
+    table bank {
+        actions = { set_bank; }
+        default_action = set_bank(0);
+    }
+
+    apply {
+        bank.apply();
+    }
+}
+
+#endif

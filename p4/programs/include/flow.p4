@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hashes that flows are known by: crc32 over a flow key's canonical bytes, which
+// are {source, destination, protocol, source port, destination port} in network
+// order, addresses of 4 or 16 bytes. Everything else is derived from them, as
+// crc32(hash * odd): see docs/p4.md.
+
+#ifndef NETSKETCH_FLOW_P4
+#define NETSKETCH_FLOW_P4
+
+#include "headers.p4"
+
+control Flow(inout headers_t hdr, inout metadata_t meta) {
+    action hash_ipv4() {
+        hash(meta.flow.five_tuple, HashAlgorithm.crc32, 32w0,
+             { hdr.ipv4.src, hdr.ipv4.dst, meta.flow.protocol,
+               meta.flow.src_port, meta.flow.dst_port }, NS_HASH_RANGE);
+#ifdef NS_WITH_SRC_HASH
+        hash(meta.flow.src, HashAlgorithm.crc32, 32w0, { hdr.ipv4.src }, NS_HASH_RANGE);
+#endif
+#ifdef NS_WITH_DST_HASH
+        hash(meta.flow.dst, HashAlgorithm.crc32, 32w0, { hdr.ipv4.dst }, NS_HASH_RANGE);
+#endif
+    }
+
+    action hash_ipv6() {
+        hash(meta.flow.five_tuple, HashAlgorithm.crc32, 32w0,
+             { hdr.ipv6.src, hdr.ipv6.dst, meta.flow.protocol,
+               meta.flow.src_port, meta.flow.dst_port }, NS_HASH_RANGE);
+#ifdef NS_WITH_SRC_HASH
+        hash(meta.flow.src, HashAlgorithm.crc32, 32w0, { hdr.ipv6.src }, NS_HASH_RANGE);
+#endif
+#ifdef NS_WITH_DST_HASH
+        hash(meta.flow.dst, HashAlgorithm.crc32, 32w0, { hdr.ipv6.dst }, NS_HASH_RANGE);
+#endif
+    }
+
+    apply {
+        if (hdr.ipv4.isValid()) {
+            hash_ipv4();
+        } else {
+            hash_ipv6();
+        }
+    }
+}
+
+#endif

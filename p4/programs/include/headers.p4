@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Headers, metadata and constants that every netsketch program shares.
+
+#ifndef NETSKETCH_HEADERS_P4
+#define NETSKETCH_HEADERS_P4
+
+#include <core.p4>
+#include <v1model.p4>
+
+// The port that packet-out messages enter by and packet-in messages leave by.
+// BMv2 takes the same number as --cpu-port.
+#define NS_CPU_PORT 255
+
+// Banks of every measured register: one is written, the other ones are read.
+// A power of two, at most 256.
+#ifndef NS_BANKS
+#define NS_BANKS 2
+#endif
+
+// Cells of 32 bits that one read-out packet carries.
+#define NS_CELLS 256
+
+// packet_out.op
+#define NS_OP_SEND 0
+#define NS_OP_READ 1
+
+// packet_in.reason; algorithms take numbers from 2 up to 254.
+#define NS_REASON_PUNT 0
+#define NS_REASON_READ 1
+#define NS_REASON_REFUSED 255
+
+// Why a packet was dropped: metadata_t.drop, and the index into ingress.drops.
+#define NS_KEEP 0
+#define NS_DROP_MALFORMED 1 // parser error: cut short, bad IP version, bad IHL
+#define NS_DROP_CHECKSUM 2  // bad IPv4 header checksum
+#define NS_DROP_NOT_IP 3    // neither IPv4 nor IPv6, and not trapped
+#define NS_DROP_TTL 4       // TTL or hop limit would reach zero
+#define NS_DROP_ROUTE 5     // no route, or a route that says drop
+#define NS_DROP_REQUEST 6   // packet-out cut short or with an unknown op
+#define NS_DROP_REASONS 8
+
+// The full range of a 32-bit hash, as the modulus that v1model's hash() wants.
+#define NS_HASH_RANGE 64w0x100000000
+
+typedef bit<48> mac_t;
+typedef bit<9> port_t;
+
+error {
+    BadIpVersion,
+    BadIpv4HeaderLength
+}
+
+// What the controller sends. op NS_OP_SEND: the payload leaves by egress_port as
+// it is. op NS_OP_READ: the payload is one cells_t that comes back filled in.
+@controller_header("packet_out")
+header packet_out_t {
+    bit<8>  op;
+    bit<16> egress_port;
+    bit<8>  object;
+    bit<8>  bank;
+    bit<32> index;
+    bit<32> seq;
+}
+
+// What the controller receives; object, bank, index and seq mirror the request.
+@controller_header("packet_in")
+header packet_in_t {
+    bit<8>  reason;
+    bit<16> ingress_port;
+    bit<8>  object;
+    bit<8>  bank;
+    bit<32> index;
+    bit<32> seq;
+}
+
+header ethernet_t {
+    mac_t   dst;
+    mac_t   src;
+    bit<16> ether_type;
+}
+
+header vlan_t {
+    bit<3>  pcp;
+    bit<1>  dei;
+    bit<12> vid;
+    bit<16> ether_type;
+}
+
+header ipv4_t {
+    bit<4>  version;
+    bit<4>  ihl;
+    bit<8>  tos;
+    bit<16> total_length;
+    bit<16> identification;
+    bit<3>  flags;
+    bit<13> fragment_offset;
+    bit<8>  ttl;
+    bit<8>  protocol;
+    bit<16> checksum;
+    bit<32> src;
+    bit<32> dst;
+}
+
+header ipv4_options_t {
+    varbit<320> options;
+}
+
+header ipv6_t {
+    bit<4>   version;
+    bit<8>   traffic_class;
+    bit<20>  flow_label;
+    bit<16>  payload_length;
+    bit<8>   next_header;
+    bit<8>   hop_limit;
+    bit<128> src;
+    bit<128> dst;
+}
+
+header ipv6_fragment_t {
+    bit<8>  next_header;
+    bit<8>  reserved;
+    bit<13> fragment_offset;
+    bit<2>  reserved2;
+    bit<1>  more;
+    bit<32> identification;
+}
+
+// The first four bytes of TCP and of UDP.
+header ports_t {
+    bit<16> src;
+    bit<16> dst;
+}
+
+// A block of register cells on its way to the collector, see readout.p4.
+#define NS_CELL_FIELD(unused, name) bit<32> name;
+#define NS_EACH_16(M, R, p) \
+    M(R, p##0) M(R, p##1) M(R, p##2) M(R, p##3) M(R, p##4) M(R, p##5) M(R, p##6) M(R, p##7) \
+    M(R, p##8) M(R, p##9) M(R, p##a) M(R, p##b) M(R, p##c) M(R, p##d) M(R, p##e) M(R, p##f)
+#define NS_EACH_CELL(M, R) \
+    NS_EACH_16(M, R, c0) NS_EACH_16(M, R, c1) NS_EACH_16(M, R, c2) NS_EACH_16(M, R, c3) \
+    NS_EACH_16(M, R, c4) NS_EACH_16(M, R, c5) NS_EACH_16(M, R, c6) NS_EACH_16(M, R, c7) \
+    NS_EACH_16(M, R, c8) NS_EACH_16(M, R, c9) NS_EACH_16(M, R, ca) NS_EACH_16(M, R, cb) \
+    NS_EACH_16(M, R, cc) NS_EACH_16(M, R, cd) NS_EACH_16(M, R, ce) NS_EACH_16(M, R, cf)
+
+header cells_t {
+    NS_EACH_CELL(NS_CELL_FIELD, _)
+}
+
+struct headers_t {
+    packet_in_t     packet_in;
+    packet_out_t    packet_out;
+    ethernet_t      ethernet;
+    vlan_t          vlan_outer;
+    vlan_t          vlan_inner;
+    ipv4_t          ipv4;
+    ipv4_options_t  ipv4_options;
+    ipv6_t          ipv6;
+    ipv6_fragment_t ipv6_fragment;
+    ports_t         ports;
+    cells_t         cells;
+}
+
+// The flow of a packet. Ports are zero where the packet has none.
+struct flow_t {
+    bit<8>  protocol;
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<32> five_tuple; // crc32 of source, destination, protocol and ports
+    bit<32> src;        // crc32 of the source address
+    bit<32> dst;        // crc32 of the destination address
+}
+
+// Working space of univmon.p4, shared by its instances: they run one after
+// another, and BMv2 clears every metadata field for every packet.
+struct univmon_scratch_t {
+    bit<32> product;  // what is hashed: the flow's hash times an odd constant
+    bit<32> value;    // that hash's value
+    bit<32> base;     // first cell of a row
+    bit<32> cell;     // index of a counter
+    bit<32> count;    // its content
+    bit<32> row0;     // estimates of the rows, plus 2^31
+    bit<32> row1;
+    bit<32> row2;
+    bit<32> low;
+    bit<32> slot;     // first cell of the heavy-key slot to write
+    bit<32> slot_count;
+    bit<32> slot_hash;
+    bit<32> other;    // the same of the second way
+    bit<32> other_count;
+    bit<32> other_hash;
+    bit<1>  hit;      // the slot holds the flow already
+    bit<1>  hit_other;
+    bit<1>  take_other;
+}
+
+struct metadata_t {
+    bit<8>            bank;
+    bit<8>            drop;
+    flow_t            flow;
+    bit<16>           ecmp_group;
+    bit<16>           ecmp_size;
+    bit<16>           ecmp_member;
+    univmon_scratch_t univmon;
+}
+
+#endif

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Read-out: a packet-out with op NS_OP_READ names an object, a bank and the first
+// of NS_CELLS cells, and comes back as packet-in with those cells. Each cell is set
+// to zero by the action that reads it. Requests that name no such cells come back
+// with reason NS_REASON_REFUSED and change nothing.
+//
+// A structure declares a register of NS_BANKS * CELLS cells, CELLS a multiple of
+// NS_CELLS, puts NS_READ_AND_CLEAR(register) into an action, and calls it where
+// NS_ASKED(object, CELLS) holds.
+
+#ifndef NETSKETCH_READOUT_P4
+#define NETSKETCH_READOUT_P4
+
+#include "headers.p4"
+
+// The running index is a header field that is changed in place: an expression in
+// each call would cost one metadata field a call.
+#define NS_READ_CELL(register_name, field) \
+    register_name.read(hdr.cells.field, hdr.packet_out.index); \
+    register_name.write(hdr.packet_out.index, 0); \
+    hdr.packet_out.index = hdr.packet_out.index + 1;
+
+#define NS_READ_AND_CLEAR(register_name, cells) \
+    hdr.packet_in.reason = NS_REASON_READ; \
+    hdr.packet_out.index = hdr.packet_out.index + (bit<32>)hdr.packet_out.bank * (cells); \
+    NS_EACH_CELL(NS_READ_CELL, register_name)
+
+#define NS_ASKED(number, cells) \
+    (hdr.packet_out.object == (number) && hdr.packet_out.bank < NS_BANKS \
+     && hdr.packet_out.index < (cells) && (hdr.packet_out.index & (NS_CELLS - 1)) == 0)
+
+// Turns a request into its answer, refused until a structure fills it.
+control BeginAnswer(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
+    action answer() {
+        hdr.packet_in.setValid();
+        hdr.packet_in.reason = NS_REASON_REFUSED;
+        hdr.packet_in.ingress_port = (bit<16>)standard_metadata.ingress_port;
+        hdr.packet_in.object = hdr.packet_out.object;
+        hdr.packet_in.bank = hdr.packet_out.bank;
+        hdr.packet_in.index = hdr.packet_out.index;
+        hdr.packet_in.seq = hdr.packet_out.seq;
+        standard_metadata.egress_spec = NS_CPU_PORT;
+    }
+
+    apply {
+        answer();
+    }
+}
+
+#endif

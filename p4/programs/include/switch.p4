@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// A switch: forwarding, read-out, and the algorithms that a program asks for.
+//
+// A program defines a flag and the sizes for each algorithm and includes this file.
+// Each algorithm is a control with one instance here; it sees a packet of traffic
+// when packet_in is invalid, and a read-out request when packet_in is valid.
+//
+//   NS_WITH_UNIVMON_SRC, NS_WITH_UNIVMON_DST, NS_WITH_UNIVMON_5T
+//       UnivMon by source, destination and 5-tuple, with
+//       NS_UNIVMON_SRC_LEVELS, _ROWS, _COLUMNS, _SLOTS and so on
+//
+// Read-out numbers of objects: 1 and 2 univmon_src, 3 and 4 univmon_dst, 5 and 6 univmon_5t.
+
+#include "headers.p4"
+#include "parser.p4"
+#include "bank.p4"
+#include "readout.p4"
+#include "forwarding.p4"
+
+#ifdef NS_WITH_UNIVMON_SRC
+#define NS_WITH_SRC_HASH
+#define UM_CONTROL UnivMonSrc
+#define UM_KEY NS_KEY_SRC
+#define UM_OBJECT 1
+#define UM_LEVELS NS_UNIVMON_SRC_LEVELS
+#define UM_ROWS NS_UNIVMON_SRC_ROWS
+#define UM_COLUMNS NS_UNIVMON_SRC_COLUMNS
+#define UM_SLOTS NS_UNIVMON_SRC_SLOTS
+#include "univmon.p4"
+#endif
+
+#ifdef NS_WITH_UNIVMON_DST
+#define NS_WITH_DST_HASH
+#define UM_CONTROL UnivMonDst
+#define UM_KEY NS_KEY_DST
+#define UM_OBJECT 3
+#define UM_LEVELS NS_UNIVMON_DST_LEVELS
+#define UM_ROWS NS_UNIVMON_DST_ROWS
+#define UM_COLUMNS NS_UNIVMON_DST_COLUMNS
+#define UM_SLOTS NS_UNIVMON_DST_SLOTS
+#include "univmon.p4"
+#endif
+
+#ifdef NS_WITH_UNIVMON_5T
+#define UM_CONTROL UnivMon5t
+#define UM_KEY NS_KEY_FIVE_TUPLE
+#define UM_OBJECT 5
+#define UM_LEVELS NS_UNIVMON_5T_LEVELS
+#define UM_ROWS NS_UNIVMON_5T_ROWS
+#define UM_COLUMNS NS_UNIVMON_5T_COLUMNS
+#define UM_SLOTS NS_UNIVMON_5T_SLOTS
+#include "univmon.p4"
+#endif
+
+#include "flow.p4"
+
+control ingress(inout headers_t hdr, inout metadata_t meta,
+                inout standard_metadata_t standard_metadata) {
+    counter(NS_DROP_REASONS, CounterType.packets) drops;
+
+    BeginAnswer() begin_answer;
+    Bank() bank;
+    Flow() flow;
+    Forwarding() forwarding;
+#ifdef NS_WITH_UNIVMON_SRC
+    UnivMonSrc() univmon_src;
+#endif
+#ifdef NS_WITH_UNIVMON_DST
+    UnivMonDst() univmon_dst;
+#endif
+#ifdef NS_WITH_UNIVMON_5T
+    UnivMon5t() univmon_5t;
+#endif
+
+    action refuse(bit<8> reason) {
+        meta.drop = reason;
+    }
+
+    action send_out() {
+        standard_metadata.egress_spec = (port_t)hdr.packet_out.egress_port;
+        hdr.packet_out.setInvalid();
+    }
+
+    action end_answer() {
+        hdr.packet_out.setInvalid();
+    }
+
+    action discard() {
+        drops.count((bit<32>)meta.drop);
+        mark_to_drop(standard_metadata);
+    }
+
+    apply {
+        if (standard_metadata.parser_error != error.NoError) {
+            refuse(NS_DROP_MALFORMED);
+        } else if (standard_metadata.checksum_error == 1) {
+            refuse(NS_DROP_CHECKSUM);
+        } else if (hdr.packet_out.isValid() && hdr.packet_out.op == NS_OP_SEND) {
+            send_out();
+        } else if (hdr.packet_out.isValid() && !hdr.cells.isValid()) {
+            refuse(NS_DROP_REQUEST);
+        } else {
+            if (hdr.packet_out.isValid()) {
+                begin_answer.apply(hdr, standard_metadata);
+            } else if (hdr.ipv4.isValid() || hdr.ipv6.isValid()) {
+                bank.apply(meta);
+                flow.apply(hdr, meta);
+            }
+            if (hdr.packet_in.isValid() || hdr.ipv4.isValid() || hdr.ipv6.isValid()) {
+#ifdef NS_WITH_UNIVMON_SRC
+                univmon_src.apply(hdr, meta);
+#endif
+#ifdef NS_WITH_UNIVMON_DST
+                univmon_dst.apply(hdr, meta);
+#endif
+#ifdef NS_WITH_UNIVMON_5T
+                univmon_5t.apply(hdr, meta);
+#endif
+            }
+            if (hdr.packet_in.isValid()) {
+                end_answer();
+            } else {
+                forwarding.apply(hdr, meta, standard_metadata);
+            }
+        }
+        if (meta.drop != NS_KEEP) {
+            discard();
+        }
+    }
+}
+
+control egress(inout headers_t hdr, inout metadata_t meta,
+               inout standard_metadata_t standard_metadata) {
+    apply {
+    }
+}
+
+V1Switch(SwitchParser(), VerifyHeader(), ingress(), egress(), UpdateHeader(), SwitchDeparser()) main;
