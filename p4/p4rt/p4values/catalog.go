@@ -120,6 +120,14 @@ func (x *Index[T]) ID(id uint32) (T, bool) {
 	return v, ok
 }
 
+// NameOf returns the full name of the object with this id.
+func (x *Index[T]) NameOf(id uint32) (string, bool) {
+	if v, ok := x.byID[id]; ok {
+		return v.object().Name, true
+	}
+	return "", false
+}
+
 // Name finds an object by full name or unique alias; the error says what there is instead.
 func (x *Index[T]) Name(name string) (T, error) {
 	if v, ok := x.byName[name]; ok {

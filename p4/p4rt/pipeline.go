@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rt
+
+import (
+	"context"
+	"fmt"
+
+	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+)
+
+// program is what runs on the switch, as the session found or put it there. It is immutable once the session has it.
+type program struct {
+	catalog     *p4values.Catalog
+	readout     *readoutHeaders // nil: no read-out by packet
+	registerErr error           // nil: RegisterEntry reads work
+}
+
+func (s *session) program() *program {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.prog
+}
+
+// provision makes the wanted pipeline run, or learns the one that runs.
+func (s *session) provision() (step, error) {
+	s.enter(Provisioning)
+	want := s.c.cfg.Program
+	if want == nil {
+		if err := s.adopt(); err != nil {
+			return nil, err
+		}
+		if s.program() == nil {
+			return nil, fmt.Errorf("%s runs no pipeline, and none was given to push", s.c.cfg.Target)
+		}
+		return s.reconcile, nil
+	}
+	cookie, err := s.getPipeline(p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
+	if err != nil {
+		return nil, err
+	}
+	if cookie.GetCookie() == nil || cookie.GetCookie().GetCookie() != want.Cookie {
+		err := s.push(want)
+		if status.Code(err) == codes.PermissionDenied {
+			s.permissionDenied(err)
+			return s.judge, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := s.learn(want.P4Info); err != nil {
+		return nil, err
+	}
+	return s.reconcile, nil
+}
+
+// adopt learns the program that runs on the switch. None is no error.
+func (s *session) adopt() error {
+	cfg, err := s.getPipeline(p4v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
+	if err != nil || cfg.GetP4Info() == nil {
+		return err
+	}
+	return s.learn(cfg.GetP4Info())
+}
+
+// getPipeline reads a part of the pipeline's configuration; nil where there is no pipeline.
+func (s *session) getPipeline(part p4v1.GetForwardingPipelineConfigRequest_ResponseType) (*p4v1.ForwardingPipelineConfig, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.c.cfg.CallTimeout)
+	defer cancel()
+	answer, err := s.rpc.GetForwardingPipelineConfig(ctx, &p4v1.GetForwardingPipelineConfigRequest{DeviceId: s.c.cfg.DeviceID, ResponseType: part})
+	if status.Code(err) == codes.FailedPrecondition { // BMv2's way to say that there is none
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the pipeline's cookie from %s: %w", s.c.cfg.Target, err)
+	}
+	return answer.GetConfig(), nil
+}
+
+// push sets the pipeline and with it clears the switch.
+func (s *session) push(p *Program) error {
+	s.log.Info("pushing the pipeline", "program", p.Name, "cookie", p.Cookie)
+	ctx, cancel := context.WithTimeout(s.ctx, s.c.cfg.PipelineTimeout)
+	defer cancel()
+	_, err := s.rpc.SetForwardingPipelineConfig(ctx, &p4v1.SetForwardingPipelineConfigRequest{
+		DeviceId: s.c.cfg.DeviceID, Role: s.c.cfg.Role, ElectionId: s.bid.proto(),
+		Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
+		Config: &p4v1.ForwardingPipelineConfig{
+			P4Info: p.P4Info, P4DeviceConfig: p.DeviceConfig, Cookie: &p4v1.ForwardingPipelineConfig_Cookie{Cookie: p.Cookie},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %s does not accept program %q: %w", ErrPipelineRefused, s.c.cfg.Target, p.Name, err)
+	}
+	s.c.setStatus(func(st *Status) { st.Pushed = true })
+	return nil
+}
+
+// learn makes the session know its program and finds out what the switch can do with it.
+func (s *session) learn(info *p4configv1.P4Info) error {
+	cat, err := p4values.NewCatalog(info)
+	if err != nil {
+		return fmt.Errorf("program of %s: %w", s.c.cfg.Target, err)
+	}
+	p := &program{catalog: cat, readout: newReadoutHeaders(cat), registerErr: s.probeRegisters(cat)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.prog = p
+	return nil
+}
+
+// probeRegisters finds out, once a session, whether the switch answers RegisterEntry reads: it reads one cell.
+func (s *session) probeRegisters(cat *p4values.Catalog) error {
+	regs := cat.Registers.All()
+	if len(regs) == 0 {
+		return fmt.Errorf("%w: the program has no registers", ErrUnsupported)
+	}
+	for _, err := range s.read(s.ctx, []*p4v1.Entity{registerEntity(regs[0], 0)}) {
+		if err != nil {
+			return fmt.Errorf("%w: RegisterEntry: %w", ErrUnsupported, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rt
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+)
+
+// The read-out protocol of the data plane programs (docs/p4.md).
+const (
+	readoutCells   = 256 // cells in a packet
+	readoutBytes   = readoutCells * 4
+	readoutWindow  = 32 // requests under way: BMv2's egress queue holds 64 packets and drops in silence
+	opReadout      = 1
+	reasonReadout  = 1   // packet-in: cells
+	reasonRefused  = 255 // packet-in: the program has no such cells
+	noSeq          = -1
+	readoutPoll    = 8 // a wait for replies looks for lost ones so often within ReadoutTimeout
+	maxLostInError = 4
+)
+
+// Cells are the contents of one bank of a register.
+type Cells struct {
+	Register *p4values.Register
+	Bank     int
+	Data     []byte // 4 bytes a cell, little-endian, zero-extended where the register is narrower
+}
+
+// Len returns the number of cells.
+func (c *Cells) Len() int { return len(c.Data) / 4 }
+
+// At returns cell i.
+func (c *Cells) At(i int) uint32 { return binary.LittleEndian.Uint32(c.Data[4*i:]) }
+
+// CellRange is cells First to First+Count-1 of a bank.
+type CellRange struct{ First, Count int }
+
+// ReadoutError says that a bank was not read in full. Cells are cleared as they are read: the lost ones are gone, the unread ones
+// are still on the switch.
+type ReadoutError struct {
+	Target   string
+	Register string
+	Object   uint8
+	Bank     int
+	Lost     []CellRange // asked for, not answered
+	Unread   []CellRange // never asked for
+	Cause    error       // why reading ended early, or nil: replies were lost on the way
+}
+
+// Error names switch, register, bank and ranges.
+func (e *ReadoutError) Error() string {
+	s := fmt.Sprintf("p4rt %s: read-out of %s (object %d) bank %d: ", e.Target, e.Register, e.Object, e.Bank)
+	if len(e.Lost) > 0 {
+		s += "lost cells"
+		for i, r := range e.Lost {
+			if i == maxLostInError {
+				s += fmt.Sprintf(" and %d more ranges", len(e.Lost)-i)
+				break
+			}
+			s += fmt.Sprintf(" %d-%d", r.First, r.First+r.Count-1)
+		}
+	}
+	if n := cells(e.Unread); n > 0 {
+		if len(e.Lost) > 0 {
+			s += ", "
+		}
+		s += fmt.Sprintf("%d cells not read", n)
+	}
+	if e.Cause != nil {
+		s += ": " + e.Cause.Error()
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *ReadoutError) Unwrap() error { return e.Cause }
+
+// Is makes errors.Is(err, ErrReadoutLost) true where cells were lost.
+func (e *ReadoutError) Is(target error) bool { return target == ErrReadoutLost && len(e.Lost) > 0 }
+
+// ErrReadoutLost: cells were read and cleared on the switch, and their values did not arrive.
+var ErrReadoutLost = errors.New("read-out lost")
+
+func cells(rs []CellRange) (n int) {
+	for _, r := range rs {
+		n += r.Count
+	}
+	return n
+}
+
+// ReadBank reads a bank of a register and clears it, by packets where the program has the read-out control and else by RegisterEntry
+// (see [Client.Capabilities]). It fails as a whole: lost cells are never passed off as zeros.
+func (c *Client) ReadBank(ctx context.Context, register string, bank int) (*Cells, error) {
+	out, err := c.ReadBanks(ctx, bank, register)
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// ReadBanks reads the same bank of several registers, back to back: the requests of the next register follow while replies for the
+// one before are still under way. On an error the banks that were read in full are returned with it, nil in place of the others.
+func (c *Client) ReadBanks(ctx context.Context, bank int, registers ...string) ([]*Cells, error) {
+	s, err := c.use(Ready)
+	if errors.Is(err, ErrNotReady) {
+		if r, rerr := c.use(ReadOnly); rerr == nil && r.program() != nil {
+			s, err = r, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := s.program()
+	job := readJob{s: s, headers: p.readout, done: make(chan struct{}, 1)}
+	for _, name := range registers {
+		r, err := p.catalog.Registers.Name(name)
+		if err != nil {
+			return nil, fmt.Errorf("p4rt %s: %w", c.cfg.Target, err)
+		}
+		if err := checkBank(r, bank); err != nil {
+			return nil, fmt.Errorf("p4rt %s: %w", c.cfg.Target, err)
+		}
+		job.parts = append(job.parts, &readPart{reg: r, cells: &Cells{Register: r, Bank: bank, Data: make([]byte, bankCells(r)*4)}})
+	}
+	if p.readout == nil || !s.isPrimary() {
+		return s.readBanksByRegister(ctx, bank, job.parts)
+	}
+	for _, part := range job.parts {
+		if part.reg.Readout == nil {
+			return nil, fmt.Errorf("p4rt %s: %w: register %s has no read-out (no @%s annotation)", c.cfg.Target, ErrUnsupported, part.reg.Name, p4values.AnnotationReadout)
+		}
+	}
+	return job.run(ctx)
+}
+
+func checkBank(r *p4values.Register, bank int) error {
+	banks := 1
+	if r.Readout != nil {
+		banks = r.Readout.Banks
+	}
+	if bank < 0 || bank >= banks {
+		return fmt.Errorf("register %s has no bank %d: it has %d", r.Name, bank, banks)
+	}
+	return nil
+}
+
+func bankCells(r *p4values.Register) int {
+	if r.Readout != nil {
+		return r.Readout.Cells
+	}
+	return r.Size
+}
+
+// readPart is one register of a job. Its cells are written by the receiver, until the job has ended.
+type readPart struct {
+	reg     *p4values.Register
+	cells   *Cells
+	arrived int // cells
+	lost    []CellRange
+	next    int // first cell not asked for
+	cause   error
+}
+
+// readJob is one call of ReadBanks. Its fields are guarded by the session's readouts.mu once it runs.
+type readJob struct {
+	s       *session
+	headers *readoutHeaders
+	parts   []*readPart
+	done    chan struct{} // something to look at: the last reply, or a refusal
+	waiting int           // requests without reply
+	stopped error         // the job ended early
+}
+
+// run sends the requests, waits for the replies and reports.
+func (j *readJob) run(ctx context.Context) ([]*Cells, error) {
+	err := j.send(ctx)
+	if err == nil {
+		err = j.wait(ctx)
+	}
+	j.s.readouts.abandon(j, err)
+	return j.report()
+}
+
+// send asks for all cells of all parts, never more than the window at once.
+func (j *readJob) send(ctx context.Context) error {
+	look := time.NewTicker(j.s.c.cfg.ReadoutTimeout / readoutPoll)
+	defer look.Stop()
+	for _, part := range j.parts {
+		m := j.headers.newRequests(part.reg.Readout.Object, uint8(part.cells.Bank))
+		for first := 0; first < part.cells.Len(); first += readoutCells {
+			for admitted := false; !admitted; {
+				select {
+				case j.s.readouts.window <- struct{}{}:
+					admitted = true
+				case <-look.C:
+					if err := j.s.readouts.expire(j, j.s.c.cfg.ReadoutTimeout); err != nil {
+						return err
+					}
+				case <-j.done:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				case <-j.s.ctx.Done():
+					return j.s.lost(context.Cause(j.s.ctx))
+				}
+				if err := j.s.readouts.stoppedBy(j); err != nil {
+					if admitted {
+						<-j.s.readouts.window
+					}
+					return err
+				}
+			}
+			seq := j.s.readouts.register(j, part, first, &j.s.c.seq)
+			if err := j.s.send(ctx, m.request(uint32(first), seq)); err != nil {
+				return err
+			}
+			j.s.c.stats.packetOuts.Add(1)
+		}
+	}
+	return nil
+}
+
+// wait waits until all replies are there or given up.
+func (j *readJob) wait(ctx context.Context) error {
+	look := time.NewTicker(j.s.c.cfg.ReadoutTimeout / readoutPoll)
+	defer look.Stop()
+	for {
+		if over, err := j.s.readouts.over(j); over {
+			return err
+		}
+		select {
+		case <-j.done:
+		case <-look.C:
+			if err := j.s.readouts.expire(j, j.s.c.cfg.ReadoutTimeout); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-j.s.ctx.Done():
+			return j.s.lost(context.Cause(j.s.ctx))
+		}
+	}
+}
+
+// report gives the banks read in full and, for the others, errors. The job must have ended.
+func (j *readJob) report() ([]*Cells, error) {
+	out := make([]*Cells, len(j.parts))
+	var errs []error
+	for i, p := range j.parts {
+		if p.arrived == p.cells.Len() {
+			out[i] = p.cells
+			continue
+		}
+		e := &ReadoutError{Target: j.s.c.cfg.Target, Register: p.reg.Name, Object: p.reg.Readout.Object, Bank: p.cells.Bank, Lost: p.lost, Cause: p.cause}
+		if e.Cause == nil {
+			e.Cause = j.stopped
+		}
+		if p.next < p.cells.Len() {
+			e.Unread = []CellRange{{p.next, p.cells.Len() - p.next}}
+		}
+		errs = append(errs, e)
+	}
+	if len(errs) == 0 {
+		return out, nil
+	}
+	return out, errors.Join(errs...)
+}
+
+// pendingRange is a request without its reply.
+type pendingRange struct {
+	job   *readJob
+	part  *readPart
+	first int
+	sent  time.Time
+}
+
+// readouts are the requests of a session that wait for replies.
+type readouts struct {
+	window  chan struct{} // a token for each of them
+	mu      sync.Mutex
+	pending map[uint32]*pendingRange
+	heard   time.Time // last reply
+}
+
+func (r *readouts) init() {
+	r.window, r.pending = make(chan struct{}, readoutWindow), map[uint32]*pendingRange{}
+}
+
+// seqSource numbers requests, for all sessions of a client, so that late replies match nothing.
+type seqSource struct{ n atomic.Uint32 }
+
+func (s *seqSource) next() uint32 { return s.n.Add(1) }
+
+// register notes a request before it is sent. The caller holds a token of the window, which goes back with the reply.
+func (r *readouts) register(j *readJob, part *readPart, first int, seqs *seqSource) uint32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seq := seqs.next()
+	now := time.Now()
+	if len(r.pending) == 0 {
+		r.heard = now
+	}
+	r.pending[seq] = &pendingRange{job: j, part: part, first: first, sent: now}
+	j.waiting++
+	part.next = min(first+readoutCells, part.cells.Len())
+	return seq
+}
+
+// settle forgets a request and gives its token back. The caller holds mu.
+func (r *readouts) settle(seq uint32, p *pendingRange) {
+	delete(r.pending, seq)
+	<-r.window
+	p.job.waiting--
+	if p.job.waiting == 0 {
+		p.job.poke()
+	}
+}
+
+// lose notes that the cells of a request are gone. The caller holds mu.
+func (r *readouts) lose(seq uint32, p *pendingRange, why error) {
+	n := min(readoutCells, p.part.cells.Len()-p.first)
+	if l := len(p.part.lost); l > 0 && p.part.lost[l-1].First+p.part.lost[l-1].Count == p.first {
+		p.part.lost[l-1].Count += n
+	} else {
+		p.part.lost = append(p.part.lost, CellRange{p.first, n})
+	}
+	if p.part.cause == nil {
+		p.part.cause = why
+	}
+	r.settle(seq, p)
+}
+
+// reply takes a reply from the receiver; false where nobody waits for it.
+func (r *readouts) reply(m readoutReply) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, ok := r.pending[m.seq]
+	if !ok {
+		return false
+	}
+	r.heard = time.Now()
+	reg := p.part.reg
+	switch {
+	case m.reason == reasonRefused:
+		p.job.stop(fmt.Errorf("the program refused cells %d-%d of object %d", p.first, p.first+readoutCells-1, reg.Readout.Object))
+		r.lose(m.seq, p, nil)
+	case m.object != uint32(reg.Readout.Object) || m.bank != uint32(p.part.cells.Bank) || m.index != uint32(p.first) || len(m.cells) != readoutBytes:
+		r.lose(m.seq, p, fmt.Errorf("a reply of %d bytes for object %d bank %d cell %d answers the request for object %d bank %d cell %d",
+			len(m.cells), m.object, m.bank, m.index, reg.Readout.Object, p.part.cells.Bank, p.first))
+	default:
+		p.part.arrived += copyCells(p.part.cells.Data[4*p.first:], m.cells)
+		r.settle(m.seq, p)
+	}
+	return true
+}
+
+// copyCells turns big-endian cells into little-endian ones, as many as both have, and returns their number.
+func copyCells(dst, src []byte) int {
+	n := min(len(dst), len(src)) &^ 3
+	dst, src = dst[:n], src[:n]
+	for i := 0; i+4 <= len(src) && i+4 <= len(dst); i += 4 {
+		binary.LittleEndian.PutUint32(dst[i:], binary.BigEndian.Uint32(src[i:]))
+	}
+	return n / 4
+}
+
+// refused takes the switch's complaint about the request with this number.
+func (r *readouts) refused(seq int64, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p, ok := r.pending[uint32(seq)]; ok && seq != noSeq {
+		p.job.stop(why)
+		r.lose(uint32(seq), p, why)
+	}
+}
+
+// expire gives up requests that are without reply for too long. When none was answered in all that time the job ends.
+func (r *readouts) expire(j *readJob, timeout time.Duration) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	expired := false
+	for seq, p := range r.pending {
+		if p.job == j && now.Sub(p.sent) > timeout {
+			r.lose(seq, p, fmt.Errorf("no reply within %v", timeout))
+			expired = true
+		}
+	}
+	if expired && now.Sub(r.heard) > timeout {
+		j.stop(fmt.Errorf("the switch answers no read-out any more (none for %v)", timeout))
+	}
+	return j.stopped
+}
+
+// abandon ends a job: what it still waits for is lost.
+func (r *readouts) abandon(j *readJob, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if why != nil {
+		j.stop(why)
+	}
+	for seq, p := range r.pending {
+		if p.job == j {
+			r.lose(seq, p, j.stopped)
+		}
+	}
+	for _, p := range j.parts {
+		sortRanges(&p.lost)
+	}
+}
+
+func (r *readouts) over(j *readJob) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return j.waiting == 0 || j.stopped != nil, j.stopped
+}
+
+func (r *readouts) stoppedBy(j *readJob) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return j.stopped
+}
+
+// sessionOver wakes every job; they find their session over.
+func (r *readouts) sessionOver(error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.pending {
+		p.job.poke()
+	}
+}
+
+// stop ends a job early, for the first reason given. The caller holds mu.
+func (j *readJob) stop(why error) {
+	if j.stopped == nil {
+		j.stopped = why
+	}
+	j.poke()
+}
+
+func (j *readJob) poke() {
+	select {
+	case j.done <- struct{}{}:
+	default:
+	}
+}
+
+// readoutRequests makes the requests for one bank of one object. What they have in common is made once.
+type readoutRequests struct {
+	h      *readoutHeaders
+	common []*p4v1.PacketMetadata
+}
+
+func (m *readoutRequests) request(index, seq uint32) *p4v1.StreamMessageRequest {
+	fields := make([]*p4v1.PacketMetadata, len(m.common))
+	copy(fields, m.common)
+	fields[m.h.outIndex] = &p4v1.PacketMetadata{MetadataId: m.h.out.Fields[m.h.outIndex].ID, Value: p4values.Uint(uint64(index))}
+	fields[m.h.outSeq] = &p4v1.PacketMetadata{MetadataId: m.h.out.Fields[m.h.outSeq].ID, Value: p4values.Uint(uint64(seq))}
+	return packetOutMessage(readoutPadding[:], fields)
+}
+
+// readoutPadding is the room in which the switch writes the cells: BMv2 cannot make a packet grow by more than 512 bytes.
+var readoutPadding [readoutBytes]byte

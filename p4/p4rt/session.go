@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// Limits of the connection. A switch reports a Write's errors in the metadata of the reply, about 100 bytes and a message an update,
+// and gRPC's usual limit of 8 KB would turn the report into a bare RESOURCE_EXHAUSTED.
+const (
+	metadataPerUpdate = 512
+	maxReceive        = 256 << 20
+	window            = 4 << 20
+)
+
+// session is one connection to a switch, from Connecting until it is lost. Its fields are written by the goroutine of run, before
+// other goroutines can see them, unless said otherwise.
+type session struct {
+	c       *Client
+	log     *slog.Logger
+	number  uint64
+	bid     ElectionID
+	version string // of P4Runtime at the switch
+	settled bool   // reached a state it can stay in
+
+	ctx    context.Context // ends with the session; its cause says why
+	fail   context.CancelCauseFunc
+	rpc    p4v1.P4RuntimeClient
+	stream p4v1.P4Runtime_StreamChannelClient
+	sendMu chan struct{} // one sender at a time; a channel so that waiting can be given up
+
+	news chan struct{} // there is a new arbitration to look at
+
+	mu          sync.Mutex // guards what follows
+	arbitration *p4v1.MasterArbitrationUpdate
+	denied      error              // a Write was answered PERMISSION_DENIED
+	prog        *program           // nil: not known yet
+	primary     context.Context    // nil or over: not the primary; writes hang on it
+	demote      context.CancelFunc // ends primary
+
+	readouts readouts
+}
+
+// step is one state of the session: it does what is to be done there and returns the next one.
+type step func() (step, error)
+
+// run takes the session through its states until it is lost.
+func (s *session) run(parent context.Context) error {
+	s.ctx, s.fail = context.WithCancelCause(parent)
+	defer s.fail(nil)
+	s.sendMu, s.news = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.readouts.init()
+
+	conn, err := grpc.NewClient(s.c.cfg.Target, s.dialOptions()...)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", s.c.cfg.Target, err)
+	}
+	defer conn.Close()
+	s.rpc = p4v1.NewP4RuntimeClient(conn)
+
+	s.c.mu.Lock()
+	s.c.current = s
+	s.c.mu.Unlock()
+	defer func() {
+		s.c.mu.Lock()
+		s.c.current = nil
+		s.c.mu.Unlock()
+	}()
+
+	var receiver sync.WaitGroup
+	defer receiver.Wait()
+	defer s.stop() // ends the stream first, then waits for its receiver
+
+	for next := step(func() (step, error) { return s.connect(&receiver) }); next != nil; {
+		if next, err = next(); err != nil {
+			return s.explain(err)
+		}
+	}
+	return s.explain(context.Cause(s.ctx))
+}
+
+// stop makes the session useless: writes, sends and read-outs under way end.
+func (s *session) stop() {
+	s.setDemoted()
+	s.fail(ErrSessionLost)
+	s.readouts.sessionOver(context.Cause(s.ctx))
+}
+
+// explain prefers the reason for which the session was ended to what the end did to a call.
+func (s *session) explain(err error) error {
+	cause := context.Cause(s.ctx)
+	if cause == nil || errors.Is(err, cause) || errors.Is(cause, context.Canceled) || errors.Is(cause, ErrSessionLost) {
+		return err
+	}
+	return cause
+}
+
+func (s *session) dialOptions() []grpc.DialOption {
+	cfg := &s.c.cfg
+	creds := insecure.NewCredentials()
+	if cfg.TLS != nil {
+		creds = credentials.NewTLS(cfg.TLS)
+	}
+	return append([]grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
+		grpc.WithMaxHeaderListSize(uint32(8192 + metadataPerUpdate*cfg.MaxBatchUpdates)),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
+		grpc.WithDisableServiceConfig(),
+	}, cfg.DialOptions...)
+}
+
+// connect asks for capabilities, opens the stream and starts to receive.
+func (s *session) connect(receiver *sync.WaitGroup) (step, error) {
+	s.enter(Connecting)
+	if err := s.capabilities(); err != nil {
+		return nil, err
+	}
+	stream, err := s.rpc.StreamChannel(s.ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open the stream to %s: %w", s.c.cfg.Target, err)
+	}
+	s.stream = stream
+	receiver.Go(s.receive)
+	return s.arbitrate, nil
+}
+
+// capabilities asks for the version. A switch that does not know the call speaks version 1.0.
+func (s *session) capabilities() error {
+	ctx, cancel := context.WithTimeout(s.ctx, s.c.cfg.CallTimeout)
+	defer cancel()
+	answer, err := s.rpc.Capabilities(ctx, &p4v1.CapabilitiesRequest{})
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		s.version = "1.0"
+	case err != nil:
+		return fmt.Errorf("reach the switch at %s: %w", s.c.cfg.Target, err)
+	default:
+		s.version = answer.GetP4RuntimeApiVersion()
+	}
+	s.c.setStatus(func(st *Status) { st.Version = s.version })
+	return nil
+}
+
+// enter makes a state visible.
+func (s *session) enter(state State) {
+	s.log.Debug("session", "state", state, "session", s.number)
+	s.c.setStatus(func(st *Status) {
+		if st.Session != s.number {
+			st.Pushed, st.Highest = false, ElectionID{}
+		}
+		st.State, st.Session, st.Bid = state, s.number, s.bid
+		if state != Standby {
+			st.Reason = nil
+		}
+	})
+}
+
+// serve stays in a state that lasts until the switch sends news or the session ends.
+func (s *session) serve(state State) (step, error) {
+	s.settled = true
+	s.enter(state)
+	select {
+	case <-s.news:
+		return s.judge, nil
+	case <-s.ctx.Done():
+		return nil, context.Cause(s.ctx)
+	}
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rt
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// State is where a session stands.
+type State uint8
+
+// The states of a session.
+const (
+	Connecting   State = iota // opening the connection, asking for capabilities
+	Arbitrating               // a bid is out
+	Provisioning              // comparing cookies, pushing the pipeline
+	Reconciling               // making the entries those desired
+	Ready                     // primary: everything works
+	Standby                   // bid and was outbid: reads work, writes are refused here
+	ReadOnly                  // mode Backup: reads work
+	Down                      // lost; a new try follows after the backoff
+	Closed                    // over
+)
+
+var stateNames = [...]string{"connecting", "arbitrating", "provisioning", "reconciling", "ready", "standby", "read-only", "down", "closed"}
+
+// String returns the state's name in lower case.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state %d", uint8(s))
+}
+
+// Status is a session's state and what is known of it.
+type Status struct {
+	State   State
+	Since   time.Time
+	Reason  error      // Down, Standby: why
+	Session uint64     // number of the session, from 1
+	Bid     ElectionID // what the client bids (Primary)
+	Highest ElectionID // the highest the switch reported
+	Version string     // P4Runtime version of the switch; "1.0" where it knows no Capabilities
+	Pushed  bool       // this session pushed the pipeline: the switch's state was cleared
+}
+
+// Status returns how the session stands now.
+func (c *Client) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.status
+}
+
+// Watch returns a channel that has the newest status whenever it changed, the current one first. A reader that is slow misses
+// statuses in between, never the last. The channel is closed when ctx ends or the client is closed.
+func (c *Client) Watch(ctx context.Context) <-chan Status {
+	w := make(chan Status, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w <- c.status
+	if c.status.State == Closed {
+		close(w)
+		return w
+	}
+	c.watchers[w] = context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if _, there := c.watchers[w]; there {
+			delete(c.watchers, w)
+			close(w)
+		}
+	})
+	return w
+}
+
+// WaitReady waits until the session is Ready or, in mode Backup, ReadOnly. When ctx ends before, the error says what the session was
+// waiting for.
+func (c *Client) WaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	last := c.Status()
+	for st := range c.Watch(ctx) {
+		last = st
+		if st.State == Ready || st.State == ReadOnly {
+			return nil
+		}
+	}
+	if last.State == Closed {
+		return fmt.Errorf("p4rt %s: %w", c.cfg.Target, ErrClosed)
+	}
+	return &NotReadyError{Target: c.cfg.Target, Status: c.Status(), Cause: ctx.Err()}
+}
+
+// setStatus changes the status and tells the watchers.
+func (c *Client) setStatus(change func(*Status)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.status.State
+	change(&c.status)
+	if c.status.State != before {
+		c.status.Since = c.cfg.Clock.Now()
+	}
+	for w := range c.watchers {
+		select {
+		case <-w: // the reader missed one
+		default:
+		}
+		w <- c.status
+	}
+	if c.status.State == Closed {
+		for w, stop := range c.watchers {
+			stop()
+			close(w)
+		}
+		clear(c.watchers)
+	}
+}
