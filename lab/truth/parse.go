@@ -19,33 +19,36 @@ const (
 	vlanLen     = 4
 	ipv4Len     = 20
 	ipv6Len     = 40
-	tcpLen      = 20
-	udpLen      = 8
+	fragmentLen = 8
+	portsLen    = 4
 
 	typeIPv4  = 0x0800
 	typeIPv6  = 0x86dd
 	typeVLAN  = 0x8100
 	typeQinQ  = 0x88a8
-	protoTCP  = 6
-	protoUDP  = 17
+	typeQinQ0 = 0x9100 // before IEEE 802.1ad settled on 0x88a8
+
+	protoTCP      = 6
+	protoUDP      = 17
+	protoFragment = 44
+
 	maxTags   = 2
-	fragMask  = 0x1fff
 	v4Version = 4
 	v6Version = 6
 )
 
 // Parse returns the 5-tuple key of an Ethernet frame, and false when the frame
-// belongs to no flow: neither IPv4 nor IPv6 within at most two VLAN tags, or an IP
-// header that is cut off or contradicts itself (version, header length, IPv4
-// checksum). Ports are zero when the packet is neither TCP nor UDP, is a later
-// fragment, or ends before its transport header does. IPv6 extension headers are
-// not followed: the protocol is the first next-header value.
+// belongs to no flow: neither IPv4 nor IPv6 within at most two VLAN tags, a header
+// that is cut off, or an IP header that contradicts itself (version, header length,
+// IPv4 checksum). Ports are zero when the packet is neither TCP nor UDP or is a later
+// fragment. Of IPv6's extension headers only a fragment header straight after the
+// fixed one is looked into; any other is the flow's protocol.
 func Parse(frame []byte) (flow.Key, bool) {
 	if len(frame) < ethernetLen {
 		return flow.Key{}, false
 	}
 	kind, rest := binary.BigEndian.Uint16(frame[12:]), frame[ethernetLen:]
-	for tags := 0; kind == typeVLAN || kind == typeQinQ; tags++ {
+	for tags := 0; kind == typeVLAN || kind == typeQinQ || kind == typeQinQ0; tags++ {
 		if tags == maxTags || len(rest) < vlanLen {
 			return flow.Key{}, false
 		}
@@ -71,10 +74,7 @@ func parseIPv4(b []byte) (flow.Key, bool) {
 	k := flow.Key{Mask: flow.FiveTuple, Proto: b[9]}
 	copy(k.Src[:], b[12:16])
 	copy(k.Dst[:], b[16:20])
-	if binary.BigEndian.Uint16(b[6:])&fragMask == 0 {
-		ports(&k, b[header:])
-	}
-	return k, true
+	return withPorts(k, offsetField(b[6:])&0x1fff == 0, b[header:])
 }
 
 func parseIPv6(b []byte) (flow.Key, bool) {
@@ -84,15 +84,32 @@ func parseIPv6(b []byte) (flow.Key, bool) {
 	k := flow.Key{Mask: flow.FiveTuple, Proto: b[6], V6: true}
 	copy(k.Src[:], b[8:24])
 	copy(k.Dst[:], b[24:40])
-	ports(&k, b[ipv6Len:])
-	return k, true
+	b = b[ipv6Len:]
+	if k.Proto != protoFragment {
+		return withPorts(k, true, b)
+	}
+	if len(b) < fragmentLen {
+		return flow.Key{}, false
+	}
+	k.Proto = b[0]
+	return withPorts(k, offsetField(b[2:])>>3 == 0, b[fragmentLen:])
 }
 
-func ports(k *flow.Key, transport []byte) {
-	if k.Proto == protoTCP && len(transport) >= tcpLen || k.Proto == protoUDP && len(transport) >= udpLen {
-		k.SrcPort = binary.BigEndian.Uint16(transport)
-		k.DstPort = binary.BigEndian.Uint16(transport[2:])
+// offsetField reads the 16 bits that hold the fragment offset: the low 13 in IPv4,
+// the high 13 in IPv6.
+func offsetField(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
+
+// withPorts adds the ports of a packet that has them: TCP or UDP, first fragment.
+func withPorts(k flow.Key, first bool, transport []byte) (flow.Key, bool) {
+	if !first || k.Proto != protoTCP && k.Proto != protoUDP {
+		return k, true
 	}
+	if len(transport) < portsLen {
+		return flow.Key{}, false
+	}
+	k.SrcPort = binary.BigEndian.Uint16(transport)
+	k.DstPort = binary.BigEndian.Uint16(transport[2:])
+	return k, true
 }
 
 // validChecksum tells whether the header's one's complement sum is right (RFC 1071).

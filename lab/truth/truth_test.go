@@ -22,10 +22,13 @@ func frame(src, dst string, proto uint8) []byte {
 func tagged(b []byte, tags ...byte) []byte {
 	out := append([]byte{}, b[:12]...)
 	for _, t := range tags {
-		if t == 'q' {
+		switch t {
+		case 'q':
 			out = append(out, 0x88, 0xa8, 0, 7)
-		} else {
-			out = append(out, 0x81, 0, 0, 7)
+		case 'o':
+			out = append(out, 0x91, 0x00, 0, 7)
+		default:
+			out = append(out, 0x81, 0x00, 0, 7)
 		}
 	}
 	return append(out, b[12:]...)
@@ -35,6 +38,13 @@ func with(b []byte, i int, v byte) []byte {
 	b = append([]byte{}, b...)
 	b[i] = v
 	return b
+}
+
+// fragment6 puts a fragment header with the offset behind the IPv6 header.
+func fragment6(b []byte, offset byte) []byte {
+	out := with(b[:14+40], 14+6, 44)
+	out = append(out, b[14+6], 0, 0, offset&^7, 0, 0, 0, 1)
+	return append(out, b[14+40:]...)
 }
 
 func TestParse(t *testing.T) {
@@ -53,7 +63,11 @@ func TestParse(t *testing.T) {
 		{"two tags", tagged(v6, 'q', 'c'), "fd00::1,fd00::2,udp,1000,80"},
 		{"three tags", tagged(v4, 'q', 'c', 'c'), ""},
 		{"later fragment", fragment, "10.0.0.1,10.0.0.2,tcp,0,0"},
-		{"cut transport", v4[:14+20+10], "10.0.0.1,10.0.0.2,tcp,0,0"},
+		{"ports, then cut", v4[:14+20+4], "10.0.0.1,10.0.0.2,tcp,1000,80"},
+		{"cut within the ports", v4[:14+20+3], ""},
+		{"old QinQ tag", tagged(v4, 'o'), "10.0.0.1,10.0.0.2,tcp,1000,80"},
+		{"IPv6 first fragment", fragment6(v6, 0), "fd00::1,fd00::2,udp,1000,80"},
+		{"IPv6 later fragment", fragment6(v6, 8), "fd00::1,fd00::2,udp,0,0"},
 		{"cut IPv4", v4[:14+19], ""},
 		{"cut IPv6", v6[:14+39], ""},
 		{"wrong checksum", with(v4, 14+10, v4[24]+1), ""},
