@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The data tree: nodes, lists and leaves, with choices taken out.
+
+package yang
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// NodeKind is what a node of the data tree is.
+type NodeKind uint8
+
+// The kinds of node.
+const (
+	RootNode NodeKind = iota
+	ContainerNode
+	ListNode
+	LeafNode
+	LeafListNode
+)
+
+// String returns YANG's keyword for the kind.
+func (k NodeKind) String() string {
+	return [...]string{"root", "container", "list", "leaf", "leaf-list"}[k]
+}
+
+// Node is a node of the data tree.
+type Node struct {
+	// Name is the node's name without module.
+	Name string
+	// Module is the name of the module whose namespace the node is in: what RFC
+	// 7951 JSON puts before the name where it differs from the parent's.
+	Module string
+	// Path is the schema path, with module names where they change:
+	// "/netsketch-univmon:univmon/flows".
+	Path string
+	// Kind says which of the fields below are set.
+	Kind NodeKind
+	// Config is true for configuration, false for state.
+	Config bool
+	// Description is the description statement.
+	Description string
+	// Parent is nil for the root.
+	Parent *Node
+	// Leaf is set for leaves and leaf-lists.
+	Leaf *Leaf
+	// List is set for lists, and for containers that are not in a list.
+	List *List
+
+	children []*Node // keys first in their order, then by name
+	byName   map[string]*Node
+	keys     []string // of a list
+}
+
+// Children returns the node's children: of a list its keys in their order and then
+// the others by name.
+func (n *Node) Children() []*Node { return n.children }
+
+// Child returns the child of that name, with or without "module:" before it, or nil.
+func (n *Node) Child(name string) *Node {
+	if c := n.byName[name]; c != nil {
+		return c
+	}
+	if module, local, ok := strings.Cut(name, ":"); ok {
+		if c := n.byName[local]; c != nil && c.Module == module {
+			return c
+		}
+	}
+	return nil
+}
+
+// KeyNames returns the names of a list's keys in their order.
+func (n *Node) KeyNames() []string { return n.keys }
+
+// QualifiedName returns the name as RFC 7951 JSON writes it: with the module
+// before it at the top and where the module changes.
+func (n *Node) QualifiedName() string {
+	if n.Parent == nil || n.Parent.Module != n.Module {
+		return n.Module + ":" + n.Name
+	}
+	return n.Name
+}
+
+// List returns the innermost list that the node is in or is, or nil.
+func (n *Node) list() *Node {
+	for ; n != nil; n = n.Parent {
+		if n.Kind == ListNode {
+			return n
+		}
+	}
+	return nil
+}
+
+func (n *Node) noChild(name string) error {
+	where := n.Path
+	if n.Kind == RootNode {
+		where = "the top of the tree"
+	}
+	hint := ""
+	if c := n.closest(name); c != "" {
+		hint = fmt.Sprintf("; is %s meant?", c)
+	}
+	return fmt.Errorf("yang: there is no %q at %s%s", name, where, hint)
+}
+
+// closest returns the child whose name is most like a wrong one, or nothing.
+func (n *Node) closest(name string) string {
+	if _, local, ok := strings.Cut(name, ":"); ok {
+		name = local
+	}
+	best, at := max(len(name)/3, 1)+1, ""
+	for _, c := range n.children {
+		if len(name) > 64 {
+			break
+		}
+		if d := editDistance(name, c.Name); d < best {
+			best, at = d, c.Name
+		}
+	}
+	return at
+}
+
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			next := min(row[j]+1, row[j+1]+1, diagonal+cost)
+			diagonal, row[j+1] = row[j+1], next
+		}
+	}
+	return row[len(b)]
+}
+
+// List is what a table of a list is made of.
+type List struct {
+	// Path is the canonical schema path, as Table.List has it.
+	Path string
+	// Node is the list, or the container that stands for one row.
+	Node *Node
+	// Keys are the key leaves in the schema's order; none for a container.
+	Keys []*Leaf
+	// Leaves are all leaves below the list entry that are not in a list within it,
+	// by name; keys are not among them.
+	Leaves []*Leaf
+	// Nested is true for a list within a list, whose rows a table cannot carry.
+	Nested bool
+
+	leaves map[string]*Leaf
+}
+
+// Leaf returns the leaf at this path relative to the list entry ("state/packets"),
+// or nil. Keys are found by their names.
+func (l *List) Leaf(name string) *Leaf { return l.leaves[name] }
+
+// KeyIndex returns the position of the key of that name, or -1.
+func (l *List) KeyIndex(name string) int {
+	return slices.IndexFunc(l.Keys, func(k *Leaf) bool { return k.Name == name })
+}
+
+// Leaf is a leaf of a list entry or container.
+type Leaf struct {
+	// Name is the path relative to the list entry: "state/packets", or a key's name.
+	Name string
+	// Node is the leaf's place in the tree.
+	Node *Node
+	// Type is the type, with leafrefs resolved.
+	Type *Type
+	// Units is the units statement of the leaf or its type, e.g. "nanoseconds".
+	Units string
+	// Default is the default statement of the leaf or its type.
+	Default string
+	// Mandatory is the mandatory statement. Keys are mandatory without it.
+	Mandatory bool
+	// Many is true for a leaf-list, which no column carries.
+	Many bool
+	// RefersTo is, for a key that is a leafref into its own entry, the names of the
+	// leaves that repeat the key: "config/name" and "state/name". Tables need not
+	// carry them: their value is the key's.
+	RefersTo []string
+}
+
+// Kind returns the kind of column that carries the leaf.
+func (l *Leaf) Kind() table.Kind { return l.Type.Kind }
+
+// Config reports whether the leaf is configuration.
+func (l *Leaf) Config() bool { return l.Node.Config }

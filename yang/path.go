@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// gNMI paths against the schema.
+
+package yang
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+)
+
+// maxPathElems bounds a path. No tree is that deep.
+const maxPathElems = 64
+
+// CheckPath reports why a gNMI path cannot lead to anything: an origin other than
+// "openconfig" or none, an element that does not exist where it stands, a key that
+// the list does not have, or a key value that its type does not take. Elements may
+// carry their module's name; "*" stands for one element and "..." for any number;
+// keys may be left out or be "*". The path joins prefix and path.
+func (s *Schema) CheckPath(prefix, path *gpb.Path) error {
+	_, err := s.Resolve(prefix, path)
+	return err
+}
+
+// Resolve returns the nodes of the schema that a gNMI path leads to, in the order of
+// their paths: one, or several with wildcards. An error is CheckPath's.
+func (s *Schema) Resolve(prefix, path *gpb.Path) ([]*Node, error) {
+	origin := path.GetOrigin()
+	if origin == "" {
+		origin = prefix.GetOrigin()
+	}
+	if origin != "" && origin != "openconfig" {
+		return nil, fmt.Errorf("yang: origin %q is not known; leave it out, or say openconfig", origin)
+	}
+	elems := slices.Concat(prefix.GetElem(), path.GetElem())
+	if len(elems) > maxPathElems {
+		return nil, fmt.Errorf("yang: a path of %d elements; at most %d are taken", len(elems), maxPathElems)
+	}
+	at := []*Node{s.root}
+	for i, e := range elems {
+		next, err := step(at, e)
+		if err != nil {
+			return nil, fmt.Errorf("%w (element %d of %s)", err, i+1, PathString(elems))
+		}
+		at = next
+	}
+	slices.SortFunc(at, func(a, b *Node) int { return strings.Compare(a.Path, b.Path) })
+	return at, nil
+}
+
+// step goes from a set of nodes to those that one element leads to. When it leads
+// nowhere the error is that of the first node.
+func step(at []*Node, e *gpb.PathElem) ([]*Node, error) {
+	var next []*Node
+	seen := map[*Node]bool{}
+	add := func(n *Node) {
+		if !seen[n] {
+			seen[n] = true
+			next = append(next, n)
+		}
+	}
+	var first error
+	switch e.GetName() {
+	case "...":
+		if len(e.GetKey()) > 0 {
+			return nil, fmt.Errorf(`yang: "..." has keys`)
+		}
+		var all func(n *Node)
+		all = func(n *Node) {
+			if seen[n] {
+				return
+			}
+			add(n)
+			for _, c := range n.children {
+				all(c)
+			}
+		}
+		for _, n := range at {
+			all(n)
+		}
+	case "":
+		return nil, fmt.Errorf("yang: an element without a name")
+	default:
+		for _, n := range at {
+			var candidates []*Node
+			if e.GetName() == "*" {
+				candidates = n.children
+			} else if c := n.Child(e.GetName()); c != nil {
+				candidates = []*Node{c}
+			} else if first == nil {
+				first = n.noChild(e.GetName())
+			}
+			for _, c := range candidates {
+				if err := c.checkKeys(e.GetKey()); err != nil {
+					if first == nil {
+						first = err
+					}
+					continue
+				}
+				add(c)
+			}
+		}
+	}
+	if len(next) == 0 {
+		if first == nil {
+			first = fmt.Errorf("yang: there is nothing below %s", at[0].Path)
+		}
+		return nil, first
+	}
+	return next, nil
+}
+
+func (n *Node) checkKeys(keys map[string]string) error {
+	for k, v := range keys {
+		if n.Kind != ListNode {
+			return fmt.Errorf("yang: %s is a %s and has no key %q", n.Path, n.Kind, k)
+		}
+		if !slices.Contains(n.keys, k) {
+			return fmt.Errorf("yang: list %s has no key %q, its keys are %s", n.Path, k, strings.Join(n.keys, ", "))
+		}
+		if v == "*" {
+			continue
+		}
+		if err := n.byName[k].Leaf.Type.CheckText(v); err != nil {
+			return fmt.Errorf("yang: list %s: key %s: %.100q %w", n.Path, k, v, err)
+		}
+	}
+	return nil
+}
+
+// PathString returns the elements of a gNMI path as text, keys in alphabetical
+// order, for logs and errors.
+func PathString(elems []*gpb.PathElem) string {
+	var b strings.Builder
+	for _, e := range elems {
+		b.WriteByte('/')
+		b.WriteString(e.GetName())
+		keys := make([]string, 0, len(e.GetKey()))
+		for k := range e.GetKey() {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			b.WriteString("[" + k + "=" + keyEscaper.Replace(e.GetKey()[k]) + "]")
+		}
+	}
+	if b.Len() == 0 {
+		return "/"
+	}
+	if b.Len() > 500 {
+		return strings.ToValidUTF8(b.String()[:500], "") + "…"
+	}
+	return b.String()
+}
+
+var keyEscaper = strings.NewReplacer(`\`, `\\`, `]`, `\]`)

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Schema: compiling module texts, and the questions asked of the result.
+
+package yang
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	goyang "github.com/openconfig/goyang/pkg/yang"
+)
+
+// Schema is a set of modules, compiled.
+type Schema struct {
+	root   *Node
+	models []Model
+	lists  map[string]*List // by canonical path; lists and containers outside lists
+	order  []string         // canonical paths of lists, sorted
+}
+
+// Model is a module in the way gNMI's Capabilities name it.
+type Model struct {
+	Name         string
+	Organization string
+	// Version is the OpenConfig version ("0.1.0"), or, of a module without one, the
+	// date of its newest revision.
+	Version string
+	// Data is true when the module adds nodes to the data tree, and false for one
+	// that only lends types, groupings or identities.
+	Data bool
+}
+
+// Load compiles modules into a schema. What they import is taken from modules
+// itself, and otherwise from those that come with the program (BundledNames); a
+// module that is only imported lends its types and adds nothing to the data tree,
+// unless it is augmented. The same text may be given twice; two texts of one module
+// are an error.
+//
+// Errors begin with "yang:" and name module, line and column where there is one.
+func Load(modules ...Module) (*Schema, error) {
+	texts, err := collect(modules)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkExpansion(texts); err != nil {
+		return nil, err
+	}
+	ms, err := compile(texts)
+	if err != nil {
+		return nil, err
+	}
+	s := &Schema{lists: map[string]*List{}}
+	b := &builder{schema: s, texts: texts, namespaces: map[string]string{}, regexps: map[string]pattern{}}
+	if err := guard(func() error { return b.build(ms) }); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// collect parses the modules and, from the bundled ones, what they import.
+func collect(modules []Module) (map[string]*moduleText, error) {
+	if len(modules) > maxModules {
+		return nil, fmt.Errorf("yang: %d modules; at most %d are taken", len(modules), maxModules)
+	}
+	texts := map[string]*moduleText{}
+	total := 0
+	var todo []*moduleText
+	for _, m := range modules {
+		if total += len(m.Text); total > maxTotalBytes {
+			return nil, fmt.Errorf("yang: the modules have more than %d bytes together", maxTotalBytes)
+		}
+		t, err := parseGuarded(m)
+		if err != nil {
+			return nil, err
+		}
+		if first := texts[t.name]; first != nil {
+			if first.Text != t.Text {
+				return nil, fmt.Errorf("yang: module %s is there twice with different texts: %s and %s",
+					t.name, first.top.Location(), t.top.Location())
+			}
+			continue
+		}
+		t.implemented = true
+		texts[t.name] = t
+		todo = append(todo, t)
+	}
+	for len(todo) > 0 {
+		t := todo[0]
+		todo = todo[1:]
+		for _, name := range t.importNames() {
+			if texts[name] != nil {
+				continue
+			}
+			m, ok := bundled()[name]
+			if !ok {
+				return nil, at(t.importStatement(name),
+					"module %s imports %s, which is neither handed in nor one of the modules that come with the program", t.name, name)
+			}
+			dep, err := parseGuarded(m)
+			if err != nil {
+				return nil, err
+			}
+			texts[name] = dep
+			todo = append(todo, dep)
+		}
+	}
+	implementAugmented(texts)
+	return texts, nil
+}
+
+// implementAugmented marks the modules whose nodes an implemented module augments
+// as implemented too (RFC 7950 section 5.6.3).
+func implementAugmented(texts map[string]*moduleText) {
+	for again := true; again; {
+		again = false
+		for _, t := range texts {
+			if !t.implemented {
+				continue
+			}
+			for _, s := range t.top.kids {
+				if s.Keyword != "augment" {
+					continue
+				}
+				prefix, _, _ := strings.Cut(strings.TrimPrefix(s.Argument, "/"), ":")
+				if m := texts[t.imports[prefix]]; m != nil && !m.implemented {
+					m.implemented, again = true, true
+				}
+			}
+		}
+	}
+}
+
+func parseGuarded(m Module) (t *moduleText, err error) {
+	err = guard(func() error {
+		t, err = parseText(m)
+		return err
+	})
+	return t, err
+}
+
+func (t *moduleText) importNames() []string {
+	var names []string
+	for _, n := range t.imports {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func sortedModules(m map[string]*moduleText) []*moduleText {
+	var out []*moduleText
+	for _, t := range m {
+		out = append(out, t)
+	}
+	slices.SortFunc(out, func(a, b *moduleText) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+// compile hands the texts to goyang.
+func compile(texts map[string]*moduleText) (*goyang.Modules, error) {
+	ms := goyang.NewModules()
+	err := guard(func() error {
+		for _, t := range sortedModules(texts) {
+			if err := ms.Parse(t.Text, t.place()); err != nil {
+				return fmt.Errorf("yang: %w", shorten(err))
+			}
+		}
+		// A revision-date of an import would send goyang to the disk.
+		for _, m := range ms.Modules {
+			for _, i := range m.Import {
+				i.RevisionDate = nil
+			}
+		}
+		if errs := ms.Process(); len(errs) > 0 {
+			return fmt.Errorf("yang: %w", shorten(errors.Join(errs...)))
+		}
+		for _, t := range sortedModules(texts) { // what augments have collided with
+			if errs := goyang.ToEntry(ms.Modules[t.name]).GetErrors(); len(errs) > 0 {
+				return fmt.Errorf("yang: %w", shorten(errors.Join(errs...)))
+			}
+		}
+		return nil
+	})
+	return ms, err
+}
+
+// guard turns a panic of goyang over a malformed module into an error.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("yang: the modules cannot be compiled: %v", p)
+		}
+	}()
+	return f()
+}
+
+// Root returns the top of the data tree. Its children are the top-level nodes of
+// all modules.
+func (s *Schema) Root() *Node { return s.root }
+
+// Models returns the modules, those that others import included, in alphabetical
+// order.
+func (s *Schema) Models() []Model { return slices.Clone(s.models) }
+
+// Lists returns the lists of the schema in the order of their paths.
+func (s *Schema) Lists() []*List {
+	var out []*List
+	for _, p := range s.order {
+		out = append(out, s.lists[p])
+	}
+	return out
+}
+
+// List returns the list at a schema path without keys,
+// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter"; module names may be left
+// out. The path of a container that is not in a list gives a List without keys,
+// which stands for its one row.
+func (s *Schema) List(path string) (*List, error) {
+	if l := s.lists[path]; l != nil {
+		return l, nil
+	}
+	n, err := s.Node(path)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case n.List != nil:
+		return n.List, nil
+	case n.Kind == ContainerNode:
+		return nil, fmt.Errorf("yang: %s is a container in a list; a table is rows of the list", n.Path)
+	case n.Kind == RootNode:
+		return nil, fmt.Errorf("yang: %q is the top of the tree; a table is rows of a list", path)
+	}
+	return nil, fmt.Errorf("yang: %s is a %s; a table is rows of a list", n.Path, n.Kind)
+}
+
+// Node returns the node at a schema path without keys; module names may be left out.
+func (s *Schema) Node(path string) (*Node, error) {
+	if !strings.HasPrefix(path, "/") {
+		return nil, fmt.Errorf("yang: path %q does not begin with /", path)
+	}
+	n := s.root
+	for name := range strings.SplitSeq(path[1:], "/") {
+		if name == "" && n == s.root {
+			continue
+		}
+		c := n.Child(name)
+		if c == nil {
+			return nil, n.noChild(name)
+		}
+		n = c
+	}
+	return n, nil
+}
