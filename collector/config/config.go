@@ -102,24 +102,6 @@ func (f *Forwarding) UnmarshalText(text []byte) error {
 	return word(f, text, ForwardingManaged, ForwardingNone)
 }
 
-// ReadOut is how sealed banks are fetched.
-type ReadOut string
-
-// The ways to read a bank.
-const (
-	// ReadOutAuto probes the switch and takes registers where it offers them, packets otherwise.
-	ReadOutAuto ReadOut = "auto"
-	// ReadOutPacket reads and clears through packet-out and packet-in.
-	ReadOutPacket ReadOut = "packet"
-	// ReadOutRegister reads P4Runtime RegisterEntry.
-	ReadOutRegister ReadOut = "register"
-)
-
-// UnmarshalText reads a read-out method.
-func (r *ReadOut) UnmarshalText(text []byte) error {
-	return word(r, text, ReadOutAuto, ReadOutPacket, ReadOutRegister)
-}
-
 // Device is one switch.
 type Device struct {
 	// Name is the switch's name in results, links and hosts; unique.
@@ -140,8 +122,6 @@ type Device struct {
 	Pipeline Pipeline `yaml:"pipeline"`
 	// Forwarding is managed when the collector installs routes, none when another controller does.
 	Forwarding Forwarding `yaml:"forwarding"`
-	// ReadOut is how sealed banks are fetched: auto, packet or register.
-	ReadOut ReadOut `yaml:"read-out"`
 	// Timeout bounds one unary call to the switch.
 	Timeout time.Duration `yaml:"timeout"`
 	// TLS secures the session.
@@ -152,7 +132,7 @@ type Device struct {
 func (d *Device) SetDefaults() {
 	*d = Device{
 		Mode: ModePrimary, ElectionID: ElectionID{Low: 1}, Pipeline: Pipeline{Name: "univmon"},
-		Forwarding: ForwardingNone, ReadOut: ReadOutAuto, Timeout: 5 * time.Second,
+		Forwarding: ForwardingNone, Timeout: 5 * time.Second,
 	}
 }
 

@@ -91,7 +91,7 @@ func TestFullFile(t *testing.T) {
 	leaf2 := config.Device{
 		Name: "leaf2", Address: "[::1]:9002", DeviceID: 2, Role: config.RoleEdge, Mode: config.ModePrimary,
 		ElectionID: config.ElectionID{High: 1, Low: 5}, Pipeline: config.Pipeline{Name: "univmon-300k"},
-		Forwarding: config.ForwardingManaged, ReadOut: config.ReadOutAuto, Timeout: 5 * time.Second, TLS: config.TLS{Plaintext: true},
+		Forwarding: config.ForwardingManaged, Timeout: 5 * time.Second, TLS: config.TLS{Plaintext: true},
 	}
 	if diff := cmp.Diff(leaf2, c.Devices[1]); diff != "" {
 		t.Errorf("leaf2 (-want +got):\n%s", diff)
