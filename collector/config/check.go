@@ -211,6 +211,9 @@ func (c *Config) checkNetwork(k checker, switches map[string]int) {
 
 func (c *Config) checkPlugins(k checker, switches map[string]int) {
 	names := map[string]int{}
+	r := c.Plugins.Restart
+	k.within("plugins.restart.initial", r.Initial, time.Millisecond, time.Hour)
+	k.within("plugins.restart.maximum", r.Maximum, r.Initial, 24*time.Hour)
 	for i, p := range c.Plugins.Instances {
 		at := fmt.Sprintf("plugins.instances[%d]", i)
 		if p.Plugin == "" {
@@ -234,11 +237,6 @@ func (c *Config) checkPlugins(k checker, switches map[string]int) {
 			}
 		}
 		k.within(at+".deadline", p.Deadline, time.Millisecond, 24*time.Hour)
-		k.within(at+".restart.initial", p.Restart.Initial, time.Millisecond, time.Hour)
-		k.within(at+".restart.maximum", p.Restart.Maximum, p.Restart.Initial, 24*time.Hour)
-		if p.Restart.GiveUp < 0 {
-			k.add(at+".restart.give-up", "%d is negative; expected a number of failed starts, or 0 for never", p.Restart.GiveUp)
-		}
 		if _, err := p.Config.Value(); err != nil {
 			k.d.problems = append(k.d.problems, asProblems(err)...)
 		}

@@ -177,6 +177,8 @@ type Prefix struct{ netip.Prefix }
 type Plugins struct {
 	// Directory is searched for plugin binaries.
 	Directory string `yaml:"directory"`
+	// Restart says when a plugin that died is started again; the first time it is at once.
+	Restart Restart `yaml:"restart"`
 	// Instances are the plugin processes to run.
 	Instances []Plugin `yaml:"instances"`
 }
@@ -193,30 +195,18 @@ type Plugin struct {
 	Devices []string `yaml:"devices"`
 	// Deadline bounds the analysis of one epoch, counted from the hand-over of its data; the epoch interval when 0.
 	Deadline time.Duration `yaml:"deadline"`
-	// Restart says how a plugin that died comes back.
-	Restart Restart `yaml:"restart"`
 	// Environment is what the process gets besides a minimal environment; values are not logged.
 	Environment map[string]Secret `yaml:"environment"`
 	// Config is the plugin's own configuration; each plugin documents its keys.
 	Config Section `yaml:"config"`
 }
 
-// SetDefaults fills in what a configuration need not say.
-func (p *Plugin) SetDefaults() { p.Restart.SetDefaults() }
-
 // Restart is the backoff between starts of a plugin that keeps dying.
 type Restart struct {
-	// Initial is the wait before the first restart.
+	// Initial is the wait before the second restart in a row.
 	Initial time.Duration `yaml:"initial"`
 	// Maximum is the longest wait; each wait doubles the one before.
 	Maximum time.Duration `yaml:"maximum"`
-	// GiveUp is the number of failed starts in a row after which the instance stays down; never when 0.
-	GiveUp int `yaml:"give-up"`
-}
-
-// SetDefaults fills in what a configuration need not say.
-func (r *Restart) SetDefaults() {
-	*r = Restart{Initial: 200 * time.Millisecond, Maximum: 30 * time.Second}
 }
 
 // LogFormat is how a log line is written.
@@ -250,5 +240,5 @@ func (c *Config) SetDefaults() {
 	*c = Config{Name: "netsketch", Log: Log{Level: slog.LevelInfo, Format: LogText}, Metrics: Metrics{Enabled: true}}
 	c.Epoch.SetDefaults()
 	c.DeviceDefaults.SetDefaults()
-	c.Plugins.Directory = "plugins"
+	c.Plugins = Plugins{Directory: "plugins", Restart: Restart{Initial: time.Second, Maximum: 2 * time.Minute}}
 }

@@ -63,6 +63,7 @@ func Compare(old, new *Config) Changes {
 		{"name", old.Name == new.Name},
 		{"epoch", old.Epoch == new.Epoch},
 		{"plugins.directory", old.Plugins.Directory == new.Plugins.Directory},
+		{"plugins.restart", old.Plugins.Restart == new.Plugins.Restart},
 		{"outputs", sameOutputs(old.Outputs, new.Outputs)},
 		{"log.format", old.Log.Format == new.Log.Format},
 		{"metrics", old.Metrics == new.Metrics},
@@ -107,7 +108,7 @@ func comparePlugins(c *Changes, old, new *Config) {
 		switch {
 		case !known:
 			c.PluginsAdded = append(c.PluginsAdded, p)
-		case was.Plugin != p.Plugin || was.SHA256 != p.SHA256 || was.Restart != p.Restart ||
+		case was.Plugin != p.Plugin || was.SHA256 != p.SHA256 ||
 			!reflect.DeepEqual(was.Environment, p.Environment):
 			c.PluginsRestarted = append(c.PluginsRestarted, p)
 		case !sameSection(was.Config, p.Config) || was.Deadline != p.Deadline || !reflect.DeepEqual(was.Devices, p.Devices):
