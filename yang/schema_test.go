@@ -278,6 +278,15 @@ func TestValidate(t *testing.T) {
 	})); err != nil {
 		t.Error(err)
 	}
+	typ, _ := table.Strings("state/type", []string{""}).WithNulls([]uint64{1})
+	port := &table.Table{List: "/openconfig-interfaces:interfaces/interface", Keys: []table.Column{table.Strings("name", []string{"1"})}, Values: []table.Column{typ}}
+	if err := s.Validate(port); err == nil || !strings.Contains(err.Error(), "[name=1]: the mandatory leaf state/type is absent") {
+		t.Error(err)
+	}
+	port.Values = []table.Column{table.Uint64s("state/id", []uint64{5})}
+	if err := s.Validate(port); err != nil {
+		t.Error(err)
+	}
 	summary := &table.Table{List: "/netsketch-collector:collector/epoch",
 		Values: []table.Column{table.Strings("state/status", []string{"partial"}), table.Uint64s("state/flip-time", []uint64{5})}}
 	if err := s.Validate(summary); err != nil {

@@ -28,7 +28,7 @@ func (e *ValueError) Error() string {
 
 // Validate reports why a table does not fit the schema: a list that does not exist,
 // keys missing or in another order, a column that is no leaf of the list or of
-// another kind, a mandatory leaf that is absent, or the first cell that its type
+// another kind, a mandatory leaf that is null, or the first cell that its type
 // does not take (a *ValueError).
 func (s *Schema) Validate(t *table.Table) error {
 	if err := t.Check(); err != nil {
@@ -71,15 +71,17 @@ func (s *Schema) Validate(t *table.Table) error {
 	return l.checkPresence(t)
 }
 
-// checkPresence looks at mandatory leaves and at leaves that repeat a key.
+// checkPresence looks at mandatory leaves and at leaves that repeat a key. A table
+// may leave the column of a mandatory leaf out, as it may update some leaves of rows
+// that exist.
 func (l *List) checkPresence(t *table.Table) error {
 	for _, leaf := range l.Leaves {
 		if !leaf.Mandatory {
 			continue
 		}
 		c := t.Column(leaf.Name)
-		if c == nil {
-			return fmt.Errorf("yang: %s: the mandatory leaf %s is absent", l.Path, leaf.Name)
+		if c == nil || !c.HasNulls() {
+			continue
 		}
 		for r := range c.Len() {
 			if c.Null(r) {
