@@ -46,11 +46,13 @@ func newRun(s *Server, stream grpc.BidiStreamingServer[pluginv1.RunRequest, plug
 		server: s, stream: stream, cancel: cancel, tasks: make(chan func(context.Context), 16),
 		watched: make(map[string]Watch), early: make(map[uint64]bool),
 	}
-	r.worker.Go(func() {
+	r.worker.Add(1)
+	go func() { // not WaitGroup.Go, which hides where the plugin's code panics
+		defer r.worker.Done()
 		for task := range r.tasks {
 			task(ctx)
 		}
-	})
+	}()
 	return r
 }
 

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What lies in a plugin folder, found out by starting each plugin for a moment.
+
+package pluginhost
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// Entry is a plugin in a catalogue, or a file that could not be used as one.
+type Entry struct {
+	// Name is the plugin's own name, or the file's while Err is set.
+	Name string
+	Path string
+	// SHA256 is the file's digest in hexadecimal.
+	SHA256 string
+	// Description is what the plugin says of itself.
+	Description sdk.Description
+	// Err says why the file cannot be used: a StartError, or a reason that
+	// wraps ErrUntrusted. The other entries are not affected.
+	Err error
+}
+
+// Catalogue starts every plugin in dir for as long as it takes to ask what it is.
+// Entries come in the order of their file names; files that cannot be used are
+// among them, with Err set. Of two plugins of one name the second has an error. It
+// fails when the folder itself cannot be used.
+func (h *Host) Catalogue(ctx context.Context, dir string) ([]Entry, error) {
+	found, rejected, err := h.Discover(dir)
+	if err != nil {
+		return nil, err
+	}
+	var entries []Entry
+	paths := make(map[string]string)
+	for _, c := range found {
+		entry := h.Fingerprint(ctx, c.Path)
+		if first, taken := paths[entry.Name]; taken && entry.Err == nil {
+			entry.Err = &StartError{Name: entry.Name, Path: c.Path, Err: fmt.Errorf("%w: %s has the same name; remove one of them", ErrDescription, first)}
+		}
+		if entry.Err == nil {
+			paths[entry.Name] = c.Path
+		}
+		entries = append(entries, entry)
+	}
+	for _, r := range rejected {
+		entries = append(entries, Entry{Name: fileName(r.Path), Path: r.Path, Err: &StartError{Name: fileName(r.Path), Path: r.Path, Err: r.Err}})
+	}
+	return entries, nil
+}
+
+// Fingerprint starts the plugin at path, asks what it is, and ends it.
+func (h *Host) Fingerprint(ctx context.Context, path string) Entry {
+	entry := Entry{Name: fileName(path), Path: path}
+	if err := h.enter(); err != nil {
+		entry.Err = err
+		return entry
+	}
+	defer h.leave()
+	path, err := absolute(path)
+	if err == nil {
+		entry.Path = path
+		err = h.verify(path, "")
+	}
+	if err == nil {
+		entry.SHA256, err = digest(path)
+	}
+	if err != nil {
+		entry.Err = &StartError{Name: entry.Name, Path: path, Err: err}
+		return entry
+	}
+	logs := newLogSink(h.opts.Logger.With("plugin", entry.Name), h.opts.LogLinesPerSec, h.opts.LogLinesAtOnce)
+	s, err := h.launch(ctx, launch{name: entry.Name, path: path, sha256: entry.SHA256, logs: logs})
+	if err != nil {
+		entry.Err = err
+		return entry
+	}
+	entry.Name, entry.Description = s.description.Name, s.description
+	s.proc.kill() // it has nothing to lose
+	<-s.dead
+	return entry
+}

@@ -1,0 +1,791 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// folder makes a folder with this test binary as a plugin in each mode, and
+// returns it.
+func folder(tb testing.TB, modes ...string) string {
+	tb.Helper()
+	dir := tb.TempDir()
+	for _, mode := range modes {
+		install(tb, filepath.Join(dir, testPrefix+mode))
+	}
+	return dir
+}
+
+// install puts this test binary at path.
+func install(tb testing.TB, path string) {
+	tb.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if os.Link(self, path) == nil {
+		return
+	}
+	content, err := os.ReadFile(self)
+	if err == nil {
+		err = os.WriteFile(path, content, 0o755)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// logBuffer is a slog target to look into.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logBuffer) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// newHost returns a host that is closed at the end of the test, and checks that
+// nothing of it is left then.
+func newHost(tb testing.TB, opts Options) *Host {
+	tb.Helper()
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	h, err := New(opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := h.Close(context.Background()); err != nil {
+			tb.Error(err)
+		}
+		if _, err := os.Stat(h.sockets.path); !errors.Is(err, os.ErrNotExist) {
+			tb.Errorf("socket folder %s is left: %v", h.sockets.path, err)
+		}
+	})
+	return h
+}
+
+func start(tb testing.TB, h *Host, mode string) *Instance {
+	tb.Helper()
+	inst, err := h.Start(tb.Context(), Spec{Path: filepath.Join(folder(tb, mode), testPrefix+mode)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return inst
+}
+
+// epoch returns an epoch whose first expected device is the command.
+func epoch(number uint64, command string) *sdk.Epoch {
+	e := &sdk.Epoch{Number: number, Start: time.Unix(int64(number), 0), End: time.Unix(int64(number)+1, 0), Status: sdk.StatusComplete, Expected: []string{command}}
+	e.Put("s1", sdk.CellsOf("r", []uint32{1, 2, 3}))
+	e.Put("s2", sdk.CellsOf("r", []uint32{10, 20, 30}))
+	return e
+}
+
+// analyse gives the plugin an epoch and returns the sums by device.
+func analyse(tb testing.TB, inst *Instance, e *sdk.Epoch, limit time.Duration) (map[string]uint64, error) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), limit)
+	defer cancel()
+	results, err := inst.Analyse(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	sums := make(map[string]uint64)
+	for _, r := range results.Tables {
+		for row := range r.Table.Rows() {
+			sums[r.Table.Keys[0].Text(row)] = r.Table.Values[0].Uint64(row)
+		}
+	}
+	return sums, nil
+}
+
+func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+// waitFor polls a condition that another process brings about.
+func waitFor(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	tb.Fatalf("never happened: %s", what)
+}
+
+func TestEpochThereAndBack(t *testing.T) {
+	var logs logBuffer
+	h := newHost(t, Options{Logger: logs.logger()})
+	var settings []sdk.Settings
+	inst, err := h.Start(t.Context(), Spec{
+		Name: "sums", Path: filepath.Join(folder(t, "good"), testPrefix+"good"), Config: []byte(`{"greet":"hello"}`),
+		Network: sdk.Network{Version: 4}, EpochLength: time.Second, OnSettings: func(s sdk.Settings) { settings = append(settings, s) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := analyse(t, inst, epoch(1, ""), time.Minute)
+	if err != nil || sums["s1"] != 6 || sums["s2"] != 60 || len(sums) != 2 {
+		t.Fatalf("sums %v, %v", sums, err)
+	}
+	large := epoch(2, "")
+	cells := make([]uint32, 3<<20) // 12 MiB: many chunks
+	for i := range cells {
+		cells[i] = uint32(i)
+	}
+	large.Put("s3", sdk.CellsOf("r", cells))
+	if sums, err = analyse(t, inst, large, time.Minute); err != nil || sums["s3"] != uint64(len(cells))*uint64(len(cells)-1)/2 {
+		t.Fatalf("sums %v, %v", sums, err)
+	}
+	if sums, err = analyse(t, inst, epoch(3, "network"), time.Minute); err != nil || sums["network"] != 4 {
+		t.Fatalf("sums %v, %v", sums, err)
+	}
+	if sums, err = analyse(t, inst, epoch(4, "huge"), time.Minute); err != nil || len(sums) != 300_002 || sums["device-0299999"] != 299_999 {
+		t.Fatalf("%d sums, %v", len(sums), err)
+	}
+	d, status := inst.Describe(), inst.Status()
+	if d.Name != "good" || !d.Capabilities.Query || !d.Capabilities.Merge || !d.Capabilities.Drain || !d.Capabilities.Watch || d.Capabilities.HostRole {
+		t.Errorf("description %+v", d)
+	}
+	if status.State != StateRunning || status.EpochsAnalysed != 4 || status.EpochsLost != 0 || status.LastEpoch != 4 ||
+		status.LastStats.Rows != 300_002 || status.Version != "1.0.0" || status.Name != "sums" || !alive(status.PID) {
+		t.Errorf("status %+v", status)
+	}
+	if len(settings) != 1 || len(settings[0].Bindings) != 1 || len(inst.Settings().Bindings) != 1 {
+		t.Errorf("settings %+v", settings)
+	}
+	inst.Stop(t.Context())
+	if alive(status.PID) || inst.Status().State != StateStopped {
+		t.Errorf("process %d after Stop: alive %v, %v", status.PID, alive(status.PID), inst.Status())
+	}
+	if _, err := analyse(t, inst, epoch(5, ""), time.Minute); !errors.Is(err, ErrStopped) || !IsLost(err) {
+		t.Errorf("Analyse after Stop: %v", err)
+	}
+	for _, want := range []string{"msg=configured plugin=sums greet=hello network=4", "msg=drained"} {
+		if !strings.Contains(logs.String(), want) {
+			t.Errorf("log lacks %q:\n%s", want, logs.String())
+		}
+	}
+}
+
+func TestStartRefusals(t *testing.T) {
+	h := newHost(t, Options{StartTimeout: 2 * time.Second})
+	dir := folder(t, "notplugin", "exit", "silent", "endless", "liar", "oldversion", "badname", "good")
+	good := filepath.Join(dir, testPrefix+"good")
+	script := filepath.Join(dir, "text")
+	if err := os.WriteFile(script, []byte("just some text\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		spec Spec
+		want error
+		text []string
+	}{
+		{"not a plugin", Spec{Path: filepath.Join(dir, testPrefix+"notplugin")}, ErrNotPlugin, []string{"status 0", "usage: frobnicate"}},
+		{"exits at once", Spec{Path: filepath.Join(dir, testPrefix+"exit")}, ErrNotPlugin, []string{"status 3", "cannot find libfoo.so"}},
+		{"no program", Spec{Path: script}, ErrNotPlugin, []string{script}},
+		{"hangs at handshake", Spec{Path: filepath.Join(dir, testPrefix+"silent")}, ErrStartTimeout, []string{"no handshake", "2s"}},
+		{"writes without end", Spec{Path: filepath.Join(dir, testPrefix+"endless")}, ErrStartTimeout, nil},
+		{"nobody listens", Spec{Path: filepath.Join(dir, testPrefix+"liar")}, ErrDescription, nil},
+		{"wrong protocol version", Spec{Path: filepath.Join(dir, testPrefix+"oldversion")}, ErrProtocolVersion, []string{"version 99", "version 1"}},
+		{"bad name", Spec{Path: filepath.Join(dir, testPrefix+"badname")}, ErrDescription, []string{`"Bad Name!"`}},
+		{"wrong SHA-256", Spec{Path: good, SHA256: strings.Repeat("ab", 32)}, ErrChecksum, []string{"abab"}},
+		{"missing", Spec{Path: filepath.Join(dir, "nothing")}, os.ErrNotExist, nil},
+		{"schema refuses", Spec{Path: good, Config: []byte(`{"greet":"x"}`)}, ErrConfig, []string{"greet:", "minLength"}},
+		{"unknown key", Spec{Path: good, Config: []byte(`{"gret":"hello"}`)}, ErrConfig, []string{"gret"}},
+		{"no JSON", Spec{Path: good, Config: []byte(`{`)}, ErrConfig, []string{"is not JSON"}},
+		{"plugin refuses", Spec{Path: good, Config: []byte(`{"refuse":true}`)}, ErrConfig, []string{"refuse: is true"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inst, err := h.Start(t.Context(), test.spec)
+			var startError *StartError
+			if inst != nil || !errors.Is(err, test.want) || !errors.As(err, &startError) {
+				t.Fatalf("error %v, want %v", err, test.want)
+			}
+			for _, text := range test.text {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("error %q does not say %q", err, text)
+				}
+			}
+		})
+	}
+}
+
+func TestStartEndsWithContext(t *testing.T) {
+	h := newHost(t, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := h.Start(ctx, Spec{Path: filepath.Join(folder(t, "silent"), testPrefix+"silent")})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+}
+
+func TestPinnedChecksum(t *testing.T) {
+	h := newHost(t, Options{})
+	path := filepath.Join(folder(t, "good"), testPrefix+"good")
+	sum, err := digest(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inst, err := h.Start(t.Context(), Spec{Path: path, SHA256: strings.ToUpper(sum)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a restart checks again
+		if err := syscall.Kill(inst.Status().PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "restart", func() bool { return inst.Status().State == StateRunning && inst.Status().Restarts > 0 })
+	}
+}
+
+func TestFilesThatAreNotRun(t *testing.T) {
+	h := newHost(t, Options{})
+	outside := folder(t, "good")
+	dir := folder(t, "good")
+	for name, mode := range map[string]os.FileMode{"plain": 0o644, "open": 0o757} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	links := map[string]string{"inside": testPrefix + "good", "outside": filepath.Join(outside, testPrefix+"good"), "nowhere": "gone"}
+	for name, target := range links {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".hidden"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	found, rejected, err := h.Discover(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range found {
+		names = append(names, c.Name)
+	}
+	if strings.Join(names, " ") != "inside test-good" {
+		t.Errorf("found %v", found)
+	}
+	want := map[string]string{"plain": "not executable", "open": "everybody may write it", "outside": "outside of the plugin folder",
+		"nowhere": "no such file", "fifo": "no regular file"}
+	for _, r := range rejected {
+		name := filepath.Base(r.Path)
+		if !errors.Is(r.Err, ErrUntrusted) || want[name] == "" || !strings.Contains(r.Err.Error(), want[name]) {
+			t.Errorf("%s: %v", name, r.Err)
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("not rejected: %v", want)
+	}
+	for _, name := range []string{"plain", "open"} {
+		if _, err := h.Start(t.Context(), Spec{Path: filepath.Join(dir, name)}); !errors.Is(err, ErrUntrusted) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := h.Discover(dir); !errors.Is(err, ErrUntrusted) {
+		t.Errorf("world-writable folder: %v", err)
+	}
+	if _, err := h.Start(t.Context(), Spec{Path: filepath.Join(dir, testPrefix+"good")}); !errors.Is(err, ErrUntrusted) {
+		t.Errorf("in a world-writable folder: %v", err)
+	}
+	if _, _, err := h.Discover(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing folder: %v", err)
+	}
+}
+
+func TestForeignOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("giving a file away takes root")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "theirs")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(path, 12345, 12345); err != nil {
+		t.Fatal(err)
+	}
+	if _, rejected, err := newHost(t, Options{}).Discover(dir); err != nil || len(rejected) != 1 || !strings.Contains(rejected[0].Err.Error(), "user 12345") {
+		t.Errorf("%v, %v", rejected, err)
+	}
+	if found, _, err := newHost(t, Options{TrustedUIDs: []int{12345}}).Discover(dir); err != nil || len(found) != 1 {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+func TestCatalogue(t *testing.T) {
+	h := newHost(t, Options{})
+	dir := folder(t, "good", "twin", "moody", "exit")
+	if err := os.WriteFile(filepath.Join(dir, "README"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := h.Catalogue(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		reason := "-"
+		for name, target := range map[string]error{"not a plugin": ErrNotPlugin, "description": ErrDescription, "untrusted": ErrUntrusted} {
+			if errors.Is(e.Err, target) {
+				reason = name
+			}
+		}
+		got = append(got, fmt.Sprintf("%s %s %d %d", e.Name, reason, len(e.SHA256), len(e.Description.Lists)))
+	}
+	want := "test-exit not a plugin 64 0, good - 64 1, moody - 64 1, good description 64 1, README untrusted 0 0"
+	if strings.Join(got, ", ") != want {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), want)
+	}
+}
+
+func TestStdoutBeforeHandshake(t *testing.T) {
+	var logs logBuffer
+	h := newHost(t, Options{Logger: logs.logger()})
+	inst := start(t, h, "chatty")
+	if sums, err := analyse(t, inst, epoch(1, "lines"), time.Minute); err != nil || sums["s1"] != 6 {
+		t.Fatal(sums, err)
+	}
+	inst.Stop(t.Context())
+	for _, want := range []string{
+		"welcome to my plugin", "1|2", "configured, says stdout", "and this went to standard output",
+		`"{\"@message\":5}"`, "msg=nested", `level=ERROR`, `a="{\"b\":[1,2]}"`, "level is a number", "·[31mred·", "cut=true",
+	} {
+		if !strings.Contains(logs.String(), want) {
+			t.Errorf("log lacks %s", want)
+		}
+	}
+	if inst.Status().LogLinesCut < 3 {
+		t.Errorf("cut lines: %d", inst.Status().LogLinesCut)
+	}
+	for line := range strings.Lines(logs.String()) {
+		if len(line) > 3*maxLogText {
+			t.Errorf("a log line of %d bytes", len(line))
+		}
+	}
+}
+
+func TestLogFlood(t *testing.T) {
+	var logs logBuffer
+	h := newHost(t, Options{Logger: logs.logger(), LogLinesAtOnce: 50, LogLinesPerSec: 1})
+	inst := start(t, h, "good")
+	if sums, err := analyse(t, inst, epoch(1, "flood"), time.Minute); err != nil || sums["s1"] != 6 {
+		t.Fatal(sums, err)
+	}
+	inst.Stop(t.Context())
+	if status := inst.Status(); status.LogLinesDropped < 19_000 || status.State != StateStopped {
+		t.Errorf("status %+v", status)
+	}
+	if lines := strings.Count(logs.String(), "\n"); lines > 200 {
+		t.Errorf("%d lines of log", lines)
+	}
+	if !strings.Contains(logs.String(), "lines were dropped") {
+		t.Errorf("the log does not tell of dropped lines:\n%s", logs.String())
+	}
+}
+
+func TestManyEvents(t *testing.T) {
+	h := newHost(t, Options{})
+	inst := start(t, h, "good")
+	results, err := inst.Analyse(t.Context(), epoch(1, "events"))
+	if err != nil || len(results.Events) != 100 || inst.Status().LogLinesDropped != 4900 {
+		t.Fatalf("%v, %d events, %+v", err, len(results.Events), inst.Status())
+	}
+	if len(results.Plans) != 1 || results.Plans[0].FromEpoch != 3 || string(results.Plans[0].Hosts[0].Data) != "x" {
+		t.Errorf("plans %+v", results.Plans)
+	}
+}
+
+// TestLostEpochs: each way to misbehave loses one epoch, and the next one has
+// results again.
+func TestLostEpochs(t *testing.T) {
+	tests := []struct {
+		mode, command string
+		want          error
+		text          string
+		restarts      uint64
+	}{
+		{"good", "exit", ErrCrashed, "exited with status 7", 1},
+		{"good", "panic", ErrCrashed, "assignment to entry in nil map", 1},
+		{"good", "hang", ErrTimeout, "", 1},
+		{"good", "patient", ErrTimeout, "", 0},
+		{"good", "fail", ErrFailed, "the cells make no sense", 0},
+		{"good", "undeclared", ErrInvalidResults, "/netsketch-test:test/others/other", 0},
+		{"rogue", "leave", ErrProtocol, "its stream ended", 1},
+		{"rogue", "wrongepoch", ErrProtocol, "epoch 6", 1},
+		{"rogue", "garbage", ErrInvalidResults, "column", 0},
+		{"rogue", "endless", ErrTimeout, "", 1},
+		{"rogue", "deaf", ErrTimeout, "", 1},
+	}
+	for _, test := range tests {
+		t.Run(test.mode+" "+test.command, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, Options{MaxResultBytes: 4 << 20})
+			inst := start(t, h, test.mode)
+			limit := time.Minute
+			if errors.Is(test.want, ErrTimeout) {
+				limit = 300 * time.Millisecond
+			}
+			e := epoch(1, test.command)
+			if test.command == "deaf" { // more than the windows hold
+				e.Put("s3", sdk.CellsOf("r", make([]uint32, 16<<20)))
+			}
+			_, err := analyse(t, inst, e, limit)
+			var lost *EpochError
+			if !errors.Is(err, test.want) || !errors.As(err, &lost) || lost.Epoch != 1 || !strings.Contains(err.Error(), test.text) {
+				t.Fatalf("error %v", err)
+			}
+			if _, err := analyse(t, inst, epoch(2, ""), time.Minute); err != nil {
+				t.Fatalf("the next epoch: %v", err)
+			}
+			if status := inst.Status(); status.Restarts != test.restarts || status.EpochsLost != 1 || status.EpochsAnalysed != 1 || status.LastError == "" {
+				t.Errorf("status %+v", status)
+			}
+		})
+	}
+}
+
+func TestSchemaHook(t *testing.T) {
+	h := newHost(t, Options{Validate: func(t *table.Table) error {
+		if t.Rows() > 2 {
+			return fmt.Errorf("%s: too many rows", t.List)
+		}
+		return nil
+	}})
+	inst := start(t, h, "good")
+	if _, err := analyse(t, inst, epoch(1, "pid"), time.Minute); !errors.Is(err, ErrInvalidResults) || !strings.Contains(err.Error(), "too many rows") {
+		t.Fatal(err)
+	}
+	if _, err := analyse(t, inst, epoch(2, ""), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTooLargeResults(t *testing.T) {
+	h := newHost(t, Options{MaxResultBytes: 1 << 20})
+	inst := start(t, h, "good")
+	if _, err := analyse(t, inst, epoch(1, "huge"), time.Minute); !errors.Is(err, sdk.ErrTableTooLarge) {
+		t.Fatal(err)
+	}
+	if _, err := analyse(t, inst, epoch(2, ""), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKilledBetweenEpochs(t *testing.T) {
+	h := newHost(t, Options{})
+	inst := start(t, h, "good")
+	inst.SetWatched([]sdk.Watch{{List: testList, Keys: map[string]string{"device": "a"}}})
+	for n := range uint64(2) {
+		sums, err := analyse(t, inst, epoch(2*n, "watches"), time.Minute)
+		if err != nil || sums["watches"] != 1 || sums["seen"] != 1 {
+			t.Fatal(sums, err)
+		}
+		pid := inst.Status().PID
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "notice", func() bool { return inst.Status().PID != pid })
+		if n == 0 {
+			continue // the second death in a row waits a second; the first does not
+		}
+		if _, err := analyse(t, inst, epoch(3, ""), 200*time.Millisecond); !errors.Is(err, ErrNotRunning) && !errors.Is(err, ErrTimeout) {
+			t.Fatalf("while it waits: %v", err)
+		}
+	}
+	waitFor(t, "second restart", func() bool { return inst.Status().State == StateRunning })
+	if sums, err := analyse(t, inst, epoch(9, "watches"), time.Minute); err != nil || sums["watches"] != 1 {
+		t.Fatal(sums, err)
+	}
+}
+
+func TestFailedState(t *testing.T) {
+	states := make(chan State, 100)
+	h := newHost(t, Options{
+		Backoff:  Backoff{Base: time.Millisecond, Max: 2 * time.Millisecond, FailedAfter: 3},
+		OnChange: func(s Status) { states <- s.State },
+	})
+	dir := folder(t, "good")
+	path := filepath.Join(dir, testPrefix+"good")
+	inst, err := h.Start(t.Context(), Spec{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(inst.Status().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for s := range states {
+		if s == StateFailed {
+			break
+		}
+	}
+	install(t, path) // it keeps trying
+	for s := range states {
+		if s == StateRunning {
+			break
+		}
+	}
+	if sums, err := analyse(t, inst, epoch(1, ""), time.Minute); err != nil || sums["s1"] != 6 {
+		t.Fatal(sums, err)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	b := Options{}.withDefaults().Backoff
+	var got []string
+	for n := 1; n <= 11; n++ {
+		got = append(got, b.delay(n).String())
+	}
+	if want := "0s 1s 2s 4s 8s 16s 32s 1m4s 2m0s 2m0s 2m0s"; strings.Join(got, " ") != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+func TestStoppedProcessIsUnhealthy(t *testing.T) {
+	h := newHost(t, Options{HealthInterval: 20 * time.Millisecond, HealthTimeout: 20 * time.Millisecond, HealthFailures: 2})
+	inst := start(t, h, "good")
+	if err := syscall.Kill(inst.Status().PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "restart", func() bool { return inst.Status().Restarts > 0 && inst.Status().State == StateRunning })
+	if !strings.Contains(inst.Status().LastError, ErrUnhealthy.Error()) {
+		t.Error(inst.Status().LastError)
+	}
+}
+
+func TestStopOfAStoppedProcess(t *testing.T) {
+	h := newHost(t, Options{StopGrace: 100 * time.Millisecond})
+	inst := start(t, h, "good")
+	pid := inst.Status().PID
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	inst.Stop(t.Context())
+	if alive(pid) {
+		t.Error("still there")
+	}
+}
+
+func TestKillTakesChildren(t *testing.T) {
+	var logs logBuffer
+	h := newHost(t, Options{Logger: logs.logger()})
+	inst := start(t, h, "orphan")
+	var child int
+	waitFor(t, "child", func() bool {
+		_, rest, ok := strings.Cut(logs.String(), "msg=child plugin=test-orphan pid=")
+		if ok {
+			_, _ = fmt.Sscan(rest, &child)
+		}
+		return child != 0
+	})
+	inst.Kill()
+	waitFor(t, "end of the child", func() bool { return gone(child) })
+}
+
+// gone tells whether the process has ended, reaped or not.
+func gone(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return !alive(pid)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(rest, "Z")
+}
+
+func TestNetworkAndConfiguration(t *testing.T) {
+	h := newHost(t, Options{})
+	inst := start(t, h, "good")
+	if _, err := inst.SetNetwork(t.Context(), sdk.Network{Version: 9}); err != nil {
+		t.Fatal(err)
+	}
+	if sums, err := analyse(t, inst, epoch(1, "network"), time.Minute); err != nil || sums["network"] != 9 {
+		t.Fatal(sums, err)
+	}
+	if _, err := inst.Configure(t.Context(), []byte(`{"refuse":true}`), sdk.Network{Version: 10}); !errors.Is(err, ErrConfig) {
+		t.Fatal(err)
+	}
+	if _, err := inst.Configure(t.Context(), []byte(`{"greet":"hey"}`), sdk.Network{Version: 11}); err != nil {
+		t.Fatal(err)
+	}
+	if sums, err := analyse(t, inst, epoch(2, "network"), time.Minute); err != nil || sums["network"] != 11 {
+		t.Fatal(sums, err)
+	}
+}
+
+func TestQueryAndMerge(t *testing.T) {
+	h := newHost(t, Options{})
+	inst := start(t, h, "good")
+	tables, number, err := inst.Query(t.Context(), sdk.Watch{List: testList, Keys: map[string]string{"device": "s7"}})
+	if err != nil || number != 3 || len(tables) != 1 || tables[0].Table.RowPath(0) != testList+"[device=s7]" {
+		t.Fatal(tables, number, err)
+	}
+	if _, _, err := inst.Query(t.Context(), sdk.Watch{List: testList}); err == nil || !strings.Contains(err.Error(), "no device") {
+		t.Fatal(err)
+	}
+	other := epoch(1, "")
+	other.Devices = nil
+	other.Put("s9", sdk.CellsOf("r", make([]uint32, 1<<20)))
+	merged, err := inst.Merge(t.Context(), []*sdk.Epoch{epoch(1, ""), other})
+	if err != nil || len(merged.Devices) != 3 || merged.Device("s9").Object("r").Len() != 1<<20 {
+		t.Fatal(merged, err)
+	}
+	rogue := start(t, h, "rogue")
+	if _, err := rogue.Merge(t.Context(), []*sdk.Epoch{other}); !errors.Is(err, ErrNoCapability) {
+		t.Fatal(err)
+	}
+	if _, _, err := rogue.Query(t.Context(), sdk.Watch{List: testList}); !errors.Is(err, ErrNoCapability) {
+		t.Fatal(err)
+	}
+}
+
+func TestConcurrentAnalyse(t *testing.T) {
+	h := newHost(t, Options{})
+	inst := start(t, h, "good")
+	var group sync.WaitGroup
+	for n := range uint64(8) {
+		group.Go(func() {
+			if sums, err := analyse(t, inst, epoch(n, ""), time.Minute); err != nil || sums["s2"] != 60 {
+				t.Error(sums, err)
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestUnsoundEpoch(t *testing.T) {
+	h := newHost(t, Options{})
+	inst := start(t, h, "good")
+	for name, spoil := range map[string]func(*sdk.Epoch){
+		"width":  func(e *sdk.Epoch) { e.Devices[0].Objects[0].Width = 12 },
+		"length": func(e *sdk.Epoch) { e.Devices[0].Objects[0].Packed = []byte{1} },
+		"status": func(e *sdk.Epoch) { e.Status = 0 },
+		"end":    func(e *sdk.Epoch) { e.End = e.Start },
+	} {
+		e := epoch(1, "")
+		spoil(e)
+		if _, err := analyse(t, inst, e, time.Minute); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if inst.Status().Restarts != 0 {
+		t.Error("the plugin had to pay for it")
+	}
+}
+
+// TestHostKilled: a host that is killed leaves no plugin behind, and the next one
+// removes its sockets.
+func TestHostKilled(t *testing.T) {
+	dir := folder(t, "host", "good")
+	sockets, err := os.MkdirTemp("", "nst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(sockets)
+	host := exec.Command(filepath.Join(dir, testPrefix+"host"))
+	host.Env = append(os.Environ(), "TEST_SOCKETS="+sockets)
+	out, err := host.StdoutPipe()
+	if err == nil {
+		err = host.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	var path string
+	if _, err := fmt.Sscan(line, &pid, &path); err != nil || !alive(pid) {
+		t.Fatalf("the host says %q", line)
+	}
+	living := newHost(t, Options{SocketDir: sockets}) // sweeps, and must leave the living one alone
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal("the sockets of a living host were removed")
+	}
+	if err := host.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = host.Wait()
+	waitFor(t, "end of the plugin", func() bool { return gone(pid) })
+	newHost(t, Options{SocketDir: sockets})
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", path, err)
+	}
+	if _, err := os.Stat(living.sockets.path); err != nil {
+		t.Error("the sockets of a living host were removed")
+	}
+}
+
+func TestLongSocketFolder(t *testing.T) {
+	if _, err := New(Options{SocketDir: "/" + strings.Repeat("long", 20)}); err == nil || !strings.Contains(err.Error(), "set a shorter one") {
+		t.Error(err)
+	}
+}
+
+func TestClosedHost(t *testing.T) {
+	h, err := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Start(t.Context(), Spec{Path: "/bin/true"}); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Error(err)
+	}
+	if err := h.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

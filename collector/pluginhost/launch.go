@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// From a path to a process that has said what it is.
+
+package pluginhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+)
+
+// exitGrace is how long a process whose output or stream has ended may take to
+// end itself, so that its exit status can be told.
+const exitGrace = 500 * time.Millisecond
+
+// launch is what a start needs.
+type launch struct {
+	name, path, sha256 string
+	env                []string
+	logs               *logSink
+}
+
+// launch starts a process and asks it for its description. The error is a
+// StartError; then no process is left. Ending ctx ends the attempt.
+func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
+	fail := func(err error) error {
+		return &StartError{Name: l.name, Path: l.path, Err: err, Output: l.logs.lastWords()}
+	}
+	l.logs.forget()
+	if err := h.verify(l.path, l.sha256); err != nil {
+		return nil, fail(err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fail(err)
+	}
+	var started startedProcess
+	client := goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig:  sdk.Handshake,
+		Plugins:          goplugin.PluginSet{sdk.PluginKey: connPlugin{}},
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		SkipHostEnv:      true,
+		StartTimeout:     h.opts.StartTimeout + time.Second, // ours comes first
+		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Off}),
+		Stderr:           l.logs.writer("stderr"),
+		SyncStdout:       l.logs.writer("stdout"),
+		SyncStderr:       l.logs.writer("stderr"),
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: h.sockets.path},
+		GRPCDialOptions: []grpc.DialOption{
+			grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
+			grpc.WithReadBufferSize(256 << 10), grpc.WithWriteBufferSize(256 << 10),
+		},
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
+			env := append(h.environment(), l.env...)
+			p := newProcess(l.path, append(env, cmd.Env...), h.spawner, l.logs)
+			started.set(p)
+			return p, nil
+		},
+	})
+	// go-plugin's start cannot be told to stop; ending the process does.
+	startCtx, cancel := context.WithTimeout(ctx, h.opts.StartTimeout)
+	defer cancel()
+	release := context.AfterFunc(startCtx, started.cancel)
+	protocol, err := client.Client()
+	timedOut := !release() && ctx.Err() == nil
+	proc := started.get()
+	if err != nil || timedOut {
+		err = h.explain(proc, err, timedOut)
+		proc.kill()
+		proc.waitIfStarted()
+		client.Kill()
+		return nil, fail(cmpErr(ctx.Err(), err))
+	}
+	raw, err := protocol.Dispense(sdk.PluginKey)
+	conn, ok := raw.(*grpc.ClientConn)
+	if err == nil && !ok {
+		err = fmt.Errorf("go-plugin gave a %T", raw)
+	}
+	if err != nil {
+		proc.kill()
+		proc.waitIfStarted()
+		client.Kill()
+		return nil, fail(err)
+	}
+	s := newSession(h, l, client, proc, conn)
+	if err := s.describe(ctx); err != nil {
+		s.fail(err)
+		<-s.dead
+		return nil, fail(cmpErr(ctx.Err(), err))
+	}
+	return s, nil
+}
+
+// startedProcess hands the process from go-plugin's callback to the one who
+// waits, and to the one who ends a start.
+type startedProcess struct {
+	mu        sync.Mutex
+	proc      *process
+	cancelled bool
+}
+
+func (s *startedProcess) set(p *process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proc = p
+	if s.cancelled {
+		p.kill()
+	}
+}
+
+func (s *startedProcess) cancel() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancelled = true
+	s.proc.kill()
+}
+
+// get returns the process, or nil when it did not come to one.
+func (s *startedProcess) get() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc
+}
+
+// cmpErr returns the first error that is not nil.
+func cmpErr(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain says in our words why there was no connection.
+func (h *Host) explain(proc *process, err error, timedOut bool) error {
+	version := proc.version()
+	switch {
+	case proc.pid() == 0 && err != nil: // the system refused: wrong format, no interpreter, …
+		return fmt.Errorf("%w: %w", ErrNotPlugin, err)
+	case version >= 0 && version != sdk.ProtocolVersion:
+		return fmt.Errorf("%w: the plugin speaks version %d, this collector version %d; rebuild the plugin with the SDK of this release",
+			ErrProtocolVersion, version, sdk.ProtocolVersion)
+	case version >= 0 && timedOut:
+		return fmt.Errorf("%w: after its handshake it accepted no connection for %v", ErrStartTimeout, h.opts.StartTimeout)
+	case version >= 0:
+		return fmt.Errorf("connect: %w", err)
+	case timedOut:
+		return fmt.Errorf("%w: no handshake on its standard output for %v; a plugin's main calls sdk.Serve", ErrStartTimeout, h.opts.StartTimeout)
+	}
+	select {
+	case <-proc.exited:
+		return fmt.Errorf("%w: it %s before the handshake", ErrNotPlugin, proc.exit())
+	case <-time.After(exitGrace):
+		return fmt.Errorf("%w: its standard output is no handshake", ErrNotPlugin)
+	}
+}
+
+// environment returns what plugins inherit.
+func (h *Host) environment() []string {
+	env := []string{sdk.EnvLifeline + "=stdin"}
+	for _, name := range h.opts.PassEnvironment {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// connPlugin gives out the connection.
+type connPlugin struct {
+	goplugin.NetRPCUnsupportedPlugin
+}
+
+func (connPlugin) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error {
+	return errors.New("the collector serves no plugin")
+}
+
+func (connPlugin) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return conn, nil
+}
+
+// describe asks the plugin what it is.
+func (s *session) describe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.host.opts.CallTimeout)
+	defer cancel()
+	m, err := s.api.Describe(ctx, &pluginv1.DescribeRequest{})
+	if err != nil {
+		return fmt.Errorf("%w: Describe: %s", ErrDescription, status.Convert(err).Message())
+	}
+	s.description = sdk.DescriptionFrom(m)
+	if err := checkDescription(s.description); err != nil {
+		return fmt.Errorf("%w: %w", ErrDescription, err)
+	}
+	return nil
+}
+
+var (
+	pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+	moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,127}$`)
+	listPath   = regexp.MustCompile(`^/[A-Za-z_][A-Za-z0-9_.-]*:[^/\[\]*]+(/[^/\[\]*]+)*$`)
+)
+
+// maxModule bounds the text of a plugin's YANG module, in bytes.
+const maxModule = 4 << 20
+
+// checkDescription refuses what would only fail later and elsewhere.
+func checkDescription(d sdk.Description) error {
+	if !pluginName.MatchString(d.Name) {
+		return fmt.Errorf("its name is %q; a name is lower-case letters, digits and '-', at most 63", d.Name)
+	}
+	if len(d.Lists) == 0 {
+		return errors.New("it declares no list, so it could publish nothing")
+	}
+	seen := make(map[string]bool)
+	for _, l := range d.Lists {
+		if !listPath.MatchString(l.Path) {
+			return fmt.Errorf("its list %q is not a schema path such as /module:container/list", l.Path)
+		}
+		if seen[l.Path] {
+			return fmt.Errorf("it declares the list %s twice", l.Path)
+		}
+		seen[l.Path] = true
+	}
+	for _, m := range d.Modules {
+		if !moduleName.MatchString(m.Name) || len(m.Text) > maxModule || m.Text == "" {
+			return fmt.Errorf("its YANG module %q has no proper name or no text, or more than %d bytes", m.Name, maxModule)
+		}
+	}
+	return nil
+}
+
+// fileName is the name of a plugin before it said its own.
+func fileName(path string) string { return strings.TrimPrefix(filepath.Base(path), FilePrefix) }
+
+// absolute returns the path with symbolic links resolved.
+func absolute(path string) (string, error) {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return path, err
+	}
+	return filepath.Abs(resolved)
+}

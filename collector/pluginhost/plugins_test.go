@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The plugins of the tests: this test binary under other names.
+
+package pluginhost
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	goplugin "github.com/hashicorp/go-plugin"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// testPrefix begins the names under which the test binary is a plugin.
+const testPrefix = "netsketch-plugin-test-"
+
+func TestMain(m *testing.M) {
+	if mode, ok := strings.CutPrefix(filepath.Base(os.Args[0]), testPrefix); ok {
+		behave(mode)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// behave is the main function of the test plugins.
+func behave(mode string) {
+	switch mode {
+	case "good", "twin":
+		sdk.Serve(&testPlugin{name: "good"})
+	case "moody":
+		sdk.Serve(&testPlugin{name: "moody"})
+	case "chatty":
+		fmt.Println("welcome to my plugin")
+		fmt.Println(strings.Repeat("=", 100_000))
+		fmt.Println("1|2") // nearly a handshake
+		sdk.Serve(&testPlugin{name: "chatty", setup: func() { fmt.Println("configured, says stdout") }})
+	case "notplugin":
+		fmt.Println("usage: frobnicate FILE")
+	case "exit":
+		fmt.Fprintln(os.Stderr, "cannot find libfoo.so")
+		os.Exit(3)
+	case "silent":
+		select {}
+	case "endless":
+		for {
+			fmt.Println(strings.Repeat("y", 1000))
+		}
+	case "liar":
+		fmt.Printf("1|%d|unix|%s|grpc|\n", sdk.ProtocolVersion, filepath.Join(os.TempDir(), "nobody-listens-here"))
+		select {}
+	case "oldversion":
+		handshake := sdk.Handshake
+		handshake.ProtocolVersion = 99
+		serveRaw(handshake, sdk.NewServer(&testPlugin{name: "old"}).Register)
+	case "badname":
+		sdk.Serve(&testPlugin{name: "Bad Name!"})
+	case "orphan":
+		sdk.Serve(&testPlugin{name: "orphan", setup: func() {
+			child := exec.Command("sleep", "300")
+			child.Stdout, child.Stderr = os.Stderr, os.Stderr
+			_ = child.Start()
+			slog.Info("child", "pid", child.Process.Pid)
+		}})
+	case "rogue":
+		serveRaw(sdk.Handshake, func(r grpc.ServiceRegistrar) { pluginv1.RegisterPluginServer(r, &rogue{}) })
+	case "host":
+		runHost()
+	default:
+		fmt.Fprintf(os.Stderr, "no such mode: %s\n", mode)
+		os.Exit(9)
+	}
+}
+
+// serveRaw serves without the SDK.
+func serveRaw(handshake goplugin.HandshakeConfig, register func(grpc.ServiceRegistrar)) {
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig: handshake,
+		Plugins:         goplugin.PluginSet{sdk.PluginKey: rawPlugin{register: register}},
+		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
+			return grpc.NewServer(append(o, sdk.GRPCServerOptions()...)...)
+		},
+	})
+}
+
+type rawPlugin struct {
+	goplugin.NetRPCUnsupportedPlugin
+	register func(grpc.ServiceRegistrar)
+}
+
+func (p rawPlugin) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
+	p.register(s)
+	return nil
+}
+
+func (p rawPlugin) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("not here")
+}
+
+const testList = "/netsketch-test:test/sums/sum"
+
+// testPlugin sums the cells of each device; the first name in Epoch.Expected may
+// ask it to misbehave.
+type testPlugin struct {
+	name    string
+	setup   func()
+	network uint64
+	watches int
+	greet   string
+}
+
+func (p *testPlugin) Describe() sdk.Description {
+	return sdk.Description{
+		Name: p.name, Version: "1.0.0", Summary: "sums cells",
+		ConfigSchema: `{"type":"object","additionalProperties":false,"properties":{"greet":{"type":"string","minLength":2},"refuse":{"type":"boolean"}}}`,
+		Modules:      []sdk.Module{{Name: "netsketch-test", Text: "module netsketch-test {}"}},
+		Lists:        []sdk.List{{Path: testList, Watchable: true}},
+	}
+}
+
+func (p *testPlugin) Configure(_ context.Context, config sdk.Config, network sdk.Network) (sdk.Settings, error) {
+	var c struct {
+		Greet  string `json:"greet"`
+		Refuse bool   `json:"refuse"`
+	}
+	if err := config.Decode(&c); err != nil {
+		return sdk.Settings{}, err
+	}
+	if c.Refuse {
+		return sdk.Settings{}, sdk.FieldErrors{{Field: "refuse", Message: "is true"}}
+	}
+	if p.setup != nil {
+		p.setup()
+	}
+	p.greet, p.network = c.Greet, network.Version
+	slog.Info("configured", "greet", c.Greet, "network", network.Version)
+	return sdk.Settings{Bindings: []sdk.Binding{{Device: "s1", Object: "r"}}}, nil
+}
+
+func (p *testPlugin) NetworkChanged(_ context.Context, network sdk.Network) {
+	p.network = network.Version
+}
+
+func (p *testPlugin) WatchesChanged(_ context.Context, rows []sdk.Watch) { p.watches = len(rows) }
+
+func (p *testPlugin) Drain(context.Context) error {
+	slog.Info("drained")
+	return nil
+}
+
+func (p *testPlugin) Query(_ context.Context, row sdk.Watch) ([]*table.Table, uint64, error) {
+	if row.Keys["device"] == "" {
+		return nil, 0, errors.New("no device")
+	}
+	return []*table.Table{sumTable(testList, []string{row.Keys["device"]}, []uint64{7})}, 3, nil
+}
+
+func (p *testPlugin) Merge(_ context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error) {
+	out := *parts[0]
+	out.Devices = nil
+	for _, part := range parts {
+		for _, d := range part.Devices {
+			for _, o := range d.Objects {
+				out.Put(d.Name, o)
+			}
+		}
+	}
+	return &out, nil
+}
+
+func (p *testPlugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+	var command string
+	if len(epoch.Expected) > 0 {
+		command = epoch.Expected[0]
+	}
+	if err := misbehave(ctx, command); err != nil {
+		return nil, err
+	}
+	var names []string
+	var sums []uint64
+	for _, d := range epoch.Devices {
+		sum := uint64(0)
+		for _, o := range d.Objects {
+			for _, v := range o.Uint32s() {
+				sum += uint64(v)
+			}
+		}
+		names, sums = append(names, d.Name), append(sums, sum)
+	}
+	switch command {
+	case "network":
+		names, sums = append(names, "network"), append(sums, p.network)
+	case "watches":
+		names, sums = append(names, "watches", "seen"), append(sums, uint64(p.watches), uint64(len(epoch.Watched)))
+	case "pid":
+		names, sums = append(names, "pid"), append(sums, uint64(os.Getpid()))
+	case "huge":
+		for i := range 300_000 {
+			names, sums = append(names, fmt.Sprintf("device-%07d", i)), append(sums, uint64(i))
+		}
+	}
+	list := testList
+	if command == "undeclared" {
+		list = "/netsketch-test:test/others/other"
+	}
+	results := &sdk.Results{}
+	results.Add(sumTable(list, names, sums), true)
+	results.Plans = []sdk.Plan{{FromEpoch: epoch.Number + 2, Hosts: []sdk.HostSetting{{Role: "r", Data: []byte("x")}}}}
+	if command == "events" {
+		for i := range 5_000 {
+			results.Events = append(results.Events, sdk.Event{Level: slog.LevelWarn, Message: fmt.Sprint("event ", i)})
+		}
+	}
+	return results, nil
+}
+
+// misbehave does what the command says.
+func misbehave(ctx context.Context, command string) error {
+	switch command {
+	case "exit":
+		os.Exit(7)
+	case "panic":
+		var m map[string]int
+		m["x"] = 1
+	case "hang":
+		select {}
+	case "patient":
+		<-ctx.Done()
+		return context.Cause(ctx)
+	case "fail":
+		return errors.New("the cells make no sense")
+	case "flood":
+		line := strings.Repeat("x", 200) + "\n"
+		for range 20_000 {
+			_, _ = io.WriteString(stderr, line)
+		}
+	case "lines":
+		for _, line := range []string{
+			`{"@message":5}`, `{"@message":"half`, `{"@level":7,"@message":"level is a number"}`, `[]`, `{}`, "null",
+			`{"@message":"nested","a":{"b":[1,2]},"@level":"error"}`, "\x1b[31mred\x00", strings.Repeat("long", 50_000),
+			`{"@message":"` + strings.Repeat("json", 50_000) + `"}`,
+		} {
+			fmt.Fprintln(stderr, line)
+		}
+		fmt.Println("and this went to standard output")
+	}
+	return nil
+}
+
+// stderr is the process's real standard error, past go-plugin's redirection.
+var stderr = os.NewFile(2, "stderr")
+
+func sumTable(list string, names []string, sums []uint64) *table.Table {
+	return &table.Table{
+		List:   list,
+		Keys:   []table.Column{table.Strings("device", names)},
+		Values: []table.Column{table.Uint64s("state/sum", sums)},
+	}
+}
+
+// rogue breaks the contract: what it does is in the first expected device's name.
+type rogue struct {
+	pluginv1.UnimplementedPluginServer
+}
+
+func (*rogue) Describe(context.Context, *pluginv1.DescribeRequest) (*pluginv1.DescribeResponse, error) {
+	return &pluginv1.DescribeResponse{Name: "rogue", Lists: []*pluginv1.ListInfo{{Path: testList}}}, nil
+}
+
+func (*rogue) Configure(context.Context, *pluginv1.ConfigureRequest) (*pluginv1.ConfigureResponse, error) {
+	return &pluginv1.ConfigureResponse{}, nil
+}
+
+func (*rogue) Drain(context.Context, *pluginv1.DrainRequest) (*pluginv1.DrainResponse, error) {
+	return &pluginv1.DrainResponse{}, nil
+}
+
+func (*rogue) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.RunResponse]) error {
+	var begin *pluginv1.EpochBegin
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if b := m.GetBegin(); b != nil {
+			begin = b
+			if begin.GetExpectedDevices()[0] == "deaf" {
+				select {}
+			}
+		}
+		if m.GetEnd() == nil {
+			continue
+		}
+		part := func(epoch uint64, c *pluginv1.Column) error {
+			return stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Table{Table: &pluginv1.TablePart{
+				Epoch: epoch, Last: true, Table: &pluginv1.Table{List: testList, Rows: 2, Keys: []*pluginv1.Column{c}}}}})
+		}
+		text := &pluginv1.Column{Name: "device", Kind: pluginv1.ColumnKind_COLUMN_KIND_STRING}
+		switch begin.GetExpectedDevices()[0] {
+		case "leave":
+			return nil
+		case "wrongepoch":
+			_ = part(begin.GetEpoch()+5, text)
+		case "garbage":
+			text.Data, text.Ends = []byte("ab"), bytes.Repeat([]byte{0xff}, 8)
+			_ = part(begin.GetEpoch(), text)
+		case "endless":
+			text.Data, text.Ends = bytes.Repeat([]byte("x"), 1<<20), []byte{0, 0, 8, 0, 0, 0, 16, 0}
+			for stream.Context().Err() == nil {
+				_ = part(begin.GetEpoch(), text)
+			}
+		case "empty":
+			_ = stream.Send(&pluginv1.RunResponse{})
+		}
+		_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Done{Done: &pluginv1.EpochDone{Epoch: begin.GetEpoch()}}})
+	}
+}
+
+// runHost is a host in a process of its own: it starts the plugin "good", prints
+// process number and socket folder, and waits to be killed.
+func runHost() {
+	h, err := New(Options{SocketDir: os.Getenv("TEST_SOCKETS"), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	inst, err := h.Start(context.Background(), Spec{Path: filepath.Join(filepath.Dir(os.Args[0]), testPrefix+"good")})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(inst.Status().PID, h.sockets.path)
+	time.Sleep(time.Hour)
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+// One plugin process, from start to reaping.
+
+package pluginhost
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// pipeGrace is how long output is still read after a process has ended: what it
+// wrote is there already, but a process that left its group may hold the pipe.
+const pipeGrace = 250 * time.Millisecond
+
+// spawner starts processes from one thread. The kernel sends the parent-death
+// signal when the thread that started the process ends, so that thread must live
+// as long as the host.
+type spawner struct {
+	work chan func()
+	done chan struct{}
+}
+
+func newSpawner() *spawner {
+	s := &spawner{work: make(chan func()), done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		for f := range s.work {
+			f()
+		}
+	}()
+	return s
+}
+
+// start starts the command. The caller has not closed the spawner.
+func (s *spawner) start(cmd *exec.Cmd) error {
+	result := make(chan error, 1)
+	s.work <- func() { result <- cmd.Start() }
+	return <-result
+}
+
+func (s *spawner) close() {
+	close(s.work)
+	<-s.done
+}
+
+// process is a started plugin. It is a go-plugin runner: go-plugin gets the
+// handshake from its Stdout, and asks it to kill and to wait.
+type process struct {
+	path    string
+	spawner *spawner
+	cmd     *exec.Cmd
+	logs    *logSink
+	stdin   *os.File // write end; the plugin sees the end of it when the host dies
+	stdout  *handshakeReader
+	stderr  *os.File
+
+	exited chan struct{} // closed when the process is reaped
+
+	mu      sync.Mutex
+	started bool
+	killed  bool
+	reaped  bool
+}
+
+// newProcess prepares the program at path to run in a process group of its own.
+func newProcess(path string, env []string, spawner *spawner, logs *logSink) *process {
+	cmd := exec.Command(path)
+	cmd.Env = env
+	cmd.Dir = filepath.Dir(path)
+	cmd.SysProcAttr = processAttributes()
+	return &process{path: path, spawner: spawner, cmd: cmd, logs: logs, exited: make(chan struct{})}
+}
+
+// Start implements runner.Runner.
+func (p *process) Start(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.killed {
+		return errors.New("stopped before it was started")
+	}
+	var ends []*os.File // the process's ends, closed here once it has them
+	defer func() {
+		for _, f := range ends {
+			f.Close()
+		}
+	}()
+	pipe := func() (ours, theirs *os.File, err error) { // ours is for reading
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, nil, err
+		}
+		ends = append(ends, w)
+		return r, w, nil
+	}
+	stdin, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	ends = append(ends, stdin)
+	stdout, theirOut, err := pipe()
+	if err != nil {
+		w.Close()
+		return err
+	}
+	stderr, theirErr, err := pipe()
+	if err != nil {
+		w.Close()
+		stdout.Close()
+		return err
+	}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, theirOut, theirErr
+	if err := p.spawner.start(p.cmd); err != nil {
+		w.Close()
+		stdout.Close()
+		stderr.Close()
+		return err
+	}
+	p.started, p.stdin, p.stderr = true, w, stderr
+	p.stdout = &handshakeReader{file: stdout, in: bufio.NewReaderSize(stdout, 64<<10), logs: p.logs.writer("stdout")}
+	go p.reap(stdout, stderr)
+	return nil
+}
+
+// reap waits for the process and takes away what it leaves behind. The process is
+// looked at before it is reaped: until then its number, and its group's, cannot
+// belong to anybody else.
+func (p *process) reap(stdout, stderr *os.File) {
+	unreaped := waitUnreaped(p.cmd.Process.Pid)
+	if !unreaped {
+		_ = p.cmd.Wait() // the state says it all
+	}
+	p.mu.Lock()
+	if unreaped {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // children it left
+	}
+	p.reaped = true
+	p.mu.Unlock()
+	if unreaped {
+		_ = p.cmd.Wait()
+	}
+	limit := time.Now().Add(pipeGrace)
+	_ = stdout.SetReadDeadline(limit)
+	_ = stderr.SetReadDeadline(limit)
+	p.stdin.Close()
+	close(p.exited)
+}
+
+// kill ends the process and its group at once. It does nothing to a process that
+// has ended, and keeps one from starting that has not started.
+func (p *process) kill() { p.signal(syscall.SIGKILL) }
+
+// terminate asks the process to end.
+func (p *process) terminate() { p.signal(syscall.SIGTERM) }
+
+func (p *process) signal(s syscall.Signal) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s == syscall.SIGKILL {
+		p.killed = true
+	}
+	if p.started && !p.reaped {
+		_ = syscall.Kill(-p.cmd.Process.Pid, s)
+	}
+}
+
+// exit describes how the process ended, once exited is closed.
+func (p *process) exit() string {
+	state := p.cmd.ProcessState
+	if state == nil {
+		return "ended"
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return fmt.Sprintf("was killed by signal %d (%s)", int(status.Signal()), status.Signal())
+	}
+	return fmt.Sprintf("exited with status %d", state.ExitCode())
+}
+
+// waitIfStarted returns when the process has ended, or was never started.
+func (p *process) waitIfStarted() {
+	if p.pid() != 0 {
+		<-p.exited
+	}
+}
+
+// pid returns the process number, or 0 when there is no process.
+func (p *process) pid() int {
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.started {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+// Wait implements runner.Runner.
+func (p *process) Wait(context.Context) error { <-p.exited; return nil }
+
+// Kill implements runner.Runner.
+func (p *process) Kill(context.Context) error { p.kill(); return nil }
+
+// Stdout implements runner.Runner.
+func (p *process) Stdout() io.ReadCloser { return p.stdout }
+
+// Stderr implements runner.Runner.
+func (p *process) Stderr() io.ReadCloser { return p.stderr }
+
+// Name implements runner.Runner.
+func (p *process) Name() string { return p.path }
+
+// ID implements runner.Runner.
+func (p *process) ID() string { return strconv.Itoa(p.pid()) }
+
+// Diagnose implements runner.Runner.
+func (p *process) Diagnose(context.Context) string { return "" }
+
+// PluginToHost implements runner.Runner.
+func (p *process) PluginToHost(network, address string) (string, string, error) {
+	return network, address, nil
+}
+
+// HostToPlugin implements runner.Runner.
+func (p *process) HostToPlugin(network, address string) (string, string, error) {
+	return network, address, nil
+}
+
+// handshakeLine is what go-plugin expects as the first line of standard output:
+// core version, protocol version, network, address, …
+var handshakeLine = regexp.MustCompile(`^([0-9]+)\|([0-9]+)\|[a-z]+\|[^|]+(\||$)`)
+
+// maxPreamble bounds what a program may write before its handshake, in bytes.
+const maxPreamble = 1 << 20
+
+// handshakeReader gives go-plugin the handshake and nothing else: whatever a
+// program prints before or after it goes to the log, and lines of any length
+// cannot stop the reading.
+type handshakeReader struct {
+	file *os.File
+	in   *bufio.Reader
+	logs io.Writer
+
+	pending []byte // of the handshake, for go-plugin
+	read    int    // bytes before the handshake
+
+	mu   sync.Mutex
+	line string // the handshake
+}
+
+// Read is called by one goroutine of go-plugin.
+func (r *handshakeReader) Read(b []byte) (int, error) {
+	for len(r.pending) == 0 {
+		if r.handshake() != "" || r.read > maxPreamble {
+			_, err := io.Copy(r.logs, r.in) // to the end
+			if err == nil {
+				err = io.EOF
+			}
+			return 0, err
+		}
+		line, err := r.in.ReadSlice('\n')
+		if m := handshakeLine.Find(bytes.TrimSpace(line)); m != nil {
+			r.mu.Lock()
+			r.line = string(bytes.TrimSpace(line))
+			r.mu.Unlock()
+			r.pending = append(r.pending, line...)
+			break
+		}
+		r.read += len(line)
+		if len(line) > 0 {
+			_, _ = r.logs.Write(line)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return 0, io.EOF
+		}
+	}
+	n := copy(b, r.pending)
+	r.pending = r.pending[n:]
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (r *handshakeReader) Close() error { return r.file.Close() }
+
+// handshake returns the handshake line, or nothing when it has not come.
+func (r *handshakeReader) handshake() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.line
+}
+
+// version returns the protocol version that the handshake names, or -1.
+func (p *process) version() int {
+	if p == nil {
+		return -1
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stdout == nil {
+		return -1
+	}
+	m := handshakeLine.FindStringSubmatch(p.stdout.handshake())
+	if m == nil {
+		return -1
+	}
+	version, err := strconv.Atoi(m[2])
+	if err != nil {
+		return -1
+	}
+	return version
+}
