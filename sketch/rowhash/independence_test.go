@@ -172,8 +172,9 @@ func excess(f family, keys [][]byte) float64 {
 // each of its runs leaves more than four flows with a probability below 10^-6 and shows
 // an excess of six deviations with one below 10^-8; the seeds are fixed.
 func TestRowsAreIndependent(t *testing.T) {
-	for first := 0; first+2 < len(Odd); first++ {
-		f := rows([3]uint32(Odd[first : first+3]))
+	odd := append(append(Odd[:len(Odd):len(Odd)], OddWay[:]...), OddLevel)
+	for first := 0; first+2 < len(odd); first++ {
+		f := rows([3]uint32(odd[first : first+3]))
 		for _, set := range keySets {
 			for trial := range 5 {
 				r := rand.New(rand.NewPCG(uint64(first), uint64(trial)))

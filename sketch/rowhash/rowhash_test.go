@@ -20,6 +20,26 @@ func TestMixIsCRCOfTheProduct(t *testing.T) {
 	}
 }
 
+func TestKeyIsCRC(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	b := make([]byte, 64)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	for n := range b {
+		if got, want := Key(b[:n]), crc32.ChecksumIEEE(b[:n]); got != want {
+			t.Errorf("Key of %d bytes = %#x, want %#x", n, got, want)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		var key [13]byte
+		key[0] = b[0]
+		Key(key[:])
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // TestKnownAnswers pins the values to the check value that the CRC catalogue gives
 // for CRC-32, so that the table above is not tested against itself alone.
 func TestKnownAnswers(t *testing.T) {

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package universal
+
+import "math"
+
+// frequencies is at how many points of (0, π) the characteristic function of the cells
+// is taken. A flow whose size is a multiple of twice this number counts wrongly.
+const frequencies = 64
+
+// period is after how many values of a cell the cosines below repeat.
+const period = 4 * frequencies
+
+// countDistinct estimates the number of flows of each stratum and of all.
+//
+// A cell of a Count sketch is a sum of flow sizes with random signs. With λ flows a
+// cell on average, of which a share p(s) has size s, the characteristic function of a
+// cell is ψ(t) = exp(λ(Σ p(s) cos(ts) - 1)), and as no flow has size 0 the mean of
+// log ψ over (0, π) is -λ: the cells tell the number of flows whatever their sizes, and
+// flows of which the signs cancel are counted too. It works up to about two flows a
+// cell. Strata with more are inferred from the ones below them, which have half as many.
+func (e *Estimate) countDistinct() {
+	flows := e.flows
+	for i := range e.levels {
+		lv := &e.levels[i]
+		n := 0
+		for n < len(flows) && flows[n].level == int32(i) {
+			n++
+		}
+		lv.distinct, lv.spread = lv.countFlows(flows[:n], e.layout.Rows, e.layout.Columns)
+		flows = flows[n:]
+	}
+	e.count = e.combine()
+}
+
+// combine adds up the strata, from the deepest on. The flows of stratum i are as many as
+// those of all deeper strata together, give or take √(2n): that is the expectation
+// which the stratum's own count corrects, each by its variance (a Kalman filter).
+func (e *Estimate) combine() float64 {
+	last := e.levels[len(e.levels)-1]
+	n, variance := last.distinct, last.spread*last.spread
+	for i := len(e.levels) - 2; i >= 0; i-- {
+		lv := e.levels[i]
+		sum, spread := 2*n, 4*variance+2*n
+		if !math.IsInf(lv.spread, 1) {
+			toSum := 2*variance + 2*n
+			innovation := variance + 2*n + lv.spread*lv.spread
+			if math.IsInf(variance, 1) {
+				sum, spread = 2*lv.distinct, 4*lv.spread*lv.spread+2*lv.distinct
+			} else if innovation > 0 {
+				sum += toSum / innovation * (lv.distinct - n)
+				spread -= toSum * toSum / innovation
+			}
+		}
+		n, variance = max(sum, 0), max(spread, 0)
+	}
+	return n
+}
+
+// countFlows returns the number of flows of a stratum and its standard deviation. Known
+// flows count as such. The others are counted by the cells that no known flow uses:
+// which these are does not depend on where the others fall, while what is left in used
+// cells does, because the known flows were fitted to them.
+func (lv *level) countFlows(flows []estimated, rows, columns int) (n, spread float64) {
+	used := make([]bool, len(lv.rest))
+	known := 0
+	for i := range flows {
+		if flows[i].size != 0 {
+			known++
+		}
+		for row := range rows {
+			used[flows[i].cells[row]] = true
+		}
+	}
+	var bins [period]float64
+	free := 0.0
+	for c, v := range lv.rest {
+		if !used[c] {
+			bins[v&(period-1)]++
+			free++
+		}
+	}
+	n, spread = countCells(&bins, free, float64(columns), float64(rows))
+	return n + float64(known), spread
+}
+
+// cosines[i] is cos(πi/(2·frequencies)).
+var cosines = func() (c [period]float64) {
+	for i := range c {
+		c[i] = math.Cos(math.Pi * float64(i) / (2 * frequencies))
+	}
+	return c
+}()
+
+// countCells estimates the number of flows from a histogram, modulo period, of the values
+// of some cells of a stratum that has the given shape.
+func countCells(bins *[period]float64, cells, columns, rows float64) (n, spread float64) {
+	limit := 4 / math.Sqrt(cells)
+	var used []int
+	for v, count := range bins {
+		if count > 0 {
+			used = append(used, v)
+		}
+	}
+	var influence [period]float64
+	sum := 0.0
+	for m := range frequencies {
+		var mean, square float64
+		for _, v := range used {
+			c := cosines[(2*m+1)*v&(period-1)]
+			mean += bins[v] * c
+			square += bins[v] * c * c
+		}
+		mean, square = mean/cells, square/cells
+		if mean < limit {
+			return 0, math.Inf(1)
+		}
+		// The logarithm of an average is too low by half its relative variance.
+		sum -= math.Log(mean) + (square/(mean*mean)-1)/(2*cells)
+		for _, v := range used {
+			influence[v] -= cosines[(2*m+1)*v&(period-1)] / mean
+		}
+	}
+	n = columns * sum / frequencies
+	var mean, square float64
+	for _, v := range used {
+		mean += bins[v] * influence[v]
+		square += bins[v] * influence[v] * influence[v]
+	}
+	mean, square = mean/cells, square/cells
+	variance := columns * columns / cells * (square - mean*mean) / (frequencies * frequencies)
+	// Rows hash the same flows, so chance in the number of flows is not chance here.
+	return n, math.Sqrt(max(variance-n/rows, 0.25))
+}

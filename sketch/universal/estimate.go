@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package universal
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// Estimate answers questions about a reading. It does not change after it was made.
+type Estimate struct {
+	reading *Reading
+	layout  Layout
+	levels  []level
+	flows   []estimated // by level, then by hash, as in the reading
+	known   map[flow.Key]int32
+	packets float64 // exact where the data plane counts them
+	exact   bool
+	sample  []Weighted
+	count   float64 // flows
+}
+
+// level is what is known of one stratum: the flows whose deepest level it is.
+type level struct {
+	rest     []int32 // cells less the known flows
+	noise    float64 // standard deviation of an estimate
+	distinct float64 // flows of this stratum
+	spread   float64 // standard deviation of distinct; +Inf when it cannot be told
+}
+
+// estimated is a key from the heavy-key slots with its estimated size.
+type estimated struct {
+	candidate
+	cells    [maxRows]int32 // its cell in each row, within the level
+	negative uint8          // bit i: row i counts down
+	size     int32
+}
+
+const maxRows = 5
+
+// Flow is a flow and its estimated size.
+type Flow struct {
+	Key     flow.Key
+	Packets float64 // negative in a difference when the flow shrank
+}
+
+// Estimate works out the reading. It takes a few milliseconds for 1 MB of cells. The
+// reading must not be changed afterwards.
+func (r *Reading) Estimate() *Estimate { return r.estimate(nil) }
+
+// estimate is Estimate; sizes, if not nil, says how large a flow was in the data plane's
+// eyes, where that is not what the reading holds of it.
+func (r *Reading) estimate(sizes func(*estimated) (before, after float64)) *Estimate {
+	e := &Estimate{reading: r, layout: r.layout, levels: make([]level, r.layout.Levels)}
+	e.flows = make([]estimated, len(r.keys))
+	e.known = make(map[flow.Key]int32, len(r.keys))
+	for i, k := range r.keys {
+		e.flows[i] = r.locate(k)
+		e.known[k.key] = int32(i)
+	}
+	cells := r.layout.Rows * r.layout.Columns
+	rest := make([]int32, len(r.cells))
+	for i, v := range r.cells {
+		rest[i] = int32(v)
+	}
+	flows := e.flows
+	for i := range e.levels {
+		lv := &e.levels[i]
+		lv.rest, rest = rest[:cells:cells], rest[cells:]
+		n, _ := slices.BinarySearchFunc(flows, int32(i+1), func(f estimated, l int32) int { return cmp.Compare(f.level, l) })
+		e.peel(lv, flows[:n])
+		flows = flows[n:]
+	}
+	e.countDistinct()
+	e.weigh(r, sizes)
+	return e
+}
+
+// locate finds the cells of a key.
+func (r *Reading) locate(k candidate) estimated {
+	f := estimated{candidate: k}
+	for row := range r.layout.Rows {
+		column, negative := cellOf(k.hash, row, r.layout.Columns)
+		f.cells[row] = int32(row*r.layout.Columns + column)
+		f.negative |= uint8(negative << row)
+	}
+	return f
+}
+
+// peel estimates the known flows of a stratum together. Each is the median over its
+// rows, as in a Count sketch, but of cells from which the other known flows have been
+// taken away; what is left as noise are the flows that are not known. A few rounds,
+// the largest flows first, settle it.
+func (e *Estimate) peel(lv *level, flows []estimated) {
+	rows := e.layout.Rows
+	type guess struct {
+		flow *estimated
+		size float64
+	}
+	order := make([]guess, len(flows))
+	for i := range flows {
+		order[i] = guess{&flows[i], math.Abs(float64(lv.median(&flows[i], rows)))}
+	}
+	slices.SortFunc(order, func(a, b guess) int {
+		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.flow.hash, b.flow.hash))
+	})
+	for range peelRounds {
+		changed := false
+		for _, g := range order {
+			if by := lv.median(g.flow, rows); by != 0 {
+				lv.take(g.flow, rows, by)
+				changed = true
+			}
+		}
+		if !changed {
+			break
+		}
+	}
+	e.split(lv, flows)
+	lv.noise = lv.deviation(rows, e.layout.Columns)
+}
+
+// peelRounds bounds the rounds; nearly always the second last one changes nothing.
+const peelRounds = 8
+
+// median returns the median over the rows of what the flow's cells still hold of it.
+func (lv *level) median(f *estimated, rows int) int32 {
+	var v [maxRows]int32
+	for row := range rows {
+		v[row] = lv.rest[f.cells[row]] * f.sign(row)
+	}
+	if rows == 3 {
+		return max(min(v[0], v[1]), min(max(v[0], v[1]), v[2]))
+	}
+	slices.Sort(v[:rows])
+	return (v[(rows-1)/2] + v[rows/2]) / 2
+}
+
+func (f *estimated) sign(row int) int32 { return 1 - 2*int32(f.negative>>row&1) }
+
+// take adds by to the flow's size and takes it out of its cells.
+func (lv *level) take(f *estimated, rows int, by int32) {
+	f.size += by
+	for row := range rows {
+		lv.rest[f.cells[row]] -= by * f.sign(row)
+	}
+}
+
+// deviation is the standard deviation of an estimate made from what is left in the
+// cells: the median row's root mean square, and less by the median of the rows.
+func (lv *level) deviation(rows, columns int) float64 {
+	var squares [maxRows]float64
+	for row := range rows {
+		for _, v := range lv.rest[row*columns : (row+1)*columns] {
+			squares[row] += float64(v) * float64(v)
+		}
+	}
+	slices.Sort(squares[:rows])
+	return math.Sqrt(squares[rows/2] / float64(columns) * 1.5 / float64(rows))
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package universal
+
+import (
+	"math"
+	"slices"
+)
+
+// G is a function of a flow's packets. Its sum over all flows can be estimated when it
+// is g(0) = 0, monotonic and grows no faster than the square (paper, section 4.1).
+type G func(packets float64) float64
+
+// The functions of the paper's tasks follow. A new one is one more such function.
+// One counts flows (L0).
+func One(float64) float64 { return 1 }
+
+// Packets adds up packets (L1).
+func Packets(x float64) float64 { return x }
+
+// Square adds up squares (F2, the square of L2).
+func Square(x float64) float64 { return x * x }
+
+// XLogX is x·log2 x, from which the entropy follows.
+func XLogX(x float64) float64 {
+	if x <= 0 {
+		return 0
+	}
+	return x * math.Log2(x)
+}
+
+// Weighted says that about Weight flows have Packets packets.
+type Weighted struct {
+	Packets float64
+	Weight  float64
+}
+
+// Sum estimates the sum of g over all flows (the paper's G-sum).
+//
+// It is Algorithm 2 in closed form. A flow of x packets is found when it reaches a level
+// whose heavy keys and counters are good enough for its size; that has a probability
+// π(x) which follows from how full the levels' slots are and how noisy their counters,
+// and so each flow that was found stands for 1/π(x). In the paper's algorithm, π is a
+// power of 1/2. The weights of flows that stand for others are then adjusted so that
+// they give the number of flows, which the counters tell better (see Distinct), and the
+// number of packets, which the data plane counts exactly.
+func (e *Estimate) Sum(g G) float64 {
+	sum := 0.0
+	for _, w := range e.sample {
+		sum += w.Weight * g(w.Packets)
+	}
+	return sum
+}
+
+// Sample returns what Sum adds up, largest flows first. The caller must not change it.
+func (e *Estimate) Sample() []Weighted { return e.sample }
+
+// sure is how many standard deviations of its level's noise a flow must have to be
+// part of the sample: below, what looks like a flow may be noise.
+const sure = 4
+
+// likely is the least probability of being kept with which a level takes part. The last
+// level always does, so that no size is left out.
+const likely = 0.5
+
+func (e *Estimate) weigh(r *Reading, sizes func(*estimated) (before, after float64)) {
+	probability := e.capture(r)
+	e.sample = make([]Weighted, 0, len(e.flows))
+	for i := range e.flows {
+		f := &e.flows[i]
+		x := math.Abs(float64(f.size))
+		if x == 0 || x < sure*e.levels[f.level].noise {
+			continue
+		}
+		seen := seen{change: x, after: x}
+		if sizes != nil {
+			seen.before, seen.after = sizes(f)
+		}
+		if p := probability(f.level, seen); p > 0 {
+			e.sample = append(e.sample, Weighted{Packets: x, Weight: 1 / p})
+		}
+	}
+	slices.SortFunc(e.sample, func(a, b Weighted) int {
+		switch {
+		case a.Packets > b.Packets:
+			return -1
+		case a.Packets < b.Packets:
+			return 1
+		}
+		return 0
+	})
+	n, exact := r.Packets()
+	e.exact = exact && !r.difference
+	if e.exact {
+		e.packets = float64(n)
+	}
+	e.calibrate()
+	if !e.exact {
+		e.packets = e.Sum(Packets)
+	}
+}
+
+// seen is what is known of a flow's size: what the reading holds of it, which has to
+// stand out from the noise, and what the data plane saw, which decided whether the flow
+// was kept. In a difference there are two of these.
+type seen struct{ change, before, after float64 }
+
+// capture returns the probability that a flow of such sizes reaches a level where it is
+// kept and can be told from noise; or 0 when the given level is none of those.
+func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
+	type result struct {
+		p      float64
+		levels uint32
+	}
+	results := make(map[seen]result)
+	return func(level int32, s seen) float64 {
+		res, ok := results[s]
+		if !ok {
+			for l := range e.levels {
+				if s.change < sure*e.levels[l].noise {
+					continue
+				}
+				kept := 1 - (1-keeps(r.tables, l, s.after))*(1-keeps(r.earlier, l, s.before))
+				reach := math.Ldexp(1, -(l + 1))
+				if l == len(e.levels)-1 {
+					reach *= 2
+				} else if kept < likely {
+					continue
+				}
+				res.p += reach * kept
+				res.levels |= 1 << l
+			}
+			results[s] = res
+		}
+		if res.levels>>level&1 == 0 {
+			return 0
+		}
+		return res.p
+	}
+}
+
+// keeps returns the probability that a flow of x packets is in the slots of one of the
+// switches, each being as likely as the others.
+func keeps(tables []table, level int, x float64) float64 {
+	if len(tables) == 0 || x <= 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, t := range tables {
+		sum += t.keeps(level, x)
+	}
+	return sum / float64(len(tables))
+}
+
+// keeps returns the probability that a flow of x packets is in the level's slots: unless
+// both of its slots have larger flows. Between equals it is a toss.
+func (t table) keeps(level int, x float64) float64 {
+	lost := 1.0
+	for _, counts := range t[level] {
+		if len(counts) == 0 {
+			continue
+		}
+		above, _ := slices.BinarySearchFunc(counts, x, func(c uint32, x float64) int {
+			if float64(c) <= x {
+				return -1
+			}
+			return 1
+		})
+		from, _ := slices.BinarySearchFunc(counts, x, func(c uint32, x float64) int {
+			if float64(c) < x {
+				return -1
+			}
+			return 1
+		})
+		lost *= (float64(len(counts)-above) + float64(above-from)/2) / float64(len(counts))
+	}
+	return 1 - lost
+}
+
+// calibrate adjusts the weights of flows that stand for others, by a factor that is
+// linear in the flow's size, so that the sample has as many flows and packets as the
+// stratum counts say (regression estimation). Without the packets' number, or when the
+// adjustment would be wild, it is a constant factor.
+func (e *Estimate) calibrate() {
+	var flows, packets float64 // the sample's
+	var s0, s1, s2 float64     // moments of the adjustable part
+	for _, w := range e.sample {
+		flows += w.Weight
+		packets += w.Weight * w.Packets
+		if extra := w.Weight - 1; extra > 0 {
+			s0 += extra
+			s1 += extra * w.Packets
+			s2 += extra * w.Packets * w.Packets
+		}
+	}
+	if s0 == 0 {
+		return
+	}
+	a, b := (e.count-flows)/s0, 0.0
+	if e.exact {
+		if det := s0*s2 - s1*s1; det > 1e-9*s0*s2 {
+			da, db := e.count-flows, e.packets-packets
+			a, b = (da*s2-db*s1)/det, (db*s0-da*s1)/det
+		}
+	}
+	for i := range e.sample {
+		w := &e.sample[i]
+		if extra := w.Weight - 1; extra > 0 {
+			w.Weight = 1 + extra*max(1+a+b*w.Packets, 0)
+		}
+	}
+}

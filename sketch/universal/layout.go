@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package universal
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/rowhash"
+)
+
+// maxLevels is what the leading ones of a 32-bit hash are used for at most.
+const maxLevels = 16
+
+// maxWays is how many ways have a hash.
+const maxWays = 4
+
+// ErrMismatch is wrapped by errors about sketches or cells that do not fit each other.
+var ErrMismatch = errors.New("layouts differ")
+
+// Layout is the shape of a universal sketch, the same as of one instance of
+// p4/programs/include/univmon.p4.
+type Layout struct {
+	Key     flow.Fields // what makes up a flow: flow.Src, flow.Dst or flow.FiveTuple
+	Levels  int         // sampling levels, 2 to 16
+	Rows    int         // rows of a level's Count sketch, 3 to 5
+	Columns int         // counters of a row
+	Ways    int         // slots of a level that a heavy key may be in, 2 to 4
+	Slots   int         // heavy keys of a level in each way
+}
+
+// Validate says what is wrong with a layout.
+func (l Layout) Validate() error {
+	switch {
+	case l.Key != flow.Src && l.Key != flow.Dst && l.Key != flow.FiveTuple:
+		return fmt.Errorf("universal: key %v: no heavy-key slots are defined for it; use src, dst or 5-tuple", l.Key)
+	case l.Levels < 2 || l.Levels > maxLevels:
+		return fmt.Errorf("universal: %d levels; expected 2 to %d", l.Levels, maxLevels)
+	case l.Rows < 3 || l.Rows > len(rowhash.Odd):
+		return fmt.Errorf("universal: %d rows; expected 3 to %d", l.Rows, len(rowhash.Odd))
+	case l.Columns < 1 || l.Columns > 1<<24:
+		return fmt.Errorf("universal: %d columns; expected 1 to %d", l.Columns, 1<<24)
+	case l.Ways < 2 || l.Ways > maxWays:
+		return fmt.Errorf("universal: %d ways; expected 2 to %d", l.Ways, maxWays)
+	case l.Slots < 1 || l.Slots > 1<<20:
+		return fmt.Errorf("universal: %d slots; expected 1 to %d", l.Slots, 1<<20)
+	}
+	return nil
+}
+
+// Words is how many 32-bit cells a heavy-key slot takes: the count, the key's hash,
+// family and protocol, the ports of a 5-tuple, and four for each address.
+func (l Layout) Words() int {
+	if l.Key == flow.FiveTuple {
+		return 12
+	}
+	return 7
+}
+
+// CounterCells is the number of counters: level-major, then row, then column.
+func (l Layout) CounterCells() int { return l.Levels * l.Rows * l.Columns }
+
+// HeavyCells is the number of cells of the heavy-key slots: level-major, then way,
+// then slot, then word.
+func (l Layout) HeavyCells() int { return l.Levels * l.Ways * l.Slots * l.Words() }
+
+// Bytes is the memory of one bank.
+func (l Layout) Bytes() int { return 4 * (l.CounterCells() + l.HeavyCells()) }
+
+func (l Layout) String() string {
+	return fmt.Sprintf("%v: %d levels of %d rows by %d columns, %d by %d heavy keys", l.Key, l.Levels, l.Rows, l.Columns, l.Ways, l.Slots)
+}

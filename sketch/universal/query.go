@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package universal
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// Packets returns the number of packets, and whether the data plane counted them; if
+// not, it is an estimate.
+func (e *Estimate) Packets() (n float64, exact bool) { return e.packets, e.exact }
+
+// Distinct returns the number of flows.
+func (e *Estimate) Distinct() float64 { return e.count }
+
+// Entropy returns the entropy of the packets over the flows, in bits (paper, section
+// 4.3): 0 for no packets or one flow, log2 of the number of flows if all are equal.
+func (e *Estimate) Entropy() float64 {
+	if e.packets <= 0 {
+		return 0
+	}
+	h := math.Log2(e.packets) - e.Sum(XLogX)/e.packets
+	return min(max(h, 0), math.Log2(max(e.count, 1)))
+}
+
+// Moment2 returns the second frequency moment F2: the sum of the squared sizes.
+func (e *Estimate) Moment2() float64 {
+	// What is left in the cells of a row is, squared, the moment of the flows that are
+	// not known; that beats the sample, which knows flows of this size one by one.
+	sum := 0.0
+	for _, f := range e.flows {
+		sum += float64(f.size) * float64(f.size)
+	}
+	for i := range e.levels {
+		sum += e.levels[i].moment2(e.layout.Rows, e.layout.Columns)
+	}
+	return sum
+}
+
+func (lv *level) moment2(rows, columns int) float64 {
+	var squares [maxRows]float64
+	for i, v := range lv.rest {
+		squares[i/columns] += float64(v) * float64(v)
+	}
+	slices.Sort(squares[:rows])
+	return (squares[(rows-1)/2] + squares[rows/2]) / 2
+}
+
+// Size returns the estimated packets of any flow, found among the heavy keys or not. The
+// key must have exactly the fields of the layout's key, otherwise it is no flow of this
+// sketch and has 0 packets.
+func (e *Estimate) Size(k flow.Key) float64 {
+	if i, ok := e.known[k]; ok {
+		return float64(e.flows[i].size)
+	}
+	if k.Mask != e.layout.Key {
+		return 0
+	}
+	h := hashOf(&k, e.layout.Key)
+	f := e.reading.locate(candidate{key: k, hash: h, level: int32(levelOf(h, e.layout.Levels))})
+	return e.read(&f)
+}
+
+// sizeOf is Size for a flow that was located in a sketch of the same layout.
+func (e *Estimate) sizeOf(f *estimated) float64 {
+	if i, ok := e.known[f.key]; ok {
+		return float64(e.flows[i].size)
+	}
+	return e.read(f)
+}
+
+// read is the Count sketch's estimate of a flow that is not known.
+func (e *Estimate) read(f *estimated) float64 {
+	return float64(e.levels[f.level].median(f, e.layout.Rows))
+}
+
+// Above returns the flows among the heavy keys of at least the given number of packets
+// (of a difference: that changed by at least as many), the largest first.
+func (e *Estimate) Above(packets float64) []Flow {
+	var found []Flow
+	for i := range e.flows {
+		f := &e.flows[i]
+		if x := math.Abs(float64(f.size)); x >= packets && x > 0 {
+			found = append(found, Flow{Key: f.key, Packets: float64(f.size)})
+		}
+	}
+	slices.SortFunc(found, func(a, b Flow) int {
+		return cmp.Or(cmp.Compare(math.Abs(b.Packets), math.Abs(a.Packets)), a.Key.Compare(b.Key))
+	})
+	return found
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package universal
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// Reading is what a collector has of sealed sketches: counters, the keys that were
+// found in their heavy-key slots, and packet counts. Readings of one layout add up:
+// Merge over switches for a view of the network (paper, section 5), Subtract over
+// epochs for heavy changes (section 4.3).
+type Reading struct {
+	layout  Layout
+	cells   []uint32 // two's complement; shared with the sketch until owned
+	owned   bool
+	packets []int64 // per level; nil when some sketch did not count them
+	keys    []candidate
+	tables  []table // one per sketch that was added
+	earlier []table // the same for what was subtracted
+	// difference: sizes of flows may be negative, so packets are not their sum
+	difference bool
+}
+
+// candidate is a key from a heavy-key slot.
+type candidate struct {
+	key   flow.Key
+	hash  uint32
+	level int32
+}
+
+// table is how full a sketch's heavy-key slots are: for each level and way the counts
+// in ascending order. It tells how large a flow had to be to be kept.
+type table [][maxWays][]uint32
+
+// Reading reads out a sketch. The reading looks at the sketch's counters, so these must
+// not change any more.
+func (s *Sketch) Reading() *Reading {
+	l := s.layout
+	r := &Reading{layout: l, cells: s.counters, tables: []table{s.occupancy()}}
+	if s.packets != nil {
+		r.packets = make([]int64, l.Levels)
+		for i, n := range s.packets {
+			r.packets[i] = int64(n)
+		}
+	}
+	words := l.Words()
+	for level := range l.Levels {
+		for i := range l.Ways * l.Slots {
+			k, h, ok := load(s.slot(level*l.Ways*l.Slots+i, words), l.Key, level, l.Levels)
+			if ok {
+				r.keys = append(r.keys, candidate{key: k, hash: h, level: int32(level)})
+			}
+		}
+	}
+	r.keys = sortKeys(r.keys)
+	return r
+}
+
+func (s *Sketch) occupancy() table {
+	l, words := s.layout, s.layout.Words()
+	t := make(table, l.Levels)
+	counts := make([]uint32, l.Levels*l.Ways*l.Slots)
+	for i := range counts {
+		counts[i] = s.heavy[i*words+wordCount]
+	}
+	for level := range t {
+		for way := range l.Ways {
+			t[level][way], counts = counts[:l.Slots:l.Slots], counts[l.Slots:]
+			slices.Sort(t[level][way])
+		}
+	}
+	return t
+}
+
+// sortKeys orders by level and then by hash, and drops repeated keys. Of two keys with
+// the same hash, which no sketch can tell apart, the first in the order of keys stays.
+func sortKeys(keys []candidate) []candidate {
+	slices.SortFunc(keys, func(a, b candidate) int {
+		switch {
+		case a.level != b.level:
+			return int(a.level) - int(b.level)
+		case a.hash != b.hash:
+			if a.hash < b.hash {
+				return -1
+			}
+			return 1
+		default:
+			return a.key.Compare(b.key)
+		}
+	})
+	return slices.CompactFunc(keys, func(a, b candidate) bool { return a.hash == b.hash })
+}
+
+// Layout returns the reading's shape.
+func (r *Reading) Layout() Layout { return r.layout }
+
+// Packets returns how many packets were counted, and false when the data plane does not
+// count them. Of a difference it is the difference.
+func (r *Reading) Packets() (n int64, ok bool) {
+	for _, p := range r.packets {
+		n += p
+	}
+	return n, r.packets != nil
+}
+
+// Clone returns a copy that can be changed without changing r.
+func (r *Reading) Clone() *Reading {
+	c := *r
+	c.cells, c.owned = slices.Clone(r.cells), true
+	c.packets = slices.Clone(r.packets)
+	c.keys = slices.Clone(r.keys)
+	c.tables, c.earlier = slices.Clone(r.tables), slices.Clone(r.earlier)
+	return &c
+}
+
+// Merge adds o to r: the reading of both sketches' packets. It fails, and changes
+// nothing, when the layouts differ.
+func (r *Reading) Merge(o *Reading) error {
+	if err := r.add(o, 1); err != nil {
+		return err
+	}
+	r.tables = slices.Concat(r.tables, o.tables)
+	r.earlier = slices.Concat(r.earlier, o.earlier)
+	r.difference = r.difference || o.difference
+	return nil
+}
+
+// Remove takes the packets of o out of r, of which they must be a part: packets that a
+// second switch counted too. It fails, and changes nothing, when the layouts differ.
+func (r *Reading) Remove(o *Reading) error { return r.add(o, -1) }
+
+// Subtract makes r the change from o to r, in which flows may have negative sizes. It
+// fails, and changes nothing, when the layouts differ. See Compare.
+func (r *Reading) Subtract(o *Reading) error {
+	if err := r.add(o, -1); err != nil {
+		return err
+	}
+	r.earlier = slices.Concat(r.earlier, o.tables)
+	r.difference = true
+	return nil
+}
+
+func (r *Reading) add(o *Reading, sign int32) error {
+	if r.layout != o.layout {
+		return fmt.Errorf("universal: %v and %v: %w", r.layout, o.layout, ErrMismatch)
+	}
+	if !r.owned {
+		r.cells, r.owned = slices.Clone(r.cells), true
+	}
+	if sign > 0 {
+		for i, v := range o.cells {
+			r.cells[i] += v
+		}
+	} else {
+		for i, v := range o.cells {
+			r.cells[i] -= v
+		}
+	}
+	if r.packets == nil || o.packets == nil {
+		r.packets = nil
+	} else {
+		for i, n := range o.packets {
+			r.packets[i] += int64(sign) * n
+		}
+	}
+	r.keys = sortKeys(slices.Concat(r.keys, o.keys))
+	return nil
+}

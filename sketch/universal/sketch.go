@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package universal
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/rowhash"
+)
+
+// Sketch is one bank of the data plane's registers. Update changes them exactly as
+// the P4 program does; Open looks at registers that were read out.
+//
+// A Sketch is not safe for concurrent use while it is updated.
+type Sketch struct {
+	layout   Layout
+	counters []uint32 // two's complement
+	heavy    []uint32
+	packets  []uint32 // per level, or nil where the program does not count them
+}
+
+// New returns an empty sketch.
+func New(l Layout) (*Sketch, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	return &Sketch{
+		layout:   l,
+		counters: make([]uint32, l.CounterCells()),
+		heavy:    make([]uint32, l.HeavyCells()),
+		packets:  make([]uint32, l.Levels),
+	}, nil
+}
+
+// Open returns a sketch over register cells as they were read out: counters, heavy-key
+// slots, and the packets counted at each level, which may be nil where a program does
+// not have them. The slices are used, not copied. Cells beyond the levels in packets
+// are ignored, as that register is padded.
+func Open(l Layout, counters, heavy, packets []uint32) (*Sketch, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	if len(counters) != l.CounterCells() {
+		return nil, fmt.Errorf("universal: %d counters, the layout (%v) has %d: %w", len(counters), l, l.CounterCells(), ErrMismatch)
+	}
+	if len(heavy) != l.HeavyCells() {
+		return nil, fmt.Errorf("universal: %d heavy-key cells, the layout (%v) has %d: %w", len(heavy), l, l.HeavyCells(), ErrMismatch)
+	}
+	if packets != nil {
+		if len(packets) < l.Levels {
+			return nil, fmt.Errorf("universal: packet counts of %d levels, the layout (%v) has %d: %w", len(packets), l, l.Levels, ErrMismatch)
+		}
+		packets = packets[:l.Levels]
+	}
+	return &Sketch{layout: l, counters: counters, heavy: heavy, packets: packets}, nil
+}
+
+// Layout returns the sketch's shape.
+func (s *Sketch) Layout() Layout { return s.layout }
+
+// Counters returns the counter cells themselves.
+func (s *Sketch) Counters() []uint32 { return s.counters }
+
+// Heavy returns the cells of the heavy-key slots themselves.
+func (s *Sketch) Heavy() []uint32 { return s.heavy }
+
+// Packets returns the packets counted at each level itself; nil where they are unknown.
+func (s *Sketch) Packets() []uint32 { return s.packets }
+
+// Reset sets every cell to zero.
+func (s *Sketch) Reset() {
+	clear(s.counters)
+	clear(s.heavy)
+	clear(s.packets)
+}
+
+// Update counts one packet of the flow that k belongs to. k must have at least the
+// fields of the layout's key; a 5-tuple will do for any. It does not allocate.
+func (s *Sketch) Update(k *flow.Key) {
+	h := hashOf(k, s.layout.Key)
+	level := levelOf(h, s.layout.Levels)
+	if s.packets != nil {
+		s.packets[level]++
+	}
+	if est := s.count(h, level); est > 0 {
+		s.remember(k, h, level, uint32(est))
+	}
+}
+
+// count adds one in every row of the level and returns the median of the estimates
+// of the first three rows.
+func (s *Sketch) count(h uint32, level int) int32 {
+	l := &s.layout
+	base := level * l.Rows * l.Columns
+	var est [3]int32
+	for row := range l.Rows {
+		column, negative := cellOf(h, row, l.Columns)
+		cell := &s.counters[base+row*l.Columns+column]
+		sign := 1 - 2*int32(negative)
+		*cell += uint32(sign)
+		if row < len(est) {
+			est[row] = int32(*cell) * sign
+		}
+	}
+	return max(min(est[0], est[1]), min(max(est[0], est[1]), est[2]))
+}
+
+// remember puts the key into the slot that holds it already, else into the one of its
+// slots with the lowest count (the first of equals), if est is above that count.
+func (s *Sketch) remember(k *flow.Key, h uint32, level int, est uint32) {
+	l := &s.layout
+	words := l.Words()
+	base := level * l.Ways * l.Slots
+	var best []uint32
+	for way := range l.Ways {
+		slot := s.slot(base+way*l.Slots+int(rowhash.Mix(h, rowhash.OddWay[way])%uint32(l.Slots)), words)
+		if slot[wordHash] == h && slot[wordCount] != 0 {
+			slot[wordCount] = max(slot[wordCount], est)
+			return
+		}
+		if best == nil || slot[wordCount] < best[wordCount] {
+			best = slot
+		}
+	}
+	if est > best[wordCount] {
+		best[wordCount] = est
+		store(best, k, h, l.Key)
+	}
+}
+
+func (s *Sketch) slot(index, words int) []uint32 {
+	return s.heavy[index*words : (index+1)*words : (index+1)*words]
+}
+
+// hashOf is crc32 over the canonical bytes of the key's fields f.
+func hashOf(k *flow.Key, f flow.Fields) uint32 {
+	var buf [flow.MaxBinary]byte
+	n := 4
+	if k.V6 {
+		n = 16
+	}
+	switch f {
+	case flow.Src:
+		return rowhash.Key(k.Src[:n])
+	case flow.Dst:
+		return rowhash.Key(k.Dst[:n])
+	}
+	b := append(append(buf[:0], k.Src[:n]...), k.Dst[:n]...)
+	b = append(b, k.Proto)
+	b = binary.BigEndian.AppendUint16(b, k.SrcPort)
+	b = binary.BigEndian.AppendUint16(b, k.DstPort)
+	return rowhash.Key(b)
+}
+
+// levelOf is the deepest level that a key with hash h reaches: the leading ones of its
+// level hash, so that each level has half the flows of the one before.
+func levelOf(h uint32, levels int) int {
+	return min(bits.LeadingZeros32(^rowhash.Mix(h, rowhash.OddLevel)), levels-1)
+}
+
+// cellOf returns the column of a row and 1 where the row counts down: v1model's
+// crc32 modulo twice the columns, its lowest bit being the sign.
+func cellOf(h uint32, row, columns int) (column int, negative uint32) {
+	v := rowhash.Mix(h, rowhash.Odd[row]) % uint32(2*columns)
+	return int(v >> 1), v & 1
+}

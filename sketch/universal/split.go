@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package universal
+
+import "math"
+
+// splitRounds bounds the rounds of split; errors halve with each at least.
+const splitRounds = 16
+
+// split settles known flows that share most of their cells with other known flows. The
+// median gives the sum of two flows to one of them when they meet in most rows. For
+// these few flows, least squares over all of their cells tells them apart.
+func (e *Estimate) split(lv *level, flows []estimated) {
+	rows := e.layout.Rows
+	users := make([]uint8, len(lv.rest))
+	for i := range flows {
+		for row := range rows {
+			if c := flows[i].cells[row]; users[c] < math.MaxUint8 {
+				users[c]++
+			}
+		}
+	}
+	var crowded []*estimated
+	for i := range flows {
+		shared := 0
+		for row := range rows {
+			if users[flows[i].cells[row]] > 1 {
+				shared++
+			}
+		}
+		if shared > (rows-1)/2 {
+			crowded = append(crowded, &flows[i])
+		}
+	}
+	for range splitRounds {
+		changed := false
+		for _, f := range crowded {
+			if by := lv.mean(f, rows); by != 0 {
+				lv.take(f, rows, by)
+				changed = true
+			}
+		}
+		if !changed {
+			return
+		}
+	}
+}
+
+// mean returns the mean over the rows of what the flow's cells still hold of it, which
+// is the step to the flow's least-squares size with all others held.
+func (lv *level) mean(f *estimated, rows int) int32 {
+	sum := 0
+	for row := range rows {
+		sum += int(lv.rest[f.cells[row]] * f.sign(row))
+	}
+	return int32(math.Round(float64(sum) / float64(rows)))
+}
