@@ -255,3 +255,35 @@ func (s *Schema) Node(path string) (*Node, error) {
 	}
 	return n, nil
 }
+
+// ListKeys returns the canonical path of the list that the names of these elements
+// lead to from the top, and its keys in their order; false when they lead to no
+// list. Names may have "module:" before them.
+func (s *Schema) ListKeys(elems []string) (path string, keys []string, ok bool) {
+	n := s.root
+	for _, e := range elems {
+		if n = n.Child(e); n == nil {
+			return "", nil, false
+		}
+	}
+	if n.Kind != ListNode {
+		return "", nil, false
+	}
+	return n.Path, slices.Clone(n.keys), true
+}
+
+// KeyLeaves returns the leaves below an entry of the list at this path that repeat a
+// key, as {"state/device": "device"}: tables may leave them out.
+func (s *Schema) KeyLeaves(list string) map[string]string {
+	l := s.lists[list]
+	if l == nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, k := range l.Keys {
+		for _, name := range k.RefersTo {
+			out[name] = k.Name
+		}
+	}
+	return out
+}

@@ -166,6 +166,17 @@ func TestLeaves(t *testing.T) {
 	if diff := cmp.Diff([]string{"config/name", "state/name"}, l.Keys[0].RefersTo); diff != "" {
 		t.Error(diff)
 	}
+	path, keys, ok := s.ListKeys([]string{"univmon", "netsketch-univmon:flows", "flow"})
+	if !ok || path != "/netsketch-univmon:univmon/flows/flow" || !slices.Equal(keys, []string{"device", "dimension", "flow"}) {
+		t.Errorf("got %s %v %v", path, keys, ok)
+	}
+	if _, _, ok := s.ListKeys([]string{"univmon", "flows"}); ok {
+		t.Error("a container was taken for a list")
+	}
+	want := map[string]string{"state/device": "device", "state/dimension": "dimension", "state/flow": "flow"}
+	if diff := cmp.Diff(want, s.KeyLeaves(path)); diff != "" {
+		t.Error(diff)
+	}
 	id, _ := s.Node("/interfaces/interface/state/id")
 	if got := id.Path; got != "/openconfig-interfaces:interfaces/interface/state/netsketch-p4rt-ids:id" {
 		t.Errorf("path %s", got)
