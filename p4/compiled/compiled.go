@@ -13,6 +13,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
@@ -43,6 +44,7 @@ func Names() []string {
 	for i, f := range found {
 		found[i] = strings.TrimSuffix(f, jsonSuffix)
 	}
+	slices.Sort(found)
 	return found
 }
 

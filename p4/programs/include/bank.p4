@@ -18,6 +18,7 @@ control Bank(inout metadata_t meta) {
     table bank {
         actions = { set_bank; }
         default_action = set_bank(0);
+        size = 1;
     }
 
     apply {

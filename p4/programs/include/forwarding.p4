@@ -62,14 +62,14 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta,
     // A switch's own seed keeps switches in a row from all choosing alike. It
     // multiplies: another seed or prefix of a CRC would only relabel the members.
     action choose_member(bit<32> seed) {
-        meta.univmon.product = meta.flow.five_tuple * seed;
-        hash(meta.ecmp_member, HashAlgorithm.crc32, 16w0, { meta.univmon.product },
+        hash(meta.ecmp_member, HashAlgorithm.crc32, 16w0, { meta.flow.five_tuple * seed },
              meta.ecmp_size);
     }
 
     table ecmp_seed {
         actions = { choose_member; }
         default_action = choose_member(0x94d049bb);
+        size = 1;
     }
 
     table ecmp_members {

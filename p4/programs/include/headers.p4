@@ -171,35 +171,30 @@ struct flow_t {
 }
 
 // Working space of univmon.p4, shared by its instances: they run one after
-// another, and BMv2 clears every metadata field for every packet.
+// another, and BMv2 clears every such field for every packet.
 struct univmon_scratch_t {
-    bit<32> product;  // what is hashed: the flow's hash times an odd constant
-    bit<32> value;    // that hash's value
-    bit<32> base;     // first cell of a row
-    bit<32> cell;     // index of a counter
-    bit<32> count;    // its content
-    bit<32> row0;     // estimates of the rows, plus 2^31
+    bit<32> level_hash;
+    bit<32> value;    // twice a counter's cell, plus 1 for the sign -
+    bit<32> count;    // that counter
+    bit<32> row0;     // estimates of the rows, plus 2^31; row0 becomes their median
     bit<32> row1;
     bit<32> row2;
     bit<32> low;
-    bit<32> slot;     // first cell of the heavy-key slot to write
-    bit<32> slot_count;
+    bit<32> slot;     // number of a slot
     bit<32> slot_hash;
-    bit<32> other;    // the same of the second way
+    bit<32> slot_count; // of the slot taken
     bit<32> other_count;
-    bit<32> other_hash;
-    bit<1>  hit;      // the slot holds the flow already
-    bit<1>  hit_other;
-    bit<1>  take_other;
+    bit<32> cell;     // first cell of the slot taken
+    bit<1>  hit;      // that slot holds the flow already
 }
 
 struct metadata_t {
-    bit<8>            bank;
-    bit<8>            drop;
-    flow_t            flow;
-    bit<16>           ecmp_group;
-    bit<16>           ecmp_size;
-    bit<16>           ecmp_member;
+    bit<8>  bank;
+    bit<8>  drop;
+    flow_t  flow;
+    bit<16> ecmp_group;
+    bit<16> ecmp_size;
+    bit<16> ecmp_member;
     univmon_scratch_t univmon;
 }
 

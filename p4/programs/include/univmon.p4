@@ -27,8 +27,6 @@
 #define NS_KEY_DST 2
 #define NS_KEY_FIVE_TUPLE 3
 
-// Scratch fields are written out in full: an argument of their own would overlap meta.
-
 // What is hashed is the flow's hash times an odd constant: one for each row, one for
 // the level, one for each way of the heavy keys.
 #define UM_ODD_ROW0 0x9e3779b1
@@ -43,56 +41,69 @@
 // Estimates are compared as unsigned numbers with this added.
 #define UM_BIAS 0x80000000
 
-// The hash's lowest bit is the sign, the bits above it are the column.
-#define UM_COUNT(odd) \
-    meta.univmon.product = UM_HASH * odd; \
-    hash(meta.univmon.value, HashAlgorithm.crc32, 32w0, { meta.univmon.product }, 32w2 * UM_COLUMNS); \
-    meta.univmon.cell = meta.univmon.base + (meta.univmon.value >> 1); \
-    counters.read(meta.univmon.count, meta.univmon.cell); \
-    meta.univmon.count = (meta.univmon.value & 1) == 0 ? meta.univmon.count + 1 : meta.univmon.count - 1; \
-    counters.write(meta.univmon.cell, meta.univmon.count);
+#define UM meta.univmon
 
-#define UM_ESTIMATE(row) \
-    meta.univmon.row = (meta.univmon.value & 1) == 0 ? UM_BIAS + meta.univmon.count : UM_BIAS - meta.univmon.count;
+// Number of the level, counted over the banks.
+#define UM_LEVEL ((bit<32>)meta.bank * UM_LEVELS + level)
 
-#define UM_NEXT_ROW meta.univmon.base = meta.univmon.base + UM_COLUMNS;
+// Counts in one row and leaves its estimate. The hash's lowest bit is the sign, the
+// bits above it are the column; as the row's offset is even it can be added to both.
+#define UM_COUNT(row, odd, estimate) \
+    hash(UM.value, HashAlgorithm.crc32, UM_LEVEL * (2 * UM_LEVEL_CELLS) + (row) * 2 * UM_COLUMNS, { UM_HASH * odd }, 32w2 * UM_COLUMNS); \
+    counters.read(UM.count, UM.value >> 1); \
+    if ((UM.value & 1) == 0) { \
+        UM.count = UM.count + 1; \
+        UM.estimate = UM_BIAS + UM.count; \
+    } else { \
+        UM.count = UM.count - 1; \
+        UM.estimate = UM_BIAS - UM.count; \
+    } \
+    counters.write(UM.value >> 1, UM.count);
 
-#define UM_LOOK(odd, first_slot, slot_cell, slot_count, slot_hash) \
-    meta.univmon.product = UM_HASH * odd; \
-    hash(meta.univmon.slot_cell, HashAlgorithm.crc32, 32w0, { meta.univmon.product }, 32w1 * UM_SLOTS); \
-    meta.univmon.slot_cell = (meta.univmon.slot_cell + (first_slot)) * UM_WORDS; \
-    heavy.read(meta.univmon.slot_count, meta.univmon.slot_cell); \
-    meta.univmon.cell = meta.univmon.slot_cell + 1; \
-    heavy.read(meta.univmon.slot_hash, meta.univmon.cell);
+// Looks up a flow's slot of one way.
+#define UM_LOOK(way, odd, slot_count) \
+    hash(UM.slot, HashAlgorithm.crc32, UM_LEVEL * (2 * UM_SLOTS) + (way) * UM_SLOTS, { UM_HASH * odd }, 32w1 * UM_SLOTS); \
+    heavy.read(UM.slot_count, UM.slot * UM_WORDS); \
+    heavy.read(UM.slot_hash, UM.slot * UM_WORDS + 1);
 
+#define UM_HOLDS(slot_count) (UM.slot_hash == UM_HASH && UM.slot_count != 0)
+
+// The next word of the slot taken.
 #define UM_PUT(word) \
-    meta.univmon.slot = meta.univmon.slot + 1; \
-    heavy.write(meta.univmon.slot, word);
+    UM.cell = UM.cell + 1; \
+    heavy.write(UM.cell, word);
 
-#define UM_PUT_WORD(field, high, low) \
-    meta.univmon.value = field[high:low]; \
-    UM_PUT(meta.univmon.value)
+#define UM_PUT_IPV4(field) UM_PUT(field) UM_PUT(0) UM_PUT(0) UM_PUT(0)
+
+#define UM_PUT_IPV6(field) \
+    UM_PUT(field[127:96]) UM_PUT(field[95:64]) UM_PUT(field[63:32]) UM_PUT(field[31:0])
 
 #endif
 
 #if UM_KEY == NS_KEY_SRC
 #define UM_KEY_NAME "src"
 #define UM_HASH meta.flow.src
+#define UM_ADDRESS src
 #define UM_LAYOUT "count,hash,family<<8|proto,src[4]"
 #define UM_WORDS 7
 #define UM_PROTOCOL 0
+#define UM_PUT_PORTS
 #elif UM_KEY == NS_KEY_DST
 #define UM_KEY_NAME "dst"
 #define UM_HASH meta.flow.dst
+#define UM_ADDRESS dst
 #define UM_LAYOUT "count,hash,family<<8|proto,dst[4]"
 #define UM_WORDS 7
 #define UM_PROTOCOL 0
+#define UM_PUT_PORTS
 #else
 #define UM_KEY_NAME "5-tuple"
 #define UM_HASH meta.flow.five_tuple
+#define UM_ADDRESS src
 #define UM_LAYOUT "count,hash,family<<8|proto,src-port<<16|dst-port,src[4],dst[4]"
 #define UM_WORDS 12
 #define UM_PROTOCOL meta.flow.protocol
+#define UM_PUT_PORTS UM_PUT(meta.flow.src_port ++ meta.flow.dst_port)
 #endif
 
 #define UM_LEVEL_CELLS (UM_ROWS * UM_COLUMNS)
@@ -118,47 +129,73 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
     @netsketch_univmon[part="heavy", key=UM_KEY_NAME, levels=UM_LEVELS, ways=2, slots=UM_SLOTS, words=UM_WORDS, layout=UM_LAYOUT]
     register<bit<32>>(UM_HEAVY_CELLS * NS_BANKS) heavy;
 
-    // Counts the packet at its level; looks up both slots its key may be in.
+    // Counts the packet at its level. One action: BMv2 pays for each table and branch.
     action count(bit<32> level) {
-        meta.univmon.base = ((bit<32>)meta.bank * UM_LEVELS + level) * UM_LEVEL_CELLS;
-        UM_COUNT(UM_ODD_ROW0)
-        UM_ESTIMATE(row0)
-        UM_NEXT_ROW
-        UM_COUNT(UM_ODD_ROW1)
-        UM_ESTIMATE(row1)
-        UM_NEXT_ROW
-        UM_COUNT(UM_ODD_ROW2)
-        UM_ESTIMATE(row2)
+        UM_COUNT(0, UM_ODD_ROW0, row0)
+        UM_COUNT(1, UM_ODD_ROW1, row1)
+        UM_COUNT(2, UM_ODD_ROW2, row2)
 #if UM_ROWS > 3
-        UM_NEXT_ROW
-        UM_COUNT(UM_ODD_ROW3)
+        UM_COUNT(3, UM_ODD_ROW3, low)
 #endif
 #if UM_ROWS > 4
-        UM_NEXT_ROW
-        UM_COUNT(UM_ODD_ROW4)
+        UM_COUNT(4, UM_ODD_ROW4, low)
 #endif
-        // The median of the first three rows, into row0.
-        meta.univmon.low = meta.univmon.row0 < meta.univmon.row1 ? meta.univmon.row0 : meta.univmon.row1;
-        meta.univmon.row0 = meta.univmon.row0 < meta.univmon.row1 ? meta.univmon.row1 : meta.univmon.row0;
-        meta.univmon.row0 = meta.univmon.row0 < meta.univmon.row2 ? meta.univmon.row0 : meta.univmon.row2;
-        meta.univmon.row0 = meta.univmon.row0 < meta.univmon.low ? meta.univmon.low : meta.univmon.row0;
 
-        meta.univmon.base = ((bit<32>)meta.bank * UM_LEVELS + level) * (2 * UM_SLOTS);
-        UM_LOOK(UM_ODD_WAY0, meta.univmon.base, slot, slot_count, slot_hash)
-        UM_LOOK(UM_ODD_WAY1, meta.univmon.base + UM_SLOTS, other, other_count, other_hash)
+        // The median of the first three rows, into row0.
+        if (UM.row1 < UM.row0) {
+            UM.low = UM.row1;
+            UM.row1 = UM.row0;
+        } else {
+            UM.low = UM.row0;
+        }
+        UM.row0 = UM.row2;
+        if (UM.row2 < UM.low) {
+            UM.row0 = UM.low;
+        } else if (UM.row1 < UM.row2) {
+            UM.row0 = UM.row1;
+        }
 
         // The slot that holds this key, else the one with the lower count, way 0 on a tie.
-        meta.univmon.hit = meta.univmon.slot_hash == UM_HASH && meta.univmon.slot_count != 0 ? 1w1 : 1w0;
-        meta.univmon.hit_other = meta.univmon.other_hash == UM_HASH && meta.univmon.other_count != 0 ? 1w1 : 1w0;
-        meta.univmon.take_other = meta.univmon.hit == 0 && (meta.univmon.hit_other == 1 || meta.univmon.other_count < meta.univmon.slot_count) ? 1w1 : 1w0;
-        meta.univmon.hit = meta.univmon.hit | meta.univmon.hit_other;
-        meta.univmon.slot = meta.univmon.take_other == 1 ? meta.univmon.other : meta.univmon.slot;
-        meta.univmon.slot_count = meta.univmon.take_other == 1 ? meta.univmon.other_count : meta.univmon.slot_count;
+        UM_LOOK(0, UM_ODD_WAY0, slot_count)
+        UM.cell = UM.slot * UM_WORDS;
+        UM.hit = 1;
+        if (!UM_HOLDS(slot_count)) {
+            UM_LOOK(1, UM_ODD_WAY1, other_count)
+            if (!UM_HOLDS(other_count)) {
+                UM.hit = 0;
+            }
+            if (UM.hit == 1 || UM.other_count < UM.slot_count) {
+                UM.cell = UM.slot * UM_WORDS;
+                UM.slot_count = UM.other_count;
+            }
+        }
+
+        if (UM.row0 > UM_BIAS + UM.slot_count) {
+            heavy.write(UM.cell, UM.row0 - UM_BIAS);
+            if (UM.hit == 0) {
+                UM_PUT(UM_HASH)
+                if (hdr.ipv4.isValid()) {
+                    UM_PUT(4 << 8 | (bit<32>)UM_PROTOCOL)
+                    UM_PUT_PORTS
+                    UM_PUT_IPV4(hdr.ipv4.UM_ADDRESS)
+#if UM_KEY == NS_KEY_FIVE_TUPLE
+                    UM_PUT_IPV4(hdr.ipv4.dst)
+#endif
+                } else {
+                    UM_PUT(6 << 8 | (bit<32>)UM_PROTOCOL)
+                    UM_PUT_PORTS
+                    UM_PUT_IPV6(hdr.ipv6.UM_ADDRESS)
+#if UM_KEY == NS_KEY_FIVE_TUPLE
+                    UM_PUT_IPV6(hdr.ipv6.dst)
+#endif
+                }
+            }
+        }
     }
 
     // The level is the number of leading ones of a hash, the last level at most.
     table level {
-        key = { meta.univmon.value: lpm; }
+        key = { UM.level_hash: lpm @name("hash"); }
         actions = { count; }
         const default_action = count(0);
         const entries = {
@@ -209,61 +246,7 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
     }
 
     action hash_level() {
-        meta.univmon.product = UM_HASH * UM_ODD_LEVEL;
-        hash(meta.univmon.value, HashAlgorithm.crc32, 32w0, { meta.univmon.product }, NS_HASH_RANGE);
-    }
-
-    action refresh() {
-        meta.univmon.row0 = meta.univmon.row0 - UM_BIAS;
-        heavy.write(meta.univmon.slot, meta.univmon.row0);
-    }
-
-    action store_ipv4() {
-        meta.univmon.row0 = meta.univmon.row0 - UM_BIAS;
-        heavy.write(meta.univmon.slot, meta.univmon.row0);
-        UM_PUT(UM_HASH)
-        meta.univmon.value = 4 << 8 | (bit<32>)UM_PROTOCOL;
-        UM_PUT(meta.univmon.value)
-#if UM_KEY == NS_KEY_FIVE_TUPLE
-        meta.univmon.value = meta.flow.src_port ++ meta.flow.dst_port;
-        UM_PUT(meta.univmon.value)
-#endif
-#if UM_KEY != NS_KEY_DST
-        UM_PUT(hdr.ipv4.src)
-        UM_PUT(0)
-        UM_PUT(0)
-        UM_PUT(0)
-#endif
-#if UM_KEY != NS_KEY_SRC
-        UM_PUT(hdr.ipv4.dst)
-        UM_PUT(0)
-        UM_PUT(0)
-        UM_PUT(0)
-#endif
-    }
-
-    action store_ipv6() {
-        meta.univmon.row0 = meta.univmon.row0 - UM_BIAS;
-        heavy.write(meta.univmon.slot, meta.univmon.row0);
-        UM_PUT(UM_HASH)
-        meta.univmon.value = 6 << 8 | (bit<32>)UM_PROTOCOL;
-        UM_PUT(meta.univmon.value)
-#if UM_KEY == NS_KEY_FIVE_TUPLE
-        meta.univmon.value = meta.flow.src_port ++ meta.flow.dst_port;
-        UM_PUT(meta.univmon.value)
-#endif
-#if UM_KEY != NS_KEY_DST
-        UM_PUT_WORD(hdr.ipv6.src, 127, 96)
-        UM_PUT_WORD(hdr.ipv6.src, 95, 64)
-        UM_PUT_WORD(hdr.ipv6.src, 63, 32)
-        UM_PUT_WORD(hdr.ipv6.src, 31, 0)
-#endif
-#if UM_KEY != NS_KEY_SRC
-        UM_PUT_WORD(hdr.ipv6.dst, 127, 96)
-        UM_PUT_WORD(hdr.ipv6.dst, 95, 64)
-        UM_PUT_WORD(hdr.ipv6.dst, 63, 32)
-        UM_PUT_WORD(hdr.ipv6.dst, 31, 0)
-#endif
+        hash(UM.level_hash, HashAlgorithm.crc32, 32w0, { UM_HASH * UM_ODD_LEVEL }, NS_HASH_RANGE);
     }
 
     action read_counters() {
@@ -284,15 +267,6 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
         } else {
             hash_level();
             level.apply();
-            if (meta.univmon.row0 > UM_BIAS + meta.univmon.slot_count) {
-                if (meta.univmon.hit == 1) {
-                    refresh();
-                } else if (hdr.ipv4.isValid()) {
-                    store_ipv4();
-                } else {
-                    store_ipv6();
-                }
-            }
         }
     }
 }
@@ -308,7 +282,9 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
 #undef UM_HASH
 #undef UM_LAYOUT
 #undef UM_WORDS
+#undef UM_ADDRESS
 #undef UM_PROTOCOL
+#undef UM_PUT_PORTS
 #undef UM_LEVEL_CELLS
 #undef UM_COUNTER_CELLS
 #undef UM_HEAVY_CELLS

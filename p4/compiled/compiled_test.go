@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compiled
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/netsketch/netsketch/p4/compiled/internal/sources"
+	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var programs = os.DirFS("../programs")
+
+// TestInStep fails when a source was changed, added or removed and make p4 not run.
+func TestInStep(t *testing.T) {
+	want, err := sources.Programs(programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, Names()); diff != "" {
+		t.Errorf("p4/programs and p4/compiled differ; run make p4, and remove what it does not make (-sources +compiled):\n%s", diff)
+	}
+	text, err := files.ReadFile("digests.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 3 {
+			recorded[f[0]] = f[1]
+		}
+	}
+	for _, name := range want {
+		digest, err := sources.Digest(programs, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if recorded[name] != digest {
+			t.Errorf("program %s: p4/compiled was made from other sources than p4/programs has now: run make p4", name)
+		}
+	}
+}
+
+func TestLoadUnknown(t *testing.T) {
+	_, err := Load("no-such")
+	if err == nil || !strings.Contains(err.Error(), "no-such") || !strings.Contains(err.Error(), "univmon-300k") {
+		t.Errorf("Load(no-such): error %v, want one that names it and the programs that there are", err)
+	}
+}
+
+// bmv2 is as much of the BMv2 JSON as P4Info speaks about.
+type bmv2 struct {
+	HeaderTypes []struct {
+		Name   string
+		Fields [][]any
+	} `json:"header_types"`
+	Actions []struct {
+		Name        string
+		RuntimeData []struct {
+			Name     string
+			Bitwidth int
+		} `json:"runtime_data"`
+	}
+	Pipelines []struct {
+		Tables []struct {
+			Name    string
+			MaxSize int64 `json:"max_size"`
+			Key     []struct {
+				Name      string
+				MatchType string `json:"match_type"`
+			}
+			Actions []string
+			Entries []json.RawMessage
+		}
+	}
+	RegisterArrays []struct {
+		Name     string
+		Size     int
+		Bitwidth int
+	} `json:"register_arrays"`
+	CounterArrays []struct {
+		Name string
+		Size int64
+	} `json:"counter_arrays"`
+}
+
+// TestCorrespondence says, object by object, that P4Info and JSON are two views of
+// one program.
+func TestCorrespondence(t *testing.T) {
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) {
+			p, err := Load(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sw bmv2
+			if err := json.Unmarshal(p.JSON, &sw); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(infoView(p.P4Info), jsonView(&sw, p.P4Info)); diff != "" {
+				t.Errorf("P4Info and JSON differ (-P4Info +JSON):\n%s", diff)
+			}
+		})
+	}
+}
+
+// infoView lists a program's objects, one line each, as P4Info has them.
+func infoView(info *p4configv1.P4Info) []string {
+	var out []string
+	actions := map[uint32]string{}
+	for _, a := range info.GetActions() {
+		actions[a.GetPreamble().GetId()] = a.GetPreamble().GetName()
+		line := "action " + a.GetPreamble().GetName()
+		for _, p := range a.GetParams() {
+			line += fmt.Sprintf(" %s:%d", p.GetName(), p.GetBitwidth())
+		}
+		out = append(out, line)
+	}
+	for _, t := range info.GetTables() {
+		size := fmt.Sprint("size ", t.GetSize())
+		if t.GetIsConstTable() {
+			size = "const" // P4Info has a default for its size, the JSON the number of entries
+		}
+		line := fmt.Sprintf("table %s %s keys", t.GetPreamble().GetName(), size)
+		for _, f := range t.GetMatchFields() {
+			line += fmt.Sprintf(" %s:%s", f.GetName(), strings.ToLower(f.GetMatchType().String()))
+		}
+		var names []string
+		for _, a := range t.GetActionRefs() {
+			names = append(names, actions[a.GetId()])
+		}
+		slices.Sort(names)
+		out = append(out, line+" actions "+strings.Join(names, " "))
+	}
+	for _, r := range info.GetRegisters() {
+		out = append(out, fmt.Sprintf("register %s size %d width %d", r.GetPreamble().GetName(), r.GetSize(),
+			r.GetTypeSpec().GetBitstring().GetBit().GetBitwidth()))
+	}
+	for _, c := range info.GetCounters() {
+		out = append(out, fmt.Sprintf("counter %s size %d", c.GetPreamble().GetName(), c.GetSize()))
+	}
+	for _, h := range info.GetControllerPacketMetadata() {
+		line := "header " + h.GetPreamble().GetName()
+		for _, m := range h.GetMetadata() {
+			line += fmt.Sprintf(" %s:%d", m.GetName(), m.GetBitwidth())
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// jsonView lists the same as BMv2's JSON has it. The JSON also has what p4c made for
+// itself, and an action once for each table; P4Info says which names to look at.
+func jsonView(sw *bmv2, info *p4configv1.P4Info) []string {
+	public := map[string]bool{}
+	for _, a := range info.GetActions() {
+		public[a.GetPreamble().GetName()] = true
+	}
+	for _, t := range info.GetTables() {
+		public[t.GetPreamble().GetName()] = true
+	}
+	for _, h := range info.GetControllerPacketMetadata() {
+		public[h.GetPreamble().GetName()] = true
+	}
+	var out []string
+	for _, a := range sw.Actions {
+		if !public[a.Name] {
+			continue
+		}
+		line := "action " + a.Name
+		for _, p := range a.RuntimeData {
+			line += fmt.Sprintf(" %s:%d", p.Name, p.Bitwidth)
+		}
+		if !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	for _, pipeline := range sw.Pipelines {
+		for _, t := range pipeline.Tables {
+			if !public[t.Name] {
+				continue
+			}
+			size := fmt.Sprint("size ", t.MaxSize)
+			if len(t.Entries) > 0 {
+				size = "const"
+			}
+			line := fmt.Sprintf("table %s %s keys", t.Name, size)
+			for _, k := range t.Key {
+				line += fmt.Sprintf(" %s:%s", k.Name, k.MatchType)
+			}
+			slices.Sort(t.Actions)
+			out = append(out, line+" actions "+strings.Join(t.Actions, " "))
+		}
+	}
+	for _, r := range sw.RegisterArrays {
+		out = append(out, fmt.Sprintf("register %s size %d width %d", r.Name, r.Size, r.Bitwidth))
+	}
+	for _, c := range sw.CounterArrays {
+		out = append(out, fmt.Sprintf("counter %s size %d", c.Name, c.Size))
+	}
+	for _, h := range sw.HeaderTypes {
+		name := strings.TrimSuffix(h.Name, "_t")
+		if !public[name] {
+			continue
+		}
+		line := "header " + name
+		for _, f := range h.Fields {
+			line += fmt.Sprintf(" %v:%v", f[0], f[1])
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestReadOut checks what docs/p4.md promises about the registers, and their sizes.
+func TestReadOut(t *testing.T) {
+	const cells = 256 // of a read-out packet
+	bytesABank := map[string]int{"forwarding": 0, "univmon": 988_160, "univmon-300k": 281_600}
+	for _, name := range Names() {
+		p, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, objects := 0, map[int64]string{}
+		for _, r := range p.P4Info.GetRegisters() {
+			label := fmt.Sprintf("program %s, register %s", name, r.GetPreamble().GetName())
+			a := annotation(r.GetPreamble(), "netsketch_readout")
+			object, banks := a["object"].GetInt64Value(), a["banks"].GetInt64Value()
+			if object < 1 || object > 255 || objects[object] != "" {
+				t.Errorf("%s: read-out object %d is out of range or taken by %s", label, object, objects[object])
+			}
+			objects[object] = r.GetPreamble().GetName()
+			if banks < 2 || r.GetSize()%int32(banks) != 0 || r.GetSize()/int32(banks)%cells != 0 {
+				t.Errorf("%s: %d cells are not %d banks of a multiple of %d cells", label, r.GetSize(), banks, cells)
+				continue
+			}
+			if want := univmonCells(annotation(r.GetPreamble(), "netsketch_univmon")); int64(r.GetSize())/banks != want {
+				t.Errorf("%s: a bank has %d cells, its annotations make %d", label, int64(r.GetSize())/banks, want)
+			}
+			size += int(r.GetSize()) / int(banks) * 4
+		}
+		if want, known := bytesABank[name]; !known || size != want {
+			t.Errorf("program %s: %d bytes of registers a bank, this test and docs/p4.md say %d", name, size, want)
+		}
+	}
+}
+
+func annotation(p *p4configv1.Preamble, name string) map[string]*p4configv1.Expression {
+	out := map[string]*p4configv1.Expression{}
+	for _, a := range p.GetStructuredAnnotations() {
+		if a.GetName() == name {
+			for _, kv := range a.GetKvPairList().GetKvPairs() {
+				out[kv.GetKey()] = kv.GetValue()
+			}
+		}
+	}
+	return out
+}
+
+// univmonCells returns the cells of a bank that UnivMon's annotations come to.
+func univmonCells(a map[string]*p4configv1.Expression) int64 {
+	number := func(key string) int64 { return a[key].GetInt64Value() }
+	if a["part"].GetStringValue() == "counters" {
+		return number("levels") * number("rows") * number("columns")
+	}
+	return number("levels") * number("ways") * number("slots") * number("words")
+}
+
+// TestNoPaths fails when a path of the machine that compiled got into the files.
+func TestNoPaths(t *testing.T) {
+	for _, name := range Names() {
+		p, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := bytes.Index(p.JSON, []byte(`"filename":"/`)); i >= 0 {
+			t.Errorf("program %s names a file by its absolute path: %s", name, p.JSON[i:min(i+80, len(p.JSON))])
+		}
+	}
+}
