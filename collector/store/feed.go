@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Feeds: the rows that one set of queries selects, followed once for all the
+// subscribers that asked for the same.
+
+package store
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+// chunk is how many rows a feed takes in before it lets subscribers read.
+const chunk = 2048
+
+// feed keeps a slot for every row that its queries select. A slot has the row's
+// newest form and counts how often each leaf has changed; a log says in which order
+// slots changed last. A subscriber remembers how far in the log it has read and
+// which count of each leaf it has sent, so one that is busy finds the newest values
+// and how many it has missed, and nothing is kept for it meanwhile.
+type feed struct {
+	store   *Store
+	key     string
+	queries []Query
+	watches []Watch
+	users   int // guarded by store.mu
+
+	wake chan struct{} // room for one
+	stop chan struct{}
+	done chan struct{}
+
+	offered struct {
+		sync.Mutex
+		next   map[listKey]*snapshot
+		wanted map[listKey]wanted // what was found out about each list
+	}
+
+	eval sync.Mutex // one evaluation at a time; taken before mu
+
+	mu     sync.Mutex // guards what follows
+	lists  map[listKey]*feedList
+	slots  []slot
+	free   []int32
+	log    []logEntry
+	seq    uint64 // of the newest log entry
+	stride int    // the most leaves of any list
+	subs   map[*Subscription]struct{}
+
+	scratch struct {
+		key    []byte
+		leafs  []bool
+		values []Value
+	}
+}
+
+type wanted struct {
+	list *List
+	is   bool
+}
+
+// feedList is one list that the feed's queries select something of.
+type feedList struct {
+	plan *plan
+	rows map[string]int32 // slots by key
+	seen uint64           // the version that the slots are at
+}
+
+// slot is the place of one row in a feed. A slot whose row is gone stays until every
+// subscriber that knows the row has been told.
+type slot struct {
+	list  *feedList
+	row   *Row   // nil: the slot is free
+	stamp *stamp // of the row's last publication, changed or not
+	gen   uint32 // counts the rows that the slot has had
+	known int32  // subscribers that have been sent the row
+	gone  bool   // the row is no more
+	round uint64 // the last evaluation that met the row
+	seq   uint64 // of the slot's last log entry; entries with another are stale
+}
+
+type logEntry struct {
+	seq  uint64
+	slot int32
+}
+
+func newFeed(s *Store, key string, queries []Query) *feed {
+	f := &feed{
+		store:   s,
+		key:     key,
+		queries: queries,
+		watches: s.watchesOf(queries),
+		wake:    make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		done:    make(chan struct{}),
+		lists:   map[listKey]*feedList{},
+		subs:    map[*Subscription]struct{}{},
+	}
+	f.offered.next = map[listKey]*snapshot{}
+	f.offered.wanted = map[listKey]wanted{}
+	return f
+}
+
+// feedKey is equal for queries that select the same in the same rendering.
+func feedKey(queries []Query, rendering string) string {
+	texts := make([]string, len(queries))
+	for i, q := range queries {
+		texts[i] = q.String()
+	}
+	slices.Sort(texts)
+	return rendering + "\x00" + strings.Join(slices.Compact(texts), "\x00")
+}
+
+// run follows the lists until the last subscriber leaves.
+func (f *feed) run() {
+	defer close(f.done)
+	for {
+		select {
+		case <-f.stop:
+			return
+		case <-f.wake:
+			f.evaluate()
+		}
+	}
+}
+
+// shut ends run and waits for it.
+func (f *feed) shut() {
+	close(f.stop)
+	<-f.done
+}
+
+// offer hands over new snapshots; of several of one list only the newest is kept.
+// It never waits for an evaluation.
+func (f *feed) offer(next []*snapshot) {
+	some := false
+	f.offered.Lock()
+	for _, n := range next {
+		key := listKey{n.target, n.list.Path}
+		w, ok := f.offered.wanted[key]
+		if !ok || w.list != n.list {
+			w.list = n.list
+			w.is = planFor(f.queries, n.target, n.target == f.store.opts.DefaultTarget, n.list) != nil
+			f.offered.wanted[key] = w
+		}
+		if w.is {
+			f.offered.next[key] = n
+			some = true
+		}
+	}
+	f.offered.Unlock()
+	if some {
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// evaluate brings the slots up to date with what was offered and tells subscribers.
+func (f *feed) evaluate() {
+	f.eval.Lock()
+	defer f.eval.Unlock()
+	f.offered.Lock()
+	work := make([]*snapshot, 0, len(f.offered.next))
+	for _, n := range f.offered.next {
+		work = append(work, n)
+	}
+	clear(f.offered.next)
+	f.offered.Unlock()
+	slices.SortFunc(work, func(a, b *snapshot) int {
+		if a.target != b.target {
+			return compare(a.target, b.target)
+		}
+		return compare(a.list.Path, b.list.Path)
+	})
+
+	f.mu.Lock()
+	before := f.seq
+	for _, n := range work {
+		f.take(n)
+	}
+	f.compact()
+	if f.seq != before {
+		for sub := range f.subs {
+			sub.signal()
+		}
+	}
+	f.mu.Unlock()
+}
+
+// take brings the slots of one list to a snapshot. It needs eval and mu held, and
+// lets go of mu now and then.
+func (f *feed) take(n *snapshot) {
+	key := listKey{n.target, n.list.Path}
+	fl := f.lists[key]
+	if fl == nil {
+		fl = &feedList{rows: map[string]int32{}}
+		f.lists[key] = fl
+	}
+	if fl.plan == nil || fl.plan.list != n.list {
+		fl.plan = planFor(f.queries, n.target, n.target == f.store.opts.DefaultTarget, n.list)
+		f.stride = max(f.stride, len(n.list.Leaves))
+	}
+	if fl.plan == nil || n.version <= fl.seen {
+		return
+	}
+	since := fl.seen
+	fl.seen = n.version
+	if fl.plan.exact() && len(fl.plan.terms) <= n.size()/8 {
+		f.takeKeyed(fl, n, since)
+	} else {
+		f.takeAll(fl, n, since)
+	}
+}
+
+// takeKeyed looks up the rows that are named one by one.
+func (f *feed) takeKeyed(fl *feedList, n *snapshot, since uint64) {
+	f.mu.Unlock() // the index may have to be built
+	for _, g := range n.segs {
+		g.find(nil)
+	}
+	f.mu.Lock()
+	for i := range fl.plan.terms {
+		key := fl.plan.terms[i].key
+		g, row, ok := n.find(key)
+		if !ok {
+			if id, had := fl.rows[string(key)]; had {
+				f.remove(n, id)
+			}
+		} else if g.stamp(row).version > since {
+			f.update(fl, n, g, g.leafColumns(n.list), row)
+		}
+	}
+}
+
+// takeAll goes through the rows that are newer than the slots, and then looks for
+// slots whose rows are gone.
+func (f *feed) takeAll(fl *feedList, n *snapshot, since uint64) {
+	fresh := true // every row there is, is newer
+	count := 0
+	for _, g := range n.segs {
+		if g.one == nil || g.one.version <= since {
+			fresh = false
+		}
+		if g.newer <= since {
+			continue
+		}
+		col := g.leafColumns(n.list)
+		for row := range g.rows() {
+			if g.stamp(row).version > since && g.alive(row, n.version) {
+				f.update(fl, n, g, col, row)
+			}
+			if count++; count%chunk == 0 {
+				f.mu.Unlock()
+				f.mu.Lock()
+			}
+		}
+	}
+	if n.removed <= since {
+		return
+	}
+	for key, id := range fl.rows {
+		if f.slots[id].round == n.version {
+			continue
+		}
+		if !fresh {
+			if _, _, ok := n.find([]byte(key)); ok {
+				continue
+			}
+		}
+		f.remove(n, id)
+	}
+}
+
+// update brings a row's slot up to date, if the queries select it.
+func (f *feed) update(fl *feedList, n *snapshot, g *segment, col []int, row int) {
+	sc := &f.scratch
+	if len(sc.leafs) < len(n.list.Leaves) {
+		sc.leafs = make([]bool, len(n.list.Leaves))
+		sc.values = make([]Value, len(n.list.Leaves))
+	}
+	leafs, values := sc.leafs[:len(n.list.Leaves)], sc.values[:len(n.list.Leaves)]
+	ok, depth := fl.plan.selects(g, row, leafs)
+	if !ok {
+		return
+	}
+	for i, on := range leafs {
+		values[i] = Value{}
+		if on {
+			values[i] = g.value(n.list, col, i, row)
+		}
+	}
+	sc.key = appendKey(sc.key[:0], g.t.Keys, row)
+	id, had := fl.rows[string(sc.key)]
+	if !had {
+		entry := &Entry{Target: n.target, List: n.list, Keys: g.keys(row), Depth: depth}
+		for i := range entry.Keys {
+			entry.Keys[i] = entry.Keys[i].clone()
+		}
+		id = f.allocate(fl, &Row{Entry: entry, List: n.list})
+		fl.rows[string(sc.key)] = id
+	}
+	s := &f.slots[id]
+	s.stamp, s.round = g.stamp(row), n.version
+	if next := s.row.with(n.list, values); next != s.row {
+		s.row, s.gone = next, false
+		f.append(id)
+	}
+}
+
+// with returns the row with other values, or itself when they are the same.
+func (r *Row) with(l *List, values []Value) *Row {
+	same := true
+	for i, v := range values {
+		if i >= len(r.Values) && !v.Absent() || i < len(r.Values) && v != r.Values[i] {
+			same = false
+			break
+		}
+	}
+	if same {
+		return r
+	}
+	next := &Row{Entry: r.Entry, List: l, Values: make([]Value, len(values)), changes: make([]uint32, len(values))}
+	copy(next.changes, r.changes)
+	for i, v := range values {
+		if i < len(r.Values) && v == r.Values[i] {
+			next.Values[i] = r.Values[i]
+			continue
+		}
+		if i < len(r.Values) || !v.Absent() {
+			next.changes[i]++
+		}
+		if k := l.Leaves[i].KeyOf; k >= 0 && !v.Absent() {
+			next.Values[i] = r.Entry.Keys[k]
+		} else {
+			next.Values[i] = v.clone()
+		}
+	}
+	return next
+}
+
+// allocate returns a slot for a row that is new.
+func (f *feed) allocate(fl *feedList, row *Row) int32 {
+	var id int32
+	if n := len(f.free); n > 0 {
+		id = f.free[n-1]
+		f.free = f.free[:n-1]
+	} else {
+		id = int32(len(f.slots))
+		f.slots = append(f.slots, slot{})
+	}
+	s := &f.slots[id]
+	*s = slot{list: fl, row: row, gen: s.gen + 1}
+	return id
+}
+
+// remove notes that a slot's row is gone.
+func (f *feed) remove(n *snapshot, id int32) {
+	s := &f.slots[id]
+	if s.gone {
+		return
+	}
+	s.row = s.row.with(s.row.List, make([]Value, len(s.row.Values)))
+	s.gone = true
+	s.stamp = n.stamp
+	if s.known == 0 {
+		f.release(id)
+		return
+	}
+	f.append(id)
+}
+
+// release frees the slot of a row that is gone and that no subscriber knows.
+func (f *feed) release(id int32) {
+	s := &f.slots[id]
+	var key []byte
+	for _, v := range s.row.Entry.Keys {
+		key = appendKeyValue(key, v)
+	}
+	delete(s.list.rows, string(key))
+	*s = slot{gen: s.gen}
+	f.free = append(f.free, id)
+}
+
+// append logs that a slot has changed.
+func (f *feed) append(id int32) {
+	f.seq++
+	f.slots[id].seq = f.seq
+	f.log = append(f.log, logEntry{f.seq, id})
+}
+
+// compact drops stale log entries once they are the greater part, so that the log
+// is never much longer than there are slots.
+func (f *feed) compact() {
+	if len(f.log) <= 2*len(f.slots)+chunk {
+		return
+	}
+	f.log = slices.DeleteFunc(f.log, func(e logEntry) bool { return f.slots[e.slot].seq != e.seq })
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Interest: the rows that subscribers name one by one.
+
+package store
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Watch is a row that at least one subscriber names with all its keys, whether the
+// row exists or not: a flow that is watched.
+type Watch struct {
+	Target string
+	List   string   // schema path, as in table.Table.List
+	Keys   []string // values in the schema's order
+}
+
+// interest counts who watches what. Callbacks run in order, one at a time, outside
+// of the locks that guard the counts.
+type interest struct {
+	mu        sync.Mutex
+	count     map[string]int
+	watches   map[string]Watch
+	callbacks map[int]func(added, removed []Watch)
+	next      int
+
+	calling sync.Mutex // held while callbacks run; taken before mu
+}
+
+// Interest returns the watched rows, sorted by target, list and keys.
+func (s *Store) Interest() []Watch {
+	s.interest.mu.Lock()
+	defer s.interest.mu.Unlock()
+	return s.interest.list()
+}
+
+func (n *interest) list() []Watch {
+	out := make([]Watch, 0, len(n.watches))
+	for _, id := range sortedNames(n.watches) {
+		out = append(out, n.watches[id])
+	}
+	return out
+}
+
+// OnInterest calls back with the watched rows of now, and then whenever rows come to
+// be watched or cease to be. Calls come one at a time, in the goroutine of whoever
+// subscribes or unsubscribes, so they should hand over and return; they must not
+// subscribe themselves. stop ends the calls.
+func (s *Store) OnInterest(call func(added, removed []Watch)) (stop func()) {
+	n := &s.interest
+	n.calling.Lock()
+	defer n.calling.Unlock()
+	n.mu.Lock()
+	if n.callbacks == nil {
+		n.callbacks = map[int]func(added, removed []Watch){}
+	}
+	id := n.next
+	n.next++
+	n.callbacks[id] = call
+	now := n.list()
+	n.mu.Unlock()
+	if len(now) > 0 {
+		call(now, nil)
+	}
+	return func() {
+		n.mu.Lock()
+		delete(n.callbacks, id)
+		n.mu.Unlock()
+	}
+}
+
+// change adds by (1 or -1) to each watch and tells what that changed.
+func (n *interest) change(watches []Watch, by int) {
+	if len(watches) == 0 {
+		return
+	}
+	n.calling.Lock()
+	defer n.calling.Unlock()
+	var added, removed []Watch
+	n.mu.Lock()
+	if n.count == nil {
+		n.count, n.watches = map[string]int{}, map[string]Watch{}
+	}
+	for _, w := range watches {
+		id := w.id()
+		n.count[id] += by
+		switch {
+		case by > 0 && n.count[id] == 1:
+			n.watches[id] = w
+			added = append(added, w)
+		case n.count[id] <= 0:
+			delete(n.count, id)
+			delete(n.watches, id)
+			removed = append(removed, w)
+		}
+	}
+	calls := make([]func(added, removed []Watch), 0, len(n.callbacks))
+	for i := range n.next {
+		if c := n.callbacks[i]; c != nil {
+			calls = append(calls, c)
+		}
+	}
+	n.mu.Unlock()
+	if len(added)+len(removed) == 0 {
+		return
+	}
+	for _, c := range calls {
+		c(added, removed)
+	}
+}
+
+func (w Watch) id() string {
+	return w.Target + "\x00" + w.List + "\x00" + strings.Join(w.Keys, "\x00")
+}
+
+// watchesOf returns the rows that queries name with all their keys.
+func (s *Store) watchesOf(queries []Query) []Watch {
+	var out []Watch
+	for _, q := range queries {
+		if w, ok := s.watchOf(q); ok && !slices.ContainsFunc(out, func(o Watch) bool { return o.id() == w.id() }) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func (s *Store) watchOf(q Query) (Watch, bool) {
+	if q.Target == "*" {
+		return Watch{}, false
+	}
+	w := Watch{Target: q.Target}
+	if w.Target == "" {
+		w.Target = s.opts.DefaultTarget
+	}
+	names := make([]string, 0, len(q.Elems))
+	for _, e := range q.Elems {
+		if e.Name == "*" || e.Name == "..." {
+			return Watch{}, false
+		}
+		names = append(names, e.Name)
+		path, keys, ok := s.listKeys(names)
+		if !ok {
+			if len(e.Keys) > 0 {
+				return Watch{}, false
+			}
+			continue
+		}
+		w.List = path
+		for _, k := range keys {
+			v, given := e.Keys[k]
+			if !given || v == "*" {
+				return Watch{}, false
+			}
+			w.Keys = append(w.Keys, v)
+		}
+	}
+	return w, len(w.Keys) > 0
+}
+
+// listKeys asks the schema, or without one the lists published so far.
+func (s *Store) listKeys(elems []string) (string, []string, bool) {
+	if s.opts.Schema != nil {
+		return s.opts.Schema.ListKeys(elems)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, l := range s.lists {
+		if len(l.list.Keys) > 0 && slices.Equal(l.list.Elems, elems) {
+			keys := make([]string, len(l.list.Keys))
+			for i := range keys {
+				keys[i] = l.list.Keys[i].Name
+			}
+			return l.list.Path, keys, true
+		}
+	}
+	return "", nil, false
+}

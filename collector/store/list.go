@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Lists: the rows of one list of one target, as a stack of segments.
+
+package store
+
+import (
+	"slices"
+
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// snapshot is a list at one version. Immutable.
+type snapshot struct {
+	target  string
+	list    *List
+	version uint64     // of the last change
+	stamp   *stamp     // of the last change
+	removed uint64     // version of the last change that made a row go
+	segs    []*segment // a row's newest form is in the last that has it
+}
+
+// find returns where the row with these keys is at the snapshot's version.
+func (s *snapshot) find(key []byte) (*segment, int, bool) {
+	for _, g := range slices.Backward(s.segs) {
+		if row := g.find(key); row >= 0 && g.alive(row, s.version) {
+			return g, row, true
+		}
+	}
+	return nil, 0, false
+}
+
+// size returns the number of rows that segments hold, dead ones included.
+func (s *snapshot) size() int {
+	n := 0
+	for _, g := range s.segs {
+		n += g.rows()
+	}
+	return n
+}
+
+// rows returns the number of rows that are there.
+func (s *snapshot) rows() int {
+	n := 0
+	for _, g := range s.segs {
+		for row := range g.rows() {
+			if g.alive(row, s.version) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// apply returns the list with a publication applied that batch.check and precheck
+// have let through. It runs in the publisher, and marks rows dead only from
+// version st.version, which no reader has yet.
+func (s *snapshot) apply(p *Publication, st *stamp) *snapshot {
+	next := &snapshot{target: s.target, list: s.list, version: st.version, stamp: st, removed: s.removed, segs: s.segs}
+	t := p.Table
+	switch {
+	case p.Delete:
+		next.remove(t, st.version)
+		return next
+	case p.Replace && len(p.Scope) == 0:
+		if s.size() > 0 {
+			next.removed = st.version
+		}
+		next.segs = nil
+	case p.Replace:
+		next.clearScope(p, st.version)
+		next.supersede(t, st.version)
+	default:
+		t = next.complete(t)
+		next.supersede(t, st.version)
+	}
+	shape, at := next.list.widen(t)
+	next.list = shape
+	next.push(newSegment(t, at, st))
+	return next
+}
+
+// push adds a segment on top and merges the top ones while they are of like size,
+// so that a list that is updated row by row keeps few segments.
+func (s *snapshot) push(g *segment) {
+	segs := make([]*segment, 0, len(s.segs)+1)
+	for _, old := range s.segs {
+		if old.gone < old.rows() {
+			segs = append(segs, old)
+		}
+	}
+	if g.rows() > 0 || len(s.list.Keys) == 0 {
+		segs = append(segs, g)
+	}
+	for len(segs) > 1 {
+		a, b := segs[len(segs)-2], segs[len(segs)-1]
+		if a.rows()-a.gone > 2*b.rows() && a.gone <= a.rows()/2 {
+			break
+		}
+		segs = append(segs[:len(segs)-2], s.merge(a, b))
+	}
+	s.segs = segs
+}
+
+// remove kills the rows with a table's keys.
+func (s *snapshot) remove(t *table.Table, version uint64) {
+	var key []byte
+	for row := range t.Rows() {
+		key = appendKey(key[:0], t.Keys, row)
+		if g, r, ok := s.find(key); ok {
+			g.kill(r, version)
+			s.removed = version
+		}
+	}
+	s.segs = slices.DeleteFunc(slices.Clone(s.segs), func(g *segment) bool { return g.gone == g.rows() })
+}
+
+// supersede kills the rows that a table's rows take the place of.
+func (s *snapshot) supersede(t *table.Table, version uint64) {
+	var key []byte
+	for row := range t.Rows() {
+		key = appendKey(key[:0], t.Keys, row)
+		for _, g := range s.segs {
+			if r := g.find(key); r >= 0 {
+				g.kill(r, version)
+			}
+		}
+	}
+}
+
+// clearScope kills the rows in a publication's scope.
+func (s *snapshot) clearScope(p *Publication, version uint64) {
+	want := make([]Value, len(s.list.Keys))
+	for _, kv := range p.Scope {
+		i := slices.IndexFunc(p.Table.Keys, func(c table.Column) bool { return c.Name == kv.Key })
+		want[i], _ = parseKey(s.list.Keys[i].Kind, kv.Value)
+	}
+	for _, g := range s.segs {
+	rows:
+		for row := range g.rows() {
+			for i, v := range want {
+				if !v.Absent() && cell(&g.t.Keys[i], row) != v {
+					continue rows
+				}
+			}
+			g.kill(row, version)
+			s.removed = version
+		}
+	}
+}
+
+// complete returns a table with the columns that it lacks and its rows have,
+// taken from the rows as they are. It runs before they are superseded.
+func (s *snapshot) complete(t *table.Table) *table.Table {
+	missing := map[string]table.Kind{}
+	for _, g := range s.segs {
+		for i := range g.t.Values {
+			if c := &g.t.Values[i]; t.Column(c.Name) == nil {
+				missing[c.Name] = c.Kind
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return t
+	}
+	src := make([]cellRef, t.Rows())
+	var key []byte
+	for row := range src {
+		key = appendKey(key[:0], t.Keys, row)
+		if g, r, ok := s.find(key); ok {
+			src[row] = cellRef{g, r}
+		}
+	}
+	out := &table.Table{List: t.List, Keys: t.Keys, Values: slices.Clone(t.Values)}
+	for _, name := range sortedNames(missing) {
+		out.Values = append(out.Values, gather(name, missing[name], src))
+	}
+	return out
+}
+
+// merge makes one segment of two, without the rows that are dead already.
+func (s *snapshot) merge(a, b *segment) *segment {
+	var src []cellRef
+	var each []*stamp
+	var newer uint64
+	for _, g := range []*segment{a, b} {
+		for row := range g.rows() {
+			// s.version is the version being published: what it killed is left out too.
+			if g.alive(row, s.version) {
+				src = append(src, cellRef{g, row})
+				each = append(each, g.stamp(row))
+				newer = max(newer, g.stamp(row).version)
+			}
+		}
+	}
+	kinds := map[string]table.Kind{}
+	for _, g := range []*segment{a, b} {
+		for i := range g.t.Values {
+			kinds[g.t.Values[i].Name] = g.t.Values[i].Kind
+		}
+	}
+	t := &table.Table{List: s.list.Path, Keys: make([]table.Column, len(a.t.Keys))}
+	for i := range a.t.Keys {
+		t.Keys[i] = gather(a.t.Keys[i].Name, a.t.Keys[i].Kind, src)
+	}
+	for _, name := range sortedNames(kinds) {
+		t.Values = append(t.Values, gather(name, kinds[name], src))
+	}
+	_, at := s.list.widen(t)
+	return &segment{t: t, at: at, each: each, newer: newer}
+}
+
+// kinds returns the kinds of the columns that are there.
+func (s *snapshot) kinds() map[string]table.Kind {
+	kinds := map[string]table.Kind{}
+	for _, g := range s.segs {
+		for i := range g.t.Values {
+			kinds[g.t.Values[i].Name] = g.t.Values[i].Kind
+		}
+	}
+	return kinds
+}

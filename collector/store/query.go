@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Queries: which rows and leaves somebody asks for.
+
+package store
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Query asks for a node and everything under it, as a gNMI path does.
+type Query struct {
+	// Target is the target's name; empty is the store's default target, "*" every one.
+	Target string
+	// Elems is the path from the root. No elements ask for everything.
+	Elems []Elem
+}
+
+// Elem is one element of a Query's path.
+type Elem struct {
+	// Name is a node's name without module, "*" for any one, or "..." for any
+	// number of elements, none included.
+	Name string
+	// Keys are the values of list keys. A key that is left out, or "*", matches any.
+	Keys map[string]string
+}
+
+// ParseQuery reads "/a/b[k=v]/c" with gNMI's escapes ("\]" and "\\" in values), for
+// tests and tools. It returns what it can make of a malformed path.
+func ParseQuery(target, path string) Query {
+	q := Query{Target: target}
+	rest := strings.TrimPrefix(path, "/")
+	for rest != "" {
+		end := strings.IndexAny(rest, "/[")
+		if end < 0 {
+			end = len(rest)
+		}
+		e := Elem{Name: rest[:end]}
+		rest = rest[end:]
+		for strings.HasPrefix(rest, "[") {
+			key, after, ok := strings.Cut(rest[1:], "=")
+			if !ok {
+				return q
+			}
+			var value strings.Builder
+			i := 0
+			for ; i < len(after) && after[i] != ']'; i++ {
+				if after[i] == '\\' && i+1 < len(after) {
+					i++
+				}
+				value.WriteByte(after[i])
+			}
+			if e.Keys == nil {
+				e.Keys = map[string]string{}
+			}
+			e.Keys[key] = value.String()
+			rest = after[min(i+1, len(after)):]
+		}
+		rest = strings.TrimPrefix(rest, "/")
+		q.Elems = append(q.Elems, e)
+	}
+	return q
+}
+
+// String returns the query's canonical text: equal queries have equal texts.
+func (q Query) String() string {
+	b := append([]byte(nil), q.Target...)
+	b = append(b, ':')
+	for _, e := range q.Elems {
+		b = append(b, '/')
+		b = append(b, e.Name...)
+		for _, k := range slices.Sorted(maps.Keys(e.Keys)) {
+			if e.Keys[k] != "*" {
+				b = append(b, '[')
+				b = append(b, k...)
+				b = append(b, '=')
+				b = strconv.AppendQuote(b, e.Keys[k])
+				b = append(b, ']')
+			}
+		}
+	}
+	return string(b)
+}
+
+// plan is what queries come to on one list.
+type plan struct {
+	list  *List
+	terms []term
+}
+
+// term selects rows by key values and leaves of those rows.
+type term struct {
+	want  []Value // by key; absent: any
+	exact bool    // every key is given
+	key   []byte  // of the row, when exact
+	leafs []bool  // by leaf of the list
+	// depth is how many elements of an entry's path, from the entry on, the query
+	// spelled out: 0 when it asked for the whole entry, or for what is above it.
+	depth int
+}
+
+// planFor works out what the queries select of a list; nil when nothing.
+func planFor(queries []Query, target string, isDefault bool, l *List) *plan {
+	p := &plan{list: l}
+	for _, q := range queries {
+		if q.Target != "*" && q.Target != target && (q.Target != "" || !isDefault) {
+			continue
+		}
+		p.add(q.Elems, l)
+	}
+	if len(p.terms) == 0 {
+		return nil
+	}
+	return p
+}
+
+func (p *plan) add(q []Elem, l *List) {
+	first := len(p.terms)
+	for leaf := range l.Leaves {
+		full := len(l.Elems) + len(l.Leaves[leaf].Path)
+		name := func(i int) string {
+			if i < len(l.Elems) {
+				return l.Elems[i]
+			}
+			return l.Leaves[leaf].Path[i-len(l.Elems)]
+		}
+		p.match(q, l, leaf, first, name, 0, full, make([]Value, len(l.Keys)))
+	}
+}
+
+// match walks the query and the leaf's path together and records each way in which
+// they fit. want has the key values met so far.
+func (p *plan) match(q []Elem, l *List, leaf, first int, name func(int) string, at, full int, want []Value) {
+	if len(q) == 0 {
+		p.record(l, leaf, first, want, max(at-len(l.Elems), 0))
+		return
+	}
+	if q[0].Name == "..." {
+		for next := at; next <= full; next++ {
+			p.match(q[1:], l, leaf, first, name, next, full, slices.Clone(want))
+		}
+		return
+	}
+	if at == full || q[0].Name != "*" && q[0].Name != name(at) {
+		return
+	}
+	for k, v := range q[0].Keys {
+		i := slices.IndexFunc(l.Keys, func(key Key) bool { return key.Elem == at && key.Name == k })
+		if i < 0 {
+			return
+		}
+		if v == "*" {
+			continue
+		}
+		value, ok := parseKey(l.Keys[i].Kind, v)
+		if !ok || !want[i].Absent() && want[i] != value {
+			return
+		}
+		want[i] = value
+	}
+	p.match(q[1:], l, leaf, first, name, at+1, full, want)
+}
+
+// record adds a leaf to the term with these key values.
+func (p *plan) record(l *List, leaf, first int, want []Value, depth int) {
+	for i := first; i < len(p.terms); i++ {
+		if t := &p.terms[i]; slices.Equal(t.want, want) {
+			t.leafs[leaf] = true
+			t.depth = min(t.depth, depth)
+			return
+		}
+	}
+	t := term{want: slices.Clone(want), leafs: make([]bool, len(l.Leaves)), depth: depth, exact: true}
+	t.leafs[leaf] = true
+	for _, v := range want {
+		t.exact = t.exact && !v.Absent()
+		t.key = appendKeyValue(t.key, v)
+	}
+	p.terms = append(p.terms, t)
+}
+
+// exact reports whether every term names one row.
+func (p *plan) exact() bool {
+	for i := range p.terms {
+		if !p.terms[i].exact {
+			return false
+		}
+	}
+	return true
+}
+
+// matches reports whether a row's keys are the term's.
+func (t *term) matches(g *segment, row int) bool {
+	for i := range t.want {
+		if !t.want[i].Absent() && cell(&g.t.Keys[i], row) != t.want[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// selects sets the leaves that the plan's terms select of a row, and reports
+// whether there are any, and the least depth among the terms.
+func (p *plan) selects(g *segment, row int, leafs []bool) (bool, int) {
+	any, depth := false, 1<<30
+	for i := range p.terms {
+		t := &p.terms[i]
+		if !t.matches(g, row) {
+			continue
+		}
+		if !any {
+			copy(leafs, t.leafs)
+		} else {
+			for j, on := range t.leafs {
+				leafs[j] = leafs[j] || on
+			}
+		}
+		any, depth = true, min(depth, t.depth)
+	}
+	return any, depth
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Segments: immutable tables with what the store needs beside them.
+
+package store
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// stamp is where rows came from.
+type stamp struct {
+	version uint64 // of the store
+	time    time.Time
+	epoch   uint64
+}
+
+// segment is a table as it was published, or several merged. Its rows never
+// change; that a row has been superseded or deleted is written beside it as the
+// version from which it is dead, so that a reader at an earlier version still has it.
+type segment struct {
+	t  *table.Table
+	at []int // for each value column its place among the list's leaves
+
+	one   *stamp   // of every row, or
+	each  []*stamp // of each row
+	newer uint64   // the greatest version among them
+
+	dead atomic.Pointer[[]atomic.Uint64] // nil: no row is dead
+	gone int                             // rows marked dead; the publisher's
+
+	indexed atomic.Bool // the index is there
+	index   struct {
+		once  sync.Once
+		seed  maphash.Seed
+		slots []uint32 // row+1, open addressing, a power of two
+	}
+}
+
+func newSegment(t *table.Table, at []int, s *stamp) *segment {
+	return &segment{t: t, at: at, one: s, newer: s.version}
+}
+
+func (g *segment) rows() int { return g.t.Rows() }
+
+func (g *segment) stamp(row int) *stamp {
+	if g.one != nil {
+		return g.one
+	}
+	return g.each[row]
+}
+
+// alive reports whether the row is there at a version.
+func (g *segment) alive(row int, version uint64) bool {
+	dead := g.dead.Load()
+	if dead == nil {
+		return true
+	}
+	d := (*dead)[row].Load()
+	return d == 0 || d > version
+}
+
+// kill marks a row dead from a version on. The publisher's.
+func (g *segment) kill(row int, version uint64) {
+	dead := g.dead.Load()
+	if dead == nil {
+		d := make([]atomic.Uint64, g.rows())
+		dead = &d
+		g.dead.Store(dead)
+	}
+	if (*dead)[row].Load() == 0 {
+		(*dead)[row].Store(version)
+		g.gone++
+	}
+}
+
+// appendKey appends a row's keys in a form that is equal exactly for equal keys.
+func appendKey(b []byte, keys []table.Column, row int) []byte {
+	for i := range keys {
+		b = appendKeyValue(b, cell(&keys[i], row))
+	}
+	return b
+}
+
+func appendKeyValue(b []byte, v Value) []byte {
+	if v.kind == table.String {
+		b = binary.AppendUvarint(b, uint64(len(v.str)))
+		return append(b, v.str...)
+	}
+	return binary.LittleEndian.AppendUint64(b, v.num)
+}
+
+// find returns the row with these keys, or -1. The first call indexes the table by
+// key, once for all its readers.
+func (g *segment) find(key []byte) int {
+	g.index.once.Do(func() {
+		g.buildIndex()
+		g.indexed.Store(true)
+	})
+	slots := g.index.slots
+	if len(slots) == 0 {
+		return -1
+	}
+	mask := uint64(len(slots) - 1)
+	var buf [128]byte
+	for h := maphash.Bytes(g.index.seed, key) & mask; slots[h] != 0; h = (h + 1) & mask {
+		row := int(slots[h] - 1)
+		if slices.Equal(appendKey(buf[:0], g.t.Keys, row), key) {
+			return row
+		}
+	}
+	return -1
+}
+
+// buildIndex keeps the last of rows with equal keys.
+func (g *segment) buildIndex() {
+	n := g.rows()
+	if n == 0 {
+		return
+	}
+	size := 4
+	for size < 2*n {
+		size *= 2
+	}
+	g.index.seed = maphash.MakeSeed()
+	slots := make([]uint32, size)
+	mask := uint64(size - 1)
+	var key, other []byte
+	for row := range n {
+		key = appendKey(key[:0], g.t.Keys, row)
+		h := maphash.Bytes(g.index.seed, key) & mask
+		for slots[h] != 0 {
+			other = appendKey(other[:0], g.t.Keys, int(slots[h]-1))
+			if slices.Equal(key, other) {
+				break
+			}
+			h = (h + 1) & mask
+		}
+		slots[h] = uint32(row + 1)
+	}
+	g.index.slots = slots
+}
+
+// value returns a row's value of the list's leaf, sharing the table's memory. col
+// maps leaves to columns (leafColumns).
+func (g *segment) value(l *List, col []int, leaf, row int) Value {
+	if k := l.Leaves[leaf].KeyOf; k >= 0 {
+		return cell(&g.t.Keys[k], row)
+	}
+	if leaf >= len(col) || col[leaf] < 0 {
+		return Value{}
+	}
+	return cell(&g.t.Values[col[leaf]], row)
+}
+
+// leafColumns returns for each leaf of the list its column in this segment, or -1.
+func (g *segment) leafColumns(l *List) []int {
+	col := make([]int, len(l.Leaves))
+	for i := range col {
+		col[i] = -1
+	}
+	for c, leaf := range g.at {
+		col[leaf] = c
+	}
+	return col
+}
+
+// keys returns a row's keys, sharing the table's memory.
+func (g *segment) keys(row int) []Value {
+	out := make([]Value, len(g.t.Keys))
+	for i := range out {
+		out[i] = cell(&g.t.Keys[i], row)
+	}
+	return out
+}

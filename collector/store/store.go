@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The store: publishing, and the way to what is there.
+
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// DefaultTarget is the target of batches and queries that name none, unless
+// Options say otherwise.
+const DefaultTarget = "netsketch"
+
+// ErrClosed is returned once the store is closed.
+var ErrClosed = errors.New("store: closed")
+
+// Schema is what the store asks the YANG schema.
+type Schema interface {
+	// ListKeys returns the schema path, as in table.Table.List, and the keys in the
+	// schema's order of the list that these names lead to; false when there is none.
+	ListKeys(elems []string) (path string, keys []string, ok bool)
+	// KeyLeaves returns the leaves under an entry of the list that repeat a key, the
+	// targets of its leafrefs, as in {"state/device": "device"}. Tables may leave
+	// them out; readers get them nevertheless.
+	KeyLeaves(list string) map[string]string
+}
+
+// Options say how a store behaves. The zero value works.
+type Options struct {
+	// DefaultTarget replaces the constant of that name.
+	DefaultTarget string
+	// Schema, when set, is asked for the keys of lists, so that fully keyed
+	// subscriptions are known as Interest before the list has rows.
+	Schema Schema
+}
+
+// Store holds the newest results. See the package comment.
+type Store struct {
+	opts Options
+
+	pub    sync.Mutex // one Publish at a time; guards taps and closed
+	taps   map[*Tap]struct{}
+	closed bool
+
+	mu      sync.RWMutex // held for pointer work only; guards what follows
+	version uint64
+	lists   map[listKey]*snapshot
+	feeds   map[string]*feed
+	stopped bool
+
+	interest interest
+}
+
+type listKey struct{ target, list string }
+
+// New returns an empty store.
+func New(opts Options) *Store {
+	if opts.DefaultTarget == "" {
+		opts.DefaultTarget = DefaultTarget
+	}
+	return &Store{
+		opts:  opts,
+		taps:  map[*Tap]struct{}{},
+		lists: map[listKey]*snapshot{},
+		feeds: map[string]*feed{},
+	}
+}
+
+// DefaultTarget returns the target of batches and queries that name none.
+func (s *Store) DefaultTarget() string { return s.opts.DefaultTarget }
+
+// Publish makes a batch visible, all of it at once. It fails, and changes nothing,
+// when a table is malformed or does not fit the rows of its list that stay. It never
+// waits for a subscriber.
+func (s *Store) Publish(b Batch) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	if b.Target == "" {
+		b.Target = s.opts.DefaultTarget
+	}
+	s.pub.Lock()
+	defer s.pub.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	next, err := s.prepare(&b)
+	if err != nil {
+		return err
+	}
+	s.commit(next)
+	for t := range s.taps {
+		t.offer(&b)
+	}
+	return nil
+}
+
+// prepare applies a batch to the lists as they are. It needs pub held.
+func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
+	s.mu.RLock()
+	st := &stamp{version: s.version + 1, time: b.Time, epoch: b.Epoch}
+	work := make(map[string]*snapshot, len(b.Tables))
+	for i := range b.Tables {
+		list := b.Tables[i].Table.List
+		work[list] = s.lists[listKey{b.Target, list}]
+	}
+	s.mu.RUnlock()
+
+	// First everything that can fail, since rows once marked dead stay so.
+	kinds := make(map[string]map[string]table.Kind, len(work))
+	for i := range b.Tables {
+		p := &b.Tables[i]
+		list := p.Table.List
+		if work[list] == nil {
+			l, err := s.newList(p.Table)
+			if err != nil {
+				return nil, err
+			}
+			work[list] = &snapshot{target: b.Target, list: l}
+		}
+		if kinds[list] == nil {
+			kinds[list] = work[list].kinds()
+		}
+		if err := p.fits(work[list].list, kinds[list]); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]*snapshot, 0, len(work))
+	for i := range b.Tables {
+		p := &b.Tables[i]
+		work[p.Table.List] = work[p.Table.List].apply(p, st)
+	}
+	for _, name := range sortedNames(work) {
+		out = append(out, work[name])
+	}
+	return out, nil
+}
+
+func (s *Store) newList(t *table.Table) (*List, error) {
+	var extra map[string]string
+	if s.opts.Schema != nil {
+		extra = s.opts.Schema.KeyLeaves(t.List)
+	}
+	return newList(t, extra)
+}
+
+// commit makes the snapshots current and tells the feeds. It needs pub held.
+func (s *Store) commit(next []*snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	for _, n := range next {
+		s.lists[listKey{n.target, n.list.Path}] = n
+	}
+	for _, f := range s.feeds {
+		f.offer(next)
+	}
+}
+
+// DropTarget removes every row of a target, as when a device leaves. Subscribers
+// get deletes with that time.
+func (s *Store) DropTarget(target string, at time.Time) {
+	s.pub.Lock()
+	defer s.pub.Unlock()
+	s.mu.RLock()
+	st := &stamp{version: s.version + 1, time: at}
+	var next []*snapshot
+	for key, old := range s.lists {
+		if key.target == target && old.size() > 0 {
+			next = append(next, &snapshot{target: target, list: old.list, version: st.version, stamp: st, removed: st.version})
+		}
+	}
+	s.mu.RUnlock()
+	if len(next) > 0 {
+		s.commit(next)
+	}
+}
+
+// Targets returns the targets that have rows, sorted.
+func (s *Store) Targets() []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	seen := map[string]bool{}
+	for key, l := range s.lists {
+		if l.size() > 0 {
+			seen[key.target] = true
+		}
+	}
+	return sortedNames(seen)
+}
+
+// Close ends all feeds and taps. Subscriptions get no more changes; Publish returns
+// ErrClosed; what is there can still be viewed.
+func (s *Store) Close() {
+	s.pub.Lock()
+	s.closed = true
+	for t := range s.taps {
+		t.close()
+	}
+	s.pub.Unlock()
+
+	s.mu.Lock()
+	s.stopped = true
+	feeds := make([]*feed, 0, len(s.feeds))
+	for _, f := range s.feeds {
+		feeds = append(feeds, f)
+	}
+	clear(s.feeds)
+	s.mu.Unlock()
+	for _, f := range feeds {
+		f.shut()
+	}
+}
+
+// Stats are sizes, for self-metrics.
+type Stats struct {
+	Lists int // lists of all targets that have been published
+	Rows  int // rows they hold, superseded ones that are not yet merged away included
+	Feeds int // distinct sets of queries with a subscriber
+}
+
+// Stats returns the store's sizes now.
+func (s *Store) Stats() Stats {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	st := Stats{Lists: len(s.lists), Feeds: len(s.feeds)}
+	for _, l := range s.lists {
+		st.Rows += l.size()
+	}
+	return st
+}
+
+// View is the store at one moment, from which any number of queries can be answered
+// consistently. It costs little to take and holds the tables it refers to.
+type View struct {
+	lists []*snapshot
+	def   string
+}
+
+// View returns the store as it is now.
+func (s *Store) View() *View {
+	s.mu.RLock()
+	v := &View{lists: make([]*snapshot, 0, len(s.lists)), def: s.opts.DefaultTarget}
+	for _, l := range s.lists {
+		v.lists = append(v.lists, l)
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(v.lists, func(a, b *snapshot) int {
+		if a.target != b.target {
+			return compare(a.target, b.target)
+		}
+		return compare(a.list.Path, b.list.Path)
+	})
+	return v
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// HasTarget reports whether the target, or with "" the default one, has rows.
+func (v *View) HasTarget(name string) bool {
+	for _, l := range v.lists {
+		if (l.target == name || name == "" && l.target == v.def) && l.size() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Rows yields the rows that match any of the queries, each once, with the leaves
+// that they select; targets and lists in the order of their names, rows in the
+// order in which they were published. Rows share memory with the tables.
+func (v *View) Rows(queries ...Query) func(yield func(*Row, Meta) bool) {
+	return func(yield func(*Row, Meta) bool) {
+		for _, l := range v.lists {
+			p := planFor(queries, l.target, l.target == v.def, l.list)
+			if p != nil && !l.walk(p, yield) {
+				return
+			}
+		}
+	}
+}
+
+// walk yields the rows that a plan selects, and reports whether to go on.
+func (s *snapshot) walk(p *plan, yield func(*Row, Meta) bool) bool {
+	leafs := make([]bool, len(s.list.Leaves))
+	for _, g := range s.segs {
+		col := g.leafColumns(s.list)
+		emit := func(row int) bool {
+			if !g.alive(row, s.version) {
+				return true
+			}
+			ok, depth := p.selects(g, row, leafs)
+			if !ok {
+				return true
+			}
+			r := &Row{
+				Entry:  &Entry{Target: s.target, List: s.list, Keys: g.keys(row), Depth: depth},
+				List:   s.list,
+				Values: make([]Value, len(leafs)),
+			}
+			for i, on := range leafs {
+				if on {
+					r.Values[i] = g.value(s.list, col, i, row)
+				}
+			}
+			st := g.stamp(row)
+			return yield(r, Meta{Time: st.time, Epoch: st.epoch})
+		}
+		if len(p.terms) == 1 && p.terms[0].exact && g.indexed.Load() {
+			if row := g.find(p.terms[0].key); row >= 0 && !emit(row) {
+				return false
+			}
+			continue
+		}
+		for row := range g.rows() {
+			if !emit(row) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Size returns the number of rows of a list of a target ("" is the default one).
+func (s *Store) Size(target, list string) int {
+	if target == "" {
+		target = s.opts.DefaultTarget
+	}
+	s.mu.RLock()
+	l := s.lists[listKey{target, list}]
+	s.mu.RUnlock()
+	if l == nil {
+		return 0
+	}
+	return l.rows()
+}
+
+// LastPublished returns the greatest time among the rows of a list, for health
+// checks; the zero time when it has none.
+func (s *Store) LastPublished(target, list string) time.Time {
+	if target == "" {
+		target = s.opts.DefaultTarget
+	}
+	s.mu.RLock()
+	l := s.lists[listKey{target, list}]
+	s.mu.RUnlock()
+	var last time.Time
+	if l == nil {
+		return last
+	}
+	for _, g := range l.segs {
+		if g.one != nil {
+			if g.one.time.After(last) {
+				last = g.one.time
+			}
+			continue
+		}
+		for _, st := range g.each {
+			if st.time.After(last) {
+				last = st.time
+			}
+		}
+	}
+	return last
+}
+
+// String names the store's sizes, for logs.
+func (s *Store) String() string {
+	st := s.Stats()
+	return fmt.Sprintf("store with %d rows in %d lists and %d feeds", st.Rows, st.Lists, st.Feeds)
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Subscriptions: a subscriber's place in a feed.
+
+package store
+
+import (
+	"errors"
+	"slices"
+)
+
+// SubscribeOptions say what to follow and how.
+type SubscribeOptions struct {
+	// Queries are followed together. Subscriptions with the same queries, in any
+	// order, share the work.
+	Queries []Query
+	// Rendering separates subscriptions whose Row.Rendered differ: those with the
+	// same text share what is rendered.
+	Rendering string
+	// UpdatesOnly leaves out what is there already.
+	UpdatesOnly bool
+	// Notify, when set, is signalled (without waiting) whenever there is something
+	// to pull; it needs room for one. Subscriptions of one reader may share it.
+	// Without it the subscription makes its own (Ready).
+	Notify chan struct{}
+}
+
+// Subscription is one subscriber's view of its rows: first every row there is, then
+// the rows that change. It keeps, per row that it was sent, which state of each leaf
+// that was, and a queue in which a row stands at most once; a subscriber that does
+// not read costs that and no more, however often rows change.
+type Subscription struct {
+	feed   *feed
+	notify chan struct{}
+
+	// Guarded by feed.mu.
+	cursor  uint64 // the log is read up to here
+	initial int    // rows at the head of the queue that were there at the start
+	queue   []int32
+	head    int
+	queued  bitset   // by slot
+	forced  bitset   // by slot: send every leaf
+	gen     []uint32 // by slot: the row that is known, 0 for none
+	sent    []uint32 // by slot and leaf: the count of changes at the last sending
+	stride  int
+	closed  bool
+
+	// The reader's.
+	deltas []Delta
+	leaves []LeafDelta
+}
+
+// Delta is what has changed about a row since the subscriber was last told.
+type Delta struct {
+	Row  *Row
+	Meta Meta
+	// Removed says that the entry is gone. Leaves then has the leaves that the
+	// subscriber knows of and that are gone with it.
+	Removed bool
+	// Leaves are the leaves to tell of; one that Row has as absent is gone.
+	Leaves []LeafDelta
+}
+
+// LeafDelta is one leaf of a Delta.
+type LeafDelta struct {
+	// Leaf is its index in Row.List.Leaves.
+	Leaf int
+	// Duplicates is how many changes came before this one that the subscriber was
+	// too slow to be told of.
+	Duplicates uint32
+}
+
+// Subscribe follows what the queries select. The subscription is registered before
+// the rows of now are looked at, so no change falls between. Close it.
+func (s *Store) Subscribe(o SubscribeOptions) (*Subscription, error) {
+	if len(o.Queries) == 0 {
+		return nil, errors.New("store: a subscription needs at least one query")
+	}
+	if o.Notify == nil {
+		o.Notify = make(chan struct{}, 1)
+	}
+	f, err := s.join(o)
+	if err != nil {
+		return nil, err
+	}
+	f.evaluate()
+	sub := &Subscription{feed: f, notify: o.Notify}
+	f.mu.Lock()
+	sub.start(o.UpdatesOnly)
+	f.subs[sub] = struct{}{}
+	f.mu.Unlock()
+	s.interest.change(f.watches, 1)
+	return sub, nil
+}
+
+// join returns the feed for the options with one more user.
+func (s *Store) join(o SubscribeOptions) (*feed, error) {
+	key := feedKey(o.Queries, o.Rendering)
+	for {
+		s.mu.Lock()
+		if s.stopped {
+			s.mu.Unlock()
+			return nil, ErrClosed
+		}
+		if f := s.feeds[key]; f != nil {
+			f.users++
+			s.mu.Unlock()
+			return f, nil
+		}
+		s.mu.Unlock()
+
+		f := newFeed(s, key, slices.Clone(o.Queries)) // asks the schema, so outside of the lock
+		s.mu.Lock()
+		if s.feeds[key] == nil && !s.stopped {
+			s.feeds[key] = f
+			now := make([]*snapshot, 0, len(s.lists))
+			for _, l := range s.lists {
+				now = append(now, l)
+			}
+			f.offer(now)
+			f.users++
+			go f.run()
+			s.mu.Unlock()
+			return f, nil
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Close ends the subscription. It may be called more than once, and while another
+// goroutine pulls.
+func (sub *Subscription) Close() {
+	f := sub.feed
+	f.mu.Lock()
+	if sub.closed {
+		f.mu.Unlock()
+		return
+	}
+	sub.closed = true
+	delete(f.subs, sub)
+	for id, gen := range sub.gen {
+		if gen != 0 && f.slots[id].gen == gen {
+			sub.forget(int32(id))
+		}
+	}
+	sub.queue, sub.gen, sub.sent = nil, nil, nil
+	f.mu.Unlock()
+
+	s := f.store
+	s.mu.Lock()
+	f.users--
+	last := f.users == 0 && s.feeds[f.key] == f
+	if last {
+		delete(s.feeds, f.key)
+	}
+	s.mu.Unlock()
+	if last {
+		f.shut()
+	}
+	s.interest.change(f.watches, -1)
+}
+
+// Ready is signalled when there is something to pull. One signal may stand for many
+// changes; pull until Pull says that there is no more.
+func (sub *Subscription) Ready() <-chan struct{} { return sub.notify }
+
+// Initial reports whether rows that were there at the start are still to be pulled.
+func (sub *Subscription) Initial() bool {
+	sub.feed.mu.Lock()
+	defer sub.feed.mu.Unlock()
+	return sub.initial > 0
+}
+
+// QueueAll queues every row that there is with all its leaves, changed or not: a
+// sample, or a heartbeat.
+func (sub *Subscription) QueueAll() {
+	f := sub.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if sub.closed {
+		return
+	}
+	sub.drain()
+	for id := range f.slots {
+		if s := &f.slots[id]; s.row != nil && !s.gone {
+			sub.enqueue(int32(id))
+			sub.forced.set(id)
+		}
+	}
+}
+
+// Pull returns what there is to tell of up to so many rows, and whether there is
+// more. The deltas are good until the next Pull.
+func (sub *Subscription) Pull(rows int) (deltas []Delta, more bool) {
+	sub.deltas, sub.leaves = sub.deltas[:0], sub.leaves[:0]
+	f := sub.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if sub.closed {
+		return nil, false
+	}
+	sub.drain()
+	for sub.head < len(sub.queue) && len(sub.deltas) < rows {
+		id := sub.queue[sub.head]
+		sub.head++
+		sub.pop(id)
+		if sub.initial > 0 {
+			sub.initial--
+		}
+	}
+	if sub.head == len(sub.queue) {
+		sub.queue, sub.head = sub.queue[:0], 0
+	} else if sub.head > 1024 && sub.head > len(sub.queue)/2 {
+		n := copy(sub.queue, sub.queue[sub.head:])
+		sub.queue, sub.head = sub.queue[:n], 0
+	}
+	// The leaves of the deltas were cut from a slice that may have moved since.
+	at := 0
+	for i := range sub.deltas {
+		n := len(sub.deltas[i].Leaves)
+		sub.deltas[i].Leaves = sub.leaves[at : at+n : at+n]
+		at += n
+	}
+	return sub.deltas, sub.head < len(sub.queue)
+}
+
+// start queues the rows that are there, or notes them as known. It needs feed.mu.
+func (sub *Subscription) start(updatesOnly bool) {
+	f := sub.feed
+	sub.cursor = f.seq
+	sub.fit()
+	for id := range f.slots {
+		s := &f.slots[id]
+		if s.row == nil || s.gone {
+			continue
+		}
+		if !updatesOnly {
+			sub.enqueue(int32(id))
+			continue
+		}
+		sub.gen[id] = s.gen
+		s.known++
+		copy(sub.sent[id*sub.stride:], s.row.changes)
+	}
+	sub.initial = len(sub.queue)
+	if sub.initial > 0 {
+		sub.signal()
+	}
+}
+
+// drain moves what the log has gained to the queue.
+func (sub *Subscription) drain() {
+	f := sub.feed
+	sub.fit()
+	if sub.cursor == f.seq {
+		return
+	}
+	from, _ := slices.BinarySearchFunc(f.log, sub.cursor+1, func(e logEntry, seq uint64) int {
+		switch {
+		case e.seq < seq:
+			return -1
+		case e.seq > seq:
+			return 1
+		}
+		return 0
+	})
+	for _, e := range f.log[from:] {
+		if f.slots[e.slot].seq == e.seq {
+			sub.enqueue(e.slot)
+		}
+	}
+	sub.cursor = f.seq
+}
+
+func (sub *Subscription) enqueue(id int32) {
+	if !sub.queued.has(int(id)) {
+		sub.queued.set(int(id))
+		sub.queue = append(sub.queue, id)
+	}
+}
+
+// pop adds the delta of one row, if there is something to tell.
+func (sub *Subscription) pop(id int32) {
+	sub.queued.clear(int(id))
+	forced := sub.forced.has(int(id))
+	sub.forced.clear(int(id))
+	s := &sub.feed.slots[id]
+	if s.row == nil {
+		return
+	}
+	known := sub.gen[id] == s.gen
+	sent := sub.sent[int(id)*sub.stride:][:sub.stride]
+	if !known {
+		if s.gone {
+			return
+		}
+		clear(sent)
+		sub.gen[id] = s.gen
+		s.known++
+	}
+	first := len(sub.leaves)
+	for i, n := range s.row.changes {
+		last := sent[i]
+		present := !s.row.Values[i].Absent()
+		if n == last && !(forced && present) || !present && last == 0 {
+			sent[i] = n
+			continue
+		}
+		d := LeafDelta{Leaf: i}
+		if n > last && sub.initial == 0 && present {
+			d.Duplicates = n - last - 1
+		}
+		sub.leaves = append(sub.leaves, d)
+		sent[i] = n
+	}
+	if len(sub.leaves) == first && !s.gone {
+		return
+	}
+	sub.deltas = append(sub.deltas, Delta{
+		Row:     s.row,
+		Meta:    Meta{Time: s.stamp.time, Epoch: s.stamp.epoch},
+		Removed: s.gone,
+		Leaves:  sub.leaves[first:],
+	})
+	if s.gone {
+		sub.forget(id)
+	}
+}
+
+// forget ends the subscription's knowledge of a row.
+func (sub *Subscription) forget(id int32) {
+	s := &sub.feed.slots[id]
+	sub.gen[id] = 0
+	s.known--
+	if s.gone && s.known == 0 {
+		sub.feed.release(id)
+	}
+}
+
+// fit makes room for the feed's slots and leaves.
+func (sub *Subscription) fit() {
+	f := sub.feed
+	n := len(f.slots)
+	if sub.stride != f.stride {
+		sent := make([]uint32, n*f.stride)
+		for id := range sub.gen {
+			copy(sent[id*f.stride:], sub.sent[id*sub.stride:(id+1)*sub.stride])
+		}
+		sub.sent, sub.stride = sent, f.stride
+	}
+	if len(sub.gen) < n {
+		sub.gen = append(sub.gen, make([]uint32, n-len(sub.gen))...)
+		sub.sent = append(sub.sent, make([]uint32, max(n*sub.stride-len(sub.sent), 0))...)
+		sub.queued.grow(n)
+		sub.forced.grow(n)
+	}
+}
+
+// signal tells the reader; it never waits.
+func (sub *Subscription) signal() {
+	select {
+	case sub.notify <- struct{}{}:
+	default:
+	}
+}
+
+// bitset is a set of small numbers.
+type bitset []uint64
+
+func (b *bitset) grow(n int) {
+	for len(*b) < (n+63)/64 {
+		*b = append(*b, 0)
+	}
+}
+
+func (b bitset) has(i int) bool { return b[i>>6]>>(i&63)&1 != 0 }
+func (b bitset) set(i int)      { b[i>>6] |= 1 << (i & 63) }
+func (b bitset) clear(i int)    { b[i>>6] &^= 1 << (i & 63) }
