@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// UnivMon by source, destination and 5-tuple: 988,160 bytes of registers a bank.
+// UnivMon by source, destination and 5-tuple: 991,232 bytes of registers a bank.
 
 #define NS_WITH_UNIVMON_SRC
 #define NS_UNIVMON_SRC_LEVELS 10
 #define NS_UNIVMON_SRC_ROWS 3
 #define NS_UNIVMON_SRC_COLUMNS 2048
-#define NS_UNIVMON_SRC_SLOTS 128
+#define NS_UNIVMON_SRC_SLOTS 64
 
 #define NS_WITH_UNIVMON_DST
 #define NS_UNIVMON_DST_LEVELS 10
 #define NS_UNIVMON_DST_ROWS 3
 #define NS_UNIVMON_DST_COLUMNS 896
-#define NS_UNIVMON_DST_SLOTS 128
+#define NS_UNIVMON_DST_SLOTS 64
 
 #define NS_WITH_UNIVMON_5T
 #define NS_UNIVMON_5T_LEVELS 10
 #define NS_UNIVMON_5T_ROWS 3
 #define NS_UNIVMON_5T_COLUMNS 2048
-#define NS_UNIVMON_5T_SLOTS 256
+#define NS_UNIVMON_5T_SLOTS 128
 
 #include "include/switch.p4"

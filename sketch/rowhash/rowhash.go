@@ -69,7 +69,7 @@ var (
 	// Odd are the constants of a sketch's rows.
 	Odd = [...]uint32{0x9e3779b1, 0x85ebca6b, 0xc2b2ae35, 0x27d4eb2f, 0x165667b1}
 	// OddWay are those of the ways of a heavy-key table.
-	OddWay = [...]uint32{0x7feb352d, 0x846ca68b, 0x9e3779b9, 0xb5297a4d}
+	OddWay = [...]uint32{0x7feb352d, 0x846ca68b, 0xd6e8feb9, 0xb5297a4d}
 )
 
 // OddLevel is the constant of the hash whose leading ones are a key's sampling level.

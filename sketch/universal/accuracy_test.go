@@ -131,17 +131,15 @@ func TestRealTrace(t *testing.T) {
 		{"300 KB", src300K, 0.005, 0.03}, {"300 KB", fiveTuple300K, 0.01, 0.03},
 	} {
 		t.Run(tc.name+" "+tc.l.Key.String(), func(t *testing.T) {
-			f1 := 0.0
 			for i, p := range real {
 				tr, s := evaluate(t, tc.l, p, 0.005)
 				t.Logf("epoch %d: %d flows, F1 %.4f, errors of entropy %.5f, distinct flows %.5f, F2 %.5f", i, len(tr.flows), s.f1, s.entropy, s.distinct, s.moment2)
-				f1 += s.f1 / float64(len(real))
+				if s.f1 < 0.98 {
+					t.Errorf("epoch %d: heavy hitters F1 %.4f", i, s.f1)
+				}
 				if s.entropy > tc.entropy || s.distinct > tc.distinct || s.moment2 > 0.02 {
 					t.Errorf("epoch %d: errors %+v", i, s)
 				}
-			}
-			if f1 < 0.98 {
-				t.Errorf("heavy hitters F1 %.4f on average", f1)
 			}
 		})
 	}
@@ -156,7 +154,7 @@ func TestZipf(t *testing.T) {
 		l                     Layout
 		f1, entropy, distinct float64
 	}{
-		{Layout{flow.FiveTuple, 12, 3, 5120, 2, 256}, 0.98, 0.007, 0.025},
+		{Layout{flow.FiveTuple, 12, 3, 5120, 4, 128}, 0.98, 0.007, 0.025},
 		{fiveTuple1M, 0.97, 0.0096, 0.03},
 		{src1M, 0.97, 0.0096, 0.03},
 		{dst1M, 0.90, 0.012, 0.03},
@@ -234,6 +232,7 @@ func TestUserFunction(t *testing.T) {
 func TestChange(t *testing.T) {
 	real := epochs(realPackets(t))
 	for _, l := range []Layout{src1M, fiveTuple1M} {
+		mean := 0.0
 		for i := range len(real) - 1 {
 			before, after := exact(real[i], l.Key), exact(real[i+1], l.Key)
 			total := 0.0
@@ -260,9 +259,13 @@ func TestChange(t *testing.T) {
 			}
 			f1 := change.f1(found, 0.01*total)
 			t.Logf("%v, second %d to %d: total change %.0f, truth %.0f; F1 %.4f", l.Key, i, i+1, got, total, f1)
-			if relative(got, total) > 0.03 || f1 < 0.95 {
+			mean += f1 / float64(len(real)-1)
+			if relative(got, total) > 0.03 || f1 < 0.9 {
 				t.Errorf("%v, second %d to %d: total change %.0f, truth %.0f; F1 %.4f", l.Key, i, i+1, got, total, f1)
 			}
+		}
+		if mean < 0.98 {
+			t.Errorf("%v: F1 %.4f on average", l.Key, mean)
 		}
 	}
 }
@@ -317,10 +320,10 @@ func TestAnyFlow(t *testing.T) {
 
 // The sketches of p4/programs/univmon.p4 and univmon-300k.p4.
 var (
-	src1M       = Layout{Key: flow.Src, Levels: 10, Rows: 3, Columns: 2048, Ways: 2, Slots: 128}
-	dst1M       = Layout{Key: flow.Dst, Levels: 10, Rows: 3, Columns: 896, Ways: 2, Slots: 128}
-	fiveTuple1M = Layout{Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 2048, Ways: 2, Slots: 256}
+	src1M       = Layout{Key: flow.Src, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 64}
+	dst1M       = Layout{Key: flow.Dst, Levels: 10, Rows: 3, Columns: 896, Ways: 4, Slots: 64}
+	fiveTuple1M = Layout{Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 128}
 
-	src300K       = Layout{Key: flow.Src, Levels: 10, Rows: 3, Columns: 512, Ways: 2, Slots: 64}
-	fiveTuple300K = Layout{Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 512, Ways: 2, Slots: 128}
+	src300K       = Layout{Key: flow.Src, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 32}
+	fiveTuple300K = Layout{Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 64}
 )

@@ -11,7 +11,7 @@
 //   UM_LEVELS   sampling levels, 2 to 16
 //   UM_ROWS     rows of a level's Count sketch, 3 to 5
 //   UM_COLUMNS  counters of a row
-//   UM_SLOTS    heavy keys of a level in each of its two ways
+//   UM_SLOTS    heavy keys of a level in each of its four ways
 //
 // A packet updates only the deepest level it reaches. The sketch is linear, so the
 // collector has level i's sketch as the sum over the levels from i on, exactly.
@@ -37,19 +37,28 @@
 #define UM_ODD_LEVEL 0x2545f491
 #define UM_ODD_WAY0 0x7feb352d
 #define UM_ODD_WAY1 0x846ca68b
+#define UM_ODD_WAY2 0xd6e8feb9
+#define UM_ODD_WAY3 0xb5297a4d
+
+// Ways of the heavy keys. With two, a flow among the largest finds both of its slots
+// taken by larger ones too often: at 0.5 % of the packets, once in a few epochs.
+#define UM_WAYS 4
 
 // Estimates are compared as unsigned numbers with this added.
 #define UM_BIAS 0x80000000
 
 #define UM meta.univmon
 
-// Number of the level, counted over the banks.
-#define UM_LEVEL ((bit<32>)meta.bank * UM_LEVELS + level)
+// First slot of a way of the level.
+#define UM_FIRST_SLOT(way) ((((bit<32>)meta.bank * UM_LEVELS + level) * UM_WAYS + (way)) * UM_SLOTS)
+
+// First counter of a row of the level.
+#define UM_FIRST_COUNTER(row) ((bit<32>)meta.bank * UM_COUNTER_CELLS + level * UM_LEVEL_CELLS + (row) * UM_COLUMNS)
 
 // Counts in one row and leaves its estimate. The hash's lowest bit is the sign, the
 // bits above it are the column; as the row's offset is even it can be added to both.
 #define UM_COUNT(row, odd, estimate) \
-    hash(UM.value, HashAlgorithm.crc32, UM_LEVEL * (2 * UM_LEVEL_CELLS) + (row) * 2 * UM_COLUMNS, { UM_HASH * odd }, 32w2 * UM_COLUMNS); \
+    hash(UM.value, HashAlgorithm.crc32, 32w2 * UM_FIRST_COUNTER(row), { UM_HASH * odd }, 32w2 * UM_COLUMNS); \
     counters.read(UM.count, UM.value >> 1); \
     if ((UM.value & 1) == 0) { \
         UM.count = UM.count + 1; \
@@ -62,11 +71,24 @@
 
 // Looks up a flow's slot of one way.
 #define UM_LOOK(way, odd, slot_count) \
-    hash(UM.slot, HashAlgorithm.crc32, UM_LEVEL * (2 * UM_SLOTS) + (way) * UM_SLOTS, { UM_HASH * odd }, 32w1 * UM_SLOTS); \
+    hash(UM.slot, HashAlgorithm.crc32, UM_FIRST_SLOT(way), { UM_HASH * odd }, 32w1 * UM_SLOTS); \
     heavy.read(UM.slot_count, UM.slot * UM_WORDS); \
     heavy.read(UM.slot_hash, UM.slot * UM_WORDS + 1);
 
 #define UM_HOLDS(slot_count) (UM.slot_hash == UM_HASH && UM.slot_count != 0)
+
+// Takes the slot of a further way if it holds the flow or has a lower count.
+#define UM_LOOK_FURTHER(way, odd) \
+    if (UM.hit == 0) { \
+        UM_LOOK(way, odd, other_count) \
+        if (UM_HOLDS(other_count)) { \
+            UM.hit = 1; \
+        } \
+        if (UM.hit == 1 || UM.other_count < UM.slot_count) { \
+            UM.cell = UM.slot * UM_WORDS; \
+            UM.slot_count = UM.other_count; \
+        } \
+    }
 
 // The next word of the slot taken.
 #define UM_PUT(word) \
@@ -107,8 +129,9 @@
 #endif
 
 #define UM_LEVEL_CELLS (UM_ROWS * UM_COLUMNS)
-#define UM_COUNTER_CELLS (UM_LEVELS * UM_LEVEL_CELLS)
-#define UM_HEAVY_CELLS (UM_LEVELS * 2 * UM_SLOTS * UM_WORDS)
+#define UM_PACKETS (UM_LEVELS * UM_LEVEL_CELLS)
+#define UM_COUNTER_CELLS (UM_PACKETS + NS_CELLS)
+#define UM_HEAVY_CELLS (UM_LEVELS * UM_WAYS * UM_SLOTS * UM_WORDS)
 
 #if UM_COUNTER_CELLS % NS_CELLS != 0 || UM_HEAVY_CELLS % NS_CELLS != 0
 #error a bank of each register must be a multiple of NS_CELLS cells
@@ -122,15 +145,19 @@
 
 control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
     @netsketch_readout[object=UM_OBJECT, banks=NS_BANKS]
-    @netsketch_univmon[part="counters", key=UM_KEY_NAME, levels=UM_LEVELS, rows=UM_ROWS, columns=UM_COLUMNS]
+    @netsketch_univmon[part="counters", key=UM_KEY_NAME, levels=UM_LEVELS, rows=UM_ROWS, columns=UM_COLUMNS, packets=UM_PACKETS]
     register<bit<32>>(UM_COUNTER_CELLS * NS_BANKS) counters;
 
     @netsketch_readout[object=UM_OBJECT + 1, banks=NS_BANKS]
-    @netsketch_univmon[part="heavy", key=UM_KEY_NAME, levels=UM_LEVELS, ways=2, slots=UM_SLOTS, words=UM_WORDS, layout=UM_LAYOUT]
+    @netsketch_univmon[part="heavy", key=UM_KEY_NAME, levels=UM_LEVELS, ways=UM_WAYS, slots=UM_SLOTS, words=UM_WORDS, layout=UM_LAYOUT]
     register<bit<32>>(UM_HEAVY_CELLS * NS_BANKS) heavy;
 
     // Counts the packet at its level. One action: BMv2 pays for each table and branch.
     action count(bit<32> level) {
+        UM.cell = (bit<32>)meta.bank * UM_COUNTER_CELLS + UM_PACKETS + level;
+        counters.read(UM.count, UM.cell);
+        counters.write(UM.cell, UM.count + 1);
+
         UM_COUNT(0, UM_ODD_ROW0, row0)
         UM_COUNT(1, UM_ODD_ROW1, row1)
         UM_COUNT(2, UM_ODD_ROW2, row2)
@@ -155,20 +182,17 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
             UM.row0 = UM.row1;
         }
 
-        // The slot that holds this key, else the one with the lower count, way 0 on a tie.
+        // The slot that holds this key, else the one with the lowest count, the first of
+        // equals.
         UM_LOOK(0, UM_ODD_WAY0, slot_count)
         UM.cell = UM.slot * UM_WORDS;
-        UM.hit = 1;
-        if (!UM_HOLDS(slot_count)) {
-            UM_LOOK(1, UM_ODD_WAY1, other_count)
-            if (!UM_HOLDS(other_count)) {
-                UM.hit = 0;
-            }
-            if (UM.hit == 1 || UM.other_count < UM.slot_count) {
-                UM.cell = UM.slot * UM_WORDS;
-                UM.slot_count = UM.other_count;
-            }
+        UM.hit = 0;
+        if (UM_HOLDS(slot_count)) {
+            UM.hit = 1;
         }
+        UM_LOOK_FURTHER(1, UM_ODD_WAY1)
+        UM_LOOK_FURTHER(2, UM_ODD_WAY2)
+        UM_LOOK_FURTHER(3, UM_ODD_WAY3)
 
         if (UM.row0 > UM_BIAS + UM.slot_count) {
             heavy.write(UM.cell, UM.row0 - UM_BIAS);
@@ -286,5 +310,6 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
 #undef UM_PROTOCOL
 #undef UM_PUT_PORTS
 #undef UM_LEVEL_CELLS
+#undef UM_PACKETS
 #undef UM_COUNTER_CELLS
 #undef UM_HEAVY_CELLS
