@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The server: options, limits, and the small RPCs.
+
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/yang"
+)
+
+// Version is the gNMI version that Capabilities reports.
+const Version = "0.10.0"
+
+// Options say what a server serves and how. Store and Schema are required.
+type Options struct {
+	Store *store.Store
+	// Schema returns the schema of now. It is asked for every request, so it may
+	// come to know more modules while the server runs.
+	Schema func() *yang.Schema
+
+	// AnyTarget takes whatever target a client names as a label for the store's
+	// default target, as a device does. Without it targets are the store's, and "*"
+	// is all of them.
+	AnyTarget bool
+	// Atomic are the schema paths of containers or lists that are sent whole, in
+	// notifications marked atomic, whenever something in them changes.
+	Atomic []string
+	// Refresh, when set, is called before current values are read (Get, ONCE, POLL,
+	// a sample), to bring the store up to date.
+	Refresh func()
+	// Streaming, when set, is called when the first STREAM begins (true) and when the
+	// last has ended (false), one call at a time.
+	Streaming func(on bool)
+	// Set, when set, serves Set. Without it Set is refused as unimplemented.
+	Set func(context.Context, *gpb.SetRequest) (*gpb.SetResponse, error)
+	// Authorize, when set, is asked before every RPC; its error refuses it.
+	Authorize func(context.Context) error
+
+	// LowestInterval is the shortest interval between samples and between
+	// heartbeats; 0 is 100 ms.
+	LowestInterval time.Duration
+	// MaxStreams is how many Subscribe calls may be open at once; 0 is 1,024.
+	MaxStreams int
+	// MaxPaths is how many paths one request may have; 0 is 10,000.
+	MaxPaths int
+	// MaxGetLeaves is how many leaves one Get may return; 0 is 200,000.
+	MaxGetLeaves int
+
+	// Logger gets what goes wrong; nil discards it.
+	Logger *slog.Logger
+	// Now is the clock that delivery is measured by; nil is time.Now.
+	Now func() time.Time
+}
+
+// Server is a gNMI server. Make it with New, register it with Register or as
+// gpb.GNMIServer, and Close it before the gRPC server stops.
+type Server struct {
+	gpb.UnimplementedGNMIServer
+
+	opts    Options
+	atomics map[string]bool
+	stats   stats
+	infos   sync.Map // *store.List → *listInfo
+
+	stopping chan struct{}
+	stopOnce sync.Once
+
+	mu        sync.Mutex
+	open      int // Subscribe calls
+	streaming int // of them STREAM
+	hook      sync.Mutex
+	idle      sync.WaitGroup
+}
+
+// New returns a server. It fails when options are missing or contradict the schema.
+func New(o Options) (*Server, error) {
+	if o.Store == nil || o.Schema == nil {
+		return nil, errors.New("gnmi: a server needs a store and a schema")
+	}
+	setDefault(&o.LowestInterval, 100*time.Millisecond)
+	setDefault(&o.MaxStreams, 1024)
+	setDefault(&o.MaxPaths, 10_000)
+	setDefault(&o.MaxGetLeaves, 200_000)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Server{opts: o, atomics: map[string]bool{}, stopping: make(chan struct{})}
+	for _, p := range o.Atomic {
+		n, err := o.Schema().Node(p)
+		if err != nil {
+			return nil, errors.Join(errors.New("gnmi: a container to be sent whole"), err)
+		}
+		s.atomics[n.Path] = true
+	}
+	return s, nil
+}
+
+func setDefault[T ~int | ~int64](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+// Register registers the server with a gRPC server.
+func (s *Server) Register(r grpc.ServiceRegistrar) { gpb.RegisterGNMIServer(r, s) }
+
+// Close ends every stream with status Unavailable and waits until they have ended.
+// A stream whose client does not read ends when the gRPC server is stopped or ctx
+// ends, whichever Close is given first; it returns ctx's error in the latter case.
+func (s *Server) Close(ctx context.Context) error {
+	s.stopOnce.Do(func() { close(s.stopping) })
+	done := make(chan struct{})
+	go func() {
+		s.idle.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Capabilities lists the modules with their versions and the encodings served.
+func (s *Server) Capabilities(ctx context.Context, req *gpb.CapabilityRequest) (*gpb.CapabilityResponse, error) {
+	if err := s.authorize(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := extensions(req.GetExtension(), false); err != nil {
+		return nil, err
+	}
+	resp := &gpb.CapabilityResponse{
+		GNMIVersion:        Version,
+		SupportedEncodings: []gpb.Encoding{gpb.Encoding_JSON, gpb.Encoding_JSON_IETF, gpb.Encoding_PROTO},
+	}
+	for _, m := range s.opts.Schema().Models() {
+		resp.SupportedModels = append(resp.SupportedModels, modelData(m))
+	}
+	return resp, nil
+}
+
+// Set is refused unless Options.Set serves it.
+func (s *Server) Set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse, error) {
+	if err := s.authorize(ctx); err != nil {
+		return nil, err
+	}
+	if s.opts.Set == nil {
+		return nil, status.Error(codes.Unimplemented, "Set: what is served here is measured, there is nothing to configure; use Get or Subscribe")
+	}
+	return s.opts.Set(ctx, req)
+}
+
+func (s *Server) authorize(ctx context.Context) error {
+	if s.opts.Authorize == nil {
+		return nil
+	}
+	return s.opts.Authorize(ctx)
+}
+
+func (s *Server) refresh() {
+	if s.opts.Refresh != nil {
+		s.opts.Refresh()
+	}
+}
+
+// enter counts a Subscribe call in, or refuses it.
+func (s *Server) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.stopping:
+		return errStopping
+	default:
+	}
+	if s.open >= s.opts.MaxStreams {
+		return status.Errorf(codes.ResourceExhausted, "Subscribe: %d streams are open, which is the limit; close one, or raise the limit", s.open)
+	}
+	s.open++
+	s.idle.Add(1)
+	return nil
+}
+
+func (s *Server) leave() {
+	s.mu.Lock()
+	s.open--
+	s.mu.Unlock()
+	s.idle.Done()
+}
+
+var errStopping = status.Error(codes.Unavailable, "the server is shutting down")
+
+// stream counts STREAM subscriptions by 1 or -1 and calls the hook at the ends.
+func (s *Server) stream(by int) {
+	s.hook.Lock()
+	defer s.hook.Unlock()
+	s.streaming += by
+	if s.opts.Streaming != nil && (by > 0 && s.streaming == 1 || s.streaming == 0) {
+		s.opts.Streaming(s.streaming > 0)
+	}
+}
+
+// Stats are counts since the server was made, save Streams, which is now.
+type Stats struct {
+	Streams   int    // Subscribe calls open
+	Requests  uint64 // RPCs, refused ones included
+	Refused   uint64 // RPCs refused for what they ask
+	Updates   uint64 // leaves sent, deletes included
+	Coalesced uint64 // changes that a busy subscriber was not told of singly
+	Messages  uint64 // SubscribeResponses sent
+	Bytes     uint64 // their size
+	// Delivery is how long it took from the end of the newest epoch until its first
+	// update was handed to a stream; 0 before there was one.
+	Delivery time.Duration
+}
+
+type stats struct {
+	requests, refused, updates, coalesced, messages, bytes atomic.Uint64
+
+	newest   atomic.Int64 // the greatest timestamp sent so far
+	delivery atomic.Int64
+}
+
+// Stats returns the counts of now.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	open := s.open
+	s.mu.Unlock()
+	return Stats{
+		Streams: open, Requests: s.stats.requests.Load(), Refused: s.stats.refused.Load(),
+		Updates: s.stats.updates.Load(), Coalesced: s.stats.coalesced.Load(), Messages: s.stats.messages.Load(),
+		Bytes: s.stats.bytes.Load(), Delivery: time.Duration(s.stats.delivery.Load()),
+	}
+}
+
+// delivered notes when the first update of an epoch was sent.
+func (s *Server) delivered(at time.Time) {
+	ts := at.UnixNano()
+	for {
+		newest := s.stats.newest.Load()
+		if ts <= newest {
+			return
+		}
+		if s.stats.newest.CompareAndSwap(newest, ts) {
+			if d := s.opts.Now().Sub(at); d > 0 {
+				s.stats.delivery.Store(int64(d))
+			}
+			return
+		}
+	}
+}
+
+func modelData(m yang.Model) *gpb.ModelData {
+	return &gpb.ModelData{Name: m.Name, Organization: m.Organization, Version: m.Version}
+}
+
+// models checks use_models and returns the names; nil when all are meant.
+func models(schema *yang.Schema, use []*gpb.ModelData) (map[string]bool, error) {
+	if len(use) == 0 {
+		return nil, nil
+	}
+	known := schema.Models()
+	out := map[string]bool{}
+	for _, u := range use {
+		i := slices.IndexFunc(known, func(m yang.Model) bool {
+			return m.Name == u.GetName() &&
+				(u.GetVersion() == "" || u.GetVersion() == m.Version) &&
+				(u.GetOrganization() == "" || u.GetOrganization() == m.Organization)
+		})
+		if i < 0 {
+			return nil, status.Errorf(codes.InvalidArgument,
+				"use_models: model %q (organization %q, version %q) is not supported; Capabilities lists those that are",
+				clip(u.GetName()), clip(u.GetOrganization()), clip(u.GetVersion()))
+		}
+		out[known[i].Name] = true
+	}
+	return out, nil
+}
+
+// clip bounds text of a client in an error.
+func clip(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "…"
+	}
+	return s
+}

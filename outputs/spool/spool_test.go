@@ -1,0 +1,577 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spool
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("SPOOL_TEST_CHILD"); dir != "" {
+		child(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var start = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+
+func data(i uint64) []byte {
+	return bytes.Repeat(fmt.Appendf(nil, "record %d ", i), int(i%7)+1)
+}
+
+func record(i uint64) Record {
+	return Record{Time: start.Add(time.Duration(i) * time.Second), Items: uint32(i%5) + 1, Data: data(i)}
+}
+
+func open(tb testing.TB, o Options) *Queue {
+	tb.Helper()
+	q, err := Open(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { q.Close() })
+	return q
+}
+
+func appendN(tb testing.TB, q *Queue, from, to uint64) {
+	tb.Helper()
+	for i := from; i < to; i++ {
+		if err := q.Append(record(i)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// drain takes everything out, checks that each record is whole, and returns the
+// numbers.
+func drain(tb testing.TB, q *Queue) []uint64 {
+	tb.Helper()
+	var got []uint64
+	for {
+		r, ok, err := q.Next()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if !ok {
+			return got
+		}
+		if want := record(r.Seq); !bytes.Equal(r.Data, want.Data) || !r.Time.Equal(want.Time) || r.Items != want.Items {
+			tb.Fatalf("record %d came back as %v %d %q", r.Seq, r.Time, r.Items, r.Data)
+		}
+		got = append(got, r.Seq)
+		q.Ack(r.Seq)
+	}
+}
+
+func wantRange(tb testing.TB, got []uint64, from, to uint64) {
+	tb.Helper()
+	if uint64(len(got)) != to-from {
+		tb.Fatalf("%d records, want %d to %d; got %v", len(got), from, to, got)
+	}
+	for i, n := range got {
+		if n != from+uint64(i) {
+			tb.Fatalf("record %d at place %d, want %d", n, i, from+uint64(i))
+		}
+	}
+}
+
+func segments(tb testing.TB, dir string) []string {
+	tb.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return names
+}
+
+func TestOrderAcrossReopening(t *testing.T) {
+	o := Options{Dir: filepath.Join(t.TempDir(), "a", "b"), SegmentBytes: 500}
+	q := open(t, o)
+	appendN(t, q, 0, 100)
+	if n := len(segments(t, o.Dir)); n < 5 {
+		t.Errorf("%d segments", n)
+	}
+	for range 37 {
+		r, _, err := q.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Ack(r.Seq)
+	}
+	r, _, _ := q.Next() // delivered, not acknowledged
+	if again, _, _ := q.Next(); again.Seq != r.Seq {
+		t.Errorf("Next moved on without Ack, to %d", again.Seq)
+	}
+	q.Ack(r.Seq + 1) // not the one that is out
+	if s := q.Stats(); s.Records != 63 {
+		t.Errorf("%+v", s)
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Append(record(0)); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	q = open(t, o)
+	appendN(t, q, 100, 120)
+	want := q.Stats()
+	wantRange(t, drain(t, q), 37, 120)
+	if s := q.Stats(); s.Records != 0 || s.Items != 0 || s.Bytes != 0 || len(segments(t, o.Dir)) != 0 {
+		t.Errorf("drained: %+v, %v", s, segments(t, o.Dir))
+	}
+	if want.Records != 83 {
+		t.Errorf("%+v", want)
+	}
+	q.Close()
+	q = open(t, o) // numbers go on
+	appendN(t, q, 120, 121)
+	wantRange(t, drain(t, q), 120, 121)
+}
+
+func TestSizeBound(t *testing.T) {
+	o := Options{Dir: t.TempDir(), MaxBytes: 8 << 10, SegmentBytes: 1 << 10}
+	q := open(t, o)
+	var items uint64
+	for i := range uint64(1000) {
+		appendN(t, q, i, i+1)
+		items += uint64(record(i).Items)
+		var disk int64
+		for _, s := range segments(t, o.Dir) {
+			info, err := os.Stat(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			disk += info.Size()
+		}
+		if s := q.Stats(); disk > o.MaxBytes || disk != s.Bytes || s.Items+s.DroppedSize != items {
+			t.Fatalf("after %d records: %d bytes on disk, %+v, %d items appended", i, disk, s, items)
+		}
+	}
+	s := q.Stats()
+	if s.DroppedSize == 0 || s.Bytes < o.MaxBytes-2*o.SegmentBytes {
+		t.Errorf("%+v", s)
+	}
+	got := drain(t, q)
+	wantRange(t, got, 1000-uint64(len(got)), 1000) // the newest
+	if err := q.Append(Record{Data: make([]byte, 9<<10)}); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+}
+
+// A record that was dropped while it was out is not acknowledged in place of another.
+func TestDropWhileOut(t *testing.T) {
+	q := open(t, Options{Dir: t.TempDir(), MaxBytes: 1000, SegmentBytes: 300})
+	appendN(t, q, 0, 2)
+	r, _, _ := q.Next()
+	appendN(t, q, 2, 40)
+	q.Ack(r.Seq)
+	got := drain(t, q)
+	wantRange(t, got, 40-uint64(len(got)), 40)
+}
+
+func TestAgeBound(t *testing.T) {
+	now := start.Add(100 * time.Second)
+	o := Options{Dir: t.TempDir(), MaxAge: 10 * time.Second, SegmentBytes: 400, Now: func() time.Time { return now }}
+	q := open(t, o)
+	appendN(t, q, 90, 101)
+	now = now.Add(5 * time.Second) // 90 to 94 are too old
+	count := 0
+	for {
+		r, ok, err := q.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		if now.Sub(r.Time) > o.MaxAge {
+			t.Errorf("a record of %v at %v", r.Time, now)
+		}
+		count++
+		q.Ack(r.Seq)
+	}
+	if s := q.Stats(); count != 6 || s.DroppedAge == 0 || s.Items != 0 {
+		t.Errorf("%d records, %+v", count, s)
+	}
+}
+
+// Cutting the newest segment anywhere loses the records that were cut and no other.
+func TestTruncation(t *testing.T) {
+	dir := t.TempDir()
+	q := open(t, Options{Dir: dir})
+	appendN(t, q, 0, 10)
+	q.Close()
+	path := segments(t, dir)[0]
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := []int{headerBytes}
+	for i := range uint64(10) {
+		ends = append(ends, ends[i]+recordHeader+len(data(i)))
+	}
+	for cut := len(whole); cut >= 0; cut -= 5 {
+		sub := filepath.Join(t.TempDir(), "q")
+		if err := os.MkdirAll(sub, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(sub, filepath.Base(path)), whole[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		q := open(t, Options{Dir: sub})
+		n := uint64(0)
+		for n < 10 && ends[n+1] <= cut {
+			n++
+		}
+		if err := q.Append(record(n)); err != nil { // and goes on
+			t.Fatal(err)
+		}
+		wantRange(t, drain(t, q), 0, n+1)
+		if s := q.Stats(); s.Corrupt != 0 && cut >= headerBytes {
+			t.Errorf("cut at %d: %+v", cut, s)
+		}
+		q.Close()
+	}
+}
+
+// A damaged byte anywhere costs at most the rest of its segment; the file is kept
+// under another name, and the queue goes on.
+func TestDamage(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for round := range 40 {
+		o := Options{Dir: t.TempDir(), SegmentBytes: 600}
+		q := open(t, o)
+		appendN(t, q, 0, 50)
+		q.Close()
+		segs := segments(t, o.Dir)
+		victim := rng.IntN(len(segs) - 1) // not the newest, where damage can look torn
+		b, err := os.ReadFile(segs[victim])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[rng.IntN(len(b))] ^= byte(1 + rng.IntN(255))
+		if err := os.WriteFile(segs[victim], b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		q = open(t, o)
+		if s := q.Stats(); s.Corrupt != 1 {
+			t.Fatalf("round %d: %+v", round, s)
+		}
+		if aside, _ := filepath.Glob(filepath.Join(o.Dir, "*.corrupt")); len(aside) != 1 {
+			t.Errorf("round %d: set aside %v", round, aside)
+		}
+		appendN(t, q, 50, 55)
+		got := drain(t, q)
+		if len(got) < 35 || got[len(got)-1] != 54 {
+			t.Errorf("round %d: %v", round, got)
+		}
+		q.Close()
+	}
+}
+
+// Damage that appears while the queue is open.
+func TestDamageWhileOpen(t *testing.T) {
+	o := Options{Dir: t.TempDir(), SegmentBytes: 600}
+	q := open(t, o)
+	appendN(t, q, 0, 50)
+	first := segments(t, o.Dir)[0]
+	f, err := os.OpenFile(first, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("damage"), headerBytes+recordHeader+len64(data(0))+recordHeader); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	got := drain(t, q)
+	if s := q.Stats(); got[0] != 0 || got[len(got)-1] != 49 || s.Corrupt != 1 || s.DroppedCorrupt == 0 || s.Items != 0 {
+		t.Errorf("%v %+v", got, s)
+	}
+}
+
+func len64(b []byte) int64 { return int64(len(b)) }
+
+func TestManyDamaged(t *testing.T) {
+	o := Options{Dir: t.TempDir(), SegmentBytes: 100}
+	q := open(t, o)
+	appendN(t, q, 0, 30)
+	q.Close()
+	segs := segments(t, o.Dir)
+	for _, s := range segs[:20] {
+		if err := os.WriteFile(s, []byte("nonsense that is no segment"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q = open(t, o)
+	if aside, _ := filepath.Glob(filepath.Join(o.Dir, "*.corrupt")); len(aside) != keepCorrupt {
+		t.Errorf("%d segments are kept aside", len(aside))
+	}
+	if got := drain(t, q); got[len(got)-1] != 29 {
+		t.Error(got)
+	}
+}
+
+func TestAcknowledgedFileDamaged(t *testing.T) {
+	o := Options{Dir: t.TempDir()}
+	q := open(t, o)
+	appendN(t, q, 0, 10)
+	for range 5 {
+		r, _, _ := q.Next()
+		q.Ack(r.Seq)
+	}
+	q.Close()
+	if err := os.WriteFile(filepath.Join(o.Dir, "acknowledged"), []byte("xxxxxxxxxxxx"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantRange(t, drain(t, open(t, o)), 0, 10) // again rather than not at all
+}
+
+func TestFullDisk(t *testing.T) {
+	// The disk has room for so many bytes; a write beyond writes what fits.
+	var room int64 = 4000
+	o := Options{Dir: t.TempDir(), SegmentBytes: 1000}
+	o.write = func(f *os.File, b []byte, at int64) (int, error) {
+		var used int64
+		for _, s := range segments(t, o.Dir) {
+			if s == f.Name() {
+				used += at
+				continue
+			}
+			info, err := os.Stat(s)
+			if err != nil {
+				return 0, err
+			}
+			used += info.Size()
+		}
+		if fits := room - used; fits < int64(len(b)) {
+			n, _ := f.WriteAt(b[:max(fits, 0)], at)
+			return n, &os.PathError{Op: "write", Path: f.Name(), Err: syscall.ENOSPC}
+		}
+		return f.WriteAt(b, at)
+	}
+	q := open(t, o)
+	appendN(t, q, 0, 200)
+	s := q.Stats()
+	if s.DroppedSize == 0 || s.Bytes > room {
+		t.Errorf("%+v", s)
+	}
+	got := drain(t, q)
+	wantRange(t, got, 200-uint64(len(got)), 200)
+	// No room at all: Append says so, and the queue works again when there is.
+	room = 0
+	if err := q.Append(record(200)); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), o.Dir) {
+		t.Error(err)
+	}
+	if n := len(segments(t, o.Dir)); n != 0 {
+		t.Errorf("%d segments are left", n)
+	}
+	room = 4000
+	appendN(t, q, 200, 210)
+	wantRange(t, drain(t, q), 200, 210)
+}
+
+func TestRealFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := exec.Command("mount", "-t", "tmpfs", "-o", "size=256k", "none", dir).Run(); err != nil {
+		t.Skipf("a file system of 256 KiB cannot be mounted here: %v", err)
+	}
+	defer func() {
+		if err := exec.Command("umount", dir).Run(); err != nil {
+			t.Error(err)
+		}
+	}()
+	q, err := Open(Options{Dir: filepath.Join(dir, "q"), SegmentBytes: 32 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	appendN(t, q, 0, 10_000)
+	got := drain(t, q)
+	if s := q.Stats(); s.DroppedSize == 0 || len(got) == 0 {
+		t.Errorf("%d records, %+v", len(got), s)
+	}
+	wantRange(t, got, 10_000-uint64(len(got)), 10_000)
+}
+
+func TestLock(t *testing.T) {
+	o := Options{Dir: t.TempDir()}
+	q := open(t, o)
+	if _, err := Open(o); err == nil || !strings.Contains(err.Error(), o.Dir) {
+		t.Errorf("opened twice: %v", err)
+	}
+	q.Close()
+	open(t, o)
+}
+
+func TestCannotOpen(t *testing.T) {
+	if _, err := Open(Options{}); err == nil {
+		t.Error("opened nowhere")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Options{Dir: file}); err == nil || !strings.Contains(err.Error(), file) {
+		t.Error(err)
+	}
+}
+
+// child appends and acknowledges for ever, and says what it has done.
+func child(dir string) {
+	q, err := Open(Options{Dir: dir, SegmentBytes: 2000, SyncEvery: time.Millisecond})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for i := uint64(0); ; i++ {
+		if err := q.Append(record(i)); err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("appended", i)
+		if i%3 == 2 {
+			r, _, err := q.Next()
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			fmt.Println("delivering", r.Seq)
+			q.Ack(r.Seq)
+		}
+	}
+}
+
+// A process killed at any moment loses nothing that Append had returned for.
+func TestKilled(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 8 {
+		dir := t.TempDir()
+		cmd := exec.Command(exe)
+		cmd.Env = append(os.Environ(), "SPOOL_TEST_CHILD="+dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var appended, delivered uint64
+		stop := 50 + 37*round
+		sc := bufio.NewScanner(out)
+		for n := 0; sc.Scan(); n++ {
+			word, number, _ := strings.Cut(sc.Text(), " ")
+			v, err := strconv.ParseUint(number, 10, 64)
+			if err != nil {
+				t.Fatal(sc.Text())
+			}
+			switch word {
+			case "appended":
+				appended = v
+			case "delivering":
+				delivered = v
+			}
+			if n == stop {
+				if err := cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_ = cmd.Wait() // killed
+		q := open(t, Options{Dir: dir})
+		got := drain(t, q)
+		first, last := got[0], got[len(got)-1]
+		if first > delivered+1 || last < appended {
+			t.Errorf("round %d: delivered %d and appended %d, found %d to %d", round, delivered, appended, first, last)
+		}
+		wantRange(t, got, first, last+1)
+		if s := q.Stats(); s.Corrupt != 0 {
+			t.Errorf("round %d: %+v", round, s)
+		}
+		q.Close()
+	}
+}
+
+// Whatever is in the folder, the queue opens, and works.
+func FuzzOpen(f *testing.F) {
+	q, err := Open(Options{Dir: f.TempDir()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	appendN(f, q, 0, 4)
+	q.Close()
+	whole, err := os.ReadFile(segments(f, q.opts.Dir)[0])
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole, []byte("acknowledged"))
+	f.Add(whole[:50], []byte{})
+	f.Fuzz(func(t *testing.T, segment, ack []byte) {
+		dir := t.TempDir()
+		for name, b := range map[string][]byte{segmentName(0): segment, segmentName(3): segment, "acknowledged": ack} {
+			if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q, err := Open(Options{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer q.Close()
+		if err := q.Append(Record{Time: start, Data: []byte("last")}); err != nil {
+			t.Fatal(err)
+		}
+		last := ""
+		for {
+			r, ok, err := q.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			last = string(r.Data)
+			q.Ack(r.Seq)
+		}
+		if last != "last" {
+			t.Errorf("the newest record is %q", last)
+		}
+	})
+}
+
+func BenchmarkAppend(b *testing.B) {
+	for _, size := range []int{64 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+			q := open(b, Options{Dir: b.TempDir(), MaxBytes: 1 << 30})
+			r := Record{Time: time.Now(), Items: 1, Data: make([]byte, size)}
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				if err := q.Append(r); err != nil {
+					b.Fatal(err)
+				}
+				n, _, err := q.Next()
+				if err != nil {
+					b.Fatal(err)
+				}
+				q.Ack(n.Seq)
+			}
+		})
+	}
+}
