@@ -12,6 +12,9 @@ type Object struct {
 	Annotations Annotations
 }
 
+// Own returns what every object has.
+func (o *Object) Own() Object { return *o }
+
 // MatchKind is how a key field is compared.
 type MatchKind = p4configv1.MatchField_MatchType
 

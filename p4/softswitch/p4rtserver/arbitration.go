@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rtserver
+
+import (
+	"cmp"
+	"sync"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// election is a 128-bit election id; nil stands for an unset one, which is below any other.
+type election struct{ high, low uint64 }
+
+func electionOf(u *p4v1.Uint128) *election {
+	if u == nil {
+		return nil
+	}
+	return &election{u.GetHigh(), u.GetLow()}
+}
+
+func (e *election) compare(o *election) int {
+	switch {
+	case e == nil && o == nil:
+		return 0
+	case e == nil:
+		return -1
+	case o == nil:
+		return 1
+	}
+	if c := cmp.Compare(e.high, o.high); c != 0 {
+		return c
+	}
+	return cmp.Compare(e.low, o.low)
+}
+
+// role is the arbitration of one role. Its fields are guarded by Server.arb.
+type role struct {
+	name    string
+	turn    sync.Mutex // held through a whole change of primary, waiting included; taken before arb
+	streams map[*stream]bool
+	primary *stream
+	highest *election      // the highest ever seen; nil: there was no primary yet
+	config  *p4v1.Role     // as the last primary set it
+	writes  sync.WaitGroup // writes under way; grows only with arb held and primary set
+}
+
+// arbitrate handles a MasterArbitrationUpdate. An error ends the stream.
+func (s *Server) arbitrate(st *stream, m *p4v1.MasterArbitrationUpdate) error {
+	if st.role == nil {
+		if err := s.checkDevice(m.GetDeviceId()); err != nil {
+			return err
+		}
+	} else if m.GetDeviceId() != s.opt.DeviceID {
+		return status.Errorf(codes.FailedPrecondition, "this stream is of device %d; for device %d open another", s.opt.DeviceID, m.GetDeviceId())
+	}
+	name := m.GetRole().GetName()
+	if st.role != nil && st.role.name != name {
+		return status.Errorf(codes.FailedPrecondition, "this stream is of role %q; for role %q open another", st.role.name, name)
+	}
+	if m.GetRole().GetConfig() != nil {
+		return status.Errorf(codes.InvalidArgument, "role %q: no role configuration is agreed upon with this switch; leave it unset", name)
+	}
+	if m.GetRole().GetId() != 0 && name == "" { //nolint:staticcheck // refused because it is deprecated
+		return status.Errorf(codes.InvalidArgument, "roles are named since P4Runtime 1.4.0; role id %d is not used", m.GetRole().GetId()) //nolint:staticcheck // see above
+	}
+	r := s.roleNamed(name)
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	return s.elect(r, st, m)
+}
+
+func (s *Server) roleNamed(name string) *role {
+	s.arb.Lock()
+	defer s.arb.Unlock()
+	r, ok := s.roles[name]
+	if !ok {
+		r = &role{name: name, streams: map[*stream]bool{}}
+		s.roles[name] = r
+	}
+	return r
+}
+
+// elect applies the rules of the specification's section 5.3. The caller holds the role's turn.
+func (s *Server) elect(r *role, st *stream, m *p4v1.MasterArbitrationUpdate) error {
+	id := electionOf(m.GetElectionId())
+	s.arb.Lock()
+	if st.gone {
+		s.arb.Unlock()
+		return status.Error(codes.Canceled, "the stream has ended")
+	}
+	if id != nil {
+		for other := range r.streams {
+			if other != st && other.election != nil && other.election.compare(id) == 0 {
+				s.arb.Unlock()
+				return status.Errorf(codes.InvalidArgument, "election id {%d, %d} is in use by another controller of role %q", id.high, id.low, r.name)
+			}
+		}
+	}
+	was := r.primary == st
+	st.role, st.election = r, id
+	r.streams[st] = true
+	if id == nil || r.highest != nil && id.compare(r.highest) < 0 {
+		if was { // it stepped down
+			r.primary = nil
+		}
+		if was {
+			for other := range r.streams {
+				other.notify(s.advisory(r, other))
+			}
+		} else {
+			st.notify(s.advisory(r, st))
+		}
+		s.arb.Unlock()
+		return nil
+	}
+	// A primary, new or again: the old one stops, the others hear of it, its writes finish, then the new one begins.
+	r.primary, r.highest, r.config = nil, id, m.GetRole()
+	for other := range r.streams {
+		if other != st {
+			other.notify(s.advisoryOf(r, codes.AlreadyExists))
+		}
+	}
+	s.arb.Unlock()
+	r.writes.Wait()
+	s.arb.Lock()
+	defer s.arb.Unlock()
+	r.primary = st
+	st.notify(s.advisoryOf(r, codes.OK))
+	return nil
+}
+
+// leave takes a stream that ended out of the arbitration.
+func (s *Server) leave(st *stream) {
+	s.arb.Lock()
+	s.open--
+	st.gone = true
+	r := st.role
+	s.arb.Unlock()
+	if r == nil {
+		return
+	}
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	s.arb.Lock()
+	defer s.arb.Unlock()
+	delete(r.streams, st)
+	if r.primary != st {
+		return
+	}
+	r.primary = nil
+	for other := range r.streams {
+		other.notify(s.advisory(r, other))
+	}
+}
+
+// advisory tells a stream how things stand. The caller holds arb.
+func (s *Server) advisory(r *role, to *stream) *p4v1.StreamMessageResponse {
+	switch {
+	case r.primary == nil:
+		return s.advisoryOf(r, codes.NotFound)
+	case r.primary == to:
+		return s.advisoryOf(r, codes.OK)
+	}
+	return s.advisoryOf(r, codes.AlreadyExists)
+}
+
+func (s *Server) advisoryOf(r *role, code codes.Code) *p4v1.StreamMessageResponse {
+	m := &p4v1.MasterArbitrationUpdate{DeviceId: s.opt.DeviceID, Status: &rpcstatus.Status{Code: int32(code), Message: advice[code]}}
+	if r.name != "" {
+		m.Role = &p4v1.Role{Name: r.name, Config: r.config.GetConfig()}
+	}
+	if r.highest != nil {
+		m.ElectionId = &p4v1.Uint128{High: r.highest.high, Low: r.highest.low}
+	}
+	return &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Arbitration{Arbitration: m}}
+}
+
+var advice = map[codes.Code]string{
+	codes.OK:            "you are the primary",
+	codes.AlreadyExists: "another controller is the primary",
+	codes.NotFound:      "there is no primary",
+}
+
+// beginWrite checks, in the specification's order, who wants to write, and counts the write as under way until done is called.
+func (s *Server) beginWrite(device uint64, roleName string, id *p4v1.Uint128) (done func(), err error) {
+	if err := s.checkDevice(device); err != nil {
+		return nil, err
+	}
+	s.arb.Lock()
+	defer s.arb.Unlock()
+	r, ok := s.roles[roleName]
+	if !ok && roleName != "" {
+		return nil, status.Errorf(codes.NotFound, "device %d has no role %q: no controller arbitrated for it", device, roleName)
+	}
+	e := electionOf(id)
+	if !ok || r.primary == nil || e == nil || r.primary.election.compare(e) != 0 {
+		return nil, status.Errorf(codes.PermissionDenied, "not the primary of role %q: %s", roleName, whoIs(r, e))
+	}
+	r.writes.Add(1)
+	return r.writes.Done, nil
+}
+
+func whoIs(r *role, asked *election) string {
+	switch {
+	case asked == nil:
+		return "the request has no election id"
+	case r == nil || r.primary == nil:
+		return "there is none"
+	}
+	return "the request's election id is not the primary's"
+}
+
+// primaries returns the primary streams of all roles.
+func (s *Server) primaries() []*stream {
+	s.arb.Lock()
+	defer s.arb.Unlock()
+	var out []*stream
+	for _, r := range s.roles {
+		if r.primary != nil {
+			out = append(out, r.primary)
+		}
+	}
+	return out
+}
+
+func (s *Server) isPrimary(st *stream) bool {
+	s.arb.Lock()
+	defer s.arb.Unlock()
+	return st.role != nil && st.role.primary == st
+}

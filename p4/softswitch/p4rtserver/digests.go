@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rtserver
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+	"github.com/netsketch/netsketch/p4/softswitch"
+)
+
+// Bounds of what digests may take up.
+const (
+	digestBuffer  = 4096 // messages on their way from the switch
+	digestListMax = 1024 // messages in a list where the controller sets no limit
+	digestCache   = 1 << 16
+)
+
+// writeDigest applies an update of a digest's configuration.
+func (d *device) writeDigest(kind p4v1.Update_Type, e *p4v1.DigestEntry, role string) (undo, error) {
+	g, ok := d.cat.Digests.ID(e.GetDigestId())
+	if !ok {
+		return nil, notFound("the program has no digest with id %#x", e.GetDigestId())
+	}
+	if err := checkRole(role, g.Object); err != nil {
+		return nil, err
+	}
+	old, on := d.configs[g.ID]
+	switch {
+	case kind == p4v1.Update_INSERT && on:
+		return nil, status.Errorf(codes.AlreadyExists, "digest %s is enabled already", g.Name)
+	case kind != p4v1.Update_INSERT && !on:
+		return nil, notFound("digest %s is not enabled", g.Name)
+	}
+	set := func(c *p4v1.DigestEntry_Config) error {
+		if c == nil {
+			delete(d.configs, g.ID)
+		} else {
+			d.configs[g.ID] = c
+		}
+		if d.digests != nil {
+			d.digests.configure(g, c)
+		}
+		return nil
+	}
+	back := func() error { return set(old) }
+	if kind == p4v1.Update_DELETE {
+		return back, set(nil)
+	}
+	c := e.GetConfig()
+	if c == nil {
+		c = &p4v1.DigestEntry_Config{}
+	}
+	if c.GetMaxTimeoutNs() < 0 || c.GetAckTimeoutNs() < 0 || c.GetMaxListSize() < 0 {
+		return nil, invalid("digest %s: timeouts and list size cannot be negative", g.Name)
+	}
+	return back, set(c)
+}
+
+func (d *device) queryDigests(q *p4v1.DigestEntry, role string) (iter.Seq[*p4v1.Entity], error) {
+	digests, err := which(q.GetDigestId(), role, d.cat.Digests.All(), func(id uint32) (*p4values.Digest, error) {
+		g, ok := d.cat.Digests.ID(id)
+		if !ok {
+			return nil, notFound("the program has no digest with id %#x", id)
+		}
+		return g, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []*p4v1.Entity
+	for _, g := range digests {
+		if c, on := d.configs[g.ID]; on {
+			out = append(out, &p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: &p4v1.DigestEntry{DigestId: g.ID, Config: c}}})
+		}
+	}
+	return slices.Values(out), nil
+}
+
+// digester gathers the digests of a pipeline in lists. Its goroutine runs from the first digest that is enabled until stop.
+type digester struct {
+	s   *Server
+	cat *p4values.Catalog
+
+	mu      sync.Mutex // guards what follows
+	byName  map[string]*gatherer
+	lists   uint64
+	running bool
+	over    chan struct{} // closed by stop
+	changed chan struct{}
+}
+
+// gatherer is one digest's lists. Guarded by digester.mu.
+type gatherer struct {
+	digest *p4values.Digest
+	cfg    *p4v1.DigestEntry_Config
+	buffer []*p4v1.P4Data
+	keys   map[string]bool // of the buffer
+	since  time.Time       // of the first message in the buffer
+	sent   map[string]bool // messages sent, not acknowledged, not timed out
+	lists  map[uint64]sentList
+}
+
+type sentList struct {
+	keys []string
+	at   time.Time
+}
+
+func newDigester(s *Server, cat *p4values.Catalog) *digester {
+	return &digester{s: s, cat: cat, byName: map[string]*gatherer{}, over: make(chan struct{}), changed: make(chan struct{}, 1)}
+}
+
+func (g *digester) stop() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.over:
+	default:
+		close(g.over)
+	}
+}
+
+// configure enables, changes or (with nil) disables a digest.
+func (g *digester) configure(d *p4values.Digest, cfg *p4v1.DigestEntry_Config) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if cfg == nil {
+		delete(g.byName, d.Name)
+		return
+	}
+	if have, ok := g.byName[d.Name]; ok {
+		have.cfg = cfg
+	} else {
+		g.byName[d.Name] = &gatherer{digest: d, cfg: cfg, keys: map[string]bool{}, sent: map[string]bool{}, lists: map[uint64]sentList{}}
+	}
+	if !g.running && g.s.startBackground(1) {
+		g.running = true
+		in, cancel := g.s.sw.SubscribeDigests(digestBuffer)
+		go func() {
+			defer g.s.bg.Done()
+			defer cancel()
+			g.run(in)
+		}()
+	}
+	select {
+	case g.changed <- struct{}{}:
+	default:
+	}
+}
+
+// run takes messages and looks after the time-outs.
+func (g *digester) run(in <-chan softswitch.Digest) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(g.tick(time.Now()))
+		select {
+		case m, ok := <-in:
+			if !ok {
+				return
+			}
+			g.take(m, time.Now())
+		case <-timer.C:
+		case <-g.changed:
+		case <-g.over:
+			return
+		case <-g.s.ctx.Done():
+			return
+		}
+	}
+}
+
+// take puts a message in its buffer, unless it is there or unacknowledged already.
+func (g *digester) take(m softswitch.Digest, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d, ok := g.byName[m.Name]
+	if !ok {
+		return
+	}
+	key := ""
+	for _, v := range m.Values {
+		key += string(v) + "\x00"
+	}
+	if d.keys[key] || d.sent[key] {
+		return
+	}
+	rest := m.Values
+	data := g.data(d.digest.Type, &rest, 0)
+	if len(d.buffer) == 0 {
+		d.since = now
+	}
+	d.buffer, d.keys[key] = append(d.buffer, data), true
+	limit := int(d.cfg.GetMaxListSize())
+	if limit == 0 || limit > digestListMax {
+		limit = digestListMax
+	}
+	if d.cfg.GetMaxTimeoutNs() == 0 || len(d.buffer) >= limit {
+		g.send(d, now)
+	}
+}
+
+// tick sends lists whose time has come, forgets what was not acknowledged in time, and returns when to look again.
+func (g *digester) tick(now time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next := time.Hour
+	for _, d := range g.byName {
+		if len(d.buffer) > 0 {
+			if left := time.Duration(d.cfg.GetMaxTimeoutNs()) - now.Sub(d.since); left <= 0 {
+				g.send(d, now)
+			} else {
+				next = min(next, left)
+			}
+		}
+		for id, l := range d.lists {
+			if left := time.Duration(d.cfg.GetAckTimeoutNs()) - now.Sub(l.at); left <= 0 {
+				d.forget(id)
+			} else {
+				next = min(next, left)
+			}
+		}
+	}
+	return max(next, time.Millisecond)
+}
+
+// send sends a buffer as a list to the primaries. The caller holds mu.
+func (g *digester) send(d *gatherer, now time.Time) {
+	g.lists++
+	l := &p4v1.DigestList{DigestId: d.digest.ID, ListId: g.lists, Data: d.buffer, Timestamp: now.UnixNano()}
+	keys := slices.Collect(maps.Keys(d.keys))
+	d.buffer, d.keys = nil, map[string]bool{}
+	took := false
+	for _, st := range g.s.primaries() {
+		took = st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Digest{Digest: l}}) || took
+	}
+	if !took {
+		g.s.stats.digestsDropped.Add(uint64(len(keys)))
+		return
+	}
+	if d.cfg.GetAckTimeoutNs() > 0 && len(d.sent) < digestCache {
+		d.lists[l.ListId] = sentList{keys: keys, at: now}
+		for _, k := range keys {
+			d.sent[k] = true
+		}
+	}
+}
+
+func (d *gatherer) forget(list uint64) {
+	for _, k := range d.lists[list].keys {
+		delete(d.sent, k)
+	}
+	delete(d.lists, list)
+}
+
+func (g *digester) ack(d *p4values.Digest, list uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if have, ok := g.byName[d.Name]; ok {
+		have.forget(list)
+	}
+}
+
+// digestAck takes a controller's acknowledgement.
+func (s *Server) digestAck(st *stream, m *p4v1.DigestListAck) error {
+	if !s.isPrimary(st) {
+		return status.Error(codes.PermissionDenied, "only the primary controller acknowledges digests")
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.live == nil {
+		return status.Error(codes.FailedPrecondition, "no pipeline has been set")
+	}
+	d, ok := s.live.cat.Digests.ID(m.GetDigestId())
+	if !ok {
+		return invalid("the program has no digest with id %#x", m.GetDigestId())
+	}
+	s.live.digests.ack(d, m.GetListId())
+	return nil
+}
+
+// data makes the message of a digest's type, taking the values one after another: the switch sends nested structs as one list.
+func (g *digester) data(t *p4configv1.P4DataTypeSpec, rest *[][]byte, depth int) *p4v1.P4Data {
+	types := g.cat.P4Info().GetTypeInfo()
+	var of []*p4configv1.P4DataTypeSpec
+	wrap := func(m *p4v1.P4StructLike) *p4v1.P4Data { return &p4v1.P4Data{Data: &p4v1.P4Data_Struct{Struct: m}} }
+	switch t := t.GetTypeSpec().(type) {
+	case *p4configv1.P4DataTypeSpec_Struct:
+		for _, m := range types.GetStructs()[t.Struct.GetName()].GetMembers() {
+			of = append(of, m.GetTypeSpec())
+		}
+	case *p4configv1.P4DataTypeSpec_Tuple:
+		of = t.Tuple.GetMembers()
+		wrap = func(m *p4v1.P4StructLike) *p4v1.P4Data { return &p4v1.P4Data{Data: &p4v1.P4Data_Tuple{Tuple: m}} }
+	case *p4configv1.P4DataTypeSpec_Bool:
+		return &p4v1.P4Data{Data: &p4v1.P4Data_Bool{Bool: !p4values.IsZero(next(rest))}}
+	case *p4configv1.P4DataTypeSpec_SerializableEnum:
+		return &p4v1.P4Data{Data: &p4v1.P4Data_EnumValue{EnumValue: p4values.Canonical(next(rest))}}
+	case *p4configv1.P4DataTypeSpec_NewType:
+		if o := types.GetNewTypes()[t.NewType.GetName()].GetOriginalType(); o != nil && depth < maxTypeDepth {
+			return g.data(o, rest, depth+1)
+		}
+		return bitstring(next(rest))
+	case *p4configv1.P4DataTypeSpec_Bitstring:
+		if i := t.Bitstring.GetInt(); i != nil {
+			return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: p4values.FromSignedBits(next(rest), int(i.GetBitwidth()))}}
+		}
+		return bitstring(next(rest))
+	default:
+		return bitstring(next(rest))
+	}
+	m := &p4v1.P4StructLike{}
+	for _, o := range of {
+		if depth < maxTypeDepth {
+			m.Members = append(m.Members, g.data(o, rest, depth+1))
+		}
+	}
+	return wrap(m)
+}
+
+// maxTypeDepth bounds how deep types may lie in one another.
+const maxTypeDepth = 16
+
+func bitstring(v []byte) *p4v1.P4Data {
+	return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: p4values.Canonical(v)}}
+}
+
+func next(rest *[][]byte) []byte {
+	if len(*rest) == 0 {
+		return nil
+	}
+	v := (*rest)[0]
+	*rest = (*rest)[1:]
+	return v
+}

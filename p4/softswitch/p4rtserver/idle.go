@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rtserver
+
+import (
+	"time"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/netsketch/netsketch/p4/softswitch"
+)
+
+// watchIdle looks for entries that were not used for their idle timeout, as long as the pipeline is d. A program whose tables have no
+// idle timeouts costs nothing. The caller holds mu.
+func (s *Server) watchIdle(d *device) {
+	supported := false
+	for _, t := range d.tables {
+		supported = supported || t.IdleTimeout
+	}
+	if !supported || !s.startBackground(1) {
+		return
+	}
+	over := d.digests.over // closed when another pipeline takes over
+	go func() {
+		defer s.bg.Done()
+		tick := time.NewTicker(s.opt.IdleScan)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				s.SweepIdle()
+			case <-over:
+				return
+			case <-s.ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
+// SweepIdle sends the primaries a notice of the entries that became idle, one message a table. The server calls it on the wall clock;
+// whoever drives a switch on a clock of its own may call it too.
+func (s *Server) SweepIdle() {
+	s.mu.RLock()
+	d := s.live
+	byTable := map[uint32][]*p4v1.TableEntry{}
+	if d != nil {
+		names := map[string]*table{}
+		for _, t := range d.tables {
+			names[t.Name] = t
+		}
+		s.sw.SweepIdle(func(name string, e softswitch.Entry) {
+			if t, ok := names[name]; ok {
+				byTable[t.ID] = append(byTable[t.ID], d.protoEntry(t, e, nil))
+			}
+		})
+	}
+	s.mu.RUnlock()
+	for _, entries := range byTable {
+		m := &p4v1.IdleTimeoutNotification{TableEntry: entries, Timestamp: time.Now().UnixNano()}
+		took := false
+		for _, st := range s.primaries() {
+			took = st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_IdleTimeoutNotification{IdleTimeoutNotification: m}}) || took
+		}
+		if !took {
+			s.stats.idleDropped.Add(1)
+		}
+	}
+}

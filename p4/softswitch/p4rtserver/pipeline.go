@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rtserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/p4/softswitch"
+)
+
+// SetForwardingPipelineConfig verifies, saves and commits pipelines.
+func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error) {
+	done, err := s.beginWrite(r.GetDeviceId(), r.GetRole(), r.GetElectionId())
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.setPipeline(r); err != nil {
+		return nil, toStatus(err)
+	}
+	return &p4v1.SetForwardingPipelineConfigResponse{}, nil
+}
+
+// setPipeline does what the request's action says. The caller holds mu.
+func (s *Server) setPipeline(r *p4v1.SetForwardingPipelineConfigRequest) error {
+	action := r.GetAction()
+	switch action {
+	case p4v1.SetForwardingPipelineConfigRequest_COMMIT:
+		if r.GetConfig() != nil {
+			return invalid("COMMIT takes no configuration: it commits the one saved before")
+		}
+		return s.commitSaved()
+	case p4v1.SetForwardingPipelineConfigRequest_VERIFY, p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_SAVE,
+		p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT, p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
+	default:
+		return invalid("action %v is none that there is", action)
+	}
+	if r.GetConfig() == nil {
+		return invalid("%v needs a configuration", action)
+	}
+	d, err := newDevice(r.GetConfig())
+	if err != nil {
+		return err
+	}
+	switch action {
+	case p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_SAVE:
+		return s.save(d)
+	case p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT:
+		return s.commit(d, nil)
+	case p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
+		return s.reconcileAndCommit(d)
+	}
+	return nil
+}
+
+// save keeps a pipeline for COMMIT. Until then reads and writes go to a switch of its own, without ports, which checks them.
+func (s *Server) save(d *device) error {
+	sw := softswitch.New(softswitch.Config{Name: "saved pipeline"})
+	if err := sw.Load(d.prog); err != nil {
+		sw.Close()
+		return err
+	}
+	s.dropShadow()
+	d.sw, d.shadow = sw, true
+	s.shadow = d
+	return nil
+}
+
+func (s *Server) dropShadow() {
+	if s.shadow != nil {
+		s.shadow.sw.Close()
+		s.shadow = nil
+	}
+}
+
+func (s *Server) commitSaved() error {
+	if s.shadow == nil {
+		return status.Error(codes.NotFound, "no configuration was saved with VERIFY_AND_SAVE")
+	}
+	saved := s.shadow
+	d, err := newDevice(saved.cfg)
+	if err != nil {
+		return err
+	}
+	return s.commit(d, saved.log)
+}
+
+// commit loads a pipeline in the switch, which clears it, and replays updates.
+func (s *Server) commit(d *device, replay []*p4v1.Update) error {
+	if err := s.sw.Load(d.prog); err != nil {
+		return err
+	}
+	if s.live != nil && s.live.digests != nil {
+		s.live.digests.stop()
+	}
+	s.dropShadow()
+	d.sw = s.sw
+	d.digests = newDigester(s, d.cat)
+	s.live = d
+	s.packets.Store(newPacketPath(d.cat))
+	s.watchIdle(d)
+	for _, u := range replay {
+		if err := d.restore(u); err != nil {
+			return fmt.Errorf("replay %v: %w", u.GetType(), err)
+		}
+	}
+	s.log.Info("pipeline committed", "tables", len(d.tables))
+	return nil
+}
+
+// restore applies an update that was applied before. What the program itself inserts is modified in place.
+func (d *device) restore(u *p4v1.Update) error {
+	_, err := d.apply(u, "", false)
+	if u.GetType() == p4v1.Update_INSERT && errors.Is(err, softswitch.ErrExists) {
+		_, err = d.apply(&p4v1.Update{Type: p4v1.Update_MODIFY, Entity: u.GetEntity()}, "", false)
+	}
+	return err
+}
+
+// reconcileAndCommit commits a pipeline and keeps the forwarding state. What cannot be kept is found out on a shadow first, and then
+// nothing changes.
+func (s *Server) reconcileAndCommit(d *device) error {
+	if s.live == nil {
+		return s.commit(d, nil)
+	}
+	state, err := s.live.state()
+	if err != nil {
+		return err
+	}
+	trial, err := newDevice(d.cfg)
+	if err != nil {
+		return err
+	}
+	trial.sw = softswitch.New(softswitch.Config{Name: "trial of a pipeline"})
+	defer trial.sw.Close()
+	trial.shadow = true
+	if err := trial.sw.Load(trial.prog); err != nil {
+		return err
+	}
+	for _, u := range state {
+		if err := trial.restore(u); err != nil {
+			return invalid("the forwarding state cannot be kept: %v", status.Convert(toStatus(err)).Message())
+		}
+	}
+	return s.commit(d, state)
+}
+
+// GetForwardingPipelineConfig returns the committed pipeline, or as much of it as is asked for.
+func (s *Server) GetForwardingPipelineConfig(_ context.Context, r *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse, error) {
+	if err := s.checkDevice(r.GetDeviceId()); err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.live == nil {
+		return &p4v1.GetForwardingPipelineConfigResponse{}, nil
+	}
+	have := s.live.cfg
+	cfg := &p4v1.ForwardingPipelineConfig{Cookie: have.GetCookie()}
+	switch r.GetResponseType() {
+	case p4v1.GetForwardingPipelineConfigRequest_ALL:
+		cfg.P4Info, cfg.P4DeviceConfig = have.GetP4Info(), have.GetP4DeviceConfig()
+	case p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY:
+	case p4v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE:
+		cfg.P4Info = have.GetP4Info()
+	case p4v1.GetForwardingPipelineConfigRequest_DEVICE_CONFIG_AND_COOKIE:
+		cfg.P4DeviceConfig = have.GetP4DeviceConfig()
+	default:
+		return nil, invalid("response type %v is none that there is", r.GetResponseType())
+	}
+	return &p4v1.GetForwardingPipelineConfigResponse{Config: cfg}, nil
+}
+
+// target is what reads and writes act on: a saved pipeline if there is one, else the live one. The caller holds mu.
+func (s *Server) target() (*device, error) {
+	if s.shadow != nil {
+		return s.shadow, nil
+	}
+	if s.live == nil {
+		return nil, status.Error(codes.FailedPrecondition, "no pipeline has been set")
+	}
+	return s.live, nil
+}

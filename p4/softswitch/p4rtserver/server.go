@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rtserver
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/p4/softswitch"
+)
+
+// Version is the version of the specification that the server implements.
+const Version = "1.5.0"
+
+// Options are how a switch is served. The zero value is usable.
+type Options struct {
+	DeviceID    uint64        // 0: 1
+	MaxStreams  int           // open StreamChannels, of all roles together; 0: 128
+	StreamQueue int           // messages that may wait for one client to read; 0: 1024
+	IdleScan    time.Duration // how often entries are looked at for their idle timeouts; 0: 50 ms
+	Logger      *slog.Logger  // nil: discards
+}
+
+// Server is the P4Runtime service of one switch. Make one with New.
+type Server struct {
+	p4v1.UnimplementedP4RuntimeServer
+	opt Options
+	sw  *softswitch.Switch
+	log *slog.Logger
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	bg     sync.WaitGroup // goroutines of the server
+
+	arb    sync.Mutex // guards what follows, never held while waiting
+	roles  map[string]*role
+	open   int // streams
+	closed bool
+
+	mu      sync.RWMutex // writes and pipeline changes take it, reads share it
+	live    *device      // what packets run on; nil: no pipeline
+	shadow  *device      // saved and not committed yet: reads and writes go there; nil: none
+	packets atomic.Pointer[packetPath]
+
+	stats counters
+}
+
+// New makes the service for a switch. The server takes the packets that leave on the switch's CPU port.
+func New(sw *softswitch.Switch, opt Options) *Server {
+	if opt.DeviceID == 0 {
+		opt.DeviceID = 1
+	}
+	if opt.MaxStreams <= 0 {
+		opt.MaxStreams = 128
+	}
+	if opt.StreamQueue <= 0 {
+		opt.StreamQueue = 1024
+	}
+	if opt.IdleScan <= 0 {
+		opt.IdleScan = 50 * time.Millisecond
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{opt: opt, sw: sw, log: opt.Logger, roles: map[string]*role{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	sw.SetPacketIn(s.packetIn)
+	return s
+}
+
+// Register adds the service to a gRPC server. Make that with [ServerOptions].
+func (s *Server) Register(r grpc.ServiceRegistrar) { p4v1.RegisterP4RuntimeServer(r, s) }
+
+// ServerOptions are the options that a gRPC server with this service wants: pipelines are larger than gRPC's usual 4 MB.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(128 << 20), grpc.MaxConcurrentStreams(1024),
+		grpc.InitialWindowSize(4 << 20), grpc.InitialConnWindowSize(4 << 20),
+	}
+}
+
+// startBackground counts goroutines in that Close waits for; false where the server is closed.
+func (s *Server) startBackground(n int) bool {
+	s.arb.Lock()
+	defer s.arb.Unlock()
+	if !s.closed {
+		s.bg.Add(n)
+	}
+	return !s.closed
+}
+
+// Close ends the streams and the goroutines of the server and waits for the latter. The switch is left as it is.
+func (s *Server) Close() {
+	s.sw.SetPacketIn(nil)
+	s.arb.Lock()
+	s.closed = true
+	s.arb.Unlock()
+	s.cancel()
+	s.bg.Wait()
+}
+
+// Stats count what happened on the streams.
+type Stats struct {
+	Streams        int    // open now
+	StreamsRefused uint64 // beyond MaxStreams
+	PacketIns      uint64 // packets the switch sent to its controllers
+	PacketsDropped uint64 // packets for which a client's queue had no room, and packets while there was no primary
+	PacketOuts     uint64 // packets from controllers
+	PacketsRefused uint64 // packets from controllers with wrong metadata or without the right to send
+	DigestsDropped uint64 // digest messages for which there was no room
+	IdleDropped    uint64 // idle notifications for which there was no room
+}
+
+type counters struct {
+	streamsRefused, packetIns, packetsDropped, packetOuts, packetsRefused, digestsDropped, idleDropped atomic.Uint64
+}
+
+// Stats returns the counts.
+func (s *Server) Stats() Stats {
+	s.arb.Lock()
+	open := s.open
+	s.arb.Unlock()
+	c := &s.stats
+	return Stats{
+		Streams: open, StreamsRefused: c.streamsRefused.Load(), PacketIns: c.packetIns.Load(), PacketsDropped: c.packetsDropped.Load(),
+		PacketOuts: c.packetOuts.Load(), PacketsRefused: c.packetsRefused.Load(), DigestsDropped: c.digestsDropped.Load(), IdleDropped: c.idleDropped.Load(),
+	}
+}
+
+// Capabilities answers with the version of the specification.
+func (s *Server) Capabilities(_ context.Context, r *p4v1.CapabilitiesRequest) (*p4v1.CapabilitiesResponse, error) {
+	if r.GetDeviceId() != 0 {
+		if err := s.checkDevice(r.GetDeviceId()); err != nil {
+			return nil, err
+		}
+	}
+	return &p4v1.CapabilitiesResponse{P4RuntimeApiVersion: Version}, nil
+}
+
+func (s *Server) checkDevice(id uint64) error {
+	if id != s.opt.DeviceID {
+		return status.Errorf(codes.NotFound, "there is no device %d here; this is device %d", id, s.opt.DeviceID)
+	}
+	return nil
+}

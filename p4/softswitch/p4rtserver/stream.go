@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rtserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// maxAdvisories bounds what an arbitration leaves for a client that does not read; older advisories give way to newer ones.
+const maxAdvisories = 64
+
+// stream is one StreamChannel.
+type stream struct {
+	role     *role     // nil: not arbitrated yet. Written by the receiver with Server.arb held
+	election *election // guarded by Server.arb
+	gone     bool      // guarded by Server.arb: left the arbitration
+
+	out  chan *p4v1.StreamMessageResponse // packets, digests, idle notices, errors: dropped when full
+	wake chan struct{}                    // there are advisories
+
+	mu         sync.Mutex
+	advisories []*p4v1.StreamMessageResponse
+}
+
+// notify queues an advisory. It never waits.
+func (st *stream) notify(m *p4v1.StreamMessageResponse) {
+	st.mu.Lock()
+	if len(st.advisories) == maxAdvisories {
+		st.advisories = st.advisories[1:]
+	}
+	st.advisories = append(st.advisories, m)
+	st.mu.Unlock()
+	select {
+	case st.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (st *stream) takeAdvisories() []*p4v1.StreamMessageResponse {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	out := st.advisories
+	st.advisories = nil
+	return out
+}
+
+// offer queues a message; false where the queue is full.
+func (st *stream) offer(m *p4v1.StreamMessageResponse) bool {
+	select {
+	case st.out <- m:
+		return true
+	default:
+		return false
+	}
+}
+
+// StreamChannel serves one controller until it leaves.
+func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
+	st := &stream{out: make(chan *p4v1.StreamMessageResponse, s.opt.StreamQueue), wake: make(chan struct{}, 1)}
+	if err := s.admit(); err != nil {
+		return err
+	}
+	defer s.leave(st)
+	ctx, stop := context.WithCancel(rpc.Context())
+	defer stop()
+	end := make(chan error, 2) // from the receiver and the sender
+	// The two are not waited for here: a sender that a client lets hang ends when this function has returned and gRPC ends the
+	// stream. Close waits for them.
+	go func() {
+		defer s.bg.Done()
+		end <- s.sendLoop(ctx, rpc, st)
+	}()
+	go func() {
+		defer s.bg.Done()
+		end <- s.receiveLoop(rpc, st)
+	}()
+	select {
+	case err := <-end:
+		return err
+	case <-s.ctx.Done():
+		return status.Error(codes.Unavailable, "the switch is closing")
+	}
+}
+
+// admit counts a stream in, and its two goroutines with it.
+func (s *Server) admit() error {
+	s.arb.Lock()
+	defer s.arb.Unlock()
+	if s.closed {
+		return status.Error(codes.Unavailable, "the switch is closing")
+	}
+	if s.open >= s.opt.MaxStreams {
+		s.stats.streamsRefused.Add(1)
+		return status.Errorf(codes.ResourceExhausted, "%d streams are open, which is the limit", s.open)
+	}
+	s.open++
+	s.bg.Add(2)
+	return nil
+}
+
+// sendLoop sends what is queued, advisories first.
+func (s *Server) sendLoop(ctx context.Context, rpc p4v1.P4Runtime_StreamChannelServer, st *stream) error {
+	for {
+		for _, m := range st.takeAdvisories() {
+			if err := rpc.Send(m); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-st.wake:
+		case m := <-st.out:
+			if err := rpc.Send(m); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// receiveLoop handles what the controller sends. The error it returns ends the stream.
+func (s *Server) receiveLoop(rpc p4v1.P4Runtime_StreamChannelServer, st *stream) error {
+	for {
+		m, err := rpc.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.handle(st, m); err != nil {
+			return err
+		}
+	}
+}
+
+// handle handles one message of a stream.
+func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) error {
+	switch u := m.GetUpdate().(type) {
+	case *p4v1.StreamMessageRequest_Arbitration:
+		return s.arbitrate(st, u.Arbitration)
+	case *p4v1.StreamMessageRequest_Packet:
+		if err := s.packetOut(st, u.Packet); err != nil {
+			s.stats.packetsRefused.Add(1)
+			st.offer(streamError(err, &p4v1.StreamError{Details: &p4v1.StreamError_PacketOut{PacketOut: &p4v1.PacketOutError{PacketOut: u.Packet}}}))
+		}
+	case *p4v1.StreamMessageRequest_DigestAck:
+		if err := s.digestAck(st, u.DigestAck); err != nil {
+			st.offer(streamError(err, &p4v1.StreamError{Details: &p4v1.StreamError_DigestListAck{DigestListAck: &p4v1.DigestListAckError{DigestListAck: u.DigestAck}}}))
+		}
+	case *p4v1.StreamMessageRequest_Other:
+		err := status.Error(codes.Unimplemented, "this switch knows no architecture-specific messages")
+		st.offer(streamError(err, &p4v1.StreamError{Details: &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{Other: u.Other}}}))
+	default:
+		return status.Error(codes.InvalidArgument, "a stream message without an update")
+	}
+	return nil
+}
+
+// streamError completes a StreamError with the code and text of err.
+func streamError(err error, e *p4v1.StreamError) *p4v1.StreamMessageResponse {
+	st := status.Convert(err)
+	e.CanonicalCode, e.Message, e.Space = int32(st.Code()), st.Message(), errorSpace
+	return &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{Error: e}}
+}

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rtserver
+
+import (
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+	"github.com/netsketch/netsketch/p4/softswitch"
+)
+
+// undo takes an update back; nil where there is nothing to take back or nobody asked for it.
+type undo func() error
+
+// writeEntry applies an update of a table entry.
+func (d *device) writeEntry(kind p4v1.Update_Type, e *p4v1.TableEntry, role string, wantUndo bool) (undo, error) {
+	t, err := d.table(e.GetTableId())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRole(role, t.Object); err != nil {
+		return nil, err
+	}
+	if e.GetIsConst() {
+		return nil, invalid("table %s: is_const is not for writing", t.Name)
+	}
+	if e.GetIsDefaultAction() {
+		return d.writeDefault(t, kind, e, wantUndo)
+	}
+	if len(t.Match) == 0 {
+		return nil, invalid("table %s has no key, and takes only a default action", t.Name)
+	}
+	key, err := d.keyOf(t, e)
+	if err != nil {
+		return nil, err
+	}
+	if kind == p4v1.Update_DELETE {
+		if t.Const {
+			return nil, constTable(t)
+		}
+		return d.deleteEntry(t, key, wantUndo)
+	}
+	full, err := d.fullEntry(t, kind, e, key)
+	if err != nil {
+		return nil, err
+	}
+	if t.Const && (kind == p4v1.Update_INSERT || e.GetAction() != nil) {
+		return nil, constTable(t)
+	}
+	if kind == p4v1.Update_INSERT {
+		if err := d.sw.InsertEntry(t.Name, full); err != nil {
+			return nil, err
+		}
+		d.countOneShot(t, full.Action, 1)
+		return func() error {
+			d.countOneShot(t, full.Action, -1)
+			return d.sw.DeleteEntry(t.Name, key)
+		}, nil
+	}
+	return d.modifyEntry(t, e, key, full)
+}
+
+func constTable(t *table) error {
+	return status.Errorf(codes.PermissionDenied, "the entries of table %s are constant", t.Name)
+}
+
+// modifyEntry replaces an entry. An update without an action is there for the direct resources: what else it leaves out is kept.
+func (d *device) modifyEntry(t *table, e *p4v1.TableEntry, key, full softswitch.Entry) (undo, error) {
+	old, err := d.sw.ReadEntry(t.Name, key)
+	if err != nil {
+		return nil, err
+	}
+	if old.Const && e.GetAction() != nil {
+		return nil, status.Errorf(codes.PermissionDenied, "the entry of table %s is constant", t.Name)
+	}
+	back := func() error { return d.sw.ModifyEntry(t.Name, old) }
+	if old.Const {
+		return back, d.directResources(t, key, full)
+	}
+	if e.GetAction() == nil {
+		full.Action = old.Action
+		if full.IdleTimeout == 0 {
+			full.IdleTimeout = old.IdleTimeout
+		}
+		if len(full.Metadata) == 0 {
+			full.Metadata = old.Metadata
+		}
+	}
+	if err := d.sw.ModifyEntry(t.Name, full); err != nil {
+		return nil, err
+	}
+	d.countOneShot(t, old.Action, -1)
+	d.countOneShot(t, full.Action, 1)
+	return func() error {
+		d.countOneShot(t, full.Action, -1)
+		d.countOneShot(t, old.Action, 1)
+		return back()
+	}, nil
+}
+
+// directResources sets what of a constant entry can be set.
+func (d *device) directResources(t *table, key, full softswitch.Entry) error {
+	if full.Counter != nil {
+		if err := d.sw.SetDirectCounter(t.Name, key, *full.Counter); err != nil {
+			return err
+		}
+	}
+	if t.DirectMeter != nil {
+		return d.sw.SetDirectMeter(t.Name, key, full.Meter)
+	}
+	return nil
+}
+
+func (d *device) deleteEntry(t *table, key softswitch.Entry, wantUndo bool) (undo, error) {
+	var old softswitch.Entry
+	if wantUndo || t.Profile != nil {
+		var err error
+		if old, err = d.sw.ReadEntry(t.Name, key); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.sw.DeleteEntry(t.Name, key); err != nil {
+		return nil, err
+	}
+	d.countOneShot(t, old.Action, -1)
+	return func() error {
+		d.countOneShot(t, old.Action, 1)
+		return d.sw.InsertEntry(t.Name, old)
+	}, nil
+}
+
+// countOneShot keeps count of entries with one-shot groups: a selector is programmed either that way or with members and groups.
+func (d *device) countOneShot(t *table, a softswitch.Action, by int) {
+	if t.Profile != nil && a.Kind == softswitch.ActionSet {
+		d.oneShot[t.Profile.ID] += by
+	}
+}
+
+// fullEntry translates all of an entry but its key.
+func (d *device) fullEntry(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry, key softswitch.Entry) (softswitch.Entry, error) {
+	out := key
+	var err error
+	switch {
+	case e.GetTimeSinceLastHit() != nil:
+		return out, invalid("table %s: time_since_last_hit is not for writing", t.Name)
+	case e.GetIdleTimeoutNs() < 0:
+		return out, invalid("table %s: an idle timeout of %d ns", t.Name, e.GetIdleTimeoutNs())
+	case e.GetIdleTimeoutNs() != 0 && !t.IdleTimeout:
+		return out, invalid("table %s supports no idle timeout", t.Name)
+	case e.GetCounterData() != nil && t.DirectCounter == nil:
+		return out, invalid("table %s has no direct counter", t.Name)
+	case (e.GetMeterConfig() != nil || e.GetMeterCounterData() != nil) && t.DirectMeter == nil:
+		return out, invalid("table %s has no direct meter", t.Name)
+	case e.GetMeterCounterData() != nil:
+		return out, unimplemented("table %s: this switch does not count the colours of meters", t.Name)
+	case e.GetAction() == nil && kind == p4v1.Update_INSERT:
+		return out, invalid("table %s: an entry needs an action", t.Name)
+	}
+	out.IdleTimeout = idleTimeout(e.GetIdleTimeoutNs())
+	out.Metadata = joinMetadata(e.GetControllerMetadata(), e.GetMetadata()) //nolint:staticcheck // deprecated, and still to be kept
+	if e.GetCounterData() != nil {
+		c, err := counterOf(e.GetCounterData())
+		if err != nil {
+			return out, err
+		}
+		out.Counter = &c
+	}
+	if t.DirectMeter != nil {
+		if out.Meter, err = meterOf(t.DirectMeter, e.GetMeterConfig()); err != nil {
+			return out, err
+		}
+	}
+	if e.GetAction() != nil {
+		if out.Action, err = d.tableAction(t, e.GetAction()); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// tableAction translates what an entry points at, and refuses what does not suit the table.
+func (d *device) tableAction(t *table, a *p4v1.TableAction) (softswitch.Action, error) {
+	if _, direct := a.GetType().(*p4v1.TableAction_Action); direct != (t.Profile == nil) && a.GetType() != nil {
+		if t.Profile == nil {
+			return softswitch.Action{}, invalid("table %s has no action profile: its entries call actions", t.Name)
+		}
+		return softswitch.Action{}, invalid("entries of table %s point into action profile %s and call no action themselves", t.Name, t.Profile.Name)
+	}
+	switch a := a.GetType().(type) {
+	case *p4v1.TableAction_Action:
+		name, params, err := d.callOf(t.Table, a.Action, false)
+		return softswitch.Action{Kind: softswitch.ActionCall, Name: name, Params: params}, err
+	case *p4v1.TableAction_ActionProfileMemberId:
+		return softswitch.Action{Kind: softswitch.ActionMember, Member: a.ActionProfileMemberId}, d.noOneShots(t.Profile)
+	case *p4v1.TableAction_ActionProfileGroupId:
+		if !t.Profile.Selector {
+			return softswitch.Action{}, invalid("table %s: action profile %s has no selector, hence no groups", t.Name, t.Profile.Name)
+		}
+		return softswitch.Action{Kind: softswitch.ActionGroup, Group: a.ActionProfileGroupId}, d.noOneShots(t.Profile)
+	case *p4v1.TableAction_ActionProfileActionSet:
+		return d.actionSet(t, a.ActionProfileActionSet)
+	}
+	return softswitch.Action{}, invalid("table %s: the action is empty", t.Name)
+}
+
+// writeDefault applies an update of a default entry.
+func (d *device) writeDefault(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry, wantUndo bool) (undo, error) {
+	switch {
+	case kind != p4v1.Update_MODIFY:
+		return nil, invalid("table %s: the default entry is always there: it can only be modified", t.Name)
+	case len(e.GetMatch()) > 0 || e.GetPriority() != 0:
+		return nil, invalid("table %s: the default entry has no match and no priority", t.Name)
+	case e.GetIdleTimeoutNs() != 0 || e.GetTimeSinceLastHit() != nil:
+		return nil, invalid("table %s: the default entry has no idle timeout", t.Name)
+	case t.ConstDefault:
+		return nil, status.Errorf(codes.PermissionDenied, "the default action of table %s is constant", t.Name)
+	case t.Profile != nil:
+		return nil, status.Errorf(codes.PermissionDenied, "the default entry of table %s, which has an action profile, is constant", t.Name)
+	case e.GetCounterData() != nil || e.GetMeterConfig() != nil || e.GetMeterCounterData() != nil:
+		return nil, unimplemented("table %s: direct resources of the default entry cannot be written", t.Name)
+	}
+	var a *softswitch.Action
+	if e.GetAction() != nil {
+		if e.GetAction().GetAction() == nil {
+			return nil, invalid("table %s: the default entry calls an action", t.Name)
+		}
+		name, params, err := d.callOf(t.Table, e.GetAction().GetAction(), true)
+		if err != nil {
+			return nil, err
+		}
+		a = &softswitch.Action{Kind: softswitch.ActionCall, Name: name, Params: params}
+	}
+	var old *softswitch.Action
+	if wantUndo {
+		var err error
+		if old, err = d.sw.Default(t.Name); err != nil {
+			return nil, err
+		}
+	}
+	oldMeta, hadMeta := d.defaultMeta[t.ID]
+	wasSet := d.defaultSet[t.ID]
+	if err := d.sw.SetDefault(t.Name, a); err != nil {
+		return nil, err
+	}
+	d.defaultSet[t.ID] = a != nil
+	delete(d.defaultMeta, t.ID)
+	if a != nil && (e.GetControllerMetadata() != 0 || len(e.GetMetadata()) > 0) { //nolint:staticcheck // deprecated, and still to be kept
+		d.defaultMeta[t.ID] = joinMetadata(e.GetControllerMetadata(), e.GetMetadata()) //nolint:staticcheck // see above
+	}
+	return func() error {
+		d.defaultSet[t.ID] = wasSet
+		if hadMeta {
+			d.defaultMeta[t.ID] = oldMeta
+		} else {
+			delete(d.defaultMeta, t.ID)
+		}
+		return d.sw.SetDefault(t.Name, old)
+	}, nil
+}
+
+// defaultEntry reads a table's default entry; nil where it has none.
+func (d *device) defaultEntry(t *table, like *p4v1.TableEntry) (*p4v1.TableEntry, error) {
+	a, err := d.sw.Default(t.Name)
+	if err != nil || a == nil {
+		return nil, err
+	}
+	e := &p4v1.TableEntry{TableId: t.ID, IsDefaultAction: true, IsConst: t.ConstDefault, Action: d.protoAction(t, *a)}
+	e.ControllerMetadata, e.Metadata = splitMetadata(d.defaultMeta[t.ID]) //nolint:staticcheck // deprecated, and still to be returned
+	if like.GetCounterData() != nil && t.DirectCounter != nil {
+		c, err := d.sw.DefaultDirectCounter(t.Name)
+		if err != nil {
+			return nil, err
+		}
+		e.CounterData = protoCounter(t.DirectCounter.Unit, c)
+	}
+	return e, nil
+}
+
+// changedDefault returns a table's default entry if it was written.
+func (d *device) changedDefault(t *table) (*p4v1.TableEntry, error) {
+	if !d.defaultSet[t.ID] {
+		return nil, nil
+	}
+	return d.defaultEntry(t, nil)
+}
+
+// writeDirectCounter sets the direct counter of an entry.
+func (d *device) writeDirectCounter(kind p4v1.Update_Type, c *p4v1.DirectCounterEntry, role string) (undo, error) {
+	t, key, err := d.directEntry(kind, c.GetTableEntry(), role)
+	if err != nil {
+		return nil, err
+	}
+	if t.DirectCounter == nil {
+		return nil, invalid("table %s has no direct counter", t.Name)
+	}
+	old, err := d.sw.ReadEntry(t.Name, key)
+	if err != nil || c.GetData() == nil {
+		return nil, err
+	}
+	v, err := counterOf(c.GetData())
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return d.sw.SetDirectCounter(t.Name, key, *old.Counter) }, d.sw.SetDirectCounter(t.Name, key, v)
+}
+
+// writeDirectMeter configures the direct meter of an entry.
+func (d *device) writeDirectMeter(kind p4v1.Update_Type, m *p4v1.DirectMeterEntry, role string) (undo, error) {
+	t, key, err := d.directEntry(kind, m.GetTableEntry(), role)
+	if err != nil {
+		return nil, err
+	}
+	if t.DirectMeter == nil {
+		return nil, invalid("table %s has no direct meter", t.Name)
+	}
+	if m.GetCounterData() != nil {
+		return nil, unimplemented("table %s: this switch does not count the colours of meters", t.Name)
+	}
+	old, err := d.sw.ReadEntry(t.Name, key)
+	if err != nil {
+		return nil, err
+	}
+	v, err := meterOf(t.DirectMeter, m.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return d.sw.SetDirectMeter(t.Name, key, old.Meter) }, d.sw.SetDirectMeter(t.Name, key, v)
+}
+
+// directEntry finds the entry that a direct counter or meter belongs to.
+func (d *device) directEntry(kind p4v1.Update_Type, e *p4v1.TableEntry, role string) (*table, softswitch.Entry, error) {
+	if kind != p4v1.Update_MODIFY {
+		return nil, softswitch.Entry{}, invalid("direct counters and meters come and go with their entries: they can only be modified")
+	}
+	if e == nil {
+		return nil, softswitch.Entry{}, invalid("no table entry is given")
+	}
+	t, err := d.table(e.GetTableId())
+	if err != nil {
+		return nil, softswitch.Entry{}, err
+	}
+	if err := checkRole(role, t.Object); err != nil {
+		return nil, softswitch.Entry{}, err
+	}
+	if e.GetIsDefaultAction() {
+		return nil, softswitch.Entry{}, unimplemented("table %s: direct resources of the default entry cannot be written", t.Name)
+	}
+	key, err := d.keyOf(t, e)
+	return t, key, err
+}
+
+// queryEntries returns the entries of one table that a read asks for. The request's fields that are not zero filter.
+func (d *device) queryEntries(t *table, q *p4v1.TableEntry) ([]*p4v1.TableEntry, error) {
+	if q.GetTimeSinceLastHit() != nil && !t.IdleTimeout {
+		return nil, invalid("table %s supports no idle timeout", t.Name)
+	}
+	if q.GetIsDefaultAction() {
+		e, err := d.defaultEntry(t, q)
+		if err != nil || e == nil || !passes(q, e) {
+			return nil, err
+		}
+		return []*p4v1.TableEntry{e}, nil
+	}
+	if len(q.GetMatch()) > 0 {
+		key, err := d.keyOf(t, q)
+		if err != nil {
+			return nil, err
+		}
+		found, err := d.sw.ReadEntry(t.Name, key)
+		if err != nil {
+			return nil, err
+		}
+		e := d.protoEntry(t, found, q)
+		if !passes(q, e) {
+			return nil, nil
+		}
+		return []*p4v1.TableEntry{e}, nil
+	}
+	all, err := d.sw.ReadEntries(t.Name)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*p4v1.TableEntry, 0, len(all))
+	for _, a := range all {
+		if e := d.protoEntry(t, a, q); passes(q, e) {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// passes applies the filters of a wildcard read.
+func passes(q, e *p4v1.TableEntry) bool {
+	if id := q.GetAction().GetAction().GetActionId(); id != 0 && e.GetAction().GetAction().GetActionId() != id {
+		return false
+	}
+	if q.GetPriority() != 0 && q.GetPriority() != e.GetPriority() {
+		return false
+	}
+	if c := q.GetControllerMetadata(); c != 0 && c != e.GetControllerMetadata() { //nolint:staticcheck // deprecated, and still a filter
+		return false
+	}
+	return len(q.GetMetadata()) == 0 || string(q.GetMetadata()) == string(e.GetMetadata())
+}
+
+// eachTable calls f for the table with this id, or for all of the role's tables where the id is 0.
+func (d *device) eachTable(id uint32, role string, f func(*table) error) error {
+	if id != 0 {
+		t, err := d.table(id)
+		if err != nil || !permits(role, t.Object) {
+			return err
+		}
+		return f(t)
+	}
+	for _, ct := range d.cat.Tables.All() {
+		if t := d.tables[ct.ID]; permits(role, t.Object) {
+			if err := f(t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// protoWeight writes a weight: 0 in profiles that have none.
+func protoWeight(p *p4values.ActionProfile, w int) int32 {
+	if p.WeightsDisallowed {
+		return 0
+	}
+	return int32(w)
+}
