@@ -283,11 +283,8 @@ func TestOnceAcrossSwitches(t *testing.T) {
 			leafB.Update(k)
 		}
 	}
-	r := leafA.Reading()
-	if err := r.Merge(leafB.Reading()); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Remove(spine.Reading()); err != nil {
+	r, err := Sum([]*Reading{leafA.Reading(), leafB.Reading()}, []*Reading{spine.Reading()})
+	if err != nil {
 		t.Fatal(err)
 	}
 	want := measure(t, small, packets).Reading()

@@ -3,6 +3,7 @@
 package universal
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -29,10 +30,10 @@ func XLogX(x float64) float64 {
 	return x * math.Log2(x)
 }
 
-// Weighted says that about Weight flows have Packets packets.
+// Weighted is a flow that stands for Weight flows of its kind, itself included.
 type Weighted struct {
-	Packets float64
-	Weight  float64
+	Flow
+	Weight float64
 }
 
 // Sum estimates the sum of g over all flows (the paper's G-sum).
@@ -77,17 +78,11 @@ func (e *Estimate) weigh(r *Reading, sizes func(*estimated) (before, after float
 			seen.before, seen.after = sizes(f)
 		}
 		if p := probability(f.level, seen); p > 0 {
-			e.sample = append(e.sample, Weighted{Packets: x, Weight: 1 / p})
+			e.sample = append(e.sample, Weighted{Flow: Flow{Key: f.key, Packets: x}, Weight: 1 / p})
 		}
 	}
 	slices.SortFunc(e.sample, func(a, b Weighted) int {
-		switch {
-		case a.Packets > b.Packets:
-			return -1
-		case a.Packets < b.Packets:
-			return 1
-		}
-		return 0
+		return cmp.Or(cmp.Compare(b.Packets, a.Packets), a.Key.Compare(b.Key))
 	})
 	n, exact := r.Packets()
 	e.exact = exact && !r.difference

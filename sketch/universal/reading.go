@@ -11,8 +11,8 @@ import (
 
 // Reading is what a collector has of sealed sketches: counters, the keys that were
 // found in their heavy-key slots, and packet counts. Readings of one layout add up:
-// Merge over switches for a view of the network (paper, section 5), Subtract over
-// epochs for heavy changes (section 4.3).
+// Sum over switches for a view of the network (paper, section 5), Subtract over epochs
+// for heavy changes (section 4.3).
 type Reading struct {
 	layout  Layout
 	cells   []uint32 // two's complement; shared with the sketch until owned
@@ -117,56 +117,82 @@ func (r *Reading) Clone() *Reading {
 	return &c
 }
 
+// Sum returns the reading of all packets of the readings in plus, less those of the
+// readings in minus, whose packets must be a part of them: packets that another switch
+// counted too. It fails when the layouts differ, or when plus is empty.
+func Sum(plus, minus []*Reading) (*Reading, error) {
+	if len(plus) == 0 {
+		return nil, fmt.Errorf("universal: the sum of no readings has no layout: %w", ErrMismatch)
+	}
+	r := &Reading{layout: plus[0].layout, cells: slices.Clone(plus[0].cells), owned: true, packets: slices.Clone(plus[0].packets)}
+	for _, o := range slices.Concat(plus, minus) {
+		if err := r.fits(o); err != nil {
+			return nil, err
+		}
+		r.keys = append(r.keys, o.keys...)
+	}
+	r.keys = sortKeys(r.keys)
+	for i, o := range plus {
+		if i > 0 {
+			r.add(o, 1)
+		}
+		r.tables = append(r.tables, o.tables...)
+		r.earlier = append(r.earlier, o.earlier...)
+		r.difference = r.difference || o.difference
+	}
+	for _, o := range minus {
+		r.add(o, -1)
+	}
+	return r, nil
+}
+
 // Merge adds o to r: the reading of both sketches' packets. It fails, and changes
 // nothing, when the layouts differ.
 func (r *Reading) Merge(o *Reading) error {
-	if err := r.add(o, 1); err != nil {
+	if err := r.fits(o); err != nil {
 		return err
 	}
+	r.add(o, 1)
+	r.keys = sortKeys(slices.Concat(r.keys, o.keys))
 	r.tables = slices.Concat(r.tables, o.tables)
 	r.earlier = slices.Concat(r.earlier, o.earlier)
 	r.difference = r.difference || o.difference
 	return nil
 }
 
-// Remove takes the packets of o out of r, of which they must be a part: packets that a
-// second switch counted too. It fails, and changes nothing, when the layouts differ.
-func (r *Reading) Remove(o *Reading) error { return r.add(o, -1) }
-
 // Subtract makes r the change from o to r, in which flows may have negative sizes. It
 // fails, and changes nothing, when the layouts differ. See Compare.
 func (r *Reading) Subtract(o *Reading) error {
-	if err := r.add(o, -1); err != nil {
+	if err := r.fits(o); err != nil {
 		return err
 	}
+	r.add(o, -1)
+	r.keys = sortKeys(slices.Concat(r.keys, o.keys))
 	r.earlier = slices.Concat(r.earlier, o.tables)
 	r.difference = true
 	return nil
 }
 
-func (r *Reading) add(o *Reading, sign int32) error {
+func (r *Reading) fits(o *Reading) error {
 	if r.layout != o.layout {
 		return fmt.Errorf("universal: %v and %v: %w", r.layout, o.layout, ErrMismatch)
 	}
+	return nil
+}
+
+// add adds o's cells and packets, which fit, or subtracts them.
+func (r *Reading) add(o *Reading, sign int32) {
 	if !r.owned {
 		r.cells, r.owned = slices.Clone(r.cells), true
 	}
-	if sign > 0 {
-		for i, v := range o.cells {
-			r.cells[i] += v
-		}
-	} else {
-		for i, v := range o.cells {
-			r.cells[i] -= v
-		}
+	for i, v := range o.cells {
+		r.cells[i] += uint32(sign) * v
 	}
 	if r.packets == nil || o.packets == nil {
 		r.packets = nil
-	} else {
-		for i, n := range o.packets {
-			r.packets[i] += int64(sign) * n
-		}
+		return
 	}
-	r.keys = sortKeys(slices.Concat(r.keys, o.keys))
-	return nil
+	for i, n := range o.packets {
+		r.packets[i] += int64(sign) * n
+	}
 }

@@ -142,7 +142,10 @@ func TestMismatch(t *testing.T) {
 	} {
 		o := measure(t, l, nil).Reading()
 		r := s.Reading()
-		for name, f := range map[string]func(*Reading) error{"Merge": r.Merge, "Remove": r.Remove, "Subtract": r.Subtract} {
+		for name, f := range map[string]func(*Reading) error{
+			"Merge": r.Merge, "Subtract": r.Subtract,
+			"Sum": func(o *Reading) error { _, err := Sum([]*Reading{r, r}, []*Reading{o}); return err },
+		} {
 			if err := f(o); !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), "levels of") {
 				t.Errorf("%s with %v: %v, want ErrMismatch", name, l, err)
 			}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package universal
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// FanIn is a destination and how many sources send to it.
+type FanIn struct {
+	Destination flow.Key // its Mask is flow.Dst
+	Sources     float64  // different source addresses
+	Deviation   float64  // standard deviation of Sources
+	Flows       float64  // different 5-tuples
+	Seen        int      // source addresses that were found by name
+}
+
+// FanIns estimates, for destinations of at least the given number of sources, how many
+// different source addresses sent to them (DDoS victims, paper section 4.3), the most
+// first. The sketch must be one of 5-tuples; of others there are none.
+//
+// A universal sketch of sources tells the number of sources to all destinations together.
+// Destinations are told apart with the sample that all estimates rest on (see Sum): a
+// flow in it stands for Weight flows to its destination. Sources with several flows are
+// seen several times, the more the denser the sample; from that, and the rule that all
+// sources of a destination have equally many flows, follows how many flows a source has.
+//
+// Limits: sources that send one flow each are counted well. Where sources have few flows
+// each and the sample is thin, it cannot tell n sources of one flow from n/2 of two, and
+// Sources tends to the number of flows. Destinations that only chance makes large, those
+// whose estimate less twice its deviation is below half of atLeast, are left out.
+func (e *Estimate) FanIns(atLeast float64) []FanIn {
+	if e.layout.Key != flow.FiveTuple || e.reading.difference {
+		return nil
+	}
+	type sum struct {
+		weight, square float64
+		flows          int
+	}
+	destinations := make(map[flow.Key]*sum)
+	for i := range e.sample {
+		f := &e.sample[i]
+		d := f.Key.Project(flow.Dst)
+		s := destinations[d]
+		if s == nil {
+			s = new(sum)
+			destinations[d] = s
+		}
+		w := max(f.Weight, 1)
+		s.weight += w
+		s.square += w * (w - 1)
+		s.flows++
+	}
+	sources := make(map[flow.Key]map[flow.Key]bool)
+	for d, s := range destinations {
+		if s.weight >= atLeast {
+			sources[d] = make(map[flow.Key]bool, s.flows)
+		}
+	}
+	for i := range e.sample {
+		if seen := sources[e.sample[i].Key.Project(flow.Dst)]; seen != nil {
+			seen[e.sample[i].Key.Project(flow.Src)] = true
+		}
+	}
+	var found []FanIn
+	for d, seen := range sources {
+		s := destinations[d]
+		each := flowsEach(float64(s.flows), float64(len(seen)), s.weight)
+		f := FanIn{Destination: d, Sources: max(s.weight/each, float64(len(seen))), Deviation: math.Sqrt(s.square) / each, Flows: s.weight, Seen: len(seen)}
+		if f.Sources >= atLeast && f.Sources-2*f.Deviation >= atLeast/2 {
+			found = append(found, f)
+		}
+	}
+	slices.SortFunc(found, func(a, b FanIn) int {
+		return cmp.Or(cmp.Compare(b.Sources, a.Sources), a.Destination.Compare(b.Destination))
+	})
+	return found
+}
+
+// flowsEach returns how many flows each source has when, of total flows, a sample of
+// flows was found with that many sources: m with flows/sources = m·p / (1 - (1-p)^m),
+// where p is the sampled part.
+func flowsEach(flows, sources, total float64) float64 {
+	p, ratio := flows/total, flows/sources
+	if p >= 1 {
+		return ratio
+	}
+	low, high := 1.0, max(total/sources, 1)
+	for range 50 {
+		m := (low + high) / 2
+		if m*p/(1-math.Pow(1-p, m)) < ratio {
+			low = m
+		} else {
+			high = m
+		}
+	}
+	return (low + high) / 2
+}
