@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/record"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const module = `module acme-sums {
+  yang-version 1.1;
+  namespace "urn:acme:sums";
+  prefix sums;
+  revision 2026-01-01;
+  container sums {
+    list sum {
+      config false;
+      key "device";
+      leaf device { type leafref { path "../state/device"; } }
+      container state {
+        leaf device { type string; }
+        leaf cells { type uint32; }
+      }
+    }
+  }
+}`
+
+const list = "/acme-sums:sums/sum"
+
+// sums counts cells. An object named "bad…" makes it do something wrong.
+type sums struct{}
+
+func (sums) Describe() sdk.Description {
+	return sdk.Description{Name: "sums", Version: "1", Modules: []sdk.Module{{Name: "acme-sums", Text: module}}, Lists: []sdk.List{{Path: list, Watchable: true}}}
+}
+
+func (sums) Configure(_ context.Context, c sdk.Config, n sdk.Network) (sdk.Settings, error) {
+	var config struct {
+		Refuse string `json:"refuse"`
+	}
+	if err := c.Decode(&config); err != nil {
+		return sdk.Settings{}, err
+	}
+	if config.Refuse != "" {
+		return sdk.Settings{}, sdk.FieldError{Field: "refuse", Message: config.Refuse}
+	}
+	bindings, missing := n.Bind([]sdk.ObjectNeed{{Name: "*cells*"}, {Name: "absent"}})
+	return sdk.Settings{Bindings: bindings, Missing: missing}, nil
+}
+
+func (sums) Analyse(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
+	b := table.NewBuilder(list)
+	device, cells := b.TextKey("device"), b.Uint("state/cells")
+	out := &sdk.Results{}
+	for _, d := range e.Devices {
+		n := 0
+		for _, o := range d.Objects {
+			switch o.Object {
+			case "bad":
+				return nil, errors.New("bad object")
+			case "bad list":
+				b = table.NewBuilder("/acme-sums:sums/other")
+				device, cells = b.TextKey("device"), b.Uint("state/cells")
+			case "bad value":
+				n = 1 << 40
+			}
+			n += o.Len()
+		}
+		device.Append(d.Name)
+		cells.Append(uint64(n))
+	}
+	for _, w := range e.Watched {
+		device.Append("watched " + w.Keys["device"])
+		cells.Append(0)
+	}
+	t, err := b.Table()
+	if err != nil {
+		return nil, err
+	}
+	out.Add(t, true)
+	return out, nil
+}
+
+var network = sdk.Network{Version: 1, Devices: []sdk.Device{{Name: "s1", Objects: []sdk.Object{{Name: "in.cells", Cells: 4, Width: 32, Banks: 1}}}}}
+
+func epoch(number uint64, object string, n int, watched ...sdk.Watch) *sdk.Epoch {
+	e := &sdk.Epoch{Number: number, Start: time.Unix(1, 0), End: time.Unix(2, 0), Status: sdk.StatusComplete, Watched: watched}
+	e.Put("s1", sdk.CellsOf(object, make([]uint16, n)))
+	return e
+}
+
+func TestHarness(t *testing.T) {
+	h := Start(t, sums{}, Options{Network: network})
+	watch := sdk.Watch{List: list, Keys: map[string]string{"device": "x"}}
+	got := Text(h.Analyse(epoch(1, "cells", 3)), h.Analyse(epoch(2, "cells", 2_000_000, watch)), h.Analyse(epoch(3, "cells", 0)))
+	want := `results 0
+table /acme-sums:sums/sum target="" replace=true rows=1
+  [device=s1] state/cells=3
+results 1
+table /acme-sums:sums/sum target="" replace=true rows=2
+  [device=s1] state/cells=2000000
+  [device=watched x] state/cells=0
+results 2
+table /acme-sums:sums/sum target="" replace=true rows=1
+  [device=s1] state/cells=0
+`
+	if got != want {
+		t.Errorf("got\n%s", got)
+	}
+	s := h.Settings()
+	if len(s.Bindings) != 1 || s.Bindings[0] != (sdk.Binding{Device: "s1", Object: "in.cells"}) || len(s.Missing) != 1 || s.Missing[0].Object != "absent" {
+		t.Errorf("settings %+v", s)
+	}
+	if d := h.Description(); d.Capabilities.Query || d.Capabilities.Merge || !d.Capabilities.Watch {
+		t.Errorf("capabilities %+v", d.Capabilities)
+	}
+	if _, err := h.Query(watch); err == nil || !strings.Contains(err.Error(), "Unimplemented") {
+		t.Errorf("query: %v", err)
+	}
+	for object, text := range map[string]string{"bad": "bad object", "bad list": "does not declare", "bad value": "1099511627777"} {
+		if _, err := h.TryAnalyse(epoch(4, object, 1)); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", object, err)
+		}
+	}
+	var fields sdk.FieldErrors
+	for config, text := range map[string]string{`{"refuse":"no"}`: "refuse: no", `{"refus":1}`: "refus: is not a key", `{"refuse":1}`: "refuse: is a JSON number", `{} {}`: "text after"} {
+		if _, err := h.Configure(config, network, 0); !errors.As(err, &fields) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", config, err)
+		}
+	}
+}
+
+func TestReplayAndGolden(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "epochs")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := record.NewWriter(file, record.Header{Network: network, EpochLength: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint64(3) {
+		if err := w.Write(epoch(n, "cells", int(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	results := Start(t, sums{}, Options{}).Replay(path)
+	if len(results) != 3 {
+		t.Fatalf("%d results", len(results))
+	}
+	golden := filepath.Join(t.TempDir(), "sub", "golden")
+	Golden(t, golden, true, results...)
+	Golden(t, golden, false, results...)
+	probe := &probe{TB: t}
+	func() {
+		defer func() { _ = recover() }()
+		Golden(probe, golden, false, results[:2]...)
+	}()
+	if !strings.Contains(probe.text, "golden:7") {
+		t.Errorf("a difference is reported as %q", probe.text)
+	}
+}
+
+// probe takes a failure.
+type probe struct {
+	testing.TB
+	text string
+}
+
+func (p *probe) Helper() {}
+
+func (p *probe) Fatalf(format string, args ...any) {
+	p.text = fmt.Sprintf(format, args...)
+	panic(p)
+}
+
+// noModule declares a list that is in no module.
+type noModule struct{ sums }
+
+func (noModule) Describe() sdk.Description {
+	return sdk.Description{Name: "lost", Lists: []sdk.List{{Path: "/acme-none:a/b"}}}
+}
+
+func TestUnusableDescription(t *testing.T) {
+	if _, err := start(t, noModule{}, Options{}); err == nil || !strings.Contains(err.Error(), "/acme-none:a/b") {
+		t.Error(err)
+	}
+}
