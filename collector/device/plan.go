@@ -38,9 +38,9 @@ func (d *Device) Apply(ctx context.Context, writes []sdk.DeviceWrite) error {
 		entry, err := planEntry(cat, w)
 		if err == nil {
 			var u *p4v1.Update
-			if u, err = planUpdate(cat, w.Op, entry); err == nil {
+			key := planKey(entry)
+			if u, err = planUpdate(cat, d.known(w.Op, key), entry); err == nil {
 				updates = append(updates, u)
-				key := planKey(entry)
 				kept[key] = &entry
 				if w.Op == sdk.Delete {
 					kept[key] = nil
@@ -69,6 +69,17 @@ func (d *Device) Apply(ctx context.Context, writes []sdk.DeviceWrite) error {
 		return fmt.Errorf("device %s: %w", d.cfg.Name, err)
 	}
 	return nil
+}
+
+// known turns an insertion of what a plan has inserted before into a modification: a plugin that was
+// restarted plans from the beginning.
+func (d *Device) known(op sdk.WriteOp, key string) sdk.WriteOp {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, there := d.planned[key]; there && op == sdk.Insert {
+		return sdk.Modify
+	}
+	return op
 }
 
 // replan writes again what plans left on the switch, after a push cleared it.

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// pluginsYAML configures plugins of these names, and a folder in which findPlugin finds them.
+func pluginsYAML(t *testing.T, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	var b strings.Builder
+	fmt.Fprintf(&b, "plugins:\n  directory: %s\n  instances:\n", dir)
+	for _, n := range names {
+		writeFile(t, dir+"/"+pluginhost.FilePrefix+n, "")
+		fmt.Fprintf(&b, "    - {plugin: %s}\n", n)
+	}
+	return b.String()
+}
+
+func storeRows(t testing.TB, s *store.Store, target, list string, leaves ...string) []string {
+	t.Helper()
+	var out []string
+	s.View().Rows(store.ParseQuery(target, stripModules(list)))(func(r *store.Row, m store.Meta) bool {
+		line := ""
+		for i, k := range r.Entry.Keys {
+			line += fmt.Sprintf("[%s=%s]", r.List.Keys[i].Name, k)
+		}
+		for i, l := range r.List.Leaves {
+			if slices.Contains(leaves, strings.Join(l.Path, "/")) && !r.Values[i].Absent() {
+				line += fmt.Sprintf(" %s=%s", l.Path[len(l.Path)-1], r.Values[i])
+			}
+		}
+		out = append(out, line)
+		return true
+	})
+	slices.Sort(out)
+	return out
+}
+
+func stripModules(path string) string {
+	elems := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	for i, e := range elems {
+		if _, local, ok := strings.Cut(e, ":"); ok {
+			elems[i] = local
+		}
+	}
+	return "/" + strings.Join(elems, "/")
+}
+
+func expectRows(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
+
+func TestEpochsReachTheStore(t *testing.T) {
+	r := newRig(t, devicesYAML(2)+pluginsYAML(t, "fake"), nil)
+	r.count("s1", 3)
+	r.count("s2", 4)
+	rep := r.step()
+	if rep.Status != epoch.Complete || rep.Number == 0 || rep.Cells != 2 || rep.Rows != 2 || rep.Plugins[0].Err != nil {
+		t.Errorf("report %+v", rep)
+	}
+	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=3", "[device=s2][dimension=src] packets=4")
+	expectRows(t, r.rows("", listCollector, "name", "version", "epochs-complete"), " name=netsketch version=test epochs-complete=1")
+	expectRows(t, r.rows("", listEpoch, "number", "status", "devices-expected", "devices-present", "missing"),
+		fmt.Sprintf(" number=%d status=complete devices-expected=2 devices-present=2 missing=", rep.Number))
+	expectRows(t, r.rows("", listDevices, "state/connection", "state/epochs-complete", "state/readout-method"),
+		"[name=s1] connection=ready readout-method=packet epochs-complete=1", "[name=s2] connection=ready readout-method=packet epochs-complete=1")
+	expectRows(t, r.rows("", listPlugins, "state/status", "state/rows"), "[name=fake] status=running rows=2")
+	r.count("s1", 5)
+	r.step()
+	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=5", "[device=s2][dimension=src] packets=0")
+	if len(r.reports) != 2 || r.reports[1].Number != rep.Number+1 {
+		t.Errorf("reports %+v", r.reports)
+	}
+	if strings.Contains(r.log.String(), "level=ERROR") {
+		t.Errorf("log:\n%s", r.log)
+	}
+}
+
+func TestLostDeviceMakesPartialEpochsForThePlugin(t *testing.T) {
+	r := newRig(t, devicesYAML(2)+pluginsYAML(t, "fake"), nil)
+	down := errors.New("connection refused by s2")
+	r.devices["s2"].do(func(d *fakeDevice) { d.down = down })
+	r.count("s1", 1)
+	if rep := r.step(); rep.Status != epoch.Partial || rep.Devices[1].Err == nil {
+		t.Errorf("report %+v", rep)
+	}
+	e := r.plugins["fake"].epochs[0]
+	if e.Status != sdk.StatusPartial || !slices.Equal(e.Expected, []string{"s1", "s2"}) || len(e.Devices) != 1 ||
+		len(e.Missing) != 1 || e.Missing[0].Name != "s2" || !strings.Contains(e.Missing[0].Reason, "refused") {
+		t.Errorf("epoch %+v", e)
+	}
+	expectRows(t, r.rows("", listDevices, "state/connection", "state/epochs-lost", "state/last-error"),
+		"[name=s1] connection=ready epochs-lost=0 last-error=", "[name=s2] connection=down epochs-lost=1 last-error=connection refused by s2")
+	r.devices["s1"].do(func(d *fakeDevice) { d.down = down })
+	if rep := r.step(); rep.Status != epoch.Lost {
+		t.Errorf("report %+v", rep)
+	}
+	if e := r.plugins["fake"].epochs[1]; e.Status != sdk.StatusLost {
+		t.Errorf("epoch %+v", e)
+	}
+	r.devices["s1"].do(func(d *fakeDevice) { d.down, d.life = nil, 2 })
+	r.step() // joins
+	if rep := r.step(); rep.Status != epoch.Partial {
+		t.Errorf("report %+v", rep)
+	}
+	for range 3 {
+		r.step()
+	}
+	if n := strings.Count(r.log.String(), "device is missing from the epoch"); n != 2 {
+		t.Errorf("%d lines about missing devices, want one each:\n%s", n, r.log)
+	}
+}
+
+func TestPluginThatFailsHarmsNoOther(t *testing.T) {
+	r := newRig(t, devicesYAML(1)+pluginsYAML(t, "bad", "broken", "good"), nil)
+	r.plugins["bad"].do(func(p *fakePlugin) { p.err = errors.New("plugin died") })
+	for range 3 {
+		rep := r.step()
+		if len(rep.Plugins) != 2 || rep.Plugins[0].Err == nil || rep.Plugins[1].Err != nil {
+			t.Errorf("report %+v", rep)
+		}
+	}
+	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=0")
+	if n := strings.Count(r.log.String(), "plugin loses epochs"); n != 1 {
+		t.Errorf("%d lines about lost epochs, want 1:\n%s", n, r.log)
+	}
+	r.plugins["bad"].do(func(p *fakePlugin) { p.err = nil })
+	r.step()
+	if !strings.Contains(r.log.String(), "plugin has results again") {
+		t.Errorf("log:\n%s", r.log)
+	}
+	got := r.rows("", listPlugins, "state/status", "state/last-error")
+	if len(got) != 3 || !strings.HasPrefix(got[1], "[name=broken] status=failed last-error=") || !strings.Contains(got[1], "not a netsketch plugin") {
+		t.Errorf("plugins %q", got)
+	}
+}
+
+func TestPlansHoldFromTheirEpoch(t *testing.T) {
+	r := newRig(t, devicesYAML(2)+pluginsYAML(t, "fake"), nil)
+	first := r.step().Number
+	write := func(device, table string) sdk.DeviceWrite {
+		return sdk.DeviceWrite{Device: device, Op: sdk.Insert, Entry: sdk.TableEntry{Table: table}}
+	}
+	r.plugins["fake"].do(func(p *fakePlugin) {
+		p.plans = []sdk.Plan{
+			{FromEpoch: first + 4, Writes: []sdk.DeviceWrite{write("s1", "later")}},
+			{FromEpoch: first, Writes: []sdk.DeviceWrite{write("s1", "late"), write("s2", "late2"), write("s1", "late3")}},
+		}
+	})
+	applied := func(name string) (out []string) {
+		r.devices[name].do(func(d *fakeDevice) { out = slices.Clone(d.applied) })
+		return out
+	}
+	r.step() // closes first+1 and gives the plans
+	if got := applied("s1"); got != nil {
+		t.Errorf("applied %v before the boundary", got)
+	}
+	r.step() // first+3 opens
+	expectRows(t, applied("s1"), "late", "late3")
+	expectRows(t, applied("s2"), "late2")
+	r.step() // first+4 opens
+	expectRows(t, applied("s1"), "late", "late3", "later")
+	if !strings.Contains(r.log.String(), "plan came late") {
+		t.Errorf("log:\n%s", r.log)
+	}
+}
+
+func TestWatchedRowsReachThePlugin(t *testing.T) {
+	r := newRig(t, devicesYAML(1)+pluginsYAML(t, "fake"), nil)
+	sub, err := r.c.Store().Subscribe(store.SubscribeOptions{
+		Queries: []store.Query{store.ParseQuery("", "/univmon/flows/flow[device=s1][dimension=src][flow=10.0.0.1]")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []sdk.Watch
+	r.plugins["fake"].do(func(p *fakePlugin) { got = p.watched })
+	want := []sdk.Watch{{List: listFlows, Keys: map[string]string{"device": "s1", "dimension": "src", "flow": "10.0.0.1"}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("watched (-want +got):\n%s", diff)
+	}
+	r.step()
+	expectRows(t, r.rows("", listCollector, "watched-flows"), " watched-flows=1")
+	sub.Close()
+	r.plugins["fake"].do(func(p *fakePlugin) { got = p.watched })
+	if len(got) != 0 {
+		t.Errorf("still watched: %v", got)
+	}
+}
+
+func TestResultsForAnUnknownTargetAreRefused(t *testing.T) {
+	r := newRig(t, devicesYAML(1)+pluginsYAML(t, "fake"), nil)
+	r.plugins["fake"].do(func(p *fakePlugin) { p.target = "nobody" })
+	if rep := r.step(); rep.Plugins[0].Err == nil || !strings.Contains(rep.Plugins[0].Err.Error(), `"nobody"`) {
+		t.Errorf("report %+v", rep)
+	}
+	expectRows(t, r.rows("", listPlugins, "state/rows-refused"), "[name=fake] rows-refused=1")
+	r.plugins["fake"].do(func(p *fakePlugin) { p.target = "s1" })
+	r.step()
+	expectRows(t, r.rows("s1", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=0")
+}
+
+func TestReload(t *testing.T) {
+	base := devicesYAML(2)
+	plug := pluginsYAML(t, "fake", "other")
+	level := &slog.LevelVar{}
+	r := newRig(t, base+plug, func(d *Dependencies) { d.Level = level })
+	r.step()
+	removed := r.devices["s2"]
+	next := strings.Replace(base, "{name: s2, address: \"127.0.0.1:1001\"", "{name: s3, address: \"127.0.0.1:1002\"", 1) +
+		strings.Replace(plug, "{plugin: fake}", "{plugin: fake, config: {threshold: 2}}", 1)
+	next = strings.Replace(next, "    - {plugin: other}\n", "", 1) + "epoch: {interval: 2s}\nlog: {level: warn}\n"
+	changes, err := r.c.Reload(context.Background(), parseConfig(t, next))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"epoch"}, changes.NeedRestart); diff != "" {
+		t.Error(diff)
+	}
+	if !removed.closed || !r.plugins["other"].stopped || level.Level() != slog.LevelWarn {
+		t.Errorf("s2 closed %t, other stopped %t, level %s", removed.closed, r.plugins["other"].stopped, level.Level())
+	}
+	p := r.plugins["fake"]
+	if want := []string{"{}", `{"threshold":2}`}; !slices.Equal(p.config, want) || p.network.Device("s3") == nil || p.network.Device("s2") != nil {
+		t.Errorf("plugin was configured %q with network %+v", p.config, p.network)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if missing := r.c.WaitReady(ctx); missing != nil {
+		t.Fatalf("%v are not ready", missing)
+	}
+	if rep := r.step(); rep.Status != epoch.Partial { // s3 came during the epoch
+		t.Errorf("report %+v", rep)
+	}
+	r.count("s3", 7)
+	if rep := r.step(); rep.Status != epoch.Complete {
+		t.Errorf("report %+v", rep)
+	}
+	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=0", "[device=s3][dimension=src] packets=7")
+
+	bad := strings.Replace(next, "threshold: 2", "bad: 1", 1)
+	if _, err := r.c.Reload(context.Background(), parseConfig(t, bad)); err == nil || !strings.Contains(err.Error(), "plugin fake keeps its configuration") {
+		t.Errorf("error %v", err)
+	}
+	r.step()
+}
+
+func TestPluginSelectsDevices(t *testing.T) {
+	yaml := devicesYAML(3) + strings.Replace(pluginsYAML(t, "fake"), "{plugin: fake}", "{plugin: fake, devices: [s1, s3]}", 1)
+	r := newRig(t, yaml, nil)
+	r.step()
+	if e := r.plugins["fake"].epochs[0]; !slices.Equal(e.Expected, []string{"s1", "s3"}) || e.Device("s2") != nil {
+		t.Errorf("epoch %+v", e)
+	}
+	if w := r.devices["s2"].wanted; len(w) != 0 {
+		t.Errorf("s2 is read: %v", w)
+	}
+}
+
+// On the wall clock: 64 devices of which one hangs in every flip. All other epochs go on, and a
+// plugin that is too slow loses epochs of its own only.
+func TestWallClockWithAHangingDeviceAndASlowPlugin(t *testing.T) {
+	yaml := devicesYAML(64) + pluginsYAML(t, "fast", "slow") + "epoch: {interval: 250ms, deadline: 200ms, guard: 1ms}\n"
+	hang, hold := make(chan struct{}), make(chan struct{})
+	reports := make(chan Report, 64)
+	r := newRig(t, yaml, func(d *Dependencies) {
+		d.Clock = epoch.Wall{}
+		d.OnReport = func(rep Report) { reports <- rep }
+	})
+	r.devices["s7"].do(func(d *fakeDevice) { d.hang = hang })
+	r.plugins["slow"].do(func(p *fakePlugin) { p.hold = hold })
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.c.Run(ctx) }()
+	var fast, slow, hung int
+	for range 6 {
+		rep := <-reports
+		for _, d := range rep.Devices {
+			if d.Name == "s7" && d.Err != nil {
+				hung++
+			}
+		}
+		if rep.Plugins[0].Err == nil {
+			fast++
+		}
+		if rep.Plugins[1].Err == nil {
+			slow++
+		}
+	}
+	close(hang)
+	close(hold)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if hung != 6 || fast != 6 || slow != 0 {
+		t.Errorf("of 6 epochs s7 is missing from %d, fast has results for %d and slow for %d; want 6, 6, 0\n%s", hung, fast, slow, r.log)
+	}
+}
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	for name, test := range map[string]struct{ yaml, want string }{
+		"unknown program": {"devices: [{name: s1, address: 'a:1', device-id: 1, pipeline: nothing}]", `device s1: pipeline nothing: no data-plane program "nothing" is built in`},
+		"missing file":    {"devices: [{name: s1, address: 'a:1', device-id: 1, pipeline: {p4info: p.txt, device-config: c.json}}]", "c.json"},
+		"missing CA":      {"devices: [{name: s1, address: 'a:1', device-id: 1, tls: {ca-file: none.pem}}]", "ca-file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(parseConfig(t, test.yaml), Dependencies{})
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestFindPlugin(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir+"/"+pluginhost.FilePrefix+"univmon", "")
+	if got, err := findPlugin(dir, "univmon"); err != nil || got != dir+"/"+pluginhost.FilePrefix+"univmon" {
+		t.Errorf("%s, %v", got, err)
+	}
+	if _, err := findPlugin(dir, "uniwmon"); err == nil || !strings.Contains(err.Error(), "there are univmon") {
+		t.Errorf("error %v", err)
+	}
+	if got, err := findPlugin(dir, "./x/y"); err != nil || got != "./x/y" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// BenchmarkEpochLoop is one epoch over 64 fake devices and one fake plugin: what the collector itself
+// costs. The stages are reported in microseconds.
+func BenchmarkEpochLoop(b *testing.B) {
+	dir := b.TempDir()
+	writeFile(b, dir+"/"+pluginhost.FilePrefix+"fake", "")
+	cfg, err := config.Parse("b.yaml", []byte(devicesYAML(64)+"plugins: {directory: "+dir+", instances: [{plugin: fake}]}\nepoch: {guard: 0s}\n"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	clock := epoch.NewVirtual(t0, 0)
+	c := fakeCollector(b, cfg, Dependencies{Clock: clock, Programs: fakePrograms}, map[string]*fakeDevice{}, map[string]*fakePlugin{})
+	wait := func(_ context.Context, d time.Duration) error { clock.Advance(d); return nil }
+	if err := c.Open(context.Background(), t0, wait); err != nil {
+		b.Fatal(err)
+	}
+	end := t0
+	var sum Stages
+	n := 0
+	for b.Loop() {
+		end = end.Add(time.Second)
+		clock.AdvanceTo(end)
+		rep, err := c.Step(context.Background(), end, wait)
+		if err != nil || rep.Status != epoch.Complete {
+			b.Fatalf("%v: %+v", err, rep)
+		}
+		n++
+		sum.Flip += rep.Stages.Flip
+		sum.Read += rep.Stages.Read
+		sum.Plugin += rep.Stages.Plugin
+		sum.Publish += rep.Stages.Publish
+	}
+	for unit, d := range map[string]time.Duration{"flip-µs": sum.Flip, "read-µs": sum.Read, "plugin-µs": sum.Plugin, "publish-µs": sum.Publish} {
+		b.ReportMetric(float64(d.Microseconds())/float64(n), unit)
+	}
+}

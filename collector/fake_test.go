@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeDevice is a switch with one register of one cell per bank.
+type fakeDevice struct {
+	cfg device.Config
+
+	mu      sync.Mutex
+	banks   [2]uint32
+	current int
+	down    error
+	life    uint64
+	readErr error
+	hang    chan struct{} // Flip hangs until it is closed
+	wanted  []string
+	applied []string
+	routes  int
+	closed  bool
+}
+
+const fakeObject = "ingress.counter"
+
+func (d *fakeDevice) Name() string     { return d.cfg.Name }
+func (d *fakeDevice) Role() string     { return d.cfg.Role }
+func (d *fakeDevice) Program() string  { return "fake" }
+func (d *fakeDevice) Address() string  { return d.cfg.Session.Target }
+func (d *fakeDevice) DeviceID() uint64 { return d.cfg.Session.DeviceID }
+func (d *fakeDevice) Measured() bool   { return true }
+func (d *fakeDevice) Banks() int       { return 2 }
+
+func (d *fakeDevice) Objects() []sdk.Object {
+	return []sdk.Object{{Name: fakeObject, Alias: "counter", Cells: 1, Width: 32, Banks: 2, Annotations: map[string]string{"kind": "count"}}}
+}
+
+func (d *fakeDevice) do(f func(*fakeDevice)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f(d)
+}
+
+func (d *fakeDevice) Want(o []string) { d.do(func(d *fakeDevice) { d.wanted = o }) }
+
+func (d *fakeDevice) SetRoutes(context.Context, topology.Routes) error {
+	d.do(func(d *fakeDevice) { d.routes++ })
+	return nil
+}
+
+func (d *fakeDevice) Apply(_ context.Context, writes []sdk.DeviceWrite) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range writes {
+		d.applied = append(d.applied, w.Entry.Table)
+	}
+	return nil
+}
+
+func (d *fakeDevice) Status() device.Status {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	st := device.Status{Session: p4rt.Status{State: p4rt.Ready}, Capabilities: p4rt.Capabilities{PacketReadout: true}}
+	if d.down != nil {
+		st.Session.State = p4rt.Down
+		st.LastError = d.down.Error()
+	}
+	return st
+}
+
+func (d *fakeDevice) Start(context.Context) error { return nil }
+
+func (d *fakeDevice) Close() error {
+	d.do(func(d *fakeDevice) { d.closed = true })
+	return nil
+}
+
+func (d *fakeDevice) Ready() (epoch.Incarnation, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return epoch.Incarnation{ID: d.life, Clean: true}, d.down
+}
+
+func (d *fakeDevice) Flip(ctx context.Context, bank int) error {
+	d.mu.Lock()
+	hang := d.hang
+	d.mu.Unlock()
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	d.do(func(d *fakeDevice) { d.current = bank })
+	return nil
+}
+
+func (d *fakeDevice) Read(_ context.Context, bank int) (*device.Reading, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.readErr != nil {
+		return nil, d.readErr
+	}
+	v := d.banks[bank]
+	d.banks[bank] = 0
+	r := &device.Reading{}
+	for range d.wanted {
+		r.Objects = append(r.Objects, sdk.CellsOf(fakeObject, []uint32{v}))
+	}
+	return r, nil
+}
+
+// fakePlugin counts the packets of each device into a row of UnivMon's summaries.
+type fakePlugin struct {
+	spec pluginhost.Spec
+
+	mu      sync.Mutex
+	epochs  []*sdk.Epoch
+	watched []sdk.Watch
+	config  []string
+	network sdk.Network
+	err     error
+	hold    chan struct{} // Analyse waits for it
+	plans   []sdk.Plan
+	target  string
+	stopped bool
+}
+
+const listSummaries = "/netsketch-univmon:univmon/summaries/summary"
+const listFlows = "/netsketch-univmon:univmon/flows/flow"
+
+func (p *fakePlugin) Describe() sdk.Description {
+	return sdk.Description{
+		Name: "fake", Version: "1", Objects: []sdk.ObjectNeed{{Annotations: map[string]string{"kind": "count"}}},
+		Lists: []sdk.List{{Path: listSummaries}, {Path: listFlows, Watchable: true}},
+	}
+}
+
+func (p *fakePlugin) do(f func(*fakePlugin)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(p)
+}
+
+func (p *fakePlugin) Analyse(ctx context.Context, e *sdk.Epoch) (*sdk.Results, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hold != nil {
+		hold := p.hold
+		p.mu.Unlock()
+		select {
+		case <-hold:
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	p.epochs = append(p.epochs, e)
+	if p.err != nil {
+		return nil, p.err
+	}
+	b := table.NewBuilder(listSummaries)
+	dev, dim := b.TextKey("device"), b.TextKey("dimension")
+	number, packets := b.Uint("state/epoch"), b.Uint("state/packets")
+	for _, d := range e.Devices {
+		dev.Append(d.Name)
+		dim.Append("src")
+		number.Append(e.Number)
+		packets.Append(d.Object(fakeObject).At(0))
+	}
+	t, err := b.Table()
+	if err != nil {
+		return nil, err
+	}
+	r := &sdk.Results{Plans: p.plans}
+	p.plans = nil
+	r.Add(t, true)
+	r.Tables[0].Target = p.target
+	return r, nil
+}
+
+func (p *fakePlugin) SetWatched(rows []sdk.Watch) { p.do(func(p *fakePlugin) { p.watched = rows }) }
+
+func (p *fakePlugin) SetNetwork(_ context.Context, n sdk.Network) (sdk.Settings, error) {
+	p.do(func(p *fakePlugin) { p.network = n })
+	return sdk.Settings{}, nil
+}
+
+func (p *fakePlugin) Configure(_ context.Context, config []byte, n sdk.Network) (sdk.Settings, error) {
+	if bytes.Contains(config, []byte("bad")) {
+		return sdk.Settings{}, errors.New("bad configuration")
+	}
+	p.do(func(p *fakePlugin) { p.config, p.network = append(p.config, string(config)), n })
+	return sdk.Settings{}, nil
+}
+
+func (p *fakePlugin) Status() pluginhost.Status {
+	return pluginhost.Status{Name: p.spec.Name, State: pluginhost.StateRunning, PID: 1}
+}
+
+func (p *fakePlugin) Stop(context.Context) { p.do(func(p *fakePlugin) { p.stopped = true }) }
+
+// rig is a collector with fakes on virtual time.
+type rig struct {
+	t       *testing.T
+	c       *Collector
+	clock   *epoch.Virtual
+	devices map[string]*fakeDevice
+	plugins map[string]*fakePlugin
+	log     *lockedBuffer
+	end     time.Time
+	reports []Report
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func parseConfig(t testing.TB, yaml string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse("netsketch.yaml", []byte(yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// fakePrograms offers an empty program: the fakes do not look at it.
+func fakePrograms(name string) (*p4rt.Program, error) {
+	return &p4rt.Program{Name: name, DeviceConfig: []byte("{}"), P4Info: &p4configv1.P4Info{}}, nil
+}
+
+// fakeCollector starts a collector whose devices and plugins are fakes, kept in the maps.
+func fakeCollector(tb testing.TB, cfg *config.Config, deps Dependencies, devices map[string]*fakeDevice, plugins map[string]*fakePlugin) *Collector {
+	tb.Helper()
+	c, err := New(cfg, deps)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c.newDevice = func(cfg device.Config) (managed, error) {
+		d := &fakeDevice{cfg: cfg, life: 1}
+		devices[cfg.Name] = d
+		return d, nil
+	}
+	var mu sync.Mutex
+	c.plugins.launch = func(_ context.Context, spec pluginhost.Spec) (instance, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if spec.Name == "broken" {
+			return nil, &pluginhost.StartError{Name: spec.Name, Path: spec.Path, Err: pluginhost.ErrNotPlugin}
+		}
+		p := &fakePlugin{spec: spec, config: []string{string(spec.Config)}, network: spec.Network}
+		plugins[spec.Name] = p
+		return p, nil
+	}
+	if err := c.Start(context.Background()); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := c.Stop(context.Background()); err != nil {
+			tb.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if missing := c.WaitReady(ctx); missing != nil {
+		tb.Fatalf("%v are not ready", missing)
+	}
+	return c
+}
+
+func writeFile(tb testing.TB, name, text string) {
+	tb.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o700); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// newRig makes a collector of the configuration, started, with its first epoch open.
+func newRig(t *testing.T, yaml string, change func(*Dependencies)) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, clock: epoch.NewVirtual(t0, 5*time.Second), devices: map[string]*fakeDevice{}, plugins: map[string]*fakePlugin{},
+		log: &lockedBuffer{}, end: t0,
+	}
+	deps := Dependencies{
+		Clock: r.clock, Programs: fakePrograms, Version: "test", Logger: slog.New(slog.NewTextHandler(r.log, nil)),
+		OnReport: func(rep Report) { r.reports = append(r.reports, rep) },
+	}
+	if change != nil {
+		change(&deps)
+	}
+	r.c = fakeCollector(t, parseConfig(t, yaml), deps, r.devices, r.plugins)
+	if _, wall := deps.Clock.(epoch.Wall); !wall {
+		if err := r.c.Open(context.Background(), t0, r.wait); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func (r *rig) wait(_ context.Context, d time.Duration) error { r.clock.Advance(d); return nil }
+
+// count makes a device see packets.
+func (r *rig) count(name string, n uint32) {
+	r.devices[name].do(func(d *fakeDevice) { d.banks[d.current] += n })
+}
+
+// step closes the epoch.
+func (r *rig) step() Report {
+	r.t.Helper()
+	r.end = r.end.Add(time.Second)
+	r.clock.AdvanceTo(r.end)
+	rep, err := r.c.Step(context.Background(), r.end, r.wait)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return rep
+}
+
+// rows lists the rows of a list in the store as "key=… leaf=…", only the leaves asked for.
+func (r *rig) rows(target, list string, leaves ...string) []string {
+	r.t.Helper()
+	return storeRows(r.t, r.c.Store(), target, list, leaves...)
+}
+
+func devicesYAML(n int) string {
+	var b bytes.Buffer
+	b.WriteString("devices:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - {name: s%d, address: \"127.0.0.1:%d\", device-id: 1, tls: {plaintext: true}}\n", i+1, 1000+i)
+	}
+	return b.String()
+}
