@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// BenchmarkEpoch measures the way of an epoch to a plugin process and of its
+// results back, mutual TLS included. The plugin sums all cells.
+func BenchmarkEpoch(b *testing.B) {
+	h := newHost(b, Options{})
+	inst := start(b, h, "good")
+	for _, size := range []int{1, 16} {
+		b.Run(fmt.Sprintf("%dMB", size), func(b *testing.B) {
+			e := epoch(1, "")
+			e.Devices = nil
+			for d := range size {
+				e.Put(fmt.Sprintf("s%02d", d), sdk.CellsOf("r", make([]uint32, 1_000_000/4)))
+			}
+			b.SetBytes(int64(e.Bytes()))
+			for b.Loop() {
+				if _, err := inst.Analyse(b.Context(), e); err != nil {
+					b.Fatal(err)
+				}
+			}
+			seconds := b.Elapsed().Seconds() / float64(b.N)
+			b.ReportMetric(float64(e.Bytes())/(1<<20)/seconds, "MiB/s")
+			b.ReportMetric(seconds*1e3, "ms/epoch")
+		})
+	}
+}
+
+// BenchmarkResults measures a table of 300,000 rows on its way back.
+func BenchmarkResults(b *testing.B) {
+	h := newHost(b, Options{})
+	inst := start(b, h, "good")
+	e := epoch(1, "huge")
+	for b.Loop() {
+		if _, err := inst.Analyse(b.Context(), e); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(300_002*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+}
+
+// BenchmarkRestart measures the start of a plugin until it takes epochs, and its
+// end.
+func BenchmarkRestart(b *testing.B) {
+	h := newHost(b, Options{})
+	path := filepath.Join(folder(b, "good"), testPrefix+"good")
+	for b.Loop() {
+		inst, err := h.Start(context.Background(), Spec{Path: path})
+		if err != nil {
+			b.Fatal(err)
+		}
+		inst.Kill()
+	}
+	b.ReportMetric(b.Elapsed().Seconds()*1e3/float64(b.N), "ms/start")
+}
