@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang"
+)
+
+// TestThirdPartyPlugin builds the example plugin, a module of its own, drops the
+// binary into a folder, and finds its YANG module, its list and its results
+// accepted.
+func TestThirdPartyPlugin(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a binary")
+	}
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", filepath.Join(dir, FilePrefix+"hello"), ".")
+	build.Dir = filepath.Join("..", "..", "examples", "plugin-hello")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build in %s: %v\n%s", build.Dir, err, out)
+	}
+	var schema *yang.Schema
+	h := newHost(t, Options{})
+	entries, err := h.Catalogue(t.Context(), dir)
+	if err != nil || len(entries) != 1 || entries[0].Err != nil || entries[0].Name != "hello" {
+		t.Fatalf("%+v, %v", entries, err)
+	}
+	var modules []yang.Module
+	for _, m := range entries[0].Description.Modules {
+		modules = append(modules, yang.Module{Name: m.Name, Text: m.Text, Source: "plugin hello"})
+	}
+	if schema, err = yang.Load(append(yang.CollectorModules(), modules...)...); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(schema.Models(), func(m yang.Model) bool { return m.Name == "acme-hello" && m.Data }) {
+		t.Error("the module is not among the schema's models")
+	}
+	for _, l := range entries[0].Description.Lists {
+		if _, err := schema.List(l.Path); err != nil {
+			t.Error(err)
+		}
+	}
+	inst, err := h.Start(t.Context(), Spec{
+		Path: entries[0].Path, SHA256: entries[0].SHA256, Config: []byte(`{"objects":"r*"}`),
+		Network: sdk.Network{Devices: []sdk.Device{{Name: "s1", Objects: []sdk.Object{{Name: "r"}, {Name: "other"}}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := inst.Settings().Bindings; len(b) != 1 || b[0] != (sdk.Binding{Device: "s1", Object: "r"}) {
+		t.Errorf("bindings %v", b)
+	}
+	results, err := inst.Analyse(t.Context(), epoch(8, ""))
+	if err != nil || len(results.Tables) != 1 || results.Tables[0].Table.Rows() != 2 {
+		t.Fatalf("%+v, %v", results, err)
+	}
+	if err := schema.Validate(results.Tables[0].Table); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command plugin-hello is an example of a netsketch plugin from outside of the
+// project: it tells how full the arrays are that switches measure with, under paths
+// of a YANG module of its own.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"log/slog"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+//go:embed acme-hello.yang
+var module string
+
+const list = "/acme-hello:hello/arrays/array"
+
+func main() { sdk.Serve(&hello{}) }
+
+// hello keeps its configuration, and nothing from epoch to epoch.
+type hello struct {
+	config struct {
+		Objects string `json:"objects"`
+	}
+}
+
+// Describe says what the plugin is and publishes.
+func (h *hello) Describe() sdk.Description {
+	return sdk.Description{
+		Name:    "hello",
+		Version: "0.1.0",
+		Summary: "tells how full the arrays are that switches measure with",
+		Objects: []sdk.ObjectNeed{{Name: "*"}},
+		ConfigSchema: `{
+			"type": "object",
+			"additionalProperties": false,
+			"properties": {"objects": {"type": "string", "minLength": 1, "description": "arrays to read; '*' stands for any characters"}}
+		}`,
+		Modules: []sdk.Module{{Name: "acme-hello", Text: module}},
+		Lists:   []sdk.List{{Path: list, Summary: "one array of one switch"}},
+	}
+}
+
+// Configure chooses the arrays to read.
+func (h *hello) Configure(_ context.Context, config sdk.Config, network sdk.Network) (sdk.Settings, error) {
+	wanted := h.config
+	wanted.Objects = "*"
+	if err := config.Decode(&wanted); err != nil {
+		return sdk.Settings{}, err
+	}
+	h.config = wanted
+	bindings, missing := network.Bind([]sdk.ObjectNeed{{Name: wanted.Objects}})
+	slog.Info("hello", "devices", len(network.Devices), "arrays", len(bindings))
+	return sdk.Settings{Bindings: bindings, Missing: missing}, nil
+}
+
+// Analyse counts the cells of an epoch that are not zero.
+func (h *hello) Analyse(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+	b := table.NewBuilder(list)
+	device, object := b.TextKey("device"), b.TextKey("object")
+	number, cells, used, fill := b.Uint("state/epoch"), b.Uint("state/cells"), b.Uint("state/used-cells"), b.Float("state/fill")
+	for _, d := range epoch.Devices {
+		for _, array := range d.Objects {
+			count := 0
+			for i := range array.Len() {
+				if array.At(i) != 0 {
+					count++
+				}
+			}
+			device.Append(d.Name)
+			object.Append(array.Object)
+			number.Append(epoch.Number)
+			cells.Append(uint64(array.Len()))
+			used.Append(uint64(count))
+			fill.Append(float64(count) / float64(max(array.Len(), 1)))
+		}
+	}
+	t, err := b.Table()
+	if err != nil {
+		return nil, err
+	}
+	results := &sdk.Results{}
+	results.Add(t, true) // these rows take the place of the last epoch's
+	return results, nil
+}

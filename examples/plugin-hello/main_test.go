@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var network = sdk.Network{Devices: []sdk.Device{{
+	Name: "leaf1",
+	Objects: []sdk.Object{
+		{Name: "MyIngress.counters", Cells: 4, Width: 32, Banks: 2},
+		{Name: "MyIngress.keys", Cells: 2, Width: 64, Banks: 2},
+	},
+}}}
+
+func epoch(number uint64) *sdk.Epoch {
+	e := &sdk.Epoch{
+		Number: number, Start: time.Unix(int64(number), 0), End: time.Unix(int64(number)+1, 0), Status: sdk.StatusComplete,
+	}
+	e.Put("leaf1", sdk.CellsOf("MyIngress.counters", []uint32{0, 7, 0, 1}))
+	e.Put("leaf1", sdk.CellsOf("MyIngress.keys", []uint64{1, 1 << 40}))
+	return e
+}
+
+func TestFill(t *testing.T) {
+	h := sdktest.Start(t, &hello{}, sdktest.Options{Network: network})
+	if n := len(h.Settings().Bindings); n != 2 {
+		t.Errorf("%d arrays to read, want 2", n)
+	}
+	lost := &sdk.Epoch{Number: 3, Start: time.Unix(3, 0), End: time.Unix(4, 0), Status: sdk.StatusLost}
+	sdktest.Golden(t, "testdata/fill.golden", *update, h.Analyse(epoch(1)), h.Analyse(epoch(2)), h.Analyse(lost))
+}
+
+func TestConfiguration(t *testing.T) {
+	h := sdktest.Start(t, &hello{}, sdktest.Options{Network: network, Config: `{"objects":"*counters"}`})
+	if b := h.Settings().Bindings; len(b) != 1 || b[0].Object != "MyIngress.counters" {
+		t.Errorf("arrays to read: %v", b)
+	}
+	if _, err := h.Configure(`{"object":"x"}`, network, 0); !errors.As(err, new(sdk.FieldErrors)) {
+		t.Errorf("a misspelt key: %v", err)
+	}
+}
