@@ -17,6 +17,8 @@ type Query struct {
 	Target string
 	// Elems is the path from the root. No elements ask for everything.
 	Elems []Elem
+	// Depth is how many levels under the node are asked for; 0 is all of them.
+	Depth int
 }
 
 // Elem is one element of a Query's path.
@@ -82,6 +84,10 @@ func (q Query) String() string {
 			}
 		}
 	}
+	if q.Depth > 0 {
+		b = append(b, " depth "...)
+		b = strconv.AppendInt(b, int64(q.Depth), 10)
+	}
 	return string(b)
 }
 
@@ -109,7 +115,7 @@ func planFor(queries []Query, target string, isDefault bool, l *List) *plan {
 		if q.Target != "*" && q.Target != target && (q.Target != "" || !isDefault) {
 			continue
 		}
-		p.add(q.Elems, l)
+		p.add(q, l)
 	}
 	if len(p.terms) == 0 {
 		return nil
@@ -117,7 +123,7 @@ func planFor(queries []Query, target string, isDefault bool, l *List) *plan {
 	return p
 }
 
-func (p *plan) add(q []Elem, l *List) {
+func (p *plan) add(q Query, l *List) {
 	first := len(p.terms)
 	for leaf := range l.Leaves {
 		full := len(l.Elems) + len(l.Leaves[leaf].Path)
@@ -127,20 +133,23 @@ func (p *plan) add(q []Elem, l *List) {
 			}
 			return l.Leaves[leaf].Path[i-len(l.Elems)]
 		}
-		p.match(q, l, leaf, first, name, 0, full, make([]Value, len(l.Keys)))
+		p.match(q.Elems, l, leaf, first, name, 0, full, q.Depth, make([]Value, len(l.Keys)))
 	}
 }
 
 // match walks the query and the leaf's path together and records each way in which
 // they fit. want has the key values met so far.
-func (p *plan) match(q []Elem, l *List, leaf, first int, name func(int) string, at, full int, want []Value) {
+func (p *plan) match(q []Elem, l *List, leaf, first int, name func(int) string, at, full, levels int, want []Value) {
 	if len(q) == 0 {
+		if levels > 0 && full-at > levels {
+			return
+		}
 		p.record(l, leaf, first, want, max(at-len(l.Elems), 0))
 		return
 	}
 	if q[0].Name == "..." {
 		for next := at; next <= full; next++ {
-			p.match(q[1:], l, leaf, first, name, next, full, slices.Clone(want))
+			p.match(q[1:], l, leaf, first, name, next, full, levels, slices.Clone(want))
 		}
 		return
 	}
@@ -161,7 +170,7 @@ func (p *plan) match(q []Elem, l *List, leaf, first int, name func(int) string, 
 		}
 		want[i] = value
 	}
-	p.match(q[1:], l, leaf, first, name, at+1, full, want)
+	p.match(q[1:], l, leaf, first, name, at+1, full, levels, want)
 }
 
 // record adds a leaf to the term with these key values.

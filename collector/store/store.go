@@ -295,6 +295,20 @@ func (v *View) Rows(queries ...Query) func(yield func(*Row, Meta) bool) {
 	}
 }
 
+// List yields the rows of one list of one target that match any of the queries.
+func (v *View) List(target, list string, queries ...Query) func(yield func(*Row, Meta) bool) {
+	return func(yield func(*Row, Meta) bool) {
+		for _, l := range v.lists {
+			if l.target != target || l.list.Path != list {
+				continue
+			}
+			if p := planFor(queries, l.target, l.target == v.def, l.list); p != nil {
+				l.walk(p, yield)
+			}
+		}
+	}
+}
+
 // walk yields the rows that a plan selects, and reports whether to go on.
 func (s *snapshot) walk(p *plan, yield func(*Row, Meta) bool) bool {
 	leafs := make([]bool, len(s.list.Leaves))

@@ -171,6 +171,9 @@ func (sub *Subscription) Initial() bool {
 	return sub.initial > 0
 }
 
+// Sync waits until what was published before is there to be pulled.
+func (sub *Subscription) Sync() { sub.feed.evaluate() }
+
 // QueueAll queues every row that there is with all its leaves, changed or not: a
 // sample, or a heartbeat.
 func (sub *Subscription) QueueAll() {

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Rendering: rows as encoded updates, kept with the store's rows for all the streams
+// that share them.
+
+package server
+
+import (
+	"sync"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+
+	"github.com/netsketch/netsketch/collector/store"
+)
+
+// entryBytes is a row's path.
+type entryBytes struct {
+	above []byte // elems above the entry
+	last  []byte // the entry's own elem, with its keys
+}
+
+func renderEntry(e *store.Entry) any {
+	n := len(e.List.Elems)
+	return &entryBytes{above: appendElems(nil, e, 0, n-1), last: appendElems(nil, e, n-1, n)}
+}
+
+func entryOf(e *store.Entry) *entryBytes { return e.Rendered(renderEntry).(*entryBytes) }
+
+// rowBytes is a row's leaves as bodies of Updates, in two forms: with paths from the
+// entry on, for when a Notification's prefix is the entry, and with paths that begin
+// with the entry's own elem, for when the prefix is what is above it.
+type rowBytes struct {
+	from [2]struct {
+		once sync.Once
+		buf  []byte
+		ends []uint32
+	}
+}
+
+// The two forms.
+const (
+	fromEntry = iota
+	fromAbove
+)
+
+func newRowBytes(*store.Row) any { return new(rowBytes) }
+
+// body returns one leaf's body in one of the forms.
+func (w *writer) body(row *store.Row, info *listInfo, form, leaf int) []byte {
+	rb := row.Rendered(newRowBytes).(*rowBytes)
+	f := &rb.from[form]
+	f.once.Do(func() {
+		var head []byte
+		if form == fromAbove {
+			head = entryOf(row.Entry).last
+		}
+		f.ends = make([]uint32, len(row.Values))
+		for i, v := range row.Values {
+			if !v.Absent() {
+				f.buf = appendBody(f.buf, w.encoding, head, info.leaves[i].tail, &info.leaves[i], v)
+			}
+			f.ends[i] = uint32(len(f.buf))
+		}
+	})
+	start := uint32(0)
+	if leaf > 0 {
+		start = f.ends[leaf-1]
+	}
+	return f.buf[start:f.ends[leaf]]
+}
+
+// appendBody appends an Update's path, made of two runs of elems, and its value.
+func appendBody(b []byte, enc gpb.Encoding, head, tail []byte, f *leafInfo, v store.Value) []byte {
+	b = appendPath(b, updatePath, head, tail)
+	return appendValue(b, enc, f, v)
+}

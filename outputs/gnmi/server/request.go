@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Requests: what Get and Subscribe ask for, checked and turned into queries.
+
+package server
+
+import (
+	"strings"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	extpb "github.com/openconfig/gnmi/proto/gnmi_ext"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/yang"
+)
+
+// ask is what one path of a request comes to.
+type ask struct {
+	query  store.Query
+	path   *gpb.Path // as the request has it
+	prefix *gpb.Path
+	origin string
+}
+
+// resolver turns a request's paths into queries.
+type resolver struct {
+	server *Server
+	schema *yang.Schema
+	prefix *gpb.Path
+	depth  int
+}
+
+func invalid(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}
+
+// resolver checks a request's prefix.
+func (s *Server) resolver(schema *yang.Schema, prefix *gpb.Path, ext []*extpb.Extension) (*resolver, error) {
+	depth, err := extensions(ext, true)
+	if err != nil {
+		return nil, err
+	}
+	if len(elements(prefix)) > 0 {
+		return nil, invalid("prefix: the field element is from before gNMI 0.4; use elem")
+	}
+	return &resolver{server: s, schema: schema, prefix: prefix, depth: depth}, nil
+}
+
+// elements reads the deprecated field without the compiler's complaint.
+func elements(p *gpb.Path) []string {
+	if p == nil {
+		return nil
+	}
+	m := p.ProtoReflect()
+	l := m.Get(m.Descriptor().Fields().ByName("element")).List()
+	out := make([]string, l.Len())
+	for i := range out {
+		out[i] = l.Get(i).String()
+	}
+	return out
+}
+
+// resolve checks one path against the schema.
+func (r *resolver) resolve(path *gpb.Path) (*ask, error) {
+	if len(elements(path)) > 0 {
+		return nil, invalid("path: the field element is from before gNMI 0.4; use elem")
+	}
+	if path.GetTarget() != "" {
+		return nil, invalid("path %s: target %q belongs into the prefix", yang.PathString(path.GetElem()), clip(path.GetTarget()))
+	}
+	if r.prefix.GetOrigin() != "" && path.GetOrigin() != "" {
+		return nil, invalid("path %s: origin %q, and the prefix has origin %q; one of them may have it",
+			yang.PathString(path.GetElem()), clip(path.GetOrigin()), clip(r.prefix.GetOrigin()))
+	}
+	origin := r.prefix.GetOrigin() + path.GetOrigin()
+	prefix, path2 := &gpb.Path{Elem: r.prefix.GetElem()}, &gpb.Path{Elem: path.GetElem()}
+	nodes, err := r.schema.Resolve(prefix, path2)
+	if err != nil {
+		return nil, invalid("path: %s", strings.TrimPrefix(err.Error(), "yang: "))
+	}
+	if err := checkOrigin(origin, nodes); err != nil {
+		return nil, err
+	}
+	a := &ask{path: path, prefix: r.prefix, origin: origin}
+	a.query = store.Query{Target: r.target(), Depth: r.depth}
+	for _, part := range [][]*gpb.PathElem{r.prefix.GetElem(), path.GetElem()} {
+		for _, e := range part {
+			name := e.GetName()
+			if _, local, ok := strings.Cut(name, ":"); ok {
+				name = local
+			}
+			a.query.Elems = append(a.query.Elems, store.Elem{Name: name, Keys: e.GetKey()})
+		}
+	}
+	return a, nil
+}
+
+// checkOrigin accepts openconfig, which is also what no origin means, and the name
+// of the module that the path's top node is from, as many clients write it.
+func checkOrigin(origin string, nodes []*yang.Node) error {
+	if origin == "" || origin == "openconfig" {
+		return nil
+	}
+	for _, n := range nodes {
+		for n.Parent != nil && n.Parent.Parent != nil {
+			n = n.Parent
+		}
+		if n.Parent == nil || n.Module == origin {
+			return nil
+		}
+	}
+	return invalid("origin %q is not served; leave it out, or say openconfig", clip(origin))
+}
+
+// target is the store's target that the request means.
+func (r *resolver) target() string {
+	if r.server.opts.AnyTarget {
+		return ""
+	}
+	return r.prefix.GetTarget()
+}
+
+// extensions refuses those that are not served, and returns Depth's level. reads
+// says whether the RPC is one that Depth applies to.
+func extensions(ext []*extpb.Extension, reads bool) (int, error) {
+	depth := 0
+	for _, e := range ext {
+		switch x := e.GetExt().(type) {
+		case *extpb.Extension_Depth:
+			if !reads {
+				return 0, invalid("extension depth applies to Get and Subscribe only")
+			}
+			if x.Depth.GetLevel() > 1<<16 {
+				return 0, invalid("extension depth: level %d; no tree is that deep", x.Depth.GetLevel())
+			}
+			depth = int(x.Depth.GetLevel())
+		case *extpb.Extension_History:
+			return 0, status.Error(codes.Unimplemented, "extension history is not supported: only the newest results are kept here")
+		case *extpb.Extension_MasterArbitration:
+			return 0, status.Error(codes.Unimplemented, "extension master_arbitration is not supported")
+		case *extpb.Extension_Commit:
+			return 0, status.Error(codes.Unimplemented, "extension commit is not supported")
+		case *extpb.Extension_ConfigSubscription:
+			return 0, status.Error(codes.Unimplemented, "extension config_subscription is not supported")
+		case *extpb.Extension_RegisteredExt:
+			return 0, status.Errorf(codes.Unimplemented, "registered extension %s is not supported", x.RegisteredExt.GetId())
+		default:
+			return 0, status.Error(codes.Unimplemented, "an extension that is not known here is not supported")
+		}
+	}
+	return depth, nil
+}
+
+// checkEncoding accepts the encodings that Capabilities lists.
+func checkEncoding(e gpb.Encoding) error {
+	switch e {
+	case gpb.Encoding_JSON, gpb.Encoding_JSON_IETF, gpb.Encoding_PROTO:
+		return nil
+	}
+	return status.Errorf(codes.Unimplemented, "encoding %s is unsupported; JSON, JSON_IETF and PROTO are served", e)
+}
+
+// filter takes out leaves that a request does not want besides its paths.
+type filter struct {
+	models map[string]bool // use_models; nil: all
+	kind   gpb.GetRequest_DataType
+}
+
+// wants reports whether a leaf passes.
+func (f filter) wants(l *leafInfo) bool {
+	switch f.kind {
+	case gpb.GetRequest_CONFIG:
+		if !l.config {
+			return false
+		}
+	case gpb.GetRequest_STATE, gpb.GetRequest_OPERATIONAL:
+		if l.config {
+			return false
+		}
+	}
+	if f.models == nil {
+		return true
+	}
+	for _, m := range l.modules {
+		if !f.models[m] {
+			return false
+		}
+	}
+	return true
+}
+
+// none reports whether everything passes.
+func (f filter) none() bool { return f.models == nil && f.kind == gpb.GetRequest_ALL }
+
+// reflectPrefix is the prefix of answers to a request: its origin and target and
+// nothing else, so that the paths of updates are read from the root.
+func reflectPrefix(p *gpb.Path) *gpb.Path {
+	if p.GetOrigin() == "" && p.GetTarget() == "" {
+		return nil
+	}
+	return &gpb.Path{Origin: p.GetOrigin(), Target: p.GetTarget()}
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Subscribe: the request, and its modes ONCE and POLL.
+
+package server
+
+import (
+	"errors"
+	"io"
+	"math"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/collector/store"
+)
+
+// request is a SubscriptionList that has been found good.
+type request struct {
+	mode        gpb.SubscriptionList_Mode
+	encoding    gpb.Encoding
+	updatesOnly bool
+	filter      filter
+	origin      string
+	target      string
+	queries     []store.Query // of all subscriptions
+	groups      []group       // STREAM: subscriptions by how they are triggered
+}
+
+// group is the subscriptions of a STREAM that share a trigger.
+type group struct {
+	trigger
+	queries []store.Query
+}
+
+// trigger says when values are sent.
+type trigger struct {
+	sample    time.Duration // between samples; 0 is on change
+	suppress  bool          // samples leave out what has not changed
+	heartbeat time.Duration // 0 is none
+}
+
+// Subscribe serves one stream.
+func (s *Server) Subscribe(stream gpb.GNMI_SubscribeServer) error {
+	s.stats.requests.Add(1)
+	if err := s.authorize(stream.Context()); err != nil {
+		return s.refused(err)
+	}
+	if err := s.enter(); err != nil {
+		return s.refused(err)
+	}
+	defer s.leave()
+	first, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	req, err := s.request(first)
+	if err != nil {
+		return s.refused(err)
+	}
+	w := &writer{
+		server: s, send: stream.Send, encoding: req.encoding, filter: req.filter, origin: req.origin, target: req.target,
+	}
+	switch req.mode {
+	case gpb.SubscriptionList_ONCE:
+		return s.values(w, req)
+	case gpb.SubscriptionList_POLL:
+		return s.poll(stream, w, req)
+	}
+	return s.serveStream(stream, w, req)
+}
+
+func (s *Server) refused(err error) error {
+	s.stats.refused.Add(1)
+	return err
+}
+
+// values sends what is there, and that this was all: the answer to ONCE and to each
+// Poll.
+func (s *Server) values(w *writer, req *request) error {
+	if !req.updatesOnly {
+		s.refresh()
+		view := s.opts.Store.View()
+		var scratch []store.LeafDelta
+		var err error
+		for row, meta := range view.Rows(req.queries...) {
+			if scratch, err = w.row(row, meta, scratch); err != nil {
+				return err
+			}
+		}
+		if err := w.finish(req.queries); err != nil {
+			return err
+		}
+	}
+	return w.message(syncResponse, 0)
+}
+
+// poll answers each Poll until the client closes its side.
+func (s *Server) poll(stream gpb.GNMI_SubscribeServer, w *writer, req *request) error {
+	next := make(chan error)
+	go func() {
+		for {
+			err := receivePoll(stream)
+			select {
+			case next <- err:
+			case <-stream.Context().Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-s.stopping:
+			return errStopping
+		case err := <-next:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if err := s.values(w, req); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func receivePoll(stream gpb.GNMI_SubscribeServer) error {
+	m, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if m.GetSubscribe() != nil {
+		return errSecondList
+	}
+	if m.GetPoll() == nil {
+		return invalid("Subscribe: a message that is neither a SubscriptionList nor a Poll")
+	}
+	_, err = extensions(m.GetExtension(), true)
+	return err
+}
+
+var errSecondList = invalid("Subscribe: a second SubscriptionList; paths cannot be changed on an open stream, open another")
+
+// request checks the first message of a stream.
+func (s *Server) request(m *gpb.SubscribeRequest) (*request, error) {
+	l := m.GetSubscribe()
+	if l == nil {
+		if m.GetPoll() != nil {
+			return nil, invalid("Subscribe: a Poll before any SubscriptionList; there is nothing to poll yet")
+		}
+		return nil, invalid("Subscribe: the first message has no SubscriptionList")
+	}
+	if len(l.GetSubscription()) == 0 {
+		return nil, invalid("Subscribe: the SubscriptionList has no subscription")
+	}
+	if n := len(l.GetSubscription()); n > s.opts.MaxPaths {
+		return nil, status.Errorf(codes.ResourceExhausted, "Subscribe: %d subscriptions; at most %d are taken on one stream", n, s.opts.MaxPaths)
+	}
+	if err := checkEncoding(l.GetEncoding()); err != nil {
+		return nil, err
+	}
+	if q := l.GetQos().GetMarking(); q > 63 {
+		return nil, invalid("Subscribe: qos marking %d; a DSCP is 0 to 63", q)
+	}
+	req := &request{mode: l.GetMode(), encoding: l.GetEncoding(), updatesOnly: l.GetUpdatesOnly(), target: l.GetPrefix().GetTarget()}
+	switch req.mode {
+	case gpb.SubscriptionList_STREAM, gpb.SubscriptionList_ONCE, gpb.SubscriptionList_POLL:
+	default:
+		return nil, invalid("Subscribe: mode %d is none that gNMI has", int32(req.mode))
+	}
+	schema := s.opts.Schema()
+	var err error
+	if req.filter.models, err = models(schema, l.GetUseModels()); err != nil {
+		return nil, err
+	}
+	r, err := s.resolver(schema, l.GetPrefix(), m.GetExtension())
+	if err != nil {
+		return nil, err
+	}
+	for i, sub := range l.GetSubscription() {
+		a, err := r.resolve(sub.GetPath())
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			req.origin = a.origin
+		} else if a.origin != req.origin {
+			req.origin = "" // several names for the one schema; none is reflected
+		}
+		req.queries = append(req.queries, a.query)
+		if req.mode != gpb.SubscriptionList_STREAM {
+			continue
+		}
+		t, err := s.trigger(sub)
+		if err != nil {
+			return nil, err
+		}
+		req.add(t, a.query)
+	}
+	return req, nil
+}
+
+func (r *request) add(t trigger, q store.Query) {
+	for i := range r.groups {
+		if r.groups[i].trigger == t {
+			r.groups[i].queries = append(r.groups[i].queries, q)
+			return
+		}
+	}
+	r.groups = append(r.groups, group{trigger: t, queries: []store.Query{q}})
+}
+
+// trigger checks how a subscription of a STREAM is to be triggered.
+func (s *Server) trigger(sub *gpb.Subscription) (trigger, error) {
+	var t trigger
+	var err error
+	if t.heartbeat, err = s.interval("heartbeat_interval", sub.GetHeartbeatInterval()); err != nil {
+		return t, err
+	}
+	switch sub.GetMode() {
+	case gpb.SubscriptionMode_ON_CHANGE:
+		return t, nil
+	case gpb.SubscriptionMode_TARGET_DEFINED:
+		// Results come once an epoch, so a change is the best trigger for all of them.
+		if sub.GetSampleInterval() != 0 {
+			return t, invalid("sample_interval %d ns with TARGET_DEFINED: the target chooses the interval; leave it out, or use SAMPLE", sub.GetSampleInterval())
+		}
+		return t, nil
+	case gpb.SubscriptionMode_SAMPLE:
+		if t.sample, err = s.interval("sample_interval", sub.GetSampleInterval()); err != nil {
+			return t, err
+		}
+		if t.sample == 0 {
+			t.sample = s.opts.LowestInterval
+		}
+		t.suppress = sub.GetSuppressRedundant()
+		if !t.suppress {
+			t.heartbeat = 0 // every sample is one
+		}
+		return t, nil
+	}
+	return t, invalid("subscription mode %d is none that gNMI has", int32(sub.GetMode()))
+}
+
+// interval checks an interval in nanoseconds; 0 is allowed and stays 0.
+func (s *Server) interval(name string, ns uint64) (time.Duration, error) {
+	if ns > math.MaxInt64 {
+		return 0, invalid("%s %d ns is longer than can be kept (%s)", name, ns, time.Duration(math.MaxInt64))
+	}
+	d := time.Duration(ns)
+	if d != 0 && d < s.opts.LowestInterval {
+		return 0, invalid("%s %s is not supported; the lowest is %s", name, d, s.opts.LowestInterval)
+	}
+	return d, nil
+}

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Writing: deltas put together to Notifications and sent.
+
+package server
+
+import (
+	"bytes"
+	"slices"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/netsketch/netsketch/collector/store"
+)
+
+const (
+	// noteSize is the size of a Notification that takes no more rows.
+	noteSize = 32 << 10
+	// wholeSize is the greatest size of a list sent whole: clients take 4 MiB.
+	wholeSize = 3 << 20
+	// ownNote is the number of leaves of a row from which on it gets a Notification
+	// of its own, whose prefix then spares each leaf the keys.
+	ownNote = 4
+)
+
+// writer puts a stream's deltas together. It belongs to the stream's sender.
+type writer struct {
+	server   *Server
+	send     func(*gpb.SubscribeResponse) error
+	encoding gpb.Encoding
+	filter   filter
+	origin   string
+	target   string // as the client has it: "" is not reflected, "*" is each row's own
+	quiet    bool   // do not report duplicates
+
+	head   []byte // origin and target of the open note's prefix
+	prefix []byte // elems of the open note's prefix
+	note   []byte // updates and deletes of the open note
+	time   int64
+	atomic bool
+	leaves int
+	opened bool
+	out    []byte
+	masks  map[*listInfo][]bool
+
+	dirty []*listInfo // lists to be sent whole, with their targets
+	whose []string
+}
+
+// begin makes the open note one with this prefix and time, sending the one before
+// if it is another.
+func (w *writer) begin(target string, prefix [2][]byte, time int64, atomic bool) error {
+	head := w.headFor(target)
+	if w.opened {
+		same := !atomic && !w.atomic && time == w.time && len(w.note) < noteSize && bytes.Equal(head, w.head) &&
+			len(w.prefix) == len(prefix[0])+len(prefix[1]) &&
+			bytes.HasPrefix(w.prefix, prefix[0]) && bytes.HasSuffix(w.prefix, prefix[1])
+		if same {
+			return nil
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	w.head = append(w.head[:0], head...)
+	w.prefix = append(append(w.prefix[:0], prefix[0]...), prefix[1]...)
+	w.note, w.time, w.atomic, w.leaves, w.opened = w.note[:0], time, atomic, 0, true
+	return nil
+}
+
+func (w *writer) headFor(target string) []byte {
+	if w.target != "*" || w.server.opts.AnyTarget {
+		target = w.target
+	}
+	var buf [64]byte
+	return appendPathHead(buf[:0], w.origin, target)
+}
+
+// flush sends the open note, if there is one.
+func (w *writer) flush() error {
+	if !w.opened {
+		return nil
+	}
+	w.opened = false
+	if len(w.note) == 0 && !w.atomic {
+		return nil
+	}
+	size := 1 + protowire.SizeVarint(uint64(w.time)) + len(w.note)
+	path := len(w.head) + len(w.prefix)
+	if path > 0 {
+		size += 1 + protowire.SizeBytes(path)
+	}
+	if w.atomic {
+		size += 2
+	}
+	b := protowire.AppendTag(w.out[:0], responseUpdate, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(size))
+	b = appendVarint(b, noteTimestamp, uint64(w.time))
+	if path > 0 {
+		b = appendPath(b, notePrefix, w.head, w.prefix)
+	}
+	b = append(b, w.note...)
+	if w.atomic {
+		b = appendVarint(b, noteAtomic, 1)
+	}
+	w.out = b
+	return w.message(b, w.leaves)
+}
+
+// message sends an encoded SubscribeResponse.
+func (w *writer) message(b []byte, leaves int) error {
+	st := &w.server.stats
+	st.messages.Add(1)
+	st.bytes.Add(uint64(len(b)))
+	st.updates.Add(uint64(leaves))
+	return w.send(response(b))
+}
+
+// appendPath appends a Path of two runs of fields.
+func appendPath(b []byte, field protowire.Number, head, tail []byte) []byte {
+	b = protowire.AppendTag(b, field, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(len(head)+len(tail)))
+	return append(append(b, head...), tail...)
+}
+
+// delete adds a delete to the open note.
+func (w *writer) delete(head, tail []byte) {
+	w.note = appendPath(w.note, noteDelete, head, tail)
+	w.leaves++
+}
+
+// delta writes what has changed about a row.
+func (w *writer) delta(d *store.Delta) error {
+	info := w.server.info(d.Row.List)
+	if info.atomic > 0 {
+		w.whole(info, d.Row.Entry.Target)
+		return nil
+	}
+	leaves := d.Leaves
+	if !w.filter.none() {
+		mask := w.mask(info)
+		leaves = slices.DeleteFunc(slices.Clone(leaves), func(l store.LeafDelta) bool { return !mask[l.Leaf] })
+		if len(leaves) == 0 {
+			return nil
+		}
+	}
+	w.count(leaves)
+	for _, l := range leaves {
+		if info.leaves[l.Leaf].atomic >= 0 {
+			return w.deltaAtomic(d, info, leaves)
+		}
+	}
+	return w.plain(d, info, leaves)
+}
+
+// count adds up duplicates.
+func (w *writer) count(leaves []store.LeafDelta) {
+	if w.quiet {
+		return
+	}
+	n := uint64(0)
+	for _, l := range leaves {
+		n += uint64(l.Duplicates)
+	}
+	if n > 0 {
+		w.server.stats.coalesced.Add(n)
+	}
+}
+
+// plain writes leaves that are independent of each other.
+func (w *writer) plain(d *store.Delta, info *listInfo, leaves []store.LeafDelta) error {
+	eb := entryOf(d.Row.Entry)
+	time := d.Meta.Time.UnixNano()
+	form, prefix, own := fromAbove, [2][]byte{eb.above}, eb.last
+	if len(leaves) >= ownNote && !d.Removed {
+		form, prefix, own = fromEntry, [2][]byte{eb.above, eb.last}, nil
+	}
+	if err := w.begin(d.Row.Entry.Target, prefix, time, false); err != nil {
+		return err
+	}
+	if d.Removed && d.Row.Entry.Depth == 0 && w.filter.none() {
+		w.delete(own, nil)
+		return nil
+	}
+	for _, l := range leaves {
+		if d.Row.Values[l.Leaf].Absent() {
+			w.delete(own, info.leaves[l.Leaf].tail)
+			continue
+		}
+		dup := l.Duplicates
+		if w.quiet {
+			dup = 0
+		}
+		w.note = appendUpdate(w.note, w.body(d.Row, info, form, l.Leaf), dup)
+		w.leaves++
+	}
+	return nil
+}
+
+// deltaAtomic writes a delta that touches containers which are sent whole.
+func (w *writer) deltaAtomic(d *store.Delta, info *listInfo, leaves []store.LeafDelta) error {
+	if d.Removed && d.Row.Entry.Depth == 0 && w.filter.none() {
+		return w.plain(d, info, leaves)
+	}
+	var rest []store.LeafDelta
+	done := map[string]bool{}
+	for _, l := range leaves {
+		f := &info.leaves[l.Leaf]
+		if f.atomic < 0 {
+			rest = append(rest, l)
+			continue
+		}
+		path := d.Row.List.Leaves[l.Leaf].Path[:f.atomic]
+		id := joinPath(path)
+		if done[id] {
+			continue
+		}
+		done[id] = true
+		if err := w.container(d, info, path, leaves); err != nil {
+			return err
+		}
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	return w.plain(d, info, rest)
+}
+
+// container writes every leaf of one container within an entry that the stream
+// selects, as an atomic Notification whose prefix is the container.
+func (w *writer) container(d *store.Delta, info *listInfo, path []string, changed []store.LeafDelta) error {
+	eb := entryOf(d.Row.Entry)
+	elems := slices.Clone(eb.last)
+	for _, name := range path {
+		elems = appendElem(elems, name)
+	}
+	if err := w.begin(d.Row.Entry.Target, [2][]byte{eb.above, elems}, d.Meta.Time.UnixNano(), true); err != nil {
+		return err
+	}
+	var mask []bool
+	if !w.filter.none() {
+		mask = w.mask(info)
+	}
+	dups := map[int]uint32{}
+	for _, l := range changed {
+		dups[l.Leaf] = l.Duplicates
+	}
+	var body, tail []byte
+	for i, v := range d.Row.Values {
+		leaf := d.Row.List.Leaves[i].Path
+		if v.Absent() || mask != nil && !mask[i] || len(leaf) <= len(path) || !slices.Equal(leaf[:len(path)], path) {
+			continue
+		}
+		tail = tail[:0]
+		for _, name := range leaf[len(path):] {
+			tail = appendElem(tail, name)
+		}
+		body = appendBody(body[:0], w.encoding, nil, tail, &info.leaves[i], v)
+		dup := dups[i]
+		if w.quiet {
+			dup = 0
+		}
+		w.note = appendUpdate(w.note, body, dup)
+		w.leaves++
+	}
+	if w.leaves == 0 { // nothing is left of it
+		w.delete(nil, nil)
+	}
+	return w.flush()
+}
+
+// whole notes that a list is to be sent whole once the deltas are through.
+func (w *writer) whole(info *listInfo, target string) {
+	for i, d := range w.dirty {
+		if d.list.Path == info.list.Path && w.whose[i] == target {
+			w.dirty[i] = info
+			return
+		}
+	}
+	w.dirty, w.whose = append(w.dirty, info), append(w.whose, target)
+}
+
+// finish sends what is left: lists to be sent whole, and the open note.
+func (w *writer) finish(queries []store.Query) error {
+	if err := w.flush(); err != nil {
+		return err
+	}
+	dirty, whose := w.dirty, w.whose
+	w.dirty, w.whose = nil, nil
+	for i, info := range dirty {
+		if err := w.list(info, whose[i], w.server.opts.Store.View(), queries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list sends all rows of a list that the queries select, in one atomic Notification
+// whose prefix is the container that stands for them.
+func (w *writer) list(info *listInfo, target string, view *store.View, queries []store.Query) error {
+	var prefix []byte
+	n := len(info.list.Elems)
+	for _, name := range info.list.Elems[:min(info.atomic, n)] {
+		prefix = appendElem(prefix, name)
+	}
+	var meta store.Meta
+	var body, path []byte
+	leaves := 0
+	note := w.note[:0]
+	for row, m := range view.List(target, info.list.Path, queries...) {
+		if m.Time.After(meta.Time) {
+			meta = m
+		}
+		rinfo := w.server.info(row.List)
+		mask := w.mask(rinfo)
+		for i, v := range row.Values {
+			if v.Absent() || !mask[i] {
+				continue
+			}
+			// A list that is sent whole itself has its own name in the prefix, and
+			// the keys then have nowhere to stand: its prefix is what is above it.
+			path = appendElems(path[:0], row.Entry, min(info.atomic, n-1), n)
+			body = appendBody(body[:0], w.encoding, path, rinfo.leaves[i].tail, &rinfo.leaves[i], v)
+			note = appendUpdate(note, body, 0)
+			leaves++
+		}
+	}
+	if meta.Time.IsZero() {
+		meta.Time = w.server.opts.Now()
+	}
+	if info.atomic == n {
+		prefix = prefix[:0]
+		for _, name := range info.list.Elems[:n-1] {
+			prefix = appendElem(prefix, name)
+		}
+	}
+	fits := len(note) <= wholeSize
+	w.note = note[:0]
+	if err := w.begin(target, [2][]byte{prefix}, meta.Time.UnixNano(), fits); err != nil {
+		return err
+	}
+	if fits && leaves > 0 {
+		w.note, w.leaves = note, leaves
+		return w.flush()
+	}
+	w.delete(nil, nil)
+	if err := w.flush(); err != nil || leaves == 0 {
+		return err
+	}
+	// More than a client takes in one message: what is there anew, one by one.
+	var scratch []store.LeafDelta
+	for row, m := range view.List(target, info.list.Path, queries...) {
+		rinfo := w.server.info(row.List)
+		mask := w.mask(rinfo)
+		scratch = scratch[:0]
+		for i, v := range row.Values {
+			if !v.Absent() && mask[i] {
+				scratch = append(scratch, store.LeafDelta{Leaf: i})
+			}
+		}
+		if err := w.plain(&store.Delta{Row: row, Meta: m, Leaves: scratch}, rinfo, scratch); err != nil {
+			return err
+		}
+	}
+	return w.flush()
+}
+
+// row writes a whole row, for ONCE and POLL.
+func (w *writer) row(row *store.Row, meta store.Meta, scratch []store.LeafDelta) ([]store.LeafDelta, error) {
+	scratch = scratch[:0]
+	for i, v := range row.Values {
+		if !v.Absent() {
+			scratch = append(scratch, store.LeafDelta{Leaf: i})
+		}
+	}
+	if len(scratch) == 0 {
+		return scratch, nil
+	}
+	return scratch, w.delta(&store.Delta{Row: row, Meta: meta, Leaves: scratch})
+}
+
+// mask returns which leaves of a list pass the filter.
+func (w *writer) mask(info *listInfo) []bool {
+	m := w.masks[info]
+	if m == nil {
+		m = make([]bool, len(info.leaves))
+		for i := range m {
+			m[i] = w.filter.wants(&info.leaves[i])
+		}
+		if w.masks == nil {
+			w.masks = map[*listInfo][]bool{}
+		}
+		w.masks[info] = m
+	}
+	return m
+}
+
+func joinPath(p []string) string {
+	b := []byte{}
+	for _, e := range p {
+		b = append(append(b, '/'), e...)
+	}
+	return string(b)
+}
