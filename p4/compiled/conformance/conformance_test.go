@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/testing/protocmp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const deviceID = 1
+
+// target is a switch that runs nothing yet.
+type target interface {
+	address() string // of its P4Runtime service
+	inject(port uint32, frame []byte) error
+	output() <-chan frameOut // what leaves by its ports
+}
+
+type frameOut struct {
+	port  uint32
+	frame []byte
+}
+
+// bench is a switch under test, its controller, and the model beside it.
+type bench struct {
+	t        *testing.T
+	ctx      context.Context
+	sw       target
+	client   *p4rt.Client
+	punted   *p4rt.Queue[*p4rt.PacketIn]
+	cat      *p4values.Catalog
+	univmons map[string]*univmon
+}
+
+// conform runs a program on a switch and compares it with the model.
+func conform(t *testing.T, program string, sw target) {
+	b := newBench(t, program, sw)
+	b.install()
+
+	for i, f := range oddFrames() {
+		b.send(fmt.Sprintf("odd frame %d", i), 0, f)
+	}
+	for i, f := range flowFrames(7, 1500, 300) {
+		b.send(fmt.Sprintf("bank 0, frame %d", i), 0, f)
+	}
+	b.flip(1)
+	for i, f := range flowFrames(8, 500, 400) {
+		b.send(fmt.Sprintf("bank 1, frame %d", i), 1, f)
+	}
+	b.compare(0)
+	b.compare(0) // cleared
+	for i, f := range flowFrames(9, 100, 50) {
+		b.send(fmt.Sprintf("bank 1 again, frame %d", i), 1, f)
+	}
+	b.compare(1)
+	for i, f := range flowFrames(10, 100, 50) {
+		b.send(fmt.Sprintf("before the refusals, frame %d", i), 1, f)
+	}
+	b.packetOut()
+	b.refusals()
+	if err := b.client.WaitReady(b.ctx); err != nil { // it was outbid, and is primary again now
+		b.t.Fatal(err)
+	}
+	b.compare(1)
+	b.compare(0)
+}
+
+func newBench(t *testing.T, program string, sw target) *bench {
+	p, err := compiled.Load(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*patience)
+	client, err := p4rt.Dial(ctx, p4rt.Config{
+		Target: sw.address(), DeviceID: deviceID,
+		Program: &p4rt.Program{Name: program, DeviceConfig: p.JSON, P4Info: p.P4Info},
+	})
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(); cancel() })
+	if err := client.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	cat, err := p4values.NewCatalog(p.P4Info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{t: t, ctx: ctx, sw: sw, client: client, punted: client.PacketIns(ctx, 64, nil), cat: cat, univmons: instances(cat)}
+}
+
+const (
+	seed     = 0x1b873593 // of ECMP
+	group    = 7
+	members  = 3
+	arpFrame = 0x0806
+)
+
+var (
+	routerMAC = []byte{2, 0, 0, 0, 1, 1}
+	hostMAC   = []byte{2, 0, 0, 0, 2, 2}
+)
+
+// routes of both families; a destination's third number, or the seventh byte of an
+// IPv6 address, chooses among them.
+var routes = []struct {
+	prefix string
+	action string
+	port   uint64
+}{
+	{"10.0.0.0/8", "forward", 2},
+	{"10.1.0.0/16", "ecmp", 0},
+	{"10.2.0.0/16", "drop", 0},
+	{"10.3.0.0/16", "to_cpu", 0},
+	{"10.3.128.0/17", "forward", 3},
+	{"2001:db8::/32", "forward", 4},
+	{"2001:db8:1::/48", "ecmp", 0},
+	{"2001:db8:2::/48", "to_cpu", 0},
+}
+
+func (b *bench) install() {
+	mac := []p4rt.Param{p4rt.Bytes("src_mac", routerMAC), p4rt.Bytes("dst_mac", hostMAC)}
+	var entries []p4rt.Entry
+	for m := range uint64(members) {
+		entries = append(entries, p4rt.Entry{
+			Table: "ecmp_members", Action: "forward", Params: append([]p4rt.Param{p4rt.Uint("port", 10+m)}, mac...),
+			Match: []p4rt.Match{
+				p4rt.Exact("meta.ecmp_group", []byte{group}), p4rt.Exact("meta.ecmp_member", []byte{byte(m)}),
+			},
+		})
+	}
+	for _, r := range routes {
+		e := p4rt.Entry{Table: "ipv4_lpm", Action: "ingress.forwarding." + r.action}
+		prefix, field := netip.MustParsePrefix(r.prefix), "hdr.ipv4.dst"
+		if prefix.Addr().Is6() {
+			e.Table, field = "ipv6_lpm", "hdr.ipv6.dst"
+		}
+		e.Match = []p4rt.Match{p4rt.Prefix(field, prefix)}
+		switch r.action {
+		case "forward":
+			e.Params = append([]p4rt.Param{p4rt.Uint("port", r.port)}, mac...)
+		case "ecmp":
+			e.Params = []p4rt.Param{p4rt.Uint("group", group), p4rt.Uint("size", members)}
+		}
+		entries = append(entries, e)
+	}
+	entries = append(entries, p4rt.Entry{
+		Table: "trap", Action: "to_cpu", Match: []p4rt.Match{p4rt.Exact("hdr.ethernet.ether_type", binary.BigEndian.AppendUint16(nil, arpFrame))},
+	})
+	if err := b.client.Desire(b.ctx, "test", p4rt.Desired{Entries: entries}); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.client.SetDefaultAction(b.ctx, "ecmp_seed", "choose_member", p4rt.Uint("seed", seed)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) flip(bank uint64) {
+	if err := b.client.SetDefaultAction(b.ctx, "ingress.bank.bank", "set_bank", p4rt.Uint("bank", bank)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+const cpuPort = 255
+
+// expect returns what the switch does with a frame: the port it leaves by and the
+// frame then, or false.
+func expect(f []byte) (port uint32, out []byte, forwarded bool) {
+	p := parse(f)
+	out = slices.Clone(f)
+	if !p.counted {
+		return cpuPort, out, len(f) >= 14 && binary.BigEndian.Uint16(f[12:]) == arpFrame
+	}
+	h := out[p.ip:]
+	ttl := &h[8]
+	if p.v6 {
+		ttl = &h[7]
+	}
+	if *ttl <= 1 {
+		return 0, nil, false
+	}
+	*ttl--
+	if !p.v6 {
+		header := h[:int(h[0]&15)*4]
+		header[10], header[11] = 0, 0
+		binary.BigEndian.PutUint16(header[10:], checksum(header))
+	}
+	dst, _ := netip.AddrFromSlice(p.dst)
+	best := -1
+	for i, r := range routes {
+		prefix := netip.MustParsePrefix(r.prefix)
+		if prefix.Contains(dst) && (best < 0 || prefix.Bits() > netip.MustParsePrefix(routes[best].prefix).Bits()) {
+			best = i
+		}
+	}
+	if best < 0 || routes[best].action == "drop" {
+		return 0, nil, false
+	}
+	port = uint32(routes[best].port)
+	switch routes[best].action {
+	case "to_cpu":
+		return cpuPort, out, true
+	case "ecmp":
+		port = 10 + mix(crc32.ChecksumIEEE(p.fiveTuple()), seed)%members
+	}
+	copy(out, hostMAC)
+	copy(out[6:], routerMAC)
+	return port, out, true
+}
+
+// send puts a frame through switch and model, and waits for it to come out. A frame
+// that is to be dropped is followed by the next one at once.
+func (b *bench) send(label string, bank int, f []byte) {
+	b.t.Helper()
+	const in = 1
+	if err := b.sw.inject(in, f); err != nil {
+		b.t.Fatal(err)
+	}
+	if p := parse(f); p.counted {
+		for _, u := range b.univmons {
+			u.count(bank, p)
+		}
+	}
+	port, want, forwarded := expect(f)
+	if !forwarded {
+		return
+	}
+	var got frameOut
+	select {
+	case got = <-b.sw.output():
+	case p := <-b.punted.C:
+		got = frameOut{cpuPort, p.Payload}
+		if from, _ := p.Uint("ingress_port"); from != in {
+			b.t.Errorf("%s: packet-in says ingress port %d, it came by %d", label, from, in)
+		}
+		if reason, _ := p.Uint("reason"); reason != 0 {
+			b.t.Errorf("%s: packet-in says reason %d, want 0", label, reason)
+		}
+	case <-time.After(patience):
+		b.t.Fatalf("%s: nothing came out; want % x by port %d", label, want, port)
+	}
+	if got.port != port || !bytes.Equal(got.frame, want) {
+		b.t.Fatalf("%s: came out by port %d as\n% x, want by port %d\n% x", label, got.port, got.frame, port, want)
+	}
+}
+
+// compare reads a bank of all registers, which clears it, and clears the model's.
+func (b *bench) compare(bank int) {
+	b.t.Helper()
+	for _, u := range b.univmons {
+		for register, model := range map[*p4values.Register][]uint32{u.counterRegister: u.counters, u.heavyRegister: u.heavy} {
+			n := register.Readout.Cells
+			want := model[bank*n:][:n]
+			got, err := b.client.ReadBank(b.ctx, register.Name, bank)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			wrong := 0
+			for i := range want {
+				if got.At(i) != want[i] {
+					if wrong++; wrong <= 5 {
+						b.t.Errorf("%s, bank %d, cell %d is %#x, the model has %#x", register.Name, bank, i, got.At(i), want[i])
+					}
+				}
+			}
+			if wrong > 5 {
+				b.t.Errorf("%s, bank %d: %d of %d cells differ", register.Name, bank, wrong, n)
+			}
+			clear(want)
+		}
+	}
+}
+
+// packetOut checks that a frame sent by packet-out leaves as it is.
+func (b *bench) packetOut() {
+	b.t.Helper()
+	want := bytes.Repeat([]byte{0xa5}, 90)
+	value := func(name string, v byte) p4rt.MetadataValue { return p4rt.MetadataValue{Name: name, Value: []byte{v}} }
+	err := b.client.PacketOut(b.ctx, want, value("op", 0), value("egress_port", 9), value("object", 0), value("bank", 0),
+		value("index", 0), value("seq", 0))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	select {
+	case got := <-b.sw.output():
+		if got.port != 9 || !bytes.Equal(got.frame, want) {
+			b.t.Errorf("packet-out by port 9 left by port %d as % x", got.port, got.frame)
+		}
+	case <-time.After(patience):
+		b.t.Error("packet-out did not leave")
+	}
+}
+
+// refusals checks that requests for cells that are not there come back as refused,
+// and take nothing with them: a comparison of the registers follows. It speaks
+// P4Runtime itself, as another controller, for the client keeps such answers to itself.
+func (b *bench) refusals() {
+	b.t.Helper()
+	cells := uint32(0)
+	for _, u := range b.univmons {
+		if u.key == "src" {
+			cells = uint32(u.counterRegister.Readout.Cells)
+		}
+	}
+	conn, err := grpc.NewClient(b.sw.address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	stream, err := p4v1.NewP4RuntimeClient(conn).StreamChannel(ctx)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	exchange := func(m *p4v1.StreamMessageRequest) *p4v1.StreamMessageResponse {
+		if err := stream.Send(m); err != nil {
+			b.t.Fatal(err)
+		}
+		r, err := stream.Recv()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return r
+	}
+	exchange(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: &p4v1.MasterArbitrationUpdate{
+		DeviceId: deviceID, ElectionId: &p4v1.Uint128{High: 1},
+	}}})
+
+	payload := bytes.Repeat([]byte{0x5a}, 1024)
+	for _, r := range []struct {
+		name                string
+		object, bank, index uint32
+	}{
+		{"object", 200, 0, 0},
+		{"bank", 1, 2, 0},
+		{"index at the end of the bank", 1, 0, cells},
+		{"index beyond 2^31", 1, 0, 0xffffff00},
+		{"index between", 1, 0, 128},
+	} {
+		request := map[string]uint32{"op": 1, "egress_port": 0, "object": r.object, "bank": r.bank, "index": r.index, "seq": 77}
+		answer := exchange(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{
+			Payload: payload, Metadata: b.metadata(request),
+		}}}).GetPacket()
+		want := b.metadata(map[string]uint32{"reason": 255, "ingress_port": cpuPort, "object": r.object, "bank": r.bank, "index": r.index, "seq": 77})
+		if diff := cmp.Diff(want, answer.GetMetadata(), protocmp.Transform()); diff != "" {
+			b.t.Errorf("%s: the answer's metadata (-want +got):\n%s", r.name, diff)
+		}
+		if !bytes.Equal(answer.GetPayload(), payload) {
+			b.t.Errorf("%s: the payload was changed", r.name)
+		}
+	}
+}
+
+// metadata builds the metadata of a packet-out, or of a packet-in if a reason is given.
+func (b *bench) metadata(values map[string]uint32) (out []*p4v1.PacketMetadata) {
+	header := p4values.PacketOutHeader
+	if _, in := values["reason"]; in {
+		header = p4values.PacketInHeader
+	}
+	for _, h := range b.cat.P4Info().GetControllerPacketMetadata() {
+		if h.GetPreamble().GetName() != header {
+			continue
+		}
+		for _, m := range h.GetMetadata() {
+			v := bytes.TrimLeft(binary.BigEndian.AppendUint32(nil, values[m.GetName()]), "\x00")
+			if len(v) == 0 {
+				v = []byte{0}
+			}
+			out = append(out, &p4v1.PacketMetadata{MetadataId: m.GetId(), Value: v})
+		}
+	}
+	return out
+}

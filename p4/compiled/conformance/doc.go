@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conformance holds the compiled programs against docs/p4.md: packets go
+// through a switch that runs a program, and what it forwards and what its registers
+// hold afterwards is compared with a model of that page, cell by cell.
+//
+// It consists of tests. The one on BMv2 runs when simple_switch_grpc is on the PATH.
+package conformance
