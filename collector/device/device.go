@@ -204,7 +204,9 @@ func (d *Device) Want(objects []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if objects != nil {
-		objects = slices.Compact(slices.Sorted(slices.Values(objects)))
+		sorted := append([]string{}, objects...) // not nil even when empty
+		slices.Sort(sorted)
+		objects = slices.Compact(sorted)
 	}
 	if d.wanted != nil && (objects == nil || slices.ContainsFunc(objects, func(o string) bool { return !slices.Contains(d.wanted, o) })) {
 		d.life++

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/internal/fakeswitch"
+	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const counters = "ingress.univmon_src.counters"
+
+func program(tb testing.TB, name string) *p4rt.Program {
+	tb.Helper()
+	p, err := compiled.Load(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &p4rt.Program{Name: p.Name, DeviceConfig: p.JSON, P4Info: p.P4Info}
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// start connects a device to a fake switch.
+func start(t *testing.T, change func(*device.Config)) (*device.Device, *fakeswitch.Switch, *logBuffer) {
+	t.Helper()
+	p := program(t, "univmon-300k")
+	sw := fakeswitch.Start(t, p.P4Info)
+	log := &logBuffer{}
+	cfg := device.Config{
+		Name: "s1", Role: "edge", Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Session: p4rt.Config{
+			Target: sw.Address, DeviceID: 1, Program: p, CallTimeout: 5 * time.Second, ReadoutTimeout: 200 * time.Millisecond,
+			Backoff: p4rt.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond},
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	d, err := device.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d, sw, log
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	limit := time.After(15 * time.Second)
+	for !ok() {
+		select {
+		case <-limit:
+			t.Fatalf("did not happen: %s", what)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func ready(t *testing.T, d *device.Device) epoch.Incarnation {
+	t.Helper()
+	var inc epoch.Incarnation
+	waitFor(t, "device is ready", func() bool {
+		var err error
+		inc, err = d.Ready()
+		return err == nil
+	})
+	return inc
+}
+
+func TestFlipAndReadOut(t *testing.T) {
+	d, sw, log := start(t, nil)
+	if inc := ready(t, d); !inc.Clean {
+		t.Error("the pipeline was pushed, yet the registers are not taken to be clean")
+	}
+	ctx := context.Background()
+	sw.Count(counters, 5, 7)
+	if err := d.Flip(ctx, 1); err != nil || sw.Bank() != 1 {
+		t.Fatalf("bank %d, error %v", sw.Bank(), err)
+	}
+	sw.Count(counters, 6, 9)
+	for i, want := range []uint64{7, 0} {
+		r, err := d.Read(ctx, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := sdk.DeviceData{Name: "s1", Objects: r.Objects}
+		if got := data.Object(counters).At(5); got != want {
+			t.Errorf("read %d gives %d, want %d", i+1, got, want)
+		}
+		if got := data.Object(counters).At(6); got != 0 {
+			t.Errorf("bank 0 has what bank 1 counted: %d", got)
+		}
+	}
+	objects := d.Objects()
+	if len(objects) != 4 || objects[0].Name != "ingress.univmon_5t.counters" || objects[0].Banks != 2 || objects[0].Annotations["key"] != "5-tuple" {
+		t.Errorf("objects %+v", objects)
+	}
+	st := d.Status()
+	if st.Session.State != p4rt.Ready || !st.Capabilities.PacketReadout || st.LastError != "" || st.ReadTime == 0 || st.FlipTime == 0 {
+		t.Errorf("status %+v", st)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines in the log, want 1:\n%s", n, log)
+	}
+}
+
+func TestWantReadsOnlyThat(t *testing.T) {
+	d, _, _ := start(t, nil)
+	d.Want([]string{counters})
+	before := ready(t, d)
+	r, err := d.Read(context.Background(), 0)
+	if err != nil || len(r.Objects) != 1 || r.Objects[0].Object != counters || r.Cells() != r.Objects[0].Len() {
+		t.Fatalf("%v %+v", err, r)
+	}
+	d.Want([]string{})
+	if after := ready(t, d); after != before {
+		t.Error("reading less begins a new incarnation")
+	}
+	d.Want([]string{counters})
+	if after := ready(t, d); after.ID == before.ID || after.Clean {
+		t.Error("reading more does not begin a new incarnation with unknown banks")
+	}
+}
+
+func TestRebootIsANewIncarnation(t *testing.T) {
+	d, sw, _ := start(t, nil)
+	before := ready(t, d)
+	sw.Reboot()
+	waitFor(t, "the switch has its pipeline again", func() bool {
+		inc, err := d.Ready()
+		return err == nil && inc.ID != before.ID && inc.Clean && sw.Pushes() == 2
+	})
+}
+
+func TestDroppedStreamIsANewIncarnationWithUnknownBanks(t *testing.T) {
+	d, sw, log := start(t, nil)
+	before := ready(t, d)
+	sw.Drop(status.Error(codes.Unavailable, "gone"))
+	waitFor(t, "the session is back", func() bool {
+		inc, err := d.Ready()
+		return err == nil && inc.ID != before.ID && !inc.Clean
+	})
+	if sw.Pushes() != 1 {
+		t.Errorf("%d pushes", sw.Pushes())
+	}
+	waitFor(t, "both changes are in the log", func() bool { return strings.Count(log.String(), "session is") == 3 })
+}
+
+func TestFaults(t *testing.T) {
+	for name, test := range map[string]struct {
+		faults fakeswitch.Faults
+		op     func(context.Context, *device.Device) error
+		want   string
+	}{
+		"stream dropped in mid-read": {fakeswitch.Faults{DropAfter: 3}, read, "session lost"},
+		"replies lost":               {fakeswitch.Faults{LoseReplies: 10}, read, "lost cells"},
+		"garbage":                    {fakeswitch.Faults{Garbage: true}, read, "reply of 17 bytes"},
+		"write refused":              {fakeswitch.Faults{RefuseWrite: status.Error(codes.Internal, "broken driver")}, flip, "broken driver"},
+		"write hangs":                {fakeswitch.Faults{HangWrite: true}, flip, "deadline"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, sw, _ := start(t, nil)
+			ready(t, d)
+			sw.SetFaults(test.faults)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			err := test.op(ctx, d)
+			if err == nil || !strings.Contains(strings.ToLower(err.Error()), test.want) {
+				t.Errorf("error %v, want %q in it", err, test.want)
+			}
+			if st := d.Status(); st.LastError == "" {
+				t.Error("the error is not in the status")
+			}
+			sw.SetFaults(fakeswitch.Faults{})
+			waitFor(t, "the device works again", func() bool {
+				_, err := d.Ready()
+				return err == nil && test.op(context.Background(), d) == nil
+			})
+		})
+	}
+}
+
+func read(ctx context.Context, d *device.Device) error { _, err := d.Read(ctx, 0); return err }
+func flip(ctx context.Context, d *device.Device) error { return d.Flip(ctx, 1) }
+
+func TestPipelineRefused(t *testing.T) {
+	p := program(t, "univmon-300k")
+	sw := fakeswitch.Start(t, p.P4Info)
+	sw.SetFaults(fakeswitch.Faults{RefusePipeline: status.Error(codes.InvalidArgument, "not for this chip")})
+	log := &logBuffer{}
+	d, err := device.New(device.Config{
+		Name: "s1", Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Session: p4rt.Config{Target: sw.Address, DeviceID: 1, Program: p, Backoff: p4rt.Backoff{Min: time.Millisecond, Max: 2 * time.Millisecond}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	waitFor(t, "some tries", func() bool { return d.Status().Counts.SessionsLost > 5 })
+	_, err = d.Ready()
+	if st := d.Status(); !errors.Is(err, p4rt.ErrNotReady) || !strings.Contains(st.LastError, "not for this chip") {
+		t.Errorf("error %v, status %+v", err, st)
+	}
+	if n := strings.Count(log.String(), "session is down"); n != 1 {
+		t.Errorf("the log says it %d times, want once:\n%s", n, log)
+	}
+	sw.SetFaults(fakeswitch.Faults{})
+	ready(t, d)
+}
+
+func TestMastershipLostAndRegained(t *testing.T) {
+	d, sw, log := start(t, nil)
+	ready(t, d)
+	if err := sw.Demote(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "standby", func() bool { return d.Status().Session.State == p4rt.Standby })
+	if _, err := d.Ready(); !errors.Is(err, p4rt.ErrNotPrimary) {
+		t.Errorf("error %v, want ErrNotPrimary", err)
+	}
+	if err := d.Flip(context.Background(), 1); !errors.Is(err, p4rt.ErrNotPrimary) || sw.Bank() != 0 {
+		t.Errorf("error %v, bank %d", err, sw.Bank())
+	}
+	waitFor(t, "a line in the log", func() bool { return strings.Contains(log.String(), "session is standby") })
+	if err := sw.Promote(); err != nil {
+		t.Fatal(err)
+	}
+	ready(t, d)
+}
+
+// routes are those of a leaf with one host of its own and one behind two spines.
+func routes(t *testing.T) topology.Routes {
+	t.Helper()
+	var b topology.Builder
+	for _, n := range []string{"s1", "s2", "spine1", "spine2"} {
+		b.AddSwitch(topology.Switch{Name: n})
+	}
+	for i, leaf := range []string{"s1", "s2"} {
+		b.AddHost(topology.Host{
+			Name: "h" + leaf, Port: topology.Port{Switch: leaf, Number: 1},
+			Prefixes: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 24), netip.MustParsePrefix("fd00:0:0:" + string(rune('1'+i)) + "::/64")},
+		})
+		for j, spine := range []string{"spine1", "spine2"} {
+			b.AddLink(topology.Link{A: topology.Port{Switch: leaf, Number: uint32(2 + j)}, B: topology.Port{Switch: spine, Number: uint32(1 + i)}})
+		}
+	}
+	topo, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topo.Routes("s1")
+}
+
+func TestRoutesAreWrittenAndComeBackAfterAReboot(t *testing.T) {
+	d, sw, log := start(t, func(c *device.Config) { c.Forwarding, c.Routes = true, routes(t) })
+	ready(t, d)
+	const entries = 4 + 2 // two v4 and two v6 routes, two members of the group
+	if n := sw.Entries(); n != entries {
+		t.Fatalf("%d entries, want %d\n%s", n, entries, log)
+	}
+	sw.Reboot()
+	waitFor(t, "the routes are back", func() bool { _, err := d.Ready(); return err == nil && sw.Pushes() == 2 && sw.Entries() == entries })
+	if err := d.SetRoutes(context.Background(), topology.Routes{Switch: "s1"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := sw.Entries(); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+func TestPlannedWritesComeBackAfterAReboot(t *testing.T) {
+	d, sw, _ := start(t, nil)
+	ready(t, d)
+	insert := sdk.DeviceWrite{Device: "s1", Op: sdk.Insert, Entry: sdk.TableEntry{
+		Table: "ipv4_lpm", Matches: []sdk.FieldMatch{{Field: "hdr.ipv4.dst", Value: []byte{10, 0, 0, 0}, PrefixLen: 8}}, Action: "drop",
+	}}
+	ctx := context.Background()
+	for range 2 { // the second time as a plugin that was restarted
+		if err := d.Apply(ctx, []sdk.DeviceWrite{insert}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := sw.Entries(); n != 1 {
+		t.Fatalf("%d entries, want 1", n)
+	}
+	sw.Reboot()
+	waitFor(t, "the entry is back", func() bool { return sw.Pushes() == 2 && sw.Entries() == 1 })
+	ready(t, d)
+	remove := insert
+	remove.Op, remove.Entry.Action = sdk.Delete, ""
+	if err := d.Apply(ctx, []sdk.DeviceWrite{remove}); err != nil || sw.Entries() != 0 {
+		t.Errorf("error %v, %d entries", err, sw.Entries())
+	}
+	wrong := insert
+	wrong.Entry.Table = "ipv5_lpm"
+	if err := d.Apply(ctx, []sdk.DeviceWrite{wrong, insert}); err == nil || !strings.Contains(err.Error(), "ipv5_lpm") || sw.Entries() != 1 {
+		t.Errorf("error %v, %d entries", err, sw.Entries())
+	}
+}
+
+func TestKeepUsesTheProgramOnTheSwitch(t *testing.T) {
+	_, sw, _ := start(t, nil)
+	waitFor(t, "a pipeline is there", func() bool { return sw.Pushes() == 1 })
+	d, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: sw.Address, DeviceID: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Objects() != nil {
+		t.Error("objects before the session")
+	}
+	if err := d.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if inc := ready(t, d); inc.Clean || len(d.Objects()) != 4 || sw.Pushes() != 1 {
+		t.Errorf("incarnation %+v, %d objects, %d pushes", inc, len(d.Objects()), sw.Pushes())
+	}
+}
+
+func TestProgramsThatDoNotFit(t *testing.T) {
+	p := program(t, "forwarding")
+	for i, table := range p.P4Info.Tables {
+		if table.Preamble.Alias == "bank" {
+			p.P4Info.Tables = append(p.P4Info.Tables[:i:i], p.P4Info.Tables[i+1:]...)
+			break
+		}
+	}
+	d, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: "x:1", DeviceID: 1, Program: p}})
+	if err != nil || d.Objects() != nil {
+		t.Fatalf("%v: a switch without banks can still forward", err)
+	}
+	p = program(t, "univmon-300k")
+	for _, table := range p.P4Info.Tables {
+		if table.Preamble.Alias == "ipv4_lpm" {
+			table.Preamble.Name, table.Preamble.Alias = "ingress.other", "other"
+		}
+	}
+	_, err = device.New(device.Config{Name: "s1", Forwarding: true, Routes: routes(t), Session: p4rt.Config{Target: "x:1", DeviceID: 1, Program: p}})
+	if err == nil || !strings.Contains(err.Error(), "ipv4_lpm") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestTLSFiles(t *testing.T) {
+	if _, err := device.TLS("none.pem", "", "", ""); err == nil || !strings.Contains(err.Error(), "ca-file") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := device.TLS("device_test.go", "", "", ""); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := device.TLS("", "none.pem", "none.key", ""); err == nil || !strings.Contains(err.Error(), "cert-file") {
+		t.Errorf("error %v", err)
+	}
+	if c, err := device.TLS("", "", "", "leaf1"); err != nil || c.ServerName != "leaf1" {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
