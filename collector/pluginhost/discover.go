@@ -75,6 +75,31 @@ func (h *Host) Discover(dir string) ([]Candidate, []Rejection, error) {
 	return found, rejected, nil
 }
 
+// Find returns the plugin of that name (Candidate.Name) in dir, by the rules of
+// Discover. The error says why a file of that name is not run, or what else there is.
+func (h *Host) Find(dir, name string) (Candidate, error) {
+	found, rejected, err := h.Discover(dir)
+	if err != nil {
+		return Candidate{}, err
+	}
+	names := make([]string, len(found))
+	for i, c := range found {
+		if c.Name == name {
+			return c, nil
+		}
+		names[i] = c.Name
+	}
+	for _, r := range rejected {
+		if fileName(r.Path) == name {
+			return Candidate{}, fmt.Errorf("plugin %s (%s): %w", name, r.Path, r.Err)
+		}
+	}
+	if len(names) == 0 {
+		return Candidate{}, fmt.Errorf("plugin %s: there is no plugin in %s; put %s%s there", name, dir, FilePrefix, name)
+	}
+	return Candidate{}, fmt.Errorf("plugin %s: not in %s; there are %s", name, dir, strings.Join(names, ", "))
+}
+
 // resolve follows symbolic links, which must not lead out of root.
 func (h *Host) resolve(root, path string) (string, error) {
 	resolved, err := filepath.EvalSymlinks(path)

@@ -322,6 +322,17 @@ func TestFilesThatAreNotRun(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("not rejected: %v", want)
 	}
+	if c, err := h.Find(dir, "test-good"); err != nil || filepath.Base(c.Path) != testPrefix+"good" {
+		t.Errorf("found %v, %v", c, err)
+	}
+	for name, text := range map[string]string{"plain": "not executable", "frob": "there are inside, test-good"} {
+		if _, err := h.Find(dir, name); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("find %s: %v", name, err)
+		}
+	}
+	if _, err := h.Find(t.TempDir(), "x"); err == nil || !strings.Contains(err.Error(), "netsketch-plugin-x") {
+		t.Errorf("find in an empty folder: %v", err)
+	}
 	for _, name := range []string{"plain", "open"} {
 		if _, err := h.Start(t.Context(), Spec{Path: filepath.Join(dir, name)}); !errors.Is(err, ErrUntrusted) {
 			t.Errorf("%s: %v", name, err)
