@@ -2,16 +2,22 @@
 
 package softswitch
 
-import "time"
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
 
 // Port is how AddPort wants a port to be.
 type Port struct {
 	Name  string
 	Speed uint64 // bits a second, for reports only
 	// Tx takes a packet that leaves here. The slice is the switch's own and is overwritten after Tx returns: copy what is
-	// kept. It is called in the goroutine of the packet, at the time the packet leaves. A nil Tx discards without error.
+	// kept. It is called in the goroutine of the packet, with the time the packet leaves. A nil Tx discards without error.
 	Tx func(pkt []byte, at time.Duration)
 	// QueueDepth bounds the egress queue in packets; 0 is no bound. A packet that finds the queue full is discarded and counted.
+	// Without a QueueRate packets never wait, and the bound is never met.
 	QueueDepth int
 	// QueueRate serves the queue at so many packets a second; 0 sends at once. Packets then leave, and Tx is told, at the time
 	// the queue would have sent them.
@@ -35,4 +41,175 @@ type PortStatus struct {
 	LastChange time.Duration // on the switch's clock
 	Counters   PortCounters
 	Removed    bool // only in calls of a watch function
+}
+
+// maxPorts bounds port ids: v1model's have 9 bits, and 511 is the drop port.
+const maxPorts = 512
+
+// port is a port at work.
+type port struct {
+	id  uint32
+	cfg Port
+	up  atomic.Bool
+
+	changed atomic.Int64
+
+	inPackets, inOctets, inErrors, inDiscards     atomic.Uint64
+	outPackets, outOctets, outErrors, outDiscards atomic.Uint64
+
+	mu      sync.Mutex
+	leaving []time.Duration // departures of packets in the queue, earliest first
+	last    time.Duration   // the latest departure
+}
+
+// enqueue finds when a packet that comes now leaves, and how many are in the queue before it comes and after it has left.
+func (pt *port) enqueue(now time.Duration) (at time.Duration, before, after int, ok bool) {
+	pt.mu.Lock()
+	defer pt.mu.Unlock()
+	gone := 0
+	for gone < len(pt.leaving) && pt.leaving[gone] <= now {
+		gone++
+	}
+	pt.leaving = append(pt.leaving[:0], pt.leaving[gone:]...)
+	before = len(pt.leaving)
+	if pt.cfg.QueueDepth > 0 && before >= pt.cfg.QueueDepth {
+		pt.outDiscards.Add(1)
+		return 0, before, 0, false
+	}
+	at = max(now, pt.last) + time.Duration(uint64(time.Second)/pt.cfg.QueueRate)
+	pt.last = at
+	pt.leaving = append(pt.leaving, at)
+	return at, before, 0, true
+}
+
+func (s *Switch) port(id uint32) *port {
+	if id >= maxPorts {
+		return nil
+	}
+	return s.ports.Load()[id]
+}
+
+func (s *Switch) portUp(w WatchPort) bool {
+	if !w.Set {
+		return true
+	}
+	pt := s.port(w.Port)
+	return pt != nil && pt.up.Load()
+}
+
+// AddPort adds a port. Ids are 0 to 510 and not the CPU port. Errors: ErrExists, ErrInvalid.
+func (s *Switch) AddPort(id uint32, p Port) error {
+	object := fmt.Sprintf("port %d", id)
+	if id >= DropPort || id == s.cfg.CPUPort {
+		return fail(ErrInvalid, object, "ids are 0 to %d and not the CPU port %d", DropPort-1, s.cfg.CPUPort)
+	}
+	if p.QueueDepth < 0 || p.QueueRate > uint64(time.Second) {
+		return fail(ErrInvalid, object, "queue depth %d or rate %d a second is out of range", p.QueueDepth, p.QueueRate)
+	}
+	if s.closed.Load() {
+		return fail(ErrClosed, object, "the switch was closed")
+	}
+	pt := &port{id: id, cfg: p}
+	pt.up.Store(!p.Down)
+	pt.changed.Store(int64(s.clock()))
+	s.portsMu.Lock()
+	if s.port(id) != nil {
+		s.portsMu.Unlock()
+		return fail(ErrExists, object, "it is there")
+	}
+	next := *s.ports.Load()
+	next[id] = pt
+	s.ports.Store(&next)
+	s.tellPort(pt.status())
+	return nil
+}
+
+// RemovePort removes a port.
+func (s *Switch) RemovePort(id uint32) error {
+	s.portsMu.Lock()
+	pt := s.port(id)
+	if pt == nil {
+		s.portsMu.Unlock()
+		return fail(ErrNotFound, fmt.Sprintf("port %d", id), "it is not there")
+	}
+	next := *s.ports.Load()
+	next[id] = nil
+	s.ports.Store(&next)
+	st := pt.status()
+	st.Up, st.Removed = false, true
+	s.tellPort(st)
+	return nil
+}
+
+// tellPort calls the watchers, and releases portsMu, which the caller holds.
+func (s *Switch) tellPort(st PortStatus) {
+	fs := make([]func(PortStatus), 0, len(s.watchers))
+	for _, f := range s.watchers {
+		fs = append(fs, f)
+	}
+	s.portsMu.Unlock()
+	for _, f := range fs {
+		f(st)
+	}
+}
+
+// SetPortUp takes a port up or down. A port that is down takes no packets and sends none.
+func (s *Switch) SetPortUp(id uint32, up bool) error {
+	s.portsMu.Lock()
+	pt := s.port(id)
+	if pt == nil {
+		s.portsMu.Unlock()
+		return fail(ErrNotFound, fmt.Sprintf("port %d", id), "it is not there")
+	}
+	if pt.up.Swap(up) == up {
+		s.portsMu.Unlock()
+		return nil
+	}
+	pt.changed.Store(int64(s.clock()))
+	s.tellPort(pt.status())
+	return nil
+}
+
+func (pt *port) status() PortStatus {
+	return PortStatus{
+		ID: pt.id, Name: pt.cfg.Name, Speed: pt.cfg.Speed, Up: pt.up.Load(), LastChange: time.Duration(pt.changed.Load()),
+		Counters: PortCounters{
+			InPackets: pt.inPackets.Load(), InOctets: pt.inOctets.Load(), InErrors: pt.inErrors.Load(), InDiscards: pt.inDiscards.Load(),
+			OutPackets: pt.outPackets.Load(), OutOctets: pt.outOctets.Load(), OutErrors: pt.outErrors.Load(), OutDiscards: pt.outDiscards.Load(),
+		},
+	}
+}
+
+// Ports returns the state of all ports by id, the CPU port not among them.
+func (s *Switch) Ports() (out []PortStatus) {
+	for _, pt := range s.ports.Load() {
+		if pt != nil {
+			out = append(out, pt.status())
+		}
+	}
+	return out
+}
+
+// PortStatus returns the state of one port.
+func (s *Switch) PortStatus(id uint32) (PortStatus, error) {
+	pt := s.port(id)
+	if pt == nil {
+		return PortStatus{}, fail(ErrNotFound, fmt.Sprintf("port %d", id), "it is not there")
+	}
+	return pt.status(), nil
+}
+
+// WatchPorts calls f after each change of a port (added, removed, up, down), in the goroutine that made the change, until the
+// returned function is called.
+func (s *Switch) WatchPorts(f func(PortStatus)) (stop func()) {
+	s.portsMu.Lock()
+	defer s.portsMu.Unlock()
+	s.watchID++
+	id := s.watchID
+	s.watchers[id] = f
+	return func() {
+		s.portsMu.Lock()
+		defer s.portsMu.Unlock()
+		delete(s.watchers, id)
+	}
 }

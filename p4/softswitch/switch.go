@@ -4,6 +4,9 @@ package softswitch
 
 import (
 	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,6 +15,8 @@ const DefaultCPUPort = 255
 
 // DropPort is the egress_spec by which v1model drops a packet.
 const DropPort = 511
+
+const defaultMaxLoops = 64
 
 // Config is how a Switch runs. The zero value is usable.
 type Config struct {
@@ -47,3 +52,180 @@ type Stats struct {
 	AssertFailures uint64 // assert() or assume() was false: the packet was dropped
 	TooLong        uint64 // packets outgrew the limit of 64 KiB
 }
+
+// Switch is a soft switch. Make one with New.
+type Switch struct {
+	cfg   Config
+	log   *slog.Logger
+	clock func() time.Duration
+
+	lanes    []*lane
+	nextLane atomic.Uint32
+	st       *state // guarded by the lanes' mutexes: any one to read, all to change
+	closed   atomic.Bool
+
+	ctl sync.Mutex // one control plane call at a time
+
+	ports    atomic.Pointer[[maxPorts]*port]
+	portsMu  sync.Mutex // adding, removing, up and down, watchers
+	watchers map[int]func(PortStatus)
+	watchID  int
+
+	packetIn atomic.Pointer[func([]byte)]
+
+	subsMu sync.RWMutex
+	subs   map[int]chan Digest
+	subID  int
+
+	outs        sync.Pool // *txBuffer
+	noProgram   atomic.Uint64
+	digestDrops atomic.Uint64
+	noPort      atomic.Uint64
+	queueDrops  atomic.Uint64
+	packetIns   atomic.Uint64
+	packetOuts  atomic.Uint64
+}
+
+// New makes a switch without ports and without a program.
+func New(cfg Config) *Switch {
+	if cfg.CPUPort == 0 {
+		cfg.CPUPort = DefaultCPUPort
+	}
+	if cfg.MaxLoops <= 0 {
+		cfg.MaxLoops = defaultMaxLoops
+	}
+	s := &Switch{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, watchers: map[int]func(PortStatus){}, subs: map[int]chan Digest{}}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Name != "" {
+		s.log = s.log.With("switch", cfg.Name)
+	}
+	if s.clock == nil {
+		start := time.Now()
+		s.clock = func() time.Duration { return time.Since(start) }
+	}
+	n := max(1, cfg.Parallel)
+	for i := range n {
+		s.lanes = append(s.lanes, &lane{rng: rand.NewPCG(cfg.Seed, uint64(i)), serial: n == 1})
+	}
+	s.ports.Store(new([maxPorts]*port))
+	s.outs.New = func() any { return &txBuffer{} }
+	return s
+}
+
+// Close stops the switch: later packets are dropped, later calls return ErrClosed, subscriptions end.
+func (s *Switch) Close() {
+	if s.closed.Swap(true) {
+		return
+	}
+	s.exclusive(func() { s.st = nil })
+	s.subsMu.Lock()
+	defer s.subsMu.Unlock()
+	for id, c := range s.subs {
+		delete(s.subs, id)
+		close(c)
+	}
+}
+
+// exclusive runs f while no packet runs.
+func (s *Switch) exclusive(f func()) {
+	s.ctl.Lock()
+	defer s.ctl.Unlock()
+	for _, l := range s.lanes {
+		l.mu.Lock()
+	}
+	defer func() {
+		for _, l := range s.lanes {
+			l.mu.Unlock()
+		}
+	}()
+	f()
+}
+
+// with runs f on the loaded program's state while no packet runs.
+func (s *Switch) with(object string, f func(st *state) error) error {
+	if s.closed.Load() {
+		return fail(ErrClosed, object, "the switch was closed")
+	}
+	var err error
+	s.exclusive(func() {
+		if s.st == nil {
+			err = fail(ErrNoProgram, object, "load one first")
+			return
+		}
+		err = f(s.st)
+	})
+	return err
+}
+
+// Load makes p the switch's program. All state of the program before it is gone: entries, counters, meters, registers,
+// groups, sessions, value sets. Ports and their counters stay.
+func (s *Switch) Load(p *Program) error {
+	if s.closed.Load() {
+		return fail(ErrClosed, "switch", "the switch was closed")
+	}
+	if p == nil {
+		return fail(ErrInvalid, "switch", "no program given")
+	}
+	st, err := newState(s, p)
+	if err != nil {
+		return err
+	}
+	s.exclusive(func() {
+		s.st = st
+		for _, l := range s.lanes {
+			l.free, l.queue, l.loops, l.stats = nil, nil, nil, Stats{}
+			l.pad = make([]byte, p.padBytes)
+		}
+		for _, c := range []*atomic.Uint64{&s.noProgram, &s.digestDrops, &s.noPort, &s.queueDrops, &s.packetIns, &s.packetOuts} {
+			c.Store(0)
+		}
+	})
+	return nil
+}
+
+// Program returns what is loaded, or nil.
+func (s *Switch) Program() *Program {
+	l := s.lanes[0]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.st == nil {
+		return nil
+	}
+	return s.st.prog
+}
+
+// Stats returns what happened to packets.
+func (s *Switch) Stats() Stats {
+	var t Stats
+	for _, l := range s.lanes {
+		l.mu.Lock()
+		t.add(&l.stats)
+		l.mu.Unlock()
+	}
+	t.NoProgramDrops, t.DigestDrops = s.noProgram.Load(), s.digestDrops.Load()
+	t.NoPortDrops, t.QueueDrops = s.noPort.Load(), s.queueDrops.Load()
+	t.PacketIns, t.PacketOuts = s.packetIns.Load(), s.packetOuts.Load()
+	return t
+}
+
+func (t *Stats) add(o *Stats) {
+	t.Packets += o.Packets
+	t.ParserErrors += o.ParserErrors
+	t.ChecksumErrors += o.ChecksumErrors
+	t.IngressDrops += o.IngressDrops
+	t.EgressDrops += o.EgressDrops
+	t.LoopDrops += o.LoopDrops
+	t.Clones += o.Clones
+	t.Replicas += o.Replicas
+	t.Resubmits += o.Resubmits
+	t.Recirculations += o.Recirculations
+	t.Digests += o.Digests
+	t.IndexErrors += o.IndexErrors
+	t.AssertFailures += o.AssertFailures
+	t.TooLong += o.TooLong
+}
+
+// Now returns the time on the switch's clock.
+func (s *Switch) Now() time.Duration { return s.clock() }

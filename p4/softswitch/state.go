@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package softswitch
+
+import (
+	"fmt"
+)
+
+// state is what a loaded program remembers. Packets read it and change registers, counters and meters; everything else changes only
+// while no packet runs.
+type state struct {
+	sw       *Switch
+	prog     *Program
+	tables   []*tableState
+	byName   map[string]*tableState
+	regs     []*register
+	counters []*counterArray
+	meters   [][]meterState
+	profiles []*profileState
+	vsets    []*valueSet
+	mcast    map[uint32]*MulticastGroup
+	clones   map[uint32]*CloneSession
+}
+
+func newState(s *Switch, p *Program) (*state, error) {
+	st := &state{
+		sw: s, prog: p, byName: map[string]*tableState{}, mcast: map[uint32]*MulticastGroup{}, clones: map[uint32]*CloneSession{},
+	}
+	for i := range p.info.regs {
+		st.regs = append(st.regs, newRegister(p.info.regs[i].Width, p.info.regs[i].Size))
+	}
+	for i := range p.info.counters {
+		c := &counterArray{}
+		if p.info.counters[i].Table == "" {
+			c.cells = make([]counterCell, p.info.counters[i].Size)
+		}
+		st.counters = append(st.counters, c)
+	}
+	for i := range p.info.meters {
+		var cells []meterState
+		if p.info.meters[i].Table == "" {
+			cells = make([]meterState, p.info.meters[i].Size)
+			for j := range cells {
+				cells[j].unit = p.info.meters[i].Unit
+			}
+		}
+		st.meters = append(st.meters, cells)
+	}
+	for _, d := range p.profiles {
+		st.profiles = append(st.profiles, &profileState{def: d, members: map[uint32]*memberState{}, groups: map[uint32]*groupState{}})
+	}
+	for range p.info.vsets {
+		st.vsets = append(st.vsets, &valueSet{})
+	}
+	for _, d := range p.tables {
+		t := &tableState{def: d, st: st, byKey: map[string]*entryState{}, exact: hashIndex{words: d.words}, lpm: lpmIndex{def: d}}
+		st.tables = append(st.tables, t)
+		st.byName[d.Name] = t
+		t.resetDefault()
+		for i := range d.entries {
+			e := d.entries[i].entry
+			if err := t.insert(e); err != nil {
+				return nil, fmt.Errorf("const entry %d: %w", i, err)
+			}
+		}
+	}
+	return st, nil
+}
+
+// resetDefault makes the program's default action the default.
+func (t *tableState) resetDefault() {
+	t.dflt, t.dfltSet = nil, false
+	if d := t.def.def; d != nil {
+		t.dflt = &entryState{run: bound{d.action, d.action.pc, d.params}}
+		t.dflt.next = t.after(d.action, false)
+	}
+}
