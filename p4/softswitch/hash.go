@@ -151,8 +151,8 @@ type calculation struct {
 	// When all headers are valid, but for those of variable length:
 	valid  []int // validity slots of headers that have to be valid
 	absent []int // of headers with variable-length inputs, which have to be invalid
-	emits []emit
-	bytes int
+	emits  []emit
+	bytes  int
 
 	word int // slot of the only input, 32 bits, always valid; or -1
 }
