@@ -14,6 +14,9 @@ import (
 // not, it is an estimate.
 func (e *Estimate) Packets() (n float64, exact bool) { return e.packets, e.exact }
 
+// Reading returns what the estimate was made of.
+func (e *Estimate) Reading() *Reading { return e.reading }
+
 // Distinct returns the number of flows.
 func (e *Estimate) Distinct() float64 { return e.count }
 

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/universal"
+)
+
+// Analyse implements sdk.Plugin.
+func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+	p.mu.Lock()
+	config, plan, previous := p.config, p.plan, maps.Clone(p.previous)
+	p.mu.Unlock()
+
+	run := analysis{epoch: epoch, config: &config, plan: plan, previous: previous}
+	results, err := run.switches(ctx)
+	if err != nil {
+		return nil, err
+	}
+	views, err := run.network(ctx, results)
+	if err != nil {
+		return nil, err
+	}
+	if !config.Switches {
+		clear(results)
+	}
+	maps.Copy(results, views)
+
+	out, err := p.publish(&run, results)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out.Events = append(out.Events, p.tell(run.problems)...)
+	p.previous = results
+	return out, nil
+}
+
+// analysis is the work on one epoch.
+type analysis struct {
+	epoch    *sdk.Epoch
+	config   *Configuration
+	plan     *plan
+	previous map[scope]*result
+	problems map[string]string // by subject
+}
+
+func (a *analysis) problem(subject, format string, args ...any) {
+	if a.problems == nil {
+		a.problems = make(map[string]string)
+	}
+	a.problems[subject] = fmt.Sprintf(format, args...)
+}
+
+// switches analyses what each switch delivered, several at a time.
+func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
+	incomplete := make(map[string]bool)
+	for _, m := range a.epoch.Missing {
+		incomplete[m.Name] = true
+	}
+	type job struct {
+		in     instance
+		data   *sdk.DeviceData
+		result *result
+		err    error
+	}
+	var jobs []*job
+	for i := range a.epoch.Devices {
+		data := &a.epoch.Devices[i]
+		instances := a.plan.instances[data.Name]
+		for _, dimension := range slices.Sorted(maps.Keys(instances)) {
+			r := &result{scope: scope{data.Name, dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete, from: []string{data.Name}}
+			if r.whole = !incomplete[data.Name]; !r.whole {
+				r.status = sdk.StatusPartial
+			}
+			jobs = append(jobs, &job{in: instances[dimension], data: data, result: r})
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for _, j := range jobs {
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
+			}
+			reading, err := j.in.open(j.data)
+			if err != nil {
+				j.err = err
+				return nil
+			}
+			j.result.estimate = reading.Estimate()
+			if a.config.Switches {
+				a.compare(j.result)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	results := make(map[scope]*result, len(jobs))
+	for _, j := range jobs {
+		if j.err != nil {
+			a.problem(subject(j.result.scope), "no results: %v", j.err)
+			continue
+		}
+		results[j.result.scope] = j.result
+	}
+	return results, nil
+}
+
+// compare finds what changed since the epoch before, if that is known, and both rest on
+// all that the same switches recorded: a change against an epoch of which something was
+// lost is none.
+func (a *analysis) compare(r *result) {
+	before := a.previous[r.scope]
+	if before == nil || before.epoch+1 != r.epoch || !before.whole || !r.whole || !slices.Equal(before.from, r.from) {
+		return
+	}
+	if change, err := universal.Compare(before.estimate, r.estimate); err == nil {
+		r.change = change // else the pipeline was changed, and there is nothing to compare
+	}
+}
+
+// network adds the switches' sketches up, so that each packet is counted once.
+func (a *analysis) network(ctx context.Context, switches map[scope]*result) (map[scope]*result, error) {
+	results := make([]*result, len(a.plan.views))
+	missing := make([]string, len(a.plan.views))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, v := range a.plan.views {
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
+			}
+			results[i], missing[i] = a.add(v, switches)
+			a.compare(results[i])
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	views := make(map[scope]*result, len(results))
+	for i, r := range results {
+		views[r.scope] = r
+		if missing[i] != "" {
+			a.problem(subject(r.scope), "%s", missing[i])
+		}
+	}
+	return views, nil
+}
+
+// add forms one view. A switch that only adds packets can be missing: the result is of
+// the others, and partial. Without a switch that is there to take packets away which
+// others counted twice, there is no result.
+func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
+	r := &result{scope: scope{Network, v.dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete, whole: true}
+	var absent []string
+	collect := func(names []string) (readings []*universal.Reading) {
+		for _, name := range names {
+			s := switches[scope{name, v.dimension}]
+			if s == nil {
+				absent = append(absent, name)
+				continue
+			}
+			if !s.whole {
+				r.status, r.whole = sdk.StatusPartial, false
+			}
+			r.from = append(r.from, name)
+			readings = append(readings, s.estimate.Reading())
+		}
+		return readings
+	}
+	plus := collect(v.plus)
+	edges := len(absent)
+	minus := collect(v.minus)
+	if len(plus) == 0 || len(absent) > edges {
+		r.status, r.whole, r.from = sdk.StatusLost, false, nil
+		return r, "no results without " + strings.Join(absent, ", ")
+	}
+	sum, err := universal.Sum(plus, minus)
+	if err != nil {
+		r.status, r.whole, r.from = sdk.StatusLost, false, nil
+		return r, fmt.Sprintf("no results: %v", err)
+	}
+	r.estimate = sum.Estimate()
+	if len(absent) > 0 {
+		r.status = sdk.StatusPartial
+		return r, fmt.Sprintf("results rest on %d of %d switches; missing: %s",
+			len(r.from), len(r.from)+len(absent), strings.Join(absent, ", "))
+	}
+	return r, ""
+}
+
+// tell makes events of problems that are new, and of those that are over. The caller
+// holds the lock.
+func (p *Plugin) tell(problems map[string]string) []sdk.Event {
+	var events []sdk.Event
+	for _, subject := range slices.Sorted(maps.Keys(problems)) {
+		if p.told[subject] != problems[subject] {
+			events = append(events, sdk.Event{Level: slog.LevelWarn, Message: clip(subject + ": " + problems[subject])})
+		}
+	}
+	for _, subject := range slices.Sorted(maps.Keys(p.told)) {
+		if _, still := problems[subject]; !still {
+			events = append(events, sdk.Event{Level: slog.LevelInfo, Message: clip(subject + ": all is well again")})
+		}
+	}
+	p.told = problems
+	return events
+}
+
+// subject names a scope in messages.
+func subject(s scope) string { return s.dimension + " of " + s.device }
+
+// clip keeps a message within an event's bounds.
+func clip(s string) string {
+	const most = 1000
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + " …"
+}

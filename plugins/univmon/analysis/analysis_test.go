@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/universal"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+var update = flag.Bool("update", false, "write golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The sketches of program univmon-300k.
+var layouts = map[string]universal.Layout{
+	"src":     {Key: flow.Src, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 32},
+	"5-tuple": {Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 64},
+}
+
+var controls = map[string]string{"src": "ingress.univmon_src", "5-tuple": "ingress.univmon_5t"}
+
+func objects() []sdk.Object {
+	var out []sdk.Object
+	for name, l := range layouts {
+		common := func(more ...string) map[string]string {
+			m := map[string]string{"key": name, "levels": strconv.Itoa(l.Levels), "banks": "2"}
+			for i := 0; i < len(more); i += 2 {
+				m[more[i]] = more[i+1]
+			}
+			return m
+		}
+		out = append(out,
+			sdk.Object{Name: controls[name] + ".counters", Cells: l.CounterCells() + 256, Width: 32, Banks: 2,
+				Annotations: common("part", "counters", "rows", strconv.Itoa(l.Rows), "columns", strconv.Itoa(l.Columns), "packets", strconv.Itoa(l.CounterCells()))},
+			sdk.Object{Name: controls[name] + ".heavy", Cells: l.HeavyCells(), Width: 32, Banks: 2,
+				Annotations: common("part", "heavy", "ways", strconv.Itoa(l.Ways), "slots", strconv.Itoa(l.Slots), "words", strconv.Itoa(l.Words()))})
+	}
+	slices.SortFunc(out, func(a, b sdk.Object) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// leafSpine is two leaves with a host each, and a spine.
+func leafSpine() sdk.Network {
+	end := func(node string) sdk.Endpoint { return sdk.Endpoint{Node: node} }
+	return sdk.Network{
+		Version: 1,
+		Devices: []sdk.Device{
+			{Name: "leaf1", Role: "edge", Objects: objects()},
+			{Name: "leaf2", Role: "edge", Objects: objects()},
+			{Name: "spine1", Role: "transit", Objects: objects()},
+		},
+		Hosts: []sdk.Host{{Name: "h1"}, {Name: "h2"}},
+		Links: []sdk.Link{{A: end("h1"), B: end("leaf1")}, {A: end("leaf1"), B: end("spine1")}, {A: end("spine1"), B: end("leaf2")}, {A: end("h2"), B: end("leaf2")}},
+	}
+}
+
+// switchesOf says which switches a packet crosses: from h1 it enters at leaf1, and every
+// second flow leaves there again.
+func switchesOf(k *flow.Key) []string {
+	if k.SrcPort%2 == 0 {
+		return []string{"leaf1"}
+	}
+	return []string{"leaf1", "spine1", "leaf2"}
+}
+
+type fabric map[string]map[string]*universal.Sketch // by device, by dimension
+
+func newFabric(tb testing.TB, devices ...string) fabric {
+	f := make(fabric)
+	for _, d := range devices {
+		f[d] = make(map[string]*universal.Sketch)
+		for name, l := range layouts {
+			s, err := universal.New(l)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			f[d][name] = s
+		}
+	}
+	return f
+}
+
+func (f fabric) send(k flow.Key, n int) {
+	for _, d := range switchesOf(&k) {
+		for _, s := range f[d] {
+			for range n {
+				s.Update(&k)
+			}
+		}
+	}
+}
+
+// epoch seals what the fabric recorded; devices that are absent are missing from it.
+func (f fabric) epoch(number uint64, absent ...string) *sdk.Epoch {
+	start := time.Unix(1_700_000_000, 0).Add(time.Duration(number) * time.Second)
+	e := &sdk.Epoch{Number: number, Start: start, End: start.Add(time.Second), Status: sdk.StatusComplete}
+	for device, sketches := range f {
+		e.Expected = append(e.Expected, device)
+		if slices.Contains(absent, device) {
+			e.Missing = append(e.Missing, sdk.Missing{Name: device, Reason: "no answer"})
+			e.Status = sdk.StatusPartial
+			continue
+		}
+		for name, s := range sketches {
+			counters := make([]uint32, len(s.Counters())+256)
+			copy(counters, s.Counters())
+			copy(counters[len(s.Counters()):], s.Packets())
+			e.Put(device, sdk.CellsOf(controls[name]+".counters", counters))
+			e.Put(device, sdk.CellsOf(controls[name]+".heavy", slices.Clone(s.Heavy())))
+		}
+	}
+	slices.Sort(e.Expected)
+	return e
+}
+
+func key(tb testing.TB, src, dst string, port uint16) flow.Key {
+	tb.Helper()
+	k, err := flow.New(netip.MustParseAddr(src), netip.MustParseAddr(dst), 6, port, 443)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return k
+}
+
+// background sends 400 flows of 1 to 60 packets, the same ones in each epoch.
+func (f fabric) background(tb testing.TB) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 400 {
+		src := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0x0a010000+r.Uint32N(200))))
+		k := key(tb, src.String(), fmt.Sprintf("10.2.0.%d", 1+i%50), uint16(1024+i))
+		f.send(k, 1+60/(1+i%60))
+	}
+}
+
+// rows returns a table's rows as maps from column to text.
+func rows(r *sdk.Results, list string) []map[string]string {
+	var out []map[string]string
+	for _, t := range r.Tables {
+		if t.Table.List != list {
+			continue
+		}
+		for row := range t.Table.Rows() {
+			m := make(map[string]string)
+			for _, columns := range [][]table.Column{t.Table.Keys, t.Table.Values} {
+				for i := range columns {
+					if !columns[i].Null(row) {
+						m[columns[i].Name] = string(columns[i].AppendText(nil, row))
+					}
+				}
+			}
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func find1(t *testing.T, rows []map[string]string, want ...string) map[string]string {
+	t.Helper()
+	for _, row := range rows {
+		hit := true
+		for i := 0; i < len(want); i += 2 {
+			hit = hit && row[want[i]] == want[i+1]
+		}
+		if hit {
+			return row
+		}
+	}
+	t.Fatalf("no row with %v in %v", want, rows)
+	return nil
+}
+
+// TestResults follows three epochs: quiet, with an elephant and a flood, quiet again.
+func TestResults(t *testing.T) {
+	h := sdktest.Start(t, New(WithFunction("elephants", func(x float64) float64 {
+		if x < 1000 {
+			return 0
+		}
+		return x
+	})), sdktest.Options{Network: leafSpine(), Config: `{
+		"heavyHitters": {"share": 0.05}, "heavyChanges": {"share": 0.2}, "ddosVictims": {"sources": 300},
+		"functions": [{"name": "flows of at most 3 packets", "from": 1, "to": 3}]}`})
+	elephant := key(t, "2001:db8::1", "2001:db8::2", 5001)
+	watched := []sdk.Watch{
+		{List: flowList, Keys: map[string]string{"device": "leaf2", "dimension": "5-tuple", "flow": elephant.String()}},
+		{List: flowList, Keys: map[string]string{"device": "network", "dimension": "src", "flow": "2001:db8::1"}},
+		{List: flowList, Keys: map[string]string{"device": "leaf1", "dimension": "src", "flow": "203.0.113.9"}},
+	}
+	var all []*sdk.Results
+	for number := uint64(7); number < 10; number++ {
+		f := newFabric(t, "leaf1", "leaf2", "spine1")
+		f.background(t)
+		if number == 8 {
+			f.send(elephant, 3000)
+			for i := range 600 { // one packet each, half of them across the spine
+				f.send(key(t, fmt.Sprintf("198.18.%d.%d", i/250, 1+i%250), "10.2.0.99", uint16(i)), 1)
+			}
+		}
+		e := f.epoch(number)
+		e.Watched = watched
+		all = append(all, h.Analyse(e))
+	}
+	sdktest.Golden(t, "testdata/results.golden", *update, all...)
+
+	second := all[1]
+	if row := find1(t, rows(second, hitterList), "device", Network, "dimension", "5-tuple", "flow", elephant.String()); row["state/packets"] != "3000" {
+		t.Errorf("the elephant crosses three switches and counts once in the network; got %v", row)
+	}
+	if row := find1(t, rows(second, changeList), "device", "leaf2", "dimension", "src", "flow", "2001:db8::1"); row["state/delta"] != "3000" || row["state/kind"] != "increase" {
+		t.Errorf("change %v", row)
+	}
+	if row := find1(t, rows(all[2], changeList), "device", Network, "dimension", "5-tuple"); row["state/delta"] != "-3000" || row["state/kind"] != "decrease" {
+		t.Errorf("change %v", row)
+	}
+	row := find1(t, rows(second, victimList), "device", Network, "destination", "10.2.0.99")
+	if n, _ := strconv.Atoi(row["state/distinct-sources"]); math.Abs(float64(n)-600) > 90 {
+		t.Errorf("%d sources, want about 600", n)
+	}
+	if got := rows(all[0], victimList); len(got) != 0 {
+		t.Errorf("victims in a quiet epoch: %v", got)
+	}
+	if row := find1(t, rows(second, flowList), "device", "leaf2"); row["state/packets"] != "3000" {
+		t.Errorf("watched %v", row)
+	}
+	if row := find1(t, rows(second, functionList), "device", "leaf1", "dimension", "5-tuple", "name", "elephants"); row["state/value"] != "3000" {
+		t.Errorf("function %v", row)
+	}
+	if got := rows(all[0], changeList); len(got) != 0 {
+		t.Errorf("changes in the first epoch: %v", got)
+	}
+
+	tables, err := h.Query(watched[0])
+	if err != nil || len(tables) != 1 || tables[0].Rows() != 1 {
+		t.Errorf("Query: %v, %v", tables, err)
+	}
+	if _, err := h.Query(sdk.Watch{List: flowList, Keys: map[string]string{"device": "leaf1", "dimension": "src", "flow": "leaf"}}); err == nil || !strings.Contains(err.Error(), "not an IP address") {
+		t.Errorf("Query of a flow that is none: %v", err)
+	}
+}
+
+// TestPartialEpochs: what is missing from an epoch, and what then still holds.
+func TestPartialEpochs(t *testing.T) {
+	quiet := func(number uint64, absent ...string) *sdk.Epoch {
+		f := newFabric(t, "leaf1", "leaf2", "spine1")
+		f.background(t)
+		return f.epoch(number, absent...)
+	}
+	summary := func(r *sdk.Results, device string) map[string]string {
+		return find1(t, rows(r, summaryList), "device", device, "dimension", "src")
+	}
+	h := sdktest.Start(t, New(), sdktest.Options{Network: leafSpine()})
+	complete := summary(h.Analyse(quiet(1)), Network)
+	if complete["state/status"] != "complete" || complete["state/packets"] == "" {
+		t.Errorf("network %v", complete)
+	}
+	if _, has := complete["state/changes"]; has {
+		t.Errorf("the first epoch has changes: %v", complete)
+	}
+	if row := summary(h.Analyse(quiet(2)), Network); row["state/changes"] != "0" {
+		t.Errorf("an epoch like the one before: %v", row)
+	}
+
+	r := h.Analyse(quiet(3, "leaf2"))
+	if row := summary(r, Network); row["state/status"] != "partial" || row["state/changes"] != "" {
+		t.Errorf("without a leaf the network is %v", row)
+	}
+	if row := summary(r, "leaf1"); row["state/status"] != "complete" || row["state/changes"] != "0" {
+		t.Errorf("a leaf that is there is %v", row)
+	}
+	if !strings.Contains(sdktest.Text(r), "src of network: results rest on 2 of 3 switches; missing: leaf2") {
+		t.Errorf("nothing told what is missing: %s", sdktest.Text(r))
+	}
+	if r = h.Analyse(quiet(4, "leaf2")); len(r.Events) != 0 {
+		t.Errorf("the same is told again: %v", r.Events)
+	} else if row := summary(r, Network); row["state/changes"] != "0" {
+		t.Errorf("two epochs of the same switches do compare: %v", row)
+	}
+
+	r = h.Analyse(quiet(5, "spine1"))
+	if row := summary(r, Network); row["state/status"] != "lost" || row["state/packets"] != "" {
+		t.Errorf("packets are counted twice without the spine, so the network is lost; got %v", row)
+	}
+	r = h.Analyse(quiet(6))
+	if row := summary(r, "spine1"); row["state/status"] != "complete" || row["state/changes"] != "" {
+		t.Errorf("there is nothing to compare with the epoch after a gap: %v", row)
+	}
+	if row := summary(r, "leaf1"); row["state/changes"] != "0" {
+		t.Errorf("leaf1 has no gap: %v", row)
+	}
+	if row := summary(h.Analyse(quiet(8)), "leaf1"); row["state/changes"] != "" {
+		t.Errorf("epoch 7 never came: %v", row)
+	}
+
+	// All of a switch's objects but one, and cells that are too few.
+	e := quiet(9)
+	e.Missing, e.Status = []sdk.Missing{{Name: "leaf1", Reason: "read-out cut short"}}, sdk.StatusPartial
+	for i := range e.Devices {
+		if e.Devices[i].Name == "leaf1" {
+			e.Devices[i].Objects = slices.DeleteFunc(e.Devices[i].Objects, func(c sdk.Cells) bool { return c.Object == "ingress.univmon_src.heavy" })
+		}
+	}
+	e.Put("leaf2", sdk.CellsOf("ingress.univmon_src.counters", make([]uint32, 10)))
+	r = h.Analyse(e)
+	text := sdktest.Text(r)
+	for _, want := range []string{
+		"src of leaf1: no results: ingress.univmon_src.heavy was not delivered",
+		"src of leaf2: no results: ingress.univmon_src.counters: 10 cells of 32 bits delivered, expected 15360 of 32",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("not told: %s\n%s", want, text)
+		}
+	}
+	if row := find1(t, rows(r, summaryList), "device", "leaf1", "dimension", "5-tuple"); row["state/status"] != "partial" {
+		t.Errorf("%v", row)
+	}
+
+	empty := &sdk.Epoch{Number: 10, Start: e.End, End: e.End.Add(time.Second), Status: sdk.StatusLost, Expected: e.Expected}
+	if row := summary(h.Analyse(empty), Network); row["state/status"] != "lost" {
+		t.Errorf("%v", row)
+	}
+}
+
+func TestConfiguration(t *testing.T) {
+	tests := []struct {
+		name, config string
+		want         []string // parts of the error
+	}{
+		{"unknown key", `{"heavyhiters": {}}`, []string{"heavyhiters", "not a key"}},
+		{"type", `{"heavyHitters": {"share": "0.5"}}`, []string{"share", "expected float64"}},
+		{"share", `{"heavyHitters": {"share": 5}}`, []string{"heavyHitters.share", "is 5", "at most 1"}},
+		{"several", `{"heavyChanges": {"share": 0}, "ddosVictims": {"sources": 1}, "dimensions": ["src", "port"]}`,
+			[]string{"heavyChanges.share", "ddosVictims.sources", `dimensions.1: is "port"; expected src, dst or 5-tuple`}},
+		{"twice", `{"dimensions": ["src", "src"]}`, []string{`dimensions.1: "src" is there twice`}},
+		{"power", `{"functions": [{"name": "cubes", "power": 3}]}`, []string{"functions.0.power", "is 3", "grow faster"}},
+		{"name", `{"functions": [{"name": "a"}, {"name": "a"}, {"power": 1}]}`, []string{"functions.1.name", "functions.2.name"}},
+		{"weight", `{"network": {"weights": {"edge": 2}}}`, []string{"network.weights.edge", "is 2"}},
+		{"role", `{"network": {"weights": {"core": 1}}}`, []string{"network.weights", "core: no switch has this name or role"}},
+		{"icebergs", `{"icebergs": {"share": 0.1}}`, []string{"icebergs.limit", "is 0"}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := New().Configure(context.Background(), sdk.Config{JSON: []byte(tc.config)}, leafSpine())
+			var fields sdk.FieldErrors
+			if !errors.As(err, &fields) {
+				t.Fatalf("got %v, want FieldErrors", err)
+			}
+			for _, w := range tc.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("error %q lacks %q", err, w)
+				}
+			}
+		})
+	}
+}
+
+// TestBinding: what the plugin reads, and what it says is missing.
+func TestBinding(t *testing.T) {
+	without := func(change func(*sdk.Network)) sdk.Network {
+		n := leafSpine()
+		change(&n)
+		return n
+	}
+	tests := []struct {
+		name, config string
+		network      sdk.Network
+		bindings     int
+		want         string // in what is missing
+	}{
+		{"all", "", leafSpine(), 12, ""},
+		{"one dimension", `{"dimensions": ["src"]}`, leafSpine(), 6, ""},
+		{"not measured", `{"dimensions": ["src", "dst"]}`, leafSpine(), 6, "no results for dst"},
+		{"no heavy keys", "", without(func(n *sdk.Network) { n.Devices[0].Objects = n.Devices[0].Objects[:1] }), 8, "no results for 5-tuple: the pipeline has no heavy keys"},
+		{"spine does not measure", "", without(func(n *sdk.Network) { n.Devices[2].Objects = nil }), 8, "spine1 is on paths of packets and does not measure"},
+		{"ring", "", without(func(n *sdk.Network) {
+			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: "leaf1"}, B: sdk.Endpoint{Node: "leaf2"}})
+		}), 12, "leaf1 and leaf2 are linked and equally far from hosts"},
+		{"no hosts", "", without(func(n *sdk.Network) { n.Links = n.Links[1:3] }), 12, "no host that is attached to a switch"},
+		{"weights instead", `{"network": {"weights": {"edge": 1, "spine1": -1}}}`, without(func(n *sdk.Network) { n.Links = nil }), 12, ""},
+		{"layouts differ", "", without(func(n *sdk.Network) {
+			n.Devices[1].Objects[0].Annotations["columns"] = "256"
+		}), 12, "differs from others"},
+		{"nonsense", "", without(func(n *sdk.Network) { n.Devices[1].Objects[0].Annotations["columns"] = "many" }), 10, `annotation columns of ingress.univmon_5t.counters is "many"`},
+		{"too few cells", "", without(func(n *sdk.Network) { n.Devices[1].Objects[0].Cells = 100 }), 10, "has 100 cells, too few"},
+		{"nothing", "", without(func(n *sdk.Network) {
+			for i := range n.Devices {
+				n.Devices[i].Objects = nil
+			}
+		}), 0, "no results at all"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			s, err := New().Configure(context.Background(), sdk.Config{JSON: []byte(tc.config)}, tc.network)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(s.Bindings) != tc.bindings {
+				t.Errorf("%d bindings, want %d: %v", len(s.Bindings), tc.bindings, s.Bindings)
+			}
+			text := fmt.Sprint(s.Missing)
+			if (tc.want == "") != (len(s.Missing) == 0) || !strings.Contains(text, tc.want) {
+				t.Errorf("missing %s, want %q", text, tc.want)
+			}
+		})
+	}
+}
+
+// TestFatTreeWeights: edge, aggregation and core switches by turns.
+func TestFatTreeWeights(t *testing.T) {
+	n := sdk.Network{}
+	link := func(a, b string) {
+		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: a}, B: sdk.Endpoint{Node: b}})
+	}
+	for pod := range 4 {
+		for i := range 2 {
+			edge, agg := fmt.Sprintf("edge%d%d", pod, i), fmt.Sprintf("agg%d%d", pod, i)
+			n.Devices = append(n.Devices, sdk.Device{Name: edge}, sdk.Device{Name: agg})
+			link(fmt.Sprintf("host%d%d", pod, i), edge)
+			for j := range 2 {
+				link(edge, fmt.Sprintf("agg%d%d", pod, j))
+				link(agg, fmt.Sprintf("core%d", 2*i+j))
+			}
+		}
+	}
+	for i := range 4 {
+		n.Devices = append(n.Devices, sdk.Device{Name: fmt.Sprintf("core%d", i)})
+	}
+	weights, err := Weights(&n, func(string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, w := range weights {
+		if want := map[byte]int{'e': 1, 'a': -1, 'c': 1}[name[0]]; w != want {
+			t.Errorf("%s has weight %d, want %d", name, w, want)
+		}
+	}
+	if len(weights) != 20 {
+		t.Errorf("%d weights, want 20", len(weights))
+	}
+}
+
+func TestMergeParts(t *testing.T) {
+	f := newFabric(t, "leaf1", "leaf2", "spine1")
+	f.background(t)
+	whole := f.epoch(4)
+	part := func(devices ...string) *sdk.Epoch {
+		e := *whole
+		e.Expected, e.Devices = devices, nil
+		for _, d := range whole.Devices {
+			if slices.Contains(devices, d.Name) {
+				e.Devices = append(e.Devices, d)
+			}
+		}
+		return &e
+	}
+	p := New()
+	merged, err := p.Merge(context.Background(), []*sdk.Epoch{part("leaf2"), part("leaf1", "spine1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for _, e := range []*sdk.Epoch{whole, merged} {
+		q := New()
+		if _, err := q.Configure(context.Background(), sdk.Config{}, leafSpine()); err != nil {
+			t.Fatal(err)
+		}
+		r, err := q.Analyse(context.Background(), e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, sdktest.Text(r))
+	}
+	if texts[0] != texts[1] {
+		t.Error("merged parts give other results than the whole epoch")
+	}
+	if _, err := p.Merge(context.Background(), []*sdk.Epoch{part("leaf1"), part("leaf1")}); err == nil || !strings.Contains(err.Error(), "leaf1 is in two parts") {
+		t.Errorf("the same switch twice: %v", err)
+	}
+}
+
+func TestAnalyseStopsWithItsContext(t *testing.T) {
+	f := newFabric(t, "leaf1", "leaf2", "spine1")
+	p := New()
+	if _, err := p.Configure(context.Background(), sdk.Config{}, leafSpine()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := p.Analyse(ctx, f.epoch(1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+}

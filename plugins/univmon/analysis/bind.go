@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/universal"
+)
+
+// instance is a universal sketch on a switch: two registers of its pipeline.
+type instance struct {
+	dimension string
+	layout    universal.Layout
+	counters  string // full names of the objects
+	heavy     string
+	packets   int // first of the counts by level, among the counters; -1: none
+}
+
+// find returns the sketches on a device, by dimension, and what is wrong with those
+// that cannot be used. They are known by their annotations (docs/p4.md), so that their
+// names and the program they are in do not matter.
+func find(d *sdk.Device) (map[string]instance, []sdk.MissingObject) {
+	found := make(map[string]instance)
+	var missing []sdk.MissingObject
+	for _, counters := range d.Select(countersNeed) {
+		key := counters.Annotations["key"]
+		in, err := bind(d, counters)
+		if err != nil {
+			missing = append(missing, sdk.MissingObject{Device: d.Name, Object: counters.Name,
+				Consequence: fmt.Sprintf("no results for %s: %v", key, err)})
+			continue
+		}
+		if _, twice := found[key]; !twice {
+			found[key] = in
+		}
+	}
+	return found, missing
+}
+
+var (
+	countersNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "counters", "key": "", "levels": "", "columns": ""}}
+	heavyNeed    = sdk.ObjectNeed{Annotations: map[string]string{"part": "heavy", "key": "", "ways": "", "slots": ""}}
+)
+
+func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
+	in := instance{dimension: counters.Annotations["key"], counters: counters.Name, packets: -1}
+	fields, err := flow.ParseFields(in.dimension)
+	if err != nil {
+		return in, err
+	}
+	of := sdk.ObjectNeed{Annotations: map[string]string{"part": "heavy", "key": in.dimension, "ways": "", "slots": ""}}
+	heavy := d.Select(of)
+	if len(heavy) == 0 {
+		return in, fmt.Errorf("the pipeline has no heavy keys for it (object with @netsketch_univmon[part=heavy, key=%s])", in.dimension)
+	}
+	in.heavy = heavy[0].Name
+	in.layout.Key = fields
+	for _, n := range []struct {
+		object sdk.Object
+		key    string
+		to     *int
+	}{
+		{counters, "levels", &in.layout.Levels}, {counters, "rows", &in.layout.Rows}, {counters, "columns", &in.layout.Columns},
+		{heavy[0], "ways", &in.layout.Ways}, {heavy[0], "slots", &in.layout.Slots},
+	} {
+		if *n.to, err = strconv.Atoi(n.object.Annotations[n.key]); err != nil {
+			return in, fmt.Errorf("annotation %s of %s is %q, not a number", n.key, n.object.Name, n.object.Annotations[n.key])
+		}
+	}
+	if text, ok := counters.Annotations["packets"]; ok {
+		if in.packets, err = strconv.Atoi(text); err != nil {
+			return in, fmt.Errorf("annotation packets of %s is %q, not a number", counters.Name, text)
+		}
+	}
+	if err := in.layout.Validate(); err != nil {
+		return in, err
+	}
+	if need := in.layout.CounterCells(); counters.Cells < need || (in.packets >= 0 && (in.packets < need || counters.Cells < in.packets+in.layout.Levels)) {
+		return in, fmt.Errorf("%s has %d cells, too few for %v", counters.Name, counters.Cells, in.layout)
+	}
+	if need := in.layout.HeavyCells(); heavy[0].Cells < need {
+		return in, fmt.Errorf("%s has %d cells, too few for %v", in.heavy, heavy[0].Cells, in.layout)
+	}
+	return in, nil
+}
+
+// open looks at the cells that a device delivered for an instance.
+func (in *instance) open(d *sdk.DeviceData) (*universal.Reading, error) {
+	counters, err := in.cells(d, in.counters, in.layout.CounterCells())
+	if err != nil {
+		return nil, err
+	}
+	heavy, err := in.cells(d, in.heavy, in.layout.HeavyCells())
+	if err != nil {
+		return nil, err
+	}
+	var packets []uint32
+	if in.packets >= 0 {
+		if len(counters) < in.packets+in.layout.Levels {
+			return nil, fmt.Errorf("%s: %d cells delivered, the packets by level are at %d", in.counters, len(counters), in.packets)
+		}
+		packets = counters[in.packets : in.packets+in.layout.Levels]
+	}
+	s, err := universal.Open(in.layout, counters[:in.layout.CounterCells()], heavy[:in.layout.HeavyCells()], packets)
+	if err != nil {
+		return nil, err
+	}
+	return s.Reading(), nil
+}
+
+func (in *instance) cells(d *sdk.DeviceData, object string, need int) ([]uint32, error) {
+	c := d.Object(object)
+	if c == nil {
+		return nil, fmt.Errorf("%s was not delivered", object)
+	}
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	if c.Width != 32 || c.Len() < need {
+		return nil, fmt.Errorf("%s: %d cells of %d bits delivered, expected %d of 32", object, c.Len(), c.Width, need)
+	}
+	return c.Uint32s(), nil
+}
+
+// plan is what the plugin reads and adds up: its configuration applied to a network.
+type plan struct {
+	instances map[string]map[string]instance // by device, by dimension
+	views     []view                         // one for each dimension of the network
+	settings  sdk.Settings
+}
+
+// view is how the sketches of a dimension add up to the network's.
+type view struct {
+	dimension string
+	plus      []string // devices, sorted
+	minus     []string
+}
+
+func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
+	p := &plan{instances: make(map[string]map[string]instance)}
+	wanted := c.Dimensions
+	if len(wanted) == 0 {
+		wanted = dimensions
+	}
+	measured := make(map[string]bool)
+	for i := range network.Devices {
+		d := &network.Devices[i]
+		found, missing := find(d)
+		p.settings.Missing = append(p.settings.Missing, missing...)
+		use := make(map[string]instance)
+		for _, dimension := range wanted {
+			if in, ok := found[dimension]; ok {
+				use[dimension] = in
+				measured[dimension] = true
+				p.settings.Bindings = append(p.settings.Bindings,
+					sdk.Binding{Device: d.Name, Object: in.counters}, sdk.Binding{Device: d.Name, Object: in.heavy})
+			}
+		}
+		if len(use) > 0 {
+			p.instances[d.Name] = use
+		}
+	}
+	if len(network.Devices) > 0 && len(p.instances) == 0 {
+		p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{Object: countersNeed.String(), Consequence: "no results at all"})
+	}
+	for _, dimension := range c.Dimensions {
+		if len(p.instances) > 0 && !measured[dimension] {
+			p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{
+				Object: "universal sketch of " + dimension, Consequence: "no results for " + dimension})
+		}
+	}
+	if c.Network.Enabled {
+		if err := p.addViews(c, network, wanted); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// addViews works out which sketches add up to the network's.
+func (p *plan) addViews(c *Configuration, network *sdk.Network, wanted []string) error {
+	weights, err := weigh(c.Network.Weights, network, func(device string) bool { return len(p.instances[device]) > 0 })
+	if err != nil {
+		if len(c.Network.Weights) > 0 {
+			return sdk.FieldErrors{{Field: "network.weights", Message: err.Error()}}
+		}
+		p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{Object: "network-wide view",
+			Consequence: fmt.Sprintf("no results for the network: %v; set network.weights, or network.enabled to false", err)})
+		return nil
+	}
+	for _, dimension := range wanted {
+		v := view{dimension: dimension}
+		var first instance
+		for i := range network.Devices {
+			name := network.Devices[i].Name
+			in, ok := p.instances[name][dimension]
+			w := weights[name]
+			switch {
+			case w == 0:
+				continue
+			case !ok:
+				err = fmt.Errorf("%s does not measure it", name)
+			case len(v.plus)+len(v.minus) == 0:
+				first = in
+			case in.layout != first.layout:
+				err = fmt.Errorf("the sketch of %s (%v) differs from others (%v)", name, in.layout, first.layout)
+			}
+			if w > 0 {
+				v.plus = append(v.plus, name)
+			} else {
+				v.minus = append(v.minus, name)
+			}
+		}
+		measured := slices.ContainsFunc(append(v.plus, v.minus...), func(name string) bool { _, ok := p.instances[name][dimension]; return ok })
+		if err == nil && len(v.plus) > 0 {
+			slices.Sort(v.plus)
+			slices.Sort(v.minus)
+			p.views = append(p.views, v)
+		} else if measured {
+			p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{Object: "network-wide view of " + dimension,
+				Consequence: fmt.Sprintf("no results for the network by %s: %v", dimension, err)})
+		}
+		err = nil
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+//go:embed config.schema.json
+var configSchema string
+
+// Configuration is what an operator can choose. Its JSON form is described in
+// config.schema.json.
+type Configuration struct {
+	// Dimensions to analyse: "src", "dst", "5-tuple". Empty: all that switches measure.
+	Dimensions []string `json:"dimensions"`
+	// Switches: publish results of each switch.
+	Switches bool `json:"switches"`
+	// Network says how the network-wide view is formed.
+	Network NetworkView `json:"network"`
+	// HeavyHitters are flows of at least Share of the packets.
+	HeavyHitters Threshold `json:"heavyHitters"`
+	// Icebergs are the same for device "network"; absent: as HeavyHitters.
+	Icebergs *Threshold `json:"icebergs"`
+	// HeavyChanges are flows that changed by at least Share of the sum of all changes.
+	HeavyChanges Threshold `json:"heavyChanges"`
+	// DDoSVictims are destinations of at least Sources source addresses.
+	DDoSVictims Victims `json:"ddosVictims"`
+	// Functions are further functions of the flows' sizes to add up.
+	Functions []Function `json:"functions"`
+}
+
+// NetworkView says how sketches of switches add up to one of the network.
+type NetworkView struct {
+	// Enabled: publish results of device "network".
+	Enabled bool `json:"enabled"`
+	// Weights of switches, by their names or roles: 1 adds a switch's sketch, -1
+	// takes it away, 0 leaves it out. Empty: worked out from the topology.
+	Weights map[string]int `json:"weights"`
+}
+
+// Threshold is what makes a flow heavy: both conditions must hold.
+type Threshold struct {
+	Share   float64 `json:"share"`   // of the whole, above 0 up to 1
+	Packets float64 `json:"packets"` // at least this many
+	Limit   int     `json:"limit"`   // rows at most, per device and dimension
+}
+
+// Victims is what makes a destination a victim.
+type Victims struct {
+	Sources float64 `json:"sources"`
+	Limit   int     `json:"limit"` // rows at most, per device
+}
+
+// DefaultConfiguration is what holds where nothing is configured.
+func DefaultConfiguration() Configuration {
+	return Configuration{
+		Switches:     true,
+		Network:      NetworkView{Enabled: true},
+		HeavyHitters: Threshold{Share: 0.005, Packets: 1, Limit: 1000},
+		HeavyChanges: Threshold{Share: 0.01, Packets: 20, Limit: 1000},
+		DDoSVictims:  Victims{Sources: 1000, Limit: 100},
+	}
+}
+
+// icebergs returns the threshold for the network's heavy hitters.
+func (c *Configuration) icebergs() Threshold {
+	if c.Icebergs != nil {
+		return *c.Icebergs
+	}
+	return c.HeavyHitters
+}
+
+// check returns everything that is wrong, by field.
+func (c *Configuration) check(registered []Function) sdk.FieldErrors {
+	var errs sdk.FieldErrors
+	bad := func(field, format string, args ...any) {
+		errs = append(errs, sdk.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
+	}
+	for i, d := range c.Dimensions {
+		if _, err := flow.ParseFields(d); err != nil || !slices.Contains(dimensions, d) {
+			bad(fmt.Sprintf("dimensions.%d", i), "is %q; expected src, dst or 5-tuple", d)
+		} else if slices.Index(c.Dimensions, d) < i {
+			bad(fmt.Sprintf("dimensions.%d", i), "%q is there twice", d)
+		}
+	}
+	threshold := func(field string, t Threshold) {
+		if !(t.Share > 0 && t.Share <= 1) {
+			bad(field+".share", "is %v; expected a part of the whole, above 0 and at most 1, such as 0.005", t.Share)
+		}
+		if !(t.Packets >= 0) {
+			bad(field+".packets", "is %v; expected a number of packets, 0 or more", t.Packets)
+		}
+		if t.Limit < 1 {
+			bad(field+".limit", "is %d; expected 1 or more rows", t.Limit)
+		}
+	}
+	threshold("heavyHitters", c.HeavyHitters)
+	threshold("heavyChanges", c.HeavyChanges)
+	if c.Icebergs != nil {
+		threshold("icebergs", *c.Icebergs)
+	}
+	if !(c.DDoSVictims.Sources >= 2) {
+		bad("ddosVictims.sources", "is %v; expected 2 or more source addresses", c.DDoSVictims.Sources)
+	}
+	if c.DDoSVictims.Limit < 1 {
+		bad("ddosVictims.limit", "is %d; expected 1 or more rows", c.DDoSVictims.Limit)
+	}
+	for name, w := range c.Network.Weights {
+		if w < -1 || w > 1 {
+			bad("network.weights."+name, "is %d; expected 1, 0 or -1", w)
+		}
+	}
+	names := make(map[string]bool)
+	for _, f := range registered {
+		names[f.Name] = true
+	}
+	for i, f := range c.Functions {
+		field := fmt.Sprintf("functions.%d", i)
+		for _, e := range f.check() {
+			e.Field = field + "." + e.Field
+			errs = append(errs, e)
+		}
+		if names[f.Name] {
+			bad(field+".name", "%q is there twice", f.Name)
+		}
+		names[f.Name] = true
+	}
+	slices.SortFunc(errs, func(a, b sdk.FieldError) int {
+		if a.Field < b.Field {
+			return -1
+		} else if a.Field > b.Field {
+			return 1
+		}
+		return 0
+	})
+	return errs
+}
+
+// dimensions are those that a universal sketch can be of.
+var dimensions = []string{flow.Src.String(), flow.Dst.String(), flow.FiveTuple.String()}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// The lists of module netsketch-univmon.
+const (
+	summaryList  = "/netsketch-univmon:univmon/summaries/summary"
+	hitterList   = "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter"
+	changeList   = "/netsketch-univmon:univmon/heavy-changes/heavy-change"
+	victimList   = "/netsketch-univmon:univmon/ddos-victims/ddos-victim"
+	flowList     = "/netsketch-univmon:univmon/flows/flow"
+	functionList = "/netsketch-univmon:univmon/functions/function"
+)
+
+// publish makes the tables of an epoch. Each replaces all of its list, so what an epoch
+// does not have is gone.
+func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, error) {
+	ordered := slices.SortedFunc(maps.Values(results), func(a, b *result) int {
+		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.dimension, b.dimension))
+	})
+	out := &sdk.Results{}
+	counts := make(map[scope][2]uint64)
+	for _, build := range []func() (*table.Table, error){
+		func() (*table.Table, error) { return hitterTable(a.config, ordered, counts) },
+		func() (*table.Table, error) { return changeTable(a.config, ordered, counts) },
+		func() (*table.Table, error) { return summaryTable(ordered, counts) },
+		func() (*table.Table, error) { return victimTable(a.config, ordered) },
+		func() (*table.Table, error) {
+			return functionTable(slices.Concat(p.functions, a.config.Functions), ordered)
+		},
+		func() (*table.Table, error) {
+			t, problem, err := watchedTable(a.epoch.Watched, results, a.epoch.Number)
+			if problem != "" {
+				a.problem("watched flows", "%s", problem)
+			}
+			return t, err
+		},
+	} {
+		t, err := build()
+		if err != nil {
+			return nil, fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
+		}
+		out.Add(t, true)
+	}
+	return out, nil
+}
+
+// head are the columns that most lists begin with.
+type head struct {
+	device, dimension *table.TextAppender
+	epoch             *table.UintAppender
+}
+
+func (h head) append(r *result) {
+	h.device.Append(r.device)
+	h.dimension.Append(r.dimension)
+	h.epoch.Append(r.epoch)
+}
+
+func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, error) {
+	b := table.NewBuilder(summaryList)
+	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension"), epoch: b.Uint("state/epoch")}
+	status, packets, distinct := b.Text("state/status"), b.Uint("state/packets"), b.Uint("state/distinct-flows")
+	entropy, moment := b.Float("state/entropy"), b.Uint("state/second-moment")
+	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
+	for _, r := range results {
+		h.append(r)
+		status.Append(r.status.String())
+		if r.estimate == nil {
+			for _, c := range []*table.UintAppender{packets, distinct, moment, hitters, changes} {
+				c.AppendNull()
+			}
+			entropy.AppendNull()
+			continue
+		}
+		n, _ := r.estimate.Packets()
+		packets.Append(whole(n))
+		distinct.Append(whole(r.estimate.Distinct()))
+		entropy.Append(digits(r.estimate.Entropy(), 6))
+		moment.Append(whole(r.estimate.Moment2()))
+		hitters.Append(counts[r.scope][0])
+		if r.change == nil {
+			changes.AppendNull()
+		} else {
+			changes.Append(counts[r.scope][1])
+		}
+	}
+	return b.Table()
+}
+
+func hitterTable(c *Configuration, results []*result, counts map[scope][2]uint64) (*table.Table, error) {
+	b := table.NewBuilder(hitterList)
+	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
+	flows := keyColumn{TextAppender: b.TextKey("flow")}
+	h.epoch = b.Uint("state/epoch")
+	rank, packets, share := b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
+	for _, r := range results {
+		if r.estimate == nil {
+			continue
+		}
+		threshold := c.HeavyHitters
+		if r.device == Network {
+			threshold = c.icebergs()
+		}
+		total, _ := r.estimate.Packets()
+		found := r.estimate.Above(max(threshold.Share*total, threshold.Packets, 1))
+		count := counts[r.scope]
+		count[0] = uint64(len(found))
+		counts[r.scope] = count
+		position := 0
+		for _, f := range found {
+			if f.Packets < 0 || position == threshold.Limit {
+				continue
+			}
+			position++
+			h.append(r)
+			flows.append(f.Key)
+			rank.Append(uint64(position))
+			packets.Append(whole(f.Packets))
+			share.Append(digits(min(f.Packets/max(total, 1), 1), 6))
+		}
+	}
+	return b.Table()
+}
+
+func changeTable(c *Configuration, results []*result, counts map[scope][2]uint64) (*table.Table, error) {
+	b := table.NewBuilder(changeList)
+	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
+	flows := keyColumn{TextAppender: b.TextKey("flow")}
+	h.epoch = b.Uint("state/epoch")
+	rank, kind := b.Uint("state/rank"), b.Text("state/kind")
+	previous, current, delta := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta")
+	for _, r := range results {
+		if r.change == nil {
+			continue
+		}
+		found := r.change.Above(max(c.HeavyChanges.Share*r.change.Total(), c.HeavyChanges.Packets, 1))
+		count := counts[r.scope]
+		count[1] = uint64(len(found))
+		counts[r.scope] = count
+		for i, f := range found[:min(len(found), c.HeavyChanges.Limit)] {
+			h.append(r)
+			flows.append(f.Key)
+			rank.Append(uint64(i + 1))
+			before, after := whole(f.Before), whole(f.After)
+			previous.Append(before)
+			current.Append(after)
+			delta.Append(int64(after) - int64(before))
+			if after >= before {
+				kind.Append("increase")
+			} else {
+				kind.Append("decrease")
+			}
+		}
+	}
+	return b.Table()
+}
+
+func victimTable(c *Configuration, results []*result) (*table.Table, error) {
+	b := table.NewBuilder(victimList)
+	device, destinations := b.TextKey("device"), keyColumn{TextAppender: b.TextKey("destination")}
+	epoch, sources := b.Uint("state/epoch"), b.Uint("state/distinct-sources")
+	for _, r := range results {
+		if r.estimate == nil || r.dimension != flow.FiveTuple.String() {
+			continue
+		}
+		found := r.estimate.FanIns(c.DDoSVictims.Sources)
+		for _, f := range found[:min(len(found), c.DDoSVictims.Limit)] {
+			device.Append(r.device)
+			destinations.append(f.Destination)
+			epoch.Append(r.epoch)
+			sources.Append(whole(f.Sources))
+		}
+	}
+	return b.Table()
+}
+
+func functionTable(functions []Function, results []*result) (*table.Table, error) {
+	b := table.NewBuilder(functionList)
+	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
+	name := b.TextKey("name")
+	h.epoch = b.Uint("state/epoch")
+	value := b.Float("state/value")
+	const most = 9e15 // of a decimal64 with three digits after the point
+	for _, r := range results {
+		if r.estimate == nil {
+			continue
+		}
+		for _, f := range functions {
+			h.append(r)
+			name.Append(f.Name)
+			if v := r.estimate.Sum(f.G()); math.IsNaN(v) {
+				value.AppendNull()
+			} else {
+				value.Append(digits(min(max(v, -most), most), 3))
+			}
+		}
+	}
+	return b.Table()
+}
+
+// watchedTable answers for the flows that somebody subscribed to. A flow that cannot be
+// told about has no row; problem says why for one of them.
+func watchedTable(watched []sdk.Watch, results map[scope]*result, epoch uint64) (t *table.Table, problem string, err error) {
+	b := table.NewBuilder(flowList)
+	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
+	flows := b.TextKey("flow")
+	h.epoch = b.Uint("state/epoch")
+	packets := b.Uint("state/packets")
+	for _, w := range watched {
+		if w.List != flowList {
+			continue
+		}
+		s, text := scope{w.Keys["device"], w.Keys["dimension"]}, w.Keys["flow"]
+		fields, err := flow.ParseFields(s.dimension)
+		if err != nil {
+			problem = fmt.Sprintf("watched flow %q of %s: %v", text, s.device, err)
+			continue
+		}
+		key, err := flow.Parse(fields, text)
+		if err != nil {
+			problem = fmt.Sprintf("watched flow of %s by %s: %v", s.device, s.dimension, err)
+			continue
+		}
+		r := results[s]
+		if r == nil || r.estimate == nil {
+			problem = fmt.Sprintf("watched flow %q: epoch %d has nothing of %s by %s", text, epoch, s.device, s.dimension)
+			continue
+		}
+		h.append(r)
+		flows.Append(text) // as it was asked for, or the answer would miss its subscriber
+		packets.Append(whole(r.estimate.Size(key)))
+	}
+	t, err = b.Table()
+	return t, problem, err
+}
+
+// keyColumn is a column of flow keys in text.
+type keyColumn struct {
+	*table.TextAppender
+	buffer []byte
+}
+
+func (c *keyColumn) append(k flow.Key) {
+	c.buffer, _ = k.AppendText(c.buffer[:0])
+	c.AppendBytes(c.buffer)
+}
+
+// whole rounds a number that cannot be negative.
+func whole(x float64) uint64 {
+	if !(x > 0) {
+		return 0
+	}
+	return uint64(math.Round(min(x, math.MaxInt64/2)))
+}
+
+// digits rounds to so many digits after the point, those of the leaf's decimal64.
+func digits(x float64, n int) float64 {
+	scale := math.Pow10(n)
+	return math.Round(x*scale) / scale
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// Network is the device name of results for the whole network.
+const Network = "network"
+
+// weigh returns by what factor each switch's sketch goes into the network's, so that in
+// the sum every packet counts once. Switches that are not measured must have weight 0.
+func weigh(configured map[string]int, network *sdk.Network, measured func(device string) bool) (map[string]int, error) {
+	if len(configured) > 0 {
+		return configuredWeights(configured, network)
+	}
+	return Weights(network, measured)
+}
+
+// configuredWeights looks weights up by name, then by role.
+func configuredWeights(configured map[string]int, network *sdk.Network) (map[string]int, error) {
+	used := make(map[string]bool)
+	weights := make(map[string]int)
+	for i := range network.Devices {
+		d := &network.Devices[i]
+		for _, name := range []string{d.Name, d.Role} {
+			if w, ok := configured[name]; ok && name != "" {
+				weights[d.Name] = w
+				used[name] = true
+				break
+			}
+		}
+	}
+	var unknown []string
+	for name := range configured {
+		if !used[name] {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) > 0 && len(network.Devices) > 0 {
+		slices.Sort(unknown)
+		return nil, fmt.Errorf("%s: no switch has this name or role", strings.Join(unknown, ", "))
+	}
+	return weights, nil
+}
+
+// Weights works the weights out from the topology. Packets enter and leave at switches
+// that hosts are attached to. When every link between switches joins one of an even to one
+// of an odd distance from those, a packet visits switches of even and odd distance by
+// turns and begins and ends with an even one, so it visits one more of these: sketches of
+// even distance less those of odd distance have it exactly once, whatever its path and
+// however many switches it crosses. That holds for leaf-spine networks and fat trees. A
+// packet that is lost on the way can count 0 times.
+//
+// A single switch is the network. Where the rule does not hold, or the model has no hosts,
+// it is an error.
+func Weights(network *sdk.Network, measured func(device string) bool) (map[string]int, error) {
+	if len(network.Devices) == 1 {
+		return map[string]int{network.Devices[0].Name: 1}, nil
+	}
+	neighbours := make(map[string][]string)
+	isSwitch := make(map[string]bool)
+	for i := range network.Devices {
+		isSwitch[network.Devices[i].Name] = true
+	}
+	distance := make(map[string]int)
+	var queue []string
+	for _, l := range network.Links {
+		a, b := l.A.Node, l.B.Node
+		switch {
+		case isSwitch[a] && isSwitch[b]:
+			neighbours[a] = append(neighbours[a], b)
+			neighbours[b] = append(neighbours[b], a)
+		case isSwitch[a] || isSwitch[b]:
+			edge := a
+			if isSwitch[b] {
+				edge = b
+			}
+			if _, known := distance[edge]; !known {
+				distance[edge] = 0
+				queue = append(queue, edge)
+			}
+		}
+	}
+	if len(queue) == 0 {
+		return nil, errors.New("the topology has no host that is attached to a switch, so it is not known where packets enter")
+	}
+	for len(queue) > 0 {
+		s := queue[0]
+		queue = queue[1:]
+		for _, n := range neighbours[s] {
+			if _, known := distance[n]; !known {
+				distance[n] = distance[s] + 1
+				queue = append(queue, n)
+			}
+		}
+	}
+	weights := make(map[string]int)
+	for s, d := range distance {
+		for _, n := range neighbours[s] {
+			if distance[n]%2 == d%2 {
+				return nil, fmt.Errorf("%s and %s are linked and equally far from hosts, so packets cannot be counted once by adding sketches up", min(s, n), max(s, n))
+			}
+		}
+		weights[s] = 1 - 2*(d%2)
+		if !measured(s) {
+			return nil, fmt.Errorf("%s is on paths of packets and does not measure", s)
+		}
+	}
+	return weights, nil
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command netsketch-plugin-univmon is the UnivMon plugin. To add a G-sum function in
+// Go, copy this file and hand analysis.New further analysis.WithFunction options.
+package main
+
+import (
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/univmon/analysis"
+)
+
+func main() { sdk.Serve(analysis.New()) }
