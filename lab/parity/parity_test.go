@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parity_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/universal"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const packets = 10_000
+
+// frames returns the first packets of a source.
+func frames(t *testing.T, s traffic.Source) [][]byte {
+	t.Helper()
+	var out [][]byte
+	for len(out) < packets {
+		p, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, bytes.Clone(p.Frame))
+	}
+	return out
+}
+
+func generated(t *testing.T) [][]byte {
+	t.Helper()
+	s, err := traffic.Generate(
+		traffic.Generated{Name: "parity", Seed: 3, Rate: 10_000, Flows: 3000, Zipf: 1.1, V6Share: 0.3, UDP: 0.2, Bytes: 128, Until: 2 * time.Second},
+		[]traffic.Host{
+			{V4: netip.MustParsePrefix("10.0.0.0/24"), V6: netip.MustParsePrefix("fd00:0:0:1::/64")},
+			{V4: netip.MustParsePrefix("10.0.1.0/24"), V6: netip.MustParsePrefix("fd00:0:0:2::/64")},
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frames(t, s)
+}
+
+// real returns real packets, broken ones among them.
+func real(t *testing.T) [][]byte {
+	t.Helper()
+	trace, err := traffic.OpenTrace(filepath.Join("..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"), nil)
+	if err != nil {
+		t.Skipf("the shared trace is not here: %v", err)
+	}
+	defer trace.Close()
+	return frames(t, trace)
+}
+
+// mirror is a sketch of sketch/universal beside the registers that it mirrors.
+type mirror struct {
+	key             string
+	banks           [2]*universal.Sketch
+	counters, heavy *p4values.Register
+}
+
+// mirrors makes one for each UnivMon in a program, from its annotations.
+func mirrors(t *testing.T, p *compiled.Program) []*mirror {
+	t.Helper()
+	catalog, err := p4values.NewCatalog(p.P4Info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byKey := make(map[string]*mirror)
+	for _, r := range catalog.Registers.All() {
+		key, ok := r.Layout["key"]
+		if !ok {
+			continue
+		}
+		if byKey[key] == nil {
+			byKey[key] = &mirror{key: key}
+		}
+		if r.Layout["part"] == "counters" {
+			byKey[key].counters = r
+		} else {
+			byKey[key].heavy = r
+		}
+	}
+	var out []*mirror
+	for key, m := range byKey {
+		fields, err := flow.ParseFields(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := universal.Layout{
+			Key: fields, Levels: number(t, m.counters, "levels"), Rows: number(t, m.counters, "rows"),
+			Columns: number(t, m.counters, "columns"), Ways: number(t, m.heavy, "ways"), Slots: number(t, m.heavy, "slots"),
+		}
+		for bank := range m.banks {
+			if m.banks[bank], err = universal.New(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func number(t *testing.T, r *p4values.Register, key string) int {
+	t.Helper()
+	n, err := strconv.Atoi(r.Layout[key])
+	if err != nil {
+		t.Fatalf("%s: annotation %s: %v", r.Name, key, err)
+	}
+	return n
+}
+
+// cells returns what a bank of the mirror should look like in the register.
+func (m *mirror) cells(t *testing.T, bank int) (counters, heavy []uint32) {
+	t.Helper()
+	s := m.banks[bank]
+	counters = make([]uint32, m.counters.Readout.Cells)
+	copy(counters, s.Counters())
+	copy(counters[number(t, m.counters, "packets"):], s.Packets())
+	return counters, s.Heavy()
+}
+
+// TestRegistersAreTheSame sends packets while the bank is flipped every 2,500 of them, and
+// compares all cells of all registers and banks.
+func TestRegistersAreTheSame(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		frames func(*testing.T) [][]byte
+	}{{"generated", generated}, {"real", real}} {
+		t.Run(tc.name, func(t *testing.T) {
+			sent := tc.frames(t)
+			if len(sent) != packets {
+				t.Fatalf("%d packets, want %d", len(sent), packets)
+			}
+			for _, name := range compiled.Names() {
+				t.Run(name, func(t *testing.T) { compare(t, name, sent) })
+			}
+		})
+	}
+}
+
+func compare(t *testing.T, name string, sent [][]byte) {
+	program, err := compiled.Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	executable, err := softswitch.Compile(program.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sw := softswitch.New(softswitch.Config{Name: "parity"})
+	defer sw.Close()
+	if err := sw.Load(executable); err != nil {
+		t.Fatal(err)
+	}
+	if err := sw.AddPort(1, softswitch.Port{Name: "1", Tx: func([]byte, time.Duration) {}}); err != nil {
+		t.Fatal(err)
+	}
+	all := mirrors(t, program)
+	counted := 0
+	for i, frame := range sent {
+		bank := i / 2500 % 2
+		if i%2500 == 0 {
+			flip := &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank", Params: [][]byte{{byte(bank)}}}
+			if err := sw.SetDefault("ingress.bank.bank", flip); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sw.Inject(1, frame, time.Duration(i)*time.Microsecond)
+		if key, ok := truth.Parse(frame); ok {
+			counted++
+			for _, m := range all {
+				m.banks[bank].Update(&key)
+			}
+		}
+	}
+	t.Logf("%d of %d packets belong to flows; %d sketches", counted, len(sent), len(all))
+	for _, m := range all {
+		for bank := range m.banks {
+			counters, heavy := m.cells(t, bank)
+			same(t, sw, m.counters, bank, counters)
+			same(t, sw, m.heavy, bank, heavy)
+		}
+	}
+}
+
+// same compares a bank of a register with the cells that it should have.
+func same(t *testing.T, sw *softswitch.Switch, r *p4values.Register, bank int, want []uint32) {
+	t.Helper()
+	from := bank * r.Readout.Cells
+	got, err := sw.ReadRegister(r.Name, from, from+r.Readout.Cells)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%s: a bank has %d cells, the mirror %d", r.Name, len(got), len(want))
+	}
+	if !slices.ContainsFunc(want, func(v uint32) bool { return v != 0 }) {
+		t.Errorf("%s, bank %d: all cells are zero, so nothing was compared", r.Name, bank)
+	}
+	wrong := 0
+	for i := range want {
+		if uint64(want[i]) != got[i] {
+			if wrong++; wrong <= 3 {
+				t.Errorf("%s, bank %d, cell %d: the switch has %d, the mirror %d", r.Name, bank, i, got[i], want[i])
+			}
+		}
+	}
+	if wrong > 3 {
+		t.Errorf("%s, bank %d: %d cells differ", r.Name, bank, wrong)
+	}
+}
