@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -49,17 +51,44 @@ func BenchmarkResults(b *testing.B) {
 	b.ReportMetric(300_002*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 }
 
-// BenchmarkRestart measures the start of a plugin until it takes epochs, and its
-// end.
-func BenchmarkRestart(b *testing.B) {
-	h := newHost(b, Options{})
-	path := filepath.Join(folder(b, "good"), testPrefix+"good")
+// BenchmarkStart measures the start of a plugin until it takes epochs, and its
+// end, in good order or at once.
+func BenchmarkStart(b *testing.B) {
+	for name, end := range map[string]func(*Instance){
+		"stop": func(i *Instance) { i.Stop(context.Background()) }, "kill": (*Instance).Kill,
+	} {
+		b.Run(name, func(b *testing.B) {
+			h := newHost(b, Options{})
+			path := filepath.Join(folder(b, "good"), testPrefix+"good")
+			ending := time.Duration(0)
+			for b.Loop() {
+				inst, err := h.Start(context.Background(), Spec{Path: path})
+				if err != nil {
+					b.Fatal(err)
+				}
+				begun := time.Now()
+				end(inst)
+				ending += time.Since(begun)
+			}
+			b.ReportMetric((b.Elapsed()-ending).Seconds()*1e3/float64(b.N), "ms/start")
+			b.ReportMetric(ending.Seconds()*1e3/float64(b.N), "ms/"+name)
+		})
+	}
+}
+
+// BenchmarkRecovery measures from the death of a plugin to the results of the next
+// epoch.
+func BenchmarkRecovery(b *testing.B) {
+	h := newHost(b, Options{Backoff: Backoff{Base: time.Nanosecond, Max: time.Nanosecond}})
+	inst := start(b, h, "good")
 	for b.Loop() {
-		inst, err := h.Start(context.Background(), Spec{Path: path})
-		if err != nil {
+		if err := syscall.Kill(inst.Status().PID, syscall.SIGKILL); err != nil {
 			b.Fatal(err)
 		}
-		inst.Kill()
+		for lost := true; lost; { // the first may still go to the dying process
+			_, err := inst.Analyse(b.Context(), epoch(1, ""))
+			lost = IsLost(err)
+		}
 	}
-	b.ReportMetric(b.Elapsed().Seconds()*1e3/float64(b.N), "ms/start")
+	b.ReportMetric(b.Elapsed().Seconds()*1e3/float64(b.N), "ms/recovery")
 }

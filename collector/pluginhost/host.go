@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -194,4 +195,9 @@ type Spec struct {
 	// been configured, also after a restart; nil: nobody. It must not call the
 	// instance. The first settings are there when Start returns.
 	OnSettings func(sdk.Settings)
+	// Record takes a recording (package record) of every epoch the plugin is
+	// given, for a test to replay; nil: none. Writing to it takes from the epoch's
+	// time; the first error ends the recording, and is logged. The caller closes
+	// it after Stop.
+	Record io.Writer
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/record"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -697,6 +699,40 @@ func TestQueryAndMerge(t *testing.T) {
 	}
 	if _, _, err := rogue.Query(t.Context(), sdk.Watch{List: testList}); !errors.Is(err, ErrNoCapability) {
 		t.Fatal(err)
+	}
+}
+
+func TestRecording(t *testing.T) {
+	h := newHost(t, Options{})
+	var tape bytes.Buffer
+	inst, err := h.Start(t.Context(), Spec{
+		Path: filepath.Join(folder(t, "good"), testPrefix+"good"), Config: []byte(`{"greet":"hello"}`), Network: sdk.Network{Version: 4},
+		EpochLength: time.Second, Record: &tape,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint64(3) {
+		if n == 1 {
+			inst.SetWatched([]sdk.Watch{{List: testList, Keys: map[string]string{"device": "a"}}})
+		}
+		if _, err := analyse(t, inst, epoch(n, ""), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inst.Stop(t.Context())
+	r, err := record.NewReader(&tape)
+	if err != nil || r.Header().Network.Version != 4 || string(r.Header().Config) != `{"greet":"hello"}` {
+		t.Fatal(r, err)
+	}
+	for n := range uint64(3) {
+		e, err := r.Next()
+		if err != nil || e.Number != n || len(e.Watched) != int(min(n, 1)) || e.Device("s2").Object("r").At(2) != 30 {
+			t.Fatalf("%+v, %v", e, err)
+		}
+	}
+	if _, err := r.Next(); !errors.Is(err, io.EOF) {
+		t.Error(err)
 	}
 }
 

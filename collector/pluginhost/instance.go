@@ -10,12 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/record"
 )
 
 // Instance is a supervised plugin.
@@ -26,7 +29,8 @@ type Instance struct {
 	logs *logSink
 
 	// turn holds a token while Analyse runs.
-	turn chan struct{}
+	turn     chan struct{}
+	recorder *record.Writer // who has the turn uses it
 	// stopping ends the supervisor.
 	stopping context.Context
 	stop     context.CancelFunc
@@ -221,6 +225,9 @@ func (i *Instance) setState(state State, err error) {
 // while its next start is not due it fails at once.
 func (i *Instance) current(ctx context.Context) (*session, error) {
 	for {
+		if i.stopping.Err() != nil {
+			return nil, ErrStopped
+		}
 		i.mu.Lock()
 		s, changed, status := i.session, i.changed, i.status
 		i.mu.Unlock()
@@ -239,6 +246,7 @@ func (i *Instance) current(ctx context.Context) (*session, error) {
 		}
 		select {
 		case <-changed:
+		case <-i.stopping.Done():
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: it is being started", timeoutOr(ctx))
 		}
@@ -253,7 +261,7 @@ func (i *Instance) current(ctx context.Context) (*session, error) {
 //
 // The epoch is read until Analyse returns, or, when it returns early, until the
 // process is gone; its cells must not be changed afterwards. Epoch.Watched does not
-// count: see SetWatched.
+// count: see SetWatched. Results.Events have been logged already.
 func (i *Instance) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	results, err := i.analyse(ctx, epoch)
 	i.mu.Lock()
@@ -296,9 +304,30 @@ func (i *Instance) analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results,
 			continue
 		}
 		i.mu.Lock()
-		watched, network := i.watched, i.network
+		watched, network, config := i.watched, i.network, i.config
 		i.mu.Unlock()
+		i.record(epoch, watched, network, config)
 		return s.analyse(ctx, epoch, watched, network)
+	}
+}
+
+// record adds the epoch to the recording, if there is one.
+func (i *Instance) record(epoch *sdk.Epoch, watched map[string]sdk.Watch, network sdk.Network, config []byte) {
+	if i.spec.Record == nil {
+		return
+	}
+	var err error
+	if i.recorder == nil {
+		i.recorder, err = record.NewWriter(i.spec.Record, record.Header{Config: config, EpochLength: i.spec.EpochLength, Network: network})
+	}
+	if err == nil {
+		with := *epoch
+		with.Watched = slices.Collect(maps.Values(watched))
+		err = i.recorder.Write(&with)
+	}
+	if err != nil {
+		i.logs.logger.Error("recording of epochs ends", "error", err)
+		i.spec.Record = nil
 	}
 }
 
@@ -357,7 +386,8 @@ func (i *Instance) Configure(ctx context.Context, config []byte, network sdk.Net
 // ctx ends. No process is left when it returns.
 func (i *Instance) Stop(ctx context.Context) { i.end(func(s *session) { s.stop(ctx) }) }
 
-// Kill ends the plugin at once. No process is left when it returns.
+// Kill ends the plugin at once, or waits for a Stop that has begun. No process is
+// left when it returns.
 func (i *Instance) Kill() { i.end(func(s *session) { s.fail(ErrStopped); <-s.dead }) }
 
 func (i *Instance) end(finish func(*session)) {

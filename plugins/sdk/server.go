@@ -39,10 +39,11 @@ type Server struct {
 	mu       sync.Mutex
 	running  bool // a Run stream is open
 	draining bool
+	drained  chan struct{} // closed when the plugin has finished
 }
 
 // NewServer returns a server for p.
-func NewServer(p Plugin) *Server { return &Server{plugin: p} }
+func NewServer(p Plugin) *Server { return &Server{plugin: p, drained: make(chan struct{})} }
 
 // Register adds the server's services to r.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
@@ -193,31 +194,31 @@ func (s *Server) Drain(ctx context.Context, m *pluginv1.DrainRequest) (*pluginv1
 	return &pluginv1.DrainResponse{}, nil
 }
 
-// drain refuses further epochs, waits for the current one, and calls the
-// plugin's Drain once.
+// drain refuses further epochs, waits for the current one, and lets the plugin
+// finish. Called again it waits for what the first call began.
 func (s *Server) drain(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.draining
 	s.draining = true
 	s.mu.Unlock()
-	if !first {
-		return nil
+	if first {
+		go func() { // ends with the analysis that it waits for, and with Drain
+			defer close(s.drained)
+			s.work.Lock()
+			s.work.Unlock() //nolint:staticcheck // only to wait for it
+			if d, ok := s.plugin.(Drainer); ok {
+				if err := d.Drain(ctx); err != nil {
+					slog.Error("drain", "error", err)
+				}
+			}
+		}()
 	}
-	idle := make(chan struct{})
-	go func() { // ends with the analysis that it waits for
-		s.work.Lock()
-		defer s.work.Unlock()
-		close(idle)
-	}()
 	select {
-	case <-idle:
+	case <-s.drained:
+		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("drain: an epoch is still being worked on: %w", ctx.Err())
+		return fmt.Errorf("drain: the plugin is still at work: %w", ctx.Err())
 	}
-	if d, ok := s.plugin.(Drainer); ok {
-		return d.Drain(ctx)
-	}
-	return nil
 }
 
 // Run implements the contract.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -215,7 +216,7 @@ func (r *run) send(epoch uint64, results *Results, stats *Stats) error {
 func (r *run) done(epoch uint64, err error, stats Stats) {
 	m := &pluginv1.EpochDone{Epoch: epoch, Stats: stats.Proto()}
 	if err != nil {
-		m.Error = cmp.Or(err.Error(), "an error without a text")
+		m.Error = cmp.Or(strings.ToValidUTF8(err.Error(), "?"), "an error without a text")
 	}
 	_ = r.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Done{Done: m}})
 }

@@ -9,6 +9,7 @@ package sdk
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
@@ -278,7 +279,13 @@ var levels = map[pluginv1.EventLevel]slog.Level{
 
 // Proto returns the event as the contract's message.
 func (e Event) Proto() *pluginv1.Event {
-	out := &pluginv1.Event{Message: e.Message, Attributes: e.Attributes}
+	out := &pluginv1.Event{Message: strings.ToValidUTF8(e.Message, "?")}
+	if len(e.Attributes) > 0 {
+		out.Attributes = make(map[string]string, len(e.Attributes))
+		for key, value := range e.Attributes {
+			out.Attributes[strings.ToValidUTF8(key, "?")] = strings.ToValidUTF8(value, "?")
+		}
+	}
 	switch {
 	case e.Level < slog.LevelInfo:
 		out.Level = pluginv1.EventLevel_EVENT_LEVEL_DEBUG
@@ -296,7 +303,7 @@ func (e Event) Proto() *pluginv1.Event {
 func EventFrom(m *pluginv1.Event) Event {
 	message := m.GetMessage()
 	if len(message) > 1024 {
-		message = message[:1024]
+		message = strings.ToValidUTF8(message[:1024], "")
 	}
 	return Event{Level: levels[m.GetLevel()], Message: message, Attributes: m.GetAttributes()}
 }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"bufio"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLogRate(t *testing.T) {
+	var logs logBuffer
+	sink := newLogSink(logs.logger(), 10, 5)
+	now := time.Unix(100, 0)
+	sink.now = func() time.Time { return now }
+	w := sink.writer("stderr")
+	write := func(text string) {
+		if n, err := io.WriteString(w, text); n != len(text) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	write(strings.Repeat("line\n", 8) + "begin")
+	if sink.dropped.Load() != 3 {
+		t.Errorf("%d dropped", sink.dropped.Load())
+	}
+	now = now.Add(time.Second)
+	write("ning\r\n\n")
+	text := logs.String()
+	if strings.Count(text, "msg=line") != 5 || !strings.Contains(text, "dropped=3") || !strings.Contains(text, "msg=beginning") {
+		t.Error(text)
+	}
+}
+
+func TestLastWords(t *testing.T) {
+	sink := newLogSink(slog.New(slog.DiscardHandler), 1e6, 1e6)
+	w := sink.writer("stderr")
+	write := func(lines ...string) {
+		for _, l := range lines {
+			_, _ = io.WriteString(w, l+"\n")
+		}
+	}
+	write("1", "2", "3", "4", "5", "6", "7", `{"@message":"structured"}`)
+	if got := sink.lastWords(); got != "2 | 3 | 4 | 5 | 6 | 7" {
+		t.Error(got)
+	}
+	write("panic: oh", "goroutine 1", "a", "b", "c", "d", "e")
+	if got := sink.lastWords(); got != "panic: oh | goroutine 1 | a | b | c | d" {
+		t.Error(got)
+	}
+	sink.forget()
+	write(strings.Repeat("x", 5000), strings.Repeat("é", 5000), "z")
+	if got := sink.lastWords(); len(got) > tailBytes+10 || sink.dying {
+		t.Error(len(got))
+	}
+}
+
+func FuzzLogLine(f *testing.F) {
+	for _, seed := range []string{
+		`{"@message":5}`, `{"@message":"m","@level":"warn","a":{"b":1},"c":null,"d":[true]}`, "plain\r\n\n\x00\xff", `{"@message":"` + strings.Repeat("x", maxLogLine),
+		"panic: x\ngoroutine 1 [running]:\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		sink := newLogSink(slog.New(slog.NewJSONHandler(io.Discard, nil)), 1e9, 1e9)
+		w := sink.writer("stdout")
+		for len(data) > 0 {
+			n := min(7, len(data))
+			if _, err := w.Write(data[:n]); err != nil {
+				t.Fatal(err)
+			}
+			data = data[n:]
+		}
+		_, _ = w.Write([]byte{'\n'})
+		if len(sink.lastWords()) > tailBytes+10 {
+			t.Fatalf("%d bytes of last words", len(sink.lastWords()))
+		}
+	})
+}
+
+func FuzzHandshakeReader(f *testing.F) {
+	for _, seed := range []string{"1|1|unix|/tmp/x|grpc|abc\n", "hello\n1|1|tcp|127.0.0.1:1|grpc\nmore\n", "1|99999999999999999999|unix|x", strings.Repeat("x", 100_000), "|||\n"} {
+		f.Add([]byte(seed))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(dir, "out")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		p := &process{stdout: &handshakeReader{file: file, in: bufio.NewReaderSize(file, 64<<10), logs: io.Discard}}
+		out, err := io.ReadAll(p.stdout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if handshake := p.stdout.handshake(); strings.TrimSpace(string(out)) != handshake {
+			t.Fatalf("go-plugin reads %q, the handshake is %q", out, handshake)
+		}
+		_ = p.version()
+	})
+}
