@@ -55,7 +55,8 @@ type Store struct {
 	feeds   map[string]*feed
 	stopped bool
 
-	interest interest
+	interest   interest
+	deliveries deliveries
 }
 
 type listKey struct{ target, list string }
@@ -224,6 +225,8 @@ type Stats struct {
 	Lists int // lists of all targets that have been published
 	Rows  int // rows they hold, superseded ones that are not yet merged away included
 	Feeds int // distinct sets of queries with a subscriber
+
+	Subscriptions int // subscribers
 }
 
 // Stats returns the store's sizes now.
@@ -233,6 +236,9 @@ func (s *Store) Stats() Stats {
 	st := Stats{Lists: len(s.lists), Feeds: len(s.feeds)}
 	for _, l := range s.lists {
 		st.Rows += l.size()
+	}
+	for _, f := range s.feeds {
+		st.Subscriptions += f.users
 	}
 	return st
 }

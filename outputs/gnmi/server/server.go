@@ -251,16 +251,19 @@ func (s *Server) Stats() Stats {
 }
 
 // delivered notes when the first update of an epoch was sent.
-func (s *Server) delivered(at time.Time) {
-	ts := at.UnixNano()
+func (s *Server) delivered(meta store.Meta) {
+	ts := meta.Time.UnixNano()
 	for {
 		newest := s.stats.newest.Load()
 		if ts <= newest {
 			return
 		}
 		if s.stats.newest.CompareAndSwap(newest, ts) {
-			if d := s.opts.Now().Sub(at); d > 0 {
+			if d := s.opts.Now().Sub(meta.Time); d > 0 {
 				s.stats.delivery.Store(int64(d))
+				if meta.Epoch != 0 {
+					s.opts.Store.NoteDelivery(meta.Epoch, d)
+				}
 			}
 			return
 		}

@@ -208,7 +208,7 @@ func (w *writer) pull(f *feed) (bool, error) {
 			return false, err
 		}
 		if i == 0 && f.sample == 0 {
-			w.server.delivered(deltas[i].Meta.Time)
+			w.server.delivered(deltas[i].Meta)
 		}
 	}
 	return more, nil

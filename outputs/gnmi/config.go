@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Settings of the output.
+
+package gnmi
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/config"
+)
+
+// DefaultAddress is where the server listens unless the configuration says otherwise.
+const DefaultAddress = "127.0.0.1:9339"
+
+// Config is the output's section of the configuration.
+type Config struct {
+	// Address is where the server listens: host:port, ":9339" for every interface.
+	Address string `yaml:"address"`
+	// TLS is how connections are encrypted.
+	TLS TLSConfig `yaml:"tls"`
+	// Insecure serves plaintext; without it tls.cert and tls.key are needed.
+	Insecure bool `yaml:"insecure"`
+	// Username and Password, when set, are asked of every client, as gRPC metadata of
+	// these names.
+	Username string        `yaml:"username"`
+	Password config.Secret `yaml:"password"`
+
+	// SampleInterval is the lowest interval between samples that is served, and what
+	// a client gets that asks for the lowest.
+	SampleInterval time.Duration `yaml:"sample-interval"`
+	// Atomic names containers and lists that are sent whole, in notifications marked
+	// atomic, whenever something in them changes: schema paths such as
+	// /netsketch-univmon:univmon/summaries/summary/state.
+	Atomic []string `yaml:"atomic"`
+	// MaxStreams is how many subscriptions may be open at once.
+	MaxStreams int `yaml:"max-streams"`
+	// MaxPaths is how many paths one request may have.
+	MaxPaths int `yaml:"max-paths"`
+	// MaxGetLeaves is how many leaves the answer to one Get may have.
+	MaxGetLeaves int `yaml:"max-get-leaves"`
+	// StopTimeout is how long streams have to end when the collector stops.
+	StopTimeout time.Duration `yaml:"stop-timeout"`
+}
+
+// TLSConfig names the files of an encrypted server, in PEM form.
+type TLSConfig struct {
+	// Cert is the server's certificate, followed by those between it and the root.
+	Cert string `yaml:"cert"`
+	// Key is its private key.
+	Key string `yaml:"key"`
+	// ClientCA, when set, are the certificates that vouch for clients, who then need
+	// one.
+	ClientCA string `yaml:"client-ca"`
+}
+
+// DefaultConfig returns the settings that a configuration starts from.
+func DefaultConfig() Config {
+	return Config{
+		Address:        DefaultAddress,
+		SampleInterval: 100 * time.Millisecond,
+		MaxStreams:     1024,
+		MaxPaths:       10_000,
+		MaxGetLeaves:   200_000,
+		StopTimeout:    3 * time.Second,
+	}
+}
+
+// keyError is an error about one key, which the configuration places in its file.
+type keyError struct{ key, text string }
+
+func (e *keyError) Error() string { return e.text }
+
+// Key is the key that the error is about, relative to the output's section.
+func (e *keyError) Key() string { return e.key }
+
+// Validate returns everything that is wrong, joined; each error has a Key method.
+func (c *Config) Validate() error {
+	var errs []error
+	add := func(key, format string, args ...any) {
+		errs = append(errs, &keyError{key, fmt.Sprintf(format, args...)})
+	}
+	if _, _, err := net.SplitHostPort(c.Address); err != nil {
+		add("address", "expected host:port, such as %s; found %q", DefaultAddress, c.Address)
+	}
+	switch {
+	case c.Insecure && c.TLS != (TLSConfig{}):
+		add("insecure", "is true, and tls is set; expected one of them")
+	case c.Insecure:
+	case c.TLS.Cert == "":
+		add("tls.cert", "is missing; expected a file with the server's certificate, or insecure: true for plaintext")
+	case c.TLS.Key == "":
+		add("tls.key", "is missing; expected a file with the certificate's private key")
+	}
+	if (c.Username == "") != (c.Password == "") {
+		add("username", "expected username and password, or neither")
+	}
+	if c.SampleInterval < time.Millisecond || c.SampleInterval > time.Hour {
+		add("sample-interval", "expected 1ms to 1h; found %s", c.SampleInterval)
+	}
+	for key, v := range map[string]int{"max-streams": c.MaxStreams, "max-paths": c.MaxPaths, "max-get-leaves": c.MaxGetLeaves} {
+		if v < 1 {
+			add(key, "expected at least 1; found %d", v)
+		}
+	}
+	if c.StopTimeout < 0 {
+		add("stop-timeout", "expected a time, or 0 for none; found %s", c.StopTimeout)
+	}
+	return errors.Join(errs...)
+}
+
+// tlsConfig loads the files; nil for plaintext.
+func (c *Config) tlsConfig() (*tls.Config, error) {
+	if c.Insecure {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
+	if err != nil {
+		return nil, fmt.Errorf("tls: certificate %s with key %s: %w", c.TLS.Cert, c.TLS.Key, err)
+	}
+	t := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	if c.TLS.ClientCA == "" {
+		return t, nil
+	}
+	pem, err := os.ReadFile(c.TLS.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("tls: client-ca: %w", err)
+	}
+	t.ClientCAs = x509.NewCertPool()
+	if !t.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("tls: client-ca: %s has no certificate in PEM form", c.TLS.ClientCA)
+	}
+	t.ClientAuth = tls.RequireAndVerifyClientCert
+	return t, nil
+}
