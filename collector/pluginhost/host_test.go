@@ -3,7 +3,6 @@
 package pluginhost
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -197,231 +195,6 @@ func TestEpochThereAndBack(t *testing.T) {
 	for _, want := range []string{"msg=configured plugin=sums greet=hello network=4", "msg=drained"} {
 		if !strings.Contains(logs.String(), want) {
 			t.Errorf("log lacks %q:\n%s", want, logs.String())
-		}
-	}
-}
-
-func TestStartRefusals(t *testing.T) {
-	h := newHost(t, Options{StartTimeout: 2 * time.Second})
-	dir := folder(t, "notplugin", "exit", "silent", "endless", "liar", "oldversion", "badname", "good")
-	good := filepath.Join(dir, testPrefix+"good")
-	script := filepath.Join(dir, "text")
-	if err := os.WriteFile(script, []byte("just some text\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
-		name string
-		spec Spec
-		want error
-		text []string
-	}{
-		{"not a plugin", Spec{Path: filepath.Join(dir, testPrefix+"notplugin")}, ErrNotPlugin, []string{"status 0", "usage: frobnicate"}},
-		{"exits at once", Spec{Path: filepath.Join(dir, testPrefix+"exit")}, ErrNotPlugin, []string{"status 3", "cannot find libfoo.so"}},
-		{"no program", Spec{Path: script}, ErrNotPlugin, []string{script}},
-		{"hangs at handshake", Spec{Path: filepath.Join(dir, testPrefix+"silent")}, ErrStartTimeout, []string{"no handshake", "2s"}},
-		{"writes without end", Spec{Path: filepath.Join(dir, testPrefix+"endless")}, ErrStartTimeout, nil},
-		{"nobody listens", Spec{Path: filepath.Join(dir, testPrefix+"liar")}, ErrDescription, nil},
-		{"wrong protocol version", Spec{Path: filepath.Join(dir, testPrefix+"oldversion")}, ErrProtocolVersion, []string{"version 99", "version 1"}},
-		{"bad name", Spec{Path: filepath.Join(dir, testPrefix+"badname")}, ErrDescription, []string{`"Bad Name!"`}},
-		{"wrong SHA-256", Spec{Path: good, SHA256: strings.Repeat("ab", 32)}, ErrChecksum, []string{"abab"}},
-		{"missing", Spec{Path: filepath.Join(dir, "nothing")}, os.ErrNotExist, nil},
-		{"schema refuses", Spec{Path: good, Config: []byte(`{"greet":"x"}`)}, ErrConfig, []string{"greet:", "minLength"}},
-		{"unknown key", Spec{Path: good, Config: []byte(`{"gret":"hello"}`)}, ErrConfig, []string{"gret"}},
-		{"no JSON", Spec{Path: good, Config: []byte(`{`)}, ErrConfig, []string{"is not JSON"}},
-		{"plugin refuses", Spec{Path: good, Config: []byte(`{"refuse":true}`)}, ErrConfig, []string{"refuse: is true"}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			inst, err := h.Start(t.Context(), test.spec)
-			var startError *StartError
-			if inst != nil || !errors.Is(err, test.want) || !errors.As(err, &startError) {
-				t.Fatalf("error %v, want %v", err, test.want)
-			}
-			for _, text := range test.text {
-				if !strings.Contains(err.Error(), text) {
-					t.Errorf("error %q does not say %q", err, text)
-				}
-			}
-		})
-	}
-}
-
-func TestStartEndsWithContext(t *testing.T) {
-	h := newHost(t, Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err := h.Start(ctx, Spec{Path: filepath.Join(folder(t, "silent"), testPrefix+"silent")})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatal(err)
-	}
-}
-
-func TestPinnedChecksum(t *testing.T) {
-	h := newHost(t, Options{})
-	path := filepath.Join(folder(t, "good"), testPrefix+"good")
-	sum, err := digest(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inst, err := h.Start(t.Context(), Spec{Path: path, SHA256: strings.ToUpper(sum)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // a restart checks again
-		if err := syscall.Kill(inst.Status().PID, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		waitFor(t, "restart", func() bool { return inst.Status().State == StateRunning && inst.Status().Restarts > 0 })
-	}
-}
-
-func TestFilesThatAreNotRun(t *testing.T) {
-	h := newHost(t, Options{})
-	outside := folder(t, "good")
-	dir := folder(t, "good")
-	for name, mode := range map[string]os.FileMode{"plain": 0o644, "open": 0o757} {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), mode); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	links := map[string]string{"inside": testPrefix + "good", "outside": filepath.Join(outside, testPrefix+"good"), "nowhere": "gone"}
-	for name, target := range links {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, ".hidden"), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	found, rejected, err := h.Discover(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, c := range found {
-		names = append(names, c.Name)
-	}
-	if strings.Join(names, " ") != "inside test-good" {
-		t.Errorf("found %v", found)
-	}
-	want := map[string]string{"plain": "not executable", "open": "everybody may write it", "outside": "outside of the plugin folder",
-		"nowhere": "no such file", "fifo": "no regular file"}
-	for _, r := range rejected {
-		name := filepath.Base(r.Path)
-		if !errors.Is(r.Err, ErrUntrusted) || want[name] == "" || !strings.Contains(r.Err.Error(), want[name]) {
-			t.Errorf("%s: %v", name, r.Err)
-		}
-		delete(want, name)
-	}
-	if len(want) > 0 {
-		t.Errorf("not rejected: %v", want)
-	}
-	if c, err := h.Find(dir, "test-good"); err != nil || filepath.Base(c.Path) != testPrefix+"good" {
-		t.Errorf("found %v, %v", c, err)
-	}
-	for name, text := range map[string]string{"plain": "not executable", "frob": "there are inside, test-good"} {
-		if _, err := h.Find(dir, name); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("find %s: %v", name, err)
-		}
-	}
-	if _, err := h.Find(t.TempDir(), "x"); err == nil || !strings.Contains(err.Error(), "netsketch-plugin-x") {
-		t.Errorf("find in an empty folder: %v", err)
-	}
-	for _, name := range []string{"plain", "open"} {
-		if _, err := h.Start(t.Context(), Spec{Path: filepath.Join(dir, name)}); !errors.Is(err, ErrUntrusted) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := h.Discover(dir); !errors.Is(err, ErrUntrusted) {
-		t.Errorf("world-writable folder: %v", err)
-	}
-	if _, err := h.Start(t.Context(), Spec{Path: filepath.Join(dir, testPrefix+"good")}); !errors.Is(err, ErrUntrusted) {
-		t.Errorf("in a world-writable folder: %v", err)
-	}
-	if _, _, err := h.Discover(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("missing folder: %v", err)
-	}
-}
-
-func TestForeignOwner(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("giving a file away takes root")
-	}
-	dir := t.TempDir()
-	path := filepath.Join(dir, "theirs")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(path, 12345, 12345); err != nil {
-		t.Fatal(err)
-	}
-	if _, rejected, err := newHost(t, Options{}).Discover(dir); err != nil || len(rejected) != 1 || !strings.Contains(rejected[0].Err.Error(), "user 12345") {
-		t.Errorf("%v, %v", rejected, err)
-	}
-	if found, _, err := newHost(t, Options{TrustedUIDs: []int{12345}}).Discover(dir); err != nil || len(found) != 1 {
-		t.Errorf("%v, %v", found, err)
-	}
-}
-
-func TestCatalogue(t *testing.T) {
-	h := newHost(t, Options{})
-	dir := folder(t, "good", "twin", "moody", "exit")
-	if err := os.WriteFile(filepath.Join(dir, "README"), []byte("x"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := h.Catalogue(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range entries {
-		reason := "-"
-		for name, target := range map[string]error{"not a plugin": ErrNotPlugin, "description": ErrDescription, "untrusted": ErrUntrusted} {
-			if errors.Is(e.Err, target) {
-				reason = name
-			}
-		}
-		got = append(got, fmt.Sprintf("%s %s %d %d", e.Name, reason, len(e.SHA256), len(e.Description.Lists)))
-	}
-	want := "test-exit not a plugin 64 0, good - 64 1, moody - 64 1, good description 64 1, README untrusted 0 0"
-	if strings.Join(got, ", ") != want {
-		t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), want)
-	}
-}
-
-func TestStdoutBeforeHandshake(t *testing.T) {
-	var logs logBuffer
-	h := newHost(t, Options{Logger: logs.logger()})
-	inst := start(t, h, "chatty")
-	if sums, err := analyse(t, inst, epoch(1, "lines"), time.Minute); err != nil || sums["s1"] != 6 {
-		t.Fatal(sums, err)
-	}
-	inst.Stop(t.Context())
-	for _, want := range []string{
-		"welcome to my plugin", "1|2", "configured, says stdout", "and this went to standard output",
-		`"{\"@message\":5}"`, "msg=nested", `level=ERROR`, `a="{\"b\":[1,2]}"`, "level is a number", "·[31mred·", "cut=true",
-	} {
-		if !strings.Contains(logs.String(), want) {
-			t.Errorf("log lacks %s", want)
-		}
-	}
-	if inst.Status().LogLinesCut < 3 {
-		t.Errorf("cut lines: %d", inst.Status().LogLinesCut)
-	}
-	for line := range strings.Lines(logs.String()) {
-		if len(line) > 3*maxLogText {
-			t.Errorf("a log line of %d bytes", len(line))
 		}
 	}
 }
@@ -630,32 +403,6 @@ func TestStopOfAStoppedProcess(t *testing.T) {
 	}
 }
 
-func TestKillTakesChildren(t *testing.T) {
-	var logs logBuffer
-	h := newHost(t, Options{Logger: logs.logger()})
-	inst := start(t, h, "orphan")
-	var child int
-	waitFor(t, "child", func() bool {
-		_, rest, ok := strings.Cut(logs.String(), "msg=child plugin=test-orphan pid=")
-		if ok {
-			_, _ = fmt.Sscan(rest, &child)
-		}
-		return child != 0
-	})
-	inst.Kill()
-	waitFor(t, "end of the child", func() bool { return gone(child) })
-}
-
-// gone tells whether the process has ended, reaped or not.
-func gone(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return !alive(pid)
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	return strings.HasPrefix(rest, "Z")
-}
-
 func TestNetworkAndConfiguration(t *testing.T) {
 	h := newHost(t, Options{})
 	inst := start(t, h, "good")
@@ -767,57 +514,6 @@ func TestUnsoundEpoch(t *testing.T) {
 	}
 	if inst.Status().Restarts != 0 {
 		t.Error("the plugin had to pay for it")
-	}
-}
-
-// TestHostKilled: a host that is killed leaves no plugin behind, and the next one
-// removes its sockets.
-func TestHostKilled(t *testing.T) {
-	dir := folder(t, "host", "good")
-	sockets, err := os.MkdirTemp("", "nst")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(sockets)
-	host := exec.Command(filepath.Join(dir, testPrefix+"host"))
-	host.Env = append(os.Environ(), "TEST_SOCKETS="+sockets)
-	out, err := host.StdoutPipe()
-	if err == nil {
-		err = host.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pid int
-	var path string
-	if _, err := fmt.Sscan(line, &pid, &path); err != nil || !alive(pid) {
-		t.Fatalf("the host says %q", line)
-	}
-	living := newHost(t, Options{SocketDir: sockets}) // sweeps, and must leave the living one alone
-	if _, err := os.Stat(path); err != nil {
-		t.Fatal("the sockets of a living host were removed")
-	}
-	if err := host.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = host.Wait()
-	waitFor(t, "end of the plugin", func() bool { return gone(pid) })
-	newHost(t, Options{SocketDir: sockets})
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is left: %v", path, err)
-	}
-	if _, err := os.Stat(living.sockets.path); err != nil {
-		t.Error("the sockets of a living host were removed")
-	}
-}
-
-func TestLongSocketFolder(t *testing.T) {
-	if _, err := New(Options{SocketDir: "/" + strings.Repeat("long", 20)}); err == nil || !strings.Contains(err.Error(), "set a shorter one") {
-		t.Error(err)
 	}
 }
 

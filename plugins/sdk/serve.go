@@ -73,6 +73,7 @@ func serve(p Plugin, args []string, getenv func(string) string, stdout, stderr i
 	if len(args) == 2 && (args[1] == "--describe" || args[1] == "-describe") {
 		encoder := json.NewEncoder(stdout)
 		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
 		if err := encoder.Encode(Describe(p)); err != nil {
 			fmt.Fprintln(stderr, err)
 			return 1

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestStartRefusals(t *testing.T) {
+	h := newHost(t, Options{StartTimeout: 2 * time.Second})
+	dir := folder(t, "notplugin", "exit", "silent", "endless", "liar", "oldversion", "badname", "good")
+	good := filepath.Join(dir, testPrefix+"good")
+	script := filepath.Join(dir, "text")
+	if err := os.WriteFile(script, []byte("just some text\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		spec Spec
+		want error
+		text []string
+	}{
+		{"not a plugin", Spec{Path: filepath.Join(dir, testPrefix+"notplugin")}, ErrNotPlugin, []string{"status 0", "usage: frobnicate"}},
+		{"exits at once", Spec{Path: filepath.Join(dir, testPrefix+"exit")}, ErrNotPlugin, []string{"status 3", "cannot find libfoo.so"}},
+		{"no program", Spec{Path: script}, ErrNotPlugin, []string{script}},
+		{"hangs at handshake", Spec{Path: filepath.Join(dir, testPrefix+"silent")}, ErrStartTimeout, []string{"no handshake", "2s"}},
+		{"writes without end", Spec{Path: filepath.Join(dir, testPrefix+"endless")}, ErrStartTimeout, nil},
+		{"nobody listens", Spec{Path: filepath.Join(dir, testPrefix+"liar")}, ErrDescription, nil},
+		{"wrong protocol version", Spec{Path: filepath.Join(dir, testPrefix+"oldversion")}, ErrProtocolVersion, []string{"version 99", "version 1"}},
+		{"bad name", Spec{Path: filepath.Join(dir, testPrefix+"badname")}, ErrDescription, []string{`"Bad Name!"`}},
+		{"wrong SHA-256", Spec{Path: good, SHA256: strings.Repeat("ab", 32)}, ErrChecksum, []string{"abab"}},
+		{"missing", Spec{Path: filepath.Join(dir, "nothing")}, os.ErrNotExist, nil},
+		{"schema refuses", Spec{Path: good, Config: []byte(`{"greet":"x"}`)}, ErrConfig, []string{"greet:", "minLength"}},
+		{"unknown key", Spec{Path: good, Config: []byte(`{"gret":"hello"}`)}, ErrConfig, []string{"gret"}},
+		{"no JSON", Spec{Path: good, Config: []byte(`{`)}, ErrConfig, []string{"is not JSON"}},
+		{"plugin refuses", Spec{Path: good, Config: []byte(`{"refuse":true}`)}, ErrConfig, []string{"refuse: is true"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inst, err := h.Start(t.Context(), test.spec)
+			var startError *StartError
+			if inst != nil || !errors.Is(err, test.want) || !errors.As(err, &startError) {
+				t.Fatalf("error %v, want %v", err, test.want)
+			}
+			for _, text := range test.text {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("error %q does not say %q", err, text)
+				}
+			}
+		})
+	}
+}
+
+func TestStartEndsWithContext(t *testing.T) {
+	h := newHost(t, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := h.Start(ctx, Spec{Path: filepath.Join(folder(t, "silent"), testPrefix+"silent")})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+}
+
+func TestPinnedChecksum(t *testing.T) {
+	h := newHost(t, Options{})
+	path := filepath.Join(folder(t, "good"), testPrefix+"good")
+	sum, err := digest(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inst, err := h.Start(t.Context(), Spec{Path: path, SHA256: strings.ToUpper(sum)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a restart checks again
+		if err := syscall.Kill(inst.Status().PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "restart", func() bool { return inst.Status().State == StateRunning && inst.Status().Restarts > 0 })
+	}
+}
+
+func TestStdoutBeforeHandshake(t *testing.T) {
+	var logs logBuffer
+	h := newHost(t, Options{Logger: logs.logger()})
+	inst := start(t, h, "chatty")
+	if sums, err := analyse(t, inst, epoch(1, "lines"), time.Minute); err != nil || sums["s1"] != 6 {
+		t.Fatal(sums, err)
+	}
+	inst.Stop(t.Context())
+	for _, want := range []string{
+		"welcome to my plugin", "1|2", "configured, says stdout", "and this went to standard output",
+		`"{\"@message\":5}"`, "msg=nested", `level=ERROR`, `a="{\"b\":[1,2]}"`, "level is a number", "·[31mred·", "cut=true",
+	} {
+		if !strings.Contains(logs.String(), want) {
+			t.Errorf("log lacks %s", want)
+		}
+	}
+	if inst.Status().LogLinesCut < 3 {
+		t.Errorf("cut lines: %d", inst.Status().LogLinesCut)
+	}
+	for line := range strings.Lines(logs.String()) {
+		if len(line) > 3*maxLogText {
+			t.Errorf("a log line of %d bytes", len(line))
+		}
+	}
+}
+
+func TestKillTakesChildren(t *testing.T) {
+	var logs logBuffer
+	h := newHost(t, Options{Logger: logs.logger()})
+	inst := start(t, h, "orphan")
+	var child int
+	waitFor(t, "child", func() bool {
+		_, rest, ok := strings.Cut(logs.String(), "msg=child plugin=test-orphan pid=")
+		if ok {
+			_, _ = fmt.Sscan(rest, &child)
+		}
+		return child != 0
+	})
+	inst.Kill()
+	waitFor(t, "end of the child", func() bool { return gone(child) })
+}
+
+// gone tells whether the process has ended, reaped or not.
+func gone(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return !alive(pid)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(rest, "Z")
+}
+
+// TestHostKilled: a host that is killed leaves no plugin behind, and the next one
+// removes its sockets.
+func TestHostKilled(t *testing.T) {
+	dir := folder(t, "host", "good")
+	sockets, err := os.MkdirTemp("", "nst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(sockets)
+	host := exec.Command(filepath.Join(dir, testPrefix+"host"))
+	host.Env = append(os.Environ(), "TEST_SOCKETS="+sockets)
+	out, err := host.StdoutPipe()
+	if err == nil {
+		err = host.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	var path string
+	if _, err := fmt.Sscan(line, &pid, &path); err != nil || !alive(pid) {
+		t.Fatalf("the host says %q", line)
+	}
+	living := newHost(t, Options{SocketDir: sockets}) // sweeps, and must leave the living one alone
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal("the sockets of a living host were removed")
+	}
+	if err := host.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = host.Wait()
+	waitFor(t, "end of the plugin", func() bool { return gone(pid) })
+	newHost(t, Options{SocketDir: sockets})
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", path, err)
+	}
+	if _, err := os.Stat(living.sockets.path); err != nil {
+		t.Error("the sockets of a living host were removed")
+	}
+}
+
+func TestLongSocketFolder(t *testing.T) {
+	if _, err := New(Options{SocketDir: "/" + strings.Repeat("long", 20)}); err == nil || !strings.Contains(err.Error(), "set a shorter one") {
+		t.Error(err)
+	}
+}
