@@ -177,4 +177,8 @@ func TestBMv2(t *testing.T) {
 	}
 }
 
+func TestBMv2Trace(t *testing.T) { conformTrace(t, "univmon", startBMv2(t), 8000) }
+
+func TestBMv2Flips(t *testing.T) { conformFlips(t, "univmon-300k", startBMv2(t), 10_000) }
+
 const patience = 20 * time.Second // for one step of a switch that shares its cores

@@ -84,6 +84,78 @@ func conform(t *testing.T, program string, sw target) {
 	b.compare(0)
 }
 
+// conformTrace does so with n packets of real traffic, broken ones among them.
+func conformTrace(t *testing.T, program string, sw target, n int) {
+	frames := realFrames(t, n)
+	b := newBench(t, program, sw)
+	b.install()
+	for i, f := range frames {
+		b.send(fmt.Sprintf("packet %d of the trace", i+1), 0, f)
+	}
+	b.compare(0)
+}
+
+// conformFlips lets traffic run while banks are flipped, read and cleared without any
+// wait, and accounts for every packet: those that the banks' counts by level come to
+// are those sent, in every instance.
+func conformFlips(t *testing.T, program string, sw target, n int) {
+	const inFlight, flips = 16, 12 // BMv2's queues hold 64 packets and drop in silence
+	b := newBench(t, program, sw)
+	b.install()
+	var frames [][]byte
+	for _, f := range flowFrames(11, 4*n, 3000) {
+		if port, _, forwarded := expect(f); forwarded && port != cpuPort && len(frames) < n {
+			frames = append(frames, f)
+		}
+	}
+	sent := make(chan error, 1)
+	go func() {
+		for i, f := range frames {
+			if i >= inFlight && !b.leaves() {
+				sent <- fmt.Errorf("packet %d or one of the %d before it did not leave", i+1, inFlight)
+				return
+			}
+			if err := sw.inject(1, f); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+
+	counted := map[string]uint32{}
+	collect := func(bank int) {
+		for _, u := range b.univmons {
+			counters, err := b.client.ReadBank(b.ctx, u.counterRegister.Name, bank)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for level := range u.levels {
+				counted[u.key] += counters.At(u.packets + level)
+			}
+		}
+	}
+	for i := range flips {
+		b.flip(uint64(1 - i%2))
+		collect(i % 2)
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	for range inFlight {
+		if !b.leaves() {
+			t.Fatal("one of the last packets did not leave")
+		}
+	}
+	collect(0)
+	collect(1)
+	for key, got := range counted {
+		if got != uint32(len(frames)) {
+			t.Errorf("%s: the banks' counts come to %d packets, %d were sent", key, got, len(frames))
+		}
+	}
+}
+
 func newBench(t *testing.T, program string, sw target) *bench {
 	p, err := compiled.Load(program)
 	if err != nil {
@@ -133,9 +205,11 @@ var routes = []struct {
 	{"10.2.0.0/16", "drop", 0},
 	{"10.3.0.0/16", "to_cpu", 0},
 	{"10.3.128.0/17", "forward", 3},
+	{"0.0.0.0/0", "forward", 5},
 	{"2001:db8::/32", "forward", 4},
 	{"2001:db8:1::/48", "ecmp", 0},
 	{"2001:db8:2::/48", "to_cpu", 0},
+	{"::/0", "forward", 6},
 }
 
 func (b *bench) install() {
@@ -288,6 +362,16 @@ func (b *bench) compare(bank int) {
 			}
 			clear(want)
 		}
+	}
+}
+
+// leaves waits for a frame to leave the switch.
+func (b *bench) leaves() bool {
+	select {
+	case <-b.sw.output():
+		return true
+	case <-time.After(patience):
+		return false
 	}
 }
 

@@ -3,9 +3,14 @@
 package conformance
 
 import (
+	"compress/gzip"
 	"encoding/binary"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"testing"
+
+	"github.com/gopacket/gopacket/pcapgo"
 )
 
 // ipv4 returns an IPv4 packet with a right checksum; options have a length of 4n.
@@ -131,6 +136,36 @@ func flowFrames(seed uint64, n, flows int) [][]byte {
 	for i := range out {
 		f := r.Float64()
 		out[i] = templates[int(f*f*f*float64(flows))]
+	}
+	return out
+}
+
+// realFrames returns n packets of the shared trace, evenly taken from all of it. It skips the test where the trace is not there.
+func realFrames(t *testing.T, n int) [][]byte {
+	t.Helper()
+	const name, total = "../../../../shared/traces/mixed-165k.pcap.gz", 164_600
+	file, err := os.Open(name)
+	if err != nil {
+		t.Skipf("the shared trace is not here: %v", err)
+	}
+	defer file.Close()
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := pcapgo.NewReader(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out [][]byte
+	for i := 0; len(out) < n; i++ {
+		f, _, err := r.ReadPacketData()
+		if err != nil {
+			t.Fatalf("%s, packet %d: %v", name, i+1, err)
+		}
+		if i*n/total >= len(out) {
+			out = append(out, f)
+		}
 	}
 	return out
 }

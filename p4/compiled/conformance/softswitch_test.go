@@ -63,3 +63,7 @@ func TestSoftSwitch(t *testing.T) {
 		t.Run(name, func(t *testing.T) { conform(t, name, startSoft(t)) })
 	}
 }
+
+func TestSoftSwitchTrace(t *testing.T) { conformTrace(t, "univmon", startSoft(t), 40_000) }
+
+func TestSoftSwitchFlips(t *testing.T) { conformFlips(t, "univmon-300k", startSoft(t), 10_000) }
