@@ -66,9 +66,6 @@ func (g *Group) Run(ctx context.Context) error {
 	for _, o := range g.outputs {
 		go func() {
 			err := o.Run(ctx)
-			if err == nil && ctx.Err() == nil {
-				err = errors.New("it ended without an error")
-			}
 			g.mu.Lock()
 			g.ended[o.Name()] = err
 			g.mu.Unlock()

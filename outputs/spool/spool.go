@@ -189,20 +189,20 @@ func (q *Queue) release() {
 	}
 }
 
-// Append puts a record at the end. Seq is ignored. When the queue is full its oldest
-// records are dropped and counted; when the disk is full too. An error means that the
-// record is not in the queue.
-func (q *Queue) Append(r Record) error {
+// Append puts a record at the end and returns its number; Seq is ignored. When the
+// queue is full its oldest records are dropped and counted; when the disk is full too.
+// An error means that the record is not in the queue.
+func (q *Queue) Append(r Record) (seq uint64, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return ErrClosed
+		return 0, ErrClosed
 	}
 	r.Seq = q.next
 	b := encode(r)
 	n := int64(len(b))
 	if n+headerBytes > q.opts.MaxBytes || len(r.Data) > maxRecord {
-		return fmt.Errorf("spool %s: %w: %d bytes of at most %d", q.opts.Dir, ErrTooLarge, n, min(q.opts.MaxBytes, maxRecord))
+		return 0, fmt.Errorf("spool %s: %w: %d bytes of at most %d", q.opts.Dir, ErrTooLarge, n, min(q.opts.MaxBytes, maxRecord))
 	}
 	q.dropOld()
 	for q.bytes()+n+headerBytes > q.opts.MaxBytes {
@@ -214,7 +214,7 @@ func (q *Queue) Append(r Record) error {
 			break
 		}
 		if !isFull(err) || len(q.segments) == 0 {
-			return fmt.Errorf("spool %s: %w", q.opts.Dir, err)
+			return 0, fmt.Errorf("spool %s: %w", q.opts.Dir, err)
 		}
 		q.dropOldest(&q.stats.DroppedSize, "the disk is full")
 	}
@@ -222,7 +222,7 @@ func (q *Queue) Append(r Record) error {
 	if q.dirty += n; q.dirty >= q.opts.SyncBytes {
 		_ = q.sync() // logged; the record is in the queue
 	}
-	return nil
+	return r.Seq, nil
 }
 
 // write puts an encoded record into the last segment, or a new one.

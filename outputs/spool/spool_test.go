@@ -51,7 +51,7 @@ func open(tb testing.TB, o Options) *Queue {
 func appendN(tb testing.TB, q *Queue, from, to uint64) {
 	tb.Helper()
 	for i := from; i < to; i++ {
-		if err := q.Append(record(i)); err != nil {
+		if _, err := q.Append(record(i)); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -124,7 +124,7 @@ func TestOrderAcrossReopening(t *testing.T) {
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.Append(record(0)); !errors.Is(err, ErrClosed) {
+	if _, err := q.Append(record(0)); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 	q = open(t, o)
@@ -168,7 +168,7 @@ func TestSizeBound(t *testing.T) {
 	}
 	got := drain(t, q)
 	wantRange(t, got, 1000-uint64(len(got)), 1000) // the newest
-	if err := q.Append(Record{Data: make([]byte, 9<<10)}); !errors.Is(err, ErrTooLarge) {
+	if _, err := q.Append(Record{Data: make([]byte, 9<<10)}); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
 }
@@ -238,7 +238,7 @@ func TestTruncation(t *testing.T) {
 		for n < 10 && ends[n+1] <= cut {
 			n++
 		}
-		if err := q.Append(record(n)); err != nil { // and goes on
+		if _, err := q.Append(record(n)); err != nil { // and goes on
 			t.Fatal(err)
 		}
 		wantRange(t, drain(t, q), 0, n+1)
@@ -374,7 +374,7 @@ func TestFullDisk(t *testing.T) {
 	wantRange(t, got, 200-uint64(len(got)), 200)
 	// No room at all: Append says so, and the queue works again when there is.
 	room = 0
-	if err := q.Append(record(200)); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), o.Dir) {
+	if _, err := q.Append(record(200)); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), o.Dir) {
 		t.Error(err)
 	}
 	if n := len(segments(t, o.Dir)); n != 0 {
@@ -439,7 +439,7 @@ func child(dir string) {
 		return
 	}
 	for i := uint64(0); ; i++ {
-		if err := q.Append(record(i)); err != nil {
+		if _, err := q.Append(record(i)); err != nil {
 			fmt.Println(err)
 			return
 		}
@@ -535,7 +535,7 @@ func FuzzOpen(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer q.Close()
-		if err := q.Append(Record{Time: start, Data: []byte("last")}); err != nil {
+		if _, err := q.Append(Record{Time: start, Data: []byte("last")}); err != nil {
 			t.Fatal(err)
 		}
 		last := ""
@@ -563,7 +563,7 @@ func BenchmarkAppend(b *testing.B) {
 			r := Record{Time: time.Now(), Items: 1, Data: make([]byte, size)}
 			b.SetBytes(int64(size))
 			for b.Loop() {
-				if err := q.Append(r); err != nil {
+				if _, err := q.Append(r); err != nil {
 					b.Fatal(err)
 				}
 				n, _, err := q.Next()

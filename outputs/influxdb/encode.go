@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// From columns to line protocol.
+
+package influxdb
+
+import (
+	"cmp"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/influxdata/line-protocol/v2/lineprotocol"
+
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// encoder turns tables into chunks of lines. It belongs to one goroutine; the
+// counters may be read from any.
+type encoder struct {
+	lines    lineprotocol.Encoder
+	unsigned bool
+	exclude  map[string]bool
+	limit    *seriesLimit
+	points   int // in lines
+	maxBytes int
+	maxLines int
+	newest   time.Time
+	emit     func(chunk)
+	logger   *slog.Logger
+
+	saturated   atomic.Uint64 // values above 2^63-1
+	overSeries  atomic.Uint64 // rows dropped because of MaxSeries
+	unencodable atomic.Uint64 // rows that line protocol cannot carry
+	pending     atomic.Uint64 // points not emitted
+}
+
+// chunk is what one request carries.
+type chunk struct {
+	lines  string
+	points int
+	time   time.Time // of its newest point
+}
+
+// column is a table's column under its name in the database.
+type column struct {
+	name string
+	*table.Column
+}
+
+// layout is how the rows of a table become points.
+type layout struct {
+	measurement string
+	tags        []column // in alphabetical order, which the encoder wants
+	fields      []column
+	target      int // where among the tags the target comes
+	targetName  string
+}
+
+// measurement returns the name for a list's path: the path without module names and
+// without the container around the list, unless the list stands at the top.
+func measurement(list string, keyed bool) string {
+	parts := strings.Split(strings.TrimPrefix(list, "/"), "/")
+	for i, p := range parts {
+		if _, local, ok := strings.Cut(p, ":"); ok {
+			parts[i] = local
+		}
+	}
+	if n := len(parts); keyed && n >= 2 {
+		parts = slices.Delete(parts, n-2, n-1)
+	}
+	return strings.Join(parts, "/")
+}
+
+// safeName avoids the name that InfluxDB keeps for itself.
+func safeName(name string) string {
+	if name == "time" {
+		return "time-"
+	}
+	return name
+}
+
+func newLayout(t *table.Table) *layout {
+	l := &layout{measurement: measurement(t.List, len(t.Keys) > 0), targetName: "target"}
+	taken := map[string]bool{}
+	for i := range t.Keys {
+		k := &t.Keys[i]
+		l.tags = append(l.tags, column{safeName(k.Name), k})
+		taken[safeName(k.Name)] = true
+	}
+	if taken["target"] {
+		l.targetName = "gnmi-target"
+	}
+	taken[l.targetName] = true
+	slices.SortFunc(l.tags, func(a, b column) int { return strings.Compare(a.name, b.name) })
+	for l.target < len(l.tags) && l.tags[l.target].name < l.targetName {
+		l.target++
+	}
+	for i := range t.Values {
+		v := &t.Values[i]
+		name := safeName(strings.TrimPrefix(v.Name, "state/"))
+		if taken[name] {
+			continue // repeats a key
+		}
+		l.fields = append(l.fields, column{name, v})
+	}
+	slices.SortFunc(l.fields, func(a, b column) int { return cmp.Compare(a.name, b.name) })
+	return l
+}
+
+// add encodes a table, emitting chunks as they become full.
+func (e *encoder) add(target string, at time.Time, t *table.Table) {
+	l := newLayout(t)
+	if e.exclude[l.measurement] || len(l.fields) == 0 {
+		return
+	}
+	target = tagText(target)
+	if at.After(e.newest) {
+		e.newest = at
+	}
+	for row := range t.Rows() {
+		e.row(l, target, at, t, row)
+		if e.points >= e.maxLines || len(e.lines.Bytes()) >= e.maxBytes {
+			e.flush()
+		}
+	}
+}
+
+func (e *encoder) row(l *layout, target string, at time.Time, t *table.Table, row int) {
+	start := len(e.lines.Bytes())
+	e.lines.StartLine(l.measurement)
+	for i, tag := range l.tags {
+		if i == l.target && target != "" {
+			e.lines.AddTag(l.targetName, target)
+		}
+		if v := tagText(tag.text(row)); v != "" {
+			e.lines.AddTag(tag.name, v)
+		}
+	}
+	if l.target == len(l.tags) && target != "" {
+		e.lines.AddTag(l.targetName, target)
+	}
+	series := e.lines.Bytes()[start:]
+	fields := 0
+	for _, f := range l.fields {
+		if f.Null(row) {
+			continue
+		}
+		if v, ok := e.value(f, row); ok {
+			if fields++; fields == 1 && !e.limit.admit(l.measurement, series, at) {
+				e.lines.SetBuffer(e.lines.Bytes()[:start])
+				if e.overSeries.Add(1) == 1 {
+					e.logger.Warn("rows are dropped because there are too many series; see max-series", "measurement", l.measurement, "max-series", e.limit.max)
+				}
+				return
+			}
+			e.lines.AddField(f.name, v)
+		}
+	}
+	if fields == 0 && e.lines.Err() == nil {
+		e.lines.SetBuffer(e.lines.Bytes()[:start])
+		return
+	}
+	e.lines.EndLine(at)
+	if err := e.lines.Err(); err != nil {
+		e.lines.SetBuffer(e.lines.Bytes()[:start])
+		if e.unencodable.Add(1) == 1 {
+			e.logger.Warn("a row cannot be written as a point", "row", t.RowPath(row), "error", err)
+		}
+		return
+	}
+	e.points++
+	e.pending.Store(uint64(e.points))
+}
+
+func (c column) text(row int) string {
+	if c.Kind == table.String {
+		return c.Text(row)
+	}
+	return string(c.AppendText(nil, row))
+}
+
+// tagText makes text that a tag can carry: no control characters, no backslash at
+// the end, UTF-8. Nearly all text is returned as it is.
+func tagText(s string) string {
+	plain := true
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] >= 0x7f {
+			plain = false
+			break
+		}
+	}
+	if plain && !strings.HasSuffix(s, `\`) {
+		return s
+	}
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	if strings.HasSuffix(s, `\`) {
+		s += "?"
+	}
+	return s
+}
+
+// value returns a cell as a field's value. The type depends on the column's kind
+// alone.
+func (e *encoder) value(c column, row int) (lineprotocol.Value, bool) {
+	switch c.Kind {
+	case table.Uint64:
+		v := c.Uint64(row)
+		if e.unsigned {
+			return lineprotocol.UintValue(v), true
+		}
+		if v > math.MaxInt64 {
+			e.saturated.Add(1)
+			v = math.MaxInt64
+		}
+		return lineprotocol.IntValue(int64(v)), true
+	case table.Int64:
+		return lineprotocol.IntValue(c.Int64(row)), true
+	case table.Float64:
+		return lineprotocol.FloatValue(c.Float64(row))
+	case table.Bool:
+		return lineprotocol.BoolValue(c.Bool(row)), true
+	case table.String:
+		return lineprotocol.StringValue(fieldText(c.Text(row)))
+	}
+	return lineprotocol.Value{}, false
+}
+
+// maxText is the longest string that InfluxDB takes as a field.
+const maxText = 60_000
+
+// fieldText makes text that a field can carry on one line.
+func fieldText(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText]
+	}
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\r' || r == '\t' {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}
+
+// flush emits what has been encoded.
+func (e *encoder) flush() {
+	if e.points == 0 {
+		return
+	}
+	c := chunk{lines: string(e.lines.Bytes()), points: e.points, time: e.newest}
+	e.lines.Reset()
+	e.points = 0
+	e.emit(c)
+	e.pending.Store(0)
+}

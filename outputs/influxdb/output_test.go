@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package influxdb
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/outputs"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// running is an output that runs in a test.
+type running struct {
+	*Output
+	t      *testing.T
+	store  *store.Store
+	cancel context.CancelFunc
+	ended  chan error
+	pauses chan time.Duration // how long each pause would have been
+}
+
+// run starts an output on a store; its pauses are a millisecond, or as long as hold
+// is not closed when it is given.
+func run(t *testing.T, s *store.Store, c Config, hold chan struct{}) *running {
+	t.Helper()
+	o, err := New("influx", c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &running{Output: o, t: t, store: s, ended: make(chan error, 1), pauses: make(chan time.Duration, 100_000)}
+	o.pause = func(ctx context.Context, d time.Duration) error {
+		select {
+		case r.pauses <- d:
+		default:
+		}
+		if hold != nil {
+			select {
+			case <-hold:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return pause(ctx, time.Millisecond)
+	}
+	if err := o.Start(s); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	go func() { r.ended <- o.Run(ctx) }()
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+// stop ends the output in order, and is harmless the second time.
+func (r *running) stop() {
+	r.t.Helper()
+	if r.cancel == nil {
+		return
+	}
+	r.cancel()
+	r.cancel = nil
+	if err := <-r.ended; err != nil {
+		r.t.Error(err)
+	}
+}
+
+// until waits for a state.
+func (r *running) until(what string, ok func(outputs.State) bool) outputs.State {
+	r.t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for {
+		s := r.State()
+		if ok(s) {
+			return s
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("it never came to this: %s; %+v", what, s)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// drained waits until so many points, from the start, are delivered or dropped.
+func (r *running) drained(points int) outputs.State {
+	r.t.Helper()
+	return r.until(fmt.Sprintf("%d points are done with", points), func(s outputs.State) bool {
+		return s.Sent+s.Dropped == uint64(points) && s.Queued == 0 && s.Status == outputs.Up
+	})
+}
+
+func newStore(t *testing.T) *store.Store {
+	s := store.New(store.Options{})
+	t.Cleanup(s.Close)
+	return s
+}
+
+func publish(t *testing.T, s *store.Store, at time.Time, tables ...*table.Table) {
+	t.Helper()
+	b := store.Batch{Time: at}
+	for _, tab := range tables {
+		b.Tables = append(b.Tables, store.Publication{Table: tab, Replace: true})
+	}
+	if err := s.Publish(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func spoolConfig(t *testing.T, url string) Config {
+	c := testConfig(url)
+	c.Spool.Dir = filepath.Join(t.TempDir(), "spool")
+	c.Spool.MaxAge = 0 // the points of these tests are from a fixed day
+	return c
+}
+
+func TestOutage(t *testing.T) {
+	d := newDatabase(t)
+	d.set(status(http.StatusServiceUnavailable, "away"))
+	s := newStore(t)
+	c := spoolConfig(t, d.URL)
+	c.BatchPoints = 30
+	o := run(t, s, c, nil)
+	const epochs, rows = 40, 100
+	for i := range epochs {
+		publish(t, s, epoch.Add(time.Duration(i)*time.Second), flows(rows, 0))
+	}
+	st := o.until("all points wait", func(s outputs.State) bool {
+		return s.Queued == epochs*rows && s.Spooled > 0 && s.Status == outputs.Down
+	})
+	if !strings.Contains(st.LastError, "503 Service Unavailable: away") {
+		t.Errorf("%+v", st)
+	}
+	d.set(nil)
+	st = o.drained(epochs * rows)
+	if st.Sent != epochs*rows || st.Dropped != 0 || st.LastError != "" || st.Spooled != 0 {
+		t.Errorf("%+v", st)
+	}
+	got := d.lines()
+	if len(got) != epochs*rows {
+		t.Fatalf("%d points", len(got))
+	}
+	last := ""
+	for _, l := range got { // in order
+		if at := l[strings.LastIndexByte(l, ' '):]; at < last {
+			t.Fatalf("a point of %s after one of %s", at, last)
+		} else {
+			last = at
+		}
+	}
+	publish(t, s, epoch.Add(time.Hour), flows(1, 0)) // and from memory again
+	o.until("one more", func(s outputs.State) bool { return s.Sent == epochs*rows+1 })
+}
+
+// An output that is stopped while the database is away leaves its points to the next.
+func TestStopDuringOutage(t *testing.T) {
+	d := newDatabase(t)
+	d.set(status(http.StatusServiceUnavailable, "away"))
+	s := newStore(t)
+	c := spoolConfig(t, d.URL)
+	hold := make(chan struct{})
+	o := run(t, s, c, hold)
+	publish(t, s, epoch, flows(100, 0))
+	<-o.pauses
+	publish(t, s, epoch.Add(time.Second), flows(100, 0))
+	o.stop()
+	if st := o.State(); st.Status != outputs.Stopped {
+		t.Errorf("%+v", st)
+	}
+	d.set(nil)
+	o = run(t, s, c, nil)
+	if st := o.drained(200); st.Sent != 200 {
+		t.Errorf("%+v", st)
+	}
+	if len(d.lines()) != 200 {
+		t.Errorf("%d points", len(d.lines()))
+	}
+}
+
+// What was published before the end is delivered before the output has stopped.
+func TestStopDelivers(t *testing.T) {
+	d := newDatabase(t)
+	s := newStore(t)
+	c := spoolConfig(t, d.URL)
+	c.FlushInterval = time.Hour
+	o := run(t, s, c, nil)
+	for i := range 50 {
+		publish(t, s, epoch.Add(time.Duration(i)*time.Second), flows(10, 0))
+	}
+	o.stop()
+	if n := len(d.lines()); n != 500 {
+		t.Errorf("%d points", n)
+	}
+	if st := o.State(); st.Queued != 0 || st.Sent != 500 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A database that answers slowly does not make memory grow: the spool takes over, and
+// what is being sent is neither lost nor counted twice.
+func TestSlowDatabase(t *testing.T) {
+	d := newDatabase(t)
+	gate := make(chan struct{})
+	d.set(func([]string, *http.Request) (int, map[string]string, string) {
+		<-gate
+		return http.StatusNoContent, nil, ""
+	})
+	s := newStore(t)
+	c := spoolConfig(t, d.URL)
+	c.BatchPoints = 10
+	c.Timeout = time.Minute
+	o := run(t, s, c, nil)
+	const rows = 100 * memoryChunks
+	publish(t, s, epoch, flows(rows, 0))
+	o.until("the spool is used", func(s outputs.State) bool { return s.Spooled > 0 && s.Queued == rows })
+	close(gate)
+	if st := o.drained(rows); st.Sent != rows || st.Dropped != 0 {
+		t.Errorf("%+v", st)
+	}
+	if n := len(d.lines()); n != rows {
+		t.Errorf("%d points", n)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	d := newDatabase(t)
+	d.set(status(http.StatusUnauthorized, "unauthorized access"))
+	s := newStore(t)
+	o := run(t, s, spoolConfig(t, d.URL), nil)
+	publish(t, s, epoch, flows(100, 0))
+	st := o.until("it is refused", func(s outputs.State) bool { return s.Status == outputs.Refused })
+	if !strings.Contains(st.LastError, "401 Unauthorized: unauthorized access") || st.Queued != 100 || st.Dropped != 0 {
+		t.Errorf("%+v", st)
+	}
+	if p := <-o.pauses; p != refusedPause {
+		t.Errorf("tried again after %v", p)
+	}
+	d.set(nil) // the token was allowed in the meantime
+	if st := o.drained(100); st.Sent != 100 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	d := newDatabase(t)
+	d.set(func([]string, *http.Request) (int, map[string]string, string) {
+		return http.StatusTooManyRequests, map[string]string{"Retry-After": "100"}, ""
+	})
+	s := newStore(t)
+	o := run(t, s, spoolConfig(t, d.URL), nil)
+	publish(t, s, epoch, flows(1, 0))
+	for range 3 {
+		if p := <-o.pauses; p < 100*time.Second || p > 126*time.Second {
+			t.Errorf("waits %v", p)
+		}
+	}
+	d.set(status(http.StatusBadGateway, "x"))
+	var longest time.Duration
+	for range 20 {
+		longest = max(longest, <-o.pauses)
+	}
+	if longest < longestPause || longest > 126*time.Second {
+		t.Errorf("longest wait %v", longest)
+	}
+	d.set(nil)
+	o.drained(1)
+}
+
+// Bad points are dropped and counted; the others arrive.
+func TestBadPoints(t *testing.T) {
+	d := newDatabase(t)
+	d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
+		for _, l := range lines {
+			if strings.Contains(l, "flow=10.1.0.7") {
+				return http.StatusBadRequest, nil, "unable to parse"
+			}
+		}
+		return http.StatusNoContent, nil, ""
+	})
+	s := newStore(t)
+	o := run(t, s, spoolConfig(t, d.URL), nil)
+	publish(t, s, epoch, flows(100, 0))
+	st := o.drained(100)
+	bad := uint64(0)
+	for i := range 100 {
+		if strings.HasPrefix(fmt.Sprintf("10.1.0.%d", i), "10.1.0.7") {
+			bad++
+		}
+	}
+	if st.Dropped != bad || st.Sent != 100-bad || o.Counters().Rejected != bad || uint64(len(d.lines())) != 100-bad {
+		t.Errorf("%+v, %d bad points", st, bad)
+	}
+}
+
+// Over the spool's bound the oldest points go, and are counted.
+func TestSpoolBound(t *testing.T) {
+	d := newDatabase(t)
+	d.set(status(http.StatusServiceUnavailable, "away"))
+	s := newStore(t)
+	c := spoolConfig(t, d.URL)
+	c.BatchBytes, c.Spool.MaxBytes = 16<<10, 256<<10
+	o := run(t, s, c, nil)
+	const epochs, rows = 60, 100
+	for i := range epochs {
+		publish(t, s, epoch.Add(time.Duration(i)*time.Second), flows(rows, 0))
+	}
+	st := o.until("all points are accounted for", func(s outputs.State) bool { return s.Queued+s.Dropped == epochs*rows })
+	if st.Spooled > uint64(c.Spool.MaxBytes) || st.Dropped == 0 || o.Counters().SpoolSize != st.Dropped {
+		t.Errorf("%+v %+v", st, o.Counters())
+	}
+	d.set(nil)
+	st = o.drained(epochs * rows)
+	got := d.lines()
+	if uint64(len(got)) != st.Sent || st.Sent+st.Dropped != epochs*rows {
+		t.Errorf("%d points, %+v", len(got), st)
+	}
+	if want := fmt.Sprint(epoch.Add((epochs - 1) * time.Second).UnixNano()); !strings.HasSuffix(got[len(got)-1], want) {
+		t.Errorf("the newest is %s", got[len(got)-1])
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	s := newStore(t)
+	c := spoolConfig(t, "http://127.0.0.1:1")
+	o := run(t, s, c, nil)
+	second, err := New("second", c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Start(s); err == nil || !strings.Contains(err.Error(), c.Spool.Dir) {
+		t.Errorf("two outputs share a spool: %v", err)
+	}
+	o.stop()
+	if err := second.Run(t.Context()); err == nil {
+		t.Error("Run without Start")
+	}
+	second.writer.close()
+}
+
+func TestSpoolDir(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", "/state")
+	c := DefaultConfig()
+	if got, err := c.spoolDir("a/../b"); err != nil || got != "/state/netsketch/spool/influxdb-a_.._b" {
+		t.Error(got, err)
+	}
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("HOME", "")
+	if _, err := c.spoolDir("x"); err == nil || !strings.Contains(err.Error(), "spool.dir") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// One request, and what its answer means.
+
+package influxdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	influxdb2 "github.com/influxdata/influxdb-client-go/v2"
+	"github.com/influxdata/influxdb-client-go/v2/api"
+	influxhttp "github.com/influxdata/influxdb-client-go/v2/api/http"
+)
+
+// awayError means: the same request again, later.
+type awayError struct {
+	after time.Duration // what Retry-After asks for; 0: nothing
+	err   error
+}
+
+func (e *awayError) Error() string { return e.err.Error() }
+func (e *awayError) Unwrap() error { return e.err }
+
+// refusedError means that the settings, or the database's, are wrong.
+type refusedError struct{ err error }
+
+func (e *refusedError) Error() string { return e.err.Error() }
+func (e *refusedError) Unwrap() error { return e.err }
+
+// writer sends requests. It belongs to one goroutine, but for close.
+type writer struct {
+	api       api.WriteAPIBlocking
+	client    influxdb2.Client
+	transport *http.Transport
+	timeout   time.Duration
+	logger    *slog.Logger
+	now       func() time.Time
+	logged    map[string]time.Time // measurement to when its bad points were logged
+}
+
+func newWriter(c *Config, logger *slog.Logger) (*writer, error) {
+	tlsConfig, err := c.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		TLSClientConfig:     tlsConfig,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConns:        2,
+		IdleConnTimeout:     90 * time.Second,
+		TLSHandshakeTimeout: c.Timeout,
+	}
+	client := influxdb2.NewClientWithOptions(c.URL, c.Token.Reveal(), influxdb2.DefaultOptions().
+		SetHTTPClient(&http.Client{
+			Transport: limitBody{transport},
+			// A redirected POST arrives without its body.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}).
+		SetPrecision(time.Nanosecond).SetUseGZip(c.Gzip).SetApplicationName("netsketch"))
+	return &writer{
+		api:       client.WriteAPIBlocking(c.Org, c.Bucket),
+		client:    client,
+		transport: transport,
+		timeout:   c.Timeout,
+		logger:    logger,
+		now:       time.Now,
+		logged:    map[string]time.Time{},
+	}, nil
+}
+
+func (w *writer) close() {
+	w.client.Close()
+	w.transport.CloseIdleConnections()
+}
+
+// limitBody bounds how much of an answer is read.
+type limitBody struct{ next http.RoundTripper }
+
+func (l limitBody) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(r)
+	if err == nil {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, 64<<10), resp.Body}
+	}
+	return resp, err
+}
+
+// deliver sends lines until each is delivered or dropped, and returns how many were
+// dropped. With an awayError or refusedError all of the lines are to be sent again.
+func (w *writer) deliver(ctx context.Context, lines string) (dropped int, err error) {
+	request, cancel := context.WithTimeout(ctx, w.timeout)
+	err = w.api.WriteRecord(request, lines)
+	cancel()
+	if err == nil {
+		return 0, nil
+	}
+	answer := &influxhttp.Error{}
+	if !errors.As(err, &answer) || answer.StatusCode == 0 {
+		return 0, &awayError{err: redact(err)}
+	}
+	reason := fmt.Errorf("%d %s: %s", answer.StatusCode, http.StatusText(answer.StatusCode), oneLine(answer.Message, err))
+	switch code := answer.StatusCode; {
+	case code == http.StatusTooManyRequests || code >= 500:
+		return 0, &awayError{retryAfter(answer, w.now()), reason}
+	case code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound || code < 400:
+		return 0, &refusedError{reason}
+	case code != http.StatusRequestEntityTooLarge:
+		if n, ok := partialWrite(answer.Message); ok {
+			w.complain(lines, n, reason)
+			return n, nil
+		}
+	}
+	first, rest := halves(lines)
+	if rest == "" {
+		w.complain(lines, 1, reason)
+		return 1, nil
+	}
+	a, err := w.deliver(ctx, first)
+	if err != nil {
+		return 0, err
+	}
+	b, err := w.deliver(ctx, rest)
+	return a + b, err
+}
+
+// halves splits lines in two at a line's end; rest is empty for a single line.
+func halves(lines string) (first, rest string) {
+	trimmed := strings.TrimSuffix(lines, "\n")
+	if i := strings.LastIndexByte(trimmed[:len(trimmed)/2], '\n'); i >= 0 {
+		return lines[:i+1], lines[i+1:]
+	}
+	if i := strings.IndexByte(trimmed, '\n'); i >= 0 {
+		return lines[:i+1], lines[i+1:]
+	}
+	return lines, ""
+}
+
+var droppedCount = regexp.MustCompile(`dropped=(\d+)`)
+
+// partialWrite reads the answer of an InfluxDB that has written the good points of a
+// request, and returns how many it has not. Without a number it says false, and the
+// bad points are found by halving.
+func partialWrite(message string) (dropped int, ok bool) {
+	if !strings.Contains(message, "partial write") {
+		return 0, false
+	}
+	for _, m := range droppedCount.FindAllStringSubmatch(message, -1) {
+		if n, err := strconv.Atoi(m[1]); err == nil && n > dropped {
+			dropped = n
+		}
+	}
+	// Lines that could not be parsed are listed, and not in the number.
+	dropped += strings.Count(message, "unable to parse")
+	return dropped, dropped > 0
+}
+
+// retryAfter returns what a Retry-After header asks for, within reason.
+func retryAfter(e *influxhttp.Error, now time.Time) time.Duration {
+	after := time.Duration(e.RetryAfter) * time.Second
+	if at, err := http.ParseTime(e.Header.Get("Retry-After")); err == nil {
+		after = at.Sub(now)
+	}
+	return min(max(after, 0), 10*time.Minute)
+}
+
+// complain logs points that were dropped: the series of the first line when there is
+// one, once a minute for a measurement.
+func (w *writer) complain(lines string, dropped int, reason error) {
+	series := seriesOf(lines)
+	name, _, _ := strings.Cut(series, ",")
+	if last, ok := w.logged[name]; ok && w.now().Sub(last) < time.Minute {
+		return
+	}
+	if len(w.logged) > 1000 {
+		clear(w.logged)
+	}
+	w.logged[name] = w.now()
+	if strings.Count(strings.TrimSuffix(lines, "\n"), "\n") > 0 {
+		w.logger.Warn("InfluxDB has dropped points", "points", dropped, "error", reason)
+		return
+	}
+	w.logger.Warn("InfluxDB refuses a point, which is dropped", "series", series, "error", reason)
+}
+
+// seriesOf returns a line's measurement and tags, as they are escaped, cut short.
+func seriesOf(line string) string {
+	for i := range len(line) {
+		if line[i] == '\n' || line[i] == ' ' && (i == 0 || line[i-1] != '\\') {
+			line = line[:i]
+			break
+		}
+	}
+	if len(line) > 300 {
+		line = line[:300] + "…"
+	}
+	return line
+}
+
+// oneLine makes an answer's text fit a log line. InfluxDB 1.8 answers to v2 requests
+// in a form that the client shows as its status only.
+func oneLine(message string, err error) string {
+	if message == "" {
+		message = err.Error()
+	}
+	if len(message) > 500 {
+		message = message[:500] + "…"
+	}
+	return strings.ToValidUTF8(strings.Join(strings.Fields(message), " "), "?")
+}
+
+// redact takes the address, which says nothing that the settings do not, out of
+// network errors.
+func redact(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
