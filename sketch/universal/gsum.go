@@ -2,11 +2,7 @@
 
 package universal
 
-import (
-	"cmp"
-	"math"
-	"slices"
-)
+import "math"
 
 // G is a function of a flow's packets. Its sum over all flows can be estimated when it
 // is g(0) = 0, monotonic and grows no faster than the square (paper, section 4.1).
@@ -53,37 +49,28 @@ func (e *Estimate) Sum(g G) float64 {
 	return sum
 }
 
-// Sample returns what Sum adds up, largest flows first. The caller must not change it.
+// Sample returns what Sum adds up, in no particular order but always the same. The caller
+// must not change it.
 func (e *Estimate) Sample() []Weighted { return e.sample }
 
-// sure is how many standard deviations of its level's noise a flow must have to be
-// part of the sample: below, what looks like a flow may be noise.
-const sure = 4
-
-// likely is the least probability of being kept with which a level takes part. The last
-// level always does, so that no size is left out.
-const likely = 0.5
-
+// weigh makes the sample.
 func (e *Estimate) weigh(r *Reading, sizes func(*estimated) (before, after float64)) {
 	probability := e.capture(r)
 	e.sample = make([]Weighted, 0, len(e.flows))
 	for i := range e.flows {
 		f := &e.flows[i]
 		x := math.Abs(float64(f.size))
-		if x == 0 || x < sure*e.levels[f.level].noise {
+		if x == 0 {
 			continue
 		}
-		seen := seen{change: x, after: x}
+		before, after := 0.0, x
 		if sizes != nil {
-			seen.before, seen.after = sizes(f)
+			before, after = sizes(f)
 		}
-		if p := probability(f.level, seen); p > 0 {
+		if p := probability(f.level, seen{classOf(x), classOf(before), classOf(after)}); p > 0 {
 			e.sample = append(e.sample, Weighted{Flow: Flow{Key: f.key, Packets: x}, Weight: 1 / p})
 		}
 	}
-	slices.SortFunc(e.sample, func(a, b Weighted) int {
-		return cmp.Or(cmp.Compare(b.Packets, a.Packets), a.Key.Compare(b.Key))
-	})
 	n, exact := r.Packets()
 	e.exact = exact && !r.difference
 	if e.exact {
@@ -93,83 +80,6 @@ func (e *Estimate) weigh(r *Reading, sizes func(*estimated) (before, after float
 	if !e.exact {
 		e.packets = e.Sum(Packets)
 	}
-}
-
-// seen is what is known of a flow's size: what the reading holds of it, which has to
-// stand out from the noise, and what the data plane saw, which decided whether the flow
-// was kept. In a difference there are two of these.
-type seen struct{ change, before, after float64 }
-
-// capture returns the probability that a flow of such sizes reaches a level where it is
-// kept and can be told from noise; or 0 when the given level is none of those.
-func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
-	type result struct {
-		p      float64
-		levels uint32
-	}
-	results := make(map[seen]result)
-	return func(level int32, s seen) float64 {
-		res, ok := results[s]
-		if !ok {
-			for l := range e.levels {
-				if s.change < sure*e.levels[l].noise {
-					continue
-				}
-				kept := 1 - (1-keeps(r.tables, l, s.after))*(1-keeps(r.earlier, l, s.before))
-				reach := math.Ldexp(1, -(l + 1))
-				if l == len(e.levels)-1 {
-					reach *= 2
-				} else if kept < likely {
-					continue
-				}
-				res.p += reach * kept
-				res.levels |= 1 << l
-			}
-			results[s] = res
-		}
-		if res.levels>>level&1 == 0 {
-			return 0
-		}
-		return res.p
-	}
-}
-
-// keeps returns the probability that a flow of x packets is in the slots of one of the
-// switches, each being as likely as the others.
-func keeps(tables []table, level int, x float64) float64 {
-	if len(tables) == 0 || x <= 0 {
-		return 0
-	}
-	sum := 0.0
-	for _, t := range tables {
-		sum += t.keeps(level, x)
-	}
-	return sum / float64(len(tables))
-}
-
-// keeps returns the probability that a flow of x packets is in the level's slots: unless
-// both of its slots have larger flows. Between equals it is a toss.
-func (t table) keeps(level int, x float64) float64 {
-	lost := 1.0
-	for _, counts := range t[level] {
-		if len(counts) == 0 {
-			continue
-		}
-		above, _ := slices.BinarySearchFunc(counts, x, func(c uint32, x float64) int {
-			if float64(c) <= x {
-				return -1
-			}
-			return 1
-		})
-		from, _ := slices.BinarySearchFunc(counts, x, func(c uint32, x float64) int {
-			if float64(c) < x {
-				return -1
-			}
-			return 1
-		})
-		lost *= (float64(len(counts)-above) + float64(above-from)/2) / float64(len(counts))
-	}
-	return 1 - lost
 }
 
 // calibrate adjusts the weights of flows that stand for others, by a factor that is

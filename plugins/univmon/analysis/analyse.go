@@ -146,7 +146,9 @@ func (a *analysis) network(ctx context.Context, switches map[scope]*result) (map
 				return fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
 			}
 			results[i], missing[i] = a.add(v, switches)
-			a.compare(results[i])
+			if results[i].change == nil {
+				a.compare(results[i])
+			}
 			return nil
 		})
 	}
@@ -168,6 +170,12 @@ func (a *analysis) network(ctx context.Context, switches map[scope]*result) (map
 // others counted twice, there is no result.
 func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 	r := &result{scope: scope{Network, v.dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete, whole: true}
+	if len(v.plus) == 1 && len(v.minus) == 0 {
+		if one := switches[scope{v.plus[0], v.dimension}]; one != nil { // one switch is the network
+			r.status, r.whole, r.from, r.estimate, r.change = one.status, one.whole, one.from, one.estimate, one.change
+			return r, ""
+		}
+	}
 	var absent []string
 	collect := func(names []string) (readings []*universal.Reading) {
 		for _, name := range names {

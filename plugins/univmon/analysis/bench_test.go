@@ -5,6 +5,7 @@ package analysis
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -44,6 +45,50 @@ func BenchmarkAnalyse(b *testing.B) {
 	p := New()
 	network := sdk.Network{Devices: []sdk.Device{{Name: "leaf1", Objects: objects()}}}
 	if _, err := p.Configure(context.Background(), sdk.Config{}, network); err != nil {
+		b.Fatal(err)
+	}
+	epoch := f.epoch(1)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		e := *epoch
+		e.Number = uint64(i + 1)
+		if _, err := p.Analyse(context.Background(), &e); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(b.Elapsed().Seconds()*1e3/float64(b.N), "ms/epoch")
+}
+
+// BenchmarkAnalyse64 is one epoch of 64 switches, each with the sketches of program
+// univmon-300k after 20,000 packets of its own flows.
+func BenchmarkAnalyse64(b *testing.B) {
+	var names []string
+	network := sdk.Network{}
+	for i := range 64 {
+		name := fmt.Sprintf("leaf%d", i)
+		names = append(names, name)
+		network.Devices = append(network.Devices, sdk.Device{Name: name, Role: "edge", Objects: objects()})
+	}
+	f := newFabric(b, names...)
+	for i, name := range names {
+		zipf := rand.NewZipf(rand.New(rand.NewPCG(5, uint64(i))), 1.1, 1, 20_000)
+		for range 20_000 {
+			n := uint32(zipf.Uint64())
+			var src, dst [4]byte
+			binary.BigEndian.PutUint32(src[:], 0x0a000000+uint32(i)<<16+n%1000)
+			binary.BigEndian.PutUint32(dst[:], 0x0b000000+n/7)
+			k, err := flow.New(netip.AddrFrom4(src), netip.AddrFrom4(dst), 6, uint16(2*n), 443)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, s := range f[name] {
+				s.Update(&k)
+			}
+		}
+	}
+	p := New()
+	if _, err := p.Configure(context.Background(), sdk.Config{JSON: []byte(`{"network": {"weights": {"edge": 1}}}`)}, network); err != nil {
 		b.Fatal(err)
 	}
 	epoch := f.epoch(1)

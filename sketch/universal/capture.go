@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package universal
+
+import (
+	"math"
+	"slices"
+)
+
+// sure is how many standard deviations of its level's noise a flow must have to be
+// part of the sample: below, what looks like a flow may be noise.
+const sure = 4
+
+// likely is the least probability of being kept with which a level takes part. The last
+// level always does, so that no size is left out.
+const likely = 0.5
+
+// Sizes are put into classes, exactly up to smallSizes packets and then by steps of an
+// eighth, so that probabilities need to be worked out for few sizes only.
+const smallSizes = 16
+
+// classOf returns the class of a size.
+func classOf(x float64) uint8 {
+	if x < smallSizes {
+		return uint8(max(x, 0))
+	}
+	return uint8(smallSizes + min(8*math.Log2(x/smallSizes), math.MaxUint8-smallSizes))
+}
+
+// sizeOf returns the smallest size of a class.
+func sizeOf(class uint8) float64 {
+	if class <= smallSizes {
+		return float64(class)
+	}
+	return smallSizes * math.Exp2(float64(class-smallSizes)/8)
+}
+
+// seen is what is known of a flow's size, in classes: what the reading holds of it, which
+// has to stand out from the noise, and what the data plane saw, which decided whether the
+// flow was kept. In a difference there are two of these.
+type seen struct{ change, before, after uint8 }
+
+// capture returns the probability that a flow of such sizes reaches a level where it is
+// kept and can be told from noise; or 0 when the given level is none of those.
+func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
+	type result struct {
+		p      float64
+		levels uint32
+	}
+	results := make(map[seen]result)
+	before, after := newCurve(r.earlier, len(e.levels)), newCurve(r.tables, len(e.levels))
+	return func(level int32, s seen) float64 {
+		res, ok := results[s]
+		if !ok {
+			for l := range e.levels {
+				if sizeOf(s.change) < sure*e.levels[l].noise {
+					continue
+				}
+				kept := 1 - (1-after.at(l, s.after))*(1-before.at(l, s.before))
+				reach := math.Ldexp(1, -(l + 1))
+				if l == len(e.levels)-1 {
+					reach *= 2
+				} else if kept < likely {
+					continue
+				}
+				res.p += reach * kept
+				res.levels |= 1 << l
+			}
+			results[s] = res
+		}
+		if res.levels>>level&1 == 0 {
+			return 0
+		}
+		return res.p
+	}
+}
+
+// curve is, for each level and class of sizes, the probability that a flow of this size is
+// in the slots of one of the switches, each being as likely as the others.
+type curve struct {
+	tables []table
+	known  [][math.MaxUint8 + 1]float64 // by level; the probability plus 1, or 0
+}
+
+func newCurve(tables []table, levels int) *curve {
+	return &curve{tables: tables, known: make([][math.MaxUint8 + 1]float64, levels)}
+}
+
+func (c *curve) at(level int, class uint8) float64 {
+	if len(c.tables) == 0 || class == 0 {
+		return 0
+	}
+	p := &c.known[level][class]
+	if *p == 0 {
+		sum := 0.0
+		for _, t := range c.tables {
+			sum += t.keeps(level, sizeOf(class))
+		}
+		*p = 1 + sum/float64(len(c.tables))
+	}
+	return *p - 1
+}
+
+// keeps returns the probability that a flow of x packets is in the level's slots: unless
+// all of its slots have larger flows. Between equals it is a toss.
+func (t table) keeps(level int, x float64) float64 {
+	lost := 1.0
+	for _, counts := range t[level] {
+		if len(counts) == 0 {
+			continue
+		}
+		above, _ := slices.BinarySearch(counts, uint32(min(x, math.MaxInt32))+1)
+		equal, _ := slices.BinarySearch(counts[:above], uint32(math.Ceil(min(x, math.MaxInt32))))
+		lost *= (float64(len(counts)-above) + float64(above-equal)/2) / float64(len(counts))
+	}
+	return 1 - lost
+}
