@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -48,6 +49,10 @@ func (c *Collector) deviceConfig(d config.Device) (device.Config, error) {
 			Target: d.Address, DeviceID: d.DeviceID, Role: d.P4RuntimeRole, CallTimeout: d.Timeout,
 			ElectionID: p4rt.ElectionID{High: d.ElectionID.High, Low: d.ElectionID.Low},
 		},
+	}
+	if _, wall := c.clock.(epoch.Wall); wall {
+		// A reply that was lost should cost this epoch only, so give up on it well before the next boundary.
+		dc.Session.ReadoutTimeout = max(50*time.Millisecond, min(2*time.Second, c.Config().Epoch.Deadline/2))
 	}
 	if d.Mode == config.ModeBackup {
 		dc.Session.Mode = p4rt.Backup

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
-	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/device"
@@ -25,8 +24,6 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeDevice is a switch with one register of one cell per bank.
 type fakeDevice struct {

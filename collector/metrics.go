@@ -3,6 +3,7 @@
 package collector
 
 import (
+	"errors"
 	"runtime/metrics"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ type selfMetrics struct {
 	counts  map[epoch.Status]uint64
 	devices map[string]*deviceCounts
 	failing bool // for the log
+	observe func() (streams int, first time.Duration)
 }
 
 // deviceCounts are a device's epochs.
@@ -56,6 +58,15 @@ func (m *selfMetrics) changed() {
 	case m.wake <- struct{}{}:
 	default:
 	}
+}
+
+// ObserveSubscribers lets the collector publish, beside its own state, what only the gNMI server knows:
+// how many streams are open, and the time from the end of the newest epoch that was sent to the first
+// update of it that was handed to a subscriber's connection; 0 when there was none. f must not block.
+func (c *Collector) ObserveSubscribers(f func() (streams int, first time.Duration)) {
+	c.metrics.mu.Lock()
+	defer c.metrics.mu.Unlock()
+	c.metrics.observe = f
 }
 
 // follow publishes after changes, until the collector stops.
@@ -138,6 +149,10 @@ func (m *selfMetrics) state() *table.Builder {
 	number(b, "epochs-complete", m.counts[epoch.Complete])
 	number(b, "epochs-partial", m.counts[epoch.Partial])
 	number(b, "epochs-lost", m.counts[epoch.Lost])
+	if m.observe != nil {
+		streams, _ := m.observe()
+		number(b, "subscriptions", uint64(streams))
+	}
 	number(b, "watched-flows", uint64(m.c.plugins.watchedRows()))
 	number(b, "rows", uint64(m.c.store.Stats().Rows))
 	number(b, "heap", heap())
@@ -175,6 +190,11 @@ func (m *selfMetrics) epochTable(r *Report) *table.Builder {
 	number(b, "readout-time", ns(r.Stages.Read))
 	number(b, "plugin-time", ns(r.Stages.Plugin))
 	number(b, "publish-time", ns(r.Stages.Publish))
+	if m.observe != nil {
+		if _, first := m.observe(); first > 0 {
+			number(b, "first-update-time", ns(first))
+		}
+	}
 	number(b, "total-time", ns(r.Stages.Total))
 	number(b, "cells", uint64(r.Cells))
 	number(b, "rows", uint64(r.Rows))
@@ -234,17 +254,26 @@ func (m *selfMetrics) deviceTable(r *Report) *table.Builder {
 	return b
 }
 
-// deviceError is the newest error: that of the epoch, else that of the session.
+// deviceError is the newest error: that of the epoch, or of the session where the epoch's only follows
+// from an earlier one.
 func deviceError(r *Report, name string, st device.Status) string {
 	if r != nil {
 		for _, d := range r.Devices {
-			if d.Name == name && d.Err != nil {
-				return d.Err.Error()
+			if d.Name == name && d.Err != nil && (st.LastError == "" || !follows(d.Err)) {
+				return oneLine(d.Err.Error())
 			}
 		}
 	}
-	return st.LastError
+	return oneLine(st.LastError)
 }
+
+// follows tells that an epoch's error is the consequence of another.
+func follows(err error) bool {
+	return errors.Is(err, epoch.ErrJoining) || errors.Is(err, epoch.ErrBusy) || errors.Is(err, epoch.ErrMerged)
+}
+
+// oneLine writes joined errors for a leaf or a log.
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
 
 func usable(s p4rt.State) bool {
 	return s == p4rt.Ready || s == p4rt.Standby || s == p4rt.ReadOnly
@@ -302,7 +331,7 @@ func (m *selfMetrics) pluginTable() *table.Builder {
 		rows.Append(p.rows)
 		refused.Append(p.refused)
 		dropped.Append(p.status.LogLinesDropped)
-		failure.Append(p.status.LastError)
+		failure.Append(oneLine(p.status.LastError))
 	}
 	return b
 }

@@ -32,6 +32,7 @@ type pluginRun struct {
 	closed   bool // no more jobs
 	cfg      config.Plugin
 	settings sdk.Settings
+	planned  map[string]bool            // devices of the network that settings were made for
 	bound    map[string]map[string]bool // what bindings returned for version
 	version  uint64
 	losing   bool   // for the log: one line per change
@@ -78,9 +79,13 @@ func (r *pluginRun) setConfig(cfg config.Plugin) {
 
 // configured takes what the plugin asks of the network, each time it was configured.
 func (r *pluginRun) configured(s sdk.Settings) {
+	planned := map[string]bool{}
+	for _, d := range r.network().Devices {
+		planned[d.Name] = true
+	}
 	r.mu.Lock()
 	first := r.inst == nil
-	r.settings, r.bound = s, nil
+	r.settings, r.planned, r.bound = s, planned, nil
 	name := r.cfg.Name
 	r.mu.Unlock()
 	for _, m := range s.Missing {
@@ -114,7 +119,7 @@ func (r *pluginRun) network() sdk.Network {
 func (r *pluginRun) bindings() map[string]map[string]bool {
 	version := r.p.c.networkVersion()
 	r.mu.Lock()
-	bound, inst, settings := r.bound, r.inst, r.settings
+	bound, inst, settings, planned := r.bound, r.inst, r.settings, r.planned
 	current := bound != nil && r.version == version
 	r.mu.Unlock()
 	if current {
@@ -122,8 +127,15 @@ func (r *pluginRun) bindings() map[string]map[string]bool {
 	}
 	network := r.network()
 	list := settings.Bindings
-	if len(list) == 0 && inst != nil {
-		list, _ = network.Bind(inst.Describe().Objects)
+	if inst != nil {
+		// What Describe asks for holds where the settings say nothing: when they have no bindings at all,
+		// and for devices that came later, of which the plugin hears as an update.
+		all, _ := network.Bind(inst.Describe().Objects)
+		for _, b := range all {
+			if len(settings.Bindings) == 0 || !planned[b.Device] {
+				list = append(list[:len(list):len(list)], b)
+			}
+		}
 	}
 	bound = map[string]map[string]bool{}
 	for _, b := range list {
@@ -155,7 +167,7 @@ func (r *pluginRun) view(ep *epoch.Epoch[*device.Reading]) *sdk.Epoch {
 		}
 		e.Expected = append(e.Expected, o.Name)
 		if o.Err != nil {
-			e.Missing = append(e.Missing, sdk.Missing{Name: o.Name, Reason: o.Err.Error()})
+			e.Missing = append(e.Missing, sdk.Missing{Name: o.Name, Reason: oneLine(o.Err.Error())})
 			continue
 		}
 		data := sdk.DeviceData{Name: o.Name}

@@ -267,5 +267,5 @@ func (t *track[R]) missing(err error) {
 		return
 	}
 	t.wasMissing = true
-	t.e.log.Warn("device is missing from the epoch", "device", t.m.Name(), "reason", err)
+	t.e.log.Warn("device is missing from the epoch", "device", t.m.Name(), "reason", strings.ReplaceAll(err.Error(), "\n", "; "))
 }

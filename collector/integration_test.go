@@ -1,0 +1,635 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/collector"
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/internal/fakeswitch"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/outputs/gnmi/server"
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
+)
+
+// scratch is where plugins are built; TestMain removes it.
+var scratch string
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if scratch != "" {
+			os.RemoveAll(scratch)
+		}
+		os.Exit(code)
+	}))
+}
+
+// univmonFolder builds the UnivMon plugin once.
+var univmonFolder = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "netsketch-collector-test-")
+	if err != nil {
+		return "", err
+	}
+	scratch = dir
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "netsketch-plugin-univmon"), "../plugins/univmon")
+	if out, err := build.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("%w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+func plugins(tb testing.TB) string {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("builds a plugin")
+	}
+	dir, err := univmonFolder()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return dir
+}
+
+func programs(name string) (*p4rt.Program, error) {
+	p, err := compiled.Load(name)
+	if err != nil {
+		return nil, err
+	}
+	return &p4rt.Program{Name: p.Name, DeviceConfig: p.JSON, P4Info: p.P4Info}, nil
+}
+
+// realSwitch is a soft switch with its P4Runtime server, which can be restarted on the same address.
+type realSwitch struct {
+	tb      testing.TB
+	address string
+	sw      *softswitch.Switch
+	p4rt    *p4rtserver.Server
+	rpc     *grpc.Server
+	done    chan struct{}
+	out     map[uint32]int // packets by port
+	mu      sync.Mutex
+}
+
+func startSwitch(tb testing.TB, address string) *realSwitch {
+	tb.Helper()
+	lis, err := net.Listen("tcp", address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &realSwitch{tb: tb, address: lis.Addr().String(), sw: softswitch.New(softswitch.Config{}), done: make(chan struct{}), out: map[uint32]int{}}
+	for port := uint32(1); port <= 2; port++ {
+		if err := s.sw.AddPort(port, softswitch.Port{Name: fmt.Sprint("p", port), Tx: func([]byte, time.Duration) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.out[port]++
+		}}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	s.p4rt = p4rtserver.New(s.sw, p4rtserver.Options{})
+	s.rpc = grpc.NewServer(p4rtserver.ServerOptions()...)
+	s.p4rt.Register(s.rpc)
+	go func() {
+		defer close(s.done)
+		if err := s.rpc.Serve(lis); err != nil {
+			tb.Errorf("switch: %v", err)
+		}
+	}()
+	tb.Cleanup(s.stop)
+	return s
+}
+
+func (s *realSwitch) stop() {
+	s.rpc.Stop()
+	<-s.done
+	s.p4rt.Close()
+	s.sw.Close()
+}
+
+// send makes n packets of one flow, 10.0.1.src to 10.0.2.1, arrive at port 1.
+func (s *realSwitch) send(src byte, n int) {
+	pkt := udp([4]byte{10, 0, 1, src}, [4]byte{10, 0, 2, 1}, 1000+uint16(src), 53)
+	for range n {
+		s.sw.Inject(1, pkt, 0)
+	}
+}
+
+// udp is a minimal Ethernet, IPv4 and UDP packet.
+func udp(src, dst [4]byte, sport, dport uint16) []byte {
+	b := make([]byte, 14+20+8)
+	copy(b, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0})
+	ip := b[14:34]
+	ip[0], ip[8], ip[9] = 0x45, 64, 17
+	binary.BigEndian.PutUint16(ip[2:], 28)
+	copy(ip[12:], src[:])
+	copy(ip[16:], dst[:])
+	sum := uint32(0)
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	sum += sum >> 16
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
+	binary.BigEndian.PutUint16(b[34:], sport)
+	binary.BigEndian.PutUint16(b[36:], dport)
+	binary.BigEndian.PutUint16(b[38:], 8)
+	return b
+}
+
+// real is a collector with real parts on virtual time.
+type real struct {
+	tb      testing.TB
+	c       *collector.Collector
+	clock   *epoch.Virtual
+	end     time.Time
+	log     *syncWriter
+	switch1 *realSwitch
+}
+
+type syncWriter struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *syncWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *syncWriter) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// startReal starts a collector with one soft switch and the UnivMon plugin; more are further entries of
+// devices.
+func startReal(tb testing.TB, program string, more ...string) *real {
+	tb.Helper()
+	dir := plugins(tb)
+	sw := startSwitch(tb, "127.0.0.1:0")
+	yaml := fmt.Sprintf(`
+epoch: {guard: 1ms, align: false}
+devices:
+  - {name: s1, address: "%s", device-id: 1, pipeline: %s, forwarding: managed, tls: {plaintext: true}}
+%s
+hosts:
+  - {name: h1, port: s1/1, addresses: 10.0.1.0/24}
+  - {name: h2, port: s1/2, addresses: 10.0.2.0/24}
+plugins:
+  directory: %s
+  restart: {initial: 10ms, maximum: 100ms}
+  instances: [{plugin: univmon, deadline: 10s}]
+`, sw.address, program, strings.Join(more, "\n"), dir)
+	cfg, err := config.Parse("netsketch.yaml", []byte(yaml))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var show io.Writer = io.Discard
+	if t, isTest := tb.(*testing.T); isTest {
+		show = testWriter{t}
+	}
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	r := &real{tb: tb, clock: epoch.NewVirtual(start, 10*time.Second), end: start, log: &syncWriter{}, switch1: sw}
+	r.c, err = collector.New(cfg, collector.Dependencies{
+		Clock: r.clock, Programs: programs, Version: "test",
+		Logger: slog.New(slog.NewTextHandler(io.MultiWriter(r.log, show), nil)),
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := r.c.Start(context.Background()); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := r.c.Stop(context.Background()); err != nil {
+			tb.Error(err)
+		}
+	})
+	if more == nil {
+		r.ready()
+	} else {
+		r.until("s1 is ready", func() bool { return r.leaf("/collector/devices/device[name=s1]", "state/connection") == "ready" })
+	}
+	if err := r.c.Open(context.Background(), start, r.wait); err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// testWriter shows the log of a test that failed.
+type testWriter struct{ tb testing.TB }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.tb.Log(strings.TrimSuffix(string(p), "\n"))
+	return len(p), nil
+}
+
+func (r *real) wait(_ context.Context, d time.Duration) error { r.clock.Advance(d); return nil }
+
+func (r *real) ready() {
+	r.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if missing := r.c.WaitReady(ctx); missing != nil {
+		r.tb.Fatalf("%v are not ready", missing)
+	}
+}
+
+// until polls for what another goroutine brings about.
+func (r *real) until(what string, ok func() bool) {
+	r.tb.Helper()
+	limit := time.After(20 * time.Second)
+	for !ok() {
+		select {
+		case <-limit:
+			r.tb.Fatalf("did not happen: %s\n%s", what, r.log)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (r *real) step() collector.Report {
+	r.tb.Helper()
+	r.end = r.end.Add(time.Second)
+	r.clock.AdvanceTo(r.end)
+	rep, err := r.c.Step(context.Background(), r.end, r.wait)
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	return rep
+}
+
+// leaf returns a leaf of the one row that the path names.
+func (r *real) leaf(path, leaf string) string {
+	r.tb.Helper()
+	out := "(no row)"
+	r.c.Store().View().Rows(store.ParseQuery("", path))(func(row *store.Row, _ store.Meta) bool {
+		out = "(no leaf)"
+		for i, l := range row.List.Leaves {
+			if strings.Join(l.Path, "/") == leaf && !row.Values[i].Absent() {
+				out = row.Values[i].String()
+			}
+		}
+		return false
+	})
+	return out
+}
+
+func TestRealSwitchRealPlugin(t *testing.T) {
+	r := startReal(t, "univmon-300k")
+	for e := 1; e <= 3; e++ {
+		r.switch1.send(1, 100*e)
+		r.switch1.send(2, 10*e)
+		rep := r.step()
+		if rep.Status != epoch.Complete || rep.Plugins[0].Err != nil || rep.Number != uint64(e) {
+			t.Fatalf("report %+v", rep)
+		}
+		const heavy = "/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=src][flow=10.0.1.1]"
+		if got, want := r.leaf(heavy, "state/packets"), fmt.Sprint(100*e); got != want {
+			t.Errorf("epoch %d: 10.0.1.1 has %s packets, want %s", e, got, want)
+		}
+		const summary = "/univmon/summaries/summary[device=s1][dimension=src]"
+		if got, want := r.leaf(summary, "state/packets"), fmt.Sprint(110*e); got != want {
+			t.Errorf("epoch %d: %s packets, want %s", e, got, want)
+		}
+	}
+	if got := r.leaf("/collector/devices/device[name=s1]", "state/readout-method"); got != "packet" {
+		t.Errorf("read-out method %s", got)
+	}
+	r.switch1.mu.Lock()
+	defer r.switch1.mu.Unlock()
+	if n := r.switch1.out[2]; n != 660 {
+		t.Errorf("%d packets were forwarded to h2, want 660", n)
+	}
+}
+
+func TestPluginKilledHasResultsAgainWithinTwoEpochs(t *testing.T) {
+	r := startReal(t, "univmon-300k")
+	r.step()
+	pid := r.leaf("/collector/plugins/plugin[name=univmon]", "state/pid")
+	var n int
+	if _, err := fmt.Sscan(pid, &n); err != nil || n == 0 {
+		t.Fatalf("pid %s", pid)
+	}
+	if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	results := 0
+	for range 2 {
+		if rep := r.step(); rep.Status != epoch.Complete {
+			t.Errorf("report %+v", rep)
+		} else if rep.Plugins[0].Err == nil {
+			results++
+		}
+	}
+	if results == 0 {
+		t.Errorf("no results within two epochs\n%s", r.log)
+	}
+}
+
+func TestSwitchRestarted(t *testing.T) {
+	r := startReal(t, "univmon-300k")
+	r.switch1.send(1, 5)
+	r.step()
+	r.switch1.stop()
+	if rep := r.step(); rep.Status != epoch.Lost || rep.Devices[0].Err == nil {
+		t.Errorf("report %+v", rep)
+	}
+	again := startSwitch(t, r.switch1.address)
+	r.ready()
+	r.step() // it came during this epoch
+	again.send(1, 7)
+	if rep := r.step(); rep.Status != epoch.Complete {
+		t.Errorf("report %+v", rep)
+	}
+	if got := r.leaf("/univmon/summaries/summary[device=s1][dimension=src]", "state/packets"); got != "7" {
+		t.Errorf("%s packets, want 7", got)
+	}
+}
+
+// One switch of two misbehaves: its epochs are lost with a reason that can be read in the state, those of
+// the other are not, and it comes back by itself.
+func TestMisbehavingSwitchHarmsNoOther(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault func(*fakeswitch.Switch) error
+		heal  func(*fakeswitch.Switch) error
+		want  string // in the state's last-error
+	}{
+		"refuses the pipeline": {
+			func(s *fakeswitch.Switch) error {
+				s.SetFaults(fakeswitch.Faults{RefusePipeline: status.Error(codes.InvalidArgument, "not for this chip")})
+				s.Reboot()
+				return nil
+			}, nil, "not for this chip",
+		},
+		"loses mastership":             {(*fakeswitch.Switch).Demote, (*fakeswitch.Switch).Promote, "primary"},
+		"drops the stream in mid-read": {setFaults(fakeswitch.Faults{DropAfter: 5}), nil, ""},
+		"loses replies":                {setFaults(fakeswitch.Faults{LoseReplies: 50}), nil, "lost cells"},
+		"answers garbage":              {setFaults(fakeswitch.Faults{Garbage: true}), nil, "17 bytes"},
+		"refuses writes":               {setFaults(fakeswitch.Faults{RefuseWrite: status.Error(codes.Internal, "broken driver")}), nil, "broken driver"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := programs("univmon-300k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad := fakeswitch.Start(t, p.P4Info)
+			r := startReal(t, "univmon-300k", fmt.Sprintf(`  - {name: bad, address: "%s", device-id: 1, pipeline: univmon-300k, timeout: 1s, tls: {plaintext: true}}`, bad.Address))
+			r.ready()
+			r.untilStatus(epoch.Complete)
+			if err := test.fault(bad); err != nil {
+				t.Fatal(err)
+			}
+			r.untilStatus(epoch.Partial)
+			r.switch1.send(1, 9)
+			rep := r.step()
+			if rep.Status != epoch.Partial || rep.Devices[0].Name != "bad" || rep.Devices[0].Err == nil || rep.Devices[1].Err != nil || rep.Plugins[0].Err != nil {
+				t.Errorf("report %+v", rep)
+			}
+			if got := r.leaf("/univmon/summaries/summary[device=s1][dimension=src]", "state/packets"); got != "9" {
+				t.Errorf("%s packets at s1, want 9", got)
+			}
+			r.until("the state says why", func() bool {
+				return strings.Contains(r.leaf("/collector/devices/device[name=bad]", "state/last-error"), test.want)
+			})
+			bad.SetFaults(fakeswitch.Faults{})
+			if test.heal != nil {
+				if err := test.heal(bad); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.untilStatus(epoch.Complete)
+		})
+	}
+}
+
+func setFaults(f fakeswitch.Faults) func(*fakeswitch.Switch) error {
+	return func(s *fakeswitch.Switch) error { s.SetFaults(f); return nil }
+}
+
+// untilStatus steps until an epoch has the status.
+func (r *real) untilStatus(want epoch.Status) {
+	r.tb.Helper()
+	r.until("an epoch is "+want.String(), func() bool { return r.step().Status == want })
+}
+
+// On the wall clock, as the program runs it: epochs, SIGTERM's cancellation, and a stop that is bounded.
+func TestRunAndStop(t *testing.T) {
+	dir := plugins(t)
+	sw := startSwitch(t, "127.0.0.1:0")
+	cfg, err := config.Parse("netsketch.yaml", []byte(fmt.Sprintf(`
+epoch: {interval: 200ms, guard: 1ms, align: false}
+devices: [{name: s1, address: "%s", device-id: 1, pipeline: univmon-300k, tls: {plaintext: true}}]
+plugins: {directory: %s, instances: [{plugin: univmon, deadline: 10s}]}
+`, sw.address, dir)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reports := make(chan collector.Report, 1024)
+	c, err := collector.New(cfg, collector.Dependencies{Programs: programs, OnReport: func(r collector.Report) { reports <- r }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	for want := uint64(1); want <= 3; {
+		rep := <-reports
+		if rep.Number < want {
+			t.Errorf("epoch %d after %d", rep.Number, want-1)
+		}
+		want = rep.Number + 1
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := c.Stop(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := c.Stop(context.Background()); err != nil {
+		t.Errorf("a second stop: %v", err)
+	}
+	if err := c.Store().Publish(store.Batch{Time: time.Now()}); err == nil {
+		t.Error("the store is still open")
+	}
+}
+
+// serveGNMI serves a collector's store as the gNMI output does, and returns a client.
+func serveGNMI(tb testing.TB, c *collector.Collector) gpb.GNMIClient {
+	tb.Helper()
+	srv, err := server.New(server.Options{Store: c.Store(), Schema: c.Schema})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	rpc := grpc.NewServer()
+	gpb.RegisterGNMIServer(rpc, srv)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := rpc.Serve(lis); err != nil {
+			tb.Error(err)
+		}
+	}()
+	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		conn.Close()
+		srv.Close(context.Background())
+		rpc.Stop()
+		<-done
+	})
+	return gpb.NewGNMIClient(conn)
+}
+
+// subscribe opens a STREAM of everything under the elements.
+func subscribe(tb testing.TB, ctx context.Context, client gpb.GNMIClient, elems ...string) gpb.GNMI_SubscribeClient {
+	tb.Helper()
+	stream, err := client.Subscribe(ctx)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	path := &gpb.Path{}
+	for _, e := range elems {
+		path.Elem = append(path.Elem, &gpb.PathElem{Name: e})
+	}
+	if err := stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: &gpb.SubscriptionList{
+		Mode: gpb.SubscriptionList_STREAM, Encoding: gpb.Encoding_PROTO,
+		Subscription: []*gpb.Subscription{{Path: path, Mode: gpb.SubscriptionMode_ON_CHANGE}},
+	}}}); err != nil {
+		tb.Fatal(err)
+	}
+	return stream
+}
+
+func TestResultsReachAGNMISubscriber(t *testing.T) {
+	r := startReal(t, "univmon-300k")
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	stream := subscribe(t, ctx, serveGNMI(t, r.c), "univmon", "summaries", "summary", "state", "packets")
+	for { // before there are any data: only the sync
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.GetSyncResponse() {
+			break
+		}
+	}
+	r.switch1.send(3, 42)
+	r.step()
+	var got []string
+	for len(got) == 0 {
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := m.GetUpdate()
+		if at := time.Unix(0, n.GetTimestamp()); !at.Equal(r.end) {
+			t.Errorf("timestamp %s, want the epoch's end, %s", at, r.end)
+		}
+		for _, u := range n.GetUpdate() {
+			if u.GetVal().GetUintVal() == 42 {
+				got = append(got, "42")
+			}
+		}
+	}
+	if !slices.Contains(got, "42") {
+		t.Errorf("updates %v", got)
+	}
+}
+
+// BenchmarkEpochToSubscriber is the time from an epoch's end to the first gNMI update of its results at a
+// subscriber, with its parts, for one switch with the 1 MB program and 2,000 flows.
+func BenchmarkEpochToSubscriber(b *testing.B) {
+	for _, program := range []string{"univmon-300k", "univmon"} {
+		b.Run(program, func(b *testing.B) { benchmarkToSubscriber(b, program) })
+	}
+}
+
+func benchmarkToSubscriber(b *testing.B, program string) {
+	r := startReal(b, program)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stream := subscribe(b, ctx, serveGNMI(b, r.c), "univmon", "heavy-hitters", "heavy-hitter")
+	first := make(chan time.Time, 1<<20)
+	go func() {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			if m.GetUpdate() != nil {
+				first <- time.Now()
+			}
+		}
+	}()
+	var sum collector.Stages
+	var update time.Duration
+	n := 0
+	for b.Loop() {
+		b.StopTimer()
+		for flow := range 200 {
+			r.switch1.send(byte(flow), 1+2000/(flow+1))
+		}
+		for len(first) > 0 {
+			<-first
+		}
+		b.StartTimer()
+		begin := time.Now()
+		rep := r.step()
+		update += (<-first).Sub(begin)
+		if rep.Status != epoch.Complete || rep.Plugins[0].Err != nil {
+			b.Fatalf("report %+v", rep)
+		}
+		sum.Flip += rep.Stages.Flip
+		sum.Wait += rep.Stages.Wait
+		sum.Read += rep.Stages.Read
+		sum.Plugin += rep.Stages.Plugin
+		sum.Publish += rep.Stages.Publish
+		n++
+	}
+	for _, m := range []struct {
+		unit string
+		d    time.Duration
+	}{{"flip-ms", sum.Flip}, {"wait-ms", sum.Wait}, {"read-ms", sum.Read}, {"plugin-ms", sum.Plugin}, {"publish-ms", sum.Publish}, {"first-update-ms", update}} {
+		b.ReportMetric(m.d.Seconds()*1000/float64(n), m.unit)
+	}
+}
