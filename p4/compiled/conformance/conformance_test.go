@@ -49,6 +49,7 @@ type bench struct {
 	punted   *p4rt.Queue[*p4rt.PacketIn]
 	cat      *p4values.Catalog
 	univmons map[string]*univmon
+	drops    [dropReasons]int64
 }
 
 // conform runs a program on a switch and compares it with the model.
@@ -75,6 +76,7 @@ func conform(t *testing.T, program string, sw target) {
 	for i, f := range flowFrames(10, 100, 50) {
 		b.send(fmt.Sprintf("before the refusals, frame %d", i), 1, f)
 	}
+	b.compareDrops()
 	b.packetOut()
 	b.refusals()
 	if err := b.client.WaitReady(b.ctx); err != nil { // it was outbid, and is primary again now
@@ -93,6 +95,7 @@ func conformTrace(t *testing.T, program string, sw target, n int) {
 		b.send(fmt.Sprintf("packet %d of the trace", i+1), 0, f)
 	}
 	b.compare(0)
+	b.compareDrops()
 }
 
 // conformFlips lets traffic run while banks are flipped, read and cleared without any
@@ -258,12 +261,15 @@ func (b *bench) flip(bank uint64) {
 const cpuPort = 255
 
 // expect returns what the switch does with a frame: the port it leaves by and the
-// frame then, or false.
+// frame then, or false and the port is the reason it is dropped for.
 func expect(f []byte) (port uint32, out []byte, forwarded bool) {
 	p := parse(f)
 	out = slices.Clone(f)
 	if !p.counted {
-		return cpuPort, out, len(f) >= 14 && binary.BigEndian.Uint16(f[12:]) == arpFrame
+		if p.drop == dropNotIP && binary.BigEndian.Uint16(f[12:]) == arpFrame {
+			return cpuPort, out, true
+		}
+		return uint32(p.drop), nil, false
 	}
 	h := out[p.ip:]
 	ttl := &h[8]
@@ -271,7 +277,7 @@ func expect(f []byte) (port uint32, out []byte, forwarded bool) {
 		ttl = &h[7]
 	}
 	if *ttl <= 1 {
-		return 0, nil, false
+		return dropTTL, nil, false
 	}
 	*ttl--
 	if !p.v6 {
@@ -288,7 +294,7 @@ func expect(f []byte) (port uint32, out []byte, forwarded bool) {
 		}
 	}
 	if best < 0 || routes[best].action == "drop" {
-		return 0, nil, false
+		return dropRoute, nil, false
 	}
 	port = uint32(routes[best].port)
 	switch routes[best].action {
@@ -317,6 +323,7 @@ func (b *bench) send(label string, bank int, f []byte) {
 	}
 	port, want, forwarded := expect(f)
 	if !forwarded {
+		b.drops[port]++
 		return
 	}
 	var got frameOut
@@ -362,6 +369,26 @@ func (b *bench) compare(bank int) {
 			}
 			clear(want)
 		}
+	}
+}
+
+// compareDrops reads the counter of drops.
+func (b *bench) compareDrops() {
+	b.t.Helper()
+	c, err := b.cat.Counters.Name("ingress.drops")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var got [dropReasons]int64
+	query := &p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: &p4v1.CounterEntry{CounterId: c.ID}}}
+	for e, err := range b.client.Read(b.ctx, query) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		got[e.GetCounterEntry().GetIndex().GetIndex()] = e.GetCounterEntry().GetData().GetPacketCount()
+	}
+	if got != b.drops {
+		b.t.Errorf("ingress.drops is %v, the model has %v", got, b.drops)
 	}
 }
 

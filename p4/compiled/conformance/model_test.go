@@ -14,6 +14,7 @@ import (
 // packet is what docs/p4.md says about a frame.
 type packet struct {
 	counted  bool // belongs to a flow
+	drop     int  // why not: index into ingress.drops
 	v6       bool
 	src, dst []byte
 	protocol byte
@@ -21,25 +22,34 @@ type packet struct {
 	ip       int // offset of the IP header
 }
 
+// Indexes into ingress.drops.
+const (
+	dropMalformed = 1 + iota
+	dropChecksum
+	dropNotIP
+	dropTTL
+	dropRoute
+	dropReasons = 8
+)
+
 func parse(f []byte) (p packet) {
+	p.drop = dropMalformed
 	if len(f) < 14 {
 		return p
 	}
 	kind, at := binary.BigEndian.Uint16(f[12:]), 14
-	for tags := 0; kind == 0x8100 || kind == 0x88a8 || kind == 0x9100; tags++ {
-		if tags == 2 || len(f) < at+4 {
+	for tags := 0; tags < 2 && (kind == 0x8100 || kind == 0x88a8 || kind == 0x9100); tags++ {
+		if len(f) < at+4 {
 			return p
 		}
 		kind, at = binary.BigEndian.Uint16(f[at+2:]), at+4
 	}
 	p.ip = at
-	h, next, first := f[at:], 0, true
+	h, next, first, sum := f[at:], 0, true, uint16(0)
 	switch {
 	case kind == 0x0800 && len(h) >= 20 && h[0]>>4 == 4 && h[0]&15 >= 5 && len(h) >= int(h[0]&15)*4:
 		next = int(h[0]&15) * 4
-		if checksum(h[:next]) != 0 {
-			return p
-		}
+		sum = checksum(h[:next])
 		p.src, p.dst, p.protocol = h[12:16], h[16:20], h[9]
 		first = binary.BigEndian.Uint16(h[6:])&0x1fff == 0
 	case kind == 0x86dd && len(h) >= 40 && h[0]>>4 == 6:
@@ -52,7 +62,10 @@ func parse(f []byte) (p packet) {
 			next, p.protocol = 48, h[40]
 			first = binary.BigEndian.Uint16(h[42:])>>3 == 0
 		}
+	case kind == 0x0800 || kind == 0x86dd:
+		return p
 	default:
+		p.drop = dropNotIP
 		return p
 	}
 	if first && (p.protocol == 6 || p.protocol == 17) {
@@ -61,7 +74,11 @@ func parse(f []byte) (p packet) {
 		}
 		copy(p.ports[:], h[next:])
 	}
-	p.counted = true
+	if sum != 0 {
+		p.drop = dropChecksum
+		return p
+	}
+	p.drop, p.counted = 0, true
 	return p
 }
 

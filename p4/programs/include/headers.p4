@@ -195,7 +195,9 @@ struct metadata_t {
     bit<16> ecmp_group;
     bit<16> ecmp_size;
     bit<16> ecmp_member;
+#ifdef NS_WITH_UNIVMON
     univmon_scratch_t univmon;
+#endif
 }
 
 #endif

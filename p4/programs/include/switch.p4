@@ -11,6 +11,10 @@
 //
 // Read-out numbers of objects: 1 and 2 univmon_src, 3 and 4 univmon_dst, 5 and 6 univmon_5t.
 
+#if defined(NS_WITH_UNIVMON_SRC) || defined(NS_WITH_UNIVMON_DST) || defined(NS_WITH_UNIVMON_5T)
+#define NS_WITH_UNIVMON
+#endif
+
 #include "headers.p4"
 #include "parser.p4"
 #include "bank.p4"
