@@ -72,7 +72,11 @@ func measurement(list string, keyed bool) string {
 	if n := len(parts); keyed && n >= 2 {
 		parts = slices.Delete(parts, n-2, n-1)
 	}
-	return strings.Join(parts, "/")
+	name := strings.Join(parts, "/")
+	if strings.HasPrefix(name, "#") { // no YANG name does; the line would be a comment
+		name = "_" + name
+	}
+	return name
 }
 
 // safeName avoids the name that InfluxDB keeps for itself.
@@ -243,7 +247,7 @@ func fieldText(s string) string {
 		s = s[:maxText]
 	}
 	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\r' || r == '\t' {
+		if r < ' ' {
 			return ' '
 		}
 		return r
