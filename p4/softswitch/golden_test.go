@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package softswitch
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+)
+
+// The golden files hold what simple_switch sends out of port 1 for each packet that comes in on port 0. They are
+// made by BMv2 itself: `go test -run Golden -update` with simple_switch on the PATH.
+var update = flag.Bool("update", false, "make the golden files with simple_switch")
+
+// goldenInputs makes the packets of each test program.
+var goldenInputs = map[string]func(r *rand.Rand) []byte{
+	"expressions": func(r *rand.Rand) []byte { return interesting(r, 1+1+2+2+4+4+8+8+16+16+1+1+4+8+3+3+6+12) },
+	"hashes":      func(r *rand.Rand) []byte { return random(r, 1+4+2+16+6+2+1+r.IntN(12)) },
+	"parsing": func(r *rand.Rand) []byte {
+		b := random(r, 1+r.IntN(60))
+		b[0] = byte(r.IntN(9))<<4 | byte(r.IntN(16))
+		if len(b) > 2 {
+			b[1] = byte(r.IntN(3))
+		}
+		return b
+	},
+	"tables": func(r *rand.Rand) []byte {
+		b := random(r, 1+2+4+16+1+4)
+		pick := func(at int, v ...byte) { b[at] = v[r.IntN(len(v))] }
+		pick(0, 0, 1, 2, 3, 1, 2)
+		pick(1, 0, 1, 1, 2)
+		pick(2, 0, 1, 2, 10, 15, 21)
+		pick(3, 10, 0, 128)
+		pick(4, 1, 1, 0)
+		pick(5, 2, 0)
+		pick(6, 3, 0)
+		if r.IntN(3) > 0 {
+			copy(b[7:], []byte{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, byte(r.IntN(2)), 0, 0, 0, 0, 0, 0, 0, byte(r.IntN(2))})
+		}
+		pick(23, 7, 55, 107, 200, 55, 50)
+		return b
+	},
+	"stacks": func(r *rand.Rand) []byte {
+		b := random(r, 3+3*3+16+r.IntN(4))
+		b[0], b[2] = byte(r.IntN(13)), byte(r.IntN(4))
+		if r.IntN(3) == 0 {
+			copy(b[6:9], b[3:6])
+		}
+		return b
+	},
+	"registers": func(r *rand.Rand) []byte { return random(r, 18+r.IntN(20)) },
+	"loops": func(r *rand.Rand) []byte {
+		b := random(r, 10+r.IntN(30))
+		b[0] = byte(r.IntN(10))
+		if r.IntN(2) == 0 {
+			sum := csum16(append([]byte{b[0], b[1]}, b[6:10]...))
+			b[2], b[3] = byte(sum>>8), byte(sum)
+		}
+		return b
+	},
+}
+
+func random(r *rand.Rand, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// interesting mixes random bytes with runs of zeros and ones.
+func interesting(r *rand.Rand, n int) []byte {
+	b := random(r, n)
+	for at := 0; at < n; {
+		run := 1 + r.IntN(8)
+		for i := at; i < min(n, at+run); i++ {
+			switch r.IntN(4) {
+			case 0:
+				b[i] = 0
+			case 1:
+				b[i] = 0xff
+			}
+		}
+		at += run
+	}
+	return b
+}
+
+// goldenPackets is less than BMv2's egress queue holds.
+const goldenPackets = 60
+
+func load(tb testing.TB, name string) *Program {
+	tb.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p, err := Compile(b)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func TestGolden(t *testing.T) {
+	for name, gen := range goldenInputs {
+		t.Run(name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			in := make([][]byte, goldenPackets)
+			for i := range in {
+				in[i] = gen(r)
+			}
+			file := filepath.Join("testdata", name+".golden")
+			if *update {
+				writeGolden(t, file, in, bmv2Run(t, name, in))
+			}
+			want := readGolden(t, file)
+			sw := New(Config{})
+			defer sw.Close()
+			if err := sw.Load(load(t, name)); err != nil {
+				t.Fatal(err)
+			}
+			var got [][]byte
+			_ = sw.AddPort(0, Port{})
+			_ = sw.AddPort(1, Port{Tx: func(pkt []byte, _ time.Duration) { got = append(got, bytes.Clone(pkt)) }})
+			bad := 0
+			for i, pkt := range in {
+				if !bytes.Equal(pkt, want[i].in) {
+					t.Fatalf("packet %d is not the one in %s: run with -update", i, file)
+				}
+				got = got[:0]
+				sw.Inject(0, pkt, time.Duration(i)*time.Millisecond)
+				if !slices.EqualFunc(got, want[i].out, bytes.Equal) {
+					if bad++; bad < 4 {
+						t.Errorf("packet %d %x\n got %x\nwant %x", i, pkt, got, want[i].out)
+					}
+				}
+			}
+			if bad > 0 {
+				t.Errorf("%d of %d packets differ", bad, len(in))
+			}
+		})
+	}
+}
+
+type goldenPacket struct {
+	in  []byte
+	out [][]byte
+}
+
+func readGolden(t *testing.T, file string) (all []goldenPacket) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		kind, text, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok || kind == "#" {
+			continue
+		}
+		pkt, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind == "in" {
+			all = append(all, goldenPacket{in: pkt})
+		} else {
+			all[len(all)-1].out = append(all[len(all)-1].out, pkt)
+		}
+	}
+	return all
+}
+
+func writeGolden(t *testing.T, file string, in [][]byte, out [][][]byte) {
+	t.Helper()
+	var b bytes.Buffer
+	b.WriteString("# Made by simple_switch: packets into port 0, and what leaves on port 1 for each.\n")
+	for i := range in {
+		fmt.Fprintf(&b, "in %x\n", in[i])
+		for _, o := range out[i] {
+			fmt.Fprintf(&b, "out %x\n", o)
+		}
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bmv2Run sends packets through simple_switch. Where every packet comes out once and in order, one run of the switch serves for many; else
+// each packet has a run of its own.
+func bmv2Run(t *testing.T, name string, in [][]byte) [][][]byte {
+	t.Helper()
+	all := make([][][]byte, len(in))
+	if name == "loops" {
+		for i := range in {
+			all[i] = bmv2Files(t, name, in[i:i+1])
+		}
+		return all
+	}
+	out := bmv2Files(t, name, in)
+	if len(out) != len(in) {
+		t.Fatalf("%s: BMv2 sent %d packets for %d", name, len(out), len(in))
+	}
+	for i := range out {
+		all[i] = out[i : i+1]
+	}
+	return all
+}
+
+func bmv2Files(t *testing.T, name string, in [][]byte) [][]byte {
+	t.Helper()
+	path, err := exec.LookPath("simple_switch")
+	if err != nil {
+		t.Fatal("golden files are made by BMv2, and simple_switch is not on the PATH")
+	}
+	dir := t.TempDir()
+	writePcap(t, filepath.Join(dir, "p0_in.pcap"), in)
+	writePcap(t, filepath.Join(dir, "p1_in.pcap"), nil)
+	js, err := filepath.Abs(filepath.Join("testdata", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, thrift, _ := net.SplitHostPort(l.Addr().String())
+	l.Close()
+	cmd := exec.Command(path, "--use-files", "0", "-i", "0@p0", "-i", "1@p1", "--thrift-port", thrift, js)
+	cmd.Dir = dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	// Nothing tells when the switch is done: it is given time, as long as packets still come.
+	var out [][]byte
+	for quiet := 0; quiet < 8 && len(out) < len(in); quiet++ {
+		time.Sleep(150 * time.Millisecond)
+		now := readPcap(t, filepath.Join(dir, "p1_out.pcap"))
+		if len(now) > len(out) {
+			out, quiet = now, 0
+		}
+	}
+	return out
+}
+
+func writePcap(t *testing.T, file string, pkts [][]byte) {
+	t.Helper()
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w := pcapgo.NewWriter(f)
+	if err := w.WriteFileHeader(65536, layers.LinkTypeEthernet); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range pkts {
+		ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, int64(i)*5e6), CaptureLength: len(p), Length: len(p)}
+		if err := w.WritePacket(ci, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func readPcap(t *testing.T, file string) (out [][]byte) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		return nil // not made yet
+	}
+	defer f.Close()
+	r, err := pcapgo.NewReader(bufio.NewReader(f))
+	if err != nil {
+		return nil
+	}
+	for {
+		d, _, err := r.ReadPacketData()
+		if err != nil {
+			return out
+		}
+		out = append(out, d)
+	}
+}
