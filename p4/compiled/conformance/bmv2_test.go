@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/p4/compiled"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -170,7 +171,7 @@ func freeAddress(t *testing.T) string {
 }
 
 func TestBMv2(t *testing.T) {
-	for _, name := range []string{"univmon", "univmon-300k"} {
+	for _, name := range compiled.Names() {
 		t.Run(name, func(t *testing.T) {
 			conform(t, name, startBMv2(t))
 		})

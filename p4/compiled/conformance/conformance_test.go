@@ -76,8 +76,8 @@ func conform(t *testing.T, program string, sw target) {
 	for i, f := range flowFrames(10, 100, 50) {
 		b.send(fmt.Sprintf("before the refusals, frame %d", i), 1, f)
 	}
-	b.compareDrops()
 	b.packetOut()
+	b.compareDrops()
 	b.refusals()
 	if err := b.client.WaitReady(b.ctx); err != nil { // it was outbid, and is primary again now
 		b.t.Fatal(err)
@@ -402,16 +402,23 @@ func (b *bench) leaves() bool {
 	}
 }
 
-// packetOut checks that a frame sent by packet-out leaves as it is.
+// packetOut checks that a frame sent by packet-out leaves as it is, and that what is
+// neither that nor a whole read-out request is dropped.
 func (b *bench) packetOut() {
 	b.t.Helper()
-	want := bytes.Repeat([]byte{0xa5}, 90)
-	value := func(name string, v byte) p4rt.MetadataValue { return p4rt.MetadataValue{Name: name, Value: []byte{v}} }
-	err := b.client.PacketOut(b.ctx, want, value("op", 0), value("egress_port", 9), value("object", 0), value("bank", 0),
-		value("index", 0), value("seq", 0))
-	if err != nil {
-		b.t.Fatal(err)
+	send := func(op byte, payload []byte) {
+		value := func(name string, v byte) p4rt.MetadataValue { return p4rt.MetadataValue{Name: name, Value: []byte{v}} }
+		err := b.client.PacketOut(b.ctx, payload, value("op", op), value("egress_port", 9), value("object", 1), value("bank", 0),
+			value("index", 0), value("seq", 0))
+		if err != nil {
+			b.t.Fatal(err)
+		}
 	}
+	send(1, make([]byte, 1023))
+	send(2, make([]byte, 1024))
+	b.drops[dropRequest] += 2
+	want := bytes.Repeat([]byte{0xa5}, 90)
+	send(0, want)
 	select {
 	case got := <-b.sw.output():
 		if got.port != 9 || !bytes.Equal(got.frame, want) {

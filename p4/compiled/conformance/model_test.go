@@ -29,6 +29,7 @@ const (
 	dropNotIP
 	dropTTL
 	dropRoute
+	dropRequest
 	dropReasons = 8
 )
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 	"google.golang.org/grpc"
@@ -59,7 +60,7 @@ func (s *soft) inject(port uint32, frame []byte) error {
 }
 
 func TestSoftSwitch(t *testing.T) {
-	for _, name := range []string{"univmon", "univmon-300k"} {
+	for _, name := range compiled.Names() {
 		t.Run(name, func(t *testing.T) { conform(t, name, startSoft(t)) })
 	}
 }

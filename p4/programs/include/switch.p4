@@ -95,14 +95,14 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
     }
 
     apply {
-        if (standard_metadata.parser_error != error.NoError) {
-            refuse(NS_DROP_MALFORMED);
-        } else if (standard_metadata.checksum_error == 1) {
-            refuse(NS_DROP_CHECKSUM);
-        } else if (hdr.packet_out.isValid() && hdr.packet_out.op == NS_OP_SEND) {
+        if (hdr.packet_out.isValid() && hdr.packet_out.op == NS_OP_SEND) {
             send_out();
         } else if (hdr.packet_out.isValid() && !hdr.cells.isValid()) {
             refuse(NS_DROP_REQUEST);
+        } else if (standard_metadata.parser_error != error.NoError) {
+            refuse(NS_DROP_MALFORMED);
+        } else if (standard_metadata.checksum_error == 1) {
+            refuse(NS_DROP_CHECKSUM);
         } else {
             if (hdr.packet_out.isValid()) {
                 begin_answer.apply(hdr, standard_metadata);
