@@ -115,3 +115,22 @@ func (u *until) Next() (Packet, error) {
 	}
 	return p, err
 }
+
+// Shift returns a source whose packets come d later.
+func Shift(s Source, d time.Duration) Source {
+	if d == 0 {
+		return s
+	}
+	return &shifted{s, d}
+}
+
+type shifted struct {
+	s Source
+	d time.Duration
+}
+
+func (s *shifted) Next() (Packet, error) {
+	p, err := s.s.Next()
+	p.At += s.d
+	return p, err
+}

@@ -4,6 +4,7 @@ package truth
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -44,11 +45,16 @@ func (c Counts) Packets() uint64 {
 
 // Entropy returns the empirical entropy of the packets over the flows, in bits.
 func (c Counts) Entropy() float64 {
+	// Flows of one size together and in order of size: a sum of floats depends on its order.
+	sizes := map[uint64]int{}
+	for _, n := range c {
+		sizes[n]++
+	}
 	total := float64(c.Packets())
 	h := 0.0
-	for _, n := range c {
+	for _, n := range slices.Sorted(maps.Keys(sizes)) {
 		p := float64(n) / total
-		h -= p * math.Log2(p)
+		h -= float64(sizes[n]) * p * math.Log2(p)
 	}
 	return h
 }
@@ -68,18 +74,25 @@ func (c Counts) Top(n int) []Flow {
 	return top(c.list(func(uint64) bool { return true }), n)
 }
 
-// Above returns the flows with more than limit packets, most first.
-func (c Counts) Above(limit float64) []Flow {
-	return top(c.list(func(n uint64) bool { return float64(n) > limit }), -1)
+// AtLeast returns the flows with at least limit packets, most first.
+func (c Counts) AtLeast(limit float64) []Flow {
+	return top(c.list(func(n uint64) bool { return float64(n) >= limit }), -1)
 }
 
-// Changes returns the flows whose packets differ by more than limit between two
-// counts, the largest difference first. Flow.Packets is the absolute difference.
-func Changes(before, after Counts, limit float64) []Flow {
+// Add adds the counts of o.
+func (c Counts) Add(o Counts) {
+	for k, n := range o {
+		c[k] += n
+	}
+}
+
+// Changes returns every flow whose packets differ between two counts, the largest
+// difference first. Flow.Packets is the absolute difference.
+func Changes(before, after Counts) []Flow {
 	var out []Flow
 	add := func(k flow.Key) {
 		a, b := before[k], after[k]
-		if d := max(a, b) - min(a, b); float64(d) > limit {
+		if d := max(a, b) - min(a, b); d > 0 {
 			out = append(out, Flow{k, d})
 		}
 	}

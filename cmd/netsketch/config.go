@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/outputs/all"
+)
+
+func configCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "config", Short: "Work with configuration files"}
+	cmd.AddCommand(&cobra.Command{
+		Use:     "check FILE...",
+		Short:   "Report everything that is wrong in configuration files, with file, line and key",
+		Example: "  netsketch config check configs/netsketch.yaml",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			failed := false
+			for _, path := range args {
+				c, err := config.Load(path)
+				if err == nil {
+					err = all.Check(c.Outputs)
+				}
+				if err != nil {
+					failed = true
+					fmt.Fprintln(cmd.ErrOrStderr(), err)
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: good: %d devices, %d plugins, %d outputs\n", path, len(c.Devices), len(c.Plugins.Instances), len(c.Outputs))
+			}
+			if failed {
+				return errSilent
+			}
+			return nil
+		},
+	})
+	return cmd
+}

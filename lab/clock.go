@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/epoch"
+)
+
+// Clock is the lab's time, counted from its start.
+type Clock interface {
+	// Now returns the time since the start.
+	Now() time.Duration
+	// wait returns true when the time is at, and false when wake was signalled
+	// before. A virtual clock moves to at at once.
+	wait(ctx context.Context, at time.Duration, wake <-chan struct{}) (bool, error)
+}
+
+// WallClock returns a clock that follows the machine's from start on.
+func WallClock(start time.Time) Clock { return &wallClock{start: start} }
+
+// pace is how much before its time a packet may move on the wall clock, so that the
+// network does not sleep between every two packets.
+const pace = 200 * time.Microsecond
+
+type wallClock struct {
+	start time.Time
+	timer *time.Timer
+}
+
+func (c *wallClock) Now() time.Duration { return time.Since(c.start) }
+
+func (c *wallClock) wait(ctx context.Context, at time.Duration, wake <-chan struct{}) (bool, error) {
+	d := at - c.Now()
+	if d <= pace {
+		return true, ctx.Err()
+	}
+	if c.timer == nil {
+		c.timer = time.NewTimer(d)
+	} else {
+		c.timer.Reset(d)
+	}
+	select {
+	case <-c.timer.C:
+		return true, nil
+	case <-wake:
+		c.timer.Stop()
+		return false, nil
+	case <-ctx.Done():
+		c.timer.Stop()
+		return false, ctx.Err()
+	}
+}
+
+// VirtualClock returns the lab's view of a virtual clock, which Play moves.
+func VirtualClock(v *epoch.Virtual) Clock { return &virtualClock{v, v.Now()} }
+
+type virtualClock struct {
+	v     *epoch.Virtual
+	start time.Time
+}
+
+func (c *virtualClock) Now() time.Duration { return c.v.Now().Sub(c.start) }
+
+func (c *virtualClock) wait(ctx context.Context, at time.Duration, _ <-chan struct{}) (bool, error) {
+	c.v.AdvanceTo(c.start.Add(at))
+	return true, ctx.Err()
+}

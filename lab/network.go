@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lab emulates a network of P4 switches and hosts: topologies, links with
+// latency and loss, traffic, faults, and the exact truth of what every switch saw.
+//
+// The switches are soft switches that run compiled P4 programs and are driven
+// through P4Runtime and gNMI over TCP on loopback, so a collector cannot tell them
+// from others. Frames move in the order of a discrete-event simulation, on the wall
+// clock or on a virtual one.
+//
+// Concurrency: a Network's methods may be called from any goroutine, but Play only
+// from one at a time.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+
+	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/ocgnmi"
+	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
+)
+
+// Config describes a lab. Fabric and Program are required.
+type Config struct {
+	Fabric  *Fabric
+	Program *compiled.Program // what the collector will push; tells where the bank table is
+	Clock   Clock             // nil: a wall clock that starts now
+	Seed    uint64            // of losses and of the switches' random()
+	Keep    int               // sealed truth segments kept for each switch; 0: 16
+	Logger  *slog.Logger      // nil: discards
+}
+
+// Network is a running lab.
+type Network struct {
+	cfg    Config
+	clock  Clock
+	log    *slog.Logger
+	nodes  []*node
+	hosts  []host
+	wires  map[string][2]*wire // by link name: from A to B, from B to A
+	frames sync.Pool
+	wake   chan struct{}
+	lag    atomic.Int64
+
+	queueMu sync.Mutex
+	queue   eventQueue
+	seq     uint64
+
+	// The packet that Play took from a source and did not get to; Play's own.
+	held     traffic.Packet
+	heldMore bool
+	heldFrom traffic.Source
+}
+
+// host is one end of the network.
+type host struct {
+	up             *wire
+	sent, received atomic.Uint64
+}
+
+// node is one switch with its servers and its truth.
+type node struct {
+	spec     Switch
+	deviceID uint64
+	sw       *softswitch.Switch
+	rpc      *grpc.Server
+	p4rt     *p4rtserver.Server
+	addr     string
+	bankID   uint32 // P4Info id of the bank table
+	served   chan error
+	out      map[uint32]*wire
+	fromHost map[uint32]bool
+	record   *truth.Recorder
+	clock    Clock
+
+	// mu orders packets with bank flips, so that truth and switch agree on the
+	// epoch of every packet.
+	mu sync.Mutex
+}
+
+// New builds the network and starts a P4Runtime and gNMI server for each switch on a
+// free port of the loopback address.
+func New(cfg Config) (*Network, error) {
+	if cfg.Clock == nil {
+		cfg.Clock = WallClock(time.Now())
+	}
+	if cfg.Keep == 0 {
+		cfg.Keep = 16
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	bank, err := bankTable(cfg.Program)
+	if err != nil {
+		return nil, err
+	}
+	n := &Network{
+		cfg: cfg, clock: cfg.Clock, log: cfg.Logger,
+		wires:  map[string][2]*wire{},
+		hosts:  make([]host, len(cfg.Fabric.Hosts)),
+		frames: sync.Pool{New: func() any { b := make([]byte, 0, 256); return &b }},
+		wake:   make(chan struct{}, 1),
+	}
+	for i, s := range cfg.Fabric.Switches {
+		n.nodes = append(n.nodes, &node{
+			spec: s, deviceID: uint64(i + 1), bankID: bank, clock: n.clock,
+			sw: softswitch.New(softswitch.Config{
+				Name: s.Name, Clock: n.clock.Now, Seed: cfg.Seed + uint64(i), Logger: cfg.Logger.With("switch", s.Name),
+			}),
+			out: map[uint32]*wire{}, fromHost: map[uint32]bool{},
+			record: truth.NewRecorder(cfg.Keep),
+			served: make(chan error, 1),
+		})
+	}
+	n.cable()
+	for _, nd := range n.nodes {
+		if err := n.startNode(nd); err != nil {
+			return nil, errors.Join(err, n.Close())
+		}
+	}
+	return n, nil
+}
+
+// bankTable finds the table by which a program's bank is flipped.
+func bankTable(p *compiled.Program) (uint32, error) {
+	for _, t := range p.P4Info.GetTables() {
+		for _, a := range t.GetPreamble().GetStructuredAnnotations() {
+			if a.GetName() == "netsketch_bank" {
+				return t.GetPreamble().GetId(), nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("lab: program %s: no table has the annotation @netsketch_bank, so its epochs cannot be told apart", p.Name)
+}
+
+// cable makes the wires of the fabric.
+func (n *Network) cable() {
+	wireTo := func(name string, to endpoint, latency time.Duration, loss float64) *wire {
+		h := fnv.New64a()
+		h.Write([]byte(name))
+		return &wire{name: name, to: to, latency: latency, loss: loss, rng: rand.New(rand.NewPCG(n.cfg.Seed, h.Sum64()))}
+	}
+	for _, l := range n.cfg.Fabric.Links {
+		a, b := n.nodes[l.A], n.nodes[l.B]
+		ab := wireTo(a.spec.Name+">"+b.spec.Name, endpoint{node: l.B, port: l.PortB}, l.Latency, l.Loss)
+		ba := wireTo(b.spec.Name+">"+a.spec.Name, endpoint{node: l.A, port: l.PortA}, l.Latency, l.Loss)
+		a.out[l.PortA], b.out[l.PortB] = ab, ba
+		n.wires[n.cfg.Fabric.LinkName(l)] = [2]*wire{ab, ba}
+	}
+	for i, h := range n.cfg.Fabric.Hosts {
+		nd := n.nodes[h.Switch]
+		nd.fromHost[h.Port] = true
+		nd.out[h.Port] = wireTo(nd.spec.Name+">"+h.Name, endpoint{host: true, node: i}, 0, 0)
+		n.hosts[i].up = wireTo(h.Name+">"+nd.spec.Name, endpoint{node: h.Switch, port: h.Port}, 0, 0)
+	}
+}
+
+// linkSpeed is what the emulated ports report, in bits a second.
+const linkSpeed = 10_000_000_000
+
+// startNode adds the ports and serves the switch.
+func (n *Network) startNode(nd *node) error {
+	for port, w := range nd.out {
+		err := nd.sw.AddPort(port, softswitch.Port{
+			Name: fmt.Sprintf("Ethernet%d", port), Speed: linkSpeed,
+			Tx: func(pkt []byte, at time.Duration) {
+				if latency, ok := w.carry(); ok {
+					n.schedule(at+latency, w.to, pkt)
+				}
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("lab: switch %s: port %d: %w", nd.spec.Name, port, err)
+		}
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("lab: switch %s: %w", nd.spec.Name, err)
+	}
+	nd.addr = lis.Addr().String()
+	nd.rpc = grpc.NewServer(append(p4rtserver.ServerOptions(), grpc.UnaryInterceptor(nd.orderFlips))...)
+	nd.p4rt = p4rtserver.New(nd.sw, p4rtserver.Options{DeviceID: nd.deviceID, Logger: n.log.With("switch", nd.spec.Name)})
+	nd.p4rt.Register(nd.rpc)
+	if err := ocgnmi.Register(nd.rpc, nd.sw, nd.spec.Name); err != nil {
+		return fmt.Errorf("lab: switch %s: gNMI: %w", nd.spec.Name, err)
+	}
+	go func() { nd.served <- nd.rpc.Serve(lis) }()
+	return nil
+}
+
+// receive takes a frame that arrives at a port.
+func (nd *node) receive(port uint32, frame []byte, at time.Duration) {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	nd.record.Record(frame, nd.fromHost[port])
+	nd.sw.Inject(port, frame, at)
+}
+
+// orderFlips lets no packet into the switch while its bank is flipped or its pipeline
+// replaced, and tells the truth of it.
+func (nd *node) orderFlips(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	switch r := req.(type) {
+	case *p4v1.WriteRequest:
+		bank, flips := nd.flip(r)
+		if !flips {
+			return handler(ctx, req)
+		}
+		nd.mu.Lock()
+		defer nd.mu.Unlock()
+		resp, err := handler(ctx, req)
+		if err == nil {
+			nd.record.Seal(nd.clock.Now(), bank)
+		}
+		return resp, err
+	case *p4v1.SetForwardingPipelineConfigRequest:
+		nd.mu.Lock()
+		defer nd.mu.Unlock()
+		resp, err := handler(ctx, req)
+		if err == nil {
+			nd.record.Reset(nd.clock.Now())
+		}
+		return resp, err
+	}
+	return handler(ctx, req)
+}
+
+// flip returns the bank that the request sets, and false when it sets none.
+func (nd *node) flip(r *p4v1.WriteRequest) (uint32, bool) {
+	for _, u := range r.GetUpdates() {
+		e := u.GetEntity().GetTableEntry()
+		if e.GetTableId() != nd.bankID || !e.GetIsDefaultAction() {
+			continue
+		}
+		var bank uint32
+		for _, p := range e.GetAction().GetAction().GetParams() {
+			for _, b := range p.GetValue() {
+				bank = bank<<8 | uint32(b)
+			}
+		}
+		return bank, true
+	}
+	return 0, false
+}
+
+// Device says where the switch's servers are.
+type Device struct {
+	Name     string
+	Role     Role
+	DeviceID uint64
+	Address  string // P4Runtime and gNMI, plaintext, loopback
+}
+
+// Devices lists the switches in the fabric's order.
+func (n *Network) Devices() []Device {
+	out := make([]Device, len(n.nodes))
+	for i, nd := range n.nodes {
+		out[i] = Device{nd.spec.Name, nd.spec.Role, nd.deviceID, nd.addr}
+	}
+	return out
+}
+
+// Fabric returns what the network was built from.
+func (n *Network) Fabric() *Fabric { return n.cfg.Fabric }
+
+// Clock returns the lab's clock.
+func (n *Network) Clock() Clock { return n.clock }
+
+// Truth returns the recorder of switch i of the fabric.
+func (n *Network) Truth(i int) *truth.Recorder { return n.nodes[i].record }
+
+// Switch returns switch i of the fabric.
+func (n *Network) Switch(i int) *softswitch.Switch { return n.nodes[i].sw }
+
+// Stats are counts since the start.
+type Stats struct {
+	Sent      uint64        // packets that hosts sent
+	Received  uint64        // packets that hosts received
+	Lost      uint64        // packets lost on links
+	Lag       time.Duration // how late the newest packet was on the wall clock
+	InTransit int           // packets on the way
+}
+
+// Stats returns the counts of the whole network.
+func (n *Network) Stats() Stats {
+	var s Stats
+	for i := range n.hosts {
+		s.Sent += n.hosts[i].sent.Load()
+		s.Received += n.hosts[i].received.Load()
+	}
+	for _, pair := range n.wires {
+		for _, w := range pair {
+			w.mu.Lock()
+			s.Lost += w.lost
+			w.mu.Unlock()
+		}
+	}
+	s.Lag = time.Duration(n.lag.Load())
+	n.queueMu.Lock()
+	s.InTransit = len(n.queue)
+	n.queueMu.Unlock()
+	return s
+}
+
+// ErrNoLink is wrapped when a link is named that the fabric does not have.
+var ErrNoLink = errors.New("no such link")
+
+// SetLink changes a link, both directions: the share of packets that are lost, and
+// whether it is down, which loses all and takes the ports at both ends down.
+func (n *Network) SetLink(name string, loss float64, down bool) error {
+	pair, ok := n.wires[name]
+	if !ok {
+		return fmt.Errorf("lab: link %q: %w", name, ErrNoLink)
+	}
+	for _, w := range pair {
+		w.mu.Lock()
+		w.loss, w.down = loss, down
+		w.mu.Unlock()
+		if err := n.nodes[w.to.node].sw.SetPortUp(w.to.port, !down); err != nil {
+			return fmt.Errorf("lab: link %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// StopSwitch ends the servers of switch i and drops what arrives at it from then on,
+// as a crash does.
+func (n *Network) StopSwitch(i int) {
+	nd := n.nodes[i]
+	nd.rpc.Stop()
+	for port := range nd.out {
+		_ = nd.sw.SetPortUp(port, false) //nolint:errcheck // the port exists: cable made it
+	}
+}
+
+// Close stops all servers and switches.
+func (n *Network) Close() error {
+	var errs []error
+	for _, nd := range n.nodes {
+		if nd.rpc != nil {
+			nd.rpc.Stop()
+			nd.p4rt.Close()
+			if err := <-nd.served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				errs = append(errs, fmt.Errorf("lab: switch %s: %w", nd.spec.Name, err))
+			}
+		}
+		nd.sw.Close()
+	}
+	return errors.Join(errs...)
+}

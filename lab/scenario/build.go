@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/lab"
+	"github.com/netsketch/netsketch/lab/traffic"
+)
+
+// sources makes the traffic of a scenario; every component is shifted by start. Traces
+// give the fabric's hosts the addresses that are theirs, so this comes before the
+// fabric is built. The closers are those of the traces' files.
+func (s *Scenario) sources(f *lab.Fabric, start time.Duration, placements map[string]*placement) (traffic.Source, []io.Closer, error) {
+	var all []traffic.Source
+	var closers []io.Closer
+	hosts := make([]traffic.Host, len(f.Hosts))
+	for i, h := range f.Hosts {
+		hosts[i] = traffic.Host{V4: h.V4, V6: h.V6}
+	}
+	for i, c := range s.Traffic {
+		src, err := s.source(c, uint64(i), f, hosts, placements)
+		if err != nil {
+			return nil, closers, err
+		}
+		if x, ok := src.(io.Closer); ok {
+			closers = append(closers, x)
+		}
+		if c.Trace != "" {
+			if c.Until > 0 {
+				src = traffic.Until(src, c.Until-c.From)
+			}
+			src = traffic.Shift(src, c.From)
+		}
+		all = append(all, traffic.Shift(src, start))
+	}
+	return traffic.Merge(all...), closers, nil
+}
+
+func (s *Scenario) source(c Component, i uint64, f *lab.Fabric, hosts []traffic.Host, placements map[string]*placement) (traffic.Source, error) {
+	if c.Trace != "" {
+		open := func() (*traffic.Trace, error) { return traffic.OpenTrace(c.Trace, placements[c.Trace].of) }
+		if c.Repeat {
+			return traffic.Repeat(open, time.Millisecond), nil
+		}
+		return open()
+	}
+	index := func(names []string) []int {
+		var out []int
+		for _, n := range names {
+			out = append(out, findHost(f, n))
+		}
+		return out
+	}
+	return traffic.Generate(traffic.Generated{
+		Name: cmp.Or(c.Name, fmt.Sprintf("traffic %d", i+1)), Seed: s.Seed*1_000_003 + i,
+		Rate: c.Rate, From: c.From, Until: c.Until, Flows: c.Flows, Zipf: c.Zipf, CDF: c.CDF,
+		V6Share: c.IPv6, UDP: c.UDP, Bytes: c.Bytes, Senders: index(c.Senders), Receivers: index(c.Receivers), Target: c.Target,
+	}, hosts)
+}
+
+// placeTraces deals the addresses of all traces out to the fabric's hosts.
+func (s *Scenario) placeTraces(f *lab.Fabric) (map[string]*placement, error) {
+	out := map[string]*placement{}
+	for _, c := range s.Traffic {
+		if c.Trace == "" || out[c.Trace] != nil {
+			continue
+		}
+		p, err := place(f, c.Trace)
+		if err != nil {
+			return nil, err
+		}
+		out[c.Trace] = p
+	}
+	return out, nil
+}
+
+// action is a fault's beginning or end.
+type action struct {
+	at time.Duration
+	do func(*lab.Network) error
+}
+
+// actions lists what faults do, in order of time, shifted by start.
+func (s *Scenario) actions(f *lab.Fabric, start time.Duration) []action {
+	var out []action
+	for _, x := range s.Faults {
+		if x.Switch != "" {
+			i := f.Find(x.Switch)
+			out = append(out, action{start + x.From, func(n *lab.Network) error { n.StopSwitch(i); return nil }})
+			continue
+		}
+		loss, down := x.Loss, x.Down
+		out = append(out, action{start + x.From, func(n *lab.Network) error { return n.SetLink(x.Link, loss, down) }})
+		if x.Until > 0 {
+			out = append(out, action{start + x.Until, func(n *lab.Network) error { return n.SetLink(x.Link, s.Topology.Loss, false) }})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b action) int { return cmp.Compare(a.at, b.at) })
+	return out
+}
+
+// collectorConfig writes the configuration file that a user of this network would
+// write, and reads it as the collector does.
+func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*config.Config, error) {
+	type object = map[string]any
+	f := n.Fabric()
+	var devices, links, hosts, instances []any
+	for _, d := range n.Devices() {
+		devices = append(devices, object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role)})
+	}
+	port := func(sw int, p uint32) string { return fmt.Sprintf("%s/%d", f.Switches[sw].Name, p) }
+	for _, l := range f.Links {
+		links = append(links, object{"from": port(l.A, l.PortA), "to": port(l.B, l.PortB)})
+	}
+	for i, h := range f.Hosts {
+		var addresses []string
+		for _, p := range append([]netip.Prefix{h.V4, h.V6}, h.Prefixes...) {
+			addresses = append(addresses, p.String())
+		}
+		mac := fmt.Sprintf("02:00:00:00:%02x:%02x", (i+1)>>8, (i+1)&0xff)
+		hosts = append(hosts, object{"name": h.Name, "port": port(h.Switch, h.Port), "mac": mac, "addresses": addresses})
+	}
+	for _, a := range s.Algorithms {
+		v, err := a.Value()
+		if err != nil {
+			return nil, err
+		}
+		instances = append(instances, v)
+	}
+	outs := object{"gnmi": object{"address": listen, "insecure": true}}
+	for name, section := range s.Outputs {
+		v, err := section.Value()
+		if err != nil {
+			return nil, err
+		}
+		outs[name] = v
+	}
+	data, err := yaml.Marshal(object{
+		"name":  "netsketch",
+		"epoch": object{"interval": s.Epoch.String(), "align": true},
+		"device-defaults": object{
+			"pipeline": s.Program, "forwarding": "managed", "tls": object{"plaintext": true},
+		},
+		"devices": devices, "links": links, "hosts": hosts,
+		"plugins": object{"directory": pluginDir, "instances": instances},
+		"outputs": outs,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("scenario: %w", err)
+	}
+	return config.Parse("the demo's configuration", data)
+}

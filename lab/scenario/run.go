@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/collector"
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/lab"
+	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/outputs/all"
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/univmon/analysis"
+)
+
+// Options say how a scenario is played.
+type Options struct {
+	// PluginDir is where the plugin binaries lie.
+	PluginDir string
+	// Listen is the address of the collector's gNMI server; port 0 takes a free one.
+	Listen string
+	// Virtual plays on a virtual clock: as fast as it can be computed, and the same in
+	// every run. Otherwise an epoch takes its time.
+	Virtual bool
+	// Logger hears what the collector and the switches log; nil discards.
+	Logger *slog.Logger
+	// OnEpoch, when set, is given the report after each epoch.
+	OnEpoch func(*Report) error
+	// Version is what the collector calls itself.
+	Version string
+}
+
+// Run is a scenario that is being played.
+type Run struct {
+	s       *Scenario
+	o       Options
+	net     *lab.Network
+	cfg     *config.Config
+	col     *collector.Collector
+	virtual *epoch.Virtual
+	outs    *all.Set
+	outDone chan error
+	stopOut context.CancelFunc
+	client  *client
+	reports chan collector.Report
+	source  traffic.Source
+	closers []io.Closer
+	actions []action
+	places  map[string]*placement
+	before  map[string]truth.Counts // by device: the 5-tuples of the epoch before, where known
+	limits  limits
+	latency *latencies
+	report  Report
+}
+
+// Open builds the network and starts the collector against it. When it returns, every
+// switch is measured and the gNMI server answers. Close ends it all.
+func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	r = &Run{s: s, o: o, reports: make(chan collector.Report, 64), before: map[string]truth.Counts{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+			r = nil
+		}
+	}()
+	if err := r.thresholds(); err != nil {
+		return r, err
+	}
+	f, err := s.fabric()
+	if err != nil {
+		return r, err
+	}
+	if r.places, err = s.placeTraces(f); err != nil {
+		return r, err
+	}
+	program, err := compiled.Load(s.Program)
+	if err != nil {
+		return r, err
+	}
+	clock := lab.WallClock(time.Now())
+	if o.Virtual {
+		r.virtual = epoch.NewVirtual(virtualStart, 0)
+		clock = lab.VirtualClock(r.virtual)
+	}
+	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Clock: clock, Seed: s.Seed, Logger: o.Logger}); err != nil {
+		return r, err
+	}
+	if r.cfg, err = s.collectorConfig(r.net, o.PluginDir, o.Listen); err != nil {
+		return r, err
+	}
+	if err := r.startCollector(ctx); err != nil {
+		return r, err
+	}
+	r.report = Report{
+		Scenario: s.Name, Clock: "wall", Switches: len(f.Switches), Hosts: len(f.Hosts), Program: s.Program,
+		GNMI: r.outs.Address("gnmi"), Started: time.Now().UTC(),
+	}
+	if o.Virtual {
+		r.report.Clock = "virtual"
+	}
+	r.client, err = dial(r.report.GNMI)
+	return r, err
+}
+
+// virtualStart is when virtual time begins.
+var virtualStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// readyLimit is how long devices may take to be measured.
+const readyLimit = 30 * time.Second
+
+// startCollector starts the collector and its outputs, and waits for the devices.
+func (r *Run) startCollector(ctx context.Context) (err error) {
+	deps := collector.Dependencies{
+		Logger: r.o.Logger, Version: r.o.Version,
+		Programs: Programs,
+		OnReport: func(rep collector.Report) { r.reports <- rep },
+	}
+	if r.virtual != nil {
+		deps.Clock = r.virtual
+	}
+	if r.col, err = collector.New(r.cfg, deps); err != nil {
+		return err
+	}
+	if err := r.col.Start(ctx); err != nil {
+		return err
+	}
+	if r.outs, err = all.Open(r.cfg.Outputs, r.col, r.o.Logger); err != nil {
+		return err
+	}
+	if err := r.outs.Start(); err != nil {
+		return err
+	}
+	var outCtx context.Context
+	outCtx, r.stopOut = context.WithCancel(context.WithoutCancel(ctx))
+	r.outDone = make(chan error, 1)
+	go func() { r.outDone <- r.outs.Run(outCtx) }()
+
+	ready, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	if missing := r.waitReady(ready); len(missing) > 0 {
+		return fmt.Errorf("scenario: these switches are not measured after %v: %v", readyLimit, missing)
+	}
+	return ctx.Err()
+}
+
+// waitReady waits for the devices; on a virtual clock it lets time go by meanwhile.
+func (r *Run) waitReady(ctx context.Context) []string {
+	if r.virtual == nil {
+		return r.col.WaitReady(ctx)
+	}
+	done := make(chan []string, 1)
+	go func() { done <- r.col.WaitReady(ctx) }()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case missing := <-done:
+			return missing
+		case <-tick.C:
+			r.virtual.Advance(time.Millisecond)
+		}
+	}
+}
+
+// Programs finds a compiled program for the collector.
+func Programs(name string) (*p4rt.Program, error) {
+	p, err := compiled.Load(name)
+	if err != nil {
+		return nil, err
+	}
+	return &p4rt.Program{Name: p.Name, DeviceConfig: p.JSON, P4Info: p.P4Info}, nil
+}
+
+// Address returns where the collector's gNMI server listens.
+func (r *Run) Address() string { return r.report.GNMI }
+
+// Network returns the lab.
+func (r *Run) Network() *lab.Network { return r.net }
+
+// Collector returns the collector.
+func (r *Run) Collector() *collector.Collector { return r.col }
+
+// Play plays the scenario to its end, or until ctx ends, and returns the report. The
+// report is never nil; its OK is true when every bound was kept.
+func (r *Run) Play(ctx context.Context) (*Report, error) {
+	play := r.playWall
+	if r.virtual != nil {
+		play = r.playVirtual
+	}
+	watch, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	r.latency = &latencies{first: map[uint64]time.Duration{}}
+	if r.virtual == nil {
+		watching.Go(func() { r.latency.watch(watch, r.client, r.o.Logger) })
+	}
+	err := play(ctx)
+	stop()
+	watching.Wait()
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = nil // the end that was asked for
+	}
+	if err != nil {
+		r.report.Error = err.Error()
+	}
+	r.fillStats()
+	r.report.finish(r.s.Expect)
+	return &r.report, err
+}
+
+func (r *Run) fillStats() {
+	s := r.net.Stats()
+	r.report.Network = NetworkStats{Sent: s.Sent, Received: s.Received, Lost: s.Lost, LagNS: int64(s.Lag)}
+	r.report.Latency = r.latency.summary()
+}
+
+// begin opens the sources so that traffic starts at the lab's time start.
+func (r *Run) begin(start time.Duration) error {
+	var err error
+	r.source, r.closers, err = r.s.sources(r.net.Fabric(), start, r.places)
+	r.actions = r.s.actions(r.net.Fabric(), start)
+	return err
+}
+
+// advance plays until the lab's time until, and does what is due on the way.
+func (r *Run) advance(ctx context.Context, until time.Duration) error {
+	for len(r.actions) > 0 && r.actions[0].at < until {
+		if err := r.net.Play(ctx, r.source, r.actions[0].at); err != nil {
+			return err
+		}
+		if err := r.actions[0].do(r.net); err != nil {
+			return err
+		}
+		r.actions = r.actions[1:]
+	}
+	return r.net.Play(ctx, r.source, until)
+}
+
+// last returns after how many epochs the run ends.
+func (r *Run) last() int {
+	if r.s.Epochs == 0 {
+		return math.MaxInt
+	}
+	return r.s.Epochs
+}
+
+// playVirtual moves time itself: traffic of one epoch, then its boundary to the end.
+func (r *Run) playVirtual(ctx context.Context) error {
+	interval := r.s.Epoch
+	at := r.virtual.Now().Truncate(interval).Add(interval)
+	labTime := func(t time.Time) time.Duration { return t.Sub(virtualStart) }
+	if err := r.begin(labTime(at)); err != nil {
+		return err
+	}
+	wait := func(ctx context.Context, d time.Duration) error {
+		return r.advance(ctx, labTime(r.virtual.Now())+d)
+	}
+	if err := r.advance(ctx, labTime(at)); err != nil {
+		return err
+	}
+	if err := r.col.Open(ctx, at, wait); err != nil {
+		return err
+	}
+	for range r.last() {
+		at = at.Add(interval)
+		if err := r.advance(ctx, labTime(at)); err != nil {
+			return err
+		}
+		if _, err := r.col.Step(ctx, at, wait); err != nil {
+			return err
+		}
+		if err := r.score(ctx, <-r.reports, labTime); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// playWall plays beside a collector that runs on the wall clock.
+func (r *Run) playWall(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	began := time.Now().Add(-r.net.Clock().Now())
+	labTime := func(t time.Time) time.Duration { return t.Sub(began) }
+	interval := r.s.Epoch
+	// The collector opens at the boundary that comes; traffic begins with the epoch
+	// after it, so that its first epoch is whole.
+	start := time.Now().Truncate(interval).Add(2 * interval)
+	if err := r.begin(labTime(start)); err != nil {
+		return err
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	failed := make(chan error, 2)
+	work.Go(func() {
+		if err := r.col.Run(ctx); err != nil {
+			failed <- err
+		}
+	})
+	work.Go(func() {
+		if err := r.advance(ctx, math.MaxInt64); err != nil && ctx.Err() == nil {
+			failed <- err
+		}
+	})
+	defer cancel()
+	for n := 0; n < r.last(); {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-failed:
+			return err
+		case rep := <-r.reports:
+			if !rep.End.After(start) {
+				continue
+			}
+			if err := r.score(ctx, rep, labTime); err != nil {
+				return err
+			}
+			n++
+		}
+	}
+	return nil
+}
+
+// score reads the results of an epoch over gNMI and sets them beside the truth.
+func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time.Time) time.Duration) error {
+	res, err := r.client.univmon(ctx)
+	if err != nil {
+		return err
+	}
+	counts := r.truth(labTime(rep.Start), labTime(rep.End))
+	e := EpochScore{Epoch: rep.Number, End: rep.End, Status: rep.Status.String(), Stages: stagesOf(rep.Stages)}
+	for _, v := range views(res) {
+		now := counts[v.Device]
+		if now == nil || res.Summaries[v].Epoch != rep.Number {
+			e.Missing = append(e.Missing, v)
+			continue
+		}
+		score, err := scoreView(v, res, now, r.before[v.Device], r.limits)
+		if err != nil {
+			return err
+		}
+		e.Views = append(e.Views, score)
+	}
+	r.before = counts
+	for _, p := range rep.Plugins {
+		if p.Err != nil {
+			r.o.Logger.Warn("a plugin lost an epoch", "plugin", p.Name, "epoch", rep.Number, "error", p.Err)
+		}
+	}
+	r.report.Epochs = append(r.report.Epochs, e)
+	if r.o.OnEpoch == nil {
+		return nil
+	}
+	r.fillStats()
+	return r.o.OnEpoch(&r.report)
+}
+
+// truth returns the counts of the epoch from start to end, by device, for the devices
+// whose bank was flipped at both ends of it. The network's are there when all are.
+func (r *Run) truth(start, end time.Duration) map[string]truth.Counts {
+	out := map[string]truth.Counts{}
+	network := truth.Counts{}
+	switches := r.net.Fabric().Switches
+	for i, sw := range switches {
+		seg, sealed := r.net.Truth(i).SealedIn(end, end+r.s.Epoch)
+		if sealed && seg.Opened >= start-r.s.Epoch/2 && seg.Opened < start+r.s.Epoch/2 {
+			out[sw.Name] = seg.All
+			network.Add(seg.Entered)
+		}
+	}
+	if len(out) == len(switches) {
+		out[networkDevice] = network
+	}
+	return out
+}
+
+// thresholds reads from the configuration of UnivMon what it calls heavy.
+func (r *Run) thresholds() error {
+	c := analysis.DefaultConfiguration()
+	for _, a := range r.s.Algorithms {
+		var instance struct {
+			Plugin string          `json:"plugin"`
+			Config json.RawMessage `json:"config"`
+		}
+		data, err := a.JSON()
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(data, &instance); err != nil {
+			return fmt.Errorf("scenario: algorithms: %w", err)
+		}
+		if instance.Plugin == "univmon" && instance.Config != nil {
+			if err := json.Unmarshal(instance.Config, &c); err != nil {
+				return fmt.Errorf("scenario: algorithms: univmon: config: %w", err)
+			}
+		}
+	}
+	r.limits = limits{heavy: c.HeavyHitters, iceberg: c.HeavyHitters, change: c.HeavyChanges}
+	if c.Icebergs != nil {
+		r.limits.iceberg = *c.Icebergs
+	}
+	return nil
+}
+
+// Close ends the run: outputs, collector, network.
+func (r *Run) Close() error {
+	var errs []error
+	if r.client != nil {
+		errs = append(errs, r.client.Close())
+	}
+	if r.stopOut != nil {
+		r.stopOut()
+		errs = append(errs, <-r.outDone)
+	}
+	if r.col != nil {
+		errs = append(errs, r.col.Stop(context.Background()))
+	}
+	if r.net != nil {
+		errs = append(errs, r.net.Close())
+	}
+	for _, c := range r.closers {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// latencies are from the end of an epoch to the first update at a subscriber.
+type latencies struct {
+	mu    sync.Mutex
+	first map[uint64]time.Duration
+}
+
+// watch subscribes and notes when each epoch's number first arrives.
+func (l *latencies) watch(ctx context.Context, c *client, log *slog.Logger) {
+	err := c.epochs(ctx, func(number uint64, end time.Time) {
+		late := time.Since(end)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.first[number] = late
+	})
+	if err != nil && ctx.Err() == nil {
+		log.Warn("the subscription that measures latency ended", "error", err)
+	}
+}
+
+func (l *latencies) summary() *Latency {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.first) == 0 {
+		return nil
+	}
+	var all []time.Duration
+	for _, d := range l.first {
+		all = append(all, d)
+	}
+	slices.Sort(all)
+	return &Latency{MedianNS: int64(all[len(all)/2]), WorstNS: int64(all[len(all)-1]), Epochs: len(all)}
+}

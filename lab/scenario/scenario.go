@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scenario reads and plays scenario files: topology, traffic over time,
+// faults, algorithms, and the errors that results must stay under, all in one YAML
+// file. The demo plays one, a test asserts one, a figure is drawn from one.
+//
+// Load reports everything that is wrong in a file at once, with line and key. Open
+// builds the network, starts a collector against it as a user would (a generated
+// configuration, P4Runtime and gNMI over TCP), and Run plays the traffic epoch by
+// epoch, reads the results back over gNMI and sets them beside the exact truth.
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/lab"
+	"github.com/netsketch/netsketch/lab/traffic"
+)
+
+// Scenario is a whole file.
+type Scenario struct {
+	// Name is a short name of the scenario.
+	Name string `yaml:"name"`
+	// Summary says in one line what it shows.
+	Summary string `yaml:"summary"`
+	// Seed makes traffic, losses and hashing the same in every run.
+	Seed uint64 `yaml:"seed"`
+	// Epochs is how many epochs are played; 0 plays until interrupted.
+	Epochs int `yaml:"epochs"`
+	// Epoch is the length of an epoch.
+	Epoch time.Duration `yaml:"epoch"`
+	// Program is the compiled P4 program the switches run.
+	Program string `yaml:"program"`
+	// Topology is the network.
+	Topology Topology `yaml:"topology"`
+	// Traffic is what hosts send, each component from its own start to its own end.
+	Traffic []Component `yaml:"traffic"`
+	// Faults happen to links and switches.
+	Faults []Fault `yaml:"faults"`
+	// Algorithms are the plugins, each as the collector's configuration has it (plugins.instances).
+	Algorithms []config.Section `yaml:"algorithms"`
+	// Outputs are further outputs of the collector, as its configuration has them; gNMI is always on.
+	Outputs map[string]config.Section `yaml:"outputs"`
+	// Expect are the bounds that results must keep.
+	Expect []Bound `yaml:"expect"`
+}
+
+// SetDefaults fills in what a file need not say.
+func (s *Scenario) SetDefaults() {
+	*s = Scenario{Seed: 1, Epoch: time.Second, Program: "univmon"}
+	s.Topology.SetDefaults()
+}
+
+// Topology describes the network.
+type Topology struct {
+	// Kind is leaf-spine or fat-tree.
+	Kind string `yaml:"kind"`
+	// Leaves is the number of leaf switches of a leaf-spine network.
+	Leaves int `yaml:"leaves"`
+	// Spines is the number of its spine switches.
+	Spines int `yaml:"spines"`
+	// HostsPerLeaf is the number of hosts at each leaf.
+	HostsPerLeaf int `yaml:"hosts-per-leaf"`
+	// K is the arity of a fat tree: k pods of k/2 edge and k/2 aggregation switches.
+	K int `yaml:"k"`
+	// Pods builds only so many pods of a fat tree; all when 0.
+	Pods int `yaml:"pods"`
+	// Latency is that of every link between switches.
+	Latency time.Duration `yaml:"latency"`
+	// Loss is the share of packets every link between switches loses, 0 to 1.
+	Loss float64 `yaml:"loss"`
+}
+
+// SetDefaults is the smallest network with a choice of paths.
+func (t *Topology) SetDefaults() {
+	*t = Topology{Kind: "leaf-spine", Leaves: 2, Spines: 2, HostsPerLeaf: 2, K: 4, Latency: 10 * time.Microsecond}
+}
+
+// Component is one part of the traffic.
+type Component struct {
+	// Name is the component's name in errors.
+	Name string `yaml:"name"`
+	// Trace replays a capture file (pcap, gzipped or not) in place of generating packets.
+	Trace string `yaml:"trace"`
+	// Repeat plays the trace again when it ends.
+	Repeat bool `yaml:"repeat"`
+	// From is when the component begins, counted from the first epoch.
+	From time.Duration `yaml:"from"`
+	// Until is when it ends; never when 0.
+	Until time.Duration `yaml:"until"`
+	// Rate is the mean number of packets a second.
+	Rate float64 `yaml:"rate"`
+	// Flows is the number of flows.
+	Flows int `yaml:"flows"`
+	// Zipf makes flow sizes fall with their rank to this power; 0 makes all alike.
+	Zipf float64 `yaml:"zipf"`
+	// CDF draws flow sizes from a cumulative distribution, in place of zipf.
+	CDF []traffic.SizePoint `yaml:"cdf"`
+	// IPv6 is the share of flows that are IPv6.
+	IPv6 float64 `yaml:"ipv6"`
+	// UDP is the share of flows that are UDP; the others are TCP.
+	UDP float64 `yaml:"udp"`
+	// Bytes is the length of each frame.
+	Bytes int `yaml:"bytes"`
+	// Senders are the hosts that send, by name; all when empty.
+	Senders []string `yaml:"senders"`
+	// Receivers are the hosts that receive, by name; all when empty.
+	Receivers []string `yaml:"receivers"`
+	// Target is the one destination address of all flows: an attack.
+	Target netip.Addr `yaml:"target"`
+}
+
+// Fault is something that goes wrong for a while.
+type Fault struct {
+	// Link is the link it happens to, such as leaf1-spine2.
+	Link string `yaml:"link"`
+	// Loss is the share of packets lost, 0 to 1.
+	Loss float64 `yaml:"loss"`
+	// Down takes the link down.
+	Down bool `yaml:"down"`
+	// Switch is the switch that dies, for good.
+	Switch string `yaml:"switch"`
+	// From is when it begins, counted from the first epoch.
+	From time.Duration `yaml:"from"`
+	// Until is when a link is as before; never when 0.
+	Until time.Duration `yaml:"until"`
+}
+
+// Bound is one thing that results must keep.
+type Bound struct {
+	// Measure names what is measured; see Measures.
+	Measure string `yaml:"measure"`
+	// Dimension is a flow key (src, dst, 5-tuple); every one that is measured when empty.
+	Dimension string `yaml:"dimension"`
+	// AtLeast is the lowest value allowed.
+	AtLeast *float64 `yaml:"at-least"`
+	// AtMost is the highest value allowed.
+	AtMost *float64 `yaml:"at-most"`
+}
+
+// Load reads a scenario file; the error lists every problem with its line.
+func Load(path string) (*Scenario, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("scenario: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse reads a scenario from data; name is what errors call it.
+func Parse(name string, data []byte) (*Scenario, error) {
+	section, err := config.SectionOf(name, string(data))
+	if err != nil {
+		return nil, err
+	}
+	s := &Scenario{}
+	s.SetDefaults()
+	if err := section.Decode(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// problem is an error about one key.
+type problem struct{ key, message string }
+
+func (p problem) Error() string { return p.message }
+func (p problem) Key() string   { return p.key }
+
+// Validate checks what types cannot express.
+func (s *Scenario) Validate() error {
+	var errs []error
+	bad := func(key, format string, args ...any) {
+		errs = append(errs, problem{key, fmt.Sprintf(format, args...)})
+	}
+	if s.Epochs < 0 {
+		bad("epochs", "expected 0 or more; found %d", s.Epochs)
+	}
+	if s.Epoch < 10*time.Millisecond {
+		bad("epoch", "expected 10ms or more; found %v", s.Epoch)
+	}
+	f, err := s.fabric()
+	if err != nil {
+		bad("topology", "%v", err)
+		return errors.Join(errs...)
+	}
+	for i, c := range s.Traffic {
+		key := fmt.Sprintf("traffic[%d]", i)
+		if c.Trace == "" && (c.Rate <= 0 || c.Flows <= 0) {
+			bad(key, "expected a trace, or a rate and a number of flows above 0")
+		}
+		for _, h := range slices.Concat(c.Senders, c.Receivers) {
+			if findHost(f, h) < 0 {
+				bad(key, "no host is called %q; they are h1 to h%d", h, len(f.Hosts))
+			}
+		}
+	}
+	for i, x := range s.Faults {
+		key := fmt.Sprintf("faults[%d]", i)
+		switch {
+		case (x.Link == "") == (x.Switch == ""):
+			bad(key, "expected either a link or a switch")
+		case x.Switch != "" && f.Find(x.Switch) < 0:
+			bad(key, "no switch is called %q", x.Switch)
+		case x.Link != "" && !slices.ContainsFunc(f.Links, func(l lab.Link) bool { return f.LinkName(l) == x.Link }):
+			bad(key, "no link is called %q; a link's name is both switches', such as %s", x.Link, f.LinkName(f.Links[0]))
+		case x.Loss < 0 || x.Loss > 1:
+			bad(key, "a loss is a share, 0 to 1; found %v", x.Loss)
+		case x.Until != 0 && x.Until <= x.From:
+			bad(key, "until %v is not after from %v", x.Until, x.From)
+		}
+	}
+	for i, b := range s.Expect {
+		key := fmt.Sprintf("expect[%d]", i)
+		if !slices.Contains(Measures(), b.Measure) {
+			bad(key, "no measure is called %q; there are %v", b.Measure, Measures())
+		}
+		if b.AtLeast == nil && b.AtMost == nil {
+			bad(key, "expected at-least, at-most or both")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func findHost(f *lab.Fabric, name string) int {
+	return slices.IndexFunc(f.Hosts, func(h lab.Host) bool { return h.Name == name })
+}
+
+// fabric builds the topology.
+func (s *Scenario) fabric() (*lab.Fabric, error) {
+	t := s.Topology
+	var f *lab.Fabric
+	var err error
+	switch t.Kind {
+	case "leaf-spine":
+		f, err = lab.LeafSpine(t.Leaves, t.Spines, t.HostsPerLeaf, t.Latency)
+	case "fat-tree":
+		f, err = lab.FatTree(t.K, t.Pods, t.Latency)
+	default:
+		return nil, fmt.Errorf("kind %q: expected leaf-spine or fat-tree", t.Kind)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if t.Loss < 0 || t.Loss > 1 {
+		return nil, fmt.Errorf("a loss is a share, 0 to 1; found %v", t.Loss)
+	}
+	for i := range f.Links {
+		f.Links[i].Loss = t.Loss
+	}
+	return f, nil
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/lab/scenario"
+)
+
+// plugins is a folder with the built-in plugins, made once for the tests.
+var plugins string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "netsketch-plugins-")
+	if err == nil {
+		plugins = dir
+		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "netsketch-plugin-univmon"), "github.com/netsketch/netsketch/plugins/univmon")
+		cmd.Stderr = os.Stderr
+		err = cmd.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "building the plugins:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	if code == 0 {
+		// ygot logs through glog, which starts a goroutine when it is loaded.
+		if err := goleak.Find(goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// play plays a scenario on a virtual clock.
+func play(t *testing.T, s *scenario.Scenario) *scenario.Report {
+	t.Helper()
+	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := run.Play(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	if err := run.Close(); err != nil {
+		t.Error(err)
+	}
+	return report
+}
+
+func check(t *testing.T, r *scenario.Report, epochs int) {
+	t.Helper()
+	if len(r.Epochs) != epochs {
+		t.Errorf("%d epochs were scored, want %d", len(r.Epochs), epochs)
+	}
+	for _, v := range r.Expected {
+		t.Logf("%s, %s: %.5f", v.Bound, v.Dimension, v.Value)
+		if !v.OK {
+			t.Errorf("%s, %s: %.5f", v.Bound, v.Dimension, v.Value)
+		}
+	}
+	if !r.OK {
+		t.Error("the report is not ok")
+	}
+}
+
+// The demo's own scenario, with the elephant, the attack and the lossy link in it.
+func TestDefaultScenario(t *testing.T) {
+	s, err := scenario.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Epochs = 10
+	r := play(t, s)
+	check(t, r, 10)
+	// 8,000 packets a second for ten epochs (and the next one's guard), the elephant's 2,400, the attack's 18,000.
+	if r.Network.Sent < 95_000 || r.Network.Lost == 0 {
+		t.Errorf("%d packets sent, %d lost: the scenario's traffic or its fault did not happen", r.Network.Sent, r.Network.Lost)
+	}
+	if m := r.Epochs[0].Views; len(m) != 21 {
+		t.Errorf("%d views; 6 switches and the network in 3 dimensions are 21", len(m))
+	}
+}
+
+// The bounds of real traffic: 5-tuple and source keys, under 1 MB a switch, epochs of 1 s.
+const realBounds = `
+expect:
+  - {measure: heavy-hitter-f1, dimension: 5-tuple, at-least: 0.98}
+  - {measure: heavy-hitter-f1, dimension: src, at-least: 0.98}
+  - {measure: entropy-error, dimension: 5-tuple, at-most: 0.05}
+  - {measure: entropy-error, dimension: src, at-most: 0.05}
+  - {measure: distinct-error, dimension: 5-tuple, at-most: 0.05}
+  - {measure: distinct-error, dimension: src, at-most: 0.05}
+  - {measure: lost, at-most: 0}
+`
+
+// sharedTrace is a capture of real packets that lies outside of the repository.
+const sharedTrace = "../../../shared/traces/mixed-165k.pcap.gz"
+
+func TestRealPackets(t *testing.T) {
+	traffic := `
+traffic:
+  - {name: trace, trace: ` + sharedTrace + `}
+`
+	if _, err := os.Stat(sharedTrace); err != nil {
+		t.Logf("the capture of real packets is not on this machine (%v): generated traffic takes its place", err)
+		traffic = `
+traffic:
+  - {name: mice, rate: 16000, flows: 5000, zipf: 1.0, ipv6: 0.04}
+`
+	}
+	s, err := scenario.Parse("real.yaml", []byte(`
+name: real
+seed: 3
+epochs: 10
+topology: {kind: leaf-spine, leaves: 4, spines: 2, hosts-per-leaf: 2}
+algorithms:
+  - {plugin: univmon, config: {heavyHitters: {share: 0.005, packets: 1, limit: 1000}}}
+`+traffic+realBounds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := play(t, s)
+	check(t, r, 10)
+	for _, total := range r.Totals {
+		if total.Measure == scenario.PacketsError && total.Worst > 0.001 {
+			t.Errorf("%s: a switch miscounts its packets by %.4f", total.Dimension, total.Worst)
+		}
+	}
+}
+
+// The same scenario gives the same figures, every time.
+func TestVirtualTimeIsDeterministic(t *testing.T) {
+	var runs [2]string
+	for i := range runs {
+		s, err := scenario.Default()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Epochs = 2
+		var b strings.Builder
+		for _, e := range play(t, s).Epochs {
+			for _, v := range e.Views {
+				fmt.Fprintf(&b, "%v %v %v %v %v %v\n", v.View, v.Packets, v.Entropy, v.Distinct, v.SecondMoment, v.HeavyHitters)
+			}
+		}
+		runs[i] = b.String()
+	}
+	if runs[0] != runs[1] {
+		t.Errorf("two runs differ:\n%s\n%s", runs[0], runs[1])
+	}
+}
+
+// A fat tree has paths of five switches: the network's view must still count each packet once.
+func TestFatTree(t *testing.T) {
+	s, err := scenario.Parse("fat-tree.yaml", []byte(`
+name: fat-tree
+epochs: 3
+program: univmon-300k
+topology: {kind: fat-tree, k: 4}
+traffic:
+  - {name: all, rate: 5000, flows: 1000, zipf: 1.0}
+algorithms:
+  - {plugin: univmon}
+expect:
+  - {measure: heavy-hitter-f1, at-least: 0.98}
+  - {measure: distinct-error, at-most: 0.05}
+  - {measure: packets-error, at-most: 0.001}
+  - {measure: lost, at-most: 0}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, play(t, s), 3)
+}
+
+func TestScenarioErrorsNameLineAndKey(t *testing.T) {
+	tests := []struct{ name, yaml, want string }{
+		{"unknown key", "name: x\ntopologie: {}\n", `s.yaml:2`},
+		{"unknown measure", "expect:\n  - {measure: speed, at-most: 1}\n", "speed"},
+		{"bound without a limit", "expect:\n  - {measure: lost}\n", "at-least"},
+		{"unknown link", "faults:\n  - {link: leaf1-leaf2, from: 1s}\n", "leaf1-leaf2"},
+		{"unknown host", "traffic:\n  - {rate: 1, flows: 1, senders: [h99]}\n", "h99"},
+		{"no traffic", "traffic:\n  - {name: idle}\n", "traffic[0]"},
+		{"impossible topology", "topology: {kind: fat-tree, k: 3}\n", "k must be even"},
+		{"negative epochs", "epochs: -1\n", "epochs"},
+	}
+	for _, tt := range tests {
+		_, err := scenario.Parse("s.yaml", []byte(tt.yaml))
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "s.yaml:") {
+			t.Errorf("%s: error %v does not say %q with its place", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestOpenSaysWhatCannotBe(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*scenario.Scenario, *scenario.Options)
+		want   string
+	}{
+		{"program", func(s *scenario.Scenario, _ *scenario.Options) { s.Program = "nothing" }, "nothing"},
+		{"trace", func(s *scenario.Scenario, _ *scenario.Options) { s.UseTrace("missing.pcap") }, "missing.pcap"},
+		{"address", func(_ *scenario.Scenario, o *scenario.Options) { o.Listen = "127.0.0.1:notaport" }, "notaport"},
+	}
+	for _, tt := range tests {
+		s, err := scenario.Default()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true}
+		tt.change(s, &o)
+		run, err := scenario.Open(t.Context(), s, o)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %v does not name %q", tt.name, err, tt.want)
+		}
+		if run != nil {
+			run.Close()
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("name: x\nepochs: 3\ntopology: {kind: leaf-spine}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if s, err := scenario.Parse("f.yaml", data); err == nil && s == nil {
+			t.Fatal("neither a scenario nor an error")
+		}
+	})
+}
