@@ -80,7 +80,7 @@ func compile(p4c, from, to, name string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }()
 	out, info := filepath.Join(tmp, "out.json"), filepath.Join(tmp, "out.p4info.txtpb")
 	cmd := exec.Command(p4c, "--std", "p4-16", "--p4runtime-files", info, "-o", out, name+".p4")
 	cmd.Dir = from // so that no path of this machine gets into the files

@@ -173,7 +173,7 @@ func newBench(t *testing.T, program string, sw target) *bench {
 		cancel()
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { client.Close(); cancel() })
+	t.Cleanup(func() { _ = client.Close(); cancel() })
 	if err := client.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
