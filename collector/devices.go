@@ -72,11 +72,28 @@ func (c *Collector) deviceConfig(d config.Device) (device.Config, error) {
 	return dc, nil
 }
 
-// program loads a pipeline; nil means to keep the switch's own.
+// program loads a pipeline, once for all switches that run it; nil means to keep the switch's own.
 func (c *Collector) program(p config.Pipeline) (*p4rt.Program, error) {
 	if p.Keep {
 		return nil, nil
 	}
+	c.mu.Lock()
+	loaded := c.programs[p]
+	c.mu.Unlock()
+	if loaded != nil {
+		return loaded, nil
+	}
+	loaded, err := c.loadProgram(p)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.programs[p] = loaded
+	return loaded, nil
+}
+
+func (c *Collector) loadProgram(p config.Pipeline) (*p4rt.Program, error) {
 	if p.Name != "" {
 		return c.deps.Programs(p.Name)
 	}

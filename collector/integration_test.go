@@ -441,6 +441,28 @@ func (r *real) untilStatus(want epoch.Status) {
 	r.until("an epoch is "+want.String(), func() bool { return r.step().Status == want })
 }
 
+// What a plugin refuses in its configuration is named by file, line and key.
+func TestPluginConfigurationRefused(t *testing.T) {
+	cfg, err := config.Parse("netsketch.yaml", []byte("plugins:\n  directory: "+plugins(t)+"\n  instances:\n    - plugin: univmon\n      config:\n        no-such-key: 1\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &syncWriter{}
+	c, err := collector.New(cfg, collector.Dependencies{Programs: programs, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Stop(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "netsketch.yaml:6: plugins.instances[0].config") || !strings.Contains(log.String(), "no-such-key") {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
 // On the wall clock, as the program runs it: epochs, SIGTERM's cancellation, and a stop that is bounded.
 func TestRunAndStop(t *testing.T) {
 	dir := plugins(t)
@@ -573,63 +595,5 @@ func TestResultsReachAGNMISubscriber(t *testing.T) {
 	}
 	if !slices.Contains(got, "42") {
 		t.Errorf("updates %v", got)
-	}
-}
-
-// BenchmarkEpochToSubscriber is the time from an epoch's end to the first gNMI update of its results at a
-// subscriber, with its parts, for one switch with the 1 MB program and 2,000 flows.
-func BenchmarkEpochToSubscriber(b *testing.B) {
-	for _, program := range []string{"univmon-300k", "univmon"} {
-		b.Run(program, func(b *testing.B) { benchmarkToSubscriber(b, program) })
-	}
-}
-
-func benchmarkToSubscriber(b *testing.B, program string) {
-	r := startReal(b, program)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	stream := subscribe(b, ctx, serveGNMI(b, r.c), "univmon", "heavy-hitters", "heavy-hitter")
-	first := make(chan time.Time, 1<<20)
-	go func() {
-		for {
-			m, err := stream.Recv()
-			if err != nil {
-				return
-			}
-			if m.GetUpdate() != nil {
-				first <- time.Now()
-			}
-		}
-	}()
-	var sum collector.Stages
-	var update time.Duration
-	n := 0
-	for b.Loop() {
-		b.StopTimer()
-		for flow := range 200 {
-			r.switch1.send(byte(flow), 1+2000/(flow+1))
-		}
-		for len(first) > 0 {
-			<-first
-		}
-		b.StartTimer()
-		begin := time.Now()
-		rep := r.step()
-		update += (<-first).Sub(begin)
-		if rep.Status != epoch.Complete || rep.Plugins[0].Err != nil {
-			b.Fatalf("report %+v", rep)
-		}
-		sum.Flip += rep.Stages.Flip
-		sum.Wait += rep.Stages.Wait
-		sum.Read += rep.Stages.Read
-		sum.Plugin += rep.Stages.Plugin
-		sum.Publish += rep.Stages.Publish
-		n++
-	}
-	for _, m := range []struct {
-		unit string
-		d    time.Duration
-	}{{"flip-ms", sum.Flip}, {"wait-ms", sum.Wait}, {"read-ms", sum.Read}, {"plugin-ms", sum.Plugin}, {"publish-ms", sum.Publish}, {"first-update-ms", update}} {
-		b.ReportMetric(m.d.Seconds()*1000/float64(n), m.unit)
 	}
 }

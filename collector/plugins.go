@@ -109,7 +109,7 @@ func (p *plugins) bringUp(ctx context.Context, folder string, cfg config.Plugin)
 	}
 	slices.Sort(spec.Env)
 	if r.inst, err = p.launch(ctx, spec); err != nil {
-		return nil, err
+		return nil, located(cfg.Config, err)
 	}
 	if err := p.c.schema.adopt(r.inst.Describe()); err != nil {
 		r.inst.Stop(ctx)
@@ -117,6 +117,20 @@ func (p *plugins) bringUp(ctx context.Context, folder string, cfg config.Plugin)
 	}
 	r.begin()
 	return r, nil
+}
+
+// located turns a plugin's complaints about fields of its configuration into problems of the file.
+func located(s config.Section, err error) error {
+	var fields sdk.FieldErrors
+	if !errors.As(err, &fields) {
+		return err
+	}
+	problems := make(config.Problems, len(fields))
+	for i, f := range fields {
+		at, path := s.Locate(f.Field)
+		problems[i] = config.Problem{Position: at, Path: path, Message: f.Message}
+	}
+	return fmt.Errorf("%w: %w", pluginhost.ErrConfig, problems)
 }
 
 // findPlugin finds a binary by the plugin's name in the folder, or takes a path as it is.
@@ -286,7 +300,7 @@ func (p *plugins) reconfigure(ctx context.Context, cfg config.Plugin) error {
 	r.setConfig(cfg)
 	if _, err := r.inst.Configure(ctx, settings, r.network()); err != nil {
 		r.setConfig(before)
-		return err
+		return located(cfg.Config, err)
 	}
 	return nil
 }

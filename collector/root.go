@@ -110,6 +110,8 @@ type Collector struct {
 	devices map[string]managed
 	version uint64 // of the network model
 
+	programs map[config.Pipeline]*p4rt.Program // read only once there
+
 	ctx      context.Context // of devices and background work; ends with Stop
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
@@ -123,7 +125,7 @@ type Collector struct {
 func New(cfg *config.Config, deps Dependencies) (*Collector, error) {
 	deps = deps.withDefaults()
 	c := &Collector{
-		deps: deps, clock: deps.Clock, log: deps.Logger, cfg: cfg, folder: cfg.Plugins.Directory, devices: map[string]managed{},
+		deps: deps, clock: deps.Clock, log: deps.Logger, cfg: cfg, folder: cfg.Plugins.Directory, devices: map[string]managed{}, programs: map[config.Pipeline]*p4rt.Program{},
 		newDevice: func(dc device.Config) (managed, error) { return device.New(dc) },
 	}
 	var err error

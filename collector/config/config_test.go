@@ -334,3 +334,24 @@ func TestTopologyOfAConfiguration(t *testing.T) {
 		t.Errorf("path %s, want %s", got, want)
 	}
 }
+
+func TestLocate(t *testing.T) {
+	c := parse(t, "plugins:\n  instances:\n    - plugin: x\n      config:\n        dimensions:\n          - src\n          - {key: dst,\n             rows: 3}\n")
+	s := c.Plugins.Instances[0].Config
+	for field, want := range map[string]string{
+		"dimensions.1.rows": "n.yaml:8 plugins.instances[0].config.dimensions[1].rows",
+		"dimensions.0":      "n.yaml:6 plugins.instances[0].config.dimensions[0]",
+		"dimensions.1.cols": "n.yaml:7 plugins.instances[0].config.dimensions[1].cols",
+		"dimensions.9":      "n.yaml:6 plugins.instances[0].config.dimensions.9",
+		"":                  "n.yaml:5 plugins.instances[0].config",
+		"levels":            "n.yaml:5 plugins.instances[0].config.levels",
+	} {
+		at, path := s.Locate(field)
+		if got := at.String() + " " + path; got != want {
+			t.Errorf("%q is at %q, want %q", field, got, want)
+		}
+	}
+	if at, path := (config.Section{}).Locate("x"); at.Line != 0 || path != "x" {
+		t.Errorf("in no section: %s %s", at, path)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
+	"strings"
 
 	"gopkg.in/yaml.v3"
 )
@@ -118,4 +120,45 @@ func SectionOf(name, text string) (Section, error) {
 		s.node = doc.Content[0]
 	}
 	return s, nil
+}
+
+// Locate finds a value inside the section by its path, keys and list indexes joined by dots
+// ("dimensions.0.key"), and returns the position and path of the nearest thing around it.
+func (s Section) Locate(field string) (Position, string) {
+	at, path, n := s.Position(), s.path, s.node
+	for _, step := range strings.Split(field, ".") {
+		next, nextPath := child(n, path, step)
+		if next == nil {
+			if step != "" {
+				path = join(path, field)
+			}
+			break
+		}
+		n, path = next, nextPath
+		at = Position{s.file, n.Line, n.Column}
+		_, field, _ = strings.Cut(field, ".")
+	}
+	return at, path
+}
+
+// child finds one step of a path.
+func child(n *yaml.Node, path, step string) (*yaml.Node, string) {
+	for n != nil && n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	switch {
+	case n == nil:
+		return nil, path
+	case n.Kind == yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == step {
+				return n.Content[i+1], join(path, step)
+			}
+		}
+	case n.Kind == yaml.SequenceNode:
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
+			return n.Content[i], fmt.Sprintf("%s[%d]", path, i)
+		}
+	}
+	return nil, path
 }
