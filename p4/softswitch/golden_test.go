@@ -225,16 +225,26 @@ func bmv2Run(t *testing.T, name string, in [][]byte) [][][]byte {
 
 func bmv2Files(t *testing.T, name string, in [][]byte) [][]byte {
 	t.Helper()
+	js, err := filepath.Abs(filepath.Join("testdata", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bmv2Ports(t, js, map[uint32][][]byte{0: in, 1: nil}, 1, len(in))
+}
+
+// bmv2Ports sends packets into the ports of simple_switch, those of the lower ports first, and returns what leaves by one port, once it is
+// as many as wanted or no more come.
+func bmv2Ports(t *testing.T, js string, in map[uint32][][]byte, from uint32, want int) [][]byte {
+	t.Helper()
 	path, err := exec.LookPath("simple_switch")
 	if err != nil {
 		t.Fatal("golden files are made by BMv2, and simple_switch is not on the PATH")
 	}
 	dir := t.TempDir()
-	writePcap(t, filepath.Join(dir, "p0_in.pcap"), in)
-	writePcap(t, filepath.Join(dir, "p1_in.pcap"), nil)
-	js, err := filepath.Abs(filepath.Join("testdata", name+".json"))
-	if err != nil {
-		t.Fatal(err)
+	args := []string{"--use-files", "0"}
+	for port, pkts := range in {
+		writePcap(t, filepath.Join(dir, fmt.Sprintf("p%d_in.pcap", port)), int64(port), pkts)
+		args = append(args, "-i", fmt.Sprintf("%d@p%d", port, port))
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -242,7 +252,7 @@ func bmv2Files(t *testing.T, name string, in [][]byte) [][]byte {
 	}
 	_, thrift, _ := net.SplitHostPort(l.Addr().String())
 	l.Close()
-	cmd := exec.Command(path, "--use-files", "0", "-i", "0@p0", "-i", "1@p1", "--thrift-port", thrift, js)
+	cmd := exec.Command(path, append(args, "--thrift-port", thrift, js)...)
 	cmd.Dir = dir
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -253,9 +263,9 @@ func bmv2Files(t *testing.T, name string, in [][]byte) [][]byte {
 	}()
 	// Nothing tells when the switch is done: it is given time, as long as packets still come.
 	var out [][]byte
-	for quiet := 0; quiet < 8 && len(out) < len(in); quiet++ {
+	for quiet := 0; quiet < 10 && len(out) < want; quiet++ {
 		time.Sleep(150 * time.Millisecond)
-		now := readPcap(t, filepath.Join(dir, "p1_out.pcap"))
+		now := readPcap(t, filepath.Join(dir, fmt.Sprintf("p%d_out.pcap", from)))
 		if len(now) > len(out) {
 			out, quiet = now, 0
 		}
@@ -263,7 +273,7 @@ func bmv2Files(t *testing.T, name string, in [][]byte) [][]byte {
 	return out
 }
 
-func writePcap(t *testing.T, file string, pkts [][]byte) {
+func writePcap(t *testing.T, file string, second int64, pkts [][]byte) {
 	t.Helper()
 	f, err := os.Create(file)
 	if err != nil {
@@ -275,7 +285,7 @@ func writePcap(t *testing.T, file string, pkts [][]byte) {
 		t.Fatal(err)
 	}
 	for i, p := range pkts {
-		ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, int64(i)*5e6), CaptureLength: len(p), Length: len(p)}
+		ci := gopacket.CaptureInfo{Timestamp: time.Unix(second, int64(i)*1000), CaptureLength: len(p), Length: len(p)}
 		if err := w.WritePacket(ci, p); err != nil {
 			t.Fatal(err)
 		}
