@@ -42,29 +42,26 @@ func (s *Server) resolver(schema *yang.Schema, prefix *gpb.Path, ext []*extpb.Ex
 	if err != nil {
 		return nil, err
 	}
-	if len(elements(prefix)) > 0 {
+	if elementsOnly(prefix) {
 		return nil, invalid("prefix: the field element is from before gNMI 0.4; use elem")
 	}
 	return &resolver{server: s, schema: schema, prefix: prefix, depth: depth}, nil
 }
 
-// elements reads the deprecated field without the compiler's complaint.
-func elements(p *gpb.Path) []string {
-	if p == nil {
-		return nil
+// elementsOnly reports a path in the form from before gNMI 0.4. A client that sends both
+// forms (gnmi_cli does) means elem. The deprecated field is read without the compiler's
+// complaint.
+func elementsOnly(p *gpb.Path) bool {
+	if p == nil || len(p.GetElem()) > 0 {
+		return false
 	}
 	m := p.ProtoReflect()
-	l := m.Get(m.Descriptor().Fields().ByName("element")).List()
-	out := make([]string, l.Len())
-	for i := range out {
-		out[i] = l.Get(i).String()
-	}
-	return out
+	return m.Get(m.Descriptor().Fields().ByName("element")).List().Len() > 0
 }
 
 // resolve checks one path against the schema.
 func (r *resolver) resolve(path *gpb.Path) (*ask, error) {
-	if len(elements(path)) > 0 {
+	if elementsOnly(path) {
 		return nil, invalid("path: the field element is from before gNMI 0.4; use elem")
 	}
 	if path.GetTarget() != "" {
