@@ -11,29 +11,8 @@ const frequencies = 64
 // period is after how many values of a cell the cosines below repeat.
 const period = 4 * frequencies
 
-// countDistinct estimates the number of flows of each stratum and of all.
-//
-// A cell of a Count sketch is a sum of flow sizes with random signs. With λ flows a
-// cell on average, of which a share p(s) has size s, the characteristic function of a
-// cell is ψ(t) = exp(λ(Σ p(s) cos(ts) - 1)), and as no flow has size 0 the mean of
-// log ψ over (0, π) is -λ: the cells tell the number of flows whatever their sizes, and
-// flows of which the signs cancel are counted too. It works up to about two flows a
-// cell. Strata with more are inferred from the ones below them, which have half as many.
-func (e *Estimate) countDistinct() {
-	flows := e.flows
-	for i := range e.levels {
-		lv := &e.levels[i]
-		n := 0
-		for n < len(flows) && flows[n].level == int32(i) {
-			n++
-		}
-		lv.distinct, lv.spread = lv.countFlows(flows[:n], e.layout.Rows, e.layout.Columns)
-		flows = flows[n:]
-	}
-	e.count = e.combine()
-}
-
-// combine adds up the strata, from the deepest on. The flows of stratum i are as many as
+// combine adds up the strata, from the deepest on. Strata with too many flows to count them
+// are inferred from the ones below them. The flows of stratum i are as many as
 // those of all deeper strata together, give or take √(2n): that is the expectation
 // which the stratum's own count corrects, each by its variance (a Kalman filter).
 func (e *Estimate) combine() float64 {
@@ -57,27 +36,31 @@ func (e *Estimate) combine() float64 {
 	return n
 }
 
-// countFlows returns the number of flows of a stratum and its standard deviation. Known
-// flows count as such. The others are counted by the cells that no known flow uses:
+// countFlows returns the number of flows of a stratum and its standard deviation, given a
+// histogram of the values left in its cells, modulo period.
+//
+// A cell of a Count sketch is a sum of flow sizes with random signs. With λ flows a
+// cell on average, of which a share p(s) has size s, the characteristic function of a
+// cell is ψ(t) = exp(λ(Σ p(s) cos(ts) - 1)), and as no flow has size 0 the mean of
+// log ψ over (0, π) is -λ: the cells tell the number of flows whatever their sizes, and
+// flows of which the signs cancel are counted too. It works up to about two flows a
+// cell.
+//
+// Known flows count as such. The others are counted by the cells that no known flow uses:
 // which these are does not depend on where the others fall, while what is left in used
 // cells does, because the known flows were fitted to them.
-func (lv *level) countFlows(flows []estimated, rows, columns int) (n, spread float64) {
-	used := make([]bool, len(lv.rest))
-	known := 0
+func (lv *level) countFlows(flows []estimated, users []uint8, bins [period]float64, rows, columns int) (n, spread float64) {
+	known, free := 0, float64(len(lv.rest))
 	for i := range flows {
 		if flows[i].size != 0 {
 			known++
 		}
 		for row := range rows {
-			used[flows[i].cells[row]] = true
-		}
-	}
-	var bins [period]float64
-	free := 0.0
-	for c, v := range lv.rest {
-		if !used[c] {
-			bins[v&(period-1)]++
-			free++
+			if c := flows[i].cells[row]; users[c] != 0 {
+				users[c] = 0 // leave it out once
+				bins[lv.rest[c]&(period-1)]--
+				free--
+			}
 		}
 	}
 	n, spread = countCells(&bins, free, float64(columns), float64(rows))

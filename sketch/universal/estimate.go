@@ -26,6 +26,7 @@ type Estimate struct {
 // level is what is known of one stratum: the flows whose deepest level it is.
 type level struct {
 	rest     []int32 // cells less the known flows
+	moment   float64 // of rest: the sum of squares, as the median row has it
 	noise    float64 // standard deviation of an estimate
 	distinct float64 // flows of this stratum
 	spread   float64 // standard deviation of distinct; +Inf when it cannot be told
@@ -71,10 +72,13 @@ func (r *Reading) estimate(sizes func(*estimated) (before, after float64)) *Esti
 		lv := &e.levels[i]
 		lv.rest, rest = rest[:cells:cells], rest[cells:]
 		n, _ := slices.BinarySearchFunc(flows, int32(i+1), func(f estimated, l int32) int { return cmp.Compare(f.level, l) })
+		users := lv.users(flows[:n], r.layout.Rows)
 		e.peel(lv, flows[:n])
+		e.split(lv, flows[:n], users)
+		e.survey(lv, flows[:n], users)
 		flows = flows[n:]
 	}
-	e.countDistinct()
+	e.count = e.combine()
 	e.weigh(r, sizes)
 	return e
 }
@@ -119,8 +123,6 @@ func (e *Estimate) peel(lv *level, flows []estimated) {
 			break
 		}
 	}
-	e.split(lv, flows)
-	lv.noise = lv.deviation(rows, e.layout.Columns)
 }
 
 // peelRounds bounds the rounds; nearly always the second last one changes nothing.
@@ -149,15 +151,38 @@ func (lv *level) take(f *estimated, rows int, by int32) {
 	}
 }
 
-// deviation is the standard deviation of an estimate made from what is left in the
-// cells: the median row's root mean square, and less by the median of the rows.
-func (lv *level) deviation(rows, columns int) float64 {
-	var squares [maxRows]float64
-	for row := range rows {
-		for _, v := range lv.rest[row*columns : (row+1)*columns] {
-			squares[row] += float64(v) * float64(v)
+// users counts for each cell of the stratum how many known flows use it.
+func (lv *level) users(flows []estimated, rows int) []uint8 {
+	users := make([]uint8, len(lv.rest))
+	for i := range flows {
+		for row := range rows {
+			if c := flows[i].cells[row]; users[c] < math.MaxUint8 {
+				users[c]++
+			}
 		}
 	}
+	return users
+}
+
+// survey looks at what is left in the cells: how noisy estimates are, and how many flows
+// there are.
+func (e *Estimate) survey(lv *level, flows []estimated, users []uint8) {
+	rows, columns := e.layout.Rows, e.layout.Columns
+	var squares [maxRows]float64
+	var bins [period]float64
+	occupied := 0
+	for row := range rows {
+		for _, v := range lv.rest[row*columns : (row+1)*columns] {
+			if v != 0 {
+				squares[row] += float64(v) * float64(v)
+				bins[v&(period-1)]++
+				occupied++
+			}
+		}
+	}
+	bins[0] += float64(len(lv.rest) - occupied)
 	slices.Sort(squares[:rows])
-	return math.Sqrt(squares[rows/2] / float64(columns) * 1.5 / float64(rows))
+	lv.moment = (squares[(rows-1)/2] + squares[rows/2]) / 2
+	lv.noise = math.Sqrt(lv.moment / float64(columns) * 1.5 / float64(rows))
+	lv.distinct, lv.spread = lv.countFlows(flows, users, bins, rows, columns)
 }

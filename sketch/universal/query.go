@@ -39,18 +39,9 @@ func (e *Estimate) Moment2() float64 {
 		sum += float64(f.size) * float64(f.size)
 	}
 	for i := range e.levels {
-		sum += e.levels[i].moment2(e.layout.Rows, e.layout.Columns)
+		sum += e.levels[i].moment
 	}
 	return sum
-}
-
-func (lv *level) moment2(rows, columns int) float64 {
-	var squares [maxRows]float64
-	for i, v := range lv.rest {
-		squares[i/columns] += float64(v) * float64(v)
-	}
-	slices.Sort(squares[:rows])
-	return (squares[(rows-1)/2] + squares[rows/2]) / 2
 }
 
 // Size returns the estimated packets of any flow, found among the heavy keys or not. The

@@ -10,16 +10,8 @@ const splitRounds = 16
 // split settles known flows that share most of their cells with other known flows. The
 // median gives the sum of two flows to one of them when they meet in most rows. For
 // these few flows, least squares over all of their cells tells them apart.
-func (e *Estimate) split(lv *level, flows []estimated) {
+func (e *Estimate) split(lv *level, flows []estimated, users []uint8) {
 	rows := e.layout.Rows
-	users := make([]uint8, len(lv.rest))
-	for i := range flows {
-		for row := range rows {
-			if c := flows[i].cells[row]; users[c] < math.MaxUint8 {
-				users[c]++
-			}
-		}
-	}
 	var crowded []*estimated
 	for i := range flows {
 		shared := 0
