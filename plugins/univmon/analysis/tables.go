@@ -11,6 +11,7 @@ import (
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/universal"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -116,18 +117,15 @@ func hitterTable(c *Configuration, results []*result, counts map[scope][2]uint64
 		}
 		total, _ := r.estimate.Packets()
 		found := r.estimate.Above(max(threshold.Share*total, threshold.Packets, 1))
+		// Packets between two switches' bank flips can make a network's flow negative.
+		found = slices.DeleteFunc(found, func(f universal.Flow) bool { return f.Packets < 0 })
 		count := counts[r.scope]
 		count[0] = uint64(len(found))
 		counts[r.scope] = count
-		position := 0
-		for _, f := range found {
-			if f.Packets < 0 || position == threshold.Limit {
-				continue
-			}
-			position++
+		for i, f := range found[:min(len(found), threshold.Limit)] {
 			h.append(r)
 			flows.append(f.Key)
-			rank.Append(uint64(position))
+			rank.Append(uint64(i + 1))
 			packets.Append(whole(f.Packets))
 			share.Append(digits(min(f.Packets/max(total, 1), 1), 6))
 		}
