@@ -34,7 +34,7 @@ type device struct {
 // table joins P4Info's view of a table with the switch's.
 type table struct {
 	*p4values.Table
-	keys []int // for each key field of the switch's table its place in Match
+	ternary []bool // for each key field whether it is optional in P4, and ternary in the switch: p4c knows no other way on BMv2
 }
 
 // newDevice checks a pipeline and joins P4Info with the program. The program is not loaded yet. Errors are INVALID_ARGUMENT and name what
@@ -167,15 +167,15 @@ func (d *device) matchTable(t *p4values.Table) error {
 	joined := &table{Table: t}
 	for i, k := range info.Keys {
 		f := t.Match[i] // the same order in both, as p4c writes them
+		joined.ternary = append(joined.ternary, f.Kind == p4values.Optional && k.Kind == softswitch.MatchTernary)
 		switch {
-		case f.Kind != 0 && kindOf[f.Kind] != k.Kind:
+		case !joined.ternary[i] && kindOf[f.Kind] != k.Kind:
 			return fmt.Errorf("key field %q is %v in P4Info and %v in the program", f.Name, f.Kind, k.Kind)
 		case f.String:
 			return fmt.Errorf("key field %q is translated to a string, and this switch translates nothing", f.Name)
 		case f.Width != k.Width:
 			return fmt.Errorf("key field %q has %d bits in P4Info and %d in the program", f.Name, f.Width, k.Width)
 		}
-		joined.keys = append(joined.keys, i)
 	}
 	has := map[string]bool{}
 	for _, a := range info.Actions {

@@ -29,6 +29,11 @@ func (d *device) keyOf(t *table, e *p4v1.TableEntry) (softswitch.Entry, error) {
 	if err != nil {
 		return out, err
 	}
+	for i, m := range match {
+		if t.ternary[i] && m.Kind == softswitch.MatchOptional {
+			match[i].Kind, match[i].Mask = softswitch.MatchTernary, p4values.Ones(t.Match[i].Width)
+		}
+	}
 	out.Match = match
 	return out, nil
 }
@@ -168,7 +173,11 @@ func protoMatch(fields []p4values.Field, match []softswitch.Match) []*p4v1.Field
 		}
 		fm := &p4v1.FieldMatch{FieldId: fields[i].ID}
 		v := p4values.Canonical(m.Value)
-		switch m.Kind {
+		kind := m.Kind
+		if fields[i].Kind == p4values.Optional {
+			kind = softswitch.MatchOptional // see table.ternary
+		}
+		switch kind {
 		case softswitch.MatchExact:
 			fm.FieldMatchType = &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: v}}
 		case softswitch.MatchOptional:

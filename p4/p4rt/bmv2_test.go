@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rt_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/netsketch/netsketch/p4/p4rt"
+)
+
+// startBMv2 starts simple_switch_grpc on loopback, without a program, and returns its P4Runtime address. The test is skipped where there is
+// no simple_switch_grpc.
+func startBMv2(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("simple_switch_grpc")
+	if err != nil {
+		t.Skip("simple_switch_grpc is not on PATH: this test holds the client to BMv2 where there is one")
+	}
+	dir := t.TempDir()
+	log, err := os.Create(dir + "/bmv2.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	addr, dataplane := freePort(t), freePort(t)
+	args := []string{"--no-p4", "--device-id", "1", "--", "--grpc-server-addr", addr, "--dp-grpc-server-addr", dataplane, "--cpu-port", "255"}
+	cmd := exec.Command(path, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", path, err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			out, _ := os.ReadFile(dir + "/bmv2.log")
+			t.Logf("simple_switch_grpc wrote:\n%s", out)
+		}
+	})
+	return addr
+}
+
+// freePort returns a loopback address that nobody listens on.
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// The whole of what a collector does to a switch, on BMv2: pipeline by cookie, entries, errors by update, bank flip, read-out.
+func TestBMv2(t *testing.T) {
+	addr := startBMv2(t)
+	c := dial(t, p4rt.Config{Target: addr, DeviceID: 1, Program: program(t, "univmon-300k")})
+	ctx := t.Context()
+	waitReady(t, c)
+	st := c.Status()
+	caps, err := c.Capabilities()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("BMv2 speaks P4Runtime %s; pushed %v; registers: %v", caps.Version, st.Pushed, caps.RegisterError)
+	if !st.Pushed || !caps.PacketReadout || caps.Registers {
+		t.Errorf("status %+v, capabilities %+v", st, caps)
+	}
+
+	route := func(prefix string, port uint64) p4rt.Entry { return ipv4Route(t, prefix, port) }
+	if err := c.Desire(ctx, "routes", p4rt.Desired{Entries: []p4rt.Entry{route("10.0.1.0/24", 1), route("10.0.2.0/24", 2)}, Tables: []string{"ipv4_lpm"}}); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := c.ReadEntries(ctx, "ipv4_lpm")
+	if err != nil || len(entries) != 2 {
+		t.Fatalf("%d entries, %v", len(entries), err)
+	}
+
+	cat, err := c.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad, err := route("10.0.1.0/24", 7).Build(cat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, _ := route("10.0.3.0/24", 3).Build(cat)
+	err = c.Write(ctx, p4rt.Insert(good), p4rt.Insert(bad))
+	var we *p4rt.WriteError
+	if !errors.As(err, &we) || len(we.Failed) != 1 || we.Failed[0].Index != 1 || we.Failed[0].Code != codes.AlreadyExists {
+		t.Errorf("a duplicate entry: %v", err)
+	} else if !strings.Contains(err.Error(), "ipv4_lpm") || !strings.Contains(err.Error(), "10.0.1.0/24") {
+		t.Errorf("the error does not name the update: %v", err)
+	}
+
+	if err := c.SetDefaultAction(ctx, "bank", "set_bank", p4rt.Uint("bank", 1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range cat.Readouts() {
+		cells, err := c.ReadBank(ctx, r.Name, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cells.Len() != r.Readout.Cells {
+			t.Errorf("%s: %d cells", r.Name, cells.Len())
+		}
+		for i := range cells.Len() {
+			if cells.At(i) != 0 {
+				t.Fatalf("%s[%d] = %d before any packet", r.Name, i, cells.At(i))
+			}
+		}
+	}
+
+	// A second client finds the cookie and pushes nothing; the first one is outbid and stops.
+	other := dial(t, p4rt.Config{Target: addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 7}, Program: program(t, "univmon-300k")})
+	waitReady(t, other)
+	if other.Status().Pushed {
+		t.Error("the second client pushed a pipeline that was there")
+	}
+	waitState(t, c, p4rt.Standby)
+	if err := c.SetDefaultAction(ctx, "bank", "set_bank", p4rt.Uint("bank", 0)); !errors.Is(err, p4rt.ErrNotPrimary) {
+		t.Errorf("a write in standby: %v", err)
+	}
+	left, err := other.ReadEntries(ctx, "ipv4_lpm")
+	if err != nil || len(left) != 3 {
+		t.Errorf("%d entries are left, %v", len(left), err)
+	}
+}
+
+func ipv4Route(t testing.TB, prefix string, port uint64) p4rt.Entry {
+	t.Helper()
+	return p4rt.Entry{
+		Table: "ipv4_lpm", Match: []p4rt.Match{p4rt.Prefix("hdr.ipv4.dst", mustPrefix(t, prefix))},
+		Action: "forward", Params: []p4rt.Param{
+			p4rt.Uint("port", port), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 0, 1}), p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 0, byte(port)}),
+		},
+	}
+}

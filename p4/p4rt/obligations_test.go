@@ -1,0 +1,627 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rt_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+)
+
+// The tests in this file hold the client to the obligations of a P4Runtime controller, by their numbers in docs/p4runtime.md.
+
+func config(s *testSwitch, p *p4rt.Program) p4rt.Config {
+	return p4rt.Config{Target: s.addr, DeviceID: 1, Program: p}
+}
+
+// ready starts a switch and a client that is its primary.
+func ready(t testing.TB, p *p4rt.Program) (*testSwitch, *p4rt.Client) {
+	t.Helper()
+	s := startSwitch(t)
+	c := dial(t, config(s, p))
+	waitReady(t, c)
+	return s, c
+}
+
+func arbitrations(s *testSwitch) []*p4v1.MasterArbitrationUpdate {
+	var out []*p4v1.MasterArbitrationUpdate
+	for _, m := range seen[*p4v1.StreamMessageRequest](s.meddler) {
+		if a := m.GetArbitration(); a != nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func TestObligation01FirstMessageIsArbitration(t *testing.T) {
+	s, _ := ready(t, program(t, "forwarding"))
+	first := seen[*p4v1.StreamMessageRequest](s.meddler)[0].GetArbitration()
+	if first == nil || first.GetDeviceId() != 1 || first.GetStatus() != nil || first.GetRole() != nil {
+		t.Errorf("the first message is %v", first)
+	}
+	if e := first.GetElectionId(); e == nil || e.GetHigh() == 0 && e.GetLow() == 0 {
+		t.Errorf("a primary bids %v", e)
+	}
+	s.forget()
+	b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Mode: p4rt.Backup})
+	waitReady(t, b)
+	if a := arbitrations(s); len(a) != 1 || a[0].ElectionId != nil {
+		t.Errorf("a backup sent %v: its election id must be unset, not {0, 0}", a)
+	}
+	if _, err := p4rt.Dial(t.Context(), p4rt.Config{Target: s.addr}); err == nil || !strings.Contains(err.Error(), "device id 0") {
+		t.Errorf("device id 0: %v", err)
+	}
+}
+
+func TestObligation02Election(t *testing.T) {
+	t.Run("outbid, then nobody is primary", func(t *testing.T) {
+		s := startSwitch(t)
+		high := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), ElectionID: p4rt.ElectionID{High: 1, Low: 3}})
+		waitReady(t, high)
+		low := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), ElectionID: p4rt.ElectionID{Low: ^uint64(0)}})
+		st := waitState(t, low, p4rt.Standby)
+		if st.Highest != (p4rt.ElectionID{High: 1, Low: 3}) || !errors.Is(st.Reason, p4rt.ErrNotPrimary) {
+			t.Errorf("standing by: %+v", st)
+		}
+		high.Close()
+		waitReady(t, low)
+		if st := low.Status(); st.Bid.Compare(p4rt.ElectionID{High: 1, Low: 3}) < 0 {
+			t.Errorf("bid %v, below the highest", st.Bid)
+		}
+	})
+	t.Run("id in use", func(t *testing.T) {
+		s := startSwitch(t)
+		a := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), ElectionID: p4rt.ElectionID{Low: 5}})
+		waitReady(t, a)
+		b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), ElectionID: p4rt.ElectionID{Low: 5}})
+		st := waitState(t, b, p4rt.Down)
+		if status.Code(st.Reason) != codes.InvalidArgument || !strings.Contains(st.Reason.Error(), "election id 5") {
+			t.Errorf("reason %v", st.Reason)
+		}
+		waitReady(t, b)
+		if got := b.Status().Bid; got != (p4rt.ElectionID{Low: 6}) {
+			t.Errorf("the next bid is %v", got)
+		}
+		waitState(t, a, p4rt.Standby)
+	})
+	t.Run("a lower id is accepted", func(t *testing.T) {
+		s := startSwitch(t)
+		s.meddle(func(m *meddler) {
+			m.down = func(r *p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse {
+				if a := r.GetArbitration(); a != nil {
+					a = proto.Clone(a).(*p4v1.MasterArbitrationUpdate)
+					a.ElectionId, a.Status = &p4v1.Uint128{Low: 99}, &rpcstatus.Status{Code: int32(codes.OK)}
+					return &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Arbitration{Arbitration: a}}
+				}
+				return r
+			}
+		})
+		c := dial(t, config(s, program(t, "forwarding")))
+		st := waitState(t, c, p4rt.Standby)
+		if !strings.Contains(st.Reason.Error(), "99") {
+			t.Errorf("reason %v", st.Reason)
+		}
+		if n := len(seen[*p4v1.SetForwardingPipelineConfigRequest](s.meddler)); n != 0 {
+			t.Errorf("%d pipelines were pushed without being primary", n)
+		}
+	})
+	t.Run("unknown device", func(t *testing.T) {
+		s := startSwitch(t)
+		c := dial(t, p4rt.Config{Target: s.addr, DeviceID: 2, Program: program(t, "forwarding")})
+		if st := waitState(t, c, p4rt.Down); !strings.Contains(st.Reason.Error(), "no device 2") {
+			t.Errorf("reason %v", st.Reason)
+		}
+	})
+}
+
+func TestObligation03Demotion(t *testing.T) {
+	t.Run("stops writing at once", func(t *testing.T) {
+		s, c := ready(t, program(t, "forwarding"))
+		block := make(chan struct{})
+		s.meddle(func(m *meddler) {
+			m.write = func(ctx context.Context, _ *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
+				close(block)
+				return nil, hang(ctx)
+			}
+		})
+		writing := make(chan error, 1)
+		go func() { writing <- c.Write(t.Context(), insertRoute(t, c, "10.0.0.0/8")) }()
+		<-block
+		other := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 9}})
+		if err := <-writing; !errors.Is(err, p4rt.ErrNotPrimary) {
+			t.Errorf("the write under way: %v", err)
+		}
+		waitState(t, c, p4rt.Standby)
+		s.forget()
+		if err := c.SetDefaultAction(t.Context(), "ecmp_seed", "set_ecmp_seed"); !errors.Is(err, p4rt.ErrNotPrimary) {
+			t.Errorf("a write after demotion: %v", err)
+		}
+		if n := len(seen[*p4v1.WriteRequest](s.meddler)); n != 0 {
+			t.Errorf("%d writes were sent after demotion", n)
+		}
+		_ = other
+	})
+	t.Run("PERMISSION_DENIED is news, not a reason to retry", func(t *testing.T) {
+		s, c := ready(t, program(t, "forwarding"))
+		s.forget()
+		s.meddle(func(m *meddler) {
+			m.write = func(context.Context, *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
+				return nil, status.Error(codes.PermissionDenied, "not primary")
+			}
+		})
+		if err := c.Write(t.Context(), insertRoute(t, c, "10.0.0.0/8")); !errors.Is(err, p4rt.ErrNotPrimary) {
+			t.Errorf("got %v", err)
+		}
+		waitState(t, c, p4rt.Standby)
+		if n := len(seen[*p4v1.WriteRequest](s.meddler)); n != 1 {
+			t.Errorf("the write was sent %d times", n)
+		}
+	})
+}
+
+func insertRoute(t testing.TB, c *p4rt.Client, prefix string) *p4v1.Update {
+	t.Helper()
+	cat, err := c.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := ipv4Route(t, prefix, 1).Build(cat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p4rt.Insert(e)
+}
+
+func TestObligation04Roles(t *testing.T) {
+	for _, role := range []string{"", "telemetry"} {
+		t.Run(fmt.Sprintf("role %q", role), func(t *testing.T) {
+			s := startSwitch(t)
+			cfg := config(s, program(t, "forwarding"))
+			cfg.Role = role
+			c := dial(t, cfg)
+			waitReady(t, c)
+			if err := c.Write(t.Context(), insertRoute(t, c, "10.0.0.0/8")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.ReadEntries(t.Context(), "ipv4_lpm"); err != nil {
+				t.Fatal(err)
+			}
+			if a := arbitrations(s)[0]; a.GetRole().GetName() != role || (a.Role == nil) != (role == "") {
+				t.Errorf("arbitration has role %v", a.GetRole())
+			}
+			for _, r := range seen[interface {
+				proto.Message
+				GetRole() string
+			}](s.meddler) {
+				if r.GetRole() != role {
+					t.Errorf("%T has role %q", r, r.GetRole())
+				}
+			}
+		})
+	}
+	t.Run("backup reads and never writes", func(t *testing.T) {
+		s, c := ready(t, program(t, "forwarding"))
+		if err := c.Write(t.Context(), insertRoute(t, c, "10.0.0.0/8")); err != nil {
+			t.Fatal(err)
+		}
+		b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Mode: p4rt.Backup})
+		waitReady(t, b)
+		if got, err := b.ReadEntries(t.Context(), "ipv4_lpm"); err != nil || len(got) != 1 {
+			t.Errorf("%d entries, %v", len(got), err)
+		}
+		if err := b.Write(t.Context(), insertRoute(t, b, "11.0.0.0/8")); !errors.Is(err, p4rt.ErrNotPrimary) {
+			t.Errorf("a backup writes: %v", err)
+		}
+		c.Close() // even without any primary it stays what it is
+		waitStatus(t, b, "told that there is no primary", func(st p4rt.Status) bool { return st.State == p4rt.ReadOnly })
+		for _, a := range arbitrations(s) {
+			if a.ElectionId != nil && a.ElectionId.Low != 1 {
+				t.Errorf("a backup bid %v", a)
+			}
+		}
+	})
+}
+
+func TestObligation05Reconnect(t *testing.T) {
+	clock := newFakeClock()
+	s := startSwitch(t)
+	cfg := config(s, program(t, "forwarding"))
+	cfg.Clock, cfg.Rand = clock, rand.New(rand.NewPCG(1, 2))
+	cfg.Backoff = p4rt.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
+	c := dial(t, cfg)
+	waitReady(t, c)
+	want := p4rt.Desired{Entries: []p4rt.Entry{ipv4Route(t, "10.0.1.0/24", 1), ipv4Route(t, "10.0.2.0/24", 2)}, Tables: []string{"ipv4_lpm"}}
+	if err := c.Desire(t.Context(), "routes", want); err != nil {
+		t.Fatal(err)
+	}
+	before, err := c.ReadEntries(t.Context(), "ipv4_lpm")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The switch goes away. Somebody changes it meanwhile: one entry is gone, one is another, one is new.
+	s.rpc.Stop()
+	st := waitState(t, c, p4rt.Down)
+	if st.Reason == nil {
+		t.Error("down without a reason")
+	}
+	if err := c.Write(t.Context()); !errors.Is(err, p4rt.ErrNotReady) {
+		t.Errorf("a write while down: %v", err)
+	}
+	for n, limit := range []time.Duration{100, 200, 400, 800, 1000, 1000} {
+		got := <-clock.waited
+		if limit *= time.Millisecond; got > limit || got < limit/2 {
+			t.Errorf("wait %d is %v, want %v less up to half", n, got, limit)
+		}
+		if n < 5 {
+			clock.advance(limit)
+		}
+	}
+	table := "ingress.forwarding.ipv4_lpm"
+	held, err := s.sw.ReadEntries(table)
+	if err != nil || len(held) != 2 {
+		t.Fatalf("the switch holds %d entries, %v", len(held), err)
+	}
+	gone, changed, extra := held[0], held[1], held[0]
+	if err := s.sw.DeleteEntry(table, gone); err != nil {
+		t.Fatal(err)
+	}
+	changed.Action.Params[0] = []byte{4}
+	if err := s.sw.ModifyEntry(table, changed); err != nil {
+		t.Fatal(err)
+	}
+	extra.Match[0].Value = []byte{192, 168, 0, 0}
+	if err := s.sw.InsertEntry(table, extra); err != nil {
+		t.Fatal(err)
+	}
+	s.forget()
+	s.listen(t)
+	clock.advance(time.Second)
+	waitStatus(t, c, "ready again", func(st p4rt.Status) bool { return st.State == p4rt.Ready && st.Session > 1 })
+	if c.Status().Pushed {
+		t.Error("the pipeline was pushed though the cookie was right")
+	}
+	after, err := c.ReadEntries(t.Context(), "ipv4_lpm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !sameEntries(before, after) {
+		t.Errorf("after the reconnect there is %v, want %v", after, before)
+	}
+	if n := updatesIn(s); n != 3 {
+		t.Errorf("reconciling took %d updates, want 3", n)
+	}
+}
+
+func updatesIn(s *testSwitch) (n int) {
+	for _, w := range seen[*p4v1.WriteRequest](s.meddler) {
+		n += len(w.GetUpdates())
+	}
+	return n
+}
+
+// sameEntries compares entries in any order.
+func sameEntries(a, b []*p4v1.TableEntry) bool {
+	set := map[string]int{}
+	for i, es := range [][]*p4v1.TableEntry{a, b} {
+		for _, e := range es {
+			k, _ := proto.MarshalOptions{Deterministic: true}.Marshal(e)
+			set[string(k)] += 1 - 2*i
+		}
+	}
+	for _, n := range set {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func TestObligation06Capabilities(t *testing.T) {
+	s, c := ready(t, program(t, "forwarding"))
+	s.mu.Lock()
+	_, first := s.requests[0].(*p4v1.CapabilitiesRequest)
+	s.mu.Unlock()
+	if !first {
+		t.Errorf("the first call is %T", s.requests[0])
+	}
+	if caps, err := c.Capabilities(); err != nil || caps.Version != "1.5.0" {
+		t.Errorf("capabilities %+v, %v", caps, err)
+	}
+	old := startSwitch(t)
+	old.meddle(func(m *meddler) {
+		m.capabilities = func(context.Context) (*p4v1.CapabilitiesResponse, error) {
+			return nil, status.Error(codes.Unimplemented, "never heard of it")
+		}
+	})
+	oc := dial(t, config(old, program(t, "forwarding")))
+	waitReady(t, oc)
+	if v := oc.Status().Version; v != "1.0" {
+		t.Errorf("a switch without Capabilities has version %q", v)
+	}
+}
+
+func TestObligation07Cookie(t *testing.T) {
+	s, c := ready(t, program(t, "forwarding"))
+	if !c.Status().Pushed {
+		t.Error("nothing was pushed on an empty switch")
+	}
+	push := seen[*p4v1.SetForwardingPipelineConfigRequest](s.meddler)
+	if len(push) != 1 || push[0].GetAction() != p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT || push[0].GetConfig().GetCookie().GetCookie() == 0 {
+		t.Errorf("%d pushes", len(push))
+	}
+	if get := seen[*p4v1.GetForwardingPipelineConfigRequest](s.meddler); len(get) != 1 || get[0].GetResponseType() != p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY {
+		t.Errorf("the cookie was asked for with %v", get)
+	}
+	c.Close()
+	again := dial(t, config(s, program(t, "forwarding")))
+	waitReady(t, again)
+	if again.Status().Pushed {
+		t.Error("the same program was pushed again")
+	}
+	again.Close()
+	other := dial(t, config(s, entities(t)))
+	waitReady(t, other)
+	if !other.Status().Pushed {
+		t.Error("another program was not pushed")
+	}
+	other.Close()
+	t.Run("whatever runs is kept where no program is given", func(t *testing.T) {
+		c := dial(t, config(s, nil))
+		waitReady(t, c)
+		if cat, err := c.Catalog(); err != nil || cat.Registers.All()[0].Name != "I.words" {
+			t.Errorf("catalogue: %v", err)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		s := startSwitch(t)
+		p := program(t, "forwarding")
+		p.DeviceConfig = []byte(`{"program": "cut short`)
+		c := dial(t, config(s, p))
+		st := waitState(t, c, p4rt.Down)
+		if !errors.Is(st.Reason, p4rt.ErrPipelineRefused) || !strings.Contains(st.Reason.Error(), `"forwarding"`) || !strings.Contains(st.Reason.Error(), s.addr) {
+			t.Errorf("reason %v", st.Reason)
+		}
+	})
+}
+
+func TestObligation08Batches(t *testing.T) {
+	s := startSwitch(t)
+	cfg := config(s, program(t, "forwarding"))
+	cfg.MaxBatchBytes = 64 << 10
+	c := dial(t, cfg)
+	waitReady(t, c)
+	const n = 4000
+	var updates []*p4v1.Update
+	for i := range n {
+		updates = append(updates, insertRoute(t, c, fmt.Sprintf("10.%d.%d.0/24", i>>8, i&255)))
+	}
+	s.forget()
+	if err := c.Write(t.Context(), updates...); err != nil {
+		t.Fatal(err)
+	}
+	ws := seen[*p4v1.WriteRequest](s.meddler)
+	for _, w := range ws {
+		if size := proto.Size(w); size > cfg.MaxBatchBytes {
+			t.Errorf("a request of %d bytes", size)
+		}
+	}
+	if len(ws) < 3 || updatesIn(s) != n {
+		t.Errorf("%d requests with %d updates", len(ws), updatesIn(s))
+	}
+	t.Run("a report larger than gRPC's usual 8 KB of metadata", func(t *testing.T) {
+		c.Close()
+		c := dial(t, config(s, program(t, "forwarding")))
+		waitReady(t, c)
+		s.forget()
+		err := c.Write(t.Context(), updates[:2000]...)
+		var we *p4rt.WriteError
+		if !errors.As(err, &we) || len(we.Failed) != 2000 || we.NotTried != 0 {
+			t.Fatalf("got %.300v", err)
+		}
+		if len(seen[*p4v1.WriteRequest](s.meddler)) != 1 {
+			t.Error("it was not one request")
+		}
+		for i, f := range we.Failed {
+			if f.Index != i || f.Code != codes.AlreadyExists {
+				t.Fatalf("update %d: %v", i, f)
+			}
+		}
+	})
+}
+
+func TestObligation09DependentUpdates(t *testing.T) {
+	s, c := ready(t, entities(t))
+	cat, _ := c.Catalog()
+	profile, err := cat.Profiles.Name("spread")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drop, _ := cat.Actions.Name("drop")
+	member := func(id uint32) *p4v1.Entity {
+		return &p4v1.Entity{Entity: &p4v1.Entity_ActionProfileMember{ActionProfileMember: &p4v1.ActionProfileMember{
+			ActionProfileId: profile.ID, MemberId: id, Action: &p4v1.Action{ActionId: drop.ID}}}}
+	}
+	group := &p4v1.Entity{Entity: &p4v1.Entity_ActionProfileGroup{ActionProfileGroup: &p4v1.ActionProfileGroup{
+		ActionProfileId: profile.ID, GroupId: 1, MaxSize: 2, Members: []*p4v1.ActionProfileGroup_Member{{MemberId: 1, Weight: 1}, {MemberId: 2, Weight: 1}}}}}
+	entry, err := p4rt.Entry{Table: "selected_t", Match: []p4rt.Match{p4rt.Exact("hdr.ethernet.type", []byte{8, 0})}, Group: 1}.Build(cat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.forget()
+	if err := c.Write(t.Context(), p4rt.Insert(member(1)), p4rt.Insert(member(2)), p4rt.Insert(group), p4rt.Insert(entry)); err != nil {
+		t.Fatal(err)
+	}
+	if ws := seen[*p4v1.WriteRequest](s.meddler); len(ws) != 3 || len(ws[0].GetUpdates()) != 2 {
+		t.Errorf("members, group and entry went in %d requests", len(ws))
+	}
+	s.forget()
+	if err := c.Write(t.Context(), p4rt.Delete(entry), p4rt.Insert(entry), p4rt.Delete(entry), p4rt.Delete(group), p4rt.Delete(member(2)), p4rt.Delete(member(1))); err != nil {
+		t.Fatal(err)
+	}
+	if ws := seen[*p4v1.WriteRequest](s.meddler); len(ws) != 5 {
+		t.Errorf("three updates of one entry, a group and two members went in %d requests, want 5", len(ws))
+	}
+
+	// Desired state orders itself.
+	want := p4rt.Desired{Entities: []*p4v1.Entity{entry, group, member(2), member(1)}}
+	if err := c.Desire(t.Context(), "me", want); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Desire(t.Context(), "me", p4rt.Desired{}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := s.sw.ReadMembers("I.spread"); err != nil || len(left) != 0 {
+		t.Errorf("%d members are left, %v", len(left), err)
+	}
+}
+
+func TestObligation10PerUpdateErrors(t *testing.T) {
+	_, c := ready(t, program(t, "forwarding"))
+	ok, bad := insertRoute(t, c, "10.0.0.0/8"), insertRoute(t, c, "11.0.0.0/8")
+	bad.Type = p4v1.Update_DELETE
+	err := c.Write(t.Context(), ok, bad)
+	var we *p4rt.WriteError
+	if !errors.As(err, &we) {
+		t.Fatalf("got %v", err)
+	}
+	if len(we.Failed) != 1 || we.Failed[0].Index != 1 || we.Failed[0].Update != bad || we.Failed[0].Code != codes.NotFound {
+		t.Errorf("failed: %+v", we.Failed)
+	}
+	for _, want := range []string{"DELETE", "table ingress.forwarding.ipv4_lpm", "hdr.ipv4.dst=11.0.0.0/8", "forward(port=1", "NotFound", "1 of 2"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+	if got, err := c.ReadEntries(t.Context(), "ipv4_lpm"); err != nil || len(got) != 1 {
+		t.Errorf("%d entries, %v: the good update must have been applied", len(got), err)
+	}
+	t.Run("a report that does not fit the updates", func(t *testing.T) {
+		s, c := ready(t, program(t, "forwarding"))
+		s.meddle(func(m *meddler) {
+			m.write = func(context.Context, *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
+				return nil, status.Error(codes.Unknown, "something went wrong")
+			}
+		})
+		err := c.Write(t.Context(), insertRoute(t, c, "10.0.0.0/8"), insertRoute(t, c, "11.0.0.0/8"))
+		if !errors.As(err, &we) || we.Cause == nil || we.NotTried != 2 || !strings.Contains(err.Error(), "something went wrong") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestObligation11CanonicalValues(t *testing.T) {
+	s, c := ready(t, program(t, "forwarding"))
+	want := p4rt.Desired{Entries: []p4rt.Entry{ipv4Route(t, "10.0.1.0/24", 1), ipv4Route(t, "0.1.0.0/16", 2)}, Tables: []string{"ipv4_lpm"}}
+	if err := c.Desire(t.Context(), "routes", want); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range seen[*p4v1.WriteRequest](s.meddler) {
+		for _, u := range w.GetUpdates() {
+			te := u.GetEntity().GetTableEntry()
+			for _, m := range te.GetMatch() {
+				if !p4values.IsCanonical(m.GetLpm().GetValue()) {
+					t.Errorf("value %x is not canonical", m.GetLpm().GetValue())
+				}
+			}
+			for _, p := range te.GetAction().GetAction().GetParams() {
+				if !p4values.IsCanonical(p.GetValue()) {
+					t.Errorf("parameter %x is not canonical", p.GetValue())
+				}
+			}
+		}
+	}
+	// A switch that pads its values (4ward does) still holds what is wanted.
+	s.meddle(func(m *meddler) {
+		m.read = func(r *p4v1.ReadResponse) *p4v1.ReadResponse {
+			for _, e := range r.GetEntities() {
+				for _, m := range e.GetTableEntry().GetMatch() {
+					m.GetLpm().Value = append([]byte{0, 0}, m.GetLpm().GetValue()...)
+				}
+				for _, p := range e.GetTableEntry().GetAction().GetAction().GetParams() {
+					p.Value = append([]byte{0}, p.Value...)
+				}
+			}
+			return r
+		}
+	})
+	s.forget()
+	if err := c.Desire(t.Context(), "routes", want); err != nil {
+		t.Fatal(err)
+	}
+	if n := updatesIn(s); n != 0 {
+		t.Errorf("%d updates for entries that are there", n)
+	}
+	cat, _ := c.Catalog()
+	e := ipv4Route(t, "10.0.1.0/24", 512)
+	if _, err := e.Build(cat); !errors.Is(err, p4values.ErrRange) || !strings.Contains(err.Error(), `"port"`) {
+		t.Errorf("port 512 in 9 bits: %v", err)
+	}
+	e.Params[0].Value = nil
+	if _, err := e.Build(cat); !errors.Is(err, p4values.ErrEmpty) {
+		t.Errorf("an empty value: %v", err)
+	}
+}
+
+func TestObligation14Reads(t *testing.T) {
+	s, c := ready(t, program(t, "forwarding"))
+	want := p4rt.Desired{Entries: []p4rt.Entry{ipv4Route(t, "10.0.1.0/24", 1), ipv4Route(t, "10.0.2.0/24", 2)}, Tables: []string{"ipv4_lpm"}}
+	if err := c.Desire(t.Context(), "routes", want); err != nil {
+		t.Fatal(err)
+	}
+	// Answers in another order, and twice.
+	s.meddle(func(m *meddler) {
+		m.read = func(r *p4v1.ReadResponse) *p4v1.ReadResponse {
+			for i, j := 0, len(r.Entities)-1; i < j; i, j = i+1, j-1 {
+				r.Entities[i], r.Entities[j] = r.Entities[j], r.Entities[i]
+			}
+			r.Entities = append(r.Entities, r.Entities...)
+			return r
+		}
+	})
+	s.forget()
+	if err := c.Desire(t.Context(), "routes", want); err != nil {
+		t.Fatal(err)
+	}
+	if n := updatesIn(s); n != 0 {
+		t.Errorf("%d updates for entries that are there", n)
+	}
+	s.meddle(func(m *meddler) { m.read = nil })
+	t.Run("without mastership", func(t *testing.T) {
+		high := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 50}})
+		waitReady(t, high)
+		waitState(t, c, p4rt.Standby)
+		if got, err := c.ReadEntries(t.Context(), "ipv4_lpm"); err != nil || len(got) != 2 {
+			t.Errorf("%d entries, %v", len(got), err)
+		}
+	})
+	t.Run("an error names the query", func(t *testing.T) {
+		ok := &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: &p4v1.TableEntry{}}}
+		bad := &p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{RegisterEntry: &p4v1.RegisterEntry{RegisterId: 77}}}
+		var err error
+		n := 0
+		for _, e := range c.Read(t.Context(), ok, bad) {
+			if e != nil {
+				err = e
+				break
+			}
+			n++
+		}
+		if n < 2 || err == nil || !strings.Contains(err.Error(), "register with unknown id 0x4d") || !strings.Contains(err.Error(), "NotFound") {
+			t.Errorf("%d entities, then %v", n, err)
+		}
+	})
+}
