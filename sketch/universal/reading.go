@@ -76,23 +76,51 @@ func (s *Sketch) occupancy() table {
 	return t
 }
 
-// sortKeys orders by level and then by hash, and drops repeated keys. Of two keys with
-// the same hash, which no sketch can tell apart, the first in the order of keys stays.
+// compare orders keys by level and then by hash; two keys with the same hash, which no
+// sketch can tell apart, by themselves.
+func (c *candidate) compare(o *candidate) int {
+	switch {
+	case c.level != o.level:
+		return int(c.level) - int(o.level)
+	case c.hash < o.hash:
+		return -1
+	case c.hash > o.hash:
+		return 1
+	default:
+		return c.key.Compare(o.key)
+	}
+}
+
+// sortKeys puts keys in order and drops all but the first of those with the same hash.
 func sortKeys(keys []candidate) []candidate {
-	slices.SortFunc(keys, func(a, b candidate) int {
-		switch {
-		case a.level != b.level:
-			return int(a.level) - int(b.level)
-		case a.hash != b.hash:
-			if a.hash < b.hash {
-				return -1
-			}
-			return 1
-		default:
-			return a.key.Compare(b.key)
-		}
-	})
+	slices.SortFunc(keys, func(a, b candidate) int { return a.compare(&b) })
 	return slices.CompactFunc(keys, func(a, b candidate) bool { return a.hash == b.hash })
+}
+
+// mergeKeys is sortKeys of all keys of lists that are in order.
+func mergeKeys(lists ...[]candidate) []candidate {
+	switch len(lists) {
+	case 0:
+		return nil
+	case 1:
+		return slices.Clone(lists[0])
+	case 2:
+	default:
+		return mergeKeys(mergeKeys(lists[:len(lists)/2]...), mergeKeys(lists[len(lists)/2:]...))
+	}
+	a, b := lists[0], lists[1]
+	out := make([]candidate, 0, len(a)+len(b))
+	for len(a) > 0 || len(b) > 0 {
+		from := &a
+		if len(a) == 0 || len(b) > 0 && b[0].compare(&a[0]) < 0 {
+			from = &b
+		}
+		if n := len(out); n == 0 || out[n-1].hash != (*from)[0].hash {
+			out = append(out, (*from)[0])
+		}
+		*from = (*from)[1:]
+	}
+	return out
 }
 
 // Layout returns the reading's shape.
@@ -125,13 +153,14 @@ func Sum(plus, minus []*Reading) (*Reading, error) {
 		return nil, fmt.Errorf("universal: the sum of no readings has no layout: %w", ErrMismatch)
 	}
 	r := &Reading{layout: plus[0].layout, cells: slices.Clone(plus[0].cells), owned: true, packets: slices.Clone(plus[0].packets)}
+	var lists [][]candidate
 	for _, o := range slices.Concat(plus, minus) {
 		if err := r.fits(o); err != nil {
 			return nil, err
 		}
-		r.keys = append(r.keys, o.keys...)
+		lists = append(lists, o.keys)
 	}
-	r.keys = sortKeys(r.keys)
+	r.keys = mergeKeys(lists...)
 	for i, o := range plus {
 		if i > 0 {
 			r.add(o, 1)
@@ -153,7 +182,7 @@ func (r *Reading) Merge(o *Reading) error {
 		return err
 	}
 	r.add(o, 1)
-	r.keys = sortKeys(slices.Concat(r.keys, o.keys))
+	r.keys = mergeKeys(r.keys, o.keys)
 	r.tables = slices.Concat(r.tables, o.tables)
 	r.earlier = slices.Concat(r.earlier, o.earlier)
 	r.difference = r.difference || o.difference
@@ -167,7 +196,7 @@ func (r *Reading) Subtract(o *Reading) error {
 		return err
 	}
 	r.add(o, -1)
-	r.keys = sortKeys(slices.Concat(r.keys, o.keys))
+	r.keys = mergeKeys(r.keys, o.keys)
 	r.earlier = slices.Concat(r.earlier, o.tables)
 	r.difference = true
 	return nil
