@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -125,13 +126,13 @@ func TestUpdatesOnlySyncsFirst(t *testing.T) {
 }
 
 func TestSubscriptionBeforeDataStaysOpen(t *testing.T) {
-	f := newFixture(t)
 	for _, target := range []string{"", "netsketch", "later"} {
+		f := newFixture(t)
 		req := subscriptions(gpb.SubscriptionList_STREAM, packets)
 		req.GetSubscribe().Prefix = &gpb.Path{Target: target}
 		c := subscribe(t, f.dial(), req)
 		same(t, "nothing yet", c.next(), "sync")
-		err := f.store.Publish(store.Batch{Target: target, Time: t0, Tables: []store.Publication{{Table: hitters(t, "s1 10.0.0.1 "+uniq()), Replace: true}}})
+		err := f.store.Publish(store.Batch{Target: target, Time: t0, Tables: []store.Publication{{Table: hitters(t, "s1 10.0.0.1 1"), Replace: true}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,10 +141,6 @@ func TestSubscriptionBeforeDataStaysOpen(t *testing.T) {
 		}
 	}
 }
-
-var uniqN int
-
-func uniq() string { uniqN++; return strings.Repeat("1", uniqN) }
 
 func TestDeletes(t *testing.T) {
 	f := newFixture(t)
@@ -459,20 +456,21 @@ func TestCloseEndsStreams(t *testing.T) {
 
 // TestSchemaGrows adds a plugin's module while the server runs.
 func TestSchemaGrows(t *testing.T) {
-	now := testSchema()
-	f := newFixture(t, func(o *Options) { o.Schema = func() *yang.Schema { return now } })
+	var now atomic.Pointer[yang.Schema]
+	now.Store(testSchema())
+	f := newFixture(t, func(o *Options) { o.Schema = now.Load })
 	api := f.dial()
 	req := subscriptions(gpb.SubscriptionList_ONCE, "/acme")
 	if err := subscribe(t, api, req).end(); status.Code(err) != codes.InvalidArgument {
 		t.Fatalf("before: %v", err)
 	}
-	mods := append(yang.UnivMonModules(), yang.Module{Name: "acme.yang", Text: `module acme { namespace "urn:acme"; prefix a;
+	mods := append(yang.UnivMonModules(), yang.Module{Name: "acme", Text: `module acme { namespace "urn:acme"; prefix a;
 		organization "acme"; revision 2026-01-01; container acme { config false; leaf x { type uint8; } } }`})
 	grown, err := yang.Load(mods...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	now = grown
+	now.Store(grown)
 	same(t, "after", subscribe(t, api, req).until("sync"), "sync")
 	caps, err := api.Capabilities(context.Background(), &gpb.CapabilityRequest{})
 	if err != nil {

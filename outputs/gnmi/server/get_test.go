@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	extpb "github.com/openconfig/gnmi/proto/gnmi_ext"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// getLines answers a Get as lines, with the errors' text in place of an answer.
+func getLines(c gpb.GNMIClient, req *gpb.GetRequest) []string {
+	resp, err := c.Get(context.Background(), req)
+	if err != nil {
+		return []string{status.Code(err).String() + ": " + status.Convert(err).Message()}
+	}
+	var out []string
+	for _, n := range resp.Notification {
+		out = append(out, lines(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}})...)
+	}
+	return out
+}
+
+func TestGet(t *testing.T) {
+	f := newFixture(t)
+	f.publish(hitters(t, "s1 10.0.0.1 100", "s1 10.0.0.2 50"), summary(t, "s1", 7, 1<<60, 2.5))
+	api := f.dial()
+	sum := "/univmon/summaries/summary[device=s1][dimension=src]"
+	for _, tc := range []struct {
+		name string
+		enc  gpb.Encoding
+		path string
+		want []string
+	}{
+		{"leaf, PROTO", gpb.Encoding_PROTO, hitterA + "/state/packets", []string{hitterA + "/state/packets = uint 100"}},
+		{"wildcard, PROTO", gpb.Encoding_PROTO, packets, []string{hitterA + "/state/packets = uint 100", hitterB + "/state/packets = uint 50"}},
+		{"leaf, JSON", gpb.Encoding_JSON, hitterA + "/state/packets", []string{hitterA + "/state/packets = json 100"}},
+		{"leaf, IETF", gpb.Encoding_JSON_IETF, hitterA + "/state/packets", []string{hitterA + `/state/packets = ietf "100"`}},
+		{"container, JSON", gpb.Encoding_JSON, sum + "/state", []string{sum + `/state = json {"device":"s1","dimension":"src","epoch":7,"status":"complete","packets":1152921504606846976,"entropy":2.5,"heavy-hitters":3}`}},
+		{"container, IETF", gpb.Encoding_JSON_IETF, sum + "/state", []string{sum + `/state = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src","netsketch-univmon:epoch":"7","netsketch-univmon:status":"complete","netsketch-univmon:packets":"1152921504606846976","netsketch-univmon:entropy":"2.5","netsketch-univmon:heavy-hitters":3}`}},
+		{"entry, IETF", gpb.Encoding_JSON_IETF, hitterA, []string{hitterA + ` = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src","netsketch-univmon:flow":"10.0.0.1","netsketch-univmon:state":{"device":"s1","dimension":"src","flow":"10.0.0.1","packets":"100"}}`}},
+		{"list without keys, JSON", gpb.Encoding_JSON, "/univmon/heavy-hitters/heavy-hitter", []string{
+			hitterA + ` = json {"device":"s1","dimension":"src","flow":"10.0.0.1","state":{"device":"s1","dimension":"src","flow":"10.0.0.1","packets":100}}`,
+			hitterB + ` = json {"device":"s1","dimension":"src","flow":"10.0.0.2","state":{"device":"s1","dimension":"src","flow":"10.0.0.2","packets":50}}`}},
+		{"container with a list, IETF", gpb.Encoding_JSON_IETF, "/univmon/heavy-hitters", []string{
+			`/univmon/heavy-hitters = ietf {"netsketch-univmon:heavy-hitter":[` +
+				`{"device":"s1","dimension":"src","flow":"10.0.0.1","state":{"device":"s1","dimension":"src","flow":"10.0.0.1","packets":"100"}},` +
+				`{"device":"s1","dimension":"src","flow":"10.0.0.2","state":{"device":"s1","dimension":"src","flow":"10.0.0.2","packets":"50"}}]}`}},
+		{"any depth, JSON", gpb.Encoding_JSON, "/.../packets", []string{
+			hitterA + "/state/packets = json 100", hitterB + "/state/packets = json 50", sum + "/state/packets = json 1152921504606846976"}},
+		{"not there", gpb.Encoding_JSON, "/univmon/flows", []string{"NotFound: Get: /univmon/flows has no value (yet)"}},
+		{"no such entry", gpb.Encoding_PROTO, "/univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9]", []string{"NotFound: Get: /univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9] has no value (yet)"}},
+		{"outside the schema", gpb.Encoding_JSON, "/univmon/summarys", []string{`InvalidArgument: path: there is no "summarys" at /netsketch-univmon:univmon; is summaries meant? (element 2 of /univmon/summarys)`}},
+		{"encoding", gpb.Encoding_ASCII, "/", []string{"Unimplemented: encoding ASCII is unsupported; JSON, JSON_IETF and PROTO are served"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := getLines(api, &gpb.GetRequest{Encoding: tc.enc, Path: []*gpb.Path{path(tc.path)}})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestGetIsOneNotificationPerPath(t *testing.T) {
+	f := newFixture(t)
+	f.publish(hitters(t, "s1 10.0.0.1 100", "s1 10.0.0.2 50"))
+	resp, err := f.dial().Get(t.Context(), &gpb.GetRequest{
+		Prefix: &gpb.Path{Target: "netsketch", Elem: path("/univmon/heavy-hitters").Elem}, Encoding: gpb.Encoding_PROTO,
+		Path: []*gpb.Path{path("heavy-hitter[flow=10.0.0.1]/state/packets"), path("heavy-hitter[flow=10.0.0.2]/state/packets")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(resp.Notification) != 2 {
+		t.Fatalf("%d notifications for 2 paths", len(resp.Notification))
+	}
+	for i, want := range []string{"netsketch " + hitterA + "/state/packets = uint 100", "netsketch " + hitterB + "/state/packets = uint 50"} {
+		n := resp.Notification[i]
+		if got := lines(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}}); got[0] != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if n.Timestamp != t0.UnixNano()+1e9 {
+			t.Errorf("timestamp %d is not the epoch's end", n.Timestamp)
+		}
+	}
+}
+
+func TestGetTargets(t *testing.T) {
+	f := newFixture(t)
+	f.publish(hitters(t, "s1 10.0.0.1 1"))
+	if err := f.store.Publish(store.Batch{Target: "leaf7", Time: t0, Tables: []store.Publication{{Table: hitters(t, "s1 10.0.0.1 2")}}}); err != nil {
+		t.Fatal(err)
+	}
+	api := f.dial()
+	for target, want := range map[string][]string{
+		"":          {hitterA + "/state/packets = uint 1"},
+		"netsketch": {"netsketch " + hitterA + "/state/packets = uint 1"},
+		"leaf7":     {"leaf7 " + hitterA + "/state/packets = uint 2"},
+		"*":         {"leaf7 " + hitterA + "/state/packets = uint 2", "netsketch " + hitterA + "/state/packets = uint 1"},
+		"leaf8":     {`NotFound: Get: there is no target "leaf8"; there are ["leaf7" "netsketch"]`},
+	} {
+		got := getLines(api, &gpb.GetRequest{Prefix: &gpb.Path{Target: target}, Encoding: gpb.Encoding_PROTO, Path: []*gpb.Path{path(packets)}})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("target %q: %s", target, diff)
+		}
+	}
+}
+
+func TestGetTypes(t *testing.T) {
+	f := newFixture(t)
+	b := table.NewBuilder("/openconfig-interfaces:interfaces/interface")
+	b.TextKey("name").Append("eth0")
+	b.Uint("state/ifindex").Append(4)
+	f.publish(built(t, b))
+	api := f.dial()
+	eth := "/interfaces/interface[name=eth0]"
+	config := []string{eth + "/name = string eth0", eth + "/config/name = string eth0"}
+	state := []string{eth + "/state/name = string eth0", eth + "/state/ifindex = uint 4"}
+	for typ, want := range map[gpb.GetRequest_DataType][]string{
+		gpb.GetRequest_ALL: append(config[:2:2], state...), gpb.GetRequest_CONFIG: config,
+		gpb.GetRequest_STATE: state, gpb.GetRequest_OPERATIONAL: state,
+	} {
+		got := getLines(api, &gpb.GetRequest{Type: typ, Encoding: gpb.Encoding_PROTO, Path: []*gpb.Path{path("/interfaces")}})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", typ, diff)
+		}
+	}
+	if got := getLines(api, &gpb.GetRequest{Type: 9, Path: []*gpb.Path{path("/interfaces")}}); !strings.Contains(got[0], "InvalidArgument") {
+		t.Errorf("type 9: %v", got)
+	}
+}
+
+func TestGetRefused(t *testing.T) {
+	f := newFixture(t, func(o *Options) { o.MaxPaths, o.MaxGetLeaves = 2, 3 })
+	f.publish(hitters(t, "s1 10.0.0.1 1", "s1 10.0.0.2 1", "s1 10.0.0.3 1", "s1 10.0.0.4 1"))
+	api := f.dial()
+	p := path("/univmon")
+	for name, tc := range map[string]struct {
+		req  *gpb.GetRequest
+		want string
+	}{
+		"no path":    {&gpb.GetRequest{}, "InvalidArgument: Get: the request has no path"},
+		"many paths": {&gpb.GetRequest{Path: []*gpb.Path{p, p, p}}, "ResourceExhausted: Get: 3 paths"},
+		"too large":  {&gpb.GetRequest{Path: []*gpb.Path{p}}, "ResourceExhausted: Get: /univmon has more than 3 leaves"},
+		"model":      {&gpb.GetRequest{Path: []*gpb.Path{p}, UseModels: []*gpb.ModelData{{Name: "x"}}}, "InvalidArgument: use_models"},
+		"extension":  {&gpb.GetRequest{Path: []*gpb.Path{p}, Extension: []*extpb.Extension{{Ext: &extpb.Extension_History{}}}}, "Unimplemented: extension history"},
+	} {
+		if got := getLines(api, tc.req); !strings.HasPrefix(got[0], tc.want) {
+			t.Errorf("%s: got %q, want %q", name, got[0], tc.want)
+		}
+	}
+}
+
+func TestCapabilities(t *testing.T) {
+	api := newFixture(t).dial()
+	caps, err := api.Capabilities(t.Context(), &gpb.CapabilityRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]gpb.Encoding{gpb.Encoding_JSON, gpb.Encoding_JSON_IETF, gpb.Encoding_PROTO}, caps.SupportedEncodings); diff != "" {
+		t.Error(diff)
+	}
+	got := map[string]string{}
+	for _, m := range caps.SupportedModels {
+		got[m.Name] = m.Organization + " " + m.Version
+	}
+	if caps.GNMIVersion != "0.10.0" || got["netsketch-univmon"] != "netsketch 0.1.0" || got["openconfig-interfaces"] == "" {
+		t.Errorf("version %s, models %v", caps.GNMIVersion, got)
+	}
+	_, err = api.Capabilities(t.Context(), &gpb.CapabilityRequest{Extension: []*extpb.Extension{{Ext: &extpb.Extension_Depth{Depth: &extpb.Depth{Level: 1}}}}})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("depth with Capabilities: %v", err)
+	}
+}
+
+func TestSet(t *testing.T) {
+	_, err := newFixture(t).dial().Set(t.Context(), &gpb.SetRequest{})
+	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "nothing to configure") {
+		t.Errorf("Set: %v", err)
+	}
+	hook := newFixture(t, func(o *Options) {
+		o.Set = func(context.Context, *gpb.SetRequest) (*gpb.SetResponse, error) { return &gpb.SetResponse{Timestamp: 5}, nil }
+	})
+	resp, err := hook.dial().Set(t.Context(), &gpb.SetRequest{})
+	if err != nil || resp.Timestamp != 5 {
+		t.Errorf("Set with a hook: %v %v", resp, err)
+	}
+}
+
+func TestAuthorize(t *testing.T) {
+	f := newFixture(t, func(o *Options) {
+		o.Authorize = func(context.Context) error { return status.Error(codes.Unauthenticated, "who are you?") }
+	})
+	api := f.dial()
+	_, get := api.Get(t.Context(), &gpb.GetRequest{})
+	_, caps := api.Capabilities(t.Context(), &gpb.CapabilityRequest{})
+	_, set := api.Set(t.Context(), &gpb.SetRequest{})
+	sub := subscribe(t, api, subscriptions(gpb.SubscriptionList_ONCE, "/")).end()
+	for _, err := range []error{get, caps, set, sub} {
+		if status.Code(err) != codes.Unauthenticated {
+			t.Error(err)
+		}
+	}
+}
+
+func TestNewNeedsWhatItServes(t *testing.T) {
+	if _, err := New(Options{}); err == nil {
+		t.Error("a server without store and schema")
+	}
+	st := store.New(store.Options{})
+	defer st.Close()
+	if _, err := New(Options{Store: st, Schema: testSchema, Atomic: []string{"/nowhere"}}); err == nil || errors.Is(err, context.Canceled) {
+		t.Error("an atomic container that the schema does not have")
+	}
+}

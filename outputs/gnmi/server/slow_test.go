@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+
+	"github.com/netsketch/netsketch/collector/store"
+)
+
+// TestSlowSubscriberNextToAHealthyOne has a client that does not read while hundreds of
+// rows change hundreds of times: the one beside it gets every last value,
+// memory does not grow with the updates, and when the slow one reads again it gets
+// the newest values, with the number of those that it missed.
+func TestSlowSubscriberNextToAHealthyOne(t *testing.T) {
+	const rows, rounds = 300, 200
+	f := newFixture(t)
+	api := f.dial()
+	slow := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, packets))
+	slow.until("sync")
+	healthy := subscribe(t, f.dial(), subscriptions(gpb.SubscriptionList_STREAM, packets))
+	healthy.until("sync")
+
+	round := func(n int) {
+		l := make([]string, rows)
+		for i := range l {
+			l[i] = fmt.Sprintf("s1 10.0.%d.%d %d", i/256, i%256, n)
+		}
+		f.publish(hitters(t, l...))
+	}
+	last := fmt.Sprintf("uint %d", rounds)
+	done := make(chan int)
+	go func() {
+		final, n := 0, 0
+		for final < rows {
+			m, err := healthy.stream.Recv()
+			if err != nil {
+				t.Error("the healthy one:", err)
+				break
+			}
+			for _, l := range lines(m) {
+				n++
+				if strings.Contains(l, last) {
+					final++
+				}
+			}
+		}
+		done <- n
+	}()
+	round(1)
+	round(2)
+	before := heap()
+	for n := 3; n <= rounds; n++ {
+		round(n)
+	}
+	if n := <-done; n < rows {
+		t.Errorf("the healthy one got %d updates", n)
+	}
+	if grown := int64(heap()) - int64(before); grown > 8<<20 {
+		t.Errorf("%d rounds with a subscriber that does not read took %d MiB more", rounds, grown>>20)
+	}
+
+	final, duplicates := 0, uint64(0)
+	for final < rows {
+		m, err := slow.stream.Recv()
+		if err != nil {
+			t.Fatal("the slow one:", err)
+		}
+		for _, u := range m.GetUpdate().GetUpdate() {
+			duplicates += uint64(u.GetDuplicates())
+			if u.GetVal().GetUintVal() == rounds {
+				final++
+			}
+		}
+	}
+	if duplicates == 0 {
+		t.Error("the slow one was not told that it missed anything")
+	}
+	if got := f.server.Stats().Coalesced; got < duplicates {
+		t.Errorf("%d coalesced in the server's count, the slow one alone was told of %d", got, duplicates)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestEveryValueIsAccountedFor reads at random speeds: what a client got and what it
+// was told it missed add up to the changes there were.
+func TestEveryValueIsAccountedFor(t *testing.T) {
+	f := newFixture(t)
+	st, err := f.store.Subscribe(store.SubscribeOptions{Queries: []store.Query{store.ParseQuery("", packets)}, UpdatesOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	rng := rand.New(rand.NewPCG(1, 2))
+	seen := 0
+	const rounds = 200
+	for n := 1; n <= rounds; n++ {
+		f.publish(hitters(t, fmt.Sprintf("s1 10.0.0.1 %d", n)))
+		st.Sync()
+		if rng.IntN(5) > 0 && n < rounds {
+			continue
+		}
+		deltas, _ := st.Pull(100)
+		for _, d := range deltas {
+			for _, l := range d.Leaves {
+				if d.Row.List.Leaves[l.Leaf].Name == "state/packets" {
+					seen += 1 + int(l.Duplicates)
+				}
+			}
+		}
+	}
+	if seen != rounds {
+		t.Errorf("%d values accounted for, %d were published", seen, rounds)
+	}
+}
+
+// TestCancelledAtAnyMoment cancels streams of every mode at random moments while
+// values are published and other streams come and go.
+func TestCancelledAtAnyMoment(t *testing.T) {
+	f := newFixture(t)
+	api := f.dial()
+	stop := make(chan struct{})
+	var publisher, clients sync.WaitGroup
+	publisher.Go(func() {
+		for n := 1; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			l := []string{"s1 10.0.0.1 1"}
+			for i := range 50 {
+				l = append(l, fmt.Sprintf("s2 10.0.1.%d %d", (i*n)%250, n))
+			}
+			f.publish(hitters(t, dedupe(l)...))
+		}
+	})
+	for w := range 4 {
+		clients.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 7))
+			for range 40 {
+				mode := []gpb.SubscriptionList_Mode{gpb.SubscriptionList_STREAM, gpb.SubscriptionList_ONCE, gpb.SubscriptionList_POLL}[rng.IntN(3)]
+				req := subscriptions(mode, []string{packets, "/univmon", hitterA}[rng.IntN(3)])
+				if rng.IntN(3) == 0 {
+					req.GetSubscribe().Subscription[0].Mode = gpb.SubscriptionMode_SAMPLE
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rng.IntN(30))*time.Millisecond)
+				stream, err := api.Subscribe(ctx)
+				if err != nil { // its time was up before it began
+					cancel()
+					continue
+				}
+				reads := rng.IntN(20)
+				if stream.Send(req) == nil {
+					if mode == gpb.SubscriptionList_POLL {
+						_ = stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}}) // ends soon, one way or other
+						reads = rng.IntN(2)
+					}
+					for range reads {
+						if _, err := stream.Recv(); err != nil {
+							break
+						}
+					}
+				}
+				cancel()
+			}
+		})
+	}
+	clients.Wait()
+	close(stop)
+	publisher.Wait()
+	deadline := time.Now().Add(10 * time.Second)
+	for f.server.Stats().Streams > 0 && time.Now().Before(deadline) {
+		runtime.Gosched()
+	}
+	if n := f.server.Stats().Streams; n > 0 {
+		t.Errorf("%d streams are left", n)
+	}
+	if n := f.store.Stats(); n.Feeds != 0 || n.Subscriptions != 0 {
+		t.Errorf("left in the store: %+v", n)
+	}
+}
+
+func dedupe(l []string) []string {
+	seen := map[string]bool{}
+	out := l[:0]
+	for _, s := range l {
+		key := s[:strings.LastIndexByte(s, ' ')]
+		if !seen[key] {
+			seen[key] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}
