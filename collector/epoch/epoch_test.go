@@ -311,6 +311,18 @@ func TestAnEpochThatStretched(t *testing.T) {
 	b.expect(b.step(1), "4 complete s1=1")
 }
 
+func TestGivenUpEpochBlamesNobody(t *testing.T) {
+	b := newBench(t, 0, "s1")
+	hold := make(chan struct{})
+	b.fakes[0].set(func(f *fake) { f.hold = hold })
+	ctx, cancel := context.WithCancel(context.Background())
+	_, err := b.e.Close(ctx, t0.Add(time.Second), func(context.Context, time.Duration) error { cancel(); return ctx.Err() })
+	close(hold)
+	if !errors.Is(err, context.Canceled) || strings.Contains(b.log.String(), "missing") {
+		t.Errorf("error %v, log %q", err, b.log)
+	}
+}
+
 func TestCloseNeedsAnOpenEpoch(t *testing.T) {
 	e := epoch.New[int](epoch.Config{Interval: time.Second, Deadline: time.Second}, epoch.Options{Clock: epoch.NewVirtual(t0, 0)})
 	defer e.Shutdown()
