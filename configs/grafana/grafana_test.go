@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grafana
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"go.uber.org/goleak"
+	"gopkg.in/yaml.v3"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/configs/grafana/internal/dashboards"
+	"github.com/netsketch/netsketch/outputs/influxdb"
+	"github.com/netsketch/netsketch/outputs/influxdb/influxdbtest"
+	"github.com/netsketch/netsketch/yang/table"
+	"github.com/netsketch/netsketch/yang/yangtest"
+)
+
+func TestMain(m *testing.M) {
+	dashboards.Register()
+	// ygot logs through glog, which starts a goroutine when it is loaded.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+}
+
+// load reads a dashboard as Grafana's schema has it, and nothing else.
+func load(t *testing.T, text []byte) dashboard.Dashboard {
+	t.Helper()
+	var d dashboard.Dashboard
+	if err := d.UnmarshalJSONStrict(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func files(t *testing.T) map[string][]byte {
+	t.Helper()
+	names, err := filepath.Glob("dashboards/*.json")
+	if err != nil || len(names) != 2 {
+		t.Fatal(names, err)
+	}
+	out := map[string][]byte{}
+	for _, n := range names {
+		if out[filepath.Base(n)], err = os.ReadFile(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func TestUpToDate(t *testing.T) {
+	want, err := dashboards.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files(t) {
+		if !bytes.Equal(text, want[name]) {
+			t.Errorf("%s is not what the generator writes; run make generate", name)
+		}
+	}
+}
+
+func TestStrict(t *testing.T) {
+	uids := map[string]bool{}
+	for name, text := range files(t) {
+		d := load(t, text)
+		if d.Uid == nil || uids[*d.Uid] {
+			t.Errorf("%s: uid %v", name, d.Uid)
+		}
+		uids[*d.Uid] = true
+		ids, titles := map[uint32]bool{}, map[string]bool{}
+		var taken [400][24]bool
+		for _, p := range d.Panels {
+			var id uint32
+			var at dashboard.GridPos
+			var title string
+			if p.Panel != nil {
+				id, at, title = *p.Panel.Id, *p.Panel.GridPos, *p.Panel.Title
+				if p.Panel.Description == nil || *p.Panel.Description == "" {
+					t.Errorf("%s: panel %s has no description", name, title)
+				}
+				if p.Panel.Datasource == nil || *p.Panel.Datasource.Uid != "${datasource}" || *p.Panel.Datasource.Type != "influxdb" {
+					t.Errorf("%s: panel %s is bound to a data source", name, title)
+				}
+				if len(p.Panel.Targets) == 0 {
+					t.Errorf("%s: panel %s has no query", name, title)
+				}
+				title = p.Panel.Type + title
+			} else {
+				id, at, title = p.RowPanel.Id, *p.RowPanel.GridPos, "row"+*p.RowPanel.Title
+			}
+			if ids[id] || titles[title] {
+				t.Errorf("%s: panel %d, %s, is there twice", name, id, title)
+			}
+			ids[id], titles[title] = true, true
+			for y := at.Y; y < at.Y+at.H; y++ {
+				for x := at.X; x < at.X+at.W; x++ {
+					if x >= 24 || taken[y][x] {
+						t.Fatalf("%s: panel %s lies over another or over the edge", name, title)
+					}
+					taken[y][x] = true
+				}
+			}
+		}
+	}
+	bad := bytes.Replace(files(t)["netsketch-univmon.json"], []byte(`"rawQuery"`), []byte(`"rawQueri"`), 1)
+	var d dashboard.Dashboard
+	if err := d.UnmarshalJSONStrict(bad); err == nil {
+		t.Error("a misspelt key was taken")
+	}
+}
+
+// Provisioning files fail silently in Grafana; here they do not.
+func TestProvisioning(t *testing.T) {
+	var sources struct {
+		APIVersion  int `yaml:"apiVersion"`
+		Datasources []struct {
+			Name, UID, Type, Access, URL, User string
+			IsDefault                          bool              `yaml:"isDefault"`
+			JSONData                           map[string]string `yaml:"jsonData"`
+			SecureJSONData                     map[string]string `yaml:"secureJsonData"`
+		}
+	}
+	strictYAML(t, "provisioning/datasources/netsketch.yaml", &sources)
+	if s := sources.Datasources[0]; sources.APIVersion != 1 || s.Type != "influxdb" || s.JSONData["dbName"] == "" {
+		t.Errorf("%+v", sources)
+	}
+	var providers struct {
+		APIVersion int `yaml:"apiVersion"`
+		Providers  []struct {
+			Name, Folder, Type    string
+			DisableDeletion       bool `yaml:"disableDeletion"`
+			UpdateIntervalSeconds int  `yaml:"updateIntervalSeconds"`
+			AllowUIUpdates        bool `yaml:"allowUiUpdates"`
+			Options               struct {
+				Path                      string
+				FoldersFromFilesStructure bool `yaml:"foldersFromFilesStructure"`
+			}
+		}
+	}
+	strictYAML(t, "provisioning/dashboards/netsketch.yaml", &providers)
+	if p := providers.Providers[0]; p.Type != "file" || p.Options.Path == "" {
+		t.Errorf("%+v", providers)
+	}
+}
+
+func strictYAML(t *testing.T, path string, into any) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	dec := yaml.NewDecoder(f)
+	dec.KnownFields(true)
+	if err := dec.Decode(into); err != nil {
+		t.Errorf("%s: %v", path, err)
+	}
+}
+
+// sample is one epoch of two switches and the network, and of the collector.
+type sample struct{ tables []*table.Table }
+
+func (s *sample) build(b *table.Builder) {
+	t, err := b.Table()
+	if err != nil {
+		panic(err)
+	}
+	s.tables = append(s.tables, t)
+}
+
+var (
+	devices    = []string{"leaf-1", "leaf-2", "network"}
+	dimensions = []string{"src", "5-tuple"}
+)
+
+func epochSample(n uint64) []*table.Table {
+	var s sample
+	s.univmon(n)
+	s.collector(n)
+	return s.tables
+}
+
+func (s *sample) univmon(n uint64) {
+	const top = "/netsketch-univmon:univmon/"
+	b := table.NewBuilder(top + "summaries/summary")
+	device, dimension, status := b.TextKey("device"), b.TextKey("dimension"), b.Text("state/status")
+	epoch, packets, distinct, f2 := b.Uint("state/epoch"), b.Uint("state/packets"), b.Uint("state/distinct-flows"), b.Uint("state/second-moment")
+	entropy, hitters, changes := b.Float("state/entropy"), b.Uint("state/heavy-hitters"), b.Uint("state/changes")
+	for i, d := range devices {
+		for _, dim := range dimensions {
+			device.Append(d)
+			dimension.Append(dim)
+			status.Append("complete")
+			epoch.Append(n)
+			packets.Append(uint64(10_000*(i+1)) + n)
+			distinct.Append(500)
+			f2.Append(9_000_000)
+			entropy.Append(7.25)
+			hitters.Append(30)
+			changes.Append(6)
+		}
+	}
+	s.build(b)
+
+	b = table.NewBuilder(top + "heavy-hitters/heavy-hitter")
+	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
+	epoch, rank, packets, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
+	for i, d := range devices {
+		for r := range 30 {
+			device.Append(d)
+			dimension.Append("src")
+			flow.Append(fmt.Sprintf("10.0.%d.%d", i, r))
+			epoch.Append(n)
+			rank.Append(uint64(r + 1))
+			packets.Append(uint64(1000*(i+1) - r))
+			share.Append(0.1 - float64(r)/1000)
+		}
+	}
+	s.build(b)
+
+	b = table.NewBuilder(top + "heavy-changes/heavy-change")
+	device, dimension, flow = b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
+	epoch, rank, previous, current, delta, kind := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"), b.Text("state/kind")
+	for r := range 6 {
+		device.Append("leaf-1")
+		dimension.Append("src")
+		flow.Append(fmt.Sprintf("10.9.0.%d", r))
+		epoch.Append(n)
+		rank.Append(uint64(r + 1))
+		previous.Append(900)
+		current.Append(uint64(100 * r))
+		delta.Append(int64(100*r - 900))
+		kind.Append("decrease")
+	}
+	s.build(b)
+
+	b = table.NewBuilder(top + "ddos-victims/ddos-victim")
+	device, destination, epoch, sources := b.TextKey("device"), b.TextKey("destination"), b.Uint("state/epoch"), b.Uint("state/distinct-sources")
+	for i := range 3 {
+		device.Append("network")
+		destination.Append(fmt.Sprintf("192.0.2.%d", i))
+		epoch.Append(n)
+		sources.Append(uint64(4000 + i))
+	}
+	s.build(b)
+
+	b = table.NewBuilder(top + "flows/flow")
+	device, dimension, flow, epoch, packets = b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/packets")
+	device.Append("leaf-1")
+	dimension.Append("5-tuple")
+	flow.Append("10.0.0.1,10.0.0.2,tcp,1234,80")
+	epoch.Append(n)
+	packets.Append(12)
+	s.build(b)
+
+	b = table.NewBuilder(top + "functions/function")
+	device, dimension, name, epoch, value := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("name"), b.Uint("state/epoch"), b.Float("state/value")
+	device.Append("network")
+	dimension.Append("src")
+	name.Append("l1.5")
+	epoch.Append(n)
+	value.Append(123456.5)
+	s.build(b)
+}
+
+func (s *sample) collector(n uint64) {
+	const top = "/netsketch-collector:collector"
+	one := func(list string, values map[string]any, keys ...string) {
+		b := table.NewBuilder(list)
+		for i := 0; i < len(keys); i += 2 {
+			b.TextKey(keys[i]).Append(keys[i+1])
+		}
+		for name, v := range values {
+			switch v := v.(type) {
+			case int:
+				b.Uint("state/" + name).Append(uint64(v))
+			case uint64:
+				b.Uint("state/" + name).Append(v)
+			case string:
+				b.Text("state/" + name).Append(v)
+			}
+		}
+		s.build(b)
+	}
+	one(top, map[string]any{"version": "v0", "epochs-complete": n, "epochs-partial": 1, "epochs-lost": 0, "subscriptions": 2, "watched-flows": 1, "rows": 5000, "heap": 30_000_000})
+	status, missing := "complete", ""
+	if n%5 == 0 {
+		status, missing = "partial", "leaf-2"
+	}
+	one(top+"/epoch", map[string]any{"number": n, "status": status, "missing": missing, "devices-expected": 3, "devices-present": 3, "devices-missing": len(missing) / 6,
+		"flip-time": 1_000_000, "wait-time": 5_000_000, "readout-time": 40_000_000, "plugin-time": 20_000_000, "publish-time": 1_000_000,
+		"first-update-time": 68_000_000, "total-time": 67_000_000, "cells": 100_000, "rows": 400})
+	one(top+"/devices/device", map[string]any{"address": "127.0.0.1:9559", "connection": "ready", "mastership": "primary", "readout-method": "packet", "readout-time": 30_000_000,
+		"epochs-complete": n, "epochs-lost": 1, "reconnects": 2, "packet-ins": 400, "packet-ins-dropped": 0, "last-error": "", "pipeline-cookie": uint64(1) << 63}, "name", "leaf-1")
+	one(top+"/plugins/plugin", map[string]any{"version": "v1", "status": "running", "pid": 42, "restarts": 0, "epochs-analysed": n, "epochs-lost": 0, "rows": 400, "rows-refused": 0, "analysis-time": 20_000_000, "last-error": ""}, "name", "univmon")
+	one(top+"/outputs/output", map[string]any{"type": "influxdb", "status": "up", "sent": 100 * n, "dropped": 0, "queued": 3, "spooled": 0, "last-error": ""}, "name", "influxdb")
+}
+
+const epochs = 20
+
+// fill writes epochs of samples to a real InfluxDB, by the output that netsketch uses.
+func fill(t *testing.T, start time.Time) *influxdbtest.Server {
+	t.Helper()
+	db := influxdbtest.Start(t, influxdbtest.Options{})
+	c := influxdb.DefaultConfig()
+	c.URL, c.Bucket, c.Spool.Dir = db.URL, "netsketch", filepath.Join(t.TempDir(), "spool")
+	o, err := influxdb.New("influxdb", c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := store.New(store.Options{})
+	defer s.Close()
+	if err := o.Start(s); err != nil {
+		t.Fatal(err)
+	}
+	yangtest.Check(t, epochSample(1)...)
+	for n := range uint64(epochs) {
+		b := store.Batch{Time: start.Add(time.Duration(n) * time.Second), Epoch: n + 1}
+		for _, tab := range epochSample(n + 1) {
+			b.Tables = append(b.Tables, store.Publication{Table: tab, Replace: true})
+		}
+		if err := s.Publish(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // it delivers what it has taken
+	if err := o.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if st := o.State(); st.Queued != 0 || st.Dropped != 0 || st.Sent == 0 {
+		t.Fatalf("%+v", st)
+	}
+	return db
+}
+
+// expand puts values in the place of Grafana's variables, as Grafana does.
+func expand(query string, start time.Time) string {
+	query = strings.ReplaceAll(query, "$timeFilter", fmt.Sprintf("time >= %d AND time <= %d", start.UnixNano(), start.Add(epochs*time.Second).UnixNano()))
+	query = strings.ReplaceAll(query, "$__interval", "1s")
+	return regexp.MustCompile(`\$\{(\w+):regex\}`).ReplaceAllStringFunc(query, func(v string) string {
+		switch v {
+		case "${target:regex}":
+			return "(netsketch)"
+		case "${device:regex}":
+			return "(" + strings.Join(devices, "|") + ")"
+		case "${dimension:regex}":
+			return "(" + strings.Join(dimensions, "|") + ")"
+		}
+		return v
+	})
+}
+
+// want is a value that a panel must show: some value of the column in the result of
+// any of its queries.
+var want = map[string][2]string{ // panel to column and value
+	"Packets":                       {"mean", "30020"},
+	"Packets per epoch":             {"mean", "10001"},
+	"Distinct flows":                {"mean", "500"},
+	"Entropy":                       {"mean", "7.25"},
+	"Second moment (F2)":            {"mean", "9000000"},
+	"Largest flows":                 {"packets", "3000"},
+	"Largest flows over time":       {"max", "2991"},
+	"Share of the largest flow":     {"max", "0.1"},
+	"Heavy changes":                 {"kind", "decrease"},
+	"DDoS victims":                  {"distinct-sources", "4002"},
+	"Sources per victim":            {"max", "4000"},
+	"Watched flows":                 {"mean", "12"},
+	"Functions":                     {"mean", "123456.5"},
+	"Complete":                      {"mean", "20"},
+	"Epoch end to results":          {"mean", "67000000"},
+	"Epoch end to first update":     {"mean", "68000000"},
+	"Where an epoch's time goes":    {"mean", "40000000"},
+	"Devices per epoch":             {"mean", "3"},
+	"Epochs that were not complete": {"missing", "leaf-2"},
+	"Devices":                       {"connection", "ready"},
+	"Read-out":                      {"mean", "30000000"},
+	"Plugins":                       {"status", "running"},
+	"Outputs":                       {"sent", "2000"},
+	"Sent":                          {"non_negative_derivative", "100"},
+	"Waiting and dropped":           {"max", "3"},
+}
+
+// Every query of every panel and variable gives sensible results from a real InfluxDB.
+func TestEveryQuery(t *testing.T) {
+	start := time.Now().Add(-time.Minute).Truncate(time.Second)
+	db := fill(t, start)
+	seen := map[string]bool{}
+	for name, text := range files(t) {
+		d := load(t, text)
+		for _, v := range d.Templating.List {
+			if v.Type != dashboard.VariableTypeQuery {
+				continue
+			}
+			if out := db.Query(*v.Query.String); len(out) != 1 || len(out[0].Values) == 0 {
+				t.Errorf("%s: variable %s has no values", name, v.Name)
+			}
+		}
+		for _, p := range d.Panels {
+			if p.Panel == nil {
+				continue
+			}
+			title := *p.Panel.Title
+			var cells []string
+			for _, target := range p.Panel.Targets {
+				q, ok := target.(dashboards.Query)
+				if !ok {
+					t.Fatalf("%s: %s: a query of type %T", name, title, target)
+				}
+				query := expand(q.Query, start)
+				if regexp.MustCompile(`\$[\w{]`).MatchString(query) {
+					t.Errorf("%s: %s: %s has a variable that the dashboard does not have", name, title, query)
+				}
+				out, err := db.TryQuery(query)
+				if err != nil {
+					t.Errorf("%s: %s: %s: %v", name, title, query, err)
+					continue
+				}
+				values := 0
+				for _, series := range out {
+					for i, c := range series.Columns {
+						if c == "time" {
+							continue
+						}
+						filled := 0
+						for _, row := range series.Values {
+							if row[i] != nil {
+								filled++
+								cells = append(cells, c+"="+fmt.Sprint(row[i]))
+							}
+						}
+						if filled == 0 {
+							t.Errorf("%s: %s: %s: column %s has no values", name, title, query, c)
+						}
+						values += filled
+					}
+					for _, tag := range regexp.MustCompile(`\$tag_(\w+)`).FindAllStringSubmatch(q.Alias, -1) {
+						if series.Tags[tag[1]] == "" {
+							t.Errorf("%s: %s: the legend names the tag %s, which the result does not have", name, title, tag[1])
+						}
+					}
+				}
+				if values == 0 {
+					t.Errorf("%s: %s: no result for %s", name, title, query)
+				}
+			}
+			if w, ok := want[title]; ok {
+				seen[title] = true
+				if !strings.Contains("\n"+strings.Join(cells, "\n")+"\n", "\n"+w[0]+"="+w[1]+"\n") {
+					t.Errorf("%s: %s: no %s = %s among %.300v", name, title, w[0], w[1], cells)
+				}
+			}
+		}
+	}
+	for title := range want {
+		if !seen[title] {
+			t.Errorf("there is no panel %q", title)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Panels: the few kinds that the dashboards use, all in one style.
+
+package dashboards
+
+import (
+	"fmt"
+
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/common"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/stat"
+	"github.com/grafana/grafana-foundation-sdk/go/table"
+	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+)
+
+// datasource is the one that the dashboard's variable of this name has chosen.
+func datasource() common.DataSourceRef {
+	return common.DataSourceRef{Type: cog.ToPtr("influxdb"), Uid: cog.ToPtr("${datasource}")}
+}
+
+// lines is a query whose result is drawn over time.
+func lines(alias, text string) Query {
+	return Query{Query: text, RawQuery: true, ResultFormat: "time_series", Alias: alias, Datasource: cog.ToPtr(datasource())}
+}
+
+// rows is a query whose result is shown as a table.
+func rows(text string) Query {
+	return Query{Query: text, RawQuery: true, ResultFormat: "table", Datasource: cog.ToPtr(datasource())}
+}
+
+func numbered(queries []Query) []Query {
+	for i := range queries {
+		queries[i].RefID = string(rune('A' + i))
+	}
+	return queries
+}
+
+// about is what every panel has.
+type about struct {
+	title, description, unit string
+	width                    uint32 // of 24
+	height                   uint32
+}
+
+// chart draws queries over time.
+func chart(a about, stacked bool, queries ...Query) cog.Builder[dashboard.Panel] {
+	p := timeseries.NewPanelBuilder().
+		Title(a.title).Description(a.description).Unit(a.unit).Span(a.width).Height(a.height).
+		Datasource(datasource()).
+		LineWidth(1).ShowPoints(common.VisibilityModeAuto).
+		SpanNulls(common.BoolOrFloat64{Bool: cog.ToPtr(true)}).
+		AxisSoftMin(0).
+		Legend(common.NewVizLegendOptionsBuilder().DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true)).
+		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
+	if stacked {
+		p.FillOpacity(40).Stacking(common.NewStackingConfigBuilder().Mode(common.StackingModeNormal).Group("A"))
+	} else {
+		p.FillOpacity(8)
+	}
+	for _, q := range numbered(queries) {
+		p.WithTarget(q)
+	}
+	return p
+}
+
+// number shows the newest value of each series.
+func number(a about, queries ...Query) cog.Builder[dashboard.Panel] {
+	p := stat.NewPanelBuilder().
+		Title(a.title).Description(a.description).Unit(a.unit).Span(a.width).Height(a.height).
+		Datasource(datasource()).
+		GraphMode(common.BigValueGraphModeArea).
+		ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"}).Values(false))
+	for _, q := range numbered(queries) {
+		p.WithTarget(q)
+	}
+	return p
+}
+
+// column says how a table shows a field.
+type column struct{ name, unit string }
+
+// list shows a query's rows; columns other than those named have no unit.
+func list(a about, q Query, columns ...column) cog.Builder[dashboard.Panel] {
+	p := table.NewPanelBuilder().
+		Title(a.title).Description(a.description).Span(a.width).Height(a.height).
+		Datasource(datasource()).
+		ShowHeader(true).
+		Footer(common.NewTableFooterOptionsBuilder().Show(false).Reducer([]string{"sum"})).
+		WithTarget(numbered([]Query{q})[0])
+	for _, c := range columns {
+		p.OverrideByName(c.name, []dashboard.DynamicConfigValue{{Id: "unit", Value: c.unit}})
+	}
+	return p
+}
+
+// choice is a variable of the dashboard with the values of a tag.
+func choice(name, label, measurement, tag string) cog.Builder[dashboard.VariableModel] {
+	return dashboard.NewQueryVariableBuilder(name).
+		Label(label).
+		Datasource(datasource()).
+		Query(dashboard.StringOrMap{String: cog.ToPtr(fmt.Sprintf(`SHOW TAG VALUES FROM "%s" WITH KEY = "%s"`, measurement, tag))}).
+		Refresh(dashboard.VariableRefreshOnTimeRangeChanged).
+		Sort(dashboard.VariableSortAlphabeticalAsc).
+		Multi(true).IncludeAll(true).
+		Current(dashboard.VariableOption{
+			Selected: cog.ToPtr(true),
+			Text:     dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}},
+			Value:    dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}},
+		})
+}
