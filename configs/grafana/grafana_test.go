@@ -284,23 +284,26 @@ func (s *sample) collector(n uint64) {
 			b.TextKey(keys[i]).Append(keys[i+1])
 		}
 		for name, v := range values {
+			if len(keys) > 0 {
+				name = "state/" + name
+			}
 			switch v := v.(type) {
 			case int:
-				b.Uint("state/" + name).Append(uint64(v))
+				b.Uint(name).Append(uint64(v))
 			case uint64:
-				b.Uint("state/" + name).Append(v)
+				b.Uint(name).Append(v)
 			case string:
-				b.Text("state/" + name).Append(v)
+				b.Text(name).Append(v)
 			}
 		}
 		s.build(b)
 	}
-	one(top, map[string]any{"version": "v0", "epochs-complete": n, "epochs-partial": 1, "epochs-lost": 0, "subscriptions": 2, "watched-flows": 1, "rows": 5000, "heap": 30_000_000})
+	one(top+"/state", map[string]any{"version": "v0", "epochs-complete": n, "epochs-partial": 1, "epochs-lost": 0, "subscriptions": 2, "watched-flows": 1, "rows": 5000, "heap": 30_000_000})
 	status, missing := "complete", ""
 	if n%5 == 0 {
 		status, missing = "partial", "leaf-2"
 	}
-	one(top+"/epoch", map[string]any{"number": n, "status": status, "missing": missing, "devices-expected": 3, "devices-present": 3, "devices-missing": len(missing) / 6,
+	one(top+"/epoch/state", map[string]any{"number": n, "status": status, "missing": missing, "devices-expected": 3, "devices-present": 3, "devices-missing": len(missing) / 6,
 		"flip-time": 1_000_000, "wait-time": 5_000_000, "readout-time": 40_000_000, "plugin-time": 20_000_000, "publish-time": 1_000_000,
 		"first-update-time": 68_000_000, "total-time": 67_000_000, "cells": 100_000, "rows": 400})
 	one(top+"/devices/device", map[string]any{"address": "127.0.0.1:9559", "connection": "ready", "mastership": "primary", "readout-method": "packet", "readout-time": 30_000_000,

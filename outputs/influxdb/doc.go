@@ -4,7 +4,7 @@
 //
 // One row of a table is one point. Its measurement is the list's path without the
 // container around the list, "univmon/heavy-hitter", "collector/device"; of a
-// container its path, "collector/epoch". Its tags are the list's keys and "target",
+// container its path without "state" at its end, "collector/epoch". Its tags are the list's keys and "target",
 // its fields the leaves by their path without "state/", its time the end of the
 // epoch. None of these depends on which plugins run, and a field's type never
 // changes: it follows from the leaf's YANG type. Unsigned integers are sent signed,

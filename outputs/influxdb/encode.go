@@ -61,7 +61,9 @@ type layout struct {
 }
 
 // measurement returns the name for a list's path: the path without module names and
-// without the container around the list, unless the list stands at the top.
+// without the container around the list, unless the list stands at the top. A
+// container that is named state is left out as well: a table of it has the same
+// points as a table of the container around it.
 func measurement(list string, keyed bool) string {
 	parts := strings.Split(strings.TrimPrefix(list, "/"), "/")
 	for i, p := range parts {
@@ -69,8 +71,12 @@ func measurement(list string, keyed bool) string {
 			parts[i] = local
 		}
 	}
-	if n := len(parts); keyed && n >= 2 {
+	switch n := len(parts); {
+	case n < 2:
+	case keyed:
 		parts = slices.Delete(parts, n-2, n-1)
+	case parts[n-1] == "state":
+		parts = parts[:n-1]
 	}
 	name := strings.Join(parts, "/")
 	if strings.HasPrefix(name, "#") { // no YANG name does; the line would be a comment

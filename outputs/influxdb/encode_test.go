@@ -104,6 +104,10 @@ func TestMeasurement(t *testing.T) {
 		{"/m:list", true, "list"},
 		{"/netsketch-collector:collector", false, "collector"},
 		{"/netsketch-collector:collector/epoch", false, "collector/epoch"},
+		{"/netsketch-collector:collector/state", false, "collector"},
+		{"/netsketch-collector:collector/epoch/state", false, "collector/epoch"},
+		{"/netsketch-collector:collector/config", false, "collector/config"},
+		{"/m:state", false, "state"},
 		{"/a:x/b:ys/b:y", true, "x/y"},
 	}
 	for _, tt := range tests {
