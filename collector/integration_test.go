@@ -164,6 +164,7 @@ func udp(src, dst [4]byte, sport, dport uint16) []byte {
 
 // real is a collector with real parts on virtual time.
 type real struct {
+	yaml    string
 	tb      testing.TB
 	c       *collector.Collector
 	clock   *epoch.Virtual
@@ -217,7 +218,7 @@ plugins:
 		show = testWriter{t}
 	}
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	r := &real{tb: tb, clock: epoch.NewVirtual(start, 10*time.Second), end: start, log: &syncWriter{}, switch1: sw}
+	r := &real{yaml: yaml, tb: tb, clock: epoch.NewVirtual(start, 10*time.Second), end: start, log: &syncWriter{}, switch1: sw}
 	r.c, err = collector.New(cfg, collector.Dependencies{
 		Clock: r.clock, Programs: programs, Version: "test",
 		Logger: slog.New(slog.NewTextHandler(io.MultiWriter(r.log, show), nil)),
@@ -505,6 +506,43 @@ plugins: {directory: %s, instances: [{plugin: univmon, deadline: 10s}]}
 	}
 	if err := c.Store().Publish(store.Batch{Time: time.Now()}); err == nil {
 		t.Error("the store is still open")
+	}
+}
+
+// A reload adds a switch to a running plugin, and then takes the plugin away with all its results.
+func TestReloadWithRealParts(t *testing.T) {
+	r := startReal(t, "univmon-300k")
+	second := startSwitch(t, "127.0.0.1:0")
+	reload := func(yaml string) {
+		t.Helper()
+		cfg, err := config.Parse("netsketch.yaml", []byte(yaml))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.c.Reload(context.Background(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.step()
+	reload(strings.Replace(r.yaml, "hosts:", fmt.Sprintf(`  - {name: s2, address: "%s", device-id: 1, role: edge, pipeline: univmon-300k, tls: {plaintext: true}}
+hosts:`, second.address), 1))
+	r.ready()
+	r.untilStatus(epoch.Complete)
+	r.switch1.send(1, 4)
+	second.send(1, 6)
+	r.step()
+	const summary = "/univmon/summaries/summary[device=%s][dimension=src]"
+	for device, want := range map[string]string{"s1": "4", "s2": "6", "network": "10"} {
+		if got := r.leaf(fmt.Sprintf(summary, device), "state/packets"); got != want {
+			t.Errorf("%s has %s packets, want %s", device, got, want)
+		}
+	}
+	reload(strings.Replace(r.yaml, "instances: [{plugin: univmon, deadline: 10s}]", "instances: []", 1))
+	if got := r.leaf(fmt.Sprintf(summary, "s1"), "state/packets"); got != "(no row)" {
+		t.Errorf("results of the plugin are still there: %s", got)
+	}
+	if rep := r.step(); rep.Status != epoch.Complete || len(rep.Devices) != 1 || len(rep.Plugins) != 0 {
+		t.Errorf("report %+v", rep)
 	}
 }
 

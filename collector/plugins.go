@@ -164,6 +164,7 @@ func (p *plugins) stop(ctx context.Context, name string) {
 	if r != nil {
 		r.end()
 		r.inst.Stop(ctx)
+		p.c.withdraw(r)
 	}
 }
 
