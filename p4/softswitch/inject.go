@@ -235,6 +235,7 @@ func (st *state) ingress(p *packet) {
 	p.exit = false
 	if p.clone != 0 {
 		st.cloneIngress(p)
+		p.clone = 0
 	}
 	if p.learn != 0 {
 		st.learn(p)
