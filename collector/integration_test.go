@@ -524,8 +524,9 @@ func TestReloadWithRealParts(t *testing.T) {
 		}
 	}
 	r.step()
-	reload(strings.Replace(r.yaml, "hosts:", fmt.Sprintf(`  - {name: s2, address: "%s", device-id: 1, role: edge, pipeline: univmon-300k, tls: {plaintext: true}}
-hosts:`, second.address), 1))
+	reload(strings.Replace(r.yaml, "hosts:", fmt.Sprintf(`  - {name: s2, address: "%s", device-id: 1, pipeline: univmon-300k, tls: {plaintext: true}}
+hosts:
+  - {name: h3, port: s2/1, addresses: 10.0.3.0/24}`, second.address), 1))
 	r.ready()
 	r.untilStatus(epoch.Complete)
 	r.switch1.send(1, 4)
