@@ -86,16 +86,6 @@ func (n *Node) QualifiedName() string {
 	return n.Name
 }
 
-// List returns the innermost list that the node is in or is, or nil.
-func (n *Node) list() *Node {
-	for ; n != nil; n = n.Parent {
-		if n.Kind == ListNode {
-			return n
-		}
-	}
-	return nil
-}
-
 func (n *Node) noChild(name string) error {
 	where := n.Path
 	if n.Kind == RootNode {
