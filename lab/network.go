@@ -14,6 +14,7 @@ package lab
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -56,6 +57,9 @@ type Network struct {
 	frames sync.Pool
 	wake   chan struct{}
 	lag    atomic.Int64
+
+	programsMu sync.Mutex
+	programs   map[[sha256.Size]byte]*softswitch.Program // by the JSON they were made of
 
 	queueMu sync.Mutex
 	queue   eventQueue
@@ -111,10 +115,11 @@ func New(cfg Config) (*Network, error) {
 	}
 	n := &Network{
 		cfg: cfg, clock: cfg.Clock, log: cfg.Logger,
-		wires:  map[string][2]*wire{},
-		hosts:  make([]host, len(cfg.Fabric.Hosts)),
-		frames: sync.Pool{New: func() any { b := make([]byte, 0, 256); return &b }},
-		wake:   make(chan struct{}, 1),
+		wires:    map[string][2]*wire{},
+		programs: map[[sha256.Size]byte]*softswitch.Program{},
+		hosts:    make([]host, len(cfg.Fabric.Hosts)),
+		frames:   sync.Pool{New: func() any { b := make([]byte, 0, 256); return &b }},
+		wake:     make(chan struct{}, 1),
 	}
 	for i, s := range cfg.Fabric.Switches {
 		n.nodes = append(n.nodes, &node{
@@ -194,13 +199,30 @@ func (n *Network) startNode(nd *node) error {
 	}
 	nd.addr = lis.Addr().String()
 	nd.rpc = grpc.NewServer(append(p4rtserver.ServerOptions(), grpc.UnaryInterceptor(nd.orderFlips))...)
-	nd.p4rt = p4rtserver.New(nd.sw, p4rtserver.Options{DeviceID: nd.deviceID, Logger: n.log.With("switch", nd.spec.Name)})
+	nd.p4rt = p4rtserver.New(nd.sw, p4rtserver.Options{
+		DeviceID: nd.deviceID, Logger: n.log.With("switch", nd.spec.Name), Compile: n.compile,
+	})
 	nd.p4rt.Register(nd.rpc)
 	if err := ocgnmi.Register(nd.rpc, nd.sw, nd.spec.Name); err != nil {
 		return fmt.Errorf("lab: switch %s: gNMI: %w", nd.spec.Name, err)
 	}
 	go func() { nd.served <- nd.rpc.Serve(lis) }()
 	return nil
+}
+
+// compile makes a program once for all the switches that run it.
+func (n *Network) compile(json []byte) (*softswitch.Program, error) {
+	n.programsMu.Lock()
+	defer n.programsMu.Unlock()
+	key := sha256.Sum256(json)
+	if p := n.programs[key]; p != nil {
+		return p, nil
+	}
+	p, err := softswitch.Compile(json)
+	if err == nil {
+		n.programs[key] = p
+	}
+	return p, err
 }
 
 // receive takes a frame that arrives at a port.

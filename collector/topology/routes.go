@@ -4,6 +4,7 @@ package topology
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -102,50 +103,41 @@ func (t *Topology) hops(from int, d []int) []NextHop {
 	return out
 }
 
-// AllRoutes returns the forwarding state of every switch, in the order of Switches.
-func (t *Topology) AllRoutes() []Routes {
-	all := make([]Routes, len(t.switches))
-	for i, s := range t.switches {
-		all[i].Switch = s.Name
-	}
-	// The ways to the switch that a host is attached to serve all its hosts.
-	toSwitch := map[int][]int{}
-	type destination struct {
-		prefix netip.Prefix
-		host   *Host
-	}
-	var destinations []destination
+// destination is a prefix and the host that owns it.
+type destination struct {
+	prefix netip.Prefix
+	host   *Host
+}
+
+// reach is what the routes of all switches rest on.
+type reach struct {
+	destinations []destination
+	// toSwitch has the distances to each switch that a host is attached to.
+	toSwitch map[int][]int
+}
+
+// reachOf computes the reach of a network once it is built.
+func reachOf(t *Topology) *reach {
+	r := &reach{toSwitch: map[int][]int{}}
 	for i := range t.hosts {
 		h := &t.hosts[i]
 		at := t.switchIndex[h.Port.Switch]
-		if toSwitch[at] == nil {
-			toSwitch[at] = t.distances(at)
+		if r.toSwitch[at] == nil {
+			r.toSwitch[at] = t.distances(at)
 		}
 		for _, p := range h.Prefixes {
-			destinations = append(destinations, destination{p, h})
+			r.destinations = append(r.destinations, destination{p, h})
 		}
 	}
-	slices.SortFunc(destinations, func(a, b destination) int { return comparePrefixes(a.prefix, b.prefix) })
-	for i := range all {
-		groups := map[string]uint32{}
-		for _, dst := range destinations {
-			at := t.switchIndex[dst.host.Port.Switch]
-			hops := []NextHop{{dst.host.Port.Number, t.switches[i].MAC, dst.host.MAC, dst.host.Name}}
-			if at != i {
-				hops = t.hops(i, toSwitch[at])
-			}
-			if len(hops) == 0 {
-				continue
-			}
-			key := fmt.Sprint(hops)
-			id := groups[key]
-			if id == 0 {
-				id = uint32(len(all[i].Groups) + 1)
-				groups[key] = id
-				all[i].Groups = append(all[i].Groups, Group{id, hops})
-			}
-			all[i].Routes = append(all[i].Routes, Route{dst.prefix, id})
-		}
+	slices.SortFunc(r.destinations, func(a, b destination) int { return comparePrefixes(a.prefix, b.prefix) })
+	return r
+}
+
+// AllRoutes returns the forwarding state of every switch, in the order of Switches.
+func (t *Topology) AllRoutes() []Routes {
+	all := make([]Routes, len(t.switches))
+	for i := range t.switches {
+		all[i] = t.routesOf(i)
 	}
 	return all
 }
@@ -156,7 +148,55 @@ func (t *Topology) Routes(name string) Routes {
 	if !ok {
 		return Routes{Switch: name}
 	}
-	return t.AllRoutes()[i]
+	return t.routesOf(i)
+}
+
+// via is a way out that routes share: to another switch, or to a host attached here.
+type via struct {
+	toSwitch int
+	host     *Host
+}
+
+func (t *Topology) routesOf(i int) Routes {
+	out := Routes{Switch: t.switches[i].Name}
+	r := t.reach()
+	ids := map[via]uint32{}        // 0: no way
+	byPorts := map[string]uint32{} // equal hops are one group, whatever they lead to
+	for _, dst := range r.destinations {
+		way := via{toSwitch: t.switchIndex[dst.host.Port.Switch]}
+		if way.toSwitch == i {
+			way.host = dst.host
+		}
+		id, known := ids[way]
+		if !known {
+			hops := t.hops(i, r.toSwitch[way.toSwitch])
+			if way.host != nil {
+				hops = []NextHop{{way.host.Port.Number, t.switches[i].MAC, way.host.MAC, way.host.Name}}
+			}
+			if len(hops) > 0 {
+				key := portsKey(hops)
+				if id = byPorts[key]; id == 0 {
+					id = uint32(len(out.Groups) + 1)
+					byPorts[key] = id
+					out.Groups = append(out.Groups, Group{id, hops})
+				}
+			}
+			ids[way] = id
+		}
+		if id != 0 {
+			out.Routes = append(out.Routes, Route{dst.prefix, id})
+		}
+	}
+	return out
+}
+
+// portsKey names a set of hops; within a switch a port leads to one peer.
+func portsKey(hops []NextHop) string {
+	var b []byte
+	for _, h := range hops {
+		b = binary.BigEndian.AppendUint32(b, h.Port)
+	}
+	return string(b)
 }
 
 func comparePrefixes(a, b netip.Prefix) int {

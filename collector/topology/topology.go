@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -107,6 +108,7 @@ type Topology struct {
 	peers       map[Port]Peer
 	// neighbours lists, per switch, the ports that lead to another switch, by port number.
 	neighbours [][]neighbour
+	reach      func() *reach // computed when first asked for
 }
 
 type neighbour struct {
@@ -172,6 +174,7 @@ func (b *Builder) Build() (*Topology, error) {
 		return nil, errors.Join(errs...)
 	}
 	t.derive()
+	t.reach = sync.OnceValue(func() *reach { return reachOf(t) })
 	return t, nil
 }
 

@@ -141,7 +141,7 @@ func (v *ViewWriter) commands(b *strings.Builder, r *Report) {
 func Commands(addr string) []string {
 	return []string{
 		"gnmic -a " + addr + " --insecure subscribe --path /univmon/heavy-hitters --stream-mode on-change",
-		"gnmi_cli -a " + addr + " -notls -query_type once -q /univmon/summaries",
+		"gnmi_cli -a " + addr + " -insecure -query_type once -q /univmon/summaries",
 	}
 }
 

@@ -37,9 +37,9 @@ type table struct {
 	ternary []bool // for each key field whether it is optional in P4, and ternary in the switch: p4c knows no other way on BMv2
 }
 
-// newDevice checks a pipeline and joins P4Info with the program. The program is not loaded yet. Errors are INVALID_ARGUMENT and name what
+// newDevice checks a pipeline, compiles it, and joins P4Info with the program. The program is not loaded yet. Errors are INVALID_ARGUMENT and name what
 // is wrong.
-func newDevice(cfg *p4v1.ForwardingPipelineConfig) (*device, error) {
+func newDevice(cfg *p4v1.ForwardingPipelineConfig, compile func([]byte) (*softswitch.Program, error)) (*device, error) {
 	if cfg.GetP4Info() == nil {
 		return nil, invalid("the configuration has no P4Info")
 	}
@@ -50,7 +50,7 @@ func newDevice(cfg *p4v1.ForwardingPipelineConfig) (*device, error) {
 	if err != nil {
 		return nil, invalid("%v", err)
 	}
-	prog, err := softswitch.Compile(cfg.GetP4DeviceConfig())
+	prog, err := compile(cfg.GetP4DeviceConfig())
 	if err != nil {
 		return nil, invalid("p4_device_config: %v", err)
 	}

@@ -46,7 +46,7 @@ func (s *Server) setPipeline(r *p4v1.SetForwardingPipelineConfigRequest) error {
 	if r.GetConfig() == nil {
 		return invalid("%v needs a configuration", action)
 	}
-	d, err := newDevice(r.GetConfig())
+	d, err := newDevice(r.GetConfig(), s.opt.Compile)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *Server) commitSaved() error {
 		return status.Error(codes.NotFound, "no configuration was saved with VERIFY_AND_SAVE")
 	}
 	saved := s.shadow
-	d, err := newDevice(saved.cfg)
+	d, err := newDevice(saved.cfg, s.opt.Compile)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (s *Server) reconcileAndCommit(d *device) error {
 	if err != nil {
 		return err
 	}
-	trial, err := newDevice(d.cfg)
+	trial, err := newDevice(d.cfg, s.opt.Compile)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,10 @@ type Options struct {
 	StreamQueue int           // messages that may wait for one client to read; 0: 1024
 	IdleScan    time.Duration // how often entries are looked at for their idle timeouts; 0: 50 ms
 	Logger      *slog.Logger  // nil: discards
+
+	// Compile makes a program of a p4_device_config; nil: softswitch.Compile. Servers of many switches that run one
+	// program can share it, since programs are immutable.
+	Compile func(json []byte) (*softswitch.Program, error)
 }
 
 // Server is the P4Runtime service of one switch. Make one with New.
@@ -69,6 +73,9 @@ func New(sw *softswitch.Switch, opt Options) *Server {
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Compile == nil {
+		opt.Compile = softswitch.Compile
 	}
 	s := &Server{opt: opt, sw: sw, log: opt.Logger, roles: map[string]*role{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
