@@ -431,7 +431,7 @@ func (r *readouts) stoppedBy(j *readJob) error {
 }
 
 // sessionOver wakes every job; they find their session over.
-func (r *readouts) sessionOver(error) {
+func (r *readouts) sessionOver() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.pending {

@@ -81,7 +81,7 @@ func (s *session) run(parent context.Context) error {
 
 	var receiver sync.WaitGroup
 	defer receiver.Wait()
-	defer s.stop() // ends the stream first, then waits for its receiver
+	defer s.end(ErrSessionLost) // ends the stream first, then waits for its receiver
 
 	for next := step(func() (step, error) { return s.connect(&receiver) }); next != nil; {
 		if next, err = next(); err != nil {
@@ -91,11 +91,19 @@ func (s *session) run(parent context.Context) error {
 	return s.explain(context.Cause(s.ctx))
 }
 
-// stop makes the session useless: writes, sends and read-outs under way end.
-func (s *session) stop() {
-	s.setDemoted()
-	s.fail(ErrSessionLost)
-	s.readouts.sessionOver(context.Cause(s.ctx))
+// end ends the session, visibly where it could be used: writes, sends and read-outs under way end with it. The first reason given counts.
+func (s *session) end(why error) {
+	s.c.setStatus(func(st *Status) {
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.fail(why)
+		switch st.State {
+		case Ready, Standby, ReadOnly:
+			st.State, st.Reason = Down, why
+		}
+	})
+	s.readouts.sessionOver()
 }
 
 // explain prefers the reason for which the session was ended to what the end did to a call.
@@ -158,6 +166,9 @@ func (s *session) capabilities() error {
 func (s *session) enter(state State) {
 	s.log.Debug("session", "state", state, "session", s.number)
 	s.c.setStatus(func(st *Status) {
+		if s.ctx.Err() != nil {
+			return // it has ended meanwhile
+		}
 		if st.Session != s.number {
 			st.Pushed, st.Highest = false, ElectionID{}
 		}

@@ -54,8 +54,7 @@ func (s *session) receive() {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("the switch closed the stream")
 			}
-			s.fail(fmt.Errorf("stream of %s: %w", s.c.cfg.Target, err))
-			s.stop()
+			s.end(fmt.Errorf("stream of %s: %w", s.c.cfg.Target, err))
 			return
 		}
 		switch u := m.GetUpdate().(type) {
@@ -83,7 +82,7 @@ func (s *session) send(ctx context.Context, m *p4v1.StreamMessageRequest) error 
 		return s.lost(context.Cause(s.ctx))
 	}
 	stuck := time.AfterFunc(s.c.cfg.CallTimeout, func() {
-		s.fail(fmt.Errorf("%s took nothing from the stream for %v", s.c.cfg.Target, s.c.cfg.CallTimeout))
+		s.end(fmt.Errorf("%s took nothing from the stream for %v", s.c.cfg.Target, s.c.cfg.CallTimeout))
 	})
 	err := s.stream.Send(m)
 	stuck.Stop()

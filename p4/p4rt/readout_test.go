@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package p4rt_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+)
+
+const measured = "univmon-300k"
+
+// fill writes a pattern in all banks of a register, and returns what bank b must read as.
+func fill(t testing.TB, s *testSwitch, r *p4values.Register) func(bank, cell int) uint32 {
+	t.Helper()
+	value := func(bank, cell int) uint32 { return uint32(bank*r.Readout.Cells+cell)*2654435761 + 1 }
+	for bank := range r.Readout.Banks {
+		for i := range r.Readout.Cells {
+			if err := s.sw.WriteRegister(r.Name, bank*r.Readout.Cells+i, uint64(value(bank, i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return value
+}
+
+func TestReadBanks(t *testing.T) {
+	s, c := ready(t, program(t, measured))
+	cat, _ := c.Catalog()
+	var names []string
+	var values []func(bank, cell int) uint32
+	for _, r := range cat.Readouts() {
+		names, values = append(names, r.Name), append(values, fill(t, s, r))
+	}
+	banks, err := c.ReadBanks(t.Context(), 1, names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range banks {
+		if b.Len() != b.Register.Readout.Cells {
+			t.Fatalf("%s: %d cells", b.Register.Name, b.Len())
+		}
+		for j := range b.Len() {
+			if b.At(j) != values[i](1, j) {
+				t.Fatalf("%s[%d] = %#x, want %#x", b.Register.Name, j, b.At(j), values[i](1, j))
+			}
+		}
+	}
+	// The bank is clear now, the other one untouched.
+	again, err := c.ReadBank(t.Context(), names[0], 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := c.ReadBank(t.Context(), names[0], 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for j := range again.Len() {
+		if again.At(j) != 0 || other.At(j) != values[0](0, j) {
+			t.Fatalf("cell %d: %#x after the read-out, %#x in the other bank", j, again.At(j), other.At(j))
+		}
+	}
+	if _, err := c.ReadBank(t.Context(), names[0], 2); err == nil || !strings.Contains(err.Error(), "no bank 2") {
+		t.Errorf("a bank that is not there: %v", err)
+	}
+	if _, err := c.ReadBank(t.Context(), "nope", 0); err == nil || !strings.Contains(err.Error(), names[0]) {
+		t.Errorf("a register that is not there: %v", err)
+	}
+}
+
+// Two read-outs at once share the window and do not mix.
+func TestReadBanksTogether(t *testing.T) {
+	s, c := ready(t, program(t, measured))
+	cat, _ := c.Catalog()
+	regs := cat.Readouts()[:2]
+	type result struct {
+		cells *p4rt.Cells
+		err   error
+	}
+	results := make([]chan result, len(regs))
+	values := make([]func(bank, cell int) uint32, len(regs))
+	for i, r := range regs {
+		values[i] = fill(t, s, r)
+		results[i] = make(chan result, 1)
+	}
+	for i, r := range regs {
+		go func() {
+			cells, err := c.ReadBank(t.Context(), r.Name, 0)
+			results[i] <- result{cells, err}
+		}()
+	}
+	for i := range regs {
+		got := <-results[i]
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		for j := range got.cells.Len() {
+			if got.cells.At(j) != values[i](0, j) {
+				t.Fatalf("register %d cell %d = %#x", i, j, got.cells.At(j))
+			}
+		}
+	}
+}
+
+func TestObligation15RegistersByWildcard(t *testing.T) {
+	s := startSwitch(t)
+	p := program(t, measured)
+	c := dial(t, config(s, p))
+	waitReady(t, c)
+	cat, _ := c.Catalog()
+	r := cat.Readouts()[0]
+	value := fill(t, s, r)
+	s.forget()
+	got, err := c.ReadRegister(t.Context(), r.Name)
+	if err != nil || len(got) != r.Size {
+		t.Fatalf("%d cells, %v", len(got), err)
+	}
+	for i, v := range got {
+		if v != uint64(value(0, i)) {
+			t.Fatalf("cell %d = %#x", i, v)
+		}
+	}
+	if q := seen[*p4v1.ReadRequest](s.meddler); len(q) != 1 || q[0].GetEntities()[0].GetRegisterEntry().GetIndex() != nil {
+		t.Errorf("a wildcard read asked %v", q)
+	}
+	// A backup cannot send packets: it reads the idle bank by register, and clears nothing.
+	b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Mode: p4rt.Backup})
+	waitReady(t, b)
+	for range 2 {
+		cells, err := b.ReadBank(t.Context(), r.Name, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range cells.Len() {
+			if cells.At(i) != value(1, i) {
+				t.Fatalf("cell %d = %#x", i, cells.At(i))
+			}
+		}
+	}
+	t.Run("cleared by register where the program has no read-out", func(t *testing.T) {
+		s, c := ready(t, entities(t))
+		for i := range 16 {
+			if err := s.sw.WriteRegister("I.words", i, uint64(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, want := range []uint32{1, 0} {
+			cells, err := c.ReadBank(t.Context(), "words", 0)
+			if err != nil || cells.Len() != 16 {
+				t.Fatal(err)
+			}
+			for i := range cells.Len() {
+				if cells.At(i) != want*uint32(i) {
+					t.Fatalf("cell %d = %d", i, cells.At(i))
+				}
+			}
+		}
+	})
+	t.Run("a switch that has neither", func(t *testing.T) {
+		s := startSwitch(t)
+		s.meddle(func(m *meddler) {
+			m.read = func(*p4v1.ReadResponse) *p4v1.ReadResponse { return &p4v1.ReadResponse{} }
+		})
+		c := dial(t, config(s, entities(t)))
+		waitReady(t, c)
+		if _, err := c.ReadBank(t.Context(), "words", 0); err == nil {
+			t.Error("cells out of nothing")
+		}
+	})
+}
+
+// requestIndex returns the place in the bank that a read-out request asks for.
+func requestIndex(cat *p4values.Catalog, m *p4v1.PacketOut) uint64 {
+	for _, f := range m.GetMetadata() {
+		if h := cat.PacketOut; h.Fields[h.ByID(f.GetMetadataId())].Name == "index" {
+			v, _ := p4values.Uint64(f.GetValue())
+			return v
+		}
+	}
+	return ^uint64(0)
+}
+
+// What a switch can do to a read-out in progress.
+func TestReadoutFaults(t *testing.T) {
+	start := func(t *testing.T) (*testSwitch, *p4rt.Client, *p4values.Catalog, *p4values.Register) {
+		s := startSwitch(t)
+		cfg := config(s, program(t, measured))
+		cfg.ReadoutTimeout = 200 * time.Millisecond
+		c := dial(t, cfg)
+		waitReady(t, c)
+		cat, err := c.Catalog()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, s, cat.Readouts()[0])
+		return s, c, cat, cat.Readouts()[0]
+	}
+	lostError := func(t *testing.T, err error) *p4rt.ReadoutError {
+		t.Helper()
+		var e *p4rt.ReadoutError
+		if !errors.As(err, &e) || !errors.Is(err, p4rt.ErrReadoutLost) {
+			t.Fatalf("got %v", err)
+		}
+		return e
+	}
+	t.Run("a reply is lost", func(t *testing.T) {
+		s, c, cat, r := start(t)
+		s.meddle(func(m *meddler) {
+			m.up = func(r *p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error) {
+				if i := requestIndex(cat, r.GetPacket()); i == 512 || i == 768 || i == 2048 {
+					return nil, nil
+				}
+				return r, nil
+			}
+		})
+		cells, err := c.ReadBank(t.Context(), r.Name, 0)
+		e := lostError(t, err)
+		if cells != nil || len(e.Lost) != 2 || e.Lost[0] != (p4rt.CellRange{First: 512, Count: 512}) || e.Lost[1] != (p4rt.CellRange{First: 2048, Count: 256}) || len(e.Unread) != 0 {
+			t.Errorf("%+v", e)
+		}
+		for _, want := range []string{s.addr, r.Name, "bank 0", "512-1023", "2048-2303"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("the error does not say %q: %v", want, err)
+			}
+		}
+		// The session is as good as before.
+		s.meddle(func(m *meddler) { m.up = nil })
+		if _, err := c.ReadBank(t.Context(), r.Name, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("nothing is answered any more", func(t *testing.T) {
+		s, c, _, r := start(t)
+		s.meddle(func(m *meddler) {
+			m.down = func(m *p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse { return nil }
+		})
+		_, err := c.ReadBank(t.Context(), r.Name, 0)
+		e := lostError(t, err)
+		if n := e.Lost[0].Count; n != 32*256 || len(e.Unread) != 1 || e.Unread[0].First != n {
+			t.Errorf("%+v", e)
+		}
+	})
+	t.Run("the stream breaks", func(t *testing.T) {
+		s, c, cat, r := start(t)
+		s.meddle(func(m *meddler) {
+			m.up = func(r *p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error) {
+				if requestIndex(cat, r.GetPacket()) == 40*256 {
+					return nil, unavailable()
+				}
+				return r, nil
+			}
+		})
+		_, err := c.ReadBank(t.Context(), r.Name, 0)
+		e := lostError(t, err)
+		if !errors.Is(err, p4rt.ErrSessionLost) || len(e.Lost) == 0 || !strings.Contains(err.Error(), "the switch is gone") {
+			t.Errorf("%v", err)
+		}
+		s.meddle(func(m *meddler) { m.up = nil })
+		waitReady(t, c)
+		if _, err := c.ReadBank(t.Context(), r.Name, 1); err != nil {
+			t.Errorf("in the next session: %v", err)
+		}
+	})
+	t.Run("garbage is answered", func(t *testing.T) {
+		for name, spoil := range map[string]func(*p4v1.PacketIn){
+			"too short":      func(m *p4v1.PacketIn) { m.Payload = m.Payload[:100] },
+			"another object": func(m *p4v1.PacketIn) { m.Metadata[2].Value = []byte{9} },
+			"another bank":   func(m *p4v1.PacketIn) { m.Metadata[3].Value = []byte{1} },
+			"another index":  func(m *p4v1.PacketIn) { m.Metadata[4].Value = []byte{0xff, 0} },
+			"no number":      func(m *p4v1.PacketIn) { m.Metadata[5].Value = nil },
+			"an unknown seq": func(m *p4v1.PacketIn) { m.Metadata[5].Value = []byte{1, 2, 3, 4, 5} },
+		} {
+			t.Run(name, func(t *testing.T) {
+				s, c, _, r := start(t)
+				var n atomic.Int32
+				s.meddle(func(m *meddler) {
+					m.down = func(m *p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse {
+						if m.GetPacket() != nil && n.Add(1) == 5 {
+							m = proto.Clone(m).(*p4v1.StreamMessageResponse)
+							spoil(m.GetPacket())
+						}
+						return m
+					}
+				})
+				_, err := c.ReadBank(t.Context(), r.Name, 0)
+				if e := lostError(t, err); len(e.Lost) != 1 || e.Lost[0] != (p4rt.CellRange{First: 1024, Count: 256}) {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+	})
+	t.Run("a reply comes twice and one nobody asked for", func(t *testing.T) {
+		s, c, _, r := start(t)
+		stray := false
+		s.meddle(func(m *meddler) {
+			m.up = func(r *p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error) {
+				if !stray && r.GetPacket() != nil {
+					stray = true
+					again := proto.Clone(r).(*p4v1.StreamMessageRequest)
+					if err := s.sw.PacketOut(serialised(again.GetPacket())); err != nil {
+						t.Error(err)
+					}
+				}
+				return r, nil
+			}
+		})
+		if _, err := c.ReadBank(t.Context(), r.Name, 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Stats().LateReplies; got != 1 {
+			t.Errorf("%d replies were late", got)
+		}
+	})
+	t.Run("the caller gives up", func(t *testing.T) {
+		s, c, _, r := start(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		s.meddle(func(m *meddler) {
+			m.down = func(*p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse {
+				cancel()
+				return nil
+			}
+		})
+		if _, err := c.ReadBank(ctx, r.Name, 0); !errors.Is(err, context.Canceled) || !errors.Is(err, p4rt.ErrReadoutLost) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("the switch complains", func(t *testing.T) {
+		s, c, cat, r := start(t)
+		bad := cat.PacketOut.Fields[cat.PacketOut.ByName("egress_port")].ID
+		s.meddle(func(m *meddler) {
+			m.up = func(r *p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error) {
+				if requestIndex(cat, r.GetPacket()) == 256 {
+					for _, f := range r.GetPacket().GetMetadata() {
+						if f.GetMetadataId() == bad {
+							f.Value = []byte{1, 2, 3, 4}
+						}
+					}
+				}
+				return r, nil
+			}
+		})
+		_, err := c.ReadBank(t.Context(), r.Name, 0)
+		if e := lostError(t, err); !strings.Contains(err.Error(), "egress_port") || len(e.Unread) == 0 && len(e.Lost) == 0 {
+			t.Errorf("got %v", err)
+		}
+		if c.Stats().StreamErrors != 1 {
+			t.Errorf("%d stream errors", c.Stats().StreamErrors)
+		}
+	})
+}
+
+// serialised is a packet-out as bytes; all metadata but the first field have whole bytes in the test's program.
+func serialised(m *p4v1.PacketOut) []byte {
+	widths := []int{1, 2, 1, 1, 4, 4}
+	var out []byte
+	for i, f := range m.GetMetadata() {
+		v := make([]byte, widths[i])
+		copy(v[len(v)-len(f.GetValue()):], f.GetValue())
+		out = append(out, v...)
+	}
+	return append(out, m.GetPayload()...)
+}
+
+// A program that has no such object refuses, and the read-out ends at once.
+func TestReadoutRefused(t *testing.T) {
+	s := startSwitch(t)
+	p := program(t, measured)
+	for _, r := range p.P4Info.GetRegisters() { // P4Info lies about an object number
+		for _, a := range r.GetPreamble().GetStructuredAnnotations() {
+			for _, kv := range a.GetKvPairList().GetKvPairs() {
+				if a.GetName() == p4values.AnnotationReadout && kv.GetKey() == "object" {
+					kv.GetValue().Value = &p4configv1.Expression_Int64Value{Int64Value: kv.GetValue().GetInt64Value() + 100}
+				}
+			}
+		}
+	}
+	c := dial(t, config(s, p))
+	waitReady(t, c)
+	cat, _ := c.Catalog()
+	_, err := c.ReadBank(t.Context(), cat.Readouts()[0].Name, 0)
+	if err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func BenchmarkReadBank(b *testing.B) {
+	s, c := ready(b, program(b, "univmon"))
+	_ = s
+	cat, _ := c.Catalog()
+	var names []string
+	var bytes int
+	for _, r := range cat.Readouts() {
+		names = append(names, r.Name)
+		bytes += r.Readout.Cells * 4
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for b.Loop() {
+		if _, err := c.ReadBanks(b.Context(), 1, names...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perRead := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
+	b.ReportMetric(perRead/1e6, "ms/bank")
+	b.ReportMetric(float64(bytes)/(1<<20), "MiB/bank")
+	b.ReportMetric(perRead/1e6/(float64(bytes)/(1<<20)), "ms/MiB")
+}
+
+func BenchmarkBankFlip(b *testing.B) {
+	_, c := ready(b, program(b, "univmon"))
+	n := uint64(0)
+	b.ResetTimer()
+	for b.Loop() {
+		n++
+		if err := c.SetDefaultAction(b.Context(), "bank", "set_bank", p4rt.Uint("bank", n&1)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N), "µs/flip")
+}
