@@ -101,12 +101,12 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         signed_words.write(index, s - 1);
         rates.execute_meter(index, meta.nothing);
     }
-    @tableonly action only_entry() { forward(3); }
-    @defaultonly action only_default() { mark_to_drop(sm); }
+    action only_entry() { forward(3); }
+    action only_default() { mark_to_drop(sm); }
 
     table exact_t {
         key = { hdr.ethernet.dst: exact; }
-        actions = { forward; flood; drop; only_entry; @defaultonly only_default; }
+        actions = { forward; flood; drop; @tableonly only_entry; @defaultonly only_default; }
         default_action = drop();
         counters = hits;
         size = 4;
