@@ -3,6 +3,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"path"
@@ -238,14 +239,11 @@ func (c *Config) checkPlugins(k checker, switches map[string]int) {
 		}
 		k.within(at+".deadline", p.Deadline, time.Millisecond, 24*time.Hour)
 		if _, err := p.Config.Value(); err != nil {
-			k.d.problems = append(k.d.problems, asProblems(err)...)
+			var inside Problems
+			errors.As(err, &inside)
+			k.d.problems = append(k.d.problems, inside...)
 		}
 	}
-}
-
-func asProblems(err error) Problems {
-	ps, _ := err.(Problems)
-	return ps
 }
 
 func matchesAny(pattern string, names map[string]int) bool {
