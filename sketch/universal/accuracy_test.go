@@ -155,8 +155,8 @@ func TestZipf(t *testing.T) {
 		l                     Layout
 		f1, entropy, distinct float64
 	}{
-		{fiveTuple1M, 0.98, 0.0096, 0.017},                                  // 0.5 MB
-		{Layout{flow.FiveTuple, 12, 3, 4992, 4, 112}, 0.99, 0.005, 0.017},   // 1 MB
+		{fiveTuple1M, 0.98, 0.0096, 0.017},                                 // 0.5 MB
+		{Layout{flow.FiveTuple, 12, 3, 4992, 4, 112}, 0.99, 0.005, 0.017},  // 1 MB
 		{Layout{flow.FiveTuple, 12, 3, 10240, 4, 224}, 0.99, 0.003, 0.015}, // 2 MB
 		{src1M, 0.97, 0.0096, 0.03},
 		{dst1M, 0.93, 0.012, 0.03},
