@@ -37,7 +37,7 @@ func OpenTrace(path string, place func(frame []byte) int) (*Trace, error) {
 // error that names the packet; the packets before it have been handed out.
 func (t *Trace) Next() (Packet, error) {
 	p, err := t.r.Next()
-	if errors.Is(err, io.EOF) && !errors.Is(err, ErrTrace) {
+	if errors.Is(err, io.EOF) {
 		return Packet{}, io.EOF
 	}
 	if err != nil {
