@@ -142,7 +142,9 @@ func New(cfg *config.Config, deps Dependencies) (*Collector, error) {
 	c.plans = newPlans(c.log)
 	c.plugins = newPlugins(c)
 	c.metrics = newMetrics(c)
-	ec := epoch.Config{Interval: cfg.Epoch.Interval, Guard: cfg.Epoch.Guard, Deadline: cfg.Epoch.Deadline}
+	ec := epoch.Config{
+		Interval: cfg.Epoch.Interval, Guard: cfg.Epoch.Guard, Deadline: cfg.Epoch.Deadline, Parallel: cfg.Epoch.ParallelReads,
+	}
 	if cfg.Epoch.Align {
 		ec.Origin = time.Unix(0, 0).UTC()
 	}

@@ -72,6 +72,9 @@ func (e Epoch) check(k checker) {
 	if e.Deadline < 0 || e.Deadline > e.Interval {
 		k.add("epoch.deadline", "%s is out of range; expected at most the interval, %s", seconds(e.Deadline), seconds(e.Interval))
 	}
+	if e.ParallelReads < 0 {
+		k.add("epoch.parallel-reads", "%d is negative; expected a number of switches, or 0", e.ParallelReads)
+	}
 	if e.Guard >= e.Deadline {
 		k.add("epoch.guard", "%s leaves no time to read before the deadline, %s", seconds(e.Guard), seconds(e.Deadline))
 	}

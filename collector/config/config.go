@@ -49,6 +49,8 @@ type Epoch struct {
 	Guard time.Duration `yaml:"guard"`
 	// Deadline counts from the end of the epoch: what has not been read by then is missing, and the epoch partial; 80 % of the interval when 0.
 	Deadline time.Duration `yaml:"deadline"`
+	// ParallelReads is how many switches are read at the same time; 8 for each processor, at least 16, when 0.
+	ParallelReads int `yaml:"parallel-reads"`
 	// Align puts boundaries on multiples of the interval since 1970-01-01T00:00Z, so that collectors agree on epoch numbers; otherwise epoch 1 begins at the start.
 	Align bool `yaml:"align"`
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -195,8 +196,10 @@ func (e *Engine[R]) member(ctx context.Context, t *track[R], i int, start, end t
 	t.mu.Lock()
 	inc := t.incarnation
 	t.mu.Unlock()
+	leave := e.takePlace()
 	begin := time.Now()
 	r, err := t.read(inc, s.bank)
+	leave()
 	out.Read = time.Since(begin)
 	switch {
 	case out.Err != nil: // joined or merged: the bank is clean now, the reading does not count
@@ -208,6 +211,23 @@ func (e *Engine[R]) member(ctx context.Context, t *track[R], i int, start, end t
 		out.Reading = r
 	}
 	arrivals <- arrival[R]{i, out}
+}
+
+// takePlace waits for a place among those that are being read. leave gives it back, which otherwise
+// happens by itself after a quarter of the deadline.
+func (e *Engine[R]) takePlace() (leave func()) {
+	select {
+	case e.places <- struct{}{}:
+	case <-e.ctx.Done():
+		return func() {}
+	}
+	var once sync.Once
+	free := func() { once.Do(func() { <-e.places }) }
+	timer := time.AfterFunc(max(e.cfg.Deadline/4, time.Millisecond), free)
+	return func() {
+		timer.Stop()
+		free()
+	}
 }
 
 func statusOf[R any](outcomes []Outcome[R]) Status {

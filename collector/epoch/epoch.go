@@ -27,6 +27,7 @@ package epoch
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -39,6 +40,10 @@ type Config struct {
 	Guard time.Duration
 	// Deadline counts from the boundary; what has not been read by then is missing. At most Interval.
 	Deadline time.Duration
+	// Parallel is how many switches are read at the same time; 0 means 8 for each processor, at least
+	// 16. Reading all at once would make all of them late together where time is short; this way most
+	// are in time. A switch that is slow to answer gives its place up after a quarter of the deadline.
+	Parallel int
 	// Origin is when epoch 1 begins. The zero time means the start of Run.
 	Origin time.Time
 }
@@ -157,6 +162,8 @@ type Engine[R any] struct {
 	log       *slog.Logger
 	afterFlip func(context.Context, string, uint64)
 
+	places chan struct{} // taken by switches that are being read
+
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -176,7 +183,10 @@ func New[R any](cfg Config, o Options) *Engine[R] {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine[R]{cfg: cfg, clock: o.Clock, log: o.Logger, afterFlip: o.AfterFlip, members: map[string]*track[R]{}}
+	if cfg.Parallel <= 0 {
+		cfg.Parallel = max(16, 8*runtime.GOMAXPROCS(0))
+	}
+	e := &Engine[R]{places: make(chan struct{}, cfg.Parallel), cfg: cfg, clock: o.Clock, log: o.Logger, afterFlip: o.AfterFlip, members: map[string]*track[R]{}}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }

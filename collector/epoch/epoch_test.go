@@ -303,6 +303,29 @@ func TestOneHangingDeviceOf64HoldsUpNobody(t *testing.T) {
 	}
 }
 
+// As many switches hang in their read-out as may be read at once, and the others are read all the same.
+func TestHangingReadOutsGiveTheirPlacesUp(t *testing.T) {
+	clock := epoch.NewVirtual(t0, 3*time.Second)
+	e := epoch.New[int](epoch.Config{Interval: time.Second, Deadline: 40 * time.Millisecond, Parallel: 2}, epoch.Options{Clock: clock})
+	t.Cleanup(e.Shutdown)
+	b := &bench{t: t, clock: clock, e: e, log: &strings.Builder{}, end: t0}
+	for i := range 6 {
+		f := newFake(fmt.Sprintf("s%d", i))
+		b.fakes = append(b.fakes, f)
+		e.Add(f)
+	}
+	b.join()
+	if err := e.Open(context.Background(), t0, b.wait); err != nil {
+		t.Fatal(err)
+	}
+	hold := make(chan struct{})
+	defer close(hold)
+	for _, f := range b.fakes[:3] {
+		f.set(func(f *fake) { f.hold = hold })
+	}
+	b.expect(b.step(1), "1 partial s0=late s1=late s2=late s3=1 s4=1 s5=1")
+}
+
 func TestAnEpochThatStretched(t *testing.T) {
 	b := newBench(t, 0, "s1")
 	b.fakes[0].count(9)
