@@ -47,13 +47,23 @@ func NewGroup(s *store.Store, logger *slog.Logger, interval time.Duration, outs 
 	return &Group{store: s, logger: logger, interval: interval, outputs: sorted, ended: map[string]error{}}, nil
 }
 
-// Start starts every output. When one cannot start, the error names it, and Run must
-// not be called; those that have started end with the program.
+// Start starts every output. When one cannot start, the error names it, those that
+// have started are stopped again, and Run must not be called.
 func (g *Group) Start() error {
-	for _, o := range g.outputs {
-		if err := o.Start(g.store); err != nil {
-			return fmt.Errorf("output %s: %w", o.Name(), err)
+	for i, o := range g.outputs {
+		err := o.Start(g.store)
+		if err == nil {
+			continue
 		}
+		err = fmt.Errorf("output %s: %w", o.Name(), err)
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		for _, started := range g.outputs[:i] {
+			if e := started.Run(ended); e != nil {
+				err = errors.Join(err, fmt.Errorf("output %s: %w", started.Name(), e))
+			}
+		}
+		return err
 	}
 	return nil
 }

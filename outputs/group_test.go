@@ -28,6 +28,7 @@ type fake struct {
 	startErr error
 	end      chan error
 	started  *store.Store
+	ran      bool
 }
 
 func (f *fake) Name() string { return f.name }
@@ -37,6 +38,7 @@ func (f *fake) Start(s *store.Store) error {
 	return f.startErr
 }
 func (f *fake) Run(ctx context.Context) error {
+	f.ran = true
 	select {
 	case <-ctx.Done():
 		return nil
@@ -95,5 +97,16 @@ func TestGroupRefuses(t *testing.T) {
 	}
 	if err := g.Start(); err == nil || err.Error() != "output x: port taken" {
 		t.Error(err)
+	}
+	first := &fake{name: "a"}
+	g, err = outputs.NewGroup(s, nil, 0, &fake{name: "x", startErr: errors.New("port taken")}, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Start(); err == nil || err.Error() != "output x: port taken" {
+		t.Error(err)
+	}
+	if first.started == nil || !first.ran {
+		t.Error("an output that had started was not stopped")
 	}
 }

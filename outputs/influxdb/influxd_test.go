@@ -15,7 +15,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-func realConfig(t *testing.T, db *influxdbtest.Server) Config {
+func realConfig(t testing.TB, db *influxdbtest.Server) Config {
 	c := spoolConfig(t, db.URL)
 	c.Bucket, c.Token, c.Timeout = "netsketch/autogen", "admin:secret", 5*time.Second
 	return c
@@ -238,5 +238,41 @@ func TestRealUnsigned(t *testing.T) {
 	}
 	if got := db.Query(`SELECT v FROM wide`)[0].Column("v")[0]; fmt.Sprint(got) != "18446744073709551615" {
 		t.Errorf("got %v", got)
+	}
+}
+
+// How fast points go through the whole output into a real InfluxDB: from memory, and
+// from the spool after it was away.
+func BenchmarkReal(b *testing.B) {
+	const rows, epochs = 10_000, 10
+	for _, away := range []bool{false, true} {
+		name := "direct"
+		if away {
+			name = "catching-up"
+		}
+		b.Run(name, func(b *testing.B) {
+			db := influxdbtest.Start(b, influxdbtest.Options{})
+			s := newStore(b)
+			o := run(b, s, realConfig(b, db), nil)
+			tab := flows(rows, 0)
+			total := 0
+			for b.Loop() {
+				if away {
+					b.StopTimer()
+					db.Stop()
+				}
+				for range epochs {
+					publish(b, s, epoch.Add(time.Duration(total)*time.Second), tab)
+					total += rows
+				}
+				if away {
+					o.until("it waits", func(s outputs.State) bool { return s.Queued == rows*epochs })
+					db.Start()
+					b.StartTimer()
+				}
+				o.drained(total)
+			}
+			b.ReportMetric(float64(total)/b.Elapsed().Seconds(), "points/s")
+		})
 	}
 }

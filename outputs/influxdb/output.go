@@ -43,7 +43,8 @@ type Output struct {
 	memory   []queued      // oldest first; empty while spooling
 	lastID   uint64        // of the newest chunk in memory
 	spool    *spool.Queue
-	spooling bool // what arrives goes to the spool, behind what is there
+	moved    uint64 // number in the spool of the chunk that was being sent when it was moved there
+	spooling bool   // what arrives goes to the spool, behind what is there
 	status   outputs.Status
 	lastErr  string
 	sent     uint64
@@ -116,7 +117,8 @@ func (o *Output) Start(s *store.Store) error {
 		Logger:   o.logger,
 	})
 	if err != nil {
-		return err
+		o.writer.close()
+		return fmt.Errorf("points have nowhere to wait; see spool.dir: %w", err)
 	}
 	o.mu.Lock()
 	o.spool = q
@@ -224,8 +226,15 @@ func (o *Output) enqueue(c chunk) {
 // spill moves what is in memory to the spool, the chunk that is being sent included.
 // It needs mu held.
 func (o *Output) spill() {
-	for _, q := range o.memory {
+	for i, q := range o.memory {
 		o.toSpool(q.chunk)
+		if i == 0 {
+			// It may be on its way: the spool is told so, as it would be had the
+			// chunk come from there.
+			if r, ok, err := o.spool.Next(); err == nil && ok {
+				o.moved = r.Seq
+			}
+		}
 	}
 	o.memory = nil
 	o.spooling = true
@@ -275,12 +284,8 @@ func (o *Output) done(c chunk, h handle, dropped int) {
 	case len(o.memory) > 0 && o.memory[0].id == h.id:
 		o.memory[0].chunk = chunk{}
 		o.memory = o.memory[1:]
-	default:
-		// It was moved to the spool while it was being sent, as the oldest there,
-		// unless the spool was full at once.
-		if r, ok, err := o.spool.Next(); err == nil && ok && string(r.Data) == c.lines {
-			o.spool.Ack(r.Seq)
-		}
+	default: // it was moved to the spool while it was being sent
+		o.spool.Ack(o.moved)
 	}
 	if o.status != outputs.Up {
 		o.logger.Info("InfluxDB takes points again", "queued", o.queued())

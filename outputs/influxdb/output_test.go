@@ -20,7 +20,7 @@ import (
 // running is an output that runs in a test.
 type running struct {
 	*Output
-	t      *testing.T
+	t      testing.TB
 	store  *store.Store
 	cancel context.CancelFunc
 	ended  chan error
@@ -29,7 +29,7 @@ type running struct {
 
 // run starts an output on a store; its pauses are a millisecond, or as long as hold
 // is not closed when it is given.
-func run(t *testing.T, s *store.Store, c Config, hold chan struct{}) *running {
+func run(t testing.TB, s *store.Store, c Config, hold chan struct{}) *running {
 	t.Helper()
 	o, err := New("influx", c, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -98,13 +98,13 @@ func (r *running) drained(points int) outputs.State {
 	})
 }
 
-func newStore(t *testing.T) *store.Store {
+func newStore(t testing.TB) *store.Store {
 	s := store.New(store.Options{})
 	t.Cleanup(s.Close)
 	return s
 }
 
-func publish(t *testing.T, s *store.Store, at time.Time, tables ...*table.Table) {
+func publish(t testing.TB, s *store.Store, at time.Time, tables ...*table.Table) {
 	t.Helper()
 	b := store.Batch{Time: at}
 	for _, tab := range tables {
@@ -115,7 +115,7 @@ func publish(t *testing.T, s *store.Store, at time.Time, tables ...*table.Table)
 	}
 }
 
-func spoolConfig(t *testing.T, url string) Config {
+func spoolConfig(t testing.TB, url string) Config {
 	c := testConfig(url)
 	c.Spool.Dir = filepath.Join(t.TempDir(), "spool")
 	c.Spool.MaxAge = 0 // the points of these tests are from a fixed day

@@ -309,10 +309,9 @@ func (q *Queue) salvage(path string, s *segment, damage *errDamaged) (*segment, 
 // setAside gives up the rest of a segment that cannot be read any more.
 func (q *Queue) setAside(i int, err error) {
 	s := q.segments[i]
-	lost := s.items - s.itemsRead
+	lost := q.lose(s, &q.stats.DroppedCorrupt)
 	q.opts.Logger.Error("spool sets a damaged segment aside", "segment", s.path, "as", s.path+".corrupt", "error", err, "items", lost)
 	q.stats.Corrupt++
-	q.stats.DroppedCorrupt += lost
 	s.file.Close()
 	if err := q.aside(s.path); err != nil {
 		q.opts.Logger.Error("spool cannot set a segment aside", "segment", s.path, "error", err)

@@ -102,7 +102,7 @@ type Record struct {
 
 // Stats counts what is in the queue, and what was dropped since it was opened.
 type Stats struct {
-	Records uint64 // not acknowledged
+	Records uint64 // not acknowledged; also one that was dropped after Next had returned it
 	Items   uint64 // in these records
 	Bytes   int64  // on disk
 
@@ -124,12 +124,21 @@ type Queue struct {
 	ackFile  *os.File
 	ackDirty bool
 	stats    Stats // Records, Items and Bytes are summed when asked for
+	out      *outstanding
 	dirty    int64 // bytes since the last fsync
 	closed   bool
 	syncErr  error
 
 	stop chan struct{}
 	done chan struct{}
+}
+
+// outstanding is a record that Next had returned when its segment was dropped. It
+// counts as dropped when Next is called again before it is acknowledged.
+type outstanding struct {
+	seq     uint64
+	items   uint64
+	counter *uint64
 }
 
 // Open opens the queue in a folder, or makes one there. Damage is set aside and
@@ -265,6 +274,10 @@ func (q *Queue) Next() (Record, bool, error) {
 	if q.closed {
 		return Record{}, false, ErrClosed
 	}
+	if q.out != nil {
+		*q.out.counter += q.out.items
+		q.out = nil
+	}
 	q.dropOld()
 	for len(q.segments) > 0 {
 		s := q.segments[0]
@@ -292,11 +305,15 @@ func (q *Queue) Next() (Record, bool, error) {
 	return Record{}, false, nil
 }
 
-// Ack takes the record that Next returned out of the queue. It does nothing when the
-// record has been dropped in the meantime.
+// Ack takes the record that Next returned out of the queue. When the record has been
+// dropped in the meantime, it does not count as dropped.
 func (q *Queue) Ack(seq uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.out != nil && q.out.seq == seq {
+		q.out = nil
+		return
+	}
 	if q.closed || len(q.segments) == 0 {
 		return
 	}
@@ -321,6 +338,10 @@ func (q *Queue) Stats() Stats {
 		out.Records += s.first + s.records - s.readSeq
 		out.Items += s.items - s.itemsRead
 		out.Bytes += s.size
+	}
+	if q.out != nil {
+		out.Records++
+		out.Items += q.out.items
 	}
 	return out
 }
@@ -414,13 +435,23 @@ func (q *Queue) dropOld() {
 // dropOldest removes the oldest segment and counts what was in it.
 func (q *Queue) dropOldest(counter *uint64, why string) {
 	s := q.segments[0]
-	lost := s.items - s.itemsRead
-	*counter += lost
+	lost := q.lose(s, counter)
 	if lost > 0 {
 		q.opts.Logger.Warn("spool drops its oldest segment", "dir", q.opts.Dir, "why", why, "items", lost, "bytes", s.size)
 	}
 	q.ackTo(s.first + s.records)
 	q.remove(0)
+}
+
+// lose counts what is left in a segment as dropped, but for a record that is out.
+func (q *Queue) lose(s *segment, counter *uint64) uint64 {
+	lost := s.items - s.itemsRead
+	if s.nextSize > 0 {
+		lost -= uint64(s.nextItems)
+		q.out = &outstanding{s.readSeq, uint64(s.nextItems), counter}
+	}
+	*counter += lost
+	return lost
 }
 
 // remove deletes a segment.

@@ -173,15 +173,34 @@ func TestSizeBound(t *testing.T) {
 	}
 }
 
-// A record that was dropped while it was out is not acknowledged in place of another.
+// A record that was dropped while it was out is not acknowledged in place of another,
+// and counts as dropped only when it was not delivered.
 func TestDropWhileOut(t *testing.T) {
-	q := open(t, Options{Dir: t.TempDir(), MaxBytes: 1000, SegmentBytes: 300})
-	appendN(t, q, 0, 2)
-	r, _, _ := q.Next()
-	appendN(t, q, 2, 40)
-	q.Ack(r.Seq)
-	got := drain(t, q)
-	wantRange(t, got, 40-uint64(len(got)), 40)
+	for _, delivered := range []bool{true, false} {
+		q := open(t, Options{Dir: t.TempDir(), MaxBytes: 1000, SegmentBytes: 300})
+		appendN(t, q, 0, 2)
+		r, _, _ := q.Next()
+		appendN(t, q, 2, 40)
+		var items uint64
+		for i := range uint64(40) {
+			items += uint64(record(i).Items)
+		}
+		if s := q.Stats(); s.Items+s.DroppedSize != items {
+			t.Errorf("while it is out: %+v of %d items", s, items)
+		}
+		if delivered {
+			q.Ack(r.Seq)
+			items -= uint64(r.Items)
+		}
+		got := drain(t, q)
+		wantRange(t, got, 40-uint64(len(got)), 40)
+		for _, i := range got {
+			items -= uint64(record(i).Items)
+		}
+		if s := q.Stats(); s.DroppedSize != items || s.Items != 0 {
+			t.Errorf("delivered %v: %+v, %d items are lost", delivered, s, items)
+		}
+	}
 }
 
 func TestAgeBound(t *testing.T) {
