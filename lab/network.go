@@ -365,7 +365,7 @@ func (n *Network) StopSwitch(i int) {
 	nd := n.nodes[i]
 	nd.rpc.Stop()
 	for port := range nd.out {
-		_ = nd.sw.SetPortUp(port, false) //nolint:errcheck // the port exists: cable made it
+		_ = nd.sw.SetPortUp(port, false) // the port exists: cable made it
 	}
 }
 

@@ -39,7 +39,7 @@ func block(a netip.Addr) netip.Prefix {
 	if a.Is6() {
 		bits = traceBits6
 	}
-	p, _ := a.Prefix(bits) //nolint:errcheck // the length fits the family
+	p, _ := a.Prefix(bits) // the length fits the family
 	return p
 }
 

@@ -357,6 +357,7 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 		}
 		e.Views = append(e.Views, score)
 	}
+	e.Victims = scoreVictims(res, counts[networkDevice])
 	r.before = counts
 	for _, p := range rep.Plugins {
 		if p.Err != nil {

@@ -88,6 +88,20 @@ func TestDefaultScenario(t *testing.T) {
 	if r.Network.Sent < 95_000 || r.Network.Lost == 0 {
 		t.Errorf("%d packets sent, %d lost: the scenario's traffic or its fault did not happen", r.Network.Sent, r.Network.Lost)
 	}
+	// The attack runs from the sixth to the eighth epoch: 3,000 flows of 6,000 packets a second, each flow a source
+	// address of its own but for collisions in the hosts' 255 addresses; reported are destinations with 1,000 sources and more.
+	for i, e := range r.Epochs {
+		attacked := i >= 5 && i < 8
+		if attacked != (len(e.Victims) == 1) {
+			t.Errorf("epoch %d of the run: victims %v, under attack: %v", i+1, e.Victims, attacked)
+			continue
+		}
+		for _, v := range e.Victims {
+			if v.Flow != "10.0.5.80" || v.Error() > 0.15 {
+				t.Errorf("epoch %d of the run: victim %s has %.0f sources, true %.0f", i+1, v.Flow, v.Measured, v.True)
+			}
+		}
+	}
 	if m := r.Epochs[0].Views; len(m) != 21 {
 		t.Errorf("%d views; 6 switches and the network in 3 dimensions are 21", len(m))
 	}

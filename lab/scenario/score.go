@@ -3,6 +3,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -112,6 +113,9 @@ type EpochScore struct {
 	Status string      `json:"status"` // complete, partial or lost
 	Stages Stages      `json:"stages"`
 	Views  []ViewScore `json:"views"`
+	// Victims are the destinations reported as attacked in the network's view, with
+	// their distinct sources.
+	Victims []FlowFigure `json:"victims,omitempty"`
 	// Missing are the views that have no complete result for this epoch.
 	Missing []View `json:"missing,omitempty"`
 }
@@ -217,6 +221,28 @@ func scoreView(v View, r *Results, now, before truth.Counts, l limits) (ViewScor
 		out.TopChanges = append(out.TopChanges, fig)
 	}
 	return out, nil
+}
+
+// scoreVictims sets the victims that are reported of the network beside the number of
+// sources that really sent to them.
+func scoreVictims(r *Results, now truth.Counts) []FlowFigure {
+	sources := map[string]map[flow.Key]bool{}
+	for destination := range r.Victims[networkDevice] {
+		sources[destination] = map[flow.Key]bool{}
+	}
+	for k := range now {
+		if s := sources[k.Project(flow.Dst).String()]; s != nil {
+			s[k.Project(flow.Src)] = true
+		}
+	}
+	var out []FlowFigure
+	for destination, n := range r.Victims[networkDevice] {
+		out = append(out, FlowFigure{destination, Figure{n, float64(len(sources[destination]))}})
+	}
+	slices.SortFunc(out, func(a, b FlowFigure) int {
+		return cmp.Or(cmp.Compare(b.Measured, a.Measured), strings.Compare(a.Flow, b.Flow))
+	})
+	return out
 }
 
 // Total is what a measure came to over a whole run.

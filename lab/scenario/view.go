@@ -59,6 +59,7 @@ func (v *ViewWriter) Epoch(r *Report) error {
 		v.flows(&b, fmt.Sprintf("top flows at %s by %s, packets", f.Device, f.Dimension), f.Top, 5)
 		v.flows(&b, "largest changes since the epoch before, packets", f.TopChanges, 3)
 	}
+	v.flows(&b, "destinations under attack, sources", e.Victims, 3)
 	v.commands(&b, r)
 	_, err := io.WriteString(v.W, b.String())
 	return err
@@ -118,13 +119,13 @@ func (v *ViewWriter) flows(b *strings.Builder, title string, flows []FlowFigure,
 	if len(flows) == 0 {
 		return
 	}
-	b.WriteString(v.style(dim, fmt.Sprintf("%-62s %10s %10s %8s\n", title, "measured", "true", "error")))
+	b.WriteString(v.style(dim, fmt.Sprintf("%-72s %10s %10s %8s\n", title, "measured", "true", "error")))
 	for _, f := range flows[:min(n, len(flows))] {
 		measured, wrong := fmt.Sprintf("%.0f", f.Measured), percent(f.Error())
 		if f.Measured == 0 {
 			measured, wrong = "-", "-" // below the threshold, not published
 		}
-		fmt.Fprintf(b, "%-62s %10s %10.0f %8s\n", f.Flow, measured, f.True, wrong)
+		fmt.Fprintf(b, "%-72s %10s %10.0f %8s\n", f.Flow, measured, f.True, wrong)
 	}
 	b.WriteByte('\n')
 }
