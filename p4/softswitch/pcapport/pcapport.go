@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pcapport gives a soft switch ports that read what arrives from a capture
+// file and write what leaves to another.
+//
+// Packets are injected in one of two ways. As fast as possible, the switch's clock is
+// the file's: a packet arrives at its time in the file, counted from the first packet,
+// and what leaves is dated likewise, from 1970-01-01 on, so that the same files give
+// the same files, byte for byte. At the file's pace (Config.RealTime), packets arrive
+// at the switch's own time, and what leaves has the date on which it left.
+//
+// A Port may be used from any goroutine. Its file of arriving packets is played once.
+package pcapport
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+)
+
+// Config says what a port is made of. The zero value is a port that nothing enters
+// and whose packets are discarded.
+type Config struct {
+	In       string // capture file of the packets that arrive; "": none
+	Out      string // capture file to write what leaves to, gzipped if it ends in .gz; "": discarded
+	RealTime bool   // inject at the file's pace
+	Name     string // of the port; "": "port N"
+}
+
+// Port is a port of a switch between two capture files. Make one with Open.
+type Port struct {
+	sw     *softswitch.Switch
+	number uint32
+	real   bool
+	start  time.Time // the date of the switch's time zero, for packets that leave
+
+	mu     sync.Mutex // guards all below
+	in     *pcapfile.Reader
+	out    *pcapfile.Writer
+	failed error // the first failure to write
+	closed bool
+}
+
+// ErrClosed: the port was closed.
+var ErrClosed = errors.New("port closed")
+
+// Open adds a port to the switch. The caller closes it.
+func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
+	p := &Port{sw: sw, number: number, real: cfg.RealTime, start: time.Unix(0, 0)}
+	if cfg.RealTime {
+		p.start = time.Now().Add(-sw.Now())
+	}
+	if cfg.Name == "" {
+		cfg.Name = fmt.Sprintf("port %d", number)
+	}
+	var err error
+	if cfg.In != "" {
+		if p.in, err = pcapfile.Open(cfg.In); err != nil {
+			return nil, fmt.Errorf("packets that arrive: %w", err)
+		}
+	}
+	port := softswitch.Port{Name: cfg.Name}
+	if cfg.Out != "" {
+		if p.out, err = pcapfile.Create(cfg.Out); err != nil {
+			return nil, errors.Join(fmt.Errorf("packets that leave: %w", err), p.closeFiles())
+		}
+		port.Tx = p.write
+	}
+	if err := sw.AddPort(number, port); err != nil {
+		return nil, errors.Join(err, p.closeFiles())
+	}
+	return p, nil
+}
+
+// Number returns the port's number in the switch.
+func (p *Port) Number() uint32 { return p.number }
+
+// write takes a packet that leaves. After a failure nothing more is written: Close tells.
+func (p *Port) write(frame []byte, at time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.failed != nil {
+		return
+	}
+	p.failed = p.out.Write(pcapfile.Packet{Date: p.start.Add(at), Frame: frame})
+}
+
+// next reads the next packet that arrives, and io.EOF after the last.
+func (p *Port) next() (pcapfile.Packet, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return pcapfile.Packet{}, ErrClosed
+	case p.in == nil:
+		return pcapfile.Packet{}, io.EOF
+	}
+	return p.in.Next()
+}
+
+// Play injects the packets of the file into the switch, until its end or the end of
+// ctx. It returns how many it injected. A file that was cut off is an error that names
+// the file and its last whole packet, which has been injected.
+func (p *Port) Play(ctx context.Context) (packets int, err error) { return Play(ctx, p) }
+
+// Play injects the packets of several ports' files in the order of their dates, and
+// counts time from the earliest. Ports of one switch that were captured together are
+// to be played together. All play at the pace of the first port's configuration.
+func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
+	var queue arrivals
+	for i, p := range ports {
+		a := &arrival{port: p, order: i}
+		if err := a.read(); err == nil {
+			queue = append(queue, a)
+		} else if !errors.Is(err, io.EOF) {
+			return 0, fmt.Errorf("port %d: %w", p.number, err)
+		}
+	}
+	if len(queue) == 0 {
+		return 0, nil
+	}
+	heap.Init(&queue)
+	first, begin, last := queue[0].Date, time.Now(), time.Duration(0)
+	for len(queue) > 0 {
+		if err := ctx.Err(); err != nil {
+			return packets, err
+		}
+		a := queue[0]
+		at := max(last, a.Date.Sub(first)) // dates within a file may go back: time does not
+		last = at
+		if ports[0].real {
+			if err := sleep(ctx, at-time.Since(begin)); err != nil {
+				return packets, err
+			}
+			at = a.port.sw.Now()
+		}
+		a.port.sw.Inject(a.port.number, a.Frame, at)
+		packets++
+		switch err := a.read(); {
+		case err == nil:
+			heap.Fix(&queue, 0)
+		case errors.Is(err, io.EOF):
+			heap.Pop(&queue)
+		default:
+			return packets, fmt.Errorf("port %d: %w", a.port.number, err)
+		}
+	}
+	return packets, nil
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// arrival is the next packet of a port.
+type arrival struct {
+	pcapfile.Packet
+	port  *Port
+	order int
+}
+
+func (a *arrival) read() (err error) {
+	a.Packet, err = a.port.next()
+	return err
+}
+
+// arrivals is a heap of ports by the dates of their next packets.
+type arrivals []*arrival
+
+func (h arrivals) Len() int { return len(h) }
+func (h arrivals) Less(i, j int) bool {
+	if c := h[i].Date.Compare(h[j].Date); c != 0 {
+		return c < 0
+	}
+	return h[i].order < h[j].order
+}
+func (h arrivals) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *arrivals) Push(x any)   { *h = append(*h, x.(*arrival)) }
+func (h *arrivals) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+// Close removes the port from the switch and writes out what has left. It returns the
+// first failure to write. Closing again does nothing.
+func (p *Port) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	err := errors.Join(p.failed, p.closeFiles())
+	p.mu.Unlock()
+	if e := p.sw.RemovePort(p.number); e != nil && !errors.Is(e, softswitch.ErrClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// closeFiles closes what is open. Callers hold mu, or the only reference.
+func (p *Port) closeFiles() (err error) {
+	if p.in != nil {
+		err = p.in.Close()
+	}
+	if p.out != nil {
+		err = errors.Join(err, p.out.Close())
+	}
+	return err
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pcapport_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+	"github.com/netsketch/netsketch/p4/softswitch/pcapport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// forwarder is a switch whose default routes send IPv4 to port 2.
+func forwarder(t *testing.T) *softswitch.Switch {
+	t.Helper()
+	p, err := compiled.Load("forwarding")
+	if err != nil {
+		t.Fatal(err)
+	}
+	executable, err := softswitch.Compile(p.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sw := softswitch.New(softswitch.Config{})
+	t.Cleanup(sw.Close)
+	if err := sw.Load(executable); err != nil {
+		t.Fatal(err)
+	}
+	err = sw.InsertEntry("ingress.forwarding.ipv4_lpm", softswitch.Entry{
+		Match:  []softswitch.Match{{Kind: softswitch.MatchDontCare}},
+		Action: softswitch.Action{Name: "ingress.forwarding.forward", Params: [][]byte{{2}, {2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sw
+}
+
+// frame is a UDP packet that carries a number in its ports.
+func frame(n uint32) []byte {
+	f := make([]byte, 12, 60)
+	f = append(f, 8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)
+	var sum uint32
+	for i := 14; i < 34; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(f[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(f[24:], ^uint16(sum))
+	return append(binary.BigEndian.AppendUint32(f, n), make([]byte, 22)...)
+}
+
+func number(f []byte) uint32 { return binary.BigEndian.Uint32(f[34:]) }
+
+// capture writes frames with the numbers, a date each, and returns the path.
+func capture(t *testing.T, dates []time.Duration, numbers ...uint32) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "in.pcap.gz")
+	w, err := pcapfile.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range numbers {
+		if err := w.Write(pcapfile.Packet{Date: time.Unix(1_700_000_000, 0).Add(dates[i]), Frame: frame(n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func open(t *testing.T, sw *softswitch.Switch, number uint32, cfg pcapport.Config) *pcapport.Port {
+	t.Helper()
+	p, err := pcapport.Open(sw, number, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// written returns what a file holds: numbers and dates since 1970.
+func written(t *testing.T, path string) (numbers []uint32, dates []time.Duration) {
+	t.Helper()
+	r, err := pcapfile.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for {
+		p, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return numbers, dates
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, number(p.Frame))
+		dates = append(dates, time.Duration(p.Date.UnixNano()))
+	}
+}
+
+func TestFromFileToFile(t *testing.T) {
+	sw := forwarder(t)
+	out := filepath.Join(t.TempDir(), "out.pcap")
+	in := open(t, sw, 1, pcapport.Config{In: capture(t, []time.Duration{0, 5e9, 4e9, 7e9}, 1, 2, 3, 4)})
+	to := open(t, sw, 2, pcapport.Config{Out: out, Name: "uplink"})
+	if st, err := sw.PortStatus(2); err != nil || st.Name != "uplink" || !st.Up || to.Number() != 2 {
+		t.Errorf("port 2 is %+v, %v", st, err)
+	}
+	if n, err := in.Play(t.Context()); n != 4 || err != nil {
+		t.Fatalf("played %d packets, %v", n, err)
+	}
+	if n, err := in.Play(t.Context()); n != 0 || err != nil {
+		t.Errorf("played %d packets of a file that was played, %v", n, err)
+	}
+	if err := errors.Join(in.Close(), to.Close(), to.Close()); err != nil {
+		t.Fatal(err)
+	}
+	numbers, dates := written(t, out)
+	if want := []uint32{1, 2, 3, 4}; len(numbers) != 4 || [4]uint32(numbers) != [4]uint32(want) {
+		t.Errorf("left: %v", numbers)
+	}
+	// The third packet is dated before the second: time stands still for it.
+	if want := [4]time.Duration{0, 5e9, 5e9, 7e9}; [4]time.Duration(dates) != want {
+		t.Errorf("left at %v", dates)
+	}
+	if len(sw.Ports()) != 0 {
+		t.Errorf("ports that were closed are there: %v", sw.Ports())
+	}
+	if _, err := in.Play(t.Context()); !errors.Is(err, pcapport.ErrClosed) {
+		t.Errorf("playing a closed port: %v", err)
+	}
+}
+
+func TestTwoFilesPlayInTheOrderOfTheirDates(t *testing.T) {
+	var files [2][]byte
+	for i := range files {
+		sw := forwarder(t)
+		out := filepath.Join(t.TempDir(), "out.pcap")
+		a := open(t, sw, 1, pcapport.Config{In: capture(t, []time.Duration{1e9, 3e9, 4e9}, 1, 3, 4)})
+		b := open(t, sw, 3, pcapport.Config{In: capture(t, []time.Duration{2e9, 4e9, 9e9}, 2, 5, 6)})
+		c := open(t, sw, 2, pcapport.Config{Out: out})
+		if n, err := pcapport.Play(t.Context(), a, b, c); n != 6 || err != nil {
+			t.Fatalf("played %d packets, %v", n, err)
+		}
+		if err := errors.Join(a.Close(), b.Close(), c.Close()); err != nil {
+			t.Fatal(err)
+		}
+		numbers, dates := written(t, out)
+		if len(numbers) != 6 || [6]uint32(numbers) != [6]uint32{1, 2, 3, 4, 5, 6} || dates[5] != 8e9 {
+			t.Errorf("left: %v at %v", numbers, dates)
+		}
+		var err error
+		if files[i], err = os.ReadFile(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(files[0], files[1]) {
+		t.Error("two runs gave two files")
+	}
+}
+
+func TestRealTime(t *testing.T) {
+	sw := forwarder(t)
+	out := filepath.Join(t.TempDir(), "out.pcap")
+	in := open(t, sw, 1, pcapport.Config{In: capture(t, []time.Duration{0, 30e6, 60e6}, 1, 2, 3), RealTime: true})
+	to := open(t, sw, 2, pcapport.Config{Out: out, RealTime: true})
+	begin := time.Now()
+	if n, err := in.Play(t.Context()); n != 3 || err != nil {
+		t.Fatalf("played %d packets, %v", n, err)
+	}
+	if err := errors.Join(in.Close(), to.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, dates := written(t, out)
+	if len(dates) != 3 || dates[2]-dates[0] < 55*time.Millisecond {
+		t.Errorf("60 ms of packets left at %v", dates)
+	}
+	if first := time.Unix(0, int64(dates[0])); first.Before(begin.Add(-time.Second)) || first.After(time.Now()) {
+		t.Errorf("left at %v, sent after %v", first, begin)
+	}
+}
+
+func TestPlayEndsWithItsContext(t *testing.T) {
+	sw := forwarder(t)
+	in := open(t, sw, 1, pcapport.Config{In: capture(t, []time.Duration{0, time.Hour}, 1, 2), RealTime: true})
+	defer in.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(time.Millisecond, cancel)
+	if n, err := in.Play(ctx); n > 1 || !errors.Is(err, context.Canceled) {
+		t.Errorf("%d packets, %v", n, err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	sw := forwarder(t)
+	dir := t.TempDir()
+	good := capture(t, []time.Duration{0, 1, 2}, 1, 2, 3)
+	cut := filepath.Join(dir, "cut.pcap")
+	w, err := pcapfile.Create(cut)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := w.Write(pcapfile.Packet{Date: time.Unix(1, 0), Frame: frame(1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(cut, 24+76+16+60-5); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name   string
+		number uint32
+		cfg    pcapport.Config
+		wants  string
+	}{
+		{"no such file", 1, pcapport.Config{In: filepath.Join(dir, "none.pcap")}, "packets that arrive: open "},
+		{"no capture file", 1, pcapport.Config{In: dir}, "packets that arrive: "},
+		{"no such folder", 1, pcapport.Config{In: good, Out: filepath.Join(dir, "none", "out.pcap")}, "packets that leave: open "},
+		{"a number that is none", 4000, pcapport.Config{In: good, Out: filepath.Join(dir, "out.pcap")}, "port 4000: "},
+		{"the CPU port", softswitch.DefaultCPUPort, pcapport.Config{In: good}, "port 255: "},
+	} {
+		if p, err := pcapport.Open(sw, tc.number, tc.cfg); err == nil || !strings.HasPrefix(err.Error(), tc.wants) {
+			t.Errorf("%s: %v, %v; want an error that begins with %q", tc.name, p, err, tc.wants)
+		}
+	}
+	p := open(t, sw, 1, pcapport.Config{In: cut})
+	defer p.Close()
+	if _, err := pcapport.Open(sw, 1, pcapport.Config{}); !errors.Is(err, softswitch.ErrExists) {
+		t.Errorf("a port that is there: %v", err)
+	}
+	n, err := p.Play(t.Context())
+	if n != 1 || !errors.Is(err, pcapfile.ErrFile) || !strings.Contains(err.Error(), cut) || !strings.Contains(err.Error(), "after packet 1") {
+		t.Errorf("a file that was cut off: %d packets, %v", n, err)
+	}
+}
+
+func TestAFullDiskIsAnErrorOfClose(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("this system has no /dev/full")
+	}
+	sw := forwarder(t)
+	in := open(t, sw, 1, pcapport.Config{In: capture(t, []time.Duration{0}, 1)})
+	defer in.Close()
+	out := open(t, sw, 2, pcapport.Config{Out: "/dev/full"})
+	if n, err := in.Play(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d packets, %v", n, err)
+	}
+	if err := out.Close(); err == nil || !strings.Contains(err.Error(), "/dev/full") {
+		t.Errorf("closing: %v", err)
+	}
+}
