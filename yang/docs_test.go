@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yang
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// The module in the documentation compiles and is as the text says.
+func TestDocumentedModule(t *testing.T) {
+	text, err := os.ReadFile("../docs/yang.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, module, _ := strings.Cut(string(text), "```yang\n")
+	module, _, _ = strings.Cut(module, "```")
+	s, err := Load(Module{Text: module, Source: "docs/yang.md"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.List("/acme-loss:losses/loss")
+	if err != nil || l.Leaf("state/packets") == nil || l.Keys[0].RefersTo[0] != "state/device" {
+		t.Errorf("%+v %v", l, err)
+	}
+	for _, path := range []string{"/univmon/heavy-hitters/heavy-hitter[device][dimension][flow]/state", "/collector/epoch/state"} {
+		if !strings.Contains(string(text), "### `"+path+"`") {
+			t.Errorf("the reference lacks %s; run make generate", path)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yang
+
+//go:generate go run ./internal/pathdoc
