@@ -85,7 +85,7 @@ func (b *builder) body(a *action, locals []operand) {
 			jumps = true
 			target, at := b.jumpPrimitive(pr, i, n)
 			if b.err == nil {
-				labels[target] = append(labels[target], at)
+				labels[target] = append(labels[target], at...)
 			}
 		default:
 			b.primitive(pr)
@@ -104,35 +104,43 @@ func (b *builder) body(a *action, locals []operand) {
 }
 
 // jumpPrimitive emits a jump inside of an action.
-func (b *builder) jumpPrimitive(pr *bmv2json.Primitive, i, n int) (target, at int) {
+func (b *builder) jumpPrimitive(pr *bmv2json.Primitive, i, n int) (target int, at []int) {
 	want := 1
 	if pr.Op == "_jump_if_zero" {
 		want = 2
 	}
 	if !b.arity(pr, want) {
-		return 0, 0
+		return 0, nil
 	}
 	off := pr.Params[want-1]
 	if off.Type != "hexstr" || !off.Int.IsInt64() {
 		b.unsupportedf("a jump to a computed place")
-		return 0, 0
+		return 0, nil
 	}
 	t := off.Int.Int64()
 	if t <= int64(i) || t > int64(n) {
 		b.unsupportedf("a jump from statement %d to %d: only jumps ahead inside of the action can be run", i, t)
-		return 0, 0
+		return 0, nil
 	}
 	if want == 1 {
-		return int(t), b.emit(instr{op: opJmp})
+		return int(t), []int{b.emit(instr{op: opJmp})}
 	}
-	var s uint32
-	if b.kind(pr.Params[0]) == kindBool {
-		s = b.boolean(pr.Params[0])
-	} else {
-		o := b.exact(pr.Params[0])
-		s = b.compare("!=", o, operand{b.constant(bigZero, 1), 1, bigZero, bigZero})
+	return int(t), b.jumpIfFalse(b.truth(pr.Params[0]))
+}
+
+// truth is a number as a condition: whether it is not zero.
+func (b *builder) truth(e *bmv2json.Expr) *bmv2json.Expr {
+	for e != nil && e.Type == "expression" && (e.Op == "b2d" || e.Op == "d2b") && e.Right != nil && e.Right.Type == "expression" && e.Right.Op != e.Op &&
+		(e.Right.Op == "b2d" || e.Right.Op == "d2b") {
+		e = e.Right.Right
 	}
-	return int(t), b.emit(instr{op: opJz, a: s})
+	switch {
+	case b.kind(e) == kindBool:
+		return e
+	case e != nil && e.Type == "expression" && e.Op == "b2d":
+		return e.Right
+	}
+	return &bmv2json.Expr{Type: "expression", Op: "d2b", Right: e}
 }
 
 // lockSet finds the registers an action uses; -1 if it uses none.
@@ -521,13 +529,7 @@ func (p *packet) assignUnion(dst, src *union) {
 }
 
 func (b *builder) assertion(pr *bmv2json.Primitive) {
-	e := pr.Params[0]
-	var s uint32
-	if b.kind(e) == kindBool {
-		s = b.boolean(e)
-	} else {
-		s = b.compare("!=", b.exact(e), operand{b.constant(bigZero, 1), 1, bigZero, bigZero})
-	}
+	s := b.boolean(b.truth(pr.Params[0]))
 	op, where := pr.Op, b.src.String()
 	b.call(func(p *packet) {
 		if p.f[s] != 0 || p.dropped {

@@ -234,33 +234,8 @@ func FuzzCompile(f *testing.F) {
 		}
 		f.Add(b, []byte("\x01some packet of a little length, long enough for the headers of all of them ..............................."))
 	}
-	f.Fuzz(func(t *testing.T, js, pkt []byte) {
-		p, err := Compile(js)
-		if err != nil {
-			return
-		}
-		words := 0
-		for _, r := range p.Registers() {
-			words += r.Size * ((r.Width + 63) / 64)
-		}
-		for _, c := range p.Counters() {
-			words += c.Size
-		}
-		for _, m := range p.Meters() {
-			words += m.Size * 20
-		}
-		if words > 1<<22 {
-			return // the program may ask for so much; not here
-		}
-		s := New(Config{})
-		defer s.Close()
-		if err := s.Load(p); err != nil {
-			return
-		}
-		_ = s.AddPort(0, Port{})
-		for range 3 {
-			s.Inject(0, pkt, 0)
-		}
+	f.Fuzz(func(_ *testing.T, js, pkt []byte) {
+		runHostile(js, pkt, pkt, pkt)
 	})
 }
 

@@ -395,6 +395,9 @@ func (b *builder) operation(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 		}
 		x, y := b.value(e.Left, nw), b.value(e.Right, nw)
 		d := b.temp(nw)
+		if nw == 1 && e.Op == "+" && b.mulAdd(d, x.slot, y.slot) {
+			return result(d)
+		}
 		if nw == 1 {
 			b.emit(instr{op: ringOps[e.Op], d: d, a: x.slot, b: y.slot, imm: all})
 		} else {
@@ -465,12 +468,39 @@ func (b *builder) operation(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 	return result(b.constant(bigZero, nw))
 }
 
+// mulAdd makes one instruction of a product, just computed into a temporary, and a sum it is part of. A product that is cut off by a
+// mask stays by itself.
+func (b *builder) mulAdd(d, x, y uint32) bool {
+	n := len(b.code) - 1
+	if n < 0 || b.code[n].op != opMul || b.code[n].imm != ^uint64(0) {
+		return false
+	}
+	last := &b.code[n]
+	switch {
+	case !b.isTemp(last.d):
+		return false
+	case last.d == y && x != y:
+		*last = instr{op: opMulAdd, d: d, a: last.a, b: last.b, c: x, imm: ^uint64(0)}
+	case last.d == x && x != y:
+		*last = instr{op: opMulAdd, d: d, a: last.a, b: last.b, c: y, imm: ^uint64(0)}
+	default:
+		return false
+	}
+	return true
+}
+
 // maskLast computes x & constant by a mask on the instruction that makes x.
 func (b *builder) maskLast(x, c *bmv2json.Expr, lo, hi *big.Int) (operand, bool) {
 	if x != nil && x.Type == "hexstr" {
 		x, c = c, x
 	}
-	if x == nil || c == nil || c.Type != "hexstr" || c.Int.Sign() < 0 || c.Int.BitLen() > 64 || x.Type != "expression" || b.kind(x) != kindData {
+	if x == nil || c == nil || c.Type != "hexstr" || c.Int.Sign() < 0 || c.Int.BitLen() > 64 || b.kind(x) != kindData {
+		return operand{}, false
+	}
+	if xlo, xhi := b.rangeOf(x); xlo.Sign() >= 0 && c.Int.Cmp(ones(c.Int.BitLen())) == 0 && xhi.Cmp(c.Int) <= 0 {
+		return b.value(x, 1), true // every value passes the mask
+	}
+	if x.Type != "expression" {
 		return operand{}, false
 	}
 	v := b.value(x, 1)
@@ -679,6 +709,9 @@ func (b *builder) boolean(e *bmv2json.Expr) uint32 {
 		return d
 	case "d2b":
 		o := b.exact(e.Right)
+		if o.lo.Sign() == 0 && o.hi.Cmp(bigOne) <= 0 {
+			return o.slot
+		}
 		return b.compare("!=", o, operand{b.constant(bigZero, 1), 1, bigZero, bigZero})
 	case "valid":
 		return b.validOf(e.Right)
@@ -807,6 +840,11 @@ func (b *builder) jumpIfTrue(e *bmv2json.Expr) []int {
 
 // jump emits a jump taken when e is as wanted.
 func (b *builder) jump(e *bmv2json.Expr, want bool) []int {
+	if e != nil && e.Type == "expression" && e.Op == "d2b" {
+		if o := b.exact(e.Right); o.nw == 1 && b.err == nil {
+			return []int{b.emit(instr{op: pick(want, opJnz, opJz), a: o.slot})}
+		}
+	}
 	s := b.boolean(e)
 	if b.err != nil {
 		return nil

@@ -263,7 +263,7 @@ func bmv2Ports(t *testing.T, js string, in map[uint32][][]byte, from uint32, wan
 	}()
 	// Nothing tells when the switch is done: it is given time, as long as packets still come.
 	var out [][]byte
-	for quiet := 0; quiet < 10 && len(out) < want; quiet++ {
+	for quiet := 0; quiet < 40 && len(out) < want; quiet++ {
 		time.Sleep(150 * time.Millisecond)
 		now := readPcap(t, filepath.Join(dir, fmt.Sprintf("p%d_out.pcap", from)))
 		if len(now) > len(out) {
