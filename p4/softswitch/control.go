@@ -225,7 +225,7 @@ func (f *flow) node(n string) ([]string, error) {
 // inline runs the action of a table that can have no other: no key, and a constant default. p4c makes one for each
 // statement outside of actions.
 func (f *flow) inline(t *bmv2json.Table, d *tableDef) (string, bool) {
-	if len(t.Key) > 0 || d.def == nil || !d.def.konst || d.count || d.age || d.meter != nil || d.profile >= 0 || d.HasSeeds() {
+	if len(t.Key) > 0 || d.def == nil || !d.def.konst || d.count || d.age || d.meter != nil || d.profile >= 0 || len(d.entries) > 0 {
 		return "", false
 	}
 	b, a := f.b, d.def.action
@@ -251,9 +251,6 @@ func (f *flow) inline(t *bmv2json.Table, d *tableDef) (string, bool) {
 	f.goTo(next)
 	return next, true
 }
-
-// HasSeeds tells whether the program gives the table entries.
-func (d *tableDef) HasSeeds() bool { return len(d.entries) > 0 }
 
 // declareTables makes the definitions of all tables.
 func (b *builder) declareTables() error {
@@ -358,13 +355,13 @@ func (b *builder) tableKey(d *tableDef, t *bmv2json.Table, what string) error {
 		k := &t.Key[i]
 		kd := keyDef{KeyInfo: KeyInfo{Name: k.Name, Kind: matchKinds[k.MatchType]}, valid: k.MatchType == "valid"}
 		ranges = ranges || kd.Kind == MatchRange
-		var slot, words int
+		words := 0
 		if kd.valid || k.Target.Field == validField {
 			h := b.headerNamed[k.Target.Name]
 			if h == nil {
 				return refuse(what, t.Source, "header %q is not declared", k.Target.Name)
 			}
-			slot, words, kd.Width = int(b.validSlot(h)), 1, 1
+			words, kd.Width = 1, 1
 		} else {
 			h, f, ok := b.fieldAt(k.Target)
 			if !ok {
@@ -373,7 +370,7 @@ func (b *builder) tableKey(d *tableDef, t *bmv2json.Table, what string) error {
 			if h.t.vl >= 0 && f == &h.t.fields[h.t.vl] {
 				return unsupported(what, t.Source, "a key with a variable-length field")
 			}
-			slot, words, kd.Width = h.base+f.slot, f.words, f.width
+			words, kd.Width = f.words, f.width
 		}
 		kd.words = words
 		kd.mask = wordsOf(ones(kd.Width), words)
@@ -398,7 +395,6 @@ func (b *builder) tableKey(d *tableDef, t *bmv2json.Table, what string) error {
 		}
 		d.keys = append(d.keys, kd)
 		d.Keys = append(d.Keys, kd.KeyInfo)
-		_ = slot
 	}
 	switch t.MatchType {
 	case "exact", "lpm":

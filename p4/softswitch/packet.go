@@ -187,7 +187,7 @@ func (p *packet) extractVL(h *header, n int) int {
 // writeHeader deparses a header into b, which has room for it and, for headers of fixed length, eight bytes more.
 func (p *packet) writeHeader(b []byte, h *header) {
 	t := h.t
-	n := int(0)
+	n := 0
 	if t.vl >= 0 {
 		n = int(p.f[h.base+t.vlLen])
 	}

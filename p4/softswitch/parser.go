@@ -351,7 +351,11 @@ func (b *builder) selectOf(s *bmv2json.ParseState) (sel *selectOp, next []string
 		}
 		widths, parts = append(widths, width), append(parts, o)
 	}
-	packed := b.packKey(sel, parts, widths)
+	for _, o := range parts {
+		for i := range o.nw {
+			sel.slots = append(sel.slots, o.slot+uint32(i))
+		}
+	}
 	for i := range s.Transitions {
 		t := &s.Transitions[i]
 		if t.Type == "default" {
@@ -366,7 +370,7 @@ func (b *builder) selectOf(s *bmv2json.ParseState) (sel *selectOp, next []string
 		var ok bool
 		switch t.Type {
 		case "hexstr":
-			if c.value, ok = b.keyWords(t.Value, widths, packed); !ok {
+			if c.value, ok = b.keyWords(t.Value, widths); !ok {
 				return nil, nil, "", nil
 			}
 			mask := t.Mask
@@ -376,7 +380,7 @@ func (b *builder) selectOf(s *bmv2json.ParseState) (sel *selectOp, next []string
 					mask[j] = 0xff
 				}
 			}
-			if c.mask, ok = b.keyWords(mask, widths, packed); !ok {
+			if c.mask, ok = b.keyWords(mask, widths); !ok {
 				return nil, nil, "", nil
 			}
 			for j := range c.value {
@@ -388,12 +392,9 @@ func (b *builder) selectOf(s *bmv2json.ParseState) (sel *selectOp, next []string
 				b.failf("value set %q is not declared", t.Set)
 				return nil, nil, "", nil
 			}
-			if packed {
-				b.failf("a value set in a packed key (an error of this compiler)")
-			}
 			c.set = id
 			if t.Mask != nil {
-				if c.mask, ok = b.keyWords(t.Mask, widths, packed); !ok {
+				if c.mask, ok = b.keyWords(t.Mask, widths); !ok {
 					return nil, nil, "", nil
 				}
 			}
@@ -411,18 +412,8 @@ func (b *builder) selectOf(s *bmv2json.ParseState) (sel *selectOp, next []string
 	return sel, next, dflt, jumps
 }
 
-// packKey names the words of a select's key. It leaves them where they are, one word and more for each element.
-func (b *builder) packKey(sel *selectOp, parts []operand, _ []int) bool {
-	for _, o := range parts {
-		for i := range o.nw {
-			sel.slots = append(sel.slots, o.slot+uint32(i))
-		}
-	}
-	return false
-}
-
 // keyWords cuts a select's value, in which each element is padded to bytes, into the words of the key.
-func (b *builder) keyWords(v []byte, widths []int, _ bool) ([]uint64, bool) {
+func (b *builder) keyWords(v []byte, widths []int) ([]uint64, bool) {
 	var out []uint64
 	for _, w := range widths {
 		n := (w + 7) / 8

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package softswitch
+
+import (
+	"math/big"
+
+	"github.com/netsketch/netsketch/p4/softswitch/bmv2json"
+)
+
+// Ranges of expressions' values: from the widths of fields and the operators on them.
+
+func (b *builder) fieldRange(f *fieldLayout) (lo, hi *big.Int) {
+	if f.signed {
+		return new(big.Int).Neg(new(big.Int).Lsh(bigOne, uint(f.width-1))), ones(f.width - 1)
+	}
+	return bigZero, ones(f.width)
+}
+
+// rangeOf returns the range of a data expression's value.
+func (b *builder) rangeOf(e *bmv2json.Expr) (lo, hi *big.Int) {
+	if e == nil {
+		return bigZero, bigZero
+	}
+	switch e.Type {
+	case "hexstr":
+		return e.Int, e.Int
+	case "field":
+		if e.Field == validField {
+			return bigZero, bigOne
+		}
+		if _, f, ok := b.fieldAt(e); ok {
+			return b.fieldRange(f)
+		}
+		return bigZero, bigZero
+	case "stack_field":
+		if s := b.stacks[e.Name]; s != nil {
+			if f, ok := s.t.field(e.Field); ok {
+				return b.fieldRange(f)
+			}
+		}
+		return bigZero, bigZero
+	case "local", "runtime_data":
+		if e.Index < len(b.locals) {
+			return b.locals[e.Index].lo, b.locals[e.Index].hi
+		}
+		return bigZero, bigZero
+	case "register":
+		if i, ok := b.regs[e.Name]; ok {
+			return bigZero, ones(b.prog.info.regs[i].Width)
+		}
+		return bigZero, bigZero
+	case "expression":
+		return b.rangeOfOp(e)
+	}
+	return bigZero, bigZero
+}
+
+func minBig(a, c *big.Int) *big.Int {
+	if a.Cmp(c) < 0 {
+		return a
+	}
+	return c
+}
+
+func maxBig(a, c *big.Int) *big.Int {
+	if a.Cmp(c) > 0 {
+		return a
+	}
+	return c
+}
+
+// bitRange is the range of the bitwise operators: n bits, and a sign when an operand has one.
+func bitRange(llo, lhi, rlo, rhi *big.Int) (lo, hi *big.Int) {
+	n := 0
+	for _, v := range []*big.Int{llo, lhi, rlo, rhi} {
+		if v.Sign() < 0 {
+			v = new(big.Int).Not(v)
+		}
+		n = max(n, v.BitLen())
+	}
+	hi = ones(n)
+	if llo.Sign() < 0 || rlo.Sign() < 0 {
+		return new(big.Int).Sub(new(big.Int).Neg(hi), bigOne), hi
+	}
+	return bigZero, hi
+}
+
+func (b *builder) rangeOfOp(e *bmv2json.Expr) (lo, hi *big.Int) {
+	switch e.Op {
+	case "b2d":
+		return bigZero, bigOne
+	case "last_stack_index":
+		return big.NewInt(-1), big.NewInt(int64(b.stackDepth(e.Right) - 1))
+	case "size_stack":
+		return bigZero, big.NewInt(int64(b.stackDepth(e.Right)))
+	case "access_field":
+		if r, ok := b.headerRef(e.Left); ok && e.Index < len(r.t.fields) {
+			return b.fieldRange(&r.t.fields[e.Index])
+		}
+		return bigZero, bigZero
+	case "two_comp_mod", "sat_cast":
+		if w, ok := b.constWidth(e.Right); ok {
+			return new(big.Int).Neg(new(big.Int).Lsh(bigOne, uint(w-1))), ones(w - 1)
+		}
+		return bigZero, bigZero
+	case "usat_cast":
+		if w, ok := b.constWidth(e.Right); ok {
+			return bigZero, ones(w)
+		}
+		return bigZero, bigZero
+	}
+	llo, lhi := b.rangeOf(e.Left)
+	rlo, rhi := b.rangeOf(e.Right)
+	switch e.Op {
+	case "+":
+		return new(big.Int).Add(llo, rlo), new(big.Int).Add(lhi, rhi)
+	case "-":
+		return new(big.Int).Sub(llo, rhi), new(big.Int).Sub(lhi, rlo)
+	case "*":
+		p := [4]*big.Int{new(big.Int).Mul(llo, rlo), new(big.Int).Mul(llo, rhi), new(big.Int).Mul(lhi, rlo), new(big.Int).Mul(lhi, rhi)}
+		lo, hi = p[0], p[0]
+		for _, v := range p[1:] {
+			lo, hi = minBig(lo, v), maxBig(hi, v)
+		}
+		return lo, hi
+	case "&":
+		switch {
+		case llo.Sign() >= 0 && rlo.Sign() >= 0:
+			return bigZero, minBig(lhi, rhi)
+		case llo.Sign() >= 0:
+			return bigZero, lhi
+		case rlo.Sign() >= 0:
+			return bigZero, rhi
+		}
+		return bitRange(llo, lhi, rlo, rhi)
+	case "|", "^":
+		return bitRange(llo, lhi, rlo, rhi)
+	case "~":
+		return new(big.Int).Not(rhi), new(big.Int).Not(rlo)
+	case "<<":
+		n := uint(maxShiftRange)
+		if rhi.IsInt64() && rhi.Int64() < maxShiftRange {
+			n = uint(max(rhi.Int64(), 0))
+		}
+		return minBig(llo, new(big.Int).Lsh(llo, n)), maxBig(lhi, new(big.Int).Lsh(lhi, n))
+	case ">>":
+		if rlo.Cmp(rhi) == 0 && rlo.Sign() >= 0 && rlo.IsInt64() {
+			n := uint(min(rlo.Int64(), maxHeaderBits))
+			return new(big.Int).Rsh(llo, n), new(big.Int).Rsh(lhi, n)
+		}
+		return minBig(llo, bigZero), maxBig(lhi, bigZero)
+	case "/":
+		return bigZero, maxBig(lhi, bigZero)
+	case "%":
+		return bigZero, maxBig(minBig(lhi, new(big.Int).Sub(rhi, bigOne)), bigZero)
+	case "?":
+		return minBig(llo, rlo), maxBig(lhi, rhi)
+	}
+	return bigZero, bigZero
+}
+
+func (b *builder) stackDepth(e *bmv2json.Expr) int {
+	if e != nil {
+		if s := b.stacks[e.Name]; s != nil {
+			return len(s.elems)
+		}
+		if s := b.unionStacks[e.Name]; s != nil {
+			return len(s.elems)
+		}
+	}
+	b.failf("expected a header stack")
+	return 0
+}
+
+func (b *builder) constWidth(e *bmv2json.Expr) (int, bool) {
+	if e != nil && e.Type == "hexstr" && e.Int.IsInt64() && e.Int.Int64() > 0 && e.Int.Int64() <= maxHeaderBits {
+		return int(e.Int.Int64()), true
+	}
+	b.failf("the width of a cast has to be a constant from 1 to %d", maxHeaderBits)
+	return 0, false
+}
