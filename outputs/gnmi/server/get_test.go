@@ -190,7 +190,9 @@ func TestSet(t *testing.T) {
 		t.Errorf("Set: %v", err)
 	}
 	hook := newFixture(t, func(o *Options) {
-		o.Set = func(context.Context, *gpb.SetRequest) (*gpb.SetResponse, error) { return &gpb.SetResponse{Timestamp: 5}, nil }
+		o.Set = func(context.Context, *gpb.SetRequest) (*gpb.SetResponse, error) {
+			return &gpb.SetResponse{Timestamp: 5}, nil
+		}
 	})
 	resp, err := hook.dial().Set(t.Context(), &gpb.SetRequest{})
 	if err != nil || resp.Timestamp != 5 {

@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	// noteSize is the size of a Notification that takes no more rows.
-	noteSize = 32 << 10
+	// noteSize is the size of a Notification that takes no more rows: with another
+	// row, and what gRPC puts before it, it still fits in one HTTP/2 frame of 16 KiB,
+	// which is also a size that gRPC has a pool of buffers for (the next is 32 KiB).
+	noteSize = 15 << 10
 	// wholeSize is the greatest size of a list sent whole: clients take 4 MiB.
 	wholeSize = 3 << 20
 	// ownNote is the number of leaves of a row from which on it gets a Notification
