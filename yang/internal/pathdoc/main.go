@@ -83,4 +83,6 @@ func typeOf(l *yang.Leaf) string {
 	return text
 }
 
-func oneLine(s string) string { return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", `\|`) }
+func oneLine(s string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", `\|`)
+}
