@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gnmi
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/outputs"
+	"github.com/netsketch/netsketch/yang"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var schema = sync.OnceValue(func() *yang.Schema {
+	s, err := yang.Load(yang.UnivMonModules()...)
+	if err != nil {
+		panic(err)
+	}
+	return s
+})
+
+// start runs an output with these settings until the test ends.
+func start(t *testing.T, c Config) *Output {
+	t.Helper()
+	st := store.New(store.Options{Schema: schema()})
+	o, err := New("gnmi", c, schema, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Start(st); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- o.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if s := o.State().Status; s != outputs.Stopped {
+			t.Errorf("a stopped output is %s", s)
+		}
+		st.Close()
+	})
+	return o
+}
+
+func plain() Config {
+	c := DefaultConfig()
+	c.Address, c.Insecure = "127.0.0.1:0", true
+	return c
+}
+
+func capabilities(t *testing.T, addr string, creds credentials.TransportCredentials, md ...string) error {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), md...), 10*time.Second)
+	defer cancel()
+	_, err = gpb.NewGNMIClient(conn).Capabilities(ctx, &gpb.CapabilityRequest{})
+	return err
+}
+
+func TestPlaintextOnlyWhereConfigured(t *testing.T) {
+	o := start(t, plain())
+	if err := capabilities(t, o.Address(), insecure.NewCredentials()); err != nil {
+		t.Error(err)
+	}
+	if s := o.State(); s.Status != outputs.Up {
+		t.Errorf("state %+v", s)
+	}
+	c := DefaultConfig()
+	if _, err := New("gnmi", c, schema, slog.Default()); err == nil || !strings.Contains(err.Error(), "insecure: true") {
+		t.Errorf("neither TLS nor insecure: %v", err)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	ca := newAuthority(t)
+	dir := t.TempDir()
+	c := plain()
+	c.Insecure = false
+	c.TLS.Cert, c.TLS.Key = ca.issue(t, dir, "server")
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	trusting := credentials.NewTLS(&tls.Config{RootCAs: pool})
+
+	o := start(t, c)
+	if err := capabilities(t, o.Address(), trusting); err != nil {
+		t.Error("a client that trusts the authority:", err)
+	}
+	if err := capabilities(t, o.Address(), insecure.NewCredentials()); err == nil {
+		t.Error("plaintext is taken on a TLS port")
+	}
+
+	c.TLS.ClientCA = filepath.Join(dir, "ca.pem")
+	writePEM(t, c.TLS.ClientCA, "CERTIFICATE", ca.cert.Raw)
+	mutual := start(t, c)
+	if err := capabilities(t, mutual.Address(), trusting); err == nil {
+		t.Error("a client without certificate is taken")
+	}
+	certFile, keyFile := ca.issue(t, dir, "client")
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := credentials.NewTLS(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}})
+	if err := capabilities(t, mutual.Address(), with); err != nil {
+		t.Error("a client with certificate:", err)
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	c := plain()
+	c.Username, c.Password = "ops", config.Secret("s3cret")
+	o := start(t, c)
+	for _, tc := range []struct {
+		md   []string
+		want codes.Code
+	}{
+		{nil, codes.Unauthenticated},
+		{[]string{"username", "ops", "password", "wrong"}, codes.Unauthenticated},
+		{[]string{"username", "ops", "password", "s3cret", "password", "s3cret"}, codes.Unauthenticated},
+		{[]string{"username", "ops", "password", "s3cret"}, codes.OK},
+	} {
+		if err := capabilities(t, o.Address(), insecure.NewCredentials(), tc.md...); status.Code(err) != tc.want {
+			t.Errorf("%v: %v", tc.md, err)
+		}
+	}
+}
+
+func TestAddressTaken(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	st := store.New(store.Options{})
+	defer st.Close()
+	c := plain()
+	c.Address = lis.Addr().String()
+	o, err := New("gnmi", c, schema, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Start(st); err == nil || !strings.Contains(err.Error(), "gNMI address "+c.Address+" is taken") {
+		t.Errorf("starting on a taken address: %v", err)
+	}
+}
+
+// TestStopsWithOpenStreams ends while a stream is open.
+func TestStopsWithOpenStreams(t *testing.T) {
+	c := plain()
+	c.StopTimeout = time.Second
+	o := start(t, c)
+	conn, err := grpc.NewClient(o.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := gpb.NewGNMIClient(conn).Subscribe(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: &gpb.SubscriptionList{
+		Subscription: []*gpb.Subscription{{Path: &gpb.Path{}}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	if n := o.Stats().Streams; n != 1 {
+		t.Errorf("%d streams", n)
+	}
+	o.stop()
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("an open stream ended with %v", err)
+	}
+}
+
+func TestConfigErrorsNameTheKey(t *testing.T) {
+	for key, set := range map[string]func(*Config){
+		"address":         func(c *Config) { c.Address = "9339" },
+		"insecure":        func(c *Config) { c.TLS.Cert = "x" },
+		"tls.cert":        func(c *Config) { c.Insecure = false },
+		"tls.key":         func(c *Config) { c.Insecure, c.TLS.Cert = false, "x" },
+		"username":        func(c *Config) { c.Username = "x" },
+		"sample-interval": func(c *Config) { c.SampleInterval = 0 },
+		"max-streams":     func(c *Config) { c.MaxStreams = 0 },
+		"max-paths":       func(c *Config) { c.MaxPaths = -1 },
+		"max-get-leaves":  func(c *Config) { c.MaxGetLeaves = 0 },
+		"stop-timeout":    func(c *Config) { c.StopTimeout = -1 },
+	} {
+		c := plain()
+		set(&c)
+		err := c.Validate()
+		var k *keyError
+		if !errors.As(err, &k) || k.Key() != key || k.Error() == "" {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	c := plain()
+	c.Insecure, c.TLS = false, TLSConfig{Cert: "/nowhere/cert.pem", Key: "/nowhere/key.pem"}
+	if _, err := New("gnmi", c, schema, slog.Default()); err == nil || !strings.Contains(err.Error(), "/nowhere/cert.pem") {
+		t.Errorf("a certificate that is not there: %v", err)
+	}
+	c.TLS = TLSConfig{}
+	c.Insecure = true
+	c.Atomic = []string{"/nowhere"}
+	o, err := New("gnmi", c, schema, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := store.New(store.Options{})
+	defer st.Close()
+	if err := o.Start(st); err == nil || !strings.Contains(err.Error(), `"nowhere"`) {
+		t.Errorf("an atomic container that is not there: %v", err)
+	}
+}
+
+// authority issues certificates for 127.0.0.1.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	next int64
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{cert, key, 2}
+}
+
+func (a *authority) issue(t *testing.T, dir, name string) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.next++
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
+	writePEM(t, certFile, "CERTIFICATE", raw)
+	writePEM(t, keyFile, "PRIVATE KEY", der)
+	return certFile, keyFile
+}
+
+func writePEM(t *testing.T, file, kind string, der []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
