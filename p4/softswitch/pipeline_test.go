@@ -3,6 +3,7 @@
 package softswitch
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
 )
 
 // compiled compiles one of the project's programs.
@@ -30,7 +33,7 @@ func compiled(tb testing.TB, name string) *Program {
 // sharedTrace returns the first packets of the trace that lies beside the repository, or made-up ones where it does not.
 func sharedTrace(tb testing.TB, n int) (pkts [][]byte) {
 	tb.Helper()
-	r, err := OpenCapture(filepath.Join("..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"))
+	r, err := pcapfile.Open(filepath.Join("..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"))
 	if errors.Is(err, os.ErrNotExist) {
 		tb.Log("made-up packets: there is no trace beside the repository")
 		for i := range n {
@@ -43,14 +46,14 @@ func sharedTrace(tb testing.TB, n int) (pkts [][]byte) {
 	}
 	defer r.Close()
 	for len(pkts) < n {
-		pkt, _, err := r.Next()
+		pkt, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			tb.Fatal(err)
 		}
-		pkts = append(pkts, pkt)
+		pkts = append(pkts, bytes.Clone(pkt.Frame))
 	}
 	return pkts
 }

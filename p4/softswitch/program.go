@@ -37,7 +37,6 @@ type Program struct {
 	profiles   []*profileDef
 	digests    []digestDef
 	fieldLists map[int][]fieldCopy
-	vsetWidths [][]int
 }
 
 // fieldCopy is one field that a clone, resubmit or recirculation preserves.

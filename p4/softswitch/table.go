@@ -101,8 +101,6 @@ type tableState struct {
 	exact  hashIndex
 	lpm    lpmIndex
 	sorted []*entryState // ternary: in the order of search
-	single bool          // the key is one slot, unmasked
-	keyBuf int
 }
 
 // apply looks the packet up and enters the action; it returns where to go on.
@@ -141,10 +139,7 @@ func (t *tableState) apply(p *packet) uint32 {
 		run = &e.member.run
 		next = t.after(run.action, e.hit)
 	}
-	params := p.f[p.prog.params:]
-	for i, v := range run.params {
-		params[i] = v
-	}
+	copy(p.f[p.prog.params:], run.params)
 	p.ret = next
 	return run.pc
 }
