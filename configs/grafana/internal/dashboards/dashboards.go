@@ -98,7 +98,7 @@ func univmon() (dashboard.Dashboard, error) {
 		WithRow(dashboard.NewRowBuilder("Largest flows")).
 		WithPanel(list(about{"Largest flows", "The largest flows of the time range, each at its largest epoch.", "", 12, 10},
 			rows(`SELECT top("packets", "device", "dimension", "flow", 20) AS "packets" `+from("univmon/heavy-hitter", "", both...)),
-			column{"packets", "short"})).
+			column{"packets", "short", true})).
 		WithPanel(chart(about{"Largest flows over time", "Packets per epoch of the flows that were among the ten largest of their device.", "short", 12, 10}, false,
 			lines("$tag_device $tag_flow", `SELECT max("packets") `+strings.Replace(from("univmon/heavy-hitter", `time($__interval), "device", "flow" fill(null)`, both...), " AND $timeFilter", ` AND "rank" <= 10 AND $timeFilter`, 1)))).
 		WithPanel(chart(about{"Share of the largest flow", "Part of all packets that belong to the largest flow.", "percentunit", 12, 8}, false,
@@ -109,12 +109,12 @@ func univmon() (dashboard.Dashboard, error) {
 		WithRow(dashboard.NewRowBuilder("Changes and attacks")).
 		WithPanel(list(about{"Heavy changes", "Flows that changed most from one epoch to the next, newest first.", "", 12, 10},
 			rows(`SELECT "device", "dimension", "flow", "kind", "previous", "current", "delta" `+from("univmon/heavy-change", "", both...)+" ORDER BY time DESC LIMIT 100"),
-			column{"previous", "short"}, column{"current", "short"}, column{"delta", "short"})).
+			column{"previous", "short", false}, column{"current", "short", false}, column{"delta", "short", false})).
 		WithPanel(chart(about{"Change of the largest changes", "Difference in packets from the epoch before.", "short", 12, 10}, false,
 			lines("$tag_device $tag_flow", `SELECT mean("delta") `+strings.Replace(from("univmon/heavy-change", `time($__interval), "device", "flow" fill(null)`, both...), " AND $timeFilter", ` AND "rank" <= 5 AND $timeFilter`, 1)))).
 		WithPanel(list(about{"DDoS victims", "Destinations with the most different sources in the time range.", "", 12, 8},
 			rows(`SELECT top("distinct-sources", "device", "destination", 20) AS "distinct-sources" `+from("univmon/ddos-victim", "", "device")),
-			column{"distinct-sources", "short"})).
+			column{"distinct-sources", "short", true})).
 		WithPanel(chart(about{"Sources per victim", "Different source addresses of each victim.", "short", 12, 8}, false,
 			lines("$tag_device $tag_destination", `SELECT max("distinct-sources") `+from("univmon/ddos-victim", `time($__interval), "device", "destination" fill(null)`, "device")))).
 		WithRow(dashboard.NewRowBuilder("Watched flows and functions")).
@@ -163,7 +163,7 @@ func collector() (dashboard.Dashboard, error) {
 		WithRow(dashboard.NewRowBuilder("Devices")).
 		WithPanel(list(about{"Devices", "State of each device.", "", 24, 9},
 			newest("collector/device", "address", "connection", "mastership", "readout-method", "readout-time", "epochs-complete", "epochs-lost", "reconnects", "packet-ins-dropped", "last-error"),
-			column{"readout-time", "ns"})).
+			column{"readout-time", "ns", false})).
 		WithPanel(chart(about{"Read-out", "Time that reading a bank took, per device.", "ns", 12, 8}, false, byName("collector/device", "", `mean("readout-time")`))).
 		WithPanel(chart(about{"Epochs lost per device", "Epochs that a device is missing from, since the collector started.", "short", 12, 8}, false, byName("collector/device", "", `max("epochs-lost")`))).
 		WithRow(dashboard.NewRowBuilder("Plugins")).
@@ -172,7 +172,7 @@ func collector() (dashboard.Dashboard, error) {
 		WithPanel(chart(about{"Analysis", "Time that a plugin took for an epoch.", "ns", 12, 8}, false, byName("collector/plugin", "", `mean("analysis-time")`))).
 		WithRow(dashboard.NewRowBuilder("Outputs")).
 		WithPanel(list(about{"Outputs", "State of each output.", "", 24, 6},
-			newest("collector/output", "type", "status", "sent", "dropped", "queued", "spooled", "last-error"), column{"spooled", "bytes"})).
+			newest("collector/output", "type", "status", "sent", "dropped", "queued", "spooled", "last-error"), column{"spooled", "bytes", false})).
 		WithPanel(chart(about{"Sent", "Leaf updates or points a second.", "short", 12, 8}, false, rate("collector/output", "", "sent"))).
 		WithPanel(chart(about{"Waiting and dropped", "What waits to be delivered, and what was given up since the collector started.", "short", 12, 8}, false,
 			byName("collector/output", "queued ", `max("queued")`), byName("collector/output", "dropped ", `max("dropped")`))).

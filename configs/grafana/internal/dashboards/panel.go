@@ -78,8 +78,12 @@ func number(a about, queries ...Query) cog.Builder[dashboard.Panel] {
 	return p
 }
 
-// column says how a table shows a field.
-type column struct{ name, unit string }
+// column says how a table shows a field; the rows are sorted by the one that is
+// largest, largest first.
+type column struct {
+	name, unit string
+	largest    bool
+}
 
 // list shows a query's rows; columns other than those named have no unit.
 func list(a about, q Query, columns ...column) cog.Builder[dashboard.Panel] {
@@ -91,6 +95,11 @@ func list(a about, q Query, columns ...column) cog.Builder[dashboard.Panel] {
 		WithTarget(numbered([]Query{q})[0])
 	for _, c := range columns {
 		p.OverrideByName(c.name, []dashboard.DynamicConfigValue{{Id: "unit", Value: c.unit}})
+		if c.largest {
+			p.SortBy([]cog.Builder[common.TableSortByFieldState]{
+				common.NewTableSortByFieldStateBuilder().DisplayName(c.name).Desc(true),
+			})
+		}
 	}
 	return p
 }
