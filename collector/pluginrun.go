@@ -245,13 +245,6 @@ func (r *pluginRun) analyse(e *sdk.Epoch) PluginReport {
 func (r *pluginRun) publish(e *sdk.Epoch, results *sdk.Results) (tables, rows int, err error) {
 	c := r.p.c
 	name := r.config().Name
-	for _, ev := range results.Events {
-		attrs := []any{"plugin", name, "epoch", e.Number}
-		for k, v := range ev.Attributes {
-			attrs = append(attrs, k, v)
-		}
-		r.p.log.Log(context.Background(), ev.Level, ev.Message, attrs...)
-	}
 	for _, plan := range results.Plans {
 		c.plans.add(name, plan)
 	}

@@ -17,16 +17,27 @@ type WaitFunc = func(ctx context.Context, d time.Duration) error
 // The number of the epoch follows from the origin; with none, it is 1. wait does the straggler wait,
 // where a switch has counted anything; nil means to sleep on the clock.
 func (e *Engine[R]) Open(ctx context.Context, at time.Time, wait WaitFunc) error {
+	_, err := e.open(ctx, at, wait)
+	return err
+}
+
+// open is Open. It returns how many members' banks are still being cleared.
+func (e *Engine[R]) open(ctx context.Context, at time.Time, wait WaitFunc) (late int, err error) {
 	e.mu.Lock()
 	if e.cfg.Origin.IsZero() {
-		e.cfg.Origin = at
+		e.origin = at
 	}
-	e.number = uint64(max(0, at.Sub(e.cfg.Origin)/e.cfg.Interval)) + 1
+	e.number = uint64(max(0, at.Sub(e.origin)/e.cfg.Interval)) + 1
 	e.start = at
 	number := e.number
 	e.mu.Unlock()
-	e.boundary(ctx, time.Time{}, at, number, wait)
-	return ctx.Err()
+	ep := e.boundary(ctx, time.Time{}, at, number, wait)
+	for _, o := range ep.Switches {
+		if errors.Is(o.Err, ErrLate) || errors.Is(o.Err, ErrBusy) {
+			late++
+		}
+	}
+	return late, ctx.Err()
 }
 
 // Close ends the open epoch at the given time, which is the boundary, and opens the next. It
@@ -246,6 +257,9 @@ func statusOf[R any](outcomes []Outcome[R]) Status {
 	return Complete
 }
 
+// openTries is how often Run tries to begin with a complete epoch.
+const openTries = 3
+
 // Run opens an epoch at the next multiple of the interval since the origin (at once when there is
 // no origin) and then closes one after another, each handed to deliver, until ctx ends; it returns
 // nil then. deliver must not take long: the next boundary waits for it.
@@ -258,8 +272,19 @@ func (e *Engine[R]) Run(ctx context.Context, deliver func(*Epoch[R])) error {
 	if err := e.clock.Sleep(ctx, at.Sub(e.clock.Now())); err != nil {
 		return nil
 	}
-	if err := e.Open(ctx, at, nil); err != nil {
-		return nil
+	for try := 1; ; try++ {
+		late, err := e.open(ctx, at, nil)
+		if err != nil {
+			return nil
+		}
+		if late == 0 || try == openTries {
+			break
+		}
+		// Begin an interval later rather than with a partial epoch.
+		at = at.Add(e.cfg.Interval)
+		if err := e.clock.Sleep(ctx, at.Sub(e.clock.Now())); err != nil {
+			return nil
+		}
 	}
 	steppedBack := false
 	for {

@@ -171,6 +171,7 @@ type Engine[R any] struct {
 	mu      sync.Mutex
 	closed  bool
 	members map[string]*track[R]
+	origin  time.Time // of epoch 1
 	start   time.Time // of the open epoch; zero before Open
 	number  uint64    // of the open epoch
 }
@@ -187,6 +188,7 @@ func New[R any](cfg Config, o Options) *Engine[R] {
 		cfg.Parallel = max(16, 8*runtime.GOMAXPROCS(0))
 	}
 	e := &Engine[R]{places: make(chan struct{}, cfg.Parallel), cfg: cfg, clock: o.Clock, log: o.Logger, afterFlip: o.AfterFlip, members: map[string]*track[R]{}}
+	e.origin = cfg.Origin
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
@@ -218,20 +220,13 @@ func (e *Engine[R]) Check(name string) {
 	}
 }
 
-// WaitJoined waits until every member has joined, or ctx ends, and then returns the names of those
-// that have not.
+// WaitJoined waits until every member takes part, or ctx ends, and then returns the names of those
+// that do not.
 func (e *Engine[R]) WaitJoined(ctx context.Context) []string {
 	var missing []string
 	for _, t := range e.tracks() {
-		select {
-		case <-t.joined():
-		default:
-			t.check()
-			select {
-			case <-t.joined():
-			case <-ctx.Done():
-				missing = append(missing, t.m.Name())
-			}
+		if !t.wait(ctx) {
+			missing = append(missing, t.m.Name())
 		}
 	}
 	return missing

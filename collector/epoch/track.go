@@ -70,14 +70,39 @@ func (t *track[R]) joined() <-chan struct{} {
 	return t.in
 }
 
-// check starts a join when the member is ready and its session is not the one that joined.
+// recheck is how often a member that is waited for is asked whether it is ready.
+const recheck = 50 * time.Millisecond
+
+// wait waits until the member has joined; false when ctx ends before.
+func (t *track[R]) wait(ctx context.Context) bool {
+	again := time.NewTicker(recheck)
+	defer again.Stop()
+	for {
+		t.check()
+		select {
+		case <-t.joined():
+			return true
+		default:
+		}
+		select {
+		case <-t.joined():
+		case <-again.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// check starts a join when the member is ready and its session is not the one that joined. A member that
+// is not ready falls out.
 func (t *track[R]) check() {
 	inc, err := t.m.Ready()
-	if err != nil {
-		return
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err != nil {
+		t.fallOut()
+		return
+	}
 	t.checkLocked(inc)
 }
 
@@ -180,10 +205,12 @@ type seal struct {
 // flip seals the current bank of an epoch that began at start and ends at end.
 func (t *track[R]) flip(ctx context.Context, start, end time.Time) seal {
 	inc, err := t.m.Ready()
+	t.mu.Lock()
 	if err != nil {
+		t.fallOut() // whoever was primary meanwhile may have used the banks
+		t.mu.Unlock()
 		return seal{err: err}
 	}
-	t.mu.Lock()
 	if !t.checkLocked(inc) {
 		t.mu.Unlock()
 		return seal{err: ErrJoining}
