@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/ocgnmi"
+	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
+	"github.com/netsketch/netsketch/p4/softswitch/pcapport"
+)
+
+type switchFlags struct {
+	name, listen, program, json, log string
+	deviceID                         uint64
+	cpuPort                          uint32
+	ports                            []string
+	real, once                       bool
+	playAfter                        time.Duration
+}
+
+func switchCommand() *cobra.Command {
+	var f switchFlags
+	cmd := &cobra.Command{
+		Use:   "switch",
+		Short: "Run a P4 switch on this machine: P4Runtime, gNMI, packets from and to pcap files",
+		Long: `Run a P4 switch on this machine. It executes BMv2 JSON as p4c-bm2-ss makes it, a program of your own as
+well as the built-in ones, and serves P4Runtime and gNMI (OpenConfig interfaces) on one address.
+
+A port reads its packets from one capture file and writes what leaves it to another; either may be left
+out. Files play together, in the order of their packets' dates, once there is a pipeline: that of --program
+or --json, or the one that a controller pushes.`,
+		Example: `  netsketch switch --listen 127.0.0.1:9559 --device-id 1
+  netsketch switch --json mine.json --port 1=in.pcap,out1.pcap --port 2=,out2.pcap --once`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSwitch(cmd, &f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.name, "name", "switch", "`name` in the log and in gNMI")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:9559", "`address` of the P4Runtime and gNMI server, in plaintext")
+	flags.Uint64Var(&f.deviceID, "device-id", 1, "P4Runtime device `id`")
+	flags.Uint32Var(&f.cpuPort, "cpu-port", softswitch.DefaultCPUPort, "CPU `port` number")
+	flags.StringVar(&f.program, "program", "", "start with a built-in `program`: "+strings.Join(compiled.Names(), ", "))
+	flags.StringVar(&f.json, "json", "", "start with the BMv2 JSON in this `file`")
+	flags.StringArrayVar(&f.ports, "port", nil, "a port, as `NUMBER=IN.pcap,OUT.pcap`; repeat for more")
+	flags.BoolVar(&f.real, "real-time", false, "inject packets at the pace of the capture files, not as fast as possible")
+	flags.DurationVar(&f.playAfter, "play-after", 0, "play the capture files so long after there is a pipeline, to leave a controller time for its entries")
+	flags.BoolVar(&f.once, "once", false, "end when the capture files have been played")
+	flags.StringVar(&f.log, "log", "info", "log `level`: debug, info, warn, error")
+	return cmd
+}
+
+func (f *switchFlags) load() (*softswitch.Program, error) {
+	switch {
+	case f.program != "" && f.json != "":
+		return nil, errors.New("--program and --json exclude each other")
+	case f.program != "":
+		p, err := compiled.Load(f.program)
+		if err != nil {
+			return nil, err
+		}
+		return softswitch.Compile(p.JSON)
+	case f.json != "":
+		data, err := os.ReadFile(f.json)
+		if err != nil {
+			return nil, err
+		}
+		p, err := softswitch.Compile(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.json, err)
+		}
+		return p, nil
+	}
+	return nil, nil
+}
+
+// portSpec is one --port.
+type portSpec struct {
+	number  uint32
+	in, out string
+}
+
+func parsePorts(args []string) ([]portSpec, error) {
+	var out []portSpec
+	for _, a := range args {
+		number, files, ok := strings.Cut(a, "=")
+		n, err := strconv.ParseUint(number, 10, 32)
+		if !ok || err != nil {
+			return nil, fmt.Errorf("--port %q: expected NUMBER=IN.pcap,OUT.pcap", a)
+		}
+		in, leaving, _ := strings.Cut(files, ",")
+		out = append(out, portSpec{uint32(n), in, leaving})
+	}
+	return out, nil
+}
+
+func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
+	logger, err := newLogger(cmd.ErrOrStderr(), f.log)
+	if err != nil {
+		return err
+	}
+	specs, err := parsePorts(f.ports)
+	if err != nil {
+		return err
+	}
+	program, err := f.load()
+	if err != nil {
+		return err
+	}
+	sw := softswitch.New(softswitch.Config{Name: f.name, CPUPort: f.cpuPort, Logger: logger})
+	defer sw.Close()
+	if program != nil {
+		if err := sw.Load(program); err != nil {
+			return err
+		}
+	}
+	lis, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("the P4Runtime server cannot listen on %s: %w; choose another address with --listen", f.listen, err)
+	}
+	defer lis.Close()
+	var ports []*pcapport.Port
+	defer func() {
+		for _, p := range ports {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	for _, s := range specs {
+		p, err := pcapport.Open(sw, s.number, pcapport.Config{In: s.in, Out: s.out, RealTime: f.real})
+		if err != nil {
+			return fmt.Errorf("--port %d: %w", s.number, err)
+		}
+		ports = append(ports, p)
+	}
+	rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
+	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: f.deviceID, Logger: logger})
+	server.Register(rpc)
+	if err := ocgnmi.Register(rpc, sw, f.name); err != nil {
+		server.Close()
+		return err
+	}
+	logger.Info("switch is up", "p4runtime", lis.Addr().String(), "device-id", f.deviceID, "program", f.program+f.json)
+
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	var work sync.WaitGroup
+	var played error
+	work.Go(func() {
+		err := f.play(ctx, logger, sw, ports)
+		switch {
+		case f.once:
+			played = err
+			stop()
+		case err != nil:
+			logger.Error("capture files", "error", err) // what controllers and other ports do goes on
+		}
+	})
+	work.Go(func() {
+		<-ctx.Done()
+		server.Close()
+		stopGracefully(rpc)
+	})
+	err = rpc.Serve(lis)
+	stop()
+	work.Wait()
+	return errors.Join(played, err)
+}
+
+// play plays the capture files as soon as there is a pipeline.
+func (f *switchFlags) play(ctx context.Context, logger *slog.Logger, sw *softswitch.Switch, ports []*pcapport.Port) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for sw.Program() == nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(f.playAfter):
+	}
+	begin := time.Now()
+	n, err := pcapport.Play(ctx, ports...)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if n > 0 || err != nil {
+		logger.Info("capture files played", "packets", n, "seconds", time.Since(begin).Seconds())
+	}
+	return err
+}
+
+// stopGracefully lets calls finish, but streams do not end by themselves.
+func stopGracefully(rpc *grpc.Server) {
+	done := make(chan struct{})
+	go func() {
+		rpc.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+		rpc.Stop()
+		<-done
+	}
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is a switch command at work.
+type running struct {
+	t    *testing.T
+	addr string
+	stop func() error // ends it and returns its error
+	log  *logBuffer
+	done chan error
+}
+
+// logBuffer is what a command writes, and can be waited on.
+type logBuffer struct {
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	wake chan struct{}
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// startSwitch runs "netsketch switch" with arguments on a free address.
+func startSwitch(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &running{t: t, log: &logBuffer{wake: make(chan struct{}, 1)}, done: make(chan error, 1)}
+	cmd := root()
+	cmd.SetArgs(append([]string{"switch", "--listen", "127.0.0.1:0"}, args...))
+	cmd.SetErr(r.log)
+	go func() { r.done <- cmd.ExecuteContext(ctx) }()
+	stop := sync.OnceValue(func() error {
+		cancel()
+		return <-r.done
+	})
+	r.stop = stop
+	t.Cleanup(func() { _ = stop() }) // tests that care have asked
+	r.addr = r.wait(`p4runtime=(\S+)`)
+	return r
+}
+
+// wait waits for a line in the log and returns its first group.
+func (r *running) wait(pattern string) string {
+	r.t.Helper()
+	re := regexp.MustCompile(pattern)
+	for deadline := time.After(20 * time.Second); ; {
+		if m := re.FindStringSubmatch(r.log.String()); m != nil {
+			return m[len(m)-1]
+		}
+		select {
+		case <-r.log.wake:
+		case err := <-r.done:
+			r.done <- err
+			r.t.Fatalf("the switch ended: %v\n%s", err, r.log)
+		case <-deadline:
+			r.t.Fatalf("no %q in the log:\n%s", pattern, r.log)
+		}
+	}
+}
+
+// udp writes n packets to 10.0.0.2, a millisecond apart.
+func udp(t *testing.T, n int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "in.pcap.gz")
+	w, err := pcapfile.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		ip := &layers.IPv4{
+			Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP,
+			SrcIP: netip.MustParseAddr("10.0.0.1").AsSlice(), DstIP: netip.MustParseAddr("10.0.0.2").AsSlice(),
+		}
+		u := &layers.UDP{SrcPort: layers.UDPPort(i), DstPort: 9}
+		if err := u.SetNetworkLayerForChecksum(ip); err != nil {
+			t.Fatal(err)
+		}
+		b := gopacket.NewSerializeBuffer()
+		eth := &layers.Ethernet{SrcMAC: []byte{2, 0, 0, 0, 0, 9}, DstMAC: []byte{2, 0, 0, 0, 0, 8}, EthernetType: layers.EthernetTypeIPv4}
+		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, eth, ip, u, gopacket.Payload("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Write(pcapfile.Packet{Date: time.Unix(1000, int64(i)*1e6), Frame: b.Bytes()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func count(t *testing.T, path string) (n int) {
+	t.Helper()
+	r, err := pcapfile.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for {
+		if _, err := r.Next(); errors.Is(err, io.EOF) {
+			return n
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+}
+
+// A controller pushes a pipeline and a route, the capture file plays, its packets leave
+// into another, and gNMI tells.
+func TestSwitchWithAController(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out.pcap")
+	r := startSwitch(t, "--device-id", "7", "--port", "1="+udp(t, 50), "--port", "2=,"+out, "--play-after", "1s")
+
+	p, err := compiled.Load("forwarding")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := p4rt.Dial(t.Context(), p4rt.Config{
+		Target: r.addr, DeviceID: 7, Program: &p4rt.Program{Name: p.Name, DeviceConfig: p.JSON, P4Info: p.P4Info},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	route := p4rt.Entry{
+		Table: "ipv4_lpm", Match: []p4rt.Match{p4rt.Prefix("hdr.ipv4.dst", netip.MustParsePrefix("10.0.0.0/8"))}, Action: "ingress.forwarding.forward",
+		Params: []p4rt.Param{p4rt.Uint("port", 2), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 0, 1}), p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 0, 2})},
+	}
+	if err := c.Desire(t.Context(), "test", p4rt.Desired{Entries: []p4rt.Entry{route}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.wait(`capture files played.* packets=(\d+)`); got != "50" {
+		t.Errorf("%s packets were played", got)
+	}
+
+	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	counter := &gpb.Path{Elem: []*gpb.PathElem{
+		{Name: "interfaces"}, {Name: "interface", Key: map[string]string{"name": "port 2"}}, {Name: "state"}, {Name: "counters"}, {Name: "out-octets"},
+	}}
+	answer, err := gpb.NewGNMIClient(conn).Get(t.Context(), &gpb.GetRequest{Path: []*gpb.Path{counter}, Encoding: gpb.Encoding_JSON_IETF})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := answer.GetNotification()[0].GetUpdate()[0].GetVal().GetJsonIetfVal(); string(got) != `"2350"` {
+		t.Errorf("gNMI says that %s bytes left by port 2, want 50 packets of 47", got)
+	}
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	if n := count(t, out); n != 50 {
+		t.Errorf("%d packets left into the file", n)
+	}
+}
+
+func TestSwitchOnceEndsByItself(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out.pcap.gz")
+	r := startSwitch(t, "--program", "forwarding", "--port", "1="+udp(t, 5)+","+out, "--once")
+	if err := <-r.done; err != nil {
+		t.Error(err)
+	}
+	r.done <- nil
+	if n := count(t, out); n != 0 {
+		t.Errorf("%d packets left, without a route", n)
+	}
+}
+
+func TestSwitchRefuses(t *testing.T) {
+	dir := t.TempDir()
+	in, notJSON, cut := udp(t, 3), filepath.Join(dir, "not.json"), filepath.Join(dir, "cut.pcap.gz")
+	if err := os.WriteFile(notJSON, []byte("P4"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(cut, data[:len(data)-12], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	taken := startSwitch(t)
+	for _, tc := range []struct{ args, wants string }{
+		{"--port 1", `--port "1": expected NUMBER=`},
+		{"--port one=" + in, `--port "one=`},
+		{"--port 1=" + filepath.Join(dir, "none.pcap"), "none.pcap: no such file"},
+		{"--port 1=" + in + " --port 1=" + in, "port 1: already exists"},
+		{"--port 255=" + in, "not the CPU port"},
+		{"--program forwarding --json " + notJSON, "exclude each other"},
+		{"--program nobody", "forwarding, univmon"},
+		{"--json " + notJSON, notJSON},
+		{"--json " + filepath.Join(dir, "none.json"), "none.json: no such file"},
+		{"--listen " + taken.addr, "choose another address with --listen"},
+		{"--program forwarding --once --port 1=" + cut, cut + ": bad capture file: after packet "},
+		{"--log loud", "expected debug, info, warn or error"},
+	} {
+		cmd := root()
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs(append([]string{"switch", "--listen", "127.0.0.1:0"}, strings.Fields(tc.args)...))
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(fmt.Sprint(err), tc.wants) {
+			t.Errorf("%s: %v; want an error with %q", tc.args, err, tc.wants)
+		}
+	}
+}
