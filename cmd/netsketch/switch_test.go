@@ -193,8 +193,8 @@ func TestSwitchWithAController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := answer.GetNotification()[0].GetUpdate()[0].GetVal().GetJsonIetfVal(); string(got) != `"2350"` {
-		t.Errorf("gNMI says that %s bytes left by port 2, want 50 packets of 47", got)
+	if got := answer.GetNotification()[0].GetUpdate()[0].GetVal().GetJsonIetfVal(); string(got) != `"3000"` {
+		t.Errorf("gNMI says that %s bytes left by port 2, want 50 packets of 60", got)
 	}
 	if err := r.stop(); err != nil {
 		t.Error(err)
