@@ -34,6 +34,7 @@ type device struct {
 // table joins P4Info's view of a table with the switch's.
 type table struct {
 	*p4values.Table
+	base    int32  // what the switch adds to the priorities of constant entries, which the specification counts from 1
 	ternary []bool // for each key field whether it is optional in P4, and ternary in the switch: p4c knows no other way on BMv2
 }
 
@@ -62,6 +63,29 @@ func newDevice(cfg *p4v1.ForwardingPipelineConfig, compile func([]byte) (*softsw
 		return nil, invalid("P4Info and p4_device_config are not of the same program: %v", err)
 	}
 	return d, nil
+}
+
+// load makes a switch run the device's program.
+func (d *device) load(sw *softswitch.Switch) error {
+	if err := sw.Load(d.prog); err != nil {
+		return err
+	}
+	d.sw = sw
+	for _, t := range d.tables {
+		if !t.Const || !t.NeedsPriority {
+			continue
+		}
+		es, err := sw.ReadEntries(t.Name)
+		if err != nil {
+			return err
+		}
+		for i, e := range es {
+			if i == 0 || e.Priority-1 < t.base {
+				t.base = e.Priority - 1
+			}
+		}
+	}
+	return nil
 }
 
 // match compares P4Info with the program, object by object, and joins the tables.

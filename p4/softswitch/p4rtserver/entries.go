@@ -35,6 +35,7 @@ func (d *device) keyOf(t *table, e *p4v1.TableEntry) (softswitch.Entry, error) {
 		}
 	}
 	out.Match = match
+	out.Priority += t.base
 	return out, nil
 }
 
@@ -275,7 +276,7 @@ func (d *device) protoAction(t *table, a softswitch.Action) *p4v1.TableAction {
 // protoEntry translates an entry of the switch. like says which of the direct resources are asked for.
 func (d *device) protoEntry(t *table, e softswitch.Entry, like *p4v1.TableEntry) *p4v1.TableEntry {
 	out := &p4v1.TableEntry{
-		TableId: t.ID, Match: protoMatch(t.Match, e.Match), Priority: e.Priority, Action: d.protoAction(t, e.Action),
+		TableId: t.ID, Match: protoMatch(t.Match, e.Match), Priority: e.Priority - t.base, Action: d.protoAction(t, e.Action),
 		IdleTimeoutNs: e.IdleTimeout.Nanoseconds(), IsConst: e.Const,
 	}
 	out.ControllerMetadata, out.Metadata = splitMetadata(e.Metadata) //nolint:staticcheck // deprecated, and still to be returned

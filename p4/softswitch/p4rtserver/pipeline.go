@@ -64,12 +64,12 @@ func (s *Server) setPipeline(r *p4v1.SetForwardingPipelineConfigRequest) error {
 // save keeps a pipeline for COMMIT. Until then reads and writes go to a switch of its own, without ports, which checks them.
 func (s *Server) save(d *device) error {
 	sw := softswitch.New(softswitch.Config{Name: "saved pipeline"})
-	if err := sw.Load(d.prog); err != nil {
+	if err := d.load(sw); err != nil {
 		sw.Close()
 		return err
 	}
 	s.dropShadow()
-	d.sw, d.shadow = sw, true
+	d.shadow = true
 	s.shadow = d
 	return nil
 }
@@ -95,14 +95,13 @@ func (s *Server) commitSaved() error {
 
 // commit loads a pipeline in the switch, which clears it, and replays updates.
 func (s *Server) commit(d *device, replay []*p4v1.Update) error {
-	if err := s.sw.Load(d.prog); err != nil {
+	if err := d.load(s.sw); err != nil {
 		return err
 	}
 	if s.live != nil && s.live.digests != nil {
 		s.live.digests.stop()
 	}
 	s.dropShadow()
-	d.sw = s.sw
 	d.digests = newDigester(s, d.cat)
 	s.live = d
 	s.packets.Store(newPacketPath(d.cat))
@@ -139,10 +138,10 @@ func (s *Server) reconcileAndCommit(d *device) error {
 	if err != nil {
 		return err
 	}
-	trial.sw = softswitch.New(softswitch.Config{Name: "trial of a pipeline"})
-	defer trial.sw.Close()
+	sw := softswitch.New(softswitch.Config{Name: "trial of a pipeline"})
+	defer sw.Close()
 	trial.shadow = true
-	if err := trial.sw.Load(trial.prog); err != nil {
+	if err := trial.load(sw); err != nil {
 		return err
 	}
 	for _, u := range state {
