@@ -219,6 +219,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	if len(missing) > 0 {
 		c.log.Warn("epochs begin without some devices", "missing", missing)
 	}
+	c.log.Info("epochs begin", "interval", c.Config().Epoch.Interval, "devices", len(c.managedDevices()), "plugins", len(c.plugins.running()))
 	err := c.engine.Run(ctx, func(ep *epoch.Epoch[*device.Reading]) { c.analyse(ep, false) })
 	c.plugins.settle(c.deps.StopGrace / 2)
 	return err
@@ -273,5 +274,6 @@ func (c *Collector) Stop(ctx context.Context) error {
 	sessions.Wait()
 	c.work.Wait()
 	c.store.Close()
+	c.log.Info("collector stopped")
 	return errors.Join(errs...)
 }
