@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/store"
@@ -24,6 +25,9 @@ import (
 type Collector interface {
 	Store() *store.Store
 	Schema() *yang.Schema
+	// ObserveSubscribers takes a function that tells how many subscriptions are open,
+	// and how long the newest epoch took from its end to its first update.
+	ObserveSubscribers(func() (streams int, first time.Duration))
 }
 
 // kinds makes an output of each kind from its section.
@@ -33,7 +37,15 @@ var kinds = map[string]func(name string, s config.Section, c Collector, logger *
 		if err := s.Decode(&settings); err != nil {
 			return nil, err
 		}
-		return gnmi.New(name, settings, c.Schema, logger)
+		o, err := gnmi.New(name, settings, c.Schema, logger)
+		if err != nil {
+			return nil, err
+		}
+		c.ObserveSubscribers(func() (int, time.Duration) {
+			stats := o.Stats()
+			return stats.Streams, stats.Delivery
+		})
+		return o, nil
 	},
 	"influxdb": func(name string, s config.Section, _ Collector, logger *slog.Logger) (outputs.Output, error) {
 		settings := influxdb.DefaultConfig()
@@ -73,7 +85,8 @@ func Open(sections map[string]config.Section, c Collector, logger *slog.Logger) 
 // unbound is a collector for outputs that are only checked.
 type unbound struct{ Collector }
 
-func (unbound) Schema() *yang.Schema { return nil }
+func (unbound) Schema() *yang.Schema                           { return nil }
+func (unbound) ObserveSubscribers(func() (int, time.Duration)) {}
 
 func build(sections map[string]config.Section, c Collector, logger *slog.Logger) ([]outputs.Output, error) {
 	if c == nil {
