@@ -56,14 +56,14 @@ func behave(mode string) {
 		fmt.Fprintln(os.Stderr, "cannot find libfoo.so")
 		os.Exit(3)
 	case "silent":
-		select {}
+		stay()
 	case "endless":
 		for {
 			fmt.Println(strings.Repeat("y", 1000))
 		}
 	case "liar":
 		fmt.Printf("1|%d|unix|%s|grpc|\n", sdk.ProtocolVersion, filepath.Join(os.TempDir(), "nobody-listens-here"))
-		select {}
+		stay()
 	case "oldversion":
 		handshake := sdk.Handshake
 		handshake.ProtocolVersion = 99
@@ -229,14 +229,17 @@ func (p *testPlugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Result
 	return results, nil
 }
 
+// stay does nothing for longer than any test. A select without cases would do, but for the runtime, which ends a
+// program of which no goroutine can ever go on.
+func stay() { time.Sleep(time.Hour) }
+
 // misbehave does what the command says.
 func misbehave(ctx context.Context, command string) error {
 	switch command {
 	case "exit":
 		os.Exit(7)
 	case "panic":
-		var m map[string]int
-		m["x"] = 1
+		panic("the plugin meets what it did not expect")
 	case "hang":
 		select {}
 	case "patient":
