@@ -65,6 +65,7 @@ func (b *builder) body(a *action, locals []operand) {
 		b.emit(instr{op: opLock, a: uint32(locks)})
 	}
 	n := len(a.def.Primitives)
+	b.freeTemps()
 	labels := make([][]int, n+1) // jumps to patch, by the statement they go to
 	jumps := false
 	start := len(b.code)
@@ -75,7 +76,9 @@ func (b *builder) body(a *action, locals []operand) {
 			b.src = a.def.Source
 		}
 		b.patch(labels[i])
-		b.freeTemps()
+		if b.tempNext > b.tempCap/2 { // until then each value has a place of its own, for optimize
+			b.freeTemps()
+		}
 		switch pr.Op {
 		case "_jump", "_jump_if_zero":
 			jumps = true
@@ -93,6 +96,9 @@ func (b *builder) body(a *action, locals []operand) {
 	b.patch(labels[n])
 	if !jumps {
 		b.fuseReadOut(start)
+	}
+	if !b.plain {
+		b.optimize(start)
 	}
 	if locks >= 0 {
 		b.emit(instr{op: opUnlock, a: uint32(locks)})

@@ -35,7 +35,8 @@ func unsupported(construct string, src *bmv2json.Source, format string, args ...
 
 // builder is the state of one Compile.
 type builder struct {
-	file *bmv2json.File
+	file  *bmv2json.File
+	plain bool // leave the code as it is first made
 
 	types       map[string]*headerLayout
 	headers     []*header

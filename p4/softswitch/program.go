@@ -73,13 +73,15 @@ type programInfo struct {
 
 // Compile makes a program of a BMv2 JSON (p4c-bm2-ss, format version 2.x). What it cannot run it refuses: the error wraps
 // ErrInvalid or ErrNotImplemented and names the construct and its place in the P4 source.
-func Compile(json []byte) (*Program, error) {
+func Compile(json []byte) (*Program, error) { return compile(json, true) }
+
+func compile(json []byte, optimize bool) (*Program, error) {
 	file, err := bmv2json.Parse(json)
 	if err != nil {
 		return nil, fmt.Errorf("compiling: %w: %w", ErrInvalid, err)
 	}
 	b := &builder{
-		file: file, prog: &Program{fieldLists: map[int][]fieldCopy{}},
+		file: file, plain: !optimize, prog: &Program{fieldLists: map[int][]fieldCopy{}},
 		types: map[string]*headerLayout{}, headerNamed: map[string]*header{}, stacks: map[string]*stack{}, unions: map[string]*union{},
 		unionStacks: map[string]*unionStack{}, consts: map[string]uint32{},
 		objectNames: objectNames{
