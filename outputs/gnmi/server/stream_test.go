@@ -200,3 +200,31 @@ func TestAtomicListTooLarge(t *testing.T) {
 		t.Errorf("%d lines, the first is %q", len(got), got[0])
 	}
 }
+
+// TestPollBegins has a POLL client that waits for initial values, as openconfig's
+// does, and one that polls at once.
+func TestPollBegins(t *testing.T) {
+	const a = "[flow=10.0.0.1]/state/packets = uint 1"
+	poll := &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}}
+	for _, tc := range []struct {
+		name string
+		at   time.Duration
+		want []string
+	}{
+		{"at once", 0, []string{"0 " + a, "0 sync"}},
+		{"after the initial values", 300 * time.Millisecond, []string{"100 " + a, "100 sync", "300 " + a, "300 sync"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			onVirtualClock(t, subscriptions(gpb.SubscriptionList_POLL, packets),
+				func(f *fixture) { f.publish(hitters(t, "s1 10.0.0.1 1")) },
+				func(v *virtual) {
+					got := v.during(tc.at)
+					v.stream.recv <- poll
+					got = append(got, v.during(time.Second)...)
+					if diff := cmp.Diff(tc.want, got); diff != "" {
+						t.Error(diff)
+					}
+				})
+		})
+	}
+}

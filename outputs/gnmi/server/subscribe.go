@@ -100,7 +100,15 @@ func (s *Server) values(w *writer, req *request) error {
 	return w.message(syncResponse, 0)
 }
 
-// poll answers each Poll until the client closes its side.
+// pollGrace is how long the initial values of a POLL subscription wait for the first
+// Poll, which is then answered in their place.
+const pollGrace = 100 * time.Millisecond
+
+// poll answers each Poll until the client closes its side. The specification's words
+// on updates_only and openconfig's own server and client have a POLL subscription
+// begin with the values of now and a sync response; its section on POLL has values
+// come with a Poll only. A client of either kind is served: one that waits gets the
+// initial values, and one that polls at once gets them once, as the answer.
 func (s *Server) poll(stream gpb.GNMI_SubscribeServer, w *writer, req *request) error {
 	next := make(chan error)
 	go func() {
@@ -116,13 +124,20 @@ func (s *Server) poll(stream gpb.GNMI_SubscribeServer, w *writer, req *request) 
 			}
 		}
 	}()
+	grace := time.NewTimer(pollGrace)
+	defer grace.Stop()
 	for {
 		select {
 		case <-stream.Context().Done():
 			return stream.Context().Err()
 		case <-s.stopping:
 			return errStopping
+		case <-grace.C:
+			if err := s.values(w, req); err != nil {
+				return err
+			}
 		case err := <-next:
+			grace.Stop()
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
