@@ -104,7 +104,11 @@ func (s *Server) packetIn(pkt []byte) {
 	took := false
 	if m != nil {
 		for _, st := range s.primaries() {
-			took = st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Packet{Packet: m}}) || took
+			if st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Packet{Packet: m}}) {
+				took = true
+			} else {
+				s.stats.packetsMissed.Add(1)
+			}
 		}
 	}
 	if !took {

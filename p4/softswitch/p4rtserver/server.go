@@ -119,7 +119,8 @@ type Stats struct {
 	Streams        int    // open now
 	StreamsRefused uint64 // beyond MaxStreams
 	PacketIns      uint64 // packets the switch sent to its controllers
-	PacketsDropped uint64 // packets for which a client's queue had no room, and packets while there was no primary
+	PacketsDropped uint64 // packets that no controller took: there was no primary, or no queue had room
+	PacketsMissed  uint64 // times a controller missed a packet because its queue was full
 	PacketOuts     uint64 // packets from controllers
 	PacketsRefused uint64 // packets from controllers with wrong metadata or without the right to send
 	DigestsDropped uint64 // digest messages for which there was no room
@@ -127,7 +128,7 @@ type Stats struct {
 }
 
 type counters struct {
-	streamsRefused, packetIns, packetsDropped, packetOuts, packetsRefused, digestsDropped, idleDropped atomic.Uint64
+	streamsRefused, packetIns, packetsDropped, packetsMissed, packetOuts, packetsRefused, digestsDropped, idleDropped atomic.Uint64
 }
 
 // Stats returns the counts.
@@ -137,7 +138,7 @@ func (s *Server) Stats() Stats {
 	s.arb.Unlock()
 	c := &s.stats
 	return Stats{
-		Streams: open, StreamsRefused: c.streamsRefused.Load(), PacketIns: c.packetIns.Load(), PacketsDropped: c.packetsDropped.Load(),
+		Streams: open, StreamsRefused: c.streamsRefused.Load(), PacketIns: c.packetIns.Load(), PacketsDropped: c.packetsDropped.Load(), PacketsMissed: c.packetsMissed.Load(),
 		PacketOuts: c.packetOuts.Load(), PacketsRefused: c.packetsRefused.Load(), DigestsDropped: c.digestsDropped.Load(), IdleDropped: c.idleDropped.Load(),
 	}
 }
