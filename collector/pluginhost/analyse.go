@@ -137,6 +137,10 @@ func (s *session) analyse(ctx context.Context, epoch *sdk.Epoch, watched map[str
 			break
 		}
 	}
+	if errors.Is(c.err, ErrFailed) && ctx.Err() != nil {
+		// It gave up because its time was over, and said so before this side looked.
+		return nil, timeoutOr(ctx)
+	}
 	if c.err != nil {
 		return nil, c.err
 	}
