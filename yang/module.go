@@ -87,10 +87,12 @@ func Bundled(names ...string) ([]Module, error) {
 // CollectorModules returns what the collector publishes about itself.
 func CollectorModules() []Module { return mustBundled("netsketch-collector") }
 
-// SwitchModules returns what the soft switch serves: interfaces, Ethernet, and
-// P4Runtime port numbers.
+// SwitchModules returns what the soft switch serves, and what the collector
+// republishes of any switch: interfaces, Ethernet, P4Runtime port numbers, LLDP,
+// components, and the system.
 func SwitchModules() []Module {
-	return mustBundled("openconfig-interfaces", "openconfig-if-ethernet", "iana-if-type", "netsketch-p4rt-ids")
+	return mustBundled("openconfig-interfaces", "openconfig-if-ethernet", "iana-if-type", "netsketch-p4rt-ids",
+		"netsketch-lldp", "netsketch-platform", "netsketch-system")
 }
 
 // UnivMonModules returns the module of UnivMon's results.

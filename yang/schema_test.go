@@ -45,8 +45,12 @@ func TestBundledModules(t *testing.T) {
 	}
 	want := []string{
 		"/netsketch-collector:collector/devices/device name:string",
+		"/netsketch-collector:collector/links/link port:string",
 		"/netsketch-collector:collector/outputs/output name:string",
 		"/netsketch-collector:collector/plugins/plugin name:string",
+		"/netsketch-lldp:lldp/interfaces/interface name:string",
+		"/netsketch-lldp:lldp/interfaces/interface/neighbors/neighbor id:string",
+		"/netsketch-platform:components/component name:string",
 		"/netsketch-univmon:univmon/ddos-victims/ddos-victim device:string destination:string",
 		"/netsketch-univmon:univmon/flows/flow device:string dimension:string flow:string",
 		"/netsketch-univmon:univmon/functions/function device:string dimension:string name:string",
@@ -89,10 +93,14 @@ func TestOpenConfigStyle(t *testing.T) {
 				}
 			case n.Leaf != nil:
 				inKey := n.Parent.Kind == ListNode && slices.Contains(n.Parent.keys, n.Name)
-				if p := n.Parent.Name; p != "config" && p != "state" && !inKey {
+				holder := n.Parent
+				if holder.Name == "counters" {
+					holder = holder.Parent
+				}
+				if p := holder.Name; p != "config" && p != "state" && !inKey {
 					t.Errorf("%s: leaves stand in config or state", n.Path)
 				}
-				if n.Config != (n.Parent.Name == "config") && !inKey {
+				if n.Config != (holder.Name == "config") && !inKey {
 					t.Errorf("%s: config is %v", n.Path, n.Config)
 				}
 				for _, suffix := range []string{"-time", "epoch-length"} {

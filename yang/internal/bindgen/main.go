@@ -21,6 +21,9 @@ var modules = []string{
 	"../modules/netsketch-univmon.yang",
 	"../modules/netsketch-collector.yang",
 	"../modules/netsketch-p4rt-ids.yang",
+	"../modules/netsketch-lldp.yang",
+	"../modules/netsketch-platform.yang",
+	"../modules/netsketch-system.yang",
 	"../third_party/openconfig-interfaces.yang",
 	"../third_party/openconfig-if-ethernet.yang",
 }
