@@ -216,20 +216,16 @@ func (f *feed) take(n *snapshot) {
 
 // takeKeyed looks up the rows that are named one by one.
 func (f *feed) takeKeyed(fl *feedList, n *snapshot, since uint64) {
-	f.mu.Unlock() // the index may have to be built
-	for _, g := range n.segs {
-		g.find(nil)
-	}
+	f.mu.Unlock() // many rows may have to be searched
+	found := n.lookup(fl.plan.terms)
 	f.mu.Lock()
-	for i := range fl.plan.terms {
-		key := fl.plan.terms[i].key
-		g, row, ok := n.find(key)
-		if !ok {
-			if id, had := fl.rows[string(key)]; had {
+	for i, at := range found {
+		if at.g == nil {
+			if id, had := fl.rows[string(fl.plan.terms[i].key)]; had {
 				f.remove(n, id)
 			}
-		} else if g.stamp(row).version > since {
-			f.update(fl, n, g, g.leafColumns(n.list), row)
+		} else if at.g.stamp(at.row).version > since {
+			f.update(fl, n, at.g, at.g.leafColumns(n.list), at.row)
 		}
 	}
 }

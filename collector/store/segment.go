@@ -36,7 +36,8 @@ type segment struct {
 	dead atomic.Pointer[[]atomic.Uint64] // nil: no row is dead
 	gone int                             // rows marked dead; the publisher's
 
-	indexed atomic.Bool // the index is there
+	indexed atomic.Bool  // the index is there
+	scans   atomic.Int32 // how often rows were looked for without it
 	index   struct {
 		once  sync.Once
 		seed  maphash.Seed

@@ -531,3 +531,27 @@ func TestBatches(t *testing.T) {
 		t.Errorf("%d batches, want 2", n)
 	}
 }
+
+// TestLookup has both ways to find rows by key agree.
+func TestLookup(t *testing.T) {
+	s := New(Options{})
+	defer s.Close()
+	publish(t, s, 1, replace(flows(5000, 1)))
+	publish(t, s, 2, Publication{Table: flows(5000, 2).Slice(100, 900)})
+	publish(t, s, 3, Publication{Table: flows(5000, 2).Slice(850, 870), Delete: true})
+	var qs []Query
+	for i := range 20 {
+		qs = append(qs, ParseQuery("", fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[device=s1][flow=%s]", flows(5000, 1).Keys[1].Text(i*53))))
+	}
+	qs = append(qs, qs[3], ParseQuery("", "/univmon/heavy-hitters/heavy-hitter[device=s1][flow=none]"))
+	snap := s.lists[listKey{"netsketch", hhList}]
+	terms := planFor(qs, "netsketch", true, snap.list).terms
+	for round := range maxScans + 2 {
+		for i, at := range snap.lookup(terms) {
+			g, row, ok := (&snapshot{version: snap.version, segs: snap.segs}).find(terms[i].key)
+			if ok != (at.g != nil) || ok && (at.g != g || at.row != row) {
+				t.Errorf("round %d, term %d: found at %v %d, want %v %d", round, i, at.g, at.row, g, row)
+			}
+		}
+	}
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Looking up several rows by key.
+
+package store
+
+import (
+	"hash/maphash"
+
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// place is where a row is; a nil segment: nowhere.
+type place struct {
+	g   *segment
+	row int
+}
+
+// maxScans is how often a segment is searched from end to end before it is worth
+// being indexed: an index of a million rows costs as much as that many searches.
+const maxScans = 4
+
+// lookup finds rows by their keys. A segment that is large and young is searched for
+// all of them at once; one that was searched before, or is small, by its index.
+func (s *snapshot) lookup(terms []term) []place {
+	out := make([]place, len(terms))
+	for _, g := range s.segs { // a later segment has a row's newer form
+		if !g.indexed.Load() && g.rows() > 64*len(terms) && len(g.t.Keys) > 0 && g.scans.Add(1) <= maxScans {
+			g.scan(s.version, terms, out)
+			continue
+		}
+		for i := range terms {
+			if row := g.find(terms[i].key); row >= 0 && g.alive(row, s.version) {
+				out[i] = place{g, row}
+			}
+		}
+	}
+	return out
+}
+
+// scan goes through all rows. The last key, which tells rows apart best, is tested
+// first, against a filter of few bits.
+func (g *segment) scan(version uint64, terms []term, out []place) {
+	const bits = 1 << 14
+	var maybe [bits / 64]uint64
+	wanted := make(map[string]int, len(terms))
+	same := make([]int, len(terms)) // another term with the same key, or -1
+	seed := maphash.MakeSeed()
+	last := len(g.t.Keys) - 1
+	for i := range terms {
+		h := hashOf(seed, terms[i].want[last]) % bits
+		maybe[h/64] |= 1 << (h % 64)
+		same[i] = -1
+		if j, ok := wanted[string(terms[i].key)]; ok {
+			same[i] = j
+		}
+		wanted[string(terms[i].key)] = i
+	}
+	c := &g.t.Keys[last]
+	var key []byte
+	for row := range g.rows() {
+		h := hashCell(seed, c, row) % bits
+		if maybe[h/64]>>(h%64)&1 == 0 {
+			continue
+		}
+		key = appendKey(key[:0], g.t.Keys, row)
+		i, ok := wanted[string(key)]
+		if !ok || !g.alive(row, version) {
+			continue
+		}
+		for ; i >= 0; i = same[i] {
+			out[i] = place{g, row}
+		}
+	}
+}
+
+func hashOf(seed maphash.Seed, v Value) uint64 {
+	if v.kind == table.String {
+		return maphash.String(seed, v.str)
+	}
+	return scramble(v.num)
+}
+
+func hashCell(seed maphash.Seed, c *table.Column, row int) uint64 {
+	if c.Kind == table.String {
+		return maphash.String(seed, c.Text(row))
+	}
+	return scramble(cell(c, row).num)
+}
+
+func scramble(n uint64) uint64 { return n * 0x9e3779b97f4a7c15 >> 32 }
