@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/yang/table"
+	"github.com/netsketch/netsketch/yang/yangtest"
+)
+
+// Everything that a whole run publishes is valid by the schema, as the collector reads
+// it and as ygot's bindings do.
+func TestEveryPublishedLeafFitsTheSchema(t *testing.T) {
+	s, err := scenario.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Epochs = 7 // the attack is in it, so that every list has rows
+	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap := run.Collector().Store().Tap(1024)
+	if _, err := run.Play(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := run.Close(); err != nil { // closes the tap
+		t.Error(err)
+	}
+	newest := map[string]*table.Table{}
+	for b := range tap.C() {
+		for _, p := range b.Tables {
+			if old := newest[p.Table.List]; !p.Delete && (old == nil || p.Table.Rows() >= old.Rows()) {
+				newest[p.Table.List] = p.Table
+			}
+		}
+	}
+	if n := tap.Dropped(); n > 0 {
+		t.Errorf("%d batches were not seen", n)
+	}
+	for _, list := range []string{
+		"/netsketch-univmon:univmon/summaries/summary", "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter",
+		"/netsketch-univmon:univmon/heavy-changes/heavy-change", "/netsketch-univmon:univmon/ddos-victims/ddos-victim",
+		"/netsketch-collector:collector/devices/device", "/netsketch-collector:collector/plugins/plugin",
+	} {
+		if tab := newest[list]; tab == nil || tab.Rows() == 0 {
+			t.Errorf("nothing was published in %s", list)
+		}
+	}
+	for _, tab := range newest {
+		yangtest.Check(t, tab.Slice(0, min(tab.Rows(), 500)))
+	}
+}
+
+// connect dials a gNMI server in plaintext.
+func connect(t *testing.T, addr string) gnmi.GNMIClient {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return gnmi.NewGNMIClient(conn)
+}
+
+// once returns the updates of a ONCE subscription.
+func once(t *testing.T, c gnmi.GNMIClient, p *gnmi.Path) ([]*gnmi.Update, error) {
+	t.Helper()
+	stream, err := c.Subscribe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = stream.Send(&gnmi.SubscribeRequest{Request: &gnmi.SubscribeRequest_Subscribe{Subscribe: &gnmi.SubscriptionList{
+		Mode: gnmi.SubscriptionList_ONCE, Encoding: gnmi.Encoding_PROTO, Subscription: []*gnmi.Subscription{{Path: p}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []*gnmi.Update
+	for {
+		resp, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		out = append(out, resp.GetUpdate().GetUpdate()...)
+	}
+}
+
+// A third party's plugin, built in a module of its own and dropped in as a binary,
+// brings its YANG module into Capabilities, and its paths can be subscribed to. Its
+// author knows nothing of P4Runtime or gNMI.
+func TestThirdPartyPluginIsServed(t *testing.T) {
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "netsketch-plugin-hello"), ".")
+	build.Dir = "../../examples/plugin-hello"
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the example: %v\n%s", err, out)
+	}
+	univmon, err := os.ReadFile(filepath.Join(plugins, "netsketch-plugin-univmon"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "netsketch-plugin-univmon"), univmon, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := small(t, "  - {plugin: hello, config: {objects: \"*\"}}\n")
+	s.Epochs = 2
+	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: dir, Listen: "127.0.0.1:0", Virtual: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := run.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := run.Play(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, run.Address())
+	capabilities, err := c.Capabilities(t.Context(), &gnmi.CapabilityRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(capabilities.GetSupportedModels(), func(m *gnmi.ModelData) bool { return m.GetName() == "acme-hello" }) {
+		t.Errorf("acme-hello is not among the models: %v", capabilities.GetSupportedModels())
+	}
+	fill := &gnmi.Path{Elem: []*gnmi.PathElem{
+		{Name: "hello"}, {Name: "arrays"}, {Name: "array", Key: map[string]string{"device": "leaf1"}}, {Name: "state"}, {Name: "used-cells"},
+	}}
+	updates, err := once(t, c, fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(updates) != 4 { // counters and heavy keys of two dimensions
+		t.Errorf("%d arrays of leaf1 have results, want 4", len(updates))
+	}
+	for _, u := range updates {
+		if u.GetVal().GetUintVal() == 0 {
+			t.Errorf("%v: no cell in use", u.GetPath())
+		}
+	}
+	fill.Elem[4] = &gnmi.PathElem{Name: "used-cell"}
+	_, err = once(t, c, fill)
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "used-cell") {
+		t.Errorf("a path outside of the schema: %v", err)
+	}
+}
