@@ -69,8 +69,10 @@ func (s *Switch) Inject(port uint32, pkt []byte, at time.Duration) {
 		pt.inErrors.Add(1)
 		return
 	}
-	pt.inPackets.Add(1)
-	pt.inOctets.Add(uint64(len(pkt)))
+	pt.countIn(pkt)
+	if s.trapped(port, pkt, at) {
+		return
+	}
 	s.enter(port, pkt, at)
 }
 
@@ -167,8 +169,7 @@ func (s *Switch) send(out *txBuffer) {
 			}
 			continue
 		}
-		pt.outPackets.Add(1)
-		pt.outOctets.Add(uint64(len(pkt)))
+		pt.countOut(pkt)
 		if pt.cfg.Tx != nil {
 			pt.cfg.Tx(pkt, t.at)
 		}

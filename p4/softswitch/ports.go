@@ -30,6 +30,8 @@ type Port struct {
 type PortCounters struct {
 	InPackets, InOctets, InErrors, InDiscards     uint64
 	OutPackets, OutOctets, OutErrors, OutDiscards uint64
+	// Of the packets, those to a group of stations, and those to all.
+	InMulticast, InBroadcast, OutMulticast, OutBroadcast uint64
 }
 
 // PortStatus is a port's state at one moment.
@@ -37,8 +39,9 @@ type PortStatus struct {
 	ID         uint32
 	Name       string
 	Speed      uint64
-	Up         bool
-	LastChange time.Duration // on the switch's clock
+	Up         bool          // enabled, and the link is up
+	Disabled   bool          // turned off by configuration
+	LastChange time.Duration // of Up, on the switch's clock
 	Counters   PortCounters
 	Removed    bool // only in calls of a watch function
 }
@@ -56,6 +59,11 @@ type port struct {
 
 	inPackets, inOctets, inErrors, inDiscards     atomic.Uint64
 	outPackets, outOctets, outErrors, outDiscards atomic.Uint64
+
+	inMulticast, inBroadcast, outMulticast, outBroadcast atomic.Uint64
+
+	disabled atomic.Bool // by configuration
+	cut      bool        // the link is down; guarded by Switch.portsMu
 
 	mu      sync.Mutex
 	leaving []time.Duration // departures of packets in the queue, earliest first
@@ -109,7 +117,7 @@ func (s *Switch) AddPort(id uint32, p Port) error {
 	if s.closed.Load() {
 		return fail(ErrClosed, object, "the switch was closed")
 	}
-	pt := &port{id: id, cfg: p}
+	pt := &port{id: id, cfg: p, cut: p.Down}
 	pt.up.Store(!p.Down)
 	pt.changed.Store(int64(s.clock()))
 	s.portsMu.Lock()
@@ -153,29 +161,20 @@ func (s *Switch) tellPort(st PortStatus) {
 	}
 }
 
-// SetPortUp takes a port up or down. A port that is down takes no packets and sends none.
+// SetPortUp takes a port's link up or down. A port whose link is down, or that is not enabled, takes no packets and sends none.
 func (s *Switch) SetPortUp(id uint32, up bool) error {
-	s.portsMu.Lock()
-	pt := s.port(id)
-	if pt == nil {
-		s.portsMu.Unlock()
-		return fail(ErrNotFound, fmt.Sprintf("port %d", id), "it is not there")
-	}
-	if pt.up.Swap(up) == up {
-		s.portsMu.Unlock()
-		return nil
-	}
-	pt.changed.Store(int64(s.clock()))
-	s.tellPort(pt.status())
-	return nil
+	return s.changePort(id, func(pt *port) { pt.cut = !up })
 }
 
 func (pt *port) status() PortStatus {
 	return PortStatus{
-		ID: pt.id, Name: pt.cfg.Name, Speed: pt.cfg.Speed, Up: pt.up.Load(), LastChange: time.Duration(pt.changed.Load()),
+		ID: pt.id, Name: pt.cfg.Name, Speed: pt.cfg.Speed, Up: pt.up.Load(), Disabled: pt.disabled.Load(),
+		LastChange: time.Duration(pt.changed.Load()),
 		Counters: PortCounters{
 			InPackets: pt.inPackets.Load(), InOctets: pt.inOctets.Load(), InErrors: pt.inErrors.Load(), InDiscards: pt.inDiscards.Load(),
 			OutPackets: pt.outPackets.Load(), OutOctets: pt.outOctets.Load(), OutErrors: pt.outErrors.Load(), OutDiscards: pt.outDiscards.Load(),
+			InMulticast: pt.inMulticast.Load(), InBroadcast: pt.inBroadcast.Load(),
+			OutMulticast: pt.outMulticast.Load(), OutBroadcast: pt.outBroadcast.Load(),
 		},
 	}
 }

@@ -72,6 +72,7 @@ type Switch struct {
 	watchID  int
 
 	packetIn atomic.Pointer[func([]byte)]
+	trap     atomic.Pointer[trap]
 
 	subsMu sync.RWMutex
 	subs   map[int]chan Digest
