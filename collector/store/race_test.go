@@ -5,6 +5,7 @@ package store
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -119,10 +120,9 @@ func dedupe(lines []string) []string {
 	seen := map[string]bool{}
 	var out []string
 	for _, l := range lines {
-		var d, f string
-		fmt.Sscan(l, &d, &f)
-		if !seen[d+f] {
-			seen[d+f] = true
+		key := l[:strings.LastIndexByte(l, ' ')]
+		if !seen[key] {
+			seen[key] = true
 			out = append(out, l)
 		}
 	}

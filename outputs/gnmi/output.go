@@ -99,7 +99,6 @@ func (o *Output) Start(s *store.Store) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(uint32(o.config.MaxStreams)),
-		grpc.SharedWriteBuffer(true),
 	)
 	gnmi.Register(o.rpc)
 	o.status = outputs.Up

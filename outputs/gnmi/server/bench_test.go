@@ -253,7 +253,7 @@ func listenTCP(tb testing.TB, register func(*grpc.Server)) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	rpc := grpc.NewServer(grpc.SharedWriteBuffer(true))
+	rpc := grpc.NewServer()
 	register(rpc)
 	served := make(chan error, 1)
 	go func() { served <- rpc.Serve(lis) }()

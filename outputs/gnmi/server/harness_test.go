@@ -193,7 +193,7 @@ type client struct {
 
 func subscribe(tb testing.TB, c gpb.GNMIClient, req *gpb.SubscribeRequest) *client {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	tb.Cleanup(cancel)
 	s, err := c.Subscribe(ctx)
 	if err != nil {
@@ -236,7 +236,7 @@ func (c *client) until(text string) []string {
 func (c *client) end() error {
 	for {
 		if _, err := c.stream.Recv(); err != nil {
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return err

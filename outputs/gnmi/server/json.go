@@ -98,13 +98,12 @@ func appendQuoted(b []byte, s string) []byte {
 
 // tree collects leaves into one JSON value.
 type tree struct {
-	name    string
-	module  string
-	value   []byte           // of a leaf
-	list    bool             // entries stand in kids
-	kids    []*tree          // in order of arrival
-	by      map[string]*tree // kids by name, or entries by keys
-	entered bool
+	name   string
+	module string
+	value  []byte           // of a leaf
+	list   bool             // entries stand in kids
+	kids   []*tree          // in order of arrival
+	by     map[string]*tree // kids by name, or entries by keys
 }
 
 // child returns the child of that name, or the entry with these keys.

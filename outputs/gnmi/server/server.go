@@ -73,6 +73,7 @@ type Server struct {
 
 	opts    Options
 	atomics map[string]bool
+	whole   int // the greatest size of a list sent whole
 	stats   stats
 	infos   sync.Map // *store.List → *listInfo
 
@@ -101,7 +102,7 @@ func New(o Options) (*Server, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{opts: o, atomics: map[string]bool{}, stopping: make(chan struct{})}
+	s := &Server{opts: o, atomics: map[string]bool{}, whole: wholeSize, stopping: make(chan struct{})}
 	for _, p := range o.Atomic {
 		n, err := o.Schema().Node(p)
 		if err != nil {

@@ -337,7 +337,7 @@ func (w *writer) list(info *listInfo, target string, view *store.View, queries [
 			prefix = appendElem(prefix, name)
 		}
 	}
-	fits := len(note) <= wholeSize
+	fits := len(note) <= w.server.whole
 	w.note = note[:0]
 	if err := w.begin(target, [2][]byte{prefix}, meta.Time.UnixNano(), fits); err != nil {
 		return err
