@@ -213,7 +213,7 @@ plugins:
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var show io.Writer = io.Discard
+	show := io.Discard
 	if t, isTest := tb.(*testing.T); isTest {
 		show = testWriter{t}
 	}

@@ -73,7 +73,7 @@ func flatten(err error) []error {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // what is wrapped stays one problem
+	joined, ok := err.(interface{ Unwrap() []error }) // what is wrapped stays one problem
 	if !ok {
 		return []error{err}
 	}

@@ -237,8 +237,12 @@ func capture(t *testing.T, n int, zip bool) (string, []byte) {
 	if zip {
 		var z bytes.Buffer
 		zw := gzip.NewWriter(&z)
-		zw.Write(data)
-		zw.Close()
+		if _, err := zw.Write(data); err != nil {
+			t.Fatal(err)
+		}
+		if err := zw.Close(); err != nil {
+			t.Fatal(err)
+		}
 		data, name = z.Bytes(), "trace.pcap.gz"
 	}
 	path := filepath.Join(t.TempDir(), name)
@@ -311,8 +315,10 @@ func TestRepeatGoesOnInTime(t *testing.T) {
 func FuzzTrace(f *testing.F) {
 	var buf bytes.Buffer
 	w := pcapgo.NewWriter(&buf)
-	w.WriteFileHeader(65535, layers.LinkTypeEthernet)
-	w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(1, 0), CaptureLength: 4, Length: 4}, []byte{1, 2, 3, 4})
+	info := gopacket.CaptureInfo{Timestamp: time.Unix(1, 0), CaptureLength: 4, Length: 4}
+	if err := errors.Join(w.WriteFileHeader(65535, layers.LinkTypeEthernet), w.WritePacket(info, []byte{1, 2, 3, 4})); err != nil {
+		f.Fatal(err)
+	}
 	f.Add(buf.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "t")
