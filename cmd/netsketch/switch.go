@@ -19,6 +19,7 @@ import (
 
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/afport"
 	"github.com/netsketch/netsketch/p4/softswitch/ocgnmi"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapport"
@@ -37,14 +38,16 @@ func switchCommand() *cobra.Command {
 	var f switchFlags
 	cmd := &cobra.Command{
 		Use:   "switch",
-		Short: "Run a P4 switch on this machine: P4Runtime, gNMI, packets from and to pcap files",
+		Short: "Run a P4 switch on this machine: P4Runtime, gNMI, ports on interfaces and pcap files",
 		Long: `Run a P4 switch on this machine. It executes BMv2 JSON as p4c-bm2-ss makes it, a program of your own as
 well as the built-in ones, and serves P4Runtime and gNMI (OpenConfig interfaces) on one address.
 
-A port reads its packets from one capture file and writes what leaves it to another; either may be left
-out. Files play together, in the order of their packets' dates, once there is a pipeline: that of --program
-or --json, or the one that a controller pushes.`,
+A port is a network interface of this machine (Linux, as root), or it reads its packets from one capture
+file and writes what leaves it to another; either may be left out. Files play together, in the order of
+their packets' dates, once there is a pipeline: that of --program or --json, or the one that a controller
+pushes.`,
 		Example: `  netsketch switch --listen 127.0.0.1:9559 --device-id 1
+  netsketch switch --program forwarding --port 1=@veth0 --port 2=@veth2
   netsketch switch --json mine.json --port 1=in.pcap,out1.pcap --port 2=,out2.pcap --once`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSwitch(cmd, &f) },
@@ -56,7 +59,7 @@ or --json, or the one that a controller pushes.`,
 	flags.Uint32Var(&f.cpuPort, "cpu-port", softswitch.DefaultCPUPort, "CPU `port` number")
 	flags.StringVar(&f.program, "program", "", "start with a built-in `program`: "+strings.Join(compiled.Names(), ", "))
 	flags.StringVar(&f.json, "json", "", "start with the BMv2 JSON in this `file`")
-	flags.StringArrayVar(&f.ports, "port", nil, "a port, as `NUMBER=IN.pcap,OUT.pcap`; repeat for more")
+	flags.StringArrayVar(&f.ports, "port", nil, "a port, as `NUMBER=IN.pcap,OUT.pcap` or NUMBER=@INTERFACE; repeat for more")
 	flags.BoolVar(&f.real, "real-time", false, "inject packets at the pace of the capture files, not as fast as possible")
 	flags.DurationVar(&f.playAfter, "play-after", 0, "play the capture files so long after there is a pipeline, to leave a controller time for its entries")
 	flags.BoolVar(&f.once, "once", false, "end when the capture files have been played")
@@ -91,21 +94,62 @@ func (f *switchFlags) load() (*softswitch.Program, error) {
 // portSpec is one --port.
 type portSpec struct {
 	number  uint32
+	iface   string // of this machine; "": the files
 	in, out string
 }
 
 func parsePorts(args []string) ([]portSpec, error) {
 	var out []portSpec
 	for _, a := range args {
-		number, files, ok := strings.Cut(a, "=")
+		number, what, ok := strings.Cut(a, "=")
 		n, err := strconv.ParseUint(number, 10, 32)
-		if !ok || err != nil {
-			return nil, fmt.Errorf("--port %q: expected NUMBER=IN.pcap,OUT.pcap", a)
+		if !ok || err != nil || what == "@" {
+			return nil, fmt.Errorf("--port %q: expected NUMBER=IN.pcap,OUT.pcap or NUMBER=@INTERFACE", a)
 		}
-		in, leaving, _ := strings.Cut(files, ",")
-		out = append(out, portSpec{uint32(n), in, leaving})
+		p := portSpec{number: uint32(n)}
+		if p.iface, ok = strings.CutPrefix(what, "@"); !ok {
+			p.iface = ""
+			p.in, p.out, _ = strings.Cut(what, ",")
+		}
+		out = append(out, p)
 	}
 	return out, nil
+}
+
+// switchPorts are the ports of the command.
+type switchPorts struct {
+	files      []*pcapport.Port
+	interfaces []*afport.Port
+}
+
+// open adds the ports to the switch. What it has opened is to be closed in any case.
+func (p *switchPorts) open(sw *softswitch.Switch, specs []portSpec, realTime bool, logger *slog.Logger) error {
+	for _, s := range specs {
+		if s.iface != "" {
+			port, err := afport.Open(sw, s.number, afport.Config{Interface: s.iface, Logger: logger})
+			if err != nil {
+				return fmt.Errorf("--port %d=@%s: %w", s.number, s.iface, err)
+			}
+			p.interfaces = append(p.interfaces, port)
+			continue
+		}
+		port, err := pcapport.Open(sw, s.number, pcapport.Config{In: s.in, Out: s.out, RealTime: realTime})
+		if err != nil {
+			return fmt.Errorf("--port %d: %w", s.number, err)
+		}
+		p.files = append(p.files, port)
+	}
+	return nil
+}
+
+func (p *switchPorts) close() (err error) {
+	for _, port := range p.interfaces {
+		err = errors.Join(err, port.Close())
+	}
+	for _, port := range p.files {
+		err = errors.Join(err, port.Close())
+	}
+	return err
 }
 
 func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
@@ -133,18 +177,10 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 		return fmt.Errorf("the P4Runtime server cannot listen on %s: %w; choose another address with --listen", f.listen, err)
 	}
 	defer lis.Close()
-	var ports []*pcapport.Port
-	defer func() {
-		for _, p := range ports {
-			err = errors.Join(err, p.Close())
-		}
-	}()
-	for _, s := range specs {
-		p, err := pcapport.Open(sw, s.number, pcapport.Config{In: s.in, Out: s.out, RealTime: f.real})
-		if err != nil {
-			return fmt.Errorf("--port %d: %w", s.number, err)
-		}
-		ports = append(ports, p)
+	var ports switchPorts
+	defer func() { err = errors.Join(err, ports.close()) }()
+	if err := ports.open(sw, specs, f.real, logger); err != nil {
+		return err
 	}
 	rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
 	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: f.deviceID, Logger: logger})
@@ -160,7 +196,7 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	var work sync.WaitGroup
 	var played error
 	work.Go(func() {
-		err := f.play(ctx, logger, sw, ports)
+		err := f.play(ctx, logger, sw, ports.files)
 		switch {
 		case f.once:
 			played = err

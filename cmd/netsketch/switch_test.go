@@ -232,6 +232,8 @@ func TestSwitchRefuses(t *testing.T) {
 	taken := startSwitch(t)
 	for _, tc := range []struct{ args, wants string }{
 		{"--port 1", `--port "1": expected NUMBER=`},
+		{"--port 1=@", "or NUMBER=@INTERFACE"},
+		{"--port 1=@nobody0", "--port 1=@nobody0: interface nobody0: no such device"},
 		{"--port one=" + in, `--port "one=`},
 		{"--port 1=" + filepath.Join(dir, "none.pcap"), "none.pcap: no such file"},
 		{"--port 1=" + in + " --port 1=" + in, "port 1: already exists"},

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package afport
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gopacket/gopacket/afpacket"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/p4/softswitch"
+)
+
+const (
+	frameBytes = 1 << 16
+	handOver   = time.Millisecond       // after so long a block of the ring that is not full is handed over
+	look       = 100 * time.Millisecond // how often the port looks whether it is closed, and at its interface
+)
+
+// Port is a port of a switch on a network interface. Make one with Open.
+type Port struct {
+	sw     *softswitch.Switch
+	number uint32
+	cfg    Config
+	log    *slog.Logger
+
+	control int // a socket to ask for the interface's flags
+	stop    chan struct{}
+	done    chan struct{}
+
+	mu    sync.RWMutex      // held to write while the socket is changed, to read while it is used to send
+	sock  *afpacket.TPacket // nil: the interface is away
+	since time.Time         // frames dated before are older than the socket's filter
+
+	lostBefore uint64 // by sockets before this one; guarded by mu
+
+	received, truncated, sent, unsent atomic.Uint64
+}
+
+// Open adds a port on an interface to the switch. The caller closes it. It fails when
+// there is no such interface or the right to open it is missing; an interface that is
+// down makes a port that is down.
+func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	p := &Port{sw: sw, number: number, cfg: cfg, stop: make(chan struct{}), done: make(chan struct{})}
+	p.log = cfg.Logger.With("port", number, "interface", cfg.Interface)
+	if p.control, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("interface %s: socket: %w", cfg.Interface, err)
+	}
+	up, err := p.linkUp()
+	if err != nil {
+		unix.Close(p.control)
+		return nil, fmt.Errorf("interface %s: %w", cfg.Interface, err)
+	}
+	if err := p.openSocket(); err != nil {
+		unix.Close(p.control)
+		if errors.Is(err, unix.EPERM) {
+			err = fmt.Errorf("%w: AF_PACKET needs root or CAP_NET_RAW", err)
+		}
+		return nil, fmt.Errorf("interface %s: %w", cfg.Interface, err)
+	}
+	if err := sw.AddPort(number, softswitch.Port{Name: cfg.Name, Tx: p.send, Down: !up}); err != nil {
+		p.closeSocket()
+		unix.Close(p.control)
+		return nil, err
+	}
+	go p.receive()
+	return p, nil
+}
+
+// Number returns the port's number in the switch.
+func (p *Port) Number() uint32 { return p.number }
+
+// Stats returns the counts.
+func (p *Port) Stats() Stats {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return Stats{
+		Received: p.received.Load(), Truncated: p.truncated.Load(), Lost: p.lostBefore + p.lost(),
+		Sent: p.sent.Load(), Unsent: p.unsent.Load(),
+	}
+}
+
+// lost asks the socket how many frames the kernel lost. The caller holds mu.
+func (p *Port) lost() uint64 {
+	if p.sock == nil {
+		return 0
+	}
+	_, s, err := p.sock.SocketStats()
+	if err != nil {
+		return 0
+	}
+	return uint64(s.Drops())
+}
+
+// Close removes the port from the switch, waits for a packet that is in it, and closes
+// the socket. It is to be called once.
+func (p *Port) Close() error {
+	close(p.stop)
+	<-p.done
+	err := p.sw.RemovePort(p.number)
+	p.mu.Lock()
+	p.closeSocket()
+	p.mu.Unlock()
+	unix.Close(p.control)
+	if errors.Is(err, softswitch.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// openSocket opens the socket. The caller holds mu, or the only reference.
+func (p *Port) openSocket() error {
+	sock, err := afpacket.NewTPacket(
+		afpacket.OptInterface(p.cfg.Interface), afpacket.TPacketVersion3, afpacket.OptAddVLANHeader(true),
+		afpacket.OptFrameSize(frameBytes), afpacket.OptBlockSize(blockBytes), afpacket.OptNumBlocks(p.cfg.RingBytes/blockBytes),
+		afpacket.OptBlockTimeout(handOver), afpacket.OptPollTimeout(look),
+	)
+	if err != nil {
+		return fmt.Errorf("AF_PACKET socket: %w", err)
+	}
+	if err := sock.SetBPF(arriving); err != nil {
+		sock.Close()
+		return fmt.Errorf("AF_PACKET socket's filter: %w", err)
+	}
+	if err := sock.SetPromiscuous(true); err != nil {
+		sock.Close()
+		return fmt.Errorf("promiscuous mode: %w", err)
+	}
+	p.sock, p.since = sock, time.Now()
+	return nil
+}
+
+// closeSocket closes the socket, if there is one. The caller holds mu, or the only reference.
+func (p *Port) closeSocket() {
+	if p.sock != nil {
+		p.lostBefore += p.lost()
+		p.sock.Close()
+		p.sock = nil
+	}
+}
+
+// arriving is a filter that lets through what comes in by the interface, and not what
+// this machine's kernel sends.
+var arriving = func() []bpf.RawInstruction {
+	raw, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtType},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: 1},
+		bpf.RetConstant{Val: 1 << 18},
+		bpf.RetConstant{Val: 0},
+	})
+	if err != nil {
+		panic(err) // the instructions above are constant
+	}
+	return raw
+}()
+
+// linkUp tells whether the interface is up and has a carrier.
+func (p *Port) linkUp() (bool, error) {
+	r, err := unix.NewIfreq(p.cfg.Interface)
+	if err != nil {
+		return false, err
+	}
+	if err := unix.IoctlIfreq(p.control, unix.SIOCGIFFLAGS, r); err != nil {
+		return false, err
+	}
+	const up = unix.IFF_UP | unix.IFF_RUNNING
+	return r.Uint16()&up == up, nil
+}
+
+// receive injects what arrives until the port is closed.
+func (p *Port) receive() {
+	defer close(p.done)
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		var err error
+		if p.sock != nil { // only this goroutine changes it while it runs
+			err = p.drain(tick.C)
+		}
+		select {
+		case <-p.stop:
+			return
+		default:
+		}
+		p.follow(err)
+		if err != nil || p.sock == nil {
+			select {
+			case <-p.stop:
+				return
+			case <-tick.C:
+			}
+		}
+	}
+}
+
+// drain injects frames until it is time to look about; an error is the socket's.
+func (p *Port) drain(tick <-chan time.Time) error {
+	for {
+		frame, info, err := p.sock.ZeroCopyReadPacketData()
+		switch {
+		case errors.Is(err, afpacket.ErrTimeout):
+			return nil
+		case err != nil:
+			return err
+		case info.Timestamp.Before(p.since): // it came before the filter was there
+		case info.CaptureLength < info.Length:
+			p.truncated.Add(1)
+		default:
+			p.received.Add(1)
+			p.sw.Inject(p.number, frame, p.sw.Now())
+		}
+		select {
+		case <-tick:
+			return nil
+		case <-p.stop:
+			return nil
+		default:
+		}
+	}
+}
+
+// follow takes the port down and up with its interface. A socket that failed, as it
+// does when its interface goes down, is replaced as soon as the interface is up.
+func (p *Port) follow(failed error) {
+	up, err := p.linkUp()
+	if failed != nil || err != nil {
+		p.mu.Lock()
+		p.closeSocket()
+		p.mu.Unlock()
+	}
+	if up && p.sock == nil {
+		p.mu.Lock()
+		err = p.openSocket()
+		p.mu.Unlock()
+		if err != nil {
+			p.log.Warn("port cannot be opened again", "error", err)
+		}
+	}
+	if st, e := p.sw.PortStatus(p.number); e == nil && st.Up != (up && p.sock != nil) {
+		up = up && p.sock != nil
+		p.log.Info("port changed", "up", up)
+		_ = p.sw.SetPortUp(p.number, up) // the port is there: this goroutine ends before it is removed
+	}
+}
+
+// send sends what leaves the switch.
+func (p *Port) send(frame []byte, _ time.Duration) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.sock == nil || p.sock.WritePacketData(frame) != nil {
+		p.unsent.Add(1)
+		return
+	}
+	p.sent.Add(1)
+}

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package afport_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/afport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	inside   = "NETSKETCH_TEST_NETNS"
+	patience = 10 * time.Second
+)
+
+// isolated runs a test in a process and a network namespace of its own: whatever it
+// makes there is gone with it, however it ends. It returns true in that process.
+func isolated(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(inside) != "" {
+		return true
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces and AF_PACKET need root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("veth pairs are made with ip (iproute2), which is not on the PATH")
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.Is(err, unix.EPERM):
+		t.Skipf("this system forbids new network namespaces: %v", err)
+	case err != nil:
+		t.Fatalf("%v:\n%s", err, out)
+	case !bytes.Contains(out, []byte("--- PASS: "+t.Name())):
+		t.Skipf("the test did not run in its namespace:\n%s", out)
+	}
+	return false
+}
+
+func ip(t *testing.T, args string) {
+	t.Helper()
+	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v\n%s", args, err, out)
+	}
+}
+
+// veth makes a pair NAME and NAME-far, both up.
+func veth(t *testing.T, name string) {
+	t.Helper()
+	for _, f := range []string{"all", "default"} { // a kernel without IPv6 has no such file
+		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+f+"/disable_ipv6", []byte("1"), 0o644)
+	}
+	ip(t, fmt.Sprintf("link add name %s type veth peer name %s-far", name, name))
+	ip(t, "link set up dev "+name)
+	ip(t, "link set up dev "+name+"-far")
+}
+
+// forwarder is a switch with routes: 10.0.1.0/24 by port 1 and 10.0.2.0/24 by port 2.
+func forwarder(t *testing.T) *softswitch.Switch {
+	t.Helper()
+	p, err := compiled.Load("forwarding")
+	if err != nil {
+		t.Fatal(err)
+	}
+	executable, err := softswitch.Compile(p.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sw := softswitch.New(softswitch.Config{})
+	t.Cleanup(sw.Close)
+	if err := sw.Load(executable); err != nil {
+		t.Fatal(err)
+	}
+	for port := byte(1); port <= 2; port++ {
+		err := sw.InsertEntry("ingress.forwarding.ipv4_lpm", softswitch.Entry{
+			Match:  []softswitch.Match{{Kind: softswitch.MatchLPM, Value: []byte{10, 0, port, 0}, PrefixLen: 24}},
+			Action: softswitch.Action{Name: "ingress.forwarding.forward", Params: [][]byte{{port}, switchMAC, hostMAC(port)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sw
+}
+
+var switchMAC = []byte{2, 0, 0, 0, 1, 0}
+
+func hostMAC(n byte) []byte { return []byte{2, 0, 0, 0, 2, n} }
+
+func open(t *testing.T, sw *softswitch.Switch, number uint32, cfg afport.Config) *afport.Port {
+	t.Helper()
+	p, err := afport.Open(sw, number, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	wait(t, "the port is up: the kernel takes a moment to see a carrier", func() bool {
+		st, err := sw.PortStatus(number)
+		return err == nil && st.Up
+	})
+	return p
+}
+
+// host runs f on a thread in a network namespace of its own, with the far end of a veth
+// pair as 10.0.N.1 there and a route to everything by the switch.
+func host(t *testing.T, veth string, n byte, f func() error) <-chan error {
+	t.Helper()
+	ready, done := make(chan string), make(chan error, 1)
+	moved := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, and its namespace with that
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			close(ready)
+			done <- err
+			return
+		}
+		ready <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
+		<-moved
+		mac := net.HardwareAddr(hostMAC(n))
+		for _, args := range []string{
+			fmt.Sprintf("link set dev %s-far address %s up", veth, mac),
+			fmt.Sprintf("addr add 10.0.%d.1/24 dev %s-far", n, veth),
+			fmt.Sprintf("route add default via 10.0.%d.254", n),
+			fmt.Sprintf("neigh add 10.0.%d.254 lladdr %s dev %s-far", n, net.HardwareAddr(switchMAC), veth),
+		} {
+			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+				done <- fmt.Errorf("ip %s: %w: %s", args, err, out)
+				return
+			}
+		}
+		done <- f()
+	}()
+	if ns, ok := <-ready; ok {
+		ip(t, fmt.Sprintf("link set dev %s-far netns %s", veth, ns))
+		close(moved)
+	}
+	return done
+}
+
+// wait waits until f holds.
+func wait(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// Two hosts, kernels with addresses of their own, talk UDP through the switch.
+func TestHostsTalkThroughTheSwitch(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	const messages = 200
+	veth(t, "a")
+	veth(t, "b")
+	sw := forwarder(t)
+	a := open(t, sw, 1, afport.Config{Interface: "a"})
+	b := open(t, sw, 2, afport.Config{Interface: "b", Name: "to b"})
+	if st, err := sw.PortStatus(2); err != nil || st.Name != "to b" {
+		t.Errorf("port 2 is %+v, %v", st, err)
+	}
+
+	listening := make(chan struct{})
+	server := host(t, "b", 2, func() error {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 2, 1), Port: 7})
+		if err != nil {
+			close(listening)
+			return err
+		}
+		defer c.Close()
+		noChecksum(c)
+		close(listening)
+		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		buf := make([]byte, 2000)
+		for range messages {
+			n, from, err := c.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return fmt.Errorf("server: %w", err)
+			}
+			if _, err := c.WriteToUDPAddrPort(buf[:n], from); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	<-listening
+	configured, start := make(chan struct{}), make(chan struct{})
+	client := host(t, "a", 1, func() error {
+		close(configured)
+		<-start
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 1, 1), Port: 9})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		noChecksum(c)
+		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		buf := make([]byte, 2000)
+		for i := range messages {
+			if _, err := c.WriteToUDPAddrPort(bytes.Repeat([]byte{byte(i)}, 1+i*7), netip.MustParseAddrPort("10.0.2.1:7")); err != nil {
+				return err
+			}
+			n, err := c.Read(buf)
+			if err != nil {
+				return fmt.Errorf("client, message %d: %w", i, err)
+			}
+			if want := bytes.Repeat([]byte{byte(i)}, 1+i*7); !bytes.Equal(buf[:n], want) {
+				return fmt.Errorf("message %d of %d bytes came back with %d", i, len(want), n)
+			}
+		}
+		return nil
+	})
+	<-configured
+	wait(t, "the ports are up: their far ends have moved", func() bool {
+		return !slices.ContainsFunc(sw.Ports(), func(st softswitch.PortStatus) bool { return !st.Up })
+	})
+	close(start)
+	if err := errors.Join(<-client, <-server); err != nil {
+		t.Errorf("%v\nport a %+v, port b %+v, switch %+v", err, a.Stats(), b.Stats(), sw.Stats())
+	}
+	for _, p := range []*afport.Port{a, b} {
+		wait(t, "all messages are counted", func() bool { return p.Stats().Sent == messages })
+		if s := p.Stats(); s.Received < messages || s.Lost+s.Truncated+s.Unsent != 0 {
+			t.Errorf("port %d: %+v", p.Number(), s)
+		}
+	}
+}
+
+// noChecksum leaves UDP's checksum out: nobody would complete it between two kernels.
+func noChecksum(c *net.UDPConn) {
+	raw, err := c.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1) })
+	}
+}
+
+// wire is the far end of a pair, frame by frame.
+type wire struct {
+	t  *testing.T
+	fd int
+}
+
+func openWire(t *testing.T, name string) *wire {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, int(htons(unix.ETH_P_ALL)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: i.Index}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(patience / time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	return &wire{t, fd}
+}
+
+func htons(v uint16) uint16 { return v<<8 | v>>8 }
+
+func (w *wire) send(frame []byte) {
+	w.t.Helper()
+	if _, err := unix.Write(w.fd, frame); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *wire) receive() []byte {
+	w.t.Helper()
+	buf := make([]byte, 1<<16)
+	n, err := unix.Read(w.fd, buf)
+	if err != nil {
+		w.t.Fatalf("nothing came: %v", err)
+	}
+	return buf[:n]
+}
+
+// frame is an IPv4 packet to 10.0.N.9 behind tags.
+func frame(n byte, ttl byte, tags ...byte) []byte {
+	f := slices.Concat(switchMAC, hostMAC(9))
+	for _, tag := range tags {
+		f = append(f, 0x81, 0, 0, tag)
+	}
+	f = append(f, 8, 0)
+	h := []byte{0x45, 0, 0, 84, 0, 0, 0, 0, ttl, 253, 0, 0, 10, 0, 9, 9, 10, 0, n, 9}
+	var sum uint32
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(h[i])<<8 | uint32(h[i+1])
+	}
+	sum = ^(sum>>16 + sum&0xffff)
+	h[10], h[11] = byte(sum>>8), byte(sum)
+	return append(append(f, h...), make([]byte, 64)...)
+}
+
+// Frames come and go byte for byte, tags that the kernel takes off among them; what the
+// kernel sends by the port's own interface does not come in.
+func TestFrames(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a")
+	veth(t, "b")
+	sw := forwarder(t)
+	a := open(t, sw, 1, afport.Config{Interface: "a", RingBytes: 4 << 20})
+	open(t, sw, 2, afport.Config{Interface: "b"})
+	near, far, out := openWire(t, "a"), openWire(t, "a-far"), openWire(t, "b-far")
+	near.send(frame(2, 50)) // as the kernel would: it leaves by a, and is nothing that arrives
+	for i, tags := range [][]byte{nil, {5}, {5, 6}, {1}} {
+		ttl := byte(64 - i)
+		far.send(frame(2, ttl, tags...))
+		want := frame(2, ttl-1, tags...)
+		copy(want, hostMAC(2))
+		copy(want[6:], switchMAC)
+		if got := withTag(out, t); !bytes.Equal(got, want) {
+			t.Errorf("tags %v: got\n% x, want\n% x", tags, got, want)
+		}
+	}
+	if s := a.Stats(); s.Received != 4 {
+		t.Errorf("port a: %+v", s)
+	}
+}
+
+// withTag receives a frame with the tag that the kernel has taken off and tells aside.
+func withTag(w *wire, t *testing.T) []byte {
+	t.Helper()
+	if err := unix.SetsockoptInt(w.fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
+		t.Fatal(err)
+	}
+	buf, oob := make([]byte, 1<<16), make([]byte, 256)
+	n, oobn, _, _, err := unix.Recvmsg(w.fd, buf, oob, 0)
+	if err != nil {
+		t.Fatalf("nothing came: %v", err)
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range msgs {
+		const status, tci, tpid = 0, 16, 18 // of tpacket_auxdata, little-endian where tests run
+		if m.Header.Type == unix.PACKET_AUXDATA && m.Data[status]&unix.TP_STATUS_VLAN_VALID != 0 {
+			tag := []byte{m.Data[tpid+1], m.Data[tpid], m.Data[tci+1], m.Data[tci]}
+			return slices.Concat(buf[:12], tag, buf[12:n])
+		}
+	}
+	return buf[:n]
+}
+
+// A port follows its interface: down, up, away, and back.
+func TestLink(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a")
+	veth(t, "b")
+	sw := forwarder(t)
+	open(t, sw, 1, afport.Config{Interface: "a"})
+	b := open(t, sw, 2, afport.Config{Interface: "b"})
+	is := func(up bool) func() bool {
+		return func() bool {
+			st, err := sw.PortStatus(2)
+			return err == nil && st.Up == up
+		}
+	}
+	exchange := func(when string) {
+		t.Helper()
+		far, out := openWire(t, "a-far"), openWire(t, "b-far")
+		far.send(frame(2, 64))
+		if got := out.receive(); len(got) != 98 {
+			t.Errorf("%s: %d bytes came", when, len(got))
+		}
+	}
+	exchange("at first")
+	ip(t, "link set down dev b-far") // no carrier
+	wait(t, "the port is down", is(false))
+	ip(t, "link set up dev b-far")
+	wait(t, "the port is up again", is(true))
+	exchange("after the far end was down")
+	ip(t, "link set down dev b")
+	wait(t, "the port is down", is(false))
+	ip(t, "link set up dev b")
+	wait(t, "the port is up again", is(true))
+	exchange("after the interface was down")
+	ip(t, "link del dev b")
+	wait(t, "the port is down", is(false))
+	veth(t, "b")
+	wait(t, "the port is up again", is(true))
+	exchange("after the interface was away")
+	wait(t, "four frames are counted", func() bool { return b.Stats().Sent == 4 })
+}
+
+func TestLongFramesAreCounted(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a")
+	veth(t, "b")
+	ip(t, "link set dev b mtu 80")
+	sw := forwarder(t)
+	open(t, sw, 1, afport.Config{Interface: "a"})
+	b := open(t, sw, 2, afport.Config{Interface: "b"})
+	openWire(t, "a-far").send(frame(2, 64))
+	wait(t, "the frame is counted", func() bool { return b.Stats().Unsent == 1 })
+}
+
+func TestErrors(t *testing.T) {
+	sw := forwarder(t)
+	for name, tc := range map[string]struct {
+		cfg   afport.Config
+		wants string
+	}{
+		"no name":               {afport.Config{}, "no interface is named"},
+		"no such interface":     {afport.Config{Interface: "nobody0"}, "interface nobody0: no such device"},
+		"a name that is none":   {afport.Config{Interface: strings.Repeat("x", 40)}, "interface xxx"},
+		"a ring that is no use": {afport.Config{Interface: "lo", RingBytes: 1}, "a ring of 1 bytes"},
+	} {
+		if _, err := afport.Open(sw, 1, tc.cfg); err == nil || !strings.Contains(err.Error(), tc.wants) {
+			t.Errorf("%s: %v; want an error with %q", name, err, tc.wants)
+		}
+	}
+	_, err := afport.Open(sw, softswitch.DropPort, afport.Config{Interface: "lo"})
+	if errors.Is(err, unix.EPERM) {
+		if !strings.Contains(err.Error(), "CAP_NET_RAW") {
+			t.Errorf("without the right to: %v", err)
+		}
+	} else if !errors.Is(err, softswitch.ErrInvalid) {
+		t.Errorf("a port number that is none: %v", err)
+	}
+}
