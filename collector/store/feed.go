@@ -207,7 +207,7 @@ func (f *feed) take(n *snapshot) {
 	}
 	since := fl.seen
 	fl.seen = n.version
-	if fl.plan.exact() && len(fl.plan.terms) <= n.size()/8 {
+	if fl.plan.exact() {
 		f.takeKeyed(fl, n, since)
 	} else {
 		f.takeAll(fl, n, since)

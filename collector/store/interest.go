@@ -119,8 +119,11 @@ func (w Watch) id() string {
 // watchesOf returns the rows that queries name with all their keys.
 func (s *Store) watchesOf(queries []Query) []Watch {
 	var out []Watch
+	seen := map[string]bool{}
 	for _, q := range queries {
-		if w, ok := s.watchOf(q); ok && !slices.ContainsFunc(out, func(o Watch) bool { return o.id() == w.id() }) {
+		w, ok := s.watchOf(q)
+		if id := w.id(); ok && !seen[id] {
+			seen[id] = true
 			out = append(out, w)
 		}
 	}

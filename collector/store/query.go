@@ -95,6 +95,9 @@ func (q Query) String() string {
 type plan struct {
 	list  *List
 	terms []term
+	// byKey has the terms by key when every one of them is exact: then thousands of
+	// them cost a row no more than one.
+	byKey map[string][]int
 }
 
 // term selects rows by key values and leaves of those rows.
@@ -120,10 +123,21 @@ func planFor(queries []Query, target string, isDefault bool, l *List) *plan {
 	if len(p.terms) == 0 {
 		return nil
 	}
+	for i := range p.terms {
+		if !p.terms[i].exact {
+			return p
+		}
+	}
+	p.byKey = make(map[string][]int, len(p.terms))
+	for i := range p.terms {
+		p.byKey[string(p.terms[i].key)] = append(p.byKey[string(p.terms[i].key)], i)
+	}
 	return p
 }
 
 func (p *plan) add(q Query, l *List) {
+	// Several "..." in a row are one, and would be tried in many ways.
+	q.Elems = slices.CompactFunc(slices.Clone(q.Elems), func(a, b Elem) bool { return a.Name == "..." && b.Name == "..." })
 	first := len(p.terms)
 	for leaf := range l.Leaves {
 		full := len(l.Elems) + len(l.Leaves[leaf].Path)
@@ -192,14 +206,7 @@ func (p *plan) record(l *List, leaf, first int, want []Value, depth int) {
 }
 
 // exact reports whether every term names one row.
-func (p *plan) exact() bool {
-	for i := range p.terms {
-		if !p.terms[i].exact {
-			return false
-		}
-	}
-	return true
-}
+func (p *plan) exact() bool { return p.byKey != nil }
 
 // matches reports whether a row's keys are the term's.
 func (t *term) matches(g *segment, row int) bool {
@@ -215,11 +222,7 @@ func (t *term) matches(g *segment, row int) bool {
 // whether there are any, and the least depth among the terms.
 func (p *plan) selects(g *segment, row int, leafs []bool) (bool, int) {
 	any, depth := false, 1<<30
-	for i := range p.terms {
-		t := &p.terms[i]
-		if !t.matches(g, row) {
-			continue
-		}
+	add := func(t *term) {
 		if !any {
 			copy(leafs, t.leafs)
 		} else {
@@ -228,6 +231,18 @@ func (p *plan) selects(g *segment, row int, leafs []bool) (bool, int) {
 			}
 		}
 		any, depth = true, min(depth, t.depth)
+	}
+	if p.byKey != nil {
+		var buf [128]byte
+		for _, i := range p.byKey[string(appendKey(buf[:0], g.t.Keys, row))] {
+			add(&p.terms[i])
+		}
+		return any, depth
+	}
+	for i := range p.terms {
+		if t := &p.terms[i]; t.matches(g, row) {
+			add(t)
+		}
 	}
 	return any, depth
 }

@@ -243,6 +243,15 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
+// snapshots returns every list as it is. It needs mu held.
+func (s *Store) snapshots() []*snapshot {
+	out := make([]*snapshot, 0, len(s.lists))
+	for _, l := range s.lists {
+		out = append(out, l)
+	}
+	return out
+}
+
 // View is the store at one moment, from which any number of queries can be answered
 // consistently. It costs little to take and holds the tables it refers to.
 type View struct {
@@ -253,10 +262,7 @@ type View struct {
 // View returns the store as it is now.
 func (s *Store) View() *View {
 	s.mu.RLock()
-	v := &View{lists: make([]*snapshot, 0, len(s.lists)), def: s.opts.DefaultTarget}
-	for _, l := range s.lists {
-		v.lists = append(v.lists, l)
-	}
+	v := &View{lists: s.snapshots(), def: s.opts.DefaultTarget}
 	s.mu.RUnlock()
 	slices.SortFunc(v.lists, func(a, b *snapshot) int {
 		if a.target != b.target {
@@ -318,42 +324,48 @@ func (v *View) List(target, list string, queries ...Query) func(yield func(*Row,
 // walk yields the rows that a plan selects, and reports whether to go on.
 func (s *snapshot) walk(p *plan, yield func(*Row, Meta) bool) bool {
 	leafs := make([]bool, len(s.list.Leaves))
-	for _, g := range s.segs {
-		col := g.leafColumns(s.list)
-		emit := func(row int) bool {
-			if !g.alive(row, s.version) {
-				return true
+	if p.exact() {
+		seen := make(map[place]bool, len(p.terms))
+		for _, at := range s.lookup(p.terms) {
+			if at.g == nil || seen[at] {
+				continue
 			}
-			ok, depth := p.selects(g, row, leafs)
-			if !ok {
-				return true
-			}
-			r := &Row{
-				Entry:  &Entry{Target: s.target, List: s.list, Keys: g.keys(row), Depth: depth},
-				List:   s.list,
-				Values: make([]Value, len(leafs)),
-			}
-			for i, on := range leafs {
-				if on {
-					r.Values[i] = g.value(s.list, col, i, row)
-				}
-			}
-			st := g.stamp(row)
-			return yield(r, Meta{Time: st.time, Epoch: st.epoch})
-		}
-		if len(p.terms) == 1 && p.terms[0].exact && g.indexed.Load() {
-			if row := g.find(p.terms[0].key); row >= 0 && !emit(row) {
+			seen[at] = true
+			if !s.emit(p, at.g, at.g.leafColumns(s.list), at.row, leafs, yield) {
 				return false
 			}
-			continue
 		}
+		return true
+	}
+	for _, g := range s.segs {
+		col := g.leafColumns(s.list)
 		for row := range g.rows() {
-			if !emit(row) {
+			if g.alive(row, s.version) && !s.emit(p, g, col, row, leafs, yield) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// emit yields one row, if the plan selects it, and reports whether to go on.
+func (s *snapshot) emit(p *plan, g *segment, col []int, row int, leafs []bool, yield func(*Row, Meta) bool) bool {
+	ok, depth := p.selects(g, row, leafs)
+	if !ok {
+		return true
+	}
+	r := &Row{
+		Entry:  &Entry{Target: s.target, List: s.list, Keys: g.keys(row), Depth: depth},
+		List:   s.list,
+		Values: make([]Value, len(leafs)),
+	}
+	for i, on := range leafs {
+		if on {
+			r.Values[i] = g.value(s.list, col, i, row)
+		}
+	}
+	st := g.stamp(row)
+	return yield(r, Meta{Time: st.time, Epoch: st.epoch})
 }
 
 // Size returns the number of rows of a list of a target ("" is the default one).

@@ -109,15 +109,17 @@ func (s *Store) join(o SubscribeOptions) (*feed, error) {
 		}
 		s.mu.Unlock()
 
-		f := newFeed(s, key, slices.Clone(o.Queries)) // asks the schema, so outside of the lock
+		// Which lists the queries select something of is found out before the lock is
+		// taken for good: thousands of queries take a while.
+		f := newFeed(s, key, slices.Clone(o.Queries))
+		s.mu.RLock()
+		now := s.snapshots()
+		s.mu.RUnlock()
+		f.offer(now)
 		s.mu.Lock()
 		if s.feeds[key] == nil && !s.stopped {
 			s.feeds[key] = f
-			now := make([]*snapshot, 0, len(s.lists))
-			for _, l := range s.lists {
-				now = append(now, l)
-			}
-			f.offer(now)
+			f.offer(s.snapshots())
 			f.users++
 			go f.run()
 			s.mu.Unlock()

@@ -208,3 +208,29 @@ func dedupe(l []string) []string {
 	}
 	return out
 }
+
+// TestHostileWildcards has paths that could be matched in very many ways, and very
+// many paths.
+func TestHostileWildcards(t *testing.T) {
+	f := newFixture(t)
+	f.publish(hitters(t, "s1 10.0.0.1 1"), summary(t, "s1", 1, 1, 1))
+	api := f.dial()
+	dots := strings.Repeat("/...", 60)
+	c := subscribe(t, api, subscriptions(gpb.SubscriptionList_ONCE, dots+"/packets", dots+"/*/*/packets", strings.Repeat("/.../*", 5)))
+	if got := c.until("sync"); len(got) < 3 {
+		t.Errorf("got %q", got)
+	}
+	many := make([]string, 10_000)
+	for i := range many {
+		many[i] = fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=src][flow=10.0.%d.%d]", i/256, i%256)
+	}
+	c = subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, many...))
+	if got := c.until("sync"); len(got) != 8 {
+		t.Errorf("%d lines for one row of seven leaves, and sync: %q", len(got), got)
+	}
+	f.publish(hitters(t, "s1 10.0.0.1 2", "s1 10.0.39.15 3", "s1 10.0.39.16 4"))
+	got := append(c.next(), c.next()...)
+	if n := strings.Count(strings.Join(got, "\n"), "/state/packets"); n != 2 {
+		t.Errorf("%d of the watched rows in %q", n, got)
+	}
+}

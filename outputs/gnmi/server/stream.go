@@ -55,7 +55,7 @@ func (s *Server) serveStream(stream gpb.GNMI_SubscribeServer, w *writer, req *re
 	if !req.updatesOnly {
 		for _, f := range feeds {
 			for f.sub.Initial() {
-				if _, err := w.pull(f); err != nil {
+				if _, err := w.pull(f, new(store.Meta)); err != nil {
 					return err
 				}
 			}
@@ -183,9 +183,10 @@ func isDue(at *time.Time, every time.Duration, now time.Time) bool {
 
 // drain sends everything that a feed has to tell.
 func (s *Server) drain(stream gpb.GNMI_SubscribeServer, w *writer, f *feed) error {
+	var newest store.Meta
 	for more := true; more; {
 		var err error
-		if more, err = w.pull(f); err != nil {
+		if more, err = w.pull(f, &newest); err != nil {
 			return err
 		}
 		select {
@@ -196,19 +197,26 @@ func (s *Server) drain(stream gpb.GNMI_SubscribeServer, w *writer, f *feed) erro
 		default:
 		}
 	}
-	return w.finish(f.queries)
+	if err := w.finish(f.queries); err != nil {
+		return err
+	}
+	if f.sample == 0 && !newest.Time.IsZero() {
+		s.delivered(newest)
+	}
+	return nil
 }
 
-// pull writes the next rows of a feed, and reports whether there are more.
-func (w *writer) pull(f *feed) (bool, error) {
+// pull writes the next rows of a feed, and reports whether there are more. newest
+// becomes the greatest time among them.
+func (w *writer) pull(f *feed, newest *store.Meta) (bool, error) {
 	w.quiet = f.sample > 0
 	deltas, more := f.sub.Pull(pullRows)
 	for i := range deltas {
 		if err := w.delta(&deltas[i]); err != nil {
 			return false, err
 		}
-		if i == 0 && f.sample == 0 {
-			w.server.delivered(deltas[i].Meta)
+		if deltas[i].Meta.Time.After(newest.Time) {
+			*newest = deltas[i].Meta
 		}
 	}
 	return more, nil
