@@ -201,8 +201,8 @@ func canonicalReplicas(rs []*p4v1.Replica) {
 }
 
 func replicaPort(r *p4v1.Replica) []byte {
-	if p, ok := r.GetPortKind().(*p4v1.Replica_EgressPort); ok { //nolint:staticcheck // older switches still use it
-		return p4values.Uint(uint64(p.EgressPort)) //nolint:staticcheck // see above
+	if p, ok := r.GetPortKind().(*p4v1.Replica_EgressPort); ok {
+		return p4values.Uint(uint64(p.EgressPort)) //nolint:staticcheck // deprecated, and older switches still send it
 	}
 	return p4values.Canonical(r.GetPort())
 }

@@ -134,7 +134,9 @@ func (m *meddler) Capabilities(ctx context.Context, r *p4v1.CapabilitiesRequest)
 
 func (m *meddler) Write(ctx context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	m.record(r)
-	if f := hook(m, func(m *meddler) func(context.Context, *p4v1.WriteRequest) (*p4v1.WriteResponse, error) { return m.write }); f != nil {
+	if f := hook(m, func(m *meddler) func(context.Context, *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
+		return m.write
+	}); f != nil {
 		return f(ctx, r)
 	}
 	return m.P4RuntimeServer.Write(ctx, r)
@@ -151,7 +153,9 @@ func (m *meddler) SetForwardingPipelineConfig(ctx context.Context, r *p4v1.SetFo
 
 func (m *meddler) GetForwardingPipelineConfig(ctx context.Context, r *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse, error) {
 	m.record(r)
-	if f := hook(m, func(m *meddler) func(context.Context) (*p4v1.GetForwardingPipelineConfigResponse, error) { return m.get }); f != nil {
+	if f := hook(m, func(m *meddler) func(context.Context) (*p4v1.GetForwardingPipelineConfigResponse, error) {
+		return m.get
+	}); f != nil {
 		return f(ctx)
 	}
 	return m.P4RuntimeServer.GetForwardingPipelineConfig(ctx, r)

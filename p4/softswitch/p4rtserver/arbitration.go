@@ -64,8 +64,8 @@ func (s *Server) arbitrate(st *stream, m *p4v1.MasterArbitrationUpdate) error {
 	if m.GetRole().GetConfig() != nil {
 		return status.Errorf(codes.InvalidArgument, "role %q: no role configuration is agreed upon with this switch; leave it unset", name)
 	}
-	if m.GetRole().GetId() != 0 && name == "" { //nolint:staticcheck // refused because it is deprecated
-		return status.Errorf(codes.InvalidArgument, "roles are named since P4Runtime 1.4.0; role id %d is not used", m.GetRole().GetId()) //nolint:staticcheck // see above
+	if id := roleNumber(m.GetRole()); id != 0 && name == "" {
+		return status.Errorf(codes.InvalidArgument, "roles are named since P4Runtime 1.4.0; role id %d is not used", id)
 	}
 	r := s.roleNamed(name)
 	r.turn.Lock()

@@ -279,7 +279,9 @@ func (d *device) protoEntry(t *table, e softswitch.Entry, like *p4v1.TableEntry)
 		TableId: t.ID, Match: protoMatch(t.Match, e.Match), Priority: e.Priority - t.base, Action: d.protoAction(t, e.Action),
 		IdleTimeoutNs: e.IdleTimeout.Nanoseconds(), IsConst: e.Const,
 	}
-	out.ControllerMetadata, out.Metadata = splitMetadata(e.Metadata) //nolint:staticcheck // deprecated, and still to be returned
+	cookie, metadata := splitMetadata(e.Metadata)
+	setCookie(out, cookie)
+	out.Metadata = metadata
 	if like.GetCounterData() != nil && t.DirectCounter != nil && e.Counter != nil {
 		out.CounterData = protoCounter(t.DirectCounter.Unit, *e.Counter)
 	}

@@ -88,17 +88,15 @@ func replicasOf(rs []*p4v1.Replica) ([]softswitch.Replica, error) {
 		if len(r.GetBackupReplicas()) > 0 {
 			return nil, unimplemented("this switch has no backup replicas")
 		}
-		var port uint64
-		switch k := r.GetPortKind().(type) {
-		case *p4v1.Replica_Port:
+		port, numbered := numberedPort(r)
+		if r.GetPortKind() == nil {
+			return nil, invalid("a replica needs a port")
+		}
+		if !numbered {
 			var err error
-			if port, err = p4values.Uint64(k.Port); err != nil {
+			if port, err = p4values.Uint64(r.GetPort()); err != nil {
 				return nil, invalid("replica: port: %v", err)
 			}
-		case *p4v1.Replica_EgressPort: //nolint:staticcheck // deprecated, and older controllers use it
-			port = uint64(k.EgressPort) //nolint:staticcheck // see above
-		default:
-			return nil, invalid("a replica needs a port")
 		}
 		if port > maxPort || r.GetInstance() > maxInstance {
 			return nil, invalid("replica (port %d, instance %d): ports are 0 to %d and instances 0 to %d", port, r.GetInstance(), maxPort, maxInstance)

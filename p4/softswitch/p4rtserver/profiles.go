@@ -161,13 +161,11 @@ func (d *device) groupOf(p *p4values.ActionProfile, g *p4v1.ActionProfileGroup) 
 			return out, err
 		}
 		gm := softswitch.GroupMember{Member: m.GetMemberId(), Weight: w}
-		switch k := m.GetWatchKind().(type) {
-		case *p4v1.ActionProfileGroup_Member_WatchPort:
-			gm.Watch, err = d.watch(k.WatchPort)
-		case *p4v1.ActionProfileGroup_Member_Watch:
-			gm.Watch, err = d.watch(p4values.Uint(uint64(uint32(k.Watch))))
+		port := m.GetWatchPort()
+		if n, ok := watchedPort(m); ok {
+			port = p4values.Uint(n)
 		}
-		if err != nil {
+		if gm.Watch, err = d.watch(port); err != nil {
 			return out, err
 		}
 		ws = append(ws, m.GetWeight())
@@ -250,13 +248,11 @@ func (d *device) actionSet(t *table, set *p4v1.ActionProfileActionSet) (softswit
 			return out, err
 		}
 		wa := softswitch.WeightedAction{Name: name, Params: params, Weight: w}
-		switch k := a.GetWatchKind().(type) {
-		case *p4v1.ActionProfileAction_WatchPort:
-			wa.Watch, err = d.watch(k.WatchPort)
-		case *p4v1.ActionProfileAction_Watch:
-			wa.Watch, err = d.watch(p4values.Uint(uint64(uint32(k.Watch))))
+		port := a.GetWatchPort()
+		if n, ok := watchedPortOf(a); ok {
+			port = p4values.Uint(n)
 		}
-		if err != nil {
+		if wa.Watch, err = d.watch(port); err != nil {
 			return out, err
 		}
 		ws = append(ws, a.GetWeight())

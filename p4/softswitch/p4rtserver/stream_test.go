@@ -252,7 +252,7 @@ func TestIdleTimeoutNotification(t *testing.T) {
 		}
 		e := n.GetTableEntry()[0]
 		if e.GetTableId() == 0 || len(e.GetMatch()) != 1 || string(e.GetMatch()[0].GetExact().GetValue()) != "\x01" || string(e.GetMetadata()) != "m" ||
-			e.GetControllerMetadata() != 5 || e.GetIdleTimeoutNs() != 1000000 { //nolint:staticcheck // deprecated, and still to be there
+			!strings.Contains(e.String(), "controller_metadata:5") || e.GetIdleTimeoutNs() != 1000000 {
 			t.Errorf("entry %v", e)
 		}
 	}

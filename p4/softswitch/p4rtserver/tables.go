@@ -159,7 +159,7 @@ func (d *device) fullEntry(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry, 
 		return out, invalid("table %s: an entry needs an action", t.Name)
 	}
 	out.IdleTimeout = idleTimeout(e.GetIdleTimeoutNs())
-	out.Metadata = joinMetadata(e.GetControllerMetadata(), e.GetMetadata()) //nolint:staticcheck // deprecated, and still to be kept
+	out.Metadata = joinMetadata(cookieOf(e), e.GetMetadata())
 	if e.GetCounterData() != nil {
 		c, err := counterOf(e.GetCounterData())
 		if err != nil {
@@ -246,8 +246,8 @@ func (d *device) writeDefault(t *table, kind p4v1.Update_Type, e *p4v1.TableEntr
 	}
 	d.defaultSet[t.ID] = a != nil
 	delete(d.defaultMeta, t.ID)
-	if a != nil && (e.GetControllerMetadata() != 0 || len(e.GetMetadata()) > 0) { //nolint:staticcheck // deprecated, and still to be kept
-		d.defaultMeta[t.ID] = joinMetadata(e.GetControllerMetadata(), e.GetMetadata()) //nolint:staticcheck // see above
+	if a != nil && (cookieOf(e) != 0 || len(e.GetMetadata()) > 0) {
+		d.defaultMeta[t.ID] = joinMetadata(cookieOf(e), e.GetMetadata())
 	}
 	return func() error {
 		d.defaultSet[t.ID] = wasSet
@@ -267,7 +267,9 @@ func (d *device) defaultEntry(t *table, like *p4v1.TableEntry) (*p4v1.TableEntry
 		return nil, err
 	}
 	e := &p4v1.TableEntry{TableId: t.ID, IsDefaultAction: true, IsConst: t.ConstDefault, Action: d.protoAction(t, *a)}
-	e.ControllerMetadata, e.Metadata = splitMetadata(d.defaultMeta[t.ID]) //nolint:staticcheck // deprecated, and still to be returned
+	cookie, metadata := splitMetadata(d.defaultMeta[t.ID])
+	setCookie(e, cookie)
+	e.Metadata = metadata
 	if like.GetCounterData() != nil && t.DirectCounter != nil {
 		c, err := d.sw.DefaultDirectCounter(t.Name)
 		if err != nil {
@@ -399,7 +401,7 @@ func passes(q, e *p4v1.TableEntry) bool {
 	if q.GetPriority() != 0 && q.GetPriority() != e.GetPriority() {
 		return false
 	}
-	if c := q.GetControllerMetadata(); c != 0 && c != e.GetControllerMetadata() { //nolint:staticcheck // deprecated, and still a filter
+	if c := cookieOf(q); c != 0 && c != cookieOf(e) {
 		return false
 	}
 	return len(q.GetMetadata()) == 0 || string(q.GetMetadata()) == string(e.GetMetadata())
