@@ -118,10 +118,8 @@ func (s *session) standby(why error) step {
 	s.setDemoted()
 	return func() (step, error) {
 		s.log.Info("standing by", "reason", why)
-		if s.program() == nil {
-			if err := s.adopt(); err != nil {
-				return nil, err
-			}
+		if err := s.adopt(); err != nil {
+			return nil, err
 		}
 		s.c.setStatus(func(st *Status) { st.Reason = why })
 		return s.serve(Standby)
@@ -132,9 +130,9 @@ func (s *session) standby(why error) step {
 func (s *session) observe() (step, error) {
 	if s.program() == nil {
 		s.enter(Provisioning)
-		if err := s.adopt(); err != nil {
-			return nil, err
-		}
+	}
+	if err := s.adopt(); err != nil {
+		return nil, err
 	}
 	return s.serve(ReadOnly)
 }

@@ -66,6 +66,7 @@ type Config struct {
 	PipelineTimeout time.Duration // pushing a pipeline, default 60 s
 	ReadTimeout     time.Duration // a whole streamed read, default 60 s
 	ReadoutTimeout  time.Duration // a read-out request without its reply is lost after so long; default 2 s
+	PipelinePoll    time.Duration // how often a Backup, or a Primary in Standby, looks whether the pipeline is another; default 2 s
 	Backoff         Backoff       // default 100 ms to 10 s
 
 	MaxBatchBytes   int // greatest Write request, default 3.5 MB; targets refuse 4 MiB
@@ -105,6 +106,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.PipelineTimeout, 60*time.Second)
 	setDefault(&c.ReadTimeout, 60*time.Second)
 	setDefault(&c.ReadoutTimeout, 2*time.Second)
+	setDefault(&c.PipelinePoll, 2*time.Second)
 	setDefault(&c.Backoff.Min, 100*time.Millisecond)
 	setDefault(&c.Backoff.Max, 10*time.Second)
 	setDefault(&c.MaxBatchBytes, 3_500_000)

@@ -306,6 +306,26 @@ func TestObligation05Reconnect(t *testing.T) {
 	}
 }
 
+// What the switch refuses of the desired state is said, and the rest works.
+func TestReconcileRefused(t *testing.T) {
+	s, c := ready(t, entities(t))
+	var want p4rt.Desired
+	for i := range 6 { // the table has room for four
+		want.Entries = append(want.Entries, p4rt.Entry{Table: "exact_t", Match: []p4rt.Match{p4rt.Exact("hdr.ethernet.dst", []byte{byte(i)})}, Action: "drop"})
+	}
+	var we *p4rt.WriteError
+	if err := c.Desire(t.Context(), "too much", want); !errors.As(err, &we) || len(we.Failed) != 2 || we.Failed[0].Code != codes.ResourceExhausted {
+		t.Errorf("got %v", err)
+	}
+	s.rpc.Stop()
+	waitState(t, c, p4rt.Down)
+	s.listen(t)
+	waitReady(t, c)
+	if st := c.Status(); st.Reason == nil || !strings.Contains(st.Reason.Error(), "desired by too much") || !strings.Contains(st.Reason.Error(), "I.exact_t") {
+		t.Errorf("reason %v", st.Reason)
+	}
+}
+
 func updatesIn(s *testSwitch) (n int) {
 	for _, w := range seen[*p4v1.WriteRequest](s.meddler) {
 		n += len(w.GetUpdates())
@@ -384,6 +404,29 @@ func TestObligation07Cookie(t *testing.T) {
 		waitReady(t, c)
 		if cat, err := c.Catalog(); err != nil || cat.Registers.All()[0].Name != "I.words" {
 			t.Errorf("catalogue: %v", err)
+		}
+	})
+	t.Run("a backup follows the primary to another program", func(t *testing.T) {
+		s := startSwitch(t)
+		cfg := p4rt.Config{Target: s.addr, DeviceID: 1, Mode: p4rt.Backup, PipelinePoll: time.Millisecond}
+		b := dial(t, cfg)
+		waitReady(t, b)
+		if _, err := b.Catalog(); !errors.Is(err, p4rt.ErrNotReady) {
+			t.Errorf("a catalogue without a pipeline: %v", err)
+		}
+		for _, p := range []*p4rt.Program{program(t, "forwarding"), entities(t)} {
+			c := dial(t, config(s, p))
+			waitReady(t, c)
+			for deadline := time.Now().Add(patience); ; {
+				if cat, err := b.Catalog(); err == nil && len(cat.Tables.All()) == len(p.P4Info.GetTables()) {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("the backup never saw %s", p.Name)
+				}
+				time.Sleep(time.Millisecond) // until the next look
+			}
+			c.Close()
 		}
 	})
 	t.Run("refused", func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 // program is what runs on the switch, as the session found or put it there. It is immutable once the session has it.
 type program struct {
+	cookie      uint64 // 0: the switch has none
 	catalog     *p4values.Catalog
 	readout     *readoutHeaders // nil: no read-out by packet
 	registerErr error           // nil: RegisterEntry reads work
@@ -54,19 +55,25 @@ func (s *session) provision() (step, error) {
 			return nil, err
 		}
 	}
-	if err := s.learn(want.P4Info); err != nil {
+	if err := s.learn(want.P4Info, want.Cookie); err != nil {
 		return nil, err
 	}
 	return s.reconcile, nil
 }
 
-// adopt learns the program that runs on the switch. None is no error.
+// adopt learns the program that runs on the switch, if it does not know it already. None is no error.
 func (s *session) adopt() error {
+	if p := s.program(); p != nil {
+		cookie, err := s.getPipeline(p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
+		if err != nil || cookie.GetCookie() != nil && cookie.GetCookie().GetCookie() == p.cookie {
+			return err
+		}
+	}
 	cfg, err := s.getPipeline(p4v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
 	if err != nil || cfg.GetP4Info() == nil {
 		return err
 	}
-	return s.learn(cfg.GetP4Info())
+	return s.learn(cfg.GetP4Info(), cfg.GetCookie().GetCookie())
 }
 
 // getPipeline reads a part of the pipeline's configuration; nil where there is no pipeline.
@@ -103,12 +110,12 @@ func (s *session) push(p *Program) error {
 }
 
 // learn makes the session know its program and finds out what the switch can do with it.
-func (s *session) learn(info *p4configv1.P4Info) error {
+func (s *session) learn(info *p4configv1.P4Info, cookie uint64) error {
 	cat, err := p4values.NewCatalog(info)
 	if err != nil {
 		return fmt.Errorf("program of %s: %w", s.c.cfg.Target, err)
 	}
-	p := &program{catalog: cat, readout: newReadoutHeaders(cat), registerErr: s.probeRegisters(cat)}
+	p := &program{cookie: cookie, catalog: cat, readout: newReadoutHeaders(cat), registerErr: s.probeRegisters(cat)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.prog = p

@@ -61,6 +61,7 @@ func (s *session) reconcile() (step, error) {
 	s.c.mu.Lock()
 	owners := maps.Clone(s.c.desired)
 	s.c.mu.Unlock()
+	s.refused = nil
 	for _, owner := range slices.Sorted(maps.Keys(owners)) {
 		if err := s.apply(s.ctx, owners[owner], Desired{}); err != nil {
 			if errors.Is(err, ErrNotPrimary) && s.ctx.Err() == nil {
@@ -70,7 +71,7 @@ func (s *session) reconcile() (step, error) {
 			if errors.As(err, &refused) && refused.Cause == nil {
 				// The switch works and some entries do not fit it: say so, and let the rest of the network run.
 				s.log.Error("reconcile", "owner", owner, "error", err)
-				s.c.setStatus(func(st *Status) { st.Reason = err })
+				s.refused = errors.Join(s.refused, fmt.Errorf("desired by %s: %w", owner, err))
 				continue
 			}
 			return nil, fmt.Errorf("reconcile %s: %w", owner, err)

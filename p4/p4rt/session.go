@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
@@ -34,6 +35,7 @@ type session struct {
 	bid     ElectionID
 	version string // of P4Runtime at the switch
 	settled bool   // reached a state it can stay in
+	refused error  // what the switch refused of the desired state
 
 	ctx    context.Context // ends with the session; its cause says why
 	fail   context.CancelCauseFunc
@@ -174,19 +176,33 @@ func (s *session) enter(state State) {
 		}
 		st.State, st.Session, st.Bid = state, s.number, s.bid
 		if state != Standby {
-			st.Reason = nil
+			st.Reason = s.refused
 		}
 	})
 }
 
-// serve stays in a state that lasts until the switch sends news or the session ends.
+// serve stays in a state that lasts until the switch sends news or the session ends. Who is not the primary looks from time to time
+// whether the primary pushed another pipeline.
 func (s *session) serve(state State) (step, error) {
 	s.settled = true
 	s.enter(state)
-	select {
-	case <-s.news:
-		return s.judge, nil
-	case <-s.ctx.Done():
-		return nil, context.Cause(s.ctx)
+	for {
+		var look <-chan time.Time
+		stop := func() {}
+		if state != Ready {
+			look, stop = s.c.cfg.Clock.After(s.c.cfg.PipelinePoll)
+		}
+		select {
+		case <-s.news:
+			stop()
+			return s.judge, nil
+		case <-look:
+			if err := s.adopt(); err != nil {
+				return nil, err
+			}
+		case <-s.ctx.Done():
+			stop()
+			return nil, context.Cause(s.ctx)
+		}
 	}
 }

@@ -38,7 +38,7 @@ func (s State) String() string {
 type Status struct {
 	State   State
 	Since   time.Time
-	Reason  error      // Down, Standby: why
+	Reason  error      // Down, Standby: why. Ready: what of the desired state the switch refuses, or nil
 	Session uint64     // number of the session, from 1
 	Bid     ElectionID // what the client bids (Primary)
 	Highest ElectionID // the highest the switch reported
