@@ -159,10 +159,10 @@ func (s *Server) leave(st *stream) {
 
 // advisory tells a stream how things stand. The caller holds arb.
 func (s *Server) advisory(r *role, to *stream) *p4v1.StreamMessageResponse {
-	switch {
-	case r.primary == nil:
+	switch r.primary {
+	case nil:
 		return s.advisoryOf(r, codes.NotFound)
-	case r.primary == to:
+	case to:
 		return s.advisoryOf(r, codes.OK)
 	}
 	return s.advisoryOf(r, codes.AlreadyExists)

@@ -168,7 +168,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	cs[0].cancel()
-	cs[0].ended()
+	r.refused(cs[0].ended(), codes.Canceled, "")
 	for r.srv.Stats().Streams == 10 { // the server notices in its own time
 		runtime.Gosched()
 	}
