@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/afport"
+	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
 	"github.com/netsketch/netsketch/p4/softswitch/ocgnmi"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapport"
@@ -30,6 +32,7 @@ type switchFlags struct {
 	deviceID                         uint64
 	cpuPort                          uint32
 	ports                            []string
+	grpcPorts                        uint32
 	real, once                       bool
 	playAfter                        time.Duration
 }
@@ -45,7 +48,8 @@ well as the built-in ones, and serves P4Runtime and gNMI (OpenConfig interfaces)
 A port is a network interface of this machine (Linux, as root), or it reads its packets from one capture
 file and writes what leaves it to another; either may be left out. Files play together, in the order of
 their packets' dates, once there is a pipeline: that of --program or --json, or the one that a controller
-pushes.`,
+pushes. Ports of --grpc-ports take and give packets over gRPC, as BMv2's do (service
+p4.bm.DataplaneInterface), on the same address.`,
 		Example: `  netsketch switch --listen 127.0.0.1:9559 --device-id 1
   netsketch switch --program forwarding --port 1=@veth0 --port 2=@veth2
   netsketch switch --json mine.json --port 1=in.pcap,out1.pcap --port 2=,out2.pcap --once`,
@@ -60,6 +64,7 @@ pushes.`,
 	flags.StringVar(&f.program, "program", "", "start with a built-in `program`: "+strings.Join(compiled.Names(), ", "))
 	flags.StringVar(&f.json, "json", "", "start with the BMv2 JSON in this `file`")
 	flags.StringArrayVar(&f.ports, "port", nil, "a port, as `NUMBER=IN.pcap,OUT.pcap` or NUMBER=@INTERFACE; repeat for more")
+	flags.Uint32Var(&f.grpcPorts, "grpc-ports", 0, "make ports 0 to `N`-1, those of --port left out, whose packets come and go over gRPC")
 	flags.BoolVar(&f.real, "real-time", false, "inject packets at the pace of the capture files, not as fast as possible")
 	flags.DurationVar(&f.playAfter, "play-after", 0, "play the capture files so long after there is a pipeline, to leave a controller time for its entries")
 	flags.BoolVar(&f.once, "once", false, "end when the capture files have been played")
@@ -183,6 +188,12 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 		return err
 	}
 	rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
+	data, err := f.dataPlane(sw, specs, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, data.Close()) }()
+	data.Register(rpc)
 	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: f.deviceID, Logger: logger})
 	server.Register(rpc)
 	if err := ocgnmi.Register(rpc, sw, f.name); err != nil {
@@ -208,12 +219,24 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	work.Go(func() {
 		<-ctx.Done()
 		server.Close()
+		data.EndStream()
 		stopGracefully(rpc)
 	})
 	err = rpc.Serve(lis)
 	stop()
 	work.Wait()
 	return errors.Join(played, err)
+}
+
+// dataPlane makes the ports of --grpc-ports.
+func (f *switchFlags) dataPlane(sw *softswitch.Switch, specs []portSpec, logger *slog.Logger) (*dataplane.Server, error) {
+	ports := []uint32{}
+	for n := range min(f.grpcPorts, softswitch.DropPort) {
+		if n != f.cpuPort && !slices.ContainsFunc(specs, func(s portSpec) bool { return s.number == n }) {
+			ports = append(ports, n)
+		}
+	}
+	return dataplane.New(sw, dataplane.Options{DeviceID: f.deviceID, Ports: ports, Logger: logger})
 }
 
 // play plays the capture files as soon as there is a pipeline.

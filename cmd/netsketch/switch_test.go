@@ -26,6 +26,7 @@ import (
 
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
 )
 
@@ -201,6 +202,32 @@ func TestSwitchWithAController(t *testing.T) {
 	}
 	if n := count(t, out); n != 50 {
 		t.Errorf("%d packets left into the file", n)
+	}
+}
+
+func TestSwitchGRPCPorts(t *testing.T) {
+	r := startSwitch(t, "--program", "forwarding", "--grpc-ports", "4", "--port", "2=,"+filepath.Join(t.TempDir(), "out.pcap"))
+	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c, err := dataplane.Open(t.Context(), conn, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetPortUp(t.Context(), 3, false); err != nil {
+		t.Error(err)
+	}
+	if err := c.SetPortUp(t.Context(), 4, false); err == nil {
+		t.Error("port 4 is there")
+	}
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	for range c.Packets() {
+		t.Error("a packet came from nowhere")
 	}
 }
 

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bmv2 runs BMv2's simple_switch_grpc, where it is installed, as a process of
+// its own on loopback: a second switch to hold results against. Nothing here needs it
+// to build or to test: without it Start returns ErrNotInstalled.
+package bmv2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Program is the name of the switch's program.
+const Program = "simple_switch_grpc"
+
+// ErrNotInstalled: simple_switch_grpc is not on the PATH.
+var ErrNotInstalled = errors.New(Program + " is not on the PATH")
+
+// Config says how to run the switch. The zero value works.
+type Config struct {
+	DeviceID   uint64            // 0: 1
+	CPUPort    uint32            // 0: 255
+	Interfaces map[uint32]string // ports on network interfaces; nil: packets come and go over gRPC, see package dataplane
+	Dir        string            // for its log; "": a temporary folder, removed by Close
+}
+
+// Switch is a running simple_switch_grpc. Its methods may be called from any goroutine.
+type Switch struct {
+	cmd        *exec.Cmd
+	p4rt, data string
+	dir        string
+	temporary  bool
+	ended      chan struct{} // closed when the process has ended
+	close      sync.Once
+}
+
+// Start starts the switch without a program, and waits until it takes connections.
+func Start(ctx context.Context, cfg Config) (*Switch, error) {
+	path, err := exec.LookPath(Program)
+	if err != nil {
+		return nil, ErrNotInstalled
+	}
+	if cfg.DeviceID == 0 {
+		cfg.DeviceID = 1
+	}
+	if cfg.CPUPort == 0 {
+		cfg.CPUPort = 255
+	}
+	s := &Switch{dir: cfg.Dir, ended: make(chan struct{})}
+	if s.dir == "" {
+		if s.dir, err = os.MkdirTemp("", "netsketch-bmv2-"); err != nil {
+			return nil, fmt.Errorf("%s: %w", Program, err)
+		}
+		s.temporary = true
+	}
+	if err := s.start(path, cfg); err != nil {
+		s.removeDir()
+		return nil, fmt.Errorf("%s: %w", Program, err)
+	}
+	if err := s.wait(ctx, s.p4rt); err != nil {
+		err = fmt.Errorf("%s: %w\n%s", Program, err, s.Log())
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Switch) start(path string, cfg Config) error {
+	addresses, err := freeAddresses(3)
+	if err != nil {
+		return err
+	}
+	_, thrift, err := net.SplitHostPort(addresses[2])
+	if err != nil {
+		return err
+	}
+	s.p4rt = addresses[0]
+	args := []string{"--no-p4", "--device-id", strconv.FormatUint(cfg.DeviceID, 10), "--thrift-port", thrift}
+	for number, name := range cfg.Interfaces {
+		args = append(args, "-i", fmt.Sprintf("%d@%s", number, name))
+	}
+	args = append(args, "--", "--grpc-server-addr", s.p4rt, "--cpu-port", strconv.FormatUint(uint64(cfg.CPUPort), 10))
+	if cfg.Interfaces == nil {
+		s.data = addresses[1]
+		args = append(args, "--dp-grpc-server-addr", s.data)
+	}
+	log, err := os.Create(s.logName())
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the process has its own
+	s.cmd = exec.Command(path, args...)
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.dir, log, log
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		defer close(s.ended)
+		_ = s.cmd.Wait() // Close killed it, or Log tells
+	}()
+	return nil
+}
+
+// wait waits until the switch takes connections.
+func (s *Switch) wait(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-s.ended:
+			return errors.New("it ended before it took connections")
+		case <-ctx.Done():
+			return fmt.Errorf("it takes no connections: %w", errors.Join(err, ctx.Err()))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// freeAddresses returns loopback addresses that nobody listens on. Another process can
+// take one before the switch does; the switch then ends, and says so.
+func freeAddresses(n int) (out []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // at the end: they are to differ
+		out = append(out, l.Addr().String())
+	}
+	return out, nil
+}
+
+// P4Runtime is the address of the switch's P4Runtime service.
+func (s *Switch) P4Runtime() string { return s.p4rt }
+
+// DataPlane is the address of p4.bm.DataplaneInterface; "" when the ports are network
+// interfaces.
+func (s *Switch) DataPlane() string { return s.data }
+
+// Log returns the end of what the switch wrote.
+func (s *Switch) Log() string {
+	b, err := os.ReadFile(s.logName())
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(b[max(0, len(b)-4096):]))
+}
+
+func (s *Switch) logName() string { return filepath.Join(s.dir, "simple_switch_grpc.log") }
+
+// Ended is closed when the process has ended.
+func (s *Switch) Ended() <-chan struct{} { return s.ended }
+
+// Close ends the process: it has no state worth a graceful end.
+func (s *Switch) Close() {
+	s.close.Do(func() {
+		_ = s.cmd.Process.Kill() // it may have ended
+		<-s.ended
+		s.removeDir()
+	})
+}
+
+func (s *Switch) removeDir() {
+	if s.temporary {
+		_ = os.RemoveAll(s.dir)
+	}
+}
+
+// Version returns what the installed program says of its version.
+func Version(ctx context.Context) (string, error) {
+	path, err := exec.LookPath(Program)
+	if err != nil {
+		return "", ErrNotInstalled
+	}
+	out, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w", Program, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
