@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Updates of gNMI against the schema: a path and a value, taken apart into leaves.
+
+package yang
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// ErrUnknownPath is wrapped when a path, or a member of a JSON value, is not in the schema.
+var ErrUnknownPath = errors.New("is not in the schema")
+
+// LeafUpdate is one leaf that an update carries.
+type LeafUpdate struct {
+	// Elems are the path from the top, with keys and without module names. They may share
+	// memory with the update, and must not be kept or changed.
+	Elems []*gpb.PathElem
+	// Leaf is the leaf's type and place.
+	Leaf *Leaf
+	// Value is a uint64, int64, float64, bool or string, as Leaf.Kind says, and one that
+	// the type takes; identities carry their module's name.
+	Value any
+}
+
+// UpdateReader takes updates apart. Found is called for each leaf, keys of lists not among
+// them; its error ends the reading.
+type UpdateReader struct {
+	Schema *Schema
+	Found  func(LeafUpdate) error
+	// Skip, when set, makes the reader lenient, as is fit for what other devices send:
+	// module names are not looked at, numbers may be text and text numbers, and what is
+	// not in the schema (errors.Is ErrUnknownPath) or not a value of its type is given to
+	// Skip and left out. Without it the first such thing is the error of Read.
+	Skip func(error)
+}
+
+// Read reads one update. The path is from the top, prefix included, and must name the keys
+// of all lists on the way, save, before a JSON array, those of the last.
+func (r *UpdateReader) Read(path []*gpb.PathElem, val *gpb.TypedValue) error {
+	n, elems, err := r.Resolve(path)
+	if err != nil {
+		return r.skip(err)
+	}
+	switch v := val.GetValue().(type) {
+	case *gpb.TypedValue_JsonVal:
+		return r.json(n, elems, v.JsonVal)
+	case *gpb.TypedValue_JsonIetfVal:
+		return r.json(n, elems, v.JsonIetfVal)
+	}
+	if n.Leaf == nil {
+		return r.skip(fmt.Errorf("yang: %s is a %s; its value is JSON", PathString(elems), n.Kind))
+	}
+	raw, err := scalar(val)
+	if err != nil {
+		return r.skip(fmt.Errorf("yang: %s: %w", PathString(elems), err))
+	}
+	return r.leaf(n, elems, raw, false)
+}
+
+// Resolve walks a path without wildcards and returns its node, and the path without module
+// names. Every list but the last element must have all of its keys.
+func (r *UpdateReader) Resolve(path []*gpb.PathElem) (*Node, []*gpb.PathElem, error) {
+	if len(path) > maxPathElems {
+		return nil, nil, fmt.Errorf("yang: a path of %d elements; at most %d are taken", len(path), maxPathElems)
+	}
+	n := r.Schema.root
+	elems := make([]*gpb.PathElem, 0, len(path)+4)
+	for i, e := range path {
+		c := r.child(n, e.GetName())
+		if c == nil {
+			return nil, nil, fmt.Errorf("yang: %s: %q %w", PathString(path[:i+1]), e.GetName(), ErrUnknownPath)
+		}
+		if len(e.GetKey()) > 0 || c.Kind == ListNode && i < len(path)-1 {
+			if err := c.checkKeys(e.GetKey()); err != nil {
+				return nil, nil, fmt.Errorf("%w (element %d of %s)", err, i+1, PathString(path))
+			}
+			for _, k := range c.keys {
+				if v, ok := e.GetKey()[k]; !ok || v == "*" {
+					return nil, nil, fmt.Errorf("yang: %s: key %s of %s is not given", PathString(path), k, c.Name)
+				}
+			}
+		}
+		if e.GetName() != c.Name {
+			e = &gpb.PathElem{Name: c.Name, Key: e.GetKey()}
+		}
+		elems = append(elems, e)
+		n = c
+	}
+	return n, elems, nil
+}
+
+func (r *UpdateReader) child(n *Node, name string) *Node {
+	if c := n.Child(name); c != nil {
+		return c
+	}
+	if _, local, ok := strings.Cut(name, ":"); ok && r.Skip != nil {
+		return n.byName[local]
+	}
+	return nil
+}
+
+func (r *UpdateReader) skip(err error) error {
+	if r.Skip == nil {
+		return err
+	}
+	r.Skip(err)
+	return nil
+}
+
+// scalar is the value of a TypedValue that is neither JSON nor a list.
+func scalar(val *gpb.TypedValue) (any, error) {
+	switch v := val.GetValue().(type) {
+	case *gpb.TypedValue_StringVal:
+		return v.StringVal, nil
+	case *gpb.TypedValue_AsciiVal:
+		return v.AsciiVal, nil
+	case *gpb.TypedValue_IntVal:
+		return v.IntVal, nil
+	case *gpb.TypedValue_UintVal:
+		return v.UintVal, nil
+	case *gpb.TypedValue_BoolVal:
+		return v.BoolVal, nil
+	case *gpb.TypedValue_DoubleVal:
+		return v.DoubleVal, nil
+	case *gpb.TypedValue_BytesVal:
+		return base64.StdEncoding.EncodeToString(v.BytesVal), nil
+	case *gpb.TypedValue_FloatVal: //nolint:staticcheck // devices still send what is deprecated
+		return float64(v.FloatVal), nil
+	case *gpb.TypedValue_DecimalVal: //nolint:staticcheck // devices still send what is deprecated
+		d := v.DecimalVal
+		if d.GetPrecision() > 18 {
+			return nil, errors.New("a decimal with more than 18 digits after the point")
+		}
+		return float64(d.GetDigits()) / math.Pow10(int(d.GetPrecision())), nil
+	case nil:
+		return nil, errors.New("there is no value")
+	}
+	return nil, fmt.Errorf("a value of type %s is not supported", strings.TrimPrefix(fmt.Sprintf("%T", val.GetValue()), "*gnmi.TypedValue_"))
+}
+
+func (r *UpdateReader) json(n *Node, elems []*gpb.PathElem, data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return r.skip(fmt.Errorf("yang: %s: the value is not JSON: %w", PathString(elems), err))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return r.skip(fmt.Errorf("yang: %s: something follows the JSON value", PathString(elems)))
+	}
+	return r.tree(n, elems, v)
+}
+
+// tree walks a JSON value. Its depth is that of the schema.
+func (r *UpdateReader) tree(n *Node, elems []*gpb.PathElem, v any) error {
+	if n.Leaf != nil {
+		return r.leaf(n, elems, v, true)
+	}
+	if n.Kind == ListNode && len(elems[len(elems)-1].GetKey()) == 0 {
+		return r.list(n, elems, v)
+	}
+	members, ok := v.(map[string]any)
+	if !ok {
+		return r.skip(fmt.Errorf("yang: %s is a %s; its value is a JSON object", PathString(elems), n.Kind))
+	}
+	names := make([]string, 0, len(members))
+	for name := range members {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		c := r.child(n, name)
+		if c == nil {
+			if err := r.skip(fmt.Errorf("yang: %s: %.100q %w", PathString(elems), name, ErrUnknownPath)); err != nil {
+				return err
+			}
+			continue
+		}
+		if n.Kind == ListNode && slices.Contains(n.keys, c.Name) {
+			if err := r.sameKey(c, elems, members[name]); err != nil {
+				return err
+			}
+			continue
+		}
+		below := append(elems[:len(elems):len(elems)], &gpb.PathElem{Name: c.Name})
+		if err := r.tree(c, below, members[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameKey compares a key within an entry to the entry's.
+func (r *UpdateReader) sameKey(c *Node, elems []*gpb.PathElem, v any) error {
+	want := elems[len(elems)-1].GetKey()[c.Name]
+	got, err := c.Leaf.Type.key(v)
+	if err != nil || got != want && c.Leaf.Type.Qualify(want) != c.Leaf.Type.Qualify(got) {
+		return r.skip(fmt.Errorf("yang: %s: the entry has %.100q as %s", PathString(elems), fmt.Sprint(v), c.Name))
+	}
+	return nil
+}
+
+// list walks a JSON array of entries.
+func (r *UpdateReader) list(n *Node, elems []*gpb.PathElem, v any) error {
+	entries, ok := v.([]any)
+	if !ok {
+		return r.skip(fmt.Errorf("yang: %s is a list; its value is a JSON array, or the path has its keys", PathString(elems)))
+	}
+	for _, e := range entries {
+		keys := map[string]string{}
+		members, _ := e.(map[string]any)
+		for name, v := range members {
+			if c := r.child(n, name); c != nil && slices.Contains(n.keys, c.Name) {
+				if k, err := c.Leaf.Type.key(v); err == nil {
+					keys[c.Name] = k
+				}
+			}
+		}
+		if len(keys) != len(n.keys) {
+			if err := r.skip(fmt.Errorf("yang: %s: an entry has not all of the keys %s", PathString(elems), strings.Join(n.keys, ", "))); err != nil {
+				return err
+			}
+			continue
+		}
+		last := len(elems) - 1
+		entry := append(elems[:last:last], &gpb.PathElem{Name: n.Name, Key: keys})
+		if err := n.checkKeys(keys); err != nil {
+			if err := r.skip(err); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.tree(n, entry, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// key is the text of a JSON value that is a list's key.
+func (t *Type) key(v any) (string, error) {
+	switch x := v.(type) {
+	case string:
+		return x, t.CheckText(x)
+	case json.Number:
+		return x.String(), t.CheckText(x.String())
+	case bool:
+		return strconv.FormatBool(x), t.CheckText(strconv.FormatBool(x))
+	}
+	return "", errors.New("is not a key")
+}
+
+func (r *UpdateReader) leaf(n *Node, elems []*gpb.PathElem, raw any, fromJSON bool) error {
+	if n.Leaf.Many {
+		return r.skip(fmt.Errorf("yang: %s is a leaf-list, which is not supported: it %w", PathString(elems), ErrUnknownPath))
+	}
+	if p := n.Parent; p.Kind == ListNode && slices.Contains(p.keys, n.Name) {
+		entry := elems[:len(elems)-1]
+		if s, ok := raw.(string); ok && s == entry[len(entry)-1].GetKey()[n.Name] || r.Skip != nil {
+			return nil // an entry's key says nothing that its path does not
+		}
+		return fmt.Errorf("yang: %s is the key of its entry, and cannot be changed", PathString(elems))
+	}
+	v, err := n.Leaf.Type.value(raw, fromJSON, r.Skip != nil)
+	if err != nil {
+		return r.skip(fmt.Errorf("yang: %s: %.100q %w", PathString(elems), fmt.Sprint(raw), err))
+	}
+	return r.Found(LeafUpdate{Elems: elems, Leaf: n.Leaf, Value: v})
+}
+
+// value makes a leaf's value of what an update has.
+func (t *Type) value(raw any, fromJSON, lenient bool) (any, error) {
+	text := ""
+	switch x := raw.(type) {
+	case string:
+		text = x
+		if numeric := t.Base <= Decimal64; !lenient && (t.Base == Boolean || numeric && !fromJSON) {
+			return nil, fmt.Errorf("is text; the leaf is a %s", t.Base)
+		}
+	case json.Number, uint64, int64, float64:
+		if f, ok := x.(float64); ok {
+			text = strconv.FormatFloat(f, 'f', -1, 64)
+		} else {
+			text = fmt.Sprint(x)
+		}
+		if !lenient && (t.Base == Boolean || t.textual()) {
+			return nil, fmt.Errorf("is a number; the leaf is a %s", t.Base)
+		}
+	case bool:
+		text = strconv.FormatBool(x)
+		if !lenient && (t.Base <= Decimal64 || t.textual()) {
+			return nil, fmt.Errorf("is a boolean; the leaf is a %s", t.Base)
+		}
+		if t.Base == Empty && x {
+			return true, nil
+		}
+	case []any:
+		if t.Base == Empty && len(x) == 1 && x[0] == nil {
+			return true, nil
+		}
+		return nil, fmt.Errorf("is a JSON array; the leaf is a %s", t.Base)
+	default:
+		return nil, fmt.Errorf("is not a value; the leaf is a %s", t.Base)
+	}
+	if t.Base == Empty {
+		return nil, errors.New("is not what an empty leaf has: true, or [null] in JSON")
+	}
+	if _, local, ok := strings.Cut(text, ":"); ok && t.Base == Enumeration && lenient && t.CheckText(text) != nil {
+		text = local // an identity in the model that the device has
+	}
+	if err := t.CheckText(text); err != nil {
+		return nil, err
+	}
+	switch t.Kind {
+	case table.Uint64:
+		return strconv.ParseUint(text, 10, 64)
+	case table.Int64:
+		return strconv.ParseInt(text, 10, 64)
+	case table.Float64:
+		return strconv.ParseFloat(text, 64)
+	case table.Bool:
+		return text == "true", nil
+	}
+	return t.Qualify(strings.ToValidUTF8(text, "\ufffd")), nil
+}
+
+func (t *Type) textual() bool {
+	switch t.Base {
+	case String, Enumeration, Identityref, Binary, Bits, InstanceIdentifier:
+		return true
+	}
+	return false
+}
