@@ -184,22 +184,6 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-func TestSet(t *testing.T) {
-	_, err := newFixture(t).dial().Set(t.Context(), &gpb.SetRequest{})
-	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "nothing to configure") {
-		t.Errorf("Set: %v", err)
-	}
-	hook := newFixture(t, func(o *Options) {
-		o.Set = func(context.Context, *gpb.SetRequest) (*gpb.SetResponse, error) {
-			return &gpb.SetResponse{Timestamp: 5}, nil
-		}
-	})
-	resp, err := hook.dial().Set(t.Context(), &gpb.SetRequest{})
-	if err != nil || resp.Timestamp != 5 {
-		t.Errorf("Set with a hook: %v %v", resp, err)
-	}
-}
-
 func TestAuthorize(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Authorize = func(context.Context) error { return status.Error(codes.Unauthenticated, "who are you?") }

@@ -45,8 +45,9 @@ type Options struct {
 	// Streaming, when set, is called when the first STREAM begins (true) and when the
 	// last has ended (false), one call at a time.
 	Streaming func(on bool)
-	// Set, when set, serves Set. Without it Set is refused as unimplemented.
-	Set func(context.Context, *gpb.SetRequest) (*gpb.SetResponse, error)
+	// Apply, when set, serves Set: it is given what a request comes to. Without it Set
+	// is refused as unimplemented.
+	Apply Apply
 	// Authorize, when set, is asked before every RPC; its error refuses it.
 	Authorize func(context.Context) error
 
@@ -156,17 +157,6 @@ func (s *Server) Capabilities(ctx context.Context, req *gpb.CapabilityRequest) (
 		resp.SupportedModels = append(resp.SupportedModels, modelData(m))
 	}
 	return resp, nil
-}
-
-// Set is refused unless Options.Set serves it.
-func (s *Server) Set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse, error) {
-	if err := s.authorize(ctx); err != nil {
-		return nil, err
-	}
-	if s.opts.Set == nil {
-		return nil, status.Error(codes.Unimplemented, "Set: what is served here is measured, there is nothing to configure; use Get or Subscribe")
-	}
-	return s.opts.Set(ctx, req)
 }
 
 func (s *Server) authorize(ctx context.Context) error {

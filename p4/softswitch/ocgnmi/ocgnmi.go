@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ocgnmi serves a soft switch's interfaces over gNMI, in OpenConfig's model:
-// names, states, counters, and the number by which P4Runtime knows each port
-// (/interfaces/interface/state/id).
+// Package ocgnmi serves a soft switch over gNMI, in OpenConfig's models: interfaces with
+// their counters and the numbers by which P4Runtime knows them, neighbours by LLDP, the
+// components that the switch consists of (P4Runtime's device id among them), and the
+// system. Set changes what a controller sets: interfaces and LLDP on or off, descriptions,
+// the host name.
 //
-// It is the collector's gNMI server over a store of its own. Ports are read when
-// somebody asks; while a STREAM is open, also at an interval, and whenever a port's
-// state changes.
+// It is the collector's gNMI server over a store of its own. The switch is read when
+// somebody asks; while a STREAM is open, also at an interval, and whenever a port's state
+// or a neighbour changes.
 //
-// Concurrency: a Server may be used from any goroutine. It has a goroutine of its
-// own only while a STREAM is open.
+// Concurrency: a Server may be used from any goroutine. It has a goroutine of its own only
+// while a STREAM is open.
 package ocgnmi
 
 import (
@@ -19,37 +21,45 @@ import (
 	"sync"
 	"time"
 
-	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"google.golang.org/grpc"
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/lldp"
 	"github.com/netsketch/netsketch/yang"
+	"github.com/netsketch/netsketch/yang/table"
 )
 
 // Ports is what is served of a switch; softswitch.Switch is one.
 type Ports interface {
 	Ports() []softswitch.PortStatus
 	WatchPorts(func(softswitch.PortStatus)) (stop func())
+	SetPortEnabled(id uint32, enabled bool) error
 }
 
 // Options say how a switch's gNMI behaves. The zero value works.
 type Options struct {
-	// Name is the switch's name, for the log.
+	// Name is the switch's name: its host name until Set gives it another.
 	Name string
+	// DeviceID is P4Runtime's device_id, a leaf of the component that runs the program;
+	// 0 leaves it out.
+	DeviceID uint64
+	// Version is that of the switch's software; empty leaves it out.
+	Version string
+	// LLDP is the switch's agent; nil for a switch without LLDP.
+	LLDP *lldp.Agent
 	// Interval is how often ports are read while a STREAM is open, and the lowest
 	// sample interval; 0 is 200 ms.
 	Interval time.Duration
-	// Started is the wall clock at time 0 of the switch's clock. Revisions of the
-	// model that have last-change in nanoseconds since 1970 need it; without it they
-	// go without that leaf.
+	// Started is the wall clock at time 0 of the switch's clock, and the boot time; when
+	// New is called when zero. Revisions of the model that have last-change in nanoseconds
+	// since 1970 need it.
 	Started time.Time
 	// Now is the wall clock; nil is time.Now.
 	Now func() time.Time
-	// Authorize, Set and Logger are the gNMI server's.
+	// Authorize and Logger are the gNMI server's.
 	Authorize func(context.Context) error
-	Set       func(context.Context, *gpb.SetRequest) (*gpb.SetResponse, error)
 	Logger    *slog.Logger
 }
 
@@ -60,6 +70,10 @@ type Server struct {
 	shape shape
 	store *store.Store
 	gnmi  *server.Server
+
+	applying sync.Mutex // one Set at a time
+	mu       sync.Mutex // of settings
+	settings settings
 
 	read   sync.Mutex // one reading at a time
 	poller *poller    // while a STREAM is open; the gNMI server calls one at a time
@@ -76,6 +90,9 @@ func New(ports Ports, o Options) (*Server, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Started.IsZero() {
+		o.Started = o.Now()
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -87,11 +104,11 @@ func New(ports Ports, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gNMI of switch %s: %w", o.Name, err)
 	}
-	s := &Server{opts: o, ports: ports, shape: sh, store: store.New(store.Options{Schema: sch})}
+	s := &Server{opts: o, ports: ports, shape: sh, store: store.New(store.Options{Schema: sch}), settings: newSettings(o)}
 	s.gnmi, err = server.New(server.Options{
 		Store: s.store, Schema: func() *yang.Schema { return sch }, AnyTarget: true,
 		Refresh: s.refresh, Streaming: s.streaming, LowestInterval: o.Interval,
-		Authorize: o.Authorize, Set: o.Set, Logger: o.Logger, Now: o.Now,
+		Authorize: o.Authorize, Apply: s.apply, Logger: o.Logger, Now: o.Now,
 	})
 	if err != nil {
 		s.store.Close()
@@ -121,20 +138,33 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// refresh reads the ports into the store.
+// refresh reads the switch into the store.
 func (s *Server) refresh() {
 	s.read.Lock()
 	defer s.read.Unlock()
-	t, err := s.table(s.ports.Ports())
-	if err == nil {
-		err = s.store.Publish(store.Batch{Time: s.opts.Now(), Tables: []store.Publication{{Table: t, Replace: true}}})
+	s.mu.Lock()
+	set := s.settings.clone()
+	s.mu.Unlock()
+	ports := s.ports.Ports()
+	b := store.Batch{Time: s.opts.Now()}
+	for _, make := range []func([]softswitch.PortStatus, settings) (*table.Table, error){
+		s.interfaces, s.components, s.system, s.lldp, s.lldpInterfaces, s.neighbors,
+	} {
+		t, err := make(ports, set)
+		if err != nil {
+			s.opts.Logger.Error("gNMI: state cannot be published", "switch", s.opts.Name, "error", err)
+			continue
+		}
+		if t != nil {
+			b.Tables = append(b.Tables, store.Publication{Table: t, Replace: true})
+		}
 	}
-	if err != nil {
-		s.opts.Logger.Error("gNMI: ports cannot be published", "switch", s.opts.Name, "error", err)
+	if err := s.store.Publish(b); err != nil {
+		s.opts.Logger.Error("gNMI: state cannot be published", "switch", s.opts.Name, "error", err)
 	}
 }
 
-// poller reads the ports while a STREAM is open.
+// poller reads the switch while a STREAM is open.
 type poller struct {
 	stop, done chan struct{}
 }
@@ -149,15 +179,21 @@ func (s *Server) streaming(on bool) {
 	p := &poller{stop: make(chan struct{}), done: make(chan struct{})}
 	s.poller = p
 	changed := make(chan struct{}, 1)
-	unwatch := s.ports.WatchPorts(func(softswitch.PortStatus) {
+	look := func() {
 		select {
 		case changed <- struct{}{}:
 		default:
 		}
-	})
+	}
+	unwatch := s.ports.WatchPorts(func(softswitch.PortStatus) { look() })
+	unhear := func() {}
+	if s.opts.LLDP != nil {
+		unhear = s.opts.LLDP.Watch(look)
+	}
 	go func() {
 		defer close(p.done)
 		defer unwatch()
+		defer unhear()
 		tick := time.NewTicker(s.opts.Interval)
 		defer tick.Stop()
 		for {

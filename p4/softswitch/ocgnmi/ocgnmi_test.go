@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/yang/table"
 	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
@@ -35,7 +36,7 @@ func newPorts() *fakePorts {
 	return &fakePorts{
 		ports: []softswitch.PortStatus{
 			{ID: 1, Name: "Ethernet1", Speed: 10e9, Up: true, LastChange: 1500 * time.Millisecond,
-				Counters: softswitch.PortCounters{InPackets: 10, InOctets: 1000, InErrors: 1, OutPackets: 20, OutOctets: 2000, OutDiscards: 2}},
+				Counters: softswitch.PortCounters{InPackets: 10, InOctets: 1000, InErrors: 1, InMulticast: 3, InBroadcast: 2, OutPackets: 20, OutOctets: 2000, OutDiscards: 2}},
 			{ID: 2, Name: "Ethernet2", Speed: 1},
 			{ID: 0},
 		},
@@ -75,6 +76,17 @@ func (f *fakePorts) set(i int, up bool) {
 	}
 }
 
+func (f *fakePorts) SetPortEnabled(id uint32, enabled bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.ports {
+		if f.ports[i].ID == id {
+			f.ports[i].Disabled, f.ports[i].Up = !enabled, enabled
+		}
+	}
+	return nil
+}
+
 func serve(t *testing.T, ports Ports, o Options) gpb.GNMIClient {
 	t.Helper()
 	s, err := New(ports, o)
@@ -110,11 +122,13 @@ func TestTableFitsTheModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close(t.Context())
-	tab, err := s.table(newPorts().Ports())
-	if err != nil {
-		t.Fatal(err)
+	for _, make := range []func([]softswitch.PortStatus, settings) (*table.Table, error){s.interfaces, s.components, s.system} {
+		tab, err := make(newPorts().Ports(), s.settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		yangtest.Check(t, tab)
 	}
-	yangtest.Check(t, tab)
 }
 
 func TestGetInterface(t *testing.T) {
@@ -133,10 +147,10 @@ func TestGetInterface(t *testing.T) {
 		t.Errorf("prefix %v, timestamp %d", n.GetPrefix(), n.GetTimestamp())
 	}
 	want := `{"openconfig-interfaces:name":"Ethernet1","openconfig-interfaces:type":"iana-if-type:ethernetCsmacd",` +
-		`"openconfig-interfaces:enabled":true,"openconfig-interfaces:ifindex":1,"netsketch-p4rt-ids:id":1,` +
+		`"openconfig-interfaces:enabled":true,"openconfig-interfaces:ifindex":1,"netsketch-p4rt-ids:id":1,"netsketch-platform:hardware-port":"port1",` +
 		`"openconfig-interfaces:admin-status":"UP","openconfig-interfaces:oper-status":"UP","openconfig-interfaces:last-change":150,` +
-		`"openconfig-interfaces:counters":{"in-unicast-pkts":"10","in-octets":"1000","in-errors":"1","in-discards":"0",` +
-		`"out-unicast-pkts":"20","out-octets":"2000","out-errors":"0","out-discards":"2"}}`
+		`"openconfig-interfaces:counters":{"in-unicast-pkts":"5","in-multicast-pkts":"3","in-broadcast-pkts":"2","in-octets":"1000","in-errors":"1","in-discards":"0",` +
+		`"out-unicast-pkts":"20","out-multicast-pkts":"0","out-broadcast-pkts":"0","out-octets":"2000","out-errors":"0","out-discards":"2"}}`
 	if got := string(n.GetUpdate()[0].GetVal().GetJsonIetfVal()); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

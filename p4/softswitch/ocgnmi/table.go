@@ -5,11 +5,10 @@
 package ocgnmi
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/lldp"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -28,78 +27,100 @@ type counter struct {
 	of   func(*softswitch.PortCounters) uint64
 }
 
-// counters are the leaves of state/counters. The switch does not tell unicast from
-// multicast; where the model has no leaf for all packets (in-pkts came with a later
-// revision), they are counted as unicast.
+// counters are the leaves of state/counters; those that the model's revision lacks are
+// left out.
 var counters = []counter{
-	{"in-pkts in-unicast-pkts", func(c *softswitch.PortCounters) uint64 { return c.InPackets }},
+	{"in-pkts", func(c *softswitch.PortCounters) uint64 { return c.InPackets }},
+	{"in-unicast-pkts", func(c *softswitch.PortCounters) uint64 {
+		return c.InPackets - min(c.InPackets, c.InMulticast+c.InBroadcast)
+	}},
+	{"in-multicast-pkts", func(c *softswitch.PortCounters) uint64 { return c.InMulticast }},
+	{"in-broadcast-pkts", func(c *softswitch.PortCounters) uint64 { return c.InBroadcast }},
 	{"in-octets", func(c *softswitch.PortCounters) uint64 { return c.InOctets }},
 	{"in-errors", func(c *softswitch.PortCounters) uint64 { return c.InErrors }},
 	{"in-discards", func(c *softswitch.PortCounters) uint64 { return c.InDiscards }},
-	{"out-pkts out-unicast-pkts", func(c *softswitch.PortCounters) uint64 { return c.OutPackets }},
+	{"out-pkts", func(c *softswitch.PortCounters) uint64 { return c.OutPackets }},
+	{"out-unicast-pkts", func(c *softswitch.PortCounters) uint64 {
+		return c.OutPackets - min(c.OutPackets, c.OutMulticast+c.OutBroadcast)
+	}},
+	{"out-multicast-pkts", func(c *softswitch.PortCounters) uint64 { return c.OutMulticast }},
+	{"out-broadcast-pkts", func(c *softswitch.PortCounters) uint64 { return c.OutBroadcast }},
 	{"out-octets", func(c *softswitch.PortCounters) uint64 { return c.OutOctets }},
 	{"out-errors", func(c *softswitch.PortCounters) uint64 { return c.OutErrors }},
 	{"out-discards", func(c *softswitch.PortCounters) uint64 { return c.OutDiscards }},
 }
 
-// table makes the interfaces' rows.
-func (s *Server) table(ports []softswitch.PortStatus) (*table.Table, error) {
+const ethernet = "iana-if-type:ethernetCsmacd"
+
+// interfaces makes the interfaces' rows.
+func (s *Server) interfaces(ports []softswitch.PortStatus, set settings) (*table.Table, error) {
 	b := table.NewBuilder(interfaces)
 	name := b.TextKey("name")
+	configType, configEnabled, configDescription := b.Text("config/type"), b.Bool("config/enabled"), b.Text("config/description")
 	kind := b.Text("state/type")
-	enabled := b.Bool("state/enabled")
+	enabled, description := b.Bool("state/enabled"), b.Text("state/description")
 	ifindex := b.Uint("state/ifindex")
 	id := b.Uint("state/id")
+	hardware := b.Text("state/hardware-port")
 	admin, oper := b.Text("state/admin-status"), b.Text("state/oper-status")
 	change := b.Uint("state/last-change")
 	speed := b.Text("ethernet/state/port-speed")
 	var counts []*table.UintAppender
-	for _, leaf := range s.shape.counters {
-		counts = append(counts, b.Uint(leaf))
+	for _, c := range s.shape.counters {
+		counts = append(counts, b.Uint("state/counters/"+c.leaf))
 	}
 	for i := range ports {
 		p := &ports[i]
-		n := p.Name
-		if n == "" {
-			n = fmt.Sprintf("port%d", p.ID)
-		}
-		name.Append(n)
-		kind.Append("iana-if-type:ethernetCsmacd")
-		enabled.Append(true)
+		port := set.port(p.ID)
+		name.Append(lldp.PortName(*p))
+		configType.Append(ethernet)
+		configEnabled.Append(port.enabled)
+		text(configDescription, port.description)
+		kind.Append(ethernet)
+		enabled.Append(!p.Disabled)
+		text(description, port.description)
 		ifindex.Append(uint64(p.ID))
 		if p.ID == 0 { // the model's ids begin with 1
 			id.AppendNull()
 		} else {
 			id.Append(uint64(p.ID))
 		}
-		admin.Append("UP")
-		if p.Up {
-			oper.Append("UP")
-		} else {
-			oper.Append("DOWN")
-		}
-		if v, ok := s.lastChange(p); ok {
-			change.Append(v)
-		} else {
-			change.AppendNull()
-		}
+		hardware.Append(componentOf(p.ID))
+		admin.Append(upDown(!p.Disabled))
+		oper.Append(upDown(p.Up))
+		change.Append(s.lastChange(p))
 		if v, ok := speeds[p.Speed]; ok {
 			speed.Append("openconfig-if-ethernet:" + v)
 		} else {
 			speed.Append("openconfig-if-ethernet:SPEED_UNKNOWN")
 		}
-		for j, c := range counters {
+		for j, c := range s.shape.counters {
 			counts[j].Append(c.of(&p.Counters))
 		}
 	}
 	return b.Table()
 }
 
-// shape is what the model's revision decides: which leaves there are and in which
-// unit.
+func upDown(up bool) string {
+	if up {
+		return "UP"
+	}
+	return "DOWN"
+}
+
+// text appends a text that may not be there.
+func text(a *table.TextAppender, v string) {
+	if v == "" {
+		a.AppendNull()
+		return
+	}
+	a.Append(v)
+}
+
+// shape is what the model's revision decides: which leaves there are and in which unit.
 type shape struct {
-	counters []string // leaf of each of counters
-	ticks    bool     // last-change is in hundredths of a second on the switch's clock
+	counters []counter
+	ticks    bool // last-change is in hundredths of a second on the switch's clock
 }
 
 func shapeOf(sch *yang.Schema) (shape, error) {
@@ -109,16 +130,9 @@ func shapeOf(sch *yang.Schema) (shape, error) {
 	}
 	var sh shape
 	for _, c := range counters {
-		found := ""
-		for _, name := range strings.Fields(c.leaf) {
-			if found == "" && l.Leaf("state/counters/"+name) != nil {
-				found = "state/counters/" + name
-			}
+		if l.Leaf("state/counters/"+c.leaf) != nil {
+			sh.counters = append(sh.counters, c)
 		}
-		if found == "" {
-			return shape{}, fmt.Errorf("%s has none of the counters %s", interfaces, c.leaf)
-		}
-		sh.counters = append(sh.counters, found)
 	}
 	change := l.Leaf("state/last-change")
 	sh.ticks = change != nil && !change.Type.Wide()
@@ -127,12 +141,9 @@ func shapeOf(sch *yang.Schema) (shape, error) {
 
 // lastChange returns the value of state/last-change: hundredths of a second since the
 // switch started in the model's older revisions, nanoseconds since 1970 in the newer.
-func (s *Server) lastChange(p *softswitch.PortStatus) (uint64, bool) {
-	switch {
-	case s.shape.ticks:
-		return uint64(p.LastChange/(10*time.Millisecond)) & 0xffffffff, p.LastChange >= 0
-	case s.opts.Started.IsZero():
-		return 0, false
+func (s *Server) lastChange(p *softswitch.PortStatus) uint64 {
+	if s.shape.ticks {
+		return uint64(max(0, p.LastChange)/(10*time.Millisecond)) & 0xffffffff
 	}
-	return uint64(s.opts.Started.Add(p.LastChange).UnixNano()), true
+	return uint64(s.opts.Started.Add(p.LastChange).UnixNano())
 }

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Set: deletes, replaces and updates, checked and taken apart into steps on leaves, which
+// whoever owns the configuration applies all or none of.
+
+package server
+
+import (
+	"context"
+	"strings"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/yang"
+)
+
+// Edit is one step of a Set. Steps hold in their order: a later one outdoes an earlier.
+type Edit struct {
+	// Path is where, from the top, with the keys of every list and without module names.
+	// Of a delete it is a node of any kind, and what is configured at and below it goes
+	// back to its default; otherwise it is a leaf.
+	Path   []*gpb.PathElem
+	Delete bool
+	// Leaf and Value are what to set: a uint64, int64, float64, bool or string, as
+	// Leaf.Kind says. Leaf is nil for a delete of more than a leaf.
+	Leaf  *yang.Leaf
+	Value any
+}
+
+// Apply makes the steps of one Set hold, or none of them and says why; the error names the
+// path. A status error is passed on as it is, any other is InvalidArgument. Calls may
+// overlap.
+type Apply func(ctx context.Context, edits []Edit) error
+
+// Set changes configuration where Options.Apply is given, and is refused where it is not.
+// The transaction is deletes, then replaces, then updates (gNMI 3.4.3); nothing has changed
+// when it is refused.
+func (s *Server) Set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse, error) {
+	s.stats.requests.Add(1)
+	resp, err := s.set(ctx, req)
+	if err != nil {
+		return nil, s.refused(err)
+	}
+	return resp, nil
+}
+
+func (s *Server) set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse, error) {
+	if err := s.authorize(ctx); err != nil {
+		return nil, err
+	}
+	if s.opts.Apply == nil {
+		return nil, status.Error(codes.Unimplemented, "Set: what is served here is measured, there is nothing to configure; use Get or Subscribe")
+	}
+	if len(req.GetUnionReplace()) > 0 {
+		return nil, status.Error(codes.Unimplemented, "Set: union_replace is not supported; use replace")
+	}
+	if n := len(req.GetDelete()) + len(req.GetReplace()) + len(req.GetUpdate()); n > s.opts.MaxPaths {
+		return nil, status.Errorf(codes.ResourceExhausted, "Set: %d operations; at most %d are taken", n, s.opts.MaxPaths)
+	}
+	if _, err := extensions(req.GetExtension(), false); err != nil {
+		return nil, err
+	}
+	r, err := s.resolver(s.opts.Schema(), req.GetPrefix(), nil)
+	if err != nil {
+		return nil, err
+	}
+	t := &transaction{resolver: r}
+	resp := &gpb.SetResponse{Prefix: req.GetPrefix()}
+	result := func(p *gpb.Path, op gpb.UpdateResult_Operation) {
+		resp.Response = append(resp.Response, &gpb.UpdateResult{Path: p, Op: op})
+	}
+	for _, p := range req.GetDelete() {
+		if err := t.remove(p); err != nil {
+			return nil, err
+		}
+		result(p, gpb.UpdateResult_DELETE)
+	}
+	for _, u := range req.GetReplace() {
+		if err := t.replace(u); err != nil {
+			return nil, err
+		}
+		result(u.GetPath(), gpb.UpdateResult_REPLACE)
+	}
+	for _, u := range req.GetUpdate() {
+		if err := t.update(u); err != nil {
+			return nil, err
+		}
+		result(u.GetPath(), gpb.UpdateResult_UPDATE)
+	}
+	if err := s.opts.Apply(ctx, t.edits); err != nil {
+		if _, ok := status.FromError(err); ok {
+			return nil, err
+		}
+		return nil, invalid("Set: %s", err)
+	}
+	resp.Timestamp = s.opts.Now().UnixNano()
+	return resp, nil
+}
+
+// maxEdits bounds what one request can come to.
+const maxEdits = 100_000
+
+// transaction collects the steps of a request.
+type transaction struct {
+	*resolver
+	edits []Edit
+}
+
+// path checks a path and returns its node and its elements from the top.
+func (t *transaction) path(p *gpb.Path) (*yang.Node, []*gpb.PathElem, error) {
+	if _, err := t.resolve(p); err != nil {
+		return nil, nil, err
+	}
+	full := make([]*gpb.PathElem, 0, len(t.prefix.GetElem())+len(p.GetElem()))
+	full = append(append(full, t.prefix.GetElem()...), p.GetElem()...)
+	for _, e := range full {
+		if name := e.GetName(); name == "*" || name == "..." {
+			return nil, nil, invalid("Set: %s: a path of Set has no wildcards", yang.PathString(full))
+		}
+	}
+	n, elems, err := (&yang.UpdateReader{Schema: t.schema}).Resolve(full)
+	if err != nil {
+		return nil, nil, invalid("Set: %s", strings.TrimPrefix(err.Error(), "yang: "))
+	}
+	if !n.Config && n.Parent != nil {
+		return nil, nil, invalid("Set: %s is state; only configuration can be set", yang.PathString(full))
+	}
+	return n, elems, nil
+}
+
+func (t *transaction) remove(p *gpb.Path) error {
+	n, elems, err := t.path(p)
+	if err != nil {
+		return err
+	}
+	return t.add(Edit{Path: elems, Delete: true, Leaf: n.Leaf})
+}
+
+func (t *transaction) replace(u *gpb.Update) error {
+	n, elems, err := t.path(u.GetPath())
+	if err != nil {
+		return err
+	}
+	if n.Leaf == nil { // the value of a leaf replaces by itself
+		if err := t.add(Edit{Path: elems, Delete: true}); err != nil {
+			return err
+		}
+	}
+	return t.read(elems, u)
+}
+
+func (t *transaction) update(u *gpb.Update) error {
+	_, elems, err := t.path(u.GetPath())
+	if err != nil {
+		return err
+	}
+	return t.read(elems, u)
+}
+
+func (t *transaction) read(elems []*gpb.PathElem, u *gpb.Update) error {
+	r := &yang.UpdateReader{Schema: t.schema, Found: func(l yang.LeafUpdate) error {
+		if !l.Leaf.Config() {
+			return invalid("Set: %s is state; only configuration can be set", yang.PathString(l.Elems))
+		}
+		return t.add(Edit{Path: append([]*gpb.PathElem(nil), l.Elems...), Leaf: l.Leaf, Value: l.Value})
+	}}
+	if err := r.Read(elems, u.GetVal()); err != nil {
+		if _, ok := status.FromError(err); ok {
+			return err
+		}
+		return invalid("Set: %s", strings.TrimPrefix(err.Error(), "yang: "))
+	}
+	return nil
+}
+
+func (t *transaction) add(e Edit) error {
+	if len(t.edits) >= maxEdits {
+		return status.Errorf(codes.ResourceExhausted, "Set: more than %d leaves; send them in several requests", maxEdits)
+	}
+	t.edits = append(t.edits, e)
+	return nil
+}
