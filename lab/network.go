@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ import (
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/lldp"
 	"github.com/netsketch/netsketch/p4/softswitch/ocgnmi"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
@@ -61,6 +63,11 @@ type Network struct {
 	programsMu sync.Mutex
 	programs   map[[sha256.Size]byte]*softswitch.Program // by the JSON they were made of
 
+	agents  sync.WaitGroup // LLDP
+	silence context.CancelFunc
+
+	carrierMu sync.Mutex
+
 	queueMu sync.Mutex
 	queue   eventQueue
 	seq     uint64
@@ -84,9 +91,13 @@ type node struct {
 	sw       *softswitch.Switch
 	rpc      *grpc.Server
 	p4rt     *p4rtserver.Server
+	gnmi     *ocgnmi.Server
+	lldp     *lldp.Agent
 	addr     string
 	bankID   uint32 // P4Info id of the bank table
 	served   chan error
+	serving  bool
+	stopped  atomic.Bool
 	out      map[uint32]*wire
 	fromHost map[uint32]bool
 	record   *truth.Recorder
@@ -138,6 +149,7 @@ func New(cfg Config) (*Network, error) {
 			return nil, errors.Join(err, n.Close())
 		}
 	}
+	n.speak()
 	return n, nil
 }
 
@@ -184,7 +196,9 @@ func (n *Network) startNode(nd *node) error {
 		err := nd.sw.AddPort(port, softswitch.Port{
 			Name: fmt.Sprintf("Ethernet%d", port), Speed: linkSpeed,
 			Tx: func(pkt []byte, at time.Duration) {
-				if latency, ok := w.carry(); ok {
+				if isLLDP(pkt) {
+					n.neighbor(w, pkt, at)
+				} else if latency, ok := w.carry(); ok {
 					n.schedule(at+latency, w.to, pkt)
 				}
 			},
@@ -193,6 +207,10 @@ func (n *Network) startNode(nd *node) error {
 			return fmt.Errorf("lab: switch %s: port %d: %w", nd.spec.Name, port, err)
 		}
 	}
+	nd.lldp = lldp.New(nd.sw, lldp.Config{
+		SystemName: nd.spec.Name, SystemDescription: "netsketch soft switch in a lab", Management: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
+		Logger: n.log.With("switch", nd.spec.Name),
+	})
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("lab: switch %s: %w", nd.spec.Name, err)
@@ -203,9 +221,14 @@ func (n *Network) startNode(nd *node) error {
 		DeviceID: nd.deviceID, Logger: n.log.With("switch", nd.spec.Name), Compile: n.compile,
 	})
 	nd.p4rt.Register(nd.rpc)
-	if err := ocgnmi.Register(nd.rpc, nd.sw, nd.spec.Name); err != nil {
+	nd.gnmi, err = ocgnmi.New(nd.sw, ocgnmi.Options{
+		Name: nd.spec.Name, DeviceID: nd.deviceID, LLDP: nd.lldp, Logger: n.log.With("switch", nd.spec.Name),
+	})
+	if err != nil {
 		return fmt.Errorf("lab: switch %s: gNMI: %w", nd.spec.Name, err)
 	}
+	nd.gnmi.Register(nd.rpc)
+	nd.serving = true
 	go func() { nd.served <- nd.rpc.Serve(lis) }()
 	return nil
 }
@@ -352,17 +375,15 @@ func (n *Network) SetLink(name string, loss float64, down bool) error {
 		w.mu.Lock()
 		w.loss, w.down = loss, down
 		w.mu.Unlock()
-		if err := n.nodes[w.to.node].sw.SetPortUp(w.to.port, !down); err != nil {
-			return fmt.Errorf("lab: link %q: %w", name, err)
-		}
 	}
-	return nil
+	return n.carrier(name)
 }
 
 // StopSwitch ends the servers of switch i and drops what arrives at it from then on,
 // as a crash does.
 func (n *Network) StopSwitch(i int) {
 	nd := n.nodes[i]
+	nd.stopped.Store(true)
 	nd.rpc.Stop()
 	for port := range nd.out {
 		_ = nd.sw.SetPortUp(port, false) // the port exists: cable made it
@@ -372,15 +393,32 @@ func (n *Network) StopSwitch(i int) {
 // Close stops all servers and switches.
 func (n *Network) Close() error {
 	var errs []error
-	for _, nd := range n.nodes {
-		if nd.rpc != nil {
-			nd.rpc.Stop()
-			nd.p4rt.Close()
-			if err := <-nd.served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-				errs = append(errs, fmt.Errorf("lab: switch %s: %w", nd.spec.Name, err))
-			}
-		}
-		nd.sw.Close()
+	if n.silence != nil {
+		n.silence()
+		n.agents.Wait()
 	}
+	for _, nd := range n.nodes {
+		errs = append(errs, nd.close())
+	}
+	return errors.Join(errs...)
+}
+
+// close ends a switch that may have been started in part only.
+func (nd *node) close() error {
+	var errs []error
+	if nd.lldp != nil {
+		nd.lldp.Close()
+	}
+	if nd.serving {
+		nd.rpc.Stop()
+		errs = append(errs, nd.gnmi.Close(context.Background()))
+		if err := <-nd.served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			errs = append(errs, fmt.Errorf("lab: switch %s: %w", nd.spec.Name, err))
+		}
+	}
+	if nd.p4rt != nil {
+		nd.p4rt.Close()
+	}
+	nd.sw.Close()
 	return errors.Join(errs...)
 }
