@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package countmin is the Count-Min sketch (Cormode and Muthukrishnan 2005) and, with
+// conservative update, CU (Estan and Varghese 2002). Both answer with the smallest of a key's
+// counters and never too low.
+//
+// A Sketch is not safe for concurrent use while it is written.
+package countmin
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/wire"
+)
+
+// Config is the shape of a sketch of 32-bit counters. Give Width, or Memory in place of it.
+type Config struct {
+	Rows   int // 1 to family.Rows; 0: 3
+	Width  int // counters of a row
+	Memory int // bytes of all counters together; rounded down to whole rows
+	Seed   uint64
+	// Conservative adds only to the smallest counters (CU): better, and then it can no
+	// longer be subtracted.
+	Conservative bool
+}
+
+const cellBytes = 4
+
+func (c *Config) complete() error {
+	if c.Rows == 0 {
+		c.Rows = 3
+	}
+	if c.Rows < 0 || c.Width < 0 || c.Memory < 0 || c.Width > 0 && c.Memory > 0 {
+		return fmt.Errorf("%w: countmin: rows %d, width %d, memory %d: none may be negative, and only one of width and memory be given", sketch.ErrConfig, c.Rows, c.Width, c.Memory)
+	}
+	if c.Width == 0 {
+		c.Width = c.Memory / cellBytes / c.Rows
+	}
+	if c.Width < 1 || c.Width > sketch.MaxMemory/cellBytes/c.Rows {
+		return fmt.Errorf("%w: countmin: %d counters a row; expected at least 1 and at most %d bytes in all", sketch.ErrConfig, c.Width, sketch.MaxMemory)
+	}
+	c.Memory = 0
+	return nil
+}
+
+// Sketch counts packets, or whatever is added, by key.
+type Sketch[F family.Hash] struct {
+	cfg   Config
+	cols  family.Range
+	cells []uint32 // row-major
+	total uint64   // what was added in all
+	full  bool     // some counter has stood at its limit
+}
+
+// New returns an empty sketch.
+func New[F family.Hash](c Config) (*Sketch[F], error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	if err := family.Check[F](c.Rows, c.Seed); err != nil {
+		return nil, fmt.Errorf("countmin: %w", err)
+	}
+	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), cells: make([]uint32, c.Rows*c.Width)}, nil
+}
+
+// Config returns the shape, with Width filled in.
+func (s *Sketch[F]) Config() Config { return s.cfg }
+
+// Memory returns the bytes that the counters take.
+func (s *Sketch[F]) Memory() int { return len(s.cells) * cellBytes }
+
+// Row returns the counters of a row, for estimators; they must not be changed.
+func (s *Sketch[F]) Row(i int) []uint32 { return s.cells[i*s.cfg.Width : (i+1)*s.cfg.Width] }
+
+// Insert counts one packet of a key.
+func (s *Sketch[F]) Insert(key []byte) { s.add(family.Digest[F](s.cfg.Seed, key), 1) }
+
+// Add adds n to a key. Counters stop at 2^32-1.
+func (s *Sketch[F]) Add(key []byte, n uint32) { s.add(family.Digest[F](s.cfg.Seed, key), n) }
+
+// InsertBatch counts one packet of each key; keys lie end to end, size bytes each.
+func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
+	if size < 1 || len(keys)%size != 0 {
+		return fmt.Errorf("%w: countmin: %d bytes are no whole number of keys of %d bytes", sketch.ErrMismatch, len(keys), size)
+	}
+	const ahead = 32
+	var digests [ahead]uint64
+	for len(keys) > 0 {
+		n := min(ahead, len(keys)/size)
+		for i := range n {
+			digests[i] = family.Digest[F](s.cfg.Seed, keys[i*size:(i+1)*size])
+		}
+		for _, d := range digests[:n] {
+			s.add(d, 1)
+		}
+		keys = keys[n*size:]
+	}
+	return nil
+}
+
+func (s *Sketch[F]) add(d uint64, n uint32) {
+	s.total += uint64(n)
+	if s.cfg.Conservative {
+		s.raise(d, n)
+		return
+	}
+	base := s.cells
+	for r := range s.cfg.Rows {
+		c := &base[family.Column[F](d, r, &s.cols)]
+		if v := *c + n; v >= n {
+			*c = v
+		} else {
+			*c, s.full = math.MaxUint32, true
+		}
+		base = base[s.cfg.Width:]
+	}
+}
+
+// raise brings every counter of a key that is below the estimate plus n up to it.
+func (s *Sketch[F]) raise(d uint64, n uint32) {
+	var at [family.MaxRows]uint32
+	least := uint32(math.MaxUint32)
+	start := uint32(0)
+	rows := min(s.cfg.Rows, family.MaxRows)
+	for r := range rows {
+		at[r] = start + family.Column[F](d, r, &s.cols)
+		least = min(least, s.cells[at[r]])
+		start += uint32(s.cfg.Width)
+	}
+	to := least + n
+	if to < n {
+		to, s.full = math.MaxUint32, true
+	}
+	for _, i := range at[:rows] {
+		s.cells[i] = max(s.cells[i], to)
+	}
+}
+
+// Query returns the estimate of a key: never below what was added, unless a counter
+// stopped at 2^32-1, which is then the answer.
+func (s *Sketch[F]) Query(key []byte) uint32 {
+	d := family.Digest[F](s.cfg.Seed, key)
+	least := uint32(math.MaxUint32)
+	for r := range s.cfg.Rows {
+		least = min(least, s.cells[r*s.cfg.Width+int(family.Column[F](d, r, &s.cols))])
+	}
+	return least
+}
+
+// Total returns what was added in all.
+func (s *Sketch[F]) Total() uint64 { return s.total }
+
+// Bound is Count-Min's: with probability 1-e^-rows an estimate is at most e/width of the
+// total too high.
+func (s *Sketch[F]) Bound() sketch.Bound {
+	b := sketch.Bound{Over: math.E / float64(s.cfg.Width) * float64(s.total), Failure: math.Exp(-float64(s.cfg.Rows))}
+	if s.full {
+		b.Under = math.Inf(1)
+	}
+	return b
+}
+
+// Reset empties the sketch.
+func (s *Sketch[F]) Reset() {
+	clear(s.cells)
+	s.total, s.full = 0, false
+}
+
+func (s *Sketch[F]) fits(o *Sketch[F]) error {
+	if o == nil || s.cfg != o.cfg {
+		return fmt.Errorf("%w: countmin: %+v and %+v", sketch.ErrMismatch, s.cfg, o.config())
+	}
+	return nil
+}
+
+func (s *Sketch[F]) config() any {
+	if s == nil {
+		return nil
+	}
+	return s.cfg
+}
+
+// Merge adds what o counted. Of CU sketches the sum still never answers too low, but
+// it is not what one sketch would have held.
+func (s *Sketch[F]) Merge(o *Sketch[F]) error {
+	if err := s.fits(o); err != nil {
+		return err
+	}
+	full := s.full || o.full
+	for i, v := range o.cells {
+		sum := s.cells[i] + v
+		if sum < v {
+			sum, full = math.MaxUint32, true
+		}
+		s.cells[i] = sum
+	}
+	s.total, s.full = s.total+o.total, full
+	return nil
+}
+
+// Subtract takes away what o counted, which must be part of what s counted. It is an error
+// for CU sketches, for counters at their limit, and where a counter would turn
+// negative; s is then left as it was.
+func (s *Sketch[F]) Subtract(o *Sketch[F]) error {
+	if err := s.fits(o); err != nil {
+		return err
+	}
+	if s.cfg.Conservative {
+		return fmt.Errorf("%w: countmin: sketches with conservative update are not linear and cannot be subtracted", sketch.ErrMismatch)
+	}
+	if s.full || o.full {
+		return fmt.Errorf("%w: countmin: subtract", sketch.ErrLimit)
+	}
+	for i, v := range o.cells {
+		if v > s.cells[i] {
+			return fmt.Errorf("%w: countmin: counter %d would become %d-%d; only a part of what was counted can be subtracted", sketch.ErrMismatch, i, s.cells[i], v)
+		}
+	}
+	total := o.total
+	for i, v := range o.cells {
+		s.cells[i] -= v
+	}
+	s.total -= total
+	return nil
+}
+
+// MarshalBinary serialises the sketch.
+func (s *Sketch[F]) MarshalBinary() ([]byte, error) {
+	w := wire.NewWriter(wire.CountMin, family.ID[F](), s.cfg.Seed, s.Memory())
+	var flags uint32
+	if s.cfg.Conservative {
+		flags |= 1
+	}
+	if s.full {
+		flags |= 2
+	}
+	w.U32(flags, uint32(s.cfg.Rows), uint32(s.cfg.Width))
+	w.U64(s.total)
+	w.U32(s.cells...)
+	return w.Bytes(), nil
+}
+
+// UnmarshalBinary replaces the sketch by a serialised one.
+func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
+	r, err := wire.NewReader(b, wire.CountMin, family.ID[F]())
+	if err != nil {
+		return fmt.Errorf("countmin: %w", err)
+	}
+	flags, rows, width := r.U32(), int(r.U32()), int(r.U32())
+	total := r.U64()
+	if rows < 1 || rows > family.MaxRows || width < 1 || flags > 3 {
+		return fmt.Errorf("countmin: %w: %d rows of %d", sketch.ErrFormat, rows, width)
+	}
+	if err := r.Expect(rows * width * cellBytes); err != nil {
+		return fmt.Errorf("countmin: %w", err)
+	}
+	n, err := New[F](Config{Rows: rows, Width: width, Seed: r.Seed, Conservative: flags&1 != 0})
+	if err != nil {
+		return err
+	}
+	wire.Cells(r, n.cells)
+	n.total, n.full = total, flags&2 != 0
+	*s = *n
+	return nil
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package family holds the hash families of the sketches, chosen by type parameter:
+// Fast for hosts, and P4, which is what the P4 programs compute, bit for bit
+// (package rowhash).
+//
+// A key is hashed once to a digest; a row's hash is a cheap, non-linear function of the
+// digest, so that rows are independent. Both families take keys of any length as they
+// are. The functions are pure and safe for concurrent use.
+package family
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/rowhash"
+)
+
+// Fast is for structures that live in a host: two to five multiplications a key, a
+// 64-bit digest, and a seed.
+type Fast [0]struct{}
+
+// P4 is the family of p4/programs: CRC-32 of the key, then CRC-32 of the digest times an
+// odd constant of the row. It has no seed. Keys of equal CRC-32 cannot be told apart.
+type P4 [1]struct{}
+
+// Hash is a hash family, for use as a type parameter. The set is closed, so that the
+// compiler resolves and inlines every call and no key escapes to the heap.
+type Hash interface{ Fast | P4 }
+
+// MaxRows is the most rows that any family serves.
+const MaxRows = 8
+
+// isP4 is constant once F is known.
+func isP4[F Hash]() bool {
+	var f F
+	return len(f) == 1
+}
+
+// ID identifies the family in serialised sketches.
+func ID[F Hash]() uint8 {
+	if isP4[F]() {
+		return 2
+	}
+	return 1
+}
+
+// Name is "fast" or "p4".
+func Name[F Hash]() string {
+	if isP4[F]() {
+		return "p4"
+	}
+	return "fast"
+}
+
+// Rows is the number of independent rows that the family serves.
+func Rows[F Hash]() int {
+	if isP4[F]() {
+		return len(rowhash.Odd)
+	}
+	return MaxRows
+}
+
+// Check says whether the family serves so many rows with such a seed.
+func Check[F Hash](rows int, seed uint64) error {
+	if rows < 1 || rows > Rows[F]() {
+		return fmt.Errorf("%w: rows: %d; hash family %s serves 1 to %d", sketch.ErrConfig, rows, Name[F](), Rows[F]())
+	}
+	if isP4[F]() && seed != 0 {
+		return fmt.Errorf("%w: seed: %d; the P4 programs' hashes have none, it must be 0", sketch.ErrConfig, seed)
+	}
+	return nil
+}
+
+// Constants of Fast: bits of the fractional parts of the square roots of primes, odd.
+const (
+	mixA uint64 = 0x6a09e667f3bcc909
+	mixB uint64 = 0xbb67ae8584caa73b
+)
+
+// odd are the multipliers of Fast's rows. Never written.
+var odd = [MaxRows]uint64{
+	0x9e3779b97f4a7c15, 0xd1342543de82ef95, 0xaef17502108ef2d9, 0xf1357aea2e62a9c5,
+	0xda942042e4dd58b5, 0xc2b2ae3d27d4eb4f, 0x8ebc6af09c88c6e3, 0xe7037ed1a0b428db,
+}
+
+// Digest hashes a key, of any length.
+func Digest[F Hash](seed uint64, key []byte) uint64 {
+	if isP4[F]() {
+		return uint64(rowhash.Key(key))
+	}
+	n := len(key)
+	var a, b uint64
+	switch {
+	case n > 16:
+		return long(seed, key)
+	case n >= 8:
+		a, b = binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[n-8:])
+	case n >= 4:
+		a, b = uint64(binary.LittleEndian.Uint32(key)), uint64(binary.LittleEndian.Uint32(key[n-4:]))
+	default:
+		for i, v := range key {
+			a |= uint64(v) << (8 * i)
+		}
+	}
+	hi, lo := bits.Mul64(a^mixA, b^mixB^seed)
+	hi, lo = bits.Mul64(hi^mixB^uint64(n), lo^mixA^seed)
+	return hi ^ lo
+}
+
+// long hashes keys of more than 16 bytes.
+func long(seed uint64, key []byte) uint64 {
+	n, acc, b := len(key), seed, key
+	for ; len(b) > 16; b = b[16:] {
+		hi, lo := bits.Mul64(binary.LittleEndian.Uint64(b)^mixA, binary.LittleEndian.Uint64(b[8:])^acc^mixB)
+		acc = hi ^ lo
+	}
+	hi, lo := bits.Mul64(binary.LittleEndian.Uint64(key[n-16:])^mixB, binary.LittleEndian.Uint64(key[n-8:])^acc^mixA)
+	hi, lo = bits.Mul64(hi^mixB^uint64(n), lo^mixA^seed)
+	return hi ^ lo
+}
+
+// Value returns the 32-bit hash of a row, which must be less than Rows.
+func Value[F Hash](digest uint64, row int) uint32 {
+	if isP4[F]() {
+		return rowhash.Mix(uint32(digest), rowhash.Odd[row])
+	}
+	return uint32(digest * odd[row&(MaxRows-1)] >> 32)
+}
+
+// Range reduces row hashes to columns 0 to n-1, in the way of each family: Fast takes the
+// high word of value × n, P4 takes the remainder (v1model's hash with a maximum).
+type Range struct {
+	n     uint64
+	magic uint64
+}
+
+// NewRange returns the range of n columns, at least 1.
+func NewRange(n uint32) Range {
+	return Range{n: uint64(n), magic: math.MaxUint64/uint64(max(n, 1)) + 1}
+}
+
+// Len returns the number of columns.
+func (r *Range) Len() uint32 { return uint32(r.n) }
+
+// Column returns the column of a digest in a row.
+func Column[F Hash](digest uint64, row int, r *Range) uint32 {
+	return Reduce[F](Value[F](digest, row), r)
+}
+
+// Reduce returns the column that belongs to a row hash.
+func Reduce[F Hash](value uint32, r *Range) uint32 {
+	if isP4[F]() {
+		if r.n == 1 {
+			return 0
+		}
+		// The remainder without a division: exact for 32-bit operands (Lemire, Kaser, Kurz 2019).
+		hi, _ := bits.Mul64(r.magic*uint64(value), r.n)
+		return uint32(hi)
+	}
+	return uint32(uint64(value) * r.n >> 32)
+}
+
+// Fingerprint returns bits of a digest that no row depends on in the same way.
+func Fingerprint[F Hash](digest uint64) uint32 {
+	if isP4[F]() {
+		return rowhash.Mix(uint32(digest), rowhash.OddWay[0])
+	}
+	return uint32((digest ^ digest>>32) * mixA >> 32)
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fermat
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/family"
+)
+
+// Flow is a decoded flow.
+type Flow struct {
+	Key   []byte
+	Count int64 // negative when more was subtracted than added
+	// Sure says that the count is exact: the decoding was complete, or a bucket of the flow
+	// other than the one it was taken from came out empty as well.
+	Sure bool
+}
+
+// Result is what Decode found.
+type Result struct {
+	Flows []Flow
+	// Complete says that no bucket has anything left: Flows are all flows, exactly.
+	Complete bool
+	Left     int // buckets that could not be decoded
+}
+
+// Decode takes flows out of pure buckets until there is none (ChameleMon §3.1). The
+// sketch stays as it is. When there are too many flows the result is not complete, and only
+// its sure flows are to be relied on. The error is ErrLimit when a count has overflowed.
+// Time is linear in buckets and flows, and bounded for any content.
+func (s *Sketch[F, E]) Decode() (Result, error) {
+	if s.full {
+		return Result{}, fmt.Errorf("%w: fermat: a count overflowed", sketch.ErrLimit)
+	}
+	d := newDecoder(s)
+	d.run()
+	return d.result(), nil
+}
+
+type decoder[F family.Hash, E Field] struct {
+	s     Sketch[F, E] // a copy that is taken apart
+	queue []int32      // ring of buckets to look at
+	head  int
+	n     int
+	in    []bool // buckets in the queue
+
+	keys    []byte // extracted, end to end
+	digests []uint64
+	counts  []int64
+	index   []int32 // open hash table of the extracted keys, by digest; 0: empty
+	id      []E
+	buf     [maxKey + 16]byte
+}
+
+func newDecoder[F family.Hash, E Field](s *Sketch[F, E]) *decoder[F, E] {
+	d := &decoder[F, E]{s: *s}
+	d.s.cells, d.s.stride, d.s.offset = make([]E, 0, s.Buckets()*(1+s.fragments)), s.cfg.Width, 0
+	for r := range s.cfg.Rows {
+		d.s.cells = append(d.s.cells, s.row(r)...)
+	}
+	total := s.Buckets()
+	d.queue, d.in = make([]int32, total), make([]bool, total)
+	d.id = make([]E, s.fragments)
+	d.index = make([]int32, 1024)
+	for b := range total {
+		if !empty(d.bucket(b)) {
+			d.push(int32(b))
+		}
+	}
+	return d
+}
+
+func (d *decoder[F, E]) bucket(b int) []E {
+	n := 1 + d.s.fragments
+	return d.s.cells[b*n : (b+1)*n : (b+1)*n]
+}
+
+func empty[E Field](b []E) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *decoder[F, E]) push(b int32) {
+	if d.in[b] {
+		return
+	}
+	d.in[b] = true
+	at := d.head + d.n
+	if at >= len(d.queue) {
+		at -= len(d.queue)
+	}
+	d.queue[at] = b
+	d.n++
+}
+
+func (d *decoder[F, E]) run() {
+	// Buckets that are mistaken for pure put wrong flows in and take them out again. A
+	// content made to do that for ever is given up.
+	width, budget := d.s.cfg.Width, 8*len(d.queue)+64
+	for d.n > 0 && budget > 0 {
+		b := d.queue[d.head]
+		if d.head++; d.head == len(d.queue) {
+			d.head = 0
+		}
+		d.n--
+		d.in[b] = false
+		n, digest, ok := d.pure(int(b)/width, uint32(int(b)%width))
+		if !ok {
+			continue
+		}
+		budget--
+		d.record(digest, n)
+		for r := range d.s.cfg.Rows {
+			col := family.Column[F](digest, r, &d.s.cols)
+			cells := d.s.at(r, col)
+			d.s.put(cells, d.id, -n)
+			if at := int32(r*width + int(col)); at != b && !empty(cells) {
+				d.push(at)
+			}
+		}
+	}
+}
+
+// pure says whether a bucket holds one flow, and leaves its fragments in d.id and its
+// key in d.buf: the sum divided by the count must be an identifier that hashes to
+// this bucket.
+func (d *decoder[F, E]) pure(row int, col uint32) (n int64, digest uint64, ok bool) {
+	b := d.s.at(row, col)
+	n = count(b[0])
+	if n == 0 || n == math.MinInt64 {
+		return 0, 0, false
+	}
+	times := signed[E](n)
+	switch {
+	case times == 0:
+		return 0, 0, false
+	case n == 1:
+		copy(d.id, b[1:])
+	case n < 0:
+		d.divide(b[1:], sub(0, invert(signed[E](-n))))
+	default:
+		d.divide(b[1:], invert(times))
+	}
+	if d.s.cfg.FragmentBits == 32 {
+		return d.pureWords(n, row, col)
+	}
+	if !d.join() {
+		return 0, 0, false
+	}
+	digest, ok = d.verify(row, col)
+	return n, digest, ok
+}
+
+func (d *decoder[F, E]) divide(sums []E, inverse E) {
+	for i, x := range sums {
+		d.id[i] = mul(x, inverse)
+	}
+}
+
+// verify hashes the key in d.buf again.
+func (d *decoder[F, E]) verify(row int, col uint32) (digest uint64, ok bool) {
+	n := d.s.cfg.KeyBytes
+	digest = family.Digest[F](d.s.cfg.Seed, d.buf[:n])
+	if family.Column[F](digest, row, &d.s.cols) != col {
+		return 0, false
+	}
+	if bits := d.s.cfg.Fingerprint; bits > 0 {
+		var fp uint64
+		if d.s.cfg.FragmentBits == 32 {
+			fp = d.fingerprintWords()
+		} else {
+			fp = binary.LittleEndian.Uint64(d.buf[n:])
+		}
+		if fp != uint64(family.Fingerprint[F](digest))&(1<<bits-1) {
+			return 0, false
+		}
+	}
+	return digest, true
+}
+
+// join puts the fragments in d.id together in d.buf. It fails when they are no
+// identifier: a fragment too large, or a bit set that no key has.
+func (d *decoder[F, E]) join() bool {
+	bits := uint(d.s.cfg.FragmentBits)
+	clear(d.buf[:])
+	for i, x := range d.id {
+		v := uint64(x)
+		if v>>bits != 0 {
+			return false
+		}
+		at := uint(i) * bits
+		word := d.buf[at/8:]
+		// The fragments of the largest identifier end within the buffer.
+		binary.LittleEndian.PutUint64(word, binary.LittleEndian.Uint64(word)|v<<(at%8))
+		if at%8+bits > 64 {
+			word[8] |= byte(v >> (64 - at%8))
+		}
+	}
+	rest := d.buf[d.s.cfg.KeyBytes:]
+	fp := uint64(1)<<d.s.cfg.Fingerprint - 1
+	return binary.LittleEndian.Uint64(rest)&^fp == 0
+}
+
+// pureWords is pure for fragments of 32 bits: one of 0 to 4 may have been larger by the
+// prime. No word was, or all of them, or else some of up to eight.
+func (d *decoder[F, E]) pureWords(n int64, row int, col uint32) (int64, uint64, bool) {
+	var doubtful []int
+	for i, x := range d.id {
+		if uint64(x) < 1<<32-prime32 {
+			doubtful = append(doubtful, i)
+		}
+	}
+	last := 1<<len(doubtful) - 1
+	for try := range min(last+1, 1<<8) {
+		choice := try
+		switch try { // the two likely ones first
+		case 1:
+			choice = last
+		case last:
+			choice = min(1, last)
+		}
+		var words [maxFragments]uint64
+		for i, x := range d.id {
+			words[i] = uint64(x)
+		}
+		for j, i := range doubtful {
+			if choice>>j&1 != 0 {
+				words[i] += prime32
+			}
+		}
+		if !d.joinWords(words[:len(d.id)]) {
+			continue
+		}
+		if digest, ok := d.verify(row, col); ok {
+			return n, digest, true
+		}
+	}
+	return 0, 0, false
+}
+
+func (d *decoder[F, E]) joinWords(words []uint64) bool {
+	n := d.s.cfg.KeyBytes
+	clear(d.buf[:])
+	var fp, got uint64
+	for i, v := range words {
+		switch rest := n - 4*i; {
+		case rest >= 4:
+			binary.BigEndian.PutUint32(d.buf[4*i:], uint32(v))
+		case rest > 0:
+			for j := range rest {
+				d.buf[4*i+j] = byte(v >> (8 * (rest - 1 - j)))
+			}
+			fp, got = v>>(8*rest), uint64(32-8*rest)
+		default:
+			fp |= v << got
+			got += 32
+		}
+	}
+	binary.LittleEndian.PutUint64(d.buf[n:], fp)
+	return fp>>d.s.cfg.Fingerprint == 0
+}
+
+func (d *decoder[F, E]) fingerprintWords() uint64 {
+	return binary.LittleEndian.Uint64(d.buf[d.s.cfg.KeyBytes:])
+}
+
+// record adds n to what was extracted of the key in d.buf.
+func (d *decoder[F, E]) record(digest uint64, n int64) {
+	size := d.s.cfg.KeyBytes
+	key := d.buf[:size]
+	mask := len(d.index) - 1
+	i := slot(digest) & mask
+	for ; d.index[i] != 0; i = (i + 1) & mask {
+		f := int(d.index[i]) - 1
+		if d.digests[f] == digest && string(d.keys[f*size:(f+1)*size]) == string(key) {
+			d.counts[f] += n
+			return
+		}
+	}
+	d.keys = append(d.keys, key...)
+	d.digests = append(d.digests, digest)
+	d.counts = append(d.counts, n)
+	d.index[i] = int32(len(d.counts))
+	if 2*len(d.counts) > len(d.index) {
+		d.grow()
+	}
+}
+
+func slot(digest uint64) int { return int((digest * 0x9e3779b97f4a7c15) >> 33) }
+
+func (d *decoder[F, E]) grow() {
+	d.index = make([]int32, 2*len(d.index))
+	mask := len(d.index) - 1
+	for f, digest := range d.digests {
+		i := slot(digest) & mask
+		for ; d.index[i] != 0; i = (i + 1) & mask {
+		}
+		d.index[i] = int32(f + 1)
+	}
+}
+
+func (d *decoder[F, E]) result() Result {
+	var r Result
+	for b := range len(d.queue) {
+		if !empty(d.bucket(b)) {
+			r.Left++
+		}
+	}
+	r.Complete = r.Left == 0
+	size := d.s.cfg.KeyBytes
+	r.Flows = make([]Flow, 0, len(d.counts))
+	for f, n := range d.counts {
+		if n == 0 {
+			continue // a wrong flow that was taken back
+		}
+		sure := r.Complete
+		if !sure {
+			emptied := 0
+			for row := range d.s.cfg.Rows {
+				if empty(d.s.at(row, family.Column[F](d.digests[f], row, &d.s.cols))) {
+					emptied++
+				}
+			}
+			sure = emptied >= 2
+		}
+		r.Flows = append(r.Flows, Flow{Key: d.keys[f*size : (f+1)*size : (f+1)*size], Count: n, Sure: sure})
+	}
+	return r
+}
+
+// Load estimates the number of flows and the flows a bucket, by linear counting of the
+// empty buckets. It is what to go by when decoding fails: aim at a load of 0.7. ok is
+// false when no bucket is empty, so that there are more flows than can be told.
+func (s *Sketch[F, E]) Load() (flows, load float64, ok bool) {
+	n := 1 + s.fragments
+	zero := 0
+	for r := range s.cfg.Rows {
+		cells := s.row(r)
+		for i := 0; i < len(cells); i += n {
+			if empty(cells[i : i+n]) {
+				zero++
+			}
+		}
+	}
+	// Every row sees every flow: the rows' mean share of empty buckets.
+	share := float64(zero) / float64(s.Buckets())
+	if share == 0 {
+		return math.Inf(1), math.Inf(1), false
+	}
+	flows = -float64(s.cfg.Width) * math.Log(share)
+	return flows, flows / float64(s.Buckets()), true
+}

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fermat is FermatSketch (ChameleMon §3.1): buckets that count packets and sum
+// flow identifiers modulo a prime. Sketches add and subtract; from what is left, as
+// long as it holds few enough flows, Decode gives every flow and its exact count. Three
+// rows need about 1.23 buckets a flow.
+//
+// A Sketch is not safe for concurrent use while it is written; Decode only reads.
+package fermat
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/wire"
+)
+
+// Config is the shape of a sketch. Give Width, or Memory in place of it.
+type Config struct {
+	Rows     int // 1 to family.Rows; 0: 3
+	Width    int // buckets of a row
+	Memory   int // bytes of all buckets together; rounded down to whole rows
+	KeyBytes int // length of every key, 1 to 64: 13 for IPv4 5-tuples, 37 for IPv6, 4 for addresses
+	// FragmentBits is how many bits of the identifier are summed in a word. Mersenne61: 1 to
+	// 60; 0: 60. Prime32: 1 to 31, or 32 as P4 programs do; 0: 31.
+	FragmentBits int
+	// Fingerprint is how many bits of a hash of the key are summed beside it, 0 to 32: fewer
+	// buckets are mistaken for pure. Bits that the last fragment has to spare cost nothing.
+	Fingerprint int
+	Seed        uint64
+}
+
+const (
+	maxKey       = 64
+	maxFragments = 64 // 544 bits need 18 fragments of 31, and are not cut into less than 9
+)
+
+func (c *Config) complete(wide bool) error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("%w: fermat: %s", sketch.ErrConfig, fmt.Sprintf(format, args...))
+	}
+	most := 32
+	if c.FragmentBits == 0 {
+		c.FragmentBits = 31
+	}
+	if wide {
+		most = 60
+		if c.FragmentBits == 31 {
+			c.FragmentBits = 60
+		}
+	}
+	if c.Rows == 0 {
+		c.Rows = 3
+	}
+	switch {
+	case c.Rows < 0 || c.Width < 0 || c.Memory < 0 || c.Width > 0 && c.Memory > 0:
+		return fail("rows %d, width %d, memory %d: none may be negative, and only one of width and memory be given", c.Rows, c.Width, c.Memory)
+	case c.KeyBytes < 1 || c.KeyBytes > maxKey:
+		return fail("keys of %d bytes; expected 1 to %d", c.KeyBytes, maxKey)
+	case c.FragmentBits < 9 || c.FragmentBits > most:
+		return fail("fragments of %d bits; expected 9 to %d", c.FragmentBits, most)
+	case c.Fingerprint < 0 || c.Fingerprint > 32:
+		return fail("a fingerprint of %d bits; expected 0 to 32", c.Fingerprint)
+	}
+	if c.Width == 0 {
+		c.Width = c.Memory / c.bucket(wide) / c.Rows
+	}
+	if c.Width < 1 || c.Width > sketch.MaxMemory/c.bucket(wide)/c.Rows {
+		return fail("%d buckets a row; expected at least 1 and at most %d bytes in all", c.Width, sketch.MaxMemory)
+	}
+	c.Memory = 0
+	return nil
+}
+
+// fragments is how many words an identifier takes.
+func (c *Config) fragments() int {
+	return (c.KeyBytes*8 + c.Fingerprint + c.FragmentBits - 1) / c.FragmentBits
+}
+
+// bucket is the bytes of one bucket.
+func (c *Config) bucket(wide bool) int {
+	if wide {
+		return 8 * (1 + c.fragments())
+	}
+	return 4 * (1 + c.fragments())
+}
+
+// Sketch records packets by key.
+type Sketch[F family.Hash, E Field] struct {
+	cfg       Config
+	cols      family.Range
+	fragments int
+	cells     []E // row-major buckets of a count, in two's complement, and the fragments' sums
+	stride    int // buckets from one row to the next; more than Width in a part
+	offset    int // first bucket of a row
+	full      bool
+}
+
+// New returns an empty sketch.
+func New[F family.Hash, E Field](c Config) (*Sketch[F, E], error) {
+	if err := c.complete(wide[E]()); err != nil {
+		return nil, err
+	}
+	if err := family.Check[F](c.Rows, c.Seed); err != nil {
+		return nil, fmt.Errorf("fermat: %w", err)
+	}
+	n := c.fragments()
+	return &Sketch[F, E]{
+		cfg: c, cols: family.NewRange(uint32(c.Width)), fragments: n,
+		cells: make([]E, c.Rows*c.Width*(1+n)), stride: c.Width,
+	}, nil
+}
+
+// Divide returns sketches that share this one's memory, the first with the first buckets of
+// every row, and so on (ChameleMon §3.3). While they are in use the sketch itself must
+// not be inserted into or decoded; Reset empties all. It can be divided anew at any time.
+func (s *Sketch[F, E]) Divide(widths ...int) ([]*Sketch[F, E], error) {
+	parts := make([]*Sketch[F, E], 0, len(widths))
+	offset := 0
+	for i, w := range widths {
+		if w < 1 || w > s.cfg.Width-offset {
+			return nil, fmt.Errorf("%w: fermat: part %d of %d buckets a row; %d of %d are left, and none may be empty", sketch.ErrConfig, i, w, s.cfg.Width-offset, s.cfg.Width)
+		}
+		p := *s
+		p.cfg.Width, p.cols, p.offset, p.full = w, family.NewRange(uint32(w)), s.offset+offset, false
+		parts = append(parts, &p)
+		offset += w
+	}
+	return parts, nil
+}
+
+// Config returns the shape, with Width filled in.
+func (s *Sketch[F, E]) Config() Config { return s.cfg }
+
+// Buckets is the number of buckets of all rows.
+func (s *Sketch[F, E]) Buckets() int { return s.cfg.Rows * s.cfg.Width }
+
+// Memory returns the bytes that the buckets take.
+func (s *Sketch[F, E]) Memory() int { return s.Buckets() * s.cfg.bucket(wide[E]()) }
+
+// at returns a bucket.
+func (s *Sketch[F, E]) at(row int, col uint32) []E {
+	n := 1 + s.fragments
+	i := (row*s.stride + s.offset + int(col)) * n
+	return s.cells[i : i+n : i+n]
+}
+
+// errKey is one value, so that insertion allocates nothing.
+var errKey = fmt.Errorf("%w: fermat: the key has not the length that the sketch is configured for", sketch.ErrMismatch)
+
+// Insert records one packet of a key. It fails only for a key of another length.
+func (s *Sketch[F, E]) Insert(key []byte) error {
+	if len(key) != s.cfg.KeyBytes {
+		return errKey
+	}
+	s.insert(family.Digest[F](s.cfg.Seed, key), key)
+	return nil
+}
+
+// InsertBatch records one packet of each key; keys lie end to end.
+func (s *Sketch[F, E]) InsertBatch(keys []byte, size int) error {
+	if size != s.cfg.KeyBytes || len(keys)%size != 0 {
+		return errKey
+	}
+	const ahead = 32
+	var digests [ahead]uint64
+	for len(keys) > 0 {
+		n := min(ahead, len(keys)/size)
+		for i := range n {
+			digests[i] = family.Digest[F](s.cfg.Seed, keys[i*size:(i+1)*size])
+		}
+		for i, d := range digests[:n] {
+			s.insert(d, keys[i*size:(i+1)*size])
+		}
+		keys = keys[n*size:]
+	}
+	return nil
+}
+
+func (s *Sketch[F, E]) insert(d uint64, key []byte) {
+	if s.fragments > 4 {
+		s.insertLong(d, key)
+		return
+	}
+	var few [4]E
+	frags := few[:s.fragments]
+	s.split(d, key, frags)
+	p := uint64(prime[E]())
+	for r := range s.cfg.Rows {
+		b := s.at(r, family.Column[F](d, r, &s.cols))
+		s.one(&b[0])
+		b = b[1:]
+		for i, x := range frags[:len(b)] {
+			// No branch: whether the sum passes the prime is not predictable.
+			y := uint64(b[i]) + uint64(x) - p
+			b[i] = E(y + p&uint64(int64(y)>>63))
+		}
+	}
+}
+
+// insertLong is insert for identifiers of more than four fragments.
+func (s *Sketch[F, E]) insertLong(d uint64, key []byte) {
+	var many [maxFragments]E
+	frags := many[:s.fragments]
+	s.split(d, key, frags)
+	for r := range s.cfg.Rows {
+		b := s.at(r, family.Column[F](d, r, &s.cols))
+		s.one(&b[0])
+		b = b[1:]
+		for i, x := range frags[:len(b)] {
+			b[i] = add(b[i], x)
+		}
+	}
+}
+
+// one adds 1 to a count, unless it is the largest.
+func (s *Sketch[F, E]) one(c *E) {
+	*c++
+	if s.limit(*c) {
+		*c--
+		s.full = true
+	}
+}
+
+// limit says whether a count that has just been raised went past the largest.
+func (s *Sketch[F, E]) limit(c E) bool {
+	if wide[E]() {
+		return uint64(c) == 1<<63
+	}
+	return uint32(c) == 1<<31
+}
+
+// count returns a bucket's signed count.
+func count[E Field](c E) int64 {
+	if wide[E]() {
+		return int64(c)
+	}
+	return int64(int32(c))
+}
+
+// Add records n packets of a key, or takes them away when n is negative.
+func (s *Sketch[F, E]) Add(key []byte, n int64) error {
+	if len(key) != s.cfg.KeyBytes {
+		return errKey
+	}
+	d := family.Digest[F](s.cfg.Seed, key)
+	var f [maxFragments]E
+	frags := f[:s.fragments]
+	s.split(d, key, frags)
+	if !fits[E](n) {
+		s.full = true
+	}
+	for r := range s.cfg.Rows {
+		s.full = s.put(s.at(r, family.Column[F](d, r, &s.cols)), frags, n) || s.full
+	}
+	return nil
+}
+
+// put adds n times an identifier to a bucket and says whether the count overflowed.
+func (s *Sketch[F, E]) put(b, frags []E, n int64) (full bool) {
+	sum := count(b[0]) + n
+	full = !fits[E](sum)
+	b[0] = E(sum)
+	times := signed[E](n)
+	b = b[1:]
+	for i, x := range frags[:len(b)] {
+		b[i] = add(b[i], mul(x, times))
+	}
+	return full
+}
+
+// signed returns n in the field.
+func signed[E Field](n int64) E {
+	if n < 0 {
+		return sub(0, reduce[E](uint64(-n)))
+	}
+	return reduce[E](uint64(n))
+}
+
+func fits[E Field](n int64) bool {
+	return wide[E]() || n >= math.MinInt32+1 && n <= math.MaxInt32
+}
+
+// split cuts a key and its fingerprint into fragments, each below the prime.
+func (s *Sketch[F, E]) split(d uint64, key []byte, out []E) {
+	var fp uint64
+	if s.cfg.Fingerprint > 0 {
+		fp = uint64(family.Fingerprint[F](d)) & (1<<s.cfg.Fingerprint - 1)
+	}
+	if s.cfg.FragmentBits == 60 && len(key) == 13 && len(out) == 2 {
+		lo, hi := binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[5:])>>24
+		out[0] = E(lo & (1<<60 - 1))
+		out[1] = E(lo>>60 | hi<<4 | fp<<44)
+		return
+	}
+	if s.cfg.FragmentBits == 32 {
+		splitWords(key, fp, out)
+		return
+	}
+	var b [maxKey + 16]byte
+	copy(b[:], key)
+	binary.LittleEndian.PutUint64(b[len(key):], fp)
+	bits := uint(s.cfg.FragmentBits)
+	for i := range out {
+		at := uint(i) * bits
+		out[i] = E(bitsAt(b[at/8:], at%8, bits))
+	}
+}
+
+// bitsAt returns up to 60 bits from bit shift (0 to 7) on; it needs 9 bytes.
+func bitsAt(b []byte, shift, n uint) uint64 {
+	v := binary.LittleEndian.Uint64(b)>>shift | uint64(b[8])<<(64-shift)
+	return v & (1<<n - 1)
+}
+
+// splitWords cuts as P4 programs do: words of 32 bits in network order, the last one, if
+// short, as a small number, then the fingerprint. A word of the prime or more is summed as the
+// word less the prime.
+func splitWords[E Field](key []byte, fp uint64, out []E) {
+	for i := range out {
+		var v uint64
+		switch rest := len(key) - 4*i; {
+		case rest >= 4:
+			v = uint64(binary.BigEndian.Uint32(key[4*i:]))
+		case rest > 0:
+			for _, c := range key[4*i:] {
+				v = v<<8 | uint64(c)
+			}
+			v |= fp << (8 * rest) & math.MaxUint32
+			fp >>= 32 - 8*rest
+		default:
+			v = fp
+		}
+		out[i] = reduce[E](v)
+	}
+}
+
+// Reset empties the sketch, or this part of it.
+func (s *Sketch[F, E]) Reset() {
+	for r := range s.cfg.Rows {
+		clear(s.row(r))
+	}
+	s.full = false
+}
+
+// row returns the cells of a row.
+func (s *Sketch[F, E]) row(r int) []E {
+	n := 1 + s.fragments
+	i := (r*s.stride + s.offset) * n
+	return s.cells[i : i+s.cfg.Width*n]
+}
+
+// Bucket returns the count and the fragments' sums of a bucket, in memory that is new.
+func (s *Sketch[F, E]) Bucket(row, col int) (n int64, sums []uint64, err error) {
+	if err := s.inside(row, col); err != nil {
+		return 0, nil, err
+	}
+	b := s.at(row, uint32(col))
+	for _, x := range b[1:] {
+		sums = append(sums, uint64(x))
+	}
+	return count(b[0]), sums, nil
+}
+
+// SetBucket sets a bucket to what was read out of a switch's registers.
+func (s *Sketch[F, E]) SetBucket(row, col int, n int64, sums []uint64) error {
+	if err := s.inside(row, col); err != nil {
+		return err
+	}
+	if len(sums) != s.fragments || !fits[E](n) {
+		return fmt.Errorf("%w: fermat: bucket %d of row %d: count %d and %d sums; expected %d sums", sketch.ErrMismatch, col, row, n, len(sums), s.fragments)
+	}
+	for i, x := range sums {
+		if x >= uint64(prime[E]()) {
+			return fmt.Errorf("%w: fermat: bucket %d of row %d: sum %d is %d, not below the prime", sketch.ErrMismatch, col, row, i, x)
+		}
+	}
+	b := s.at(row, uint32(col))
+	b[0] = E(n)
+	for i, x := range sums {
+		b[1+i] = E(x)
+	}
+	return nil
+}
+
+func (s *Sketch[F, E]) inside(row, col int) error {
+	if row < 0 || row >= s.cfg.Rows || col < 0 || col >= s.cfg.Width {
+		return fmt.Errorf("%w: fermat: bucket %d of row %d; there are %d rows of %d", sketch.ErrMismatch, col, row, s.cfg.Rows, s.cfg.Width)
+	}
+	return nil
+}
+
+// Merge adds what o recorded (ChameleMon §3.1, addition).
+func (s *Sketch[F, E]) Merge(o *Sketch[F, E]) error { return s.combine(o, false) }
+
+// Subtract takes away what o recorded; flows that o has more packets of are left with a
+// negative count.
+func (s *Sketch[F, E]) Subtract(o *Sketch[F, E]) error { return s.combine(o, true) }
+
+func (s *Sketch[F, E]) combine(o *Sketch[F, E], minus bool) error {
+	if o == nil {
+		return fmt.Errorf("%w: fermat: nothing to add", sketch.ErrMismatch)
+	}
+	if s.cfg != o.cfg {
+		return fmt.Errorf("%w: fermat: %+v and %+v", sketch.ErrMismatch, s.cfg, o.cfg)
+	}
+	s.full = s.full || o.full
+	n := 1 + s.fragments
+	for r := range s.cfg.Rows {
+		a, b := s.row(r), o.row(r)
+		for i := range a {
+			switch {
+			case i%n == 0:
+				sum := count(a[i]) + count(b[i])
+				if minus {
+					sum = count(a[i]) - count(b[i])
+				}
+				if !fits[E](sum) {
+					s.full = true
+				}
+				a[i] = E(sum)
+			case minus:
+				a[i] = sub(a[i], b[i])
+			default:
+				a[i] = add(a[i], b[i])
+			}
+		}
+	}
+	return nil
+}
+
+// MarshalBinary serialises the sketch, or this part of it.
+func (s *Sketch[F, E]) MarshalBinary() ([]byte, error) {
+	w := wire.NewWriter(wire.Fermat, family.ID[F](), s.cfg.Seed, s.Memory())
+	var flags uint32
+	if s.full {
+		flags |= 1
+	}
+	if wide[E]() {
+		flags |= 2
+	}
+	w.U32(flags, uint32(s.cfg.Rows), uint32(s.cfg.Width), uint32(s.cfg.KeyBytes), uint32(s.cfg.FragmentBits), uint32(s.cfg.Fingerprint))
+	for r := range s.cfg.Rows {
+		for _, x := range s.row(r) {
+			if wide[E]() {
+				w.U64(uint64(x))
+			} else {
+				w.U32(uint32(x))
+			}
+		}
+	}
+	return w.Bytes(), nil
+}
+
+// UnmarshalBinary replaces the sketch by a serialised one.
+func (s *Sketch[F, E]) UnmarshalBinary(b []byte) error {
+	r, err := wire.NewReader(b, wire.Fermat, family.ID[F]())
+	if err != nil {
+		return fmt.Errorf("fermat: %w", err)
+	}
+	flags := r.U32()
+	c := Config{Rows: int(r.U32()), Width: int(r.U32()), KeyBytes: int(r.U32()), FragmentBits: int(r.U32()), Fingerprint: int(r.U32()), Seed: r.Seed}
+	word := 4
+	if wide[E]() {
+		word = 8
+	}
+	if flags > 3 || flags&2 != 0 != wide[E]() {
+		return fmt.Errorf("fermat: %w: another prime field, or unknown flags %#x", sketch.ErrFormat, flags)
+	}
+	if c.Rows < 1 || c.Width < 1 || c.FragmentBits < 1 {
+		return fmt.Errorf("fermat: %w: %+v", sketch.ErrFormat, c)
+	}
+	given := c
+	if err := c.complete(wide[E]()); err != nil {
+		return fmt.Errorf("%w: %w", sketch.ErrFormat, err)
+	}
+	if c != given {
+		return fmt.Errorf("fermat: %w: %+v", sketch.ErrFormat, given)
+	}
+	if err := r.Expect(c.Rows * c.Width * (1 + c.fragments()) * word); err != nil {
+		return fmt.Errorf("fermat: %w", err)
+	}
+	n, err := New[F, E](c)
+	if err != nil {
+		return err
+	}
+	for i := range n.cells {
+		var x uint64
+		if wide[E]() {
+			x = r.U64()
+		} else {
+			x = uint64(r.U32())
+		}
+		if i%(1+n.fragments) != 0 && x >= uint64(prime[E]()) {
+			return fmt.Errorf("fermat: %w: a sum of %d is not below the prime", sketch.ErrFormat, x)
+		}
+		n.cells[i] = E(x)
+	}
+	n.full = flags&1 != 0
+	*s = *n
+	return nil
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fermat
+
+import "math/bits"
+
+// Field is the prime field that identifiers are summed in, a type parameter.
+type Field interface{ Mersenne61 | Prime32 }
+
+// Mersenne61 is the field of 2^61-1 and holds fragments of up to 60 bits: two for an IPv4
+// 5-tuple, five for an IPv6 one, no more memory than the paper's four and ten of
+// 31 bits, and half the additions. For hosts.
+type Mersenne61 uint64
+
+// Prime32 is the field of 4294967291 = 2^32-5, the largest prime of 32 bits. With 31-bit
+// fragments it is the paper's (App. D.1). With 32-bit fragments it is what the P4 programs
+// do: fragments of 4294967291 and more are summed as if they were smaller by the prime,
+// and decoding tries both.
+type Prime32 uint32
+
+const (
+	mersenne61 = 1<<61 - 1
+	prime32    = 1<<32 - 5
+)
+
+// wide is constant once E is known.
+func wide[E Field]() bool { return ^E(0)>>31>>1 != 0 }
+
+func prime[E Field]() E {
+	if wide[E]() {
+		p := uint64(mersenne61)
+		return E(p)
+	}
+	p := uint64(prime32)
+	return E(p)
+}
+
+// add returns a+b; both are below the prime.
+func add[E Field](a, b E) E {
+	p := uint64(prime[E]())
+	y := uint64(a) + uint64(b) - p // no branch, see insert
+	return E(y + p&uint64(int64(y)>>63))
+}
+
+// sub returns a-b.
+func sub[E Field](a, b E) E {
+	if a >= b {
+		return a - b
+	}
+	return a + (prime[E]() - b)
+}
+
+// mul returns a×b. Both primes are just below a power of two, so that the high part is
+// folded onto the low one in place of Barrett's two multiplications.
+func mul[E Field](a, b E) E {
+	if wide[E]() {
+		hi, lo := bits.Mul64(uint64(a), uint64(b))
+		sum := lo&mersenne61 + (lo>>61 | hi<<3)
+		sum = sum&mersenne61 + sum>>61
+		if sum >= mersenne61 {
+			sum -= mersenne61
+		}
+		return E(sum)
+	}
+	x := uint64(a) * uint64(b)
+	x = x&(1<<32-1) + 5*(x>>32)
+	x = x&(1<<32-1) + 5*(x>>32)
+	if x >= prime32 {
+		x -= prime32
+	}
+	return E(x)
+}
+
+// reduce returns a number of 64 bits in the field.
+func reduce[E Field](x uint64) E {
+	if wide[E]() {
+		x = x&mersenne61 + x>>61
+		if x >= mersenne61 {
+			x -= mersenne61
+		}
+		return E(x)
+	}
+	return E(x % prime32)
+}
+
+// invert returns 1/a by Euclid's algorithm; a is not 0. Counts are small, and so are then the
+// remainders after the first step: a few divisions, not a power of 30 or 60 squarings.
+func invert[E Field](a E) E {
+	p := uint64(prime[E]())
+	r0, r1 := p, uint64(a)
+	var t0, t1 E = 0, 1
+	for r1 > 1 {
+		q := r0 / r1
+		r0, r1 = r1, r0-q*r1
+		t0, t1 = t1, sub(t0, mul(reduce[E](q), t1))
+	}
+	return t1
+}

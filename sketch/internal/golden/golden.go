@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package golden holds what the tests of every sketch's serialised form share.
+package golden
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/binary"
+	"encoding/hex"
+	"flag"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+// Sketch is what is serialised.
+type Sketch interface {
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}
+
+// Check holds a sketch's bytes against testdata/NAME.hex, reads them back into fresh, which
+// must then have the same bytes, and sees that no damage to them goes unnoticed: every
+// byte changed, and every length cut.
+func Check(t *testing.T, name string, s, fresh Sketch) {
+	t.Helper()
+	b, err := s.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", name+".hex")
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(wrap(hex.EncodeToString(b))), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (run the test with -update to make it)", err)
+	}
+	want, err := hex.DecodeString(strings.Join(strings.Fields(string(text)), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(b, want) {
+		t.Errorf("serialised bytes are not those of %s: a change of the format needs a new version", file)
+	}
+	if err := fresh.UnmarshalBinary(want); err != nil {
+		t.Fatalf("reading back: %v", err)
+	}
+	if again, err := fresh.MarshalBinary(); err != nil || !bytes.Equal(again, want) {
+		t.Errorf("read back and written again, the bytes differ (%v)", err)
+	}
+	for i := range want {
+		bad := bytes.Clone(want)
+		bad[i] ^= 0x20
+		if fresh.UnmarshalBinary(bad) == nil {
+			t.Errorf("byte %d changed, and no error", i)
+		}
+		if fresh.UnmarshalBinary(want[:i]) == nil {
+			t.Errorf("cut to %d bytes, and no error", i)
+		}
+	}
+	if again, err := fresh.MarshalBinary(); err != nil || !bytes.Equal(again, want) {
+		t.Errorf("damaged bytes changed the receiver (%v)", err)
+	}
+}
+
+// Fuzz feeds bytes, with a checksum that fits, so that what lies behind it is reached. What
+// is accepted must serialise to the same bytes; then use is called with it.
+func Fuzz(f *testing.F, seeds []Sketch, fresh func() Sketch, use func(Sketch)) {
+	for _, s := range seeds {
+		b, err := s.MarshalBinary()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b[:len(b)-4])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		b = appendChecksum(b)
+		s := fresh()
+		if s.UnmarshalBinary(b) != nil {
+			return
+		}
+		if again, err := s.MarshalBinary(); err != nil || !bytes.Equal(again, b) {
+			t.Fatalf("accepted bytes are written otherwise (%v)", err)
+		}
+		use(s)
+	})
+}
+
+func wrap(s string) string {
+	var b strings.Builder
+	for len(s) > 64 {
+		b.WriteString(s[:64] + "\n")
+		s = s[64:]
+	}
+	return b.String() + s + "\n"
+}
+
+func appendChecksum(b []byte) []byte {
+	return binary.LittleEndian.AppendUint32(bytes.Clone(b), crc32.ChecksumIEEE(b))
+}

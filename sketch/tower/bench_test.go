@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tower
+
+import (
+	"testing"
+
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/zipf"
+)
+
+// BenchmarkInsert is the speed on the figures' trace with 2 MB in 5 rows; the authors'
+// program reaches 31.5 (CM insertion) and 23.8 (CU insertion) million packets a second.
+func BenchmarkInsert(b *testing.B) {
+	t := zipf.T1()
+	b.Run("CM/fast", func(b *testing.B) { insert[family.Fast](b, t, false) })
+	b.Run("CU/fast", func(b *testing.B) { insert[family.Fast](b, t, true) })
+	b.Run("CM/p4", func(b *testing.B) { insert[family.P4](b, t, false) })
+	b.Run("CU/p4", func(b *testing.B) { insert[family.P4](b, t, true) })
+}
+
+func insert[F family.Hash](b *testing.B, t *zipf.Trace, conservative bool) {
+	s, err := New[F](Config{Memory: 2 << 20, Conservative: conservative})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("one", func(b *testing.B) {
+		zipf.Speed(b, t.Len(), func() {
+			s.Reset()
+			for i := range t.Len() {
+				s.Insert(t.Key(i))
+			}
+		})
+	})
+	b.Run("batch", func(b *testing.B) {
+		zipf.Speed(b, t.Len(), func() {
+			s.Reset()
+			if err := s.InsertBatch(t.Keys, t.Size); err != nil {
+				b.Fatal(err)
+			}
+		})
+	})
+}

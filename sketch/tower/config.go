@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tower
+
+import (
+	"fmt"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/family"
+)
+
+// Row is the shape of one row.
+type Row struct {
+	Bits  int // of a counter, 2 to 32
+	Width int // counters
+}
+
+// Config is the shape of a tower. Give Rows, or Bits and Memory to have every row take
+// the same share of the memory.
+type Config struct {
+	Rows   []Row
+	Bits   []int // widths of the rows' counters; nil with Memory: 2, 4, 8, 16, 32
+	Memory int   // bytes of all rows together
+	Seed   uint64
+	// Conservative adds only to the smallest counters that have not overflowed (CU insertion).
+	Conservative bool
+}
+
+// ChameleMon is the flow classifier of the ChameleMon paper's switches (§5.2).
+func ChameleMon() []Row { return []Row{{8, 32768}, {16, 16384}} }
+
+const wordBits = 64
+
+// maxOddWidth bounds rows whose counters do not divide a word, so that a multiplication
+// can stand for the division.
+const maxOddWidth = 1 << 27
+
+// rows returns the validated rows.
+func (c *Config) rows() ([]Row, error) {
+	fail := func(format string, args ...any) ([]Row, error) {
+		return nil, fmt.Errorf("%w: tower: %s", sketch.ErrConfig, fmt.Sprintf(format, args...))
+	}
+	rows := c.Rows
+	if rows == nil {
+		bits := c.Bits
+		if bits == nil {
+			bits = []int{2, 4, 8, 16, 32}
+		}
+		if c.Memory < 1 || c.Memory > sketch.MaxMemory || len(bits) == 0 {
+			return fail("memory: %d bytes for %d rows; expected 1 to %d bytes, or rows given one by one", c.Memory, len(bits), sketch.MaxMemory)
+		}
+		words := c.Memory / (wordBits / 8) / len(bits)
+		if words == 0 {
+			return fail("memory: %d bytes are less than a word of 8 bytes for each of %d rows", c.Memory, len(bits))
+		}
+		for _, b := range bits {
+			if b < 2 || b > 32 {
+				return fail("a row of %d-bit counters; expected 2 to 32 bits", b)
+			}
+			rows = append(rows, Row{Bits: b, Width: words * (wordBits / b)})
+		}
+	} else if c.Memory != 0 || c.Bits != nil {
+		return fail("rows are given, so memory (%d) and bits (%v) must not be", c.Memory, c.Bits)
+	}
+	if len(rows) > family.MaxRows {
+		return fail("%d rows; expected at most %d", len(rows), family.MaxRows)
+	}
+	total := 0
+	for i, r := range rows {
+		switch {
+		case r.Bits < 2 || r.Bits > 32:
+			return fail("row %d: %d-bit counters; expected 2 to 32 bits", i, r.Bits)
+		case r.Width < 1 || r.Width > 1<<31:
+			return fail("row %d: %d counters; expected 1 to %d", i, r.Width, 1<<31)
+		case wordBits%r.Bits != 0 && r.Width > maxOddWidth:
+			return fail("row %d: %d counters of %d bits; at most %d when the bits do not divide %d", i, r.Width, r.Bits, maxOddWidth, wordBits)
+		case i > 0 && r.Bits < rows[i-1].Bits:
+			return fail("row %d: %d-bit counters above %d-bit ones; rows go from small to large", i, r.Bits, rows[i-1].Bits)
+		}
+		total += words(r) * wordBits / 8
+		if total > sketch.MaxMemory {
+			return fail("more than %d bytes", sketch.MaxMemory)
+		}
+	}
+	return rows, nil
+}
+
+// words is how many 64-bit words a row takes: a counter never straddles two of them.
+func words(r Row) int {
+	perWord := wordBits / r.Bits
+	return (r.Width + perWord - 1) / perWord
+}
+
+// row is a row's shape as insertion needs it.
+type row struct {
+	cols   family.Range
+	magic  uint64 // 2^32 divided by the counters of a word, rounded up
+	mask   uint64 // all ones: the counter has overflowed
+	start  uint32 // first word
+	bits   uint32
+	inWord uint32 // counters of a word
+	words  uint64 // number of words
+	lanes  uint64 // which of a word's bit offsets a counter begins at, when bits divide 64
+}
+
+func plan(rows []Row) (plans []row, total int) {
+	for _, r := range rows {
+		perWord := uint64(wordBits / r.Bits)
+		plans = append(plans, row{
+			cols:   family.NewRange(uint32(r.Width)),
+			magic:  (1<<32 + perWord - 1) / perWord,
+			mask:   1<<r.Bits - 1,
+			start:  uint32(total),
+			bits:   uint32(r.Bits),
+			inWord: uint32(perWord),
+			words:  uint64(words(r)),
+			lanes:  63 &^ uint64(r.Bits-1),
+		})
+		total += words(r)
+	}
+	return plans, total
+}
+
+// even says whether all rows have counters of 2, 4, 8, 16 or 32 bits and fill their words.
+// Then the high word of hash × words is the word, and the low one holds the bit offset: the
+// same counter as locate finds for family.Fast, with one multiplication.
+func even(rows []Row) bool {
+	for _, r := range rows {
+		if r.Bits&(r.Bits-1) != 0 || r.Width%(wordBits/r.Bits) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// locate returns the word and the shift of a counter.
+func (r *row) locate(col uint32) (word, shift uint32) {
+	w := uint32(uint64(col) * r.magic >> 32)
+	return r.start + w, (col - w*r.inWord) * r.bits
+}
