@@ -49,6 +49,18 @@ bench: build ## speed and latency, each figure in the unit users think in
 soak: build ## 64 switches, 300 KB each, epochs of 1 s, for 60 s of wall clock: no epoch lost, memory steady
 	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/...
 
+# Targets that parse bytes from outside, PACKAGE:FUNCTION; CI runs each for FUZZTIME.
+FUZZ     := p4/softswitch/bmv2json:FuzzParse p4/softswitch:FuzzPacket p4/softswitch/p4rtserver:FuzzRequests
+FUZZTIME ?= 60s
+
+.PHONY: fuzz
+fuzz: ## the fuzz targets of the switch, FUZZTIME each (60s); FUZZ="PACKAGE:FUNCTION" for another
+	@for f in $(FUZZ); do echo "fuzz $$f for $(FUZZTIME)"; \
+	  out=$$($(GO) test -run '^$$' -fuzz "^$${f##*:}$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./$${f%%:*} 2>&1) && { tail -n 3 <<<"$$out"; continue; }; \
+	  if ! grep -q 'Failing input' <<<"$$out" && grep -q 'context deadline exceeded' <<<"$$out"; then \
+	    echo "the time was over in the middle of an input (go.dev/issue/48157); nothing was found"; continue; fi; \
+	  echo "$$out"; exit 1; done
+
 .PHONY: lint
 lint: $(GOLANGCI) ## vet, static checks, formatting, and the arrows between the rooms
 	$(GOLANGCI) run ./...
