@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package estimate
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/netsketch/netsketch/sketch"
+)
+
+// MRAC estimates the distribution of flow sizes from one row of counters by
+// expectation maximisation (Kumar et al. 2004).
+//
+// The flows of size x in a counter are Poisson distributed with a mean λₓ, so a counter's value
+// is a compound Poisson variable, whose probabilities p follow from Panjer's
+// recursion p(v) = Σ x λₓ p(v-x) / v; and the expected number of flows of size x in a
+// counter of value v is λₓ p(v-x)/p(v). Every split of v into flows is thereby
+// taken into account, not only those into two or three, in time that grows with the square
+// of Largest alone.
+type MRAC struct {
+	// Largest is the largest counter that is taken apart, 1 to 4096; 0: 256. A larger one is
+	// one large flow on top of the mean of the small ones.
+	Largest int
+	// Iterations bounds the iterations; 0: 12, as more begin to fit chance. With the default
+	// Largest they take 1 ms and a pass over the counters.
+	Iterations int
+	// Time, when above 0, ends the iterations that would begin after it.
+	Time time.Duration
+	// Overflow, when above 0, is the value from which on a counter only says that it is
+	// no smaller: the flows of such counters are left out of the result.
+	Overflow uint32
+}
+
+// Run estimates the distribution. Counters that are all full of many flows cannot be
+// taken apart: an error that wraps ErrLimit.
+func (m MRAC) Run(row []uint32) (Distribution, error) {
+	if m.Largest == 0 {
+		m.Largest = 256
+	}
+	if m.Iterations == 0 {
+		m.Iterations = 12
+	}
+	if m.Largest < 1 || m.Largest > 4096 || m.Iterations < 1 || len(row) == 0 {
+		return nil, fmt.Errorf("%w: MRAC: largest %d (1 to 4096), %d iterations, %d counters: the least of each is 1", sketch.ErrConfig, m.Largest, m.Iterations, len(row))
+	}
+	if m.Overflow > 0 {
+		m.Largest = min(m.Largest, int(m.Overflow)-1)
+	}
+	if m.Largest < 1 {
+		return nil, fmt.Errorf("%w: MRAC: counters that overflow at %d tell nothing", sketch.ErrConfig, m.Overflow)
+	}
+	start := time.Now()
+	counts := make([]float64, m.Largest+1)
+	var large []uint32
+	for _, v := range row {
+		if int64(v) <= int64(m.Largest) {
+			counts[v]++
+		} else {
+			large = append(large, v)
+		}
+	}
+	if counts[0] == 0 {
+		return nil, fmt.Errorf("%w: MRAC: none of %d counters is zero, so that flows cannot be told apart", sketch.ErrLimit, len(row))
+	}
+	lambda := m.begin(counts, float64(len(row)))
+	for i := range m.Iterations {
+		if m.Time > 0 && i > 0 && time.Since(start) > m.Time {
+			break
+		}
+		lambda = step(lambda, counts, float64(len(row)), float64(len(large)))
+	}
+	d := make(Distribution, len(lambda))
+	mean := 0.0
+	for x := 1; x < len(lambda); x++ {
+		d[x] = lambda[x] * float64(len(row))
+		mean += float64(x) * lambda[x]
+	}
+	for _, v := range large {
+		if m.Overflow > 0 && v >= m.Overflow {
+			continue
+		}
+		x := int(max(float64(v)-math.Round(mean), float64(m.Largest+1)))
+		for x >= len(d) {
+			d = append(d, make(Distribution, x+1-len(d))...)
+		}
+		d[x]++
+	}
+	return d, nil
+}
+
+// begin takes every counter for one flow and scales that to linear counting's number.
+func (m MRAC) begin(counts []float64, n float64) []float64 {
+	used, flows := 0.0, math.Log(n/counts[0])
+	for _, c := range counts[1:] {
+		used += c
+	}
+	lambda := make([]float64, len(counts))
+	for x := 1; x < len(counts); x++ {
+		// Some of every size, as EM keeps a zero for ever.
+		lambda[x] = (counts[x] + 1e-3) / (used + 1e-3*float64(len(counts))) * flows
+	}
+	return lambda
+}
+
+// step is one iteration. Small flows are in the counters of large flows as they are
+// everywhere.
+func step(lambda, counts []float64, n, large float64) []float64 {
+	total := 0.0
+	for _, l := range lambda {
+		total += l
+	}
+	// The probabilities are relative to p(0) times a power that keeps them in range.
+	p := make([]float64, len(lambda))
+	p[0] = math.Exp(-min(total, 600))
+	for v := 1; v < len(p); v++ {
+		sum := 0.0
+		for x := 1; x <= v; x++ {
+			sum += float64(x) * lambda[x] * p[v-x]
+		}
+		p[v] = sum / float64(v)
+	}
+	next := make([]float64, len(lambda))
+	for v := 1; v < len(p); v++ {
+		if counts[v] == 0 || p[v] <= 0 {
+			continue
+		}
+		share := counts[v] / p[v] / n
+		for x := 1; x <= v; x++ {
+			next[x] += share * lambda[x] * p[v-x]
+		}
+	}
+	for x := range next {
+		next[x] += lambda[x] * large / n
+	}
+	return next
+}
+
+// Rows puts the distributions of a tower's rows together (SketchINT §V-A): row i gives the
+// sizes that row i-1 could not count. Row i's counters overflow at 2^bits[i]-1.
+func Rows(rows [][]uint32, bits []int, m MRAC) (Distribution, error) {
+	if len(rows) == 0 || len(rows) != len(bits) {
+		return nil, fmt.Errorf("%w: MRAC: %d rows and %d widths", sketch.ErrConfig, len(rows), len(bits))
+	}
+	var out Distribution
+	var last error
+	from := 1
+	for i, row := range rows {
+		if bits[i] < 2 || bits[i] > 32 {
+			return nil, fmt.Errorf("%w: MRAC: counters of %d bits; expected 2 to 32", sketch.ErrConfig, bits[i])
+		}
+		limit := int(uint64(1)<<bits[i] - 1)
+		m.Overflow = uint32(limit)
+		d, err := m.Run(row)
+		if err != nil {
+			last = err // a higher row may do
+			continue
+		}
+		for x := from; x < min(limit, len(d)); x++ {
+			for x >= len(out) {
+				out = append(out, make(Distribution, len(d)-len(out))...)
+			}
+			out[x] = d[x]
+		}
+		from = limit
+	}
+	if out == nil && last != nil {
+		return nil, last
+	}
+	return out, nil
+}

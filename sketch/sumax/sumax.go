@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sumax is LightGuardian's SuMax (§4): buckets of sum cells, updated almost
+// conservatively in one pass over the rows as a switch's pipeline can, and of maximum
+// cells. It can be queried when only some columns have arrived (§6.1).
+//
+// A Sketch is not safe for concurrent use while it is written.
+package sumax
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/wire"
+)
+
+// Config is the shape of a sketch of 32-bit cells. Give Width, or Memory in place of it.
+type Config struct {
+	Rows   int // 1 to family.Rows; 0: 3
+	Width  int // buckets of a row
+	Memory int // bytes of all buckets together; rounded down to whole rows
+	// Ranges are the ascending lower limits of the delay ranges after the first, which begins at
+	// 0: n limits make n+1 sum cells. nil: no delays are kept.
+	Ranges []uint32
+	// Intervals keeps the maximum inter-arrival time and the last arrival.
+	Intervals bool
+	Seed      uint64
+}
+
+const (
+	cellBytes = 4
+	maxRanges = 63
+)
+
+// cells is the number of cells of a bucket: size, delays, and interval and last arrival.
+func (c *Config) cells() int {
+	n := 1
+	if c.Ranges != nil {
+		n += len(c.Ranges) + 1
+	}
+	if c.Intervals {
+		n += 2
+	}
+	return n
+}
+
+func (c *Config) complete() error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("%w: sumax: %s", sketch.ErrConfig, fmt.Sprintf(format, args...))
+	}
+	if c.Rows == 0 {
+		c.Rows = 3
+	}
+	if c.Rows < 0 || c.Width < 0 || c.Memory < 0 || c.Width > 0 && c.Memory > 0 {
+		return fail("rows %d, width %d, memory %d: none may be negative, and only one of width and memory be given", c.Rows, c.Width, c.Memory)
+	}
+	if len(c.Ranges) > maxRanges {
+		return fail("%d limits of delay ranges; expected at most %d", len(c.Ranges), maxRanges)
+	}
+	for i, r := range c.Ranges {
+		if r == 0 || i > 0 && r <= c.Ranges[i-1] {
+			return fail("delay range %d begins at %d; limits ascend from above 0", i+1, r)
+		}
+	}
+	if c.Width == 0 {
+		c.Width = c.Memory / (cellBytes * c.cells()) / c.Rows
+	}
+	if c.Width < 1 || c.Width > sketch.MaxMemory/cellBytes/c.cells()/c.Rows {
+		return fail("%d buckets a row; expected at least 1 and at most %d bytes in all", c.Width, sketch.MaxMemory)
+	}
+	c.Memory = 0
+	c.Ranges = slices.Clone(c.Ranges)
+	return nil
+}
+
+func (c *Config) equal(o *Config) bool {
+	return c.Rows == o.Rows && c.Width == o.Width && c.Intervals == o.Intervals && c.Seed == o.Seed &&
+		(c.Ranges == nil) == (o.Ranges == nil) && slices.Equal(c.Ranges, o.Ranges)
+}
+
+// Sketch records packets, their delays and their gaps, by key.
+type Sketch[F family.Hash] struct {
+	cfg      Config
+	cols     family.Range
+	n        int      // cells of a bucket
+	cells    []uint32 // row-major buckets
+	received []uint64 // bit set of the columns that are there; nil: all
+}
+
+// New returns an empty sketch that has all its columns.
+func New[F family.Hash](c Config) (*Sketch[F], error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	if err := family.Check[F](c.Rows, c.Seed); err != nil {
+		return nil, fmt.Errorf("sumax: %w", err)
+	}
+	n := c.cells()
+	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), n: n, cells: make([]uint32, c.Rows*c.Width*n)}, nil
+}
+
+// NewPartial returns a sketch with no columns, to be put together from those that arrive.
+func NewPartial[F family.Hash](c Config) (*Sketch[F], error) {
+	s, err := New[F](c)
+	if err != nil {
+		return nil, err
+	}
+	s.received = make([]uint64, (s.cfg.Width+63)/64)
+	return s, nil
+}
+
+// Config returns the shape, with Width filled in.
+func (s *Sketch[F]) Config() Config {
+	c := s.cfg
+	c.Ranges = slices.Clone(c.Ranges)
+	return c
+}
+
+// Memory returns the bytes that the cells take.
+func (s *Sketch[F]) Memory() int { return len(s.cells) * cellBytes }
+
+// Packet is what is recorded of a packet beside its key.
+type Packet struct {
+	Delay uint32 // in the unit of Ranges
+	At    uint32 // arrival, above 0, in the unit that intervals are wanted in
+}
+
+// Insert records a packet that has neither delay nor arrival time.
+func (s *Sketch[F]) Insert(key []byte) {
+	d := family.Digest[F](s.cfg.Seed, key)
+	s.sum(d, 0, 1)
+}
+
+// InsertBatch records one such packet of each key; keys lie end to end, size bytes each.
+func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
+	if size < 1 || len(keys)%size != 0 {
+		return fmt.Errorf("%w: sumax: %d bytes are no whole number of keys of %d bytes", sketch.ErrMismatch, len(keys), size)
+	}
+	for ; len(keys) > 0; keys = keys[size:] {
+		s.Insert(keys[:size])
+	}
+	return nil
+}
+
+// Add adds n to the size of a key: bytes, say.
+func (s *Sketch[F]) Add(key []byte, n uint32) { s.sum(family.Digest[F](s.cfg.Seed, key), 0, n) }
+
+// Record records a packet with its delay and arrival, as far as the sketch keeps them
+// (§4.4).
+func (s *Sketch[F]) Record(key []byte, p Packet) {
+	d := family.Digest[F](s.cfg.Seed, key)
+	s.sum(d, 0, 1)
+	if s.cfg.Ranges != nil {
+		s.sum(d, 1+s.delayRange(p.Delay), 1)
+	}
+	if s.cfg.Intervals {
+		for r := range s.cfg.Rows {
+			b := s.bucket(r, family.Column[F](d, r, &s.cols))[s.n-2:]
+			if last := b[1]; last != 0 && p.At > last {
+				b[0] = max(b[0], p.At-last)
+			}
+			b[1] = max(b[1], p.At)
+		}
+	}
+}
+
+func (s *Sketch[F]) delayRange(delay uint32) (i int) {
+	for _, limit := range s.cfg.Ranges {
+		if delay < limit {
+			break
+		}
+		i++
+	}
+	return i
+}
+
+// bucket returns the cells of a bucket.
+func (s *Sketch[F]) bucket(row int, col uint32) []uint32 {
+	i := (row*s.cfg.Width + int(col)) * s.n
+	return s.cells[i : i+s.n : i+s.n]
+}
+
+// sum is Algorithm 1 for one sum cell: the smallest sum so far stands for CU's minimum.
+// Cells stop at 2^32-1.
+func (s *Sketch[F]) sum(d uint64, cell int, n uint32) {
+	least := uint32(math.MaxUint32)
+	for r := range s.cfg.Rows {
+		c := &s.cells[(r*s.cfg.Width+int(family.Column[F](d, r, &s.cols)))*s.n+cell]
+		to := *c + n
+		if to < n {
+			to = math.MaxUint32
+		}
+		least = min(least, to)
+		*c = max(*c, least)
+	}
+}
+
+// smallest returns the least of a key's cells over the columns that are there.
+func (s *Sketch[F]) smallest(d uint64, cell int) (v uint32, ok bool) {
+	v = math.MaxUint32
+	for r := range s.cfg.Rows {
+		col := family.Column[F](d, r, &s.cols)
+		if s.has(col) {
+			v, ok = min(v, s.cells[(r*s.cfg.Width+int(col))*s.n+cell]), true
+		}
+	}
+	return v, ok
+}
+
+func (s *Sketch[F]) has(col uint32) bool {
+	return s.received == nil || s.received[col/64]>>(col%64)&1 != 0
+}
+
+// Query returns the size of a key, never too low but for cells at their limit. valid is false when none of its columns is there
+// (§6.1: of a share θ of the columns, 1-(1-θ)^rows of the keys have one).
+func (s *Sketch[F]) Query(key []byte) (size uint32, valid bool) {
+	v, ok := s.smallest(family.Digest[F](s.cfg.Seed, key), 0)
+	if !ok {
+		return 0, false
+	}
+	return v, true
+}
+
+// Delays appends the packets of a key in each delay range to dst.
+func (s *Sketch[F]) Delays(dst []uint32, key []byte) (delays []uint32, valid bool) {
+	if s.cfg.Ranges == nil {
+		return dst, false
+	}
+	d := family.Digest[F](s.cfg.Seed, key)
+	for i := range len(s.cfg.Ranges) + 1 {
+		v, ok := s.smallest(d, 1+i)
+		if !ok {
+			return dst, false
+		}
+		dst = append(dst, v)
+	}
+	return dst, true
+}
+
+// MaxInterval returns the longest gap between two packets of a key, and its last arrival.
+// A bucket that other flows use too shows shorter gaps and a later arrival.
+func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) {
+	if !s.cfg.Intervals {
+		return 0, 0, false
+	}
+	d := family.Digest[F](s.cfg.Seed, key)
+	interval, valid = s.smallest(d, s.n-2)
+	last, _ = s.smallest(d, s.n-1)
+	if !valid {
+		return 0, 0, false
+	}
+	return interval, last, true
+}
+
+// Row returns the size cells of a row, for linear counting and MRAC, which the paper
+// gives the first row.
+func (s *Sketch[F]) Row(i int) []uint32 {
+	out := make([]uint32, s.cfg.Width)
+	for c := range out {
+		out[c] = s.bucket(i, uint32(c))[0]
+	}
+	return out
+}
+
+// Bound is that of the paper's Theorem 6.1, with the total of the packets: a valid size is at most
+// e/width of them too high, but with probability e^-r for a key that r columns have
+// arrived of; Failure takes the mean over the keys with an answer.
+func (s *Sketch[F]) Bound(total uint64) sketch.Bound {
+	share := s.Received()
+	some, failure := 0.0, 0.0
+	d := s.cfg.Rows
+	for r := 1; r <= d; r++ {
+		p := math.Pow(share, float64(r)) * math.Pow(1-share, float64(d-r))
+		for i := range r {
+			p *= float64(d-i) / float64(i+1)
+		}
+		some += p
+		failure += p * math.Exp(-float64(r))
+	}
+	if some == 0 {
+		return sketch.Bound{Over: math.Inf(1), Under: math.Inf(1), Failure: 1}
+	}
+	return sketch.Bound{Over: math.E / float64(s.cfg.Width) * float64(total), Failure: failure / some}
+}
+
+// Received returns the share of columns that are there, 0 to 1.
+func (s *Sketch[F]) Received() float64 {
+	if s.received == nil {
+		return 1
+	}
+	n := 0
+	for c := range s.cfg.Width {
+		if s.has(uint32(c)) {
+			n++
+		}
+	}
+	return float64(n) / float64(s.cfg.Width)
+}
+
+// Column appends the cells of a column, row by row, to dst: what a sketchlet carries (§5.1).
+func (s *Sketch[F]) Column(dst []uint32, col int) ([]uint32, error) {
+	if col < 0 || col >= s.cfg.Width {
+		return dst, fmt.Errorf("%w: sumax: column %d of %d", sketch.ErrMismatch, col, s.cfg.Width)
+	}
+	for r := range s.cfg.Rows {
+		dst = append(dst, s.bucket(r, uint32(col))...)
+	}
+	return dst, nil
+}
+
+// SetColumn puts in a column that has arrived. A column may arrive more than once.
+func (s *Sketch[F]) SetColumn(col int, cells []uint32) error {
+	if col < 0 || col >= s.cfg.Width || len(cells) != s.cfg.Rows*s.n {
+		return fmt.Errorf("%w: sumax: column %d with %d cells; there are %d columns of %d", sketch.ErrMismatch, col, len(cells), s.cfg.Width, s.cfg.Rows*s.n)
+	}
+	for r := range s.cfg.Rows {
+		copy(s.bucket(r, uint32(col)), cells[r*s.n:])
+	}
+	if s.received != nil {
+		s.received[col/64] |= 1 << (col % 64)
+	}
+	return nil
+}
+
+// Reset empties the sketch; a partial one then has no columns.
+func (s *Sketch[F]) Reset() {
+	clear(s.cells)
+	clear(s.received)
+}
+
+// Merge adds the sums and takes the larger maxima of what o recorded. Sizes are still never too
+// low. Both must have all columns.
+func (s *Sketch[F]) Merge(o *Sketch[F]) error {
+	if o == nil {
+		return fmt.Errorf("%w: sumax: nothing to merge", sketch.ErrMismatch)
+	}
+	if !s.cfg.equal(&o.cfg) {
+		return fmt.Errorf("%w: sumax: %+v and %+v", sketch.ErrMismatch, s.cfg, o.cfg)
+	}
+	if s.received != nil || o.received != nil {
+		return fmt.Errorf("%w: sumax: partial sketches do not add up, as each lacks columns that the other may have", sketch.ErrMismatch)
+	}
+	sums := s.n
+	if s.cfg.Intervals {
+		sums -= 2
+	}
+	for i, v := range o.cells {
+		if i%s.n >= sums {
+			s.cells[i] = max(s.cells[i], v)
+			continue
+		}
+		sum := s.cells[i] + v
+		if sum < v {
+			sum = math.MaxUint32
+		}
+		s.cells[i] = sum
+	}
+	return nil
+}
+
+// MarshalBinary serialises the sketch.
+func (s *Sketch[F]) MarshalBinary() ([]byte, error) {
+	w := wire.NewWriter(wire.SuMax, family.ID[F](), s.cfg.Seed, s.Memory())
+	var flags uint32
+	if s.cfg.Intervals {
+		flags |= 1
+	}
+	if s.received != nil {
+		flags |= 2
+	}
+	if s.cfg.Ranges != nil {
+		flags |= 4
+	}
+	w.U32(flags, uint32(s.cfg.Rows), uint32(s.cfg.Width), uint32(len(s.cfg.Ranges)))
+	w.U32(s.cfg.Ranges...)
+	w.U64(s.received...)
+	w.U32(s.cells...)
+	return w.Bytes(), nil
+}
+
+// UnmarshalBinary replaces the sketch by a serialised one.
+func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
+	r, err := wire.NewReader(b, wire.SuMax, family.ID[F]())
+	if err != nil {
+		return fmt.Errorf("sumax: %w", err)
+	}
+	flags, rows, width, ranges := r.U32(), int(r.U32()), int(r.U32()), r.U32()
+	if flags > 7 || rows < 1 || rows > family.MaxRows || width < 1 || ranges > maxRanges || flags&4 == 0 && ranges > 0 {
+		return fmt.Errorf("sumax: %w: %d rows of %d, %d ranges, flags %#x", sketch.ErrFormat, rows, width, ranges, flags)
+	}
+	c := Config{Rows: rows, Width: width, Intervals: flags&1 != 0, Seed: r.Seed}
+	if flags&4 != 0 {
+		c.Ranges = make([]uint32, ranges)
+		wire.Cells(r, c.Ranges)
+	}
+	var received int
+	if flags&2 != 0 {
+		received = (width + 63) / 64
+	}
+	if err := r.Expect(received*8 + rows*width*c.cells()*cellBytes); err != nil {
+		return fmt.Errorf("sumax: %w", err)
+	}
+	n, err := New[F](c)
+	if err != nil {
+		return fmt.Errorf("%w: %w", sketch.ErrFormat, err)
+	}
+	if received > 0 {
+		n.received = make([]uint64, received)
+		wire.Cells(r, n.received)
+		if rest := width % 64; rest != 0 && n.received[received-1]>>rest != 0 {
+			return fmt.Errorf("sumax: %w: columns beyond the width", sketch.ErrFormat)
+		}
+	}
+	wire.Cells(r, n.cells)
+	*s = *n
+	return nil
+}
