@@ -22,6 +22,7 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/afport"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
+	"github.com/netsketch/netsketch/p4/softswitch/lldp"
 	"github.com/netsketch/netsketch/p4/softswitch/ocgnmi"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapport"
@@ -33,7 +34,7 @@ type switchFlags struct {
 	cpuPort                          uint32
 	ports                            []string
 	grpcPorts                        uint32
-	real, once                       bool
+	real, once, lldp                 bool
 	playAfter                        time.Duration
 }
 
@@ -67,6 +68,7 @@ p4.bm.DataplaneInterface), on the same address.`,
 	flags.Uint32Var(&f.grpcPorts, "grpc-ports", 0, "make ports 0 to `N`-1, those of --port left out, whose packets come and go over gRPC")
 	flags.BoolVar(&f.real, "real-time", false, "inject packets at the pace of the capture files, not as fast as possible")
 	flags.DurationVar(&f.playAfter, "play-after", 0, "play the capture files so long after there is a pipeline, to leave a controller time for its entries")
+	flags.BoolVar(&f.lldp, "lldp", false, "send LLDP frames from every port, and tell over gNMI which neighbours are heard")
 	flags.BoolVar(&f.once, "once", false, "end when the capture files have been played")
 	flags.StringVar(&f.log, "log", "info", "log `level`: debug, info, warn, error")
 	return cmd
@@ -196,10 +198,17 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	data.Register(rpc)
 	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: f.deviceID, Logger: logger})
 	server.Register(rpc)
-	if err := ocgnmi.Register(rpc, sw, f.name); err != nil {
+	var agent *lldp.Agent
+	if f.lldp {
+		agent = lldp.New(sw, lldp.Config{SystemName: f.name, SystemDescription: "netsketch " + version, Logger: logger})
+		defer agent.Close()
+	}
+	oc, err := ocgnmi.New(sw, ocgnmi.Options{Name: f.name, DeviceID: f.deviceID, Version: version, LLDP: agent, Logger: logger})
+	if err != nil {
 		server.Close()
 		return err
 	}
+	oc.Register(rpc)
 	logger.Info("switch is up", "p4runtime", lis.Addr().String(), "device-id", f.deviceID, "program", f.program+f.json)
 
 	ctx, stop := context.WithCancel(cmd.Context())
@@ -216,9 +225,15 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 			logger.Error("capture files", "error", err) // what controllers and other ports do goes on
 		}
 	})
+	if agent != nil {
+		work.Go(func() { agent.Run(ctx) })
+	}
 	work.Go(func() {
 		<-ctx.Done()
 		server.Close()
+		limit, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = oc.Close(limit) // streams that do not end by then end with the gRPC server
 		data.EndStream()
 		stopGracefully(rpc)
 	})
