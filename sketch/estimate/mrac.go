@@ -23,8 +23,8 @@ type MRAC struct {
 	// Largest is the largest counter that is taken apart, 1 to 4096; 0: 256. A larger one is
 	// one large flow on top of the mean of the small ones.
 	Largest int
-	// Iterations bounds the iterations; 0: 12, as more begin to fit chance. With the default
-	// Largest they take 1 ms and a pass over the counters.
+	// Iterations bounds the iterations; 0: 20, as many more begin to fit chance. With the default
+	// Largest they take 2 ms and a pass over the counters.
 	Iterations int
 	// Time, when above 0, ends the iterations that would begin after it.
 	Time time.Duration
@@ -40,7 +40,7 @@ func (m MRAC) Run(row []uint32) (Distribution, error) {
 		m.Largest = 256
 	}
 	if m.Iterations == 0 {
-		m.Iterations = 12
+		m.Iterations = 20
 	}
 	if m.Largest < 1 || m.Largest > 4096 || m.Iterations < 1 || len(row) == 0 {
 		return nil, fmt.Errorf("%w: MRAC: largest %d (1 to 4096), %d iterations, %d counters: the least of each is 1", sketch.ErrConfig, m.Largest, m.Iterations, len(row))

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package baseline
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/zipf"
+)
+
+const heavyLimit = 500
+
+// f1 is the F1 score of the flows of at least heavyLimit packets.
+func f1(truth map[string]uint32, found []Flow) float64 {
+	hits, want, got := 0, 0, 0
+	for _, n := range truth {
+		if n >= heavyLimit {
+			want++
+		}
+	}
+	for _, f := range found {
+		if f.Count >= heavyLimit {
+			got++
+			if truth[string(f.Key)] >= heavyLimit {
+				hits++
+			}
+		}
+	}
+	return 2 * float64(hits) / float64(want+got)
+}
+
+// TestHeavyHitters: on 500,000 packets of Zipf 1.1 all three find the heavy flows.
+func TestHeavyHitters(t *testing.T) {
+	tr := zipf.New(2, 500_000, 60_000, 1.1, 13)
+	e, err1 := NewElastic[family.Fast](300_000, 13, 1)
+	h, err2 := NewCountHeap[family.Fast](300_000, 13, 1024, 1)
+	p, err3 := NewHashPipe[family.Fast](100_000, 13, 6, 1)
+	x := NewExact()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	for i := range tr.Len() {
+		k := tr.Key(i)
+		x.Insert(k)
+		if err := errors.Join(e.Insert(k), h.Insert(k), p.Insert(k)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, flows := range map[string][]Flow{"elastic": e.Heavy(), "Count-heap": h.Heavy(), "HashPipe": p.Heavy()} {
+		if score := f1(tr.Count, flows); score < 0.98 {
+			t.Errorf("%s: F1 %.4f", name, score)
+		}
+	}
+	for k, n := range tr.Count {
+		if x.Query([]byte(k)) != int64(n) {
+			t.Fatalf("exact: %x", k)
+		}
+		if got := p.Query([]byte(k)); got > int64(n) {
+			t.Fatalf("HashPipe: %x has %d packets, truth %d", k, got, n)
+		}
+	}
+	if n, ok := e.Cardinality(); !ok || math.Abs(n/float64(len(tr.Count))-1) > 0.02 {
+		t.Errorf("elastic: %.0f flows, truth %d", n, len(tr.Count))
+	}
+	d, err := e.Distribution()
+	if err != nil || math.Abs(d.Packets()/500_000-1) > 0.05 {
+		t.Errorf("elastic: %v packets (%v)", d.Packets(), err)
+	}
+	are, _ := tr.Errors(func(k []byte) float64 { return float64(e.Query(k)) })
+	if are > 0.5 {
+		t.Errorf("elastic: ARE %.3f", are)
+	}
+}
+
+func key4(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
+
+// TestFlowRadar decodes 1,000 flows from 1.5 cells each, which fails less than once in
+// 1,000 seeds, and says so when there are too many.
+func TestFlowRadar(t *testing.T) {
+	for n, want := range map[int]bool{1000: true, 3000: false} {
+		r, err := NewFlowRadar[family.Fast](20_000, 4, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			for range 2 {
+				if err := r.Insert(key4(i), int64(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		flows, complete := r.Decode()
+		if complete != want {
+			t.Errorf("%d flows in %d cells: complete %v", n, len(r.flows), complete)
+		}
+		if !complete {
+			continue
+		}
+		missing := n - len(flows) // false positives of the filter: about 1 % for 10 bits a flow
+		if missing > 2 {
+			t.Errorf("%d of %d flows missing", missing, n)
+		}
+	}
+}
+
+// TestLossRadar finds every lost packet by key.
+func TestLossRadar(t *testing.T) {
+	up, err1 := NewLossRadar[family.Fast](20_000, 4, 1)
+	down, err2 := NewLossRadar[family.Fast](20_000, 4, 1)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int64{}
+	for i := range 2000 {
+		for packet := range 10 {
+			_ = up.Insert(key4(i), uint16(packet))
+			if i%10 == 0 && packet < 4 {
+				want[string(key4(i))]++
+			} else {
+				_ = down.Insert(key4(i), uint16(packet))
+			}
+		}
+	}
+	if err := up.Subtract(down); err != nil {
+		t.Fatal(err)
+	}
+	lost, complete := up.Decode()
+	if !complete || len(lost) != len(want) {
+		t.Fatalf("%d flows of %d, complete %v", len(lost), len(want), complete)
+	}
+	for k, n := range want {
+		if lost[k] != n {
+			t.Errorf("%x: %d lost, want %d", k, lost[k], n)
+		}
+	}
+	other, _ := NewLossRadar[family.Fast](30_000, 4, 1)
+	if !errors.Is(up.Subtract(other), sketch.ErrMismatch) || up.Subtract(nil) == nil {
+		t.Error("subtracted one of another shape")
+	}
+	if _, complete := down.Decode(); complete {
+		t.Error("20,000 packets decode from 2,000 cells")
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	for _, memory := range []int{-5, 0, 10, math.MaxInt} {
+		for _, size := range []int{0, 13, 65} {
+			_, a := NewElastic[family.Fast](memory, size, 0)
+			_, b := NewCountHeap[family.Fast](memory, size, 10, 0)
+			_, c := NewHashPipe[family.Fast](memory, size, 6, 0)
+			_, d := NewFlowRadar[family.Fast](memory, size, 0)
+			_, e := NewLossRadar[family.Fast](memory, size, 0)
+			for i, err := range []error{a, b, c, d, e} {
+				if !errors.Is(err, sketch.ErrConfig) {
+					t.Errorf("structure %d, %d bytes, keys of %d: %v", i, memory, size, err)
+				}
+			}
+		}
+	}
+	a, _ := NewElastic[family.Fast](10_000, 4, 0)
+	b, _ := NewCountHeap[family.Fast](10_000, 4, 10, 0)
+	c, _ := NewHashPipe[family.Fast](10_000, 4, 6, 0)
+	d, _ := NewFlowRadar[family.Fast](10_000, 4, 0)
+	e, _ := NewLossRadar[family.Fast](10_000, 4, 0)
+	k := []byte{1, 2, 3}
+	for i, err := range []error{a.Insert(k), b.Insert(k), c.Insert(k), d.Insert(k, 1), e.Insert(k, 1)} {
+		if !errors.Is(err, sketch.ErrMismatch) {
+			t.Errorf("structure %d: %v", i, err)
+		}
+	}
+}
