@@ -227,7 +227,7 @@ func jsonView(sw *bmv2, info *p4configv1.P4Info) []string {
 // TestReadOut checks what docs/p4.md promises about the registers, and their sizes.
 func TestReadOut(t *testing.T) {
 	const cells = 256 // of a read-out packet
-	bytesABank := map[string]int{"forwarding": 0, "univmon": 991_232, "univmon-300k": 283_648}
+	bytesABank := map[string]int{"chamelemon": 732_160, "forwarding": 0, "univmon": 991_232, "univmon-300k": 283_648}
 	for _, name := range Names() {
 		p, err := Load(name)
 		if err != nil {
@@ -246,10 +246,10 @@ func TestReadOut(t *testing.T) {
 				t.Errorf("%s: %d cells are not %d banks of a multiple of %d cells", label, r.GetSize(), banks, cells)
 				continue
 			}
-			if want := univmonCells(annotation(r.GetPreamble(), "netsketch_univmon")); int64(r.GetSize())/banks != want {
+			if want := annotatedCells(r.GetPreamble()); int64(r.GetSize())/banks != want {
 				t.Errorf("%s: a bank has %d cells, its annotations make %d", label, int64(r.GetSize())/banks, want)
 			}
-			size += int(r.GetSize()) / int(banks) * 4
+			size += int(r.GetSize()) / int(banks) * int(r.GetTypeSpec().GetBitstring().GetBit().GetBitwidth()) / 8
 		}
 		if want, known := bytesABank[name]; !known || size != want {
 			t.Errorf("program %s: %d bytes of registers a bank, this test and docs/p4.md say %d", name, size, want)
@@ -269,14 +269,25 @@ func annotation(p *p4configv1.Preamble, name string) map[string]*p4configv1.Expr
 	return out
 }
 
-// univmonCells returns the cells of a bank that UnivMon's annotations come to.
-func univmonCells(a map[string]*p4configv1.Expression) int64 {
+// annotatedCells returns the cells of a bank that the annotations of an algorithm come to.
+func annotatedCells(p *p4configv1.Preamble) int64 {
+	a := annotation(p, "netsketch_univmon")
+	if len(a) == 0 {
+		a = annotation(p, "netsketch_chamelemon")
+	}
 	number := func(key string) int64 { return a[key].GetInt64Value() }
-	if a["part"].GetStringValue() == "counters" {
+	switch a["part"].GetStringValue() {
+	case "counters":
 		// The counts by level come after the sketch, in a block of their own.
 		return number("packets") + 256
+	case "heavy":
+		return number("levels") * number("ways") * number("slots") * number("words")
+	case "classifier":
+		return number("counters")
+	case "encoder":
+		return number("arrays") * number("buckets") * number("words")
 	}
-	return number("levels") * number("ways") * number("slots") * number("words")
+	return 0
 }
 
 // TestNoPaths fails when a path of the machine that compiled got into the files.

@@ -49,6 +49,7 @@ type bench struct {
 	punted   *p4rt.Queue[*p4rt.PacketIn]
 	cat      *p4values.Catalog
 	univmons map[string]*univmon
+	edge     *chamelemon // nil in programs without it
 	drops    [dropReasons]int64
 }
 
@@ -56,6 +57,13 @@ type bench struct {
 func conform(t *testing.T, program string, sw target) {
 	b := newBench(t, program, sw)
 	b.install()
+	if b.edge != nil {
+		b.configure(cmConfig{
+			entry: []uint32{1}, exit: []uint32{2, 4, 11},
+			epochs: [2]cmEpoch{smallEpoch(40, 9, 30_000), smallEpoch(300, 2, 500)},
+			dscp:   map[byte]byte{46: 7, 10: 3},
+		})
+	}
 
 	for i, f := range oddFrames() {
 		b.send(fmt.Sprintf("odd frame %d", i), 0, f)
@@ -77,7 +85,7 @@ func conform(t *testing.T, program string, sw target) {
 		b.send(fmt.Sprintf("before the refusals, frame %d", i), 1, f)
 	}
 	b.packetOut()
-	b.compareDrops()
+	b.compareCounters()
 	b.refusals()
 	if err := b.client.WaitReady(b.ctx); err != nil { // it was outbid, and is primary again now
 		b.t.Fatal(err)
@@ -95,7 +103,7 @@ func conformTrace(t *testing.T, program string, sw target, n int) {
 		b.send(fmt.Sprintf("packet %d of the trace", i+1), 0, f)
 	}
 	b.compare(0)
-	b.compareDrops()
+	b.compareCounters()
 }
 
 // conformFlips lets traffic run while banks are flipped, read and cleared without any
@@ -166,7 +174,7 @@ func newBench(t *testing.T, program string, sw target) *bench {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*patience)
 	client, err := p4rt.Dial(ctx, p4rt.Config{
-		Target: sw.address(), DeviceID: deviceID,
+		Target: sw.address(), DeviceID: deviceID, ReadoutTimeout: patience,
 		Program: &p4rt.Program{Name: program, DeviceConfig: p.JSON, P4Info: p.P4Info},
 	})
 	if err != nil {
@@ -181,7 +189,7 @@ func newBench(t *testing.T, program string, sw target) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{t: t, ctx: ctx, sw: sw, client: client, punted: client.PacketIns(ctx, 64, nil), cat: cat, univmons: instances(cat)}
+	return &bench{t: t, ctx: ctx, sw: sw, client: client, punted: client.PacketIns(ctx, 64, nil), cat: cat, univmons: instances(cat), edge: newChameleMon(cat)}
 }
 
 const (
@@ -322,6 +330,9 @@ func (b *bench) send(label string, bank int, f []byte) {
 		}
 	}
 	port, want, forwarded := expect(f)
+	if b.edge != nil {
+		b.edge.pass(bank, parse(f), in, port, want)
+	}
 	if !forwarded {
 		b.drops[port]++
 		return
@@ -349,37 +360,60 @@ func (b *bench) send(label string, bank int, f []byte) {
 func (b *bench) compare(bank int) {
 	b.t.Helper()
 	for _, u := range b.univmons {
-		for register, model := range map[*p4values.Register][]uint32{u.counterRegister: u.counters, u.heavyRegister: u.heavy} {
-			n := register.Readout.Cells
-			want := model[bank*n:][:n]
-			got, err := b.client.ReadBank(b.ctx, register.Name, bank)
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			wrong := 0
-			for i := range want {
-				if got.At(i) != want[i] {
-					if wrong++; wrong <= 5 {
-						b.t.Errorf("%s, bank %d, cell %d is %#x, the model has %#x", register.Name, bank, i, got.At(i), want[i])
-					}
-				}
-			}
-			if wrong > 5 {
-				b.t.Errorf("%s, bank %d: %d of %d cells differ", register.Name, bank, wrong, n)
-			}
-			clear(want)
+		b.compareRegister(u.counterRegister, bank, u.counters)
+		b.compareRegister(u.heavyRegister, bank, u.heavy)
+	}
+	if b.edge != nil {
+		for _, m := range b.edge.all {
+			b.compareRegister(m.register, bank, m.cells)
 		}
 	}
 }
 
-// compareDrops reads the counter of drops.
-func (b *bench) compareDrops() {
+func (b *bench) compareRegister(register *p4values.Register, bank int, model []uint32) {
 	b.t.Helper()
-	c, err := b.cat.Counters.Name("ingress.drops")
+	n := register.Readout.Cells
+	want := model[bank*n:][:n]
+	got, err := b.client.ReadBank(b.ctx, register.Name, bank)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	var got [dropReasons]int64
+	wrong := 0
+	for i := range want {
+		if got.At(i) != want[i] {
+			if wrong++; wrong <= 5 {
+				b.t.Errorf("%s, bank %d, cell %d is %#x, the model has %#x", register.Name, bank, i, got.At(i), want[i])
+			}
+		}
+	}
+	if wrong > 5 {
+		b.t.Errorf("%s, bank %d: %d of %d cells differ", register.Name, bank, wrong, n)
+	}
+	clear(want)
+}
+
+// compareCounters reads the counters of drops and of DSCPs that were not kept.
+func (b *bench) compareCounters() {
+	b.t.Helper()
+	var drops [dropReasons]int64
+	copy(drops[:], b.readCounter("ingress.drops"))
+	if drops != b.drops {
+		b.t.Errorf("ingress.drops is %v, the model has %v", drops, b.drops)
+	}
+	if b.edge != nil {
+		if got := b.readCounter("ingress.chamelemon.dscp_lost")[0]; got != b.edge.dscpLost {
+			b.t.Errorf("ingress.chamelemon.dscp_lost is %d, the model has %d", got, b.edge.dscpLost)
+		}
+	}
+}
+
+func (b *bench) readCounter(name string) []int64 {
+	b.t.Helper()
+	c, err := b.cat.Counters.Name(name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	got := map[int64]int64{}
 	query := &p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: &p4v1.CounterEntry{CounterId: c.ID}}}
 	for e, err := range b.client.Read(b.ctx, query) {
 		if err != nil {
@@ -387,9 +421,11 @@ func (b *bench) compareDrops() {
 		}
 		got[e.GetCounterEntry().GetIndex().GetIndex()] = e.GetCounterEntry().GetData().GetPacketCount()
 	}
-	if got != b.drops {
-		b.t.Errorf("ingress.drops is %v, the model has %v", got, b.drops)
+	out := make([]int64, len(got))
+	for i, n := range got {
+		out[i] = n
 	}
+	return out
 }
 
 // leaves waits for a frame to leave the switch.
@@ -434,11 +470,9 @@ func (b *bench) packetOut() {
 // P4Runtime itself, as another controller, for the client keeps such answers to itself.
 func (b *bench) refusals() {
 	b.t.Helper()
-	cells := uint32(0)
-	for _, u := range b.univmons {
-		if u.key == "src" {
-			cells = uint32(u.counterRegister.Readout.Cells)
-		}
+	object, cells := uint32(1), uint32(0)
+	if all := b.cat.Readouts(); len(all) > 0 {
+		object, cells = uint32(all[0].Readout.Object), uint32(all[0].Readout.Cells)
 	}
 	conn, err := grpc.NewClient(b.sw.address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -471,10 +505,10 @@ func (b *bench) refusals() {
 		object, bank, index uint32
 	}{
 		{"object", 200, 0, 0},
-		{"bank", 1, 2, 0},
-		{"index at the end of the bank", 1, 0, cells},
-		{"index beyond 2^31", 1, 0, 0xffffff00},
-		{"index between", 1, 0, 128},
+		{"bank", object, 2, 0},
+		{"index at the end of the bank", object, 0, cells},
+		{"index beyond 2^31", object, 0, 0xffffff00},
+		{"index between", object, 0, 128},
 	} {
 		request := map[string]uint32{"op": 1, "egress_port": 0, "object": r.object, "bank": r.bank, "index": r.index, "seq": 77}
 		answer := exchange(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{

@@ -70,8 +70,16 @@ func oddFrames() [][]byte {
 		f[at] = b
 		return f
 	}
+	withTos := func(f []byte, tos byte) []byte {
+		f = slices.Clone(f)
+		setTos(f[14:], f[12] == 0x86, tos)
+		return f
+	}
 	tcp := v4(6, 64, 0, nil, ports(1234, 80))
 	tcp6 := v6(6, ports(1234, 80))
+	highest := ethernet(0x0800, nil, ipv4([4]byte{255, 255, 255, 255}, [4]byte{255, 255, 255, 251}, 255, 64, 0, nil, nil))
+	highest6 := ethernet(0x86dd, nil, ipv6(address6(255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255),
+		address6(0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 253), 17, 64, ports(65535, 65535)))
 	inner := ipv4([4]byte{10, 9, 0, 3}, [4]byte{10, 0, 0, 4}, 17, 64, 0, nil, ports(5, 6))
 	return [][]byte{
 		tcp, tcp6,
@@ -111,6 +119,9 @@ func oddFrames() [][]byte {
 		ethernet(0x0806, nil, make([]byte, 28)),
 		ethernet(0x8847, nil, make([]byte, 40)),
 		{2, 0, 0, 0, 0, 0xaa, 2, 0},
+		withTos(tcp, 46<<2|1), withTos(tcp, 10<<2|2), withTos(tcp, 48<<2), withTos(tcp, 255), withTos(tcp, 28), withTos(tcp, 3),
+		withTos(tcp6, 46<<2|1), withTos(tcp6, 10<<2|2), withTos(tcp6, 48<<2), withTos(tcp6, 255), withTos(tcp6, 28), withTos(tcp6, 3),
+		highest, highest, highest6, highest6,
 	}
 }
 

@@ -16,6 +16,7 @@ type packet struct {
 	counted  bool // belongs to a flow
 	drop     int  // why not: index into ingress.drops
 	v6       bool
+	tos      byte // or traffic class
 	src, dst []byte
 	protocol byte
 	ports    [4]byte
@@ -51,11 +52,11 @@ func parse(f []byte) (p packet) {
 	case kind == 0x0800 && len(h) >= 20 && h[0]>>4 == 4 && h[0]&15 >= 5 && len(h) >= int(h[0]&15)*4:
 		next = int(h[0]&15) * 4
 		sum = checksum(h[:next])
-		p.src, p.dst, p.protocol = h[12:16], h[16:20], h[9]
+		p.src, p.dst, p.protocol, p.tos = h[12:16], h[16:20], h[9], h[1]
 		first = binary.BigEndian.Uint16(h[6:])&0x1fff == 0
 	case kind == 0x86dd && len(h) >= 40 && h[0]>>4 == 6:
 		next = 40
-		p.v6, p.src, p.dst, p.protocol = true, h[8:24], h[24:40], h[6]
+		p.v6, p.src, p.dst, p.protocol, p.tos = true, h[8:24], h[24:40], h[6], h[0]<<4|h[1]>>4
 		if p.protocol == 44 {
 			if len(h) < 48 {
 				return p

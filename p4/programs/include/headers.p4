@@ -188,6 +188,28 @@ struct univmon_scratch_t {
     bit<1>  hit;      // that slot holds the flow already
 }
 
+// Working space of chamelemon.p4, in ingress and egress.
+struct chamelemon_scratch_t {
+    bit<32> time;      // time bit of the packet's epoch
+    bit<2>  hierarchy;
+    bit<3>  code;      // stands for the packet's DSCP inside the network
+    bit<8>  tos;       // ToS or traffic class
+    bit<8>  count8;
+    bit<16> count16;
+    bit<32> cell;
+    bit<32> value;
+    bit<32> id0;       // fragments of the flow's identifier
+    bit<32> id1;
+    bit<32> id2;
+    bit<32> id3;
+    bit<32> id4;
+    bit<32> id5;
+    bit<32> id6;
+    bit<32> id7;
+    bit<32> id8;
+    bit<32> id9;
+}
+
 struct metadata_t {
     bit<8>  bank;
     bit<8>  drop;
@@ -197,6 +219,9 @@ struct metadata_t {
     bit<16> ecmp_member;
 #ifdef NS_WITH_UNIVMON
     univmon_scratch_t univmon;
+#endif
+#ifdef NS_WITH_CHAMELEMON
+    chamelemon_scratch_t chamelemon;
 #endif
 }
 

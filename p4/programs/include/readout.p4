@@ -20,10 +20,20 @@
     register_name.write(hdr.packet_out.index, 0); \
     hdr.packet_out.index = hdr.packet_out.index + 1;
 
-#define NS_READ_AND_CLEAR(register_name, cells) \
+// The same for a register of narrower cells, through a field of their width.
+#define NS_READ_NARROW_CELL(register_name, field, narrow) \
+    register_name.read(narrow, hdr.packet_out.index); \
+    hdr.cells.field = (bit<32>)narrow; \
+    register_name.write(hdr.packet_out.index, 0); \
+    hdr.packet_out.index = hdr.packet_out.index + 1;
+
+#define NS_READ_AND_CLEAR_BY(READ_CELL, register_name, cells) \
     hdr.packet_in.reason = NS_REASON_READ; \
     hdr.packet_out.index = hdr.packet_out.index + (bit<32>)hdr.packet_out.bank * (cells); \
-    NS_EACH_CELL(NS_READ_CELL, register_name)
+    NS_EACH_CELL(READ_CELL, register_name)
+
+#define NS_READ_AND_CLEAR(register_name, cells) \
+    NS_READ_AND_CLEAR_BY(NS_READ_CELL, register_name, cells)
 
 #define NS_ASKED(number, cells) \
     (hdr.packet_out.object == (number) && hdr.packet_out.bank < NS_BANKS \

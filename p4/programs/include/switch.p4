@@ -8,8 +8,11 @@
 //   NS_WITH_UNIVMON_SRC, NS_WITH_UNIVMON_DST, NS_WITH_UNIVMON_5T
 //       UnivMon by source, destination and 5-tuple, with
 //       NS_UNIVMON_SRC_LEVELS, _ROWS, _COLUMNS, _SLOTS and so on
+//   NS_WITH_CHAMELEMON
+//       ChameleMon's edge switch, with the sizes that chamelemon.p4 lists
 //
-// Read-out numbers of objects: 1 and 2 univmon_src, 3 and 4 univmon_dst, 5 and 6 univmon_5t.
+// Read-out numbers of objects: 1 and 2 univmon_src, 3 and 4 univmon_dst, 5 and 6 univmon_5t,
+// 7 to 12 chamelemon.
 
 #if defined(NS_WITH_UNIVMON_SRC) || defined(NS_WITH_UNIVMON_DST) || defined(NS_WITH_UNIVMON_5T)
 #define NS_WITH_UNIVMON
@@ -56,6 +59,10 @@
 #include "univmon.p4"
 #endif
 
+#ifdef NS_WITH_CHAMELEMON
+#include "chamelemon.p4"
+#endif
+
 #include "flow.p4"
 
 control ingress(inout headers_t hdr, inout metadata_t meta,
@@ -74,6 +81,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
 #ifdef NS_WITH_UNIVMON_5T
     UnivMon5t() univmon_5t;
+#endif
+#ifdef NS_WITH_CHAMELEMON
+    ChameleMonEntry() chamelemon;
 #endif
 
     action refuse(bit<8> reason) {
@@ -120,6 +130,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_UNIVMON_5T
                 univmon_5t.apply(hdr, meta);
 #endif
+#ifdef NS_WITH_CHAMELEMON
+                chamelemon.apply(hdr, meta, standard_metadata);
+#endif
             }
             if (hdr.packet_in.isValid()) {
                 end_answer();
@@ -135,7 +148,14 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 
 control egress(inout headers_t hdr, inout metadata_t meta,
                inout standard_metadata_t standard_metadata) {
+#ifdef NS_WITH_CHAMELEMON
+    ChameleMonExit() chamelemon;
+#endif
+
     apply {
+#ifdef NS_WITH_CHAMELEMON
+        chamelemon.apply(hdr, meta, standard_metadata);
+#endif
     }
 }
 

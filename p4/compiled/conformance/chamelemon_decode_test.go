@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/netsketch/netsketch/p4/p4rt"
+)
+
+// fermat is one part of an encoder, or sums and differences of such parts: three arrays
+// of buckets. It is a plain decoder that shares nothing with the sketch library.
+type fermat struct {
+	m, words int
+	cells    []uint32
+}
+
+// newFermat takes a part out of a bank of an encoder's register.
+func newFermat(c *p4rt.Cells, m *cmRegister, p part) *fermat {
+	f := &fermat{m: int(p.buckets), words: m.words, cells: make([]uint32, 3*int(p.buckets)*m.words)}
+	for array := range 3 {
+		for i := range f.m * f.words {
+			f.cells[array*f.m*f.words+i] = c.At((array*m.buckets+int(p.first))*m.words + i)
+		}
+	}
+	return f
+}
+
+// add adds the other one, or takes it away.
+func (f *fermat) add(o *fermat, sign int) {
+	for i, v := range o.cells {
+		switch {
+		case i%f.words == 0:
+			f.cells[i] += uint32(sign) * v
+		case sign > 0:
+			f.cells[i] = uint32((uint64(f.cells[i]) + uint64(v)) % cmPrime)
+		default:
+			f.cells[i] = uint32((uint64(f.cells[i]) + cmPrime - uint64(v)) % cmPrime)
+		}
+	}
+}
+
+// insert adds n packets of a flow.
+func (f *fermat) insert(key []byte, n int32) {
+	h := crc32.ChecksumIEEE(key)
+	factor := uint64(int64(n)+cmPrime) % cmPrime
+	for array := range 3 {
+		b := f.bucket(array, int(mix(h, rowOdd[array])%uint32(f.m)))
+		b[0] += uint32(n)
+		for i, v := range fragments(key) {
+			b[1+i] = uint32((uint64(b[1+i]) + factor*(uint64(v)%cmPrime)) % cmPrime)
+		}
+	}
+}
+
+func (f *fermat) bucket(array, i int) []uint32 { return f.cells[(array*f.m+i)*f.words:][:f.words] }
+
+// decode takes the part apart, and says whether nothing is left.
+func (f *fermat) decode() (flows map[string]int32, complete bool) {
+	flows = map[string]int32{}
+	for found, rounds := true, 0; found && rounds < 1000; rounds++ {
+		found = false
+		for array := range 3 {
+			for i := range f.m {
+				b := f.bucket(array, i)
+				if n := int32(b[0]); n != 0 {
+					if key := f.pure(b, array, i); key != nil {
+						if flows[string(key)] += n; flows[string(key)] == 0 {
+							delete(flows, string(key))
+						}
+						f.insert(key, -n)
+						found = true
+					}
+				}
+			}
+		}
+	}
+	for _, v := range f.cells {
+		if v != 0 {
+			return flows, false
+		}
+	}
+	return flows, true
+}
+
+// pure returns the key of a bucket that has one flow only, as far as can be told.
+func (f *fermat) pure(b []uint32, array, i int) []byte {
+	inverse := uint64(1)
+	for base, e := uint64(int64(int32(b[0]))+cmPrime)%cmPrime, uint64(cmPrime-2); e > 0; e >>= 1 {
+		if e&1 != 0 {
+			inverse = inverse * base % cmPrime
+		}
+		base = base * base % cmPrime
+	}
+	var words []uint32
+	var small uint // fragments that may have been larger by the prime
+	for j, sum := range b[1:] {
+		words = append(words, uint32(uint64(sum)*inverse%cmPrime))
+		if words[j] < 5 && j < f.words-2 {
+			small |= 1 << j
+		}
+	}
+	if words[len(words)-1] > 0xff {
+		return nil
+	}
+	for choice := small; ; choice = (choice - 1) & small {
+		var key []byte
+		for j, w := range words[:len(words)-1] {
+			if choice>>j&1 != 0 {
+				w += cmPrime
+			}
+			key = binary.BigEndian.AppendUint32(key, w)
+		}
+		key = append(key, byte(words[len(words)-1]))
+		if mix(crc32.ChecksumIEEE(key), rowOdd[array])%uint32(f.m) == uint32(i) {
+			return key
+		}
+		if choice == 0 {
+			return nil
+		}
+	}
+}
+
+// cmFlow is a flow of the decode test.
+type cmFlow struct {
+	frame   []byte
+	key     string
+	edge    int // where it enters
+	packets int
+	lose    int // how many of them are lost between the edges
+}
+
+// cmFlows makes flows of sequential addresses and ports, which is what hash functions
+// find hardest. The first victims of them lose packets.
+func cmFlows(r *rand.Rand, n, victims, v6Share int) []*cmFlow {
+	var out []*cmFlow
+	for i := range n {
+		f := &cmFlow{edge: i % 2, packets: 1 + bits.TrailingZeros(uint(1+r.IntN(1<<12)))*r.IntN(4)}
+		host, port := byte(i/2%200), uint16(1024+i/400)
+		if i%10 < v6Share {
+			dst := address6(0, 0, host) // by its route to the other edge
+			if f.edge == 1 {
+				dst[3]++
+			}
+			f.frame = ethernet(0x86dd, nil, ipv6(address6(byte(i%2), 9, 0, 0, 0, 0, 0, 0, 0, 0, host), dst, 6, 64, ports(port, 80)))
+		} else {
+			dst := [4]byte{10, 0, 7, host}
+			if f.edge == 1 {
+				dst[0] = 20
+			}
+			f.frame = ethernet(0x0800, nil, ipv4([4]byte{10, 9, byte(i % 2), host}, dst, 6, 64, 0, nil, ports(port, 80)))
+		}
+		f.key = string(parse(f.frame).fiveTuple())
+		if i < victims {
+			f.lose = 1 + r.IntN(f.packets)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// TestChameleMonDecode loses packets between two edge switches and gets every one of them
+// back, by flow, out of what the registers of the two add up to: section 4.2 of the
+// paper, at load factors up to 0.69.
+func TestChameleMonDecode(t *testing.T) {
+	for _, tc := range []struct {
+		name                 string
+		th, tl, sample       uint32
+		light, heavy         uint32 // buckets an array
+		light6, heavy6       uint32
+		flows, victims, v6   int
+		seed                 uint64
+		load, load6, lowLoad float64 // that the HL parts come to at least, and the LL part
+	}{
+		{"healthy, load 0.30", 0xffffffff, 1, 0, 0, 3072, 0, 768, 4000, 2764, 0, 1, 0.299, 0, 0},
+		{"healthy, load 0.60", 0xffffffff, 1, 0, 0, 3072, 0, 768, 8000, 5529, 0, 2, 0.599, 0, 0},
+		{"healthy, load 0.69", 0xffffffff, 1, 0, 0, 3072, 0, 768, 8000, 6359, 0, 3, 0.689, 0, 0},
+		{"healthy, load 0.69, other losses", 0xffffffff, 1, 0, 0, 3072, 0, 768, 8000, 6359, 0, 4, 0.689, 0, 0},
+		{"healthy, small part, load 0.69", 0xffffffff, 1, 0, 0, 777, 0, 768, 3000, 1608, 0, 5, 0.689, 0, 0},
+		{"healthy with heavy hitters", 12, 1, 0, 0, 3000, 0, 500, 8000, 6210, 0, 6, 0.689, 0, 0},
+		{"healthy, IPv6", 14, 1, 0, 0, 2000, 0, 768, 5270, 5270, 3, 7, 0.6, 0.68, 0},
+		{"ill", 9, 2, 19_000, 1000, 1420, 120, 200, 12_000, 9000, 1, 8, 0.6, 0.4, 0.6},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := cmEpoch{th: tc.th, tl: tc.tl, sample: tc.sample}
+			e.divide(0, tc.light, tc.heavy, 4096)
+			e.divide(1, tc.light6, tc.heavy6, 1024)
+			n := newDecodeNetwork(t, e)
+			r := rand.New(rand.NewPCG(tc.seed, 0))
+			flows := cmFlows(r, tc.flows, tc.victims, tc.v6)
+			lost := n.play(r, flows)
+			load := n.decode(lost)
+			t.Logf("%d packets, %d lost; load factors HL %.3f, LL %.3f; IPv6 HL %.3f, LL %.3f", n.packets, n.lost,
+				load[0][cmHeavy], load[0][cmLight], load[1][cmHeavy], load[1][cmLight])
+			if load[0][cmHeavy] < tc.load || load[1][cmHeavy] < tc.load6 || load[0][cmLight] < tc.lowLoad {
+				t.Errorf("the test is too easy: loads of at least %v, %v and %v are wanted", tc.load, tc.load6, tc.lowLoad)
+			}
+		})
+	}
+}
+
+// decodeNetwork is two edge switches, joined by a link that loses packets.
+type decodeNetwork struct {
+	t             *testing.T
+	edges         [2]*bench
+	epoch         cmEpoch
+	packets, lost int
+}
+
+// Ports of an edge: hosts' packets come in by 1, the other edge's by 7. Out they go by
+// their routes, by which packets to the first edge leave by 5 and 6, those to the second by 2 and 4.
+const fabricPort = 7
+
+func newDecodeNetwork(t *testing.T, e cmEpoch) *decodeNetwork {
+	n := &decodeNetwork{t: t, epoch: e}
+	for i, exit := range [][]uint32{{5, 6}, {2, 4}} {
+		b := newBench(t, "chamelemon", startSoft(t))
+		b.install()
+		b.configure(cmConfig{epochs: [2]cmEpoch{e, e}, entry: []uint32{1}, exit: exit})
+		n.edges[i] = b
+	}
+	return n
+}
+
+// losses are lost packets by family, hierarchy (HH counted as HL) and flow.
+type losses [2][3]map[string]int32
+
+// play sends all packets of all flows, mixed, and returns those that were lost.
+func (n *decodeNetwork) play(r *rand.Rand, flows []*cmFlow) *losses {
+	n.t.Helper()
+	var order []*cmFlow
+	left := map[*cmFlow]int{}
+	for _, f := range flows {
+		left[f] = f.packets
+		for range f.packets {
+			order = append(order, f)
+		}
+	}
+	r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	var out losses
+	for family := range out {
+		for hierarchy := range out[family] {
+			out[family][hierarchy] = map[string]int32{}
+		}
+	}
+	over := func(b *bench, port uint32, f []byte) []byte {
+		if err := b.sw.inject(port, f); err != nil {
+			n.t.Fatal(err)
+		}
+		return (<-b.sw.output()).frame // the soft switch is done with it when inject returns
+	}
+	for _, f := range order {
+		n.packets++
+		between := over(n.edges[f.edge], 1, f.frame)
+		left[f]--
+		if r.IntN(left[f]+1) < f.lose {
+			f.lose--
+			n.lost++
+			p := parse(between)
+			out[p.family()][min(p.tos>>3&3, cmHeavy)][f.key]++
+			continue
+		}
+		over(n.edges[1-f.edge], fabricPort, between)
+	}
+	return &out
+}
+
+// decode reads the switches and compares what it decodes with what was lost. It returns
+// the load factors, by family and hierarchy.
+func (n *decodeNetwork) decode(lost *losses) (load [2][3]float64) {
+	n.t.Helper()
+	read := func(b *bench, m *cmRegister) *p4rt.Cells {
+		c, err := b.client.ReadBank(b.ctx, m.register.Name, 0)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		return c
+	}
+	for family := range 2 {
+		up, down := n.epoch.upstream[family], n.epoch.downstream[family]
+		var delta [3]*fermat
+		for _, b := range n.edges {
+			upstream, downstream := read(b, b.edge.upstream[family]), read(b, b.edge.downstream[family])
+			for hierarchy := cmLight; hierarchy <= cmHeavy; hierarchy++ {
+				d := newFermat(upstream, b.edge.upstream[family], up[hierarchy])
+				if hierarchy == cmHeavy {
+					hitters, complete := newFermat(upstream, b.edge.upstream[family], up[cmHitter]).decode()
+					if !complete {
+						n.t.Fatalf("an upstream HH encoder does not decode: %d flows found", len(hitters))
+					}
+					for key, packets := range hitters {
+						d.insert([]byte(key), packets)
+					}
+				}
+				d.add(newFermat(downstream, b.edge.downstream[family], down[hierarchy]), -1)
+				if delta[hierarchy] == nil {
+					delta[hierarchy] = d
+				} else {
+					delta[hierarchy].add(d, +1)
+				}
+			}
+		}
+		for hierarchy := cmLight; hierarchy <= cmHeavy; hierarchy++ {
+			label := fmt.Sprintf("family %d, hierarchy %d", family, hierarchy)
+			want := lost[family][hierarchy]
+			if m := delta[hierarchy].m; m > 0 {
+				load[family][hierarchy] = float64(len(want)) / float64(3*m)
+			}
+			got, complete := delta[hierarchy].decode()
+			if !complete {
+				n.t.Errorf("%s: not decoded, %d flows of %d found at load factor %.3f", label, len(got), len(want), load[family][hierarchy])
+				continue
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				n.t.Errorf("%s: lost packets by flow differ (-lost +decoded): %d and %d flows", label, len(want), len(got))
+			}
+		}
+	}
+	return load
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/p4/p4rt"
+)
+
+// divide lays the parts of the encoders out as the paper does: LL from the left, HL
+// after it, HH up to the end of the upstream encoder.
+func (e *cmEpoch) divide(family int, light, heavy, upstream uint32) {
+	parts := [4]part{cmLight: {0, light}, cmHeavy: {light, heavy}}
+	e.downstream[family] = parts
+	parts[cmHitter] = part{light + heavy, upstream - light - heavy}
+	e.upstream[family] = parts
+}
+
+// smallEpoch has parts that are small enough for flows to share buckets.
+func smallEpoch(th, tl, sample uint32) cmEpoch {
+	e := cmEpoch{th: th, tl: tl, sample: sample}
+	e.divide(0, 100, 333, 4096)
+	e.divide(1, 17, 61, 1024)
+	return e
+}
+
+// configure writes a ChameleMon configuration to the switch and to the model.
+func (b *bench) configure(c cmConfig) {
+	b.t.Helper()
+	exact := func(field string, v uint32) p4rt.Match { return p4rt.Exact(field, []byte{byte(v)}) }
+	number := func(name string, v uint32) p4rt.Param { return p4rt.Uint(name, uint64(v)) }
+	var entries []p4rt.Entry
+	for _, p := range c.entry {
+		entries = append(entries, p4rt.Entry{Table: "ingress.chamelemon.entry_port", Action: "ingress.chamelemon.from_host", Match: []p4rt.Match{exact("port", p)}})
+	}
+	for _, p := range c.exit {
+		entries = append(entries, p4rt.Entry{Table: "egress.chamelemon.exit_port", Action: "egress.chamelemon.to_host", Match: []p4rt.Match{exact("port", p)}})
+	}
+	for dscp, code := range c.dscp {
+		entries = append(entries,
+			p4rt.Entry{
+				Table: "ingress.chamelemon.dscp_in", Action: "ingress.chamelemon.carry", Match: []p4rt.Match{exact("dscp", uint32(dscp))},
+				Params: []p4rt.Param{number("code", uint32(code))},
+			},
+			p4rt.Entry{
+				Table: "egress.chamelemon.dscp_out", Action: "egress.chamelemon.restore", Match: []p4rt.Match{exact("code", uint32(code))},
+				Params: []p4rt.Param{number("dscp", uint32(dscp))},
+			})
+	}
+	for time := range uint32(2) {
+		e := c.epochs[time]
+		entries = append(entries, p4rt.Entry{
+			Table: "ingress.chamelemon.thresholds", Action: "ingress.chamelemon.classify", Match: []p4rt.Match{exact("time", time)},
+			Params: []p4rt.Param{number("th", e.th), number("tl", e.tl), number("sample", e.sample)},
+		})
+		for family, suffix := range []string{"", "_ipv6"} {
+			for side, parts := range map[string][4]part{"ingress": e.upstream[family], "egress": e.downstream[family]} {
+				for hierarchy, in := range parts {
+					if in.buckets == 0 {
+						continue
+					}
+					entries = append(entries, p4rt.Entry{
+						Table: side + ".chamelemon.division" + suffix, Action: side + ".chamelemon.encode" + suffix,
+						Match:  []p4rt.Match{exact("time", time), exact("hierarchy", uint32(hierarchy))},
+						Params: []p4rt.Param{number("first", in.first), number("buckets", in.buckets)},
+					})
+				}
+			}
+		}
+	}
+	if err := b.client.Desire(b.ctx, "chamelemon", p4rt.Desired{Entries: entries}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.edge.config = c
+}
+
+// hop is a switch on a path: what comes in by port 1 leaves by the port of its route.
+type hop struct {
+	*bench
+	bank int
+}
+
+// through puts a frame through the switch, holds it against the model and returns what
+// comes out.
+func (h *hop) through(label string, f []byte) frameOut {
+	h.t.Helper()
+	port, want, forwarded := expect(f)
+	if !forwarded || port == cpuPort {
+		h.t.Fatalf("%s: not a frame for a path", label)
+	}
+	if h.edge != nil {
+		h.edge.pass(h.bank, parse(f), 1, port, want)
+	}
+	if err := h.sw.inject(1, f); err != nil {
+		h.t.Fatal(err)
+	}
+	select {
+	case got := <-h.sw.output():
+		if got.port != port || !bytes.Equal(got.frame, want) {
+			h.t.Fatalf("%s: came out by port %d as\n% x, want by port %d\n% x", label, got.port, got.frame, port, want)
+		}
+		return got
+	case <-time.After(patience):
+		h.t.Fatalf("%s: nothing came out", label)
+		return frameOut{}
+	}
+}
+
+// conformPath sends packets over an edge switch, one that only forwards, and another
+// edge switch. Some are lost on each of the links between them, banks are flipped at
+// different moments with packets of the earlier epoch still under way, and the
+// configuration of each time bit changes while the other one is in use. Both edges must
+// agree with the model in every cell, and hosts must get what hosts sent.
+func conformPath(t *testing.T, start func(*testing.T) target, packets int) {
+	first := &hop{bench: newBench(t, "chamelemon", start(t))}
+	middle := &hop{bench: newBench(t, "forwarding", start(t))}
+	last := &hop{bench: newBench(t, "chamelemon", start(t))}
+	r := rand.New(rand.NewPCG(12, 0))
+	config := func(th, tl, sample, light, heavy uint32) cmEpoch {
+		e := cmEpoch{th: th, tl: tl, sample: sample}
+		e.divide(0, light, heavy, 4096)
+		e.divide(1, light/4, heavy/4, 1024)
+		return e
+	}
+	next := cmConfig{epochs: [2]cmEpoch{config(12, 3, 20_000, 256, 1000), config(5, 1, 0, 0, 3072)}, dscp: map[byte]byte{46: 5, 18: 2}}
+	for _, h := range []*hop{first, middle, last} {
+		h.install()
+	}
+	reconfigure := func() {
+		ends, starts := next, next
+		starts.entry, ends.exit = []uint32{1}, []uint32{2, 3, 4, 5, 6, 10, 11, 12}
+		first.configure(starts)
+		last.configure(ends)
+	}
+	reconfigure()
+
+	type flight struct{ sent, frame []byte }
+	var underWay []flight // left the first edge switch
+	land := func(label string, f flight) {
+		t.Helper()
+		out := middle.through(label+" in the middle", f.frame).frame
+		if r.IntN(10) == 0 {
+			return
+		}
+		out = last.through(label+" at the end", out).frame
+		sent, got := parse(f.sent), parse(out)
+		if got.tos != sent.tos || !got.counted {
+			t.Fatalf("%s: arrived with ToS %#x, was sent with %#x", label, got.tos, sent.tos)
+		}
+	}
+	tos := []byte{0, 1, 3, 46 << 2, 46<<2 | 2, 18 << 2, 56 << 2, 8<<2 | 1}
+	const epochs = 4
+	for epoch := range epochs {
+		for i, f := range flowFrames(uint64(20+epoch), packets/epochs, 250) {
+			label := fmt.Sprintf("epoch %d, packet %d", epoch, i)
+			if port, _, forwarded := expect(f); !forwarded || port == cpuPort {
+				continue
+			}
+			f = slices.Clone(f) // packets of a flow are one
+			setTos(f[14:], parse(f).v6, tos[r.IntN(len(tos))])
+			out := first.through(label, f).frame
+			if r.IntN(10) != 0 {
+				underWay = append(underWay, flight{f, out})
+			}
+			if len(underWay) > 40 {
+				land(label, underWay[0])
+				underWay = underWay[1:]
+			}
+			if i == 20 && epoch%2 == 1 { // the other edge's clock is late
+				last.bank = first.bank
+				last.flip(uint64(last.bank))
+			}
+		}
+		// The next epoch's configuration is written while this one measures; what this
+		// one's time bit selects stays.
+		time := epoch % 2
+		next.epochs[1-time] = config(uint32(4+epoch), uint32(2+epoch%2), 9000, 128, uint32(700+epoch))
+		if epoch == 0 {
+			next.epochs[1-time] = config(5, 1, 0, 0, 3072)
+		}
+		reconfigure()
+		first.bank = 1 - first.bank
+		first.flip(uint64(first.bank))
+		if epoch%2 == 1 {
+			last.bank = first.bank
+			last.flip(uint64(last.bank))
+		}
+		for i, f := range underWay {
+			land(fmt.Sprintf("epoch %d, straggler %d", epoch, i), f)
+		}
+		underWay = nil
+		first.compare(time)
+		last.compare(time)
+	}
+	for bank := range 2 {
+		first.compare(bank)
+		last.compare(bank)
+	}
+	first.compareCounters()
+	last.compareCounters()
+	middle.compareCounters()
+}
+
+func TestSoftSwitchPath(t *testing.T) {
+	conformPath(t, func(t *testing.T) target { return startSoft(t) }, 6000)
+}
+
+func TestBMv2Path(t *testing.T) {
+	conformPath(t, func(t *testing.T) target { return startBMv2(t) }, 2400)
+}
