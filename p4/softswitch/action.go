@@ -4,7 +4,6 @@ package softswitch
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/netsketch/netsketch/p4/softswitch/bmv2json"
 )
@@ -60,10 +59,6 @@ func (b *builder) declareActions() error {
 func (b *builder) body(a *action, locals []operand) {
 	b.locals = locals
 	defer func() { b.locals = nil }()
-	locks := b.lockSet(a)
-	if locks >= 0 {
-		b.emit(instr{op: opLock, a: uint32(locks)})
-	}
 	n := len(a.def.Primitives)
 	b.freeTemps()
 	labels := make([][]int, n+1) // jumps to patch, by the statement they go to
@@ -100,8 +95,8 @@ func (b *builder) body(a *action, locals []operand) {
 	if !b.plain {
 		b.optimize(start)
 	}
-	if locks >= 0 {
-		b.emit(instr{op: opUnlock, a: uint32(locks)})
+	if regs := b.registersOf(a); len(regs) > 0 {
+		b.lockRegisters(start, b.lockOf[regs[0]])
 	}
 }
 
@@ -143,48 +138,6 @@ func (b *builder) truth(e *bmv2json.Expr) *bmv2json.Expr {
 		return e.Right
 	}
 	return &bmv2json.Expr{Type: "expression", Op: "d2b", Right: e}
-}
-
-// lockSet finds the registers an action uses; -1 if it uses none.
-func (b *builder) lockSet(a *action) int {
-	set := map[int]bool{}
-	var walk func(e *bmv2json.Expr)
-	walk = func(e *bmv2json.Expr) {
-		if e == nil {
-			return
-		}
-		if e.Type == "register" || e.Type == "register_array" {
-			if i, ok := b.regs[e.Name]; ok {
-				set[i] = true
-			}
-		}
-		walk(e.Left)
-		walk(e.Right)
-		walk(e.Cond)
-		for _, x := range e.List {
-			walk(x)
-		}
-	}
-	for i := range a.def.Primitives {
-		for _, e := range a.def.Primitives[i].Params {
-			walk(e)
-		}
-	}
-	if len(set) == 0 {
-		return -1
-	}
-	var regs []int
-	for i := range set {
-		regs = append(regs, i)
-	}
-	slices.Sort(regs)
-	for i, l := range b.prog.locks {
-		if slices.Equal(l, regs) {
-			return i
-		}
-	}
-	b.prog.locks = append(b.prog.locks, regs)
-	return len(b.prog.locks) - 1
 }
 
 func (b *builder) arity(pr *bmv2json.Primitive, n int) bool {

@@ -49,10 +49,10 @@ func (s *Switch) Transmit(port uint32, pkt []byte) error {
 	case len(pkt) > maxPacket:
 		return fail(ErrInvalid, object, "a frame of %d bytes; at most %d", len(pkt), maxPacket)
 	case !pt.up.Load():
-		pt.outDiscards.Add(1)
+		pt.counts[0].outDiscards.Add(1)
 		return fail(ErrInvalid, object, "it is down")
 	}
-	pt.countOut(pkt)
+	pt.counts[0].countOut(pkt)
 	if pt.cfg.Tx != nil {
 		pt.cfg.Tx(pkt, s.clock())
 	}
@@ -86,31 +86,3 @@ func (s *Switch) changePort(id uint32, change func(*port)) error {
 	s.tellPort(pt.status())
 	return nil
 }
-
-// Multicast and broadcast frames are counted apart; unicast is the rest.
-
-func (pt *port) countIn(pkt []byte) {
-	pt.inPackets.Add(1)
-	pt.inOctets.Add(uint64(len(pkt)))
-	if len(pkt) > 5 && pkt[0]&1 != 0 {
-		if isBroadcast(pkt) {
-			pt.inBroadcast.Add(1)
-		} else {
-			pt.inMulticast.Add(1)
-		}
-	}
-}
-
-func (pt *port) countOut(pkt []byte) {
-	pt.outPackets.Add(1)
-	pt.outOctets.Add(uint64(len(pkt)))
-	if len(pkt) > 5 && pkt[0]&1 != 0 {
-		if isBroadcast(pkt) {
-			pt.outBroadcast.Add(1)
-		} else {
-			pt.outMulticast.Add(1)
-		}
-	}
-}
-
-func isBroadcast(pkt []byte) bool { return [6]byte(pkt) == [6]byte{255, 255, 255, 255, 255, 255} }

@@ -67,6 +67,7 @@ type builder struct {
 	locals []operand
 	// registers can be named only in actions, which lock them
 	noRegisters bool
+	lockOf      []int // the lock of each register
 
 	prog *Program
 	objectNames

@@ -37,13 +37,13 @@ func (s *Switch) withCounter(name string, f func(c *counterArray, object string)
 // ReadCounter returns cells from..to-1 of an indirect counter; to -1 means up to the end.
 func (s *Switch) ReadCounter(name string, from, to int) (out []CounterData, err error) {
 	err = s.withCounter(name, func(c *counterArray, object string) error {
-		end, err := span(object, from, to, len(c.cells))
+		end, err := span(object, from, to, c.size)
 		if err != nil {
 			return err
 		}
 		out = make([]CounterData, end-from)
 		for i := range out {
-			out[i] = CounterData{c.cells[from+i].packets, c.cells[from+i].bytes}
+			out[i] = c.get(from + i)
 		}
 		return nil
 	})
@@ -53,10 +53,10 @@ func (s *Switch) ReadCounter(name string, from, to int) (out []CounterData, err 
 // WriteCounter sets a cell of an indirect counter.
 func (s *Switch) WriteCounter(name string, index int, v CounterData) error {
 	return s.withCounter(name, func(c *counterArray, object string) error {
-		if _, err := span(object, index, index+1, len(c.cells)); err != nil {
+		if _, err := span(object, index, index+1, c.size); err != nil {
 			return err
 		}
-		c.cells[index].packets, c.cells[index].bytes = v.Packets, v.Bytes
+		c.set(index, v)
 		return nil
 	})
 }

@@ -56,8 +56,8 @@ const (
 	opRmHdr    // a: header
 	opTable    // a: table
 	opRet      // from an action of a table
-	opLock     // a: lock set
-	opUnlock   // a: lock set
+	opLock     // a: lock
+	opUnlock   // a: lock
 	opRegRd    // d = reg[a][f[b]]
 	opRegWr    // reg[a][f[b]] = f[c]
 	opRegAdd   // superinstruction: reg[a][f[b]] → f[d]

@@ -34,7 +34,7 @@
 //
 // Every method of Switch may be called from any goroutine. Control plane calls and packets exclude one another for no
 // longer than one packet's run (or one call). With [Config.Parallel] at 1, the default, packets run one after another; above
-// it as many run at once, registers are then locked for the length of each action that uses them, as in BMv2, and counters
+// it as many run at once: what an action does with registers is one step, as in BMv2, and counters
 // are exact. No lock is held while Tx, packet-in and watch functions run: they may call any method of any Switch,
 // Inject included.
 package softswitch

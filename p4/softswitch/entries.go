@@ -117,8 +117,9 @@ func (s *Switch) SetDefault(table string, a *Action) error {
 		if err := t.bind(e, *a); err != nil {
 			return err
 		}
+		t.share(e)
 		if old := t.dflt; old != nil {
-			e.packets, e.bytes = old.packets, old.bytes
+			e.counter = old.counter
 			t.release(old)
 		}
 		t.dflt, t.dfltSet = e, true
@@ -147,7 +148,7 @@ func (s *Switch) SetDirectCounter(table string, e Entry, v CounterData) error {
 		}
 		old, err := t.existing(e)
 		if err == nil {
-			old.packets, old.bytes = v.Packets, v.Bytes
+			old.counter.set(v)
 		}
 		return err
 	})
@@ -177,7 +178,7 @@ func (s *Switch) DefaultDirectCounter(table string) (v CounterData, err error) {
 			return fail(ErrNotFound, tableName(table), "it has no direct counter")
 		}
 		if t.dflt != nil {
-			v = CounterData{t.dflt.packets, t.dflt.bytes}
+			v = t.dflt.counter.get()
 		}
 		return nil
 	})
@@ -261,6 +262,7 @@ func (t *tableState) insert(in Entry) error {
 		return err
 	}
 	e.lastHit = int64(t.st.sw.clock())
+	t.share(e)
 	e.e.Match = t.canonical(in.Match)
 	t.byKey[key] = e
 	t.index(e, true)
@@ -288,7 +290,7 @@ func (t *tableState) fill(e *entryState, in Entry) error {
 		e.meter.configure(in.Meter, t.st.sw.clock())
 	}
 	if in.Counter != nil {
-		e.packets, e.bytes = in.Counter.Packets, in.Counter.Bytes
+		e.counter.set(*in.Counter)
 	}
 	e.e.IdleTimeout, e.e.Metadata = in.IdleTimeout, slices.Clone(in.Metadata)
 	return nil
@@ -475,7 +477,8 @@ func (t *tableState) export(e *entryState) Entry {
 	out.Action = t.exportAction(e)
 	out.Counter, out.Meter = nil, nil
 	if t.def.count {
-		out.Counter = &CounterData{e.packets, e.bytes}
+		v := e.counter.get()
+		out.Counter = &v
 	}
 	if e.meter != nil {
 		out.Meter = e.meter.config()

@@ -63,6 +63,11 @@ var goldenInputs = map[string]func(r *rand.Rand) []byte{
 		}
 		return b
 	},
+	"atomic": func(r *rand.Rand) []byte {
+		b := random(r, 18+r.IntN(20))
+		b[0], b[1] = 0, byte(r.IntN(4))
+		return b
+	},
 	"registers": func(r *rand.Rand) []byte { return random(r, 18+r.IntN(20)) },
 	"loops": func(r *rand.Rand) []byte {
 		b := random(r, 10+r.IntN(30))

@@ -240,6 +240,21 @@ func (b *builder) calculation(name, algo string, inputs []bmv2json.CalcInput, sr
 	return c, nil
 }
 
+// reads lists the slots that the calculation depends on.
+func (c *calculation) reads() (slots []uint32) {
+	for i := range c.items {
+		it := &c.items[i]
+		from, n := it.slot, it.words
+		if it.h != nil { // with its validity and the length of its variable field
+			from, n = it.h.base, it.h.t.slots
+		}
+		for s := range n {
+			slots = append(slots, uint32(from+s))
+		}
+	}
+	return slots
+}
+
 // compute runs the calculation.
 func (c *calculation) compute(p *packet) uint64 {
 	if c.fn == nil {

@@ -42,6 +42,7 @@ type queued struct {
 
 // txBuffer keeps what a packet became until the lane is free again.
 type txBuffer struct {
+	lane    int // that ran the last packet: what it wrote is near this core
 	bytes   []byte
 	packets []txPacket
 	digests []Digest
@@ -62,18 +63,19 @@ func (s *Switch) Inject(port uint32, pkt []byte, at time.Duration) {
 		return
 	}
 	if !pt.up.Load() {
-		pt.inDiscards.Add(1)
+		pt.counts[0].inDiscards.Add(1)
 		return
 	}
 	if len(pkt) > maxPacket {
-		pt.inErrors.Add(1)
+		pt.counts[0].inErrors.Add(1)
 		return
 	}
-	pt.countIn(pkt)
-	if s.trapped(port, pkt, at) {
-		return
+	out := s.outs.Get().(*txBuffer)
+	pt.counts[out.lane].countIn(pkt)
+	if !s.trapped(port, pkt, at) {
+		s.enter(out, port, pkt, at)
 	}
-	s.enter(port, pkt, at)
+	s.outs.Put(out)
 }
 
 // PacketOut lets a packet arrive on the CPU port now. pkt begins with the bytes of the packet_out header.
@@ -88,7 +90,10 @@ func (s *Switch) PacketOutAt(pkt []byte, at time.Duration) error {
 		return fail(ErrInvalid, "packet-out", "%d bytes; at most %d", len(pkt), maxPacket)
 	}
 	s.packetOuts.Add(1)
-	if !s.enter(s.cfg.CPUPort, pkt, at) {
+	out := s.outs.Get().(*txBuffer)
+	ran := s.enter(out, s.cfg.CPUPort, pkt, at)
+	s.outs.Put(out)
+	if !ran {
 		return fail(ErrNoProgram, "packet-out", "load one first")
 	}
 	return nil
@@ -105,16 +110,15 @@ func (s *Switch) SetPacketIn(f func(pkt []byte)) {
 }
 
 // enter runs a packet in a lane, then sends what it became. It tells whether there was a program to run.
-func (s *Switch) enter(port uint32, pkt []byte, at time.Duration) bool {
-	l := s.lockLane()
+func (s *Switch) enter(out *txBuffer, port uint32, pkt []byte, at time.Duration) bool {
+	l := s.lockLane(out.lane)
 	st := s.st
 	if st == nil {
 		l.mu.Unlock()
 		s.noProgram.Add(1)
 		return false
 	}
-	out := s.outs.Get().(*txBuffer)
-	l.out = out
+	l.out, out.lane = out, l.id
 	st.arrive(l, port, pkt, at)
 	l.out = nil
 	l.mu.Unlock()
@@ -122,24 +126,18 @@ func (s *Switch) enter(port uint32, pkt []byte, at time.Duration) bool {
 	out.bytes, out.packets = out.bytes[:0], out.packets[:0]
 	clear(out.digests)
 	out.digests = out.digests[:0]
-	s.outs.Put(out)
 	return true
 }
 
-// lockLane takes a free lane, or waits for one.
-func (s *Switch) lockLane() *lane {
-	if len(s.lanes) == 1 {
-		l := s.lanes[0]
-		l.mu.Lock()
-		return l
-	}
-	start := s.nextLane.Add(1)
-	for i := range s.lanes {
-		if l := s.lanes[(int(start)+i)%len(s.lanes)]; l.mu.TryLock() {
+// lockLane takes a free lane, the one that is preferred if it is free, or waits for that.
+func (s *Switch) lockLane(prefer int) *lane {
+	n := len(s.lanes)
+	for i := range n {
+		if l := s.lanes[(prefer+i)%n]; l.mu.TryLock() {
 			return l
 		}
 	}
-	l := s.lanes[int(start)%len(s.lanes)]
+	l := s.lanes[prefer]
 	l.mu.Lock()
 	return l
 }
@@ -165,11 +163,11 @@ func (s *Switch) send(out *txBuffer) {
 		if pt == nil || !pt.up.Load() {
 			s.noPort.Add(1)
 			if pt != nil {
-				pt.outDiscards.Add(1)
+				pt.counts[0].outDiscards.Add(1)
 			}
 			continue
 		}
-		pt.countOut(pkt)
+		pt.counts[out.lane].countOut(pkt)
 		if pt.cfg.Tx != nil {
 			pt.cfg.Tx(pkt, t.at)
 		}

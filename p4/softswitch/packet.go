@@ -43,7 +43,9 @@ type packet struct {
 
 // lane runs one packet at a time. A control plane call that changes what packets see holds the mutexes of all lanes.
 type lane struct {
+	_       [64]byte // lanes share no cache line
 	mu      sync.Mutex
+	id      int
 	stats   Stats
 	free    []*packet // packets of the loaded program at rest
 	queue   []queued  // packets on their way to egress
@@ -54,6 +56,7 @@ type lane struct {
 	serial  bool // the only lane: registers need no locks
 	out     *txBuffer
 	budget  int // copies the arriving packet may still become
+	_       [64]byte
 }
 
 func (l *lane) random() uint64 { return l.rng.Uint64() }

@@ -268,18 +268,6 @@ func BenchmarkPipeline(b *testing.B) {
 	}
 }
 
-func BenchmarkPipelineParallel(b *testing.B) {
-	s := router(b, "univmon", Config{Parallel: 2})
-	pkts := sharedTrace(b, 20000)
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		for i := 0; pb.Next(); i++ {
-			s.Inject(0, pkts[i%len(pkts)], time.Duration(i))
-		}
-	})
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "packets/s")
-}
-
 func BenchmarkReadOut(b *testing.B) {
 	s := router(b, "univmon", Config{})
 	s.SetPacketIn(func([]byte) {})

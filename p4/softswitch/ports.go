@@ -57,10 +57,7 @@ type port struct {
 
 	changed atomic.Int64
 
-	inPackets, inOctets, inErrors, inDiscards     atomic.Uint64
-	outPackets, outOctets, outErrors, outDiscards atomic.Uint64
-
-	inMulticast, inBroadcast, outMulticast, outBroadcast atomic.Uint64
+	counts []portCounts // one for each lane
 
 	disabled atomic.Bool // by configuration
 	cut      bool        // the link is down; guarded by Switch.portsMu
@@ -81,7 +78,7 @@ func (pt *port) enqueue(now time.Duration) (at time.Duration, before, after int,
 	pt.leaving = append(pt.leaving[:0], pt.leaving[gone:]...)
 	before = len(pt.leaving)
 	if pt.cfg.QueueDepth > 0 && before >= pt.cfg.QueueDepth {
-		pt.outDiscards.Add(1)
+		pt.counts[0].outDiscards.Add(1)
 		return 0, before, 0, false
 	}
 	at = max(now, pt.last) + time.Duration(uint64(time.Second)/pt.cfg.QueueRate)
@@ -117,7 +114,7 @@ func (s *Switch) AddPort(id uint32, p Port) error {
 	if s.closed.Load() {
 		return fail(ErrClosed, object, "the switch was closed")
 	}
-	pt := &port{id: id, cfg: p, cut: p.Down}
+	pt := &port{id: id, cfg: p, cut: p.Down, counts: make([]portCounts, len(s.lanes))}
 	pt.up.Store(!p.Down)
 	pt.changed.Store(int64(s.clock()))
 	s.portsMu.Lock()
@@ -170,12 +167,7 @@ func (pt *port) status() PortStatus {
 	return PortStatus{
 		ID: pt.id, Name: pt.cfg.Name, Speed: pt.cfg.Speed, Up: pt.up.Load(), Disabled: pt.disabled.Load(),
 		LastChange: time.Duration(pt.changed.Load()),
-		Counters: PortCounters{
-			InPackets: pt.inPackets.Load(), InOctets: pt.inOctets.Load(), InErrors: pt.inErrors.Load(), InDiscards: pt.inDiscards.Load(),
-			OutPackets: pt.outPackets.Load(), OutOctets: pt.outOctets.Load(), OutErrors: pt.outErrors.Load(), OutDiscards: pt.outDiscards.Load(),
-			InMulticast: pt.inMulticast.Load(), InBroadcast: pt.inBroadcast.Load(),
-			OutMulticast: pt.outMulticast.Load(), OutBroadcast: pt.outBroadcast.Load(),
-		},
+		Counters:   pt.counters(),
 	}
 }
 

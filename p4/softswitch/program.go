@@ -18,7 +18,7 @@ type Program struct {
 	deparse []*header
 	selects []*selectOp
 	calcs   []*calculation
-	locks   [][]int
+	locks   int // of registers, see locking.go
 
 	slots      []uint64 // what all slots of a packet start with: zeros, then the constants
 	phv        int      // slots to clear for each packet
@@ -306,6 +306,7 @@ func (b *builder) standardFields() error {
 func (b *builder) generate() error {
 	p := b.prog
 	b.emit(instr{op: opEnd})
+	b.groupRegisters()
 	for i := range b.file.Actions {
 		a := b.actionByID[b.file.Actions[i].ID]
 		a.pc = b.here()

@@ -5,7 +5,6 @@ package softswitch
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -14,10 +13,9 @@ func sortUnique(v []uint64) []uint64 {
 	return slices.Compact(v)
 }
 
-// register is a register array, stored in the narrowest integers that hold a cell. Packets of one lane, or of several holding mu,
-// read and write it; the control plane does while no packet runs.
+// register is a register array, stored in the narrowest integers that hold a cell. Packets of one lane, or of several holding its
+// lock, read and write it; the control plane does while no packet runs.
 type register struct {
-	mu     sync.Mutex
 	width  int
 	size   uint64
 	mask   uint64
@@ -124,30 +122,89 @@ func (r *register) readAndClear(p *packet, ro *readOut) {
 	f[ro.index] = i
 }
 
-// counterArray is an indirect counter.
+// counterArray is an indirect counter: cells of each lane, so that lanes share no memory they write. The control plane reads and writes them
+// while no packet runs.
 type counterArray struct {
-	cells []counterCell
+	size  int
+	lanes [][]counterCell
 }
 
 type counterCell struct{ packets, bytes uint64 }
 
+func newCounterArray(size, lanes int) *counterArray {
+	c := &counterArray{size: size, lanes: make([][]counterCell, lanes)}
+	for i := range c.lanes {
+		c.lanes[i] = make([]counterCell, size)
+	}
+	return c
+}
+
 func (c *counterArray) count(p *packet, i uint64) {
-	if i >= uint64(len(c.cells)) {
+	if i >= uint64(c.size) {
 		p.lane.stats.IndexErrors++
 		return
 	}
-	p.add(&c.cells[i].packets, &c.cells[i].bytes)
+	c.lanes[p.lane.id][i].add(p)
 }
 
-// add counts a packet. Several lanes count at once; the control plane reads while no packet runs.
-func (p *packet) add(packets, octets *uint64) {
-	if p.lane.serial {
-		*packets++
-		*octets += uint64(p.ingressLen)
+func (c *counterCell) add(p *packet) {
+	c.packets++
+	c.bytes += uint64(p.ingressLen)
+}
+
+func (c *counterArray) get(i int) (v CounterData) {
+	for _, l := range c.lanes {
+		v.Packets += l[i].packets
+		v.Bytes += l[i].bytes
+	}
+	return v
+}
+
+func (c *counterArray) set(i int, v CounterData) {
+	for _, l := range c.lanes {
+		l[i] = counterCell{}
+	}
+	c.lanes[0][i] = counterCell{v.Packets, v.Bytes}
+}
+
+// directCounter is an entry's counter, with a cell for each lane when there are several.
+type directCounter struct {
+	one   counterCell
+	lanes []laneCell
+}
+
+type laneCell struct {
+	counterCell
+	_ [112]byte
+}
+
+// share prepares the counter for several lanes.
+func (c *directCounter) share(lanes int) {
+	if lanes > 1 && c.lanes == nil {
+		c.lanes = make([]laneCell, lanes)
+	}
+}
+
+func (c *directCounter) add(p *packet) {
+	if len(c.lanes) == 0 {
+		c.one.add(p)
 		return
 	}
-	atomic.AddUint64(packets, 1)
-	atomic.AddUint64(octets, uint64(p.ingressLen))
+	c.lanes[p.lane.id].add(p)
+}
+
+func (c *directCounter) get() CounterData {
+	v := CounterData{c.one.packets, c.one.bytes}
+	for i := range c.lanes {
+		v.Packets += c.lanes[i].packets
+		v.Bytes += c.lanes[i].bytes
+	}
+	return v
+}
+
+func (c *directCounter) set(v CounterData) {
+	clear(c.lanes)
+	c.one = counterCell{v.Packets, v.Bytes}
 }
 
 // directMeterDef is a direct meter: where it puts the colour.

@@ -14,6 +14,7 @@ type state struct {
 	tables   []*tableState
 	byName   map[string]*tableState
 	regs     []*register
+	locks    []spinLock // of registers
 	counters []*counterArray
 	meters   [][]meterState
 	profiles []*profileState
@@ -25,16 +26,17 @@ type state struct {
 func newState(s *Switch, p *Program) (*state, error) {
 	st := &state{
 		sw: s, prog: p, byName: map[string]*tableState{}, mcast: map[uint32]*MulticastGroup{}, clones: map[uint32]*CloneSession{},
+		locks: make([]spinLock, p.locks),
 	}
 	for i := range p.info.regs {
 		st.regs = append(st.regs, newRegister(p.info.regs[i].Width, p.info.regs[i].Size))
 	}
 	for i := range p.info.counters {
-		c := &counterArray{}
-		if p.info.counters[i].Table == "" {
-			c.cells = make([]counterCell, p.info.counters[i].Size)
+		size := p.info.counters[i].Size
+		if p.info.counters[i].Table != "" { // the entries have it
+			size = 0
 		}
-		st.counters = append(st.counters, c)
+		st.counters = append(st.counters, newCounterArray(size, len(s.lanes)))
 	}
 	for i := range p.info.meters {
 		var cells []meterState
@@ -73,5 +75,6 @@ func (t *tableState) resetDefault() {
 	if d := t.def.def; d != nil {
 		t.dflt = &entryState{run: bound{d.action, d.action.pc, d.params}}
 		t.dflt.next = t.after(d.action, false)
+		t.share(t.dflt)
 	}
 }

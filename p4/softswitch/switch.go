@@ -108,10 +108,10 @@ func New(cfg Config) *Switch {
 	}
 	n := max(1, cfg.Parallel)
 	for i := range n {
-		s.lanes = append(s.lanes, &lane{rng: rand.NewPCG(cfg.Seed, uint64(i)), serial: n == 1})
+		s.lanes = append(s.lanes, &lane{id: i, rng: rand.NewPCG(cfg.Seed, uint64(i)), serial: n == 1})
 	}
 	s.ports.Store(new([maxPorts]*port))
-	s.outs.New = func() any { return &txBuffer{} }
+	s.outs.New = func() any { return &txBuffer{lane: int(s.nextLane.Add(1)) % n} }
 	return s
 }
 

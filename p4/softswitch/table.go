@@ -80,10 +80,10 @@ type entryState struct {
 	priority    int32
 	seq         uint64
 
-	packets, bytes uint64
-	lastHit        int64
-	notified       int64
-	meter          *meterState
+	counter  directCounter
+	lastHit  int64
+	notified int64
+	meter    *meterState
 
 	e   Entry
 	key string
@@ -103,6 +103,16 @@ type tableState struct {
 	sorted []*entryState // ternary: in the order of search
 }
 
+// hitGrain is how exact the time of an entry's last hit is when lanes share it.
+const hitGrain = time.Millisecond
+
+// share prepares an entry to be hit by packets of several lanes.
+func (t *tableState) share(e *entryState) {
+	if t.def.count {
+		e.counter.share(len(t.st.sw.lanes))
+	}
+}
+
 // apply looks the packet up and enters the action; it returns where to go on.
 func (t *tableState) apply(p *packet) uint32 {
 	d := t.def
@@ -116,12 +126,12 @@ func (t *tableState) apply(p *packet) uint32 {
 		return d.missPC
 	}
 	if d.count {
-		p.add(&e.packets, &e.bytes)
+		e.counter.add(p)
 	}
 	if d.age {
 		if p.lane.serial {
 			e.lastHit = int64(p.now)
-		} else {
+		} else if old := atomic.LoadInt64(&e.lastHit); int64(p.now)-old >= int64(hitGrain) {
 			atomic.StoreInt64(&e.lastHit, int64(p.now))
 		}
 	}

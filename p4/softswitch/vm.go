@@ -169,11 +169,11 @@ func (p *packet) run(pc uint32) {
 			p.exit = true
 		case opLock:
 			if !p.lane.serial {
-				p.st.lock(p.prog.locks[in.a])
+				p.st.locks[in.a].lock()
 			}
 		case opUnlock:
 			if !p.lane.serial {
-				p.st.unlock(p.prog.locks[in.a])
+				p.st.locks[in.a].unlock()
 			}
 		case opRegRd:
 			r := p.st.regs[in.a]
@@ -206,19 +206,6 @@ func (p *packet) run(pc uint32) {
 		default:
 			return // no such instruction is ever emitted
 		}
-	}
-}
-
-// lock takes the mutexes of some registers, in ascending order.
-func (st *state) lock(regs []int) {
-	for _, r := range regs {
-		st.regs[r].mu.Lock()
-	}
-}
-
-func (st *state) unlock(regs []int) {
-	for _, r := range regs {
-		st.regs[r].mu.Unlock()
 	}
 }
 
