@@ -4,6 +4,7 @@ package dataplane_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -184,7 +185,13 @@ func conform(t *testing.T, p4runtime, data string) {
 		t.Errorf("a stream before there is a pipeline: %v", err)
 	}
 	controller := program(t, p4runtime)
-	c := open(t, data)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	c, err := dataplane.OpenWhenReady(ctx, connect(t, data), device, 1, frame(1, 50))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
 	for i := range 200 {
 		port := byte(1 + i%9)
 		in := frame(port, i)
