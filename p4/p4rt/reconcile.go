@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
@@ -158,6 +160,9 @@ func (s *session) readLike(ctx context.Context, cat *p4values.Catalog, like []*p
 	have := map[string]*p4v1.Entity{}
 	for _, k := range slices.Sorted(maps.Keys(queries)) {
 		for e, err := range s.read(ctx, []*p4v1.Entity{queries[k]}) {
+			if status.Code(err) == codes.NotFound && queries[k].GetDigestEntry() != nil {
+				break // BMv2's answer where a digest is not enabled
+			}
 			if err != nil {
 				return nil, err
 			}
