@@ -98,8 +98,8 @@ func (c *Config) checkDevices(k checker) map[string]int {
 			names[dev.Name] = i
 		}
 		k.address(at+".address", dev.Address)
-		if dev.DeviceID == 0 {
-			k.add(at+".device-id", "is missing or 0; expected the P4Runtime device_id of the switch, from 1")
+		if dev.DeviceID == 0 && dev.GNMI.Address == "" {
+			k.add(at+".device-id", "is missing or 0; expected the P4Runtime device_id of the switch, from 1, or a gnmi address to ask for it")
 		}
 		s := session{dev.Address, dev.DeviceID, dev.P4RuntimeRole}
 		if first, twice := sessions[s]; twice && dev.Address != "" && dev.DeviceID != 0 {
@@ -110,6 +110,7 @@ func (c *Config) checkDevices(k checker) map[string]int {
 		k.within(at+".timeout", dev.Timeout, time.Millisecond, 10*time.Minute)
 		dev.Pipeline.check(k, at+".pipeline")
 		dev.TLS.check(k, at+".tls")
+		dev.GNMI.check(k, at+".gnmi")
 		if dev.Mode == ModeBackup && dev.Forwarding == ForwardingManaged {
 			k.add(at+".forwarding", "managed needs mode primary: a backup may not write; expected none")
 		}

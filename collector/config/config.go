@@ -110,7 +110,7 @@ type Device struct {
 	Name string `yaml:"name"`
 	// Address is the switch's P4Runtime server, host:port.
 	Address string `yaml:"address"`
-	// DeviceID is P4Runtime's device_id; 0 is not allowed.
+	// DeviceID is P4Runtime's device_id; 0 asks the switch's gNMI server for it.
 	DeviceID uint64 `yaml:"device-id"`
 	// Role is edge or transit; when not given, edge if a host is attached and transit otherwise.
 	Role Role `yaml:"role"`
@@ -128,6 +128,8 @@ type Device struct {
 	Timeout time.Duration `yaml:"timeout"`
 	// TLS secures the session.
 	TLS TLS `yaml:"tls"`
+	// GNMI is a second session, by which ports, neighbours and counters are learned.
+	GNMI GNMI `yaml:"gnmi"`
 }
 
 // SetDefaults fills in what a configuration need not say.
@@ -150,6 +152,50 @@ type TLS struct {
 	KeyFile string `yaml:"key-file"`
 	// ServerName is the name the switch's certificate must carry; the host of address when empty.
 	ServerName string `yaml:"server-name"`
+}
+
+// GNMI is a session with a switch's gNMI server.
+type GNMI struct {
+	// Address is the gNMI server, host:port; without it there is no gNMI session.
+	Address string `yaml:"address"`
+	// Username is sent with every call, as metadata; needs a password.
+	Username string `yaml:"username"`
+	// Password goes with the username.
+	Password Secret `yaml:"password"`
+	// TLS secures the gNMI session; it does not follow the tls of P4Runtime.
+	TLS TLS `yaml:"tls"`
+	// Subscriptions are republished under the device's name as target; interfaces with counters, LLDP, components and system when not given.
+	Subscriptions []Subscription `yaml:"subscriptions"`
+}
+
+// Subscription is a path of a switch to subscribe to.
+type Subscription struct {
+	// Path is a gNMI path, such as /interfaces/interface[name=*]/state/counters.
+	Path string `yaml:"path"`
+	// Mode is on-change, sample, or target-defined.
+	Mode SubscriptionMode `yaml:"mode"`
+	// SampleInterval is the time between samples; only for mode sample.
+	SampleInterval time.Duration `yaml:"sample-interval"`
+}
+
+// SetDefaults fills in what a configuration need not say.
+func (s *Subscription) SetDefaults() {
+	*s = Subscription{Mode: ModeTargetDefined, SampleInterval: 10 * time.Second}
+}
+
+// SubscriptionMode is when a switch sends the values of a path.
+type SubscriptionMode string
+
+// The modes of a subscription.
+const (
+	ModeOnChange      SubscriptionMode = "on-change"
+	ModeSample        SubscriptionMode = "sample"
+	ModeTargetDefined SubscriptionMode = "target-defined"
+)
+
+// UnmarshalText reads a mode.
+func (m *SubscriptionMode) UnmarshalText(text []byte) error {
+	return word(m, text, ModeOnChange, ModeSample, ModeTargetDefined)
 }
 
 // Link joins ports of two switches.

@@ -85,7 +85,7 @@ func compareDevices(c *Changes, old, new *Config) {
 		switch {
 		case !known:
 			c.DevicesAdded = append(c.DevicesAdded, d)
-		case was != d:
+		case !reflect.DeepEqual(was, d):
 			c.DevicesChanged = append(c.DevicesChanged, d)
 		}
 		delete(before, d.Name)

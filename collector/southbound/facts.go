@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Facts: what the topology needs of a switch, read from the mirror.
+
+package southbound
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Facts are what was learned of a switch.
+type Facts struct {
+	// Number grows with every change; 0 when the switch has never been in sync.
+	Number uint64
+	// Hostname is the system's, Chassis and SystemName are what LLDP tells neighbours;
+	// empty when not known.
+	Hostname, Chassis, SystemName string
+	// LLDP is whether the switch says that it speaks it.
+	LLDP bool
+	// DeviceIDs are the P4Runtime device ids that the switch states, sorted.
+	DeviceIDs []uint64
+	// Ports are sorted by name.
+	Ports []Port
+	// Neighbors are sorted by interface, chassis and port.
+	Neighbors []Neighbor
+}
+
+// Port is an interface.
+type Port struct {
+	Name string
+	// ID is P4Runtime's number of it; 0 when the switch does not state one.
+	ID uint32
+	// Up is whether it is in operation.
+	Up bool
+}
+
+// Neighbor is a system heard by LLDP.
+type Neighbor struct {
+	Interface                     string
+	Chassis, SystemName           string
+	PortID, PortIDType, PortAbout string
+}
+
+// equal compares all but the number.
+func (f Facts) equal(g Facts) bool {
+	return g.Number != 0 && f.Hostname == g.Hostname && f.Chassis == g.Chassis && f.SystemName == g.SystemName && f.LLDP == g.LLDP &&
+		slices.Equal(f.DeviceIDs, g.DeviceIDs) && slices.Equal(f.Ports, g.Ports) && slices.Equal(f.Neighbors, g.Neighbors)
+}
+
+// Port returns the port with a name.
+func (f *Facts) Port(name string) (Port, bool) {
+	i, ok := slices.BinarySearchFunc(f.Ports, name, func(p Port, name string) int { return strings.Compare(p.Name, name) })
+	if !ok {
+		return Port{}, false
+	}
+	return f.Ports[i], true
+}
+
+// isFact reports whether discovery looks at a leaf of a list; "" is any leaf.
+func isFact(elems []string, name string) bool {
+	switch elems[0] {
+	case "interfaces":
+		return len(elems) == 2 && (name == "" || name == "state/id" || name == "state/oper-status")
+	case "lldp":
+		return len(elems) > 3 || len(elems) == 1
+	case "components":
+		return name == "" || name == "integrated-circuit/state/node-id"
+	case "system":
+		return name == "state/hostname"
+	}
+	return false
+}
+
+// facts reads the mirror.
+func (m *mirror) facts() Facts {
+	var f Facts
+	for _, l := range m.lists {
+		for _, r := range l.rows {
+			text := func(name string) string {
+				s, _ := r.leaves[name].(string)
+				return s
+			}
+			switch strings.Join(l.elems, "/") {
+			case "interfaces/interface":
+				id, _ := r.leaves["state/id"].(uint64)
+				f.Ports = append(f.Ports, Port{Name: r.keys[0], ID: uint32(id), Up: text("state/oper-status") == "UP"})
+			case "lldp":
+				f.Chassis, f.SystemName = text("state/chassis-id"), text("state/system-name")
+				f.LLDP, _ = r.leaves["state/enabled"].(bool)
+			case "lldp/interfaces/interface/neighbors/neighbor":
+				f.Neighbors = append(f.Neighbors, Neighbor{
+					Interface: r.keys[0], Chassis: text("state/chassis-id"), SystemName: text("state/system-name"),
+					PortID: text("state/port-id"), PortIDType: text("state/port-id-type"), PortAbout: text("state/port-description"),
+				})
+			case "components/component":
+				if id, ok := r.leaves["integrated-circuit/state/node-id"].(uint64); ok && id != 0 {
+					f.DeviceIDs = append(f.DeviceIDs, id)
+				}
+			case "system":
+				f.Hostname = text("state/hostname")
+			}
+		}
+	}
+	slices.Sort(f.DeviceIDs)
+	f.DeviceIDs = slices.Compact(f.DeviceIDs)
+	slices.SortFunc(f.Ports, func(a, b Port) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(f.Neighbors, func(a, b Neighbor) int {
+		return cmp.Or(strings.Compare(a.Interface, b.Interface), strings.Compare(a.Chassis, b.Chassis), strings.Compare(a.PortID, b.PortID), strings.Compare(a.SystemName, b.SystemName))
+	})
+	return f
+}

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// One session: a connection, its streams, and what becomes of their messages.
+
+package southbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/yang"
+)
+
+// maxMessage bounds one message of a switch.
+const maxMessage = 16 << 20
+
+// queued is how many messages wait for the session's goroutine; then the streams wait.
+const queued = 64
+
+// DefaultSubscriptions are what is republished of a switch whose configuration does not
+// say: interfaces with their counters every 10 s, components, and the system.
+func DefaultSubscriptions() []Subscription {
+	return []Subscription{
+		{path("interfaces", "interface", "state", "counters"), Sample, 10 * time.Second},
+		{path("interfaces", "interface", "config"), OnChange, 0},
+		{path("interfaces", "interface", "ethernet", "state", "port-speed"), OnChange, 0},
+		{path("components"), OnChange, 0},
+		{path("system", "state"), Sample, 10 * time.Second},
+		{path("lldp", "interfaces", "interface", "state"), Sample, 10 * time.Second},
+	}
+}
+
+func path(elems ...string) *gpb.Path {
+	p := &gpb.Path{}
+	for _, e := range elems {
+		p.Elem = append(p.Elem, &gpb.PathElem{Name: e})
+	}
+	return p
+}
+
+// stream is one Subscribe call.
+type stream struct {
+	subscriptions []Subscription
+	synced, gone  bool // the session's goroutine's
+}
+
+func (st *stream) String() string { return yang.PathString(st.subscriptions[0].Path.GetElem()) }
+
+// discovery is what a session always subscribes to, in streams that a switch may refuse
+// one by one.
+func discovery() []*stream {
+	group := func(paths ...*gpb.Path) *stream {
+		st := &stream{}
+		for _, p := range paths {
+			st.subscriptions = append(st.subscriptions, Subscription{p, OnChange, 0})
+		}
+		return st
+	}
+	state := func(leaf string) *gpb.Path { return path("interfaces", "interface", "state", leaf) }
+	return []*stream{
+		group(state("oper-status"), state("admin-status")),
+		group(state("last-change"), state("enabled"), state("ifindex"), state("type"), state("description")),
+		group(state("id")),
+		group(state("hardware-port")),
+		group(path("lldp", "state", "chassis-id"), path("lldp", "state", "chassis-id-type"), path("lldp", "state", "system-name"),
+			path("lldp", "state", "enabled"), path("lldp", "interfaces", "interface", "neighbors")),
+		group(path("components", "component", "integrated-circuit", "state", "node-id")),
+		group(path("system", "state", "hostname")),
+	}
+}
+
+// event is a message of a stream, or its end.
+type event struct {
+	stream *stream
+	resp   *gpb.SubscribeResponse
+	err    error
+}
+
+// session runs one session until it fails or ctx ends, and tells whether it got in sync.
+func (s *Session) session(ctx context.Context) (synced bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var streaming sync.WaitGroup
+	defer streaming.Wait()
+	defer cancel()
+	conn, err := s.dial()
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	if s.cfg.Username != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "username", s.cfg.Username, "password", s.cfg.Password)
+	}
+	api := gpb.NewGNMIClient(conn)
+	encoding, err := s.encoding(ctx, api)
+	if err != nil {
+		return false, err
+	}
+	streams := discovery()
+	for _, sub := range s.cfg.Subscriptions {
+		streams = append(streams, &stream{subscriptions: []Subscription{sub}})
+	}
+	events := make(chan event, queued)
+	for _, st := range streams {
+		streaming.Go(func() { st.run(ctx, api, encoding, events) })
+	}
+	s.set(Syncing, nil)
+	return s.follow(ctx, streams, events)
+}
+
+// dial makes the connection, which comes to be with the first call.
+func (s *Session) dial() (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if s.cfg.TLS != nil {
+		creds = credentials.NewTLS(s.cfg.TLS)
+	}
+	conn, err := grpc.NewClient(s.cfg.Address, append([]grpc.DialOption{
+		grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+	}, s.cfg.DialOptions...)...)
+	if err != nil {
+		return nil, fmt.Errorf("gNMI address %s: %w", s.cfg.Address, err)
+	}
+	return conn, nil
+}
+
+// encoding asks the switch what it serves. One that does not implement Capabilities is
+// taken to serve JSON_IETF.
+func (s *Session) encoding(ctx context.Context, api gpb.GNMIClient) (gpb.Encoding, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
+	defer cancel()
+	caps, err := api.Capabilities(ctx, &gpb.CapabilityRequest{}, grpc.WaitForReady(false))
+	if status.Code(err) == codes.Unimplemented {
+		return gpb.Encoding_JSON_IETF, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("gNMI Capabilities of %s: %w", s.cfg.Address, err)
+	}
+	for _, e := range []gpb.Encoding{gpb.Encoding_PROTO, gpb.Encoding_JSON_IETF} {
+		if slices.Contains(caps.GetSupportedEncodings(), e) {
+			return e, nil
+		}
+	}
+	return gpb.Encoding_JSON, nil
+}
+
+// run receives a stream's messages until it ends. A switch that cannot tell of changes at
+// a path is asked to decide itself.
+func (st *stream) run(ctx context.Context, api gpb.GNMIClient, encoding gpb.Encoding, events chan<- event) {
+	send := func(e event) bool {
+		select {
+		case events <- e:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	received, err := st.receive(ctx, api, encoding, send)
+	if !received && refusal(err) && st.subscriptions[0].Mode == OnChange {
+		soft := &stream{subscriptions: slices.Clone(st.subscriptions)}
+		for i := range soft.subscriptions {
+			soft.subscriptions[i].Mode = TargetDefined
+		}
+		_, err = soft.receive(ctx, api, encoding, func(e event) bool {
+			e.stream = st
+			return send(e)
+		})
+	}
+	send(event{stream: st, err: err})
+}
+
+func (st *stream) receive(ctx context.Context, api gpb.GNMIClient, encoding gpb.Encoding, send func(event) bool) (received bool, err error) {
+	call, err := api.Subscribe(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := call.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: st.request(encoding)}}); err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	for {
+		resp, err := call.Recv()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = status.Error(codes.Unavailable, "the switch has ended the stream")
+			}
+			return received, err
+		}
+		received = true
+		if !send(event{stream: st, resp: resp}) {
+			return received, ctx.Err()
+		}
+	}
+}
+
+func (st *stream) request(encoding gpb.Encoding) *gpb.SubscriptionList {
+	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: encoding}
+	for _, sub := range st.subscriptions {
+		x := &gpb.Subscription{Path: sub.Path}
+		switch sub.Mode {
+		case OnChange:
+			x.Mode = gpb.SubscriptionMode_ON_CHANGE
+		case Sample:
+			x.Mode, x.SampleInterval = gpb.SubscriptionMode_SAMPLE, uint64(sub.SampleInterval)
+		default:
+			x.Mode = gpb.SubscriptionMode_TARGET_DEFINED
+		}
+		list.Subscription = append(list.Subscription, x)
+	}
+	return list
+}
+
+// refusal reports an error about what a stream asks for, not about the session.
+func refusal(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.Unimplemented, codes.NotFound, codes.OutOfRange, codes.FailedPrecondition, codes.PermissionDenied:
+		return true
+	}
+	return false
+}
+
+// quiet is how long a switch that samples may send nothing before it is taken for dead; 0
+// when it does not sample.
+func quiet(streams []*stream) time.Duration {
+	var longest time.Duration
+	for _, st := range streams {
+		for _, sub := range st.subscriptions {
+			if sub.Mode == Sample && !st.gone {
+				longest = max(longest, sub.SampleInterval)
+			}
+		}
+	}
+	if longest == 0 {
+		return 0
+	}
+	return max(3*longest, 30*time.Second)
+}
+
+// follow takes the streams' messages into the mirror until the session fails.
+func (s *Session) follow(ctx context.Context, streams []*stream, events <-chan event) (synced bool, err error) {
+	limit := time.NewTimer(s.cfg.SyncTimeout)
+	defer limit.Stop()
+	heard := false
+	for {
+		var e event
+		select {
+		case <-ctx.Done():
+			return synced, ctx.Err()
+		case <-limit.C:
+			if synced {
+				return synced, fmt.Errorf("gNMI of %s: nothing was sent for %v; the switch was to sample", s.cfg.Address, quiet(streams))
+			}
+			if !heard {
+				return synced, fmt.Errorf("gNMI of %s: nothing was sent in %v, no sync_response either", s.cfg.Address, s.cfg.SyncTimeout)
+			}
+			s.grumble("sync", "device sends no sync_response; what it has sent is taken for all", "address", s.cfg.Address)
+			for _, st := range streams {
+				st.synced = true
+			}
+			synced = s.settle(streams, synced)
+			arm(limit, quiet(streams))
+			continue
+		case e = <-events:
+		}
+		// What has come meanwhile is taken together.
+		for n := 0; ; n++ {
+			if e.err != nil {
+				if !refusal(e.err) {
+					return synced, fmt.Errorf("gNMI subscription to %s of %s: %w", e.stream, s.cfg.Address, e.err)
+				}
+				e.stream.gone = true
+				s.grumble("stream"+e.stream.String(), "device does not serve a path", "path", e.stream.String(), "error", e.err)
+			} else {
+				heard = true
+				s.take(e)
+			}
+			more := false
+			if n < queued {
+				select {
+				case e = <-events:
+					more = true
+				default:
+				}
+			}
+			if !more {
+				break
+			}
+		}
+		s.publish(s.mirror.flush(s.cfg.Now()))
+		if !slices.ContainsFunc(streams, func(st *stream) bool { return !st.gone }) {
+			return synced, fmt.Errorf("gNMI of %s: the switch serves none of the paths; for the last one it says: %w", s.cfg.Address, e.err)
+		}
+		was := synced
+		synced = s.settle(streams, synced)
+		if synced {
+			arm(limit, quiet(streams))
+		}
+		if was && s.mirror.newFacts {
+			s.learn()
+		}
+	}
+}
+
+func arm(t *time.Timer, d time.Duration) {
+	if d == 0 {
+		t.Stop()
+		return
+	}
+	t.Reset(d)
+}
+
+// settle notes that all streams are in sync, the first time that they are.
+func (s *Session) settle(streams []*stream, synced bool) bool {
+	if synced || slices.ContainsFunc(streams, func(st *stream) bool { return !st.gone && !st.synced }) {
+		return synced
+	}
+	s.learn()
+	s.set(Synced, nil)
+	return true
+}
+
+// learn makes the facts of now known.
+func (s *Session) learn() {
+	s.mirror.newFacts = false
+	f := s.mirror.facts()
+	s.mu.Lock()
+	f.Number = s.facts.Number + 1
+	changed := !f.equal(s.facts)
+	if changed {
+		s.facts = f
+	}
+	s.mu.Unlock()
+	if changed {
+		s.tell()
+	}
+}
+
+// take takes a message into the mirror.
+func (s *Session) take(e event) {
+	if e.resp.GetSyncResponse() {
+		e.stream.synced = true
+		return
+	}
+	n := e.resp.GetUpdate()
+	if n == nil {
+		return
+	}
+	add := s.mirror.apply(s.cfg.Schema(), n, s.cfg.Now(), func(err error) {
+		if errors.Is(err, yang.ErrUnknownPath) { // many devices know more than we do
+			s.log.Debug("device sends a leaf that is not taken over", "error", err)
+			return
+		}
+		s.grumble(yang.PathString(n.GetPrefix().GetElem()), "device sends a value that is not taken over", "error", err)
+	})
+	s.note(add)
+}
