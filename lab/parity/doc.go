@@ -2,7 +2,8 @@
 
 // Package parity holds the data plane and its mirror together: its test runs the same
 // packets through the compiled P4 programs on the soft switch and through
-// sketch/universal, and compares every register cell. ChameleMon's is compared with sketch/tower and
-// sketch/fermat, which decode the lost packets from it besides. Another one runs real packets
-// through the switch and the UnivMon plugin and compares the results with exact truth.
+// sketch/universal, and compares every register cell. ChameleMon's are compared with
+// sketch/tower and sketch/fermat, which decode the lost packets from them besides. Another
+// one runs real packets through the switch and the UnivMon plugin and compares the
+// results with exact truth.
 package parity
