@@ -122,13 +122,20 @@ func (c *Collector) checkDevices() error {
 		if err == nil {
 			_, err = device.New(dc)
 		}
+		if err == nil {
+			_, err = c.gnmiConfig(d)
+		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// addDevice makes a device part of the collector; startDevice begins its session.
+// addDevice makes a device part of the collector; startDevice begins its session. A device whose number
+// has to be asked for becomes part of it later.
 func (c *Collector) addDevice(d config.Device) error {
+	if d.DeviceID == 0 {
+		return nil
+	}
 	dc, err := c.deviceConfig(d)
 	if err != nil {
 		return err
@@ -163,6 +170,7 @@ func (c *Collector) removeDevice(name string) {
 	c.mu.Unlock()
 	c.engine.Remove(name)
 	c.plans.forget(name)
+	c.discovery.remove(name)
 	if m != nil {
 		if err := m.Close(); err != nil {
 			c.log.Warn("closing a session", "device", name, "error", err)
@@ -248,7 +256,7 @@ func (c *Collector) network() sdk.Network {
 			d.Objects = m.Objects()
 		}
 		for _, p := range topo.Ports(m.Name()) {
-			d.Ports = append(d.Ports, sdk.Port{Number: p})
+			d.Ports = append(d.Ports, sdk.Port{Number: p, Name: c.discovery.portName(m.Name(), p)})
 		}
 		n.Devices = append(n.Devices, d)
 	}

@@ -75,7 +75,7 @@ func (m *selfMetrics) follow() {
 		select {
 		case <-m.wake:
 			m.mu.Lock()
-			m.publish(m.c.clock.Now(), 0, m.state(), m.deviceTable(nil), m.pluginTable())
+			m.publish(m.c.clock.Now(), 0, m.state(), m.deviceTable(nil), m.pluginTable(), m.c.discovery.table())
 			m.mu.Unlock()
 		case <-m.c.ctx.Done():
 			return
@@ -102,7 +102,7 @@ func (m *selfMetrics) epoch(r *Report) {
 		n.complete++
 		n.last = r.Number
 	}
-	m.publish(r.End, r.Number, m.state(), m.epochTable(r), m.deviceTable(r), m.pluginTable())
+	m.publish(r.End, r.Number, m.state(), m.epochTable(r), m.deviceTable(r), m.pluginTable(), m.c.discovery.table())
 }
 
 // publish puts tables into the store. m.mu is held.
@@ -120,7 +120,7 @@ func (m *selfMetrics) publish(at time.Time, number uint64, tables ...*table.Buil
 			m.fail(err)
 			continue
 		}
-		b.Tables = append(b.Tables, store.Publication{Table: t, Replace: t.List == listDevices || t.List == listPlugins})
+		b.Tables = append(b.Tables, store.Publication{Table: t, Replace: t.List == listDevices || t.List == listPlugins || t.List == listLinks})
 	}
 	if err := m.c.store.Publish(b); err != nil && m.c.ctx.Err() == nil {
 		m.fail(err)
@@ -220,6 +220,7 @@ func (m *selfMetrics) deviceTable(r *Report) *table.Builder {
 	last, complete, lost := b.Uint("state/last-epoch"), b.Uint("state/epochs-complete"), b.Uint("state/epochs-lost")
 	reconnects, ins, dropped := b.Uint("state/reconnects"), b.Uint("state/packet-ins"), b.Uint("state/packet-ins-dropped")
 	failure := b.Text("state/last-error")
+	gnmi := m.c.discovery.columns(b)
 	for _, d := range m.c.managedDevices() {
 		st := d.Status()
 		name.Append(d.Name())
@@ -250,6 +251,18 @@ func (m *selfMetrics) deviceTable(r *Report) *table.Builder {
 		ins.Append(st.Counts.PacketIns)
 		dropped.Append(st.Counts.PacketsDropped)
 		failure.Append(deviceError(r, d.Name(), st))
+		gnmi.append(d.Name())
+	}
+	for _, d := range m.c.discovery.pending() {
+		name.Append(d.Name)
+		address.Append(d.Address)
+		connection.Append("down")
+		mastership.Append("none")
+		failure.Append(errNoID.Error())
+		gnmi.append(d.Name)
+		for _, c := range []interface{ AppendNull() }{id, program, method, read, flip, last, complete, lost, reconnects, ins, dropped} {
+			c.AppendNull()
+		}
 	}
 	return b
 }

@@ -24,7 +24,7 @@ func (c *Collector) Reload(ctx context.Context, next *config.Config) (config.Cha
 	if changes.Empty() {
 		return changes, nil
 	}
-	topo, err := next.Topology()
+	topo, err := c.discovery.topology(next)
 	if err != nil {
 		return changes, err
 	}
@@ -39,6 +39,7 @@ func (c *Collector) Reload(ctx context.Context, next *config.Config) (config.Cha
 	errs = append(errs, c.reloadDevices(ctx, topo, changes))
 	errs = append(errs, c.reloadPlugins(ctx, changes))
 	c.bindAll()
+	c.discovery.changed()
 	c.metrics.changed()
 	if len(changes.NeedRestart) > 0 {
 		c.log.Warn("some changes take effect only when the collector is restarted", "keys", changes.NeedRestart)
@@ -58,11 +59,13 @@ func (c *Collector) reloadDevices(ctx context.Context, topo *topology.Topology, 
 	var fresh []managed
 	for _, list := range [][]config.Device{changes.DevicesChanged, changes.DevicesAdded} {
 		for _, d := range list {
-			if err := c.addDevice(d); err != nil {
+			if err := errors.Join(c.addDevice(d), c.discovery.add(d)); err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			fresh = append(fresh, c.device(d.Name))
+			if m := c.device(d.Name); m != nil {
+				fresh = append(fresh, m)
+			}
 		}
 	}
 	if changes.Network {

@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,17 +87,18 @@ func (d Dependencies) withDefaults() Dependencies {
 
 // Collector is the core. See the package comment.
 type Collector struct {
-	deps    Dependencies
-	clock   epoch.Clock
-	log     *slog.Logger
-	store   *store.Store
-	schema  *schemas
-	engine  *epoch.Engine[*device.Reading]
-	plans   *plans
-	plugins *plugins
-	metrics *selfMetrics
-	folder  string // of plugins
-	host    *pluginhost.Host
+	deps      Dependencies
+	clock     epoch.Clock
+	log       *slog.Logger
+	store     *store.Store
+	schema    *schemas
+	engine    *epoch.Engine[*device.Reading]
+	plans     *plans
+	plugins   *plugins
+	metrics   *selfMetrics
+	discovery *discovery
+	folder    string // of plugins
+	host      *pluginhost.Host
 
 	// newDevice makes a device; tests replace it.
 	newDevice func(device.Config) (managed, error)
@@ -135,10 +137,11 @@ func New(cfg *config.Config, deps Dependencies) (*Collector, error) {
 	if err := c.checkDevices(); err != nil {
 		return nil, err
 	}
-	if c.schema, err = newSchemas(append(yang.CollectorModules(), deps.Modules...)); err != nil {
+	if c.schema, err = newSchemas(slices.Concat(yang.CollectorModules(), yang.SwitchModules(), deps.Modules)); err != nil {
 		return nil, fmt.Errorf("collector: %w", err)
 	}
 	c.store = store.New(store.Options{DefaultTarget: cfg.Name, Schema: c.schema})
+	c.discovery = newDiscovery(c)
 	c.plans = newPlans(c.log)
 	c.plugins = newPlugins(c)
 	c.metrics = newMetrics(c)
@@ -185,7 +188,7 @@ func (c *Collector) Start(ctx context.Context) error {
 	}
 	c.host, c.started = host, true
 	for _, d := range cfg.Devices {
-		if err := c.addDevice(d); err != nil {
+		if err := errors.Join(c.addDevice(d), c.discovery.add(d)); err != nil {
 			c.log.Error("device cannot be used", "device", d.Name, "error", err)
 		}
 	}
@@ -196,6 +199,7 @@ func (c *Collector) Start(ctx context.Context) error {
 	}
 	c.interest = c.store.OnInterest(c.plugins.watch)
 	c.work.Go(c.metrics.follow)
+	c.work.Go(c.discovery.follow)
 	c.metrics.changed()
 	return nil
 }
@@ -272,6 +276,7 @@ func (c *Collector) Stop(ctx context.Context) error {
 		})
 	}
 	sessions.Wait()
+	c.discovery.close()
 	c.work.Wait()
 	c.store.Close()
 	c.log.Info("collector stopped")

@@ -8,14 +8,17 @@ import (
 	"github.com/netsketch/netsketch/collector/topology"
 )
 
-// Topology builds the network that devices, links and hosts describe.
-func (c *Config) Topology() (*topology.Topology, error) {
+// Topology builds the network that devices, links and hosts describe, with further links.
+func (c *Config) Topology(further ...topology.Link) (*topology.Topology, error) {
 	var b topology.Builder
 	for _, d := range c.Devices {
 		b.AddSwitch(topology.Switch{Name: d.Name, Role: topology.Role(d.Role)})
 	}
 	for _, l := range c.Links {
 		b.AddLink(topology.Link{A: l.From.port(), B: l.To.port()})
+	}
+	for _, l := range further {
+		b.AddLink(l)
 	}
 	for _, h := range c.Hosts {
 		prefixes := make([]netip.Prefix, len(h.Addresses))

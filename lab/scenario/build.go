@@ -116,7 +116,8 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 	f := n.Fabric()
 	var devices, links, hosts, instances []any
 	for _, d := range n.Devices() {
-		devices = append(devices, object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role)})
+		devices = append(devices, object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role),
+			"gnmi": object{"address": d.Address}})
 	}
 	port := func(sw int, p uint32) string { return fmt.Sprintf("%s/%d", f.Switches[sw].Name, p) }
 	for _, l := range f.Links {
@@ -150,6 +151,11 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 		"epoch": object{"interval": s.Epoch.String(), "align": true},
 		"device-defaults": object{
 			"pipeline": s.Program, "forwarding": "managed", "tls": object{"plaintext": true},
+			"gnmi": object{"tls": object{"plaintext": true}, "subscriptions": []any{
+				object{"path": "/interfaces/interface/state/counters", "mode": "sample", "sample-interval": max(s.Epoch, time.Second).String()},
+				object{"path": "/interfaces/interface/config", "mode": "on-change"},
+				object{"path": "/components", "mode": "on-change"},
+			}},
 		},
 		"devices": devices, "links": links, "hosts": hosts,
 		"plugins": object{"directory": pluginDir, "instances": instances},
