@@ -402,11 +402,13 @@ func (s *Switch) SubscribeDigests(buffer int) (<-chan Digest, func()) {
 	s.subID++
 	id := s.subID
 	s.subs[id] = c
+	s.listeners.Add(1)
 	return c, func() {
 		s.subsMu.Lock()
 		defer s.subsMu.Unlock()
 		if _, open := s.subs[id]; open {
 			delete(s.subs, id)
+			s.listeners.Add(-1)
 			close(c)
 		}
 	}

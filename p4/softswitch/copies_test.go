@@ -215,36 +215,6 @@ func TestAssertAndLog(t *testing.T) {
 	}
 }
 
-func TestQueueAndTimestamps(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, Config{})
-	b.check(b.RemovePort(1))
-	b.check(b.AddPort(1, Port{QueueRate: 1000, QueueDepth: 3, Tx: b.tx(1)}))
-	b.now = 5 * time.Second
-	var out []sent
-	for range 6 {
-		out = append(out, b.send(request{})...)
-	}
-	if len(out) != 3 || b.Stats().QueueDrops != 3 {
-		t.Fatalf("%d packets left, %+v", len(out), b.Stats())
-	}
-	for i, s := range out {
-		a := b.answer(s)
-		wait := time.Duration(i+1) * time.Millisecond
-		if s.at != b.now+wait || a.inTS != 5_000_000 || a.outTS != uint64(s.at.Microseconds()) || a.enqTS != 5_000_000 || a.deqDelta != uint32(wait.Microseconds()) || a.enqDepth != i {
-			t.Errorf("packet %d at %v: %+v", i, s.at, a)
-		}
-	}
-	st, err := b.PortStatus(1)
-	if err != nil || st.Counters.OutDiscards != 3 || st.Counters.OutPackets != 3 {
-		t.Errorf("%+v %v", st, err)
-	}
-	b.now += 2 * time.Millisecond
-	if s, a := b.one(request{}); s.at != 5*time.Second+4*time.Millisecond || a.enqDepth != 1 {
-		t.Errorf("at %v: %+v", s.at, a)
-	}
-}
-
 func TestPorts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})

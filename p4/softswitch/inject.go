@@ -38,6 +38,7 @@ type queued struct {
 	p        *packet
 	port     uint32
 	truncate int // 0: whole
+	priority int
 }
 
 // txBuffer keeps what a packet became until the lane is free again.
@@ -111,6 +112,9 @@ func (s *Switch) SetPacketIn(f func(pkt []byte)) {
 
 // enter runs a packet in a lane, then sends what it became. It tells whether there was a program to run.
 func (s *Switch) enter(out *txBuffer, port uint32, pkt []byte, at time.Duration) bool {
+	if s.waiting.Load() > 0 {
+		s.Advance(at)
+	}
 	l := s.lockLane(out.lane)
 	st := s.st
 	if st == nil {
@@ -123,10 +127,17 @@ func (s *Switch) enter(out *txBuffer, port uint32, pkt []byte, at time.Duration)
 	l.out = nil
 	l.mu.Unlock()
 	s.send(out)
+	out.reset()
+	if s.waiting.Load() > 0 {
+		s.wake()
+	}
+	return true
+}
+
+func (out *txBuffer) reset() {
 	out.bytes, out.packets = out.bytes[:0], out.packets[:0]
 	clear(out.digests)
 	out.digests = out.digests[:0]
-	return true
 }
 
 // lockLane takes a free lane, the one that is preferred if it is free, or waits for that.
@@ -200,8 +211,13 @@ func (st *state) arrive(l *lane, port uint32, pkt []byte, at time.Duration) {
 	p.set(std.ingressTS, uint64(at.Microseconds()))
 	l.stats.Packets++
 	l.budget = maxCopies
+	st.ingress(p)
+	st.settle(l)
+}
+
+// settle runs what came of a packet until nothing is left.
+func (st *state) settle(l *lane) {
 	for {
-		st.ingress(p)
 		for i := 0; i < len(l.queue); i++ {
 			st.egress(l.queue[i])
 		}
@@ -209,8 +225,9 @@ func (st *state) arrive(l *lane, port uint32, pkt []byte, at time.Duration) {
 		if len(l.loops) == 0 {
 			return
 		}
-		p = l.loops[0]
+		p := l.loops[0]
 		l.loops = append(l.loops[:0], l.loops[1:]...)
+		st.ingress(p)
 	}
 }
 
@@ -256,7 +273,7 @@ func (st *state) ingress(p *packet) {
 		l.give(p)
 	default:
 		p.set(std.instanceType, instanceNormal)
-		l.queue = append(l.queue, queued{p, uint32(p.get(std.egressSpec)), 0})
+		l.queue = append(l.queue, queued{p: p, port: uint32(p.get(std.egressSpec))})
 	}
 }
 
@@ -271,7 +288,7 @@ func (st *state) replicate(p *packet, to []Replica, truncate int) {
 		c.copyFrom(p)
 		c.set(st.prog.std.egressRid, uint64(to[i].Instance))
 		l.stats.Replicas++
-		l.queue = append(l.queue, queued{c, to[i].Port, truncate})
+		l.queue = append(l.queue, queued{p: c, port: to[i].Port, truncate: truncate})
 	}
 }
 
@@ -279,6 +296,7 @@ func (st *state) replicate(p *packet, to []Replica, truncate int) {
 func (p *packet) copyFrom(o *packet) {
 	copy(p.f[:p.prog.phv], o.f)
 	p.begin(o.data, o.port, o.now, o.length)
+	p.lend(o)
 	p.off, p.ingressLen, p.loops = o.off, o.ingressLen, o.loops // BMv2 does not hand truncation on to copies
 }
 
@@ -305,6 +323,7 @@ func (st *state) cloneIngress(p *packet) {
 	}
 	c := p.lane.take(st)
 	c.begin(p.data, p.port, p.now, len(p.data))
+	c.lend(p)
 	c.loops = p.loops
 	c.set(st.prog.std.ingressPort, uint64(p.port))
 	c.parse()
@@ -363,6 +382,9 @@ func (st *state) again(p *packet, data []byte, list int, instance uint64) {
 	}
 	c := l.take(st)
 	c.begin(data, p.port, p.now, length)
+	if p.kept || instance == instanceRecirculated {
+		c.keepData(data)
+	}
 	c.loops = p.loops
 	c.preserve(p, list, instance)
 	c.set(std.packetLength, uint64(length))
@@ -374,26 +396,36 @@ func (st *state) again(p *packet, data []byte, list int, instance uint64) {
 func (st *state) learn(p *packet) {
 	d := &st.prog.digests[p.learn-1]
 	p.lane.stats.Digests++
-	out := Digest{Name: d.Name, ID: d.ID, At: p.now, Values: make([][]byte, len(d.fields))}
+	if st.sw.listeners.Load() == 0 {
+		st.sw.digestDrops.Add(1)
+		return
+	}
+	out := Digest{Name: d.Name, ID: d.ID, At: p.now, Values: p.lane.values.take(len(d.fields))}
 	for i, f := range d.fields {
-		out.Values[i] = bytesOf(p.f[f.slot:f.slot+f.words], d.Widths[i])
+		out.Values[i] = putWords(p.lane.digits.take((d.Widths[i]+7)/8), p.f[f.slot:f.slot+f.words])
 	}
 	p.lane.out.digests = append(p.lane.out.digests, out)
 }
 
-// egress runs the egress pipeline and deparses.
+// egress lets a packet wait for its port, or go on.
 func (st *state) egress(q queued) {
-	p := q.p
-	l, std := p.lane, &st.prog.std
-	at := p.now
-	if pt := st.sw.port(q.port); pt != nil {
-		var ok bool
-		if at, ok = st.queue(p, pt); !ok {
-			st.sw.queueDrops.Add(1)
-			l.give(p)
-			return
-		}
+	if pt := st.sw.port(q.port); pt != nil && pt.queue != nil {
+		st.wait(q, pt)
+		return
 	}
+	p, std := q.p, &st.prog.std
+	p.set(std.enqTS, uint64(p.now.Microseconds()))
+	p.set(std.enqDepth, 0)
+	p.set(std.deqDelta, 0)
+	p.set(std.deqDepth, 0)
+	p.set(std.qid, p.get(std.priority))
+	st.leave(q)
+}
+
+// leave runs the egress pipeline and deparses.
+func (st *state) leave(q queued) {
+	p := q.p
+	l, std, at := p.lane, &st.prog.std, p.now
 	p.egressPort = q.port
 	p.set(std.egressTS, uint64(at.Microseconds()))
 	p.set(std.egressPort, uint64(q.port))
@@ -422,33 +454,10 @@ func (st *state) egress(q queued) {
 		out.bytes = out.bytes[:from]
 		l.give(p)
 	case p.recirc != 0:
-		p.now = at
-		st.again(p, append([]byte(nil), out.bytes[from:]...), p.recirc-1, instanceRecirculated)
+		st.again(p, out.bytes[from:], p.recirc-1, instanceRecirculated)
 		out.bytes = out.bytes[:from]
 	default:
 		out.packets = append(out.packets, txPacket{q.port, from, len(out.bytes), at})
 		l.give(p)
 	}
-}
-
-// queue passes a packet through its port's egress queue, in which packets wait on the switch's clock and nowhere else: it returns when the
-// packet leaves the queue, or false when it found the queue full.
-func (st *state) queue(p *packet, pt *port) (time.Duration, bool) {
-	std := &st.prog.std
-	enqDepth, deqDepth := 0, 0
-	at := p.now
-	if pt.cfg.QueueRate > 0 {
-		var ok bool
-		if at, enqDepth, deqDepth, ok = pt.enqueue(p.now); !ok {
-			return 0, false
-		}
-	}
-	if std.enqTS.slot >= 0 {
-		p.set(std.enqTS, uint64(p.now.Microseconds()))
-		p.set(std.enqDepth, uint64(enqDepth))
-		p.set(std.deqDelta, uint64((at - p.now).Microseconds()))
-		p.set(std.deqDepth, uint64(deqDepth))
-		p.set(std.qid, p.get(std.priority))
-	}
-	return at, true
 }

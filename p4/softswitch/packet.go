@@ -13,6 +13,8 @@ import (
 type packet struct {
 	f    []uint64 // the slots
 	data []byte   // what arrived, read only
+	own  []byte   // room for data that outlives the caller's
+	kept bool     // data is in own
 	off  int      // bytes the parser consumed: data[off:] is the payload
 	prog *Program
 	st   *state
@@ -55,8 +57,27 @@ type lane struct {
 	rng     *rand.PCG
 	serial  bool // the only lane: registers need no locks
 	out     *txBuffer
-	budget  int // copies the arriving packet may still become
+	budget  int           // copies the arriving packet may still become
+	values  arena[[]byte] // of digests
+	digits  arena[byte]
 	_       [64]byte
+}
+
+// arena hands out what is kept for long in pieces of larger blocks.
+type arena[T any] struct{ block []T }
+
+const arenaBlock = 1 << 10
+
+func (a *arena[T]) take(n int) []T {
+	if n > len(a.block) {
+		if n > arenaBlock/4 {
+			return make([]T, n)
+		}
+		a.block = make([]T, arenaBlock)
+	}
+	piece := a.block[:n:n]
+	a.block = a.block[n:]
+	return piece
 }
 
 func (l *lane) random() uint64 { return l.rng.Uint64() }
@@ -91,7 +112,7 @@ func (l *lane) take(st *state) *packet {
 }
 
 func (l *lane) give(p *packet) {
-	p.data = nil
+	p.data, p.kept = nil, false
 	l.free = append(l.free, p)
 }
 
@@ -110,6 +131,21 @@ func (p *packet) begin(data []byte, port uint32, now time.Duration, length int) 
 	p.length, p.ingressLen, p.trunc = length, len(data), -1
 	p.rid, p.egressPort = 0, 0
 	p.clearMarks()
+}
+
+// keepData makes the packet's data its own.
+func (p *packet) keepData(b []byte) {
+	if !p.kept {
+		p.own = append(p.own[:0], b...)
+		p.data, p.kept = p.own, true
+	}
+}
+
+// lend gives a copy of o what o's data are: the same bytes, or when they may be overwritten, bytes of its own.
+func (p *packet) lend(o *packet) {
+	if o.kept {
+		p.keepData(o.data)
+	}
 }
 
 func (p *packet) clearMarks() {

@@ -4,7 +4,6 @@ package softswitch
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -16,12 +15,14 @@ type Port struct {
 	// Tx takes a packet that leaves here. The slice is the switch's own and is overwritten after Tx returns: copy what is
 	// kept. It is called in the goroutine of the packet, with the time the packet leaves. A nil Tx discards without error.
 	Tx func(pkt []byte, at time.Duration)
-	// QueueDepth bounds the egress queue in packets; 0 is no bound. A packet that finds the queue full is discarded and counted.
-	// Without a QueueRate packets never wait, and the bound is never met.
-	QueueDepth int
-	// QueueRate serves the queue at so many packets a second; 0 sends at once. Packets then leave, and Tx is told, at the time
-	// the queue would have sent them.
+	// QueueRate serves the port's egress queues at so many packets a second; 0: packets never wait. A packet that has to wait goes through
+	// egress and leaves when the queue lets it go, see [Switch.Advance].
 	QueueRate uint64
+	// QueueDepth bounds each queue in packets; 0: 64, as in BMv2. A packet that finds its queue full is discarded and counted.
+	QueueDepth int
+	// Queues is how many queues there are, at most 8; 0: one. A packet's is the one of its priority (standard_metadata.priority), or the
+	// highest there is; higher ones are served first.
+	Queues int
 	// Down adds the port in the down state.
 	Down bool
 }
@@ -62,29 +63,7 @@ type port struct {
 	disabled atomic.Bool // by configuration
 	cut      bool        // the link is down; guarded by Switch.portsMu
 
-	mu      sync.Mutex
-	leaving []time.Duration // departures of packets in the queue, earliest first
-	last    time.Duration   // the latest departure
-}
-
-// enqueue finds when a packet that comes now leaves, and how many are in the queue before it comes and after it has left.
-func (pt *port) enqueue(now time.Duration) (at time.Duration, before, after int, ok bool) {
-	pt.mu.Lock()
-	defer pt.mu.Unlock()
-	gone := 0
-	for gone < len(pt.leaving) && pt.leaving[gone] <= now {
-		gone++
-	}
-	pt.leaving = append(pt.leaving[:0], pt.leaving[gone:]...)
-	before = len(pt.leaving)
-	if pt.cfg.QueueDepth > 0 && before >= pt.cfg.QueueDepth {
-		pt.counts[0].outDiscards.Add(1)
-		return 0, before, 0, false
-	}
-	at = max(now, pt.last) + time.Duration(uint64(time.Second)/pt.cfg.QueueRate)
-	pt.last = at
-	pt.leaving = append(pt.leaving, at)
-	return at, before, 0, true
+	queue *queue // nil without a QueueRate
 }
 
 func (s *Switch) port(id uint32) *port {
@@ -108,13 +87,16 @@ func (s *Switch) AddPort(id uint32, p Port) error {
 	if id >= DropPort || id == s.cfg.CPUPort {
 		return fail(ErrInvalid, object, "ids are 0 to %d and not the CPU port %d", DropPort-1, s.cfg.CPUPort)
 	}
-	if p.QueueDepth < 0 || p.QueueRate > uint64(time.Second) {
-		return fail(ErrInvalid, object, "queue depth %d or rate %d a second is out of range", p.QueueDepth, p.QueueRate)
+	if p.QueueDepth < 0 || p.QueueDepth > maxQueueDepth || p.QueueRate > uint64(time.Second) || p.Queues < 0 || p.Queues > maxQueues {
+		return fail(ErrInvalid, object, "%d queues, depth %d or rate %d a second is out of range", p.Queues, p.QueueDepth, p.QueueRate)
 	}
 	if s.closed.Load() {
 		return fail(ErrClosed, object, "the switch was closed")
 	}
 	pt := &port{id: id, cfg: p, cut: p.Down, counts: make([]portCounts, len(s.lanes))}
+	if p.QueueRate > 0 {
+		pt.queue = newQueue(p)
+	}
 	pt.up.Store(!p.Down)
 	pt.changed.Store(int64(s.clock()))
 	s.portsMu.Lock()
@@ -125,6 +107,9 @@ func (s *Switch) AddPort(id uint32, p Port) error {
 	next := *s.ports.Load()
 	next[id] = pt
 	s.ports.Store(&next)
+	if pt.queue != nil {
+		s.listQueues()
+	}
 	s.tellPort(pt.status())
 	return nil
 }
@@ -140,6 +125,10 @@ func (s *Switch) RemovePort(id uint32) error {
 	next := *s.ports.Load()
 	next[id] = nil
 	s.ports.Store(&next)
+	if pt.queue != nil {
+		s.waiting.Add(-int64(pt.queue.close()))
+		s.listQueues()
+	}
 	st := pt.status()
 	st.Up, st.Removed = false, true
 	s.tellPort(st)

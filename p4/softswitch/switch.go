@@ -71,12 +71,20 @@ type Switch struct {
 	watchers map[int]func(PortStatus)
 	watchID  int
 
+	queues  atomic.Pointer[[]*port] // ports that have one
+	waiting atomic.Int64            // packets in queues
+	timerMu sync.Mutex
+	timer   *time.Timer // serves queues on the wall clock; guarded, like timerAt, by timerMu
+	timerAt time.Duration
+
 	packetIn atomic.Pointer[func([]byte)]
 	trap     atomic.Pointer[trap]
 
 	subsMu sync.RWMutex
 	subs   map[int]chan Digest
 	subID  int
+
+	listeners atomic.Int32 // subscriptions
 
 	outs        sync.Pool // *txBuffer
 	noProgram   atomic.Uint64
@@ -120,11 +128,20 @@ func (s *Switch) Close() {
 	if s.closed.Swap(true) {
 		return
 	}
-	s.exclusive(func() { s.st = nil })
+	s.exclusive(func() {
+		s.st = nil
+		s.clearQueues()
+	})
+	s.timerMu.Lock()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.timerMu.Unlock()
 	s.subsMu.Lock()
 	defer s.subsMu.Unlock()
 	for id, c := range s.subs {
 		delete(s.subs, id)
+		s.listeners.Add(-1)
 		close(c)
 	}
 }
@@ -175,6 +192,7 @@ func (s *Switch) Load(p *Program) error {
 	}
 	s.exclusive(func() {
 		s.st = st
+		s.clearQueues()
 		for _, l := range s.lanes {
 			l.free, l.queue, l.loops, l.stats = nil, nil, nil, Stats{}
 			l.pad = make([]byte, p.padBytes)

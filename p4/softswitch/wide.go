@@ -183,8 +183,12 @@ func wideBig(words []uint64) *big.Int {
 
 // bytesOf writes width bits as big-endian bytes.
 func bytesOf(words []uint64, width int) []byte {
-	n := (width + 7) / 8
-	out := make([]byte, n)
+	return putWords(make([]byte, (width+7)/8), words)
+}
+
+// putWords fills out with a number, big-endian.
+func putWords(out []byte, words []uint64) []byte {
+	n := len(out)
 	for i := range n {
 		at := n - 1 - i
 		out[at] = byte(words[i/8] >> (8 * (i % 8)))
