@@ -338,17 +338,11 @@ func (t *tableState) index(e *entryState, add bool) {
 		}
 		t.lpm.rebuild(t.byKey)
 	default:
-		if !add {
-			t.sorted = slices.DeleteFunc(t.sorted, func(x *entryState) bool { return x == e })
-			return
+		if add {
+			t.tern.put(e)
+		} else {
+			t.tern.remove(e)
 		}
-		at, _ := slices.BinarySearchFunc(t.sorted, e, func(x, y *entryState) int {
-			if x.priority != y.priority {
-				return cmp.Compare(y.priority, x.priority)
-			}
-			return cmp.Compare(x.seq, y.seq)
-		})
-		t.sorted = slices.Insert(t.sorted, at, e)
 	}
 }
 

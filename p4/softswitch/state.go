@@ -55,7 +55,7 @@ func newState(s *Switch, p *Program) (*state, error) {
 		st.vsets = append(st.vsets, &valueSet{})
 	}
 	for _, d := range p.tables {
-		t := &tableState{def: d, st: st, byKey: map[string]*entryState{}, exact: hashIndex{words: d.words}, lpm: lpmIndex{def: d}}
+		t := &tableState{def: d, st: st, byKey: map[string]*entryState{}, exact: hashIndex{words: d.words}, lpm: lpmIndex{def: d}, tern: ternaryIndex{def: d}}
 		st.tables = append(st.tables, t)
 		st.byName[d.Name] = t
 		t.resetDefault()

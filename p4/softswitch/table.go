@@ -79,6 +79,7 @@ type entryState struct {
 	value, mask []uint64 // ternary: of the whole key; range fields: low and high end
 	priority    int32
 	seq         uint64
+	chain       *entryState // ternary: the next of equal masks and values
 
 	counter  directCounter
 	lastHit  int64
@@ -98,9 +99,9 @@ type tableState struct {
 	byKey   map[string]*entryState
 	seq     uint64
 
-	exact  hashIndex
-	lpm    lpmIndex
-	sorted []*entryState // ternary: in the order of search
+	exact hashIndex
+	lpm   lpmIndex
+	tern  ternaryIndex // range and mixed tables too
 }
 
 // hitGrain is how exact the time of an entry's last hit is when lanes share it.
@@ -196,12 +197,7 @@ func (t *tableState) find(p *packet) *entryState {
 	case MatchLPM:
 		return t.lpm.find(key, p.f[p.prog.keyScratch+d.words:])
 	}
-	for _, e := range t.sorted {
-		if d.matches(e, key) {
-			return e
-		}
-	}
-	return nil
+	return t.tern.find(key, p.f[p.prog.keyScratch+d.words:])
 }
 
 func (d *tableDef) matches(e *entryState, key []uint64) bool {
