@@ -337,6 +337,9 @@ func (d *driver) finish() {
 		d.readCounter(c)
 	}
 	slices.SortFunc(d.res.counters, func(a, b counter) int { return cmp.Compare(a.name, b.name) })
+	if all := d.cat.Registers.All(); len(d.cat.Readouts()) < len(all) && !d.prog.inFrames {
+		d.t.Errorf("%s: %d of %d registers can be read", d.prog.Name, len(d.cat.Readouts()), len(all))
+	}
 	for _, r := range d.cat.Readouts() {
 		for n := range r.Readout.Banks {
 			cells, err := d.client.ReadBank(d.ctx, r.Name, n)

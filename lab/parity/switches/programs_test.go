@@ -25,6 +25,7 @@ type program struct {
 	desired   p4rt.Desired
 	defaults  []defaultAction
 	bankTable string // "": the program has no banks
+	inFrames  bool   // registers show in the packets that leave, and cannot be read
 	packetOut func(port uint32) []p4rt.MetadataValue
 }
 
@@ -279,7 +280,7 @@ func features(t *testing.T) *program {
 		}})
 	}
 	return &program{
-		Program: &p4rt.Program{Name: "features", DeviceConfig: read("features.json"), P4Info: info},
+		Program: &p4rt.Program{Name: "features", DeviceConfig: read("features.json"), P4Info: info}, inFrames: true,
 		desired: p4rt.Desired{Entries: entries, Entities: []*p4v1.Entity{
 			entity(&p4v1.PacketReplicationEngineEntry{Type: &p4v1.PacketReplicationEngineEntry_MulticastGroupEntry{
 				MulticastGroupEntry: &p4v1.MulticastGroupEntry{MulticastGroupId: flood, Replicas: replicas(1, 21, 9, 22, 9, 23, 12, 0)},
