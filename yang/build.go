@@ -316,6 +316,7 @@ func (b *builder) collectLists(n *Node, inList bool) {
 				l.leaves[k] = key
 			}
 		}
+		l.columns = keyColumns(n)
 		l.addLeaves(n, "")
 		slices.SortFunc(l.Leaves, func(x, y *Leaf) int { return strings.Compare(x.Name, y.Name) })
 		for _, k := range l.Keys {
@@ -331,6 +332,26 @@ func (b *builder) collectLists(n *Node, inList bool) {
 			b.collectLists(c, inList || n.Kind == ListNode)
 		}
 	}
+}
+
+// keyColumns lists the keys of n and of the lists around it.
+func keyColumns(n *Node) []KeyColumn {
+	var chain []*Node
+	for p := n; p.Parent != nil; p = p.Parent {
+		chain = append(chain, p)
+	}
+	slices.Reverse(chain)
+	var out []KeyColumn
+	for i, p := range chain {
+		for _, k := range p.keys {
+			c := KeyColumn{Name: k, Leaf: p.byName[k].Leaf, Elem: i}
+			if p != n {
+				c.Name = p.Name + "/" + k
+			}
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // addLeaves adds the leaves below n. Leaves of a container outside lists are in the

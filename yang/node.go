@@ -146,15 +146,31 @@ type List struct {
 	// Leaves are all leaves below the list entry that are not in a list within it,
 	// by name; keys are not among them.
 	Leaves []*Leaf
-	// Nested is true for a list within a list, whose rows a table cannot carry.
+	// Nested is true for a list within a list. Its tables also have the keys of the lists
+	// around it: see KeyColumns.
 	Nested bool
 
-	leaves map[string]*Leaf
+	leaves  map[string]*Leaf
+	columns []KeyColumn
 }
 
 // Leaf returns the leaf at this path relative to the list entry ("state/packets"),
 // or nil. Keys are found by their names.
 func (l *List) Leaf(name string) *Leaf { return l.leaves[name] }
+
+// KeyColumn is one of a table's key columns.
+type KeyColumn struct {
+	// Name is the key's, and for a list around the table's "list/key": "interface/name".
+	Name string
+	// Leaf is the key leaf.
+	Leaf *Leaf
+	// Elem is the number of the list's element in the path, from 0 at the top.
+	Elem int
+}
+
+// KeyColumns returns the key columns that a table of the list has: those of the lists
+// around it, outermost first, and then its own.
+func (l *List) KeyColumns() []KeyColumn { return l.columns }
 
 // KeyIndex returns the position of the key of that name, or -1.
 func (l *List) KeyIndex(name string) int {

@@ -275,7 +275,7 @@ func TestValidate(t *testing.T) {
 		{"repeats key", change(func(t *table.Table) {
 			t.Values = append(t.Values, table.Strings("state/flow", []string{"a", "b", "c"}))
 		}), "differs from the key flow"},
-		{"nested", &table.Table{List: "/openconfig-interfaces:interfaces/interface/subinterfaces/subinterface", Keys: []table.Column{table.Uint64s("index", nil)}}, "list in a list"},
+		{"nested", &table.Table{List: "/openconfig-interfaces:interfaces/interface/subinterfaces/subinterface", Keys: []table.Column{table.Uint64s("index", nil)}}, "interface/name, index"},
 		{"unequal columns", change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1}) }), "has 1 rows"},
 	}
 	for _, tt := range tests {

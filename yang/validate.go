@@ -38,20 +38,17 @@ func (s *Schema) Validate(t *table.Table) error {
 	if err != nil {
 		return err
 	}
-	if l.Nested {
-		return fmt.Errorf("yang: %s is a list in a list, which tables do not carry; key one list by both", l.Path)
-	}
 	if t.List != l.Path {
 		return fmt.Errorf("yang: a table names its list %s; its path is %s", t.List, l.Path)
 	}
-	if len(t.Keys) != len(l.Keys) {
+	if len(t.Keys) != len(l.columns) {
 		return fmt.Errorf("yang: %s: %d key columns (%s), the list has the keys %s", l.Path, len(t.Keys), columnNames(t.Keys), l.keyNames())
 	}
 	for i := range t.Keys {
-		if t.Keys[i].Name != l.Keys[i].Name {
+		if t.Keys[i].Name != l.columns[i].Name {
 			return fmt.Errorf("yang: %s: key columns %s, the list has the keys %s in this order", l.Path, columnNames(t.Keys), l.keyNames())
 		}
-		if err := l.checkColumn(t, &t.Keys[i], l.Keys[i]); err != nil {
+		if err := l.checkColumn(t, &t.Keys[i], l.columns[i].Leaf); err != nil {
 			return err
 		}
 	}
@@ -89,6 +86,7 @@ func (l *List) checkPresence(t *table.Table) error {
 			}
 		}
 	}
+	outer := len(l.columns) - len(l.Keys)
 	for i, k := range l.Keys {
 		for _, name := range k.RefersTo {
 			c := t.Column(name)
@@ -96,7 +94,7 @@ func (l *List) checkPresence(t *table.Table) error {
 				continue
 			}
 			for r := range c.Len() {
-				if !c.Null(r) && c.Value(r) != t.Keys[i].Value(r) {
+				if !c.Null(r) && c.Value(r) != t.Keys[outer+i].Value(r) {
 					return cellError(t, c, r, fmt.Sprintf("differs from the key %s", k.Name))
 				}
 			}
@@ -120,7 +118,7 @@ func (l *List) noLeaf(name string) error {
 
 func (l *List) keyNames() string {
 	var names []string
-	for _, k := range l.Keys {
+	for _, k := range l.columns {
 		names = append(names, k.Name)
 	}
 	if len(names) == 0 {

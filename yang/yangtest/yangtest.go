@@ -72,12 +72,13 @@ func Put(device *ytypes.Schema, s *yang.Schema, t *table.Table) error {
 	for row := range t.Rows() {
 		entry := entryPath(list, t, row)
 		// Setting a key makes the entry; leaves that repeat it follow.
-		for i := range t.Keys {
-			if err := set(root, device.Root, entry, &t.Keys[i], row, list.Keys[i].Type, t.Keys[i].Name); err != nil {
+		outer := len(list.KeyColumns()) - len(list.Keys)
+		for i, k := range list.Keys {
+			if err := set(root, device.Root, entry, &t.Keys[outer+i], row, k.Type, k.Name); err != nil {
 				return fmt.Errorf("%s: %w", t.RowPath(row), err)
 			}
-			for _, name := range list.Keys[i].RefersTo {
-				if err := set(root, device.Root, entry, &t.Keys[i], row, list.Keys[i].Type, name); err != nil {
+			for _, name := range k.RefersTo {
+				if err := set(root, device.Root, entry, &t.Keys[outer+i], row, k.Type, name); err != nil {
 					return fmt.Errorf("%s: %w", t.RowPath(row), err)
 				}
 			}
@@ -101,12 +102,12 @@ func entryPath(list *yang.List, t *table.Table, row int) *gpb.Path {
 		elems = append(elems, &gpb.PathElem{Name: n.Name})
 	}
 	slices.Reverse(elems)
-	if len(t.Keys) > 0 {
-		keys := map[string]string{}
-		for i := range t.Keys {
-			keys[t.Keys[i].Name] = string(t.Keys[i].AppendText(nil, row))
+	for i, k := range list.KeyColumns() {
+		e := elems[k.Elem]
+		if e.Key == nil {
+			e.Key = map[string]string{}
 		}
-		elems[len(elems)-1].Key = keys
+		e.Key[k.Leaf.Node.Name] = string(t.Keys[i].AppendText(nil, row))
 	}
 	return &gpb.Path{Elem: elems}
 }
