@@ -159,7 +159,7 @@ func (e *Elastic[F]) Cardinality() (float64, bool) {
 	}
 	n, ok := estimate.Cardinality(len(e.light), zero)
 	for c, count := range e.counts {
-		if count > 0 && !e.flags[c] {
+		if count > 0 && (!e.flags[c] || e.light[family.Column[F](family.Digest[F](e.seed, e.key(c)), 1, &e.cols)] == 0) {
 			n++
 		}
 	}

@@ -15,8 +15,11 @@ import (
 type Flow struct {
 	Key   []byte
 	Count int64 // negative when more was subtracted than added
-	// Sure says that the count is exact: the decoding was complete, or a bucket of the flow
-	// other than the one it was taken from came out empty as well.
+	// Sure says that the count is exact: the decoding was complete, or all of the flow's
+	// buckets came out empty. Two are enough when identifiers leave 16 bits or more of their
+	// fragments unused, which a bucket of several flows gets right once in 65,536 times.
+	// Otherwise two flows that share all buckets may be taken for one, with a probability of
+	// about 1/width^(rows+2) for each pair.
 	Sure bool
 }
 
@@ -316,6 +319,10 @@ func (d *decoder[F, E]) result() Result {
 	}
 	r.Complete = r.Left == 0
 	size := d.s.cfg.KeyBytes
+	need := d.s.cfg.Rows
+	if d.s.spare() >= 16 {
+		need = min(need, 2)
+	}
 	r.Flows = make([]Flow, 0, len(d.counts))
 	for f, n := range d.counts {
 		if n == 0 {
@@ -329,7 +336,7 @@ func (d *decoder[F, E]) result() Result {
 					emptied++
 				}
 			}
-			sure = emptied >= 2
+			sure = emptied >= need && need > 1
 		}
 		r.Flows = append(r.Flows, Flow{Key: d.keys[f*size : (f+1)*size : (f+1)*size], Count: n, Sure: sure})
 	}
@@ -357,4 +364,13 @@ func (s *Sketch[F, E]) Load() (flows, load float64, ok bool) {
 	}
 	flows = -float64(s.cfg.Width) * math.Log(share)
 	return flows, flows / float64(s.Buckets()), true
+}
+
+// spare is how many bits of the sums no identifier uses.
+func (s *Sketch[F, E]) spare() int {
+	bits := 32
+	if wide[E]() {
+		bits = 61
+	}
+	return s.fragments*bits - 8*s.cfg.KeyBytes
 }

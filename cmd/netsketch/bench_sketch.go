@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netsketch/netsketch/lab/sketchbench"
+)
+
+// benchSketchFlags are what the bench-sketch command takes.
+type benchSketchFlags struct {
+	trace   string
+	packets int
+	figures []string
+	options sketchbench.Options
+	json    bool
+	csv     string
+	plots   string
+}
+
+func benchSketchCommand() *cobra.Command {
+	var f benchSketchFlags
+	cmd := &cobra.Command{
+		Use:   "bench-sketch",
+		Short: "Accuracy and speed of the sketches, by the figures of the papers",
+		Long: `Runs the tasks of the papers' figures over a trace and prints a table.
+
+Traces: zipf:SKEW, cdf:FILE (lines of a flow size and the share of flows not larger),
+pcap:FILE, records:FILE (records of a 13-byte key and an 8-byte time).
+Figures: sketchint-5 chamelemon-11 chamelemon-4 chamelemon-5 chamelemon-6
+lightguardian-5 univmon speed; all when none is named.`,
+		Example: `  netsketch bench-sketch --figures speed
+  netsketch bench-sketch --trace pcap:capture.pcap.gz --figures sketchint-5 --csv errors.csv --plots plots
+  netsketch bench-sketch --plots docs/figures`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return benchSketch(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), f)
+		},
+	}
+	cmd.Flags().StringVar(&f.trace, "trace", "zipf:1.1", "traffic: zipf:SKEW, cdf:FILE, pcap:FILE or records:FILE")
+	cmd.Flags().IntVar(&f.packets, "packets", 2_000_000, "packets of generated traffic")
+	cmd.Flags().StringSliceVar(&f.figures, "figures", nil, "figures to run, by name; all when empty")
+	cmd.Flags().Uint64Var(&f.options.Seed, "seed", 1, "of generated traffic and of the hashes")
+	cmd.Flags().IntVar(&f.options.Runs, "runs", 10, "runs of decodings and of speed measurements")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON array in place of the table")
+	cmd.Flags().StringVar(&f.csv, "csv", "", "also write the rows to this file")
+	cmd.Flags().StringVar(&f.plots, "plots", "", "also write SVG plots and a page for each figure to this folder")
+	return cmd
+}
+
+func benchSketch(ctx context.Context, out, progress io.Writer, f benchSketchFlags) error {
+	suites, err := sketchbench.Select(f.figures)
+	if err != nil {
+		return err
+	}
+	if f.options.Runs < 1 {
+		return fmt.Errorf("--runs %d: at least 1", f.options.Runs)
+	}
+	t, err := sketchbench.Load(f.trace, f.packets, f.options.Seed)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(progress, "%s: %d packets of %d IPv4 flows, %d packets of others left out\n", t.Name, t.Len(), t.Flows(), t.Skipped)
+	rows := []sketchbench.Row{}
+	for _, s := range suites {
+		fmt.Fprintln(progress, s.Title)
+		r, err := s.Run(ctx, t, f.options)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+		rows = append(rows, r...)
+		if f.plots != "" {
+			if err := writeFigure(f, &s, r); err != nil {
+				return err
+			}
+		}
+	}
+	if f.csv != "" {
+		file, err := os.Create(f.csv)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(sketchbench.WriteCSV(file, rows), file.Close()); err != nil {
+			return err
+		}
+	}
+	if f.json {
+		e := json.NewEncoder(out)
+		e.SetIndent("", " ")
+		return e.Encode(rows)
+	}
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "STRUCTURE\tVARIANT\tBYTES\tTASK\tMETRIC\tVALUE\tUNIT")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%.4g\t%s\n", r.Structure, r.Variant, r.Memory, r.Task, r.Metric, r.Value, r.Unit)
+	}
+	return w.Flush()
+}
+
+func writeFigure(f benchSketchFlags, s *sketchbench.Suite, rows []sketchbench.Row) error {
+	if err := os.MkdirAll(f.plots, 0o755); err != nil {
+		return err
+	}
+	for _, p := range s.Plots {
+		if svg, ok := p.SVG(rows); ok {
+			if err := os.WriteFile(filepath.Join(f.plots, p.File+".svg"), []byte(svg), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	command := fmt.Sprintf("netsketch bench-sketch --trace %s --packets %d --seed %d --figures %s --plots %s", f.trace, f.packets, f.options.Seed, s.Name, f.plots)
+	return os.WriteFile(filepath.Join(f.plots, s.Name+".md"), []byte(s.Page(rows, command)), 0o644)
+}
