@@ -8,6 +8,7 @@ BIN      := $(CURDIR)/bin
 TOOLS    := $(CURDIR)/.cache/bin
 PREFIX   ?= /usr/local
 PLUGINS  := $(notdir $(patsubst %/main.go,%,$(wildcard plugins/*/main.go)))
+EXAMPLES := $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 
@@ -35,7 +36,7 @@ demo: build ## an emulated network, the collector and UnivMon, live in the termi
 .PHONY: test
 test: build $(INFLUXD) ## every test, the ones against a real InfluxDB among them
 	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test ./...
-	cd examples/plugin-hello && $(GO) test ./...
+	@for d in $(EXAMPLES); do (cd $$d && $(GO) test ./...) || exit 1; done
 
 .PHONY: race
 race: build $(INFLUXD) ## every test under the race detector (needs a C compiler)
@@ -64,7 +65,7 @@ fuzz: ## the fuzz targets of the switch, FUZZTIME each (60s); FUZZ="PACKAGE:FUNC
 .PHONY: lint
 lint: $(GOLANGCI) ## vet, static checks, formatting, and the arrows between the rooms
 	$(GOLANGCI) run ./...
-	cd examples/plugin-hello && $(GO) vet ./...
+	@for d in $(EXAMPLES); do (cd $$d && $(GO) vet ./...) || exit 1; done
 
 .PHONY: generate
 generate: ## generated Go code; leaves no diff when it is up to date
