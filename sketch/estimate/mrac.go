@@ -64,12 +64,12 @@ func (m MRAC) Run(row []uint32) (Distribution, error) {
 	if counts[0] == 0 {
 		return nil, fmt.Errorf("%w: MRAC: none of %d counters is zero, so that flows cannot be told apart", sketch.ErrLimit, len(row))
 	}
-	lambda := m.begin(counts, float64(len(row)))
+	lambda, over := m.begin(counts, float64(len(row)))
 	for i := range m.Iterations {
 		if m.Time > 0 && i > 0 && time.Since(start) > m.Time {
 			break
 		}
-		lambda = step(lambda, counts, float64(len(row)), float64(len(large)))
+		lambda, over = step(lambda, over, counts, float64(len(row)), float64(len(large)))
 	}
 	d := make(Distribution, len(lambda))
 	mean := 0.0
@@ -90,38 +90,43 @@ func (m MRAC) Run(row []uint32) (Distribution, error) {
 	return d, nil
 }
 
-// begin takes every counter for one flow and scales that to linear counting's number.
-func (m MRAC) begin(counts []float64, n float64) []float64 {
-	used, flows := 0.0, math.Log(n/counts[0])
+// begin takes every counter for one flow and scales that to linear counting's number. over is
+// the mean number of flows in a counter that are larger than Largest.
+func (m MRAC) begin(counts []float64, n float64) (lambda []float64, over float64) {
+	flows, used := math.Log(n/counts[0]), n-counts[0]
+	small := 0.0
 	for _, c := range counts[1:] {
-		used += c
+		small += c
 	}
-	lambda := make([]float64, len(counts))
+	// Some of every size, as EM keeps a zero for ever.
+	const some = 1e-3
+	lambda = make([]float64, len(counts))
+	total := used + some*float64(len(counts))
 	for x := 1; x < len(counts); x++ {
-		// Some of every size, as EM keeps a zero for ever.
-		lambda[x] = (counts[x] + 1e-3) / (used + 1e-3*float64(len(counts))) * flows
+		lambda[x] = (counts[x] + some) / total * flows
 	}
-	return lambda
+	return lambda, (used - small + some) / total * flows
 }
 
-// step is one iteration. Small flows are in the counters of large flows as they are
-// everywhere.
-func step(lambda, counts []float64, n, large float64) []float64 {
-	total := 0.0
+// step is one iteration. Of a counter above Largest it is known that it is: either a
+// large flow is in it, or more small ones than the recursion goes to.
+func step(lambda []float64, over float64, counts []float64, n, large float64) (next []float64, nextOver float64) {
+	total := over
 	for _, l := range lambda {
 		total += l
 	}
-	// The probabilities are relative to p(0) times a power that keeps them in range.
 	p := make([]float64, len(lambda))
 	p[0] = math.Exp(-min(total, 600))
+	beyond := 1 - p[0]
 	for v := 1; v < len(p); v++ {
 		sum := 0.0
 		for x := 1; x <= v; x++ {
 			sum += float64(x) * lambda[x] * p[v-x]
 		}
 		p[v] = sum / float64(v)
+		beyond -= p[v]
 	}
-	next := make([]float64, len(lambda))
+	next = make([]float64, len(lambda))
 	for v := 1; v < len(p); v++ {
 		if counts[v] == 0 || p[v] <= 0 {
 			continue
@@ -131,10 +136,16 @@ func step(lambda, counts []float64, n, large float64) []float64 {
 			next[x] += share * lambda[x] * p[v-x]
 		}
 	}
-	for x := range next {
-		next[x] += lambda[x] * large / n
+	if large == 0 {
+		return next, 0
 	}
-	return next
+	share := large / n / max(beyond, 1e-9)
+	within := 0.0 // the probability that the other flows of a counter leave it small
+	for x := len(p) - 1; x >= 1; x-- {
+		within += p[len(p)-1-x]
+		next[x] += share * lambda[x] * max(1-within, 0)
+	}
+	return next, share * over
 }
 
 // Rows puts the distributions of a tower's rows together (SketchINT §V-A): row i gives the
