@@ -151,23 +151,12 @@ func (m *mirror) place(u yang.LeafUpdate) (l *list, depth int) {
 
 func newList(n *yang.Node) *list {
 	l := &list{node: n, rows: map[string]*row{}}
-	var chain []*yang.Node
 	for p := n; p.Parent != nil; p = p.Parent {
-		chain = append(chain, p)
-	}
-	slices.Reverse(chain)
-	for i, p := range chain {
 		l.elems = append(l.elems, p.Name)
-		if p.Kind != yang.ListNode {
-			continue
-		}
-		for _, k := range p.KeyNames() {
-			column := k
-			if p != n {
-				column = p.Name + "/" + k
-			}
-			l.keys = append(l.keys, key{column, k, i, p.Child(k).Leaf.Kind()})
-		}
+	}
+	slices.Reverse(l.elems)
+	for _, k := range n.List.KeyColumns() {
+		l.keys = append(l.keys, key{k.Name, k.Leaf.Node.Name, k.Elem, k.Leaf.Kind()})
 	}
 	return l
 }
@@ -204,7 +193,7 @@ func (m *mirror) set(u yang.LeafUpdate) error {
 		m.leaves++
 		m.touch(r)
 	}
-	if l.node.List != nil && l.node.Kind == yang.ListNode && l.repeatsKey(name) {
+	if l.repeatsKey(name) {
 		return nil // the entry's key says it
 	}
 	old, had := r.leaves[name]
@@ -342,7 +331,9 @@ func (m *mirror) seal() {
 		}
 	}
 	for _, l := range order {
-		if t := l.table(gone[l], false); t != nil {
+		if len(l.keys) == 0 && gone[l] != nil {
+			b.Tables = append(b.Tables, l.nothing())
+		} else if t := l.table(gone[l], false); t != nil {
 			b.Tables = append(b.Tables, store.Publication{Table: t, Delete: true})
 		}
 		if t := l.table(changed[l], true); t != nil {
@@ -366,9 +357,7 @@ func (m *mirror) clear(now time.Time) []store.Batch {
 		if !l.sent {
 			continue
 		}
-		if t := l.table([]*row{}, false); t != nil {
-			b.Tables = append(b.Tables, store.Publication{Table: t, Replace: true})
-		}
+		b.Tables = append(b.Tables, l.nothing())
 	}
 	*m = mirror{target: m.target, limit: m.limit, tops: m.tops, lists: map[string]*list{}}
 	if len(b.Tables) == 0 {
@@ -376,6 +365,25 @@ func (m *mirror) clear(now time.Time) []store.Batch {
 	}
 	slices.SortFunc(b.Tables, func(x, y store.Publication) int { return strings.Compare(x.Table.List, y.Table.List) })
 	return []store.Batch{b}
+}
+
+// nothing takes the place of all of a list's rows. For a container, which cannot be
+// without its one row, that is a row without leaves.
+func (l *list) nothing() store.Publication {
+	t := l.table([]*row{}, false)
+	if len(l.keys) == 0 {
+		b := table.NewBuilder(l.node.Path)
+		for _, leaf := range l.node.List.Leaves {
+			if !leaf.Many {
+				valueColumn(b, leaf.Name, leaf.Kind())(nil)
+				break
+			}
+		}
+		if made, err := b.Table(); err == nil {
+			t = made
+		}
+	}
+	return store.Publication{Table: t, Replace: true}
 }
 
 // table makes a table of rows, with the leaves that have changed in any of them; nil when

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package southbound
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/yang"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var testSchema = sync.OnceValue(func() *yang.Schema {
+	s, err := yang.Load(slices.Concat(yang.CollectorModules(), yang.SwitchModules())...)
+	if err != nil {
+		panic(err)
+	}
+	return s
+})
+
+// fakeSwitch is a gNMI server that does what a test tells it, over real gRPC.
+type fakeSwitch struct {
+	gpb.UnimplementedGNMIServer
+	addr string
+	rpc  *grpc.Server
+
+	mu      sync.Mutex
+	refuse  error                                          // of every call
+	answer  func(path string) ([]*gpb.Notification, error) // to a subscription; an error ends the stream
+	noSync  bool
+	encoded []gpb.Encoding // served
+	asked   []string       // "mode path" of all subscriptions
+	user    []string       // credentials of the newest call
+	streams int
+	drop    chan struct{} // closed to end all streams
+	more    map[chan *gpb.Notification]string
+}
+
+func newFake(t *testing.T) *fakeSwitch {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fakeSwitch{addr: lis.Addr().String(), rpc: grpc.NewServer(), drop: make(chan struct{}), more: map[chan *gpb.Notification]string{},
+		encoded: []gpb.Encoding{gpb.Encoding_PROTO}}
+	gpb.RegisterGNMIServer(f.rpc, f)
+	served := make(chan error, 1)
+	go func() { served <- f.rpc.Serve(lis) }()
+	t.Cleanup(func() {
+		f.rpc.Stop()
+		<-served
+	})
+	return f
+}
+
+func (f *fakeSwitch) check(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	md, _ := metadata.FromIncomingContext(ctx)
+	f.user = append(md.Get("username"), md.Get("password")...)
+	return f.refuse
+}
+
+func (f *fakeSwitch) Capabilities(ctx context.Context, _ *gpb.CapabilityRequest) (*gpb.CapabilityResponse, error) {
+	return &gpb.CapabilityResponse{SupportedEncodings: f.encoded}, f.check(ctx)
+}
+
+func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
+	if err := f.check(s.Context()); err != nil {
+		return err
+	}
+	req, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	subs := req.GetSubscribe().GetSubscription()
+	more := make(chan *gpb.Notification, 256)
+	path := yang.PathString(subs[0].GetPath().GetElem())
+	f.mu.Lock()
+	for _, sub := range subs {
+		f.asked = append(f.asked, sub.GetMode().String()+" "+yang.PathString(sub.GetPath().GetElem()))
+	}
+	answer, noSync, drop := f.answer, f.noSync, f.drop
+	f.more[more] = path
+	f.streams++
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		delete(f.more, more)
+		f.streams--
+		f.mu.Unlock()
+	}()
+	if answer != nil {
+		notes, err := answer(subs[0].GetMode().String() + " " + path)
+		if err != nil {
+			return err
+		}
+		for _, n := range notes {
+			if err := s.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}}); err != nil {
+				return err
+			}
+		}
+	}
+	if !noSync {
+		if err := s.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true}}); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case n := <-more:
+			if err := s.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}}); err != nil {
+				return err
+			}
+		case <-drop:
+			return status.Error(codes.Unavailable, "the switch restarts")
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+	}
+}
+
+// send sends a notification on the streams that asked for a path first.
+func (f *fakeSwitch) send(path string, n *gpb.Notification) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c, p := range f.more {
+		if p == path {
+			c <- n
+		}
+	}
+}
+
+// restart ends all streams.
+func (f *fakeSwitch) restart() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.drop)
+	f.drop = make(chan struct{})
+}
+
+func (f *fakeSwitch) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// watched is a session with a store, whose changes a test can wait for.
+type watched struct {
+	*Session
+	t       *testing.T
+	store   *store.Store
+	changed chan struct{}
+}
+
+func watch(t *testing.T, addr string, change ...func(*Config)) *watched {
+	t.Helper()
+	w := &watched{t: t, store: store.New(store.Options{Schema: testSchema()}), changed: make(chan struct{}, 1)}
+	c := Config{
+		Name: "leaf1", Address: addr, Schema: testSchema,
+		BackoffBase: time.Millisecond, BackoffMax: 5 * time.Millisecond,
+		OnChange: func(*Session) { w.poke() },
+		Publish: func(b store.Batch) error {
+			err := w.store.Publish(b)
+			w.poke()
+			return err
+		},
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Session = s
+	s.Start(t.Context())
+	t.Cleanup(func() {
+		s.Close()
+		w.store.Close()
+	})
+	return w
+}
+
+func (w *watched) poke() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// wait waits until a condition holds, looking after every change.
+func (w *watched) wait(what string, holds func() bool) {
+	w.t.Helper()
+	limit := time.After(20 * time.Second)
+	for !holds() {
+		select {
+		case <-w.changed:
+		case <-limit:
+			w.t.Fatalf("waited in vain for %s; status %+v, facts %+v, leaves %v", what, w.Status(), w.Facts(), w.leaves())
+		}
+	}
+}
+
+// leaves is everything published under the switch's name.
+func (w *watched) leaves() map[string]string {
+	out := map[string]string{}
+	for row := range w.store.View().Rows(store.Query{Target: "leaf1"}) {
+		var elems []*gpb.PathElem
+		for i, name := range row.Entry.List.Elems {
+			e := &gpb.PathElem{Name: name}
+			for _, k := range row.Entry.List.KeysAt(i) {
+				if e.Key == nil {
+					e.Key = map[string]string{}
+				}
+				e.Key[row.Entry.List.Keys[k].Name] = row.Entry.Keys[k].String()
+			}
+			elems = append(elems, e)
+		}
+		for i, v := range row.Values {
+			if !v.Absent() {
+				out[yang.PathString(elems)+"/"+row.List.Leaves[i].Name] = v.String()
+			}
+		}
+	}
+	return out
+}
+
+func text(v string) *gpb.TypedValue {
+	return &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: v}}
+}
+
+func number(v uint64) *gpb.TypedValue {
+	return &gpb.TypedValue{Value: &gpb.TypedValue_UintVal{UintVal: v}}
+}
+
+func parsed(path string) *gpb.Path {
+	p, err := yang.ParsePath(path)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// note is a notification of "path value" pairs; a nil value deletes.
+func note(at int64, pairs ...any) *gpb.Notification {
+	n := &gpb.Notification{Timestamp: at}
+	for i := 0; i < len(pairs); i += 2 {
+		p := parsed(pairs[i].(string))
+		switch v := pairs[i+1].(type) {
+		case nil:
+			n.Delete = append(n.Delete, p)
+		case string:
+			n.Update = append(n.Update, &gpb.Update{Path: p, Val: text(v)})
+		case int:
+			n.Update = append(n.Update, &gpb.Update{Path: p, Val: number(uint64(v))})
+		case *gpb.TypedValue:
+			n.Update = append(n.Update, &gpb.Update{Path: p, Val: v})
+		}
+	}
+	return n
+}

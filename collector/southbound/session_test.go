@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package southbound
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	operStatus = "/interfaces/interface/state/oper-status"
+	eth1       = "/interfaces/interface[name=Ethernet1]"
+)
+
+// ports answers with one port.
+func ports(asked string) ([]*gpb.Notification, error) {
+	switch asked {
+	case "ON_CHANGE " + operStatus:
+		return []*gpb.Notification{note(5, eth1+"/state/oper-status", "UP")}, nil
+	case "ON_CHANGE /interfaces/interface/state/id":
+		return []*gpb.Notification{note(5, eth1+"/state/id", 7)}, nil
+	case "ON_CHANGE /components/component/integrated-circuit/state/node-id":
+		return []*gpb.Notification{note(5, "/components/component[name=chip]/integrated-circuit/state/node-id", 42)}, nil
+	}
+	return nil, nil
+}
+
+func synced(w *watched) func() bool {
+	return func() bool { return w.Status().State == Synced }
+}
+
+func TestSessionMirrorsAndLearns(t *testing.T) {
+	f := newFake(t)
+	f.answer = ports
+	w := watch(t, f.addr, func(c *Config) { c.Username, c.Password = "admin", "secret" })
+	w.wait("sync", synced(w))
+	facts := w.Facts()
+	if len(facts.Ports) != 1 || facts.Ports[0] != (Port{"Ethernet1", 7, true}) || !slices.Equal(facts.DeviceIDs, []uint64{42}) {
+		t.Errorf("facts %+v", facts)
+	}
+	if got := w.leaves()[eth1+"/state/oper-status"]; got != "UP" {
+		t.Errorf("oper-status %q; all: %v", got, w.leaves())
+	}
+	f.set(func() {
+		if strings.Join(f.user, ":") != "admin:secret" {
+			t.Errorf("credentials %v", f.user)
+		}
+		if !slices.Contains(f.asked, "SAMPLE /interfaces/interface/state/counters") {
+			t.Errorf("asked for %v", f.asked)
+		}
+	})
+	// A port goes down, and is gone.
+	f.send(operStatus, note(6, eth1+"/state/oper-status", "DOWN"))
+	w.wait("the port to be down", func() bool { return w.leaves()[eth1+"/state/oper-status"] == "DOWN" && !w.Facts().Ports[0].Up })
+	f.send(operStatus, note(7, eth1, nil))
+	w.wait("the port to be gone", func() bool { return w.leaves()[eth1+"/state/oper-status"] == "" && len(w.Facts().Ports) == 0 })
+}
+
+// A stream that is lost takes its values away, and facts stay until there are newer ones.
+func TestSessionLostAndMadeAgain(t *testing.T) {
+	f := newFake(t)
+	f.answer = ports
+	w := watch(t, f.addr)
+	w.wait("sync", synced(w))
+	f.set(func() { f.refuse = status.Error(codes.Unavailable, "not yet") })
+	f.restart()
+	w.wait("the session to be down", func() bool { return w.Status().Reconnects == 1 && strings.Contains(w.Status().LastError, "not yet") })
+	if got := w.leaves(); len(got) != 0 {
+		t.Errorf("the session is down and its values are still there: %v", got)
+	}
+	if len(w.Facts().Ports) != 1 {
+		t.Errorf("the session is down and the facts are gone: %+v", w.Facts())
+	}
+	f.set(func() {
+		f.refuse = nil
+		f.answer = nil
+	})
+	w.wait("sync", synced(w))
+	if len(w.Facts().Ports) != 0 {
+		t.Errorf("facts of the session before: %+v", w.Facts())
+	}
+}
+
+func TestCredentialsRefused(t *testing.T) {
+	f := newFake(t)
+	f.refuse = status.Error(codes.Unauthenticated, "who are you?")
+	w := watch(t, f.addr)
+	w.wait("the refusal", func() bool { return strings.Contains(w.Status().LastError, "who are you?") })
+	if w.Facts().Number != 0 || w.Status().Reconnects != 0 {
+		t.Errorf("status %+v, facts %+v", w.Status(), w.Facts())
+	}
+}
+
+// A path that a switch does not serve costs that path only, and one of which it cannot
+// tell changes is asked for otherwise.
+func TestPathsRefused(t *testing.T) {
+	f := newFake(t)
+	f.answer = func(asked string) ([]*gpb.Notification, error) {
+		switch {
+		case strings.HasPrefix(asked, "ON_CHANGE /interfaces"):
+			return nil, status.Error(codes.InvalidArgument, "ON_CHANGE is not supported here")
+		case asked == "TARGET_DEFINED "+operStatus:
+			return []*gpb.Notification{note(5, eth1+"/state/oper-status", "UP")}, nil
+		case strings.Contains(asked, "/lldp"):
+			return nil, status.Error(codes.NotFound, "no LLDP")
+		}
+		return nil, nil
+	}
+	w := watch(t, f.addr)
+	w.wait("sync", synced(w))
+	if w.leaves()[eth1+"/state/oper-status"] != "UP" || w.Facts().LLDP {
+		t.Errorf("leaves %v, facts %+v", w.leaves(), w.Facts())
+	}
+	f.set(func() {
+		f.answer = func(string) ([]*gpb.Notification, error) { return nil, status.Error(codes.Unimplemented, "nothing") }
+	})
+	f.restart()
+	w.wait("a switch that serves nothing", func() bool { return strings.Contains(w.Status().LastError, "none of the paths") })
+}
+
+// A switch that never sends sync_response: one that is silent is given up, one that has
+// sent something is believed.
+func TestNeverSyncs(t *testing.T) {
+	f := newFake(t)
+	f.noSync = true
+	w := watch(t, f.addr, func(c *Config) { c.SyncTimeout = 20 * time.Millisecond })
+	w.wait("the silent switch to be given up", func() bool { return strings.Contains(w.Status().LastError, "no sync_response") })
+	f.set(func() { f.answer = ports })
+	w.wait("the talking switch to be believed", synced(w))
+	if len(w.Facts().Ports) != 1 {
+		t.Errorf("facts %+v", w.Facts())
+	}
+}
+
+// What is not in the schema, not of its type, or not subscribed to is counted and dropped,
+// and the rest taken over.
+func TestGarbage(t *testing.T) {
+	f := newFake(t)
+	f.encoded = []gpb.Encoding{gpb.Encoding_JSON_IETF}
+	json := func(s string) *gpb.TypedValue {
+		return &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: []byte(s)}}
+	}
+	f.answer = func(asked string) ([]*gpb.Notification, error) {
+		if asked != "ON_CHANGE "+operStatus {
+			return nil, nil
+		}
+		return []*gpb.Notification{
+			note(5, eth1+"/state/oper-status", "SIDEWAYS", eth1+"/state/colour", "blue", "/nowhere/at/all", 1,
+				"/collector/state/name", "mine", "/interfaces/interface/state/oper-status", "UP", eth1+"/state/mtu", 1<<40),
+			note(-1, eth1, json(`{"openconfig-interfaces:state":{"vendor:x":{"y":1},"id":3,"counters":{"in-octets":"12"}}}`)),
+			{Update: []*gpb.Update{{}, {Path: parsed(eth1)}, {Path: parsed(eth1), Val: json("{")}}},
+			{Prefix: parsed("/openconfig-interfaces:interfaces"), Delete: []*gpb.Path{parsed("/interface[name=x]"), parsed("/*/...")}},
+			note(6, eth1+"/state/oper-status", "openconfig-interfaces:DORMANT", "/lldp/interfaces/interface[name=Ethernet1]/neighbors/neighbor[id=1]/state/system-name", strings.Repeat("n", 70_000)),
+		}, nil
+	}
+	w := watch(t, f.addr)
+	w.wait("sync", synced(w))
+	got := w.leaves()
+	for path, want := range map[string]string{
+		eth1 + "/state/oper-status": "DORMANT", eth1 + "/state/id": "3", eth1 + "/state/counters/in-octets": "12", eth1 + "/state/colour": "",
+	} {
+		if got[path] != want {
+			t.Errorf("%s is %q; expected %q", path, got[path], want)
+		}
+	}
+	st := w.Status()
+	if st.Unknown < 4 || st.Refused < 4 || st.Updates != 3 {
+		t.Errorf("counts %+v", st.Stats)
+	}
+	if w.store.Size("leaf1", "/netsketch-collector:collector/state") != 0 {
+		t.Error("a device has published the collector's state")
+	}
+}
+
+// A switch cannot make the collector keep more than the bound.
+func TestLeavesAreBounded(t *testing.T) {
+	f := newFake(t)
+	f.answer = func(asked string) ([]*gpb.Notification, error) {
+		if asked != "ON_CHANGE "+operStatus {
+			return nil, nil
+		}
+		var out []*gpb.Notification
+		for i := range 500 {
+			out = append(out, note(int64(i+1), "/interfaces/interface[name=e"+strings.Repeat("x", i)+"]/state/oper-status", "UP"))
+		}
+		return out, nil
+	}
+	w := watch(t, f.addr, func(c *Config) { c.MaxLeaves = 100 })
+	w.wait("sync", synced(w))
+	if n := w.store.Size("leaf1", "/openconfig-interfaces:interfaces/interface"); n != 50 || w.Status().Refused != 450 {
+		t.Errorf("%d rows are kept, %d leaves refused", n, w.Status().Refused)
+	}
+}
+
+func TestWait(t *testing.T) {
+	s := &Session{cfg: Config{BackoffBase: 100 * time.Millisecond, BackoffMax: time.Second}}
+	for failures, bound := range map[int]time.Duration{0: 100 * time.Millisecond, 2: 400 * time.Millisecond, 10: time.Second, 1000: time.Second} {
+		for range 100 {
+			if d := s.wait(failures); d < bound/4 || d > bound {
+				t.Errorf("after %d failures %v; expected %v to %v", failures, d, bound/4, bound)
+			}
+		}
+	}
+}
+
+func TestNewNeeds(t *testing.T) {
+	if _, err := New(Config{Name: "x"}); err == nil {
+		t.Error("a session without an address")
+	}
+	s, err := New(Config{Name: "x", Address: "127.0.0.1:1", Schema: testSchema, Publish: nil})
+	if err == nil || s != nil {
+		t.Error("a session that publishes nowhere")
+	}
+}
