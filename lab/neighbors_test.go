@@ -5,7 +5,6 @@ package lab_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"testing"
 	"time"
 
@@ -61,7 +60,7 @@ func TestNeighbors(t *testing.T) {
 			t.Helper()
 			for len(want) > 0 {
 				m, err := stream.Recv()
-				if err != nil && err != io.EOF {
+				if err != nil {
 					t.Fatalf("%v; still waiting for %v", err, want)
 				}
 				for _, u := range m.GetUpdate().GetUpdate() {

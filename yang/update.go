@@ -138,10 +138,10 @@ func scalar(val *gpb.TypedValue) (any, error) {
 		return v.DoubleVal, nil
 	case *gpb.TypedValue_BytesVal:
 		return base64.StdEncoding.EncodeToString(v.BytesVal), nil
-	case *gpb.TypedValue_FloatVal: //nolint:staticcheck // devices still send what is deprecated
-		return float64(v.FloatVal), nil
-	case *gpb.TypedValue_DecimalVal: //nolint:staticcheck // devices still send what is deprecated
-		d := v.DecimalVal
+	case *gpb.TypedValue_FloatVal:
+		return float64(v.FloatVal), nil //nolint:staticcheck // devices still send what is deprecated
+	case *gpb.TypedValue_DecimalVal:
+		d := v.DecimalVal //nolint:staticcheck // devices still send what is deprecated
 		if d.GetPrecision() > 18 {
 			return nil, errors.New("a decimal with more than 18 digits after the point")
 		}
