@@ -68,6 +68,18 @@ var goldenInputs = map[string]func(r *rand.Rand) []byte{
 		b[0], b[1] = 0, byte(r.IntN(4))
 		return b
 	},
+	"constructs": func(r *rand.Rand) []byte {
+		b := random(r, 6+r.IntN(24))
+		b[0] = byte(r.IntN(8))
+		if len(b) > 6 {
+			b[6] = byte(1+r.IntN(3))<<4 | b[6]&15
+		}
+		if r.IntN(3) == 0 {
+			sum := csum16(append([]byte{b[0], b[1], b[2], b[3]}, b[6:]...))
+			b[4], b[5] = byte(sum>>8), byte(sum)
+		}
+		return b
+	},
 	"registers": func(r *rand.Rand) []byte { return random(r, 18+r.IntN(20)) },
 	"loops": func(r *rand.Rand) []byte {
 		b := random(r, 10+r.IntN(30))
