@@ -86,15 +86,19 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if size < 1 || len(keys)%size != 0 {
 		return fmt.Errorf("%w: countmin: %d bytes are no whole number of keys of %d bytes", sketch.ErrMismatch, len(keys), size)
 	}
-	const ahead = 32
+	const ahead = 256
 	var digests [ahead]uint64
 	for len(keys) > 0 {
 		n := min(ahead, len(keys)/size)
 		for i := range n {
 			digests[i] = family.Digest[F](s.cfg.Seed, keys[i*size:(i+1)*size])
 		}
-		for _, d := range digests[:n] {
-			s.add(d, 1)
+		if s.cfg.Conservative {
+			for _, d := range digests[:n] {
+				s.add(d, 1)
+			}
+		} else {
+			s.addRows(digests[:n])
 		}
 		keys = keys[n*size:]
 	}
@@ -116,6 +120,22 @@ func (s *Sketch[F]) add(d uint64, n uint32) {
 			*c, s.full = math.MaxUint32, true
 		}
 		base = base[s.cfg.Width:]
+	}
+}
+
+// addRows counts one packet of each digest, row by row: in one row nothing waits for anything.
+func (s *Sketch[F]) addRows(digests []uint64) {
+	s.total += uint64(len(digests))
+	for r := range s.cfg.Rows {
+		row := s.Row(r)
+		for _, d := range digests {
+			c := &row[family.Column[F](d, r, &s.cols)]
+			if *c != math.MaxUint32 {
+				*c++
+			} else {
+				s.full = true
+			}
+		}
 	}
 }
 

@@ -38,6 +38,12 @@ func neverTooLow[F family.Hash](t *testing.T) {
 			cm.Insert(tr.Key(i))
 			cu.Insert(tr.Key(i))
 		}
+		for _, one := range []*Sketch[F]{cm, cu} {
+			batch := build[F](t, Config{Memory: 100_000, Conservative: one.cfg.Conservative})
+			if err := batch.InsertBatch(tr.Keys, tr.Size); err != nil || !slices.Equal(batch.cells, one.cells) || batch.total != one.total {
+				t.Errorf("a batch gives other counters (%v)", err)
+			}
+		}
 		above := 0
 		for k, n := range tr.Count {
 			a, b := cm.Query([]byte(k)), cu.Query([]byte(k))
@@ -130,7 +136,9 @@ func TestLimit(t *testing.T) {
 		if got := s.Query(key); got != math.MaxUint32 {
 			t.Errorf("%d", got)
 		}
-		s.Insert(key)
+		if err := s.InsertBatch(key, 1); err != nil {
+			t.Error(err)
+		}
 		if got := s.Query(key); got != math.MaxUint32 || !math.IsInf(s.Bound().Under, 1) {
 			t.Errorf("past the limit: %d, %+v", got, s.Bound())
 		}

@@ -158,7 +158,8 @@ func TestPartial(t *testing.T) {
 			}
 		}
 		theta, n := float64(i+1)/float64(s.cfg.Width), float64(len(tr.Count))
-		want := 1 - math.Pow(1-theta, 3)
+		missing := 1 - theta
+		want := 1 - missing*missing*missing
 		got := float64(valid) / n
 		// Keys of one column go together, so columns count, not keys.
 		if limit := 5 * math.Sqrt(want*(1-want)/float64(s.cfg.Width)); math.Abs(got-want) > limit+1e-9 || p.Received() != theta {

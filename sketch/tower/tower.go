@@ -80,18 +80,21 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if size < 1 || len(keys)%size != 0 {
 		return fmt.Errorf("%w: tower: %d bytes are no whole number of keys of %d bytes", sketch.ErrMismatch, len(keys), size)
 	}
-	const ahead = 32
+	const ahead = 256
 	var digests [ahead]uint64
 	for len(keys) > 0 {
 		n := min(ahead, len(keys)/size)
 		for i := range n {
 			digests[i] = family.Digest[F](s.seed, keys[i*size:(i+1)*size])
 		}
-		if s.cu {
+		switch {
+		case s.cu:
 			for _, d := range digests[:n] {
 				s.raise(d, 1)
 			}
-		} else {
+		case s.even:
+			s.incrementRows(digests[:n])
+		default:
 			for _, d := range digests[:n] {
 				s.increment(d)
 			}
@@ -122,6 +125,20 @@ func (s *Sketch[F]) increment(d uint64) {
 		w := words[at]
 		below := (w>>(shift&63)&r.mask - r.mask) >> 63
 		words[at] = w + below<<(shift&63)
+	}
+}
+
+// incrementRows is increment for many keys, row by row: in one row nothing waits for anything.
+func (s *Sketch[F]) incrementRows(digests []uint64) {
+	for i := range s.rows {
+		r := s.rows[i]
+		words := s.words[r.start : uint64(r.start)+r.words]
+		for _, d := range digests {
+			x := uint64(family.Value[F](d, i)) * r.words
+			w, shift := &words[x>>32], x>>26&r.lanes&63
+			below := (*w>>shift&r.mask - r.mask) >> 63
+			*w += below << shift
+		}
 	}
 }
 
