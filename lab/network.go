@@ -222,7 +222,7 @@ func (n *Network) startNode(nd *node) error {
 	})
 	nd.p4rt.Register(nd.rpc)
 	nd.gnmi, err = ocgnmi.New(nd.sw, ocgnmi.Options{
-		Name: nd.spec.Name, DeviceID: nd.deviceID, LLDP: nd.lldp, Logger: n.log.With("switch", nd.spec.Name),
+		Name: nd.spec.Name, DeviceID: nd.deviceID, LLDP: nd.lldp, Interval: time.Second, Logger: n.log.With("switch", nd.spec.Name),
 	})
 	if err != nil {
 		return fmt.Errorf("lab: switch %s: gNMI: %w", nd.spec.Name, err)

@@ -178,7 +178,7 @@ func TestConfiguredLinks(t *testing.T) {
 	o := observe(t, func(d lab.Device) string {
 		s := fmt.Sprintf("device-id: %d", d.DeviceID)
 		if d.Name != "leaf2" {
-			s += fmt.Sprintf(", gnmi: {address: %q, subscriptions: [{path: /interfaces/interface/state/counters, mode: sample, sample-interval: 200ms}]}", d.Address)
+			s += fmt.Sprintf(", gnmi: {address: %q, subscriptions: [{path: /interfaces/interface/state/counters, mode: sample, sample-interval: 1s}]}", d.Address)
 		}
 		return s
 	}, "links:\n  - {from: leaf1/2, to: spine1/2}\n  - {from: leaf2/2, to: spine1/1}\n")

@@ -104,15 +104,20 @@ func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
 		f.streams--
 		f.mu.Unlock()
 	}()
-	if answer != nil {
-		notes, err := answer(subs[0].GetMode().String() + " " + path)
+	var notes []*gpb.Notification
+	for _, sub := range subs {
+		if answer == nil {
+			break
+		}
+		some, err := answer(sub.GetMode().String() + " " + yang.PathString(sub.GetPath().GetElem()))
 		if err != nil {
 			return err
 		}
-		for _, n := range notes {
-			if err := s.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}}); err != nil {
-				return err
-			}
+		notes = append(notes, some...)
+	}
+	for _, n := range notes {
+		if err := s.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}}); err != nil {
+			return err
 		}
 	}
 	if !noSync {

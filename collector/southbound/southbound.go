@@ -10,9 +10,9 @@
 // collector does, a lost session takes its values away. Facts outlive it, so that a
 // management network that flaps does not change what is known of the topology.
 //
-// Each subscription of the configuration is a stream of its own, so that a path which a
-// switch does not serve costs that path only. Sessions are made again with jittered,
-// growing waits.
+// All is asked for in one stream. Where a switch refuses that, each subscription gets a
+// stream of its own, so that a path which the switch does not serve costs that path only.
+// Sessions are made again with jittered, growing waits.
 //
 // Concurrency: a Session's methods may be called from any goroutine. It has one goroutine
 // that owns mirror and store, and one for each stream; Close waits for all of them.

@@ -54,7 +54,8 @@ func path(elems ...string) *gpb.Path {
 // stream is one Subscribe call.
 type stream struct {
 	subscriptions []Subscription
-	synced, gone  bool // the session's goroutine's
+	parts         []*stream // to try in its place when it is refused
+	synced, gone  bool      // the session's goroutine's
 }
 
 func (st *stream) String() string { return yang.PathString(st.subscriptions[0].Path.GetElem()) }
@@ -86,6 +87,7 @@ func discovery() []*stream {
 type event struct {
 	stream *stream
 	resp   *gpb.SubscribeResponse
+	split  bool // the stream is refused, and its parts are to be tried
 	err    error
 }
 
@@ -108,16 +110,22 @@ func (s *Session) session(ctx context.Context) (synced bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	streams := discovery()
+	all := &stream{parts: discovery()}
 	for _, sub := range s.cfg.Subscriptions {
-		streams = append(streams, &stream{subscriptions: []Subscription{sub}})
+		all.parts = append(all.parts, &stream{subscriptions: []Subscription{sub}})
+	}
+	for _, part := range all.parts {
+		all.subscriptions = append(all.subscriptions, part.subscriptions...)
 	}
 	events := make(chan event, queued)
-	for _, st := range streams {
-		streaming.Go(func() { st.run(ctx, api, encoding, events) })
+	start := func(streams ...*stream) []*stream {
+		for _, st := range streams {
+			streaming.Go(func() { st.run(ctx, api, encoding, events) })
+		}
+		return streams
 	}
 	s.set(Syncing, nil)
-	return s.follow(ctx, streams, events)
+	return s.follow(ctx, start, all, events)
 }
 
 // dial makes the connection, which comes to be with the first call.
@@ -167,6 +175,10 @@ func (st *stream) run(ctx context.Context, api gpb.GNMIClient, encoding gpb.Enco
 		}
 	}
 	received, err := st.receive(ctx, api, encoding, send)
+	if !received && refusal(err) && len(st.parts) > 0 {
+		send(event{stream: st, split: true})
+		return
+	}
 	if !received && refusal(err) && st.subscriptions[0].Mode == OnChange {
 		soft := &stream{subscriptions: slices.Clone(st.subscriptions)}
 		for i := range soft.subscriptions {
@@ -246,8 +258,10 @@ func quiet(streams []*stream) time.Duration {
 	return max(3*longest, 30*time.Second)
 }
 
-// follow takes the streams' messages into the mirror until the session fails.
-func (s *Session) follow(ctx context.Context, streams []*stream, events <-chan event) (synced bool, err error) {
+// follow starts one stream with all that is asked for, or its parts when it is refused, and
+// takes their messages into the mirror until the session fails.
+func (s *Session) follow(ctx context.Context, start func(...*stream) []*stream, all *stream, events <-chan event) (synced bool, err error) {
+	streams := start(all)
 	limit := time.NewTimer(s.cfg.SyncTimeout)
 	defer limit.Stop()
 	heard := false
@@ -274,13 +288,16 @@ func (s *Session) follow(ctx context.Context, streams []*stream, events <-chan e
 		}
 		// What has come meanwhile is taken together.
 		for n := 0; ; n++ {
-			if e.err != nil {
+			switch {
+			case e.split:
+				streams = start(e.stream.parts...)
+			case e.err != nil:
 				if !refusal(e.err) {
 					return synced, fmt.Errorf("gNMI subscription to %s of %s: %w", e.stream, s.cfg.Address, e.err)
 				}
 				e.stream.gone = true
 				s.grumble("stream"+e.stream.String(), "device does not serve a path", "path", e.stream.String(), "error", e.err)
-			} else {
+			default:
 				heard = true
 				s.take(e)
 			}
