@@ -70,6 +70,19 @@ func (p *plugins) startAll(ctx context.Context, cfg config.Plugins) {
 	all.Wait()
 }
 
+// FailedPlugins returns why configured plugins do not run, by the instance's name: those
+// that could not be started, not those that died and are being restarted.
+func (c *Collector) FailedPlugins() map[string]error {
+	p := c.plugins
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(map[string]error, len(p.failed))
+	for name, f := range p.failed {
+		out[name] = f.err
+	}
+	return out
+}
+
 // start brings one plugin up. A plugin that cannot run is logged and shown in the state.
 func (p *plugins) start(ctx context.Context, folder string, cfg config.Plugin) {
 	r, err := p.bringUp(ctx, folder, cfg)

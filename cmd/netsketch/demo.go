@@ -43,7 +43,14 @@ The exit code is 0 only when the results kept the bounds that the scenario state
   netsketch demo --trace packets.pcap.gz --epochs 10 --json
   netsketch demo --scenario my.yaml --virtual --epochs 60`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd, &f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, err := runDemo(cmd, &f)
+			if err != nil && f.json && report == nil {
+				// Whoever reads the object learns from it, too, that there was no run.
+				return errors.Join(err, printJSON(cmd.OutOrStdout(), map[string]any{"ok": false, "error": err.Error()}))
+			}
+			return err
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.scenario, "scenario", "", "scenario `file`; the built-in one when empty")
@@ -61,19 +68,21 @@ The exit code is 0 only when the results kept the bounds that the scenario state
 	return cmd
 }
 
-func runDemo(cmd *cobra.Command, f *demoFlags) error {
+// runDemo plays the scenario. The report is nil when it could not begin; otherwise it
+// has been printed.
+func runDemo(cmd *cobra.Command, f *demoFlags) (*scenario.Report, error) {
 	s, err := f.load()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	logger, err := newLogger(cmd.ErrOrStderr(), f.log)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	dir := f.plugins
 	if dir == "" {
 		if dir, err = pluginFolder(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	out := cmd.OutOrStdout()
@@ -85,27 +94,30 @@ func runDemo(cmd *cobra.Command, f *demoFlags) error {
 	}
 	run, err := scenario.Open(cmd.Context(), s, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !f.json {
 		fmt.Fprintf(out, "%d switches measured, results at gNMI %s; the first epoch ends within two seconds\n", len(run.Network().Devices()), run.Address())
 	}
 	report, err := run.Play(cmd.Context())
-	err = errors.Join(err, run.Close())
+	if err = errors.Join(err, run.Close()); err != nil {
+		report.OK, report.Error = false, err.Error()
+	}
 	if f.json {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		err = errors.Join(err, enc.Encode(report))
+		err = errors.Join(err, printJSON(out, report))
 	} else {
 		err = errors.Join(err, view.End(report))
 	}
-	if err != nil {
-		return err
+	if err == nil && !report.OK {
+		err = errSilent
 	}
-	if !report.OK {
-		return errSilent
-	}
-	return nil
+	return report, err
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
 }
 
 // load reads the scenario and applies the flags that change it.

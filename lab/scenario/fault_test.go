@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -137,6 +138,9 @@ faults:
 			if f := v.HeavyHitters; f.FalseNegative+f.FalsePositive > 1 {
 				t.Errorf("epoch %d of the run, %v: heavy hitters %+v", i+1, v.View, f)
 			}
+		}
+		if dead := (scenario.View{Device: "spine2", Dimension: "5-tuple"}); (i >= 2) != slices.Contains(e.Missing, dead) {
+			t.Errorf("epoch %d of the run: missing are %v", i+1, e.Missing)
 		}
 		if i >= 2 && seen["spine2"] {
 			t.Errorf("epoch %d of the run has results of the dead switch", i+1)

@@ -5,6 +5,7 @@ package scenario
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -67,6 +68,9 @@ func place(f *lab.Fabric, path string) (*placement, error) {
 				packets[block(k.DstAddr())]++
 			}
 		}
+	}
+	if len(packets) == 0 {
+		return nil, fmt.Errorf("scenario: trace %s: none of its %d packets is IPv4 or IPv6; there is nothing to measure", path, t.Packets())
 	}
 	blocks := make([]netip.Prefix, 0, len(packets))
 	for b := range packets {

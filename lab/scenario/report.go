@@ -43,6 +43,9 @@ type Latency struct {
 
 // finish computes what depends on all epochs.
 func (r *Report) finish(bounds []Bound) {
+	if r.Epochs == nil {
+		r.Epochs = []EpochScore{} // an array in JSON too
+	}
 	r.Totals = totals(r.Epochs)
 	r.Expected = judge(bounds, r.Totals)
 	r.OK = r.Error == "" && len(r.Epochs) > 0

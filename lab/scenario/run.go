@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -60,6 +61,7 @@ type Run struct {
 	closers []io.Closer
 	actions []action
 	places  map[string]*placement
+	known   map[View]bool           // that had a result in some epoch
 	before  map[string]truth.Counts // by device: the 5-tuples of the epoch before, where known
 	limits  limits
 	latency *latencies
@@ -72,7 +74,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r = &Run{s: s, o: o, reports: make(chan collector.Report, 64), before: map[string]truth.Counts{}}
+	r = &Run{s: s, o: o, reports: make(chan collector.Report, 64), known: map[View]bool{}, before: map[string]truth.Counts{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
@@ -139,6 +141,10 @@ func (r *Run) startCollector(ctx context.Context) (err error) {
 	}
 	if err := r.col.Start(ctx); err != nil {
 		return err
+	}
+	failed := r.col.FailedPlugins()
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		return fmt.Errorf("scenario: plugin %s does not run: %w", name, failed[name])
 	}
 	if r.outs, err = all.Open(r.cfg.Outputs, r.col, r.o.Logger); err != nil {
 		return err
@@ -344,10 +350,13 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 		return err
 	}
 	counts := r.truth(labTime(rep.Start), labTime(rep.End))
-	e := EpochScore{Epoch: rep.Number, End: rep.End, Status: rep.Status.String(), Stages: stagesOf(rep.Stages)}
-	for _, v := range views(res) {
-		now := counts[v.Device]
-		if now == nil || res.Summaries[v].Epoch != rep.Number {
+	e := EpochScore{Epoch: rep.Number, End: rep.End, Status: rep.Status.String(), Stages: stagesOf(rep.Stages), Views: []ViewScore{}}
+	for v := range res.Summaries {
+		r.known[v] = true
+	}
+	for _, v := range sorted(r.known) {
+		now, summary := counts[v.Device], res.Summaries[v]
+		if now == nil || summary == nil || summary.Epoch != rep.Number {
 			e.Missing = append(e.Missing, v)
 			continue
 		}

@@ -219,6 +219,12 @@ func TestScenarioErrorsNameLineAndKey(t *testing.T) {
 }
 
 func TestOpenSaysWhatCannotBe(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty.pcap")
+	// The file header of a pcap of Ethernet frames, and no packet.
+	header := "\xd4\xc3\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x04\x00\x01\x00\x00\x00"
+	if err := os.WriteFile(empty, []byte(header), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name   string
 		change func(*scenario.Scenario, *scenario.Options)
@@ -226,6 +232,8 @@ func TestOpenSaysWhatCannotBe(t *testing.T) {
 	}{
 		{"program", func(s *scenario.Scenario, _ *scenario.Options) { s.Program = "nothing" }, "nothing"},
 		{"trace", func(s *scenario.Scenario, _ *scenario.Options) { s.UseTrace("missing.pcap") }, "missing.pcap"},
+		{"no packets", func(s *scenario.Scenario, _ *scenario.Options) { s.UseTrace(empty) }, "nothing to measure"},
+		{"plugin folder", func(_ *scenario.Scenario, o *scenario.Options) { o.PluginDir = t.TempDir() }, "univmon does not run"},
 		{"address", func(_ *scenario.Scenario, o *scenario.Options) { o.Listen = "127.0.0.1:notaport" }, "notaport"},
 	}
 	for _, tt := range tests {

@@ -349,9 +349,9 @@ func judge(bounds []Bound, totals []Total) []Verdict {
 	return out
 }
 
-// views lists the devices and dimensions of results, in order.
-func views(r *Results) []View {
-	out := slices.Collect(maps.Keys(r.Summaries))
+// sorted lists devices and dimensions in order.
+func sorted(views map[View]bool) []View {
+	out := slices.Collect(maps.Keys(views))
 	slices.SortFunc(out, func(a, b View) int { return strings.Compare(a.String(), b.String()) })
 	return out
 }
