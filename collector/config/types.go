@@ -4,6 +4,7 @@ package config
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -137,6 +138,9 @@ func (h *SHA256) UnmarshalText(text []byte) error {
 	}
 	if _, err := hex.Decode(h[:], text); err != nil {
 		return fmt.Errorf("expected 64 hexadecimal digits, as sha256sum prints them: %w", err)
+	}
+	if h.IsZero() {
+		return errors.New("expected the checksum of a file, as sha256sum prints it; found zeros only: leave the key out to start any binary")
 	}
 	return nil
 }
