@@ -270,7 +270,7 @@ func TestSwitchRefuses(t *testing.T) {
 		{"--json " + notJSON, notJSON},
 		{"--json " + filepath.Join(dir, "none.json"), "none.json: no such file"},
 		{"--listen " + taken.addr, "choose another address with --listen"},
-		{"--program forwarding --once --port 1=" + cut, cut + ": bad capture file: after packet "},
+		{"--program forwarding --once --port 1=" + cut, cut + ": bad capture file: truncated after packet "},
 		{"--log loud", "expected debug, info, warn or error"},
 	} {
 		cmd := root()

@@ -103,8 +103,10 @@ func (r *Reader) Next() (Packet, error) {
 	if errors.Is(err, io.EOF) && r.read == r.used {
 		return Packet{}, io.EOF
 	}
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF // the packet's header is there, its bytes are not
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		// What is there of the packet's header or bytes is not all of it.
+		return Packet{}, fmt.Errorf("%s: %w: truncated after packet %d (`editcap` writes what is whole into a new file): %w",
+			r.name, ErrFile, r.packets, io.ErrUnexpectedEOF)
 	}
 	if err != nil {
 		return Packet{}, fmt.Errorf("%s: %w: after packet %d: %w", r.name, ErrFile, r.packets, err)
