@@ -138,7 +138,7 @@ func (p *Plugin) Query(_ context.Context, row sdk.Watch) ([]*table.Table, uint64
 	if r == nil || r.estimate == nil {
 		return nil, 0, nil
 	}
-	t, problem, err := watchedTable([]sdk.Watch{row}, p.previous, r.epoch)
+	t, problem, err := watchedTable([]sdk.Watch{row}, p.previous)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -42,7 +42,7 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 			return functionTable(slices.Concat(p.functions, a.config.Functions), ordered)
 		},
 		func() (*table.Table, error) {
-			t, problem, err := watchedTable(a.epoch.Watched, results, a.epoch.Number)
+			t, problem, err := watchedTable(a.epoch.Watched, results)
 			if problem != "" {
 				a.problem("watched flows", "%s", problem)
 			}
@@ -211,7 +211,7 @@ func functionTable(functions []Function, results []*result) (*table.Table, error
 
 // watchedTable answers for the flows that somebody subscribed to. A flow that cannot be
 // told about has no row; problem says why for one of them.
-func watchedTable(watched []sdk.Watch, results map[scope]*result, epoch uint64) (t *table.Table, problem string, err error) {
+func watchedTable(watched []sdk.Watch, results map[scope]*result) (t *table.Table, problem string, err error) {
 	b := table.NewBuilder(flowList)
 	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
 	flows := b.TextKey("flow")
@@ -234,7 +234,7 @@ func watchedTable(watched []sdk.Watch, results map[scope]*result, epoch uint64) 
 		}
 		r := results[s]
 		if r == nil || r.estimate == nil {
-			problem = fmt.Sprintf("watched flow %q: epoch %d has nothing of %s by %s", text, epoch, s.device, s.dimension)
+			problem = fmt.Sprintf("watched flow %q: there is nothing of %s by %s", text, s.device, s.dimension)
 			continue
 		}
 		h.append(r)
