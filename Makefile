@@ -45,6 +45,7 @@ race: build $(INFLUXD) ## every test under the race detector (needs a C compiler
 .PHONY: bench
 bench: build ## speed and latency, each figure in the unit users think in
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
+	$(BIN)/netsketch bench-sketch --figures speed --runs 5
 
 .PHONY: soak
 soak: build ## 64 switches, 300 KB each, epochs of 1 s, for 60 s of wall clock: no epoch lost, memory steady
