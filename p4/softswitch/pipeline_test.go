@@ -152,6 +152,46 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
+// TestNoAllocationsInLoops: nor do packets that go round, nor, but for a block now and then, digests.
+func TestNoAllocationsInLoops(t *testing.T) {
+	if underRace {
+		t.Skip("under the race detector pools are emptied at random")
+	}
+	s := New(Config{})
+	defer s.Close()
+	if err := s.Load(load(t, "loops")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint32(2) {
+		if err := s.AddPort(i, Port{Tx: func([]byte, time.Duration) {}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pkt := make([]byte, 100)
+	for _, op := range []byte{1, 5} { // resubmit, recirculate
+		pkt[0], pkt[1] = op, 7
+		if n := testing.AllocsPerRun(100, func() { s.Inject(0, pkt, 0) }); n > 0 {
+			t.Errorf("op %d: %.1f allocations", op, n)
+		}
+	}
+	if st := s.Stats(); st.Resubmits < 700 || st.Recirculations < 700 {
+		t.Errorf("%+v", st)
+	}
+	b := newBench(t, Config{})
+	c, stop := b.SubscribeDigests(1)
+	defer stop()
+	digest := request{op: opDigest, key: 1}.bytes()
+	b.Switch.portsMu.Lock()
+	b.Switch.port(1).cfg.Tx = nil // the bench keeps what leaves
+	b.Switch.portsMu.Unlock()
+	if n := testing.AllocsPerRun(300, func() {
+		b.Inject(0, digest, 0)
+		<-c
+	}); n > 0 {
+		t.Errorf("%.1f allocations for a digest", n)
+	}
+}
+
 // TestParallelIsExact: several goroutines at once leave the cells that one alone leaves.
 func TestParallelIsExact(t *testing.T) {
 	t.Parallel()
