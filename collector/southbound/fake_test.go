@@ -49,13 +49,13 @@ type fakeSwitch struct {
 	more    map[chan *gpb.Notification]string
 }
 
-func newFake(t *testing.T) *fakeSwitch {
+func newFake(t *testing.T, opts ...grpc.ServerOption) *fakeSwitch {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fakeSwitch{addr: lis.Addr().String(), rpc: grpc.NewServer(), drop: make(chan struct{}), more: map[chan *gpb.Notification]string{},
+	f := &fakeSwitch{addr: lis.Addr().String(), rpc: grpc.NewServer(opts...), drop: make(chan struct{}), more: map[chan *gpb.Notification]string{},
 		encoded: []gpb.Encoding{gpb.Encoding_PROTO}}
 	gpb.RegisterGNMIServer(f.rpc, f)
 	served := make(chan error, 1)

@@ -3,13 +3,18 @@
 package southbound
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 )
 
@@ -95,6 +100,22 @@ func TestCredentialsRefused(t *testing.T) {
 	if w.Facts().Number != 0 || w.Status().Reconnects != 0 {
 		t.Errorf("status %+v, facts %+v", w.Status(), w.Facts())
 	}
+}
+
+// A session is made over TLS when the certificate is one to be trusted, and only then.
+func TestTLS(t *testing.T) {
+	web := httptest.NewTLSServer(nil) // for its certificate, which is for 127.0.0.1
+	defer web.Close()
+	f := newFake(t, grpc.Creds(credentials.NewServerTLSFromCert(&web.TLS.Certificates[0])))
+	f.answer = ports
+	trusted := x509.NewCertPool()
+	trusted.AddCert(web.Certificate())
+	w := watch(t, f.addr, func(c *Config) { c.TLS = &tls.Config{RootCAs: trusted} })
+	w.wait("sync", synced(w))
+	stranger := watch(t, f.addr, func(c *Config) { c.TLS = &tls.Config{RootCAs: x509.NewCertPool()} })
+	stranger.wait("the refusal", func() bool { return strings.Contains(stranger.Status().LastError, "certificate") })
+	plain := watch(t, f.addr)
+	plain.wait("the refusal", func() bool { return plain.Status().State == Down && plain.Status().LastError != "" })
 }
 
 // A path that a switch does not serve costs that path only, and one of which it cannot

@@ -25,7 +25,7 @@ func BenchmarkRefresh(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer s.Close(b.Context()) //nolint:errcheck // no stream is open
+	defer s.Close(b.Context())
 	b.ReportAllocs()
 	for b.Loop() {
 		s.refresh()
