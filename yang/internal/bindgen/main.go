@@ -7,9 +7,14 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"go/format"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/openconfig/ygot/genutil"
 	"github.com/openconfig/ygot/gogen"
@@ -78,11 +83,91 @@ func run(file string) error {
 		fmt.Fprintln(&out, e)
 	}
 	fmt.Fprintln(&out, code.EnumMap)
-	fmt.Fprintln(&out, code.JSONSchemaCode)
+	schema, err := schemaCode(code)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(&out, schema)
 	fmt.Fprintln(&out, code.EnumTypeMap)
 	text, err := format.Source(out.Bytes())
 	if err != nil {
 		return fmt.Errorf("formatting what was generated: %w", err)
 	}
 	return os.WriteFile(file, text, 0o644)
+}
+
+// schemaCode is the code of the embedded schema. Goyang lists the augments of a node in
+// the order in which it came across the modules, which is another in every run: here
+// they are sorted.
+func schemaCode(code *gogen.GeneratedCode) (string, error) {
+	decoder := json.NewDecoder(bytes.NewReader(code.RawJSONSchema))
+	decoder.UseNumber()
+	var schema any
+	if err := decoder.Decode(&schema); err != nil {
+		return "", fmt.Errorf("the schema that was generated: %w", err)
+	}
+	if err := sortAugments(schema); err != nil {
+		return "", err
+	}
+	text, err := json.MarshalIndent(schema, "", "    ")
+	if err != nil {
+		return "", err
+	}
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write(text); err != nil {
+		return "", err
+	}
+	if err := w.Close(); err != nil {
+		return "", err
+	}
+	const begin, end = "ySchema = []byte{", "\t}"
+	head, rest, found := strings.Cut(code.JSONSchemaCode, begin)
+	_, tail, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		return "", errors.New("ygot writes the schema in another way: see schemaCode")
+	}
+	var out strings.Builder
+	out.WriteString(head + begin)
+	for i, b := range packed.Bytes() {
+		if i%16 == 0 {
+			out.WriteString("\n\t\t")
+		}
+		fmt.Fprintf(&out, "0x%02x,", b)
+	}
+	out.WriteString("\n" + end + tail)
+	return out.String(), nil
+}
+
+// sortAugments sorts the lists called Augmented in a node and below it by their text.
+func sortAugments(node any) error {
+	switch x := node.(type) {
+	case []any:
+		for _, v := range x {
+			if err := sortAugments(v); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for key, v := range x {
+			if err := sortAugments(v); err != nil {
+				return err
+			}
+			list, ok := v.([]any)
+			if key != "Augmented" || !ok {
+				continue
+			}
+			texts := make([]json.RawMessage, len(list))
+			for i, a := range list {
+				text, err := json.Marshal(a)
+				if err != nil {
+					return err
+				}
+				texts[i] = text
+			}
+			slices.SortFunc(texts, func(a, b json.RawMessage) int { return bytes.Compare(a, b) })
+			x[key] = texts
+		}
+	}
+	return nil
 }
