@@ -158,7 +158,11 @@ func (v *ViewWriter) End(r *Report) error {
 		if !x.OK {
 			mark = v.style(red, "BROKEN")
 		}
-		fmt.Fprintf(&b, "  %s %s, %s: %.5f\n", mark, x.Bound, x.Dimension, x.Value)
+		bound := x.Bound
+		if x.Dimension != "" {
+			bound += ", " + x.Dimension
+		}
+		fmt.Fprintf(&b, "  %s %s: %.5f\n", mark, bound, x.Value)
 	}
 	if r.Error != "" {
 		fmt.Fprintf(&b, "  %s\n", v.style(red, r.Error))
