@@ -126,7 +126,9 @@ func (o *Output) Run(ctx context.Context) error {
 	case err = <-served:
 	case <-ctx.Done():
 		o.stop()
-		err = <-served
+		if err = <-served; errors.Is(err, grpc.ErrServerStopped) {
+			err = nil // it was told to stop before it had begun
+		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

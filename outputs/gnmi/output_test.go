@@ -180,6 +180,26 @@ func TestAddressTaken(t *testing.T) {
 	}
 }
 
+// An output that is told to end before it has begun to serve ends without an error.
+func TestEndsBeforeItServes(t *testing.T) {
+	st := store.New(store.Options{})
+	defer st.Close()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 { // which of the two comes first is the scheduler's choice
+		o, err := New("gnmi", plain(), schema, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Start(st); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Run(ended); err != nil {
+			t.Errorf("ending before serving: %v", err)
+		}
+	}
+}
+
 // TestStopsWithOpenStreams ends while a stream is open.
 func TestStopsWithOpenStreams(t *testing.T) {
 	c := plain()
