@@ -65,7 +65,7 @@ fuzz: ## the fuzz targets of the switch, FUZZTIME each (60s); FUZZ="PACKAGE:FUNC
 
 .PHONY: lint
 lint: $(GOLANGCI) ## vet, static checks, formatting, and the arrows between the rooms
-	$(GOLANGCI) run ./...
+	$(GOLANGCI) run --allow-parallel-runners ./...
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) vet ./...) || exit 1; done
 
 .PHONY: generate
