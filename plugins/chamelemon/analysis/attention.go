@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"sort"
+)
+
+// State is the network's state (§4.3).
+type State uint8
+
+// The states. While the network is healthy the HL encoders have room for every flow
+// that loses packets; while it is ill, only for those of at least Tl packets and a
+// sample of the others.
+const (
+	Healthy State = iota
+	Ill
+)
+
+// String returns the state as the YANG module has it.
+func (s State) String() string {
+	if s == Ill {
+		return "ill"
+	}
+	return "healthy"
+}
+
+// Sampled is the sample value that takes every LL candidate.
+const Sampled = 1 << 16
+
+// maxThreshold is the largest size that the classifier tells apart.
+const maxThreshold = 65534
+
+// Target load factors (§4.3.1): 0.7 is aimed at, below 0.6 memory is taken back.
+const (
+	targetLoad = 0.7
+	lowLoad    = 0.6
+	// tooHigh is near what can be decoded at all, 1/1.23: a decoded HL part that is this
+	// full does not survive the next small burst.
+	tooHigh = 0.78
+)
+
+// arrays is how many arrays an encoder has.
+const arrays = 3
+
+// families are IPv4 and IPv6, which have encoders of their own.
+const families = 2
+
+// Room is what the switches' encoders of one family hold, in buckets an array, and how
+// it is divided when nothing is left to choose.
+type Room struct {
+	Up, Down     int // of a whole encoder
+	Reserve      int // the least for HL while healthy
+	IllHL, IllLL int // the fixed division while ill
+}
+
+// Parts is a division, in buckets an array.
+type Parts struct{ LL, HL int }
+
+// Attention is what the data plane is set to in an epoch.
+type Attention struct {
+	State  State
+	Tl     uint32
+	Sample uint32            // of 65,536 LL candidates
+	Parts  [families]Parts   // HH has the rest
+	Th     map[string]uint32 // by edge switch
+}
+
+// hitters is the HH part in buckets an array.
+func (a *Attention) hitters(f int, room *[families]Room) int {
+	return max(room[f].Up-a.Parts[f].LL-a.Parts[f].HL, 0)
+}
+
+// begin is the attention before anything is known: everything is an HH candidate.
+func begin(room *[families]Room, edges []string) Attention {
+	a := Attention{State: Healthy, Tl: 1, Th: make(map[string]uint32)}
+	for f := range room {
+		a.Parts[f].HL = room[f].Reserve
+	}
+	for _, e := range edges {
+		a.Th[e] = 1
+	}
+	return a
+}
+
+// count is what is known of the flows in an encoder.
+type count struct {
+	flows   float64 // exact when decoded, by linear counting otherwise
+	decoded bool
+}
+
+// edgeState is what was measured at an edge switch.
+type edgeState struct {
+	hitters [families]count
+	tail    tail // estimated sizes of its flows
+}
+
+// victimSize is the size of a flow that lost packets, for the victims' distribution.
+type victimSize struct {
+	family int
+	size   float64
+	weight float64 // how many victims it stands for
+}
+
+// measured is what an epoch tells the control (§4.3, "monitoring").
+type measured struct {
+	edges   map[string]*edgeState // those that delivered everything
+	deltas  bool                  // HL and LL could be formed: every edge delivered, every HH part was decoded
+	hl, ll  [families]count
+	victims []victimSize
+}
+
+// tail is a distribution of sizes as the number of flows of at least so many packets.
+type tail struct {
+	sizes []float64 // ascending
+	flows []float64 // of at least that size
+}
+
+// newTail makes a tail of weighted sizes.
+func newTail(sizes, weights []float64) tail {
+	order := make([]int, len(sizes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(sizes[a], sizes[b]) })
+	t := tail{sizes: make([]float64, len(sizes)), flows: make([]float64, len(sizes))}
+	sum := 0.0
+	for i := len(order) - 1; i >= 0; i-- {
+		sum += weights[order[i]]
+		t.sizes[i], t.flows[i] = sizes[order[i]], sum
+	}
+	return t
+}
+
+// atLeast returns how many flows have at least x packets.
+func (t *tail) atLeast(x uint32) float64 {
+	i := sort.SearchFloat64s(t.sizes, float64(x))
+	if i == len(t.flows) {
+		return 0
+	}
+	return t.flows[i]
+}
+
+// smallest returns the smallest threshold from least on with at most n flows of that size.
+func (t *tail) smallest(n float64, least uint32) uint32 {
+	x := least + uint32(sort.Search(int(maxThreshold-min(least, maxThreshold)), func(d int) bool { return t.atLeast(least+uint32(d)) <= n }))
+	return min(max(x, 1), maxThreshold)
+}
+
+func buckets(perArray int) float64 { return float64(arrays * perArray) }
+
+// needed is the part that holds so many flows at the target load, in buckets an array.
+func needed(flows float64) int { return int(math.Ceil(flows / targetLoad / arrays)) }
+
+// shift decides the attention of the epoch after the next from what was measured under
+// this one (§4.3.1 and §4.3.2). Its reasons are for people.
+func shift(now Attention, m *measured, room *[families]Room) (next Attention, reasons []string) {
+	s := shifter{next: now, now: &now, m: m, room: room}
+	s.next.Th = maps.Clone(now.Th)
+	s.run()
+	s.order()
+	return s.next, s.reasons
+}
+
+type shifter struct {
+	now     *Attention
+	next    Attention
+	m       *measured
+	room    *[families]Room
+	reasons []string
+}
+
+func (s *shifter) because(reason string) { s.reasons = append(s.reasons, reason) }
+
+func (s *shifter) run() {
+	if failed := s.hittersFirst(); failed {
+		return
+	}
+	if !s.m.deltas {
+		return // an edge switch is missing: nothing is known of losses, what is set stays
+	}
+	if s.now.State == Ill {
+		if s.lightFailed() {
+			return
+		}
+		s.ill()
+	} else {
+		s.healthy()
+	}
+	s.hittersLast()
+}
+
+// hittersFirst is step 1 of both states: where an HH part was not decoded, Th goes up.
+func (s *shifter) hittersFirst() (failed bool) {
+	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
+		e := s.m.edges[name]
+		if e.hitters[0].decoded && e.hitters[1].decoded {
+			continue
+		}
+		failed = true
+		th := s.now.Th[name]
+		to := s.threshold(e, th, &s.next, th+1)
+		if len(e.tail.sizes) == 0 {
+			to = 2 * th // nothing is known of the sizes
+		}
+		s.next.Th[name] = min(max(to, th+1), maxThreshold)
+		s.because("HH part of " + name + " was not decoded: Th goes up")
+	}
+	return failed
+}
+
+// threshold returns the smallest Th, from least on, with which the HH candidates of an
+// edge fill its HH parts to the target load. The sizes that the classifier tells are put
+// to the scale of the candidates that there were.
+func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32) uint32 {
+	base := e.tail.atLeast(th)
+	limit, total := math.Inf(1), 0.0
+	for f := range families {
+		total += e.hitters[f].flows
+	}
+	for f := range families {
+		var share float64 // candidates for each flow of the tail
+		switch {
+		case total == 0 && f == 0:
+			share = 1 // nothing known: as if all were IPv4
+		case total == 0:
+		case base == 0:
+			share = e.hitters[f].flows / total
+		default:
+			share = e.hitters[f].flows / base
+		}
+		if share > 0 {
+			limit = min(limit, targetLoad*buckets(a.hitters(f, s.room))/share)
+		}
+	}
+	return e.tail.smallest(limit, least)
+}
+
+// hittersLast is the last step of both states: Th is brought back to the target load
+// of what memory the HH parts have now.
+func (s *shifter) hittersLast() {
+	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
+		e := s.m.edges[name]
+		th := s.now.Th[name]
+		low, high := true, false
+		for f := range families {
+			load := e.hitters[f].flows / max(buckets(s.next.hitters(f, s.room)), 1)
+			low = low && load < lowLoad
+			high = high || load > targetLoad
+		}
+		if !high && (!low || th == 1) || len(e.tail.sizes) == 0 {
+			continue
+		}
+		least := uint32(1)
+		if high {
+			least = th + 1
+		}
+		s.next.Th[name] = s.threshold(e, th, &s.next, least)
+		if s.next.Th[name] != th {
+			s.because("HH part of " + name + " comes to the target load by Th")
+		}
+	}
+}
+
+// healthy is step 2 of §4.3.1.
+func (s *shifter) healthy() {
+	need, fits, decoded := s.need(s.m.hl)
+	if !decoded && !fits {
+		s.turnIll()
+		return
+	}
+	for f := range families {
+		p, r := &s.next.Parts[f], &s.room[f]
+		if r.Down == 0 {
+			continue
+		}
+		load := s.m.hl[f].flows / buckets(p.HL)
+		switch {
+		case !s.m.hl[f].decoded: // more than before in any case: it was not enough
+			p.HL = min(max(need[f], p.HL+p.HL/8+1), r.Down)
+			s.because("HL part was not decoded: it grows")
+		case load < lowLoad && p.HL > r.Reserve:
+			p.HL = max(need[f], r.Reserve)
+			s.because("HL part is filled below 60 %: it shrinks")
+		case load > targetLoad && p.HL < r.Down:
+			p.HL = min(need[f], r.Down)
+			s.because("HL part is filled above 70 %: it grows")
+		}
+	}
+}
+
+// need returns what parts hold the flows, and whether there is so much memory.
+func (s *shifter) need(flows [families]count) (need [families]int, fits, decoded bool) {
+	fits, decoded = true, true
+	for f := range families {
+		need[f] = needed(flows[f].flows)
+		fits = fits && need[f] <= s.room[f].Down
+		decoded = decoded && flows[f].decoded
+	}
+	return need, fits, decoded
+}
+
+// turnIll is the turn from healthy to ill. Tl becomes Th, or what the HL part holds when
+// victims are of the sizes that flows are, whichever is larger.
+func (s *shifter) turnIll() {
+	s.because("HL parts cannot hold all victims: the network is ill")
+	s.next.State = Ill
+	s.next.Sample = Sampled
+	all := s.sizes()
+	tl := uint32(math.MaxUint32)
+	for _, th := range s.now.Th {
+		tl = min(tl, th)
+	}
+	for f := range families {
+		r := &s.room[f]
+		s.next.Parts[f] = Parts{LL: r.IllLL, HL: r.IllHL}
+		n := s.m.hl[f].flows
+		if n <= 0 {
+			continue
+		}
+		s.next.Sample = min(s.next.Sample, rate(Sampled*targetLoad*buckets(r.IllLL)/n))
+		if flows := all.atLeast(1); flows > 0 {
+			tl = max(tl, all.smallest(flows*targetLoad*buckets(r.IllHL)/n, 2))
+		}
+	}
+	s.next.Tl = max(tl, 2)
+}
+
+// sizes is the distribution of all flows' sizes.
+func (s *shifter) sizes() tail {
+	var sizes, weights []float64
+	for _, e := range s.m.edges {
+		for i, x := range e.tail.sizes {
+			w := e.tail.flows[i]
+			if i+1 < len(e.tail.flows) {
+				w -= e.tail.flows[i+1]
+			}
+			sizes, weights = append(sizes, x), append(weights, w)
+		}
+	}
+	return newTail(sizes, weights)
+}
+
+func rate(x float64) uint32 { return uint32(min(max(math.Ceil(x), 1), Sampled)) }
+
+// lightFailed is step 1 of §4.3.2 for the LL part: fewer are sampled.
+func (s *shifter) lightFailed() bool {
+	if s.m.ll[0].decoded && s.m.ll[1].decoded {
+		return false
+	}
+	s.next.Sample = min(s.sampleRate(), max(s.now.Sample*7/8, 1))
+	s.because("LL part was not decoded: the sample rate goes down")
+	return true
+}
+
+// sampleRate is the one for the target load. A higher Tl makes more flows light.
+func (s *shifter) sampleRate() uint32 {
+	to := float64(Sampled)
+	before, after := 0.0, 0.0
+	for _, v := range s.m.victims {
+		if v.size < float64(s.now.Tl) {
+			before += v.weight
+		}
+		if v.size < float64(s.next.Tl) {
+			after += v.weight
+		}
+	}
+	grow := 1.0
+	if before > 0 {
+		grow = max(after/before, 1)
+	}
+	for f := range families {
+		if n := s.m.ll[f].flows; n > 0 {
+			to = min(to, float64(s.now.Sample)*targetLoad*buckets(s.now.Parts[f].LL)/(n*grow))
+		}
+	}
+	return rate(to)
+}
+
+// ill is steps 2 and 3 of §4.3.2.
+func (s *shifter) ill() {
+	_, _, decoded := s.need(s.m.hl)
+	if !decoded {
+		s.next.Tl = max(s.lowThreshold(s.now.Tl+1), s.now.Tl+1)
+		s.because("HL part was not decoded: Tl goes up")
+		s.next.Sample = min(s.sampleRate(), s.now.Sample)
+		return
+	}
+	var all [families]count
+	for _, v := range s.m.victims {
+		all[v.family].flows += v.weight
+	}
+	if need, fits, _ := s.need(all); fits {
+		s.because("the HL parts can hold all victims: the network is healthy")
+		s.next.State, s.next.Tl, s.next.Sample = Healthy, 1, 0
+		for f := range families {
+			s.next.Parts[f] = Parts{HL: max(need[f], s.room[f].Reserve)}
+		}
+		return
+	}
+	low, high := s.loads(s.m.hl, tooHigh, func(p Parts) int { return p.HL })
+	switch {
+	case high:
+		s.next.Tl = s.lowThreshold(s.now.Tl + 1)
+		s.because("HL part is filled almost to what can be decoded: Tl goes up")
+	case low:
+		s.next.Tl = min(s.lowThreshold(2), s.now.Tl)
+		if s.next.Tl != s.now.Tl {
+			s.because("HL part is filled below 60 %: Tl goes down")
+		}
+	}
+	if low, high = s.loads(s.m.ll, targetLoad, func(p Parts) int { return p.LL }); low || high || s.next.Tl > s.now.Tl {
+		if s.next.Sample = s.sampleRate(); s.next.Sample != s.now.Sample {
+			s.because("LL part is brought to the target load by the sample rate")
+		}
+	}
+}
+
+// loads says whether all parts are below the loads aimed at, or any above most.
+func (s *shifter) loads(flows [families]count, most float64, part func(Parts) int) (low, high bool) {
+	low = true
+	for f := range families {
+		load := flows[f].flows / max(buckets(part(s.now.Parts[f])), 1)
+		low = low && load < lowLoad
+		high = high || load > most
+	}
+	return low, high
+}
+
+// lowThreshold returns the smallest Tl, from least on, with which the HLs fill their part
+// to the target load, if victims of at least Tl packets are HLs. The victims' sizes are put to
+// the scale of the HLs that there were; when there are none, all flows' sizes serve.
+func (s *shifter) lowThreshold(least uint32) uint32 {
+	tl := least
+	for f := range families {
+		n := s.m.hl[f].flows
+		limit := targetLoad * buckets(s.now.Parts[f].HL)
+		var sizes, weights []float64
+		for _, v := range s.m.victims {
+			if v.family == f {
+				sizes, weights = append(sizes, v.size), append(weights, v.weight)
+			}
+		}
+		t := newTail(sizes, weights)
+		base := t.atLeast(s.now.Tl)
+		if base == 0 && n > 0 {
+			t = s.sizes()
+			base = t.atLeast(s.now.Tl)
+		}
+		if n > 0 && base > 0 {
+			limit *= base / n
+		}
+		tl = max(tl, t.smallest(limit, least))
+	}
+	return tl
+}
+
+// order keeps Tl <= Th, and both in range.
+func (s *shifter) order() {
+	s.next.Tl = min(max(s.next.Tl, 1), maxThreshold)
+	for name, th := range s.next.Th {
+		s.next.Th[name] = min(max(th, s.next.Tl, 1), maxThreshold)
+	}
+}

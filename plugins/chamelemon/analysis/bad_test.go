@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+func said(r *sdk.Results, text string) bool {
+	return slices.ContainsFunc(r.Events, func(e sdk.Event) bool { return strings.Contains(e.Message, text) })
+}
+
+// steady plays epochs until the attention has settled.
+func steady(f *fabric, flows int) {
+	for range 6 {
+		f.play(f.flows(flows, 0.1, 0))
+	}
+}
+
+// TestMissingEdge: without an edge switch there are no losses told, and the rest is partial.
+func TestMissingEdge(t *testing.T) {
+	f := newFabric(t, 21, `{}`)
+	steady(f, 5000)
+	e := f.record(f.flows(5000, 0.1, 0))
+	e.Devices = slices.DeleteFunc(e.Devices, func(d sdk.DeviceData) bool { return d.Name == "edge2" })
+	e.Missing, e.Status = []sdk.Missing{{Name: "edge2", Reason: "no answer"}}, sdk.StatusPartial
+	r := f.analyse(e)
+	if n := len(rows(t, r, victimList)); n != 0 {
+		t.Errorf("%d victims told", n)
+	}
+	if n := len(rows(t, r, changeList)); n != 0 && slices.ContainsFunc(rows(t, r, changeList), func(m map[string]string) bool { return m["device"] == Network }) {
+		t.Error("changes of a network of which a part is missing")
+	}
+	for device, status := range map[string]string{Network: "partial", "edge1": "complete", "edge2": "lost"} {
+		if got := row(t, r, summaryList, "device", device); got["status"] != status || status != "complete" && !strings.Contains(got["problem"], "edge2") && !strings.Contains(got["problem"], "no answer") {
+			t.Errorf("%s: %v", device, got)
+		}
+	}
+	network := row(t, r, summaryList, "device", Network)
+	if network["packets-exact"] != "false" || network["victims"] != "" {
+		t.Errorf("network: %v", network)
+	}
+	if a := row(t, r, attentionList); a["decoded"] != "false" || a["edge-switches-delivered"] != "3" || !strings.Contains(a["problem"], "edge2") {
+		t.Errorf("attention: %v", a)
+	}
+	if !said(r, "edge2") {
+		t.Errorf("no event names the switch: %v", r.Events)
+	}
+	flows := f.flows(5000, 0.1, 0)
+	r = f.play(flows)
+	exactLosses(t, f, rows(t, r, victimList), flows)
+	if !said(r, "all is well again") {
+		t.Errorf("no event says that it is over: %v", r.Events)
+	}
+}
+
+// TestOutOfStep: an edge's downstream part is of another epoch. Nothing is called exact.
+func TestOutOfStep(t *testing.T) {
+	f := newFabric(t, 22, `{}`)
+	steady(f, 3000)
+	other := f.record(f.flows(3000, 0.1, 0))
+	f.h.Analyse(other)
+	f.record(nil) // the same time bit
+	e := f.record(f.flows(3000, 0.1, 0))
+	f.number--
+	e.Number--
+	for _, name := range downNames {
+		e.Put("edge3", *other.Device("edge3").Object(name))
+	}
+	r := f.h.Analyse(e)
+	if a := row(t, r, attentionList); a["decoded"] != "false" || a["problem"] == "" {
+		t.Errorf("attention: %v", a)
+	}
+	for _, v := range rows(t, r, victimList) {
+		if v["exact"] == "true" {
+			t.Fatalf("called exact: %v", v)
+		}
+	}
+	if s := row(t, r, summaryList, "device", Network); s["status"] != "partial" || s["victims-exact"] != "false" {
+		t.Errorf("summary: %v", s)
+	}
+}
+
+// TestBrokenCells: a count that wrapped, a sum that is none, an array that is short.
+func TestBrokenCells(t *testing.T) {
+	for name, change := range map[string]func(*sdk.Epoch){
+		"wrapped": func(e *sdk.Epoch) { e.Device("edge1").Object(upNames[0]).Uint32s()[0] = 1 << 31 },
+		"prime":   func(e *sdk.Epoch) { e.Device("edge1").Object(upNames[0]).Uint32s()[1] = math.MaxUint32 },
+		"short": func(e *sdk.Epoch) {
+			c := e.Device("edge1").Object(downNames[1])
+			c.Packed = c.Packed[:40]
+		},
+		"absent": func(e *sdk.Epoch) { d := e.Device("edge1"); d.Objects = d.Objects[1:] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFabric(t, 23, `{}`)
+			f.play(f.flows(500, 0.1, 0))
+			e := f.record(f.flows(500, 0.1, 0))
+			change(e)
+			r := f.analyse(e)
+			s := row(t, r, summaryList, "device", "edge1")
+			if s["status"] != "lost" || !strings.Contains(s["problem"], "no results") || len(rows(t, r, victimList)) != 0 {
+				t.Errorf("summary %v", s)
+			}
+		})
+	}
+}
+
+// TestOverfull: the HH parts do not decode at first; what is still known is there.
+func TestOverfull(t *testing.T) {
+	f := newFabric(t, 24, `{}`)
+	r := f.play(f.flows(80_000, 0.05, 0))
+	if a := row(t, r, attentionList); a["decoded"] != "false" || !strings.Contains(a["problem"], "HH part") {
+		t.Errorf("attention %v", a)
+	}
+	s := row(t, r, summaryList, "device", "edge1")
+	if s["status"] != "partial" || s["distinct-flows"] == "" || s["entropy"] == "" || s["packets-exact"] != "true" || s["heavy-hitters"] != "" {
+		t.Errorf("edge1: %v", s)
+	}
+	for _, h := range rows(t, r, hitterList) {
+		if h["exact"] == "true" {
+			t.Fatalf("called exact: %v", h)
+		}
+	}
+	if th := row(t, r, thresholdList, "device", "edge1"); float(th["next-high-threshold"]) <= 1 {
+		t.Errorf("Th does not go up: %v", th)
+	}
+}
+
+// TestConfigure: what is refused, and what another configuration leaves as it is.
+func TestConfigure(t *testing.T) {
+	for _, tc := range []struct{ config, field string }{
+		{`{"division": {"reserve": 4000}}`, "division.reserve"},
+		{`{"division": {"illHL": 3000, "illLL": 512}}`, "division.illHL"},
+		{`{"division": {"illLL": -1}}`, "division.illLL"},
+		{`{"heavyHitters": {"share": 2, "limit": 1}}`, "heavyHitters.share"},
+		{`{"iterations": 0}`, "iterations"},
+		{`{"hostPorts": {"edge1": [512]}}`, "hostPorts.edge1"},
+		{`{"unknown": 1}`, "unknown"},
+	} {
+		_, err := New().Configure(context.Background(), sdk.Config{JSON: []byte(tc.config)}, network())
+		var fields sdk.FieldErrors
+		if !errors.As(err, &fields) || fields[0].Field != tc.field {
+			t.Errorf("%s: %v, expected an error of %s", tc.config, err, tc.field)
+		}
+	}
+	f := newFabric(t, 25, `{}`)
+	steady(f, 30_000)
+	s, err := f.h.Configure(`{"iterations": 3}`, network(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range s.Plan.Writes {
+		if !strings.Contains(w.Entry.Table, "_port") {
+			t.Fatalf("a new configuration writes to %s in the midst of an epoch", w.Entry.Table)
+		}
+	}
+	flows := f.flows(30_000, 0.1, 0)
+	exactLosses(t, f, rows(t, f.play(flows), victimList), flows)
+}
+
+// TestUnmeasuredEdge: packets leave at a switch that does not measure, and are not taken
+// for lost ones.
+func TestUnmeasuredEdge(t *testing.T) {
+	n := network()
+	n.Devices[3].Objects = nil
+	p := New()
+	s, err := p.Configure(context.Background(), sdk.Config{}, n)
+	if err != nil || len(s.Missing) != 1 || s.Missing[0].Device != "edge4" {
+		t.Fatalf("missing %v, %v", s.Missing, err)
+	}
+	f := newFabric(t, 26, `{}`)
+	e := f.record(f.flows(1000, 0.1, 0))
+	r, err := p.Analyse(context.Background(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows(t, r, victimList)) != 0 {
+		t.Error("victims are told")
+	}
+	if a := row(t, r, attentionList); !strings.Contains(a["problem"], "edge4") {
+		t.Errorf("attention %v", a)
+	}
+	if r, err = New().Analyse(context.Background(), e); err != nil || row(t, r, attentionList)["decoded"] != "false" {
+		t.Errorf("without any edge switch: %v", err)
+	}
+}
+
+// TestWatched: any flow's size, and the certainty of one that was not there.
+func TestWatched(t *testing.T) {
+	f := newFabric(t, 27, `{}`)
+	f.play(f.flows(2000, 0, 0))
+	flows := f.flows(2000, 0, 0)
+	e := f.record(flows)
+	watch := func(device, key string) {
+		e.Watched = append(e.Watched, sdk.Watch{List: flowList, Keys: map[string]string{"device": device, "flow": key}})
+	}
+	x := &flows[5]
+	watch(edgeName(x.entry), x.key.String())
+	watch(Network, x.key.String())
+	watch(Network, "nonsense")
+	watch("nowhere", x.key.String())
+	r := f.analyse(e)
+	got := rows(t, r, flowList)
+	if len(got) != 2 || !said(r, "nonsense") || !said(r, "nowhere") {
+		t.Errorf("%v, %v", got, r.Events)
+	}
+	for _, g := range got {
+		if float(g["packets"]) != float64(x.packets) || g["exact"] != "true" {
+			t.Errorf("%v has %d packets", g, x.packets)
+		}
+	}
+}
+
+// TestShift: the order of the thresholds and the bounds of the parts hold whatever is
+// measured.
+func TestShift(t *testing.T) {
+	room := [families]Room{{4096, 3072, 512, 2560, 512}, {1024, 768, 128, 640, 128}}
+	now := begin(&room, []string{"a", "b"})
+	sizes := []float64{1, 2, 3, 10, 100, 1000}
+	weights := []float64{20000, 5000, 2000, 500, 50, 5}
+	counts := []count{{0, true}, {100, true}, {8000, true}, {30000, false}, {1e6, false}, {5, false}}
+	rnd := newFabric(t, 28, `{}`).r
+	pick := func() count { return counts[rnd.IntN(len(counts))] }
+	for range 3000 {
+		m := &measured{edges: map[string]*edgeState{}, deltas: rnd.IntN(4) > 0}
+		for _, name := range []string{"a", "b"} {
+			if rnd.IntN(8) > 0 {
+				m.edges[name] = &edgeState{hitters: [families]count{pick(), pick()}}
+				if rnd.IntN(5) > 0 {
+					m.edges[name].tail = newTail(sizes, weights)
+				}
+			}
+		}
+		m.hl, m.ll = [families]count{pick(), pick()}, [families]count{pick(), pick()}
+		if now.State == Healthy {
+			m.ll = [families]count{{0, true}, {0, true}}
+		}
+		for range rnd.IntN(50) {
+			m.victims = append(m.victims, victimSize{rnd.IntN(families), sizes[rnd.IntN(len(sizes))], float64(1 + rnd.IntN(20))})
+		}
+		now, _ = shift(now, m, &room)
+		for name, th := range now.Th {
+			if now.Tl < 1 || now.Tl > th || th > maxThreshold {
+				t.Fatalf("thresholds of %s: Tl %d, Th %d", name, now.Tl, th)
+			}
+		}
+		if now.State == Healthy && (now.Tl != 1 || now.Sample != 0) || now.State == Ill && (now.Tl < 2 || now.Sample < 1 || now.Sample > Sampled) {
+			t.Fatalf("%+v", now)
+		}
+		for f, p := range now.Parts {
+			if p.HL < 1 || p.LL < 0 || p.HL+p.LL > room[f].Down || now.State == Healthy && (p.LL != 0 || p.HL < room[f].Reserve) || now.State == Ill && p != (Parts{room[f].IllLL, room[f].IllHL}) {
+				t.Fatalf("family %d: %+v in state %s", f, p, now.State)
+			}
+		}
+	}
+}
+
+// BenchmarkResponse is from all sketches in hand to the results and the new configuration:
+// four edge switches of the paper's sizes.
+func BenchmarkResponse(b *testing.B) {
+	for _, bc := range []struct {
+		name    string
+		flows   int
+		victims float64
+	}{{"10000-10%", 10_000, 0.1}, {"40000-10%", 40_000, 0.1}, {"70000-10%", 70_000, 0.1}, {"100000-10%", 100_000, 0.1}, {"50000-25%", 50_000, 0.25}} {
+		b.Run(bc.name, func(b *testing.B) {
+			f := newFabric(b, 31, `{}`)
+			for range 9 {
+				f.play(f.flows(bc.flows, bc.victims, 0))
+			}
+			e := f.record(f.flows(bc.flows, bc.victims, 0))
+			n := network()
+			p := New()
+			if _, err := p.Configure(context.Background(), sdk.Config{}, n); err != nil {
+				b.Fatal(err)
+			}
+			// The attention that the epoch was recorded under, from the model of the tables.
+			held := p.held[bitOf(e.Number)][0].attention
+			for name, s := range f.sw {
+				bit := bitOf(e.Number)
+				held.Th[name], held.Tl, held.Sample = s.th[bit], s.tl[bit], s.sample[bit]
+				for fam := range families {
+					held.Parts[fam] = Parts{LL: s.up[bit][fam][codeHL].first, HL: s.up[bit][fam][codeHL].buckets}
+				}
+			}
+			if held.Tl > 1 {
+				held.State = Ill
+			}
+			p.held[bitOf(e.Number)][0].attention = held
+			p.settled = 1
+			decoded := ""
+			b.ResetTimer()
+			for range b.N {
+				p.held[bitOf(e.Number)] = p.held[bitOf(e.Number)][:1]
+				r, err := p.Analyse(context.Background(), e)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				decoded = row(b, r, attentionList)["decoded"]
+				b.StartTimer()
+			}
+			if decoded != "true" {
+				b.Log("the epoch was not decoded")
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms/epoch")
+		})
+	}
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+//go:embed config.schema.json
+var configSchema string
+
+// Configuration is what an operator can choose. Its JSON form is described in
+// config.schema.json.
+type Configuration struct {
+	// HeavyHitters are flows of at least Packets packets and Share of all.
+	HeavyHitters Threshold `json:"heavyHitters"`
+	// HeavyChanges are flows that changed by more than Packets from one epoch to the next.
+	HeavyChanges Change `json:"heavyChanges"`
+	// Victims bounds the rows of flows that lost packets.
+	Victims Limit `json:"victims"`
+	// Iterations of MRAC, the estimator of the distribution.
+	Iterations int `json:"iterations"`
+	// Division is how the IPv4 encoders are divided where nothing is left to choose.
+	Division Division `json:"division"`
+	// HostPorts are ports, by switch, at which packets enter and leave besides those
+	// of the network's hosts: routers outside of the measured network.
+	HostPorts map[string][]uint32 `json:"hostPorts"`
+	// Control: emit plans. Otherwise attention stays as it was at the beginning.
+	Control bool `json:"control"`
+}
+
+// Threshold is what makes a flow heavy: both conditions must hold.
+type Threshold struct {
+	Share   float64 `json:"share"`
+	Packets uint64  `json:"packets"`
+	Limit   int     `json:"limit"` // rows at most, per device
+}
+
+// Change is what makes a change heavy.
+type Change struct {
+	Packets uint64 `json:"packets"`
+	Limit   int    `json:"limit"` // rows at most, per device
+}
+
+// Limit bounds rows.
+type Limit struct {
+	Limit int `json:"limit"`
+}
+
+// Division is in buckets an array; 0: a share of the downstream encoders, the paper's.
+type Division struct {
+	Reserve int `json:"reserve"` // the least for HL while healthy; a sixth
+	IllHL   int `json:"illHL"`   // while ill; five sixths
+	IllLL   int `json:"illLL"`   // while ill; a sixth
+}
+
+// DefaultConfiguration is what holds where nothing is configured.
+func DefaultConfiguration() Configuration {
+	return Configuration{
+		HeavyHitters: Threshold{Share: 0.001, Packets: 100, Limit: 1000},
+		HeavyChanges: Change{Packets: 100, Limit: 1000},
+		Victims:      Limit{Limit: 20_000},
+		Iterations:   8, Control: true,
+	}
+}
+
+// check returns everything that is wrong, by field.
+func (c *Configuration) check() sdk.FieldErrors {
+	var errs sdk.FieldErrors
+	bad := func(field, format string, args ...any) {
+		errs = append(errs, sdk.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
+	}
+	if !(c.HeavyHitters.Share >= 0 && c.HeavyHitters.Share <= 1) {
+		bad("heavyHitters.share", "is %v; expected a part of the whole, 0 to 1", c.HeavyHitters.Share)
+	}
+	for _, l := range []struct {
+		field string
+		n     int
+	}{{"heavyHitters.limit", c.HeavyHitters.Limit}, {"heavyChanges.limit", c.HeavyChanges.Limit}, {"victims.limit", c.Victims.Limit}} {
+		if l.n < 1 {
+			bad(l.field, "is %d; expected 1 or more rows", l.n)
+		}
+	}
+	if c.Iterations < 1 || c.Iterations > 100 {
+		bad("iterations", "is %d; expected 1 to 100", c.Iterations)
+	}
+	d := c.Division
+	for field, n := range map[string]int{"reserve": d.Reserve, "illHL": d.IllHL, "illLL": d.IllLL} {
+		if n < 0 {
+			bad("division."+field, "is %d; expected buckets an array, 0 for the default", n)
+		}
+	}
+	for _, device := range slices.Sorted(maps.Keys(c.HostPorts)) {
+		for _, p := range c.HostPorts[device] {
+			if p > 511 {
+				bad("hostPorts."+device, "port %d; the program knows ports 0 to 511", p)
+			}
+		}
+	}
+	return errs
+}

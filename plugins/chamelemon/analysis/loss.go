@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/sketch/fermat"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// victim is a flow that lost packets.
+type victim struct {
+	key         flow.Key
+	raw         string // canonical bytes
+	family      int
+	heavy       bool // it was in an HL part
+	lost        int64
+	exact       bool
+	size        uint64 // packets that entered, an estimate
+	entry, exit string // edge switches; "" when that cannot be told
+}
+
+// losses is what an epoch tells of lost packets.
+type losses struct {
+	deltas   bool // the differences could be formed
+	complete bool // and decoded: victims are all that the parts recorded
+	hl, ll   [families]count
+	victims  []victim // most lost packets first
+	reason   string   // why not complete
+}
+
+// parts of an encoder that both sides have.
+const (
+	lightPart = iota
+	heavyPart
+)
+
+// detect is packet-loss detection (§4.2): the HH flows are put back into HL, all edges
+// added up, downstream taken from upstream, and what is left decoded.
+func detect(b *binding, a *Attention, readings []*reading) (*losses, error) {
+	l := &losses{complete: true}
+	for _, r := range readings {
+		if !r.decoded {
+			l.complete = false
+			l.reason = fmt.Sprintf("the HH part of %s was not decoded", r.edge.name)
+			return l, nil
+		}
+	}
+	l.deltas = true
+	found := make(map[string]*victim)
+	for f := range families {
+		for part, width := range []int{a.Parts[f].LL, a.Parts[f].HL} {
+			into := &l.ll[f]
+			if part == heavyPart {
+				into = &l.hl[f]
+			}
+			if width == 0 || b.layout.up[f] == 0 {
+				into.decoded = true
+				continue
+			}
+			d, err := delta(f, part, width, readings)
+			if err != nil {
+				return nil, err
+			}
+			result, err := d.Decode()
+			if err != nil {
+				return nil, err
+			}
+			*into = tally(d, result)
+			if !result.Complete {
+				l.complete = false
+				l.reason = fmt.Sprintf("the difference of the %s %s parts was not decoded: about %.0f flows in %d buckets", familyName(f), [2]string{"LL", "HL"}[part], into.flows, d.Buckets())
+			}
+			if err := l.collect(found, f, part, result); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, v := range found {
+		// Packets before the tl-th of a flow were encoded only if the flow is in the sample.
+		v.exact = l.complete && (a.Tl == 1 || sampled([]byte(v.raw), a.Sample))
+		b.locate(v, readings)
+		l.victims = append(l.victims, *v)
+	}
+	slices.SortFunc(l.victims, func(x, y victim) int {
+		return cmp.Or(cmp.Compare(y.lost, x.lost), strings.Compare(x.raw, y.raw))
+	})
+	return l, nil
+}
+
+func familyName(f int) string { return [families]string{"IPv4", "IPv6"}[f] }
+
+// delta is what entered and did not leave, of one part, over all edges.
+func delta(f, part, width int, readings []*reading) (*encoder, error) {
+	d, err := fermat.New[hashes, fermat.Prime32](fermat.Config{Rows: arrays, Width: width, KeyBytes: keyBytes[f], FragmentBits: 32})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range readings {
+		if err := d.Merge(r.up[f][part]); err != nil {
+			return nil, err
+		}
+		if part == heavyPart {
+			for _, x := range r.hh[f].Flows {
+				if err := d.Add(x.Key, x.Count); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	for _, r := range readings {
+		if err := d.Subtract(r.down[f][part]); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// collect takes over a part's flows. From a decoding that stopped only the sure ones count.
+func (l *losses) collect(found map[string]*victim, f, part int, result fermat.Result) error {
+	negative := 0
+	for _, x := range result.Flows {
+		if !x.Sure {
+			continue
+		}
+		if x.Count < 0 {
+			negative++
+			continue
+		}
+		v := found[string(x.Key)]
+		if v == nil {
+			key, err := flow.ParseBinary(flow.FiveTuple, x.Key)
+			if err != nil {
+				return err
+			}
+			v = &victim{key: key, raw: string(x.Key), family: f}
+			found[v.raw] = v
+		}
+		v.lost += x.Count
+		v.heavy = v.heavy || part == heavyPart
+	}
+	if negative > 0 {
+		l.complete = false
+		l.reason = fmt.Sprintf("%d flows left with more packets than they entered with: the switches' epochs were not in step, or packets took longer than the wait before the read-out", negative)
+	}
+	return nil
+}
+
+// locate says where a flow entered and left, by the network model's addresses, or else by what
+// excludes all edges but one: a classifier, or a downstream part, that never saw the flow.
+func (b *binding) locate(v *victim, readings []*reading) {
+	raw := []byte(v.raw)
+	var entered []*reading
+	for _, r := range readings {
+		if n, _ := r.query(raw); n > 0 {
+			entered = append(entered, r)
+		}
+	}
+	at := b.attachedTo(v.key.SrcAddr())
+	for _, r := range entered {
+		if r.edge.name == at || len(entered) == 1 {
+			v.entry = r.edge.name
+			v.size, _ = r.size(raw)
+		}
+	}
+	if v.entry == "" {
+		for _, r := range entered { // at one of these: the largest estimate bounds its size
+			n, _ := r.size(raw)
+			v.size = max(v.size, n)
+		}
+	}
+	v.exit = b.attachedTo(v.key.DstAddr())
+}
+
+// victimSizes is the distribution of the victims as the control needs it (§4.3.2): HLs are all
+// known, and each LL stands for those that the sample left out.
+func (l *losses) victimSizes(a *Attention) []victimSize {
+	weight := 1.0
+	if a.State == Ill && a.Sample > 0 {
+		weight = Sampled / float64(a.Sample)
+	}
+	out := make([]victimSize, 0, len(l.victims))
+	for i := range l.victims {
+		v := &l.victims[i]
+		w := weight
+		if v.heavy {
+			w = 1
+		}
+		out = append(out, victimSize{family: v.family, size: float64(v.size), weight: w})
+	}
+	return out
+}
+
+// number estimates how many victims there are.
+func (l *losses) number(a *Attention) (n float64, ok bool) {
+	if !l.deltas {
+		return 0, false
+	}
+	if l.complete {
+		for _, v := range l.victimSizes(a) {
+			n += v.weight
+		}
+		return n, true
+	}
+	for f := range families {
+		n += l.hl[f].flows
+		if a.Sample > 0 && a.State == Ill {
+			n += l.ll[f].flows * Sampled / float64(a.Sample)
+		}
+	}
+	return n, true
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/estimate"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/fermat"
+	"github.com/netsketch/netsketch/sketch/rowhash"
+)
+
+// hashes is the hash family of the P4 programs.
+type hashes = family.P4
+
+type encoder = fermat.Sketch[hashes, fermat.Prime32]
+
+// sampleOdd is the multiplier of the hash that LL candidates are sampled by
+// (docs/chamelemon-p4.md).
+const sampleOdd = 0xcc9e2d51
+
+// sampled says whether an LL candidate of this key is encoded.
+func sampled(key []byte, sample uint32) bool {
+	return rowhash.Mix(rowhash.Key(key), sampleOdd)&0xffff < sample
+}
+
+// reading is what an edge switch recorded in an epoch.
+type reading struct {
+	edge  *edge
+	whole bool // it delivered everything, and all of it is sound
+	th    uint32
+	rows  [2][]uint32
+	cols  [2]family.Range
+	hh    [families]fermat.Result
+	count [families]count
+	// hitters holds the packets in the HH part by flow: those that are sure.
+	hitters  map[string]int64
+	up, down [families][2]*encoder // LL and HL; nil when the part has no buckets
+	decoded  bool                  // the HH parts, completely
+
+	packets uint64 // that entered; a lower bound when counters overflowed
+	exact   bool   // packets is exact
+	sizes   sizes
+	flows   float64 // linear counting's number
+	counted bool    // flows could be told
+	problem string
+}
+
+// sizes is a distribution of flow sizes. Those of rest are larger than those of small.
+type sizes struct {
+	small estimate.Distribution
+	rest  []uint64
+	ok    bool
+}
+
+// cells returns an object's cells, or why they are not what they should be.
+func cells(d *sdk.DeviceData, object string, need int) (sdk.Cells, error) {
+	c := d.Object(object)
+	if c == nil {
+		return sdk.Cells{}, fmt.Errorf("%s was not delivered", object)
+	}
+	if err := c.Check(); err != nil {
+		return sdk.Cells{}, err
+	}
+	if c.Len() < need {
+		return sdk.Cells{}, fmt.Errorf("%s: %d cells delivered, expected %d", object, c.Len(), need)
+	}
+	return *c, nil
+}
+
+// read takes an edge's cells apart under the attention that they were written with.
+func (e *edge) read(d *sdk.DeviceData, a *Attention, room *[families]Room, iterations int) (*reading, error) {
+	r := &reading{edge: e, whole: true, th: a.Th[e.name], hitters: make(map[string]int64), decoded: true}
+	l := &e.layout
+	for i, object := range e.classifier {
+		c, err := cells(d, object, l.counters[i])
+		if err != nil {
+			return nil, err
+		}
+		r.rows[i] = c.Uint32s()[:l.counters[i]]
+		r.cols[i] = family.NewRange(uint32(l.counters[i]))
+	}
+	for f := range families {
+		if e.up[f] == "" {
+			r.count[f].decoded = true
+			continue
+		}
+		if err := r.encoders(d, f, a, room); err != nil {
+			return nil, err
+		}
+	}
+	r.totals(iterations)
+	return r, nil
+}
+
+// encoders reads the parts of one family and decodes the HH part.
+func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[families]Room) error {
+	e, l := r.edge, &r.edge.layout
+	up, err := cells(d, e.up[f], arrays*l.up[f]*l.words[f])
+	if err != nil {
+		return err
+	}
+	down, err := cells(d, e.down[f], arrays*l.down[f]*l.words[f])
+	if err != nil {
+		return err
+	}
+	p := a.Parts[f]
+	first := 0
+	for i, width := range []int{p.LL, p.HL} {
+		if width > 0 {
+			if r.up[f][i], err = part(up.Uint32s(), e.up[f], f, l.up[f], first, width); err != nil {
+				return err
+			}
+			if r.down[f][i], err = part(down.Uint32s(), e.down[f], f, l.down[f], first, width); err != nil {
+				return err
+			}
+		}
+		first += width
+	}
+	hh, err := part(up.Uint32s(), e.up[f], f, l.up[f], first, a.hitters(f, room))
+	if err != nil {
+		return err
+	}
+	if r.hh[f], err = hh.Decode(); err != nil {
+		return err
+	}
+	r.count[f] = tally(hh, r.hh[f])
+	r.decoded = r.decoded && r.hh[f].Complete
+	for _, x := range r.hh[f].Flows {
+		switch {
+		case x.Sure && x.Count > 0:
+			r.hitters[string(x.Key)] = x.Count
+		case r.hh[f].Complete:
+			return fmt.Errorf("%s: a flow with %d packets", e.up[f], x.Count)
+		}
+	}
+	return nil
+}
+
+// tally counts the flows of a part: exactly when it was decoded, otherwise by linear counting.
+func tally(s *encoder, r fermat.Result) count {
+	if r.Complete {
+		return count{flows: float64(len(r.Flows)), decoded: true}
+	}
+	n, _, ok := s.Load()
+	if !ok { // no bucket is empty: at least what one empty bucket in all would mean
+		n = float64(s.Config().Width) * math.Log(float64(s.Buckets()))
+	}
+	return count{flows: max(n, 1)}
+}
+
+// part makes a sketch of a part of a register's bank.
+func part(cells []uint32, object string, f, width, first, buckets int) (*encoder, error) {
+	s, err := fermat.New[hashes, fermat.Prime32](fermat.Config{Rows: arrays, Width: buckets, KeyBytes: keyBytes[f], FragmentBits: 32})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", object, err)
+	}
+	words := 1 + (keyBytes[f]+3)/4
+	sums := make([]uint64, words-1)
+	for row := range arrays {
+		for col := range buckets {
+			b := cells[(row*width+first+col)*words:][:words]
+			if b[0] > math.MaxInt32 {
+				return nil, fmt.Errorf("%s: bucket %d of array %d has counted %d packets or has wrapped", object, first+col, row, b[0])
+			}
+			for i, v := range b[1:] {
+				sums[i] = uint64(v)
+			}
+			if err := s.SetBucket(row, col, int64(b[0]), sums); err != nil {
+				return nil, fmt.Errorf("%s: %w", object, err)
+			}
+		}
+	}
+	return s, nil
+}
+
+// query returns the classifier's estimate of a flow's size, never below its packets; 65,535
+// stands for that and more. ok is false then.
+func (r *reading) query(key []byte) (size uint32, ok bool) {
+	d := family.Digest[hashes](0, key)
+	size = math.MaxUint32
+	for i, row := range r.rows {
+		if v := row[family.Column[hashes](d, i, &r.cols[i])]; v < r.full(i) {
+			size = min(size, v)
+		}
+	}
+	if size == math.MaxUint32 {
+		return r.full(1), false
+	}
+	return size, true
+}
+
+// full is the value that stands for an overflow in a row.
+func (r *reading) full(row int) uint32 { return 1<<r.edge.layout.bits[row] - 1 }
+
+// size returns a flow's packets (§4.2), and whether that many is certain.
+func (r *reading) size(key []byte) (packets uint64, exact bool) {
+	if q, ok := r.hitters[string(key)]; ok {
+		// The flow was an HH candidate from its th-th packet on, as the classifier counted it.
+		return uint64(q) + uint64(r.th) - 1, r.th == 1 && r.decoded
+	}
+	size, _ := r.query(key)
+	return uint64(size), false
+}
+
+// totals works out the packets, the number of flows and the distribution (§4.2).
+func (r *reading) totals(iterations int) {
+	r.exact = true
+	for _, v := range r.rows[1] { // every packet raises one counter of each row
+		r.packets += uint64(v)
+		r.exact = r.exact && v < r.full(1)
+	}
+	r.flows, r.counted = estimate.Cardinality(len(r.rows[0]), estimate.Zeros(r.rows[0]))
+	from := 1
+	for i, row := range r.rows {
+		limit := int(r.full(i))
+		m := estimate.MRAC{Iterations: iterations, Overflow: uint32(limit)}
+		if i > 0 {
+			m.Iterations = 1 // gives the sizes that are one flow to a counter
+		}
+		d, err := m.Run(row)
+		if err != nil {
+			continue // a higher row may do
+		}
+		r.sizes.ok = true
+		for x := from; x < min(limit, len(d)); x++ {
+			for len(r.sizes.small) <= x {
+				r.sizes.small = append(r.sizes.small, 0)
+			}
+			r.sizes.small[x] = d[x]
+		}
+		from = limit
+	}
+	for _, q := range r.hitters {
+		if n := uint64(q) + uint64(r.th) - 1; n >= uint64(r.full(1)) {
+			r.sizes.rest = append(r.sizes.rest, n)
+		}
+	}
+}
+
+// tail returns the distribution as the control needs it.
+func (s *sizes) tail() tail {
+	var at, n []float64
+	for x, flows := range s.small {
+		if flows > 0 && x > 0 {
+			at, n = append(at, float64(x)), append(n, flows)
+		}
+	}
+	for _, x := range s.rest {
+		at, n = append(at, float64(x)), append(n, 1)
+	}
+	return newTail(at, n)
+}
+
+// add adds another switch's flows: a flow enters at one switch.
+func (s *sizes) add(o *sizes) {
+	for len(s.small) < len(o.small) {
+		s.small = append(s.small, 0)
+	}
+	for x, n := range o.small {
+		s.small[x] += n
+	}
+	s.rest = append(s.rest, o.rest...)
+}
+
+// entropy is that of the packets over the flows, in bits (§4.2).
+func (s *sizes) entropy() float64 {
+	total := s.small.Packets()
+	for _, x := range s.rest {
+		total += float64(x)
+	}
+	if total <= 0 {
+		return 0
+	}
+	sum := 0.0 // Σ n x log2 x
+	for x, n := range s.small {
+		if n > 0 && x > 1 {
+			sum += n * float64(x) * math.Log2(float64(x))
+		}
+	}
+	for _, x := range s.rest {
+		sum += float64(x) * math.Log2(float64(x))
+	}
+	return max(math.Log2(total)-sum/total, 0)
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command netsketch-plugin-chamelemon is the ChameleMon plugin.
+package main
+
+import (
+	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+func main() { sdk.Serve(analysis.New()) }
