@@ -24,7 +24,6 @@ type analysis struct {
 	b         *binding
 	attention Attention
 	next      Attention
-	planned   bool
 	settled   bool
 	readings  []*reading // of the edges that delivered, in their order
 	losses    *losses    // never nil

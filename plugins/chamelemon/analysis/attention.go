@@ -281,7 +281,7 @@ func (s *shifter) healthy() {
 		load := s.m.hl[f].flows / buckets(p.HL)
 		switch {
 		case !s.m.hl[f].decoded: // more than before in any case: it was not enough
-			p.HL = min(max(need[f], p.HL+p.HL/8+1), r.Down)
+			p.HL = min(max(need[f], p.HL+p.HL/4+1), r.Down)
 			s.because("HL part was not decoded: it grows")
 		case load < lowLoad && p.HL > r.Reserve:
 			p.HL = max(need[f], r.Reserve)

@@ -84,6 +84,9 @@ func detect(b *binding, a *Attention, readings []*reading) (*losses, error) {
 		// Packets before the tl-th of a flow were encoded only if the flow is in the sample.
 		v.exact = l.complete && (a.Tl == 1 || sampled([]byte(v.raw), a.Sample))
 		b.locate(v, readings)
+		if !l.complete && !b.plausible(v) {
+			continue
+		}
 		l.victims = append(l.victims, *v)
 	}
 	slices.SortFunc(l.victims, func(x, y victim) int {
@@ -128,7 +131,9 @@ func (l *losses) collect(found map[string]*victim, f, part int, result fermat.Re
 			continue
 		}
 		if x.Count < 0 {
-			negative++
+			if result.Complete {
+				negative++
+			} // else a bucket was mistaken for pure
 			continue
 		}
 		v := found[string(x.Key)]
@@ -174,6 +179,17 @@ func (b *binding) locate(v *victim, readings []*reading) {
 		}
 	}
 	v.exit = b.attachedTo(v.key.DstAddr())
+}
+
+// plausible says whether a flow that came out of a part that was not decoded as a whole can
+// be one: buckets that are mistaken for pure give keys of chance, which no classifier has
+// seen so often, and which are no addresses of the network's.
+func (b *binding) plausible(v *victim) bool {
+	if uint64(v.lost) > v.size {
+		return false
+	}
+	at := b.attachedTo(v.key.SrcAddr())
+	return len(b.hosts) == 0 || at != "" && at == v.entry && v.exit != ""
 }
 
 // victimSizes is the distribution of the victims as the control needs it (§4.3.2): HLs are all
