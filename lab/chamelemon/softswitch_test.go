@@ -35,7 +35,6 @@ type pair struct {
 	catalog   *p4values.Catalog
 	switches  [2]*softswitch.Switch
 	plugin    *sdktest.Harness
-	plans     []sdk.Plan
 	number    uint64
 	lose      func() bool
 	sending   string           // flow of the packet that is on its way

@@ -129,6 +129,9 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 	}
 	r.count[f] = tally(hh, r.hh[f])
 	r.decoded = r.decoded && r.hh[f].Complete
+	if len(r.hitters) == 0 {
+		r.hitters = make(map[string]int64, len(r.hh[f].Flows))
+	}
 	for _, x := range r.hh[f].Flows {
 		switch {
 		case x.Sure && x.Count > 0:

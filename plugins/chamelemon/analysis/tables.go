@@ -78,12 +78,16 @@ func (a *analysis) views() []*view {
 		}
 		r := a.readings[at]
 		v := &view{device: name, whole: r.whole, decoded: r.decoded, exact: r.exact && r.whole, packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: r.problem}
-		for raw := range r.hitters {
-			n, exact := r.size([]byte(raw))
-			v.hitters = append(v.hitters, sized{raw, n, exact && a.settled && r.whole})
+		v.hitters = make([]sized, 0, len(r.hitters))
+		certain := r.th == 1 && r.decoded && a.settled && r.whole
+		for raw, q := range r.hitters {
+			v.hitters = append(v.hitters, sized{raw, uint64(q) + uint64(r.th) - 1, certain})
 		}
 		a.changes(v, r)
 		for _, h := range v.hitters {
+			if h.packets*uint64(len(a.b.edges)) < a.config.HeavyHitters.Packets {
+				continue // not above the threshold with all edges together
+			}
 			sum := hitters[h.raw]
 			hitters[h.raw] = sized{h.raw, sum.packets + h.packets, h.exact && (sum.exact || sum.raw == "")}
 		}
