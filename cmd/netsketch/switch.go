@@ -76,6 +76,8 @@ p4.bm.DataplaneInterface), on the same address.`,
 
 func (f *switchFlags) load() (*softswitch.Program, error) {
 	switch {
+	case f.deviceID == 0:
+		return nil, errors.New("--device-id 0: P4Runtime reserves 0; expected 1 or more")
 	case f.program != "" && f.json != "":
 		return nil, errors.New("--program and --json exclude each other")
 	case f.program != "":

@@ -267,6 +267,7 @@ func TestSwitchRefuses(t *testing.T) {
 		{"--port 255=" + in, "not the CPU port"},
 		{"--program forwarding --json " + notJSON, "exclude each other"},
 		{"--program nobody", "forwarding, univmon"},
+		{"--device-id 0", "P4Runtime reserves 0"},
 		{"--json " + notJSON, notJSON},
 		{"--json " + filepath.Join(dir, "none.json"), "none.json: no such file"},
 		{"--listen " + taken.addr, "choose another address with --listen"},
