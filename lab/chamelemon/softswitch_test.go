@@ -228,7 +228,7 @@ func TestSoftSwitch(t *testing.T) {
 		rate = 0.02
 		flows, every := 900, 7 // every so manyth is of IPv6
 		if epoch > 4 && epoch <= 10 {
-			rate, flows, every = 0.6, 4000, 1
+			rate, flows, every = 0.6, 5500, 1
 		}
 		clear(p.lost)
 		sent := 0
@@ -288,7 +288,7 @@ func TestSoftSwitch(t *testing.T) {
 			}
 		}
 	}
-	if decoded < 8 || ill < 3 || last != "healthy" {
+	if decoded < 8 || ill < 2 || last != "healthy" {
 		t.Errorf("%d of 14 epochs decoded, %d measured as ill, %s at the end", decoded, ill, last)
 	}
 }

@@ -51,7 +51,7 @@ func TestHealthy(t *testing.T) {
 		victims float64
 		v6      float64
 		seed    uint64
-	}{{2000, 0.1, 0, 1}, {10_000, 0.1, 0.1, 2}, {30_000, 0.1, 0, 3}, {50_000, 0.1, 0.05, 4}} {
+	}{{2000, 0.1, 0, 1}, {10_000, 0.1, 0.1, 2}, {30_000, 0.1, 0, 3}, {50_000, 0.1, 0.05, 4}, {70_000, 0.1, 0, 5}} {
 		t.Run(fmt.Sprintf("%d flows", tc.flows), func(t *testing.T) {
 			f := newFabric(t, tc.seed, `{"heavyHitters": {"packets": 50, "share": 0}}`)
 			for range 7 {
@@ -97,7 +97,9 @@ func TestHealthy(t *testing.T) {
 				}
 			}
 			f1 := 2 * float64(found) / float64(found+wrong+len(hitters))
-			if f1 < 0.98 {
+			// With more flows Th is higher, and the classifier's errors upwards move flows that
+			// are just below the threshold above it.
+			if f1 < 0.98 && tc.flows <= 50_000 || f1 < 0.95 {
 				t.Errorf("heavy hitters: F1 %.4f", f1)
 			}
 			for _, e := range rows(t, r, encoderList) {
@@ -107,6 +109,23 @@ func TestHealthy(t *testing.T) {
 			}
 			t.Logf("F1 of heavy hitters %.4f; %v", f1, network)
 		})
+	}
+}
+
+// TestTurn: the state at rest on both sides of the paper's turns (Figures 7 and 8).
+func TestTurn(t *testing.T) {
+	for _, tc := range []struct {
+		flows   int
+		victims float64
+		state   string
+	}{{80_000, 0.1, "ill"}, {50_000, 0.125, "healthy"}, {50_000, 0.16, "ill"}} {
+		f := newFabric(t, 41, `{}`)
+		for range 7 {
+			f.play(f.flows(tc.flows, tc.victims, 0))
+		}
+		if a := row(t, f.play(f.flows(tc.flows, tc.victims, 0)), attentionList); a["network-state"] != tc.state {
+			t.Errorf("%d flows, %v victims: %v", tc.flows, tc.victims, a)
+		}
 	}
 }
 

@@ -39,8 +39,8 @@ const maxThreshold = 65534
 const (
 	targetLoad = 0.7
 	lowLoad    = 0.6
-	// tooHigh is near what can be decoded at all, 1/1.23: a decoded HL part that is this
-	// full does not survive the next small burst.
+	// tooHigh is near what can be decoded at all, 1/1.23: a part that is fuller does not
+	// survive the next small burst. With all memory given to HL the network is healthy up to it.
 	tooHigh = 0.78
 )
 
@@ -293,12 +293,13 @@ func (s *shifter) healthy() {
 	}
 }
 
-// need returns what parts hold the flows, and whether there is so much memory.
+// need returns what parts hold the flows at the target load, and whether all of the downstream
+// encoders holds them so that they can still be decoded.
 func (s *shifter) need(flows [families]count) (need [families]int, fits, decoded bool) {
 	fits, decoded = true, true
 	for f := range families {
 		need[f] = needed(flows[f].flows)
-		fits = fits && need[f] <= s.room[f].Down
+		fits = fits && flows[f].flows <= tooHigh*buckets(s.room[f].Down)
 		decoded = decoded && flows[f].decoded
 	}
 	return need, fits, decoded
@@ -398,7 +399,7 @@ func (s *shifter) ill() {
 		s.because("the HL parts can hold all victims: the network is healthy")
 		s.next.State, s.next.Tl, s.next.Sample = Healthy, 1, 0
 		for f := range families {
-			s.next.Parts[f] = Parts{HL: max(need[f], s.room[f].Reserve)}
+			s.next.Parts[f] = Parts{HL: min(max(need[f], s.room[f].Reserve), s.room[f].Down)}
 		}
 		return
 	}
