@@ -49,10 +49,13 @@ func BenchmarkDecode(b *testing.B) {
 	b.Run("fast", decode[family.Fast, Mersenne61])
 	b.Run("fast 31-bit fragments", decode[family.Fast, Prime32])
 	b.Run("p4", decode[family.P4, Prime32])
+	b.Run("p4 32-bit fragments", func(b *testing.B) { decodeBits[family.P4, Prime32](b, 32) })
 }
 
-func decode[F family.Hash, E Field](b *testing.B) {
-	s, err := New[F, E](Config{Width: 13000 / 3, KeyBytes: 13})
+func decode[F family.Hash, E Field](b *testing.B) { decodeBits[F, E](b, 0) }
+
+func decodeBits[F family.Hash, E Field](b *testing.B, fragment int) {
+	s, err := New[F, E](Config{Width: 13000 / 3, KeyBytes: 13, FragmentBits: fragment})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
@@ -57,6 +58,10 @@ type decoder[F family.Hash, E Field] struct {
 	index   []int32 // open hash table of the extracted keys, by digest; 0: empty
 	id      []E
 	buf     [maxKey + 16]byte
+	last    uint64 // the last fragment is below; 0: it may be anything
+
+	words    [maxFragments]uint64 // of pureWords
+	doubtful [maxFragments]int
 }
 
 func newDecoder[F family.Hash, E Field](s *Sketch[F, E]) *decoder[F, E] {
@@ -68,11 +73,17 @@ func newDecoder[F family.Hash, E Field](s *Sketch[F, E]) *decoder[F, E] {
 	total := s.Buckets()
 	d.queue, d.in = make([]int32, total), make([]bool, total)
 	d.id = make([]E, s.fragments)
-	d.index = make([]int32, 1024)
 	for b := range total {
 		if !empty(d.bucket(b)) {
 			d.push(int32(b))
 		}
+	}
+	// As many flows as buckets are in use would fill the part beyond what can be decoded.
+	d.keys = make([]byte, 0, d.n*s.cfg.KeyBytes)
+	d.digests, d.counts = make([]uint64, 0, d.n), make([]int64, 0, d.n)
+	d.index = make([]int32, max(64, 2<<bits.Len(uint(d.n))))
+	if used := (8*s.cfg.KeyBytes + s.cfg.Fingerprint) % 32; s.cfg.FragmentBits == 32 && used > 0 {
+		d.last = 1 << used
 	}
 	return d
 }
@@ -138,7 +149,7 @@ func (d *decoder[F, E]) run() {
 func (d *decoder[F, E]) pure(row int, col uint32) (n int64, digest uint64, ok bool) {
 	b := d.s.at(row, col)
 	n = count(b[0])
-	if n == 0 || n == math.MinInt64 {
+	if n == 0 || n == math.MinInt64 || d.last > 0 && d.impure(n, uint64(b[len(b)-1])) {
 		return 0, 0, false
 	}
 	times := signed[E](n)
@@ -160,6 +171,19 @@ func (d *decoder[F, E]) pure(row int, col uint32) (n int64, digest uint64, ok bo
 	}
 	digest, ok = d.verify(row, col)
 	return n, digest, ok
+}
+
+// impure says that n packets of one flow cannot have this sum of their last fragments, which
+// leave bits unused. It spares most buckets of several flows the inversion and the hash.
+func (d *decoder[F, E]) impure(n int64, sum uint64) bool {
+	if n < 0 {
+		n, sum = -n, uint64(sub(0, E(sum)))
+	}
+	if uint64(n) > (1<<32-1)/d.last {
+		return false // n times a fragment may have passed the prime
+	}
+	x, y := uint32(sum), uint32(n)
+	return uint64(x/y) >= d.last || x%y != 0
 }
 
 func (d *decoder[F, E]) divide(sums []E, inverse E) {
@@ -215,13 +239,16 @@ func (d *decoder[F, E]) join() bool {
 // pureWords is pure for fragments of 32 bits: one of 0 to 4 may have been larger by the
 // prime. No word was, or all of them, or else some of up to eight.
 func (d *decoder[F, E]) pureWords(n int64, row int, col uint32) (int64, uint64, bool) {
-	var doubtful []int
+	doubtful := 0
+	words := d.words[:len(d.id)]
 	for i, x := range d.id {
+		words[i] = uint64(x)
 		if uint64(x) < 1<<32-prime32 {
-			doubtful = append(doubtful, i)
+			d.doubtful[doubtful] = i
+			doubtful++
 		}
 	}
-	last := 1<<len(doubtful) - 1
+	last := 1<<doubtful - 1
 	for try := range min(last+1, 1<<8) {
 		choice := try
 		switch try { // the two likely ones first
@@ -230,16 +257,10 @@ func (d *decoder[F, E]) pureWords(n int64, row int, col uint32) (int64, uint64, 
 		case last:
 			choice = min(1, last)
 		}
-		var words [maxFragments]uint64
-		for i, x := range d.id {
-			words[i] = uint64(x)
+		for j, i := range d.doubtful[:doubtful] {
+			words[i] = uint64(d.id[i]) + uint64(choice>>j&1)*prime32
 		}
-		for j, i := range doubtful {
-			if choice>>j&1 != 0 {
-				words[i] += prime32
-			}
-		}
-		if !d.joinWords(words[:len(d.id)]) {
+		if !d.joinWords(words) {
 			continue
 		}
 		if digest, ok := d.verify(row, col); ok {
@@ -251,7 +272,6 @@ func (d *decoder[F, E]) pureWords(n int64, row int, col uint32) (int64, uint64, 
 
 func (d *decoder[F, E]) joinWords(words []uint64) bool {
 	n := d.s.cfg.KeyBytes
-	clear(d.buf[:])
 	var fp, got uint64
 	for i, v := range words {
 		switch rest := n - 4*i; {

@@ -386,6 +386,40 @@ func (s *Sketch[F, E]) SetBucket(row, col int, n int64, sums []uint64) error {
 	return nil
 }
 
+// AddRegisters adds a row of buckets as P4 programs keep them, or takes them away: a count and
+// the fragments' sums a bucket, 32 bits each. A count of 2^31 or more, or a sum that is not below the
+// prime, is an error; the row is then of no use.
+func (s *Sketch[F, E]) AddRegisters(row int, cells []uint32, minus bool) error {
+	n := 1 + s.fragments
+	if row < 0 || row >= s.cfg.Rows || len(cells) != s.cfg.Width*n || wide[E]() {
+		return fmt.Errorf("%w: fermat: %d cells of 32 bits for row %d; there are %d rows of %d", sketch.ErrMismatch, len(cells), row, s.cfg.Rows, s.cfg.Width*n)
+	}
+	into := s.row(row)
+	for at := 0; at < len(into); at += n {
+		from, to := cells[at:at+n:at+n], into[at:at+n:at+n]
+		if from[0] > math.MaxInt32 {
+			return fmt.Errorf("%w: fermat: bucket %d of row %d has counted %d packets or has wrapped", sketch.ErrMismatch, at/n, row, from[0])
+		}
+		sum := count(to[0]) + int64(from[0])
+		if minus {
+			sum = count(to[0]) - int64(from[0])
+		}
+		s.full = s.full || !fits[E](sum)
+		to[0] = E(sum)
+		for i, x := range from[1:] {
+			if x >= prime32 {
+				return fmt.Errorf("%w: fermat: bucket %d of row %d: sum %d is %d, not below the prime", sketch.ErrMismatch, at/n, row, i, x)
+			}
+			if minus {
+				to[1+i] = sub(to[1+i], E(x))
+			} else {
+				to[1+i] = add(to[1+i], E(x))
+			}
+		}
+	}
+	return nil
+}
+
 func (s *Sketch[F, E]) inside(row, col int) error {
 	if row < 0 || row >= s.cfg.Rows || col < 0 || col >= s.cfg.Width {
 		return fmt.Errorf("%w: fermat: bucket %d of row %d; there are %d rows of %d", sketch.ErrMismatch, col, row, s.cfg.Rows, s.cfg.Width)

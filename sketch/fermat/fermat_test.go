@@ -208,6 +208,82 @@ func TestP4Buckets(t *testing.T) {
 	}
 }
 
+// TestAddRegisters holds the reading of whole rows to SetBucket, Merge and Subtract, and decoding
+// to what was inserted, identifiers that wrap around the prime included.
+func TestAddRegisters(t *testing.T) {
+	for _, size := range []int{4, 13, 37} {
+		c := Config{Width: 200, KeyBytes: size, FragmentBits: 32}
+		r := rand.New(rand.NewPCG(7, uint64(size)))
+		want, got := build[family.P4, Prime32](t, c), build[family.P4, Prime32](t, c)
+		truth := make(map[string]int64)
+		for part, minus := range []bool{false, false, true} {
+			s := build[family.P4, Prime32](t, c)
+			for range 120 {
+				key := make([]byte, size)
+				for i := range key {
+					key[i] = []byte{0, 1, 0xff, byte(r.Uint32())}[r.IntN(4)]
+				}
+				n := int64(1 + r.IntN([]int{1, 20, 70_000}[r.IntN(3)]))
+				if err := s.Add(key, n); err != nil {
+					t.Fatal(err)
+				}
+				if minus {
+					n = -n
+				}
+				if truth[string(key)] += n; truth[string(key)] == 0 {
+					delete(truth, string(key))
+				}
+			}
+			for row := range s.Config().Rows {
+				var cells []uint32
+				for col := range c.Width {
+					n, sums, _ := s.Bucket(row, col)
+					cells = append(cells, uint32(n))
+					for _, x := range sums {
+						cells = append(cells, uint32(x))
+					}
+				}
+				if err := got.AddRegisters(row, cells, minus); err != nil {
+					t.Fatal(part, err)
+				}
+			}
+			combine := want.Merge
+			if minus {
+				combine = want.Subtract
+			}
+			if err := combine(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(got.cells, want.cells) {
+			t.Fatalf("keys of %d bytes: other cells", size)
+		}
+		result, err := got.Decode()
+		if err != nil || !result.Complete || len(result.Flows) != len(truth) {
+			t.Fatalf("keys of %d bytes: %d flows of %d, complete %v, %v", size, len(result.Flows), len(truth), result.Complete, err)
+		}
+		for _, f := range result.Flows {
+			if truth[string(f.Key)] != f.Count {
+				t.Fatalf("%x: %d, expected %d", f.Key, f.Count, truth[string(f.Key)])
+			}
+		}
+		bad := make([]uint32, c.Width*(1+got.fragments))
+		bad[0] = 1 << 31
+		if err := got.AddRegisters(0, bad, false); !errors.Is(err, sketch.ErrMismatch) {
+			t.Errorf("a count that wrapped: %v", err)
+		}
+		bad[0], bad[1] = 1, prime32
+		if err := got.AddRegisters(0, bad, false); !errors.Is(err, sketch.ErrMismatch) {
+			t.Errorf("a sum of the prime: %v", err)
+		}
+		for row, cells := range map[int][]uint32{0: bad[1:], 3: bad, -1: bad} {
+			if err := got.AddRegisters(row, cells, false); !errors.Is(err, sketch.ErrMismatch) {
+				t.Errorf("row %d, %d cells: %v", row, len(cells), err)
+			}
+		}
+	}
+}
+
 // TestShares: the share of runs that decode, beside the figures' table: 1,000 flows at
 // 1.20 buckets a flow 6 % of the authors' runs, at 1.23 36 %, 1.25 72 %, 1.30 98 %, 1.40
 // 99.5 %; 10,000 flows at 1.20 none, at 1.23 82 %, 1.25 all. A share of theirs and
