@@ -98,15 +98,23 @@ func LeafSpine(leaves, spines, hostsPerLeaf int, latency time.Duration) (*Fabric
 
 // FatTree returns the k-ary fat tree of Al-Fares et al. (SIGCOMM 2008, section 3): k
 // pods of k/2 edge and k/2 aggregation switches, (k/2)² core switches, k³/4 hosts.
-// pods below k builds only the first pods (ChameleMon's testbed is two pods of k=4)
-// and leaves out core switches' ports to the others; 0 means all.
-func FatTree(k, pods int, latency time.Duration) (*Fabric, error) {
+// pods below k builds only the first pods, and leaves out core switches' ports to the others; cores, a
+// multiple of k/2, builds only so many core switches, equally many above each aggregation switch.
+// ChameleMon's testbed has k=4, two pods and two cores. 0 means all.
+func FatTree(k, pods, cores int, latency time.Duration) (*Fabric, error) {
 	if pods == 0 {
 		pods = k
 	}
 	if k < 2 || k%2 != 0 || k > 32 || pods < 1 || pods > k {
 		return nil, fmt.Errorf("lab: fat tree with k=%d and %d pods: k must be even, 2 to 32, and the pods 1 to k", k, pods)
 	}
+	if cores == 0 {
+		cores = k / 2 * k / 2
+	}
+	if cores < k/2 || cores > k/2*k/2 || cores%(k/2) != 0 {
+		return nil, fmt.Errorf("lab: fat tree with k=%d and %d core switches: they must be a multiple of k/2, at most (k/2)²", k, cores)
+	}
+	above := cores / (k / 2) // each aggregation switch
 	half := k / 2
 	f := &Fabric{}
 	link := func(a, b int, portA, portB uint32) {
@@ -114,7 +122,7 @@ func FatTree(k, pods int, latency time.Duration) (*Fabric, error) {
 	}
 	edge := func(p, e int) int { return p*k + e }
 	agg := func(p, a int) int { return p*k + half + a }
-	core := func(a, c int) int { return pods*k + a*half + c }
+	core := func(a, c int) int { return pods*k + a*above + c }
 	for p := range pods {
 		for e := range half {
 			f.Switches = append(f.Switches, Switch{fmt.Sprintf("edge%d-%d", p+1, e+1), RoleEdge})
@@ -124,7 +132,7 @@ func FatTree(k, pods int, latency time.Duration) (*Fabric, error) {
 		}
 	}
 	for a := range half {
-		for c := range half {
+		for c := range above {
 			f.Switches = append(f.Switches, Switch{fmt.Sprintf("core%d-%d", a+1, c+1), RoleTransit})
 		}
 	}
@@ -138,7 +146,7 @@ func FatTree(k, pods int, latency time.Duration) (*Fabric, error) {
 			}
 		}
 		for a := range half {
-			for c := range half {
+			for c := range above {
 				link(agg(p, a), core(a, c), uint32(half+c+1), uint32(p+1))
 			}
 		}

@@ -11,8 +11,8 @@ import (
 )
 
 func TestFabricShapes(t *testing.T) {
-	fat := func(k, pods int) func() (*lab.Fabric, error) {
-		return func() (*lab.Fabric, error) { return lab.FatTree(k, pods, time.Microsecond) }
+	fat := func(k, pods, cores int) func() (*lab.Fabric, error) {
+		return func() (*lab.Fabric, error) { return lab.FatTree(k, pods, cores, time.Microsecond) }
 	}
 	tests := []struct {
 		name                   string
@@ -20,9 +20,10 @@ func TestFabricShapes(t *testing.T) {
 		switches, hosts, links int
 	}{
 		{"leaf-spine", func() (*lab.Fabric, error) { return lab.LeafSpine(4, 2, 3, 0) }, 6, 12, 8},
-		{"4-ary fat tree", fat(4, 0), 20, 16, 32},
-		{"8-ary fat tree", fat(8, 0), 80, 128, 256},
-		{"two pods of a 4-ary fat tree", fat(4, 2), 12, 8, 16},
+		{"4-ary fat tree", fat(4, 0, 0), 20, 16, 32},
+		{"8-ary fat tree", fat(8, 0, 0), 80, 128, 256},
+		{"two pods of a 4-ary fat tree", fat(4, 2, 0), 12, 8, 16},
+		{"ChameleMon's testbed", fat(4, 2, 2), 10, 8, 12},
 	}
 	for _, tt := range tests {
 		f, err := tt.build()
@@ -56,8 +57,9 @@ func TestFabricShapes(t *testing.T) {
 
 func TestFabricRefusesWhatCannotBe(t *testing.T) {
 	for name, build := range map[string]func() (*lab.Fabric, error){
-		"odd k":         func() (*lab.Fabric, error) { return lab.FatTree(3, 0, 0) },
-		"too many pods": func() (*lab.Fabric, error) { return lab.FatTree(4, 5, 0) },
+		"odd k":         func() (*lab.Fabric, error) { return lab.FatTree(3, 0, 0, 0) },
+		"too many pods": func() (*lab.Fabric, error) { return lab.FatTree(4, 5, 0, 0) },
+		"uneven cores":  func() (*lab.Fabric, error) { return lab.FatTree(4, 2, 3, 0) },
 		"one leaf":      func() (*lab.Fabric, error) { return lab.LeafSpine(1, 1, 1, 0) },
 		"port numbers":  func() (*lab.Fabric, error) { return lab.LeafSpine(300, 1, 1, 0) },
 	} {

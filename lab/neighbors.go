@@ -24,7 +24,7 @@ func isLLDP(pkt []byte) bool {
 // so that experiments are the same with it and without.
 func (n *Network) neighbor(w *wire, pkt []byte, at time.Duration) {
 	w.mu.Lock()
-	down := w.down
+	down := w.state.Down
 	w.mu.Unlock()
 	if !down && !w.to.host {
 		n.nodes[w.to.node].sw.Inject(w.to.port, pkt, at)
@@ -71,7 +71,7 @@ func (n *Network) carrier(name string) error {
 	var errs []error
 	for i, w := range pair {
 		w.mu.Lock()
-		down := w.down
+		down := w.state.Down
 		w.mu.Unlock()
 		from := pair[1-i].to // the end that the wire leaves
 		st, err := n.nodes[from.node].sw.PortStatus(from.port)

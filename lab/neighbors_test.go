@@ -85,7 +85,7 @@ func TestNeighbors(t *testing.T) {
 		}
 		oper(map[string]bool{name + map[bool]string{true: "UP", false: "DOWN"}[on]: true})
 	}
-	if err := n.SetLink(f.LinkName(link), 0, true); err != nil {
+	if err := n.SetLink(f.LinkName(link), lab.LinkState{Down: true}); err != nil {
 		t.Fatal(err)
 	}
 	oper(map[string]bool{name + "DOWN": true})

@@ -28,6 +28,8 @@ import (
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/lab/truth"
@@ -38,27 +40,30 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
 
-// Config describes a lab. Fabric and Program are required.
+// Config describes a lab. Fabric is required, and a program for each of its switches.
 type Config struct {
-	Fabric  *Fabric
-	Program *compiled.Program // what the collector will push; tells where the bank table is
-	Clock   Clock             // nil: a wall clock that starts now
-	Seed    uint64            // of losses and of the switches' random()
-	Keep    int               // sealed truth segments kept for each switch; 0: 16
-	Logger  *slog.Logger      // nil: discards
+	Fabric *Fabric
+	// Program is what the collector will push to switches that Programs does not name; it tells where the
+	// bank table is. A switch whose program has none is never flipped, and its truth is one epoch.
+	Program  *compiled.Program
+	Programs map[string]*compiled.Program // by a switch's name, or else its role
+	Clock    Clock                        // nil: a wall clock that starts now
+	Seed     uint64                       // of losses and of the switches' random()
+	Keep     int                          // sealed truth segments kept for each switch; 0: 16
+	Logger   *slog.Logger                 // nil: discards
 }
 
 // Network is a running lab.
 type Network struct {
-	cfg    Config
-	clock  Clock
-	log    *slog.Logger
-	nodes  []*node
-	hosts  []host
-	wires  map[string][2]*wire // by link name: from A to B, from B to A
-	frames sync.Pool
-	wake   chan struct{}
-	lag    atomic.Int64
+	cfg   Config
+	clock Clock
+	log   *slog.Logger
+	nodes []*node
+	hosts []host
+	wires map[string][2]*wire // by link name: from A to B, from B to A
+	loads sync.Pool
+	wake  chan struct{}
+	lag   atomic.Int64
 
 	programsMu sync.Mutex
 	programs   map[[sha256.Size]byte]*softswitch.Program // by the JSON they were made of
@@ -101,7 +106,13 @@ type node struct {
 	out      map[uint32]*wire
 	fromHost map[uint32]bool
 	record   *truth.Recorder
-	clock    Clock
+	net      *Network
+	skew     atomic.Int64 // of the switch's clock: flips are late by so many nanoseconds
+	deaf     atomic.Bool  // to its controllers
+
+	// inside is the packet that the pipeline is at work on. It is nil for those that the switch or a
+	// controller sends.
+	inside atomic.Pointer[passage]
 
 	// mu orders packets with bank flips, so that truth and switch agree on the
 	// epoch of every packet.
@@ -120,21 +131,21 @@ func New(cfg Config) (*Network, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	bank, err := bankTable(cfg.Program)
-	if err != nil {
-		return nil, err
-	}
 	n := &Network{
 		cfg: cfg, clock: cfg.Clock, log: cfg.Logger,
 		wires:    map[string][2]*wire{},
 		programs: map[[sha256.Size]byte]*softswitch.Program{},
 		hosts:    make([]host, len(cfg.Fabric.Hosts)),
-		frames:   sync.Pool{New: func() any { b := make([]byte, 0, 256); return &b }},
+		loads:    sync.Pool{New: func() any { return &load{frame: make([]byte, 0, 256)} }},
 		wake:     make(chan struct{}, 1),
 	}
 	for i, s := range cfg.Fabric.Switches {
+		program := cfg.program(s)
+		if program == nil {
+			return nil, fmt.Errorf("lab: switch %s: no program is given for it or its role, %s", s.Name, s.Role)
+		}
 		n.nodes = append(n.nodes, &node{
-			spec: s, deviceID: uint64(i + 1), bankID: bank, clock: n.clock,
+			spec: s, deviceID: uint64(i + 1), bankID: bankTable(program), net: n,
 			sw: softswitch.New(softswitch.Config{
 				Name: s.Name, Clock: n.clock.Now, Seed: cfg.Seed + uint64(i), Logger: cfg.Logger.With("switch", s.Name),
 			}),
@@ -153,16 +164,26 @@ func New(cfg Config) (*Network, error) {
 	return n, nil
 }
 
-// bankTable finds the table by which a program's bank is flipped.
-func bankTable(p *compiled.Program) (uint32, error) {
+// program is what a switch runs; nil when none is given.
+func (c *Config) program(s Switch) *compiled.Program {
+	for _, name := range []string{s.Name, string(s.Role)} {
+		if p := c.Programs[name]; p != nil {
+			return p
+		}
+	}
+	return c.Program
+}
+
+// bankTable finds the table by which a program's bank is flipped; 0 when there is none.
+func bankTable(p *compiled.Program) uint32 {
 	for _, t := range p.P4Info.GetTables() {
 		for _, a := range t.GetPreamble().GetStructuredAnnotations() {
 			if a.GetName() == "netsketch_bank" {
-				return t.GetPreamble().GetId(), nil
+				return t.GetPreamble().GetId()
 			}
 		}
 	}
-	return 0, fmt.Errorf("lab: program %s: no table has the annotation @netsketch_bank, so its epochs cannot be told apart", p.Name)
+	return 0
 }
 
 // cable makes the wires of the fabric.
@@ -170,12 +191,17 @@ func (n *Network) cable() {
 	wireTo := func(name string, to endpoint, latency time.Duration, loss float64) *wire {
 		h := fnv.New64a()
 		h.Write([]byte(name))
-		return &wire{name: name, to: to, latency: latency, loss: loss, rng: rand.New(rand.NewPCG(n.cfg.Seed, h.Sum64()))}
+		rng := rand.New(rand.NewPCG(n.cfg.Seed, h.Sum64()))
+		return &wire{
+			name: name, to: to, latency: latency, state: LinkState{Loss: loss}, rng: rng,
+			salt: rand.New(rand.NewPCG(h.Sum64(), n.cfg.Seed)).Uint64(),
+		}
 	}
 	for _, l := range n.cfg.Fabric.Links {
 		a, b := n.nodes[l.A], n.nodes[l.B]
 		ab := wireTo(a.spec.Name+">"+b.spec.Name, endpoint{node: l.B, port: l.PortB}, l.Latency, l.Loss)
 		ba := wireTo(b.spec.Name+">"+a.spec.Name, endpoint{node: l.A, port: l.PortA}, l.Latency, l.Loss)
+		ab.inner, ba.inner = true, true
 		a.out[l.PortA], b.out[l.PortB] = ab, ba
 		n.wires[n.cfg.Fabric.LinkName(l)] = [2]*wire{ab, ba}
 	}
@@ -198,8 +224,14 @@ func (n *Network) startNode(nd *node) error {
 			Tx: func(pkt []byte, at time.Duration) {
 				if isLLDP(pkt) {
 					n.neighbor(w, pkt, at)
-				} else if latency, ok := w.carry(); ok {
-					n.schedule(at+latency, w.to, pkt)
+					return
+				}
+				var p passage
+				if inside := nd.inside.Load(); inside != nil {
+					p = *inside
+				}
+				if latency, ok := w.carry(&p); ok {
+					n.schedule(at+latency, w.to, pkt, &p)
 				}
 			},
 		})
@@ -249,43 +281,67 @@ func (n *Network) compile(json []byte) (*softswitch.Program, error) {
 }
 
 // receive takes a frame that arrives at a port.
-func (nd *node) receive(port uint32, frame []byte, at time.Duration) {
+func (nd *node) receive(port uint32, l *load, at time.Duration) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
-	nd.record.Record(frame, nd.fromHost[port])
-	nd.sw.Inject(port, frame, at)
+	if e := nd.record.Record(l.frame, nd.fromHost[port]); e.Known() {
+		l.entry = e
+	}
+	nd.inside.Store(&l.passage)
+	nd.sw.Inject(port, l.frame, at) // returns when all copies are out
+	nd.inside.Store(nil)
 }
 
 // orderFlips lets no packet into the switch while its bank is flipped or its pipeline
 // replaced, and tells the truth of it.
 func (nd *node) orderFlips(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if nd.deaf.Load() {
+		return nil, status.Error(codes.Unavailable, "the lab made the switch deaf to its controllers")
+	}
 	switch r := req.(type) {
 	case *p4v1.WriteRequest:
 		bank, flips := nd.flip(r)
 		if !flips {
 			return handler(ctx, req)
 		}
-		nd.mu.Lock()
-		defer nd.mu.Unlock()
-		resp, err := handler(ctx, req)
-		if err == nil {
-			nd.record.Seal(nd.clock.Now(), bank)
+		if skew := time.Duration(nd.skew.Load()); skew > 0 {
+			ctx = context.WithoutCancel(ctx)
+			nd.net.later(nd.net.clock.Now()+skew, func() {
+				if _, err := nd.turn(ctx, req, handler, bank); err != nil {
+					nd.net.log.Error("late flip failed", "switch", nd.spec.Name, "error", err)
+				}
+			})
+			return &p4v1.WriteResponse{}, nil
 		}
-		return resp, err
+		return nd.turn(ctx, req, handler, bank)
 	case *p4v1.SetForwardingPipelineConfigRequest:
 		nd.mu.Lock()
 		defer nd.mu.Unlock()
 		resp, err := handler(ctx, req)
 		if err == nil {
-			nd.record.Reset(nd.clock.Now())
+			nd.record.Reset(nd.net.clock.Now())
 		}
 		return resp, err
 	}
 	return handler(ctx, req)
 }
 
+// turn flips the bank between two packets.
+func (nd *node) turn(ctx context.Context, req any, handler grpc.UnaryHandler, bank uint32) (any, error) {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	resp, err := handler(ctx, req)
+	if err == nil {
+		nd.record.Seal(nd.net.clock.Now(), bank)
+	}
+	return resp, err
+}
+
 // flip returns the bank that the request sets, and false when it sets none.
 func (nd *node) flip(r *p4v1.WriteRequest) (uint32, bool) {
+	if nd.bankID == 0 {
+		return 0, false
+	}
 	for _, u := range r.GetUpdates() {
 		e := u.GetEntity().GetTableEntry()
 		if e.GetTableId() != nd.bankID || !e.GetIsDefaultAction() {
@@ -364,20 +420,37 @@ func (n *Network) Stats() Stats {
 // ErrNoLink is wrapped when a link is named that the fabric does not have.
 var ErrNoLink = errors.New("no such link")
 
-// SetLink changes a link, both directions: the share of packets that are lost, and
-// whether it is down, which loses all and takes the ports at both ends down.
-func (n *Network) SetLink(name string, loss float64, down bool) error {
+// LinkState is how a link fares.
+type LinkState struct {
+	// Loss is the share of packets that are lost, each direction for itself, 0 to 1.
+	Loss float64
+	// Flows is the share of flows that Loss is about, chosen by a hash of the flow that differs from
+	// link to link: a grey failure. 0 or 1 means all packets.
+	Flows float64
+	// Down loses everything and takes the ports at both ends down.
+	Down bool
+}
+
+// SetLink changes a link, both directions.
+func (n *Network) SetLink(name string, s LinkState) error {
 	pair, ok := n.wires[name]
 	if !ok {
 		return fmt.Errorf("lab: link %q: %w", name, ErrNoLink)
 	}
 	for _, w := range pair {
 		w.mu.Lock()
-		w.loss, w.down = loss, down
+		w.state = s
 		w.mu.Unlock()
 	}
 	return n.carrier(name)
 }
+
+// SetSkew makes the clock of switch i late by d: it acknowledges flips of its bank at once and carries them out
+// so much later.
+func (n *Network) SetSkew(i int, d time.Duration) { n.nodes[i].skew.Store(int64(d)) }
+
+// SetDeaf makes switch i refuse all that is asked of it by a call of P4Runtime, or no longer refuse. It forwards packets all the same.
+func (n *Network) SetDeaf(i int, deaf bool) { n.nodes[i].deaf.Store(deaf) }
 
 // StopSwitch ends the servers of switch i and drops what arrives at it from then on,
 // as a crash does.

@@ -7,20 +7,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// event is a frame that arrives somewhere at a moment of the lab's time.
+// event is a frame that arrives somewhere at a moment of the lab's time, or something to do then.
 type event struct {
-	at    time.Duration
-	seq   uint64 // order of events at one moment
-	to    endpoint
-	frame *[]byte
+	at   time.Duration
+	seq  uint64 // order of events at one moment
+	to   endpoint
+	load *load
+	do   func() // in place of a load
+}
+
+// load is a frame on its way, and what the lab knows of its packet.
+type load struct {
+	frame []byte
+	passage
+}
+
+// passage is a packet's way through the network so far.
+type passage struct {
+	entry  truth.Entry
+	doomed uint8 // it is lost on the so manyth link between switches
+	links  uint8 // it has taken
 }
 
 // endpoint is a port of a switch, or a host.
@@ -51,37 +68,72 @@ func (q *eventQueue) Pop() any {
 
 // wire is one direction of a link, or of a host's attachment.
 type wire struct {
-	name string
-	to   endpoint
+	name  string
+	to    endpoint
+	inner bool   // between switches
+	salt  uint64 // of the choice of flows
 
 	mu      sync.Mutex
 	latency time.Duration
-	loss    float64
-	down    bool
+	state   LinkState
 	rng     *rand.Rand
 	sent    uint64
 	lost    uint64
 }
 
 // carry says whether the next frame arrives, and after which time.
-func (w *wire) carry() (time.Duration, bool) {
+func (w *wire) carry(p *passage) (time.Duration, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sent++
-	if w.down || w.loss > 0 && w.rng.Float64() < w.loss {
+	if w.inner {
+		p.links++
+	}
+	if w.state.Down || w.inner && p.links == p.doomed || w.loses(p) {
 		w.lost++
 		return 0, false
 	}
 	return w.latency, true
 }
 
+// loses draws whether the packet is lost by chance. w.mu is held.
+func (w *wire) loses(p *passage) bool {
+	if w.state.Loss <= 0 || w.state.Flows > 0 && w.state.Flows < 1 && !w.picks(p) {
+		return false
+	}
+	return w.rng.Float64() < w.state.Loss
+}
+
+// picks says whether the packet's flow is among those that a grey failure hits.
+func (w *wire) picks(p *passage) bool {
+	if !p.entry.Known() {
+		return false
+	}
+	var b [flow.MaxBinary]byte
+	h := fnv.New64a()
+	h.Write(p.entry.Key.AppendBinary(b[:0]))
+	// FNV's upper bits hardly depend on the last bytes: mix them (the finalizer of SplitMix64).
+	x := h.Sum64() ^ w.salt
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return float64((x^x>>31)>>11)/(1<<53) < w.state.Flows
+}
+
 // schedule queues a copy of frame for arrival at to.
-func (n *Network) schedule(at time.Duration, to endpoint, frame []byte) {
-	buf := n.frames.Get().(*[]byte)
-	*buf = append((*buf)[:0], frame...)
+func (n *Network) schedule(at time.Duration, to endpoint, frame []byte, p *passage) {
+	l := n.loads.Get().(*load)
+	l.frame, l.passage = append(l.frame[:0], frame...), *p
+	n.enqueue(event{at: at, to: to, load: l})
+}
+
+// later does something at a moment of the lab's time, between packets.
+func (n *Network) later(at time.Duration, do func()) { n.enqueue(event{at: at, do: do}) }
+
+func (n *Network) enqueue(ev event) {
 	n.queueMu.Lock()
 	n.seq++
-	heap.Push(&n.queue, event{at, n.seq, to, buf})
+	ev.seq = n.seq
+	heap.Push(&n.queue, ev)
 	n.queueMu.Unlock()
 	select {
 	case n.wake <- struct{}{}:
@@ -141,9 +193,10 @@ func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Durat
 			continue
 		}
 		host := &n.hosts[pkt.Host]
-		if latency, ok := host.up.carry(); ok {
+		p := passage{doomed: pkt.Doomed}
+		if latency, ok := host.up.carry(&p); ok {
 			host.sent.Add(1)
-			n.schedule(at+latency, host.up.to, pkt.Frame)
+			n.schedule(at+latency, host.up.to, pkt.Frame, &p)
 		}
 		if pkt, more, err = n.pull(src); err != nil {
 			return err
@@ -173,10 +226,15 @@ func (n *Network) pull(src traffic.Source) (traffic.Packet, bool, error) {
 
 // deliver hands the frame of an event to where it arrives.
 func (n *Network) deliver(ev event) {
+	if ev.do != nil {
+		ev.do()
+		return
+	}
 	if ev.to.host {
 		n.hosts[ev.to.node].received.Add(1)
+		ev.load.entry.Left()
 	} else {
-		n.nodes[ev.to.node].receive(ev.to.port, *ev.frame, ev.at)
+		n.nodes[ev.to.node].receive(ev.to.port, ev.load, ev.at)
 	}
-	n.frames.Put(ev.frame)
+	n.loads.Put(ev.load)
 }

@@ -145,7 +145,7 @@ func TestDiscovery(t *testing.T) {
 		}
 	}
 	// A port that goes down is seen under the switch's name, and so is the neighbour's loss.
-	if err := o.net.SetLink("leaf1-spine1", 0, true); err != nil {
+	if err := o.net.SetLink("leaf1-spine1", lab.LinkState{Down: true}); err != nil {
 		t.Fatal(err)
 	}
 	o.wait("leaf1", "/interfaces/interface[name=Ethernet2]/state/oper-status", "DOWN")

@@ -99,10 +99,10 @@ func (s *Scenario) actions(f *lab.Fabric, start time.Duration) []action {
 			out = append(out, action{start + x.From, func(n *lab.Network) error { n.StopSwitch(i); return nil }})
 			continue
 		}
-		loss, down := x.Loss, x.Down
-		out = append(out, action{start + x.From, func(n *lab.Network) error { return n.SetLink(x.Link, loss, down) }})
+		state := lab.LinkState{Loss: x.Loss, Down: x.Down}
+		out = append(out, action{start + x.From, func(n *lab.Network) error { return n.SetLink(x.Link, state) }})
 		if x.Until > 0 {
-			out = append(out, action{start + x.Until, func(n *lab.Network) error { return n.SetLink(x.Link, s.Topology.Loss, false) }})
+			out = append(out, action{start + x.Until, func(n *lab.Network) error { return n.SetLink(x.Link, lab.LinkState{Loss: s.Topology.Loss}) }})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b action) int { return cmp.Compare(a.at, b.at) })

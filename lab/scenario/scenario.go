@@ -71,6 +71,8 @@ type Topology struct {
 	K int `yaml:"k"`
 	// Pods builds only so many pods of a fat tree; all when 0.
 	Pods int `yaml:"pods"`
+	// Cores builds only so many core switches of a fat tree, a multiple of k/2; all (k/2)² when 0.
+	Cores int `yaml:"cores"`
 	// Latency is that of every link between switches.
 	Latency time.Duration `yaml:"latency"`
 	// Loss is the share of packets every link between switches loses, 0 to 1.
@@ -241,7 +243,7 @@ func (s *Scenario) fabric() (*lab.Fabric, error) {
 	case "leaf-spine":
 		f, err = lab.LeafSpine(t.Leaves, t.Spines, t.HostsPerLeaf, t.Latency)
 	case "fat-tree":
-		f, err = lab.FatTree(t.K, t.Pods, t.Latency)
+		f, err = lab.FatTree(t.K, t.Pods, t.Cores, t.Latency)
 	default:
 		return nil, fmt.Errorf("kind %q: expected leaf-spine or fat-tree", t.Kind)
 	}

@@ -20,6 +20,9 @@ type Packet struct {
 	At    time.Duration // since the start of the experiment
 	Host  int           // index of the sending host
 	Frame []byte        // Ethernet, without FCS; valid until the source's next call
+	// Doomed says that the packet is lost on the so manyth link between switches that it
+	// takes; 0: it is not. One that takes fewer is lost on none.
+	Doomed uint8
 }
 
 // Source hands out packets in the order of their times.

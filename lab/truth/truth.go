@@ -137,6 +137,29 @@ type Segment struct {
 	All            Counts        // 5-tuples of every packet that arrived
 	Entered        Counts        // of those that arrived from a host: where they entered the network
 	Other          uint64        // frames that belong to no flow
+
+	left Counts // of those that entered, what has left the network; guarded by the recorder's lock
+}
+
+// Entry is a packet that entered the network: of which flow, and in which epoch of the switch
+// where it did, whatever epoch others are in when they see it. The zero Entry is none.
+type Entry struct {
+	Key flow.Key
+	at  *Recorder
+	in  *Segment
+}
+
+// Known reports whether the packet belongs to a flow.
+func (e *Entry) Known() bool { return e.at != nil }
+
+// Left notes that the packet has left the network.
+func (e *Entry) Left() {
+	if e.at == nil {
+		return
+	}
+	e.at.mu.Lock()
+	defer e.at.mu.Unlock()
+	e.in.left[e.Key]++
 }
 
 // Recorder keeps the segments of one switch. All methods may be called from any
@@ -156,22 +179,39 @@ func NewRecorder(keep int) *Recorder {
 }
 
 func newSegment(at time.Duration, bank uint32) *Segment {
-	return &Segment{Opened: at, Bank: bank, All: make(Counts), Entered: make(Counts)}
+	return &Segment{Opened: at, Bank: bank, All: make(Counts), Entered: make(Counts), left: make(Counts)}
 }
 
-// Record counts a frame that arrives; entering says that it comes from a host.
-func (r *Recorder) Record(frame []byte, entering bool) {
+// Record counts a frame that arrives; entering says that it comes from a host. What it returns
+// is known only for a packet of a flow that enters.
+func (r *Recorder) Record(frame []byte, entering bool) Entry {
 	k, ok := Parse(frame)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !ok {
 		r.open.Other++
-		return
+		return Entry{}
 	}
 	r.open.All[k]++
-	if entering {
-		r.open.Entered[k]++
+	if !entering {
+		return Entry{}
 	}
+	r.open.Entered[k]++
+	return Entry{Key: k, at: r, in: r.open}
+}
+
+// Lost returns the flows of which packets that entered in the segment have not left the network, with the
+// number of those packets. It is final when no packet of the segment is on its way any more.
+func (r *Recorder) Lost(s *Segment) Counts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(Counts)
+	for k, n := range s.Entered {
+		if left := s.left[k]; left < n {
+			out[k] = n - left
+		}
+	}
+	return out
 }
 
 // Seal closes the open segment at a flip to bank and opens the next. A write that

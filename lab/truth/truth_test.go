@@ -158,3 +158,31 @@ func TestRecorderSeparatesEpochs(t *testing.T) {
 		t.Error("the oldest segment was to be forgotten")
 	}
 }
+
+// A packet is lost in the epoch in which it entered, whenever another would have left.
+func TestLostPacketsBelongToTheEpochOfTheirEntry(t *testing.T) {
+	r := truth.NewRecorder(4)
+	a, b := frame("10.0.0.1", "10.0.0.2", 6), frame("10.0.0.1", "10.0.0.3", 6)
+	late := r.Record(a, true)
+	lost := r.Record(a, true)
+	inTime := r.Record(b, true)
+	inTime.Left()
+	r.Seal(time.Second, 1)
+	next := r.Record(a, true)
+	next.Left()
+	late.Left() // out only after the flip
+	if through, none := r.Record(a, false), r.Record([]byte{1}, true); through.Known() || none.Known() || !lost.Known() {
+		t.Error("only packets of a flow that enter can be lost")
+	} else {
+		none.Left() // counts nothing
+	}
+	r.Seal(2*time.Second, 0)
+	first, _ := r.SealedIn(time.Second, 2*time.Second)
+	second, _ := r.SealedIn(2*time.Second, 3*time.Second)
+	if got := r.Lost(first); len(got) != 1 || got[lost.Key] != 1 {
+		t.Errorf("lost in the first epoch: %v", got)
+	}
+	if got := r.Lost(second); len(got) != 0 {
+		t.Errorf("lost in the second epoch: %v", got)
+	}
+}
