@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package baseline holds what the papers compare themselves with: ElasticSketch,
+// Package baseline holds what the papers compare themselves with: ElasticSketch, FCM-Sketch, CocoSketch,
 // FlowRadar, LossRadar, Count-heap, HashPipe, and the exact map. They are there to be
 // measured beside the others, under the same hashes and on the same traffic, and
 // not to be deployed; they are neither merged nor serialised.

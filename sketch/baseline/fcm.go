@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package baseline
+
+import (
+	"math"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/estimate"
+	"github.com/netsketch/netsketch/sketch/family"
+)
+
+// FCM is FCM-Sketch with top-k (Song et al. 2020): the heavy part of ElasticSketch's switch
+// version, and for the rest two trees of counters. A leaf has 8 bits, its parent, shared by
+// 16 leaves, 16 bits, and the root above 16 of these 32; a counter that is full counts on
+// in its parent. With trees of leaves alone, one of them, it is ElasticSketch's switch version itself.
+type FCM[F family.Hash] struct {
+	seed   uint64
+	heavy  *stages
+	cols   family.Range
+	trees  []tree
+	memory int
+}
+
+// tree is one k-ary tree; all ones in a counter say that it is full.
+type tree struct {
+	leaves []uint8
+	middle []uint16 // nil: leaves stay at their limit
+	roots  []uint32
+}
+
+const (
+	fcmArity = 16
+	leafFull = math.MaxUint8
+	midFull  = math.MaxUint16
+)
+
+// NewFCM returns an empty sketch: up to four tables of 3,072 flows, the rest for the trees.
+func NewFCM[F family.Hash](memory, keyBytes int, seed uint64) (*FCM[F], error) {
+	return newFCM[F]("FCM", memory, keyBytes, seed, 2, fcmArity)
+}
+
+// NewElasticSwitch returns ElasticSketch's switch version: the tables of NewFCM, and one
+// row of 8-bit counters.
+func NewElasticSwitch[F family.Hash](memory, keyBytes int, seed uint64) (*FCM[F], error) {
+	return newFCM[F]("elastic", memory, keyBytes, seed, 1, 0)
+}
+
+func newFCM[F family.Hash](name string, memory, keyBytes int, seed uint64, trees, arity int) (*FCM[F], error) {
+	if err := checkKey(keyBytes); err != nil {
+		return nil, err
+	}
+	if err := family.Check[F](lightRow+trees, seed); err != nil {
+		return nil, err
+	}
+	if memory < 0 || memory > sketch.MaxMemory {
+		return nil, tooSmall(name, memory)
+	}
+	heavy, used := newStages(memory, keyBytes)
+	if heavy == nil {
+		return nil, tooSmall(name, memory)
+	}
+	each := (memory - used) / trees
+	if arity > 0 {
+		// One root with its 16 middle counters and 256 leaves.
+		unit := arity*arity + 2*arity + 4
+		each = each / unit * arity * arity
+	}
+	if each < 1 {
+		return nil, tooSmall(name, memory)
+	}
+	s := &FCM[F]{seed: seed, heavy: heavy, cols: family.NewRange(uint32(each)), memory: memory}
+	for range trees {
+		t := tree{leaves: make([]uint8, each)}
+		if arity > 0 {
+			t.middle, t.roots = make([]uint16, each/arity), make([]uint32, each/arity/arity)
+		}
+		s.trees = append(s.trees, t)
+	}
+	return s, nil
+}
+
+// Memory returns the bytes that it takes, at most.
+func (s *FCM[F]) Memory() int { return s.memory }
+
+// Insert counts one packet.
+func (s *FCM[F]) Insert(key []byte) error {
+	if len(key) != s.heavy.size {
+		return errKey
+	}
+	if out, n := insert[F](s.heavy, s.seed, key); n > 0 {
+		d := family.Digest[F](s.seed, out)
+		for i := range s.trees {
+			s.trees[i].add(int(family.Column[F](d, lightRow+i, &s.cols)), n)
+		}
+	}
+	return nil
+}
+
+// add counts n packets: a counter of b bits counts to 2^b-2, and the rest goes to its parent.
+func (t *tree) add(leaf int, n uint32) {
+	c := &t.leaves[leaf]
+	if t.middle == nil {
+		*c = uint8(min(uint32(*c)+min(n, leafFull), leafFull))
+		return
+	}
+	v := uint64(n)
+	if *c < leafFull {
+		if v += uint64(*c); v < leafFull {
+			*c = uint8(v)
+			return
+		}
+		*c, v = leafFull, v-(leafFull-1)
+	}
+	m := &t.middle[leaf/fcmArity]
+	if *m < midFull {
+		if v += uint64(*m); v < midFull {
+			*m = uint16(v)
+			return
+		}
+		*m, v = midFull, v-(midFull-1)
+	}
+	r := &t.roots[leaf/fcmArity/fcmArity]
+	*r = uint32(min(uint64(*r)+v, math.MaxUint32))
+}
+
+// query returns what was counted along a leaf's path.
+func (t *tree) query(leaf int) uint32 {
+	n := uint32(t.leaves[leaf])
+	if n < leafFull || t.middle == nil {
+		return n
+	}
+	m := uint32(t.middle[leaf/fcmArity])
+	if m < midFull {
+		return leafFull - 1 + m
+	}
+	return uint32(min(leafFull-1+midFull-1+uint64(t.roots[leaf/fcmArity/fcmArity]), math.MaxUint32))
+}
+
+// counters are the tree as one row: full leaves that share a counter above have equal parts
+// of what it counts, so that the row adds up to the packets.
+func (t *tree) counters() []uint32 {
+	row := make([]uint32, len(t.leaves))
+	shared := make([]uint32, len(t.middle))
+	for i, v := range t.leaves {
+		if row[i] = uint32(v); v == leafFull && t.middle != nil {
+			shared[i/fcmArity]++
+		}
+	}
+	above := make([]uint32, len(t.roots))
+	for m, v := range t.middle {
+		if v == midFull {
+			above[m/fcmArity]++
+		}
+	}
+	for i, v := range t.leaves {
+		if v < leafFull || t.middle == nil {
+			continue
+		}
+		m := i / fcmArity
+		n := uint32(t.middle[m])
+		if n == midFull {
+			n = midFull - 1 + t.roots[m/fcmArity]/above[m/fcmArity]
+		}
+		row[i] = leafFull - 1 + n/shared[m]
+	}
+	return row
+}
+
+func (s *FCM[F]) light(d uint64) uint32 {
+	least := uint32(math.MaxUint32)
+	for i := range s.trees {
+		least = min(least, s.trees[i].query(int(family.Column[F](d, lightRow+i, &s.cols))))
+	}
+	return least
+}
+
+// Query returns the estimate of a key.
+func (s *FCM[F]) Query(key []byte) uint32 {
+	if len(key) != s.heavy.size {
+		return 0
+	}
+	d := family.Digest[F](s.seed, key)
+	n, whole := query[F](s.heavy, d, key)
+	if whole {
+		return n
+	}
+	return n + s.light(d)
+}
+
+// Heavy returns the flows of the tables with their estimates.
+func (s *FCM[F]) Heavy() (flows []Flow) {
+	s.heavy.flows(func(key []byte) { flows = append(flows, Flow{key, int64(s.Query(key))}) })
+	return flows
+}
+
+// Distribution estimates the flow sizes: MRAC on the first tree, and the flows of the tables.
+func (s *FCM[F]) Distribution() (estimate.Distribution, error) {
+	m := estimate.MRAC{}
+	if s.trees[0].middle == nil {
+		m.Overflow = leafFull
+	}
+	d, err := m.Run(s.trees[0].counters())
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range s.Heavy() {
+		for int(f.Count) >= len(d) {
+			d = append(d, make(estimate.Distribution, int(f.Count)+1-len(d))...)
+		}
+		d[f.Count]++
+	}
+	return d, nil
+}
+
+// Cardinality estimates the number of flows: linear counting on the first tree's leaves, and
+// the flows of the tables that are not in it.
+func (s *FCM[F]) Cardinality() (float64, bool) {
+	t := &s.trees[0]
+	zero := 0
+	for _, v := range t.leaves {
+		if v == 0 {
+			zero++
+		}
+	}
+	n, ok := estimate.Cardinality(len(t.leaves), zero)
+	s.heavy.flows(func(key []byte) {
+		d := family.Digest[F](s.seed, key)
+		if _, whole := query[F](s.heavy, d, key); whole || t.leaves[family.Column[F](d, lightRow, &s.cols)] == 0 {
+			n++
+		}
+	})
+	return n, ok
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package baseline
+
+import (
+	"math"
+
+	"github.com/netsketch/netsketch/sketch/family"
+)
+
+// stages is ElasticSketch's heavy part as a switch has it (Yang et al. 2018, §4.2): hash
+// tables one after the other, each with one place a key. A flow that others outvote moves
+// on to the next table, and from the last into the light part.
+type stages struct {
+	size   int
+	cols   family.Range
+	keys   []byte
+	counts []uint32
+	flags  []bool // some packets of the flow are in the light part
+	votes  []uint32
+	moving [2][64]byte
+}
+
+const (
+	heavyStages = 4
+	// stageBuckets are a stage's (chamelemon App. C).
+	stageBuckets = 3072
+	// stageLambda is how many times all packets of a bucket must exceed its flow's own.
+	stageLambda = 32
+	// lightRow is the first hash that the stages leave to the light part.
+	lightRow = heavyStages
+)
+
+// newStages takes at most three quarters of memory, and at most the paper's 3,072 buckets a stage.
+func newStages(memory, keyBytes int) (*stages, int) {
+	bucket := keyBytes + 8 // the key, its packets and all packets; a flag in one of them
+	n := min(stageBuckets, memory/4*3/bucket/heavyStages)
+	if n < 1 {
+		return nil, 0
+	}
+	return &stages{
+		size: keyBytes, cols: family.NewRange(uint32(n)), keys: make([]byte, n*heavyStages*keyBytes), counts: make([]uint32, n*heavyStages),
+		flags: make([]bool, n*heavyStages), votes: make([]uint32, n*heavyStages),
+	}, n * heavyStages * bucket
+}
+
+func (s *stages) key(c int) []byte { return s.keys[c*s.size : (c+1)*s.size] }
+
+func at[F family.Hash](s *stages, d uint64, stage int) int {
+	return stage*int(s.cols.Len()) + int(family.Column[F](d, stage, &s.cols))
+}
+
+// insert counts a packet; n packets of key out, if any, are left for the light part.
+func insert[F family.Hash](s *stages, seed uint64, key []byte) (out []byte, n uint32) {
+	moving, next := s.moving[0][:s.size], s.moving[1][:s.size]
+	copy(moving, key)
+	d, n, flag := family.Digest[F](seed, key), uint32(1), false
+	for stage := range heavyStages {
+		c := at[F](s, d, stage)
+		switch {
+		case s.counts[c] == 0:
+			copy(s.key(c), moving)
+			s.counts[c], s.votes[c], s.flags[c] = n, n, flag
+			return nil, 0
+		case string(s.key(c)) == string(moving):
+			s.counts[c] = uint32(min(uint64(s.counts[c])+uint64(n), math.MaxUint32))
+			s.votes[c] = uint32(min(uint64(s.votes[c])+uint64(n), math.MaxUint32))
+			s.flags[c] = s.flags[c] || flag
+			return nil, 0
+		}
+		s.votes[c] = uint32(min(uint64(s.votes[c])+uint64(n), math.MaxUint32))
+		if uint64(s.votes[c]) < stageLambda*uint64(s.counts[c]) {
+			continue
+		}
+		copy(next, s.key(c))
+		copy(s.key(c), moving)
+		moving, next = next, moving
+		count, was := s.counts[c], s.flags[c]
+		s.counts[c], s.votes[c], s.flags[c] = n, n, true
+		n, flag, d = count, was, family.Digest[F](seed, moving)
+	}
+	return moving, n
+}
+
+// query returns what the tables have of a key; whole says that the light part has nothing of it.
+func query[F family.Hash](s *stages, d uint64, key []byte) (n uint32, whole bool) {
+	whole = true
+	for stage := range heavyStages {
+		if c := at[F](s, d, stage); s.counts[c] > 0 && string(s.key(c)) == string(key) {
+			n, whole = n+s.counts[c], whole && !s.flags[c]
+		}
+	}
+	return n, whole && n > 0
+}
+
+// flows calls f for every flow of the tables, once.
+func (s *stages) flows(f func(key []byte)) {
+	seen := make(map[string]bool)
+	for c, n := range s.counts {
+		if k := s.key(c); n > 0 && !seen[string(k)] {
+			seen[string(k)] = true
+			f(k)
+		}
+	}
+}
