@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -29,10 +31,12 @@ type analysis struct {
 	losses    *losses    // never nil
 	previous  *previous
 	problems  map[string]string // by subject
+	response  time.Duration     // until next was decided
 }
 
 // Analyse implements sdk.Plugin.
 func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+	began := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := &analysis{epoch: epoch, config: &p.config, b: p.binding, previous: p.previous, problems: make(map[string]string)}
@@ -58,7 +62,15 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	var reasons []string
 	a.next = a.attention
 	if a.config.Control {
-		a.next, reasons = shift(a.attention, a.measured(), &a.b.room)
+		m, err := a.measured()
+		if err != nil {
+			return nil, err
+		}
+		a.next, reasons = shift(a.attention, m, &a.b.room)
+	}
+	a.response = time.Since(began)
+	if err := a.name(); err != nil {
+		return nil, err
 	}
 	out, err := a.publish()
 	if err != nil {
@@ -97,7 +109,7 @@ func (a *analysis) read(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
 			}
-			r, err := e.read(d, &a.attention, &a.b.room, a.config.Iterations)
+			r, err := e.read(d, &a.attention, &a.b.room)
 			if err != nil {
 				problems[i] = "no results: " + err.Error()
 				return nil
@@ -144,16 +156,11 @@ func (a *analysis) detect() error {
 	case len(absent) > 0:
 		a.losses = &losses{reason: "no losses can be told without " + strings.Join(absent, ", ")}
 	default:
-		l, err := detect(a.b, &a.attention, a.readings)
+		l, err := decodeLosses(a.b, &a.attention, a.readings)
 		if err != nil { // a count at its limit
 			l = &losses{reason: err.Error()}
 		}
 		a.losses = l
-	}
-	if a.losses.complete && !a.settled {
-		for i := range a.losses.victims {
-			a.losses.victims[i].exact = false
-		}
 	}
 	if a.losses.reason != "" {
 		a.problems["lost packets"] = a.losses.reason
@@ -161,16 +168,39 @@ func (a *analysis) detect() error {
 	return nil
 }
 
-// measured is what the control goes by.
-func (a *analysis) measured() *measured {
+// measured is what the control goes by. Sizes of flows are worked out where they matter.
+func (a *analysis) measured() (*measured, error) {
 	m := &measured{edges: make(map[string]*edgeState), deltas: a.losses.deltas, hl: a.losses.hl, ll: a.losses.ll}
-	m.victims = a.losses.victimSizes(&a.attention)
+	if a.attention.State == Ill {
+		if err := a.name(); err != nil {
+			return nil, err
+		}
+		m.victims = a.losses.victimSizes(&a.attention)
+	}
 	for _, r := range a.readings {
 		if r.whole {
-			m.edges[r.edge.name] = &edgeState{hitters: r.count, tail: r.sizes.tail()}
+			m.edges[r.edge.name] = &edgeState{hitters: r.count, sizes: sync.OnceValue(func() *tail {
+				r.totals(a.config.Iterations)
+				t := r.sizes.tail()
+				return &t
+			})}
 		}
 	}
-	return m
+	return m, nil
+}
+
+// name lists the victims.
+func (a *analysis) name() error {
+	for _, r := range a.readings {
+		r.totals(a.config.Iterations)
+	}
+	if err := a.losses.name(a.b, &a.attention, a.readings); err != nil {
+		return err
+	}
+	for _, v := range a.losses.victims {
+		v.exact = v.exact && a.settled
+	}
+	return nil
 }
 
 // plan hands the next attention to the collector, for the epoch after the next: the one

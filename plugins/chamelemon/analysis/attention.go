@@ -96,7 +96,7 @@ type count struct {
 // edgeState is what was measured at an edge switch.
 type edgeState struct {
 	hitters [families]count
-	tail    tail // estimated sizes of its flows
+	sizes   func() *tail // estimated sizes of its flows; work, so asked for where they matter
 }
 
 // victimSize is the size of a flow that lost packets, for the victims' distribution.
@@ -111,7 +111,7 @@ type measured struct {
 	edges   map[string]*edgeState // those that delivered everything
 	deltas  bool                  // HL and LL could be formed: every edge delivered, every HH part was decoded
 	hl, ll  [families]count
-	victims []victimSize
+	victims []victimSize // while ill
 }
 
 // tail is a distribution of sizes as the number of flows of at least so many packets.
@@ -204,7 +204,7 @@ func (s *shifter) hittersFirst() (failed bool) {
 		failed = true
 		th := s.now.Th[name]
 		to := s.threshold(e, th, &s.next, th+1)
-		if len(e.tail.sizes) == 0 {
+		if len(e.sizes().sizes) == 0 {
 			to = 2 * th // nothing is known of the sizes
 		}
 		s.next.Th[name] = min(max(to, th+1), maxThreshold)
@@ -217,7 +217,8 @@ func (s *shifter) hittersFirst() (failed bool) {
 // edge fill its HH parts to the target load. The sizes that the classifier tells are put
 // to the scale of the candidates that there were.
 func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32) uint32 {
-	base := e.tail.atLeast(th)
+	t := e.sizes()
+	base := t.atLeast(th)
 	limit, total := math.Inf(1), 0.0
 	for f := range families {
 		total += e.hitters[f].flows
@@ -237,7 +238,7 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32)
 			limit = min(limit, targetLoad*buckets(a.hitters(f, s.room))/share)
 		}
 	}
-	return e.tail.smallest(limit, least)
+	return t.smallest(limit, least)
 }
 
 // hittersLast is the last step of both states: Th is brought back to the target load
@@ -252,7 +253,7 @@ func (s *shifter) hittersLast() {
 			low = low && load < lowLoad
 			high = high || load > targetLoad
 		}
-		if !high && (!low || th == 1) || len(e.tail.sizes) == 0 {
+		if !high && (!low || th == 1) || len(e.sizes().sizes) == 0 {
 			continue
 		}
 		least := uint32(1)
@@ -335,10 +336,11 @@ func (s *shifter) turnIll() {
 func (s *shifter) sizes() tail {
 	var sizes, weights []float64
 	for _, e := range s.m.edges {
-		for i, x := range e.tail.sizes {
-			w := e.tail.flows[i]
-			if i+1 < len(e.tail.flows) {
-				w -= e.tail.flows[i+1]
+		t := e.sizes()
+		for i, x := range t.sizes {
+			w := t.flows[i]
+			if i+1 < len(t.flows) {
+				w -= t.flows[i+1]
 			}
 			sizes, weights = append(sizes, x), append(weights, w)
 		}

@@ -233,10 +233,11 @@ func TestShift(t *testing.T) {
 		m := &measured{edges: map[string]*edgeState{}, deltas: rnd.IntN(4) > 0}
 		for _, name := range []string{"a", "b"} {
 			if rnd.IntN(8) > 0 {
-				m.edges[name] = &edgeState{hitters: [families]count{pick(), pick()}}
+				var t tail
 				if rnd.IntN(5) > 0 {
-					m.edges[name].tail = newTail(sizes, weights)
+					t = newTail(sizes, weights)
 				}
+				m.edges[name] = &edgeState{hitters: [families]count{pick(), pick()}, sizes: func() *tail { return &t }}
 			}
 		}
 		m.hl, m.ll = [families]count{pick(), pick()}, [families]count{pick(), pick()}

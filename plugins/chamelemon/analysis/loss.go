@@ -29,8 +29,11 @@ type losses struct {
 	deltas   bool // the differences could be formed
 	complete bool // and decoded: victims are all that the parts recorded
 	hl, ll   [families]count
-	victims  []victim // most lost packets first
-	reason   string   // why not complete
+	reason   string // why not complete
+
+	results [families][2]fermat.Result // by part, until name
+	named   bool
+	victims []*victim // most lost packets first; of name
 }
 
 // parts of an encoder that both sides have.
@@ -39,9 +42,9 @@ const (
 	heavyPart
 )
 
-// detect is packet-loss detection (§4.2): the HH flows are put back into HL, all edges
-// added up, downstream taken from upstream, and what is left decoded.
-func detect(b *binding, a *Attention, readings []*reading) (*losses, error) {
+// decodeLosses is packet-loss detection (§4.2): what all edges added up have too much upstream
+// is decoded. It takes the readings' differences over.
+func decodeLosses(b *binding, a *Attention, readings []*reading) (*losses, error) {
 	l := &losses{complete: true}
 	for _, r := range readings {
 		if !r.decoded {
@@ -51,7 +54,6 @@ func detect(b *binding, a *Attention, readings []*reading) (*losses, error) {
 		}
 	}
 	l.deltas = true
-	found := make(map[string]*victim)
 	for f := range families {
 		for part, width := range []int{a.Parts[f].LL, a.Parts[f].HL} {
 			into := &l.ll[f]
@@ -62,7 +64,7 @@ func detect(b *binding, a *Attention, readings []*reading) (*losses, error) {
 				into.decoded = true
 				continue
 			}
-			d, err := delta(f, part, width, readings)
+			d, err := delta(f, part, readings)
 			if err != nil {
 				return nil, err
 			}
@@ -75,110 +77,122 @@ func detect(b *binding, a *Attention, readings []*reading) (*losses, error) {
 				l.complete = false
 				l.reason = fmt.Sprintf("the difference of the %s %s parts was not decoded: about %.0f flows in %d buckets", familyName(f), [2]string{"LL", "HL"}[part], into.flows, d.Buckets())
 			}
-			if err := l.collect(found, f, part, result); err != nil {
-				return nil, err
-			}
+			l.results[f][part] = result
+			l.check(&result)
 		}
 	}
-	for _, v := range found {
-		// Packets before the tl-th of a flow were encoded only if the flow is in the sample.
-		v.exact = l.complete && (a.Tl == 1 || sampled([]byte(v.raw), a.Sample))
-		b.locate(v, readings)
-		if !l.complete && !b.plausible(v) {
-			continue
-		}
-		l.victims = append(l.victims, *v)
-	}
-	slices.SortFunc(l.victims, func(x, y victim) int {
-		return cmp.Or(cmp.Compare(y.lost, x.lost), strings.Compare(x.raw, y.raw))
-	})
 	return l, nil
 }
 
-func familyName(f int) string { return [families]string{"IPv4", "IPv6"}[f] }
-
-// delta is what entered and did not leave, of one part, over all edges.
-func delta(f, part, width int, readings []*reading) (*encoder, error) {
-	d, err := fermat.New[hashes, fermat.Prime32](fermat.Config{Rows: arrays, Width: width, KeyBytes: keyBytes[f], FragmentBits: 32})
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range readings {
-		if err := d.Merge(r.up[f][part]); err != nil {
-			return nil, err
-		}
-		if part == heavyPart {
-			for _, x := range r.hh[f].Flows {
-				if err := d.Add(x.Key, x.Count); err != nil {
-					return nil, err
-				}
-			}
-		}
-	}
-	for _, r := range readings {
-		if err := d.Subtract(r.down[f][part]); err != nil {
-			return nil, err
-		}
-	}
-	return d, nil
-}
-
-// collect takes over a part's flows. From a decoding that stopped only the sure ones count.
-func (l *losses) collect(found map[string]*victim, f, part int, result fermat.Result) error {
+// check looks for flows of which more packets left than entered.
+func (l *losses) check(result *fermat.Result) {
 	negative := 0
-	for _, x := range result.Flows {
-		if !x.Sure {
-			continue
+	for i := range result.Flows {
+		if result.Flows[i].Count < 0 && result.Complete { // else a bucket was mistaken for pure
+			negative++
 		}
-		if x.Count < 0 {
-			if result.Complete {
-				negative++
-			} // else a bucket was mistaken for pure
-			continue
-		}
-		v := found[string(x.Key)]
-		if v == nil {
-			key, err := flow.ParseBinary(flow.FiveTuple, x.Key)
-			if err != nil {
-				return err
-			}
-			v = &victim{key: key, raw: string(x.Key), family: f}
-			found[v.raw] = v
-		}
-		v.lost += x.Count
-		v.heavy = v.heavy || part == heavyPart
 	}
 	if negative > 0 {
 		l.complete = false
 		l.reason = fmt.Sprintf("%d flows left with more packets than they entered with: the switches' epochs were not in step, or packets took longer than the wait before the read-out", negative)
 	}
+}
+
+// name lists the victims, once: the flows of both parts, and where they entered and left.
+func (l *losses) name(b *binding, a *Attention, readings []*reading) error {
+	if l.named || !l.deltas {
+		return nil
+	}
+	l.named = true
+	n := 0
+	for f := range l.results {
+		for part := range l.results[f] {
+			n += len(l.results[f][part].Flows)
+		}
+	}
+	all := make([]victim, 0, n)
+	found := make(map[string]int, n)
+	for f := range l.results {
+		for part := range l.results[f] {
+			for _, x := range l.results[f][part].Flows {
+				if !x.Sure || x.Count < 0 { // from a decoding that stopped only the sure ones count
+					continue
+				}
+				i, ok := found[string(x.Key)]
+				if !ok {
+					key, err := flow.ParseBinary(flow.FiveTuple, x.Key)
+					if err != nil {
+						return err
+					}
+					i = len(all)
+					all = append(all, victim{key: key, raw: string(x.Key), family: f})
+					found[all[i].raw] = i
+				}
+				all[i].lost += x.Count
+				all[i].heavy = all[i].heavy || part == heavyPart
+			}
+		}
+	}
+	l.results = [families][2]fermat.Result{}
+	for i := range all {
+		v := &all[i]
+		// Packets before the tl-th of a flow were encoded only if the flow is in the sample.
+		v.exact = l.complete && (a.Tl == 1 || sampled([]byte(v.raw), a.Sample))
+		b.locate(v, readings)
+		if l.complete || b.plausible(v) {
+			l.victims = append(l.victims, v)
+		}
+	}
+	slices.SortFunc(l.victims, func(x, y *victim) int {
+		return cmp.Or(cmp.Compare(y.lost, x.lost), strings.Compare(x.raw, y.raw))
+	})
 	return nil
+}
+
+func familyName(f int) string { return [families]string{"IPv4", "IPv6"}[f] }
+
+// delta is what entered and did not leave, of one part, over all edges.
+func delta(f, part int, readings []*reading) (*encoder, error) {
+	d := readings[0].delta[f][part]
+	for _, r := range readings {
+		if s := r.delta[f][part]; s != d {
+			if err := d.Merge(s); err != nil {
+				return nil, err
+			}
+		}
+		r.delta[f][part] = nil
+	}
+	return d, nil
 }
 
 // locate says where a flow entered and left, by the network model's addresses, or else by what
 // excludes all edges but one: a classifier, or a downstream part, that never saw the flow.
 func (b *binding) locate(v *victim, readings []*reading) {
 	raw := []byte(v.raw)
-	var entered []*reading
-	for _, r := range readings {
-		if n, _ := r.query(raw); n > 0 {
-			entered = append(entered, r)
-		}
-	}
 	at := b.attachedTo(v.key.SrcAddr())
-	for _, r := range entered {
-		if r.edge.name == at || len(entered) == 1 {
-			v.entry = r.edge.name
-			v.size, _ = r.size(raw)
-		}
-	}
-	if v.entry == "" {
-		for _, r := range entered { // at one of these: the largest estimate bounds its size
-			n, _ := r.size(raw)
-			v.size = max(v.size, n)
-		}
-	}
 	v.exit = b.attachedTo(v.key.DstAddr())
+	var only *reading
+	saw := 0
+	for _, r := range readings {
+		n, _ := r.query(raw)
+		if n == 0 {
+			continue
+		}
+		saw++
+		if only = r; r.edge.name == at {
+			saw = 1
+			break
+		}
+	}
+	if saw == 1 {
+		v.entry = only.edge.name
+		v.size, _ = only.size(raw)
+		return
+	}
+	for _, r := range readings { // at one of these: the largest estimate bounds its size
+		n, _ := r.size(raw)
+		v.size = max(v.size, n)
+	}
 }
 
 // plausible says whether a flow that came out of a part that was not decoded as a whole can
@@ -200,8 +214,7 @@ func (l *losses) victimSizes(a *Attention) []victimSize {
 		weight = Sampled / float64(a.Sample)
 	}
 	out := make([]victimSize, 0, len(l.victims))
-	for i := range l.victims {
-		v := &l.victims[i]
+	for _, v := range l.victims {
 		w := weight
 		if v.heavy {
 			w = 1

@@ -36,17 +36,20 @@ type reading struct {
 	cols  [2]family.Range
 	hh    [families]fermat.Result
 	count [families]count
-	// hitters holds the packets in the HH part by flow: those that are sure.
-	hitters  map[string]int64
-	up, down [families][2]*encoder // LL and HL; nil when the part has no buckets
-	decoded  bool                  // the HH parts, completely
+	// delta is what entered less what left of the LL and HL parts, HH flows put back into HL
+	// (§4.2); nil when the part has no buckets. The network's losses take them over.
+	delta   [families][2]*encoder
+	decoded bool // the HH parts, completely
+	problem string
 
-	packets uint64 // that entered; a lower bound when counters overflowed
-	exact   bool   // packets is exact
+	// What totals works out, when it is asked for first.
+	done    bool
+	hitters map[string]int64 // packets in the HH part by flow: those that are sure
+	packets uint64           // that entered; a lower bound when counters overflowed
+	exact   bool             // packets is exact
 	sizes   sizes
 	flows   float64 // linear counting's number
 	counted bool    // flows could be told
-	problem string
 }
 
 // sizes is a distribution of flow sizes. Those of rest are larger than those of small.
@@ -71,9 +74,10 @@ func cells(d *sdk.DeviceData, object string, need int) (sdk.Cells, error) {
 	return *c, nil
 }
 
-// read takes an edge's cells apart under the attention that they were written with.
-func (e *edge) read(d *sdk.DeviceData, a *Attention, room *[families]Room, iterations int) (*reading, error) {
-	r := &reading{edge: e, whole: true, th: a.Th[e.name], hitters: make(map[string]int64), decoded: true}
+// read takes an edge's cells apart under the attention that they were written with: all that
+// the next attention is decided by, and nothing else.
+func (e *edge) read(d *sdk.DeviceData, a *Attention, room *[families]Room) (*reading, error) {
+	r := &reading{edge: e, whole: true, th: a.Th[e.name], decoded: true}
 	l := &e.layout
 	for i, object := range e.classifier {
 		c, err := cells(d, object, l.counters[i])
@@ -92,7 +96,6 @@ func (e *edge) read(d *sdk.DeviceData, a *Attention, room *[families]Room, itera
 			return nil, err
 		}
 	}
-	r.totals(iterations)
 	return r, nil
 }
 
@@ -107,21 +110,13 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 	if err != nil {
 		return err
 	}
+	upper, lower := register{e.up[f], up.Uint32s(), l.up[f], l.words[f]}, register{e.down[f], down.Uint32s(), l.down[f], l.words[f]}
 	p := a.Parts[f]
-	first := 0
-	for i, width := range []int{p.LL, p.HL} {
-		if width > 0 {
-			if r.up[f][i], err = part(up.Uint32s(), e.up[f], f, l.up[f], first, width); err != nil {
-				return err
-			}
-			if r.down[f][i], err = part(down.Uint32s(), e.down[f], f, l.down[f], first, width); err != nil {
-				return err
-			}
-		}
-		first += width
-	}
-	hh, err := part(up.Uint32s(), e.up[f], f, l.up[f], first, a.hitters(f, room))
+	hh, err := newPart(f, a.hitters(f, room))
 	if err != nil {
+		return err
+	}
+	if err := upper.add(hh, p.LL+p.HL, false); err != nil {
 		return err
 	}
 	if r.hh[f], err = hh.Decode(); err != nil {
@@ -129,15 +124,34 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 	}
 	r.count[f] = tally(hh, r.hh[f])
 	r.decoded = r.decoded && r.hh[f].Complete
-	if len(r.hitters) == 0 {
-		r.hitters = make(map[string]int64, len(r.hh[f].Flows))
+	for i, width := range []int{p.LL, p.HL} {
+		if width == 0 {
+			continue
+		}
+		s, err := newPart(f, width)
+		if err != nil {
+			return err
+		}
+		first := i * p.LL
+		if err := upper.add(s, first, false); err != nil {
+			return err
+		}
+		if err := lower.add(s, first, true); err != nil {
+			return err
+		}
+		r.delta[f][i] = s
+	}
+	if !r.hh[f].Complete {
+		return nil
 	}
 	for _, x := range r.hh[f].Flows {
-		switch {
-		case x.Sure && x.Count > 0:
-			r.hitters[string(x.Key)] = x.Count
-		case r.hh[f].Complete:
+		if x.Count <= 0 {
 			return fmt.Errorf("%s: a flow with %d packets", e.up[f], x.Count)
+		}
+		if s := r.delta[f][heavyPart]; s != nil {
+			if err := s.Add(x.Key, x.Count); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -155,29 +169,27 @@ func tally(s *encoder, r fermat.Result) count {
 	return count{flows: max(n, 1)}
 }
 
-// part makes a sketch of a part of a register's bank.
-func part(cells []uint32, object string, f, width, first, buckets int) (*encoder, error) {
-	s, err := fermat.New[hashes, fermat.Prime32](fermat.Config{Rows: arrays, Width: buckets, KeyBytes: keyBytes[f], FragmentBits: 32})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", object, err)
-	}
-	words := 1 + (keyBytes[f]+3)/4
-	sums := make([]uint64, words-1)
+func newPart(f, buckets int) (*encoder, error) {
+	return fermat.New[hashes, fermat.Prime32](fermat.Config{Rows: arrays, Width: buckets, KeyBytes: keyBytes[f], FragmentBits: 32})
+}
+
+// register is a bank of an encoder.
+type register struct {
+	name    string
+	cells   []uint32
+	buckets int // of an array
+	words   int // of a bucket
+}
+
+// add adds the buckets from first on to a sketch, or takes them away.
+func (r *register) add(to *encoder, first int, minus bool) error {
 	for row := range arrays {
-		for col := range buckets {
-			b := cells[(row*width+first+col)*words:][:words]
-			if b[0] > math.MaxInt32 {
-				return nil, fmt.Errorf("%s: bucket %d of array %d has counted %d packets or has wrapped", object, first+col, row, b[0])
-			}
-			for i, v := range b[1:] {
-				sums[i] = uint64(v)
-			}
-			if err := s.SetBucket(row, col, int64(b[0]), sums); err != nil {
-				return nil, fmt.Errorf("%s: %w", object, err)
-			}
+		from := (row*r.buckets + first) * r.words
+		if err := to.AddRegisters(row, r.cells[from:from+to.Config().Width*r.words], minus); err != nil {
+			return fmt.Errorf("%s, part from bucket %d on: %w", r.name, first, err)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // query returns the classifier's estimate of a flow's size, never below its packets; 65,535
@@ -199,7 +211,7 @@ func (r *reading) query(key []byte) (size uint32, ok bool) {
 // full is the value that stands for an overflow in a row.
 func (r *reading) full(row int) uint32 { return 1<<r.edge.layout.bits[row] - 1 }
 
-// size returns a flow's packets (§4.2), and whether that many is certain.
+// size returns a flow's packets (§4.2), and whether that many is certain. It needs totals.
 func (r *reading) size(key []byte) (packets uint64, exact bool) {
 	if q, ok := r.hitters[string(key)]; ok {
 		// The flow was an HH candidate from its th-th packet on, as the classifier counted it.
@@ -209,8 +221,21 @@ func (r *reading) size(key []byte) (packets uint64, exact bool) {
 	return uint64(size), false
 }
 
-// totals works out the packets, the number of flows and the distribution (§4.2).
+// totals works out the flows of the HH part, the packets, the number of flows and the
+// distribution (§4.2), once.
 func (r *reading) totals(iterations int) {
+	if r.done {
+		return
+	}
+	r.done = true
+	r.hitters = make(map[string]int64, len(r.hh[0].Flows)+len(r.hh[1].Flows))
+	for f := range families {
+		for _, x := range r.hh[f].Flows {
+			if x.Sure && x.Count > 0 {
+				r.hitters[string(x.Key)] = x.Count
+			}
+		}
+	}
 	r.exact = true
 	for _, v := range r.rows[1] { // every packet raises one counter of each row
 		r.packets += uint64(v)

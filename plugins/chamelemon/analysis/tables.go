@@ -182,8 +182,7 @@ func (a *analysis) victimTable([]*view) (*table.Table, error) {
 	flows, epoch, rank := b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
 	lost, exact, kind, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"), b.Uint("state/packets")
 	entry, exit := b.Text("state/entry"), b.Text("state/exit")
-	for i := range a.losses.victims[:min(len(a.losses.victims), a.config.Victims.Limit)] {
-		v := &a.losses.victims[i]
+	for i, v := range a.losses.victims[:min(len(a.losses.victims), a.config.Victims.Limit)] {
 		flows.Append(v.key.String())
 		epoch.Append(a.epoch.Number)
 		rank.Append(uint64(i + 1))
