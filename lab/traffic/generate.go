@@ -17,6 +17,7 @@ import (
 // its prefixes.
 type Host struct {
 	V4, V6 netip.Prefix
+	Site   int // the switch that it is attached to
 }
 
 // SizePoint is one point of a cumulative distribution of flow sizes: the share of
@@ -118,7 +119,7 @@ func Generate(g Generated, hosts []Host) (Source, error) {
 	s.table = newAlias(weights)
 	s.flows = make([]genFlow, g.Flows)
 	for i := range s.flows {
-		f, err := g.flow(rng, hosts, i)
+		f, _, err := g.flow(rng, hosts)
 		if err != nil {
 			return nil, err
 		}
@@ -132,15 +133,16 @@ type genFlow struct {
 	frame []byte
 }
 
-// flow draws the addresses and ports of flow i and builds its frame.
-func (g *Generated) flow(rng *rand.Rand, hosts []Host, i int) (genFlow, error) {
+// flow draws the addresses and ports of a flow and builds its frame. It returns the receiving host, too.
+func (g *Generated) flow(rng *rand.Rand, hosts []Host) (f genFlow, to int, err error) {
 	pick := func(list []int) int {
 		if list == nil {
 			return rng.IntN(len(hosts))
 		}
 		return list[rng.IntN(len(list))]
 	}
-	from, to := pick(g.Senders), pick(g.Receivers)
+	from := pick(g.Senders)
+	to = pick(g.Receivers)
 	if from == to {
 		to = (to + 1) % len(hosts)
 	}
@@ -156,12 +158,12 @@ func (g *Generated) flow(rng *rand.Rand, hosts []Host, i int) (genFlow, error) {
 	}
 	src, err := addrIn(prefix(hosts[from]), rng.Uint64())
 	if err != nil {
-		return genFlow{}, fmt.Errorf("traffic: %s: host %d: %w", g.Name, from, err)
+		return f, to, fmt.Errorf("traffic: %s: host %d: %w", g.Name, from, err)
 	}
 	dst := g.Target
 	if !dst.IsValid() {
 		if dst, err = addrIn(prefix(hosts[to]), rng.Uint64()); err != nil {
-			return genFlow{}, fmt.Errorf("traffic: %s: host %d: %w", g.Name, to, err)
+			return f, to, fmt.Errorf("traffic: %s: host %d: %w", g.Name, to, err)
 		}
 	}
 	proto := protoTCP
@@ -173,7 +175,7 @@ func (g *Generated) flow(rng *rand.Rand, hosts []Host, i int) (genFlow, error) {
 		SrcPort: uint16(1024 + rng.IntN(64512)), DstPort: wellKnown[rng.IntN(len(wellKnown))],
 		Length: g.Bytes,
 	})
-	return genFlow{from, frame}, nil
+	return genFlow{from, frame}, to, nil
 }
 
 var wellKnown = []uint16{22, 53, 80, 123, 443, 445, 3306, 5432, 6379, 8080, 9092, 11211}
