@@ -44,6 +44,18 @@ func (c *call) table(part *pluginv1.TablePart) {
 	}
 }
 
+func (c *call) state(m *pluginv1.PluginState) {
+	switch {
+	case c.err != nil:
+	case len(m.GetData()) > sdk.MaxState:
+		c.err = fmt.Errorf("%w: a state of %d bytes; at most %d are kept", ErrInvalidResults, len(m.GetData()), sdk.MaxState)
+	default:
+		s := sdk.StateFrom(m)
+		s.Epoch = c.epoch
+		c.results.State = &s
+	}
+}
+
 func (c *call) plan(m *pluginv1.Plan) {
 	if c.err != nil {
 		return

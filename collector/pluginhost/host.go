@@ -191,6 +191,9 @@ type Spec struct {
 	Env []string
 	// LogLevel is the least level that the plugin logs at; default info.
 	LogLevel slog.Level
+	// State is what an earlier process of the plugin saved; nil: nothing. From then
+	// on the newest is kept, and given to each process that follows.
+	State *sdk.State
 	// OnSettings is given what the plugin asks of the network each time it has
 	// been configured, also after a restart; nil: nobody. It must not call the
 	// instance. The first settings are there when Start returns.

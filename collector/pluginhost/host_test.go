@@ -333,6 +333,39 @@ func TestKilledBetweenEpochs(t *testing.T) {
 	}
 }
 
+// A plugin that is killed goes on from the state of the newest epoch whose results were sound.
+func TestStateSurvivesKill(t *testing.T) {
+	h := newHost(t, Options{})
+	inst := start(t, h, "good")
+	for n := uint64(1); n <= 3; n++ {
+		if _, err := analyse(t, inst, epoch(n, ""), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := analyse(t, inst, epoch(4, "undeclared"), time.Minute); !errors.Is(err, ErrInvalidResults) {
+		t.Fatal(err)
+	}
+	pid := inst.Status().PID
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "notice", func() bool { return inst.Status().PID != pid })
+	sums, err := analyse(t, inst, epoch(5, "seen"), time.Minute)
+	if err != nil || sums["seen"] != 3 || sums["restored"] != 3 || sums["version"] != 2 {
+		t.Fatal(sums, err)
+	}
+	// A collector that kept it gives it to a plugin that it starts.
+	state := inst.State()
+	inst.Stop(context.Background())
+	next, err := h.Start(context.Background(), Spec{Name: "next", Path: inst.spec.Path, State: state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sums, err := analyse(t, next, epoch(6, "seen"), time.Minute); err != nil || sums["seen"] != 4 || sums["restored"] != 5 {
+		t.Fatal(sums, err)
+	}
+}
+
 func TestFailedState(t *testing.T) {
 	states := make(chan State, 100)
 	h := newHost(t, Options{

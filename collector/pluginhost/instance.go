@@ -44,6 +44,7 @@ type Instance struct {
 	network     sdk.Network
 	watched     map[string]sdk.Watch
 	session     *session
+	state       *sdk.State    // the newest that the plugin handed over
 	changed     chan struct{} // closed and replaced when session or state changes
 	status      Status
 }
@@ -64,8 +65,9 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Instance, error) {
 	spec.Path = path
 	inst := &Instance{
 		host: h, name: name, spec: spec, config: spec.Config, network: spec.Network,
-		logs: newLogSink(h.opts.Logger.With("plugin", name), h.opts.LogLinesPerSec, h.opts.LogLinesAtOnce),
-		turn: make(chan struct{}, 1), changed: make(chan struct{}), stopped: make(chan struct{}),
+		state: spec.State,
+		logs:  newLogSink(h.opts.Logger.With("plugin", name), h.opts.LogLinesPerSec, h.opts.LogLinesAtOnce),
+		turn:  make(chan struct{}, 1), changed: make(chan struct{}), stopped: make(chan struct{}),
 		status: Status{Name: name, Path: path, State: StateStarting},
 	}
 	inst.stopping, inst.stop = context.WithCancel(context.Background())
@@ -84,7 +86,7 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Instance, error) {
 // bringUp starts a process, configures it and makes it the current session.
 func (i *Instance) bringUp(ctx context.Context) (*session, error) {
 	i.mu.Lock()
-	config, network := i.config, i.network
+	config, network, state := i.config, i.network, i.state
 	i.mu.Unlock()
 	s, err := i.host.launch(ctx, launch{
 		name: i.name, path: i.spec.Path, sha256: i.spec.SHA256, logs: i.logs,
@@ -93,7 +95,7 @@ func (i *Instance) bringUp(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := i.ready(ctx, s, config, network)
+	settings, err := i.ready(ctx, s, config, network, state)
 	if err != nil {
 		s.fail(err)
 		<-s.dead
@@ -112,7 +114,7 @@ func (i *Instance) bringUp(ctx context.Context) (*session, error) {
 }
 
 // ready takes a new process from its description to an open stream.
-func (i *Instance) ready(ctx context.Context, s *session, config []byte, network sdk.Network) (sdk.Settings, error) {
+func (i *Instance) ready(ctx context.Context, s *session, config []byte, network sdk.Network, state *sdk.State) (sdk.Settings, error) {
 	i.mu.Lock()
 	before := i.description
 	i.mu.Unlock()
@@ -123,7 +125,7 @@ func (i *Instance) ready(ctx context.Context, s *session, config []byte, network
 	if err := validateConfig(s.description.ConfigSchema, config); err != nil {
 		return sdk.Settings{}, err
 	}
-	settings, err := s.configure(ctx, config, network, i.spec.EpochLength)
+	settings, err := s.configure(ctx, config, network, i.spec.EpochLength, state)
 	if err != nil {
 		return settings, err
 	}
@@ -272,6 +274,9 @@ func (i *Instance) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results,
 		return nil, &EpochError{Plugin: i.name, Epoch: epoch.Number, Err: err}
 	}
 	i.status.EpochsAnalysed++
+	if results.State != nil {
+		i.state = results.State
+	}
 	i.status.LastEpoch, i.status.LastStats = epoch.Number, results.Stats
 	return results, nil
 }
@@ -369,7 +374,7 @@ func (i *Instance) Configure(ctx context.Context, config []byte, network sdk.Net
 	if err := validateConfig(s.description.ConfigSchema, config); err != nil {
 		return sdk.Settings{}, fmt.Errorf("plugin %s: %w", i.name, err)
 	}
-	settings, err := s.configure(ctx, config, network, i.spec.EpochLength)
+	settings, err := s.configure(ctx, config, network, i.spec.EpochLength, nil)
 	if err != nil {
 		return sdk.Settings{}, fmt.Errorf("plugin %s: %w", i.name, err)
 	}
@@ -414,6 +419,13 @@ func (i *Instance) Describe() sdk.Description {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.description
+}
+
+// State returns the newest state that the plugin handed over, or nil.
+func (i *Instance) State() *sdk.State {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.state
 }
 
 // Settings returns what the plugin asked of the network when it was last

@@ -7,6 +7,7 @@ package pluginhost
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -122,6 +123,8 @@ type testPlugin struct {
 	network uint64
 	watches int
 	greet   string
+	seen    uint64 // epochs, over restarts
+	state   sdk.State
 }
 
 func (p *testPlugin) Describe() sdk.Description {
@@ -157,6 +160,17 @@ func (p *testPlugin) NetworkChanged(_ context.Context, network sdk.Network) {
 }
 
 func (p *testPlugin) WatchesChanged(_ context.Context, rows []sdk.Watch) { p.watches = len(rows) }
+
+// SaveState implements sdk.Stateful: the number of epochs seen.
+func (p *testPlugin) SaveState() (sdk.State, error) {
+	return sdk.State{Version: 2, Data: binary.AppendUvarint(nil, p.seen)}, nil
+}
+
+func (p *testPlugin) RestoreState(s sdk.State) error {
+	p.seen, _ = binary.Uvarint(s.Data)
+	p.state = s
+	return nil
+}
 
 func (p *testPlugin) Drain(context.Context) error {
 	slog.Info("drained")
@@ -207,6 +221,8 @@ func (p *testPlugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Result
 		names, sums = append(names, "network"), append(sums, p.network)
 	case "watches":
 		names, sums = append(names, "watches", "seen"), append(sums, uint64(p.watches), uint64(len(epoch.Watched)))
+	case "seen":
+		names, sums = append(names, "seen", "restored", "version"), append(sums, p.seen, p.state.Epoch, uint64(p.state.Version))
 	case "pid":
 		names, sums = append(names, "pid"), append(sums, uint64(os.Getpid()))
 	case "huge":
@@ -218,6 +234,7 @@ func (p *testPlugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Result
 	if command == "undeclared" {
 		list = "/netsketch-test:test/others/other"
 	}
+	p.seen++
 	results := &sdk.Results{}
 	results.Add(sumTable(list, names, sums), true)
 	results.Plans = []sdk.Plan{{FromEpoch: epoch.Number + 2, Hosts: []sdk.HostSetting{{Role: "r", Data: []byte("x")}}}}

@@ -115,14 +115,16 @@ func (s *session) fail(cause error) {
 // obituary says why the session ended, once it is dead.
 func (s *session) obituary() error { return s.cause }
 
-// configure hands over configuration and network.
-func (s *session) configure(ctx context.Context, config []byte, network sdk.Network, epoch time.Duration) (sdk.Settings, error) {
+// configure hands over configuration and network, and to a new process the state of the one before.
+func (s *session) configure(ctx context.Context, config []byte, network sdk.Network, epoch time.Duration, state *sdk.State) (sdk.Settings, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.host.opts.CallTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	m, err := s.api.Configure(ctx, &pluginv1.ConfigureRequest{
-		ConfigJson: config, Network: network.Proto(), EpochLengthNs: int64(epoch),
-	})
+	request := &pluginv1.ConfigureRequest{ConfigJson: config, Network: network.Proto(), EpochLengthNs: int64(epoch)}
+	if state != nil {
+		request.State = state.Proto()
+	}
+	m, err := s.api.Configure(ctx, request)
 	if err != nil {
 		return sdk.Settings{}, fmt.Errorf("%w: Configure: %s", ErrProtocol, status.Convert(err).Message())
 	}
@@ -193,6 +195,11 @@ func (s *session) take(m *pluginv1.RunResponse) error {
 			return errors.New("a plan outside of an epoch")
 		}
 		call.plan(m.Plan)
+	case *pluginv1.RunResponse_State:
+		if call == nil {
+			return errors.New("a state outside of an epoch")
+		}
+		call.state(m.State)
 	case *pluginv1.RunResponse_Done:
 		if call == nil || m.Done.GetEpoch() != call.epoch {
 			return fmt.Errorf("the end of epoch %d, which nobody asked for", m.Done.GetEpoch())

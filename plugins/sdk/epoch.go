@@ -59,6 +59,57 @@ type Epoch struct {
 	Hosts []HostReport
 	// Watched is the set of rows to publish besides the usual ones, sorted.
 	Watched []Watch
+	// BankShift tells banks: see BankOf. It stays as it is for as long as the
+	// collector runs.
+	BankShift uint64
+	// Skew is the time from the first device's flip at the end of the epoch to the
+	// last one's.
+	Skew time.Duration
+	// Doubts are reasons why packets of another epoch may be among those of this
+	// one, or packets of this one missing, although all has arrived. What rests on
+	// comparing devices is then not exact.
+	Doubts []Doubt
+	// States says what each expected device measured under, sorted by device. It is
+	// empty where nobody keeps account of plans, as in a test.
+	States []DeviceState
+	// Plans says what became of this plugin's plans since the epoch before that it
+	// was given.
+	Plans []PlanOutcome
+}
+
+// BankOf returns the bank that devices with so many banks measure an epoch in. All
+// devices agree on it; epoch may be this one or any other.
+func (e *Epoch) BankOf(epoch uint64, banks int) int {
+	if banks < 1 {
+		return 0
+	}
+	return int((epoch + e.BankShift) % uint64(banks))
+}
+
+// Doubt is a reason not to take an epoch for exact although it has arrived.
+type Doubt struct {
+	Device string // that is behind it; empty: all of them
+	Reason string
+}
+
+// DeviceState is what a device measured under in an epoch.
+type DeviceState struct {
+	Device string
+	// Plan is Plan.ID of the newest plan that was carried out on the device before
+	// the epoch began and concerns its bank; 0: none of this plugin's.
+	Plan uint64
+	// Mixed: entries changed while the epoch was open, or it is not known what became
+	// of a plan. What the device counted was not under one plan.
+	Mixed bool
+}
+
+// State returns what the device measured under, or nil when that is not known.
+func (e *Epoch) State(device string) *DeviceState {
+	i, ok := slices.BinarySearchFunc(e.States, device, func(s DeviceState, n string) int { return strings.Compare(s.Device, n) })
+	if !ok {
+		return nil
+	}
+	return &e.States[i]
 }
 
 // Missing is a device or host whose data is not, or not all, in an epoch.

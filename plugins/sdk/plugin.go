@@ -64,6 +64,36 @@ type Merger interface {
 	Merge(ctx context.Context, parts []*Epoch) (*Epoch, error)
 }
 
+// Stateful is a Plugin that goes on after a restart where it was. The collector
+// keeps the newest state and hands it to the next process; the plugin writes no file.
+type Stateful interface {
+	// SaveState returns what a new process needs to go on after the epoch that was
+	// analysed last. It is called after each Analyse that succeeded, in the time that
+	// the plugin has for the epoch, and never beside it; State.Epoch is filled in by
+	// the SDK. A state without data, or an error, which is logged, leaves the collector
+	// with the one before.
+	SaveState() (State, error)
+	// RestoreState takes up what an earlier process saved, perhaps of another version
+	// of the plugin. It is called before the first Configure, and not at all when there
+	// is nothing. After an error, which is logged, the plugin begins anew. What was
+	// saved is known to be of the epoch State.Epoch and of an earlier time: the network
+	// may have changed, and epochs may have passed.
+	RestoreState(state State) error
+}
+
+// MaxState is the largest state, in bytes.
+const MaxState = 1 << 20
+
+// State is what a plugin wants to know again after a restart.
+type State struct {
+	// Epoch is the newest epoch that went into it.
+	Epoch uint64
+	// Version of the form that Data is in, the plugin's own count.
+	Version uint32
+	// Data is the plugin's own form, at most MaxState bytes.
+	Data []byte
+}
+
 // Drainer is a Plugin that has something to finish before it is stopped.
 type Drainer interface {
 	// Drain returns when the plugin may be stopped. It may run beside Analyse.
@@ -142,6 +172,7 @@ type Capabilities struct {
 	Watch          bool `json:"watch"` // watched rows are published each epoch
 	NetworkUpdates bool `json:"networkUpdates"`
 	HostRole       bool `json:"hostRole"`
+	State          bool `json:"state"`
 }
 
 // Watch is a row that somebody is interested in: a fully keyed path.

@@ -5,6 +5,7 @@
 package sdk
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -19,6 +20,8 @@ type Results struct {
 	Plans []Plan
 	// Events are things to tell the operator; they go to the collector's log.
 	Events []Event
+	// State is filled in by the SDK for a plugin that is Stateful.
+	State *State
 	// Stats is filled in by the SDK.
 	Stats Stats
 }
@@ -57,13 +60,62 @@ type Event struct {
 
 // Plan is what the network shall do from an epoch on.
 type Plan struct {
-	// FromEpoch is the first epoch for which it holds. A plan that comes too
-	// late is applied at the next boundary, and the collector says so.
+	// ID is the plugin's number for the plan, by which Epoch.States and Epoch.Plans
+	// tell what became of it: one that no other of its plans has, across restarts.
+	// 0: the plugin need not be told.
+	ID uint64 `json:"id,omitempty"`
+	// FromEpoch is the first epoch for which it holds.
 	FromEpoch uint64 `json:"fromEpoch"`
+	// Ahead: all writes are to entries that only packets of FromEpoch's bank match
+	// (Epoch.BankOf). They are done before that epoch begins, as soon as the epoch
+	// that had the bank before has been read to the end, on all devices or on none.
+	// A plan that cannot be written in that time is late, and not written at all.
+	//
+	// Without it the plan is written right after the flip that begins FromEpoch, or,
+	// where it comes too late for that, after the next flip.
+	Ahead bool `json:"ahead,omitempty"`
 	// Writes go into devices' tables, in this order per device.
 	Writes []DeviceWrite `json:"writes,omitempty"`
 	// Hosts are settings for host agents.
 	Hosts []HostSetting `json:"hosts,omitempty"`
+}
+
+// PlanStatus says what became of a plan.
+type PlanStatus uint8
+
+// What becomes of plans.
+const (
+	// PlanApplied: all of its writes for the device are done.
+	PlanApplied PlanStatus = iota + 1
+	// PlanLate: it came too late for its epoch; nothing of it was written.
+	PlanLate
+	// PlanFailed: the device refused it or did not answer. What was written of it was
+	// taken back, unless DeviceState.Mixed says otherwise.
+	PlanFailed
+)
+
+// String returns "applied", "late" or "failed".
+func (s PlanStatus) String() string {
+	switch s {
+	case PlanApplied:
+		return "applied"
+	case PlanLate:
+		return "late"
+	case PlanFailed:
+		return "failed"
+	}
+	return fmt.Sprintf("status(%d)", uint8(s))
+}
+
+// PlanOutcome is what became of a plan on a device.
+type PlanOutcome struct {
+	Plan uint64 // Plan.ID
+	// FromEpoch is Plan.FromEpoch; of a plan that is not Ahead, the epoch from which
+	// it really holds.
+	FromEpoch uint64
+	Device    string
+	Status    PlanStatus
+	Reason    string // empty when applied
 }
 
 // WriteOp is the kind of a DeviceWrite.
@@ -71,7 +123,8 @@ type WriteOp uint8
 
 // The kinds of write.
 const (
-	// Insert adds an entry that must not exist yet.
+	// Insert adds an entry. Where one with the same key exists, from an earlier life
+	// of the plugin or of the collector, its action is changed.
 	Insert WriteOp = iota + 1
 	// Modify changes the action of an entry that exists.
 	Modify

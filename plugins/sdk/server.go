@@ -34,7 +34,8 @@ type Server struct {
 
 	// work is held around every call of the plugin that must not run beside
 	// another: Describe, Configure, Analyse, NetworkChanged, WatchesChanged.
-	work sync.Mutex
+	work     sync.Mutex
+	restored bool // state was given back; guarded by work
 
 	mu       sync.Mutex
 	running  bool // a Run stream is open
@@ -58,6 +59,7 @@ func Describe(p Plugin) Description {
 	_, d.Capabilities.Merge = p.(Merger)
 	_, d.Capabilities.Drain = p.(Drainer)
 	_, d.Capabilities.NetworkUpdates = p.(NetworkUpdater)
+	_, d.Capabilities.State = p.(Stateful)
 	d.Capabilities.HostRole = false
 	for _, l := range d.Lists {
 		d.Capabilities.Watch = d.Capabilities.Watch || l.Watchable
@@ -77,6 +79,7 @@ func (s *Server) Describe(context.Context, *pluginv1.DescribeRequest) (*pluginv1
 func (s *Server) Configure(ctx context.Context, m *pluginv1.ConfigureRequest) (*pluginv1.ConfigureResponse, error) {
 	s.work.Lock()
 	defer s.work.Unlock()
+	s.restore(m.GetState())
 	config := Config{JSON: m.GetConfigJson(), EpochLength: time.Duration(m.GetEpochLengthNs())}
 	settings, err := s.plugin.Configure(ctx, config, NetworkFrom(m.GetNetwork()))
 	if err == nil {
@@ -96,6 +99,18 @@ func (s *Server) Configure(ctx context.Context, m *pluginv1.ConfigureRequest) (*
 			return &pluginv1.FieldError{Field: f.Field, Message: f.Message}
 		}),
 	}, nil
+}
+
+// restore gives a new process the state of the one before. s.work is held.
+func (s *Server) restore(m *pluginv1.PluginState) {
+	p, ok := s.plugin.(Stateful)
+	if !ok || m == nil || s.restored {
+		return
+	}
+	s.restored = true
+	if err := p.RestoreState(StateFrom(m)); err != nil {
+		slog.Warn("the state that was saved is of no use; the plugin begins anew", "epoch", m.GetEpoch(), "error", err)
+	}
 }
 
 // Query implements the contract.

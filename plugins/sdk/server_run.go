@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -173,11 +174,37 @@ func (r *run) call(ctx context.Context, epoch *Epoch) (*Results, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	number := epoch.Number
 	results, err := r.server.plugin.Analyse(ctx, epoch)
-	if err == nil && results == nil {
+	if err != nil {
+		return nil, err
+	}
+	if results == nil {
 		results = &Results{}
 	}
-	return results, err
+	results.State = r.server.save(number)
+	return results, nil
+}
+
+// save asks for the plugin's state after an epoch. s.work is held.
+func (s *Server) save(epoch uint64) *State {
+	p, ok := s.plugin.(Stateful)
+	if !ok {
+		return nil
+	}
+	state, err := p.SaveState()
+	if err == nil && len(state.Data) > MaxState {
+		err = fmt.Errorf("it has %d bytes; at most %d are kept", len(state.Data), MaxState)
+	}
+	if err != nil {
+		slog.Warn("the plugin's state is not kept", "epoch", epoch, "error", err)
+		return nil
+	}
+	if len(state.Data) == 0 {
+		return nil
+	}
+	state.Epoch = epoch
+	return &state
 }
 
 // send sends results. Every table is checked before the first is sent, so that
@@ -210,7 +237,10 @@ func (r *run) send(epoch uint64, results *Results, stats *Stats) error {
 			return err
 		}
 	}
-	return nil
+	if results.State == nil {
+		return nil
+	}
+	return r.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_State{State: results.State.Proto()}})
 }
 
 func (r *run) done(epoch uint64, err error, stats Stats) {

@@ -52,6 +52,7 @@ func (d Description) Proto() *pluginv1.DescribeResponse {
 		Capabilities: &pluginv1.Capabilities{
 			Query: d.Capabilities.Query, Merge: d.Capabilities.Merge, Drain: d.Capabilities.Drain,
 			Watch: d.Capabilities.Watch, NetworkUpdates: d.Capabilities.NetworkUpdates, HostRole: d.Capabilities.HostRole,
+			State: d.Capabilities.State,
 		},
 	}
 }
@@ -77,6 +78,7 @@ func DescriptionFrom(m *pluginv1.DescribeResponse) Description {
 		Capabilities: Capabilities{
 			Query: c.GetQuery(), Merge: c.GetMerge(), Drain: c.GetDrain(),
 			Watch: c.GetWatch(), NetworkUpdates: c.GetNetworkUpdates(), HostRole: c.GetHostRole(),
+			State: c.GetState(),
 		},
 	}
 }
@@ -186,7 +188,7 @@ func SettingsFrom(m *pluginv1.ConfigureResponse) (Settings, error) {
 // Proto returns the plan as the contract's message.
 func (p Plan) Proto() *pluginv1.Plan {
 	return &pluginv1.Plan{
-		FromEpoch: p.FromEpoch,
+		FromEpoch: p.FromEpoch, Id: p.ID, Ahead: p.Ahead,
 		Writes: toProto(p.Writes, func(w DeviceWrite) *pluginv1.DeviceWrite {
 			out := &pluginv1.DeviceWrite{Device: w.Device}
 			entry := w.Entry.proto()
@@ -223,7 +225,7 @@ func (e TableEntry) proto() *pluginv1.TableEntry {
 // PlanFrom reads what Proto makes. It fails on a write without a kind.
 func PlanFrom(m *pluginv1.Plan) (Plan, error) {
 	p := Plan{
-		FromEpoch: m.GetFromEpoch(),
+		FromEpoch: m.GetFromEpoch(), ID: m.GetId(), Ahead: m.GetAhead(),
 		Hosts: toProto(m.GetHosts(), func(h *pluginv1.HostSetting) HostSetting {
 			return HostSetting{Host: h.GetHost(), Role: h.GetRole(), Data: h.GetData()}
 		}),
@@ -256,6 +258,16 @@ func PlanFrom(m *pluginv1.Plan) (Plan, error) {
 		p.Writes = append(p.Writes, out)
 	}
 	return p, nil
+}
+
+// Proto returns the state as the contract's message.
+func (s State) Proto() *pluginv1.PluginState {
+	return &pluginv1.PluginState{Epoch: s.Epoch, Version: s.Version, Data: s.Data}
+}
+
+// StateFrom reads what Proto makes.
+func StateFrom(m *pluginv1.PluginState) State {
+	return State{Epoch: m.GetEpoch(), Version: m.GetVersion(), Data: m.GetData()}
 }
 
 // Proto returns the watched row as the contract's message.

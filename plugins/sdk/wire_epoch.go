@@ -28,7 +28,15 @@ type EpochSink interface {
 func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 	err := sink.Begin(&pluginv1.EpochBegin{
 		Epoch: e.Number, StartUnixNs: e.Start.UnixNano(), EndUnixNs: e.End.UnixNano(),
-		ExpectedDevices: e.Expected, ExpectedHosts: e.ExpectedHosts, BudgetNs: int64(budget),
+		ExpectedDevices: e.Expected, ExpectedHosts: e.ExpectedHosts, BudgetNs: int64(budget), BankShift: e.BankShift,
+		Devices: toProto(e.States, func(s DeviceState) *pluginv1.DeviceState {
+			return &pluginv1.DeviceState{Device: s.Device, Plan: s.Plan, Mixed: s.Mixed}
+		}),
+		Plans: toProto(e.Plans, func(o PlanOutcome) *pluginv1.PlanOutcome {
+			return &pluginv1.PlanOutcome{
+				Plan: o.Plan, FromEpoch: o.FromEpoch, Device: o.Device, Status: pluginv1.PlanStatus(o.Status), Reason: o.Reason,
+			}
+		}),
 	})
 	if err != nil {
 		return err
@@ -50,6 +58,10 @@ func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 		Missing: toProto(e.Missing, func(m Missing) *pluginv1.Missing {
 			return &pluginv1.Missing{Name: m.Name, Reason: m.Reason, Host: m.Host}
 		}),
+		Doubts: toProto(e.Doubts, func(d Doubt) *pluginv1.Doubt {
+			return &pluginv1.Doubt{Device: d.Device, Reason: d.Reason}
+		}),
+		SkewNs: int64(e.Skew),
 	})
 }
 
@@ -118,8 +130,22 @@ func (d *EpochDecoder) Begin(m *pluginv1.EpochBegin) error {
 	}
 	d.open = &Epoch{
 		Number: m.GetEpoch(), Start: time.Unix(0, m.GetStartUnixNs()).UTC(), End: time.Unix(0, m.GetEndUnixNs()).UTC(),
-		Expected: m.GetExpectedDevices(), ExpectedHosts: m.GetExpectedHosts(),
+		Expected: m.GetExpectedDevices(), ExpectedHosts: m.GetExpectedHosts(), BankShift: m.GetBankShift(),
+		States: toProto(m.GetDevices(), func(s *pluginv1.DeviceState) DeviceState {
+			return DeviceState{Device: s.GetDevice(), Plan: s.GetPlan(), Mixed: s.GetMixed()}
+		}),
+		Plans: toProto(m.GetPlans(), func(o *pluginv1.PlanOutcome) PlanOutcome {
+			return PlanOutcome{
+				Plan: o.GetPlan(), FromEpoch: o.GetFromEpoch(), Device: o.GetDevice(), Status: PlanStatus(o.GetStatus()), Reason: o.GetReason(),
+			}
+		}),
 	}
+	for _, o := range d.open.Plans {
+		if o.Status < PlanApplied || o.Status > PlanFailed {
+			return fmt.Errorf("epoch %d: plan %d has the unknown status %d", m.GetEpoch(), o.Plan, o.Status)
+		}
+	}
+	slices.SortStableFunc(d.open.States, func(a, b DeviceState) int { return strings.Compare(a.Device, b.Device) })
 	d.budget, d.bytes = time.Duration(max(m.GetBudgetNs(), 0)), 0
 	return nil
 }
@@ -225,6 +251,8 @@ func (d *EpochDecoder) End(m *pluginv1.EpochEnd) error {
 	epoch.Missing = toProto(m.GetMissing(), func(m *pluginv1.Missing) Missing {
 		return Missing{Name: m.GetName(), Reason: m.GetReason(), Host: m.GetHost()}
 	})
+	epoch.Skew = time.Duration(m.GetSkewNs())
+	epoch.Doubts = toProto(m.GetDoubts(), func(d *pluginv1.Doubt) Doubt { return Doubt{Device: d.GetDevice(), Reason: d.GetReason()} })
 	slices.SortStableFunc(epoch.Hosts, func(a, b HostReport) int {
 		if c := strings.Compare(a.Host, b.Host); c != 0 {
 			return c

@@ -220,6 +220,9 @@ func testEpoch() *Epoch {
 	e := &Epoch{
 		Number: 5, Start: time.Unix(5, 0).UTC(), End: time.Unix(6, 1).UTC(), Status: StatusPartial,
 		Expected: []string{"s1", "s2", "s3"}, ExpectedHosts: []string{"h1"},
+		BankShift: 1, Skew: 7 * time.Microsecond, Doubts: []Doubt{{"s2", "flipped late"}, {Reason: "clocks"}},
+		States:  []DeviceState{{Device: "s1", Plan: 8}, {Device: "s2", Mixed: true}},
+		Plans:   []PlanOutcome{{8, 5, "s1", PlanApplied, ""}, {9, 7, "s1", PlanLate, "came 3 ms too late"}, {9, 7, "s2", PlanFailed, "refused"}},
 		Missing: []Missing{{Name: "s3", Reason: "no answer by the deadline"}, {Name: "h9", Reason: "gone", Host: true}},
 		Hosts: []HostReport{{Host: "h1", Role: "a", Data: bytes.Repeat([]byte("r"), MaxChunk+1)},
 			{Host: "h1", Role: "b"}, {Host: "h2", Role: "a", Data: []byte("x")}},
@@ -417,7 +420,7 @@ func TestModelsRoundTrip(t *testing.T) {
 		Programs: []ProgramNeed{{Role: "edge", Program: "p"}},
 		Objects:  []ObjectNeed{{Name: "o", Annotations: map[string]string{"a": "b"}, Role: "r", Optional: true}},
 		Modules:  []Module{{Name: "m", Text: "t"}}, Lists: []List{{Path: "/m:l", Summary: "s", Watchable: true}},
-		Capabilities: Capabilities{Query: true, Merge: true, Drain: true, Watch: true, NetworkUpdates: true, HostRole: true},
+		Capabilities: Capabilities{Query: true, Merge: true, Drain: true, Watch: true, NetworkUpdates: true, HostRole: true, State: true},
 	}
 	if diff := cmp.Diff(d, DescriptionFrom(d.Proto())); diff != "" {
 		t.Error(diff)

@@ -85,6 +85,64 @@ func (EpochStatus) EnumDescriptor() ([]byte, []int) {
 	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{0}
 }
 
+// PlanStatus says what became of a plan.
+type PlanStatus int32
+
+const (
+	// Never sent; a receiver refuses it.
+	PlanStatus_PLAN_STATUS_UNSPECIFIED PlanStatus = 0
+	// All of its writes for the device are done.
+	PlanStatus_PLAN_STATUS_APPLIED PlanStatus = 1
+	// It came too late for its epoch; nothing of it was written.
+	PlanStatus_PLAN_STATUS_LATE PlanStatus = 2
+	// The device refused it or does not answer. What it had written of it was
+	// taken back, unless DeviceState.mixed says otherwise.
+	PlanStatus_PLAN_STATUS_FAILED PlanStatus = 3
+)
+
+// Enum value maps for PlanStatus.
+var (
+	PlanStatus_name = map[int32]string{
+		0: "PLAN_STATUS_UNSPECIFIED",
+		1: "PLAN_STATUS_APPLIED",
+		2: "PLAN_STATUS_LATE",
+		3: "PLAN_STATUS_FAILED",
+	}
+	PlanStatus_value = map[string]int32{
+		"PLAN_STATUS_UNSPECIFIED": 0,
+		"PLAN_STATUS_APPLIED":     1,
+		"PLAN_STATUS_LATE":        2,
+		"PLAN_STATUS_FAILED":      3,
+	}
+)
+
+func (x PlanStatus) Enum() *PlanStatus {
+	p := new(PlanStatus)
+	*p = x
+	return p
+}
+
+func (x PlanStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlanStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_netsketch_plugin_v1_epoch_proto_enumTypes[1].Descriptor()
+}
+
+func (PlanStatus) Type() protoreflect.EnumType {
+	return &file_netsketch_plugin_v1_epoch_proto_enumTypes[1]
+}
+
+func (x PlanStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlanStatus.Descriptor instead.
+func (PlanStatus) EnumDescriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{1}
+}
+
 // EpochBegin opens an epoch.
 type EpochBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -102,7 +160,15 @@ type EpochBegin struct {
 	// How long the plugin may work on this epoch, counted from EpochEnd, in
 	// nanoseconds of real time; 0: no limit. Results that come later are not
 	// used, and a plugin that does not come back is killed.
-	BudgetNs      int64 `protobuf:"varint,6,opt,name=budget_ns,json=budgetNs,proto3" json:"budget_ns,omitempty"`
+	BudgetNs int64 `protobuf:"varint,6,opt,name=budget_ns,json=budgetNs,proto3" json:"budget_ns,omitempty"`
+	// The bank of epoch n is (n + bank_shift) mod banks on every device, banks
+	// being the number of a device's banks. It stays as it is for as long as the
+	// collector runs.
+	BankShift uint64 `protobuf:"varint,7,opt,name=bank_shift,json=bankShift,proto3" json:"bank_shift,omitempty"`
+	// What the expected devices measured under, sorted by name.
+	Devices []*DeviceState `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
+	// What became of plans since the epoch before this one was sent.
+	Plans         []*PlanOutcome `protobuf:"bytes,9,rep,name=plans,proto3" json:"plans,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -179,6 +245,176 @@ func (x *EpochBegin) GetBudgetNs() int64 {
 	return 0
 }
 
+func (x *EpochBegin) GetBankShift() uint64 {
+	if x != nil {
+		return x.BankShift
+	}
+	return 0
+}
+
+func (x *EpochBegin) GetDevices() []*DeviceState {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *EpochBegin) GetPlans() []*PlanOutcome {
+	if x != nil {
+		return x.Plans
+	}
+	return nil
+}
+
+// DeviceState says what a device measured under in an epoch.
+type DeviceState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Device name.
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// The newest plan (Plan.id) that was carried out on the device before the
+	// epoch began and concerns its bank; 0: none of this plugin's.
+	Plan uint64 `protobuf:"varint,2,opt,name=plan,proto3" json:"plan,omitempty"`
+	// Entries changed while the epoch was open, or it is not known what became of
+	// a plan: what the device counted was not under one plan.
+	Mixed         bool `protobuf:"varint,3,opt,name=mixed,proto3" json:"mixed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceState) Reset() {
+	*x = DeviceState{}
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceState) ProtoMessage() {}
+
+func (x *DeviceState) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceState.ProtoReflect.Descriptor instead.
+func (*DeviceState) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *DeviceState) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *DeviceState) GetPlan() uint64 {
+	if x != nil {
+		return x.Plan
+	}
+	return 0
+}
+
+func (x *DeviceState) GetMixed() bool {
+	if x != nil {
+		return x.Mixed
+	}
+	return false
+}
+
+// PlanOutcome says what became of a plan on a device.
+type PlanOutcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Plan.id.
+	Plan uint64 `protobuf:"varint,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	// Plan.from_epoch; of a plan that is applied at a flip, the epoch from which it
+	// really holds.
+	FromEpoch uint64 `protobuf:"varint,2,opt,name=from_epoch,json=fromEpoch,proto3" json:"from_epoch,omitempty"`
+	// Device name.
+	Device string `protobuf:"bytes,3,opt,name=device,proto3" json:"device,omitempty"`
+	// What became of it.
+	Status PlanStatus `protobuf:"varint,4,opt,name=status,proto3,enum=netsketch.plugin.v1.PlanStatus" json:"status,omitempty"`
+	// Why not, in words a network engineer understands; empty when applied.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanOutcome) Reset() {
+	*x = PlanOutcome{}
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanOutcome) ProtoMessage() {}
+
+func (x *PlanOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanOutcome.ProtoReflect.Descriptor instead.
+func (*PlanOutcome) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PlanOutcome) GetPlan() uint64 {
+	if x != nil {
+		return x.Plan
+	}
+	return 0
+}
+
+func (x *PlanOutcome) GetFromEpoch() uint64 {
+	if x != nil {
+		return x.FromEpoch
+	}
+	return 0
+}
+
+func (x *PlanOutcome) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *PlanOutcome) GetStatus() PlanStatus {
+	if x != nil {
+		return x.Status
+	}
+	return PlanStatus_PLAN_STATUS_UNSPECIFIED
+}
+
+func (x *PlanOutcome) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // DeviceChunk is a run of consecutive cells of one object of one device.
 // Chunks of one object arrive in order, without gap or overlap, and next to
 // each other on the stream.
@@ -203,7 +439,7 @@ type DeviceChunk struct {
 
 func (x *DeviceChunk) Reset() {
 	*x = DeviceChunk{}
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[1]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -215,7 +451,7 @@ func (x *DeviceChunk) String() string {
 func (*DeviceChunk) ProtoMessage() {}
 
 func (x *DeviceChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[1]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -228,7 +464,7 @@ func (x *DeviceChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceChunk.ProtoReflect.Descriptor instead.
 func (*DeviceChunk) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{1}
+	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *DeviceChunk) GetDevice() string {
@@ -292,7 +528,7 @@ type HostChunk struct {
 
 func (x *HostChunk) Reset() {
 	*x = HostChunk{}
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[2]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -304,7 +540,7 @@ func (x *HostChunk) String() string {
 func (*HostChunk) ProtoMessage() {}
 
 func (x *HostChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[2]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -317,7 +553,7 @@ func (x *HostChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostChunk.ProtoReflect.Descriptor instead.
 func (*HostChunk) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{2}
+	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *HostChunk) GetHost() string {
@@ -370,7 +606,7 @@ type Missing struct {
 
 func (x *Missing) Reset() {
 	*x = Missing{}
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[3]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -382,7 +618,7 @@ func (x *Missing) String() string {
 func (*Missing) ProtoMessage() {}
 
 func (x *Missing) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[3]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -395,7 +631,7 @@ func (x *Missing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missing.ProtoReflect.Descriptor instead.
 func (*Missing) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{3}
+	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Missing) GetName() string {
@@ -427,14 +663,20 @@ type EpochEnd struct {
 	// How much arrived.
 	Status EpochStatus `protobuf:"varint,2,opt,name=status,proto3,enum=netsketch.plugin.v1.EpochStatus" json:"status,omitempty"`
 	// What did not arrive; empty when status is COMPLETE.
-	Missing       []*Missing `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`
+	Missing []*Missing `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`
+	// Why packets of another epoch may be among those of this one, or packets of
+	// this one missing, at any device: what rests on comparing devices is not exact.
+	Doubts []*Doubt `protobuf:"bytes,4,rep,name=doubts,proto3" json:"doubts,omitempty"`
+	// Time from the first device's flip at the end of the epoch to the last one's,
+	// nanoseconds.
+	SkewNs        int64 `protobuf:"varint,5,opt,name=skew_ns,json=skewNs,proto3" json:"skew_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EpochEnd) Reset() {
 	*x = EpochEnd{}
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[4]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +688,7 @@ func (x *EpochEnd) String() string {
 func (*EpochEnd) ProtoMessage() {}
 
 func (x *EpochEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[4]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +701,7 @@ func (x *EpochEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochEnd.ProtoReflect.Descriptor instead.
 func (*EpochEnd) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{4}
+	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *EpochEnd) GetEpoch() uint64 {
@@ -483,6 +725,75 @@ func (x *EpochEnd) GetMissing() []*Missing {
 	return nil
 }
 
+func (x *EpochEnd) GetDoubts() []*Doubt {
+	if x != nil {
+		return x.Doubts
+	}
+	return nil
+}
+
+func (x *EpochEnd) GetSkewNs() int64 {
+	if x != nil {
+		return x.SkewNs
+	}
+	return 0
+}
+
+// Doubt is a reason not to take an epoch for exact although it has arrived.
+type Doubt struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the device that is behind it; empty: all of them.
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// What happened, in words a network engineer understands.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Doubt) Reset() {
+	*x = Doubt{}
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Doubt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Doubt) ProtoMessage() {}
+
+func (x *Doubt) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Doubt.ProtoReflect.Descriptor instead.
+func (*Doubt) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Doubt) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *Doubt) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // EpochCancel tells the plugin that nobody waits for an epoch's results any
 // more. The plugin stops working on it and still answers with EpochDone.
 type EpochCancel struct {
@@ -497,7 +808,7 @@ type EpochCancel struct {
 
 func (x *EpochCancel) Reset() {
 	*x = EpochCancel{}
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[5]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -509,7 +820,7 @@ func (x *EpochCancel) String() string {
 func (*EpochCancel) ProtoMessage() {}
 
 func (x *EpochCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[5]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -522,7 +833,7 @@ func (x *EpochCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochCancel.ProtoReflect.Descriptor instead.
 func (*EpochCancel) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{5}
+	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *EpochCancel) GetEpoch() uint64 {
@@ -543,7 +854,7 @@ var File_netsketch_plugin_v1_epoch_proto protoreflect.FileDescriptor
 
 const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"\n" +
-	"\x1fnetsketch/plugin/v1/epoch.proto\x12\x13netsketch.plugin.v1\"\xd5\x01\n" +
+	"\x1fnetsketch/plugin/v1/epoch.proto\x12\x13netsketch.plugin.v1\"\xe8\x02\n" +
 	"\n" +
 	"EpochBegin\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\"\n" +
@@ -551,7 +862,22 @@ const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"\vend_unix_ns\x18\x03 \x01(\x03R\tendUnixNs\x12)\n" +
 	"\x10expected_devices\x18\x04 \x03(\tR\x0fexpectedDevices\x12%\n" +
 	"\x0eexpected_hosts\x18\x05 \x03(\tR\rexpectedHosts\x12\x1b\n" +
-	"\tbudget_ns\x18\x06 \x01(\x03R\bbudgetNs\"\xb0\x01\n" +
+	"\tbudget_ns\x18\x06 \x01(\x03R\bbudgetNs\x12\x1d\n" +
+	"\n" +
+	"bank_shift\x18\a \x01(\x04R\tbankShift\x12:\n" +
+	"\adevices\x18\b \x03(\v2 .netsketch.plugin.v1.DeviceStateR\adevices\x126\n" +
+	"\x05plans\x18\t \x03(\v2 .netsketch.plugin.v1.PlanOutcomeR\x05plans\"O\n" +
+	"\vDeviceState\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x12\n" +
+	"\x04plan\x18\x02 \x01(\x04R\x04plan\x12\x14\n" +
+	"\x05mixed\x18\x03 \x01(\bR\x05mixed\"\xa9\x01\n" +
+	"\vPlanOutcome\x12\x12\n" +
+	"\x04plan\x18\x01 \x01(\x04R\x04plan\x12\x1d\n" +
+	"\n" +
+	"from_epoch\x18\x02 \x01(\x04R\tfromEpoch\x12\x16\n" +
+	"\x06device\x18\x03 \x01(\tR\x06device\x127\n" +
+	"\x06status\x18\x04 \x01(\x0e2\x1f.netsketch.plugin.v1.PlanStatusR\x06status\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\xb0\x01\n" +
 	"\vDeviceChunk\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
 	"\x06object\x18\x02 \x01(\tR\x06object\x12\x1d\n" +
@@ -572,11 +898,16 @@ const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"\aMissing\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04host\x18\x03 \x01(\bR\x04host\"\x92\x01\n" +
+	"\x04host\x18\x03 \x01(\bR\x04host\"\xdf\x01\n" +
 	"\bEpochEnd\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x128\n" +
 	"\x06status\x18\x02 \x01(\x0e2 .netsketch.plugin.v1.EpochStatusR\x06status\x126\n" +
-	"\amissing\x18\x03 \x03(\v2\x1c.netsketch.plugin.v1.MissingR\amissing\";\n" +
+	"\amissing\x18\x03 \x03(\v2\x1c.netsketch.plugin.v1.MissingR\amissing\x122\n" +
+	"\x06doubts\x18\x04 \x03(\v2\x1a.netsketch.plugin.v1.DoubtR\x06doubts\x12\x17\n" +
+	"\askew_ns\x18\x05 \x01(\x03R\x06skewNs\"7\n" +
+	"\x05Doubt\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\";\n" +
 	"\vEpochCancel\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason*w\n" +
@@ -584,7 +915,13 @@ const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"\x18EPOCH_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15EPOCH_STATUS_COMPLETE\x10\x01\x12\x18\n" +
 	"\x14EPOCH_STATUS_PARTIAL\x10\x02\x12\x15\n" +
-	"\x11EPOCH_STATUS_LOST\x10\x03B>Z<github.com/netsketch/netsketch/plugins/sdk/pluginv1;pluginv1b\x06proto3"
+	"\x11EPOCH_STATUS_LOST\x10\x03*p\n" +
+	"\n" +
+	"PlanStatus\x12\x1b\n" +
+	"\x17PLAN_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13PLAN_STATUS_APPLIED\x10\x01\x12\x14\n" +
+	"\x10PLAN_STATUS_LATE\x10\x02\x12\x16\n" +
+	"\x12PLAN_STATUS_FAILED\x10\x03B>Z<github.com/netsketch/netsketch/plugins/sdk/pluginv1;pluginv1b\x06proto3"
 
 var (
 	file_netsketch_plugin_v1_epoch_proto_rawDescOnce sync.Once
@@ -598,25 +935,33 @@ func file_netsketch_plugin_v1_epoch_proto_rawDescGZIP() []byte {
 	return file_netsketch_plugin_v1_epoch_proto_rawDescData
 }
 
-var file_netsketch_plugin_v1_epoch_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_netsketch_plugin_v1_epoch_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_netsketch_plugin_v1_epoch_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_netsketch_plugin_v1_epoch_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_netsketch_plugin_v1_epoch_proto_goTypes = []any{
 	(EpochStatus)(0),    // 0: netsketch.plugin.v1.EpochStatus
-	(*EpochBegin)(nil),  // 1: netsketch.plugin.v1.EpochBegin
-	(*DeviceChunk)(nil), // 2: netsketch.plugin.v1.DeviceChunk
-	(*HostChunk)(nil),   // 3: netsketch.plugin.v1.HostChunk
-	(*Missing)(nil),     // 4: netsketch.plugin.v1.Missing
-	(*EpochEnd)(nil),    // 5: netsketch.plugin.v1.EpochEnd
-	(*EpochCancel)(nil), // 6: netsketch.plugin.v1.EpochCancel
+	(PlanStatus)(0),     // 1: netsketch.plugin.v1.PlanStatus
+	(*EpochBegin)(nil),  // 2: netsketch.plugin.v1.EpochBegin
+	(*DeviceState)(nil), // 3: netsketch.plugin.v1.DeviceState
+	(*PlanOutcome)(nil), // 4: netsketch.plugin.v1.PlanOutcome
+	(*DeviceChunk)(nil), // 5: netsketch.plugin.v1.DeviceChunk
+	(*HostChunk)(nil),   // 6: netsketch.plugin.v1.HostChunk
+	(*Missing)(nil),     // 7: netsketch.plugin.v1.Missing
+	(*EpochEnd)(nil),    // 8: netsketch.plugin.v1.EpochEnd
+	(*Doubt)(nil),       // 9: netsketch.plugin.v1.Doubt
+	(*EpochCancel)(nil), // 10: netsketch.plugin.v1.EpochCancel
 }
 var file_netsketch_plugin_v1_epoch_proto_depIdxs = []int32{
-	0, // 0: netsketch.plugin.v1.EpochEnd.status:type_name -> netsketch.plugin.v1.EpochStatus
-	4, // 1: netsketch.plugin.v1.EpochEnd.missing:type_name -> netsketch.plugin.v1.Missing
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	3, // 0: netsketch.plugin.v1.EpochBegin.devices:type_name -> netsketch.plugin.v1.DeviceState
+	4, // 1: netsketch.plugin.v1.EpochBegin.plans:type_name -> netsketch.plugin.v1.PlanOutcome
+	1, // 2: netsketch.plugin.v1.PlanOutcome.status:type_name -> netsketch.plugin.v1.PlanStatus
+	0, // 3: netsketch.plugin.v1.EpochEnd.status:type_name -> netsketch.plugin.v1.EpochStatus
+	7, // 4: netsketch.plugin.v1.EpochEnd.missing:type_name -> netsketch.plugin.v1.Missing
+	9, // 5: netsketch.plugin.v1.EpochEnd.doubts:type_name -> netsketch.plugin.v1.Doubt
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_plugin_v1_epoch_proto_init() }
@@ -629,8 +974,8 @@ func file_netsketch_plugin_v1_epoch_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_plugin_v1_epoch_proto_rawDesc), len(file_netsketch_plugin_v1_epoch_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   6,
+			NumEnums:      2,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -458,7 +458,9 @@ type Capabilities struct {
 	// Configure again.
 	NetworkUpdates bool `protobuf:"varint,5,opt,name=network_updates,json=networkUpdates,proto3" json:"network_updates,omitempty"`
 	// The binary also serves the host role (service HostRole).
-	HostRole      bool `protobuf:"varint,6,opt,name=host_role,json=hostRole,proto3" json:"host_role,omitempty"`
+	HostRole bool `protobuf:"varint,6,opt,name=host_role,json=hostRole,proto3" json:"host_role,omitempty"`
+	// It hands over its state with each epoch's results, and takes it back.
+	State         bool `protobuf:"varint,7,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -535,6 +537,13 @@ func (x *Capabilities) GetHostRole() bool {
 	return false
 }
 
+func (x *Capabilities) GetState() bool {
+	if x != nil {
+		return x.State
+	}
+	return false
+}
+
 // ConfigureRequest carries everything a plugin needs to know.
 type ConfigureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -544,6 +553,9 @@ type ConfigureRequest struct {
 	Network *Network `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
 	// Length of an epoch, nanoseconds.
 	EpochLengthNs int64 `protobuf:"varint,3,opt,name=epoch_length_ns,json=epochLengthNs,proto3" json:"epoch_length_ns,omitempty"`
+	// In the first call to a new process: the newest state that an earlier one
+	// handed over. A plugin that cannot use it begins anew. Not set: there is none.
+	State         *PluginState `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -599,6 +611,77 @@ func (x *ConfigureRequest) GetEpochLengthNs() int64 {
 	return 0
 }
 
+func (x *ConfigureRequest) GetState() *PluginState {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+// PluginState is what a plugin wants to know again after a restart.
+type PluginState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Epoch that it is the state after.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Version of the form that data is in, the plugin's own count.
+	Version uint32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The state, in the plugin's own form. At most 1 MiB.
+	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PluginState) Reset() {
+	*x = PluginState{}
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PluginState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PluginState) ProtoMessage() {}
+
+func (x *PluginState) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PluginState.ProtoReflect.Descriptor instead.
+func (*PluginState) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PluginState) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PluginState) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *PluginState) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // ConfigureResponse says what the plugin makes of it.
 type ConfigureResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -617,7 +700,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -629,7 +712,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -642,7 +725,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ConfigureResponse) GetErrors() []*FieldError {
@@ -686,7 +769,7 @@ type FieldError struct {
 
 func (x *FieldError) Reset() {
 	*x = FieldError{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +781,7 @@ func (x *FieldError) String() string {
 func (*FieldError) ProtoMessage() {}
 
 func (x *FieldError) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +794,7 @@ func (x *FieldError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldError.ProtoReflect.Descriptor instead.
 func (*FieldError) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FieldError) GetField() string {
@@ -741,7 +824,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +836,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +849,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Binding) GetDevice() string {
@@ -798,7 +881,7 @@ type MissingObject struct {
 
 func (x *MissingObject) Reset() {
 	*x = MissingObject{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +893,7 @@ func (x *MissingObject) String() string {
 func (*MissingObject) ProtoMessage() {}
 
 func (x *MissingObject) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +906,7 @@ func (x *MissingObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MissingObject.ProtoReflect.Descriptor instead.
 func (*MissingObject) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MissingObject) GetDevice() string {
@@ -862,7 +945,7 @@ type Watch struct {
 
 func (x *Watch) Reset() {
 	*x = Watch{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +957,7 @@ func (x *Watch) String() string {
 func (*Watch) ProtoMessage() {}
 
 func (x *Watch) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +970,7 @@ func (x *Watch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watch.ProtoReflect.Descriptor instead.
 func (*Watch) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Watch) GetList() string {
@@ -925,7 +1008,7 @@ type WatchUpdate struct {
 
 func (x *WatchUpdate) Reset() {
 	*x = WatchUpdate{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1020,7 @@ func (x *WatchUpdate) String() string {
 func (*WatchUpdate) ProtoMessage() {}
 
 func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1033,7 @@ func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchUpdate.ProtoReflect.Descriptor instead.
 func (*WatchUpdate) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchUpdate) GetAdd() []*Watch {
@@ -986,7 +1069,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1081,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1094,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RunRequest) GetMessage() isRunRequest_Message {
@@ -1146,6 +1229,7 @@ type RunResponse struct {
 	//	*RunResponse_Plan
 	//	*RunResponse_Event
 	//	*RunResponse_Done
+	//	*RunResponse_State
 	Message       isRunResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1153,7 +1237,7 @@ type RunResponse struct {
 
 func (x *RunResponse) Reset() {
 	*x = RunResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1249,7 @@ func (x *RunResponse) String() string {
 func (*RunResponse) ProtoMessage() {}
 
 func (x *RunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1262,7 @@ func (x *RunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
 func (*RunResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RunResponse) GetMessage() isRunResponse_Message {
@@ -1224,6 +1308,15 @@ func (x *RunResponse) GetDone() *EpochDone {
 	return nil
 }
 
+func (x *RunResponse) GetState() *PluginState {
+	if x != nil {
+		if x, ok := x.Message.(*RunResponse_State); ok {
+			return x.State
+		}
+	}
+	return nil
+}
+
 type isRunResponse_Message interface {
 	isRunResponse_Message()
 }
@@ -1248,6 +1341,12 @@ type RunResponse_Done struct {
 	Done *EpochDone `protobuf:"bytes,4,opt,name=done,proto3,oneof"`
 }
 
+type RunResponse_State struct {
+	// The plugin's state after the epoch being worked on; at most one, before
+	// EpochDone. The collector keeps it when the epoch's results are sound.
+	State *PluginState `protobuf:"bytes,5,opt,name=state,proto3,oneof"`
+}
+
 func (*RunResponse_Table) isRunResponse_Message() {}
 
 func (*RunResponse_Plan) isRunResponse_Message() {}
@@ -1255,6 +1354,8 @@ func (*RunResponse_Plan) isRunResponse_Message() {}
 func (*RunResponse_Event) isRunResponse_Message() {}
 
 func (*RunResponse_Done) isRunResponse_Message() {}
+
+func (*RunResponse_State) isRunResponse_Message() {}
 
 // QueryRequest asks for one row.
 type QueryRequest struct {
@@ -1267,7 +1368,7 @@ type QueryRequest struct {
 
 func (x *QueryRequest) Reset() {
 	*x = QueryRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1380,7 @@ func (x *QueryRequest) String() string {
 func (*QueryRequest) ProtoMessage() {}
 
 func (x *QueryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1393,7 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
 func (*QueryRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *QueryRequest) GetRow() *Watch {
@@ -1315,7 +1416,7 @@ type QueryResponse struct {
 
 func (x *QueryResponse) Reset() {
 	*x = QueryResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1428,7 @@ func (x *QueryResponse) String() string {
 func (*QueryResponse) ProtoMessage() {}
 
 func (x *QueryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1441,7 @@ func (x *QueryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResponse.ProtoReflect.Descriptor instead.
 func (*QueryResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *QueryResponse) GetTables() []*TablePart {
@@ -1373,7 +1474,7 @@ type MergeRequest struct {
 
 func (x *MergeRequest) Reset() {
 	*x = MergeRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1486,7 @@ func (x *MergeRequest) String() string {
 func (*MergeRequest) ProtoMessage() {}
 
 func (x *MergeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1499,7 @@ func (x *MergeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeRequest.ProtoReflect.Descriptor instead.
 func (*MergeRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MergeRequest) GetMessage() isMergeRequest_Message {
@@ -1492,7 +1593,7 @@ type MergeResponse struct {
 
 func (x *MergeResponse) Reset() {
 	*x = MergeResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1605,7 @@ func (x *MergeResponse) String() string {
 func (*MergeResponse) ProtoMessage() {}
 
 func (x *MergeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1618,7 @@ func (x *MergeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeResponse.ProtoReflect.Descriptor instead.
 func (*MergeResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MergeResponse) GetMessage() isMergeResponse_Message {
@@ -1606,7 +1707,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1719,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1732,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DrainRequest) GetBudgetNs() int64 {
@@ -1650,7 +1751,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1763,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1776,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
 }
 
 var File_netsketch_plugin_v1_plugin_proto protoreflect.FileDescriptor
@@ -1715,19 +1816,25 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"\bListInfo\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12\x1c\n" +
-	"\twatchable\x18\x03 \x01(\bR\twatchable\"\xac\x01\n" +
+	"\twatchable\x18\x03 \x01(\bR\twatchable\"\xc2\x01\n" +
 	"\fCapabilities\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\bR\x05query\x12\x14\n" +
 	"\x05merge\x18\x02 \x01(\bR\x05merge\x12\x14\n" +
 	"\x05drain\x18\x03 \x01(\bR\x05drain\x12\x14\n" +
 	"\x05watch\x18\x04 \x01(\bR\x05watch\x12'\n" +
 	"\x0fnetwork_updates\x18\x05 \x01(\bR\x0enetworkUpdates\x12\x1b\n" +
-	"\thost_role\x18\x06 \x01(\bR\bhostRole\"\x93\x01\n" +
+	"\thost_role\x18\x06 \x01(\bR\bhostRole\x12\x14\n" +
+	"\x05state\x18\a \x01(\bR\x05state\"\xcb\x01\n" +
 	"\x10ConfigureRequest\x12\x1f\n" +
 	"\vconfig_json\x18\x01 \x01(\fR\n" +
 	"configJson\x126\n" +
 	"\anetwork\x18\x02 \x01(\v2\x1c.netsketch.plugin.v1.NetworkR\anetwork\x12&\n" +
-	"\x0fepoch_length_ns\x18\x03 \x01(\x03R\repochLengthNs\"\xf3\x01\n" +
+	"\x0fepoch_length_ns\x18\x03 \x01(\x03R\repochLengthNs\x126\n" +
+	"\x05state\x18\x04 \x01(\v2 .netsketch.plugin.v1.PluginStateR\x05state\"Q\n" +
+	"\vPluginState\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\rR\aversion\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\xf3\x01\n" +
 	"\x11ConfigureResponse\x127\n" +
 	"\x06errors\x18\x01 \x03(\v2\x1f.netsketch.plugin.v1.FieldErrorR\x06errors\x128\n" +
 	"\bbindings\x18\x02 \x03(\v2\x1c.netsketch.plugin.v1.BindingR\bbindings\x12<\n" +
@@ -1763,12 +1870,13 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x06cancel\x18\x05 \x01(\v2 .netsketch.plugin.v1.EpochCancelH\x00R\x06cancel\x128\n" +
 	"\x05watch\x18\x06 \x01(\v2 .netsketch.plugin.v1.WatchUpdateH\x00R\x05watch\x128\n" +
 	"\anetwork\x18\a \x01(\v2\x1c.netsketch.plugin.v1.NetworkH\x00R\anetworkB\t\n" +
-	"\amessage\"\xeb\x01\n" +
+	"\amessage\"\xa5\x02\n" +
 	"\vRunResponse\x126\n" +
 	"\x05table\x18\x01 \x01(\v2\x1e.netsketch.plugin.v1.TablePartH\x00R\x05table\x12/\n" +
 	"\x04plan\x18\x02 \x01(\v2\x19.netsketch.plugin.v1.PlanH\x00R\x04plan\x122\n" +
 	"\x05event\x18\x03 \x01(\v2\x1a.netsketch.plugin.v1.EventH\x00R\x05event\x124\n" +
-	"\x04done\x18\x04 \x01(\v2\x1e.netsketch.plugin.v1.EpochDoneH\x00R\x04doneB\t\n" +
+	"\x04done\x18\x04 \x01(\v2\x1e.netsketch.plugin.v1.EpochDoneH\x00R\x04done\x128\n" +
+	"\x05state\x18\x05 \x01(\v2 .netsketch.plugin.v1.PluginStateH\x00R\x05stateB\t\n" +
 	"\amessage\"<\n" +
 	"\fQueryRequest\x12,\n" +
 	"\x03row\x18\x01 \x01(\v2\x1a.netsketch.plugin.v1.WatchR\x03row\"]\n" +
@@ -1810,7 +1918,7 @@ func file_netsketch_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 	return file_netsketch_plugin_v1_plugin_proto_rawDescData
 }
 
-var file_netsketch_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_netsketch_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_netsketch_plugin_v1_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),   // 0: netsketch.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),  // 1: netsketch.plugin.v1.DescribeResponse
@@ -1820,32 +1928,33 @@ var file_netsketch_plugin_v1_plugin_proto_goTypes = []any{
 	(*ListInfo)(nil),          // 5: netsketch.plugin.v1.ListInfo
 	(*Capabilities)(nil),      // 6: netsketch.plugin.v1.Capabilities
 	(*ConfigureRequest)(nil),  // 7: netsketch.plugin.v1.ConfigureRequest
-	(*ConfigureResponse)(nil), // 8: netsketch.plugin.v1.ConfigureResponse
-	(*FieldError)(nil),        // 9: netsketch.plugin.v1.FieldError
-	(*Binding)(nil),           // 10: netsketch.plugin.v1.Binding
-	(*MissingObject)(nil),     // 11: netsketch.plugin.v1.MissingObject
-	(*Watch)(nil),             // 12: netsketch.plugin.v1.Watch
-	(*WatchUpdate)(nil),       // 13: netsketch.plugin.v1.WatchUpdate
-	(*RunRequest)(nil),        // 14: netsketch.plugin.v1.RunRequest
-	(*RunResponse)(nil),       // 15: netsketch.plugin.v1.RunResponse
-	(*QueryRequest)(nil),      // 16: netsketch.plugin.v1.QueryRequest
-	(*QueryResponse)(nil),     // 17: netsketch.plugin.v1.QueryResponse
-	(*MergeRequest)(nil),      // 18: netsketch.plugin.v1.MergeRequest
-	(*MergeResponse)(nil),     // 19: netsketch.plugin.v1.MergeResponse
-	(*DrainRequest)(nil),      // 20: netsketch.plugin.v1.DrainRequest
-	(*DrainResponse)(nil),     // 21: netsketch.plugin.v1.DrainResponse
-	nil,                       // 22: netsketch.plugin.v1.ObjectNeed.AnnotationsEntry
-	nil,                       // 23: netsketch.plugin.v1.Watch.KeysEntry
-	(*Network)(nil),           // 24: netsketch.plugin.v1.Network
-	(*Plan)(nil),              // 25: netsketch.plugin.v1.Plan
-	(*EpochBegin)(nil),        // 26: netsketch.plugin.v1.EpochBegin
-	(*DeviceChunk)(nil),       // 27: netsketch.plugin.v1.DeviceChunk
-	(*HostChunk)(nil),         // 28: netsketch.plugin.v1.HostChunk
-	(*EpochEnd)(nil),          // 29: netsketch.plugin.v1.EpochEnd
-	(*EpochCancel)(nil),       // 30: netsketch.plugin.v1.EpochCancel
-	(*TablePart)(nil),         // 31: netsketch.plugin.v1.TablePart
-	(*Event)(nil),             // 32: netsketch.plugin.v1.Event
-	(*EpochDone)(nil),         // 33: netsketch.plugin.v1.EpochDone
+	(*PluginState)(nil),       // 8: netsketch.plugin.v1.PluginState
+	(*ConfigureResponse)(nil), // 9: netsketch.plugin.v1.ConfigureResponse
+	(*FieldError)(nil),        // 10: netsketch.plugin.v1.FieldError
+	(*Binding)(nil),           // 11: netsketch.plugin.v1.Binding
+	(*MissingObject)(nil),     // 12: netsketch.plugin.v1.MissingObject
+	(*Watch)(nil),             // 13: netsketch.plugin.v1.Watch
+	(*WatchUpdate)(nil),       // 14: netsketch.plugin.v1.WatchUpdate
+	(*RunRequest)(nil),        // 15: netsketch.plugin.v1.RunRequest
+	(*RunResponse)(nil),       // 16: netsketch.plugin.v1.RunResponse
+	(*QueryRequest)(nil),      // 17: netsketch.plugin.v1.QueryRequest
+	(*QueryResponse)(nil),     // 18: netsketch.plugin.v1.QueryResponse
+	(*MergeRequest)(nil),      // 19: netsketch.plugin.v1.MergeRequest
+	(*MergeResponse)(nil),     // 20: netsketch.plugin.v1.MergeResponse
+	(*DrainRequest)(nil),      // 21: netsketch.plugin.v1.DrainRequest
+	(*DrainResponse)(nil),     // 22: netsketch.plugin.v1.DrainResponse
+	nil,                       // 23: netsketch.plugin.v1.ObjectNeed.AnnotationsEntry
+	nil,                       // 24: netsketch.plugin.v1.Watch.KeysEntry
+	(*Network)(nil),           // 25: netsketch.plugin.v1.Network
+	(*Plan)(nil),              // 26: netsketch.plugin.v1.Plan
+	(*EpochBegin)(nil),        // 27: netsketch.plugin.v1.EpochBegin
+	(*DeviceChunk)(nil),       // 28: netsketch.plugin.v1.DeviceChunk
+	(*HostChunk)(nil),         // 29: netsketch.plugin.v1.HostChunk
+	(*EpochEnd)(nil),          // 30: netsketch.plugin.v1.EpochEnd
+	(*EpochCancel)(nil),       // 31: netsketch.plugin.v1.EpochCancel
+	(*TablePart)(nil),         // 32: netsketch.plugin.v1.TablePart
+	(*Event)(nil),             // 33: netsketch.plugin.v1.Event
+	(*EpochDone)(nil),         // 34: netsketch.plugin.v1.EpochDone
 }
 var file_netsketch_plugin_v1_plugin_proto_depIdxs = []int32{
 	2,  // 0: netsketch.plugin.v1.DescribeResponse.programs:type_name -> netsketch.plugin.v1.ProgramNeed
@@ -1853,53 +1962,55 @@ var file_netsketch_plugin_v1_plugin_proto_depIdxs = []int32{
 	4,  // 2: netsketch.plugin.v1.DescribeResponse.modules:type_name -> netsketch.plugin.v1.YangModule
 	5,  // 3: netsketch.plugin.v1.DescribeResponse.lists:type_name -> netsketch.plugin.v1.ListInfo
 	6,  // 4: netsketch.plugin.v1.DescribeResponse.capabilities:type_name -> netsketch.plugin.v1.Capabilities
-	22, // 5: netsketch.plugin.v1.ObjectNeed.annotations:type_name -> netsketch.plugin.v1.ObjectNeed.AnnotationsEntry
-	24, // 6: netsketch.plugin.v1.ConfigureRequest.network:type_name -> netsketch.plugin.v1.Network
-	9,  // 7: netsketch.plugin.v1.ConfigureResponse.errors:type_name -> netsketch.plugin.v1.FieldError
-	10, // 8: netsketch.plugin.v1.ConfigureResponse.bindings:type_name -> netsketch.plugin.v1.Binding
-	11, // 9: netsketch.plugin.v1.ConfigureResponse.missing:type_name -> netsketch.plugin.v1.MissingObject
-	25, // 10: netsketch.plugin.v1.ConfigureResponse.plan:type_name -> netsketch.plugin.v1.Plan
-	23, // 11: netsketch.plugin.v1.Watch.keys:type_name -> netsketch.plugin.v1.Watch.KeysEntry
-	12, // 12: netsketch.plugin.v1.WatchUpdate.add:type_name -> netsketch.plugin.v1.Watch
-	12, // 13: netsketch.plugin.v1.WatchUpdate.remove:type_name -> netsketch.plugin.v1.Watch
-	26, // 14: netsketch.plugin.v1.RunRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
-	27, // 15: netsketch.plugin.v1.RunRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
-	28, // 16: netsketch.plugin.v1.RunRequest.host:type_name -> netsketch.plugin.v1.HostChunk
-	29, // 17: netsketch.plugin.v1.RunRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
-	30, // 18: netsketch.plugin.v1.RunRequest.cancel:type_name -> netsketch.plugin.v1.EpochCancel
-	13, // 19: netsketch.plugin.v1.RunRequest.watch:type_name -> netsketch.plugin.v1.WatchUpdate
-	24, // 20: netsketch.plugin.v1.RunRequest.network:type_name -> netsketch.plugin.v1.Network
-	31, // 21: netsketch.plugin.v1.RunResponse.table:type_name -> netsketch.plugin.v1.TablePart
-	25, // 22: netsketch.plugin.v1.RunResponse.plan:type_name -> netsketch.plugin.v1.Plan
-	32, // 23: netsketch.plugin.v1.RunResponse.event:type_name -> netsketch.plugin.v1.Event
-	33, // 24: netsketch.plugin.v1.RunResponse.done:type_name -> netsketch.plugin.v1.EpochDone
-	12, // 25: netsketch.plugin.v1.QueryRequest.row:type_name -> netsketch.plugin.v1.Watch
-	31, // 26: netsketch.plugin.v1.QueryResponse.tables:type_name -> netsketch.plugin.v1.TablePart
-	26, // 27: netsketch.plugin.v1.MergeRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
-	27, // 28: netsketch.plugin.v1.MergeRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
-	28, // 29: netsketch.plugin.v1.MergeRequest.host:type_name -> netsketch.plugin.v1.HostChunk
-	29, // 30: netsketch.plugin.v1.MergeRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
-	26, // 31: netsketch.plugin.v1.MergeResponse.begin:type_name -> netsketch.plugin.v1.EpochBegin
-	27, // 32: netsketch.plugin.v1.MergeResponse.device:type_name -> netsketch.plugin.v1.DeviceChunk
-	28, // 33: netsketch.plugin.v1.MergeResponse.host:type_name -> netsketch.plugin.v1.HostChunk
-	29, // 34: netsketch.plugin.v1.MergeResponse.end:type_name -> netsketch.plugin.v1.EpochEnd
-	0,  // 35: netsketch.plugin.v1.Plugin.Describe:input_type -> netsketch.plugin.v1.DescribeRequest
-	7,  // 36: netsketch.plugin.v1.Plugin.Configure:input_type -> netsketch.plugin.v1.ConfigureRequest
-	14, // 37: netsketch.plugin.v1.Plugin.Run:input_type -> netsketch.plugin.v1.RunRequest
-	16, // 38: netsketch.plugin.v1.Plugin.Query:input_type -> netsketch.plugin.v1.QueryRequest
-	18, // 39: netsketch.plugin.v1.Plugin.Merge:input_type -> netsketch.plugin.v1.MergeRequest
-	20, // 40: netsketch.plugin.v1.Plugin.Drain:input_type -> netsketch.plugin.v1.DrainRequest
-	1,  // 41: netsketch.plugin.v1.Plugin.Describe:output_type -> netsketch.plugin.v1.DescribeResponse
-	8,  // 42: netsketch.plugin.v1.Plugin.Configure:output_type -> netsketch.plugin.v1.ConfigureResponse
-	15, // 43: netsketch.plugin.v1.Plugin.Run:output_type -> netsketch.plugin.v1.RunResponse
-	17, // 44: netsketch.plugin.v1.Plugin.Query:output_type -> netsketch.plugin.v1.QueryResponse
-	19, // 45: netsketch.plugin.v1.Plugin.Merge:output_type -> netsketch.plugin.v1.MergeResponse
-	21, // 46: netsketch.plugin.v1.Plugin.Drain:output_type -> netsketch.plugin.v1.DrainResponse
-	41, // [41:47] is the sub-list for method output_type
-	35, // [35:41] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	23, // 5: netsketch.plugin.v1.ObjectNeed.annotations:type_name -> netsketch.plugin.v1.ObjectNeed.AnnotationsEntry
+	25, // 6: netsketch.plugin.v1.ConfigureRequest.network:type_name -> netsketch.plugin.v1.Network
+	8,  // 7: netsketch.plugin.v1.ConfigureRequest.state:type_name -> netsketch.plugin.v1.PluginState
+	10, // 8: netsketch.plugin.v1.ConfigureResponse.errors:type_name -> netsketch.plugin.v1.FieldError
+	11, // 9: netsketch.plugin.v1.ConfigureResponse.bindings:type_name -> netsketch.plugin.v1.Binding
+	12, // 10: netsketch.plugin.v1.ConfigureResponse.missing:type_name -> netsketch.plugin.v1.MissingObject
+	26, // 11: netsketch.plugin.v1.ConfigureResponse.plan:type_name -> netsketch.plugin.v1.Plan
+	24, // 12: netsketch.plugin.v1.Watch.keys:type_name -> netsketch.plugin.v1.Watch.KeysEntry
+	13, // 13: netsketch.plugin.v1.WatchUpdate.add:type_name -> netsketch.plugin.v1.Watch
+	13, // 14: netsketch.plugin.v1.WatchUpdate.remove:type_name -> netsketch.plugin.v1.Watch
+	27, // 15: netsketch.plugin.v1.RunRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
+	28, // 16: netsketch.plugin.v1.RunRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
+	29, // 17: netsketch.plugin.v1.RunRequest.host:type_name -> netsketch.plugin.v1.HostChunk
+	30, // 18: netsketch.plugin.v1.RunRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
+	31, // 19: netsketch.plugin.v1.RunRequest.cancel:type_name -> netsketch.plugin.v1.EpochCancel
+	14, // 20: netsketch.plugin.v1.RunRequest.watch:type_name -> netsketch.plugin.v1.WatchUpdate
+	25, // 21: netsketch.plugin.v1.RunRequest.network:type_name -> netsketch.plugin.v1.Network
+	32, // 22: netsketch.plugin.v1.RunResponse.table:type_name -> netsketch.plugin.v1.TablePart
+	26, // 23: netsketch.plugin.v1.RunResponse.plan:type_name -> netsketch.plugin.v1.Plan
+	33, // 24: netsketch.plugin.v1.RunResponse.event:type_name -> netsketch.plugin.v1.Event
+	34, // 25: netsketch.plugin.v1.RunResponse.done:type_name -> netsketch.plugin.v1.EpochDone
+	8,  // 26: netsketch.plugin.v1.RunResponse.state:type_name -> netsketch.plugin.v1.PluginState
+	13, // 27: netsketch.plugin.v1.QueryRequest.row:type_name -> netsketch.plugin.v1.Watch
+	32, // 28: netsketch.plugin.v1.QueryResponse.tables:type_name -> netsketch.plugin.v1.TablePart
+	27, // 29: netsketch.plugin.v1.MergeRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
+	28, // 30: netsketch.plugin.v1.MergeRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
+	29, // 31: netsketch.plugin.v1.MergeRequest.host:type_name -> netsketch.plugin.v1.HostChunk
+	30, // 32: netsketch.plugin.v1.MergeRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
+	27, // 33: netsketch.plugin.v1.MergeResponse.begin:type_name -> netsketch.plugin.v1.EpochBegin
+	28, // 34: netsketch.plugin.v1.MergeResponse.device:type_name -> netsketch.plugin.v1.DeviceChunk
+	29, // 35: netsketch.plugin.v1.MergeResponse.host:type_name -> netsketch.plugin.v1.HostChunk
+	30, // 36: netsketch.plugin.v1.MergeResponse.end:type_name -> netsketch.plugin.v1.EpochEnd
+	0,  // 37: netsketch.plugin.v1.Plugin.Describe:input_type -> netsketch.plugin.v1.DescribeRequest
+	7,  // 38: netsketch.plugin.v1.Plugin.Configure:input_type -> netsketch.plugin.v1.ConfigureRequest
+	15, // 39: netsketch.plugin.v1.Plugin.Run:input_type -> netsketch.plugin.v1.RunRequest
+	17, // 40: netsketch.plugin.v1.Plugin.Query:input_type -> netsketch.plugin.v1.QueryRequest
+	19, // 41: netsketch.plugin.v1.Plugin.Merge:input_type -> netsketch.plugin.v1.MergeRequest
+	21, // 42: netsketch.plugin.v1.Plugin.Drain:input_type -> netsketch.plugin.v1.DrainRequest
+	1,  // 43: netsketch.plugin.v1.Plugin.Describe:output_type -> netsketch.plugin.v1.DescribeResponse
+	9,  // 44: netsketch.plugin.v1.Plugin.Configure:output_type -> netsketch.plugin.v1.ConfigureResponse
+	16, // 45: netsketch.plugin.v1.Plugin.Run:output_type -> netsketch.plugin.v1.RunResponse
+	18, // 46: netsketch.plugin.v1.Plugin.Query:output_type -> netsketch.plugin.v1.QueryResponse
+	20, // 47: netsketch.plugin.v1.Plugin.Merge:output_type -> netsketch.plugin.v1.MergeResponse
+	22, // 48: netsketch.plugin.v1.Plugin.Drain:output_type -> netsketch.plugin.v1.DrainResponse
+	43, // [43:49] is the sub-list for method output_type
+	37, // [37:43] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_plugin_v1_plugin_proto_init() }
@@ -1910,7 +2021,7 @@ func file_netsketch_plugin_v1_plugin_proto_init() {
 	file_netsketch_plugin_v1_epoch_proto_init()
 	file_netsketch_plugin_v1_network_proto_init()
 	file_netsketch_plugin_v1_results_proto_init()
-	file_netsketch_plugin_v1_plugin_proto_msgTypes[14].OneofWrappers = []any{
+	file_netsketch_plugin_v1_plugin_proto_msgTypes[15].OneofWrappers = []any{
 		(*RunRequest_Begin)(nil),
 		(*RunRequest_Device)(nil),
 		(*RunRequest_Host)(nil),
@@ -1919,19 +2030,20 @@ func file_netsketch_plugin_v1_plugin_proto_init() {
 		(*RunRequest_Watch)(nil),
 		(*RunRequest_Network)(nil),
 	}
-	file_netsketch_plugin_v1_plugin_proto_msgTypes[15].OneofWrappers = []any{
+	file_netsketch_plugin_v1_plugin_proto_msgTypes[16].OneofWrappers = []any{
 		(*RunResponse_Table)(nil),
 		(*RunResponse_Plan)(nil),
 		(*RunResponse_Event)(nil),
 		(*RunResponse_Done)(nil),
+		(*RunResponse_State)(nil),
 	}
-	file_netsketch_plugin_v1_plugin_proto_msgTypes[18].OneofWrappers = []any{
+	file_netsketch_plugin_v1_plugin_proto_msgTypes[19].OneofWrappers = []any{
 		(*MergeRequest_Begin)(nil),
 		(*MergeRequest_Device)(nil),
 		(*MergeRequest_Host)(nil),
 		(*MergeRequest_End)(nil),
 	}
-	file_netsketch_plugin_v1_plugin_proto_msgTypes[19].OneofWrappers = []any{
+	file_netsketch_plugin_v1_plugin_proto_msgTypes[20].OneofWrappers = []any{
 		(*MergeResponse_Begin)(nil),
 		(*MergeResponse_Device)(nil),
 		(*MergeResponse_Host)(nil),
@@ -1943,7 +2055,7 @@ func file_netsketch_plugin_v1_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_plugin_v1_plugin_proto_rawDesc), len(file_netsketch_plugin_v1_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

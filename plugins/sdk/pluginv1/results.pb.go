@@ -413,13 +413,22 @@ func (x *TablePart) GetLast() bool {
 // Plan is what the network shall do from an epoch on.
 type Plan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// First epoch for which it holds. A plan for an epoch that has begun is
-	// applied at the next boundary, and the collector says so.
+	// First epoch for which it holds.
 	FromEpoch uint64 `protobuf:"varint,1,opt,name=from_epoch,json=fromEpoch,proto3" json:"from_epoch,omitempty"`
 	// Writes into devices' tables, in order per device.
 	Writes []*DeviceWrite `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`
 	// Settings of host agents.
-	Hosts         []*HostSetting `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	Hosts []*HostSetting `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// The plugin's number for the plan, by which it hears what became of it; no
+	// other one of its plans has it, across restarts. 0: it need not be told.
+	Id uint64 `protobuf:"varint,4,opt,name=id,proto3" json:"id,omitempty"`
+	// All writes are to entries that only packets of from_epoch's bank match. They
+	// are done before that epoch begins, as soon as the epoch that had the bank
+	// before has been read to the end. A plan that cannot be written in that time
+	// is not written at all.
+	// Without it the plan is written right after the flip that begins from_epoch,
+	// or, where it comes too late for that, after the next flip.
+	Ahead         bool `protobuf:"varint,5,opt,name=ahead,proto3" json:"ahead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -473,6 +482,20 @@ func (x *Plan) GetHosts() []*HostSetting {
 		return x.Hosts
 	}
 	return nil
+}
+
+func (x *Plan) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Plan) GetAhead() bool {
+	if x != nil {
+		return x.Ahead
+	}
+	return false
 }
 
 // DeviceWrite changes one thing on one device.
@@ -578,7 +601,8 @@ type isDeviceWrite_Write interface {
 }
 
 type DeviceWrite_Insert struct {
-	// Add an entry; an entry with the same key must not exist.
+	// Add an entry. Where one with the same key exists, from an earlier life of
+	// the plugin or of the collector, its action is changed.
 	Insert *TableEntry `protobuf:"bytes,2,opt,name=insert,proto3,oneof"`
 }
 
@@ -1113,12 +1137,14 @@ const file_netsketch_plugin_v1_results_proto_rawDesc = "" +
 	"\x05table\x18\x02 \x01(\v2\x1a.netsketch.plugin.v1.TableR\x05table\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\x12\x18\n" +
 	"\areplace\x18\x04 \x01(\bR\areplace\x12\x12\n" +
-	"\x04last\x18\x05 \x01(\bR\x04last\"\x97\x01\n" +
+	"\x04last\x18\x05 \x01(\bR\x04last\"\xbd\x01\n" +
 	"\x04Plan\x12\x1d\n" +
 	"\n" +
 	"from_epoch\x18\x01 \x01(\x04R\tfromEpoch\x128\n" +
 	"\x06writes\x18\x02 \x03(\v2 .netsketch.plugin.v1.DeviceWriteR\x06writes\x126\n" +
-	"\x05hosts\x18\x03 \x03(\v2 .netsketch.plugin.v1.HostSettingR\x05hosts\"\xa3\x02\n" +
+	"\x05hosts\x18\x03 \x03(\v2 .netsketch.plugin.v1.HostSettingR\x05hosts\x12\x0e\n" +
+	"\x02id\x18\x04 \x01(\x04R\x02id\x12\x14\n" +
+	"\x05ahead\x18\x05 \x01(\bR\x05ahead\"\xa3\x02\n" +
 	"\vDeviceWrite\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x129\n" +
 	"\x06insert\x18\x02 \x01(\v2\x1f.netsketch.plugin.v1.TableEntryH\x00R\x06insert\x129\n" +

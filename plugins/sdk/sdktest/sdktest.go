@@ -49,6 +49,9 @@ type Options struct {
 	// Modules are YANG modules that are known besides the plugin's own and
 	// those that come with netsketch.
 	Modules []yang.Module
+	// State is given back to a plugin that is sdk.Stateful, as after a restart:
+	// Results.State of an earlier harness; nil: none.
+	State *sdk.State
 	// Timeout bounds each call; default 30 s.
 	Timeout time.Duration
 }
@@ -63,6 +66,7 @@ type Harness struct {
 	api         pluginv1.PluginClient
 	stream      grpc.BidiStreamingClient[pluginv1.RunRequest, pluginv1.RunResponse]
 	watched     []sdk.Watch
+	state       *pluginv1.PluginState // to give back
 }
 
 // Start serves and configures the plugin, and fails the test when its description
@@ -88,6 +92,9 @@ func Start(tb testing.TB, p sdk.Plugin, opts Options) *Harness {
 // start serves the plugin up to its description.
 func start(tb testing.TB, p sdk.Plugin, opts Options) (*Harness, error) {
 	h := &Harness{tb: tb, timeout: opts.Timeout}
+	if opts.State != nil {
+		h.state = opts.State.Proto()
+	}
 	if h.timeout == 0 {
 		h.timeout = 30 * time.Second
 	}
@@ -172,8 +179,9 @@ func (h *Harness) Configure(config string, network sdk.Network, epoch time.Durat
 	ctx, cancel := h.context()
 	defer cancel()
 	m, err := h.api.Configure(ctx, &pluginv1.ConfigureRequest{
-		ConfigJson: []byte(config), Network: network.Proto(), EpochLengthNs: int64(epoch),
+		ConfigJson: []byte(config), Network: network.Proto(), EpochLengthNs: int64(epoch), State: h.state,
 	})
+	h.state = nil
 	if err != nil {
 		return sdk.Settings{}, err
 	}
@@ -253,6 +261,9 @@ func (h *Harness) receive(number uint64) (*sdk.Results, error) {
 			results.Plans = append(results.Plans, plan)
 		case *pluginv1.RunResponse_Event:
 			results.Events = append(results.Events, sdk.EventFrom(m.Event))
+		case *pluginv1.RunResponse_State:
+			state := sdk.StateFrom(m.State)
+			results.State = &state
 		case *pluginv1.RunResponse_Done:
 			if m.Done.GetEpoch() != number {
 				return nil, fmt.Errorf("the end of epoch %d instead of %d", m.Done.GetEpoch(), number)
