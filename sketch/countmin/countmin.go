@@ -83,16 +83,12 @@ func (s *Sketch[F]) Add(key []byte, n uint32) { s.add(family.Digest[F](s.cfg.See
 
 // InsertBatch counts one packet of each key; keys lie end to end, size bytes each.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
-	if size < 1 || len(keys)%size != 0 {
-		return fmt.Errorf("%w: countmin: %d bytes are no whole number of keys of %d bytes", sketch.ErrMismatch, len(keys), size)
+	if err := family.CheckBatch("countmin", keys, size); err != nil {
+		return err
 	}
-	const ahead = 256
-	var digests [ahead]uint64
+	var digests [family.Block]uint64
 	for len(keys) > 0 {
-		n := min(ahead, len(keys)/size)
-		for i := range n {
-			digests[i] = family.Digest[F](s.cfg.Seed, keys[i*size:(i+1)*size])
-		}
+		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
 		if s.cfg.Conservative {
 			for _, d := range digests[:n] {
 				s.add(d, 1)
@@ -111,26 +107,30 @@ func (s *Sketch[F]) add(d uint64, n uint32) {
 		s.raise(d, n)
 		return
 	}
-	base := s.cells
-	for r := range s.cfg.Rows {
-		c := &base[family.Column[F](d, r, &s.cols)]
+	var cols [family.MaxRows]uint32
+	at := cols[:min(s.cfg.Rows, family.MaxRows)]
+	family.Columns[F](d, &s.cols, at)
+	base, width := s.cells, s.cfg.Width
+	for _, col := range at {
+		c := &base[col]
 		if v := *c + n; v >= n {
 			*c = v
 		} else {
 			*c, s.full = math.MaxUint32, true
 		}
-		base = base[s.cfg.Width:]
+		base = base[width:]
 	}
 }
 
 // addRows counts one packet of each digest, row by row: in one row nothing waits for anything.
 func (s *Sketch[F]) addRows(digests []uint64) {
 	s.total += uint64(len(digests))
+	var cols [family.Block]uint32
 	for r := range s.cfg.Rows {
 		row := s.Row(r)
-		for _, d := range digests {
-			c := &row[family.Column[F](d, r, &s.cols)]
-			if *c != math.MaxUint32 {
+		family.RowColumns[F](digests, r, &s.cols, cols[:])
+		for _, col := range cols[:len(digests)] {
+			if c := &row[col]; *c != math.MaxUint32 {
 				*c++
 			} else {
 				s.full = true
@@ -141,21 +141,31 @@ func (s *Sketch[F]) addRows(digests []uint64) {
 
 // raise brings every counter of a key that is below the estimate plus n up to it.
 func (s *Sketch[F]) raise(d uint64, n uint32) {
-	var at [family.MaxRows]uint32
+	var cols [family.MaxRows]uint32
+	at := cols[:min(s.cfg.Rows, family.MaxRows)]
+	family.Columns[F](d, &s.cols, at)
+	cells, start, width := s.cells, uint32(0), uint32(s.cfg.Width)
+	if len(at) == 3 && n == 1 {
+		a, b, c := &cells[at[0]], &cells[width+at[1]], &cells[2*width+at[2]]
+		to := min(*a, *b, *c)
+		if to++; to == 0 {
+			to, s.full = math.MaxUint32, true
+		}
+		*a, *b, *c = max(*a, to), max(*b, to), max(*c, to)
+		return
+	}
 	least := uint32(math.MaxUint32)
-	start := uint32(0)
-	rows := min(s.cfg.Rows, family.MaxRows)
-	for r := range rows {
-		at[r] = start + family.Column[F](d, r, &s.cols)
-		least = min(least, s.cells[at[r]])
-		start += uint32(s.cfg.Width)
+	for r, col := range at {
+		at[r] = start + col
+		least = min(least, cells[at[r]])
+		start += width
 	}
 	to := least + n
 	if to < n {
 		to, s.full = math.MaxUint32, true
 	}
-	for _, i := range at[:rows] {
-		s.cells[i] = max(s.cells[i], to)
+	for _, i := range at {
+		cells[i] = max(cells[i], to)
 	}
 }
 
