@@ -72,14 +72,15 @@
 
 #define CM meta.chamelemon
 
-// An encoder: register size, and what P4Info says of it.
-#define CM_ENCODER(side_name, family_number, number, words_number, buckets_number, ids) \
-    @netsketch_readout[object=number, banks=NS_BANKS] \
+// An encoder: register size, and what P4Info says of it. drained is 1 where packets on
+// their way through the network write to it after the flip, by the mark they carry.
+#define CM_ENCODER(side_name, drained, family_number, number, words_number, buckets_number, ids) \
+    @netsketch_readout[object=number, banks=NS_BANKS, drain=drained] \
     @netsketch_chamelemon[part="encoder", side=side_name, family=family_number, flow="5-tuple", arrays=CM_ARRAYS, buckets=buckets_number, words=words_number, fragment=32, prime=CM_PRIME, layout=ids] \
     register<bit<32>>(CM_CELLS(words_number, buckets_number) * NS_BANKS)
 
-CM_ENCODER("downstream", 4, CM_DOWNSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_DOWNSTREAM, "count,id[4]") chamelemon_downstream;
-CM_ENCODER("downstream", 6, CM_DOWNSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAMELEMON_DOWNSTREAM_IPV6, "count,id[10]") chamelemon_downstream_ipv6;
+CM_ENCODER("downstream", 1, 4, CM_DOWNSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_DOWNSTREAM, "count,id[4]") chamelemon_downstream;
+CM_ENCODER("downstream", 1, 6, CM_DOWNSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAMELEMON_DOWNSTREAM_IPV6, "count,id[10]") chamelemon_downstream_ipv6;
 
 // Adds a fragment, which is below the prime, to the next word of a bucket.
 #define CM_ADD(encoder, fragment) \
@@ -167,8 +168,8 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
     @netsketch_chamelemon[part="classifier", flow="5-tuple", row=1, bits=16, counters=NS_CHAMELEMON_TOWER16]
     register<bit<16>>(NS_CHAMELEMON_TOWER16 * NS_BANKS) tower16;
 
-    CM_ENCODER("upstream", 4, CM_UPSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_UPSTREAM, "count,id[4]") upstream;
-    CM_ENCODER("upstream", 6, CM_UPSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAMELEMON_UPSTREAM_IPV6, "count,id[10]") upstream_ipv6;
+    CM_ENCODER("upstream", 0, 4, CM_UPSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_UPSTREAM, "count,id[4]") upstream;
+    CM_ENCODER("upstream", 0, 6, CM_UPSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAMELEMON_UPSTREAM_IPV6, "count,id[10]") upstream_ipv6;
 
     // Packets whose DSCP will not come back as it was: it is none of the eight that
     // dscp_in and dscp_out know.
