@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chamelemon
+
+import (
+	"encoding/binary"
+	"strconv"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/rowhash"
+)
+
+// Hierarchies as the program numbers them.
+const (
+	codeNone = iota // not encoded
+	codeLL
+	codeHL
+	codeHH
+	codes
+)
+
+// Sizes of the program, which are the paper's (§5.2).
+const (
+	towerSmall, towerLarge = 32768, 16384 // counters of 8 and of 16 bits
+	maxSmall, maxLarge     = 0xff, 0xffff // overflowed
+	arrays                 = 3
+	prime                  = 4294967291
+	sampleOdd              = 0xcc9e2d51
+	families               = 2 // IPv4 and IPv6
+)
+
+// Buckets an array of the encoders, by family.
+var (
+	upBuckets   = [families]int{4096, 1024}
+	downBuckets = [families]int{3072, 768}
+	keyBytes    = [families]int{13, 37}
+)
+
+// Names of the registers.
+const smallRow, largeRow = "ingress.chamelemon.tower8", "ingress.chamelemon.tower16"
+
+var (
+	upNames   = [families]string{"ingress.chamelemon.upstream", "ingress.chamelemon.upstream_ipv6"}
+	downNames = [families]string{"chamelemon_downstream", "chamelemon_downstream_ipv6"}
+)
+
+// words is how many cells a bucket of a family has: a count, and a sum for each four bytes.
+func words(family int) int { return 1 + (keyBytes[family]+3)/4 }
+
+// objects are the registers of an edge switch as P4Info describes them.
+func objects() []sdk.Object {
+	out := []sdk.Object{
+		{Name: smallRow, Cells: towerSmall, Width: 8, Banks: 2, Annotations: map[string]string{"part": "classifier", "row": "0", "bits": "8", "counters": strconv.Itoa(towerSmall)}},
+		{Name: largeRow, Cells: towerLarge, Width: 16, Banks: 2, Annotations: map[string]string{"part": "classifier", "row": "1", "bits": "16", "counters": strconv.Itoa(towerLarge)}},
+	}
+	for f := range families {
+		for _, s := range []struct {
+			name, side string
+			buckets    int
+		}{{upNames[f], "upstream", upBuckets[f]}, {downNames[f], "downstream", downBuckets[f]}} {
+			out = append(out, sdk.Object{Name: s.name, Cells: arrays * s.buckets * words(f), Width: 32, Banks: 2, Annotations: map[string]string{
+				"part": "encoder", "side": s.side, "family": []string{"4", "6"}[f], "buckets": strconv.Itoa(s.buckets), "words": strconv.Itoa(words(f)),
+				"arrays": strconv.Itoa(arrays), "fragment": "32", "prime": strconv.Itoa(prime), "flow": "5-tuple",
+			}})
+		}
+	}
+	return out
+}
+
+// Span is the part of each array that belongs to a hierarchy; none without buckets.
+type Span struct{ First, Buckets int }
+
+// Setting is what an edge switch's tables hold for one value of the time bit.
+type Setting struct {
+	Th, Tl, Sample uint32
+	Up, Down       [families][codes]Span // by hierarchy: 1 LL, 2 HL, 3 HH
+}
+
+// edge is an edge switch: its tables, and one bank of its registers.
+type edge struct {
+	name  string
+	ports map[string]bool // entries of the tables of host ports
+	set   [2]Setting
+
+	small    []uint8
+	large    []uint16
+	up, down [families][]uint32
+}
+
+// clear gives the edge new registers: the old ones belong to an epoch that was handed out.
+func (e *edge) clear() {
+	e.small, e.large = make([]uint8, towerSmall), make([]uint16, towerLarge)
+	for f := range families {
+		e.up[f] = make([]uint32, arrays*upBuckets[f]*words(f))
+		e.down[f] = make([]uint32, arrays*downBuckets[f]*words(f))
+	}
+}
+
+// hashed is a flow's key as the program's hashes see it.
+type hashed struct {
+	family       int
+	small, large uint32         // counters of the classifier
+	rows         [arrays]uint32 // before they are brought into a part
+	sampled      uint32         // of 65,536
+	fragments    [10]uint32     // those of its family, below the prime
+}
+
+var smallRange, largeRange = family.NewRange(towerSmall), family.NewRange(towerLarge)
+
+func hashesOf(key []byte) (h hashed) {
+	if len(key) > keyBytes[0] {
+		h.family = 1
+	}
+	d := family.Digest[family.P4](0, key)
+	for i := range h.rows {
+		h.rows[i] = family.Value[family.P4](d, i)
+	}
+	h.small = family.Reduce[family.P4](h.rows[0], &smallRange)
+	h.large = family.Reduce[family.P4](h.rows[1], &largeRange)
+	h.sampled = rowhash.Mix(uint32(d), sampleOdd) & 0xffff
+	for i := range words(h.family) - 1 {
+		var v uint32
+		if b := key[4*i:]; len(b) >= 4 {
+			v = binary.BigEndian.Uint32(b)
+		} else {
+			for _, x := range b {
+				v = v<<8 | uint32(x)
+			}
+		}
+		if v >= prime {
+			v -= prime
+		}
+		h.fragments[i] = v
+	}
+	return h
+}
+
+// classify counts a burst of n packets of a flow, and returns how many of them, in this
+// order, have which hierarchy.
+func (e *edge) classify(h *hashed, s *Setting, n int64) (by [codes]int64) {
+	small, large := int64(e.small[h.small]), int64(e.large[h.large])
+	e.small[h.small], e.large[h.large] = uint8(min(small+n, maxSmall)), uint16(min(large+n, maxLarge))
+	// first is the first packet of the burst for which the classifier says at least t.
+	first := func(t uint32) int64 {
+		x := int64(t)
+		switch {
+		case x > maxLarge:
+			return n + 1
+		case x >= maxSmall: // the small counter must have overflowed
+			return max(maxSmall-small, x-large, 1)
+		}
+		return max(x-small, x-large, 1)
+	}
+	hitters := min(first(s.Th), n+1)
+	heavy := min(first(s.Tl), hitters)
+	low := codeNone
+	if h.sampled < s.Sample {
+		low = codeLL
+	}
+	by[low], by[codeHL], by[codeHH] = heavy-1, hitters-heavy, n+1-hitters
+	for code := codeLL; code < codes; code++ {
+		if s.Up[h.family][code].Buckets == 0 {
+			by[codeNone] += by[code]
+			by[code] = 0
+		}
+	}
+	return by
+}
+
+// encode adds n packets of a flow to a part of an encoder.
+func encode(cells []uint32, h *hashed, width int, part Span, n int64) {
+	if n == 0 || part.Buckets == 0 {
+		return
+	}
+	w := words(h.family)
+	for i, v := range h.rows {
+		bucket := i*width + part.First + int(v%uint32(part.Buckets))
+		b := cells[bucket*w:][:w]
+		b[0] += uint32(n)
+		for j := range b[1:] {
+			b[1+j] = uint32((uint64(b[1+j]) + uint64(n)*uint64(h.fragments[j])) % prime)
+		}
+	}
+}
+
+// put hands the registers over to an epoch.
+func (e *edge) put(to *sdk.Epoch) {
+	to.Put(e.name, sdk.CellsOf(smallRow, e.small))
+	to.Put(e.name, sdk.CellsOf(largeRow, e.large))
+	for f := range families {
+		to.Put(e.name, sdk.CellsOf(upNames[f], e.up[f]))
+		to.Put(e.name, sdk.CellsOf(downNames[f], e.down[f]))
+	}
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chamelemon
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// Lists of module netsketch-chamelemon.
+const (
+	root          = "/netsketch-chamelemon:chamelemon/"
+	attentionList = root + "attention"
+	thresholdList = root + "thresholds/threshold"
+	encoderList   = root + "encoders/encoder"
+	victimList    = root + "victims/victim"
+	hitterList    = root + "heavy-hitters/heavy-hitter"
+	summaryList   = root + "summaries/summary"
+)
+
+// Network is the device of what is told of the whole network.
+const Network = "network"
+
+// Measured is what a plugin published of its attention in an epoch.
+type Measured struct {
+	State   string // "healthy" or "ill", under which the epoch was measured
+	Next    string // decided for the epoch after the next
+	Decoded bool   // everything was
+	Settled bool
+	Problem string
+	Tl      float64
+	Th      float64 // mean over the edge switches
+	Sample  float64 // share of LL candidates that are encoded
+	Victims float64 // estimated or known number of flows that lost packets
+	// Buckets of the IPv4 parts, all arrays together; of HH at one edge switch.
+	BucketsHH, BucketsHL, BucketsLL float64
+	// Flows that were decoded or, where Decoded is false, estimated: HH candidates of an edge
+	// switch (mean), HL and sampled LL of the network (Figure 7b).
+	HH, HL, LL float64
+	// Load factors of the IPv4 parts: of HH the mean over the edge switches.
+	LoadHH, LoadHL, LoadLL float64
+}
+
+// Sum is the number of decoded flows of an upstream encoder as the paper has it.
+func (m *Measured) Sum() float64 { return m.HH + m.HL + m.LL }
+
+// Load is the load factor of an upstream encoder as the paper has it: Sum for each bucket.
+func (m *Measured) Load() float64 { return m.Sum() / (arrays * float64(upBuckets[0])) }
+
+// Rows returns a list's rows of an epoch's results as maps of leaf to text; leaves of a
+// container "state" go without it, and absent ones are missing.
+func Rows(r *sdk.Results, list string) (out []map[string]string) {
+	for i := range r.Tables {
+		t := r.Tables[i].Table
+		if t.List != list {
+			continue
+		}
+		for row := range t.Rows() {
+			m := make(map[string]string)
+			for _, columns := range [][]table.Column{t.Keys, t.Values} {
+				for c := range columns {
+					if !columns[c].Null(row) {
+						m[strings.TrimPrefix(columns[c].Name, "state/")] = string(columns[c].AppendText(nil, row))
+					}
+				}
+			}
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// Measure reads what the plugin published. The error names a leaf that is not there.
+func Measure(r *sdk.Results) (*Measured, error) {
+	rows := Rows(r, attentionList)
+	if len(rows) != 1 {
+		return nil, fmt.Errorf("%d rows of %s, expected 1", len(rows), attentionList)
+	}
+	a := rows[0]
+	m := &Measured{State: a["network-state"], Next: a["next-state"], Decoded: a["decoded"] == "true", Settled: a["settled"] == "true", Problem: a["problem"]}
+	read := reader{}
+	m.Tl, m.Sample = read.number(a, "low-threshold"), read.number(a, "sample-rate")
+	m.Victims, _ = strconv.ParseFloat(a["victims"], 64) // absent when nothing is known
+	edges := 0.0
+	for _, t := range Rows(r, thresholdList) {
+		m.Th += read.number(t, "high-threshold")
+		edges++
+	}
+	m.Th /= max(edges, 1)
+	hh := 0.0
+	for _, e := range Rows(r, encoderList) {
+		if e["family"] != "ipv4" {
+			continue
+		}
+		buckets, flows, load := read.number(e, "buckets"), read.number(e, "flows"), read.number(e, "load-factor")
+		switch part := e["part"]; {
+		case part == "hh" && e["device"] != Network:
+			m.HH, m.LoadHH, m.BucketsHH = m.HH+flows, m.LoadHH+load, buckets
+			hh++
+		case part == "hl" && e["device"] == Network:
+			m.HL, m.LoadHL, m.BucketsHL = flows, load, buckets
+		case part == "ll" && e["device"] == Network:
+			m.LL, m.LoadLL, m.BucketsLL = flows, load, buckets
+		}
+	}
+	m.HH, m.LoadHH = m.HH/max(hh, 1), m.LoadHH/max(hh, 1)
+	return m, read.err
+}
+
+// reader reads leaves that may be absent: the value is 0 then.
+type reader struct{ err error }
+
+func (r *reader) number(row map[string]string, leaf string) float64 {
+	text, ok := row[leaf]
+	if !ok {
+		return 0
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("leaf %s: %w", leaf, err)
+	}
+	return v
+}
