@@ -160,7 +160,9 @@ func (s *Switch) InsertMember(profile string, m Member) error {
 		}
 		run, params, err := call(ps.object(), ps.def.actions, m.Action, m.Params)
 		if err == nil {
-			ps.members[m.ID] = &memberState{run: run, m: Member{ID: m.ID, Action: m.Action, Params: params}}
+			fresh := &memberState{run: run, m: Member{ID: m.ID, Action: m.Action, Params: params}}
+			ps.copies(fresh, 1)
+			ps.members[m.ID] = fresh
 		}
 		return err
 	})
@@ -191,6 +193,7 @@ func (s *Switch) DeleteMember(profile string, id uint32) error {
 		case m.uses > 0:
 			return fail(ErrInUse, ps.object(), "member %d is used by %d entries or groups", id, m.uses)
 		}
+		ps.copies(m, 0)
 		delete(ps.members, id)
 		return nil
 	})
@@ -261,6 +264,8 @@ func (s *Switch) InsertGroup(profile string, g Group) error {
 		if err == nil {
 			ps.hold(gs, 1)
 			ps.groups[g.ID] = gs
+			ps.arrange(gs.g.Members)
+			ps.order(gs)
 		}
 		return err
 	})
@@ -280,7 +285,10 @@ func (s *Switch) ModifyGroup(profile string, g Group) error {
 		ps.hold(gs, 1)
 		ps.hold(old, -1)
 		gs.uses = old.uses
+		before := old.g.Members
 		*old = *gs
+		ps.arrange(append(slices.Clone(before), gs.g.Members...))
+		ps.order(old)
 		return nil
 	})
 }
@@ -297,6 +305,7 @@ func (s *Switch) DeleteGroup(profile string, id uint32) error {
 		}
 		ps.hold(g, -1)
 		delete(ps.groups, id)
+		ps.arrange(g.g.Members)
 		return nil
 	})
 }

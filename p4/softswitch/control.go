@@ -217,6 +217,15 @@ func (f *flow) node(n string) ([]string, error) {
 				d.next[id] = f.pc(next)
 			}
 		}
+		if d.profile < 0 {
+			return nil
+		}
+		// Tables that share a profile have copies of its actions: members call one of them, wherever they are hit.
+		for name, a := range b.prog.profiles[d.profile].actions {
+			if own := d.byName[name]; own != nil && !t.HitMiss {
+				d.next[a.id] = d.next[own.id]
+			}
+		}
 		return nil
 	})
 	return f.nexts(n), nil

@@ -228,7 +228,7 @@ func clean(v []byte) string {
 	for len(s) > 255 { // replacing may have made it longer
 		s = s[:strings.LastIndexFunc(s, func(rune) bool { return true })]
 	}
-	return s
+	return strings.TrimSpace(s)
 }
 
 // minFrame is Ethernet's shortest frame without its checksum.
