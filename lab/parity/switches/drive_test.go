@@ -144,6 +144,13 @@ func (d *driver) install() {
 			d.t.Fatal(err)
 		}
 	}
+	var changes []*p4v1.Update
+	for _, e := range d.prog.settings {
+		changes = append(changes, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: e})
+	}
+	if err := d.client.Write(d.ctx, changes...); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // open opens the stream of packets.
@@ -247,9 +254,22 @@ func (d *driver) receive() {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	if !d.receiveOr(timer.C) {
-		d.t.Fatalf("%s: nothing came for %v; %d packets are in, %d to come, %d packet-ins, %d digests: %+v",
-			d.tgt.name, patience, d.arrived, d.waiting, len(d.res.packetIns), len(d.res.digests), d.client.Stats())
+		d.t.Fatalf("%s: nothing came for %v; %d packets are in, %d to come, %d packet-ins, %d digests: %+v%s",
+			d.tgt.name, patience, d.arrived, d.waiting, len(d.res.packetIns), len(d.res.digests), d.client.Stats(), d.missing())
 	}
+}
+
+// missing shows the first packet that left the other switch more often.
+func (d *driver) missing() string {
+	if d.expect == nil {
+		return ""
+	}
+	for i := range d.arrived {
+		if got, want := d.res.outputs[i], d.expect.outputs[i]; len(got) < len(want) {
+			return fmt.Sprintf("\npacket %d left by%s\nit left the other switch by%s", i, format(got), format(want))
+		}
+	}
+	return ""
 }
 
 // receiveOr takes one thing that the switch sent, or returns false when the other channel

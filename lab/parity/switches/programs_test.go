@@ -6,14 +6,11 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
-	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -24,8 +21,9 @@ type program struct {
 	*p4rt.Program
 	desired   p4rt.Desired
 	defaults  []defaultAction
-	bankTable string // "": the program has no banks
-	inFrames  bool   // registers show in the packets that leave, and cannot be read
+	settings  []*p4v1.Entity // modified once the desired state is there
+	bankTable string         // "": the program has no banks
+	inFrames  bool           // registers show in the packets that leave, and cannot be read
 	packetOut func(port uint32) []p4rt.MetadataValue
 }
 
@@ -59,7 +57,7 @@ func programs(t *testing.T, in []arrival) (out []*program) {
 		}
 		out = append(out, forwarding(&p4rt.Program{Name: name, DeviceConfig: p.JSON, P4Info: p.P4Info}, in))
 	}
-	return append(out, features(t))
+	return append(out, features(t), externs(t))
 }
 
 // forwarding sets up routes to destinations that there is traffic to, from a fixed seed.
@@ -229,17 +227,6 @@ func destinations(in []arrival) (out []netip.Addr) {
 // features sets up testdata/features.p4: the last bits of destinations choose what happens.
 func features(t *testing.T) *program {
 	t.Helper()
-	read := func(name string) []byte {
-		b, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	info := &configv1.P4Info{}
-	if err := prototext.Unmarshal(read("features.p4info.txtpb"), info); err != nil {
-		t.Fatal(err)
-	}
 	const flood, session, late = 5, 9, 11
 	class := func(priority int32, value, mask uint32, action string, params ...p4rt.Param) p4rt.Entry {
 		return p4rt.Entry{
@@ -265,27 +252,10 @@ func features(t *testing.T) *program {
 		class(10, 6, 7, "twice", port(6)),
 		class(1, 0, 0, "forward", port(7)),
 	}
-	replicas := func(pairs ...uint32) (out []*p4v1.Replica) {
-		for i := 0; i < len(pairs); i += 2 {
-			out = append(out, &p4v1.Replica{PortKind: &p4v1.Replica_EgressPort{EgressPort: pairs[i]}, Instance: pairs[i+1]})
-		}
-		return out
-	}
-	entity := func(e *p4v1.PacketReplicationEngineEntry) *p4v1.Entity {
-		return &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: e}}
-	}
-	clone := func(id uint32, replicas []*p4v1.Replica) *p4v1.Entity {
-		return entity(&p4v1.PacketReplicationEngineEntry{Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{
-			CloneSessionEntry: &p4v1.CloneSessionEntry{SessionId: id, Replicas: replicas},
-		}})
-	}
 	return &program{
-		Program: &p4rt.Program{Name: "features", DeviceConfig: read("features.json"), P4Info: info}, inFrames: true,
+		Program: local(t, "features"), inFrames: true,
 		desired: p4rt.Desired{Entries: entries, Entities: []*p4v1.Entity{
-			entity(&p4v1.PacketReplicationEngineEntry{Type: &p4v1.PacketReplicationEngineEntry_MulticastGroupEntry{
-				MulticastGroupEntry: &p4v1.MulticastGroupEntry{MulticastGroupId: flood, Replicas: replicas(1, 21, 9, 22, 9, 23, 12, 0)},
-			}}),
-			clone(session, replicas(13, 1)), clone(late, replicas(14, 2)),
+			multicast(flood, replicas(1, 21, 9, 22, 9, 23, 12, 0)), cloning(session, replicas(13, 1)), cloning(late, replicas(14, 2)),
 		}},
 		packetOut: func(port uint32) []p4rt.MetadataValue { return metadata("egress_port", port) },
 	}
