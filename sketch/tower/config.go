@@ -100,7 +100,17 @@ type row struct {
 	bits   uint32
 	inWord uint32 // counters of a word
 	words  uint64 // number of words
-	lanes  uint64 // which of a word's bit offsets a counter begins at, when bits divide 64
+	high   uint64 // the highest bit of every counter of a word
+}
+
+// evenRow is a row whose counters divide the word, under family.Fast: the high word of hash × words
+// is the word, and the low one holds the bit offset. That is the counter that locate finds, with
+// one multiplication.
+type evenRow struct {
+	words uint64
+	mask  uint64
+	lanes uint64 // at which bits of a word counters begin
+	start uint64
 }
 
 func plan(rows []Row) (plans []row, total int) {
@@ -114,23 +124,27 @@ func plan(rows []Row) (plans []row, total int) {
 			bits:   uint32(r.Bits),
 			inWord: uint32(perWord),
 			words:  uint64(words(r)),
-			lanes:  63 &^ uint64(r.Bits-1),
 		})
+		p := &plans[len(plans)-1]
+		for lane := range p.inWord {
+			p.high |= 1 << (lane*p.bits + p.bits - 1)
+		}
 		total += words(r)
 	}
 	return plans, total
 }
 
-// even says whether all rows have counters of 2, 4, 8, 16 or 32 bits and fill their words.
-// Then the high word of hash × words is the word, and the low one holds the bit offset: the
-// same counter as locate finds for family.Fast, with one multiplication.
-func even(rows []Row) bool {
-	for _, r := range rows {
-		if r.Bits&(r.Bits-1) != 0 || r.Width%(wordBits/r.Bits) != 0 {
-			return false
+// even returns the rows as evenRows, or nil unless all have counters of 2, 4, 8, 16 or 32 bits
+// and fill their words.
+func even(plans []row, shape []Row) []evenRow {
+	rows := make([]evenRow, len(plans))
+	for i, r := range plans {
+		if r.bits&(r.bits-1) != 0 || shape[i].Width%int(r.inWord) != 0 {
+			return nil
 		}
+		rows[i] = evenRow{words: r.words, mask: r.mask, lanes: 63 &^ uint64(r.bits-1), start: uint64(r.start)}
 	}
-	return true
+	return rows
 }
 
 // locate returns the word and the shift of a counter.

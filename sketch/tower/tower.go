@@ -26,8 +26,8 @@ const Overflow = math.MaxUint32
 type Sketch[F family.Hash] struct {
 	seed  uint64
 	cu    bool
-	even  bool // family.Fast and even rows
 	rows  []row
+	even  []evenRow // the same rows, or nil: see there
 	words []uint64
 	shape []Row
 }
@@ -45,7 +45,9 @@ func New[F family.Hash](c Config) (*Sketch[F], error) {
 	var total int
 	s.rows, total = plan(rows)
 	s.words = make([]uint64, total)
-	s.even = even(rows) && family.ID[F]() == family.ID[family.Fast]()
+	if family.ID[F]() == family.ID[family.Fast]() {
+		s.even = even(s.rows, rows)
+	}
 	return s, nil
 }
 
@@ -75,25 +77,25 @@ func (s *Sketch[F]) Add(key []byte, n uint32) {
 	}
 }
 
+// rowByRow is up to how many bytes a batch goes through the tower row by row. A larger tower is
+// not in the caches, and then many rows at once are what keeps the memory busy.
+const rowByRow = 4 << 20
+
 // InsertBatch counts one packet of each key; keys lie end to end, size bytes each.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
-	if size < 1 || len(keys)%size != 0 {
-		return fmt.Errorf("%w: tower: %d bytes are no whole number of keys of %d bytes", sketch.ErrMismatch, len(keys), size)
+	if err := family.CheckBatch("tower", keys, size); err != nil {
+		return err
 	}
-	const ahead = 256
-	var digests [ahead]uint64
+	var digests [family.Block]uint64
 	for len(keys) > 0 {
-		n := min(ahead, len(keys)/size)
-		for i := range n {
-			digests[i] = family.Digest[F](s.seed, keys[i*size:(i+1)*size])
-		}
+		n := family.Digests[F](s.seed, keys, size, digests[:])
 		switch {
 		case s.cu:
 			for _, d := range digests[:n] {
 				s.raise(d, 1)
 			}
-		case s.even:
-			s.incrementRows(digests[:n])
+		case s.even != nil && s.Memory() <= rowByRow:
+			incrementRows(s.words, s.even, digests[:n])
 		default:
 			for _, d := range digests[:n] {
 				s.increment(d)
@@ -107,18 +109,11 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 // increment adds 1 to every counter of a key that has not overflowed, without a branch:
 // which counters have is not predictable.
 func (s *Sketch[F]) increment(d uint64) {
-	words := s.words
-	if s.even {
-		for i := range s.rows {
-			r := &s.rows[i]
-			x := uint64(family.Value[F](d, i)) * r.words
-			at, shift := r.start+uint32(x>>32), x>>26&r.lanes
-			w := words[at]
-			below := (w>>(shift&63)&r.mask - r.mask) >> 63
-			words[at] = w + below<<(shift&63)
-		}
+	if s.even != nil {
+		incrementEven(s.words, s.even, d)
 		return
 	}
+	words := s.words
 	for i := range s.rows {
 		r := &s.rows[i]
 		at, shift := r.locate(family.Column[F](d, i, &r.cols))
@@ -128,13 +123,23 @@ func (s *Sketch[F]) increment(d uint64) {
 	}
 }
 
-// incrementRows is increment for many keys, row by row: in one row nothing waits for anything.
-func (s *Sketch[F]) incrementRows(digests []uint64) {
-	for i := range s.rows {
-		r := s.rows[i]
-		words := s.words[r.start : uint64(r.start)+r.words]
+func incrementEven(words []uint64, rows []evenRow, d uint64) {
+	for i := range rows {
+		r := &rows[i]
+		x := uint64(family.FastValue(d, i)) * r.words
+		w, shift := &words[r.start+x>>32], x>>26&r.lanes&63
+		below := (*w>>shift&r.mask - r.mask) >> 63
+		*w += below << shift
+	}
+}
+
+// incrementRows is incrementEven for many keys, row by row: in one row nothing waits for anything.
+func incrementRows(words []uint64, rows []evenRow, digests []uint64) {
+	for i := range rows {
+		r := rows[i]
+		words := words[r.start : r.start+r.words]
 		for _, d := range digests {
-			x := uint64(family.Value[F](d, i)) * r.words
+			x := uint64(family.FastValue(d, i)) * r.words
 			w, shift := &words[x>>32], x>>26&r.lanes&63
 			below := (*w>>shift&r.mask - r.mask) >> 63
 			*w += below << shift
@@ -156,33 +161,69 @@ func (s *Sketch[F]) add(d, n uint64) {
 // raise brings every counter that is below the estimate plus n, and has not overflowed,
 // up to it.
 func (s *Sketch[F]) raise(d, n uint64) {
+	if s.even != nil {
+		raiseEven(s.words, s.even, d, n)
+		return
+	}
 	var at, shift [family.MaxRows]uint32
-	var value [family.MaxRows]uint64
 	words, rows := s.words, s.rows[:min(len(s.rows), family.MaxRows)]
 	least := uint64(Overflow)
 	for i := range rows {
 		r := &rows[i]
-		var a, sh uint32
-		if s.even {
-			x := uint64(family.Value[F](d, i)) * r.words
-			a, sh = r.start+uint32(x>>32), uint32(x>>26&r.lanes)
-		} else {
-			a, sh = r.locate(family.Column[F](d, i, &r.cols))
+		at[i], shift[i] = r.locate(family.Column[F](d, i, &r.cols))
+		if v := words[at[i]] >> (shift[i] & 63) & r.mask; v != r.mask {
+			least = min(least, v)
 		}
-		v := words[a] >> (sh & 63) & r.mask
-		at[i], shift[i], value[i] = a, sh, v
-		if v == r.mask {
-			v = Overflow
-		}
-		least = min(least, v)
 	}
 	if least == Overflow {
 		return
 	}
 	for i := range rows {
-		v := value[i]
-		to := max(min(least+n, rows[i].mask), v)
-		words[at[i]] += (to - v) << (shift[i] & 63)
+		mask, by := rows[i].mask, shift[i]&63
+		v := words[at[i]] >> by & mask
+		words[at[i]] += (max(min(least+n, mask), v) - v) << by
+	}
+}
+
+func raiseEven(words []uint64, rows []evenRow, d, n uint64) {
+	var at [family.MaxRows]uint32
+	var shift, value [family.MaxRows]uint32
+	least := uint32(Overflow)
+	for i := range rows {
+		r, j := &rows[i], uint(i)%family.MaxRows
+		x := uint64(family.FastValue(d, i)) * r.words
+		a, by := uint32(r.start)+uint32(x>>32), uint32(x>>26&r.lanes)
+		v := uint32(words[a] >> (by & 63) & r.mask)
+		if v == uint32(r.mask) {
+			v = Overflow
+		}
+		least = min(least, v)
+		at[j], shift[j], value[j] = a, by, v
+	}
+	if least == Overflow {
+		return
+	}
+	if n != 1 {
+		raiseBy(words, rows, d, uint64(least), n)
+		return
+	}
+	for j := range uint(len(rows)) {
+		j %= family.MaxRows
+		up := uint64(0)
+		if value[j] == least {
+			up = 1
+		}
+		words[at[j]] += up << (shift[j] & 63)
+	}
+}
+
+func raiseBy(words []uint64, rows []evenRow, d, least, n uint64) {
+	for i := range rows {
+		r := &rows[i]
+		x := uint64(family.FastValue(d, i)) * r.words
+		w, by := &words[r.start+x>>32], x>>26&r.lanes&63
+		v := *w >> by & r.mask
+		*w += (max(min(least+n, r.mask), v) - v) << by
 	}
 }
 
@@ -266,19 +307,29 @@ func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	if s.seed != o.seed || s.cu != o.cu || !slices.Equal(s.shape, o.shape) {
 		return fmt.Errorf("%w: tower: rows %v, seed %d, conservative %v and rows %v, seed %d, conservative %v", sketch.ErrMismatch, s.shape, s.seed, s.cu, o.shape, o.seed, o.cu)
 	}
+	s.merge(o)
+	return nil
+}
+
+// merge adds a tower of the same shape.
+func (s *Sketch[F]) merge(o *Sketch[F]) {
 	for i := range s.rows {
 		r := &s.rows[i]
-		first, last := int(r.start), int(r.start)+words(s.shape[i])
-		for w := first; w < last; w++ {
-			a, b, sum := s.words[w], o.words[w], uint64(0)
-			for lane := range r.inWord {
-				shift := lane * r.bits
-				sum |= min(a>>shift&r.mask+b>>shift&r.mask, r.mask) << shift
-			}
-			s.words[w] = sum
-		}
+		first, last := uint64(r.start), uint64(r.start)+r.words
+		mergeWords(s.words[first:last], o.words[first:last], r.high, r.bits)
 	}
-	return nil
+}
+
+// mergeWords adds the counters of words to those of sums, all counters of a word at once. high
+// has the highest bit of each; one that passes its maximum becomes all ones.
+func mergeWords(sums, words []uint64, high uint64, bits uint32) {
+	words = words[:len(sums)]
+	for i, a := range sums {
+		b := words[i]
+		sum := (a&^high + b&^high) ^ (a^b)&high
+		over := (a&b | (a|b)&^sum) & high
+		sums[i] = sum | over | (over - over>>((bits-1)&63))
+	}
 }
 
 // MarshalBinary serialises the tower.

@@ -219,8 +219,8 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestShared: writers on several goroutines lose nothing with CM insertion; with CU
-// insertion the loss of accuracy is measured.
+// TestShared: writers on several goroutines lose nothing with CM insertion, whatever is
+// flushed and read out in between; with CU insertion the loss of accuracy is measured.
 func TestShared(t *testing.T) {
 	tr := zipf.New(6, 400_000, 60_000, 1.1, 13)
 	for _, cu := range []bool{false, true} {
@@ -239,13 +239,33 @@ func TestShared(t *testing.T) {
 			wg.Go(func() {
 				wr := shared.Writer()
 				for i := w; i < tr.Len(); i += writers {
-					wr.Insert(tr.Key(i))
+					if i%1024 == w {
+						if err := wr.InsertBatch(tr.Key(i), tr.Size); err != nil {
+							t.Error(err)
+						}
+					} else {
+						wr.Insert(tr.Key(i))
+					}
+					if i%20_000 == w {
+						wr.Flush()
+					}
 				}
 				wr.Flush()
 			})
 		}
+		wg.Go(func() {
+			for range 20 {
+				shared.Snapshot()
+			}
+		})
 		wg.Wait()
 		got := shared.Snapshot()
+		if again := shared.Seal(); !slices.Equal(again.words, got.words) {
+			t.Error("sealed, it is not the snapshot")
+		}
+		if left := shared.Snapshot(); !slices.Equal(left.words, make([]uint64, len(left.words))) {
+			t.Error("not empty after it was sealed")
+		}
 		if !cu {
 			if !slices.Equal(got.words, alone.words) {
 				t.Error("CM insertion: the cells are not those of one writer")
@@ -264,6 +284,43 @@ func TestShared(t *testing.T) {
 		if many > 1.1*one+0.001 || low > len(tr.Count)/200 {
 			t.Errorf("CU insertion by %d writers: ARE %.5f, alone %.5f, %d flows too low", writers, many, one, low)
 		}
+	}
+}
+
+// TestSharedEpochs: what is flushed is in exactly one epoch, however writers and the reader
+// take turns, and with more writers than there are slots to hand over in.
+func TestSharedEpochs(t *testing.T) {
+	const writers, rounds = sharedSlots + 9, 40
+	shared, err := NewShared[family.Fast](Config{Rows: []Row{{32, 8}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := []byte("key")
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			w := shared.Writer()
+			for range rounds {
+				w.Insert(key)
+				w.Flush()
+				w.Flush()
+			}
+		})
+	}
+	sum := uint32(0)
+	for range 50 {
+		sum += shared.Seal().Query(key)
+	}
+	wg.Wait()
+	if sum += shared.Seal().Query(key); sum != writers*rounds {
+		t.Errorf("%d packets over all epochs, want %d", sum, writers*rounds)
+	}
+	w := shared.Writer()
+	w.Insert(key)
+	w.Flush()
+	shared.Reset()
+	if n := shared.Snapshot().Query(key); n != 0 {
+		t.Errorf("%d packets after Reset", n)
 	}
 }
 
