@@ -384,6 +384,9 @@ func (n *Network) Clock() Clock { return n.clock }
 // Truth returns the recorder of switch i of the fabric.
 func (n *Network) Truth(i int) *truth.Recorder { return n.nodes[i].record }
 
+// Banked reports whether the program of switch i has banks, so that its epochs can be told apart.
+func (n *Network) Banked(i int) bool { return n.nodes[i].bankID != 0 }
+
 // Switch returns switch i of the fabric.
 func (n *Network) Switch(i int) *softswitch.Switch { return n.nodes[i].sw }
 

@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"gopkg.in/yaml.v3"
@@ -15,6 +17,7 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/p4/compiled"
 )
 
 // sources makes the traffic of a scenario; every component is shifted by start. Traces
@@ -25,7 +28,7 @@ func (s *Scenario) sources(f *lab.Fabric, start time.Duration, placements map[st
 	var closers []io.Closer
 	hosts := make([]traffic.Host, len(f.Hosts))
 	for i, h := range f.Hosts {
-		hosts[i] = traffic.Host{V4: h.V4, V6: h.V6}
+		hosts[i] = traffic.Host{V4: h.V4, V6: h.V6, Site: h.Switch}
 	}
 	for i, c := range s.Traffic {
 		src, err := s.source(c, uint64(i), f, hosts, placements)
@@ -61,11 +64,73 @@ func (s *Scenario) source(c Component, i uint64, f *lab.Fabric, hosts []traffic.
 		}
 		return out
 	}
-	return traffic.Generate(traffic.Generated{
+	sizes, err := c.sizes()
+	if err != nil {
+		return nil, err
+	}
+	g := traffic.Generated{
 		Name: cmp.Or(c.Name, fmt.Sprintf("traffic %d", i+1)), Seed: s.Seed*1_000_003 + i,
-		Rate: c.Rate, From: c.From, Until: c.Until, Flows: c.Flows, Zipf: c.Zipf, CDF: c.CDF,
+		Rate: c.Rate, From: c.From, Until: c.Until, Flows: c.Flows, Zipf: c.Zipf, CDF: sizes,
 		V6Share: c.IPv6, UDP: c.UDP, Bytes: c.Bytes, Senders: index(c.Senders), Receivers: index(c.Receivers), Target: c.Target,
+	}
+	if !c.Exact {
+		return traffic.Generate(g, hosts)
+	}
+	return traffic.GenerateExact(traffic.Exact{
+		Generated: g, Period: s.Epoch, Scale: c.Scale, Most: c.MaxPackets, Fresh: c.Fresh, Victims: c.Victims, Changes: c.Changes,
 	}, hosts)
+}
+
+// load returns the default program and those of switches and roles.
+func (s *Scenario) load() (*compiled.Program, map[string]*compiled.Program, error) {
+	all, err := compiled.Load(s.Program)
+	if err != nil {
+		return nil, nil, err
+	}
+	some := make(map[string]*compiled.Program)
+	for name, program := range s.Programs {
+		if some[name], err = compiled.Load(program); err != nil {
+			return nil, nil, err
+		}
+	}
+	return all, some, nil
+}
+
+// program is the name of what a switch runs.
+func (s *Scenario) program(name string, role lab.Role) string {
+	return cmp.Or(s.Programs[name], s.Programs[string(role)], s.Program)
+}
+
+// programText says for people what the switches run.
+func (s *Scenario) programText() string {
+	all := append([]string{s.Program}, slices.Collect(maps.Values(s.Programs))...)
+	if s.Programs[string(lab.RoleEdge)] != "" && s.Programs[string(lab.RoleTransit)] != "" {
+		all = all[1:] // nothing is left for the default
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
+}
+
+// changes are the epochs of the run, from 0, in which traffic or a fault is other than in the one before.
+func (s *Scenario) changes() []int {
+	at := map[int]bool{}
+	add := func(d time.Duration) {
+		if d > 0 {
+			at[int(d/s.Epoch)] = true
+		}
+	}
+	for _, c := range s.Traffic {
+		add(c.From)
+		add(c.Until)
+		for _, x := range c.Changes {
+			add(x.From)
+		}
+	}
+	for _, x := range s.Faults {
+		add(x.From)
+		add(x.Until)
+	}
+	return slices.Sorted(maps.Keys(at))
 }
 
 // placeTraces deals the addresses of all traces out to the fabric's hosts.
@@ -95,17 +160,33 @@ func (s *Scenario) actions(f *lab.Fabric, start time.Duration) []action {
 	var out []action
 	for _, x := range s.Faults {
 		if x.Switch != "" {
-			i := f.Find(x.Switch)
-			out = append(out, action{start + x.From, func(n *lab.Network) error { n.StopSwitch(i); return nil }})
+			out = append(out, x.befall(f.Find(x.Switch), start)...)
 			continue
 		}
-		state := lab.LinkState{Loss: x.Loss, Down: x.Down}
+		state := lab.LinkState{Loss: x.Loss, Flows: x.Flows, Down: x.Down}
 		out = append(out, action{start + x.From, func(n *lab.Network) error { return n.SetLink(x.Link, state) }})
 		if x.Until > 0 {
 			out = append(out, action{start + x.Until, func(n *lab.Network) error { return n.SetLink(x.Link, lab.LinkState{Loss: s.Topology.Loss}) }})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b action) int { return cmp.Compare(a.at, b.at) })
+	return out
+}
+
+// befall is what happens to switch i.
+func (x *Fault) befall(i int, start time.Duration) (out []action) {
+	at := func(d time.Duration, do func(*lab.Network)) {
+		out = append(out, action{start + d, func(n *lab.Network) error { do(n); return nil }})
+	}
+	if !x.Deaf && x.Late == 0 {
+		at(x.From, func(n *lab.Network) { n.StopSwitch(i) })
+		return out
+	}
+	deaf, late := x.Deaf, x.Late
+	at(x.From, func(n *lab.Network) { n.SetDeaf(i, deaf); n.SetSkew(i, late) })
+	if x.Until > 0 {
+		at(x.Until, func(n *lab.Network) { n.SetDeaf(i, false); n.SetSkew(i, 0) })
+	}
 	return out
 }
 
@@ -117,7 +198,7 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 	var devices, links, hosts, instances []any
 	for _, d := range n.Devices() {
 		devices = append(devices, object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role),
-			"gnmi": object{"address": d.Address}})
+			"pipeline": s.program(d.Name, d.Role), "gnmi": object{"address": d.Address}})
 	}
 	port := func(sw int, p uint32) string { return fmt.Sprintf("%s/%d", f.Switches[sw].Name, p) }
 	for _, l := range f.Links {
@@ -146,11 +227,15 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 		}
 		outs[name] = v
 	}
+	epoch := object{"interval": s.Epoch.String(), "align": true}
+	if s.Guard > 0 {
+		epoch["guard"] = s.Guard.String()
+	}
 	data, err := yaml.Marshal(object{
 		"name":  "netsketch",
-		"epoch": object{"interval": s.Epoch.String(), "align": true},
+		"epoch": epoch,
 		"device-defaults": object{
-			"pipeline": s.Program, "forwarding": "managed", "tls": object{"plaintext": true},
+			"forwarding": "managed", "tls": object{"plaintext": true},
 			"gnmi": object{"tls": object{"plaintext": true}, "subscriptions": []any{
 				object{"path": "/interfaces/interface/state/counters", "mode": "sample", "sample-interval": max(s.Epoch, time.Second).String()},
 				object{"path": "/interfaces/interface/config", "mode": "on-change"},

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/scenario/univmon"
 )
 
 // small is a scenario of four switches on short epochs.
@@ -69,7 +70,7 @@ func TestKilledPluginIsBackWithinTwoEpochs(t *testing.T) {
 	epochs, killedAt := 0, 0
 	var run *scenario.Run
 	o := scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0"}
-	o.OnEpoch = func(*scenario.Report) error {
+	o.OnEpoch = func(*scenario.Run) error {
 		if epochs++; epochs == 3 {
 			pid := leaf(t, run.Address(), pluginPath("univmon", "pid")).GetUintVal()
 			if pid == 0 {
@@ -97,8 +98,8 @@ func TestKilledPluginIsBackWithinTwoEpochs(t *testing.T) {
 	}
 	const views = 10 // four switches and the network, by source and by 5-tuple
 	for i, e := range r.Epochs {
-		if i >= killedAt+2 && len(e.Views) != views {
-			t.Errorf("%d epochs after the kill %d of %d views have results", i-killedAt+1, len(e.Views), views)
+		if i >= killedAt+2 && len(of(e).Views) != views {
+			t.Errorf("%d epochs after the kill %d of %d views have results", i-killedAt+1, len(of(e).Views), views)
 		}
 	}
 	if len(r.Epochs) != s.Epochs {
@@ -127,7 +128,7 @@ faults:
 			t.Errorf("epoch %d of the run is %s, want %s", i+1, e.Status, want)
 		}
 		seen := map[string]bool{}
-		for _, v := range e.Views {
+		for _, v := range of(e).Views {
 			seen[v.Device] = true
 			if v.Device == "network" {
 				continue
@@ -139,8 +140,8 @@ faults:
 				t.Errorf("epoch %d of the run, %v: heavy hitters %+v", i+1, v.View, f)
 			}
 		}
-		if dead := (scenario.View{Device: "spine2", Dimension: "5-tuple"}); (i >= 2) != slices.Contains(e.Missing, dead) {
-			t.Errorf("epoch %d of the run: missing are %v", i+1, e.Missing)
+		if dead := (univmon.View{Device: "spine2", Dimension: "5-tuple"}); (i >= 2) != slices.Contains(of(e).Absent, dead) {
+			t.Errorf("epoch %d of the run: missing are %v", i+1, of(e).Absent)
 		}
 		if i >= 2 && seen["spine2"] {
 			t.Errorf("epoch %d of the run has results of the dead switch", i+1)
@@ -199,8 +200,8 @@ func TestInterruptEndsInOrder(t *testing.T) {
 	defer cancel()
 	run, err := scenario.Open(ctx, s, scenario.Options{
 		PluginDir: plugins, Listen: "127.0.0.1:0",
-		OnEpoch: func(r *scenario.Report) error {
-			if len(r.Epochs) == 2 {
+		OnEpoch: func(r *scenario.Run) error {
+			if len(r.Report().Epochs) == 2 {
 				cancel()
 			}
 			return nil

@@ -4,7 +4,6 @@ package scenario
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,12 +18,11 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/lab"
+	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/traffic"
-	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/outputs/all"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
-	"github.com/netsketch/netsketch/plugins/univmon/analysis"
 )
 
 // Options say how a scenario is played.
@@ -38,8 +36,8 @@ type Options struct {
 	Virtual bool
 	// Logger hears what the collector and the switches log; nil discards.
 	Logger *slog.Logger
-	// OnEpoch, when set, is given the report after each epoch.
-	OnEpoch func(*Report) error
+	// OnEpoch, when set, is called after each epoch.
+	OnEpoch func(*Run) error
 	// Version is what the collector calls itself.
 	Version string
 }
@@ -61,9 +59,8 @@ type Run struct {
 	closers []io.Closer
 	actions []action
 	places  map[string]*placement
-	known   map[View]bool           // that had a result in some epoch
-	before  map[string]truth.Counts // by device: the 5-tuples of the epoch before, where known
-	limits  limits
+	scorers map[string]score.Scorer // by plugin
+	scored  []string                // their names, in the order of the scenario
 	latency *latencies
 	report  Report
 }
@@ -74,24 +71,24 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r = &Run{s: s, o: o, reports: make(chan collector.Report, 64), known: map[View]bool{}, before: map[string]truth.Counts{}}
+	r = &Run{s: s, o: o, reports: make(chan collector.Report, 64), scorers: map[string]score.Scorer{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
 			r = nil
 		}
 	}()
-	if err := r.thresholds(); err != nil {
-		return r, err
-	}
 	f, err := s.fabric()
 	if err != nil {
+		return r, err
+	}
+	if err := r.startScoring(f); err != nil {
 		return r, err
 	}
 	if r.places, err = s.placeTraces(f); err != nil {
 		return r, err
 	}
-	program, err := compiled.Load(s.Program)
+	program, programs, err := s.load()
 	if err != nil {
 		return r, err
 	}
@@ -100,7 +97,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		r.virtual = epoch.NewVirtual(virtualStart, 0)
 		clock = lab.VirtualClock(r.virtual)
 	}
-	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Clock: clock, Seed: s.Seed, Logger: o.Logger}); err != nil {
+	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, Clock: clock, Seed: s.Seed, Logger: o.Logger}); err != nil {
 		return r, err
 	}
 	if r.cfg, err = s.collectorConfig(r.net, o.PluginDir, o.Listen); err != nil {
@@ -110,7 +107,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		return r, err
 	}
 	r.report = Report{
-		Scenario: s.Name, Clock: "wall", Switches: len(f.Switches), Hosts: len(f.Hosts), Program: s.Program,
+		Scenario: s.Name, Clock: "wall", Switches: len(f.Switches), Hosts: len(f.Hosts), Program: s.programText(),
 		GNMI: r.outs.Address("gnmi"), Started: time.Now().UTC(),
 	}
 	if o.Virtual {
@@ -196,6 +193,9 @@ func Programs(name string) (*p4rt.Program, error) {
 // Address returns where the collector's gNMI server listens.
 func (r *Run) Address() string { return r.report.GNMI }
 
+// Report returns the report so far, which grows with each epoch.
+func (r *Run) Report() *Report { return &r.report }
+
 // Network returns the lab.
 func (r *Run) Network() *lab.Network { return r.net }
 
@@ -212,8 +212,9 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 	watch, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	r.latency = &latencies{first: map[uint64]time.Duration{}}
-	if r.virtual == nil {
-		watching.Go(func() { r.latency.watch(watch, r.client, r.o.Logger) })
+	if r.virtual == nil && len(r.scored) > 0 {
+		marker := r.scorers[r.scored[0]].Marker()
+		watching.Go(func() { r.latency.watch(watch, r.client, marker, r.o.Logger) })
 	}
 	err := play(ctx)
 	stop()
@@ -225,7 +226,7 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 		r.report.Error = err.Error()
 	}
 	r.fillStats()
-	r.report.finish(r.s.Expect)
+	r.report.finish(r.s.Expect, r.scorers)
 	return &r.report, err
 }
 
@@ -343,91 +344,6 @@ func (r *Run) playWall(ctx context.Context) error {
 	return nil
 }
 
-// score reads the results of an epoch over gNMI and sets them beside the truth.
-func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time.Time) time.Duration) error {
-	res, err := r.client.univmon(ctx)
-	if err != nil {
-		return err
-	}
-	counts := r.truth(labTime(rep.Start), labTime(rep.End))
-	e := EpochScore{Epoch: rep.Number, End: rep.End, Status: rep.Status.String(), Stages: stagesOf(rep.Stages), Views: []ViewScore{}}
-	for v := range res.Summaries {
-		r.known[v] = true
-	}
-	for _, v := range sorted(r.known) {
-		now, summary := counts[v.Device], res.Summaries[v]
-		if now == nil || summary == nil || summary.Epoch != rep.Number {
-			e.Missing = append(e.Missing, v)
-			continue
-		}
-		score, err := scoreView(v, res, now, r.before[v.Device], r.limits)
-		if err != nil {
-			return err
-		}
-		e.Views = append(e.Views, score)
-	}
-	e.Victims = scoreVictims(res, counts[networkDevice])
-	r.before = counts
-	for _, p := range rep.Plugins {
-		if p.Err != nil {
-			r.o.Logger.Warn("a plugin lost an epoch", "plugin", p.Name, "epoch", rep.Number, "error", p.Err)
-		}
-	}
-	r.report.Epochs = append(r.report.Epochs, e)
-	if r.o.OnEpoch == nil {
-		return nil
-	}
-	r.fillStats()
-	return r.o.OnEpoch(&r.report)
-}
-
-// truth returns the counts of the epoch from start to end, by device, for the devices
-// whose bank was flipped at both ends of it. The network's are there when all are.
-func (r *Run) truth(start, end time.Duration) map[string]truth.Counts {
-	out := map[string]truth.Counts{}
-	network := truth.Counts{}
-	switches := r.net.Fabric().Switches
-	for i, sw := range switches {
-		seg, sealed := r.net.Truth(i).SealedIn(end, end+r.s.Epoch)
-		if sealed && seg.Opened >= start-r.s.Epoch/2 && seg.Opened < start+r.s.Epoch/2 {
-			out[sw.Name] = seg.All
-			network.Add(seg.Entered)
-		}
-	}
-	if len(out) == len(switches) {
-		out[networkDevice] = network
-	}
-	return out
-}
-
-// thresholds reads from the configuration of UnivMon what it calls heavy.
-func (r *Run) thresholds() error {
-	c := analysis.DefaultConfiguration()
-	for _, a := range r.s.Algorithms {
-		var instance struct {
-			Plugin string          `json:"plugin"`
-			Config json.RawMessage `json:"config"`
-		}
-		data, err := a.JSON()
-		if err != nil {
-			return err
-		}
-		if err := json.Unmarshal(data, &instance); err != nil {
-			return fmt.Errorf("scenario: algorithms: %w", err)
-		}
-		if instance.Plugin == "univmon" && instance.Config != nil {
-			if err := json.Unmarshal(instance.Config, &c); err != nil {
-				return fmt.Errorf("scenario: algorithms: univmon: config: %w", err)
-			}
-		}
-	}
-	r.limits = limits{heavy: c.HeavyHitters, iceberg: c.HeavyHitters, change: c.HeavyChanges}
-	if c.Icebergs != nil {
-		r.limits.iceberg = *c.Icebergs
-	}
-	return nil
-}
-
 // Close ends the run: outputs, collector, network.
 func (r *Run) Close() error {
 	var errs []error
@@ -457,8 +373,8 @@ type latencies struct {
 }
 
 // watch subscribes and notes when each epoch's number first arrives.
-func (l *latencies) watch(ctx context.Context, c *client, log *slog.Logger) {
-	err := c.epochs(ctx, func(number uint64, end time.Time) {
+func (l *latencies) watch(ctx context.Context, c *client, marker []string, log *slog.Logger) {
+	err := c.epochs(ctx, marker, func(number uint64, end time.Time) {
 		late := time.Since(end)
 		l.mu.Lock()
 		defer l.mu.Unlock()

@@ -37,6 +37,12 @@ type Scenario struct {
 	Epoch time.Duration `yaml:"epoch"`
 	// Program is the compiled P4 program the switches run.
 	Program string `yaml:"program"`
+	// Programs are those of some switches, by name or by role (edge, transit).
+	Programs map[string]string `yaml:"programs"`
+	// Guard is the time between the flips and the read-out; the collector's own when 0.
+	Guard time.Duration `yaml:"guard"`
+	// ScoreEvery reads and scores only every so manyth epoch, for long runs; every one when 0. The status of all is told.
+	ScoreEvery int `yaml:"score-every"`
 	// Topology is the network.
 	Topology Topology `yaml:"topology"`
 	// Traffic is what hosts send, each component from its own start to its own end.
@@ -98,6 +104,20 @@ type Component struct {
 	Until time.Duration `yaml:"until"`
 	// Rate is the mean number of packets a second.
 	Rate float64 `yaml:"rate"`
+	// Exact makes every flow send exactly its number of packets in each epoch, in place of a rate.
+	Exact bool `yaml:"exact"`
+	// Fresh makes flows be others in every epoch; of exact ones.
+	Fresh bool `yaml:"fresh"`
+	// Workload draws flow sizes from a published distribution: dctcp, hadoop, vl2 or cache.
+	Workload string `yaml:"workload"`
+	// Scale is what the sizes of exact flows are multiplied with, and the size of all where there is no distribution; 1 when 0.
+	Scale float64 `yaml:"scale"`
+	// MaxPackets is the largest size of an exact flow; no limit when 0.
+	MaxPackets int `yaml:"max-packets"`
+	// Victims are exact flows that lose packets between the switch where they enter and that where they leave.
+	Victims traffic.Victims `yaml:"victims"`
+	// Changes are what becomes of exact flows later; times count from the first epoch.
+	Changes []traffic.Change `yaml:"changes"`
 	// Flows is the number of flows.
 	Flows int `yaml:"flows"`
 	// Zipf makes flow sizes fall with their rank to this power; 0 makes all alike.
@@ -124,13 +144,19 @@ type Fault struct {
 	Link string `yaml:"link"`
 	// Loss is the share of packets lost, 0 to 1.
 	Loss float64 `yaml:"loss"`
+	// Flows is the share of flows that Loss is about, chosen by a hash of the flow: a grey failure. All when 0.
+	Flows float64 `yaml:"flows"`
 	// Down takes the link down.
 	Down bool `yaml:"down"`
-	// Switch is the switch that dies, for good.
+	// Switch is the switch that dies, for good, unless Deaf or Late say what else befalls it.
 	Switch string `yaml:"switch"`
+	// Deaf makes the switch refuse all calls of its controllers, while it forwards packets.
+	Deaf bool `yaml:"deaf"`
+	// Late makes the switch's clock so late: it carries flips out that much after it has acknowledged them.
+	Late time.Duration `yaml:"late"`
 	// From is when it begins, counted from the first epoch.
 	From time.Duration `yaml:"from"`
-	// Until is when a link is as before; never when 0.
+	// Until is when all is as before; never when 0.
 	Until time.Duration `yaml:"until"`
 }
 
@@ -138,6 +164,8 @@ type Fault struct {
 type Bound struct {
 	// Measure names what is measured; see Measures.
 	Measure string `yaml:"measure"`
+	// Algorithm is the plugin that it is a measure of; every one that has it when empty.
+	Algorithm string `yaml:"algorithm"`
 	// Dimension is a flow key (src, dst, 5-tuple); every one that is measured when empty.
 	Dimension string `yaml:"dimension"`
 	// AtLeast is the lowest value allowed.
@@ -192,10 +220,18 @@ func (s *Scenario) Validate() error {
 		bad("topology", "%v", err)
 		return errors.Join(errs...)
 	}
+	for name := range s.Programs {
+		if name != string(lab.RoleEdge) && name != string(lab.RoleTransit) && f.Find(name) < 0 {
+			bad("programs", "no switch is called %q, and it is no role: edge or transit", name)
+		}
+	}
 	for i, c := range s.Traffic {
 		key := fmt.Sprintf("traffic[%d]", i)
-		if c.Trace == "" && (c.Rate <= 0 || c.Flows <= 0) {
-			bad(key, "expected a trace, or a rate and a number of flows above 0")
+		if c.Trace == "" && (!c.Exact && c.Rate <= 0 || c.Flows <= 0) {
+			bad(key, "expected a trace, a rate and a number of flows above 0, or exact and a number of flows")
+		}
+		if err := c.check(s.Epoch); err != nil {
+			bad(key, "%v", err)
 		}
 		for _, h := range slices.Concat(c.Senders, c.Receivers) {
 			if findHost(f, h) < 0 {
@@ -214,6 +250,10 @@ func (s *Scenario) Validate() error {
 			bad(key, "no link is called %q; a link's name is both switches', such as %s", x.Link, f.LinkName(f.Links[0]))
 		case x.Loss < 0 || x.Loss > 1:
 			bad(key, "a loss is a share, 0 to 1; found %v", x.Loss)
+		case x.Flows < 0 || x.Flows > 1:
+			bad(key, "flows is a share of them, 0 to 1; found %v", x.Flows)
+		case x.Late < 0:
+			bad(key, "late is how late, 0 or more; found %v", x.Late)
 		case x.Until != 0 && x.Until <= x.From:
 			bad(key, "until %v is not after from %v", x.Until, x.From)
 		}
@@ -228,6 +268,37 @@ func (s *Scenario) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// check says what does not go together.
+func (c *Component) check(epoch time.Duration) error {
+	if _, err := c.sizes(); err != nil {
+		return err
+	}
+	if !c.Exact {
+		if c.Fresh || c.Scale != 0 || c.MaxPackets != 0 || c.Victims != (traffic.Victims{}) || c.Changes != nil {
+			return errors.New("fresh, scale, max-packets, victims and changes are for exact flows")
+		}
+		return nil
+	}
+	switch {
+	case c.Rate != 0 || c.Zipf != 0 || c.Target.IsValid() || c.Trace != "":
+		return errors.New("exact flows have neither a rate, zipf, a target nor a trace")
+	case c.From%epoch != 0 || c.Until%epoch != 0:
+		return fmt.Errorf("exact flows begin and end with an epoch; from %v and until %v are no multiples of %v", c.From, c.Until, epoch)
+	}
+	return nil
+}
+
+// sizes is the distribution that flow sizes are drawn from; nil when there is none.
+func (c *Component) sizes() ([]traffic.SizePoint, error) {
+	switch {
+	case c.Workload == "":
+		return c.CDF, nil
+	case c.CDF != nil:
+		return nil, errors.New("expected either a workload or a cdf")
+	}
+	return traffic.Workload(c.Workload)
 }
 
 func findHost(f *lab.Fabric, name string) int {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/scenario/univmon"
 )
 
 // plugins is a folder with the built-in plugins, made once for the tests.
@@ -40,6 +41,14 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// of returns what UnivMon came to in an epoch.
+func of(e scenario.EpochScore) *univmon.Score {
+	if s, ok := e.Results["univmon"].(*univmon.Score); ok {
+		return s
+	}
+	return &univmon.Score{}
 }
 
 // play plays a scenario on a virtual clock.
@@ -92,17 +101,17 @@ func TestDefaultScenario(t *testing.T) {
 	// address of its own but for collisions in the hosts' 255 addresses; reported are destinations with 1,000 sources and more.
 	for i, e := range r.Epochs {
 		attacked := i >= 5 && i < 8
-		if attacked != (len(e.Victims) == 1) {
-			t.Errorf("epoch %d of the run: victims %v, under attack: %v", i+1, e.Victims, attacked)
+		if attacked != (len(of(e).Victims) == 1) {
+			t.Errorf("epoch %d of the run: victims %v, under attack: %v", i+1, of(e).Victims, attacked)
 			continue
 		}
-		for _, v := range e.Victims {
+		for _, v := range of(e).Victims {
 			if v.Flow != "10.0.5.80" || v.Error() > 0.15 {
 				t.Errorf("epoch %d of the run: victim %s has %.0f sources, true %.0f", i+1, v.Flow, v.Measured, v.True)
 			}
 		}
 	}
-	if m := r.Epochs[0].Views; len(m) != 21 {
+	if m := of(r.Epochs[0]).Views; len(m) != 21 {
 		t.Errorf("%d views; 6 switches and the network in 3 dimensions are 21", len(m))
 	}
 }
@@ -148,7 +157,7 @@ algorithms:
 	r := play(t, s)
 	check(t, r, 10)
 	for _, total := range r.Totals {
-		if total.Measure == scenario.PacketsError && total.Worst > 0.001 {
+		if total.Measure == univmon.PacketsError && total.Worst > 0.001 {
 			t.Errorf("%s: a switch miscounts its packets by %.4f", total.Dimension, total.Worst)
 		}
 	}
@@ -165,7 +174,7 @@ func TestVirtualTimeIsDeterministic(t *testing.T) {
 		s.Epochs = 2
 		var b strings.Builder
 		for _, e := range play(t, s).Epochs {
-			for _, v := range e.Views {
+			for _, v := range of(e).Views {
 				fmt.Fprintf(&b, "%v %v %v %v %v %v\n", v.View, v.Packets, v.Entropy, v.Distinct, v.SecondMoment, v.HeavyHitters)
 			}
 		}

@@ -40,7 +40,7 @@ func TestSoak64Switches(t *testing.T) {
 	var memory []int
 	run, err := scenario.Open(t.Context(), s, scenario.Options{
 		PluginDir: plugins, Listen: "127.0.0.1:0",
-		OnEpoch: func(*scenario.Report) error {
+		OnEpoch: func(*scenario.Run) error {
 			runtime.GC()
 			memory = append(memory, resident(t))
 			return nil
@@ -61,7 +61,7 @@ func TestSoak64Switches(t *testing.T) {
 		if e.Status != "complete" {
 			t.Errorf("epoch %d is %s", e.Epoch, e.Status)
 		}
-		for _, v := range e.Views {
+		for _, v := range of(e).Views {
 			if v.Device != "network" && v.Packets.Measured != v.Packets.True {
 				t.Errorf("epoch %d, %v: %v packets counted, %v true", e.Epoch, v.View, v.Packets.Measured, v.Packets.True)
 			}

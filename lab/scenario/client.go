@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/netsketch/netsketch/lab/scenario/score"
+)
+
+// client reads a collector's gNMI server as any other client would.
+type client struct {
+	conn *grpc.ClientConn
+	gnmi gnmi.GNMIClient
+}
+
+func dial(addr string) (*client, error) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		return nil, fmt.Errorf("scenario: gNMI %s: %w", addr, err)
+	}
+	return &client{conn, gnmi.NewGNMIClient(conn)}, nil
+}
+
+func (c *client) Close() error { return c.conn.Close() }
+
+func path(elems ...string) *gnmi.Path {
+	p := &gnmi.Path{}
+	for _, e := range elems {
+		p.Elem = append(p.Elem, &gnmi.PathElem{Name: e})
+	}
+	return p
+}
+
+// subscribe opens a subscription to the paths.
+func (c *client) subscribe(ctx context.Context, mode gnmi.SubscriptionList_Mode, paths ...*gnmi.Path) (grpc.BidiStreamingClient[gnmi.SubscribeRequest, gnmi.SubscribeResponse], error) {
+	stream, err := c.gnmi.Subscribe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("scenario: gNMI subscribe: %w", err)
+	}
+	list := &gnmi.SubscriptionList{Mode: mode, Encoding: gnmi.Encoding_PROTO}
+	for _, p := range paths {
+		list.Subscription = append(list.Subscription, &gnmi.Subscription{Path: p, Mode: gnmi.SubscriptionMode_ON_CHANGE})
+	}
+	if err := stream.Send(&gnmi.SubscribeRequest{Request: &gnmi.SubscribeRequest_Subscribe{Subscribe: list}}); err != nil {
+		return nil, fmt.Errorf("scenario: gNMI subscribe: %w", err)
+	}
+	return stream, nil
+}
+
+// leaves reads all that is below the paths once.
+func (c *client) leaves(ctx context.Context, subtrees [][]string) ([]score.Leaf, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	paths := make([]*gnmi.Path, len(subtrees))
+	for i, s := range subtrees {
+		paths[i] = path(s...)
+	}
+	stream, err := c.subscribe(ctx, gnmi.SubscriptionList_ONCE, paths...)
+	if err != nil {
+		return nil, err
+	}
+	var out []score.Leaf
+	for {
+		resp, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("scenario: gNMI: %w", err)
+		}
+		n := resp.GetUpdate()
+		at := time.Unix(0, n.GetTimestamp())
+		for _, u := range n.GetUpdate() {
+			l := score.Leaf{Path: slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem()), At: at}
+			l.Number, l.Text = number(u.GetVal())
+			out = append(out, l)
+		}
+	}
+}
+
+// number returns a numeric value, a boolean as 0 or 1, and the text of another.
+func number(v *gnmi.TypedValue) (float64, string) {
+	switch x := v.GetValue().(type) {
+	case *gnmi.TypedValue_UintVal:
+		return float64(x.UintVal), ""
+	case *gnmi.TypedValue_IntVal:
+		return float64(x.IntVal), ""
+	case *gnmi.TypedValue_DoubleVal:
+		return x.DoubleVal, ""
+	case *gnmi.TypedValue_BoolVal:
+		if x.BoolVal {
+			return 1, ""
+		}
+		return 0, ""
+	case *gnmi.TypedValue_StringVal:
+		return 0, x.StringVal
+	}
+	return 0, ""
+}
+
+// epochs calls seen when the first result of an epoch arrives, which the leaves at marker tell, until ctx ends.
+func (c *client) epochs(ctx context.Context, marker []string, seen func(number uint64, end time.Time)) error {
+	stream, err := c.subscribe(ctx, gnmi.SubscriptionList_STREAM, path(marker...))
+	if err != nil {
+		return err
+	}
+	var newest uint64
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("scenario: gNMI: %w", err)
+		}
+		for _, u := range resp.GetUpdate().GetUpdate() {
+			if x, text := number(u.GetVal()); text == "" && uint64(x) > newest {
+				newest = uint64(x)
+				seen(newest, time.Unix(0, resp.GetUpdate().GetTimestamp()))
+			}
+		}
+	}
+}
