@@ -192,7 +192,7 @@ func (b *builder) primitive(pr *bmv2json.Primitive) {
 		b.emit(instr{op: opExit})
 	case "drop", "mark_to_drop":
 		spec, mcast := b.prog.std.egressSpec, b.prog.std.mcastGrp
-		b.call(func(p *packet) {
+		b.callUsing(using().writing(spec.spans()...).writing(mcast.spans()...), func(p *packet) {
 			p.set(spec, DropPort)
 			p.set(mcast, 0)
 		})

@@ -104,7 +104,7 @@ func (b *builder) put(dst uint32, o operand, width, words int) {
 	}
 	if words > 1 {
 		from := int(o.slot)
-		b.call(func(p *packet) {
+		b.callUsing(using(slotSpan{o.slot, words}).writing(slotSpan{dst, words}), func(p *packet) {
 			copy(p.f[dst:int(dst)+words], p.f[from:from+words])
 			wideMask(p.f, dst, width)
 		})

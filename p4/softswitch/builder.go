@@ -58,7 +58,9 @@ type builder struct {
 
 	code []instr
 	fns  []func(*packet)
-	err  error
+	// what closures do, by their number, as far as it is known
+	fnUse map[int]usage
+	err   error
 
 	// what is being compiled, for errors
 	what string

@@ -117,7 +117,7 @@ func (b *builder) compare(op string, x, y operand) uint32 {
 		b.emit(instr{op: code, d: d, a: xs, b: ys})
 		return d
 	}
-	b.call(func(p *packet) {
+	b.callUsing(using(slotSpan{xs, nw}, slotSpan{ys, nw}).writing(slot1(d)), func(p *packet) {
 		var r bool
 		switch code {
 		case opEq:

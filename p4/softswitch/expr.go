@@ -166,7 +166,7 @@ func (b *builder) extend(o operand, width int, signed bool, nw int) operand {
 		}
 		d, a, have := b.temp(max(nw, o.nw)), o.slot, o.nw
 		total := max(nw, o.nw)
-		b.call(func(p *packet) { wideSignExtend(p.f, d, a, have, sign, total) })
+		b.callUsing(using(slotSpan{a, have}).writing(slotSpan{d, total}), func(p *packet) { wideSignExtend(p.f, d, a, have, sign, total) })
 		return operand{d, nw, o.lo, o.hi}
 	}
 	if nw <= o.nw {
@@ -174,7 +174,7 @@ func (b *builder) extend(o operand, width int, signed bool, nw int) operand {
 		return o
 	}
 	d, a, have := b.temp(nw), o.slot, o.nw
-	b.call(func(p *packet) {
+	b.callUsing(using(slotSpan{a, have}).writing(slotSpan{d, nw}), func(p *packet) {
 		f := p.f
 		copy(f[d:int(d)+have], f[a:int(a)+have])
 		clear(f[int(d)+have : int(d)+nw])
@@ -232,7 +232,7 @@ func (b *builder) operation(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 		} else {
 			f := wideRing[e.Op]
 			xs, ys := x.slot, y.slot
-			b.call(func(p *packet) { f(p.f, d, xs, ys, nw) })
+			b.callUsing(using(slotSpan{xs, nw}, slotSpan{ys, nw}).writing(slotSpan{d, nw}), func(p *packet) { f(p.f, d, xs, ys, nw) })
 		}
 		return result(d)
 	case "~":
@@ -242,7 +242,7 @@ func (b *builder) operation(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 			b.emit(instr{op: opNot, d: d, a: x.slot, imm: all})
 		} else {
 			xs := x.slot
-			b.call(func(p *packet) { wideNot(p.f, d, xs, nw) })
+			b.callUsing(using(slotSpan{xs, nw}).writing(slotSpan{d, nw}), func(p *packet) { wideNot(p.f, d, xs, nw) })
 		}
 		return result(d)
 	case "<<":
@@ -259,7 +259,7 @@ func (b *builder) operation(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 			b.emit(instr{op: opSel, d: d, a: x.slot, b: y.slot, c: c, imm: all})
 		} else {
 			xs, ys := x.slot, y.slot
-			b.call(func(p *packet) {
+			b.callUsing(using(slot1(c), slotSpan{xs, nw}, slotSpan{ys, nw}).writing(slotSpan{d, nw}), func(p *packet) {
 				from := ys
 				if p.f[c] != 0 {
 					from = xs
@@ -398,7 +398,7 @@ func (b *builder) shiftLeft(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 		b.emit(instr{op: opShl, d: d, a: x.slot, b: n, imm: ^uint64(0)})
 	default:
 		xs := x.slot
-		b.call(func(p *packet) { wideShl(p.f, d, xs, p.f[n], nw) })
+		b.callUsing(using(slot1(n), slotSpan{xs, nw}).writing(slotSpan{d, nw}), func(p *packet) { wideShl(p.f, d, xs, p.f[n], nw) })
 	}
 	return operand{d, nw, lo, hi}
 }
@@ -438,7 +438,7 @@ func (b *builder) shiftRight(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand 
 		return operand{d, 1, lo, hi}
 	default:
 		xs, m := x.slot, x.nw
-		b.call(func(p *packet) { wideShr(p.f, d, xs, p.f[n], m, signed) })
+		b.callUsing(using(slot1(n), slotSpan{xs, m}).writing(slotSpan{d, m}), func(p *packet) { wideShr(p.f, d, xs, p.f[n], m, signed) })
 	}
 	// the words hold the whole of the shifted number, which has the sign of what was shifted
 	if nw <= o.nw {
@@ -464,7 +464,7 @@ func (b *builder) divide(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 		b.emit(instr{op: op, d: d, a: x.slot, b: y.slot, imm: ^uint64(0)})
 	} else {
 		xs, ys, mod := x.slot, y.slot, e.Op == "%"
-		b.call(func(p *packet) { wideDiv(p.f, d, xs, ys, m, mod) })
+		b.callUsing(using(slotSpan{xs, m}, slotSpan{ys, m}).writing(slotSpan{d, m}), func(p *packet) { wideDiv(p.f, d, xs, ys, m, mod) })
 	}
 	return b.extend(operand{d, m, lo, hi}, 64*m, false, nw)
 }
@@ -493,7 +493,7 @@ func (b *builder) saturate(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 		}
 	} else {
 		xs := x.slot
-		b.call(func(p *packet) {
+		b.callUsing(using(slotSpan{xs, m}, slotSpan{highs, m}, slotSpan{lows, m}).writing(slotSpan{d, m}), func(p *packet) {
 			from := xs
 			if wideLess(p.f, highs, xs, m, signed) {
 				from = highs

@@ -103,7 +103,9 @@ func (l *lane) take(st *state) *packet {
 	if n := len(l.free); n > 0 {
 		p := l.free[n-1]
 		l.free = l.free[:n-1]
-		clear(p.f[:st.prog.phv])
+		for _, z := range st.prog.zero {
+			clear(p.f[z.first : int(z.first)+z.n])
+		}
 		return p
 	}
 	p := &packet{prog: st.prog, st: st, lane: l, f: make([]uint64, len(st.prog.slots))}

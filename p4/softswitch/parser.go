@@ -161,6 +161,7 @@ func (b *builder) parserOp(o *bmv2json.ParserOp) []int {
 		skip := b.jumpIfTrue(o.Params[0])
 		v := b.value(o.Params[1], 1)
 		at := b.callP(func(p *packet) { p.perr = errBase + int(p.f[v.slot]&0xffff) })
+		b.use(using(slot1(v.slot)))
 		b.patch(skip)
 		return []int{at}
 	case "shift", "advance":
@@ -170,7 +171,7 @@ func (b *builder) parserOp(o *bmv2json.ParserOp) []int {
 		}
 		n := b.index(o.Params[0])
 		inBytes := o.Op == "shift"
-		return []int{b.callP(func(p *packet) {
+		at := b.callP(func(p *packet) {
 			v := p.f[n]
 			if !inBytes {
 				if v%8 != 0 {
@@ -184,7 +185,9 @@ func (b *builder) parserOp(o *bmv2json.ParserOp) []int {
 				return
 			}
 			p.off += int(v)
-		})}
+		})
+		b.use(using(slot1(n)))
+		return []int{at}
 	case "primitive":
 		b.primitive(o.Primitive)
 	}
@@ -194,12 +197,14 @@ func (b *builder) parserOp(o *bmv2json.ParserOp) []int {
 func (b *builder) extractOp(o *bmv2json.ParserOp) []int {
 	what := o.Params[0]
 	var bitsOf func(*packet) int
+	length := uint32(0)
 	if o.Op == "extract_VL" {
 		v := b.exact(o.Params[1])
 		if v.nw != 1 || v.lo.Sign() < 0 {
 			b.unsupportedf("a length that is signed or longer than 64 bits")
 			return nil
 		}
+		length = v.slot
 		bitsOf = func(p *packet) int { return int(min(p.f[v.slot], maxHeaderBits*16)) }
 	}
 	check := func(t *headerLayout) bool {
@@ -229,7 +234,9 @@ func (b *builder) extractOp(o *bmv2json.ParserOp) []int {
 		if bitsOf == nil {
 			return []int{b.emit(instr{op: opExtract, a: uint32(h.index)})}
 		}
-		return []int{b.callP(func(p *packet) { take(p, h) })}
+		at := b.callP(func(p *packet) { take(p, h) })
+		b.use(using(slot1(length)))
+		return []int{at}
 	case "stack":
 		s := b.stacks[what.Name]
 		if s == nil {
@@ -283,13 +290,15 @@ func (b *builder) extractOp(o *bmv2json.ParserOp) []int {
 // lookahead emits the reading of bits ahead into words slots.
 func (b *builder) lookahead(e *bmv2json.Expr, d uint32, words int) int {
 	off, width := e.Index, e.Width
-	return b.callP(func(p *packet) {
+	at := b.callP(func(p *packet) {
 		if (off+width+7)/8 > len(p.data)-p.off {
 			p.perr = errTooShort
 			return
 		}
 		readWide(p.f[d:int(d)+words], p.data[p.off:], off, width)
 	})
+	b.use(using().writing(slotSpan{d, words}))
+	return at
 }
 
 func (b *builder) setLookahead(o *bmv2json.ParserOp) []int {
@@ -491,7 +500,7 @@ func (b *builder) checksums(verify bool) error {
 		slot := uint32(h.base + f.slot)
 		if verify {
 			skip = append(skip, b.emit(instr{op: opJEq, a: t, b: slot}))
-			b.call(func(p *packet) { p.badSum = true })
+			b.callUsing(using(), func(p *packet) { p.badSum = true })
 		} else {
 			b.put(slot, b.extend(operand{t, 1, bigZero, ones(64)}, 64, false, f.words), f.width, f.words)
 		}

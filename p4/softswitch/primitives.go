@@ -16,7 +16,7 @@ import (
 func (b *builder) assertion(pr *bmv2json.Primitive) {
 	s := b.boolean(b.truth(pr.Params[0]))
 	op, where := pr.Op, b.src.String()
-	b.call(func(p *packet) {
+	b.callUsing(using(slot1(s)), func(p *packet) {
 		if p.f[s] != 0 || p.dropped {
 			return
 		}
@@ -147,7 +147,7 @@ func (b *builder) digest(id *bmv2json.Expr) {
 		b.failf("learn list %v is not declared", id.Int)
 		return
 	}
-	b.call(func(p *packet) { p.learn = i + 1 })
+	b.callUsing(using(), func(p *packet) { p.learn = i + 1 })
 }
 
 func (b *builder) loopPrimitive(pr *bmv2json.Primitive) {
@@ -169,18 +169,18 @@ func (b *builder) loopPrimitive(pr *bmv2json.Primitive) {
 	}
 	switch pr.Op {
 	case "truncate":
-		b.call(func(p *packet) {
+		b.callUsing(using(slot1(v)), func(p *packet) {
 			n := int(min(p.f[v], 1<<30))
 			if p.trunc < 0 || n < p.trunc {
 				p.trunc = n
 			}
 		})
 	case "resubmit":
-		b.call(func(p *packet) { p.resubmit = list + 1 })
+		b.callUsing(using(), func(p *packet) { p.resubmit = list + 1 })
 	case "recirculate":
-		b.call(func(p *packet) { p.recirc = list + 1 })
+		b.callUsing(using(), func(p *packet) { p.recirc = list + 1 })
 	default:
-		b.call(func(p *packet) {
+		b.callUsing(using(slot1(v)), func(p *packet) {
 			p.clone = int(p.f[v]&0x7fff) + 1
 			p.cloneList = list
 		})
@@ -199,7 +199,7 @@ func (b *builder) executeMeter(arg []*bmv2json.Expr) {
 		return
 	}
 	slot, mask := h.base+f.slot, maskOf(f.width)
-	b.call(func(p *packet) {
+	b.callUsing(using(slot1(i)), func(p *packet) {
 		cells := p.st.meters[m]
 		n := p.f[i]
 		if n >= uint64(len(cells)) {

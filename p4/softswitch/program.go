@@ -20,11 +20,12 @@ type Program struct {
 	calcs   []*calculation
 	locks   int // of registers, see locking.go
 
-	slots      []uint64 // what all slots of a packet start with: zeros, then the constants
-	phv        int      // slots to clear for each packet
-	params     int      // where an action's parameters go
-	keyScratch int      // room for two keys
-	padBytes   int      // longest header
+	slots      []uint64   // what all slots of a packet start with: zeros, then the constants
+	phv        int        // slots of headers and metadata
+	zero       []slotSpan // of them, those to clear for each packet
+	params     int        // where an action's parameters go
+	keyScratch int        // room for two keys
+	padBytes   int        // longest header
 
 	parserPC, ingressPC, egressPC, deparserPC uint32
 
@@ -50,6 +51,14 @@ type digestDef struct {
 type stdField struct {
 	slot int
 	mask uint64
+}
+
+// spans is the field's slot, or nothing.
+func (f stdField) spans() []slotSpan {
+	if f.slot < 0 {
+		return nil
+	}
+	return []slotSpan{slot1(uint32(f.slot))}
 }
 
 // stdFields are the fields v1model's switch reads and writes by itself; a slot of -1 is one the program does not have.
@@ -341,7 +350,7 @@ func (b *builder) generate() error {
 			p.noError = uint64(e.Value)
 		}
 	}
-	p.code, p.fns, p.headers = b.code, b.fns, b.headers
+	p.fns, p.headers = b.fns, b.headers
 	p.phv, p.params = b.phv, b.params
 	p.keyScratch = b.constAt + len(b.constVal)
 	p.slots = make([]uint64, p.keyScratch+2*b.maxKey)
@@ -353,6 +362,11 @@ func (b *builder) generate() error {
 		}
 	}
 	b.compact()
+	if !b.plain {
+		b.eliminate()
+	}
+	b.clearing()
+	p.code = b.code
 	for name, i := range b.vsets {
 		if w, ok := b.vsetWidths[name]; ok {
 			p.info.vsets[i].Widths = w
@@ -415,7 +429,7 @@ func (in *instr) jumps() bool {
 // compact makes jumps to jumps go to where those go, drops jumps to what follows, and moves everything up.
 func (b *builder) compact() {
 	p := b.prog
-	code := p.code
+	code := b.code
 	final := func(pc uint32) uint32 {
 		for range 64 {
 			if code[pc].op != opJmp {
@@ -468,7 +482,7 @@ func (b *builder) compact() {
 		a.pc = to(a.pc)
 	}
 	p.parserPC, p.ingressPC, p.egressPC, p.deparserPC = to(p.parserPC), to(p.ingressPC), to(p.egressPC), to(p.deparserPC)
-	p.code = out
+	b.code = out
 }
 
 // The lists below are in the program's order and belong to the program: callers do not change them. Counters and Meters

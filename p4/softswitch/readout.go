@@ -16,6 +16,7 @@ func (b *builder) fuseReadOut(start int) {
 			continue
 		}
 		b.fns = append(b.fns, func(p *packet) { p.st.regs[ro.reg].readAndClear(p, ro) })
+		b.use(using(slot1(uint32(ro.index))))
 		fused = append(fused, instr{op: opCall, a: uint32(len(b.fns) - 1)})
 		i += 3 * n
 	}

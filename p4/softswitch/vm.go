@@ -180,6 +180,7 @@ func (p *packet) run(pc uint32) {
 			i := f[in.b]
 			switch {
 			case i >= r.size:
+				f[in.d] = 0
 				p.lane.stats.IndexErrors++
 			case r.b32 != nil:
 				f[in.d] = uint64(r.b32[i]) & in.imm

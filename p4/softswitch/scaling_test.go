@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package softswitch
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// slicePackets are the packets of one slice of time that is measured. A slice is short against what a scheduler gives a thread, so that most
+// are not interrupted also on a machine with other work.
+const slicePackets = 64
+
+// slice is a stretch of one core's work.
+type slice struct{ from, to time.Duration }
+
+// BenchmarkScaling tells how much more n cores do than one, on a machine with other work too: it cuts the work into slices of some microseconds, and
+// counts only slices that nothing interrupted, and of several cores' those during which all of them were at work.
+func BenchmarkScaling(b *testing.B) {
+	for _, name := range []string{"forwarding", "univmon-300k", "univmon", "chamelemon"} {
+		one := 0.0
+		for cores := 1; cores <= runtime.NumCPU(); cores *= 2 {
+			b.Run(fmt.Sprintf("%s/cores=%d", name, cores), func(b *testing.B) {
+				ns, part := together(workOn(b, name, cores))
+				if cores == 1 {
+					one = ns
+				}
+				b.ReportMetric(ns, "ns/packet/core")
+				b.ReportMetric(100*part, "%counted")
+				b.ReportMetric(float64(cores)*one/ns, "x-one-core")
+			})
+		}
+	}
+}
+
+// workOn runs b.N packets on so many cores, each with flows of its own, and returns the slices of each.
+func workOn(b *testing.B, name string, cores int) [][]slice {
+	b.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
+	s := router(b, name, Config{Parallel: cores})
+	flows := make([][][]byte, cores)
+	for _, p := range sharedTrace(b, 20000) {
+		k := flowHash(p) % uint32(cores)
+		flows[k] = append(flows[k], p)
+	}
+	all := make([][]slice, cores)
+	for w := range all {
+		all[w] = make([]slice, 0, b.N/cores/slicePackets)
+	}
+	start := time.Now()
+	var ready, done sync.WaitGroup
+	ready.Add(cores)
+	b.ResetTimer()
+	for w := range cores {
+		done.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			ready.Done()
+			ready.Wait()
+			mine, at := flows[w], 0
+			last := time.Since(start)
+			for range cap(all[w]) {
+				for range slicePackets {
+					s.Inject(uint32(w%2), mine[at], time.Duration(at))
+					if at++; at == len(mine) {
+						at = 0
+					}
+				}
+				now := time.Since(start)
+				all[w] = append(all[w], slice{last, now})
+				last = now
+			}
+		})
+	}
+	done.Wait()
+	return all
+}
+
+// together returns the mean time of a packet on a core while all cores were at work, and which part of the slices that is.
+func together(all [][]slice) (ns float64, part float64) {
+	var times []time.Duration
+	for _, s := range all {
+		for _, x := range s {
+			times = append(times, x.to-x.from)
+		}
+	}
+	if len(times) == 0 {
+		return 1, 0
+	}
+	slices.Sort(times)
+	whole := 2 * times[len(times)/2] // longer ones were interrupted
+	at := make([]int, len(all))
+	var sum time.Duration
+	n := 0
+	for w, s := range all {
+		clear(at)
+	next:
+		for _, x := range s {
+			if x.to-x.from > whole {
+				continue
+			}
+			for o, os := range all {
+				if o == w {
+					continue
+				}
+				for at[o] < len(os) && os[at[o]].to <= x.from {
+					at[o]++
+				}
+				for i := at[o]; ; i++ {
+					if i == len(os) || os[i].to-os[i].from > whole {
+						continue next
+					}
+					if os[i].to >= x.to {
+						break
+					}
+				}
+			}
+			sum += x.to - x.from
+			n++
+		}
+	}
+	if n == 0 {
+		return 1, 0
+	}
+	return float64(sum.Nanoseconds()) / float64(n) / slicePackets, float64(n) / float64(len(times))
+}
