@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"reflect"
 	"runtime"
 	"slices"
@@ -24,41 +23,38 @@ type analysis struct {
 	epoch     *sdk.Epoch
 	config    *Configuration
 	b         *binding
-	attention Attention
+	force     force
+	attention Attention // of force
 	next      Attention
 	settled   bool
+	doubt     string     // why nothing that compares switches is exact, though decoded
 	readings  []*reading // of the edges that delivered, in their order
 	losses    *losses    // never nil
 	previous  *previous
-	problems  map[string]string // by subject
-	response  time.Duration     // until next was decided
+	problems  []problem
+	alerts    alerts
+	turns     turns
+	began     time.Time
+	response  time.Duration // until next was decided
+	total     time.Duration // until almost all tables were made
 }
 
 // Analyse implements sdk.Plugin.
 func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
-	began := time.Now()
+	began := p.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := &analysis{epoch: epoch, config: &p.config, b: p.binding, previous: p.previous, problems: make(map[string]string)}
+	a := &analysis{epoch: epoch, config: &p.config, b: p.binding, previous: p.previous, turns: p.turns, began: began}
 	if len(a.b.edges) == 0 {
 		a.losses = &losses{reason: "no edge switch runs ChameleMon"}
-		return a.publish()
+		a.problem(Network, notMeasured, a.losses.reason)
+		return p.publish(a, &sdk.Results{})
 	}
-	if p.settled == 0 {
-		// Epochs from 1 on begin under this process's plan; in a later one it was written in the
-		// midst of an epoch, and the one before that was another's.
-		if p.settled = 1; epoch.Number > 2 {
-			p.settled = epoch.Number + 2
-		}
-	}
-	a.settled = epoch.Number >= p.settled
-	a.attention = p.inForce(epoch.Number)
+	a.inForce(p)
 	if err := a.read(ctx); err != nil {
 		return nil, err
 	}
-	if err := a.detect(); err != nil {
-		return nil, err
-	}
+	a.detect()
 	var reasons []string
 	a.next = a.attention
 	if a.config.Control {
@@ -68,24 +64,75 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		}
 		a.next, reasons = shift(a.attention, m, &a.b.room)
 	}
-	a.response = time.Since(began)
+	a.response = p.now().Sub(began)
 	if err := a.name(); err != nil {
 		return nil, err
 	}
-	out, err := a.publish()
-	if err != nil {
-		return nil, err
-	}
+	out := &sdk.Results{}
 	p.plan(a, out)
-	p.alert(a, out, reasons)
-	out.Events = append(out.Events, p.tell(a.problems)...)
-	p.previous = &previous{number: epoch.Number, readings: make(map[string]*reading)}
+	p.turn(a, out, reasons)
+	if out, err := p.publish(a, out); err != nil {
+		return out, err
+	}
+	p.previous = &previous{number: epoch.Number, edges: make(map[string]*sizer)}
 	for _, r := range a.readings {
 		if r.whole {
-			p.previous.readings[r.edge.name] = r
+			p.previous.edges[r.edge.name] = &r.sizer
 		}
 	}
 	return out, nil
+}
+
+// problem notes what is wrong.
+func (a *analysis) problem(subject string, k kind, text string) {
+	a.problems = append(a.problems, problem{subject, k, text})
+}
+
+// problemOf returns what is wrong with a switch.
+func (a *analysis) problemOf(subject string) string {
+	for _, p := range a.problems {
+		if p.subject == subject && p.kind != badWatch {
+			return p.text
+		}
+	}
+	return ""
+}
+
+// inForce finds out what the epoch was measured under, and whether that is certain.
+func (a *analysis) inForce(p *Plugin) {
+	n := a.epoch.Number
+	if p.settled == 0 {
+		// Epochs from 1 on begin under this process's plan; in a later one it was written in the
+		// midst of an epoch, and the one before that was another's.
+		if p.settled = 1; n > 2 {
+			p.settled = n + 2
+		}
+	}
+	p.ledger.forget(n)
+	a.force = p.ledger.inForce(a.epoch, a.b.edges)
+	a.attention = a.force.attention
+	a.settled = n >= p.settled
+	if len(a.epoch.States) > 0 {
+		a.settled = len(a.force.unsure) == 0 && a.force.divided == ""
+	}
+	for name, text := range a.force.unsure {
+		a.problem(name, planFailed, text)
+	}
+	if a.force.divided != "" {
+		a.problem(Network, planFailed, a.force.divided)
+	}
+	for _, o := range a.epoch.Plans {
+		if o.Status != sdk.PlanApplied {
+			a.problem(o.Device, planFailed, fmt.Sprintf("the configuration for epoch %d was not written (%s): %s", o.FromEpoch, o.Status, o.Reason))
+		}
+	}
+	for _, d := range a.epoch.Doubts {
+		subject := d.Device
+		if subject == "" {
+			subject = Network
+		}
+		a.problem(subject, outOfStep, d.Reason)
+	}
 }
 
 // read takes apart what each edge delivered, several at a time.
@@ -126,23 +173,30 @@ func (a *analysis) read(ctx context.Context) error {
 		return err
 	}
 	for i, r := range found {
-		if r != nil {
-			r.problem = problems[i]
-			if !r.decoded && r.problem == "" {
-				r.problem = "the HH part was not decoded"
-			}
-			a.readings = append(a.readings, r)
+		name := a.b.edges[i].name
+		switch {
+		case r == nil && a.epoch.Device(name) == nil, r != nil && !r.whole:
+			a.problem(name, switchMissing, problems[i])
+		case r == nil:
+			a.problem(name, badCells, problems[i])
 		}
-		if problems[i] != "" {
-			a.problems["switch "+a.b.edges[i].name] = problems[i]
+		if r == nil {
+			continue
 		}
+		if !r.decoded {
+			a.problem(name, notDecoded, "the HH part was not decoded")
+		}
+		if r.torn != "" {
+			a.problem(name, badCells, r.torn)
+		}
+		a.readings = append(a.readings, r)
 	}
 	return nil
 }
 
 // detect finds lost packets, unless a switch is missing: then packets that entered or
 // left there would be taken for lost ones, or make up for lost ones.
-func (a *analysis) detect() error {
+func (a *analysis) detect() {
 	var absent []string
 	for i := range a.b.edges {
 		name := a.b.edges[i].name
@@ -153,19 +207,32 @@ func (a *analysis) detect() error {
 	switch {
 	case a.b.problem != "":
 		a.losses = &losses{reason: a.b.problem}
+		a.problem(Network, notMeasured, a.b.problem)
+		return
 	case len(absent) > 0:
 		a.losses = &losses{reason: "no losses can be told without " + strings.Join(absent, ", ")}
-	default:
-		l, err := decodeLosses(a.b, &a.attention, a.readings)
-		if err != nil { // a count at its limit
-			l = &losses{reason: err.Error()}
+		return
+	case a.force.divided != "":
+		a.losses = &losses{reason: a.force.divided}
+		return
+	}
+	l, err := decodeLosses(a.b, &a.attention, a.readings)
+	switch {
+	case err != nil: // a count at its limit
+		l = &losses{reason: err.Error()}
+		a.problem(Network, badCells, l.reason)
+	case l.negative > 0:
+		a.problem(Network, outOfStep, l.reason)
+	case l.reason != "" && l.deltas:
+		a.problem(Network, notDecoded, l.reason)
+	}
+	a.losses = l
+	// What has been decoded is nevertheless not exact where the switches' epochs may differ.
+	for _, p := range a.problems {
+		if p.kind == outOfStep || p.kind == badCells {
+			a.doubt = p.text
 		}
-		a.losses = l
 	}
-	if a.losses.reason != "" {
-		a.problems["lost packets"] = a.losses.reason
-	}
-	return nil
 }
 
 // measured is what the control goes by. Sizes of flows are worked out where they matter.
@@ -198,67 +265,50 @@ func (a *analysis) name() error {
 		return err
 	}
 	for _, v := range a.losses.victims {
-		v.exact = v.exact && a.settled
+		v.exact = v.exact && a.settled && a.doubt == ""
 	}
 	return nil
 }
 
 // plan hands the next attention to the collector, for the epoch after the next: the one
-// that has the same time bit. What does not change is not written again.
+// that has the same bank. What does not change is not written again.
 func (p *Plugin) plan(a *analysis, out *sdk.Results) {
 	if !a.config.Control {
 		return
 	}
-	from, bit := a.epoch.Number+2, bitOf(a.epoch.Number)
-	plan := sdk.Plan{FromEpoch: from}
-	before := a.attention
+	from := a.epoch.Number + 2
+	bank := a.epoch.BankOf(from, 2)
+	plan := sdk.Plan{FromEpoch: from, Ahead: true}
 	for i := range a.b.edges {
 		e := &a.b.edges[i]
-		writes := a.next.writes(e, &a.b.room, bit)
-		if a.settled && reflect.DeepEqual(writes, before.writes(e, &a.b.room, bit)) {
+		writes := a.next.writes(e, &a.b.room, uint64(bank))
+		if a.settled && reflect.DeepEqual(writes, a.attention.writes(e, &a.b.room, uint64(bank))) {
 			continue
 		}
 		plan.Writes = append(plan.Writes, writes...)
 	}
-	held := p.held[bit]
-	for len(held) > 1 && held[len(held)-1].from >= from {
-		held = held[:len(held)-1]
-	}
-	p.held[bit] = append(held, heldFrom{from, a.next})
 	if len(plan.Writes) > 0 {
+		plan.ID = p.ledger.add(from, bank, a.next, p.id())
 		out.Plans = append(out.Plans, plan)
 	}
 }
 
-// alert tells of a change of state.
-func (p *Plugin) alert(a *analysis, out *sdk.Results, reasons []string) {
-	if a.next.State == p.state {
+// turn tells of a change of state.
+func (p *Plugin) turn(a *analysis, out *sdk.Results, reasons []string) {
+	if a.next.State == Ill {
+		a.problem(Network, networkIll, "flows lose packets beyond the memory for all of them: "+strings.Join(reasons, "; "))
+	}
+	if a.next.State == p.turns.State {
 		return
 	}
-	p.state = a.next.State
+	p.turns = turns{State: a.next.State, From: a.epoch.Number + 2, At: a.epoch.End.UnixNano(), Count: p.turns.Count + 1}
+	a.turns = p.turns
 	level, text := slog.LevelInfo, "the network is healthy again: every flow that loses packets is told from epoch %d on"
 	if a.next.State == Ill {
 		level, text = slog.LevelWarn, "the network is ill: flows lose packets beyond the memory for all of them; heavy losers and a sample of the others are told from epoch %d on"
 	}
 	out.Events = append(out.Events, sdk.Event{Level: level, Message: fmt.Sprintf(text, a.epoch.Number+2),
 		Attributes: map[string]string{"state": a.next.State.String(), "reasons": clip(strings.Join(reasons, "; "))}})
-}
-
-// tell makes events of problems that are new, and of those that are over.
-func (p *Plugin) tell(problems map[string]string) []sdk.Event {
-	var events []sdk.Event
-	for _, subject := range slices.Sorted(maps.Keys(problems)) {
-		if _, old := p.told[subject]; !old {
-			events = append(events, sdk.Event{Level: slog.LevelWarn, Message: clip(subject + ": " + problems[subject])})
-		}
-	}
-	for _, subject := range slices.Sorted(maps.Keys(p.told)) {
-		if _, still := problems[subject]; !still {
-			events = append(events, sdk.Event{Level: slog.LevelInfo, Message: clip(subject + ": all is well again")})
-		}
-	}
-	p.told = problems
-	return events
 }
 
 // clip keeps a message within an event's bounds.

@@ -47,6 +47,9 @@ const (
 // arrays is how many arrays an encoder has.
 const arrays = 3
 
+// prime is that of the encoders, Prime32 of sketch/fermat.
+const prime = 4294967291
+
 // families are IPv4 and IPv6, which have encoders of their own.
 const families = 2
 
@@ -75,14 +78,21 @@ func (a *Attention) hitters(f int, room *[families]Room) int {
 	return max(room[f].Up-a.Parts[f].LL-a.Parts[f].HL, 0)
 }
 
-// begin is the attention before anything is known: everything is an HH candidate.
-func begin(room *[families]Room, edges []string) Attention {
+// begin is the attention before anything is known: everything is an HH candidate, unless
+// the configuration says otherwise. With a Tl above 1 it is that of an ill network.
+func begin(c *Configuration, room *[families]Room, edges []string) Attention {
 	a := Attention{State: Healthy, Tl: 1, Th: make(map[string]uint32)}
 	for f := range room {
 		a.Parts[f].HL = room[f].Reserve
 	}
+	if c.Start.Low > 1 {
+		a.State, a.Tl, a.Sample = Ill, uint32(c.Start.Low), rate(c.Start.Sample*Sampled)
+		for f, r := range room {
+			a.Parts[f] = Parts{LL: r.IllLL, HL: r.IllHL}
+		}
+	}
 	for _, e := range edges {
-		a.Th[e] = 1
+		a.Th[e] = uint32(max(c.Start.High, int(a.Tl)))
 	}
 	return a
 }

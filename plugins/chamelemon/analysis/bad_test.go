@@ -223,7 +223,8 @@ func TestWatched(t *testing.T) {
 // measured.
 func TestShift(t *testing.T) {
 	room := [families]Room{{4096, 3072, 512, 2560, 512}, {1024, 768, 128, 640, 128}}
-	now := begin(&room, []string{"a", "b"})
+	config := DefaultConfiguration()
+	now := begin(&config, &room, []string{"a", "b"})
 	sizes := []float64{1, 2, 3, 10, 100, 1000}
 	weights := []float64{20000, 5000, 2000, 500, 50, 5}
 	counts := []count{{0, true}, {100, true}, {8000, true}, {30000, false}, {1e6, false}, {5, false}}
@@ -261,58 +262,5 @@ func TestShift(t *testing.T) {
 				t.Fatalf("family %d: %+v in state %s", f, p, now.State)
 			}
 		}
-	}
-}
-
-// BenchmarkResponse is from all sketches in hand to the results and the new configuration:
-// four edge switches of the paper's sizes.
-func BenchmarkResponse(b *testing.B) {
-	for _, bc := range []struct {
-		name    string
-		flows   int
-		victims float64
-	}{{"10000-10%", 10_000, 0.1}, {"40000-10%", 40_000, 0.1}, {"70000-10%", 70_000, 0.1}, {"100000-10%", 100_000, 0.1}, {"50000-25%", 50_000, 0.25}} {
-		b.Run(bc.name, func(b *testing.B) {
-			f := newFabric(b, 31, `{}`)
-			for range 9 {
-				f.play(f.flows(bc.flows, bc.victims, 0))
-			}
-			e := f.record(f.flows(bc.flows, bc.victims, 0))
-			n := network()
-			p := New()
-			if _, err := p.Configure(context.Background(), sdk.Config{}, n); err != nil {
-				b.Fatal(err)
-			}
-			// The attention that the epoch was recorded under, from the model of the tables.
-			held := p.held[bitOf(e.Number)][0].attention
-			for name, s := range f.sw {
-				bit := bitOf(e.Number)
-				held.Th[name], held.Tl, held.Sample = s.th[bit], s.tl[bit], s.sample[bit]
-				for fam := range families {
-					held.Parts[fam] = Parts{LL: s.up[bit][fam][codeHL].first, HL: s.up[bit][fam][codeHL].buckets}
-				}
-			}
-			if held.Tl > 1 {
-				held.State = Ill
-			}
-			p.held[bitOf(e.Number)][0].attention = held
-			p.settled = 1
-			decoded := ""
-			b.ResetTimer()
-			for range b.N {
-				p.held[bitOf(e.Number)] = p.held[bitOf(e.Number)][:1]
-				r, err := p.Analyse(context.Background(), e)
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.StopTimer()
-				decoded = row(b, r, attentionList)["decoded"]
-				b.StartTimer()
-			}
-			if decoded != "true" {
-				b.Log("the epoch was not decoded")
-			}
-			b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms/epoch")
-		})
 	}
 }

@@ -32,6 +32,7 @@ type edge struct {
 	layout     layout
 	classifier [2]string
 	up, down   [families]string // "": not measured
+	cells      map[string]int   // a bank's, by object
 	ports      []uint32         // where packets enter and leave
 }
 
@@ -82,7 +83,7 @@ var (
 
 // bindEdge looks at a device's objects. ok is false for one that has none of ChameleMon's.
 func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
-	e.name = d.Name
+	e.name, e.cells = d.Name, make(map[string]int)
 	rows, encoders := d.Select(classifierNeed), d.Select(encoderNeed)
 	if len(rows) == 0 && len(encoders) == 0 {
 		return e, false, nil
@@ -99,7 +100,7 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 		if row < 0 || row > 1 {
 			return e, true, fmt.Errorf("%s: row %d of the classifier; two rows are understood", o.Name, row)
 		}
-		e.classifier[row] = o.Name
+		e.classifier[row], e.cells[o.Name] = o.Name, o.Cells
 		e.layout.bits[row], e.layout.counters[row] = number(o, "bits"), number(o, "counters")
 		if err == nil && o.Cells < e.layout.counters[row] {
 			err = fmt.Errorf("%s has %d cells, too few for %d counters", o.Name, o.Cells, e.layout.counters[row])
@@ -118,7 +119,7 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 		if err == nil && o.Cells < arrays*n*words {
 			err = fmt.Errorf("%s has %d cells, too few for %d arrays of %d buckets of %d words", o.Name, o.Cells, arrays, n, words)
 		}
-		e.layout.words[f] = words
+		e.layout.words[f], e.cells[o.Name] = words, o.Cells
 		if o.Annotations["side"] == "upstream" {
 			e.up[f], e.layout.up[f] = o.Name, n
 		} else {

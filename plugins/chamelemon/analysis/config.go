@@ -27,6 +27,8 @@ type Configuration struct {
 	Iterations int `json:"iterations"`
 	// Division is how the IPv4 encoders are divided where nothing is left to choose.
 	Division Division `json:"division"`
+	// Start is the attention to begin with, and, without Control, to stay with.
+	Start Start `json:"start"`
 	// HostPorts are ports, by switch, at which packets enter and leave besides those
 	// of the network's hosts: routers outside of the measured network.
 	HostPorts map[string][]uint32 `json:"hostPorts"`
@@ -59,12 +61,22 @@ type Division struct {
 	IllLL   int `json:"illLL"`   // while ill; a sixth
 }
 
+// Start is an attention. A flow is heavy-hitter candidate from High packets on, heavy-loser
+// candidate from Low on; of the others Sample, 0 to 1, are encoded. A Low above 1 is for an ill
+// network.
+type Start struct {
+	High   int     `json:"high"`
+	Low    int     `json:"low"`
+	Sample float64 `json:"sample"`
+}
+
 // DefaultConfiguration is what holds where nothing is configured.
 func DefaultConfiguration() Configuration {
 	return Configuration{
 		HeavyHitters: Threshold{Share: 0.001, Packets: 100, Limit: 1000},
 		HeavyChanges: Change{Packets: 100, Limit: 1000},
 		Victims:      Limit{Limit: 20_000},
+		Start:        Start{High: 1, Low: 1, Sample: 1},
 		Iterations:   8, Control: true,
 	}
 }
@@ -88,6 +100,16 @@ func (c *Configuration) check() sdk.FieldErrors {
 	}
 	if c.Iterations < 1 || c.Iterations > 100 {
 		bad("iterations", "is %d; expected 1 to 100", c.Iterations)
+	}
+	switch st := c.Start; {
+	case st.Low < 1 || st.Low > maxThreshold:
+		bad("start.low", "is %d packets; expected 1 to %d", st.Low, maxThreshold)
+	case st.High < 1 || st.High > maxThreshold:
+		bad("start.high", "is %d packets; expected 1 to %d", st.High, maxThreshold)
+	case st.Low > st.High:
+		bad("start.low", "is %d packets, above start.high, %d: thresholds are in the order 1 <= low <= high", st.Low, st.High)
+	case !(st.Sample > 0 && st.Sample <= 1):
+		bad("start.sample", "is %v; expected a part of the whole above 0, at most 1", st.Sample)
 	}
 	d := c.Division
 	for field, n := range map[string]int{"reserve": d.Reserve, "illHL": d.IllHL, "illLL": d.IllLL} {

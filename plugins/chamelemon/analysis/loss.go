@@ -29,6 +29,7 @@ type losses struct {
 	deltas   bool // the differences could be formed
 	complete bool // and decoded: victims are all that the parts recorded
 	hl, ll   [families]count
+	negative int    // flows of which more packets left than entered
 	reason   string // why not complete
 
 	results [families][2]fermat.Result // by part, until name
@@ -86,15 +87,14 @@ func decodeLosses(b *binding, a *Attention, readings []*reading) (*losses, error
 
 // check looks for flows of which more packets left than entered.
 func (l *losses) check(result *fermat.Result) {
-	negative := 0
 	for i := range result.Flows {
 		if result.Flows[i].Count < 0 && result.Complete { // else a bucket was mistaken for pure
-			negative++
+			l.negative++
 		}
 	}
-	if negative > 0 {
+	if l.negative > 0 {
 		l.complete = false
-		l.reason = fmt.Sprintf("%d flows left with more packets than they entered with: the switches' epochs were not in step, or packets took longer than the wait before the read-out", negative)
+		l.reason = fmt.Sprintf("%d flows left with more packets than they entered with: the switches' epochs were not in step, or packets took longer than the wait before the read-out", l.negative)
 	}
 }
 

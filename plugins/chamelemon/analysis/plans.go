@@ -19,9 +19,6 @@ const (
 // Suffixes of tables and actions by family.
 var suffixes = [families]string{"", "_ipv6"}
 
-// bitOf is the time bit of an epoch: banks take turns.
-func bitOf(epoch uint64) uint64 { return epoch % 2 }
-
 // number is a value of a match field or parameter.
 func number(v uint64) []byte {
 	b := binary.BigEndian.AppendUint64(nil, v)

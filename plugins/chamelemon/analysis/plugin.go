@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -20,40 +21,44 @@ const Version = "0.1.0"
 
 // Plugin is ChameleMon. New makes one.
 type Plugin struct {
-	mu      sync.Mutex // guards what follows
-	config  Configuration
-	binding *binding
-	// held is what the switches are set to, by time bit: in force from an epoch on.
-	held [2][]heldFrom
-	// settled is the first epoch that was measured under what this process has set; 0:
-	// not known yet.
-	settled  uint64
+	now func() time.Time
+
+	mu       sync.Mutex // guards what follows
+	config   Configuration
+	binding  *binding
+	ledger   ledger
+	settled  uint64 // first epoch measured under what has been planned; 0: not known yet
 	previous *previous
-	state    State             // that was told last
-	told     map[string]string // newest event by subject, so that each is told once
+	turns    turns
+	alerts   alerts
+	restored *snapshot // until the first Configure
 }
 
-// heldFrom is an attention and the first epoch that it holds in.
-type heldFrom struct {
-	from      uint64
-	attention Attention
+// turns are the network's changes of state, as they are decided.
+type turns struct {
+	State State  // that was decided last
+	From  uint64 // first epoch measured in it; 0: from the beginning
+	At    int64  // end of the epoch that it was decided in, in nanoseconds since 1970
+	Count uint64
 }
 
 // previous is the epoch before.
 type previous struct {
-	number   uint64
-	readings map[string]*reading // by edge
+	number uint64
+	edges  map[string]*sizer
 }
 
 // New returns the plugin.
 func New() *Plugin {
-	return &Plugin{config: DefaultConfiguration(), binding: &binding{}, told: make(map[string]string)}
+	return &Plugin{now: time.Now, config: DefaultConfiguration(), binding: &binding{}, alerts: alerts{{Subject: Network, Kind: networkIll}}}
 }
 
 // The optional parts of the contract that the plugin fulfils.
 var (
-	_ sdk.Plugin  = (*Plugin)(nil)
-	_ sdk.Watcher = (*Plugin)(nil)
+	_ sdk.Plugin   = (*Plugin)(nil)
+	_ sdk.Watcher  = (*Plugin)(nil)
+	_ sdk.Merger   = (*Plugin)(nil)
+	_ sdk.Stateful = (*Plugin)(nil)
 )
 
 // Describe implements sdk.Plugin.
@@ -76,6 +81,7 @@ func (p *Plugin) Describe() sdk.Description {
 			{Path: attentionList, Summary: "the network's state and what is measured because of it"},
 			{Path: thresholdList, Summary: "the thresholds of an edge switch"},
 			{Path: encoderList, Summary: "division, load and decoding of the parts of the encoders"},
+			{Path: alertList, Summary: "what is, or was, wrong: to alarm on"},
 		},
 	}
 }
@@ -101,45 +107,46 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	for i := range b.edges {
 		e := &b.edges[i]
 		plan.Writes = append(plan.Writes, portWrites(e)...)
-		for bit := range uint64(2) {
-			if !anew {
-				break // an epoch is open with it
+		for bank := range 2 {
+			if anew != nil { // otherwise an epoch is open with it
+				plan.Writes = append(plan.Writes, anew.writes(e, &b.room, uint64(bank))...)
 			}
-			held := p.held[bit]
-			plan.Writes = append(plan.Writes, held[len(held)-1].attention.writes(e, &b.room, bit)...)
 		}
+	}
+	if anew != nil {
+		plan.ID = p.ledger.add(0, anyBank, *anew, p.id())
 	}
 	b.settings.Plan = plan
 	return b.settings, nil
 }
 
-// take begins anew with other edges or another memory, and goes on otherwise. The caller
-// holds the lock.
-func (p *Plugin) take(b *binding) (anew bool) {
-	same := p.held[0] != nil && p.binding.layout == b.layout && p.binding.room == b.room &&
+// id is the least number for a plan: none of an earlier process is as large.
+func (p *Plugin) id() uint64 { return uint64(max(p.now().UnixNano(), 1)) }
+
+// take begins anew with other edges or another memory, and goes on otherwise, also where an
+// earlier process was. The caller holds the lock.
+func (p *Plugin) take(b *binding) (anew *Attention) {
+	if s := p.restored; s != nil {
+		p.restored = nil
+		p.ledger.Last, p.turns, p.alerts = s.Ledger.Last, s.Turns, s.Alerts
+		if s.fits(b) {
+			p.ledger, p.settled, p.previous = s.Ledger, s.Settled, s.previous
+			p.binding = b
+			return nil
+		}
+	}
+	same := len(p.ledger.Plans) > 0 && p.binding.layout == b.layout && p.binding.room == b.room &&
 		slices.Equal(p.binding.names(), b.names())
 	if !same || !reflect.DeepEqual(p.binding.edges, b.edges) {
 		p.settled = 0
 	}
 	p.binding = b
-	if !same {
-		for bit := range p.held {
-			p.held[bit] = []heldFrom{{0, begin(&b.room, b.names())}}
-		}
-		p.previous = nil
+	if same {
+		return nil
 	}
-	return !same
-}
-
-// inForce returns the attention that an epoch was measured with, and forgets older ones.
-func (p *Plugin) inForce(epoch uint64) Attention {
-	held := p.held[bitOf(epoch)]
-	i := len(held) - 1
-	for i > 0 && held[i].from > epoch {
-		i--
-	}
-	p.held[bitOf(epoch)] = held[i:]
-	return held[i].attention
+	p.ledger.Plans, p.previous = nil, nil
+	a := begin(&p.config, &b.room, b.names())
+	return &a
 }
 
 // WatchesChanged implements sdk.Watcher; Analyse finds the set in its epoch.

@@ -5,6 +5,7 @@ package analysis
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/estimate"
@@ -29,27 +30,42 @@ func sampled(key []byte, sample uint32) bool {
 
 // reading is what an edge switch recorded in an epoch.
 type reading struct {
+	sizer
 	edge  *edge
 	whole bool // it delivered everything, and all of it is sound
-	th    uint32
-	rows  [2][]uint32
-	cols  [2]family.Range
 	hh    [families]fermat.Result
 	count [families]count
 	// delta is what entered less what left of the LL and HL parts, HH flows put back into HL
 	// (§4.2); nil when the part has no buckets. The network's losses take them over.
-	delta   [families][2]*encoder
-	decoded bool // the HH parts, completely
-	problem string
+	delta [families][2]*encoder
+	torn  string // why the cells are not all of one moment
 
 	// What totals works out, when it is asked for first.
 	done    bool
-	hitters map[string]int64 // packets in the HH part by flow: those that are sure
-	packets uint64           // that entered; a lower bound when counters overflowed
-	exact   bool             // packets is exact
+	packets uint64 // that entered; a lower bound when counters overflowed
+	exact   bool   // packets is exact
 	sizes   sizes
 	flows   float64 // linear counting's number
 	counted bool    // flows could be told
+}
+
+// sizer is what tells a flow's size. It is kept for the epoch after, to tell changes.
+type sizer struct {
+	th      uint32
+	decoded bool // the HH parts, completely
+	rows    [2][]uint32
+	bits    [2]int
+	cols    [2]family.Range
+	hitters map[string]int64 // packets in the HH part by flow: those that are sure
+}
+
+// newSizer makes one of a classifier's rows, without flows of the HH part.
+func newSizer(l *layout, th uint32, rows [2][]uint32) sizer {
+	s := sizer{th: th, decoded: true, rows: rows, bits: l.bits}
+	for i := range s.cols {
+		s.cols[i] = family.NewRange(uint32(len(rows[i])))
+	}
+	return s
 }
 
 // sizes is a distribution of flow sizes. Those of rest are larger than those of small.
@@ -59,16 +75,20 @@ type sizes struct {
 	ok    bool
 }
 
-// cells returns an object's cells, or why they are not what they should be.
-func cells(d *sdk.DeviceData, object string, need int) (sdk.Cells, error) {
-	c := d.Object(object)
+// object returns an object's cells, or why they are not what they should be. Read-out may pad
+// cells to more bits than the register has.
+func (e *edge) object(d *sdk.DeviceData, object string, bits int) (sdk.Cells, error) {
+	c, need := d.Object(object), e.cells[object]
 	if c == nil {
 		return sdk.Cells{}, fmt.Errorf("%s was not delivered", object)
 	}
 	if err := c.Check(); err != nil {
 		return sdk.Cells{}, err
 	}
-	if c.Len() < need {
+	if c.Width < bits || c.Width > 32 {
+		return sdk.Cells{}, fmt.Errorf("%s: cells of %d bits delivered, the register has %d", object, c.Width, bits)
+	}
+	if c.Len() != need {
 		return sdk.Cells{}, fmt.Errorf("%s: %d cells delivered, expected %d", object, c.Len(), need)
 	}
 	return *c, nil
@@ -77,16 +97,19 @@ func cells(d *sdk.DeviceData, object string, need int) (sdk.Cells, error) {
 // read takes an edge's cells apart under the attention that they were written with: all that
 // the next attention is decided by, and nothing else.
 func (e *edge) read(d *sdk.DeviceData, a *Attention, room *[families]Room) (*reading, error) {
-	r := &reading{edge: e, whole: true, th: a.Th[e.name], decoded: true}
 	l := &e.layout
+	var rows [2][]uint32
 	for i, object := range e.classifier {
-		c, err := cells(d, object, l.counters[i])
+		c, err := e.object(d, object, l.bits[i])
 		if err != nil {
 			return nil, err
 		}
-		r.rows[i] = c.Uint32s()[:l.counters[i]]
-		r.cols[i] = family.NewRange(uint32(l.counters[i]))
+		rows[i] = c.Uint32s()[:l.counters[i]]
+		if most := slices.Max(rows[i]); most > 1<<l.bits[i]-1 {
+			return nil, fmt.Errorf("%s: a counter of %d bits is %d", object, l.bits[i], most)
+		}
 	}
+	r := &reading{sizer: newSizer(l, a.Th[e.name], rows), edge: e, whole: true}
 	for f := range families {
 		if e.up[f] == "" {
 			r.count[f].decoded = true
@@ -102,11 +125,11 @@ func (e *edge) read(d *sdk.DeviceData, a *Attention, room *[families]Room) (*rea
 // encoders reads the parts of one family and decodes the HH part.
 func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[families]Room) error {
 	e, l := r.edge, &r.edge.layout
-	up, err := cells(d, e.up[f], arrays*l.up[f]*l.words[f])
+	up, err := e.object(d, e.up[f], 32)
 	if err != nil {
 		return err
 	}
-	down, err := cells(d, e.down[f], arrays*l.down[f]*l.words[f])
+	down, err := e.object(d, e.down[f], 32)
 	if err != nil {
 		return err
 	}
@@ -116,7 +139,7 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 	if err != nil {
 		return err
 	}
-	if err := upper.add(hh, p.LL+p.HL, false); err != nil {
+	if err := r.take(&upper, hh, p.LL+p.HL, false); err != nil {
 		return err
 	}
 	if r.hh[f], err = hh.Decode(); err != nil {
@@ -133,10 +156,10 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 			return err
 		}
 		first := i * p.LL
-		if err := upper.add(s, first, false); err != nil {
+		if err := r.take(&upper, s, first, false); err != nil {
 			return err
 		}
-		if err := lower.add(s, first, true); err != nil {
+		if err := r.take(&lower, s, first, true); err != nil {
 			return err
 		}
 		r.delta[f][i] = s
@@ -181,20 +204,30 @@ type register struct {
 	words   int // of a bucket
 }
 
-// add adds the buckets from first on to a sketch, or takes them away.
-func (r *register) add(to *encoder, first int, minus bool) error {
+// take adds a register's buckets from first on to a sketch, or takes them away. Every packet has
+// been counted once in each array: where the sums differ, cells are lost, or packets came while
+// they were read.
+func (r *reading) take(from *register, to *encoder, first int, minus bool) error {
+	var sums [arrays]uint64
 	for row := range arrays {
-		from := (row*r.buckets + first) * r.words
-		if err := to.AddRegisters(row, r.cells[from:from+to.Config().Width*r.words], minus); err != nil {
-			return fmt.Errorf("%s, part from bucket %d on: %w", r.name, first, err)
+		at := (row*from.buckets + first) * from.words
+		cells := from.cells[at : at+to.Config().Width*from.words]
+		if err := to.AddRegisters(row, cells, minus); err != nil {
+			return fmt.Errorf("%s, part from bucket %d on: %w", from.name, first, err)
 		}
+		for i := 0; i < len(cells); i += from.words {
+			sums[row] += uint64(cells[i])
+		}
+	}
+	if sums[0] != sums[1] || sums[0] != sums[2] {
+		r.torn = fmt.Sprintf("%s: the arrays of the part from bucket %d on have counted %d, %d and %d packets: a counter wrapped, cells were lost, or packets came while they were read", from.name, first, sums[0], sums[1], sums[2])
 	}
 	return nil
 }
 
 // query returns the classifier's estimate of a flow's size, never below its packets; 65,535
 // stands for that and more. ok is false then.
-func (r *reading) query(key []byte) (size uint32, ok bool) {
+func (r *sizer) query(key []byte) (size uint32, ok bool) {
 	d := family.Digest[hashes](0, key)
 	size = math.MaxUint32
 	for i, row := range r.rows {
@@ -209,10 +242,10 @@ func (r *reading) query(key []byte) (size uint32, ok bool) {
 }
 
 // full is the value that stands for an overflow in a row.
-func (r *reading) full(row int) uint32 { return 1<<r.edge.layout.bits[row] - 1 }
+func (r *sizer) full(row int) uint32 { return 1<<r.bits[row] - 1 }
 
 // size returns a flow's packets (§4.2), and whether that many is certain. It needs totals.
-func (r *reading) size(key []byte) (packets uint64, exact bool) {
+func (r *sizer) size(key []byte) (packets uint64, exact bool) {
 	if q, ok := r.hitters[string(key)]; ok {
 		// The flow was an HH candidate from its th-th packet on, as the classifier counted it.
 		return uint64(q) + uint64(r.th) - 1, r.th == 1 && r.decoded
@@ -236,6 +269,7 @@ func (r *reading) totals(iterations int) {
 			}
 		}
 	}
+	r.hh = [families]fermat.Result{}
 	r.exact = true
 	for _, v := range r.rows[1] { // every packet raises one counter of each row
 		r.packets += uint64(v)

@@ -27,6 +27,7 @@ const (
 	attentionList = root + "attention"
 	thresholdList = root + "thresholds/threshold"
 	encoderList   = root + "encoders/encoder"
+	alertList     = root + "alerts/alert"
 )
 
 // view is the results of a switch, or of the network.
@@ -73,11 +74,11 @@ func (a *analysis) views() []*view {
 		at := slices.IndexFunc(a.readings, func(r *reading) bool { return r.edge.name == name })
 		if at < 0 {
 			absent = append(absent, name)
-			out = append(out, &view{device: name, empty: true, problem: a.problems["switch "+name]})
+			out = append(out, &view{device: name, empty: true, problem: a.problemOf(name)})
 			continue
 		}
 		r := a.readings[at]
-		v := &view{device: name, whole: r.whole, decoded: r.decoded, exact: r.exact && r.whole, packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: r.problem}
+		v := &view{device: name, whole: r.whole, decoded: r.decoded, exact: r.exact && r.whole, packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name)}
 		v.hitters = make([]sized, 0, len(r.hitters))
 		certain := r.th == 1 && r.decoded && a.settled && r.whole
 		for raw, q := range r.hitters {
@@ -124,7 +125,7 @@ func (a *analysis) changes(v *view, r *reading) {
 	if a.previous == nil || a.previous.number+1 != a.epoch.Number || !r.whole || !r.decoded {
 		return
 	}
-	before := a.previous.readings[v.device]
+	before := a.previous.edges[v.device]
 	if before == nil || !before.decoded {
 		return
 	}
@@ -161,20 +162,33 @@ func (a *analysis) heaviest(v *view) {
 	})
 }
 
-// publish makes the tables. Each replaces all of its list.
-func (a *analysis) publish() (*sdk.Results, error) {
+// publish makes the tables. Each replaces all of its list. What is new of the problems, and what
+// is over, is told in the log.
+func (p *Plugin) publish(a *analysis, out *sdk.Results) (*sdk.Results, error) {
 	views := a.views()
-	out := &sdk.Results{}
-	for _, build := range []func([]*view) (*table.Table, error){
-		a.victimTable, a.summaryTable, a.hitterTable, a.changeTable, a.rangeTable, a.flowTable, a.attentionTable, a.thresholdTable, a.encoderTable,
-	} {
+	add := func(build func([]*view) (*table.Table, error)) error {
 		t, err := build(views)
 		if err != nil {
-			return nil, fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
+			return fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
 		}
 		out.Add(t, true)
+		return nil
 	}
-	return out, nil
+	for _, build := range []func([]*view) (*table.Table, error){
+		a.victimTable, a.summaryTable, a.hitterTable, a.changeTable, a.rangeTable, a.flowTable, a.thresholdTable, a.encoderTable,
+	} {
+		if err := add(build); err != nil {
+			return nil, err
+		}
+	}
+	begun, over := p.alerts.update(a.epoch, a.problems)
+	out.Events = append(out.Events, tell(begun, over)...)
+	a.alerts = p.alerts
+	if err := add(a.alertTable); err != nil {
+		return nil, err
+	}
+	a.total = p.now().Sub(a.began)
+	return out, add(a.attentionTable)
 }
 
 func (a *analysis) victimTable([]*view) (*table.Table, error) {
@@ -219,10 +233,10 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 		switch {
 		case v.empty:
 			s = sdk.StatusLost
-		case !v.whole || !v.decoded || network && !a.losses.complete:
+		case !v.whole || !v.decoded || network && (!a.losses.complete || a.doubt != ""):
 			s = sdk.StatusPartial
 			if network && why == "" {
-				why = a.losses.reason
+				why = cmp.Or(a.losses.reason, a.doubt)
 			}
 		}
 		status.Append(s.String())
@@ -253,7 +267,7 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 			lost.AppendNull()
 			continue
 		}
-		known.Append(a.losses.complete && a.settled && a.attention.Tl == 1)
+		known.Append(a.losses.complete && a.settled && a.doubt == "" && a.attention.Tl == 1)
 		sum := uint64(0)
 		for i := range a.losses.victims {
 			sum += uint64(a.losses.victims[i].lost)
@@ -381,7 +395,7 @@ func (a *analysis) flowTable([]*view) (*table.Table, error) {
 		name, asked := w.Keys["device"], w.Keys["flow"]
 		key, err := flow.Parse(flow.FiveTuple, asked)
 		if err != nil {
-			a.problems["watched flow "+clip(asked)] = err.Error()
+			a.problem(clip(asked), badWatch, err.Error())
 			continue
 		}
 		raw := key.AppendBinary(nil)
@@ -400,7 +414,7 @@ func (a *analysis) flowTable([]*view) (*table.Table, error) {
 			any = true
 		}
 		if !any {
-			a.problems["watched flow "+clip(asked)] = fmt.Sprintf("epoch %d has nothing of %s", a.epoch.Number, name)
+			a.problem(clip(asked), badWatch, fmt.Sprintf("epoch %d has nothing of %s", a.epoch.Number, clip(name)))
 			continue
 		}
 		device.Append(name)
@@ -418,7 +432,7 @@ func (a *analysis) attentionTable([]*view) (*table.Table, error) {
 	b.Text("state/network-state").Append(a.attention.State.String())
 	b.Text("state/next-state").Append(a.next.State.String())
 	b.Bool("state/decoded").Append(a.losses.complete)
-	text(b.Text("state/problem"), a.losses.reason)
+	text(b.Text("state/problem"), cmp.Or(a.losses.reason, a.doubt, a.force.reasons()))
 	b.Bool("state/settled").Append(a.settled)
 	b.Uint("state/low-threshold").Append(uint64(a.attention.Tl))
 	high := uint32(0)
@@ -437,6 +451,17 @@ func (a *analysis) attentionTable([]*view) (*table.Table, error) {
 		}
 	}
 	b.Uint("state/edge-switches-delivered").Append(uint64(whole))
+	since, at := b.Uint("state/next-state-since"), b.Uint("state/last-change")
+	if a.turns.Count > 0 {
+		since.Append(a.turns.From)
+		at.Append(uint64(max(a.turns.At, 0)))
+	} else {
+		since.AppendNull()
+		at.AppendNull()
+	}
+	b.Uint("state/changes").Append(a.turns.Count)
+	b.Uint("state/response-time").Append(uint64(max(a.response, 0)))
+	b.Uint("state/analysis-time").Append(uint64(max(a.total, 0)))
 	return b.Table()
 }
 

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// stateVersion is the version of the form that the state is saved in: a length of four bytes, big-endian
+// as all numbers are, and a JSON object of that length, which is what is decided; then, for
+// each edge switch that the object names in its order, the epoch before as flows' sizes
+// need it: the two rows of the classifier, then the flows of the HH part.
+const stateVersion = 1
+
+// snapshot is what a new process needs to go on.
+type snapshot struct {
+	Edges   []savedEdge
+	Layout  savedLayout
+	Room    [families]Room
+	Ledger  ledger
+	Settled uint64
+	Turns   turns
+	Alerts  alerts
+	// Previous is the number of the epoch before; Kept are the switches whose flows follow. In
+	// a large network not all of them fit: the others' changes are told one epoch later.
+	Previous uint64
+	Kept     []savedSizes
+
+	previous *previous
+}
+
+type savedEdge struct {
+	Name, Rows, Encoders string
+	Ports                []uint32
+}
+
+type savedLayout struct {
+	Bits, Counters [2]int
+	Up, Down       [families]int
+}
+
+type savedSizes struct {
+	Name    string
+	Th      uint32
+	Decoded bool
+	Flows   int
+}
+
+func (e *edge) saved() savedEdge {
+	return savedEdge{e.name, strings.Join(e.classifier[:], " "), strings.Join(slices.Concat(e.up[:], e.down[:]), " "), e.ports}
+}
+
+func (l *layout) saved() savedLayout { return savedLayout{l.bits, l.counters, l.up, l.down} }
+
+// fits says whether the network is the one that the state is of.
+func (s *snapshot) fits(b *binding) bool {
+	return len(s.Ledger.Plans) > 0 && s.Layout == b.layout.saved() && s.Room == b.room &&
+		slices.EqualFunc(s.Edges, b.edges, func(x savedEdge, e edge) bool {
+			y := e.saved()
+			return x.Name == y.Name && x.Rows == y.Rows && x.Encoders == y.Encoders && slices.Equal(x.Ports, y.Ports)
+		})
+}
+
+// SaveState implements sdk.Stateful.
+func (p *Plugin) SaveState() (sdk.State, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.binding
+	if len(b.edges) == 0 {
+		return sdk.State{}, nil
+	}
+	s := snapshot{Layout: b.layout.saved(), Room: b.room, Ledger: p.ledger, Settled: p.settled, Turns: p.turns}
+	for i := range b.edges {
+		s.Edges = append(s.Edges, b.edges[i].saved())
+	}
+	s.Alerts = p.alerts.newest(savedAlerts)
+	head, err := json.Marshal(&s)
+	if err != nil {
+		return sdk.State{}, err
+	}
+	var body []byte
+	if p.previous != nil {
+		s.Previous = p.previous.number
+		left := sdk.MaxState - 64 - len(head)
+		for _, name := range slices.Sorted(maps.Keys(p.previous.edges)) {
+			x := p.previous.edges[name]
+			if left -= x.savedBytes() + len(name) + 100; left < 0 {
+				break
+			}
+			body = x.appendTo(body)
+			s.Kept = append(s.Kept, savedSizes{name, x.th, x.decoded, len(x.hitters)})
+		}
+		if head, err = json.Marshal(&s); err != nil {
+			return sdk.State{}, err
+		}
+	}
+	if n := 4 + len(head) + len(body); n > sdk.MaxState {
+		return sdk.State{}, fmt.Errorf("%d bytes, more than the %d that a state may have", n, sdk.MaxState)
+	}
+	data := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(head)+len(body)), uint32(len(head)))
+	return sdk.State{Version: stateVersion, Data: append(append(data, head...), body...)}, nil
+}
+
+// savedAlerts is how many alerts are saved.
+const savedAlerts = 200
+
+// flowBytes is what a flow takes at most: family, packets, key.
+const flowBytes = 1 + 8 + 37
+
+func (s *sizer) savedBytes() int {
+	return cellBytes(s.bits[0])*len(s.rows[0]) + cellBytes(s.bits[1])*len(s.rows[1]) + flowBytes*len(s.hitters)
+}
+
+// cellBytes are those of a counter as it is saved.
+func cellBytes(bits int) int { return (bits + 7) / 8 }
+
+func (s *sizer) appendTo(b []byte) []byte {
+	for i, row := range s.rows {
+		n := cellBytes(s.bits[i])
+		for _, v := range row {
+			for k := n - 1; k >= 0; k-- {
+				b = append(b, byte(v>>(8*k)))
+			}
+		}
+	}
+	for key, n := range s.hitters {
+		b = append(b, byte(len(key)))
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+		b = append(b, key...)
+	}
+	return b
+}
+
+// RestoreState implements sdk.Stateful. What cannot be is refused as a whole.
+func (p *Plugin) RestoreState(state sdk.State) error {
+	if state.Version != stateVersion {
+		return fmt.Errorf("the state has version %d; understood is %d", state.Version, stateVersion)
+	}
+	s, err := readSnapshot(state.Data)
+	if err != nil {
+		return fmt.Errorf("state after epoch %d: %w", state.Epoch, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.restored = s
+	return nil
+}
+
+var errState = errors.New("it is not what this plugin saves")
+
+func readSnapshot(data []byte) (*snapshot, error) {
+	if len(data) < 4 || uint64(len(data)-4) < uint64(binary.BigEndian.Uint32(data)) || len(data) > sdk.MaxState {
+		return nil, fmt.Errorf("%w: %d bytes", errState, len(data))
+	}
+	n := binary.BigEndian.Uint32(data)
+	s := &snapshot{}
+	if err := json.Unmarshal(data[4:4+n], s); err != nil {
+		return nil, fmt.Errorf("%w: %w", errState, err)
+	}
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errState, err)
+	}
+	s.previous = &previous{number: s.Previous, edges: make(map[string]*sizer)}
+	body := data[4+n:]
+	for _, k := range s.Kept {
+		x, rest, err := s.readSizes(&k, body)
+		if err != nil {
+			return nil, fmt.Errorf("%w: switch %q: %w", errState, k.Name, err)
+		}
+		s.previous.edges[k.Name], body = x, rest
+	}
+	if len(body) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes too many", errState, len(body))
+	}
+	return s, nil
+}
+
+// check refuses attentions that no pipeline should be set to.
+func (s *snapshot) check() error {
+	for i, bits := range s.Layout.Bits {
+		if bits < 1 || bits > 32 || s.Layout.Counters[i] < 1 || s.Layout.Counters[i] > sdk.MaxState {
+			return fmt.Errorf("a row of %d counters of %d bits", s.Layout.Counters[i], bits)
+		}
+	}
+	if len(s.Ledger.Plans) > keptPlans || len(s.Alerts) > savedAlerts {
+		return fmt.Errorf("%d plans and %d alerts", len(s.Ledger.Plans), len(s.Alerts))
+	}
+	for i := range s.Ledger.Plans {
+		h := &s.Ledger.Plans[i]
+		a := &h.Attention
+		if h.Bank < anyBank || h.Bank > 1 || i > 0 && h.ID <= s.Ledger.Plans[i-1].ID || h.ID > s.Ledger.Last {
+			return fmt.Errorf("plan %d for bank %d", h.ID, h.Bank)
+		}
+		if a.State > Ill || a.Tl < 1 || a.Tl > maxThreshold || a.Sample > Sampled || (a.State == Healthy) != (a.Tl == 1) {
+			return fmt.Errorf("plan %d: state %d, Tl %d, sample %d", h.ID, a.State, a.Tl, a.Sample)
+		}
+		for _, e := range s.Edges {
+			if th := a.Th[e.Name]; th < a.Tl || th > maxThreshold {
+				return fmt.Errorf("plan %d: thresholds of %s out of order: Tl %d, Th %d", h.ID, e.Name, a.Tl, th)
+			}
+		}
+		for f, part := range a.Parts {
+			if r := &s.Room[f]; part.LL < 0 || part.HL < 0 || r.Up < 0 || r.Down < 0 || part.LL > r.Down || part.HL > r.Down-part.LL || r.Down > r.Up {
+				return fmt.Errorf("plan %d: %d buckets for LL and %d for HL of %d", h.ID, part.LL, part.HL, r.Down)
+			}
+		}
+	}
+	first := slices.ContainsFunc(s.Ledger.Plans, func(h held) bool { return h.From == 0 && h.Bank == anyBank })
+	for bank := range 2 {
+		if !first && s.Ledger.latest(math.MaxUint64, bank) == nil {
+			return fmt.Errorf("no plan for bank %d", bank)
+		}
+	}
+	if !slices.IsSortedFunc(s.Alerts, func(x, y alert) int {
+		return cmp.Or(strings.Compare(x.Subject, y.Subject), strings.Compare(string(x.Kind), string(y.Kind)))
+	}) {
+		return errors.New("alerts out of order")
+	}
+	return nil
+}
+
+// readSizes reads what an edge switch saw.
+func (s *snapshot) readSizes(k *savedSizes, b []byte) (*sizer, []byte, error) {
+	var rows [2][]uint32
+	for i := range rows {
+		n := cellBytes(s.Layout.Bits[i])
+		if len(b) < n*s.Layout.Counters[i] {
+			return nil, nil, errors.New("its classifier is cut off")
+		}
+		rows[i] = make([]uint32, s.Layout.Counters[i])
+		for j := range rows[i] {
+			for _, c := range b[:n] {
+				rows[i][j] = rows[i][j]<<8 | uint32(c)
+			}
+			b = b[n:]
+		}
+	}
+	if k.Flows < 0 || k.Flows > len(b)/(1+8) || k.Th < 1 {
+		return nil, nil, fmt.Errorf("%d flows, Th %d", k.Flows, k.Th)
+	}
+	x := newSizer(&layout{bits: s.Layout.Bits}, k.Th, rows)
+	x.decoded, x.hitters = k.Decoded, make(map[string]int64, k.Flows)
+	for range k.Flows {
+		if len(b) < 9 || len(b) < 9+int(b[0]) || !slices.Contains(keyBytes[:], int(b[0])) {
+			return nil, nil, errors.New("a flow is cut off")
+		}
+		n := binary.BigEndian.Uint64(b[1:])
+		if n < 1 || n > math.MaxInt32 {
+			return nil, nil, fmt.Errorf("a flow of %d packets", n)
+		}
+		end := 9 + int(b[0])
+		x.hitters[string(b[9:end])] = int64(n)
+		b = b[end:]
+	}
+	return &x, b, nil
+}
