@@ -165,13 +165,9 @@ func (s *Sketch[F, E]) InsertBatch(keys []byte, size int) error {
 	if size != s.cfg.KeyBytes || len(keys)%size != 0 {
 		return errKey
 	}
-	const ahead = 32
-	var digests [ahead]uint64
+	var digests [family.Block]uint64
 	for len(keys) > 0 {
-		n := min(ahead, len(keys)/size)
-		for i := range n {
-			digests[i] = family.Digest[F](s.cfg.Seed, keys[i*size:(i+1)*size])
-		}
+		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
 		for i, d := range digests[:n] {
 			s.insert(d, keys[i*size:(i+1)*size])
 		}
@@ -181,38 +177,59 @@ func (s *Sketch[F, E]) InsertBatch(keys []byte, size int) error {
 }
 
 func (s *Sketch[F, E]) insert(d uint64, key []byte) {
-	if s.fragments > 4 {
-		s.insertLong(d, key)
+	var cols [family.MaxRows]uint32
+	at := cols[:min(s.cfg.Rows, family.MaxRows)]
+	family.Columns[F](d, &s.cols, at)
+	switch s.fragments {
+	case 2:
+		s.insert2(d, key, at)
+		return
+	case 4:
+		s.insert4(d, key, at)
 		return
 	}
-	var few [4]E
-	frags := few[:s.fragments]
-	s.split(d, key, frags)
-	p := uint64(prime[E]())
-	for r := range s.cfg.Rows {
-		b := s.at(r, family.Column[F](d, r, &s.cols))
-		s.one(&b[0])
-		b = b[1:]
-		for i, x := range frags[:len(b)] {
-			// No branch: whether the sum passes the prime is not predictable.
-			y := uint64(b[i]) + uint64(x) - p
-			b[i] = E(y + p&uint64(int64(y)>>63))
-		}
-	}
-}
-
-// insertLong is insert for identifiers of more than four fragments.
-func (s *Sketch[F, E]) insertLong(d uint64, key []byte) {
 	var many [maxFragments]E
 	frags := many[:s.fragments]
 	s.split(d, key, frags)
-	for r := range s.cfg.Rows {
-		b := s.at(r, family.Column[F](d, r, &s.cols))
+	for r, col := range at {
+		b := s.at(r, col)
 		s.one(&b[0])
 		b = b[1:]
 		for i, x := range frags[:len(b)] {
 			b[i] = add(b[i], x)
 		}
+	}
+}
+
+// insert2 is insert for identifiers of two fragments, as of IPv4 5-tuples in Mersenne61, and
+// insert4 for those of four, in Prime32.
+func (s *Sketch[F, E]) insert2(d uint64, key []byte, at []uint32) {
+	var frags [2]E
+	if len(key) == 13 && s.cfg.FragmentBits == 60 && s.cfg.Fingerprint == 0 { // what split does
+		lo, hi := binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[5:])>>24
+		frags[0], frags[1] = E(lo&(1<<60-1)), E(lo>>60|hi<<4)
+	} else {
+		s.split(d, key, frags[:])
+	}
+	start, stride := s.offset, s.stride
+	for _, col := range at {
+		b := s.cells[(start+int(col))*3:][:3]
+		s.one(&b[0])
+		b[1], b[2] = add(b[1], frags[0]), add(b[2], frags[1])
+		start += stride
+	}
+}
+
+func (s *Sketch[F, E]) insert4(d uint64, key []byte, at []uint32) {
+	var frags [4]E
+	s.split(d, key, frags[:])
+	start, stride := s.offset, s.stride
+	for _, col := range at {
+		b := s.cells[(start+int(col))*5:][:5]
+		s.one(&b[0])
+		b[1], b[2] = add(b[1], frags[0]), add(b[2], frags[1])
+		b[3], b[4] = add(b[3], frags[2]), add(b[4], frags[3])
+		start += stride
 	}
 }
 
@@ -290,14 +307,21 @@ func (s *Sketch[F, E]) split(d uint64, key []byte, out []E) {
 	if s.cfg.Fingerprint > 0 {
 		fp = uint64(family.Fingerprint[F](d)) & (1<<s.cfg.Fingerprint - 1)
 	}
-	if s.cfg.FragmentBits == 60 && len(key) == 13 && len(out) == 2 {
-		lo, hi := binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[5:])>>24
-		out[0] = E(lo & (1<<60 - 1))
-		out[1] = E(lo>>60 | hi<<4 | fp<<44)
-		return
-	}
 	if s.cfg.FragmentBits == 32 {
 		splitWords(key, fp, out)
+		return
+	}
+	if n := uint(len(key)); n >= 8 && n*8+uint(s.cfg.Fingerprint) <= 128 {
+		// The whole identifier in two words.
+		lo, hi := binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[n-8:])>>(128-8*n)
+		if n < 16 {
+			hi |= fp << (8*n - 64)
+		}
+		bits := uint(s.cfg.FragmentBits) & 63
+		for i := range out {
+			out[i] = E(lo & (1<<bits - 1))
+			lo, hi = lo>>bits|hi<<(64-bits), hi>>bits
+		}
 		return
 	}
 	var b [maxKey + 16]byte
@@ -320,6 +344,13 @@ func bitsAt(b []byte, shift, n uint) uint64 {
 // short, as a small number, then the fingerprint. A word of the prime or more is summed as the
 // word less the prime.
 func splitWords[E Field](key []byte, fp uint64, out []E) {
+	if len(key) == 13 && len(out) == 4 {
+		out[0] = reduce[E](uint64(binary.BigEndian.Uint32(key)))
+		out[1] = reduce[E](uint64(binary.BigEndian.Uint32(key[4:])))
+		out[2] = reduce[E](uint64(binary.BigEndian.Uint32(key[8:])))
+		out[3] = reduce[E](uint64(key[12]) | fp<<8&math.MaxUint32)
+		return
+	}
 	for i := range out {
 		var v uint64
 		switch rest := len(key) - 4*i; {

@@ -80,7 +80,13 @@ func reduce[E Field](x uint64) E {
 		}
 		return E(x)
 	}
-	return E(x % prime32)
+	// 2^32 is 5: folded twice, the number is below 2^32+30.
+	x = x&(1<<32-1) + 5*(x>>32)
+	x = x&(1<<32-1) + 5*(x>>32)
+	if x >= prime32 {
+		x -= prime32
+	}
+	return E(x)
 }
 
 // invert returns 1/a by Euclid's algorithm; a is not 0. Counts are small, and so are then the
