@@ -34,7 +34,7 @@ type Measured struct {
 	Problem string
 	Tl      float64
 	Th      float64 // mean over the edge switches
-	Sample  float64 // share of LL candidates that are encoded
+	Sample  float64 // share of LL candidates that are encoded; 1 while there are none
 	Victims float64 // estimated or known number of flows that lost packets
 	// Buckets of the IPv4 parts, all arrays together; of HH at one edge switch.
 	BucketsHH, BucketsHL, BucketsLL float64
@@ -84,6 +84,9 @@ func Measure(r *sdk.Results) (*Measured, error) {
 	m := &Measured{State: a["network-state"], Next: a["next-state"], Decoded: a["decoded"] == "true", Settled: a["settled"] == "true", Problem: a["problem"]}
 	read := reader{}
 	m.Tl, m.Sample = read.number(a, "low-threshold"), read.number(a, "sample-rate")
+	if m.Tl <= 1 {
+		m.Sample = 1
+	}
 	m.Victims, _ = strconv.ParseFloat(a["victims"], 64) // absent when nothing is known
 	edges := 0.0
 	for _, t := range Rows(r, thresholdList) {
