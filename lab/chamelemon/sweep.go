@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chamelemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// Sweep is a figure of the paper that shows attention over a changing network.
+type Sweep struct {
+	Figure   int
+	Workload string
+	Victims  bool // over the ratio of victims, at 50,000 flows; else over flows, at 10 % victims
+}
+
+// Sweeps are the paper's: Figures 7 and 8 (§5.2) and 14 to 19 (Appendix E).
+func Sweeps() []Sweep {
+	return []Sweep{
+		{7, "DCTCP", false}, {8, "DCTCP", true}, {14, "CACHE", false}, {15, "CACHE", true},
+		{16, "VL2", false}, {17, "VL2", true}, {18, "HADOOP", false}, {19, "HADOOP", true},
+	}
+}
+
+// Place is a point of the x axis.
+type Place struct {
+	Flows  int
+	Victim float64 // share of the flows that lose packets
+}
+
+// Places are the points of the sweep's x axis.
+func (s Sweep) Places() (out []Place) {
+	for i := 1; i <= 10; i++ {
+		if s.Victims {
+			out = append(out, Place{50_000, 0.025 * float64(i)})
+		} else {
+			out = append(out, Place{10_000 * i, 0.1})
+		}
+	}
+	return out
+}
+
+// X is the place on the x axis: flows, or victims in percent.
+func (s Sweep) X(p Place) float64 {
+	if s.Victims {
+		return math.Round(1000*p.Victim) / 10
+	}
+	return float64(p.Flows)
+}
+
+// Options say how a sweep is played.
+type Options struct {
+	Plugin  func() sdk.Plugin // a plugin that has analysed nothing
+	Seeds   []uint64
+	Settle  int     // epochs until attention is at rest; 0: 20
+	Measure int     // epochs that are measured after them; 0: 4
+	Loss    float64 // share of a victim's packets that is lost; 0: 1 %
+	Workers int     // points at a time; 0: 1, as times need
+	// Progress is told of every point that is done; it may be called by several goroutines.
+	Progress func(s Sweep, p Place, seed uint64, took time.Duration)
+}
+
+// configuration tells all victims, as an evaluation needs.
+const configuration = `{"victims": {"limit": 1000000}}`
+
+func (o *Options) complete() {
+	if o.Settle == 0 {
+		o.Settle = 20
+	}
+	if o.Measure == 0 {
+		o.Measure = 4
+	}
+	if o.Loss == 0 {
+		o.Loss = 0.01
+	}
+	o.Workers = max(o.Workers, 1)
+	if o.Progress == nil {
+		o.Progress = func(Sweep, Place, uint64, time.Duration) {}
+	}
+}
+
+// Sample is an epoch that was measured.
+type Sample struct {
+	Sweep
+	Place
+	Seed uint64
+	Played
+	Judgement
+}
+
+// Run plays a sweep at the given places, all for none: at each place and with each seed a network
+// begins anew, comes to rest, and is then measured for some epochs. Every epoch has new flows.
+func (s Sweep) Run(ctx context.Context, o Options, places ...Place) ([]Sample, error) {
+	o.complete()
+	sizes, err := traffic.Workload(s.Workload)
+	if err != nil {
+		return nil, err
+	}
+	if len(places) == 0 {
+		places = s.Places()
+	}
+	found := make([][]Sample, len(places)*len(o.Seeds))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(o.Workers)
+	for i, p := range places {
+		for j, seed := range o.Seeds {
+			group.Go(func() error {
+				begin := time.Now()
+				samples, err := s.point(ctx, &o, sizes, p, seed)
+				if err != nil {
+					return fmt.Errorf("figure %d, %d flows, %.3f victims, seed %d: %w", s.Figure, p.Flows, p.Victim, seed, err)
+				}
+				found[i*len(o.Seeds)+j] = samples
+				o.Progress(s, p, seed, time.Since(begin))
+				return nil
+			})
+		}
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.Concat(found...), nil
+}
+
+func (s Sweep) point(ctx context.Context, o *Options, sizes []traffic.SizePoint, p Place, seed uint64) ([]Sample, error) {
+	// Every point has a seed of its own, whatever else is played.
+	d, err := Start(ctx, Config{Seed: seed<<32 ^ uint64(s.Figure)<<24 ^ uint64(s.X(p)*10)}, o.Plugin(), configuration)
+	if err != nil {
+		return nil, err
+	}
+	var out []Sample
+	for i := range o.Settle + o.Measure {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		flows := d.Testbed.Flows(Traffic{Sizes: sizes, Flows: p.Flows, Victims: p.Victim, Loss: o.Loss})
+		played, err := d.Play(ctx, flows)
+		if err != nil {
+			return nil, err
+		}
+		if i >= o.Settle {
+			x := Sample{s, p, seed, *played, Judge(flows, played)}
+			x.Results = nil
+			out = append(out, x)
+		}
+	}
+	return out, nil
+}
+
+// Point is what the epochs of a place have in common: means over epochs and seeds.
+type Point struct {
+	Place
+	X       float64
+	Epochs  int
+	Ill     float64 // share of the epochs that were measured as ill
+	Decoded float64 // share of the epochs in which everything was decoded
+	Exact   float64 // and in which every victim was told with its exact number
+	Mean    Measured
+	// The worst of the epochs that were decoded.
+	HeavyF1, RecordedF1, Estimate float64
+	Response, Longest             time.Duration // median and longest
+}
+
+// State is that of most epochs.
+func (p *Point) State() string {
+	if p.Ill > 0.5 {
+		return "ill"
+	}
+	return "healthy"
+}
+
+// means are what is averaged.
+var means = []func(*Measured) *float64{
+	func(m *Measured) *float64 { return &m.Tl }, func(m *Measured) *float64 { return &m.Th }, func(m *Measured) *float64 { return &m.Sample },
+	func(m *Measured) *float64 { return &m.Victims },
+	func(m *Measured) *float64 { return &m.BucketsHH }, func(m *Measured) *float64 { return &m.BucketsHL }, func(m *Measured) *float64 { return &m.BucketsLL },
+	func(m *Measured) *float64 { return &m.HH }, func(m *Measured) *float64 { return &m.HL }, func(m *Measured) *float64 { return &m.LL },
+	func(m *Measured) *float64 { return &m.LoadHH }, func(m *Measured) *float64 { return &m.LoadHL }, func(m *Measured) *float64 { return &m.LoadLL },
+}
+
+// Summarise makes the points of one sweep, in the order of its axis.
+func Summarise(samples []Sample) []Point {
+	byPlace := make(map[Place][]Sample)
+	for _, x := range samples {
+		byPlace[x.Place] = append(byPlace[x.Place], x)
+	}
+	out := make([]Point, 0, len(byPlace))
+	for place, group := range byPlace {
+		out = append(out, summarise(place, group))
+	}
+	slices.SortFunc(out, func(a, b Point) int { return cmp.Compare(a.X, b.X) })
+	return out
+}
+
+func summarise(place Place, group []Sample) Point {
+	p := Point{Place: place, X: group[0].X(place), Epochs: len(group), HeavyF1: 1, RecordedF1: 1, Estimate: 1}
+	n := float64(len(group))
+	share := func(is bool) float64 {
+		if is {
+			return 1 / n
+		}
+		return 0
+	}
+	times := make([]time.Duration, 0, len(group))
+	for i := range group {
+		x := &group[i]
+		for _, of := range means {
+			*of(&p.Mean) += *of(x.Measured) / n
+		}
+		p.Ill += share(x.State == "ill")
+		p.Decoded += share(x.Decoded)
+		p.Exact += share(x.Exact)
+		times = append(times, x.Response)
+		if x.Decoded {
+			p.HeavyF1, p.RecordedF1 = min(p.HeavyF1, x.HeavyF1), min(p.RecordedF1, x.RecordedF1)
+			if math.Abs(x.Estimate-1) > math.Abs(p.Estimate-1) {
+				p.Estimate = x.Estimate
+			}
+		}
+	}
+	slices.Sort(times)
+	p.Response, p.Longest = times[len(times)/2], times[len(times)-1]
+	return p
+}
