@@ -44,6 +44,6 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	cmd.AddCommand(configCommand(), collectorCommand(), demoCommand(), benchSketchCommand(), pluginCommand(), switchCommand())
+	cmd.AddCommand(configCommand(), collectorCommand(), demoCommand(), benchSketchCommand(), benchChameleMonCommand(), pluginCommand(), switchCommand())
 	return cmd
 }

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chamelemon
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// healthyPlace is a workload and a number of flows at which a healthy network must tell every
+// victim: 10,000 to 70,000 flows with 10 % victims.
+type healthyPlace struct {
+	workload string
+	flows    int
+}
+
+func (x *Sample) healthyPlace() (p healthyPlace, ok bool) {
+	return healthyPlace{x.Workload, x.Flows}, !x.Sweep.Victims && x.Flows <= 70_000
+}
+
+// tally is how many epochs were told how.
+type tally struct{ epochs, decoded, exact, wrong, seeds int }
+
+// illness is how well an ill network was told.
+type illness struct {
+	epochs, decoded            int
+	heavy, recorded, low, high float64
+	squares                    float64
+}
+
+func (w *illness) add(x *Sample) {
+	if w.epochs == 0 {
+		*w = illness{heavy: 1, recorded: 1, low: 1, high: 1}
+	}
+	w.epochs++
+	if !x.Decoded {
+		return
+	}
+	w.decoded++
+	w.heavy, w.recorded = min(w.heavy, x.HeavyF1), min(w.recorded, x.RecordedF1)
+	w.low, w.high = min(w.low, x.Estimate), max(w.high, x.Estimate)
+	w.squares += (x.Estimate - 1) * (x.Estimate - 1)
+}
+
+func (w *illness) error() float64 { return math.Sqrt(w.squares / float64(max(w.decoded, 1))) }
+
+// divide sorts samples by what is asked of them. A seed is exact at a place when the first
+// epoch that was measured with it is.
+func divide(samples []Sample) (healthy map[healthyPlace]*tally, ill map[string]*illness, wrong int) {
+	healthy, ill = make(map[healthyPlace]*tally), make(map[string]*illness)
+	type seed struct {
+		healthyPlace
+		seed uint64
+	}
+	seen := make(map[seed]bool)
+	for i := range samples {
+		x := &samples[i]
+		if x.False > 0 {
+			wrong++
+		}
+		if x.State == "ill" {
+			if ill[x.Workload] == nil {
+				ill[x.Workload] = &illness{}
+			}
+			ill[x.Workload].add(x)
+		}
+		p, ok := x.healthyPlace()
+		if !ok {
+			continue
+		}
+		c := healthy[p]
+		if c == nil {
+			c = &tally{}
+			healthy[p] = c
+		}
+		count := func(n *int, is bool) {
+			if is {
+				*n++
+			}
+		}
+		c.epochs++
+		count(&c.decoded, x.Decoded)
+		count(&c.exact, x.Exact)
+		count(&c.wrong, x.False > 0)
+		if s := (seed{p, x.Seed}); !seen[s] {
+			seen[s] = true
+			count(&c.seeds, x.Exact)
+		}
+	}
+	return healthy, ill, wrong
+}
+
+// LossClaims holds the victims that were told against what is asked of them: exact while the
+// network is healthy, heavy losers with F1 of 0.99 and the number of victims within 10 % while it is ill.
+func LossClaims(samples []Sample) (out []Claim) {
+	healthy, ill, wrong := divide(samples)
+	var all tally
+	for _, c := range healthy {
+		all.epochs, all.exact = all.epochs+c.epochs, all.exact+c.exact
+	}
+	if all.epochs > 0 {
+		out = append(out, Claim{"healthy: every victim told with its exact number of lost packets", fmt.Sprintf("in %d of %d epochs", all.exact, all.epochs), all.exact == all.epochs})
+	}
+	if len(ill) > 0 {
+		var w illness
+		for _, x := range ill {
+			if w.epochs == 0 {
+				w = illness{heavy: 1, low: 1, high: 1}
+			}
+			w.epochs, w.decoded = w.epochs+x.epochs, w.decoded+x.decoded
+			w.heavy, w.low, w.high = min(w.heavy, x.heavy), min(w.low, x.low), max(w.high, x.high)
+		}
+		out = append(out, Claim{"ill: heavy losers with F1 of at least 0.99", fmt.Sprintf("at least %.4f in %d of %d epochs that were decoded", w.heavy, w.decoded, w.epochs), w.heavy >= 0.99},
+			Claim{"ill: number of victims within 10 %", fmt.Sprintf("%+.1f to %+.1f %%", 100*(w.low-1), 100*(w.high-1)), w.low >= 0.9 && w.high <= 1.1})
+	}
+	return append(out, Claim{"nothing is told that is not so", fmt.Sprintf("%d of %d epochs have a wrong victim or number", wrong, len(samples)), wrong == 0})
+}
+
+// lossPage is how the victims that were told compare with the truth.
+func lossPage(samples []Sample, list []Claim, method string) string {
+	healthy, ill, _ := divide(samples)
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Lost packets, told and true (ChameleMon)\n\n%s\n\n", method)
+	claims(&b, list)
+	b.WriteString("\n## Healthy\n\nEpochs in which every victim was told with its exact number of lost packets, of all that were measured, at 10 % victims; and seeds whose first such epoch was.\n\n| |")
+	places := slices.SortedFunc(maps.Keys(healthy), func(a, b healthyPlace) int {
+		return cmp.Or(cmp.Compare(a.workload, b.workload), cmp.Compare(a.flows, b.flows))
+	})
+	var axis []int
+	for _, p := range places {
+		if !slices.Contains(axis, p.flows) {
+			axis = append(axis, p.flows)
+		}
+	}
+	slices.Sort(axis)
+	for _, x := range axis {
+		fmt.Fprintf(&b, " %dK |", x/1000)
+	}
+	fmt.Fprintf(&b, "\n|%s", strings.Repeat("---|", 1+len(axis)))
+	last := ""
+	for _, p := range places {
+		if p.workload != last {
+			fmt.Fprintf(&b, "\n| %s |", p.workload)
+			last = p.workload
+		}
+		c := healthy[p]
+		fmt.Fprintf(&b, " %d of %d, %d seeds |", c.exact, c.epochs, c.seeds)
+	}
+	b.WriteString("\n\n## Ill\n\nThe worst of all decoded epochs: F1 of flows that lost at least Tl packets, by the numbers that were told; and of flows that lost a packet while " +
+		"they were HL or HH candidates, against those told as heavy losers. The number of victims is estimated from a sample.\n\n" +
+		"| | epochs | decoded | F1, lost at least Tl | F1, lost as HL or HH | number of victims | its standard error |\n|---|---|---|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(ill)) {
+		w := ill[name]
+		fmt.Fprintf(&b, "| %s | %d | %d | %.4f | %.4f | %+.1f to %+.1f %% | %.1f %% |\n", name, w.epochs, w.decoded, w.heavy, w.recorded, 100*(w.low-1), 100*(w.high-1), 100*w.error())
+	}
+	return b.String()
+}
