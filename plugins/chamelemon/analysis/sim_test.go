@@ -86,19 +86,28 @@ type edgeSwitch struct {
 type fabric struct {
 	tb     testing.TB
 	h      *sdktest.Harness
+	config string
 	sw     map[string]*edgeSwitch
 	number uint64
 	plans  []sdk.Plan
 	r      *rand.Rand
+
+	shift uint64 // of banks
+	// account: the epochs say what became of plans, as a collector's do.
+	account  bool
+	fails    func(sdk.Plan) sdk.PlanStatus // what becomes of a plan; nil: it is applied
+	applied  map[string][2]uint64          // newest plan by switch and bank
+	outcomes []sdk.PlanOutcome
 }
 
 func newFabric(tb testing.TB, seed uint64, config string) *fabric {
-	f := &fabric{tb: tb, sw: make(map[string]*edgeSwitch), r: rand.New(rand.NewPCG(seed, 7))}
+	f := &fabric{tb: tb, config: config, sw: make(map[string]*edgeSwitch), r: rand.New(rand.NewPCG(seed, 7)), applied: make(map[string][2]uint64)}
 	for i := range edges {
 		f.sw[edgeName(i)] = &edgeSwitch{ports: make(map[string]bool)}
 	}
 	f.h = sdktest.Start(tb, New(), sdktest.Options{Config: config, Network: network()})
 	f.apply(*f.h.Settings().Plan)
+	f.begun(*f.h.Settings().Plan)
 	for name, s := range f.sw {
 		for _, want := range []string{"ingress.chamelemon.entry_port 1", "egress.chamelemon.exit_port 2"} {
 			if !s.ports[want] {
@@ -156,6 +165,52 @@ func (f *fabric) apply(p sdk.Plan) {
 		default:
 			f.tb.Fatalf("a write to table %s", w.Entry.Table)
 		}
+	}
+}
+
+// carryOut does with a plan what a collector does.
+func (f *fabric) carryOut(p sdk.Plan) {
+	status := sdk.PlanApplied
+	if f.fails != nil {
+		status = f.fails(p)
+	}
+	bank := (p.FromEpoch + f.shift) % 2
+	touched := make(map[string]bool)
+	for _, w := range p.Writes {
+		touched[w.Device] = true
+		if m := w.Entry.Matches; !p.Ahead || len(m) == 0 || m[0].Field != "time" || value(m[0].Value) != bank {
+			f.tb.Errorf("a plan for epoch %d, bank %d, writes to %+v", p.FromEpoch, bank, w.Entry)
+		}
+	}
+	for name := range touched {
+		f.outcomes = append(f.outcomes, sdk.PlanOutcome{Plan: p.ID, FromEpoch: p.FromEpoch, Device: name, Status: status, Reason: map[bool]string{true: "it came too late"}[status != sdk.PlanApplied]})
+		if status == sdk.PlanApplied {
+			x := f.applied[name]
+			x[bank] = p.ID
+			f.applied[name] = x
+		}
+	}
+	if status == sdk.PlanApplied {
+		f.apply(p)
+	}
+}
+
+// restart is the death of the plugin's process and the start of another, with what the collector
+// has kept of the first one's state.
+func (f *fabric) restart(state *sdk.State) {
+	f.h = sdktest.Start(f.tb, New(), sdktest.Options{Config: f.config, Network: network(), State: state})
+	plan := *f.h.Settings().Plan
+	f.apply(plan)
+	f.begun(plan)
+}
+
+// begun notes the plan of a configuration, which is for both banks.
+func (f *fabric) begun(p sdk.Plan) {
+	if p.ID == 0 {
+		return
+	}
+	for i := range edges {
+		f.applied[edgeName(i)] = [2]uint64{p.ID, p.ID}
 	}
 }
 
@@ -246,14 +301,21 @@ func (s *side) bank(fam int, spans *[families][4]span, size int) []uint32 {
 // record passes the flows through the data plane and returns the sealed epoch.
 func (f *fabric) record(flows []flowOf) *sdk.Epoch {
 	f.number++
+	e := &sdk.Epoch{Number: f.number, BankShift: f.shift, Status: sdk.StatusComplete}
+	bit := e.BankOf(f.number, 2)
 	f.plans = slices.DeleteFunc(f.plans, func(p sdk.Plan) bool {
 		if p.FromEpoch > f.number {
 			return false
 		}
-		f.apply(p)
+		f.carryOut(p)
 		return true
 	})
-	bit := f.number % 2
+	e.Plans, f.outcomes = f.outcomes, nil
+	if f.account {
+		for i := range edges {
+			e.States = append(e.States, sdk.DeviceState{Device: edgeName(i), Plan: f.applied[edgeName(i)][bit]})
+		}
+	}
 	towers := make([]*tower.Sketch[hashes], edges)
 	ups, downs := make([]side, edges), make([]side, edges)
 	for i := range edges {
@@ -297,7 +359,7 @@ func (f *fabric) record(flows []flowOf) *sdk.Epoch {
 		}
 	}
 	start := time.Unix(1_700_000_000, 0).Add(time.Duration(f.number) * 50 * time.Millisecond)
-	e := &sdk.Epoch{Number: f.number, Start: start, End: start.Add(50 * time.Millisecond), Status: sdk.StatusComplete}
+	e.Start, e.End = start, start.Add(50*time.Millisecond)
 	for i := range edges {
 		name := edgeName(i)
 		s := f.sw[name]

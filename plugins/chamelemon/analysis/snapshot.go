@@ -19,7 +19,8 @@ import (
 // stateVersion is the version of the form that the state is saved in: a length of four bytes, big-endian
 // as all numbers are, and a JSON object of that length, which is what is decided; then, for
 // each edge switch that the object names in its order, the epoch before as flows' sizes
-// need it: the two rows of the classifier, then the flows of the HH part.
+// need it: the two rows of the classifier, then the IPv4 and the IPv6 flows of the HH part, each as its
+// packets, a varint, and its canonical bytes.
 const stateVersion = 1
 
 // snapshot is what a new process needs to go on.
@@ -53,7 +54,7 @@ type savedSizes struct {
 	Name    string
 	Th      uint32
 	Decoded bool
-	Flows   int
+	Flows   [families]int
 }
 
 func (e *edge) saved() savedEdge {
@@ -97,8 +98,9 @@ func (p *Plugin) SaveState() (sdk.State, error) {
 			if left -= x.savedBytes() + len(name) + 100; left < 0 {
 				break
 			}
-			body = x.appendTo(body)
-			s.Kept = append(s.Kept, savedSizes{name, x.th, x.decoded, len(x.hitters)})
+			k := savedSizes{Name: name, Th: x.th, Decoded: x.decoded}
+			body, k.Flows = x.appendTo(body)
+			s.Kept = append(s.Kept, k)
 		}
 		if head, err = json.Marshal(&s); err != nil {
 			return sdk.State{}, err
@@ -114,17 +116,20 @@ func (p *Plugin) SaveState() (sdk.State, error) {
 // savedAlerts is how many alerts are saved.
 const savedAlerts = 200
 
-// flowBytes is what a flow takes at most: family, packets, key.
-const flowBytes = 1 + 8 + 37
-
+// savedBytes bounds what appendTo appends: five bytes are enough for the packets of a flow.
 func (s *sizer) savedBytes() int {
-	return cellBytes(s.bits[0])*len(s.rows[0]) + cellBytes(s.bits[1])*len(s.rows[1]) + flowBytes*len(s.hitters)
+	n := cellBytes(s.bits[0])*len(s.rows[0]) + cellBytes(s.bits[1])*len(s.rows[1])
+	for key := range s.hitters {
+		n += len(key) + 5
+	}
+	return n
 }
 
 // cellBytes are those of a counter as it is saved.
 func cellBytes(bits int) int { return (bits + 7) / 8 }
 
-func (s *sizer) appendTo(b []byte) []byte {
+// appendTo appends the rows, and the flows by family.
+func (s *sizer) appendTo(b []byte) (_ []byte, flows [families]int) {
 	for i, row := range s.rows {
 		n := cellBytes(s.bits[i])
 		for _, v := range row {
@@ -133,12 +138,15 @@ func (s *sizer) appendTo(b []byte) []byte {
 			}
 		}
 	}
-	for key, n := range s.hitters {
-		b = append(b, byte(len(key)))
-		b = binary.BigEndian.AppendUint64(b, uint64(n))
-		b = append(b, key...)
+	for f, size := range keyBytes {
+		for key, n := range s.hitters {
+			if len(key) == size {
+				b = append(binary.AppendUvarint(b, uint64(n)), key...)
+				flows[f]++
+			}
+		}
 	}
-	return b
+	return b, flows
 }
 
 // RestoreState implements sdk.Stateful. What cannot be is refused as a whole.
@@ -245,22 +253,22 @@ func (s *snapshot) readSizes(k *savedSizes, b []byte) (*sizer, []byte, error) {
 			b = b[n:]
 		}
 	}
-	if k.Flows < 0 || k.Flows > len(b)/(1+8) || k.Th < 1 {
-		return nil, nil, fmt.Errorf("%d flows, Th %d", k.Flows, k.Th)
-	}
 	x := newSizer(&layout{bits: s.Layout.Bits}, k.Th, rows)
-	x.decoded, x.hitters = k.Decoded, make(map[string]int64, k.Flows)
-	for range k.Flows {
-		if len(b) < 9 || len(b) < 9+int(b[0]) || !slices.Contains(keyBytes[:], int(b[0])) {
-			return nil, nil, errors.New("a flow is cut off")
+	x.decoded = k.Decoded
+	x.hitters = make(map[string]int64, min(max(k.Flows[0], 0)+max(k.Flows[1], 0), len(b)/keyBytes[0]))
+	if k.Th < 1 {
+		return nil, nil, errors.New("Th is 0")
+	}
+	for f, size := range keyBytes {
+		for range k.Flows[f] {
+			n, used := binary.Uvarint(b)
+			if used <= 0 || len(b) < used+size || n < 1 || n > math.MaxInt32 {
+				return nil, nil, errors.New("a flow is cut off, or has no packets")
+			}
+			b = b[used:]
+			x.hitters[string(b[:size])] = int64(n)
+			b = b[size:]
 		}
-		n := binary.BigEndian.Uint64(b[1:])
-		if n < 1 || n > math.MaxInt32 {
-			return nil, nil, fmt.Errorf("a flow of %d packets", n)
-		}
-		end := 9 + int(b[0])
-		x.hitters[string(b[9:end])] = int64(n)
-		b = b[end:]
 	}
 	return &x, b, nil
 }

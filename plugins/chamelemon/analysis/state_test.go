@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// everything is an epoch's tables and plans as text, without what time the work took.
+func everything(tb testing.TB, r *sdk.Results) []string {
+	tb.Helper()
+	var out []string
+	for _, t := range r.Tables {
+		for _, m := range rows(tb, r, t.Table.List) {
+			delete(m, "response-time")
+			delete(m, "analysis-time")
+			var line []string
+			for _, k := range slices.Sorted(maps.Keys(m)) {
+				line = append(line, k+"="+m[k])
+			}
+			out = append(out, t.Table.List+" "+strings.Join(line, " "))
+		}
+	}
+	for _, p := range r.Plans {
+		out = append(out, fmt.Sprint("plan ", p.FromEpoch, p.Ahead, p.Writes))
+	}
+	for _, e := range r.Events {
+		out = append(out, "event "+e.Message)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestRestart: killed between epochs, whichever they are, the plugin tells the same as without:
+// in a network that turns ill and healthy again, with changes of flows from epoch to epoch.
+func TestRestart(t *testing.T) {
+	for _, account := range []bool{false, true} {
+		t.Run(fmt.Sprintf("account %v", account), func(t *testing.T) {
+			const config = `{"heavyChanges": {"packets": 20}}`
+			a, b := newFabric(t, 41, config), newFabric(t, 41, config)
+			a.account, b.account, a.shift, b.shift = account, account, 1, 1
+			changes, states := 0, make(map[string]bool)
+			for i := range 13 {
+				victims := 0.05
+				if i >= 3 && i < 9 {
+					victims = 0.75
+				}
+				flows := a.flows(12_000, victims, 0.05)
+				b.flows(12_000, victims, 0.05) // the same
+				want, got := a.play(flows), b.play(flows)
+				x, y := everything(t, want), everything(t, got)
+				if !slices.Equal(x, y) {
+					for k := range min(len(x), len(y)) {
+						if x[k] != y[k] {
+							t.Fatalf("epoch %d, of %d and %d lines the first that differs:\n%s\n%s", b.number, len(x), len(y), x[k], y[k])
+						}
+					}
+					t.Fatalf("epoch %d: %d and %d lines", b.number, len(x), len(y))
+				}
+				changes += len(rows(t, got, changeList))
+				at := row(t, got, attentionList)
+				states[at["network-state"]] = true
+				if i >= 2 && at["settled"] != "true" {
+					t.Errorf("epoch %d: not settled", b.number)
+				}
+				if got.State == nil || len(got.State.Data) > sdk.MaxState {
+					t.Fatalf("epoch %d: no state", b.number)
+				}
+				if i%3 != 1 {
+					b.restart(got.State)
+				}
+			}
+			if changes < 50 || len(states) != 2 {
+				t.Errorf("%d changes, states %v: too dull a test", changes, states)
+			}
+		})
+	}
+}
+
+// TestRestartWithout: a process that nothing is handed to begins anew, and calls nothing exact
+// before it is certain again under what the switches measure.
+func TestRestartWithout(t *testing.T) {
+	for _, account := range []bool{false, true} {
+		f := newFabric(t, 42, `{}`)
+		f.account = account
+		steady(f, 30_000)
+		f.restart(nil)
+		for i := range 5 {
+			flows := f.flows(30_000, 0.1, 0)
+			r := f.play(flows)
+			truth := make(map[string]int)
+			for k := range flows {
+				truth[flows[k].key.String()] = flows[k].lost
+			}
+			for _, v := range rows(t, r, victimList) {
+				if v["exact"] == "true" && v["lost-packets"] != strconv.Itoa(truth[v["flow"]]) {
+					t.Fatalf("epoch %d, account %v: %v lost %d", f.number, account, v, truth[v["flow"]])
+				}
+			}
+			if at := row(t, r, attentionList); at["settled"] != "true" && i >= 2 || at["settled"] == "true" && i < 2 && !account {
+				t.Errorf("account %v, %d epochs after the start: %v", account, i, at)
+			}
+		}
+	}
+}
+
+// TestLatePlans: the collector says that plans were not written. What was measured is told by
+// what was really in force, and the plan is made again.
+func TestLatePlans(t *testing.T) {
+	f := newFabric(t, 43, `{}`)
+	f.account, f.shift = true, 1
+	steady(f, 5_000)
+	late := 0
+	f.fails = func(p sdk.Plan) sdk.PlanStatus {
+		if late++; late%3 != 0 {
+			return sdk.PlanLate
+		}
+		return sdk.PlanApplied
+	}
+	said, active := false, false
+	for i := range 14 {
+		if i == 8 {
+			f.fails = nil
+		}
+		flows := f.flows(40_000, 0.1, 0)
+		r := f.play(flows)
+		at := row(t, r, attentionList)
+		if at["settled"] != "true" {
+			t.Errorf("epoch %d: %v", f.number, at)
+		}
+		if at["decoded"] == "true" {
+			exactLosses(t, f, rows(t, r, victimList), flows)
+		}
+		for _, e := range r.Events {
+			said = said || strings.Contains(e.Message, "was not written (late)")
+		}
+		for _, x := range rows(t, r, alertList) {
+			active = active || x["kind"] == "plan-failed" && x["active"] == "true"
+		}
+		if i == 13 && at["decoded"] != "true" {
+			t.Errorf("at the end: %v", at)
+		}
+	}
+	if late < 3 || !said || !active {
+		t.Errorf("%d plans, told in the log %v, as an alert %v", late, said, active)
+	}
+}
+
+// TestMixed: entries changed in the midst of an epoch, or another process's are in force, or the
+// switches are divided differently: nothing is called exact, and it is said why.
+func TestMixed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*sdk.Epoch, *fabric)
+		want   string
+	}{
+		"mixed":   {func(e *sdk.Epoch, _ *fabric) { e.States[1].Mixed = true }, "in the midst of the epoch"},
+		"none":    {func(e *sdk.Epoch, _ *fabric) { e.States[1].Plan = 0 }, "no configuration"},
+		"unknown": {func(e *sdk.Epoch, _ *fabric) { e.States[1].Plan = 12345 }, "earlier process"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFabric(t, 44, `{}`)
+			f.account = true
+			steady(f, 5_000)
+			e := f.record(f.flows(5_000, 0.1, 0))
+			tc.change(e, f)
+			r := f.analyse(e)
+			for _, v := range rows(t, r, victimList) {
+				if v["exact"] == "true" {
+					t.Fatalf("called exact: %v", v)
+				}
+			}
+			at, s := row(t, r, attentionList), row(t, r, summaryList, "device", Network)
+			if at["settled"] != "false" || !strings.Contains(at["problem"], tc.want) || s["victims-exact"] != "false" {
+				t.Errorf("attention %v, summary %v", at, s)
+			}
+			if x := row(t, r, alertList, "kind", "plan-failed", "subject", "edge2"); x["active"] != "true" || !said(r, tc.want) {
+				t.Errorf("alert %v, events %v", x, r.Events)
+			}
+			flows := f.flows(5_000, 0.1, 0)
+			exactLosses(t, f, rows(t, f.play(flows), victimList), flows)
+		})
+	}
+}
+
+// TestDoubts: all arrived, but the collector says that flips were apart by more than the guard.
+func TestDoubts(t *testing.T) {
+	f := newFabric(t, 45, `{}`)
+	steady(f, 5_000)
+	e := f.record(f.flows(5_000, 0.1, 0))
+	e.Doubts = []sdk.Doubt{{Device: "edge3", Reason: "its bank was flipped 12 ms after the first one"}}
+	r := f.analyse(e)
+	n := 0
+	for _, v := range rows(t, r, victimList) {
+		if n++; v["exact"] == "true" {
+			t.Fatalf("called exact: %v", v)
+		}
+	}
+	s, at := row(t, r, summaryList, "device", Network), row(t, r, attentionList)
+	if n == 0 || s["status"] != "partial" || s["victims-exact"] != "false" || !strings.Contains(s["problem"], "12 ms") || !strings.Contains(at["problem"], "12 ms") {
+		t.Errorf("%d victims, summary %v, attention %v", n, s, at)
+	}
+	if x := row(t, r, alertList, "kind", "out-of-step", "subject", "edge3"); x["active"] != "true" || x["count"] != "1" || !said(r, "12 ms") {
+		t.Errorf("alert %v", x)
+	}
+	r = f.play(f.flows(5_000, 0.1, 0))
+	if x := row(t, r, alertList, "kind", "out-of-step", "subject", "edge3"); x["active"] != "false" || x["count"] != "1" || x["since-epoch"] != strconv.FormatUint(f.number, 10) {
+		t.Errorf("alert %v", x)
+	}
+	if s := row(t, r, summaryList, "device", Network); s["status"] != "complete" || s["victims-exact"] != "true" {
+		t.Errorf("after: %v", s)
+	}
+}
+
+// TestStateRefused: what another version saved, or nobody, is refused and the plugin begins anew.
+func TestStateRefused(t *testing.T) {
+	f := newFabric(t, 46, `{}`)
+	state := f.play(f.flows(500, 0.1, 0)).State
+	if state == nil {
+		t.Fatal("no state")
+	}
+	good := state.Data
+	edit := func(old, new string) []byte {
+		if !strings.Contains(string(good), old) {
+			t.Fatalf("the state has no %s", old)
+		}
+		return []byte(strings.Replace(string(good), old, new, 1))
+	}
+	for name, s := range map[string]sdk.State{
+		"version":         {Version: stateVersion + 1, Data: good},
+		"empty":           {Version: stateVersion},
+		"cut off":         {Version: stateVersion, Data: good[:len(good)-1]},
+		"more":            {Version: stateVersion, Data: append(slices.Clone(good), 0)},
+		"thresholds":      {Version: stateVersion, Data: edit(`"Tl":1`, `"Tl":9`)},
+		"no threshold":    {Version: stateVersion, Data: edit(`"Th":{"edge1"`, `"Th":{"edgeX"`)},
+		"parts":           {Version: stateVersion, Data: edit(`"HL":512`, `"HL":-12`)},
+		"parts too large": {Version: stateVersion, Data: edit(`"HL":512`, `"HL":9e3`)},
+		"bank":            {Version: stateVersion, Data: edit(`"Bank":-1`, `"Bank":-2`)},
+	} {
+		if err := New().RestoreState(s); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	p := New()
+	if err := p.RestoreState(*state); err != nil {
+		t.Fatal(err)
+	}
+	// Another network than the state is of: begun anew, but counts go on.
+	n := network()
+	n.Devices = n.Devices[1:]
+	s, err := p.Configure(context.Background(), sdk.Config{}, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(s.Plan.Writes, func(w sdk.DeviceWrite) bool { return strings.HasSuffix(w.Entry.Table, "thresholds") }) {
+		t.Error("thresholds are not written")
+	}
+}
+
+// FuzzState: no state does harm; what is taken up can be saved again.
+func FuzzState(f *testing.F) {
+	small := []byte(`{"Edges":[{"Name":"a"}],"Layout":{"Bits":[8,16],"Counters":[4,2],"Up":[24,0],"Down":[12,0]},"Room":[{"Up":24,"Down":12},{}],` +
+		`"Ledger":{"Last":5,"Plans":[{"ID":5,"Bank":-1,"Attention":{"Tl":1,"Parts":[{"HL":2},{}],"Th":{"a":1}}}]},"Kept":[{"Name":"a","Th":1,"Flows":[1,0]}]}`)
+	body := append([]byte{0, 0, byte(len(small) >> 8), byte(len(small))}, small...)
+	body = append(body, 1, 2, 3, 4, 0, 5, 0, 6, 9)
+	body = append(body, make([]byte, 13)...)
+	if err := New().RestoreState(sdk.State{Version: stateVersion, Data: body}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(body)
+	f.Add(body[:len(body)/2])
+	n := network()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := New()
+		if p.RestoreState(sdk.State{Version: stateVersion, Data: data}) != nil {
+			return
+		}
+		if _, err := p.Configure(context.Background(), sdk.Config{}, n); err != nil {
+			t.Fatal(err)
+		}
+		s, err := p.SaveState()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := New().RestoreState(s); err != nil {
+			t.Fatal(err)
+		}
+		e := &sdk.Epoch{Number: 7}
+		if _, err := p.Analyse(context.Background(), e); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
