@@ -117,7 +117,7 @@ func (d *fakeDevice) Flip(ctx context.Context, bank int) error {
 	return nil
 }
 
-func (d *fakeDevice) Read(_ context.Context, bank int) (*device.Reading, error) {
+func (d *fakeDevice) Read(_ context.Context, bank int, _ epoch.Drained) (*device.Reading, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.readErr != nil {

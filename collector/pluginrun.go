@@ -159,7 +159,7 @@ func (r *pluginRun) view(ep *epoch.Epoch[*device.Reading]) *sdk.Epoch {
 	bound := r.bindings()
 	cfg := r.config()
 	all := len(r.inst.Describe().Objects) == 0 && len(bound) == 0
-	e := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End}
+	e := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, BankShift: ep.BankShift, Skew: ep.Timings.Skew}
 	for _, o := range ep.Switches {
 		objects := bound[o.Name]
 		if len(objects) == 0 && !(all && cfg.Selects(o.Name)) {
@@ -179,6 +179,11 @@ func (r *pluginRun) view(ep *epoch.Epoch[*device.Reading]) *sdk.Epoch {
 		e.Devices = append(e.Devices, data)
 	}
 	slices.Sort(e.Expected)
+	for _, d := range ep.Doubts {
+		if d.Member == "" || slices.Contains(e.Expected, d.Member) {
+			e.Doubts = append(e.Doubts, sdk.Doubt{Device: d.Member, Reason: d.Reason})
+		}
+	}
 	switch {
 	case len(e.Missing) == 0 && ep.Skipped == 0:
 		e.Status = sdk.StatusComplete

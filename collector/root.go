@@ -146,7 +146,7 @@ func New(cfg *config.Config, deps Dependencies) (*Collector, error) {
 	c.plugins = newPlugins(c)
 	c.metrics = newMetrics(c)
 	ec := epoch.Config{
-		Interval: cfg.Epoch.Interval, Guard: cfg.Epoch.Guard, Deadline: cfg.Epoch.Deadline, Parallel: cfg.Epoch.ParallelReads,
+		Interval: cfg.Epoch.Interval, Guard: cfg.Epoch.Guard, Drain: cfg.Epoch.Drain, Deadline: cfg.Epoch.Deadline, Parallel: cfg.Epoch.ParallelReads,
 	}
 	if cfg.Epoch.Align {
 		ec.Origin = time.Unix(0, 0).UTC()

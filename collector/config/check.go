@@ -75,8 +75,12 @@ func (e Epoch) check(k checker) {
 	if e.ParallelReads < 0 {
 		k.add("epoch.parallel-reads", "%d is negative; expected a number of switches, or 0", e.ParallelReads)
 	}
-	if e.Guard >= e.Deadline {
+	k.within("epoch.drain", e.Drain, 0, time.Minute)
+	switch {
+	case e.Guard >= e.Deadline:
 		k.add("epoch.guard", "%s leaves no time to read before the deadline, %s", seconds(e.Guard), seconds(e.Deadline))
+	case e.Guard+e.Drain >= e.Deadline:
+		k.add("epoch.drain", "%s after a guard of %s leaves no time to read before the deadline, %s", seconds(e.Drain), seconds(e.Guard), seconds(e.Deadline))
 	}
 }
 

@@ -45,8 +45,10 @@ type Config struct {
 type Epoch struct {
 	// Interval is the length of an epoch.
 	Interval time.Duration `yaml:"interval"`
-	// Guard is the wait between flipping the banks and reading the sealed one, for packets still in the pipelines.
+	// Guard is the wait between flipping the banks and reading the sealed one, for packets still in the pipelines; not given, it is at most a fifth of the interval.
 	Guard time.Duration `yaml:"guard"`
+	// Drain is how long a packet may be on its way through the network: what packets are counted in where they leave it is read that much after the guard; not given, it is at most a fifth of the interval.
+	Drain time.Duration `yaml:"drain"`
 	// Deadline counts from the end of the epoch: what has not been read by then is missing, and the epoch partial; 80 % of the interval when 0.
 	Deadline time.Duration `yaml:"deadline"`
 	// ParallelReads is how many switches are read at the same time; 8 for each processor, at least 16, when 0.
@@ -57,7 +59,7 @@ type Epoch struct {
 
 // SetDefaults fills in what a configuration need not say.
 func (e *Epoch) SetDefaults() {
-	*e = Epoch{Interval: time.Second, Guard: 10 * time.Millisecond, Align: true}
+	*e = Epoch{Interval: time.Second, Guard: 10 * time.Millisecond, Drain: 10 * time.Millisecond, Align: true}
 }
 
 // Mode is how a session behaves towards other controllers of the switch.

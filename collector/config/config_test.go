@@ -85,7 +85,7 @@ func full(t *testing.T) *config.Config {
 
 func TestFullFile(t *testing.T) {
 	c := full(t)
-	if got, want := c.Epoch, (config.Epoch{Interval: 500 * time.Millisecond, Guard: 5 * time.Millisecond, Deadline: 400 * time.Millisecond}); got != want {
+	if got, want := c.Epoch, (config.Epoch{Interval: 500 * time.Millisecond, Guard: 5 * time.Millisecond, Drain: 10 * time.Millisecond, Deadline: 400 * time.Millisecond}); got != want {
 		t.Errorf("epoch %+v, want %+v", got, want)
 	}
 	leaf2 := config.Device{

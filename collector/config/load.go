@@ -47,7 +47,7 @@ func ParseEnv(name string, data []byte, env func(string) (string, bool)) (*Confi
 		defaultsFirst(doc)
 		d.value(doc, reflect.ValueOf(c).Elem(), "", 0)
 	}
-	c.complete(filepath.Dir(name))
+	c.complete(filepath.Dir(name), d.at)
 	c.check(d)
 	d.problems.sortByPosition()
 	if err := d.problems.Err(); err != nil {
@@ -111,7 +111,14 @@ func defaultsFirst(doc *yaml.Node) {
 }
 
 // complete derives what was left out from what was given.
-func (c *Config) complete(folder string) {
+func (c *Config) complete(folder string, given map[string]Position) {
+	// What need not be said suits short epochs too.
+	if _, ok := given["epoch.guard"]; !ok {
+		c.Epoch.Guard = min(c.Epoch.Guard, c.Epoch.Interval/5)
+	}
+	if _, ok := given["epoch.drain"]; !ok {
+		c.Epoch.Drain = min(c.Epoch.Drain, c.Epoch.Interval/5)
+	}
 	if c.Epoch.Deadline == 0 {
 		c.Epoch.Deadline = c.Epoch.Interval * 4 / 5
 	}

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -175,8 +176,13 @@ func (d *Device) Address() string { return d.cfg.Session.Target }
 func (d *Device) DeviceID() uint64 { return d.cfg.Session.DeviceID }
 
 // Measured reports whether the device can be a member of epochs at all: a backup cannot, since
-// only a primary may flip banks.
-func (d *Device) Measured() bool { return d.cfg.Session.Mode == p4rt.Primary }
+// only a primary may flip banks, nor a switch whose program is given and counts nothing.
+func (d *Device) Measured() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	countsNothing := d.cfg.Session.Program != nil && (errors.Is(d.bindErr, ErrNoBanks) || d.bindErr == nil && len(d.binding.objects) == 0)
+	return d.cfg.Session.Mode == p4rt.Primary && !countsNothing
+}
 
 // Banks is the number of banks; 2 until the program is known.
 func (d *Device) Banks() int {
@@ -287,35 +293,51 @@ func (r *Reading) Cells() int {
 	return n
 }
 
-// Read returns what the bank holds and clears it. It fails as a whole: cells that got lost on the
-// way are never taken for zeros.
-func (d *Device) Read(ctx context.Context, bank int) (*Reading, error) {
+// Read returns what the bank holds and clears it: first the registers that no packet writes to any more, then,
+// when drained has returned, those that packets on their way through the network are counted in. It fails as a
+// whole, and reads all the same what it can: cells that got lost on the way are never taken for zeros.
+func (d *Device) Read(ctx context.Context, bank int, drained epoch.Drained) (*Reading, error) {
 	d.mu.Lock()
 	s, b, wanted := d.session, d.binding, d.wanted
 	d.mu.Unlock()
 	if s == nil || b == nil {
 		return nil, fmt.Errorf("device %s: %w", d.cfg.Name, ErrNotStarted)
 	}
-	names := b.readable(wanted)
+	soon, late := b.readable(wanted)
+	r := &Reading{Objects: make([]sdk.Cells, 0, len(soon)+len(late))}
 	begin := time.Now()
-	r := &Reading{Objects: make([]sdk.Cells, len(names))}
-	var err error
-	if len(names) > 0 {
-		var cells []*p4rt.Cells
-		if cells, err = s.ReadBanks(ctx, bank, names...); err == nil {
-			for i, c := range cells {
-				r.Objects[i] = sdk.Cells{Object: c.Register.Name, Width: 32, Packed: c.Data}
-			}
-		}
+	err := r.add(ctx, s, bank, soon)
+	took := time.Since(begin)
+	if len(late) > 0 {
+		err = errors.Join(err, drained(ctx))
+		begin = time.Now()
+		err = errors.Join(err, r.add(ctx, s, bank, late))
+		took += time.Since(begin)
+		slices.SortFunc(r.Objects, func(x, y sdk.Cells) int { return strings.Compare(x.Object, y.Object) })
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stats.ReadTime = time.Since(begin)
+	d.stats.ReadTime = took
 	if err != nil {
 		d.stats.LastError = err.Error()
 		return nil, err
 	}
 	return r, nil
+}
+
+// add reads registers into r.
+func (r *Reading) add(ctx context.Context, s session, bank int, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	cells, err := s.ReadBanks(ctx, bank, names...)
+	if err != nil {
+		return err
+	}
+	for _, c := range cells {
+		r.Objects = append(r.Objects, sdk.Cells{Object: c.Register.Name, Width: 32, Packed: c.Data})
+	}
+	return nil
 }
 
 // note keeps an error for the status and logs it.

@@ -121,7 +121,7 @@ func TestFlipAndReadOut(t *testing.T) {
 	}
 	sw.Count(counters, 6, 9)
 	for i, want := range []uint64{7, 0} {
-		r, err := d.Read(ctx, 0)
+		r, err := d.Read(ctx, 0, drained)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestWantReadsOnlyThat(t *testing.T) {
 	d, _, _ := start(t, nil)
 	d.Want([]string{counters})
 	before := ready(t, d)
-	r, err := d.Read(context.Background(), 0)
+	r, err := d.Read(context.Background(), 0, drained)
 	if err != nil || len(r.Objects) != 1 || r.Objects[0].Object != counters || r.Cells() != r.Objects[0].Len() {
 		t.Fatalf("%v %+v", err, r)
 	}
@@ -222,7 +222,10 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func read(ctx context.Context, d *device.Device) error { _, err := d.Read(ctx, 0); return err }
+// drained says that the network has.
+func drained(context.Context) error { return nil }
+
+func read(ctx context.Context, d *device.Device) error { _, err := d.Read(ctx, 0, drained); return err }
 func flip(ctx context.Context, d *device.Device) error { return d.Flip(ctx, 1) }
 
 func TestPipelineRefused(t *testing.T) {

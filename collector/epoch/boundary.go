@@ -23,26 +23,37 @@ func (e *Engine[R]) Open(ctx context.Context, at time.Time, wait WaitFunc) error
 
 // open is Open. It returns how many members' banks are still being cleared.
 func (e *Engine[R]) open(ctx context.Context, at time.Time, wait WaitFunc) (late int, err error) {
+	tracks := e.tracks()
+	banks := make([]int, len(tracks))
+	for i, t := range tracks {
+		banks[i] = max(t.m.Banks(), 2)
+	}
 	e.mu.Lock()
 	if e.cfg.Origin.IsZero() {
 		e.origin = at
 	}
-	e.number = uint64(max(0, at.Sub(e.origin)/e.cfg.Interval)) + 1
-	e.start = at
-	number := e.number
+	number := uint64(max(0, at.Sub(e.origin)/e.cfg.Interval)) + 1
 	e.mu.Unlock()
-	ep := e.boundary(ctx, time.Time{}, at, number, wait)
-	for _, o := range ep.Switches {
-		if errors.Is(o.Err, ErrLate) || errors.Is(o.Err, ErrBusy) {
+	e.begin(number, at, banks)
+	ep := e.boundary(ctx, time.Time{}, at, number-1, wait)
+	for i, o := range ep.Switches {
+		if errors.Is(o.Err, ErrLate) || errors.Is(o.Err, ErrBusy) || errors.Is(o.Err, ErrMerged) {
 			late++
+		}
+		tracks[i].mu.Lock()
+		quiet := tracks[i].quiet
+		tracks[i].mu.Unlock()
+		if !quiet {
+			tracks[i].wasOut(number - 1)
 		}
 	}
 	return late, ctx.Err()
 }
 
 // Close ends the open epoch at the given time, which is the boundary, and opens the next. It
-// returns when every switch was read or the deadline passed. wait does the straggler wait; nil
-// means to sleep on the clock. The error is ctx's, or says that no epoch is open.
+// returns when every switch was read or the deadline passed. wait does the waits for stragglers and for the
+// network to drain, one after the other and while no switch is being read; nil means to sleep on the clock. The
+// error is ctx's, or says that no epoch is open.
 func (e *Engine[R]) Close(ctx context.Context, at time.Time, wait WaitFunc) (*Epoch[R], error) {
 	e.mu.Lock()
 	start, number := e.start, e.number
@@ -54,12 +65,13 @@ func (e *Engine[R]) Close(ctx context.Context, at time.Time, wait WaitFunc) (*Ep
 	length := max(1, uint64((at.Sub(start)+e.cfg.Interval/2)/e.cfg.Interval))
 	number += length - 1
 	e.start, e.number = at, number+1
+	shift := e.shift
 	e.mu.Unlock()
 	if length > 1 {
 		start = at.Add(-e.cfg.Interval)
 	}
-	ep := e.boundary(ctx, start, at, number+1, wait)
-	ep.Number, ep.Start, ep.End, ep.Skipped = number, start, at, length-1
+	ep := e.boundary(ctx, start, at, number, wait)
+	ep.Number, ep.Start, ep.End, ep.Skipped, ep.BankShift = number, start, at, length-1, shift
 	ep.Closed = e.clock.Now()
 	return ep, ctx.Err()
 }
@@ -68,10 +80,11 @@ func (e *Engine[R]) Close(ctx context.Context, at time.Time, wait WaitFunc) (*Ep
 type arrival[R any] struct {
 	i       int
 	outcome Outcome[R]
+	late    time.Duration // how long its flip took, if others were not kept waiting for it
 }
 
-// boundary flips, waits and reads every member. next is the number of the epoch that begins.
-func (e *Engine[R]) boundary(ctx context.Context, start, end time.Time, next uint64, wait WaitFunc) *Epoch[R] {
+// boundary flips, waits and reads every member. number is that of the epoch that ends.
+func (e *Engine[R]) boundary(ctx context.Context, start, end time.Time, number uint64, wait WaitFunc) *Epoch[R] {
 	tracks := e.tracks()
 	caller := ctx
 	ep := &Epoch[R]{Switches: make([]Outcome[R], len(tracks))}
@@ -79,42 +92,42 @@ func (e *Engine[R]) boundary(ctx context.Context, start, end time.Time, next uin
 	defer cancel()
 	begin := time.Now()
 	ep.Timings.Late = max(0, e.clock.Now().Sub(end))
+	ep.Doubts = doubts(tracks, number)
 
-	flipped := make(chan flip, len(tracks)) // one value per member
-	start2read := make(chan struct{})
-	arrivals := make(chan arrival[R], len(tracks)) // buffered: nobody waits for a late one
+	b := &turn[R]{
+		e: e, start: start, end: end, number: number, arrivals: make(chan arrival[R], len(tracks)), flipped: make(chan flip, len(tracks)),
+		cut: make(chan struct{}), read: make(chan struct{}), early: make(chan struct{}, len(tracks)), drained: make(chan struct{}),
+	}
 	for i, t := range tracks {
 		ep.Switches[i] = Outcome[R]{Name: t.m.Name(), Err: ErrLate}
-		if !e.goDo(func() { e.member(ctx, t, i, start, end, next, flipped, start2read, arrivals) }) {
+		if !e.goDo(func() { b.member(ctx, t, i) }) {
 			ep.Switches[i].Err = context.Canceled
-			arrivals <- arrival[R]{i, ep.Switches[i]}
-			flipped <- flip{at: time.Now()}
+			b.arrivals <- arrival[R]{i: i, outcome: ep.Switches[i]}
+			b.flipped <- flip{}
 		}
 	}
-	first, last, sealed := e.awaitFlips(ctx, len(tracks), flipped)
-	ep.Timings.Flip = ep.Timings.Late + last.Sub(begin)
-	ep.Timings.Skew = last.Sub(first)
-
-	if wait == nil {
-		wait = e.clock.Sleep
+	flips := b.awaitFlips(ctx, len(tracks))
+	close(b.cut)
+	ep.Timings.Flip = ep.Timings.Late + flips.last.Sub(begin)
+	ep.Timings.Skew = flips.last.Sub(flips.first)
+	if flips.spread > e.cfg.Guard {
+		ep.Doubts = append(ep.Doubts, Doubt{Reason: fmt.Sprintf("the flips at its end were %v apart, more than the guard of %v", flips.spread, e.cfg.Guard)})
 	}
-	if sealed {
-		_ = wait(ctx, e.cfg.Guard) // an error is ctx's and shows below
+	sleep := wait
+	if sleep == nil {
+		sleep = e.clock.Sleep
 	}
-	close(start2read)
+	if flips.sealed {
+		_ = sleep(ctx, e.cfg.Guard) // an error is ctx's and shows below
+	}
+	close(b.read)
 	readBegin := time.Now()
-	ep.Timings.Wait = readBegin.Sub(last)
-	for range tracks {
-		select {
-		case a := <-arrivals:
-			ep.Switches[a.i] = a.outcome
-			continue
-		case <-ctx.Done():
-		}
-		break
-	}
-	e.sweep(arrivals, ep)
+	ep.Timings.Wait = readBegin.Sub(flips.last)
+	b.collect(ctx, ep, wait)
 	ep.Timings.Read = time.Since(readBegin)
+	if b.waited {
+		ep.Timings.Drain = b.drainedAt.Sub(readBegin)
+	}
 	ep.Status = statusOf(ep.Switches)
 	if !start.IsZero() && caller.Err() == nil { // an epoch that was given up says nothing of the switches
 		for i, t := range tracks {
@@ -124,82 +137,189 @@ func (e *Engine[R]) boundary(ctx context.Context, start, end time.Time, next uin
 	return ep
 }
 
-// sweep takes the arrivals that came together with the deadline.
-func (e *Engine[R]) sweep(arrivals <-chan arrival[R], ep *Epoch[R]) {
-	for {
-		select {
-		case a := <-arrivals:
-			ep.Switches[a.i] = a.outcome
-		default:
-			return
+// doubts lists what is known against an epoch before it is read.
+func doubts[R any](tracks []*track[R], number uint64) (all []Doubt) {
+	for _, t := range tracks {
+		if d, ok := t.doubt(number); ok {
+			all = append(all, d)
 		}
 	}
+	return all
+}
+
+// turn is one boundary. Its channels have room for all members: nobody waits for a late one.
+type turn[R any] struct {
+	e          *Engine[R]
+	start, end time.Time
+	number     uint64 // of the epoch that ends
+	arrivals   chan arrival[R]
+	flipped    chan flip
+	cut        chan struct{} // closed when flips are not waited for any more
+	read       chan struct{} // closed when the read-out may begin
+	early      chan struct{} // a member has read what it can before the network has drained
+	drained    chan struct{} // closed when the network has drained
+
+	waited    bool // some member waited for that
+	drainedAt time.Time
+}
+
+// collect gathers what members read, and lets the network drain meanwhile.
+func (b *turn[R]) collect(ctx context.Context, ep *Epoch[R], wait WaitFunc) {
+	e, n := b.e, len(ep.Switches)
+	arrived, waiting, over := 0, 0, false
+	drain := func() {
+		if !over {
+			over = true
+			b.drainedAt = time.Now()
+			close(b.drained)
+		}
+	}
+	defer drain()
+	timer := make(chan struct{}, 1)
+	var patience <-chan time.Time
+	switch {
+	case e.cfg.Drain <= 0:
+		drain()
+	case wait == nil:
+		defer e.clock.AfterFunc(e.cfg.Drain, func() { timer <- struct{}{} })()
+	default:
+		// The caller plays the network, which is best done when no switch is at work.
+		p := time.NewTimer(patienceOf(ctx, e.cfg.Deadline))
+		defer p.Stop()
+		patience = p.C
+	}
+	take := func(a arrival[R]) {
+		arrived++
+		ep.Switches[a.i] = a.outcome
+		if a.late > 0 {
+			ep.Doubts = append(ep.Doubts, Doubt{a.outcome.Name, fmt.Sprintf("took %v to flip at its end; the others were read before", a.late)})
+		}
+	}
+	for arrived < n {
+		play := false
+		select {
+		case a := <-b.arrivals:
+			take(a)
+		case <-b.early:
+			waiting++
+			b.waited = true
+		case <-timer:
+			drain()
+		case <-patience:
+			patience, play = nil, true
+		case <-ctx.Done():
+			// Take what came together with the deadline.
+			for {
+				select {
+				case a := <-b.arrivals:
+					take(a)
+					continue
+				default:
+				}
+				return
+			}
+		}
+		if wait != nil && !over && waiting > 0 && (play || patience == nil || arrived+waiting == n) {
+			_ = wait(ctx, e.cfg.Drain)
+			drain()
+		}
+	}
+}
+
+// patienceOf is how long slow members hold up the others.
+func patienceOf(ctx context.Context, deadline time.Duration) time.Duration {
+	if at, ok := ctx.Deadline(); ok { // of real time, where the clock is virtual
+		return time.Until(at) / 4
+	}
+	return deadline / 4
 }
 
 // flip tells that a member was done with its flip.
 type flip struct {
-	at     time.Time
-	sealed bool // there is a bank to read
+	at     time.Time // of day
+	clock  time.Time // of the epochs' clock
+	sealed bool      // there is a bank to read
+}
+
+// flips sums up all of them.
+type flips struct {
+	first, last time.Time
+	spread      time.Duration // on the epochs' clock
+	sealed      bool          // any was
 }
 
 // awaitFlips waits for n flips, but for slow ones no longer than a quarter of the deadline, so that
-// they do not hold up the others' read-out. It returns when the first and the last bank was sealed
-// and whether any was.
-func (e *Engine[R]) awaitFlips(ctx context.Context, n int, flipped <-chan flip) (first, last time.Time, sealed bool) {
-	quarter := e.cfg.Deadline / 4
-	if deadline, ok := ctx.Deadline(); ok { // of real time, where the clock is virtual
-		quarter = time.Until(deadline) / 4
-	}
-	limit, cancel := context.WithTimeout(ctx, quarter)
+// they do not hold up the others' read-out.
+func (b *turn[R]) awaitFlips(ctx context.Context, n int) (all flips) {
+	limit, cancel := context.WithTimeout(ctx, patienceOf(ctx, b.e.cfg.Deadline))
 	defer cancel()
+	var first, last time.Time
 	for range n {
 		select {
-		case f := <-flipped:
+		case f := <-b.flipped:
 			if !f.sealed {
 				continue
 			}
-			if !sealed || f.at.Before(first) {
-				first = f.at
+			if !all.sealed || f.at.Before(all.first) {
+				all.first = f.at
 			}
-			if !sealed || f.at.After(last) {
-				last = f.at
+			if !all.sealed || f.at.After(all.last) {
+				all.last = f.at
 			}
-			sealed = true
+			if !all.sealed || f.clock.Before(first) {
+				first = f.clock
+			}
+			if !all.sealed || f.clock.After(last) {
+				last = f.clock
+			}
+			all.sealed = true
 			continue
 		case <-limit.Done():
 		}
-		if sealed {
-			return first, time.Now(), true
-		}
 		break
 	}
-	if !sealed {
-		first = time.Now()
-		last = first
+	all.spread = last.Sub(first)
+	if limit.Err() != nil || !all.sealed {
+		all.last = time.Now()
+		if !all.sealed {
+			all.first = all.last
+		}
 	}
-	return first, last, sealed
+	return all
 }
 
 // member takes one member through a boundary.
-func (e *Engine[R]) member(ctx context.Context, t *track[R], i int, start, end time.Time, next uint64,
-	flipped chan<- flip, start2read <-chan struct{}, arrivals chan<- arrival[R],
-) {
+func (b *turn[R]) member(ctx context.Context, t *track[R], i int) {
+	e := b.e
 	out := Outcome[R]{Name: t.m.Name()}
-	s := t.flip(ctx, start, end)
-	flipped <- flip{time.Now(), s.read}
+	s := t.flip(ctx, b.start, b.end, b.number)
+	a := arrival[R]{i: i}
+	if !s.inStep && !b.start.IsZero() {
+		t.wasOut(b.number)
+	}
+	select {
+	case <-b.cut:
+		if s.read {
+			a.late = s.flip
+			t.wasOut(b.number + 1) // its first packets still carried the other bank
+		}
+	default:
+	}
+	b.flipped <- flip{time.Now(), e.clock.Now(), s.read}
 	out.Flip, out.Err = s.flip, s.err
 	if s.read && e.afterFlip != nil {
-		e.afterFlip(ctx, out.Name, next)
+		e.afterFlip(ctx, out.Name, b.number+1)
 	}
 	if !s.read {
-		arrivals <- arrival[R]{i, out}
+		a.outcome = out
+		b.arrivals <- a
 		return
 	}
 	select {
-	case <-start2read:
+	case <-b.read:
 		// The common wait was over before this one flipped only if the flip was slow; packets in the
 		// pipeline were then given less than the guard, so give them the rest.
-		if s.flip > e.cfg.Deadline/4 {
+		if a.late > 0 {
 			_ = (Wall{}).Sleep(e.ctx, e.cfg.Guard)
 		}
 	case <-e.ctx.Done():
@@ -209,9 +329,23 @@ func (e *Engine[R]) member(ctx context.Context, t *track[R], i int, start, end t
 	t.mu.Unlock()
 	leave := e.takePlace()
 	begin := time.Now()
-	r, err := t.read(inc, s.bank)
+	var waited time.Duration
+	r, err := t.read(inc, s.bank, func(ctx context.Context) error {
+		leave()
+		waiting := time.Now()
+		b.early <- struct{}{}
+		var err error
+		select {
+		case <-b.drained:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		waited = time.Since(waiting)
+		leave = e.takePlace()
+		return err
+	}, true)
 	leave()
-	out.Read = time.Since(begin)
+	out.Read = time.Since(begin) - waited
 	switch {
 	case out.Err != nil: // joined or merged: the bank is clean now, the reading does not count
 	case err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled):
@@ -221,7 +355,8 @@ func (e *Engine[R]) member(ctx context.Context, t *track[R], i int, start, end t
 	default:
 		out.Reading = r
 	}
-	arrivals <- arrival[R]{i, out}
+	a.outcome = out
+	b.arrivals <- a
 }
 
 // takePlace waits for a place among those that are being read. leave gives it back, which otherwise
@@ -264,6 +399,7 @@ const openTries = 3
 // no origin) and then closes one after another, each handed to deliver, until ctx ends; it returns
 // nil then. deliver must not take long: the next boundary waits for it.
 func (e *Engine[R]) Run(ctx context.Context, deliver func(*Epoch[R])) error {
+	e.settle(ctx)
 	at := e.clock.Now()
 	if origin := e.cfg.Origin; !origin.IsZero() {
 		at = origin.Add((at.Sub(origin)/e.cfg.Interval + 1) * e.cfg.Interval)

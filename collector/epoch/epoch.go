@@ -2,7 +2,12 @@
 
 // Package epoch is the network's clock. At each boundary it makes all switches write into their
 // next bank of registers, waits for packets that are still in the pipelines, reads the bank that
-// was sealed, and tells complete, partial and lost epochs apart.
+// was sealed, waits for the network to drain before it reads what packets on their way may still
+// write to, and tells complete, partial and lost epochs apart.
+//
+// All switches measure an epoch in the same bank: that of epoch n is (n + shift) modulo the number of
+// banks, with a shift that Open chooses once (Engine.BankShift). So a packet may carry its bank with it
+// through the network as its time bit.
 //
 // What keeps one switch from harming the rest, or one epoch the next:
 //
@@ -10,10 +15,12 @@
 //     handed over with what has arrived; a read-out that is late goes on, so that its bank is clean
 //     for a later epoch, and its result is dropped.
 //   - A bank is written again only when it has been read to the end. Where that is not so at a
-//     boundary, the switch is skipped: it keeps its bank, and since what that bank then holds spans
-//     two epochs, the switch is missing from both.
-//   - A switch whose session is new joins: its banks are cleared first, and it counts from the first
-//     epoch it has seen the whole of.
+//     boundary, the switch is skipped: it keeps its bank and is missing from that epoch. As soon as the
+//     read-out has ended it joins again.
+//   - A switch whose session is new, or that was skipped, joins: it is made to write into the bank of the
+//     open epoch, the others are cleared, and it counts from the first epoch it has seen the whole of.
+//   - A switch that was not in step in an epoch may have sent packets with another time bit through the
+//     network, which others counted. So the epochs that follow, as many as that can reach, have a Doubt.
 //
 // Run drives the boundaries of a Clock. An emulation on virtual time calls Open and Close itself
 // and so decides what happens between them.
@@ -36,8 +43,12 @@ import (
 type Config struct {
 	// Interval is the length of an epoch.
 	Interval time.Duration
-	// Guard is the wait between the flips and the read-out.
+	// Guard is the wait between the flips and the read-out. Flips that are further apart cast doubt on an
+	// epoch.
 	Guard time.Duration
+	// Drain is how long packets may be on their way through the network. It counts from the end of the
+	// guard, and passes before what such packets are counted in is read.
+	Drain time.Duration
 	// Deadline counts from the boundary; what has not been read by then is missing. At most Interval.
 	Deadline time.Duration
 	// Parallel is how many switches are read at the same time; 0 means 8 for each processor, at least
@@ -69,8 +80,22 @@ type Member[R any] interface {
 	// Flip makes packets that arrive from now on count in bank.
 	Flip(ctx context.Context, bank int) error
 	// Read returns what the bank holds and clears it. After an error the bank is taken to hold
-	// anything.
-	Read(ctx context.Context, bank int) (R, error)
+	// anything. Before it reads what packets on their way through the network are counted in, it calls
+	// drained once, which returns when none can be left, and reads on even when that fails; where it has
+	// nothing of the kind it does not call it.
+	Read(ctx context.Context, bank int, drained Drained) (R, error)
+}
+
+// Drained waits until the network has drained, or until ctx ends.
+type Drained = func(ctx context.Context) error
+
+// Doubt is why packets of another epoch may be among those of an epoch, or packets of it missing, at any
+// switch that counts packets by the bank that they carry.
+type Doubt struct {
+	// Member is the switch that is behind it; empty: all of them.
+	Member string
+	// Reason is for an operator.
+	Reason string
 }
 
 // Status says how much of the network an epoch rests on.
@@ -108,7 +133,8 @@ type Outcome[R any] struct {
 	Err error
 	// Reading is what the sealed bank held.
 	Reading R
-	// Flip and Read are how long the two took; zero when not done.
+	// Flip and Read are how long the two took, without the wait for the network to drain; zero when not
+	// done.
 	Flip, Read time.Duration
 }
 
@@ -124,6 +150,9 @@ type Timings struct {
 	Wait time.Duration
 	// Read is from there to the last switch read, or the deadline.
 	Read time.Duration
+	// Drain is the part of Read that passed before the network had drained; zero where no switch waited
+	// for that.
+	Drain time.Duration
 }
 
 // Epoch is one sealed epoch.
@@ -136,6 +165,10 @@ type Epoch[R any] struct {
 	Status Status
 	// Switches has one outcome per member, in the order of their names.
 	Switches []Outcome[R]
+	// BankShift is Engine.BankShift.
+	BankShift uint64
+	// Doubts are reasons not to take it for exact although it has arrived.
+	Doubts []Doubt
 	// Skipped is how many epochs before this one were never sealed because the collector stood
 	// still.
 	Skipped uint64
@@ -174,6 +207,8 @@ type Engine[R any] struct {
 	origin  time.Time // of epoch 1
 	start   time.Time // of the open epoch; zero before Open
 	number  uint64    // of the open epoch
+	opened  bool      // shift is chosen
+	shift   uint64
 }
 
 // New returns an engine without members.
@@ -230,6 +265,59 @@ func (e *Engine[R]) WaitJoined(ctx context.Context) []string {
 		}
 	}
 	return missing
+}
+
+// BankShift tells which bank epochs are measured in: that of epoch n is (n + BankShift) modulo a switch's
+// number of banks. It is chosen by the first Open and stays.
+func (e *Engine[R]) BankShift() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.shift
+}
+
+// Current returns the number of the open epoch, 0 before Open, and when it is due to end.
+func (e *Engine[R]) Current() (number uint64, end time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.number, e.start.Add(e.cfg.Interval)
+}
+
+// bankOf is the bank of an epoch at a member with so many banks.
+func (e *Engine[R]) bankOf(number uint64, banks int) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return int((number + e.shift) % uint64(banks))
+}
+
+// openBank is the bank of the open epoch. Before Open it is bank 0, which programs begin with, and the first
+// epoch is measured in bank 1, so that what was counted before reaches no epoch.
+func (e *Engine[R]) openBank(banks int) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.opened {
+		return 0
+	}
+	return int((e.number + e.shift) % uint64(banks))
+}
+
+// begin opens epoch number at the given time. The first time it chooses the shift so that the epoch is measured
+// in bank 1 by members of any of these numbers of banks.
+func (e *Engine[R]) begin(number uint64, at time.Time, banks []int) {
+	every := uint64(1)
+	for _, n := range banks {
+		if a, b := every, uint64(n); every < 1<<32 {
+			for b != 0 {
+				a, b = b, a%b
+			}
+			every *= uint64(n) / a
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.opened {
+		e.opened, e.shift = true, (1+every-number%every)%every
+	}
+	e.number, e.start = number, at
 }
 
 // Shutdown ends background work and waits for it. The engine cannot be used afterwards.

@@ -3,6 +3,7 @@
 package epoch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ var (
 	// ErrJoining: the switch's session is new, and it has not seen the whole epoch.
 	ErrJoining = errors.New("joined during the epoch")
 	// ErrBusy: the bank to write next has not been read to the end, so the switch was not flipped.
-	ErrBusy = errors.New("the other bank is still being read; what this epoch counted stays in its bank")
+	ErrBusy = errors.New("the other bank is still being read; what this epoch counted is lost")
 	// ErrMerged: the sealed bank holds more than this epoch, because the switch was not flipped at its start.
 	ErrMerged = errors.New("the bank also holds an earlier epoch")
 	// ErrLate: the read-out did not end before the deadline.
@@ -44,10 +45,14 @@ type track[R any] struct {
 	isIn        bool
 	joining     bool
 	tried       bool // a join of this incarnation has begun before: its banks are no longer clean
+	fresh       bool // the current bank was not empty when it joined
+	quiet       bool // before the first epoch: no packet of its carried another bank than 0
 	current     int  // the bank being written
 	since       time.Time
 	banks       []bankState
-	wasMissing  bool // for the log: one line per change
+	pending     int      // banks of this incarnation that are being read
+	out         []uint64 // recent epochs in which it may have written another bank than the others
+	wasMissing  bool     // for the log: one line per change
 	everSeen    bool
 }
 
@@ -64,146 +69,18 @@ func sortedTracks[R any](members map[string]*track[R]) []*track[R] {
 	return out
 }
 
-func (t *track[R]) joined() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.in
-}
-
-// recheck is how often a member that is waited for is asked whether it is ready.
-const recheck = 50 * time.Millisecond
-
-// wait waits until the member has joined; false when ctx ends before.
-func (t *track[R]) wait(ctx context.Context) bool {
-	again := time.NewTicker(recheck)
-	defer again.Stop()
-	for {
-		t.check()
-		select {
-		case <-t.joined():
-			return true
-		default:
-		}
-		select {
-		case <-t.joined():
-		case <-again.C:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-// check starts a join when the member is ready and its session is not the one that joined. A member that
-// is not ready falls out.
-func (t *track[R]) check() {
-	inc, err := t.m.Ready()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err != nil {
-		t.fallOut()
-		return
-	}
-	t.checkLocked(inc)
-}
-
-// checkLocked reports whether the member has joined with this incarnation. t.mu is held.
-func (t *track[R]) checkLocked(inc Incarnation) bool {
-	if t.incarnation.ID != inc.ID {
-		t.fallOut()
-		t.incarnation, t.tried = inc, false
-	}
-	if t.isIn {
-		return true
-	}
-	if !t.joining {
-		t.joining = true
-		isClean := inc.Clean && !t.tried
-		t.tried = true
-		if !t.e.goDo(func() { t.join(inc, isClean) }) {
-			t.joining = false
-		}
-	}
-	return false
-}
-
-// fallOut forgets what is known of the banks. t.mu is held.
-func (t *track[R]) fallOut() {
-	if t.isIn {
-		t.isIn = false
-		t.in = make(chan struct{})
-	}
-}
-
-// join clears all banks and makes the member write into a bank whose beginning is known.
-func (t *track[R]) join(inc Incarnation, isClean bool) {
-	ctx, cancel := context.WithTimeout(t.e.ctx, DefaultIOLimit)
-	defer cancel()
-	n := max(t.m.Banks(), 2)
-	current, since, err := t.clear(ctx, n, isClean)
-	t.mu.Lock()
-	t.joining = false
-	changed := t.incarnation.ID != inc.ID
-	switch {
-	case changed:
-	case err != nil:
-		t.missing(fmt.Errorf("clearing its banks: %w", err))
-	default:
-		t.current, t.since, t.banks = current, since, make([]bankState, n)
-		t.isIn = true
-		close(t.in)
-	}
-	t.mu.Unlock()
-	if changed {
-		t.check()
-	}
-}
-
-// clear returns the bank that is written when all others are clean, and since when.
-func (t *track[R]) clear(ctx context.Context, n int, isClean bool) (int, time.Time, error) {
-	if isClean {
-		err := t.m.Flip(ctx, 0)
-		return 0, t.e.clock.Now(), err
-	}
-	// Bank 0 is written while the others are read, then bank 1 while bank 0 is.
-	others := make([]int, 0, n-1)
-	for b := 1; b < n; b++ {
-		others = append(others, b)
-	}
-	if _, err := t.drain(ctx, 0, others...); err != nil {
-		return 0, time.Time{}, err
-	}
-	since, err := t.drain(ctx, 1, 0)
-	return 1, since, err
-}
-
-// drain makes the member write into one bank and discards what others hold. It returns since when
-// the bank is written. Its wait is one of real time on every clock: it belongs to no epoch.
-func (t *track[R]) drain(ctx context.Context, write int, banks ...int) (time.Time, error) {
-	if err := t.m.Flip(ctx, write); err != nil {
-		return time.Time{}, err
-	}
-	since := t.e.clock.Now()
-	if err := (Wall{}).Sleep(ctx, t.e.cfg.Guard); err != nil {
-		return since, err
-	}
-	for _, b := range banks {
-		if _, err := t.m.Read(ctx, b); err != nil {
-			return since, err
-		}
-	}
-	return since, nil
-}
-
 // seal is the first half of a boundary for one member.
 type seal struct {
-	bank int           // the sealed bank; read it even when err is set
-	flip time.Duration // how long the flip took
-	err  error         // why the reading will not count
-	read bool          // whether there is a bank to read
+	bank   int           // the sealed bank; read it even when err is set
+	flip   time.Duration // how long the flip took
+	err    error         // why the reading will not count
+	read   bool          // whether there is a bank to read
+	inStep bool          // it wrote into the epoch's bank all the time
 }
 
-// flip seals the current bank of an epoch that began at start and ends at end.
-func (t *track[R]) flip(ctx context.Context, start, end time.Time) seal {
+// flip seals the current bank of an epoch that began at start and ends at end. number is that of the epoch; the
+// next one begins.
+func (t *track[R]) flip(ctx context.Context, start, end time.Time, number uint64) seal {
 	inc, err := t.m.Ready()
 	t.mu.Lock()
 	if err != nil {
@@ -215,27 +92,28 @@ func (t *track[R]) flip(ctx context.Context, start, end time.Time) seal {
 		t.mu.Unlock()
 		return seal{err: ErrJoining}
 	}
-	if !t.since.Before(end) { // joined right at the boundary: nothing to seal
-		t.mu.Unlock()
-		return seal{err: ErrJoining}
-	}
-	sealed, next := t.current, (t.current+1)%len(t.banks)
-	if t.banks[next] != clean {
-		if t.banks[next] == dirty {
-			t.banks[next] = reading
-			t.e.goDo(func() { _, _ = t.read(inc, next) })
-		}
-		t.mu.Unlock()
-		return seal{err: ErrBusy}
-	}
-	s := seal{bank: sealed, read: true}
+	sealed, next := t.current, t.e.bankOf(number+1, len(t.banks))
+	s := seal{bank: sealed, read: true, inStep: !t.fresh && !t.since.After(start) && sealed == t.e.bankOf(number, len(t.banks))}
 	switch {
-	case t.since.After(start):
+	case t.fresh || t.since.After(start):
 		s.err = ErrJoining
 	case t.since.Before(start):
 		s.err = ErrMerged
 	}
-	t.banks[sealed] = reading
+	if next == sealed {
+		// It joined this very moment, or epochs were skipped: it is in the right bank, with too much in it.
+		t.mu.Unlock()
+		return seal{err: cmp.Or(s.err, ErrMerged)}
+	}
+	if t.banks[next] != clean {
+		if t.banks[next] == dirty {
+			t.readAside(inc, next)
+		}
+		t.fallOut()
+		t.mu.Unlock()
+		return seal{err: ErrBusy, inStep: s.inStep}
+	}
+	t.begin(sealed)
 	t.mu.Unlock()
 
 	begin := time.Now()
@@ -247,31 +125,82 @@ func (t *track[R]) flip(ctx context.Context, start, end time.Time) seal {
 	if err != nil {
 		// Whether the switch flipped is not known: start over with clean banks.
 		if t.incarnation.ID == inc.ID {
+			t.pending--
+			t.banks[sealed] = dirty
 			t.fallOut()
 		}
 		return seal{err: fmt.Errorf("flipping to bank %d: %w", next, err), flip: s.flip}
 	}
-	t.current, t.since = next, end
+	t.current, t.since, t.fresh = next, end, false
 	return s
 }
 
-// read reads a bank whose state is reading and notes what became of it.
-func (t *track[R]) read(inc Incarnation, bank int) (R, error) {
+// begin notes that a bank is being read. t.mu is held.
+func (t *track[R]) begin(bank int) {
+	t.banks[bank] = reading
+	t.pending++
+}
+
+// readAside reads a bank for nobody. t.mu is held.
+func (t *track[R]) readAside(inc Incarnation, bank int) {
+	t.begin(bank)
+	if !t.e.goDo(func() { _, _ = t.read(inc, bank, noDrain, false) }) {
+		t.pending--
+	}
+}
+
+// noDrain is for a reading that does not count.
+func noDrain(context.Context) error { return nil }
+
+// read reads a bank whose state is reading and notes what became of it. With again, one that was not read to the
+// end is read once more, so that it is clean when it is to be written.
+func (t *track[R]) read(inc Incarnation, bank int, drained Drained, again bool) (R, error) {
 	// Not the epoch's deadline: a late read-out still cleans the bank.
 	ctx, cancel := context.WithTimeout(t.e.ctx, max(DefaultIOLimit, 10*t.e.cfg.Interval))
 	defer cancel()
-	r, err := t.m.Read(ctx, bank)
+	r, err := t.m.Read(ctx, bank, drained)
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.incarnation.ID != inc.ID || !t.isIn || bank >= len(t.banks) {
+	if t.incarnation.ID != inc.ID || bank >= len(t.banks) {
+		t.mu.Unlock()
 		return r, err
 	}
+	t.pending--
 	t.banks[bank] = clean
 	if err != nil {
 		t.banks[bank] = dirty
 		err = fmt.Errorf("reading bank %d: %w", bank, err)
+		if again && t.isIn {
+			t.readAside(inc, bank)
+		}
+	}
+	skipped := !t.isIn && t.pending == 0 // because of this
+	t.mu.Unlock()
+	if skipped && t.e.ctx.Err() == nil {
+		t.check()
 	}
 	return r, err
+}
+
+// wasOut notes that the member was out of step in an epoch.
+func (t *track[R]) wasOut(number uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.out = append(t.out, number)
+}
+
+// doubt says whether the member's packets may be in the bank of an epoch at others, although they belong to an
+// earlier one: since others last read that bank, it has been out of step.
+func (t *track[R]) doubt(number uint64) (Doubt, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	banks := uint64(max(len(t.banks), 2))
+	t.out = slices.DeleteFunc(t.out, func(out uint64) bool { return out+banks <= number })
+	for _, out := range t.out {
+		if out < number {
+			return Doubt{t.m.Name(), fmt.Sprintf("was out of step in epoch %d: what it sent then may have been counted in this one", out)}, true
+		}
+	}
+	return Doubt{}, false
 }
 
 // settled logs a change between being in the epochs and missing from them.
