@@ -129,37 +129,41 @@ func (e *Elastic[F]) Heavy() (flows []Flow) {
 	return flows
 }
 
-// Distribution estimates the flow sizes: MRAC on the light part, and the heavy flows.
-func (e *Elastic[F]) Distribution() (estimate.Distribution, error) {
-	row := make([]uint32, len(e.light))
+// rest is the light part without the counters of flows of the heavy part, and by how much its flows
+// are to be multiplied for that.
+func (e *Elastic[F]) rest() (row []uint32, scale float64) {
+	taken := make([]bool, len(e.light))
+	for c, n := range e.counts {
+		if n > 0 && e.flags[c] {
+			taken[family.Column[F](family.Digest[F](e.seed, e.key(c)), 1, &e.cols)] = true
+		}
+	}
+	row = make([]uint32, len(e.light))
 	for i, v := range e.light {
 		row[i] = uint32(v)
 	}
+	return remainder(row, taken)
+}
+
+// Distribution estimates the flow sizes: MRAC on the counters of the light part that have no
+// flow of the heavy part, and the heavy flows.
+func (e *Elastic[F]) Distribution() (estimate.Distribution, error) {
+	row, scale := e.rest()
 	d, err := estimate.MRAC{Overflow: 255}.Run(row)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range e.Heavy() {
-		for int(f.Count) >= len(d) {
-			d = append(d, make(estimate.Distribution, int(f.Count)+1-len(d))...)
-		}
-		d[f.Count]++
-	}
-	return d, nil
+	return withHeavy(d, scale, e.Heavy()), nil
 }
 
-// Cardinality estimates the number of flows: linear counting on the light part, and the
-// heavy flows that are not in it.
+// Cardinality estimates the number of flows: linear counting on the same counters, and the
+// heavy flows.
 func (e *Elastic[F]) Cardinality() (float64, bool) {
-	zero := 0
-	for _, v := range e.light {
-		if v == 0 {
-			zero++
-		}
-	}
-	n, ok := estimate.Cardinality(len(e.light), zero)
-	for c, count := range e.counts {
-		if count > 0 && (!e.flags[c] || e.light[family.Column[F](family.Digest[F](e.seed, e.key(c)), 1, &e.cols)] == 0) {
+	row, scale := e.rest()
+	n, ok := estimate.Cardinality(len(row), estimate.Zeros(row))
+	n *= scale
+	for _, count := range e.counts {
+		if count > 0 {
 			n++
 		}
 	}

@@ -194,41 +194,64 @@ func (s *FCM[F]) Heavy() (flows []Flow) {
 	return flows
 }
 
-// Distribution estimates the flow sizes: MRAC on the first tree, and the flows of the tables.
+// rest returns what the first tree tells of the flows that are in no table: its counters
+// but for those of flows of the tables, and by how much their flows are to be multiplied for that.
+func (s *FCM[F]) rest() (row []uint32, scale float64) {
+	taken := make([]bool, len(s.trees[0].leaves))
+	s.heavy.flows(func(key []byte) {
+		d := family.Digest[F](s.seed, key)
+		if _, whole := query[F](s.heavy, d, key); !whole {
+			taken[family.Column[F](d, lightRow, &s.cols)] = true
+		}
+	})
+	return remainder(s.trees[0].counters(), taken)
+}
+
+// remainder leaves out the counters that are taken.
+func remainder(row []uint32, taken []bool) (rest []uint32, scale float64) {
+	for i, v := range row {
+		if !taken[i] {
+			rest = append(rest, v)
+		}
+	}
+	return rest, float64(len(row)) / float64(max(len(rest), 1))
+}
+
+// withHeavy multiplies a distribution and adds flows.
+func withHeavy(d estimate.Distribution, scale float64, flows []Flow) estimate.Distribution {
+	for i := range d {
+		d[i] *= scale
+	}
+	for _, f := range flows {
+		if int(f.Count) >= len(d) {
+			d = append(d, make(estimate.Distribution, int(f.Count)+1-len(d))...)
+		}
+		d[f.Count]++
+	}
+	return d
+}
+
+// Distribution estimates the flow sizes: MRAC on the first tree's counters of the flows
+// that are in no table, and the flows of the tables.
 func (s *FCM[F]) Distribution() (estimate.Distribution, error) {
 	m := estimate.MRAC{}
 	if s.trees[0].middle == nil {
 		m.Overflow = leafFull
 	}
-	d, err := m.Run(s.trees[0].counters())
+	row, scale := s.rest()
+	d, err := m.Run(row)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range s.Heavy() {
-		for int(f.Count) >= len(d) {
-			d = append(d, make(estimate.Distribution, int(f.Count)+1-len(d))...)
-		}
-		d[f.Count]++
-	}
-	return d, nil
+	return withHeavy(d, scale, s.Heavy()), nil
 }
 
-// Cardinality estimates the number of flows: linear counting on the first tree's leaves, and
-// the flows of the tables that are not in it.
+// Cardinality estimates the number of flows: linear counting on the same counters, and the
+// flows of the tables.
 func (s *FCM[F]) Cardinality() (float64, bool) {
-	t := &s.trees[0]
-	zero := 0
-	for _, v := range t.leaves {
-		if v == 0 {
-			zero++
-		}
-	}
-	n, ok := estimate.Cardinality(len(t.leaves), zero)
-	s.heavy.flows(func(key []byte) {
-		d := family.Digest[F](s.seed, key)
-		if _, whole := query[F](s.heavy, d, key); whole || t.leaves[family.Column[F](d, lightRow, &s.cols)] == 0 {
-			n++
-		}
-	})
+	row, scale := s.rest()
+	n, ok := estimate.Cardinality(len(row), estimate.Zeros(row))
+	n *= scale
+	s.heavy.flows(func([]byte) { n++ })
 	return n, ok
 }
