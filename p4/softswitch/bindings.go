@@ -72,7 +72,7 @@ func (t *tableState) bind(e *entryState, a Action) error {
 		if !ps.def.Selector || len(a.Set) == 0 {
 			return fail(ErrInvalid, object, "an action set needs a selector and one action or more")
 		}
-		g := &groupState{set: true, calc: ps.def.calc}
+		g := &groupState{set: true, calc: ps.def.calc, dice: a.Random}
 		set := make([]WeightedAction, 0, len(a.Set))
 		for _, w := range a.Set {
 			run, params, err := call(object, ps.def.actions, w.Name, w.Params)
@@ -85,7 +85,7 @@ func (t *tableState) bind(e *entryState, a Action) error {
 			w.Params = params
 			set = append(set, w)
 		}
-		e.group, e.e.Action = g, Action{Kind: ActionSet, Set: set}
+		e.group, e.e.Action = g, Action{Kind: ActionSet, Set: set, Random: a.Random, Tag: a.Tag}
 	default:
 		return fail(ErrInvalid, object, "action kind %d", a.Kind)
 	}

@@ -92,6 +92,32 @@ func (s *Switch) ReadMeter(name string, from, to int) (out []*MeterConfig, err e
 	return out, err
 }
 
+// ReadColours returns what cells from..to-1 of an indirect meter have coloured; to -1: up to the end.
+func (s *Switch) ReadColours(name string, from, to int) (out []Colours, err error) {
+	err = s.withMeter(name, func(cells []meterState, object string) error {
+		end, err := span(object, from, to, len(cells))
+		if err != nil {
+			return err
+		}
+		for i := from; i < end; i++ {
+			out = append(out, cells[i].coloured())
+		}
+		return nil
+	})
+	return out, err
+}
+
+// WriteColours sets what a cell of an indirect meter has coloured.
+func (s *Switch) WriteColours(name string, index int, v Colours) error {
+	return s.withMeter(name, func(cells []meterState, object string) error {
+		_, err := span(object, index, index+1, len(cells))
+		if err == nil {
+			cells[index].setColours(v)
+		}
+		return err
+	})
+}
+
 // WriteMeter configures a cell of an indirect meter and fills its buckets; nil makes it unconfigured.
 func (s *Switch) WriteMeter(name string, index int, v *MeterConfig) error {
 	return s.withMeter(name, func(cells []meterState, object string) error {
@@ -221,17 +247,47 @@ func checkReplicas(object string, r []Replica) error {
 	if len(r) > maxReplicas {
 		return fail(ErrInvalid, object, "%d replicas; at most %d", len(r), maxReplicas)
 	}
-	seen := map[Replica]bool{}
-	for _, x := range r {
+	type place struct {
+		port     uint32
+		instance uint16
+	}
+	seen := map[place]bool{}
+	check := func(x Replica) error {
 		if x.Port >= maxPorts {
 			return fail(ErrInvalid, object, "port %d; ports are below %d", x.Port, maxPorts)
 		}
-		if seen[x] {
+		if seen[place{x.Port, x.Instance}] {
 			return fail(ErrInvalid, object, "port %d with instance %d is given twice", x.Port, x.Instance)
 		}
-		seen[x] = true
+		seen[place{x.Port, x.Instance}] = true
+		return nil
+	}
+	for _, x := range r {
+		if err := check(x); err != nil {
+			return err
+		}
+		if len(x.Backups) > maxReplicas {
+			return fail(ErrInvalid, object, "%d backups of one replica; at most %d", len(x.Backups), maxReplicas)
+		}
+		for _, b := range x.Backups {
+			if err := check(b); err != nil {
+				return err
+			}
+			if b.Port == x.Port || len(b.Backups) > 0 {
+				return fail(ErrInvalid, object, "a backup of port %d has the same port, or backups itself", x.Port)
+			}
+		}
 	}
 	return nil
+}
+
+// cloneReplicas copies replicas with their backups.
+func cloneReplicas(r []Replica) []Replica {
+	out := slices.Clone(r)
+	for i := range out {
+		out[i].Backups = slices.Clone(out[i].Backups)
+	}
+	return out
 }
 
 // setMulticast inserts or, when replace is set, replaces a group.
@@ -250,7 +306,7 @@ func (s *Switch) setMulticast(g MulticastGroup, replace bool) error {
 			}
 			return fail(ErrExists, object, "it is there")
 		}
-		st.mcast[g.ID] = &MulticastGroup{ID: g.ID, Replicas: slices.Clone(g.Replicas), Metadata: slices.Clone(g.Metadata)}
+		st.mcast[g.ID] = &MulticastGroup{ID: g.ID, Replicas: cloneReplicas(g.Replicas), Metadata: slices.Clone(g.Metadata)}
 		return nil
 	})
 }
@@ -278,7 +334,7 @@ func (s *Switch) ReadMulticastGroups() (out []MulticastGroup) {
 	_ = s.with("multicast groups", func(st *state) error {
 		for _, id := range slices.Sorted(maps.Keys(st.mcast)) {
 			g := *st.mcast[id]
-			g.Replicas, g.Metadata = slices.Clone(g.Replicas), slices.Clone(g.Metadata)
+			g.Replicas, g.Metadata = cloneReplicas(g.Replicas), slices.Clone(g.Metadata)
 			out = append(out, g)
 		}
 		return nil
@@ -301,7 +357,7 @@ func (s *Switch) setClone(c CloneSession, replace bool) error {
 			}
 			return fail(ErrExists, object, "it is there")
 		}
-		c.Replicas = slices.Clone(c.Replicas)
+		c.Replicas = cloneReplicas(c.Replicas)
 		st.clones[c.ID] = &c
 		return nil
 	})
@@ -330,7 +386,7 @@ func (s *Switch) ReadCloneSessions() (out []CloneSession) {
 	_ = s.with("clone sessions", func(st *state) error {
 		for _, id := range slices.Sorted(maps.Keys(st.clones)) {
 			c := *st.clones[id]
-			c.Replicas = slices.Clone(c.Replicas)
+			c.Replicas = cloneReplicas(c.Replicas)
 			out = append(out, c)
 		}
 		return nil

@@ -14,12 +14,12 @@ import (
 func TestMulticast(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	b.check(b.InsertMulticastGroup(MulticastGroup{ID: 7, Replicas: []Replica{{1, 1}, {2, 5}, {1, 2}}}))
+	b.check(b.InsertMulticastGroup(MulticastGroup{ID: 7, Replicas: []Replica{{Port: 1, Instance: 1}, {Port: 2, Instance: 5}, {Port: 1, Instance: 2}}}))
 	out := b.send(request{op: opMulticast, session: 7, v: 4, tail: "xyz"})
 	if len(out) != 3 {
 		t.Fatalf("%d copies", len(out))
 	}
-	for i, want := range []Replica{{1, 1}, {2, 5}, {1, 2}} {
+	for i, want := range []Replica{{Port: 1, Instance: 1}, {Port: 2, Instance: 5}, {Port: 1, Instance: 2}} {
 		a := b.answer(out[i])
 		if out[i].port != want.Port || a.rid != want.Instance || a.typ != instanceReplicated || a.kept != 4 || !bytes.HasSuffix(out[i].pkt, []byte("xyz")) {
 			t.Errorf("copy %d: %+v %+v", i, out[i], a)
@@ -30,8 +30,8 @@ func TestMulticast(t *testing.T) {
 	}
 	b.wantErr(b.InsertMulticastGroup(MulticastGroup{ID: 7}), ErrExists, "group 7")
 	b.wantErr(b.InsertMulticastGroup(MulticastGroup{}), ErrInvalid, "1 to 65535")
-	b.wantErr(b.InsertMulticastGroup(MulticastGroup{ID: 8, Replicas: []Replica{{1, 1}, {1, 1}}}), ErrInvalid, "twice")
-	b.check(b.ModifyMulticastGroup(MulticastGroup{ID: 7, Replicas: []Replica{{3, 0}}}))
+	b.wantErr(b.InsertMulticastGroup(MulticastGroup{ID: 8, Replicas: []Replica{{Port: 1, Instance: 1}, {Port: 1, Instance: 1}}}), ErrInvalid, "twice")
+	b.check(b.ModifyMulticastGroup(MulticastGroup{ID: 7, Replicas: []Replica{{Port: 3, Instance: 0}}}))
 	if s, _ := b.one(request{op: opMulticast, session: 7}); s.port != 3 {
 		t.Errorf("%+v", s)
 	}
@@ -42,7 +42,7 @@ func TestMulticast(t *testing.T) {
 func TestClones(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	b.check(b.InsertCloneSession(CloneSession{ID: 5, Replicas: []Replica{{2, 9}}, PacketLength: 40}))
+	b.check(b.InsertCloneSession(CloneSession{ID: 5, Replicas: []Replica{{Port: 2, Instance: 9}}, PacketLength: 40}))
 	out := b.send(request{op: opClone, session: 5, v: 6, tail: "abcdefghij"})
 	if len(out) != 2 || out[0].port != 2 || out[1].port != 1 {
 		t.Fatalf("%+v", out)
@@ -50,7 +50,7 @@ func TestClones(t *testing.T) {
 	if len(out[0].pkt) != 40 || len(out[1].pkt) != 36+48+10 {
 		t.Errorf("lengths %d, %d", len(out[0].pkt), len(out[1].pkt))
 	}
-	b.check(b.ModifyCloneSession(CloneSession{ID: 5, Replicas: []Replica{{2, 9}}}))
+	b.check(b.ModifyCloneSession(CloneSession{ID: 5, Replicas: []Replica{{Port: 2, Instance: 9}}}))
 	out = b.send(request{op: opClone, session: 5, v: 6})
 	a := b.answer(out[0])
 	if a.typ != instanceIngressClone || a.kept != 6 || a.lost != 0 || a.rid != 9 || a.ran != 0 || a.inPort != 0 {
@@ -72,7 +72,7 @@ func TestClones(t *testing.T) {
 		t.Errorf("%d clones of clones, %+v", len(out), b.Stats())
 	}
 	// Two clones for each clone would be 2^64 packets.
-	b.check(b.ModifyCloneSession(CloneSession{ID: 5, Replicas: []Replica{{2, 1}, {3, 1}}}))
+	b.check(b.ModifyCloneSession(CloneSession{ID: 5, Replicas: []Replica{{Port: 2, Instance: 1}, {Port: 3, Instance: 1}}}))
 	if out = b.send(request{op: opCloneForever, session: 5}); len(out) > maxCopies+1 {
 		t.Errorf("%d clones of clones", len(out))
 	}

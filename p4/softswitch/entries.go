@@ -119,7 +119,7 @@ func (s *Switch) SetDefault(table string, a *Action) error {
 		}
 		t.share(e)
 		if old := t.dflt; old != nil {
-			e.counter = old.counter
+			e.counter, e.meter = old.counter, old.meter
 			t.release(old)
 		}
 		t.dflt, t.dfltSet = e, true
@@ -154,6 +154,17 @@ func (s *Switch) SetDirectCounter(table string, e Entry, v CounterData) error {
 	})
 }
 
+// SetDirectColours sets what the direct meter of the entry with e's key has coloured.
+func (s *Switch) SetDirectColours(table string, e Entry, v Colours) error {
+	return s.withTable(table, func(t *tableState) error {
+		old, err := t.existing(e)
+		if err == nil && old.meter != nil {
+			old.meter.setColours(v)
+		}
+		return err
+	})
+}
+
 // SetDirectMeter sets the direct meter of the entry with e's key; nil makes it unconfigured.
 func (s *Switch) SetDirectMeter(table string, e Entry, v *MeterConfig) error {
 	return s.withTable(table, func(t *tableState) error {
@@ -168,6 +179,68 @@ func (s *Switch) SetDirectMeter(table string, e Entry, v *MeterConfig) error {
 			old.meter.configure(v, s.clock())
 		}
 		return err
+	})
+}
+
+// SetDefaultDirectCounter sets the direct counter of the default entry.
+func (s *Switch) SetDefaultDirectCounter(table string, v CounterData) error {
+	return s.withDefault(table, func(t *tableState) error {
+		if !t.def.count {
+			return fail(ErrNotFound, tableName(table), "it has no direct counter")
+		}
+		t.dflt.counter.set(v)
+		return nil
+	})
+}
+
+// SetDefaultDirectMeter configures the direct meter of the default entry: packets that miss are coloured. nil makes it unconfigured,
+// and the colour stays what it was, as in BMv2.
+func (s *Switch) SetDefaultDirectMeter(table string, v *MeterConfig) error {
+	return s.withDefault(table, func(t *tableState) error {
+		if t.def.meter == nil {
+			return fail(ErrNotFound, tableName(table), "it has no direct meter")
+		}
+		if err := checkMeter(tableName(table), v); err != nil {
+			return err
+		}
+		if t.dflt.meter == nil {
+			t.dflt.meter = &meterState{unit: t.def.meter.unit}
+		}
+		t.dflt.meter.configure(v, s.clock())
+		return nil
+	})
+}
+
+// DefaultDirectMeter returns the direct meter of the default entry, nil where unconfigured, and what it has coloured.
+func (s *Switch) DefaultDirectMeter(table string) (v *MeterConfig, c Colours, err error) {
+	err = s.withDefault(table, func(t *tableState) error {
+		if t.def.meter == nil {
+			return fail(ErrNotFound, tableName(table), "it has no direct meter")
+		}
+		if t.dflt.meter != nil {
+			v, c = t.dflt.meter.config(), t.dflt.meter.coloured()
+		}
+		return nil
+	})
+	return v, c, err
+}
+
+// SetDefaultColours sets what the direct meter of the default entry has coloured.
+func (s *Switch) SetDefaultColours(table string, v Colours) error {
+	return s.withDefault(table, func(t *tableState) error {
+		if t.dflt.meter != nil {
+			t.dflt.meter.setColours(v)
+		}
+		return nil
+	})
+}
+
+func (s *Switch) withDefault(table string, f func(t *tableState) error) error {
+	return s.withTable(table, func(t *tableState) error {
+		if t.dflt == nil {
+			return fail(ErrNotFound, tableName(table), "it has no default action")
+		}
+		return f(t)
 	})
 }
 
@@ -469,13 +542,14 @@ func (t *tableState) export(e *entryState) Entry {
 		out.Match[i].Value, out.Match[i].Mask = slices.Clone(out.Match[i].Value), slices.Clone(out.Match[i].Mask)
 	}
 	out.Action = t.exportAction(e)
-	out.Counter, out.Meter = nil, nil
+	out.Counter, out.Meter, out.Colours = nil, nil, nil
 	if t.def.count {
 		v := e.counter.get()
 		out.Counter = &v
 	}
 	if e.meter != nil {
-		out.Meter = e.meter.config()
+		c := e.meter.coloured()
+		out.Meter, out.Colours = e.meter.config(), &c
 	}
 	if t.def.age {
 		out.SinceLastHit = e.idle(t.st.sw.clock())

@@ -286,9 +286,10 @@ func (st *state) replicate(p *packet, to []Replica, truncate int) {
 		}
 		c := l.take(st)
 		c.copyFrom(p)
-		c.set(st.prog.std.egressRid, uint64(to[i].Instance))
+		r := st.sw.working(&to[i])
+		c.set(st.prog.std.egressRid, uint64(r.Instance))
 		l.stats.Replicas++
-		l.queue = append(l.queue, queued{p: c, port: to[i].Port, truncate: truncate})
+		l.queue = append(l.queue, queued{p: c, port: r.Port, truncate: truncate})
 	}
 }
 

@@ -154,8 +154,8 @@ func runHostile(js []byte, pkts ...[]byte) bool {
 		return true
 	}
 	_ = s.AddPort(0, Port{})
-	_ = s.InsertCloneSession(CloneSession{ID: 1, Replicas: []Replica{{0, 1}}})
-	_ = s.InsertMulticastGroup(MulticastGroup{ID: 1, Replicas: []Replica{{0, 1}, {1, 1}}})
+	_ = s.InsertCloneSession(CloneSession{ID: 1, Replicas: []Replica{{Port: 0, Instance: 1}}})
+	_ = s.InsertMulticastGroup(MulticastGroup{ID: 1, Replicas: []Replica{{Port: 0, Instance: 1}, {Port: 1, Instance: 1}}})
 	for _, pkt := range pkts {
 		s.Inject(0, pkt, 0)
 	}

@@ -81,6 +81,20 @@ func (s *Switch) portUp(w WatchPort) bool {
 	return pt != nil && pt.up.Load()
 }
 
+// working is a replica, or the first of its backups whose port is up while its own is not. Where none is, the replica itself goes to the
+// port that is down.
+func (s *Switch) working(r *Replica) *Replica {
+	if len(r.Backups) == 0 || s.portUp(WatchPort{true, r.Port}) {
+		return r
+	}
+	for i := range r.Backups {
+		if s.portUp(WatchPort{true, r.Backups[i].Port}) {
+			return &r.Backups[i]
+		}
+	}
+	return r
+}
+
 // AddPort adds a port. Ids are 0 to 510 and not the CPU port. Errors: ErrExists, ErrInvalid.
 func (s *Switch) AddPort(id uint32, p Port) error {
 	object := fmt.Sprintf("port %d", id)

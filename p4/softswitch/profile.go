@@ -91,6 +91,7 @@ type groupState struct {
 	g     Group
 	set   bool // of an entry of its own
 	calc  *calculation
+	dice  bool     // by chance
 	slots []*bound // one for each unit of weight
 	watch []WatchPort
 	alive bool // some watch port is set: ask at each packet
@@ -105,7 +106,9 @@ func (g *groupState) choose(p *packet, st *state) *bound {
 		return nil
 	}
 	var h uint64
-	if g.calc != nil {
+	if g.dice {
+		h = p.lane.random()
+	} else if g.calc != nil {
 		h = g.calc.compute(p)
 	}
 	if !g.alive {

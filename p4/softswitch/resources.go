@@ -223,6 +223,8 @@ type meterState struct {
 	cfg   MeterConfig
 	start time.Duration
 	rates [2]bucket // peak first
+
+	colours Colours
 }
 
 type bucket struct {
@@ -258,6 +260,25 @@ func (m *meterState) config() *MeterConfig {
 func (m *meterState) execute(p *packet) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	c := m.colour(p)
+	m.colours[c].Packets++
+	m.colours[c].Bytes += uint64(p.ingressLen)
+	return c
+}
+
+func (m *meterState) coloured() Colours {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.colours
+}
+
+func (m *meterState) setColours(c Colours) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.colours = c
+}
+
+func (m *meterState) colour(p *packet) int {
 	if !m.set {
 		return 0
 	}

@@ -64,7 +64,9 @@ type Switch struct {
 	st       *state // guarded by the lanes' mutexes: any one to read, all to change
 	closed   atomic.Bool
 
-	ctl sync.Mutex // one control plane call at a time
+	ctl     sync.Mutex // one control plane call at a time
+	batches sync.Mutex // one Atomically at a time
+	held    bool       // an Atomically holds the lanes; guarded by ctl
 
 	ports    atomic.Pointer[[maxPorts]*port]
 	portsMu  sync.Mutex // adding, removing, up and down, watchers
@@ -146,10 +148,32 @@ func (s *Switch) Close() {
 	}
 }
 
+// Atomically runs f while no packet runs: packets see all that control plane calls change within f, or nothing of it. f must not send
+// packets, ask for Stats or Program, or load one.
+func (s *Switch) Atomically(f func() error) error {
+	s.batches.Lock()
+	defer s.batches.Unlock()
+	hold := func(held bool, each func(l *lane)) {
+		s.ctl.Lock()
+		defer s.ctl.Unlock()
+		for _, l := range s.lanes {
+			each(l)
+		}
+		s.held = held
+	}
+	hold(true, func(l *lane) { l.mu.Lock() })
+	defer hold(false, func(l *lane) { l.mu.Unlock() })
+	return f()
+}
+
 // exclusive runs f while no packet runs.
 func (s *Switch) exclusive(f func()) {
 	s.ctl.Lock()
 	defer s.ctl.Unlock()
+	if s.held {
+		f()
+		return
+	}
 	for _, l := range s.lanes {
 		l.mu.Lock()
 	}

@@ -136,7 +136,7 @@ func (t *tableState) apply(p *packet) uint32 {
 			atomic.StoreInt64(&e.lastHit, int64(p.now))
 		}
 	}
-	if d.meter != nil && e.hit {
+	if d.meter != nil && (e.hit || e.meter != nil && e.meter.set) {
 		p.f[d.meter.slot] = uint64(e.meter.execute(p)) & d.meter.mask
 	}
 	run, next := &e.run, e.next

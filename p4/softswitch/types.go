@@ -69,6 +69,8 @@ type Action struct {
 	Member uint32           // ActionMember: member id
 	Group  uint32           // ActionGroup: group id
 	Set    []WeightedAction // ActionSet
+	Random bool             // ActionSet: each packet takes one by chance, not by the selector's hash
+	Tag    uint32           // ActionSet: kept and returned unread
 }
 
 // WeightedAction is one action of an ActionSet.
@@ -94,6 +96,7 @@ type Entry struct {
 	IdleTimeout time.Duration // 0: never idle. Only tables with TableInfo.IdleTimeout
 	Counter     *CounterData  // direct counter: initial value on insert (nil is zero), current value on read (nil: the table has none)
 	Meter       *MeterConfig  // direct meter: nil is unconfigured, packets are green
+	Colours     *Colours      // on read: what the direct meter has coloured; nil: the table has none
 	Metadata    []byte        // kept and returned unread
 
 	Const        bool          // on read: the entry comes from the program and cannot be changed
@@ -114,6 +117,9 @@ type MeterConfig struct {
 	PIR    uint64
 	PBurst uint64
 }
+
+// Colours are the packets that a meter has executed, by colour: green, yellow, red.
+type Colours [3]CounterData
 
 // Member is a member of an action profile or selector.
 type Member struct {
@@ -139,7 +145,8 @@ type Group struct {
 // Replica is one copy that a multicast group or clone session makes.
 type Replica struct {
 	Port     uint32
-	Instance uint16 // egress_rid
+	Instance uint16    // egress_rid
+	Backups  []Replica // instead of it while its port is down: the first whose port is up. They have none themselves
 }
 
 // MulticastGroup makes a copy for each replica. ID 1 to 65535.

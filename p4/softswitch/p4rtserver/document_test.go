@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Every test that docs/p4runtime.md names is there.
+// Every test that docs/p4runtime.md names is there, and each requirement in its tables names one.
 func TestDocumentNamesTests(t *testing.T) {
 	doc, err := os.ReadFile("../../../docs/p4runtime.md")
 	if err != nil {
@@ -28,6 +28,15 @@ func TestDocumentNamesTests(t *testing.T) {
 				t.Fatal(err)
 			}
 			code.Write(b)
+		}
+	}
+	for _, line := range strings.Split(string(doc), "\n") {
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || strings.HasPrefix(cells[len(cells)-1], "test") || strings.HasPrefix(cells[len(cells)-1], "benchmark") {
+			continue
+		}
+		if !strings.HasPrefix(cells[len(cells)-1], "`") {
+			t.Errorf("docs/p4runtime.md: no test shows %q", line)
 		}
 	}
 	names := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(doc), -1)

@@ -160,7 +160,12 @@ func TestWriteRefuses(t *testing.T) {
 		"meter negative":     {2, `meter_entry { meter_id: $rates index { index: -4 } }`, codes.InvalidArgument, "negative"},
 		"meter rate":         {2, `meter_entry { meter_id: $rates index { } config { cir: -1 } }`, codes.InvalidArgument, "negative"},
 		"meter excess burst": {2, `meter_entry { meter_id: $rates index { } config { eburst: 1 } }`, codes.InvalidArgument, "excess"},
-		"meter's colours":    {2, `meter_entry { meter_id: $rates index { } counter_data { } }`, codes.Unimplemented, "colours"},
+		"meter's colours":    {2, `meter_entry { meter_id: $rates index { } counter_data { red { packet_count: 1 } } }`, codes.InvalidArgument, "colours"},
+		"entry's colours":    {1, `table_entry { table_id: $lpm_t action { action { action_id: $drop } } meter_counter_data { green { byte_count: 1 } } }`, codes.InvalidArgument, "colours"},
+		"direct colours":     {2, `direct_meter_entry { table_entry { table_id: $lpm_t } counter_data { yellow { byte_count: 1 } } }`, codes.InvalidArgument, "colours"},
+		"default's match":    {2, `direct_meter_entry { table_entry { table_id: $lpm_t is_default_action: true priority: 1 } }`, codes.InvalidArgument, "no priority"},
+		"default's counter":  {2, `table_entry { table_id: $lpm_t is_default_action: true counter_data { } }`, codes.InvalidArgument, "no direct counter"},
+		"default's meter":    {2, `table_entry { table_id: $lpm_t is_default_action: true meter_config { cir: -1 } }`, codes.InvalidArgument, "negative"},
 		"register insert":    {1, `register_entry { register_id: $words data { bitstring: "\x01" } }`, codes.InvalidArgument, "only be modified"},
 		"register unknown":   {2, `register_entry { register_id: 5 data { bitstring: "\x01" } }`, codes.NotFound, "0x5"},
 		"register index":     {2, `register_entry { register_id: $words index { index: 16 } data { bitstring: "\x01" } }`, codes.OutOfRange, "16 cells"},
@@ -183,7 +188,9 @@ func TestWriteRefuses(t *testing.T) {
 		"replica instance":   {1, `packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 replicas { port: "\x01" instance: 65536 } } }`, codes.InvalidArgument, "instance"},
 		"replica port":       {1, `packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 replicas { port: "\x02\x00" } } }`, codes.InvalidArgument, "ports are 0 to"},
 		"replica portless":   {1, `packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 replicas { } } }`, codes.InvalidArgument, "needs a port"},
-		"backup replica":     {1, `packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 replicas { port: "\x01" backup_replicas { port: "\x02" } } } }`, codes.Unimplemented, "backup"},
+		"backup replica":     {1, `packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 replicas { port: "\x01" backup_replicas { port: "\x01" instance: 1 } } } }`, codes.InvalidArgument, "same port"},
+		"backup twice":       {1, `packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 replicas { port: "\x01" backup_replicas { port: "\x02" } } replicas { port: "\x02" } } }`, codes.InvalidArgument, "twice"},
+		"backup port":        {1, `packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 replicas { port: "\x01" backup_replicas { port: "\x02\x00" } } } }`, codes.InvalidArgument, "ports are 0 to"},
 		"session 0":          {1, `packet_replication_engine_entry { clone_session_entry { } }`, codes.InvalidArgument, "1 to"},
 		"session too great":  {1, `packet_replication_engine_entry { clone_session_entry { session_id: 32768 } }`, codes.InvalidArgument, "1 to"},
 		"session's class":    {1, `packet_replication_engine_entry { clone_session_entry { session_id: 1 class_of_service: 8 } }`, codes.InvalidArgument, "class of service"},
@@ -226,6 +233,49 @@ func TestDefaultEntry(t *testing.T) {
 	r.readsBack(query, own)
 	r.readsBack(r.entity(`table_entry { table_id: $ternary_t is_default_action: true }`),
 		r.entity(`table_entry { table_id: $ternary_t is_default_action: true action { action { action_id: $NoAction } } is_const: true }`))
+}
+
+// A default entry has direct resources like another.
+func TestDefaultDirectResources(t *testing.T) {
+	r, c := pipelined(t)
+	const key = `table_entry { table_id: $lpm_t is_default_action: true `
+	paced := `action { action { action_id: $paced params { param_id: 1 value: "\x02" } } } `
+	meter := `meter_config { cburst: 2 pburst: 3 } `
+	r.must(c, modify(r.entity(key+paced+meter+`}`)))
+	for range 4 {
+		r.sw.Inject(1, frame(9, 9, 0x9999), 0)
+	}
+	r.readsBack(r.entity(key+`meter_config { } }`), r.entity(key+paced+meter+`}`))
+	r.readsBack(r.entity(key+`meter_counter_data { } }`),
+		r.entity(key+paced+`meter_counter_data { green { packet_count: 2 byte_count: 128 } yellow { packet_count: 1 byte_count: 64 } red { packet_count: 1 byte_count: 64 } } }`))
+	r.readsBack(r.entity(`direct_meter_entry { `+key+`} }`), r.entity(`direct_meter_entry { `+key+`} config { cburst: 2 pburst: 3 } }`))
+	r.must(c, modify(r.entity(`direct_meter_entry { `+key+`} config { cir: 1 cburst: 5 pir: 6 pburst: 7 } counter_data { } }`)))
+	r.readsBack(r.entity(`direct_meter_entry { `+key+`} counter_data { } }`),
+		r.entity(`direct_meter_entry { `+key+`} config { cir: 1 cburst: 5 pir: 6 pburst: 7 } counter_data { green { } yellow { } red { } } }`))
+	r.must(c, modify(r.entity(key+`}`))) // back to the program's own
+	r.readsBack(r.entity(`direct_meter_entry { `+key+`} }`), r.entity(`direct_meter_entry { `+key+`} }`))
+
+	const counted = `table_entry { table_id: $exact_t is_default_action: true `
+	counter := r.entity(`direct_counter_entry { ` + counted + `} data { packet_count: 40 byte_count: 5 } }`)
+	r.must(c, modify(counter))
+	r.readsBack(r.entity(`direct_counter_entry { `+counted+`} }`), counter)
+	r.sw.Inject(1, frame(9, 9, 0x9999), 0)
+	r.readsBack(r.entity(`direct_counter_entry { `+counted+`} }`), r.entity(`direct_counter_entry { `+counted+`} data { packet_count: 41 byte_count: 69 } }`))
+	dropped := `action { action { action_id: $only_default } } `
+	r.must(c, modify(r.entity(counted+dropped+`counter_data { packet_count: 1 } }`)))
+	r.readsBack(r.entity(counted+`counter_data { } }`), r.entity(counted+dropped+`counter_data { packet_count: 1 } }`))
+	errs := r.writeAs(c, p4v1.WriteRequest_ROLLBACK_ON_ERROR, modify(r.entity(counted+`counter_data { packet_count: 9 } }`)),
+		modify(r.entity(`direct_meter_entry { `+key+`} config { cir: 2 cburst: 5 pir: 6 pburst: 7 } }`)), remove(r.entity(counted+`}`)))
+	if codes.Code(errs[0].GetCanonicalCode()) != codes.Aborted {
+		t.Errorf("%v", errs)
+	}
+	r.readsBack(r.entity(counted+`counter_data { } }`), r.entity(counted+dropped+`counter_data { packet_count: 1 } }`))
+	r.readsBack(r.entity(`direct_meter_entry { `+key+`} }`), r.entity(`direct_meter_entry { `+key+`} }`))
+	// What a new pipeline keeps of it.
+	r.must(c, modify(r.entity(`direct_meter_entry { `+key+`} config { cir: 1 cburst: 5 pir: 6 pburst: 7 } }`)))
+	r.ok(r.set(p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT, c.id, r.entities(8)))
+	r.readsBack(r.entity(counted+`counter_data { } }`), r.entity(counted+dropped+`counter_data { packet_count: 1 } }`))
+	r.readsBack(r.entity(`direct_meter_entry { `+key+`} }`), r.entity(`direct_meter_entry { `+key+`} config { cir: 1 cburst: 5 pir: 6 pburst: 7 } }`))
 }
 
 func TestConstTable(t *testing.T) {
@@ -385,8 +435,14 @@ func TestAtomicity(t *testing.T) {
 	if errs := r.writeAs(c, p4v1.WriteRequest_DATAPLANE_ATOMIC, modify(e(3, "drop "))); errs[0] != nil {
 		t.Errorf("a single update is atomic: %v", errs)
 	}
-	_, err := r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1, ElectionId: c.id, Atomicity: p4v1.WriteRequest_DATAPLANE_ATOMIC, Updates: []*p4v1.Update{remove(e(1, "drop ")), remove(e(2, "drop "))}})
-	r.refused(err, codes.Unimplemented, "batch of 2")
-	_, err = r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1, ElectionId: c.id, Atomicity: 9})
+	before = all()
+	errs = r.writeAs(c, p4v1.WriteRequest_DATAPLANE_ATOMIC, remove(e(3, "drop ")), insert(e(7, "drop ")), remove(e(8, "drop ")))
+	if codes.Code(errs[0].GetCanonicalCode()) != codes.Aborted || codes.Code(errs[2].GetCanonicalCode()) != codes.NotFound || all() != before {
+		t.Errorf("an atomic batch with an error: %v", errs)
+	}
+	if errs := r.writeAs(c, p4v1.WriteRequest_DATAPLANE_ATOMIC, remove(e(1, "drop ")), remove(e(2, "drop "))); errs[0] != nil || errs[1] != nil {
+		t.Errorf("an atomic batch: %v", errs)
+	}
+	_, err := r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1, ElectionId: c.id, Atomicity: 9})
 	r.refused(err, codes.InvalidArgument, "9")
 }

@@ -260,7 +260,9 @@ func (d *device) protoAction(t *table, a softswitch.Action) *p4v1.TableAction {
 	case softswitch.ActionGroup:
 		return &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileGroupId{ActionProfileGroupId: a.Group}}
 	case softswitch.ActionSet:
-		set := &p4v1.ActionProfileActionSet{}
+		set := &p4v1.ActionProfileActionSet{
+			ActionSelectionMode: p4v1.ActionProfileActionSet_ActionSelectionMode(a.Tag & 0xff), SizeSemantics: p4v1.ActionProfileActionSet_SizeSemantics(a.Tag >> 8),
+		}
 		for _, w := range a.Set {
 			pa := &p4v1.ActionProfileAction{Action: d.protoCall(w.Name, w.Params), Weight: protoWeight(t.Profile, w.Weight)}
 			if w.Watch.Set {
@@ -282,12 +284,7 @@ func (d *device) protoEntry(t *table, e softswitch.Entry, like *p4v1.TableEntry)
 	cookie, metadata := splitMetadata(e.Metadata)
 	setCookie(out, cookie)
 	out.Metadata = metadata
-	if like.GetCounterData() != nil && t.DirectCounter != nil && e.Counter != nil {
-		out.CounterData = protoCounter(t.DirectCounter.Unit, *e.Counter)
-	}
-	if like.GetMeterConfig() != nil && t.DirectMeter != nil {
-		out.MeterConfig = protoMeter(e.Meter)
-	}
+	d.addDirect(out, t, like, e)
 	if like.GetTimeSinceLastHit() != nil && t.IdleTimeout {
 		out.TimeSinceLastHit = &p4v1.TableEntry_IdleTimeout{ElapsedNs: e.SinceLastHit.Nanoseconds()}
 	}

@@ -100,8 +100,8 @@ func (d *device) writeMeter(kind p4v1.Update_Type, e *p4v1.MeterEntry, role stri
 	if err := onlyModify("meter "+m.Name, kind); err != nil {
 		return nil, err
 	}
-	if e.GetCounterData() != nil {
-		return nil, unimplemented("meter %s: this switch does not count the colours of meters", m.Name)
+	if !onlyZeros(e.GetCounterData()) {
+		return nil, notZero("meter " + m.Name)
 	}
 	from, to, err := cells("meter "+m.Name, e.GetIndex(), m.Size)
 	if err != nil {
@@ -115,15 +115,29 @@ func (d *device) writeMeter(kind p4v1.Update_Type, e *p4v1.MeterEntry, role stri
 	if err != nil {
 		return nil, err
 	}
-	put := func(value func(i int) *softswitch.MeterConfig) error {
+	colours, err := d.sw.ReadColours(m.Name, from, to)
+	if err != nil {
+		return nil, err
+	}
+	put := func(value func(i int) (*softswitch.MeterConfig, softswitch.Colours)) error {
 		for i := from; i < to; i++ {
-			if err := d.sw.WriteMeter(m.Name, i, value(i)); err != nil {
+			config, colours := value(i)
+			if err := d.sw.WriteMeter(m.Name, i, config); err != nil {
+				return err
+			}
+			if e.GetCounterData() == nil {
+				continue
+			}
+			if err := d.sw.WriteColours(m.Name, i, colours); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return func() error { return put(func(i int) *softswitch.MeterConfig { return old[i-from] }) }, put(func(int) *softswitch.MeterConfig { return v })
+	return func() error {
+			return put(func(i int) (*softswitch.MeterConfig, softswitch.Colours) { return old[i-from], colours[i-from] })
+		},
+		put(func(int) (*softswitch.MeterConfig, softswitch.Colours) { return v, softswitch.Colours{} })
 }
 
 func (d *device) register(id uint32) (*p4values.Register, error) {

@@ -46,6 +46,17 @@ func TestMeters(t *testing.T) {
 	if n := len(r.read(r.entity(`meter_entry { }`))); n != 4 {
 		t.Errorf("a wildcard read of all meters gives %d cells", n)
 	}
+	r.must(c, modify(r.entity(`meter_entry { meter_id: $rates index { index: 2 } config { cburst: 64 pburst: 128 } }`)))
+	for range 3 { // keyless_t meters every packet in cell 2
+		r.sw.Inject(1, frame(1, 2, 0x9999), 0)
+	}
+	colours := `counter_data { green { packet_count: 1 byte_count: 64 } yellow { packet_count: 1 byte_count: 64 } red { packet_count: 1 byte_count: 64 } } }`
+	config := `meter_entry { meter_id: $rates index { index: 2 } config { cburst: 64 pburst: 128 } `
+	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`), r.entity(config+colours))
+	r.must(c, modify(r.entity(config+`}`))) // the counts stay
+	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`), r.entity(config+colours))
+	r.must(c, modify(r.entity(config+`counter_data { green { } } }`))) // and go
+	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`), r.entity(config+`counter_data { green { } yellow { } red { } } }`))
 	r.must(c, modify(r.entity(`meter_entry { meter_id: $rates }`))) // no index: all; no config: the default
 	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 1 } }`), r.entity(`meter_entry { meter_id: $rates index { index: 1 } }`))
 }
@@ -177,7 +188,11 @@ func TestSelectorProgramming(t *testing.T) {
 	r.readsBack(r.entity(`action_profile_group { }`))
 	mode := proto.Clone(oneShot).(*p4v1.Entity)
 	mode.GetTableEntry().GetAction().GetActionProfileActionSet().ActionSelectionMode = p4v1.ActionProfileActionSet_RANDOM
-	r.mustNot(c, codes.Unimplemented, "selection mode", modify(mode))
+	mode.GetTableEntry().GetAction().GetActionProfileActionSet().SizeSemantics = p4v1.ActionProfileActionSet_SUM_OF_MEMBERS
+	r.must(c, modify(mode))
+	r.readsBack(r.entity(`table_entry { table_id: $selected_t }`), mode)
+	mode.GetTableEntry().GetAction().GetActionProfileActionSet().ActionSelectionMode = 3
+	r.mustNot(c, codes.InvalidArgument, "selection mode", modify(mode))
 	r.must(c, remove(oneShot))
 	r.must(c, insert(member(1))) // and now the other way again
 }

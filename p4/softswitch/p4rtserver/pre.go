@@ -81,13 +81,23 @@ func (d *device) writeClone(kind p4v1.Update_Type, e *p4v1.CloneSessionEntry) (u
 	return func() error { return d.sw.ModifyCloneSession(all[i]) }, d.sw.ModifyCloneSession(c)
 }
 
+// replicasOf translates replicas and their backups. Each (port, instance) is there once.
 func replicasOf(rs []*p4v1.Replica) ([]softswitch.Replica, error) {
-	seen := map[softswitch.Replica]bool{}
+	type place struct{ port, instance uint64 }
+	seen := map[place]bool{}
+	one := func(port uint64, instance uint32) (softswitch.Replica, error) {
+		if port > maxPort || instance > maxInstance {
+			return softswitch.Replica{}, invalid("replica (port %d, instance %d): ports are 0 to %d and instances 0 to %d", port, instance, maxPort, maxInstance)
+		}
+		at := place{port, uint64(instance)}
+		if seen[at] {
+			return softswitch.Replica{}, invalid("replica (port %d, instance %d) is there twice", port, instance)
+		}
+		seen[at] = true
+		return softswitch.Replica{Port: uint32(port), Instance: uint16(instance)}, nil
+	}
 	var out []softswitch.Replica
 	for _, r := range rs {
-		if len(r.GetBackupReplicas()) > 0 {
-			return nil, unimplemented("this switch has no backup replicas")
-		}
 		port, numbered := numberedPort(r)
 		if r.GetPortKind() == nil {
 			return nil, invalid("a replica needs a port")
@@ -98,14 +108,24 @@ func replicasOf(rs []*p4v1.Replica) ([]softswitch.Replica, error) {
 				return nil, invalid("replica: port: %v", err)
 			}
 		}
-		if port > maxPort || r.GetInstance() > maxInstance {
-			return nil, invalid("replica (port %d, instance %d): ports are 0 to %d and instances 0 to %d", port, r.GetInstance(), maxPort, maxInstance)
+		sr, err := one(port, r.GetInstance())
+		if err != nil {
+			return nil, err
 		}
-		sr := softswitch.Replica{Port: uint32(port), Instance: uint16(r.GetInstance())}
-		if seen[sr] {
-			return nil, invalid("replica (port %d, instance %d) is there twice", port, r.GetInstance())
+		for _, b := range r.GetBackupReplicas() {
+			port, err := p4values.Uint64(b.GetPort())
+			if err != nil {
+				return nil, invalid("backup replica: port: %v", err)
+			}
+			sb, err := one(port, b.GetInstance())
+			if err != nil {
+				return nil, err
+			}
+			if sb.Port == sr.Port {
+				return nil, invalid("replica (port %d, instance %d) has a backup of the same port", sr.Port, sr.Instance)
+			}
+			sr.Backups = append(sr.Backups, sb)
 		}
-		seen[sr] = true
 		out = append(out, sr)
 	}
 	return out, nil
@@ -114,7 +134,11 @@ func replicasOf(rs []*p4v1.Replica) ([]softswitch.Replica, error) {
 func protoReplicas(rs []softswitch.Replica) []*p4v1.Replica {
 	var out []*p4v1.Replica
 	for _, r := range rs {
-		out = append(out, &p4v1.Replica{PortKind: &p4v1.Replica_Port{Port: p4values.Uint(uint64(r.Port))}, Instance: uint32(r.Instance)})
+		pr := &p4v1.Replica{PortKind: &p4v1.Replica_Port{Port: p4values.Uint(uint64(r.Port))}, Instance: uint32(r.Instance)}
+		for _, b := range r.Backups {
+			pr.BackupReplicas = append(pr.BackupReplicas, &p4v1.BackupReplica{Port: p4values.Uint(uint64(b.Port)), Instance: uint32(b.Instance)})
+		}
+		out = append(out, pr)
 	}
 	return out
 }

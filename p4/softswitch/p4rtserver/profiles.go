@@ -224,13 +224,20 @@ func (d *device) watch(port []byte) (softswitch.WatchPort, error) {
 // actionSet translates a one-shot group.
 func (d *device) actionSet(t *table, set *p4v1.ActionProfileActionSet) (softswitch.Action, error) {
 	p := t.Profile
-	out := softswitch.Action{Kind: softswitch.ActionSet}
+	mode, size := set.GetActionSelectionMode(), set.GetSizeSemantics()
+	out := softswitch.Action{Kind: softswitch.ActionSet, Random: mode == p4v1.ActionProfileActionSet_RANDOM, Tag: uint32(mode) | uint32(size)<<8}
 	switch {
 	case !p.Selector:
 		return out, invalid("table %s: action profile %s has no selector, hence no one-shot groups", t.Name, p.Name)
-	case set.GetActionSelectionMode() != p4v1.ActionProfileActionSet_DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR,
-		set.GetSizeSemantics() != p4v1.ActionProfileActionSet_DEFAULT_SIZE_DETERMINED_BY_ACTION_SELECTOR:
-		return out, unimplemented("table %s: selection mode and size semantics are the selector's own on this switch", t.Name)
+	case p4v1.ActionProfileActionSet_ActionSelectionMode_name[int32(mode)] == "":
+		return out, invalid("table %s: selection mode %d is none that there is", t.Name, mode)
+	case p4v1.ActionProfileActionSet_SizeSemantics_name[int32(size)] == "":
+		return out, invalid("table %s: size semantics %d are none that there are", t.Name, size)
+	}
+	if size != p4v1.ActionProfileActionSet_DEFAULT_SIZE_DETERMINED_BY_ACTION_SELECTOR {
+		own := *p
+		own.SumOfMembers = size == p4v1.ActionProfileActionSet_SUM_OF_MEMBERS
+		p = &own
 	}
 	if members, err := d.sw.ReadMembers(p.Name); err != nil {
 		return out, err

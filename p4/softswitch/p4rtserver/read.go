@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
 // maxResponse bounds the messages of a read; clients take 4 MB.
@@ -109,7 +110,7 @@ func (d *device) queryTables(q *p4v1.TableEntry, role string) (iter.Seq[*p4v1.En
 	var all []*p4v1.TableEntry
 	if q.GetTableId() == 0 {
 		// All tables: no other filter counts, but which direct resources to include does, where a table has them.
-		q = &p4v1.TableEntry{CounterData: q.GetCounterData(), MeterConfig: q.GetMeterConfig(), IsDefaultAction: q.GetIsDefaultAction()}
+		q = &p4v1.TableEntry{CounterData: q.GetCounterData(), MeterConfig: q.GetMeterConfig(), MeterCounterData: q.GetMeterCounterData(), IsDefaultAction: q.GetIsDefaultAction()}
 	}
 	err := d.eachTable(q.GetTableId(), role, func(t *table) error {
 		es, err := d.queryEntries(t, q)
@@ -262,8 +263,18 @@ func (d *device) queryMeters(q *p4v1.MeterEntry, role string) (iter.Seq[*p4v1.En
 		if err != nil {
 			return nil, err
 		}
+		var colours []softswitch.Colours
+		if q.GetCounterData() != nil {
+			if colours, err = d.sw.ReadColours(m.Name, from, to); err != nil {
+				return nil, err
+			}
+		}
 		for i, v := range vs {
-			out = append(out, &p4v1.MeterEntry{MeterId: m.ID, Index: &p4v1.Index{Index: int64(from + i)}, Config: protoMeter(v)})
+			e := &p4v1.MeterEntry{MeterId: m.ID, Index: &p4v1.Index{Index: int64(from + i)}, Config: protoMeter(v)}
+			if colours != nil {
+				e.CounterData = protoColours(colours[i])
+			}
+			out = append(out, e)
 		}
 	}
 	return seqOf(out, func(m *p4v1.MeterEntry) *p4v1.Entity {
@@ -283,7 +294,7 @@ func (d *device) queryDirect(q *p4v1.TableEntry, role string, has func(*table) b
 		}
 		ask := &p4v1.TableEntry{
 			TableId: t.ID, Match: q.GetMatch(), Priority: q.GetPriority(), IsDefaultAction: q.GetIsDefaultAction(),
-			CounterData: like.GetCounterData(), MeterConfig: like.GetMeterConfig(),
+			CounterData: like.GetCounterData(), MeterConfig: like.GetMeterConfig(), MeterCounterData: like.GetMeterCounterData(),
 		}
 		es, err := d.queryEntries(t, ask)
 		out = append(out, es...)
@@ -312,9 +323,9 @@ func (d *device) queryDirectMeters(q *p4v1.DirectMeterEntry, role string) (iter.
 	if q.GetTableEntry() == nil {
 		return nil, invalid("a direct meter is read through its table entry, which is not given")
 	}
-	es, err := d.queryDirect(q.GetTableEntry(), role, func(t *table) bool { return t.DirectMeter != nil }, &p4v1.TableEntry{MeterConfig: &p4v1.MeterConfig{}})
+	es, err := d.queryDirect(q.GetTableEntry(), role, func(t *table) bool { return t.DirectMeter != nil }, &p4v1.TableEntry{MeterConfig: &p4v1.MeterConfig{}, MeterCounterData: q.GetCounterData()})
 	return seqOf(es, func(e *p4v1.TableEntry) *p4v1.Entity {
-		m := &p4v1.DirectMeterEntry{TableEntry: entryKey(e), Config: e.GetMeterConfig()}
+		m := &p4v1.DirectMeterEntry{TableEntry: entryKey(e), Config: e.GetMeterConfig(), CounterData: e.GetMeterCounterData()}
 		return &p4v1.Entity{Entity: &p4v1.Entity_DirectMeterEntry{DirectMeterEntry: m}}
 	}), err
 }
@@ -421,15 +432,11 @@ func (d *device) state() ([]*p4v1.Update, error) {
 	if err := take(kinds, p4v1.Update_INSERT); err != nil {
 		return nil, err
 	}
-	for _, t := range d.tables {
-		def, err := d.changedDefault(t)
-		if err != nil {
-			return nil, err
-		}
-		if def != nil {
-			out = append(out, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: def}}})
-		}
+	defaults, err := d.changedDefaults()
+	if err != nil {
+		return nil, err
 	}
+	out = append(out, defaults...)
 	return out, take(modified, p4v1.Update_MODIFY)
 }
 

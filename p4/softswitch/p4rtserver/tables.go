@@ -27,7 +27,7 @@ func (d *device) writeEntry(kind p4v1.Update_Type, e *p4v1.TableEntry, role stri
 		return nil, invalid("table %s: is_const is not for writing", t.Name)
 	}
 	if e.GetIsDefaultAction() {
-		return d.writeDefault(t, kind, e, wantUndo)
+		return d.writeDefault(t, kind, e)
 	}
 	if len(t.Match) == 0 {
 		return nil, invalid("table %s has no key, and takes only a default action", t.Name)
@@ -76,8 +76,16 @@ func (d *device) modifyEntry(t *table, e *p4v1.TableEntry, key, full softswitch.
 		return nil, status.Errorf(codes.PermissionDenied, "the entry of table %s is constant", t.Name)
 	}
 	back := func() error { return d.sw.ModifyEntry(t.Name, old) }
+	if e.GetMeterCounterData() != nil {
+		back = func() error {
+			if err := d.sw.ModifyEntry(t.Name, old); err != nil {
+				return err
+			}
+			return d.sw.SetDirectColours(t.Name, key, *old.Colours)
+		}
+	}
 	if old.Const {
-		return back, d.directResources(t, key, full)
+		return back, d.directResources(t, key, full, e.GetMeterCounterData() != nil)
 	}
 	if e.GetAction() == nil {
 		full.Action = old.Action
@@ -91,6 +99,11 @@ func (d *device) modifyEntry(t *table, e *p4v1.TableEntry, key, full softswitch.
 	if err := d.sw.ModifyEntry(t.Name, full); err != nil {
 		return nil, err
 	}
+	if e.GetMeterCounterData() != nil {
+		if err := d.sw.SetDirectColours(t.Name, key, softswitch.Colours{}); err != nil {
+			return nil, err
+		}
+	}
 	d.countOneShot(t, old.Action, -1)
 	d.countOneShot(t, full.Action, 1)
 	return func() error {
@@ -101,16 +114,21 @@ func (d *device) modifyEntry(t *table, e *p4v1.TableEntry, key, full softswitch.
 }
 
 // directResources sets what of a constant entry can be set.
-func (d *device) directResources(t *table, key, full softswitch.Entry) error {
+func (d *device) directResources(t *table, key, full softswitch.Entry, forget bool) error {
 	if full.Counter != nil {
 		if err := d.sw.SetDirectCounter(t.Name, key, *full.Counter); err != nil {
 			return err
 		}
 	}
-	if t.DirectMeter != nil {
-		return d.sw.SetDirectMeter(t.Name, key, full.Meter)
+	if t.DirectMeter == nil {
+		return nil
 	}
-	return nil
+	if forget {
+		if err := d.sw.SetDirectColours(t.Name, key, softswitch.Colours{}); err != nil {
+			return err
+		}
+	}
+	return d.sw.SetDirectMeter(t.Name, key, full.Meter)
 }
 
 func (d *device) deleteEntry(t *table, key softswitch.Entry, wantUndo bool) (undo, error) {
@@ -153,8 +171,8 @@ func (d *device) fullEntry(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry, 
 		return out, invalid("table %s has no direct counter", t.Name)
 	case (e.GetMeterConfig() != nil || e.GetMeterCounterData() != nil) && t.DirectMeter == nil:
 		return out, invalid("table %s has no direct meter", t.Name)
-	case e.GetMeterCounterData() != nil:
-		return out, unimplemented("table %s: this switch does not count the colours of meters", t.Name)
+	case !onlyZeros(e.GetMeterCounterData()):
+		return out, notZero("table " + t.Name)
 	case e.GetAction() == nil && kind == p4v1.Update_INSERT:
 		return out, invalid("table %s: an entry needs an action", t.Name)
 	}
@@ -203,154 +221,6 @@ func (d *device) tableAction(t *table, a *p4v1.TableAction) (softswitch.Action, 
 		return d.actionSet(t, a.ActionProfileActionSet)
 	}
 	return softswitch.Action{}, invalid("table %s: the action is empty", t.Name)
-}
-
-// writeDefault applies an update of a default entry.
-func (d *device) writeDefault(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry, wantUndo bool) (undo, error) {
-	switch {
-	case kind != p4v1.Update_MODIFY:
-		return nil, invalid("table %s: the default entry is always there: it can only be modified", t.Name)
-	case len(e.GetMatch()) > 0 || e.GetPriority() != 0:
-		return nil, invalid("table %s: the default entry has no match and no priority", t.Name)
-	case e.GetIdleTimeoutNs() != 0 || e.GetTimeSinceLastHit() != nil:
-		return nil, invalid("table %s: the default entry has no idle timeout", t.Name)
-	case t.ConstDefault:
-		return nil, status.Errorf(codes.PermissionDenied, "the default action of table %s is constant", t.Name)
-	case t.Profile != nil:
-		return nil, status.Errorf(codes.PermissionDenied, "the default entry of table %s, which has an action profile, is constant", t.Name)
-	case e.GetCounterData() != nil || e.GetMeterConfig() != nil || e.GetMeterCounterData() != nil:
-		return nil, unimplemented("table %s: direct resources of the default entry cannot be written", t.Name)
-	}
-	var a *softswitch.Action
-	if e.GetAction() != nil {
-		if e.GetAction().GetAction() == nil {
-			return nil, invalid("table %s: the default entry calls an action", t.Name)
-		}
-		name, params, err := d.callOf(t.Table, e.GetAction().GetAction(), true)
-		if err != nil {
-			return nil, err
-		}
-		a = &softswitch.Action{Kind: softswitch.ActionCall, Name: name, Params: params}
-	}
-	var old *softswitch.Action
-	if wantUndo {
-		var err error
-		if old, err = d.sw.Default(t.Name); err != nil {
-			return nil, err
-		}
-	}
-	oldMeta, hadMeta := d.defaultMeta[t.ID]
-	wasSet := d.defaultSet[t.ID]
-	if err := d.sw.SetDefault(t.Name, a); err != nil {
-		return nil, err
-	}
-	d.defaultSet[t.ID] = a != nil
-	delete(d.defaultMeta, t.ID)
-	if a != nil && (cookieOf(e) != 0 || len(e.GetMetadata()) > 0) {
-		d.defaultMeta[t.ID] = joinMetadata(cookieOf(e), e.GetMetadata())
-	}
-	return func() error {
-		d.defaultSet[t.ID] = wasSet
-		if hadMeta {
-			d.defaultMeta[t.ID] = oldMeta
-		} else {
-			delete(d.defaultMeta, t.ID)
-		}
-		return d.sw.SetDefault(t.Name, old)
-	}, nil
-}
-
-// defaultEntry reads a table's default entry; nil where it has none.
-func (d *device) defaultEntry(t *table, like *p4v1.TableEntry) (*p4v1.TableEntry, error) {
-	a, err := d.sw.Default(t.Name)
-	if err != nil || a == nil {
-		return nil, err
-	}
-	e := &p4v1.TableEntry{TableId: t.ID, IsDefaultAction: true, IsConst: t.ConstDefault, Action: d.protoAction(t, *a)}
-	cookie, metadata := splitMetadata(d.defaultMeta[t.ID])
-	setCookie(e, cookie)
-	e.Metadata = metadata
-	if like.GetCounterData() != nil && t.DirectCounter != nil {
-		c, err := d.sw.DefaultDirectCounter(t.Name)
-		if err != nil {
-			return nil, err
-		}
-		e.CounterData = protoCounter(t.DirectCounter.Unit, c)
-	}
-	return e, nil
-}
-
-// changedDefault returns a table's default entry if it was written.
-func (d *device) changedDefault(t *table) (*p4v1.TableEntry, error) {
-	if !d.defaultSet[t.ID] {
-		return nil, nil
-	}
-	return d.defaultEntry(t, nil)
-}
-
-// writeDirectCounter sets the direct counter of an entry.
-func (d *device) writeDirectCounter(kind p4v1.Update_Type, c *p4v1.DirectCounterEntry, role string) (undo, error) {
-	t, key, err := d.directEntry(kind, c.GetTableEntry(), role)
-	if err != nil {
-		return nil, err
-	}
-	if t.DirectCounter == nil {
-		return nil, invalid("table %s has no direct counter", t.Name)
-	}
-	old, err := d.sw.ReadEntry(t.Name, key)
-	if err != nil || c.GetData() == nil {
-		return nil, err
-	}
-	v, err := counterOf(c.GetData())
-	if err != nil {
-		return nil, err
-	}
-	return func() error { return d.sw.SetDirectCounter(t.Name, key, *old.Counter) }, d.sw.SetDirectCounter(t.Name, key, v)
-}
-
-// writeDirectMeter configures the direct meter of an entry.
-func (d *device) writeDirectMeter(kind p4v1.Update_Type, m *p4v1.DirectMeterEntry, role string) (undo, error) {
-	t, key, err := d.directEntry(kind, m.GetTableEntry(), role)
-	if err != nil {
-		return nil, err
-	}
-	if t.DirectMeter == nil {
-		return nil, invalid("table %s has no direct meter", t.Name)
-	}
-	if m.GetCounterData() != nil {
-		return nil, unimplemented("table %s: this switch does not count the colours of meters", t.Name)
-	}
-	old, err := d.sw.ReadEntry(t.Name, key)
-	if err != nil {
-		return nil, err
-	}
-	v, err := meterOf(t.DirectMeter, m.GetConfig())
-	if err != nil {
-		return nil, err
-	}
-	return func() error { return d.sw.SetDirectMeter(t.Name, key, old.Meter) }, d.sw.SetDirectMeter(t.Name, key, v)
-}
-
-// directEntry finds the entry that a direct counter or meter belongs to.
-func (d *device) directEntry(kind p4v1.Update_Type, e *p4v1.TableEntry, role string) (*table, softswitch.Entry, error) {
-	if kind != p4v1.Update_MODIFY {
-		return nil, softswitch.Entry{}, invalid("direct counters and meters come and go with their entries: they can only be modified")
-	}
-	if e == nil {
-		return nil, softswitch.Entry{}, invalid("no table entry is given")
-	}
-	t, err := d.table(e.GetTableId())
-	if err != nil {
-		return nil, softswitch.Entry{}, err
-	}
-	if err := checkRole(role, t.Object); err != nil {
-		return nil, softswitch.Entry{}, err
-	}
-	if e.GetIsDefaultAction() {
-		return nil, softswitch.Entry{}, unimplemented("table %s: direct resources of the default entry cannot be written", t.Name)
-	}
-	key, err := d.keyOf(t, e)
-	return t, key, err
 }
 
 // queryEntries returns the entries of one table that a read asks for. The request's fields that are not zero filter.

@@ -30,10 +30,8 @@ func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResp
 	case p4v1.WriteRequest_ROLLBACK_ON_ERROR:
 		err = d.writeOrRollBack(r.GetUpdates(), r.GetRole())
 	case p4v1.WriteRequest_DATAPLANE_ATOMIC:
-		if len(r.GetUpdates()) > 1 {
-			return nil, unimplemented("this switch applies a single update between two packets, not a batch of %d", len(r.GetUpdates()))
-		}
-		err = d.writeAll(r.GetUpdates(), r.GetRole())
+		// Packets see the batch whole or not at all: one that fails is taken back before they run on.
+		err = d.sw.Atomically(func() error { return d.writeOrRollBack(r.GetUpdates(), r.GetRole()) })
 	default:
 		return nil, invalid("atomicity %v is none that there is", r.GetAtomicity())
 	}
