@@ -81,6 +81,7 @@ type Network struct {
 	held     traffic.Packet
 	heldMore bool
 	heldFrom traffic.Source
+	direct   load // the packet that Play hands to a switch without queueing it; Play's own
 }
 
 // host is one end of the network.
@@ -230,7 +231,11 @@ func (n *Network) startNode(nd *node) error {
 				if inside := nd.inside.Load(); inside != nil {
 					p = *inside
 				}
-				if latency, ok := w.carry(&p); ok {
+				switch latency, ok := w.carry(&p); {
+				case !ok:
+				case w.to.host && latency == 0:
+					n.hosts[w.to.node].arrive(&p)
+				default:
 					n.schedule(at+latency, w.to, pkt, &p)
 				}
 			},

@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -47,23 +46,49 @@ type endpoint struct {
 	port uint32
 }
 
+// eventQueue is a binary heap, the earliest event first.
 type eventQueue []event
 
-func (q eventQueue) Len() int { return len(q) }
-func (q eventQueue) Less(i, j int) bool {
+func (q eventQueue) before(i, j int) bool {
 	if q[i].at != q[j].at {
 		return q[i].at < q[j].at
 	}
 	return q[i].seq < q[j].seq
 }
-func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *eventQueue) Pop() any {
-	old := *q
-	x := old[len(old)-1]
-	old[len(old)-1] = event{}
-	*q = old[:len(old)-1]
-	return x
+
+func (q *eventQueue) push(ev event) {
+	*q = append(*q, ev)
+	h := *q
+	for i := len(h) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !h.before(i, parent) {
+			return
+		}
+		h[i], h[parent] = h[parent], h[i]
+		i = parent
+	}
+}
+
+func (q *eventQueue) pop() event {
+	h := *q
+	first, last := h[0], len(h)-1
+	h[0] = h[last]
+	h[last] = event{}
+	h = h[:last]
+	*q = h
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
+			if h.before(child, least) {
+				least = child
+			}
+		}
+		if least == i {
+			return first
+		}
+		h[i], h[least] = h[least], h[i]
+		i = least
+	}
 }
 
 // wire is one direction of a link, or of a host's attachment.
@@ -126,6 +151,12 @@ func (n *Network) schedule(at time.Duration, to endpoint, frame []byte, p *passa
 	n.enqueue(event{at: at, to: to, load: l})
 }
 
+// arrive takes a frame to a host.
+func (h *host) arrive(p *passage) {
+	h.received.Add(1)
+	p.entry.Left()
+}
+
 // later does something at a moment of the lab's time, between packets.
 func (n *Network) later(at time.Duration, do func()) { n.enqueue(event{at: at, do: do}) }
 
@@ -133,7 +164,7 @@ func (n *Network) enqueue(ev event) {
 	n.queueMu.Lock()
 	n.seq++
 	ev.seq = n.seq
-	heap.Push(&n.queue, ev)
+	n.queue.push(ev)
 	n.queueMu.Unlock()
 	select {
 	case n.wake <- struct{}{}:
@@ -154,7 +185,7 @@ func (n *Network) next() (time.Duration, bool) {
 func (n *Network) pop() event {
 	n.queueMu.Lock()
 	defer n.queueMu.Unlock()
-	return heap.Pop(&n.queue).(event)
+	return n.queue.pop()
 }
 
 // Play sends the packets of src and carries them through the network until the lab's
@@ -170,8 +201,9 @@ func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Durat
 		return err
 	}
 	for {
-		at, pending := n.next()
-		fromSource := more && (!pending || pkt.At <= at)
+		due, pending := n.next()
+		at := due
+		fromSource := more && (!pending || pkt.At <= due)
 		if fromSource {
 			at = pkt.At
 		}
@@ -196,7 +228,12 @@ func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Durat
 		p := passage{doomed: pkt.Doomed}
 		if latency, ok := host.up.carry(&p); ok {
 			host.sent.Add(1)
-			n.schedule(at+latency, host.up.to, pkt.Frame, &p)
+			if latency > 0 || pending && at == due {
+				n.schedule(at+latency, host.up.to, pkt.Frame, &p)
+			} else { // nothing else is to happen before
+				n.direct.frame, n.direct.passage = append(n.direct.frame[:0], pkt.Frame...), p
+				n.nodes[host.up.to.node].receive(host.up.to.port, &n.direct, at)
+			}
 		}
 		if pkt, more, err = n.pull(src); err != nil {
 			return err
@@ -231,8 +268,7 @@ func (n *Network) deliver(ev event) {
 		return
 	}
 	if ev.to.host {
-		n.hosts[ev.to.node].received.Add(1)
-		ev.load.entry.Left()
+		n.hosts[ev.to.node].arrive(&ev.load.passage)
 	} else {
 		n.nodes[ev.to.node].receive(ev.to.port, ev.load, ev.at)
 	}
