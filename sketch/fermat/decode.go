@@ -16,11 +16,15 @@ import (
 type Flow struct {
 	Key   []byte
 	Count int64 // negative when more was subtracted than added
-	// Sure says that the count is exact: the decoding was complete, or all of the flow's
-	// buckets came out empty. Two are enough when identifiers leave 16 bits or more of their
-	// fragments unused, which a bucket of several flows gets right once in 65,536 times.
-	// Otherwise two flows that share all buckets may be taken for one, with a probability of
-	// about 1/width^(rows+2) for each pair.
+	// Sure says that key and count are exact: the decoding was complete, or all of the flow's
+	// buckets came out empty, or two of them where identifiers leave 16 bits or more of their
+	// fragments unused. And where no bucket of the sketch has a negative count, the flow's must
+	// be above 0 and in no bucket more than it holds.
+	//
+	// A sketch that cannot be decoded yields wrong flows too: the mean of a few identifiers
+	// is often an identifier, and one in width of these belongs where it was found. So a wrong flow
+	// is sure only when other buckets err along with it: of sure flows fewer than two in
+	// width² are wrong, from a width of 10 on (TestSureFlows).
 	Sure bool
 }
 
@@ -42,7 +46,7 @@ func (s *Sketch[F, E]) Decode() (Result, error) {
 	}
 	d := newDecoder(s)
 	d.run()
-	return d.result(), nil
+	return d.result(s), nil
 }
 
 type decoder[F family.Hash, E Field] struct {
@@ -62,6 +66,7 @@ type decoder[F family.Hash, E Field] struct {
 
 	words    [maxFragments]uint64 // of pureWords
 	doubtful [maxFragments]int
+	tries    int // how many unlikely words it may yet try
 }
 
 func newDecoder[F family.Hash, E Field](s *Sketch[F, E]) *decoder[F, E] {
@@ -73,6 +78,7 @@ func newDecoder[F family.Hash, E Field](s *Sketch[F, E]) *decoder[F, E] {
 	total := s.Buckets()
 	d.queue, d.in = make([]int32, total), make([]bool, total)
 	d.id = make([]E, s.fragments)
+	d.tries = 1<<16 + 64*total
 	for b := range total {
 		if !empty(d.bucket(b)) {
 			d.push(int32(b))
@@ -237,37 +243,60 @@ func (d *decoder[F, E]) join() bool {
 }
 
 // pureWords is pure for fragments of 32 bits: one of 0 to 4 may have been larger by the
-// prime. No word was, or all of them, or else some of up to eight.
+// prime. First it is tried that none was, and that all were; then any one, any two, and so on, where
+// a key must also belong in its other buckets, as one in width of wrong ones belongs in this. What
+// contents made of nothing else could cost is bounded for the decoding as a whole.
 func (d *decoder[F, E]) pureWords(n int64, row int, col uint32) (int64, uint64, bool) {
 	doubtful := 0
 	words := d.words[:len(d.id)]
 	for i, x := range d.id {
 		words[i] = uint64(x)
-		if uint64(x) < 1<<32-prime32 {
+		if uint64(x) < 1<<32-prime32 && (d.last == 0 || i < len(d.id)-1) {
 			d.doubtful[doubtful] = i
 			doubtful++
 		}
 	}
-	last := 1<<doubtful - 1
-	for try := range min(last+1, 1<<8) {
-		choice := try
-		switch try { // the two likely ones first
-		case 1:
-			choice = last
-		case last:
-			choice = min(1, last)
-		}
+	try := func(raised uint64) (digest uint64, ok bool) {
 		for j, i := range d.doubtful[:doubtful] {
-			words[i] = uint64(d.id[i]) + uint64(choice>>j&1)*prime32
+			words[i] = uint64(d.id[i]) + raised>>j&1*prime32
 		}
 		if !d.joinWords(words) {
-			continue
+			return 0, false
 		}
-		if digest, ok := d.verify(row, col); ok {
-			return n, digest, true
+		return d.verify(row, col)
+	}
+	all := uint64(1)<<doubtful - 1
+	if digest, ok := try(0); ok || doubtful == 0 {
+		return n, digest, ok
+	}
+	if digest, ok := try(all); ok || doubtful == 1 {
+		return n, digest, ok
+	}
+	for number := 1; number < doubtful; number++ {
+		for raised := uint64(1)<<number - 1; raised < all; {
+			if d.tries--; d.tries < 0 {
+				return 0, 0, false
+			}
+			if digest, ok := try(raised); ok && !d.absent(digest) {
+				return n, digest, true
+			}
+			// The next larger one with as many bits.
+			low := raised & -raised
+			up := raised + low
+			raised = (up^raised)>>2/low | up
 		}
 	}
 	return 0, 0, false
+}
+
+// absent says that a key cannot be in the sketch, for one of its buckets is empty.
+func (d *decoder[F, E]) absent(digest uint64) bool {
+	for r := range d.s.cfg.Rows {
+		if empty(d.s.at(r, family.Column[F](digest, r, &d.s.cols))) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *decoder[F, E]) joinWords(words []uint64) bool {
@@ -330,7 +359,7 @@ func (d *decoder[F, E]) grow() {
 	}
 }
 
-func (d *decoder[F, E]) result() Result {
+func (d *decoder[F, E]) result(of *Sketch[F, E]) Result {
 	var r Result
 	for b := range len(d.queue) {
 		if !empty(d.bucket(b)) {
@@ -339,7 +368,7 @@ func (d *decoder[F, E]) result() Result {
 	}
 	r.Complete = r.Left == 0
 	size := d.s.cfg.KeyBytes
-	need := d.s.cfg.Rows
+	need, plain := d.s.cfg.Rows, !r.Complete && of.plain()
 	if d.s.spare() >= 16 {
 		need = min(need, 2)
 	}
@@ -348,19 +377,37 @@ func (d *decoder[F, E]) result() Result {
 		if n == 0 {
 			continue // a wrong flow that was taken back
 		}
-		sure := r.Complete
-		if !sure {
+		sure := r.Complete || need > 1 && (!plain || n > 0)
+		if sure && !r.Complete {
+			var cols [family.MaxRows]uint32
+			at := cols[:min(d.s.cfg.Rows, family.MaxRows)]
+			family.Columns[F](d.digests[f], &d.s.cols, at)
 			emptied := 0
-			for row := range d.s.cfg.Rows {
-				if empty(d.s.at(row, family.Column[F](d.digests[f], row, &d.s.cols))) {
+			for row, col := range at {
+				if empty(d.s.at(row, col)) {
 					emptied++
 				}
+				sure = sure && (!plain || n <= count(of.at(row, col)[0]))
 			}
-			sure = emptied >= need && need > 1
+			sure = sure && emptied >= need
 		}
 		r.Flows = append(r.Flows, Flow{Key: d.keys[f*size : (f+1)*size : (f+1)*size], Count: n, Sure: sure})
 	}
 	return r
+}
+
+// plain says that no bucket's count is negative.
+func (s *Sketch[F, E]) plain() bool {
+	n := 1 + s.fragments
+	for r := range s.cfg.Rows {
+		cells := s.row(r)
+		for i := 0; i < len(cells); i += n {
+			if count(cells[i]) < 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Load estimates the number of flows and the flows a bucket, by linear counting of the
