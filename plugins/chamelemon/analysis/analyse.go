@@ -183,11 +183,11 @@ func (a *analysis) read(ctx context.Context) error {
 		if r == nil {
 			continue
 		}
-		if !r.decoded {
-			a.problem(name, notDecoded, "the HH part was not decoded")
-		}
 		if r.torn != "" {
 			a.problem(name, badCells, r.torn)
+		}
+		if !r.decoded {
+			a.problem(name, notDecoded, "the HH part was not decoded")
 		}
 		a.readings = append(a.readings, r)
 	}

@@ -163,8 +163,15 @@ func (t *tail) smallest(n float64, least uint32) uint32 {
 
 func buckets(perArray int) float64 { return float64(arrays * perArray) }
 
+// odd is the largest odd number that is not above n, of 1 or more. Parts of HL and HH have an
+// odd number of buckets an array: an encoder's array and a row of the classifier go by the same
+// hash, and HH candidates are to a large part flows that share a counter with a large one. Had
+// the part a divisor in common with the row's power of two, they would share buckets, too, and
+// could not be decoded.
+func odd(n int) int { return (n - 1) | 1 }
+
 // needed is the part that holds so many flows at the target load, in buckets an array.
-func needed(flows float64) int { return int(math.Ceil(flows / targetLoad / arrays)) }
+func needed(flows float64) int { return int(math.Ceil(flows/targetLoad/arrays)) | 1 }
 
 // shift decides the attention of the epoch after the next from what was measured under
 // this one (§4.3.1 and §4.3.2). Its reasons are for people.
@@ -292,13 +299,13 @@ func (s *shifter) healthy() {
 		load := s.m.hl[f].flows / buckets(p.HL)
 		switch {
 		case !s.m.hl[f].decoded: // more than before in any case: it was not enough
-			p.HL = min(max(need[f], p.HL+p.HL/4+1), r.Down)
+			p.HL = min(max(need[f], (p.HL+p.HL/4+1)|1), odd(r.Down))
 			s.because("HL part was not decoded: it grows")
 		case load < lowLoad && p.HL > r.Reserve:
 			p.HL = max(need[f], r.Reserve)
 			s.because("HL part is filled below 60 %: it shrinks")
-		case load > targetLoad && p.HL < r.Down:
-			p.HL = min(need[f], r.Down)
+		case load > targetLoad && p.HL < odd(r.Down):
+			p.HL = min(need[f], odd(r.Down))
 			s.because("HL part is filled above 70 %: it grows")
 		}
 	}
@@ -411,7 +418,7 @@ func (s *shifter) ill() {
 		s.because("the HL parts can hold all victims: the network is healthy")
 		s.next.State, s.next.Tl, s.next.Sample = Healthy, 1, 0
 		for f := range families {
-			s.next.Parts[f] = Parts{HL: min(max(need[f], s.room[f].Reserve), s.room[f].Down)}
+			s.next.Parts[f] = Parts{HL: min(max(need[f], s.room[f].Reserve), odd(s.room[f].Down))}
 		}
 		return
 	}

@@ -5,8 +5,10 @@ package analysis
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -88,28 +90,99 @@ func TestOutOfStep(t *testing.T) {
 	}
 }
 
-// TestBrokenCells: a count that wrapped, a sum that is none, an array that is short.
+// TestBrokenCells: what an edge delivers is none of its program's. It has no results, or none
+// that compare it with others, nothing is called exact, and it is said what is wrong.
 func TestBrokenCells(t *testing.T) {
-	for name, change := range map[string]func(*sdk.Epoch){
-		"wrapped": func(e *sdk.Epoch) { e.Device("edge1").Object(upNames[0]).Uint32s()[0] = 1 << 31 },
-		"prime":   func(e *sdk.Epoch) { e.Device("edge1").Object(upNames[0]).Uint32s()[1] = math.MaxUint32 },
-		"short": func(e *sdk.Epoch) {
+	first := func(e *sdk.Epoch) []uint32 { // of a bucket that is in use
+		cells := e.Device("edge1").Object(upNames[0]).Uint32s()
+		for i := 0; ; i += 5 {
+			if cells[i] > 0 {
+				return cells[i:]
+			}
+		}
+	}
+	widen := func(e *sdk.Epoch, object string, v uint32) {
+		c := slices.Clone(e.Device("edge1").Object(object).Uint32s())
+		c[0] = v
+		e.Put("edge1", sdk.CellsOf(object, c))
+	}
+	for name, tc := range map[string]struct {
+		change func(*sdk.Epoch)
+		want   string
+		lost   bool // the edge has no results at all
+	}{
+		"wrapped":      {func(e *sdk.Epoch) { first(e)[0] = 1 << 31 }, "has wrapped", true},
+		"wrapped once": {func(e *sdk.Epoch) { first(e)[0]-- }, "a counter wrapped, cells were lost", false},
+		"prime":        {func(e *sdk.Epoch) { first(e)[1] = math.MaxUint32 }, "not below the prime", true},
+		"short": {func(e *sdk.Epoch) {
 			c := e.Device("edge1").Object(downNames[1])
 			c.Packed = c.Packed[:40]
-		},
-		"absent": func(e *sdk.Epoch) { d := e.Device("edge1"); d.Objects = d.Objects[1:] },
+		}, "10 cells delivered, expected", true},
+		"long": {func(e *sdk.Epoch) {
+			c := e.Device("edge1").Object(downNames[0])
+			c.Packed = append(slices.Clone(c.Packed), 0, 0, 0, 0)
+		}, "cells delivered, expected 46080", true},
+		"narrow":      {func(e *sdk.Epoch) { e.Device("edge1").Object(upNames[0]).Width = 16 }, "cells of 16 bits", true},
+		"too wide":    {func(e *sdk.Epoch) { e.Device("edge1").Object(towerB).Width = 64 }, "cells of 64 bits", true},
+		"counter":     {func(e *sdk.Epoch) { widen(e, towerA, 256) }, "a counter of 8 bits is 256", true},
+		"counter, 16": {func(e *sdk.Epoch) { widen(e, towerB, 1<<16) }, "a counter of 16 bits is 65536", true},
+		"absent":      {func(e *sdk.Epoch) { d := e.Device("edge1"); d.Objects = d.Objects[1:] }, "was not delivered", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFabric(t, 23, `{}`)
 			f.play(f.flows(500, 0.1, 0))
 			e := f.record(f.flows(500, 0.1, 0))
-			change(e)
+			tc.change(e)
 			r := f.analyse(e)
 			s := row(t, r, summaryList, "device", "edge1")
-			if s["status"] != "lost" || !strings.Contains(s["problem"], "no results") || len(rows(t, r, victimList)) != 0 {
+			if tc.lost != (s["status"] == "lost") || !strings.Contains(s["problem"], tc.want) {
 				t.Errorf("summary %v", s)
 			}
+			if n := len(rows(t, r, victimList)); tc.lost && n > 0 {
+				t.Errorf("%d victims", n)
+			}
+			for _, v := range rows(t, r, victimList) {
+				if v["exact"] == "true" {
+					t.Fatalf("called exact: %v", v)
+				}
+			}
+			all := row(t, r, summaryList, "device", Network)
+			if all["status"] != "partial" || all["victims-exact"] == "true" {
+				t.Errorf("network %v", all)
+			}
+			if x := row(t, r, alertList, "subject", "edge1", "kind", "bad-cells"); x["active"] != "true" || !strings.Contains(x["text"], tc.want) || !said(r, tc.want) {
+				t.Errorf("alert %v, events %v", x, r.Events)
+			}
+			flows := f.flows(500, 0.1, 0)
+			r = f.play(flows)
+			exactLosses(t, f, rows(t, r, victimList), flows)
+			if x := row(t, r, alertList, "subject", "edge1", "kind", "bad-cells"); x["active"] != "false" || x["count"] != "1" {
+				t.Errorf("afterwards: %v", x)
+			}
 		})
+	}
+}
+
+// TestOverflow: counters of the classifier that are full. Sizes are then lower bounds, and not
+// called exact.
+func TestOverflow(t *testing.T) {
+	f := newFabric(t, 29, `{"start": {"high": 20, "low": 1}}`)
+	flows := f.flows(300, 0, 0)
+	flows[7].packets = 70_000
+	e := f.record(flows)
+	x := &flows[7]
+	e.Watched = append(e.Watched, sdk.Watch{List: flowList, Keys: map[string]string{"device": Network, "flow": x.key.String()}})
+	r := f.analyse(e)
+	for _, device := range []string{Network, edgeName(x.entry)} {
+		if s := row(t, r, summaryList, "device", device); s["packets-exact"] != "false" {
+			t.Errorf("%v", s)
+		}
+	}
+	// Th - 1 packets before it was a candidate, and all from then on in the HH part.
+	for _, list := range []string{hitterList, flowList} {
+		if h := row(t, r, list, "device", Network, "flow", x.key.String()); h["packets"] != "70000" || h["exact"] != "false" {
+			t.Errorf("%s: %v", list, h)
+		}
 	}
 }
 
@@ -142,6 +215,11 @@ func TestConfigure(t *testing.T) {
 		{`{"division": {"illLL": -1}}`, "division.illLL"},
 		{`{"heavyHitters": {"share": 2, "limit": 1}}`, "heavyHitters.share"},
 		{`{"iterations": 0}`, "iterations"},
+		{`{"start": {"low": 5}}`, "start.low"},
+		{`{"start": {"low": 5, "high": 4}}`, "start.low"},
+		{`{"start": {"high": 70000}}`, "start.high"},
+		{`{"start": {"low": 0}}`, "start.low"},
+		{`{"start": {"sample": 0}}`, "start.sample"},
 		{`{"hostPorts": {"edge1": [512]}}`, "hostPorts.edge1"},
 		{`{"unknown": 1}`, "unknown"},
 	} {
@@ -149,6 +227,9 @@ func TestConfigure(t *testing.T) {
 		var fields sdk.FieldErrors
 		if !errors.As(err, &fields) || fields[0].Field != tc.field {
 			t.Errorf("%s: %v, expected an error of %s", tc.config, err, tc.field)
+		}
+		if tc.field == "division.reserve" && !strings.Contains(err.Error(), "4000") && !strings.Contains(err.Error(), "3072") {
+			t.Errorf("the sizes are not named: %v", err)
 		}
 	}
 	f := newFabric(t, 25, `{}`)
@@ -263,4 +344,96 @@ func TestShift(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestStart: without control the attention of the configuration stays: thresholds, and the fixed
+// division of an ill network when Tl is above 1.
+func TestStart(t *testing.T) {
+	f := newFabric(t, 30, `{"control": false, "start": {"high": 40, "low": 8, "sample": 0.25}}`)
+	for range 3 {
+		r := f.play(f.flows(20_000, 0.3, 0))
+		at := row(t, r, attentionList)
+		if at["network-state"] != "ill" || at["low-threshold"] != "8" || at["highest-threshold"] != "40" || at["sample-rate"] != "0.25" || len(r.Plans) > 0 {
+			t.Errorf("%v, %d plans", at, len(r.Plans))
+		}
+		hl := row(t, r, encoderList, "part", "hl", "family", "ipv4")
+		ll := row(t, r, encoderList, "part", "ll", "family", "ipv4")
+		if n := float(hl["buckets"]); n > 7680 || n < 7670 || ll["buckets"] != "1536" {
+			t.Errorf("%v, %v", hl, ll)
+		}
+	}
+}
+
+// FuzzModel: whatever a network model and cells are, there is an answer or an error.
+func FuzzModel(f *testing.F) {
+	f.Add([]byte{1, 2, 3}, "classifier", "0", "8", "6", 24, 8)
+	f.Add([]byte{255, 255, 255, 255, 1, 0, 0, 128}, "encoder", "upstream", "4", "5", 30, 32)
+	f.Add([]byte{}, "encoder", "downstream", "6", "11", 120, 32)
+	f.Add([]byte{0xfb, 0xff, 0xff, 0xff}, "encoder", "", "", "-1", -5, 0)
+	f.Fuzz(func(t *testing.T, data []byte, part, side, family, words string, size, width int) {
+		n := smallNetwork()
+		// Whatever it is, it takes the place of one of edge1's objects.
+		which := len(data) % len(n.Devices[0].Objects)
+		o := &n.Devices[0].Objects[which]
+		o.Cells, o.Width = size, width
+		o.Annotations = map[string]string{
+			"part": part, "row": side, "bits": family, "counters": words, "side": side, "family": family, "buckets": strconv.Itoa(size), "words": words,
+			"arrays": "3", "fragment": "32", "prime": "4294967291",
+		}
+		for _, n := range []sdk.Network{n, smallNetwork()} {
+			p := New()
+			if _, err := p.Configure(context.Background(), sdk.Config{JSON: []byte(`{"iterations": 1}`)}, n); err != nil {
+				continue
+			}
+			for number := uint64(1); number < 4; number++ {
+				e := &sdk.Epoch{Number: number}
+				for i, d := range n.Devices {
+					for j, o := range d.Objects {
+						cells := make([]uint32, max(min(o.Cells, 4096), 0))
+						for k := range cells {
+							if len(data) > 0 && uint64(i+j) >= number {
+								cells[k] = uint32(data[(k+j)%len(data)])
+							}
+						}
+						if i == 0 && j == which && len(data) > 8 {
+							e.Put(d.Name, sdk.Cells{Object: o.Name, Width: width, Packed: data})
+							continue
+						}
+						e.Put(d.Name, sdk.CellsOf(o.Name, cells))
+					}
+				}
+				if _, err := p.Analyse(context.Background(), e); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := p.Merge(context.Background(), []*sdk.Epoch{e, e}); err != nil {
+					continue
+				}
+			}
+			if _, err := p.SaveState(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// smallNetwork has two edges with few cells.
+func smallNetwork() sdk.Network {
+	n := network()
+	n.Devices = n.Devices[:2]
+	for i := range n.Devices {
+		for j := range n.Devices[i].Objects {
+			o := &n.Devices[i].Objects[j]
+			o.Annotations = maps.Clone(o.Annotations)
+			if o.Annotations["part"] == "classifier" {
+				o.Cells = 64
+				o.Annotations["counters"] = "64"
+				continue
+			}
+			buckets := map[string]int{"upstream": 16, "downstream": 12}[o.Annotations["side"]]
+			words, _ := strconv.Atoi(o.Annotations["words"])
+			o.Annotations["buckets"] = strconv.Itoa(buckets)
+			o.Cells = arrays * buckets * words
+		}
+	}
+	return n
 }

@@ -10,11 +10,13 @@ import (
 	"strings"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
-	"github.com/netsketch/netsketch/sketch/tower"
 )
 
 // Network is the device name of results for the whole network.
 const Network = "network"
+
+// maxCells is the most that a register may have.
+const maxCells = 1 << 28
 
 // keyBytes is the length of a 5-tuple by family.
 var keyBytes = [families]int{13, 37}
@@ -36,21 +38,20 @@ type edge struct {
 	ports      []uint32         // where packets enter and leave
 }
 
-func (l *layout) rows() []tower.Row {
-	return []tower.Row{{Bits: l.bits[0], Width: l.counters[0]}, {Bits: l.bits[1], Width: l.counters[1]}}
-}
-
 // room applies the configuration to a layout.
 func (l *layout) room(c *Configuration) [families]Room {
 	var room [families]Room
 	for f := range room {
 		up, down := l.up[f], l.down[f]
-		r := Room{Up: up, Down: down, Reserve: (down + 5) / 6, IllHL: down * 5 / 6}
-		r.IllLL = down - r.IllHL
+		if up == 0 {
+			continue // not measured
+		}
+		r := Room{Up: up, Down: down, Reserve: odd((down+5)/6 + 1), IllHL: odd(down * 5 / 6)}
+		r.IllLL = down - down*5/6
 		if f == 0 {
 			d := c.Division
 			if d.Reserve > 0 {
-				r.Reserve = d.Reserve
+				r.Reserve = odd(d.Reserve)
 			}
 			if d.IllHL > 0 {
 				r.IllHL = d.IllHL
@@ -102,11 +103,14 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 		}
 		e.classifier[row], e.cells[o.Name] = o.Name, o.Cells
 		e.layout.bits[row], e.layout.counters[row] = number(o, "bits"), number(o, "counters")
-		if err == nil && o.Cells < e.layout.counters[row] {
-			err = fmt.Errorf("%s has %d cells, too few for %d counters", o.Name, o.Cells, e.layout.counters[row])
+		if err == nil && (o.Cells < e.layout.counters[row] || o.Cells > maxCells) {
+			err = fmt.Errorf("%s has %d cells, expected are %d counters", o.Name, o.Cells, e.layout.counters[row])
 		}
 	}
 	for _, o := range encoders {
+		if o.Cells > maxCells && err == nil {
+			err = fmt.Errorf("%s has %d cells; understood are %d", o.Name, o.Cells, maxCells)
+		}
 		f := 0
 		if o.Annotations["family"] == "6" {
 			f = 1
@@ -116,7 +120,7 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 			err = fmt.Errorf("%s: %d words a bucket, %s arrays, prime %s, fragments of %s bits; understood are %d words, %d arrays, 4294967291 and 32",
 				o.Name, words, o.Annotations["arrays"], o.Annotations["prime"], o.Annotations["fragment"], want, arrays)
 		}
-		if err == nil && o.Cells < arrays*n*words {
+		if err == nil && (n < 1 || n > o.Cells || o.Cells < arrays*n*words) {
 			err = fmt.Errorf("%s has %d cells, too few for %d arrays of %d buckets of %d words", o.Name, o.Cells, arrays, n, words)
 		}
 		e.layout.words[f], e.cells[o.Name] = words, o.Cells
@@ -141,8 +145,8 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 	if err == nil && (e.classifier[0] == "" || e.classifier[1] == "") {
 		err = fmt.Errorf("a row of the classifier is missing")
 	}
-	if err == nil {
-		_, err = tower.New[hashes](tower.Config{Rows: e.layout.rows()})
+	if l := &e.layout; err == nil && (l.bits[0] < 1 || l.bits[0] >= l.bits[1] || l.bits[1] > 32 || min(l.counters[0], l.counters[1]) < 1) {
+		err = fmt.Errorf("the classifier has %d counters of %d bits and %d of %d; understood are rows whose counters grow, up to 32 bits", l.counters[0], l.bits[0], l.counters[1], l.bits[1])
 	}
 	return e, true, err
 }

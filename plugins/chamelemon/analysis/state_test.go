@@ -240,8 +240,8 @@ func TestStateRefused(t *testing.T) {
 		"more":            {Version: stateVersion, Data: append(slices.Clone(good), 0)},
 		"thresholds":      {Version: stateVersion, Data: edit(`"Tl":1`, `"Tl":9`)},
 		"no threshold":    {Version: stateVersion, Data: edit(`"Th":{"edge1"`, `"Th":{"edgeX"`)},
-		"parts":           {Version: stateVersion, Data: edit(`"HL":512`, `"HL":-12`)},
-		"parts too large": {Version: stateVersion, Data: edit(`"HL":512`, `"HL":9e3`)},
+		"parts":           {Version: stateVersion, Data: edit(`"HL":`, `"HL":-`)},
+		"parts too large": {Version: stateVersion, Data: edit(`"HL":`, `"HL":9`)},
 		"bank":            {Version: stateVersion, Data: edit(`"Bank":-1`, `"Bank":-2`)},
 	} {
 		if err := New().RestoreState(s); err == nil {
