@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import "testing"
+
+// TestOddParts: whatever the division, arrays of HL and HH have nothing in common with the
+// classifier's rows, whose sizes are powers of two.
+func TestOddParts(t *testing.T) {
+	c := DefaultConfiguration()
+	sizes := newTail([]float64{1, 10}, []float64{1000, 10})
+	for _, reserve := range []int{0, 1, 2, 511, 512} {
+		c.Division.Reserve = reserve
+		room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
+		check := func(a Attention) {
+			t.Helper()
+			for f, p := range a.Parts {
+				if hh := a.hitters(f, &room); p.HL%2 == 0 || hh%2 == 0 || p.HL+p.LL > room[f].Down || hh < 1 {
+					t.Errorf("reserve %d, %s: %+v and %d for HH", reserve, a.State, p, hh)
+				}
+			}
+		}
+		check(begin(&c, &room, []string{"a"}))
+		for flows := 0.0; flows < 20_000; flows += 97 {
+			for _, decoded := range []bool{false, true} {
+				for _, ill := range []bool{false, true} {
+					now := begin(&c, &room, []string{"a"})
+					if ill {
+						now.State, now.Tl, now.Sample = Ill, 2, Sampled
+						for f := range families {
+							now.Parts[f] = Parts{LL: room[f].IllLL, HL: room[f].IllHL}
+						}
+					}
+					m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{100, true}, {10, true}}, sizes: func() *tail { return &sizes }}}, deltas: true}
+					m.hl, m.ll = [families]count{{flows, decoded}, {flows / 4, decoded}}, [families]count{{0, true}, {0, true}}
+					m.victims = []victimSize{{0, 5, flows}, {1, 5, flows / 4}}
+					next, _ := shift(now, m, &room)
+					check(next)
+				}
+			}
+		}
+	}
+}
