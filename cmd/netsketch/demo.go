@@ -21,6 +21,7 @@ import (
 
 type demoFlags struct {
 	scenario, trace, listen, plugins, log string
+	plot                                  string
 	epochs                                int
 	json, virtual                         bool
 	influx                                influxFlags
@@ -41,7 +42,8 @@ over gNMI and shows each beside the exact truth.
 The exit code is 0 only when the results kept the bounds that the scenario states.`,
 		Example: `  netsketch demo                                  the built-in scenario, until Ctrl-C
   netsketch demo --trace packets.pcap.gz --epochs 10 --json
-  netsketch demo --scenario my.yaml --virtual --epochs 60`,
+  netsketch demo --scenario my.yaml --virtual --epochs 60
+  netsketch demo --scenario examples/chamelemon/figure9.yaml --virtual --plot docs/figures/chamelemon-9`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := runDemo(cmd, &f)
@@ -58,6 +60,7 @@ The exit code is 0 only when the results kept the bounds that the scenario state
 	flags.IntVar(&f.epochs, "epochs", 0, "end after so many epochs; 0: as the scenario says, else at Ctrl-C")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object at the end in place of the live table")
 	flags.BoolVar(&f.virtual, "virtual", false, "play on a virtual clock, as fast as it can be computed")
+	flags.StringVar(&f.plot, "plot", "", "write the run's figures to `files` of this name with .md, .svg and .csv after it")
 	flags.StringVar(&f.listen, "gnmi", "127.0.0.1:9339", "`address` of the collector's gNMI server; port 0 takes a free one")
 	flags.StringVar(&f.plugins, "plugins", "", "`folder` of plugin binaries; when empty, plugins beside this binary or ../lib/netsketch/plugins")
 	flags.StringVar(&f.log, "log", "warn", "log `level`: debug, info, warn, error")
@@ -100,6 +103,9 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (*scenario.Report, error) {
 		fmt.Fprintf(out, "%d switches measured, results at gNMI %s; the first epoch ends within two seconds\n", len(run.Network().Devices()), run.Address())
 	}
 	report, err := run.Play(cmd.Context())
+	if f.plot != "" && len(report.Epochs) > 0 {
+		err = errors.Join(err, run.WriteFigures(f.plot, f.command()))
+	}
 	if err = errors.Join(err, run.Close()); err != nil {
 		report.OK, report.Error = false, err.Error()
 	}
@@ -112,6 +118,18 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (*scenario.Report, error) {
 		err = errSilent
 	}
 	return report, err
+}
+
+// command is how a run like this is begun.
+func (f *demoFlags) command() string {
+	c := "netsketch demo"
+	if f.scenario != "" {
+		c += " --scenario " + f.scenario
+	}
+	if f.virtual {
+		c += " --virtual"
+	}
+	return c + " --plot " + f.plot
 }
 
 func printJSON(w io.Writer, v any) error {

@@ -274,7 +274,10 @@ func (r *Run) playVirtual(ctx context.Context) error {
 	if err := r.begin(labTime(at)); err != nil {
 		return err
 	}
+	var waited []time.Duration // of real time, playing packets: the guard first, then what the network takes to drain
 	wait := func(ctx context.Context, d time.Duration) error {
+		begin := time.Now()
+		defer func() { waited = append(waited, time.Since(begin)) }()
 		return r.advance(ctx, labTime(r.virtual.Now())+d)
 	}
 	if err := r.advance(ctx, labTime(at)); err != nil {
@@ -288,10 +291,15 @@ func (r *Run) playVirtual(ctx context.Context) error {
 		if err := r.advance(ctx, labTime(at)); err != nil {
 			return err
 		}
+		waited = waited[:0]
 		if _, err := r.col.Step(ctx, at, wait); err != nil {
 			return err
 		}
-		if err := r.score(ctx, <-r.reports, labTime); err != nil {
+		rep := <-r.reports
+		for _, d := range waited[min(1, len(waited)):] {
+			rep.Stages.Read -= d // the collector was not at work
+		}
+		if err := r.score(ctx, rep, labTime); err != nil {
 			return err
 		}
 	}
