@@ -12,13 +12,12 @@ type Judgement struct {
 	Missed  int  // victims that are not told
 	// Estimate is the published number of victims, for each that there is; 0 when none was published.
 	Estimate float64
-	// HeavyF1 is of flows that lost at least Tl packets, by the numbers that were told; Heavy is
-	// how many there are. It is 1 when there are none and none are told.
-	HeavyF1 float64
-	Heavy   int
-	// RecordedF1 is of flows that lost a packet while the classifier held them for HL or HH
-	// candidates, against those told as heavy losers.
-	RecordedF1 float64
+	// Recorded is of heavy losers as the paper has them: flows that lost a packet while the
+	// classifier held them for HL or HH candidates, against those told as heavy losers.
+	Recorded Score
+	// HeavyLosers is of flows that lost at least Tl packets, against those told with that many:
+	// of flows that are not in the sample, packets that were lost before the Tl-th are not told.
+	HeavyLosers Score
 }
 
 // Judge compares an epoch's victims with what happened to its flows.
@@ -34,7 +33,6 @@ func Judge(flows []Flow, p *Played) Judgement {
 		victims[v["flow"]] = told{n, v["exact"] == "true", v["kind"] == "heavy"}
 	}
 	var j Judgement
-	var heavy, recorded f1
 	least := max(int64(p.Tl), 1)
 	uncertain := 0
 	for i := range flows {
@@ -54,40 +52,44 @@ func Judge(flows []Flow, p *Played) Judgement {
 		case !v.exact:
 			uncertain++
 		}
-		if x.Lost >= least {
-			j.Heavy++
-		}
-		heavy.add(x.Lost >= least, ok && v.lost >= least)
-		recorded.add(x.LostHeavy > 0, ok && v.heavy)
+		j.HeavyLosers.count(x.Lost >= least, ok && v.lost >= least)
+		j.Recorded.count(x.LostHeavy > 0, ok && v.heavy)
 	}
 	for _, v := range victims { // that lost nothing
 		j.False++
-		heavy.add(false, v.lost >= least)
-		recorded.add(false, v.heavy)
+		j.HeavyLosers.count(false, v.lost >= least)
+		j.Recorded.count(false, v.heavy)
 	}
 	j.Exact = j.Missed == 0 && j.False == 0 && uncertain == 0
-	j.HeavyF1, j.RecordedF1 = heavy.score(), recorded.score()
 	if j.Victims > 0 {
 		j.Estimate = p.Measured.Victims / float64(j.Victims)
 	}
 	return j
 }
 
-// f1 counts hits and misses.
-type f1 struct{ hits, misses float64 }
+// Score counts what was told and what is.
+type Score struct{ Hits, Missed, False int }
 
-func (f *f1) add(is, told bool) {
+func (s *Score) count(is, told bool) {
 	switch {
 	case is && told:
-		f.hits++
-	case is != told:
-		f.misses++
+		s.Hits++
+	case is:
+		s.Missed++
+	case told:
+		s.False++
 	}
 }
 
-func (f *f1) score() float64 {
-	if f.hits+f.misses == 0 {
+// Add adds another epoch's.
+func (s *Score) Add(o Score) {
+	s.Hits, s.Missed, s.False = s.Hits+o.Hits, s.Missed+o.Missed, s.False+o.False
+}
+
+// F1 is the harmonic mean of precision and recall; 1 when there is nothing and nothing was told.
+func (s Score) F1() float64 {
+	if s == (Score{}) {
 		return 1
 	}
-	return 2 * f.hits / (2*f.hits + f.misses)
+	return 2 * float64(s.Hits) / float64(2*s.Hits+s.Missed+s.False)
 }

@@ -99,7 +99,7 @@ var columns = []struct {
 	{"hh_flows", func(p *Point) float64 { return p.Mean.HH }}, {"hl_flows", func(p *Point) float64 { return p.Mean.HL }}, {"ll_flows", func(p *Point) float64 { return p.Mean.LL }},
 	{"decoded_flows", func(p *Point) float64 { return p.Mean.Sum() }}, {"load", func(p *Point) float64 { return p.Mean.Load() }},
 	{"hh_load", func(p *Point) float64 { return p.Mean.LoadHH }}, {"hl_load", func(p *Point) float64 { return p.Mean.LoadHL }}, {"ll_load", func(p *Point) float64 { return p.Mean.LoadLL }},
-	{"heavy_f1_worst", func(p *Point) float64 { return p.HeavyF1 }}, {"recorded_f1_worst", func(p *Point) float64 { return p.RecordedF1 }},
+	{"heavy_losers_f1", func(p *Point) float64 { return p.RecordedF1 }}, {"lost_tl_f1", func(p *Point) float64 { return p.HeavyF1 }}, {"lost_tl", func(p *Point) float64 { return float64(p.Heavy) }},
 	{"victims_estimate_worst", func(p *Point) float64 { return p.Estimate }},
 }
 
@@ -151,9 +151,9 @@ func (s Sweep) Page(points []Point, method string) string {
 			s.axis(p.X), p.State(), m.Th, m.Tl, m.Sample, m.BucketsHH, m.BucketsHL, m.BucketsLL, m.HH, m.HL, m.LL, m.Sum(), m.Load(), m.LoadHH, m.LoadHL, m.LoadLL,
 			100*p.Decoded, p.exact())
 	}
-	b.WriteString("\nMeans over epochs and seeds. HH is of one edge switch, HL and LL of the network; sum is of these three, and load is sum for each of 12,288 buckets, as the paper has it. " +
+	b.WriteString("\nMeans over the epochs that were decoded. HH is of one edge switch, HL and LL of the network; sum is of these three, and load is sum for each of 12,288 buckets, as the paper has it. " +
 		"Decoded is the share of epochs in which every part was. Exact is the share in which every victim was told with the exact number of its lost packets; " +
-		"while ill it stands for the worst F1 of heavy losers (flows that lost at least Tl packets) and the worst estimate of the number of victims in a decoded epoch.\n")
+		"while ill it stands for the F1 of heavy losers (flows that lost a packet while they were HL or HH candidates) and the worst estimate of the number of victims.\n")
 	return b.String()
 }
 
@@ -161,7 +161,7 @@ func (p *Point) exact() string {
 	if p.State() == "healthy" {
 		return fmt.Sprintf("%.4g %%", 100*p.Exact)
 	}
-	return fmt.Sprintf("F1 %.4f, victims %+.1f %%", p.HeavyF1, 100*(p.Estimate-1))
+	return fmt.Sprintf("F1 %.4f, victims %+.1f %%", p.RecordedF1, 100*(p.Estimate-1))
 }
 
 func claims(b *strings.Builder, all []Claim) {

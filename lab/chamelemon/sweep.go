@@ -156,7 +156,7 @@ func (s Sweep) point(ctx context.Context, o *Options, sizes []traffic.SizePoint,
 	return out, nil
 }
 
-// Point is what the epochs of a place have in common: means over epochs and seeds.
+// Point is what the epochs of a place have in common.
 type Point struct {
 	Place
 	X       float64
@@ -164,10 +164,13 @@ type Point struct {
 	Ill     float64 // share of the epochs that were measured as ill
 	Decoded float64 // share of the epochs in which everything was decoded
 	Exact   float64 // and in which every victim was told with its exact number
-	Mean    Measured
-	// The worst of the epochs that were decoded.
-	HeavyF1, RecordedF1, Estimate float64
-	Response, Longest             time.Duration // median and longest
+	// Mean is over the epochs that were decoded, or over all when none was.
+	Mean Measured
+	// Heavy losers of the epochs that were decoded, together: of HeavyF1, how many there were.
+	HeavyF1, RecordedF1 float64
+	Heavy               int
+	Estimate            float64       // of the number of victims, the worst of those epochs
+	Response, Longest   time.Duration // median and longest of all epochs
 }
 
 // State is that of most epochs.
@@ -202,29 +205,41 @@ func Summarise(samples []Sample) []Point {
 }
 
 func summarise(place Place, group []Sample) Point {
-	p := Point{Place: place, X: group[0].X(place), Epochs: len(group), HeavyF1: 1, RecordedF1: 1, Estimate: 1}
-	n := float64(len(group))
-	share := func(is bool) float64 {
-		if is {
-			return 1 / n
-		}
-		return 0
-	}
+	p := Point{Place: place, X: group[0].X(place), Epochs: len(group), Estimate: 1}
+	decoded := make([]*Sample, 0, len(group))
 	times := make([]time.Duration, 0, len(group))
+	count := func(to *float64, is bool) {
+		if is {
+			*to += 1 / float64(len(group))
+		}
+	}
 	for i := range group {
 		x := &group[i]
-		for _, of := range means {
-			*of(&p.Mean) += *of(x.Measured) / n
-		}
-		p.Ill += share(x.State == "ill")
-		p.Decoded += share(x.Decoded)
-		p.Exact += share(x.Exact)
+		count(&p.Ill, x.State == "ill")
+		count(&p.Decoded, x.Decoded)
+		count(&p.Exact, x.Exact)
 		times = append(times, x.Response)
 		if x.Decoded {
-			p.HeavyF1, p.RecordedF1 = min(p.HeavyF1, x.HeavyF1), min(p.RecordedF1, x.RecordedF1)
-			if math.Abs(x.Estimate-1) > math.Abs(p.Estimate-1) {
-				p.Estimate = x.Estimate
-			}
+			decoded = append(decoded, x)
+		}
+	}
+	var heavy, recorded Score
+	for _, x := range decoded {
+		heavy.Add(x.HeavyLosers)
+		recorded.Add(x.Recorded)
+		if math.Abs(x.Estimate-1) > math.Abs(p.Estimate-1) {
+			p.Estimate = x.Estimate
+		}
+	}
+	p.HeavyF1, p.RecordedF1, p.Heavy = heavy.F1(), recorded.F1(), heavy.Hits+heavy.Missed
+	if len(decoded) == 0 {
+		for i := range group {
+			decoded = append(decoded, &group[i])
+		}
+	}
+	for _, x := range decoded {
+		for _, of := range means {
+			*of(&p.Mean) += *of(x.Measured) / float64(len(decoded))
 		}
 	}
 	slices.Sort(times)
