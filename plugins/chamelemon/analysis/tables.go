@@ -460,6 +460,13 @@ func (a *analysis) attentionTable([]*view) (*table.Table, error) {
 		at.AppendNull()
 	}
 	b.Uint("state/changes").Append(a.turns.Count)
+	active := 0
+	for _, x := range a.alerts {
+		if x.Active && x.Kind != badWatch {
+			active++
+		}
+	}
+	b.Uint("state/active-alerts").Append(uint64(active))
 	b.Uint("state/response-time").Append(uint64(max(a.response, 0)))
 	b.Uint("state/analysis-time").Append(uint64(max(a.total, 0)))
 	return b.Table()

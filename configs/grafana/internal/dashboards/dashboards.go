@@ -17,8 +17,9 @@ import (
 func Files() (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for name, build := range map[string]func() (dashboard.Dashboard, error){
-		"netsketch-univmon.json":   univmon,
-		"netsketch-collector.json": collector,
+		"netsketch-univmon.json":    univmon,
+		"netsketch-chamelemon.json": chamelemon,
+		"netsketch-collector.json":  collector,
 	} {
 		d, err := build()
 		if err != nil {

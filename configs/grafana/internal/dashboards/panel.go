@@ -11,6 +11,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/stat"
+	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
 	"github.com/grafana/grafana-foundation-sdk/go/table"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
@@ -76,6 +77,26 @@ func number(a about, queries ...Query) cog.Builder[dashboard.Panel] {
 		p.WithTarget(q)
 	}
 	return p
+}
+
+// states shows texts and booleans over time, as bands.
+func states(a about, q Query) cog.Builder[dashboard.Panel] {
+	color := func(text, colour string, index int32) dashboard.ValueMapping {
+		return dashboard.ValueMapping{ValueMap: &dashboard.ValueMap{Type: dashboard.MappingTypeValueToText, Options: map[string]dashboard.ValueMappingResult{
+			text: {Color: cog.ToPtr(colour), Index: cog.ToPtr(index)},
+		}}}
+	}
+	return statetimeline.NewPanelBuilder().
+		Title(a.title).Description(a.description).Span(a.width).Height(a.height).
+		Datasource(datasource()).
+		MergeValues(true).
+		ShowValue(common.VisibilityModeNever).
+		Legend(common.NewVizLegendOptionsBuilder().DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true)).
+		Mappings([]dashboard.ValueMapping{
+			color("healthy", "green", 0), color("ill", "red", 1), color("complete", "green", 2), color("partial", "orange", 3), color("lost", "red", 4),
+			color("true", "green", 5), color("false", "orange", 6),
+		}).
+		WithTarget(numbered([]Query{q})[0])
 }
 
 // column says how a table shows a field; the rows are sorted by the one that is

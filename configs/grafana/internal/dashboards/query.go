@@ -14,6 +14,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/cog/variants"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/stat"
+	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
 	"github.com/grafana/grafana-foundation-sdk/go/table"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
@@ -64,6 +65,7 @@ var _ cog.Builder[variants.Dataquery] = Query{}
 func Register() {
 	r := cog.NewRuntime()
 	r.RegisterPanelcfgVariant(stat.VariantConfig())
+	r.RegisterPanelcfgVariant(statetimeline.VariantConfig())
 	r.RegisterPanelcfgVariant(table.VariantConfig())
 	r.RegisterPanelcfgVariant(timeseries.VariantConfig())
 	read := func(raw []byte, strict bool) (variants.Dataquery, error) {

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grafana
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/yang"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+const chamelemonTop = "/netsketch-chamelemon:chamelemon"
+
+// chamelemonSchema is that of the module that the plugin brings.
+func chamelemonSchema(t *testing.T) *yang.Schema {
+	t.Helper()
+	modules := slices.Clone(yang.CollectorModules())
+	for _, m := range analysis.New().Describe().Modules {
+		modules = append(modules, yang.Module{Name: m.Name, Text: m.Text})
+	}
+	schema, err := yang.Load(modules...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+// chamelemon is an epoch of an ill network.
+func (s *sample) chamelemon(n uint64) {
+	b := table.NewBuilder(chamelemonTop + "/attention")
+	b.Uint("state/epoch").Append(n)
+	b.Text("state/network-state").Append([]string{"healthy", "ill"}[n/10%2])
+	b.Text("state/next-state").Append([]string{"healthy", "ill"}[(n+2)/10%2])
+	b.Bool("state/decoded").Append(n%7 != 0)
+	b.Bool("state/settled").Append(true)
+	b.Uint("state/low-threshold").Append(5)
+	b.Uint("state/highest-threshold").Append(57)
+	b.Float("state/sample-rate").Append(0.25)
+	b.Uint("state/victims").Append(8000)
+	b.Uint("state/changes").Append(4)
+	b.Uint("state/active-alerts").Append(2)
+	b.Uint("state/response-time").Append(9_000_000)
+	b.Uint("state/analysis-time").Append(15_000_000)
+	s.build(b)
+
+	b = table.NewBuilder(chamelemonTop + "/summaries/summary")
+	device, epoch, status := b.TextKey("device"), b.Uint("state/epoch"), b.Text("state/status")
+	packets, exact, distinct := b.Uint("state/packets"), b.Bool("state/packets-exact"), b.Uint("state/distinct-flows")
+	entropy, hitters, changes := b.Float("state/entropy"), b.Uint("state/heavy-hitters"), b.Uint("state/changes")
+	known, lost := b.Bool("state/victims-exact"), b.Uint("state/lost-packets")
+	for i, d := range devices {
+		device.Append(d)
+		epoch.Append(n)
+		status.Append("complete")
+		packets.Append(uint64(10_000*i) + n)
+		exact.Append(true)
+		distinct.Append(777)
+		entropy.Append(9.5)
+		hitters.Append(31)
+		changes.Append(7)
+		if d != "network" {
+			known.AppendNull()
+			lost.AppendNull()
+			continue
+		}
+		known.Append(n < 10)
+		lost.Append(12_345)
+	}
+	s.build(b)
+
+	b = table.NewBuilder(chamelemonTop + "/encoders/encoder")
+	device, family, part := b.TextKey("device"), b.TextKey("family"), b.TextKey("part")
+	epoch, buckets, memory := b.Uint("state/epoch"), b.Uint("state/buckets"), b.Uint("state/memory")
+	flows, load, decoded := b.Uint("state/flows"), b.Float("state/load-factor"), b.Bool("state/decoded")
+	for _, x := range []struct {
+		device, part   string
+		buckets, flows uint64
+	}{{"network", "hl", 7677, 5200}, {"network", "ll", 1536, 1000}, {"leaf-1", "hh", 3075, 2000}, {"leaf-2", "hh", 3075, 2001}} {
+		device.Append(x.device)
+		family.Append("ipv4")
+		part.Append(x.part)
+		epoch.Append(n)
+		buckets.Append(x.buckets)
+		memory.Append(20 * x.buckets)
+		flows.Append(x.flows)
+		load.Append(float64(1000*x.flows/x.buckets) / 1000)
+		decoded.Append(true)
+	}
+	s.build(b)
+
+	b = table.NewBuilder(chamelemonTop + "/thresholds/threshold")
+	device, epoch, high := b.TextKey("device"), b.Uint("state/epoch"), b.Uint("state/high-threshold")
+	for i, d := range devices[:2] {
+		device.Append(d)
+		epoch.Append(n)
+		high.Append(uint64(56 + i))
+	}
+	s.build(b)
+
+	b = table.NewBuilder(chamelemonTop + "/alerts/alert")
+	subject, kind, epoch := b.TextKey("subject"), b.TextKey("kind"), b.Uint("state/epoch")
+	active, severity, text := b.Bool("state/active"), b.Text("state/severity"), b.Text("state/text")
+	since, at, count := b.Uint("state/since-epoch"), b.Uint("state/last-change"), b.Uint("state/count")
+	for _, x := range [][2]string{{"leaf-1", "switch-missing"}, {"network", "network-ill"}} {
+		subject.Append(x[0])
+		kind.Append(x[1])
+		epoch.Append(n)
+		active.Append(n > 5)
+		severity.Append("major")
+		text.Append("nothing was delivered")
+		since.Append(6)
+		at.Append(1_700_000_000_000_000_000)
+		count.Append(1)
+	}
+	s.build(b)
+
+	b = table.NewBuilder(chamelemonTop + "/victims/victim")
+	flow, epoch, rank := b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
+	lost, sure, how, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"), b.Uint("state/packets")
+	entry, exit := b.Text("state/entry"), b.Text("state/exit")
+	for r := range uint64(30) {
+		flow.Append(fmt.Sprintf("10.0.0.%d,10.1.0.1,udp,4000,53", r))
+		epoch.Append(n)
+		rank.Append(r + 1)
+		lost.Append(309 - r)
+		sure.Append(r < 20)
+		how.Append([]string{"heavy", "light"}[r/20])
+		packets.Append(4000 - r)
+		entry.Append("leaf-1")
+		exit.Append("leaf-2")
+	}
+	s.build(b)
+
+	b = table.NewBuilder(chamelemonTop + "/heavy-hitters/heavy-hitter")
+	device, flow = b.TextKey("device"), b.TextKey("flow")
+	epoch, rank, packets, sure, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"), b.Bool("state/exact"), b.Float("state/share")
+	for i, d := range devices {
+		for r := range uint64(30) {
+			device.Append(d)
+			flow.Append(fmt.Sprintf("10.0.%d.%d,10.1.0.1,udp,4000,53", i, r))
+			epoch.Append(n)
+			rank.Append(r + 1)
+			packets.Append(uint64(1000*(i+1)) - r)
+			sure.Append(false)
+			share.Append(0.01)
+		}
+	}
+	s.build(b)
+
+	b = table.NewBuilder(chamelemonTop + "/heavy-changes/heavy-change")
+	device, flow = b.TextKey("device"), b.TextKey("flow")
+	epoch, rank, previous, current, delta, change := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"), b.Text("state/kind")
+	device.Append("network")
+	flow.Append("10.0.0.1,10.1.0.1,udp,4000,53")
+	epoch.Append(n)
+	rank.Append(1)
+	previous.Append(10)
+	current.Append(500)
+	delta.Append(490)
+	change.Append("increase")
+	s.build(b)
+
+	b = table.NewBuilder(chamelemonTop + "/distributions/range")
+	device, from, epoch, to, number := b.TextKey("device"), b.UintKey("from"), b.Uint("state/epoch"), b.Uint("state/to"), b.Float("state/flows")
+	for x := uint64(1); x < 4; x++ {
+		device.Append("network")
+		from.Append(x)
+		epoch.Append(n)
+		to.Append(x)
+		number.Append(1000.5 / float64(x))
+	}
+	s.build(b)
+
+	b = table.NewBuilder(chamelemonTop + "/flows/flow")
+	device, flow, epoch, packets, sure = b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/packets"), b.Bool("state/exact")
+	device.Append("network")
+	flow.Append("10.0.0.1,10.1.0.1,udp,4000,53")
+	epoch.Append(n)
+	packets.Append(13)
+	sure.Append(true)
+	s.build(b)
+}
