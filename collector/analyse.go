@@ -19,6 +19,8 @@ type Report struct {
 	Status epoch.Status
 	// Skipped is how many epochs before it were never sealed.
 	Skipped uint64
+	// Doubts are why it is not exact although it has arrived.
+	Doubts []epoch.Doubt
 	// Devices are in the order of their names.
 	Devices []DeviceReport
 	// Plugins are in the order of their names.
@@ -47,6 +49,9 @@ type PluginReport struct {
 	Duration time.Duration
 	// Answered and Published are when the plugin had answered and when its results were in the store.
 	Answered, Published time.Time
+	// Planned is when its plans that are ahead of their epoch were on the switches, the zero time when there
+	// were none.
+	Planned time.Time
 	// Tables and Rows were published.
 	Tables, Rows int
 }
@@ -58,6 +63,9 @@ type Stages struct {
 	Plugin time.Duration
 	// Publish is from there until the last results were in the store.
 	Publish time.Duration
+	// Plan is from the answer of a plugin until its plans that are ahead of their epoch were on the switches, of
+	// the plugin for which it took longest; zero when there were none.
+	Plan time.Duration
 	// Total is from the epoch's end until then.
 	Total time.Duration
 }
@@ -91,8 +99,10 @@ func (c *Collector) analyse(ep *epoch.Epoch[*device.Reading], wait bool) Report 
 	for _, r := range runs {
 		r.offer(r.view(ep), done)
 	}
+	planned := c.plans.handedOver(c.plugins.ctx, ep.Number)
 	before, after := c.plugins.reports.next()
 	if wait {
+		defer planned()
 		return c.report(ep, sealed, len(runs), done, before, after)
 	}
 	c.plugins.reports.work.Go(func() { c.report(ep, sealed, len(runs), done, before, after) })
@@ -104,7 +114,7 @@ func (c *Collector) report(ep *epoch.Epoch[*device.Reading], sealed time.Time, p
 	before <-chan struct{}, after chan<- struct{},
 ) Report {
 	rep := Report{
-		Number: ep.Number, Start: ep.Start, End: ep.End, Status: ep.Status, Skipped: ep.Skipped, Stages: Stages{Timings: ep.Timings},
+		Number: ep.Number, Start: ep.Start, End: ep.End, Status: ep.Status, Skipped: ep.Skipped, Doubts: ep.Doubts, Stages: Stages{Timings: ep.Timings},
 	}
 	for _, o := range ep.Switches {
 		rep.Devices = append(rep.Devices, DeviceReport{o.Name, o.Err, o.Flip, o.Read})
@@ -117,6 +127,9 @@ func (c *Collector) report(ep *epoch.Epoch[*device.Reading], sealed time.Time, p
 		p := <-done
 		rep.Plugins = append(rep.Plugins, p)
 		rep.Rows += p.Rows
+		if !p.Planned.IsZero() {
+			rep.Stages.Plan = max(rep.Stages.Plan, p.Planned.Sub(p.Answered))
+		}
 		answered, published = latest(answered, p.Answered), latest(published, p.Published)
 	}
 	sortReports(rep.Plugins)

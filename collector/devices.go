@@ -34,7 +34,7 @@ type managed interface {
 	Objects() []sdk.Object
 	Want(objects []string)
 	SetRoutes(ctx context.Context, r topology.Routes) error
-	Apply(ctx context.Context, writes []sdk.DeviceWrite) error
+	Apply(ctx context.Context, writes []sdk.DeviceWrite) (undo func(context.Context) error, err error)
 	Status() device.Status
 	Start(ctx context.Context) error
 	Close() error
@@ -202,7 +202,7 @@ func (c *Collector) deviceChanged(d *device.Device) {
 		if d.Program() == "" {
 			c.learned(d.Name(), len(d.Objects()))
 		}
-		c.plans.apply(c.ctx, d, c.plans.opened())
+		c.plans.apply(c.ctx, d, c.opened(), false)
 		c.engine.Check(d.Name())
 	}
 	c.metrics.changed()
@@ -221,10 +221,16 @@ func (c *Collector) learned(name string, objects int) {
 	}
 }
 
+// opened is the number of the open epoch, 0 before the first.
+func (c *Collector) opened() uint64 {
+	number, _ := c.engine.Current()
+	return number
+}
+
 // afterFlip applies what plugins planned for the epoch that begins.
 func (c *Collector) afterFlip(ctx context.Context, member string, next uint64) {
 	if m := c.device(member); m != nil {
-		c.plans.apply(ctx, m, next)
+		c.plans.apply(ctx, m, next, true)
 	}
 }
 

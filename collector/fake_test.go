@@ -38,6 +38,7 @@ type fakeDevice struct {
 	hang    chan struct{} // Flip hangs until it is closed
 	wanted  []string
 	applied []string
+	refuse  error // what Apply returns
 	routes  int
 	closed  bool
 }
@@ -69,13 +70,20 @@ func (d *fakeDevice) SetRoutes(context.Context, topology.Routes) error {
 	return nil
 }
 
-func (d *fakeDevice) Apply(_ context.Context, writes []sdk.DeviceWrite) error {
+func (d *fakeDevice) Apply(_ context.Context, writes []sdk.DeviceWrite) (func(context.Context) error, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.refuse != nil {
+		return nil, d.refuse
+	}
+	before := len(d.applied)
 	for _, w := range writes {
 		d.applied = append(d.applied, w.Entry.Table)
 	}
-	return nil
+	return func(context.Context) error {
+		d.do(func(d *fakeDevice) { d.applied = d.applied[:before] })
+		return nil
+	}, nil
 }
 
 func (d *fakeDevice) Status() device.Status {

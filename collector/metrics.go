@@ -186,8 +186,12 @@ func (m *selfMetrics) epochTable(r *Report) *table.Builder {
 	number(b, "devices-missing", uint64(len(missing)))
 	text(b, "missing", cut(strings.Join(missing, ","), 4096))
 	number(b, "flip-time", ns(r.Stages.Flip))
+	number(b, "flip-skew", ns(r.Stages.Skew))
 	number(b, "wait-time", ns(r.Stages.Wait))
 	number(b, "readout-time", ns(r.Stages.Read))
+	number(b, "drain-time", ns(r.Stages.Drain))
+	number(b, "plan-time", ns(r.Stages.Plan))
+	text(b, "doubts", doubtsText(r.Doubts))
 	number(b, "plugin-time", ns(r.Stages.Plugin))
 	number(b, "publish-time", ns(r.Stages.Publish))
 	if m.observe != nil {
@@ -199,6 +203,19 @@ func (m *selfMetrics) epochTable(r *Report) *table.Builder {
 	number(b, "cells", uint64(r.Cells))
 	number(b, "rows", uint64(r.Rows))
 	return b
+}
+
+// doubtsText joins doubts into a line.
+func doubtsText(doubts []epoch.Doubt) string {
+	texts := make([]string, len(doubts))
+	for i, d := range doubts {
+		texts[i] = oneLine(strings.TrimSpace(d.Member + " " + d.Reason))
+	}
+	s := strings.Join(texts, "; ")
+	if len(s) > 4096 {
+		s = strings.ToValidUTF8(s[:4096], "")
+	}
+	return s
 }
 
 // cut shortens a list of names at a comma.
@@ -331,6 +348,8 @@ func (m *selfMetrics) pluginTable() *table.Builder {
 	version, status, pid := b.Text("state/version"), b.Text("state/status"), b.Uint("state/pid")
 	restarts, analysed, lost := b.Uint("state/restarts"), b.Uint("state/epochs-analysed"), b.Uint("state/epochs-lost")
 	analysis, rows, refused := b.Uint("state/analysis-time"), b.Uint("state/rows"), b.Uint("state/rows-refused")
+	applied, late, failed, problem := b.Uint("state/plans-applied"), b.Uint("state/plans-late"), b.Uint("state/plans-failed"), b.Text("state/last-plan-problem")
+	saved := b.Uint("state/saved-epoch")
 	dropped, failure := b.Uint("state/log-lines-dropped"), b.Text("state/last-error")
 	for _, p := range m.c.plugins.snapshot() {
 		name.Append(p.name)
@@ -343,6 +362,15 @@ func (m *selfMetrics) pluginTable() *table.Builder {
 		analysis.Append(ns(p.analysis))
 		rows.Append(p.rows)
 		refused.Append(p.refused)
+		applied.Append(p.plans.applied)
+		late.Append(p.plans.late)
+		failed.Append(p.plans.failed)
+		problem.Append(p.plans.last)
+		if p.status.SavedEpoch > 0 {
+			saved.Append(p.status.SavedEpoch)
+		} else {
+			saved.AppendNull()
+		}
 		dropped.Append(p.status.LogLinesDropped)
 		failure.Append(oneLine(p.status.LastError))
 	}
@@ -369,6 +397,7 @@ type pluginSnapshot struct {
 	status              pluginhost.Status
 	analysis            time.Duration
 	rows, refused, busy uint64
+	plans               planCounts
 }
 
 // snapshot lists all configured plugins by name, those that did not start among them.
@@ -378,7 +407,7 @@ func (p *plugins) snapshot() []pluginSnapshot {
 		r.mu.Lock()
 		s := pluginSnapshot{name: r.cfg.Name, analysis: r.analysis, rows: r.rows, refused: r.refused, busy: r.busy}
 		r.mu.Unlock()
-		s.status = r.inst.Status()
+		s.status, s.plans = r.inst.Status(), p.c.plans.counted(s.name)
 		out = append(out, s)
 	}
 	p.mu.Lock()

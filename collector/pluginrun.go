@@ -93,8 +93,8 @@ func (r *pluginRun) configured(s sdk.Settings) {
 	}
 	if s.Plan != nil {
 		plan := *s.Plan
-		plan.FromEpoch = 0
-		r.p.c.plans.add(name, plan)
+		plan.FromEpoch, plan.Ahead = 0, false
+		r.p.c.plans.add(r.p.ctx, name, plan)
 	}
 	if first {
 		return // Start goes on when all plugins are there
@@ -102,7 +102,7 @@ func (r *pluginRun) configured(s sdk.Settings) {
 	r.p.c.bindAll()
 	for _, m := range r.p.c.managedDevices() {
 		if _, err := m.Ready(); err == nil {
-			r.p.c.plans.apply(r.p.c.ctx, m, r.p.c.plans.opened())
+			r.p.c.plans.apply(r.p.c.ctx, m, r.p.c.opened(), false)
 		}
 	}
 }
@@ -179,6 +179,7 @@ func (r *pluginRun) view(ep *epoch.Epoch[*device.Reading]) *sdk.Epoch {
 		e.Devices = append(e.Devices, data)
 	}
 	slices.Sort(e.Expected)
+	e.States = r.p.c.plans.states(cfg.Name, ep.Number, e.Expected)
 	for _, d := range ep.Doubts {
 		if d.Member == "" || slices.Contains(e.Expected, d.Member) {
 			e.Doubts = append(e.Doubts, sdk.Doubt{Device: d.Member, Reason: d.Reason})
@@ -229,14 +230,21 @@ func (r *pluginRun) analyse(e *sdk.Epoch) PluginReport {
 	}
 	ctx, cancel := r.p.c.clock.WithTimeout(r.p.ctx, limit)
 	defer cancel()
+	e.Plans = r.p.c.plans.outcomes(cfg.Name)
 	begin := time.Now()
 	results, err := r.inst.Analyse(ctx, e)
 	rep.Answered = time.Now()
 	rep.Duration = rep.Answered.Sub(begin)
 	if err == nil {
+		r.p.c.plans.told(cfg.Name, len(e.Plans))
+		var planning sync.WaitGroup // beside publication, for a plan has little time
+		planning.Go(func() { rep.Planned = r.plan(results) })
 		rep.Tables, rep.Rows, err = r.publish(e, results)
+		rep.Published = time.Now()
+		planning.Wait()
+	} else {
+		rep.Published = time.Now()
 	}
-	rep.Published = time.Now()
 	rep.Err = err
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,13 +254,22 @@ func (r *pluginRun) analyse(e *sdk.Epoch) PluginReport {
 	return rep
 }
 
-// publish puts results into the store, all of a target's tables at once, and takes up plans.
-func (r *pluginRun) publish(e *sdk.Epoch, results *sdk.Results) (tables, rows int, err error) {
-	c := r.p.c
+// plan takes up plans. It returns when those that are ahead of their epoch were written, the zero time when there
+// was none.
+func (r *pluginRun) plan(results *sdk.Results) (planned time.Time) {
 	name := r.config().Name
 	for _, plan := range results.Plans {
-		c.plans.add(name, plan)
+		r.p.c.plans.add(r.p.ctx, name, plan)
+		if plan.Ahead {
+			planned = time.Now()
+		}
 	}
+	return planned
+}
+
+// publish puts results into the store, all of a target's tables at once.
+func (r *pluginRun) publish(e *sdk.Epoch, results *sdk.Results) (tables, rows int, err error) {
+	c := r.p.c
 	var order []string
 	batches := map[string]*store.Batch{}
 	for _, t := range results.Tables {

@@ -178,6 +178,7 @@ func (p *plugins) stop(ctx context.Context, name string) {
 		r.end()
 		r.inst.Stop(ctx)
 		p.c.withdraw(r)
+		p.c.plans.drop(name)
 	}
 }
 

@@ -142,8 +142,8 @@ func New(cfg *config.Config, deps Dependencies) (*Collector, error) {
 	}
 	c.store = store.New(store.Options{DefaultTarget: cfg.Name, Schema: c.schema})
 	c.discovery = newDiscovery(c)
-	c.plans = newPlans(c.log)
 	c.plugins = newPlugins(c)
+	c.plans = newPlans(c)
 	c.metrics = newMetrics(c)
 	ec := epoch.Config{
 		Interval: cfg.Epoch.Interval, Guard: cfg.Epoch.Guard, Drain: cfg.Epoch.Drain, Deadline: cfg.Epoch.Deadline, Parallel: cfg.Epoch.ParallelReads,

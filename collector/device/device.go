@@ -91,6 +91,8 @@ type Device struct {
 	planned   map[string]p4rt.Entry // by what identifies them, written again after a push
 	stats     Stats
 
+	applying sync.Mutex // held around the writes of a plan
+
 	watcher sync.WaitGroup
 }
 

@@ -324,7 +324,7 @@ func TestPlannedWritesComeBackAfterAReboot(t *testing.T) {
 	}}
 	ctx := context.Background()
 	for range 2 { // the second time as a plugin that was restarted
-		if err := d.Apply(ctx, []sdk.DeviceWrite{insert}); err != nil {
+		if _, err := d.Apply(ctx, []sdk.DeviceWrite{insert}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -336,12 +336,12 @@ func TestPlannedWritesComeBackAfterAReboot(t *testing.T) {
 	ready(t, d)
 	remove := insert
 	remove.Op, remove.Entry.Action = sdk.Delete, ""
-	if err := d.Apply(ctx, []sdk.DeviceWrite{remove}); err != nil || sw.Entries() != 0 {
+	if _, err := d.Apply(ctx, []sdk.DeviceWrite{remove}); err != nil || sw.Entries() != 0 {
 		t.Errorf("error %v, %d entries", err, sw.Entries())
 	}
 	wrong := insert
 	wrong.Entry.Table = "ipv5_lpm"
-	if err := d.Apply(ctx, []sdk.DeviceWrite{wrong, insert}); err == nil || !strings.Contains(err.Error(), "ipv5_lpm") || sw.Entries() != 1 {
+	if _, err := d.Apply(ctx, []sdk.DeviceWrite{insert, wrong}); err == nil || !strings.Contains(err.Error(), "ipv5_lpm") || sw.Entries() != 0 {
 		t.Errorf("error %v, %d entries", err, sw.Entries())
 	}
 }

@@ -9,77 +9,184 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
 
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Apply carries out a plugin's writes in their order. What they leave behind is written again when
-// the switch comes back without its tables. The error names the writes that were refused; the others
-// were carried out.
-func (d *Device) Apply(ctx context.Context, writes []sdk.DeviceWrite) error {
+// ErrHalfDone is wrapped when it is not known what a refused plan left on the switch.
+var ErrHalfDone = errors.New("and it is not known what of it is on the switch")
+
+// Apply carries out a plugin's writes in their order, all or none: when one is refused, those before are taken
+// back. What they leave behind is written again when the switch comes back without its tables. An insertion of
+// what is there, from an earlier life of the plugin or the collector, changes its action. undo takes the writes
+// back later, as long as nothing else is applied. The error names the writes that were refused; it wraps
+// ErrHalfDone when not all could be taken back.
+func (d *Device) Apply(ctx context.Context, writes []sdk.DeviceWrite) (undo func(context.Context) error, err error) {
 	d.mu.Lock()
 	s := d.session
 	d.mu.Unlock()
 	if s == nil {
-		return fmt.Errorf("device %s: %w", d.cfg.Name, ErrNotStarted)
+		return nil, fmt.Errorf("device %s: %w", d.cfg.Name, ErrNotStarted)
 	}
 	cat, err := s.Catalog()
 	if err != nil {
-		return fmt.Errorf("device %s: %w", d.cfg.Name, err)
+		return nil, fmt.Errorf("device %s: %w", d.cfg.Name, err)
 	}
+	d.applying.Lock()
+	defer d.applying.Unlock()
 	var errs []error
-	var updates []*p4v1.Update
-	kept := map[string]*p4rt.Entry{}
+	changes := make([]change, 0, len(writes))
 	for i, w := range writes {
-		entry, err := planEntry(cat, w)
-		if err == nil {
-			var u *p4v1.Update
-			key := planKey(entry)
-			if u, err = planUpdate(cat, d.known(w.Op, key), entry); err == nil {
-				updates = append(updates, u)
-				kept[key] = &entry
-				if w.Op == sdk.Delete {
-					kept[key] = nil
-				}
-			}
-		}
+		c, err := d.change(cat, w)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("write %d of %d: %w", i+1, len(writes), err))
 		}
-	}
-	if len(updates) > 0 {
-		if err := s.Write(ctx, updates...); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for key, entry := range kept {
-		if entry == nil {
-			delete(d.planned, key)
-		} else {
-			d.planned[key] = *entry
-		}
+		changes = append(changes, c)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("device %s: %w", d.cfg.Name, err)
+		return nil, fmt.Errorf("device %s: %w", d.cfg.Name, err)
 	}
-	return nil
+	done, err := send(ctx, s, changes)
+	if err != nil {
+		// Not ctx: it may be over, and what is half done must not stay.
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTime)
+		defer cancel()
+		if back := takeBack(clean, s, cat, done); back != nil || ctx.Err() != nil {
+			err = fmt.Errorf("%w, %w", err, ErrHalfDone)
+		}
+		return nil, fmt.Errorf("device %s: %w", d.cfg.Name, err)
+	}
+	d.keep(changes, func(c *change) *p4rt.Entry { return c.after })
+	return func(ctx context.Context) error {
+		d.applying.Lock()
+		defer d.applying.Unlock()
+		d.keep(changes, func(c *change) *p4rt.Entry { return c.before })
+		if err := takeBack(ctx, s, cat, changes); err != nil {
+			return fmt.Errorf("device %s: taking writes back: %w", d.cfg.Name, err)
+		}
+		return nil
+	}, nil
 }
 
-// known turns an insertion of what a plan has inserted before into a modification: a plugin that was
-// restarted plans from the beginning.
-func (d *Device) known(op sdk.WriteOp, key string) sdk.WriteOp {
+// takeBackTime bounds the taking back of a plan that failed.
+const takeBackTime = time.Second
+
+// change is a write with what it changes.
+type change struct {
+	update        *p4v1.Update
+	key           string
+	before, after *p4rt.Entry // nil: none that a plan made
+	insert        bool        // an entry that exists, or does not, is no mistake
+}
+
+// change looks up what a write changes.
+func (d *Device) change(cat *p4values.Catalog, w sdk.DeviceWrite) (change, error) {
+	entry, err := planEntry(cat, w)
+	if err != nil {
+		return change{}, err
+	}
+	c := change{key: planKey(entry), insert: w.Op == sdk.Insert}
+	d.mu.Lock()
+	if before, ok := d.planned[c.key]; ok {
+		c.before = &before
+	}
+	d.mu.Unlock()
+	op := w.Op
+	if c.before != nil && op == sdk.Insert {
+		op = sdk.Modify // a plugin that was restarted plans from the beginning
+	}
+	if w.Op != sdk.Delete {
+		c.after = &entry
+	}
+	c.update, err = planUpdate(cat, op, entry)
+	return c, err
+}
+
+// keep notes what is on the switch because of plans.
+func (d *Device) keep(changes []change, of func(*change) *p4rt.Entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, there := d.planned[key]; there && op == sdk.Insert {
-		return sdk.Modify
+	for i := range changes {
+		c := &changes[i]
+		if e := of(c); e == nil {
+			delete(d.planned, c.key)
+		} else {
+			d.planned[c.key] = *e
+		}
 	}
-	return op
+}
+
+// send writes changes. It returns those that may have been carried out.
+func send(ctx context.Context, s session, changes []change) (done []change, err error) {
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	updates := make([]*p4v1.Update, len(changes))
+	for i := range changes {
+		updates[i] = changes[i].update
+	}
+	err = s.Write(ctx, updates...)
+	var refused *p4rt.WriteError
+	if err == nil || !errors.As(err, &refused) {
+		return changes, err
+	}
+	if refused.Cause != nil {
+		return changes, err
+	}
+	done = slices.Clone(changes)
+	var again []*p4v1.Update
+	for _, f := range refused.Failed {
+		c := &done[f.Index]
+		switch {
+		case c.insert && f.Code == codes.AlreadyExists:
+			again = append(again, p4rt.Modify(f.Update.GetEntity()))
+		case c.insert && f.Code == codes.NotFound:
+			again = append(again, p4rt.Insert(f.Update.GetEntity()))
+		default:
+			c.update = nil
+		}
+	}
+	if len(again) < len(refused.Failed) {
+		return slices.DeleteFunc(done, func(c change) bool { return c.update == nil }), err
+	}
+	return changes, s.Write(ctx, again...)
+}
+
+// takeBack undoes changes, the newest first.
+func takeBack(ctx context.Context, s session, cat *p4values.Catalog, changes []change) error {
+	var back []change
+	var unknown error
+	for _, c := range slices.Backward(changes) {
+		entry, op := c.before, sdk.Modify
+		switch {
+		case c.before == nil && !c.insert:
+			unknown = fmt.Errorf("what %s was before no plan has said", c.key)
+			continue
+		case c.before == nil:
+			entry, op = c.after, sdk.Delete
+		case c.before.Default:
+			op = sdk.SetDefault
+		}
+		u, err := planUpdate(cat, op, *entry)
+		if err != nil {
+			return err
+		}
+		back = append(back, change{update: u, insert: op == sdk.Modify})
+	}
+	_, err := send(ctx, s, back)
+	var refused *p4rt.WriteError
+	if errors.As(err, &refused) && refused.Cause == nil && !slices.ContainsFunc(refused.Failed, func(f *p4rt.UpdateError) bool {
+		return f.Code != codes.NotFound
+	}) {
+		err = nil // what was to be removed is not there
+	}
+	return errors.Join(err, unknown)
 }
 
 // replan writes again what plans left on the switch, after a push cleared it.

@@ -92,9 +92,14 @@ func (t *track[R]) join(inc Incarnation, isClean bool) {
 			unknown = append(unknown, b)
 		}
 	}
+	pause := t.e.cfg.Guard + t.e.cfg.Drain
 	for fresh := !isClean; ; fresh = false {
 		bank := t.e.openBank(n)
-		since, err := t.enter(ctx, bank, unknown)
+		since, err := t.enter(ctx, bank, unknown, pause)
+		pause = t.e.cfg.Guard // only its own packets are left
+		if _, wall := t.e.clock.(Wall); !wall {
+			pause = 0 // and an emulation has none on their way when it moves the clock
+		}
 		unknown = []int{bank}
 		t.mu.Lock()
 		changed := t.incarnation.ID != inc.ID
@@ -120,9 +125,9 @@ func (t *track[R]) join(inc Incarnation, isClean bool) {
 	}
 }
 
-// enter makes the member write into one bank and discards what others hold. It returns since when
-// the bank is written. Its wait is one of real time on every clock: it belongs to no epoch.
-func (t *track[R]) enter(ctx context.Context, bank int, unknown []int) (time.Time, error) {
+// enter makes the member write into one bank and, after a pause, discards what others hold. It returns since
+// when the bank is written. The pause is over when it is on either clock: it belongs to no epoch.
+func (t *track[R]) enter(ctx context.Context, bank int, unknown []int, pause time.Duration) (time.Time, error) {
 	if err := t.m.Flip(ctx, bank); err != nil {
 		return time.Time{}, err
 	}
@@ -134,7 +139,7 @@ func (t *track[R]) enter(ctx context.Context, bank int, unknown []int) (time.Tim
 		}
 		if !waited {
 			waited = true
-			if err := (Wall{}).Sleep(ctx, t.e.cfg.Guard+t.e.cfg.Drain); err != nil {
+			if err := t.pause(ctx, pause); err != nil {
 				return since, err
 			}
 		}
@@ -143,6 +148,21 @@ func (t *track[R]) enter(ctx context.Context, bank int, unknown []int) (time.Tim
 		}
 	}
 	return since, nil
+}
+
+// pause waits for d, of real time or on the clock.
+func (t *track[R]) pause(ctx context.Context, d time.Duration) error {
+	over := make(chan struct{})
+	stop := t.e.clock.AfterFunc(d, func() { close(over) })
+	defer stop()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
 }
 
 // settle clears the banks of the first epoch once more, where packets may have been sent into the network

@@ -59,6 +59,8 @@ type Status struct {
 	EpochsAnalysed, EpochsLost uint64
 	LastEpoch                  uint64    // newest with results
 	LastStats                  sdk.Stats // of that epoch
+	// SavedEpoch is the epoch of the newest state that the plugin saved; 0: none.
+	SavedEpoch uint64
 	// LogLinesDropped counts log lines and events beyond the rate,
 	// LogLinesCut those that were cut for their length.
 	LogLinesDropped, LogLinesCut uint64
@@ -74,6 +76,9 @@ func (s Status) LogValue() slog.Value {
 func (i *Instance) Status() Status {
 	i.mu.Lock()
 	status := i.status
+	if i.state != nil {
+		status.SavedEpoch = i.state.Epoch
+	}
 	i.mu.Unlock()
 	status.LogLinesDropped, status.LogLinesCut = i.logs.dropped.Load(), i.logs.truncated.Load()
 	return status
