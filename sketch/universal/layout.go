@@ -3,9 +3,9 @@
 package universal
 
 import (
-	"errors"
 	"fmt"
 
+	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
@@ -16,8 +16,9 @@ const maxLevels = 16
 // maxWays is how many ways have a hash.
 const maxWays = 4
 
-// ErrMismatch is wrapped by errors about sketches or cells that do not fit each other.
-var ErrMismatch = errors.New("layouts differ")
+// ErrMismatch is wrapped by errors about sketches or cells that do not fit each other. It
+// wraps sketch.ErrMismatch.
+var ErrMismatch = fmt.Errorf("%w: layouts differ", sketch.ErrMismatch)
 
 // Layout is the shape of a universal sketch, the same as of one instance of
 // p4/programs/include/univmon.p4.
@@ -30,8 +31,31 @@ type Layout struct {
 	Slots   int         // heavy keys of a level in each way
 }
 
-// Validate says what is wrong with a layout.
+// Fit returns the largest layout that takes no more than so many bytes, in the proportions of
+// the P4 program's: 12 levels of 3 rows, 4 ways, and 40 counters of a row for each heavy-key slot of a way.
+func Fit(key flow.Fields, memory int) (Layout, error) {
+	const columns = 40
+	l := Layout{Key: key, Levels: 12, Rows: 3, Columns: columns, Ways: 4, Slots: 1}
+	if memory < 0 || memory > sketch.MaxMemory {
+		return l, fmt.Errorf("%w: universal: memory: %d bytes; expected up to %d", sketch.ErrConfig, memory, sketch.MaxMemory)
+	}
+	if memory < l.Bytes() {
+		return l, fmt.Errorf("%w: universal: memory: %d bytes; %d are the least for keys of %v", sketch.ErrConfig, memory, l.Bytes(), key)
+	}
+	l.Slots = memory / l.Bytes()
+	l.Columns = (memory - 4*l.HeavyCells()) / (4 * l.Levels * l.Rows)
+	return l, l.Validate()
+}
+
+// Validate says what is wrong with a layout, in an error that wraps sketch.ErrConfig.
 func (l Layout) Validate() error {
+	if err := l.check(); err != nil {
+		return fmt.Errorf("%w: %w", sketch.ErrConfig, err)
+	}
+	return nil
+}
+
+func (l Layout) check() error {
 	switch {
 	case l.Key != flow.Src && l.Key != flow.Dst && l.Key != flow.FiveTuple:
 		return fmt.Errorf("universal: key %v: no heavy-key slots are defined for it; use src, dst or 5-tuple", l.Key)
@@ -45,6 +69,8 @@ func (l Layout) Validate() error {
 		return fmt.Errorf("universal: %d ways; expected 2 to %d", l.Ways, maxWays)
 	case l.Slots < 1 || l.Slots > 1<<20:
 		return fmt.Errorf("universal: %d slots; expected 1 to %d", l.Slots, 1<<20)
+	case l.Bytes() > sketch.MaxMemory:
+		return fmt.Errorf("universal: %d bytes; expected up to %d", l.Bytes(), sketch.MaxMemory)
 	}
 	return nil
 }

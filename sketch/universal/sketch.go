@@ -15,6 +15,8 @@ import (
 // the P4 program does; Open looks at registers that were read out.
 //
 // A Sketch is not safe for concurrent use while it is updated.
+//
+// The zero Sketch has no cells; it is only good for UnmarshalBinary.
 type Sketch struct {
 	layout   Layout
 	counters []uint32 // two's complement

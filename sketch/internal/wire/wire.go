@@ -21,6 +21,7 @@ const (
 	Fermat
 	SuMax
 	TowerLatency
+	Universal
 )
 
 const (

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package universal
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// The idiom of package sketch, for those who count keys themselves. A collector that reads out
+// switches goes by Reading and Estimate, which answer more and better.
+
+// Insert counts one packet of a key given by its canonical bytes. It fails only for a key that
+// is none of the layout's.
+func (s *Sketch) Insert(key []byte) error {
+	k, err := flow.ParseBinary(s.layout.Key, key)
+	if err != nil {
+		return s.keyError(len(key))
+	}
+	s.Update(&k)
+	return nil
+}
+
+func (s *Sketch) keyError(n int) error {
+	return fmt.Errorf("%w: universal: a key of %d bytes; %v has %d or %d", sketch.ErrMismatch, n, s.layout.Key, s.layout.Key.Size(false), s.layout.Key.Size(true))
+}
+
+// InsertBatch counts one packet of each key; keys lie end to end, size bytes each.
+func (s *Sketch) InsertBatch(keys []byte, size int) error {
+	if size != s.layout.Key.Size(false) && size != s.layout.Key.Size(true) || len(keys)%size != 0 {
+		return fmt.Errorf("%w: universal: %d bytes of keys of %d", sketch.ErrMismatch, len(keys), size)
+	}
+	for ; len(keys) > 0; keys = keys[size:] {
+		if err := s.Insert(keys[:size]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Query returns what the data plane takes for the packets of a key: the median of its counters in
+// the first three rows, 0 for a key that is none of the layout's. Estimate.Size is better.
+func (s *Sketch) Query(key []byte) int32 {
+	k, err := flow.ParseBinary(s.layout.Key, key)
+	if err != nil {
+		return 0
+	}
+	h := hashOf(&k, s.layout.Key)
+	return s.estimate(h, levelOf(h, s.layout.Levels))
+}
+
+func (s *Sketch) estimate(h uint32, level int) int32 {
+	l := &s.layout
+	var est [3]int32
+	for row := range est {
+		column, negative := cellOf(h, row, l.Columns)
+		est[row] = int32(s.counters[(level*l.Rows+row)*l.Columns+column]) * (1 - 2*int32(negative))
+	}
+	return max(min(est[0], est[1]), min(max(est[0], est[1]), est[2]))
+}
+
+// Memory returns the bytes of the cells.
+func (s *Sketch) Memory() int { return s.layout.Bytes() }
+
+// Bound is that of a Query, for a key of the level that errs most: by Chebyshev a row is off by more than
+// sqrt(8 F2/columns) with probability at most 1/8, and two of three rows must be.
+func (s *Sketch) Bound() sketch.Bound {
+	most := 0.0
+	for level := range s.layout.Levels {
+		var f2 [3]float64
+		for row := range f2 {
+			at := (level*s.layout.Rows + row) * s.layout.Columns
+			for _, c := range s.counters[at : at+s.layout.Columns] {
+				f2[row] += float64(int32(c)) * float64(int32(c))
+			}
+		}
+		slices.Sort(f2[:])
+		most = max(most, f2[1])
+	}
+	e := math.Sqrt(8 * most / float64(s.layout.Columns))
+	return sketch.Bound{Over: e, Under: e, Failure: 3*(7./8)/64 + 1./512}
+}
+
+// Merge adds what o counted: counters as one sketch would have them; of the heavy keys of both those
+// that are now the largest. It fails, and changes nothing, when the layouts differ.
+func (s *Sketch) Merge(o *Sketch) error { return s.combine(o, false) }
+
+// Subtract takes away what o counted, which must be part of what s counted; Compare is for what
+// grew and shrank. It fails, and changes nothing, when the layouts differ or o counted more packets.
+func (s *Sketch) Subtract(o *Sketch) error { return s.combine(o, true) }
+
+func (s *Sketch) combine(o *Sketch, minus bool) error {
+	if o == nil {
+		return fmt.Errorf("%w: universal: nothing to add", ErrMismatch)
+	}
+	if s.layout != o.layout || (s.packets == nil) != (o.packets == nil) {
+		return fmt.Errorf("universal: %v and %v, packets counted %v and %v: %w", s.layout, o.layout, s.packets != nil, o.packets != nil, ErrMismatch)
+	}
+	if minus {
+		for i, n := range o.packets {
+			if n > s.packets[i] {
+				return fmt.Errorf("%w: universal: level %d would have %d-%d packets; only a part of what was counted can be subtracted", ErrMismatch, i, s.packets[i], n)
+			}
+		}
+	}
+	words := s.layout.Words()
+	type slot struct {
+		candidate
+		est int32
+	}
+	var keys []slot
+	for i := 0; i < len(s.heavy); i += words {
+		level := i / words / (s.layout.Ways * s.layout.Slots)
+		for _, of := range []*Sketch{s, o} {
+			if k, h, ok := load(of.heavy[i:i+words], s.layout.Key, level, s.layout.Levels); ok {
+				keys = append(keys, slot{candidate: candidate{key: k, hash: h, level: int32(level)}})
+			}
+		}
+	}
+	sign := uint32(1)
+	if minus {
+		sign = math.MaxUint32
+	}
+	for i, v := range o.counters {
+		s.counters[i] += sign * v
+	}
+	for i, v := range o.packets {
+		s.packets[i] += sign * v
+	}
+	clear(s.heavy)
+	for i := range keys {
+		keys[i].est = s.estimate(keys[i].hash, int(keys[i].level))
+	}
+	slices.SortFunc(keys, func(a, b slot) int { return cmp.Or(cmp.Compare(b.est, a.est), a.compare(&b.candidate)) })
+	for i := range keys {
+		if k := &keys[i]; k.est > 0 {
+			s.remember(&k.key, k.hash, int(k.level), uint32(k.est))
+		}
+	}
+	return nil
+}
