@@ -64,7 +64,7 @@ func benchChameleMon(ctx context.Context, out, progress io.Writer, f benchChamel
 		return fmt.Errorf("--seeds %d, --settle %d, --measure %d, --loss %v: at least 1 of the first three, and a loss above 0 and up to 1", f.seeds, f.options.Settle, f.options.Measure, f.options.Loss)
 	}
 	o := f.options
-	o.Plugin = func() sdk.Plugin { return analysis.New() }
+	o.Plugin = func() sdk.Plugin { return analysis.NewAt(chamelemon.ProcessorTime) }
 	for i := range f.seeds {
 		o.Seeds = append(o.Seeds, uint64(i+1))
 	}

@@ -5,7 +5,6 @@ package chamelemon
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -21,10 +20,6 @@ type Played struct {
 	Epoch   uint64
 	Results *sdk.Results
 	*Measured
-	// Response is the processor time from all sketches in hand to the results and the new
-	// configuration; of everything that the process did in that time, the garbage collector
-	// included. Where the system does not tell, it is the time that passed.
-	Response time.Duration
 }
 
 // Start configures the plugin for a testbed and writes its first plan.
@@ -51,9 +46,7 @@ func (d *Driver) Play(ctx context.Context, flows []Flow) (*Played, error) {
 	if err != nil {
 		return nil, err
 	}
-	before := processorTime()
 	r, err := d.plugin.Analyse(ctx, e)
-	took := processorTime() - before
 	if err != nil {
 		return nil, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
@@ -62,5 +55,5 @@ func (d *Driver) Play(ctx context.Context, flows []Flow) (*Played, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
-	return &Played{Epoch: e.Number, Results: r, Measured: m, Response: took}, nil
+	return &Played{Epoch: e.Number, Results: r, Measured: m}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"
@@ -41,6 +42,9 @@ type Measured struct {
 	// Flows that were decoded or, where Decoded is false, estimated: HH candidates of an edge
 	// switch (mean), HL and sampled LL of the network (Figure 7b).
 	HH, HL, LL float64
+	// Response is the time until the next configuration was decided, Analysis until the results
+	// were there too, both by the plugin's clock.
+	Response, Analysis time.Duration
 	// Load factors of the IPv4 parts: of HH the mean over the edge switches.
 	LoadHH, LoadHL, LoadLL float64
 }
@@ -83,6 +87,7 @@ func Measure(r *sdk.Results) (*Measured, error) {
 	a := rows[0]
 	m := &Measured{State: a["network-state"], Next: a["next-state"], Decoded: a["decoded"] == "true", Settled: a["settled"] == "true", Problem: a["problem"]}
 	read := reader{}
+	m.Response, m.Analysis = time.Duration(read.number(a, "response-time")), time.Duration(read.number(a, "analysis-time"))
 	m.Tl, m.Sample = read.number(a, "low-threshold"), read.number(a, "sample-rate")
 	if m.Tl <= 1 {
 		m.Sample = 1

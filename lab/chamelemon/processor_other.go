@@ -6,5 +6,5 @@ package chamelemon
 
 import "time"
 
-// processorTime is the time of day: only differences count.
-func processorTime() time.Duration { return time.Duration(time.Now().UnixNano()) }
+// ProcessorTime is the time of day here.
+func ProcessorTime() time.Time { return time.Now() }

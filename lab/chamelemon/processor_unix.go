@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// processorTime is what the process has used so far.
-func processorTime() time.Duration {
+// ProcessorTime is a clock that runs while the process does, with all its threads.
+func ProcessorTime() time.Time {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return time.Duration(time.Now().UnixNano())
+		return time.Now()
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return time.Unix(0, u.Utime.Nano()+u.Stime.Nano())
 }

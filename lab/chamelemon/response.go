@@ -30,8 +30,8 @@ func responses(ctx context.Context, o Options, out string) ([]Drawn, error) {
 		return all, nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Response time (ChameleMon, Figure 20)\n\n%s Time is the processor time of the whole process on one core, the garbage collector included, from all sketches in hand to results and the next "+
-		"configuration: the median of a point's epochs, and in brackets the longest. It depends on the machine: this was %s/%s.\n", o.method("20"), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(&b, "# Response time (ChameleMon, Figure 20)\n\n%s Time is from all sketches in hand to the next configuration decided, as processor time of the whole process on one core, the garbage collector included: "+
+		"the median of a point's epochs, and in brackets the longest. The results that are published besides follow it. It depends on the machine: this was %s/%s.\n", o.method("20"), runtime.GOOS, runtime.GOARCH)
 	for _, victims := range []bool{false, true} {
 		part := slices.DeleteFunc(slices.Clone(all), func(d Drawn) bool { return d.Victims != victims })
 		c := responseChart(part)

@@ -49,8 +49,12 @@ type previous struct {
 }
 
 // New returns the plugin.
-func New() *Plugin {
-	return &Plugin{now: time.Now, config: DefaultConfiguration(), binding: &binding{}, alerts: alerts{{Subject: Network, Kind: networkIll}}}
+func New() *Plugin { return NewAt(time.Now) }
+
+// NewAt returns the plugin with another clock: plans are told apart by its time, and how long
+// an analysis takes is told by it. A clock of processor time leaves out other work of the machine.
+func NewAt(now func() time.Time) *Plugin {
+	return &Plugin{now: now, config: DefaultConfiguration(), binding: &binding{}, alerts: alerts{{Subject: Network, Kind: networkIll}}}
 }
 
 // The optional parts of the contract that the plugin fulfils.
