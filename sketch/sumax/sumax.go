@@ -25,6 +25,10 @@ type Config struct {
 	// Ranges are the ascending lower limits of the delay ranges after the first, which begins at
 	// 0: n limits make n+1 sum cells. nil: no delays are kept.
 	Ranges []uint32
+	// NoSizes leaves out the size cell of every bucket where there are Ranges: a size is then the sum over
+	// the ranges, whose minima are taken one by one, which errs less at the same memory. A packet
+	// without a delay counts as one of delay 0.
+	NoSizes bool
 	// Intervals keeps the maximum inter-arrival time and the last arrival.
 	Intervals bool
 	Seed      uint64
@@ -35,9 +39,9 @@ const (
 	maxRanges = 63
 )
 
-// cells is the number of cells of a bucket: size, delays, and interval and last arrival.
+// cells is the number of cells of a bucket: size unless there is none, delays, and interval and last arrival.
 func (c *Config) cells() int {
-	n := 1
+	n := c.first()
 	if c.Ranges != nil {
 		n += len(c.Ranges) + 1
 	}
@@ -45,6 +49,14 @@ func (c *Config) cells() int {
 		n += 2
 	}
 	return n
+}
+
+// first is the first range's cell.
+func (c *Config) first() int {
+	if c.NoSizes {
+		return 0
+	}
+	return 1
 }
 
 func (c *Config) complete() error {
@@ -59,6 +71,9 @@ func (c *Config) complete() error {
 	}
 	if len(c.Ranges) > maxRanges {
 		return fail("%d limits of delay ranges; expected at most %d", len(c.Ranges), maxRanges)
+	}
+	if c.NoSizes && c.Ranges == nil {
+		return fail("no sizes and no ranges: nothing is counted")
 	}
 	for i, r := range c.Ranges {
 		if r == 0 || i > 0 && r <= c.Ranges[i-1] {
@@ -77,7 +92,7 @@ func (c *Config) complete() error {
 }
 
 func (c *Config) equal(o *Config) bool {
-	return c.Rows == o.Rows && c.Width == o.Width && c.Intervals == o.Intervals && c.Seed == o.Seed &&
+	return c.Rows == o.Rows && c.Width == o.Width && c.Intervals == o.Intervals && c.NoSizes == o.NoSizes && c.Seed == o.Seed &&
 		(c.Ranges == nil) == (o.Ranges == nil) && slices.Equal(c.Ranges, o.Ranges)
 }
 
@@ -152,9 +167,11 @@ func (s *Sketch[F]) Add(key []byte, n uint32) { s.sum(family.Digest[F](s.cfg.See
 // (§4.4).
 func (s *Sketch[F]) Record(key []byte, p Packet) {
 	d := family.Digest[F](s.cfg.Seed, key)
-	s.sum(d, 0, 1)
+	if !s.cfg.NoSizes {
+		s.sum(d, 0, 1)
+	}
 	if s.cfg.Ranges != nil {
-		s.sum(d, 1+s.delayRange(p.Delay), 1)
+		s.sum(d, s.cfg.first()+s.delayRange(p.Delay), 1)
 	}
 	if s.cfg.Intervals {
 		for r := range s.cfg.Rows {
@@ -217,9 +234,18 @@ func (s *Sketch[F]) has(col uint32) bool {
 // Query returns the size of a key, never too low but for cells at their limit. valid is false when none of its columns is there
 // (§6.1: of a share θ of the columns, 1-(1-θ)^rows of the keys have one).
 func (s *Sketch[F]) Query(key []byte) (size uint32, valid bool) {
-	v, ok := s.smallest(family.Digest[F](s.cfg.Seed, key), 0)
+	d := family.Digest[F](s.cfg.Seed, key)
+	v, ok := s.smallest(d, 0)
 	if !ok {
 		return 0, false
+	}
+	if s.cfg.NoSizes {
+		for i := range s.cfg.Ranges {
+			n, _ := s.smallest(d, 1+i)
+			if v += n; v < n {
+				return math.MaxUint32, true
+			}
+		}
 	}
 	return v, true
 }
@@ -231,7 +257,7 @@ func (s *Sketch[F]) Delays(dst []uint32, key []byte) (delays []uint32, valid boo
 	}
 	d := family.Digest[F](s.cfg.Seed, key)
 	for i := range len(s.cfg.Ranges) + 1 {
-		v, ok := s.smallest(d, 1+i)
+		v, ok := s.smallest(d, s.cfg.first()+i)
 		if !ok {
 			return dst, false
 		}
@@ -255,12 +281,21 @@ func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) 
 	return interval, last, true
 }
 
-// Row returns the size cells of a row, for linear counting and MRAC, which the paper
-// gives the first row.
+// Row returns the size cells of a row, or the sums over the ranges, for linear counting and
+// MRAC, which the paper gives the first row.
 func (s *Sketch[F]) Row(i int) []uint32 {
 	out := make([]uint32, s.cfg.Width)
 	for c := range out {
-		out[c] = s.bucket(i, uint32(c))[0]
+		b := s.bucket(i, uint32(c))
+		out[c] = b[0]
+		if s.cfg.NoSizes {
+			for _, n := range b[1 : 1+len(s.cfg.Ranges)] {
+				if out[c] += n; out[c] < n {
+					out[c] = math.MaxUint32
+					break
+				}
+			}
+		}
 	}
 	return out
 }
@@ -374,6 +409,9 @@ func (s *Sketch[F]) MarshalBinary() ([]byte, error) {
 	if s.cfg.Ranges != nil {
 		flags |= 4
 	}
+	if s.cfg.NoSizes {
+		flags |= 8
+	}
 	w.U32(flags, uint32(s.cfg.Rows), uint32(s.cfg.Width), uint32(len(s.cfg.Ranges)))
 	w.U32(s.cfg.Ranges...)
 	w.U64(s.received...)
@@ -388,10 +426,10 @@ func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
 		return fmt.Errorf("sumax: %w", err)
 	}
 	flags, rows, width, ranges := r.U32(), int(r.U32()), int(r.U32()), r.U32()
-	if flags > 7 || rows < 1 || rows > family.MaxRows || width < 1 || ranges > maxRanges || flags&4 == 0 && ranges > 0 {
+	if flags > 15 || flags&12 == 8 || rows < 1 || rows > family.MaxRows || width < 1 || ranges > maxRanges || flags&4 == 0 && ranges > 0 {
 		return fmt.Errorf("sumax: %w: %d rows of %d, %d ranges, flags %#x", sketch.ErrFormat, rows, width, ranges, flags)
 	}
-	c := Config{Rows: rows, Width: width, Intervals: flags&1 != 0, Seed: r.Seed}
+	c := Config{Rows: rows, Width: width, Intervals: flags&1 != 0, NoSizes: flags&8 != 0, Seed: r.Seed}
 	if flags&4 != 0 {
 		c.Ranges = make([]uint32, ranges)
 		wire.Cells(r, c.Ranges)
