@@ -79,6 +79,25 @@ func (l *Latency[F]) Insert(key []byte, latency uint32) {
 	}
 }
 
+// InsertBatch records one packet of each key, with its latency; keys lie end to end, size bytes each.
+func (l *Latency[F]) InsertBatch(keys []byte, size int, latencies []uint32) error {
+	if err := family.CheckBatch("tower", keys, size); err != nil {
+		return err
+	}
+	if len(latencies) != len(keys)/size {
+		return fmt.Errorf("%w: tower: %d latencies of %d keys", sketch.ErrMismatch, len(latencies), len(keys)/size)
+	}
+	for i, latency := range latencies {
+		l.Insert(keys[i*size:(i+1)*size], latency)
+	}
+	return nil
+}
+
+// Bound is Sketch.Bound of the packets; a latency is a sum of as many flows.
+func (l *Latency[F]) Bound(size uint32, total uint64) sketch.Bound {
+	return l.packets.Bound(size, total)
+}
+
 // Query returns the estimated packets and total latency of a key; ok is false when one of
 // them has overflowed in every row, or no packet was seen. The mean is latency / packets.
 func (l *Latency[F]) Query(key []byte) (packets, latency uint32, ok bool) {
