@@ -277,7 +277,7 @@ func (k kind) insertAndQuery(t *testing.T) {
 	for _, size := range k.sizes {
 		tr := trafficFor(max(size, 4))
 		if size < 4 {
-			tr = &zipf.Trace{Size: size, Keys: tr.Keys, Count: map[string]uint32{}}
+			tr = &zipf.Trace{Size: size, Keys: tr.Keys[:packets*size], Count: map[string]uint32{}}
 			for i := range tr.Len() {
 				tr.Count[string(tr.Key(i))]++
 			}
