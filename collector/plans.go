@@ -276,7 +276,9 @@ func (p *plans) settle(a *aheadPlan, results []result, refused string) {
 		case refused != "":
 			acc.tell(part, name, sdk.PlanFailed, fmt.Sprintf("taken back, because %s did not take the plan", refused))
 		default:
-			acc.hold(name, holding{from: part.from, bank: part.bank, id: part.id})
+			if part.id != 0 {
+				acc.hold(name, holding{from: part.from, bank: part.bank, id: part.id})
+			}
 			acc.tell(part, name, sdk.PlanApplied, "")
 		}
 		if r.err != nil && !r.away {
@@ -330,7 +332,7 @@ func (p *plans) apply(ctx context.Context, d applier, next uint64, atFlip bool) 
 		w.from = h.from
 		p.mu.Lock()
 		acc := p.account(w.plugin)
-		if err == nil || errors.Is(err, device.ErrHalfDone) {
+		if err == nil && w.id != 0 || errors.Is(err, device.ErrHalfDone) {
 			if h.from > next {
 				acc.hold(d.Name(), holding{from: next, bank: allBanks, mixed: true, until: next})
 			}

@@ -403,3 +403,101 @@ func TestTLSFiles(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
+
+// prefix is a write of a route for a prefix of 8 bits.
+func prefix(op sdk.WriteOp, first byte, action string) sdk.DeviceWrite {
+	return sdk.DeviceWrite{Device: "s1", Op: op, Entry: sdk.TableEntry{
+		Table: "ipv4_lpm", Matches: []sdk.FieldMatch{{Field: "hdr.ipv4.dst", Value: []byte{first, 0, 0, 0}, PrefixLen: 8}}, Action: action,
+	}}
+}
+
+// Of a plan that is refused in the middle nothing stays; entries that are there from an earlier life are changed.
+func TestPlansAreAppliedAsAWhole(t *testing.T) {
+	d, sw, _ := start(t, nil)
+	ready(t, d)
+	ctx := context.Background()
+	undo, err := d.Apply(ctx, []sdk.DeviceWrite{prefix(sdk.Insert, 10, "drop"), prefix(sdk.Insert, 11, "drop")})
+	if err != nil || sw.Entries() != 2 {
+		t.Fatalf("error %v, %d entries", err, sw.Entries())
+	}
+	if _, err := d.Apply(ctx, []sdk.DeviceWrite{prefix(sdk.Insert, 12, "drop"), prefix(sdk.Modify, 13, "drop")}); err == nil ||
+		errors.Is(err, device.ErrHalfDone) || sw.Entries() != 2 {
+		t.Errorf("error %v, %d entries", err, sw.Entries())
+	}
+	if err := undo(ctx); err != nil || sw.Entries() != 0 {
+		t.Errorf("undone: error %v, %d entries", err, sw.Entries())
+	}
+	if _, err := d.Apply(ctx, []sdk.DeviceWrite{prefix(sdk.Insert, 10, "drop"), prefix(sdk.Insert, 11, "drop")}); err != nil {
+		t.Fatal(err)
+	}
+	sw.SetFaults(fakeswitch.Faults{RefuseTable: "ipv4_lpm"})
+	if _, err := d.Apply(ctx, []sdk.DeviceWrite{prefix(sdk.Delete, 10, ""), prefix(sdk.Insert, 14, "drop")}); err == nil || !errors.Is(err, device.ErrHalfDone) {
+		t.Errorf("an entry was removed and cannot be brought back: error %v", err)
+	}
+	sw.SetFaults(fakeswitch.Faults{})
+
+	// Another collector takes over: it knows nothing of what is there.
+	d2, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: sw.Address, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 1 << 50}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d2.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer d2.Close()
+	ready(t, d2)
+	if _, err := d2.Apply(ctx, []sdk.DeviceWrite{prefix(sdk.Insert, 11, "drop"), prefix(sdk.Insert, 12, "drop")}); err != nil {
+		t.Errorf("an entry of an earlier life: %v", err)
+	}
+	sw.SetFaults(fakeswitch.Faults{HangWrite: true})
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if _, err := d2.Apply(short, []sdk.DeviceWrite{prefix(sdk.Insert, 12, "drop")}); !errors.Is(err, device.ErrHalfDone) {
+		t.Errorf("nobody knows what became of it: error %v", err)
+	}
+}
+
+// Registers of the way out are read when the network has drained, the others before.
+func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
+	p := program(t, "chamelemon")
+	sw := fakeswitch.Start(t, p.P4Info)
+	d, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: sw.Address, DeviceID: 1, Program: p}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	ready(t, d)
+	const in, out = "ingress.chamelemon.upstream", "chamelemon_downstream"
+	sw.Count(in, 7, 1)
+	sw.Count(out, 7, 1)
+	calls := 0
+	r, err := d.Read(context.Background(), 0, func(context.Context) error {
+		calls++
+		sw.Count(in, 7, 1) // too late to be read
+		sw.Count(out, 7, 1)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint64{}
+	for i, o := range r.Objects {
+		got[o.Object] = o.At(7)
+		if i > 0 && r.Objects[i-1].Object >= o.Object {
+			t.Errorf("%s after %s", o.Object, r.Objects[i-1].Object)
+		}
+	}
+	if calls != 1 || len(got) != 6 || got[in] != 1 || got[out] != 2 {
+		t.Errorf("%d calls, read %v", calls, got)
+	}
+	if !d.Measured() {
+		t.Error("it is measured")
+	}
+	transit, err := device.New(device.Config{Name: "s2", Session: p4rt.Config{Target: "x:1", DeviceID: 1, Program: program(t, "forwarding")}})
+	if err != nil || transit.Measured() {
+		t.Errorf("a switch that only forwards is no part of epochs: %v", err)
+	}
+}

@@ -34,6 +34,8 @@ type Faults struct {
 	RefuseWrite error
 	// HangWrite makes a Write wait for its context's end.
 	HangWrite bool
+	// RefuseTable is the alias of a table that is full.
+	RefuseTable string
 	// DropAfter ends the stream when so many read-out requests have come; 0 never does.
 	DropAfter int
 	// LoseReplies leaves every so manieth read-out request without an answer; 0 none.
@@ -224,11 +226,27 @@ func (s *Switch) Write(ctx context.Context, r *p4v1.WriteRequest) (*p4v1.WriteRe
 	if s.faults.RefuseWrite != nil {
 		return nil, s.faults.RefuseWrite
 	}
-	for _, u := range r.GetUpdates() {
+	details := make([]*p4v1.Error, len(r.GetUpdates()))
+	refused := false
+	for i, u := range r.GetUpdates() {
 		e := u.GetEntity().GetTableEntry()
 		key := fmt.Sprint(e.GetTableId(), e.GetMatch(), e.GetIsDefaultAction())
 		t, ok := s.catalog.Tables.ID(e.GetTableId())
+		code := codes.OK
+		if _, there := s.entries[key]; !e.GetIsDefaultAction() {
+			switch {
+			case u.GetType() == p4v1.Update_INSERT && there:
+				code = codes.AlreadyExists
+			case u.GetType() == p4v1.Update_INSERT && s.faults.RefuseTable != "" && s.faults.RefuseTable == t.Alias:
+				code = codes.ResourceExhausted
+			case u.GetType() != p4v1.Update_INSERT && !there:
+				code = codes.NotFound
+			}
+		}
+		details[i] = &p4v1.Error{CanonicalCode: int32(code), Message: "fake"}
+		refused = refused || code != codes.OK
 		switch {
+		case code != codes.OK:
 		case !ok:
 			return nil, status.Error(codes.NotFound, "no such table")
 		case t.Name == s.catalog.Annotated(p4values.AnnotationBank)[0].Name:
@@ -238,6 +256,13 @@ func (s *Switch) Write(ctx context.Context, r *p4v1.WriteRequest) (*p4v1.WriteRe
 		case !e.GetIsDefaultAction():
 			s.entries[key] = e
 		}
+	}
+	if refused {
+		st := status.New(codes.Unknown, "some were refused")
+		for _, d := range details {
+			st, _ = st.WithDetails(d)
+		}
+		return nil, st.Err()
 	}
 	return &p4v1.WriteResponse{}, nil
 }
