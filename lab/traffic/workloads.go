@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// bytesPerPacket makes packets of the bytes that the distributions below are published in:
-// a flow of b bytes has b/1,500 packets, rounded up. So the controller that the authors of
-// ChameleMon published reads its distributions too (threshAdjuster.h, read_dist).
+// bytesPerPacket makes packets of the bytes that the distributions below are published in: a
+// point at b bytes is one at b/1,500 packets, rounded up, and of points at the same number of
+// packets the last one counts. So the controller that the authors of ChameleMon published
+// reads its distributions (threshAdjuster.h, read_dist).
 const bytesPerPacket = 1500
 
 // bytePoint is a published point: the share of flows with at most so many bytes, in percent.
@@ -43,10 +44,10 @@ var workloads = map[string][]bytePoint{
 	},
 	// Key-value store: Atikoglu et al., Workload Analysis of a Large-Scale Key-Value Store
 	// (SIGMETRICS 2012), Figure 2, sizes of values in the pool ETC. Points as in HKUST's
-	// TrafficGenerator (conf/FB_CDF.txt): 3.0 % of the flows have more than one packet. The
+	// TrafficGenerator (conf/FB_CDF.txt): 3.5 % of the flows have more than one packet. The
 	// paper's own model of the same pool, a generalised Pareto distribution (scale 214.476,
-	// shape 0.348238) above 15 bytes, has 1.6 %. It is the shape that ChameleMon's Appendix E.1
-	// tells of: with a threshold of 2 packets few flows are left.
+	// shape 0.348238) above 15 bytes, has 1.6 % above 1,500 bytes. It is the shape that ChameleMon's
+	// Appendix E.1 tells of: with a threshold of 2 packets few flows are left.
 	"CACHE": {
 		{3, 28}, {10, 32}, {12, 44}, {75, 50}, {250, 75}, {350, 90}, {1000, 96.5}, {2515, 98}, {6326, 99},
 		{10_032, 99.5}, {15_910, 99.7}, {23_009, 99.92}, {24_094, 99.96}, {25_000, 99.99}, {100_000, 99.999}, {1_000_000, 100},
@@ -57,8 +58,8 @@ var workloads = map[string][]bytePoint{
 func Workloads() []string { return []string{"DCTCP", "CACHE", "VL2", "HADOOP"} }
 
 // Workload returns a published distribution of flow sizes by its name, in any case: DCTCP,
-// HADOOP, VL2 or CACHE, in packets of 1,500 bytes. Between its points it is linear in
-// bytes, so points are not whole packets: Size rounds what it draws up.
+// HADOOP, VL2 or CACHE, in packets of 1,500 bytes. Between its points, of which the first is at
+// the least size, it is linear; Size rounds what it draws up.
 func Workload(name string) ([]SizePoint, error) {
 	points, ok := workloads[strings.ToUpper(name)]
 	if !ok {
@@ -66,7 +67,12 @@ func Workload(name string) ([]SizePoint, error) {
 	}
 	out := make([]SizePoint, 0, len(points))
 	for _, p := range points {
-		out = append(out, SizePoint{Packets: p.bytes / bytesPerPacket, Share: p.percent / 100})
+		x := SizePoint{Packets: math.Ceil(p.bytes / bytesPerPacket), Share: p.percent / 100}
+		if n := len(out); n > 0 && out[n-1].Packets == x.Packets {
+			out[n-1] = x
+			continue
+		}
+		out = append(out, x)
 	}
 	return out, nil
 }
