@@ -39,6 +39,9 @@ const maxThreshold = 65534
 const (
 	targetLoad = 0.7
 	lowLoad    = 0.6
+	// illLoad is where Tl and the sample rate are set anew while ill, to hold as many flows as in
+	// the paper's figures (more than 65 %): memory is fixed then, so nothing else is disturbed.
+	illLoad = 0.66
 	// tooHigh is near what can be decoded at all, 1/1.23: a part that is fuller does not
 	// survive the next small burst. With all memory given to HL the network is healthy up to it.
 	tooHigh = 0.78
@@ -422,7 +425,7 @@ func (s *shifter) ill() {
 		}
 		return
 	}
-	low, high := s.loads(s.m.hl, tooHigh, func(p Parts) int { return p.HL })
+	low, high := s.loads(s.m.hl, illLoad, tooHigh, func(p Parts) int { return p.HL })
 	switch {
 	case high:
 		s.next.Tl = s.lowThreshold(s.now.Tl + 1)
@@ -430,22 +433,22 @@ func (s *shifter) ill() {
 	case low:
 		s.next.Tl = min(s.lowThreshold(2), s.now.Tl)
 		if s.next.Tl != s.now.Tl {
-			s.because("HL part is filled below 60 %: Tl goes down")
+			s.because("HL part has room: Tl goes down")
 		}
 	}
-	if low, high = s.loads(s.m.ll, targetLoad, func(p Parts) int { return p.LL }); low || high || s.next.Tl > s.now.Tl {
+	if low, high = s.loads(s.m.ll, illLoad, targetLoad, func(p Parts) int { return p.LL }); low || high || s.next.Tl > s.now.Tl {
 		if s.next.Sample = s.sampleRate(); s.next.Sample != s.now.Sample {
 			s.because("LL part is brought to the target load by the sample rate")
 		}
 	}
 }
 
-// loads says whether all parts are below the loads aimed at, or any above most.
-func (s *shifter) loads(flows [families]count, most float64, part func(Parts) int) (low, high bool) {
+// loads says whether all parts are below the least load, or any above most.
+func (s *shifter) loads(flows [families]count, least, most float64, part func(Parts) int) (low, high bool) {
 	low = true
 	for f := range families {
 		load := flows[f].flows / max(buckets(part(s.now.Parts[f])), 1)
-		low = low && load < lowLoad
+		low = low && load < least
 		high = high || load > most
 	}
 	return low, high
