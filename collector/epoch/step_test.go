@@ -24,6 +24,7 @@ type mesh struct {
 	mu     sync.Mutex
 	edges  []*edge
 	flying []packet
+	way    sync.Mutex // held while packets are on their way, where that is of real time: no machine is too slow for it
 }
 
 // edge is a switch of a mesh: what entered and what left, by bank.
@@ -89,6 +90,8 @@ func (e *edge) Read(ctx context.Context, bank int, drained epoch.Drained) (pair,
 	if err := drained(ctx); err != nil {
 		return pair{}, err
 	}
+	e.m.way.Lock()
+	defer e.m.way.Unlock()
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	p.left, e.left[bank] = e.left[bank], 0
@@ -272,9 +275,12 @@ func TestASecondCollectorFindsSwitchesInAnyBank(t *testing.T) {
 		var traffic sync.WaitGroup
 		traffic.Go(func() {
 			for ctx.Err() == nil {
+				m.way.Lock()
 				m.send(1)
 				time.Sleep(200 * time.Microsecond)
 				m.deliver()
+				m.way.Unlock()
+				time.Sleep(50 * time.Microsecond)
 			}
 		})
 		if missing := e.WaitJoined(ctx); missing != nil {
