@@ -329,8 +329,13 @@ func (b *builder) selectOf(s *bmv2json.ParseState) (sel *selectOp, next []string
 			jumps = append(jumps, b.lookahead(e, o.slot, words))
 		case "field":
 			if e.Field == validField {
-				b.unsupportedf("a select on a header's validity")
-				return nil, nil, "", nil
+				h := b.headerNamed[e.Name]
+				if h == nil {
+					b.failf("header %q is not declared", e.Name)
+					return nil, nil, "", nil
+				}
+				o, width = operand{b.validSlot(h), 1, bigZero, ones(1)}, 1
+				break
 			}
 			h, f, ok := b.fieldAt(e)
 			if !ok {
@@ -351,6 +356,12 @@ func (b *builder) selectOf(s *bmv2json.ParseState) (sel *selectOp, next []string
 			o, width = b.stackField(e, f.words), f.width
 		case "union_stack_field":
 			o, width = b.unionStackField(e)
+		case "expression": // BMv2 takes none; p4c makes the one of lastIndex
+			if e.Op != "last_stack_index" {
+				b.unsupportedf("%s in a select", describe(e))
+				return nil, nil, "", nil
+			}
+			o, width = b.value(e, 1), 32
 		default:
 			b.unsupportedf("%s in a select", describe(e))
 			return nil, nil, "", nil

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package softswitch
+
+import (
+	"bytes"
+	"testing"
+	"time"
+)
+
+// TestSelectOnLastIndex: p4c makes an expression of it, which BMv2 does not take.
+func TestSelectOnLastIndex(t *testing.T) {
+	t.Parallel()
+	sw := New(Config{})
+	t.Cleanup(sw.Close)
+	if err := sw.Load(load(t, "lastindex")); err != nil {
+		t.Fatal(err)
+	}
+	var left []byte
+	if err := sw.AddPort(0, Port{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sw.AddPort(1, Port{Tx: func(pkt []byte, _ time.Duration) { left = bytes.Clone(pkt) }}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ in, out []byte }{
+		{[]byte{0, 9}, []byte{0, 0, 9}},
+		{[]byte{1, 10, 9}, []byte{1, 0, 9}},
+		{[]byte{2, 10, 20, 9}, []byte{2, 0, 9}},
+		{[]byte{3, 10, 20, 30, 9}, []byte{3, 1, 9}},
+		{[]byte{200, 10, 20, 30, 40}, []byte{3, 1, 40}},
+	} {
+		left = nil
+		sw.Inject(0, tt.in, 0)
+		if !bytes.Equal(left, tt.out) {
+			t.Errorf("% x became % x, want % x", tt.in, left, tt.out)
+		}
+	}
+}

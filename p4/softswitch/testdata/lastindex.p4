@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// A select on the last index of a stack: p4c compiles it, BMv2 does not take it. The first byte says how many headers of a byte follow.
+#include <core.p4>
+#include <v1model.p4>
+
+header count_t { bit<8> n; }
+header item_t { bit<8> value; }
+header found_t { bit<8> items; bit<8> full; }
+
+struct headers_t { found_t found; count_t count; item_t[3] items; }
+struct metadata_t { bit<8> full; }
+
+parser P(packet_in pkt, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
+    state start {
+        pkt.extract(hdr.count);
+        transition select(hdr.count.n) {
+            0: accept;
+            default: item;
+        }
+    }
+    state item {
+        pkt.extract(hdr.items.next);
+        transition select(hdr.items.lastIndex, hdr.count.n) {
+            (0, 1): accept;
+            (1, 2): accept;
+            (2, 3..255): full;
+            default: item;
+        }
+    }
+    state full {
+        meta.full = 1;
+        transition accept;
+    }
+}
+
+control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
+    apply {
+        sm.egress_spec = 1;
+        hdr.found.setValid();
+        hdr.found.full = meta.full;
+        hdr.found.items = (bit<8>) (bit<1>) hdr.items[0].isValid() + (bit<8>) (bit<1>) hdr.items[1].isValid() + (bit<8>) (bit<1>) hdr.items[2].isValid();
+    }
+}
+
+control N(inout headers_t hdr, inout metadata_t meta) { apply {} }
+control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) { apply {} }
+control D(packet_out pkt, in headers_t hdr) { apply { pkt.emit(hdr.found); } }
+
+V1Switch(P(), N(), I(), E(), N(), D()) main;
