@@ -14,7 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/netsketch/netsketch/p4/compiled/internal/sources"
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,6 +57,23 @@ func TestLoadUnknown(t *testing.T) {
 	_, err := Load("no-such")
 	if err == nil || !strings.Contains(err.Error(), "no-such") || !strings.Contains(err.Error(), "univmon-300k") {
 		t.Errorf("Load(no-such): error %v, want one that names it and the programs that there are", err)
+	}
+}
+
+// TestMessage: every program fits into a message of a gRPC server that has the default limit, and with
+// room to spare for what its next version adds.
+func TestMessage(t *testing.T) {
+	const limit = 4 << 20 // of google.golang.org/grpc, and of gRPC C++, which BMv2 uses
+	for _, name := range Names() {
+		p, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &p4v1.SetForwardingPipelineConfigRequest{DeviceId: 1, Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
+			Config: &p4v1.ForwardingPipelineConfig{P4Info: p.P4Info, P4DeviceConfig: p.JSON}}
+		if n := proto.Size(m); n > limit*3/4 {
+			t.Errorf("%s: %d bytes, of a limit of %d", name, n, limit)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/netsketch/netsketch/p4/compiled/internal/sources"
@@ -103,7 +104,35 @@ func compile(p4c, from, to, name string) error {
 	return os.WriteFile(filepath.Join(to, name+".p4info.txtpb"), text, 0o644)
 }
 
-// compact copies JSON without its white space, which is most of it.
+// fragment is a piece of the program's source as p4c puts it beside every construct: all that a
+// macro expands to, beside each statement of it.
+var fragment = regexp.MustCompile(`"source_fragment":"((?:[^"\\]|\\.)*)"`)
+
+// mostFragment is how long a fragment stays, in characters. File and line stay in any case, and
+// are what errors name.
+const mostFragment = 60
+
+func cut(text []byte) []byte {
+	return fragment.ReplaceAllFunc(text, func(pair []byte) []byte {
+		var s string
+		if err := json.Unmarshal(pair[len(`"source_fragment":`):], &s); err != nil {
+			return pair
+		}
+		r := []rune(s)
+		if len(r) <= mostFragment {
+			return pair
+		}
+		short, err := json.Marshal(string(r[:mostFragment]) + "…")
+		if err != nil {
+			return pair
+		}
+		return append([]byte(`"source_fragment":`), short...)
+	})
+}
+
+// compact copies JSON without its white space, which is most of it, and with source fragments cut,
+// which are more than half of the rest: a gRPC server that keeps to the default limit of 4 MiB a
+// message takes it.
 func compact(from, to string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {
@@ -114,7 +143,7 @@ func compact(from, to string) error {
 		return fmt.Errorf("what p4c wrote: %w", err)
 	}
 	b.WriteByte('\n')
-	return os.WriteFile(to, b.Bytes(), 0o644)
+	return os.WriteFile(to, cut(b.Bytes()), 0o644)
 }
 
 // writeDigests renews the lines of the programs that were compiled and keeps the
