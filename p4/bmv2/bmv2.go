@@ -37,6 +37,7 @@ type Config struct {
 type Switch struct {
 	cmd        *exec.Cmd
 	p4rt, data string
+	thrift     string // address
 	dir        string
 	temporary  bool
 	ended      chan struct{} // closed when the process has ended
@@ -83,7 +84,7 @@ func (s *Switch) start(path string, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	s.p4rt = addresses[0]
+	s.p4rt, s.thrift = addresses[0], addresses[2]
 	args := []string{"--no-p4", "--device-id", strconv.FormatUint(cfg.DeviceID, 10), "--thrift-port", thrift}
 	for number, name := range cfg.Interfaces {
 		args = append(args, "-i", fmt.Sprintf("%d@%s", number, name))

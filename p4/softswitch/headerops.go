@@ -89,7 +89,7 @@ func (b *builder) unionMember(e *bmv2json.Expr) (headerRef, bool) {
 
 // unionRef finds a union; find is nil when it is known now. Otherwise the union returned stands for its type.
 func (b *builder) unionRef(e *bmv2json.Expr) (*union, func(*packet) *union, bool) {
-	if e != nil && e.Type == "header_union" && b.unions[e.Name] != nil {
+	if e != nil && (e.Type == "header_union" || e.Type == "header") && b.unions[e.Name] != nil { // p4c calls a stack's element a header
 		return b.unions[e.Name], nil, true
 	}
 	if e != nil && e.Type == "expression" && e.Op == "dereference_union_stack" && e.Left != nil && b.unionStacks[e.Left.Name] != nil {

@@ -3,6 +3,7 @@
 package switches
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -118,8 +119,10 @@ func (d *driver) connect() (closeAll func()) {
 	if d.client, err = p4rt.Dial(d.ctx, p4rt.Config{Target: d.tgt.p4runtime, DeviceID: deviceID, Program: d.prog.Program}); err != nil {
 		d.t.Fatal(err)
 	}
-	if err := d.client.WaitReady(d.ctx); err != nil {
-		d.t.Fatal(err)
+	soon, done := context.WithTimeout(d.ctx, patience)
+	defer done()
+	if err := d.client.WaitReady(soon); err != nil {
+		d.t.Fatalf("%s: %v; %+v", d.tgt.name, err, d.client.Status())
 	}
 	if d.cat, err = d.client.Catalog(); err != nil {
 		d.t.Fatal(err)
@@ -150,6 +153,37 @@ func (d *driver) install() {
 	}
 	if err := d.client.Write(d.ctx, changes...); err != nil {
 		d.t.Fatal(err)
+	}
+	d.fillValueSets()
+}
+
+// fillValueSets fills the parser's value sets, in whichever way the switch takes.
+func (d *driver) fillValueSets() {
+	d.t.Helper()
+	entries := map[string]*p4v1.ValueSetEntry{}
+	for _, m := range d.prog.valueSets {
+		set := lookup(d.t, d.cat.ValueSets, m.set)
+		if d.tgt.addToSet != nil {
+			if err := d.tgt.addToSet(d.ctx, m.set, bytes.Join(m.fields, nil)); err != nil {
+				d.t.Fatal(err)
+			}
+			continue
+		}
+		e := entries[m.set]
+		if e == nil {
+			e = &p4v1.ValueSetEntry{ValueSetId: set.ID}
+			entries[m.set] = e
+		}
+		member := &p4v1.ValueSetMember{}
+		for i, v := range m.fields {
+			member.Match = append(member.Match, &p4v1.FieldMatch{FieldId: set.Match[i].ID, FieldMatchType: &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: v}}})
+		}
+		e.Members = append(e.Members, member)
+	}
+	for _, e := range entries {
+		if err := d.client.Write(d.ctx, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: &p4v1.Entity{Entity: &p4v1.Entity_ValueSetEntry{ValueSetEntry: e}}}); err != nil {
+			d.t.Fatal(err)
+		}
 	}
 }
 

@@ -110,6 +110,9 @@ func TestParity(t *testing.T) {
 }
 
 func parity(t *testing.T, p *program, source string, in []arrival, withBMv2 bool, report *report) {
+	if p.frames != nil {
+		in = p.frames(in)
+	}
 	begin := time.Now()
 	soft := drive(t, startSoft(t), p, in, nil)
 	report.add(t, p.Name, "soft switch", source, soft, time.Since(begin))

@@ -24,6 +24,8 @@ type program struct {
 	settings  []*p4v1.Entity // modified once the desired state is there
 	bankTable string         // "": the program has no banks
 	inFrames  bool           // registers show in the packets that leave, and cannot be read
+	valueSets []setMember
+	frames    func(in []arrival) []arrival // makes the program's packets of those of all programs; nil: they are the same
 	packetOut func(port uint32) []p4rt.MetadataValue
 }
 
@@ -57,7 +59,7 @@ func programs(t *testing.T, in []arrival) (out []*program) {
 		}
 		out = append(out, forwarding(&p4rt.Program{Name: name, DeviceConfig: p.JSON, P4Info: p.P4Info}, in))
 	}
-	return append(out, features(t), externs(t))
+	return append(out, features(t), externs(t), formats(t))
 }
 
 // forwarding sets up routes to destinations that there is traffic to, from a fixed seed.

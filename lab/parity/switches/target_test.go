@@ -3,6 +3,7 @@
 package switches
 
 import (
+	"context"
 	"errors"
 	"net"
 	"testing"
@@ -25,6 +26,9 @@ type target struct {
 	name      string
 	p4runtime string // addresses
 	data      string
+
+	// addToSet adds to a value set where P4Runtime does not; nil where it does.
+	addToSet func(ctx context.Context, name string, value []byte) error
 
 	// so far tells how many packets have gone through the switch and what they became; nil
 	// where the switch does not tell.
@@ -75,7 +79,7 @@ func startSoft(t *testing.T) *target {
 		}
 		return p
 	}
-	return &target{"soft switch", l.Addr().String(), l.Addr().String(), soFar}
+	return &target{"soft switch", l.Addr().String(), l.Addr().String(), nil, soFar}
 }
 
 // startBMv2 returns nil where BMv2 is not installed.
@@ -96,5 +100,5 @@ func startBMv2(t *testing.T) *target {
 		}
 		sw.Close()
 	})
-	return &target{"BMv2", sw.P4Runtime(), sw.DataPlane(), nil}
+	return &target{"BMv2", sw.P4Runtime(), sw.DataPlane(), sw.AddToValueSet, nil}
 }
