@@ -144,44 +144,56 @@ type Packet struct {
 }
 
 // Insert records a packet that has neither delay nor arrival time.
-func (s *Sketch[F]) Insert(key []byte) {
-	d := family.Digest[F](s.cfg.Seed, key)
-	s.sum(d, 0, 1)
-}
+func (s *Sketch[F]) Insert(key []byte) { s.Add(key, 1) }
 
 // InsertBatch records one such packet of each key; keys lie end to end, size bytes each.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
-	if size < 1 || len(keys)%size != 0 {
-		return fmt.Errorf("%w: sumax: %d bytes are no whole number of keys of %d bytes", sketch.ErrMismatch, len(keys), size)
+	if err := family.CheckBatch("sumax", keys, size); err != nil {
+		return err
 	}
-	for ; len(keys) > 0; keys = keys[size:] {
-		s.Insert(keys[:size])
+	var digests [family.Block]uint64
+	for len(keys) > 0 {
+		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
+		for _, d := range digests[:n] {
+			at := s.columns(d)
+			s.sum(&at, 0, 1)
+		}
+		keys = keys[n*size:]
 	}
 	return nil
 }
 
 // Add adds n to the size of a key: bytes, say.
-func (s *Sketch[F]) Add(key []byte, n uint32) { s.sum(family.Digest[F](s.cfg.Seed, key), 0, n) }
+func (s *Sketch[F]) Add(key []byte, n uint32) {
+	at := s.columns(family.Digest[F](s.cfg.Seed, key))
+	s.sum(&at, 0, n)
+}
 
 // Record records a packet with its delay and arrival, as far as the sketch keeps them
 // (§4.4).
 func (s *Sketch[F]) Record(key []byte, p Packet) {
-	d := family.Digest[F](s.cfg.Seed, key)
+	at := s.columns(family.Digest[F](s.cfg.Seed, key))
 	if !s.cfg.NoSizes {
-		s.sum(d, 0, 1)
+		s.sum(&at, 0, 1)
 	}
 	if s.cfg.Ranges != nil {
-		s.sum(d, s.cfg.first()+s.delayRange(p.Delay), 1)
+		s.sum(&at, s.cfg.first()+s.delayRange(p.Delay), 1)
 	}
 	if s.cfg.Intervals {
 		for r := range s.cfg.Rows {
-			b := s.bucket(r, family.Column[F](d, r, &s.cols))[s.n-2:]
+			b := s.bucket(r, at[r%family.MaxRows])[s.n-2:]
 			if last := b[1]; last != 0 && p.At > last {
 				b[0] = max(b[0], p.At-last)
 			}
 			b[1] = max(b[1], p.At)
 		}
 	}
+}
+
+// columns are a key's columns by row.
+func (s *Sketch[F]) columns(d uint64) (at [family.MaxRows]uint32) {
+	family.Columns[F](d, &s.cols, at[:min(s.cfg.Rows, family.MaxRows)])
+	return at
 }
 
 func (s *Sketch[F]) delayRange(delay uint32) (i int) {
@@ -202,16 +214,18 @@ func (s *Sketch[F]) bucket(row int, col uint32) []uint32 {
 
 // sum is Algorithm 1 for one sum cell: the smallest sum so far stands for CU's minimum.
 // Cells stop at 2^32-1.
-func (s *Sketch[F]) sum(d uint64, cell int, n uint32) {
+func (s *Sketch[F]) sum(at *[family.MaxRows]uint32, cell int, n uint32) {
 	least := uint32(math.MaxUint32)
-	for r := range s.cfg.Rows {
-		c := &s.cells[(r*s.cfg.Width+int(family.Column[F](d, r, &s.cols)))*s.n+cell]
+	cells, stride := s.cells[cell:], s.cfg.Width*s.n
+	for _, col := range at[:min(s.cfg.Rows, family.MaxRows)] {
+		c := &cells[int(col)*s.n]
 		to := *c + n
 		if to < n {
 			to = math.MaxUint32
 		}
 		least = min(least, to)
 		*c = max(*c, least)
+		cells = cells[min(stride, len(cells)):]
 	}
 }
 
