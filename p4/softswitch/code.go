@@ -58,6 +58,8 @@ const (
 	opRet      // from an action of a table
 	opLock     // a: lock
 	opUnlock   // a: lock
+	opDefer    // to d, which leads to an opCapture, where several lanes run; else opLock. a: deferred
+	opCapture  // puts off deferred[a], to d
 	opRegRd    // d = reg[a][f[b]]
 	opRegWr    // reg[a][f[b]] = f[c]
 	opRegAdd   // superinstruction: reg[a][f[b]] → f[d]

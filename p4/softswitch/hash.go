@@ -245,8 +245,13 @@ func (c *calculation) reads() (slots []uint32) {
 	for i := range c.items {
 		it := &c.items[i]
 		from, n := it.slot, it.words
-		if it.h != nil { // with its validity and the length of its variable field
+		switch {
+		case it.h == nil:
+			continue
+		case it.whole || it.h.t.vl >= 0: // with the length of its variable field
 			from, n = it.h.base, it.h.t.slots
+		case !it.h.metadata:
+			slots = append(slots, uint32(it.h.base))
 		}
 		for s := range n {
 			slots = append(slots, uint32(from+s))

@@ -177,6 +177,11 @@ func (b *builder) returns() map[uint32][]uint32 {
 			}
 			to[id] = append(to[id], pc)
 		}
+		if t.profile >= 0 && t.hitMiss {
+			for _, a := range b.prog.profiles[t.profile].actions {
+				to[a.id] = append(to[a.id], t.onHit, t.onMiss)
+			}
+		}
 	}
 	out := map[uint32][]uint32{}
 	for i, a := range acts {
@@ -218,6 +223,15 @@ func (l *liveness) before(pc uint32, s slotSet) {
 		return
 	case opExitTest:
 		from(pc+1, 0)
+		return
+	case opDefer:
+		from(pc+1, in.d)
+		return
+	case opCapture:
+		from(in.d)
+		for _, x := range l.b.prog.deferred[in.a].live {
+			s.add(x)
+		}
 		return
 	case opTable:
 		l.table(l.b.prog.tables[in.a], s)

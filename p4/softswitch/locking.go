@@ -15,12 +15,8 @@ import (
 // takes more than one: on several cores it is the way of a lock's memory from core to core that costs, more than waiting. An action holds it
 // from its first access to its last, and computes before what needs no register, above all hashes.
 
-// spinLock is held for fractions of a microsecond, so waiting for it in the scheduler would cost more than what it protects. It fills two
-// cache lines, which cores fetch together.
-type spinLock struct {
-	held atomic.Bool
-	_    [124]byte
-}
+// spinLock is held for microseconds at most, so waiting for it in the scheduler would cost more than what it protects.
+type spinLock struct{ held atomic.Bool }
 
 // A waiter looks so often, then as often again after others ran, then sleeps: the holder has lost its core.
 const (
@@ -34,6 +30,8 @@ func (l *spinLock) lock() {
 		l.wait()
 	}
 }
+
+func (l *spinLock) tryLock() bool { return !l.held.Load() && l.held.CompareAndSwap(false, true) }
 
 func (l *spinLock) wait() {
 	for round := 0; ; round++ {

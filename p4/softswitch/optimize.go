@@ -168,7 +168,13 @@ func (o *optimizer) sweep() {
 			read[anySlot] = true
 		}
 	}
-	moved := make([]uint32, len(o.code)+1)
+	o.b.pack(int(o.start), keep)
+}
+
+// pack moves together what is kept of the code from start on.
+func (b *builder) pack(start int, keep []bool) {
+	code := b.code[start:]
+	moved := make([]uint32, len(code)+1)
 	n := uint32(0)
 	for i, k := range keep {
 		moved[i] = n
@@ -176,19 +182,19 @@ func (o *optimizer) sweep() {
 			n++
 		}
 	}
-	moved[len(o.code)] = n
-	out := o.b.code[:o.start]
+	moved[len(code)] = n
+	out := b.code[:start]
 	for i, k := range keep {
 		if !k {
 			continue
 		}
-		in := o.code[i]
-		if in.op >= opJmp && in.op <= opJGeS && in.d >= o.start {
-			in.d = moved[in.d-o.start] + o.start
+		in := code[i]
+		if in.op >= opJmp && in.op <= opJGeS && int(in.d) >= start {
+			in.d = moved[int(in.d)-start] + uint32(start)
 		}
 		out = append(out, in)
 	}
-	o.b.code = out
+	b.code = out
 }
 
 // anySlot stands for what closures read.

@@ -45,22 +45,23 @@ type packet struct {
 
 // lane runs one packet at a time. A control plane call that changes what packets see holds the mutexes of all lanes.
 type lane struct {
-	_       [64]byte // lanes share no cache line
-	mu      sync.Mutex
-	id      int
-	stats   Stats
-	free    []*packet // packets of the loaded program at rest
-	queue   []queued  // packets on their way to egress
-	loops   []*packet // resubmitted and recirculated packets, in order
-	scratch []byte
-	pad     []byte // a short packet's last bytes with zeros behind them
-	rng     *rand.PCG
-	serial  bool // the only lane: registers need no locks
-	out     *txBuffer
-	budget  int           // copies the arriving packet may still become
-	values  arena[[]byte] // of digests
-	digits  arena[byte]
-	_       [64]byte
+	_        [64]byte // lanes share no cache line
+	mu       sync.Mutex
+	id       int
+	stats    Stats
+	free     []*packet // packets of the loaded program at rest
+	queue    []queued  // packets on their way to egress
+	loops    []*packet // resubmitted and recirculated packets, in order
+	scratch  []byte
+	pad      []byte // a short packet's last bytes with zeros behind them
+	rng      *rand.PCG
+	replayer *packet // does what logs hold
+	serial   bool    // the only lane: registers need no locks
+	out      *txBuffer
+	budget   int           // copies the arriving packet may still become
+	values   arena[[]byte] // of digests
+	digits   arena[byte]
+	_        [64]byte
 }
 
 // arena hands out what is kept for long in pieces of larger blocks.
@@ -98,6 +99,13 @@ func (l *lane) growScratch(buf []byte, n int) []byte {
 	return buf[:n]
 }
 
+// newPacket makes a packet of the loaded program.
+func (l *lane) newPacket(st *state) *packet {
+	p := &packet{prog: st.prog, st: st, lane: l, f: make([]uint64, len(st.prog.slots))}
+	copy(p.f, st.prog.slots)
+	return p
+}
+
 // take returns a packet with all its fields zero.
 func (l *lane) take(st *state) *packet {
 	if n := len(l.free); n > 0 {
@@ -108,9 +116,7 @@ func (l *lane) take(st *state) *packet {
 		}
 		return p
 	}
-	p := &packet{prog: st.prog, st: st, lane: l, f: make([]uint64, len(st.prog.slots))}
-	copy(p.f, st.prog.slots)
-	return p
+	return l.newPacket(st)
 }
 
 func (l *lane) give(p *packet) {

@@ -12,13 +12,14 @@ import (
 type Program struct {
 	info programInfo
 
-	code    []instr
-	fns     []func(*packet)
-	headers []*header
-	deparse []*header
-	selects []*selectOp
-	calcs   []*calculation
-	locks   int // of registers, see locking.go
+	code     []instr
+	fns      []func(*packet)
+	headers  []*header
+	deparse  []*header
+	selects  []*selectOp
+	calcs    []*calculation
+	locks    int // of registers, see locking.go
+	deferred []deferred
 
 	slots      []uint64   // what all slots of a packet start with: zeros, then the constants
 	phv        int        // slots of headers and metadata
@@ -364,6 +365,7 @@ func (b *builder) generate() error {
 	b.compact()
 	if !b.plain {
 		b.eliminate()
+		b.deferActions()
 	}
 	b.clearing()
 	p.code = b.code

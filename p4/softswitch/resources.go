@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unsafe"
 )
 
 func sortUnique(v []uint64) []uint64 {
@@ -26,6 +27,8 @@ type register struct {
 	b64    []uint64
 	wide   []uint64
 	words  int
+	cells  unsafe.Pointer // the first cell, and the bytes of each
+	bytes  uint64
 }
 
 func newRegister(width, size int) *register {
@@ -43,7 +46,25 @@ func newRegister(width, size int) *register {
 		r.words = (width + 63) / 64
 		r.wide = make([]uint64, size*r.words)
 	}
+	r.locate()
 	return r
+}
+
+// locate finds where the cells are, for prefetch.
+func (r *register) locate() {
+	switch {
+	case r.size == 0:
+	case r.b8 != nil:
+		r.cells, r.bytes = unsafe.Pointer(&r.b8[0]), 1
+	case r.b16 != nil:
+		r.cells, r.bytes = unsafe.Pointer(&r.b16[0]), 2
+	case r.b32 != nil:
+		r.cells, r.bytes = unsafe.Pointer(&r.b32[0]), 4
+	case r.b64 != nil:
+		r.cells, r.bytes = unsafe.Pointer(&r.b64[0]), 8
+	default:
+		r.cells, r.bytes = unsafe.Pointer(&r.wide[0]), 8*uint64(r.words)
+	}
 }
 
 // get returns the low word of a cell in range.

@@ -15,11 +15,17 @@ import (
 // are not interrupted also on a machine with other work.
 const slicePackets = 64
 
+const (
+	period = 6 * time.Millisecond
+	burst  = 2 * time.Millisecond // of each period
+)
+
 // slice is a stretch of one core's work.
 type slice struct{ from, to time.Duration }
 
 // BenchmarkScaling tells how much more n cores do than one, on a machine with other work too: it cuts the work into slices of some microseconds, and
-// counts only slices that nothing interrupted, and of several cores' those during which all of them were at work.
+// counts only slices that nothing interrupted, and of several cores' those during which all of them were at work. So that they are, they work in
+// bursts that begin together, and sleep between, which a scheduler rewards.
 func BenchmarkScaling(b *testing.B) {
 	for _, name := range []string{"forwarding", "univmon-300k", "univmon", "chamelemon"} {
 		one := 0.0
@@ -64,6 +70,10 @@ func workOn(b *testing.B, name string, cores int) [][]slice {
 			mine, at := flows[w], 0
 			last := time.Since(start)
 			for range cap(all[w]) {
+				if last%period > burst {
+					time.Sleep(period - last%period)
+					last = time.Since(start)
+				}
 				for range slicePackets {
 					s.Inject(uint32(w%2), mine[at], time.Duration(at))
 					if at++; at == len(mine) {
@@ -80,6 +90,9 @@ func workOn(b *testing.B, name string, cores int) [][]slice {
 	return all
 }
 
+// settled is for how long all cores must have been at work before a slice counts: by then what they share is where it is when they all work.
+const settled = 300 * time.Microsecond
+
 // together returns the mean time of a packet on a core while all cores were at work, and which part of the slices that is.
 func together(all [][]slice) (ns float64, part float64) {
 	var times []time.Duration
@@ -92,31 +105,32 @@ func together(all [][]slice) (ns float64, part float64) {
 		return 1, 0
 	}
 	slices.Sort(times)
-	whole := 2 * times[len(times)/2] // longer ones were interrupted
-	at := make([]int, len(all))
+	whole := 2 * times[len(times)/2]  // longer ones were interrupted
+	runs := make([][]slice, len(all)) // of each core, when it was not interrupted
+	for w, s := range all {
+		for i, x := range s {
+			switch {
+			case x.to-x.from > whole:
+				runs[w] = append(runs[w], slice{x.to, x.to})
+			case i == 0 || x.from != s[i-1].to:
+				runs[w] = append(runs[w], x)
+			default:
+				runs[w][len(runs[w])-1].to = x.to
+			}
+		}
+	}
 	var sum time.Duration
 	n := 0
-	for w, s := range all {
-		clear(at)
+	for _, s := range all {
+		at := make([]int, len(all))
 	next:
 		for _, x := range s {
-			if x.to-x.from > whole {
-				continue
-			}
-			for o, os := range all {
-				if o == w {
-					continue
-				}
-				for at[o] < len(os) && os[at[o]].to <= x.from {
+			for o, r := range runs {
+				for at[o] < len(r) && r[at[o]].to < x.to {
 					at[o]++
 				}
-				for i := at[o]; ; i++ {
-					if i == len(os) || os[i].to-os[i].from > whole {
-						continue next
-					}
-					if os[i].to >= x.to {
-						break
-					}
+				if at[o] == len(r) || r[at[o]].from > x.from-settled {
+					continue next
 				}
 			}
 			sum += x.to - x.from

@@ -14,7 +14,7 @@ type state struct {
 	tables   []*tableState
 	byName   map[string]*tableState
 	regs     []*register
-	locks    []spinLock // of registers
+	groups   []registerGroup // of registers
 	counters []*counterArray
 	meters   [][]meterState
 	profiles []*profileState
@@ -26,7 +26,7 @@ type state struct {
 func newState(s *Switch, p *Program) (*state, error) {
 	st := &state{
 		sw: s, prog: p, byName: map[string]*tableState{}, mcast: map[uint32]*MulticastGroup{}, clones: map[uint32]*CloneSession{},
-		locks: make([]spinLock, p.locks),
+		groups: newGroups(p, len(s.lanes)),
 	}
 	for i := range p.info.regs {
 		st.regs = append(st.regs, newRegister(p.info.regs[i].Width, p.info.regs[i].Size))

@@ -182,6 +182,9 @@ func (s *Switch) exclusive(f func()) {
 			l.mu.Unlock()
 		}
 	}()
+	if s.st != nil {
+		s.st.replayAll()
+	}
 	f()
 }
 
@@ -220,6 +223,9 @@ func (s *Switch) Load(p *Program) error {
 		for _, l := range s.lanes {
 			l.free, l.queue, l.loops, l.stats = nil, nil, nil, Stats{}
 			l.pad = make([]byte, p.padBytes)
+			if l.replayer = nil; !l.serial {
+				l.replayer = l.newPacket(st)
+			}
 		}
 		for _, c := range []*atomic.Uint64{&s.noProgram, &s.digestDrops, &s.noPort, &s.queueDrops, &s.packetIns, &s.packetOuts} {
 			c.Store(0)
@@ -241,6 +247,9 @@ func (s *Switch) Program() *Program {
 
 // Stats returns what happened to packets.
 func (s *Switch) Stats() Stats {
+	if len(s.lanes) > 1 {
+		s.exclusive(func() {}) // actions that were put off may count errors
+	}
 	var t Stats
 	for _, l := range s.lanes {
 		l.mu.Lock()

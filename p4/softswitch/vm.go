@@ -169,12 +169,25 @@ func (p *packet) run(pc uint32) {
 			p.exit = true
 		case opLock:
 			if !p.lane.serial {
-				p.st.locks[in.a].lock()
+				p.st.groups[in.a].enter(p)
 			}
 		case opUnlock:
 			if !p.lane.serial {
-				p.st.locks[in.a].unlock()
+				p.st.groups[in.a].unlock()
 			}
+		case opDefer:
+			if p.lane.serial {
+				continue
+			}
+			if g := &p.st.groups[p.prog.deferred[in.a].lock]; g.eager.Load() {
+				g.enterEager(p)
+			} else {
+				pc = in.d
+			}
+		case opCapture:
+			d := &p.prog.deferred[in.a]
+			p.st.groups[d.lock].capture(p, d, in.a)
+			pc = in.d
 		case opRegRd:
 			r := p.st.regs[in.a]
 			i := f[in.b]

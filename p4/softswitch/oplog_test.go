@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package softswitch
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestWhatIsPutOff: the sketches' counting is put off, and nothing that answers.
+func TestWhatIsPutOff(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]int{"forwarding": 0, "univmon-300k": 2, "univmon": 3, "chamelemon": 4} {
+		if p := compiled(t, name); len(p.deferred) != want {
+			t.Errorf("%s: %d parts of actions are put off, not %d", name, len(p.deferred), want)
+		}
+	}
+	if p := load(t, "atomic"); len(p.deferred) != 0 {
+		t.Errorf("atomic: %d parts are put off; its packets carry what they read", len(p.deferred))
+	}
+}
+
+// counting is a switch whose counters are read out by packets, and what they held.
+type counting struct {
+	*Switch
+	mu    sync.Mutex
+	cells []uint32 // of a bank, both banks together
+	asked uint32
+}
+
+const (
+	countedObject   = 5
+	countedRegister = "ingress.univmon_5t.counters"
+)
+
+func newCounting(t *testing.T, parallel int) *counting {
+	t.Helper()
+	c := &counting{Switch: router(t, "univmon-300k", Config{Parallel: parallel})}
+	_, size, err := c.RegisterCells(countedRegister)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.cells = make([]uint32, size/2)
+	c.SetPacketIn(func(p []byte) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		at := binary.BigEndian.Uint32(p[len(p)-1024-8:])
+		for i, b := at, p[len(p)-1024:]; len(b) > 0; i, b = i+1, b[4:] {
+			c.cells[i] += binary.BigEndian.Uint32(b)
+		}
+	})
+	return c
+}
+
+// ask reads 256 cells out, further on each time.
+func (c *counting) ask(bank byte) {
+	at := c.asked % uint32(len(c.cells))
+	c.asked += 256
+	_ = c.PacketOut(readOutRequest(countedObject, bank, at, 0))
+}
+
+func (c *counting) flip(t *testing.T, bank byte) {
+	t.Helper()
+	if err := c.SetDefault("ingress.bank.bank", &Action{Name: "ingress.bank.set_bank", Params: [][]byte{{bank}}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// total adds what is left in the register to what was read out.
+func (c *counting) total(t *testing.T) []uint32 {
+	t.Helper()
+	left, err := c.ReadRegister(countedRegister, 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := slices.Clone(c.cells)
+	for i, v := range left {
+		sum[i%len(sum)] += uint32(v)
+	}
+	return sum
+}
+
+// TestNoCountIsLost: lanes count, banks flip, cells are read out by packets and by the control plane, all at once; everything together is
+// what one lane counts.
+func TestNoCountIsLost(t *testing.T) {
+	t.Parallel()
+	const workers, rounds = 4, 3
+	pkts := sharedTrace(t, 2000)
+	alone := newCounting(t, 1)
+	for range workers * rounds {
+		for _, p := range pkts {
+			alone.Inject(0, p, 0)
+		}
+	}
+	s := newCounting(t, workers)
+	var wg, control sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for range rounds {
+				for _, p := range pkts {
+					s.Inject(uint32(w), p, time.Duration(w))
+				}
+			}
+		})
+	}
+	stop := make(chan struct{})
+	control.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			s.flip(t, byte(n%2))
+			for range n % 40 {
+				s.ask(byte(1 - n%2))
+			}
+			if _, err := s.ReadRegister(countedRegister, 100, 200); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Wait()
+	close(stop)
+	control.Wait()
+	if want, got := alone.total(t), s.total(t); !slices.Equal(want, got) {
+		t.Error("cells differ from those of one lane")
+	}
+	if a, b := alone.Stats(), s.Stats(); a.IngressDrops != b.IngressDrops || b.IndexErrors != 0 {
+		t.Errorf("alone %+v\ntogether %+v", a, b)
+	}
+}
+
+// TestReadsAreInOrder: who reads after Inject returned finds the packet counted, also where most packets ask, and nothing is put off any more.
+func TestReadsAreInOrder(t *testing.T) {
+	t.Parallel()
+	s := newCounting(t, 4)
+	pkts := sharedTrace(t, 400)
+	in := 0
+	group := func() *registerGroup {
+		for i := range s.st.groups {
+			for j := range s.st.prog.deferred {
+				if d := &s.st.prog.deferred[j]; d.lock == i && s.st.prog.info.regs[d.ahead[0].reg].Name == countedRegister {
+					return &s.st.groups[i]
+				}
+			}
+		}
+		return nil
+	}()
+	packetsCell := len(s.cells) - 256 // of level 0; the others follow
+	check := func() {
+		t.Helper()
+		s.asked = uint32(packetsCell)
+		s.ask(0)
+		var sum uint32
+		for _, v := range s.cells[packetsCell:] {
+			sum += v
+		}
+		if st := s.Stats(); uint64(sum) != uint64(in)-st.IngressDrops {
+			t.Fatalf("%d of %d packets counted, %d dropped", sum, in, st.IngressDrops)
+		}
+	}
+	pkts = slices.DeleteFunc(pkts, func(p []byte) bool { // those that are not counted
+		before := s.Stats().IngressDrops
+		s.Inject(0, p, 0)
+		in++
+		return s.Stats().IngressDrops > before
+	})
+	for i := range 2 * thinkOver {
+		s.Inject(uint32(i%4), pkts[i%len(pkts)], 0)
+		in++
+		check()
+	}
+	if !group.eager.Load() {
+		t.Error("nearly every packet asks, and counting is still put off")
+	}
+	for i := range 20 * thinkOver {
+		s.Inject(uint32(i%4), pkts[i%len(pkts)], 0)
+		in++
+	}
+	if group.eager.Load() {
+		t.Error("no packet asks any more, and counting is not put off")
+	}
+	check()
+}
