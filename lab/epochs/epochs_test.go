@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package epochs_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/collector"
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/lab"
+	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/p4rt"
+)
+
+const interval = 50 * time.Millisecond
+
+// plugins is the folder with the plugin's binary.
+var plugins string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "netsketch-plugins-")
+	if err == nil {
+		plugins = dir
+		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "netsketch-plugin-chamelemon"), "github.com/netsketch/netsketch/plugins/chamelemon")
+		cmd.Stderr = os.Stderr
+		err = cmd.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "building the plugin:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	if code == 0 {
+		// ygot logs through glog, which starts a goroutine when it is loaded.
+		if err := goleak.Find(goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// rig is a collector over the paper's testbed: four edge switches with ChameleMon at its sizes, and six that forward.
+type rig struct {
+	tb      testing.TB
+	net     *lab.Network
+	clock   *epoch.Virtual // nil: the wall's
+	at      time.Time      // end of the newest epoch
+	c       *collector.Collector
+	mu      sync.Mutex
+	reports []collector.Report
+	log     strings.Builder
+}
+
+func (r *rig) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.Write(p)
+}
+
+func newRig(tb testing.TB, virtual bool) *rig {
+	tb.Helper()
+	r := &rig{tb: tb}
+	fabric, err := lab.FatTree(4, 2, 2, 10*time.Microsecond)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	programs := map[string]*compiled.Program{}
+	for role, name := range map[string]string{"edge": "chamelemon", "transit": "forwarding"} {
+		if programs[role], err = compiled.Load(name); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	labConfig := lab.Config{Fabric: fabric, Programs: programs}
+	deps := collector.Dependencies{
+		Logger: slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Programs: func(name string) (*p4rt.Program, error) {
+			p, err := compiled.Load(name)
+			if err != nil {
+				return nil, err
+			}
+			return &p4rt.Program{Name: p.Name, DeviceConfig: p.JSON, P4Info: p.P4Info}, nil
+		},
+		OnReport: func(rep collector.Report) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.reports = append(r.reports, rep)
+		},
+	}
+	if virtual {
+		r.clock = epoch.NewVirtual(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), 0)
+		labConfig.Clock, deps.Clock = lab.VirtualClock(r.clock), r.clock
+	}
+	if r.net, err = lab.New(labConfig); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := r.net.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	cfg, err := config.Parse("epochs.yaml", []byte(r.configuration(fabric)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if r.c, err = collector.New(cfg, deps); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := r.c.Stop(context.Background()); err != nil {
+			tb.Error(err)
+		}
+		if r.log.Len() > 0 {
+			tb.Logf("log:\n%.4000s", r.log.String())
+		}
+	})
+	if err := r.c.Start(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	if failed := r.c.FailedPlugins(); len(failed) > 0 {
+		tb.Fatal(failed)
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
+	defer cancel()
+	if missing := r.c.WaitReady(ctx); missing != nil {
+		tb.Fatalf("%v are not ready", missing)
+	}
+	return r
+}
+
+func (r *rig) configuration(fabric *lab.Fabric) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "epoch: {interval: %v, guard: 1ms}\ndevice-defaults: {forwarding: managed, tls: {plaintext: true}}\ndevices:\n", interval)
+	for _, d := range r.net.Devices() {
+		program := "forwarding"
+		if d.Role == "edge" {
+			program = "chamelemon"
+		}
+		fmt.Fprintf(&b, "  - {name: %s, address: %q, device-id: %d, role: %s, pipeline: %s}\n", d.Name, d.Address, d.DeviceID, d.Role, program)
+	}
+	b.WriteString("links:\n")
+	name := func(i int, port uint32) string { return fmt.Sprintf("%s/%d", fabric.Switches[i].Name, port) }
+	for _, l := range fabric.Links {
+		fmt.Fprintf(&b, "  - {from: %s, to: %s}\n", name(l.A, l.PortA), name(l.B, l.PortB))
+	}
+	b.WriteString("hosts:\n")
+	for _, h := range fabric.Hosts {
+		fmt.Fprintf(&b, "  - {name: %s, port: %s, addresses: [%q]}\n", h.Name, name(h.Switch, h.Port), h.V4)
+	}
+	fmt.Fprintf(&b, "plugins: {directory: %q, instances: [{plugin: chamelemon}]}\n", plugins)
+	return b.String()
+}
+
+// play drives n epochs, on the wall clock or as fast as they are computed.
+func (r *rig) play(n int) {
+	r.tb.Helper()
+	ctx, cancel := context.WithCancel(r.tb.Context())
+	defer cancel()
+	if r.clock == nil {
+		done := make(chan error, 1)
+		go func() { done <- r.c.Run(ctx) }()
+		for len(r.seen()) < n {
+			time.Sleep(interval)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			r.tb.Fatal(err)
+		}
+		return
+	}
+	wait := func(_ context.Context, d time.Duration) error { r.clock.Advance(d); return nil }
+	at := r.clock.Now()
+	if len(r.reports) == 0 {
+		if err := r.c.Open(ctx, at, wait); err != nil {
+			r.tb.Fatal(err)
+		}
+		r.at = at
+	}
+	for range n {
+		r.at = r.at.Add(interval)
+		r.clock.AdvanceTo(r.at)
+		if _, err := r.c.Step(ctx, r.at, wait); err != nil {
+			r.tb.Fatal(err)
+		}
+	}
+}
+
+func (r *rig) seen() []collector.Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.reports)
+}
+
+// check fails the test for each epoch that is not whole.
+func (r *rig) check(n int) {
+	r.tb.Helper()
+	reports := r.seen()
+	if len(reports) < n {
+		r.tb.Errorf("%d epochs, want %d", len(reports), n)
+	}
+	for i, rep := range reports[:min(n, len(reports))] {
+		var errs []error
+		for _, d := range rep.Devices {
+			errs = append(errs, d.Err)
+		}
+		for _, p := range rep.Plugins {
+			errs = append(errs, p.Err)
+		}
+		if err := errors.Join(errs...); err != nil || rep.Status != epoch.Complete || rep.Skipped > 0 || len(rep.Devices) != 4 {
+			r.tb.Errorf("epoch %d of %d is %v, %d skipped before it, stages %+v: %v", i+1, n, rep.Status, rep.Skipped, rep.Stages, err)
+		}
+		if len(rep.Doubts) > 0 {
+			r.tb.Logf("epoch %d of %d: %v", i+1, n, rep.Doubts)
+		}
+	}
+}
+
+// Epochs of 50 ms on a virtual clock: each is whole and without doubt, and plans for it come in time.
+func TestShortEpochs(t *testing.T) {
+	r := newRig(t, true)
+	const n = 12
+	r.play(n)
+	r.check(n)
+	for _, rep := range r.seen() {
+		if len(rep.Doubts) > 0 {
+			t.Errorf("epoch %d: doubts %v", rep.Number, rep.Doubts)
+		}
+	}
+	if log := r.log.String(); strings.Contains(log, "plan") {
+		t.Error("a plan was not carried out")
+	}
+}
+
+// Epochs of 50 ms on the wall clock, as many as NETSKETCH_SUSTAIN says; `make sustain` plays 1,000.
+func TestSustainedEpochs(t *testing.T) {
+	n, _ := strconv.Atoi(os.Getenv("NETSKETCH_SUSTAIN"))
+	if n == 0 {
+		t.Skip("needs a machine with nothing else to do: NETSKETCH_SUSTAIN=1000 plays 1,000 epochs on the wall clock")
+	}
+	r := newRig(t, false)
+	r.play(n)
+	r.check(n)
+	report(t, r)
+}
+
+// report logs the quantiles of the stages.
+func report(t *testing.T, r *rig) {
+	stages := []struct {
+		name string
+		of   func(collector.Report) time.Duration
+	}{
+		{"late", func(r collector.Report) time.Duration { return r.Stages.Late }},
+		{"flip", func(r collector.Report) time.Duration { return r.Stages.Flip }},
+		{"skew", func(r collector.Report) time.Duration { return r.Stages.Skew }},
+		{"read-out of a switch", func(r collector.Report) time.Duration {
+			return slices.MaxFunc(r.Devices, func(a, b collector.DeviceReport) int { return cmp.Compare(a.Read, b.Read) }).Read
+		}},
+		{"read-out with drain", func(r collector.Report) time.Duration { return r.Stages.Read }},
+		{"plugin", func(r collector.Report) time.Duration { return r.Stages.Plugin }},
+		{"plan", func(r collector.Report) time.Duration { return r.Stages.Plan }},
+		{"publish", func(r collector.Report) time.Duration { return r.Stages.Publish }},
+		{"total", func(r collector.Report) time.Duration { return r.Stages.Total }},
+	}
+	for _, s := range stages {
+		all := make([]time.Duration, 0, len(r.reports))
+		for _, rep := range r.seen() {
+			all = append(all, s.of(rep))
+		}
+		slices.Sort(all)
+		t.Logf("%-22s median %8v  99 %% %8v  worst %8v", s.name, all[len(all)/2].Round(10*time.Microsecond),
+			all[len(all)*99/100].Round(10*time.Microsecond), all[len(all)-1].Round(10*time.Microsecond))
+	}
+}
+
+// BenchmarkEpoch measures the processor time that an epoch takes, of the emulated switches and the collector, not of
+// the plugin; there is no traffic.
+func BenchmarkEpoch(b *testing.B) {
+	r := newRig(b, true)
+	r.play(4)
+	b.ReportAllocs()
+	b.ResetTimer()
+	begin := chamelemon.ProcessorTime()
+	r.play(b.N)
+	b.ReportMetric(float64(chamelemon.ProcessorTime().Sub(begin).Microseconds())/float64(b.N)/1e3, "ms-processor/op")
+	r.check(b.N + 4)
+}
