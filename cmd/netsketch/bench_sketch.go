@@ -10,7 +10,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,8 +39,8 @@ func benchSketchCommand() *cobra.Command {
 
 Traces: zipf:SKEW, cdf:FILE (lines of a flow size and the share of flows not larger),
 pcap:FILE, records:FILE (records of a 13-byte key and an 8-byte time).
-Figures: sketchint-5 chamelemon-11 chamelemon-4 chamelemon-5 chamelemon-6
-lightguardian-5 univmon speed; all when none is named.`,
+Figures: ` + strings.Join(sketchbench.Names(), " ") + `;
+all when none is named. Everything but times and speeds comes out the same each time.`,
 		Example: `  netsketch bench-sketch --figures speed
   netsketch bench-sketch --trace pcap:capture.pcap.gz --figures sketchint-5 --csv errors.csv --plots plots
   netsketch bench-sketch --plots docs/figures`,
@@ -51,10 +53,11 @@ lightguardian-5 univmon speed; all when none is named.`,
 	cmd.Flags().IntVar(&f.packets, "packets", 2_000_000, "packets of generated traffic")
 	cmd.Flags().StringSliceVar(&f.figures, "figures", nil, "figures to run, by name; all when empty")
 	cmd.Flags().Uint64Var(&f.options.Seed, "seed", 1, "of generated traffic and of the hashes")
-	cmd.Flags().IntVar(&f.options.Runs, "runs", 10, "runs of decodings and of speed measurements")
+	cmd.Flags().IntVar(&f.options.Runs, "runs", 5, "seeds of the hashes that a figure is the mean or median of, and runs of speed measurements")
+	cmd.Flags().IntVar(&f.options.Decodings, "decodings", 10_000, "decodings, at most, of which 99.9 % must succeed")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON array in place of the table")
 	cmd.Flags().StringVar(&f.csv, "csv", "", "also write the rows to this file")
-	cmd.Flags().StringVar(&f.plots, "plots", "", "also write SVG plots and a page for each figure to this folder")
+	cmd.Flags().StringVar(&f.plots, "plots", "", "also write SVG plots, a page and the rows as CSV for each figure to this folder")
 	return cmd
 }
 
@@ -66,18 +69,23 @@ func benchSketch(ctx context.Context, out, progress io.Writer, f benchSketchFlag
 	if f.options.Runs < 1 {
 		return fmt.Errorf("--runs %d: at least 1", f.options.Runs)
 	}
+	if f.options.Decodings < 1 {
+		return fmt.Errorf("--decodings %d: at least 1", f.options.Decodings)
+	}
 	t, err := sketchbench.Load(f.trace, f.packets, f.options.Seed)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(progress, "%s: %d packets of %d IPv4 flows, %d packets of others left out\n", t.Name, t.Len(), t.Flows(), t.Skipped)
+	fmt.Fprintf(progress, "%s: %d packets of %d flows, keys of %d bytes; %d packets are IPv6; %d that are no IP, or broken, are left out\n",
+		t.Name, t.Len(), t.Flows(), t.KeyBytes(), t.Left.IPv6, t.Left.Out)
 	rows := []sketchbench.Row{}
 	for _, s := range suites {
-		fmt.Fprintln(progress, s.Title)
+		start := time.Now()
 		r, err := s.Run(ctx, t, f.options)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
+		fmt.Fprintf(progress, "%s: %.0f s\n", s.Title, time.Since(start).Seconds())
 		rows = append(rows, r...)
 		if f.plots != "" {
 			if err := writeFigure(f, &s, r); err != nil {
@@ -86,11 +94,7 @@ func benchSketch(ctx context.Context, out, progress io.Writer, f benchSketchFlag
 		}
 	}
 	if f.csv != "" {
-		file, err := os.Create(f.csv)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(sketchbench.WriteCSV(file, rows), file.Close()); err != nil {
+		if err := writeRows(f.csv, rows); err != nil {
 			return err
 		}
 	}
@@ -107,6 +111,15 @@ func benchSketch(ctx context.Context, out, progress io.Writer, f benchSketchFlag
 	return w.Flush()
 }
 
+func writeRows(name string, rows []sketchbench.Row) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(sketchbench.WriteCSV(file, rows), file.Close())
+}
+
+// writeFigure writes a figure's page, charts and rows.
 func writeFigure(f benchSketchFlags, s *sketchbench.Suite, rows []sketchbench.Row) error {
 	if err := os.MkdirAll(f.plots, 0o755); err != nil {
 		return err
@@ -118,6 +131,9 @@ func writeFigure(f benchSketchFlags, s *sketchbench.Suite, rows []sketchbench.Ro
 			}
 		}
 	}
-	command := fmt.Sprintf("netsketch bench-sketch --trace %s --packets %d --seed %d --figures %s --plots %s", f.trace, f.packets, f.options.Seed, s.Name, f.plots)
-	return os.WriteFile(filepath.Join(f.plots, s.Name+".md"), []byte(s.Page(rows, command)), 0o644)
+	if err := writeRows(filepath.Join(f.plots, s.Name+".csv"), rows); err != nil {
+		return err
+	}
+	page := s.Page(rows, sketchbench.Command(f.trace, f.packets, f.options.Seed, s.Name))
+	return os.WriteFile(filepath.Join(f.plots, s.Name+".md"), []byte(page), 0o644)
 }

@@ -38,7 +38,7 @@ type Chart struct {
 	Series []Series
 }
 
-var colours = []string{"#1b6ca8", "#d1495b", "#2e933c", "#8d5a97", "#c97b1f", "#3a3a3a", "#0f9d9d"}
+var colours = []string{"#1b6ca8", "#d1495b", "#2e933c", "#8d5a97", "#c97b1f", "#3a3a3a", "#0f9d9d", "#b0a020", "#e377c2", "#7f7f7f"}
 
 const (
 	width, height                    = 560, 340

@@ -4,50 +4,75 @@ package sketchbench
 
 import (
 	"context"
+	"maps"
 	"math"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/netsketch/netsketch/sketch/estimate"
-	"github.com/netsketch/netsketch/sketch/fermat"
 )
 
-// Limits of the tasks as shares of the packets: 500 and 250 of 2 million, as in the papers.
-const (
-	heavyShare  = 1. / 4000
-	changeShare = 1. / 8000
-)
+// limits of the tasks as shares of the packets.
+type limits struct{ heavy, change float64 }
+
+// papers are 500 and 250 of 2 million.
+var papers = limits{heavy: 1. / 4000, change: 1. / 8000}
 
 // exact are the true answers about a trace.
 type exact struct {
 	distribution estimate.Distribution
 	entropy      float64
 	moment2      float64
-	changes      map[string]float64
+	before       map[string]uint32 // the packets of the halves
+	after        map[string]uint32
 }
 
-func (t *Trace) exact() exact {
-	sizes := make([]uint32, len(t.flows))
-	var e exact
-	for i, f := range t.flows {
-		sizes[i] = f.Packets
-		e.moment2 += float64(f.Packets) * float64(f.Packets)
-	}
-	e.distribution = estimate.Sizes(sizes)
-	e.entropy = e.distribution.Entropy()
-	half := t.Len() / 2
-	before, after := countKeys(t, 0, half, false), countKeys(t, half, t.Len(), t.rename)
-	e.changes = make(map[string]float64)
-	limit := changeShare * float64(t.Len())
-	for k, n := range before {
-		if d := math.Abs(float64(after[k]) - float64(n)); d >= limit {
-			e.changes[k] = d
+// exact works the answers out once.
+func (t *Trace) exact() *exact {
+	t.once.Do(func() {
+		e := &t.truth
+		sizes := make([]uint32, len(t.flows))
+		for i, f := range t.flows {
+			sizes[i] = f.Packets
+			e.moment2 += float64(f.Packets) * float64(f.Packets)
+		}
+		e.distribution = estimate.Sizes(sizes)
+		e.entropy = e.distribution.Entropy()
+		half := t.Len() / 2
+		e.before, e.after = countKeys(t, 0, half, false), countKeys(t, half, t.Len(), t.rename)
+	})
+	return &t.truth
+}
+
+// changed are the flows that differ by at least limit between the halves.
+func (e *exact) changed(limit float64) map[string]float64 {
+	changes := make(map[string]float64)
+	for k, n := range e.before {
+		if d := math.Abs(float64(e.after[k]) - float64(n)); d >= limit {
+			changes[k] = d
 		}
 	}
-	for k, n := range after {
-		if _, both := before[k]; !both && float64(n) >= limit {
-			e.changes[k] = float64(n)
+	for k, n := range e.after {
+		if _, both := e.before[k]; !both && float64(n) >= limit {
+			changes[k] = float64(n)
 		}
 	}
-	return e
+	return changes
+}
+
+// change is the sum of what all flows changed by.
+func (e *exact) change() (total float64) {
+	for k, n := range e.before {
+		total += math.Abs(float64(e.after[k]) - float64(n))
+	}
+	for k, n := range e.after {
+		if _, both := e.before[k]; !both {
+			total += float64(n)
+		}
+	}
+	return total
 }
 
 func relative(got, want float64) float64 {
@@ -71,33 +96,69 @@ func f1[V any](found map[string]float64, truth map[string]V) float64 {
 	return 2 * float64(hits) / float64(len(found)+len(truth))
 }
 
-// accuracy measures the six tasks, and the second moment, of structures by memory.
-func accuracy(ctx context.Context, t *Trace, o Options, kinds []kind, memories []int) ([]Row, error) {
-	truth := t.exact()
-	var rows []Row
-	for _, k := range kinds {
-		for _, memory := range memories {
+// each calls f for 0 to n-1, as many at a time as there are processors. What f writes for
+// one number must be its own, so that the results do not depend on the order.
+func each(ctx context.Context, n int, f func(i int) error) error {
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range n {
+		g.Go(func() error {
 			if err := ctx.Err(); err != nil {
-				return nil, err
+				return err
 			}
-			r, err := k.accuracy(t, truth, memory, o.Seed)
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, r...)
-		}
+			return f(i)
+		})
 	}
-	return rows, nil
+	return g.Wait()
 }
 
-func (k kind) accuracy(t *Trace, truth exact, memory int, seed uint64) (rows []Row, err error) {
+// accuracy measures tasks, each with its metric, of structures by memory: the means over as
+// many hash seeds as there are runs.
+func accuracy(ctx context.Context, t *Trace, o Options, kinds []kind, memories []int, tasks [][2]string) ([]Row, error) {
+	t.exact()
+	parts := make([][]Row, len(kinds)*len(memories)*o.Runs)
+	err := each(ctx, len(parts), func(i int) (err error) {
+		k, run := i/o.Runs, i%o.Runs
+		parts[i], err = kinds[k/len(memories)].accuracy(t, memories[k%len(memories)], o.Seed+uint64(run), papers)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var rows []Row
+	for part := range slices.Chunk(parts, o.Runs) {
+		rows = append(rows, means(part)...)
+	}
+	return slices.DeleteFunc(rows, func(r Row) bool { return !slices.Contains(tasks, [2]string{r.Task, r.Metric}) }), nil
+}
+
+// means puts the rows of several runs together. A value that a run has not, because its
+// structure was too full to answer, is left out altogether.
+func means(runs [][]Row) (rows []Row) {
+	for _, r := range runs[0] {
+		sum, n := 0.0, 0
+		for _, run := range runs {
+			if i := slices.IndexFunc(run, func(o Row) bool { return o.Task == r.Task && o.Metric == r.Metric }); i >= 0 {
+				sum, n = sum+run[i].Value, n+1
+			}
+		}
+		if n == len(runs) {
+			r.Value = sum / float64(n)
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+func (k kind) accuracy(t *Trace, memory int, seed uint64, l limits) (rows []Row, err error) {
+	truth := t.exact()
 	put := func(task, metric string, v float64, unit string) {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {
 			rows = append(rows, Row{k.name, k.variant, memory, task, metric, v, unit, t.Name})
 		}
 	}
 	n := float64(t.Len())
-	s, err := k.fill(t, memory, 0, t.Len(), heavyShare*n, seed, false)
+	s, err := k.fill(t, memory, 0, t.Len(), l.heavy*n, seed, false)
 	if err != nil {
 		return nil, err
 	}
@@ -114,18 +175,18 @@ func (k kind) accuracy(t *Trace, truth exact, memory int, seed uint64) (rows []R
 	if s.heavy != nil {
 		want := make(map[string]float64)
 		for _, f := range t.flows {
-			if float64(f.Packets) >= heavyShare*n {
+			if float64(f.Packets) >= l.heavy*n {
 				want[f.Key] = float64(f.Packets)
 			}
 		}
-		found := s.heavy(heavyShare * n)
+		found := s.heavy(l.heavy * n)
 		put("heavy hitters", "F1", f1(found, want), "ratio")
 		are := 0.0
-		for key, x := range want {
-			are += relative(found[key], x) / float64(len(want))
+		for _, f := range t.flows[:len(want)] { // the largest come first
+			are += relative(found[f.Key], float64(f.Packets)) / float64(len(want))
 		}
 		put("heavy hitters", "ARE", are, "ratio")
-		score, are, err := k.change(t, truth, memory, seed)
+		score, are, err := k.change(t, memory, seed, l)
 		if err != nil {
 			return nil, err
 		}
@@ -153,8 +214,9 @@ func (k kind) accuracy(t *Trace, truth exact, memory int, seed uint64) (rows []R
 
 // change compares the halves of a trace. Of generated traffic, whose flows do not change,
 // every tenth flow has another key in the second half.
-func (k kind) change(t *Trace, truth exact, memory int, seed uint64) (score, are float64, err error) {
-	half, limit := t.Len()/2, changeShare*float64(t.Len())
+func (k kind) change(t *Trace, memory int, seed uint64, l limits) (score, are float64, err error) {
+	half, limit := t.Len()/2, l.change*float64(t.Len())
+	changes := t.exact().changed(limit)
 	a, err := k.fill(t, memory, 0, half, limit, seed, false)
 	if err != nil {
 		return 0, 0, err
@@ -182,64 +244,8 @@ func (k kind) change(t *Trace, truth exact, memory int, seed uint64) (score, are
 			}
 		}
 	}
-	for key, d := range truth.changes {
-		are += relative(found[key], d) / float64(len(truth.changes))
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		are += relative(found[key], changes[key]) / float64(len(changes))
 	}
-	return f1(found, truth.changes), are, nil
-}
-
-func kilobytes(kb ...int) []int {
-	for i := range kb {
-		kb[i] *= 1000
-	}
-	return kb
-}
-
-func memoryPlots(prefix, paper string, tasks ...[2]string) (plots []Plot) {
-	for _, task := range tasks {
-		plots = append(plots, Plot{
-			File: prefix + "-" + fileName(task[0]) + "-" + fileName(task[1]), Title: task[0] + " (" + task[1] + ")", Task: task[0], Metric: task[1],
-			X: "memory", Log: task[1] != "F1", Paper: paper,
-		})
-	}
-	return plots
-}
-
-var sixTasks = [][2]string{
-	{"flow size", "ARE"}, {"flow size", "AAE"}, {"heavy hitters", "F1"}, {"heavy hitters", "ARE"}, {"heavy changes", "F1"},
-	{"entropy", "RE"}, {"cardinality", "RE"}, {"flow size distribution", "WMRE"},
-}
-
-func sketchintFigure5() Suite {
-	return Suite{
-		Name: "sketchint-5", Title: "SketchINT, Figure 5: local tasks",
-		Run: func(ctx context.Context, t *Trace, o Options) ([]Row, error) {
-			kinds := []kind{countMin(false, "CM"), countMin(true, "CU"), towerKind(false, "TowerCM"), towerKind(true, "TowerCU"), elasticKind()}
-			return accuracy(ctx, t, o, kinds, kilobytes(300, 450, 600, 750, 900))
-		},
-		Plots: memoryPlots("sketchint-5", "On CAIDA, 170 thousand flows a window: TowerCU's ARE of flow size is at least 29 times below CM's, CU's and Elastic's at 900 KB; its heavy-hitter F1 is 0.9997 at 300 KB; entropy RE 2.4e-4, cardinality RE 6e-4 and WMRE 0.09 at 900 KB.", sixTasks...),
-	}
-}
-
-func chamelemonFigure11() Suite {
-	return Suite{
-		Name: "chamelemon-11", Title: "ChameleMon, Figure 11: accumulation tasks",
-		Run: func(ctx context.Context, t *Trace, o Options) ([]Row, error) {
-			kinds := []kind{towerFermat[fermat.Prime32](), countMin(false, "CM"), countMin(true, "CU"), countHeap(), univmonKind(), elasticKind(), hashPipe()}
-			return accuracy(ctx, t, o, kinds, kilobytes(200, 300, 400, 500, 600))
-		},
-		Plots: memoryPlots("chamelemon-11", "On CAIDA: Tower+Fermat's heavy-hitter F1 is 0.998 at 200 KB, its ARE of flow size 4.5 times below CM's and 3.2 times below CU's there; at 600 KB WMRE 0.039, entropy error 0.003, cardinality RE 0.0016.", sixTasks...),
-	}
-}
-
-func univmonFigures() Suite {
-	return Suite{
-		Name: "univmon", Title: "UnivMon, Figures 8, 10, 11 and 13",
-		Run: func(ctx context.Context, t *Trace, o Options) ([]Row, error) {
-			kinds := []kind{univmonKind(), countSketch(), countMin(false, "CM"), countHeap(), hashPipe()}
-			return accuracy(ctx, t, o, kinds, kilobytes(250, 500, 1000, 2000, 4000))
-		},
-		Plots: memoryPlots("univmon", "On CAIDA, 5 s: errors of heavy hitters below 1 % from 300 KB and of changes from 2 MB (8a, 8c, 10); distinct counts (8b), entropy and F2 (11) within a few percent from 500 KB; of the structures for heavy hitters the Count sketch errs least (13).",
-			[2]string{"heavy hitters", "ARE"}, [2]string{"heavy changes", "ARE"}, [2]string{"heavy hitters", "F1"}, [2]string{"cardinality", "RE"}, [2]string{"entropy", "RE"}, [2]string{"second moment", "RE"}),
-	}
+	return f1(found, changes), are, nil
 }

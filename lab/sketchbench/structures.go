@@ -5,14 +5,12 @@ package sketchbench
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/netsketch/netsketch/sketch/baseline"
 	"github.com/netsketch/netsketch/sketch/countmin"
-	"github.com/netsketch/netsketch/sketch/countsketch"
 	"github.com/netsketch/netsketch/sketch/estimate"
 	"github.com/netsketch/netsketch/sketch/family"
-	"github.com/netsketch/netsketch/sketch/fermat"
-	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/sumax"
 	"github.com/netsketch/netsketch/sketch/tower"
 	"github.com/netsketch/netsketch/sketch/universal"
@@ -23,7 +21,6 @@ type host = family.Fast
 // structure is one sketch under test. Those of its answers that it does not have are nil.
 type structure struct {
 	insert       func(key []byte)
-	batch        func(keys []byte) // nil: insert
 	size         func(key []byte) float64
 	kept         func(key []byte) float64 // the size of a flow that is kept, for those without size
 	heavy        func(limit float64) map[string]float64
@@ -31,13 +28,14 @@ type structure struct {
 	entropy      func() float64
 	cardinality  func() float64
 	moment2      func() float64
-	seal         func() error // before the first question
+	estimate     func() *universal.Estimate // of UnivMon
+	seal         func() error               // before the first question
 }
 
 // kind builds structures of one name.
 type kind struct {
 	name, variant string
-	build         func(memory int, limit float64, seed uint64) (*structure, error)
+	build         func(t *Trace, memory int, limit float64, seed uint64) (*structure, error)
 }
 
 // tableSize is the hash table of heavy flows beside sketches that keep no keys (SketchINT §VII-B).
@@ -65,19 +63,21 @@ func (s *structure) withTable(limit float64) {
 }
 
 func countMin(conservative bool, variant string) kind {
-	return kind{variant, "3 rows", func(memory int, limit float64, seed uint64) (*structure, error) {
+	return kind{variant, "3 rows", func(_ *Trace, memory int, limit float64, seed uint64) (*structure, error) {
 		c, err := countmin.New[host](countmin.Config{Memory: memory, Conservative: conservative, Seed: seed})
 		if err != nil {
 			return nil, err
 		}
 		s := &structure{
-			insert: c.Insert, batch: func(k []byte) { _ = c.InsertBatch(k, KeyBytes) },
+			insert:       c.Insert,
 			size:         func(k []byte) float64 { return float64(c.Query(k)) },
 			distribution: func() (estimate.Distribution, error) { return estimate.MRAC{}.Run(c.Row(0)) },
-			cardinality: func() float64 {
-				n, _ := estimate.Cardinality(c.Config().Width, estimate.Zeros(c.Row(0)))
-				return n
-			},
+			cardinality:  func() float64 { return flowsOf(c.Row(0), c.Row(1), c.Row(2)) },
+		}
+		if conservative {
+			s.distribution = func() (estimate.Distribution, error) {
+				return estimate.Maxima([][]uint32{c.Row(0), c.Row(1), c.Row(2)}, []uint32{math.MaxUint32, math.MaxUint32, math.MaxUint32})
+			}
 		}
 		s.withTable(limit)
 		return s, nil
@@ -85,16 +85,19 @@ func countMin(conservative bool, variant string) kind {
 }
 
 func towerKind(conservative bool, name string) kind {
-	return kind{name, "2 to 32 bits", func(memory int, limit float64, seed uint64) (*structure, error) {
+	return kind{name, "2 to 32 bits", func(_ *Trace, memory int, limit float64, seed uint64) (*structure, error) {
 		t, err := tower.New[host](tower.Config{Memory: memory, Conservative: conservative, Seed: seed})
 		if err != nil {
 			return nil, err
 		}
 		s := &structure{
-			insert: t.Insert, batch: func(k []byte) { _ = t.InsertBatch(k, KeyBytes) },
+			insert:       t.Insert,
 			size:         func(k []byte) float64 { return float64(t.Query(k)) },
 			distribution: func() (estimate.Distribution, error) { return towerDistribution(t) },
 			cardinality:  func() float64 { return towerFlows(t) },
+		}
+		if conservative {
+			s.distribution = func() (estimate.Distribution, error) { return towerMaxima(t) }
 		}
 		s.withTable(limit)
 		return s, nil
@@ -110,15 +113,31 @@ func towerDistribution(t *tower.Sketch[host]) (estimate.Distribution, error) {
 	return estimate.Rows(rows, bits, estimate.MRAC{Largest: 512})
 }
 
-func towerFlows(t *tower.Sketch[host]) float64 {
-	row := t.Row(0)
-	n, _ := estimate.Cardinality(len(row), estimate.Zeros(row))
+func towerMaxima(t *tower.Sketch[host]) (estimate.Distribution, error) {
+	var rows [][]uint32
+	var limits []uint32
+	for i, r := range t.Rows() {
+		rows, limits = append(rows, t.Row(i)), append(limits, uint32(1<<r.Bits-1))
+	}
+	return estimate.Maxima(rows, limits)
+}
+
+func flowsOf(rows ...[]uint32) float64 {
+	n, _ := estimate.Flows(rows...)
 	return n
 }
 
+func towerFlows(t *tower.Sketch[host]) float64 {
+	var rows [][]uint32
+	for i := range t.Rows() {
+		rows = append(rows, t.Row(i))
+	}
+	return flowsOf(rows...)
+}
+
 func elasticKind() kind {
-	return kind{"Elastic", "heavy and light part", func(memory int, _ float64, seed uint64) (*structure, error) {
-		e, err := baseline.NewElastic[host](memory, KeyBytes, seed)
+	return kind{"Elastic", "heavy and light part", func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
+		e, err := baseline.NewElastic[host](memory, t.size, seed)
 		if err != nil {
 			return nil, err
 		}
@@ -127,6 +146,51 @@ func elasticKind() kind {
 			heavy: above(e.Heavy), distribution: e.Distribution,
 			cardinality: func() float64 { n, _ := e.Cardinality(); return n },
 		}, nil
+	}}
+}
+
+// elasticSwitch is ElasticSketch as chamelemon App. C has it: four tables of 3,072 flows, and 8-bit counters.
+func elasticSwitch() kind {
+	return kind{"Elastic", "4 tables, 8-bit counters", func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
+		return fcmStructure(baseline.NewElasticSwitch[host](memory, t.size, seed))
+	}}
+}
+
+// fcmKind is FCM-Sketch with the same tables.
+func fcmKind() kind {
+	return kind{"FCM", "4 tables, 2 16-ary trees", func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
+		return fcmStructure(baseline.NewFCM[host](memory, t.size, seed))
+	}}
+}
+
+func fcmStructure(e *baseline.FCM[host], err error) (*structure, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &structure{
+		insert: func(k []byte) { _ = e.Insert(k) }, size: func(k []byte) float64 { return float64(e.Query(k)) }, heavy: above(e.Heavy),
+		distribution: e.Distribution, cardinality: func() float64 { n, _ := e.Cardinality(); return n },
+	}, nil
+}
+
+func coco() kind {
+	return kind{"Coco", "1 row", func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
+		c, err := baseline.NewCoco[host](memory, t.size, seed)
+		if err != nil {
+			return nil, err
+		}
+		return &structure{insert: func(k []byte) { _ = c.Insert(k) }, kept: func(k []byte) float64 { return float64(c.Query(k)) }, heavy: above(c.Heavy)}, nil
+	}}
+}
+
+// mrac is one row of counters, for the distribution alone.
+func mrac() kind {
+	return kind{"MRAC", "1 row", func(_ *Trace, memory int, _ float64, seed uint64) (*structure, error) {
+		c, err := countmin.New[host](countmin.Config{Rows: 1, Memory: memory, Seed: seed})
+		if err != nil {
+			return nil, err
+		}
+		return &structure{insert: c.Insert, distribution: func() (estimate.Distribution, error) { return estimate.MRAC{}.Run(c.Row(0)) }}, nil
 	}}
 }
 
@@ -143,8 +207,8 @@ func above(flows func() []baseline.Flow) func(float64) map[string]float64 {
 }
 
 func countHeap() kind {
-	return kind{"Count-heap", "3 rows, 4096 flows", func(memory int, _ float64, seed uint64) (*structure, error) {
-		c, err := baseline.NewCountHeap[host](memory, KeyBytes, 4096, seed)
+	return kind{"Count-heap", "3 rows, 4096 flows", func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
+		c, err := baseline.NewCountHeap[host](memory, t.size, 4096, seed)
 		if err != nil {
 			return nil, err
 		}
@@ -153,8 +217,8 @@ func countHeap() kind {
 }
 
 func hashPipe() kind {
-	return kind{"HashPipe", "6 stages", func(memory int, _ float64, seed uint64) (*structure, error) {
-		p, err := baseline.NewHashPipe[host](memory, KeyBytes, 6, seed)
+	return kind{"HashPipe", "6 stages", func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
+		p, err := baseline.NewHashPipe[host](memory, t.size, 6, seed)
 		if err != nil {
 			return nil, err
 		}
@@ -162,20 +226,8 @@ func hashPipe() kind {
 	}}
 }
 
-func countSketch() kind {
-	return kind{"Count", "3 rows", func(memory int, limit float64, seed uint64) (*structure, error) {
-		c, err := countsketch.New[host](countsketch.Config{Memory: memory, Seed: seed})
-		if err != nil {
-			return nil, err
-		}
-		s := &structure{insert: c.Insert, batch: func(k []byte) { _ = c.InsertBatch(k, KeyBytes) }, size: func(k []byte) float64 { return float64(c.Query(k)) }, moment2: c.Moment2}
-		s.withTable(limit)
-		return s, nil
-	}}
-}
-
 func sumaxKind() kind {
-	return kind{"SuMax", "3 rows", func(memory int, limit float64, seed uint64) (*structure, error) {
+	return kind{"SuMax", "3 rows", func(_ *Trace, memory int, limit float64, seed uint64) (*structure, error) {
 		c, err := sumax.New[host](sumax.Config{Memory: memory, Seed: seed})
 		if err != nil {
 			return nil, err
@@ -183,129 +235,23 @@ func sumaxKind() kind {
 		s := &structure{
 			insert: c.Insert, size: func(k []byte) float64 { v, _ := c.Query(k); return float64(v) },
 			distribution: func() (estimate.Distribution, error) { return estimate.MRAC{}.Run(c.Row(0)) },
-			cardinality: func() float64 {
-				n, _ := estimate.Cardinality(c.Config().Width, estimate.Zeros(c.Row(0)))
-				return n
-			},
+			cardinality:  func() float64 { return flowsOf(c.Row(0), c.Row(1), c.Row(2)) },
 		}
 		s.withTable(limit)
 		return s, nil
 	}}
 }
 
-// fermatBuckets are those of chamelemon App. E: 2,500 decode 99.9 % of the time.
-const fermatBuckets = 2500
-
-// towerFermat is ChameleMon's combination: packets beyond the limit's half, which is the
-// heavy-change threshold, go into Fermat. Its buckets take 20 bytes in Prime32, as the paper's.
-func towerFermat[E fermat.Field]() kind {
-	return kind{"Tower+Fermat", "8 and 16 bits, 2500 buckets", func(memory int, limit float64, seed uint64) (*structure, error) {
-		f, err := fermat.New[host, E](fermat.Config{Width: fermatBuckets / 3, KeyBytes: KeyBytes, Seed: seed})
-		if err != nil {
-			return nil, err
-		}
-		t, err := tower.New[host](tower.Config{Memory: memory - f.Memory(), Bits: []int{8, 16}, Seed: seed + 1})
-		if err != nil {
-			return nil, err
-		}
-		threshold := uint32(max(1, limit/2))
-		var large map[string]float64
-		s := &structure{
-			insert: func(k []byte) {
-				if t.InsertQuery(k) > threshold {
-					_ = f.Insert(k)
-				}
-			},
-			seal: func() error {
-				r, err := f.Decode()
-				if err != nil {
-					return err
-				}
-				large = make(map[string]float64)
-				for _, x := range r.Flows {
-					if x.Sure {
-						large[string(x.Key)] = float64(x.Count) + float64(threshold)
-					}
-				}
-				return nil
-			},
-			size: func(k []byte) float64 {
-				if x, ok := large[string(k)]; ok {
-					return x
-				}
-				return float64(t.Query(k))
-			},
-			heavy: func(limit float64) map[string]float64 {
-				out := make(map[string]float64)
-				for k, x := range large {
-					if x >= limit {
-						out[k] = x
-					}
-				}
-				return out
-			},
-			distribution: func() (estimate.Distribution, error) {
-				d, err := towerDistribution(t)
-				if err != nil {
-					return nil, err
-				}
-				d = d[:min(len(d), int(threshold)+1)]
-				for _, x := range large {
-					for int(x) >= len(d) {
-						d = append(d, make(estimate.Distribution, int(x)+1-len(d))...)
-					}
-					d[int(x)]++
-				}
-				return d, nil
-			},
-			cardinality: func() float64 { return towerFlows(t) },
-		}
-		return s, nil
-	}}
-}
-
-// univmonLayout scales the layout of 1 MB.
-func univmonLayout(memory int, key flow.Fields) universal.Layout {
-	l := universal.Layout{Key: key, Levels: 12, Rows: 3, Ways: 4}
-	share := float64(memory) / (12 * 4 * (3*5120 + 4*128*12))
-	l.Columns, l.Slots = max(1, int(5120*share)), max(1, int(128*share))
-	return l
-}
-
-func univmonKind() kind {
-	return kind{"UnivMon", "12 levels, 3 rows", func(memory int, _ float64, _ uint64) (*structure, error) {
-		u, err := universal.New(univmonLayout(memory, flow.FiveTuple))
-		if err != nil {
-			return nil, err
-		}
-		var e *universal.Estimate
-		parse := func(k []byte) flow.Key { key, _ := flow.ParseBinary(flow.FiveTuple, k); return key }
-		return &structure{
-			insert: func(k []byte) { key := parse(k); u.Update(&key) },
-			seal:   func() error { e = u.Reading().Estimate(); return nil },
-			heavy: func(limit float64) map[string]float64 {
-				out := make(map[string]float64)
-				for _, f := range e.Above(limit) {
-					out[string(f.Key.AppendBinary(nil))] = f.Packets
-				}
-				return out
-			},
-			size:    func(k []byte) float64 { return e.Size(parse(k)) },
-			entropy: func() float64 { return e.Entropy() }, cardinality: func() float64 { return e.Distinct() }, moment2: func() float64 { return e.Moment2() },
-		}, nil
-	}}
-}
-
 // fill inserts packets from to to, and seals.
 func (k kind) fill(t *Trace, memory, from, to int, limit float64, seed uint64, renamed bool) (*structure, error) {
-	s, err := k.build(memory, limit, seed)
+	s, err := k.build(t, memory, limit, seed)
 	if err != nil {
 		return nil, fmt.Errorf("%s at %d bytes: %w", k.name, memory, err)
 	}
 	if s.insert == nil {
 		return nil, errors.New("nothing to insert with")
 	}
-	var buf [KeyBytes]byte
+	var buf keyBuffer
 	for i := from; i < to; i++ {
 		key := t.Key(i)
 		if renamed {

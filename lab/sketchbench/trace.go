@@ -3,35 +3,40 @@
 package sketchbench
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"os"
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 
-	"github.com/netsketch/netsketch/lab/traffic"
-	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// KeyBytes is the length of every key: an IPv4 5-tuple.
-const KeyBytes = flow.FiveTupleV4
-
-// Trace is packets of IPv4 5-tuples, held in memory.
+// Trace is packets of flows whose keys have one length, held in memory. A Trace is only
+// read once it is made, and may be by several goroutines.
 type Trace struct {
-	Name    string
-	keys    []byte
-	at      []uint32 // arrival in microseconds, from 1 on
-	counts  map[string]uint32
-	flows   []Flow // largest first
-	Skipped int    // packets of other keys: IPv6, or no IP
-	rename  bool   // generated: flows do not change by themselves
+	Name   string
+	Left   Left
+	fields flow.Fields
+	size   int // bytes of every key
+	keys   []byte
+	at     []uint32 // arrival in microseconds, from 1 on
+	flows  []Flow   // largest first
+	rename bool     // generated: flows do not change by themselves
+	again  func(seed uint64) (*Trace, error)
+	once   sync.Once
+	truth  exact
+}
+
+// Left is what of a capture is no packet of a flow, and what of it is.
+type Left struct {
+	Out  int // packets left out: neither IPv4 nor IPv6, or a broken header
+	IPv6 int // packets of IPv6 flows, which are in the trace
 }
 
 // Flow is one flow's exact packets.
@@ -44,7 +49,12 @@ type Flow struct {
 func (t *Trace) Len() int { return len(t.at) }
 
 // Key returns the key of packet i.
-func (t *Trace) Key(i int) []byte { return t.keys[i*KeyBytes : (i+1)*KeyBytes] }
+func (t *Trace) Key(i int) []byte { return t.keys[i*t.size : (i+1)*t.size] }
+
+// KeyBytes is the length of every key: 13 for IPv4 5-tuples. In a trace with a packet
+// of IPv6 all have the 37 bytes of IPv6, with IPv4 addresses mapped (RFC 4291 §2.5.5.2).
+// Of source addresses alone it is 4 or 16.
+func (t *Trace) KeyBytes() int { return t.size }
 
 // Flows is the number of flows.
 func (t *Trace) Flows() int { return len(t.flows) }
@@ -56,16 +66,84 @@ func (t *Trace) add(key []byte, at uint32) {
 
 func (t *Trace) finish() (*Trace, error) {
 	if len(t.at) == 0 {
-		return nil, fmt.Errorf("trace %s: no packet of an IPv4 flow", t.Name)
+		return nil, fmt.Errorf("trace %s: no packet of a flow", t.Name)
 	}
-	t.counts = countKeys(t, 0, t.Len(), false)
-	t.flows = sorted(t.counts)
+	t.flows = sorted(countKeys(t, 0, t.Len(), false))
 	return t, nil
+}
+
+// Sources is the same packets with the source address as the flow, as several papers have it.
+func (t *Trace) Sources() *Trace {
+	s := &Trace{Name: t.Name, Left: t.Left, fields: flow.Src, size: 4, at: t.at, rename: t.rename}
+	if t.size == flow.FiveTupleV6 {
+		s.size = 16
+	}
+	s.keys = make([]byte, 0, t.Len()*s.size)
+	for i := range t.Len() {
+		s.keys = append(s.keys, t.Key(i)[:s.size]...)
+	}
+	s.flows = sorted(countKeys(s, 0, s.Len(), false))
+	if t.again != nil {
+		s.again = func(seed uint64) (*Trace, error) {
+			o, err := t.again(seed)
+			if err != nil {
+				return nil, err
+			}
+			return o.Sources(), nil
+		}
+	}
+	return s
+}
+
+// Window is the packets from to to.
+func (t *Trace) Window(from, to int) *Trace {
+	w := &Trace{Name: t.Name, Left: t.Left, fields: t.fields, size: t.size, keys: t.keys[from*t.size : to*t.size], at: t.at[from:to], rename: t.rename}
+	w.flows = sorted(countKeys(w, 0, w.Len(), false))
+	return w
+}
+
+// Another is a trace of the same kind from another seed; a capture is what it is.
+func (t *Trace) Another(seed uint64) (*Trace, error) {
+	if t.again == nil {
+		return t, nil
+	}
+	return t.again(seed)
+}
+
+var mapped = [12]byte{10: 0xff, 11: 0xff}
+
+// parse is a key as packet parsers give it.
+func (t *Trace) parse(k []byte) flow.Key {
+	var buf [flow.FiveTupleV4]byte
+	switch {
+	case t.size == flow.FiveTupleV6 && [12]byte(k) == mapped && [12]byte(k[16:]) == mapped:
+		b := append(append(append(buf[:0], k[12:16]...), k[28:32]...), k[32:]...)
+		key, _ := flow.ParseBinary(t.fields, b)
+		return key
+	case t.size == 16 && [12]byte(k) == mapped:
+		k = k[12:]
+	}
+	key, _ := flow.ParseBinary(t.fields, k)
+	return key
+}
+
+// appendKey is the inverse of parse.
+func (t *Trace) appendKey(b []byte, k flow.Key) []byte {
+	if k.V6 || t.size == flow.FiveTupleV4 || t.size == 4 {
+		return k.AppendBinary(b)
+	}
+	b = append(append(b, mapped[:]...), k.Src[:4]...)
+	if t.size == 16 {
+		return b
+	}
+	b = append(append(b, mapped[:]...), k.Dst[:4]...)
+	b = append(b, k.Proto)
+	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, k.SrcPort), k.DstPort)
 }
 
 func countKeys(t *Trace, from, to int, renamed bool) map[string]uint32 {
 	m := make(map[string]uint32)
-	var buf [KeyBytes]byte
+	var buf keyBuffer
 	for i := from; i < to; i++ {
 		k := t.Key(i)
 		if renamed {
@@ -90,14 +168,16 @@ func sorted(counts map[string]uint32) []Flow {
 	return flows
 }
 
+type keyBuffer [flow.MaxBinary]byte
+
 // otherName gives every tenth flow another key.
-func otherName(buf *[KeyBytes]byte, k []byte) []byte {
-	if (uint32(k[0])+uint32(k[3])*3+uint32(k[7])*7)%10 != 0 {
+func otherName(buf *keyBuffer, k []byte) []byte {
+	if (uint32(k[0])+uint32(k[3])*3+uint32(k[min(7, len(k)-2)])*7)%10 != 0 {
 		return k
 	}
-	copy(buf[:], k)
-	buf[8] ^= 0x55
-	return buf[:]
+	n := copy(buf[:], k)
+	buf[min(8, n-1)] ^= 0x55
+	return buf[:n]
 }
 
 // Load returns the traffic that spec names: zipf:SKEW, cdf:FILE (lines of packets and the
@@ -105,6 +185,14 @@ func otherName(buf *[KeyBytes]byte, k []byte) []byte {
 // are the 21 bytes that the papers' programs read, a key of 13 and a time of 8. Generated
 // traffic has the given number of packets and comes from the seed.
 func Load(spec string, packets int, seed uint64) (*Trace, error) {
+	t, err := load(spec, packets, seed)
+	if err == nil && t.rename {
+		t.again = func(seed uint64) (*Trace, error) { return Load(spec, packets, seed) }
+	}
+	return t, err
+}
+
+func load(spec string, packets int, seed uint64) (*Trace, error) {
 	kind, arg, _ := strings.Cut(spec, ":")
 	switch kind {
 	case "zipf":
@@ -145,21 +233,22 @@ func Load(spec string, packets int, seed uint64) (*Trace, error) {
 
 // generate draws packets of flows with random keys in proportion to their weights.
 func generate(name string, weights []float64, packets int, seed uint64) (*Trace, error) {
+	const size = flow.FiveTupleV4
 	r := rand.New(rand.NewPCG(seed, 0x62656e6368))
 	sum, total := make([]float64, len(weights)), 0.0
-	keys := make([]byte, len(weights)*KeyBytes+8)
-	for i := 0; i < len(weights)*KeyBytes; i += 8 {
+	keys := make([]byte, len(weights)*size+8)
+	for i := 0; i < len(weights)*size; i += 8 {
 		binary.LittleEndian.PutUint64(keys[i:], r.Uint64())
 	}
 	for i, w := range weights {
 		total += w
 		sum[i] = total
-		keys[i*KeyBytes+8] = 6
+		keys[i*size+8] = 6
 	}
-	t := &Trace{Name: fmt.Sprintf("%s, %d packets, seed %d", name, packets, seed), rename: true}
+	t := &Trace{Name: fmt.Sprintf("%s, %d packets, seed %d", name, packets, seed), fields: flow.FiveTuple, size: size, rename: true}
 	for i := range packets {
 		f := min(sort.SearchFloat64s(sum, r.Float64()*total), len(sum)-1)
-		t.add(keys[f*KeyBytes:(f+1)*KeyBytes], uint32(1+int64(i)*5_000_000/int64(packets)))
+		t.add(keys[f*size:(f+1)*size], uint32(1+int64(i)*5_000_000/int64(packets)))
 	}
 	return t.finish()
 }
@@ -200,58 +289,4 @@ func readCDF(name string, packets int, seed uint64) ([]float64, error) {
 		sum += x
 	}
 	return weights, nil
-}
-
-func readPcap(name string) (*Trace, error) {
-	p, err := traffic.OpenTrace(name, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer p.Close()
-	t := &Trace{Name: "pcap:" + name}
-	var buf [flow.MaxBinary]byte
-	for {
-		packet, err := p.Next()
-		if errors.Is(err, io.EOF) {
-			return t.finish()
-		}
-		if err != nil {
-			return nil, err
-		}
-		k, ok := truth.Parse(packet.Frame)
-		if !ok || k.V6 {
-			t.Skipped++
-			continue
-		}
-		t.add(k.AppendBinary(buf[:0]), uint32(packet.At.Microseconds())+1)
-	}
-}
-
-// ReadRecords reads records of 21 bytes: a 13-byte key and a little-endian 8-byte time,
-// integer or float, whose differences to the first are taken in seconds when it is a float
-// and in microseconds when not. A file that ends within a record is an error.
-func ReadRecords(name string, r io.Reader) (*Trace, error) {
-	t := &Trace{Name: "records:" + name}
-	b := bufio.NewReaderSize(r, 1<<20)
-	var rec [21]byte
-	var first float64
-	for {
-		n, err := io.ReadFull(b, rec[:])
-		if errors.Is(err, io.EOF) {
-			return t.finish()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("trace %s: record %d ends after %d of 21 bytes: %w", name, t.Len(), n, err)
-		}
-		raw := binary.LittleEndian.Uint64(rec[13:])
-		at := float64(raw)
-		if f := math.Float64frombits(raw); f > 1e-3 && f < 1e12 {
-			at = f * 1e6
-		}
-		if t.Len() == 0 {
-			first = at
-		}
-		us := min(max(at-first, 0), math.MaxUint32-1)
-		t.add(rec[:13], uint32(us)+1)
-	}
 }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sketchbench
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Claim is a sentence of a paper about a figure, and what is measured here.
+type Claim struct {
+	Figure string
+	Paper  string
+	Ours   func(v Values) string
+	// Holds says whether what the paper says is so here too; nil where it gives a number
+	// that depends on its trace and says nothing that could hold or not.
+	Holds func(v Values) bool
+	// Why it does not hold on the standard trace; "" where it does.
+	Why string
+}
+
+// Values are rows to look up.
+type Values []Row
+
+// Get is a value, NaN when there is none.
+func (v Values) Get(structure string, memory int, task, metric string) float64 {
+	for i := range v {
+		if r := &v[i]; r.Structure == structure && r.Memory == memory && r.Task == task && r.Metric == metric {
+			return r.Value
+		}
+	}
+	return math.NaN()
+}
+
+// Variant is a value by structure and variant.
+func (v Values) Variant(structure, variant, task, metric string) float64 {
+	for i := range v {
+		if r := &v[i]; r.Structure == structure && r.Variant == variant && r.Task == task && r.Metric == metric {
+			return r.Value
+		}
+	}
+	return math.NaN()
+}
+
+func short(x float64) string {
+	if math.IsNaN(x) {
+		return "–"
+	}
+	return strconv.FormatFloat(x, 'g', 3, 64)
+}
+
+// times says by how much one structure's error is below others'.
+func times(figure, paper string, memory int, task, metric, ours string, others []string, atLeast float64, why string) Claim {
+	ratio := func(v Values, other string) float64 {
+		return v.Get(other, memory, task, metric) / v.Get(ours, memory, task, metric)
+	}
+	return Claim{
+		Figure: figure, Paper: paper, Why: why,
+		Ours: func(v Values) string {
+			var parts []string
+			for _, o := range others {
+				parts = append(parts, fmt.Sprintf("%s %s", o, short(ratio(v, o))))
+			}
+			return fmt.Sprintf("%s %s; times that: %s", ours, short(v.Get(ours, memory, task, metric)), strings.Join(parts, ", "))
+		},
+		Holds: func(v Values) bool {
+			for _, o := range others {
+				if !(ratio(v, o) >= atLeast) {
+					return false
+				}
+			}
+			return true
+		},
+	}
+}
+
+// order says that at each memory the structures' metric is in an order: the first is the
+// smallest, or the largest when down.
+func order(figure, paper, task, metric string, memories []int, down bool, structures []string, why string) Claim {
+	return Claim{
+		Figure: figure, Paper: paper, Why: why,
+		Ours: func(v Values) string {
+			var parts []string
+			for _, m := range []int{memories[0], memories[len(memories)-1]} {
+				var x []string
+				for _, s := range structures {
+					x = append(x, s+" "+short(v.Get(s, m, task, metric)))
+				}
+				parts = append(parts, fmt.Sprintf("%s KB: %s", short(float64(m)/1000), strings.Join(x, ", ")))
+				if len(memories) == 1 {
+					break
+				}
+			}
+			return strings.Join(parts, "; ")
+		},
+		Holds: func(v Values) bool {
+			for _, m := range memories {
+				for i := range structures[1:] {
+					a, b := v.Get(structures[i], m, task, metric), v.Get(structures[i+1], m, task, metric)
+					if down {
+						a, b = b, a
+					}
+					if !(a <= b) {
+						return false
+					}
+				}
+			}
+			return true
+		},
+	}
+}
+
+// values says that a metric of structures at one memory is at most, or at least when down,
+// the paper's.
+func values(figure, paper string, memory int, task, metric string, structures []string, limits []float64, down bool, why string) Claim {
+	return Claim{
+		Figure: figure, Paper: paper, Why: why,
+		Ours: func(v Values) string {
+			var parts []string
+			for _, s := range structures {
+				parts = append(parts, s+" "+short(v.Get(s, memory, task, metric)))
+			}
+			return strings.Join(parts, ", ")
+		},
+		Holds: func(v Values) bool {
+			for i, limit := range limits {
+				x := v.Get(structures[i], memory, task, metric)
+				if down && !(x >= limit) || !down && !(x <= limit) {
+					return false
+				}
+			}
+			return true
+		},
+	}
+}
