@@ -186,8 +186,11 @@ func (a *analysis) read(ctx context.Context) error {
 		if r.torn != "" {
 			a.problem(name, badCells, r.torn)
 		}
-		if !r.decoded {
+		switch {
+		case !r.known:
 			a.problem(name, notDecoded, "the HH part was not decoded")
+		case !r.decoded:
+			a.problem(name, notDecoded, "flows that share all buckets of the HH part are missing among the flows of many packets")
 		}
 		a.readings = append(a.readings, r)
 	}
@@ -246,7 +249,7 @@ func (a *analysis) measured() (*measured, error) {
 	}
 	for _, r := range a.readings {
 		if r.whole {
-			m.edges[r.edge.name] = &edgeState{hitters: r.count, sizes: sync.OnceValue(func() *tail {
+			m.edges[r.edge.name] = &edgeState{hitters: r.count, known: r.known, sizes: sync.OnceValue(func() *tail {
 				r.totals(a.config.Iterations)
 				t := r.sizes.tail()
 				return &t

@@ -109,6 +109,7 @@ type count struct {
 // edgeState is what was measured at an edge switch.
 type edgeState struct {
 	hitters [families]count
+	known   bool         // all flows of the HH parts are counted, though not all may be decoded
 	sizes   func() *tail // estimated sizes of its flows; work, so asked for where they matter
 }
 
@@ -218,7 +219,7 @@ func (s *shifter) run() {
 func (s *shifter) hittersFirst() (failed bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
 		e := s.m.edges[name]
-		if e.hitters[0].decoded && e.hitters[1].decoded {
+		if e.known || e.hitters[0].decoded && e.hitters[1].decoded {
 			continue
 		}
 		failed = true

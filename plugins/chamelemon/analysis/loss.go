@@ -48,7 +48,7 @@ const (
 func decodeLosses(b *binding, a *Attention, readings []*reading) (*losses, error) {
 	l := &losses{complete: true}
 	for _, r := range readings {
-		if !r.decoded {
+		if !r.known {
 			l.complete = false
 			l.reason = fmt.Sprintf("the HH part of %s was not decoded", r.edge.name)
 			return l, nil
@@ -74,6 +74,20 @@ func decodeLosses(b *binding, a *Attention, readings []*reading) (*losses, error
 				return nil, err
 			}
 			*into = tally(d, result)
+			if part == heavyPart {
+				var together []twins
+				for _, r := range readings {
+					together = append(together, r.twins[f]...)
+				}
+				if len(together) > 0 {
+					if result, err = settle(d, result, together); err != nil {
+						return nil, err
+					}
+					if result.Complete {
+						*into = count{flows: float64(len(result.Flows)), decoded: true}
+					}
+				}
+			}
 			if !result.Complete {
 				l.complete = false
 				l.reason = fmt.Sprintf("the difference of the %s %s parts was not decoded: about %.0f flows in %d buckets", familyName(f), [2]string{"LL", "HL"}[part], into.flows, d.Buckets())

@@ -38,6 +38,8 @@ type reading struct {
 	// delta is what entered less what left of the LL and HL parts, HH flows put back into HL
 	// (§4.2); nil when the part has no buckets. The network's losses take them over.
 	delta [families][2]*encoder
+	twins [families][]twins
+	known bool   // the HH parts were decoded, but for twins
 	torn  string // why the cells are not all of one moment
 
 	// What totals works out, when it is asked for first.
@@ -109,7 +111,7 @@ func (e *edge) read(d *sdk.DeviceData, a *Attention, room *[families]Room) (*rea
 			return nil, fmt.Errorf("%s: a counter of %d bits is %d", object, l.bits[i], most)
 		}
 	}
-	r := &reading{sizer: newSizer(l, a.Th[e.name], rows), edge: e, whole: true}
+	r := &reading{sizer: newSizer(l, a.Th[e.name], rows), edge: e, whole: true, known: true}
 	for f := range families {
 		if e.up[f] == "" {
 			r.count[f].decoded = true
@@ -165,7 +167,12 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 		r.delta[f][i] = s
 	}
 	if !r.hh[f].Complete {
-		return nil
+		var ok bool
+		if r.twins[f], ok = leftTwins(hh, &r.hh[f]); !ok {
+			r.known = false
+			return nil
+		}
+		r.count[f] = count{flows: float64(len(r.hh[f].Flows) + 2*len(r.twins[f]))}
 	}
 	for _, x := range r.hh[f].Flows {
 		if x.Count <= 0 {

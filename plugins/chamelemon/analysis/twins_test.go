@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// pairOf finds two flows from edge1 to edge2 that share all buckets of arrays of the given
+// width: because their hash is the same, or though it is not.
+func pairOf(t *testing.T, r *rand.Rand, width int, sameHash bool) (x, y flowOf) {
+	t.Helper()
+	cols := family.NewRange(uint32(width))
+	seen := make(map[[arrays]uint32]flow.Key)
+	for range 3_000_000 {
+		key, err := flow.New(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(2)), byte(r.IntN(256))}), netip.AddrFrom4([4]byte{10, 1, byte(r.IntN(2)), byte(r.IntN(256))}), 17, uint16(r.Uint32()), uint16(r.Uint32()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := family.Digest[hashes](0, key.AppendBinary(nil))
+		var at [arrays]uint32
+		for row := range at {
+			at[row] = family.Column[hashes](d, row, &cols)
+		}
+		other, ok := seen[at]
+		if ok && other != key && (family.Digest[hashes](0, other.AppendBinary(nil)) == d) == sameHash {
+			return flowOf{key: other, raw: other.AppendBinary(nil), exit: 1}, flowOf{key: key, raw: key.AppendBinary(nil), exit: 1}
+		}
+		seen[at] = key
+	}
+	t.Fatal("no pair found")
+	return x, y
+}
+
+// TestTwins: flows that share all buckets of an HH part leave every lost packet known, unless
+// both lost some and are twins in HL, too; then nothing is called exact.
+func TestTwins(t *testing.T) {
+	r := rand.New(rand.NewPCG(51, 1))
+	f := newFabric(t, 51, `{}`)
+	const n, reserve = 3000, 513
+	sameX, sameY := pairOf(t, r, upSize[0]-reserve, true)
+	otherX, otherY := pairOf(t, r, upSize[0]-reserve, false)
+	for _, tc := range []struct {
+		name         string
+		x, y         flowOf
+		lostX, lostY int
+		exact        bool
+	}{
+		{"nothing lost", sameX, sameY, 0, 0, true},
+		{"one lost some", sameX, sameY, 3, 0, true},
+		{"the other lost all", sameX, sameY, 0, 7, true},
+		{"one lost some and the other all", sameX, sameY, 3, 7, true},
+		{"another hash, nothing lost", otherX, otherY, 0, 0, true},
+		{"another hash, both lost some", otherX, otherY, 2, 3, true},
+		{"another hash, one lost all", otherX, otherY, 20, 0, true},
+		{"both lost all", sameX, sameY, 20, 7, false},
+		{"both lost some", sameX, sameY, 2, 3, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			flows := f.flows(n, 0.1, 0)
+			x, y := tc.x, tc.y
+			x.packets, y.packets, x.lost, y.lost = 20, 7, tc.lostX, tc.lostY
+			flows = append(flows, x, y)
+			res := f.play(flows)
+			attention := row(t, res, attentionList)
+			if hh := row(t, res, encoderList, "device", "edge1", "part", "hh", "family", "ipv4"); hh["decoded"] != "false" || hh["buckets"] != "10749" {
+				t.Fatalf("they are no twins: %v", hh)
+			}
+			if s := row(t, res, summaryList, "device", "edge1"); s["status"] != "partial" || s["problem"] == "" {
+				t.Errorf("edge1: %v", s)
+			}
+			if next := row(t, res, thresholdList, "device", "edge1"); next["next-high-threshold"] != "1" {
+				t.Errorf("Th goes up: %v", next)
+			}
+			if tc.exact {
+				if attention["decoded"] != "true" {
+					t.Fatalf("attention: %v", attention)
+				}
+				exactLosses(t, f, rows(t, res, victimList), flows)
+				return
+			}
+			if attention["decoded"] != "false" || attention["problem"] == "" {
+				t.Errorf("attention: %v", attention)
+			}
+			for _, v := range rows(t, res, victimList) {
+				if v["exact"] == "true" || v["flow"] == x.key.String() || v["flow"] == y.key.String() {
+					t.Errorf("told: %v", v)
+				}
+			}
+		})
+	}
+}
