@@ -46,6 +46,20 @@ func insert[F family.Hash](b *testing.B, t *zipf.Trace, conservative bool) {
 	})
 }
 
+// BenchmarkInsertQuery is the classifier of ChameleMon, which every packet asks.
+func BenchmarkInsertQuery(b *testing.B) {
+	t := zipf.T1()
+	s, err := New[family.Fast](Config{Memory: 450_000, Bits: []int{8, 16}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	zipf.Speed(b, t.Len(), func() {
+		for i := range t.Len() {
+			s.InsertQuery(t.Key(i))
+		}
+	})
+}
+
 // BenchmarkMemory is the speed beyond the caches, one by one and in batches.
 func BenchmarkMemory(b *testing.B) {
 	t := zipf.T1()

@@ -124,13 +124,46 @@ func (s *Sketch[F]) increment(d uint64) {
 }
 
 func incrementEven(words []uint64, rows []evenRow, d uint64) {
-	for i := range rows {
-		r := &rows[i]
-		x := uint64(family.FastValue(d, i)) * r.words
-		w, shift := &words[r.start+x>>32], x>>26&r.lanes&63
-		below := (*w>>shift&r.mask - r.mask) >> 63
-		*w += below << shift
+	if len(rows) == 5 { // the paper's; without a loop it is a tenth faster
+		rows[0].increment(words, family.FastValue(d, 0))
+		rows[1].increment(words, family.FastValue(d, 1))
+		rows[2].increment(words, family.FastValue(d, 2))
+		rows[3].increment(words, family.FastValue(d, 3))
+		rows[4].increment(words, family.FastValue(d, 4))
+		return
 	}
+	for i := range rows {
+		rows[i].increment(words, family.FastValue(d, i))
+	}
+}
+
+func (r *evenRow) increment(words []uint64, hash uint32) {
+	x := uint64(hash) * r.words
+	w, shift := &words[r.start+x>>32], x>>26&r.lanes&63
+	*w += (*w>>shift&r.mask - r.mask) >> 63 << shift
+}
+
+// incrementQuery is increment and query in one.
+func (r *evenRow) incrementQuery(words []uint64, hash uint32) uint64 {
+	x := uint64(hash) * r.words
+	w, shift := &words[r.start+x>>32], x>>26&r.lanes&63
+	v := *w >> shift & r.mask
+	below := (v - r.mask) >> 63
+	*w += below << shift
+	if v += below; v == r.mask {
+		return Overflow
+	}
+	return v
+}
+
+// query returns a counter, Overflow if it has overflowed.
+func (r *evenRow) query(words []uint64, hash uint32) uint64 {
+	x := uint64(hash) * r.words
+	v := words[r.start+x>>32] >> (x >> 26 & r.lanes & 63) & r.mask
+	if v == r.mask {
+		return Overflow
+	}
+	return v
 }
 
 // incrementRows is incrementEven for many keys, row by row: in one row nothing waits for anything.
@@ -161,6 +194,10 @@ func (s *Sketch[F]) add(d, n uint64) {
 // raise brings every counter that is below the estimate plus n, and has not overflowed,
 // up to it.
 func (s *Sketch[F]) raise(d, n uint64) {
+	if len(s.even) == 5 && n == 1 {
+		raiseFive(s.words, s.even, d)
+		return
+	}
 	if s.even != nil {
 		raiseEven(s.words, s.even, d, n)
 		return
@@ -183,6 +220,41 @@ func (s *Sketch[F]) raise(d, n uint64) {
 		v := words[at[i]] >> by & mask
 		words[at[i]] += (max(min(least+n, mask), v) - v) << by
 	}
+}
+
+// find returns a counter's word, its place there, and its value, Overflow if it has overflowed.
+func (r *evenRow) find(words []uint64, hash uint32) (w *uint64, shift, v uint64) {
+	x := uint64(hash) * r.words
+	w, shift = &words[r.start+x>>32], x>>26&r.lanes&63
+	if v = *w >> shift & r.mask; v == r.mask {
+		v = Overflow
+	}
+	return w, shift, v
+}
+
+// is is 1 for equal numbers, without a branch.
+func is(a, b uint64) (x uint64) {
+	if a == b {
+		x = 1
+	}
+	return x
+}
+
+func raiseFive(words []uint64, rows []evenRow, d uint64) {
+	w0, s0, v0 := rows[0].find(words, family.FastValue(d, 0))
+	w1, s1, v1 := rows[1].find(words, family.FastValue(d, 1))
+	w2, s2, v2 := rows[2].find(words, family.FastValue(d, 2))
+	w3, s3, v3 := rows[3].find(words, family.FastValue(d, 3))
+	w4, s4, v4 := rows[4].find(words, family.FastValue(d, 4))
+	least := min(v0, v1, v2, v3, v4)
+	if least == Overflow {
+		return
+	}
+	*w0 += is(v0, least) << (s0 & 63)
+	*w1 += is(v1, least) << (s1 & 63)
+	*w2 += is(v2, least) << (s2 & 63)
+	*w3 += is(v3, least) << (s3 & 63)
+	*w4 += is(v4, least) << (s4 & 63)
 }
 
 func raiseEven(words []uint64, rows []evenRow, d, n uint64) {
@@ -241,26 +313,39 @@ func (s *Sketch[F]) value(i int, d uint64) uint64 {
 // counter of it has overflowed.
 func (s *Sketch[F]) Query(key []byte) uint32 {
 	d := family.Digest[F](s.seed, key)
+	return uint32(s.query(d))
+}
+
+func (s *Sketch[F]) query(d uint64) uint64 {
 	least := uint64(Overflow)
+	if s.even != nil {
+		for i := range s.even {
+			least = min(least, s.even[i].query(s.words, family.FastValue(d, i)))
+		}
+		return least
+	}
 	for i := range s.rows {
 		least = min(least, s.value(i, d))
 	}
-	return uint32(least)
+	return least
 }
 
 // InsertQuery counts one packet of a key and returns the new estimate.
 func (s *Sketch[F]) InsertQuery(key []byte) uint32 {
 	d := family.Digest[F](s.seed, key)
+	if s.even != nil && !s.cu {
+		least := uint64(Overflow)
+		for i := range s.even {
+			least = min(least, s.even[i].incrementQuery(s.words, family.FastValue(d, i)))
+		}
+		return uint32(least)
+	}
 	if s.cu {
 		s.raise(d, 1)
 	} else {
 		s.increment(d)
 	}
-	least := uint64(Overflow)
-	for i := range s.rows {
-		least = min(least, s.value(i, d))
-	}
-	return uint32(least)
+	return uint32(s.query(d))
 }
 
 // Row returns a copy of a row's counters, Overflow for those that have overflowed: the

@@ -80,11 +80,17 @@ func againstModel[F family.Hash](t *testing.T) {
 	} {
 		for _, cu := range []bool{false, true} {
 			c.Conservative = cu
-			one, batch := build[F](t, c), build[F](t, c)
+			one, batch, asked := build[F](t, c), build[F](t, c), build[F](t, c)
 			m := newModel[F](c, one.Rows())
 			for i := range tr.Len() {
 				one.Insert(tr.Key(i))
 				m.insert(tr.Key(i))
+				if got, want := asked.InsertQuery(tr.Key(i)), m.query(tr.Key(i)); uint64(got) != want {
+					t.Fatalf("%+v: packet %d: InsertQuery says %d, want %d", c, i, got, want)
+				}
+			}
+			if !slices.Equal(one.words, asked.words) {
+				t.Errorf("%+v: InsertQuery gives other cells", c)
 			}
 			if err := batch.InsertBatch(tr.Keys, tr.Size); err != nil || !slices.Equal(one.words, batch.words) {
 				t.Errorf("%+v: a batch gives other cells (%v)", c, err)
