@@ -32,7 +32,7 @@ type switchFlags struct {
 	name, listen, program, json, log string
 	deviceID                         uint64
 	cpuPort                          uint32
-	ports                            []string
+	ports, queues                    []string
 	grpcPorts                        uint32
 	real, once, lldp                 bool
 	playAfter                        time.Duration
@@ -66,6 +66,7 @@ p4.bm.DataplaneInterface), on the same address.`,
 	flags.StringVar(&f.json, "json", "", "start with the BMv2 JSON in this `file`")
 	flags.StringArrayVar(&f.ports, "port", nil, "a port, as `NUMBER=IN.pcap,OUT.pcap` or NUMBER=@INTERFACE; repeat for more")
 	flags.Uint32Var(&f.grpcPorts, "grpc-ports", 0, "make ports 0 to `N`-1, those of --port left out, whose packets come and go over gRPC")
+	flags.StringArrayVar(&f.queues, "queue", nil, "let packets wait for a port, as `NUMBER=RATE`[/DEPTH], in packets a second and packets; RATE,RATE,... are those of the priorities from 0 on, as in BMv2; all=... is for the ports that are there; repeat for more")
 	flags.BoolVar(&f.real, "real-time", false, "inject packets at the pace of the capture files, not as fast as possible")
 	flags.DurationVar(&f.playAfter, "play-after", 0, "play the capture files so long after there is a pipeline, to leave a controller time for its entries")
 	flags.BoolVar(&f.lldp, "lldp", false, "send LLDP frames from every port, and tell over gNMI which neighbours are heard")
@@ -125,6 +126,85 @@ func parsePorts(args []string) ([]portSpec, error) {
 	return out, nil
 }
 
+// fileClock is the clock of a switch whose queues go by its files' time; nil where packets come from elsewhere, or at the files' pace.
+func (f *switchFlags) fileClock(specs []portSpec) *pcapport.Clock {
+	if len(f.queues) == 0 || f.real || f.grpcPorts > 0 || slices.ContainsFunc(specs, func(s portSpec) bool { return s.iface != "" }) {
+		return nil
+	}
+	return &pcapport.Clock{}
+}
+
+// queueSpec is one --queue.
+type queueSpec struct {
+	number uint32
+	all    bool
+	port   softswitch.Port // its queues
+}
+
+func parseQueues(args []string) ([]queueSpec, error) {
+	var out []queueSpec
+	for _, a := range args {
+		wrong := fmt.Errorf("--queue %q: expected NUMBER=RATE, NUMBER=RATE/DEPTH or NUMBER=RATE,RATE,.../DEPTH, or all in place of the number", a)
+		number, what, ok := strings.Cut(a, "=")
+		q := queueSpec{all: number == "all"}
+		if !ok {
+			return nil, wrong
+		}
+		if !q.all {
+			n, err := strconv.ParseUint(number, 10, 32)
+			if err != nil {
+				return nil, wrong
+			}
+			q.number = uint32(n)
+		}
+		rates, depth, deep := strings.Cut(what, "/")
+		if deep {
+			n, err := strconv.Atoi(depth)
+			if err != nil || n < 1 {
+				return nil, wrong
+			}
+			q.port.QueueDepth = n
+		}
+		each := strings.Split(rates, ",")
+		for _, r := range each {
+			n, err := strconv.ParseUint(r, 10, 64)
+			if err != nil || n == 0 && len(each) == 1 {
+				return nil, wrong
+			}
+			q.port.QueueRates = append(q.port.QueueRates, n)
+		}
+		if len(each) == 1 {
+			q.port.QueueRate, q.port.QueueRates = q.port.QueueRates[0], nil
+		}
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+// setQueues gives the ports that are there their queues; a port's own --queue goes before one for all.
+func setQueues(sw *softswitch.Switch, specs []queueSpec) error {
+	for _, forAll := range []bool{true, false} {
+		for _, q := range specs {
+			if q.all != forAll {
+				continue
+			}
+			numbers := []uint32{q.number}
+			if q.all {
+				numbers = nil
+				for _, p := range sw.Ports() {
+					numbers = append(numbers, p.ID)
+				}
+			}
+			for _, n := range numbers {
+				if err := sw.SetQueues(n, q.port); err != nil {
+					return fmt.Errorf("--queue: %w", err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // switchPorts are the ports of the command.
 type switchPorts struct {
 	files      []*pcapport.Port
@@ -132,7 +212,7 @@ type switchPorts struct {
 }
 
 // open adds the ports to the switch. What it has opened is to be closed in any case.
-func (p *switchPorts) open(sw *softswitch.Switch, specs []portSpec, realTime bool, logger *slog.Logger) error {
+func (p *switchPorts) open(sw *softswitch.Switch, specs []portSpec, realTime bool, clock *pcapport.Clock, logger *slog.Logger) error {
 	for _, s := range specs {
 		if s.iface != "" {
 			port, err := afport.Open(sw, s.number, afport.Config{Interface: s.iface, Logger: logger})
@@ -142,7 +222,7 @@ func (p *switchPorts) open(sw *softswitch.Switch, specs []portSpec, realTime boo
 			p.interfaces = append(p.interfaces, port)
 			continue
 		}
-		port, err := pcapport.Open(sw, s.number, pcapport.Config{In: s.in, Out: s.out, RealTime: realTime})
+		port, err := pcapport.Open(sw, s.number, pcapport.Config{In: s.in, Out: s.out, RealTime: realTime, Clock: clock})
 		if err != nil {
 			return fmt.Errorf("--port %d: %w", s.number, err)
 		}
@@ -170,11 +250,20 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	queues, err := parseQueues(f.queues)
+	if err != nil {
+		return err
+	}
 	program, err := f.load()
 	if err != nil {
 		return err
 	}
-	sw := softswitch.New(softswitch.Config{Name: f.name, CPUPort: f.cpuPort, Logger: logger})
+	config := softswitch.Config{Name: f.name, CPUPort: f.cpuPort, Logger: logger}
+	clock := f.fileClock(specs)
+	if clock != nil {
+		config.Clock = clock.Now
+	}
+	sw := softswitch.New(config)
 	defer sw.Close()
 	if program != nil {
 		if err := sw.Load(program); err != nil {
@@ -188,7 +277,7 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	defer lis.Close()
 	var ports switchPorts
 	defer func() { err = errors.Join(err, ports.close()) }()
-	if err := ports.open(sw, specs, f.real, logger); err != nil {
+	if err := ports.open(sw, specs, f.real, clock, logger); err != nil {
 		return err
 	}
 	rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
@@ -197,6 +286,9 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, data.Close()) }()
+	if err := setQueues(sw, queues); err != nil {
+		return err
+	}
 	data.Register(rpc)
 	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: f.deviceID, Logger: logger})
 	server.Register(rpc)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -243,6 +244,63 @@ func TestSwitchOnceEndsByItself(t *testing.T) {
 	}
 }
 
+// Packets wait for a port that has a rate, on the clock of the files.
+func TestSwitchQueues(t *testing.T) {
+	program, err := compiled.Load("forwarding")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		flags string
+		dates []int // of what leaves, in milliseconds; one arrives every millisecond
+	}{
+		{"", []int{0, 1, 2, 3, 4}}, {"--queue all=1000", []int{1, 2, 3, 4, 5}},
+		{"--queue all=1 --queue 2=100", []int{10, 20, 30, 40, 50}}, {"--queue 2=100/2", []int{10, 20}}, {"--queue 2=250,100", []int{4, 8, 12, 16, 20}},
+	} {
+		out := filepath.Join(t.TempDir(), "out.pcap.gz")
+		r := startSwitch(t, append([]string{"--port", "1=" + udp(t, 5), "--port", "2=," + out, "--once", "--play-after", "1s"}, strings.Fields(tc.flags)...)...)
+		c, err := p4rt.Dial(t.Context(), p4rt.Config{Target: r.addr, DeviceID: 1, Program: &p4rt.Program{Name: "forwarding", DeviceConfig: program.JSON, P4Info: program.P4Info}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Desire(t.Context(), "test", p4rt.Desired{Entries: []p4rt.Entry{{
+			Table: "ipv4_lpm", Action: "ingress.forwarding.forward", Match: []p4rt.Match{p4rt.Prefix("hdr.ipv4.dst", netip.MustParsePrefix("10.0.0.0/8"))},
+			Params: []p4rt.Param{p4rt.Uint("port", 2), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 1, 1}), p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 1, 2})},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-r.done; err != nil {
+			t.Error(err)
+		}
+		r.done <- nil
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		file, err := pcapfile.Open(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var dates []int
+		for {
+			p, err := file.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			dates = append(dates, int(p.Date.UnixMilli()))
+		}
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+		if !slices.Equal(dates, tc.dates) {
+			t.Errorf("%q: packets left at %v ms, want %v", tc.flags, dates, tc.dates)
+		}
+	}
+}
+
 func TestSwitchRefuses(t *testing.T) {
 	dir := t.TempDir()
 	in, notJSON, cut := udp(t, 3), filepath.Join(dir, "not.json"), filepath.Join(dir, "cut.pcap.gz")
@@ -272,6 +330,13 @@ func TestSwitchRefuses(t *testing.T) {
 		{"--json " + filepath.Join(dir, "none.json"), "none.json: no such file"},
 		{"--listen " + taken.addr, "choose another address with --listen"},
 		{"--program forwarding --once --port 1=" + cut, cut + ": bad capture file: truncated after packet "},
+		{"--queue 1", "expected NUMBER=RATE"},
+		{"--queue 1=0", "expected NUMBER=RATE"},
+		{"--queue 1=fast", "expected NUMBER=RATE"},
+		{"--queue 1=10/0", "expected NUMBER=RATE"},
+		{"--queue one=10", "or all in place of the number"},
+		{"--queue 1=10", "port 1: not found"},
+		{"--grpc-ports 2 --queue 1=1,2,3,4,5,6,7,8,9", "9 queues; there are 1 to 8"},
 		{"--log loud", "expected debug, info, warn or error"},
 	} {
 		cmd := root()

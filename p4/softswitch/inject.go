@@ -410,9 +410,11 @@ func (st *state) learn(p *packet) {
 
 // egress lets a packet wait for its port, or go on.
 func (st *state) egress(q queued) {
-	if pt := st.sw.port(q.port); pt != nil && pt.queue != nil {
-		st.wait(q, pt)
-		return
+	if pt := st.sw.port(q.port); pt != nil {
+		if line := pt.queue.Load(); line != nil {
+			st.wait(q, pt, line)
+			return
+		}
 	}
 	p, std := q.p, &st.prog.std
 	p.set(std.enqTS, uint64(p.now.Microseconds()))

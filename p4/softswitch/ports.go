@@ -23,6 +23,10 @@ type Port struct {
 	// Queues is how many queues there are, at most 8; 0: one. A packet's is the one of its priority (standard_metadata.priority), or the
 	// highest there is; higher ones are served first.
 	Queues int
+	// QueueRates and QueueDepths give queues, from the lowest priority on, a rate and a depth of their own: within QueueRate, if there is
+	// one; 0, and beyond the end: QueueRate alone, QueueDepth. With a rate for each queue and no QueueRate a port is as BMv2 makes it.
+	QueueRates  []uint64
+	QueueDepths []int
 	// Down adds the port in the down state.
 	Down bool
 }
@@ -63,7 +67,7 @@ type port struct {
 	disabled atomic.Bool // by configuration
 	cut      bool        // the link is down; guarded by Switch.portsMu
 
-	queue *queue // nil without a QueueRate
+	queue atomic.Pointer[queue] // nil without rates
 }
 
 func (s *Switch) port(id uint32) *port {
@@ -101,16 +105,15 @@ func (s *Switch) AddPort(id uint32, p Port) error {
 	if id >= DropPort || id == s.cfg.CPUPort {
 		return fail(ErrInvalid, object, "ids are 0 to %d and not the CPU port %d", DropPort-1, s.cfg.CPUPort)
 	}
-	if p.QueueDepth < 0 || p.QueueDepth > maxQueueDepth || p.QueueRate > uint64(time.Second) || p.Queues < 0 || p.Queues > maxQueues {
-		return fail(ErrInvalid, object, "%d queues, depth %d or rate %d a second is out of range", p.Queues, p.QueueDepth, p.QueueRate)
+	q, err := newQueue(p)
+	if err != nil {
+		return fail(ErrInvalid, object, "%v", err)
 	}
 	if s.closed.Load() {
 		return fail(ErrClosed, object, "the switch was closed")
 	}
 	pt := &port{id: id, cfg: p, cut: p.Down, counts: make([]portCounts, len(s.lanes))}
-	if p.QueueRate > 0 {
-		pt.queue = newQueue(p)
-	}
+	pt.queue.Store(q)
 	pt.up.Store(!p.Down)
 	pt.changed.Store(int64(s.clock()))
 	s.portsMu.Lock()
@@ -121,10 +124,33 @@ func (s *Switch) AddPort(id uint32, p Port) error {
 	next := *s.ports.Load()
 	next[id] = pt
 	s.ports.Store(&next)
-	if pt.queue != nil {
+	if q != nil {
 		s.listQueues()
 	}
 	s.tellPort(pt.status())
+	return nil
+}
+
+// SetQueues gives a port other queues, those that p says; the rest of p does not count. What waits in the old ones is dropped and counted.
+func (s *Switch) SetQueues(id uint32, p Port) error {
+	object := fmt.Sprintf("port %d", id)
+	q, err := newQueue(p)
+	if err != nil {
+		return fail(ErrInvalid, object, "%v", err)
+	}
+	s.portsMu.Lock()
+	defer s.portsMu.Unlock()
+	pt := s.port(id)
+	if pt == nil {
+		return fail(ErrNotFound, object, "it is not there")
+	}
+	if old := pt.queue.Swap(q); old != nil {
+		n := old.close()
+		s.waiting.Add(-int64(n))
+		s.queueDrops.Add(uint64(n))
+		pt.counts[0].outDiscards.Add(uint64(n))
+	}
+	s.listQueues()
 	return nil
 }
 
@@ -139,8 +165,8 @@ func (s *Switch) RemovePort(id uint32) error {
 	next := *s.ports.Load()
 	next[id] = nil
 	s.ports.Store(&next)
-	if pt.queue != nil {
-		s.waiting.Add(-int64(pt.queue.close()))
+	if q := pt.queue.Load(); q != nil {
+		s.waiting.Add(-int64(q.close()))
 		s.listQueues()
 	}
 	st := pt.status()

@@ -3,6 +3,7 @@
 package softswitch
 
 import (
+	"fmt"
 	"sync"
 	"time"
 )
@@ -14,9 +15,9 @@ const (
 )
 
 // queue is a port's egress queues: a packet is served in 1/rate seconds, the highest priority first, no packet interrupts another's service.
+// Packets of a line with a rate of its own leave no closer to each other than that allows.
 type queue struct {
-	depth    int
-	interval time.Duration
+	interval time.Duration // 0: only lines have rates
 
 	mu     sync.Mutex
 	lines  []line // by priority
@@ -28,8 +29,11 @@ type queue struct {
 
 // line is the packets of one priority, in order of arrival.
 type line struct {
-	packets []waiting
-	head    int
+	packets  []waiting
+	head     int
+	depth    int
+	interval time.Duration // 0: the queue's alone
+	free     time.Duration // the last departure
 }
 
 type waiting struct {
@@ -39,12 +43,68 @@ type waiting struct {
 
 func (l *line) len() int { return len(l.packets) - l.head }
 
-func newQueue(p Port) *queue {
-	q := &queue{depth: p.QueueDepth, interval: time.Duration(uint64(time.Second) / p.QueueRate), lines: make([]line, max(1, p.Queues))}
-	if q.depth == 0 {
-		q.depth = defaultQueueDepth
+// ready tells when the line's first packet can begin to be served, in a service of so long.
+func (l *line) ready(service time.Duration) time.Duration {
+	at := l.packets[l.head].at
+	if l.interval == 0 {
+		return at
 	}
-	return q
+	return max(at, max(l.free, at)+l.interval-service)
+}
+
+// newQueue makes the queues that a port wants; nil without rates.
+func newQueue(p Port) (*queue, error) {
+	lines := max(1, p.Queues, len(p.QueueRates), len(p.QueueDepths))
+	if p.Queues < 0 || lines > maxQueues {
+		return nil, fmt.Errorf("%d queues; there are 1 to %d", max(lines, -p.Queues), maxQueues)
+	}
+	every := func(rate uint64) (time.Duration, error) {
+		switch {
+		case rate > uint64(time.Second):
+			return 0, fmt.Errorf("a queue's rate of %d packets a second; at most %d", rate, time.Second)
+		case rate == 0:
+			return 0, nil
+		}
+		return time.Duration(uint64(time.Second) / rate), nil
+	}
+	depth := func(d, unset int) (int, error) {
+		if d < 0 || d > maxQueueDepth {
+			return 0, fmt.Errorf("a queue's depth of %d packets; at most %d", d, maxQueueDepth)
+		}
+		if d == 0 {
+			return unset, nil
+		}
+		return d, nil
+	}
+	q := &queue{lines: make([]line, lines)}
+	var err error
+	if q.interval, err = every(p.QueueRate); err != nil {
+		return nil, err
+	}
+	all, err := depth(p.QueueDepth, defaultQueueDepth)
+	if err != nil {
+		return nil, err
+	}
+	rates := q.interval > 0
+	for i := range q.lines {
+		l := &q.lines[i]
+		l.depth = all
+		if i < len(p.QueueRates) {
+			if l.interval, err = every(p.QueueRates[i]); err != nil {
+				return nil, err
+			}
+			rates = rates || l.interval > 0
+		}
+		if i < len(p.QueueDepths) {
+			if l.depth, err = depth(p.QueueDepths[i], all); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !rates {
+		return nil, nil
+	}
+	return q, nil
 }
 
 // push adds a packet, which from then on is the queue's.
@@ -52,10 +112,10 @@ func (q *queue) push(p queued, now time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := &q.lines[p.priority]
-	if q.closed || l.len() >= q.depth {
+	if q.closed || l.len() >= l.depth {
 		return false
 	}
-	p.p.set(p.p.prog.std.enqDepth, uint64(q.length))
+	p.p.set(p.p.prog.std.enqDepth, uint64(l.len()))
 	if l.head > 0 && len(l.packets) == cap(l.packets) {
 		n := copy(l.packets, l.packets[l.head:])
 		l.packets, l.head = l.packets[:n], 0
@@ -71,19 +131,17 @@ func (q *queue) next() (at time.Duration, from int, ok bool) {
 	if q.length == 0 {
 		return 0, 0, false
 	}
-	var first time.Duration
+	var start time.Duration
 	for i := range q.lines {
-		if l := &q.lines[i]; l.len() > 0 && (!ok || l.packets[l.head].at < first) {
-			first, ok = l.packets[l.head].at, true
+		l := &q.lines[i]
+		if l.len() == 0 {
+			continue
+		}
+		if s := max(q.free, l.ready(q.interval)); !ok || s <= start { // of two the higher priority
+			start, from, ok = s, i, true
 		}
 	}
-	start := max(q.free, first)
-	for i := len(q.lines) - 1; i >= 0; i-- {
-		if l := &q.lines[i]; l.len() > 0 && l.packets[l.head].at <= start {
-			return start + q.interval, i, true
-		}
-	}
-	return 0, 0, false
+	return start + q.interval, from, ok
 }
 
 func (q *queue) departure() (time.Duration, bool) {
@@ -93,7 +151,8 @@ func (q *queue) departure() (time.Duration, bool) {
 	return at, ok
 }
 
-// pop takes out the packet that leaves next if that is not after now, and tells how many it leaves behind.
+// pop takes out the packet that leaves next if that is not after now, and tells how many it leaves behind in its
+// line.
 func (q *queue) pop(now time.Duration) (w waiting, at time.Duration, behind int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -108,8 +167,8 @@ func (q *queue) pop(now time.Duration) (w waiting, at time.Duration, behind int,
 		l.packets, l.head = l.packets[:0], 0
 	}
 	q.length--
-	q.free = at
-	return w, at, q.length, true
+	q.free, l.free = at, at
+	return w, at, l.len(), true
 }
 
 // clear drops what waits, and tells how many that are.
@@ -118,7 +177,8 @@ func (q *queue) clear() int {
 	defer q.mu.Unlock()
 	n := q.length
 	for i := range q.lines {
-		q.lines[i] = line{}
+		l := &q.lines[i]
+		l.packets, l.head = nil, 0
 	}
 	q.length = 0
 	return n
@@ -135,7 +195,7 @@ func (q *queue) close() int {
 func (s *Switch) listQueues() {
 	var all []*port
 	for _, pt := range s.ports.Load() {
-		if pt != nil && pt.queue != nil {
+		if pt != nil && pt.queue.Load() != nil {
 			all = append(all, pt)
 		}
 	}
@@ -152,7 +212,9 @@ func (s *Switch) queuedPorts() []*port {
 // clearQueues drops what waits anywhere.
 func (s *Switch) clearQueues() {
 	for _, pt := range s.queuedPorts() {
-		s.waiting.Add(-int64(pt.queue.clear()))
+		if q := pt.queue.Load(); q != nil {
+			s.waiting.Add(-int64(q.clear()))
+		}
 	}
 }
 
@@ -163,13 +225,17 @@ func (s *Switch) NextDeparture() (at time.Duration, ok bool) {
 }
 
 // nextQueue finds the port whose queue lets a packet go first.
-func (s *Switch) nextQueue() (first *port, at time.Duration, ok bool) {
+func (s *Switch) nextQueue() (first *queue, at time.Duration, ok bool) {
 	if s.waiting.Load() == 0 {
 		return nil, 0, false
 	}
 	for _, pt := range s.queuedPorts() {
-		if t, there := pt.queue.departure(); there && (!ok || t < at) {
-			first, at, ok = pt, t, true
+		q := pt.queue.Load()
+		if q == nil {
+			continue
+		}
+		if t, there := q.departure(); there && (!ok || t < at) {
+			first, at, ok = q, t, true
 		}
 	}
 	return first, at, ok
@@ -180,13 +246,13 @@ func (s *Switch) nextQueue() (first *port, at time.Duration, ok bool) {
 // NextDeparture tells when.
 func (s *Switch) Advance(now time.Duration) {
 	for {
-		pt, at, ok := s.nextQueue()
+		q, at, ok := s.nextQueue()
 		if !ok || at > now {
 			return
 		}
 		out := s.outs.Get().(*txBuffer)
 		l := s.lockLane(out.lane)
-		w, at, behind, ok := pt.queue.pop(now)
+		w, at, behind, ok := q.pop(now)
 		if !ok || s.st == nil { // another goroutine was first
 			l.mu.Unlock()
 			s.outs.Put(out)
@@ -204,13 +270,13 @@ func (s *Switch) Advance(now time.Duration) {
 }
 
 // wait puts a packet in its port's queue.
-func (st *state) wait(q queued, pt *port) {
+func (st *state) wait(q queued, pt *port, line *queue) {
 	p, std := q.p, &st.prog.std
 	p.keepData(p.data)
 	p.set(std.enqTS, uint64(p.now.Microseconds()))
-	q.priority = int(min(p.get(std.priority), uint64(len(pt.queue.lines)-1)))
+	q.priority = int(min(p.get(std.priority), uint64(len(line.lines)-1)))
 	st.sw.waiting.Add(1)
-	if !pt.queue.push(q, p.now) {
+	if !line.push(q, p.now) {
 		st.sw.waiting.Add(-1)
 		st.sw.queueDrops.Add(1)
 		pt.counts[0].outDiscards.Add(1)

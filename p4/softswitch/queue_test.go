@@ -127,6 +127,80 @@ func TestQueuePriorities(t *testing.T) {
 	}
 }
 
+// TestQueueRates: each priority has its rate and depth, as in BMv2, and a port's own rate bounds them all.
+func TestQueueRates(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		priority byte
+		at       time.Duration
+	}
+	together := []step{{0, 0}, {0, 0}, {0, 0}, {1, 0}, {1, 0}, {2, 0}}
+	for _, tt := range []struct {
+		name  string
+		port  Port
+		steps []step
+		want  []left // number, at, deqDepth; enqDepth
+	}{
+		{"rates", Port{QueueRates: []uint64{1000, 500}}, together[:5], []left{
+			{number: 0, at: ms, deqDepth: 2}, {number: 3, at: 2 * ms, deqDepth: 1}, {number: 1, at: 2 * ms, enqDepth: 1, deqDepth: 1},
+			{number: 2, at: 3 * ms, enqDepth: 2}, {number: 4, at: 4 * ms, enqDepth: 1},
+		}},
+		{"within the port's", Port{QueueRate: 1000, QueueRates: []uint64{0, 250}}, together[:5], []left{
+			{number: 0, at: ms, deqDepth: 2}, {number: 1, at: 2 * ms, enqDepth: 1, deqDepth: 1}, {number: 2, at: 3 * ms, enqDepth: 2},
+			{number: 3, at: 4 * ms, deqDepth: 1}, {number: 4, at: 8 * ms, enqDepth: 1},
+		}},
+		{"depths", Port{QueueRate: 1000, Queues: 3, QueueDepths: []int{2, 1}}, together, []left{
+			{number: 5, at: ms}, {number: 3, at: 2 * ms}, {number: 0, at: 3 * ms, deqDepth: 1}, {number: 1, at: 4 * ms, enqDepth: 1},
+		}},
+		{"after a pause", Port{QueueRates: []uint64{1000}}, []step{{0, 0}, {0, time.Second}, {0, time.Second}}, []left{
+			{number: 0, at: ms}, {number: 1, at: time.Second + ms, deqDepth: 1}, {number: 2, at: time.Second + 2*ms, enqDepth: 1},
+		}},
+	} {
+		s, take := queueBench(t, Config{Clock: zeroClock}, tt.port)
+		for n, p := range tt.steps {
+			s.Inject(0, []byte{1, p.priority, byte(n), 0}, p.at)
+		}
+		s.Advance(time.Hour)
+		var got []left
+		for _, l := range take() {
+			got = append(got, left{number: l.number, at: l.at, enqDepth: l.enqDepth, deqDepth: l.deqDepth})
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestSetQueues: a port's queues can change; what waited is dropped.
+func TestSetQueues(t *testing.T) {
+	t.Parallel()
+	s, take := queueBench(t, Config{Clock: zeroClock}, Port{})
+	s.Inject(0, []byte{1, 0, 0, 0}, 0)
+	if out := take(); len(out) != 1 {
+		t.Fatalf("%+v", out)
+	}
+	for i, p := range []Port{{QueueRate: 1000}, {QueueRate: 10, QueueDepth: 2}, {}} {
+		if err := s.SetQueues(1, p); err != nil {
+			t.Fatal(err)
+		}
+		if drops := s.Stats().QueueDrops; drops != uint64(i) {
+			t.Errorf("%+v: %d dropped", p, drops)
+		}
+		s.Inject(0, []byte{1, 0, 1, 0}, time.Duration(i)*time.Hour)
+		if _, ok := s.NextDeparture(); ok != (p.QueueRate > 0) {
+			t.Errorf("%+v: waits: %v", p, ok)
+		}
+	}
+	if out := take(); len(out) != 1 {
+		t.Errorf("%+v", out)
+	}
+	for id, p := range map[uint32]Port{1: {Queues: 9}, 5: {QueueRate: 1}} {
+		if err := s.SetQueues(id, p); err == nil {
+			t.Errorf("port %d, %+v: accepted", id, p)
+		}
+	}
+}
+
 // TestQueueLoops: recirculated packets wait each time round.
 func TestQueueLoops(t *testing.T) {
 	t.Parallel()
@@ -165,7 +239,7 @@ func TestQueueEnds(t *testing.T) {
 			t.Fatal("a packet outlived its queue")
 		}
 	}
-	for _, p := range []Port{{QueueRate: 1 << 40}, {QueueDepth: -1}, {Queues: 9}} {
+	for _, p := range []Port{{QueueRate: 1 << 40}, {QueueDepth: -1}, {Queues: 9}, {QueueRates: make([]uint64, 9)}, {QueueRates: []uint64{1 << 40}}, {QueueDepths: []int{-1}}} {
 		if err := New(Config{}).AddPort(1, p); err == nil {
 			t.Errorf("%+v was accepted", p)
 		}

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/netsketch/netsketch/p4/softswitch"
@@ -32,6 +33,19 @@ type Config struct {
 	Out      string // capture file to write what leaves to, gzipped if it ends in .gz; "": discarded
 	RealTime bool   // inject at the file's pace
 	Name     string // of the port; "": "port N"
+	Clock    *Clock // that the switch runs on, where packets are to wait in its queues by the files' time; nil: it has a clock of its own
+}
+
+// Clock is the time of files that play as fast as possible: that of the last packet which arrived.
+type Clock struct{ now atomic.Int64 }
+
+// Now is for softswitch.Config.Clock.
+func (c *Clock) Now() time.Duration { return time.Duration(c.now.Load()) }
+
+func (c *Clock) set(at time.Duration) {
+	if c != nil {
+		c.now.Store(int64(max(at, c.Now())))
+	}
 }
 
 // Port is a port of a switch between two capture files. Make one with Open.
@@ -39,6 +53,7 @@ type Port struct {
 	sw     *softswitch.Switch
 	number uint32
 	real   bool
+	clock  *Clock
 	start  time.Time // the date of the switch's time zero, for packets that leave
 
 	mu     sync.Mutex // guards all below
@@ -53,7 +68,7 @@ var ErrClosed = errors.New("port closed")
 
 // Open adds a port to the switch. The caller closes it.
 func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
-	p := &Port{sw: sw, number: number, real: cfg.RealTime, start: time.Unix(0, 0)}
+	p := &Port{sw: sw, number: number, real: cfg.RealTime, clock: cfg.Clock, start: time.Unix(0, 0)}
 	if cfg.RealTime {
 		p.start = time.Now().Add(-sw.Now())
 	}
@@ -106,7 +121,7 @@ func (p *Port) next() (pcapfile.Packet, error) {
 }
 
 // Play injects the packets of the file into the switch, until its end or the end of
-// ctx. It returns how many it injected. A file that was cut off is an error that names
+// ctx, and lets go what waits in queues then. It returns how many it injected. A file that was cut off is an error that names
 // the file and its last whole packet, which has been injected.
 func (p *Port) Play(ctx context.Context) (packets int, err error) { return Play(ctx, p) }
 
@@ -141,6 +156,7 @@ func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 			}
 			at = a.port.sw.Now()
 		}
+		a.port.clock.set(at)
 		a.port.sw.Inject(a.port.number, a.Frame, at)
 		packets++
 		switch err := a.read(); {
@@ -152,7 +168,32 @@ func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 			return packets, fmt.Errorf("port %d: %w", a.port.number, err)
 		}
 	}
+	for _, p := range ports {
+		if err := p.drain(ctx); err != nil {
+			return packets, err
+		}
+	}
 	return packets, nil
+}
+
+// drain lets go what waits in the switch's queues: at the files' pace, or at once.
+func (p *Port) drain(ctx context.Context) error {
+	for {
+		at, ok := p.sw.NextDeparture()
+		if !ok {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if p.real {
+			if err := sleep(ctx, at-p.sw.Now()); err != nil {
+				return err
+			}
+		}
+		p.clock.set(at)
+		p.sw.Advance(at)
+	}
 }
 
 // sleep waits for d or the end of ctx.
