@@ -55,7 +55,7 @@ func (t *track[R]) check() {
 func (t *track[R]) checkLocked(inc Incarnation) bool {
 	if t.incarnation.ID != inc.ID {
 		t.fallOut()
-		t.incarnation, t.tried, t.pending = inc, false, 0
+		t.incarnation, t.tried, t.pending, t.skipped = inc, false, 0, false
 	}
 	if t.isIn {
 		return true
@@ -73,61 +73,58 @@ func (t *track[R]) checkLocked(inc Incarnation) bool {
 
 // fallOut forgets what is known of the banks. t.mu is held.
 func (t *track[R]) fallOut() {
+	t.skipped = false
 	if t.isIn {
 		t.isIn, t.quiet = false, false
 		t.in = make(chan struct{})
 	}
 }
 
-// join makes the member write into the bank of the open epoch and clears all others.
+// join makes the member write into the bank of the open epoch and clears all others. Where that lasts over a
+// boundary, it joins all the same: a boundary or two later it is in step.
 func (t *track[R]) join(inc Incarnation, isClean bool) {
 	ctx, cancel := context.WithTimeout(t.e.ctx, DefaultIOLimit)
 	defer cancel()
 	n := max(t.m.Banks(), 2)
-	// Banks to clear: those that were written before. A program begins with bank 0.
-	unknown := []int{0}
-	if !isClean {
-		unknown = unknown[:0]
-		for b := range n {
-			unknown = append(unknown, b)
-		}
+	bank := t.e.openBank(n)
+	since, err := t.enter(ctx, bank, t.unknown(inc, n, isClean))
+	t.mu.Lock()
+	t.joining = false
+	changed := t.incarnation.ID != inc.ID
+	switch {
+	case changed:
+	case err != nil:
+		t.skipped = false
+		t.missing(fmt.Errorf("clearing its banks: %w", err))
+	default:
+		t.current, t.since, t.banks = bank, since, make([]bankState, n)
+		t.isIn, t.quiet, t.fresh, t.skipped = true, isClean && bank == 0, !isClean, false
+		close(t.in)
 	}
-	pause := t.e.cfg.Guard + t.e.cfg.Drain
-	for fresh := !isClean; ; fresh = false {
-		bank := t.e.openBank(n)
-		since, err := t.enter(ctx, bank, unknown, pause)
-		pause = t.e.cfg.Guard // only its own packets are left
-		if _, wall := t.e.clock.(Wall); !wall {
-			pause = 0 // and an emulation has none on their way when it moves the clock
-		}
-		unknown = []int{bank}
-		t.mu.Lock()
-		changed := t.incarnation.ID != inc.ID
-		if !changed && err == nil && bank != t.e.openBank(n) { // a boundary came in between
-			t.mu.Unlock()
+	t.mu.Unlock()
+	if changed {
+		t.check()
+	}
+}
+
+// unknown lists the banks that may hold something: all, bank 0 where it alone was written since the registers
+// were cleared, or those that are known to.
+func (t *track[R]) unknown(inc Incarnation, n int, isClean bool) (banks []int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := t.skipped && t.incarnation.ID == inc.ID && len(t.banks) == n
+	for b := range n {
+		if isClean && b != 0 || known && b != t.current && t.banks[b] == clean {
 			continue
 		}
-		t.joining = false
-		switch {
-		case changed:
-		case err != nil:
-			t.missing(fmt.Errorf("clearing its banks: %w", err))
-		default:
-			t.current, t.since, t.banks = bank, since, make([]bankState, n)
-			t.isIn, t.quiet, t.fresh = true, isClean && bank == 0, fresh
-			close(t.in)
-		}
-		t.mu.Unlock()
-		if changed {
-			t.check()
-		}
-		return
+		banks = append(banks, b)
 	}
+	return banks
 }
 
 // enter makes the member write into one bank and, after a pause, discards what others hold. It returns since
 // when the bank is written. The pause is over when it is on either clock: it belongs to no epoch.
-func (t *track[R]) enter(ctx context.Context, bank int, unknown []int, pause time.Duration) (time.Time, error) {
+func (t *track[R]) enter(ctx context.Context, bank int, unknown []int) (time.Time, error) {
 	if err := t.m.Flip(ctx, bank); err != nil {
 		return time.Time{}, err
 	}
@@ -139,7 +136,7 @@ func (t *track[R]) enter(ctx context.Context, bank int, unknown []int, pause tim
 		}
 		if !waited {
 			waited = true
-			if err := t.pause(ctx, pause); err != nil {
+			if err := t.pause(ctx, t.e.cfg.Guard+t.e.cfg.Drain); err != nil {
 				return since, err
 			}
 		}

@@ -46,6 +46,7 @@ type track[R any] struct {
 	joining     bool
 	tried       bool // a join of this incarnation has begun before: its banks are no longer clean
 	fresh       bool // the current bank was not empty when it joined
+	skipped     bool // it is out because it was skipped: what is known of the banks still holds
 	quiet       bool // before the first epoch: no packet of its carried another bank than 0
 	current     int  // the bank being written
 	since       time.Time
@@ -93,7 +94,7 @@ func (t *track[R]) flip(ctx context.Context, start, end time.Time, number uint64
 		return seal{err: ErrJoining}
 	}
 	sealed, next := t.current, t.e.bankOf(number+1, len(t.banks))
-	s := seal{bank: sealed, read: true, inStep: !t.fresh && !t.since.After(start) && sealed == t.e.bankOf(number, len(t.banks))}
+	s := seal{bank: sealed, read: true, inStep: !t.since.After(start) && sealed == t.e.bankOf(number, len(t.banks))}
 	switch {
 	case t.fresh || t.since.After(start):
 		s.err = ErrJoining
@@ -101,15 +102,16 @@ func (t *track[R]) flip(ctx context.Context, start, end time.Time, number uint64
 		s.err = ErrMerged
 	}
 	if next == sealed {
-		// It joined this very moment, or epochs were skipped: it is in the right bank, with too much in it.
+		// Its joining lasted over a boundary, or epochs were skipped: it is in the right bank now, with too much in it.
 		t.mu.Unlock()
-		return seal{err: cmp.Or(s.err, ErrMerged)}
+		return seal{err: cmp.Or(s.err, ErrMerged), inStep: s.inStep}
 	}
 	if t.banks[next] != clean {
 		if t.banks[next] == dirty {
 			t.readAside(inc, next)
 		}
 		t.fallOut()
+		t.skipped = true
 		t.mu.Unlock()
 		return seal{err: ErrBusy, inStep: s.inStep}
 	}
