@@ -27,6 +27,7 @@ type analysis struct {
 	attention Attention // of force
 	next      Attention
 	settled   bool
+	mixed     bool       // some switch counted packets of another epoch, or not all of this one's
 	doubt     string     // why nothing that compares switches is exact, though decoded
 	readings  []*reading // of the edges that delivered, in their order
 	losses    *losses    // never nil
@@ -55,6 +56,9 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		return nil, err
 	}
 	a.detect()
+	if a.losses.negative > 0 || a.losses.backward {
+		p.straggled, a.mixed = epoch.Number, true
+	}
 	var reasons []string
 	a.next = a.attention
 	if a.config.Control {
@@ -67,6 +71,9 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	a.response = p.now().Sub(began)
 	if err := a.name(); err != nil {
 		return nil, err
+	}
+	for _, r := range a.readings {
+		r.totals(a.config.Iterations)
 	}
 	out := &sdk.Results{}
 	p.plan(a, out)
@@ -125,6 +132,10 @@ func (a *analysis) inForce(p *Plugin) {
 		if o.Status != sdk.PlanApplied {
 			a.problem(o.Device, planFailed, fmt.Sprintf("the configuration for epoch %d was not written (%s): %s", o.FromEpoch, o.Status, o.Reason))
 		}
+	}
+	if p.straggled > 0 && p.straggled+2 == n {
+		a.mixed = true
+		a.problem(Network, outOfStep, fmt.Sprintf("in epoch %d, which had the same bank, more packets left than had entered: what was counted after it had been read is counted in this one", p.straggled))
 	}
 	for _, d := range a.epoch.Doubts {
 		subject := d.Device
@@ -226,6 +237,8 @@ func (a *analysis) detect() {
 		a.problem(Network, badCells, l.reason)
 	case l.negative > 0:
 		a.problem(Network, outOfStep, l.reason)
+	case l.backward:
+		a.problem(Network, outOfStep, l.reason+", and more packets left than entered")
 	case l.reason != "" && l.deltas:
 		a.problem(Network, notDecoded, l.reason)
 	}
@@ -262,7 +275,7 @@ func (a *analysis) measured() (*measured, error) {
 // name lists the victims.
 func (a *analysis) name() error {
 	for _, r := range a.readings {
-		r.totals(a.config.Iterations)
+		r.index()
 	}
 	if err := a.losses.name(a.b, &a.attention, a.readings); err != nil {
 		return err

@@ -157,14 +157,48 @@ type binding struct {
 	layout   layout
 	room     [families]Room
 	problem  string // why the edges are not all of the network's; "": they are
-	hosts    []hostAt
+	hosts    prefixes
 	settings sdk.Settings
 }
 
-// hostAt is where addresses are attached.
-type hostAt struct {
-	prefix netip.Prefix
-	device string
+// prefixes say at which switch addresses are attached.
+type prefixes struct {
+	at      map[netip.Prefix]string
+	lengths [families][]int // that there are, longest first
+}
+
+func (p *prefixes) add(prefix netip.Prefix, device string) {
+	if p.at == nil {
+		p.at = make(map[netip.Prefix]string)
+	}
+	f := 0
+	if prefix.Addr().Is6() {
+		f = 1
+	}
+	prefix = prefix.Masked()
+	if _, known := p.at[prefix]; known {
+		return // the first one's
+	}
+	p.at[prefix] = device
+	if i, known := slices.BinarySearchFunc(p.lengths[f], prefix.Bits(), func(a, b int) int { return b - a }); !known {
+		p.lengths[f] = slices.Insert(p.lengths[f], i, prefix.Bits())
+	}
+}
+
+// of returns the switch that an address is attached to, or "".
+func (p *prefixes) of(a netip.Addr) string {
+	f := 0
+	if a.Is6() {
+		f = 1
+	}
+	for _, bits := range p.lengths[f] {
+		if prefix, err := a.Prefix(bits); err == nil {
+			if device, ok := p.at[prefix]; ok {
+				return device
+			}
+		}
+	}
+	return ""
 }
 
 func bind(c *Configuration, network *sdk.Network) (*binding, error) {
@@ -189,13 +223,12 @@ func bind(c *Configuration, network *sdk.Network) (*binding, error) {
 	for _, h := range network.Hosts {
 		for _, a := range h.Addresses {
 			if p, err := netip.ParsePrefix(a); err == nil && at[h.Name] != "" {
-				b.hosts = append(b.hosts, hostAt{p.Masked(), at[h.Name]})
+				b.hosts.add(p, at[h.Name])
 			} else if ip, err := netip.ParseAddr(a); err == nil && at[h.Name] != "" {
-				b.hosts = append(b.hosts, hostAt{netip.PrefixFrom(ip, ip.BitLen()), at[h.Name]})
+				b.hosts.add(netip.PrefixFrom(ip, ip.BitLen()), at[h.Name])
 			}
 		}
 	}
-	slices.SortStableFunc(b.hosts, func(x, y hostAt) int { return y.prefix.Bits() - x.prefix.Bits() })
 	var outside []string
 	lacking := func(device, object, consequence string) {
 		b.settings.Missing = append(b.settings.Missing, sdk.MissingObject{Device: device, Object: object, Consequence: consequence})
@@ -249,14 +282,7 @@ func bind(c *Configuration, network *sdk.Network) (*binding, error) {
 }
 
 // attachedTo returns the edge switch that an address is attached to, or "".
-func (b *binding) attachedTo(a netip.Addr) string {
-	for _, h := range b.hosts {
-		if h.prefix.Contains(a) {
-			return h.device
-		}
-	}
-	return ""
-}
+func (b *binding) attachedTo(a netip.Addr) string { return b.hosts.of(a) }
 
 // names lists the edges.
 func (b *binding) names() []string {

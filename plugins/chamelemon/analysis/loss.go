@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/fermat"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
@@ -30,6 +31,7 @@ type losses struct {
 	complete bool // and decoded: victims are all that the parts recorded
 	hl, ll   [families]count
 	negative int    // flows of which more packets left than entered
+	backward bool   // that there are such, though not which
 	reason   string // why not complete
 
 	results [families][2]fermat.Result // by part, until name
@@ -74,8 +76,8 @@ func decodeLosses(b *binding, a *Attention, readings []*reading) (*losses, error
 				return nil, err
 			}
 			*into = tally(d, result)
+			var together []twins // not put back into HL: what left of them is below nothing
 			if part == heavyPart {
-				var together []twins
 				for _, r := range readings {
 					together = append(together, r.twins[f]...)
 				}
@@ -90,6 +92,7 @@ func decodeLosses(b *binding, a *Attention, readings []*reading) (*losses, error
 			}
 			if !result.Complete {
 				l.complete = false
+				l.backward = l.backward || len(together) == 0 && backward(d)
 				l.reason = fmt.Sprintf("the difference of the %s %s parts was not decoded: about %.0f flows in %d buckets", familyName(f), [2]string{"LL", "HL"}[part], into.flows, d.Buckets())
 			}
 			l.results[f][part] = result
@@ -97,6 +100,18 @@ func decodeLosses(b *binding, a *Attention, readings []*reading) (*losses, error
 		}
 	}
 	return l, nil
+}
+
+// backward reports whether more packets left than entered of the flows in some bucket.
+func backward(d *encoder) bool {
+	for row := range d.Config().Rows {
+		for col := range d.Config().Width {
+			if n, _, err := d.Bucket(row, col); err == nil && n < 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // check looks for flows of which more packets left than entered.
@@ -183,12 +198,13 @@ func delta(f, part int, readings []*reading) (*encoder, error) {
 // excludes all edges but one: a classifier, or a downstream part, that never saw the flow.
 func (b *binding) locate(v *victim, readings []*reading) {
 	raw := []byte(v.raw)
+	d := family.Digest[hashes](0, raw)
 	at := b.attachedTo(v.key.SrcAddr())
 	v.exit = b.attachedTo(v.key.DstAddr())
 	var only *reading
 	saw := 0
 	for _, r := range readings {
-		n, _ := r.query(raw)
+		n, _ := r.lookUp(d)
 		if n == 0 {
 			continue
 		}
@@ -217,7 +233,7 @@ func (b *binding) plausible(v *victim) bool {
 		return false
 	}
 	at := b.attachedTo(v.key.SrcAddr())
-	return len(b.hosts) == 0 || at != "" && at == v.entry && v.exit != ""
+	return len(b.hosts.at) == 0 || at != "" && at == v.entry && v.exit != ""
 }
 
 // victimSizes is the distribution of the victims as the control needs it (§4.3.2): HLs are all

@@ -23,15 +23,18 @@ const Version = "0.1.0"
 type Plugin struct {
 	now func() time.Time
 
-	mu       sync.Mutex // guards what follows
-	config   Configuration
-	binding  *binding
-	ledger   ledger
-	settled  uint64 // first epoch measured under what has been planned; 0: not known yet
-	previous *previous
-	turns    turns
-	alerts   alerts
-	restored *snapshot // until the first Configure
+	mu      sync.Mutex // guards what follows
+	config  Configuration
+	binding *binding
+	ledger  ledger
+	settled uint64 // first epoch measured under what has been planned; 0: not known yet
+	// straggled is the newest epoch in which more packets left than entered: the next one in its bank
+	// holds what was counted late.
+	straggled uint64
+	previous  *previous
+	turns     turns
+	alerts    alerts
+	restored  *snapshot // until the first Configure
 }
 
 // turns are the network's changes of state, as they are decided.

@@ -58,6 +58,7 @@ type sizer struct {
 	rows    [2][]uint32
 	bits    [2]int
 	cols    [2]family.Range
+	has     [families]bool   // encoders of that family
 	hitters map[string]int64 // packets in the HH part by flow: those that are sure
 }
 
@@ -66,6 +67,9 @@ func newSizer(l *layout, th uint32, rows [2][]uint32) sizer {
 	s := sizer{th: th, decoded: true, rows: rows, bits: l.bits}
 	for i := range s.cols {
 		s.cols[i] = family.NewRange(uint32(len(rows[i])))
+	}
+	for f := range families {
+		s.has[f] = l.up[f] > 0
 	}
 	return s
 }
@@ -235,7 +239,11 @@ func (r *reading) take(from *register, to *encoder, first int, minus bool) error
 // query returns the classifier's estimate of a flow's size, never below its packets; 65,535
 // stands for that and more. ok is false then.
 func (r *sizer) query(key []byte) (size uint32, ok bool) {
-	d := family.Digest[hashes](0, key)
+	return r.lookUp(family.Digest[hashes](0, key))
+}
+
+// lookUp is query for the digest of a key.
+func (r *sizer) lookUp(d uint64) (size uint32, ok bool) {
 	size = math.MaxUint32
 	for i, row := range r.rows {
 		if v := row[family.Column[hashes](d, i, &r.cols[i])]; v < r.full(i) {
@@ -248,35 +256,68 @@ func (r *sizer) query(key []byte) (size uint32, ok bool) {
 	return size, true
 }
 
+// familyOf tells the address family of a flow's canonical bytes.
+func familyOf(key []byte) int {
+	if len(key) == keyBytes[0] {
+		return 0
+	}
+	return 1
+}
+
 // full is the value that stands for an overflow in a row.
 func (r *sizer) full(row int) uint32 { return 1<<r.bits[row] - 1 }
 
-// size returns a flow's packets (§4.2), and whether that many is certain. It needs totals.
+// size returns a flow's packets (§4.2), and whether that many is certain. It needs index.
 func (r *sizer) size(key []byte) (packets uint64, exact bool) {
 	if q, ok := r.hitters[string(key)]; ok {
 		// The flow was an HH candidate from its th-th packet on, as the classifier counted it.
 		return uint64(q) + uint64(r.th) - 1, r.th == 1 && r.decoded
 	}
+	if r.th == 1 && r.decoded && r.has[familyOf(key)] {
+		return 0, true // all flows were HH candidates
+	}
 	size, _ := r.query(key)
 	return uint64(size), false
 }
 
-// totals works out the flows of the HH part, the packets, the number of flows and the
-// distribution (§4.2), once.
+// index makes the flows of the HH part findable, once.
+func (r *reading) index() {
+	if r.hitters != nil {
+		return
+	}
+	var keys []byte // of all flows, so that they are one string, and one allocation
+	n := 0
+	for f := range families {
+		n += len(r.hh[f].Flows)
+		keys = slices.Grow(keys, len(r.hh[f].Flows)*keyBytes[f])
+	}
+	r.hitters = make(map[string]int64, n)
+	for f := range families {
+		for i := range r.hh[f].Flows {
+			keys = append(keys, r.hh[f].Flows[i].Key...)
+		}
+	}
+	all := string(keys)
+	for f := range families {
+		for i := range r.hh[f].Flows {
+			x := &r.hh[f].Flows[i]
+			key := all[:len(x.Key)]
+			all = all[len(x.Key):]
+			if x.Sure && x.Count > 0 {
+				r.hitters[key] = x.Count
+			}
+		}
+	}
+	r.hh = [families]fermat.Result{}
+}
+
+// totals works out the packets, the number of flows and the distribution (§4.2), once.
 func (r *reading) totals(iterations int) {
 	if r.done {
 		return
 	}
 	r.done = true
-	r.hitters = make(map[string]int64, len(r.hh[0].Flows)+len(r.hh[1].Flows))
-	for f := range families {
-		for _, x := range r.hh[f].Flows {
-			if x.Sure && x.Count > 0 {
-				r.hitters[string(x.Key)] = x.Count
-			}
-		}
-	}
-	r.hh = [families]fermat.Result{}
+	r.index()
 	r.exact = true
 	for _, v := range r.rows[1] { // every packet raises one counter of each row
 		r.packets += uint64(v)

@@ -253,7 +253,7 @@ func (s *snapshot) readSizes(k *savedSizes, b []byte) (*sizer, []byte, error) {
 			b = b[n:]
 		}
 	}
-	x := newSizer(&layout{bits: s.Layout.Bits}, k.Th, rows)
+	x := newSizer(&layout{bits: s.Layout.Bits, up: s.Layout.Up}, k.Th, rows)
 	x.decoded = k.Decoded
 	x.hitters = make(map[string]int64, min(max(k.Flows[0], 0)+max(k.Flows[1], 0), len(b)/keyBytes[0]))
 	if k.Th < 1 {

@@ -78,9 +78,9 @@ func (a *analysis) views() []*view {
 			continue
 		}
 		r := a.readings[at]
-		v := &view{device: name, whole: r.whole, decoded: r.decoded, exact: r.exact && r.whole, packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name)}
+		v := &view{device: name, whole: r.whole, decoded: r.decoded, exact: r.exact && r.whole && !a.mixed, packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name)}
 		v.hitters = make([]sized, 0, len(r.hitters))
-		certain := r.th == 1 && r.decoded && a.settled && r.whole
+		certain := r.th == 1 && r.decoded && a.settled && r.whole && !a.mixed
 		for raw, q := range r.hitters {
 			v.hitters = append(v.hitters, sized{raw, uint64(q) + uint64(r.th) - 1, certain})
 		}
@@ -398,21 +398,7 @@ func (a *analysis) flowTable([]*view) (*table.Table, error) {
 			a.problem(clip(asked), badWatch, err.Error())
 			continue
 		}
-		raw := key.AppendBinary(nil)
-		best, sure, any := uint64(0), false, false
-		for _, r := range a.readings {
-			if name != r.edge.name && (name != Network || a.b.problem != "" || len(a.readings) < len(a.b.edges)) {
-				continue
-			}
-			n, e := r.size(raw)
-			if n == 0 {
-				e = r.whole // a classifier never misses a flow
-			}
-			if !any || n > best { // a flow enters at one edge; elsewhere it is a collision
-				best, sure = n, e && a.settled && r.whole
-			}
-			any = true
-		}
+		best, sure, any := a.sizeAt(name, key)
 		if !any {
 			a.problem(clip(asked), badWatch, fmt.Sprintf("epoch %d has nothing of %s", a.epoch.Number, clip(name)))
 			continue
@@ -424,6 +410,36 @@ func (a *analysis) flowTable([]*view) (*table.Table, error) {
 		exact.Append(sure)
 	}
 	return b.Table()
+}
+
+// sizeAt returns a flow's packets at a switch, or in the network: it enters at one edge, that of
+// its source where the network model tells it. Elsewhere it is a collision, and so is all but the largest.
+func (a *analysis) sizeAt(name string, key flow.Key) (packets uint64, exact, known bool) {
+	if name == Network && (a.b.problem != "" || len(a.readings) < len(a.b.edges)) {
+		return 0, false, false
+	}
+	raw := key.AppendBinary(nil)
+	at := name
+	if name == Network {
+		at = a.b.attachedTo(key.SrcAddr())
+	}
+	if !slices.ContainsFunc(a.readings, func(r *reading) bool { return r.edge.name == at }) {
+		at = ""
+	}
+	for _, r := range a.readings {
+		if r.edge.name != at && (at != "" || name != Network) {
+			continue
+		}
+		n, e := r.size(raw)
+		if n == 0 {
+			e = true // a classifier never misses a flow
+		}
+		if e = e && r.whole; !known || n > packets {
+			packets, exact = n, e && a.settled && !a.mixed
+		}
+		known = true
+	}
+	return packets, exact, known
 }
 
 func (a *analysis) attentionTable([]*view) (*table.Table, error) {
