@@ -72,6 +72,7 @@ type Network struct {
 	silence context.CancelFunc
 
 	carrierMu sync.Mutex
+	holding   sync.Mutex // held while a late switch plays packets
 
 	queueMu sync.Mutex
 	queue   eventQueue
@@ -108,7 +109,7 @@ type node struct {
 	fromHost map[uint32]bool
 	record   *truth.Recorder
 	net      *Network
-	skew     atomic.Int64 // of the switch's clock: flips are late by so many nanoseconds
+	skew     atomic.Int64 // flips are late by so many nanoseconds
 	deaf     atomic.Bool  // to its controllers
 
 	// inside is the packet that the pipeline is at work on. It is nil for those that the switch or a
@@ -310,13 +311,9 @@ func (nd *node) orderFlips(ctx context.Context, req any, _ *grpc.UnaryServerInfo
 			return handler(ctx, req)
 		}
 		if skew := time.Duration(nd.skew.Load()); skew > 0 {
-			ctx = context.WithoutCancel(ctx)
-			nd.net.later(nd.net.clock.Now()+skew, func() {
-				if _, err := nd.turn(ctx, req, handler, bank); err != nil {
-					nd.net.log.Error("late flip failed", "switch", nd.spec.Name, "error", err)
-				}
-			})
-			return &p4v1.WriteResponse{}, nil
+			if err := nd.net.hold(ctx, nd, bank, skew); err != nil {
+				return nil, status.FromContextError(err).Err()
+			}
 		}
 		return nd.turn(ctx, req, handler, bank)
 	case *p4v1.SetForwardingPipelineConfigRequest:
@@ -453,9 +450,42 @@ func (n *Network) SetLink(name string, s LinkState) error {
 	return n.carrier(name)
 }
 
-// SetSkew makes the clock of switch i late by d: it acknowledges flips of its bank at once and carries them out
-// so much later.
+// SetSkew makes switch i late by d: it carries out flips of its bank, and acknowledges them, so much after
+// the other switches have carried out theirs.
 func (n *Network) SetSkew(i int, d time.Duration) { n.nodes[i].skew.Store(int64(d)) }
+
+// patience bounds, in real time, how long a late switch waits for the others to flip.
+const patience = 2 * time.Second
+
+// hold lets the lab's time go by until a late switch flips to bank: d after all others have. On a virtual clock it plays the
+// packets of that time, as whoever moves the clock waits for the flip meanwhile.
+func (n *Network) hold(ctx context.Context, late *node, bank uint32, d time.Duration) error {
+	limit, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for _, nd := range n.nodes {
+		for nd != late && nd.bankID != 0 && nd.skew.Load() == 0 && !nd.deaf.Load() && !nd.stopped.Load() && nd.record.Bank() != bank && limit.Err() == nil {
+			select {
+			case <-again.C:
+			case <-limit.Done():
+			}
+		}
+	}
+	if _, virtual := n.clock.(*virtualClock); virtual {
+		n.holding.Lock()
+		defer n.holding.Unlock()
+		return n.Play(ctx, n.heldFrom, n.clock.Now()+d)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // SetDeaf makes switch i refuse all that is asked of it by a call of P4Runtime, or no longer refuse. It forwards packets all the same.
 func (n *Network) SetDeaf(i int, deaf bool) { n.nodes[i].deaf.Store(deaf) }

@@ -17,13 +17,12 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// event is a frame that arrives somewhere at a moment of the lab's time, or something to do then.
+// event is a frame that arrives somewhere at a moment of the lab's time.
 type event struct {
 	at   time.Duration
 	seq  uint64 // order of events at one moment
 	to   endpoint
 	load *load
-	do   func() // in place of a load
 }
 
 // load is a frame on its way, and what the lab knows of its packet.
@@ -157,9 +156,6 @@ func (h *host) arrive(p *passage) {
 	p.entry.Left()
 }
 
-// later does something at a moment of the lab's time, between packets.
-func (n *Network) later(at time.Duration, do func()) { n.enqueue(event{at: at, do: do}) }
-
 func (n *Network) enqueue(ev event) {
 	n.queueMu.Lock()
 	n.seq++
@@ -263,10 +259,6 @@ func (n *Network) pull(src traffic.Source) (traffic.Packet, bool, error) {
 
 // deliver hands the frame of an event to where it arrives.
 func (n *Network) deliver(ev event) {
-	if ev.do != nil {
-		ev.do()
-		return
-	}
 	if ev.to.host {
 		n.hosts[ev.to.node].arrive(&ev.load.passage)
 	} else {

@@ -152,7 +152,7 @@ type Fault struct {
 	Switch string `yaml:"switch"`
 	// Deaf makes the switch refuse all calls of its controllers, while it forwards packets.
 	Deaf bool `yaml:"deaf"`
-	// Late makes the switch's clock so late: it carries flips out that much after it has acknowledged them.
+	// Late makes the switch so late: it carries out flips of its bank that much after the others.
 	Late time.Duration `yaml:"late"`
 	// From is when it begins, counted from the first epoch.
 	From time.Duration `yaml:"from"`

@@ -3,6 +3,7 @@
 package scenario_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,9 +24,11 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "netsketch-plugins-")
 	if err == nil {
 		plugins = dir
-		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "netsketch-plugin-univmon"), "github.com/netsketch/netsketch/plugins/univmon")
-		cmd.Stderr = os.Stderr
-		err = cmd.Run()
+		for _, name := range []string{"univmon", "chamelemon"} {
+			cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "netsketch-plugin-"+name), "github.com/netsketch/netsketch/plugins/"+name)
+			cmd.Stderr = os.Stderr
+			err = errors.Join(err, cmd.Run())
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "building the plugins:", err)

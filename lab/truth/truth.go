@@ -230,6 +230,13 @@ func (r *Recorder) Seal(at time.Duration, bank uint32) {
 	r.open = newSegment(at, bank)
 }
 
+// Bank is the bank of the open segment.
+func (r *Recorder) Bank() uint32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.open.Bank
+}
+
 // Reset forgets what the open segment holds, as a switch does whose pipeline is
 // replaced: it starts with bank 0 and cells of zero.
 func (r *Recorder) Reset(at time.Duration) {

@@ -31,6 +31,7 @@ type Score struct {
 	Problem  string  `json:"problem,omitempty"`
 	Decoded  bool    `json:"decoded"`
 	Settled  bool    `json:"settled"`
+	Sure     bool    `json:"victims_exact"` // all victims are called exact
 	Balanced bool    `json:"balanced"`
 	Low      float64 `json:"low_threshold"`
 	High     float64 `json:"highest_threshold"`
@@ -260,7 +261,9 @@ func (s *Score) losses(r *results, entered, lost truth.Counts, devices map[strin
 	s.Found, s.Losers = &found, &losers
 	f := score.Of(told, float64(lost.Packets()))
 	s.LostPackets = &f
-	if sum := r.summaries[score.Network]; sum != nil && sum.victimsExact && (s.Exact != len(lost) || found.FalsePositive > 0) {
+	sum := r.summaries[score.Network]
+	s.Sure = sum != nil && sum.victimsExact
+	if s.Sure && (s.Exact != len(lost) || found.FalsePositive > 0) {
 		s.claim("all %.0f victims are called exact; %d of %d are, and %d lost nothing", *cmp.Or(sum.victims, new(float64)), s.Exact, len(lost), found.FalsePositive)
 	}
 	for _, f := range lost.Top(topVictims) {

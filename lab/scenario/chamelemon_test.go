@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/scenario/chamelemon"
+	"github.com/netsketch/netsketch/lab/traffic"
+)
+
+// load reads one of the example scenarios, with fewer epochs.
+func load(t *testing.T, name string, epochs int) *scenario.Scenario {
+	t.Helper()
+	s, err := scenario.Load("../../examples/chamelemon/" + name + ".yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if epochs > 0 {
+		s.Epochs = epochs
+	}
+	return s
+}
+
+// losses returns what ChameleMon came to in an epoch.
+func losses(t *testing.T, e *scenario.EpochScore) *chamelemon.Score {
+	t.Helper()
+	s, ok := e.Results["chamelemon"].(*chamelemon.Score)
+	if !ok {
+		t.Fatalf("epoch %d has no result of ChameleMon", e.Epoch)
+	}
+	for _, f := range s.False {
+		t.Errorf("epoch %d of the run: called exact, and is not: %s", s.Index+1, f)
+	}
+	return s
+}
+
+// The program on four edge switches, the collector and the plugin tell over gNMI every flow that lost packets
+// and how many.
+func TestChameleMonHealthy(t *testing.T) {
+	s := load(t, "small", 0)
+	r := play(t, s)
+	check(t, r, s.Epochs)
+	told := 0
+	for i := range r.Epochs {
+		e := losses(t, &r.Epochs[i])
+		if e.Found.TruePositive != 300 || e.Exact != 300 {
+			t.Errorf("epoch %d of the run: %+v, %d exact; 300 flows lost packets", i+1, e.Found, e.Exact)
+		}
+		if e.Settled {
+			told++
+		}
+	}
+	if told < s.Epochs-2 {
+		t.Errorf("%d of %d epochs are settled", told, s.Epochs)
+	}
+}
+
+// All scenarios of the example are read without an error.
+func TestChameleMonExamples(t *testing.T) {
+	for _, name := range []string{"small", "healthy", "ill", "grey-failure", "figure9", "sustained"} {
+		load(t, name, 0)
+	}
+}
+
+// faulty is the small scenario with faults.
+func faulty(t *testing.T, epochs int, faults ...scenario.Fault) *scenario.Scenario {
+	t.Helper()
+	s := load(t, "small", epochs)
+	s.Faults, s.Expect = faults, nil
+	return s
+}
+
+// An edge switch that is missing: nothing is told of losses, and nothing is called exact that is not, until
+// it is back.
+func TestChameleMonWithoutAnEdge(t *testing.T) {
+	s := faulty(t, 12, scenario.Fault{Switch: "edge2-1", Deaf: true, From: 200 * time.Millisecond, Until: 300 * time.Millisecond})
+	r := play(t, s)
+	missing := 0
+	for i := range r.Epochs {
+		e := losses(t, &r.Epochs[i])
+		if r.Epochs[i].Status == "complete" {
+			if e.State != "none" && e.Views["edge2-1"] == nil {
+				t.Errorf("epoch %d of the run is complete and has nothing of edge2-1", i+1)
+			}
+			continue
+		}
+		missing++
+		if e.Decoded || e.Problem == "" || e.Found != nil && e.Found.TruePositive > 0 {
+			t.Errorf("epoch %d of the run is %s, and losses are told: decoded %v, problem %q, %+v", i+1, r.Epochs[i].Status, e.Decoded, e.Problem, e.Found)
+		}
+		if e.Views["edge1-1"] == nil {
+			t.Errorf("epoch %d of the run has nothing of edge1-1, which was there", i+1)
+		}
+	}
+	if first, last := losses(t, &r.Epochs[3]), losses(t, &r.Epochs[len(r.Epochs)-1]); missing == 0 || !first.Decoded || !last.Decoded {
+		t.Errorf("%d epochs without the switch; decoded before: %v, at the end: %v", missing, first.Decoded, last.Decoded)
+	}
+}
+
+// A switch that flips late, but within the guard, changes nothing.
+func TestChameleMonClockWithinTheGuard(t *testing.T) {
+	s := faulty(t, 8, scenario.Fault{Switch: "edge1-2", Late: 4 * time.Millisecond})
+	s.Guard = 6 * time.Millisecond
+	r := play(t, s)
+	for i := range r.Epochs {
+		if e := losses(t, &r.Epochs[i]); i > 1 && (!e.Sure || !e.Decoded || e.Exact != e.Found.TruePositive+e.Found.FalseNegative || e.Exact == 0) {
+			t.Errorf("epoch %d of the run: sure %v, decoded %v, %d exact of %+v", i+1, e.Sure, e.Decoded, e.Exact, e.Found)
+		}
+	}
+}
+
+// Where a switch is later than that, the epochs say so, and nothing that rests on several switches is called exact.
+func TestChameleMonClockBeyondTheGuard(t *testing.T) {
+	s := faulty(t, 12, scenario.Fault{Switch: "edge1-2", Late: 8 * time.Millisecond, From: 225 * time.Millisecond, Until: 375 * time.Millisecond})
+	s.Guard = 2 * time.Millisecond
+	r := play(t, s)
+	for i := range r.Epochs {
+		e := losses(t, &r.Epochs[i])
+		late := i >= 4 && i < 7 // the epochs that end at 250, 300 and 350 ms
+		switch {
+		case late && (e.Sure || !strings.Contains(e.Problem, "guard")):
+			t.Errorf("epoch %d of the run: all victims exact: %v, problem %q; a switch was late", i+1, e.Sure, e.Problem)
+		case i >= 2 && i < 4 || i > 8:
+			if !e.Sure || e.Exact != 300 {
+				t.Errorf("epoch %d of the run: all victims exact: %v, and are %d: %s", i+1, e.Sure, e.Exact, e.Problem)
+			}
+		}
+	}
+}
+
+// A plugin that is held up over more than an epoch has plans that come late, and epochs that are lost for it. Nothing
+// that is published while it catches up is called exact and is not.
+func TestChameleMonLatePlan(t *testing.T) {
+	s := load(t, "small", 14)
+	s.Epoch, s.Expect = 400*time.Millisecond, nil
+	s.Traffic[0].Changes = nil
+	for i := range 6 { // attention moves all the time
+		s.Traffic[0].Changes = append(s.Traffic[0].Changes, change(s.Epoch*time.Duration(2*i+1), 1500*(1+i%2*3)))
+	}
+	var stopped int
+	o := scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", OnEpoch: func(run *scenario.Run) error {
+		switch len(run.Report().Epochs) {
+		case 5:
+			stopped = int(leaf(t, run.Address(), pluginPath("chamelemon", "pid")).GetUintVal())
+			if stopped == 0 {
+				return fmt.Errorf("the plugin's process number is not published")
+			}
+			return syscall.Kill(stopped, syscall.SIGSTOP)
+		case 8:
+			// The collector may have ended it meanwhile, and begun another.
+			if err := syscall.Kill(stopped, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return err
+			}
+		}
+		return nil
+	}}
+	run, err := scenario.Open(t.Context(), s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := run.Play(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	if err := run.Close(); err != nil {
+		t.Error(err)
+	}
+	var states []string
+	without := 0
+	for i := range r.Epochs {
+		e := losses(t, &r.Epochs[i])
+		if e.State == "none" {
+			without++
+		}
+		states = append(states, fmt.Sprintf("%s/%v/%v", e.State, e.Decoded, e.Settled))
+	}
+	t.Log(strings.Join(states, " "))
+	if without == 0 || without > 8 {
+		t.Errorf("%d epochs without results; the plugin was held up over three", without)
+	}
+}
+
+// Longer runs, not for every day: `make chamelemon-healthy`.
+func TestChameleMonWorkloads(t *testing.T) {
+	if os.Getenv("NETSKETCH_CHAMELEMON") == "" {
+		t.Skip("takes many minutes: run `make chamelemon-healthy`, which sets NETSKETCH_CHAMELEMON")
+	}
+	for _, workload := range []string{"dctcp", "cache", "vl2", "hadoop"} {
+		for flows := 10_000; flows <= 70_000; flows += 20_000 {
+			t.Run(fmt.Sprintf("%s/%d", workload, flows), func(t *testing.T) {
+				s := load(t, "healthy", 14)
+				s.Expect = slices.DeleteFunc(s.Expect, func(b scenario.Bound) bool {
+					return !slices.Contains([]string{chamelemon.FalseClaims, scenario.PartialEpochs, chamelemon.VictimF1, chamelemon.VictimsExact}, b.Measure)
+				})
+				s.Traffic[0].Workload, s.Traffic[0].Flows = workload, flows
+				s.Traffic[0].MaxPackets = 200
+				r := play(t, s)
+				check(t, r, s.Epochs)
+				for i := range r.Epochs {
+					// Attention has come to rest after some epochs; from then on everything is exact.
+					if e := losses(t, &r.Epochs[i]); i >= 8 && (!e.Decoded || e.State != "healthy" || e.Exact != flows/10) {
+						t.Errorf("epoch %d of the run: %s, decoded %v, %d of %d victims exact", i+1, e.State, e.Decoded, e.Exact, flows/10)
+					}
+				}
+			})
+		}
+	}
+}
+
+func change(from time.Duration, flows int) traffic.Change {
+	return traffic.Change{From: from, Flows: flows}
+}
