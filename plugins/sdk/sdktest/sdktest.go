@@ -311,6 +311,72 @@ func (h *Harness) Query(row sdk.Watch) ([]*table.Table, error) {
 	return tables, nil
 }
 
+// Merge gives the plugin the epochs of several collectors and returns the one that it makes of them.
+func (h *Harness) Merge(parts ...*sdk.Epoch) (*sdk.Epoch, error) {
+	ctx, cancel := h.context()
+	defer cancel()
+	stream, err := h.api.Merge(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, part := range parts {
+		if err := part.Send(mergeSink{stream}, 0); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv tells why
+			return nil, err
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	var merged *sdk.Epoch
+	decoder := sdk.NewEpochDecoder(1<<30, func(e *sdk.Epoch, _ time.Duration) error {
+		merged = e
+		return nil
+	})
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) && merged != nil {
+			return merged, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch m := m.GetMessage().(type) {
+		case *pluginv1.MergeResponse_Begin:
+			err = decoder.Begin(m.Begin)
+		case *pluginv1.MergeResponse_Device:
+			err = decoder.Device(m.Device)
+		case *pluginv1.MergeResponse_Host:
+			err = decoder.Host(m.Host)
+		case *pluginv1.MergeResponse_End:
+			err = decoder.End(m.End)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// mergeSink sends an epoch on a Merge stream.
+type mergeSink struct {
+	stream grpc.BidiStreamingClient[pluginv1.MergeRequest, pluginv1.MergeResponse]
+}
+
+func (s mergeSink) Begin(m *pluginv1.EpochBegin) error {
+	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_Begin{Begin: m}})
+}
+
+func (s mergeSink) Device(m *pluginv1.DeviceChunk) error {
+	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_Device{Device: m}})
+}
+
+func (s mergeSink) Host(m *pluginv1.HostChunk) error {
+	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_Host{Host: m}})
+}
+
+func (s mergeSink) End(m *pluginv1.EpochEnd) error {
+	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_End{End: m}})
+}
+
 // Replay gives the plugin all epochs of a recording (package record), and returns
 // their results. The recording's network and configuration take the place of those
 // given to Start; an empty configuration leaves the latter.

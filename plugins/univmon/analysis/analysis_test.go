@@ -470,8 +470,8 @@ func TestMergeParts(t *testing.T) {
 		}
 		return &e
 	}
-	p := New()
-	merged, err := p.Merge(context.Background(), []*sdk.Epoch{part("leaf2"), part("leaf1", "spine1")})
+	p := sdktest.Start(t, New(), sdktest.Options{Network: leafSpine()})
+	merged, err := p.Merge(part("leaf2"), part("leaf1", "spine1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -490,7 +490,7 @@ func TestMergeParts(t *testing.T) {
 	if texts[0] != texts[1] {
 		t.Error("merged parts give other results than the whole epoch")
 	}
-	if _, err := p.Merge(context.Background(), []*sdk.Epoch{part("leaf1"), part("leaf1")}); err == nil || !strings.Contains(err.Error(), "leaf1 is in two parts") {
+	if _, err := p.Merge(part("leaf1"), part("leaf1")); err == nil || !strings.Contains(err.Error(), "leaf1 is in two parts") {
 		t.Errorf("the same switch twice: %v", err)
 	}
 }

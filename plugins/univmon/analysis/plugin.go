@@ -154,7 +154,7 @@ func (p *Plugin) Merge(_ context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("univmon: nothing to merge")
 	}
-	whole := &sdk.Epoch{Number: parts[0].Number, Start: parts[0].Start, End: parts[0].End, Status: sdk.StatusComplete}
+	whole := &sdk.Epoch{Number: parts[0].Number, Start: parts[0].Start, End: parts[0].End, Status: sdk.StatusComplete, BankShift: parts[0].BankShift}
 	lost := 0
 	for _, part := range parts {
 		if part.Number != whole.Number {
@@ -180,6 +180,10 @@ func (p *Plugin) Merge(_ context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error
 		whole.Missing = append(whole.Missing, part.Missing...)
 		whole.Hosts = append(whole.Hosts, part.Hosts...)
 		whole.Watched = append(whole.Watched, part.Watched...)
+		whole.Doubts = append(whole.Doubts, part.Doubts...)
+		whole.States = append(whole.States, part.States...)
+		whole.Plans = append(whole.Plans, part.Plans...)
+		whole.Skew = max(whole.Skew, part.Skew)
 	}
 	if lost == len(parts) {
 		whole.Status = sdk.StatusLost
