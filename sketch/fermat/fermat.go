@@ -193,7 +193,7 @@ func (s *Sketch[F, E]) insert(d uint64, key []byte) {
 	s.split(d, key, frags)
 	for r, col := range at {
 		b := s.at(r, col)
-		s.one(&b[0])
+		s.full = increment(&b[0]) || s.full
 		b = b[1:]
 		for i, x := range frags[:len(b)] {
 			b[i] = add(b[i], x)
@@ -211,43 +211,45 @@ func (s *Sketch[F, E]) insert2(d uint64, key []byte, at []uint32) {
 	} else {
 		s.split(d, key, frags[:])
 	}
-	start, stride := s.offset, s.stride
+	start, stride, cells, full := s.offset, s.stride, s.cells, false
+	f0, f1 := frags[0], frags[1]
 	for _, col := range at {
-		b := s.cells[(start+int(col))*3:][:3]
-		s.one(&b[0])
-		b[1], b[2] = add(b[1], frags[0]), add(b[2], frags[1])
+		i := (start + int(col)) * 3
+		b := (*[3]E)(cells[i : i+3])
+		full = increment(&b[0]) || full
+		b[1], b[2] = add(b[1], f0), add(b[2], f1)
 		start += stride
+	}
+	if full {
+		s.full = true
 	}
 }
 
 func (s *Sketch[F, E]) insert4(d uint64, key []byte, at []uint32) {
 	var frags [4]E
 	s.split(d, key, frags[:])
-	start, stride := s.offset, s.stride
+	start, stride, cells, full := s.offset, s.stride, s.cells, false
 	for _, col := range at {
-		b := s.cells[(start+int(col))*5:][:5]
-		s.one(&b[0])
+		i := (start + int(col)) * 5
+		b := (*[5]E)(cells[i : i+5])
+		full = increment(&b[0]) || full
 		b[1], b[2] = add(b[1], frags[0]), add(b[2], frags[1])
 		b[3], b[4] = add(b[3], frags[2]), add(b[4], frags[3])
 		start += stride
 	}
-}
-
-// one adds 1 to a count, unless it is the largest.
-func (s *Sketch[F, E]) one(c *E) {
-	*c++
-	if s.limit(*c) {
-		*c--
+	if full {
 		s.full = true
 	}
 }
 
-// limit says whether a count that has just been raised went past the largest.
-func (s *Sketch[F, E]) limit(c E) bool {
-	if wide[E]() {
-		return uint64(c) == 1<<63
+// increment adds 1 to a count; full says that it was the largest, and stays.
+func increment[E Field](c *E) (full bool) {
+	n := *c + 1
+	if wide[E]() && uint64(n) == 1<<63 || !wide[E]() && uint32(n) == 1<<31 {
+		return true
 	}
-	return uint32(c) == 1<<31
+	*c = n
+	return false
 }
 
 // count returns a bucket's signed count.
@@ -317,10 +319,11 @@ func (s *Sketch[F, E]) split(d uint64, key []byte, out []E) {
 		if n < 16 {
 			hi |= fp << (8*n - 64)
 		}
-		bits := uint(s.cfg.FragmentBits) & 63
+		bits := uint(s.cfg.FragmentBits)
+		mask := uint64(1)<<bits - 1
 		for i := range out {
-			out[i] = E(lo & (1<<bits - 1))
-			lo, hi = lo>>bits|hi<<(64-bits), hi>>bits
+			out[i] = E(lo & mask)
+			lo, hi = lo>>(bits&63)|hi<<((64-bits)&63), hi>>(bits&63)
 		}
 		return
 	}

@@ -37,9 +37,10 @@ func prime[E Field]() E {
 
 // add returns a+b; both are below the prime.
 func add[E Field](a, b E) E {
-	p := uint64(prime[E]())
-	y := uint64(a) + uint64(b) - p // no branch, see insert
-	return E(y + p&uint64(int64(y)>>63))
+	y := uint64(a) + uint64(b)
+	// No branch: whether the sum passes the prime is not predictable. If not, the difference wraps
+	// and is the larger one.
+	return E(min(y, y-uint64(prime[E]())))
 }
 
 // sub returns a-b.
