@@ -78,16 +78,12 @@ func (s *Sketch[F]) Add(key []byte, n int32) { s.add(family.Digest[F](s.cfg.Seed
 
 // InsertBatch counts one packet of each key; keys lie end to end, size bytes each.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
-	if size < 1 || len(keys)%size != 0 {
-		return fmt.Errorf("%w: countsketch: %d bytes are no whole number of keys of %d bytes", sketch.ErrMismatch, len(keys), size)
+	if err := family.CheckBatch("countsketch", keys, size); err != nil {
+		return err
 	}
-	const ahead = 32
-	var digests [ahead]uint64
+	var digests [family.Block]uint64
 	for len(keys) > 0 {
-		n := min(ahead, len(keys)/size)
-		for i := range n {
-			digests[i] = family.Digest[F](s.cfg.Seed, keys[i*size:(i+1)*size])
-		}
+		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
 		for _, d := range digests[:n] {
 			s.add(d, 1)
 		}

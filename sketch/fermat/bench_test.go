@@ -4,6 +4,7 @@ package fermat
 
 import (
 	"encoding/binary"
+	"runtime"
 	"testing"
 	"time"
 
@@ -66,14 +67,17 @@ func decodeBits[F family.Hash, E Field](b *testing.B, fragment int) {
 			b.Fatal(err)
 		}
 	}
-	best := time.Hour
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	wall, cpu := time.Hour, time.Hour
 	for b.Loop() {
-		start := time.Now()
+		start, used := time.Now(), zipf.ThreadTime()
 		r, err := s.Decode()
 		if err != nil || !r.Complete || len(r.Flows) != 10_000 {
 			b.Fatalf("%d flows, %d buckets left, %v", len(r.Flows), r.Left, err)
 		}
-		best = min(best, time.Since(start))
+		wall, cpu = min(wall, time.Since(start)), min(cpu, zipf.ThreadTime()-used)
 	}
-	b.ReportMetric(best.Seconds()*1e3, "best-ms")
+	b.ReportMetric(wall.Seconds()*1e3, "best-ms")
+	b.ReportMetric(cpu.Seconds()*1e3, "best-cpu-ms")
 }
