@@ -19,7 +19,7 @@ const (
 	lldpNeighbors  = "/netsketch-lldp:lldp/interfaces/interface/neighbors/neighbor"
 )
 
-// lldpCounters are the leaves of counters.
+// lldpCounters are the leaves of counters: of the whole switch, and but for the last of them of each port.
 var lldpCounters = []struct {
 	leaf string
 	of   func(*lldp.Counters) uint64
@@ -65,8 +65,9 @@ func (s *Server) lldpInterfaces(ports []softswitch.PortStatus, set settings) (*t
 	}
 	b := table.NewBuilder(lldpInterfaces)
 	name, config, enabled := b.TextKey("name"), b.Bool("config/enabled"), b.Bool("state/enabled")
-	counts := make([]*table.UintAppender, len(lldpCounters))
-	for i, c := range lldpCounters {
+	perPort := lldpCounters[:len(lldpCounters)-1]
+	counts := make([]*table.UintAppender, len(perPort))
+	for i, c := range perPort {
 		counts[i] = b.Uint("state/counters/" + c.leaf)
 	}
 	for i := range ports {
@@ -77,7 +78,7 @@ func (s *Server) lldpInterfaces(ports []softswitch.PortStatus, set settings) (*t
 		name.Append(lldp.PortName(ports[i]))
 		config.Append(set.port(ports[i].ID).lldp)
 		enabled.Append(on)
-		for j, x := range lldpCounters {
+		for j, x := range perPort {
 			counts[j].Append(x.of(&c))
 		}
 	}
