@@ -154,6 +154,7 @@ type fakePlugin struct {
 	plans   []sdk.Plan
 	target  string
 	stopped bool
+	state   *sdk.State
 }
 
 const listSummaries = "/netsketch-univmon:univmon/summaries/summary"
@@ -224,6 +225,12 @@ func (p *fakePlugin) Configure(_ context.Context, config []byte, n sdk.Network) 
 	}
 	p.do(func(p *fakePlugin) { p.config, p.network = append(p.config, string(config)), n })
 	return sdk.Settings{}, nil
+}
+
+func (p *fakePlugin) State() *sdk.State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state
 }
 
 func (p *fakePlugin) Status() pluginhost.Status {

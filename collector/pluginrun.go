@@ -28,6 +28,11 @@ type pluginRun struct {
 	queue chan job
 	ended chan struct{}
 
+	// What of its state is on disk; the goroutine's.
+	kept   uint64
+	keptAt time.Time
+	unkept bool
+
 	mu       sync.Mutex
 	closed   bool // no more jobs
 	cfg      config.Plugin
@@ -217,7 +222,9 @@ func (r *pluginRun) work() {
 	defer close(r.ended)
 	for j := range r.queue {
 		j.done <- r.analyse(j.epoch)
+		r.keepState(false)
 	}
+	r.keepState(true)
 }
 
 // analyse gives the plugin an epoch and publishes what it makes of it.

@@ -27,6 +27,7 @@ type instance interface {
 	SetNetwork(ctx context.Context, n sdk.Network) (sdk.Settings, error)
 	Configure(ctx context.Context, config []byte, n sdk.Network) (sdk.Settings, error)
 	Status() pluginhost.Status
+	State() *sdk.State
 	Stop(ctx context.Context)
 }
 
@@ -116,6 +117,7 @@ func (p *plugins) bringUp(ctx context.Context, folder string, cfg config.Plugin)
 	spec := pluginhost.Spec{
 		Name: cfg.Name, Path: path, SHA256: cfg.SHA256.String(), Config: settings, Network: r.network(),
 		EpochLength: p.c.Config().Epoch.Interval, OnSettings: r.configured,
+		State: p.savedState(cfg.Name, cfg.Plugin),
 	}
 	for name, value := range cfg.Environment {
 		spec.Env = append(spec.Env, name+"="+value.Reveal())

@@ -227,6 +227,8 @@ type Prefix struct{ netip.Prefix }
 type Plugins struct {
 	// Directory is searched for plugin binaries.
 	Directory string `yaml:"directory"`
+	// StateDirectory keeps what plugins want to know again when the collector is restarted; nothing is kept when empty.
+	StateDirectory string `yaml:"state-directory"`
 	// Restart says when a plugin that died is started again; the first time it is at once.
 	Restart Restart `yaml:"restart"`
 	// Instances are the plugin processes to run.

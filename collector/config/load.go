@@ -141,6 +141,7 @@ func (c *Config) complete(folder string, given map[string]Position) {
 		}
 	}
 	c.Plugins.Directory = relativeTo(folder, c.Plugins.Directory)
+	c.Plugins.StateDirectory = relativeTo(folder, c.Plugins.StateDirectory)
 	for i := range c.Plugins.Instances {
 		p := &c.Plugins.Instances[i]
 		if p.Name == "" {
