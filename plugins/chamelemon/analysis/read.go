@@ -79,6 +79,7 @@ type sizes struct {
 	small estimate.Distribution
 	rest  []uint64
 	ok    bool
+	exact bool // every flow is known
 }
 
 // object returns an object's cells, or why they are not what they should be. Read-out may pad
@@ -323,6 +324,9 @@ func (r *reading) totals(iterations int) {
 		r.packets += uint64(v)
 		r.exact = r.exact && v < r.full(1)
 	}
+	if r.allKnown() {
+		return
+	}
 	r.flows, r.counted = estimate.Cardinality(len(r.rows[0]), estimate.Zeros(r.rows[0]))
 	from := 1
 	for i, row := range r.rows {
@@ -349,6 +353,29 @@ func (r *reading) totals(iterations int) {
 			r.sizes.rest = append(r.sizes.rest, n)
 		}
 	}
+}
+
+// allKnown takes number and sizes of the flows from the HH part, if each flow was a candidate from its
+// first packet on, and all packets are there.
+func (r *reading) allKnown() bool {
+	sum := uint64(0)
+	for _, n := range r.hitters {
+		sum += uint64(n)
+	}
+	if r.th != 1 || !r.decoded || !r.exact || sum != r.packets {
+		return false
+	}
+	r.flows, r.counted, r.sizes.ok, r.sizes.exact = float64(len(r.hitters)), true, true, true
+	r.sizes.small = make(estimate.Distribution, r.full(0))
+	for _, n := range r.hitters {
+		if n < int64(len(r.sizes.small)) {
+			r.sizes.small[n]++
+		} else {
+			r.sizes.rest = append(r.sizes.rest, uint64(n))
+		}
+	}
+	slices.Sort(r.sizes.rest) // so that sums do not depend on the map's order
+	return true
 }
 
 // tail returns the distribution as the control needs it.

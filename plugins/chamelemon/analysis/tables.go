@@ -68,6 +68,7 @@ func (a *analysis) views() []*view {
 	all := &view{device: Network, whole: a.b.problem == "", decoded: true, exact: a.b.problem == "", counted: true, compare: a.b.problem == "", problem: a.b.problem, empty: true}
 	hitters, changes := make(map[string]sized), make(map[string]changed)
 	out := []*view{all}
+	first := true
 	var absent []string
 	for i := range a.b.edges {
 		name := a.b.edges[i].name
@@ -100,11 +101,10 @@ func (a *analysis) views() []*view {
 		all.whole, all.decoded, all.exact = all.whole && v.whole, all.decoded && v.decoded, all.exact && v.exact
 		all.packets, all.flows, all.counted = all.packets+v.packets, all.flows+v.flows, all.counted && v.counted
 		all.compare = all.compare && v.compare
-		if i == 0 || !all.sizes.ok {
-			all.sizes.ok = v.sizes.ok
-		}
-		all.sizes.ok = all.sizes.ok && v.sizes.ok
+		all.sizes.ok = v.sizes.ok && (all.sizes.ok || first)
+		all.sizes.exact = v.sizes.exact && (all.sizes.exact || first)
 		all.sizes.add(&v.sizes)
+		first = false
 		out = append(out, v)
 	}
 	if len(absent) > 0 {
@@ -223,6 +223,7 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(summaryList)
 	device, epoch, status, problem := b.TextKey("device"), b.Uint("state/epoch"), b.Text("state/status"), b.Text("state/problem")
 	packets, exact, flows, entropy := b.Uint("state/packets"), b.Bool("state/packets-exact"), b.Uint("state/distinct-flows"), b.Float("state/entropy")
+	flowsExact := b.Bool("state/flows-exact")
 	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
 	victims, known, lost := b.Uint("state/victims"), b.Bool("state/victims-exact"), b.Uint("state/lost-packets")
 	for _, v := range views {
@@ -248,11 +249,13 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 			exact.AppendNull()
 			known.AppendNull()
 			entropy.AppendNull()
+			flowsExact.AppendNull()
 			continue
 		}
 		packets.Append(v.packets)
 		exact.Append(v.exact)
 		optional(flows, v.flows, v.counted)
+		flowsExact.Append(v.sizes.exact && v.exact && a.settled)
 		if v.sizes.ok {
 			entropy.Append(digits(v.sizes.entropy(), 6))
 		} else {

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"testing"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// totals are what the six accumulation tasks should tell of a switch, or of the network.
+type totals struct {
+	packets int
+	flows   int
+	entropy float64
+	hitters map[string]int    // packets by flow
+	changes map[string][2]int // packets before and after by flow
+	byRange map[string]int    // flows by the first size of the range
+	sizes   map[string]int    // every flow's packets
+}
+
+const heavy = 60 // packets
+
+// truthOf works out what is exactly so. edge is the switch, -1 for all.
+func truthOf(before, after []flowOf, edge int) totals {
+	x := totals{hitters: make(map[string]int), changes: make(map[string][2]int), byRange: make(map[string]int), sizes: make(map[string]int)}
+	sizes := make(map[string][2]int)
+	for k, flows := range [][]flowOf{before, after} {
+		for i := range flows {
+			if f := &flows[i]; edge < 0 || f.entry == edge {
+				n := sizes[f.key.String()]
+				n[k] += f.packets
+				sizes[f.key.String()] = n
+			}
+		}
+	}
+	for key, n := range sizes {
+		if d := n[1] - n[0]; max(d, -d) > heavy {
+			x.changes[key] = n
+		}
+		if n[1] == 0 {
+			continue
+		}
+		x.flows++
+		x.packets += n[1]
+		x.sizes[key] = n[1]
+		first, _ := rangeOf(uint64(n[1]))
+		x.byRange[strconv.FormatUint(first, 10)]++
+		if n[1] >= heavy {
+			x.hitters[key] = n[1]
+		}
+	}
+	for _, n := range x.sizes {
+		p := float64(n) / float64(x.packets)
+		x.entropy -= p * math.Log2(p)
+	}
+	return x
+}
+
+// f1 compares what is told with what is so, and returns the mean relative error of what is both.
+func f1[V any](told map[string]float64, truth map[string]V, of func(V) float64) (f1, are float64) {
+	hits := 0
+	for key, v := range told {
+		if want, ok := truth[key]; ok {
+			hits++
+			are += math.Abs(v-of(want)) / math.Abs(of(want))
+		}
+	}
+	return 2 * float64(hits) / float64(max(len(told)+len(truth), 1)), are / float64(max(hits, 1))
+}
+
+// TestTasks holds the six accumulation tasks to the exact truth, on each switch and network-wide: in a
+// network that is not full, and in one where Th is above 1.
+func TestTasks(t *testing.T) {
+	for _, tc := range []struct {
+		flows int
+		// least F1 of heavy hitters and changes, most ARE of their sizes and of all flows', most
+		// relative errors of flows and entropy, most weighted error of the distribution
+		f1, are, all, cardinality, entropy, distribution float64
+	}{
+		{10_000, 1, 0, 0, 0, 1e-6, 0}, // Th is 1: every flow is known
+		{40_000, 0.99, 0.01, 0.3, 0.02, 0.002, 0.05},
+	} {
+		t.Run(fmt.Sprint(tc.flows), func(t *testing.T) {
+			f := newFabric(t, 61, fmt.Sprintf(`{"heavyHitters": {"packets": %d, "share": 0, "limit": 10000}, "heavyChanges": {"packets": %d, "limit": 10000}}`, heavy, heavy))
+			for range 6 {
+				f.play(f.flows(tc.flows, 0.05, 0.05))
+			}
+			before := f.flows(tc.flows, 0.05, 0.05)
+			f.play(before)
+			// Two thirds of the flows go on, some of them with other sizes.
+			after := f.flows(tc.flows, 0.05, 0.05)
+			for i := range after {
+				if i%3 > 0 {
+					n := after[i].packets
+					after[i] = before[i]
+					if i%3 == 2 {
+						after[i].packets, after[i].lost = n, min(after[i].lost, n)
+					}
+				}
+			}
+			e := f.record(after)
+			for i := 0; i < len(after); i += max(len(after)/500, 1) {
+				e.Watched = append(e.Watched,
+					sdk.Watch{List: flowList, Keys: map[string]string{"device": Network, "flow": after[i].key.String()}},
+					sdk.Watch{List: flowList, Keys: map[string]string{"device": edgeName(after[i].entry), "flow": after[i].key.String()}})
+			}
+			r := f.analyse(e)
+			for edge := -1; edge < edges; edge++ {
+				device := Network
+				if edge >= 0 {
+					device = edgeName(edge)
+				}
+				truth := truthOf(before, after, edge)
+				of := func(list, leaf string) map[string]float64 {
+					out := make(map[string]float64)
+					for _, m := range rows(t, r, list) {
+						if m["device"] == device {
+							out[m["flow"]+m["from"]] = float(m[leaf])
+						}
+					}
+					return out
+				}
+				s := row(t, r, summaryList, "device", device)
+				hf, hare := f1(of(hitterList, "packets"), truth.hitters, func(n int) float64 { return float64(n) })
+				cf, care := f1(of(changeList, "delta"), truth.changes, func(n [2]int) float64 { return float64(n[1] - n[0]) })
+				_, all := f1(of(flowList, "packets"), truth.sizes, func(n int) float64 { return float64(n) })
+				cardinality := math.Abs(float(s["distinct-flows"])/float64(truth.flows) - 1)
+				entropy := math.Abs(float(s["entropy"])/truth.entropy - 1)
+				diff, sum := 0.0, 0.0
+				told := of(rangeList, "flows")
+				for first, n := range truth.byRange {
+					diff += math.Abs(told[first] - float64(n))
+					sum += (told[first] + float64(n)) / 2
+					delete(told, first)
+				}
+				for _, n := range told {
+					diff, sum = diff+n, sum+n/2
+				}
+				t.Logf("%s: heavy hitters %d, F1 %.4f ARE %.4f; changes %d, F1 %.4f ARE %.4f; sizes ARE %.4f; flows off by %.4f, entropy by %.5f, distribution by %.4f",
+					device, len(truth.hitters), hf, hare, len(truth.changes), cf, care, all, cardinality, entropy, diff/sum)
+				if hf < tc.f1 || cf < tc.f1 || hare > tc.are || care > tc.are || all > tc.all || cardinality > tc.cardinality || entropy > tc.entropy || diff/sum > tc.distribution {
+					t.Errorf("%s: worse than it should be: %+v", device, tc)
+				}
+				if (s["flows-exact"] == "true") != (tc.distribution == 0) {
+					t.Errorf("%s: %v", device, s)
+				}
+				if s["packets"] != strconv.Itoa(truth.packets) || s["packets-exact"] != "true" {
+					t.Errorf("%s: %s packets, there were %d", device, s["packets"], truth.packets)
+				}
+				if s["heavy-hitters"] != strconv.Itoa(len(of(hitterList, "packets"))) || s["changes"] != strconv.Itoa(len(of(changeList, "delta"))) {
+					t.Errorf("%s: the summary counts others: %v", device, s)
+				}
+			}
+		})
+	}
+}
