@@ -88,12 +88,9 @@ func TestCoco(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range 400 {
-			if err := c.Insert(key4(1 + i)); err != nil {
+		for i := range size + 400 { // the flow first, so that all others may replace it
+			if err := c.Insert(key4(max(0, i-size+1))); err != nil {
 				t.Fatal(err)
-			}
-			if i%8 == 0 {
-				_ = c.Insert(key4(0))
 			}
 		}
 		x := float64(c.Query(key4(0)))
