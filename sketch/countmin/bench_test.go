@@ -3,6 +3,7 @@
 package countmin
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/netsketch/netsketch/sketch/family"
@@ -39,4 +40,28 @@ func insert[F family.Hash](b *testing.B, t *zipf.Trace, conservative bool) {
 			}
 		})
 	})
+}
+
+// BenchmarkMemory is what a batch gains within the caches and beyond them.
+func BenchmarkMemory(b *testing.B) {
+	t := zipf.T1()
+	for _, memory := range []int{500_000, 8 << 20, 64 << 20} {
+		for _, conservative := range []bool{false, true} {
+			s, err := New[family.Fast](Config{Memory: memory, Conservative: conservative})
+			if err != nil {
+				b.Fatal(err)
+			}
+			name := fmt.Sprintf("%.1f MB, conservative %v", float64(memory)/1e6, conservative)
+			b.Run(name+"/one", func(b *testing.B) {
+				zipf.Speed(b, t.Len(), func() {
+					for i := range t.Len() {
+						s.Insert(t.Key(i))
+					}
+				})
+			})
+			b.Run(name+"/batch", func(b *testing.B) {
+				zipf.Speed(b, t.Len(), func() { _ = s.InsertBatch(t.Keys, t.Size) })
+			})
+		}
+	}
 }

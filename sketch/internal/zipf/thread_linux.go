@@ -5,16 +5,17 @@ package zipf
 import (
 	"syscall"
 	"time"
+	"unsafe"
 )
 
-const rusageThread = 1 // RUSAGE_THREAD of getrusage(2)
+const threadCPUTime = 3 // CLOCK_THREAD_CPUTIME_ID of clock_gettime(2); getrusage is up to a tick behind
 
 // ThreadTime is the processor time that the calling thread has used; 0 where it is not known. The
 // caller holds its thread with runtime.LockOSThread.
 func ThreadTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(rusageThread, &u); err != nil {
+	var t syscall.Timespec
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, threadCPUTime, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
 		return 0
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return time.Duration(t.Nano())
 }
