@@ -4,14 +4,12 @@ package p4rt_test
 
 import (
 	"errors"
-	"net"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
@@ -19,43 +17,20 @@ import (
 // no simple_switch_grpc.
 func startBMv2(t testing.TB) string {
 	t.Helper()
-	path, err := exec.LookPath("simple_switch_grpc")
-	if err != nil {
-		t.Skip("simple_switch_grpc is not on PATH: this test holds the client to BMv2 where there is one")
+	sw, err := bmv2.Start(t.Context(), bmv2.Config{})
+	if errors.Is(err, bmv2.ErrNotInstalled) {
+		t.Skipf("%v: this test holds the client to BMv2 where there is one", err)
 	}
-	dir := t.TempDir()
-	log, err := os.Create(dir + "/bmv2.log")
 	if err != nil {
 		t.Fatal(err)
-	}
-	defer log.Close()
-	addr, dataplane := freePort(t), freePort(t)
-	args := []string{"--no-p4", "--device-id", "1", "--", "--grpc-server-addr", addr, "--dp-grpc-server-addr", dataplane, "--cpu-port", "255"}
-	cmd := exec.Command(path, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", path, err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
 		if t.Failed() {
-			out, _ := os.ReadFile(dir + "/bmv2.log")
-			t.Logf("simple_switch_grpc wrote:\n%s", out)
+			t.Logf("simple_switch_grpc wrote:\n%s", sw.Log())
 		}
+		sw.Close()
 	})
-	return addr
-}
-
-// freePort returns a loopback address that nobody listens on.
-func freePort(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return sw.P4Runtime()
 }
 
 // The whole of what a collector does to a switch, on BMv2: pipeline by cookie, entries, errors by update, bank flip, read-out.

@@ -344,3 +344,14 @@ func TestNotASwitch(t *testing.T) {
 		c.Close()
 	}
 }
+
+// freePort returns a loopback address that nobody listens on.
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
