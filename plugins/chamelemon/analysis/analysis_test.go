@@ -46,6 +46,7 @@ func exactLosses(t *testing.T, f *fabric, got []map[string]string, flows []flowO
 // TestHealthy: every victim and every count exact, loads between 0.6 and 0.7 or memory
 // at its bounds, and the six other tasks against the truth.
 func TestHealthy(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		flows   int
 		victims float64
@@ -114,6 +115,7 @@ func TestHealthy(t *testing.T) {
 
 // TestTurn: the state at rest on both sides of the paper's turns (Figures 7 and 8).
 func TestTurn(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		flows   int
 		victims float64
@@ -131,6 +133,7 @@ func TestTurn(t *testing.T) {
 
 // TestIllAndBack: too many victims, then few again.
 func TestIllAndBack(t *testing.T) {
+	t.Parallel()
 	f := newFabric(t, 11, `{"victims": {"limit": 100000}}`)
 	const n = 50_000
 	events := ""

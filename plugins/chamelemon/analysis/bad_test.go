@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
 
 func said(r *sdk.Results, text string) bool {
@@ -209,6 +210,7 @@ func TestOverfull(t *testing.T) {
 
 // TestConfigure: what is refused, and what another configuration leaves as it is.
 func TestConfigure(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ config, field string }{
 		{`{"division": {"reserve": 4000}}`, "division.reserve"},
 		{`{"division": {"illHL": 3000, "illLL": 512}}`, "division.illHL"},
@@ -271,6 +273,45 @@ func TestUnmeasuredEdge(t *testing.T) {
 	}
 	if r, err = New().Analyse(context.Background(), e); err != nil || row(t, r, attentionList)["decoded"] != "false" {
 		t.Errorf("without any edge switch: %v", err)
+	}
+}
+
+// TestOneFamily: a pipeline without encoders of IPv6. IPv4 is told as ever; of IPv6 flows the
+// classifier's sizes, nothing as exact that is not, and no losses.
+func TestOneFamily(t *testing.T) {
+	f := newFabric(t, 31, `{}`)
+	n := network()
+	for i := range n.Devices {
+		n.Devices[i].Objects = slices.DeleteFunc(n.Devices[i].Objects, func(o sdk.Object) bool { return o.Annotations["family"] == "6" })
+	}
+	f.h = sdktest.Start(t, New(), sdktest.Options{Network: n})
+	f.apply(*f.h.Settings().Plan)
+	for range 5 {
+		flows := f.flows(6000, 0.1, 0.2)
+		e := f.record(flows)
+		for i := range e.Devices {
+			e.Devices[i].Objects = slices.DeleteFunc(e.Devices[i].Objects, func(c sdk.Cells) bool { return c.Object == upNames[1] || c.Object == downNames[1] })
+		}
+		var six, four []flowOf
+		for i := range flows {
+			if flows[i].key.SrcAddr().Is6() {
+				six = append(six, flows[i])
+			} else {
+				four = append(four, flows[i])
+			}
+		}
+		e.Watched = []sdk.Watch{{List: flowList, Keys: map[string]string{"device": Network, "flow": six[0].key.String()}}}
+		r := f.analyse(e)
+		exactLosses(t, f, rows(t, r, victimList), four)
+		if g := row(t, r, flowList); float(g["packets"]) < float64(six[0].packets) || g["exact"] == "true" {
+			t.Errorf("%v has %d packets", g, six[0].packets)
+		}
+		if s := row(t, r, summaryList, "device", Network); s["flows-exact"] != "false" || math.Abs(float(s["distinct-flows"])/6000-1) > 0.02 {
+			t.Errorf("%v", s)
+		}
+		if r.State == nil || New().RestoreState(*r.State) != nil {
+			t.Error("the state is not taken up")
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 // TestMerge: parts of several collectors, merged, tell the same as one collector's epoch: each
 // has its own switches, or a register's packets are shared out between two.
 func TestMerge(t *testing.T) {
+	t.Parallel()
 	f := newFabric(t, 51, `{}`)
 	steady(f, 20_000)
 	whole := f.record(f.flows(20_000, 0.1, 0.1))

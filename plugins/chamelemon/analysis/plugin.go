@@ -137,7 +137,7 @@ func (p *Plugin) take(b *binding) (anew *Attention) {
 		p.restored = nil
 		p.ledger.Last, p.turns, p.alerts = s.Ledger.Last, s.Turns, s.Alerts
 		if s.fits(b) {
-			p.ledger, p.settled, p.previous = s.Ledger, s.Settled, s.previous
+			p.ledger, p.settled, p.straggled, p.previous = s.Ledger, s.Settled, s.Straggled, s.previous
 			p.binding = b
 			return nil
 		}

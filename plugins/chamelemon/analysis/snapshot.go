@@ -30,8 +30,10 @@ type snapshot struct {
 	Room    [families]Room
 	Ledger  ledger
 	Settled uint64
-	Turns   turns
-	Alerts  alerts
+	// Straggled is the newest epoch in which more packets left than entered.
+	Straggled uint64
+	Turns     turns
+	Alerts    alerts
 	// Previous is the number of the epoch before; Kept are the switches whose flows follow. In
 	// a large network not all of them fit: the others' changes are told one epoch later.
 	Previous uint64
@@ -80,7 +82,7 @@ func (p *Plugin) SaveState() (sdk.State, error) {
 	if len(b.edges) == 0 {
 		return sdk.State{}, nil
 	}
-	s := snapshot{Layout: b.layout.saved(), Room: b.room, Ledger: p.ledger, Settled: p.settled, Turns: p.turns}
+	s := snapshot{Layout: b.layout.saved(), Room: b.room, Ledger: p.ledger, Settled: p.settled, Straggled: p.straggled, Turns: p.turns}
 	for i := range b.edges {
 		s.Edges = append(s.Edges, b.edges[i].saved())
 	}

@@ -42,6 +42,7 @@ func everything(tb testing.TB, r *sdk.Results) []string {
 // TestRestart: killed between epochs, whichever they are, the plugin tells the same as without:
 // in a network that turns ill and healthy again, with changes of flows from epoch to epoch.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	for _, account := range []bool{false, true} {
 		t.Run(fmt.Sprintf("account %v", account), func(t *testing.T) {
 			const config = `{"heavyChanges": {"packets": 20}}`
@@ -88,6 +89,7 @@ func TestRestart(t *testing.T) {
 // TestRestartWithout: a process that nothing is handed to begins anew, and calls nothing exact
 // before it is certain again under what the switches measure.
 func TestRestartWithout(t *testing.T) {
+	t.Parallel()
 	for _, account := range []bool{false, true} {
 		f := newFabric(t, 42, `{}`)
 		f.account = account
@@ -115,6 +117,7 @@ func TestRestartWithout(t *testing.T) {
 // TestLatePlans: the collector says that plans were not written. What was measured is told by
 // what was really in force, and the plan is made again.
 func TestLatePlans(t *testing.T) {
+	t.Parallel()
 	f := newFabric(t, 43, `{}`)
 	f.account, f.shift = true, 1
 	steady(f, 5_000)
@@ -157,6 +160,7 @@ func TestLatePlans(t *testing.T) {
 // TestMixed: entries changed in the midst of an epoch, or another process's are in force, or the
 // switches are divided differently: nothing is called exact, and it is said why.
 func TestMixed(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(*sdk.Epoch, *fabric)
 		want   string

@@ -75,6 +75,7 @@ func f1[V any](told map[string]float64, truth map[string]V, of func(V) float64) 
 // TestTasks holds the six accumulation tasks to the exact truth, on each switch and network-wide: in a
 // network that is not full, and in one where Th is above 1.
 func TestTasks(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		flows int
 		// least F1 of heavy hitters and changes, most ARE of their sizes and of all flows', most
