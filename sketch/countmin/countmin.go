@@ -53,6 +53,8 @@ type Sketch[F family.Hash] struct {
 	cells []uint32 // row-major
 	total uint64   // what was added in all
 	full  bool     // some counter has stood at its limit
+
+	fetched uint32 // means nothing, but that counters were read
 }
 
 // New returns an empty sketch.
@@ -90,8 +92,8 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	for len(keys) > 0 {
 		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
 		if s.cfg.Conservative {
-			for _, d := range digests[:n] {
-				s.add(d, 1)
+			for part := digests[:n]; len(part) > 0; part = part[min(raiseBlock, len(part)):] {
+				s.raiseRows(part[:min(raiseBlock, len(part))])
 			}
 		} else {
 			s.addRows(digests[:n])
@@ -136,6 +138,44 @@ func (s *Sketch[F]) addRows(digests []uint64) {
 				s.full = true
 			}
 		}
+	}
+}
+
+// raiseBlock is how many keys raiseRows fetches the counters of: they stay in the first cache.
+const raiseBlock = 64
+
+// raiseRows is raise by one for each digest. It reads all counters first, row by row, so that many
+// are on their way at once.
+func (s *Sketch[F]) raiseRows(digests []uint64) {
+	s.total += uint64(len(digests))
+	var cols [family.MaxRows][raiseBlock]uint32
+	var at [family.MaxRows][]uint32
+	fetched := uint32(0)
+	rows := min(s.cfg.Rows, family.MaxRows)
+	for r := range rows {
+		at[r] = cols[r][:len(digests)]
+		family.RowColumns[F](digests, r, &s.cols, at[r])
+		row := s.Row(r)
+		for _, col := range at[r] {
+			fetched += row[col]
+		}
+	}
+	s.fetched = fetched
+	if rows == 3 {
+		first, second, third := s.Row(0), s.Row(1), s.Row(2)
+		one, two, three := at[0], at[1][:len(at[0])], at[2][:len(at[0])]
+		for i, col := range one {
+			a, b, c := &first[col], &second[two[i]], &third[three[i]]
+			to := min(*a, *b, *c)
+			if to++; to == 0 {
+				to, s.full = math.MaxUint32, true
+			}
+			*a, *b, *c = max(*a, to), max(*b, to), max(*c, to)
+		}
+		return
+	}
+	for _, d := range digests {
+		s.raise(d, 1)
 	}
 }
 
