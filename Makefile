@@ -21,7 +21,7 @@ export CGO_ENABLED ?= 0
 
 .PHONY: help
 help: ## what there is to make
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 .PHONY: build
 build: ## netsketch into bin/, the plugins into bin/plugins/
@@ -50,6 +50,18 @@ bench: build ## speed and latency, each figure in the unit users think in
 .PHONY: soak
 soak: build ## 64 switches, 300 KB each, epochs of 1 s, for 60 s of wall clock: no epoch lost, memory steady
 	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/...
+
+.PHONY: sustain
+sustain: build ## ChameleMon: 1,000 epochs of 50 ms on the wall clock, none partial (SUSTAIN=virtual for a virtual clock)
+	NETSKETCH_SUSTAIN=$(or $(SUSTAIN),wall) $(GO) test -run TestChameleMonSustained -count 1 -v -timeout 30m ./lab/scenario
+
+.PHONY: chamelemon-healthy
+chamelemon-healthy: build ## ChameleMon's program, collector and plugin on four workloads, 10,000 to 70,000 flows: all exact (many minutes)
+	NETSKETCH_CHAMELEMON=1 $(GO) test -run TestChameleMonWorkloads -count 1 -v -timeout 120m ./lab/scenario
+
+.PHONY: chamelemon-figure9
+chamelemon-figure9: build ## ChameleMon's Figure 9 on the emulated testbed, into docs/figures (minutes)
+	$(BIN)/netsketch demo --scenario examples/chamelemon/figure9.yaml --virtual --gnmi 127.0.0.1:0 --plot docs/figures/chamelemon-9
 
 # Targets that parse bytes from outside, PACKAGE:FUNCTION; CI runs each for FUZZTIME.
 FUZZ     := p4/softswitch/bmv2json:FuzzParse p4/softswitch:FuzzPacket p4/softswitch/p4rtserver:FuzzRequests

@@ -38,6 +38,8 @@ type EpochScore struct {
 	End    time.Time `json:"end"`
 	Status string    `json:"status"` // complete, partial or lost
 	Stages Stages    `json:"stages"`
+	// Failed says why plugins have no results, by plugin.
+	Failed map[string]string `json:"failed,omitempty"`
 	// Results are those of the algorithms that are scored, by plugin. There are none in an epoch that
 	// the scenario does not score.
 	Results map[string]score.Result `json:"results"`
@@ -121,7 +123,7 @@ func (r *Report) finish(bounds []Bound, scorers map[string]score.Scorer) {
 	}
 }
 
-// PartialEpochs is the measure of every scenario: the share of the epochs that are not complete.
+// PartialEpochs is the measure of every scenario: the share of the epochs that are not complete, or that a plugin lost.
 const PartialEpochs = "partial-epochs"
 
 func partials(epochs []EpochScore) []score.Total {
@@ -130,7 +132,7 @@ func partials(epochs []EpochScore) []score.Total {
 	}
 	t := score.Total{Measure: PartialEpochs, Views: len(epochs)}
 	for i := range epochs {
-		if epochs[i].Status != "complete" {
+		if epochs[i].Status != "complete" || len(epochs[i].Failed) > 0 {
 			t.Value += 1 / float64(len(epochs))
 			t.Worst = 1
 		}

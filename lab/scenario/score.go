@@ -92,6 +92,10 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 	}
 	for _, p := range rep.Plugins {
 		if p.Err != nil {
+			if e.Failed == nil {
+				e.Failed = map[string]string{}
+			}
+			e.Failed[p.Name] = p.Err.Error()
 			r.o.Logger.Warn("a plugin lost an epoch", "plugin", p.Name, "epoch", rep.Number, "error", p.Err)
 		}
 	}
