@@ -94,7 +94,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	}
 	clock := lab.WallClock(time.Now())
 	if o.Virtual {
-		r.virtual = epoch.NewVirtual(virtualStart, 0)
+		r.virtual = epoch.NewVirtual(virtualStart, virtualLimit)
 		clock = lab.VirtualClock(r.virtual)
 	}
 	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, Clock: clock, Seed: s.Seed, Logger: o.Logger}); err != nil {
@@ -116,6 +116,9 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	r.client, err = dial(r.report.GNMI)
 	return r, err
 }
+
+// virtualLimit bounds, in real time, what a boundary takes on a virtual clock. Packets are played meanwhile, on a busy machine slowly.
+const virtualLimit = 3 * time.Minute
 
 // virtualStart is when virtual time begins.
 var virtualStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
