@@ -410,6 +410,12 @@ func (s *Sketch[F, E]) plain() bool {
 	return true
 }
 
+// Bound is that of a sure flow (see Flow): its count is exact, but for the probability that it is wrong
+// altogether. A decoding that is complete has no such flows, save two that share all their buckets.
+func (s *Sketch[F, E]) Bound() sketch.Bound {
+	return sketch.Bound{Failure: min(1, 2/(float64(s.cfg.Width)*float64(s.cfg.Width)))}
+}
+
 // Load estimates the number of flows and the flows a bucket, by linear counting of the
 // empty buckets. It is what to go by when decoding fails: aim at a load of 0.7. ok is
 // false when no bucket is empty, so that there are more flows than can be told.

@@ -87,7 +87,8 @@ func (s *Sketch) Bound() sketch.Bound {
 }
 
 // Merge adds what o counted: counters as one sketch would have them; of the heavy keys of both those
-// that are now the largest. It fails, and changes nothing, when the layouts differ.
+// that are now the largest. It fails, and changes nothing, when the layouts differ, or when a level has
+// counted more packets than a counter holds.
 func (s *Sketch) Merge(o *Sketch) error { return s.combine(o, false) }
 
 // Subtract takes away what o counted, which must be part of what s counted; Compare is for what
@@ -101,11 +102,12 @@ func (s *Sketch) combine(o *Sketch, minus bool) error {
 	if s.layout != o.layout || (s.packets == nil) != (o.packets == nil) {
 		return fmt.Errorf("universal: %v and %v, packets counted %v and %v: %w", s.layout, o.layout, s.packets != nil, o.packets != nil, ErrMismatch)
 	}
-	if minus {
-		for i, n := range o.packets {
-			if n > s.packets[i] {
-				return fmt.Errorf("%w: universal: level %d would have %d-%d packets; only a part of what was counted can be subtracted", ErrMismatch, i, s.packets[i], n)
-			}
+	for i, n := range o.packets {
+		switch sum := uint64(s.packets[i]) + uint64(n); {
+		case !minus && sum > math.MaxInt32:
+			return fmt.Errorf("%w: universal: level %d would have %d packets; its counters hold %d", sketch.ErrLimit, i, sum, math.MaxInt32)
+		case minus && n > s.packets[i]:
+			return fmt.Errorf("%w: universal: level %d would have %d-%d packets; only a part of what was counted can be subtracted", ErrMismatch, i, s.packets[i], n)
 		}
 	}
 	words := s.layout.Words()

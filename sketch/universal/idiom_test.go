@@ -102,6 +102,10 @@ func TestSketchesAddUp(t *testing.T) {
 	if err := a.Subtract(a); err != nil || slices.Max(a.heavy) != 0 || slices.Max(a.counters) != 0 {
 		t.Errorf("less itself it is not empty (%v)", err)
 	}
+	a.packets[0] = 1 << 30
+	if err := a.Merge(a); !errors.Is(err, sketch.ErrLimit) || a.packets[0] != 1<<30 {
+		t.Errorf("2^31 packets in counters of 32 bits: %v", err)
+	}
 	other := small
 	other.Slots++
 	for _, err := range []error{a.Merge(nil), a.Merge(measure(t, other, nil)), a.Subtract(nil)} {
