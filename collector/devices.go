@@ -47,7 +47,7 @@ func (c *Collector) deviceConfig(d config.Device) (device.Config, error) {
 		OnChange: c.deviceChanged,
 		Session: p4rt.Config{
 			Target: d.Address, DeviceID: d.DeviceID, Role: d.P4RuntimeRole, CallTimeout: d.Timeout,
-			ElectionID: p4rt.ElectionID{High: d.ElectionID.High, Low: d.ElectionID.Low},
+			ElectionID: p4rt.ElectionID{High: d.ElectionID.High, Low: d.ElectionID.Low}, Yield: d.ElectionID == (config.ElectionID{}),
 		},
 	}
 	if _, wall := c.clock.(epoch.Wall); wall {

@@ -118,7 +118,7 @@ type Device struct {
 	Role Role `yaml:"role"`
 	// Mode is primary, or backup to only watch.
 	Mode Mode `yaml:"mode"`
-	// ElectionID is the bid to be primary, 128 bits as LOW or HIGH:LOW; the highest bid wins.
+	// ElectionID is the bid to be primary, 128 bits as LOW or HIGH:LOW; the highest bid wins. When not given it is 1, and a controller that has it already is left alone until it is gone.
 	ElectionID ElectionID `yaml:"election-id"`
 	// P4RuntimeRole is the P4Runtime role name; empty is the default role, with full access.
 	P4RuntimeRole string `yaml:"p4runtime-role"`
@@ -137,7 +137,7 @@ type Device struct {
 // SetDefaults fills in what a configuration need not say.
 func (d *Device) SetDefaults() {
 	*d = Device{
-		Mode: ModePrimary, ElectionID: ElectionID{Low: 1}, Pipeline: Pipeline{Name: "univmon"},
+		Mode: ModePrimary, Pipeline: Pipeline{Name: "univmon"},
 		Forwarding: ForwardingNone, Timeout: 5 * time.Second,
 	}
 }

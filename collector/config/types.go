@@ -106,6 +106,9 @@ func (e *ElectionID) UnmarshalText(text []byte) error {
 
 // String is the written form.
 func (e ElectionID) String() string {
+	if e == (ElectionID{}) {
+		return ""
+	}
 	if e.High == 0 {
 		return strconv.FormatUint(e.Low, 10)
 	}

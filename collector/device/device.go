@@ -324,6 +324,7 @@ func (d *Device) Read(ctx context.Context, bank int, drained epoch.Drained) (*Re
 		d.stats.LastError = err.Error()
 		return nil, err
 	}
+	d.stats.LastError = "" // flipped, read: all is well again
 	return r, nil
 }
 

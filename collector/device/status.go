@@ -14,7 +14,8 @@ import (
 type Stats struct {
 	// FlipTime and ReadTime are those of the newest flip and read-out.
 	FlipTime, ReadTime time.Duration
-	// LastError is the newest error of session, flip, read-out or writes; empty when there was none.
+	// LastError is the newest error of session, flip, read-out or writes; empty when there was none since the
+	// session began or a bank was read last.
 	LastError string
 }
 
@@ -92,6 +93,9 @@ func (d *Device) logChange(logged *p4rt.Status, st p4rt.Status) {
 	switch st.State {
 	case p4rt.Ready, p4rt.ReadOnly:
 		if logged.State != st.State || logged.Session != st.Session {
+			d.mu.Lock()
+			d.stats.LastError = ""
+			d.mu.Unlock()
 			d.log.Info("session is up", "address", d.cfg.Session.Target, "state", st.State.String(), "pushed", st.Pushed)
 		}
 	case p4rt.Down, p4rt.Standby:

@@ -52,6 +52,10 @@ func (s *session) rejected(err error) error {
 	switch status.Code(err) {
 	case codes.InvalidArgument:
 		used := s.bid
+		if s.c.cfg.Yield && !s.c.elected.Load() {
+			return fmt.Errorf("%s: another controller uses election id %v; this one waits until it is gone, or needs a higher one to take over: %w",
+				s.c.cfg.Target, used, err)
+		}
 		s.bid = s.bid.Next()
 		return fmt.Errorf("%s refused election id %v, which another controller uses; the next bid is %v: %w", s.c.cfg.Target, used, s.bid, err)
 	case codes.NotFound:
@@ -170,6 +174,7 @@ func (s *session) wake() {
 func (s *session) setPrimary() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.c.elected.Store(true)
 	s.primary, s.demote = context.WithCancel(s.ctx)
 }
 

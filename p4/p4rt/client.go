@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
@@ -26,6 +27,7 @@ type Client struct {
 	applying sync.Mutex // held while desired state is compared and written, by one goroutine at a time
 	subs     subscriptions
 	stats    counters
+	elected  atomic.Bool // was the primary once: whoever has its election id may be an earlier session of its own
 	seq      seqSource
 }
 
@@ -73,8 +75,8 @@ func (c *Client) supervise(ctx context.Context) {
 		if ctx.Err() != nil {
 			break
 		}
-		c.stats.sessionsLost.Add(1)
 		if s.settled {
+			c.stats.sessionsLost.Add(1) // one that never came about was not lost
 			failures = 0
 		}
 		wait := c.cfg.Backoff.delay(failures, c.cfg.Rand)

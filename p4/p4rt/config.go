@@ -58,6 +58,7 @@ type Config struct {
 	DeviceID   uint64      // the switch's number, not 0
 	Mode       Mode        //
 	ElectionID ElectionID  // the first bid of a Primary; zero stands for 1
+	Yield      bool        // where another controller has the election id, wait until it is gone and do not bid higher
 	Role       string      // "": the default role, which may do everything
 	TLS        *tls.Config // nil: plaintext. With a certificate in it: mutual TLS
 	Program    *Program    // nil: whatever runs on the switch is kept, and its P4Info read from it

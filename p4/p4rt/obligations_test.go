@@ -97,6 +97,22 @@ func TestObligation02Election(t *testing.T) {
 		}
 		waitState(t, a, p4rt.Standby)
 	})
+	t.Run("id in use is left to whoever has it", func(t *testing.T) {
+		s := startSwitch(t)
+		a := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), Yield: true})
+		waitReady(t, a)
+		b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), Yield: true})
+		for range 3 {
+			if st := waitState(t, b, p4rt.Down); !strings.Contains(st.Reason.Error(), "waits until it is gone") || st.Bid != (p4rt.ElectionID{Low: 1}) {
+				t.Errorf("reason %v, bid %v", st.Reason, st.Bid)
+			}
+		}
+		if st := a.Status(); st.State != p4rt.Ready || b.Stats().SessionsLost != 0 {
+			t.Errorf("the first is %v, the second lost %d sessions that it never had", st.State, b.Stats().SessionsLost)
+		}
+		a.Close()
+		waitReady(t, b)
+	})
 	t.Run("a lower id is accepted", func(t *testing.T) {
 		s := startSwitch(t)
 		s.meddle(func(m *meddler) {

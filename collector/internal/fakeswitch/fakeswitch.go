@@ -59,6 +59,7 @@ type Switch struct {
 	cells    map[string][][]uint32 // by register and bank
 	entries  map[string]*p4v1.TableEntry
 	requests int
+	refusals int
 	pushes   int
 	streams  map[p4v1.P4Runtime_StreamChannelServer]chan error
 	sending  sync.Mutex
@@ -135,6 +136,9 @@ func (s *Switch) Pushes() int { s.mu.Lock(); defer s.mu.Unlock(); return s.pushe
 // Entries is the number of table entries.
 func (s *Switch) Entries() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.entries) }
 
+// Refusals is how many pipelines were refused.
+func (s *Switch) Refusals() int { s.mu.Lock(); defer s.mu.Unlock(); return s.refusals }
+
 // Reboot ends all streams and forgets pipeline and state.
 func (s *Switch) Reboot() {
 	s.mu.Lock()
@@ -206,6 +210,7 @@ func (s *Switch) SetForwardingPipelineConfig(_ context.Context, r *p4v1.SetForwa
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.faults.RefusePipeline != nil {
+		s.refusals++
 		return nil, s.faults.RefusePipeline
 	}
 	s.config = r.GetConfig()
