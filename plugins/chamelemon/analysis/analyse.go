@@ -309,22 +309,29 @@ func (p *Plugin) plan(a *analysis, out *sdk.Results) {
 	}
 }
 
-// turn tells of a change of state.
+// turn tells of a change of state. Two attentions take turns, by bank, and near the turn they may
+// differ: the network is ill as soon as one is, and healthy again when both are.
 func (p *Plugin) turn(a *analysis, out *sdk.Results, reasons []string) {
-	if a.next.State == Ill {
-		a.problem(Network, networkIll, "flows lose packets beyond the memory for all of them: "+strings.Join(reasons, "; "))
+	state := max(a.next.State, p.turns.Last)
+	p.turns.Last = a.next.State
+	if state == Ill {
+		why := strings.Join(reasons, "; ")
+		a.problem(Network, networkIll, "flows lose packets beyond the memory for all of them"+map[bool]string{true: ": " + why}[why != ""])
 	}
-	if a.next.State == p.turns.State {
-		return
+	if state != p.turns.State {
+		p.turns = turns{State: state, Last: p.turns.Last, From: a.epoch.Number + 2, At: a.epoch.End.UnixNano(), Count: p.turns.Count + 1}
+		out.Events = append(out.Events, p.turned(a, reasons))
 	}
-	p.turns = turns{State: a.next.State, From: a.epoch.Number + 2, At: a.epoch.End.UnixNano(), Count: p.turns.Count + 1}
 	a.turns = p.turns
+}
+
+func (p *Plugin) turned(a *analysis, reasons []string) sdk.Event {
 	level, text := slog.LevelInfo, "the network is healthy again: every flow that loses packets is told from epoch %d on"
-	if a.next.State == Ill {
+	if p.turns.State == Ill {
 		level, text = slog.LevelWarn, "the network is ill: flows lose packets beyond the memory for all of them; heavy losers and a sample of the others are told from epoch %d on"
 	}
-	out.Events = append(out.Events, sdk.Event{Level: level, Message: fmt.Sprintf(text, a.epoch.Number+2),
-		Attributes: map[string]string{"state": a.next.State.String(), "reasons": clip(strings.Join(reasons, "; "))}})
+	return sdk.Event{Level: level, Message: fmt.Sprintf(text, p.turns.From),
+		Attributes: map[string]string{"state": p.turns.State.String(), "reasons": clip(strings.Join(reasons, "; "))}}
 }
 
 // clip keeps a message within an event's bounds.

@@ -470,7 +470,7 @@ func (a *analysis) attentionTable([]*view) (*table.Table, error) {
 		}
 	}
 	b.Uint("state/edge-switches-delivered").Append(uint64(whole))
-	since, at := b.Uint("state/next-state-since"), b.Uint("state/last-change")
+	since, at := b.Uint("state/changed-from"), b.Uint("state/last-change")
 	if a.turns.Count > 0 {
 		since.Append(a.turns.From)
 		at.Append(uint64(max(a.turns.At, 0)))
