@@ -116,6 +116,14 @@ func TestBadInput(t *testing.T) {
 	if _, err := (MRAC{}).Run([]uint32{1, 2, 3}); !errors.Is(err, sketch.ErrLimit) {
 		t.Error(err)
 	}
+	for _, v := range []uint32{1<<26 + 1, math.MaxUint32} {
+		if _, err := (MRAC{}).Run([]uint32{0, 0, v}); !errors.Is(err, sketch.ErrLimit) {
+			t.Errorf("a counter of %d: %v", v, err)
+		}
+		if _, err := (MRAC{Overflow: v}).Run([]uint32{0, 1, v}); err != nil {
+			t.Errorf("a counter that overflowed at %d: %v", v, err)
+		}
+	}
 	if d, err := (MRAC{}).Run([]uint32{0, 0, 0}); err != nil || d.Flows() != 0 || d.Entropy() != 0 {
 		t.Errorf("no flows: %v, %v flows", err, d.Flows())
 	}

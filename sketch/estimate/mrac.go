@@ -34,7 +34,7 @@ type MRAC struct {
 }
 
 // Run estimates the distribution. Counters that are all full of many flows cannot be
-// taken apart: an error that wraps ErrLimit.
+// taken apart, and a size above 2^26 is beyond what a distribution holds: errors that wrap ErrLimit.
 func (m MRAC) Run(row []uint32) (Distribution, error) {
 	if m.Largest == 0 {
 		m.Largest = 256
@@ -55,9 +55,12 @@ func (m MRAC) Run(row []uint32) (Distribution, error) {
 	counts := make([]float64, m.Largest+1)
 	var large []uint32
 	for _, v := range row {
-		if int64(v) <= int64(m.Largest) {
+		switch {
+		case int64(v) <= int64(m.Largest):
 			counts[v]++
-		} else {
+		case v > largestSize && (m.Overflow == 0 || v < m.Overflow):
+			return nil, fmt.Errorf("%w: MRAC: a counter of %d; expected at most %d", sketch.ErrLimit, v, largestSize)
+		default:
 			large = append(large, v)
 		}
 	}

@@ -330,6 +330,38 @@ func TestSharedEpochs(t *testing.T) {
 	}
 }
 
+// TestSharedNeighbours: with CU insertion counters of one word are raised at the same time, and none of
+// them loses a packet to its neighbour.
+func TestSharedNeighbours(t *testing.T) {
+	const packets = 30_000
+	shared, err := NewShared[family.Fast](Config{Rows: []Row{{16, 4}}, Conservative: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[uint32][]byte{} // one for each counter
+	for i := 0; len(keys) < 4; i++ {
+		key := []byte{byte(i)}
+		keys[family.Column[family.Fast](family.Digest[family.Fast](0, key), 0, &shared.total.rows[0].cols)] = key
+	}
+	var wg sync.WaitGroup
+	for _, key := range keys {
+		wg.Go(func() {
+			w := shared.Writer()
+			for range packets {
+				w.Insert(key)
+				w.Flush()
+			}
+		})
+	}
+	wg.Wait()
+	got := shared.Seal()
+	for _, key := range keys {
+		if n := got.Query(key); n != packets {
+			t.Errorf("%x: %d packets, want %d", key, n, packets)
+		}
+	}
+}
+
 // TestLatency: mean latencies of flows, from a tower large enough and one that is too small.
 func TestLatency(t *testing.T) {
 	tr := zipf.New(8, 100_000, 5000, 1, 17)
