@@ -30,6 +30,8 @@ type target struct {
 	// addToSet adds to a value set where P4Runtime does not; nil where it does.
 	addToSet func(ctx context.Context, name string, value []byte) error
 
+	setQueues func(ctx context.Context, port uint32, rate uint64, depth int) error // of a port
+
 	// so far tells how many packets have gone through the switch and what they became; nil
 	// where the switch does not tell.
 	soFar func() progress
@@ -79,7 +81,7 @@ func startSoft(t *testing.T) *target {
 		}
 		return p
 	}
-	return &target{"soft switch", l.Addr().String(), l.Addr().String(), nil, soFar}
+	return &target{"soft switch", l.Addr().String(), l.Addr().String(), nil, softQueues(sw), soFar}
 }
 
 // startBMv2 returns nil where BMv2 is not installed.
@@ -100,5 +102,5 @@ func startBMv2(t *testing.T) *target {
 		}
 		sw.Close()
 	})
-	return &target{"BMv2", sw.P4Runtime(), sw.DataPlane(), sw.AddToValueSet, nil}
+	return &target{"BMv2", sw.P4Runtime(), sw.DataPlane(), sw.AddToValueSet, sw.SetQueues, nil}
 }
