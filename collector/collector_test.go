@@ -161,6 +161,26 @@ func TestPluginThatFailsHarmsNoOther(t *testing.T) {
 	}
 }
 
+// A plugin that did not start is started as soon as it can be, and measures.
+func TestPluginThatDidNotStartIsTriedAgain(t *testing.T) {
+	yaml := devicesYAML(1) + strings.Replace(pluginsYAML(t, "broken", "good"), "plugins:\n", "plugins:\n  restart: {initial: 5ms, maximum: 10ms}\n", 1)
+	r := newRig(t, yaml, nil)
+	r.step()
+	if len(r.c.FailedPlugins()) != 1 {
+		t.Fatalf("failed plugins: %v", r.c.FailedPlugins())
+	}
+	mended.Store(true)
+	defer mended.Store(false)
+	waitUntil(t, "the plugin runs", func() bool { return len(r.c.FailedPlugins()) == 0 })
+	if n := strings.Count(r.log.String(), "plugin does not run"); n != 1 {
+		t.Errorf("it is said %d times:\n%s", n, r.log)
+	}
+	rep := r.step()
+	if len(rep.Plugins) != 2 || rep.Plugins[0].Err != nil {
+		t.Errorf("report %+v", rep.Plugins)
+	}
+}
+
 func TestPlansHoldFromTheirEpoch(t *testing.T) {
 	r := newRig(t, devicesYAML(2)+pluginsYAML(t, "fake"), nil)
 	first := r.step().Number

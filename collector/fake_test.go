@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,6 +240,9 @@ func (p *fakePlugin) Status() pluginhost.Status {
 
 func (p *fakePlugin) Stop(context.Context) { p.do(func(p *fakePlugin) { p.stopped = true }) }
 
+// mended makes the plugin "broken" start.
+var mended atomic.Bool
+
 // rig is a collector with fakes on virtual time.
 type rig struct {
 	t       *testing.T
@@ -300,7 +304,7 @@ func fakeCollector(tb testing.TB, cfg *config.Config, deps Dependencies, devices
 	c.plugins.launch = func(_ context.Context, spec pluginhost.Spec) (instance, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if spec.Name == "broken" {
+		if spec.Name == "broken" && !mended.Load() {
 			return nil, &pluginhost.StartError{Name: spec.Name, Path: spec.Path, Err: pluginhost.ErrNotPlugin}
 		}
 		p := &fakePlugin{spec: spec, config: []string{string(spec.Config)}, network: spec.Network}

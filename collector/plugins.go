@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/pluginhost"
@@ -88,6 +89,7 @@ func (c *Collector) FailedPlugins() map[string]error {
 func (p *plugins) start(ctx context.Context, folder string, cfg config.Plugin) {
 	r, err := p.bringUp(ctx, folder, cfg)
 	p.mu.Lock()
+	before, again := p.failed[cfg.Name]
 	if err != nil {
 		p.failed[cfg.Name] = failure{cfg, err}
 	} else {
@@ -95,13 +97,54 @@ func (p *plugins) start(ctx context.Context, folder string, cfg config.Plugin) {
 		p.runs[cfg.Name] = r
 	}
 	p.mu.Unlock()
-	if err != nil {
+	switch {
+	case err != nil && again && before.err.Error() == err.Error(): // said already
+	case err != nil:
 		p.log.Error("plugin does not run", "plugin", cfg.Name, "error", err)
-	} else {
+	default:
 		p.log.Info("plugin runs", "plugin", cfg.Name, "version", r.inst.Describe().Version)
 		r.inst.SetWatched(p.watchedBy(r))
 	}
 	p.c.metrics.changed()
+}
+
+// retry tries again to start plugins that did not start, as often as those that die are restarted, until ctx ends.
+// What is wrong with a configuration does not mend itself: that waits for the file to change.
+func (p *plugins) retry(ctx context.Context) {
+	pace := p.c.Config().Plugins.Restart
+	wait := pace.Initial
+	for {
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		p.mu.Lock()
+		var due []config.Plugin
+		for _, f := range p.failed {
+			if !errors.Is(f.err, pluginhost.ErrConfig) {
+				due = append(due, f.plugin)
+			}
+		}
+		p.mu.Unlock()
+		if len(due) == 0 {
+			wait = pace.Initial
+			continue
+		}
+		wait = min(2*wait, pace.Maximum)
+		if !p.c.reloading.TryLock() {
+			continue // a new configuration is being taken up, or all ends
+		}
+		for _, cfg := range due {
+			if ctx.Err() == nil {
+				p.start(ctx, p.c.folder, cfg)
+			}
+		}
+		p.c.bindAll()
+		p.c.reloading.Unlock()
+	}
 }
 
 func (p *plugins) bringUp(ctx context.Context, folder string, cfg config.Plugin) (*pluginRun, error) {

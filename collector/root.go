@@ -114,12 +114,13 @@ type Collector struct {
 
 	programs map[config.Pipeline]*p4rt.Program // read only once there
 
-	ctx      context.Context // of devices and background work; ends with Stop
-	cancel   context.CancelFunc
-	work     sync.WaitGroup
-	interest func() // stops the store's callbacks
-	started  bool
-	stopped  bool
+	ctx          context.Context // of devices and background work; ends with Stop
+	cancel       context.CancelFunc
+	work         sync.WaitGroup
+	interest     func()             // stops the store's callbacks
+	stopRetrying context.CancelFunc // nil before Start
+	started      bool
+	stopped      bool
 }
 
 // New checks what can be checked without a connection: the network, the programs. It starts nothing
@@ -200,6 +201,11 @@ func (c *Collector) Start(ctx context.Context) error {
 	c.interest = c.store.OnInterest(c.plugins.watch)
 	c.work.Go(c.metrics.follow)
 	c.work.Go(c.discovery.follow)
+	retrying, stopRetrying := context.WithCancel(c.ctx)
+	c.mu.Lock()
+	c.stopRetrying = stopRetrying
+	c.mu.Unlock()
+	c.work.Go(func() { c.plugins.retry(retrying) })
 	c.metrics.changed()
 	return nil
 }
@@ -247,6 +253,11 @@ func (c *Collector) Step(ctx context.Context, at time.Time, wait epoch.WaitFunc)
 // Stop drains the plugins, closes all sessions and the store. Outputs see the store's taps close.
 // It returns at the latest when ctx ends or StopGrace is over, and then has left no process behind.
 func (c *Collector) Stop(ctx context.Context) error {
+	c.mu.Lock()
+	if c.stopRetrying != nil {
+		c.stopRetrying() // it may hold what is waited for next
+	}
+	c.mu.Unlock()
 	c.reloading.Lock()
 	defer c.reloading.Unlock()
 	if c.stopped {

@@ -32,6 +32,10 @@ type validator interface{ Validate() error }
 // that are replaced as a whole: what defaults said about other keys is forgotten.
 type shorthand interface{ Shorthand() string }
 
+// filer is implemented by section structs that name files: they are taken from the folder of the configuration's
+// file where they are relative. Empty names stay empty.
+type filer interface{ Files() []*string }
+
 // keyed is implemented by errors of validator that are about one key of the section.
 type keyed interface{ Key() string }
 

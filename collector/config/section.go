@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
@@ -38,7 +39,8 @@ func (s Section) Position() Position {
 }
 
 // Decode reads the section over into, a pointer to a struct that already holds its defaults.
-// Keys come from `yaml` tags. If *into has Validate() error, it is called when everything could be
+// Keys come from `yaml` tags. If *into has Files() []*string, names of files in it that are relative are
+// taken from the folder of the configuration's file. If *into has Validate() error, it is called when everything could be
 // read; each error joined in the result that has Key() string is placed at that key. The error is
 // Problems.
 func (s Section) Decode(into any) error {
@@ -49,6 +51,11 @@ func (s Section) Decode(into any) error {
 	d := newDecoder(s.file, s.env)
 	if s.node != nil {
 		d.value(s.node, v.Elem(), s.path, 0)
+	}
+	if x, ok := into.(filer); ok {
+		for _, file := range x.Files() {
+			*file = relativeTo(filepath.Dir(s.file), *file)
+		}
 	}
 	if x, ok := into.(validator); ok && len(d.problems) == 0 {
 		for _, err := range flatten(x.Validate()) {

@@ -49,6 +49,9 @@ type Config struct {
 	StopTimeout time.Duration `yaml:"stop-timeout"`
 }
 
+// Files implements what config.Section resolves relative names of files by.
+func (c *Config) Files() []*string { return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.ClientCA} }
+
 // TLSConfig names the files of an encrypted server, in PEM form.
 type TLSConfig struct {
 	// Cert is the server's certificate, followed by those between it and the root.

@@ -147,6 +147,9 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// Files implements what config.Section resolves relative names of files by.
+func (c *Config) Files() []*string { return []*string{&c.CAFile, &c.Spool.Dir} }
+
 // spoolDir returns the spool's folder.
 func (c *Config) spoolDir(name string) (string, error) {
 	if c.Spool.Dir != "" {

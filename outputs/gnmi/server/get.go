@@ -125,7 +125,7 @@ func (g *getter) answer(ctx context.Context, a *ask) ([]*gpb.Notification, error
 		if t := a.query.Target; t != "" && t != "*" && !g.view.HasTarget(t) {
 			return nil, status.Errorf(codes.NotFound, "Get: there is no target %q; there are %q", clip(t), g.server.opts.Store.Targets())
 		}
-		return nil, status.Errorf(codes.NotFound, "Get: %s has no value (yet)", pathText(a))
+		return nil, status.Errorf(codes.NotFound, "Get: %s has no value (yet)", short(pathText(a)))
 	}
 	return out, nil
 }

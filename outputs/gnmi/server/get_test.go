@@ -154,10 +154,14 @@ func TestGetRefused(t *testing.T) {
 		"many paths": {&gpb.GetRequest{Path: []*gpb.Path{p, p, p}}, "ResourceExhausted: Get: 3 paths"},
 		"too large":  {&gpb.GetRequest{Path: []*gpb.Path{p}}, "ResourceExhausted: Get: /univmon has more than 3 leaves"},
 		"model":      {&gpb.GetRequest{Path: []*gpb.Path{p}, UseModels: []*gpb.ModelData{{Name: "x"}}}, "InvalidArgument: use_models"},
+		"huge":       {&gpb.GetRequest{Path: []*gpb.Path{path("/univmon/" + strings.Repeat("x", 1<<20))}}, "InvalidArgument: path: there is no"},
 		"extension":  {&gpb.GetRequest{Path: []*gpb.Path{p}, Extension: []*extpb.Extension{{Ext: &extpb.Extension_History{}}}}, "Unimplemented: extension history"},
 	} {
 		if got := getLines(api, tc.req); !strings.HasPrefix(got[0], tc.want) {
-			t.Errorf("%s: got %q, want %q", name, got[0], tc.want)
+			t.Errorf("%s: got %.2000q, want %q", name, got[0], tc.want)
+		}
+		if got := getLines(api, tc.req); len(got[0]) > 1200 {
+			t.Errorf("%s: %d bytes of error", name, len(got[0]))
 		}
 	}
 }

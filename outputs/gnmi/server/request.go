@@ -5,6 +5,7 @@
 package server
 
 import (
+	"fmt"
 	"strings"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
@@ -32,8 +33,19 @@ type resolver struct {
 	depth  int
 }
 
+// invalid refuses a request. What it quotes of the request is cut: a client may send a path of megabytes.
 func invalid(format string, args ...any) error {
-	return status.Errorf(codes.InvalidArgument, format, args...)
+	return status.Error(codes.InvalidArgument, short(fmt.Sprintf(format, args...)))
+}
+
+// maxMessage bounds the message of an error, in bytes.
+const maxMessage = 1000
+
+func short(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
 }
 
 // resolver checks a request's prefix.
