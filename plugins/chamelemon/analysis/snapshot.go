@@ -259,7 +259,7 @@ func (s *snapshot) readSizes(k *savedSizes, b []byte) (*sizer, []byte, error) {
 	x.decoded = k.Decoded
 	x.hitters = make(map[string]int64, min(max(k.Flows[0], 0)+max(k.Flows[1], 0), len(b)/keyBytes[0]))
 	if k.Th < 1 {
-		return nil, nil, errors.New("Th is 0")
+		return nil, nil, errors.New("its threshold Th is 0")
 	}
 	for f, size := range keyBytes {
 		for range k.Flows[f] {
