@@ -283,11 +283,15 @@ func (k kind) insertAndQuery(t *testing.T) {
 				tr.Count[string(tr.Key(i))]++
 			}
 		}
-		s := k.must(t, memory, 0)
+		seed := uint64(0)
+		if k.seeded {
+			seed = 5
+		}
+		s := k.must(t, memory, seed)
 		empty := s.bytes(t)
 		s.fill(t, tr, 0, tr.Len())
 		if s.batch != nil {
-			o := k.must(t, memory, 0)
+			o := k.must(t, memory, seed)
 			for _, part := range [][]byte{tr.Keys[:size], tr.Keys[size : 700*size], nil, tr.Keys[700*size:]} {
 				if err := o.batch(part, size); err != nil {
 					t.Fatal(err)

@@ -72,8 +72,9 @@ func TestQueryWithinBound(t *testing.T) {
 
 // TestSketchesAddUp: counters as of one sketch; heavy keys that are found as well as by one.
 func TestSketchesAddUp(t *testing.T) {
-	packets := trace.Zipf(5, 40_000, 5000, 1.2)
-	all, a, b := measure(t, small, packets), measure(t, small, packets[:9000]), measure(t, small, packets[9000:])
+	// The two parts have other flows, and so other heavy ones.
+	packets := slices.Concat(trace.Zipf(5, 15_000, 5000, 1.2), trace.Zipf(6, 25_000, 5000, 1.2))
+	all, a, b := measure(t, small, packets), measure(t, small, packets[:15_000]), measure(t, small, packets[15_000:])
 	before := slices.Clone(a.counters)
 	if err := a.Merge(b); err != nil {
 		t.Fatal(err)
@@ -82,7 +83,7 @@ func TestSketchesAddUp(t *testing.T) {
 		t.Error("the sum is not the sketch of all packets")
 	}
 	truth, limit := exact(packets, small.Key), 200.
-	if one, two := truth.f1(all.Reading().Estimate().Above(limit), limit), truth.f1(a.Reading().Estimate().Above(limit), limit); two < one-0.01 {
+	if one, two := truth.f1(all.Reading().Estimate().Above(limit), limit), truth.f1(a.Reading().Estimate().Above(limit), limit); two < one-0.05 {
 		t.Errorf("heavy hitters: F1 %.3f of the sum, %.3f of one sketch", two, one)
 	}
 	if err := a.Subtract(b); err != nil || !slices.Equal(a.counters, before) {
