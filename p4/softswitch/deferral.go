@@ -17,7 +17,7 @@ type deferred struct {
 	ahead []cellAhead // cells that it will surely use
 }
 
-// cellAhead is a cell of a register whose index is known before: the value of live[word], shifted right.
+// cellAhead is a cell of a register whose index is known before: a word of the entry, which is live[word-1], shifted right.
 type cellAhead struct {
 	reg   int
 	word  int
@@ -117,7 +117,7 @@ func (b *builder) deferPart(at, to int) {
 	}
 	for _, c := range ahead {
 		if w, ok := places[c.slot]; ok {
-			if a := (cellAhead{c.reg, w, c.shift}); len(d.ahead) < maxAhead && !slices.Contains(d.ahead, a) {
+			if a := (cellAhead{c.reg, 1 + w, c.shift}); len(d.ahead) < maxAhead && !slices.Contains(d.ahead, a) {
 				d.ahead = append(d.ahead, a)
 			}
 		}

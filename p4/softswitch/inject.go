@@ -43,10 +43,12 @@ type queued struct {
 
 // txBuffer keeps what a packet became until the lane is free again.
 type txBuffer struct {
+	_       [64]byte
 	lane    int // that ran the last packet: what it wrote is near this core
 	bytes   []byte
 	packets []txPacket
 	digests []Digest
+	_       [64]byte
 }
 
 type txPacket struct {

@@ -43,6 +43,7 @@ type laneLog struct {
 	words []uint64
 	tail  uint64 // entries written; the lane's
 	seen  uint64 // what the lane knows of done
+	base  uint64 // the entry that is first in words; the lane's, changed under the group's lock
 	_     [64]byte
 	ready atomic.Uint64 // tail, for others
 	_     [64]byte
@@ -112,28 +113,31 @@ func (g *registerGroup) capture(p *packet, d *deferred, id uint32) {
 	if l.tail-l.seen == logSize {
 		if l.seen = l.done.Load(); l.tail-l.seen == logSize {
 			g.lock()
-			g.replay(l, p.lane)
-			l.seen = l.tail
+			g.replayOwn(l, p.lane)
 			g.unlock()
 		}
 	}
-	at := int(l.tail%logSize) * g.stride
-	e := l.words[at : at+1+len(d.live)]
+	e := l.words[int((l.tail-l.base)%logSize)*g.stride:]
 	e[0] = uint64(id)
-	e = e[1:]
-	f := p.f
-	for i, s := range d.live {
+	live, f := d.live, p.f
+	e = e[1:][:len(live)]
+	for i, s := range live {
 		e[i] = f[s]
 	}
 	l.tail++
 	l.ready.Store(l.tail)
 	if n := l.tail - l.seen; n >= logBatch && n%logRetry == 0 {
 		if l.seen = l.done.Load(); l.tail-l.seen >= logBatch && g.tryLock() {
-			g.replay(l, p.lane)
-			l.seen = l.tail
+			g.replayOwn(l, p.lane)
 			g.unlock()
 		}
 	}
+}
+
+// replayOwn does what a lane's own log holds, and begins it anew: memory that was used just now is near. The caller has the lock.
+func (g *registerGroup) replayOwn(l *laneLog, by *lane) {
+	g.replay(l, by)
+	l.seen, l.base = l.tail, l.tail
 }
 
 // replay does what a log holds, in a lane. The caller has the lock.
@@ -151,11 +155,11 @@ func (g *registerGroup) replay(l *laneLog, by *lane) {
 		if i+lookAhead < to {
 			l.fetch(st, g.stride, i+lookAhead)
 		}
-		e := l.words[int(i%logSize)*g.stride:]
+		e := l.words[int((i-l.base)%logSize)*g.stride:]
 		d := &p.prog.deferred[e[0]]
-		e = e[1 : 1+len(d.live)]
-		f := p.f
-		for k, s := range d.live {
+		live, f := d.live, p.f
+		e = e[1:][:len(live)]
+		for k, s := range live {
 			f[s] = e[k]
 		}
 		p.run(d.pc)
@@ -163,16 +167,32 @@ func (g *registerGroup) replay(l *laneLog, by *lane) {
 	l.done.Store(to)
 }
 
+// fetchCell is a cellAhead as prefetch wants it: the cell whose index is entry[word] >> shift, where that is below size.
+type fetchCell struct {
+	cells unsafe.Pointer
+	size  uint64
+	bytes uint64 // of a cell
+	word  uint32 // in bytes from the entry's begin
+	shift uint32
+}
+
+// newFetches makes the fetchCells of each deferred part.
+func newFetches(p *Program, regs []*register) [][]fetchCell {
+	all := make([][]fetchCell, len(p.deferred))
+	for i := range p.deferred {
+		for _, a := range p.deferred[i].ahead {
+			r := regs[a.reg]
+			all[i] = append(all[i], fetchCell{r.cells, r.size, r.bytes, uint32(8 * a.word), uint32(a.shift)})
+		}
+	}
+	return all
+}
+
 // fetch has the cells that an entry will use brought to this core.
 func (l *laneLog) fetch(st *state, stride int, i uint64) {
-	e := l.words[int(i%logSize)*stride:]
-	d := &st.prog.deferred[e[0]]
-	for k := range d.ahead {
-		a := &d.ahead[k]
-		r := st.regs[a.reg]
-		if n := e[1+a.word] >> a.shift; n < r.size {
-			prefetch(unsafe.Add(r.cells, n*r.bytes))
-		}
+	e := l.words[int((i-l.base)%logSize)*stride:]
+	if cells := st.fetches[e[0]]; len(cells) > 0 {
+		prefetch(&cells[0], len(cells), &e[0])
 	}
 }
 

@@ -9,8 +9,12 @@ import (
 	"time"
 )
 
+// cacheLine is the bytes that a core fetches together. What lanes write is that far apart, or in blocks as large.
+const cacheLine = 128
+
 // packet is one packet on its way through the program. It belongs to the lane that runs it.
 type packet struct {
+	_    [64]byte // packets of different lanes share no cache line
 	f    []uint64 // the slots
 	data []byte   // what arrived, read only
 	own  []byte   // room for data that outlives the caller's
@@ -41,6 +45,7 @@ type packet struct {
 	learn     int
 	resubmit  int
 	recirc    int
+	_         [64]byte
 }
 
 // lane runs one packet at a time. A control plane call that changes what packets see holds the mutexes of all lanes.
@@ -54,7 +59,7 @@ type lane struct {
 	loops    []*packet // resubmitted and recirculated packets, in order
 	scratch  []byte
 	pad      []byte // a short packet's last bytes with zeros behind them
-	rng      *rand.PCG
+	rng      rand.PCG
 	replayer *packet // does what logs hold
 	serial   bool    // the only lane: registers need no locks
 	out      *txBuffer

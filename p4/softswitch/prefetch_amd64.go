@@ -2,9 +2,7 @@
 
 package softswitch
 
-import "unsafe"
-
-// prefetch has a cache line that will be written brought to this core.
+// prefetch has n cells brought to this core, to be written. It knows fetchCell's layout.
 //
 //go:noescape
-func prefetch(at unsafe.Pointer)
+func prefetch(cells *fetchCell, n int, entry *uint64)

@@ -4,6 +4,4 @@
 
 package softswitch
 
-import "unsafe"
-
-func prefetch(unsafe.Pointer) {}
+func prefetch(*fetchCell, int, *uint64) {}

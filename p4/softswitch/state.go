@@ -15,6 +15,7 @@ type state struct {
 	byName   map[string]*tableState
 	regs     []*register
 	groups   []registerGroup // of registers
+	fetches  [][]fetchCell   // of what is deferred
 	counters []*counterArray
 	meters   [][]meterState
 	profiles []*profileState
@@ -31,6 +32,7 @@ func newState(s *Switch, p *Program) (*state, error) {
 	for i := range p.info.regs {
 		st.regs = append(st.regs, newRegister(p.info.regs[i].Width, p.info.regs[i].Size))
 	}
+	st.fetches = newFetches(p, st.regs)
 	for i := range p.info.counters {
 		size := p.info.counters[i].Size
 		if p.info.counters[i].Table != "" { // the entries have it

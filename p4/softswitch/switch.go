@@ -118,10 +118,12 @@ func New(cfg Config) *Switch {
 	}
 	n := max(1, cfg.Parallel)
 	for i := range n {
-		s.lanes = append(s.lanes, &lane{id: i, rng: rand.NewPCG(cfg.Seed, uint64(i)), serial: n == 1})
+		s.lanes = append(s.lanes, &lane{id: i, rng: *rand.NewPCG(cfg.Seed, uint64(i)), serial: n == 1})
 	}
 	s.ports.Store(new([maxPorts]*port))
-	s.outs.New = func() any { return &txBuffer{lane: int(s.nextLane.Add(1)) % n} }
+	s.outs.New = func() any {
+		return &txBuffer{lane: int(s.nextLane.Add(1)) % n, bytes: make([]byte, 0, 2*cacheLine), packets: make([]txPacket, 0, cacheLine)}
+	}
 	return s
 }
 
@@ -221,7 +223,8 @@ func (s *Switch) Load(p *Program) error {
 		s.st = st
 		s.clearQueues()
 		for _, l := range s.lanes {
-			l.free, l.queue, l.loops, l.stats = nil, nil, nil, Stats{}
+			l.free, l.queue, l.loops = make([]*packet, 0, cacheLine/4), make([]queued, 0, cacheLine/4), make([]*packet, 0, cacheLine/4)
+			l.stats = Stats{}
 			l.pad = make([]byte, p.padBytes)
 			if l.replayer = nil; !l.serial {
 				l.replayer = l.newPacket(st)
