@@ -79,3 +79,27 @@ func BenchmarkResponse(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkSaveState is what handing over the state takes after each epoch: four edge switches of
+// the paper's sizes.
+func BenchmarkSaveState(b *testing.B) {
+	f := newFabric(b, 32, `{}`)
+	p := New()
+	if _, err := p.Configure(context.Background(), sdk.Config{}, network()); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := p.Analyse(context.Background(), f.record(f.flows(24_000, 0.1, 0))); err != nil {
+		b.Fatal(err)
+	}
+	size, begin := 0, processorTime()
+	b.ResetTimer()
+	for range b.N {
+		s, err := p.SaveState()
+		if err != nil {
+			b.Fatal(err)
+		}
+		size = len(s.Data)
+	}
+	b.ReportMetric(processorTime().Sub(begin).Seconds()*1e3/float64(b.N), "cpu-ms/op")
+	b.ReportMetric(float64(size), "bytes")
+}

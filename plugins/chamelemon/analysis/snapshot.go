@@ -93,6 +93,11 @@ func (p *Plugin) SaveState() (sdk.State, error) {
 	}
 	var body []byte
 	if p.previous != nil {
+		size := 0
+		for _, x := range p.previous.edges {
+			size += x.savedBytes()
+		}
+		body = make([]byte, 0, min(size, sdk.MaxState))
 		s.Previous = p.previous.number
 		left := sdk.MaxState - 64 - len(head)
 		for _, name := range slices.Sorted(maps.Keys(p.previous.edges)) {
@@ -133,10 +138,20 @@ func cellBytes(bits int) int { return (bits + 7) / 8 }
 // appendTo appends the rows, and the flows by family.
 func (s *sizer) appendTo(b []byte) (_ []byte, flows [families]int) {
 	for i, row := range s.rows {
-		n := cellBytes(s.bits[i])
-		for _, v := range row {
-			for k := n - 1; k >= 0; k-- {
-				b = append(b, byte(v>>(8*k)))
+		switch n := cellBytes(s.bits[i]); n {
+		case 1:
+			for _, v := range row {
+				b = append(b, byte(v))
+			}
+		case 2:
+			for _, v := range row {
+				b = binary.BigEndian.AppendUint16(b, uint16(v))
+			}
+		default:
+			for _, v := range row {
+				for k := n - 1; k >= 0; k-- {
+					b = append(b, byte(v>>(8*k)))
+				}
 			}
 		}
 	}
