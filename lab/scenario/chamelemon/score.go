@@ -219,14 +219,13 @@ func (s *Score) losses(r *results, entered, lost truth.Counts, devices map[strin
 	for k, v := range r.victims {
 		really := float64(lost[k])
 		told += v.lost
-		switch {
-		case really == 0:
+		if really == 0 {
 			found.FalsePositive++
-		case really == v.lost:
-			s.Exact++
-			fallthrough
-		default:
+		} else {
 			found.TruePositive++
+			if really == v.lost {
+				s.Exact++
+			}
 		}
 		if v.exact && v.lost != really {
 			s.claim("victim %v: %.0f lost packets, in truth %.0f", k, v.lost, really)
