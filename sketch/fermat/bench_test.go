@@ -4,6 +4,7 @@ package fermat
 
 import (
 	"encoding/binary"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -42,6 +43,28 @@ func insert[F family.Hash, E Field](b *testing.B, t *zipf.Trace) {
 			}
 		})
 	})
+}
+
+// BenchmarkMemory is what a batch gains within the caches and beyond them.
+func BenchmarkMemory(b *testing.B) {
+	t := zipf.T1()
+	for _, memory := range []int{500_000, 8 << 20, 64 << 20} {
+		s, err := New[family.Fast, Mersenne61](Config{Memory: memory, KeyBytes: t.Size})
+		if err != nil {
+			b.Fatal(err)
+		}
+		name := fmt.Sprintf("%.1f MB", float64(memory)/1e6)
+		b.Run(name+"/one", func(b *testing.B) {
+			zipf.Speed(b, t.Len(), func() {
+				for i := range t.Len() {
+					_ = s.Insert(t.Key(i))
+				}
+			})
+		})
+		b.Run(name+"/batch", func(b *testing.B) {
+			zipf.Speed(b, t.Len(), func() { _ = s.InsertBatch(t.Keys, t.Size) })
+		})
+	}
 }
 
 // BenchmarkDecode decodes 10,000 flows from 1.3 buckets each; the aim is 4 ms, the

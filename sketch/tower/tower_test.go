@@ -333,7 +333,7 @@ func TestSharedEpochs(t *testing.T) {
 // TestSharedNeighbours: with CU insertion counters of one word are raised at the same time, and none of
 // them loses a packet to its neighbour.
 func TestSharedNeighbours(t *testing.T) {
-	const packets = 3_000_000 // so many that two cores meet, even on a busy machine
+	const packets = 1_000_000 // so many that two cores meet, even on a busy machine
 	shared, err := NewShared[family.Fast](Config{Rows: []Row{{32, 2}}, Conservative: true})
 	if err != nil {
 		t.Fatal(err)
