@@ -20,22 +20,29 @@ const (
 	codes
 )
 
-// Sizes of the program, which are the paper's (§5.2).
 const (
-	towerSmall, towerLarge = 32768, 16384 // counters of 8 and of 16 bits
-	maxSmall, maxLarge     = 0xff, 0xffff // overflowed
-	arrays                 = 3
-	prime                  = 4294967291
-	sampleOdd              = 0xcc9e2d51
-	families               = 2 // IPv4 and IPv6
+	maxSmall, maxLarge = 0xff, 0xffff // overflowed
+	arrays             = 3
+	prime              = 4294967291
+	sampleOdd          = 0xcc9e2d51
+	families           = 2 // IPv4 and IPv6
 )
 
-// Buckets an array of the encoders, by family.
-var (
-	upBuckets   = [families]int{4096, 1024}
-	downBuckets = [families]int{3072, 768}
-	keyBytes    = [families]int{13, 37}
-)
+var keyBytes = [families]int{13, 37}
+
+// Shape is the sizes of an edge switch's structures.
+type Shape struct {
+	Small, Large int           // counters of the classifier's rows, of 8 and of 16 bits
+	Up, Down     [families]int // buckets an array of the encoders, of IPv4 and IPv6
+}
+
+// Paper is the shape of the program chamelemon, which is the paper's (§5.2).
+func Paper() Shape {
+	return Shape{Small: 32768, Large: 16384, Up: [families]int{4096, 1024}, Down: [families]int{3072, 768}}
+}
+
+// upBuckets is the paper's upstream encoder of IPv4, in buckets an array.
+const upBuckets = 4096
 
 // Names of the registers.
 const smallRow, largeRow = "ingress.chamelemon.tower8", "ingress.chamelemon.tower16"
@@ -49,16 +56,16 @@ var (
 func words(family int) int { return 1 + (keyBytes[family]+3)/4 }
 
 // objects are the registers of an edge switch as P4Info describes them.
-func objects() []sdk.Object {
+func (z *Shape) objects() []sdk.Object {
 	out := []sdk.Object{
-		{Name: smallRow, Cells: towerSmall, Width: 8, Banks: 2, Annotations: map[string]string{"part": "classifier", "row": "0", "bits": "8", "counters": strconv.Itoa(towerSmall)}},
-		{Name: largeRow, Cells: towerLarge, Width: 16, Banks: 2, Annotations: map[string]string{"part": "classifier", "row": "1", "bits": "16", "counters": strconv.Itoa(towerLarge)}},
+		{Name: smallRow, Cells: z.Small, Width: 8, Banks: 2, Annotations: map[string]string{"part": "classifier", "row": "0", "bits": "8", "counters": strconv.Itoa(z.Small)}},
+		{Name: largeRow, Cells: z.Large, Width: 16, Banks: 2, Annotations: map[string]string{"part": "classifier", "row": "1", "bits": "16", "counters": strconv.Itoa(z.Large)}},
 	}
 	for f := range families {
 		for _, s := range []struct {
 			name, side string
 			buckets    int
-		}{{upNames[f], "upstream", upBuckets[f]}, {downNames[f], "downstream", downBuckets[f]}} {
+		}{{upNames[f], "upstream", z.Up[f]}, {downNames[f], "downstream", z.Down[f]}} {
 			out = append(out, sdk.Object{Name: s.name, Cells: arrays * s.buckets * words(f), Width: 32, Banks: 2, Annotations: map[string]string{
 				"part": "encoder", "side": s.side, "family": []string{"4", "6"}[f], "buckets": strconv.Itoa(s.buckets), "words": strconv.Itoa(words(f)),
 				"arrays": strconv.Itoa(arrays), "fragment": "32", "prime": strconv.Itoa(prime), "flow": "5-tuple",
@@ -80,6 +87,7 @@ type Setting struct {
 // edge is an edge switch: its tables, and one bank of its registers.
 type edge struct {
 	name  string
+	shape *Shape
 	ports map[string]bool // entries of the tables of host ports
 	set   [2]Setting
 
@@ -90,10 +98,10 @@ type edge struct {
 
 // clear gives the edge new registers: the old ones belong to an epoch that was handed out.
 func (e *edge) clear() {
-	e.small, e.large = make([]uint8, towerSmall), make([]uint16, towerLarge)
+	e.small, e.large = make([]uint8, e.shape.Small), make([]uint16, e.shape.Large)
 	for f := range families {
-		e.up[f] = make([]uint32, arrays*upBuckets[f]*words(f))
-		e.down[f] = make([]uint32, arrays*downBuckets[f]*words(f))
+		e.up[f] = make([]uint32, arrays*e.shape.Up[f]*words(f))
+		e.down[f] = make([]uint32, arrays*e.shape.Down[f]*words(f))
 	}
 }
 
@@ -106,9 +114,14 @@ type hashed struct {
 	fragments    [10]uint32     // those of its family, below the prime
 }
 
-var smallRange, largeRange = family.NewRange(towerSmall), family.NewRange(towerLarge)
+// columns bring hashes into the classifier's rows.
+type columns struct{ small, large family.Range }
 
-func hashesOf(key []byte) (h hashed) {
+func (z *Shape) columns() columns {
+	return columns{family.NewRange(uint32(z.Small)), family.NewRange(uint32(z.Large))}
+}
+
+func (c *columns) hashes(key []byte) (h hashed) {
 	if len(key) > keyBytes[0] {
 		h.family = 1
 	}
@@ -116,8 +129,8 @@ func hashesOf(key []byte) (h hashed) {
 	for i := range h.rows {
 		h.rows[i] = family.Value[family.P4](d, i)
 	}
-	h.small = family.Reduce[family.P4](h.rows[0], &smallRange)
-	h.large = family.Reduce[family.P4](h.rows[1], &largeRange)
+	h.small = family.Reduce[family.P4](h.rows[0], &c.small)
+	h.large = family.Reduce[family.P4](h.rows[1], &c.large)
 	h.sampled = rowhash.Mix(uint32(d), sampleOdd) & 0xffff
 	for i := range words(h.family) - 1 {
 		var v uint32

@@ -52,8 +52,9 @@ type Measured struct {
 // Sum is the number of decoded flows of an upstream encoder as the paper has it.
 func (m *Measured) Sum() float64 { return m.HH + m.HL + m.LL }
 
-// Load is the load factor of an upstream encoder as the paper has it: Sum for each bucket.
-func (m *Measured) Load() float64 { return m.Sum() / (arrays * float64(upBuckets[0])) }
+// Load is the load factor of an upstream encoder of the paper's size as the paper has it: Sum for
+// each bucket.
+func (m *Measured) Load() float64 { return m.Sum() / (arrays * upBuckets) }
 
 // Rows returns a list's rows of an epoch's results as maps of leaf to text; leaves of a
 // container "state" go without it, and absent ones are missing.

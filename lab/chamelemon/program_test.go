@@ -174,7 +174,7 @@ func TestModelIsTheProgram(t *testing.T) {
 		var order []int
 		for i := range flows {
 			x := &flows[i]
-			x.start()
+			x.start(&bed.cols)
 			frames[i] = traffic.BuildFrame(traffic.FrameSpec{Src: x.Key.SrcAddr(), Dst: x.Key.DstAddr(), Proto: 17, SrcPort: x.Key.SrcPort, DstPort: x.Key.DstPort})
 			for range x.Packets {
 				order = append(order, i)

@@ -55,7 +55,7 @@ func (s Sweep) Charts(points []Point) []Chart {
 	beyond := func(x float64) bool { return x > t.ones }
 	sum := t.sum
 	if sum == 0 {
-		sum = t.load * arrays * float64(upBuckets[0])
+		sum = t.load * arrays * upBuckets
 	}
 	chart := func(file, title, y string, c plot.Chart, series ...plot.Series) Chart {
 		c.Title, c.X, c.Y = s.Workload+", "+title, s.label(), y
@@ -86,8 +86,8 @@ func (s Sweep) Charts(points []Point) []Chart {
 	}
 }
 
-// columns of the points in CSV.
-var columns = []struct {
+// csvColumns are those of the points in CSV.
+var csvColumns = []struct {
 	name string
 	of   func(*Point) float64
 }{
@@ -107,7 +107,7 @@ var columns = []struct {
 func WriteCSV(w io.Writer, points []Point) error {
 	c := csv.NewWriter(w)
 	var cells []string
-	for _, column := range columns {
+	for _, column := range csvColumns {
 		cells = append(cells, column.name)
 	}
 	if err := c.Write(cells); err != nil {
@@ -115,7 +115,7 @@ func WriteCSV(w io.Writer, points []Point) error {
 	}
 	for i := range points {
 		cells = cells[:0]
-		for _, column := range columns {
+		for _, column := range csvColumns {
 			cells = append(cells, strconv.FormatFloat(math.Round(column.of(&points[i])*1e6)/1e6, 'g', 8, 64))
 		}
 		if err := c.Write(cells); err != nil {

@@ -40,9 +40,9 @@ func (e *edge) apply(w *sdk.DeviceWrite) error {
 			return fmt.Errorf("%s: Tl %d, Th %d, sample %d", e.name, s.Tl, s.Th, params["sample"])
 		}
 	case "ingress.chamelemon.division", "egress.chamelemon.division":
-		parts, size := &s.Up, upBuckets[f]
+		parts, size := &s.Up, e.shape.Up[f]
 		if strings.HasPrefix(name, "egress") {
-			parts, size = &s.Down, downBuckets[f]
+			parts, size = &s.Down, e.shape.Down[f]
 		}
 		part := Span{int(params["first"]), int(params["buckets"])}
 		if part.Buckets < 1 || part.First+part.Buckets > size {

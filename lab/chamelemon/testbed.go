@@ -18,11 +18,14 @@ const EpochLength = 50 * time.Millisecond
 // Config is the size of a testbed.
 type Config struct {
 	Seed  uint64
-	Edges int // edge switches with two hosts each; 0: the paper's 4
+	Edges int    // edge switches with two hosts each; 0: the paper's 4
+	Shape *Shape // of every edge switch; nil: the paper's
 }
 
 // Testbed is a network of edge switches that measure, and of hosts.
 type Testbed struct {
+	shape  Shape
+	cols   columns
 	edges  []*edge
 	hosts  []host
 	rng    *rand.Rand
@@ -41,9 +44,13 @@ func New(c Config) *Testbed {
 	if c.Edges == 0 {
 		c.Edges = 4
 	}
-	t := &Testbed{rng: rand.New(rand.NewPCG(c.Seed, 0x6368616d656c656d))}
+	t := &Testbed{shape: Paper(), rng: rand.New(rand.NewPCG(c.Seed, 0x6368616d656c656d))}
+	if c.Shape != nil {
+		t.shape = *c.Shape
+	}
+	t.cols = t.shape.columns()
 	for i := range c.Edges {
-		t.edges = append(t.edges, &edge{name: EdgeName(i), ports: make(map[string]bool)})
+		t.edges = append(t.edges, &edge{name: EdgeName(i), shape: &t.shape, ports: make(map[string]bool)})
 		for h := range hostsPerEdge {
 			t.hosts = append(t.hosts, host{
 				name: fmt.Sprintf("h%d%d", i+1, h+1), edge: i,
@@ -62,7 +69,7 @@ func New(c Config) *Testbed {
 func (t *Testbed) Network() sdk.Network {
 	n := sdk.Network{Version: 1}
 	for i, e := range t.edges {
-		n.Devices = append(n.Devices, sdk.Device{Name: e.name, Role: "edge", Program: "chamelemon", Objects: objects()})
+		n.Devices = append(n.Devices, sdk.Device{Name: e.name, Role: "edge", Program: "chamelemon", Objects: t.shape.objects()})
 		for h := range hostsPerEdge {
 			x := &t.hosts[i*hostsPerEdge+h]
 			n.Hosts = append(n.Hosts, sdk.Host{Name: x.name, Addresses: []string{x.addr[0].String(), x.addr[1].String()}})
@@ -117,7 +124,7 @@ func (t *Testbed) Record(flows []Flow) (*sdk.Epoch, error) {
 	t.order = t.order[:0]
 	for i := range flows {
 		x := &flows[i]
-		x.start()
+		x.start(&t.cols)
 		x.burst = (x.Packets + bursts - 1) / bursts
 		for range (x.Packets + x.burst - 1) / max(x.burst, 1) {
 			t.order = append(t.order, int32(i))
@@ -152,8 +159,8 @@ func (t *Testbed) begin() error {
 }
 
 // start prepares a flow for its first packet.
-func (x *Flow) start() {
-	x.hash = hashesOf(x.Raw)
+func (x *Flow) start(c *columns) {
+	x.hash = c.hashes(x.Raw)
 	x.left, x.leftLost = x.Packets, x.Lost
 	x.LostHeavy, x.LostLight = 0, 0
 	x.in, x.out = [codes]int64{}, [codes]int64{}
@@ -187,8 +194,8 @@ func (t *Testbed) finish(x *Flow) {
 	in, out := t.edges[x.Entry], t.edges[x.Exit]
 	up, down := &in.set[t.number&1].Up[f], &out.set[t.number&1].Down[f]
 	for code := codeLL; code < codes; code++ {
-		encode(in.up[f], &x.hash, upBuckets[f], up[code], x.in[code])
-		encode(out.down[f], &x.hash, downBuckets[f], down[code], x.out[code])
+		encode(in.up[f], &x.hash, t.shape.Up[f], up[code], x.in[code])
+		encode(out.down[f], &x.hash, t.shape.Down[f], down[code], x.out[code])
 	}
 }
 
