@@ -41,6 +41,9 @@ func (r *Run) writeFigures(f score.Figures, base, command string) error {
 	fmt.Fprintf(&page, "# %s\n\nScenario %s: %s. Made by `%s`, on the %s clock.\n\n", f.Title, rep.Scenario, r.s.Summary, command, rep.Clock)
 	fmt.Fprintf(&page, "%d switches (%s), %d hosts, %d epochs of %v; %d packets sent. All figures were read over gNMI; the truth beside them is exact. Numbers: [%s.csv](%s.csv).\n\n%s\n",
 		rep.Switches, rep.Program, rep.Hosts, len(rep.Epochs), r.s.Epoch, rep.Network.Sent, name, name, f.Text)
+	if r.s.Notes != "" {
+		fmt.Fprintf(&page, "%s\n\n", strings.TrimSpace(r.s.Notes))
+	}
 	if len(rep.Expected) > 0 {
 		page.WriteString("| bound | of | value | kept |\n|---|---|---|---|\n")
 		for _, v := range rep.Expected {

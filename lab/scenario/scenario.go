@@ -29,6 +29,8 @@ type Scenario struct {
 	Name string `yaml:"name"`
 	// Summary says in one line what it shows.
 	Summary string `yaml:"summary"`
+	// Notes are for the page of its figures: what they are to be compared with.
+	Notes string `yaml:"notes"`
 	// Seed makes traffic, losses and hashing the same in every run.
 	Seed uint64 `yaml:"seed"`
 	// Epochs is how many epochs are played; 0 plays until interrupted.
