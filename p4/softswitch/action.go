@@ -62,8 +62,13 @@ func (b *builder) body(a *action, locals []operand) {
 	n := len(a.def.Primitives)
 	b.freeTemps()
 	labels := make([][]int, n+1) // jumps to patch, by the statement they go to
-	jumps := false
+	jumps, loops := false, a.loops()
+	at := make([]uint32, n) // where statements begin
 	start := len(b.code)
+	regs := b.registersOf(a)
+	if loops && len(regs) > 0 { // what a round does to registers and the next one sees is one step, too
+		b.emit(instr{op: opLock, a: uint32(b.lockOf[regs[0]])})
+	}
 	for i := range a.def.Primitives {
 		pr := &a.def.Primitives[i]
 		b.what, b.src = fmt.Sprintf("action %q, statement %d (%s)", a.name, i, pr.Op), pr.Source
@@ -71,15 +76,20 @@ func (b *builder) body(a *action, locals []operand) {
 			b.src = a.def.Source
 		}
 		b.patch(labels[i])
+		at[i] = b.here()
 		if b.tempNext > b.tempCap/2 { // until then each value has a place of its own, for optimize
 			b.freeTemps()
 		}
 		switch pr.Op {
 		case "_jump", "_jump_if_zero":
 			jumps = true
-			target, at := b.jumpPrimitive(pr, i, n)
-			if b.err == nil {
-				labels[target] = append(labels[target], at...)
+			target, from := b.jumpPrimitive(pr, n)
+			switch {
+			case b.err != nil:
+			case target > i:
+				labels[target] = append(labels[target], from...)
+			default:
+				b.patch(b.jumpBack(at[target], from))
 			}
 		default:
 			b.primitive(pr)
@@ -89,19 +99,79 @@ func (b *builder) body(a *action, locals []operand) {
 		}
 	}
 	b.patch(labels[n])
+	if loops { // what follows knows only code that runs from its beginning to its end
+		if len(regs) > 0 {
+			b.emit(instr{op: opUnlock, a: uint32(b.lockOf[regs[0]])})
+		}
+		return
+	}
 	if !jumps {
 		b.fuseReadOut(start)
 	}
 	if !b.plain {
 		b.optimize(start)
 	}
-	if regs := b.registersOf(a); len(regs) > 0 {
+	if len(regs) > 0 {
 		b.lockRegisters(start, b.lockOf[regs[0]])
 	}
 }
 
+// loops tells whether an action has a jump back.
+func (a *action) loops() bool {
+	for i := range a.def.Primitives {
+		if t, ok := jumpTarget(&a.def.Primitives[i]); ok && t <= int64(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// loops tells whether any action has one.
+func (b *builder) loops() bool {
+	for i := range b.file.Actions {
+		if (&action{def: &b.file.Actions[i]}).loops() {
+			return true
+		}
+	}
+	return false
+}
+
+// jumpTarget is the statement that a jump inside of an action leads to.
+func jumpTarget(pr *bmv2json.Primitive) (int64, bool) {
+	if pr.Op != "_jump" && pr.Op != "_jump_if_zero" || len(pr.Params) == 0 {
+		return 0, false
+	}
+	to := pr.Params[len(pr.Params)-1]
+	if to == nil || to.Type != "hexstr" || to.Int == nil || !to.Int.IsInt64() {
+		return 0, false
+	}
+	return to.Int.Int64(), true
+}
+
+// maxRounds bounds the rounds that one packet may go in loops of actions; BMv2 goes round for ever.
+const maxRounds = 1 << 20
+
+// jumpBack makes jumps, which have no place to go to yet, go back to an earlier one, as often as a packet may. It returns the jumps of those that
+// do not, and go on.
+func (b *builder) jumpBack(to uint32, from []int) (on []int) {
+	if b.code[from[0]].op != opJmp { // a condition: where it does not hold the packet goes on
+		on = []int{b.emit(instr{op: opJmp})}
+	}
+	b.patch(from)
+	more, rounds := b.temp(1), b.rounds
+	b.callUsing(using(slot1(rounds)).writing(slot1(more), slot1(rounds)), func(p *packet) {
+		p.f[more] = bit(p.f[rounds] < maxRounds)
+		if p.f[rounds]++; p.f[rounds] == maxRounds {
+			p.dropped = true
+			p.lane.stats.LoopDrops++
+		}
+	})
+	b.emit(instr{op: opJnz, a: more, d: to})
+	return on
+}
+
 // jumpPrimitive emits a jump inside of an action.
-func (b *builder) jumpPrimitive(pr *bmv2json.Primitive, i, n int) (target int, at []int) {
+func (b *builder) jumpPrimitive(pr *bmv2json.Primitive, n int) (target int, at []int) {
 	want := 1
 	if pr.Op == "_jump_if_zero" {
 		want = 2
@@ -109,14 +179,13 @@ func (b *builder) jumpPrimitive(pr *bmv2json.Primitive, i, n int) (target int, a
 	if !b.arity(pr, want) {
 		return 0, nil
 	}
-	off := pr.Params[want-1]
-	if off.Type != "hexstr" || !off.Int.IsInt64() {
+	t, ok := jumpTarget(pr)
+	if !ok {
 		b.unsupportedf("a jump to a computed place")
 		return 0, nil
 	}
-	t := off.Int.Int64()
-	if t <= int64(i) || t > int64(n) {
-		b.unsupportedf("a jump from statement %d to %d: only jumps ahead inside of the action can be run", i, t)
+	if t < 0 || t > int64(n) {
+		b.failf("a jump to statement %d of %d", t, n)
 		return 0, nil
 	}
 	if want == 1 {

@@ -45,8 +45,9 @@ type builder struct {
 	unions      map[string]*union
 	unionStacks map[string]*unionStack
 
-	slots int // taken so far
-	phv   int // slots of headers and metadata: those that a packet starts with zero
+	slots  int    // taken so far
+	rounds uint32 // slot that counts the rounds of loops in actions, in programs that have any
+	phv    int    // slots of headers and metadata: those that a packet starts with zero
 	// After them: action parameters, temporaries, constants.
 	params   int
 	temps    int

@@ -154,11 +154,11 @@ func TestCompileRefuses(t *testing.T) {
 			ErrInvalid, []string{`counter "I.counted"`, "declared twice"},
 		},
 		{
-			"jump back", func(tree object) {
+			"jump out", func(tree object) {
 				a := named(items(tree, "actions"), "I.wide")
-				a["primitives"] = append(items(a, "primitives"), object{"op": "_jump", "parameters": []any{object{"type": "hexstr", "value": "0x0"}}})
+				a["primitives"] = append(items(a, "primitives"), object{"op": "_jump", "parameters": []any{object{"type": "hexstr", "value": "0x63"}}})
 			},
-			ErrNotImplemented, []string{`action "I.wide", statement 2 (_jump)`, "only jumps ahead"},
+			ErrInvalid, []string{`action "I.wide", statement 2 (_jump)`, "a jump to statement 99 of 3"},
 		},
 		{
 			"header length", func(tree object) {

@@ -81,6 +81,14 @@ var goldenInputs = map[string]func(r *rand.Rand) []byte{
 		return b
 	},
 	"registers": func(r *rand.Rand) []byte { return random(r, 18+r.IntN(20)) },
+	"rounds": func(r *rand.Rand) []byte {
+		b := random(r, 4+r.IntN(10))
+		b[0] = byte(r.IntN(6))
+		if r.IntN(2) == 0 {
+			b[1] = byte(r.IntN(40))
+		}
+		return b
+	},
 	"loops": func(r *rand.Rand) []byte {
 		b := random(r, 10+r.IntN(30))
 		b[0] = byte(r.IntN(10))

@@ -59,6 +59,17 @@ func (b *builder) headerRef(e *bmv2json.Expr) (headerRef, bool) {
 			p.lane.stats.IndexErrors++
 			return nil
 		}}, true
+	case e.Type == "stack_field" && e.Field == "last" && b.stacks[e.Name] != nil: // the whole of it, in a parser
+		s := b.stacks[e.Name]
+		idx := b.temp(1)
+		b.emit(instr{op: opSub, d: idx, a: uint32(s.next), b: b.constU(1), imm: ^uint64(0)})
+		return headerRef{t: s.t, stk: s, idx: idx, find: func(p *packet) *header {
+			if i := p.f[idx]; i < uint64(len(s.elems)) {
+				return s.elems[i]
+			}
+			p.lane.stats.IndexErrors++
+			return nil
+		}}, true
 	case e.Type == "expression" && e.Op == "access_union_header":
 		return b.unionMember(e)
 	}

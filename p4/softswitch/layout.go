@@ -141,6 +141,9 @@ func (b *builder) layout() error {
 	if b.slots > maxSlots {
 		return refuse("program", nil, "its headers take %d slots of 64 bits; at most %d are supported", b.slots, maxSlots)
 	}
+	if b.loops() {
+		b.rounds = uint32(b.takeSlots(1))
+	}
 	b.phv = b.slots
 	return nil
 }

@@ -168,6 +168,9 @@ func (n *node) boolean(missing bool) bool {
 	if n.v == nil {
 		return missing
 	}
+	if number, ok := n.v.(json.Number); ok && (number == "0" || number == "1") { // p4c's, of fields that are bool
+		return number == "1"
+	}
 	b, ok := n.v.(bool)
 	if !ok {
 		n.fail("expected true or false, have %s", kindOf(n.v))

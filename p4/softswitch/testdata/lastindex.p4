@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A select on the last index of a stack: p4c compiles it, BMv2 does not take it. The first byte says how many headers of a byte follow.
+// A select on the last index of a stack, and its last header taken as a whole: p4c compiles them, BMv2 does not run them. The first byte
+// says how many headers of a byte follow.
 #include <core.p4>
 #include <v1model.p4>
 
 header count_t { bit<8> n; }
 header item_t { bit<8> value; }
-header found_t { bit<8> items; bit<8> full; }
+header found_t { bit<8> items; bit<8> full; bit<8> last; }
 
 struct headers_t { found_t found; count_t count; item_t[3] items; }
-struct metadata_t { bit<8> full; }
+struct metadata_t { bit<8> full; item_t last; }
 
 parser P(packet_in pkt, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start {
@@ -20,6 +21,7 @@ parser P(packet_in pkt, out headers_t hdr, inout metadata_t meta, inout standard
     }
     state item {
         pkt.extract(hdr.items.next);
+        meta.last = hdr.items.last;
         transition select(hdr.items.lastIndex, hdr.count.n) {
             (0, 1): accept;
             (1, 2): accept;
@@ -38,6 +40,10 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         sm.egress_spec = 1;
         hdr.found.setValid();
         hdr.found.full = meta.full;
+        hdr.found.last = 0;
+        if (meta.last.isValid()) {
+            hdr.found.last = meta.last.value;
+        }
         hdr.found.items = (bit<8>) (bit<1>) hdr.items[0].isValid() + (bit<8>) (bit<1>) hdr.items[1].isValid() + (bit<8>) (bit<1>) hdr.items[2].isValid();
     }
 }
