@@ -460,12 +460,36 @@ type readoutRequests struct {
 	common []*p4v1.PacketMetadata
 }
 
+// readoutRequest is a request in one piece: there are hundreds in a bank.
+type readoutRequest struct {
+	message    p4v1.StreamMessageRequest
+	update     p4v1.StreamMessageRequest_Packet
+	packet     p4v1.PacketOut
+	index, seq p4v1.PacketMetadata
+	fields     [8]*p4v1.PacketMetadata
+	values     [2][4]byte
+}
+
 func (m *readoutRequests) request(index, seq uint32) *p4v1.StreamMessageRequest {
-	fields := make([]*p4v1.PacketMetadata, len(m.common))
-	copy(fields, m.common)
-	fields[m.h.outIndex] = &p4v1.PacketMetadata{MetadataId: m.h.out.Fields[m.h.outIndex].ID, Value: p4values.Uint(uint64(index))}
-	fields[m.h.outSeq] = &p4v1.PacketMetadata{MetadataId: m.h.out.Fields[m.h.outSeq].ID, Value: p4values.Uint(uint64(seq))}
-	return packetOutMessage(readoutPadding[:], fields)
+	r := &readoutRequest{}
+	fields := append(r.fields[:0], m.common...)
+	r.index.MetadataId, r.index.Value = m.h.out.Fields[m.h.outIndex].ID, shortest(&r.values[0], index)
+	r.seq.MetadataId, r.seq.Value = m.h.out.Fields[m.h.outSeq].ID, shortest(&r.values[1], seq)
+	fields[m.h.outIndex], fields[m.h.outSeq] = &r.index, &r.seq
+	r.packet.Payload, r.packet.Metadata = readoutPadding[:], fields
+	r.update.Packet = &r.packet
+	r.message.Update = &r.update
+	return &r.message
+}
+
+// shortest writes a number in P4Runtime's canonical form into room for it.
+func shortest(room *[4]byte, v uint32) []byte {
+	binary.BigEndian.PutUint32(room[:], v)
+	i := 0
+	for i < 3 && room[i] == 0 {
+		i++
+	}
+	return room[i:]
 }
 
 // readoutPadding is the room in which the switch writes the cells: BMv2 cannot make a packet grow by more than 512 bytes.

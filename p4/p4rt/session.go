@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/p4/p4rt/p4wire"
 )
 
 // Limits of the connection. A switch reports a Write's errors in the metadata of the reply, about 100 bytes and a message an update,
@@ -138,7 +140,7 @@ func (s *session) connect(receiver *sync.WaitGroup) (step, error) {
 	if err := s.capabilities(); err != nil {
 		return nil, err
 	}
-	stream, err := s.rpc.StreamChannel(s.ctx)
+	stream, err := s.rpc.StreamChannel(s.ctx, grpc.ForceCodecV2(p4wire.Codec{}))
 	if err != nil {
 		return nil, fmt.Errorf("open the stream to %s: %w", s.c.cfg.Target, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/netsketch/netsketch/p4/p4rt/p4wire"
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
@@ -91,6 +92,7 @@ func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(128 << 20), grpc.MaxConcurrentStreams(1024),
 		grpc.InitialWindowSize(4 << 20), grpc.InitialConnWindowSize(4 << 20),
+		grpc.ForceServerCodecV2(p4wire.Codec{}),
 	}
 }
 
