@@ -278,6 +278,9 @@ func (r *sizer) size(key []byte) (packets uint64, exact bool) {
 		return 0, true // all flows were HH candidates
 	}
 	size, _ := r.query(key)
+	if r.decoded && r.has[familyOf(key)] {
+		size = min(size, r.th-1) // or its last packet would have been an HH candidate's
+	}
 	return uint64(size), false
 }
 
