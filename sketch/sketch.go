@@ -41,8 +41,9 @@ var (
 	ErrLimit = errors.New("counter at its limit")
 )
 
-// MaxMemory is the most that one structure may be configured to take: 4 GiB.
-const MaxMemory = 4 << 30
+// MaxMemory is the most that one structure may be configured to take: 4 GiB, or 512 MiB where
+// an int has 32 bits.
+const MaxMemory = 4 << 30 >> (3 * (1 - ^uint(0)>>63))
 
 // Bound is how far an estimate may be off. The true value x and the estimate e satisfy
 // e-Over <= x <= e+Under, except with probability Failure for any one flow.

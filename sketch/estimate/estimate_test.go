@@ -98,7 +98,7 @@ func TestBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	timed, err := MRAC{Iterations: 1 << 40, Time: 1}.Run(row)
+	timed, err := MRAC{Iterations: math.MaxInt, Time: 1}.Run(row)
 	if err != nil || WMRE(one, timed) != 0 {
 		t.Errorf("a time of 1 ns allows more than one iteration (%v)", err)
 	}

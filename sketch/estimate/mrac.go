@@ -46,7 +46,7 @@ func (m MRAC) Run(row []uint32) (Distribution, error) {
 		return nil, fmt.Errorf("%w: MRAC: largest %d (1 to 4096), %d iterations, %d counters: the least of each is 1", sketch.ErrConfig, m.Largest, m.Iterations, len(row))
 	}
 	if m.Overflow > 0 {
-		m.Largest = min(m.Largest, int(m.Overflow)-1)
+		m.Largest = int(min(int64(m.Largest), int64(m.Overflow)-1))
 	}
 	if m.Largest < 1 {
 		return nil, fmt.Errorf("%w: MRAC: counters that overflow at %d tell nothing", sketch.ErrConfig, m.Overflow)

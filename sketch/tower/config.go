@@ -4,6 +4,7 @@ package tower
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
@@ -70,25 +71,28 @@ func (c *Config) rows() ([]Row, error) {
 		switch {
 		case r.Bits < 2 || r.Bits > 32:
 			return fail("row %d: %d-bit counters; expected 2 to 32 bits", i, r.Bits)
-		case r.Width < 1 || r.Width > 1<<31:
-			return fail("row %d: %d counters; expected 1 to %d", i, r.Width, 1<<31)
+		case r.Width < 1 || r.Width > maxWidth:
+			return fail("row %d: %d counters; expected 1 to %d", i, r.Width, maxWidth)
 		case wordBits%r.Bits != 0 && r.Width > maxOddWidth:
 			return fail("row %d: %d counters of %d bits; at most %d when the bits do not divide %d", i, r.Width, r.Bits, maxOddWidth, wordBits)
 		case i > 0 && r.Bits < rows[i-1].Bits:
 			return fail("row %d: %d-bit counters above %d-bit ones; rows go from small to large", i, r.Bits, rows[i-1].Bits)
 		}
-		total += words(r) * wordBits / 8
-		if total > sketch.MaxMemory {
+		if words(r) > sketch.MaxMemory/8-total {
 			return fail("more than %d bytes", sketch.MaxMemory)
 		}
+		total += words(r)
 	}
 	return rows, nil
 }
 
+// maxWidth bounds a row: of the smallest counters, 2^31 fill what an int counts in bytes of memory.
+const maxWidth = min(1<<31, math.MaxInt)
+
 // words is how many 64-bit words a row takes: a counter never straddles two of them.
 func words(r Row) int {
 	perWord := wordBits / r.Bits
-	return (r.Width + perWord - 1) / perWord
+	return (r.Width-1)/perWord + 1
 }
 
 // row is a row's shape as insertion needs it.
