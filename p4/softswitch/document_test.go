@@ -38,11 +38,24 @@ func TestDocumentNamesTests(t *testing.T) {
 			t.Errorf("docs/softswitch.md names %s, and there is no such test", n[1])
 		}
 	}
-	golden := regexp.MustCompile("`TestGolden` ([a-z, ]+)").FindAllStringSubmatch(string(doc), -1)
-	for _, g := range golden {
-		for _, n := range strings.FieldsFunc(g[1], func(r rune) bool { return r == ',' || r == ' ' }) {
-			if goldenInputs[n] == nil {
-				t.Errorf("docs/softswitch.md names TestGolden %q, and there is no such program", n)
+	for _, line := range strings.Split(string(doc), "\n") { // the column of what is held to BMv2
+		cells := strings.Split(line, " | ")
+		if len(cells) < 3 || !strings.HasPrefix(line, "| ") {
+			continue
+		}
+		for _, part := range strings.Split(cells[2], "; ") {
+			suite, list, _ := strings.Cut(part, " ")
+			for _, n := range regexp.MustCompile("[a-z]+").FindAllString(regexp.MustCompile("\\(.*\\)|, also.*|, and.*|`[^`]*`").ReplaceAllString(list, ""), -1) {
+				switch suite {
+				case "`TestGolden`":
+					if goldenInputs[n] == nil {
+						t.Errorf("docs/softswitch.md names TestGolden %q, and there is no such program", n)
+					}
+				case "parity":
+					if _, err := os.Stat("../../lab/parity/switches/testdata/" + n + ".p4"); err != nil {
+						t.Errorf("docs/softswitch.md names the parity suite's %q, and there is no such program", n)
+					}
+				}
 			}
 		}
 	}
