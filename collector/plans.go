@@ -23,7 +23,7 @@ import (
 type plans struct {
 	log    *slog.Logger
 	clock  epoch.Clock
-	guard  time.Duration
+	margin time.Duration                           // before the flip, in which nothing is written but what is taken back
 	device func(name string) applier               // nil: no such device
 	open   func() (number uint64, end time.Time)   // the open epoch, 0 before the first
 	bankOf func(number uint64, device applier) int // the bank of an epoch
@@ -50,6 +50,9 @@ type planned struct {
 // allBanks is the scope of a plan that is not ahead of its epoch.
 const allBanks = -1
 
+// planMargin is the most that plans keep away from the flip.
+const planMargin = 2 * time.Millisecond
+
 // aheadPlan is a plan that is written before its epoch, on all devices or on none.
 type aheadPlan struct {
 	plugin string
@@ -68,7 +71,7 @@ type applier interface {
 
 func newPlans(c *Collector) *plans {
 	return &plans{
-		log: c.log, clock: c.clock, guard: c.cfg.Epoch.Guard, waiting: map[string][]planned{}, accounts: map[string]*account{},
+		log: c.log, clock: c.clock, margin: min(c.cfg.Epoch.Guard, planMargin), waiting: map[string][]planned{}, accounts: map[string]*account{},
 		device: func(name string) applier {
 			if m := c.device(name); m != nil {
 				return m
@@ -186,7 +189,7 @@ type result struct {
 func (p *plans) carryOut(ctx context.Context, a *aheadPlan) {
 	open, end := p.open()
 	begin := p.clock.Now() // whose time is what counts: a virtual one stands still meanwhile
-	left := end.Sub(begin) - p.guard
+	left := end.Sub(begin) - p.margin
 	p.mu.Lock()
 	need := max(p.took, time.Millisecond)
 	p.mu.Unlock()
@@ -195,11 +198,15 @@ func (p *plans) carryOut(ctx context.Context, a *aheadPlan) {
 		p.late(a, fmt.Sprintf("epoch %d is open already", open))
 		return
 	case open+1 == a.plan.FromEpoch && left < need:
-		p.late(a, fmt.Sprintf("epoch %d begins in %v; writing takes %v, and the guard is %v", a.plan.FromEpoch, (left+p.guard).Round(time.Microsecond), need.Round(time.Microsecond), p.guard))
+		p.mu.Lock()
+		p.took /= 2 // it may have been slow by chance, and is not measured again otherwise
+		p.mu.Unlock()
+		p.late(a, fmt.Sprintf("epoch %d begins in %v; writing takes %v, and nothing is written in the last %v before it",
+			a.plan.FromEpoch, (left+p.margin).Round(time.Microsecond), need.Round(time.Microsecond), p.margin))
 		return
 	}
 	if open+1 < a.plan.FromEpoch { // more than one epoch is left
-		left = max(left, p.guard)
+		left = max(left, time.Second)
 	}
 	writing, cancel := p.clock.WithTimeout(ctx, left)
 	defer cancel()
@@ -207,15 +214,13 @@ func (p *plans) carryOut(ctx context.Context, a *aheadPlan) {
 	var work sync.WaitGroup
 	for i, part := range a.parts {
 		d := p.device(a.names[i])
-		switch {
-		case d == nil:
+		if d == nil {
 			results[i].err = errors.New("there is no such device")
 			continue
-		default:
-			if _, err := d.Ready(); err != nil {
-				results[i] = result{away: true, err: err}
-				continue
-			}
+		}
+		if _, err := d.Ready(); err != nil {
+			results[i] = result{away: true, err: err}
+			continue
 		}
 		work.Go(func() { results[i].undo, results[i].err = d.Apply(writing, part.writes) })
 	}

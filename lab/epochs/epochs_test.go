@@ -249,7 +249,7 @@ func TestShortEpochs(t *testing.T) {
 	}
 }
 
-// Epochs of 50 ms on the wall clock, as many as NETSKETCH_SUSTAIN says; `make sustain` plays 1,000.
+// Epochs of 50 ms on the wall clock, as many as NETSKETCH_SUSTAIN says, without traffic.
 func TestSustainedEpochs(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("NETSKETCH_SUSTAIN"))
 	if n == 0 {
