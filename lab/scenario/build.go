@@ -228,8 +228,10 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 		outs[name] = v
 	}
 	epoch := object{"interval": s.Epoch.String(), "align": true}
-	if s.Guard > 0 {
-		epoch["guard"] = s.Guard.String()
+	for key, d := range map[string]time.Duration{"guard": s.Guard, "drain": s.Drain, "deadline": s.Deadline} {
+		if d > 0 {
+			epoch[key] = d.String()
+		}
 	}
 	data, err := yaml.Marshal(object{
 		"name":  "netsketch",

@@ -43,6 +43,10 @@ type Scenario struct {
 	Programs map[string]string `yaml:"programs"`
 	// Guard is the time between the flips and the read-out; the collector's own when 0.
 	Guard time.Duration `yaml:"guard"`
+	// Drain is the further time until what packets are counted in where they leave is read; the collector's own when 0.
+	Drain time.Duration `yaml:"drain"`
+	// Deadline counts from an epoch's end until all must have been read; the collector's own when 0.
+	Deadline time.Duration `yaml:"deadline"`
 	// ScoreEvery reads and scores only every so manyth epoch, for long runs; every one when 0. The status of all is told.
 	ScoreEvery int `yaml:"score-every"`
 	// Topology is the network.
