@@ -75,6 +75,10 @@ fuzz: ## the fuzz targets of the switch, FUZZTIME each (60s); FUZZ="PACKAGE:FUNC
 	    echo "the time was over in the middle of an input; nothing was found"; continue; fi; \
 	  echo "$$out"; exit 1; done
 
+.PHONY: fuzz-all
+fuzz-all: ## every fuzz target there is, FUZZTIME each; an hour at 60s
+	@$(MAKE) fuzz FUZZ="$$(grep -rn --include='*_test.go' '^func Fuzz' . | grep -v '^./examples/' | sed -E 's|^\./(.*)/[^/]*_test\.go:[0-9]+:func (Fuzz[A-Za-z0-9]*).*|\1:\2|' | tr '\n' ' ')"
+
 .PHONY: lint
 lint: $(GOLANGCI) ## vet, static checks, formatting, and the arrows between the rooms
 	$(GOLANGCI) run --allow-parallel-runners ./...
