@@ -15,6 +15,8 @@ type Port struct {
 	// Tx takes a packet that leaves here. The slice is the switch's own and is overwritten after Tx returns: copy what is
 	// kept. It is called in the goroutine of the packet, with the time the packet leaves. A nil Tx discards without error.
 	Tx func(pkt []byte, at time.Duration)
+	// Flush sends what Tx has put off; see [Switch.Burst]. nil: Tx puts nothing off.
+	Flush func()
 	// QueueRate serves the port's egress queues at so many packets a second; 0: packets never wait. A packet that has to wait goes through
 	// egress and leaves when the queue lets it go, see [Switch.Advance].
 	QueueRate uint64
@@ -127,6 +129,7 @@ func (s *Switch) AddPort(id uint32, p Port) error {
 	if q != nil {
 		s.listQueues()
 	}
+	s.listFlushers()
 	s.tellPort(pt.status())
 	return nil
 }
@@ -165,6 +168,7 @@ func (s *Switch) RemovePort(id uint32) error {
 	next := *s.ports.Load()
 	next[id] = nil
 	s.ports.Store(&next)
+	s.listFlushers()
 	if q := pt.queue.Load(); q != nil {
 		s.waiting.Add(-int64(q.close()))
 		s.listQueues()

@@ -73,6 +73,9 @@ type Switch struct {
 	watchers map[int]func(PortStatus)
 	watchID  int
 
+	flushers atomic.Pointer[[]*port] // ports with a Flush
+	bursts   atomic.Int64
+
 	queues  atomic.Pointer[[]*port] // ports that have one
 	waiting atomic.Int64            // packets in queues
 	timerMu sync.Mutex

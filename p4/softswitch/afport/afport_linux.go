@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gopacket/gopacket/afpacket"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
@@ -34,9 +33,11 @@ type Port struct {
 	stop    chan struct{}
 	done    chan struct{}
 
-	mu    sync.RWMutex      // held to write while the socket is changed, to read while it is used to send
-	sock  *afpacket.TPacket // nil: the interface is away
-	since time.Time         // frames dated before are older than the socket's filter
+	mu   sync.RWMutex // held to write while the socket is changed, to read while it is used to send
+	sock *socket      // nil: the interface is away
+
+	waiting sync.Mutex // held to use late; taken after mu
+	late    batch      // frames that are sent together
 
 	lostBefore uint64 // by sockets before this one; guarded by mu
 
@@ -68,7 +69,7 @@ func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 		}
 		return nil, fmt.Errorf("interface %s: %w", cfg.Interface, err)
 	}
-	if err := sw.AddPort(number, softswitch.Port{Name: cfg.Name, Tx: p.send, Down: !up}); err != nil {
+	if err := sw.AddPort(number, softswitch.Port{Name: cfg.Name, Tx: p.send, Flush: p.flush, Down: !up}); err != nil {
 		p.closeSocket()
 		unix.Close(p.control)
 		return nil, err
@@ -95,11 +96,7 @@ func (p *Port) lost() uint64 {
 	if p.sock == nil {
 		return 0
 	}
-	_, s, err := p.sock.SocketStats()
-	if err != nil {
-		return 0
-	}
-	return uint64(s.Drops())
+	return p.sock.lost()
 }
 
 // Close removes the port from the switch, waits for a packet that is in it, and closes
@@ -108,6 +105,7 @@ func (p *Port) Close() error {
 	close(p.stop)
 	<-p.done
 	err := p.sw.RemovePort(p.number)
+	p.flush()
 	p.mu.Lock()
 	p.closeSocket()
 	p.mu.Unlock()
@@ -120,23 +118,11 @@ func (p *Port) Close() error {
 
 // openSocket opens the socket. The caller holds mu, or the only reference.
 func (p *Port) openSocket() error {
-	sock, err := afpacket.NewTPacket(
-		afpacket.OptInterface(p.cfg.Interface), afpacket.TPacketVersion3, afpacket.OptAddVLANHeader(true),
-		afpacket.OptFrameSize(frameBytes), afpacket.OptBlockSize(blockBytes), afpacket.OptNumBlocks(p.cfg.RingBytes/blockBytes),
-		afpacket.OptBlockTimeout(handOver), afpacket.OptPollTimeout(look),
-	)
+	sock, err := openRing(p.cfg.Interface, p.cfg.RingBytes)
 	if err != nil {
-		return fmt.Errorf("AF_PACKET socket: %w", err)
+		return err
 	}
-	if err := sock.SetBPF(arriving); err != nil {
-		sock.Close()
-		return fmt.Errorf("AF_PACKET socket's filter: %w", err)
-	}
-	if err := sock.SetPromiscuous(true); err != nil {
-		sock.Close()
-		return fmt.Errorf("promiscuous mode: %w", err)
-	}
-	p.sock, p.since = sock, time.Now()
+	p.sock = sock
 	return nil
 }
 
@@ -144,7 +130,7 @@ func (p *Port) openSocket() error {
 func (p *Port) closeSocket() {
 	if p.sock != nil {
 		p.lostBefore += p.lost()
-		p.sock.Close()
+		p.sock.close()
 		p.sock = nil
 	}
 }
@@ -206,25 +192,36 @@ func (p *Port) receive() {
 // drain injects frames until it is time to look about; an error is the socket's.
 func (p *Port) drain(tick <-chan time.Time) error {
 	for {
-		frame, info, err := p.sock.ZeroCopyReadPacketData()
-		switch {
-		case errors.Is(err, afpacket.ErrTimeout):
+		err := p.sock.wait(look)
+		if errors.Is(err, errAgain) {
 			return nil
-		case err != nil:
-			return err
-		case info.Timestamp.Before(p.since): // it came before the filter was there
-		case info.CaptureLength < info.Length:
-			p.truncated.Add(1)
-		default:
-			p.received.Add(1)
-			p.sw.Inject(p.number, frame, p.sw.Now())
 		}
+		if err != nil {
+			return err
+		}
+		p.sw.Burst(p.inject)
 		select {
 		case <-tick:
 			return nil
 		case <-p.stop:
 			return nil
 		default:
+		}
+	}
+}
+
+// inject injects the frames that are there, as far as a ring goes.
+func (p *Port) inject() {
+	for range p.cfg.RingBytes / blockBytes * (blockBytes / frameBytes) {
+		frame, whole, err := p.sock.next()
+		switch {
+		case err != nil:
+			return
+		case !whole:
+			p.truncated.Add(1)
+		default:
+			p.received.Add(1)
+			p.sw.Inject(p.number, frame, p.sw.Now())
 		}
 	}
 }
@@ -253,13 +250,31 @@ func (p *Port) follow(failed error) {
 	}
 }
 
-// send sends what leaves the switch.
+// send sends what leaves the switch: at once, or in a burst with what follows.
 func (p *Port) send(frame []byte, _ time.Duration) {
+	p.waiting.Lock()
+	full := p.late.add(frame)
+	p.waiting.Unlock()
+	if full || !p.sw.Bursting() {
+		p.flush()
+	}
+}
+
+// flush sends what waits to be sent.
+func (p *Port) flush() {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if p.sock == nil || p.sock.WritePacketData(frame) != nil {
-		p.unsent.Add(1)
+	p.waiting.Lock()
+	defer p.waiting.Unlock()
+	n, sent := len(p.late.ends), 0
+	switch {
+	case n == 0:
 		return
+	case p.sock == nil:
+		p.late.drop()
+	default:
+		sent = p.late.send(p.sock.fd)
 	}
-	p.sent.Add(1)
+	p.sent.Add(uint64(sent))
+	p.unsent.Add(uint64(n - sent))
 }

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package afport
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is an AF_PACKET socket with a TPACKET_V3 ring of blocks, which the kernel fills with frames and hands over one after another. One
+// goroutine takes frames; any may send.
+type socket struct {
+	fd     int
+	ring   []byte
+	block  int    // that is read
+	left   uint32 // frames of it that were not taken yet
+	at     int    // the next of them, in ring
+	taken  bool   // block is ours
+	tagged []byte // a frame with its VLAN tag put back
+	drops  atomic.Uint64
+}
+
+// Places in struct tpacket_block_desc and struct tpacket3_hdr.
+const (
+	blockStatus, blockFrames, blockFirst              = 8, 12, 16
+	frameNext, frameSnap, frameLen, frameStatus       = 0, 12, 16, 20
+	frameMAC, frameTCI, frameTPID                     = 24, 32, 36
+	userOwns                                          = unix.TP_STATUS_USER
+	tagThere, tagProtocolThere, defaultTPID, macBytes = unix.TP_STATUS_VLAN_VALID, unix.TP_STATUS_VLAN_TPID_VALID, 0x8100, 12
+)
+
+var errAgain = errors.New("no frame is there")
+
+// openRing opens a socket on an interface. It sees frames from then on that arrive, and none that this machine sends.
+func openRing(name string, ringBytes int) (*socket, error) {
+	dev, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("AF_PACKET socket: %w", err)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) // no protocol: nothing comes before it is bound
+	if err != nil {
+		return nil, fmt.Errorf("AF_PACKET socket: %w", err)
+	}
+	s := &socket{fd: fd}
+	if err := s.setUp(dev.Index, ringBytes); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *socket) setUp(dev, ringBytes int) error {
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
+		return fmt.Errorf("AF_PACKET socket: TPACKET_V3: %w", err)
+	}
+	req := unix.TpacketReq3{
+		Block_size: blockBytes, Block_nr: uint32(ringBytes / blockBytes), Frame_size: frameBytes,
+		Frame_nr: uint32(ringBytes / blockBytes * (blockBytes / frameBytes)), Retire_blk_tov: uint32(handOver.Milliseconds()),
+	}
+	if err := unix.SetsockoptTpacketReq3(s.fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &req); err != nil {
+		return fmt.Errorf("AF_PACKET socket: ring of %d bytes: %w", ringBytes, err)
+	}
+	ring, err := unix.Mmap(s.fd, 0, int(req.Block_size*req.Block_nr), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("AF_PACKET socket: ring: %w", err)
+	}
+	s.ring = ring
+	filter := make([]unix.SockFilter, len(arriving))
+	for i, in := range arriving {
+		filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
+		return fmt.Errorf("AF_PACKET socket's filter: %w", err)
+	}
+	if err := unix.SetsockoptPacketMreq(s.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &unix.PacketMreq{Ifindex: int32(dev), Type: unix.PACKET_MR_PROMISC}); err != nil {
+		return fmt.Errorf("promiscuous mode: %w", err)
+	}
+	all := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))
+	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: dev}); err != nil {
+		return fmt.Errorf("AF_PACKET socket: %w", err)
+	}
+	return nil
+}
+
+func (s *socket) close() {
+	if s.ring != nil {
+		_ = unix.Munmap(s.ring) // it was mapped
+	}
+	_ = unix.Close(s.fd)
+}
+
+// lost is how many frames the kernel lost, for want of room in the ring.
+func (s *socket) lost() uint64 {
+	if st, err := unix.GetsockoptTpacketStatsV3(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		s.drops.Add(uint64(st.Drops)) // since it was asked last
+	}
+	return s.drops.Load()
+}
+
+// wait waits for a frame, so long at most; errAgain when none came.
+func (s *socket) wait(most time.Duration) error {
+	fds := [1]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds[:], int(most.Milliseconds()))
+	switch {
+	case n == 0, errors.Is(err, unix.EINTR):
+		return errAgain
+	case err != nil:
+		return fmt.Errorf("poll: %w", err)
+	case fds[0].Revents&unix.POLLERR != 0:
+		code, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		if err != nil {
+			return fmt.Errorf("poll: %w", err)
+		}
+		return fmt.Errorf("poll: %w", unix.Errno(code))
+	}
+	return nil
+}
+
+func (s *socket) word(at int) *uint32 { return (*uint32)(unsafe.Pointer(&s.ring[at])) }
+
+// next returns the next frame that is in the ring, and whether all of it is; errAgain when there is none. The slice is good until the next call.
+func (s *socket) next() (frame []byte, whole bool, err error) {
+	base := s.block * blockBytes
+	for s.left == 0 {
+		if s.taken {
+			atomic.StoreUint32(s.word(base+blockStatus), unix.TP_STATUS_KERNEL)
+			s.taken = false
+			s.block = (s.block + 1) % (len(s.ring) / blockBytes)
+			base = s.block * blockBytes
+		}
+		if atomic.LoadUint32(s.word(base+blockStatus))&userOwns == 0 {
+			return nil, false, errAgain
+		}
+		s.taken, s.left, s.at = true, *s.word(base + blockFrames), base+int(*s.word(base + blockFirst))
+	}
+	h := s.ring[s.at : base+blockBytes]
+	order := binary.NativeEndian
+	snap, length, status := int(order.Uint32(h[frameSnap:])), int(order.Uint32(h[frameLen:])), order.Uint32(h[frameStatus:])
+	mac := int(order.Uint16(h[frameMAC:]))
+	frame, whole = h[mac:mac+snap:mac+snap], snap == length
+	if status&tagThere != 0 && snap >= macBytes {
+		tpid := uint16(defaultTPID)
+		if status&tagProtocolThere != 0 {
+			tpid = order.Uint16(h[frameTPID:])
+		}
+		s.tagged = append(s.tagged[:0], frame[:macBytes]...)
+		s.tagged = binary.BigEndian.AppendUint16(s.tagged, tpid)
+		s.tagged = binary.BigEndian.AppendUint16(s.tagged, uint16(order.Uint32(h[frameTCI:])))
+		frame = append(s.tagged, frame[macBytes:]...)
+		s.tagged = frame
+	}
+	s.left--
+	s.at += int(order.Uint32(h[frameNext:]))
+	return frame, whole, nil
+}
+
+// batch is frames that are to be sent by one call of the kernel.
+type batch struct {
+	bytes    []byte
+	ends     []int
+	messages [batchFrames]message
+	vectors  [batchFrames]unix.Iovec
+}
+
+// message is struct mmsghdr.
+type message struct {
+	header unix.Msghdr
+	sent   uint32
+	_      [4]byte
+}
+
+const batchFrames = 64
+
+func (b *batch) add(frame []byte) (full bool) {
+	b.bytes = append(b.bytes, frame...)
+	b.ends = append(b.ends, len(b.bytes))
+	return len(b.ends) == batchFrames
+}
+
+// send sends the frames, and returns how many the kernel took; it goes on after one that it refuses.
+func (b *batch) send(fd int) (sent int) {
+	from := 0
+	for i, to := range b.ends {
+		b.vectors[i].Base = nil
+		if to > from {
+			b.vectors[i].Base = &b.bytes[from]
+		}
+		b.vectors[i].SetLen(to - from)
+		b.messages[i].header.Iov = &b.vectors[i]
+		b.messages[i].header.SetIovlen(1)
+		from = to
+	}
+	for at := 0; at < len(b.ends); {
+		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.messages[at])), uintptr(len(b.ends)-at), 0, 0, 0)
+		switch {
+		case errno == unix.EINTR:
+		case errno != 0: // this one was refused
+			at++
+		default:
+			at += int(n)
+			sent += int(n)
+		}
+	}
+	b.drop()
+	return sent
+}
+
+func (b *batch) drop() { b.bytes, b.ends = b.bytes[:0], b.ends[:0] }
