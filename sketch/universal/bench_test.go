@@ -7,6 +7,7 @@ import (
 
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/internal/trace"
+	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
 // BenchmarkUpdate is the speed of the data structure on one core, on Zipf 1.1 traffic.
@@ -24,12 +25,11 @@ func BenchmarkUpdate(b *testing.B) {
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			s := measure(b, bm.l, nil)
-			b.ReportAllocs()
-			b.ResetTimer()
-			for i := range b.N {
-				s.Update(&packets[i%len(packets)].Key)
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds()/1e6, "Mpackets/s")
+			zipf.Speed(b, len(packets), func() {
+				for i := range packets {
+					s.Update(&packets[i].Key)
+				}
+			})
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
@@ -22,6 +23,15 @@ type Sketch struct {
 	counters []uint32 // two's complement
 	heavy    []uint32
 	packets  []uint32 // per level, or nil where the program does not count them
+
+	cells, slots family.Range // remainders by twice the columns, and by the slots, without a division
+}
+
+func over(l Layout, counters, heavy, packets []uint32) *Sketch {
+	return &Sketch{
+		layout: l, counters: counters, heavy: heavy, packets: packets,
+		cells: family.NewRange(uint32(2 * l.Columns)), slots: family.NewRange(uint32(l.Slots)),
+	}
 }
 
 // New returns an empty sketch.
@@ -29,12 +39,7 @@ func New(l Layout) (*Sketch, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	return &Sketch{
-		layout:   l,
-		counters: make([]uint32, l.CounterCells()),
-		heavy:    make([]uint32, l.HeavyCells()),
-		packets:  make([]uint32, l.Levels),
-	}, nil
+	return over(l, make([]uint32, l.CounterCells()), make([]uint32, l.HeavyCells()), make([]uint32, l.Levels)), nil
 }
 
 // Open returns a sketch over register cells as they were read out: counters, heavy-key
@@ -57,7 +62,7 @@ func Open(l Layout, counters, heavy, packets []uint32) (*Sketch, error) {
 		}
 		packets = packets[:l.Levels]
 	}
-	return &Sketch{layout: l, counters: counters, heavy: heavy, packets: packets}, nil
+	return over(l, counters, heavy, packets), nil
 }
 
 // Layout returns the sketch's shape.
@@ -99,9 +104,9 @@ func (s *Sketch) count(h uint32, level int) int32 {
 	base := level * l.Rows * l.Columns
 	var est [3]int32
 	for row := range l.Rows {
-		column, negative := cellOf(h, row, l.Columns)
-		cell := &s.counters[base+row*l.Columns+column]
-		sign := 1 - 2*int32(negative)
+		v := family.Reduce[family.P4](rowhash.Mix(h, rowhash.Odd[row]), &s.cells) // as cellOf
+		cell := &s.counters[base+row*l.Columns+int(v>>1)]
+		sign := 1 - 2*int32(v&1)
 		*cell += uint32(sign)
 		if row < len(est) {
 			est[row] = int32(*cell) * sign
@@ -118,7 +123,7 @@ func (s *Sketch) remember(k *flow.Key, h uint32, level int, est uint32) {
 	base := level * l.Ways * l.Slots
 	var best []uint32
 	for way := range l.Ways {
-		slot := s.slot(base+way*l.Slots+int(rowhash.Mix(h, rowhash.OddWay[way])%uint32(l.Slots)), words)
+		slot := s.slot(base+way*l.Slots+int(family.Reduce[family.P4](rowhash.Mix(h, rowhash.OddWay[way]), &s.slots)), words)
 		if slot[wordHash] == h && slot[wordCount] != 0 {
 			slot[wordCount] = max(slot[wordCount], est)
 			return
