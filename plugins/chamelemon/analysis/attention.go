@@ -104,7 +104,11 @@ func begin(c *Configuration, room *[families]Room, edges []string) Attention {
 type count struct {
 	flows   float64 // exact when decoded, by linear counting otherwise
 	decoded bool
+	over    float64 // how many times as many there may be; 0 when decoded
 }
+
+// most is what to reckon with.
+func (c count) most() float64 { return c.flows * max(c.over, 1) }
 
 // edgeState is what was measured at an edge switch.
 type edgeState struct {
@@ -341,7 +345,7 @@ func (s *shifter) turnIll() {
 	for f := range families {
 		r := &s.room[f]
 		s.next.Parts[f] = Parts{LL: r.IllLL, HL: r.IllHL}
-		n := s.m.hl[f].flows
+		n := s.m.hl[f].most() // a part that is overfull once more costs two epochs
 		if n <= 0 {
 			continue
 		}

@@ -200,8 +200,11 @@ func tally(s *encoder, r fermat.Result) count {
 	n, _, ok := s.Load()
 	if !ok { // no bucket is empty: at least what one empty bucket in all would mean
 		n = float64(s.Config().Width) * math.Log(float64(s.Buckets()))
+		return count{flows: max(n, 1), over: 1.5}
 	}
-	return count{flows: max(n, 1)}
+	// Two standard deviations of linear counting: with t flows a bucket of each array, sqrt(e^t - t - 1) / t sqrt(m).
+	t := n / float64(s.Config().Width)
+	return count{flows: max(n, 1), over: 1 + 2*math.Sqrt(math.Exp(t)-t-1)/(t*math.Sqrt(float64(s.Buckets())))}
 }
 
 func newPart(f, buckets int) (*encoder, error) {
