@@ -29,7 +29,7 @@ func TestSelectOnLastIndex(t *testing.T) {
 		{[]byte{1, 10, 9}, []byte{1, 0, 10, 9}},
 		{[]byte{2, 10, 20, 9}, []byte{2, 0, 20, 9}},
 		{[]byte{3, 10, 20, 30, 9}, []byte{3, 1, 30, 9}},
-		{[]byte{200, 10, 20, 30, 40}, []byte{3, 1, 30, 40}},
+		{[]byte{200, 10, 20, 30, 40}, []byte{3, 3, 30, 40}},
 	} {
 		left = nil
 		sw.Inject(0, tt.in, 0)

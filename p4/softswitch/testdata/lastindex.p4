@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A select on the last index of a stack, and its last header taken as a whole: p4c compiles them, BMv2 does not run them. The first byte
+// A select on the last index of a stack, and its last header taken as a whole, the validity of a union in a stack: p4c compiles them, BMv2 does not run them. The first byte
 // says how many headers of a byte follow.
 #include <core.p4>
 #include <v1model.p4>
@@ -8,7 +8,12 @@ header count_t { bit<8> n; }
 header item_t { bit<8> value; }
 header found_t { bit<8> items; bit<8> full; bit<8> last; }
 
-struct headers_t { found_t found; count_t count; item_t[3] items; }
+header_union either_t {
+    count_t count;
+    item_t item;
+}
+
+struct headers_t { found_t found; count_t count; item_t[3] items; either_t[2] either; }
 struct metadata_t { bit<8> full; item_t last; }
 
 parser P(packet_in pkt, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
@@ -40,6 +45,12 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         sm.egress_spec = 1;
         hdr.found.setValid();
         hdr.found.full = meta.full;
+        if (hdr.count.n > 100) {
+            hdr.either[1].item.setValid();
+        }
+        if (hdr.either[1].isValid() && !hdr.either[0].isValid()) {
+            hdr.found.full = hdr.found.full | 2;
+        }
         hdr.found.last = 0;
         if (meta.last.isValid()) {
             hdr.found.last = meta.last.value;
