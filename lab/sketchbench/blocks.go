@@ -378,7 +378,7 @@ func univmonFigure13() Suite {
 			worse("13", "DDoS (distinct sources): the same", "distinct sources", ""),
 			{
 				Figure: "13", Paper: "heavy hitters and changes: all three work well (errors of 0.3 to 2 %)",
-				Why: "changes are near the noise of 600 KB: their threshold, 0.05 % of the change, is a third of that of heavy hitters, and Count-Min's error does not cancel; pick-and-drop tells both windows' sizes only from the first pick on",
+				Why: "a level has 50 KB for 2 million packets, ten times the paper's; a heavy change is of 174 packets, a sixth of a heavy hitter, and near the noise of Count and Count-Min sketches of that size. Pick-and-drop, whose samples end with the very largest flows (F1 below), has no small ones to compare",
 				Ours: func(v Values) string {
 					return fmt.Sprintf("heavy hitters: Count sketch %s, CM %s, pick-and-drop %s; changes: %s, %s, %s",
 						short(get(v, "Count sketch", "heavy hitters")), short(get(v, "CM", "heavy hitters")), short(get(v, "Pick-and-drop", "heavy hitters")),

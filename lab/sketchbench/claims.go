@@ -88,7 +88,7 @@ func order(figure, paper, task, metric string, memories []int, down bool, struct
 				for _, s := range structures {
 					x = append(x, s+" "+short(v.Get(s, m, task, metric)))
 				}
-				parts = append(parts, fmt.Sprintf("%s KB: %s", short(float64(m)/1000), strings.Join(x, ", ")))
+				parts = append(parts, fmt.Sprintf("%d KB: %s", m/1000, strings.Join(x, ", ")))
 				if len(memories) == 1 {
 					break
 				}
@@ -134,4 +134,33 @@ func values(figure, paper string, memory int, task, metric string, structures []
 			return true
 		},
 	}
+}
+
+// best says that a structure's metric is no worse than any other's at each memory: no
+// larger, or no smaller when down.
+func best(figure, paper, task, metric string, memories []int, down bool, ours string, others []string, why string) Claim {
+	c := order(figure, paper, task, metric, memories, down, append([]string{ours}, others...), why)
+	c.Holds = func(v Values) bool {
+		for _, o := range others {
+			if !order(figure, paper, task, metric, memories, down, []string{ours, o}, why).Holds(v) {
+				return false
+			}
+		}
+		return true
+	}
+	return c
+}
+
+// beyond says that the structures' metric at one memory is worse than a limit: below it when down.
+func beyond(figure, paper string, memory int, task, metric string, others []string, limit float64, down bool, why string) Claim {
+	c := values(figure, paper, memory, task, metric, others, nil, down, why)
+	c.Holds = func(v Values) bool {
+		for _, o := range others {
+			if x := v.Get(o, memory, task, metric); down && !(x < limit) || !down && !(x > limit) {
+				return false
+			}
+		}
+		return true
+	}
+	return c
 }

@@ -44,6 +44,7 @@ func readPcap(name string) (*Trace, error) {
 		keys = append(keys, k)
 		t.at = append(t.at, uint32(packet.At.Microseconds())+1)
 	}
+	t.Name += fmt.Sprintf(", %d packets of IPv6, %d left out as no flow's", t.Left.IPv6, t.Left.Out)
 	for _, k := range keys {
 		t.keys = t.appendKey(t.keys, k)
 	}

@@ -4,6 +4,7 @@ package sketchbench
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -167,10 +168,18 @@ func (p *Plot) pivot(b *strings.Builder, rows []Row) {
 		for _, x := range xs {
 			cell := ""
 			if i := slices.IndexFunc(s.Points, func(q plot.Point) bool { return q.X == x }); i >= 0 {
-				cell = fmt.Sprintf("%.4g", s.Points[i].Y)
+				cell = digits4(s.Points[i].Y)
 			}
 			fmt.Fprintf(b, " %s |", cell)
 		}
 		b.WriteString("\n")
 	}
+}
+
+// digits4 writes four digits, and whole numbers in full.
+func digits4(v float64) string {
+	if v == math.Trunc(v) && math.Abs(v) < 1e12 {
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return fmt.Sprintf("%.4g", v)
 }

@@ -261,7 +261,7 @@ func TestMixedTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tr.KeyBytes() != 37 || tr.Left.IPv6 == 0 || tr.Left.Out == 0 || tr.Len()+tr.Left.Out != 164_600 {
+	if tr.KeyBytes() != 37 || tr.Left.IPv6 == 0 || tr.Left.Out == 0 || tr.Len()+tr.Left.Out != 164_600 || !strings.Contains(tr.Name, "5984 packets of IPv6, 4552 left out") {
 		t.Fatalf("%d packets, keys of %d bytes, %+v", tr.Len(), tr.KeyBytes(), tr.Left)
 	}
 	t.Logf("%d packets, %d flows, %+v", tr.Len(), tr.Flows(), tr.Left)
