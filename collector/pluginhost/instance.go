@@ -277,7 +277,6 @@ func (i *Instance) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results,
 	if results.State != nil {
 		i.state = results.State
 	}
-	i.status.LastError = ""
 	i.status.LastEpoch, i.status.LastStats = epoch.Number, results.Stats
 	return results, nil
 }

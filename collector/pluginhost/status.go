@@ -52,7 +52,7 @@ type Status struct {
 	// Restarts counts the times that the plugin went down and was to be
 	// started again.
 	Restarts uint64
-	// LastError is why it was last down or without results; empty: it has had results since, or never.
+	// LastError is why it was last down or without results; empty: never.
 	LastError string
 	// EpochsAnalysed and EpochsLost count calls of Analyse with and without
 	// results.
