@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A select on the last index of a stack, and its last header taken as a whole, the validity of a union in a stack: p4c compiles them, BMv2 does not run them. The first byte
-// says how many headers of a byte follow.
+// A select on the last index of a stack, its last header taken as a whole, the validity of a union in a stack: p4c compiles them, BMv2
+// does not run them. The first byte says how many headers of a byte follow.
 #include <core.p4>
 #include <v1model.p4>
 
