@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,8 +35,18 @@ type switchFlags struct {
 	cpuPort                          uint32
 	ports, queues                    []string
 	grpcPorts                        uint32
+	parallel                         int
 	real, once, lldp                 bool
 	playAfter                        time.Duration
+}
+
+// lanes is how many packets may run at once. Those of capture files come one after another, and give the same results each time.
+func (f *switchFlags) lanes() int {
+	isInterface := func(port string) bool { return strings.Contains(port, "=@") }
+	if f.parallel == 0 && slices.ContainsFunc(f.ports, isInterface) {
+		return runtime.NumCPU()
+	}
+	return f.parallel
 }
 
 func switchCommand() *cobra.Command {
@@ -67,6 +78,7 @@ p4.bm.DataplaneInterface), on the same address.`,
 	flags.StringArrayVar(&f.ports, "port", nil, "a port, as `NUMBER=IN.pcap,OUT.pcap` or NUMBER=@INTERFACE; repeat for more")
 	flags.Uint32Var(&f.grpcPorts, "grpc-ports", 0, "make ports 0 to `N`-1, those of --port left out, whose packets come and go over gRPC")
 	flags.StringArrayVar(&f.queues, "queue", nil, "let packets wait for a port, as `NUMBER=RATE`[/DEPTH], in packets a second and packets; RATE,RATE,... are those of the priorities from 0 on, as in BMv2; all=... is for the ports that are there; repeat for more")
+	flags.IntVar(&f.parallel, "parallel", 0, "packets that run at once, `N` at most; 0: as many as there are cores where a port is an interface, else 1")
 	flags.BoolVar(&f.real, "real-time", false, "inject packets at the pace of the capture files, not as fast as possible")
 	flags.DurationVar(&f.playAfter, "play-after", 0, "play the capture files so long after there is a pipeline, to leave a controller time for its entries")
 	flags.BoolVar(&f.lldp, "lldp", false, "send LLDP frames from every port, and tell over gNMI which neighbours are heard")
@@ -258,7 +270,7 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	config := softswitch.Config{Name: f.name, CPUPort: f.cpuPort, Logger: logger}
+	config := softswitch.Config{Name: f.name, CPUPort: f.cpuPort, Parallel: f.lanes(), Logger: logger}
 	clock := f.fileClock(specs)
 	if clock != nil {
 		config.Clock = clock.Now
