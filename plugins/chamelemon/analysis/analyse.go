@@ -266,7 +266,7 @@ func (a *analysis) measured() (*measured, error) {
 				r.totals(a.config.Iterations)
 				t := r.sizes.tail()
 				return &t
-			})}
+			}), shown: r.shown(a.config.Iterations)}
 		}
 	}
 	return m, nil

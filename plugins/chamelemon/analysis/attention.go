@@ -115,6 +115,9 @@ type edgeState struct {
 	hitters [families]count
 	known   bool         // all flows of the HH parts are counted, though not all may be decoded
 	sizes   func() *tail // estimated sizes of its flows; work, so asked for where they matter
+	// shown estimates how many flows the classifier shows with at least so many packets, those
+	// that share their counters with others included; nil: as many as sizes has.
+	shown func(uint32) float64
 }
 
 // victimSize is the size of a flow that lost packets, for the victims' distribution.
@@ -164,8 +167,11 @@ func (t *tail) atLeast(x uint32) float64 {
 }
 
 // smallest returns the smallest threshold from least on with at most n flows of that size.
-func (t *tail) smallest(n float64, least uint32) uint32 {
-	x := least + uint32(sort.Search(int(maxThreshold-min(least, maxThreshold)), func(d int) bool { return t.atLeast(least+uint32(d)) <= n }))
+func (t *tail) smallest(n float64, least uint32) uint32 { return smallest(t.atLeast, n, least) }
+
+// smallest returns the smallest threshold from least on that at most n flows reach.
+func smallest(atLeast func(uint32) float64, n float64, least uint32) uint32 {
+	x := least + uint32(sort.Search(int(maxThreshold-min(least, maxThreshold)), func(d int) bool { return atLeast(least+uint32(d)) <= n }))
 	return min(max(x, 1), maxThreshold)
 }
 
@@ -242,14 +248,17 @@ func (s *shifter) hittersFirst() (failed bool) {
 // edge fill its HH parts to the target load. The sizes that the classifier tells are put
 // to the scale of the candidates that there were.
 func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32) uint32 {
-	t := e.sizes()
-	base := t.atLeast(th)
+	atLeast := e.sizes().atLeast
+	if e.shown != nil {
+		atLeast = e.shown
+	}
+	base := atLeast(th)
 	limit, total := math.Inf(1), 0.0
 	for f := range families {
 		total += e.hitters[f].flows
 	}
 	for f := range families {
-		var share float64 // candidates for each flow of the tail
+		var share float64 // candidates for each flow that there should be
 		switch {
 		case total == 0 && f == 0:
 			share = 1 // nothing known: as if all were IPv4
@@ -263,7 +272,7 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32)
 			limit = min(limit, targetLoad*buckets(a.hitters(f, s.room))/share)
 		}
 	}
-	return t.smallest(limit, least)
+	return smallest(atLeast, limit, least)
 }
 
 // hittersLast is the last step of both states: Th is brought back to the target load

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/netsketch/netsketch/sketch/tower"
+)
+
+// TestShown: the flows that a classifier shows with at least so many packets are as many as are
+// estimated, where almost all have one packet, and where large ones fill all counters.
+func TestShown(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		flows int
+		size  func(r *rand.Rand) uint32
+		at    []uint32
+	}{
+		{"small", 17_500, func(r *rand.Rand) uint32 { return 1 + uint32(0.035/math.Max(r.Float64(), 1e-3)) }, []uint32{1, 2, 3, 4, 10}},
+		{"large", 20_000, func(r *rand.Rand) uint32 { return uint32(math.Pow(1-r.Float64(), -1/0.8)) % 20_000 }, []uint32{2, 50, 254, 255, 400, 3000}},
+	} {
+		r := rand.New(rand.NewPCG(61, 1))
+		s, err := tower.New[hashes](tower.Config{Rows: tower.ChameleMon()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := make([]byte, 13)
+		for i := range tc.flows {
+			binary.BigEndian.PutUint32(key, uint32(i))
+			s.Add(key, max(tc.size(r), 1))
+		}
+		small, large := s.Row(0), s.Row(1)
+		for i := range small {
+			small[i] = min(small[i], 255)
+		}
+		for i := range large {
+			large[i] = min(large[i], 65535)
+		}
+		l := &layout{bits: [2]int{8, 16}}
+		shown := (&reading{sizer: newSizer(l, 1, [2][]uint32{small, large}), edge: &edge{layout: *l}}).shown(8)
+		for _, x := range tc.at {
+			want := 0.0
+			for i := range tc.flows {
+				binary.BigEndian.PutUint32(key, uint32(i))
+				if s.Query(key) >= x {
+					want++
+				}
+			}
+			if got := shown(x); math.Abs(got-want) > 0.15*want+30 {
+				t.Errorf("%s flows: %.0f estimated with %d packets or more, %.0f are shown so", tc.name, got, x, want)
+			}
+		}
+	}
+}
