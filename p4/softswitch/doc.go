@@ -21,11 +21,12 @@
 // verify, value sets, selects with masks; arithmetic of any width, with and without sign, saturating too; tables of every
 // kind of match, const entries, action profiles and selectors; counters, meters (two rates, three colours) and registers; the hashes of v1model;
 // random; clone, resubmit and recirculate with field lists; multicast; digest; truncate; assert, assume, log_msg;
-// checksums; queueing metadata from a queue with a rate and a depth.
+// checksums; queueing metadata from queues with rates and depths.
 //
 // Compile refuses, with the construct's name and place: externs and primitives of other architectures, hash algorithms v1model does
-// not name, P4_14's length expressions, jumps back inside of an action, control flow with a cycle, comparison of whole stacks,
-// division of numbers that can be negative, registers named outside of actions, default or const entries in tables with an action profile.
+// not name, P4_14's length expressions, control flow with a cycle; and what BMv2's JSON could say and p4c never does, such as comparisons of
+// whole stacks, division of numbers that can be negative, registers named outside of actions, default or const entries in tables with an
+// action profile. Loops in actions run, and are bounded.
 //
 // Where BMv2 reads memory of an earlier packet or stops (a field of a header that was never valid, an index out of range, a failed
 // assert), the engine has zeros, does nothing, or drops the packet, and counts it in [Stats].

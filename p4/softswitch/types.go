@@ -160,7 +160,7 @@ type MulticastGroup struct {
 type CloneSession struct {
 	ID             uint32
 	Replicas       []Replica
-	ClassOfService uint32 // kept and returned; there is one queue to a port
+	ClassOfService uint32 // kept and returned: v1model's clones have the priority that their program gives them
 	PacketLength   int    // truncate copies to so many bytes; 0: whole packets
 }
 
