@@ -25,6 +25,9 @@ func configCommand() *cobra.Command {
 				if err == nil {
 					err = all.Check(c.Outputs)
 				}
+				if err == nil && len(c.Devices) == 0 {
+					err = fmt.Errorf("%s: devices: none is given, so nothing would be measured; expected at least one switch", path)
+				}
 				if err != nil {
 					failed = true
 					fmt.Fprintln(cmd.ErrOrStderr(), err)
