@@ -189,8 +189,11 @@ func takeBack(ctx context.Context, s session, cat *p4values.Catalog, changes []c
 	return errors.Join(err, unknown)
 }
 
-// replan writes again what plans left on the switch, after a push cleared it.
+// replan writes again what plans left on the switch, after a push cleared it. What is there already, because a plan was
+// faster, is no mistake.
 func (d *Device) replan(ctx context.Context) error {
+	d.applying.Lock()
+	defer d.applying.Unlock()
 	d.mu.Lock()
 	s := d.session
 	planned := maps.Clone(d.planned)
@@ -202,7 +205,7 @@ func (d *Device) replan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var updates []*p4v1.Update
+	var changes []change
 	for _, key := range slices.Sorted(maps.Keys(planned)) {
 		entry := planned[key]
 		op := sdk.Insert
@@ -213,9 +216,10 @@ func (d *Device) replan(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		updates = append(updates, u)
+		changes = append(changes, change{update: u, key: key, after: &entry, insert: true})
 	}
-	return s.Write(ctx, updates...)
+	_, err = send(ctx, s, changes)
+	return err
 }
 
 func planUpdate(cat *p4values.Catalog, op sdk.WriteOp, entry p4rt.Entry) (*p4v1.Update, error) {

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/p4/compiled"
@@ -301,4 +303,55 @@ func BenchmarkEpoch(b *testing.B) {
 	r.play(b.N)
 	b.ReportMetric(float64(chamelemon.ProcessorTime().Sub(begin).Microseconds())/float64(b.N)/1e3, "ms-processor/op")
 	r.check(b.N + 4)
+}
+
+// A plugin process that is killed goes on where it was: the epoch at hand is lost for it at most, switches keep what it
+// planned, and no plan is unknown to the process that follows.
+func TestPluginKilledBetweenShortEpochs(t *testing.T) {
+	r := newRig(t, true)
+	r.play(6)
+	pid := r.plugin("state/pid")
+	if pid <= 0 || r.plugin("state/saved-epoch") == 0 {
+		t.Fatalf("process %d, saved epoch %d", pid, r.plugin("state/saved-epoch"))
+	}
+	if err := syscall.Kill(int(pid), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r.play(6)
+	lost := 0
+	for _, rep := range r.seen() {
+		if rep.Status != epoch.Complete || len(rep.Doubts) > 0 {
+			t.Errorf("epoch %d is %v, doubts %v", rep.Number, rep.Status, rep.Doubts)
+		}
+		for _, p := range rep.Plugins {
+			if p.Err != nil {
+				lost++
+			}
+		}
+	}
+	if lost > 1 {
+		t.Errorf("%d epochs are lost for the plugin, want one at most", lost)
+	}
+	if again := r.plugin("state/pid"); again == pid || r.plugin("state/restarts") != 1 {
+		t.Errorf("process %d after %d", again, pid)
+	}
+	for _, said := range []string{"earlier process", "no configuration of ChameleMon", "state that was saved is of no use"} {
+		if strings.Contains(r.log.String(), said) {
+			t.Errorf("the log has %q", said)
+		}
+	}
+}
+
+// plugin returns a leaf of the plugin's state, 0 where it has no value.
+func (r *rig) plugin(leaf string) (n int64) {
+	r.tb.Helper()
+	r.c.Store().View().Rows(store.ParseQuery("", "/collector/plugins/plugin"))(func(row *store.Row, _ store.Meta) bool {
+		for i, l := range row.List.Leaves {
+			if strings.Join(l.Path, "/") == leaf && !row.Values[i].Absent() {
+				n, _ = strconv.ParseInt(fmt.Sprint(row.Values[i]), 10, 64)
+			}
+		}
+		return true
+	})
+	return n
 }
