@@ -49,7 +49,7 @@ type Epoch struct {
 	Guard time.Duration `yaml:"guard"`
 	// Drain is how long a packet may be on its way through the network: what packets are counted in where they leave it is read that much after the guard; not given, it is at most a fifth of the interval.
 	Drain time.Duration `yaml:"drain"`
-	// Deadline counts from the end of the epoch: what has not been read by then is missing, and the epoch partial; 80 % of the interval when 0.
+	// Deadline counts from the end of the epoch: what has not been read by then is missing, and the epoch partial; 80 % of the interval when 0, or 90 % up to 100 ms.
 	Deadline time.Duration `yaml:"deadline"`
 	// ParallelReads is how many switches are read at the same time; 8 for each processor, at least 16, when 0.
 	ParallelReads int `yaml:"parallel-reads"`

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 	"strconv"
+	"time"
 
 	"gopkg.in/yaml.v3"
 )
@@ -121,6 +122,9 @@ func (c *Config) complete(folder string, given map[string]Position) {
 	}
 	if c.Epoch.Deadline == 0 {
 		c.Epoch.Deadline = c.Epoch.Interval * 4 / 5
+		if c.Epoch.Interval <= 100*time.Millisecond { // where the read-out takes much of it
+			c.Epoch.Deadline = c.Epoch.Interval * 9 / 10
+		}
 	}
 	edge := map[string]bool{}
 	for _, h := range c.Hosts {
