@@ -272,7 +272,14 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32)
 			limit = min(limit, targetLoad*buckets(a.hitters(f, s.room))/share)
 		}
 	}
-	return smallest(atLeast, limit, least)
+	x := smallest(atLeast, limit, least)
+	// With a Th of 1 all flows are candidates, whatever the scale of those above another Th.
+	for f := range families {
+		if all := e.sizes().atLeast(1); x == 1 && total > 0 && all*e.hitters[f].flows/total > targetLoad*buckets(a.hitters(f, s.room)) {
+			x = 2
+		}
+	}
+	return x
 }
 
 // hittersLast is the last step of both states: Th is brought back to the target load

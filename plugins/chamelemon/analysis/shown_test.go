@@ -56,3 +56,20 @@ func TestShown(t *testing.T) {
 		}
 	}
 }
+
+// TestAllFlows: few candidates at Th 2 do not make Th 1, with which all flows are.
+func TestAllFlows(t *testing.T) {
+	room := [families]Room{{Up: 4096, Down: 3072, Reserve: 511, IllHL: 2559, IllLL: 512}, {Up: 1024, Down: 768, Reserve: 127, IllHL: 639, IllLL: 128}}
+	c := DefaultConfiguration()
+	for flows, want := range map[float64]uint32{7500: 2, 5000: 1} {
+		now := begin(&c, &room, []string{"a"})
+		now.Th["a"] = 2
+		sizes := newTail([]float64{1, 2}, []float64{flows - 225, 225})
+		e := &edgeState{hitters: [families]count{{flows: 433, decoded: true}, {decoded: true}}, sizes: func() *tail { return &sizes },
+			shown: func(x uint32) float64 { return map[bool]float64{true: flows, false: 700}[x == 1] }}
+		m := &measured{edges: map[string]*edgeState{"a": e}, deltas: true, hl: [families]count{{flows: 3000, decoded: true}, {decoded: true}}, ll: [families]count{{decoded: true}, {decoded: true}}}
+		if next, reasons := shift(now, m, &room); next.Th["a"] != want {
+			t.Errorf("%.0f flows: Th %d, expected %d (%v)", flows, next.Th["a"], want, reasons)
+		}
+	}
+}
