@@ -390,7 +390,7 @@ func TestReadoutRefused(t *testing.T) {
 	}
 }
 
-// readAllBanks times reading one bank of everything that the largest program measures.
+// readAllBanks times reading one bank of everything that the program measures.
 func readAllBanks(b *testing.B, c *p4rt.Client) {
 	cat, err := c.Catalog()
 	if err != nil {
@@ -416,8 +416,12 @@ func readAllBanks(b *testing.B, c *p4rt.Client) {
 }
 
 func BenchmarkReadBank(b *testing.B) {
-	_, c := ready(b, program(b, "univmon"))
-	readAllBanks(b, c)
+	for _, name := range []string{"univmon", "chamelemon"} {
+		b.Run(name, func(b *testing.B) {
+			_, c := ready(b, program(b, name))
+			readAllBanks(b, c)
+		})
+	}
 }
 
 func BenchmarkReadBankBMv2(b *testing.B) {
