@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/lldp"
 )
 
@@ -27,7 +26,7 @@ func (n *Network) neighbor(w *wire, pkt []byte, at time.Duration) {
 	down := w.state.Down
 	w.mu.Unlock()
 	if !down && !w.to.host {
-		n.nodes[w.to.node].sw.Inject(w.to.port, pkt, at)
+		n.nodes[w.to.node].sw.neighbor(w.to.port, pkt, at)
 	}
 }
 
@@ -37,7 +36,7 @@ func (n *Network) speak() {
 	ctx, silence := context.WithCancel(context.Background())
 	n.silence = silence
 	for _, nd := range n.nodes {
-		n.agents.Go(func() { nd.lldp.Run(ctx) })
+		n.agents.Go(func() { nd.sw.speak(ctx) })
 	}
 	for _, l := range n.cfg.Fabric.Links {
 		name := n.cfg.Fabric.LinkName(l)
@@ -46,13 +45,10 @@ func (n *Network) speak() {
 			port uint32
 		}{{l.A, l.PortA}, {l.B, l.PortB}} {
 			disabled := false
-			n.nodes[end.node].sw.WatchPorts(func(st softswitch.PortStatus) {
-				if st.ID != end.port || st.Removed {
-					return
-				}
+			n.nodes[end.node].sw.watch(end.port, func(now bool) {
 				n.carrierMu.Lock()
-				changed := disabled != st.Disabled
-				disabled = st.Disabled
+				changed := disabled != now
+				disabled = now
 				n.carrierMu.Unlock()
 				if changed {
 					if err := n.carrier(name); err != nil {
@@ -74,10 +70,10 @@ func (n *Network) carrier(name string) error {
 		down := w.state.Down
 		w.mu.Unlock()
 		from := pair[1-i].to // the end that the wire leaves
-		st, err := n.nodes[from.node].sw.PortStatus(from.port)
+		disabled, err := n.nodes[from.node].sw.disabled(from.port)
 		if err == nil {
-			up := !down && !st.Disabled && !n.nodes[w.to.node].stopped.Load()
-			err = n.nodes[w.to.node].sw.SetPortUp(w.to.port, up)
+			up := !down && !disabled && !n.nodes[w.to.node].stopped.Load()
+			err = n.nodes[w.to.node].sw.setPortUp(w.to.port, up)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("lab: link %q: %w", name, err))

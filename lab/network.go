@@ -3,7 +3,7 @@
 // Package lab emulates a network of P4 switches and hosts: topologies, links with
 // latency and loss, traffic, faults, and the exact truth of what every switch saw.
 //
-// The switches are soft switches that run compiled P4 programs and are driven
+// The switches are soft switches, or some of them BMv2 processes, that run compiled P4 programs and are driven
 // through P4Runtime and gNMI over TCP on loopback, so a collector cannot tell them
 // from others. Frames move in the order of a discrete-event simulation, on the wall
 // clock or on a virtual one.
@@ -21,7 +21,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,9 +34,6 @@ import (
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/p4/softswitch/lldp"
-	"github.com/netsketch/netsketch/p4/softswitch/ocgnmi"
-	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
 
 // Config describes a lab. Fabric is required, and a program for each of its switches.
@@ -47,10 +43,13 @@ type Config struct {
 	// bank table is. A switch whose program has none is never flipped, and its truth is one epoch.
 	Program  *compiled.Program
 	Programs map[string]*compiled.Program // by a switch's name, or else its role
-	Clock    Clock                        // nil: a wall clock that starts now
-	Seed     uint64                       // of losses and of the switches' random()
-	Keep     int                          // sealed truth segments kept for each switch; 0: 16
-	Logger   *slog.Logger                 // nil: discards
+	// BMv2 names the switches, by name or role, that are BMv2's simple_switch_grpc in place of soft switches. It must be on
+	// the PATH, and programs there must send on one copy of each packet at most. LinkState.Down takes no ports of it down.
+	BMv2   map[string]bool
+	Clock  Clock        // nil: a wall clock that starts now
+	Seed   uint64       // of losses and of the switches' random()
+	Keep   int          // sealed truth segments kept for each switch; 0: 16
+	Logger *slog.Logger // nil: discards
 }
 
 // Network is a running lab.
@@ -95,12 +94,10 @@ type host struct {
 type node struct {
 	spec     Switch
 	deviceID uint64
-	sw       *softswitch.Switch
+	sw       backend
 	rpc      *grpc.Server
-	p4rt     *p4rtserver.Server
-	gnmi     *ocgnmi.Server
-	lldp     *lldp.Agent
 	addr     string
+	gnmi     bool   // it is served, too
 	bankID   uint32 // P4Info id of the bank table
 	served   chan error
 	serving  bool
@@ -148,18 +145,15 @@ func New(cfg Config) (*Network, error) {
 		}
 		n.nodes = append(n.nodes, &node{
 			spec: s, deviceID: uint64(i + 1), bankID: bankTable(program), net: n,
-			sw: softswitch.New(softswitch.Config{
-				Name: s.Name, Clock: n.clock.Now, Seed: cfg.Seed + uint64(i), Logger: cfg.Logger.With("switch", s.Name),
-			}),
 			out: map[uint32]*wire{}, fromHost: map[uint32]bool{},
 			record: truth.NewRecorder(cfg.Keep),
 			served: make(chan error, 1),
 		})
 	}
 	n.cable()
-	for _, nd := range n.nodes {
-		if err := n.startNode(nd); err != nil {
-			return nil, errors.Join(err, n.Close())
+	for i, nd := range n.nodes {
+		if err := n.startNode(nd, cfg.Seed+uint64(i)); err != nil {
+			return nil, errors.Join(fmt.Errorf("lab: switch %s: %w", nd.spec.Name, err), n.Close())
 		}
 	}
 	n.speak()
@@ -215,60 +209,52 @@ func (n *Network) cable() {
 	}
 }
 
-// linkSpeed is what the emulated ports report, in bits a second.
-const linkSpeed = 10_000_000_000
-
-// startNode adds the ports and serves the switch.
-func (n *Network) startNode(nd *node) error {
-	for port, w := range nd.out {
-		err := nd.sw.AddPort(port, softswitch.Port{
-			Name: fmt.Sprintf("Ethernet%d", port), Speed: linkSpeed,
-			Tx: func(pkt []byte, at time.Duration) {
-				if isLLDP(pkt) {
-					n.neighbor(w, pkt, at)
-					return
-				}
-				var p passage
-				if inside := nd.inside.Load(); inside != nil {
-					p = *inside
-				}
-				switch latency, ok := w.carry(&p); {
-				case !ok:
-				case w.to.host && latency == 0:
-					n.hosts[w.to.node].arrive(&p)
-				default:
-					n.schedule(at+latency, w.to, pkt, &p)
-				}
-			},
-		})
+// startNode starts the switch and serves it.
+func (n *Network) startNode(nd *node, seed uint64) error {
+	if n.cfg.BMv2[nd.spec.Name] || n.cfg.BMv2[string(nd.spec.Role)] {
+		sw, err := n.newExternal(nd)
 		if err != nil {
-			return fmt.Errorf("lab: switch %s: port %d: %w", nd.spec.Name, port, err)
+			return err
 		}
+		nd.sw = sw
+	} else {
+		sw, err := n.newSoft(nd, seed)
+		if err != nil {
+			return err
+		}
+		nd.sw = sw
 	}
-	nd.lldp = lldp.New(nd.sw, lldp.Config{
-		SystemName: nd.spec.Name, SystemDescription: "netsketch soft switch in a lab", Management: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
-		Logger: n.log.With("switch", nd.spec.Name),
-	})
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return fmt.Errorf("lab: switch %s: %w", nd.spec.Name, err)
+		return err
 	}
 	nd.addr = lis.Addr().String()
-	nd.rpc = grpc.NewServer(append(p4rtserver.ServerOptions(), grpc.UnaryInterceptor(nd.orderFlips))...)
-	nd.p4rt = p4rtserver.New(nd.sw, p4rtserver.Options{
-		DeviceID: nd.deviceID, Logger: n.log.With("switch", nd.spec.Name), Compile: n.compile,
-	})
-	nd.p4rt.Register(nd.rpc)
-	nd.gnmi, err = ocgnmi.New(nd.sw, ocgnmi.Options{
-		Name: nd.spec.Name, DeviceID: nd.deviceID, LLDP: nd.lldp, Interval: time.Second, Logger: n.log.With("switch", nd.spec.Name),
-	})
-	if err != nil {
-		return fmt.Errorf("lab: switch %s: gNMI: %w", nd.spec.Name, err)
+	nd.rpc = grpc.NewServer(append(nd.sw.serverOptions(), grpc.UnaryInterceptor(nd.orderFlips))...)
+	if nd.gnmi, err = nd.sw.services(nd.rpc); err != nil {
+		return errors.Join(err, lis.Close())
 	}
-	nd.gnmi.Register(nd.rpc)
 	nd.serving = true
 	go func() { nd.served <- nd.rpc.Serve(lis) }()
 	return nil
+}
+
+// leave takes a packet that leaves a switch along a wire.
+func (n *Network) leave(nd *node, w *wire, pkt []byte, at time.Duration) {
+	if isLLDP(pkt) {
+		n.neighbor(w, pkt, at)
+		return
+	}
+	var p passage
+	if inside := nd.inside.Load(); inside != nil {
+		p = *inside
+	}
+	switch latency, ok := w.carry(&p); {
+	case !ok:
+	case w.to.host && latency == 0:
+		n.hosts[w.to.node].arrive(&p)
+	default:
+		n.schedule(at+latency, w.to, pkt, &p)
+	}
 }
 
 // compile makes a program once for all the switches that run it.
@@ -294,7 +280,7 @@ func (nd *node) receive(port uint32, l *load, at time.Duration) {
 		l.entry = e
 	}
 	nd.inside.Store(&l.passage)
-	nd.sw.Inject(port, l.frame, at) // returns when all copies are out
+	nd.sw.inject(port, l.frame, at) // returns when all copies are out
 	nd.inside.Store(nil)
 }
 
@@ -366,13 +352,14 @@ type Device struct {
 	Role     Role
 	DeviceID uint64
 	Address  string // P4Runtime and gNMI, plaintext, loopback
+	GNMI     bool   // false: it has no gNMI
 }
 
 // Devices lists the switches in the fabric's order.
 func (n *Network) Devices() []Device {
 	out := make([]Device, len(n.nodes))
 	for i, nd := range n.nodes {
-		out[i] = Device{nd.spec.Name, nd.spec.Role, nd.deviceID, nd.addr}
+		out[i] = Device{nd.spec.Name, nd.spec.Role, nd.deviceID, nd.addr, nd.gnmi}
 	}
 	return out
 }
@@ -389,8 +376,13 @@ func (n *Network) Truth(i int) *truth.Recorder { return n.nodes[i].record }
 // Banked reports whether the program of switch i has banks, so that its epochs can be told apart.
 func (n *Network) Banked(i int) bool { return n.nodes[i].bankID != 0 }
 
-// Switch returns switch i of the fabric.
-func (n *Network) Switch(i int) *softswitch.Switch { return n.nodes[i].sw }
+// Switch returns switch i of the fabric; nil when it is no soft switch.
+func (n *Network) Switch(i int) *softswitch.Switch {
+	if s, ok := n.nodes[i].sw.(*soft); ok {
+		return s.sw
+	}
+	return nil
+}
 
 // Stats are counts since the start.
 type Stats struct {
@@ -497,7 +489,7 @@ func (n *Network) StopSwitch(i int) {
 	nd.stopped.Store(true)
 	nd.rpc.Stop()
 	for port := range nd.out {
-		_ = nd.sw.SetPortUp(port, false) // the port exists: cable made it
+		_ = nd.sw.setPortUp(port, false) // the port exists: cable made it
 	}
 }
 
@@ -517,19 +509,16 @@ func (n *Network) Close() error {
 // close ends a switch that may have been started in part only.
 func (nd *node) close() error {
 	var errs []error
-	if nd.lldp != nil {
-		nd.lldp.Close()
-	}
 	if nd.serving {
 		nd.rpc.Stop()
-		errs = append(errs, nd.gnmi.Close(context.Background()))
 		if err := <-nd.served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			errs = append(errs, fmt.Errorf("lab: switch %s: %w", nd.spec.Name, err))
 		}
 	}
-	if nd.p4rt != nil {
-		nd.p4rt.Close()
+	if nd.sw != nil {
+		if err := nd.sw.close(); err != nil {
+			errs = append(errs, fmt.Errorf("lab: switch %s: %w", nd.spec.Name, err))
+		}
 	}
-	nd.sw.Close()
 	return errors.Join(errs...)
 }

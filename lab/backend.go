@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/lldp"
+	"github.com/netsketch/netsketch/p4/softswitch/ocgnmi"
+	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
+)
+
+// backend is the switch of a node: a soft switch of this process, or BMv2.
+type backend interface {
+	// services registers what the switch serves; gnmi says whether that is more than P4Runtime.
+	services(rpc *grpc.Server) (gnmi bool, err error)
+	serverOptions() []grpc.ServerOption
+	// inject lets a frame arrive at a port. It returns when all copies have left by the node's wires.
+	inject(port uint32, frame []byte, at time.Duration)
+	// neighbor lets an LLDP frame arrive at a port.
+	neighbor(port uint32, frame []byte, at time.Duration)
+	// speak runs until ctx ends what the switch's own software does beside the packets.
+	speak(ctx context.Context)
+	// watch calls changed when a port is disabled, or enabled again, by its configuration.
+	watch(port uint32, changed func(disabled bool))
+	disabled(port uint32) (bool, error)
+	setPortUp(port uint32, up bool) error
+	// close frees everything; the services have stopped.
+	close() error
+}
+
+// linkSpeed is what the emulated ports report, in bits a second.
+const linkSpeed = 10_000_000_000
+
+// soft is a soft switch with its servers.
+type soft struct {
+	net  *Network
+	nd   *node
+	sw   *softswitch.Switch
+	p4rt *p4rtserver.Server
+	gnmi *ocgnmi.Server
+	lldp *lldp.Agent
+}
+
+func (n *Network) newSoft(nd *node, seed uint64) (*soft, error) {
+	log := n.log.With("switch", nd.spec.Name)
+	s := &soft{net: n, nd: nd, sw: softswitch.New(softswitch.Config{Name: nd.spec.Name, Clock: n.clock.Now, Seed: seed, Logger: log})}
+	for port, w := range nd.out {
+		err := s.sw.AddPort(port, softswitch.Port{
+			Name: fmt.Sprintf("Ethernet%d", port), Speed: linkSpeed,
+			Tx: func(pkt []byte, at time.Duration) { n.leave(nd, w, pkt, at) },
+		})
+		if err != nil {
+			s.sw.Close()
+			return nil, fmt.Errorf("port %d: %w", port, err)
+		}
+	}
+	s.lldp = lldp.New(s.sw, lldp.Config{
+		SystemName: nd.spec.Name, SystemDescription: "netsketch soft switch in a lab", Management: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
+		Logger: log,
+	})
+	return s, nil
+}
+
+func (s *soft) serverOptions() []grpc.ServerOption { return p4rtserver.ServerOptions() }
+
+func (s *soft) services(rpc *grpc.Server) (bool, error) {
+	log := s.net.log.With("switch", s.nd.spec.Name)
+	s.p4rt = p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: s.nd.deviceID, Logger: log, Compile: s.net.compile})
+	s.p4rt.Register(rpc)
+	var err error
+	s.gnmi, err = ocgnmi.New(s.sw, ocgnmi.Options{
+		Name: s.nd.spec.Name, DeviceID: s.nd.deviceID, LLDP: s.lldp, Interval: time.Second, Logger: log,
+	})
+	if err != nil {
+		return false, fmt.Errorf("gNMI: %w", err)
+	}
+	s.gnmi.Register(rpc)
+	return true, nil
+}
+
+func (s *soft) inject(port uint32, frame []byte, at time.Duration) { s.sw.Inject(port, frame, at) }
+
+func (s *soft) neighbor(port uint32, frame []byte, at time.Duration) { s.sw.Inject(port, frame, at) }
+
+func (s *soft) speak(ctx context.Context) { s.lldp.Run(ctx) }
+
+func (s *soft) watch(port uint32, changed func(disabled bool)) {
+	s.sw.WatchPorts(func(st softswitch.PortStatus) {
+		if st.ID == port && !st.Removed {
+			changed(st.Disabled)
+		}
+	})
+}
+
+func (s *soft) disabled(port uint32) (bool, error) {
+	st, err := s.sw.PortStatus(port)
+	return st.Disabled, err
+}
+
+func (s *soft) setPortUp(port uint32, up bool) error { return s.sw.SetPortUp(port, up) }
+
+func (s *soft) close() error {
+	var errs []error
+	s.lldp.Close()
+	if s.gnmi != nil {
+		errs = append(errs, s.gnmi.Close(context.Background()))
+	}
+	if s.p4rt != nil {
+		s.p4rt.Close()
+	}
+	s.sw.Close()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/p4/bmv2"
+	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
+)
+
+// external is BMv2's simple_switch_grpc, a process of its own. The node's P4Runtime server passes everything on to it, so that
+// the lab sees the flips of its bank. Packets go in one by one, each when the one before has come out: what comes out late, or in
+// several copies, the lab does not know where to put. It has no gNMI and no LLDP.
+type external struct {
+	net     *Network
+	nd      *node
+	log     *slog.Logger
+	sw      *bmv2.Switch
+	control *grpc.ClientConn
+	data    *grpc.ClientConn
+	ctx     context.Context // until close
+	cancel  context.CancelFunc
+
+	// Of inject, which the node calls from one goroutine at a time.
+	packets *dataplane.Client // nil before the first packet
+	id      uint64
+	swallow atomic.Uint64 // packets that did not come out
+}
+
+// swallowed is how long a packet that goes into BMv2 may take to come out, in real time.
+const swallowed = 5 * time.Second
+
+// maxMessage bounds messages of P4Runtime: pipelines and read-outs.
+const maxMessage = 128 << 20
+
+func (n *Network) newExternal(nd *node) (*external, error) {
+	s := &external{net: n, nd: nd, log: n.log.With("switch", nd.spec.Name)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	var err error
+	if s.sw, err = bmv2.Start(s.ctx, bmv2.Config{DeviceID: nd.deviceID}); err == nil {
+		s.control, err = toSwitch(s.sw.P4Runtime())
+	}
+	if err == nil {
+		s.data, err = toSwitch(s.sw.DataPlane())
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func toSwitch(address string) (*grpc.ClientConn, error) {
+	return grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)))
+}
+
+func (s *external) serverOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage)}
+}
+
+func (s *external) services(rpc *grpc.Server) (bool, error) {
+	p4v1.RegisterP4RuntimeServer(rpc, &relay{to: p4v1.NewP4RuntimeClient(s.control)})
+	return false, nil
+}
+
+func (s *external) inject(port uint32, frame []byte, at time.Duration) {
+	if s.nd.stopped.Load() {
+		return
+	}
+	out, err := s.pass(port, frame)
+	switch {
+	case errors.Is(err, errSwallowed):
+		if s.swallow.Add(1) == 1 {
+			s.log.Warn("BMv2 has not sent on a packet; others like it are not told of", "port", port, "after", swallowed)
+		}
+	case err != nil:
+		s.log.Error("a packet does not go through BMv2", "port", port, "error", err)
+	default:
+		if w := s.nd.out[out.Port]; w != nil {
+			s.net.leave(s.nd, w, out.Frame, at)
+		}
+	}
+}
+
+var errSwallowed = errors.New("it does not come out")
+
+// pass sends a packet through the switch.
+func (s *external) pass(port uint32, frame []byte) (dataplane.Packet, error) {
+	s.id++
+	for {
+		fresh := s.packets == nil
+		var err error
+		if fresh {
+			if s.packets, err = dataplane.Open(s.ctx, s.data, s.nd.deviceID); err != nil {
+				s.packets = nil
+				return dataplane.Packet{}, err
+			}
+		}
+		var out dataplane.Packet
+		if err = s.packets.Inject(port, frame, s.id); err == nil {
+			out, err = s.await()
+		}
+		if err == nil || errors.Is(err, errSwallowed) {
+			return out, err
+		}
+		s.packets.Close()
+		s.packets = nil
+		if !fresh || status.Code(err) != codes.Unavailable {
+			return dataplane.Packet{}, err
+		}
+		// BMv2 refuses streams for a moment after it got its pipeline, and with them the packet.
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-s.sw.Ended():
+			return dataplane.Packet{}, fmt.Errorf("BMv2 has ended: %s", s.sw.Log())
+		case <-s.ctx.Done():
+			return dataplane.Packet{}, s.ctx.Err()
+		}
+	}
+}
+
+// await returns what the newest packet becomes.
+func (s *external) await() (dataplane.Packet, error) {
+	limit := time.NewTimer(swallowed)
+	defer limit.Stop()
+	for {
+		select {
+		case p, ok := <-s.packets.Packets():
+			if !ok {
+				return p, errors.Join(s.packets.Err(), s.ctx.Err())
+			}
+			if p.ID == s.id {
+				return p, nil
+			}
+		case <-limit.C:
+			return dataplane.Packet{}, errSwallowed
+		}
+	}
+}
+
+func (s *external) neighbor(uint32, []byte, time.Duration) {}
+
+func (s *external) speak(context.Context) {}
+
+func (s *external) watch(uint32, func(bool)) {}
+
+func (s *external) disabled(uint32) (bool, error) { return false, nil }
+
+// setPortUp does nothing: the lab itself drops what takes a link that is down.
+func (s *external) setPortUp(uint32, bool) error { return nil }
+
+func (s *external) close() error {
+	s.cancel()
+	var errs []error
+	if s.packets != nil {
+		s.packets.Close()
+	}
+	for _, conn := range []*grpc.ClientConn{s.control, s.data} {
+		if conn != nil {
+			errs = append(errs, conn.Close())
+		}
+	}
+	if s.sw != nil {
+		select {
+		case <-s.sw.Ended():
+			errs = append(errs, fmt.Errorf("BMv2 had ended: %s", s.sw.Log()))
+		default:
+		}
+		s.sw.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// relay passes P4Runtime on to another server. Errors go back as they are.
+type relay struct {
+	p4v1.UnimplementedP4RuntimeServer
+	to p4v1.P4RuntimeClient
+}
+
+func (r *relay) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
+	return r.to.Write(ctx, req)
+}
+
+func (r *relay) SetForwardingPipelineConfig(ctx context.Context, req *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error) {
+	return r.to.SetForwardingPipelineConfig(ctx, req)
+}
+
+func (r *relay) GetForwardingPipelineConfig(ctx context.Context, req *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse, error) {
+	return r.to.GetForwardingPipelineConfig(ctx, req)
+}
+
+func (r *relay) Capabilities(ctx context.Context, req *p4v1.CapabilitiesRequest) (*p4v1.CapabilitiesResponse, error) {
+	return r.to.Capabilities(ctx, req)
+}
+
+func (r *relay) Read(req *p4v1.ReadRequest, down p4v1.P4Runtime_ReadServer) error {
+	up, err := r.to.Read(down.Context(), req)
+	if err != nil {
+		return err
+	}
+	return pump(up.Recv, down.Send)
+}
+
+func (r *relay) StreamChannel(down p4v1.P4Runtime_StreamChannelServer) error {
+	ctx, cancel := context.WithCancel(down.Context())
+	up, err := r.to.StreamChannel(ctx)
+	defer cancel()
+	if err != nil {
+		return err
+	}
+	go func() { // ends with the stream from the controller, which ends when this method returns
+		_ = pump(down.Recv, up.Send) // the switch's answer says why
+		_ = up.CloseSend()
+	}()
+	return pump(up.Recv, down.Send)
+}
+
+// pump passes messages on until there are no more.
+func pump[M any](from func() (M, error), to func(M) error) error {
+	for {
+		m, err := from()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = to(m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
