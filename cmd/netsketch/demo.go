@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ type demoFlags struct {
 	plot                                  string
 	epochs                                int
 	json, virtual                         bool
+	bmv2                                  []string
 	influx                                influxFlags
 }
 
@@ -60,6 +62,7 @@ The exit code is 0 only when the results kept the bounds that the scenario state
 	flags.IntVar(&f.epochs, "epochs", 0, "end after so many epochs; 0: as the scenario says, else at Ctrl-C")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object at the end in place of the live table")
 	flags.BoolVar(&f.virtual, "virtual", false, "play on a virtual clock, as fast as it can be computed")
+	flags.StringSliceVar(&f.bmv2, "bmv2", nil, "`switches`, by name or role (edge, transit), that are BMv2's simple_switch_grpc, from the PATH, in place of soft switches")
 	flags.StringVar(&f.plot, "plot", "", "write the run's figures to `files` of this name with .md, .svg and .csv after it")
 	flags.StringVar(&f.listen, "gnmi", "127.0.0.1:9339", "`address` of the collector's gNMI server; port 0 takes a free one")
 	flags.StringVar(&f.plugins, "plugins", "", "`folder` of plugin binaries; when empty, plugins beside this binary or ../lib/netsketch/plugins")
@@ -90,7 +93,7 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (*scenario.Report, error) {
 	}
 	out := cmd.OutOrStdout()
 	view := &scenario.ViewWriter{W: out, Terminal: isTerminal(out)}
-	o := scenario.Options{PluginDir: dir, Listen: f.listen, Virtual: f.virtual, Logger: logger, Version: version}
+	o := scenario.Options{PluginDir: dir, Listen: f.listen, Virtual: f.virtual, BMv2: f.bmv2, Logger: logger, Version: version}
 	if !f.json {
 		o.OnEpoch = view.Epoch
 		fmt.Fprintf(out, "starting %s: %s\n", s.Name, s.Summary)
@@ -125,6 +128,9 @@ func (f *demoFlags) command() string {
 	c := "netsketch demo"
 	if f.scenario != "" {
 		c += " --scenario " + f.scenario
+	}
+	if len(f.bmv2) > 0 {
+		c += " --bmv2 " + strings.Join(f.bmv2, ",")
 	}
 	if f.virtual {
 		c += " --virtual"

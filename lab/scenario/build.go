@@ -197,8 +197,11 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 	f := n.Fabric()
 	var devices, links, hosts, instances []any
 	for _, d := range n.Devices() {
-		devices = append(devices, object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role),
-			"pipeline": s.program(d.Name, d.Role), "gnmi": object{"address": d.Address}})
+		device := object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role), "pipeline": s.program(d.Name, d.Role)}
+		if d.GNMI {
+			device["gnmi"] = object{"address": d.Address}
+		}
+		devices = append(devices, device)
 	}
 	port := func(sw int, p uint32) string { return fmt.Sprintf("%s/%d", f.Switches[sw].Name, p) }
 	for _, l := range f.Links {

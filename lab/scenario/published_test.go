@@ -78,7 +78,7 @@ func connect(t *testing.T, addr string) gnmi.GNMIClient {
 	return gnmi.NewGNMIClient(conn)
 }
 
-// once returns the updates of a ONCE subscription.
+// once returns the updates of a ONCE subscription, with whole paths.
 func once(t *testing.T, c gnmi.GNMIClient, p *gnmi.Path) ([]*gnmi.Update, error) {
 	t.Helper()
 	stream, err := c.Subscribe(t.Context())
@@ -100,7 +100,10 @@ func once(t *testing.T, c gnmi.GNMIClient, p *gnmi.Path) ([]*gnmi.Update, error)
 		if err != nil {
 			return out, err
 		}
-		out = append(out, resp.GetUpdate().GetUpdate()...)
+		for _, u := range resp.GetUpdate().GetUpdate() {
+			u.Path = &gnmi.Path{Elem: slices.Concat(resp.GetUpdate().GetPrefix().GetElem(), u.GetPath().GetElem())}
+			out = append(out, u)
+		}
 	}
 }
 

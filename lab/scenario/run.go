@@ -34,6 +34,8 @@ type Options struct {
 	// Virtual plays on a virtual clock: as fast as it can be computed, and the same in
 	// every run. Otherwise an epoch takes its time.
 	Virtual bool
+	// BMv2 are the switches, by name or role, that are BMv2's simple_switch_grpc in place of soft switches.
+	BMv2 []string
 	// Logger hears what the collector and the switches log; nil discards.
 	Logger *slog.Logger
 	// OnEpoch, when set, is called after each epoch.
@@ -97,7 +99,11 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		r.virtual = epoch.NewVirtual(virtualStart, virtualLimit)
 		clock = lab.VirtualClock(r.virtual)
 	}
-	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, Clock: clock, Seed: s.Seed, Logger: o.Logger}); err != nil {
+	external, err := bmv2Switches(f, o.BMv2)
+	if err != nil {
+		return r, err
+	}
+	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock, Seed: s.Seed, Logger: o.Logger}); err != nil {
 		return r, err
 	}
 	if r.cfg, err = s.collectorConfig(r.net, o.PluginDir, o.Listen); err != nil {
@@ -113,8 +119,22 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	if o.Virtual {
 		r.report.Clock = "virtual"
 	}
-	r.client, err = dial(r.report.GNMI)
-	return r, err
+	if r.client, err = dial(r.report.GNMI); err != nil {
+		return r, err
+	}
+	return r, r.waitForwarding(ctx)
+}
+
+// bmv2Switches checks the names of switches that are to be BMv2.
+func bmv2Switches(f *lab.Fabric, names []string) (map[string]bool, error) {
+	out := map[string]bool{}
+	for _, name := range names {
+		if !slices.ContainsFunc(f.Switches, func(s lab.Switch) bool { return s.Name == name || string(s.Role) == name }) {
+			return nil, fmt.Errorf("scenario: BMv2 in place of %q: expected a switch of the topology, or a role (edge, transit) that is in it", name)
+		}
+		out[name] = true
+	}
+	return out, nil
 }
 
 // virtualLimit bounds, in real time, what a boundary takes on a virtual clock. Packets are played meanwhile, on a busy machine slowly.
@@ -180,6 +200,34 @@ func (r *Run) waitReady(ctx context.Context) []string {
 			return missing
 		case <-tick.C:
 			r.virtual.Advance(time.Millisecond)
+		}
+	}
+}
+
+// waitForwarding waits until the collector says that all switches are connected, those that are not measured, too: they have
+// their routes then.
+func (r *Run) waitForwarding(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	for {
+		leaves, err := r.client.leaves(ctx, [][]string{{"collector", "devices"}})
+		if err != nil {
+			return err
+		}
+		connected := 0
+		for _, l := range leaves {
+			if l.Path[len(l.Path)-1].GetName() == "connection" && l.Text == "ready" {
+				connected++
+			}
+		}
+		if want := len(r.net.Devices()); connected == want {
+			return nil
+		} else if ctx.Err() != nil {
+			return fmt.Errorf("scenario: %d of %d switches are connected after %v", connected, want, readyLimit)
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
 		}
 	}
 }

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario_test
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/openconfig/gnmi/proto/gnmi"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/p4/bmv2"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// published is all of what ChameleMon publishes in an epoch, by path.
+type published map[string]string
+
+// The example on BMv2: edge switches that are simple_switch_grpc tell the same as soft switches, leaf by leaf over gNMI, and
+// both the truth.
+func TestChameleMonOnBMv2(t *testing.T) {
+	if _, err := exec.LookPath(bmv2.Program); err != nil {
+		t.Skipf("%v: the example is played on soft switches only", err)
+	}
+	soft, told := playPair(t)
+	external, toldByBMv2 := playPair(t, "edge")
+	if soft.Network != external.Network || soft.Network.Lost == 0 {
+		t.Errorf("soft switches: %+v, BMv2: %+v; want the same, with losses", soft.Network, external.Network)
+	}
+	for i := range soft.Epochs {
+		for name, r := range map[string]*scenario.Report{"soft switches": soft, "BMv2": external} {
+			e, victims := losses(t, &r.Epochs[i]), fewFlows/10
+			if i >= changeAt {
+				victims = manyFlows / 10
+			}
+			if r.Epochs[i].Status != "complete" || !e.Sure || e.Found.TruePositive != victims || e.Found.FalsePositive+e.Found.FalseNegative > 0 || e.Exact != victims {
+				t.Errorf("epoch %d of the run, %s, %s: %q, %+v, %d exact; %d flows lost packets", i+1, name, r.Epochs[i].Status, e.Problem, e.Found, e.Exact, victims)
+			}
+			for device, v := range e.Views {
+				if v.Hitters == nil || v.Hitters.TruePositive == 0 || v.Hitters.FalsePositive+v.Hitters.FalseNegative > 0 {
+					t.Errorf("epoch %d of the run, %s: heavy hitters of %s: %+v", i+1, name, device, v.Hitters)
+				}
+			}
+		}
+		checkEnds(t, told[i])
+		if diff := gocmp.Diff(told[i], toldByBMv2[i]); diff != "" {
+			t.Errorf("epoch %d of the run (-soft switches, +BMv2):\n%.4000s", i+1, diff)
+		}
+		e := losses(t, &external.Epochs[i])
+		t.Logf("epoch %d of the run: %d leaves, %d victims exact; Tl %v, Th %v, HH %+v, HL %+v", i+1, len(told[i]), e.Exact, e.Low, e.High, e.Heavy, e.HL)
+	}
+	if first, last := losses(t, &external.Epochs[0]).High, losses(t, &external.Epochs[pairEpochs-1]).High; first != 4 || last != 1 {
+		t.Errorf("Th is %v and then %v; attention goes from 4 to 1", first, last)
+	}
+	t.Logf("%+v", external.Network)
+}
+
+// The flows of the example's pair, and in which of its epochs they become more.
+const fewFlows, manyFlows, pairEpochs, changeAt = 2000, 3500, 4, 2
+
+// checkEnds holds where victims entered and left against their addresses: 10.0.0.0/24 and fd00::/64 are behind leaf1, the others behind leaf2.
+func checkEnds(t *testing.T, p published) {
+	t.Helper()
+	victims := 0
+	for path, value := range p {
+		_, victim, found := strings.Cut(path, "/victims/victim[flow=")
+		text, leaf, _ := strings.Cut(victim, "]/state/")
+		if !found || leaf != "entry" && leaf != "exit" {
+			continue
+		}
+		victims++
+		key, err := flow.Parse(flow.FiveTuple, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := key.SrcAddr()
+		if leaf == "exit" {
+			end = key.DstAddr()
+		}
+		want := `string_val:"leaf2"`
+		if netip.MustParsePrefix("10.0.0.0/24").Contains(end) || netip.MustParsePrefix("fd00::/64").Contains(end) {
+			want = `string_val:"leaf1"`
+		}
+		if value != want {
+			t.Errorf("victim %s: %s is %s, not %s", text, leaf, value, want)
+		}
+	}
+	if victims == 0 {
+		t.Error("no victim tells where it entered")
+	}
+}
+
+// playPair plays the small scenario on two edge switches with one between them.
+func playPair(t *testing.T, external ...string) (*scenario.Report, []published) {
+	t.Helper()
+	s := load(t, "small", pairEpochs)
+	s.Topology = scenario.Topology{Kind: "leaf-spine", Leaves: 2, Spines: 1, HostsPerLeaf: 1, Latency: s.Topology.Latency}
+	s.Traffic[0].Flows, s.Traffic[0].MaxPackets = fewFlows, 12
+	s.Traffic[0].Changes = []traffic.Change{change(changeAt*s.Epoch, manyFlows)}
+	section, err := config.SectionOf("the test", `{plugin: chamelemon, config: {start: {high: 4}, heavyHitters: {packets: 10, share: 0.0001}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Algorithms, s.Expect = []config.Section{section}, nil // attention goes from Th 4 to Th 1
+	var told []published
+	o := scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true, BMv2: external}
+	o.OnEpoch = func(run *scenario.Run) error {
+		updates, err := once(t, connect(t, run.Address()), &gnmi.Path{Elem: []*gnmi.PathElem{{Name: "chamelemon"}}})
+		if err != nil {
+			return err
+		}
+		p := published{}
+		for _, u := range updates {
+			path, value := text(u.GetPath()), u.GetVal().String()
+			switch leaf := path[strings.LastIndexByte(path, '/')+1:]; leaf {
+			case "response-time", "analysis-time":
+				continue // of the machine, not of the network
+			case "epoch", "since-epoch": // the lab's time begins as soon as the switches are ready
+				value = fmt.Sprint(int64(u.GetVal().GetUintVal() - run.Report().Epochs[0].Epoch))
+			}
+			p[path] = value
+		}
+		told = append(told, p)
+		return nil
+	}
+	run, err := scenario.Open(t.Context(), s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := run.Play(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	if err := run.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(told) != pairEpochs || len(report.Epochs) != pairEpochs {
+		t.Fatalf("%d epochs were played and %d read, not %d", len(report.Epochs), len(told), pairEpochs)
+	}
+	return report, told
+}
+
+// text writes a path out.
+func text(p *gnmi.Path) string {
+	var b strings.Builder
+	for _, e := range p.GetElem() {
+		b.WriteString("/" + e.GetName())
+		var keys []string
+		for k, v := range e.GetKey() {
+			keys = append(keys, "["+k+"="+v+"]")
+		}
+		slices.SortFunc(keys, cmp.Compare[string])
+		b.WriteString(strings.Join(keys, ""))
+	}
+	return b.String()
+}
