@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -37,7 +36,7 @@ type external struct {
 	// Of inject, which the node calls from one goroutine at a time.
 	packets *dataplane.Client // nil before the first packet
 	id      uint64
-	swallow atomic.Uint64 // packets that did not come out
+	gone    uint64 // packets that did not come out
 }
 
 // swallowed is how long a packet that goes into BMv2 may take to come out, in real time.
@@ -81,21 +80,18 @@ func (s *external) inject(port uint32, frame []byte, at time.Duration) {
 		return
 	}
 	out, err := s.pass(port, frame)
-	switch {
-	case errors.Is(err, errSwallowed):
-		if s.swallow.Add(1) == 1 {
-			s.log.Warn("BMv2 has not sent on a packet; others like it are not told of", "port", port, "after", swallowed)
+	if err != nil {
+		if s.gone++; s.gone == 1 {
+			s.log.Warn("a packet did not come out of BMv2; others are not told of", "port", port, "error", err)
 		}
-	case err != nil:
-		s.log.Error("a packet does not go through BMv2", "port", port, "error", err)
-	default:
-		if w := s.nd.out[out.Port]; w != nil {
-			s.net.leave(s.nd, w, out.Frame, at)
-		}
+		return
+	}
+	if w := s.nd.out[out.Port]; w != nil {
+		s.net.leave(s.nd, w, out.Frame, at)
 	}
 }
 
-var errSwallowed = errors.New("it does not come out")
+var errSwallowed = fmt.Errorf("nothing for %v", swallowed)
 
 // pass sends a packet through the switch.
 func (s *external) pass(port uint32, frame []byte) (dataplane.Packet, error) {
