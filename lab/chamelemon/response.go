@@ -46,7 +46,7 @@ func responses(ctx context.Context, o Options, out string) ([]Drawn, error) {
 		}
 		fmt.Fprintf(&b, "\n|%s\n", strings.Repeat("---|", 1+len(part)))
 		for i := range part[0].Points {
-			fmt.Fprintf(&b, "| %.4g |", part[0].Points[i].X)
+			fmt.Fprintf(&b, "| %s |", Sweep{Victims: victims}.axis(part[0].Points[i].X))
 			for _, d := range part {
 				fmt.Fprintf(&b, " %.1f (%.1f) |", milliseconds(d.Points[i].Response.Seconds()), milliseconds(d.Points[i].Longest.Seconds()))
 			}
