@@ -58,6 +58,9 @@ func (s Sweep) axis(x float64) string {
 	return fmt.Sprintf("%.0fK", x/1000)
 }
 
+// isOne tells a mean of ones, which need not come out as 1 to the last bit.
+func isOne(mean float64) bool { return math.Abs(mean-1) < 1e-9 }
+
 // Turn is the first place that was ill in most epochs, 0 when there was none.
 func Turn(points []Point) float64 {
 	for i := range points {
@@ -79,7 +82,7 @@ func (s Sweep) Claims(points []Point) []Claim {
 	if t.ones > 0 {
 		last := 0.0
 		for i := range points {
-			if m := &points[i].Mean; m.Th == 1 && m.Tl == 1 {
+			if m := &points[i].Mean; isOne(m.Th) && isOne(m.Tl) {
 				last = points[i].X
 			}
 		}
@@ -88,7 +91,7 @@ func (s Sweep) Claims(points []Point) []Claim {
 	least := func(of func(*Measured) float64) (v float64, at string) {
 		v = math.Inf(1)
 		for i := range points {
-			if p := &points[i]; p.Mean.Th > 1 && of(&p.Mean) < v {
+			if p := &points[i]; !isOne(p.Mean.Th) && of(&p.Mean) < v {
 				v, at = of(&p.Mean), s.axis(p.X)
 			}
 		}
