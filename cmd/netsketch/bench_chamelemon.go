@@ -63,6 +63,11 @@ func benchChameleMon(ctx context.Context, out, progress io.Writer, f benchChamel
 	if f.seeds < 1 || f.options.Settle < 1 || f.options.Measure < 1 || !(f.options.Loss > 0 && f.options.Loss <= 1) {
 		return fmt.Errorf("--seeds %d, --settle %d, --measure %d, --loss %v: at least 1 of the first three, and a loss above 0 and up to 1", f.seeds, f.options.Settle, f.options.Measure, f.options.Loss)
 	}
+	if f.out != "" {
+		if err := writable("--out", f.out); err != nil {
+			return err
+		}
+	}
 	o := f.options
 	o.Plugin = func() sdk.Plugin { return analysis.NewAt(chamelemon.ProcessorTime) }
 	for i := range f.seeds {

@@ -72,6 +72,11 @@ func benchSketch(ctx context.Context, out, progress io.Writer, f benchSketchFlag
 	if f.options.Decodings < 1 {
 		return fmt.Errorf("--decodings %d: at least 1", f.options.Decodings)
 	}
+	if f.plots != "" {
+		if err := writable("--plots", f.plots); err != nil {
+			return err
+		}
+	}
 	t, err := sketchbench.Load(f.trace, f.packets, f.options.Seed)
 	if err != nil {
 		return err
@@ -121,9 +126,6 @@ func writeRows(name string, rows []sketchbench.Row) error {
 
 // writeFigure writes a figure's page, charts and rows.
 func writeFigure(f benchSketchFlags, s *sketchbench.Suite, rows []sketchbench.Row) error {
-	if err := os.MkdirAll(f.plots, 0o755); err != nil {
-		return err
-	}
 	for _, p := range s.Plots {
 		if svg, ok := p.SVG(rows); ok {
 			if err := os.WriteFile(filepath.Join(f.plots, p.File+".svg"), []byte(svg), 0o644); err != nil {

@@ -85,6 +85,11 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (*scenario.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.plot != "" {
+		if err := writable("--plot", filepath.Dir(f.plot)); err != nil {
+			return nil, err
+		}
+	}
 	dir := f.plugins
 	if dir == "" {
 		if dir, err = pluginFolder(); err != nil {

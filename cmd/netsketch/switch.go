@@ -91,6 +91,8 @@ func (f *switchFlags) load() (*softswitch.Program, error) {
 	switch {
 	case f.deviceID == 0:
 		return nil, errors.New("--device-id 0: P4Runtime reserves 0; expected 1 or more")
+	case f.parallel < 0:
+		return nil, fmt.Errorf("--parallel %d: expected 0 or more", f.parallel)
 	case f.program != "" && f.json != "":
 		return nil, errors.New("--program and --json exclude each other")
 	case f.program != "":

@@ -215,6 +215,9 @@ func (s *Scenario) Validate() error {
 	bad := func(key, format string, args ...any) {
 		errs = append(errs, problem{key, fmt.Sprintf(format, args...)})
 	}
+	if len(s.Traffic) == 0 {
+		bad("traffic", "there is none, so nothing would be measured; expected at least one component")
+	}
 	if s.Epochs < 0 {
 		bad("epochs", "expected 0 or more; found %d", s.Epochs)
 	}

@@ -133,7 +133,7 @@ func TestSpeedRows(t *testing.T) {
 // may differ in the last digits.
 func TestCommittedRows(t *testing.T) {
 	if testing.Short() {
-		t.Skip("two million packets")
+		t.Skip("-short: measures two million packets again")
 	}
 	tr, err := Load("zipf:1.1", 2_000_000, 1)
 	if err != nil {
