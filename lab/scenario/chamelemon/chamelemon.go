@@ -106,7 +106,7 @@ func (s *scorer) Score(e *score.Epoch) (score.Result, error) {
 	s.epochs = append(s.epochs, out)
 	before := s.before
 	s.before = entered
-	if r.attention.epoch != e.Number {
+	if r.attention.Epoch != e.Number {
 		out.absent = out.of
 		out.State = "none"
 		return out, nil
@@ -114,10 +114,10 @@ func (s *scorer) Score(e *score.Epoch) (score.Result, error) {
 	out.attention(r, s.edges)
 	for _, name := range append(slices.Clone(s.edges), score.Network) {
 		now, sum := entered[name], r.summaries[name]
-		if now == nil || sum == nil || sum.packets == nil || sum.status != "complete" {
+		if now == nil || sum == nil || sum.Packets == nil || sum.Status != "complete" {
 			out.absent++
 		}
-		if now != nil && sum != nil && sum.packets != nil {
+		if now != nil && sum != nil && sum.Packets != nil {
 			out.View(s, r, name, now, before[name])
 		}
 	}

@@ -181,7 +181,7 @@ func TestDistributionError(t *testing.T) {
 	for i, n := range []uint64{1, 1, 2, 40, 5000} {
 		now[flow.Key{SrcPort: uint16(i)}] = n
 	}
-	ranges := map[uint64]*sizes{1: {to: 1, flows: 2}, 2: {to: 2, flows: 2}, 33: {to: 64, flows: 1}}
+	ranges := map[uint64]*sizes{1: {To: 1, Flows: 2}, 2: {To: 2, Flows: 2}, 33: {To: 64, Flows: 1}}
 	// One flow too many of size 2, and one beyond what is told: 2 wrong of 5 and 5 in the mean.
 	if got := wmre(ranges, now); got != 0.4 {
 		t.Errorf("%v", got)

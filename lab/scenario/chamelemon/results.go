@@ -15,77 +15,94 @@ type results struct {
 	victims    map[flow.Key]*victim
 	summaries  map[string]*summary            // by device
 	hitters    map[string]map[flow.Key]*sized // by device
-	changes    map[string]map[flow.Key]*change
+	changes    map[string]map[flow.Key]*common
 	ranges     map[string]map[uint64]*sizes // by device and smallest size
 	thresholds map[string]*threshold
 	parts      map[partKey]*part
 }
 
 // common is what every row has.
-type common struct{ epoch uint64 }
+type common struct {
+	Epoch uint64 `leaf:"epoch"`
+}
 
-func (c *common) number() *uint64 { return &c.epoch }
+func (c *common) number() uint64 { return c.Epoch }
+
+// The rows of the lists, and of the container attention. Pointers are nil where a leaf is not told.
 
 type attention struct {
 	common
-	state, next, problem   string
-	decoded, settled       bool
-	low, high              float64
-	sample                 float64
-	victims                *float64 // nil: not told
-	edges, edgesDelivering int
+	State   string   `leaf:"network-state"`
+	Next    string   `leaf:"next-state"`
+	Problem string   `leaf:"problem"`
+	Decoded bool     `leaf:"decoded"`
+	Settled bool     `leaf:"settled"`
+	Low     float64  `leaf:"low-threshold"`
+	High    float64  `leaf:"highest-threshold"`
+	Sample  float64  `leaf:"sample-rate"`
+	Victims *float64 `leaf:"victims"`
 }
 
 type victim struct {
 	common
-	lost, packets float64
-	exact, heavy  bool
-	entry         string
+	Lost    float64 `leaf:"lost-packets"`
+	Packets float64 `leaf:"packets"`
+	Exact   bool    `leaf:"exact"`
+	Kind    string  `leaf:"kind"`
+	Entry   string  `leaf:"entry"`
 }
+
+func (v *victim) heavy() bool { return v.Kind == "heavy" }
 
 type summary struct {
 	common
-	status, problem                                          string
-	packets, flows, entropy, hitters, changes, victims, lost *float64
-	packetsExact, victimsExact                               bool
+	Status       string   `leaf:"status"`
+	Packets      *float64 `leaf:"packets"`
+	PacketsExact bool     `leaf:"packets-exact"`
+	Flows        *float64 `leaf:"distinct-flows"`
+	Entropy      *float64 `leaf:"entropy"`
+	Hitters      *float64 `leaf:"heavy-hitters"`
+	Changes      *float64 `leaf:"changes"`
+	Victims      *float64 `leaf:"victims"`
+	VictimsExact bool     `leaf:"victims-exact"`
 }
 
 type sized struct {
 	common
-	packets float64
-	exact   bool
-}
-
-type change struct {
-	common
-	delta float64
+	Packets float64 `leaf:"packets"`
+	Exact   bool    `leaf:"exact"`
 }
 
 type sizes struct {
 	common
-	to    uint64
-	flows float64
+	To    uint64  `leaf:"to"`
+	Flows float64 `leaf:"flows"`
 }
 
 type threshold struct {
 	common
-	high, nextHigh, low, nextLow float64
+	High     float64 `leaf:"high-threshold"`
+	NextHigh float64 `leaf:"next-high-threshold"`
+	Low      float64 `leaf:"low-threshold"`
+	NextLow  float64 `leaf:"next-low-threshold"`
 }
-
-type partKey struct{ device, family, part string }
 
 type part struct {
 	common
-	buckets, next float64
-	flows, load   *float64
-	decoded       bool
+	Buckets float64  `leaf:"buckets"`
+	Next    float64  `leaf:"next-buckets"`
+	Flows   *float64 `leaf:"flows"`
+	Load    *float64 `leaf:"load-factor"`
+	Decoded bool     `leaf:"decoded"`
 }
+
+type partKey struct{ device, family, part string }
 
 // read files the leaves of one epoch.
 func read(leaves []score.Leaf, number uint64) (*results, error) {
 	r := &results{
 		victims: map[flow.Key]*victim{}, summaries: map[string]*summary{}, hitters: map[string]map[flow.Key]*sized{},
-		changes: map[string]map[flow.Key]*change{}, ranges: map[string]map[uint64]*sizes{},
+		changes: map[string]map[flow.Key]*common{}, ranges: map[string]map[uint64]*sizes{},
 		thresholds: map[string]*threshold{}, parts: map[partKey]*part{},
 	}
 	for i := range leaves {
@@ -110,9 +127,9 @@ func read(leaves []score.Leaf, number uint64) (*results, error) {
 }
 
 // keep drops the rows of other epochs.
-func keep[K comparable, V interface{ number() *uint64 }](m map[K]V, number uint64) {
+func keep[K comparable, V interface{ number() uint64 }](m map[K]V, number uint64) {
 	for k, v := range m {
-		if *v.number() != number {
+		if v.number() != number {
 			delete(m, k)
 		}
 	}
@@ -122,13 +139,13 @@ func keep[K comparable, V interface{ number() *uint64 }](m map[K]V, number uint6
 func (r *results) take(l *score.Leaf) error {
 	p := l.Path
 	if len(p) == 4 && p[1].GetName() == "attention" {
-		r.attention.take(p[3].GetName(), l)
+		l.Fill(&r.attention)
 		return nil
 	}
 	if len(p) != 5 || p[3].GetName() != "state" {
 		return nil // key leaves beside the state container
 	}
-	keys, leaf := p[2].GetKey(), p[4].GetName()
+	keys := p[2].GetKey()
 	device := keys["device"]
 	var key flow.Key
 	if text, ok := keys["flow"]; ok {
@@ -139,185 +156,23 @@ func (r *results) take(l *score.Leaf) error {
 	}
 	switch p[2].GetName() {
 	case "victim":
-		row(r.victims, key).take(leaf, l)
+		l.Fill(score.Entry(r.victims, key))
 	case "summary":
-		row(r.summaries, device).take(leaf, l)
+		l.Fill(score.Entry(r.summaries, device))
 	case "heavy-hitter":
-		row(inner(r.hitters, device), key).take(leaf, l)
+		l.Fill(score.Entry(score.Inner(r.hitters, device), key))
 	case "heavy-change":
-		row(inner(r.changes, device), key).take(leaf, l)
+		l.Fill(score.Entry(score.Inner(r.changes, device), key))
 	case "range":
 		var from uint64
 		if _, err := fmt.Sscan(keys["from"], &from); err != nil {
 			return fmt.Errorf("chamelemon: range[from=%s]: %w", keys["from"], err)
 		}
-		row(inner(r.ranges, device), from).take(leaf, l)
+		l.Fill(score.Entry(score.Inner(r.ranges, device), from))
 	case "threshold":
-		row(r.thresholds, device).take(leaf, l)
+		l.Fill(score.Entry(r.thresholds, device))
 	case "encoder":
-		row(r.parts, partKey{device, keys["family"], keys["part"]}).take(leaf, l)
+		l.Fill(score.Entry(r.parts, partKey{device, keys["family"], keys["part"]}))
 	}
 	return nil
-}
-
-// row returns m[k], made when it is not there.
-func row[K comparable, V any](m map[K]*V, k K) *V {
-	v := m[k]
-	if v == nil {
-		v = new(V)
-		m[k] = v
-	}
-	return v
-}
-
-func inner[A, B comparable, V any](m map[A]map[B]V, a A) map[B]V {
-	v := m[a]
-	if v == nil {
-		v = map[B]V{}
-		m[a] = v
-	}
-	return v
-}
-
-func (c *common) take(leaf string, l *score.Leaf) {
-	if leaf == "epoch" {
-		c.epoch = uint64(l.Number)
-	}
-}
-
-func (a *attention) take(leaf string, l *score.Leaf) {
-	switch leaf {
-	case "network-state":
-		a.state = l.Text
-	case "next-state":
-		a.next = l.Text
-	case "problem":
-		a.problem = l.Text
-	case "decoded":
-		a.decoded = l.Number == 1
-	case "settled":
-		a.settled = l.Number == 1
-	case "low-threshold":
-		a.low = l.Number
-	case "highest-threshold":
-		a.high = l.Number
-	case "sample-rate":
-		a.sample = l.Number
-	case "victims":
-		a.victims = &l.Number
-	case "edge-switches":
-		a.edges = int(l.Number)
-	case "edge-switches-delivered":
-		a.edgesDelivering = int(l.Number)
-	default:
-		a.common.take(leaf, l)
-	}
-}
-
-func (v *victim) take(leaf string, l *score.Leaf) {
-	switch leaf {
-	case "lost-packets":
-		v.lost = l.Number
-	case "packets":
-		v.packets = l.Number
-	case "exact":
-		v.exact = l.Number == 1
-	case "kind":
-		v.heavy = l.Text == "heavy"
-	case "entry":
-		v.entry = l.Text
-	default:
-		v.common.take(leaf, l)
-	}
-}
-
-func (s *summary) take(leaf string, l *score.Leaf) {
-	switch leaf {
-	case "status":
-		s.status = l.Text
-	case "problem":
-		s.problem = l.Text
-	case "packets":
-		s.packets = &l.Number
-	case "packets-exact":
-		s.packetsExact = l.Number == 1
-	case "distinct-flows":
-		s.flows = &l.Number
-	case "entropy":
-		s.entropy = &l.Number
-	case "heavy-hitters":
-		s.hitters = &l.Number
-	case "changes":
-		s.changes = &l.Number
-	case "victims":
-		s.victims = &l.Number
-	case "victims-exact":
-		s.victimsExact = l.Number == 1
-	case "lost-packets":
-		s.lost = &l.Number
-	default:
-		s.common.take(leaf, l)
-	}
-}
-
-func (s *sized) take(leaf string, l *score.Leaf) {
-	switch leaf {
-	case "packets":
-		s.packets = l.Number
-	case "exact":
-		s.exact = l.Number == 1
-	default:
-		s.common.take(leaf, l)
-	}
-}
-
-func (c *change) take(leaf string, l *score.Leaf) {
-	if leaf == "delta" {
-		c.delta = l.Number
-		return
-	}
-	c.common.take(leaf, l)
-}
-
-func (s *sizes) take(leaf string, l *score.Leaf) {
-	switch leaf {
-	case "to":
-		s.to = uint64(l.Number)
-	case "flows":
-		s.flows = l.Number
-	default:
-		s.common.take(leaf, l)
-	}
-}
-
-func (t *threshold) take(leaf string, l *score.Leaf) {
-	switch leaf {
-	case "high-threshold":
-		t.high = l.Number
-	case "next-high-threshold":
-		t.nextHigh = l.Number
-	case "low-threshold":
-		t.low = l.Number
-	case "next-low-threshold":
-		t.nextLow = l.Number
-	default:
-		t.common.take(leaf, l)
-	}
-}
-
-func (p *part) take(leaf string, l *score.Leaf) {
-	switch leaf {
-	case "buckets":
-		p.buckets = l.Number
-	case "next-buckets":
-		p.next = l.Number
-	case "flows":
-		p.flows = &l.Number
-	case "load-factor":
-		p.load = &l.Number
-	case "decoded":
-		p.decoded = l.Number == 1
-	default:
-		p.common.take(leaf, l)
-	}
 }

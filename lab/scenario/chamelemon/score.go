@@ -93,12 +93,12 @@ const topVictims = 5
 func (s *Score) Missing() (n, of int) { return s.absent, s.of }
 
 func (p *part) figures() Part {
-	out := Part{Buckets: p.buckets, Next: p.next, Decoded: p.decoded}
-	if p.flows != nil {
-		out.Flows = *p.flows
+	out := Part{Buckets: p.Buckets, Next: p.Next, Decoded: p.Decoded}
+	if p.Flows != nil {
+		out.Flows = *p.Flows
 	}
-	if p.load != nil {
-		out.Load = *p.load
+	if p.Load != nil {
+		out.Load = *p.Load
 	}
 	return out
 }
@@ -116,9 +116,9 @@ func (p *Part) balanced(free bool) bool {
 // attention takes what is said of the attention.
 func (s *Score) attention(r *results, edges []string) {
 	a := &r.attention
-	s.State, s.Next, s.Problem = a.state, a.next, a.problem
-	s.Decoded, s.Settled = a.decoded, a.settled
-	s.Low, s.High, s.Sample = a.low, a.high, a.sample
+	s.State, s.Next, s.Problem = a.State, a.Next, a.Problem
+	s.Decoded, s.Settled = a.Decoded, a.Settled
+	s.Low, s.High, s.Sample = a.Low, a.High, a.Sample
 	s.Edges, s.Views = map[string]Edge{}, map[string]*View{}
 	for to, name := range map[*Part]string{&s.HL: "hl", &s.LL: "ll"} {
 		if p := r.parts[partKey{score.Network, "ipv4", name}]; p != nil {
@@ -132,43 +132,43 @@ func (s *Score) attention(r *results, edges []string) {
 			s.Balanced = false
 			continue
 		}
-		e := Edge{High: t.high, NextHigh: t.nextHigh, Heavy: p.figures()}
+		e := Edge{High: t.High, NextHigh: t.NextHigh, Heavy: p.figures()}
 		s.Edges[name] = e
 		if s.Heavy.Buckets == 0 || e.Heavy.Flows > s.Heavy.Flows {
 			s.Heavy = e.Heavy
 		}
 		inBand := e.Heavy.Load >= lowLoad && e.Heavy.Load <= highLoad
-		s.Balanced = s.Balanced && (t.high == t.nextHigh || inBand) && (t.low == t.nextLow || s.HL.Load >= lowLoad && s.HL.Load <= highLoad)
+		s.Balanced = s.Balanced && (t.High == t.NextHigh || inBand) && (t.Low == t.NextLow || s.HL.Load >= lowLoad && s.HL.Load <= highLoad)
 	}
 }
 
 // View scores what entered at a device.
 func (s *Score) View(by *scorer, r *results, name string, now, before truth.Counts) {
 	sum, total := r.summaries[name], float64(now.Packets())
-	v := &View{Packets: score.Of(*sum.packets, total)}
+	v := &View{Packets: score.Of(*sum.Packets, total)}
 	s.Views[name] = v
-	if sum.packetsExact && *sum.packets != total {
-		s.claim("%s: %.0f packets, %.0f entered", name, *sum.packets, total)
+	if sum.PacketsExact && *sum.Packets != total {
+		s.claim("%s: %.0f packets, %.0f entered", name, *sum.Packets, total)
 	}
-	if sum.flows != nil {
-		f := score.Of(*sum.flows, float64(len(now)))
+	if sum.Flows != nil {
+		f := score.Of(*sum.Flows, float64(len(now)))
 		v.Distinct = &f
 	}
-	if sum.entropy != nil {
-		f := score.Of(*sum.entropy, now.Entropy())
+	if sum.Entropy != nil {
+		f := score.Of(*sum.Entropy, now.Entropy())
 		v.Entropy = &f
 	}
 	for k, h := range r.hitters[name] {
-		if h.exact && h.packets != float64(now[k]) {
-			s.claim("%s: heavy hitter %v: %.0f packets, %d entered", name, k, h.packets, now[k])
+		if h.Exact && h.Packets != float64(now[k]) {
+			s.claim("%s: heavy hitter %v: %.0f packets, %d entered", name, k, h.Packets, now[k])
 		}
 	}
-	if sum.hitters != nil {
+	if sum.Hitters != nil {
 		c := by.config.HeavyHitters
 		f := score.Compare(r.hitters[name], now.AtLeast(math.Max(math.Max(float64(c.Packets), math.Ceil(c.Share*total)), 1)))
 		v.Hitters = &f
 	}
-	if sum.changes != nil && before != nil {
+	if sum.Changes != nil && before != nil {
 		all := truth.Changes(before, now)
 		all = slices.DeleteFunc(all, func(f truth.Flow) bool { return f.Packets <= by.config.HeavyChanges.Packets })
 		f := score.Compare(r.changes[name], all)
@@ -191,7 +191,7 @@ func wmre(ranges map[uint64]*sizes, now truth.Counts) float64 {
 		if !found {
 			i--
 		}
-		if i < 0 || n > ranges[firsts[i]].to {
+		if i < 0 || n > ranges[firsts[i]].To {
 			beyond++
 			continue
 		}
@@ -199,7 +199,7 @@ func wmre(ranges map[uint64]*sizes, now truth.Counts) float64 {
 	}
 	wrong, sum := beyond, beyond
 	for i, first := range firsts {
-		told := ranges[first].flows
+		told := ranges[first].Flows
 		wrong += math.Abs(told - actual[i])
 		sum += told + actual[i]
 	}
@@ -209,8 +209,8 @@ func wmre(ranges map[uint64]*sizes, now truth.Counts) float64 {
 // losses scores what is told of lost packets.
 func (s *Score) losses(r *results, entered, lost truth.Counts, devices map[string]*score.Device) {
 	s.flows = float64(len(entered))
-	if r.attention.victims != nil {
-		f := score.Of(*r.attention.victims, float64(len(lost)))
+	if r.attention.Victims != nil {
+		f := score.Of(*r.attention.Victims, float64(len(lost)))
 		s.Victims = &f
 	}
 	told := 0.0
@@ -218,26 +218,26 @@ func (s *Score) losses(r *results, entered, lost truth.Counts, devices map[strin
 	n := 0
 	for k, v := range r.victims {
 		really := float64(lost[k])
-		told += v.lost
+		told += v.Lost
 		if really == 0 {
 			found.FalsePositive++
 		} else {
 			found.TruePositive++
-			if really == v.lost {
+			if really == v.Lost {
 				s.Exact++
 			}
 		}
-		if v.exact && v.lost != really {
-			s.claim("victim %v: %.0f lost packets, in truth %.0f", k, v.lost, really)
+		if v.Exact && v.Lost != really {
+			s.claim("victim %v: %.0f lost packets, in truth %.0f", k, v.Lost, really)
 		}
-		if d := devices[v.entry]; d != nil && really > 0 && d.Lost[k] == 0 {
-			s.claim("victim %v: entered at %s, in truth elsewhere", k, v.entry)
+		if d := devices[v.Entry]; d != nil && really > 0 && d.Lost[k] == 0 {
+			s.claim("victim %v: entered at %s, in truth elsewhere", k, v.Entry)
 		}
-		if size := float64(entered[k]); size > 0 && v.packets > 0 {
-			s.SizeARE += math.Abs(v.packets-size) / size
+		if size := float64(entered[k]); size > 0 && v.Packets > 0 {
+			s.SizeARE += math.Abs(v.Packets-size) / size
 			n++
 		}
-		if v.heavy && v.lost >= s.Low && really < s.Low {
+		if v.heavy() && v.Lost >= s.Low && really < s.Low {
 			losers.FalsePositive++
 		}
 	}
@@ -251,7 +251,7 @@ func (s *Score) losses(r *results, entered, lost truth.Counts, devices map[strin
 		}
 		switch {
 		case float64(really) < s.Low:
-		case v != nil && v.heavy:
+		case v != nil && v.heavy():
 			losers.TruePositive++
 		default:
 			losers.FalseNegative++
@@ -261,14 +261,14 @@ func (s *Score) losses(r *results, entered, lost truth.Counts, devices map[strin
 	f := score.Of(told, float64(lost.Packets()))
 	s.LostPackets = &f
 	sum := r.summaries[score.Network]
-	s.Sure = sum != nil && sum.victimsExact
+	s.Sure = sum != nil && sum.VictimsExact
 	if s.Sure && (s.Exact != len(lost) || found.FalsePositive > 0) {
-		s.claim("all %.0f victims are called exact; %d of %d are, and %d lost nothing", *cmp.Or(sum.victims, new(float64)), s.Exact, len(lost), found.FalsePositive)
+		s.claim("all %.0f victims are called exact; %d of %d are, and %d lost nothing", *cmp.Or(sum.Victims, new(float64)), s.Exact, len(lost), found.FalsePositive)
 	}
 	for _, f := range lost.Top(topVictims) {
 		fig := score.FlowFigure{Flow: f.Key.String(), Figure: score.Of(0, float64(f.Packets))}
 		if v := r.victims[f.Key]; v != nil {
-			fig.Measured = v.lost
+			fig.Measured = v.Lost
 		}
 		s.Top = append(s.Top, fig)
 	}

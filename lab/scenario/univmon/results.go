@@ -18,24 +18,24 @@ type View struct {
 
 // Summary is what a view says of an epoch as a whole.
 type Summary struct {
-	Epoch        uint64
-	Packets      uint64
-	Distinct     float64
-	Entropy      float64
-	SecondMoment float64
-	Status       string
+	Epoch        uint64  `leaf:"epoch"`
+	Packets      uint64  `leaf:"packets"`
+	Distinct     float64 `leaf:"distinct-flows"`
+	Entropy      float64 `leaf:"entropy"`
+	SecondMoment float64 `leaf:"second-moment"`
+	Status       string  `leaf:"status"`
 }
 
 // Heavy is a heavy hitter as published.
 type Heavy struct {
-	Epoch   uint64
-	Packets float64
+	Epoch   uint64  `leaf:"epoch"`
+	Packets float64 `leaf:"packets"`
 }
 
 // Change is a heavy change as published.
 type Change struct {
-	Epoch uint64
-	Delta float64
+	Epoch uint64  `leaf:"epoch"`
+	Delta float64 `leaf:"delta"`
 }
 
 // Results are UnivMon's newest results, as read over gNMI.
@@ -67,27 +67,12 @@ func (r *Results) take(l *score.Leaf) error {
 	if len(elems) != 5 || elems[3].GetName() != "state" {
 		return nil // key leaves beside the state container
 	}
-	list, keys, leaf := elems[2].GetName(), elems[2].GetKey(), elems[4].GetName()
-	x, text := l.Number, l.Text
+	list, keys := elems[2].GetName(), elems[2].GetKey()
 	view := View{keys["device"], keys["dimension"]}
 	switch list {
 	case "summary":
-		s := entry(r.Summaries, view)
 		r.At[view] = l.At
-		switch leaf {
-		case "epoch":
-			s.Epoch = uint64(x)
-		case "packets":
-			s.Packets = uint64(x)
-		case "distinct-flows":
-			s.Distinct = x
-		case "entropy":
-			s.Entropy = x
-		case "second-moment":
-			s.SecondMoment = x
-		case "status":
-			s.Status = text
-		}
+		l.Fill(score.Entry(r.Summaries, view))
 	case "heavy-hitter", "heavy-change":
 		fields, err := flow.ParseFields(view.Dimension)
 		if err != nil {
@@ -98,47 +83,16 @@ func (r *Results) take(l *score.Leaf) error {
 			return fmt.Errorf("univmon: %s[flow=%s]: %w", list, keys["flow"], err)
 		}
 		if list == "heavy-hitter" {
-			h := entry(inner(r.Heavy, view), key)
-			switch leaf {
-			case "epoch":
-				h.Epoch = uint64(x)
-			case "packets":
-				h.Packets = x
-			}
-			return nil
-		}
-		c := entry(inner(r.Changes, view), key)
-		switch leaf {
-		case "epoch":
-			c.Epoch = uint64(x)
-		case "delta":
-			c.Delta = x
+			l.Fill(score.Entry(score.Inner(r.Heavy, view), key))
+		} else {
+			l.Fill(score.Entry(score.Inner(r.Changes, view), key))
 		}
 	case "ddos-victim":
-		if leaf == "distinct-sources" {
-			inner(r.Victims, keys["device"])[keys["destination"]] = x
+		if elems[4].GetName() == "distinct-sources" {
+			score.Inner(r.Victims, keys["device"])[keys["destination"]] = l.Number
 		}
 	}
 	return nil
-}
-
-// entry returns m[k], made when it is not there.
-func entry[K comparable, V any](m map[K]*V, k K) *V {
-	v := m[k]
-	if v == nil {
-		v = new(V)
-		m[k] = v
-	}
-	return v
-}
-
-func inner[A, B comparable, V any](m map[A]map[B]V, a A) map[B]V {
-	v := m[a]
-	if v == nil {
-		v = map[B]V{}
-		m[a] = v
-	}
-	return v
 }
 
 // String returns "leaf1 src".
