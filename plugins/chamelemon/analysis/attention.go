@@ -102,13 +102,20 @@ func begin(c *Configuration, room *[families]Room, edges []string) Attention {
 
 // count is what is known of the flows in an encoder.
 type count struct {
-	flows   float64 // exact when decoded, by linear counting otherwise
-	decoded bool
-	over    float64 // how many times as many there may be; 0 when decoded
+	flows     float64 // exact when decoded, by linear counting otherwise
+	decoded   bool
+	low, high float64 // bounds of linear counting's number; 0 where it is exact
 }
 
-// most is what to reckon with.
-func (c count) most() float64 { return c.flows * max(c.over, 1) }
+// least and most are what to reckon with.
+func (c count) least() float64 {
+	if c.low > 0 {
+		return c.low
+	}
+	return c.flows
+}
+
+func (c count) most() float64 { return max(c.flows, c.high) }
 
 // edgeState is what was measured at an edge switch.
 type edgeState struct {

@@ -349,7 +349,7 @@ func TestShift(t *testing.T) {
 	now := begin(&config, &room, []string{"a", "b"})
 	sizes := []float64{1, 2, 3, 10, 100, 1000}
 	weights := []float64{20000, 5000, 2000, 500, 50, 5}
-	counts := []count{{0, true, 0}, {100, true, 0}, {8000, true, 0}, {30000, false, 1.5}, {1e6, false, 1.2}, {5, false, 1}}
+	counts := []count{{decoded: true}, {flows: 100, decoded: true}, {flows: 8000, decoded: true}, {30000, false, 25000, 45000}, {1e6, false, 8e5, 12e5}, {flows: 5}}
 	rnd := newFabric(t, 28, `{}`).r
 	pick := func() count { return counts[rnd.IntN(len(counts))] }
 	for range 3000 {
@@ -365,7 +365,7 @@ func TestShift(t *testing.T) {
 		}
 		m.hl, m.ll = [families]count{pick(), pick()}, [families]count{pick(), pick()}
 		if now.State == Healthy {
-			m.ll = [families]count{{0, true, 0}, {0, true, 0}}
+			m.ll = [families]count{{decoded: true}, {decoded: true}}
 		}
 		for range rnd.IntN(50) {
 			m.victims = append(m.victims, victimSize{rnd.IntN(families), sizes[rnd.IntN(len(sizes))], float64(1 + rnd.IntN(20))})

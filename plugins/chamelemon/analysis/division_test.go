@@ -31,8 +31,8 @@ func TestOddParts(t *testing.T) {
 							now.Parts[f] = Parts{LL: room[f].IllLL, HL: room[f].IllHL}
 						}
 					}
-					m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{100, true, 0}, {10, true, 0}}, sizes: func() *tail { return &sizes }}}, deltas: true}
-					m.hl, m.ll = [families]count{{flows, decoded, 0}, {flows / 4, decoded, 0}}, [families]count{{0, true, 0}, {0, true, 0}}
+					m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 100, decoded: true}, {flows: 10, decoded: true}}, sizes: func() *tail { return &sizes }}}, deltas: true}
+					m.hl, m.ll = [families]count{{flows: flows, decoded: decoded}, {flows: flows / 4, decoded: decoded}}, [families]count{{decoded: true}, {decoded: true}}
 					m.victims = []victimSize{{0, 5, flows}, {1, 5, flows / 4}}
 					next, _ := shift(now, m, &room)
 					check(next)

@@ -198,13 +198,17 @@ func tally(s *encoder, r fermat.Result) count {
 		return count{flows: float64(len(r.Flows)), decoded: true}
 	}
 	n, _, ok := s.Load()
-	if !ok { // no bucket is empty: at least what one empty bucket in all would mean
-		n = float64(s.Config().Width) * math.Log(float64(s.Buckets()))
-		return count{flows: max(n, 1), over: 1.5}
+	m, width := float64(s.Buckets()), float64(s.Config().Width)
+	if !ok {
+		// No bucket is empty: about what one empty bucket in all would mean. Where four should be, none
+		// is with a probability of 2 %.
+		n = width * math.Log(m)
+		return count{flows: max(n, 1), low: max(width*math.Log(m/4), 1), high: 1.5 * n}
 	}
 	// Two standard deviations of linear counting: with t flows a bucket of each array, sqrt(e^t - t - 1) / t sqrt(m).
-	t := n / float64(s.Config().Width)
-	return count{flows: max(n, 1), over: 1 + 2*math.Sqrt(math.Exp(t)-t-1)/(t*math.Sqrt(float64(s.Buckets())))}
+	t := n / width
+	margin := 2 * math.Sqrt(math.Exp(t)-t-1) / (t * math.Sqrt(m))
+	return count{flows: max(n, 1), low: max(n*(1-margin), 1), high: n * (1 + margin)}
 }
 
 func newPart(f, buckets int) (*encoder, error) {
