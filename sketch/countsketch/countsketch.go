@@ -14,6 +14,7 @@ import (
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/shape"
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
@@ -28,23 +29,6 @@ type Config struct {
 
 const cellBytes = 4
 
-func (c *Config) complete() error {
-	if c.Rows == 0 {
-		c.Rows = 3
-	}
-	if c.Rows < 0 || c.Width < 0 || c.Memory < 0 || c.Width > 0 && c.Memory > 0 {
-		return fmt.Errorf("%w: countsketch: rows %d, width %d, memory %d: none may be negative, and only one of width and memory be given", sketch.ErrConfig, c.Rows, c.Width, c.Memory)
-	}
-	if c.Width == 0 {
-		c.Width = c.Memory / cellBytes / c.Rows
-	}
-	if c.Width < 1 || c.Width > sketch.MaxMemory/cellBytes/c.Rows {
-		return fmt.Errorf("%w: countsketch: %d counters a row; expected at least 1 and at most %d bytes in all", sketch.ErrConfig, c.Width, sketch.MaxMemory)
-	}
-	c.Memory = 0
-	return nil
-}
-
 // Sketch counts packets, or whatever is added, by key.
 type Sketch[F family.Hash] struct {
 	cfg   Config
@@ -55,12 +39,11 @@ type Sketch[F family.Hash] struct {
 
 // New returns an empty sketch.
 func New[F family.Hash](c Config) (*Sketch[F], error) {
-	if err := c.complete(); err != nil {
+	var err error
+	if c.Rows, c.Width, err = shape.Rows[F]("countsketch", c.Rows, c.Width, c.Memory, cellBytes, c.Seed); err != nil {
 		return nil, err
 	}
-	if err := family.Check[F](c.Rows, c.Seed); err != nil {
-		return nil, fmt.Errorf("countsketch: %w", err)
-	}
+	c.Memory = 0
 	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), cells: make([]int32, c.Rows*c.Width)}, nil
 }
 

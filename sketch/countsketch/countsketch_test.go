@@ -3,12 +3,9 @@
 package countsketch
 
 import (
-	"errors"
 	"math"
-	"slices"
 	"testing"
 
-	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/internal/golden"
 	"github.com/netsketch/netsketch/sketch/internal/zipf"
@@ -62,38 +59,6 @@ func unbiased[F family.Hash](t *testing.T) {
 	}
 }
 
-func TestMergeSubtract(t *testing.T) {
-	tr := zipf.New(3, 50_000, 9000, 1, 4)
-	c := Config{Width: 1000}
-	all, a, b := build[family.P4](t, c), build[family.P4](t, c), build[family.P4](t, c)
-	for i := range tr.Len() {
-		all.Insert(tr.Key(i))
-		if i%3 == 0 {
-			a.Insert(tr.Key(i))
-		} else {
-			b.Insert(tr.Key(i))
-		}
-	}
-	onlyA := slices.Clone(a.cells)
-	if err := a.Merge(b); err != nil || !slices.Equal(a.cells, all.cells) {
-		t.Errorf("the sum is not what one sketch holds (%v)", err)
-	}
-	if err := a.Subtract(b); err != nil || !slices.Equal(a.cells, onlyA) {
-		t.Errorf("the difference is not what was there (%v)", err)
-	}
-	if err := a.Subtract(a); err != nil || a.Moment2() != 0 {
-		t.Errorf("subtracted from itself: %v", err)
-	}
-	for _, o := range []Config{{Width: 1001}, {Width: 1000, Rows: 5}} {
-		if err := a.Merge(build[family.P4](t, o)); !errors.Is(err, sketch.ErrMismatch) {
-			t.Errorf("%+v: %v", o, err)
-		}
-	}
-	if a.Merge(nil) == nil {
-		t.Error("nil merged")
-	}
-}
-
 func TestLimit(t *testing.T) {
 	s := build[family.Fast](t, Config{Width: 1, Rows: 1})
 	for _, n := range []int32{math.MaxInt32, math.MinInt32} {
@@ -103,17 +68,6 @@ func TestLimit(t *testing.T) {
 		if got := s.Query([]byte{1}); got != max(n, -math.MaxInt32) || !math.IsInf(s.Bound().Over, 1) {
 			t.Errorf("%d twice: %d, %+v", n, got, s.Bound())
 		}
-	}
-}
-
-func TestBadConfig(t *testing.T) {
-	for _, c := range []Config{{}, {Width: -1}, {Memory: 11}, {Rows: 9, Width: 1}, {Width: 5, Memory: 100}, {Width: math.MaxInt}} {
-		if _, err := New[family.Fast](c); !errors.Is(err, sketch.ErrConfig) {
-			t.Errorf("%+v: %v", c, err)
-		}
-	}
-	if err := build[family.Fast](t, Config{Width: 1}).InsertBatch([]byte{1, 2, 3}, 2); !errors.Is(err, sketch.ErrMismatch) {
-		t.Errorf("half a key: %v", err)
 	}
 }
 
@@ -132,15 +86,4 @@ func FuzzBytes(f *testing.F) {
 		cs.Query([]byte("key"))
 		cs.Bound()
 	})
-}
-
-func TestNoAllocations(t *testing.T) {
-	s := build[family.Fast](t, Config{Width: 100})
-	if n := testing.AllocsPerRun(100, func() {
-		var key [13]byte
-		s.Insert(key[:])
-		s.Query(key[:])
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/shape"
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
@@ -38,7 +39,8 @@ const (
 	maxFragments = 64 // 544 bits need 18 fragments of 31, and are not cut into less than 9
 )
 
-func (c *Config) complete(wide bool) error {
+// complete fills in what a configuration leaves open, and checks it.
+func complete[F family.Hash, E Field](c *Config) (err error) {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("%w: fermat: %s", sketch.ErrConfig, fmt.Sprintf(format, args...))
 	}
@@ -46,18 +48,13 @@ func (c *Config) complete(wide bool) error {
 	if c.FragmentBits == 0 {
 		c.FragmentBits = 31
 	}
-	if wide {
+	if wide[E]() {
 		most = 60
 		if c.FragmentBits == 31 {
 			c.FragmentBits = 60
 		}
 	}
-	if c.Rows == 0 {
-		c.Rows = 3
-	}
 	switch {
-	case c.Rows < 0 || c.Width < 0 || c.Memory < 0 || c.Width > 0 && c.Memory > 0:
-		return fail("rows %d, width %d, memory %d: none may be negative, and only one of width and memory be given", c.Rows, c.Width, c.Memory)
 	case c.KeyBytes < 1 || c.KeyBytes > maxKey:
 		return fail("keys of %d bytes; expected 1 to %d", c.KeyBytes, maxKey)
 	case c.FragmentBits < 9 || c.FragmentBits > most:
@@ -65,14 +62,9 @@ func (c *Config) complete(wide bool) error {
 	case c.Fingerprint < 0 || c.Fingerprint > 32:
 		return fail("a fingerprint of %d bits; expected 0 to 32", c.Fingerprint)
 	}
-	if c.Width == 0 {
-		c.Width = c.Memory / c.bucket(wide) / c.Rows
-	}
-	if c.Width < 1 || c.Width > sketch.MaxMemory/c.bucket(wide)/c.Rows {
-		return fail("%d buckets a row; expected at least 1 and at most %d bytes in all", c.Width, sketch.MaxMemory)
-	}
+	c.Rows, c.Width, err = shape.Rows[F]("fermat", c.Rows, c.Width, c.Memory, c.bucket(wide[E]()), c.Seed)
 	c.Memory = 0
-	return nil
+	return err
 }
 
 // fragments is how many words an identifier takes.
@@ -101,11 +93,8 @@ type Sketch[F family.Hash, E Field] struct {
 
 // New returns an empty sketch.
 func New[F family.Hash, E Field](c Config) (*Sketch[F, E], error) {
-	if err := c.complete(wide[E]()); err != nil {
+	if err := complete[F, E](&c); err != nil {
 		return nil, err
-	}
-	if err := family.Check[F](c.Rows, c.Seed); err != nil {
-		return nil, fmt.Errorf("fermat: %w", err)
 	}
 	n := c.fragments()
 	return &Sketch[F, E]{
@@ -542,7 +531,7 @@ func (s *Sketch[F, E]) UnmarshalBinary(b []byte) error {
 		return fmt.Errorf("fermat: %w: %+v", sketch.ErrFormat, c)
 	}
 	given := c
-	if err := c.complete(wide[E]()); err != nil {
+	if err := complete[F, E](&c); err != nil {
 		return fmt.Errorf("%w: %w", sketch.ErrFormat, err)
 	}
 	if c != given {

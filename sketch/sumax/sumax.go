@@ -14,6 +14,7 @@ import (
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/shape"
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
@@ -59,15 +60,10 @@ func (c *Config) first() int {
 	return 1
 }
 
-func (c *Config) complete() error {
+// bucket checks what a bucket holds.
+func (c *Config) bucket() error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("%w: sumax: %s", sketch.ErrConfig, fmt.Sprintf(format, args...))
-	}
-	if c.Rows == 0 {
-		c.Rows = 3
-	}
-	if c.Rows < 0 || c.Width < 0 || c.Memory < 0 || c.Width > 0 && c.Memory > 0 {
-		return fail("rows %d, width %d, memory %d: none may be negative, and only one of width and memory be given", c.Rows, c.Width, c.Memory)
 	}
 	if len(c.Ranges) > maxRanges {
 		return fail("%d limits of delay ranges; expected at most %d", len(c.Ranges), maxRanges)
@@ -80,13 +76,6 @@ func (c *Config) complete() error {
 			return fail("delay range %d begins at %d; limits ascend from above 0", i+1, r)
 		}
 	}
-	if c.Width == 0 {
-		c.Width = c.Memory / (cellBytes * c.cells()) / c.Rows
-	}
-	if c.Width < 1 || c.Width > sketch.MaxMemory/cellBytes/c.cells()/c.Rows {
-		return fail("%d buckets a row; expected at least 1 and at most %d bytes in all", c.Width, sketch.MaxMemory)
-	}
-	c.Memory = 0
 	c.Ranges = slices.Clone(c.Ranges)
 	return nil
 }
@@ -107,13 +96,15 @@ type Sketch[F family.Hash] struct {
 
 // New returns an empty sketch that has all its columns.
 func New[F family.Hash](c Config) (*Sketch[F], error) {
-	if err := c.complete(); err != nil {
+	if err := c.bucket(); err != nil {
 		return nil, err
 	}
-	if err := family.Check[F](c.Rows, c.Seed); err != nil {
-		return nil, fmt.Errorf("sumax: %w", err)
-	}
 	n := c.cells()
+	var err error
+	if c.Rows, c.Width, err = shape.Rows[F]("sumax", c.Rows, c.Width, c.Memory, cellBytes*n, c.Seed); err != nil {
+		return nil, err
+	}
+	c.Memory = 0
 	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), n: n, cells: make([]uint32, c.Rows*c.Width*n)}, nil
 }
 

@@ -64,7 +64,7 @@ func (w *Writer) Bytes() []byte {
 	return binary.LittleEndian.AppendUint32(w.b, crc32.ChecksumIEEE(w.b))
 }
 
-// Reader takes serialised bytes apart. The first error sticks; later reads give zeros.
+// Reader takes serialised bytes apart. The first error sticks until Expect tells it; later reads give zeros.
 type Reader struct {
 	Seed uint64
 	b    []byte
@@ -120,11 +120,7 @@ func (r *Reader) short(want int) {
 	r.b = nil
 }
 
-// Left is how many bytes have not been read: compare it with what a shape needs before
-// anything is allocated.
-func (r *Reader) Left() int { return len(r.b) }
-
-// Expect fails unless exactly n bytes are left.
+// Expect fails unless all before could be read and exactly n bytes are left: ask before anything is allocated.
 func (r *Reader) Expect(n int) error {
 	if r.err == nil && len(r.b) != n {
 		r.err = fmt.Errorf("%w: %d bytes of cells; the shape has %d", sketch.ErrFormat, len(r.b), n)
@@ -142,6 +138,3 @@ func Cells[W uint32 | uint64](r *Reader, dst []W) {
 		}
 	}
 }
-
-// Err returns the first error.
-func (r *Reader) Err() error { return r.err }
