@@ -48,11 +48,8 @@ func (c *Collector) deviceConfig(d config.Device) (device.Config, error) {
 		Session: p4rt.Config{
 			Target: d.Address, DeviceID: d.DeviceID, Role: d.P4RuntimeRole, CallTimeout: d.Timeout,
 			ElectionID: p4rt.ElectionID{High: d.ElectionID.High, Low: d.ElectionID.Low}, Yield: d.ElectionID == (config.ElectionID{}),
+			ReadoutTimeout: c.replyTimeout(),
 		},
-	}
-	if _, wall := c.clock.(epoch.Wall); wall {
-		// A reply that was lost should cost this epoch only, so give up on it well before the next boundary.
-		dc.Session.ReadoutTimeout = max(50*time.Millisecond, min(2*time.Second, c.Config().Epoch.Deadline/2))
 	}
 	if d.Mode == config.ModeBackup {
 		dc.Session.Mode = p4rt.Backup
@@ -70,6 +67,19 @@ func (c *Collector) deviceConfig(d config.Device) (device.Config, error) {
 		return dc, fmt.Errorf("device %s: pipeline %s: %w", d.Name, d.Pipeline, err)
 	}
 	return dc, nil
+}
+
+// replyTimeout is after how long a reply of a read-out is given up: well before the next boundary, so that one that
+// was lost costs its epoch only. A virtual clock stands still meanwhile; there no slow machine should make a reply a lost one.
+func (c *Collector) replyTimeout() time.Duration {
+	deadline := c.Config().Epoch.Deadline
+	if _, wall := c.clock.(epoch.Wall); wall {
+		return max(50*time.Millisecond, min(2*time.Second, deadline/2))
+	}
+	ctx, cancel := c.clock.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	at, _ := ctx.Deadline()
+	return max(2*time.Second, time.Until(at)/2)
 }
 
 // program loads a pipeline, once for all switches that run it; nil means to keep the switch's own.
