@@ -289,6 +289,12 @@ func TestReload(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	r.step()
+	expectRows(t, r.rows("", listPlugins, "state/status", "state/last-error"), "[name=fake] status=running last-error=keeps its configuration: bad configuration")
+	if _, err := r.c.Reload(context.Background(), parseConfig(t, next)); err != nil {
+		t.Error(err)
+	}
+	r.step()
+	expectRows(t, r.rows("", listPlugins, "state/status", "state/last-error"), "[name=fake] status=running last-error=")
 }
 
 func TestPluginSelectsDevices(t *testing.T) {

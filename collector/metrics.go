@@ -405,9 +405,12 @@ func (p *plugins) snapshot() []pluginSnapshot {
 	var out []pluginSnapshot
 	for _, r := range p.running() {
 		r.mu.Lock()
-		s := pluginSnapshot{name: r.cfg.Name, analysis: r.analysis, rows: r.rows, refused: r.refused, busy: r.busy}
+		s, refusal := pluginSnapshot{name: r.cfg.Name, analysis: r.analysis, rows: r.rows, refused: r.refused, busy: r.busy}, r.refusal
 		r.mu.Unlock()
 		s.status, s.plans = r.inst.Status(), p.c.plans.counted(s.name)
+		if refusal != nil {
+			s.status.LastError = refusal.Error()
+		}
 		out = append(out, s)
 	}
 	p.mu.Lock()

@@ -36,6 +36,7 @@ type pluginRun struct {
 	mu       sync.Mutex
 	closed   bool // no more jobs
 	cfg      config.Plugin
+	refusal  error // why it did not take the newest configuration and keeps cfg
 	settings sdk.Settings
 	planned  map[string]bool            // devices of the network that settings were made for
 	bound    map[string]map[string]bool // what bindings returned for version
@@ -76,10 +77,11 @@ func (r *pluginRun) config() config.Plugin {
 	return r.cfg
 }
 
-func (r *pluginRun) setConfig(cfg config.Plugin) {
+// setConfig takes note of the configuration that the plugin has, and of why it is not a newer one.
+func (r *pluginRun) setConfig(cfg config.Plugin, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cfg, r.bound = cfg, nil
+	r.cfg, r.bound, r.refusal = cfg, nil, refusal
 }
 
 // configured takes what the plugin asks of the network, each time it was configured.

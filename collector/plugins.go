@@ -357,10 +357,11 @@ func (p *plugins) reconfigure(ctx context.Context, cfg config.Plugin) error {
 		return err
 	}
 	before := r.config()
-	r.setConfig(cfg)
+	r.setConfig(cfg, nil)
 	if _, err := r.inst.Configure(ctx, settings, r.network()); err != nil {
-		r.setConfig(before)
-		return located(cfg.Config, err)
+		err = located(cfg.Config, err)
+		r.setConfig(before, fmt.Errorf("keeps its configuration: %w", err))
+		return err
 	}
 	return nil
 }
