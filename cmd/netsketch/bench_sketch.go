@@ -72,6 +72,11 @@ func benchSketch(ctx context.Context, out, progress io.Writer, f benchSketchFlag
 	if f.options.Decodings < 1 {
 		return fmt.Errorf("--decodings %d: at least 1", f.options.Decodings)
 	}
+	if f.csv != "" {
+		if err := writable("--csv", filepath.Dir(f.csv)); err != nil {
+			return err
+		}
+	}
 	if f.plots != "" {
 		if err := writable("--plots", f.plots); err != nil {
 			return err

@@ -326,6 +326,7 @@ func TestSwitchRefuses(t *testing.T) {
 		{"--program forwarding --json " + notJSON, "exclude each other"},
 		{"--program nobody", "forwarding, univmon"},
 		{"--device-id 0", "P4Runtime reserves 0"},
+		{"--parallel -5", "--parallel -5: expected 0 or more"},
 		{"--json " + notJSON, notJSON},
 		{"--json " + filepath.Join(dir, "none.json"), "none.json: no such file"},
 		{"--listen " + taken.addr, "choose another address with --listen"},

@@ -23,6 +23,11 @@ func Figures(list string) ([]int, error) {
 		known = append(known, s.Figure)
 	}
 	slices.Sort(known)
+	var names []string
+	for _, f := range known {
+		names = append(names, strconv.Itoa(f))
+	}
+	there := strings.Join(names, ", ")
 	if list == "all" {
 		return known, nil
 	}
@@ -35,7 +40,7 @@ func Figures(list string) ([]int, error) {
 			last, err = strconv.Atoi(to)
 		}
 		if err != nil || last < first {
-			return nil, fmt.Errorf("figures %q: %q is no number and no range; there are %v", list, part, known)
+			return nil, fmt.Errorf("figures %q: %q is no number and no range; there are %s", list, part, there)
 		}
 		found := false
 		for _, f := range known {
@@ -44,7 +49,7 @@ func Figures(list string) ([]int, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("figures %q: there is none of %q; there are %v", list, part, known)
+			return nil, fmt.Errorf("figures %q: there is none of %q; there are %s", list, part, there)
 		}
 	}
 	slices.Sort(out)

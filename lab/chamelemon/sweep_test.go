@@ -186,8 +186,8 @@ func TestFiguresByName(t *testing.T) {
 		}
 	}
 	for _, list := range []string{"", "9", "x", "16-15", "7,", "9-13"} {
-		if got, err := Figures(list); err == nil {
-			t.Errorf("%q gives %v", list, got)
+		if got, err := Figures(list); err == nil || !strings.HasSuffix(err.Error(), "there are 7, 8, 14, 15, 16, 17, 18, 19, 20") {
+			t.Errorf("%q gives %v, %v", list, got, err)
 		}
 	}
 }

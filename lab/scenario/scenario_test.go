@@ -218,7 +218,9 @@ func TestScenarioErrorsNameLineAndKey(t *testing.T) {
 		{"bound without a limit", "expect:\n  - {measure: lost}\n", "at-least"},
 		{"unknown link", "faults:\n  - {link: leaf1-leaf2, from: 1s}\n", "leaf1-leaf2"},
 		{"unknown host", "traffic:\n  - {rate: 1, flows: 1, senders: [h99]}\n", "h99"},
-		{"no traffic", "traffic:\n  - {name: idle}\n", "traffic[0]"},
+		{"empty file", "", "traffic: there is none"},
+		{"no component", "name: x\ntraffic: []\n", "traffic: there is none"},
+		{"traffic without packets", "traffic:\n  - {name: idle}\n", "traffic[0]"},
 		{"impossible topology", "topology: {kind: fat-tree, k: 3}\n", "k must be even"},
 		{"negative epochs", "epochs: -1\n", "epochs"},
 	}

@@ -13,6 +13,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Row is one measured value.
@@ -75,7 +76,7 @@ func Select(names []string) ([]Suite, error) {
 	for _, n := range names {
 		i := slices.IndexFunc(all, func(s Suite) bool { return s.Name == n })
 		if i < 0 {
-			return nil, fmt.Errorf("figure %q: there is none of that name; there are %v", n, Names())
+			return nil, fmt.Errorf("figure %q: there is none of that name; there are %s", n, strings.Join(Names(), ", "))
 		}
 		out = append(out, all[i])
 	}
