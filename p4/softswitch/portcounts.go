@@ -14,7 +14,7 @@ type portCounts struct {
 	_ [32]byte
 }
 
-// counters adds the lanes up.
+// counters adds up the lanes, and what is lost outside of them.
 func (pt *port) counters() (t PortCounters) {
 	for i := range pt.counts {
 		c := &pt.counts[i]
@@ -30,6 +30,11 @@ func (pt *port) counters() (t PortCounters) {
 		t.InBroadcast += c.inBroadcast.Load()
 		t.OutMulticast += c.outMulticast.Load()
 		t.OutBroadcast += c.outBroadcast.Load()
+	}
+	if pt.cfg.Lost != nil {
+		in, out := pt.cfg.Lost()
+		t.InDiscards += in
+		t.OutDiscards += out
 	}
 	return t
 }

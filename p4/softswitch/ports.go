@@ -17,6 +17,9 @@ type Port struct {
 	Tx func(pkt []byte, at time.Duration)
 	// Flush sends what Tx has put off; see [Switch.Burst]. nil: Tx puts nothing off.
 	Flush func()
+	// Lost tells how many frames were lost outside of the switch, before Inject and after Tx; they are among the port's discards.
+	// nil: none. It is called whenever the port's status is read, and must not call the switch.
+	Lost func() (in, out uint64)
 	// QueueRate serves the port's egress queues at so many packets a second; 0: packets never wait. A packet that has to wait goes through
 	// egress and leaves when the queue lets it go, see [Switch.Advance].
 	QueueRate uint64

@@ -69,7 +69,7 @@ func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 		}
 		return nil, fmt.Errorf("interface %s: %w", cfg.Interface, err)
 	}
-	if err := sw.AddPort(number, softswitch.Port{Name: cfg.Name, Tx: p.send, Flush: p.flush, Down: !up}); err != nil {
+	if err := sw.AddPort(number, softswitch.Port{Name: cfg.Name, Tx: p.send, Flush: p.flush, Lost: p.missing, Down: !up}); err != nil {
 		p.closeSocket()
 		unix.Close(p.control)
 		return nil, err
@@ -89,6 +89,12 @@ func (p *Port) Stats() Stats {
 		Received: p.received.Load(), Truncated: p.truncated.Load(), Lost: p.lostBefore + p.lost(),
 		Sent: p.sent.Load(), Unsent: p.unsent.Load(),
 	}
+}
+
+// missing is what the switch counts as discards of the port.
+func (p *Port) missing() (in, out uint64) {
+	s := p.Stats()
+	return s.Truncated + s.Lost, s.Unsent
 }
 
 // lost asks the socket how many frames the kernel lost. The caller holds mu.

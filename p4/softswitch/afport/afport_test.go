@@ -439,6 +439,9 @@ func TestLongFramesAreCounted(t *testing.T) {
 	b := open(t, sw, 2, afport.Config{Interface: "b"})
 	openWire(t, "a-far").send(frame(2, 64))
 	wait(t, "the frame is counted", func() bool { return b.Stats().Unsent == 1 })
+	if st, err := sw.PortStatus(2); err != nil || st.Counters.OutDiscards != 1 {
+		t.Errorf("the switch counts %+v (%v)", st.Counters, err)
+	}
 }
 
 func TestErrors(t *testing.T) {
