@@ -21,7 +21,7 @@ func (e *Engine[R]) Open(ctx context.Context, at time.Time, wait WaitFunc) error
 	return err
 }
 
-// open is Open. It returns how many members' banks are still being cleared.
+// open is Open. It returns how many members' banks are not clean yet.
 func (e *Engine[R]) open(ctx context.Context, at time.Time, wait WaitFunc) (late int, err error) {
 	tracks := e.tracks()
 	banks := make([]int, len(tracks))
@@ -37,11 +37,11 @@ func (e *Engine[R]) open(ctx context.Context, at time.Time, wait WaitFunc) (late
 	e.begin(number, at, banks)
 	ep := e.boundary(ctx, time.Time{}, at, number-1, wait)
 	for i, o := range ep.Switches {
-		if errors.Is(o.Err, ErrLate) || errors.Is(o.Err, ErrBusy) || errors.Is(o.Err, ErrMerged) {
-			late++
-		}
 		tracks[i].mu.Lock()
 		quiet := tracks[i].quiet
+		if tracks[i].isIn && (tracks[i].spoiled != nil || errors.Is(o.Err, ErrLate) || errors.Is(o.Err, ErrMerged)) {
+			late++
+		}
 		tracks[i].mu.Unlock()
 		if !quiet {
 			tracks[i].wasOut(number - 1)
@@ -106,7 +106,10 @@ func (e *Engine[R]) boundary(ctx context.Context, start, end time.Time, number u
 			b.flipped <- flip{}
 		}
 	}
-	flips := b.awaitFlips(ctx, len(tracks))
+	// Also where the boundary itself is late: who is out of step harms more epochs than one that is read too late.
+	patience, done := e.clock.WithTimeout(caller, e.cfg.Deadline)
+	flips := b.awaitFlips(patience, len(tracks))
+	done()
 	close(b.cut)
 	ep.Timings.Flip = ep.Timings.Late + flips.last.Sub(begin)
 	ep.Timings.Skew = flips.last.Sub(flips.first)
@@ -292,25 +295,25 @@ func (b *turn[R]) awaitFlips(ctx context.Context, n int) (all flips) {
 func (b *turn[R]) member(ctx context.Context, t *track[R], i int) {
 	e := b.e
 	out := Outcome[R]{Name: t.m.Name()}
-	s := t.flip(ctx, b.start, b.end, b.number)
+	s := t.flip(b.start, b.end, b.number)
 	a := arrival[R]{i: i}
 	if !s.inStep && !b.start.IsZero() {
 		t.wasOut(b.number)
 	}
 	select {
 	case <-b.cut:
-		if s.read {
+		if s.flipped {
 			a.late = s.flip
 			t.wasOut(b.number + 1) // its first packets still carried the other bank
 		}
 	default:
 	}
-	b.flipped <- flip{time.Now(), e.clock.Now(), s.read}
+	b.flipped <- flip{time.Now(), e.clock.Now(), s.flipped}
 	out.Flip, out.Err = s.flip, s.err
-	if s.read && e.afterFlip != nil {
+	if s.flipped && e.afterFlip != nil {
 		e.afterFlip(ctx, out.Name, b.number+1)
 	}
-	if !s.read {
+	if s.reader == nil {
 		a.outcome = out
 		b.arrivals <- a
 		return
@@ -322,15 +325,12 @@ func (b *turn[R]) member(ctx context.Context, t *track[R], i int) {
 		if a.late > 0 {
 			_ = (Wall{}).Sleep(e.ctx, e.cfg.Guard)
 		}
-	case <-e.ctx.Done():
+	case <-s.reader.ctx.Done():
 	}
-	t.mu.Lock()
-	inc := t.incarnation
-	t.mu.Unlock()
-	leave := e.takePlace()
+	leave := e.takePlace(s.reader.ctx)
 	begin := time.Now()
 	var waited time.Duration
-	r, err := t.read(inc, s.bank, func(ctx context.Context) error {
+	r, err := t.read(s.inc, s.bank, s.reader, func(ctx context.Context) error {
 		leave()
 		waiting := time.Now()
 		b.early <- struct{}{}
@@ -341,13 +341,13 @@ func (b *turn[R]) member(ctx context.Context, t *track[R], i int) {
 			err = ctx.Err()
 		}
 		waited = time.Since(waiting)
-		leave = e.takePlace()
+		leave = e.takePlace(ctx)
 		return err
 	}, true)
 	leave()
 	out.Read = time.Since(begin) - waited
 	switch {
-	case out.Err != nil: // joined or merged: the bank is clean now, the reading does not count
+	case out.Err != nil: // what it holds is not this epoch alone: the bank is clean now, the reading does not count
 	case err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled):
 		out.Err = ErrLate
 	case err != nil:
@@ -361,10 +361,10 @@ func (b *turn[R]) member(ctx context.Context, t *track[R], i int) {
 
 // takePlace waits for a place among those that are being read. leave gives it back, which otherwise
 // happens by itself after a quarter of the deadline.
-func (e *Engine[R]) takePlace() (leave func()) {
+func (e *Engine[R]) takePlace(ctx context.Context) (leave func()) {
 	select {
 	case e.places <- struct{}{}:
-	case <-e.ctx.Done():
+	case <-ctx.Done():
 		return func() {}
 	}
 	var once sync.Once

@@ -14,11 +14,13 @@
 //   - Every switch is flipped and read in a goroutine of its own. At the deadline the epoch is
 //     handed over with what has arrived; a read-out that is late goes on, so that its bank is clean
 //     for a later epoch, and its result is dropped.
-//   - A bank is written again only when it has been read to the end. Where that is not so at a
-//     boundary, the switch is skipped: it keeps its bank and is missing from that epoch. As soon as the
-//     read-out has ended it joins again.
-//   - A switch whose session is new, or that was skipped, joins: it is made to write into the bank of the
-//     open epoch, the others are cleared, and it counts from the first epoch it has seen the whole of.
+//   - Every switch is flipped at every boundary, so that all stay in step. Where its next bank has not been read to
+//     the end, that read-out is given up: the epoch that begins is counted in a bank that is not clean, and is
+//     lost for this switch. At its end the bank is cleared as it is read. So what is read too late costs two
+//     epochs at most, the one that was not read and the one that has its bank next, and no work beyond theirs.
+//   - A switch whose session is new, or that was not known to flip, joins: it is made to write into the bank of the
+//     open epoch, the others are cleared if there is time, and it counts from the first epoch it has seen the
+//     whole of from a clean bank on.
 //   - A switch that was not in step in an epoch may have sent packets with another time bit through the
 //     network, which others counted. So the epochs that follow, as many as that can reach, have a Doubt.
 //
@@ -255,8 +257,8 @@ func (e *Engine[R]) Check(name string) {
 	}
 }
 
-// WaitJoined waits until every member takes part, or ctx ends, and then returns the names of those
-// that do not.
+// WaitJoined waits until every member takes part and no bank is being read, or ctx ends, and then returns the names
+// of those of which that is not so.
 func (e *Engine[R]) WaitJoined(ctx context.Context) []string {
 	var missing []string
 	for _, t := range e.tracks() {

@@ -9,33 +9,46 @@ import (
 	"time"
 )
 
-func (t *track[R]) joined() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.in
-}
-
 // recheck is how often a member that is waited for is asked whether it is ready.
 const recheck = 50 * time.Millisecond
 
-// wait waits until the member has joined; false when ctx ends before.
+// wait waits until the member has joined and no bank of its is being read; false when ctx ends before.
 func (t *track[R]) wait(ctx context.Context) bool {
 	again := time.NewTicker(recheck)
 	defer again.Stop()
 	for {
 		t.check()
-		select {
-		case <-t.joined():
+		done := t.busy()
+		if done == nil {
 			return true
-		default:
 		}
 		select {
-		case <-t.joined():
+		case <-done:
 		case <-again.C:
 		case <-ctx.Done():
 			return false
 		}
 	}
+}
+
+// busy returns what ends when the member may have joined or been read; nil when both are so.
+func (t *track[R]) busy() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.flipping != nil {
+		return t.flipping
+	}
+	select {
+	case <-t.in:
+	default:
+		return t.in
+	}
+	for _, b := range t.banks {
+		if b.reader != nil {
+			return b.reader.done
+		}
+	}
+	return nil
 }
 
 // check starts a join when the member is ready and its session is not the one that joined. A member that
@@ -55,12 +68,12 @@ func (t *track[R]) check() {
 func (t *track[R]) checkLocked(inc Incarnation) bool {
 	if t.incarnation.ID != inc.ID {
 		t.fallOut()
-		t.incarnation, t.tried, t.pending, t.skipped = inc, false, 0, false
+		t.incarnation, t.tried, t.joinErr = inc, false, nil
 	}
 	if t.isIn {
 		return true
 	}
-	if !t.joining && t.pending == 0 { // the end of a read-out comes back to it
+	if !t.joining && t.flipping == nil { // the end of a flip comes back to it
 		t.joining = true
 		isClean := inc.Clean && !t.tried
 		t.tried = true
@@ -73,78 +86,105 @@ func (t *track[R]) checkLocked(inc Incarnation) bool {
 
 // fallOut forgets what is known of the banks. t.mu is held.
 func (t *track[R]) fallOut() {
-	t.skipped = false
 	if t.isIn {
 		t.isIn, t.quiet = false, false
 		t.in = make(chan struct{})
 	}
 }
 
-// join makes the member write into the bank of the open epoch and clears all others. Where that lasts over a
-// boundary, it joins all the same: a boundary or two later it is in step.
+// join makes the member write into the bank of the open epoch, from when on it is in step, and then clears its other
+// banks. A boundary that comes before that is done ends it: the epoch that begins then is counted in a bank that is
+// not clean, and at its end that bank is cleared as it is read.
 func (t *track[R]) join(inc Incarnation, isClean bool) {
 	ctx, cancel := context.WithTimeout(t.e.ctx, DefaultIOLimit)
 	defer cancel()
+	if in := t.enter(ctx, inc, isClean); in != nil {
+		t.clear(ctx, inc)
+		close(in)
+	}
+}
+
+// enter flips until the member writes into the bank of the epoch that is open then. It returns what to close when
+// its banks are clean; nil where that failed.
+func (t *track[R]) enter(ctx context.Context, inc Incarnation, isClean bool) (in chan struct{}) {
 	n := max(t.m.Banks(), 2)
-	bank := t.e.openBank(n)
-	since, err := t.enter(ctx, bank, t.unknown(inc, n, isClean))
-	t.mu.Lock()
-	t.joining = false
-	changed := t.incarnation.ID != inc.ID
-	switch {
-	case changed:
-	case err != nil:
-		t.skipped = false
-		t.missing(fmt.Errorf("clearing its banks: %w", err))
-	default:
-		t.current, t.since, t.banks = bank, since, make([]bankState, n)
-		t.isIn, t.quiet, t.fresh, t.skipped = true, isClean && bank == 0, !isClean, false
-		close(t.in)
+	banks := make([]bank, n)
+	for b := range banks {
+		if !isClean || b == 0 { // programs begin with bank 0
+			banks[b].unread = ErrJoining
+		}
 	}
-	t.mu.Unlock()
-	if changed {
-		t.check()
+	for {
+		bank := t.e.openBank(n)
+		err := t.m.Flip(ctx, bank)
+		t.mu.Lock()
+		switch {
+		case t.incarnation.ID != inc.ID:
+			t.joining = false
+			t.mu.Unlock()
+			t.check()
+			return nil
+		case err != nil:
+			t.joining, t.joinErr = false, fmt.Errorf("flipping to bank %d: %w", bank, err)
+			t.missing(t.joinErr)
+			t.mu.Unlock()
+			return nil
+		case t.e.openBank(n) != bank: // a boundary has passed
+			banks[bank].unread = ErrJoining
+			t.mu.Unlock()
+			continue
+		}
+		for b := range min(n, len(t.banks)) {
+			banks[b].reader = t.banks[b].reader
+		}
+		t.current, t.since, t.spoiled, t.banks = bank, t.e.clock.Now(), banks[bank].unread, banks
+		t.joining, t.joinErr, t.isIn, t.quiet = false, nil, true, isClean && bank == 0
+		in = t.in
+		t.mu.Unlock()
+		return in
 	}
 }
 
-// unknown lists the banks that may hold something: all, bank 0 where it alone was written since the registers
-// were cleared, or those that are known to.
-func (t *track[R]) unknown(inc Incarnation, n int, isClean bool) (banks []int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	known := t.skipped && t.incarnation.ID == inc.ID && len(t.banks) == n
-	for b := range n {
-		if isClean && b != 0 || known && b != t.current && t.banks[b] == clean {
+// clear discards what banks hold that are not written, after a pause in which packets of theirs leave the network.
+// The pause is over when it is on either clock: it belongs to no epoch.
+func (t *track[R]) clear(ctx context.Context, inc Incarnation) {
+	paused := false
+	for b := 0; ; {
+		t.mu.Lock()
+		if !t.isIn || t.incarnation.ID != inc.ID || b >= len(t.banks) || ctx.Err() != nil {
+			t.mu.Unlock()
+			return
+		}
+		if t.banks[b].unread == nil || b == t.current {
+			t.mu.Unlock()
+			b++
 			continue
 		}
-		banks = append(banks, b)
-	}
-	return banks
-}
-
-// enter makes the member write into one bank and, after a pause, discards what others hold. It returns since
-// when the bank is written. The pause is over when it is on either clock: it belongs to no epoch.
-func (t *track[R]) enter(ctx context.Context, bank int, unknown []int) (time.Time, error) {
-	if err := t.m.Flip(ctx, bank); err != nil {
-		return time.Time{}, err
-	}
-	since := t.e.clock.Now()
-	waited := false
-	for _, b := range unknown {
-		if b == bank {
+		if !paused {
+			t.mu.Unlock()
+			paused = true
+			_ = t.pause(ctx, t.e.cfg.Guard+t.e.cfg.Drain) // its error is ctx's
 			continue
 		}
-		if !waited {
-			waited = true
-			if err := t.pause(ctx, t.e.cfg.Guard+t.e.cfg.Drain); err != nil {
-				return since, err
+		if r := t.banks[b].reader; r != nil {
+			t.mu.Unlock()
+			select {
+			case <-r.done:
+			case <-ctx.Done():
 			}
+			continue
 		}
-		if _, err := t.m.Read(ctx, b, noDrain); err != nil {
-			return since, err
+		r := t.begin(b)
+		t.mu.Unlock()
+		if _, err := t.read(inc, b, r, noDrain, false); err != nil {
+			t.mu.Lock()
+			if !r.overtaken {
+				t.missing(fmt.Errorf("clearing its banks: %w", err))
+			}
+			t.mu.Unlock()
 		}
+		b++
 	}
-	return since, nil
 }
 
 // pause waits for d, of real time or on the clock.
@@ -188,22 +228,24 @@ func (e *Engine[R]) settle(ctx context.Context) {
 // settle clears all banks but the current one.
 func (t *track[R]) settle(ctx context.Context) {
 	t.mu.Lock()
-	if !t.isIn || t.pending > 0 {
-		t.mu.Unlock()
-		return
-	}
 	inc := t.incarnation
-	var others []int
-	for b := range t.banks {
-		if b != t.current {
-			t.begin(b)
-			others = append(others, b)
+	readers := map[int]*reader{}
+	quiet := t.isIn
+	if t.isIn {
+		for b := range t.banks {
+			if b == t.current {
+				continue
+			}
+			if r := t.begin(b); r != nil {
+				readers[b] = r
+			} else {
+				quiet = false
+			}
 		}
 	}
 	t.mu.Unlock()
-	quiet := true
-	for _, b := range others {
-		_, err := t.read(inc, b, noDrain, false)
+	for b, r := range readers {
+		_, err := t.read(inc, b, r, noDrain, false)
 		quiet = quiet && err == nil && ctx.Err() == nil
 	}
 	t.mu.Lock()

@@ -15,24 +15,31 @@ import (
 
 // Why a switch is missing from an epoch. Errors of the switch itself are wrapped in others.
 var (
-	// ErrJoining: the switch's session is new, and it has not seen the whole epoch.
+	// ErrJoining: the switch's session is new, and it has not seen the whole epoch from a clean bank on.
 	ErrJoining = errors.New("joined during the epoch")
-	// ErrBusy: the bank to write next has not been read to the end, so the switch was not flipped.
-	ErrBusy = errors.New("the other bank is still being read; what this epoch counted is lost")
+	// ErrBusy: the bank had not been read to the end when the epoch began.
+	ErrBusy = errors.New("its bank had not been read to the end before, and also holds an earlier epoch")
 	// ErrMerged: the sealed bank holds more than this epoch, because the switch was not flipped at its start.
 	ErrMerged = errors.New("the bank also holds an earlier epoch")
+	// ErrFlipping: the switch has not answered an earlier flip.
+	ErrFlipping = errors.New("has not answered the flip of an earlier epoch")
 	// ErrLate: the read-out did not end before the deadline.
 	ErrLate = errors.New("not read before the deadline")
 )
 
-// bankState is what the engine knows of a bank.
-type bankState uint8
+// bank is what the engine knows of one bank of a member.
+type bank struct {
+	unread error   // why it may hold something from before the epoch that is counted in it next; nil: nothing
+	reader *reader // the read-out under way; nil: none
+}
 
-const (
-	clean   bankState = iota // read to the end, holds zeros
-	reading                  // a read-out is under way
-	dirty                    // holds anything: a read-out failed
-)
+// reader is a read-out of one bank. It ends when the bank is written again, whether it got that far or not.
+type reader struct {
+	ctx       context.Context
+	cancel    context.CancelFunc
+	overtaken bool          // the bank is written again; guarded by the track's mu
+	done      chan struct{} // closed at its end
+}
 
 // track is the engine's view of one member.
 type track[R any] struct {
@@ -41,17 +48,17 @@ type track[R any] struct {
 
 	mu          sync.Mutex
 	incarnation Incarnation
-	in          chan struct{} // closed while joined; replaced when the member falls out
-	isIn        bool
+	in          chan struct{} // closed when the member has joined and its banks are clean; replaced when it falls out
+	isIn        bool          // it is flipped and read at boundaries
 	joining     bool
-	tried       bool // a join of this incarnation has begun before: its banks are no longer clean
-	fresh       bool // the current bank was not empty when it joined
-	skipped     bool // it is out because it was skipped: what is known of the banks still holds
-	quiet       bool // before the first epoch: no packet of its carried another bank than 0
-	current     int  // the bank being written
+	flipping    chan struct{} // closed when the boundary's flip that is under way has ended; nil: none is
+	joinErr     error         // why the newest join failed
+	tried       bool          // a join of this incarnation has begun before: its banks are no longer clean
+	quiet       bool          // before the first epoch: no packet of its carried another bank than 0
+	current     int           // the bank being written, or flipped to
 	since       time.Time
-	banks       []bankState
-	pending     int      // banks of this incarnation that are being read
+	spoiled     error // what current held as it began to be written; nil: nothing
+	banks       []bank
 	out         []uint64 // recent epochs in which it may have written another bank than the others
 	wasMissing  bool     // for the log: one line per change
 	everSeen    bool
@@ -72,16 +79,19 @@ func sortedTracks[R any](members map[string]*track[R]) []*track[R] {
 
 // seal is the first half of a boundary for one member.
 type seal struct {
-	bank   int           // the sealed bank; read it even when err is set
-	flip   time.Duration // how long the flip took
-	err    error         // why the reading will not count
-	read   bool          // whether there is a bank to read
-	inStep bool          // it wrote into the epoch's bank all the time
+	bank    int           // the sealed bank; read it even when err is set
+	reader  *reader       // for that; nil: it cannot be read
+	inc     Incarnation   // whose bank it is
+	flipped bool          // it writes for the next epoch
+	flip    time.Duration // how long the flip took
+	err     error         // why the reading will not count
+	inStep  bool          // it wrote into the epoch's bank all the time
 }
 
 // flip seals the current bank of an epoch that began at start and ends at end. number is that of the epoch; the
-// next one begins.
-func (t *track[R]) flip(ctx context.Context, start, end time.Time, number uint64) seal {
+// next one begins. A member is flipped whatever the state of its next bank: so it stays in step with the others,
+// and the epoch that is counted in a bank that was not read to the end is the only one to suffer.
+func (t *track[R]) flip(start, end time.Time, number uint64) seal {
 	inc, err := t.m.Ready()
 	t.mu.Lock()
 	if err != nil {
@@ -89,98 +99,132 @@ func (t *track[R]) flip(ctx context.Context, start, end time.Time, number uint64
 		t.mu.Unlock()
 		return seal{err: err}
 	}
-	if !t.checkLocked(inc) {
+	if t.flipping != nil && t.incarnation.ID == inc.ID {
 		t.mu.Unlock()
-		return seal{err: ErrJoining}
+		return seal{err: ErrFlipping}
+	}
+	if !t.checkLocked(inc) {
+		err := ErrJoining
+		if t.joinErr != nil {
+			err = fmt.Errorf("%w: %w", ErrJoining, t.joinErr)
+		}
+		t.mu.Unlock()
+		return seal{err: err}
 	}
 	sealed, next := t.current, t.e.bankOf(number+1, len(t.banks))
-	s := seal{bank: sealed, read: true, inStep: !t.since.After(start) && sealed == t.e.bankOf(number, len(t.banks))}
+	s := seal{bank: sealed, inc: inc, inStep: !t.since.After(start) && sealed == t.e.bankOf(number, len(t.banks))}
 	switch {
-	case t.fresh || t.since.After(start):
+	case t.since.After(start):
 		s.err = ErrJoining
 	case t.since.Before(start):
 		s.err = ErrMerged
+	default:
+		s.err = t.spoiled
 	}
 	if next == sealed {
-		// Its joining lasted over a boundary, or epochs were skipped: it is in the right bank now, with too much in it.
+		// Epochs were skipped: it is in the right bank now, with too much in it.
 		t.mu.Unlock()
-		return seal{err: cmp.Or(s.err, ErrMerged), inStep: s.inStep}
+		s.err = cmp.Or(s.err, ErrMerged)
+		return s
 	}
-	if t.banks[next] != clean {
-		if t.banks[next] == dirty {
-			t.readAside(inc, next)
-		}
-		t.fallOut()
-		t.skipped = true
-		t.mu.Unlock()
-		return seal{err: ErrBusy, inStep: s.inStep}
+	if s.reader = t.begin(sealed); s.reader == nil {
+		s.err = cmp.Or(s.err, ErrBusy)
 	}
-	t.begin(sealed)
+	spoiled := t.overtake(next)
+	t.flipping, t.current = make(chan struct{}), next
 	t.mu.Unlock()
 
+	// Not the epoch's deadline: a switch that is slow to flip is in step all the same when it has.
+	ctx, cancel := context.WithTimeout(t.e.ctx, DefaultIOLimit)
 	begin := time.Now()
 	err = t.m.Flip(ctx, next)
 	s.flip = time.Since(begin)
+	cancel()
 
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err != nil {
-		// Whether the switch flipped is not known: start over with clean banks.
-		if t.incarnation.ID == inc.ID {
-			t.pending--
-			t.banks[sealed] = dirty
-			t.fallOut()
-		}
-		return seal{err: fmt.Errorf("flipping to bank %d: %w", next, err), flip: s.flip}
+	close(t.flipping)
+	t.flipping = nil
+	if open, _ := t.e.Current(); err == nil && open != number+1 {
+		err = errors.New("answered epochs later")
 	}
-	t.current, t.since, t.fresh = next, end, false
-	return s
+	if err == nil && t.isIn && t.incarnation.ID == inc.ID {
+		t.since, t.spoiled, s.flipped = end, spoiled, true
+		t.mu.Unlock()
+		return s
+	}
+	// Which bank it writes is not known: it joins anew at once.
+	if s.reader != nil {
+		t.end(inc, sealed, s.reader, ErrJoining)
+	}
+	if t.incarnation.ID == inc.ID {
+		t.fallOut()
+	}
+	t.mu.Unlock()
+	t.check()
+	if err == nil {
+		err = ErrJoining
+	}
+	return seal{err: fmt.Errorf("flipping to bank %d: %w", next, err), flip: s.flip}
 }
 
-// begin notes that a bank is being read. t.mu is held.
-func (t *track[R]) begin(bank int) {
-	t.banks[bank] = reading
-	t.pending++
+// overtake ends a read-out of a bank that is to be written, and tells what the bank may hold. t.mu is held.
+func (t *track[R]) overtake(bank int) (holds error) {
+	b := &t.banks[bank]
+	if b.reader != nil {
+		b.reader.overtaken = true
+		b.reader.cancel()
+		b.unread = cmp.Or(b.unread, ErrBusy)
+	}
+	return b.unread
 }
 
-// readAside reads a bank for nobody. t.mu is held.
-func (t *track[R]) readAside(inc Incarnation, bank int) {
-	t.begin(bank)
-	if !t.e.goDo(func() { _, _ = t.read(inc, bank, noDrain, false) }) {
-		t.pending--
+// begin notes that a bank is being read. It returns nil where an earlier read-out of it has not ended. t.mu is held.
+func (t *track[R]) begin(bank int) *reader {
+	b := &t.banks[bank]
+	if b.reader != nil {
+		return nil
+	}
+	r := &reader{done: make(chan struct{})}
+	// Not the epoch's deadline: a late read-out still cleans the bank.
+	r.ctx, r.cancel = context.WithTimeout(t.e.ctx, max(DefaultIOLimit, 10*t.e.cfg.Interval))
+	b.reader = r
+	return r
+}
+
+// end notes that a read-out is over, and what became of the bank. t.mu is held.
+func (t *track[R]) end(inc Incarnation, bank int, r *reader, err error) {
+	r.cancel()
+	close(r.done)
+	if bank >= len(t.banks) || t.banks[bank].reader != r {
+		return
+	}
+	b := &t.banks[bank]
+	b.reader = nil
+	if t.incarnation.ID == inc.ID && !r.overtaken {
+		b.unread = err
 	}
 }
 
 // noDrain is for a reading that does not count.
 func noDrain(context.Context) error { return nil }
 
-// read reads a bank whose state is reading and notes what became of it. With again, one that was not read to the
-// end is read once more, so that it is clean when it is to be written.
-func (t *track[R]) read(inc Incarnation, bank int, drained Drained, again bool) (R, error) {
-	// Not the epoch's deadline: a late read-out still cleans the bank.
-	ctx, cancel := context.WithTimeout(t.e.ctx, max(DefaultIOLimit, 10*t.e.cfg.Interval))
-	defer cancel()
-	r, err := t.m.Read(ctx, bank, drained)
+// read reads a bank and notes what became of it. With again, one that was not read to the end is read once more, so
+// that it is clean when it is to be written.
+func (t *track[R]) read(inc Incarnation, bank int, r *reader, drained Drained, again bool) (R, error) {
+	reading, err := t.m.Read(r.ctx, bank, drained)
 	t.mu.Lock()
-	if t.incarnation.ID != inc.ID || bank >= len(t.banks) {
-		t.mu.Unlock()
-		return r, err
+	defer t.mu.Unlock()
+	if err == nil {
+		t.end(inc, bank, r, nil)
+		return reading, nil
 	}
-	t.pending--
-	t.banks[bank] = clean
-	if err != nil {
-		t.banks[bank] = dirty
-		err = fmt.Errorf("reading bank %d: %w", bank, err)
-		if again && t.isIn {
-			t.readAside(inc, bank)
+	t.end(inc, bank, r, ErrBusy)
+	if again && !r.overtaken && t.isIn && t.incarnation.ID == inc.ID {
+		if r := t.begin(bank); r != nil && !t.e.goDo(func() { _, _ = t.read(inc, bank, r, noDrain, false) }) {
+			t.end(inc, bank, r, ErrBusy)
 		}
 	}
-	skipped := !t.isIn && t.pending == 0 // because of this
-	t.mu.Unlock()
-	if skipped && t.e.ctx.Err() == nil {
-		t.check()
-	}
-	return r, err
+	return reading, fmt.Errorf("reading bank %d: %w", bank, err)
 }
 
 // wasOut notes that the member was out of step in an epoch.
