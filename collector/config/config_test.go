@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/topology"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -326,12 +328,18 @@ func TestTopologyOfAConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := topo.Path("h1", "h2", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := fmt.Sprint(path), "[{leaf1 2 1} {spine1 1 2} {leaf2 1 2}]"; got != want {
-		t.Errorf("path %s, want %s", got, want)
+	// On the way from h1 to h2.
+	for name, want := range map[string]uint32{"leaf1": 1, "spine1": 2, "leaf2": 2} {
+		h2, _ := topo.Host("h2")
+		r := topo.Routes(name)
+		i := slices.IndexFunc(r.Routes, func(r topology.Route) bool { return r.Prefix == h2.Prefixes[0] })
+		if i < 0 {
+			t.Errorf("%s has no route to h2: %+v", name, r)
+			continue
+		}
+		if g, ok := r.Group(r.Routes[i].Group); !ok || len(g.Hops) != 1 || g.Hops[0].Port != want {
+			t.Errorf("%s: to h2 by %+v, want port %d", name, g.Hops, want)
+		}
 	}
 }
 

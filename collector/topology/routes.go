@@ -5,7 +5,6 @@ package topology
 import (
 	"cmp"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -52,17 +51,6 @@ func (r Routes) Group(id uint32) (Group, bool) {
 		return Group{}, false
 	}
 	return r.Groups[id-1], true
-}
-
-// Lookup returns the group that the longest matching prefix leads to.
-func (r Routes) Lookup(addr netip.Addr) (Group, bool) {
-	best, length := uint32(0), -1
-	for _, route := range r.Routes {
-		if route.Prefix.Bits() > length && route.Prefix.Contains(addr) {
-			best, length = route.Group, route.Prefix.Bits()
-		}
-	}
-	return r.Group(best)
 }
 
 // unreachable is a distance no path has.
@@ -133,15 +121,6 @@ func reachOf(t *Topology) *reach {
 	return r
 }
 
-// AllRoutes returns the forwarding state of every switch, in the order of Switches.
-func (t *Topology) AllRoutes() []Routes {
-	all := make([]Routes, len(t.switches))
-	for i := range t.switches {
-		all[i] = t.routesOf(i)
-	}
-	return all
-}
-
 // Routes returns the forwarding state of one switch; empty when there is no such switch.
 func (t *Topology) Routes(name string) Routes {
 	i, ok := t.switchIndex[name]
@@ -201,78 +180,4 @@ func portsKey(hops []NextHop) string {
 
 func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(cmp.Compare(a.Addr().BitLen(), b.Addr().BitLen()), a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-}
-
-// Hop is one switch on a path.
-type Hop struct {
-	Switch string
-	// In and Out are the ports the packet enters and leaves by.
-	In, Out uint32
-}
-
-// Path follows a packet from one host to another. choose is asked at every switch with more than
-// one way and returns an index into the hops, as the switch's own hash would. The error names the
-// host or the switch where the way ends.
-func (t *Topology) Path(from, to string, choose func(at string, hops []NextHop) int) ([]Hop, error) {
-	src, ok := t.Host(from)
-	if !ok {
-		return nil, fmt.Errorf("topology: there is no host %q", from)
-	}
-	dst, ok := t.Host(to)
-	if !ok {
-		return nil, fmt.Errorf("topology: there is no host %q", to)
-	}
-	end := t.switchIndex[dst.Port.Switch]
-	d := t.distances(end)
-	at, in := t.switchIndex[src.Port.Switch], src.Port.Number
-	var path []Hop
-	for at != end {
-		name := t.switches[at].Name
-		hops := t.hops(at, d)
-		if len(hops) == 0 {
-			return nil, fmt.Errorf("topology: no way from switch %s to host %s", name, to)
-		}
-		pick := 0
-		if len(hops) > 1 && choose != nil {
-			if pick = choose(name, hops); pick < 0 || pick >= len(hops) {
-				return nil, fmt.Errorf("topology: choice %d of %d ways at switch %s", pick, len(hops), name)
-			}
-		}
-		path = append(path, Hop{name, in, hops[pick].Port})
-		next := t.peers[Port{name, hops[pick].Port}].Port
-		at, in = t.switchIndex[next.Switch], next.Number
-	}
-	return append(path, Hop{t.switches[end].Name, in, dst.Port.Number}), nil
-}
-
-// Paths returns every shortest path between two hosts, in the order of their ports, at most limit.
-func (t *Topology) Paths(from, to string, limit int) ([][]Hop, error) {
-	var paths [][]Hop
-	// choices counts like an odometer: one digit per switch with a choice, the last turning fastest.
-	var choices, sizes []int
-	for len(paths) < limit {
-		depth := 0
-		path, err := t.Path(from, to, func(_ string, hops []NextHop) int {
-			if depth == len(choices) {
-				choices, sizes = append(choices, 0), append(sizes, len(hops))
-			}
-			sizes[depth] = len(hops)
-			depth++
-			return choices[depth-1]
-		})
-		if err != nil {
-			return nil, err
-		}
-		paths = append(paths, path)
-		i := len(choices) - 1
-		for i >= 0 && choices[i]+1 == sizes[i] {
-			i--
-		}
-		if i < 0 {
-			break
-		}
-		choices, sizes = choices[:i+1], sizes[:i+1]
-		choices[i]++
-	}
-	return paths, nil
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package topology models a network of switches, hosts and links, and computes shortest-path
-// routes with equal-cost groups and the path of a flow.
+// routes with equal-cost groups.
 //
 // A Builder collects the parts and Build checks them; the Topology it returns is immutable and may
 // be used by any number of goroutines. Everything is deterministic: the same parts, added in
@@ -16,7 +16,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 )
 
 // MAC is a 48-bit Ethernet address.
@@ -77,8 +76,6 @@ type Link struct {
 	A, B Port
 	// Capacity is in bits per second; 0 when not known.
 	Capacity uint64
-	// Latency is the propagation delay; only an emulated network uses it.
-	Latency time.Duration
 }
 
 // Builder collects the parts of a network. It is for one goroutine.
