@@ -83,8 +83,8 @@ func faulty(t *testing.T, epochs int, faults ...scenario.Fault) *scenario.Scenar
 // it is back.
 func TestChameleMonWithoutAnEdge(t *testing.T) {
 	s := faulty(t, 12, scenario.Fault{Switch: "edge2-1", Deaf: true, From: 200 * time.Millisecond, Until: 300 * time.Millisecond})
-	r := play(t, s)
-	missing := 0
+	r, w := playTold(t, s, nil)
+	var missing []int
 	for i := range r.Epochs {
 		e := losses(t, &r.Epochs[i])
 		if r.Epochs[i].Status == "complete" {
@@ -93,7 +93,7 @@ func TestChameleMonWithoutAnEdge(t *testing.T) {
 			}
 			continue
 		}
-		missing++
+		missing = append(missing, i)
 		if e.Decoded || e.Problem == "" || e.Found != nil && e.Found.TruePositive > 0 {
 			t.Errorf("epoch %d of the run is %s, and losses are told: decoded %v, problem %q, %+v", i+1, r.Epochs[i].Status, e.Decoded, e.Problem, e.Found)
 		}
@@ -101,9 +101,10 @@ func TestChameleMonWithoutAnEdge(t *testing.T) {
 			t.Errorf("epoch %d of the run has nothing of edge1-1, which was there", i+1)
 		}
 	}
-	if first, last := losses(t, &r.Epochs[3]), losses(t, &r.Epochs[len(r.Epochs)-1]); missing == 0 || !first.Decoded || !last.Decoded {
-		t.Errorf("%d epochs without the switch; decoded before: %v, at the end: %v", missing, first.Decoded, last.Decoded)
+	if first, last := losses(t, &r.Epochs[3]), losses(t, &r.Epochs[len(r.Epochs)-1]); len(missing) == 0 || !first.Decoded || !last.Decoded {
+		t.Errorf("epochs without the switch: %v; decoded before: %v, at the end: %v", missing, first.Decoded, last.Decoded)
 	}
+	w.says(t, r, "edge2-1", "switch-missing", "nothing was delivered", missing...)
 }
 
 // A switch that flips late, but within the guard, changes nothing.
@@ -122,7 +123,8 @@ func TestChameleMonClockWithinTheGuard(t *testing.T) {
 func TestChameleMonClockBeyondTheGuard(t *testing.T) {
 	s := faulty(t, 12, scenario.Fault{Switch: "edge1-2", Late: 8 * time.Millisecond, From: 225 * time.Millisecond, Until: 375 * time.Millisecond})
 	s.Guard = 2 * time.Millisecond
-	r := play(t, s)
+	r, w := playTold(t, s, nil)
+	w.says(t, r, "network", "out-of-step", "apart, more than the guard of 2ms", 4, 5, 6)
 	for i := range r.Epochs {
 		e := losses(t, &r.Epochs[i])
 		late := i >= 4 && i < 7 // the epochs that end at 250, 300 and 350 ms

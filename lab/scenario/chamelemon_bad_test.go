@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/openconfig/gnmi/proto/gnmi"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/lab/scenario"
+)
+
+// told is what a run says of bad input, besides its results: alerts over gNMI, and the log.
+type told struct {
+	epochs []map[string]string // the texts of the alerts that are active after each epoch, by subject and kind
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// Write implements io.Writer for the log.
+func (w *told) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.Write(b)
+}
+
+func (w *told) text() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.String()
+}
+
+// leaves reads a subtree over gNMI: values by path, [keys] included.
+func leaves(t *testing.T, addr string, elems ...string) map[string]string {
+	t.Helper()
+	p := &gnmi.Path{}
+	for _, e := range elems {
+		p.Elem = append(p.Elem, &gnmi.PathElem{Name: e})
+	}
+	updates, err := once(t, connect(t, addr), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, u := range updates {
+		name := ""
+		for _, e := range u.GetPath().GetElem() {
+			name += "/" + e.GetName()
+			for _, k := range []string{"subject", "kind", "device", "name"} {
+				if v, ok := e.GetKey()[k]; ok {
+					name += "[" + v + "]"
+				}
+			}
+		}
+		switch v := u.GetVal().GetValue().(type) {
+		case *gnmi.TypedValue_StringVal:
+			out[name] = v.StringVal
+		case *gnmi.TypedValue_BoolVal:
+			out[name] = fmt.Sprint(v.BoolVal)
+		case *gnmi.TypedValue_UintVal:
+			out[name] = fmt.Sprint(v.UintVal)
+		}
+	}
+	return out
+}
+
+// playTold plays a scenario on a virtual clock; each, when there is one, is called after each epoch with its number in
+// the run, from 0.
+func playTold(t *testing.T, s *scenario.Scenario, each func(run *scenario.Run, i int) error) (*scenario.Report, *told) {
+	t.Helper()
+	w := &told{}
+	run, err := scenario.Open(t.Context(), s, scenario.Options{
+		PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true, Logger: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		OnEpoch: func(run *scenario.Run) error {
+			active := map[string]string{}
+			all := leaves(t, run.Address(), "chamelemon", "alerts")
+			for name, v := range all {
+				if entry, ok := strings.CutSuffix(name, "/state/active"); ok && v == "true" {
+					active[strings.TrimPrefix(entry, "/chamelemon/alerts/alert")] = all[entry+"/state/text"]
+				}
+			}
+			w.epochs = append(w.epochs, active)
+			if each == nil {
+				return nil
+			}
+			return each(run, len(w.epochs)-1)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := run.Play(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	if err := run.Close(); err != nil {
+		t.Error(err)
+	}
+	return r, w
+}
+
+// says holds a run to have told of something, in these epochs of the run and in no other, as an alert; with the same words in
+// the log, and there that it is over, too. Epochs in which it was so are not complete, and no victims are called exact in them.
+func (w *told) says(t *testing.T, r *scenario.Report, subject, kind, text string, epochs ...int) {
+	t.Helper()
+	var active []int
+	for i, alerts := range w.epochs {
+		said, ok := alerts["["+subject+"]["+kind+"]"]
+		if !ok {
+			continue
+		}
+		active = append(active, i)
+		if !strings.Contains(said, text) {
+			t.Errorf("epoch %d of the run: alert %s of %s says %q; expected %q", i+1, kind, subject, said, text)
+		}
+		if e := losses(t, &r.Epochs[i]); e.Sure || e.Problem == "" {
+			t.Errorf("epoch %d of the run: %s, and all victims exact: %v, problem %q", i+1, said, e.Sure, e.Problem)
+		}
+	}
+	if !slices.Equal(active, epochs) {
+		t.Errorf("alert %s of %s was active in epochs %v of the run, counted from 0; expected %v: %v", kind, subject, active, epochs, w.epochs)
+	}
+	begun, over := false, false
+	for line := range strings.Lines(w.text()) {
+		if strings.Contains(line, "alert="+kind) && strings.Contains(line, subject+": ") {
+			begun = begun || strings.Contains(line, "level=WARN") && strings.Contains(line, text)
+			over = over || strings.Contains(line, "all is well again")
+		}
+	}
+	if !begun || !over {
+		t.Errorf("%s of %s: that it began is in the log: %v, that it was over: %v:\n%s", kind, subject, begun, over, w.text())
+	}
+}
+
+// A counter of 32 bits that wraps, in the registers of a switch: either it is seen itself, or its array has counted other
+// packets than the others.
+func TestChameleMonWrappedCounter(t *testing.T) {
+	const register = "ingress.chamelemon.upstream"
+	s := faulty(t, 8)
+	wrapped := func(run *scenario.Run, name string, change func(v uint64) uint64) error {
+		sw := run.Network().Switch(run.Network().Fabric().Find(name))
+		cells, err := sw.ReadRegister(register, 0, -1)
+		if err != nil {
+			return err
+		}
+		for i := 0; i < len(cells); i += 5 { // counts, of four words of sums each
+			if cells[i] > 0 { // of the open bank: the other one has been read
+				return sw.WriteRegister(register, i, change(cells[i]))
+			}
+		}
+		return fmt.Errorf("no bucket of %s is in use", name)
+	}
+	r, w := playTold(t, s, func(run *scenario.Run, i int) error {
+		switch i {
+		case 2: // as if it had begun so high that a packet made it 0
+			return wrapped(run, "edge1-1", func(v uint64) uint64 { return v - 1 })
+		case 4:
+			return wrapped(run, "edge2-2", func(uint64) uint64 { return 1 << 31 })
+		}
+		return nil
+	})
+	w.says(t, r, "edge1-1", "bad-cells", "a counter wrapped", 3)
+	w.says(t, r, "edge2-2", "bad-cells", "has wrapped", 5)
+	if e := losses(t, &r.Epochs[5]); e.Views["edge2-2"] != nil || e.Views["edge1-1"] == nil {
+		t.Error("the switch whose counter has wrapped has results, or others have none")
+	}
+}
+
+// More flows than can be decoded, all of a sudden: first those that lost packets, then those of each switch.
+func TestChameleMonUndecoded(t *testing.T) {
+	const victims, all = 3, 6 // epochs of the run
+	s := faulty(t, 9)
+	for at, flows := range []int{victims: 16_000, 3000, all: 40_000, 3000} {
+		if flows > 0 {
+			s.Traffic[0].Changes = append(s.Traffic[0].Changes, change(time.Duration(at)*s.Epoch, flows))
+		}
+	}
+	r, w := playTold(t, s, nil)
+	w.says(t, r, "network", "not-decoded", "the difference of the IPv4 HL parts was not decoded: about 15", victims)
+	for _, edge := range []string{"edge1-1", "edge1-2", "edge2-1", "edge2-2"} {
+		w.says(t, r, edge, "not-decoded", "the HH part was not decoded", all)
+	}
+	for _, i := range []int{victims, all} { // what is still known
+		e := losses(t, &r.Epochs[i])
+		if len(e.Views) != 5 {
+			t.Errorf("epoch %d of the run: %d views", i+1, len(e.Views))
+		}
+		for name, v := range e.Views {
+			if v.Distinct == nil || v.Distinct.Error() > 0.02 || v.Entropy == nil || v.Entropy.Error() > 0.02 || v.Packets.Error() != 0 || v.WMRE == nil || *v.WMRE > 0.1 {
+				t.Errorf("epoch %d of the run, %s: %+v", i+1, name, v)
+			}
+		}
+		if i == victims && (e.Victims == nil || e.Victims.Error() > 0.15) {
+			t.Errorf("%+v victims", e.Victims)
+		}
+	}
+}
+
+// An edge switch whose program does not measure: its packets would be taken for lost ones.
+func TestChameleMonUnmeasuredEdge(t *testing.T) {
+	s := faulty(t, 3)
+	s.Programs["edge2-2"] = "forwarding"
+	r, w := playTold(t, s, nil)
+	for i, alerts := range w.epochs {
+		if said := alerts["[network][not-measured]"]; !strings.Contains(said, "edge2-2") {
+			t.Errorf("epoch %d of the run: alerts %v", i+1, alerts)
+		}
+		if e := losses(t, &r.Epochs[i]); e.Sure || e.Decoded || !strings.Contains(e.Problem, "edge2-2") || e.Views["edge1-1"] == nil {
+			t.Errorf("epoch %d of the run: %+v", i+1, e)
+		}
+	}
+	if !strings.Contains(w.text(), "do not measure: edge2-2") {
+		t.Errorf("it is not in the log:\n%s", w.text())
+	}
+}
+
+// Configurations that cannot be: memory that the pipelines do not have, and thresholds out of order. A plugin that runs keeps
+// the configuration that it has, one that does not run says why, and a run does not begin with one.
+func TestChameleMonRefusedConfiguration(t *testing.T) {
+	cases := []struct{ config, text string }{
+		{"{division: {illHL: 3000, illLL: 512}}", "3000 for HL and 512 for LL are more than the 3072 buckets"},
+		{"{start: {low: 9, high: 4}}", "9 packets, above start.high, 4"},
+	}
+	section := func(text string) config.Section {
+		s, err := config.SectionOf("bad.yaml", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	// says waits for the state of a plugin to be so.
+	says := func(run *scenario.Run, plugin, status, text string) {
+		at := "/collector/plugins/plugin[" + plugin + "]/state/"
+		limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		for {
+			state := leaves(t, run.Address(), "collector", "plugins")
+			if state[at+"status"] == status && strings.Contains(state[at+"last-error"], text) {
+				return
+			}
+			select {
+			case <-time.After(time.Millisecond):
+			case <-limit.Done():
+				t.Fatalf("plugin %s is %s: %q; expected %s, %q", plugin, state[at+"status"], state[at+"last-error"], status, text)
+			}
+		}
+	}
+	s := faulty(t, 2*len(cases))
+	r, w := playTold(t, s, func(run *scenario.Run, i int) error {
+		c, next := cases[i/2], *run.Collector().Config()
+		next.Plugins.Instances = slices.Clone(next.Plugins.Instances[:1])
+		if i%2 == 1 { // a second instance
+			second := next.Plugins.Instances[0]
+			second.Name, second.Config = "second", section(c.config)
+			next.Plugins.Instances = append(next.Plugins.Instances, second)
+		} else {
+			next.Plugins.Instances[0].Config = section(c.config)
+		}
+		_, err := run.Collector().Reload(t.Context(), &next)
+		if i%2 == 1 {
+			says(run, "second", "failed", c.text)
+			return err
+		}
+		if err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("reloaded with %v", err)
+		}
+		says(run, "chamelemon", "running", c.text)
+		return nil
+	})
+	for i := range r.Epochs {
+		if e := losses(t, &r.Epochs[i]); !e.Sure || e.Exact != 300 {
+			t.Errorf("epoch %d of the run: all victims exact: %v, %d are", i+1, e.Sure, e.Exact)
+		}
+	}
+	for _, c := range cases {
+		if !strings.Contains(w.text(), c.text) {
+			t.Errorf("%q is not in the log:\n%s", c.text, w.text())
+		}
+		s.Algorithms[0] = section("{plugin: chamelemon, config: " + c.config + "}")
+		if run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true}); err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%v, %v", run, err)
+		}
+	}
+}
