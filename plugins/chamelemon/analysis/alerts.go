@@ -17,7 +17,7 @@ type kind string
 
 // The kinds of alert.
 const (
-	networkIll    kind = "network-ill"    // of the network: it is to be measured as ill
+	networkIll    kind = "network-ill"    // of the network, by what was decided last
 	switchMissing kind = "switch-missing" // an edge switch delivered nothing, or not all
 	badCells      kind = "bad-cells"      // what it delivered is none of its program's
 	notDecoded    kind = "not-decoded"    // a part holds more than can be decoded

@@ -66,7 +66,7 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		if err != nil {
 			return nil, err
 		}
-		a.next, reasons = shift(a.attention, m, &a.b.room)
+		a.next, reasons = shift(a.attention, p.turns.State, m, &a.b.room)
 	}
 	a.response = p.now().Sub(began)
 	if err := a.name(); err != nil {
@@ -309,17 +309,15 @@ func (p *Plugin) plan(a *analysis, out *sdk.Results) {
 	}
 }
 
-// turn tells of a change of state. Two attentions take turns, by bank, and near the turn they may
-// differ: the network is ill as soon as one is, and healthy again when both are.
+// turn tells of a change of state.
 func (p *Plugin) turn(a *analysis, out *sdk.Results, reasons []string) {
-	state := max(a.next.State, p.turns.Last)
-	p.turns.Last = a.next.State
+	state := a.next.State
 	if state == Ill {
 		why := strings.Join(reasons, "; ")
 		a.problem(Network, networkIll, "flows lose packets beyond the memory for all of them"+map[bool]string{true: ": " + why}[why != ""])
 	}
 	if state != p.turns.State {
-		p.turns = turns{State: state, Last: p.turns.Last, From: a.epoch.Number + 2, At: a.epoch.End.UnixNano(), Count: p.turns.Count + 1}
+		p.turns = turns{State: state, From: a.epoch.Number + 2, At: a.epoch.End.UnixNano(), Count: p.turns.Count + 1}
 		out.Events = append(out.Events, p.turned(a, reasons))
 	}
 	a.turns = p.turns

@@ -42,8 +42,10 @@ const (
 	// illLoad is where Tl and the sample rate are set anew while ill, to hold as many flows as in
 	// the paper's figures (more than 65 %): memory is fixed then, so nothing else is disturbed.
 	illLoad = 0.66
-	// tooHigh is near what can be decoded at all, 1/1.23: a part that is fuller does not
-	// survive the next small burst. With all memory given to HL the network is healthy up to it.
+	// maxLoad is what can be decoded at all.
+	maxLoad = 1 / 1.23
+	// tooHigh is near it: a part that is fuller does not survive the next small burst. With all
+	// memory given to HL the network is healthy up to it.
 	tooHigh = 0.78
 )
 
@@ -195,9 +197,10 @@ func odd(n int) int { return (n - 1) | 1 }
 func needed(flows float64) int { return int(math.Ceil(flows/targetLoad/arrays)) | 1 }
 
 // shift decides the attention of the epoch after the next from what was measured under
-// this one (§4.3.1 and §4.3.2). Its reasons are for people.
-func shift(now Attention, m *measured, room *[families]Room) (next Attention, reasons []string) {
-	s := shifter{next: now, now: &now, m: m, room: room}
+// this one (§4.3.1 and §4.3.2). last is the state that was decided in the epoch before, for the
+// other time bit. Its reasons are for people.
+func shift(now Attention, last State, m *measured, room *[families]Room) (next Attention, reasons []string) {
+	s := shifter{next: now, now: &now, last: last, m: m, room: room}
 	s.next.Th = maps.Clone(now.Th)
 	s.run()
 	s.order()
@@ -207,6 +210,7 @@ func shift(now Attention, m *measured, room *[families]Room) (next Attention, re
 type shifter struct {
 	now     *Attention
 	next    Attention
+	last    State
 	m       *measured
 	room    *[families]Room
 	reasons []string
@@ -221,15 +225,63 @@ func (s *shifter) run() {
 	if !s.m.deltas {
 		return // an edge switch is missing: nothing is known of losses, what is set stays
 	}
-	if s.now.State == Ill {
-		if s.lightFailed() {
-			return
-		}
+	if s.now.State == Ill && s.lightFailed() {
+		return
+	}
+	switch state := s.state(); {
+	case state == s.now.State && state == Ill:
 		s.ill()
-	} else {
+	case state == s.now.State:
 		s.healthy()
+	case state == Ill:
+		s.turnIll()
+	default:
+		s.turnHealthy()
 	}
 	s.hittersLast()
+}
+
+// state decides the network's state. There is one, though the epochs of each time bit have an
+// attention of their own: it turns ill when the victims cannot be held, healthy when all memory
+// holds them at the target load, and in between it stays what was decided last.
+func (s *shifter) state() State {
+	fits, beyond := true, false
+	for f := range families {
+		hl, down := s.m.hl[f], buckets(s.room[f].Down)
+		if s.now.State == Ill {
+			n := s.victims(f)
+			fits = fits && hl.decoded && n <= targetLoad*down
+			beyond = beyond || !hl.decoded || n > maxLoad*down
+			continue
+		}
+		n, most := hl.flows, tooHigh
+		if s.now.Parts[f].HL < odd(s.room[f].Down) {
+			n, most = hl.least(), maxLoad // where more memory may be enough, that is tried first
+		}
+		fits = fits && hl.decoded && n <= targetLoad*down
+		beyond = beyond || !hl.decoded && n > most*down
+	}
+	switch {
+	case fits:
+		return Healthy
+	case beyond:
+		return Ill
+	}
+	return s.last
+}
+
+// victims is the number of flows of a family that lost packets; while ill it is estimated.
+func (s *shifter) victims(f int) float64 {
+	if s.now.State == Healthy {
+		return s.m.hl[f].flows
+	}
+	n := 0.0
+	for _, v := range s.m.victims {
+		if v.family == f {
+			n += v.weight
+		}
+	}
+	return n
 }
 
 // hittersFirst is step 1 of both states: where an HH part was not decoded, Th goes up.
@@ -317,41 +369,33 @@ func (s *shifter) hittersLast() {
 
 // healthy is step 2 of §4.3.1.
 func (s *shifter) healthy() {
-	need, fits, decoded := s.need(s.m.hl)
-	if !decoded && !fits {
-		s.turnIll()
-		return
-	}
 	for f := range families {
-		p, r := &s.next.Parts[f], &s.room[f]
+		p, r, hl := &s.next.Parts[f], &s.room[f], s.m.hl[f]
 		if r.Down == 0 {
 			continue
 		}
-		load := s.m.hl[f].flows / buckets(p.HL)
+		need, load := needed(hl.flows), hl.flows/buckets(p.HL)
 		switch {
-		case !s.m.hl[f].decoded: // more than before in any case: it was not enough
-			p.HL = min(max(need[f], (p.HL+p.HL/4+1)|1), odd(r.Down))
+		case !hl.decoded: // more than before in any case: it was not enough
+			p.HL = min(max(need, (p.HL+p.HL/4+1)|1), odd(r.Down))
 			s.because("HL part was not decoded: it grows")
 		case load < lowLoad && p.HL > r.Reserve:
-			p.HL = max(need[f], r.Reserve)
+			p.HL = max(need, r.Reserve)
 			s.because("HL part is filled below 60 %: it shrinks")
 		case load > targetLoad && p.HL < odd(r.Down):
-			p.HL = min(need[f], odd(r.Down))
+			p.HL = min(need, odd(r.Down))
 			s.because("HL part is filled above 70 %: it grows")
 		}
 	}
 }
 
-// need returns what parts hold the flows at the target load, and whether all of the downstream
-// encoders holds them so that they can still be decoded.
-func (s *shifter) need(flows [families]count) (need [families]int, fits, decoded bool) {
-	fits, decoded = true, true
+// turnHealthy is the turn from ill to healthy.
+func (s *shifter) turnHealthy() {
+	s.because("the HL parts can hold all victims: the network is healthy")
+	s.next.State, s.next.Tl, s.next.Sample = Healthy, 1, 0
 	for f := range families {
-		need[f] = needed(flows[f].flows)
-		fits = fits && flows[f].flows <= tooHigh*buckets(s.room[f].Down)
-		decoded = decoded && flows[f].decoded
+		s.next.Parts[f] = Parts{HL: min(max(needed(s.victims(f)), s.room[f].Reserve), odd(s.room[f].Down))}
 	}
-	return need, fits, decoded
 }
 
 // turnIll is the turn from healthy to ill. Tl becomes Th, or what the HL part holds when
@@ -434,23 +478,10 @@ func (s *shifter) sampleRate() uint32 {
 
 // ill is steps 2 and 3 of §4.3.2.
 func (s *shifter) ill() {
-	_, _, decoded := s.need(s.m.hl)
-	if !decoded {
+	if !s.m.hl[0].decoded || !s.m.hl[1].decoded {
 		s.next.Tl = max(s.lowThreshold(s.now.Tl+1), s.now.Tl+1)
 		s.because("HL part was not decoded: Tl goes up")
 		s.next.Sample = min(s.sampleRate(), s.now.Sample)
-		return
-	}
-	var all [families]count
-	for _, v := range s.m.victims {
-		all[v.family].flows += v.weight
-	}
-	if need, fits, _ := s.need(all); fits {
-		s.because("the HL parts can hold all victims: the network is healthy")
-		s.next.State, s.next.Tl, s.next.Sample = Healthy, 1, 0
-		for f := range families {
-			s.next.Parts[f] = Parts{HL: min(max(need[f], s.room[f].Reserve), odd(s.room[f].Down))}
-		}
 		return
 	}
 	low, high := s.loads(s.m.hl, illLoad, tooHigh, func(p Parts) int { return p.HL })

@@ -39,8 +39,7 @@ type Plugin struct {
 
 // turns are the network's changes of state, as they are decided.
 type turns struct {
-	State State  // ill if one of the last two decisions was
-	Last  State  // that was decided last
+	State State  // that was decided last
 	From  uint64 // first epoch measured in it; 0: from the beginning
 	At    int64  // end of the epoch that it was decided in, in nanoseconds since 1970
 	Count uint64
