@@ -51,8 +51,6 @@ type Dependencies struct {
 	Level *slog.LevelVar
 	// Programs finds a built-in data-plane program by name; nil knows none.
 	Programs func(name string) (*p4rt.Program, error)
-	// Modules are YANG modules besides the collector's own and those that plugins bring.
-	Modules []yang.Module
 	// Version is published as the collector's version.
 	Version string
 	// OnReport, when set, is given what became of each epoch, in order. It must not block.
@@ -138,7 +136,7 @@ func New(cfg *config.Config, deps Dependencies) (*Collector, error) {
 	if err := c.checkDevices(); err != nil {
 		return nil, err
 	}
-	if c.schema, err = newSchemas(slices.Concat(yang.CollectorModules(), yang.SwitchModules(), deps.Modules)); err != nil {
+	if c.schema, err = newSchemas(slices.Concat(yang.CollectorModules(), yang.SwitchModules())); err != nil {
 		return nil, fmt.Errorf("collector: %w", err)
 	}
 	c.store = store.New(store.Options{DefaultTarget: cfg.Name, Schema: c.schema})

@@ -4,6 +4,7 @@ package pluginhost
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"syscall"
@@ -87,7 +88,7 @@ func BenchmarkRecovery(b *testing.B) {
 		}
 		for lost := true; lost; { // the first may still go to the dying process
 			_, err := inst.Analyse(b.Context(), epoch(1, ""))
-			lost = IsLost(err)
+			lost = errors.As(err, new(*EpochError))
 		}
 	}
 	b.ReportMetric(b.Elapsed().Seconds()*1e3/float64(b.N), "ms/recovery")

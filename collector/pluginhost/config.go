@@ -17,12 +17,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// ValidateConfig holds a configuration, a JSON object or nothing, against a
-// plugin's schema. The error wraps ErrConfig and an sdk.FieldErrors.
-func ValidateConfig(d sdk.Description, config []byte) error {
-	return validateConfig(d.ConfigSchema, config)
-}
-
+// validateConfig holds a configuration, a JSON object or nothing, against a plugin's
+// schema. The error wraps ErrConfig and an sdk.FieldErrors.
 func validateConfig(schema string, config []byte) error {
 	if len(bytes.TrimSpace(config)) == 0 {
 		config = []byte("{}")

@@ -189,7 +189,7 @@ func TestEpochThereAndBack(t *testing.T) {
 	if alive(status.PID) || inst.Status().State != StateStopped {
 		t.Errorf("process %d after Stop: alive %v, %v", status.PID, alive(status.PID), inst.Status())
 	}
-	if _, err := analyse(t, inst, epoch(5, ""), time.Minute); !errors.Is(err, ErrStopped) || !IsLost(err) {
+	if _, err := analyse(t, inst, epoch(5, ""), time.Minute); !errors.Is(err, ErrStopped) || !errors.As(err, new(*EpochError)) {
 		t.Errorf("Analyse after Stop: %v", err)
 	}
 	for _, want := range []string{"msg=configured plugin=sums greet=hello network=4", "msg=drained"} {

@@ -7,7 +7,6 @@ package pluginhost
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -434,12 +433,6 @@ func (i *Instance) Settings() sdk.Settings {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.settings
-}
-
-// IsLost reports whether err says that a plugin has no results for an epoch.
-func IsLost(err error) bool {
-	var lost *EpochError
-	return errors.As(err, &lost)
 }
 
 var _ slog.LogValuer = Status{}

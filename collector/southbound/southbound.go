@@ -28,7 +28,6 @@ import (
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
-	"google.golang.org/grpc"
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/yang"
@@ -87,8 +86,6 @@ type Config struct {
 	MaxLeaves int
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// DialOptions are added, for tests.
-	DialOptions []grpc.DialOption
 }
 
 // State is that of a session.

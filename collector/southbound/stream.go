@@ -134,9 +134,7 @@ func (s *Session) dial() (*grpc.ClientConn, error) {
 	if s.cfg.TLS != nil {
 		creds = credentials.NewTLS(s.cfg.TLS)
 	}
-	conn, err := grpc.NewClient(s.cfg.Address, append([]grpc.DialOption{
-		grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-	}, s.cfg.DialOptions...)...)
+	conn, err := grpc.NewClient(s.cfg.Address, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 	if err != nil {
 		return nil, fmt.Errorf("gNMI address %s: %w", s.cfg.Address, err)
 	}

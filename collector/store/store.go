@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -162,25 +161,6 @@ func (s *Store) commit(next []*snapshot) {
 	}
 	for _, f := range s.feeds {
 		f.offer(next)
-	}
-}
-
-// DropTarget removes every row of a target, as when a device leaves. Subscribers
-// get deletes with that time.
-func (s *Store) DropTarget(target string, at time.Time) {
-	s.pub.Lock()
-	defer s.pub.Unlock()
-	s.mu.RLock()
-	st := &stamp{version: s.version + 1, time: at}
-	var next []*snapshot
-	for key, old := range s.lists {
-		if key.target == target && old.size() > 0 {
-			next = append(next, &snapshot{target: target, list: old.list, version: st.version, stamp: st, removed: st.version})
-		}
-	}
-	s.mu.RUnlock()
-	if len(next) > 0 {
-		s.commit(next)
 	}
 }
 
@@ -380,35 +360,6 @@ func (s *Store) Size(target, list string) int {
 		return 0
 	}
 	return l.rows()
-}
-
-// LastPublished returns the greatest time among the rows of a list, for health
-// checks; the zero time when it has none.
-func (s *Store) LastPublished(target, list string) time.Time {
-	if target == "" {
-		target = s.opts.DefaultTarget
-	}
-	s.mu.RLock()
-	l := s.lists[listKey{target, list}]
-	s.mu.RUnlock()
-	var last time.Time
-	if l == nil {
-		return last
-	}
-	for _, g := range l.segs {
-		if g.one != nil {
-			if g.one.time.After(last) {
-				last = g.one.time
-			}
-			continue
-		}
-		for _, st := range g.each {
-			if st.time.After(last) {
-				last = st.time
-			}
-		}
-	}
-	return last
 }
 
 // String names the store's sizes, for logs.

@@ -27,19 +27,16 @@ var ErrNotInstalled = errors.New(Program + " is not on the PATH")
 
 // Config says how to run the switch. The zero value works.
 type Config struct {
-	DeviceID   uint64            // 0: 1
-	CPUPort    uint32            // 0: 255
-	Interfaces map[uint32]string // ports on network interfaces; nil: packets come and go over gRPC, see package dataplane
-	Dir        string            // for its log; "": a temporary folder, removed by Close
+	DeviceID uint64 // 0: 1
+	CPUPort  uint32 // 0: 255
 }
 
 // Switch is a running simple_switch_grpc. Its methods may be called from any goroutine.
 type Switch struct {
 	cmd        *exec.Cmd
 	p4rt, data string
-	thrift     string // address
-	dir        string
-	temporary  bool
+	thrift     string        // address
+	dir        string        // of its log
 	ended      chan struct{} // closed when the process has ended
 	close      sync.Once
 }
@@ -56,12 +53,9 @@ func Start(ctx context.Context, cfg Config) (*Switch, error) {
 	if cfg.CPUPort == 0 {
 		cfg.CPUPort = 255
 	}
-	s := &Switch{dir: cfg.Dir, ended: make(chan struct{})}
-	if s.dir == "" {
-		if s.dir, err = os.MkdirTemp("", "netsketch-bmv2-"); err != nil {
-			return nil, fmt.Errorf("%s: %w", Program, err)
-		}
-		s.temporary = true
+	s := &Switch{ended: make(chan struct{})}
+	if s.dir, err = os.MkdirTemp("", "netsketch-bmv2-"); err != nil {
+		return nil, fmt.Errorf("%s: %w", Program, err)
 	}
 	if err := s.start(path, cfg); err != nil {
 		s.removeDir()
@@ -84,15 +78,10 @@ func (s *Switch) start(path string, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	s.p4rt, s.thrift = addresses[0], addresses[2]
-	args := []string{"--no-p4", "--device-id", strconv.FormatUint(cfg.DeviceID, 10), "--thrift-port", thrift}
-	for number, name := range cfg.Interfaces {
-		args = append(args, "-i", fmt.Sprintf("%d@%s", number, name))
-	}
-	args = append(args, "--", "--grpc-server-addr", s.p4rt, "--cpu-port", strconv.FormatUint(uint64(cfg.CPUPort), 10))
-	if cfg.Interfaces == nil {
-		s.data = addresses[1]
-		args = append(args, "--dp-grpc-server-addr", s.data)
+	s.p4rt, s.data, s.thrift = addresses[0], addresses[1], addresses[2]
+	args := []string{
+		"--no-p4", "--device-id", strconv.FormatUint(cfg.DeviceID, 10), "--thrift-port", thrift, "--",
+		"--grpc-server-addr", s.p4rt, "--dp-grpc-server-addr", s.data, "--cpu-port", strconv.FormatUint(uint64(cfg.CPUPort), 10),
 	}
 	log, err := os.Create(s.logName())
 	if err != nil {
@@ -147,8 +136,7 @@ func freeAddresses(n int) (out []string, err error) {
 // P4Runtime is the address of the switch's P4Runtime service.
 func (s *Switch) P4Runtime() string { return s.p4rt }
 
-// DataPlane is the address of p4.bm.DataplaneInterface; "" when the ports are network
-// interfaces.
+// DataPlane is the address of p4.bm.DataplaneInterface, over which packets come and go; see package dataplane.
 func (s *Switch) DataPlane() string { return s.data }
 
 // Log returns the end of what the switch wrote.
@@ -174,11 +162,7 @@ func (s *Switch) Close() {
 	})
 }
 
-func (s *Switch) removeDir() {
-	if s.temporary {
-		_ = os.RemoveAll(s.dir)
-	}
-}
+func (s *Switch) removeDir() { _ = os.RemoveAll(s.dir) }
 
 // Version returns what the installed program says of its version.
 func Version(ctx context.Context) (string, error) {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
-	"google.golang.org/grpc"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
@@ -70,13 +69,11 @@ type Config struct {
 	PipelinePoll    time.Duration // how often a Backup, or a Primary in Standby, looks whether the pipeline is another; default 2 s
 	Backoff         Backoff       // default 100 ms to 10 s
 
-	MaxBatchBytes   int // greatest Write request, default 3.5 MB; targets refuse 4 MiB
-	MaxBatchUpdates int // greatest number of updates in a Write request, default 4096
+	MaxBatchBytes int // greatest Write request, default 3.5 MB; targets refuse 4 MiB
 
-	DialOptions []grpc.DialOption // more options for the connection
-	Logger      *slog.Logger      // nil: discards
-	Clock       Clock             // nil: the wall clock
-	Rand        *rand.Rand        // jitter; nil: seeded from the system. The client uses it from one goroutine
+	Logger *slog.Logger // nil: discards
+	Clock  Clock        // nil: the wall clock
+	Rand   *rand.Rand   // jitter; nil: seeded from the system. The client uses it from one goroutine
 }
 
 // withDefaults checks the configuration and fills in what was left out.
@@ -111,7 +108,6 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Backoff.Min, 100*time.Millisecond)
 	setDefault(&c.Backoff.Max, 10*time.Second)
 	setDefault(&c.MaxBatchBytes, 3_500_000)
-	setDefault(&c.MaxBatchUpdates, 4096)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

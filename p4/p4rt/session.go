@@ -23,6 +23,7 @@ import (
 // Limits of the connection. A switch reports a Write's errors in the metadata of the reply, about 100 bytes and a message an update,
 // and gRPC's usual limit of 8 KB would turn the report into a bare RESOURCE_EXHAUSTED.
 const (
+	maxBatchUpdates   = 4096 // of a Write request
 	metadataPerUpdate = 512
 	maxReceive        = 256 << 20
 	window            = 4 << 20
@@ -125,13 +126,13 @@ func (s *session) dialOptions() []grpc.DialOption {
 	if cfg.TLS != nil {
 		creds = credentials.NewTLS(cfg.TLS)
 	}
-	return append([]grpc.DialOption{
+	return []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
-		grpc.WithMaxHeaderListSize(uint32(8192 + metadataPerUpdate*cfg.MaxBatchUpdates)),
+		grpc.WithMaxHeaderListSize(uint32(8192 + metadataPerUpdate*maxBatchUpdates)),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithDisableServiceConfig(),
-	}, cfg.DialOptions...)
+	}
 }
 
 // connect asks for capabilities, opens the stream and starts to receive.

@@ -60,7 +60,7 @@ func (s *session) write(ctx context.Context, updates []*p4v1.Update) error {
 	cfg, cat := &s.c.cfg, s.program().catalog
 	report := &WriteError{Target: cfg.Target, Total: len(updates)}
 	sent := 0
-	for _, b := range batches(cat, updates, cfg.MaxBatchBytes, cfg.MaxBatchUpdates) {
+	for _, b := range batches(cat, updates, cfg.MaxBatchBytes, maxBatchUpdates) {
 		err := s.writeBatch(ctx, b.updates)
 		if details := perUpdate(err, len(b.updates)); details != nil {
 			report.Failed = append(report.Failed, updateErrors(cat, b.updates, b.index, details)...)

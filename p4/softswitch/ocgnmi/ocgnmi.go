@@ -117,17 +117,6 @@ func New(ports Ports, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Register serves a switch's gNMI on a gRPC server, with no options but the name and
-// until the gRPC server stops.
-func Register(r grpc.ServiceRegistrar, sw *softswitch.Switch, name string) error {
-	s, err := New(sw, Options{Name: name})
-	if err != nil {
-		return err
-	}
-	s.Register(r)
-	return nil
-}
-
 // Register registers the server with a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) { s.gnmi.Register(r) }
 

@@ -167,9 +167,6 @@ func (h *Harness) Description() sdk.Description { return h.description }
 // Settings returns what the plugin asked of the network.
 func (h *Harness) Settings() sdk.Settings { return h.settings }
 
-// Schema returns the schema that results are checked against.
-func (h *Harness) Schema() *yang.Schema { return h.schema }
-
 // Configure configures the plugin again. The error is an sdk.FieldErrors when the
 // plugin refuses.
 func (h *Harness) Configure(config string, network sdk.Network, epoch time.Duration) (sdk.Settings, error) {
