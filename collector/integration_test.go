@@ -267,7 +267,7 @@ func (r *real) ready() {
 // until polls for what another goroutine brings about.
 func (r *real) until(what string, ok func() bool) {
 	r.tb.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(2 * time.Minute) // 64 switches load their programs on whatever machine there is
 	for !ok() {
 		select {
 		case <-limit:

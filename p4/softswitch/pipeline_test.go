@@ -37,7 +37,8 @@ func sharedTrace(tb testing.TB, n int) (pkts [][]byte) {
 	if errors.Is(err, os.ErrNotExist) {
 		tb.Log("made-up packets: there is no trace beside the repository")
 		for i := range n {
-			pkts = append(pkts, udp(uint32(i*i%5000), uint32(i%700), uint16(i%90), 53))
+			frame := udp(uint32(i*i%5000), uint32(i%700), uint16(i%90), 53)
+			pkts = append(pkts, append(frame, make([]byte, 60-len(frame))...)) // as short as Ethernet's are
 		}
 		return pkts
 	}
