@@ -43,7 +43,7 @@ race: build $(INFLUXD) ## every test under the race detector (needs a C compiler
 	CGO_ENABLED=1 INFLUXD=$(INFLUXD) $(GO) test -race ./...
 
 .PHONY: bench
-bench: build ## speed and latency, each figure in the unit users think in
+bench: build ## speed and latency, each figure in the unit users think in (some ten minutes)
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
 	$(BIN)/netsketch bench-sketch --figures speed --runs 5
 
