@@ -18,6 +18,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -171,7 +172,7 @@ func TestPluginThatDidNotStartIsTriedAgain(t *testing.T) {
 	}
 	mended.Store(true)
 	defer mended.Store(false)
-	waitUntil(t, "the plugin runs", func() bool { return len(r.c.FailedPlugins()) == 0 })
+	testkit.Until(t, "the plugin runs", func() bool { return len(r.c.FailedPlugins()) == 0 })
 	if n := strings.Count(r.log.String(), "plugin does not run"); n != 1 {
 		t.Errorf("it is said %d times:\n%s", n, r.log)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"
@@ -250,26 +251,9 @@ type rig struct {
 	clock   *epoch.Virtual
 	devices map[string]*fakeDevice
 	plugins map[string]*fakePlugin
-	log     *lockedBuffer
+	log     *testkit.Log
 	end     time.Time
 	reports []Report
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -339,7 +323,7 @@ func newRig(t *testing.T, yaml string, change func(*Dependencies)) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, clock: epoch.NewVirtual(t0, 5*time.Second), devices: map[string]*fakeDevice{}, plugins: map[string]*fakePlugin{},
-		log: &lockedBuffer{}, end: t0,
+		log: &testkit.Log{}, end: t0,
 	}
 	deps := Dependencies{
 		Clock: r.clock, Programs: fakePrograms, Version: "test", Logger: slog.New(slog.NewTextHandler(r.log, nil)),

@@ -31,6 +31,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/internal/fakeswitch"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -169,25 +170,8 @@ type real struct {
 	c       *collector.Collector
 	clock   *epoch.Virtual
 	end     time.Time
-	log     *syncWriter
+	log     *testkit.Log
 	switch1 *realSwitch
-}
-
-type syncWriter struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *syncWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *syncWriter) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // startReal starts a collector with one soft switch and the UnivMon plugin; more are further entries of
@@ -218,7 +202,7 @@ plugins:
 		show = testWriter{t}
 	}
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	r := &real{yaml: yaml, tb: tb, clock: epoch.NewVirtual(start, 10*time.Second), end: start, log: &syncWriter{}, switch1: sw}
+	r := &real{yaml: yaml, tb: tb, clock: epoch.NewVirtual(start, 10*time.Second), end: start, log: &testkit.Log{}, switch1: sw}
 	r.c, err = collector.New(cfg, collector.Dependencies{
 		Clock: r.clock, Programs: programs, Version: "test",
 		Logger: slog.New(slog.NewTextHandler(io.MultiWriter(r.log, show), nil)),
@@ -448,7 +432,7 @@ func TestPluginConfigurationRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &syncWriter{}
+	log := &testkit.Log{}
 	c, err := collector.New(cfg, collector.Dependencies{Programs: programs, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)

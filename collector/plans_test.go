@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -116,18 +117,22 @@ func TestPlanThatComesLateIsNotWritten(t *testing.T) {
 	r.plan(sdk.Plan{ID: 8, FromEpoch: first + 5, Ahead: true, Writes: []sdk.DeviceWrite{planWrite("s1", "a")}})
 	r.end = r.end.Add(time.Second)
 	r.clock.AdvanceTo(r.end)
-	ran := func() {
+	r.plugins["fake"].do(func(p *fakePlugin) { p.hold = make(chan struct{}) })
+	stepped := make(chan struct{})
+	go func() {
+		defer close(stepped)
 		if _, err := r.c.Step(t.Context(), r.end, r.wait); err != nil {
 			t.Error(err)
 		}
-	}
-	r.plugins["fake"].do(func(p *fakePlugin) { p.hold = make(chan struct{}) })
-	go func() {
-		waitUntil(t, "the plugin has the epoch", func() bool { return r.c.plans.newest() == first+3 })
-		r.clock.Advance(time.Second - 10*time.Millisecond)
-		r.plugins["fake"].do(func(p *fakePlugin) { close(p.hold); p.hold = nil })
 	}()
-	ran()
+	testkit.Until(t, "the plugin has the epoch", func() bool {
+		r.c.plans.mu.Lock()
+		defer r.c.plans.mu.Unlock()
+		return r.c.plans.sealed == first+3
+	})
+	r.clock.Advance(time.Second - 10*time.Millisecond)
+	r.plugins["fake"].do(func(p *fakePlugin) { close(p.hold); p.hold = nil })
+	<-stepped
 	r.step()
 	if got := r.applied("s1"); got != nil {
 		t.Errorf("%v was written", got)
@@ -206,17 +211,4 @@ func TestOutcomesAreToldUntilHeard(t *testing.T) {
 	r.expectStates(sdk.DeviceState{Device: "s1", Plan: 7})
 	r.step()
 	r.expectOutcomes()
-}
-
-func waitUntil(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	limit := time.After(10 * time.Second)
-	for !ok() {
-		select {
-		case <-limit:
-			t.Errorf("%s: did not happen", what)
-			return
-		case <-time.After(time.Millisecond):
-		}
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/internal/fakeswitch"
 	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
@@ -38,29 +38,12 @@ func program(tb testing.TB, name string) *p4rt.Program {
 	return &p4rt.Program{Name: p.Name, DeviceConfig: p.JSON, P4Info: p.P4Info}
 }
 
-type logBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // start connects a device to a fake switch.
-func start(t *testing.T, change func(*device.Config)) (*device.Device, *fakeswitch.Switch, *logBuffer) {
+func start(t *testing.T, change func(*device.Config)) (*device.Device, *fakeswitch.Switch, *testkit.Log) {
 	t.Helper()
 	p := program(t, "univmon-300k")
 	sw := fakeswitch.Start(t, p.P4Info)
-	log := &logBuffer{}
+	log := &testkit.Log{}
 	cfg := device.Config{
 		Name: "s1", Role: "edge", Logger: slog.New(slog.NewTextHandler(log, nil)),
 		Session: p4rt.Config{
@@ -86,22 +69,10 @@ func start(t *testing.T, change func(*device.Config)) (*device.Device, *fakeswit
 	return d, sw, log
 }
 
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	limit := time.After(15 * time.Second)
-	for !ok() {
-		select {
-		case <-limit:
-			t.Fatalf("did not happen: %s", what)
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
 func ready(t *testing.T, d *device.Device) epoch.Incarnation {
 	t.Helper()
 	var inc epoch.Incarnation
-	waitFor(t, "device is ready", func() bool {
+	testkit.Until(t, "device is ready", func() bool {
 		var err error
 		inc, err = d.Ready()
 		return err == nil
@@ -168,7 +139,7 @@ func TestRebootIsANewIncarnation(t *testing.T) {
 	d, sw, _ := start(t, nil)
 	before := ready(t, d)
 	sw.Reboot()
-	waitFor(t, "the switch has its pipeline again", func() bool {
+	testkit.Until(t, "the switch has its pipeline again", func() bool {
 		inc, err := d.Ready()
 		return err == nil && inc.ID != before.ID && inc.Clean && sw.Pushes() == 2
 	})
@@ -178,14 +149,14 @@ func TestDroppedStreamIsANewIncarnationWithUnknownBanks(t *testing.T) {
 	d, sw, log := start(t, nil)
 	before := ready(t, d)
 	sw.Drop(status.Error(codes.Unavailable, "gone"))
-	waitFor(t, "the session is back", func() bool {
+	testkit.Until(t, "the session is back", func() bool {
 		inc, err := d.Ready()
 		return err == nil && inc.ID != before.ID && !inc.Clean
 	})
 	if sw.Pushes() != 1 {
 		t.Errorf("%d pushes", sw.Pushes())
 	}
-	waitFor(t, "both changes are in the log", func() bool { return strings.Count(log.String(), "session is") == 3 })
+	testkit.Until(t, "both changes are in the log", func() bool { return strings.Count(log.String(), "session is") == 3 })
 }
 
 func TestFaults(t *testing.T) {
@@ -214,7 +185,7 @@ func TestFaults(t *testing.T) {
 				t.Error("the error is not in the status")
 			}
 			sw.SetFaults(fakeswitch.Faults{})
-			waitFor(t, "the device works again", func() bool {
+			testkit.Until(t, "the device works again", func() bool {
 				_, err := d.Ready()
 				return err == nil && test.op(context.Background(), d) == nil
 			})
@@ -232,7 +203,7 @@ func TestPipelineRefused(t *testing.T) {
 	p := program(t, "univmon-300k")
 	sw := fakeswitch.Start(t, p.P4Info)
 	sw.SetFaults(fakeswitch.Faults{RefusePipeline: status.Error(codes.InvalidArgument, "not for this chip")})
-	log := &logBuffer{}
+	log := &testkit.Log{}
 	d, err := device.New(device.Config{
 		Name: "s1", Logger: slog.New(slog.NewTextHandler(log, nil)),
 		Session: p4rt.Config{Target: sw.Address, DeviceID: 1, Program: p, Backoff: p4rt.Backoff{Min: time.Millisecond, Max: 2 * time.Millisecond}},
@@ -244,7 +215,7 @@ func TestPipelineRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	waitFor(t, "some tries", func() bool { return sw.Refusals() > 5 })
+	testkit.Until(t, "some tries", func() bool { return sw.Refusals() > 5 })
 	_, err = d.Ready()
 	if n := d.Status().Counts.SessionsLost; n != 0 {
 		t.Errorf("%d sessions were lost that there never were", n)
@@ -265,14 +236,14 @@ func TestMastershipLostAndRegained(t *testing.T) {
 	if err := sw.Demote(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "standby", func() bool { return d.Status().Session.State == p4rt.Standby })
+	testkit.Until(t, "standby", func() bool { return d.Status().Session.State == p4rt.Standby })
 	if _, err := d.Ready(); !errors.Is(err, p4rt.ErrNotPrimary) {
 		t.Errorf("error %v, want ErrNotPrimary", err)
 	}
 	if err := d.Flip(context.Background(), 1); !errors.Is(err, p4rt.ErrNotPrimary) || sw.Bank() != 0 {
 		t.Errorf("error %v, bank %d", err, sw.Bank())
 	}
-	waitFor(t, "a line in the log", func() bool { return strings.Contains(log.String(), "session is standby") })
+	testkit.Until(t, "a line in the log", func() bool { return strings.Contains(log.String(), "session is standby") })
 	if err := sw.Promote(); err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +281,7 @@ func TestRoutesAreWrittenAndComeBackAfterAReboot(t *testing.T) {
 		t.Fatalf("%d entries, want %d\n%s", n, entries, log)
 	}
 	sw.Reboot()
-	waitFor(t, "the routes are back", func() bool { _, err := d.Ready(); return err == nil && sw.Pushes() == 2 && sw.Entries() == entries })
+	testkit.Until(t, "the routes are back", func() bool { _, err := d.Ready(); return err == nil && sw.Pushes() == 2 && sw.Entries() == entries })
 	if err := d.SetRoutes(context.Background(), topology.Routes{Switch: "s1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +306,7 @@ func TestPlannedWritesComeBackAfterAReboot(t *testing.T) {
 		t.Fatalf("%d entries, want 1", n)
 	}
 	sw.Reboot()
-	waitFor(t, "the entry is back", func() bool { return sw.Pushes() == 2 && sw.Entries() == 1 })
+	testkit.Until(t, "the entry is back", func() bool { return sw.Pushes() == 2 && sw.Entries() == 1 })
 	ready(t, d)
 	remove := insert
 	remove.Op, remove.Entry.Action = sdk.Delete, ""
@@ -351,7 +322,7 @@ func TestPlannedWritesComeBackAfterAReboot(t *testing.T) {
 
 func TestKeepUsesTheProgramOnTheSwitch(t *testing.T) {
 	_, sw, _ := start(t, nil)
-	waitFor(t, "a pipeline is there", func() bool { return sw.Pushes() == 1 })
+	testkit.Until(t, "a pipeline is there", func() bool { return sw.Pushes() == 1 })
 	d, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: sw.Address, DeviceID: 1}})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -116,7 +117,7 @@ type bench struct {
 	t     *testing.T
 	clock *epoch.Virtual
 	e     *epoch.Engine[int]
-	log   *strings.Builder
+	log   *testkit.Log
 	fakes []*fake
 	end   time.Time
 	each  func(*epoch.Epoch[int]) // sees every epoch
@@ -126,9 +127,9 @@ var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func newBench(t *testing.T, ioLimit time.Duration, names ...string) *bench {
 	t.Helper()
-	b := &bench{t: t, clock: epoch.NewVirtual(t0, ioLimit), log: &strings.Builder{}, end: t0}
+	b := &bench{t: t, clock: epoch.NewVirtual(t0, ioLimit), log: &testkit.Log{}, end: t0}
 	b.e = epoch.New[int](epoch.Config{Interval: time.Second, Guard: time.Millisecond, Deadline: 800 * time.Millisecond},
-		epoch.Options{Clock: b.clock, Logger: logTo(b.log)})
+		epoch.Options{Clock: b.clock, Logger: b.log.Logger()})
 	t.Cleanup(b.e.Shutdown)
 	for _, n := range names {
 		f := newFake(n)
@@ -314,7 +315,7 @@ func TestHangingReadOutsGiveTheirPlacesUp(t *testing.T) {
 	clock := epoch.NewVirtual(t0, 3*time.Second)
 	e := epoch.New[int](epoch.Config{Interval: time.Second, Deadline: 40 * time.Millisecond, Parallel: 2}, epoch.Options{Clock: clock})
 	t.Cleanup(e.Shutdown)
-	b := &bench{t: t, clock: clock, e: e, log: &strings.Builder{}, end: t0}
+	b := &bench{t: t, clock: clock, e: e, log: &testkit.Log{}, end: t0}
 	for i := range 6 {
 		f := newFake(fmt.Sprintf("s%d", i))
 		b.fakes = append(b.fakes, f)
@@ -433,28 +434,15 @@ func TestVirtualClock(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	slept := make(chan error)
 	go func() { slept <- v.Sleep(ctx, time.Second) }()
-	waitFor(t, func() bool { return v.Waiting() == 1 })
+	testkit.Until(t, "one waits", func() bool { return v.Waiting() == 1 })
 	v.Advance(time.Second)
 	if err := <-slept; err != nil {
 		t.Error(err)
 	}
 	go func() { slept <- v.Sleep(ctx, time.Second) }()
-	waitFor(t, func() bool { return v.Waiting() == 1 })
+	testkit.Until(t, "one waits", func() bool { return v.Waiting() == 1 })
 	cancel()
 	if err := <-slept; !errors.Is(err, context.Canceled) || v.Waiting() != 0 {
 		t.Errorf("error %v, %d still wait", err, v.Waiting())
-	}
-}
-
-// waitFor polls for something another goroutine does without telling.
-func waitFor(t *testing.T, ok func() bool) {
-	t.Helper()
-	limit := time.After(10 * time.Second)
-	for !ok() {
-		select {
-		case <-limit:
-			t.Fatal("did not happen")
-		case <-time.After(time.Millisecond):
-		}
 	}
 }

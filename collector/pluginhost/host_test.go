@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/record"
 	"github.com/netsketch/netsketch/yang/table"
@@ -50,28 +51,6 @@ func install(tb testing.TB, path string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-}
-
-// logBuffer is a slog target to look into.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *logBuffer) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 // newHost returns a host that is closed at the end of the test, and checks that
@@ -133,20 +112,9 @@ func analyse(tb testing.TB, inst *Instance, e *sdk.Epoch, limit time.Duration) (
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-// waitFor polls a condition that another process brings about.
-func waitFor(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	tb.Fatalf("never happened: %s", what)
-}
-
 func TestEpochThereAndBack(t *testing.T) {
-	var logs logBuffer
-	h := newHost(t, Options{Logger: logs.logger()})
+	var logs testkit.Log
+	h := newHost(t, Options{Logger: logs.Logger()})
 	var settings []sdk.Settings
 	inst, err := h.Start(t.Context(), Spec{
 		Name: "sums", Path: filepath.Join(folder(t, "good"), testPrefix+"good"), Config: []byte(`{"greet":"hello"}`),
@@ -200,8 +168,8 @@ func TestEpochThereAndBack(t *testing.T) {
 }
 
 func TestLogFlood(t *testing.T) {
-	var logs logBuffer
-	h := newHost(t, Options{Logger: logs.logger(), LogLinesAtOnce: 50, LogLinesPerSec: 1})
+	var logs testkit.Log
+	h := newHost(t, Options{Logger: logs.Logger(), LogLinesAtOnce: 50, LogLinesPerSec: 1})
 	inst := start(t, h, "good")
 	if sums, err := analyse(t, inst, epoch(1, "flood"), time.Minute); err != nil || sums["s1"] != 6 {
 		t.Fatal(sums, err)
@@ -319,7 +287,7 @@ func TestKilledBetweenEpochs(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, "notice", func() bool { return inst.Status().PID != pid })
+		testkit.Until(t, "notice", func() bool { return inst.Status().PID != pid })
 		if n == 0 {
 			continue // the second death in a row waits a second; the first does not
 		}
@@ -327,7 +295,7 @@ func TestKilledBetweenEpochs(t *testing.T) {
 			t.Fatalf("while it waits: %v", err)
 		}
 	}
-	waitFor(t, "second restart", func() bool { return inst.Status().State == StateRunning })
+	testkit.Until(t, "second restart", func() bool { return inst.Status().State == StateRunning })
 	if sums, err := analyse(t, inst, epoch(9, "watches"), time.Minute); err != nil || sums["watches"] != 1 {
 		t.Fatal(sums, err)
 	}
@@ -349,7 +317,7 @@ func TestStateSurvivesKill(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "notice", func() bool { return inst.Status().PID != pid })
+	testkit.Until(t, "notice", func() bool { return inst.Status().PID != pid })
 	sums, err := analyse(t, inst, epoch(5, "seen"), time.Minute)
 	if err != nil || sums["seen"] != 3 || sums["restored"] != 3 || sums["version"] != 2 {
 		t.Fatal(sums, err)
@@ -417,7 +385,7 @@ func TestStoppedProcessIsUnhealthy(t *testing.T) {
 	if err := syscall.Kill(inst.Status().PID, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "restart", func() bool { return inst.Status().Restarts > 0 && inst.Status().State == StateRunning })
+	testkit.Until(t, "restart", func() bool { return inst.Status().Restarts > 0 && inst.Status().State == StateRunning })
 	if !strings.Contains(inst.Status().LastError, ErrUnhealthy.Error()) {
 		t.Error(inst.Status().LastError)
 	}

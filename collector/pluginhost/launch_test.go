@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/netsketch/netsketch/internal/testkit"
 )
 
 func TestStartRefusals(t *testing.T) {
@@ -87,13 +89,13 @@ func TestPinnedChecksum(t *testing.T) {
 		if err := syscall.Kill(inst.Status().PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, "restart", func() bool { return inst.Status().State == StateRunning && inst.Status().Restarts > 0 })
+		testkit.Until(t, "restart", func() bool { return inst.Status().State == StateRunning && inst.Status().Restarts > 0 })
 	}
 }
 
 func TestStdoutBeforeHandshake(t *testing.T) {
-	var logs logBuffer
-	h := newHost(t, Options{Logger: logs.logger()})
+	var logs testkit.Log
+	h := newHost(t, Options{Logger: logs.Logger()})
 	inst := start(t, h, "chatty")
 	if sums, err := analyse(t, inst, epoch(1, "lines"), time.Minute); err != nil || sums["s1"] != 6 {
 		t.Fatal(sums, err)
@@ -118,11 +120,11 @@ func TestStdoutBeforeHandshake(t *testing.T) {
 }
 
 func TestKillTakesChildren(t *testing.T) {
-	var logs logBuffer
-	h := newHost(t, Options{Logger: logs.logger()})
+	var logs testkit.Log
+	h := newHost(t, Options{Logger: logs.Logger()})
 	inst := start(t, h, "orphan")
 	var child int
-	waitFor(t, "child", func() bool {
+	testkit.Until(t, "child", func() bool {
 		_, rest, ok := strings.Cut(logs.String(), "msg=child plugin=test-orphan pid=")
 		if ok {
 			_, _ = fmt.Sscan(rest, &child)
@@ -130,7 +132,7 @@ func TestKillTakesChildren(t *testing.T) {
 		return child != 0
 	})
 	inst.Kill()
-	waitFor(t, "end of the child", func() bool { return gone(child) })
+	testkit.Until(t, "end of the child", func() bool { return gone(child) })
 }
 
 // gone tells whether the process has ended, reaped or not.
@@ -178,7 +180,7 @@ func TestHostKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = host.Wait()
-	waitFor(t, "end of the plugin", func() bool { return gone(pid) })
+	testkit.Until(t, "end of the plugin", func() bool { return gone(pid) })
 	newHost(t, Options{SocketDir: sockets})
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is left: %v", path, err)

@@ -11,11 +11,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/netsketch/netsketch/internal/testkit"
 )
 
 func TestLogRate(t *testing.T) {
-	var logs logBuffer
-	sink := newLogSink(logs.logger(), 10, 5)
+	var logs testkit.Log
+	sink := newLogSink(logs.Logger(), 10, 5)
 	now := time.Unix(100, 0)
 	sink.now = func() time.Time { return now }
 	w := sink.writer("stderr")

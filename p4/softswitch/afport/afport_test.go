@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/afport"
@@ -123,7 +124,7 @@ func open(t *testing.T, sw *softswitch.Switch, number uint32, cfg afport.Config)
 			t.Error(err)
 		}
 	})
-	wait(t, "the port is up: the kernel takes a moment to see a carrier", func() bool {
+	testkit.Until(t, "the port is up: the kernel takes a moment to see a carrier", func() bool {
 		st, err := sw.PortStatus(number)
 		return err == nil && st.Up
 	})
@@ -164,16 +165,6 @@ func host(t *testing.T, veth string, n byte, f func() error) <-chan error {
 		close(moved)
 	}
 	return done
-}
-
-// wait waits until f holds.
-func wait(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
 }
 
 // Two hosts, kernels with addresses of their own, talk UDP through the switch.
@@ -246,7 +237,7 @@ func TestHostsTalkThroughTheSwitch(t *testing.T) {
 		return nil
 	})
 	<-configured
-	wait(t, "the ports are up: their far ends have moved", func() bool {
+	testkit.Until(t, "the ports are up: their far ends have moved", func() bool {
 		return !slices.ContainsFunc(sw.Ports(), func(st softswitch.PortStatus) bool { return !st.Up })
 	})
 	close(start)
@@ -254,7 +245,7 @@ func TestHostsTalkThroughTheSwitch(t *testing.T) {
 		t.Errorf("%v\nport a %+v, port b %+v, switch %+v", err, a.Stats(), b.Stats(), sw.Stats())
 	}
 	for _, p := range []*afport.Port{a, b} {
-		wait(t, "all messages are counted", func() bool { return p.Stats().Sent == messages })
+		testkit.Until(t, "all messages are counted", func() bool { return p.Stats().Sent == messages })
 		if s := p.Stats(); s.Received < messages || s.Lost+s.Truncated+s.Unsent != 0 {
 			t.Errorf("port %d: %+v", p.Number(), s)
 		}
@@ -410,21 +401,21 @@ func TestLink(t *testing.T) {
 	}
 	exchange("at first")
 	ip(t, "link set down dev b-far") // no carrier
-	wait(t, "the port is down", is(false))
+	testkit.Until(t, "the port is down", is(false))
 	ip(t, "link set up dev b-far")
-	wait(t, "the port is up again", is(true))
+	testkit.Until(t, "the port is up again", is(true))
 	exchange("after the far end was down")
 	ip(t, "link set down dev b")
-	wait(t, "the port is down", is(false))
+	testkit.Until(t, "the port is down", is(false))
 	ip(t, "link set up dev b")
-	wait(t, "the port is up again", is(true))
+	testkit.Until(t, "the port is up again", is(true))
 	exchange("after the interface was down")
 	ip(t, "link del dev b")
-	wait(t, "the port is down", is(false))
+	testkit.Until(t, "the port is down", is(false))
 	veth(t, "b")
-	wait(t, "the port is up again", is(true))
+	testkit.Until(t, "the port is up again", is(true))
 	exchange("after the interface was away")
-	wait(t, "four frames are counted", func() bool { return b.Stats().Sent == 4 })
+	testkit.Until(t, "four frames are counted", func() bool { return b.Stats().Sent == 4 })
 }
 
 func TestLongFramesAreCounted(t *testing.T) {
@@ -438,7 +429,7 @@ func TestLongFramesAreCounted(t *testing.T) {
 	open(t, sw, 1, afport.Config{Interface: "a"})
 	b := open(t, sw, 2, afport.Config{Interface: "b"})
 	openWire(t, "a-far").send(frame(2, 64))
-	wait(t, "the frame is counted", func() bool { return b.Stats().Unsent == 1 })
+	testkit.Until(t, "the frame is counted", func() bool { return b.Stats().Unsent == 1 })
 	if st, err := sw.PortStatus(2); err != nil || st.Counters.OutDiscards != 1 {
 		t.Errorf("the switch counts %+v (%v)", st.Counters, err)
 	}
