@@ -214,20 +214,21 @@ func (t *topic[T]) close() {
 	t.queues, t.closed = nil, true
 }
 
-// packetIn takes a packet from the receiver: a read-out's reply to who waits for it, anything else to the queues.
-func (s *session) packetIn(m *p4v1.PacketIn) {
+// packetIn takes a packet from the receiver: a read-out's reply to who waits for it, anything else to the queues. It
+// tells whether the receiver may use the packet again.
+func (s *session) packetIn(m *p4v1.PacketIn) (done bool) {
 	s.c.stats.packetIns.Add(1)
 	p := s.program()
 	if p == nil {
 		s.c.stats.packetsIgnored.Add(1)
-		return
+		return true
 	}
 	if p.readout != nil {
 		if r, ok := p.readout.parse(m); ok {
 			if !s.readouts.reply(r) {
 				s.c.stats.lateReplies.Add(1)
 			}
-			return
+			return true
 		}
 	}
 	taken, dropped := s.c.subs.packets.publish(&PacketIn{Payload: m.GetPayload(), fields: m.GetMetadata(), header: p.catalog.PacketIn})
@@ -235,6 +236,7 @@ func (s *session) packetIn(m *p4v1.PacketIn) {
 	if taken+dropped == 0 {
 		s.c.stats.packetsIgnored.Add(1)
 	}
+	return false
 }
 
 func (s *session) idleTimeout(m *p4v1.IdleTimeoutNotification) {

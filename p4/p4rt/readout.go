@@ -454,32 +454,17 @@ func (j *readJob) poke() {
 	}
 }
 
-// readoutRequests makes the requests for one bank of one object. What they have in common is made once.
+// readoutRequests makes the requests for one bank of one object, one after another in the same message.
 type readoutRequests struct {
-	h      *readoutHeaders
-	common []*p4v1.PacketMetadata
-}
-
-// readoutRequest is a request in one piece: there are hundreds in a bank.
-type readoutRequest struct {
 	message    p4v1.StreamMessageRequest
-	update     p4v1.StreamMessageRequest_Packet
-	packet     p4v1.PacketOut
-	index, seq p4v1.PacketMetadata
-	fields     [8]*p4v1.PacketMetadata
+	index, seq *p4v1.PacketMetadata
 	values     [2][4]byte
 }
 
+// request returns the request for 256 cells. It holds until the next call.
 func (m *readoutRequests) request(index, seq uint32) *p4v1.StreamMessageRequest {
-	r := &readoutRequest{}
-	fields := append(r.fields[:0], m.common...)
-	r.index.MetadataId, r.index.Value = m.h.out.Fields[m.h.outIndex].ID, shortest(&r.values[0], index)
-	r.seq.MetadataId, r.seq.Value = m.h.out.Fields[m.h.outSeq].ID, shortest(&r.values[1], seq)
-	fields[m.h.outIndex], fields[m.h.outSeq] = &r.index, &r.seq
-	r.packet.Payload, r.packet.Metadata = readoutPadding[:], fields
-	r.update.Packet = &r.packet
-	r.message.Update = &r.update
-	return &r.message
+	m.index.Value, m.seq.Value = shortest(&m.values[0], index), shortest(&m.values[1], seq)
+	return &m.message
 }
 
 // shortest writes a number in P4Runtime's canonical form into room for it.

@@ -46,7 +46,8 @@ func newReadoutHeaders(cat *p4values.Catalog) *readoutHeaders {
 
 // newRequests prepares the requests for a bank of an object. Fields the protocol has no use for are zero.
 func (h *readoutHeaders) newRequests(object, bank uint8) *readoutRequests {
-	m := &readoutRequests{h: h}
+	m := &readoutRequests{}
+	fields := make([]*p4v1.PacketMetadata, len(h.out.Fields))
 	for i, f := range h.out.Fields {
 		var v uint64
 		switch i {
@@ -57,8 +58,10 @@ func (h *readoutHeaders) newRequests(object, bank uint8) *readoutRequests {
 		case h.outBank:
 			v = uint64(bank)
 		}
-		m.common = append(m.common, &p4v1.PacketMetadata{MetadataId: f.ID, Value: p4values.Uint(v)})
+		fields[i] = &p4v1.PacketMetadata{MetadataId: f.ID, Value: p4values.Uint(v)}
 	}
+	m.index, m.seq = fields[h.outIndex], fields[h.outSeq]
+	m.message.Update = &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{Payload: readoutPadding[:], Metadata: fields}}
 	return m
 }
 

@@ -45,6 +45,7 @@ type session struct {
 	rpc    p4v1.P4RuntimeClient
 	stream p4v1.P4Runtime_StreamChannelClient
 	sendMu chan struct{} // one sender at a time; a channel so that waiting can be given up
+	stuck  *time.Timer   // ends the session; runs while something is being sent
 
 	news chan struct{} // there is a new arbitration to look at
 
@@ -146,6 +147,10 @@ func (s *session) connect(receiver *sync.WaitGroup) (step, error) {
 		return nil, fmt.Errorf("open the stream to %s: %w", s.c.cfg.Target, err)
 	}
 	s.stream = stream
+	s.stuck = time.AfterFunc(s.c.cfg.CallTimeout, func() {
+		s.end(fmt.Errorf("%s took nothing from the stream for %v", s.c.cfg.Target, s.c.cfg.CallTimeout))
+	})
+	s.stuck.Stop()
 	receiver.Go(s.receive)
 	return s.arbitrate, nil
 }

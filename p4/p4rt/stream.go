@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
-	"time"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
@@ -46,11 +45,12 @@ func (c *Client) Stats() Stats {
 	}
 }
 
-// receive takes messages from the stream until it ends. It hands them on without waiting for anybody.
+// receive takes messages from the stream until it ends. It hands them on without waiting for anybody. The message of a
+// read-out's reply, which nobody keeps, is received into again.
 func (s *session) receive() {
+	m := &p4v1.StreamMessageResponse{}
 	for {
-		m, err := s.stream.Recv()
-		if err != nil {
+		if err := s.stream.RecvMsg(m); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("the switch closed the stream")
 			}
@@ -59,7 +59,9 @@ func (s *session) receive() {
 		}
 		switch u := m.GetUpdate().(type) {
 		case *p4v1.StreamMessageResponse_Packet:
-			s.packetIn(u.Packet)
+			if s.packetIn(u.Packet) {
+				continue
+			}
 		case *p4v1.StreamMessageResponse_Arbitration:
 			s.arbitrated(u.Arbitration)
 		case *p4v1.StreamMessageResponse_Digest:
@@ -69,6 +71,7 @@ func (s *session) receive() {
 		case *p4v1.StreamMessageResponse_Error:
 			s.streamError(u.Error)
 		}
+		m = &p4v1.StreamMessageResponse{}
 	}
 }
 
@@ -81,11 +84,9 @@ func (s *session) send(ctx context.Context, m *p4v1.StreamMessageRequest) error 
 	case <-s.ctx.Done():
 		return s.lost(context.Cause(s.ctx))
 	}
-	stuck := time.AfterFunc(s.c.cfg.CallTimeout, func() {
-		s.end(fmt.Errorf("%s took nothing from the stream for %v", s.c.cfg.Target, s.c.cfg.CallTimeout))
-	})
+	s.stuck.Reset(s.c.cfg.CallTimeout)
 	err := s.stream.Send(m)
-	stuck.Stop()
+	s.stuck.Stop()
 	<-s.sendMu
 	if errors.Is(err, io.EOF) { // the receiver learns why
 		<-s.ctx.Done()

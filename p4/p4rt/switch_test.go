@@ -199,7 +199,17 @@ type meddledStream struct {
 	ended error
 }
 
-func (s *meddledStream) Recv() (*p4v1.StreamMessageRequest, error) {
+func (s *meddledStream) RecvMsg(m any) error {
+	r, err := s.next()
+	if err == nil {
+		proto.Reset(m.(*p4v1.StreamMessageRequest))
+		m.(*p4v1.StreamMessageRequest).Update = r.Update
+	}
+	return err
+}
+
+// next returns the next message that is not swallowed.
+func (s *meddledStream) next() (*p4v1.StreamMessageRequest, error) {
 	for {
 		r, err := s.P4Runtime_StreamChannelServer.Recv()
 		if err != nil {

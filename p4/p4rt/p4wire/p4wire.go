@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package p4wire decodes the messages that P4Runtime's stream carries by the thousand, packet-ins and
-// packet-outs, without the generic decoder's allocations: a bank of registers that is read by packet is one
+// Package p4wire encodes and decodes the messages that P4Runtime's stream carries by the thousand, packet-ins and
+// packet-outs, without the generic codec's work and allocations: a bank of registers that is read by packet is one
 // such message each way for every 256 cells. All else goes to the generic one, packets with fields that this
 // package does not know among it.
+//
+// Who receives into the same message again has its memory used again, so that must keep nothing of the one before.
 //
 // A Codec has no state and may be used by any number of goroutines.
 package p4wire
 
 import (
+	"sync"
+
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // the codec that it falls back on
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // Codec is gRPC's codec for protobuf, faster for packets. A client gives it with grpc.ForceCodecV2, a server
@@ -29,28 +34,111 @@ var generic = encoding.GetCodecV2("proto")
 func (Codec) Name() string { return generic.Name() }
 
 // Marshal encodes a message.
-func (Codec) Marshal(v any) (mem.BufferSlice, error) { return generic.Marshal(v) }
+func (Codec) Marshal(v any) (mem.BufferSlice, error) {
+	switch m := v.(type) {
+	case *p4v1.StreamMessageResponse:
+		if u, ok := m.GetUpdate().(*p4v1.StreamMessageResponse_Packet); ok && u != nil && u.Packet != nil {
+			return encode(m, u.Packet, u.Packet.GetPayload(), u.Packet.GetMetadata())
+		}
+	case *p4v1.StreamMessageRequest:
+		if u, ok := m.GetUpdate().(*p4v1.StreamMessageRequest_Packet); ok && u != nil && u.Packet != nil {
+			return encode(m, u.Packet, u.Packet.GetPayload(), u.Packet.GetMetadata())
+		}
+	}
+	return generic.Marshal(v)
+}
+
+// encode encodes a message that is a packet.
+func encode(message, packet proto.Message, payload []byte, fields []*p4v1.PacketMetadata) (mem.BufferSlice, error) {
+	if len(message.ProtoReflect().GetUnknown()) > 0 || len(packet.ProtoReflect().GetUnknown()) > 0 {
+		return generic.Marshal(message)
+	}
+	inner := 0
+	if len(payload) > 0 {
+		inner += 1 + protowire.SizeBytes(len(payload))
+	}
+	for _, f := range fields {
+		if f == nil || len(f.ProtoReflect().GetUnknown()) > 0 {
+			return generic.Marshal(message)
+		}
+		inner += 1 + protowire.SizeBytes(sizeField(f))
+	}
+	room := buffers.Get(1 + protowire.SizeBytes(inner))
+	b := protowire.AppendTag((*room)[:0], fieldPacket, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(inner))
+	if len(payload) > 0 {
+		b = protowire.AppendTag(b, fieldPayload, protowire.BytesType)
+		b = protowire.AppendBytes(b, payload)
+	}
+	for _, f := range fields {
+		b = protowire.AppendTag(b, fieldMetadata, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(sizeField(f)))
+		if f.MetadataId != 0 {
+			b = protowire.AppendTag(b, fieldID, protowire.VarintType)
+			b = protowire.AppendVarint(b, uint64(f.MetadataId))
+		}
+		if len(f.Value) > 0 {
+			b = protowire.AppendTag(b, fieldValue, protowire.BytesType)
+			b = protowire.AppendBytes(b, f.Value)
+		}
+	}
+	*room = b
+	return mem.BufferSlice{mem.NewBuffer(room, buffers)}, nil
+}
+
+// buffers are used again as they are: gRPC's own would clear 4 KB for each packet.
+var buffers = &pool{}
+
+type pool struct{ sync.Pool }
+
+// Get returns a buffer of the length, which holds anything.
+func (p *pool) Get(length int) *[]byte {
+	if b, ok := p.Pool.Get().(*[]byte); ok && cap(*b) >= length {
+		*b = (*b)[:length]
+		return b
+	}
+	b := make([]byte, length)
+	return &b
+}
+
+// Put takes a buffer back, unless it is one that would be kept for nothing.
+func (p *pool) Put(b *[]byte) {
+	if cap(*b) <= 1<<16 {
+		p.Pool.Put(b)
+	}
+}
+
+// sizeField is the length of a metadata field's encoding. Tags of all fields here have one byte.
+func sizeField(f *p4v1.PacketMetadata) (n int) {
+	if f.MetadataId != 0 {
+		n += 1 + protowire.SizeVarint(uint64(f.MetadataId))
+	}
+	if len(f.Value) > 0 {
+		n += 1 + protowire.SizeBytes(len(f.Value))
+	}
+	return n
+}
 
 // Unmarshal decodes into v, which must be a protobuf message.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	var ok bool
 	switch m := v.(type) {
 	case *p4v1.StreamMessageResponse:
-		if packetIn(bytesOf(data), m) {
-			return nil
-		}
+		ok = packetIn(data, m)
 	case *p4v1.StreamMessageRequest:
-		if packetOut(bytesOf(data), m) {
-			return nil
-		}
+		ok = packetOut(data, m)
+	}
+	if ok {
+		return nil
 	}
 	return generic.Unmarshal(data, v)
 }
 
-// bytesOf copies a message out of gRPC's buffers, which are used again.
-func bytesOf(data mem.BufferSlice) []byte {
-	b := make([]byte, data.Len())
-	data.CopyTo(b)
-	return b
+// onePiece calls f with a message in one piece, which is valid until f returns.
+func onePiece(data mem.BufferSlice, f func(b []byte) bool) bool {
+	b := data.MaterializeToBuffer(buffers)
+	defer b.Free()
+	return f(b.ReadOnlyData())
 }
 
 // Field numbers of p4.v1, the same for both directions.
@@ -69,6 +157,7 @@ const fewFields = 8
 type metadata struct {
 	fields   [fewFields]p4v1.PacketMetadata
 	pointers [fewFields]*p4v1.PacketMetadata
+	values   [fewFields][4]byte
 }
 
 // received and sent are all that a packet needs, in one piece.
@@ -84,36 +173,56 @@ type sent struct {
 	update p4v1.StreamMessageRequest_Packet
 }
 
-// packetIn decodes a message that is a packet-in and nothing else; false leaves m as it was.
-func packetIn(b []byte, m *p4v1.StreamMessageResponse) bool {
-	b, ok := onlyPacket(b)
-	if !ok {
-		return false
-	}
-	r := &received{}
-	if r.packet.Payload, r.packet.Metadata, ok = r.decode(b); !ok {
-		return false
-	}
-	r.update.Packet = &r.packet
-	m.Reset()
-	m.Update = &r.update
-	return true
+// packetIn decodes a message that is a packet-in and nothing else; false leaves it to the generic codec.
+func packetIn(data mem.BufferSlice, m *p4v1.StreamMessageResponse) bool {
+	return onePiece(data, func(b []byte) (ok bool) {
+		if b, ok = onlyPacket(b); !ok {
+			return false
+		}
+		u, again := m.Update.(*p4v1.StreamMessageResponse_Packet)
+		if again && u != nil && u.Packet != nil && len(m.ProtoReflect().GetUnknown())+len(u.Packet.ProtoReflect().GetUnknown()) == 0 {
+			u.Packet.Payload, u.Packet.Metadata, ok = decode(b, u.Packet.Payload, u.Packet.Metadata)
+			return ok
+		}
+		r := &received{}
+		if r.packet.Payload, r.packet.Metadata, ok = decode(b, nil, r.fresh()); !ok {
+			return false
+		}
+		r.update.Packet = &r.packet
+		m.Reset()
+		m.Update = &r.update
+		return true
+	})
 }
 
-// packetOut decodes a message that is a packet-out and nothing else; false leaves m as it was.
-func packetOut(b []byte, m *p4v1.StreamMessageRequest) bool {
-	b, ok := onlyPacket(b)
-	if !ok {
-		return false
+// packetOut decodes a message that is a packet-out and nothing else; false leaves it to the generic codec.
+func packetOut(data mem.BufferSlice, m *p4v1.StreamMessageRequest) bool {
+	return onePiece(data, func(b []byte) (ok bool) {
+		if b, ok = onlyPacket(b); !ok {
+			return false
+		}
+		u, again := m.Update.(*p4v1.StreamMessageRequest_Packet)
+		if again && u != nil && u.Packet != nil && len(m.ProtoReflect().GetUnknown())+len(u.Packet.ProtoReflect().GetUnknown()) == 0 {
+			u.Packet.Payload, u.Packet.Metadata, ok = decode(b, u.Packet.Payload, u.Packet.Metadata)
+			return ok
+		}
+		s := &sent{}
+		if s.packet.Payload, s.packet.Metadata, ok = decode(b, nil, s.fresh()); !ok {
+			return false
+		}
+		s.update.Packet = &s.packet
+		m.Reset()
+		m.Update = &s.update
+		return true
+	})
+}
+
+// fresh lists the fields that there is room for, none of them in use.
+func (m *metadata) fresh() []*p4v1.PacketMetadata {
+	for i := range m.fields {
+		m.pointers[i], m.fields[i].Value = &m.fields[i], m.values[i][:0]
 	}
-	s := &sent{}
-	if s.packet.Payload, s.packet.Metadata, ok = s.decode(b); !ok {
-		return false
-	}
-	s.update.Packet = &s.packet
-	m.Reset()
-	m.Update = &s.update
-	return true
+	return m.pointers[:0]
 }
 
 // onlyPacket returns the packet's encoding where that is all of the message.
@@ -126,9 +235,10 @@ func onlyPacket(b []byte) ([]byte, bool) {
 	return packet, size == len(b)-n
 }
 
-// decode takes a packet apart. What it returns shares memory with b.
-func (m *metadata) decode(b []byte) (payload []byte, fields []*p4v1.PacketMetadata, ok bool) {
-	fields = m.pointers[:0]
+// decode takes a packet apart, into the memory of payload and fields as far as that reaches: of fields, also the
+// ones beyond their length. Where it fails they hold anything.
+func decode(b, payload []byte, fields []*p4v1.PacketMetadata) ([]byte, []*p4v1.PacketMetadata, bool) {
+	payload, fields = payload[:0], fields[:0]
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 || kind != protowire.BytesType {
@@ -141,29 +251,29 @@ func (m *metadata) decode(b []byte) (payload []byte, fields []*p4v1.PacketMetada
 		b = b[n+size:]
 		switch number {
 		case fieldPayload:
-			payload = value[:len(value):len(value)]
+			payload = append(payload[:0], value...)
 		case fieldMetadata:
-			var f *p4v1.PacketMetadata
-			if len(fields) < fewFields {
-				f = &m.fields[len(fields)]
+			if len(fields) < cap(fields) {
+				fields = fields[:len(fields)+1]
 			} else {
-				f = &p4v1.PacketMetadata{}
+				fields = append(fields, nil)
 			}
-			if !decodeField(value, f) {
+			f := &fields[len(fields)-1]
+			if *f == nil || len((*f).ProtoReflect().GetUnknown()) > 0 {
+				*f = &p4v1.PacketMetadata{}
+			}
+			if !decodeField(value, *f) {
 				return nil, nil, false
 			}
-			fields = append(fields, f)
 		default:
 			return nil, nil, false
 		}
-	}
-	if len(fields) == 0 {
-		fields = nil
 	}
 	return payload, fields, true
 }
 
 func decodeField(b []byte, f *p4v1.PacketMetadata) bool {
+	f.MetadataId, f.Value = 0, f.Value[:0]
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		switch {
@@ -181,7 +291,7 @@ func decodeField(b []byte, f *p4v1.PacketMetadata) bool {
 			if size < 0 {
 				return false
 			}
-			f.Value = value[:len(value):len(value)]
+			f.Value = append(f.Value[:0], value...)
 			b = b[n+size:]
 		default:
 			return false

@@ -214,11 +214,10 @@ func whoIs(r *role, asked *election) string {
 	return "the request's election id is not the primary's"
 }
 
-// primaries returns the primary streams of all roles.
-func (s *Server) primaries() []*stream {
+// primaries appends the primary streams of all roles to out.
+func (s *Server) primaries(out []*stream) []*stream {
 	s.arb.Lock()
 	defer s.arb.Unlock()
-	var out []*stream
 	for _, r := range s.roles {
 		if r.primary != nil {
 			out = append(out, r.primary)

@@ -240,7 +240,7 @@ func (g *digester) send(d *gatherer, now time.Time) {
 	keys := slices.Collect(maps.Keys(d.keys))
 	d.buffer, d.keys = nil, map[string]bool{}
 	took := false
-	for _, st := range g.s.primaries() {
+	for _, st := range g.s.primaries(nil) {
 		took = st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Digest{Digest: l}}) || took
 	}
 	if !took {

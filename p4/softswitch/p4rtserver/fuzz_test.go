@@ -108,11 +108,18 @@ type script struct {
 func (s *script) Send(*p4v1.StreamMessageResponse) error { return nil }
 func (s *script) Context() context.Context               { return s.ctx }
 
-func (s *script) Recv() (*p4v1.StreamMessageRequest, error) {
+func (s *script) RecvMsg(m any) error {
 	if len(s.in) == 0 {
-		return nil, io.EOF
+		return io.EOF
 	}
-	m := s.in[0]
+	proto.Reset(m.(*p4v1.StreamMessageRequest))
+	proto.Merge(m.(*p4v1.StreamMessageRequest), s.in[0])
 	s.in = s.in[1:]
-	return m, nil
+	return nil
+}
+
+// Recv is there for the interface: who serves the stream receives with RecvMsg.
+func (s *script) Recv() (*p4v1.StreamMessageRequest, error) {
+	m := &p4v1.StreamMessageRequest{}
+	return m, s.RecvMsg(m)
 }

@@ -59,7 +59,7 @@ func (s *Server) SweepIdle() {
 	for _, entries := range byTable {
 		m := &p4v1.IdleTimeoutNotification{TableEntry: entries, Timestamp: time.Now().UnixNano()}
 		took := false
-		for _, st := range s.primaries() {
+		for _, st := range s.primaries(nil) {
 			took = st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_IdleTimeoutNotification{IdleTimeoutNotification: m}}) || took
 		}
 		if !took {

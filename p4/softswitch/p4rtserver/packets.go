@@ -3,7 +3,8 @@
 package p4rtserver
 
 import (
-	"bytes"
+	"slices"
+	"sync"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
@@ -30,25 +31,27 @@ func (s *Server) packetOut(st *stream, m *p4v1.PacketOut) error {
 	if path == nil {
 		return status.Error(codes.FailedPrecondition, "no pipeline has been set")
 	}
-	pkt, err := path.serialise(m)
+	pkt, err := path.serialise(st.pkt, m)
 	if err != nil {
 		return err
 	}
+	st.pkt = pkt
 	s.stats.packetOuts.Add(1)
 	return toStatus(s.sw.PacketOut(pkt))
 }
 
-// serialise puts the controller header in front of the payload. Each field of it must be given exactly once.
-func (p *packetPath) serialise(m *p4v1.PacketOut) ([]byte, error) {
+// serialise puts the controller header in front of the payload, in room if that is large enough. Each field of it must
+// be given exactly once.
+func (p *packetPath) serialise(room []byte, m *p4v1.PacketOut) ([]byte, error) {
 	if p.out == nil {
 		if len(m.GetMetadata()) > 0 {
 			return nil, invalid("the program has no packet_out header, hence no metadata")
 		}
-		return m.GetPayload(), nil
+		return append(room[:0], m.GetPayload()...), nil
 	}
 	n := p.out.Len()
-	pkt := make([]byte, n+len(m.GetPayload()))
-	copy(pkt[n:], m.GetPayload())
+	pkt := append(slices.Grow(room[:0], n+len(m.GetPayload()))[:n], m.GetPayload()...)
+	clear(pkt[:n])
 	var given uint64
 	for _, f := range m.GetMetadata() {
 		i := p.out.ByID(f.GetMetadataId())
@@ -73,21 +76,46 @@ func (p *packetPath) serialise(m *p4v1.PacketOut) ([]byte, error) {
 	return pkt, nil
 }
 
-// parse takes the controller header off a packet of the switch. It returns nil where the packet is shorter than that.
-func (p *packetPath) parse(pkt []byte) *p4v1.PacketIn {
-	if p.in == nil {
-		return &p4v1.PacketIn{Payload: bytes.Clone(pkt)}
+// inPacket is a packet on its way to a controller, in memory that is used again.
+type inPacket struct {
+	message p4v1.StreamMessageResponse
+	packet  *p4v1.PacketIn
+	all     []p4v1.PacketMetadata
+	bytes   []byte
+	release func()
+}
+
+var inPackets sync.Pool
+
+func newInPacket() *inPacket {
+	if p, ok := inPackets.Get().(*inPacket); ok {
+		return p
 	}
-	n := p.in.Len()
+	p := &inPacket{packet: &p4v1.PacketIn{}}
+	p.message.Update = &p4v1.StreamMessageResponse_Packet{Packet: p.packet}
+	p.release = func() { inPackets.Put(p) }
+	return p
+}
+
+// parse takes the controller header off a packet of the switch. It returns nil where the packet is shorter than that.
+func (p *packetPath) parse(pkt []byte) *inPacket {
+	n, fields := 0, 0
+	if p.in != nil {
+		n, fields = p.in.Len(), len(p.in.Fields)
+	}
 	if len(pkt) < n {
 		return nil
 	}
-	pkt = bytes.Clone(pkt) // the switch uses its slice again
-	fields := make([]p4v1.PacketMetadata, len(p.in.Fields))
-	m := &p4v1.PacketIn{Payload: pkt[n:], Metadata: make([]*p4v1.PacketMetadata, len(fields))}
-	for i, f := range p.in.Fields {
-		fields[i].MetadataId, fields[i].Value = f.ID, p.in.Get(pkt[:n], i)
-		m.Metadata[i] = &fields[i]
+	m := newInPacket()
+	m.bytes = append(m.bytes[:0], pkt...) // the switch uses its slice again
+	m.packet.Payload, m.packet.Metadata = m.bytes[n:], m.packet.Metadata[:0]
+	if len(m.all) < fields {
+		m.all = make([]p4v1.PacketMetadata, fields)
+	}
+	for i := range fields {
+		f := &m.all[i]
+		f.MetadataId, f.Value = p.in.Fields[i].ID, p.in.Get(m.bytes[:n], i)
+		m.packet.Metadata = append(m.packet.Metadata, f)
 	}
 	return m
 }
@@ -100,11 +128,16 @@ func (s *Server) packetIn(pkt []byte) {
 		s.stats.packetsDropped.Add(1)
 		return
 	}
-	m := path.parse(pkt)
 	took := false
-	if m != nil {
-		for _, st := range s.primaries() {
-			if st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Packet{Packet: m}}) {
+	if m := path.parse(pkt); m != nil {
+		var room [4]*stream
+		to := s.primaries(room[:0])
+		release := m.release
+		if len(to) > 1 {
+			release = nil // the last one to have sent it is not known
+		}
+		for _, st := range to {
+			if st.offerAnd(&m.message, release) {
 				took = true
 			} else {
 				s.stats.packetsMissed.Add(1)

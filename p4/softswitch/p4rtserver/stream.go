@@ -22,11 +22,19 @@ type stream struct {
 	election *election // guarded by Server.arb
 	gone     bool      // guarded by Server.arb: left the arbitration
 
-	out  chan *p4v1.StreamMessageResponse // packets, digests, idle notices, errors: dropped when full
-	wake chan struct{}                    // there are advisories
+	out  chan outgoing // packets, digests, idle notices, errors: dropped when full
+	wake chan struct{} // there are advisories
+
+	pkt []byte // the receiver's room for a packet
 
 	mu         sync.Mutex
 	advisories []*p4v1.StreamMessageResponse
+}
+
+// outgoing is a message that waits to be sent.
+type outgoing struct {
+	m    *p4v1.StreamMessageResponse
+	sent func() // called when it has been; nil: nobody asks
 }
 
 // notify queues an advisory. It never waits.
@@ -52,9 +60,12 @@ func (st *stream) takeAdvisories() []*p4v1.StreamMessageResponse {
 }
 
 // offer queues a message; false where the queue is full.
-func (st *stream) offer(m *p4v1.StreamMessageResponse) bool {
+func (st *stream) offer(m *p4v1.StreamMessageResponse) bool { return st.offerAnd(m, nil) }
+
+// offerAnd queues a message that is not used any more when sent has been called, which happens only where it was queued.
+func (st *stream) offerAnd(m *p4v1.StreamMessageResponse, sent func()) bool {
 	select {
-	case st.out <- m:
+	case st.out <- outgoing{m, sent}:
 		return true
 	default:
 		return false
@@ -63,7 +74,7 @@ func (st *stream) offer(m *p4v1.StreamMessageResponse) bool {
 
 // StreamChannel serves one controller until it leaves.
 func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
-	st := &stream{out: make(chan *p4v1.StreamMessageResponse, s.opt.StreamQueue), wake: make(chan struct{}, 1)}
+	st := &stream{out: make(chan outgoing, s.opt.StreamQueue), wake: make(chan struct{}, 1)}
 	if err := s.admit(); err != nil {
 		return err
 	}
@@ -115,9 +126,12 @@ func (s *Server) sendLoop(ctx context.Context, rpc p4v1.P4Runtime_StreamChannelS
 		}
 		select {
 		case <-st.wake:
-		case m := <-st.out:
-			if err := rpc.Send(m); err != nil {
+		case o := <-st.out:
+			if err := rpc.Send(o.m); err != nil {
 				return err
+			}
+			if o.sent != nil {
+				o.sent()
 			}
 		case <-ctx.Done():
 			return nil
@@ -127,30 +141,38 @@ func (s *Server) sendLoop(ctx context.Context, rpc p4v1.P4Runtime_StreamChannelS
 
 // receiveLoop handles what the controller sends. The error it returns ends the stream.
 func (s *Server) receiveLoop(rpc p4v1.P4Runtime_StreamChannelServer, st *stream) error {
+	m := &p4v1.StreamMessageRequest{}
 	for {
-		m, err := rpc.Recv()
+		err := rpc.RecvMsg(m)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := s.handle(st, m); err != nil {
+		kept, err := s.handle(st, m)
+		if err != nil {
 			return err
+		}
+		if kept {
+			m = &p4v1.StreamMessageRequest{}
 		}
 	}
 }
 
-// handle handles one message of a stream.
-func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) error {
+// handle handles one message of a stream. It tells whether it has kept something of it, which for a packet that is
+// accepted it has not.
+func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) (kept bool, err error) {
 	switch u := m.GetUpdate().(type) {
 	case *p4v1.StreamMessageRequest_Arbitration:
-		return s.arbitrate(st, u.Arbitration)
+		return true, s.arbitrate(st, u.Arbitration)
 	case *p4v1.StreamMessageRequest_Packet:
-		if err := s.packetOut(st, u.Packet); err != nil {
-			s.stats.packetsRefused.Add(1)
-			st.offer(streamError(err, &p4v1.StreamError{Details: &p4v1.StreamError_PacketOut{PacketOut: &p4v1.PacketOutError{PacketOut: u.Packet}}}))
+		err := s.packetOut(st, u.Packet)
+		if err == nil {
+			return false, nil
 		}
+		s.stats.packetsRefused.Add(1)
+		st.offer(streamError(err, &p4v1.StreamError{Details: &p4v1.StreamError_PacketOut{PacketOut: &p4v1.PacketOutError{PacketOut: u.Packet}}}))
 	case *p4v1.StreamMessageRequest_DigestAck:
 		if err := s.digestAck(st, u.DigestAck); err != nil {
 			st.offer(streamError(err, &p4v1.StreamError{Details: &p4v1.StreamError_DigestListAck{DigestListAck: &p4v1.DigestListAckError{DigestListAck: u.DigestAck}}}))
@@ -159,9 +181,9 @@ func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) error {
 		err := status.Error(codes.Unimplemented, "this switch knows no architecture-specific messages")
 		st.offer(streamError(err, &p4v1.StreamError{Details: &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{Other: u.Other}}}))
 	default:
-		return status.Error(codes.InvalidArgument, "a stream message without an update")
+		return true, status.Error(codes.InvalidArgument, "a stream message without an update")
 	}
-	return nil
+	return true, nil
 }
 
 // streamError completes a StreamError with the code and text of err.
