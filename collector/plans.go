@@ -30,12 +30,13 @@ type plans struct {
 	after  func(f func())                          // runs f beside the caller, waited for at the end
 
 	mu       sync.Mutex
-	sealed   uint64               // the newest epoch that was handed over
-	early    []*aheadPlan         // their bank is not free yet
-	waiting  map[string][]planned // by device, for a flip or the device's return
-	accounts map[string]*account  // by plugin
-	took     time.Duration        // that the newest plan that was ahead took to write
-	hosts    bool                 // it was said that host settings go nowhere
+	sealed   uint64                 // the newest epoch that was handed over
+	early    []*aheadPlan           // their bank is not free yet
+	waiting  map[string][]planned   // by device, for a flip or the device's return
+	applying map[string]*sync.Mutex // by device, held while what waited is written
+	accounts map[string]*account    // by plugin
+	took     time.Duration          // that the newest plan that was ahead took to write
+	hosts    bool                   // it was said that host settings go nowhere
 }
 
 // planned is a plan's writes for one device, in order.
@@ -71,7 +72,7 @@ type applier interface {
 
 func newPlans(c *Collector) *plans {
 	return &plans{
-		log: c.log, clock: c.clock, margin: min(c.cfg.Epoch.Guard, planMargin), waiting: map[string][]planned{}, accounts: map[string]*account{},
+		log: c.log, clock: c.clock, margin: min(c.cfg.Epoch.Guard, planMargin), waiting: map[string][]planned{}, applying: map[string]*sync.Mutex{}, accounts: map[string]*account{},
 		device: func(name string) applier {
 			if m := c.device(name); m != nil {
 				return m
@@ -139,13 +140,6 @@ func (p *plans) free(a *aheadPlan) bool {
 		}
 	}
 	return true
-}
-
-// newest is the newest epoch that was handed over.
-func (p *plans) newest() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sealed
 }
 
 // handedOver says that an epoch has been read as far as it was in time: plans for the epoch that has its bank
@@ -325,21 +319,39 @@ func (p *plans) due(device string, next uint64) []planned {
 	return due
 }
 
-// apply writes what is due at a device. atFlip says that epoch next begins this moment; otherwise it has been
-// open for some time.
+// turn returns what a device's plans are written one after another under.
+func (p *plans) turn(device string) *sync.Mutex {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.applying[device] == nil {
+		p.applying[device] = &sync.Mutex{}
+	}
+	return p.applying[device]
+}
+
+// apply writes what is due at a device. atFlip says that epoch next begins this moment; otherwise it has been open for
+// some time, and apply returns when what another call had taken up is written, too.
 func (p *plans) apply(ctx context.Context, d applier, next uint64, atFlip bool) {
+	turn := p.turn(d.Name())
+	if !atFlip {
+		turn.Lock()
+	} else if !turn.TryLock() {
+		return // nobody is kept from reading the switch; what is due besides waits for the next flip
+	}
+	defer turn.Unlock()
 	for _, w := range p.due(d.Name(), next) {
 		_, err := d.Apply(ctx, w.writes)
-		h := holding{from: next, bank: w.bank, id: w.id}
-		if !atFlip && next > 0 {
-			h.from = next + 1
+		h, last := holding{from: next, bank: w.bank, id: w.id}, next
+		if open, _ := p.open(); open > next || !atFlip && next > 0 { // part of the epochs up to the open one was counted before
+			last = max(open, next)
+			h.from = last + 1
 		}
 		w.from = h.from
 		p.mu.Lock()
 		acc := p.account(w.plugin)
 		if err == nil && w.id != 0 || errors.Is(err, device.ErrHalfDone) {
 			if h.from > next {
-				acc.hold(d.Name(), holding{from: next, bank: allBanks, mixed: true, until: next})
+				acc.hold(d.Name(), holding{from: next, bank: allBanks, mixed: true, until: last})
 			}
 			h.mixed = err != nil
 			acc.hold(d.Name(), h)

@@ -208,9 +208,17 @@ func (c *Collector) Start(ctx context.Context) error {
 	return nil
 }
 
-// WaitReady waits until every measured device takes part in the epochs, or ctx ends, and then
-// returns the names of those that do not.
-func (c *Collector) WaitReady(ctx context.Context) []string { return c.engine.WaitJoined(ctx) }
+// WaitReady waits until every measured device takes part in the epochs and is configured as plugins planned, or
+// ctx ends, and then returns the names of those that do not take part.
+func (c *Collector) WaitReady(ctx context.Context) []string {
+	missing := c.engine.WaitJoined(ctx)
+	for _, m := range c.managedDevices() {
+		if _, err := m.Ready(); err == nil {
+			c.plans.apply(ctx, m, c.opened(), false)
+		}
+	}
+	return missing
+}
 
 // Run drives the epochs until ctx ends, and waits for the analysis that is under way then. Start
 // must have been called; Stop comes after.
