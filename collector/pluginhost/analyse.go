@@ -12,12 +12,17 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// maxPlans bounds the plans of one epoch.
-const maxPlans = 64
+// maxPlans bounds the plans of one epoch, maxBeside the bytes of what comes with tables: plans and events.
+const (
+	maxPlans  = 64
+	maxBeside = 16 << 20
+)
 
 // call is an epoch that is out. The session's receiver fills it in until done is
 // closed; from then on it belongs to the caller.
@@ -26,6 +31,7 @@ type call struct {
 	decoder   *sdk.TableDecoder
 	results   sdk.Results
 	err       error
+	beside    int // bytes of plans and events
 	maxEvents int
 	done      chan struct{}
 }
@@ -56,8 +62,18 @@ func (c *call) state(m *pluginv1.PluginState) {
 	}
 }
 
+// affords counts the bytes of a plan or an event, and reports whether it can be taken.
+func (c *call) affords(m proto.Message) bool {
+	c.beside += proto.Size(m)
+	if c.err == nil && c.beside > maxBeside {
+		c.err = fmt.Errorf("%w: more than %d bytes of plans and events", ErrInvalidResults, maxBeside)
+		c.results, c.decoder = sdk.Results{}, nil // gives the memory back
+	}
+	return c.err == nil
+}
+
 func (c *call) plan(m *pluginv1.Plan) {
-	if c.err != nil {
+	if !c.affords(m) {
 		return
 	}
 	plan, err := sdk.PlanFrom(m)
@@ -73,7 +89,7 @@ func (c *call) plan(m *pluginv1.Plan) {
 
 // event keeps an event, or returns false when there are too many.
 func (c *call) event(e sdk.Event) bool {
-	if len(c.results.Events) >= c.maxEvents {
+	if c.err != nil || len(c.results.Events) >= c.maxEvents {
 		return false
 	}
 	c.results.Events = append(c.results.Events, e)

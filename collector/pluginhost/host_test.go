@@ -218,6 +218,10 @@ func TestLostEpochs(t *testing.T) {
 		{"rogue", "garbage", ErrInvalidResults, "column", 0},
 		{"rogue", "endless", ErrTimeout, "", 1},
 		{"rogue", "deaf", ErrTimeout, "", 1},
+		{"rogue", "tables", ErrTimeout, "", 1},
+		{"rogue", "plans", ErrInvalidResults, "more than 16777216 bytes of plans and events", 0},
+		{"rogue", "events", ErrInvalidResults, "more than 16777216 bytes of plans and events", 0},
+		{"rogue", "state", ErrInvalidResults, "a state of 1048577 bytes; at most 1048576 are kept", 0},
 	}
 	for _, test := range tests {
 		t.Run(test.mode+" "+test.command, func(t *testing.T) {
@@ -244,6 +248,28 @@ func TestLostEpochs(t *testing.T) {
 				t.Errorf("status %+v", status)
 			}
 		})
+	}
+}
+
+// A plugin that answers an epoch twice has broken the contract: it is started anew, and goes on.
+func TestAnsweredTwice(t *testing.T) {
+	down := make(chan string, 16)
+	h := newHost(t, Options{OnChange: func(s Status) {
+		if s.LastError != "" {
+			down <- s.LastError
+		}
+	}})
+	inst := start(t, h, "rogue")
+	_, _ = analyse(t, inst, epoch(1, "twice"), time.Minute) // it may have been read, or the second answer seen first
+	if why := <-down; !strings.Contains(why, "the end of epoch 1, which nobody asked for") {
+		t.Error(why)
+	}
+	for number := uint64(2); ; number++ { // the next may still go to the dying process
+		if _, err := analyse(t, inst, epoch(number, ""), time.Minute); err == nil {
+			break
+		} else if number > 3 {
+			t.Fatal(err)
+		}
 	}
 }
 

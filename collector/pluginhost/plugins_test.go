@@ -344,6 +344,26 @@ func (*rogue) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.
 			for stream.Context().Err() == nil {
 				_ = part(begin.GetEpoch(), text)
 			}
+		case "tables": // without a row, and without end
+			text.Data, text.Ends, text.Codes = nil, nil, nil
+			for stream.Context().Err() == nil {
+				_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Table{Table: &pluginv1.TablePart{
+					Epoch: begin.GetEpoch(), Last: true, Table: &pluginv1.Table{List: testList, Keys: []*pluginv1.Column{text}}}}})
+			}
+		case "plans":
+			for range 10 {
+				_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Plan{Plan: &pluginv1.Plan{
+					Hosts: []*pluginv1.HostSetting{{Data: make([]byte, 4<<20)}}}}})
+			}
+		case "events":
+			for range 10 {
+				_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Event{Event: &pluginv1.Event{
+					Attributes: map[string]string{"a": strings.Repeat("x", 4<<20)}}}})
+			}
+		case "state":
+			_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_State{State: &pluginv1.PluginState{Data: make([]byte, sdk.MaxState+1)}}})
+		case "twice":
+			_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Done{Done: &pluginv1.EpochDone{Epoch: begin.GetEpoch()}}})
 		case "empty":
 			_ = stream.Send(&pluginv1.RunResponse{})
 		}

@@ -183,6 +183,9 @@ func (s *session) take(m *pluginv1.RunResponse) error {
 	s.mu.Unlock()
 	switch m := m.GetMessage().(type) {
 	case *pluginv1.RunResponse_Event:
+		if call != nil {
+			call.affords(m.Event)
+		}
 		s.event(call, sdk.EventFrom(m.Event))
 		return nil
 	case *pluginv1.RunResponse_Table:

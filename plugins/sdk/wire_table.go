@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -101,6 +103,9 @@ func reinterpret[To, From any](in []From) []To {
 	return unsafe.Slice((*To)(unsafe.Pointer(unsafe.SliceData(in))), len(in))
 }
 
+// MaxText is the longest text of a cell, in bytes. A reader's message holds a whole row.
+const MaxText = 64 << 10
+
 // TableDecoder puts tables together again. It belongs to one goroutine and keeps
 // the memory of the messages. After an error it is of no further use.
 type TableDecoder struct {
@@ -128,11 +133,14 @@ type openColumn struct {
 	nulls []uint64 // nil as long as there are none
 }
 
+// partOverhead is about what a part takes besides its bytes.
+const partOverhead = 256
+
 // ErrTableTooLarge is wrapped when tables have more bytes than the limit.
 var ErrTableTooLarge = errors.New("more bytes of tables than the limit")
 
-// NewTableDecoder returns a decoder that refuses more than limit bytes of
-// columns over all its tables.
+// NewTableDecoder returns a decoder that refuses more than limit bytes over
+// all its tables, their names included.
 func NewTableDecoder(limit int) *TableDecoder { return &TableDecoder{limit: limit} }
 
 // Open reports whether parts of a table are still to come.
@@ -142,6 +150,11 @@ func (d *TableDecoder) Open() bool { return d.open != nil }
 // What it returns has passed table.Check.
 func (d *TableDecoder) Add(part *pluginv1.TablePart) (*TableResult, error) {
 	m := part.GetTable()
+	// Names count, too, and that there is a table at all: what is kept grows with each.
+	d.used += partOverhead + proto.Size(part)
+	if d.used > d.limit {
+		return nil, fmt.Errorf("%w (%d bytes)", ErrTableTooLarge, d.limit)
+	}
 	if err := d.start(part); err != nil {
 		return nil, err
 	}
@@ -197,20 +210,17 @@ func (d *TableDecoder) start(part *pluginv1.TablePart) error {
 
 // add appends a part's column of rows rows to the at rows there are.
 func (d *TableDecoder) add(to *openColumn, c *pluginv1.Column, at, rows int) error {
-	d.used += len(c.GetData()) + len(c.GetEnds()) + len(c.GetCodes()) + len(c.GetNulls())
 	switch {
-	case d.used > d.limit:
-		return fmt.Errorf("%w (%d bytes)", ErrTableTooLarge, d.limit)
 	case to.name != c.GetName() || to.kind != c.GetKind():
 		return fmt.Errorf("was %q, %v in the part before", to.name, to.kind)
-	}
-	if err := to.addNulls(c.GetNulls(), at, rows); err != nil {
-		return err
 	}
 	size := 8
 	switch c.GetKind() {
 	case pluginv1.ColumnKind_COLUMN_KIND_STRING:
-		return to.addText(c, at, rows)
+		if err := to.addText(c, at, rows); err != nil {
+			return err
+		}
+		return to.addNulls(c.GetNulls(), at, rows)
 	case pluginv1.ColumnKind_COLUMN_KIND_BOOL:
 		size = 1
 		for i, b := range c.GetData() {
@@ -230,7 +240,7 @@ func (d *TableDecoder) add(to *openColumn, c *pluginv1.Column, at, rows int) err
 	} else {
 		to.data = append(to.data, c.GetData()...)
 	}
-	return nil
+	return to.addNulls(c.GetNulls(), at, rows)
 }
 
 func (to *openColumn) addText(c *pluginv1.Column, at, rows int) error {
@@ -271,6 +281,9 @@ func (to *openColumn) addText(c *pluginv1.Column, at, rows int) error {
 		if end < last || uint64(end) > uint64(len(c.GetData())) {
 			return fmt.Errorf("entry %d ends at byte %d, after %d, of %d", i/4, end, last, len(c.GetData()))
 		}
+		if end-last > MaxText {
+			return fmt.Errorf("entry %d has %d bytes of text; at most %d are taken", i/4, end-last, MaxText)
+		}
 		if !utf8.Valid(c.GetData()[last:end]) {
 			return fmt.Errorf("entry %d is not UTF-8", i/4)
 		}
@@ -288,6 +301,7 @@ func (to *openColumn) addText(c *pluginv1.Column, at, rows int) error {
 	return nil
 }
 
+// addNulls comes after the values: that so many rows are there has been seen.
 func (to *openColumn) addNulls(bits []byte, at, rows int) error {
 	if len(bits) == 0 {
 		if to.nulls != nil {

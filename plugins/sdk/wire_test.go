@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -138,6 +139,7 @@ func TestTableDecoderRefuses(t *testing.T) {
 		"code out of range":   str("ab", u32(1, 2), u32(0, 2)),
 		"too few codes":       str("ab", u32(1, 2), u32(0)),
 		"not UTF-8":           str("\xff\xfe", u32(1, 2), nil),
+		"endless text":        str(strings.Repeat("x", MaxText+1)+"y", u32(MaxText+1, MaxText+2), nil),
 		"short numbers":       num(uints, make([]byte, 15)),
 		"no kind":             num(0, make([]byte, 16)),
 		"unknown kind":        num(77, make([]byte, 16)),
@@ -527,5 +529,44 @@ func TestBind(t *testing.T) {
 	}
 	if n.Device("leaf").Object("cells") == nil || n.Device("none") != nil || n.Device("spine").Object("") != nil {
 		t.Error("lookup")
+	}
+}
+
+// What a plugin sends is bounded however it is cut: by long names, by tables without rows, and by rows that are
+// announced and do not come.
+func TestTableDecoderIsBounded(t *testing.T) {
+	const limit = 1 << 20
+	keys := func(name string, rows int) []*pluginv1.Column {
+		return []*pluginv1.Column{{Name: name, Kind: pluginv1.ColumnKind_COLUMN_KIND_UINT64, Data: make([]byte, 8*rows)}}
+	}
+	for name, part := range map[string]*pluginv1.TablePart{
+		"long names":          {Last: true, Table: &pluginv1.Table{List: "/m:a/b", Rows: 1, Keys: keys(strings.Repeat("k", 10_000), 1)}},
+		"tables without rows": {Last: true, Table: &pluginv1.Table{List: "/m:a/b", Keys: keys("k", 0)}},
+		"long targets":        {Last: true, Target: strings.Repeat("t", 10_000), Table: &pluginv1.Table{List: "/m:a/b", Rows: 1, Keys: keys("k", 1)}},
+	} {
+		d := NewTableDecoder(limit)
+		n := 0
+		var err error
+		for ; err == nil && n < limit; n++ {
+			_, err = d.Add(proto.Clone(part).(*pluginv1.TablePart))
+		}
+		if !errors.Is(err, ErrTableTooLarge) || n > limit/256+1 {
+			t.Errorf("%s: %d tables, then %v", name, n, err)
+		}
+	}
+	d := NewTableDecoder(limit)
+	with := &pluginv1.TablePart{Table: &pluginv1.Table{List: "/m:a/b", Rows: 1, Values: keys("state/v", 1)}}
+	with.Table.Values[0].Nulls = []byte{1}
+	if _, err := d.Add(with); err != nil {
+		t.Fatal(err)
+	}
+	announced := &pluginv1.TablePart{Table: &pluginv1.Table{List: "/m:a/b", Rows: 1 << 30, Values: keys("state/v", 1)}}
+	before := new(runtime.MemStats)
+	runtime.ReadMemStats(before)
+	_, err := d.Add(announced)
+	after := new(runtime.MemStats)
+	runtime.ReadMemStats(after)
+	if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > limit {
+		t.Errorf("rows that do not come: %d bytes of memory, error %v", took, err)
 	}
 }
