@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -64,10 +65,39 @@ func TestChameleMonHealthy(t *testing.T) {
 	}
 }
 
-// All scenarios of the example are read without an error.
+// All scenarios of the example are read without an error, and its page tells of each.
 func TestChameleMonExamples(t *testing.T) {
-	for _, name := range []string{"small", "healthy", "ill", "grey-failure", "figure9", "sustained"} {
-		load(t, name, 0)
+	page, err := os.ReadFile("../../examples/chamelemon/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("../../examples/chamelemon/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		load(t, strings.TrimSuffix(filepath.Base(f), ".yaml"), 0)
+		if link := "](" + filepath.Base(f) + ")"; !strings.Contains(string(page), link) {
+			t.Errorf("the page does not tell of %s", f)
+		}
+	}
+}
+
+// What befalls a link: random loss, death, a grey failure. Which flows lost how many packets is told as it is true.
+func TestChameleMonFaults(t *testing.T) {
+	for name, least := range map[string]int{"link-loss": 20, "dead-link": 200, "grey-failure": 1} {
+		t.Run(name, func(t *testing.T) {
+			s := load(t, name, 9)
+			s.Traffic[0].Flows = 2000
+			r := play(t, s)
+			check(t, r, s.Epochs)
+			for i := range r.Epochs {
+				e, begun := losses(t, &r.Epochs[i]), i >= int(s.Faults[0].From/s.Epoch)
+				if begun && (e.Found.TruePositive < least || e.Exact != e.Found.TruePositive) || !begun && e.Found.TruePositive > 10 {
+					t.Errorf("epoch %d of the run: %+v, %d exact", i+1, e.Found, e.Exact)
+				}
+			}
+		})
 	}
 }
 
