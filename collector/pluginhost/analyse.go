@@ -248,7 +248,7 @@ func (s *session) transmit(ctx context.Context, epoch *sdk.Epoch, watched map[st
 	if deadline, ok := ctx.Deadline(); ok {
 		budget = max(time.Until(deadline), 1)
 	}
-	return epoch.Send(runSink{s.stream}, budget)
+	return epoch.Send(sdk.RunSink{Send: s.stream.Send}, budget)
 }
 
 // watchUpdate returns what leads from one set of rows to another, or nil.
@@ -303,27 +303,4 @@ func (s *session) check(results *sdk.Results) error {
 		}
 	}
 	return nil
-}
-
-// runSink sends an epoch on a Run stream.
-type runSink struct {
-	stream interface {
-		Send(*pluginv1.RunRequest) error
-	}
-}
-
-func (s runSink) Begin(m *pluginv1.EpochBegin) error {
-	return s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Begin{Begin: m}})
-}
-
-func (s runSink) Device(m *pluginv1.DeviceChunk) error {
-	return s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Device{Device: m}})
-}
-
-func (s runSink) Host(m *pluginv1.HostChunk) error {
-	return s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Host{Host: m}})
-}
-
-func (s runSink) End(m *pluginv1.EpochEnd) error {
-	return s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_End{End: m}})
 }

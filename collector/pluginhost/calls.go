@@ -11,7 +11,6 @@ import (
 	"io"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
@@ -88,7 +87,7 @@ func (i *Instance) merge(ctx context.Context, parts []*sdk.Epoch) (*sdk.Epoch, e
 		return nil, err
 	}
 	for _, part := range parts {
-		if err := part.Send(mergeSink{stream}, 0); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv tells why
+		if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv tells why
 			return nil, err
 		}
 	}
@@ -111,17 +110,7 @@ func (i *Instance) merge(ctx context.Context, parts []*sdk.Epoch) (*sdk.Epoch, e
 		if err != nil {
 			return nil, errors.New(status.Convert(err).Message())
 		}
-		switch m := m.GetMessage().(type) {
-		case *pluginv1.MergeResponse_Begin:
-			err = decoder.Begin(m.Begin)
-		case *pluginv1.MergeResponse_Device:
-			err = decoder.Device(m.Device)
-		case *pluginv1.MergeResponse_Host:
-			err = decoder.Host(m.Host)
-		case *pluginv1.MergeResponse_End:
-			err = decoder.End(m.End)
-		}
-		if err != nil {
+		if err := decoder.Take(m); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
 		}
 	}
@@ -129,25 +118,4 @@ func (i *Instance) merge(ctx context.Context, parts []*sdk.Epoch) (*sdk.Epoch, e
 		return nil, fmt.Errorf("%w: no epoch came back", ErrProtocol)
 	}
 	return merged, nil
-}
-
-// mergeSink sends an epoch on a Merge stream.
-type mergeSink struct {
-	stream grpc.BidiStreamingClient[pluginv1.MergeRequest, pluginv1.MergeResponse]
-}
-
-func (s mergeSink) Begin(m *pluginv1.EpochBegin) error {
-	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_Begin{Begin: m}})
-}
-
-func (s mergeSink) Device(m *pluginv1.DeviceChunk) error {
-	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_Device{Device: m}})
-}
-
-func (s mergeSink) Host(m *pluginv1.HostChunk) error {
-	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_Host{Host: m}})
-}
-
-func (s mergeSink) End(m *pluginv1.EpochEnd) error {
-	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_End{End: m}})
 }

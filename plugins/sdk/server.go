@@ -154,17 +154,7 @@ func (s *Server) Merge(stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pl
 		if err != nil {
 			return err
 		}
-		switch message := request.GetMessage().(type) {
-		case *pluginv1.MergeRequest_Begin:
-			err = decoder.Begin(message.Begin)
-		case *pluginv1.MergeRequest_Device:
-			err = decoder.Device(message.Device)
-		case *pluginv1.MergeRequest_Host:
-			err = decoder.Host(message.Host)
-		case *pluginv1.MergeRequest_End:
-			err = decoder.End(message.End)
-		}
-		if err != nil {
+		if err := decoder.Take(request); err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
 	}
@@ -172,27 +162,7 @@ func (s *Server) Merge(stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pl
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	return merged.Send(mergeSink{stream}, 0)
-}
-
-type mergeSink struct {
-	stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pluginv1.MergeResponse]
-}
-
-func (s mergeSink) Begin(m *pluginv1.EpochBegin) error {
-	return s.stream.Send(&pluginv1.MergeResponse{Message: &pluginv1.MergeResponse_Begin{Begin: m}})
-}
-
-func (s mergeSink) Device(m *pluginv1.DeviceChunk) error {
-	return s.stream.Send(&pluginv1.MergeResponse{Message: &pluginv1.MergeResponse_Device{Device: m}})
-}
-
-func (s mergeSink) Host(m *pluginv1.HostChunk) error {
-	return s.stream.Send(&pluginv1.MergeResponse{Message: &pluginv1.MergeResponse_Host{Host: m}})
-}
-
-func (s mergeSink) End(m *pluginv1.EpochEnd) error {
-	return s.stream.Send(&pluginv1.MergeResponse{Message: &pluginv1.MergeResponse_End{End: m}})
+	return merged.Send(mergedSink{stream.Send}, 0)
 }
 
 // Drain implements the contract: it waits for the epoch that is being worked on

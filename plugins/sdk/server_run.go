@@ -81,20 +81,14 @@ func (r *run) receive() error {
 			return err
 		}
 		switch m := request.GetMessage().(type) {
-		case *pluginv1.RunRequest_Begin:
-			err = decoder.Begin(m.Begin)
-		case *pluginv1.RunRequest_Device:
-			err = decoder.Device(m.Device)
-		case *pluginv1.RunRequest_Host:
-			err = decoder.Host(m.Host)
-		case *pluginv1.RunRequest_End:
-			err = decoder.End(m.End)
 		case *pluginv1.RunRequest_Cancel:
 			r.cancelEpoch(m.Cancel.GetEpoch())
 		case *pluginv1.RunRequest_Watch:
 			r.tasks <- func(ctx context.Context) { r.watch(ctx, m.Watch) }
 		case *pluginv1.RunRequest_Network:
 			r.tasks <- func(ctx context.Context) { r.network(ctx, m.Network) }
+		default:
+			err = decoder.Take(request)
 		}
 		if err != nil {
 			return err

@@ -201,7 +201,7 @@ func (h *Harness) TryAnalyse(epoch *sdk.Epoch) (*sdk.Results, error) {
 	if err := h.watch(epoch.Watched); err != nil {
 		return nil, err
 	}
-	if err := epoch.Send(sink{h.stream}, h.timeout); err != nil {
+	if err := epoch.Send(sdk.RunSink{Send: h.stream.Send}, h.timeout); err != nil {
 		return nil, fmt.Errorf("send: %w", err)
 	}
 	results, err := h.receive(epoch.Number)
@@ -317,7 +317,7 @@ func (h *Harness) Merge(parts ...*sdk.Epoch) (*sdk.Epoch, error) {
 		return nil, err
 	}
 	for _, part := range parts {
-		if err := part.Send(mergeSink{stream}, 0); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv tells why
+		if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv tells why
 			return nil, err
 		}
 	}
@@ -337,41 +337,10 @@ func (h *Harness) Merge(parts ...*sdk.Epoch) (*sdk.Epoch, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch m := m.GetMessage().(type) {
-		case *pluginv1.MergeResponse_Begin:
-			err = decoder.Begin(m.Begin)
-		case *pluginv1.MergeResponse_Device:
-			err = decoder.Device(m.Device)
-		case *pluginv1.MergeResponse_Host:
-			err = decoder.Host(m.Host)
-		case *pluginv1.MergeResponse_End:
-			err = decoder.End(m.End)
-		}
-		if err != nil {
+		if err := decoder.Take(m); err != nil {
 			return nil, err
 		}
 	}
-}
-
-// mergeSink sends an epoch on a Merge stream.
-type mergeSink struct {
-	stream grpc.BidiStreamingClient[pluginv1.MergeRequest, pluginv1.MergeResponse]
-}
-
-func (s mergeSink) Begin(m *pluginv1.EpochBegin) error {
-	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_Begin{Begin: m}})
-}
-
-func (s mergeSink) Device(m *pluginv1.DeviceChunk) error {
-	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_Device{Device: m}})
-}
-
-func (s mergeSink) Host(m *pluginv1.HostChunk) error {
-	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_Host{Host: m}})
-}
-
-func (s mergeSink) End(m *pluginv1.EpochEnd) error {
-	return s.stream.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_End{End: m}})
 }
 
 // Replay gives the plugin all epochs of a recording (package record), and returns
@@ -403,27 +372,6 @@ func (h *Harness) Replay(path string) []*sdk.Results {
 		}
 		all = append(all, h.Analyse(epoch))
 	}
-}
-
-// sink sends an epoch on a Run stream.
-type sink struct {
-	stream grpc.BidiStreamingClient[pluginv1.RunRequest, pluginv1.RunResponse]
-}
-
-func (s sink) Begin(m *pluginv1.EpochBegin) error {
-	return s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Begin{Begin: m}})
-}
-
-func (s sink) Device(m *pluginv1.DeviceChunk) error {
-	return s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Device{Device: m}})
-}
-
-func (s sink) Host(m *pluginv1.HostChunk) error {
-	return s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Host{Host: m}})
-}
-
-func (s sink) End(m *pluginv1.EpochEnd) error {
-	return s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_End{End: m}})
 }
 
 // Text writes results as text, one line per leaf, for people and golden files.
