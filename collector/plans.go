@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,6 +48,67 @@ type planned struct {
 	bank   int // that they concern; allBanks
 	writes []sdk.DeviceWrite
 }
+
+// maxWaiting bounds the bytes of plans that one plugin has waiting for one device, or for their banks.
+const maxWaiting = 16 << 20
+
+// bytes is about what a plan's writes take.
+func (w planned) bytes() int {
+	n := 256
+	for _, x := range w.writes {
+		n += 256 + len(x.Device) + len(x.Entry.Table) + len(x.Entry.Action)
+		for _, m := range x.Entry.Matches {
+			n += 64 + len(m.Field) + len(m.Value) + len(m.Mask) + len(m.High)
+		}
+		for _, a := range x.Entry.Params {
+			n += 64 + len(a.Name) + len(a.Value)
+		}
+	}
+	return n
+}
+
+// wait keeps a part of a plan for its flip, or until its device is back. When too much waits there, as for a device
+// that does not come back, the plugin's oldest plans are given up. p.mu is held.
+func (p *plans) wait(name string, part planned) {
+	list := append(p.waiting[name], part)
+	sum := 0
+	for _, w := range list {
+		if w.plugin == part.plugin {
+			sum += w.bytes()
+		}
+	}
+	for i := 0; sum > maxWaiting; {
+		if list[i].plugin != part.plugin {
+			i++
+			continue
+		}
+		sum -= list[i].bytes()
+		p.account(part.plugin).tell(list[i], name, sdk.PlanFailed, fmt.Sprintf("given up, because more than %d MiB of plans wait for the device", maxWaiting>>20))
+		list = slices.Delete(list, i, i+1)
+	}
+	p.waiting[name] = list
+}
+
+// waitForBank keeps a plan until its bank is free, unless too much waits already. p.mu is held.
+func (p *plans) waitForBank(a *aheadPlan) {
+	sum := 0
+	for _, e := range append(p.early, a) {
+		for _, part := range e.parts {
+			if e.plugin == a.plugin {
+				sum += part.bytes()
+			}
+		}
+	}
+	if sum <= maxWaiting {
+		p.early = append(p.early, a)
+		return
+	}
+	for i, part := range a.parts {
+		p.account(a.plugin).tell(part, a.names[i], sdk.PlanFailed, fmt.Sprintf("given up, because more than %d MiB of plans wait for their epochs", maxWaiting>>20))
+	}
+}
+
+const noDevice = "there is no such device"
 
 // allBanks is the scope of a plan that is not ahead of its epoch.
 const allBanks = -1
@@ -117,14 +179,19 @@ func (p *plans) add(ctx context.Context, plugin string, plan sdk.Plan) {
 			p.log.Info("plan came late and holds from the next epoch", "plugin", plugin, "planned-from", plan.FromEpoch, "open", open)
 		}
 		for i, name := range names {
-			p.waiting[name] = append(p.waiting[name], parts[i])
+			if p.device(name) == nil {
+				p.account(plugin).tell(parts[i], name, sdk.PlanFailed, noDevice)
+				p.log.Error("plan was not carried out", "plugin", plugin, "plan", plan.ID, "device", name, "error", noDevice)
+				continue
+			}
+			p.wait(name, parts[i])
 		}
 		p.mu.Unlock()
 		return
 	}
 	a := &aheadPlan{plugin, plan, parts, names}
 	if !p.free(a) {
-		p.early = append(p.early, a)
+		p.waitForBank(a)
 		p.mu.Unlock()
 		return
 	}
@@ -209,7 +276,7 @@ func (p *plans) carryOut(ctx context.Context, a *aheadPlan) {
 	for i, part := range a.parts {
 		d := p.device(a.names[i])
 		if d == nil {
-			results[i].err = errors.New("there is no such device")
+			results[i].err = errors.New(noDevice)
 			continue
 		}
 		if _, err := d.Ready(); err != nil {
@@ -268,7 +335,7 @@ func (p *plans) settle(a *aheadPlan, results []result, refused string) {
 			acc.hold(name, holding{from: part.from, bank: part.bank, mixed: true})
 			acc.tell(part, name, sdk.PlanFailed, oneLine(r.err.Error()))
 		case r.away && refused == "":
-			p.waiting[name] = append(p.waiting[name], part)
+			p.wait(name, part)
 			acc.tell(part, name, sdk.PlanFailed, "the device is away; it gets the plan when it is back: "+oneLine(r.err.Error()))
 		case r.err != nil:
 			acc.tell(part, name, sdk.PlanFailed, oneLine(r.err.Error()))

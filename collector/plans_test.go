@@ -212,3 +212,47 @@ func TestOutcomesAreToldUntilHeard(t *testing.T) {
 	r.step()
 	r.expectOutcomes()
 }
+
+// What waits is bounded, whatever a plugin plans: for devices that are not there, that do not come back, and for
+// epochs that are far away. The newest plans for a device are those that it gets.
+func TestWaitingPlansAreBounded(t *testing.T) {
+	r := newRig(t, devicesYAML(1)+pluginsYAML(t, "fake"), nil)
+	first := r.step().Number
+	large := func(id uint64, device string, ahead bool) sdk.Plan {
+		w := planWrite(device, "t")
+		w.Entry.Params = []sdk.ActionParam{{Name: "p", Value: make([]byte, maxWaiting/4)}}
+		return sdk.Plan{ID: id, FromEpoch: first + 1_000_000, Ahead: ahead, Writes: []sdk.DeviceWrite{w}}
+	}
+	p := r.c.plans
+	for id := range uint64(10) {
+		p.add(t.Context(), "fake", large(id+1, "nobody", false))
+		p.add(t.Context(), "fake", large(id+11, "s1", false))
+		p.add(t.Context(), "fake", large(id+21, "s1", true))
+	}
+	p.mu.Lock()
+	var kept []uint64
+	for _, w := range p.waiting["s1"] {
+		kept = append(kept, w.id)
+	}
+	waiting, early := len(p.waiting), len(p.early)
+	p.mu.Unlock()
+	if !slices.Equal(kept, []uint64{18, 19, 20}) || waiting != 1 || early != 3 {
+		t.Errorf("plans %v wait for s1, for %d devices in all, %d for their banks", kept, waiting, early)
+	}
+	reasons := map[string]int{}
+	for _, o := range p.outcomes("fake") {
+		if o.Status != sdk.PlanFailed {
+			t.Errorf("outcome %+v", o)
+		}
+		reasons[o.Reason]++
+	}
+	want := map[string]int{
+		noDevice: 10, "given up, because more than 16 MiB of plans wait for the device": 7, "given up, because more than 16 MiB of plans wait for their epochs": 7,
+	}
+	if diff := cmp.Diff(want, reasons); diff != "" {
+		t.Error(diff)
+	}
+	if got := p.counted("fake").failed; got != 24 {
+		t.Errorf("%d plans are counted as failed", got)
+	}
+}
