@@ -20,11 +20,23 @@ type Config struct {
 	Seed  uint64
 	Edges int    // edge switches with two hosts each; 0: the paper's 4
 	Shape *Shape // of every edge switch; nil: the paper's
+	// BankShift is by how much the time bit is ahead of an epoch's number.
+	BankShift uint64
+}
+
+// Scaled is the shape for a network of an nth as many flows.
+func (z Shape) Scaled(n int) *Shape {
+	out := &Shape{Small: z.Small / n, Large: z.Large / n}
+	for f := range families {
+		out.Up[f], out.Down[f] = z.Up[f]/n, z.Down[f]/n
+	}
+	return out
 }
 
 // Testbed is a network of edge switches that measure, and of hosts.
 type Testbed struct {
 	shape  Shape
+	shift  uint64
 	cols   columns
 	edges  []*edge
 	hosts  []host
@@ -44,7 +56,7 @@ func New(c Config) *Testbed {
 	if c.Edges == 0 {
 		c.Edges = 4
 	}
-	t := &Testbed{shape: Paper(), rng: rand.New(rand.NewPCG(c.Seed, 0x6368616d656c656d))}
+	t := &Testbed{shape: Paper(), shift: c.BankShift, rng: rand.New(rand.NewPCG(c.Seed, 0x6368616d656c656d))}
 	if c.Shape != nil {
 		t.shape = *c.Shape
 	}
@@ -64,15 +76,15 @@ func New(c Config) *Testbed {
 	return t
 }
 
-// Network is the testbed as a plugin is told of it. The switches between the edges measure
-// nothing, and one stands for all of them.
+// Network is the testbed as a plugin is told of it, each host with a network of its own. The switches
+// between the edges measure nothing, and one stands for all of them.
 func (t *Testbed) Network() sdk.Network {
 	n := sdk.Network{Version: 1}
 	for i, e := range t.edges {
 		n.Devices = append(n.Devices, sdk.Device{Name: e.name, Role: "edge", Program: "chamelemon", Objects: t.shape.objects()})
 		for h := range hostsPerEdge {
 			x := &t.hosts[i*hostsPerEdge+h]
-			n.Hosts = append(n.Hosts, sdk.Host{Name: x.name, Addresses: []string{x.addr[0].String(), x.addr[1].String()}})
+			n.Hosts = append(n.Hosts, sdk.Host{Name: x.name, Addresses: []string{netip.PrefixFrom(x.addr[0], 24).Masked().String(), netip.PrefixFrom(x.addr[1], 48).Masked().String()}})
 			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: x.name}, B: sdk.Endpoint{Node: e.name, Port: uint32(1 + h)}})
 		}
 	}
@@ -82,6 +94,9 @@ func (t *Testbed) Network() sdk.Network {
 
 // Number is the number of the epoch that was recorded last, 0 before the first.
 func (t *Testbed) Number() uint64 { return t.number }
+
+// Bit is the time bit of an epoch.
+func (t *Testbed) Bit(epoch uint64) uint64 { return (epoch + t.shift) & 1 }
 
 // Setting returns what an edge switch's tables hold for a value of the time bit.
 func (t *Testbed) Setting(edge int, bit uint64) Setting { return t.edges[edge].set[bit&1] }
@@ -169,7 +184,7 @@ func (x *Flow) start(c *columns) {
 // send passes the next n packets of a flow in one burst. lose says how many of a part of the
 // packets that are still to come are lost.
 func (t *Testbed) send(x *Flow, n int64, lose func(part, all, lost int64) int64) {
-	s := &t.edges[x.Entry].set[t.number&1]
+	s := &t.edges[x.Entry].set[t.Bit(t.number)]
 	by := t.edges[x.Entry].classify(&x.hash, s, n)
 	for code, k := range by {
 		if k == 0 {
@@ -191,8 +206,8 @@ func (t *Testbed) send(x *Flow, n int64, lose func(part, all, lost int64) int64)
 // finish encodes what a flow was counted as. Sums do not depend on the order of packets.
 func (t *Testbed) finish(x *Flow) {
 	f := x.hash.family
-	in, out := t.edges[x.Entry], t.edges[x.Exit]
-	up, down := &in.set[t.number&1].Up[f], &out.set[t.number&1].Down[f]
+	in, out, bit := t.edges[x.Entry], t.edges[x.Exit], t.Bit(t.number)
+	up, down := &in.set[bit].Up[f], &out.set[bit].Down[f]
 	for code := codeLL; code < codes; code++ {
 		encode(in.up[f], &x.hash, t.shape.Up[f], up[code], x.in[code])
 		encode(out.down[f], &x.hash, t.shape.Down[f], down[code], x.out[code])
@@ -202,7 +217,7 @@ func (t *Testbed) finish(x *Flow) {
 // seal hands out the epoch.
 func (t *Testbed) seal() *sdk.Epoch {
 	start := time.Unix(1_700_000_000, 0).Add(time.Duration(t.number) * EpochLength)
-	e := &sdk.Epoch{Number: t.number, Start: start, End: start.Add(EpochLength), Status: sdk.StatusComplete}
+	e := &sdk.Epoch{Number: t.number, BankShift: t.shift, Start: start, End: start.Add(EpochLength), Status: sdk.StatusComplete}
 	for _, x := range t.edges {
 		e.Expected = append(e.Expected, x.name)
 		x.put(e)

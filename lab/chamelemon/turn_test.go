@@ -12,7 +12,6 @@ import (
 // TestNearTheTurn plays 70,000 to 90,000 flows at 10 % victims, and 50,000 flows at 14 to 18 %, in a network of a quarter of
 // the paper's size: the state turns once at most.
 func TestNearTheTurn(t *testing.T) {
-	shape := &Shape{Small: 8192, Large: 4096, Up: [families]int{1024, 256}, Down: [families]int{768, 192}}
 	sizes, err := traffic.Workload("CACHE")
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +25,7 @@ func TestNearTheTurn(t *testing.T) {
 	}
 	const epochs = 20
 	for i, p := range places {
-		d, err := Start(context.Background(), Config{Seed: uint64(i), Shape: shape}, plugin(), configuration)
+		d, err := Start(context.Background(), Config{Seed: uint64(i), Shape: Paper().Scaled(4)}, plugin(), configuration)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,8 +3,9 @@
 package analysis
 
 import (
+	lab "github.com/netsketch/netsketch/lab/chamelemon"
+
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // exactLosses compares an epoch's victims with the truth: every one, and every count.
-func exactLosses(t *testing.T, f *fabric, got []map[string]string, flows []flowOf) {
+func exactLosses(t *testing.T, f *fabric, got []map[string]string, flows []lab.Flow) {
 	t.Helper()
 	byFlow := make(map[string]map[string]string)
 	for _, v := range got {
@@ -23,19 +24,19 @@ func exactLosses(t *testing.T, f *fabric, got []map[string]string, flows []flowO
 	want := 0
 	for i := range flows {
 		x := &flows[i]
-		if x.lost == 0 {
+		if x.Lost == 0 {
 			continue
 		}
 		want++
-		v := byFlow[x.key.String()]
+		v := byFlow[x.Key.String()]
 		if v == nil {
-			t.Fatalf("epoch %d: %s lost %d of %d packets and is not told", f.number, x.key, x.lost, x.packets)
+			t.Fatalf("epoch %d: %s lost %d of %d packets and is not told", f.number, x.Key, x.Lost, x.Packets)
 		}
-		if v["lost-packets"] != strconv.Itoa(x.lost) || v["exact"] != "true" || v["entry"] != edgeName(x.entry) || v["exit"] != edgeName(x.exit) {
-			t.Fatalf("epoch %d: %s lost %d from %s to %s; told %v", f.number, x.key, x.lost, edgeName(x.entry), edgeName(x.exit), v)
+		if v["lost-packets"] != fmt.Sprint(x.Lost) || v["exact"] != "true" || v["entry"] != edgeName(x.Entry) || v["exit"] != edgeName(x.Exit) {
+			t.Fatalf("epoch %d: %s lost %d from %s to %s; told %v", f.number, x.Key, x.Lost, edgeName(x.Entry), edgeName(x.Exit), v)
 		}
-		if float(v["packets"]) < float64(x.packets) && x.packets < 65535 {
-			t.Fatalf("epoch %d: %s has %d packets; told %v", f.number, x.key, x.packets, v)
+		if float(v["packets"]) < float64(x.Packets) && x.Packets < 65535 {
+			t.Fatalf("epoch %d: %s has %d packets; told %v", f.number, x.Key, x.Packets, v)
 		}
 	}
 	if len(got) != want {
@@ -64,26 +65,26 @@ func TestHealthy(t *testing.T) {
 			if attention["network-state"] != "healthy" || attention["decoded"] != "true" || attention["low-threshold"] != "1" || attention["settled"] != "true" {
 				t.Fatalf("attention %v", attention)
 			}
-			exactLosses(t, f, rows(t, r, victimList), flows)
+			exactLosses(t, f, lab.Rows(r, victimList), flows)
 			network := row(t, r, summaryList, "device", Network)
 			if network["status"] != "complete" || network["victims-exact"] != "true" || network["packets-exact"] != "true" {
 				t.Errorf("summary %v", network)
 			}
-			packets, hitters := 0, make(map[string]int)
+			packets, hitters := int64(0), make(map[string]int64)
 			for i := range flows {
-				packets += flows[i].packets
-				if flows[i].packets >= 50 {
-					hitters[flows[i].key.String()] = flows[i].packets
+				packets += flows[i].Packets
+				if flows[i].Packets >= 50 {
+					hitters[flows[i].Key.String()] = flows[i].Packets
 				}
 			}
-			if network["packets"] != strconv.Itoa(packets) {
+			if network["packets"] != fmt.Sprint(packets) {
 				t.Errorf("%s packets, there were %d", network["packets"], packets)
 			}
 			if d := float(network["distinct-flows"])/float64(len(flows)) - 1; d > 0.02 || d < -0.02 {
 				t.Errorf("%s flows, there were %d", network["distinct-flows"], len(flows))
 			}
 			found, wrong := 0, 0
-			for _, h := range rows(t, r, hitterList) {
+			for _, h := range lab.Rows(r, hitterList) {
 				if h["device"] != Network {
 					continue
 				}
@@ -93,7 +94,7 @@ func TestHealthy(t *testing.T) {
 				} else {
 					wrong++
 				}
-				if h["exact"] == "true" && h["packets"] != strconv.Itoa(n) && ok {
+				if h["exact"] == "true" && h["packets"] != fmt.Sprint(n) && ok {
 					t.Errorf("heavy hitter %v has %d packets", h, n)
 				}
 			}
@@ -103,7 +104,7 @@ func TestHealthy(t *testing.T) {
 			if f1 < 0.98 && tc.flows <= 50_000 || f1 < 0.95 {
 				t.Errorf("heavy hitters: F1 %.4f", f1)
 			}
-			for _, e := range rows(t, r, encoderList) {
+			for _, e := range lab.Rows(r, encoderList) {
 				if e["family"] == "ipv4" {
 					t.Logf("%s %s: %s buckets, load %s, decoded %s", e["device"], e["part"], e["buckets"], e["load-factor"], e["decoded"])
 				}
@@ -113,31 +114,13 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// TestTurn: the state at rest on both sides of the paper's turns (Figures 7 and 8).
-func TestTurn(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		flows   int
-		victims float64
-		state   string
-	}{{80_000, 0.1, "ill"}, {50_000, 0.125, "healthy"}, {50_000, 0.16, "ill"}} {
-		f := newFabric(t, 41, `{}`)
-		for range 7 {
-			f.play(f.flows(tc.flows, tc.victims, 0))
-		}
-		if a := row(t, f.play(f.flows(tc.flows, tc.victims, 0)), attentionList); a["network-state"] != tc.state {
-			t.Errorf("%d flows, %v victims: %v", tc.flows, tc.victims, a)
-		}
-	}
-}
-
 // TestIllAndBack: too many victims, then few again.
 func TestIllAndBack(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t, 11, `{"victims": {"limit": 100000}}`)
 	const n = 50_000
 	events := ""
-	step := func(victims float64) (map[string]string, map[string]string, []map[string]string, []flowOf) {
+	step := func(victims float64) (map[string]string, map[string]string, []map[string]string, []lab.Flow) {
 		flows := f.flows(n, victims, 0)
 		r := f.play(flows)
 		for _, e := range r.Events {
@@ -148,7 +131,7 @@ func TestIllAndBack(t *testing.T) {
 		t.Logf("epoch %d: %.0f %% victims, %s then %s, decoded %s, Tl %s, Th %s, sample %s, victims %s, HL %s load %s, LL %s load %s",
 			f.number, 100*victims, a["network-state"], a["next-state"], a["decoded"], a["low-threshold"], a["highest-threshold"], a["sample-rate"], a["victims"],
 			hl["buckets"], hl["load-factor"], ll["buckets"], ll["load-factor"])
-		return a, row(t, r, summaryList, "device", Network), rows(t, r, victimList), flows
+		return a, row(t, r, summaryList, "device", Network), lab.Rows(r, victimList), flows
 	}
 	for range 8 {
 		step(0.05)
@@ -173,13 +156,13 @@ func TestIllAndBack(t *testing.T) {
 		t.Fatalf("ill: %v", a)
 	}
 	truth := 0
-	lost := make(map[string]*flowOf)
+	lost := make(map[string]*lab.Flow)
 	heavy := make(map[string]bool)
 	for i := range flows {
 		x := &flows[i]
-		if x.lost > 0 {
+		if x.Lost > 0 {
 			truth++
-			lost[x.key.String()] = x
+			lost[x.Key.String()] = x
 		}
 	}
 	if est := float(a["victims"]) / float64(truth); est < 0.9 || est > 1.1 {
@@ -193,20 +176,20 @@ func TestIllAndBack(t *testing.T) {
 		}
 		if v["exact"] == "true" {
 			exact++
-			if v["lost-packets"] != strconv.Itoa(x.lost) {
-				t.Errorf("%v lost %d", v, x.lost)
+			if v["lost-packets"] != fmt.Sprint(x.Lost) {
+				t.Errorf("%v lost %d", v, x.Lost)
 			}
-		} else if float(v["lost-packets"]) > float64(x.lost) {
-			t.Errorf("%v: a lower bound above %d", v, x.lost)
+		} else if float(v["lost-packets"]) > float64(x.Lost) {
+			t.Errorf("%v: a lower bound above %d", v, x.Lost)
 		}
 		heavy[v["flow"]] = v["kind"] == "heavy"
 	}
 	// Heavy losers: a flow that lost a packet from its Tl-th on must be an HL. One that lost
 	// only earlier ones need not be, so flows that lost at least Tl are the ones to ask for.
-	tl := int(float(a["low-threshold"]))
+	tl := int64(float(a["low-threshold"]))
 	asked, hit := 0, 0
 	for key, x := range lost {
-		if x.lost >= tl {
+		if x.Lost >= tl {
 			asked++
 			if heavy[key] {
 				hit++

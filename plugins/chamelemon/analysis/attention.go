@@ -42,10 +42,8 @@ const (
 	// illLoad is where Tl and the sample rate are set anew while ill, to hold as many flows as in
 	// the paper's figures (more than 65 %): memory is fixed then, so nothing else is disturbed.
 	illLoad = 0.66
-	// maxLoad is what can be decoded at all.
-	maxLoad = 1 / 1.23
-	// tooHigh is near it: a part that is fuller does not survive the next small burst. With all
-	// memory given to HL the network is healthy up to it.
+	// tooHigh is near what can be decoded at all, 1/1.23: a part that is fuller does not
+	// survive the next small burst. With all memory given to HL the network is healthy up to it.
 	tooHigh = 0.78
 )
 
@@ -242,24 +240,20 @@ func (s *shifter) run() {
 }
 
 // state decides the network's state. There is one, though the epochs of each time bit have an
-// attention of their own: it turns ill when the victims cannot be held, healthy when all memory
-// holds them at the target load, and in between it stays what was decided last.
+// attention of their own: it turns ill when all memory holds the victims at too high a load, healthy
+// when it does at the target load, and in between it stays what was decided last.
 func (s *shifter) state() State {
 	fits, beyond := true, false
 	for f := range families {
 		hl, down := s.m.hl[f], buckets(s.room[f].Down)
 		if s.now.State == Ill {
-			n := s.victims(f)
-			fits = fits && hl.decoded && n <= targetLoad*down
-			beyond = beyond || !hl.decoded || n > maxLoad*down
+			n, deviation := s.victims(f)
+			fits = fits && hl.decoded && n+2*deviation <= targetLoad*down
+			beyond = beyond || !hl.decoded || n-2*deviation > tooHigh*down
 			continue
 		}
-		n, most := hl.flows, tooHigh
-		if s.now.Parts[f].HL < odd(s.room[f].Down) {
-			n, most = hl.least(), maxLoad // where more memory may be enough, that is tried first
-		}
-		fits = fits && hl.decoded && n <= targetLoad*down
-		beyond = beyond || !hl.decoded && n > most*down
+		fits = fits && hl.decoded && hl.flows <= targetLoad*down
+		beyond = beyond || hl.least() > tooHigh*down // where it is not sure, more memory is tried first
 	}
 	switch {
 	case fits:
@@ -270,18 +264,16 @@ func (s *shifter) state() State {
 	return s.last
 }
 
-// victims is the number of flows of a family that lost packets; while ill it is estimated.
-func (s *shifter) victims(f int) float64 {
-	if s.now.State == Healthy {
-		return s.m.hl[f].flows
-	}
-	n := 0.0
+// victims estimates, while ill, how many flows of a family lost packets. The deviation is that of the sample.
+func (s *shifter) victims(f int) (n, deviation float64) {
+	variance := 0.0
 	for _, v := range s.m.victims {
 		if v.family == f {
 			n += v.weight
+			variance += v.weight * (v.weight - 1)
 		}
 	}
-	return n
+	return n, math.Sqrt(variance)
 }
 
 // hittersFirst is step 1 of both states: where an HH part was not decoded, Th goes up.
@@ -394,7 +386,8 @@ func (s *shifter) turnHealthy() {
 	s.because("the HL parts can hold all victims: the network is healthy")
 	s.next.State, s.next.Tl, s.next.Sample = Healthy, 1, 0
 	for f := range families {
-		s.next.Parts[f] = Parts{HL: min(max(needed(s.victims(f)), s.room[f].Reserve), odd(s.room[f].Down))}
+		n, _ := s.victims(f)
+		s.next.Parts[f] = Parts{HL: min(max(needed(n), s.room[f].Reserve), odd(s.room[f].Down))}
 	}
 }
 

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	lab "github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
@@ -35,10 +37,10 @@ func TestMissingEdge(t *testing.T) {
 	e.Devices = slices.DeleteFunc(e.Devices, func(d sdk.DeviceData) bool { return d.Name == "edge2" })
 	e.Missing, e.Status = []sdk.Missing{{Name: "edge2", Reason: "no answer"}}, sdk.StatusPartial
 	r := f.analyse(e)
-	if n := len(rows(t, r, victimList)); n != 0 {
+	if n := len(lab.Rows(r, victimList)); n != 0 {
 		t.Errorf("%d victims told", n)
 	}
-	if n := len(rows(t, r, changeList)); n != 0 && slices.ContainsFunc(rows(t, r, changeList), func(m map[string]string) bool { return m["device"] == Network }) {
+	if n := len(lab.Rows(r, changeList)); n != 0 && slices.ContainsFunc(lab.Rows(r, changeList), func(m map[string]string) bool { return m["device"] == Network }) {
 		t.Error("changes of a network of which a part is missing")
 	}
 	for device, status := range map[string]string{Network: "partial", "edge1": "complete", "edge2": "lost"} {
@@ -58,7 +60,7 @@ func TestMissingEdge(t *testing.T) {
 	}
 	flows := f.flows(5000, 0.1, 0)
 	r = f.play(flows)
-	exactLosses(t, f, rows(t, r, victimList), flows)
+	exactLosses(t, f, lab.Rows(r, victimList), flows)
 	if !said(r, "all is well again") {
 		t.Errorf("no event says that it is over: %v", r.Events)
 	}
@@ -81,7 +83,7 @@ func TestOutOfStep(t *testing.T) {
 	if a := row(t, r, attentionList); a["decoded"] != "false" || a["problem"] == "" {
 		t.Errorf("attention: %v", a)
 	}
-	for _, v := range rows(t, r, victimList) {
+	for _, v := range lab.Rows(r, victimList) {
 		if v["exact"] == "true" {
 			t.Fatalf("called exact: %v", v)
 		}
@@ -139,10 +141,10 @@ func TestBrokenCells(t *testing.T) {
 			if tc.lost != (s["status"] == "lost") || !strings.Contains(s["problem"], tc.want) {
 				t.Errorf("summary %v", s)
 			}
-			if n := len(rows(t, r, victimList)); tc.lost && n > 0 {
+			if n := len(lab.Rows(r, victimList)); tc.lost && n > 0 {
 				t.Errorf("%d victims", n)
 			}
-			for _, v := range rows(t, r, victimList) {
+			for _, v := range lab.Rows(r, victimList) {
 				if v["exact"] == "true" {
 					t.Fatalf("called exact: %v", v)
 				}
@@ -156,7 +158,7 @@ func TestBrokenCells(t *testing.T) {
 			}
 			flows := f.flows(500, 0.1, 0)
 			r = f.play(flows)
-			exactLosses(t, f, rows(t, r, victimList), flows)
+			exactLosses(t, f, lab.Rows(r, victimList), flows)
 			if x := row(t, r, alertList, "subject", "edge1", "kind", "bad-cells"); x["active"] != "false" || x["count"] != "1" {
 				t.Errorf("afterwards: %v", x)
 			}
@@ -169,19 +171,19 @@ func TestBrokenCells(t *testing.T) {
 func TestOverflow(t *testing.T) {
 	f := newFabric(t, 29, `{"start": {"high": 20, "low": 1}}`)
 	flows := f.flows(300, 0, 0)
-	flows[7].packets = 70_000
+	flows[7].Packets = 70_000
 	e := f.record(flows)
 	x := &flows[7]
-	e.Watched = append(e.Watched, sdk.Watch{List: flowList, Keys: map[string]string{"device": Network, "flow": x.key.String()}})
+	e.Watched = append(e.Watched, sdk.Watch{List: flowList, Keys: map[string]string{"device": Network, "flow": x.Key.String()}})
 	r := f.analyse(e)
-	for _, device := range []string{Network, edgeName(x.entry)} {
+	for _, device := range []string{Network, edgeName(x.Entry)} {
 		if s := row(t, r, summaryList, "device", device); s["packets-exact"] != "false" {
 			t.Errorf("%v", s)
 		}
 	}
 	// Th - 1 packets before it was a candidate, and all from then on in the HH part.
 	for _, list := range []string{hitterList, flowList} {
-		if h := row(t, r, list, "device", Network, "flow", x.key.String()); h["packets"] != "70000" || h["exact"] != "false" {
+		if h := row(t, r, list, "device", Network, "flow", x.Key.String()); h["packets"] != "70000" || h["exact"] != "false" {
 			t.Errorf("%s: %v", list, h)
 		}
 	}
@@ -198,7 +200,7 @@ func TestOverfull(t *testing.T) {
 	if s["status"] != "partial" || s["distinct-flows"] == "" || s["entropy"] == "" || s["packets-exact"] != "true" || s["heavy-hitters"] != "" {
 		t.Errorf("edge1: %v", s)
 	}
-	for _, h := range rows(t, r, hitterList) {
+	for _, h := range lab.Rows(r, hitterList) {
 		if h["exact"] == "true" {
 			t.Fatalf("called exact: %v", h)
 		}
@@ -246,7 +248,7 @@ func TestConfigure(t *testing.T) {
 		}
 	}
 	flows := f.flows(30_000, 0.1, 0)
-	exactLosses(t, f, rows(t, f.play(flows), victimList), flows)
+	exactLosses(t, f, lab.Rows(f.play(flows), victimList), flows)
 }
 
 // TestUnmeasuredEdge: packets leave at a switch that does not measure, and are not taken
@@ -265,7 +267,7 @@ func TestUnmeasuredEdge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rows(t, r, victimList)) != 0 {
+	if len(lab.Rows(r, victimList)) != 0 {
 		t.Error("victims are told")
 	}
 	if a := row(t, r, attentionList); !strings.Contains(a["problem"], "edge4") {
@@ -292,19 +294,19 @@ func TestOneFamily(t *testing.T) {
 		for i := range e.Devices {
 			e.Devices[i].Objects = slices.DeleteFunc(e.Devices[i].Objects, func(c sdk.Cells) bool { return c.Object == upNames[1] || c.Object == downNames[1] })
 		}
-		var six, four []flowOf
+		var six, four []lab.Flow
 		for i := range flows {
-			if flows[i].key.SrcAddr().Is6() {
+			if flows[i].Key.SrcAddr().Is6() {
 				six = append(six, flows[i])
 			} else {
 				four = append(four, flows[i])
 			}
 		}
-		e.Watched = []sdk.Watch{{List: flowList, Keys: map[string]string{"device": Network, "flow": six[0].key.String()}}}
+		e.Watched = []sdk.Watch{{List: flowList, Keys: map[string]string{"device": Network, "flow": six[0].Key.String()}}}
 		r := f.analyse(e)
-		exactLosses(t, f, rows(t, r, victimList), four)
-		if g := row(t, r, flowList); float(g["packets"]) < float64(six[0].packets) || g["exact"] == "true" {
-			t.Errorf("%v has %d packets", g, six[0].packets)
+		exactLosses(t, f, lab.Rows(r, victimList), four)
+		if g := row(t, r, flowList); float(g["packets"]) < float64(six[0].Packets) || g["exact"] == "true" {
+			t.Errorf("%v has %d packets", g, six[0].Packets)
 		}
 		if s := row(t, r, summaryList, "device", Network); s["flows-exact"] != "false" || math.Abs(float(s["distinct-flows"])/6000-1) > 0.02 {
 			t.Errorf("%v", s)
@@ -325,18 +327,18 @@ func TestWatched(t *testing.T) {
 		e.Watched = append(e.Watched, sdk.Watch{List: flowList, Keys: map[string]string{"device": device, "flow": key}})
 	}
 	x := &flows[5]
-	watch(edgeName(x.entry), x.key.String())
-	watch(Network, x.key.String())
+	watch(edgeName(x.Entry), x.Key.String())
+	watch(Network, x.Key.String())
 	watch(Network, "nonsense")
-	watch("nowhere", x.key.String())
+	watch("nowhere", x.Key.String())
 	r := f.analyse(e)
-	got := rows(t, r, flowList)
+	got := lab.Rows(r, flowList)
 	if len(got) != 2 || !said(r, "nonsense") || !said(r, "nowhere") {
 		t.Errorf("%v, %v", got, r.Events)
 	}
 	for _, g := range got {
-		if float(g["packets"]) != float64(x.packets) || g["exact"] != "true" {
-			t.Errorf("%v has %d packets", g, x.packets)
+		if float(g["packets"]) != float64(x.Packets) || g["exact"] != "true" {
+			t.Errorf("%v has %d packets", g, x.Packets)
 		}
 	}
 }
@@ -350,7 +352,7 @@ func TestShift(t *testing.T) {
 	sizes := []float64{1, 2, 3, 10, 100, 1000}
 	weights := []float64{20000, 5000, 2000, 500, 50, 5}
 	counts := []count{{decoded: true}, {flows: 100, decoded: true}, {flows: 8000, decoded: true}, {30000, false, 25000, 45000}, {1e6, false, 8e5, 12e5}, {flows: 5}}
-	rnd := newFabric(t, 28, `{}`).r
+	rnd := rand.New(rand.NewPCG(28, 7))
 	pick := func() count { return counts[rnd.IntN(len(counts))] }
 	for range 3000 {
 		m := &measured{edges: map[string]*edgeState{}, deltas: rnd.IntN(4) > 0}

@@ -200,15 +200,16 @@ func tally(s *encoder, r fermat.Result) count {
 	n, _, ok := s.Load()
 	m, width := float64(s.Buckets()), float64(s.Config().Width)
 	if !ok {
-		// No bucket is empty: about what one empty bucket in all would mean. Where four should be, none
-		// is with a probability of 2 %.
+		// No bucket is empty: about what one empty bucket in all would mean. Where seven should be, none
+		// is with a probability of 0.1 %.
 		n = width * math.Log(m)
-		return count{flows: max(n, 1), low: max(width*math.Log(m/4), 1), high: 1.5 * n}
+		return count{flows: max(n, 1), low: max(width*math.Log(m/7), 1), high: 1.5 * n}
 	}
-	// Two standard deviations of linear counting: with t flows a bucket of each array, sqrt(e^t - t - 1) / t sqrt(m).
+	// The standard deviation of linear counting, with t flows a bucket of each array. There are hardly
+	// ever fewer than by three of them, and not often more than by two.
 	t := n / width
-	margin := 2 * math.Sqrt(math.Exp(t)-t-1) / (t * math.Sqrt(m))
-	return count{flows: max(n, 1), low: max(n*(1-margin), 1), high: n * (1 + margin)}
+	deviation := math.Sqrt(math.Exp(t)-t-1) / (t * math.Sqrt(m))
+	return count{flows: max(n, 1), low: max(n*(1-3*deviation), 1), high: n * (1 + 2*deviation)}
 }
 
 func newPart(f, buckets int) (*encoder, error) {

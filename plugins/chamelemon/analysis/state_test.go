@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	lab "github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -19,7 +20,7 @@ func everything(tb testing.TB, r *sdk.Results) []string {
 	tb.Helper()
 	var out []string
 	for _, t := range r.Tables {
-		for _, m := range rows(tb, r, t.Table.List) {
+		for _, m := range lab.Rows(r, t.Table.List) {
 			delete(m, "response-time")
 			delete(m, "analysis-time")
 			var line []string
@@ -47,7 +48,7 @@ func TestRestart(t *testing.T) {
 		t.Run(fmt.Sprintf("account %v", account), func(t *testing.T) {
 			const config = `{"heavyChanges": {"packets": 20}}`
 			a, b := newFabric(t, 41, config), newFabric(t, 41, config)
-			a.account, b.account, a.shift, b.shift = account, account, 1, 1
+			a.account, b.account = account, account
 			changes, states := 0, make(map[string]bool)
 			for i := range 13 {
 				victims := 0.05
@@ -66,7 +67,7 @@ func TestRestart(t *testing.T) {
 					}
 					t.Fatalf("epoch %d: %d and %d lines", b.number, len(x), len(y))
 				}
-				changes += len(rows(t, got, changeList))
+				changes += len(lab.Rows(got, changeList))
 				at := row(t, got, attentionList)
 				states[at["network-state"]] = true
 				if i >= 2 && at["settled"] != "true" {
@@ -98,12 +99,12 @@ func TestRestartWithout(t *testing.T) {
 		for i := range 5 {
 			flows := f.flows(30_000, 0.1, 0)
 			r := f.play(flows)
-			truth := make(map[string]int)
+			truth := make(map[string]int64)
 			for k := range flows {
-				truth[flows[k].key.String()] = flows[k].lost
+				truth[flows[k].Key.String()] = flows[k].Lost
 			}
-			for _, v := range rows(t, r, victimList) {
-				if v["exact"] == "true" && v["lost-packets"] != strconv.Itoa(truth[v["flow"]]) {
+			for _, v := range lab.Rows(r, victimList) {
+				if v["exact"] == "true" && v["lost-packets"] != fmt.Sprint(truth[v["flow"]]) {
 					t.Fatalf("epoch %d, account %v: %v lost %d", f.number, account, v, truth[v["flow"]])
 				}
 			}
@@ -119,7 +120,7 @@ func TestRestartWithout(t *testing.T) {
 func TestLatePlans(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t, 43, `{}`)
-	f.account, f.shift = true, 1
+	f.account = true
 	steady(f, 5_000)
 	late := 0
 	f.fails = func(p sdk.Plan) sdk.PlanStatus {
@@ -140,12 +141,12 @@ func TestLatePlans(t *testing.T) {
 			t.Errorf("epoch %d: %v", f.number, at)
 		}
 		if at["decoded"] == "true" {
-			exactLosses(t, f, rows(t, r, victimList), flows)
+			exactLosses(t, f, lab.Rows(r, victimList), flows)
 		}
 		for _, e := range r.Events {
 			said = said || strings.Contains(e.Message, "was not written (late)")
 		}
-		for _, x := range rows(t, r, alertList) {
+		for _, x := range lab.Rows(r, alertList) {
 			active = active || x["kind"] == "plan-failed" && x["active"] == "true"
 		}
 		if i == 13 && at["decoded"] != "true" {
@@ -176,7 +177,7 @@ func TestMixed(t *testing.T) {
 			e := f.record(f.flows(5_000, 0.1, 0))
 			tc.change(e, f)
 			r := f.analyse(e)
-			for _, v := range rows(t, r, victimList) {
+			for _, v := range lab.Rows(r, victimList) {
 				if v["exact"] == "true" {
 					t.Fatalf("called exact: %v", v)
 				}
@@ -189,7 +190,7 @@ func TestMixed(t *testing.T) {
 				t.Errorf("alert %v, events %v", x, r.Events)
 			}
 			flows := f.flows(5_000, 0.1, 0)
-			exactLosses(t, f, rows(t, f.play(flows), victimList), flows)
+			exactLosses(t, f, lab.Rows(f.play(flows), victimList), flows)
 		})
 	}
 }
@@ -202,7 +203,7 @@ func TestDoubts(t *testing.T) {
 	e.Doubts = []sdk.Doubt{{Device: "edge3", Reason: "its bank was flipped 12 ms after the first one"}}
 	r := f.analyse(e)
 	n := 0
-	for _, v := range rows(t, r, victimList) {
+	for _, v := range lab.Rows(r, victimList) {
 		if n++; v["exact"] == "true" {
 			t.Fatalf("called exact: %v", v)
 		}

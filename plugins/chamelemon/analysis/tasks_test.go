@@ -8,32 +8,33 @@ import (
 	"strconv"
 	"testing"
 
+	lab "github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // totals are what the six accumulation tasks should tell of a switch, or of the network.
 type totals struct {
-	packets int
+	packets int64
 	flows   int
 	entropy float64
-	hitters map[string]int    // packets by flow
-	changes map[string][2]int // packets before and after by flow
-	byRange map[string]int    // flows by the first size of the range
-	sizes   map[string]int    // every flow's packets
+	hitters map[string]int64    // packets by flow
+	changes map[string][2]int64 // packets before and after by flow
+	byRange map[string]int64    // flows by the first size of the range
+	sizes   map[string]int64    // every flow's packets
 }
 
 const heavy = 60 // packets
 
 // truthOf works out what is exactly so. edge is the switch, -1 for all.
-func truthOf(before, after []flowOf, edge int) totals {
-	x := totals{hitters: make(map[string]int), changes: make(map[string][2]int), byRange: make(map[string]int), sizes: make(map[string]int)}
-	sizes := make(map[string][2]int)
-	for k, flows := range [][]flowOf{before, after} {
+func truthOf(before, after []lab.Flow, edge int) totals {
+	x := totals{hitters: make(map[string]int64), changes: make(map[string][2]int64), byRange: make(map[string]int64), sizes: make(map[string]int64)}
+	sizes := make(map[string][2]int64)
+	for k, flows := range [][]lab.Flow{before, after} {
 		for i := range flows {
-			if f := &flows[i]; edge < 0 || f.entry == edge {
-				n := sizes[f.key.String()]
-				n[k] += f.packets
-				sizes[f.key.String()] = n
+			if f := &flows[i]; edge < 0 || f.Entry == edge {
+				n := sizes[f.Key.String()]
+				n[k] += f.Packets
+				sizes[f.Key.String()] = n
 			}
 		}
 	}
@@ -96,18 +97,18 @@ func TestTasks(t *testing.T) {
 			after := f.flows(tc.flows, 0.05, 0.05)
 			for i := range after {
 				if i%3 > 0 {
-					n := after[i].packets
+					n := after[i].Packets
 					after[i] = before[i]
 					if i%3 == 2 {
-						after[i].packets, after[i].lost = n, min(after[i].lost, n)
+						after[i].Packets, after[i].Lost = n, min(after[i].Lost, n)
 					}
 				}
 			}
 			e := f.record(after)
 			for i := 0; i < len(after); i += max(len(after)/500, 1) {
 				e.Watched = append(e.Watched,
-					sdk.Watch{List: flowList, Keys: map[string]string{"device": Network, "flow": after[i].key.String()}},
-					sdk.Watch{List: flowList, Keys: map[string]string{"device": edgeName(after[i].entry), "flow": after[i].key.String()}})
+					sdk.Watch{List: flowList, Keys: map[string]string{"device": Network, "flow": after[i].Key.String()}},
+					sdk.Watch{List: flowList, Keys: map[string]string{"device": edgeName(after[i].Entry), "flow": after[i].Key.String()}})
 			}
 			r := f.analyse(e)
 			for edge := -1; edge < edges; edge++ {
@@ -118,7 +119,7 @@ func TestTasks(t *testing.T) {
 				truth := truthOf(before, after, edge)
 				of := func(list, leaf string) map[string]float64 {
 					out := make(map[string]float64)
-					for _, m := range rows(t, r, list) {
+					for _, m := range lab.Rows(r, list) {
 						if m["device"] == device {
 							out[m["flow"]+m["from"]] = float(m[leaf])
 						}
@@ -126,9 +127,9 @@ func TestTasks(t *testing.T) {
 					return out
 				}
 				s := row(t, r, summaryList, "device", device)
-				hf, hare := f1(of(hitterList, "packets"), truth.hitters, func(n int) float64 { return float64(n) })
-				cf, care := f1(of(changeList, "delta"), truth.changes, func(n [2]int) float64 { return float64(n[1] - n[0]) })
-				_, all := f1(of(flowList, "packets"), truth.sizes, func(n int) float64 { return float64(n) })
+				hf, hare := f1(of(hitterList, "packets"), truth.hitters, func(n int64) float64 { return float64(n) })
+				cf, care := f1(of(changeList, "delta"), truth.changes, func(n [2]int64) float64 { return float64(n[1] - n[0]) })
+				_, all := f1(of(flowList, "packets"), truth.sizes, func(n int64) float64 { return float64(n) })
 				cardinality := math.Abs(float(s["distinct-flows"])/float64(truth.flows) - 1)
 				entropy := math.Abs(float(s["entropy"])/truth.entropy - 1)
 				diff, sum := 0.0, 0.0
@@ -149,7 +150,7 @@ func TestTasks(t *testing.T) {
 				if (s["flows-exact"] == "true") != (tc.distribution == 0) {
 					t.Errorf("%s: %v", device, s)
 				}
-				if s["packets"] != strconv.Itoa(truth.packets) || s["packets-exact"] != "true" {
+				if s["packets"] != fmt.Sprint(truth.packets) || s["packets-exact"] != "true" {
 					t.Errorf("%s: %s packets, there were %d", device, s["packets"], truth.packets)
 				}
 				if s["heavy-hitters"] != strconv.Itoa(len(of(hitterList, "packets"))) || s["changes"] != strconv.Itoa(len(of(changeList, "delta"))) {

@@ -7,13 +7,14 @@ import (
 	"net/netip"
 	"testing"
 
+	lab "github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // pairOf finds two flows from edge1 to edge2 that share all buckets of arrays of the given
 // width: because their hash is the same, or though it is not.
-func pairOf(t *testing.T, r *rand.Rand, width int, sameHash bool) (x, y flowOf) {
+func pairOf(t *testing.T, r *rand.Rand, width int, sameHash bool) (x, y lab.Flow) {
 	t.Helper()
 	cols := family.NewRange(uint32(width))
 	seen := make(map[[arrays]uint32]flow.Key)
@@ -29,7 +30,7 @@ func pairOf(t *testing.T, r *rand.Rand, width int, sameHash bool) (x, y flowOf) 
 		}
 		other, ok := seen[at]
 		if ok && other != key && (family.Digest[hashes](0, other.AppendBinary(nil)) == d) == sameHash {
-			return flowOf{key: other, raw: other.AppendBinary(nil), exit: 1}, flowOf{key: key, raw: key.AppendBinary(nil), exit: 1}
+			return lab.Flow{Key: other, Raw: other.AppendBinary(nil), Exit: 1}, lab.Flow{Key: key, Raw: key.AppendBinary(nil), Exit: 1}
 		}
 		seen[at] = key
 	}
@@ -43,12 +44,12 @@ func TestTwins(t *testing.T) {
 	r := rand.New(rand.NewPCG(51, 1))
 	f := newFabric(t, 51, `{}`)
 	const n, reserve = 3000, 513
-	sameX, sameY := pairOf(t, r, upSize[0]-reserve, true)
-	otherX, otherY := pairOf(t, r, upSize[0]-reserve, false)
+	sameX, sameY := pairOf(t, r, lab.Paper().Up[0]-reserve, true)
+	otherX, otherY := pairOf(t, r, lab.Paper().Up[0]-reserve, false)
 	for _, tc := range []struct {
 		name         string
-		x, y         flowOf
-		lostX, lostY int
+		x, y         lab.Flow
+		lostX, lostY int64
 		exact        bool
 	}{
 		{"nothing lost", sameX, sameY, 0, 0, true},
@@ -64,7 +65,7 @@ func TestTwins(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			flows := f.flows(n, 0.1, 0)
 			x, y := tc.x, tc.y
-			x.packets, y.packets, x.lost, y.lost = 20, 7, tc.lostX, tc.lostY
+			x.Packets, y.Packets, x.Lost, y.Lost = 20, 7, tc.lostX, tc.lostY
 			flows = append(flows, x, y)
 			res := f.play(flows)
 			attention := row(t, res, attentionList)
@@ -81,14 +82,14 @@ func TestTwins(t *testing.T) {
 				if attention["decoded"] != "true" {
 					t.Fatalf("attention: %v", attention)
 				}
-				exactLosses(t, f, rows(t, res, victimList), flows)
+				exactLosses(t, f, lab.Rows(res, victimList), flows)
 				return
 			}
 			if attention["decoded"] != "false" || attention["problem"] == "" {
 				t.Errorf("attention: %v", attention)
 			}
-			for _, v := range rows(t, res, victimList) {
-				if v["exact"] == "true" || v["flow"] == x.key.String() || v["flow"] == y.key.String() {
+			for _, v := range lab.Rows(res, victimList) {
+				if v["exact"] == "true" || v["flow"] == x.Key.String() || v["flow"] == y.Key.String() {
 					t.Errorf("told: %v", v)
 				}
 			}
