@@ -68,7 +68,7 @@ func (z *Shape) objects() []sdk.Object {
 		}{{upNames[f], "upstream", z.Up[f]}, {downNames[f], "downstream", z.Down[f]}} {
 			out = append(out, sdk.Object{Name: s.name, Cells: arrays * s.buckets * words(f), Width: 32, Banks: 2, Annotations: map[string]string{
 				"part": "encoder", "side": s.side, "family": []string{"4", "6"}[f], "buckets": strconv.Itoa(s.buckets), "words": strconv.Itoa(words(f)),
-				"arrays": strconv.Itoa(arrays), "fragment": "32", "prime": strconv.Itoa(prime), "flow": "5-tuple",
+				"arrays": strconv.Itoa(arrays), "fragment": "32", "hash": "48", "prime": strconv.Itoa(prime), "flow": "5-tuple",
 			}})
 		}
 	}
@@ -125,12 +125,12 @@ func (c *columns) hashes(key []byte) (h hashed) {
 	if len(key) > keyBytes[0] {
 		h.family = 1
 	}
-	d := family.Digest[family.P4](0, key)
+	d := family.Digest[family.P4Wide](0, key)
 	for i := range h.rows {
-		h.rows[i] = family.Value[family.P4](d, i)
+		h.rows[i] = family.Value[family.P4Wide](d, i)
 	}
-	h.small = family.Reduce[family.P4](h.rows[0], &c.small)
-	h.large = family.Reduce[family.P4](h.rows[1], &c.large)
+	h.small = family.Column[family.P4](d, 0, &c.small)
+	h.large = family.Column[family.P4](d, 1, &c.large)
 	h.sampled = rowhash.Mix(uint32(d), sampleOdd) & 0xffff
 	for i := range words(h.family) - 1 {
 		var v uint32

@@ -35,7 +35,7 @@ const (
 	hitter
 )
 
-type encoder = fermat.Sketch[family.P4, fermat.Prime32]
+type encoder = fermat.Sketch[family.P4Wide, fermat.Prime32]
 
 // edge mirrors one bank of the registers of the program chamelemon.
 type edge struct {
@@ -192,7 +192,7 @@ func configureEdge(t *testing.T, sw *softswitch.Switch) {
 
 func newEncoder(t *testing.T, f, buckets int) *encoder {
 	t.Helper()
-	s, err := fermat.New[family.P4, fermat.Prime32](fermat.Config{Width: buckets, KeyBytes: []int{13, 37}[f], FragmentBits: 32})
+	s, err := fermat.New[family.P4Wide, fermat.Prime32](fermat.Config{Width: buckets, KeyBytes: []int{13, 37}[f], FragmentBits: 32})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"math/bits"
 
 	"github.com/netsketch/netsketch/sketch"
-	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
 // Block is how many keys a structure hashes before it touches its memory in InsertBatch: enough
@@ -54,7 +53,7 @@ func FastValue(digest uint64, row int) uint32 {
 func Columns[F Hash](digest uint64, r *Range, out []uint32) {
 	if isP4[F]() {
 		for row := range out {
-			out[row] = Reduce[P4](rowhash.Mix(uint32(digest), rowhash.Odd[row]), r)
+			out[row] = Reduce[P4](p4Value[F](digest, row), r)
 		}
 		return
 	}
@@ -69,7 +68,7 @@ func RowColumns[F Hash](digests []uint64, row int, r *Range, out []uint32) {
 	out = out[:len(digests)]
 	if isP4[F]() {
 		for i, d := range digests {
-			out[i] = Reduce[P4](rowhash.Mix(uint32(d), rowhash.Odd[row]), r)
+			out[i] = Reduce[P4](p4Value[F](d, row), r)
 		}
 		return
 	}

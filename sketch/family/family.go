@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package family holds the hash families of the sketches, chosen by type parameter:
-// Fast for hosts, and P4, which is what the P4 programs compute, bit for bit
+// Fast for hosts, and P4 and P4Wide, which are what the P4 programs compute, bit for bit
 // (package rowhash).
 //
 // A key is hashed once to a digest; a row's hash is a cheap, non-linear function of the
-// digest, so that rows are independent. Both families take keys of any length as they
+// digest, so that rows are independent. All families take keys of any length as they
 // are. The functions are pure and safe for concurrent use.
 package family
 
@@ -27,38 +27,46 @@ type Fast [0]struct{}
 // odd constant of the row. It has no seed. Keys of equal CRC-32 cannot be told apart.
 type P4 [1]struct{}
 
+// P4Wide is P4 with a CRC-16 of the key besides, as in ChameleMon's encoders. Keys cannot be told
+// apart when both are equal. The lower 32 bits of a digest are P4's.
+type P4Wide [2]struct{}
+
 // Hash is a hash family, for use as a type parameter. The set is closed, so that the
 // compiler resolves and inlines every call and no key escapes to the heap.
-type Hash interface{ Fast | P4 }
+type Hash interface{ Fast | P4 | P4Wide }
 
 // MaxRows is the most rows that any family serves.
 const MaxRows = 8
 
-// isP4 is constant once F is known.
+// isP4 and isWide are constant once F is known.
 func isP4[F Hash]() bool {
 	var f F
-	return len(f) == 1
+	return len(f) > 0
+}
+
+func isWide[F Hash]() bool {
+	var f F
+	return len(f) == len(P4Wide{})
 }
 
 // ID identifies the family in serialised sketches.
 func ID[F Hash]() uint8 {
-	if isP4[F]() {
-		return 2
-	}
-	return 1
+	var f F
+	return uint8(1 + len(f))
 }
 
-// Name is "fast" or "p4".
+// Name is "fast", "p4" or "p4-wide".
 func Name[F Hash]() string {
-	if isP4[F]() {
-		return "p4"
-	}
-	return "fast"
+	var f F
+	return [...]string{"fast", "p4", "p4-wide"}[len(f)]
 }
 
 // Rows is the number of independent rows that the family serves.
 func Rows[F Hash]() int {
-	if isP4[F]() {
+	switch {
+	case isWide[F]():
+		return len(rowhash.Step)
+	case isP4[F]():
 		return len(rowhash.Odd)
 	}
 	return MaxRows
@@ -89,6 +97,9 @@ var odd = [MaxRows]uint64{
 
 // Digest hashes a key, of any length.
 func Digest[F Hash](seed uint64, key []byte) uint64 {
+	if isWide[F]() {
+		return uint64(rowhash.Key(key)) | uint64(rowhash.Check(key))<<32
+	}
 	if isP4[F]() {
 		return uint64(rowhash.Key(key))
 	}
@@ -126,13 +137,21 @@ func long(seed uint64, key []byte) uint64 {
 // Value returns the 32-bit hash of a row, which must be less than Rows.
 func Value[F Hash](digest uint64, row int) uint32 {
 	if isP4[F]() {
-		return rowhash.Mix(uint32(digest), rowhash.Odd[row])
+		return p4Value[F](digest, row)
 	}
 	return uint32(digest * odd[row&(MaxRows-1)] >> 32)
 }
 
+// p4Value is Value of the P4 programs' families.
+func p4Value[F Hash](digest uint64, row int) uint32 {
+	if isWide[F]() {
+		return rowhash.Mix(uint32(digest)*rowhash.Odd[row]+uint32(digest>>32)*rowhash.Step[row], 1)
+	}
+	return rowhash.Mix(uint32(digest), rowhash.Odd[row])
+}
+
 // Range reduces row hashes to columns 0 to n-1, in the way of each family: Fast takes the
-// high word of value × n, P4 takes the remainder (v1model's hash with a maximum).
+// high word of value × n, the others take the remainder (v1model's hash with a maximum).
 type Range struct {
 	n     uint64
 	magic uint64

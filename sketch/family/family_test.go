@@ -32,8 +32,27 @@ func TestP4BitForBit(t *testing.T) {
 			if got := Column[P4](d, row, &cols); got != want {
 				t.Fatalf("key %x, row %d of %d columns: %d, want %d", key, row, n, got, want)
 			}
+			if row >= len(rowhash.Step) {
+				continue
+			}
+			h += uint32(crc16(key)) * rowhash.Step[row]
+			want = crc32.ChecksumIEEE(binary.BigEndian.AppendUint32(nil, h)) % n
+			if got := Column[P4Wide](Digest[P4Wide](0, key), row, &cols); got != want {
+				t.Fatalf("wide, key %x, row %d of %d columns: %d, want %d", key, row, n, got, want)
+			}
 		}
 	}
+}
+
+// crc16 is CRC-16/ARC, bit by bit.
+func crc16(b []byte) (crc uint16) {
+	for _, v := range b {
+		crc ^= uint16(v)
+		for range 8 {
+			crc = crc>>1 ^ crc&1*0xa001
+		}
+	}
+	return crc
 }
 
 // keySets are keys as networks have them: the second is sequential addresses.
@@ -75,13 +94,14 @@ func chi(cols []uint32, width int) float64 {
 }
 
 // TestUniformAndIndependent: every row's columns are uniform, and pairs of rows jointly
-// so. A sound family passes each of the 5 × 64 checks of at most 6 deviations but with a
+// so. A sound family passes each of the 5 × 57 checks of at most 6 deviations but with a
 // probability of about 10^-8 (a chi-square of many degrees is near a normal
 // distribution; its upper tail is somewhat heavier), so the test fails by chance in
 // fewer than one of 10,000 choices of its keys, and these are fixed.
 func TestUniformAndIndependent(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { independent[Fast](t, 12345) })
 	t.Run("p4", func(t *testing.T) { independent[P4](t, 0) })
+	t.Run("p4-wide", func(t *testing.T) { independent[P4Wide](t, 0) })
 }
 
 func independent[F Hash](t *testing.T, seed uint64) {
@@ -120,6 +140,7 @@ func independent[F Hash](t *testing.T, seed uint64) {
 func TestThreeRowsPeel(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { peel[Fast](t) })
 	t.Run("p4", func(t *testing.T) { peel[P4](t) })
+	t.Run("p4-wide", func(t *testing.T) { peel[P4Wide](t) })
 }
 
 func peel[F Hash](t *testing.T) {
@@ -178,12 +199,13 @@ func TestCheck(t *testing.T) {
 	for name, err := range map[string]error{
 		"no rows": Check[Fast](0, 0), "negative": Check[Fast](-1, 0), "too many": Check[Fast](9, 0),
 		"too many for P4": Check[P4](6, 0), "P4 has no seed": Check[P4](3, 1),
+		"too many for P4Wide": Check[P4Wide](4, 0), "P4Wide has no seed": Check[P4Wide](3, 1),
 	} {
 		if !errors.Is(err, sketch.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := errors.Join(Check[Fast](8, 99), Check[P4](5, 0)); err != nil {
+	if err := errors.Join(Check[Fast](8, 99), Check[P4](5, 0), Check[P4Wide](3, 0)); err != nil {
 		t.Error(err)
 	}
 }
@@ -193,6 +215,7 @@ func TestNoAllocations(t *testing.T) {
 		var key [37]byte
 		Digest[Fast](1, key[:])
 		Digest[P4](0, key[:13])
+		Digest[P4Wide](0, key[:13])
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

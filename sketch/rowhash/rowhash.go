@@ -12,7 +12,11 @@
 // XOR all ones, as in Ethernet and zlib.
 //
 // Two keys with the same h cannot be told apart by any row: of n keys about
-// n(n-1)/2^33 pairs.
+// n(n-1)/2^33 pairs. Where that is too many, as in ChameleMon's encoders, rows are of 48 bits of
+// hash: g = crc16(key) besides, and row i uses crc32 over the bytes of h × Odd[i] + g × Step[i]. CRC-16
+// is v1model's crc16: polynomial 0x8005, reflected, initial value 0. The two polynomials have no factor in
+// common, so keys with both hashes the same differ by a multiple of a polynomial of degree 48: one pair in 2^48, and
+// none that differ in 48 neighbouring bits only.
 //
 // The package has no state; everything in it is safe for concurrent use.
 package rowhash
@@ -45,6 +49,26 @@ func Key(b []byte) uint32 {
 	return ^crc
 }
 
+// Check returns g, the second hash of a key's canonical bytes.
+func Check(b []byte) uint16 {
+	var crc uint16
+	for len(b) >= 8 {
+		x := binary.LittleEndian.Uint64(b) ^ uint64(crc)
+		crc = tables16[7][x&0xff] ^ tables16[6][x>>8&0xff] ^ tables16[5][x>>16&0xff] ^ tables16[4][x>>24&0xff] ^
+			tables16[3][x>>32&0xff] ^ tables16[2][x>>40&0xff] ^ tables16[1][x>>48&0xff] ^ tables16[0][x>>56]
+		b = b[8:]
+	}
+	if len(b) >= 4 {
+		x := binary.LittleEndian.Uint32(b) ^ uint32(crc)
+		crc = tables16[3][x&0xff] ^ tables16[2][x>>8&0xff] ^ tables16[1][x>>16&0xff] ^ tables16[0][x>>24]
+		b = b[4:]
+	}
+	for _, v := range b {
+		crc = crc>>8 ^ tables16[0][byte(crc)^v]
+	}
+	return crc
+}
+
 // Mix returns crc32 over the big-endian bytes of h × odd: the hash of one row when
 // odd is that row's constant. For a fixed odd constant it is a bijection.
 func Mix(h, odd uint32) uint32 {
@@ -64,10 +88,29 @@ var tables = func() (t [8][256]uint32) {
 	return t
 }()
 
-// The odd constants, as in p4/programs/include/univmon.p4.
+// tables16 is tables for CRC-16.
+var tables16 = func() (t [8][256]uint16) {
+	for b := range t[0] {
+		v := uint16(b)
+		for range 8 {
+			v = v>>1 ^ v&1*0xa001
+		}
+		t[0][b] = v
+	}
+	for k := 1; k < len(t); k++ {
+		for b, v := range t[k-1] {
+			t[k][b] = v>>8 ^ t[0][v&0xff]
+		}
+	}
+	return t
+}()
+
+// The odd constants, as in p4/programs/include/univmon.p4 and chamelemon.p4.
 var (
 	// Odd are the constants of a sketch's rows.
 	Odd = [...]uint32{0x9e3779b1, 0x85ebca6b, 0xc2b2ae35, 0x27d4eb2f, 0x165667b1}
+	// Step are what the second hash is multiplied by, of rows that use it.
+	Step = [...]uint32{0xff51afd7, 0xed558ccd, 0x1a85ec53}
 	// OddWay are those of the ways of a heavy-key table.
 	OddWay = [...]uint32{0x7feb352d, 0x846ca68b, 0xd6e8feb9, 0xb5297a4d}
 )

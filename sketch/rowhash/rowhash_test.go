@@ -30,11 +30,19 @@ func TestKeyIsCRC(t *testing.T) {
 		if got, want := Key(b[:n]), crc32.ChecksumIEEE(b[:n]); got != want {
 			t.Errorf("Key of %d bytes = %#x, want %#x", n, got, want)
 		}
+		var want uint16 // of CRC-16, byte by byte
+		for i := range n {
+			want = want>>8 ^ Check([]byte{byte(want) ^ b[i]})
+		}
+		if got := Check(b[:n]); got != want {
+			t.Errorf("Check of %d bytes = %#x, want %#x", n, got, want)
+		}
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		var key [13]byte
 		key[0] = b[0]
 		Key(key[:])
+		Check(key[:])
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -45,6 +53,9 @@ func TestKeyIsCRC(t *testing.T) {
 func TestKnownAnswers(t *testing.T) {
 	if got := Key([]byte("123456789")); got != 0xcbf43926 {
 		t.Errorf("Key = %#x, want CRC-32's check value 0xcbf43926", got)
+	}
+	if got := Check([]byte("123456789")); got != 0xbb3d {
+		t.Errorf("Check = %#x, want CRC-16/ARC's check value 0xbb3d", got)
 	}
 	if got := Mix(1, 0x31323334); got != 0x9be3e0a3 { // crc32("1234")
 		t.Errorf("Mix = %#x, want crc32 of \"1234\"", got)

@@ -5,7 +5,6 @@ package conformance
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -50,10 +49,9 @@ func (f *fermat) add(o *fermat, sign int) {
 
 // insert adds n packets of a flow.
 func (f *fermat) insert(key []byte, n int32) {
-	h := crc32.ChecksumIEEE(key)
 	factor := uint64(int64(n)+cmPrime) % cmPrime
 	for array := range 3 {
-		b := f.bucket(array, int(mix(h, rowOdd[array])%uint32(f.m)))
+		b := f.bucket(array, int(arrayHash(key, array)%uint32(f.m)))
 		b[0] += uint32(n)
 		for i, v := range fragments(key) {
 			b[1+i] = uint32((uint64(b[1+i]) + factor*(uint64(v)%cmPrime)) % cmPrime)
@@ -125,7 +123,7 @@ func (f *fermat) pure(b []uint32, array, i int, larger bool) []byte {
 			key = binary.BigEndian.AppendUint32(key, w)
 		}
 		key = append(key, byte(words[len(words)-1]))
-		if mix(crc32.ChecksumIEEE(key), rowOdd[array])%uint32(f.m) == uint32(i) {
+		if arrayHash(key, array)%uint32(f.m) == uint32(i) {
 			return key
 		}
 		if !larger || choice == small {

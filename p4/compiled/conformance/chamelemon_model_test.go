@@ -21,6 +21,9 @@ const (
 	cmSampleOdd = 0xcc9e2d51
 )
 
+// cmStep are the arrays' constants for the second hash.
+var cmStep = [3]uint32{0xff51afd7, 0xed558ccd, 0x1a85ec53}
+
 // part is what of each array of an encoder belongs to a hierarchy.
 type part struct{ first, buckets uint32 }
 
@@ -131,7 +134,7 @@ func (c *chamelemon) enter(time int, p packet) (tos byte) {
 	case mix(h, cmSampleOdd)&0xffff < e.sample:
 		hierarchy = cmLight
 	}
-	if !c.upstream[p.family()].count(time, e.upstream[p.family()][hierarchy], h, p) {
+	if !c.upstream[p.family()].count(time, e.upstream[p.family()][hierarchy], p) {
 		hierarchy = cmNone
 	}
 	code, known := c.config.dscp[p.tos>>2]
@@ -148,7 +151,7 @@ func (c *chamelemon) enter(time int, p packet) (tos byte) {
 func (c *chamelemon) leave(p packet, tos byte) byte {
 	hierarchy, time := min(tos>>3&3, cmHeavy), int(tos>>2&1)
 	division := &c.config.epochs[time].downstream[p.family()]
-	c.downstream[p.family()].count(time, division[hierarchy], crc32.ChecksumIEEE(p.fiveTuple()), p)
+	c.downstream[p.family()].count(time, division[hierarchy], p)
 	for dscp, code := range c.config.dscp {
 		if code == tos>>5 {
 			return dscp<<2 | tos&3
@@ -158,12 +161,12 @@ func (c *chamelemon) leave(p packet, tos byte) byte {
 }
 
 // count sums a packet into a part of the encoder, or does nothing if that has no buckets.
-func (m *cmRegister) count(time int, in part, h uint32, p packet) bool {
+func (m *cmRegister) count(time int, in part, p packet) bool {
 	if in.buckets == 0 {
 		return false
 	}
 	for array := range 3 {
-		bucket := int(in.first + mix(h, rowOdd[array])%in.buckets)
+		bucket := int(in.first + arrayHash(p.fiveTuple(), array)%in.buckets)
 		cells := m.cells[((time*3+array)*m.buckets+bucket)*m.words:][:m.words]
 		cells[0]++
 		for i, f := range fragments(p.fiveTuple()) {
@@ -171,6 +174,24 @@ func (m *cmRegister) count(time int, in part, h uint32, p packet) bool {
 		}
 	}
 	return true
+}
+
+// arrayHash is the hash of a key that an encoder's array goes by.
+func arrayHash(key []byte, array int) uint32 {
+	return mix(crc32.ChecksumIEEE(key)*rowOdd[array]+uint32(crc16(key))*cmStep[array], 1)
+}
+
+// crc16 divides bit by bit: polynomial 0x8005, least significant bits first.
+func crc16(b []byte) (crc uint16) {
+	for _, v := range b {
+		for bit := range 8 {
+			out := (crc ^ uint16(v)>>bit) & 1
+			if crc >>= 1; out == 1 {
+				crc ^= 0xa001
+			}
+		}
+	}
+	return crc
 }
 
 // fragments cuts a key into numbers of four bytes; the last one takes what is left.

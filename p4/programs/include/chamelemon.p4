@@ -40,11 +40,15 @@
 // The largest prime below 2^32.
 #define CM_PRIME 4294967291
 
-// What is hashed is the flow's hash times an odd constant.
+// What the classifier and the sample hash is the flow's crc32 times an odd constant. The
+// encoders add its crc16 times another one.
 #define CM_ODD_ROW0 0x9e3779b1
 #define CM_ODD_ROW1 0x85ebca6b
 #define CM_ODD_ROW2 0xc2b2ae35
 #define CM_ODD_SAMPLE 0xcc9e2d51
+#define CM_STEP_ROW0 0xff51afd7
+#define CM_STEP_ROW1 0xed558ccd
+#define CM_STEP_ROW2 0x1a85ec53
 
 // Hierarchies, as carried in bits 4 and 3 of ToS or traffic class; bit 2 is the time bit.
 #define CM_NONE 0  // not encoded
@@ -76,7 +80,7 @@
 // their way through the network write to it after the flip, by the mark they carry.
 #define CM_ENCODER(side_name, drained, family_number, number, words_number, buckets_number, ids) \
     @netsketch_readout[object=number, banks=NS_BANKS, drain=drained] \
-    @netsketch_chamelemon[part="encoder", side=side_name, family=family_number, flow="5-tuple", arrays=CM_ARRAYS, buckets=buckets_number, words=words_number, fragment=32, prime=CM_PRIME, layout=ids] \
+    @netsketch_chamelemon[part="encoder", side=side_name, family=family_number, flow="5-tuple", arrays=CM_ARRAYS, buckets=buckets_number, words=words_number, hash=48, fragment=32, prime=CM_PRIME, layout=ids] \
     register<bit<32>>(CM_CELLS(words_number, buckets_number) * NS_BANKS)
 
 CM_ENCODER("downstream", 1, 4, CM_DOWNSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_DOWNSTREAM, "count,id[4]") chamelemon_downstream;
@@ -95,25 +99,26 @@ CM_ENCODER("downstream", 1, 6, CM_DOWNSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAM
 
 // Counts a packet in its bucket of one array. The bucket lies in that part of the array
 // that belongs to the packet's hierarchy: count buckets from the first on.
-#define CM_COUNT(encoder, array, odd, words, size) \
-    hash(CM.cell, HashAlgorithm.crc32, first, { meta.flow.five_tuple * odd }, buckets); \
+#define CM_COUNT(encoder, array, words, size) \
+    hash(CM.cell, HashAlgorithm.crc32, first, \
+         { meta.flow.five_tuple * CM_ODD_ROW##array + meta.flow.check * CM_STEP_ROW##array }, buckets); \
     CM.cell = (CM.cell + (CM.time * CM_ARRAYS + array) * size) * words; \
     encoder.read(CM.value, CM.cell); \
     encoder.write(CM.cell, CM.value + 1);
 
-#define CM_ENCODE_ARRAY(encoder, array, odd, size) \
-    CM_COUNT(encoder, array, odd, CM_WORDS, size) \
+#define CM_ENCODE_ARRAY(encoder, array, size) \
+    CM_COUNT(encoder, array, CM_WORDS, size) \
     CM_ADD(encoder, id0) CM_ADD(encoder, id1) CM_ADD(encoder, id2) CM_ADD(encoder, id3)
 
-#define CM_ENCODE_ARRAY_IPV6(encoder, array, odd, size) \
-    CM_COUNT(encoder, array, odd, CM_WORDS_IPV6, size) \
+#define CM_ENCODE_ARRAY_IPV6(encoder, array, size) \
+    CM_COUNT(encoder, array, CM_WORDS_IPV6, size) \
     CM_ADD(encoder, id0) CM_ADD(encoder, id1) CM_ADD(encoder, id2) CM_ADD(encoder, id3) CM_ADD(encoder, id4) \
     CM_ADD(encoder, id5) CM_ADD(encoder, id6) CM_ADD(encoder, id7) CM_ADD(encoder, id8) CM_ADD(encoder, id9)
 
 #define CM_ENCODE(CM_ARRAY, encoder, size) \
-    CM_ARRAY(encoder, 0, CM_ODD_ROW0, size) \
-    CM_ARRAY(encoder, 1, CM_ODD_ROW1, size) \
-    CM_ARRAY(encoder, 2, CM_ODD_ROW2, size)
+    CM_ARRAY(encoder, 0, size) \
+    CM_ARRAY(encoder, 1, size) \
+    CM_ARRAY(encoder, 2, size)
 
 // A fragment modulo the prime.
 #define CM_FRAGMENT(fragment, word) \

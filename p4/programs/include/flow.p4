@@ -2,7 +2,8 @@
 // The hashes that flows are known by: crc32 over a flow key's canonical bytes, which
 // are {source, destination, protocol, source port, destination port} in network
 // order, addresses of 4 or 16 bytes. Everything else is derived from them, as
-// crc32(hash * odd): see docs/p4.md.
+// crc32(hash * odd): see docs/p4.md. ChameleMon's encoders take crc16 of the 5-tuple besides,
+// so that flows of the same crc32 are not the same flow to them.
 
 #ifndef NETSKETCH_FLOW_P4
 #define NETSKETCH_FLOW_P4
@@ -14,6 +15,11 @@ control Flow(inout headers_t hdr, inout metadata_t meta) {
         hash(meta.flow.five_tuple, HashAlgorithm.crc32, 32w0,
              { hdr.ipv4.src, hdr.ipv4.dst, meta.flow.protocol,
                meta.flow.src_port, meta.flow.dst_port }, NS_HASH_RANGE);
+#ifdef NS_WITH_CHAMELEMON
+        hash(meta.flow.check, HashAlgorithm.crc16, 32w0,
+             { hdr.ipv4.src, hdr.ipv4.dst, meta.flow.protocol,
+               meta.flow.src_port, meta.flow.dst_port }, 32w0x10000);
+#endif
 #ifdef NS_WITH_SRC_HASH
         hash(meta.flow.src, HashAlgorithm.crc32, 32w0, { hdr.ipv4.src }, NS_HASH_RANGE);
 #endif
@@ -26,6 +32,11 @@ control Flow(inout headers_t hdr, inout metadata_t meta) {
         hash(meta.flow.five_tuple, HashAlgorithm.crc32, 32w0,
              { hdr.ipv6.src, hdr.ipv6.dst, meta.flow.protocol,
                meta.flow.src_port, meta.flow.dst_port }, NS_HASH_RANGE);
+#ifdef NS_WITH_CHAMELEMON
+        hash(meta.flow.check, HashAlgorithm.crc16, 32w0,
+             { hdr.ipv6.src, hdr.ipv6.dst, meta.flow.protocol,
+               meta.flow.src_port, meta.flow.dst_port }, 32w0x10000);
+#endif
 #ifdef NS_WITH_SRC_HASH
         hash(meta.flow.src, HashAlgorithm.crc32, 32w0, { hdr.ipv6.src }, NS_HASH_RANGE);
 #endif

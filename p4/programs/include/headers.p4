@@ -168,6 +168,9 @@ struct flow_t {
     bit<32> five_tuple; // crc32 of source, destination, protocol and ports
     bit<32> src;        // crc32 of the source address
     bit<32> dst;        // crc32 of the destination address
+#ifdef NS_WITH_CHAMELEMON
+    bit<32> check;      // crc16 of what five_tuple is the crc32 of
+#endif
 }
 
 // Working space of univmon.p4, shared by its instances: they run one after

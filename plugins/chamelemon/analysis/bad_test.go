@@ -421,7 +421,7 @@ func FuzzModel(f *testing.F) {
 		o.Cells, o.Width = size, width
 		o.Annotations = map[string]string{
 			"part": part, "row": side, "bits": family, "counters": words, "side": side, "family": family, "buckets": strconv.Itoa(size), "words": words,
-			"arrays": "3", "fragment": "32", "prime": "4294967291",
+			"arrays": "3", "fragment": "32", "hash": "48", "prime": "4294967291",
 		}
 		for _, n := range []sdk.Network{n, smallNetwork()} {
 			p := New()

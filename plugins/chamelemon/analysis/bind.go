@@ -116,9 +116,9 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 			f = 1
 		}
 		n, words := number(o, "buckets"), number(o, "words")
-		if want := 1 + (keyBytes[f]+3)/4; err == nil && (words != want || number(o, "arrays") != arrays || number(o, "prime") != 4294967291 || number(o, "fragment") != 32) {
-			err = fmt.Errorf("%s: %d words a bucket, %s arrays, prime %s, fragments of %s bits; understood are %d words, %d arrays, 4294967291 and 32",
-				o.Name, words, o.Annotations["arrays"], o.Annotations["prime"], o.Annotations["fragment"], want, arrays)
+		if want := 1 + (keyBytes[f]+3)/4; err == nil && (words != want || number(o, "arrays") != arrays || number(o, "prime") != 4294967291 || number(o, "fragment") != 32 || number(o, "hash") != 48) {
+			err = fmt.Errorf("%s: %d words a bucket, %s arrays, prime %s, fragments of %s bits, a hash of %s bits; understood are %d words, %d arrays, 4294967291, 32 and 48",
+				o.Name, words, o.Annotations["arrays"], o.Annotations["prime"], o.Annotations["fragment"], o.Annotations["hash"], want, arrays)
 		}
 		if err == nil && (n < 1 || n > o.Cells || o.Cells < arrays*n*words) {
 			err = fmt.Errorf("%s has %d cells, too few for %d arrays of %d buckets of %d words", o.Name, o.Cells, arrays, n, words)

@@ -14,10 +14,14 @@ import (
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
-// hashes is the hash family of the P4 programs.
-type hashes = family.P4
+// Hash families of the P4 program: the classifier's, and the encoders', whose digests will do for
+// both.
+type (
+	hashes = family.P4
+	wide   = family.P4Wide
+)
 
-type encoder = fermat.Sketch[hashes, fermat.Prime32]
+type encoder = fermat.Sketch[wide, fermat.Prime32]
 
 // sampleOdd is the multiplier of the hash that LL candidates are sampled by
 // (docs/chamelemon-p4.md).
@@ -213,7 +217,7 @@ func tally(s *encoder, r fermat.Result) count {
 }
 
 func newPart(f, buckets int) (*encoder, error) {
-	return fermat.New[hashes, fermat.Prime32](fermat.Config{Rows: arrays, Width: buckets, KeyBytes: keyBytes[f], FragmentBits: 32})
+	return fermat.New[wide, fermat.Prime32](fermat.Config{Rows: arrays, Width: buckets, KeyBytes: keyBytes[f], FragmentBits: 32})
 }
 
 // register is a bank of an encoder.

@@ -168,10 +168,10 @@ func (t *twins) divide(flows []fermat.Flow) (missing []fermat.Flow, ok bool, err
 		if flows[i].Count >= 0 {
 			continue
 		}
-		digest := family.Digest[hashes](0, flows[i].Key)
+		digest := family.Digest[wide](0, flows[i].Key)
 		same := true
 		for row, col := range t.columns {
-			same = same && int(family.Column[hashes](digest, row, &cols)) == col
+			same = same && int(family.Column[wide](digest, row, &cols)) == col
 		}
 		if same {
 			mine = append(mine, &flows[i])
@@ -198,7 +198,7 @@ const mostLost = 64
 // other finds the flow that is in the HH part besides x: x had as many packets there as left the
 // network, and those it lost.
 func (t *twins) other(x *fermat.Flow) (missing []fermat.Flow, ok bool, err error) {
-	part, err := fermat.New[hashes, fermat.Prime32](fermat.Config{Rows: arrays, Width: t.width, KeyBytes: len(x.Key), FragmentBits: 32})
+	part, err := fermat.New[wide, fermat.Prime32](fermat.Config{Rows: arrays, Width: t.width, KeyBytes: len(x.Key), FragmentBits: 32})
 	if err != nil {
 		return nil, false, err
 	}
