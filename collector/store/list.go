@@ -39,6 +39,17 @@ func (s *snapshot) size() int {
 	return n
 }
 
+// bytes is about what the rows that are there take. The publisher's.
+func (s *snapshot) bytes() int {
+	n := 0
+	for _, g := range s.segs {
+		if rows := g.rows(); rows > 0 {
+			n += int(float64(g.bytes) * float64(rows-g.gone) / float64(rows))
+		}
+	}
+	return n
+}
+
 // rows returns the number of rows that are there.
 func (s *snapshot) rows() int {
 	n := 0
@@ -207,7 +218,7 @@ func (s *snapshot) merge(a, b *segment) *segment {
 		t.Values = append(t.Values, gather(name, kinds[name], src))
 	}
 	_, at := s.list.widen(t)
-	return &segment{t: t, at: at, each: each, newer: newer}
+	return &segment{t: t, at: at, bytes: t.Bytes(), each: each, newer: newer}
 }
 
 // kinds returns the kinds of the columns that are there.

@@ -29,6 +29,8 @@ type segment struct {
 	t  *table.Table
 	at []int // for each value column its place among the list's leaves
 
+	bytes int // of the table, gone rows included
+
 	one   *stamp   // of every row, or
 	each  []*stamp // of each row
 	newer uint64   // the greatest version among them
@@ -46,7 +48,7 @@ type segment struct {
 }
 
 func newSegment(t *table.Table, at []int, s *stamp) *segment {
-	return &segment{t: t, at: at, one: s, newer: s.version}
+	return &segment{t: t, at: at, bytes: t.Bytes(), one: s, newer: s.version}
 }
 
 func (g *segment) rows() int { return g.t.Rows() }

@@ -5,6 +5,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,7 +39,13 @@ type Options struct {
 	// Schema, when set, is asked for the keys of lists, so that fully keyed
 	// subscriptions are known as Interest before the list has rows.
 	Schema Schema
+	// MaxListBytes bounds the rows of one list of one target: a list that has grown beyond takes only tables that
+	// replace it. Default 1 GiB.
+	MaxListBytes int
 }
+
+// ErrListFull is wrapped when a list has grown beyond Options.MaxListBytes.
+var ErrListFull = errors.New("the list is full")
 
 // Store holds the newest results. See the package comment.
 type Store struct {
@@ -65,6 +72,7 @@ func New(opts Options) *Store {
 	if opts.DefaultTarget == "" {
 		opts.DefaultTarget = DefaultTarget
 	}
+	opts.MaxListBytes = cmp.Or(opts.MaxListBytes, 1<<30)
 	return &Store{
 		opts:  opts,
 		taps:  map[*Tap]struct{}{},
@@ -130,6 +138,10 @@ func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 		}
 		if err := p.fits(work[list].list, kinds[list]); err != nil {
 			return nil, err
+		}
+		if held := work[list].bytes(); held > s.opts.MaxListBytes && !p.Delete && !(p.Replace && len(p.Scope) == 0) {
+			return nil, fmt.Errorf("store: table %s: %w: it has %d bytes of rows that were never taken back, at most %d are kept; publish it with Replace, or Delete what is over",
+				list, ErrListFull, held, s.opts.MaxListBytes)
 		}
 	}
 	out := make([]*snapshot, 0, len(work))

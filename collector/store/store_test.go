@@ -452,6 +452,38 @@ func (fakeSchema) KeyLeaves(string) map[string]string {
 	return map[string]string{"state/flow": "flow"}
 }
 
+// A publisher that never takes rows back is stopped at the bound, and a table that replaces them all is taken still.
+func TestListsAreBounded(t *testing.T) {
+	s := New(Options{MaxListBytes: 10_000})
+	defer s.Close()
+	upsert := func(epoch, flows int) error {
+		var lines []string
+		for i := range flows {
+			lines = append(lines, fmt.Sprintf("leaf1 flow-%d-%d 5", epoch, i))
+		}
+		return s.Publish(Batch{Time: t0, Tables: []Publication{{Table: hh(t, lines...)}}})
+	}
+	epoch := 1
+	for ; upsert(epoch, 20) == nil && epoch < 100; epoch++ {
+	}
+	if rows := s.Size("", hhList); epoch == 100 || rows < 200 || rows > 400 {
+		t.Errorf("%d rows after %d epochs", rows, epoch)
+	}
+	if err := upsert(epoch, 1); !errors.Is(err, ErrListFull) || !strings.Contains(err.Error(), hhList) {
+		t.Errorf("one more row: %v", err)
+	}
+	publish(t, s, epoch, replace(hh(t, "leaf1 f 1")))
+	// Rows that are published again take the place of what they were.
+	for range 1000 {
+		if err := upsert(1, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rows := s.Size("", hhList); rows != 101 {
+		t.Errorf("%d rows", rows)
+	}
+}
+
 func TestInterest(t *testing.T) {
 	s := New(Options{Schema: fakeSchema{}})
 	defer s.Close()

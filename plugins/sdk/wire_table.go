@@ -110,7 +110,8 @@ const MaxText = 64 << 10
 // the memory of the messages. After an error it is of no further use.
 type TableDecoder struct {
 	limit int
-	used  int
+	used  int // bytes of messages
+	held  int // bytes of finished tables, a text as often as it occurs
 	open  *openTable
 }
 
@@ -178,7 +179,14 @@ func (d *TableDecoder) Add(part *pluginv1.TablePart) (*TableResult, error) {
 		return nil, nil
 	}
 	d.open = nil
-	return open.finish()
+	out, err := open.finish()
+	if err != nil {
+		return nil, err
+	}
+	if d.held += out.Table.Bytes(); d.held > d.limit { // a dictionary says much in few bytes
+		return nil, fmt.Errorf("%w (%d bytes)", ErrTableTooLarge, d.limit)
+	}
+	return out, nil
 }
 
 // start opens a table with its first part, or checks that the part belongs to

@@ -554,6 +554,11 @@ func TestTableDecoderIsBounded(t *testing.T) {
 			t.Errorf("%s: %d tables, then %v", name, n, err)
 		}
 	}
+	dictionary := &pluginv1.TablePart{Last: true, Table: &pluginv1.Table{List: "/m:a/b", Rows: 100, Keys: []*pluginv1.Column{{
+		Name: "k", Kind: pluginv1.ColumnKind_COLUMN_KIND_STRING, Data: bytes.Repeat([]byte("x"), 20_000), Ends: binary.LittleEndian.AppendUint32(nil, 20_000), Codes: make([]byte, 400)}}}}
+	if _, err := NewTableDecoder(limit).Add(dictionary); !errors.Is(err, ErrTableTooLarge) {
+		t.Errorf("one text in a hundred rows: %v", err)
+	}
 	d := NewTableDecoder(limit)
 	with := &pluginv1.TablePart{Table: &pluginv1.Table{List: "/m:a/b", Rows: 1, Values: keys("state/v", 1)}}
 	with.Table.Values[0].Nulls = []byte{1}

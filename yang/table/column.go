@@ -269,6 +269,25 @@ func (c Column) Compact() Column {
 	return c
 }
 
+// bytes is what the column's values take, each written out.
+func (c *Column) bytes() int {
+	switch {
+	case c.Kind == Bool:
+		return c.n
+	case c.Kind != String:
+		return 8 * c.n
+	case len(c.text.offsets) == 0:
+		return 0
+	case c.text.codes == nil:
+		return int(c.text.offsets[len(c.text.offsets)-1] - c.text.offsets[0])
+	}
+	sum := 0
+	for _, code := range c.text.codes {
+		sum += int(c.text.offsets[code+1] - c.text.offsets[code])
+	}
+	return sum
+}
+
 // Value returns the row's value boxed as uint64, int64, float64, bool or string,
 // or nil when it is absent. For edges and tests; loops use the typed accessors.
 func (c *Column) Value(row int) any {

@@ -33,6 +33,18 @@ func (t *Table) Rows() int {
 	return 0
 }
 
+// Bytes returns what the values take when each is written out: 8 bytes for a number, 1 for a boolean, and a text's length
+// in every row that has it.
+func (t *Table) Bytes() int {
+	sum := 0
+	for _, columns := range [][]Column{t.Keys, t.Values} {
+		for i := range columns {
+			sum += columns[i].bytes()
+		}
+	}
+	return sum
+}
+
 // Column returns the key or value column of that name, or nil.
 func (t *Table) Column(name string) *Column {
 	for i := range t.Keys {

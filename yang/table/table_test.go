@@ -156,6 +156,21 @@ func TestEmptyText(t *testing.T) {
 	roundTrip(t, tab.Keys[0])
 }
 
+// TestBytes: a text counts in every row that has it, and a piece counts what it has.
+func TestBytes(t *testing.T) {
+	tab := &Table{List: "/m:a/b", Keys: []Column{Strings("k", []string{"aaaa", "bb", "aaaa"})},
+		Values: []Column{Uint64s("u", make([]uint64, 3)), Bools("b", make([]bool, 3)), Strings("s", []string{"1", "22", "333"})}}
+	if got := tab.Bytes(); got != 10+24+3+6 {
+		t.Errorf("%d bytes", got)
+	}
+	if got := tab.Slice(1, 2).Bytes(); got != 2+8+1+2 {
+		t.Errorf("%d bytes in the second row", got)
+	}
+	if got := (&Table{List: "/m:a/b", Keys: []Column{Strings("k", nil)}}).Bytes(); got != 0 {
+		t.Errorf("%d bytes in no row", got)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	nulls := func(c Column) Column { c, _ = c.WithNulls([]uint64{1}); return c }
 	tests := []struct {
