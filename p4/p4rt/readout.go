@@ -140,6 +140,7 @@ func (c *Client) ReadBanks(ctx context.Context, bank int, registers ...string) (
 			return nil, fmt.Errorf("p4rt %s: %w: register %s has no read-out (no @%s annotation)", c.cfg.Target, ErrUnsupported, part.reg.Name, p4values.AnnotationReadout)
 		}
 	}
+	job.skipEmpty(ctx)
 	return job.run(ctx)
 }
 
@@ -169,6 +170,9 @@ type readPart struct {
 	lost    []CellRange
 	next    int // first cell not asked for
 	cause   error
+
+	count   uint64 // of the packets that had changed the bank before it was read
+	counted bool   // count is known
 }
 
 // readJob is one call of ReadBanks. Its fields are guarded by the session's readouts.mu once it runs.
@@ -197,7 +201,7 @@ func (j *readJob) send(ctx context.Context) error {
 	defer look.Stop()
 	for _, part := range j.parts {
 		m := j.headers.newRequests(part.reg.Readout.Object, uint8(part.cells.Bank))
-		for first := 0; first < part.cells.Len(); first += readoutCells {
+		for first := part.next; first < part.cells.Len(); first += readoutCells {
 			for admitted := false; !admitted; {
 				select {
 				case j.s.readouts.window <- struct{}{}:
@@ -257,6 +261,7 @@ func (j *readJob) report() ([]*Cells, error) {
 	var errs []error
 	for i, p := range j.parts {
 		if p.arrived == p.cells.Len() {
+			j.s.emptied.note(p)
 			out[i] = p.cells
 			continue
 		}

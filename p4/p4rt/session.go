@@ -57,6 +57,7 @@ type session struct {
 	demote      context.CancelFunc // ends primary
 
 	readouts readouts
+	emptied  emptied
 }
 
 // step is one state of the session: it does what is to be done there and returns the next one.

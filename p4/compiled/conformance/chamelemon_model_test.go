@@ -55,6 +55,7 @@ type cmRegister struct {
 	register       *p4values.Register
 	buckets, words int // of an encoder
 	cells          []uint32
+	counted        [2]int64 // packets that were summed into it, by bank
 }
 
 // newChameleMon makes the model that belongs to a program, nil when it has no ChameleMon.
@@ -173,6 +174,7 @@ func (m *cmRegister) count(time int, in part, p packet) bool {
 			cells[1+i] = uint32((uint64(cells[1+i]) + uint64(f)) % cmPrime)
 		}
 	}
+	m.counted[time]++
 	return true
 }
 

@@ -397,7 +397,7 @@ func (b *bench) compareRegister(register *p4values.Register, bank int, model []u
 	clear(want)
 }
 
-// compareCounters reads the counters of drops and of DSCPs that were not kept.
+// compareCounters reads the counters of drops, of DSCPs that were not kept and of packets that encoders took.
 func (b *bench) compareCounters() {
 	b.t.Helper()
 	var drops [dropReasons]int64
@@ -408,6 +408,11 @@ func (b *bench) compareCounters() {
 	if b.edge != nil {
 		if got := b.readCounter("ingress.chamelemon.dscp_lost")[0]; got != b.edge.dscpLost {
 			b.t.Errorf("ingress.chamelemon.dscp_lost is %d, the model has %d", got, b.edge.dscpLost)
+		}
+		for _, m := range b.edge.all {
+			if c := m.register.Readout.Counter; c != nil && !slices.Equal(b.readCounter(c.Name), m.counted[:]) {
+				b.t.Errorf("%s is %v, the model has %v", c.Name, b.readCounter(c.Name), m.counted)
+			}
 		}
 	}
 }

@@ -172,6 +172,10 @@ type Readout struct {
 	Object uint8 // the number that names it in a packet-out
 	Banks  int   // equal parts of the register
 	Cells  int   // cells of one bank; bank b is cells b·Cells to (b+1)·Cells
+
+	// Counter counts in its cell b the packets that have changed bank b, each after it has; nil where nothing does. Where
+	// it has not moved since the bank was cleared, there is nothing in the bank.
+	Counter *Counter
 }
 
 // Digest is a digest of the program.

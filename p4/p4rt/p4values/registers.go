@@ -45,6 +45,9 @@ func (b *builder) registers() error {
 				return fmt.Errorf("registers %q and %q have the same read-out object number %d", other, o.Name, reg.Readout.Object)
 			}
 			objects[reg.Readout.Object] = o.Name
+			if reg.Readout.Counter, err = b.readoutCounter(a, reg.Readout.Banks); err != nil {
+				return fmt.Errorf("register %q: %w", o.Name, err)
+			}
 		}
 		if err := b.cat.Registers.add(reg); err != nil {
 			return err
@@ -86,6 +89,22 @@ func readout(a Annotation, size int) (*Readout, error) {
 		return nil, fmt.Errorf("@%s: %d cells cannot be split in %d banks", a.Name, size, banks)
 	}
 	return &Readout{Object: uint8(object), Banks: int(banks), Cells: size / int(banks)}, nil
+}
+
+// readoutCounter finds the counter that a read-out's annotation names; nil where it names none.
+func (b *builder) readoutCounter(a Annotation, banks int) (*Counter, error) {
+	name := a.Values["counter"]
+	if name == "" {
+		return nil, nil
+	}
+	c, err := b.cat.Counters.Name(name)
+	if err != nil {
+		return nil, fmt.Errorf("@%s: %w", a.Name, err)
+	}
+	if c.Table != nil || c.Unit == p4configv1.CounterSpec_BYTES || c.Size < int64(banks) {
+		return nil, fmt.Errorf("@%s: counter %q does not count packets in %d cells, one for each bank", a.Name, c.Name, banks)
+	}
+	return c, nil
 }
 
 // hash64 hashes parts, each with its length.

@@ -78,13 +78,15 @@
 
 // An encoder: register size, and what P4Info says of it. drained is 1 where packets on
 // their way through the network write to it after the flip, by the mark they carry.
-#define CM_ENCODER(side_name, drained, family_number, number, words_number, buckets_number, ids) \
-    @netsketch_readout[object=number, banks=NS_BANKS, drain=drained] \
+// counter_name is the counter of the packets that were summed into it, by bank: who
+// reads it may leave a bank out in which there were none.
+#define CM_ENCODER(side_name, drained, counter_name, family_number, number, words_number, buckets_number, ids) \
+    @netsketch_readout[object=number, banks=NS_BANKS, drain=drained, counter=counter_name] \
     @netsketch_chamelemon[part="encoder", side=side_name, family=family_number, flow="5-tuple", arrays=CM_ARRAYS, buckets=buckets_number, words=words_number, hash=48, fragment=32, prime=CM_PRIME, layout=ids] \
     register<bit<32>>(CM_CELLS(words_number, buckets_number) * NS_BANKS)
 
-CM_ENCODER("downstream", 1, 4, CM_DOWNSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_DOWNSTREAM, "count,id[4]") chamelemon_downstream;
-CM_ENCODER("downstream", 1, 6, CM_DOWNSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAMELEMON_DOWNSTREAM_IPV6, "count,id[10]") chamelemon_downstream_ipv6;
+CM_ENCODER("downstream", 1, "", 4, CM_DOWNSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_DOWNSTREAM, "count,id[4]") chamelemon_downstream;
+CM_ENCODER("downstream", 1, "egress.chamelemon.encoded_ipv6", 6, CM_DOWNSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAMELEMON_DOWNSTREAM_IPV6, "count,id[10]") chamelemon_downstream_ipv6;
 
 // Adds a fragment, which is below the prime, to the next word of a bucket.
 #define CM_ADD(encoder, fragment) \
@@ -173,12 +175,15 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
     @netsketch_chamelemon[part="classifier", flow="5-tuple", row=1, bits=16, counters=NS_CHAMELEMON_TOWER16]
     register<bit<16>>(NS_CHAMELEMON_TOWER16 * NS_BANKS) tower16;
 
-    CM_ENCODER("upstream", 0, 4, CM_UPSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_UPSTREAM, "count,id[4]") upstream;
-    CM_ENCODER("upstream", 0, 6, CM_UPSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAMELEMON_UPSTREAM_IPV6, "count,id[10]") upstream_ipv6;
+    CM_ENCODER("upstream", 0, "", 4, CM_UPSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_UPSTREAM, "count,id[4]") upstream;
+    CM_ENCODER("upstream", 0, "ingress.chamelemon.encoded_ipv6", 6, CM_UPSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAMELEMON_UPSTREAM_IPV6, "count,id[10]") upstream_ipv6;
 
     // Packets whose DSCP will not come back as it was: it is none of the eight that
     // dscp_in and dscp_out know.
     counter(1, CounterType.packets) dscp_lost;
+
+    // Packets of IPv6 that were encoded, by bank.
+    counter(NS_BANKS, CounterType.packets) encoded_ipv6;
 
     ChameleMonIdentifier() identifier;
 
@@ -243,6 +248,7 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
 
     action encode_ipv6(bit<32> first, bit<32> buckets) {
         CM_ENCODE(CM_ENCODE_ARRAY_IPV6, upstream_ipv6, NS_CHAMELEMON_UPSTREAM_IPV6)
+        encoded_ipv6.count(CM.time); // last, so that who reads it before the encoder misses none
     }
 
     // What is not encoded here must not be encoded at the exit.
@@ -370,6 +376,9 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
 // The downstream side: downstream encoder, and the mark taken off again.
 control ChameleMonExit(inout headers_t hdr, inout metadata_t meta,
                        inout standard_metadata_t standard_metadata) {
+    // As in ingress.
+    counter(NS_BANKS, CounterType.packets) encoded_ipv6;
+
     ChameleMonIdentifier() identifier;
 
     action to_host() {
@@ -389,6 +398,7 @@ control ChameleMonExit(inout headers_t hdr, inout metadata_t meta,
 
     action encode_ipv6(bit<32> first, bit<32> buckets) {
         CM_ENCODE(CM_ENCODE_ARRAY_IPV6, chamelemon_downstream_ipv6, NS_CHAMELEMON_DOWNSTREAM_IPV6)
+        encoded_ipv6.count(CM.time);
     }
 
     action leave_out() {
