@@ -490,7 +490,7 @@ func TestMergeParts(t *testing.T) {
 	if texts[0] != texts[1] {
 		t.Error("merged parts give other results than the whole epoch")
 	}
-	if _, err := p.Merge(part("leaf1"), part("leaf1")); err == nil || !strings.Contains(err.Error(), "leaf1 is in two parts") {
+	if _, err := p.Merge(part("leaf1"), part("leaf1")); err == nil || !strings.Contains(err.Error(), "leaf1: ingress.univmon_5t.counters is in two parts") {
 		t.Errorf("the same switch twice: %v", err)
 	}
 }

@@ -5,7 +5,6 @@ package analysis
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
@@ -151,44 +150,11 @@ func (p *Plugin) Query(_ context.Context, row sdk.Watch) ([]*table.Table, uint64
 // Merge implements sdk.Merger: parts of disjoint switches become one epoch. Sketches of
 // different switches stay apart, because each switch has results of its own.
 func (p *Plugin) Merge(_ context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error) {
-	if len(parts) == 0 {
-		return nil, fmt.Errorf("univmon: nothing to merge")
+	whole, err := sdk.MergeParts(parts, func(_ string, a, _ sdk.Cells) (sdk.Cells, error) {
+		return a, fmt.Errorf("%s is in two parts", a.Object)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("univmon: %w", err)
 	}
-	whole := &sdk.Epoch{Number: parts[0].Number, Start: parts[0].Start, End: parts[0].End, Status: sdk.StatusComplete, BankShift: parts[0].BankShift}
-	lost := 0
-	for _, part := range parts {
-		if part.Number != whole.Number {
-			return nil, fmt.Errorf("univmon: epochs %d and %d do not merge", whole.Number, part.Number)
-		}
-		switch part.Status {
-		case sdk.StatusLost:
-			lost++
-			whole.Status = sdk.StatusPartial
-		case sdk.StatusPartial:
-			whole.Status = sdk.StatusPartial
-		}
-		for _, d := range part.Devices {
-			if whole.Device(d.Name) != nil {
-				return nil, fmt.Errorf("univmon: switch %s is in two parts of epoch %d", d.Name, whole.Number)
-			}
-			for _, c := range d.Objects {
-				whole.Put(d.Name, c)
-			}
-		}
-		whole.Expected = append(whole.Expected, part.Expected...)
-		whole.ExpectedHosts = append(whole.ExpectedHosts, part.ExpectedHosts...)
-		whole.Missing = append(whole.Missing, part.Missing...)
-		whole.Hosts = append(whole.Hosts, part.Hosts...)
-		whole.Watched = append(whole.Watched, part.Watched...)
-		whole.Doubts = append(whole.Doubts, part.Doubts...)
-		whole.States = append(whole.States, part.States...)
-		whole.Plans = append(whole.Plans, part.Plans...)
-		whole.Skew = max(whole.Skew, part.Skew)
-	}
-	if lost == len(parts) {
-		whole.Status = sdk.StatusLost
-	}
-	slices.Sort(whole.Expected)
-	slices.Sort(whole.ExpectedHosts)
 	return whole, nil
 }
