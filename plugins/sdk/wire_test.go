@@ -360,23 +360,12 @@ func FuzzEpochDecoder(f *testing.F) {
 	small.Hosts[0].Data = []byte("short")
 	small.Device("s2").Object("r.wide").Packed = make([]byte, 32)
 	var seed []byte
-	for _, m := range messages(f, small) {
-		request := &pluginv1.MergeRequest{}
-		switch m := m.(type) {
-		case *pluginv1.EpochBegin:
-			request.Message = &pluginv1.MergeRequest_Begin{Begin: m}
-		case *pluginv1.DeviceChunk:
-			request.Message = &pluginv1.MergeRequest_Device{Device: m}
-		case *pluginv1.HostChunk:
-			request.Message = &pluginv1.MergeRequest_Host{Host: m}
-		case *pluginv1.EpochEnd:
-			request.Message = &pluginv1.MergeRequest_End{End: m}
-		}
-		b, err := proto.Marshal(request)
-		if err != nil {
-			f.Fatal(err)
-		}
+	if err := small.Send(MergeSink{func(m *pluginv1.MergeRequest) error {
+		b, err := proto.Marshal(m)
 		seed = append(append(seed, byte(len(b))), b...)
+		return err
+	}}, 0); err != nil {
+		f.Fatal(err)
 	}
 	f.Add(seed)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -398,18 +387,7 @@ func FuzzEpochDecoder(f *testing.F) {
 				return
 			}
 			data = data[1+n:]
-			var err error
-			switch m := m.GetMessage().(type) {
-			case *pluginv1.MergeRequest_Begin:
-				err = d.Begin(m.Begin)
-			case *pluginv1.MergeRequest_Device:
-				err = d.Device(m.Device)
-			case *pluginv1.MergeRequest_Host:
-				err = d.Host(m.Host)
-			case *pluginv1.MergeRequest_End:
-				err = d.End(m.End)
-			}
-			if err != nil {
+			if d.Take(&m) != nil {
 				return
 			}
 		}

@@ -84,7 +84,7 @@ func (w *Writer) Write(epoch *sdk.Epoch) error {
 		}
 		w.watched = rows
 	}
-	if err := epoch.Send(w, 0); err != nil {
+	if err := epoch.Send(sdk.RunSink{Send: w.put}, 0); err != nil {
 		return fmt.Errorf("record epoch %d: %w", epoch.Number, err)
 	}
 	return nil
@@ -93,26 +93,6 @@ func (w *Writer) Write(epoch *sdk.Epoch) error {
 func (w *Writer) put(m *pluginv1.RunRequest) error {
 	_, err := protodelim.MarshalTo(w.out, m)
 	return err
-}
-
-// Begin implements sdk.EpochSink.
-func (w *Writer) Begin(m *pluginv1.EpochBegin) error {
-	return w.put(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Begin{Begin: m}})
-}
-
-// Device implements sdk.EpochSink.
-func (w *Writer) Device(m *pluginv1.DeviceChunk) error {
-	return w.put(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Device{Device: m}})
-}
-
-// Host implements sdk.EpochSink.
-func (w *Writer) Host(m *pluginv1.HostChunk) error {
-	return w.put(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Host{Host: m}})
-}
-
-// End implements sdk.EpochSink.
-func (w *Writer) End(m *pluginv1.EpochEnd) error {
-	return w.put(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_End{End: m}})
 }
 
 // Reader reads a recording.
@@ -185,20 +165,14 @@ func (r *Reader) Next() (*sdk.Epoch, error) {
 }
 
 func (r *Reader) take(m *pluginv1.RunRequest) error {
-	switch m := m.GetMessage().(type) {
-	case *pluginv1.RunRequest_Begin:
-		return r.decoder.Begin(m.Begin)
-	case *pluginv1.RunRequest_Device:
-		return r.decoder.Device(m.Device)
-	case *pluginv1.RunRequest_Host:
-		return r.decoder.Host(m.Host)
-	case *pluginv1.RunRequest_End:
-		return r.decoder.End(m.End)
+	switch part := m.GetMessage().(type) {
+	case *pluginv1.RunRequest_Begin, *pluginv1.RunRequest_Device, *pluginv1.RunRequest_Host, *pluginv1.RunRequest_End:
+		return r.decoder.Take(m)
 	case *pluginv1.RunRequest_Watch:
-		for _, row := range m.Watch.GetRemove() {
+		for _, row := range part.Watch.GetRemove() {
 			delete(r.watched, sdk.WatchFrom(row).ID())
 		}
-		for _, row := range m.Watch.GetAdd() {
+		for _, row := range part.Watch.GetAdd() {
 			w := sdk.WatchFrom(row)
 			r.watched[w.ID()] = w
 		}
