@@ -222,7 +222,7 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 		}
 		instances = append(instances, v)
 	}
-	outs := object{"gnmi": object{"address": listen, "insecure": true}}
+	outs := object{"gnmi": object{"address": listen, "tls": object{"plaintext": true}}}
 	for name, section := range s.Outputs {
 		v, err := section.Value()
 		if err != nil {

@@ -23,10 +23,8 @@ const DefaultAddress = "127.0.0.1:9339"
 type Config struct {
 	// Address is where the server listens: host:port, ":9339" for every interface.
 	Address string `yaml:"address"`
-	// TLS is how connections are encrypted.
+	// TLS is how connections are encrypted, or that they are not.
 	TLS TLSConfig `yaml:"tls"`
-	// Insecure serves plaintext; without it tls.cert and tls.key are needed.
-	Insecure bool `yaml:"insecure"`
 	// Username and Password, when set, are asked of every client, as gRPC metadata of
 	// these names.
 	Username string        `yaml:"username"`
@@ -50,17 +48,21 @@ type Config struct {
 }
 
 // Files implements what config.Section resolves relative names of files by.
-func (c *Config) Files() []*string { return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.ClientCA} }
+func (c *Config) Files() []*string {
+	return []*string{&c.TLS.CertFile, &c.TLS.KeyFile, &c.TLS.ClientCAFile}
+}
 
-// TLSConfig names the files of an encrypted server, in PEM form.
+// TLSConfig names the files of an encrypted server, in PEM form. Its keys are those of a device's session.
 type TLSConfig struct {
-	// Cert is the server's certificate, followed by those between it and the root.
-	Cert string `yaml:"cert"`
-	// Key is its private key.
-	Key string `yaml:"key"`
-	// ClientCA, when set, are the certificates that vouch for clients, who then need
+	// Plaintext turns TLS off; without it cert-file and key-file are needed.
+	Plaintext bool `yaml:"plaintext"`
+	// CertFile is the server's certificate, followed by those between it and the root.
+	CertFile string `yaml:"cert-file"`
+	// KeyFile is its private key.
+	KeyFile string `yaml:"key-file"`
+	// ClientCAFile, when set, are the certificates that vouch for clients, who then need
 	// one.
-	ClientCA string `yaml:"client-ca"`
+	ClientCAFile string `yaml:"client-ca-file"`
 }
 
 // DefaultConfig returns the settings that a configuration starts from.
@@ -93,13 +95,13 @@ func (c *Config) Validate() error {
 		add("address", "expected host:port, such as %s; found %q", DefaultAddress, c.Address)
 	}
 	switch {
-	case c.Insecure && c.TLS != (TLSConfig{}):
-		add("insecure", "is true, and tls is set; expected one of them")
-	case c.Insecure:
-	case c.TLS.Cert == "":
-		add("tls.cert", "is missing; expected a file with the server's certificate, or insecure: true for plaintext")
-	case c.TLS.Key == "":
-		add("tls.key", "is missing; expected a file with the certificate's private key")
+	case c.TLS.Plaintext && c.TLS != (TLSConfig{Plaintext: true}):
+		add("tls.plaintext", "turns TLS off, yet other TLS keys are given; expected one or the other")
+	case c.TLS.Plaintext:
+	case c.TLS.CertFile == "":
+		add("tls.cert-file", "is missing; expected a file with the server's certificate, or tls: {plaintext: true}")
+	case c.TLS.KeyFile == "":
+		add("tls.key-file", "is missing; expected a file with the certificate's private key")
 	}
 	if (c.Username == "") != (c.Password == "") {
 		add("username", "expected username and password, or neither")
@@ -120,24 +122,24 @@ func (c *Config) Validate() error {
 
 // tlsConfig loads the files; nil for plaintext.
 func (c *Config) tlsConfig() (*tls.Config, error) {
-	if c.Insecure {
+	if c.TLS.Plaintext {
 		return nil, nil
 	}
-	cert, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
+	cert, err := tls.LoadX509KeyPair(c.TLS.CertFile, c.TLS.KeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("tls: certificate %s with key %s: %w", c.TLS.Cert, c.TLS.Key, err)
+		return nil, fmt.Errorf("tls: certificate %s with key %s: %w", c.TLS.CertFile, c.TLS.KeyFile, err)
 	}
 	t := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
-	if c.TLS.ClientCA == "" {
+	if c.TLS.ClientCAFile == "" {
 		return t, nil
 	}
-	pem, err := os.ReadFile(c.TLS.ClientCA)
+	pem, err := os.ReadFile(c.TLS.ClientCAFile)
 	if err != nil {
-		return nil, fmt.Errorf("tls: client-ca: %w", err)
+		return nil, fmt.Errorf("tls: client-ca-file: %w", err)
 	}
 	t.ClientCAs = x509.NewCertPool()
 	if !t.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("tls: client-ca: %s has no certificate in PEM form", c.TLS.ClientCA)
+		return nil, fmt.Errorf("tls: client-ca-file: %s has no certificate in PEM form", c.TLS.ClientCAFile)
 	}
 	t.ClientAuth = tls.RequireAndVerifyClientCert
 	return t, nil

@@ -118,7 +118,7 @@ func (o *Output) Address() string {
 
 // Run serves until ctx ends, and then ends the streams.
 func (o *Output) Run(ctx context.Context) error {
-	o.logger.Info("gNMI is served", "address", o.Address(), "tls", !o.config.Insecure)
+	o.logger.Info("gNMI is served", "address", o.Address(), "tls", !o.config.TLS.Plaintext)
 	served := make(chan error, 1)
 	go func() { served <- o.rpc.Serve(o.lis) }()
 	var err error

@@ -76,7 +76,7 @@ func start(t *testing.T, c Config) *Output {
 
 func plain() Config {
 	c := DefaultConfig()
-	c.Address, c.Insecure = "127.0.0.1:0", true
+	c.Address, c.TLS.Plaintext = "127.0.0.1:0", true
 	return c
 }
 
@@ -102,8 +102,8 @@ func TestPlaintextOnlyWhereConfigured(t *testing.T) {
 		t.Errorf("state %+v", s)
 	}
 	c := DefaultConfig()
-	if _, err := New("gnmi", c, schema, slog.Default()); err == nil || !strings.Contains(err.Error(), "insecure: true") {
-		t.Errorf("neither TLS nor insecure: %v", err)
+	if _, err := New("gnmi", c, schema, slog.Default()); err == nil || !strings.Contains(err.Error(), "plaintext: true") {
+		t.Errorf("neither TLS nor plaintext: %v", err)
 	}
 }
 
@@ -111,8 +111,8 @@ func TestTLS(t *testing.T) {
 	ca := newAuthority(t)
 	dir := t.TempDir()
 	c := plain()
-	c.Insecure = false
-	c.TLS.Cert, c.TLS.Key = ca.issue(t, dir, "server")
+	c.TLS.Plaintext = false
+	c.TLS.CertFile, c.TLS.KeyFile = ca.issue(t, dir, "server")
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
 	trusting := credentials.NewTLS(&tls.Config{RootCAs: pool})
@@ -125,8 +125,8 @@ func TestTLS(t *testing.T) {
 		t.Error("plaintext is taken on a TLS port")
 	}
 
-	c.TLS.ClientCA = filepath.Join(dir, "ca.pem")
-	writePEM(t, c.TLS.ClientCA, "CERTIFICATE", ca.cert.Raw)
+	c.TLS.ClientCAFile = filepath.Join(dir, "ca.pem")
+	writePEM(t, c.TLS.ClientCAFile, "CERTIFICATE", ca.cert.Raw)
 	mutual := start(t, c)
 	if err := capabilities(t, mutual.Address(), trusting); err == nil {
 		t.Error("a client without certificate is taken")
@@ -234,9 +234,9 @@ func TestStopsWithOpenStreams(t *testing.T) {
 func TestConfigErrorsNameTheKey(t *testing.T) {
 	for key, set := range map[string]func(*Config){
 		"address":         func(c *Config) { c.Address = "9339" },
-		"insecure":        func(c *Config) { c.TLS.Cert = "x" },
-		"tls.cert":        func(c *Config) { c.Insecure = false },
-		"tls.key":         func(c *Config) { c.Insecure, c.TLS.Cert = false, "x" },
+		"tls.plaintext":   func(c *Config) { c.TLS.CertFile = "x" },
+		"tls.cert-file":   func(c *Config) { c.TLS.Plaintext = false },
+		"tls.key-file":    func(c *Config) { c.TLS.Plaintext, c.TLS.CertFile = false, "x" },
 		"username":        func(c *Config) { c.Username = "x" },
 		"sample-interval": func(c *Config) { c.SampleInterval = 0 },
 		"max-streams":     func(c *Config) { c.MaxStreams = 0 },
@@ -253,12 +253,11 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		}
 	}
 	c := plain()
-	c.Insecure, c.TLS = false, TLSConfig{Cert: "/nowhere/cert.pem", Key: "/nowhere/key.pem"}
+	c.TLS = TLSConfig{CertFile: "/nowhere/cert.pem", KeyFile: "/nowhere/key.pem"}
 	if _, err := New("gnmi", c, schema, slog.Default()); err == nil || !strings.Contains(err.Error(), "/nowhere/cert.pem") {
 		t.Errorf("a certificate that is not there: %v", err)
 	}
-	c.TLS = TLSConfig{}
-	c.Insecure = true
+	c.TLS = TLSConfig{Plaintext: true}
 	c.Atomic = []string{"/nowhere"}
 	o, err := New("gnmi", c, schema, slog.New(slog.DiscardHandler))
 	if err != nil {
