@@ -24,7 +24,7 @@ type mesh struct {
 	mu     sync.Mutex
 	edges  []*edge
 	flying []packet
-	way    sync.Mutex // held while packets are on their way, where that is of real time: no machine is too slow for it
+	way    sync.RWMutex // read-locked while packets are on their way, where that is of real time: no machine is too slow for it
 }
 
 // edge is a switch of a mesh: what entered and what left, by bank.
@@ -33,6 +33,7 @@ type edge struct {
 	m       *mesh
 	entered []int
 	left    []int
+	traffic bool // packets are sent and are on their way whenever the edge is flipped or read
 }
 
 // packet is on its way to a switch.
@@ -78,8 +79,27 @@ func (m *mesh) deliver() {
 	m.flying = nil
 }
 
+// Flip flips between two packets.
+func (e *edge) Flip(ctx context.Context, bank int) error {
+	if !e.traffic {
+		return e.fake.Flip(ctx, bank)
+	}
+	e.m.way.RLock()
+	defer e.m.way.RUnlock()
+	defer e.m.deliver()
+	e.m.send(1)
+	defer e.m.send(1)
+	return e.fake.Flip(ctx, bank)
+}
+
 // Read reads what entered at once and what left when the network has drained.
 func (e *edge) Read(ctx context.Context, bank int, drained epoch.Drained) (pair, error) {
+	if e.traffic {
+		e.m.way.RLock()
+		e.m.send(1)
+		e.m.deliver()
+		e.m.way.RUnlock()
+	}
 	if _, err := e.fake.Read(ctx, bank, drained); err != nil {
 		return pair{}, err
 	}
@@ -263,6 +283,7 @@ func TestASecondCollectorFindsSwitchesInAnyBank(t *testing.T) {
 		e := newEdge(m, fmt.Sprint("s", i))
 		e.life.Clean = false
 		e.current = i % 2
+		e.traffic = true
 	}
 	cfg := epoch.Config{Interval: 60 * time.Millisecond, Guard: time.Millisecond, Drain: 5 * time.Millisecond, Deadline: 50 * time.Millisecond, Origin: time.Unix(0, 0)}
 	for range 2 {
@@ -272,17 +293,6 @@ func TestASecondCollectorFindsSwitchesInAnyBank(t *testing.T) {
 			e.Add(s)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		var traffic sync.WaitGroup
-		traffic.Go(func() {
-			for ctx.Err() == nil {
-				m.way.Lock()
-				m.send(1)
-				time.Sleep(200 * time.Microsecond)
-				m.deliver()
-				m.way.Unlock()
-				time.Sleep(50 * time.Microsecond)
-			}
-		})
 		if missing := e.WaitJoined(ctx); missing != nil {
 			t.Fatal(missing)
 		}
@@ -304,7 +314,6 @@ func TestASecondCollectorFindsSwitchesInAnyBank(t *testing.T) {
 			}
 		})
 		cancel()
-		traffic.Wait()
 		e.Shutdown()
 		if err != nil || exact < 8 {
 			t.Errorf("%d exact epochs, error %v", exact, err)

@@ -69,6 +69,7 @@ type rig struct {
 	c       *collector.Collector
 	mu      sync.Mutex
 	reports []collector.Report
+	more    chan struct{} // there are more reports
 	log     strings.Builder
 }
 
@@ -80,7 +81,7 @@ func (r *rig) Write(p []byte) (int, error) {
 
 func newRig(tb testing.TB, virtual bool) *rig {
 	tb.Helper()
-	r := &rig{tb: tb}
+	r := &rig{tb: tb, more: make(chan struct{}, 1)}
 	fabric, err := lab.FatTree(4, 2, 2, 10*time.Microsecond)
 	if err != nil {
 		tb.Fatal(err)
@@ -105,6 +106,10 @@ func newRig(tb testing.TB, virtual bool) *rig {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.reports = append(r.reports, rep)
+			select {
+			case r.more <- struct{}{}:
+			default:
+			}
 		},
 	}
 	if virtual {
@@ -180,7 +185,11 @@ func (r *rig) play(n int) {
 		done := make(chan error, 1)
 		go func() { done <- r.c.Run(ctx) }()
 		for len(r.seen()) < n {
-			time.Sleep(interval)
+			select {
+			case <-r.more:
+			case err := <-done:
+				r.tb.Fatalf("the collector ended: %v", err)
+			}
 		}
 		cancel()
 		if err := <-done; err != nil {
