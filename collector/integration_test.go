@@ -10,8 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -58,11 +56,7 @@ var univmonFolder = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	scratch = dir
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "netsketch-plugin-univmon"), "../plugins/univmon")
-	if out, err := build.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("%w\n%s", err, out)
-	}
-	return dir, nil
+	return dir, testkit.BuildPlugins(dir, "univmon")
 })
 
 func plugins(tb testing.TB) string {

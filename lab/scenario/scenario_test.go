@@ -3,16 +3,13 @@
 package scenario_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/univmon"
 )
@@ -20,31 +17,7 @@ import (
 // plugins is a folder with the built-in plugins, made once for the tests.
 var plugins string
 
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "netsketch-plugins-")
-	if err == nil {
-		plugins = dir
-		for _, name := range []string{"univmon", "chamelemon"} {
-			cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "netsketch-plugin-"+name), "github.com/netsketch/netsketch/plugins/"+name)
-			cmd.Stderr = os.Stderr
-			err = errors.Join(err, cmd.Run())
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "building the plugins:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	if code == 0 {
-		// ygot logs through glog, which starts a goroutine when it is loaded.
-		if err := goleak.Find(goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon")); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon") }
 
 // of returns what UnivMon came to in an epoch.
 func of(e scenario.EpochScore) *univmon.Score {
