@@ -83,6 +83,35 @@ func TestChameleMonExamples(t *testing.T) {
 	}
 }
 
+// The six tasks about what entered, at each switch and of the network: while every flow is a heavy-hitter candidate from its
+// first packet on, all of them exactly, flow sizes among them.
+func TestChameleMonTasks(t *testing.T) {
+	s := load(t, "tasks", 5)
+	s.Watch, s.Traffic[0].Flows, s.Traffic[1].Flows = 100, 2500, 300
+	s.Expect = nil
+	least, most := 1.0, 0.00001 // entropy is told in six digits
+	for _, m := range []string{chamelemon.HeavyHitterF1, chamelemon.HeavyChangeF1, chamelemon.VictimEnds, chamelemon.VictimsExact} {
+		s.Expect = append(s.Expect, scenario.Bound{Measure: m, AtLeast: &least})
+	}
+	for _, m := range []string{
+		chamelemon.FlowSizeARE, chamelemon.DistributionWMRE, chamelemon.EntropyError, chamelemon.DistinctError, chamelemon.PacketsError,
+		chamelemon.FalseClaims, scenario.PartialEpochs,
+	} {
+		s.Expect = append(s.Expect, scenario.Bound{Measure: m, AtMost: &most})
+	}
+	r := play(t, s)
+	check(t, r, s.Epochs)
+	for i := 1; i < len(r.Epochs); i++ { // flows are watched, and changed, from the second one on
+		e := losses(t, &r.Epochs[i])
+		for _, device := range []string{"edge1-1", "edge1-2", "edge2-1", "edge2-2", "network"} {
+			v := e.Views[device]
+			if v == nil || v.Hitters == nil || v.Hitters.TruePositive == 0 || v.Changes == nil || v.Changes.TruePositive == 0 || v.SizeARE == nil || v.WMRE == nil || v.Entropy == nil || v.Distinct == nil {
+				t.Errorf("epoch %d of the run: not all tasks of %s: %+v", i+1, device, v)
+			}
+		}
+	}
+}
+
 // What befalls a link: random loss, death, a grey failure. Which flows lost how many packets is told as it is true.
 func TestChameleMonFaults(t *testing.T) {
 	for name, least := range map[string]int{"link-loss": 20, "dead-link": 200, "grey-failure": 1} {

@@ -65,6 +65,8 @@ type Run struct {
 	scored  []string                // their names, in the order of the scenario
 	latency *latencies
 	report  Report
+
+	watching []context.CancelFunc // ends the subscriptions to rows that are only told when asked for
 }
 
 // Open builds the network and starts the collector against it. When it returns, every
@@ -406,6 +408,9 @@ func (r *Run) playWall(ctx context.Context) error {
 // Close ends the run: outputs, collector, network.
 func (r *Run) Close() error {
 	var errs []error
+	for _, end := range r.watching {
+		end()
+	}
 	if r.client != nil {
 		errs = append(errs, r.client.Close())
 	}

@@ -49,6 +49,8 @@ type Scenario struct {
 	Deadline time.Duration `yaml:"deadline"`
 	// ScoreEvery reads and scores only every so manyth epoch, for long runs; every one when 0. The status of all is told.
 	ScoreEvery int `yaml:"score-every"`
+	// Watch is of how many flows the sizes are asked for, so that they are scored; of those of the first epoch.
+	Watch int `yaml:"watch"`
 	// Topology is the network.
 	Topology Topology `yaml:"topology"`
 	// Traffic is what hosts send, each component from its own start to its own end.
@@ -180,6 +182,9 @@ type Bound struct {
 	AtMost *float64 `yaml:"at-most"`
 }
 
+// mostWatched is how many flows a scenario can watch: each at its switch and of the network, on one stream.
+const mostWatched = 5000
+
 // Load reads a scenario file; the error lists every problem with its line.
 func Load(path string) (*Scenario, error) {
 	data, err := os.ReadFile(path)
@@ -220,6 +225,9 @@ func (s *Scenario) Validate() error {
 	}
 	if s.Epochs < 0 {
 		bad("epochs", "expected 0 or more; found %d", s.Epochs)
+	}
+	if s.Watch < 0 || s.Watch > mostWatched {
+		bad("watch", "expected 0 to %d flows; found %d", mostWatched, s.Watch)
 	}
 	if s.Epoch < 10*time.Millisecond {
 		bad("epoch", "expected 10ms or more; found %v", s.Epoch)

@@ -6,8 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/lab"
@@ -34,7 +37,14 @@ func Measures() []string {
 
 // startScoring makes a scorer for each of the scenario's algorithms that has one.
 func (r *Run) startScoring(f *lab.Fabric) error {
-	setting := score.Setting{Changes: r.s.changes()}
+	setting := score.Setting{Changes: r.s.changes(), Watch: r.s.Watch, Home: func(a netip.Addr) string {
+		for _, h := range f.Hosts {
+			if slices.ContainsFunc(append(h.Prefixes[:len(h.Prefixes):len(h.Prefixes)], h.V4, h.V6), func(p netip.Prefix) bool { return p.Contains(a) }) {
+				return f.Switches[h.Switch].Name
+			}
+		}
+		return ""
+	}}
 	for _, sw := range f.Switches {
 		if sw.Role == lab.RoleEdge {
 			setting.Edges = append(setting.Edges, sw.Name)
@@ -88,6 +98,11 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 			if err != nil {
 				return fmt.Errorf("scenario: %s: %w", name, err)
 			}
+			if w, ok := r.scorers[name].(score.Watcher); ok {
+				if err := r.watch(ctx, w.Watch()); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	for _, p := range rep.Plugins {
@@ -105,6 +120,36 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 	}
 	r.fillStats()
 	return r.o.OnEpoch(r)
+}
+
+// watch subscribes to rows until the run is closed. It returns when the collector knows of it.
+func (r *Run) watch(ctx context.Context, rows []*gnmi.Path) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.watching = append(r.watching, cancel)
+	stream, err := r.client.subscribe(ctx, gnmi.SubscriptionList_STREAM, rows...)
+	if err != nil {
+		return err
+	}
+	known := make(chan error, 1)
+	go func() { // what comes is read with the rest of the results
+		for {
+			resp, err := stream.Recv()
+			if err != nil {
+				known <- fmt.Errorf("scenario: gNMI: %w", err)
+				return
+			}
+			if resp.GetSyncResponse() {
+				select {
+				case known <- nil:
+				default:
+				}
+			}
+		}
+	}()
+	return <-known
 }
 
 // truth returns what happened in the epoch from start to end, of the switches whose bank was flipped at

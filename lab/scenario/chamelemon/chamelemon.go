@@ -8,11 +8,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+
+	"github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // The measures a scenario can bound. Those about lost packets have as dimension the state in which
@@ -25,9 +29,11 @@ const (
 	VictimsCountError = "victims-count-error" // of the number of victims, which is estimated while ill
 	LostPacketsError  = "lost-packets-error"  // of all lost packets together
 	HeavyLoserF1      = "heavy-loser-f1"      // flows that lost at least Tl packets
-	FlowSizeARE       = "flow-size-are"       // of the sizes of victims that the classifier tells
+	VictimEnds        = "victim-ends"         // share of those told that are with the switches where they entered and left
+	VictimSizeARE     = "victim-size-are"     // of the sizes of victims that the classifier tells
 
 	// Those about what entered have edge or network as dimension. Errors are means of relative errors.
+	FlowSizeARE      = "flow-size-are" // of the flows that the scenario watches
 	HeavyHitterF1    = "heavy-hitter-f1"
 	HeavyChangeF1    = "heavy-change-f1"
 	EntropyError     = "entropy-error"
@@ -49,8 +55,8 @@ func Algorithm() score.Algorithm {
 	return score.Algorithm{
 		Plugin: "chamelemon",
 		Measures: []string{
-			VictimF1, VictimPrecision, VictimRecall, VictimsExact, VictimsCountError, LostPacketsError, HeavyLoserF1, FlowSizeARE,
-			HeavyHitterF1, HeavyChangeF1, EntropyError, DistinctError, PacketsError, DistributionWMRE,
+			VictimF1, VictimPrecision, VictimRecall, VictimsExact, VictimsCountError, LostPacketsError, HeavyLoserF1, VictimEnds, VictimSizeARE,
+			FlowSizeARE, HeavyHitterF1, HeavyChangeF1, EntropyError, DistinctError, PacketsError, DistributionWMRE,
 			FalseClaims, Decoded, LostResults, BalanceEpochs, CollectionMS, ResponseMS,
 		},
 		New: newScorer,
@@ -60,13 +66,16 @@ func Algorithm() score.Algorithm {
 type scorer struct {
 	config  analysis.Configuration
 	edges   []string
+	home    func(netip.Addr) string
 	changes []int
+	watch   int                     // flows that are to be watched, until they are known
+	asked   []*gnmi.Path            // of them, until they are asked for
 	before  map[string]truth.Counts // what entered in the epoch before, by device
 	epochs  []*Score
 }
 
 func newScorer(s score.Setting) (score.Scorer, error) {
-	out := &scorer{config: analysis.DefaultConfiguration(), edges: s.Edges, changes: s.Changes}
+	out := &scorer{config: analysis.DefaultConfiguration(), edges: s.Edges, home: s.Home, changes: s.Changes, watch: s.Watch}
 	if s.Config != nil {
 		if err := json.Unmarshal(s.Config, &out.config); err != nil {
 			return nil, fmt.Errorf("chamelemon: config: %w", err)
@@ -122,9 +131,37 @@ func (s *scorer) Score(e *score.Epoch) (score.Result, error) {
 		}
 	}
 	if e.Truth.Network != nil {
-		out.losses(r, e.Truth.Network, e.Truth.Lost, e.Truth.Devices)
+		out.losses(s, r, e.Truth)
+		s.choose(entered)
 	}
 	return out, nil
+}
+
+// choose picks the flows to watch, evenly, at their switches and of the network.
+func (s *scorer) choose(entered map[string]truth.Counts) {
+	if s.watch == 0 {
+		return
+	}
+	for _, name := range s.edges {
+		keys := slices.SortedFunc(maps.Keys(entered[name]), flow.Key.Compare)
+		n := min((s.watch+len(s.edges)-1)/len(s.edges), len(keys))
+		for i := range n {
+			key := keys[i*len(keys)/n].String()
+			for _, device := range []string{name, score.Network} {
+				s.asked = append(s.asked, &gnmi.Path{Elem: []*gnmi.PathElem{
+					{Name: "chamelemon"}, {Name: "flows"}, {Name: "flow", Key: map[string]string{"device": device, "flow": key}},
+				}})
+			}
+		}
+	}
+	s.watch = 0
+}
+
+// Watch implements score.Watcher.
+func (s *scorer) Watch() []*gnmi.Path {
+	rows := s.asked
+	s.asked = nil
+	return rows
 }
 
 // Totals implements score.Scorer.

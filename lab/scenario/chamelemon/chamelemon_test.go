@@ -4,6 +4,7 @@ package chamelemon
 
 import (
 	"maps"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -80,8 +81,8 @@ func epoch(t *testing.T) (*score.Epoch, map[string]map[string]any) {
 	part := map[string]any{"epoch": 7, "buckets": 300, "next-buckets": 300, "flows": 2, "decoded": true}
 	return e, map[string]map[string]any{
 		"attention":                    {"epoch": 7, "network-state": "healthy", "next-state": "healthy", "decoded": true, "settled": true, "low-threshold": 1, "highest-threshold": 1, "victims": 2},
-		"victims/victim?flow=" + flowA: {"epoch": 7, "lost-packets": 2, "exact": true, "kind": "heavy", "packets": 5, "entry": "e1"},
-		"victims/victim?flow=" + flowB: {"epoch": 7, "lost-packets": 1, "exact": true, "kind": "heavy", "packets": 3, "entry": "e1"},
+		"victims/victim?flow=" + flowA: {"epoch": 7, "lost-packets": 2, "exact": true, "kind": "heavy", "packets": 5, "entry": "e1", "exit": "e2"},
+		"victims/victim?flow=" + flowB: {"epoch": 7, "lost-packets": 1, "exact": true, "kind": "heavy", "packets": 3, "entry": "e1", "exit": "e2"},
 		"victims/victim?flow=" + flowC: {"epoch": 6, "lost-packets": 9, "exact": true}, // of the epoch before
 		"summaries/summary?device=e1":  summary(8), "summaries/summary?device=e2": summary(4), "summaries/summary?device=network": network,
 		"thresholds/threshold?device=e1":                      {"epoch": 7, "high-threshold": 1, "next-high-threshold": 1, "low-threshold": 1, "next-low-threshold": 1},
@@ -93,7 +94,13 @@ func epoch(t *testing.T) (*score.Epoch, map[string]map[string]any) {
 
 func scored(t *testing.T, e *score.Epoch, rows map[string]map[string]any) *Score {
 	t.Helper()
-	s, err := newScorer(score.Setting{Edges: []string{"e1", "e2"}, Changes: []int{0}})
+	home := func(a netip.Addr) string {
+		if netip.MustParsePrefix("10.0.2.0/24").Contains(a) {
+			return "e2"
+		}
+		return "e1"
+	}
+	s, err := newScorer(score.Setting{Edges: []string{"e1", "e2"}, Changes: []int{0}, Home: home, Watch: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +108,11 @@ func scored(t *testing.T, e *score.Epoch, rows map[string]map[string]any) *Score
 	r, err := s.Score(e)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if w, ok := s.(score.Watcher); !ok {
+		t.Error("no rows can be asked for")
+	} else if rows := w.Watch(); len(rows) != 4 && e.Number == 7 || w.Watch() != nil {
+		t.Errorf("watched are %v; expected a flow of each edge, there and of the network, once", rows)
 	}
 	var c score.Canvas
 	s.Draw(&c)
@@ -117,7 +129,7 @@ func scored(t *testing.T, e *score.Epoch, rows map[string]map[string]any) *Score
 func TestAllIsRight(t *testing.T) {
 	e, rows := epoch(t)
 	s := scored(t, e, rows)
-	if len(s.False) > 0 || s.Exact != 2 || s.Found.F1() != 1 || !s.Sure || !s.Balanced || s.LostPackets.Measured != 3 {
+	if len(s.False) > 0 || s.Exact != 2 || s.Ends != 2 || s.Found.F1() != 1 || !s.Sure || !s.Balanced || s.LostPackets.Measured != 3 {
 		t.Errorf("%+v; found %+v, false claims %v", s, s.Found, s.False)
 	}
 	if n, of := s.Missing(); n != 0 || of != 3 {
@@ -136,6 +148,9 @@ func TestFalseClaims(t *testing.T) {
 		"no victim":        {"victims/victim?flow=" + flowC, map[string]any{"epoch": 7}, "in truth 0"},
 		"a victim missing": {"victims/victim?flow=" + flowB, map[string]any{"epoch": 6}, "1 of 2 are"},
 		"entry":            {"victims/victim?flow=" + flowA, map[string]any{"entry": "e2"}, "elsewhere"},
+		"exit":             {"victims/victim?flow=" + flowA, map[string]any{"exit": "e1"}, "left at e1"},
+		"flows":            {"summaries/summary?device=e2", map[string]any{"flows-exact": true}, "flows are called exact"},
+		"watched":          {"flows/flow?device=e1&flow=" + flowA, map[string]any{"epoch": 7, "packets": 4, "exact": true}, "4 packets, 5 entered"},
 		"packets":          {"summaries/summary?device=e2", map[string]any{"packets": 5}, "4 entered"},
 		"hitter":           {"heavy-hitters/heavy-hitter?device=e1&flow=" + flowA, map[string]any{"epoch": 7, "packets": 4, "exact": true}, "5 entered"},
 	} {
@@ -149,6 +164,18 @@ func TestFalseClaims(t *testing.T) {
 		if s := scored(t, e, rows); !strings.Contains(strings.Join(s.False, "\n"), tt.want) {
 			t.Errorf("%s: false claims are %q, none says %q", name, s.False, tt.want)
 		}
+	}
+}
+
+// The sizes of the flows that are watched, where they entered and of the network.
+func TestWatchedFlows(t *testing.T) {
+	e, rows := epoch(t)
+	for where, packets := range map[string]int{"e1&flow=" + flowA: 6, "e1&flow=" + flowB: 3, "network&flow=" + flowA: 5, "e2&flow=" + flowA: 1} {
+		rows["flows/flow?device="+where] = map[string]any{"epoch": 7, "packets": packets, "exact": false}
+	}
+	s := scored(t, e, rows)
+	if one, all := s.Views["e1"].SizeARE, s.Views["network"].SizeARE; one == nil || *one != 0.1 || all == nil || *all != 0 || s.Views["e2"].SizeARE != nil {
+		t.Errorf("%v and %v", one, all)
 	}
 }
 

@@ -16,6 +16,7 @@ type results struct {
 	summaries  map[string]*summary            // by device
 	hitters    map[string]map[flow.Key]*sized // by device
 	changes    map[string]map[flow.Key]*common
+	watched    map[string]map[flow.Key]*sized
 	ranges     map[string]map[uint64]*sizes // by device and smallest size
 	thresholds map[string]*threshold
 	parts      map[partKey]*part
@@ -50,6 +51,7 @@ type victim struct {
 	Exact   bool    `leaf:"exact"`
 	Kind    string  `leaf:"kind"`
 	Entry   string  `leaf:"entry"`
+	Exit    string  `leaf:"exit"`
 }
 
 func (v *victim) heavy() bool { return v.Kind == "heavy" }
@@ -60,6 +62,7 @@ type summary struct {
 	Packets      *float64 `leaf:"packets"`
 	PacketsExact bool     `leaf:"packets-exact"`
 	Flows        *float64 `leaf:"distinct-flows"`
+	FlowsExact   bool     `leaf:"flows-exact"`
 	Entropy      *float64 `leaf:"entropy"`
 	Hitters      *float64 `leaf:"heavy-hitters"`
 	Changes      *float64 `leaf:"changes"`
@@ -102,7 +105,7 @@ type partKey struct{ device, family, part string }
 func read(leaves []score.Leaf, number uint64) (*results, error) {
 	r := &results{
 		victims: map[flow.Key]*victim{}, summaries: map[string]*summary{}, hitters: map[string]map[flow.Key]*sized{},
-		changes: map[string]map[flow.Key]*common{}, ranges: map[string]map[uint64]*sizes{},
+		changes: map[string]map[flow.Key]*common{}, watched: map[string]map[flow.Key]*sized{}, ranges: map[string]map[uint64]*sizes{},
 		thresholds: map[string]*threshold{}, parts: map[partKey]*part{},
 	}
 	for i := range leaves {
@@ -118,6 +121,9 @@ func read(leaves []score.Leaf, number uint64) (*results, error) {
 		keep(m, number)
 	}
 	for _, m := range r.changes {
+		keep(m, number)
+	}
+	for _, m := range r.watched {
 		keep(m, number)
 	}
 	for _, m := range r.ranges {
@@ -163,6 +169,8 @@ func (r *results) take(l *score.Leaf) error {
 		l.Fill(score.Entry(score.Inner(r.hitters, device), key))
 	case "heavy-change":
 		l.Fill(score.Entry(score.Inner(r.changes, device), key))
+	case "flow":
+		l.Fill(score.Entry(score.Inner(r.watched, device), key))
 	case "range":
 		var from uint64
 		if _, err := fmt.Sscan(keys["from"], &from); err != nil {

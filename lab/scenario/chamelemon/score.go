@@ -48,7 +48,8 @@ type Score struct {
 	Found       *score.Confusion   `json:"found,omitempty"`
 	Exact       int                `json:"exact"` // of the true victims so many with the right number
 	Losers      *score.Confusion   `json:"heavy_losers,omitempty"`
-	SizeARE     float64            `json:"flow_size_are"`
+	Ends        int                `json:"ends"` // of the true victims so many with the switches where they entered and left
+	SizeARE     float64            `json:"victim_size_are"`
 	Top         []score.FlowFigure `json:"top_victims,omitempty"`
 
 	// What entered, by edge switch and for the network.
@@ -84,6 +85,7 @@ type View struct {
 	Hitters  *score.Confusion `json:"heavy_hitters,omitempty"`
 	Changes  *score.Confusion `json:"heavy_changes,omitempty"`
 	WMRE     *float64         `json:"distribution_wmre,omitempty"`
+	SizeARE  *float64         `json:"flow_size_are,omitempty"` // of the watched flows
 }
 
 // topVictims is how many victims are shown.
@@ -158,6 +160,7 @@ func (s *Score) View(by *scorer, r *results, name string, now, before truth.Coun
 		f := score.Of(*sum.Entropy, now.Entropy())
 		v.Entropy = &f
 	}
+	v.sizes(s, name, r.watched[name], now)
 	for k, h := range r.hitters[name] {
 		if h.Exact && h.Packets != float64(now[k]) {
 			s.claim("%s: heavy hitter %v: %.0f packets, %d entered", name, k, h.Packets, now[k])
@@ -177,6 +180,28 @@ func (s *Score) View(by *scorer, r *results, name string, now, before truth.Coun
 	if ranges := r.ranges[name]; len(ranges) > 0 {
 		f := wmre(ranges, now)
 		v.WMRE = &f
+	}
+	if sum.FlowsExact && (v.Distinct == nil || v.Distinct.Error() != 0 || v.Entropy == nil || math.Abs(v.Entropy.Measured-v.Entropy.True) > 1e-5 || v.WMRE == nil || *v.WMRE != 0) {
+		s.claim("%s: flows are called exact: %v of them, an entropy of %v, a distribution with a WMRE of %v", name, v.Distinct, v.Entropy, v.WMRE)
+	}
+}
+
+// sizes scores the sizes of the watched flows that entered.
+func (v *View) sizes(s *Score, name string, watched map[flow.Key]*sized, now truth.Counts) {
+	are, n := 0.0, 0
+	for k, w := range watched {
+		size := float64(now[k])
+		if w.Exact && w.Packets != size {
+			s.claim("%s: watched flow %v: %.0f packets, %.0f entered", name, k, w.Packets, size)
+		}
+		if size > 0 {
+			are += math.Abs(w.Packets-size) / size
+			n++
+		}
+	}
+	if n > 0 {
+		are /= float64(n)
+		v.SizeARE = &are
 	}
 }
 
@@ -207,7 +232,8 @@ func wmre(ranges map[uint64]*sizes, now truth.Counts) float64 {
 }
 
 // losses scores what is told of lost packets.
-func (s *Score) losses(r *results, entered, lost truth.Counts, devices map[string]*score.Device) {
+func (s *Score) losses(by *scorer, r *results, what score.Truth) {
+	entered, lost := what.Network, what.Lost
 	s.flows = float64(len(entered))
 	if r.attention.Victims != nil {
 		f := score.Of(*r.attention.Victims, float64(len(lost)))
@@ -230,8 +256,16 @@ func (s *Score) losses(r *results, entered, lost truth.Counts, devices map[strin
 		if v.Exact && v.Lost != really {
 			s.claim("victim %v: %.0f lost packets, in truth %.0f", k, v.Lost, really)
 		}
-		if d := devices[v.Entry]; d != nil && really > 0 && d.Lost[k] == 0 {
-			s.claim("victim %v: entered at %s, in truth elsewhere", k, v.Entry)
+		if really > 0 {
+			d, exit := what.Devices[v.Entry], by.home(k.DstAddr())
+			switch {
+			case d != nil && d.Lost[k] == 0:
+				s.claim("victim %v: entered at %s, in truth elsewhere", k, v.Entry)
+			case v.Exit != "" && v.Exit != exit:
+				s.claim("victim %v: left at %s, in truth %q", k, v.Exit, exit)
+			case d != nil && v.Exit != "":
+				s.Ends++
+			}
 		}
 		if size := float64(entered[k]); size > 0 && v.Packets > 0 {
 			s.SizeARE += math.Abs(v.Packets-size) / size
@@ -308,7 +342,7 @@ func (s *Score) Samples() []score.Sample {
 			score.F1(VictimF1, d, c), score.Precision(VictimPrecision, d, c), score.Recall(VictimRecall, d, c),
 			score.Share(VictimsExact, d, s.Exact, c.TruePositive+c.FalseNegative),
 			score.Mean(LostPacketsError, d, s.LostPackets.Error()), score.F1(HeavyLoserF1, d, *s.Losers),
-			score.Mean(FlowSizeARE, d, s.SizeARE))
+			score.Share(VictimEnds, d, s.Ends, c.TruePositive), score.Mean(VictimSizeARE, d, s.SizeARE))
 		if s.Victims != nil {
 			out = append(out, score.Mean(VictimsCountError, d, s.Victims.Error()))
 		}
@@ -329,8 +363,10 @@ func (s *Score) Samples() []score.Sample {
 				out = append(out, score.F1(m, d, *c))
 			}
 		}
-		if v.WMRE != nil {
-			out = append(out, score.Mean(DistributionWMRE, d, *v.WMRE))
+		for m, x := range map[string]*float64{DistributionWMRE: v.WMRE, FlowSizeARE: v.SizeARE} {
+			if x != nil {
+				out = append(out, score.Mean(m, d, *x))
+			}
 		}
 	}
 	return out

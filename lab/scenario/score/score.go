@@ -13,6 +13,7 @@ package score
 
 import (
 	"encoding/json"
+	"net/netip"
 	"time"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
@@ -40,8 +41,12 @@ type Setting struct {
 	Config json.RawMessage
 	// Edges are the switches that hosts are attached to.
 	Edges []string
+	// Home is the one of them that an address is attached to, "" when none is.
+	Home func(netip.Addr) string
 	// Changes are the epochs of the run, from 0, in which traffic or faults change.
 	Changes []int
+	// Watch is of how many flows the sizes are to be asked for.
+	Watch int
 }
 
 // Scorer scores the epochs of a run, in their order.
@@ -58,6 +63,12 @@ type Scorer interface {
 	Draw(*Canvas)
 	// Commands are lines that read the results of a collector that serves gNMI at an address.
 	Commands(addr string) []string
+}
+
+// Watcher is a Scorer of an algorithm that tells some rows only when they are asked for.
+type Watcher interface {
+	// Watch are the rows to subscribe to from now on, once they are known; nil before and afterwards.
+	Watch() []*gnmi.Path
 }
 
 // Result is an epoch beside the truth. It marshals to JSON.
