@@ -53,9 +53,9 @@ func TestHealthy(t *testing.T) {
 		victims float64
 		v6      float64
 		seed    uint64
-	}{{2000, 0.1, 0, 1}, {10_000, 0.1, 0.1, 2}, {30_000, 0.1, 0, 3}, {50_000, 0.1, 0.05, 4}, {70_000, 0.1, 0, 5}} {
+	}{{500, 0.1, 0, 1}, {2500, 0.1, 0.1, 2}, {7500, 0.1, 0, 3}, {12_500, 0.1, 0.05, 6}, {17_500, 0.1, 0, 5}} {
 		t.Run(fmt.Sprintf("%d flows", tc.flows), func(t *testing.T) {
-			f := newFabric(t, tc.seed, `{"heavyHitters": {"packets": 50, "share": 0}}`)
+			f := newSmall(t, tc.seed, `{"heavyHitters": {"packets": 50, "share": 0}}`)
 			for range 7 {
 				f.play(f.flows(tc.flows, tc.victims, tc.v6))
 			}
@@ -101,7 +101,7 @@ func TestHealthy(t *testing.T) {
 			f1 := 2 * float64(found) / float64(found+wrong+len(hitters))
 			// With more flows Th is higher, and the classifier's errors upwards move flows that
 			// are just below the threshold above it.
-			if f1 < 0.98 && tc.flows <= 50_000 || f1 < 0.95 {
+			if f1 < 0.98 && tc.flows <= 12_500 || f1 < 0.95 {
 				t.Errorf("heavy hitters: F1 %.4f", f1)
 			}
 			for _, e := range lab.Rows(r, encoderList) {
@@ -117,8 +117,8 @@ func TestHealthy(t *testing.T) {
 // TestIllAndBack: too many victims, then few again.
 func TestIllAndBack(t *testing.T) {
 	t.Parallel()
-	f := newFabric(t, 11, `{"victims": {"limit": 100000}}`)
-	const n = 50_000
+	f := newSmall(t, 11, `{"victims": {"limit": 100000}}`)
+	const n = 12_500
 	events := ""
 	step := func(victims float64) (map[string]string, map[string]string, []map[string]string, []lab.Flow) {
 		flows := f.flows(n, victims, 0)

@@ -16,9 +16,9 @@ import (
 // has its own switches, or a register's packets are shared out between two.
 func TestMerge(t *testing.T) {
 	t.Parallel()
-	f := newFabric(t, 51, `{}`)
-	steady(f, 20_000)
-	whole := f.record(f.flows(20_000, 0.1, 0.1))
+	f := newSmall(t, 51, `{}`)
+	steady(f, 5000)
+	whole := f.record(f.flows(5000, 0.1, 0.1))
 	state := f.h // the plugin that has seen the epochs before
 	parts := []*sdk.Epoch{{}, {}, {}}
 	for i := range parts {
@@ -70,9 +70,9 @@ func TestMerge(t *testing.T) {
 		t.Errorf("%v, %d devices, expected %v", merged.Status, len(merged.Devices), merged.Expected)
 	}
 	got := everything(t, state.Analyse(merged))
-	g := newFabric(t, 51, `{}`)
-	steady(g, 20_000)
-	if want := everything(t, g.play(g.flows(20_000, 0.1, 0.1))); !slices.Equal(got, want) {
+	g := newSmall(t, 51, `{}`)
+	steady(g, 5000)
+	if want := everything(t, g.play(g.flows(5000, 0.1, 0.1))); !slices.Equal(got, want) {
 		t.Errorf("%d lines and %d, which differ", len(got), len(want))
 	}
 }

@@ -47,7 +47,7 @@ func TestRestart(t *testing.T) {
 	for _, account := range []bool{false, true} {
 		t.Run(fmt.Sprintf("account %v", account), func(t *testing.T) {
 			const config = `{"heavyChanges": {"packets": 20}}`
-			a, b := newFabric(t, 41, config), newFabric(t, 41, config)
+			a, b := newSmall(t, 41, config), newSmall(t, 41, config)
 			a.account, b.account = account, account
 			changes, states := 0, make(map[string]bool)
 			for i := range 13 {
@@ -55,8 +55,8 @@ func TestRestart(t *testing.T) {
 				if i >= 3 && i < 9 {
 					victims = 0.75
 				}
-				flows := a.flows(12_000, victims, 0.05)
-				b.flows(12_000, victims, 0.05) // the same
+				flows := a.flows(3000, victims, 0.05)
+				b.flows(3000, victims, 0.05) // the same
 				want, got := a.play(flows), b.play(flows)
 				x, y := everything(t, want), everything(t, got)
 				if !slices.Equal(x, y) {
@@ -92,12 +92,12 @@ func TestRestart(t *testing.T) {
 func TestRestartWithout(t *testing.T) {
 	t.Parallel()
 	for _, account := range []bool{false, true} {
-		f := newFabric(t, 42, `{}`)
+		f := newSmall(t, 42, `{}`)
 		f.account = account
-		steady(f, 30_000)
+		steady(f, 7500)
 		f.restart(nil)
 		for i := range 5 {
-			flows := f.flows(30_000, 0.1, 0)
+			flows := f.flows(7500, 0.1, 0)
 			r := f.play(flows)
 			truth := make(map[string]int64)
 			for k := range flows {
@@ -119,9 +119,9 @@ func TestRestartWithout(t *testing.T) {
 // what was really in force, and the plan is made again.
 func TestLatePlans(t *testing.T) {
 	t.Parallel()
-	f := newFabric(t, 43, `{}`)
+	f := newSmall(t, 43, `{}`)
 	f.account = true
-	steady(f, 5_000)
+	steady(f, 1250)
 	late := 0
 	f.fails = func(p sdk.Plan) sdk.PlanStatus {
 		if late++; late%3 != 0 {
@@ -134,7 +134,7 @@ func TestLatePlans(t *testing.T) {
 		if i == 8 {
 			f.fails = nil
 		}
-		flows := f.flows(40_000, 0.1, 0)
+		flows := f.flows(10_000, 0.1, 0)
 		r := f.play(flows)
 		at := row(t, r, attentionList)
 		if at["settled"] != "true" {
@@ -171,10 +171,10 @@ func TestMixed(t *testing.T) {
 		"unknown": {func(e *sdk.Epoch, _ *fabric) { e.States[1].Plan = 12345 }, "earlier process"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFabric(t, 44, `{}`)
+			f := newSmall(t, 44, `{}`)
 			f.account = true
-			steady(f, 5_000)
-			e := f.record(f.flows(5_000, 0.1, 0))
+			steady(f, 1250)
+			e := f.record(f.flows(1250, 0.1, 0))
 			tc.change(e, f)
 			r := f.analyse(e)
 			for _, v := range lab.Rows(r, victimList) {
@@ -189,7 +189,7 @@ func TestMixed(t *testing.T) {
 			if x := row(t, r, alertList, "kind", "plan-failed", "subject", "edge2"); x["active"] != "true" || !said(r, tc.want) {
 				t.Errorf("alert %v, events %v", x, r.Events)
 			}
-			flows := f.flows(5_000, 0.1, 0)
+			flows := f.flows(1250, 0.1, 0)
 			exactLosses(t, f, lab.Rows(f.play(flows), victimList), flows)
 		})
 	}
@@ -197,9 +197,9 @@ func TestMixed(t *testing.T) {
 
 // TestDoubts: all arrived, but the collector says that flips were apart by more than the guard.
 func TestDoubts(t *testing.T) {
-	f := newFabric(t, 45, `{}`)
-	steady(f, 5_000)
-	e := f.record(f.flows(5_000, 0.1, 0))
+	f := newSmall(t, 45, `{}`)
+	steady(f, 1250)
+	e := f.record(f.flows(1250, 0.1, 0))
 	e.Doubts = []sdk.Doubt{{Device: "edge3", Reason: "its bank was flipped 12 ms after the first one"}}
 	r := f.analyse(e)
 	n := 0
@@ -215,7 +215,7 @@ func TestDoubts(t *testing.T) {
 	if x := row(t, r, alertList, "kind", "out-of-step", "subject", "edge3"); x["active"] != "true" || x["count"] != "1" || !said(r, "12 ms") {
 		t.Errorf("alert %v", x)
 	}
-	r = f.play(f.flows(5_000, 0.1, 0))
+	r = f.play(f.flows(1250, 0.1, 0))
 	if x := row(t, r, alertList, "kind", "out-of-step", "subject", "edge3"); x["active"] != "false" || x["count"] != "1" || x["since-epoch"] != strconv.FormatUint(f.number, 10) {
 		t.Errorf("alert %v", x)
 	}
@@ -226,7 +226,7 @@ func TestDoubts(t *testing.T) {
 
 // TestStateRefused: what another version saved, or nobody, is refused and the plugin begins anew.
 func TestStateRefused(t *testing.T) {
-	f := newFabric(t, 46, `{}`)
+	f := newSmall(t, 46, `{}`)
 	state := f.play(f.flows(500, 0.1, 0)).State
 	if state == nil {
 		t.Fatal("no state")
