@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -219,7 +221,7 @@ func (c *Config) checkNetwork(k checker, switches map[string]int) {
 }
 
 func (c *Config) checkPlugins(k checker, switches map[string]int) {
-	names := map[string]int{}
+	names, running := map[string]int{}, map[string]int{}
 	r := c.Plugins.Restart
 	k.within("plugins.restart.initial", r.Initial, time.Millisecond, time.Hour)
 	k.within("plugins.restart.maximum", r.Maximum, r.Initial, 24*time.Hour)
@@ -229,11 +231,13 @@ func (c *Config) checkPlugins(k checker, switches map[string]int) {
 			k.add(at+".plugin", "is missing; expected the name of a plugin in %s, or a path", c.Plugins.Directory)
 		} else {
 			k.name(at+".name", p.Name)
-			if first, twice := names[p.Name]; twice {
+			file := strings.TrimPrefix(filepath.Base(p.Plugin), "netsketch-plugin-")
+			if first, twice := running[file]; twice {
+				k.add(at+".plugin", "%s is plugins.instances[%d] already, and each would replace the other's results; expected one instance with the devices of both", file, first)
+			} else if first, twice := names[p.Name]; twice {
 				k.add(at+".name", "%q is already the name of plugins.instances[%d]: give this one a name of its own", p.Name, first)
-			} else {
-				names[p.Name] = i
 			}
+			running[file], names[p.Name] = i, i
 		}
 		for j, pattern := range p.Devices {
 			where := fmt.Sprintf("%s.devices[%d]", at, j)

@@ -239,7 +239,7 @@ type Plugins struct {
 type Plugin struct {
 	// Name is the instance's name in logs and metrics; unique; the plugin's name when empty.
 	Name string `yaml:"name"`
-	// Plugin is the binary: the plugin's name in the plugin directory, or a path with a slash.
+	// Plugin is the binary: the plugin's name in the plugin directory, or a path with a slash; each runs once.
 	Plugin string `yaml:"plugin"`
 	// SHA256 pins the binary's checksum; any binary is started when empty.
 	SHA256 SHA256 `yaml:"sha256"`
