@@ -12,6 +12,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
@@ -38,16 +39,8 @@ func newProgram(t *testing.T, bed *Testbed) *program {
 	if p.catalog, err = p4values.NewCatalog(loaded.P4Info); err != nil {
 		t.Fatal(err)
 	}
-	executable, err := softswitch.Compile(loaded.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i, e := range bed.edges {
-		sw := softswitch.New(softswitch.Config{Name: e.name})
-		t.Cleanup(sw.Close)
-		if err := sw.Load(executable); err != nil {
-			t.Fatal(err)
-		}
+		sw := switchtest.New(t, e.name, "chamelemon")
 		p.switches = append(p.switches, sw)
 		tx := map[uint32]func([]byte, time.Duration){1: func([]byte, time.Duration) {}, 2: func([]byte, time.Duration) {}, inside: func(b []byte, at time.Duration) {
 			if !p.lose {

@@ -17,6 +17,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
@@ -51,19 +52,11 @@ func newPair(t *testing.T, config string) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	executable, err := softswitch.Compile(program.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := &pair{t: t, catalog: catalog, lost: make(map[string]int64)}
 	var network sdk.Network
 	for i := range p.switches {
 		name := fmt.Sprintf("edge%d", i+1)
-		sw := softswitch.New(softswitch.Config{Name: name})
-		t.Cleanup(sw.Close)
-		if err := sw.Load(executable); err != nil {
-			t.Fatal(err)
-		}
+		sw := switchtest.New(t, name, "chamelemon")
 		p.switches[i] = sw
 		d := sdk.Device{Name: name, Role: "edge", Program: "chamelemon"}
 		for _, r := range catalog.Registers.All() {

@@ -13,6 +13,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/fermat"
 	"github.com/netsketch/netsketch/sketch/rowhash"
@@ -76,15 +77,7 @@ func compareEdge(t *testing.T, sent [][]byte) {
 	up := [2]*p4values.Register{register("ingress.chamelemon.upstream"), register("ingress.chamelemon.upstream_ipv6")}
 	down := [2]*p4values.Register{register("chamelemon_downstream"), register("chamelemon_downstream_ipv6")}
 
-	executable, err := softswitch.Compile(program.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sw := softswitch.New(softswitch.Config{Name: "edge"})
-	defer sw.Close()
-	if err := sw.Load(executable); err != nil {
-		t.Fatal(err)
-	}
+	sw := switchtest.New(t, "edge", "chamelemon")
 	left := uint32(0) // the port that the last packet left by
 	for _, port := range []uint32{1, hostPort, otherPort} {
 		if err := sw.AddPort(port, softswitch.Port{Name: fmt.Sprint(port), Tx: func([]byte, time.Duration) { left = port }}); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/universal"
 )
@@ -162,15 +163,7 @@ func compare(t *testing.T, name string, sent [][]byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	executable, err := softswitch.Compile(program.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sw := softswitch.New(softswitch.Config{Name: "parity"})
-	defer sw.Close()
-	if err := sw.Load(executable); err != nil {
-		t.Fatal(err)
-	}
+	sw := switchtest.New(t, "parity", name)
 	if err := sw.AddPort(1, softswitch.Port{Name: "1", Tx: func([]byte, time.Duration) {}}); err != nil {
 		t.Fatal(err)
 	}

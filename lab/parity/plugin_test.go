@@ -16,6 +16,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 	"github.com/netsketch/netsketch/plugins/univmon/analysis"
@@ -42,19 +43,11 @@ func newOneSwitch(t *testing.T, config string) *oneSwitch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	executable, err := softswitch.Compile(program.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
 	catalog, err := p4values.NewCatalog(program.P4Info)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &oneSwitch{t: t, sw: softswitch.New(softswitch.Config{Name: "s1"}), truth: make(truth.Counts)}
-	t.Cleanup(o.sw.Close)
-	if err := o.sw.Load(executable); err != nil {
-		t.Fatal(err)
-	}
+	o := &oneSwitch{t: t, sw: switchtest.New(t, "s1", "univmon"), truth: make(truth.Counts)}
 	if err := o.sw.AddPort(1, softswitch.Port{Name: "1", Tx: func([]byte, time.Duration) {}}); err != nil {
 		t.Fatal(err)
 	}

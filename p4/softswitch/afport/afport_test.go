@@ -23,9 +23,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/internal/testkit"
-	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/afport"
+	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -84,19 +84,7 @@ func veth(t *testing.T, name string) {
 // forwarder is a switch with routes: 10.0.1.0/24 by port 1 and 10.0.2.0/24 by port 2.
 func forwarder(t *testing.T) *softswitch.Switch {
 	t.Helper()
-	p, err := compiled.Load("forwarding")
-	if err != nil {
-		t.Fatal(err)
-	}
-	executable, err := softswitch.Compile(p.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sw := softswitch.New(softswitch.Config{})
-	t.Cleanup(sw.Close)
-	if err := sw.Load(executable); err != nil {
-		t.Fatal(err)
-	}
+	sw := switchtest.New(t, "", "forwarding")
 	for port := byte(1); port <= 2; port++ {
 		err := sw.InsertEntry("ingress.forwarding.ipv4_lpm", softswitch.Entry{
 			Match:  []softswitch.Match{{Kind: softswitch.MatchLPM, Value: []byte{10, 0, port, 0}, PrefixLen: 24}},

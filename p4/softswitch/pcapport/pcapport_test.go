@@ -16,10 +16,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapport"
+	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,20 +27,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // forwarder is a switch whose default routes send IPv4 to port 2.
 func forwarder(t *testing.T) *softswitch.Switch {
 	t.Helper()
-	p, err := compiled.Load("forwarding")
-	if err != nil {
-		t.Fatal(err)
-	}
-	executable, err := softswitch.Compile(p.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sw := softswitch.New(softswitch.Config{})
-	t.Cleanup(sw.Close)
-	if err := sw.Load(executable); err != nil {
-		t.Fatal(err)
-	}
-	err = sw.InsertEntry("ingress.forwarding.ipv4_lpm", softswitch.Entry{
+	sw := switchtest.New(t, "", "forwarding")
+	err := sw.InsertEntry("ingress.forwarding.ipv4_lpm", softswitch.Entry{
 		Match:  []softswitch.Match{{Kind: softswitch.MatchDontCare}},
 		Action: softswitch.Action{Name: "ingress.forwarding.forward", Params: [][]byte{{2}, {2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}},
 	})
