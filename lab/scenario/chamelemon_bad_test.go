@@ -43,11 +43,7 @@ func (w *told) text() string {
 // leaves reads a subtree over gNMI: values by path, [keys] included.
 func leaves(t *testing.T, addr string, elems ...string) map[string]string {
 	t.Helper()
-	p := &gnmi.Path{}
-	for _, e := range elems {
-		p.Elem = append(p.Elem, &gnmi.PathElem{Name: e})
-	}
-	updates, err := once(t, connect(t, addr), p)
+	updates, err := once(t, connect(t, addr), path(elems...))
 	if err != nil {
 		t.Fatal(err)
 	}

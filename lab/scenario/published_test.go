@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +19,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 	"github.com/netsketch/netsketch/yang/yangtest"
 )
@@ -65,6 +69,92 @@ func TestEveryPublishedLeafFitsTheSchema(t *testing.T) {
 	for _, tab := range newest {
 		yangtest.Check(t, tab.Slice(0, min(tab.Rows(), 500)))
 	}
+}
+
+// Every leaf of ChameleMon's module is told over gNMI in a run with something of everything, nothing of it is refused by the
+// schema, and the dashboard asks for nothing else.
+func TestEveryChameleMonLeafIsPublished(t *testing.T) {
+	s := load(t, "tasks", 5)
+	s.Watch, s.Expect, s.Traffic[0].Flows, s.Traffic[1].Flows, s.Traffic[0].MaxPackets = 20, nil, 2500, 300, 50
+	// First it cannot be decoded, and then the network turns ill.
+	s.Traffic[0].Changes = []traffic.Change{{From: s.Epoch, Flows: 16_000, Victims: &traffic.Victims{Share: 0.75, Loss: 0.3}}}
+	var err error
+	if s.Algorithms[0], err = config.SectionOf("all.yaml", `
+plugin: chamelemon
+config: {start: {high: 4}, heavyHitters: {packets: 20, share: 0}, heavyChanges: {packets: 20}}`); err != nil {
+		t.Fatal(err)
+	}
+	told := map[[2]string]bool{} // list, or container, and leaf
+	var defined [][2]string
+	_, w := playTold(t, s, func(run *scenario.Run, i int) error {
+		updates, err := once(t, connect(t, run.Address()), path("chamelemon"))
+		if err != nil {
+			return err
+		}
+		for _, u := range updates {
+			if p := u.GetPath().GetElem(); len(p) >= 4 && p[len(p)-2].GetName() == "state" {
+				told[[2]string{p[len(p)-3].GetName(), p[len(p)-1].GetName()}] = true
+			}
+		}
+		if i < s.Epochs-1 {
+			return nil
+		}
+		if refused := leaf(t, run.Address(), pluginPath("chamelemon", "rows-refused")).GetUintVal(); refused > 0 {
+			t.Errorf("%d rows were refused", refused)
+		}
+		top, err := run.Collector().Schema().Node("/netsketch-chamelemon:chamelemon")
+		if err != nil {
+			return err
+		}
+		defined = stateLeaves(top)
+		return nil
+	})
+	if len(defined) < 80 {
+		t.Fatalf("the module has %d leaves of state", len(defined))
+	}
+	for _, d := range defined {
+		if !told[d] {
+			t.Errorf("%s of %s was never told", d[1], d[0])
+		}
+	}
+	dashboard, err := os.ReadFile("../../configs/grafana/dashboards/netsketch-chamelemon.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries := regexp.MustCompile(`"query": "SELECT (.*) FROM \\"chamelemon/([a-z-]+)\\"`).FindAllStringSubmatch(string(dashboard), -1)
+	if len(queries) < 20 {
+		t.Fatalf("%d queries", len(queries))
+	}
+	for _, q := range queries {
+		for _, field := range regexp.MustCompile(`(?:^|[ (,])\\"([a-z-]+)\\"`).FindAllStringSubmatch(regexp.MustCompile(` AS \\"[a-z-]+\\"`).ReplaceAllString(q[1], ""), -1) {
+			if !told[[2]string{q[2], field[1]}] {
+				t.Errorf("the dashboard asks for %s of %s, which was never told", field[1], q[2])
+			}
+		}
+	}
+	if t.Failed() {
+		t.Log(w.text())
+	}
+}
+
+// stateLeaves lists the leaves of a subtree that are in containers of state, by what these are of.
+func stateLeaves(n *yang.Node) (out [][2]string) {
+	for _, c := range n.Children() {
+		if n.Name == "state" {
+			out = append(out, [2]string{n.Parent.Name, c.Name})
+		}
+		out = append(out, stateLeaves(c)...)
+	}
+	return out
+}
+
+// path is a path without keys.
+func path(elems ...string) *gnmi.Path {
+	p := &gnmi.Path{}
+	for _, e := range elems {
+		p.Elem = append(p.Elem, &gnmi.PathElem{Name: e})
+	}
+	return p
 }
 
 // connect dials a gNMI server in plaintext.
