@@ -197,20 +197,15 @@ type outputConfig struct {
 	} `yaml:"peers"`
 }
 
-type keyError struct{ key, text string }
-
-func (e keyError) Error() string { return e.text }
-func (e keyError) Key() string   { return e.key }
-
 func (c outputConfig) Validate() error {
-	var errs []error
+	var errs config.KeyErrors
 	if c.Listen == "" {
-		errs = append(errs, keyError{"listen", "is missing; expected host:port"})
+		errs.Add("listen", "is missing; expected host:port")
 	}
 	if c.Limit > 1<<30 {
-		errs = append(errs, keyError{"limit", "is more than 1GiB"})
+		errs.Add("limit", "is more than 1GiB")
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
 
 func TestSectionDecode(t *testing.T) {

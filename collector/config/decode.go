@@ -36,9 +36,6 @@ type shorthand interface{ Shorthand() string }
 // file where they are relative. Empty names stay empty.
 type filer interface{ Files() []*string }
 
-// keyed is implemented by errors of validator that are about one key of the section.
-type keyed interface{ Key() string }
-
 // decoder turns YAML nodes into Go values. It differs from yaml.v3's own decoding in that it
 // knows where everything stood, goes on after a problem, refuses unknown and repeated keys, and
 // expands ${VARIABLE} in text.

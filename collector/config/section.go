@@ -41,7 +41,7 @@ func (s Section) Position() Position {
 // Decode reads the section over into, a pointer to a struct that already holds its defaults.
 // Keys come from `yaml` tags. If *into has Files() []*string, names of files in it that are relative are
 // taken from the folder of the configuration's file. If *into has Validate() error, it is called when everything could be
-// read; each error joined in the result that has Key() string is placed at that key. The error is
+// read; each KeyError joined in the result is placed at its key. The error is
 // Problems.
 func (s Section) Decode(into any) error {
 	v := reflect.ValueOf(into)
@@ -68,9 +68,9 @@ func (s Section) Decode(into any) error {
 
 // invalid places an error of a Validate method.
 func (d *decoder) invalid(path string, err error) {
-	var k keyed
-	if errors.As(err, &k) && k.Key() != "" {
-		path = join(path, k.Key())
+	var k *KeyError
+	if errors.As(err, &k) && k.key != "" {
+		path = join(path, k.key)
 	}
 	d.problems = append(d.problems, Problem{Position: d.position(path), Path: path, Message: err.Error()})
 }

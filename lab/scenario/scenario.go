@@ -208,51 +208,42 @@ func Parse(name string, data []byte) (*Scenario, error) {
 	return s, nil
 }
 
-// problem is an error about one key.
-type problem struct{ key, message string }
-
-func (p problem) Error() string { return p.message }
-func (p problem) Key() string   { return p.key }
-
 // Validate checks what types cannot express.
 func (s *Scenario) Validate() error {
-	var errs []error
-	bad := func(key, format string, args ...any) {
-		errs = append(errs, problem{key, fmt.Sprintf(format, args...)})
-	}
+	var errs config.KeyErrors
 	if len(s.Traffic) == 0 {
-		bad("traffic", "there is none, so nothing would be measured; expected at least one component")
+		errs.Add("traffic", "there is none, so nothing would be measured; expected at least one component")
 	}
 	if s.Epochs < 0 {
-		bad("epochs", "expected 0 or more; found %d", s.Epochs)
+		errs.Add("epochs", "expected 0 or more; found %d", s.Epochs)
 	}
 	if s.Watch < 0 || s.Watch > mostWatched {
-		bad("watch", "expected 0 to %d flows; found %d", mostWatched, s.Watch)
+		errs.Add("watch", "expected 0 to %d flows; found %d", mostWatched, s.Watch)
 	}
 	if s.Epoch < 10*time.Millisecond {
-		bad("epoch", "expected 10ms or more; found %v", s.Epoch)
+		errs.Add("epoch", "expected 10ms or more; found %v", s.Epoch)
 	}
 	f, err := s.fabric()
 	if err != nil {
-		bad("topology", "%v", err)
-		return errors.Join(errs...)
+		errs.Add("topology", "%v", err)
+		return errs.Err()
 	}
 	for name := range s.Programs {
 		if name != string(lab.RoleEdge) && name != string(lab.RoleTransit) && f.Find(name) < 0 {
-			bad("programs", "no switch is called %q, and it is no role: edge or transit", name)
+			errs.Add("programs", "no switch is called %q, and it is no role: edge or transit", name)
 		}
 	}
 	for i, c := range s.Traffic {
 		key := fmt.Sprintf("traffic[%d]", i)
 		if c.Trace == "" && (!c.Exact && c.Rate <= 0 || c.Flows <= 0) {
-			bad(key, "expected a trace, a rate and a number of flows above 0, or exact and a number of flows")
+			errs.Add(key, "expected a trace, a rate and a number of flows above 0, or exact and a number of flows")
 		}
 		if err := c.check(s.Epoch); err != nil {
-			bad(key, "%v", err)
+			errs.Add(key, "%v", err)
 		}
 		for _, h := range slices.Concat(c.Senders, c.Receivers) {
 			if findHost(f, h) < 0 {
-				bad(key, "no host is called %q; they are h1 to h%d", h, len(f.Hosts))
+				errs.Add(key, "no host is called %q; they are h1 to h%d", h, len(f.Hosts))
 			}
 		}
 	}
@@ -260,31 +251,31 @@ func (s *Scenario) Validate() error {
 		key := fmt.Sprintf("faults[%d]", i)
 		switch {
 		case (x.Link == "") == (x.Switch == ""):
-			bad(key, "expected either a link or a switch")
+			errs.Add(key, "expected either a link or a switch")
 		case x.Switch != "" && f.Find(x.Switch) < 0:
-			bad(key, "no switch is called %q", x.Switch)
+			errs.Add(key, "no switch is called %q", x.Switch)
 		case x.Link != "" && !slices.ContainsFunc(f.Links, func(l lab.Link) bool { return f.LinkName(l) == x.Link }):
-			bad(key, "no link is called %q; a link's name is both switches', such as %s", x.Link, f.LinkName(f.Links[0]))
+			errs.Add(key, "no link is called %q; a link's name is both switches', such as %s", x.Link, f.LinkName(f.Links[0]))
 		case x.Loss < 0 || x.Loss > 1:
-			bad(key, "a loss is a share, 0 to 1; found %v", x.Loss)
+			errs.Add(key, "a loss is a share, 0 to 1; found %v", x.Loss)
 		case x.Flows < 0 || x.Flows > 1:
-			bad(key, "flows is a share of them, 0 to 1; found %v", x.Flows)
+			errs.Add(key, "flows is a share of them, 0 to 1; found %v", x.Flows)
 		case x.Late < 0:
-			bad(key, "late is how late, 0 or more; found %v", x.Late)
+			errs.Add(key, "late is how late, 0 or more; found %v", x.Late)
 		case x.Until != 0 && x.Until <= x.From:
-			bad(key, "until %v is not after from %v", x.Until, x.From)
+			errs.Add(key, "until %v is not after from %v", x.Until, x.From)
 		}
 	}
 	for i, b := range s.Expect {
 		key := fmt.Sprintf("expect[%d]", i)
 		if !slices.Contains(Measures(), b.Measure) {
-			bad(key, "no measure is called %q; there are %v", b.Measure, Measures())
+			errs.Add(key, "no measure is called %q; there are %v", b.Measure, Measures())
 		}
 		if b.AtLeast == nil && b.AtMost == nil {
-			bad(key, "expected at-least, at-most or both")
+			errs.Add(key, "expected at-least, at-most or both")
 		}
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
 
 // check says what does not go together.

@@ -7,7 +7,6 @@ package gnmi
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -77,47 +76,36 @@ func DefaultConfig() Config {
 	}
 }
 
-// keyError is an error about one key, which the configuration places in its file.
-type keyError struct{ key, text string }
-
-func (e *keyError) Error() string { return e.text }
-
-// Key is the key that the error is about, relative to the output's section.
-func (e *keyError) Key() string { return e.key }
-
-// Validate returns everything that is wrong, joined; each error has a Key method.
+// Validate returns everything that is wrong, joined: each a config.KeyError.
 func (c *Config) Validate() error {
-	var errs []error
-	add := func(key, format string, args ...any) {
-		errs = append(errs, &keyError{key, fmt.Sprintf(format, args...)})
-	}
+	var errs config.KeyErrors
 	if _, _, err := net.SplitHostPort(c.Address); err != nil {
-		add("address", "expected host:port, such as %s; found %q", DefaultAddress, c.Address)
+		errs.Add("address", "expected host:port, such as %s; found %q", DefaultAddress, c.Address)
 	}
 	switch {
 	case c.TLS.Plaintext && c.TLS != (TLSConfig{Plaintext: true}):
-		add("tls.plaintext", "turns TLS off, yet other TLS keys are given; expected one or the other")
+		errs.Add("tls.plaintext", "turns TLS off, yet other TLS keys are given; expected one or the other")
 	case c.TLS.Plaintext:
 	case c.TLS.CertFile == "":
-		add("tls.cert-file", "is missing; expected a file with the server's certificate, or tls: {plaintext: true}")
+		errs.Add("tls.cert-file", "is missing; expected a file with the server's certificate, or tls: {plaintext: true}")
 	case c.TLS.KeyFile == "":
-		add("tls.key-file", "is missing; expected a file with the certificate's private key")
+		errs.Add("tls.key-file", "is missing; expected a file with the certificate's private key")
 	}
 	if (c.Username == "") != (c.Password == "") {
-		add("username", "expected username and password, or neither")
+		errs.Add("username", "expected username and password, or neither")
 	}
 	if c.SampleInterval < time.Millisecond || c.SampleInterval > time.Hour {
-		add("sample-interval", "expected 1ms to 1h; found %s", c.SampleInterval)
+		errs.Add("sample-interval", "expected 1ms to 1h; found %s", c.SampleInterval)
 	}
 	for key, v := range map[string]int{"max-streams": c.MaxStreams, "max-paths": c.MaxPaths, "max-get-leaves": c.MaxGetLeaves} {
 		if v < 1 {
-			add(key, "expected at least 1; found %d", v)
+			errs.Add(key, "expected at least 1; found %d", v)
 		}
 	}
 	if c.StopTimeout < 0 {
-		add("stop-timeout", "expected a time, or 0 for none; found %s", c.StopTimeout)
+		errs.Add("stop-timeout", "expected a time, or 0 for none; found %s", c.StopTimeout)
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
 
 // tlsConfig loads the files; nil for plaintext.

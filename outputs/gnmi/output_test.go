@@ -247,7 +247,7 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		c := plain()
 		set(&c)
 		err := c.Validate()
-		var k *keyError
+		var k *config.KeyError
 		if !errors.As(err, &k) || k.Key() != key || k.Error() == "" {
 			t.Errorf("%s: %v", key, err)
 		}

@@ -7,7 +7,6 @@ package influxdb
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -90,61 +89,50 @@ func DefaultConfig() Config {
 	}
 }
 
-// keyError is an error about one key, which the configuration places in its file.
-type keyError struct{ key, text string }
-
-func (e *keyError) Error() string { return e.text }
-
-// Key is the key that the error is about, relative to the output's section.
-func (e *keyError) Key() string { return e.key }
-
-// Validate returns everything that is wrong, joined; each error has a Key method.
+// Validate returns everything that is wrong, joined: each a config.KeyError.
 func (c *Config) Validate() error {
-	var errs []error
-	add := func(key, format string, args ...any) {
-		errs = append(errs, &keyError{key, fmt.Sprintf(format, args...)})
-	}
+	var errs config.KeyErrors
 	switch u, err := url.Parse(c.URL); {
 	case c.URL == "":
-		add("url", "is missing; expected http://host:port or https://host:port")
+		errs.Add("url", "is missing; expected http://host:port or https://host:port")
 	case err != nil:
-		add("url", "expected http://host:port or https://host:port")
+		errs.Add("url", "expected http://host:port or https://host:port")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		add("url", "expected http://host:port or https://host:port; found %q", u.Redacted())
+		errs.Add("url", "expected http://host:port or https://host:port; found %q", u.Redacted())
 	case u.User != nil:
-		add("url", "has a user in it; give it as token: \"user:password\"")
+		errs.Add("url", "has a user in it; give it as token: \"user:password\"")
 	}
 	if c.Bucket == "" {
-		add("bucket", `is missing; expected a bucket, or for InfluxDB 1.8 "database/retention-policy"`)
+		errs.Add("bucket", `is missing; expected a bucket, or for InfluxDB 1.8 "database/retention-policy"`)
 	}
 	if c.BatchPoints < 1 || c.BatchPoints > 1_000_000 {
-		add("batch-points", "expected 1 to 1000000; found %d", c.BatchPoints)
+		errs.Add("batch-points", "expected 1 to 1000000; found %d", c.BatchPoints)
 	}
 	if c.BatchBytes < 1<<10 || c.BatchBytes > 32<<20 {
-		add("batch-bytes", "expected 1KiB to 32MiB; found %s", c.BatchBytes)
+		errs.Add("batch-bytes", "expected 1KiB to 32MiB; found %s", c.BatchBytes)
 	}
 	if c.FlushInterval < time.Millisecond || c.FlushInterval > time.Hour {
-		add("flush-interval", "expected 1ms to 1h; found %s", c.FlushInterval)
+		errs.Add("flush-interval", "expected 1ms to 1h; found %s", c.FlushInterval)
 	}
 	if c.Timeout <= 0 {
-		add("timeout", "expected a time above 0; found %s", c.Timeout)
+		errs.Add("timeout", "expected a time above 0; found %s", c.Timeout)
 	}
 	if c.StopTimeout < 0 {
-		add("stop-timeout", "expected a time, or 0 for none; found %s", c.StopTimeout)
+		errs.Add("stop-timeout", "expected a time, or 0 for none; found %s", c.StopTimeout)
 	}
 	if c.MaxSeries < 1 {
-		add("max-series", "expected at least 1; found %d", c.MaxSeries)
+		errs.Add("max-series", "expected at least 1; found %d", c.MaxSeries)
 	}
 	if c.SeriesWindow <= 0 {
-		add("series-window", "expected a time above 0; found %s", c.SeriesWindow)
+		errs.Add("series-window", "expected a time above 0; found %s", c.SeriesWindow)
 	}
 	if c.Spool.MaxBytes < 4*c.BatchBytes {
-		add("spool.max-bytes", "expected at least 4 times batch-bytes; found %s", c.Spool.MaxBytes)
+		errs.Add("spool.max-bytes", "expected at least 4 times batch-bytes; found %s", c.Spool.MaxBytes)
 	}
 	if c.Spool.MaxAge < 0 {
-		add("spool.max-age", "expected a time, or 0 for no bound; found %s", c.Spool.MaxAge)
+		errs.Add("spool.max-age", "expected a time, or 0 for no bound; found %s", c.Spool.MaxAge)
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
 
 // Files implements what config.Section resolves relative names of files by.
