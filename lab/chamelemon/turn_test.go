@@ -17,13 +17,13 @@ func TestNearTheTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	var places []Place
-	for _, flows := range []int{70_000, 74_000, 75_000, 76_000, 80_000, 90_000} {
+	for _, flows := range []int{70_000, 74_000, 76_000, 80_000, 90_000} {
 		places = append(places, Place{flows, 0.1})
 	}
-	for _, victims := range []float64{0.14, 0.15, 0.16, 0.18} {
+	for _, victims := range []float64{0.14, 0.15, 0.18} {
 		places = append(places, Place{50_000, victims})
 	}
-	const epochs = 20
+	const epochs = 18
 	for i, p := range places {
 		d, err := Start(context.Background(), Config{Seed: uint64(i), Shape: Paper().Scaled(4)}, plugin(), configuration)
 		if err != nil {
@@ -43,8 +43,42 @@ func TestNearTheTurn(t *testing.T) {
 			states += map[bool]string{true: x.State[:1], false: "-"}[x.Decoded]
 		}
 		t.Logf("%d flows, %.2f victims: %s, %d turns", p.Flows, p.Victim, states, turns)
-		if load := p.Victim * float64(p.Flows) / (arrays * 3072); turns > 1 || load < 0.77 && turns > 0 || load > 0.84 && last != "ill" {
+		if load := p.Victim * float64(p.Flows) / (arrays * 3072); turns > 1 || load < 0.77 && turns > 0 || load > 0.79 && last != "ill" {
 			t.Errorf("%d flows, %.2f victims: %s, %d turns", p.Flows, p.Victim, states, turns)
 		}
+	}
+}
+
+// TestFigure9 plays the eight changes of examples/chamelemon/figure9.yaml in a network of a quarter of the paper's
+// size: within three epochs of each all is decoded in the state that is decided for the epochs to come.
+func TestFigure9(t *testing.T) {
+	sizes, err := traffic.Workload("DCTCP")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Start(context.Background(), Config{Seed: 9, Shape: Paper().Scaled(4)}, plugin(), configuration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]bool)
+	for phase, p := range []Place{{20_000, 0.025}, {40_000, 0.025}, {40_000, 0.05}, {40_000, 0.1}, {40_000, 0.25}, {40_000, 0.1}, {40_000, 0.05}, {40_000, 0.025}, {20_000, 0.025}} {
+		balance := 0
+		for epoch := range 5 {
+			x, err := d.Play(context.Background(), d.Testbed.Flows(Traffic{Sizes: sizes, Flows: p.Flows / 4, Victims: p.Victim, Loss: 0.05}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !x.Decoded || x.State != x.Next {
+				balance = epoch + 1
+			}
+			seen[x.State] = true
+		}
+		t.Logf("%d flows, %.3f victims: balance after %d epochs", p.Flows, p.Victim, balance)
+		if balance > 3 {
+			t.Errorf("%d flows, %.3f victims (phase %d): balance after %d epochs", p.Flows, p.Victim, phase+1, balance)
+		}
+	}
+	if len(seen) != 2 {
+		t.Errorf("states %v: too dull a test", seen)
 	}
 }

@@ -39,7 +39,7 @@ const maxThreshold = 65534
 const (
 	targetLoad = 0.7
 	lowLoad    = 0.6
-	// illLoad is where Tl and the sample rate are set anew while ill, to hold as many flows as in
+	// illLoad is where thresholds and the sample rate are set anew while ill, to hold as many flows as in
 	// the paper's figures (more than 65 %): memory is fixed then, so nothing else is disturbed.
 	illLoad = 0.66
 	// tooHigh is near what can be decoded at all, 1/1.23: a part that is fuller does not
@@ -336,23 +336,27 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32)
 // hittersLast is the last step of both states: Th is brought back to the target load
 // of what memory the HH parts have now.
 func (s *shifter) hittersLast() {
+	least := lowLoad
+	if s.next.State == Ill {
+		least = illLoad
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
 		e := s.m.edges[name]
 		th := s.now.Th[name]
 		low, high := true, false
 		for f := range families {
 			load := e.hitters[f].flows / max(buckets(s.next.hitters(f, s.room)), 1)
-			low = low && load < lowLoad
+			low = low && load < least
 			high = high || load > targetLoad
 		}
 		if !high && (!low || th == 1) || len(e.sizes().sizes) == 0 {
 			continue
 		}
-		least := uint32(1)
+		from := uint32(1)
 		if high {
-			least = th + 1
+			from = th + 1
 		}
-		s.next.Th[name] = s.threshold(e, th, &s.next, least)
+		s.next.Th[name] = s.threshold(e, th, &s.next, from)
 		if s.next.Th[name] != th {
 			s.because("HH part of " + name + " comes to the target load by Th")
 		}
@@ -386,8 +390,8 @@ func (s *shifter) turnHealthy() {
 	s.because("the HL parts can hold all victims: the network is healthy")
 	s.next.State, s.next.Tl, s.next.Sample = Healthy, 1, 0
 	for f := range families {
-		n, _ := s.victims(f)
-		s.next.Parts[f] = Parts{HL: min(max(needed(n), s.room[f].Reserve), odd(s.room[f].Down))}
+		n, deviation := s.victims(f) // a part that is overfull costs two epochs
+		s.next.Parts[f] = Parts{HL: min(max(needed(n+2*deviation), s.room[f].Reserve), odd(s.room[f].Down))}
 	}
 }
 
