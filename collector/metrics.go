@@ -299,7 +299,7 @@ func deviceError(r *Report, name string, st device.Status) string {
 
 // follows tells that an epoch's error is the consequence of another.
 func follows(err error) bool {
-	return errors.Is(err, epoch.ErrJoining) || errors.Is(err, epoch.ErrBusy) || errors.Is(err, epoch.ErrMerged)
+	return errors.Is(err, epoch.ErrJoining) || errors.Is(err, epoch.ErrUnread) || errors.Is(err, epoch.ErrMerged)
 }
 
 // oneLine writes joined errors for a leaf or a log.

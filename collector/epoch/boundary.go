@@ -136,8 +136,20 @@ func (e *Engine[R]) boundary(ctx context.Context, start, end time.Time, number u
 		for i, t := range tracks {
 			t.settled(ep.Switches[i].Err)
 		}
+		e.settled(ep.Doubts)
 	}
 	return ep
+}
+
+// settled logs a change between epochs with doubts and without.
+func (e *Engine[R]) settled(doubts []Doubt) {
+	switch doubted := len(doubts) > 0; {
+	case doubted && !e.doubted:
+		e.log.Warn("epochs are not exact", "device", doubts[0].Member, "reason", doubts[0].Reason, "reasons", len(doubts))
+	case !doubted && e.doubted:
+		e.log.Info("epochs are exact again")
+	}
+	e.doubted = len(doubts) > 0
 }
 
 // doubts lists what is known against an epoch before it is read.

@@ -210,6 +210,7 @@ type Engine[R any] struct {
 	start   time.Time // of the open epoch; zero before Open
 	number  uint64    // of the open epoch
 	opened  bool      // shift is chosen
+	doubted bool      // the newest epoch has doubts; only used by the boundaries
 	shift   uint64
 }
 

@@ -180,8 +180,8 @@ func short(ep *epoch.Epoch[int]) string {
 			s += fmt.Sprintf(" %s=%d", o.Name, o.Reading)
 		case errors.Is(o.Err, epoch.ErrLate):
 			s += " " + o.Name + "=late"
-		case errors.Is(o.Err, epoch.ErrBusy):
-			s += " " + o.Name + "=busy"
+		case errors.Is(o.Err, epoch.ErrUnread):
+			s += " " + o.Name + "=unread"
 		case errors.Is(o.Err, epoch.ErrMerged):
 			s += " " + o.Name + "=merged"
 		case errors.Is(o.Err, epoch.ErrJoining):
@@ -267,7 +267,7 @@ func TestFailedReadOutLeavesNothingBehind(t *testing.T) {
 	b.join() // it is read again, in vain
 	b.fakes[0].set(func(f *fake) { f.readErr = nil })
 	b.expect(b.step(3), "3 complete s1=3")
-	b.expect(b.step(4), "4 lost s1=busy") // the bank of epoch 2
+	b.expect(b.step(4), "4 lost s1=unread") // the bank of epoch 2
 	b.expect(b.step(5), "5 complete s1=5")
 	b.inStep()
 }

@@ -17,8 +17,8 @@ import (
 var (
 	// ErrJoining: the switch's session is new, and it has not seen the whole epoch from a clean bank on.
 	ErrJoining = errors.New("joined during the epoch")
-	// ErrBusy: the bank had not been read to the end when the epoch began.
-	ErrBusy = errors.New("its bank had not been read to the end before, and also holds an earlier epoch")
+	// ErrUnread: the bank had not been read to the end when the epoch began.
+	ErrUnread = errors.New("its bank had not been read to the end before, and also holds an earlier epoch")
 	// ErrMerged: the sealed bank holds more than this epoch, because the switch was not flipped at its start.
 	ErrMerged = errors.New("the bank also holds an earlier epoch")
 	// ErrFlipping: the switch has not answered an earlier flip.
@@ -128,7 +128,7 @@ func (t *track[R]) flip(start, end time.Time, number uint64) seal {
 		return s
 	}
 	if s.reader = t.begin(sealed); s.reader == nil {
-		s.err = cmp.Or(s.err, ErrBusy)
+		s.err = cmp.Or(s.err, ErrUnread)
 	}
 	spoiled := t.overtake(next)
 	t.flipping, t.current = make(chan struct{}), next
@@ -173,7 +173,7 @@ func (t *track[R]) overtake(bank int) (holds error) {
 	if b.reader != nil {
 		b.reader.overtaken = true
 		b.reader.cancel()
-		b.unread = cmp.Or(b.unread, ErrBusy)
+		b.unread = cmp.Or(b.unread, ErrUnread)
 	}
 	return b.unread
 }
@@ -218,10 +218,10 @@ func (t *track[R]) read(inc Incarnation, bank int, r *reader, drained Drained, a
 		t.end(inc, bank, r, nil)
 		return reading, nil
 	}
-	t.end(inc, bank, r, ErrBusy)
+	t.end(inc, bank, r, ErrUnread)
 	if again && !r.overtaken && t.isIn && t.incarnation.ID == inc.ID {
 		if r := t.begin(bank); r != nil && !t.e.goDo(func() { _, _ = t.read(inc, bank, r, noDrain, false) }) {
-			t.end(inc, bank, r, ErrBusy)
+			t.end(inc, bank, r, ErrUnread)
 		}
 	}
 	return reading, fmt.Errorf("reading bank %d: %w", bank, err)

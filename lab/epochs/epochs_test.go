@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -27,6 +28,7 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
@@ -94,7 +96,7 @@ func newRig(tb testing.TB, virtual bool) *rig {
 	}
 	labConfig := lab.Config{Fabric: fabric, Programs: programs}
 	deps := collector.Dependencies{
-		Logger: slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Logger: slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Programs: func(name string) (*p4rt.Program, error) {
 			p, err := compiled.Load(name)
 			if err != nil {
@@ -351,16 +353,85 @@ func TestPluginKilledBetweenShortEpochs(t *testing.T) {
 	}
 }
 
+// What becomes of an edge switch that is away for two epochs, and of one that flips too late in two: the collector's state and
+// its log say so while it lasts, and that it is over; no epoch more is lost than it touches.
+func TestMissingAndLateSwitchesAreSaid(t *testing.T) {
+	r := newRig(t, true)
+	r.play(3)
+	of := func(leaf string) string { return r.leaf("/collector/devices/device[name=edge1-1]", leaf) }
+	epochs := func(leaf string) string { return r.leaf("/collector/epoch/state", leaf) }
+	well := func() {
+		t.Helper()
+		if s, d, e := epochs("status"), epochs("doubts"), of("state/last-error"); s != "complete" || d != "" || e != "" {
+			t.Errorf("status %q, doubts %q, last error %q", s, d, e)
+		}
+	}
+	well()
+
+	edge := slices.IndexFunc(r.net.Devices(), func(d lab.Device) bool { return d.Name == "edge1-1" })
+	r.net.SetDeaf(edge, true)
+	for range 2 {
+		r.play(1)
+		if s, e := epochs("status"), of("state/last-error"); s != "partial" || !strings.Contains(e, "deaf") {
+			t.Errorf("status %q, last error %q of a switch that is away", s, e)
+		}
+	}
+	r.net.SetDeaf(edge, false)
+	r.play(3)
+	if rep := r.seen(); rep[5].Status != epoch.Partial || rep[6].Status != epoch.Partial || rep[7].Status != epoch.Complete {
+		t.Errorf("after it was back epochs are %v, %v, %v", rep[5].Status, rep[6].Status, rep[7].Status)
+	}
+	r.play(2)
+	well()
+
+	if err := r.net.Play(t.Context(), silence{}, 0); err != nil { // what is played while a switch is late
+		t.Fatal(err)
+	}
+	r.net.SetSkew(edge, 3*time.Millisecond)
+	for range 2 {
+		r.play(1)
+		if s, d := epochs("status"), epochs("doubts"); s != "complete" || !strings.Contains(d, "3ms apart, more than the guard of 1ms") {
+			t.Errorf("status %q, doubts %q of epochs with flips apart", s, d)
+		}
+	}
+	r.net.SetSkew(edge, 0)
+	r.play(1)
+	well()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, said := range []string{
+		`level=WARN msg="device is missing from the epoch" device=edge1-1`, `level=INFO msg="device is measured" device=edge1-1`,
+		`level=WARN msg="epochs are not exact" device="" reason="the flips at its end were 3ms apart, more than the guard of 1ms"`,
+		`level=INFO msg="epochs are exact again"`,
+	} {
+		if !strings.Contains(r.log.String(), said) {
+			t.Errorf("the log does not have %q", said)
+		}
+	}
+}
+
+// silence is traffic without packets.
+type silence struct{}
+
+func (silence) Next() (traffic.Packet, error) { return traffic.Packet{}, io.EOF }
+
 // plugin returns a leaf of the plugin's state, 0 where it has no value.
-func (r *rig) plugin(leaf string) (n int64) {
+func (r *rig) plugin(leaf string) int64 {
 	r.tb.Helper()
-	r.c.Store().View().Rows(store.ParseQuery("", "/collector/plugins/plugin"))(func(row *store.Row, _ store.Meta) bool {
+	n, _ := strconv.ParseInt(r.leaf("/collector/plugins/plugin", leaf), 10, 64)
+	return n
+}
+
+// leaf returns the value of a leaf of the collector's state, "" where it has none.
+func (r *rig) leaf(list, leaf string) (value string) {
+	r.tb.Helper()
+	r.c.Store().View().Rows(store.ParseQuery("", list))(func(row *store.Row, _ store.Meta) bool {
 		for i, l := range row.List.Leaves {
 			if strings.Join(l.Path, "/") == leaf && !row.Values[i].Absent() {
-				n, _ = strconv.ParseInt(fmt.Sprint(row.Values[i]), 10, 64)
+				value = fmt.Sprint(row.Values[i])
 			}
 		}
 		return true
 	})
-	return n
+	return value
 }
