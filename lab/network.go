@@ -389,7 +389,7 @@ type Stats struct {
 	Sent      uint64        // packets that hosts sent
 	Received  uint64        // packets that hosts received
 	Lost      uint64        // packets lost on links
-	Lag       time.Duration // how late the newest packet was on the wall clock
+	Lag       time.Duration // how late a packet was at most on the wall clock
 	InTransit int           // packets on the way
 }
 

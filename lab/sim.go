@@ -215,7 +215,9 @@ func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Durat
 			n.held, n.heldMore = pkt, more
 			return nil
 		}
-		n.lag.Store(int64(n.clock.Now() - at))
+		if late := int64(n.clock.Now() - at); late > n.lag.Load() {
+			n.lag.Store(late)
+		}
 		if !fromSource {
 			n.deliver(n.pop())
 			continue

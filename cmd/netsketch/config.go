@@ -33,7 +33,7 @@ func configCommand() *cobra.Command {
 					fmt.Fprintln(cmd.ErrOrStderr(), err)
 					continue
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: good: %d devices, %d plugins, %d outputs\n", path, len(c.Devices), len(c.Plugins.Instances), len(c.Outputs))
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: good: %s, %s, %s\n", path, counted(len(c.Devices), "device"), counted(len(c.Plugins.Instances), "plugin"), counted(len(c.Outputs), "output"))
 			}
 			if failed {
 				return errSilent
@@ -42,4 +42,12 @@ func configCommand() *cobra.Command {
 		},
 	})
 	return cmd
+}
+
+// counted is so many of something.
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

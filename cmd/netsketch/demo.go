@@ -97,7 +97,7 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (*scenario.Report, error) {
 		}
 	}
 	out := cmd.OutOrStdout()
-	view := &scenario.ViewWriter{W: out, Terminal: isTerminal(out)}
+	view := &scenario.ViewWriter{W: out, Terminal: isTerminal(out), Size: func() (columns, lines int) { return terminalSize(out) }}
 	o := scenario.Options{PluginDir: dir, Listen: f.listen, Virtual: f.virtual, BMv2: f.bmv2, Logger: logger, Version: version}
 	if !f.json {
 		o.OnEpoch = view.Epoch
@@ -224,6 +224,14 @@ func pluginFolder() (string, error) {
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// terminalSize is a terminal's columns and lines, zero where they cannot be told.
+func terminalSize(w io.Writer) (columns, lines int) {
+	if f, ok := w.(*os.File); ok {
+		columns, lines, _ = term.GetSize(int(f.Fd())) // 0 after an error
+	}
+	return columns, lines
 }
 
 // shutdownLimit bounds what a command does after it was asked to end.

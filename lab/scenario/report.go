@@ -18,7 +18,8 @@ type Report struct {
 	OK       bool      `json:"ok"`
 	Scenario string    `json:"scenario"`
 	Error    string    `json:"error,omitempty"`
-	Clock    string    `json:"clock"` // wall or virtual
+	Hint     string    `json:"hint,omitempty"` // what to do about a run that did not go well
+	Clock    string    `json:"clock"`          // wall or virtual
 	Switches int       `json:"switches"`
 	Hosts    int       `json:"hosts"`
 	Program  string    `json:"program"`
@@ -78,7 +79,7 @@ type NetworkStats struct {
 	Sent     uint64 `json:"packets_sent"`
 	Received uint64 `json:"packets_received"`
 	Lost     uint64 `json:"packets_lost_on_links"`
-	LagNS    int64  `json:"lag_ns"` // how late the newest packet was on the wall clock
+	LagNS    int64  `json:"lag_ns"` // how late a packet was at most on the wall clock
 }
 
 // Latency is from the end of an epoch to the first gNMI update at this subscriber,
@@ -121,6 +122,17 @@ func (r *Report) finish(bounds []Bound, scorers map[string]score.Scorer) {
 	for _, v := range r.Expected {
 		r.OK = r.OK && v.OK
 	}
+}
+
+// slow says what to do when the machine was too slow for the wall clock: epochs are not complete, and packets were late by
+// a good part of one. It returns nothing otherwise.
+func (r *Report) slow(interval time.Duration) string {
+	lag := time.Duration(r.Network.LagNS)
+	if i := slices.IndexFunc(r.Totals, func(t score.Total) bool { return t.Measure == PartialEpochs }); i < 0 || r.Totals[i].Value == 0 || lag < interval/10 {
+		return ""
+	}
+	return fmt.Sprintf("packets were up to %v late: this machine is too slow, or has too much else to do, for epochs of %v on the wall clock; --virtual takes the time that it needs",
+		lag.Round(time.Millisecond), interval)
 }
 
 // PartialEpochs is the measure of every scenario: the share of the epochs that are not complete, or that a plugin lost.

@@ -280,6 +280,9 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 	}
 	r.fillStats()
 	r.report.finish(r.s.Expect, r.scorers)
+	if r.virtual == nil {
+		r.report.Hint = r.report.slow(r.s.Epoch)
+	}
 	return &r.report, err
 }
 

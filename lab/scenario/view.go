@@ -5,6 +5,7 @@ package scenario
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
@@ -14,6 +15,8 @@ import (
 type ViewWriter struct {
 	W        io.Writer
 	Terminal bool
+	// Size returns the terminal's columns and lines, which an epoch's screen is cut to; nil or 0 cuts nothing.
+	Size func() (columns, lines int)
 }
 
 // Epoch draws the newest epoch of the run.
@@ -23,9 +26,6 @@ func (v *ViewWriter) Epoch(r *Run) error {
 		return nil
 	}
 	b := score.Canvas{Terminal: v.Terminal}
-	if v.Terminal {
-		b.WriteString(score.ClearScreen)
-	}
 	e := &rep.Epochs[len(rep.Epochs)-1]
 	b.Printf("%s  %s: %d switches, %d hosts, program %s\n", b.Bold("netsketch demo"), rep.Scenario, rep.Switches, rep.Hosts, rep.Program)
 	b.Printf("epoch %d, the %s of this run, ended %s", e.Epoch, ordinal(len(rep.Epochs)), e.End.Format("15:04:05.000"))
@@ -47,9 +47,52 @@ func (v *ViewWriter) Epoch(r *Run) error {
 			b.Printf("  %s\n", b.Bold(line))
 		}
 	}
-	b.WriteByte('\n')
-	_, err := io.WriteString(v.W, b.String())
+	text := b.String() + "\n"
+	if v.Terminal {
+		if v.Size != nil {
+			text = fit(text, v.Size)
+		}
+		text = score.ClearScreen + text
+	}
+	_, err := io.WriteString(v.W, text)
 	return err
+}
+
+// fit cuts a screen to the terminal, so that its top stays where it is: long lines end early, and the last line tells
+// how many are left out.
+func fit(text string, size func() (columns, lines int)) string {
+	columns, rows := size()
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if rows > 1 && len(lines) > rows-1 { // the cursor stays on a line of its own
+		left := len(lines) - max(rows-2, 0)
+		lines = append(lines[:len(lines)-left], fmt.Sprintf("… %d more lines in a larger terminal", left))
+	}
+	if columns > 0 {
+		for i := range lines {
+			lines[i] = cut(lines[i], columns)
+		}
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// cut keeps what is seen in so many columns, and every control sequence.
+func cut(line string, columns int) string {
+	var b strings.Builder
+	control := false
+	for _, r := range line {
+		switch {
+		case r == '\x1b':
+			control = true
+		case control: // a parameter, or the letter that ends the sequence
+			control = r == '[' || r < '@' || r > '~'
+		case columns == 0:
+			continue
+		default:
+			columns--
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 func ordinal(n int) string {
@@ -85,6 +128,9 @@ func (v *ViewWriter) End(r *Report) error {
 	}
 	if r.Error != "" {
 		b.Printf("  %s\n", b.Red(r.Error))
+	}
+	if r.Hint != "" {
+		b.Printf("  %s\n", b.Bold(r.Hint))
 	}
 	_, err := io.WriteString(v.W, b.String())
 	return err
