@@ -262,6 +262,10 @@ func (s *Scenario) Validate() error {
 			errs.Add(key, "flows is a share of them, 0 to 1; found %v", x.Flows)
 		case x.Late < 0:
 			errs.Add(key, "late is how late, 0 or more; found %v", x.Late)
+		case x.Link != "" && (x.Deaf || x.Late > 0), x.Switch != "" && (x.Loss > 0 || x.Flows > 0 || x.Down):
+			errs.Add(key, "loss, flows and down befall a link, deaf and late a switch")
+		case x.Link != "" && x.Loss == 0 && !x.Down:
+			errs.Add(key, "nothing happens to the link: expected a loss above 0, or down")
 		case x.Until != 0 && x.Until <= x.From:
 			errs.Add(key, "until %v is not after from %v", x.Until, x.From)
 		}
