@@ -132,28 +132,30 @@ func (d *decoder[F, E]) run() {
 		}
 		d.n--
 		d.in[b] = false
-		n, digest, ok := d.pure(int(b)/width, uint32(int(b)%width))
-		if !ok {
-			continue
-		}
-		budget--
-		d.record(digest, n)
-		for r := range d.s.cfg.Rows {
-			col := family.Column[F](digest, r, &d.s.cols)
-			cells := d.s.at(r, col)
-			d.s.put(cells, d.id, -n)
-			if at := int32(r*width + int(col)); at != b && !empty(cells) {
-				d.push(at)
-			}
+		if n, digest, ok := d.pure(d.bucket(int(b)), int(b)/width, uint32(int(b)%width)); ok {
+			budget--
+			d.take(digest, n)
 		}
 	}
 }
 
-// pure says whether a bucket holds one flow, and leaves its fragments in d.id and its
+// take takes n packets out of the flow whose fragments are in d.id and whose key is in d.buf.
+func (d *decoder[F, E]) take(digest uint64, n int64) {
+	d.record(digest, n)
+	for r := range d.s.cfg.Rows {
+		col := family.Column[F](digest, r, &d.s.cols)
+		cells := d.s.at(r, col)
+		d.s.put(cells, d.id, -n)
+		if !empty(cells) {
+			d.push(int32(r*d.s.cfg.Width + int(col)))
+		}
+	}
+}
+
+// pure says whether the content of a bucket is one flow, and leaves its fragments in d.id and its
 // key in d.buf: the sum divided by the count must be an identifier that hashes to
 // this bucket.
-func (d *decoder[F, E]) pure(row int, col uint32) (n int64, digest uint64, ok bool) {
-	b := d.s.at(row, col)
+func (d *decoder[F, E]) pure(b []E, row int, col uint32) (n int64, digest uint64, ok bool) {
 	n = count(b[0])
 	if n == 0 || n == math.MinInt64 || d.last > 0 && d.impure(n, uint64(b[len(b)-1])) {
 		return 0, 0, false

@@ -607,7 +607,8 @@ func FuzzP4Bytes(f *testing.F) {
 
 func decodeGarbage[F family.Hash, E Field](g golden.Sketch) {
 	s := g.(*Sketch[F, E])
-	r, err := s.Decode()
+	known := [][]byte{make([]byte, s.Config().KeyBytes), []byte("abcde"), []byte("\xff\xff\xff\xffe")}
+	r, err := s.DecodeKnowing(slices.Values(known))
 	if err != nil || !r.Complete {
 		return
 	}

@@ -56,6 +56,7 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		return nil, err
 	}
 	a.detect()
+	a.undecoded()
 	if a.losses.negative > 0 || a.losses.backward {
 		p.straggled, a.mixed = epoch.Number, true
 	}
@@ -197,12 +198,6 @@ func (a *analysis) read(ctx context.Context) error {
 		if r.torn != "" {
 			a.problem(name, badCells, r.torn)
 		}
-		switch {
-		case !r.known:
-			a.problem(name, notDecoded, "the HH part was not decoded")
-		case !r.decoded:
-			a.problem(name, notDecoded, "flows that share all buckets of the HH part are missing among the flows of many packets")
-		}
 		a.readings = append(a.readings, r)
 	}
 	return nil
@@ -230,7 +225,7 @@ func (a *analysis) detect() {
 		a.losses = &losses{reason: a.force.divided}
 		return
 	}
-	l, err := decodeLosses(a.b, &a.attention, a.readings)
+	l, err := decodeLosses(a.b, &a.attention, a.readings, a.previous)
 	switch {
 	case err != nil: // a count at its limit
 		l = &losses{reason: err.Error()}
@@ -247,6 +242,18 @@ func (a *analysis) detect() {
 	for _, p := range a.problems {
 		if p.kind == outOfStep || p.kind == badCells {
 			a.doubt = p.text
+		}
+	}
+}
+
+// undecoded tells of HH parts that were not decoded.
+func (a *analysis) undecoded() {
+	for _, r := range a.readings {
+		switch {
+		case !r.known:
+			a.problem(r.edge.name, notDecoded, "the HH part was not decoded")
+		case !r.decoded:
+			a.problem(r.edge.name, notDecoded, "flows that share all buckets of the HH part are missing among the flows of many packets")
 		}
 	}
 }

@@ -5,6 +5,7 @@ package analysis
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -46,8 +47,8 @@ const (
 )
 
 // decodeLosses is packet-loss detection (§4.2): what all edges added up have too much upstream
-// is decoded. It takes the readings' differences over.
-func decodeLosses(b *binding, a *Attention, readings []*reading) (*losses, error) {
+// is decoded. It takes the readings' differences over, and completes their HH parts where it can.
+func decodeLosses(b *binding, a *Attention, readings []*reading, before *previous) (*losses, error) {
 	l := &losses{complete: true}
 	for _, r := range readings {
 		if !r.known {
@@ -58,10 +59,10 @@ func decodeLosses(b *binding, a *Attention, readings []*reading) (*losses, error
 	}
 	l.deltas = true
 	for f := range families {
-		for part, width := range []int{a.Parts[f].LL, a.Parts[f].HL} {
-			into := &l.ll[f]
+		for _, part := range []int{heavyPart, lightPart} {
+			into, width := &l.ll[f], a.Parts[f].LL
 			if part == heavyPart {
-				into = &l.hl[f]
+				into, width = &l.hl[f], a.Parts[f].HL
 			}
 			if width == 0 || b.layout.up[f] == 0 {
 				into.decoded = true
@@ -71,28 +72,20 @@ func decodeLosses(b *binding, a *Attention, readings []*reading) (*losses, error
 			if err != nil {
 				return nil, err
 			}
-			result, err := d.Decode()
+			result, err := d.DecodeKnowing(l.known(f, readings, before))
 			if err != nil {
 				return nil, err
 			}
-			*into = tally(d, result)
-			var together []twins // not put back into HL: what left of them is below nothing
+			together := false
 			if part == heavyPart {
-				for _, r := range readings {
-					together = append(together, r.twins[f]...)
-				}
-				if len(together) > 0 {
-					if result, err = settle(d, result, together); err != nil {
-						return nil, err
-					}
-					if result.Complete {
-						*into = count{flows: float64(len(result.Flows)), decoded: true}
-					}
+				if together, err = l.settle(f, d, &result, readings, before); err != nil {
+					return nil, err
 				}
 			}
+			*into = tally(d, result)
 			if !result.Complete {
 				l.complete = false
-				l.backward = l.backward || len(together) == 0 && backward(d)
+				l.backward = l.backward || !together && backward(d)
 				l.reason = fmt.Sprintf("the difference of the %s %s parts was not decoded: about %.0f flows in %d buckets", familyName(f), [2]string{"LL", "HL"}[part], into.flows, d.Buckets())
 			}
 			l.results[f][part] = result
@@ -100,6 +93,85 @@ func decodeLosses(b *binding, a *Attention, readings []*reading) (*losses, error
 		}
 	}
 	return l, nil
+}
+
+// known are flows of a family that may be among victims which share all of their buckets: those of
+// the HH parts and of parts that were decoded before, and those of many packets in the epoch before.
+func (l *losses) known(f int, readings []*reading, before *previous) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for _, r := range readings {
+			for i := range r.hh[f].Flows {
+				if !yield(r.hh[f].Flows[i].Key) {
+					return
+				}
+			}
+		}
+		for part := range l.results[f] {
+			for i := range l.results[f][part].Flows {
+				if !yield(l.results[f][part].Flows[i].Key) {
+					return
+				}
+			}
+		}
+		if before == nil {
+			return
+		}
+		for _, x := range before.edges {
+			for key := range x.hitters {
+				if !yield([]byte(key)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// settle completes HH parts in which flows share all of their buckets. Those flows were not put back into
+// the HL part, so that what has left of them is less than nothing there. It is decoded
+// anew when all HH parts are complete; else what is told of losses is not.
+func (l *losses) settle(f int, d *encoder, result *fermat.Result, readings []*reading, before *previous) (together bool, err error) {
+	known := l.known(f, readings, before)
+	gone := func(yield func([]byte) bool) {
+		for i := range result.Flows {
+			if result.Flows[i].Count < 0 && !yield(result.Flows[i].Key) {
+				return
+			}
+		}
+		known(yield)
+	}
+	found := false
+	for _, r := range readings {
+		if r.stuck[f] == nil {
+			continue
+		}
+		hh, err := r.stuck[f].DecodeKnowing(gone)
+		if err != nil {
+			return true, err
+		}
+		if !hh.Complete {
+			together = true
+			continue
+		}
+		for _, x := range r.hh[f].Flows {
+			if err := d.Add(x.Key, -x.Count); err != nil {
+				return true, err
+			}
+		}
+		if err := r.putBack(f, hh.Flows, d); err != nil {
+			return true, err
+		}
+		r.hh[f], r.count[f] = hh, tally(r.stuck[f], hh)
+		r.stuck[f] = nil
+		r.decoded = r.stuck == [families]*encoder{}
+		found = true
+	}
+	if found {
+		if *result, err = d.DecodeKnowing(known); err != nil {
+			return together, err
+		}
+	}
+	result.Complete = result.Complete && !together
+	return together, nil
 }
 
 // backward reports whether more packets left than entered of the flows in some bucket.

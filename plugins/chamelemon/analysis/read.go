@@ -42,9 +42,9 @@ type reading struct {
 	// delta is what entered less what left of the LL and HL parts, HH flows put back into HL
 	// (§4.2); nil when the part has no buckets. The network's losses take them over.
 	delta [families][2]*encoder
-	twins [families][]twins
-	known bool   // the HH parts were decoded, but for twins
-	torn  string // why the cells are not all of one moment
+	stuck [families]*encoder // HH parts of which a few buckets could not be decoded
+	known bool               // the HH parts were decoded, but for those
+	torn  string             // why the cells are not all of one moment
 
 	// What totals works out, when it is asked for first.
 	done    bool
@@ -176,19 +176,24 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 		r.delta[f][i] = s
 	}
 	if !r.hh[f].Complete {
-		var ok bool
-		if r.twins[f], ok = leftTwins(hh, &r.hh[f]); !ok {
+		if r.hh[f].Left > fermat.MostLeft {
 			r.known = false
 			return nil
 		}
-		r.count[f] = count{flows: float64(len(r.hh[f].Flows) + 2*len(r.twins[f]))}
+		r.stuck[f] = hh
+		r.count[f] = count{flows: float64(len(r.hh[f].Flows))}
 	}
-	for _, x := range r.hh[f].Flows {
+	return r.putBack(f, r.hh[f].Flows, r.delta[f][heavyPart])
+}
+
+// putBack adds flows of the HH part to an HL part.
+func (r *reading) putBack(f int, flows []fermat.Flow, into *encoder) error {
+	for _, x := range flows {
 		if x.Count <= 0 {
-			return fmt.Errorf("%s: a flow with %d packets", e.up[f], x.Count)
+			return fmt.Errorf("%s: a flow with %d packets", r.edge.up[f], x.Count)
 		}
-		if s := r.delta[f][heavyPart]; s != nil {
-			if err := s.Add(x.Key, x.Count); err != nil {
+		if into != nil {
+			if err := into.Add(x.Key, x.Count); err != nil {
 				return err
 			}
 		}

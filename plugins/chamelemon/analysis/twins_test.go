@@ -3,11 +3,13 @@
 package analysis
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
 
 	lab "github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
@@ -37,55 +39,97 @@ func pairOf(t *testing.T, r *rand.Rand, width int) (x, y lab.Flow) {
 	return x, y
 }
 
-// TestTwins: flows that share all buckets of an HH part leave every lost packet known, unless
-// both lost some and are twins in HL, too; then nothing is called exact.
+// TestTwins: of flows that share all buckets of an HH part, one that left the network tells the
+// other one, and the part is complete; else nothing is called exact.
 func TestTwins(t *testing.T) {
-	r := rand.New(rand.NewPCG(51, 1))
-	f := newFabric(t, 51, `{}`)
 	const n, reserve = 3000, 513
-	x, y := pairOf(t, r, lab.Paper().Up[0]-reserve)
+	const known = "both lost all, known from the epoch before"
+	x, y := pairOf(t, rand.New(rand.NewPCG(51, 1)), lab.Paper().Up[0]-reserve)
 	for _, tc := range []struct {
 		name         string
 		lostX, lostY int64
 		exact        bool
 	}{
+		{"both lost all, unknown", 20, 7, false},
+		{"one lost all", 20, 0, true},
 		{"nothing lost", 0, 0, true},
 		{"one lost some", 3, 0, true},
 		{"both lost some", 2, 3, true},
-		{"one lost all", 20, 0, true},
 		{"one lost some, the other all", 3, 7, true},
-		{"both lost all", 20, 7, false},
+		{known, 20, 7, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			flows := f.flows(n, 0.1, 0)
-			x.Packets, y.Packets, x.Lost, y.Lost = 20, 7, tc.lostX, tc.lostY
-			flows = append(flows, x, y)
-			res := f.play(flows)
-			attention := row(t, res, attentionList)
-			if hh := row(t, res, encoderList, "device", "edge1", "part", "hh", "family", "ipv4"); hh["decoded"] != "false" || hh["buckets"] != "10749" {
-				t.Fatalf("they are no twins: %v", hh)
+			f := newFabric(t, 51, `{}`)
+			x.Packets, y.Packets, x.Lost, y.Lost = 20, 7, 0, 0
+			if tc.name == known {
+				f.play(append(f.flows(n, 0.1, 0), x, y))
 			}
-			if s := row(t, res, summaryList, "device", "edge1"); s["status"] != "partial" || s["problem"] == "" {
-				t.Errorf("edge1: %v", s)
+			x.Lost, y.Lost = tc.lostX, tc.lostY
+			flows := append(f.flows(n, 0.1, 0), x, y)
+			res := f.play(flows)
+			hh := row(t, res, encoderList, "device", "edge1", "part", "hh", "family", "ipv4")
+			if hh["buckets"] != "10749" {
+				t.Fatalf("the pair is for another part: %v", hh)
 			}
 			if next := row(t, res, thresholdList, "device", "edge1"); next["next-high-threshold"] != "1" {
 				t.Errorf("Th goes up: %v", next)
 			}
-			if tc.exact {
-				if attention["decoded"] != "true" {
-					t.Fatalf("attention: %v", attention)
-				}
-				exactLosses(t, f, lab.Rows(res, victimList), flows)
-				return
+			if hh["decoded"] != fmt.Sprint(tc.exact) {
+				t.Errorf("HH part: %v", hh)
 			}
-			if attention["decoded"] != "false" || attention["problem"] == "" {
-				t.Errorf("attention: %v", attention)
+			if s := row(t, res, summaryList, "device", "edge1"); (s["status"] == "complete") != tc.exact || (s["problem"] == "") != tc.exact {
+				t.Errorf("edge1: %v", s)
 			}
-			for _, v := range lab.Rows(res, victimList) {
-				if v["exact"] == "true" || v["flow"] == x.Key.String() || v["flow"] == y.Key.String() {
-					t.Errorf("told: %v", v)
-				}
+			told(t, f, res, flows, tc.exact)
+		})
+	}
+}
+
+// told holds that all victims are told with their exact numbers; or that this is said not to be so, and
+// none of the last two flows is told.
+func told(t *testing.T, f *fabric, res *sdk.Results, flows []lab.Flow, exact bool) {
+	t.Helper()
+	attention := row(t, res, attentionList)
+	if attention["decoded"] != fmt.Sprint(exact) || (attention["problem"] == "") != exact {
+		t.Fatalf("attention: %v", attention)
+	}
+	if exact {
+		exactLosses(t, f, lab.Rows(res, victimList), flows)
+		return
+	}
+	for _, v := range lab.Rows(res, victimList) {
+		if v["exact"] == "true" || v["flow"] == flows[len(flows)-1].Key.String() || v["flow"] == flows[len(flows)-2].Key.String() {
+			t.Errorf("told: %v", v)
+		}
+	}
+}
+
+// TestVictimTwins: victims that share all buckets of the HL part are told as long as one of
+// them is in an HH part.
+func TestVictimTwins(t *testing.T) {
+	x, y := pairOf(t, rand.New(rand.NewPCG(53, 1)), 513)
+	for _, tc := range []struct {
+		name         string
+		high         int
+		sizeX, sizeY int64
+		lostX, lostY int64
+		exact        bool
+	}{
+		{"every flow known", 1, 2446, 28, 25, 1, true},
+		{"a packet each", 1, 1, 1, 1, 1, true},
+		{"one known", 100, 200, 9, 3, 2, true},
+		{"the other known", 100, 9, 200, 9, 1, true},
+		{"none known", 100, 20, 9, 3, 2, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFabric(t, 53, fmt.Sprintf(`{"control": false, "start": {"high": %d}}`, tc.high))
+			x.Packets, y.Packets, x.Lost, y.Lost = tc.sizeX, tc.sizeY, tc.lostX, tc.lostY
+			flows := append(f.flows(2000, 0.1, 0), x, y)
+			res := f.play(flows)
+			if hl := row(t, res, encoderList, "device", Network, "part", "hl", "family", "ipv4"); hl["buckets"] != "1539" {
+				t.Fatalf("the pair is for another part: %v", hl)
 			}
+			told(t, f, res, flows, tc.exact)
 		})
 	}
 }

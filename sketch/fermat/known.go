@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fermat
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/family"
+)
+
+// MostLeft is how many buckets DecodeKnowing takes on. Where more are left there are too many flows.
+const MostLeft = 24
+
+// mostTries bounds the time that it takes, for any content.
+const mostTries = 1 << 20
+
+// DecodeKnowing is Decode for a sketch of which a few buckets may be left: two flows that share all of their
+// buckets are not decoded, however empty the sketch is, nor are four that share them in pairs. known are keys of flows that may be
+// among them; they are asked for only then. A bucket in which one of them belongs is two flows' if, for just one
+// known flow and one number of packets, what is left without these is one flow that has no empty
+// bucket. If that and further decoding do not leave the sketch empty, the result is Decode's.
+//
+// A flow that is known and in such a bucket is found with its packets, and so is the other one. Where the bucket's flows are
+// not known, but k others are, one of these belongs in all of its rows with a probability of k / width^rows, and then gives
+// a wrong pair with one of 1 / width^rows for each number of packets that leaves an identifier; with
+// IPv4 5-tuples in fragments of 32 bits these are fewer than 256.
+func (s *Sketch[F, E]) DecodeKnowing(known iter.Seq[[]byte]) (Result, error) {
+	if s.full {
+		return Result{}, fmt.Errorf("%w: fermat: a count overflowed", sketch.ErrLimit)
+	}
+	d := newDecoder(s)
+	d.run()
+	r := d.result(s)
+	if r.Complete || r.Left > MostLeft {
+		return r, nil
+	}
+	d.part(known)
+	if parted := d.result(s); parted.Complete {
+		return parted, nil
+	}
+	return r, nil
+}
+
+// flowIn is packets of a flow in a bucket.
+type flowIn struct {
+	key string
+	n   int64
+}
+
+// part takes buckets of two flows apart until none can be.
+func (d *decoder[F, E]) part(known iter.Seq[[]byte]) {
+	var keys [][]byte
+	for key := range known {
+		if len(key) == d.s.cfg.KeyBytes && !d.absent(family.Digest[F](d.s.cfg.Seed, key)) {
+			keys = append(keys, bytes.Clone(key))
+		}
+	}
+	tries := mostTries
+	for found := true; found; {
+		found = false
+		for b := range d.queue {
+			pair, ok := d.pair(b, keys, &tries)
+			if !ok {
+				continue
+			}
+			for _, x := range pair {
+				d.take(d.load(x.key), x.n)
+			}
+			d.run()
+			found = true
+		}
+	}
+}
+
+// load puts a key into d.buf and its fragments into d.id.
+func (d *decoder[F, E]) load(key string) (digest uint64) {
+	n := copy(d.buf[:], key)
+	digest = family.Digest[F](d.s.cfg.Seed, d.buf[:n])
+	d.s.split(digest, d.buf[:n], d.id)
+	return digest
+}
+
+// pair returns the two flows of a bucket. ok is false when none of them is known, and when more
+// than one pair is possible.
+func (d *decoder[F, E]) pair(b int, known [][]byte, tries *int) (pair [2]flowIn, ok bool) {
+	row, col := b/d.s.cfg.Width, uint32(b%d.s.cfg.Width)
+	bucket := d.bucket(b)
+	rest, id := make([]E, len(bucket)), make([]E, len(d.id))
+	for _, key := range known {
+		digest := family.Digest[F](d.s.cfg.Seed, key)
+		if family.Column[F](digest, row, &d.s.cols) != col {
+			continue
+		}
+		d.s.split(digest, key, id)
+		copy(rest, bucket)
+		for n := int64(1); n < count(bucket[0]); n++ {
+			if *tries--; *tries < 0 {
+				return pair, false
+			}
+			d.s.put(rest, id, -1)
+			m, other, pure := d.pure(rest, row, col)
+			if !pure || d.absent(other) {
+				continue
+			}
+			found := [2]flowIn{{string(key), n}, {string(d.buf[:d.s.cfg.KeyBytes]), m}}
+			if found[0].key > found[1].key {
+				found[0], found[1] = found[1], found[0]
+			}
+			if ok && found != pair {
+				return pair, false
+			}
+			pair, ok = found, true
+		}
+	}
+	return pair, ok
+}
