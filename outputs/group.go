@@ -30,13 +30,15 @@ type Group struct {
 
 	mu    sync.Mutex
 	ended map[string]error // by name
+
+	said []State // what was published last; Run's
 }
 
-// NewGroup returns a group of outputs of distinct names. Their states are published
-// to the store every interval (10 s when it is 0) and when one ends.
+// NewGroup returns a group of outputs of distinct names. Their states are looked at
+// every interval (1 s when it is 0) and when one ends, and published when they changed.
 func NewGroup(s *store.Store, logger *slog.Logger, interval time.Duration, outs ...Output) (*Group, error) {
 	if interval <= 0 {
-		interval = 10 * time.Second
+		interval = time.Second
 	}
 	sorted := slices.SortedFunc(slices.Values(outs), func(a, b Output) int { return strings.Compare(a.Name(), b.Name()) })
 	for i := 1; i < len(sorted); i++ {
@@ -113,7 +115,12 @@ func (g *Group) publish() {
 	if len(g.outputs) == 0 {
 		return
 	}
-	t, err := g.Table()
+	states := g.states()
+	if slices.Equal(states, g.said) {
+		return
+	}
+	g.said = states
+	t, err := g.table(states)
 	if err == nil {
 		err = g.store.Publish(store.Batch{Time: time.Now(), Tables: []store.Publication{{Table: t, Replace: true}}})
 	}
@@ -122,21 +129,30 @@ func (g *Group) publish() {
 	}
 }
 
-// Table returns the states of the outputs as rows of List.
-func (g *Group) Table() (*table.Table, error) {
+// states returns the outputs' states, in their order.
+func (g *Group) states() []State {
+	out := make([]State, len(g.outputs))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, o := range g.outputs {
+		out[i] = o.State()
+		if err, over := g.ended[o.Name()]; over {
+			out[i].Status = Stopped
+			if err != nil {
+				out[i].LastError = err.Error()
+			}
+		}
+	}
+	return out
+}
+
+// table returns the states of the outputs as rows of List.
+func (g *Group) table(states []State) (*table.Table, error) {
 	b := table.NewBuilder(List)
 	name, kind, status, last := b.TextKey("name"), b.Text("state/type"), b.Text("state/status"), b.Text("state/last-error")
 	sent, dropped, queued, spooled := b.Uint("state/sent"), b.Uint("state/dropped"), b.Uint("state/queued"), b.Uint("state/spooled")
-	for _, o := range g.outputs {
-		s := o.State()
-		g.mu.Lock()
-		if err, over := g.ended[o.Name()]; over {
-			s.Status = Stopped
-			if err != nil {
-				s.LastError = err.Error()
-			}
-		}
-		g.mu.Unlock()
+	for i, o := range g.outputs {
+		s := states[i]
 		name.Append(o.Name())
 		kind.Append(o.Type())
 		status.Append(string(s.Status))

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -29,6 +31,7 @@ type fake struct {
 	end      chan error
 	started  *store.Store
 	ran      bool
+	sent     atomic.Uint64
 }
 
 func (f *fake) Name() string { return f.name }
@@ -47,7 +50,7 @@ func (f *fake) Run(ctx context.Context) error {
 	}
 }
 func (f *fake) State() outputs.State {
-	return outputs.State{Status: outputs.Down, Sent: 1, Dropped: 2, Queued: 3, Spooled: 4, LastError: "it broke\n\xff"}
+	return outputs.State{Status: outputs.Down, Sent: 1 + f.sent.Load(), Dropped: 2, Queued: 3, Spooled: 4, LastError: "it broke\n\xff"}
 }
 
 func TestGroup(t *testing.T) {
@@ -83,6 +86,37 @@ func TestGroup(t *testing.T) {
 	if err := <-ran; err == nil || !strings.Contains(err.Error(), "output b: port on fire") || strings.Contains(err.Error(), "output a") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// What an output counts is published soon after it changed, and only then.
+func TestGroupPublishesChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.New(store.Options{})
+		defer s.Close()
+		tap := s.Tap(16)
+		a := &fake{name: "a"}
+		g, err := outputs.NewGroup(s, slog.New(slog.DiscardHandler), 0, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error)
+		go func() { ran <- g.Run(ctx) }()
+		<-tap.C()
+		time.Sleep(time.Hour)
+		if len(tap.C()) > 0 {
+			t.Error("published, and nothing had changed")
+		}
+		a.sent.Add(1)
+		before := time.Now()
+		if got := (<-tap.C()).Tables[0].Table.Column("state/sent").Uint64(0); got != 2 || time.Since(before) > time.Second {
+			t.Errorf("sent %d, told after %v", got, time.Since(before))
+		}
+		cancel()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestGroupRefuses(t *testing.T) {

@@ -542,10 +542,10 @@ func TestTapDropsTheOldest(t *testing.T) {
 	defer s.Close()
 	tap := s.Tap(2)
 	for i := 1; i <= 5; i++ {
-		publish(t, s, i, replace(hh(t, "s1 a 1")))
+		publish(t, s, i, replace(hh(t, "s1 a 1", "s1 b 1")))
 	}
-	if got := tap.Dropped(); got != 3 {
-		t.Errorf("dropped %d, want 3", got)
+	if got, rows := tap.Dropped(), tap.DroppedRows(); got != 3 || rows != 6 {
+		t.Errorf("dropped %d with %d rows, want 3 with 6", got, rows)
 	}
 	if b := <-tap.C(); b.Epoch != 4 || b.Target != "netsketch" {
 		t.Errorf("first batch is of epoch %d of %q", b.Epoch, b.Target)

@@ -15,7 +15,8 @@ import (
 type Tap struct {
 	store   *Store
 	ch      chan *Batch
-	dropped atomic.Uint64
+	dropped atomic.Uint64 // batches
+	rows    atomic.Uint64 // in them
 	closed  bool // under store.pub
 }
 
@@ -39,6 +40,9 @@ func (t *Tap) C() <-chan *Batch { return t.ch }
 
 // Dropped returns how many batches were dropped because nobody read them in time.
 func (t *Tap) Dropped() uint64 { return t.dropped.Load() }
+
+// DroppedRows returns how many rows they had.
+func (t *Tap) DroppedRows() uint64 { return t.rows.Load() }
 
 // Close ends the tap. It may be called more than once.
 func (t *Tap) Close() {
@@ -65,8 +69,11 @@ func (t *Tap) offer(b *Batch) {
 		default:
 		}
 		select {
-		case <-t.ch:
+		case old := <-t.ch:
 			t.dropped.Add(1)
+			for i := range old.Tables {
+				t.rows.Add(uint64(old.Tables[i].Table.Rows()))
+			}
 		default:
 		}
 	}

@@ -423,6 +423,9 @@ func (o *Output) State() outputs.State {
 	defer o.mu.Unlock()
 	s := outputs.State{Status: o.status, Sent: o.sent, Dropped: o.dropped, LastError: o.lastErr, Queued: o.queued()}
 	s.Dropped += o.enc.overSeries.Load() + o.enc.unencodable.Load()
+	if o.tap != nil {
+		s.Dropped += o.tap.DroppedRows()
+	}
 	if o.spool != nil {
 		q := o.spool.Stats()
 		s.Spooled = uint64(q.Bytes)
