@@ -52,9 +52,11 @@ const maxAlerts = 1000
 type alerts []alert
 
 func (a alerts) find(subject string, k kind) (int, bool) {
-	return slices.BinarySearchFunc(a, alert{Subject: subject, Kind: k}, func(x, y alert) int {
-		return cmp.Or(strings.Compare(x.Subject, y.Subject), strings.Compare(string(x.Kind), string(y.Kind)))
-	})
+	return slices.BinarySearchFunc(a, alert{Subject: subject, Kind: k}, alert.compare)
+}
+
+func (x alert) compare(y alert) int {
+	return cmp.Or(strings.Compare(x.Subject, y.Subject), strings.Compare(string(x.Kind), string(y.Kind)))
 }
 
 // update takes up an epoch's problems. It returns what is new and what is over; an alert whose
@@ -101,14 +103,8 @@ func (a alerts) newest(n int) alerts {
 		return cmp.Compare(y.At, x.At)
 	})
 	order = order[:n]
-	order.sort()
+	slices.SortFunc(order, alert.compare)
 	return order
-}
-
-func (a alerts) sort() {
-	slices.SortFunc(a, func(x, y alert) int {
-		return cmp.Or(strings.Compare(x.Subject, y.Subject), strings.Compare(string(x.Kind), string(y.Kind)))
-	})
 }
 
 // tell makes events of alerts that begin and end. The state of the network has words of its own.

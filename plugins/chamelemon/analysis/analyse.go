@@ -26,6 +26,7 @@ type analysis struct {
 	force     force
 	attention Attention // of force
 	next      Attention
+	state     State // of the network, as it is decided now
 	settled   bool
 	mixed     bool       // some switch counted packets of another epoch, or not all of this one's
 	doubt     string     // why nothing that compares switches is exact, though decoded
@@ -61,13 +62,13 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		p.straggled, a.mixed = epoch.Number, true
 	}
 	var reasons []string
-	a.next = a.attention
+	a.next, a.state = a.attention, a.attention.State
 	if a.config.Control {
 		m, err := a.measured()
 		if err != nil {
 			return nil, err
 		}
-		a.next, reasons = shift(a.attention, p.turns.State, m, &a.b.room)
+		a.next, a.state, reasons = shift(a.attention, p.turns.State, m, &a.b.room)
 	}
 	a.response = p.now().Sub(began)
 	if err := a.name(); err != nil {
@@ -318,13 +319,12 @@ func (p *Plugin) plan(a *analysis, out *sdk.Results) {
 
 // turn tells of a change of state.
 func (p *Plugin) turn(a *analysis, out *sdk.Results, reasons []string) {
-	state := a.next.State
-	if state == Ill {
+	if a.state == Ill {
 		why := strings.Join(reasons, "; ")
 		a.problem(Network, networkIll, "flows lose packets beyond the memory for all of them"+map[bool]string{true: ": " + why}[why != ""])
 	}
-	if state != p.turns.State {
-		p.turns = turns{State: state, From: a.epoch.Number + 2, At: a.epoch.End.UnixNano(), Count: p.turns.Count + 1}
+	if a.state != p.turns.State {
+		p.turns = turns{State: a.state, From: a.epoch.Number + 2, At: a.epoch.End.UnixNano(), Count: p.turns.Count + 1}
 		out.Events = append(out.Events, p.turned(a, reasons))
 	}
 	a.turns = p.turns

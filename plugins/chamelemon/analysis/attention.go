@@ -123,7 +123,7 @@ type edgeState struct {
 	known   bool         // all flows of the HH parts are counted, though not all may be decoded
 	sizes   func() *tail // estimated sizes of its flows; work, so asked for where they matter
 	// shown estimates how many flows the classifier shows with at least so many packets, those
-	// that share their counters with others included; nil: as many as sizes has.
+	// that share their counters with others included.
 	shown func(uint32) float64
 }
 
@@ -195,20 +195,21 @@ func odd(n int) int { return (n - 1) | 1 }
 func needed(flows float64) int { return int(math.Ceil(flows/targetLoad/arrays)) | 1 }
 
 // shift decides the attention of the epoch after the next from what was measured under
-// this one (§4.3.1 and §4.3.2). last is the state that was decided in the epoch before, for the
-// other time bit. Its reasons are for people.
-func shift(now Attention, last State, m *measured, room *[families]Room) (next Attention, reasons []string) {
-	s := shifter{next: now, now: &now, last: last, m: m, room: room}
+// this one (§4.3.1 and §4.3.2). The state of the network is the one that was decided last, for the
+// other time bit; where nothing is known of losses, it and the attention's own stay what they are.
+// The reasons are for people.
+func shift(now Attention, last State, m *measured, room *[families]Room) (next Attention, state State, reasons []string) {
+	s := shifter{next: now, now: &now, state: last, m: m, room: room}
 	s.next.Th = maps.Clone(now.Th)
 	s.run()
 	s.order()
-	return s.next, s.reasons
+	return s.next, s.state, s.reasons
 }
 
 type shifter struct {
 	now     *Attention
 	next    Attention
-	last    State
+	state   State // of the network
 	m       *measured
 	room    *[families]Room
 	reasons []string
@@ -223,15 +224,16 @@ func (s *shifter) run() {
 	if !s.m.deltas {
 		return // an edge switch is missing: nothing is known of losses, what is set stays
 	}
-	if s.now.State == Ill && s.lightFailed() {
-		return
-	}
-	switch state := s.state(); {
-	case state == s.now.State && state == Ill:
+	s.decide()
+	switch {
+	case s.state == s.now.State && s.state == Ill:
+		if s.lightFailed() {
+			return
+		}
 		s.ill()
-	case state == s.now.State:
+	case s.state == s.now.State:
 		s.healthy()
-	case state == Ill:
+	case s.state == Ill:
 		s.turnIll()
 	default:
 		s.turnHealthy()
@@ -239,17 +241,18 @@ func (s *shifter) run() {
 	s.hittersLast()
 }
 
-// state decides the network's state. There is one, though the epochs of each time bit have an
+// decide decides the network's state. There is one, though the epochs of each time bit have an
 // attention of their own: it turns ill when all memory holds the victims at too high a load, healthy
 // when it does at the target load, and in between it stays what was decided last.
-func (s *shifter) state() State {
+func (s *shifter) decide() {
 	fits, beyond := true, false
 	for f := range families {
 		hl, down := s.m.hl[f], buckets(s.room[f].Down)
 		if s.now.State == Ill {
 			n, deviation := s.victims(f)
-			fits = fits && hl.decoded && n+2*deviation <= targetLoad*down
-			beyond = beyond || !hl.decoded || n-2*deviation > tooHigh*down
+			decoded := hl.decoded && s.m.ll[f].decoded
+			fits = fits && decoded && n+2*deviation <= targetLoad*down
+			beyond = beyond || !decoded || n-2*deviation > tooHigh*down
 			continue
 		}
 		fits = fits && hl.decoded && hl.flows <= targetLoad*down
@@ -257,11 +260,10 @@ func (s *shifter) state() State {
 	}
 	switch {
 	case fits:
-		return Healthy
+		s.state = Healthy
 	case beyond:
-		return Ill
+		s.state = Ill
 	}
-	return s.last
 }
 
 // victims estimates, while ill, how many flows of a family lost packets. The deviation is that of the sample.
@@ -299,11 +301,7 @@ func (s *shifter) hittersFirst() (failed bool) {
 // edge fill its HH parts to the target load. The sizes that the classifier tells are put
 // to the scale of the candidates that there were.
 func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32) uint32 {
-	atLeast := e.sizes().atLeast
-	if e.shown != nil {
-		atLeast = e.shown
-	}
-	base := atLeast(th)
+	base := e.shown(th)
 	limit, total := math.Inf(1), 0.0
 	for f := range families {
 		total += e.hitters[f].flows
@@ -323,7 +321,7 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32)
 			limit = min(limit, targetLoad*buckets(a.hitters(f, s.room))/share)
 		}
 	}
-	x := smallest(atLeast, limit, least)
+	x := smallest(e.shown, limit, least)
 	// With a Th of 1 all flows are candidates, whatever the scale of those above another Th.
 	for f := range families {
 		if all := e.sizes().atLeast(1); x == 1 && total > 0 && all*e.hitters[f].flows/total > targetLoad*buckets(a.hitters(f, s.room)) {
@@ -398,7 +396,7 @@ func (s *shifter) turnHealthy() {
 // turnIll is the turn from healthy to ill. Tl becomes Th, or what the HL part holds when
 // victims are of the sizes that flows are, whichever is larger.
 func (s *shifter) turnIll() {
-	s.because("HL parts cannot hold all victims: the network is ill")
+	s.because("the HL parts cannot hold all victims at a load that lasts: the network is ill")
 	s.next.State = Ill
 	s.next.Sample = Sampled
 	all := s.sizes()
@@ -424,8 +422,8 @@ func (s *shifter) turnIll() {
 // sizes is the distribution of all flows' sizes.
 func (s *shifter) sizes() tail {
 	var sizes, weights []float64
-	for _, e := range s.m.edges {
-		t := e.sizes()
+	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
+		t := s.m.edges[name].sizes()
 		for i, x := range t.sizes {
 			w := t.flows[i]
 			if i+1 < len(t.flows) {

@@ -362,7 +362,7 @@ func TestShift(t *testing.T) {
 				if rnd.IntN(5) > 0 {
 					t = newTail(sizes, weights)
 				}
-				m.edges[name] = &edgeState{hitters: [families]count{pick(), pick()}, sizes: func() *tail { return &t }}
+				m.edges[name] = &edgeState{hitters: [families]count{pick(), pick()}, sizes: func() *tail { return &t }, shown: t.atLeast}
 			}
 		}
 		m.hl, m.ll = [families]count{pick(), pick()}, [families]count{pick(), pick()}
@@ -372,7 +372,7 @@ func TestShift(t *testing.T) {
 		for range rnd.IntN(50) {
 			m.victims = append(m.victims, victimSize{rnd.IntN(families), sizes[rnd.IntN(len(sizes))], float64(1 + rnd.IntN(20))})
 		}
-		now, _ = shift(now, now.State, m, &room)
+		now, _, _ = shift(now, now.State, m, &room)
 		for name, th := range now.Th {
 			if now.Tl < 1 || now.Tl > th || th > maxThreshold {
 				t.Fatalf("thresholds of %s: Tl %d, Th %d", name, now.Tl, th)

@@ -31,10 +31,10 @@ func TestOddParts(t *testing.T) {
 							now.Parts[f] = Parts{LL: room[f].IllLL, HL: room[f].IllHL}
 						}
 					}
-					m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 100, decoded: true}, {flows: 10, decoded: true}}, sizes: func() *tail { return &sizes }}}, deltas: true}
+					m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 100, decoded: true}, {flows: 10, decoded: true}}, sizes: func() *tail { return &sizes }, shown: sizes.atLeast}}, deltas: true}
 					m.hl, m.ll = [families]count{{flows: flows, decoded: decoded}, {flows: flows / 4, decoded: decoded}}, [families]count{{decoded: true}, {decoded: true}}
 					m.victims = []victimSize{{0, 5, flows}, {1, 5, flows / 4}}
-					next, _ := shift(now, now.State, m, &room)
+					next, _, _ := shift(now, now.State, m, &room)
 					check(next)
 				}
 			}

@@ -68,7 +68,7 @@ func TestAllFlows(t *testing.T) {
 		e := &edgeState{hitters: [families]count{{flows: 433, decoded: true}, {decoded: true}}, sizes: func() *tail { return &sizes },
 			shown: func(x uint32) float64 { return map[bool]float64{true: flows, false: 700}[x == 1] }}
 		m := &measured{edges: map[string]*edgeState{"a": e}, deltas: true, hl: [families]count{{flows: 3000, decoded: true}, {decoded: true}}, ll: [families]count{{decoded: true}, {decoded: true}}}
-		if next, reasons := shift(now, now.State, m, &room); next.Th["a"] != want {
+		if next, _, reasons := shift(now, now.State, m, &room); next.Th["a"] != want {
 			t.Errorf("%.0f flows: Th %d, expected %d (%v)", flows, next.Th["a"], want, reasons)
 		}
 	}

@@ -3,7 +3,6 @@
 package analysis
 
 import (
-	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -246,9 +245,7 @@ func (s *snapshot) check() error {
 			return fmt.Errorf("no plan for bank %d", bank)
 		}
 	}
-	if !slices.IsSortedFunc(s.Alerts, func(x, y alert) int {
-		return cmp.Or(strings.Compare(x.Subject, y.Subject), strings.Compare(string(x.Kind), string(y.Kind)))
-	}) {
+	if !slices.IsSortedFunc(s.Alerts, alert.compare) {
 		return errors.New("alerts out of order")
 	}
 	return nil

@@ -309,7 +309,7 @@ func TestTurns(t *testing.T) {
 	p := New()
 	var events []string
 	for i, state := range []State{Healthy, Healthy, Ill, Ill, Ill, Healthy, Healthy, Ill} {
-		a := &analysis{epoch: &sdk.Epoch{Number: uint64(i)}, next: Attention{State: state}}
+		a := &analysis{epoch: &sdk.Epoch{Number: uint64(i)}, state: state}
 		out := &sdk.Results{}
 		p.turn(a, out, nil)
 		for _, e := range out.Events {

@@ -36,7 +36,7 @@ func (n *near) measure(a *Attention) *measured {
 		return count{flows: flows, low: flows * (1 - 3*error), high: flows * (1 + 2*error)}
 	}
 	sizes := newTail([]float64{1, 2, 100}, []float64{50_000 * (1 - n.heavy), 50_000*n.heavy - 500, 500})
-	m := &measured{deltas: true, edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 2000, decoded: true}, {decoded: true}}, known: true, sizes: func() *tail { return &sizes }}}}
+	m := &measured{deltas: true, edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 2000, decoded: true}, {decoded: true}}, known: true, sizes: func() *tail { return &sizes }, shown: sizes.atLeast}}}
 	m.hl[1], m.ll = count{decoded: true}, [families]count{{decoded: true}, {decoded: true}}
 	if a.State == Healthy {
 		m.hl[0] = part(truth, a.Parts[0].HL)
@@ -80,16 +80,16 @@ func TestOneState(t *testing.T) {
 				turns, differ := 0, 0
 				for epoch := range epochs {
 					now := &inForce[epoch%2]
-					next, _ := shift(*now, last, n.measure(now), &room)
+					next, state, _ := shift(*now, last, n.measure(now), &room)
 					if epoch >= settle {
-						if next.State != last {
+						if state != last {
 							turns++
 						}
 						if inForce[0].State != inForce[1].State {
 							differ++
 						}
 					}
-					*now, last = next, next.State
+					*now, last = next, state
 				}
 				want, sure := Healthy, true
 				switch load := float64(victims) / buckets(room[0].Down); {
