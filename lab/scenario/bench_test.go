@@ -19,17 +19,7 @@ func BenchmarkEpochToUpdate(b *testing.B) {
 		b.Fatal(err)
 	}
 	s.Epoch, s.Epochs, s.Expect, s.Faults = 500*time.Millisecond, max(b.N, 4), nil, nil
-	run, err := scenario.Open(b.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	r, err := run.Play(b.Context())
-	if err != nil {
-		b.Error(err)
-	}
-	if err := run.Close(); err != nil {
-		b.Error(err)
-	}
+	r := playWith(b, s, scenario.Options{})
 	median := func(part func(scenario.Stages) int64) float64 {
 		var all []int64
 		for _, e := range r.Epochs {

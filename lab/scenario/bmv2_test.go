@@ -111,7 +111,7 @@ func playPair(t *testing.T, external ...string) (*scenario.Report, []published) 
 	}
 	s.Algorithms, s.Expect = []config.Section{section}, nil // attention goes from Th 4 to Th 1
 	var told []published
-	o := scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true, BMv2: external}
+	o := scenario.Options{Virtual: true, BMv2: external}
 	o.OnEpoch = func(run *scenario.Run) error {
 		updates, err := once(t, connect(t, run.Address()), &gnmi.Path{Elem: []*gnmi.PathElem{{Name: "chamelemon"}}})
 		if err != nil {
@@ -131,17 +131,7 @@ func playPair(t *testing.T, external ...string) (*scenario.Report, []published) 
 		told = append(told, p)
 		return nil
 	}
-	run, err := scenario.Open(t.Context(), s, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	report, err := run.Play(t.Context())
-	if err != nil {
-		t.Error(err)
-	}
-	if err := run.Close(); err != nil {
-		t.Error(err)
-	}
+	report := playWith(t, s, o)
 	if len(told) != pairEpochs || len(report.Epochs) != pairEpochs {
 		t.Fatalf("%d epochs were played and %d read, not %d", len(report.Epochs), len(told), pairEpochs)
 	}

@@ -75,8 +75,8 @@ func leaves(t *testing.T, addr string, elems ...string) map[string]string {
 func playTold(t *testing.T, s *scenario.Scenario, each func(run *scenario.Run, i int) error) (*scenario.Report, *told) {
 	t.Helper()
 	w := &told{}
-	run, err := scenario.Open(t.Context(), s, scenario.Options{
-		PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true, Logger: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})),
+	r := playWith(t, s, scenario.Options{
+		Virtual: true, Logger: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		OnEpoch: func(run *scenario.Run) error {
 			active := map[string]string{}
 			all := leaves(t, run.Address(), "chamelemon", "alerts")
@@ -92,16 +92,6 @@ func playTold(t *testing.T, s *scenario.Scenario, each func(run *scenario.Run, i
 			return each(run, len(w.epochs)-1)
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := run.Play(t.Context())
-	if err != nil {
-		t.Error(err)
-	}
-	if err := run.Close(); err != nil {
-		t.Error(err)
-	}
 	return r, w
 }
 

@@ -208,7 +208,7 @@ func TestChameleMonLatePlan(t *testing.T) {
 		s.Traffic[0].Changes = append(s.Traffic[0].Changes, change(s.Epoch*time.Duration(2*i+1), 1500*(1+i%2*3)))
 	}
 	var stopped int
-	o := scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", OnEpoch: func(run *scenario.Run) error {
+	o := scenario.Options{OnEpoch: func(run *scenario.Run) error {
 		switch len(run.Report().Epochs) {
 		case 5:
 			stopped = int(leaf(t, run.Address(), pluginPath("chamelemon", "pid")).GetUintVal())
@@ -224,17 +224,7 @@ func TestChameleMonLatePlan(t *testing.T) {
 		}
 		return nil
 	}}
-	run, err := scenario.Open(t.Context(), s, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := run.Play(t.Context())
-	if err != nil {
-		t.Error(err)
-	}
-	if err := run.Close(); err != nil {
-		t.Error(err)
-	}
+	r := playWith(t, s, o)
 	var states []string
 	without := 0
 	for i := range r.Epochs {

@@ -30,16 +30,23 @@ func of(e scenario.EpochScore) *univmon.Score {
 // play plays a scenario on a virtual clock.
 func play(t *testing.T, s *scenario.Scenario) *scenario.Report {
 	t.Helper()
-	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true})
+	return playWith(t, s, scenario.Options{Virtual: true})
+}
+
+// playWith plays a scenario with the tests' plugins, on a free port.
+func playWith(tb testing.TB, s *scenario.Scenario, o scenario.Options) *scenario.Report {
+	tb.Helper()
+	o.PluginDir, o.Listen = plugins, "127.0.0.1:0"
+	run, err := scenario.Open(tb.Context(), s, o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	report, err := run.Play(t.Context())
+	report, err := run.Play(tb.Context())
 	if err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 	if err := run.Close(); err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 	return report
 }

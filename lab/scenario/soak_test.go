@@ -39,24 +39,13 @@ func TestSoak64Switches(t *testing.T) {
 		t.Fatal(err)
 	}
 	var memory []int
-	run, err := scenario.Open(t.Context(), s, scenario.Options{
-		PluginDir: plugins, Listen: "127.0.0.1:0",
+	r := playWith(t, s, scenario.Options{
 		OnEpoch: func(*scenario.Run) error {
 			runtime.GC()
 			memory = append(memory, resident(t))
 			return nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := run.Play(t.Context())
-	if err != nil {
-		t.Error(err)
-	}
-	if err := run.Close(); err != nil {
-		t.Error(err)
-	}
 	check(t, r, s.Epochs)
 	for _, e := range r.Epochs {
 		if e.Status != "complete" {
@@ -86,17 +75,7 @@ func TestChameleMonSustained(t *testing.T) {
 		t.Skip("takes a minute and both cores: run `make sustain`, which sets NETSKETCH_SUSTAIN")
 	}
 	s := load(t, "sustained", 0)
-	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: clock == "virtual"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := run.Play(t.Context())
-	if err != nil {
-		t.Error(err)
-	}
-	if err := run.Close(); err != nil {
-		t.Error(err)
-	}
+	r := playWith(t, s, scenario.Options{Virtual: clock == "virtual"})
 	check(t, r, s.Epochs)
 	for i, e := range r.Epochs {
 		if e.Status != "complete" || len(e.Failed) > 0 {
