@@ -59,6 +59,11 @@ func (p *plugins) savedState(instance, plugin string) *sdk.State {
 }
 
 func readState(path, plugin string) (*sdk.State, error) {
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file") // opening a pipe would wait for a writer
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -96,10 +101,19 @@ func writeState(path, plugin string, s *sdk.State) error {
 		return err
 	}
 	next := path + ".next"
-	if err := os.WriteFile(next, data, 0o600); err != nil {
+	_ = os.Remove(next) // whatever it is
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(next, path)
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		_ = os.Remove(next) // half a state on a full disk helps nobody
+	}
+	return err
 }
 
 // keepState writes the instance's newest state, unless that was done a moment ago; now does it all the same. It
@@ -112,8 +126,12 @@ func (r *pluginRun) keepState(now bool) {
 		return
 	}
 	err := writeState(path, cfg.Plugin, s)
-	if err != nil && !r.unkept {
-		r.p.log.Error("the state of a plugin cannot be kept; it will begin anew when the collector is restarted", "plugin", cfg.Name, "error", err)
+	switch {
+	case err != nil && !r.unkept:
+		r.p.log.Error("the state of a plugin cannot be kept; until it can, a restarted collector goes on from the last that was, if any: make room, or name another plugins.state-directory",
+			"plugin", cfg.Name, "error", err)
+	case err == nil && r.unkept:
+		r.p.log.Info("the state of a plugin is kept again", "plugin", cfg.Name)
 	}
 	r.unkept, r.kept, r.keptAt = err != nil, s.Epoch, time.Now()
 }
