@@ -42,7 +42,7 @@ func TestFigures(t *testing.T) {
 	} {
 		t.Run(tc.sweep.Workload+" "+tc.sweep.axis(tc.sweep.X(tc.place)), func(t *testing.T) {
 			t.Parallel()
-			samples, err := tc.sweep.Run(context.Background(), Options{Plugin: plugin, Seeds: []uint64{1}, Settle: 12, Measure: 2}, tc.place)
+			samples, err := tc.sweep.Run(context.Background(), Options{Plugin: plugin, Seeds: []uint64{1}, Settle: 10, Measure: 2}, tc.place)
 			if err != nil {
 				t.Fatal(err)
 			}
