@@ -108,6 +108,7 @@ type node struct {
 	net      *Network
 	skew     atomic.Int64 // flips are late by so many nanoseconds
 	deaf     atomic.Bool  // to its controllers
+	flipped  atomic.Bool  // somebody flips its bank: it is measured
 
 	// inside is the packet that the pipeline is at work on. It is nil for those that the switch or a
 	// controller sends.
@@ -320,6 +321,7 @@ func (nd *node) turn(ctx context.Context, req any, handler grpc.UnaryHandler, ba
 	defer nd.mu.Unlock()
 	resp, err := handler(ctx, req)
 	if err == nil {
+		nd.flipped.Store(true)
 		nd.record.Seal(nd.net.clock.Now(), bank)
 	}
 	return resp, err
@@ -457,7 +459,7 @@ func (n *Network) hold(ctx context.Context, late *node, bank uint32, d time.Dura
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
 	for _, nd := range n.nodes {
-		for nd != late && nd.bankID != 0 && nd.skew.Load() == 0 && !nd.deaf.Load() && !nd.stopped.Load() && nd.record.Bank() != bank && limit.Err() == nil {
+		for nd != late && nd.flipped.Load() && nd.skew.Load() == 0 && !nd.deaf.Load() && !nd.stopped.Load() && nd.record.Bank() != bank && limit.Err() == nil {
 			select {
 			case <-again.C:
 			case <-limit.Done():
