@@ -10,8 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,12 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/lab/traffic"
@@ -38,29 +35,7 @@ const interval = 50 * time.Millisecond
 // plugins is the folder with the plugin's binary.
 var plugins string
 
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "netsketch-plugins-")
-	if err == nil {
-		plugins = dir
-		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "netsketch-plugin-chamelemon"), "github.com/netsketch/netsketch/plugins/chamelemon")
-		cmd.Stderr = os.Stderr
-		err = cmd.Run()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "building the plugin:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	if code == 0 {
-		// ygot logs through glog, which starts a goroutine when it is loaded.
-		if err := goleak.Find(goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon")); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "chamelemon") }
 
 // rig is a collector over the paper's testbed: four edge switches with ChameleMon at its sizes, and six that forward.
 type rig struct {
@@ -72,13 +47,7 @@ type rig struct {
 	mu      sync.Mutex
 	reports []collector.Report
 	more    chan struct{} // there are more reports
-	log     strings.Builder
-}
-
-func (r *rig) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.log.Write(p)
+	log     testkit.Log
 }
 
 func newRig(tb testing.TB, virtual bool) *rig {
@@ -96,7 +65,7 @@ func newRig(tb testing.TB, virtual bool) *rig {
 	}
 	labConfig := lab.Config{Fabric: fabric, Programs: programs}
 	deps := collector.Dependencies{
-		Logger: slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		Logger: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Programs: func(name string) (*p4rt.Program, error) {
 			p, err := compiled.Load(name)
 			if err != nil {
@@ -137,9 +106,7 @@ func newRig(tb testing.TB, virtual bool) *rig {
 		if err := r.c.Stop(context.Background()); err != nil {
 			tb.Error(err)
 		}
-		if r.log.Len() > 0 {
-			tb.Logf("log:\n%.4000s", r.log.String())
-		}
+		tb.Logf("log:\n%.4000s", &r.log)
 	})
 	if err := r.c.Start(tb.Context()); err != nil {
 		tb.Fatal(err)
@@ -397,8 +364,6 @@ func TestMissingAndLateSwitchesAreSaid(t *testing.T) {
 	r.net.SetSkew(edge, 0)
 	r.play(1)
 	well()
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, said := range []string{
 		`level=WARN msg="device is missing from the epoch" device=edge1-1`, `level=INFO msg="device is measured" device=edge1-1`,
 		`level=WARN msg="epochs are not exact" device="" reason="the flips at its end were 3ms apart, more than the guard of 1ms"`,

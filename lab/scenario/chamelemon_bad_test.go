@@ -3,41 +3,25 @@
 package scenario_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 )
 
 // told is what a run says of bad input, besides its results: alerts over gNMI, and the log.
 type told struct {
 	epochs []map[string]string // the texts of the alerts that are active after each epoch, by subject and kind
-
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-// Write implements io.Writer for the log.
-func (w *told) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.log.Write(b)
-}
-
-func (w *told) text() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.log.String()
+	testkit.Log
 }
 
 // leaves reads a subtree over gNMI: values by path, [keys] included.
@@ -117,14 +101,14 @@ func (w *told) says(t *testing.T, r *scenario.Report, subject, kind, text string
 		t.Errorf("alert %s of %s was active in epochs %v of the run, counted from 0; expected %v: %v", kind, subject, active, epochs, w.epochs)
 	}
 	begun, over := false, false
-	for line := range strings.Lines(w.text()) {
+	for line := range strings.Lines(w.String()) {
 		if strings.Contains(line, "alert="+kind) && strings.Contains(line, subject+": ") {
 			begun = begun || strings.Contains(line, "level=WARN") && strings.Contains(line, text)
 			over = over || strings.Contains(line, "all is well again")
 		}
 	}
 	if !begun || !over {
-		t.Errorf("%s of %s: that it began is in the log: %v, that it was over: %v:\n%s", kind, subject, begun, over, w.text())
+		t.Errorf("%s of %s: that it began is in the log: %v, that it was over: %v:\n%s", kind, subject, begun, over, w.String())
 	}
 }
 
@@ -205,8 +189,8 @@ func TestChameleMonUnmeasuredEdge(t *testing.T) {
 			t.Errorf("epoch %d of the run: %+v", i+1, e)
 		}
 	}
-	if !strings.Contains(w.text(), "do not measure: edge2-2") {
-		t.Errorf("it is not in the log:\n%s", w.text())
+	if !strings.Contains(w.String(), "do not measure: edge2-2") {
+		t.Errorf("it is not in the log:\n%s", w.String())
 	}
 }
 
@@ -269,8 +253,8 @@ func TestChameleMonRefusedConfiguration(t *testing.T) {
 		}
 	}
 	for _, c := range cases {
-		if !strings.Contains(w.text(), c.text) {
-			t.Errorf("%q is not in the log:\n%s", c.text, w.text())
+		if !strings.Contains(w.String(), c.text) {
+			t.Errorf("%q is not in the log:\n%s", c.text, w.String())
 		}
 		s.Algorithms[0] = section("{plugin: chamelemon, config: " + c.config + "}")
 		if run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true}); err == nil || !strings.Contains(err.Error(), c.text) {

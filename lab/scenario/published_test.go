@@ -133,7 +133,7 @@ config: {start: {high: 4}, heavyHitters: {packets: 20, share: 0}, heavyChanges: 
 		}
 	}
 	if t.Failed() {
-		t.Log(w.text())
+		t.Log(w.String())
 	}
 }
 
