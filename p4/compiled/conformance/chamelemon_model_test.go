@@ -47,6 +47,7 @@ type chamelemon struct {
 	tower                [2]*cmRegister
 	upstream, downstream [2]*cmRegister // by family
 	dscpLost             int64
+	counted              map[string]*[2]int64 // by counter's name, by bank
 	all                  []*cmRegister
 }
 
@@ -55,12 +56,14 @@ type cmRegister struct {
 	register       *p4values.Register
 	buckets, words int // of an encoder
 	cells          []uint32
-	counted        [2]int64 // packets that were summed into it, by bank
 }
 
 // newChameleMon makes the model that belongs to a program, nil when it has no ChameleMon.
 func newChameleMon(cat *p4values.Catalog) *chamelemon {
-	c := &chamelemon{}
+	c := &chamelemon{counted: map[string]*[2]int64{}}
+	for _, name := range []string{"ingress.chamelemon.counted", "ingress.chamelemon.encoded_ipv6", "egress.chamelemon.encoded_ipv6"} {
+		c.counted[name] = &[2]int64{}
+	}
 	for _, r := range cat.Registers.All() {
 		a, ok := r.Annotations.Find("netsketch_chamelemon")
 		if !ok {
@@ -135,8 +138,12 @@ func (c *chamelemon) enter(time int, p packet) (tos byte) {
 	case mix(h, cmSampleOdd)&0xffff < e.sample:
 		hierarchy = cmLight
 	}
-	if !c.upstream[p.family()].count(time, e.upstream[p.family()][hierarchy], p) {
+	c.counted["ingress.chamelemon.counted"][time]++
+	switch {
+	case !c.upstream[p.family()].count(time, e.upstream[p.family()][hierarchy], p):
 		hierarchy = cmNone
+	case p.v6:
+		c.counted["ingress.chamelemon.encoded_ipv6"][time]++
 	}
 	code, known := c.config.dscp[p.tos>>2]
 	if !known {
@@ -152,7 +159,9 @@ func (c *chamelemon) enter(time int, p packet) (tos byte) {
 func (c *chamelemon) leave(p packet, tos byte) byte {
 	hierarchy, time := min(tos>>3&3, cmHeavy), int(tos>>2&1)
 	division := &c.config.epochs[time].downstream[p.family()]
-	c.downstream[p.family()].count(time, division[hierarchy], p)
+	if c.downstream[p.family()].count(time, division[hierarchy], p) && p.v6 {
+		c.counted["egress.chamelemon.encoded_ipv6"][time]++
+	}
 	for dscp, code := range c.config.dscp {
 		if code == tos>>5 {
 			return dscp<<2 | tos&3
@@ -174,7 +183,6 @@ func (m *cmRegister) count(time int, in part, p packet) bool {
 			cells[1+i] = uint32((uint64(cells[1+i]) + uint64(f)) % cmPrime)
 		}
 	}
-	m.counted[time]++
 	return true
 }
 

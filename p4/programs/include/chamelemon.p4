@@ -78,8 +78,8 @@
 
 // An encoder: register size, and what P4Info says of it. drained is 1 where packets on
 // their way through the network write to it after the flip, by the mark they carry.
-// counter_name is the counter of the packets that were summed into it, by bank: who
-// reads it may leave a bank out in which there were none.
+// counter_name is a counter by bank that goes up for each packet that is summed into it,
+// after that, and perhaps for others: who finds it where it was may leave the bank out.
 #define CM_ENCODER(side_name, drained, counter_name, family_number, number, words_number, buckets_number, ids) \
     @netsketch_readout[object=number, banks=NS_BANKS, drain=drained, counter=counter_name] \
     @netsketch_chamelemon[part="encoder", side=side_name, family=family_number, flow="5-tuple", arrays=CM_ARRAYS, buckets=buckets_number, words=words_number, hash=48, fragment=32, prime=CM_PRIME, layout=ids] \
@@ -167,22 +167,24 @@ control ChameleMonIdentifier(in headers_t hdr, inout metadata_t meta) {
 // The upstream side: flow classifier, upstream encoder, mark; and read-out of all.
 control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
                         inout standard_metadata_t standard_metadata) {
-    @netsketch_readout[object=CM_TOWER8_OBJECT, banks=NS_BANKS]
+    @netsketch_readout[object=CM_TOWER8_OBJECT, banks=NS_BANKS, counter="ingress.chamelemon.counted"]
     @netsketch_chamelemon[part="classifier", flow="5-tuple", row=0, bits=8, counters=NS_CHAMELEMON_TOWER8]
     register<bit<8>>(NS_CHAMELEMON_TOWER8 * NS_BANKS) tower8;
 
-    @netsketch_readout[object=CM_TOWER16_OBJECT, banks=NS_BANKS]
+    @netsketch_readout[object=CM_TOWER16_OBJECT, banks=NS_BANKS, counter="ingress.chamelemon.counted"]
     @netsketch_chamelemon[part="classifier", flow="5-tuple", row=1, bits=16, counters=NS_CHAMELEMON_TOWER16]
     register<bit<16>>(NS_CHAMELEMON_TOWER16 * NS_BANKS) tower16;
 
-    CM_ENCODER("upstream", 0, "", 4, CM_UPSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_UPSTREAM, "count,id[4]") upstream;
+    CM_ENCODER("upstream", 0, "ingress.chamelemon.counted", 4, CM_UPSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_UPSTREAM, "count,id[4]") upstream;
     CM_ENCODER("upstream", 0, "ingress.chamelemon.encoded_ipv6", 6, CM_UPSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAMELEMON_UPSTREAM_IPV6, "count,id[10]") upstream_ipv6;
 
     // Packets whose DSCP will not come back as it was: it is none of the eight that
     // dscp_in and dscp_out know.
     counter(1, CounterType.packets) dscp_lost;
 
-    // Packets of IPv6 that were encoded, by bank.
+    // Packets that came in, and those of IPv6 that were encoded, by bank. They are counted
+    // last, so that who reads a counter before the registers misses none.
+    counter(NS_BANKS, CounterType.packets) counted;
     counter(NS_BANKS, CounterType.packets) encoded_ipv6;
 
     ChameleMonIdentifier() identifier;
@@ -248,7 +250,7 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
 
     action encode_ipv6(bit<32> first, bit<32> buckets) {
         CM_ENCODE(CM_ENCODE_ARRAY_IPV6, upstream_ipv6, NS_CHAMELEMON_UPSTREAM_IPV6)
-        encoded_ipv6.count(CM.time); // last, so that who reads it before the encoder misses none
+        encoded_ipv6.count(CM.time);
     }
 
     // What is not encoded here must not be encoded at the exit.
@@ -300,10 +302,12 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
     }
 
     action mark_ipv4() {
+        counted.count((bit<32>)meta.bank);
         hdr.ipv4.tos = CM.code ++ CM.hierarchy ++ meta.bank[0:0] ++ CM.tos[1:0];
     }
 
     action mark_ipv6() {
+        counted.count((bit<32>)meta.bank);
         hdr.ipv6.traffic_class = CM.code ++ CM.hierarchy ++ meta.bank[0:0] ++ CM.tos[1:0];
     }
 
@@ -376,7 +380,7 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
 // The downstream side: downstream encoder, and the mark taken off again.
 control ChameleMonExit(inout headers_t hdr, inout metadata_t meta,
                        inout standard_metadata_t standard_metadata) {
-    // As in ingress.
+    // Packets of IPv6 that were encoded, by bank.
     counter(NS_BANKS, CounterType.packets) encoded_ipv6;
 
     ChameleMonIdentifier() identifier;
