@@ -240,6 +240,60 @@ func TestChameleMonLatePlan(t *testing.T) {
 	}
 }
 
+// A plugin that is killed goes on where it was: the division of the encoders stays as the network had made it, alerts and
+// changes of state are counted on, and the first epoch that it is given again is told exactly.
+func TestChameleMonKilled(t *testing.T) {
+	s := faulty(t, 200)
+	s.Traffic[0].Workload, s.Traffic[0].Scale, s.Traffic[0].Flows, s.Traffic[0].Victims.Share = "", 1, 7000, 0.25 // the HL part must grow
+	const killAfter, least = 6, 3
+	began, pid, back := "", 0, 0
+	count := func(run *scenario.Run) string {
+		return leaves(t, run.Address(), "chamelemon", "alerts")["/chamelemon/alerts/alert[network][not-decoded]/state/count"]
+	}
+	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true, OnEpoch: func(run *scenario.Run) error {
+		all := run.Report().Epochs
+		switch e := losses(t, &all[len(all)-1]); {
+		case len(all) == killAfter:
+			began, pid = count(run), int(leaf(t, run.Address(), pluginPath("chamelemon", "pid")).GetUintVal())
+			return syscall.Kill(pid, syscall.SIGKILL)
+		case len(all) > killAfter && e.State != "none":
+			if back++; back == least {
+				return errEnough
+			}
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := run.Play(t.Context())
+	if !errors.Is(err, errEnough) {
+		t.Errorf("after %d epochs the plugin has answered %d times again: %v", len(r.Epochs), back, err)
+	}
+	if now := count(run); began != "1" || now != began {
+		t.Errorf("it was not decoded %q times before, %q times in all; expected once, at the beginning", began, now)
+	}
+	if again := leaf(t, run.Address(), pluginPath("chamelemon", "pid")).GetUintVal(); pid == 0 || int(again) == pid {
+		t.Errorf("process %d was killed, and %d runs", pid, again)
+	}
+	if err := run.Close(); err != nil {
+		t.Error(err)
+	}
+	before := losses(t, &r.Epochs[killAfter-1])
+	for i := killAfter - 1; i < len(r.Epochs); i++ {
+		e := losses(t, &r.Epochs[i])
+		if e.State == "none" {
+			continue
+		}
+		if !e.Sure || e.Exact != 1750 || e.HL.Buckets != before.HL.Buckets || e.HL.Buckets <= 1539 {
+			t.Errorf("epoch %d of the run: all victims exact: %v, %d are; HL %+v, before %+v", i+1, e.Sure, e.Exact, e.HL, before.HL)
+		}
+	}
+}
+
+// errEnough ends a run.
+var errEnough = errors.New("enough was seen")
+
 // Longer runs, not for every day: `make chamelemon-healthy`.
 func TestChameleMonWorkloads(t *testing.T) {
 	if os.Getenv("NETSKETCH_CHAMELEMON") == "" {
