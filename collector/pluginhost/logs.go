@@ -25,11 +25,12 @@ import (
 )
 
 const (
-	maxLogLine  = 16 << 10 // bytes of a line that are looked at
-	maxLogText  = 2 << 10  // bytes of a message or value that are logged
-	maxLogAttrs = 32       // attributes of a line that are logged
-	tailLines   = 6        // lines kept for error messages
-	tailBytes   = 1 << 10  // of them together
+	maxLogLine   = 16 << 10 // bytes of a line that are looked at
+	maxLogText   = 2 << 10  // bytes of a message or value that are logged
+	maxLogAttrs  = 32       // attributes of a line that are logged
+	maxLogNumber = 64       // digits of a number that is logged as one
+	tailLines    = 6        // lines kept for error messages
+	tailBytes    = 1 << 10  // of them together
 )
 
 // logSink takes the lines of one plugin, over all its restarts. Lines beyond the
@@ -172,7 +173,9 @@ func parseLine(line []byte) (slog.Level, string, []slog.Attr) {
 		return 0, "", nil
 	}
 	var fields map[string]any
-	if json.Unmarshal(line, &fields) != nil {
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.UseNumber() // an epoch's number stays what it is
+	if d.Decode(&fields) != nil || d.More() {
 		return 0, "", nil
 	}
 	message, ok := fields[sdk.LogKeyMessage].(string)
@@ -197,7 +200,13 @@ func parseLine(line []byte) (slog.Level, string, []slog.Attr) {
 		switch value := fields[key].(type) {
 		case string:
 			attrs = append(attrs, slog.String(clean(key), clean(value)))
-		case float64, bool, nil:
+		case json.Number:
+			if len(value) > maxLogNumber {
+				attrs = append(attrs, slog.String(clean(key), clean(value.String())))
+			} else {
+				attrs = append(attrs, slog.Any(clean(key), value))
+			}
+		case bool, nil:
 			attrs = append(attrs, slog.Any(clean(key), value))
 		default:
 			text, err := json.Marshal(value)
