@@ -113,7 +113,7 @@ func (v *ViewWriter) End(r *Report) error {
 	b := score.Canvas{Terminal: v.Terminal}
 	b.Printf("%s: %d epochs, %d packets sent, %d received\n", r.Scenario, len(r.Epochs), r.Network.Sent, r.Network.Received)
 	for _, t := range r.Totals {
-		b.Printf("  %-22s %-8s %10.5f   worst of one switch and epoch %10.5f\n", t.Measure, t.Dimension, t.Value, t.Worst)
+		b.Printf("  %-22s %-9s %10.5f   worst of one switch and epoch %10.5f\n", t.Measure, t.Dimension, t.Value, t.Worst)
 	}
 	for _, x := range r.Expected {
 		mark := b.Green("met   ")
