@@ -77,6 +77,30 @@ func TestHeavyHitters(t *testing.T) {
 	}
 }
 
+// TestMemory: what is compared takes the memory that it is given: no more, and not much less.
+func TestMemory(t *testing.T) {
+	const given = 200_000
+	type sized interface{ Memory() int }
+	coco, err1 := NewCoco[family.Fast](given, 13, 1)
+	elastic, err2 := NewElastic[family.Fast](given, 13, 1)
+	fcm, err3 := NewFCM[family.Fast](given, 13, 1)
+	onSwitch, err4 := NewElasticSwitch[family.Fast](given, 13, 1)
+	heap, err5 := NewCountHeap[family.Fast](given, 13, 1024, 1)
+	pipe, err6 := NewHashPipe[family.Fast](given, 13, 6, 1)
+	flows, err7 := NewFlowRadar[family.Fast](given, 13, 1)
+	losses, err8 := NewLossRadar[family.Fast](given, 13, 1)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8); err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]sized{
+		"CocoSketch": coco, "elastic": elastic, "FCM": fcm, "elastic on a switch": onSwitch, "Count-heap": heap, "HashPipe": pipe, "FlowRadar": flows, "LossRadar": losses,
+	} {
+		if m := s.Memory(); m > given || m < given*9/10 {
+			t.Errorf("%s: of %d bytes it takes %d", name, given, m)
+		}
+	}
+}
+
 func key4(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
 
 // TestFlowRadar decodes 1,000 flows from 1.5 cells each, which fails less than once in

@@ -45,6 +45,3 @@ func (e *Exact) Insert(key []byte) { e.counts[string(key)]++ }
 
 // Query returns the packets of a key.
 func (e *Exact) Query(key []byte) int64 { return e.counts[string(key)] }
-
-// Counts is the map itself.
-func (e *Exact) Counts() map[string]int64 { return e.counts }

@@ -22,7 +22,6 @@ type Elastic[F family.Hash] struct {
 	flags   []bool   // some packets of the flow are in the light part
 	votes   []uint32 // one a bucket
 	light   []uint8
-	memory  int
 }
 
 const (
@@ -32,7 +31,7 @@ const (
 )
 
 // NewElastic returns an empty sketch that gives a quarter of its memory to the heavy part,
-// and at most 150 KB, as the paper does, or half with less than that.
+// and at most 150 KB, as the paper does.
 func NewElastic[F family.Hash](memory, keyBytes int, seed uint64) (*Elastic[F], error) {
 	if err := checkKey(keyBytes); err != nil {
 		return nil, err
@@ -51,12 +50,14 @@ func NewElastic[F family.Hash](memory, keyBytes int, seed uint64) (*Elastic[F], 
 	return &Elastic[F]{
 		seed: seed, size: keyBytes, buckets: family.NewRange(uint32(n)), cols: family.NewRange(uint32(light)),
 		keys: make([]byte, n*elasticCells*keyBytes), counts: make([]uint32, n*elasticCells), flags: make([]bool, n*elasticCells),
-		votes: make([]uint32, n), light: make([]uint8, light), memory: memory,
+		votes: make([]uint32, n), light: make([]uint8, light),
 	}, nil
 }
 
-// Memory returns the bytes that it takes.
-func (e *Elastic[F]) Memory() int { return e.memory }
+// Memory returns the bytes that it takes; a flag is a bit of a count's.
+func (e *Elastic[F]) Memory() int {
+	return len(e.keys) + 4*len(e.counts) + 4*len(e.votes) + len(e.light)
+}
 
 func (e *Elastic[F]) key(cell int) []byte { return e.keys[cell*e.size : (cell+1)*e.size] }
 

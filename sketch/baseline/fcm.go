@@ -15,11 +15,10 @@ import (
 // 16 leaves, 16 bits, and the root above 16 of these 32; a counter that is full counts on
 // in its parent. With trees of leaves alone, one of them, it is ElasticSketch's switch version itself.
 type FCM[F family.Hash] struct {
-	seed   uint64
-	heavy  *stages
-	cols   family.Range
-	trees  []tree
-	memory int
+	seed  uint64
+	heavy *stages
+	cols  family.Range
+	trees []tree
 }
 
 // tree is one k-ary tree; all ones in a counter say that it is full.
@@ -69,7 +68,7 @@ func newFCM[F family.Hash](name string, memory, keyBytes int, seed uint64, trees
 	if each < 1 {
 		return nil, tooSmall(name, memory)
 	}
-	s := &FCM[F]{seed: seed, heavy: heavy, cols: family.NewRange(uint32(each)), memory: memory}
+	s := &FCM[F]{seed: seed, heavy: heavy, cols: family.NewRange(uint32(each))}
 	for range trees {
 		t := tree{leaves: make([]uint8, each)}
 		if arity > 0 {
@@ -80,8 +79,14 @@ func newFCM[F family.Hash](name string, memory, keyBytes int, seed uint64, trees
 	return s, nil
 }
 
-// Memory returns the bytes that it takes, at most.
-func (s *FCM[F]) Memory() int { return s.memory }
+// Memory returns the bytes that it takes; a flag is a bit of a count's.
+func (s *FCM[F]) Memory() int {
+	n := len(s.heavy.keys) + 4*len(s.heavy.counts) + 4*len(s.heavy.votes)
+	for _, t := range s.trees {
+		n += len(t.leaves) + 2*len(t.middle) + 4*len(t.roots)
+	}
+	return n
+}
 
 // Insert counts one packet.
 func (s *FCM[F]) Insert(key []byte) error {
