@@ -94,15 +94,3 @@ func Size(points []SizePoint, share float64) uint32 {
 	}
 	return uint32(min(max(math.Ceil(at), 1), math.MaxUint32))
 }
-
-// Above returns the share of flows with more packets than x.
-func Above(points []SizePoint, x float64) float64 {
-	var before SizePoint
-	for _, p := range points {
-		if x < p.Packets {
-			return 1 - before.Share - (p.Share-before.Share)*(x-before.Packets)/(p.Packets-before.Packets)
-		}
-		before = p
-	}
-	return 0
-}

@@ -9,6 +9,18 @@ import (
 	"testing"
 )
 
+// above returns the share of flows with more packets than x.
+func above(points []SizePoint, x float64) float64 {
+	var before SizePoint
+	for _, p := range points {
+		if x < p.Packets {
+			return 1 - before.Share - (p.Share-before.Share)*(x-before.Packets)/(p.Packets-before.Packets)
+		}
+		before = p
+	}
+	return 0
+}
+
 // TestWorkloads: sizes that are drawn follow the points, and are what the papers tell of them.
 func TestWorkloads(t *testing.T) {
 	for _, tc := range []struct {
@@ -35,11 +47,11 @@ func TestWorkloads(t *testing.T) {
 					count++
 				}
 			}
-			if got := float64(count) / n; math.Abs(got-1+Above(points, math.Ceil(p.Packets))) > 0.001 || got < p.Share-0.001 {
+			if got := float64(count) / n; math.Abs(got-1+above(points, math.Ceil(p.Packets))) > 0.001 || got < p.Share-0.001 {
 				t.Errorf("%s: %.4f of the flows have at most %v packets, published %.4f", tc.name, got, p.Packets, p.Share)
 			}
 		}
-		single := 1 - Above(points, 1)
+		single := 1 - above(points, 1)
 		if math.Abs(single-tc.single) > 0.001 || math.Abs(sum/n/tc.mean-1) > 0.02 {
 			t.Errorf("%s: %.4f of the flows have one packet, expected %.4f; mean %.2f, expected %.2f", tc.name, single, tc.single, sum/n, tc.mean)
 		}

@@ -178,7 +178,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		e.add("t", at, flows(40, round*7))
 		rows += 40
 		at = at.Add(time.Second)
-		if n := e.limit.count("univmon/heavy-hitter"); n > bound {
+		if n := len(e.limit.seen["univmon/heavy-hitter"].last); n > bound {
 			t.Fatalf("%d series are remembered", n)
 		}
 	}
@@ -199,7 +199,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	if got := (*chunks)[1].points; got != 40 {
 		t.Errorf("%d points of new series", got)
 	}
-	if n := e.limit.count("univmon/heavy-hitter"); n != 40 {
+	if n := len(e.limit.seen["univmon/heavy-hitter"].last); n != 40 {
 		t.Errorf("%d series are remembered", n)
 	}
 }

@@ -59,11 +59,3 @@ func (l *seriesLimit) sweep(set *seriesSet, now int64) bool {
 	}
 	return len(set.last) < l.max
 }
-
-// count returns the number of series of a measurement.
-func (l *seriesLimit) count(measurement string) int {
-	if set := l.seen[measurement]; set != nil {
-		return len(set.last)
-	}
-	return 0
-}
