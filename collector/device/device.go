@@ -62,6 +62,7 @@ type session interface {
 	Desire(ctx context.Context, owner string, d p4rt.Desired) error
 	SetDefaultAction(ctx context.Context, table, action string, params ...p4rt.Param) error
 	ReadBanks(ctx context.Context, bank int, registers ...string) ([]*p4rt.Cells, error)
+	Moved(ctx context.Context, cells ...*p4rt.Cells) (packets uint64, err error)
 	Close() error
 }
 
@@ -297,7 +298,9 @@ func (r *Reading) Cells() int {
 
 // Read returns what the bank holds and clears it: first the registers that no packet writes to any more, then,
 // when drained has returned, those that packets on their way through the network are counted in. It fails as a
-// whole, and reads all the same what it can: cells that got lost on the way are never taken for zeros.
+// whole, and reads all the same what it can: cells that got lost on the way are never taken for zeros. Where the
+// program counts packets by bank, and some came into this one meanwhile, the reading comes with an
+// [epoch.InexactError]: the switch has not flipped when it said so.
 func (d *Device) Read(ctx context.Context, bank int, drained epoch.Drained) (*Reading, error) {
 	d.mu.Lock()
 	s, b, wanted := d.session, d.binding, d.wanted
@@ -308,39 +311,49 @@ func (d *Device) Read(ctx context.Context, bank int, drained epoch.Drained) (*Re
 	soon, late := b.readable(wanted)
 	r := &Reading{Objects: make([]sdk.Cells, 0, len(soon)+len(late))}
 	begin := time.Now()
-	err := r.add(ctx, s, bank, soon)
+	first, err := r.add(ctx, s, bank, soon)
 	took := time.Since(begin)
 	if len(late) > 0 {
 		err = errors.Join(err, drained(ctx))
 		begin = time.Now()
-		err = errors.Join(err, r.add(ctx, s, bank, late))
+		_, lateErr := r.add(ctx, s, bank, late)
+		err = errors.Join(err, lateErr)
 		took += time.Since(begin)
 		slices.SortFunc(r.Objects, func(x, y sdk.Cells) int { return strings.Compare(x.Object, y.Object) })
+	}
+	var packets uint64
+	if err == nil {
+		packets, err = s.Moved(ctx, first...)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stats.ReadTime = took
-	if err != nil {
+	switch {
+	case err != nil:
 		d.stats.LastError = err.Error()
 		return nil, err
+	case packets > 0:
+		err = &epoch.InexactError{Reason: fmt.Sprintf("%d packets were counted in bank %d after it had been sealed: the switch flips later than it says, or the guard is too short", packets, bank)}
+		d.stats.LastError = err.Error()
+		return r, err
 	}
 	d.stats.LastError = "" // flipped, read: all is well again
 	return r, nil
 }
 
 // add reads registers into r.
-func (r *Reading) add(ctx context.Context, s session, bank int, names []string) error {
+func (r *Reading) add(ctx context.Context, s session, bank int, names []string) ([]*p4rt.Cells, error) {
 	if len(names) == 0 {
-		return nil
+		return nil, nil
 	}
 	cells, err := s.ReadBanks(ctx, bank, names...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, c := range cells {
 		r.Objects = append(r.Objects, sdk.Cells{Object: c.Register.Name, Width: 32, Packed: c.Data})
 	}
-	return nil
+	return cells, nil
 }
 
 // note keeps an error for the status and logs it.

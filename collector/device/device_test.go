@@ -450,7 +450,6 @@ func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	calls := 0
 	r, err := d.Read(context.Background(), 0, func(context.Context) error {
 		calls++
-		sw.Count(in, 7, 1) // too late to be read
 		sw.Count(out, 7, 1)
 		return nil
 	})
@@ -469,6 +468,29 @@ func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	}
 	if !d.Measured() {
 		t.Error("it is measured")
+	}
+	// A switch that counts on in a bank which it says it has left.
+	sw.Count(in, 7, 1)
+	r, err = d.Read(context.Background(), 0, func(context.Context) error {
+		sw.Count(in, 7, 1)
+		sw.Count(in, 8, 1)
+		return nil
+	})
+	var inexact *epoch.InexactError
+	if !errors.As(err, &inexact) || !strings.Contains(err.Error(), "2 packets were counted in bank 0") || r == nil || d.Status().LastError != err.Error() {
+		t.Errorf("error %v, last error %q", err, d.Status().LastError)
+	}
+	if err := d.Flip(context.Background(), 1); err != nil {
+		t.Fatal(err)
+	}
+	r, err = d.Read(context.Background(), 0, func(context.Context) error { sw.Count(in, 7, 1); return nil })
+	if err != nil || d.Status().LastError != "" {
+		t.Errorf("error %v, last error %q of a switch that has flipped", err, d.Status().LastError)
+	}
+	for _, o := range r.Objects {
+		if o.Object == in && (o.At(7) != 1 || o.At(8) != 1) {
+			t.Errorf("what came too late is %d and %d in the next reading", o.At(7), o.At(8))
+		}
 	}
 	transit, err := device.New(device.Config{Name: "s2", Session: p4rt.Config{Target: "x:1", DeviceID: 1, Program: program(t, "forwarding")}})
 	if err != nil || transit.Measured() {

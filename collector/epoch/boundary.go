@@ -80,7 +80,7 @@ func (e *Engine[R]) Close(ctx context.Context, at time.Time, wait WaitFunc) (*Ep
 type arrival[R any] struct {
 	i       int
 	outcome Outcome[R]
-	late    time.Duration // how long its flip took, if others were not kept waiting for it
+	doubt   string // a reason for one; empty: none
 }
 
 // boundary flips, waits and reads every member. number is that of the epoch that ends.
@@ -206,8 +206,8 @@ func (b *turn[R]) collect(ctx context.Context, ep *Epoch[R], wait WaitFunc) {
 	take := func(a arrival[R]) {
 		arrived++
 		ep.Switches[a.i] = a.outcome
-		if a.late > 0 {
-			ep.Doubts = append(ep.Doubts, Doubt{a.outcome.Name, fmt.Sprintf("took %v to flip at its end; the others were read before", a.late)})
+		if a.doubt != "" {
+			ep.Doubts = append(ep.Doubts, Doubt{a.outcome.Name, a.doubt})
 		}
 	}
 	for arrived < n {
@@ -315,7 +315,7 @@ func (b *turn[R]) member(ctx context.Context, t *track[R], i int) {
 	select {
 	case <-b.cut:
 		if s.flipped {
-			a.late = s.flip
+			a.doubt = fmt.Sprintf("took %v to flip at its end; the others were read before", s.flip)
 			t.wasOut(b.number + 1) // its first packets still carried the other bank
 		}
 	default:
@@ -334,7 +334,7 @@ func (b *turn[R]) member(ctx context.Context, t *track[R], i int) {
 	case <-b.read:
 		// The common wait was over before this one flipped only if the flip was slow; packets in the
 		// pipeline were then given less than the guard, so give them the rest.
-		if a.late > 0 {
+		if a.doubt != "" {
 			_ = (Wall{}).Sleep(e.ctx, e.cfg.Guard)
 		}
 	case <-s.reader.ctx.Done():
@@ -358,6 +358,10 @@ func (b *turn[R]) member(ctx context.Context, t *track[R], i int) {
 	}, true)
 	leave()
 	out.Read = time.Since(begin) - waited
+	if inexact := (*InexactError)(nil); errors.As(err, &inexact) {
+		err, a.doubt = nil, inexact.Reason
+		t.wasOut(b.number + 1)
+	}
 	switch {
 	case out.Err != nil: // what it holds is not this epoch alone: the bank is clean now, the reading does not count
 	case err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled):

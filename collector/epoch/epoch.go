@@ -84,12 +84,22 @@ type Member[R any] interface {
 	// Read returns what the bank holds and clears it. After an error the bank is taken to hold
 	// anything. Before it reads what packets on their way through the network are counted in, it calls
 	// drained once, which returns when none can be left, and reads on even when that fails; where it has
-	// nothing of the kind it does not call it.
+	// nothing of the kind it does not call it. With an InexactError comes a reading that counts.
 	Read(ctx context.Context, bank int, drained Drained) (R, error)
 }
 
 // Drained waits until the network has drained, or until ctx ends.
 type Drained = func(ctx context.Context) error
+
+// InexactError tells that packets were counted in a bank after it had been sealed. What was read counts, with a doubt;
+// the bank is not clean.
+type InexactError struct {
+	// Reason is for an operator.
+	Reason string
+}
+
+// Error is the reason.
+func (e *InexactError) Error() string { return e.Reason }
 
 // Doubt is why packets of another epoch may be among those of an epoch, or packets of it missing, at any
 // switch that counts packets by the bank that they carry.

@@ -31,7 +31,8 @@ type fake struct {
 	banks   []int
 	flipErr error
 	readErr error
-	errs    int // how many reads fail with readErr; 0: all
+	errs    int   // how many reads fail with readErr; 0: all
+	inexact error // comes with the next reading; the packets that it tells of are read by the one after
 	flips   int
 	reads   int
 	// hold, when set, makes Read wait until it is closed.
@@ -97,7 +98,11 @@ func (f *fake) Read(ctx context.Context, bank int, drained epoch.Drained) (int, 
 	}
 	n := f.banks[bank]
 	f.banks[bank] = 0
-	return n, nil
+	err := f.inexact
+	if f.inexact = nil; err != nil {
+		f.banks[bank] = 100
+	}
+	return n, err
 }
 
 func (f *fake) count(n int) {

@@ -174,3 +174,21 @@ func TestRecoveryCostsTwoEpochsAtMost(t *testing.T) {
 		})
 	}
 }
+
+// Packets that are counted in a bank after it was sealed are a doubt, for the epoch and for the next one in the banks that
+// they may have reached; their own bank is cleared again.
+func TestPacketsInASealedBankAreADoubt(t *testing.T) {
+	b := newBench(t, 0, "s1", "s2")
+	var doubts [][]epoch.Doubt
+	b.each = func(ep *epoch.Epoch[int]) { doubts = append(doubts, ep.Doubts) }
+	b.fakes[1].set(func(f *fake) { f.inexact = &epoch.InexactError{Reason: "flips late"} })
+	for i := 1; i <= 5; i++ {
+		b.expect(b.step(i), fmt.Sprintf("%d complete s1=%d s2=%d", i, i, i))
+		b.join() // it is read again
+	}
+	if diff := cmp.Diff([][]epoch.Doubt{
+		{{Member: "s2", Reason: "flips late"}}, nil, {{Member: "s2", Reason: "was out of step in epoch 2: what it sent then may have been counted in this one"}}, nil, nil,
+	}, doubts); diff != "" {
+		t.Error(diff)
+	}
+}

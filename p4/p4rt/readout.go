@@ -34,6 +34,9 @@ type Cells struct {
 	Register *p4values.Register
 	Bank     int
 	Data     []byte // 4 bytes a cell, little-endian, zero-extended where the register is narrower
+
+	count   uint64 // of the bank's counter before it was read
+	counted bool   // count is known
 }
 
 // Len returns the number of cells.
@@ -170,9 +173,6 @@ type readPart struct {
 	lost    []CellRange
 	next    int // first cell not asked for
 	cause   error
-
-	count   uint64 // of the packets that had changed the bank before it was read
-	counted bool   // count is known
 }
 
 // readJob is one call of ReadBanks. Its fields are guarded by the session's readouts.mu once it runs.

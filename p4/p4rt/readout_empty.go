@@ -4,11 +4,10 @@ package p4rt
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
-
-	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
 // emptied remembers where the counters of a session's banks (see [p4values.Readout]) stood when the banks were read to the end. A
@@ -29,7 +28,7 @@ func (p *readPart) key() bankOf { return bankOf{p.reg.ID, p.cells.Bank} }
 // note takes note of a part that was read to the end. The count is from before it was read: a packet that came later is
 // counted again.
 func (e *emptied) note(p *readPart) {
-	if !p.counted {
+	if !p.cells.counted {
 		return
 	}
 	e.mu.Lock()
@@ -37,7 +36,7 @@ func (e *emptied) note(p *readPart) {
 	if e.at == nil {
 		e.at = map[bankOf]uint64{}
 	}
-	e.at[p.key()] = p.count
+	e.at[p.key()] = p.cells.count
 }
 
 // take tells whether no packet has changed a bank since it was cleared, and forgets when that was.
@@ -46,57 +45,75 @@ func (e *emptied) take(p *readPart) bool {
 	defer e.mu.Unlock()
 	at, known := e.at[p.key()]
 	delete(e.at, p.key())
-	return known && p.counted && at == p.count
+	return known && p.cells.counted && at == p.cells.count
 }
 
 // skipEmpty reads the counters of the parts that have one, and leaves those out that no packet has changed.
 func (j *readJob) skipEmpty(ctx context.Context) {
-	e := &j.s.emptied
-	var queries []*p4v1.Entity
-	parts := map[uint32][]*readPart{} // by counter
-	for _, p := range j.parts {
-		c := p.reg.Readout.Counter
-		if c == nil {
-			continue
-		}
-		if parts[c.ID] == nil {
-			queries = append(queries, counterEntity(c, p.cells.Bank))
-		}
-		parts[c.ID] = append(parts[c.ID], p)
+	cells := make([]*Cells, len(j.parts))
+	for i, p := range j.parts {
+		cells[i] = p.cells
 	}
+	e := &j.s.emptied
 	e.mu.Lock()
 	blind := e.blind
 	e.mu.Unlock()
-	if len(queries) == 0 || blind {
+	if blind {
 		return
 	}
-	for entity, err := range j.s.read(ctx, queries) {
-		if err != nil {
-			if ctx.Err() == nil && j.s.ctx.Err() == nil {
-				j.s.log.Debug("counters of registers cannot be read; all cells are", "error", err)
-				e.mu.Lock()
-				e.blind = true
-				e.mu.Unlock()
-			}
-			break
-		}
-		entry := entity.GetCounterEntry()
-		for _, p := range parts[entry.GetCounterId()] {
-			if entry.GetIndex().GetIndex() == int64(p.cells.Bank) {
-				p.count, p.counted = uint64(entry.GetData().GetPacketCount()), true
-			}
-		}
+	err := j.s.readCounts(ctx, cells, func(c *Cells, count uint64) { c.count, c.counted = count, true })
+	if err != nil && ctx.Err() == nil && j.s.ctx.Err() == nil {
+		j.s.log.Debug("counters of registers cannot be read; all cells are", "error", err)
+		e.mu.Lock()
+		e.blind = true
+		e.mu.Unlock()
 	}
-	for _, all := range parts {
-		for _, p := range all {
-			if e.take(p) {
-				p.arrived, p.next = p.cells.Len(), p.cells.Len()
-			}
+	for _, p := range j.parts {
+		if e.take(p) {
+			p.arrived, p.next = p.cells.Len(), p.cells.Len()
 		}
 	}
 }
 
-func counterEntity(c *p4values.Counter, index int) *p4v1.Entity {
-	e := &p4v1.CounterEntry{CounterId: c.ID, Index: &p4v1.Index{Index: int64(index)}}
-	return &p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: e}}
+// readCounts reads the counters of banks that have one, and gives the counts to f.
+func (s *session) readCounts(ctx context.Context, cells []*Cells, f func(c *Cells, count uint64)) error {
+	var queries []*p4v1.Entity
+	asked := map[uint32]bool{}
+	for _, c := range cells {
+		if counter := c.Register.Readout.Counter; counter != nil && !asked[counter.ID] {
+			asked[counter.ID] = true
+			e := &p4v1.CounterEntry{CounterId: counter.ID, Index: &p4v1.Index{Index: int64(c.Bank)}}
+			queries = append(queries, &p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: e}})
+		}
+	}
+	if len(queries) == 0 {
+		return nil
+	}
+	for entity, err := range s.read(ctx, queries) {
+		if err != nil {
+			return err
+		}
+		e := entity.GetCounterEntry()
+		for _, c := range cells {
+			if counter := c.Register.Readout.Counter; counter != nil && counter.ID == e.GetCounterId() && int64(c.Bank) == e.GetIndex().GetIndex() {
+				f(c, uint64(e.GetData().GetPacketCount()))
+			}
+		}
+	}
+	return nil
+}
+
+// Moved returns how many packets were counted in banks since just before they were read, which is none where the switch counts
+// in another bank. Banks of which the program has no counter, or the switch does not tell it, are left out.
+func (c *Client) Moved(ctx context.Context, cells ...*Cells) (packets uint64, err error) {
+	known := slices.DeleteFunc(slices.Clone(cells), func(c *Cells) bool { return !c.counted })
+	if len(known) == 0 {
+		return 0, nil
+	}
+	s, err := c.use(Ready)
+	if err != nil {
+		return 0, err
+	}
+	err = s.readCounts(ctx, known, func(c *Cells, count uint64) { packets = max(packets, count-c.count) })
+	return packets, err
 }

@@ -89,6 +89,20 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 		expect(t, bank, 0, 0)
 	}
 
+	// What comes into a bank after it was read is known, without reading it.
+	cells, err := c.ReadBank(t.Context(), register, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if moved, err := c.Moved(t.Context(), cells); err != nil || moved != 0 {
+		t.Errorf("%d packets, error %v", moved, err)
+	}
+	packet(t, 0)
+	if moved, err := c.Moved(t.Context(), cells); err != nil || moved == 0 {
+		t.Errorf("%d packets, error %v", moved, err)
+	}
+	expect(t, 0, 7, all)
+
 	// A bank that was not read to the end is read again, although no packet came.
 	packet(t, 0)
 	lose.Store(1)

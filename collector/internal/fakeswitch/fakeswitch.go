@@ -57,6 +57,7 @@ type Switch struct {
 	config   *p4v1.ForwardingPipelineConfig
 	bank     uint64
 	cells    map[string][][]uint32 // by register and bank
+	counts   map[uint32][]int64    // of packets, by the read-outs' counter and bank
 	entries  map[string]*p4v1.TableEntry
 	requests int
 	refusals int
@@ -102,13 +103,16 @@ func (s *Switch) serve(tb testing.TB, lis net.Listener) {
 
 // clear empties all state. s.mu is held, or nobody else knows s.
 func (s *Switch) clear() {
-	s.bank, s.cells, s.entries = 0, map[string][][]uint32{}, map[string]*p4v1.TableEntry{}
+	s.bank, s.cells, s.entries, s.counts = 0, map[string][][]uint32{}, map[string]*p4v1.TableEntry{}, map[uint32][]int64{}
 	for _, r := range s.catalog.Readouts() {
 		banks := make([][]uint32, r.Readout.Banks)
 		for b := range banks {
 			banks[b] = make([]uint32, r.Readout.Cells)
 		}
 		s.cells[r.Name] = banks
+		if c := r.Readout.Counter; c != nil {
+			s.counts[c.ID] = make([]int64, len(banks))
+		}
 	}
 }
 
@@ -119,11 +123,14 @@ func (s *Switch) SetFaults(f Faults) {
 	s.faults, s.requests = f, 0
 }
 
-// Count adds to a cell of the bank that is written.
+// Count adds to a cell of the bank that is written, as a packet does.
 func (s *Switch) Count(register string, cell int, n uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cells[register][s.bank][cell] += n
+	if r, err := s.catalog.Registers.Name(register); err == nil && r.Readout.Counter != nil {
+		s.counts[r.Readout.Counter.ID][s.bank]++
+	}
 }
 
 // Bank is the bank that is written, Pushes the number of pipelines pushed, Entries that of table
@@ -272,7 +279,7 @@ func (s *Switch) Write(ctx context.Context, r *p4v1.WriteRequest) (*p4v1.WriteRe
 	return &p4v1.WriteResponse{}, nil
 }
 
-// Read implements P4Runtime: table entries are there, registers are not.
+// Read implements P4Runtime: table entries and the counters of read-outs are there, registers are not.
 func (s *Switch) Read(r *p4v1.ReadRequest, st p4v1.P4Runtime_ReadServer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,6 +287,13 @@ func (s *Switch) Read(r *p4v1.ReadRequest, st p4v1.P4Runtime_ReadServer) error {
 	for _, q := range r.GetEntities() {
 		if q.GetRegisterEntry() != nil {
 			return status.Error(codes.Unimplemented, "no registers here")
+		}
+		if c := q.GetCounterEntry(); c != nil {
+			answer := &p4v1.CounterEntry{
+				CounterId: c.GetCounterId(), Index: c.GetIndex(), Data: &p4v1.CounterData{PacketCount: s.counts[c.GetCounterId()][c.GetIndex().GetIndex()]},
+			}
+			out.Entities = append(out.Entities, &p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: answer}})
+			continue
 		}
 		for _, e := range s.entries {
 			if id := q.GetTableEntry().GetTableId(); !q.GetTableEntry().GetIsDefaultAction() && (id == 0 || id == e.GetTableId()) {
