@@ -370,17 +370,7 @@ func (b *builder) amount(e *bmv2json.Expr) (slot uint32, constant int) {
 		return o.slot, n
 	}
 	if o.nw > 1 {
-		d, a, nw := b.temp(1), o.slot, o.nw
-		b.call(func(p *packet) {
-			v := p.f[a]
-			for i := 1; i < nw; i++ {
-				if p.f[int(a)+i] != 0 {
-					v = ^uint64(0)
-				}
-			}
-			p.f[d] = v
-		})
-		return d, -1
+		return b.oneWord(o.slot, o.nw), -1
 	}
 	return o.slot, -1
 }

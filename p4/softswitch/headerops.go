@@ -17,6 +17,17 @@ type headerRef struct {
 	idx uint32
 }
 
+// element is the element of a stack whose index is in a slot.
+func (s *stack) element(idx uint32) headerRef {
+	return headerRef{t: s.t, stk: s, idx: idx, find: func(p *packet) *header {
+		if i := p.f[idx]; i < uint64(len(s.elems)) {
+			return s.elems[i]
+		}
+		p.lane.stats.IndexErrors++
+		return nil
+	}}
+}
+
 func (r *headerRef) at(p *packet) *header {
 	if r.h != nil {
 		return r.h
@@ -51,25 +62,12 @@ func (b *builder) headerRef(e *bmv2json.Expr) (headerRef, bool) {
 			b.failf("index %v is outside of header stack %q of %d", e.Right.Int, s.name, len(s.elems))
 			return headerRef{}, false
 		}
-		idx := b.index(e.Right)
-		return headerRef{t: s.t, stk: s, idx: idx, find: func(p *packet) *header {
-			if i := p.f[idx]; i < uint64(len(s.elems)) {
-				return s.elems[i]
-			}
-			p.lane.stats.IndexErrors++
-			return nil
-		}}, true
+		return s.element(b.index(e.Right)), true
 	case e.Type == "stack_field" && e.Field == "last" && b.stacks[e.Name] != nil: // the whole of it, in a parser
 		s := b.stacks[e.Name]
 		idx := b.temp(1)
 		b.emit(instr{op: opSub, d: idx, a: uint32(s.next), b: b.constU(1), imm: ^uint64(0)})
-		return headerRef{t: s.t, stk: s, idx: idx, find: func(p *packet) *header {
-			if i := p.f[idx]; i < uint64(len(s.elems)) {
-				return s.elems[i]
-			}
-			p.lane.stats.IndexErrors++
-			return nil
-		}}, true
+		return s.element(idx), true
 	case e.Type == "expression" && e.Op == "access_union_header":
 		return b.unionMember(e)
 	}
@@ -128,11 +126,16 @@ func (b *builder) index(e *bmv2json.Expr) uint32 {
 	if o.nw == 1 {
 		return o.slot // a negative one is huge without its sign
 	}
-	d, a, nw := b.temp(1), o.slot, o.nw
+	return b.oneWord(o.slot, o.nw)
+}
+
+// oneWord is a wide value in one word: all ones where it has more than one.
+func (b *builder) oneWord(slot uint32, words int) uint32 {
+	d := b.temp(1)
 	b.call(func(p *packet) {
-		v := p.f[a]
-		for i := 1; i < nw; i++ {
-			if p.f[int(a)+i] != 0 {
+		v := p.f[slot]
+		for i := 1; i < words; i++ {
+			if p.f[int(slot)+i] != 0 {
 				v = ^uint64(0)
 			}
 		}

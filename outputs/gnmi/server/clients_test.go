@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -19,36 +18,9 @@ import (
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"github.com/openconfig/ygnmi/ygnmi"
 	"github.com/openconfig/ygot/ytypes"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/netsketch/netsketch/yang/bindings"
 )
-
-// conn serves over an in-memory connection for a client library that wants the
-// connection itself.
-func (f *fixture) conn() *grpc.ClientConn {
-	f.tb.Helper()
-	rpc := grpc.NewServer()
-	f.server.Register(rpc)
-	lis := bufconn.Listen(256 << 10)
-	served := make(chan error, 1)
-	go func() { served <- rpc.Serve(lis) }()
-	conn, err := grpc.NewClient("passthrough:server", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-	if err != nil {
-		f.tb.Fatal(err)
-	}
-	f.tb.Cleanup(func() {
-		conn.Close()
-		rpc.Stop()
-		if err := <-served; err != nil {
-			f.tb.Error(err)
-		}
-	})
-	return conn
-}
 
 // TestOpenConfigClient is the library under gnmi_cli, with no target, as gnmi_cli
 // has it.

@@ -81,6 +81,11 @@ func (f *fixture) close() {
 
 // dial serves over an in-memory connection.
 func (f *fixture) dial(opts ...grpc.DialOption) gpb.GNMIClient {
+	return gpb.NewGNMIClient(f.conn(opts...))
+}
+
+// conn is dial for clients that want the connection itself.
+func (f *fixture) conn(opts ...grpc.DialOption) *grpc.ClientConn {
 	f.tb.Helper()
 	rpc := grpc.NewServer()
 	f.server.Register(rpc)
@@ -100,7 +105,7 @@ func (f *fixture) dial(opts ...grpc.DialOption) gpb.GNMIClient {
 			f.tb.Error(err)
 		}
 	})
-	return gpb.NewGNMIClient(conn)
+	return conn
 }
 
 // publish publishes tables as the next epoch.
