@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -42,6 +41,8 @@ type rig struct {
 	tb      testing.TB
 	net     *lab.Network
 	clock   *epoch.Virtual // nil: the wall's
+	traffic traffic.Source // 4,000 packets a second, on a virtual clock
+	start   time.Time      // of the virtual clock
 	at      time.Time      // end of the newest epoch
 	c       *collector.Collector
 	mu      sync.Mutex
@@ -84,7 +85,15 @@ func newRig(tb testing.TB, virtual bool) *rig {
 		},
 	}
 	if virtual {
-		r.clock = epoch.NewVirtual(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), 0)
+		r.start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		r.clock = epoch.NewVirtual(r.start, 0)
+		hosts := make([]traffic.Host, len(fabric.Hosts))
+		for i, h := range fabric.Hosts {
+			hosts[i] = traffic.Host{V4: h.V4, V6: h.V6, Site: h.Switch}
+		}
+		if r.traffic, err = traffic.Generate(traffic.Generated{Name: "flows", Seed: 1, Rate: 4000, Flows: 500}, hosts); err != nil {
+			tb.Fatal(err)
+		}
 		labConfig.Clock, deps.Clock = lab.VirtualClock(r.clock), r.clock
 	}
 	if r.net, err = lab.New(labConfig); err != nil {
@@ -166,7 +175,8 @@ func (r *rig) play(n int) {
 		}
 		return
 	}
-	wait := func(_ context.Context, d time.Duration) error { r.clock.Advance(d); return nil }
+	until := func(at time.Time) error { return r.net.Play(ctx, r.traffic, at.Sub(r.start)) }
+	wait := func(_ context.Context, d time.Duration) error { return until(r.clock.Now().Add(d)) }
 	at := r.clock.Now()
 	if len(r.reports) == 0 {
 		if err := r.c.Open(ctx, at, wait); err != nil {
@@ -176,7 +186,9 @@ func (r *rig) play(n int) {
 	}
 	for range n {
 		r.at = r.at.Add(interval)
-		r.clock.AdvanceTo(r.at)
+		if err := until(r.at); err != nil {
+			r.tb.Fatal(err)
+		}
 		if _, err := r.c.Step(ctx, r.at, wait); err != nil {
 			r.tb.Fatal(err)
 		}
@@ -271,7 +283,7 @@ func report(t *testing.T, r *rig) {
 }
 
 // BenchmarkEpoch measures the processor time that an epoch takes, of the emulated switches and the collector, not of
-// the plugin; there is no traffic.
+// the plugin, with little traffic.
 func BenchmarkEpoch(b *testing.B) {
 	r := newRig(b, true)
 	r.play(4)
@@ -351,9 +363,6 @@ func TestMissingAndLateSwitchesAreSaid(t *testing.T) {
 	r.play(2)
 	well()
 
-	if err := r.net.Play(t.Context(), silence{}, 0); err != nil { // what is played while a switch is late
-		t.Fatal(err)
-	}
 	r.net.SetSkew(edge, 3*time.Millisecond)
 	for range 2 {
 		r.play(1)
@@ -374,11 +383,6 @@ func TestMissingAndLateSwitchesAreSaid(t *testing.T) {
 		}
 	}
 }
-
-// silence is traffic without packets.
-type silence struct{}
-
-func (silence) Next() (traffic.Packet, error) { return traffic.Packet{}, io.EOF }
 
 // plugin returns a leaf of the plugin's state, 0 where it has no value.
 func (r *rig) plugin(leaf string) int64 {
