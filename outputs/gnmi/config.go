@@ -38,6 +38,8 @@ type Config struct {
 	Atomic []string `yaml:"atomic"`
 	// MaxStreams is how many subscriptions may be open at once.
 	MaxStreams int `yaml:"max-streams"`
+	// MaxConnections is how many clients may be connected at once; one may have several subscriptions.
+	MaxConnections int `yaml:"max-connections"`
 	// MaxPaths is how many paths one request may have.
 	MaxPaths int `yaml:"max-paths"`
 	// MaxGetLeaves is how many leaves the answer to one Get may have.
@@ -70,6 +72,7 @@ func DefaultConfig() Config {
 		Address:        DefaultAddress,
 		SampleInterval: 100 * time.Millisecond,
 		MaxStreams:     1024,
+		MaxConnections: 1024,
 		MaxPaths:       10_000,
 		MaxGetLeaves:   200_000,
 		StopTimeout:    3 * time.Second,
@@ -97,7 +100,7 @@ func (c *Config) Validate() error {
 	if c.SampleInterval < time.Millisecond || c.SampleInterval > time.Hour {
 		errs.Add("sample-interval", "expected 1ms to 1h; found %s", c.SampleInterval)
 	}
-	for key, v := range map[string]int{"max-streams": c.MaxStreams, "max-paths": c.MaxPaths, "max-get-leaves": c.MaxGetLeaves} {
+	for key, v := range map[string]int{"max-streams": c.MaxStreams, "max-connections": c.MaxConnections, "max-paths": c.MaxPaths, "max-get-leaves": c.MaxGetLeaves} {
 		if v < 1 {
 			errs.Add(key, "expected at least 1; found %d", v)
 		}

@@ -32,6 +32,9 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
+// handshakeTimeout is how long a new connection has until it speaks gRPC.
+const handshakeTimeout = 20 * time.Second
+
 // Output serves a store over gNMI. It is an outputs.Output.
 type Output struct {
 	name   string
@@ -41,7 +44,7 @@ type Output struct {
 	creds  credentials.TransportCredentials
 
 	mu     sync.Mutex
-	lis    net.Listener
+	lis    *listener
 	rpc    *grpc.Server
 	gnmi   *server.Server
 	status outputs.Status
@@ -93,12 +96,13 @@ func (o *Output) Start(s *store.Store) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.gnmi, o.lis = gnmi, lis
+	o.gnmi, o.lis = gnmi, &listener{Listener: lis, limit: o.config.MaxConnections, logger: o.logger}
 	o.rpc = grpc.NewServer(
 		grpc.Creds(o.creds),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(uint32(o.config.MaxStreams)),
+		grpc.ConnectionTimeout(handshakeTimeout),
 	)
 	gnmi.Register(o.rpc)
 	o.status = outputs.Up
@@ -167,6 +171,9 @@ func (o *Output) State() outputs.State {
 	st := outputs.State{Status: o.status, LastError: o.err}
 	if o.gnmi != nil {
 		st.Sent = o.gnmi.Stats().Updates
+		if _, refused := o.lis.counts(); refused > 0 && st.LastError == "" {
+			st.LastError = fmt.Sprintf("%d connections were refused, because %d were open, as max-connections allows", refused, o.config.MaxConnections)
+		}
 	}
 	return st
 }

@@ -231,6 +231,45 @@ func TestStopsWithOpenStreams(t *testing.T) {
 	}
 }
 
+// Clients that connect and stay silent take up no more than max-connections allows; the next is turned away, which is
+// told, and there is room again when one leaves.
+func TestConnectionsAreBounded(t *testing.T) {
+	c := plain()
+	c.MaxConnections = 2
+	o := start(t, c)
+	silent := make([]net.Conn, c.MaxConnections)
+	for i := range silent {
+		var err error
+		if silent[i], err = net.Dial("tcp", o.Address()); err != nil {
+			t.Fatal(err)
+		}
+		defer silent[i].Close()
+	}
+	refused, err := net.Dial("tcp", o.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.Close()
+	if n, err := refused.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("one more connection: %d bytes, %v", n, err)
+	}
+	if open, n := o.lis.counts(); open != 2 || n != 1 {
+		t.Errorf("%d connections are open, %d were refused", open, n)
+	}
+	if got := o.State().LastError; !strings.Contains(got, "1 connections were refused") || !strings.Contains(got, "max-connections") {
+		t.Errorf("state: %q", got)
+	}
+	silent[0].Close()
+	for limit := time.Now().Add(20 * time.Second); ; { // until the server has seen the end of it
+		err := capabilities(t, o.Address(), insecure.NewCredentials())
+		if err == nil {
+			break
+		} else if time.Now().After(limit) {
+			t.Fatalf("when there is room: %v", err)
+		}
+	}
+}
+
 func TestConfigErrorsNameTheKey(t *testing.T) {
 	for key, set := range map[string]func(*Config){
 		"address":         func(c *Config) { c.Address = "9339" },
@@ -240,6 +279,7 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		"username":        func(c *Config) { c.Username = "x" },
 		"sample-interval": func(c *Config) { c.SampleInterval = 0 },
 		"max-streams":     func(c *Config) { c.MaxStreams = 0 },
+		"max-connections": func(c *Config) { c.MaxConnections = 0 },
 		"max-paths":       func(c *Config) { c.MaxPaths = -1 },
 		"max-get-leaves":  func(c *Config) { c.MaxGetLeaves = 0 },
 		"stop-timeout":    func(c *Config) { c.StopTimeout = -1 },
