@@ -176,7 +176,8 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 		r.delta[f][i] = s
 	}
 	if !r.hh[f].Complete {
-		if r.hh[f].Left > fermat.MostLeft {
+		// A flow of less than no packets came out of a bucket that only looked like one flow's.
+		if r.hh[f].Left > fermat.MostLeft || slices.ContainsFunc(r.hh[f].Flows, func(x fermat.Flow) bool { return x.Count <= 0 }) {
 			r.known = false
 			return nil
 		}
