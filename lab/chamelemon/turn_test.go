@@ -49,22 +49,23 @@ func TestNearTheTurn(t *testing.T) {
 	}
 }
 
-// TestFigure9 plays the eight changes of examples/chamelemon/figure9.yaml in a network of a quarter of the paper's
-// size: within three epochs of each all is decoded in the state that is decided for the epochs to come.
+// TestFigure9 plays the eight changes of examples/chamelemon/figure9.yaml in a network of half the paper's
+// size: within three epochs of each all is decoded in the state that is decided for the epochs to come. In smaller
+// networks parts that are as full fail more often, as what is measured varies more.
 func TestFigure9(t *testing.T) {
 	sizes, err := traffic.Workload("DCTCP")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Start(context.Background(), Config{Seed: 9, Shape: Paper().Scaled(4)}, plugin(), configuration)
+	d, err := Start(context.Background(), Config{Seed: 9, Shape: Paper().Scaled(2)}, plugin(), configuration)
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := make(map[string]bool)
 	for phase, p := range []Place{{20_000, 0.025}, {40_000, 0.025}, {40_000, 0.05}, {40_000, 0.1}, {40_000, 0.25}, {40_000, 0.1}, {40_000, 0.05}, {40_000, 0.025}, {20_000, 0.025}} {
 		balance := 0
-		for epoch := range 5 {
-			x, err := d.Play(context.Background(), d.Testbed.Flows(Traffic{Sizes: sizes, Flows: p.Flows / 4, Victims: p.Victim, Loss: 0.05}))
+		for epoch := range 4 {
+			x, err := d.Play(context.Background(), d.Testbed.Flows(Traffic{Sizes: sizes, Flows: p.Flows / 2, Victims: p.Victim, Loss: 0.05}))
 			if err != nil {
 				t.Fatal(err)
 			}
