@@ -4,7 +4,6 @@ package tower
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
@@ -16,7 +15,7 @@ import (
 // them when latencies are kept by flow and switch.
 type Latency[F family.Hash] struct {
 	packets *Sketch[F]
-	sums    []uint64 // packed like the packets' words, of latencyBits each
+	sums    []uint64 // packed like the packets' words, in counters of the rows' shape
 	rows    []row
 	shape   []Row
 }
@@ -63,9 +62,6 @@ func NewLatency[F family.Hash](c Config) (*Latency[F], error) {
 
 // Memory returns the bytes of all counters.
 func (l *Latency[F]) Memory() int { return l.packets.Memory() + len(l.sums)*wordBits/8 }
-
-// Packets returns the tower of the frequency counters.
-func (l *Latency[F]) Packets() *Sketch[F] { return l.packets }
 
 // Insert records a packet of a key that took so long, in whatever unit.
 func (l *Latency[F]) Insert(key []byte, latency uint32) {
@@ -180,6 +176,3 @@ func (l *Latency[F]) UnmarshalBinary(b []byte) error {
 	*l = *fresh
 	return nil
 }
-
-// Rows returns the shape of the frequency counters.
-func (l *Latency[F]) Rows() []Row { return slices.Clone(l.packets.shape) }
