@@ -123,9 +123,6 @@ func mergeKeys(lists ...[]candidate) []candidate {
 	return out
 }
 
-// Layout returns the reading's shape.
-func (r *Reading) Layout() Layout { return r.layout }
-
 // Packets returns how many packets were counted, and false when the data plane does not
 // count them. Of a difference it is the difference.
 func (r *Reading) Packets() (n int64, ok bool) {
@@ -173,20 +170,6 @@ func Sum(plus, minus []*Reading) (*Reading, error) {
 		r.add(o, -1)
 	}
 	return r, nil
-}
-
-// Merge adds o to r: the reading of both sketches' packets. It fails, and changes
-// nothing, when the layouts differ.
-func (r *Reading) Merge(o *Reading) error {
-	if err := r.fits(o); err != nil {
-		return err
-	}
-	r.add(o, 1)
-	r.keys = mergeKeys(r.keys, o.keys)
-	r.tables = slices.Concat(r.tables, o.tables)
-	r.earlier = slices.Concat(r.earlier, o.earlier)
-	r.difference = r.difference || o.difference
-	return nil
 }
 
 // Subtract makes r the change from o to r, in which flows may have negative sizes. It
