@@ -185,10 +185,10 @@ func smallest(atLeast func(uint32) float64, n float64, least uint32) uint32 {
 func buckets(perArray int) float64 { return float64(arrays * perArray) }
 
 // odd is the largest odd number that is not above n, of 1 or more. Parts of HL and HH have an
-// odd number of buckets an array: an encoder's array and a row of the classifier go by the same
-// hash, and HH candidates are to a large part flows that share a counter with a large one. Had
-// the part a divisor in common with the row's power of two, they would share buckets, too, and
-// could not be decoded.
+// odd number of buckets an array. Bucket numbers are remainders of one hash: had the two parts a divisor
+// in common, flows that share all buckets of an HH part, and are unknown for it, would be more likely to
+// share those of the HL part, too, or always would where one number is the other's multiple. While
+// healthy the two make up all of an array, a power of two, so odd ones have none.
 func odd(n int) int { return (n - 1) | 1 }
 
 // needed is the part that holds so many flows at the target load, in buckets an array.

@@ -4,8 +4,15 @@ package analysis
 
 import "testing"
 
-// TestOddParts: whatever the division, arrays of HL and HH have nothing in common with the
-// classifier's rows, whose sizes are powers of two.
+// divisor is the greatest common one.
+func divisor(a, b int) int {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// TestOddParts: whatever the division, it fits, and while healthy arrays of HL and HH have no divisor in common.
 func TestOddParts(t *testing.T) {
 	c := DefaultConfiguration()
 	sizes := newTail([]float64{1, 10}, []float64{1000, 10})
@@ -15,7 +22,7 @@ func TestOddParts(t *testing.T) {
 		check := func(a Attention) {
 			t.Helper()
 			for f, p := range a.Parts {
-				if hh := a.hitters(f, &room); p.HL%2 == 0 || hh%2 == 0 || p.HL+p.LL > room[f].Down || hh < 1 {
+				if hh := a.hitters(f, &room); p.HL%2 == 0 || hh%2 == 0 || p.HL+p.LL > room[f].Down || hh < 1 || a.State == Healthy && divisor(p.HL, hh) > 1 {
 					t.Errorf("reserve %d, %s: %+v and %d for HH", reserve, a.State, p, hh)
 				}
 			}

@@ -176,8 +176,9 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 		r.delta[f][i] = s
 	}
 	if !r.hh[f].Complete {
-		// A flow of less than no packets came out of a bucket that only looked like one flow's.
-		if r.hh[f].Left > fermat.MostLeft || slices.ContainsFunc(r.hh[f].Flows, func(x fermat.Flow) bool { return x.Count <= 0 }) {
+		// A flow that is not sure may have come out of a bucket that only looked like one flow's.
+		wrong := func(x fermat.Flow) bool { return !x.Sure }
+		if r.hh[f].Left > fermat.MostLeft || slices.ContainsFunc(r.hh[f].Flows, wrong) {
 			r.known = false
 			return nil
 		}

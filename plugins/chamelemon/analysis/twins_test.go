@@ -134,6 +134,28 @@ func TestVictimTwins(t *testing.T) {
 	}
 }
 
+// TestAlmostDecoded: HH parts at the load at which decoding fails are decoded or not, but nothing is wrong
+// with the cells; and what is told as exact is so.
+func TestAlmostDecoded(t *testing.T) {
+	f := newFabric(t, 54, `{"control": false, "start": {"high": 1}}`)
+	decoded := 0
+	for n := 8400; n < 9000; n += 20 {
+		flows := f.flows(n, 0.02, 1)
+		res := f.play(flows)
+		attention := row(t, res, attentionList)
+		if attention["edge-switches-delivered"] != "4" {
+			t.Errorf("%d flows: %v, %v", n, attention, row(t, res, summaryList, "device", Network))
+		}
+		if attention["decoded"] == "true" {
+			decoded++
+			exactLosses(t, f, lab.Rows(res, victimList), flows)
+		}
+	}
+	if decoded < 5 || decoded > 25 {
+		t.Errorf("%d of 30 epochs decoded: it should be near the limit", decoded)
+	}
+}
+
 // TestSameHash: flows that the classifier cannot tell apart are flows of their own in the encoders.
 func TestSameHash(t *testing.T) {
 	f := newFabric(t, 52, `{}`)
