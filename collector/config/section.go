@@ -118,15 +118,9 @@ func (s Section) JSON() ([]byte, error) {
 
 // SectionOf makes a Section from YAML text, for tests and for configurations made in code.
 func SectionOf(name, text string) (Section, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-		return Section{}, fmt.Errorf("%s: %w", name, err)
-	}
-	s := Section{file: name, env: func(string) (string, bool) { return "", false }}
-	if len(doc.Content) > 0 {
-		s.node = doc.Content[0]
-	}
-	return s, nil
+	d := &decoder{file: name}
+	s := Section{file: name, env: func(string) (string, bool) { return "", false }, node: d.document([]byte(text))}
+	return s, d.problems.Err()
 }
 
 // Locate finds a value inside the section by its path, keys and list indexes joined by dots

@@ -220,8 +220,8 @@ func (s *Scenario) Validate() error {
 	if s.Watch < 0 || s.Watch > mostWatched {
 		errs.Add("watch", "expected 0 to %d flows; found %d", mostWatched, s.Watch)
 	}
-	if s.Epoch < 10*time.Millisecond {
-		errs.Add("epoch", "expected 10ms or more; found %v", s.Epoch)
+	if s.Epoch < 10*time.Millisecond || s.Epoch > 24*time.Hour {
+		errs.Add("epoch", "expected 10ms to 24h; found %v", s.Epoch)
 	}
 	f, err := s.fabric()
 	if err != nil {
@@ -237,6 +237,12 @@ func (s *Scenario) Validate() error {
 		key := fmt.Sprintf("traffic[%d]", i)
 		if c.Trace == "" && (!c.Exact && c.Rate <= 0 || c.Flows <= 0) {
 			errs.Add(key, "expected a trace, a rate and a number of flows above 0, or exact and a number of flows")
+		}
+		if c.Rate > traffic.MaxRate {
+			errs.Add(key, "expected a rate of at most %d packets a second; found %v", traffic.MaxRate, c.Rate)
+		}
+		if c.Flows > traffic.MaxFlows {
+			errs.Add(key, "expected at most %d flows; found %d", traffic.MaxFlows, c.Flows)
 		}
 		if err := c.check(s.Epoch); err != nil {
 			errs.Add(key, "%v", err)

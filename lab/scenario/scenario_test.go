@@ -205,6 +205,10 @@ func TestScenarioErrorsNameLineAndKey(t *testing.T) {
 		{"no component", "name: x\ntraffic: []\n", "traffic: there is none"},
 		{"traffic without packets", "traffic:\n  - {name: idle}\n", "traffic[0]"},
 		{"impossible topology", "topology: {kind: fat-tree, k: 3}\n", "k must be even"},
+		{"second document", "name: x\n---\nname: y\n", "s.yaml:2: a second YAML document begins here"},
+		{"endless rate", "traffic:\n  - {rate: 1e300, flows: 1}\n", "at most 1000000000 packets a second"},
+		{"endless flows", "traffic:\n  - {rate: 1, flows: 9999999999}\n", "at most 16777216 flows"},
+		{"endless epoch", "epoch: 99999h\n", "expected 10ms to 24h"},
 		{"negative epochs", "epochs: -1\n", "epochs"},
 	}
 	for _, tt := range tests {

@@ -92,8 +92,8 @@ func (x *Exact) checkExact() error {
 		switch {
 		case c.From <= at || (c.From-x.From)%x.Period != 0:
 			errs = append(errs, bad(field, "from %v is not after what comes before it, or no multiple of the period, %v", c.From, x.Period))
-		case c.Flows < 0 || c.Flows > 1<<24:
-			errs = append(errs, bad(field, "flows: %d; it must be 1 to %d, or 0 for as many as before", c.Flows, 1<<24))
+		case c.Flows < 0 || c.Flows > MaxFlows:
+			errs = append(errs, bad(field, "flows: %d; it must be 1 to %d, or 0 for as many as before", c.Flows, MaxFlows))
 		case c.Victims != nil:
 			errs = append(errs, share(field+".victims.share", c.Victims.Share), share(field+".victims.loss", c.Victims.Loss))
 		}

@@ -53,6 +53,12 @@ type Generated struct {
 // minFrame is the longest header stack that is generated: Ethernet, IPv6, TCP.
 const minFrame = ethernetLen + ipv6Len + tcpLen
 
+// Bounds of what is generated: time has nanoseconds, and every flow is held in memory.
+const (
+	MaxRate  = 1_000_000_000 // packets a second
+	MaxFlows = 1 << 24
+)
+
 func (g *Generated) check(hosts int) error {
 	bad := func(field, format string, args ...any) error {
 		return fmt.Errorf("traffic: %s: %s: %s", g.Name, field, fmt.Sprintf(format, args...))
@@ -68,10 +74,10 @@ func (g *Generated) check(hosts int) error {
 	switch {
 	case hosts < 2:
 		return bad("hosts", "there are %d; traffic needs at least 2", hosts)
-	case !(g.Rate > 0) || math.IsInf(g.Rate, 0):
-		return bad("rate", "%v packets a second; it must be above 0", g.Rate)
-	case g.Flows < 1 || g.Flows > 1<<24:
-		return bad("flows", "%d; it must be 1 to %d", g.Flows, 1<<24)
+	case !(g.Rate > 0 && g.Rate <= MaxRate):
+		return bad("rate", "%v packets a second; it must be above 0, at most %v", g.Rate, float64(MaxRate))
+	case g.Flows < 1 || g.Flows > MaxFlows:
+		return bad("flows", "%d; it must be 1 to %d", g.Flows, MaxFlows)
 	case g.Zipf < 0 || g.Zipf > 10:
 		return bad("zipf", "%v; it must be 0 to 10", g.Zipf)
 	case g.V6Share < 0 || g.V6Share > 1:
