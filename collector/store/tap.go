@@ -17,7 +17,7 @@ type Tap struct {
 	ch      chan *Batch
 	dropped atomic.Uint64 // batches
 	rows    atomic.Uint64 // in them
-	closed  bool // under store.pub
+	closed  bool          // under store.pub
 }
 
 // Tap returns a tap with room for so many batches (at least one).
