@@ -90,6 +90,55 @@ func TestSlowSubscriberNextToAHealthyOne(t *testing.T) {
 	}
 }
 
+// TestSlowSubscribersOfAListThatTurnsOver has clients that do not read while every row of a large list gives way to a new
+// one, again and again, as victims of losses do from epoch to epoch: what is kept for them does not grow with the rounds,
+// and one that reads again ends with the rows that there are and no others.
+func TestSlowSubscribersOfAListThatTurnsOver(t *testing.T) {
+	const rows, rounds, clients = 5_000, 30, 8
+	f := newFixture(t)
+	round := func(n int) {
+		l := make([]string, rows)
+		for i := range l {
+			l[i] = fmt.Sprintf("s1 10.%d.%d.%d %d", n, i/256, i%256, n)
+		}
+		f.publish(hitters(t, l...))
+	}
+	round(0)
+	streams := make([]*client, clients)
+	for i := range streams {
+		streams[i] = subscribe(t, f.dial(), subscriptions(gpb.SubscriptionList_STREAM, packets))
+	}
+	round(1)
+	round(2)
+	before := heap()
+	for n := 3; n <= rounds; n++ {
+		round(n)
+	}
+	if grown := int64(heap()) - int64(before); grown > 16<<20 {
+		t.Errorf("%d rounds with %d subscribers that do not read took %d MiB more", rounds, clients, grown>>20)
+	}
+	have, newest := map[string]bool{}, 0
+	for newest < rows || len(have) > rows {
+		m, err := streams[0].stream.Recv()
+		if err != nil {
+			t.Fatalf("%v; %d rows, of which %d are the newest", err, len(have), newest)
+		}
+		for _, l := range lines(m) {
+			entry, value, _ := strings.Cut(l, "/state/packets = ")
+			gone, deleted := strings.CutPrefix(l, "- ")
+			switch {
+			case deleted:
+				delete(have, strings.TrimSuffix(gone, "/state/packets"))
+			case value != "" && !have[entry]:
+				have[entry] = true
+				if strings.HasPrefix(value, fmt.Sprintf("uint %d", rounds)) {
+					newest++
+				}
+			}
+		}
+	}
+}
+
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
