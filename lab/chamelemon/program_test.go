@@ -153,7 +153,7 @@ func TestModelIsTheProgram(t *testing.T) {
 	sizes := []traffic.SizePoint{{Packets: 1, Share: 0.6}, {Packets: 3, Share: 0.9}, {Packets: 20, Share: 0.99}, {Packets: 400, Share: 1}}
 	var seen [codes]int64
 	packets, states := 0, make(map[string]int)
-	for epoch := uint64(1); epoch <= 8; epoch++ {
+	for epoch := uint64(1); epoch <= 12; epoch++ {
 		if err := bed.begin(); err != nil { // plans are applied below
 			t.Fatal(err)
 		}
