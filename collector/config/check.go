@@ -69,7 +69,11 @@ func (c *Config) check(d *decoder) {
 }
 
 func (e Epoch) check(k checker) {
+	before := len(k.d.problems)
 	k.within("epoch.interval", e.Interval, 10*time.Millisecond, 24*time.Hour)
+	if len(k.d.problems) > before {
+		return // the others follow from it where they are not given
+	}
 	k.within("epoch.guard", e.Guard, 0, time.Minute)
 	if e.Deadline < 0 || e.Deadline > e.Interval {
 		k.add("epoch.deadline", "%s is out of range; expected at most the interval, %s", seconds(e.Deadline), seconds(e.Interval))
