@@ -310,6 +310,14 @@ func TestPluginSelectsDevices(t *testing.T) {
 	}
 }
 
+// A plugin logs at the collector's level.
+func TestPluginLogLevel(t *testing.T) {
+	r := newRig(t, devicesYAML(1)+pluginsYAML(t, "fake")+"log: {level: debug}\n", nil)
+	if got := r.plugins["fake"].spec.LogLevel; got != slog.LevelDebug {
+		t.Errorf("it logs from %v on", got)
+	}
+}
+
 // On the wall clock: 64 devices of which one hangs in every flip. All other epochs go on, and a
 // plugin that is too slow loses epochs of its own only.
 func TestWallClockWithAHangingDeviceAndASlowPlugin(t *testing.T) {

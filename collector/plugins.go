@@ -159,7 +159,7 @@ func (p *plugins) bringUp(ctx context.Context, folder string, cfg config.Plugin)
 	r := newPluginRun(p, cfg)
 	spec := pluginhost.Spec{
 		Name: cfg.Name, Path: path, SHA256: cfg.SHA256.String(), Config: settings, Network: r.network(),
-		EpochLength: p.c.Config().Epoch.Interval, OnSettings: r.configured,
+		EpochLength: p.c.Config().Epoch.Interval, LogLevel: p.c.Config().Log.Level, OnSettings: r.configured,
 		State: p.savedState(cfg.Name, cfg.Plugin),
 	}
 	for name, value := range cfg.Environment {
