@@ -18,6 +18,7 @@
 //
 //	204              delivered
 //	413              the request is halved
+//	a web page       not InfluxDB: as none
 //	429, 5xx, none   tried again after Retry-After, or with growing pauses
 //	401, 403, 404    the data are kept and the error shown; tried again once a minute
 //	other 4xx        the points that are bad are found by halving, dropped, counted

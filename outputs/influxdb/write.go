@@ -63,7 +63,7 @@ func newWriter(c *Config, logger *slog.Logger) (*writer, error) {
 	}
 	client := influxdb2.NewClientWithOptions(c.URL, c.Token.Reveal(), influxdb2.DefaultOptions().
 		SetHTTPClient(&http.Client{
-			Transport: limitBody{transport},
+			Transport: answers{transport},
 			// A redirected POST arrives without its body.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}).
@@ -84,11 +84,18 @@ func (w *writer) close() {
 	w.transport.CloseIdleConnections()
 }
 
-// limitBody bounds how much of an answer is read.
-type limitBody struct{ next http.RoundTripper }
+// errPage is what a login page, or another server's, is: InfluxDB takes points without a word.
+var errPage = errors.New("a web page was answered in place of InfluxDB's empty answer; expected the address of InfluxDB in url, and no proxy before it that asks for a login")
 
-func (l limitBody) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := l.next.RoundTrip(r)
+// answers bounds how much of an answer is read, and takes no web page for success.
+type answers struct{ next http.RoundTripper }
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := a.next.RoundTrip(r)
+	if err == nil && resp.StatusCode < 300 && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+		resp.Body.Close()
+		return nil, errPage
+	}
 	if err == nil {
 		resp.Body = struct {
 			io.Reader

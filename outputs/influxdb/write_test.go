@@ -168,6 +168,9 @@ func TestDeliver(t *testing.T) {
 		{"elsewhere", func([]string, *http.Request) (int, map[string]string, string) {
 			return http.StatusFound, map[string]string{"Location": "/login"}, ""
 		}, lines(3), 0, 0, &refused, 0, "302", ""},
+		{"a web page", func([]string, *http.Request) (int, map[string]string, string) {
+			return 200, map[string]string{"Content-Type": "text/html; charset=utf-8"}, "<html>log in</html>"
+		}, lines(3), 0, 0, &away, 0, "no proxy before it", ""},
 		{"endless answer", func([]string, *http.Request) (int, map[string]string, string) {
 			return 500, nil, strings.Repeat("x", 1<<20)
 		}, lines(3), 0, 0, &away, 0, "xxx…", ""},
