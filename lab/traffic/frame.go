@@ -23,17 +23,17 @@ const (
 
 // FrameSpec describes one Ethernet frame with an IP packet in it.
 type FrameSpec struct {
-	SrcMAC, DstMAC   [6]byte
 	Src, Dst         netip.Addr // of one family
 	Proto            uint8      // 6 TCP, 17 UDP; another: no transport header
 	SrcPort, DstPort uint16
-	HopLimit         uint8 // 0 means 64
-	Length           int   // whole frame in bytes; shorter than the headers: just the headers
-	Payload          []byte
+	Length           int // whole frame in bytes; shorter than the headers: just the headers
 }
 
-// BuildFrame returns the frame, with correct lengths and checksums. The payload is
-// cut or padded with zeros to Length.
+// hopLimit is that of packets that have not been forwarded yet.
+const hopLimit = 64
+
+// BuildFrame returns the frame, with correct lengths and checksums. Its MAC addresses and
+// its payload are zeros: a network of routers sets the former, and nobody reads the latter.
 func BuildFrame(s FrameSpec) []byte {
 	v6 := s.Src.Is6()
 	ip, transport := ipv4Len, 0
@@ -48,13 +48,6 @@ func BuildFrame(s FrameSpec) []byte {
 	}
 	headers := ethernetLen + ip + transport
 	b := make([]byte, max(s.Length, headers))
-	copy(b[0:6], s.DstMAC[:])
-	copy(b[6:12], s.SrcMAC[:])
-	copy(b[headers:], s.Payload)
-	hop := s.HopLimit
-	if hop == 0 {
-		hop = 64
-	}
 	l3, l4 := b[ethernetLen:], b[ethernetLen+ip:]
 	switch s.Proto {
 	case protoTCP:
@@ -73,7 +66,7 @@ func BuildFrame(s FrameSpec) []byte {
 		src, dst := s.Src.As16(), s.Dst.As16()
 		l3[0] = 6 << 4
 		binary.BigEndian.PutUint16(l3[4:], uint16(len(l4)))
-		l3[6], l3[7] = s.Proto, hop
+		l3[6], l3[7] = s.Proto, hopLimit
 		copy(l3[8:], src[:])
 		copy(l3[24:], dst[:])
 		pseudo = sum16(0, l3[8:40])
@@ -82,7 +75,7 @@ func BuildFrame(s FrameSpec) []byte {
 		src, dst := s.Src.As4(), s.Dst.As4()
 		l3[0] = 0x45
 		binary.BigEndian.PutUint16(l3[2:], uint16(len(l3)))
-		l3[8], l3[9] = hop, s.Proto
+		l3[8], l3[9] = hopLimit, s.Proto
 		copy(l3[12:], src[:])
 		copy(l3[16:], dst[:])
 		binary.BigEndian.PutUint16(l3[10:], fold(sum16(0, l3[:ipv4Len])))
