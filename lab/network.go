@@ -416,6 +416,19 @@ func (n *Network) Stats() Stats {
 	return s
 }
 
+// OnTheWay returns the packets that entered in a segment and are between two switches: neither lost nor out of the network.
+func (n *Network) OnTheWay(s *truth.Segment) truth.Counts {
+	n.queueMu.Lock()
+	defer n.queueMu.Unlock()
+	out := truth.Counts{}
+	for i := range n.queue {
+		if l := n.queue[i].load; l != nil && l.entry.In(s) {
+			out[l.entry.Key]++
+		}
+	}
+	return out
+}
+
 // ErrNoLink is wrapped when a link is named that the fabric does not have.
 var ErrNoLink = errors.New("no such link")
 

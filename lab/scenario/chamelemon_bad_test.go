@@ -176,6 +176,27 @@ func TestChameleMonUndecoded(t *testing.T) {
 	}
 }
 
+// A network that drains more slowly than the collector was told: packets that are on their way are counted in their bank's
+// next epoch. From then on nothing is called exact any more; the first epoch of each bank cannot know of it.
+func TestChameleMonSlowNetwork(t *testing.T) {
+	const banks = 2
+	s := faulty(t, 5)
+	s.Topology.Latency = 8 * time.Millisecond
+	r, w := playTold(t, s, nil)
+	for i := banks; i < len(r.Epochs); i++ {
+		e := losses(t, &r.Epochs[i])
+		if e.Sure || !strings.Contains(w.epochs[i]["[network][out-of-step]"], "more packets than they entered with") {
+			t.Errorf("epoch %d of the run: all victims exact: %v, alerts %v", i+1, e.Sure, w.epochs[i])
+		}
+		if e.Found.TruePositive < 200 || e.Found.TruePositive+e.Found.FalseNegative != 300 {
+			t.Errorf("epoch %d of the run: %+v; 300 flows lost packets, whatever is on its way", i+1, e.Found)
+		}
+	}
+	if !strings.Contains(w.String(), "alert=out-of-step") {
+		t.Errorf("it is not in the log:\n%s", w.String())
+	}
+}
+
 // An edge switch whose program does not measure: its packets would be taken for lost ones.
 func TestChameleMonUnmeasuredEdge(t *testing.T) {
 	s := faulty(t, 3)

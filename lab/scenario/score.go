@@ -166,6 +166,11 @@ func (r *Run) truth(start, end time.Duration) score.Truth {
 			continue
 		}
 		d := &score.Device{All: seg.All, Entered: seg.Entered, Lost: record.Lost(seg)}
+		for k, n := range r.net.OnTheWay(seg) { // where the network drains more slowly than is waited for
+			if d.Lost[k] -= n; d.Lost[k] == 0 {
+				delete(d.Lost, k)
+			}
+		}
 		out.Devices[sw.Name] = d
 		out.Network.Add(d.Entered)
 		out.Lost.Add(d.Lost)

@@ -152,6 +152,9 @@ type Entry struct {
 // Known reports whether the packet belongs to a flow.
 func (e *Entry) Known() bool { return e.at != nil }
 
+// In reports whether the packet entered in this segment.
+func (e *Entry) In(s *Segment) bool { return e.in == s }
+
 // Left notes that the packet has left the network.
 func (e *Entry) Left() {
 	if e.at == nil {
