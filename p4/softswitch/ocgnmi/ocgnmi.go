@@ -58,9 +58,8 @@ type Options struct {
 	Started time.Time
 	// Now is the wall clock; nil is time.Now.
 	Now func() time.Time
-	// Authorize and Logger are the gNMI server's.
-	Authorize func(context.Context) error
-	Logger    *slog.Logger
+	// Logger is the gNMI server's.
+	Logger *slog.Logger
 }
 
 // Server is the gNMI server of one switch.
@@ -108,7 +107,7 @@ func New(ports Ports, o Options) (*Server, error) {
 	s.gnmi, err = server.New(server.Options{
 		Store: s.store, Schema: func() *yang.Schema { return sch }, AnyTarget: true,
 		Refresh: s.refresh, Streaming: s.streaming, LowestInterval: o.Interval,
-		Authorize: o.Authorize, Apply: s.apply, Logger: o.Logger, Now: o.Now,
+		Apply: s.apply, Logger: o.Logger, Now: o.Now,
 	})
 	if err != nil {
 		s.store.Close()
