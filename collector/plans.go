@@ -108,7 +108,10 @@ func (p *plans) waitForBank(a *aheadPlan) {
 	}
 }
 
-const noDevice = "there is no such device"
+const (
+	noDevice   = "there is no such device"
+	maxUnknown = 8 // devices that are not there: a plan with more is for another network
+)
 
 // allBanks is the scope of a plan that is not ahead of its epoch.
 const allBanks = -1
@@ -173,6 +176,18 @@ func (p *plans) add(ctx context.Context, plugin string, plan sdk.Plan) {
 	if len(plan.Hosts) > 0 && !p.hosts {
 		p.hosts = true
 		p.log.Warn("plugin plans settings for host agents, and there are none", "plugin", plugin)
+	}
+	unknown := 0
+	for i, name := range names {
+		if p.device(name) != nil {
+			continue
+		}
+		if unknown++; unknown > maxUnknown { // a plan for another network: one word is enough
+			p.account(plugin).tell(parts[i], name, sdk.PlanFailed, noDevice+", as with others of the plan")
+			p.log.Error("plan was not carried out", "plugin", plugin, "plan", plan.ID, "device", name, "error", noDevice+", as with others of the plan")
+			p.mu.Unlock()
+			return
+		}
 	}
 	if !plan.Ahead {
 		if open, _ := p.open(); plan.FromEpoch != 0 && plan.FromEpoch <= open && len(parts) > 0 {

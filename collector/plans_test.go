@@ -4,6 +4,7 @@ package collector
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -254,5 +255,29 @@ func TestWaitingPlansAreBounded(t *testing.T) {
 	}
 	if got := p.counted("fake").failed; got != 24 {
 		t.Errorf("%d plans are counted as failed", got)
+	}
+}
+
+// A plan for devices of another network is refused as a whole, with one line in the log however many they are.
+func TestPlanForAnotherNetwork(t *testing.T) {
+	for _, ahead := range []bool{false, true} {
+		r := newRig(t, devicesYAML(1)+pluginsYAML(t, "fake"), nil)
+		first := r.step().Number
+		plan := sdk.Plan{ID: 7, FromEpoch: first + 3, Ahead: ahead, Writes: []sdk.DeviceWrite{planWrite("s1", "a")}}
+		for i := range 50_000 {
+			plan.Writes = append(plan.Writes, planWrite(fmt.Sprint("other", i), "a"))
+		}
+		r.c.plans.add(t.Context(), "fake", plan)
+		if got := r.c.plans.outcomes("fake"); len(got) != 1 || got[0].Status != sdk.PlanFailed || !strings.Contains(got[0].Reason, noDevice) {
+			t.Errorf("ahead %v: %d outcomes, the first %+v", ahead, len(got), got[:min(1, len(got))])
+		}
+		if n := strings.Count(r.log.String(), "plan was not carried out"); n != 1 {
+			t.Errorf("ahead %v: %d lines in the log", ahead, n)
+		}
+		r.step()
+		r.step()
+		if got := r.applied("s1"); got != nil {
+			t.Errorf("ahead %v: %v was written", ahead, got)
+		}
 	}
 }
