@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
@@ -433,15 +434,10 @@ func TestObligation07Cookie(t *testing.T) {
 		for _, p := range []*p4rt.Program{program(t, "forwarding"), entities(t)} {
 			c := dial(t, config(s, p))
 			waitReady(t, c)
-			for deadline := time.Now().Add(patience); ; {
-				if cat, err := b.Catalog(); err == nil && len(cat.Tables.All()) == len(p.P4Info.GetTables()) {
-					break
-				}
-				if time.Now().After(deadline) {
-					t.Fatalf("the backup never saw %s", p.Name)
-				}
-				time.Sleep(time.Millisecond) // until the next look
-			}
+			testkit.Until(t, "the backup sees "+p.Name, func() bool {
+				cat, err := b.Catalog()
+				return err == nil && len(cat.Tables.All()) == len(p.P4Info.GetTables())
+			})
 			c.Close()
 		}
 	})

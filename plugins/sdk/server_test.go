@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
@@ -118,15 +119,11 @@ func TestRunStream(t *testing.T) {
 		_, err := server.Drain(context.Background(), &pluginv1.DrainRequest{BudgetNs: int64(time.Minute)})
 		drained <- err
 	}()
-	for { // until Drain has begun
+	testkit.Until(t, "Drain has begun", func() bool {
 		server.mu.Lock()
-		begun := server.draining
-		server.mu.Unlock()
-		if begun {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+		defer server.mu.Unlock()
+		return server.draining
+	})
 	stream.epoch(6)
 	p.finish <- nil
 	<-stream.sent
