@@ -282,7 +282,7 @@ func (j *readJob) report() ([]*Cells, error) {
 
 // pendingRange is a request without its reply.
 type pendingRange struct {
-	job   *readJob
+	job   *readJob // nil: it was given up
 	part  *readPart
 	first int
 	sent  time.Time
@@ -322,16 +322,27 @@ func (r *readouts) register(j *readJob, part *readPart, first int, seqs *seqSour
 
 // settle forgets a request and gives its token back. The caller holds mu.
 func (r *readouts) settle(seq uint32, p *pendingRange) {
-	delete(r.pending, seq)
-	<-r.window
+	r.forget(seq)
 	p.job.waiting--
 	if p.job.waiting == 0 {
 		p.job.poke()
 	}
 }
 
-// lose notes that the cells of a request are gone. The caller holds mu.
+// forget gives a request's token back. The caller holds mu.
+func (r *readouts) forget(seq uint32) {
+	delete(r.pending, seq)
+	<-r.window
+}
+
+// lose notes that the cells of a request are gone, and forgets it. The caller holds mu.
 func (r *readouts) lose(seq uint32, p *pendingRange, why error) {
+	p.lose(why)
+	r.settle(seq, p)
+}
+
+// lose notes that the cells of a request are gone.
+func (p *pendingRange) lose(why error) {
 	n := min(readoutCells, p.part.cells.Len()-p.first)
 	if l := len(p.part.lost); l > 0 && p.part.lost[l-1].First+p.part.lost[l-1].Count == p.first {
 		p.part.lost[l-1].Count += n
@@ -341,7 +352,6 @@ func (r *readouts) lose(seq uint32, p *pendingRange, why error) {
 	if p.part.cause == nil {
 		p.part.cause = why
 	}
-	r.settle(seq, p)
 }
 
 // reply takes a reply from the receiver; false where nobody waits for it.
@@ -353,6 +363,10 @@ func (r *readouts) reply(m readoutReply) bool {
 		return false
 	}
 	r.heard = time.Now()
+	if p.job == nil {
+		r.forget(m.seq)
+		return false
+	}
 	reg := p.part.reg
 	switch {
 	case m.reason == reasonRefused:
@@ -382,7 +396,11 @@ func copyCells(dst, src []byte) int {
 func (r *readouts) refused(seq int64, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p, ok := r.pending[uint32(seq)]; ok && seq != noSeq {
+	switch p, ok := r.pending[uint32(seq)]; {
+	case !ok || seq == noSeq:
+	case p.job == nil:
+		r.forget(uint32(seq))
+	default:
 		p.job.stop(why)
 		r.lose(uint32(seq), p, why)
 	}
@@ -395,9 +413,12 @@ func (r *readouts) expire(j *readJob, timeout time.Duration) error {
 	now := time.Now()
 	expired := false
 	for seq, p := range r.pending {
-		if p.job == j && now.Sub(p.sent) > timeout {
+		switch late := now.Sub(p.sent) > timeout; {
+		case late && p.job == j:
 			r.lose(seq, p, fmt.Errorf("no reply within %v", timeout))
 			expired = true
+		case late && p.job == nil:
+			r.forget(seq)
 		}
 	}
 	if expired && now.Sub(r.heard) > timeout {
@@ -406,16 +427,18 @@ func (r *readouts) expire(j *readJob, timeout time.Duration) error {
 	return j.stopped
 }
 
-// abandon ends a job: what it still waits for is lost.
+// abandon ends a job: what it still waits for is lost. Its requests keep their tokens until they are answered or have
+// had the time to be, since they are in the switch's queues as before.
 func (r *readouts) abandon(j *readJob, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if why != nil {
 		j.stop(why)
 	}
-	for seq, p := range r.pending {
+	for _, p := range r.pending {
 		if p.job == j {
-			r.lose(seq, p, j.stopped)
+			p.lose(j.stopped)
+			p.job, p.part = nil, nil
 		}
 	}
 	for _, p := range j.parts {
@@ -440,7 +463,9 @@ func (r *readouts) sessionOver() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.pending {
-		p.job.poke()
+		if p.job != nil {
+			p.job.poke()
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 	const register = "ingress.chamelemon.upstream_ipv6"
 	s := startSwitch(t)
 	cfg := config(s, program(t, "chamelemon"))
-	cfg.ReadoutTimeout = 200 * time.Millisecond
+	cfg.ReadoutTimeout = time.Second
 	c := dial(t, cfg)
 	waitReady(t, c)
 	cat, err := c.Catalog()

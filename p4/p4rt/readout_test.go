@@ -193,7 +193,7 @@ func TestReadoutFaults(t *testing.T) {
 	start := func(t *testing.T) (*testSwitch, *p4rt.Client, *p4values.Catalog, *p4values.Register) {
 		s := startSwitch(t)
 		cfg := config(s, program(t, measured))
-		cfg.ReadoutTimeout = 200 * time.Millisecond
+		cfg.ReadoutTimeout = 500 * time.Millisecond
 		c := dial(t, cfg)
 		waitReady(t, c)
 		cat, err := c.Catalog()
@@ -330,6 +330,39 @@ func TestReadoutFaults(t *testing.T) {
 		})
 		if _, err := c.ReadBank(ctx, r.Name, 0); !errors.Is(err, context.Canceled) || !errors.Is(err, p4rt.ErrReadoutLost) {
 			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("the caller gives up and asks for another bank", func(t *testing.T) {
+		s, c, _, r := start(t)
+		const window = 32
+		var asked, most atomic.Int64
+		full, open := make(chan struct{}), make(chan struct{})
+		s.meddle(func(m *meddler) {
+			m.up = func(r *p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error) {
+				if n := asked.Add(1); n > most.Load() {
+					if most.Store(n); n == window {
+						close(full)
+					}
+				}
+				return r, nil
+			}
+			m.down = func(r *p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse {
+				<-open
+				asked.Add(-1)
+				return r
+			}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-full; cancel() }()
+		if _, err := c.ReadBank(ctx, r.Name, 0); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		close(open)
+		if _, err := c.ReadBank(t.Context(), r.Name, 1); err != nil {
+			t.Error(err)
+		}
+		if most.Load() > window {
+			t.Errorf("%d requests were under way", most.Load())
 		}
 	})
 	t.Run("the switch complains", func(t *testing.T) {
