@@ -40,7 +40,7 @@ type Options struct {
 	// subscriptions are known as Interest before the list has rows.
 	Schema Schema
 	// MaxListBytes bounds the rows of one list of one target: a list that has grown beyond takes only tables that
-	// replace it. Default 1 GiB.
+	// replace it. Default 256 MiB.
 	MaxListBytes int
 }
 
@@ -72,7 +72,7 @@ func New(opts Options) *Store {
 	if opts.DefaultTarget == "" {
 		opts.DefaultTarget = DefaultTarget
 	}
-	opts.MaxListBytes = cmp.Or(opts.MaxListBytes, 1<<30)
+	opts.MaxListBytes = cmp.Or(opts.MaxListBytes, 256<<20)
 	return &Store{
 		opts:  opts,
 		taps:  map[*Tap]struct{}{},
