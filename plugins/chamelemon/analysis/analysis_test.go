@@ -143,8 +143,12 @@ func TestIllAndBack(t *testing.T) {
 	exactLosses(t, f, victims, flows)
 
 	turned := 0
+	var estimates []float64
 	for i := 1; i <= 12; i++ {
 		a, _, victims, flows = step(0.3)
+		if a["network-state"] == "ill" && a["decoded"] == "true" {
+			estimates = append(estimates, float(a["victims"]))
+		}
 		if turned == 0 && a["next-state"] == "ill" {
 			turned = i
 		}
@@ -165,8 +169,14 @@ func TestIllAndBack(t *testing.T) {
 			lost[x.Key.String()] = x
 		}
 	}
-	if est := float(a["victims"]) / float64(truth); est < 0.9 || est > 1.1 {
-		t.Errorf("%s victims estimated, there are %d", a["victims"], truth)
+	// In a network of a quarter of the size an estimate has a standard error of 4 %, as it stands on 250 LLs; the
+	// mean of eight has 1.4 %.
+	mean := 0.0
+	for _, n := range estimates {
+		mean += n / float64(len(estimates))
+	}
+	if r := mean / float64(truth); len(estimates) < 8 || r < 0.95 || r > 1.05 {
+		t.Errorf("victims are estimated as %.0f, there are %d", estimates, truth)
 	}
 	exact := 0
 	for _, v := range victims {

@@ -393,17 +393,15 @@ func (s *shifter) turnHealthy() {
 	}
 }
 
-// turnIll is the turn from healthy to ill. Tl becomes Th, or what the HL part holds when
-// victims are of the sizes that flows are, whichever is larger.
+// turnIll is the turn from healthy to ill. Tl becomes what the HL part holds when victims are of the
+// sizes that flows are. The paper begins at Th, which leaves much of the part empty and takes a second
+// decision.
 func (s *shifter) turnIll() {
 	s.because("the HL parts cannot hold all victims at a load that lasts: the network is ill")
 	s.next.State = Ill
 	s.next.Sample = Sampled
 	all := s.sizes()
-	tl := uint32(math.MaxUint32)
-	for _, th := range s.now.Th {
-		tl = min(tl, th)
-	}
+	tl := uint32(2)
 	for f := range families {
 		r := &s.room[f]
 		s.next.Parts[f] = Parts{LL: r.IllLL, HL: r.IllHL}
@@ -416,7 +414,7 @@ func (s *shifter) turnIll() {
 			tl = max(tl, all.smallest(flows*targetLoad*buckets(r.IllHL)/n, 2))
 		}
 	}
-	s.next.Tl = max(tl, 2)
+	s.next.Tl = tl
 }
 
 // sizes is the distribution of all flows' sizes.
