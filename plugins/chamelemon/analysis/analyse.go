@@ -74,6 +74,7 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	if err := a.name(); err != nil {
 		return nil, err
 	}
+	a.losses.rank()
 	for _, r := range a.readings {
 		r.totals(a.config.Iterations)
 	}

@@ -288,7 +288,7 @@ func (s *shifter) hittersFirst() (failed bool) {
 		failed = true
 		th := s.now.Th[name]
 		to := s.threshold(e, th, &s.next, th+1)
-		if len(e.sizes().sizes) == 0 {
+		if e.shown(1) == 0 {
 			to = 2 * th // nothing is known of the sizes
 		}
 		s.next.Th[name] = min(max(to, th+1), maxThreshold)
@@ -324,7 +324,7 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32)
 	x := smallest(e.shown, limit, least)
 	// With a Th of 1 all flows are candidates, whatever the scale of those above another Th.
 	for f := range families {
-		if all := e.sizes().atLeast(1); x == 1 && total > 0 && all*e.hitters[f].flows/total > targetLoad*buckets(a.hitters(f, s.room)) {
+		if x == 1 && total > 0 && e.sizes().atLeast(1)*e.hitters[f].flows/total > targetLoad*buckets(a.hitters(f, s.room)) {
 			x = 2
 		}
 	}
@@ -347,7 +347,7 @@ func (s *shifter) hittersLast() {
 			low = low && load < least
 			high = high || load > targetLoad
 		}
-		if !high && (!low || th == 1) || len(e.sizes().sizes) == 0 {
+		if !high && (!low || th == 1) || e.shown(1) == 0 {
 			continue
 		}
 		from := uint32(1)

@@ -37,7 +37,7 @@ type losses struct {
 
 	results [families][2]fermat.Result // by part, until name
 	named   bool
-	victims []*victim // most lost packets first; of name
+	victims []*victim // of name; most lost packets first once ranked
 }
 
 // parts of an encoder that both sides have.
@@ -244,10 +244,14 @@ func (l *losses) name(b *binding, a *Attention, readings []*reading) error {
 			l.victims = append(l.victims, v)
 		}
 	}
+	return nil
+}
+
+// rank puts the victims of the most lost packets first.
+func (l *losses) rank() {
 	slices.SortFunc(l.victims, func(x, y *victim) int {
 		return cmp.Or(cmp.Compare(y.lost, x.lost), strings.Compare(x.raw, y.raw))
 	})
-	return nil
 }
 
 func familyName(f int) string { return [families]string{"IPv4", "IPv6"}[f] }

@@ -362,11 +362,9 @@ func (r *reading) totals(iterations int) {
 			continue // a higher row may do
 		}
 		r.sizes.ok = true
-		for x := from; x < min(limit, len(d)); x++ {
-			for len(r.sizes.small) <= x {
-				r.sizes.small = append(r.sizes.small, 0)
-			}
-			r.sizes.small[x] = d[x]
+		if to := min(limit, len(d)); to > from {
+			r.sizes.small = append(r.sizes.small, make(estimate.Distribution, from-len(r.sizes.small))...)
+			r.sizes.small = append(r.sizes.small, d[from:to]...)
 		}
 		from = limit
 	}

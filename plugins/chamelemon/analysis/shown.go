@@ -2,7 +2,10 @@
 
 package analysis
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // shown estimates how many flows the classifier shows with at least x packets. These are the HH
 // candidates at a threshold of x. They are more than the flows of that size, by far where flows are
@@ -20,11 +23,11 @@ func (r *reading) shown(iterations int) func(x uint32) float64 {
 	classes := sync.OnceValue(func() (list []class) {
 		r.totals(iterations)
 		for i, row := range r.rows {
-			above[i] = make([]float64, r.full(i)+1)
+			above[i] = make([]float64, int(slices.Max(row))+1)
 			for _, v := range row {
 				above[i][v]++
 			}
-			for v := int(r.full(i)) - 1; v >= 0; v-- {
+			for v := len(above[i]) - 2; v >= 0; v-- {
 				above[i][v] += above[i][v+1]
 			}
 			for v := range above[i] {
@@ -46,7 +49,12 @@ func (r *reading) shown(iterations int) func(x uint32) float64 {
 			p := 1.0
 			if rest := float64(x) - c.packets; rest > 0 {
 				for i := range above {
-					p *= above[i][int(min(rest, float64(r.full(i))))]
+					switch v := int(min(rest, float64(r.full(i)))); {
+					case v < len(above[i]):
+						p *= above[i][v]
+					default:
+						p = 0
+					}
 				}
 			}
 			flows += c.flows * p
