@@ -49,7 +49,11 @@ func arbitrations(s *testSwitch) []*p4v1.MasterArbitrationUpdate {
 
 func TestObligation01FirstMessageIsArbitration(t *testing.T) {
 	s, _ := ready(t, program(t, "forwarding"))
-	first := seen[*p4v1.StreamMessageRequest](s.meddler)[0].GetArbitration()
+	all := seen[*p4v1.StreamMessageRequest](s.meddler)
+	if len(all) == 0 {
+		t.Fatal("no message came, though the session is ready")
+	}
+	first := all[0].GetArbitration()
 	if first == nil || first.GetDeviceId() != 1 || first.GetStatus() != nil || first.GetRole() != nil {
 		t.Errorf("the first message is %v", first)
 	}
