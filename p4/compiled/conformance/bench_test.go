@@ -47,6 +47,10 @@ func BenchmarkChameleMon(b *testing.B) {
 		b.Run("read-out/"+r.name, func(b *testing.B) {
 			best := time.Hour
 			for b.Loop() {
+				for _, frame := range oddFrames()[:2] { // else a bank is known to be empty, and not read
+					sw.sw.Inject(1, frame, 0)
+					<-sw.out
+				}
 				start := time.Now()
 				if _, err := n.client.ReadBanks(n.ctx, 0, r.registers...); err != nil {
 					b.Fatal(err)
