@@ -325,7 +325,10 @@ func TestTopologyOfAConfiguration(t *testing.T) {
 	}
 	// On the way from h1 to h2.
 	for name, want := range map[string]uint32{"leaf1": 1, "spine1": 2, "leaf2": 2} {
-		h2, _ := topo.Host("h2")
+		h2, ok := topo.Host("h2")
+		if !ok || len(h2.Prefixes) == 0 {
+			t.Fatalf("no host h2 with a prefix: %+v", h2)
+		}
 		r := topo.Routes(name)
 		i := slices.IndexFunc(r.Routes, func(r topology.Route) bool { return r.Prefix == h2.Prefixes[0] })
 		if i < 0 {

@@ -387,7 +387,14 @@ func TestMissingAndLateSwitchesAreSaid(t *testing.T) {
 // plugin returns a leaf of the plugin's state, 0 where it has no value.
 func (r *rig) plugin(leaf string) int64 {
 	r.tb.Helper()
-	n, _ := strconv.ParseInt(r.leaf("/collector/plugins/plugin", leaf), 10, 64)
+	text := r.leaf("/collector/plugins/plugin", leaf)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		r.tb.Errorf("leaf %s of the plugin: %v", leaf, err)
+	}
 	return n
 }
 
