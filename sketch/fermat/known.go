@@ -14,7 +14,7 @@ import (
 // MostLeft is how many buckets DecodeKnowing takes on. Where more are left there are too many flows.
 const MostLeft = 24
 
-// mostTries bounds the time that it takes, for any content.
+// mostTries bounds the time that it takes, for any content: some 20 ms.
 const mostTries = 1 << 20
 
 // DecodeKnowing is Decode for a sketch of which a few buckets may be left: two flows that share all of their
@@ -28,6 +28,10 @@ const mostTries = 1 << 20
 // a wrong pair with one of 1 / width^rows for each number of packets that leaves an identifier; with
 // IPv4 5-tuples in fragments of 32 bits these are fewer than 256.
 func (s *Sketch[F, E]) DecodeKnowing(known iter.Seq[[]byte]) (Result, error) {
+	return s.decodeKnowing(known, mostTries)
+}
+
+func (s *Sketch[F, E]) decodeKnowing(known iter.Seq[[]byte], tries int) (Result, error) {
 	if s.full {
 		return Result{}, fmt.Errorf("%w: fermat: a count overflowed", sketch.ErrLimit)
 	}
@@ -37,7 +41,7 @@ func (s *Sketch[F, E]) DecodeKnowing(known iter.Seq[[]byte]) (Result, error) {
 	if r.Complete || r.Left > MostLeft {
 		return r, nil
 	}
-	d.part(known)
+	d.part(known, tries)
 	if parted := d.result(s); parted.Complete {
 		return parted, nil
 	}
@@ -51,14 +55,13 @@ type flowIn struct {
 }
 
 // part takes buckets of two flows apart until none can be.
-func (d *decoder[F, E]) part(known iter.Seq[[]byte]) {
+func (d *decoder[F, E]) part(known iter.Seq[[]byte], tries int) {
 	var keys [][]byte
 	for key := range known {
 		if len(key) == d.s.cfg.KeyBytes && !d.absent(family.Digest[F](d.s.cfg.Seed, key)) {
 			keys = append(keys, bytes.Clone(key))
 		}
 	}
-	tries := mostTries
 	for found := true; found; {
 		found = false
 		for b := range d.queue {
