@@ -16,7 +16,8 @@ import (
 
 // keyOf is the canonical bytes of a TCP flow to port 443 of one server.
 func keyOf(client byte) []byte {
-	return must(flow.New(netip.AddrFrom4([4]byte{10, 0, 0, client}), netip.AddrFrom4([4]byte{192, 0, 2, 1}), 6, 50_000, 443)).AppendBinary(nil)
+	return must(flow.New(netip.AddrFrom4([4]byte{10, 0, 0, client}), netip.AddrFrom4([4]byte{192, 0, 2, 1}), 6, 50_000,
+		443)).AppendBinary(nil)
 }
 
 func must[T any](x T, err error) T {
@@ -68,7 +69,8 @@ func Example_cores() {
 // Lost packets: what entered less what left, decoded to flows.
 func Example_losses() {
 	config := fermat.Config{Width: 100, KeyBytes: 13}
-	in, out := must(fermat.New[family.Fast, fermat.Mersenne61](config)), must(fermat.New[family.Fast, fermat.Mersenne61](config))
+	in, out := must(fermat.New[family.Fast, fermat.Mersenne61](config)),
+		must(fermat.New[family.Fast, fermat.Mersenne61](config))
 	for client := range byte(200) {
 		_ = in.Add(keyOf(client), 50)
 		if client == 17 {
@@ -90,7 +92,8 @@ func Example_losses() {
 	// all of them: true
 }
 
-// Many questions of one universal sketch. There are 99 flows; numbers of flows and entropies are estimates.
+// Many questions of one universal sketch. There are 99 flows; numbers of flows and entropies are
+// estimates.
 func Example_universal() {
 	s := must(universal.New(must(universal.Fit(flow.FiveTuple, 300_000))))
 	for client := range byte(100) {

@@ -28,7 +28,7 @@ import (
 )
 
 // The idiom that package sketch states, held over all structures in one table. What each
-// structure counts, and how well, is tested beside it.
+// structure counts, and how well, is tested in its package.
 
 // subject is one structure behind the idiom.
 type subject struct {
@@ -82,21 +82,24 @@ func kinds() (all []kind) {
 	all = append(all, hashed[family.Fast](true)...)
 	all = append(all, hashed[family.P4](false)...)
 	all = append(all,
-		fermatKind[family.Fast, fermat.Mersenne61]("2^61-1", true), fermatKind[family.Fast, fermat.Prime32]("2^32-5", true), fermatKind[family.P4, fermat.Prime32]("2^32-5", false),
-		kind{name: "universal", linear: false, sizes: []int{13, 37}, build: func(memory int, _ uint64) (*subject, error) {
-			l, err := universal.Fit(flow.FiveTuple, memory)
-			if err != nil {
-				return nil, err
-			}
-			s, err := universal.New(l)
-			if err != nil {
-				return nil, err
-			}
-			x := wrap(s, s.Merge, s.Subtract)
-			x.insert, x.batch, x.bound = s.Insert, s.InsertBatch, s.Bound
-			x.query = func(k []byte) float64 { return float64(s.Query(k)) }
-			return x, nil
-		}})
+		fermatKind[family.Fast, fermat.Mersenne61]("2^61-1", true),
+		fermatKind[family.Fast, fermat.Prime32]("2^32-5", true),
+		fermatKind[family.P4, fermat.Prime32]("2^32-5", false),
+		kind{name: "universal", linear: false, sizes: []int{13, 37},
+			build: func(memory int, _ uint64) (*subject, error) {
+				l, err := universal.Fit(flow.FiveTuple, memory)
+				if err != nil {
+					return nil, err
+				}
+				s, err := universal.New(l)
+				if err != nil {
+					return nil, err
+				}
+				x := wrap(s, s.Merge, s.Subtract)
+				x.insert, x.batch, x.bound = s.Insert, s.InsertBatch, s.Bound
+				x.query = func(k []byte) float64 { return float64(s.Query(k)) }
+				return x, nil
+			}})
 	return all
 }
 
@@ -214,7 +217,8 @@ func hottest(tr *zipf.Trace) []byte {
 	return []byte(most)
 }
 
-// trafficFor is packets of few enough flows that every structure can count them, Fermat too, in 60 KB.
+// trafficFor is packets of few enough flows that every structure can count them, Fermat too, in 60
+// KB.
 func trafficFor(size int) *zipf.Trace { return zipf.New(5, packets, 900, 1.1, size) }
 
 func (k kind) must(t *testing.T, memory int, seed uint64) *subject {
@@ -300,7 +304,8 @@ func (k kind) insertAndQuery(t *testing.T) {
 			if !bytes.Equal(o.bytes(t), s.bytes(t)) {
 				t.Errorf("keys of %d bytes: a batch gives another sketch", size)
 			}
-			for _, err := range []error{o.batch(tr.Keys[:2*size+1], size+size/20), o.batch(make([]byte, 5), 0), o.batch(make([]byte, 5), -5), o.batch(make([]byte, size+1), size)} {
+			for _, err := range []error{o.batch(tr.Keys[:2*size+1], size+size/20), o.batch(make([]byte, 5), 0),
+				o.batch(make([]byte, 5), -5), o.batch(make([]byte, size+1), size)} {
 				if size > 1 && !errors.Is(err, sketch.ErrMismatch) {
 					t.Errorf("a batch that is no number of keys: %v", err)
 				}
@@ -406,7 +411,8 @@ func (k kind) bytes(t *testing.T) {
 	// too few cells or too many.
 	sum := func(b []byte) []byte { return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b)) }
 	body := b[:len(b)-4]
-	bad := map[string][]byte{"nothing": nil, "short": body[:20], "a byte missing": sum(bytes.Clone(body[:len(body)-1])), "a byte more": sum(append(bytes.Clone(body), 0)), "no checksum": body}
+	bad := map[string][]byte{"nothing": nil, "short": body[:20], "a byte missing": sum(bytes.Clone(body[:len(body)-1])),
+		"a byte more": sum(append(bytes.Clone(body), 0)), "no checksum": body}
 	for at, what := range map[int]string{3: "version", 4: "kind", 5: "family"} {
 		c := bytes.Clone(body)
 		c[at] ^= 0x40
@@ -446,13 +452,14 @@ func (k kind) allocations(t *testing.T) {
 	}
 }
 
-// TestEstimatorsIdiom: the estimators take rows of any of them, and refuse what tells nothing.
+// TestEstimatorsIdiom: the estimators take rows of any of them, and refuse what has no information.
 func TestEstimatorsIdiom(t *testing.T) {
 	tr := trafficFor(13)
 	c, err1 := countmin.New[family.Fast](countmin.Config{Memory: memory})
 	w, err2 := tower.New[family.Fast](tower.Config{Memory: memory})
 	s, err3 := sumax.New[family.Fast](sumax.Config{Memory: memory})
-	if err := errors.Join(err1, err2, err3, c.InsertBatch(tr.Keys, 13), w.InsertBatch(tr.Keys, 13), s.InsertBatch(tr.Keys, 13)); err != nil {
+	if err := errors.Join(err1, err2, err3, c.InsertBatch(tr.Keys, 13), w.InsertBatch(tr.Keys, 13),
+		s.InsertBatch(tr.Keys, 13)); err != nil {
 		t.Fatal(err)
 	}
 	for name, row := range map[string][]uint32{"countmin": c.Row(0), "tower": w.Row(0), "sumax": s.Row(0)} {
@@ -467,17 +474,18 @@ func TestEstimatorsIdiom(t *testing.T) {
 	}
 	full := []uint32{3, 2, 5}
 	if _, ok := estimate.Cardinality(len(full), estimate.Zeros(full)); ok {
-		t.Error("a full row tells a number of flows")
+		t.Error("a full row gives a number of flows")
 	}
 	if _, err := (estimate.MRAC{}).Run(full); !errors.Is(err, sketch.ErrLimit) {
-		t.Errorf("a full row tells sizes: %v", err)
+		t.Errorf("a full row gives sizes: %v", err)
 	}
 	if _, err := (estimate.MRAC{}).Run(nil); !errors.Is(err, sketch.ErrConfig) {
 		t.Errorf("no row: %v", err)
 	}
 }
 
-// TestBaselinesIdiom: of the structures that are only compared with, what they share with the others.
+// TestBaselinesIdiom: of the structures that are only compared with, what they share with the
+// others.
 func TestBaselinesIdiom(t *testing.T) {
 	tr := trafficFor(13)
 	type inserter struct {

@@ -16,9 +16,9 @@ import (
 const heavyLimit = 500
 
 // f1 is the F1 score of the flows of at least heavyLimit packets.
-func f1(truth map[string]uint32, found []Flow) float64 {
+func f1(exact map[string]uint32, found []Flow) float64 {
 	hits, want, got := 0, 0, 0
-	for _, n := range truth {
+	for _, n := range exact {
 		if n >= heavyLimit {
 			want++
 		}
@@ -26,7 +26,7 @@ func f1(truth map[string]uint32, found []Flow) float64 {
 	for _, f := range found {
 		if f.Count >= heavyLimit {
 			got++
-			if truth[string(f.Key)] >= heavyLimit {
+			if exact[string(f.Key)] >= heavyLimit {
 				hits++
 			}
 		}
@@ -61,11 +61,11 @@ func TestHeavyHitters(t *testing.T) {
 			t.Fatalf("exact: %x", k)
 		}
 		if got := p.Query([]byte(k)); got > int64(n) {
-			t.Fatalf("HashPipe: %x has %d packets, truth %d", k, got, n)
+			t.Fatalf("HashPipe: %x has %d packets, want %d", k, got, n)
 		}
 	}
 	if n, ok := e.Cardinality(); !ok || math.Abs(n/float64(len(tr.Count))-1) > 0.02 {
-		t.Errorf("elastic: %.0f flows, truth %d", n, len(tr.Count))
+		t.Errorf("elastic: %.0f flows, want %d", n, len(tr.Count))
 	}
 	d, err := e.Distribution()
 	if err != nil || math.Abs(d.Packets()/500_000-1) > 0.05 {
@@ -77,7 +77,7 @@ func TestHeavyHitters(t *testing.T) {
 	}
 }
 
-// TestMemory: what is compared takes the memory that it is given: no more, and not much less.
+// TestMemory: every structure uses its configured memory: no more, and not much less.
 func TestMemory(t *testing.T) {
 	const given = 200_000
 	type sized interface{ Memory() int }
@@ -93,18 +93,19 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, s := range map[string]sized{
-		"CocoSketch": coco, "elastic": elastic, "FCM": fcm, "elastic on a switch": onSwitch, "Count-heap": heap, "HashPipe": pipe, "FlowRadar": flows, "LossRadar": losses,
+		"CocoSketch": coco, "elastic": elastic, "FCM": fcm, "elastic on a switch": onSwitch, "Count-heap": heap,
+		"HashPipe": pipe, "FlowRadar": flows, "LossRadar": losses,
 	} {
 		if m := s.Memory(); m > given || m < given*9/10 {
-			t.Errorf("%s: of %d bytes it takes %d", name, given, m)
+			t.Errorf("%s: configured %d bytes, uses %d", name, given, m)
 		}
 	}
 }
 
 func key4(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
 
-// TestFlowRadar decodes 1,000 flows from 1.5 cells each, which fails less than once in
-// 1,000 seeds, and says so when there are too many.
+// TestFlowRadar decodes 1,000 flows from 1.5 cells each, which fails less than once in 1,000 seeds,
+// and reports an incomplete result for too many flows.
 func TestFlowRadar(t *testing.T) {
 	for n, want := range map[int]bool{1000: true, 3000: false} {
 		r, err := NewFlowRadar[family.Fast](20_000, 4, 1)
@@ -164,7 +165,7 @@ func TestLossRadar(t *testing.T) {
 	}
 	other, _ := NewLossRadar[family.Fast](30_000, 4, 1)
 	if !errors.Is(up.Subtract(other), sketch.ErrMismatch) || up.Subtract(nil) == nil {
-		t.Error("subtracted one of another shape")
+		t.Error("subtracted a sketch of another shape")
 	}
 	if _, complete := down.Decode(); complete {
 		t.Error("20,000 packets decode from 2,000 cells")

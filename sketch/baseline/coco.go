@@ -10,9 +10,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// Coco is CocoSketch (Zhang et al. 2021), the version for switches with one row: a bucket
-// counts all its packets, and its key is that of each packet with a chance of one in that
-// count, so that a flow's estimate has no bias.
+// Coco is CocoSketch (Zhang et al. 2021), the version for switches with one row: a bucket counts
+// all its packets, and each packet replaces its key with a probability of one in that count, so a
+// flow's estimate has no bias.
 type Coco[F family.Hash] struct {
 	seed   uint64
 	size   int
@@ -22,7 +22,7 @@ type Coco[F family.Hash] struct {
 	random *rand.PCG
 }
 
-// NewCoco returns an empty sketch; its chances follow from the seed.
+// NewCoco returns an empty sketch; its random choices follow from the seed.
 func NewCoco[F family.Hash](memory, keyBytes int, seed uint64) (*Coco[F], error) {
 	if err := checkKey(keyBytes); err != nil {
 		return nil, err
@@ -35,12 +35,13 @@ func NewCoco[F family.Hash](memory, keyBytes int, seed uint64) (*Coco[F], error)
 		return nil, tooSmall("CocoSketch", memory)
 	}
 	return &Coco[F]{
-		seed: seed, size: keyBytes, cols: family.NewRange(uint32(n)), keys: make([]byte, n*keyBytes), counts: make([]uint32, n),
+		seed: seed, size: keyBytes, cols: family.NewRange(uint32(n)), keys: make([]byte, n*keyBytes),
+		counts: make([]uint32, n),
 		random: rand.NewPCG(seed, 0x636f636f),
 	}, nil
 }
 
-// Memory returns the bytes that it takes.
+// Memory returns the size in bytes.
 func (c *Coco[F]) Memory() int { return len(c.counts) * (c.size + 4) }
 
 func (c *Coco[F]) key(i int) []byte { return c.keys[i*c.size : (i+1)*c.size] }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package baseline holds what the papers compare themselves with: ElasticSketch, FCM-Sketch, CocoSketch,
-// FlowRadar, LossRadar, Count-heap, HashPipe, and the exact map. They are there to be
-// measured beside the others, under the same hashes and on the same traffic, and
-// not to be deployed; they are neither merged nor serialised.
-//
-// Structures that keep keys take ones of the configured length only, and say so with an
-// error that wraps sketch.ErrMismatch. None is safe for concurrent use while it is written.
+// Package baseline holds the structures that the papers compare with: ElasticSketch, FCM-Sketch,
+// CocoSketch, FlowRadar, LossRadar, Count-heap, HashPipe, and the exact map. They serve
+// measurements under the same hashes and on the same traffic as the other sketches, not deployment:
+// they have no merge and no serialization. Structures that keep keys accept keys of the configured
+// length only; the error for other keys wraps sketch.ErrMismatch. No structure is safe for
+// concurrent use during writes.
 package baseline
 
 import (
@@ -21,7 +20,7 @@ type Flow struct {
 	Count int64
 }
 
-var errKey = fmt.Errorf("%w: the key has not the length that the structure is configured for", sketch.ErrMismatch)
+var errKey = fmt.Errorf("%w: the key's length differs from the configured length", sketch.ErrMismatch)
 
 func checkKey(size int) error {
 	if size < 1 || size > 64 {

@@ -26,12 +26,12 @@ type Elastic[F family.Hash] struct {
 
 const (
 	elasticCells = 7
-	// lambda is how many times the votes must exceed the smallest flow for it to be put out.
+	// lambda is how many times the votes must exceed the smallest flow to evict it.
 	elasticLambda = 8
 )
 
-// NewElastic returns an empty sketch that gives a quarter of its memory to the heavy part,
-// and at most 150 KB, as the paper does.
+// NewElastic returns an empty sketch that gives a quarter of its memory to the heavy part, at most
+// 150 KB, as in the paper.
 func NewElastic[F family.Hash](memory, keyBytes int, seed uint64) (*Elastic[F], error) {
 	if err := checkKey(keyBytes); err != nil {
 		return nil, err
@@ -49,12 +49,13 @@ func NewElastic[F family.Hash](memory, keyBytes int, seed uint64) (*Elastic[F], 
 	light := memory - n*bucket
 	return &Elastic[F]{
 		seed: seed, size: keyBytes, buckets: family.NewRange(uint32(n)), cols: family.NewRange(uint32(light)),
-		keys: make([]byte, n*elasticCells*keyBytes), counts: make([]uint32, n*elasticCells), flags: make([]bool, n*elasticCells),
+		keys: make([]byte, n*elasticCells*keyBytes), counts: make([]uint32, n*elasticCells),
+		flags: make([]bool, n*elasticCells),
 		votes: make([]uint32, n), light: make([]uint8, light),
 	}, nil
 }
 
-// Memory returns the bytes that it takes; a flag is a bit of a count's.
+// Memory returns the size in bytes; a flag is one bit of a count.
 func (e *Elastic[F]) Memory() int {
 	return len(e.keys) + 4*len(e.counts) + 4*len(e.votes) + len(e.light)
 }
@@ -130,8 +131,8 @@ func (e *Elastic[F]) Heavy() (flows []Flow) {
 	return flows
 }
 
-// rest is the light part without the counters of flows of the heavy part, and by how much its flows
-// are to be multiplied for that.
+// rest is the light part without the counters of flows of the heavy part, and the factor that
+// compensates for them.
 func (e *Elastic[F]) rest() (row []uint32, scale float64) {
 	taken := make([]bool, len(e.light))
 	for c, n := range e.counts {

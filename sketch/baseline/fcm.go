@@ -11,9 +11,9 @@ import (
 )
 
 // FCM is FCM-Sketch with top-k (Song et al. 2020): the heavy part of ElasticSketch's switch
-// version, and for the rest two trees of counters. A leaf has 8 bits, its parent, shared by
-// 16 leaves, 16 bits, and the root above 16 of these 32; a counter that is full counts on
-// in its parent. With trees of leaves alone, one of them, it is ElasticSketch's switch version itself.
+// version, and for the rest two trees of counters. A leaf has 8 bits, its parent, shared by 16
+// leaves, 16 bits, and the root above 16 of these 32; a full counter continues in its parent. With
+// one tree of leaves alone it is ElasticSketch's switch version.
 type FCM[F family.Hash] struct {
 	seed  uint64
 	heavy *stages
@@ -21,7 +21,7 @@ type FCM[F family.Hash] struct {
 	trees []tree
 }
 
-// tree is one k-ary tree; all ones in a counter say that it is full.
+// tree is one k-ary tree; a counter of all ones is full.
 type tree struct {
 	leaves []uint8
 	middle []uint16 // nil: leaves stay at their limit
@@ -79,7 +79,7 @@ func newFCM[F family.Hash](name string, memory, keyBytes int, seed uint64, trees
 	return s, nil
 }
 
-// Memory returns the bytes that it takes; a flag is a bit of a count's.
+// Memory returns the size in bytes; a flag is one bit of a count.
 func (s *FCM[F]) Memory() int {
 	n := len(s.heavy.keys) + 4*len(s.heavy.counts) + 4*len(s.heavy.votes)
 	for _, t := range s.trees {
@@ -129,7 +129,7 @@ func (t *tree) add(leaf int, n uint32) {
 	*r = uint32(min(uint64(*r)+v, math.MaxUint32))
 }
 
-// query returns what was counted along a leaf's path.
+// query returns the count along a leaf's path.
 func (t *tree) query(leaf int) uint32 {
 	n := uint32(t.leaves[leaf])
 	if n < leafFull || t.middle == nil {
@@ -142,8 +142,8 @@ func (t *tree) query(leaf int) uint32 {
 	return uint32(min(leafFull-1+midFull-1+uint64(t.roots[leaf/fcmArity/fcmArity]), math.MaxUint32))
 }
 
-// counters are the tree as one row: full leaves that share a counter above have equal parts
-// of what it counts, so that the row adds up to the packets.
+// counters are the tree as one row: full leaves that share a counter above get equal parts of its
+// count, so the row adds up to the packets.
 func (t *tree) counters() []uint32 {
 	row := make([]uint32, len(t.leaves))
 	shared := make([]uint32, len(t.middle))
@@ -199,8 +199,8 @@ func (s *FCM[F]) Heavy() (flows []Flow) {
 	return flows
 }
 
-// rest returns what the first tree tells of the flows that are in no table: its counters
-// but for those of flows of the tables, and by how much their flows are to be multiplied for that.
+// rest returns the first tree's counters without those of flows in the tables, and the factor that
+// compensates for them.
 func (s *FCM[F]) rest() (row []uint32, scale float64) {
 	taken := make([]bool, len(s.trees[0].leaves))
 	s.heavy.flows(func(key []byte) {
@@ -212,7 +212,7 @@ func (s *FCM[F]) rest() (row []uint32, scale float64) {
 	return remainder(s.trees[0].counters(), taken)
 }
 
-// remainder leaves out the counters that are taken.
+// remainder omits the counters of flows in the tables.
 func remainder(row []uint32, taken []bool) (rest []uint32, scale float64) {
 	for i, v := range row {
 		if !taken[i] {

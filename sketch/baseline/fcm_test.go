@@ -13,12 +13,13 @@ import (
 )
 
 // TestSwitchVersions: on 500,000 packets of Zipf 1.1 FCM and ElasticSketch's switch version find
-// the heavy flows, never estimate a flow too small, and tell flows and sizes; FCM's
+// the heavy flows, never underestimate a flow, and estimate the number and sizes of flows; FCM's
 // trees err less than one row of bytes of the same memory that overflows.
 func TestSwitchVersions(t *testing.T) {
 	tr := zipf.New(2, 500_000, 60_000, 1.1, 13)
 	var are [2]float64
-	for v, build := range []func(int, int, uint64) (*FCM[family.Fast], error){NewFCM[family.Fast], NewElasticSwitch[family.Fast]} {
+	for v, build := range []func(int, int, uint64) (*FCM[family.Fast], error){NewFCM[family.Fast],
+		NewElasticSwitch[family.Fast]} {
 		s, err := build(300_000, 13, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -33,11 +34,11 @@ func TestSwitchVersions(t *testing.T) {
 		}
 		for k, n := range tr.Count {
 			if got := s.Query([]byte(k)); got < n && got < leafFull {
-				t.Fatalf("version %d: %x has %d packets, truth %d", v, k, got, n)
+				t.Fatalf("version %d: %x has %d packets, want %d", v, k, got, n)
 			}
 		}
 		if n, ok := s.Cardinality(); !ok || math.Abs(n/float64(len(tr.Count))-1) > 0.02 {
-			t.Errorf("version %d: %.0f flows, truth %d", v, n, len(tr.Count))
+			t.Errorf("version %d: %.0f flows, want %d", v, n, len(tr.Count))
 		}
 		if d, err := s.Distribution(); err != nil || math.Abs(d.Packets()/500_000-1) > 0.05 {
 			t.Errorf("version %d: %v packets (%v)", v, d.Packets(), err)
@@ -59,11 +60,11 @@ func TestTree(t *testing.T) {
 		for total < 200_000 {
 			c.add(40, step)
 			if total += step; c.query(40) != total {
-				t.Fatalf("steps of %d: %d packets, truth %d", step, c.query(40), total)
+				t.Fatalf("steps of %d: %d packets, want %d", step, c.query(40), total)
 			}
 		}
 		if got := c.counters()[40]; got != total {
-			t.Errorf("steps of %d: the row has %d, truth %d", step, got, total)
+			t.Errorf("steps of %d: the row has %d, want %d", step, got, total)
 		}
 		c.add(41, 300)
 		c.add(9, 100)
@@ -72,7 +73,8 @@ func TestTree(t *testing.T) {
 			sum += v
 		}
 		if want := total + 400; sum < want-2 || sum > want || c.query(9) != 100 || c.query(41) < 300 {
-			t.Errorf("steps of %d: row adds up to %d, truth %d; %d of 100, %d of 300", step, sum, want, c.query(9), c.query(41))
+			t.Errorf("steps of %d: row adds up to %d, want %d; %d of 100, %d of 300", step, sum, want, c.query(9),
+				c.query(41))
 		}
 	}
 }
@@ -100,12 +102,12 @@ func TestCoco(t *testing.T) {
 			total += f.Count
 		}
 		if total != 400+size {
-			t.Fatalf("%d packets, truth %d", total, 400+size)
+			t.Fatalf("%d packets, want %d", total, 400+size)
 		}
 	}
 	mean := sum / runs
 	if deviation := math.Sqrt((squares/runs - mean*mean) / runs); math.Abs(mean-size) > 4*deviation {
-		t.Errorf("mean %.2f ± %.2f, truth %d", mean, deviation, size)
+		t.Errorf("mean %.2f ± %.2f, want %d", mean, deviation, size)
 	}
 }
 
@@ -130,6 +132,6 @@ func TestBadInputSwitchVersions(t *testing.T) {
 		}
 	}
 	if a.Query([]byte{1}) != 0 || b.Query([]byte{1}) != 0 {
-		t.Error("packets of a key that cannot be")
+		t.Error("packets of an invalid key")
 	}
 }

@@ -19,8 +19,8 @@ type CountHeap[F family.Hash] struct {
 	at    map[string]int // position in it
 }
 
-// NewCountHeap returns an empty one that keeps so many flows; what they take is
-// part of the memory.
+// NewCountHeap returns an empty sketch that keeps a number of flows; their keys are part of the
+// memory.
 func NewCountHeap[F family.Hash](memory, keyBytes, flows int, seed uint64) (*CountHeap[F], error) {
 	if err := checkKey(keyBytes); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func NewCountHeap[F family.Hash](memory, keyBytes, flows int, seed uint64) (*Cou
 	return &CountHeap[F]{s: s, size: keyBytes, limit: flows, at: make(map[string]int)}, nil
 }
 
-// Memory returns the bytes that it takes.
+// Memory returns the size in bytes.
 func (c *CountHeap[F]) Memory() int { return c.s.Memory() + c.limit*(c.size+4) }
 
 // Insert counts one packet.
@@ -116,10 +116,11 @@ func NewHashPipe[F family.Hash](memory, keyBytes, stages int, seed uint64) (*Has
 	if n < 1 || memory > sketch.MaxMemory {
 		return nil, tooSmall("HashPipe", memory)
 	}
-	return &HashPipe[F]{seed: seed, size: keyBytes, stages: stages, cols: family.NewRange(uint32(n)), keys: make([]byte, n*stages*keyBytes), counts: make([]uint32, n*stages)}, nil
+	return &HashPipe[F]{seed: seed, size: keyBytes, stages: stages, cols: family.NewRange(uint32(n)),
+		keys: make([]byte, n*stages*keyBytes), counts: make([]uint32, n*stages)}, nil
 }
 
-// Memory returns the bytes that it takes.
+// Memory returns the size in bytes.
 func (p *HashPipe[F]) Memory() int { return len(p.counts) * (p.size + 4) }
 
 func (p *HashPipe[F]) at(key []byte, stage int) int {
@@ -155,7 +156,7 @@ func (p *HashPipe[F]) Insert(key []byte) error {
 	return nil
 }
 
-// Query returns the packets that the tables have of a key.
+// Query returns the packets of a key in the tables.
 func (p *HashPipe[F]) Query(key []byte) (n int64) {
 	if len(key) != p.size {
 		return 0

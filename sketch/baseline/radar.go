@@ -10,7 +10,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// FlowRadar (Li et al. 2016) encodes every flow once, by the grace of a Bloom filter, into
+// FlowRadar (Li et al. 2016) encodes every flow once, with the help of a Bloom filter, into
 // cells of the XOR of keys, the number of flows and that of packets.
 type FlowRadar[F family.Hash] struct {
 	seed   uint64
@@ -28,7 +28,7 @@ const (
 	radarFilters = 10 // the Bloom filter's hash functions
 )
 
-// NewFlowRadar returns an empty one, a tenth of whose memory is the filter.
+// NewFlowRadar returns an empty structure; a tenth of its memory is the filter.
 func NewFlowRadar[F family.Hash](memory, keyBytes int, seed uint64) (*FlowRadar[F], error) {
 	if err := checkKey(keyBytes); err != nil {
 		return nil, err
@@ -42,15 +42,16 @@ func NewFlowRadar[F family.Hash](memory, keyBytes int, seed uint64) (*FlowRadar[
 		return nil, tooSmall("FlowRadar", memory)
 	}
 	return &FlowRadar[F]{
-		seed: seed, size: keyBytes, bits: uint64(words) * 64, filter: make([]uint64, words), cols: family.NewRange(uint32(n)),
-		xor: make([]byte, radarRows*n*keyBytes), flows: make([]uint32, radarRows*n), counts: make([]int64, radarRows*n),
+		seed: seed, size: keyBytes, bits: uint64(words) * 64, filter: make([]uint64, words),
+		cols: family.NewRange(uint32(n)),
+		xor:  make([]byte, radarRows*n*keyBytes), flows: make([]uint32, radarRows*n), counts: make([]int64, radarRows*n),
 	}, nil
 }
 
-// Memory returns the bytes that it takes; counts take four on a switch.
+// Memory returns the size in bytes; a count has four bytes, as on a switch.
 func (r *FlowRadar[F]) Memory() int { return len(r.filter)*8 + len(r.flows)*(r.size+8) }
 
-// seen says whether the filter has a digest, and puts it in.
+// seen adds a digest to the filter and reports whether the filter had it.
 func (r *FlowRadar[F]) seen(d uint64) bool {
 	a, b := d*0x9e3779b97f4a7c15, (d^d>>29)*0xd1342543de82ef95|1
 	known := true
@@ -85,9 +86,10 @@ func (r *FlowRadar[F]) Insert(key []byte, n int64) error {
 	return nil
 }
 
-// Decode takes flows out of cells that hold one; complete says that all were.
+// Decode extracts flows from cells with a single flow; complete reports whether it extracted all.
 func (r *FlowRadar[F]) Decode() (found []Flow, complete bool) {
-	xor, flows, counts := append([]byte(nil), r.xor...), append([]uint32(nil), r.flows...), append([]int64(nil), r.counts...)
+	xor, flows, counts := append([]byte(nil), r.xor...), append([]uint32(nil), r.flows...),
+		append([]int64(nil), r.counts...)
 	var queue []int
 	for c, n := range flows {
 		if n == 1 {
@@ -123,8 +125,8 @@ func (r *FlowRadar[F]) Decode() (found []Flow, complete bool) {
 	return found, true
 }
 
-// LossRadar (Li et al. 2016) encodes every packet, as its key and its number within the
-// flow, into cells of an XOR and a count. What entered less what left are the packets lost.
+// LossRadar (Li et al. 2016) encodes every packet, as its key and its number within the flow, into
+// cells of an XOR and a count. The difference of entered and left packets is the lost packets.
 type LossRadar[F family.Hash] struct {
 	seed   uint64
 	size   int // of a key
@@ -133,7 +135,7 @@ type LossRadar[F family.Hash] struct {
 	counts []int32
 }
 
-// NewLossRadar returns an empty one.
+// NewLossRadar returns an empty structure.
 func NewLossRadar[F family.Hash](memory, keyBytes int, seed uint64) (*LossRadar[F], error) {
 	if err := checkKey(keyBytes); err != nil {
 		return nil, err
@@ -145,10 +147,11 @@ func NewLossRadar[F family.Hash](memory, keyBytes int, seed uint64) (*LossRadar[
 	if n < 1 || memory > sketch.MaxMemory {
 		return nil, tooSmall("LossRadar", memory)
 	}
-	return &LossRadar[F]{seed: seed, size: keyBytes, cols: family.NewRange(uint32(n)), xor: make([]byte, radarRows*n*(keyBytes+2)), counts: make([]int32, radarRows*n)}, nil
+	return &LossRadar[F]{seed: seed, size: keyBytes, cols: family.NewRange(uint32(n)),
+		xor: make([]byte, radarRows*n*(keyBytes+2)), counts: make([]int32, radarRows*n)}, nil
 }
 
-// Memory returns the bytes that it takes.
+// Memory returns the size in bytes.
 func (r *LossRadar[F]) Memory() int { return len(r.counts) * (r.size + 6) }
 
 // Insert records one packet of a key, which is the number-th of its flow.
@@ -175,7 +178,7 @@ func (r *LossRadar[F]) put(packet []byte, n int32) [radarRows]int {
 	return at
 }
 
-// Subtract takes away what o recorded.
+// Subtract subtracts the packets that o recorded.
 func (r *LossRadar[F]) Subtract(o *LossRadar[F]) error {
 	if o == nil || r.seed != o.seed || r.size != o.size || r.cols.Len() != o.cols.Len() {
 		return fmt.Errorf("%w: LossRadar", sketch.ErrMismatch)
@@ -189,8 +192,8 @@ func (r *LossRadar[F]) Subtract(o *LossRadar[F]) error {
 	return nil
 }
 
-// Decode returns the packets of each key; complete says that nothing is left. The
-// structure is taken apart by it.
+// Decode returns the packets of each key; complete reports whether no packet is left. Decode
+// empties the structure.
 func (r *LossRadar[F]) Decode() (lost map[string]int64, complete bool) {
 	lost = make(map[string]int64)
 	n := r.size + 2

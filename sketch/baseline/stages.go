@@ -8,9 +8,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// stages is ElasticSketch's heavy part as a switch has it (Yang et al. 2018, §4.2): hash
-// tables one after the other, each with one place a key. A flow that others outvote moves
-// on to the next table, and from the last into the light part.
+// stages is ElasticSketch's heavy part on a switch (Yang et al. 2018, §4.2): hash tables one after
+// the other, each with one place per key. A flow that loses the vote moves on to the next table,
+// and from the last into the light part.
 type stages struct {
 	size   int
 	cols   family.Range
@@ -23,15 +23,17 @@ type stages struct {
 
 const (
 	heavyStages = 4
-	// stageBuckets are a stage's (chamelemon App. C).
+	// stageBuckets is the number of a stage's buckets (chamelemon App. C).
 	stageBuckets = 3072
-	// stageLambda is how many times all packets of a bucket must exceed its flow's own.
+	// stageLambda is the factor by which a bucket's packets must exceed those of its flow to evict
+	// it.
 	stageLambda = 32
 	// lightRow is the first hash that the stages leave to the light part.
 	lightRow = heavyStages
 )
 
-// newStages takes at most three quarters of memory, and at most the paper's 3,072 buckets a stage.
+// newStages uses at most three quarters of the memory, and at most the paper's 3,072 buckets a
+// stage.
 func newStages(memory, keyBytes int) (*stages, int) {
 	bucket := keyBytes + 8 // the key, its packets and all packets; a flag in one of them
 	n := min(stageBuckets, memory/4*3/bucket/heavyStages)
@@ -39,8 +41,9 @@ func newStages(memory, keyBytes int) (*stages, int) {
 		return nil, 0
 	}
 	return &stages{
-		size: keyBytes, cols: family.NewRange(uint32(n)), keys: make([]byte, n*heavyStages*keyBytes), counts: make([]uint32, n*heavyStages),
-		flags: make([]bool, n*heavyStages), votes: make([]uint32, n*heavyStages),
+		size: keyBytes, cols: family.NewRange(uint32(n)), keys: make([]byte, n*heavyStages*keyBytes),
+		counts: make([]uint32, n*heavyStages),
+		flags:  make([]bool, n*heavyStages), votes: make([]uint32, n*heavyStages),
 	}, n * heavyStages * bucket
 }
 
@@ -82,7 +85,8 @@ func insert[F family.Hash](s *stages, seed uint64, key []byte) (out []byte, n ui
 	return moving, n
 }
 
-// query returns what the tables have of a key; whole says that the light part has nothing of it.
+// query returns the packets of a key in the tables; whole reports that the light part has none of
+// them.
 func query[F family.Hash](s *stages, d uint64, key []byte) (n uint32, whole bool) {
 	whole = true
 	for stage := range heavyStages {

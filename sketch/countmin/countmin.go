@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package countmin is the Count-Min sketch (Cormode and Muthukrishnan 2005) and, with
-// conservative update, CU (Estan and Varghese 2002). Both answer with the smallest of a key's
-// counters and never too low.
+// Package countmin is the Count-Min sketch (Cormode and Muthukrishnan 2005) and, with conservative
+// update, CU (Estan and Varghese 2002). The estimate of both is the smallest of a key's counters,
+// which is never too low.
 //
 // A Sketch is not safe for concurrent use while it is written.
 package countmin
@@ -17,28 +17,28 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
-// Config is the shape of a sketch of 32-bit counters. Give Width, or Memory in place of it.
+// Config is the shape of a sketch of 32-bit counters. Give either Width or Memory.
 type Config struct {
 	Rows   int // 1 to family.Rows; 0: 3
 	Width  int // counters of a row
-	Memory int // bytes of all counters together; rounded down to whole rows
+	Memory int // bytes of all counters; rounded down to whole rows
 	Seed   uint64
-	// Conservative adds only to the smallest counters (CU): better, and then it can no
-	// longer be subtracted.
+	// Conservative adds only to the smallest counters (CU). Estimates are better, but sketches
+	// cannot be subtracted.
 	Conservative bool
 }
 
 const cellBytes = 4
 
-// Sketch counts packets, or whatever is added, by key.
+// Sketch counts packets, or other amounts, by key.
 type Sketch[F family.Hash] struct {
 	cfg   Config
 	cols  family.Range
 	cells []uint32 // row-major
-	total uint64   // what was added in all
-	full  bool     // some counter has stood at its limit
+	total uint64   // sum of all added
+	full  bool     // a counter has reached its limit
 
-	fetched uint32 // means nothing, but that counters were read
+	fetched uint32 // keeps the reads of counters from being optimized away
 }
 
 // New returns an empty sketch.
@@ -51,13 +51,13 @@ func New[F family.Hash](c Config) (*Sketch[F], error) {
 	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), cells: make([]uint32, c.Rows*c.Width)}, nil
 }
 
-// Config returns the shape, with Width filled in.
+// Config returns the shape, with its actual Width.
 func (s *Sketch[F]) Config() Config { return s.cfg }
 
-// Memory returns the bytes that the counters take.
+// Memory returns the size of the counters in bytes.
 func (s *Sketch[F]) Memory() int { return len(s.cells) * cellBytes }
 
-// Row returns the counters of a row, for estimators; they must not be changed.
+// Row returns the counters of a row, for estimators. The caller must not change them.
 func (s *Sketch[F]) Row(i int) []uint32 { return s.cells[i*s.cfg.Width : (i+1)*s.cfg.Width] }
 
 // Insert counts one packet of a key.
@@ -66,7 +66,7 @@ func (s *Sketch[F]) Insert(key []byte) { s.add(family.Digest[F](s.cfg.Seed, key)
 // Add adds n to a key. Counters stop at 2^32-1.
 func (s *Sketch[F]) Add(key []byte, n uint32) { s.add(family.Digest[F](s.cfg.Seed, key), n) }
 
-// InsertBatch counts one packet of each key; keys lie end to end, size bytes each.
+// InsertBatch counts one packet of each key; keys are concatenated, size bytes each.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("countmin", keys, size); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *Sketch[F]) add(d uint64, n uint32) {
 	}
 }
 
-// addRows counts one packet of each digest, row by row: in one row nothing waits for anything.
+// addRows counts one packet of each digest, row by row: the accesses to one row are independent.
 func (s *Sketch[F]) addRows(digests []uint64) {
 	s.total += uint64(len(digests))
 	var cols [family.Block]uint32
@@ -124,11 +124,12 @@ func (s *Sketch[F]) addRows(digests []uint64) {
 	}
 }
 
-// raiseBlock is how many keys raiseRows fetches the counters of: they stay in the first cache.
+// raiseBlock is the number of keys whose counters raiseRows reads at once: they fit the first
+// cache.
 const raiseBlock = 64
 
 // raiseRows is raise by one for each digest. It reads all counters first, row by row, so that many
-// are on their way at once.
+// accesses overlap.
 func (s *Sketch[F]) raiseRows(digests []uint64) {
 	s.total += uint64(len(digests))
 	var cols [family.MaxRows][raiseBlock]uint32
@@ -162,7 +163,7 @@ func (s *Sketch[F]) raiseRows(digests []uint64) {
 	}
 }
 
-// raise brings every counter of a key that is below the estimate plus n up to it.
+// raise sets every counter of a key that is below the estimate plus n to that sum.
 func (s *Sketch[F]) raise(d uint64, n uint32) {
 	var cols [family.MaxRows]uint32
 	at := cols[:min(s.cfg.Rows, family.MaxRows)]
@@ -192,8 +193,8 @@ func (s *Sketch[F]) raise(d uint64, n uint32) {
 	}
 }
 
-// Query returns the estimate of a key: never below what was added, unless a counter
-// stopped at 2^32-1, which is then the answer.
+// Query returns the estimate of a key: never below the true sum, unless a counter stopped at
+// 2^32-1; then the estimate is 2^32-1.
 func (s *Sketch[F]) Query(key []byte) uint32 {
 	d := family.Digest[F](s.cfg.Seed, key)
 	least := uint32(math.MaxUint32)
@@ -203,11 +204,11 @@ func (s *Sketch[F]) Query(key []byte) uint32 {
 	return least
 }
 
-// Total returns what was added in all.
+// Total returns the sum of all added.
 func (s *Sketch[F]) Total() uint64 { return s.total }
 
-// Bound is Count-Min's: with probability 1-e^-rows an estimate is at most e/width of the
-// total too high.
+// Bound is that of Count-Min: with probability 1-e^-rows an estimate is too high by at most e/width
+// of the total.
 func (s *Sketch[F]) Bound() sketch.Bound {
 	b := sketch.Bound{Over: math.E / float64(s.cfg.Width) * float64(s.total), Failure: math.Exp(-float64(s.cfg.Rows))}
 	if s.full {
@@ -236,8 +237,8 @@ func (s *Sketch[F]) config() any {
 	return s.cfg
 }
 
-// Merge adds what o counted. Of CU sketches the sum still never answers too low, but
-// it is not what one sketch would have held.
+// Merge adds the counts of o. For CU sketches the estimates remain never too low, but the counters
+// differ from those of a single sketch.
 func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	if err := s.fits(o); err != nil {
 		return err
@@ -254,15 +255,15 @@ func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	return nil
 }
 
-// Subtract takes away what o counted, which must be part of what s counted. It is an error
-// for CU sketches, for counters at their limit, and where a counter would turn
-// negative; s is then left as it was.
+// Subtract subtracts the counts of o, which must be part of those of s. It fails, and changes
+// nothing, for CU sketches, for counters at their limit, and if a counter would become negative.
 func (s *Sketch[F]) Subtract(o *Sketch[F]) error {
 	if err := s.fits(o); err != nil {
 		return err
 	}
 	if s.cfg.Conservative {
-		return fmt.Errorf("%w: countmin: sketches with conservative update are not linear and cannot be subtracted", sketch.ErrMismatch)
+		return fmt.Errorf("%w: countmin: sketches with conservative update are not linear and cannot be subtracted",
+			sketch.ErrMismatch)
 	}
 	if s.full || o.full {
 		return fmt.Errorf("%w: countmin: subtract", sketch.ErrLimit)
@@ -280,7 +281,7 @@ func (s *Sketch[F]) Subtract(o *Sketch[F]) error {
 	return nil
 }
 
-// MarshalBinary serialises the sketch.
+// MarshalBinary serializes the sketch.
 func (s *Sketch[F]) MarshalBinary() ([]byte, error) {
 	w := wire.NewWriter(wire.CountMin, family.ID[F](), s.cfg.Seed, s.Memory())
 	var flags uint32
@@ -296,7 +297,7 @@ func (s *Sketch[F]) MarshalBinary() ([]byte, error) {
 	return w.Bytes(), nil
 }
 
-// UnmarshalBinary replaces the sketch by a serialised one.
+// UnmarshalBinary replaces the sketch by a serialized one.
 func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
 	r, err := wire.NewReader(b, wire.CountMin, family.ID[F]())
 	if err != nil {

@@ -33,14 +33,16 @@ func TestNeverTooLow(t *testing.T) {
 func neverTooLow[F family.Hash](t *testing.T) {
 	for rows, size := range map[int]int{2: 4, 3: 13, 4: 37} {
 		tr := zipf.New(2, 200_000, 30_000, 1.1, size)
-		cm, cu := build[F](t, Config{Rows: rows, Memory: 100_000}), build[F](t, Config{Rows: rows, Memory: 100_000, Conservative: true})
+		cm, cu := build[F](t, Config{Rows: rows, Memory: 100_000}),
+			build[F](t, Config{Rows: rows, Memory: 100_000, Conservative: true})
 		for i := range tr.Len() {
 			cm.Insert(tr.Key(i))
 			cu.Insert(tr.Key(i))
 		}
 		for _, one := range []*Sketch[F]{cm, cu} {
 			batch := build[F](t, one.cfg)
-			if err := batch.InsertBatch(tr.Keys, tr.Size); err != nil || !slices.Equal(batch.cells, one.cells) || batch.total != one.total {
+			if err := batch.InsertBatch(tr.Keys, tr.Size); err != nil || !slices.Equal(batch.cells, one.cells) ||
+				batch.total != one.total {
 				t.Errorf("a batch gives other counters (%v)", err)
 			}
 		}
@@ -63,9 +65,9 @@ func neverTooLow[F family.Hash](t *testing.T) {
 	}
 }
 
-// TestAccuracyOfFigures: on the figures' trace 500 KiB give an ARE of at most 2.14 (CM) and
-// 1.26 (CU), the authors' programs', on 124,172 flows. The algorithm leaves no room to be better, so ours must
-// be within 5 %.
+// TestAccuracyOfFigures: on the figures' trace 500 KiB give an ARE of at most 2.14 (CM) and 1.26
+// (CU), the authors' programs', on 124,172 flows. The algorithm leaves no room to be better, so
+// ours must be within 5 %.
 func TestAccuracyOfFigures(t *testing.T) {
 	tr := zipf.T1()
 	for name, tc := range map[string]struct {
@@ -84,7 +86,7 @@ func TestAccuracyOfFigures(t *testing.T) {
 	}
 }
 
-// What cannot be taken away leaves the sketch as it was.
+// A Subtract that fails leaves the sketch unchanged.
 func TestSubtractRefused(t *testing.T) {
 	a, b := build[family.Fast](t, Config{Width: 1000}), build[family.Fast](t, Config{Width: 1000})
 	a.Add([]byte("a"), 5)
@@ -93,7 +95,8 @@ func TestSubtractRefused(t *testing.T) {
 	if err := a.Subtract(b); !errors.Is(err, sketch.ErrMismatch) || !slices.Equal(a.cells, before) || a.Total() != 5 {
 		t.Errorf("what is not part of it: %v", err)
 	}
-	if err := a.Merge(build[family.Fast](t, Config{Width: 1000, Conservative: true})); !errors.Is(err, sketch.ErrMismatch) {
+	if err := a.Merge(build[family.Fast](t, Config{Width: 1000, Conservative: true})); !errors.Is(err,
+		sketch.ErrMismatch) {
 		t.Errorf("CU merged with CM: %v", err)
 	}
 	cu := build[family.Fast](t, Config{Width: 1000, Conservative: true})
@@ -145,10 +148,11 @@ func TestBytes(t *testing.T) {
 
 func FuzzBytes(f *testing.F) {
 	s := build[family.Fast](f, Config{Width: 3, Conservative: true})
-	golden.Fuzz(f, []golden.Sketch{s, build[family.Fast](f, Config{Width: 5})}, func() golden.Sketch { return build[family.Fast](f, Config{Width: 1}) }, func(s golden.Sketch) {
-		cm := s.(*Sketch[family.Fast])
-		cm.Insert([]byte("key"))
-		cm.Query([]byte("key"))
-		cm.Bound()
-	})
+	golden.Fuzz(f, []golden.Sketch{s, build[family.Fast](f, Config{Width: 5})},
+		func() golden.Sketch { return build[family.Fast](f, Config{Width: 1}) }, func(s golden.Sketch) {
+			cm := s.(*Sketch[family.Fast])
+			cm.Insert([]byte("key"))
+			cm.Query([]byte("key"))
+			cm.Bound()
+		})
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package countsketch is the Count sketch (Charikar, Chen and Farach-Colton 2002): every row
-// adds or takes away by a sign of the key, and the median over the rows is an
-// unbiased estimate whose error goes with the second moment.
+// adds or subtracts by a sign of the key, and the median over the rows is an unbiased estimate
+// whose error depends on the second moment.
 //
 // A Sketch is not safe for concurrent use while it is written.
 package countsketch
@@ -18,18 +18,18 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
-// Config is the shape of a sketch of 32-bit signed counters. Give Width, or Memory in
-// place of it.
+// Config is the shape of a sketch of 32-bit signed counters. Give either Width or
+// Memory.
 type Config struct {
-	Rows   int // 1 to family.Rows, best odd; 0: 3
+	Rows   int // 1 to family.Rows, preferably odd; 0: 3
 	Width  int // counters of a row
-	Memory int // bytes of all counters together; rounded down to whole rows
+	Memory int // bytes of all counters; rounded down to whole rows
 	Seed   uint64
 }
 
 const cellBytes = 4
 
-// Sketch counts packets, or whatever is added, by key.
+// Sketch counts packets, or other amounts, by key.
 type Sketch[F family.Hash] struct {
 	cfg   Config
 	cols  family.Range
@@ -47,10 +47,10 @@ func New[F family.Hash](c Config) (*Sketch[F], error) {
 	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), cells: make([]int32, c.Rows*c.Width)}, nil
 }
 
-// Config returns the shape, with Width filled in.
+// Config returns the shape, with its actual Width.
 func (s *Sketch[F]) Config() Config { return s.cfg }
 
-// Memory returns the bytes that the counters take.
+// Memory returns the size of the counters in bytes.
 func (s *Sketch[F]) Memory() int { return len(s.cells) * cellBytes }
 
 // Insert counts one packet of a key.
@@ -59,7 +59,7 @@ func (s *Sketch[F]) Insert(key []byte) { s.add(family.Digest[F](s.cfg.Seed, key)
 // Add adds n, which may be negative, to a key. Counters stop at ±(2^31-1).
 func (s *Sketch[F]) Add(key []byte, n int32) { s.add(family.Digest[F](s.cfg.Seed, key), n) }
 
-// InsertBatch counts one packet of each key; keys lie end to end, size bytes each.
+// InsertBatch counts one packet of each key; keys are concatenated, size bytes each.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("countsketch", keys, size); err != nil {
 		return err
@@ -133,8 +133,8 @@ func (s *Sketch[F]) Moment2() float64 {
 	return (rows[(len(rows)-1)/2] + rows[len(rows)/2]) / 2
 }
 
-// Bound follows from Chebyshev: a row is off by more than sqrt(8 F2/width) with
-// probability at most 1/8, and the median only when half of the rows are. F2 is estimated.
+// Bound follows from Chebyshev: a row has an error above sqrt(8 F2/width) with
+// probability at most 1/8, and the median only if half of the rows have. F2 is estimated.
 func (s *Sketch[F]) Bound() sketch.Bound {
 	d := s.cfg.Rows
 	miss := 0.0
@@ -162,10 +162,10 @@ func (s *Sketch[F]) Reset() {
 	s.full = false
 }
 
-// Merge adds what o counted.
+// Merge adds the counts of o.
 func (s *Sketch[F]) Merge(o *Sketch[F]) error { return s.combine(o, 1) }
 
-// Subtract takes away what o counted; what is left may be negative.
+// Subtract subtracts the counts of o; the result may be negative.
 func (s *Sketch[F]) Subtract(o *Sketch[F]) error { return s.combine(o, -1) }
 
 func (s *Sketch[F]) combine(o *Sketch[F], sign int64) error {
@@ -187,7 +187,7 @@ func (s *Sketch[F]) combine(o *Sketch[F], sign int64) error {
 	return nil
 }
 
-// MarshalBinary serialises the sketch.
+// MarshalBinary serializes the sketch.
 func (s *Sketch[F]) MarshalBinary() ([]byte, error) {
 	w := wire.NewWriter(wire.CountSketch, family.ID[F](), s.cfg.Seed, s.Memory())
 	var flags uint32
@@ -201,7 +201,7 @@ func (s *Sketch[F]) MarshalBinary() ([]byte, error) {
 	return w.Bytes(), nil
 }
 
-// UnmarshalBinary replaces the sketch by a serialised one.
+// UnmarshalBinary replaces the sketch by a serialized one.
 func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
 	r, err := wire.NewReader(b, wire.CountSketch, family.ID[F]())
 	if err != nil {

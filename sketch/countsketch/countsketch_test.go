@@ -50,7 +50,8 @@ func unbiased[F family.Hash](t *testing.T) {
 			t.Errorf("%d rows: the mean error is %.1f standard errors from 0", rows, z)
 		}
 		if share := float64(above) / n; share > b.Failure {
-			t.Errorf("%d rows: %.4f of the keys are off by more than the bound, which promises %.4f", rows, share, b.Failure)
+			t.Errorf("%d rows: %.4f of the keys are off by more than the bound, which promises %.4f", rows, share,
+				b.Failure)
 		}
 		// The variance of a row's estimate is 2 F2²/width.
 		if e := math.Abs(s.Moment2()-f2) / f2; e > 5*math.Sqrt(2./4096) {
@@ -80,10 +81,11 @@ func TestBytes(t *testing.T) {
 }
 
 func FuzzBytes(f *testing.F) {
-	golden.Fuzz(f, []golden.Sketch{build[family.Fast](f, Config{Width: 3})}, func() golden.Sketch { return build[family.Fast](f, Config{Width: 1}) }, func(s golden.Sketch) {
-		cs := s.(*Sketch[family.Fast])
-		cs.Insert([]byte("key"))
-		cs.Query([]byte("key"))
-		cs.Bound()
-	})
+	golden.Fuzz(f, []golden.Sketch{build[family.Fast](f, Config{Width: 3})},
+		func() golden.Sketch { return build[family.Fast](f, Config{Width: 1}) }, func(s golden.Sketch) {
+			cs := s.(*Sketch[family.Fast])
+			cs.Insert([]byte("key"))
+			cs.Query([]byte("key"))
+			cs.Bound()
+		})
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package estimate works out numbers of flows, distributions of flow sizes and entropies from a
-// row of counters, each of which adds up the packets of the flows that hash to it.
-// Its functions are pure and safe for concurrent use.
+// Package estimate estimates numbers of flows, distributions of flow sizes and entropies from a row
+// of counters, each of which sums the packets of the flows that hash to it. Its functions are pure
+// and safe for concurrent use.
 package estimate
 
 import "math"
 
-// Cardinality is linear counting (Whang et al. 1990): the number of flows that leave so
-// many of a row's counters at zero. ok is false when there are none, or none was given:
-// then there are more flows than can be told.
+// Cardinality is linear counting (Whang et al. 1990): the number of flows, from the number of a
+// row's counters that are zero. ok is false without such counters: then there are too many flows
+// for an estimate.
 func Cardinality(counters, zero int) (flows float64, ok bool) {
 	if zero <= 0 || counters < zero {
 		return math.Inf(1), false
@@ -28,7 +28,7 @@ func Zeros(row []uint32) (zero int) {
 	return zero
 }
 
-// Distribution is how many flows there are of each size: element x of those of x
+// Distribution is the number of flows of each size: element x is the number of flows with x
 // packets. Numbers are estimates and need not be whole. Element 0 is not used.
 type Distribution []float64
 
@@ -64,7 +64,7 @@ func (d Distribution) Entropy() float64 {
 	return h
 }
 
-// Sizes returns the distribution of known sizes, those of 0 left out.
+// Sizes returns the distribution of exact sizes, without those of 0.
 func Sizes(sizes []uint32) Distribution {
 	most := uint32(0)
 	for _, x := range sizes {

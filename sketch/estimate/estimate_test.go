@@ -70,7 +70,8 @@ func TestMRAC(t *testing.T) {
 			}
 			e, plain := WMRE(truth, d), WMRE(truth, Sizes(row))
 			h := math.Abs(d.Entropy()-truth.Entropy()) / truth.Entropy()
-			t.Logf("Zipf %.1f, load %.1f: WMRE %.4f, of the counters %.4f; entropy off by %.5f, flows by %.4f", skew, load, e, plain, h, d.Flows()/truth.Flows()-1)
+			t.Logf("Zipf %.1f, load %.1f: WMRE %.4f, of the counters %.4f; entropy off by %.5f, flows by %.4f", skew,
+				load, e, plain, h, d.Flows()/truth.Flows()-1)
 			if e > limit || e > plain/3 || h > 0.01 || math.Abs(d.Flows()/truth.Flows()-1) > 0.04 {
 				t.Errorf("Zipf %.1f, load %.1f: WMRE %.4f, entropy off by %.5f", skew, load, e, h)
 			}
@@ -78,7 +79,8 @@ func TestMRAC(t *testing.T) {
 	}
 }
 
-// TestBounded: iterations and time are bounded, and further iterations, which fit chance, make little worse.
+// TestBounded: iterations and time are bounded, and further iterations, which fit chance, make
+// little worse.
 func TestBounded(t *testing.T) {
 	sizes := zipfSizes(1.1)
 	row, truth := spread(4, sizes, 2*len(sizes)), Sizes(sizes)

@@ -10,8 +10,8 @@ import (
 )
 
 // Flows estimates the number of flows by linear counting on several rows that count the same
-// flows, each with the weight that its variance asks for, m(e^t-t-1) with m counters at a
-// load of t flows each. ok is false when every row is full.
+// flows, each weighted by its variance, m(e^t-t-1) for m counters at a load of t flows each. ok is
+// false if every row is full.
 func Flows(rows ...[]uint32) (flows float64, ok bool) {
 	var sum, weights float64
 	for _, row := range rows {
@@ -32,17 +32,17 @@ func Flows(rows ...[]uint32) (flows float64, ok bool) {
 	return sum / weights, true
 }
 
-// largestSize bounds the memory of a distribution that is worked out from counters.
+// largestSize bounds the memory of a distribution estimated from counters.
 const largestSize = 1 << 26
 
 // Maxima estimates the distribution of flow sizes from rows of counters under conservative
-// insertion (CU, Tower-CU). Such a counter is not the sum of its flows, which is what MRAC takes
-// it for, but little more than the largest of them. So a share exp(-n/m) of m
-// counters is at most v when n flows are larger than v: linear counting at every v.
+// insertion (CU, Tower-CU). This counter is not the sum of its flows, as MRAC assumes, but little
+// more than the largest of them. So a share exp(-n/m) of m counters is at most v if n flows are
+// larger than v: linear counting at every v.
 //
 // Row i overflows at limits[i], 2^b-1 for counters of b bits, and serves the sizes that the
-// rows before it cannot count; rows of one limit are averaged. Counters that are too full
-// for that, and sizes above 2^26, are an error that wraps sketch.ErrLimit.
+// rows before it cannot count; rows of one limit are averaged. Rows that are too full, and
+// sizes above 2^26, are an error that wraps sketch.ErrLimit.
 func Maxima(rows [][]uint32, limits []uint32) (Distribution, error) {
 	if len(rows) != len(limits) {
 		return nil, fmt.Errorf("%w: %d rows and %d limits", sketch.ErrConfig, len(rows), len(limits))
@@ -61,7 +61,8 @@ func Maxima(rows [][]uint32, limits []uint32) (Distribution, error) {
 			}
 		}
 		if largest > largestSize {
-			return nil, fmt.Errorf("%w: estimate: a counter of %d; expected at most %d", sketch.ErrLimit, largest, largestSize)
+			return nil, fmt.Errorf("%w: estimate: a counter of %d; expected at most %d", sketch.ErrLimit, largest,
+				largestSize)
 		}
 		if largest < from {
 			continue
@@ -90,7 +91,7 @@ func addMaxima(d Distribution, row []uint32, from, to uint32, share float64) err
 		atMost += n
 	}
 	if atMost == 0 {
-		return fmt.Errorf("%w: estimate: no counter is below %d: too many flows for the row", sketch.ErrLimit, from)
+		return fmt.Errorf("%w: estimate: no counter is below %d: too many flows for this row", sketch.ErrLimit, from)
 	}
 	above := m * math.Log(m/float64(atMost))
 	for v := from; v <= to; v++ {

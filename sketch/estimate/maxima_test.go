@@ -12,7 +12,8 @@ import (
 	"github.com/netsketch/netsketch/sketch"
 )
 
-// conserve inserts flows conservatively, packet by packet in turns, into rows that overflow at limits.
+// conserve inserts flows conservatively, packet by packet in turns, into rows that overflow at
+// limits.
 func conserve(seed uint64, sizes []uint32, widths []int, limits []uint32) [][]uint32 {
 	r := rand.New(rand.NewPCG(seed, 6))
 	rows := make([][]uint32, len(widths))
@@ -70,7 +71,8 @@ func TestMaxima(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wmre, entropy, flows := WMRE(truth, d), math.Abs(d.Entropy()/truth.Entropy()-1), math.Abs(d.Flows()/float64(n)-1)
+		wmre, entropy, flows := WMRE(truth, d), math.Abs(d.Entropy()/truth.Entropy()-1),
+			math.Abs(d.Flows()/float64(n)-1)
 		t.Logf("%s: WMRE %.4f, entropy %.5f, flows %.5f", tc.name, wmre, entropy, flows)
 		if wmre > 0.12 || entropy > 0.02 || flows > 0.02 {
 			t.Errorf("%s: WMRE %.4f, entropy %.5f, flows %.5f", tc.name, wmre, entropy, flows)
@@ -108,7 +110,7 @@ func TestFlows(t *testing.T) {
 		t.Errorf("mean errors: one row %.1f, a large and a full row %.1f", one/100, uneven/100)
 	}
 	if n, ok := Flows([]uint32{1, 2}, []uint32{0, 3}); !ok || math.Abs(n-2*math.Log(2)) > 1e-9 {
-		t.Errorf("a full row beside another: %v %v", n, ok)
+		t.Errorf("a full row next to another: %v %v", n, ok)
 	}
 	if n, ok := Flows([]uint32{1}); ok || !math.IsInf(n, 1) {
 		t.Errorf("a full row: %v %v", n, ok)

@@ -11,30 +11,29 @@ import (
 )
 
 // MRAC estimates the distribution of flow sizes from one row of counters by
-// expectation maximisation (Kumar et al. 2004).
+// expectation maximization (Kumar et al. 2004).
 //
 // The flows of size x in a counter are Poisson distributed with a mean λₓ, so a counter's value
 // is a compound Poisson variable, whose probabilities p follow from Panjer's
 // recursion p(v) = Σ x λₓ p(v-x) / v; and the expected number of flows of size x in a
-// counter of value v is λₓ p(v-x)/p(v). Every split of v into flows is thereby
-// taken into account, not only those into two or three, in time that grows with the square
-// of Largest alone.
+// counter of value v is λₓ p(v-x)/p(v). This covers every split of v into
+// flows, not only those into two or three, in time that grows with the square of Largest only.
 type MRAC struct {
-	// Largest is the largest counter that is taken apart, 1 to 4096; 0: 256. A larger one is
-	// one large flow on top of the mean of the small ones.
+	// Largest is the largest counter that is split, 1 to 4096; 0: 256. A larger counter counts as
+	// one large flow plus the mean of the small ones.
 	Largest int
-	// Iterations bounds the iterations; 0: 20, as many more begin to fit chance. With the default
+	// Iterations bounds the iterations; 0: 20, because more of them fit noise. With the default
 	// Largest they take 2 ms and a pass over the counters.
 	Iterations int
-	// Time, when above 0, ends the iterations that would begin after it.
+	// Time, if above 0, is the time after which no iteration begins.
 	Time time.Duration
-	// Overflow, when above 0, is the value from which on a counter only says that it is
-	// no smaller: the flows of such counters are left out of the result.
+	// Overflow, if above 0, is the value of an overflowed counter. The result omits the flows of
+	// such counters.
 	Overflow uint32
 }
 
-// Run estimates the distribution. Counters that are all full of many flows cannot be
-// taken apart, and a size above 2^26 is beyond what a distribution holds: errors that wrap ErrLimit.
+// Run estimates the distribution. A row without zero counters, and a size above 2^26, are errors
+// that wrap ErrLimit.
 func (m MRAC) Run(row []uint32) (Distribution, error) {
 	if m.Largest == 0 {
 		m.Largest = 256
@@ -43,13 +42,15 @@ func (m MRAC) Run(row []uint32) (Distribution, error) {
 		m.Iterations = 20
 	}
 	if m.Largest < 1 || m.Largest > 4096 || m.Iterations < 1 || len(row) == 0 {
-		return nil, fmt.Errorf("%w: MRAC: largest %d (1 to 4096), %d iterations, %d counters: the least of each is 1", sketch.ErrConfig, m.Largest, m.Iterations, len(row))
+		return nil, fmt.Errorf("%w: MRAC: largest %d (1 to 4096), %d iterations, %d counters: the least of each is 1",
+			sketch.ErrConfig, m.Largest, m.Iterations, len(row))
 	}
 	if m.Overflow > 0 {
 		m.Largest = int(min(int64(m.Largest), int64(m.Overflow)-1))
 	}
 	if m.Largest < 1 {
-		return nil, fmt.Errorf("%w: MRAC: counters that overflow at %d tell nothing", sketch.ErrConfig, m.Overflow)
+		return nil, fmt.Errorf("%w: MRAC: counters that overflow at %d have no information", sketch.ErrConfig,
+			m.Overflow)
 	}
 	start := time.Now()
 	counts := make([]float64, m.Largest+1)
@@ -65,7 +66,8 @@ func (m MRAC) Run(row []uint32) (Distribution, error) {
 		}
 	}
 	if counts[0] == 0 {
-		return nil, fmt.Errorf("%w: MRAC: none of %d counters is zero, so that flows cannot be told apart", sketch.ErrLimit, len(row))
+		return nil, fmt.Errorf("%w: MRAC: none of %d counters is zero, so that flows cannot be separated",
+			sketch.ErrLimit, len(row))
 	}
 	lambda, over := m.begin(counts, float64(len(row)))
 	for i := range m.Iterations {
@@ -93,15 +95,15 @@ func (m MRAC) Run(row []uint32) (Distribution, error) {
 	return d, nil
 }
 
-// begin takes every counter for one flow and scales that to linear counting's number. over is
-// the mean number of flows in a counter that are larger than Largest.
+// begin starts with one flow per counter, scaled to the number of linear counting. over is the mean
+// number of flows larger than Largest in a counter.
 func (m MRAC) begin(counts []float64, n float64) (lambda []float64, over float64) {
 	flows, used := math.Log(n/counts[0]), n-counts[0]
 	small := 0.0
 	for _, c := range counts[1:] {
 		small += c
 	}
-	// Some of every size, as EM keeps a zero for ever.
+	// A little of every size, because EM never changes a zero.
 	const some = 1e-3
 	lambda = make([]float64, len(counts))
 	total := used + some*float64(len(counts))
@@ -111,8 +113,8 @@ func (m MRAC) begin(counts []float64, n float64) (lambda []float64, over float64
 	return lambda, (used - small + some) / total * flows
 }
 
-// step is one iteration. Of a counter above Largest it is known that it is: either a
-// large flow is in it, or more small ones than the recursion goes to.
+// step is one iteration. A counter above Largest has either a large flow or more small ones than
+// the recursion covers.
 func step(lambda []float64, over float64, counts []float64, n, large float64) (next []float64, nextOver float64) {
 	total := over
 	for _, l := range lambda {
@@ -143,7 +145,7 @@ func step(lambda []float64, over float64, counts []float64, n, large float64) (n
 		return next, 0
 	}
 	share := large / n / max(beyond, 1e-9)
-	within := 0.0 // the probability that the other flows of a counter leave it small
+	within := 0.0 // probability that the other flows of a counter sum to at most Largest
 	for x := len(p) - 1; x >= 1; x-- {
 		within += p[len(p)-1-x]
 		next[x] += share * lambda[x] * max(1-within, 0)
@@ -151,8 +153,8 @@ func step(lambda []float64, over float64, counts []float64, n, large float64) (n
 	return next, share * over
 }
 
-// Rows puts the distributions of a tower's rows together (SketchINT §V-A): row i gives the
-// sizes that row i-1 could not count. Row i's counters overflow at 2^bits[i]-1.
+// Rows combines the distributions of a tower's rows (SketchINT §V-A): row i provides the sizes that
+// row i-1 cannot count. Row i's counters overflow at 2^bits[i]-1.
 func Rows(rows [][]uint32, bits []int, m MRAC) (Distribution, error) {
 	if len(rows) == 0 || len(rows) != len(bits) {
 		return nil, fmt.Errorf("%w: MRAC: %d rows and %d widths", sketch.ErrConfig, len(rows), len(bits))
@@ -168,7 +170,7 @@ func Rows(rows [][]uint32, bits []int, m MRAC) (Distribution, error) {
 		m.Overflow = uint32(limit)
 		d, err := m.Run(row)
 		if err != nil {
-			last = err // a higher row may do
+			last = err // a higher row may succeed
 			continue
 		}
 		for x := from; x < min(limit, len(d)); x++ {

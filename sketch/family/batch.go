@@ -10,20 +10,21 @@ import (
 	"github.com/netsketch/netsketch/sketch"
 )
 
-// Block is how many keys a structure hashes before it touches its memory in InsertBatch: enough
-// for accesses to overlap, and few enough to stay in the first cache.
+// Block is the number of keys that InsertBatch hashes before it accesses the structure's memory:
+// enough for accesses to overlap, and few enough for the first cache.
 const Block = 256
 
-// CheckBatch says whether keys are a whole number of keys of the given size.
+// CheckBatch returns an error unless keys are a whole number of keys of the given size.
 func CheckBatch(what string, keys []byte, size int) error {
 	if size < 1 || len(keys)%size != 0 {
-		return fmt.Errorf("%w: %s: %d bytes are no whole number of keys of %d bytes", sketch.ErrMismatch, what, len(keys), size)
+		return fmt.Errorf("%w: %s: %d bytes are not a whole number of keys of %d bytes", sketch.ErrMismatch, what,
+			len(keys), size)
 	}
 	return nil
 }
 
-// Digests is Digest for keys that lie end to end: it fills out, as far as there are keys, and
-// returns how many digests that were. The size must be above 0.
+// Digests is Digest for concatenated keys. It fills out with the digests of the keys and returns
+// their number. The size must be above 0.
 func Digests[F Hash](seed uint64, keys []byte, size int, out []uint64) int {
 	n := min(len(keys)/size, len(out))
 	out = out[:n]
@@ -44,7 +45,7 @@ func Digests[F Hash](seed uint64, keys []byte, size int, out []uint64) int {
 	return n
 }
 
-// FastValue is Value for Fast; unlike that it is small enough for the compiler to inline it.
+// FastValue is Value for Fast. It is small enough for the compiler to inline.
 func FastValue(digest uint64, row int) uint32 {
 	return uint32(digest * odd[row&(MaxRows-1)] >> 32)
 }

@@ -4,9 +4,9 @@
 // Fast for hosts, and P4 and P4Wide, which are what the P4 programs compute, bit for bit
 // (package rowhash).
 //
-// A key is hashed once to a digest; a row's hash is a cheap, non-linear function of the
-// digest, so that rows are independent. All families take keys of any length as they
-// are. The functions are pure and safe for concurrent use.
+// A key is hashed once to a digest; a row's hash is a cheap, non-linear function of the digest, so
+// that rows are independent. All families accept keys of any length. The functions are pure and
+// safe for concurrent use.
 package family
 
 import (
@@ -19,26 +19,26 @@ import (
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
-// Fast is for structures that live in a host: two to five multiplications a key, a
-// 64-bit digest, and a seed.
+// Fast is for structures in a host: two to five multiplications per key, a 64-bit digest, and a
+// seed.
 type Fast [0]struct{}
 
 // P4 is the family of p4/programs: CRC-32 of the key, then CRC-32 of the digest times an
-// odd constant of the row. It has no seed. Keys of equal CRC-32 cannot be told apart.
+// odd constant of the row. It has no seed. Keys of equal CRC-32 cannot be distinguished.
 type P4 [1]struct{}
 
-// P4Wide is P4 with a CRC-16 of the key besides, as in ChameleMon's encoders. Keys cannot be told
-// apart when both are equal. The lower 32 bits of a digest are P4's.
+// P4Wide is P4 with an additional CRC-16 of the key, as in ChameleMon's encoders. Keys cannot be
+// distinguished if both are equal. The lower 32 bits of a digest are those of P4.
 type P4Wide [2]struct{}
 
 // Hash is a hash family, for use as a type parameter. The set is closed, so that the
 // compiler resolves and inlines every call and no key escapes to the heap.
 type Hash interface{ Fast | P4 | P4Wide }
 
-// MaxRows is the most rows that any family serves.
+// MaxRows is the largest number of rows of any family.
 const MaxRows = 8
 
-// isP4 and isWide are constant once F is known.
+// isP4 and isWide are constant for a given F.
 func isP4[F Hash]() bool {
 	var f F
 	return len(f) > 0
@@ -49,19 +49,19 @@ func isWide[F Hash]() bool {
 	return len(f) == len(P4Wide{})
 }
 
-// ID identifies the family in serialised sketches.
+// ID identifies the family in serialized sketches.
 func ID[F Hash]() uint8 {
 	var f F
 	return uint8(1 + len(f))
 }
 
-// Name is "fast", "p4" or "p4-wide".
+// Name returns "fast", "p4" or "p4-wide".
 func Name[F Hash]() string {
 	var f F
 	return [...]string{"fast", "p4", "p4-wide"}[len(f)]
 }
 
-// Rows is the number of independent rows that the family serves.
+// Rows returns the number of independent rows of the family.
 func Rows[F Hash]() int {
 	switch {
 	case isWide[F]():
@@ -72,13 +72,13 @@ func Rows[F Hash]() int {
 	return MaxRows
 }
 
-// Check says whether the family serves so many rows with such a seed.
+// Check returns an error if the family does not have this number of rows or this seed.
 func Check[F Hash](rows int, seed uint64) error {
 	if rows < 1 || rows > Rows[F]() {
-		return fmt.Errorf("%w: rows: %d; hash family %s serves 1 to %d", sketch.ErrConfig, rows, Name[F](), Rows[F]())
+		return fmt.Errorf("%w: rows: %d; hash family %s has 1 to %d", sketch.ErrConfig, rows, Name[F](), Rows[F]())
 	}
 	if isP4[F]() && seed != 0 {
-		return fmt.Errorf("%w: seed: %d; the P4 programs' hashes have none, it must be 0", sketch.ErrConfig, seed)
+		return fmt.Errorf("%w: seed: %d; the P4 programs' hashes have no seed; expected 0", sketch.ErrConfig, seed)
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func Value[F Hash](digest uint64, row int) uint32 {
 	return uint32(digest * odd[row&(MaxRows-1)] >> 32)
 }
 
-// p4Value is Value of the P4 programs' families.
+// p4Value is Value for the P4 programs' families.
 func p4Value[F Hash](digest uint64, row int) uint32 {
 	if isWide[F]() {
 		return rowhash.Mix(uint32(digest)*rowhash.Odd[row]+uint32(digest>>32)*rowhash.Step[row], 1)
@@ -183,7 +183,7 @@ func Reduce[F Hash](value uint32, r *Range) uint32 {
 	return uint32(uint64(value) * r.n >> 32)
 }
 
-// Fingerprint returns bits of a digest that no row depends on in the same way.
+// Fingerprint returns bits of a digest that are independent of the rows.
 func Fingerprint[F Hash](digest uint64) uint32 {
 	if isP4[F]() {
 		return rowhash.Mix(uint32(digest), rowhash.OddWay[0])

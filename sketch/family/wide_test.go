@@ -26,14 +26,15 @@ func sameCRC(b []byte, sum uint32) {
 	binary.LittleEndian.PutUint32(b[n:], register^^crc32.ChecksumIEEE(b[:n]))
 }
 
-// pairs are two keys that differ in ways that keys of networks do, or that a linear hash is weak against.
+// pairs are two keys that differ in ways that keys of networks do, or that a linear hash is weak
+// against.
 var pairs = map[string]func(r *rand.Rand) (a, b []byte){
 	"same CRC-32": func(r *rand.Rand) (a, b []byte) {
 		a, b = tuple(r.Uint32(), r.Uint32(), uint16(r.Uint32())), tuple(r.Uint32(), r.Uint32(), 0)
 		sameCRC(b, crc32.ChecksumIEEE(a))
 		return a, b
 	},
-	"same CRC-32, neighbours": func(r *rand.Rand) (a, b []byte) {
+	"same CRC-32, neighbors": func(r *rand.Rand) (a, b []byte) {
 		host := r.Uint32() &^ 7
 		a, b = tuple(host+r.Uint32N(8), 0x0a000001, uint16(r.Uint32())), tuple(host+r.Uint32N(8), 0x0a000001, 0)
 		for b[3] == a[3] {
@@ -73,9 +74,9 @@ var pairs = map[string]func(r *rand.Rand) (a, b []byte){
 	},
 }
 
-// TestWideRows: pairs of keys share columns of one, two and three rows as often as chance has it, those
-// of the same CRC-32 among them. A sound family shows fewer than 6 deviations and 6 pairs more in each of 98
-// counts but with a probability below 10^-8.
+// TestWideRows: pairs of keys share columns of one, two and three rows as often as chance has it,
+// those of the same CRC-32 among them. A sound family shows fewer than 6 deviations and 6 pairs
+// more in each of 98 counts but with a probability below 10^-8.
 func TestWideRows(t *testing.T) {
 	const n = 200_000
 	for name, pair := range pairs {
@@ -109,7 +110,8 @@ func TestWideRows(t *testing.T) {
 				number := float64(set&1 + set>>1&1 + set>>2)
 				want := n * math.Pow(float64(width), -number)
 				if more := shared[set] - want; more > 6*math.Sqrt(want)+6 {
-					t.Errorf("%s, %d columns: %.0f of %d pairs share rows %03b, expected are %.0f", name, width, shared[set], n, set, want)
+					t.Errorf("%s, %d columns: %.0f of %d pairs share rows %03b, expected are %.0f", name, width,
+						shared[set], n, set, want)
 				}
 			}
 			if same > 20 { // 3 are expected of those with the same CRC-32; more than 20 with a probability below 10^-10
@@ -119,9 +121,10 @@ func TestWideRows(t *testing.T) {
 	}
 }
 
-// TestWideIsNotP4: keys that share a column of a row of P4 share one of P4Wide as often as chance has it, even
-// where one number of columns divides the other; in P4's own rows they always do. The excess of a
-// sound family is below 6 deviations but with a probability of 10^-8 for each of the 15 pairs of rows.
+// TestWideIsNotP4: keys that share a column of a row of P4 share one of P4Wide as often as chance
+// has it, even where one number of columns divides the other; in P4's own rows they always do. The
+// excess of a sound family is below 6 deviations but with a probability of 10^-8 for each of the 15
+// pairs of rows.
 func TestWideIsNotP4(t *testing.T) {
 	const n, counters, buckets = 100_000, 16384, 1024
 	r := rand.New(rand.NewPCG(6, 1))
@@ -149,7 +152,8 @@ func TestWideIsNotP4(t *testing.T) {
 	}
 	for other := range Rows[P4]() {
 		for row := range Rows[P4Wide]() {
-			if z := excess(func(d uint64, row int) uint32 { return Column[P4Wide](d, row, &small) }, row, other); z > 6 {
+			if z := excess(func(d uint64, row int) uint32 { return Column[P4Wide](d, row, &small) }, row,
+				other); z > 6 {
 				t.Errorf("row %d of P4Wide and row %d of P4: %.1f deviations too many shared", row, other, z)
 			}
 		}

@@ -15,31 +15,31 @@ import (
 // Flow is a decoded flow.
 type Flow struct {
 	Key   []byte
-	Count int64 // negative when more was subtracted than added
-	// Sure says that key and count are exact: the decoding was complete, or all of the flow's
-	// buckets came out empty, or two of them where identifiers leave 16 bits or more of their
-	// fragments unused. And where no bucket of the sketch has a negative count, the flow's must
-	// be above 0 and in no bucket more than it holds.
+	Count int64 // negative if more was subtracted than added
+	// Sure reports that key and count are exact: the decoding was complete, or all of the flow's
+	// buckets became empty, or two of them if identifiers leave 16 bits or more of their fragments
+	// unused. If no bucket of the sketch has a negative count, the flow's count must also be above
+	// 0 and at most the count of each of its buckets.
 	//
-	// A sketch that cannot be decoded yields wrong flows too: the mean of a few identifiers
-	// is often an identifier, and one in width of these belongs where it was found. So a wrong flow
-	// is sure only when other buckets err along with it: of sure flows fewer than two in
-	// width² are wrong, from a width of 10 on (TestSureFlows).
+	// A sketch that cannot be decoded yields wrong flows, too: the mean of a few identifiers is
+	// often an identifier, and one in width of these belongs in the bucket where it was found. A
+	// wrong flow is sure only if other buckets are wrong with it: fewer than two in width² of the
+	// sure flows are wrong, from a width of 10 (TestSureFlows).
 	Sure bool
 }
 
-// Result is what Decode found.
+// Result is the result of Decode.
 type Result struct {
 	Flows []Flow
-	// Complete says that no bucket has anything left: Flows are all flows, exactly.
+	// Complete reports that all buckets became empty: Flows are all flows, with exact counts.
 	Complete bool
 	Left     int // buckets that could not be decoded
 }
 
-// Decode takes flows out of pure buckets until there is none (ChameleMon §3.1). The
-// sketch stays as it is. When there are too many flows the result is not complete, and only
-// its sure flows are to be relied on. The error is ErrLimit when a count has overflowed.
-// Time is linear in buckets and flows, and bounded for any content.
+// Decode removes flows from pure buckets until there is none (ChameleMon §3.1). It does not change
+// the sketch. With too many flows the result is not complete, and only its sure flows are reliable.
+// The error is ErrLimit if a count has overflowed. Time is linear in buckets and flows, and bounded
+// for any content.
 func (s *Sketch[F, E]) Decode() (Result, error) {
 	if s.full {
 		return Result{}, fmt.Errorf("%w: fermat: a count overflowed", sketch.ErrLimit)
@@ -50,23 +50,23 @@ func (s *Sketch[F, E]) Decode() (Result, error) {
 }
 
 type decoder[F family.Hash, E Field] struct {
-	s     Sketch[F, E] // a copy that is taken apart
-	queue []int32      // ring of buckets to look at
+	s     Sketch[F, E] // a copy, which decoding empties
+	queue []int32      // ring of buckets to examine
 	head  int
 	n     int
 	in    []bool // buckets in the queue
 
-	keys    []byte // extracted, end to end
+	keys    []byte // extracted, concatenated
 	digests []uint64
 	counts  []int64
 	index   []int32 // open hash table of the extracted keys, by digest; 0: empty
 	id      []E
 	buf     [maxKey + 16]byte
-	last    uint64 // the last fragment is below; 0: it may be anything
+	last    uint64 // bound of the last fragment; 0: none
 
 	words    [maxFragments]uint64 // of pureWords
 	doubtful [maxFragments]int
-	tries    int // how many unlikely words it may yet try
+	tries    int // remaining tries of unlikely words
 }
 
 func newDecoder[F family.Hash, E Field](s *Sketch[F, E]) *decoder[F, E] {
@@ -84,7 +84,7 @@ func newDecoder[F family.Hash, E Field](s *Sketch[F, E]) *decoder[F, E] {
 			d.push(int32(b))
 		}
 	}
-	// As many flows as buckets are in use would fill the part beyond what can be decoded.
+	// With as many flows as buckets, the sketch is beyond what can be decoded.
 	d.keys = make([]byte, 0, d.n*s.cfg.KeyBytes)
 	d.digests, d.counts = make([]uint64, 0, d.n), make([]int64, 0, d.n)
 	d.index = make([]int32, max(64, 2<<bits.Len(uint(d.n))))
@@ -122,8 +122,8 @@ func (d *decoder[F, E]) push(b int32) {
 }
 
 func (d *decoder[F, E]) run() {
-	// Buckets that are mistaken for pure put wrong flows in and take them out again. A
-	// content made to do that for ever is given up.
+	// Buckets that are mistaken for pure add wrong flows and remove them again. The bound ends
+	// content that repeats this forever.
 	width, budget := d.s.cfg.Width, 8*len(d.queue)+64
 	for d.n > 0 && budget > 0 {
 		b := d.queue[d.head]
@@ -139,7 +139,7 @@ func (d *decoder[F, E]) run() {
 	}
 }
 
-// take takes n packets out of the flow whose fragments are in d.id and whose key is in d.buf.
+// take removes n packets of the flow whose fragments are in d.id and whose key is in d.buf.
 func (d *decoder[F, E]) take(digest uint64, n int64) {
 	d.record(digest, n)
 	for r := range d.s.cfg.Rows {
@@ -152,9 +152,8 @@ func (d *decoder[F, E]) take(digest uint64, n int64) {
 	}
 }
 
-// pure says whether the content of a bucket is one flow, and leaves its fragments in d.id and its
-// key in d.buf: the sum divided by the count must be an identifier that hashes to
-// this bucket.
+// pure reports whether a bucket has one flow, and writes its fragments to d.id and its key to
+// d.buf: the sum divided by the count must be an identifier that hashes to this bucket.
 func (d *decoder[F, E]) pure(b []E, row int, col uint32) (n int64, digest uint64, ok bool) {
 	n = count(b[0])
 	if n == 0 || n == math.MinInt64 || d.last > 0 && d.impure(n, uint64(b[len(b)-1])) {
@@ -181,8 +180,8 @@ func (d *decoder[F, E]) pure(b []E, row int, col uint32) (n int64, digest uint64
 	return n, digest, ok
 }
 
-// impure says that n packets of one flow cannot have this sum of their last fragments, which
-// leave bits unused. It spares most buckets of several flows the inversion and the hash.
+// impure reports that n packets of one flow cannot have this sum of their last fragments, which
+// leave bits unused. It saves the inversion and the hash for most buckets with several flows.
 func (d *decoder[F, E]) impure(n int64, sum uint64) bool {
 	if n < 0 {
 		n, sum = -n, uint64(sub(0, E(sum)))
@@ -221,8 +220,8 @@ func (d *decoder[F, E]) verify(row int, col uint32) (digest uint64, ok bool) {
 	return digest, true
 }
 
-// join puts the fragments in d.id together in d.buf. It fails when they are no
-// identifier: a fragment too large, or a bit set that no key has.
+// join combines the fragments in d.id in d.buf. It fails if they are not an identifier: a fragment
+// is too large, or a bit is set that no key has.
 func (d *decoder[F, E]) join() bool {
 	bits := uint(d.s.cfg.FragmentBits)
 	clear(d.buf[:])
@@ -244,10 +243,10 @@ func (d *decoder[F, E]) join() bool {
 	return binary.LittleEndian.Uint64(rest)&^fp == 0
 }
 
-// pureWords is pure for fragments of 32 bits: one of 0 to 4 may have been larger by the
-// prime. First it is tried that none was, and that all were; then any one, any two, and so on, where
-// a key must also belong in its other buckets, as one in width of wrong ones belongs in this. What
-// contents made of nothing else could cost is bounded for the decoding as a whole.
+// pureWords is pure for fragments of 32 bits: a fragment of 0 to 4 may have been larger by the
+// prime. It first tries none and all; then any one, any two, and so on, with keys that belong in
+// their other buckets, too, because one in width of the wrong keys belongs in this one. The number
+// of tries is bounded for the whole decoding.
 func (d *decoder[F, E]) pureWords(n int64, row int, col uint32) (int64, uint64, bool) {
 	doubtful := 0
 	words := d.words[:len(d.id)]
@@ -291,7 +290,7 @@ func (d *decoder[F, E]) pureWords(n int64, row int, col uint32) (int64, uint64, 
 	return 0, 0, false
 }
 
-// absent says that a key cannot be in the sketch, for one of its buckets is empty.
+// absent reports that a key cannot be in the sketch, because one of its buckets is empty.
 func (d *decoder[F, E]) absent(digest uint64) bool {
 	for r := range d.s.cfg.Rows {
 		if empty(d.s.at(r, family.Column[F](digest, r, &d.s.cols))) {
@@ -326,7 +325,7 @@ func (d *decoder[F, E]) fingerprintWords() uint64 {
 	return binary.LittleEndian.Uint64(d.buf[d.s.cfg.KeyBytes:])
 }
 
-// record adds n to what was extracted of the key in d.buf.
+// record adds n to the extracted packets of the key in d.buf.
 func (d *decoder[F, E]) record(digest uint64, n int64) {
 	size := d.s.cfg.KeyBytes
 	key := d.buf[:size]
@@ -377,7 +376,7 @@ func (d *decoder[F, E]) result(of *Sketch[F, E]) Result {
 	r.Flows = make([]Flow, 0, len(d.counts))
 	for f, n := range d.counts {
 		if n == 0 {
-			continue // a wrong flow that was taken back
+			continue // a wrong flow that was removed again
 		}
 		sure := r.Complete || need > 1 && (!plain || n > 0)
 		if sure && !r.Complete {
@@ -398,7 +397,7 @@ func (d *decoder[F, E]) result(of *Sketch[F, E]) Result {
 	return r
 }
 
-// plain says that no bucket's count is negative.
+// plain reports that no bucket has a negative count.
 func (s *Sketch[F, E]) plain() bool {
 	n := 1 + s.fragments
 	for r := range s.cfg.Rows {
@@ -412,15 +411,15 @@ func (s *Sketch[F, E]) plain() bool {
 	return true
 }
 
-// Bound is that of a sure flow (see Flow): its count is exact, but for the probability that it is wrong
-// altogether. A decoding that is complete has no such flows, save two that share all their buckets.
+// Bound is that of a sure flow (see Flow): its count is exact, except for the probability that the
+// flow is wrong. A complete decoding has no wrong flows, except two that share all their buckets.
 func (s *Sketch[F, E]) Bound() sketch.Bound {
 	return sketch.Bound{Failure: min(1, 2/(float64(s.cfg.Width)*float64(s.cfg.Width)))}
 }
 
-// Load estimates the number of flows and the flows a bucket, by linear counting of the
-// empty buckets. It is what to go by when decoding fails: aim at a load of 0.7. ok is
-// false when no bucket is empty, so that there are more flows than can be told.
+// Load estimates the number of flows and the flows per bucket, by linear counting of the empty
+// buckets. Use it if decoding fails: aim at a load of 0.7. ok is false if no bucket is empty, with
+// too many flows for an estimate.
 func (s *Sketch[F, E]) Load() (flows, load float64, ok bool) {
 	n := 1 + s.fragments
 	zero := 0
@@ -432,7 +431,7 @@ func (s *Sketch[F, E]) Load() (flows, load float64, ok bool) {
 			}
 		}
 	}
-	// Every row sees every flow: the rows' mean share of empty buckets.
+	// Every row has every flow: the mean share of empty buckets of the rows.
 	share := float64(zero) / float64(s.Buckets())
 	if share == 0 {
 		return math.Inf(1), math.Inf(1), false
@@ -441,7 +440,7 @@ func (s *Sketch[F, E]) Load() (flows, load float64, ok bool) {
 	return flows, flows / float64(s.Buckets()), true
 }
 
-// spare is how many bits of the sums no identifier uses.
+// spare returns the number of bits of the sums that no identifier uses.
 func (s *Sketch[F, E]) spare() int {
 	bits := 32
 	if wide[E]() {

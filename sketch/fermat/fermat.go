@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fermat is FermatSketch (ChameleMon §3.1): buckets that count packets and sum
-// flow identifiers modulo a prime. Sketches add and subtract; from what is left, as
-// long as it holds few enough flows, Decode gives every flow and its exact count. Three
-// rows need about 1.23 buckets a flow.
+// Package fermat is FermatSketch (ChameleMon §3.1): buckets that count packets and sum flow
+// identifiers modulo a prime. Sketches can be added and subtracted; Decode returns every flow of
+// the result and its exact count, if there are few enough flows. Three rows need about 1.23 buckets
+// per flow.
 //
 // A Sketch is not safe for concurrent use while it is written; Decode only reads.
 package fermat
@@ -19,17 +19,17 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
-// Config is the shape of a sketch. Give Width, or Memory in place of it.
+// Config is the shape of a sketch. Give either Width or Memory.
 type Config struct {
 	Rows     int // 1 to family.Rows; 0: 3
 	Width    int // buckets of a row
-	Memory   int // bytes of all buckets together; rounded down to whole rows
+	Memory   int // bytes of all buckets; rounded down to whole rows
 	KeyBytes int // length of every key, 1 to 64: 13 for IPv4 5-tuples, 37 for IPv6, 4 for addresses
-	// FragmentBits is how many bits of the identifier are summed in a word. Mersenne61: 1 to
-	// 60; 0: 60. Prime32: 1 to 31, or 32 as P4 programs do; 0: 31.
+	// FragmentBits is the number of bits of the identifier in a word. Mersenne61: 1 to 60; 0: 60.
+	// Prime32: 1 to 31, or 32 as P4 programs do; 0: 31.
 	FragmentBits int
-	// Fingerprint is how many bits of a hash of the key are summed beside it, 0 to 32: fewer
-	// buckets are mistaken for pure. Bits that the last fragment has to spare cost nothing.
+	// Fingerprint is the number of bits of a hash of the key that are summed with it, 0 to 32:
+	// fewer buckets are mistaken for pure. Unused bits of the last fragment cost nothing.
 	Fingerprint int
 	Seed        uint64
 }
@@ -39,7 +39,7 @@ const (
 	maxFragments = 64 // 544 bits need 18 fragments of 31, and are not cut into less than 9
 )
 
-// complete fills in what a configuration leaves open, and checks it.
+// complete sets the defaults of a configuration and checks it.
 func complete[F family.Hash, E Field](c *Config) (err error) {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("%w: fermat: %s", sketch.ErrConfig, fmt.Sprintf(format, args...))
@@ -67,12 +67,12 @@ func complete[F family.Hash, E Field](c *Config) (err error) {
 	return err
 }
 
-// fragments is how many words an identifier takes.
+// fragments returns the number of words of an identifier.
 func (c *Config) fragments() int {
 	return (c.KeyBytes*8 + c.Fingerprint + c.FragmentBits - 1) / c.FragmentBits
 }
 
-// bucket is the bytes of one bucket.
+// bucket returns the size of a bucket in bytes.
 func (c *Config) bucket(wide bool) int {
 	if wide {
 		return 8 * (1 + c.fragments())
@@ -103,15 +103,16 @@ func New[F family.Hash, E Field](c Config) (*Sketch[F, E], error) {
 	}, nil
 }
 
-// Divide returns sketches that share this one's memory, the first with the first buckets of
-// every row, and so on (ChameleMon §3.3). While they are in use the sketch itself must
-// not be inserted into or decoded; Reset empties all. It can be divided anew at any time.
+// Divide returns sketches that share this one's memory, the first with the first buckets of every
+// row, and so on (ChameleMon §3.3). While they are in use, do not insert into the sketch itself or
+// decode it; Reset empties all. It can be divided again at any time.
 func (s *Sketch[F, E]) Divide(widths ...int) ([]*Sketch[F, E], error) {
 	parts := make([]*Sketch[F, E], 0, len(widths))
 	offset := 0
 	for i, w := range widths {
 		if w < 1 || w > s.cfg.Width-offset {
-			return nil, fmt.Errorf("%w: fermat: part %d of %d buckets a row; %d of %d are left, and none may be empty", sketch.ErrConfig, i, w, s.cfg.Width-offset, s.cfg.Width)
+			return nil, fmt.Errorf("%w: fermat: part %d of %d buckets a row; %d of %d are left, and none may be empty",
+				sketch.ErrConfig, i, w, s.cfg.Width-offset, s.cfg.Width)
 		}
 		p := *s
 		p.cfg.Width, p.cols, p.offset, p.full = w, family.NewRange(uint32(w)), s.offset+offset, false
@@ -121,13 +122,13 @@ func (s *Sketch[F, E]) Divide(widths ...int) ([]*Sketch[F, E], error) {
 	return parts, nil
 }
 
-// Config returns the shape, with Width filled in.
+// Config returns the shape, with its actual Width.
 func (s *Sketch[F, E]) Config() Config { return s.cfg }
 
-// Buckets is the number of buckets of all rows.
+// Buckets returns the number of buckets of all rows.
 func (s *Sketch[F, E]) Buckets() int { return s.cfg.Rows * s.cfg.Width }
 
-// Memory returns the bytes that the buckets take.
+// Memory returns the size of the buckets in bytes.
 func (s *Sketch[F, E]) Memory() int { return s.Buckets() * s.cfg.bucket(wide[E]()) }
 
 // at returns a bucket.
@@ -137,7 +138,7 @@ func (s *Sketch[F, E]) at(row int, col uint32) []E {
 	return s.cells[i : i+n : i+n]
 }
 
-// errKey is one value, so that insertion allocates nothing.
+// errKey is a single value, so that insertion does not allocate.
 var errKey = fmt.Errorf("%w: fermat: the key has not the length that the sketch is configured for", sketch.ErrMismatch)
 
 // Insert records one packet of a key. It fails only for a key of another length.
@@ -149,7 +150,7 @@ func (s *Sketch[F, E]) Insert(key []byte) error {
 	return nil
 }
 
-// InsertBatch records one packet of each key; keys lie end to end.
+// InsertBatch records one packet of each key; keys are concatenated.
 func (s *Sketch[F, E]) InsertBatch(keys []byte, size int) error {
 	if size != s.cfg.KeyBytes || len(keys)%size != 0 {
 		return errKey
@@ -194,7 +195,7 @@ func (s *Sketch[F, E]) insert(d uint64, key []byte) {
 // insert4 for those of four, in Prime32.
 func (s *Sketch[F, E]) insert2(d uint64, key []byte, at []uint32) {
 	var frags [2]E
-	if len(key) == 13 && s.cfg.FragmentBits == 60 && s.cfg.Fingerprint == 0 { // what split does
+	if len(key) == 13 && s.cfg.FragmentBits == 60 && s.cfg.Fingerprint == 0 { // as split does
 		lo, hi := binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[5:])>>24
 		frags[0], frags[1] = E(lo&(1<<60-1)), E(lo>>60|hi<<4)
 	} else {
@@ -231,7 +232,7 @@ func (s *Sketch[F, E]) insert4(d uint64, key []byte, at []uint32) {
 	}
 }
 
-// increment adds 1 to a count; full says that it was the largest, and stays.
+// increment adds 1 to a count; full reports that it was at the maximum and remains there.
 func increment[E Field](c *E) (full bool) {
 	n := *c + 1
 	if wide[E]() && uint64(n) == 1<<63 || !wide[E]() && uint32(n) == 1<<31 {
@@ -249,7 +250,7 @@ func count[E Field](c E) int64 {
 	return int64(int32(c))
 }
 
-// Add records n packets of a key, or takes them away when n is negative.
+// Add records n packets of a key, or removes them if n is negative.
 func (s *Sketch[F, E]) Add(key []byte, n int64) error {
 	if len(key) != s.cfg.KeyBytes {
 		return errKey
@@ -267,7 +268,7 @@ func (s *Sketch[F, E]) Add(key []byte, n int64) error {
 	return nil
 }
 
-// put adds n times an identifier to a bucket and says whether the count overflowed.
+// put adds n times an identifier to a bucket and reports whether the count overflowed.
 func (s *Sketch[F, E]) put(b, frags []E, n int64) (full bool) {
 	sum := count(b[0]) + n
 	full = !fits[E](sum)
@@ -292,7 +293,7 @@ func fits[E Field](n int64) bool {
 	return wide[E]() || n >= math.MinInt32+1 && n <= math.MaxInt32
 }
 
-// split cuts a key and its fingerprint into fragments, each below the prime.
+// split divides a key and its fingerprint into fragments, each below the prime.
 func (s *Sketch[F, E]) split(d uint64, key []byte, out []E) {
 	var fp uint64
 	if s.cfg.Fingerprint > 0 {
@@ -332,9 +333,8 @@ func bitsAt(b []byte, shift, n uint) uint64 {
 	return v & (1<<n - 1)
 }
 
-// splitWords cuts as P4 programs do: words of 32 bits in network order, the last one, if
-// short, as a small number, then the fingerprint. A word of the prime or more is summed as the
-// word less the prime.
+// splitWords divides as P4 programs do: words of 32 bits in network order, a short last one as a
+// small number, then the fingerprint. The prime is subtracted from words of the prime or more.
 func splitWords[E Field](key []byte, fp uint64, out []E) {
 	if len(key) == 13 && len(out) == 4 {
 		out[0] = reduce[E](uint64(binary.BigEndian.Uint32(key)))
@@ -376,7 +376,7 @@ func (s *Sketch[F, E]) row(r int) []E {
 	return s.cells[i : i+s.cfg.Width*n]
 }
 
-// Bucket returns the count and the fragments' sums of a bucket, in memory that is new.
+// Bucket returns the count and the fragments' sums of a bucket in new memory.
 func (s *Sketch[F, E]) Bucket(row, col int) (n int64, sums []uint64, err error) {
 	if err := s.inside(row, col); err != nil {
 		return 0, nil, err
@@ -388,17 +388,19 @@ func (s *Sketch[F, E]) Bucket(row, col int) (n int64, sums []uint64, err error) 
 	return count(b[0]), sums, nil
 }
 
-// SetBucket sets a bucket to what was read out of a switch's registers.
+// SetBucket sets a bucket to values read from a switch's registers.
 func (s *Sketch[F, E]) SetBucket(row, col int, n int64, sums []uint64) error {
 	if err := s.inside(row, col); err != nil {
 		return err
 	}
 	if len(sums) != s.fragments || !fits[E](n) {
-		return fmt.Errorf("%w: fermat: bucket %d of row %d: count %d and %d sums; expected %d sums", sketch.ErrMismatch, col, row, n, len(sums), s.fragments)
+		return fmt.Errorf("%w: fermat: bucket %d of row %d: count %d and %d sums; expected %d sums", sketch.ErrMismatch,
+			col, row, n, len(sums), s.fragments)
 	}
 	for i, x := range sums {
 		if x >= uint64(prime[E]()) {
-			return fmt.Errorf("%w: fermat: bucket %d of row %d: sum %d is %d, not below the prime", sketch.ErrMismatch, col, row, i, x)
+			return fmt.Errorf("%w: fermat: bucket %d of row %d: sum %d is %d, not below the prime", sketch.ErrMismatch,
+				col, row, i, x)
 		}
 	}
 	b := s.at(row, uint32(col))
@@ -409,19 +411,21 @@ func (s *Sketch[F, E]) SetBucket(row, col int, n int64, sums []uint64) error {
 	return nil
 }
 
-// AddRegisters adds a row of buckets as P4 programs keep them, or takes them away: a count and
-// the fragments' sums a bucket, 32 bits each. A count of 2^31 or more, or a sum that is not below the
-// prime, is an error; the row is then of no use.
+// AddRegisters adds or subtracts a row of buckets in the form of P4 programs: per bucket a count
+// and the fragments' sums, 32 bits each. A count of 2^31 or more, or a sum not below the prime, is
+// an error; the row is then undefined.
 func (s *Sketch[F, E]) AddRegisters(row int, cells []uint32, minus bool) error {
 	n := 1 + s.fragments
 	if row < 0 || row >= s.cfg.Rows || len(cells) != s.cfg.Width*n || wide[E]() {
-		return fmt.Errorf("%w: fermat: %d cells of 32 bits for row %d; there are %d rows of %d", sketch.ErrMismatch, len(cells), row, s.cfg.Rows, s.cfg.Width*n)
+		return fmt.Errorf("%w: fermat: %d cells of 32 bits for row %d; there are %d rows of %d", sketch.ErrMismatch,
+			len(cells), row, s.cfg.Rows, s.cfg.Width*n)
 	}
 	into := s.row(row)
 	for at := 0; at < len(into); at += n {
 		from, to := cells[at:at+n:at+n], into[at:at+n:at+n]
 		if from[0] > math.MaxInt32 {
-			return fmt.Errorf("%w: fermat: bucket %d of row %d has counted %d packets or has wrapped", sketch.ErrMismatch, at/n, row, from[0])
+			return fmt.Errorf("%w: fermat: bucket %d of row %d has counted %d packets or has wrapped",
+				sketch.ErrMismatch, at/n, row, from[0])
 		}
 		sum := count(to[0]) + int64(from[0])
 		if minus {
@@ -431,7 +435,8 @@ func (s *Sketch[F, E]) AddRegisters(row int, cells []uint32, minus bool) error {
 		to[0] = E(sum)
 		for i, x := range from[1:] {
 			if x >= prime32 {
-				return fmt.Errorf("%w: fermat: bucket %d of row %d: sum %d is %d, not below the prime", sketch.ErrMismatch, at/n, row, i, x)
+				return fmt.Errorf("%w: fermat: bucket %d of row %d: sum %d is %d, not below the prime",
+					sketch.ErrMismatch, at/n, row, i, x)
 			}
 			if minus {
 				to[1+i] = sub(to[1+i], E(x))
@@ -445,16 +450,16 @@ func (s *Sketch[F, E]) AddRegisters(row int, cells []uint32, minus bool) error {
 
 func (s *Sketch[F, E]) inside(row, col int) error {
 	if row < 0 || row >= s.cfg.Rows || col < 0 || col >= s.cfg.Width {
-		return fmt.Errorf("%w: fermat: bucket %d of row %d; there are %d rows of %d", sketch.ErrMismatch, col, row, s.cfg.Rows, s.cfg.Width)
+		return fmt.Errorf("%w: fermat: bucket %d of row %d; there are %d rows of %d", sketch.ErrMismatch, col, row,
+			s.cfg.Rows, s.cfg.Width)
 	}
 	return nil
 }
 
-// Merge adds what o recorded (ChameleMon §3.1, addition).
+// Merge adds the records of o (ChameleMon §3.1, addition).
 func (s *Sketch[F, E]) Merge(o *Sketch[F, E]) error { return s.combine(o, false) }
 
-// Subtract takes away what o recorded; flows that o has more packets of are left with a
-// negative count.
+// Subtract subtracts the records of o. Flows with more packets in o have a negative count.
 func (s *Sketch[F, E]) Subtract(o *Sketch[F, E]) error { return s.combine(o, true) }
 
 func (s *Sketch[F, E]) combine(o *Sketch[F, E], minus bool) error {
@@ -489,7 +494,7 @@ func (s *Sketch[F, E]) combine(o *Sketch[F, E], minus bool) error {
 	return nil
 }
 
-// MarshalBinary serialises the sketch, or this part of it.
+// MarshalBinary serializes the sketch, or this part of it.
 func (s *Sketch[F, E]) MarshalBinary() ([]byte, error) {
 	w := wire.NewWriter(wire.Fermat, family.ID[F](), s.cfg.Seed, s.Memory())
 	var flags uint32
@@ -499,7 +504,8 @@ func (s *Sketch[F, E]) MarshalBinary() ([]byte, error) {
 	if wide[E]() {
 		flags |= 2
 	}
-	w.U32(flags, uint32(s.cfg.Rows), uint32(s.cfg.Width), uint32(s.cfg.KeyBytes), uint32(s.cfg.FragmentBits), uint32(s.cfg.Fingerprint))
+	w.U32(flags, uint32(s.cfg.Rows), uint32(s.cfg.Width), uint32(s.cfg.KeyBytes), uint32(s.cfg.FragmentBits),
+		uint32(s.cfg.Fingerprint))
 	for r := range s.cfg.Rows {
 		for _, x := range s.row(r) {
 			if wide[E]() {
@@ -512,14 +518,15 @@ func (s *Sketch[F, E]) MarshalBinary() ([]byte, error) {
 	return w.Bytes(), nil
 }
 
-// UnmarshalBinary replaces the sketch by a serialised one.
+// UnmarshalBinary replaces the sketch by a serialized one.
 func (s *Sketch[F, E]) UnmarshalBinary(b []byte) error {
 	r, err := wire.NewReader(b, wire.Fermat, family.ID[F]())
 	if err != nil {
 		return fmt.Errorf("fermat: %w", err)
 	}
 	flags := r.U32()
-	c := Config{Rows: int(r.U32()), Width: int(r.U32()), KeyBytes: int(r.U32()), FragmentBits: int(r.U32()), Fingerprint: int(r.U32()), Seed: r.Seed}
+	c := Config{Rows: int(r.U32()), Width: int(r.U32()), KeyBytes: int(r.U32()), FragmentBits: int(r.U32()),
+		Fingerprint: int(r.U32()), Seed: r.Seed}
 	word := 4
 	if wide[E]() {
 		word = 8

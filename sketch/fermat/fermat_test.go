@@ -179,7 +179,8 @@ func TestP4Buckets(t *testing.T) {
 	}
 	var want [4]uint32
 	for _, k := range keys {
-		words := [4]uint32{binary.BigEndian.Uint32(k), binary.BigEndian.Uint32(k[4:]), binary.BigEndian.Uint32(k[8:]), uint32(k[12])}
+		words := [4]uint32{binary.BigEndian.Uint32(k), binary.BigEndian.Uint32(k[4:]), binary.BigEndian.Uint32(k[8:]),
+			uint32(k[12])}
 		for i, f := range words {
 			if f >= prime32 {
 				f -= prime32 // v - inv with inv = p - f wraps to the same
@@ -261,7 +262,8 @@ func TestAddRegisters(t *testing.T) {
 		}
 		result, err := got.Decode()
 		if err != nil || !result.Complete || len(result.Flows) != len(truth) {
-			t.Fatalf("keys of %d bytes: %d flows of %d, complete %v, %v", size, len(result.Flows), len(truth), result.Complete, err)
+			t.Fatalf("keys of %d bytes: %d flows of %d, complete %v, %v", size, len(result.Flows), len(truth),
+				result.Complete, err)
 		}
 		for _, f := range result.Flows {
 			if truth[string(f.Key)] != f.Count {
@@ -285,7 +287,7 @@ func TestAddRegisters(t *testing.T) {
 	}
 }
 
-// TestShares: the share of runs that decode, beside the figures' table: 1,000 flows at
+// TestShares: the share of runs that decode, next to the figures' table: 1,000 flows at
 // 1.20 buckets a flow 6 % of the authors' runs, at 1.23 36 %, 1.25 72 %, 1.30 98 %, 1.40
 // 99.5 %; 10,000 flows at 1.20 none, at 1.23 82 %, 1.25 and more all. A share of theirs and
 // one of ours may differ by 4 standard errors of their difference: one of the nine
@@ -297,12 +299,14 @@ func TestShares(t *testing.T) {
 		runs           int
 		theirs, theirN float64
 	}{
-		{1000, 1.20, 200, 12, 200}, {1000, 1.23, 200, 73, 200}, {1000, 1.25, 200, 145, 200}, {1000, 1.30, 200, 197, 200}, {1000, 1.40, 200, 199, 200},
+		{1000, 1.20, 200, 12, 200}, {1000, 1.23, 200, 73, 200}, {1000, 1.25, 200, 145, 200},
+		{1000, 1.30, 200, 197, 200}, {1000, 1.40, 200, 199, 200},
 		{10_000, 1.20, 40, 0, 40}, {10_000, 1.23, 40, 33, 40}, {10_000, 1.25, 40, 40, 40}, {10_000, 1.30, 40, 40, 40},
 	} {
 		good := 0.0
 		for run := range tc.runs {
-			s := build[family.Fast, Mersenne61](t, Config{Width: int(math.Round(tc.perFlow * float64(tc.flows) / 3)), KeyBytes: 13, Seed: uint64(run)})
+			s := build[family.Fast, Mersenne61](t,
+				Config{Width: int(math.Round(tc.perFlow * float64(tc.flows) / 3)), KeyBytes: 13, Seed: uint64(run)})
 			var key [13]byte
 			for i := range tc.flows {
 				binary.LittleEndian.PutUint64(key[:], uint64(i))
@@ -316,7 +320,8 @@ func TestShares(t *testing.T) {
 		p, q := good/n, tc.theirs/tc.theirN
 		mean := (good + tc.theirs + 1) / (n + tc.theirN + 2)
 		limit := 4 * math.Sqrt(mean*(1-mean)*(1/n+1/tc.theirN))
-		t.Logf("%d flows, %.2f buckets a flow: %.0f of %d decode (%.3f; the authors' %.3f)", tc.flows, tc.perFlow, good, tc.runs, p, q)
+		t.Logf("%d flows, %.2f buckets a flow: %.0f of %d decode (%.3f; the authors' %.3f)", tc.flows, tc.perFlow, good,
+			tc.runs, p, q)
 		if math.Abs(p-q) > limit {
 			t.Errorf("%d flows, %.2f buckets a flow: share %.3f, the authors' %.3f", tc.flows, tc.perFlow, p, q)
 		}
@@ -370,8 +375,8 @@ func subtract[F family.Hash, E Field](t *testing.T, bits int) {
 }
 
 // TestSureFlows: of the flows of failed decodings that are called sure fewer than two in width² are
-// wrong, for identifiers with and without spare bits, with negative counts and without, and most that
-// are right are called so. Seeds are fixed; the rates are half of the limit and less.
+// wrong, for identifiers with and without spare bits, with negative counts and without, and most
+// that are right are called so. Seeds are fixed; the rates are half of the limit and less.
 func TestSureFlows(t *testing.T) {
 	for _, tc := range []struct {
 		c      Config
@@ -380,7 +385,8 @@ func TestSureFlows(t *testing.T) {
 	}{
 		{Config{KeyBytes: 4, FragmentBits: 32}, false, 0.1}, {Config{KeyBytes: 4, FragmentBits: 32}, true, 0.1},
 		{Config{KeyBytes: 13, FragmentBits: 31}, false, 0.5}, {Config{KeyBytes: 13, FragmentBits: 31}, true, 0.5},
-		{Config{KeyBytes: 13, FragmentBits: 32}, false, 0.5}, {Config{KeyBytes: 4, FragmentBits: 32, Rows: 2}, false, 0.3},
+		{Config{KeyBytes: 13, FragmentBits: 32}, false, 0.5},
+		{Config{KeyBytes: 4, FragmentBits: 32, Rows: 2}, false, 0.3},
 	} {
 		for _, width := range []int{10, 38} {
 			tc.c.Width = width
@@ -436,9 +442,11 @@ func sureFlows(t *testing.T, c Config, minus bool, recall float64) {
 			}
 		}
 	}
-	t.Logf("%+v, minus %v: %d flows of failed decodings, %d of them wrong; %d sure and right, %d sure and wrong", c, minus, all, untrue, right, wrong)
+	t.Logf("%+v, minus %v: %d flows of failed decodings, %d of them wrong; %d sure and right, %d sure and wrong", c,
+		minus, all, untrue, right, wrong)
 	limit := 2 / float64(c.Width*c.Width)
-	if float64(wrong) > limit*float64(right+wrong) || float64(right) < recall*float64(all-untrue) || untrue == 0 || !minus && negative > 0 {
+	if float64(wrong) > limit*float64(right+wrong) || float64(right) < recall*float64(all-untrue) || untrue == 0 ||
+		!minus && negative > 0 {
 		t.Errorf("%+v, minus %v: of %d flows, %d of them wrong, %d are sure and right, %d sure and wrong, %d negative; %.4f may be wrong", c, minus, all, untrue, right, wrong, negative, limit)
 	}
 }
@@ -533,24 +541,31 @@ func TestDivide(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	for _, c := range []Config{
-		{}, {Width: 1}, {KeyBytes: 13}, {Width: 1, KeyBytes: 65}, {Width: 1, KeyBytes: -1}, {Width: -1, KeyBytes: 4}, {Width: 1, Memory: 100, KeyBytes: 4},
-		{Memory: 20, KeyBytes: 4}, {Width: 1, KeyBytes: 4, FragmentBits: 8}, {Width: 1, KeyBytes: 4, FragmentBits: 61}, {Width: 1, KeyBytes: 4, Fingerprint: 33},
+		{}, {Width: 1}, {KeyBytes: 13}, {Width: 1, KeyBytes: 65}, {Width: 1, KeyBytes: -1}, {Width: -1, KeyBytes: 4},
+		{Width: 1, Memory: 100, KeyBytes: 4},
+		{Memory: 20, KeyBytes: 4}, {Width: 1, KeyBytes: 4, FragmentBits: 8}, {Width: 1, KeyBytes: 4, FragmentBits: 61},
+		{Width: 1, KeyBytes: 4, Fingerprint: 33},
 		{Width: 1, KeyBytes: 4, Fingerprint: -1}, {Width: 1, KeyBytes: 4, Rows: 9}, {Width: math.MaxInt, KeyBytes: 4},
 	} {
 		if _, err := New[family.Fast, Mersenne61](c); !errors.Is(err, sketch.ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if _, err := New[family.Fast, Prime32](Config{Width: 1, KeyBytes: 4, FragmentBits: 33}); !errors.Is(err, sketch.ErrConfig) {
+	if _, err := New[family.Fast, Prime32](Config{Width: 1, KeyBytes: 4, FragmentBits: 33}); !errors.Is(err,
+		sketch.ErrConfig) {
 		t.Error(err)
 	}
 	c := Config{Width: 10, KeyBytes: 13}
 	s := build[family.Fast, Mersenne61](t, c)
 	for _, err := range []error{
-		s.Insert(make([]byte, 12)), s.Insert(nil), s.Add(make([]byte, 14), 1), s.InsertBatch(make([]byte, 26), 26), s.InsertBatch(make([]byte, 14), 13),
-		s.Merge(nil), s.SetBucket(0, 10, 0, []uint64{0, 0}), s.SetBucket(0, 0, 0, []uint64{0}), s.SetBucket(0, 0, 0, []uint64{mersenne61, 0}),
-		s.Merge(build[family.Fast, Mersenne61](t, Config{Width: 10, KeyBytes: 13, Seed: 1})), s.Subtract(build[family.Fast, Mersenne61](t, Config{Width: 11, KeyBytes: 13})),
-		s.Merge(build[family.Fast, Mersenne61](t, Config{Width: 10, KeyBytes: 13, Fingerprint: 1})), s.Merge(build[family.Fast, Mersenne61](t, Config{Width: 10, KeyBytes: 14})),
+		s.Insert(make([]byte, 12)), s.Insert(nil), s.Add(make([]byte, 14), 1), s.InsertBatch(make([]byte, 26), 26),
+		s.InsertBatch(make([]byte, 14), 13),
+		s.Merge(nil), s.SetBucket(0, 10, 0, []uint64{0, 0}), s.SetBucket(0, 0, 0, []uint64{0}),
+		s.SetBucket(0, 0, 0, []uint64{mersenne61, 0}),
+		s.Merge(build[family.Fast, Mersenne61](t, Config{Width: 10, KeyBytes: 13, Seed: 1})),
+		s.Subtract(build[family.Fast, Mersenne61](t, Config{Width: 11, KeyBytes: 13})),
+		s.Merge(build[family.Fast, Mersenne61](t, Config{Width: 10, KeyBytes: 13, Fingerprint: 1})),
+		s.Merge(build[family.Fast, Mersenne61](t, Config{Width: 10, KeyBytes: 14})),
 	} {
 		if !errors.Is(err, sketch.ErrMismatch) {
 			t.Errorf("%v", err)
@@ -595,14 +610,16 @@ func FuzzBytes(f *testing.F) {
 	c := Config{Width: 3, KeyBytes: 5}
 	s := build[family.Fast, Mersenne61](f, c)
 	_ = s.Insert([]byte("abcde"))
-	golden.Fuzz(f, []golden.Sketch{s}, func() golden.Sketch { return build[family.Fast, Mersenne61](f, c) }, decodeGarbage[family.Fast, Mersenne61])
+	golden.Fuzz(f, []golden.Sketch{s}, func() golden.Sketch { return build[family.Fast, Mersenne61](f, c) },
+		decodeGarbage[family.Fast, Mersenne61])
 }
 
 func FuzzP4Bytes(f *testing.F) {
 	c := Config{Width: 3, KeyBytes: 5, FragmentBits: 32, Fingerprint: 3}
 	s := build[family.P4, Prime32](f, c)
 	_ = s.Insert([]byte("\xff\xff\xff\xffe"))
-	golden.Fuzz(f, []golden.Sketch{s}, func() golden.Sketch { return build[family.P4, Prime32](f, c) }, decodeGarbage[family.P4, Prime32])
+	golden.Fuzz(f, []golden.Sketch{s}, func() golden.Sketch { return build[family.P4, Prime32](f, c) },
+		decodeGarbage[family.P4, Prime32])
 }
 
 func decodeGarbage[F family.Hash, E Field](g golden.Sketch) {
@@ -627,7 +644,8 @@ func decodeGarbage[F family.Hash, E Field](g golden.Sketch) {
 }
 
 func TestNoAllocations(t *testing.T) {
-	s, p4 := build[family.Fast, Mersenne61](t, Config{Width: 10, KeyBytes: 13}), build[family.P4, Prime32](t, Config{Width: 10, KeyBytes: 37})
+	s, p4 := build[family.Fast, Mersenne61](t, Config{Width: 10, KeyBytes: 13}),
+		build[family.P4, Prime32](t, Config{Width: 10, KeyBytes: 37})
 	if n := testing.AllocsPerRun(100, func() {
 		var key [37]byte
 		_ = s.Insert(key[:13])

@@ -4,18 +4,17 @@ package fermat
 
 import "math/bits"
 
-// Field is the prime field that identifiers are summed in, a type parameter.
+// Field is the prime field of the identifiers' sums, a type parameter.
 type Field interface{ Mersenne61 | Prime32 }
 
-// Mersenne61 is the field of 2^61-1 and holds fragments of up to 60 bits: two for an IPv4
-// 5-tuple, five for an IPv6 one, no more memory than the paper's four and ten of
-// 31 bits, and half the additions. For hosts.
+// Mersenne61 is the field of 2^61-1 and holds fragments of up to 60 bits: two for an IPv4 5-tuple,
+// five for an IPv6 one, as much memory as the paper's four and ten of 31 bits, with half the
+// additions. It is for hosts.
 type Mersenne61 uint64
 
-// Prime32 is the field of 4294967291 = 2^32-5, the largest prime of 32 bits. With 31-bit
-// fragments it is the paper's (App. D.1). With 32-bit fragments it is what the P4 programs
-// do: fragments of 4294967291 and more are summed as if they were smaller by the prime,
-// and decoding tries both.
+// Prime32 is the field of 4294967291 = 2^32-5, the largest prime of 32 bits. With 31-bit fragments
+// it is that of the paper (App. D.1). With 32-bit fragments it is that of the P4 programs: the
+// prime is subtracted from fragments of 4294967291 and more, and decoding tries both.
 type Prime32 uint32
 
 const (
@@ -23,7 +22,7 @@ const (
 	prime32    = 1<<32 - 5
 )
 
-// wide is constant once E is known.
+// wide is constant for a given E.
 func wide[E Field]() bool { return ^E(0)>>31>>1 != 0 }
 
 func prime[E Field]() E {
@@ -51,8 +50,8 @@ func sub[E Field](a, b E) E {
 	return a + (prime[E]() - b)
 }
 
-// mul returns a×b. Both primes are just below a power of two, so that the high part is
-// folded onto the low one in place of Barrett's two multiplications.
+// mul returns a×b. Both primes are just below a power of two, so that the high part is folded onto
+// the low one instead of Barrett's two multiplications.
 func mul[E Field](a, b E) E {
 	if wide[E]() {
 		hi, lo := bits.Mul64(uint64(a), uint64(b))
@@ -90,8 +89,8 @@ func reduce[E Field](x uint64) E {
 	return E(x)
 }
 
-// invert returns 1/a by Euclid's algorithm; a is not 0. Counts are small, and so are then the
-// remainders after the first step: a few divisions, not a power of 30 or 60 squarings.
+// invert returns 1/a by Euclid's algorithm; a is not 0. Counts are small, and so are the remainders
+// after the first step: a few divisions instead of a power of 30 or 60 squarings.
 func invert[E Field](a E) E {
 	p := uint64(prime[E]())
 	r0, r1 := p, uint64(a)

@@ -11,22 +11,25 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// MostLeft is how many buckets DecodeKnowing takes on. Where more are left there are too many flows.
+// MostLeft is the largest number of remaining buckets that DecodeKnowing resolves. With more, there
+// are too many flows.
 const MostLeft = 24
 
-// mostTries bounds the time that it takes, for any content: some 20 ms.
+// mostTries bounds its time to about 20 ms for any content.
 const mostTries = 1 << 20
 
-// DecodeKnowing is Decode for a sketch of which a few buckets may be left: two flows that share all of their
-// buckets are not decoded, however empty the sketch is, nor are four that share them in pairs. known are keys of flows that may be
-// among them; they are asked for only then. A bucket in which one of them belongs is two flows' if, for just one
-// known flow and one number of packets, what is left without these is one flow that has no empty
-// bucket. If that and further decoding do not leave the sketch empty, the result is Decode's.
+// DecodeKnowing is Decode for a sketch with a few remaining buckets: two flows that share all of
+// their buckets cannot be decoded, however empty the sketch is, nor can four that share them in
+// pairs. known returns keys of flows that may be among them; it is called only if needed. A bucket
+// of a known flow has two flows if, for exactly one known flow and one number of packets, the rest
+// is one flow without an empty bucket. If this and further decoding do not empty the sketch, the
+// result is that of Decode.
 //
-// A flow that is known and in such a bucket is found with its packets, and so is the other one. Where the bucket's flows are
-// not known, but k others are, one of these belongs in all of its rows with a probability of k / width^rows, and then gives
-// a wrong pair with one of 1 / width^rows for each number of packets that leaves an identifier; with
-// IPv4 5-tuples in fragments of 32 bits these are fewer than 256.
+// A known flow in this bucket is found with its packets, and so is the other one. If the bucket's
+// flows are not known, but k others are, one of these belongs in all of its rows with probability k
+// / width^rows, and then gives a wrong pair with probability 1 / width^rows for each number of
+// packets that leaves an identifier; with IPv4 5-tuples in fragments of 32 bits these are fewer
+// than 256.
 func (s *Sketch[F, E]) DecodeKnowing(known iter.Seq[[]byte]) (Result, error) {
 	return s.decodeKnowing(known, mostTries)
 }
@@ -48,13 +51,13 @@ func (s *Sketch[F, E]) decodeKnowing(known iter.Seq[[]byte], tries int) (Result,
 	return r, nil
 }
 
-// flowIn is packets of a flow in a bucket.
+// flowIn holds packets of a flow in a bucket.
 type flowIn struct {
 	key string
 	n   int64
 }
 
-// part takes buckets of two flows apart until none can be.
+// part resolves buckets of two flows until none remains.
 func (d *decoder[F, E]) part(known iter.Seq[[]byte], tries int) {
 	var keys [][]byte
 	for key := range known {
@@ -78,7 +81,7 @@ func (d *decoder[F, E]) part(known iter.Seq[[]byte], tries int) {
 	}
 }
 
-// load puts a key into d.buf and its fragments into d.id.
+// load writes a key to d.buf and its fragments to d.id.
 func (d *decoder[F, E]) load(key string) (digest uint64) {
 	n := copy(d.buf[:], key)
 	digest = family.Digest[F](d.s.cfg.Seed, d.buf[:n])
@@ -86,8 +89,8 @@ func (d *decoder[F, E]) load(key string) (digest uint64) {
 	return digest
 }
 
-// pair returns the two flows of a bucket. ok is false when none of them is known, and when more
-// than one pair is possible.
+// pair returns the two flows of a bucket. ok is false if none of them is known or more than one
+// pair is possible.
 func (d *decoder[F, E]) pair(b int, known [][]byte, tries *int) (pair [2]flowIn, ok bool) {
 	row, col := b/d.s.cfg.Width, uint32(b%d.s.cfg.Width)
 	bucket := d.bucket(b)

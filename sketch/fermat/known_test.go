@@ -61,10 +61,12 @@ func knowing[F family.Hash, E Field](t *testing.T, c Config) {
 			}
 			fill(t, s, all, 1)
 			stranger := randomKey(r, c.KeyBytes)
-			for name, known := range map[string][][]byte{"first": {stranger, a}, "second": {b, stranger}, "both": {b, a, a}} {
+			for name, known := range map[string][][]byte{"first": {stranger, a}, "second": {b, stranger},
+				"both": {b, a, a}} {
 				got, err := s.DecodeKnowing(slices.Values(known))
 				if err != nil || !got.Complete || !maps.Equal(countsOf(got), all) {
-					t.Errorf("%s known: %v, complete %v, %d of %d flows", name, err, got.Complete, len(got.Flows), len(all))
+					t.Errorf("%s known: %v, complete %v, %d of %d flows", name, err, got.Complete, len(got.Flows),
+						len(all))
 				}
 			}
 			plain, _ := s.Decode()
@@ -117,14 +119,15 @@ search:
 		t.Fatalf("decoded without knowing any: %v", err)
 	}
 	for i := range keys {
-		if got, err := s.DecodeKnowing(slices.Values(keys[i : i+1])); err != nil || !got.Complete || !maps.Equal(countsOf(got), want) {
+		if got, err := s.DecodeKnowing(slices.Values(keys[i : i+1])); err != nil || !got.Complete ||
+			!maps.Equal(countsOf(got), want) {
 			t.Errorf("flow %d known: %v, complete %v, %v", i, err, got.Complete, got.Flows)
 		}
 	}
 }
 
-// TestKnowingIsRight: what is complete is so, whatever is known. By DecodeKnowing's bound a wrong one comes up in
-// fewer than one of 100 choices of the seed, with buckets as few as here.
+// TestKnowingIsRight: what is complete is so, whatever is known. By DecodeKnowing's bound a wrong
+// one comes up in fewer than one of 100 choices of the seed, with buckets as few as here.
 func TestKnowingIsRight(t *testing.T) {
 	const trials, width = 3000, 31
 	helped := 0
@@ -153,7 +156,7 @@ func TestKnowingIsRight(t *testing.T) {
 			helped++
 		}
 	}
-	t.Logf("%d of %d sketches were decoded by what was known", helped, trials)
+	t.Logf("%d of %d sketches were decoded with known flows", helped, trials)
 	if helped < 20 {
 		t.Errorf("in only %d of %d trials it mattered what was known", helped, trials)
 	}

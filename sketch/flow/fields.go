@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Fields says which of the five fields a key holds.
+// Fields is the set of fields that a key has.
 type Fields uint8
 
 // The five fields, in canonical order.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flow holds the flow key that switches, hosts, plugins and the YANG
-// paths agree on: any subset of source and destination address, protocol and
-// ports, IPv4 or IPv6.
+// Package flow defines the flow key that switches, hosts, plugins and YANG paths share: any subset
+// of source and destination address, protocol and ports, IPv4 or IPv6.
 //
 // A Key has one canonical binary form, the bytes a P4 program hashes
 // (AppendBinary, ParseBinary), and one text form, the value of a YANG list key
-// (String, Parse). Two keys are the same flow exactly when they are == to each
-// other, and then both forms are equal too.
+// (String, Parse). Two keys are the same flow if and only if they are ==, and then both forms are
+// equal, too.
 //
 // Values are plain data without pointers; all functions are safe for concurrent use.
 package flow
@@ -29,18 +28,17 @@ const (
 	FiveTupleV6 = MaxBinary
 )
 
-// ErrLength is wrapped by ParseBinary when no family gives the length it was handed.
+// ErrLength is wrapped by errors of ParseBinary about a length of neither IPv4 nor IPv6.
 var ErrLength = errors.New("length fits neither IPv4 nor IPv6")
 
-// Key identifies a flow by the fields that Mask names. Fields outside Mask are
-// zero, and V6 is false when Mask holds no address: build keys with New, Project,
-// Parse or ParseBinary, which keep this so that == compares flows.
+// Key identifies a flow by the fields in Mask. Fields outside Mask are zero, and V6 is false if
+// Mask has no address. New, Project, Parse and ParseBinary ensure this, so that == compares flows.
 //
 // An IPv4 address occupies the first four bytes of its array. The zero Key has no
 // fields and stands for "all traffic".
 type Key struct {
 	Src, Dst         [16]byte
-	SrcPort, DstPort uint16 // host order; 0 where the packet has no ports
+	SrcPort, DstPort uint16 // host order; 0 if the packet has no ports
 	Proto            uint8  // IPv4 protocol or the IPv6 upper-layer next header
 	Mask             Fields
 	V6               bool
@@ -65,9 +63,9 @@ func (k *Key) setAddr(slot *[16]byte, a netip.Addr, first bool) error {
 	case !a.IsValid():
 		return errors.New("not an IP address")
 	case a.Zone() != "":
-		return fmt.Errorf("address %s has a zone, which packets do not carry", a)
+		return fmt.Errorf("address %s has a zone, which packets do not have", a)
 	case !first && a.Is6() != k.V6:
-		return fmt.Errorf("address %s is not of the other address's family", a)
+		return fmt.Errorf("address %s is not in the family of the other address", a)
 	}
 	k.V6 = a.Is6()
 	if k.V6 {
@@ -80,7 +78,7 @@ func (k *Key) setAddr(slot *[16]byte, a netip.Addr, first bool) error {
 	return nil
 }
 
-// Project returns the key with only the fields in f that k has.
+// Project returns the key with the fields that both f and k have.
 func (k Key) Project(f Fields) Key {
 	f &= k.Mask
 	p := Key{Mask: f, V6: k.V6 && f&(Src|Dst) != 0}
@@ -102,10 +100,10 @@ func (k Key) Project(f Fields) Key {
 	return p
 }
 
-// SrcAddr returns the source address, invalid when the key has none.
+// SrcAddr returns the source address, invalid if the key has none.
 func (k Key) SrcAddr() netip.Addr { return k.addr(k.Src, Src) }
 
-// DstAddr returns the destination address, invalid when the key has none.
+// DstAddr returns the destination address, invalid if the key has none.
 func (k Key) DstAddr() netip.Addr { return k.addr(k.Dst, Dst) }
 
 func (k Key) addr(a [16]byte, f Fields) netip.Addr {
@@ -188,7 +186,7 @@ func ParseBinary(f Fields, b []byte) (Key, error) {
 }
 
 // Compare orders keys by family, then by their canonical binary form, then by mask.
-// It is a total order, for results that must come out the same on every run.
+// It is a total order, so that results are the same in every run.
 func (k Key) Compare(o Key) int {
 	if k.V6 != o.V6 {
 		if o.V6 {

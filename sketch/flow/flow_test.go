@@ -73,9 +73,11 @@ func TestErrors(t *testing.T) {
 			_, err := New(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::1"), 6, 1, 2)
 			return err
 		}, "family"},
-		{"no address", func() error { _, err := New(netip.Addr{}, netip.Addr{}, 6, 1, 2); return err }, "not an IP address"},
+		{"no address", func() error { _, err := New(netip.Addr{}, netip.Addr{}, 6, 1, 2); return err },
+			"not an IP address"},
 		{"zone", func() error { _, err := Parse(Src, "fe80::1%eth0"); return err }, "zone"},
-		{"too few", func() error { _, err := Parse(FiveTuple, "10.0.0.1"); return err }, "has 1 comma-separated fields, a 5-tuple key has 5"},
+		{"too few", func() error { _, err := Parse(FiveTuple, "10.0.0.1"); return err },
+			"has 1 comma-separated fields, a 5-tuple key has 5"},
 		{"too many", func() error { _, err := Parse(Src, "10.0.0.1,10.0.0.2"); return err }, "a src key has 1"},
 		{"bad proto", func() error { _, err := Parse(Proto, "tpc"); return err }, `"tpc" is neither`},
 		{"big proto", func() error { _, err := Parse(Proto, "256"); return err }, "255"},

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// protoNames are the protocols written by name; every other one is its number.
+// protoNames are the protocols with a name in the text form; others are written as a number.
 // The names are IANA's keywords in lower case.
 var protoNames = map[uint8]string{
 	1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 51: "ah",
@@ -26,14 +26,14 @@ var protoNumbers = func() map[string]uint8 {
 
 // String returns the text form: the fields in canonical order joined by commas,
 // such as "10.0.0.1,10.0.0.2,tcp,1234,80" for a 5-tuple and "2001:db8::1" for a
-// source. It holds no character that a gNMI path key would need to escape. IPv6
+// source. It has no character that a gNMI path key must escape. IPv6
 // addresses are as in RFC 5952; well-known protocols are names, others numbers.
 func (k Key) String() string {
 	b, _ := k.AppendText(make([]byte, 0, 96))
 	return string(b)
 }
 
-// AppendText appends what String returns. It never fails.
+// AppendText appends the text form. It never fails.
 func (k Key) AppendText(b []byte) ([]byte, error) {
 	start := len(b)
 	sep := func() {
@@ -67,8 +67,8 @@ func (k Key) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Parse reads the text form of a key with fields f. It also takes a protocol's
-// number where String writes its name, and any spelling of an address.
+// Parse reads the text form of a key with fields f. It also accepts the number of a
+// protocol that String writes by name, and any spelling of an address.
 func Parse(f Fields, s string) (Key, error) {
 	if f&^FiveTuple != 0 {
 		return Key{}, fmt.Errorf("flow: unknown fields in mask %#x", uint8(f))

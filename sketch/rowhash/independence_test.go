@@ -73,7 +73,10 @@ var keySets = []struct {
 		return generate(n, func(i int) []byte { return tuple(src+uint32(i%64), dst, uint16(port)+uint16(i/64), 443) })
 	}},
 	{"random 5-tuples", func(r *rand.Rand, n int) [][]byte {
-		return generate(n, func(int) []byte { return tuple(r.Uint32(), r.Uint32(), uint16(r.Uint32()), uint16(r.Uint32())) })
+		return generate(n, func(int) []byte {
+			return tuple(r.Uint32(), r.Uint32(), uint16(r.Uint32()),
+				uint16(r.Uint32()))
+		})
 	}},
 }
 
@@ -180,10 +183,12 @@ func TestRowsAreIndependent(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(first), uint64(trial)))
 				keys := set.gen(r, load)
 				if left := unpeeled(f, keys); left > inseparable {
-					t.Errorf("constants %d to %d, %s, trial %d: %d of %d flows cannot be decoded", first, first+2, set.name, trial, left, load)
+					t.Errorf("constants %d to %d, %s, trial %d: %d of %d flows cannot be decoded", first, first+2,
+						set.name, trial, left, load)
 				}
 				if z := excess(f, keys); z > 6 {
-					t.Errorf("constants %d to %d, %s, trial %d: %.1f deviations too many double collisions", first, first+2, set.name, trial, z)
+					t.Errorf("constants %d to %d, %s, trial %d: %.1f deviations too many double collisions", first,
+						first+2, set.name, trial, z)
 				}
 			}
 		}
@@ -207,7 +212,8 @@ func TestBrokenFamiliesAreCaught(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, set := range keySets {
-				if tc.sequential && set.name != "5-tuples, sequential source ports" && set.name != "5-tuples, addresses by ports" {
+				if tc.sequential && set.name != "5-tuples, sequential source ports" &&
+					set.name != "5-tuples, addresses by ports" {
 					continue
 				}
 				for trial := range 5 {
@@ -215,7 +221,8 @@ func TestBrokenFamiliesAreCaught(t *testing.T) {
 					left, z := unpeeled(tc.f, keys), excess(tc.f, keys)
 					t.Logf("%s: %d of %d undecoded, %.1f deviations", set.name, left, load, z)
 					if left <= inseparable {
-						t.Errorf("%s, trial %d: decoded all but %d flows, so the check has no power", set.name, trial, left)
+						t.Errorf("%s, trial %d: decoded all but %d flows, so the check has no power", set.name, trial,
+							left)
 					}
 					if tc.pairwise && z <= 6 {
 						t.Errorf("%s, trial %d: only %.1f deviations, so the check has no power", set.name, trial, z)

@@ -11,12 +11,12 @@
 // crc32 and BMv2 computes: polynomial 0x04C11DB7, reflected, initial value and final
 // XOR all ones, as in Ethernet and zlib.
 //
-// Two keys with the same h cannot be told apart by any row: of n keys about
-// n(n-1)/2^33 pairs. Where that is too many, as in ChameleMon's encoders, rows are of 48 bits of
-// hash: g = crc16(key) besides, and row i uses crc32 over the bytes of h × Odd[i] + g × Step[i]. CRC-16
-// is v1model's crc16: polynomial 0x8005, reflected, initial value 0. The two polynomials have no factor in
-// common, so keys with both hashes the same differ by a multiple of a polynomial of degree 48: one pair in 2^48, and
-// none that differ in 48 neighbouring bits only.
+// No row distinguishes two keys with the same h: about n(n-1)/2^33 pairs of n keys. If that is too
+// many, as in ChameleMon's encoders, rows use 48 bits of hash: also g = crc16(key), and row i uses
+// crc32 over the bytes of h × Odd[i] + g × Step[i]. CRC-16 is v1model's crc16: polynomial 0x8005,
+// reflected, initial value 0. The two polynomials have no common factor, so keys with both hashes
+// equal differ by a multiple of a polynomial of degree 48: one pair in 2^48, and none that differs
+// only within 48 consecutive bits.
 //
 // The package has no state; everything in it is safe for concurrent use.
 package rowhash
@@ -27,8 +27,8 @@ import (
 	"math/bits"
 )
 
-// Key returns h, the hash of a key's canonical bytes. Unlike hash/crc32 it leaves b where
-// it is, so that a key on the stack costs no allocation.
+// Key returns h, the hash of a key's canonical bytes. Unlike with hash/crc32, b does not escape,
+// so that a key on the stack needs no allocation.
 func Key(b []byte) uint32 {
 	crc := ^uint32(0)
 	for len(b) >= 8 {
@@ -77,7 +77,7 @@ func Mix(h, odd uint32) uint32 {
 }
 
 // tables[k][b] is the CRC register after byte b and k zero bytes ("slicing by 8").
-// Never written after initialisation.
+// Never written after initialization.
 var tables = func() (t [8][256]uint32) {
 	t[0] = *crc32.IEEETable
 	for k := 1; k < len(t); k++ {
@@ -109,7 +109,7 @@ var tables16 = func() (t [8][256]uint16) {
 var (
 	// Odd are the constants of a sketch's rows.
 	Odd = [...]uint32{0x9e3779b1, 0x85ebca6b, 0xc2b2ae35, 0x27d4eb2f, 0x165667b1}
-	// Step are what the second hash is multiplied by, of rows that use it.
+	// Step are the multipliers of the second hash, for rows that use it.
 	Step = [...]uint32{0xff51afd7, 0xed558ccd, 0x1a85ec53}
 	// OddWay are those of the ways of a heavy-key table.
 	OddWay = [...]uint32{0x7feb352d, 0x846ca68b, 0xd6e8feb9, 0xb5297a4d}

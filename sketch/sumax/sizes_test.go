@@ -14,14 +14,15 @@ import (
 )
 
 // TestNoSizes: at the same memory sizes from the ranges are never too low and err less than
-// those of a size cell beside the ranges, by at least a quarter at 100 bytes a flow, where
+// those of a size cell next to the ranges, by at least a quarter at 100 bytes a flow, where
 // runs differ by 3 %; and the delays are those that were recorded.
 func TestNoSizes(t *testing.T) {
 	tr := zipf.New(4, 300_000, 40_000, 1.1, 13)
 	ranges := []uint32{1, 2, 3, 4, 5, 6, 7}
 	memory := 100 * len(tr.Count)
 	var are [2]float64
-	for v, c := range []Config{{Memory: memory, Ranges: ranges}, {Memory: memory, Ranges: ranges, NoSizes: true, Intervals: false}} {
+	for v, c := range []Config{{Memory: memory, Ranges: ranges},
+		{Memory: memory, Ranges: ranges, NoSizes: true, Intervals: false}} {
 		s, err := New[family.Fast](c)
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +56,7 @@ func TestNoSizes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again, _ := back.MarshalBinary(); !bytes.Equal(again, b) || back.Config().NoSizes != c.NoSizes {
-			t.Errorf("%+v: differs after serialising", c)
+			t.Errorf("%+v: differs after serializing", c)
 		}
 	}
 	t.Logf("ARE: %.3f with a size cell, %.3f without", are[0], are[1])

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sumax is LightGuardian's SuMax (§4): buckets of sum cells, updated almost
-// conservatively in one pass over the rows as a switch's pipeline can, and of maximum
-// cells. It can be queried when only some columns have arrived (§6.1).
+// Package sumax is LightGuardian's SuMax (§4): buckets of sum cells, updated almost conservatively
+// in one pass over the rows, as a switch's pipeline can, and of maximum cells. It can be queried
+// after only some columns have arrived (§6.1).
 //
 // A Sketch is not safe for concurrent use while it is written.
 package sumax
@@ -18,19 +18,19 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
-// Config is the shape of a sketch of 32-bit cells. Give Width, or Memory in place of it.
+// Config is the shape of a sketch of 32-bit cells. Give either Width or Memory.
 type Config struct {
 	Rows   int // 1 to family.Rows; 0: 3
 	Width  int // buckets of a row
-	Memory int // bytes of all buckets together; rounded down to whole rows
-	// Ranges are the ascending lower limits of the delay ranges after the first, which begins at
-	// 0: n limits make n+1 sum cells. nil: no delays are kept.
+	Memory int // bytes of all buckets; rounded down to whole rows
+	// Ranges are the ascending lower limits of the delay ranges after the first, which begins at 0:
+	// n limits make n+1 sum cells. nil: delays are not recorded.
 	Ranges []uint32
-	// NoSizes leaves out the size cell of every bucket where there are Ranges: a size is then the sum over
-	// the ranges, whose minima are taken one by one, which errs less at the same memory. A packet
-	// without a delay counts as one of delay 0.
+	// NoSizes omits the size cell of every bucket with Ranges: a size is then the sum of the minima
+	// of the ranges, which has a smaller error at the same memory. A packet without a delay counts
+	// as one of delay 0.
 	NoSizes bool
-	// Intervals keeps the maximum inter-arrival time and the last arrival.
+	// Intervals records the maximum inter-arrival time and the last arrival.
 	Intervals bool
 	Seed      uint64
 }
@@ -40,7 +40,8 @@ const (
 	maxRanges = 63
 )
 
-// cells is the number of cells of a bucket: size unless there is none, delays, and interval and last arrival.
+// cells returns the number of cells of a bucket: size unless omitted, delays, interval and last
+// arrival.
 func (c *Config) cells() int {
 	n := c.first()
 	if c.Ranges != nil {
@@ -52,7 +53,7 @@ func (c *Config) cells() int {
 	return n
 }
 
-// first is the first range's cell.
+// first returns the cell of the first range.
 func (c *Config) first() int {
 	if c.NoSizes {
 		return 0
@@ -60,7 +61,7 @@ func (c *Config) first() int {
 	return 1
 }
 
-// bucket checks what a bucket holds.
+// bucket checks the cells of a bucket.
 func (c *Config) bucket() error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("%w: sumax: %s", sketch.ErrConfig, fmt.Sprintf(format, args...))
@@ -81,7 +82,8 @@ func (c *Config) bucket() error {
 }
 
 func (c *Config) equal(o *Config) bool {
-	return c.Rows == o.Rows && c.Width == o.Width && c.Intervals == o.Intervals && c.NoSizes == o.NoSizes && c.Seed == o.Seed &&
+	return c.Rows == o.Rows && c.Width == o.Width && c.Intervals == o.Intervals && c.NoSizes == o.NoSizes &&
+		c.Seed == o.Seed &&
 		(c.Ranges == nil) == (o.Ranges == nil) && slices.Equal(c.Ranges, o.Ranges)
 }
 
@@ -91,10 +93,10 @@ type Sketch[F family.Hash] struct {
 	cols     family.Range
 	n        int      // cells of a bucket
 	cells    []uint32 // row-major buckets
-	received []uint64 // bit set of the columns that are there; nil: all
+	received []uint64 // bit set of the received columns; nil: all
 }
 
-// New returns an empty sketch that has all its columns.
+// New returns an empty sketch with all its columns.
 func New[F family.Hash](c Config) (*Sketch[F], error) {
 	if err := c.bucket(); err != nil {
 		return nil, err
@@ -105,10 +107,11 @@ func New[F family.Hash](c Config) (*Sketch[F], error) {
 		return nil, err
 	}
 	c.Memory = 0
-	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), n: n, cells: make([]uint32, c.Rows*c.Width*n)}, nil
+	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), n: n, cells: make([]uint32, c.Rows*c.Width*n)},
+		nil
 }
 
-// NewPartial returns a sketch with no columns, to be put together from those that arrive.
+// NewPartial returns a sketch without columns, for SetColumn.
 func NewPartial[F family.Hash](c Config) (*Sketch[F], error) {
 	s, err := New[F](c)
 	if err != nil {
@@ -118,26 +121,27 @@ func NewPartial[F family.Hash](c Config) (*Sketch[F], error) {
 	return s, nil
 }
 
-// Config returns the shape, with Width filled in.
+// Config returns the shape, with its actual Width.
 func (s *Sketch[F]) Config() Config {
 	c := s.cfg
 	c.Ranges = slices.Clone(c.Ranges)
 	return c
 }
 
-// Memory returns the bytes that the cells take.
+// Memory returns the size of the cells in bytes.
 func (s *Sketch[F]) Memory() int { return len(s.cells) * cellBytes }
 
-// Packet is what is recorded of a packet beside its key.
+// Packet is the data of a packet other than its key.
 type Packet struct {
 	Delay uint32 // in the unit of Ranges
-	At    uint32 // arrival, above 0, in the unit that intervals are wanted in
+	At    uint32 // arrival, above 0, in the unit of intervals
 }
 
-// Insert records a packet that has neither delay nor arrival time.
+// Insert records a packet without delay and arrival time.
 func (s *Sketch[F]) Insert(key []byte) { s.Add(key, 1) }
 
-// InsertBatch records one such packet of each key; keys lie end to end, size bytes each.
+// InsertBatch records one packet of each key as Insert does; keys are concatenated, size bytes
+// each.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("sumax", keys, size); err != nil {
 		return err
@@ -154,14 +158,13 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	return nil
 }
 
-// Add adds n to the size of a key: bytes, say.
+// Add adds n to the size of a key, for example bytes.
 func (s *Sketch[F]) Add(key []byte, n uint32) {
 	at := s.columns(family.Digest[F](s.cfg.Seed, key))
 	s.sum(&at, 0, n)
 }
 
-// Record records a packet with its delay and arrival, as far as the sketch keeps them
-// (§4.4).
+// Record records a packet with the delay and arrival for which the sketch has cells (§4.4).
 func (s *Sketch[F]) Record(key []byte, p Packet) {
 	at := s.columns(family.Digest[F](s.cfg.Seed, key))
 	if !s.cfg.NoSizes {
@@ -181,7 +184,7 @@ func (s *Sketch[F]) Record(key []byte, p Packet) {
 	}
 }
 
-// columns are a key's columns by row.
+// columns returns a key's columns by row.
 func (s *Sketch[F]) columns(d uint64) (at [family.MaxRows]uint32) {
 	family.Columns[F](d, &s.cols, at[:min(s.cfg.Rows, family.MaxRows)])
 	return at
@@ -203,7 +206,7 @@ func (s *Sketch[F]) bucket(row int, col uint32) []uint32 {
 	return s.cells[i : i+s.n : i+s.n]
 }
 
-// sum is Algorithm 1 for one sum cell: the smallest sum so far stands for CU's minimum.
+// sum is Algorithm 1 for one sum cell: the smallest sum so far replaces CU's minimum.
 // Cells stop at 2^32-1.
 func (s *Sketch[F]) sum(at *[family.MaxRows]uint32, cell int, n uint32) {
 	least := uint32(math.MaxUint32)
@@ -220,7 +223,7 @@ func (s *Sketch[F]) sum(at *[family.MaxRows]uint32, cell int, n uint32) {
 	}
 }
 
-// smallest returns the least of a key's cells over the columns that are there.
+// smallest returns the smallest of a key's cells over the received columns.
 func (s *Sketch[F]) smallest(d uint64, cell int) (v uint32, ok bool) {
 	v = math.MaxUint32
 	for r := range s.cfg.Rows {
@@ -236,8 +239,9 @@ func (s *Sketch[F]) has(col uint32) bool {
 	return s.received == nil || s.received[col/64]>>(col%64)&1 != 0
 }
 
-// Query returns the size of a key, never too low but for cells at their limit. valid is false when none of its columns is there
-// (§6.1: of a share θ of the columns, 1-(1-θ)^rows of the keys have one).
+// Query returns the size of a key, never too low except for cells at their limit. valid is false if
+// none of its columns was received (§6.1: with a share θ of the columns, 1-(1-θ)^rows of the keys
+// have one).
 func (s *Sketch[F]) Query(key []byte) (size uint32, valid bool) {
 	d := family.Digest[F](s.cfg.Seed, key)
 	v, ok := s.smallest(d, 0)
@@ -272,7 +276,7 @@ func (s *Sketch[F]) Delays(dst []uint32, key []byte) (delays []uint32, valid boo
 }
 
 // MaxInterval returns the longest gap between two packets of a key, and its last arrival.
-// A bucket that other flows use too shows shorter gaps and a later arrival.
+// In a bucket with other flows, gaps are shorter and the arrival is later.
 func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) {
 	if !s.cfg.Intervals {
 		return 0, 0, false
@@ -286,8 +290,8 @@ func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) 
 	return interval, last, true
 }
 
-// Row returns the size cells of a row, or the sums over the ranges, for linear counting and
-// MRAC, which the paper gives the first row.
+// Row returns the size cells of a row, or the sums over the ranges, for linear counting and MRAC.
+// The paper uses the first row.
 func (s *Sketch[F]) Row(i int) []uint32 {
 	out := make([]uint32, s.cfg.Width)
 	for c := range out {
@@ -306,8 +310,8 @@ func (s *Sketch[F]) Row(i int) []uint32 {
 }
 
 // Bound is that of the paper's Theorem 6.1, with the total of the packets: a valid size is at most
-// e/width of them too high, but with probability e^-r for a key that r columns have
-// arrived of; Failure takes the mean over the keys with an answer.
+// e/width of them too high, except with probability e^-r for a key with r received columns; Failure
+// is the mean over the keys with a valid size.
 func (s *Sketch[F]) Bound(total uint64) sketch.Bound {
 	share := s.Received()
 	some, failure := 0.0, 0.0
@@ -326,7 +330,7 @@ func (s *Sketch[F]) Bound(total uint64) sketch.Bound {
 	return sketch.Bound{Over: math.E / float64(s.cfg.Width) * float64(total), Failure: failure / some}
 }
 
-// Received returns the share of columns that are there, 0 to 1.
+// Received returns the share of received columns, 0 to 1.
 func (s *Sketch[F]) Received() float64 {
 	if s.received == nil {
 		return 1
@@ -340,7 +344,7 @@ func (s *Sketch[F]) Received() float64 {
 	return float64(n) / float64(s.cfg.Width)
 }
 
-// Column appends the cells of a column, row by row, to dst: what a sketchlet carries (§5.1).
+// Column appends the cells of a column, row by row, to dst: the content of a sketchlet (§5.1).
 func (s *Sketch[F]) Column(dst []uint32, col int) ([]uint32, error) {
 	if col < 0 || col >= s.cfg.Width {
 		return dst, fmt.Errorf("%w: sumax: column %d of %d", sketch.ErrMismatch, col, s.cfg.Width)
@@ -351,10 +355,11 @@ func (s *Sketch[F]) Column(dst []uint32, col int) ([]uint32, error) {
 	return dst, nil
 }
 
-// SetColumn puts in a column that has arrived. A column may arrive more than once.
+// SetColumn sets a received column. A column may be received more than once.
 func (s *Sketch[F]) SetColumn(col int, cells []uint32) error {
 	if col < 0 || col >= s.cfg.Width || len(cells) != s.cfg.Rows*s.n {
-		return fmt.Errorf("%w: sumax: column %d with %d cells; there are %d columns of %d", sketch.ErrMismatch, col, len(cells), s.cfg.Width, s.cfg.Rows*s.n)
+		return fmt.Errorf("%w: sumax: column %d with %d cells; there are %d columns of %d", sketch.ErrMismatch, col,
+			len(cells), s.cfg.Width, s.cfg.Rows*s.n)
 	}
 	for r := range s.cfg.Rows {
 		copy(s.bucket(r, uint32(col)), cells[r*s.n:])
@@ -371,8 +376,8 @@ func (s *Sketch[F]) Reset() {
 	clear(s.received)
 }
 
-// Merge adds the sums and takes the larger maxima of what o recorded. Sizes are still never too
-// low. Both must have all columns.
+// Merge adds the sums of o and keeps the larger maxima. Sizes remain never too low. Both sketches
+// must have all columns.
 func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	if o == nil {
 		return fmt.Errorf("%w: sumax: nothing to merge", sketch.ErrMismatch)
@@ -381,7 +386,8 @@ func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 		return fmt.Errorf("%w: sumax: %+v and %+v", sketch.ErrMismatch, s.cfg, o.cfg)
 	}
 	if s.received != nil || o.received != nil {
-		return fmt.Errorf("%w: sumax: partial sketches do not add up, as each lacks columns that the other may have", sketch.ErrMismatch)
+		return fmt.Errorf("%w: sumax: partial sketches cannot be merged, because each may lack columns of the other",
+			sketch.ErrMismatch)
 	}
 	sums := s.n
 	if s.cfg.Intervals {
@@ -401,7 +407,7 @@ func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	return nil
 }
 
-// MarshalBinary serialises the sketch.
+// MarshalBinary serializes the sketch.
 func (s *Sketch[F]) MarshalBinary() ([]byte, error) {
 	w := wire.NewWriter(wire.SuMax, family.ID[F](), s.cfg.Seed, s.Memory())
 	var flags uint32
@@ -424,15 +430,17 @@ func (s *Sketch[F]) MarshalBinary() ([]byte, error) {
 	return w.Bytes(), nil
 }
 
-// UnmarshalBinary replaces the sketch by a serialised one.
+// UnmarshalBinary replaces the sketch by a serialized one.
 func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
 	r, err := wire.NewReader(b, wire.SuMax, family.ID[F]())
 	if err != nil {
 		return fmt.Errorf("sumax: %w", err)
 	}
 	flags, rows, width, ranges := r.U32(), int(r.U32()), int(r.U32()), r.U32()
-	if flags > 15 || flags&12 == 8 || rows < 1 || rows > family.MaxRows || width < 1 || ranges > maxRanges || flags&4 == 0 && ranges > 0 {
-		return fmt.Errorf("sumax: %w: %d rows of %d, %d ranges, flags %#x", sketch.ErrFormat, rows, width, ranges, flags)
+	if flags > 15 || flags&12 == 8 || rows < 1 || rows > family.MaxRows || width < 1 || ranges > maxRanges ||
+		flags&4 == 0 && ranges > 0 {
+		return fmt.Errorf("sumax: %w: %d rows of %d, %d ranges, flags %#x", sketch.ErrFormat, rows, width, ranges,
+			flags)
 	}
 	c := Config{Rows: rows, Width: width, Intervals: flags&1 != 0, NoSizes: flags&8 != 0, Seed: r.Seed}
 	if flags&4 != 0 {

@@ -117,9 +117,10 @@ func TestDelaysAndIntervals(t *testing.T) {
 	}
 }
 
-// TestAccuracyOfFigures: the figures' trace with 8 delay ranges; the authors' program has an ARE
-// of 33.6, 6.28 and 0.407 with 500 KB, 1.5 and 6 MB in powers of two, and 0.0007, 0 and 0 for the flows
-// above 500 packets. It has no cell for the size. Draws of the trace differ by 1 %, and no key is too low.
+// TestAccuracyOfFigures: the figures' trace with 8 delay ranges; the authors' program has an ARE of
+// 33.6, 6.28 and 0.407 with 500 KB, 1.5 and 6 MB in powers of two, and 0.0007, 0 and 0 for the
+// flows above 500 packets. It has no cell for the size. Draws of the trace differ by 1 %, and no
+// key is too low.
 func TestAccuracyOfFigures(t *testing.T) {
 	tr := zipf.T1()
 	for _, tc := range []struct {
@@ -145,7 +146,8 @@ func TestAccuracyOfFigures(t *testing.T) {
 		})
 		t.Logf("%d bytes: ARE %.3f, of the %d flows above 500 packets %.6f", tc.memory, are, n, large/float64(n))
 		if are > 1.03*tc.are || large > tc.large*float64(n) {
-			t.Errorf("%d bytes: ARE %.3f, of the flows above 500 packets %.6f; the figures are %v and %v", tc.memory, are, large/float64(n), tc.are, tc.large)
+			t.Errorf("%d bytes: ARE %.3f, of the flows above 500 packets %.6f; the figures are %v and %v", tc.memory,
+				are, large/float64(n), tc.are, tc.large)
 		}
 	}
 }
@@ -195,14 +197,16 @@ func TestPartial(t *testing.T) {
 		want := 1 - missing*missing*missing
 		got := float64(valid) / n
 		// Keys of one column go together, so columns count, not keys.
-		if limit := 5 * math.Sqrt(want*(1-want)/float64(s.cfg.Width)); math.Abs(got-want) > limit+1e-9 || p.Received() != theta {
+		if limit := 5 * math.Sqrt(want*(1-want)/float64(s.cfg.Width)); math.Abs(got-want) > limit+1e-9 ||
+			p.Received() != theta {
 			t.Errorf("%.1f of the columns: %.4f of the keys have an answer, want %.4f ± %.4f", theta, got, want, limit)
 		}
 	}
 	if b := p.Bound(10); math.Abs(b.Failure-math.Exp(-3)) > 1e-12 {
 		t.Errorf("%+v", b)
 	}
-	for _, err := range []error{p.SetColumn(-1, nil), p.SetColumn(0, nil), p.SetColumn(5000, make([]uint32, 15)), p.Merge(s), s.Merge(p)} {
+	for _, err := range []error{p.SetColumn(-1, nil), p.SetColumn(0, nil), p.SetColumn(5000, make([]uint32, 15)),
+		p.Merge(s), s.Merge(p)} {
 		if !errors.Is(err, sketch.ErrMismatch) {
 			t.Error(err)
 		}
@@ -230,7 +234,8 @@ func TestMerge(t *testing.T) {
 	if err := a.Merge(a); err != nil {
 		t.Error(err)
 	}
-	for _, o := range []Config{{Width: 50}, {Width: 50, Intervals: true, Ranges: []uint32{4}}, {Width: 51, Intervals: true, Ranges: []uint32{3}}, {Width: 50, Intervals: true, Ranges: []uint32{3}, Seed: 1}} {
+	for _, o := range []Config{{Width: 50}, {Width: 50, Intervals: true, Ranges: []uint32{4}},
+		{Width: 51, Intervals: true, Ranges: []uint32{3}}, {Width: 50, Intervals: true, Ranges: []uint32{3}, Seed: 1}} {
 		if err := a.Merge(build[family.Fast](t, o)); !errors.Is(err, sketch.ErrMismatch) {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -253,7 +258,9 @@ func TestLimits(t *testing.T) {
 	if v, _ := s.Query([]byte{1}); v != math.MaxUint32 {
 		t.Errorf("%d", v)
 	}
-	for _, c := range []Config{{}, {Width: -1}, {Memory: 11}, {Rows: 9, Width: 1}, {Width: 5, Memory: 100}, {Width: math.MaxInt}, {Width: 1, Ranges: []uint32{0}}, {Width: 1, Ranges: []uint32{5, 5}}, {Width: 1, Ranges: make([]uint32, 64)}} {
+	for _, c := range []Config{{}, {Width: -1}, {Memory: 11}, {Rows: 9, Width: 1}, {Width: 5, Memory: 100},
+		{Width: math.MaxInt}, {Width: 1, Ranges: []uint32{0}}, {Width: 1, Ranges: []uint32{5, 5}},
+		{Width: 1, Ranges: make([]uint32, 64)}} {
 		if _, err := New[family.Fast](c); !errors.Is(err, sketch.ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -284,14 +291,15 @@ func FuzzBytes(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	golden.Fuzz(f, []golden.Sketch{p, build[family.Fast](f, Config{Width: 3, Ranges: []uint32{}, Intervals: true})}, func() golden.Sketch { return build[family.Fast](f, Config{Width: 1}) }, func(g golden.Sketch) {
-		s := g.(*Sketch[family.Fast])
-		s.Record([]byte("key"), Packet{Delay: 7, At: 9})
-		s.Query([]byte("key"))
-		s.Delays(nil, []byte("key"))
-		s.MaxInterval([]byte("key"))
-		s.Bound(1)
-	})
+	golden.Fuzz(f, []golden.Sketch{p, build[family.Fast](f, Config{Width: 3, Ranges: []uint32{}, Intervals: true})},
+		func() golden.Sketch { return build[family.Fast](f, Config{Width: 1}) }, func(g golden.Sketch) {
+			s := g.(*Sketch[family.Fast])
+			s.Record([]byte("key"), Packet{Delay: 7, At: 9})
+			s.Query([]byte("key"))
+			s.Delays(nil, []byte("key"))
+			s.MaxInterval([]byte("key"))
+			s.Bound(1)
+		})
 }
 
 func TestNoAllocations(t *testing.T) {

@@ -73,10 +73,10 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkShared is the speed of the lock-free tower of 2 MB by so many writers, each of which
+// BenchmarkShared is the speed of the lock-free tower of 2 MB by n writers, each of which
 // takes its share of the figures' trace and flushes, so that the handing over is part of it. The
-// aim is 1.9 times one writer's speed by two. Mpackets/s needs as many idle cores; the
-// other metric is the sum of the writers' packets by processor time, each on a thread of its own while all run.
+// aim is 1.9 times one writer's speed by two. Mpackets/s needs as many idle cores; the other metric
+// is the sum of the writers' packets by processor time, each on a thread of its own while all run.
 func BenchmarkShared(b *testing.B) {
 	t := zipf.T1()
 	for _, conservative := range []bool{false, true} {

@@ -16,8 +16,7 @@ type Row struct {
 	Width int // counters
 }
 
-// Config is the shape of a tower. Give Rows, or Bits and Memory to have every row take
-// the same share of the memory.
+// Config is the shape of a tower. Give either Rows, or Bits and Memory for rows of equal memory.
 type Config struct {
 	Rows   []Row
 	Bits   []int // widths of the rows' counters; nil with Memory: 2, 4, 8, 16, 32
@@ -33,7 +32,7 @@ func ChameleMon() []Row { return []Row{{8, 32768}, {16, 16384}} }
 const wordBits = 64
 
 // maxOddWidth bounds rows whose counters do not divide a word, so that a multiplication
-// can stand for the division.
+// can replace the division.
 const maxOddWidth = 1 << 27
 
 // rows returns the validated rows.
@@ -48,7 +47,8 @@ func (c *Config) rows() ([]Row, error) {
 			bits = []int{2, 4, 8, 16, 32}
 		}
 		if c.Memory < 1 || c.Memory > sketch.MaxMemory || len(bits) == 0 {
-			return fail("memory: %d bytes for %d rows; expected 1 to %d bytes, or rows given one by one", c.Memory, len(bits), sketch.MaxMemory)
+			return fail("memory: %d bytes for %d rows; expected 1 to %d bytes, or rows given one by one", c.Memory,
+				len(bits), sketch.MaxMemory)
 		}
 		words := c.Memory / (wordBits / 8) / len(bits)
 		if words == 0 {
@@ -74,9 +74,11 @@ func (c *Config) rows() ([]Row, error) {
 		case r.Width < 1 || r.Width > maxWidth:
 			return fail("row %d: %d counters; expected 1 to %d", i, r.Width, maxWidth)
 		case wordBits%r.Bits != 0 && r.Width > maxOddWidth:
-			return fail("row %d: %d counters of %d bits; at most %d when the bits do not divide %d", i, r.Width, r.Bits, maxOddWidth, wordBits)
+			return fail("row %d: %d counters of %d bits; at most %d when the bits do not divide %d", i, r.Width, r.Bits,
+				maxOddWidth, wordBits)
 		case i > 0 && r.Bits < rows[i-1].Bits:
-			return fail("row %d: %d-bit counters above %d-bit ones; rows go from small to large", i, r.Bits, rows[i-1].Bits)
+			return fail("row %d: %d-bit counters above %d-bit ones; rows go from small to large", i, r.Bits,
+				rows[i-1].Bits)
 		}
 		if words(r) > sketch.MaxMemory/8-total {
 			return fail("more than %d bytes", sketch.MaxMemory)
@@ -86,16 +88,16 @@ func (c *Config) rows() ([]Row, error) {
 	return rows, nil
 }
 
-// maxWidth bounds a row: of the smallest counters, 2^31 fill what an int counts in bytes of memory.
+// maxWidth bounds a row, so that its size in bytes fits an int.
 const maxWidth = min(1<<31, math.MaxInt)
 
-// words is how many 64-bit words a row takes: a counter never straddles two of them.
+// words returns the number of 64-bit words of a row. No counter spans two words.
 func words(r Row) int {
 	perWord := wordBits / r.Bits
 	return (r.Width-1)/perWord + 1
 }
 
-// row is a row's shape as insertion needs it.
+// row is the shape of a row for insertion.
 type row struct {
 	cols   family.Range
 	magic  uint64 // 2^32 divided by the counters of a word, rounded up
@@ -113,7 +115,7 @@ type row struct {
 type evenRow struct {
 	words uint64
 	mask  uint64
-	lanes uint64 // at which bits of a word counters begin
+	lanes uint64 // the lowest bit of each counter of a word
 	start uint64
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Latency is the tower whose counters are buckets of a frequency and a latency counter
 // (SketchINT §V-B). The key is the flow's bytes, with the switch's number before or after
-// them when latencies are kept by flow and switch.
+// them if latencies are recorded by flow and switch.
 type Latency[F family.Hash] struct {
 	packets *Sketch[F]
 	sums    []uint64 // packed like the packets' words, in counters of the rows' shape
@@ -20,15 +20,16 @@ type Latency[F family.Hash] struct {
 	shape   []Row
 }
 
-// extraBits is by how much a latency counter is wider than the frequency counter beside it.
+// extraBits is the width of a latency counter beyond that of its frequency counter.
 const extraBits = 16
 
-// NewLatency returns an empty tower of buckets. The rows are those of the frequency
-// counters; each has beside it a latency counter wider by 16 bits, 32 at most. Both kinds
-// mean +∞ when all ones. Insertion is CM's. With Memory the two together take it.
+// NewLatency returns an empty tower of buckets. The rows are those of the frequency counters; each
+// has a latency counter that is 16 bits wider, up to 32. For both kinds, all ones mean +∞.
+// Insertion is CM. Memory is the size of both.
 func NewLatency[F family.Hash](c Config) (*Latency[F], error) {
 	if c.Conservative {
-		return nil, fmt.Errorf("%w: tower: buckets of latencies are inserted into as in CM, not conservatively", sketch.ErrConfig)
+		return nil, fmt.Errorf("%w: tower: buckets of latencies are inserted into as in CM, not conservatively",
+			sketch.ErrConfig)
 	}
 	if c.Rows == nil {
 		bits := c.Bits
@@ -39,7 +40,7 @@ func NewLatency[F family.Hash](c Config) (*Latency[F], error) {
 			if b < 2 || b > 32 {
 				return nil, fmt.Errorf("%w: tower: %d-bit counters; expected 2 to 32 bits", sketch.ErrConfig, b)
 			}
-			// A counter costs its share of a word; each row may leave two words part empty.
+			// A counter costs its share of a word; each row may leave two words partly unused.
 			cost := 1/float64(wordBits/b) + 1/float64(wordBits/min(b+extraBits, 32))
 			width := int(float64(c.Memory/(wordBits/8)/len(bits)-2) / cost)
 			c.Rows = append(c.Rows, Row{Bits: b, Width: width})
@@ -63,7 +64,7 @@ func NewLatency[F family.Hash](c Config) (*Latency[F], error) {
 // Memory returns the bytes of all counters.
 func (l *Latency[F]) Memory() int { return l.packets.Memory() + len(l.sums)*wordBits/8 }
 
-// Insert records a packet of a key that took so long, in whatever unit.
+// Insert records a packet of a key and its latency, in any unit.
 func (l *Latency[F]) Insert(key []byte, latency uint32) {
 	d := family.Digest[F](l.packets.seed, key)
 	l.packets.increment(d)
@@ -75,7 +76,8 @@ func (l *Latency[F]) Insert(key []byte, latency uint32) {
 	}
 }
 
-// InsertBatch records one packet of each key, with its latency; keys lie end to end, size bytes each.
+// InsertBatch records one packet of each key, with its latency; keys are concatenated, size bytes
+// each.
 func (l *Latency[F]) InsertBatch(keys []byte, size int, latencies []uint32) error {
 	if err := family.CheckBatch("tower", keys, size); err != nil {
 		return err
@@ -89,13 +91,13 @@ func (l *Latency[F]) InsertBatch(keys []byte, size int, latencies []uint32) erro
 	return nil
 }
 
-// Bound is Sketch.Bound of the packets; a latency is a sum of as many flows.
+// Bound is Sketch.Bound of the packets; a latency is a sum over as many flows.
 func (l *Latency[F]) Bound(size uint32, total uint64) sketch.Bound {
 	return l.packets.Bound(size, total)
 }
 
-// Query returns the estimated packets and total latency of a key; ok is false when one of
-// them has overflowed in every row, or no packet was seen. The mean is latency / packets.
+// Query returns the estimated packets and total latency of a key; ok is false if one of
+// them has overflowed in every row or no packet was seen. The mean is latency / packets.
 func (l *Latency[F]) Query(key []byte) (packets, latency uint32, ok bool) {
 	d := family.Digest[F](l.packets.seed, key)
 	n, sum := uint64(Overflow), uint64(Overflow)
@@ -116,7 +118,7 @@ func (l *Latency[F]) Reset() {
 	clear(l.sums)
 }
 
-// Merge adds what o recorded.
+// Merge adds the records of o.
 func (l *Latency[F]) Merge(o *Latency[F]) error {
 	if o == nil {
 		return fmt.Errorf("%w: tower: nothing to merge", sketch.ErrMismatch)
@@ -124,12 +126,13 @@ func (l *Latency[F]) Merge(o *Latency[F]) error {
 	if err := l.packets.Merge(o.packets); err != nil {
 		return err
 	}
-	// The same shape as the packets', so this cannot fail any more.
-	sums, others := Sketch[F]{rows: l.rows, words: l.sums, shape: l.shape}, Sketch[F]{rows: o.rows, words: o.sums, shape: o.shape}
+	// The shape equals that of the packets, so this cannot fail.
+	sums, others := Sketch[F]{rows: l.rows, words: l.sums, shape: l.shape},
+		Sketch[F]{rows: o.rows, words: o.sums, shape: o.shape}
 	return sums.Merge(&others)
 }
 
-// MarshalBinary serialises the tower.
+// MarshalBinary serializes the tower.
 func (l *Latency[F]) MarshalBinary() ([]byte, error) {
 	w := wire.NewWriter(wire.TowerLatency, family.ID[F](), l.packets.seed, l.Memory())
 	writeShape(w, 0, l.packets.shape)
@@ -139,7 +142,7 @@ func (l *Latency[F]) MarshalBinary() ([]byte, error) {
 	return w.Bytes(), nil
 }
 
-// UnmarshalBinary replaces the tower by a serialised one.
+// UnmarshalBinary replaces the tower by a serialized one.
 func (l *Latency[F]) UnmarshalBinary(b []byte) error {
 	r, err := wire.NewReader(b, wire.TowerLatency, family.ID[F]())
 	if err != nil {

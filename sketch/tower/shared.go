@@ -10,35 +10,34 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// Shared is a tower that several goroutines write at once without locks (SketchINT
-// §VI-B), each through a Writer of its own. What a writer has not flushed is in no answer.
+// Shared is a tower that several goroutines write at once without locks (SketchINT §VI-B), each
+// through its own Writer. Estimates exclude packets that a writer has not flushed.
 //
-// With CM insertion a writer has counters of its own, which Flush hands over by the exchange
-// of a pointer: no packet touches a cache line that another core writes. That costs
-// memory, one tower a writer and one more for each that has flushed since the last Snapshot or Seal, and
-// no accuracy: once all writers are flushed the counters are, bit by bit, those of a
-// Sketch that saw all packets.
+// With CM insertion each writer has its own counters, which Flush passes on by exchanging a
+// pointer: no packet touches a cache line that another core writes. The cost is memory: one tower
+// per writer and one more for each that has flushed since the last Snapshot or Seal. Once all
+// writers are flushed, the counters equal those of a Sketch that saw all packets, bit by bit.
 //
-// CU insertion goes by the estimate of all packets, so there the writers share the counters and change
-// them by compare-and-swap, after adding up the packets of 1,024 keys. No update is
-// lost, but two writers may both act on an estimate that the other is raising, so that an
-// answer can be too low by what was in flight at the same moment. (Counters of their own would be never
-// too low, but for 2 writers have 1.3 times the error of one, for 8 nearly 3 times.)
+// CU insertion depends on the estimate of all packets, so the writers share the counters and change
+// them by compare-and-swap, after adding up the packets of 1,024 keys. No update is lost, but two
+// writers may both use an estimate that the other is raising, so that an estimate can be too low by
+// the packets in flight at that moment. (Separate counters would never be too low, but the error is
+// 1.3 times that of one writer for 2 writers, and nearly 3 times for 8.)
 type Shared[F family.Hash] struct {
 	config  Config
 	writers atomic.Uint32
-	// sealed are towers that writers have handed over, free are empty ones. Whoever takes a
+	// sealed are towers that writers have flushed, free are empty ones. The goroutine that takes a
 	// pointer out of its slot owns the tower.
 	sealed, free [sharedSlots]atomic.Pointer[Sketch[F]]
 
 	mu sync.Mutex // among readers; writers never take it
-	// total is what was collected from sealed. With CU insertion its words are the
-	// writers' too, and only ever used atomically.
+	// total is the sum of the collected towers. With CU insertion the writers use its words, too,
+	// always atomically.
 	total *Sketch[F]
 }
 
-// sharedSlots bounds the towers that wait. With more writers than this some flushes add to
-// what another writer has handed over.
+// sharedSlots bounds the towers that are not collected yet. With more writers, some flushes add to
+// the tower of another writer.
 const sharedSlots = 64
 
 // NewShared returns an empty shared tower.
@@ -50,9 +49,9 @@ func NewShared[F family.Hash](c Config) (*Shared[F], error) {
 	return &Shared[F]{config: Config{Rows: s.shape, Seed: c.Seed, Conservative: c.Conservative}, total: s}, nil
 }
 
-// Snapshot returns all that was flushed since the last Seal or Reset, to query, merge and serialise.
-// Writers may go on meanwhile; with CU insertion a packet may then be in some rows and not
-// yet in others.
+// Snapshot returns all packets flushed since the last Seal or Reset, to query, merge and serialize.
+// Writers may continue meanwhile; with CU insertion a packet may then be in some rows and not yet
+// in others.
 func (t *Shared[F]) Snapshot() *Sketch[F] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,10 +65,10 @@ func (t *Shared[F]) Seal() *Sketch[F] {
 	return t.take(true)
 }
 
-// Reset forgets what was flushed.
+// Reset discards all flushed packets.
 func (t *Shared[F]) Reset() { t.Seal() }
 
-// take copies the total, and empties it if told to.
+// take copies the total, and empties it on request.
 func (t *Shared[F]) take(seal bool) *Sketch[F] {
 	t.collect()
 	c := *t.total
@@ -91,7 +90,7 @@ func (t *Shared[F]) take(seal bool) *Sketch[F] {
 	return &c
 }
 
-// collect adds up what writers have handed over.
+// collect adds up the towers that writers have flushed.
 func (t *Shared[F]) collect() {
 	for i := range t.sealed {
 		if s := t.sealed[i].Swap(nil); s != nil {
@@ -120,23 +119,23 @@ func (t *Shared[F]) empty() *Sketch[F] {
 	}
 	s, err := New[F](t.config)
 	if err != nil {
-		panic(err) // NewShared has made one of this shape
+		panic(err) // NewShared has created one of this shape
 	}
 	return s
 }
 
-// Writer is one goroutine's way into a shared tower; it must not be used by two at once. It is
-// to be flushed before it is given up.
+// Writer adds packets to a shared tower. One goroutine may use it at a time. Flush it after the
+// last packet.
 type Writer[F family.Hash] struct {
 	t    *Shared[F]
-	own  *Sketch[F] // CM insertion; nil: nothing since the last flush
+	own  *Sketch[F] // CM insertion; nil if empty since the last flush
 	held *held      // CU insertion
 	slot int
 	_    [64]byte // two writers share no cache line
 }
 
-// held are packets of keys that a writer holds back. In skewed traffic most packets belong to
-// a few flows; added up here, they do not make the cores fight for the same counters.
+// held are packets of keys that a writer has not added yet. In skewed traffic most packets belong
+// to a few flows; adding them up first reduces contention for the same counters.
 type held [1024]struct{ digest, count uint64 }
 
 // Writer returns a new writer.
@@ -168,7 +167,7 @@ func (w *Writer[F]) insert(key []byte) {
 	w.own.Insert(key)
 }
 
-// InsertBatch counts one packet of each key; keys lie end to end, size bytes each.
+// InsertBatch counts one packet of each key; keys are concatenated, size bytes each.
 func (w *Writer[F]) InsertBatch(keys []byte, size int) error {
 	if w.held == nil {
 		if w.own == nil {
@@ -196,8 +195,8 @@ func (w *Writer[F]) hold(d uint64) {
 	slot.count++
 }
 
-// Flush hands over what the writer has counted. It waits for nobody; when a reader has not yet
-// collected what was handed over last, it adds to that.
+// Flush passes the counts of the writer on. It does not wait; if no reader has collected the
+// previous flush, it adds to that.
 func (w *Writer[F]) Flush() {
 	if w.held != nil {
 		for i := range w.held {
@@ -222,7 +221,7 @@ func (w *Writer[F]) Flush() {
 	}
 }
 
-// raise is Sketch.raise for counters that others raise at the same time.
+// raise is Sketch.raise for counters that other writers raise at the same time.
 func (t *Shared[F]) raise(d, n uint64) {
 	s := t.total
 	to := uint64(Overflow)
@@ -245,8 +244,8 @@ func (t *Shared[F]) raise(d, n uint64) {
 			w := atomic.LoadUint64(word)
 			v := w >> shift & r.mask
 			next := max(v, min(to, r.mask))
-			// A counter that stays, as an overflowed one does, is not written: its cache
-			// line stays with every core.
+			// A counter that does not change, such as an overflowed one, is not written: its cache
+			// line remains shared by all cores.
 			if next == v || atomic.CompareAndSwapUint64(word, w, w+(next-v)<<shift) {
 				break
 			}

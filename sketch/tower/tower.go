@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tower is TowerSketch (SketchINT §IV): rows of equal memory, from many small
-// counters to few large ones. A counter whose bits are all ones has overflowed and stands
-// for +∞; the answer is the smallest of a key's counters.
+// counters to few large ones. A counter whose bits are all ones has overflowed and means +∞. The
+// estimate is the smallest of a key's counters.
 //
-// Counters are packed into 64-bit words, as many as fit whole: bits that do not divide 64
-// leave some of each word unused. The Sketch is not safe for concurrent use
+// Counters are packed into 64-bit words, as many whole ones as fit: bits that do not divide 64
+// leave a part of each word unused. The Sketch is not safe for concurrent use
 // while it is written; Shared is.
 package tower
 
@@ -19,7 +19,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
-// Overflow is what Query answers when all counters of a key have overflowed.
+// Overflow is the estimate if all counters of a key have overflowed.
 const Overflow = math.MaxUint32
 
 // Sketch counts packets by key.
@@ -27,7 +27,7 @@ type Sketch[F family.Hash] struct {
 	seed  uint64
 	cu    bool
 	rows  []row
-	even  []evenRow // the same rows, or nil: see there
+	even  []evenRow // the same rows; nil if they are not even
 	words []uint64
 	shape []Row
 }
@@ -54,7 +54,7 @@ func New[F family.Hash](c Config) (*Sketch[F], error) {
 // Rows returns the shape of the rows.
 func (s *Sketch[F]) Rows() []Row { return slices.Clone(s.shape) }
 
-// Memory returns the bytes that the counters take.
+// Memory returns the size of the counters in bytes.
 func (s *Sketch[F]) Memory() int { return len(s.words) * wordBits / 8 }
 
 // Insert counts one packet of a key.
@@ -77,11 +77,11 @@ func (s *Sketch[F]) Add(key []byte, n uint32) {
 	}
 }
 
-// rowByRow is up to how many bytes a batch goes through the tower row by row. A larger tower is
-// not in the caches, and then many rows at once are what keeps the memory busy.
+// rowByRow is the size in bytes up to which a batch passes the tower row by row. A larger tower is
+// not in the caches, and accesses to many rows at once overlap better.
 const rowByRow = 4 << 20
 
-// InsertBatch counts one packet of each key; keys lie end to end, size bytes each.
+// InsertBatch counts one packet of each key; keys are concatenated, size bytes each.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("tower", keys, size); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 }
 
 // increment adds 1 to every counter of a key that has not overflowed, without a branch:
-// which counters have is not predictable.
+// overflows are not predictable.
 func (s *Sketch[F]) increment(d uint64) {
 	if s.even != nil {
 		incrementEven(s.words, s.even, d)
@@ -124,7 +124,7 @@ func (s *Sketch[F]) increment(d uint64) {
 }
 
 func incrementEven(words []uint64, rows []evenRow, d uint64) {
-	if len(rows) == 5 { // the paper's; without a loop it is a tenth faster
+	if len(rows) == 5 { // as in the paper; unrolled it is 10 % faster
 		rows[0].increment(words, family.FastValue(d, 0))
 		rows[1].increment(words, family.FastValue(d, 1))
 		rows[2].increment(words, family.FastValue(d, 2))
@@ -166,7 +166,8 @@ func (r *evenRow) query(words []uint64, hash uint32) uint64 {
 	return v
 }
 
-// incrementRows is incrementEven for many keys, row by row: in one row nothing waits for anything.
+// incrementRows is incrementEven for many keys, row by row: the accesses to one row are
+// independent.
 func incrementRows(words []uint64, rows []evenRow, digests []uint64) {
 	for i := range rows {
 		r := rows[i]
@@ -180,7 +181,7 @@ func incrementRows(words []uint64, rows []evenRow, digests []uint64) {
 	}
 }
 
-// add adds n to every counter of a key; one that would pass its maximum overflows.
+// add adds n to every counter of a key; one that would exceed its maximum overflows.
 func (s *Sketch[F]) add(d, n uint64) {
 	for i := range s.rows {
 		r := &s.rows[i]
@@ -191,8 +192,7 @@ func (s *Sketch[F]) add(d, n uint64) {
 	}
 }
 
-// raise brings every counter that is below the estimate plus n, and has not overflowed,
-// up to it.
+// raise sets every counter that is below the estimate plus n, and has not overflowed, to that sum.
 func (s *Sketch[F]) raise(d, n uint64) {
 	if len(s.even) == 5 && n == 1 {
 		raiseFive(s.words, s.even, d)
@@ -222,7 +222,7 @@ func (s *Sketch[F]) raise(d, n uint64) {
 	}
 }
 
-// find returns a counter's word, its place there, and its value, Overflow if it has overflowed.
+// find returns a counter's word, its shift, and its value, Overflow if it has overflowed.
 func (r *evenRow) find(words []uint64, hash uint32) (w *uint64, shift, v uint64) {
 	x := uint64(hash) * r.words
 	w, shift = &words[r.start+x>>32], x>>26&r.lanes&63
@@ -232,7 +232,7 @@ func (r *evenRow) find(words []uint64, hash uint32) (w *uint64, shift, v uint64)
 	return w, shift, v
 }
 
-// is is 1 for equal numbers, without a branch.
+// is returns 1 for equal numbers and 0 otherwise, without a branch.
 func is(a, b uint64) (x uint64) {
 	if a == b {
 		x = 1
@@ -309,8 +309,8 @@ func (s *Sketch[F]) value(i int, d uint64) uint64 {
 	return Overflow
 }
 
-// Query returns the estimate of a key, never below its packets; Overflow when every
-// counter of it has overflowed.
+// Query returns the estimate of a key, never below its packets; Overflow if all of
+// its counters have overflowed.
 func (s *Sketch[F]) Query(key []byte) uint32 {
 	d := family.Digest[F](s.seed, key)
 	return uint32(s.query(d))
@@ -365,7 +365,7 @@ func (s *Sketch[F]) Row(i int) []uint32 {
 
 // Bound is the one of the paper's Theorem 1 in its simplest form, Markov's inequality in
 // every row that can hold the estimate: with the total of the packets, an estimate of
-// a flow of the given size is at most Over too high. Rows that overflowed count for nothing.
+// a flow of the given size is at most Over too high. Rows that overflowed do not contribute.
 func (s *Sketch[F]) Bound(size uint32, total uint64) sketch.Bound {
 	width, usable := uint32(math.MaxUint32), 0
 	for i := range s.rows {
@@ -383,14 +383,15 @@ func (s *Sketch[F]) Bound(size uint32, total uint64) sketch.Bound {
 // Reset empties the tower.
 func (s *Sketch[F]) Reset() { clear(s.words) }
 
-// Merge adds what o counted. With CM insertion the result is what one tower would have
-// held; with CU insertion it never answers too low.
+// Merge adds the counts of o. With CM insertion the result equals that of a single tower; with CU
+// insertion its estimates are never too low.
 func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	if o == nil {
 		return fmt.Errorf("%w: tower: nothing to merge", sketch.ErrMismatch)
 	}
 	if s.seed != o.seed || s.cu != o.cu || !slices.Equal(s.shape, o.shape) {
-		return fmt.Errorf("%w: tower: rows %v, seed %d, conservative %v and rows %v, seed %d, conservative %v", sketch.ErrMismatch, s.shape, s.seed, s.cu, o.shape, o.seed, o.cu)
+		return fmt.Errorf("%w: tower: rows %v, seed %d, conservative %v and rows %v, seed %d, conservative %v",
+			sketch.ErrMismatch, s.shape, s.seed, s.cu, o.shape, o.seed, o.cu)
 	}
 	s.merge(o)
 	return nil
@@ -417,7 +418,7 @@ func mergeWords(sums, words []uint64, high uint64, bits uint32) {
 	}
 }
 
-// MarshalBinary serialises the tower.
+// MarshalBinary serializes the tower.
 func (s *Sketch[F]) MarshalBinary() ([]byte, error) {
 	w := wire.NewWriter(wire.Tower, family.ID[F](), s.seed, s.Memory())
 	var flags uint32
@@ -457,7 +458,7 @@ func readShape(r *wire.Reader) (Config, error) {
 	return c, r.Expect(total * wordBits / 8)
 }
 
-// UnmarshalBinary replaces the tower by a serialised one.
+// UnmarshalBinary replaces the tower by a serialized one.
 func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
 	r, err := wire.NewReader(b, wire.Tower, family.ID[F]())
 	if err != nil {

@@ -117,7 +117,7 @@ func againstModel[F family.Hash](t *testing.T) {
 }
 
 // TestOverflow: a counter of b bits counts to 2^b-2; then it stands for +∞ for ever, and
-// nothing spills into its neighbours.
+// nothing spills into its neighbors.
 func TestOverflow(t *testing.T) {
 	for bits := 2; bits <= 20; bits++ {
 		for _, cu := range []bool{false, true} {
@@ -137,7 +137,7 @@ func TestOverflow(t *testing.T) {
 			}
 			s.Add(key, math.MaxUint32)
 			if w := s.words[0]; w != uint64(limit) {
-				t.Errorf("%d bits: the word is %#x, so a neighbour was written", bits, w)
+				t.Errorf("%d bits: the word is %#x, so a neighbor was written", bits, w)
 			}
 		}
 	}
@@ -159,7 +159,8 @@ func TestAccuracyOfFigures(t *testing.T) {
 		are, aae := tr.Errors(func(k []byte) float64 { return float64(s.Query(k)) })
 		t.Logf("conservative %v: ARE %.4f, AAE %.4f", tc.cu, are, aae)
 		if are > 1.1*tc.are || aae > 1.1*tc.aae {
-			t.Errorf("conservative %v: ARE %.4f, AAE %.4f; the figures are %.4f and %.4f", tc.cu, are, aae, tc.are, tc.aae)
+			t.Errorf("conservative %v: ARE %.4f, AAE %.4f; the figures are %.4f and %.4f", tc.cu, are, aae, tc.are,
+				tc.aae)
 		}
 	}
 }
@@ -191,7 +192,8 @@ func TestMerge(t *testing.T) {
 		}
 	}
 	a := build[family.Fast](t, Config{Memory: 9000})
-	for _, c := range []Config{{Memory: 9000, Seed: 1}, {Memory: 8000}, {Memory: 9000, Bits: []int{2, 4}}, {Memory: 9000, Conservative: true}} {
+	for _, c := range []Config{{Memory: 9000, Seed: 1}, {Memory: 8000}, {Memory: 9000, Bits: []int{2, 4}},
+		{Memory: 9000, Conservative: true}} {
 		if err := a.Merge(build[family.Fast](t, c)); !errors.Is(err, sketch.ErrMismatch) {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -203,8 +205,10 @@ func TestMerge(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	for _, c := range []Config{
-		{}, {Memory: -1}, {Memory: 39}, {Memory: 100, Bits: []int{1}}, {Memory: 100, Bits: []int{33}}, {Memory: 100, Bits: []int{8, 4}}, {Memory: 100, Bits: []int{}},
-		{Rows: []Row{}}, {Rows: []Row{{2, 0}}}, {Rows: []Row{{2, -1}}}, {Rows: []Row{{0, 5}}}, {Rows: []Row{{3, 1 << 28}}}, {Rows: []Row{{32, math.MaxInt}}},
+		{}, {Memory: -1}, {Memory: 39}, {Memory: 100, Bits: []int{1}}, {Memory: 100, Bits: []int{33}},
+		{Memory: 100, Bits: []int{8, 4}}, {Memory: 100, Bits: []int{}},
+		{Rows: []Row{}}, {Rows: []Row{{2, 0}}}, {Rows: []Row{{2, -1}}}, {Rows: []Row{{0, 5}}},
+		{Rows: []Row{{3, 1 << 28}}}, {Rows: []Row{{32, math.MaxInt}}},
 		{Rows: []Row{{2, 5}}, Memory: 7}, {Rows: slices.Repeat([]Row{{2, 5}}, 9)}, {Memory: math.MaxInt},
 	} {
 		if _, err := New[family.Fast](c); !errors.Is(err, sketch.ErrConfig) {
@@ -220,7 +224,8 @@ func TestBadConfig(t *testing.T) {
 	if _, err := NewLatency[family.Fast](Config{Memory: 1000, Conservative: true}); !errors.Is(err, sketch.ErrConfig) {
 		t.Error(err)
 	}
-	if err := build[family.Fast](t, Config{Memory: 100}).InsertBatch([]byte{1}, 2); !errors.Is(err, sketch.ErrMismatch) {
+	if err := build[family.Fast](t, Config{Memory: 100}).InsertBatch([]byte{1}, 2); !errors.Is(err,
+		sketch.ErrMismatch) {
 		t.Error(err)
 	}
 }
@@ -286,7 +291,8 @@ func TestShared(t *testing.T) {
 				low++
 			}
 		}
-		t.Logf("CU insertion: ARE %.5f by one writer, %.5f by %d; %d of %d flows too low", one, many, writers, low, len(tr.Count))
+		t.Logf("CU insertion: ARE %.5f by one writer, %.5f by %d; %d of %d flows too low", one, many, writers, low,
+			len(tr.Count))
 		if many > 1.1*one+0.001 || low > len(tr.Count)/200 {
 			t.Errorf("CU insertion by %d writers: ARE %.5f, alone %.5f, %d flows too low", writers, many, one, low)
 		}
@@ -330,10 +336,10 @@ func TestSharedEpochs(t *testing.T) {
 	}
 }
 
-// TestSharedNeighbours: with CU insertion counters of one word are raised at the same time, and none of
-// them loses a packet to its neighbour.
+// TestSharedNeighbours: with CU insertion counters of one word are raised at the same time, and
+// none of them loses a packet to its neighbor.
 func TestSharedNeighbours(t *testing.T) {
-	const packets = 1_000_000 // so many that two cores meet, even on a busy machine
+	const packets = 1_000_000 // enough that two cores meet, even on a busy machine
 	shared, err := NewShared[family.Fast](Config{Rows: []Row{{32, 2}}, Conservative: true})
 	if err != nil {
 		t.Fatal(err)
@@ -421,7 +427,8 @@ func TestBytes(t *testing.T) {
 }
 
 func FuzzBytes(f *testing.F) {
-	golden.Fuzz(f, []golden.Sketch{build[family.Fast](f, Config{Memory: 40}), build[family.Fast](f, Config{Rows: []Row{{3, 20}, {9, 9}}, Conservative: true})},
+	golden.Fuzz(f, []golden.Sketch{build[family.Fast](f, Config{Memory: 40}),
+		build[family.Fast](f, Config{Rows: []Row{{3, 20}, {9, 9}}, Conservative: true})},
 		func() golden.Sketch { return build[family.Fast](f, Config{Memory: 40}) }, func(s golden.Sketch) {
 			w := s.(*Sketch[family.Fast])
 			w.Insert([]byte("key"))

@@ -133,7 +133,8 @@ func TestRealTrace(t *testing.T) {
 		t.Run(tc.name+" "+tc.l.Key.String(), func(t *testing.T) {
 			for i, p := range real {
 				tr, s := evaluate(t, tc.l, p, 0.005)
-				t.Logf("epoch %d: %d flows, F1 %.4f, errors of entropy %.5f, distinct flows %.5f, F2 %.5f", i, len(tr.flows), s.f1, s.entropy, s.distinct, s.moment2)
+				t.Logf("epoch %d: %d flows, F1 %.4f, errors of entropy %.5f, distinct flows %.5f, F2 %.5f", i,
+					len(tr.flows), s.f1, s.entropy, s.distinct, s.moment2)
 				if s.f1 < 0.98 {
 					t.Errorf("epoch %d: heavy hitters F1 %.4f", i, s.f1)
 				}
@@ -163,7 +164,8 @@ func TestZipf(t *testing.T) {
 	} {
 		t.Run(tc.l.String(), func(t *testing.T) {
 			tr, s := evaluate(t, tc.l, packets, 0.0005)
-			t.Logf("%d bytes, %d flows, F1 %.4f, errors of entropy %.5f, distinct flows %.5f, F2 %.5f", tc.l.Bytes(), len(tr.flows), s.f1, s.entropy, s.distinct, s.moment2)
+			t.Logf("%d bytes, %d flows, F1 %.4f, errors of entropy %.5f, distinct flows %.5f, F2 %.5f", tc.l.Bytes(),
+				len(tr.flows), s.f1, s.entropy, s.distinct, s.moment2)
 			if s.f1 < tc.f1 || s.entropy > tc.entropy || s.distinct > tc.distinct || s.moment2 > 0.01 {
 				t.Errorf("%+v", s)
 			}
@@ -247,7 +249,8 @@ func TestChange(t *testing.T) {
 			for _, d := range change.flows {
 				total += d
 			}
-			c, err := Compare(measure(t, l, real[i]).Reading().Estimate(), measure(t, l, real[i+1]).Reading().Estimate())
+			c, err := Compare(measure(t, l, real[i]).Reading().Estimate(),
+				measure(t, l, real[i+1]).Reading().Estimate())
 			if err != nil {
 				t.Fatal(err)
 			}

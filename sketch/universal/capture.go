@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// sure is how many standard deviations of its level's noise a flow must have to be
-// part of the sample: below, what looks like a flow may be noise.
+// sure is the size, in standard deviations of its level's noise, from which a flow is part of the
+// sample; smaller ones may be noise.
 const sure = 4
 
-// likely is the least probability of being kept with which a level takes part. The last
-// level always does, so that no size is left out.
+// likely is the smallest probability of being kept with which a level contributes. The last level
+// always does, so that every size is covered.
 const likely = 0.5
 
-// Sizes are put into classes, exactly up to smallSizes packets and then by steps of an
-// eighth, so that probabilities need to be worked out for few sizes only.
+// Sizes have classes, exact up to smallSizes packets and then in steps of an eighth, so that
+// probabilities are computed for few sizes only.
 const smallSizes = 16
 
 // classOf returns the class of a size.
@@ -35,13 +35,13 @@ func sizeOf(class uint8) float64 {
 	return smallSizes * math.Exp2(float64(class-smallSizes)/8)
 }
 
-// seen is what is known of a flow's size, in classes: what the reading holds of it, which
-// has to stand out from the noise, and what the data plane saw, which decided whether the
-// flow was kept. In a difference there are two of these.
+// seen holds the sizes of a flow, in classes: in the reading, where it must exceed the noise, and
+// in the data plane, which decided whether the flow was kept. In a difference there are two of the
+// latter.
 type seen struct{ change, before, after uint8 }
 
-// capture returns the probability that a flow of such sizes reaches a level where it is
-// kept and can be told from noise; or 0 when the given level is none of those.
+// capture returns the probability that a flow of these sizes reaches a level where it is kept and
+// exceeds the noise; 0 if the given level is not one of these.
 func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
 	type result struct {
 		p      float64
@@ -75,8 +75,8 @@ func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
 	}
 }
 
-// curve is, for each level and class of sizes, the probability that a flow of this size is
-// in the slots of one of the switches, each being as likely as the others.
+// curve is, for each level and class of sizes, the probability that a flow of this size is in the
+// slots of one of the switches, with equal probability for each.
 type curve struct {
 	tables []table
 	known  [][math.MaxUint8 + 1]float64 // by level; the probability plus 1, or 0
@@ -101,8 +101,8 @@ func (c *curve) at(level int, class uint8) float64 {
 	return *p - 1
 }
 
-// keeps returns the probability that a flow of x packets is in the level's slots: unless
-// all of its slots have larger flows. Between equals it is a toss.
+// keeps returns the probability that a flow of x packets is in the level's slots: it is, unless all
+// of its slots have larger flows. Equal flows have equal probability.
 func (t table) keeps(level int, x float64) float64 {
 	lost := 1.0
 	for _, counts := range t[level] {

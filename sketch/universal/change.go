@@ -4,7 +4,7 @@ package universal
 
 import "math"
 
-// Change answers questions about what changed between two epochs (paper, section 4.3).
+// Change estimates changes between two epochs (paper, section 4.3).
 type Change struct {
 	before, after, difference *Estimate
 }
@@ -15,22 +15,21 @@ type FlowChange struct {
 	Before, After float64
 }
 
-// Compare estimates the change from one epoch to the next. The two sketches are
-// subtracted first, so that what did not change is no noise to what did. It fails when
-// the layouts differ.
+// Compare estimates the change from one epoch to the next. It first subtracts the two sketches, so
+// that unchanged flows are not noise. It fails if the layouts differ.
 func Compare(before, after *Estimate) (*Change, error) {
 	r := after.reading.Clone()
 	if err := r.Subtract(before.reading); err != nil {
 		return nil, err
 	}
-	// A flow is known when it was large in either epoch, however little it changed.
+	// A flow is known if it was large in either epoch, however little it changed.
 	sizes := func(f *estimated) (float64, float64) {
 		return math.Abs(before.sizeOf(f)), math.Abs(after.sizeOf(f))
 	}
 	return &Change{before: before, after: after, difference: r.estimate(sizes)}, nil
 }
 
-// Total returns the sum over all flows of how much each changed, in packets.
+// Total returns the sum of the changes of all flows, in packets.
 func (c *Change) Total() float64 { return c.difference.Sum(Packets) }
 
 // Above returns the flows among both epochs' heavy keys that changed by at least the
@@ -39,7 +38,7 @@ func (c *Change) Above(packets float64) []FlowChange {
 	flows := c.difference.Above(packets)
 	out := make([]FlowChange, len(flows))
 	for i, f := range flows {
-		// The change is known best, then the larger of both sizes.
+		// The change is the most accurate, then the larger of both sizes.
 		before, after := max(c.before.Size(f.Key), 0), max(c.after.Size(f.Key), 0)
 		if f.Packets > 0 {
 			before = max(after-f.Packets, 0)

@@ -4,17 +4,17 @@ package universal
 
 import "math"
 
-// frequencies is at how many points of (0, π) the characteristic function of the cells
-// is taken. A flow whose size is a multiple of twice this number counts wrongly.
+// frequencies is the number of points of (0, π) at which the characteristic function of the cells
+// is computed. A flow whose size is a multiple of twice this number is miscounted.
 const frequencies = 64
 
-// period is after how many values of a cell the cosines below repeat.
+// period is the number of cell values after which the cosines below repeat.
 const period = 4 * frequencies
 
-// combine adds up the strata, from the deepest on. Strata with too many flows to count them
-// are inferred from the ones below them. The flows of stratum i are as many as
-// those of all deeper strata together, give or take √(2n): that is the expectation
-// which the stratum's own count corrects, each by its variance (a Kalman filter).
+// combine sums the strata, starting with the deepest. Strata with too many flows to count are
+// inferred from the ones below them. Stratum i has as many flows as all deeper strata together,
+// within √(2n): the stratum's own count corrects this expectation, each weighted by its variance (a
+// Kalman filter).
 func (e *Estimate) combine() float64 {
 	last := e.levels[len(e.levels)-1]
 	n, variance := last.distinct, last.spread*last.spread
@@ -39,17 +39,18 @@ func (e *Estimate) combine() float64 {
 // countFlows returns the number of flows of a stratum and its standard deviation, given a
 // histogram of the values left in its cells, modulo period.
 //
-// A cell of a Count sketch is a sum of flow sizes with random signs. With λ flows a
-// cell on average, of which a share p(s) has size s, the characteristic function of a
-// cell is ψ(t) = exp(λ(Σ p(s) cos(ts) - 1)), and as no flow has size 0 the mean of
-// log ψ over (0, π) is -λ: the cells tell the number of flows whatever their sizes, and
-// flows of which the signs cancel are counted too. It works up to about two flows a
-// cell.
+// A cell of a Count sketch is a sum of flow sizes with random signs. With λ flows per cell on
+// average, of which a share p(s) has size s, the characteristic function of a cell is ψ(t) =
+// exp(λ(Σ p(s) cos(ts) - 1)), and as no flow has size 0 the mean of log ψ over (0, π) is -λ: the
+// cells give the number of flows for any sizes, and flows whose signs cancel are counted, too. It
+// works up to about two flows per cell.
 //
-// Known flows count as such. The others are counted by the cells that no known flow uses:
-// which these are does not depend on where the others fall, while what is left in used
-// cells does, because the known flows were fitted to them.
-func (lv *level) countFlows(flows []estimated, users []uint8, bins [period]float64, rows, columns int) (n, spread float64) {
+// Known flows are counted directly. The others are counted by the cells that no known flow uses:
+// the choice of these cells is independent of the other flows, while the rest in used cells is not,
+// because the known flows were fitted to them.
+func (lv *level) countFlows(flows []estimated, users []uint8, bins [period]float64, rows,
+	columns int,
+) (n, spread float64) {
 	known, free := 0, float64(len(lv.rest))
 	for i := range flows {
 		if flows[i].size != 0 {
@@ -57,7 +58,7 @@ func (lv *level) countFlows(flows []estimated, users []uint8, bins [period]float
 		}
 		for row := range rows {
 			if c := flows[i].cells[row]; users[c] != 0 {
-				users[c] = 0 // leave it out once
+				users[c] = 0 // skip it once
 				bins[lv.rest[c]&(period-1)]--
 				free--
 			}
@@ -98,7 +99,7 @@ func countCells(bins *[period]float64, cells, columns, rows float64) (n, spread 
 		if mean < limit {
 			return 0, math.Inf(1)
 		}
-		// The logarithm of an average is too low by half its relative variance.
+		// The logarithm of an average is too low by half of its relative variance.
 		sum -= math.Log(mean) + (square/(mean*mean)-1)/(2*cells)
 		for _, v := range used {
 			influence[v] -= cosines[(2*m+1)*v&(period-1)] / mean
@@ -112,6 +113,6 @@ func countCells(bins *[period]float64, cells, columns, rows float64) (n, spread 
 	}
 	mean, square = mean/cells, square/cells
 	variance := columns * columns / cells * (square - mean*mean) / (frequencies * frequencies)
-	// Rows hash the same flows, so chance in the number of flows is not chance here.
+	// Rows hash the same flows, so the variance of the number of flows does not count here.
 	return n, math.Sqrt(max(variance-n/rows, 0.25))
 }

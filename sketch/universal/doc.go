@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package universal is the universal sketch of UnivMon (Liu et al., SIGCOMM 2016): one
-// structure in the data plane, and many questions asked of it afterwards.
+// Package universal is the universal sketch of UnivMon (Liu et al., SIGCOMM 2016): one structure in
+// the data plane, from which many statistics are estimated afterwards.
 //
 // Each flow reaches sampling levels 0 to l, where l is the number of leading ones of a
 // hash of its key: level i sees half the flows of level i-1. A level has a Count

@@ -10,7 +10,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Estimate answers questions about a reading. It does not change after it was made.
+// Estimate estimates statistics of a reading. It is immutable.
 type Estimate struct {
 	reading *Reading
 	layout  Layout
@@ -23,13 +23,13 @@ type Estimate struct {
 	count   float64 // flows
 }
 
-// level is what is known of one stratum: the flows whose deepest level it is.
+// level holds the state of one stratum: the flows whose deepest level it is.
 type level struct {
 	rest     []int32 // cells less the known flows
 	moment   float64 // of rest: the sum of squares, as the median row has it
 	noise    float64 // standard deviation of an estimate
 	distinct float64 // flows of this stratum
-	spread   float64 // standard deviation of distinct; +Inf when it cannot be told
+	spread   float64 // standard deviation of distinct; +Inf if unknown
 }
 
 // estimated is a key from the heavy-key slots with its estimated size.
@@ -45,15 +45,15 @@ const maxRows = 5
 // Flow is a flow and its estimated size.
 type Flow struct {
 	Key     flow.Key
-	Packets float64 // negative in a difference when the flow shrank
+	Packets float64 // negative in a difference if the flow shrank
 }
 
-// Estimate works out the reading. It takes a few milliseconds for 1 MB of cells. The
-// reading must not be changed afterwards.
+// Estimate returns the estimate of the reading. It takes a few milliseconds for 1 MB of cells. The
+// reading must not change afterwards.
 func (r *Reading) Estimate() *Estimate { return r.estimate(nil) }
 
-// estimate is Estimate; sizes, if not nil, says how large a flow was in the data plane's
-// eyes, where that is not what the reading holds of it.
+// estimate is Estimate; sizes, if not nil, returns the size of a flow in the data plane if it
+// differs from that in the reading.
 func (r *Reading) estimate(sizes func(*estimated) (before, after float64)) *Estimate {
 	e := &Estimate{reading: r, layout: r.layout, levels: make([]level, r.layout.Levels)}
 	e.flows = make([]estimated, len(r.keys))
@@ -71,7 +71,8 @@ func (r *Reading) estimate(sizes func(*estimated) (before, after float64)) *Esti
 	for i := range e.levels {
 		lv := &e.levels[i]
 		lv.rest, rest = rest[:cells:cells], rest[cells:]
-		n, _ := slices.BinarySearchFunc(flows, int32(i+1), func(f estimated, l int32) int { return cmp.Compare(f.level, l) })
+		n, _ := slices.BinarySearchFunc(flows, int32(i+1),
+			func(f estimated, l int32) int { return cmp.Compare(f.level, l) })
 		users := lv.users(flows[:n], r.layout.Rows)
 		e.peel(lv, flows[:n])
 		e.split(lv, flows[:n], users)
@@ -94,10 +95,9 @@ func (r *Reading) locate(k candidate) estimated {
 	return f
 }
 
-// peel estimates the known flows of a stratum together. Each is the median over its
-// rows, as in a Count sketch, but of cells from which the other known flows have been
-// taken away; what is left as noise are the flows that are not known. A few rounds,
-// the largest flows first, settle it.
+// peel estimates the known flows of a stratum together. Each is the median over its rows, as in a
+// Count sketch, but of cells without the other known flows; only the unknown flows remain as noise.
+// A few rounds, the largest flows first, converge.
 func (e *Estimate) peel(lv *level, flows []estimated) {
 	rows := e.layout.Rows
 	type guess struct {
@@ -125,10 +125,10 @@ func (e *Estimate) peel(lv *level, flows []estimated) {
 	}
 }
 
-// peelRounds bounds the rounds; nearly always the second last one changes nothing.
+// peelRounds bounds the rounds; in most cases the second last one changes nothing.
 const peelRounds = 8
 
-// median returns the median over the rows of what the flow's cells still hold of it.
+// median returns the median over the rows of the rest of the flow in its cells.
 func (lv *level) median(f *estimated, rows int) int32 {
 	var v [maxRows]int32
 	for row := range rows {
@@ -143,7 +143,7 @@ func (lv *level) median(f *estimated, rows int) int32 {
 
 func (f *estimated) sign(row int) int32 { return 1 - 2*int32(f.negative>>row&1) }
 
-// take adds by to the flow's size and takes it out of its cells.
+// take adds by to the flow's size and subtracts it from its cells.
 func (lv *level) take(f *estimated, rows int, by int32) {
 	f.size += by
 	for row := range rows {
@@ -151,7 +151,7 @@ func (lv *level) take(f *estimated, rows int, by int32) {
 	}
 }
 
-// users counts for each cell of the stratum how many known flows use it.
+// users returns the number of known flows for each cell of the stratum.
 func (lv *level) users(flows []estimated, rows int) []uint8 {
 	users := make([]uint8, len(lv.rest))
 	for i := range flows {
@@ -164,8 +164,7 @@ func (lv *level) users(flows []estimated, rows int) []uint8 {
 	return users
 }
 
-// survey looks at what is left in the cells: how noisy estimates are, and how many flows
-// there are.
+// survey estimates, from the rest in the cells, the noise of estimates and the number of flows.
 func (e *Estimate) survey(lv *level, flows []estimated, users []uint8) {
 	rows, columns := e.layout.Rows, e.layout.Columns
 	var squares [maxRows]float64

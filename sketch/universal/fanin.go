@@ -10,29 +10,29 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// FanIn is a destination and how many sources send to it.
+// FanIn is a destination and the number of its sources.
 type FanIn struct {
 	Destination flow.Key // its Mask is flow.Dst
 	Sources     float64  // different source addresses
 	Deviation   float64  // standard deviation of Sources
 	Flows       float64  // different 5-tuples
-	Seen        int      // source addresses that were found by name
+	Seen        int      // source addresses that were identified
 }
 
-// FanIns estimates, for destinations of at least the given number of sources, how many
-// different source addresses sent to them (DDoS victims, paper section 4.3), the most
-// first. The sketch must be one of 5-tuples; of others there are none.
+// FanIns estimates, for destinations of at least the given number of sources, how many different
+// source addresses sent to them (DDoS victims, paper section 4.3), the most first. The sketch must
+// be one of 5-tuples; others have no fan-ins.
 //
-// A universal sketch of sources tells the number of sources to all destinations together.
-// Destinations are told apart with the sample that all estimates rest on (see Sum): a
-// flow in it stands for Weight flows to its destination. Sources with several flows are
-// seen several times, the more the denser the sample; from that, and the rule that all
-// sources of a destination have equally many flows, follows how many flows a source has.
+// A universal sketch of sources gives the number of sources of all destinations together. The
+// sample behind all estimates (see Sum) separates destinations: a flow in it stands for Weight
+// flows to its destination. Sources with several flows are sampled several times, depending on the
+// density of the sample; this, and the assumption that all sources of a destination have equally
+// many flows, gives the number of flows per source.
 //
-// Limits: sources that send one flow each are counted well. Where sources have few flows
-// each and the sample is thin, it cannot tell n sources of one flow from n/2 of two, and
-// Sources tends to the number of flows. Destinations that only chance makes large, those
-// whose estimate less twice its deviation is below half of atLeast, are left out.
+// Limits: sources with one flow each are counted well. If sources have few flows each and the
+// sample is thin, n sources of one flow and n/2 of two cannot be distinguished, and Sources tends
+// to the number of flows. Destinations whose estimate minus twice its deviation is below half of
+// atLeast are omitted, because they may be large by chance.
 func (e *Estimate) FanIns(atLeast float64) []FanIn {
 	if e.layout.Key != flow.FiveTuple || e.reading.difference {
 		return nil
@@ -70,7 +70,8 @@ func (e *Estimate) FanIns(atLeast float64) []FanIn {
 	for d, seen := range sources {
 		s := destinations[d]
 		each := flowsEach(float64(s.flows), float64(len(seen)), s.weight)
-		f := FanIn{Destination: d, Sources: max(s.weight/each, float64(len(seen))), Deviation: math.Sqrt(s.square) / each, Flows: s.weight, Seen: len(seen)}
+		f := FanIn{Destination: d, Sources: max(s.weight/each, float64(len(seen))),
+			Deviation: math.Sqrt(s.square) / each, Flows: s.weight, Seen: len(seen)}
 		if f.Sources >= atLeast && f.Sources-2*f.Deviation >= atLeast/2 {
 			found = append(found, f)
 		}
@@ -81,9 +82,8 @@ func (e *Estimate) FanIns(atLeast float64) []FanIn {
 	return found
 }
 
-// flowsEach returns how many flows each source has when, of total flows, a sample of
-// flows was found with that many sources: m with flows/sources = m·p / (1 - (1-p)^m),
-// where p is the sampled part.
+// flowsEach returns the number of flows per source for a sample of the total flows with this number
+// of sources: m with flows/sources = m·p / (1 - (1-p)^m), where p is the sampled part.
 func flowsEach(flows, sources, total float64) float64 {
 	p, ratio := flows/total, flows/sources
 	if p >= 1 {

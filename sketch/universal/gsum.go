@@ -4,12 +4,11 @@ package universal
 
 import "math"
 
-// G is a function of a flow's packets. Its sum over all flows can be estimated when it
-// is g(0) = 0, monotonic and grows no faster than the square (paper, section 4.1).
+// G is a function of a flow's packets. Its sum over all flows can be estimated if g(0) = 0, and g
+// is monotonic and grows no faster than the square (paper, section 4.1).
 type G func(packets float64) float64
 
-// The functions of the paper's tasks follow. A new one is one more such function.
-// One counts flows (L0).
+// These are the functions of the paper's tasks. One counts flows (L0).
 func One(float64) float64 { return 1 }
 
 // Packets adds up packets (L1).
@@ -34,13 +33,12 @@ type Weighted struct {
 
 // Sum estimates the sum of g over all flows (the paper's G-sum).
 //
-// It is Algorithm 2 in closed form. A flow of x packets is found when it reaches a level
-// whose heavy keys and counters are good enough for its size; that has a probability
-// π(x) which follows from how full the levels' slots are and how noisy their counters,
-// and so each flow that was found stands for 1/π(x). In the paper's algorithm, π is a
-// power of 1/2. The weights of flows that stand for others are then adjusted so that
-// they give the number of flows, which the counters tell better (see Distinct), and the
-// number of packets, which the data plane counts exactly.
+// It is Algorithm 2 in closed form. A flow of x packets is found when it reaches a level whose
+// heavy keys and counters are good enough for its size; that has a probability π(x) which follows
+// from how full the levels' slots are and how noisy their counters, so each flow found stands for
+// 1/π(x) flows. In the paper's algorithm, π is a power of 1/2. The weights of flows that stand for
+// others are then adjusted to the number of flows, which the counters give more accurately (see
+// Distinct), and to the number of packets, which the data plane counts exactly.
 func (e *Estimate) Sum(g G) float64 {
 	sum := 0.0
 	for _, w := range e.sample {
@@ -49,11 +47,10 @@ func (e *Estimate) Sum(g G) float64 {
 	return sum
 }
 
-// Sample returns what Sum adds up, in no particular order but always the same. The caller
-// must not change it.
+// Sample returns the terms of Sum in a fixed order. The caller must not change it.
 func (e *Estimate) Sample() []Weighted { return e.sample }
 
-// weigh makes the sample.
+// weigh builds the sample.
 func (e *Estimate) weigh(r *Reading, sizes func(*estimated) (before, after float64)) {
 	probability := e.capture(r)
 	e.sample = make([]Weighted, 0, len(e.flows))
@@ -82,10 +79,10 @@ func (e *Estimate) weigh(r *Reading, sizes func(*estimated) (before, after float
 	}
 }
 
-// calibrate adjusts the weights of flows that stand for others, by a factor that is
-// linear in the flow's size, so that the sample has as many flows and packets as the
-// stratum counts say (regression estimation). Without the packets' number, or when the
-// adjustment would be wild, it is a constant factor.
+// calibrate adjusts the weights of flows that stand for others, by a factor that is linear in the
+// flow's size, so that the sample has the numbers of flows and packets of the strata (regression
+// estimation). Without the number of packets, or for an extreme adjustment, it is a constant
+// factor.
 func (e *Estimate) calibrate() {
 	var flows, packets float64 // the sample's
 	var s0, s1, s2 float64     // moments of the adjustable part

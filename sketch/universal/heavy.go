@@ -10,7 +10,7 @@ import (
 
 // The words of a heavy-key slot. A slot with count zero is empty.
 const (
-	wordCount = iota // the estimate when the key was last found to have grown
+	wordCount = iota // the estimate when it last grew
 	wordHash         // crc32 of the key
 	wordKind         // family (4 or 6) << 8 | protocol, which is 0 in address keys
 	wordAddr         // address keys: four words, an IPv4 address in the first
@@ -54,8 +54,8 @@ func loadAddr(words []uint32) (a [16]byte) {
 	return a
 }
 
-// load reads a slot's key. It returns false for a slot that holds none, or whose words
-// are not what the data plane writes: such a slot was lost on the way and is skipped.
+// load reads a slot's key. It returns false for an empty slot, and for words that the data plane
+// does not write: that slot was damaged and is skipped.
 func load(slot []uint32, f flow.Fields, level, levels int) (k flow.Key, h uint32, ok bool) {
 	if slot[wordCount] == 0 {
 		return k, 0, false

@@ -12,11 +12,11 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// The idiom of package sketch, for those who count keys themselves. A collector that reads out
-// switches goes by Reading and Estimate, which answer more and better.
+// The API of package sketch, for programs that count keys themselves. A collector that reads
+// switches uses Reading and Estimate, which are more accurate.
 
-// Insert counts one packet of a key given by its canonical bytes. It fails only for a key that
-// is none of the layout's.
+// Insert counts one packet of a key given by its canonical bytes. It fails only for a key that does
+// not fit the layout.
 func (s *Sketch) Insert(key []byte) error {
 	k, err := flow.ParseBinary(s.layout.Key, key)
 	if err != nil {
@@ -27,10 +27,11 @@ func (s *Sketch) Insert(key []byte) error {
 }
 
 func (s *Sketch) keyError(n int) error {
-	return fmt.Errorf("%w: universal: a key of %d bytes; %v has %d or %d", sketch.ErrMismatch, n, s.layout.Key, s.layout.Key.Size(false), s.layout.Key.Size(true))
+	return fmt.Errorf("%w: universal: a key of %d bytes; %v has %d or %d", sketch.ErrMismatch, n, s.layout.Key,
+		s.layout.Key.Size(false), s.layout.Key.Size(true))
 }
 
-// InsertBatch counts one packet of each key; keys lie end to end, size bytes each.
+// InsertBatch counts one packet of each key; keys are concatenated, size bytes each.
 func (s *Sketch) InsertBatch(keys []byte, size int) error {
 	if size != s.layout.Key.Size(false) && size != s.layout.Key.Size(true) || len(keys)%size != 0 {
 		return fmt.Errorf("%w: universal: %d bytes of keys of %d", sketch.ErrMismatch, len(keys), size)
@@ -43,8 +44,8 @@ func (s *Sketch) InsertBatch(keys []byte, size int) error {
 	return nil
 }
 
-// Query returns what the data plane takes for the packets of a key: the median of its counters in
-// the first three rows, 0 for a key that is none of the layout's. Estimate.Size is better.
+// Query returns the data plane's estimate of a key's packets: the median of its counters in the
+// first three rows, 0 for a key that does not fit the layout. Estimate.Size is more accurate.
 func (s *Sketch) Query(key []byte) int32 {
 	k, err := flow.ParseBinary(s.layout.Key, key)
 	if err != nil {
@@ -67,8 +68,8 @@ func (s *Sketch) estimate(h uint32, level int) int32 {
 // Memory returns the bytes of the cells.
 func (s *Sketch) Memory() int { return s.layout.Bytes() }
 
-// Bound is that of a Query, for a key of the level that errs most: by Chebyshev a row is off by more than
-// sqrt(8 F2/columns) with probability at most 1/8, and two of three rows must be.
+// Bound is that of a Query, for a key of the level with the largest error: by Chebyshev a row has
+// an error above sqrt(8 F2/columns) with probability at most 1/8, and two of three rows must be.
 func (s *Sketch) Bound() sketch.Bound {
 	most := 0.0
 	for level := range s.layout.Levels {
@@ -86,13 +87,14 @@ func (s *Sketch) Bound() sketch.Bound {
 	return sketch.Bound{Over: e, Under: e, Failure: 3*(7./8)/64 + 1./512}
 }
 
-// Merge adds what o counted: counters as one sketch would have them; of the heavy keys of both those
-// that are now the largest. It fails, and changes nothing, when the layouts differ, or when a level has
+// Merge adds the counts of o. Counters equal those of a single sketch; of the heavy keys of both,
+// the largest remain. It fails, and changes nothing, if the layouts differ or if a level has
 // counted more packets than a counter holds.
 func (s *Sketch) Merge(o *Sketch) error { return s.combine(o, false) }
 
-// Subtract takes away what o counted, which must be part of what s counted; Compare is for what
-// grew and shrank. It fails, and changes nothing, when the layouts differ or o counted more packets.
+// Subtract subtracts the counts of o, which must be part of those of s; for flows that grew and
+// shrank use Compare. It fails, and changes nothing, if the layouts differ or o counted more
+// packets.
 func (s *Sketch) Subtract(o *Sketch) error { return s.combine(o, true) }
 
 func (s *Sketch) combine(o *Sketch, minus bool) error {
@@ -100,12 +102,14 @@ func (s *Sketch) combine(o *Sketch, minus bool) error {
 		return fmt.Errorf("%w: universal: nothing to add", ErrMismatch)
 	}
 	if s.layout != o.layout || (s.packets == nil) != (o.packets == nil) {
-		return fmt.Errorf("universal: %v and %v, packets counted %v and %v: %w", s.layout, o.layout, s.packets != nil, o.packets != nil, ErrMismatch)
+		return fmt.Errorf("universal: %v and %v, packets counted %v and %v: %w", s.layout, o.layout, s.packets != nil,
+			o.packets != nil, ErrMismatch)
 	}
 	for i, n := range o.packets {
 		switch sum := uint64(s.packets[i]) + uint64(n); {
 		case !minus && sum > math.MaxInt32:
-			return fmt.Errorf("%w: universal: level %d would have %d packets; its counters hold %d", sketch.ErrLimit, i, sum, math.MaxInt32)
+			return fmt.Errorf("%w: universal: level %d would have %d packets; its counters hold %d", sketch.ErrLimit, i,
+				sum, math.MaxInt32)
 		case minus && n > s.packets[i]:
 			return fmt.Errorf("%w: universal: level %d would have %d-%d packets; only a part of what was counted can be subtracted", ErrMismatch, i, s.packets[i], n)
 		}

@@ -37,13 +37,16 @@ func TestInsertIsUpdate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if !slices.Equal(one.counters, want.counters) || !slices.Equal(one.heavy, want.heavy) || !slices.Equal(one.packets, want.packets) {
+		if !slices.Equal(one.counters, want.counters) || !slices.Equal(one.heavy, want.heavy) ||
+			!slices.Equal(one.packets, want.packets) {
 			t.Errorf("%v: one by one the cells differ", f)
 		}
 		if !slices.Equal(batch.counters, want.counters) {
 			t.Errorf("%v: in batches the counters differ", f)
 		}
-		for _, err := range []error{one.Insert(nil), one.Insert(make([]byte, 14)), one.InsertBatch(make([]byte, 14), 14), one.InsertBatch(make([]byte, 5), f.Size(false)), one.InsertBatch(nil, 0)} {
+		for _, err := range []error{one.Insert(nil), one.Insert(make([]byte, 14)),
+			one.InsertBatch(make([]byte, 14), 14), one.InsertBatch(make([]byte, 5), f.Size(false)),
+			one.InsertBatch(nil, 0)} {
 			if !errors.Is(err, sketch.ErrMismatch) {
 				t.Errorf("%v: %v", f, err)
 			}
@@ -83,7 +86,8 @@ func TestSketchesAddUp(t *testing.T) {
 		t.Error("the sum is not the sketch of all packets")
 	}
 	truth, limit := exact(packets, small.Key), 200.
-	if one, two := truth.f1(all.Reading().Estimate().Above(limit), limit), truth.f1(a.Reading().Estimate().Above(limit), limit); two < one-0.05 {
+	if one, two := truth.f1(all.Reading().Estimate().Above(limit), limit),
+		truth.f1(a.Reading().Estimate().Above(limit), limit); two < one-0.05 {
 		t.Errorf("heavy hitters: F1 %.3f of the sum, %.3f of one sketch", two, one)
 	}
 	if err := a.Subtract(b); err != nil || !slices.Equal(a.counters, before) {
@@ -151,12 +155,13 @@ func TestBytes(t *testing.T) {
 
 func FuzzBytes(f *testing.F) {
 	l := Layout{Key: flow.FiveTuple, Levels: 2, Rows: 3, Columns: 2, Ways: 2, Slots: 1}
-	golden.Fuzz(f, []golden.Sketch{measure(f, l, trace.Zipf(1, 50, 10, 1))}, func() golden.Sketch { return new(Sketch) }, func(g golden.Sketch) {
-		s := g.(*Sketch)
-		_ = s.Insert(make([]byte, 13))
-		s.Query(make([]byte, 13))
-		s.Bound()
-		_ = s.Merge(s)
-		s.Reading().Estimate().Entropy()
-	})
+	golden.Fuzz(f, []golden.Sketch{measure(f, l, trace.Zipf(1, 50, 10, 1))},
+		func() golden.Sketch { return new(Sketch) }, func(g golden.Sketch) {
+			s := g.(*Sketch)
+			_ = s.Insert(make([]byte, 13))
+			s.Query(make([]byte, 13))
+			s.Bound()
+			_ = s.Merge(s)
+			s.Reading().Estimate().Entropy()
+		})
 }

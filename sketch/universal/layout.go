@@ -10,10 +10,10 @@ import (
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
-// maxLevels is what the leading ones of a 32-bit hash are used for at most.
+// maxLevels is the largest number of levels.
 const maxLevels = 16
 
-// maxWays is how many ways have a hash.
+// maxWays is the number of ways with a hash.
 const maxWays = 4
 
 // ErrMismatch is wrapped by errors about sketches or cells that do not fit each other. It
@@ -27,27 +27,29 @@ type Layout struct {
 	Levels  int         // sampling levels, 2 to 16
 	Rows    int         // rows of a level's Count sketch, 3 to 5
 	Columns int         // counters of a row
-	Ways    int         // slots of a level that a heavy key may be in, 2 to 4
+	Ways    int         // possible slots of a heavy key in a level, 2 to 4
 	Slots   int         // heavy keys of a level in each way
 }
 
-// Fit returns the largest layout that takes no more than so many bytes, in the proportions of
-// the P4 program's: 12 levels of 3 rows, 4 ways, and 40 counters of a row for each heavy-key slot of a way.
+// Fit returns the largest layout of at most this number of bytes, in the proportions of the P4
+// program: 12 levels of 3 rows, 4 ways, and 40 counters of a row for each heavy-key slot of a way.
 func Fit(key flow.Fields, memory int) (Layout, error) {
 	const columns = 40
 	l := Layout{Key: key, Levels: 12, Rows: 3, Columns: columns, Ways: 4, Slots: 1}
 	if memory < 0 || memory > sketch.MaxMemory {
-		return l, fmt.Errorf("%w: universal: memory: %d bytes; expected up to %d", sketch.ErrConfig, memory, sketch.MaxMemory)
+		return l, fmt.Errorf("%w: universal: memory: %d bytes; expected up to %d", sketch.ErrConfig, memory,
+			sketch.MaxMemory)
 	}
 	if memory < l.Bytes() {
-		return l, fmt.Errorf("%w: universal: memory: %d bytes; %d are the least for keys of %v", sketch.ErrConfig, memory, l.Bytes(), key)
+		return l, fmt.Errorf("%w: universal: memory: %d bytes; %d are the least for keys of %v", sketch.ErrConfig,
+			memory, l.Bytes(), key)
 	}
 	l.Slots = memory / l.Bytes()
 	l.Columns = (memory - 4*l.HeavyCells()) / (4 * l.Levels * l.Rows)
 	return l, l.Validate()
 }
 
-// Validate says what is wrong with a layout, in an error that wraps sketch.ErrConfig.
+// Validate returns an error that wraps sketch.ErrConfig for an invalid layout.
 func (l Layout) Validate() error {
 	if err := l.check(); err != nil {
 		return fmt.Errorf("%w: %w", sketch.ErrConfig, err)
@@ -75,8 +77,8 @@ func (l Layout) check() error {
 	return nil
 }
 
-// Words is how many 32-bit cells a heavy-key slot takes: the count, the key's hash,
-// family and protocol, the ports of a 5-tuple, and four for each address.
+// Words returns the number of 32-bit cells of a heavy-key slot: the count, the key's hash, family
+// and protocol, the ports of a 5-tuple, and four for each address.
 func (l Layout) Words() int {
 	if l.Key == flow.FiveTuple {
 		return 12
@@ -84,16 +86,17 @@ func (l Layout) Words() int {
 	return 7
 }
 
-// CounterCells is the number of counters: level-major, then row, then column.
+// CounterCells returns the number of counters: level-major, then row, then column.
 func (l Layout) CounterCells() int { return l.Levels * l.Rows * l.Columns }
 
-// HeavyCells is the number of cells of the heavy-key slots: level-major, then way,
-// then slot, then word.
+// HeavyCells returns the number of cells of the heavy-key slots: level-major, then way, then slot,
+// then word.
 func (l Layout) HeavyCells() int { return l.Levels * l.Ways * l.Slots * l.Words() }
 
-// Bytes is the memory of one bank.
+// Bytes returns the size of one bank.
 func (l Layout) Bytes() int { return 4 * (l.CounterCells() + l.HeavyCells()) }
 
 func (l Layout) String() string {
-	return fmt.Sprintf("%v: %d levels of %d rows by %d columns, %d by %d heavy keys", l.Key, l.Levels, l.Rows, l.Columns, l.Ways, l.Slots)
+	return fmt.Sprintf("%v: %d levels of %d rows by %d columns, %d by %d heavy keys", l.Key, l.Levels, l.Rows,
+		l.Columns, l.Ways, l.Slots)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
-// MarshalBinary serialises the sketch.
+// MarshalBinary serializes the sketch.
 func (s *Sketch) MarshalBinary() ([]byte, error) {
 	w := wire.NewWriter(wire.Universal, family.ID[family.P4](), 0, s.Memory())
 	var flags uint32
@@ -26,14 +26,15 @@ func (s *Sketch) MarshalBinary() ([]byte, error) {
 	return w.Bytes(), nil
 }
 
-// UnmarshalBinary replaces the sketch by a serialised one.
+// UnmarshalBinary replaces the sketch by a serialized one.
 func (s *Sketch) UnmarshalBinary(b []byte) error {
 	r, err := wire.NewReader(b, wire.Universal, family.ID[family.P4]())
 	if err != nil {
 		return fmt.Errorf("universal: %w", err)
 	}
 	flags, key := r.U32(), r.U32()
-	l := Layout{Key: flow.Fields(key), Levels: int(r.U32()), Rows: int(r.U32()), Columns: int(r.U32()), Ways: int(r.U32()), Slots: int(r.U32())}
+	l := Layout{Key: flow.Fields(key), Levels: int(r.U32()), Rows: int(r.U32()), Columns: int(r.U32()),
+		Ways: int(r.U32()), Slots: int(r.U32())}
 	if flags > 1 || uint32(l.Key) != key || r.Seed != 0 {
 		return fmt.Errorf("universal: %w: flags %#x, key %#x, seed %d", sketch.ErrFormat, flags, key, r.Seed)
 	}

@@ -14,7 +14,7 @@ import (
 // not, it is an estimate.
 func (e *Estimate) Packets() (n float64, exact bool) { return e.packets, e.exact }
 
-// Reading returns what the estimate was made of.
+// Reading returns the reading of the estimate.
 func (e *Estimate) Reading() *Reading { return e.reading }
 
 // Distinct returns the number of flows.
@@ -32,8 +32,8 @@ func (e *Estimate) Entropy() float64 {
 
 // Moment2 returns the second frequency moment F2: the sum of the squared sizes.
 func (e *Estimate) Moment2() float64 {
-	// What is left in the cells of a row is, squared, the moment of the flows that are
-	// not known; that beats the sample, which knows flows of this size one by one.
+	// The sum of squares of the rest in a row is the moment of the unknown flows, which is more
+	// accurate than the sample for flows of this size.
 	sum := 0.0
 	for _, f := range e.flows {
 		sum += float64(f.size) * float64(f.size)
@@ -44,9 +44,8 @@ func (e *Estimate) Moment2() float64 {
 	return sum
 }
 
-// Size returns the estimated packets of any flow, found among the heavy keys or not. The
-// key must have exactly the fields of the layout's key, otherwise it is no flow of this
-// sketch and has 0 packets.
+// Size returns the estimated packets of any flow, whether or not it is among the heavy keys. A key
+// with other fields than the layout's has 0 packets.
 func (e *Estimate) Size(k flow.Key) float64 {
 	if i, ok := e.known[k]; ok {
 		return float64(e.flows[i].size)
@@ -67,7 +66,7 @@ func (e *Estimate) sizeOf(f *estimated) float64 {
 	return e.read(f)
 }
 
-// read is the Count sketch's estimate of a flow that is not known.
+// read returns the Count sketch's estimate of an unknown flow.
 func (e *Estimate) read(f *estimated) float64 {
 	return float64(e.levels[f.level].median(f, e.layout.Rows))
 }

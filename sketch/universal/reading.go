@@ -9,18 +9,17 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Reading is what a collector has of sealed sketches: counters, the keys that were
-// found in their heavy-key slots, and packet counts. Readings of one layout add up:
-// Sum over switches for a view of the network (paper, section 5), Subtract over epochs
-// for heavy changes (section 4.3).
+// Reading is the content of sealed sketches: counters, the keys in their heavy-key slots, and
+// packet counts. Readings of one layout can be combined: Sum over switches for a view of the
+// network (paper, section 5), Subtract over epochs for heavy changes (section 4.3).
 type Reading struct {
 	layout  Layout
 	cells   []uint32 // two's complement; shared with the sketch until owned
 	owned   bool
-	packets []int64 // per level; nil when some sketch did not count them
+	packets []int64 // per level; nil if a sketch did not count them
 	keys    []candidate
-	tables  []table // one per sketch that was added
-	earlier []table // the same for what was subtracted
+	tables  []table // one per added sketch
+	earlier []table // one per subtracted sketch
 	// difference: sizes of flows may be negative, so packets are not their sum
 	difference bool
 }
@@ -32,12 +31,12 @@ type candidate struct {
 	level int32
 }
 
-// table is how full a sketch's heavy-key slots are: for each level and way the counts
-// in ascending order. It tells how large a flow had to be to be kept.
+// table holds the counts of a sketch's heavy-key slots, for each level and way in ascending order.
+// It gives the size from which a flow was kept.
 type table [][maxWays][]uint32
 
-// Reading reads out a sketch. The reading looks at the sketch's counters, so these must
-// not change any more.
+// Reading returns the reading of a sketch. It shares the sketch's counters, so these must not
+// change afterwards.
 func (s *Sketch) Reading() *Reading {
 	l := s.layout
 	r := &Reading{layout: l, cells: s.counters, tables: []table{s.occupancy()}}
@@ -76,8 +75,8 @@ func (s *Sketch) occupancy() table {
 	return t
 }
 
-// compare orders keys by level and then by hash; two keys with the same hash, which no
-// sketch can tell apart, by themselves.
+// compare orders keys by level and then by hash; two keys with the same hash, which no sketch can
+// distinguish, by their value.
 func (c *candidate) compare(o *candidate) int {
 	switch {
 	case c.level != o.level:
@@ -91,13 +90,13 @@ func (c *candidate) compare(o *candidate) int {
 	}
 }
 
-// sortKeys puts keys in order and drops all but the first of those with the same hash.
+// sortKeys sorts keys and drops all but the first of those with the same hash.
 func sortKeys(keys []candidate) []candidate {
 	slices.SortFunc(keys, func(a, b candidate) int { return a.compare(&b) })
 	return slices.CompactFunc(keys, func(a, b candidate) bool { return a.hash == b.hash })
 }
 
-// mergeKeys is sortKeys of all keys of lists that are in order.
+// mergeKeys is sortKeys for sorted lists.
 func mergeKeys(lists ...[]candidate) []candidate {
 	switch len(lists) {
 	case 0:
@@ -123,8 +122,8 @@ func mergeKeys(lists ...[]candidate) []candidate {
 	return out
 }
 
-// Packets returns how many packets were counted, and false when the data plane does not
-// count them. Of a difference it is the difference.
+// Packets returns the number of counted packets, and false if the data plane does not count them.
+// For a difference it is the difference.
 func (r *Reading) Packets() (n int64, ok bool) {
 	for _, p := range r.packets {
 		n += p
@@ -142,14 +141,15 @@ func (r *Reading) Clone() *Reading {
 	return &c
 }
 
-// Sum returns the reading of all packets of the readings in plus, less those of the
-// readings in minus, whose packets must be a part of them: packets that another switch
-// counted too. It fails when the layouts differ, or when plus is empty.
+// Sum returns the reading of all packets of the readings in plus, less those of the readings in
+// minus, whose packets must be a part of them: packets that another switch counted too. It fails if
+// the layouts differ or plus is empty.
 func Sum(plus, minus []*Reading) (*Reading, error) {
 	if len(plus) == 0 {
 		return nil, fmt.Errorf("universal: the sum of no readings has no layout: %w", ErrMismatch)
 	}
-	r := &Reading{layout: plus[0].layout, cells: slices.Clone(plus[0].cells), owned: true, packets: slices.Clone(plus[0].packets)}
+	r := &Reading{layout: plus[0].layout, cells: slices.Clone(plus[0].cells), owned: true,
+		packets: slices.Clone(plus[0].packets)}
 	var lists [][]candidate
 	for _, o := range slices.Concat(plus, minus) {
 		if err := r.fits(o); err != nil {
@@ -172,8 +172,8 @@ func Sum(plus, minus []*Reading) (*Reading, error) {
 	return r, nil
 }
 
-// Subtract makes r the change from o to r, in which flows may have negative sizes. It
-// fails, and changes nothing, when the layouts differ. See Compare.
+// Subtract makes r the change from o to r, in which flows may have negative sizes. It fails, and
+// changes nothing, if the layouts differ. See Compare.
 func (r *Reading) Subtract(o *Reading) error {
 	if err := r.fits(o); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (r *Reading) fits(o *Reading) error {
 	return nil
 }
 
-// add adds o's cells and packets, which fit, or subtracts them.
+// add adds or subtracts the cells and packets of o, which has the same layout.
 func (r *Reading) add(o *Reading, sign int32) {
 	if !r.owned {
 		r.cells, r.owned = slices.Clone(r.cells), true

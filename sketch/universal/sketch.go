@@ -12,17 +12,17 @@ import (
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
-// Sketch is one bank of the data plane's registers. Update changes them exactly as
-// the P4 program does; Open looks at registers that were read out.
+// Sketch is one bank of the data plane's registers. Update changes them exactly as the P4 program
+// does; Open wraps registers that were read.
 //
 // A Sketch is not safe for concurrent use while it is updated.
 //
-// The zero Sketch has no cells; it is only good for UnmarshalBinary.
+// The zero Sketch has no cells; it serves only for UnmarshalBinary.
 type Sketch struct {
 	layout   Layout
 	counters []uint32 // two's complement
 	heavy    []uint32
-	packets  []uint32 // per level, or nil where the program does not count them
+	packets  []uint32 // per level; nil if the program does not count them
 
 	cells, slots family.Range // remainders by twice the columns, and by the slots, without a division
 }
@@ -42,23 +42,25 @@ func New(l Layout) (*Sketch, error) {
 	return over(l, make([]uint32, l.CounterCells()), make([]uint32, l.HeavyCells()), make([]uint32, l.Levels)), nil
 }
 
-// Open returns a sketch over register cells as they were read out: counters, heavy-key
-// slots, and the packets counted at each level, which may be nil where a program does
-// not have them. The slices are used, not copied. Cells beyond the levels in packets
-// are ignored, as that register is padded.
+// Open returns a sketch over register cells as they were read out: counters, heavy-key slots, and
+// the packets counted at each level, which may be nil if a program does not have them. The slices
+// are used, not copied. Cells beyond the levels in packets are ignored, as that register is padded.
 func Open(l Layout, counters, heavy, packets []uint32) (*Sketch, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
 	if len(counters) != l.CounterCells() {
-		return nil, fmt.Errorf("universal: %d counters, the layout (%v) has %d: %w", len(counters), l, l.CounterCells(), ErrMismatch)
+		return nil, fmt.Errorf("universal: %d counters, the layout (%v) has %d: %w", len(counters), l, l.CounterCells(),
+			ErrMismatch)
 	}
 	if len(heavy) != l.HeavyCells() {
-		return nil, fmt.Errorf("universal: %d heavy-key cells, the layout (%v) has %d: %w", len(heavy), l, l.HeavyCells(), ErrMismatch)
+		return nil, fmt.Errorf("universal: %d heavy-key cells, the layout (%v) has %d: %w", len(heavy), l,
+			l.HeavyCells(), ErrMismatch)
 	}
 	if packets != nil {
 		if len(packets) < l.Levels {
-			return nil, fmt.Errorf("universal: packet counts of %d levels, the layout (%v) has %d: %w", len(packets), l, l.Levels, ErrMismatch)
+			return nil, fmt.Errorf("universal: packet counts of %d levels, the layout (%v) has %d: %w", len(packets), l,
+				l.Levels, ErrMismatch)
 		}
 		packets = packets[:l.Levels]
 	}
@@ -74,7 +76,7 @@ func (s *Sketch) Counters() []uint32 { return s.counters }
 // Heavy returns the cells of the heavy-key slots themselves.
 func (s *Sketch) Heavy() []uint32 { return s.heavy }
 
-// Packets returns the packets counted at each level itself; nil where they are unknown.
+// Packets returns the packets counted at each level itself; nil if unknown.
 func (s *Sketch) Packets() []uint32 { return s.packets }
 
 // Reset sets every cell to zero.
@@ -84,8 +86,8 @@ func (s *Sketch) Reset() {
 	clear(s.packets)
 }
 
-// Update counts one packet of the flow that k belongs to. k must have at least the
-// fields of the layout's key; a 5-tuple will do for any. It does not allocate.
+// Update counts one packet of the flow that k belongs to. k must have at least the fields of the
+// layout's key; a 5-tuple has the fields of any. Update does not allocate.
 func (s *Sketch) Update(k *flow.Key) {
 	h := hashOf(k, s.layout.Key)
 	level := levelOf(h, s.layout.Levels)
@@ -115,15 +117,16 @@ func (s *Sketch) count(h uint32, level int) int32 {
 	return max(min(est[0], est[1]), min(max(est[0], est[1]), est[2]))
 }
 
-// remember puts the key into the slot that holds it already, else into the one of its
-// slots with the lowest count (the first of equals), if est is above that count.
+// remember writes the key to the slot that already holds it, otherwise to its slot with the lowest
+// count (the first of equals) if est is above that count.
 func (s *Sketch) remember(k *flow.Key, h uint32, level int, est uint32) {
 	l := &s.layout
 	words := l.Words()
 	base := level * l.Ways * l.Slots
 	var best []uint32
 	for way := range l.Ways {
-		slot := s.slot(base+way*l.Slots+int(family.Reduce[family.P4](rowhash.Mix(h, rowhash.OddWay[way]), &s.slots)), words)
+		slot := s.slot(base+way*l.Slots+int(family.Reduce[family.P4](rowhash.Mix(h, rowhash.OddWay[way]), &s.slots)),
+			words)
 		if slot[wordHash] == h && slot[wordCount] != 0 {
 			slot[wordCount] = max(slot[wordCount], est)
 			return

@@ -198,8 +198,10 @@ func TestUpdateDoesNotAllocate(t *testing.T) {
 func TestEmpty(t *testing.T) {
 	e := measure(t, small, nil).Reading().Estimate()
 	n, ok := e.Packets()
-	if n != 0 || !ok || e.Distinct() != 0 || e.Entropy() != 0 || e.Moment2() != 0 || e.Sum(One) != 0 || len(e.Above(0)) != 0 {
-		t.Errorf("an empty sketch has %v packets, %v flows, entropy %v, F2 %v", n, e.Distinct(), e.Entropy(), e.Moment2())
+	if n != 0 || !ok || e.Distinct() != 0 || e.Entropy() != 0 || e.Moment2() != 0 || e.Sum(One) != 0 ||
+		len(e.Above(0)) != 0 {
+		t.Errorf("an empty sketch has %v packets, %v flows, entropy %v, F2 %v", n, e.Distinct(), e.Entropy(),
+			e.Moment2())
 	}
 }
 
@@ -235,7 +237,8 @@ func FuzzRegisters(f *testing.F) {
 		e := r.Estimate()
 		packets, _ := e.Packets()
 		for name, v := range map[string]float64{
-			"packets": packets, "distinct": e.Distinct(), "entropy": e.Entropy(), "F2": e.Moment2(), "L1": e.Sum(Packets),
+			"packets": packets, "distinct": e.Distinct(), "entropy": e.Entropy(), "F2": e.Moment2(),
+			"L1": e.Sum(Packets),
 		} {
 			if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
 				t.Errorf("%s = %v", name, v)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden holds what the tests of every sketch's serialised form share.
+// Package golden has the common tests of the sketches' serialized forms.
 package golden
 
 import (
@@ -18,15 +18,15 @@ import (
 
 var update = flag.Bool("update", false, "write golden files anew")
 
-// Sketch is what is serialised.
+// Sketch is a serializable sketch.
 type Sketch interface {
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler
 }
 
-// Check holds a sketch's bytes against testdata/NAME.hex, reads them back into fresh, which
-// must then have the same bytes, and sees that no damage to them goes unnoticed: every
-// byte changed, and every length cut.
+// Check compares a sketch's bytes with testdata/NAME.hex, reads them back into fresh, which must
+// then have the same bytes, and checks that all damage is detected: every byte changed, and every
+// shorter length.
 func Check(t *testing.T, name string, s, fresh Sketch) {
 	t.Helper()
 	b, err := s.MarshalBinary()
@@ -51,22 +51,22 @@ func Check(t *testing.T, name string, s, fresh Sketch) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(b, want) {
-		t.Errorf("serialised bytes are not those of %s: a change of the format needs a new version", file)
+		t.Errorf("serialized bytes differ from %s: a change of the format needs a new version", file)
 	}
 	if err := fresh.UnmarshalBinary(want); err != nil {
 		t.Fatalf("reading back: %v", err)
 	}
 	if again, err := fresh.MarshalBinary(); err != nil || !bytes.Equal(again, want) {
-		t.Errorf("read back and written again, the bytes differ (%v)", err)
+		t.Errorf("the bytes differ after reading and writing (%v)", err)
 	}
 	for i := range want {
 		bad := bytes.Clone(want)
 		bad[i] ^= 0x20
 		if fresh.UnmarshalBinary(bad) == nil {
-			t.Errorf("byte %d changed, and no error", i)
+			t.Errorf("no error after a change of byte %d", i)
 		}
 		if fresh.UnmarshalBinary(want[:i]) == nil {
-			t.Errorf("cut to %d bytes, and no error", i)
+			t.Errorf("no error after a cut to %d bytes", i)
 		}
 	}
 	if again, err := fresh.MarshalBinary(); err != nil || !bytes.Equal(again, want) {
@@ -74,8 +74,8 @@ func Check(t *testing.T, name string, s, fresh Sketch) {
 	}
 }
 
-// Fuzz feeds bytes, with a checksum that fits, so that what lies behind it is reached. What
-// is accepted must serialise to the same bytes; then use is called with it.
+// Fuzz feeds bytes with a valid checksum, so that the code behind the checksum is reached. An
+// accepted input must serialize to the same bytes; then Fuzz calls use with it.
 func Fuzz(f *testing.F, seeds []Sketch, fresh func() Sketch, use func(Sketch)) {
 	for _, s := range seeds {
 		b, err := s.MarshalBinary()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shape is what the configurations of structures with equal rows share. Its functions are pure.
+// Package shape checks the configurations of structures with equal rows. Its functions are pure.
 package shape
 
 import (
@@ -10,15 +10,16 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// Rows completes and checks rows of equal width under a hash family: 0 rows are 3, and where width is 0 it is
-// what the memory holds, each cell of the width taking so many bytes. Errors wrap sketch.ErrConfig and name the
+// Rows completes and checks rows of equal width under a hash family: 0 rows are 3, and a width of 0
+// is as many cells of the given size as fit the memory. Errors wrap sketch.ErrConfig and name the
 // structure.
 func Rows[F family.Hash](structure string, rows, width, memory, cell int, seed uint64) (int, int, error) {
 	fail := func(format string, args ...any) (int, int, error) {
 		return 0, 0, fmt.Errorf("%w: %s: %s", sketch.ErrConfig, structure, fmt.Sprintf(format, args...))
 	}
 	if rows < 0 || width < 0 || memory < 0 || width > 0 && memory > 0 {
-		return fail("rows %d, width %d, memory %d: none may be negative, and only one of width and memory be given", rows, width, memory)
+		return fail("rows %d, width %d, memory %d: none may be negative, and only one of width and memory be given",
+			rows, width, memory)
 	}
 	if rows == 0 {
 		rows = 3

@@ -49,7 +49,8 @@ func TestBadRows(t *testing.T) {
 		{0, 1, 0, 1, "seed"},
 	} {
 		_, _, err := shape.Rows[family.P4]("table", tt.rows, tt.width, tt.memory, 8, tt.seed)
-		if !errors.Is(err, sketch.ErrConfig) || !strings.Contains(err.Error(), "table: ") || !strings.Contains(err.Error(), tt.want) {
+		if !errors.Is(err, sketch.ErrConfig) || !strings.Contains(err.Error(), "table: ") ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}

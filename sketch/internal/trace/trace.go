@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trace turns packets into flow keys by the rules of p4/programs' parser, and
-// reads or generates traffic, for the tests of the packages under sketch. The lab has
-// the truth that the whole system is measured against; this one lets the data
-// structures be tested alone.
+// Package trace extracts flow keys from packets by the rules of the parser of p4/programs, and
+// reads or generates traffic, for the tests of the packages under sketch. The lab has the ground
+// truth for the whole system; this package serves tests of the data structures alone.
 package trace
 
 import (
@@ -24,14 +23,14 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Packet is one packet that counts as part of a flow.
+// Packet is a packet of a flow.
 type Packet struct {
 	At  time.Duration // since the first packet of the trace
 	Key flow.Key      // its 5-tuple
 }
 
-// Shared is where the repository's neighbour folder of traces lies, seen from a
-// package that is depth folders below the repository's root.
+// Shared returns the path of the directory of traces next to the repository, as seen from a package
+// depth directories below the repository's root.
 func Shared(depth int) string {
 	p := ""
 	for range depth {
@@ -40,7 +39,7 @@ func Shared(depth int) string {
 	return filepath.Join(p, "..", "shared", "traces", "mixed-165k.pcap.gz")
 }
 
-// Read returns the counted packets of a gzipped pcap file and how many it holds in all.
+// Read returns the counted packets of a gzipped pcap file and the total number of packets.
 func Read(name string) (counted []Packet, total int, err error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -81,9 +80,9 @@ const (
 	protoTCP, protoUDP, protoFragment = 6, 17, 44
 )
 
-// Parse returns the 5-tuple of an Ethernet frame, and false when the P4 parser would
-// not count it: neither IPv4 nor IPv6 after at most two VLAN tags, cut short, of a
-// wrong version, or with a bad IPv4 header checksum.
+// Parse returns the 5-tuple of an Ethernet frame, and false if the P4 parser does not count it:
+// neither IPv4 nor IPv6 after at most two VLAN tags, truncated, of a wrong version, or with a bad
+// IPv4 header checksum.
 func Parse(frame []byte) (flow.Key, bool) {
 	if len(frame) < 14 {
 		return flow.Key{}, false

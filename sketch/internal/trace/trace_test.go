@@ -35,7 +35,8 @@ func TestSharedTrace(t *testing.T) {
 		}
 		perEpoch[e][p.Key]++
 	}
-	t.Logf("%d packets, %d counted, %d IPv6, %d flows, heaviest %d, %d seconds", total, len(packets), v6, len(flows), heaviest, len(perEpoch))
+	t.Logf("%d packets, %d counted, %d IPv6, %d flows, heaviest %d, %d seconds", total, len(packets), v6, len(flows),
+		heaviest, len(perEpoch))
 	if total != 164_600 {
 		t.Errorf("%d packets, the trace's description says 164,600", total)
 	}
@@ -55,7 +56,8 @@ func TestParse(t *testing.T) {
 	sum := ^checksum(v4)
 	v4[10], v4[11] = byte(sum>>8), byte(sum)
 	ports := []byte{0, 53, 1, 0, 0, 8, 0, 0}
-	v6 := append([]byte{0x60, 0, 0, 0, 0, 8, 6, 64}, append(bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)...)...)
+	v6 := append([]byte{0x60, 0, 0, 0, 0, 8, 6, 64},
+		append(bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)...)...)
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	edit := func(b []byte, at int, v byte) []byte { c := bytes.Clone(b); c[at] = v; return c }
 	tests := []struct {
@@ -64,16 +66,19 @@ func TestParse(t *testing.T) {
 		want  string // empty: not counted
 	}{
 		{"udp", join(mac, []byte{8, 0}, v4, ports), "10.0.0.1,10.0.0.2,udp,53,256"},
-		{"two tags", join(mac, []byte{0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0}, v4, ports), "10.0.0.1,10.0.0.2,udp,53,256"},
+		{"two tags", join(mac, []byte{0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0}, v4, ports),
+			"10.0.0.1,10.0.0.2,udp,53,256"},
 		{"three tags", join(mac, []byte{0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 0x81, 0, 0, 3, 8, 0}, v4, ports), ""},
 		{"bad checksum", join(mac, []byte{8, 0}, edit(v4, 8, 63), ports), ""},
 		{"ports cut short", join(mac, []byte{8, 0}, v4, ports[:3]), ""},
 		{"header cut short", join(mac, []byte{8, 0}, v4[:19]), ""},
 		{"arp", join(mac, []byte{8, 6}, v4, ports), ""},
-		{"IPv6", join(mac, []byte{0x86, 0xdd}, v6, ports), "101:101:101:101:101:101:101:101,202:202:202:202:202:202:202:202,tcp,53,256"},
+		{"IPv6", join(mac, []byte{0x86, 0xdd}, v6, ports),
+			"101:101:101:101:101:101:101:101,202:202:202:202:202:202:202:202,tcp,53,256"},
 		{"IPv6 fragment", join(mac, []byte{0x86, 0xdd}, edit(v6, 6, 44), []byte{17, 0, 0, 9, 0, 0, 0, 0}, ports),
 			"101:101:101:101:101:101:101:101,202:202:202:202:202:202:202:202,udp,0,0"},
-		{"IPv6 hop-by-hop", join(mac, []byte{0x86, 0xdd}, edit(v6, 6, 0), ports), "101:101:101:101:101:101:101:101,202:202:202:202:202:202:202:202,0,0,0"},
+		{"IPv6 hop-by-hop", join(mac, []byte{0x86, 0xdd}, edit(v6, 6, 0), ports),
+			"101:101:101:101:101:101:101:101,202:202:202:202:202:202:202:202,0,0,0"},
 		{"version mismatch", join(mac, []byte{8, 0}, edit(v4, 0, 0x65), ports), ""},
 	}
 	for _, tc := range tests {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire is the common frame of serialised sketches: magic "nsk", a version, what
-// kind of sketch it is, its hash family and seed, then numbers and cells in little-endian
-// order, and a CRC-32 of all that. Values are plain; nothing is shared.
+// Package wire has the common frame of serialized sketches: magic "nsk", a version, the kind of
+// sketch, its hash family and seed, then numbers and cells in little-endian order, and a CRC-32.
+// Values are not shared.
 package wire
 
 import (
@@ -33,7 +33,7 @@ const (
 // Writer builds the bytes of one sketch.
 type Writer struct{ b []byte }
 
-// NewWriter starts the bytes of a sketch whose cells take about size bytes.
+// NewWriter starts a sketch whose cells have about size bytes.
 func NewWriter(kind, family uint8, seed uint64, size int) *Writer {
 	b := make([]byte, 0, header+size+64)
 	b = append(b, 'n', 's', 'k', version, kind, family)
@@ -64,7 +64,7 @@ func (w *Writer) Bytes() []byte {
 	return binary.LittleEndian.AppendUint32(w.b, crc32.ChecksumIEEE(w.b))
 }
 
-// Reader takes serialised bytes apart. The first error sticks until Expect tells it; later reads give zeros.
+// Reader reads serialized bytes. It keeps the first error for Expect; later reads return zeros.
 type Reader struct {
 	Seed uint64
 	b    []byte
@@ -115,12 +115,12 @@ func (r *Reader) U64() uint64 {
 
 func (r *Reader) short(want int) {
 	if r.err == nil {
-		r.err = fmt.Errorf("%w: %d bytes left where %d are expected", sketch.ErrFormat, len(r.b), want)
+		r.err = fmt.Errorf("%w: %d bytes left; expected %d", sketch.ErrFormat, len(r.b), want)
 	}
 	r.b = nil
 }
 
-// Expect fails unless all before could be read and exactly n bytes are left: ask before anything is allocated.
+// Expect fails unless all reads succeeded and exactly n bytes are left. Call it before allocating.
 func (r *Reader) Expect(n int) error {
 	if r.err == nil && len(r.b) != n {
 		r.err = fmt.Errorf("%w: %d bytes of cells; the shape has %d", sketch.ErrFormat, len(r.b), n)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Speed runs pass b.N times and reports the speed of the best pass, in million packets a
-// second, by the clock on the wall and by the processor time of the thread, where the system tells
-// it. On a machine with other work the second is what to compare.
+// Speed runs pass b.N times and reports the speed of the best pass, in million packets a second, by
+// wall clock and by processor time of the thread, if the system has it. On a loaded machine compare
+// the latter.
 func Speed(b *testing.B, packets int, pass func()) {
 	b.Helper()
 	b.ReportAllocs()

@@ -10,11 +10,12 @@ import (
 
 const threadCPUTime = 3 // CLOCK_THREAD_CPUTIME_ID of clock_gettime(2); getrusage is up to a tick behind
 
-// ThreadTime is the processor time that the calling thread has used; 0 where it is not known. The
-// caller holds its thread with runtime.LockOSThread.
+// ThreadTime returns the processor time of the calling thread; 0 if unavailable. The caller holds
+// its thread with runtime.LockOSThread.
 func ThreadTime() time.Duration {
 	var t syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, threadCPUTime, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, threadCPUTime, uintptr(unsafe.Pointer(&t)),
+		0); errno != 0 {
 		return 0
 	}
 	return time.Duration(t.Nano())

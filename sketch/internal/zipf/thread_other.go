@@ -6,5 +6,5 @@ package zipf
 
 import "time"
 
-// ThreadTime is not known here.
+// ThreadTime is not available on this system.
 func ThreadTime() time.Duration { return 0 }

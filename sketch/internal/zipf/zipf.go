@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package zipf makes the traffic that the sketches' tests and benchmarks use: keys
-// whose frequencies follow Zipf's law, from a seed. Its functions are pure.
+// Package zipf generates the traffic of the sketches' tests and benchmarks: keys whose frequencies
+// follow Zipf's law, from a seed. Its functions are pure.
 package zipf
 
 import (
@@ -11,7 +11,7 @@ import (
 	"sort"
 )
 
-// Trace is packets as keys of Size bytes, end to end, and the exact counts.
+// Trace holds packets as concatenated keys of Size bytes, and the exact counts.
 type Trace struct {
 	Size  int
 	Keys  []byte
