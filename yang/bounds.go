@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Bounds on module texts. goyang recurses over groupings, types and identities
-// without bounds, looks unknown imports up on disk, and a cycle ends the process
-// by stack overflow. Everything here is checked on plain statements before goyang
-// converts them.
+// Bounds on module texts. goyang recurses over groupings, types and identities without bounds,
+// searches for unknown imports on disk, and overflows the stack on a cycle. All checks in this file
+// run on plain statements before goyang converts them.
 
 package yang
 
@@ -15,8 +14,7 @@ import (
 	goyang "github.com/openconfig/goyang/pkg/yang"
 )
 
-// Bounds on what Load compiles. OpenConfig's largest published modules stay far
-// below each of them.
+// Bounds of Load. OpenConfig's largest published modules are far below each of them.
 const (
 	maxModules     = 256
 	maxModuleBytes = 512 << 10
@@ -34,7 +32,7 @@ const (
 	maxDerivations = 50_000  // paths through identities
 )
 
-// statement is a YANG statement with the way up and its module.
+// statement is a YANG statement with its parent and its module.
 type statement struct {
 	*goyang.Statement
 	parent *statement
@@ -69,13 +67,13 @@ func at(s *statement, format string, args ...any) error {
 // parseText reads one module's text as statements, within bounds.
 func parseText(m Module) (*moduleText, error) {
 	if len(m.Text) > maxModuleBytes {
-		return nil, fmt.Errorf("yang: %s: %d bytes; at most %d are taken", m.place(), len(m.Text), maxModuleBytes)
+		return nil, fmt.Errorf("yang: %s: %d bytes; at most %d are allowed", m.place(), len(m.Text), maxModuleBytes)
 	}
 	if n := strings.Count(m.Text, "{"); n > maxBlocks {
-		return nil, fmt.Errorf("yang: %s: %d opening braces; at most %d are taken", m.place(), n, maxBlocks)
+		return nil, fmt.Errorf("yang: %s: %d opening braces; at most %d are allowed", m.place(), n, maxBlocks)
 	}
 	if n := strings.Count(m.Text, "+"); n > maxPluses {
-		return nil, fmt.Errorf("yang: %s: %d plus signs; at most %d are taken", m.place(), n, maxPluses)
+		return nil, fmt.Errorf("yang: %s: %d plus signs; at most %d are allowed", m.place(), n, maxPluses)
 	}
 	stmts, err := goyang.Parse(m.Text, m.place())
 	if err != nil {
@@ -83,16 +81,19 @@ func parseText(m Module) (*moduleText, error) {
 	}
 	if len(stmts) != 1 || stmts[0].Keyword != "module" {
 		if len(stmts) == 1 && stmts[0].Keyword == "submodule" {
-			return nil, fmt.Errorf("yang: %s: a submodule; put its statements into the module it belongs to", stmts[0].Location())
+			return nil, fmt.Errorf("yang: %s: a submodule; put its statements into the module it belongs to",
+				stmts[0].Location())
 		}
 		return nil, fmt.Errorf("yang: %s: the text is not one module statement", m.place())
 	}
-	t := &moduleText{Module: m, name: stmts[0].Argument, imports: map[string]string{}, defs: map[definition]*statement{}}
+	t := &moduleText{Module: m, name: stmts[0].Argument, imports: map[string]string{},
+		defs: map[definition]*statement{}}
 	if !identifier.MatchString(t.name) {
 		return nil, fmt.Errorf("yang: %s: %q is not a module name", stmts[0].Location(), t.name)
 	}
 	if m.Name != "" && m.Name != t.name {
-		return nil, fmt.Errorf("yang: %s: the module calls itself %s, and was handed in as %s", stmts[0].Location(), t.name, m.Name)
+		return nil, fmt.Errorf("yang: %s: the module statement has the name %s, expected %s", stmts[0].Location(),
+			t.name, m.Name)
 	}
 	if t.top, err = t.wrap(stmts[0], nil, 1); err != nil {
 		return nil, err
@@ -100,7 +101,7 @@ func parseText(m Module) (*moduleText, error) {
 	return t, t.header()
 }
 
-// shorten keeps the first lines of an error: a broken text can have one a line.
+// shorten keeps the first lines of an error: a broken text can have one error per line.
 func shorten(err error) error {
 	lines := strings.SplitN(err.Error(), "\n", 6)
 	if len(lines) == 6 {
@@ -135,13 +136,14 @@ func (t *moduleText) wrap(s *goyang.Statement, parent *statement, depth int) (*s
 			return nil, at(w, "%s %s is defined already at %s", s.Keyword, s.Argument, first.Location())
 		}
 		t.defs[key] = w
-	case "container", "list", "leaf", "leaf-list", "choice", "case", "anydata", "anyxml", "rpc", "action", "notification", "extension", "feature":
+	case "container", "list", "leaf", "leaf-list", "choice", "case", "anydata", "anyxml", "rpc", "action",
+		"notification", "extension", "feature":
 		if !identifier.MatchString(s.Argument) {
 			return nil, at(w, "%q is not a name for a %s", s.Argument, s.Keyword)
 		}
 	}
 	if len(s.Argument) > limit {
-		return nil, at(w, "the argument of %s has %d bytes; at most %d are taken", s.Keyword, len(s.Argument), limit)
+		return nil, at(w, "the argument of %s has %d bytes; at most %d are allowed", s.Keyword, len(s.Argument), limit)
 	}
 	for _, k := range s.SubStatements() {
 		kid, err := t.wrap(k, w, depth+1)
@@ -200,7 +202,7 @@ func (t *moduleText) importStatement(name string) *statement {
 	return t.top
 }
 
-// expander measures what definitions expand to.
+// expander measures the expansion of definitions.
 type expander struct {
 	modules    map[string]*moduleText
 	weight     map[*statement]int
@@ -209,8 +211,8 @@ type expander struct {
 	typesTotal int
 }
 
-// checkExpansion refuses modules whose groupings, types or identities refer to
-// themselves or expand beyond bounds, and references to what is not defined.
+// checkExpansion refuses modules whose groupings, types or identities refer to themselves or expand
+// beyond bounds, and references to undefined names.
 func checkExpansion(modules map[string]*moduleText) error {
 	x := &expander{
 		modules: modules,
@@ -253,8 +255,7 @@ func checkExpansion(modules map[string]*moduleText) error {
 	return nil
 }
 
-// nodes returns the number of statements below s, with groupings expanded, and
-// checks the types on the way.
+// nodes returns the number of statements below s with groupings expanded, and checks their types.
 func (x *expander) nodes(s *statement) (int, error) {
 	sum := 1
 	switch s.Keyword {
@@ -313,7 +314,7 @@ func (x *expander) below(s *statement) (int, error) {
 	return sum, nil
 }
 
-// typeWeight counts what a type statement leads to: member types, enums, patterns.
+// typeWeight counts the parts of a type statement: member types, enums, patterns.
 func (x *expander) typeWeight(s *statement) (int, error) {
 	sum := 1
 	if _, builtin := goyang.TypeKindFromName[s.Argument]; !builtin {
@@ -359,8 +360,8 @@ func (x *expander) typeWeight(s *statement) (int, error) {
 	return sum, nil
 }
 
-// identity returns the number of chains of derivation that end in s, and refuses
-// cycles. goyang walks all of them.
+// identity returns the number of derivation chains that end in s, and refuses cycles. goyang walks
+// all chains.
 func (x *expander) identity(s *statement, depth int) (int, error) {
 	if n, done := x.weight[s]; done {
 		return n, nil
@@ -401,7 +402,7 @@ func (x *expander) identity(s *statement, depth int) (int, error) {
 	return sum, nil
 }
 
-// resolve finds what a uses, type or base statement refers to, by YANG's scopes.
+// resolve finds the definition that a uses, type or base statement refers to, by YANG's scopes.
 func (x *expander) resolve(kind string, s *statement) (*statement, error) {
 	prefix, name, qualified := strings.Cut(s.Argument, ":")
 	if !qualified {

@@ -23,7 +23,7 @@ type builder struct {
 	refs       []leafref
 }
 
-// leafref is a leaf whose type waits for its target.
+// leafref is a leaf whose type is not resolved yet.
 type leafref struct {
 	node  *Node
 	entry *goyang.Entry
@@ -61,22 +61,21 @@ func (b *builder) build(ms *goyang.Modules) error {
 
 func model(t *moduleText, data bool) Model {
 	m := Model{Name: t.name, Data: data}
-	revision := ""
 	for _, s := range t.top.kids {
 		switch {
 		case s.Keyword == "organization":
 			m.Organization = s.Argument
 		case s.Keyword == "revision":
-			revision = max(revision, s.Argument)
+			m.Revision = max(m.Revision, s.Argument)
 		case strings.HasSuffix(s.Keyword, ":openconfig-version"):
 			m.Version = s.Argument
 		}
 	}
-	m.Version = cmp.Or(m.Version, revision)
+	m.Version = cmp.Or(m.Version, m.Revision)
 	return m
 }
 
-// children adds the data nodes of e below parent; choices and cases vanish.
+// children adds the data nodes of e below parent; choices and cases are omitted.
 func (b *builder) children(parent *Node, e *goyang.Entry, contributors map[string]bool) error {
 	names := make([]string, 0, len(e.Dir))
 	for n := range e.Dir {
@@ -116,7 +115,7 @@ func (b *builder) node(parent *Node, e *goyang.Entry, contributors map[string]bo
 	}
 	n.Path = strings.TrimSuffix(parent.Path, "/") + "/" + n.QualifiedName()
 	if first := parent.byName[n.Name]; first != nil {
-		return fmt.Errorf("yang: %s: module %s adds %q to %s, where module %s has one already; paths name nodes without their modules, so names must differ",
+		return fmt.Errorf("yang: %s: module %s adds %q to %s, where module %s has a node of that name; paths omit module names, so the names must differ",
 			goyang.Source(e.Node), module, n.Name, parent.Path, first.Module)
 	}
 	parent.byName[n.Name] = n
@@ -147,7 +146,8 @@ func (b *builder) leaf(n *Node, e *goyang.Entry) error {
 	if e.Type == nil {
 		return fmt.Errorf("yang: %s: leaf %s has no type", goyang.Source(e.Node), n.Path)
 	}
-	n.Leaf = &Leaf{Node: n, Units: cmp.Or(unitsOf(e.Node), e.Type.Units), Mandatory: e.Mandatory.Value(), Many: n.Kind == LeafListNode}
+	n.Leaf = &Leaf{Node: n, Units: cmp.Or(unitsOf(e.Node), e.Type.Units), Mandatory: e.Mandatory.Value(),
+		Many: n.Kind == LeafListNode}
 	if len(e.Default) > 0 {
 		n.Leaf.Default = e.Default[0]
 	} else if e.Type.HasDefault {
@@ -213,13 +213,14 @@ func (n *Node) keyRank(name string) int {
 	return len(n.keys)
 }
 
-// resolveRefs gives leafrefs the type of what they refer to.
+// resolveRefs sets the type of each leafref to the type of its target.
 func (b *builder) resolveRefs() error {
 	targets := map[*Node]*Node{}
 	for _, r := range b.refs {
 		target, err := follow(r.node, r.entry.Type.Path)
 		if err != nil {
-			return fmt.Errorf("yang: %s: leaf %s: leafref path %q: %w", goyang.Source(r.entry.Node), r.node.Path, r.entry.Type.Path, err)
+			return fmt.Errorf("yang: %s: leaf %s: leafref path %q: %w", goyang.Source(r.entry.Node), r.node.Path,
+				r.entry.Type.Path, err)
 		}
 		targets[r.node] = target
 	}
@@ -227,7 +228,7 @@ func (b *builder) resolveRefs() error {
 		target, steps := targets[r.node], 0
 		for target.Leaf.Type == nil {
 			if target = targets[target]; target == nil || steps > 32 {
-				return fmt.Errorf("yang: %s: leaf %s: leafrefs lead around in a circle", goyang.Source(r.entry.Node), r.node.Path)
+				return fmt.Errorf("yang: %s: leaf %s: leafrefs form a cycle", goyang.Source(r.entry.Node), r.node.Path)
 			}
 			steps++
 		}
@@ -239,8 +240,8 @@ func (b *builder) resolveRefs() error {
 	return nil
 }
 
-// follow walks a leafref's path. Predicates choose among entries and do not matter
-// for the type; prefixes do not either, as names are unique among siblings.
+// follow walks a leafref's path. It ignores predicates, which select entries but not the type, and
+// prefixes, because names are unique among siblings.
 func follow(from *Node, path string) (*Node, error) {
 	path, err := dropPredicates(path)
 	if err != nil {
@@ -263,7 +264,7 @@ func follow(from *Node, path string) (*Node, error) {
 			continue
 		case "..":
 			if n = n.Parent; n == nil {
-				return nil, errors.New("leads above the top of the tree")
+				return nil, errors.New("leads above the root of the tree")
 			}
 			continue
 		}
@@ -354,8 +355,8 @@ func keyColumns(n *Node) []KeyColumn {
 	return out
 }
 
-// addLeaves adds the leaves below n. Leaves of a container outside lists are in the
-// List of each container above them: each gets a Leaf of its own with its name there.
+// addLeaves adds the leaves below n. Leaves of a container outside lists belong to the List of each
+// container above them; each List has its own Leaf with the relative name.
 func (l *List) addLeaves(n *Node, prefix string) {
 	for _, c := range n.children {
 		switch {

@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package yang knows the models that results are published in: the modules that
-// come with netsketch, those that plugins bring at run time, and what a table or a
-// gNMI path must be like to fit them.
+// Package yang contains the models of published results: the modules that ship with netsketch and
+// those that plugins bring at run time. It checks tables and gNMI paths against them.
 //
-// A Schema is compiled once from module texts by goyang and then only asked:
-// which keys a list has and in which order, of what type a leaf is, whether a path
-// exists, whether a table fits. Module texts of plugins are outside input. They are
-// bounded before they are compiled (size, nesting, what groupings, types and
-// identities expand to), so that a hostile one is refused and does not hang or
-// exhaust the collector.
+// goyang compiles a Schema once from module texts. The Schema then answers which keys a list has
+// and in which order, the type of a leaf, whether a path exists, and whether a table fits. Module
+// texts of plugins are outside input. Bounds are checked before they are compiled (size, nesting,
+// the expansion of groupings, types and identities), so that a hostile module is refused and does
+// not hang or exhaust the collector.
 //
-// Not supported, and refused with an error: submodules, deviations. Ignored:
-// if-feature (every feature is on), must, when, rpc, action, notification, anydata;
-// and, as goyang ignores them, refine and augment below uses.
+// Submodules and deviations are not supported and are refused with an error. Ignored: if-feature
+// (every feature is on), must, when, rpc, action, notification and anydata; also refine and augment
+// below uses, which goyang ignores.
 //
 // Concurrency: a Schema is immutable and may be used from any goroutine.
 //
-// The folder modules has netsketch's own modules, third_party those of others that
-// they stand on, bindings the Go structs that ygot generates from them, and table
-// the columns that results travel in.
+// The directory modules contains netsketch's own modules, third_party the modules that they import,
+// bindings the Go structs that ygot generates from them, and table the columns of results.
 package yang

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Module texts: those bundled with the program, and those handed in.
+// Module texts: the bundled ones, and those that callers pass.
 
 package yang
 
@@ -15,17 +15,16 @@ import (
 
 // Module is the text of a YANG module (RFC 7950; version 1 and 1.1).
 type Module struct {
-	// Name is the module's name, as its module statement has it; when it is empty
-	// it is taken from there.
+	// Name is the module's name; empty: the name in the module statement.
 	Name string
-	// Text is the module.
+	// Text is the text of the module.
 	Text string
-	// Source says where the text is from, for errors: a file, or "plugin univmon".
-	// Empty for bundled modules.
+	// Source is the origin of the text, for errors: a file, or "plugin univmon". Empty for bundled
+	// modules.
 	Source string
 }
 
-// place is what errors call the module's text: goyang appends line and column.
+// place names the module's text in errors; goyang appends line and column.
 func (m Module) place() string {
 	file := m.Name + ".yang"
 	if m.Name == "" {
@@ -45,7 +44,7 @@ var bundled = sync.OnceValue(func() map[string]Module {
 	for _, dir := range []string{"modules", "third_party"} {
 		entries, err := bundledFiles.ReadDir(dir)
 		if err != nil {
-			panic(err) // the folder is in the program
+			panic(err) // the directory is embedded
 		}
 		for _, e := range entries {
 			text, err := bundledFiles.ReadFile(path.Join(dir, e.Name()))
@@ -59,8 +58,7 @@ var bundled = sync.OnceValue(func() map[string]Module {
 	return all
 })
 
-// BundledNames returns the names of the modules that come with the program, in
-// alphabetical order.
+// BundledNames returns the names of the bundled modules in alphabetical order.
 func BundledNames() []string {
 	var names []string
 	for n := range bundled() {
@@ -70,33 +68,30 @@ func BundledNames() []string {
 	return names
 }
 
-// Bundled returns the modules of these names that come with the program. An
-// unknown name is an error that lists the known ones.
+// Bundled returns the bundled modules of these names. The error for an unknown name lists the
+// bundled names.
 func Bundled(names ...string) ([]Module, error) {
 	var out []Module
 	for _, n := range names {
 		m, ok := bundled()[n]
 		if !ok {
-			return nil, fmt.Errorf("yang: no module %q comes with the program; there are %s", n, strings.Join(BundledNames(), ", "))
+			return nil, fmt.Errorf("yang: no bundled module %q; the bundled modules are %s", n,
+				strings.Join(BundledNames(), ", "))
 		}
 		out = append(out, m)
 	}
 	return out, nil
 }
 
-// CollectorModules returns what the collector publishes about itself.
+// CollectorModules returns the modules of the collector's own configuration and state.
 func CollectorModules() []Module { return mustBundled("netsketch-collector") }
 
-// SwitchModules returns what the soft switch serves, and what the collector
-// republishes of any switch: interfaces, Ethernet, P4Runtime port numbers, LLDP,
-// components, and the system.
+// SwitchModules returns the modules that the soft switch serves and that the collector republishes
+// of any switch: interfaces, Ethernet, P4Runtime port numbers, LLDP, components and system.
 func SwitchModules() []Module {
 	return mustBundled("openconfig-interfaces", "openconfig-if-ethernet", "iana-if-type", "netsketch-p4rt-ids",
 		"netsketch-lldp", "netsketch-platform", "netsketch-system")
 }
-
-// UnivMonModules returns the module of UnivMon's results.
-func UnivMonModules() []Module { return mustBundled("netsketch-univmon") }
 
 func mustBundled(names ...string) []Module {
 	m, err := Bundled(names...)

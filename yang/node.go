@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The data tree: nodes, lists and leaves, with choices taken out.
+// The data tree: nodes, lists and leaves, without choices and cases.
 
 package yang
 
@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// NodeKind is what a node of the data tree is.
+// NodeKind is the kind of a node of the data tree.
 type NodeKind uint8
 
 // The kinds of node.
@@ -33,13 +33,13 @@ func (k NodeKind) String() string {
 type Node struct {
 	// Name is the node's name without module.
 	Name string
-	// Module is the name of the module whose namespace the node is in: what RFC
-	// 7951 JSON puts before the name where it differs from the parent's.
+	// Module is the name of the module whose namespace the node is in. RFC 7951 JSON writes it
+	// before the name where it differs from the parent's.
 	Module string
 	// Path is the schema path, with module names where they change:
 	// "/netsketch-univmon:univmon/flows".
 	Path string
-	// Kind says which of the fields below are set.
+	// Kind determines which of the fields below are set.
 	Kind NodeKind
 	// Config is true for configuration, false for state.
 	Config bool
@@ -57,7 +57,7 @@ type Node struct {
 	keys     []string // of a list
 }
 
-// Children returns the node's children: of a list its keys in their order and then
+// Children returns the node's children. Those of a list are its keys in schema order, followed by
 // the others by name.
 func (n *Node) Children() []*Node { return n.children }
 
@@ -77,8 +77,8 @@ func (n *Node) Child(name string) *Node {
 // KeyNames returns the names of a list's keys in their order.
 func (n *Node) KeyNames() []string { return n.keys }
 
-// QualifiedName returns the name as RFC 7951 JSON writes it: with the module
-// before it at the top and where the module changes.
+// QualifiedName returns the name as RFC 7951 JSON writes it: preceded by the module at the top and
+// where the module changes.
 func (n *Node) QualifiedName() string {
 	if n.Parent == nil || n.Parent.Module != n.Module {
 		return n.Module + ":" + n.Name
@@ -98,7 +98,7 @@ func (n *Node) noChild(name string) error {
 	return fmt.Errorf("yang: there is no %q at %s%s", name, where, hint)
 }
 
-// closest returns the child whose name is most like a wrong one, or nothing.
+// closest returns the name of the child that is most similar to a wrong name, or nothing.
 func (n *Node) closest(name string) string {
 	if _, local, ok := strings.Cut(name, ":"); ok {
 		name = local
@@ -135,32 +135,32 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// List is what a table of a list is made of.
+// List describes the tables of a list.
 type List struct {
 	// Path is the canonical schema path, as Table.List has it.
 	Path string
-	// Node is the list, or the container that stands for one row.
+	// Node is the list, or the container that is one row.
 	Node *Node
 	// Keys are the key leaves in the schema's order; none for a container.
 	Keys []*Leaf
-	// Leaves are all leaves below the list entry that are not in a list within it,
-	// by name; keys are not among them.
+	// Leaves are all leaves below the list entry that are not in a nested list, by name, without
+	// keys.
 	Leaves []*Leaf
-	// Nested is true for a list within a list. Its tables also have the keys of the lists
-	// around it: see KeyColumns.
+	// Nested is true for a list within a list. Its tables also have the keys of the enclosing
+	// lists: see KeyColumns.
 	Nested bool
 
 	leaves  map[string]*Leaf
 	columns []KeyColumn
 }
 
-// Leaf returns the leaf at this path relative to the list entry ("state/packets"),
-// or nil. Keys are found by their names.
+// Leaf returns the leaf at this path relative to the list entry ("state/packets"), or nil. The path
+// of a key is its name.
 func (l *List) Leaf(name string) *Leaf { return l.leaves[name] }
 
 // KeyColumn is one of a table's key columns.
 type KeyColumn struct {
-	// Name is the key's, and for a list around the table's "list/key": "interface/name".
+	// Name is the key's name; for an enclosing list it is "list/key": "interface/name".
 	Name string
 	// Leaf is the key leaf.
 	Leaf *Leaf
@@ -168,8 +168,8 @@ type KeyColumn struct {
 	Elem int
 }
 
-// KeyColumns returns the key columns that a table of the list has: those of the lists
-// around it, outermost first, and then its own.
+// KeyColumns returns the key columns of the list's tables: those of the enclosing lists, outermost
+// first, followed by its own.
 func (l *List) KeyColumns() []KeyColumn { return l.columns }
 
 // KeyIndex returns the position of the key of that name, or -1.
@@ -191,15 +191,15 @@ type Leaf struct {
 	Default string
 	// Mandatory is the mandatory statement. Keys are mandatory without it.
 	Mandatory bool
-	// Many is true for a leaf-list, which no column carries.
+	// Many is true for a leaf-list. Columns cannot hold leaf-lists.
 	Many bool
-	// RefersTo is, for a key that is a leafref into its own entry, the names of the
-	// leaves that repeat the key: "config/name" and "state/name". Tables need not
-	// carry them: their value is the key's.
+	// RefersTo, for a key that is a leafref into its own entry, is the names of the leaves that
+	// repeat the key: "config/name" and "state/name". Tables may omit them, because their value is
+	// the key's.
 	RefersTo []string
 }
 
-// Kind returns the kind of column that carries the leaf.
+// Kind returns the kind of the leaf's column.
 func (l *Leaf) Kind() table.Kind { return l.Type.Kind }
 
 // Config reports whether the leaf is configuration.

@@ -14,9 +14,10 @@ import (
 	goyang "github.com/openconfig/goyang/pkg/yang"
 )
 
-// TestAgainstOpenConfig holds what a switch serves to OpenConfig's own modules, which are not part of this repository: set OPENCONFIG_YANG
-// to a checkout of github.com/openconfig/public. Each leaf that SwitchModules have must be there, at the same path, be as much
-// configuration, and take all values that ours takes.
+// TestAgainstOpenConfig compares SwitchModules with OpenConfig's own modules, which are not part of
+// this repository: set OPENCONFIG_YANG to a checkout of github.com/openconfig/public. Each leaf of
+// SwitchModules must exist at the same path, be configuration or state as well, and allow all
+// values that ours allows.
 func TestAgainstOpenConfig(t *testing.T) {
 	dir := os.Getenv("OPENCONFIG_YANG")
 	if dir == "" {
@@ -32,7 +33,8 @@ func TestAgainstOpenConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"openconfig-interfaces", "openconfig-if-ethernet", "openconfig-p4rt", "openconfig-lldp", "openconfig-platform", "openconfig-platform-port", "openconfig-system"} {
+	for _, name := range []string{"openconfig-interfaces", "openconfig-if-ethernet", "openconfig-p4rt",
+		"openconfig-lldp", "openconfig-platform", "openconfig-platform-port", "openconfig-system"} {
 		if err := theirs.Read(name); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +63,8 @@ func TestAgainstOpenConfig(t *testing.T) {
 	}
 	n := 0
 	for module, served := range map[string]string{
-		"openconfig-interfaces": "openconfig-interfaces", "netsketch-lldp": "openconfig-lldp", "netsketch-platform": "openconfig-platform", "netsketch-system": "openconfig-system",
+		"openconfig-interfaces": "openconfig-interfaces", "netsketch-lldp": "openconfig-lldp",
+		"netsketch-platform": "openconfig-platform", "netsketch-system": "openconfig-system",
 	} {
 		a, b := goyang.ToEntry(ours.Modules[module]), goyang.ToEntry(theirs.Modules[served])
 		n += compareTrees(t, a, b)
@@ -72,10 +75,11 @@ func TestAgainstOpenConfig(t *testing.T) {
 	t.Logf("%d leaves are in OpenConfig's modules", n)
 }
 
-// older are leaves of the bundled openconfig-interfaces and openconfig-if-ethernet that OpenConfig has changed since. The switch serves
-// last-change alone of them.
+// older are leaves of the bundled openconfig-interfaces and openconfig-if-ethernet that OpenConfig
+// has changed since. The switch serves only last-change of them.
 var older = []string{
-	"interface/state/last-change", "subinterface/state/last-change", "counters/last-clear", "counters/in-unknown-protos",
+	"interface/state/last-change", "subinterface/state/last-change", "counters/last-clear",
+	"counters/in-unknown-protos",
 	"ethernet/state/effective-speed", "subinterface/config/name",
 }
 
@@ -85,7 +89,7 @@ func isOlder(e *goyang.Entry) bool {
 	})
 }
 
-// compareTrees compares what is below two nodes, and returns how many leaves there were.
+// compareTrees compares the subtrees of two nodes and returns the number of leaves.
 func compareTrees(t *testing.T, a, b *goyang.Entry) (leaves int) {
 	t.Helper()
 	for name, child := range a.Dir {
@@ -94,7 +98,8 @@ func compareTrees(t *testing.T, a, b *goyang.Entry) (leaves int) {
 		case child.Kind == goyang.NotificationEntry || child.RPC != nil || isOlder(child):
 		case other == nil:
 			t.Errorf("%s is not in OpenConfig's module", child.Path())
-		case child.IsDir() != other.IsDir() || child.IsList() != other.IsList() || child.IsLeafList() != other.IsLeafList() || child.Key != other.Key:
+		case child.IsDir() != other.IsDir() || child.IsList() != other.IsList() ||
+			child.IsLeafList() != other.IsLeafList() || child.Key != other.Key:
 			t.Errorf("%s is of another kind, or has another key, in OpenConfig's module", child.Path())
 		case child.IsDir():
 			leaves += compareTrees(t, child, other)
@@ -111,7 +116,7 @@ func compareTrees(t *testing.T, a, b *goyang.Entry) (leaves int) {
 	return leaves
 }
 
-// fits tells why a type does not fit into another; "" if it does.
+// fits reports why a type does not fit into another; "" if it does.
 func fits(ea *goyang.Entry, a *goyang.YangType, eb *goyang.Entry, b *goyang.YangType) string {
 	ea, a = resolved(ea, a)
 	eb, b = resolved(eb, b)
@@ -169,7 +174,7 @@ func resolved(e *goyang.Entry, typ *goyang.YangType) (*goyang.Entry, *goyang.Yan
 	return e, typ
 }
 
-// names are the values of enumerations and identities, of all members of a union.
+// names returns the values of enumerations and identities, for a union those of all members.
 func names(t *goyang.YangType) (out []string) {
 	if t.Kind == goyang.Yenum {
 		return t.Enum.Names()

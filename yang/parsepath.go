@@ -11,9 +11,9 @@ import (
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 )
 
-// ParsePath reads a gNMI path as people write it, "/interfaces/interface[name=eth0]/state":
-// in keys "\]" is a bracket and "\\" a backslash, and in names "\/" and "\[" stand for
-// themselves. "/" is the path of everything. PathString is its inverse.
+// ParsePath parses a gNMI path in text form, "/interfaces/interface[name=eth0]/state". In keys,
+// "\]" is a bracket and "\\" a backslash; in names, "\/" and "\[" are a slash and a bracket. "/" is
+// the root. PathString is its inverse.
 func ParsePath(text string) (*gpb.Path, error) {
 	if !strings.HasPrefix(text, "/") {
 		return nil, fmt.Errorf("yang: path %.100q does not begin with /", text)
@@ -40,7 +40,7 @@ func ParsePath(text string) (*gpb.Path, error) {
 				return nil, fmt.Errorf("yang: path %.100q: expected [key=value] after %s", text, e.Name)
 			}
 			if _, twice := e.Key[key]; twice {
-				return nil, fmt.Errorf("yang: path %.100q: key %s is there twice", text, key)
+				return nil, fmt.Errorf("yang: path %.100q: key %s occurs twice", text, key)
 			}
 			if e.Key == nil {
 				e.Key = map[string]string{}
@@ -62,7 +62,7 @@ func ParsePath(text string) (*gpb.Path, error) {
 	return p, nil
 }
 
-// until reads to the first of some characters, which backslashes hide.
+// until reads up to the first of some characters that is not escaped by a backslash.
 func until(s, stop string) (text, rest string, err error) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

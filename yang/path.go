@@ -15,18 +15,17 @@ import (
 // maxPathElems bounds a path. No tree is that deep.
 const maxPathElems = 64
 
-// CheckPath reports why a gNMI path cannot lead to anything: an origin other than
-// "openconfig" or none, an element that does not exist where it stands, a key that
-// the list does not have, or a key value that its type does not take. Elements may
-// carry their module's name; "*" stands for one element and "..." for any number;
-// keys may be left out or be "*". The path joins prefix and path.
+// CheckPath reports why a gNMI path, prefix and path joined, cannot match anything: an origin other
+// than "openconfig" or none, an element that its parent does not have, a key that the list does not
+// have, or a key value that its type does not allow. Elements may include their module's name; "*"
+// matches one element and "..." any number; keys may be omitted or be "*".
 func (s *Schema) CheckPath(prefix, path *gpb.Path) error {
 	_, err := s.Resolve(prefix, path)
 	return err
 }
 
-// Resolve returns the nodes of the schema that a gNMI path leads to, in the order of
-// their paths: one, or several with wildcards. An error is CheckPath's.
+// Resolve returns the schema nodes that a gNMI path matches, in the order of their paths: one, or
+// several with wildcards. Its errors are those of CheckPath.
 func (s *Schema) Resolve(prefix, path *gpb.Path) ([]*Node, error) {
 	origin := path.GetOrigin()
 	if origin == "" {
@@ -37,7 +36,7 @@ func (s *Schema) Resolve(prefix, path *gpb.Path) ([]*Node, error) {
 	}
 	elems := slices.Concat(prefix.GetElem(), path.GetElem())
 	if len(elems) > maxPathElems {
-		return nil, fmt.Errorf("yang: a path of %d elements; at most %d are taken", len(elems), maxPathElems)
+		return nil, fmt.Errorf("yang: a path of %d elements; at most %d are allowed", len(elems), maxPathElems)
 	}
 	at := []*Node{s.root}
 	for i, e := range elems {
@@ -51,8 +50,8 @@ func (s *Schema) Resolve(prefix, path *gpb.Path) ([]*Node, error) {
 	return at, nil
 }
 
-// step goes from a set of nodes to those that one element leads to. When it leads
-// nowhere the error is that of the first node.
+// step returns the nodes that one element matches below a set of nodes. Without a match the error
+// is that of the first node.
 func step(at []*Node, e *gpb.PathElem) ([]*Node, error) {
 	var next []*Node
 	seen := map[*Node]bool{}

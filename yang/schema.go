@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Schema: compiling module texts, and the questions asked of the result.
+// Schema: compiles module texts and answers queries on the result.
 
 package yang
 
@@ -25,21 +25,22 @@ type Schema struct {
 type Model struct {
 	Name         string
 	Organization string
+	// Revision is the date of the newest revision statement, or empty.
+	Revision string
 	// Version is the OpenConfig version ("0.1.0"), or, of a module without one, the
 	// date of its newest revision.
 	Version string
-	// Data is true when the module adds nodes to the data tree, and false for one
-	// that only lends types, groupings or identities.
+	// Data is true if the module adds nodes to the data tree, and false if it only provides types,
+	// groupings or identities.
 	Data bool
 }
 
-// Load compiles modules into a schema. What they import is taken from modules
-// itself, and otherwise from those that come with the program (BundledNames); a
-// module that is only imported lends its types and adds nothing to the data tree,
-// unless it is augmented. The same text may be given twice; two texts of one module
-// are an error.
+// Load compiles modules into a schema. Imports are resolved from modules first and from the bundled
+// ones (BundledNames) second. A module that is only imported provides its types and adds nothing to
+// the data tree, unless it is augmented. The same text may occur twice; two different texts of one
+// module are an error.
 //
-// Errors begin with "yang:" and name module, line and column where there is one.
+// Errors begin with "yang:" and name module, line and column if known.
 func Load(modules ...Module) (*Schema, error) {
 	texts, err := collect(modules)
 	if err != nil {
@@ -63,7 +64,7 @@ func Load(modules ...Module) (*Schema, error) {
 // collect parses the modules and, from the bundled ones, what they import.
 func collect(modules []Module) (map[string]*moduleText, error) {
 	if len(modules) > maxModules {
-		return nil, fmt.Errorf("yang: %d modules; at most %d are taken", len(modules), maxModules)
+		return nil, fmt.Errorf("yang: %d modules; at most %d are allowed", len(modules), maxModules)
 	}
 	texts := map[string]*moduleText{}
 	total := 0
@@ -78,7 +79,7 @@ func collect(modules []Module) (map[string]*moduleText, error) {
 		}
 		if first := texts[t.name]; first != nil {
 			if first.Text != t.Text {
-				return nil, fmt.Errorf("yang: module %s is there twice with different texts: %s and %s",
+				return nil, fmt.Errorf("yang: module %s occurs twice with different texts: %s and %s",
 					t.name, first.top.Location(), t.top.Location())
 			}
 			continue
@@ -97,7 +98,7 @@ func collect(modules []Module) (map[string]*moduleText, error) {
 			m, ok := bundled()[name]
 			if !ok {
 				return nil, at(t.importStatement(name),
-					"module %s imports %s, which is neither handed in nor one of the modules that come with the program", t.name, name)
+					"module %s imports %s, which is neither given nor bundled", t.name, name)
 			}
 			dep, err := parseGuarded(m)
 			if err != nil {
@@ -159,7 +160,7 @@ func sortedModules(m map[string]*moduleText) []*moduleText {
 	return out
 }
 
-// compile hands the texts to goyang.
+// compile passes the texts to goyang.
 func compile(texts map[string]*moduleText) (*goyang.Modules, error) {
 	ms := goyang.NewModules()
 	err := guard(func() error {
@@ -168,7 +169,7 @@ func compile(texts map[string]*moduleText) (*goyang.Modules, error) {
 				return fmt.Errorf("yang: %w", shorten(err))
 			}
 		}
-		// A revision-date of an import would send goyang to the disk.
+		// goyang would search the disk for an import with a revision-date.
 		for _, m := range ms.Modules {
 			for _, i := range m.Import {
 				i.RevisionDate = nil
@@ -177,7 +178,7 @@ func compile(texts map[string]*moduleText) (*goyang.Modules, error) {
 		if errs := ms.Process(); len(errs) > 0 {
 			return fmt.Errorf("yang: %w", shorten(errors.Join(errs...)))
 		}
-		for _, t := range sortedModules(texts) { // what augments have collided with
+		for _, t := range sortedModules(texts) { // collisions of augments
 			if errs := goyang.ToEntry(ms.Modules[t.name]).GetErrors(); len(errs) > 0 {
 				return fmt.Errorf("yang: %w", shorten(errors.Join(errs...)))
 			}
@@ -201,8 +202,7 @@ func guard(f func() error) (err error) {
 // all modules.
 func (s *Schema) Root() *Node { return s.root }
 
-// Models returns the modules, those that others import included, in alphabetical
-// order.
+// Models returns the modules, including imported ones, in alphabetical order.
 func (s *Schema) Models() []Model { return slices.Clone(s.models) }
 
 // Lists returns the lists of the schema in the order of their paths.
@@ -215,9 +215,8 @@ func (s *Schema) Lists() []*List {
 }
 
 // List returns the list at a schema path without keys,
-// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter"; module names may be left
-// out. The path of a container that is not in a list gives a List without keys,
-// which stands for its one row.
+// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter"; module names may be omitted. For a
+// container that is not in a list, it returns a List without keys, whose tables have one row.
 func (s *Schema) List(path string) (*List, error) {
 	if l := s.lists[path]; l != nil {
 		return l, nil
@@ -237,7 +236,7 @@ func (s *Schema) List(path string) (*List, error) {
 	return nil, fmt.Errorf("yang: %s is a %s; a table is rows of a list", n.Path, n.Kind)
 }
 
-// Node returns the node at a schema path without keys; module names may be left out.
+// Node returns the node at a schema path without keys; module names may be omitted.
 func (s *Schema) Node(path string) (*Node, error) {
 	if !strings.HasPrefix(path, "/") {
 		return nil, fmt.Errorf("yang: path %q does not begin with /", path)
@@ -256,9 +255,8 @@ func (s *Schema) Node(path string) (*Node, error) {
 	return n, nil
 }
 
-// ListKeys returns the canonical path of the list that the names of these elements
-// lead to from the top, and its keys in their order; false when they lead to no
-// list. Names may have "module:" before them.
+// ListKeys returns the canonical path and the keys, in order, of the list that these element names
+// lead to from the root; false if it is not a list. Names may be preceded by "module:".
 func (s *Schema) ListKeys(elems []string) (path string, keys []string, ok bool) {
 	n := s.root
 	for _, e := range elems {
@@ -272,8 +270,8 @@ func (s *Schema) ListKeys(elems []string) (path string, keys []string, ok bool) 
 	return n.Path, slices.Clone(n.keys), true
 }
 
-// KeyLeaves returns the leaves below an entry of the list at this path that repeat a
-// key, as {"state/device": "device"}: tables may leave them out.
+// KeyLeaves returns the leaves of the list at this path that repeat a key, as
+// {"state/device": "device"}. Tables may omit them.
 func (s *Schema) KeyLeaves(list string) map[string]string {
 	l := s.lists[list]
 	if l == nil {

@@ -21,10 +21,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// everything is the schema of all that netsketch publishes.
+// univmon is the module of a plugin that ships with netsketch.
+func univmon(tb testing.TB) Module {
+	tb.Helper()
+	text, err := os.ReadFile("../plugins/univmon/analysis/netsketch-univmon.yang")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return Module{Name: "netsketch-univmon", Text: string(text)}
+}
+
+// everything is the schema of the collector, a plugin and the switch.
 func everything(tb testing.TB) *Schema {
 	tb.Helper()
-	s, err := Load(slices.Concat(CollectorModules(), UnivMonModules(), SwitchModules())...)
+	s, err := Load(slices.Concat(CollectorModules(), SwitchModules(), []Module{univmon(tb)})...)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -71,7 +81,7 @@ func TestBundledModules(t *testing.T) {
 	}
 }
 
-// Every module of ours is in OpenConfig's style.
+// Every module of netsketch follows OpenConfig's style.
 func TestOpenConfigStyle(t *testing.T) {
 	s := everything(t)
 	ours := func(n *Node) bool { return strings.HasPrefix(n.Module, "netsketch-") }
@@ -120,7 +130,8 @@ func TestOpenConfigStyle(t *testing.T) {
 		if !strings.HasPrefix(name, "netsketch-") {
 			continue
 		}
-		for _, want := range []string{"\n  yang-version", "\n  revision \"20", "oc-ext:openconfig-version \"", "\n  contact", "\n  organization", "\n  description"} {
+		for _, want := range []string{"\n  yang-version", "\n  revision \"20", "oc-ext:openconfig-version \"",
+			"\n  contact", "\n  organization", "\n  description"} {
 			if !strings.Contains(m.Text, want) {
 				t.Errorf("%s.yang has no %s", name, strings.TrimSpace(want))
 			}
@@ -142,7 +153,8 @@ func TestLeaves(t *testing.T) {
 		units      string
 		config     bool
 	}{
-		{"/netsketch-univmon:univmon/heavy-hitters/heavy-hitter", "state/packets", Uint64, table.Uint64, "packets", false},
+		{"/netsketch-univmon:univmon/heavy-hitters/heavy-hitter", "state/packets", Uint64, table.Uint64, "packets",
+			false},
 		{"/univmon/heavy-hitters/heavy-hitter", "flow", String, table.String, "", false},
 		{"/univmon/heavy-hitters/heavy-hitter", "state/share", Decimal64, table.Float64, "", false},
 		{"/univmon/heavy-changes/heavy-change", "state/delta", Int64, table.Int64, "packets", false},
@@ -166,8 +178,10 @@ func TestLeaves(t *testing.T) {
 			t.Errorf("%s has no %s", tt.list, tt.leaf)
 			continue
 		}
-		if leaf.Name != tt.leaf || leaf.Type.Base != tt.base || leaf.Kind() != tt.kind || leaf.Units != tt.units || leaf.Config() != tt.config {
-			t.Errorf("%s %s: name %s, %s as %s in %q, config %v", tt.list, tt.leaf, leaf.Name, leaf.Type.Base, leaf.Kind(), leaf.Units, leaf.Config())
+		if leaf.Name != tt.leaf || leaf.Type.Base != tt.base || leaf.Kind() != tt.kind || leaf.Units != tt.units ||
+			leaf.Config() != tt.config {
+			t.Errorf("%s %s: name %s, %s as %s in %q, config %v", tt.list, tt.leaf, leaf.Name, leaf.Type.Base,
+				leaf.Kind(), leaf.Units, leaf.Config())
 		}
 	}
 	l, _ := s.List("/collector/devices/device")
@@ -175,7 +189,8 @@ func TestLeaves(t *testing.T) {
 		t.Error(diff)
 	}
 	path, keys, ok := s.ListKeys([]string{"univmon", "netsketch-univmon:flows", "flow"})
-	if !ok || path != "/netsketch-univmon:univmon/flows/flow" || !slices.Equal(keys, []string{"device", "dimension", "flow"}) {
+	if !ok || path != "/netsketch-univmon:univmon/flows/flow" ||
+		!slices.Equal(keys, []string{"device", "dimension", "flow"}) {
 		t.Errorf("got %s %v %v", path, keys, ok)
 	}
 	if _, _, ok := s.ListKeys([]string{"univmon", "flows"}); ok {
@@ -203,7 +218,8 @@ func TestLeaves(t *testing.T) {
 	if err != nil || !sub.Nested {
 		t.Errorf("subinterface: %v", err)
 	}
-	for _, path := range []string{"univmon", "/univmon/x", "/univmon/flows/flow/state", "/univmon/flows/flow/flow", "/", "/wrong:univmon/flows/flow"} {
+	for _, path := range []string{"univmon", "/univmon/x", "/univmon/flows/flow/state", "/univmon/flows/flow/flow", "/",
+		"/wrong:univmon/flows/flow"} {
 		if _, err := s.List(path); err == nil {
 			t.Errorf("%s was taken for a list", path)
 		}
@@ -212,12 +228,13 @@ func TestLeaves(t *testing.T) {
 
 const hitters = "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter"
 
-// hitterTable has n rows of heavy hitters.
+// hitterTable returns a table of n heavy hitters.
 func hitterTable(tb testing.TB, n int) *table.Table {
 	tb.Helper()
 	b := table.NewBuilder(hitters)
 	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
-	epoch, rank, packets, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
+	epoch, rank, packets, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"),
+		b.Float("state/share")
 	for i := range n {
 		device.Append(fmt.Sprintf("leaf-%d", i%8))
 		dimension.Append("5-tuple")
@@ -257,26 +274,38 @@ func TestValidate(t *testing.T) {
 		{"path form", change(func(t *table.Table) {
 			t.List = "/netsketch-univmon:univmon/heavy-hitters/netsketch-univmon:heavy-hitter"
 		}), "its path is " + hitters},
-		{"key missing", change(func(t *table.Table) { t.Keys = t.Keys[:2] }), "2 key columns (device, dimension), the list has the keys device, dimension, flow"},
+		{"key missing", change(func(t *table.Table) { t.Keys = t.Keys[:2] }),
+			"2 key columns (device, dimension), the list has the keys device, dimension, flow"},
 		{"key order", change(func(t *table.Table) { t.Keys[0], t.Keys[1] = t.Keys[1], t.Keys[0] }), "in this order"},
-		{"unknown leaf", change(func(t *table.Table) { t.Values[2].Name = "state/packet" }), `column state/packet: yang: there is no "packet" at ` + hitters + `/state; is packets meant?`},
+		{"unknown leaf", change(func(t *table.Table) { t.Values[2].Name = "state/packet" }),
+			`column state/packet: yang: there is no "packet" at ` + hitters + `/state; is packets meant?`},
 		{"container", change(func(t *table.Table) { t.Values[2].Name = "state" }), "column state is a container"},
-		{"kind", change(func(t *table.Table) { t.Values[2] = table.Int64s("state/packets", []int64{1, 2, 3}) }), "column state/packets is int64; the leaf is a uint64, carried as uint64"},
+		{"kind", change(func(t *table.Table) { t.Values[2] = table.Int64s("state/packets", []int64{1, 2, 3}) }),
+			"column state/packets is int64; the leaf is a uint64, carried as uint64"},
 		{"range", change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1, 0, 2}) }),
 			"yang: " + hitters + "[device=leaf-1][dimension=5-tuple][flow=10.0.0.1,10.0.0.1,tcp,1,80]: state/rank: 0 is outside of 1..4294967295"},
-		{"width", change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1, 1 << 32, 2}) }), "state/rank: 4294967296 is outside"},
-		{"decimal", change(func(t *table.Table) { t.Values[3] = table.Float64s("state/share", []float64{0, 1, 1.001}) }), "state/share: 1.001 is outside of 0"},
+		{"width", change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1, 1 << 32, 2}) }),
+			"state/rank: 4294967296 is outside"},
+		{"decimal", change(func(t *table.Table) {
+			t.Values[3] = table.Float64s("state/share",
+				[]float64{0, 1, 1.001})
+		}), "state/share: 1.001 is outside of 0"},
 		{"pattern", change(func(t *table.Table) {
 			t.Keys[1] = table.Strings("dimension", []string{"src", "src dst", "dst"})
 		}), `dimension: "src dst" does not match the pattern`},
-		{"length", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "", "b"}) }), `device: "" has the length 0, allowed is 1..253`},
-		{"utf-8", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "\xff", "b"}) }), "is not UTF-8"},
-		{"control", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "x\x00", "b"}) }), "control character"},
+		{"length", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "", "b"}) }),
+			`device: "" has the length 0, allowed is 1..253`},
+		{"utf-8", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "\xff", "b"}) }),
+			"is not UTF-8"},
+		{"control", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "x\x00", "b"}) }),
+			"control character"},
 		{"repeats key", change(func(t *table.Table) {
 			t.Values = append(t.Values, table.Strings("state/flow", []string{"a", "b", "c"}))
 		}), "differs from the key flow"},
-		{"nested", &table.Table{List: "/openconfig-interfaces:interfaces/interface/subinterfaces/subinterface", Keys: []table.Column{table.Uint64s("index", nil)}}, "interface/name, index"},
-		{"unequal columns", change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1}) }), "has 1 rows"},
+		{"nested", &table.Table{List: "/openconfig-interfaces:interfaces/interface/subinterfaces/subinterface",
+			Keys: []table.Column{table.Uint64s("index", nil)}}, "interface/name, index"},
+		{"unequal columns", change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1}) }),
+			"has 1 rows"},
 	}
 	for _, tt := range tests {
 		err := s.Validate(tt.t)
@@ -289,7 +318,7 @@ func TestValidate(t *testing.T) {
 	if err := s.Validate(bad); !errors.As(err, &ve) || ve.Row != 2 || ve.Leaf != "state/rank" {
 		t.Errorf("got %v", err)
 	}
-	// What is absent is not judged, and rounding comes before the range.
+	// Absent values are not checked, and rounding precedes the range check.
 	nulls, _ := table.Uint64s("state/rank", []uint64{1, 0, 3}).WithNulls([]uint64{2})
 	if err := s.Validate(change(func(t *table.Table) {
 		t.Values[1] = nulls
@@ -298,8 +327,10 @@ func TestValidate(t *testing.T) {
 		t.Error(err)
 	}
 	typ, _ := table.Strings("state/type", []string{""}).WithNulls([]uint64{1})
-	port := &table.Table{List: "/openconfig-interfaces:interfaces/interface", Keys: []table.Column{table.Strings("name", []string{"1"})}, Values: []table.Column{typ}}
-	if err := s.Validate(port); err == nil || !strings.Contains(err.Error(), "[name=1]: the mandatory leaf state/type is absent") {
+	port := &table.Table{List: "/openconfig-interfaces:interfaces/interface",
+		Keys: []table.Column{table.Strings("name", []string{"1"})}, Values: []table.Column{typ}}
+	if err := s.Validate(port); err == nil || !strings.Contains(err.Error(),
+		"[name=1]: the mandatory leaf state/type is absent") {
 		t.Error(err)
 	}
 	port.Values = []table.Column{table.Uint64s("state/id", []uint64{5})}
@@ -307,12 +338,14 @@ func TestValidate(t *testing.T) {
 		t.Error(err)
 	}
 	summary := &table.Table{List: "/netsketch-collector:collector/epoch",
-		Values: []table.Column{table.Strings("state/status", []string{"partial"}), table.Uint64s("state/flip-time", []uint64{5})}}
+		Values: []table.Column{table.Strings("state/status", []string{"partial"}),
+			table.Uint64s("state/flip-time", []uint64{5})}}
 	if err := s.Validate(summary); err != nil {
 		t.Error(err)
 	}
 	summary.Values[0] = table.Strings("state/status", []string{"part"})
-	if err := s.Validate(summary); err == nil || !strings.Contains(err.Error(), `"part" is not one of complete, partial, lost`) {
+	if err := s.Validate(summary); err == nil || !strings.Contains(err.Error(),
+		`"part" is not one of complete, partial, lost`) {
 		t.Error(err)
 	}
 }
@@ -341,16 +374,22 @@ func TestResolve(t *testing.T) {
 		{path(elem("netsketch-univmon:univmon"), elem("flows")), []string{um + "/flows"}},
 		{path(elem("univmon"), elem("*"), elem("flow")), []string{um + "/flows/flow"}},
 		{path(elem("univmon"), elem("..."), elem("packets")), []string{
-			um + "/flows/flow/state/packets", um + "/heavy-hitters/heavy-hitter/state/packets", um + "/summaries/summary/state/packets"}},
+			um + "/flows/flow/state/packets", um + "/heavy-hitters/heavy-hitter/state/packets",
+			um + "/summaries/summary/state/packets"}},
 		{path(elem("..."), elem("ddos-victim", "destination", "10.0.0.1")), []string{um + "/ddos-victims/ddos-victim"}},
-		{&gpb.Path{Origin: "openconfig", Elem: []*gpb.PathElem{elem("collector"), elem("epoch")}}, []string{"/netsketch-collector:collector/epoch"}},
+		{&gpb.Path{Origin: "openconfig", Elem: []*gpb.PathElem{elem("collector"), elem("epoch")}},
+			[]string{"/netsketch-collector:collector/epoch"}},
 		{&gpb.Path{Origin: "cli"}, []string{`!origin "cli"`}},
 		{path(elem("univmom")), []string{`!there is no "univmom" at the top of the tree; is univmon meant? (element 1 of /univmom)`}},
-		{path(elem("univmon"), elem("flows"), elem("flow", "destination", "a")), []string{"!has no key \"destination\", its keys are device, dimension, flow"}},
+		{path(elem("univmon"), elem("flows"), elem("flow", "destination", "a")),
+			[]string{"!has no key \"destination\", its keys are device, dimension, flow"}},
 		{path(elem("univmon", "a", "b")), []string{"!is a container and has no key"}},
-		{path(elem("univmon"), elem("flows"), elem("flow", "dimension", "a b")), []string{`!key dimension: "a b" does not match`}},
-		{path(elem("univmon"), elem("flows"), elem("flow"), elem("state"), elem("packets"), elem("x")), []string{`!there is no "x" at`}},
-		{path(elem("univmon"), elem("flows"), elem("flow"), elem("state"), elem("packets"), elem("*")), []string{"!nothing below"}},
+		{path(elem("univmon"), elem("flows"), elem("flow", "dimension", "a b")),
+			[]string{`!key dimension: "a b" does not match`}},
+		{path(elem("univmon"), elem("flows"), elem("flow"), elem("state"), elem("packets"), elem("x")),
+			[]string{`!there is no "x" at`}},
+		{path(elem("univmon"), elem("flows"), elem("flow"), elem("state"), elem("packets"), elem("*")),
+			[]string{"!nothing below"}},
 		{path(elem("")), []string{"!without a name"}},
 		{path(elem("...", "a", "b")), []string{"!has keys"}},
 		{path(slices.Repeat([]*gpb.PathElem{elem("...")}, 65)...), []string{"!at most 64"}},
@@ -363,7 +402,8 @@ func TestResolve(t *testing.T) {
 		}
 		if strings.HasPrefix(tt.want[0], "!") {
 			if err == nil || !strings.Contains(err.Error(), tt.want[0][1:]) {
-				t.Errorf("%s: got %v %v, want an error with %s", PathString(tt.path.GetElem()), got, err, tt.want[0][1:])
+				t.Errorf("%s: got %v %v, want an error with %s", PathString(tt.path.GetElem()), got, err,
+					tt.want[0][1:])
 			}
 			continue
 		}
@@ -403,7 +443,8 @@ func TestGoPattern(t *testing.T) {
 		want          bool
 	}{
 		{"a|b", "xb", false}, {"a|b", "b", true}, {"^a|b$", "b", true}, {"^a|b$", "ba", false},
-		{`a$b\$`, "a$b$", true}, {"[^a]b", "cb", true}, {"[^a]b", "ab", false}, {"a^", "a^", true}, {`\d{2}`, "123", false},
+		{`a$b\$`, "a$b$", true}, {"[^a]b", "cb", true}, {"[^a]b", "ab", false}, {"a^", "a^", true},
+		{`\d{2}`, "123", false},
 		{`[$^]x`, "^x", true}, {"a", "a\n", false},
 	}
 	for _, tt := range tests {
@@ -418,7 +459,7 @@ func TestGoPattern(t *testing.T) {
 	}
 }
 
-// The cases of testdata/refused are module texts, the error in their first line.
+// The files in testdata/refused are module texts with the expected error in the first line.
 func TestRefused(t *testing.T) {
 	files, err := filepath.Glob("testdata/refused/*.yang")
 	if err != nil || len(files) == 0 {
@@ -431,7 +472,8 @@ func TestRefused(t *testing.T) {
 		}
 		first, _, _ := strings.Cut(string(text), "\n")
 		want := strings.TrimPrefix(first, "// want: ")
-		_, err = Load(Module{Name: strings.TrimSuffix(filepath.Base(f), ".yang"), Text: string(text), Source: "plugin p"})
+		_, err = Load(Module{Name: strings.TrimSuffix(filepath.Base(f), ".yang"), Text: string(text),
+			Source: "plugin p"})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s:\ngot  %v\nwant %s", f, err, want)
 		}
@@ -462,7 +504,8 @@ func TestBounds(t *testing.T) {
 		{"braces", head + strings.Repeat("container c {", 30_000), "opening braces"},
 		{"size", head + strings.Repeat(" ", 600_000) + "}", "bytes"},
 		{"joins", head + "description " + strings.Repeat(`"x" + `, 5000) + `"x"; }`, "plus signs"},
-		{"argument", head + "leaf l { type string { pattern '" + strings.Repeat("a", 9000) + "'; } } }", "the argument of pattern has 9000 bytes"},
+		{"argument", head + "leaf l { type string { pattern '" + strings.Repeat("a", 9000) + "'; } } }",
+			"the argument of pattern has 9000 bytes"},
 		{"pattern", head + "leaf l { type string { pattern '((a{1,30}b?){1,30}){1,30}'; } } }", "pattern"},
 	}
 	for _, tt := range tests {
@@ -482,7 +525,8 @@ func TestSameModuleTwice(t *testing.T) {
 	if _, err := Load(a, a); err != nil {
 		t.Error(err)
 	}
-	if _, err := Load(a, b); err == nil || !strings.Contains(err.Error(), "plugin one: m.yang") || !strings.Contains(err.Error(), "plugin two: m.yang") {
+	if _, err := Load(a, b); err == nil || !strings.Contains(err.Error(), "plugin one: m.yang") ||
+		!strings.Contains(err.Error(), "plugin two: m.yang") {
 		t.Error(err)
 	}
 	other := Module{Name: "n", Text: strings.ReplaceAll(a.Text, "module m", "module n"), Source: "plugin two"}
@@ -490,11 +534,12 @@ func TestSameModuleTwice(t *testing.T) {
 		t.Error(err)
 	}
 	other.Text = strings.ReplaceAll(other.Text, "urn:m", "urn:n")
-	if _, err := Load(a, other); err == nil || !strings.Contains(err.Error(), `module n adds "a" to /, where module m has one already`) {
+	if _, err := Load(a, other); err == nil || !strings.Contains(err.Error(),
+		`module n adds "a" to /, where module m has a node of that name`) {
 		t.Error(err)
 	}
-	// A plugin's text of a module takes the place of the one that comes with the program.
-	newer := bundled()["netsketch-univmon"]
+	// A plugin's text of a module replaces the bundled one.
+	newer := bundled()["netsketch-lldp"]
 	newer.Text = strings.ReplaceAll(newer.Text, "0.1.0", "0.2.0")
 	s, err := Load(newer)
 	if err != nil {
@@ -559,7 +604,7 @@ func BenchmarkValidate100k(b *testing.B) {
 }
 
 func BenchmarkLoad(b *testing.B) {
-	mods := append(CollectorModules(), UnivMonModules()...)
+	mods := append(CollectorModules(), univmon(b))
 	for b.Loop() {
 		if _, err := Load(mods...); err != nil {
 			b.Fatal(err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Types of leaves: what values they have, and in which kind of column.
+// Types of leaves: their values and the kind of their columns.
 
 package yang
 
@@ -23,7 +23,7 @@ import (
 // Base is a built-in type of YANG (RFC 7950 section 4.2.4).
 type Base uint8
 
-// The built-in types. Leafref is not among them: a leafref has the type of its target.
+// The built-in types, without leafref: a leafref has the type of its target.
 const (
 	Int8 Base = iota + 1
 	Int16
@@ -66,16 +66,17 @@ func (b Base) String() string { return baseNames[b] }
 
 // Type is the type of a leaf, with typedefs and leafrefs resolved.
 type Type struct {
-	// Base is the built-in type it stands on.
+	// Name is the name of the type or typedef without prefix, e.g. "counter64".
+	Name string
+	// Base is the built-in type that it is derived from.
 	Base Base
-	// Kind is the kind of column that carries it. A union is Uint64, Int64, Float64
-	// or Bool where all of its members are, and String otherwise, so that a leaf's
-	// kind never changes.
+	// Kind is the kind of its columns. A union is Uint64, Int64, Float64 or Bool if all of its
+	// members are, and String otherwise, so that the kind of a leaf never changes.
 	Kind table.Kind
 	// FractionDigits is the number of digits after the point of a decimal64.
 	FractionDigits int
-	// Values are the names of an enumeration or of the bits, in their order, or the
-	// identities that an identityref takes, as "module:name", in alphabetical order.
+	// Values are the names of an enumeration or of bits, in order, or the identities that an
+	// identityref allows, as "module:name", in alphabetical order.
 	Values []string
 	// Members are the types of a union, in their order.
 	Members []*Type
@@ -98,8 +99,8 @@ type pattern struct {
 	re   *regexp.Regexp
 }
 
-// Wide reports whether RFC 7951 JSON writes the type's numbers as strings: 64-bit
-// integers and decimal64.
+// Wide reports whether RFC 7951 JSON writes the numbers of the type as strings: 64-bit integers and
+// decimal64.
 func (t *Type) Wide() bool { return t.Base == Int64 || t.Base == Uint64 || t.Base == Decimal64 }
 
 const maxUnionDepth = 16
@@ -118,7 +119,7 @@ func (b *builder) compileType(y *goyang.YangType, n *Node, depth int) (*Type, er
 		}
 		return target.Leaf.Type, nil
 	}
-	t := &Type{Base: bases[y.Kind], Kind: table.String}
+	t := &Type{Name: y.Name, Base: bases[y.Kind], Kind: table.String}
 	if t.Base == 0 {
 		return nil, fmt.Errorf("type %s is not supported", y.Name)
 	}
@@ -223,7 +224,7 @@ func decimal(n goyang.Number) float64 {
 	return f
 }
 
-// maxProgram bounds a compiled pattern, which bounds what matching it costs.
+// maxProgram bounds a compiled pattern, and thereby the cost of matching.
 const maxProgram = 5000
 
 func (b *builder) patterns(t *Type, y *goyang.YangType) error {
@@ -268,10 +269,9 @@ func (b *builder) patterns(t *Type, y *goyang.YangType) error {
 	return nil
 }
 
-// goPattern turns an XML Schema regular expression, which covers the whole value and
-// in which ^ and $ stand for themselves outside of classes, into Go's syntax. A
-// pattern that carries anchors around it, as early OpenConfig modules have them,
-// loses them.
+// goPattern converts an XML Schema regular expression to Go's syntax. The expression matches the
+// whole value, and ^ and $ are literals outside of classes. Anchors around a pattern, as in early
+// OpenConfig modules, are removed.
 func goPattern(p string) string {
 	if strings.HasPrefix(p, "^") && strings.HasSuffix(p, "$") && !strings.HasSuffix(p, `\$`) {
 		p = p[1 : len(p)-1]
@@ -300,8 +300,8 @@ func goPattern(p string) string {
 	return out.String()
 }
 
-// CheckText reports why a text is not a value of the type in YANG's lexical form.
-// It is how keys in paths and cells of String columns are judged.
+// CheckText reports why a text is not a value of the type in YANG's lexical form. It validates keys
+// in paths and cells of String columns.
 func (t *Type) CheckText(s string) error {
 	switch {
 	case t.Base <= Int64:
@@ -363,7 +363,7 @@ func (t *Type) checkString(s string) error {
 	}
 	for i := range len(s) {
 		if c := s[i]; c < ' ' && c != '\t' && c != '\n' && c != '\r' {
-			return fmt.Errorf("has the control character %#x, which YANG's strings cannot carry", c)
+			return fmt.Errorf("has the control character %#x, which a YANG string cannot contain", c)
 		}
 	}
 	if len(t.lengths) > 0 {
@@ -408,7 +408,7 @@ func (t *Type) checkFloat(v float64) error {
 		return fmt.Errorf("is too large for a decimal64 with %d fraction digits", t.FractionDigits)
 	}
 	if v*t.scale < 1<<53 && v*t.scale > -1<<53 {
-		v = math.Round(v*t.scale) / t.scale // what is published is rounded
+		v = math.Round(v*t.scale) / t.scale // published values are rounded
 	}
 	if len(t.floats) > 0 && !within(t.floats, v) {
 		return fmt.Errorf("is outside of %s", t.rangeText)
@@ -434,8 +434,8 @@ func within[T uint64 | int64 | float64](b []bounds[T], v T) bool {
 	return false
 }
 
-// Qualify returns the canonical text of a value: an identity with its module before
-// it, as RFC 7951 JSON has it, and everything else unchanged.
+// Qualify returns the canonical text of a value: an identity preceded by its module, as in RFC 7951
+// JSON, and any other value unchanged.
 func (t *Type) Qualify(s string) string {
 	switch t.Base {
 	case Identityref:
@@ -452,9 +452,8 @@ func (t *Type) Qualify(s string) string {
 	return s
 }
 
-// AppendDecimal appends v as a decimal64 with so many fraction digits in canonical
-// form (RFC 7950 section 9.3.2): rounded, without needless zeros, at least one digit
-// after the point.
+// AppendDecimal appends v as a decimal64 with the given number of fraction digits in canonical form
+// (RFC 7950 section 9.3.2): rounded, without trailing zeros, at least one digit after the point.
 func AppendDecimal(b []byte, v float64, fractionDigits int) []byte {
 	start := len(b)
 	b = strconv.AppendFloat(b, v, 'f', max(fractionDigits, 1), 64)

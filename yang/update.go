@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Updates of gNMI against the schema: a path and a value, taken apart into leaves.
+// gNMI updates against the schema: splits a path and a value into leaves.
 
 package yang
 
@@ -24,32 +24,32 @@ import (
 // ErrUnknownPath is wrapped when a path, or a member of a JSON value, is not in the schema.
 var ErrUnknownPath = errors.New("is not in the schema")
 
-// LeafUpdate is one leaf that an update carries.
+// LeafUpdate is one leaf of an update.
 type LeafUpdate struct {
-	// Elems are the path from the top, with keys and without module names. They may share
-	// memory with the update, and must not be kept or changed.
+	// Elems are the path from the root, with keys and without module names. They may share memory
+	// with the update and must not be kept or modified.
 	Elems []*gpb.PathElem
 	// Leaf is the leaf's type and place.
 	Leaf *Leaf
-	// Value is a uint64, int64, float64, bool or string, as Leaf.Kind says, and one that
-	// the type takes; identities carry their module's name.
+	// Value is a uint64, int64, float64, bool or string, according to Leaf.Kind, and valid for the
+	// type. Identities include their module's name.
 	Value any
 }
 
-// UpdateReader takes updates apart. Found is called for each leaf, keys of lists not among
-// them; its error ends the reading.
+// UpdateReader splits updates into leaves. It calls Found for each leaf except list keys; an error
+// of Found ends the reading.
 type UpdateReader struct {
 	Schema *Schema
 	Found  func(LeafUpdate) error
-	// Skip, when set, makes the reader lenient, as is fit for what other devices send:
-	// module names are not looked at, numbers may be text and text numbers, and what is
-	// not in the schema (errors.Is ErrUnknownPath) or not a value of its type is given to
-	// Skip and left out. Without it the first such thing is the error of Read.
+	// Skip, if set, makes the reader lenient toward updates of other devices: module names are
+	// ignored, numbers may be text and text may be numbers. Leaves that are not in the schema
+	// (errors.Is ErrUnknownPath) or not valid for their type are passed to Skip and omitted.
+	// Without Skip, Read returns the first of these errors.
 	Skip func(error)
 }
 
-// Read reads one update. The path is from the top, prefix included, and must name the keys
-// of all lists on the way, save, before a JSON array, those of the last.
+// Read reads one update. The path starts at the root, including the prefix, and must contain the
+// keys of all lists in it, except those of the last list before a JSON array.
 func (r *UpdateReader) Read(path []*gpb.PathElem, val *gpb.TypedValue) error {
 	n, elems, err := r.Resolve(path)
 	if err != nil {
@@ -71,11 +71,11 @@ func (r *UpdateReader) Read(path []*gpb.PathElem, val *gpb.TypedValue) error {
 	return r.leaf(n, elems, raw, false)
 }
 
-// Resolve walks a path without wildcards and returns its node, and the path without module
-// names. Every list but the last element must have all of its keys.
+// Resolve walks a path without wildcards and returns its node and the path without module names.
+// Every list except the last element must have all of its keys.
 func (r *UpdateReader) Resolve(path []*gpb.PathElem) (*Node, []*gpb.PathElem, error) {
 	if len(path) > maxPathElems {
-		return nil, nil, fmt.Errorf("yang: a path of %d elements; at most %d are taken", len(path), maxPathElems)
+		return nil, nil, fmt.Errorf("yang: a path of %d elements; at most %d are allowed", len(path), maxPathElems)
 	}
 	n := r.Schema.root
 	elems := make([]*gpb.PathElem, 0, len(path)+4)
@@ -121,7 +121,7 @@ func (r *UpdateReader) skip(err error) error {
 	return nil
 }
 
-// scalar is the value of a TypedValue that is neither JSON nor a list.
+// scalar returns the value of a TypedValue that is neither JSON nor a list.
 func scalar(val *gpb.TypedValue) (any, error) {
 	switch v := val.GetValue().(type) {
 	case *gpb.TypedValue_StringVal:
@@ -139,9 +139,9 @@ func scalar(val *gpb.TypedValue) (any, error) {
 	case *gpb.TypedValue_BytesVal:
 		return base64.StdEncoding.EncodeToString(v.BytesVal), nil
 	case *gpb.TypedValue_FloatVal:
-		return float64(v.FloatVal), nil //nolint:staticcheck // devices still send what is deprecated
+		return float64(v.FloatVal), nil //nolint:staticcheck // devices still send deprecated values
 	case *gpb.TypedValue_DecimalVal:
-		d := v.DecimalVal //nolint:staticcheck // devices still send what is deprecated
+		d := v.DecimalVal //nolint:staticcheck // devices still send deprecated values
 		if d.GetPrecision() > 18 {
 			return nil, errors.New("a decimal with more than 18 digits after the point")
 		}
@@ -149,7 +149,8 @@ func scalar(val *gpb.TypedValue) (any, error) {
 	case nil:
 		return nil, errors.New("there is no value")
 	}
-	return nil, fmt.Errorf("a value of type %s is not supported", strings.TrimPrefix(fmt.Sprintf("%T", val.GetValue()), "*gnmi.TypedValue_"))
+	return nil, fmt.Errorf("a value of type %s is not supported",
+		strings.TrimPrefix(fmt.Sprintf("%T", val.GetValue()), "*gnmi.TypedValue_"))
 }
 
 func (r *UpdateReader) json(n *Node, elems []*gpb.PathElem, data []byte) error {
@@ -204,7 +205,7 @@ func (r *UpdateReader) tree(n *Node, elems []*gpb.PathElem, v any) error {
 	return nil
 }
 
-// sameKey compares a key within an entry to the entry's.
+// sameKey compares a key leaf within an entry with the entry's key.
 func (r *UpdateReader) sameKey(c *Node, elems []*gpb.PathElem, v any) error {
 	want := elems[len(elems)-1].GetKey()[c.Name]
 	got, err := c.Leaf.Type.key(v)
@@ -218,7 +219,8 @@ func (r *UpdateReader) sameKey(c *Node, elems []*gpb.PathElem, v any) error {
 func (r *UpdateReader) list(n *Node, elems []*gpb.PathElem, v any) error {
 	entries, ok := v.([]any)
 	if !ok {
-		return r.skip(fmt.Errorf("yang: %s is a list; its value is a JSON array, or the path has its keys", PathString(elems)))
+		return r.skip(fmt.Errorf("yang: %s is a list; its value is a JSON array, or the path has its keys",
+			PathString(elems)))
 	}
 	for _, e := range entries {
 		keys := map[string]string{}
@@ -231,7 +233,8 @@ func (r *UpdateReader) list(n *Node, elems []*gpb.PathElem, v any) error {
 			}
 		}
 		if len(keys) != len(n.keys) {
-			if err := r.skip(fmt.Errorf("yang: %s: an entry has not all of the keys %s", PathString(elems), strings.Join(n.keys, ", "))); err != nil {
+			if err := r.skip(fmt.Errorf("yang: %s: an entry has not all of the keys %s", PathString(elems),
+				strings.Join(n.keys, ", "))); err != nil {
 				return err
 			}
 			continue
@@ -251,7 +254,7 @@ func (r *UpdateReader) list(n *Node, elems []*gpb.PathElem, v any) error {
 	return nil
 }
 
-// key is the text of a JSON value that is a list's key.
+// key returns the text of a JSON value that is a list key.
 func (t *Type) key(v any) (string, error) {
 	switch x := v.(type) {
 	case string:
@@ -266,12 +269,13 @@ func (t *Type) key(v any) (string, error) {
 
 func (r *UpdateReader) leaf(n *Node, elems []*gpb.PathElem, raw any, fromJSON bool) error {
 	if n.Leaf.Many {
-		return r.skip(fmt.Errorf("yang: %s is a leaf-list, which is not supported: it %w", PathString(elems), ErrUnknownPath))
+		return r.skip(fmt.Errorf("yang: %s is a leaf-list, which is not supported: it %w", PathString(elems),
+			ErrUnknownPath))
 	}
 	if p := n.Parent; p.Kind == ListNode && slices.Contains(p.keys, n.Name) {
 		entry := elems[:len(elems)-1]
 		if s, ok := raw.(string); ok && s == entry[len(entry)-1].GetKey()[n.Name] || r.Skip != nil {
-			return nil // an entry's key says nothing that its path does not
+			return nil // the path has the key already
 		}
 		return fmt.Errorf("yang: %s is the key of its entry, and cannot be changed", PathString(elems))
 	}
@@ -282,7 +286,7 @@ func (r *UpdateReader) leaf(n *Node, elems []*gpb.PathElem, raw any, fromJSON bo
 	return r.Found(LeafUpdate{Elems: elems, Leaf: n.Leaf, Value: v})
 }
 
-// value makes a leaf's value of what an update has.
+// value converts the value of an update to a leaf's value.
 func (t *Type) value(raw any, fromJSON, lenient bool) (any, error) {
 	text := ""
 	switch x := raw.(type) {
@@ -320,7 +324,7 @@ func (t *Type) value(raw any, fromJSON, lenient bool) (any, error) {
 		return nil, errors.New("is not what an empty leaf has: true, or [null] in JSON")
 	}
 	if _, local, ok := strings.Cut(text, ":"); ok && t.Base == Enumeration && lenient && t.CheckText(text) != nil {
-		text = local // an identity in the model that the device has
+		text = local // an identity of the device's model
 	}
 	if err := t.CheckText(text); err != nil {
 		return nil, err

@@ -52,13 +52,15 @@ func TestUpdateReader(t *testing.T) {
 	}{
 		{eth + "/config/description", text("to spine"), eth + `/config/description=to spine`, ""},
 		{eth + "/openconfig-interfaces:config/enabled", jsonValue("true"), eth + `/config/enabled=true`, ""},
-		{eth + "/state/counters/in-octets", jsonValue(`"18446744073709551615"`), eth + `/state/counters/in-octets=18446744073709551615`, ""},
+		{eth + "/state/counters/in-octets", jsonValue(`"18446744073709551615"`),
+			eth + `/state/counters/in-octets=18446744073709551615`, ""},
 		{eth + "/state/counters/in-octets", number(5), eth + `/state/counters/in-octets=5`, ""},
 		{eth + "/state/counters/in-octets", text("5"), "! is text", eth + `/state/counters/in-octets=5`},
 		{eth + "/state/counters/in-octets", text("-5"), "! is text", "! is not a uint64"},
 		{eth + "/state/type", text("ethernetCsmacd"), eth + `/state/type=iana-if-type:ethernetCsmacd`, ""},
 		{eth + "/state/oper-status", jsonValue(`"UP"`), eth + `/state/oper-status=UP`, ""},
-		{eth + "/state/oper-status", text("openconfig-interfaces:UP"), "! is not one of", eth + `/state/oper-status=UP`},
+		{eth + "/state/oper-status", text("openconfig-interfaces:UP"), "! is not one of",
+			eth + `/state/oper-status=UP`},
 		{eth + "/state/oper-status", text("SIDEWAYS"), "! is not one of", ""},
 		{eth + "/config/enabled", text("true"), "! is text", eth + "/config/enabled=true"},
 		{eth + "/config/enabled", jsonValue("1"), "! is a number", "! neither"},
@@ -70,7 +72,8 @@ func TestUpdateReader(t *testing.T) {
 		{eth + "/config/mtu", &gpb.TypedValue{}, "! no value", ""},
 		{eth + "/config/mtu", &gpb.TypedValue{Value: &gpb.TypedValue_ProtoBytes{}}, "! ProtoBytes", ""},
 		{eth + "/config", text("x"), "! its value is JSON", ""},
-		{eth, jsonValue(`{"name":"e1","config":{"name":"e1","enabled":false}}`), eth + "/config/enabled=false " + eth + "/config/name=e1", ""},
+		{eth, jsonValue(`{"name":"e1","config":{"name":"e1","enabled":false}}`),
+			eth + "/config/enabled=false " + eth + "/config/name=e1", ""},
 		{eth, jsonValue(`{"name":"e2"}`), `! has "e2" as name`, ""},
 		{eth + "/name", text("e1"), "", ""},
 		{eth + "/name", text("e2"), "! key of its entry", "-"},
@@ -81,11 +84,15 @@ func TestUpdateReader(t *testing.T) {
 		{"/interfaces/interface[name=*]/config/mtu", number(1), "! is not given", ""},
 		{"/interfaces/interface[port=1]/config/mtu", number(1), "! no key", ""},
 		{"/interfaces/intreface[name=e1]/config/mtu", number(1), "! is not in the schema", ""},
-		{eth + "/config", jsonValue(`{"colour":"blue","mtu":1500}`), "! is not in the schema", eth + "/config/mtu=1500"},
+		{eth + "/config", jsonValue(`{"colour":"blue","mtu":1500}`), "! is not in the schema",
+			eth + "/config/mtu=1500"},
 		{eth + "/config", jsonValue(`[1]`), "! JSON object", ""},
-		{"/openconfig-lldp:lldp/config/enabled", jsonValue("true"), "! is not in the schema", "/lldp/config/enabled=true"},
-		{"", jsonValue(`{"openconfig-lldp:lldp":{"config":{"enabled":true}}}`), "! is not in the schema", "/lldp/config/enabled=true"},
-		{"/lldp/interfaces/interface[name=e1]/neighbors/neighbor[id=1]/state/ttl", number(120), "/lldp/interfaces/interface[name=e1]/neighbors/neighbor[id=1]/state/ttl=120", ""},
+		{"/openconfig-lldp:lldp/config/enabled", jsonValue("true"), "! is not in the schema",
+			"/lldp/config/enabled=true"},
+		{"", jsonValue(`{"openconfig-lldp:lldp":{"config":{"enabled":true}}}`), "! is not in the schema",
+			"/lldp/config/enabled=true"},
+		{"/lldp/interfaces/interface[name=e1]/neighbors/neighbor[id=1]/state/ttl", number(120),
+			"/lldp/interfaces/interface[name=e1]/neighbors/neighbor[id=1]/state/ttl=120", ""},
 	} {
 		for _, lenient := range []bool{false, true} {
 			want := tt.strict
@@ -110,7 +117,8 @@ func TestUpdateReader(t *testing.T) {
 			}
 			if part, bad := strings.CutPrefix(want, "! "); bad {
 				if err == nil || !strings.Contains(err.Error(), part) || !strings.Contains(err.Error(), "/") {
-					t.Errorf("%s %v lenient=%v: error %v; expected %q and the path", tt.path, tt.val, lenient, err, part)
+					t.Errorf("%s %v lenient=%v: error %v; expected %q and the path", tt.path, tt.val, lenient, err,
+						part)
 				}
 				continue
 			}
@@ -134,7 +142,8 @@ func FuzzUpdateReader(f *testing.F) {
 		for _, lenient := range []bool{false, true} {
 			var skipped []error
 			r := &UpdateReader{Schema: s, Found: func(u LeafUpdate) error {
-				kinds := map[string]table.Kind{"uint64": table.Uint64, "int64": table.Int64, "float64": table.Float64, "bool": table.Bool, "string": table.String}
+				kinds := map[string]table.Kind{"uint64": table.Uint64, "int64": table.Int64, "float64": table.Float64,
+					"bool": table.Bool, "string": table.String}
 				if kinds[fmt.Sprintf("%T", u.Value)] != u.Leaf.Kind() {
 					t.Fatalf("%s: %T for a leaf of kind %s", PathString(u.Elems), u.Value, u.Leaf.Kind())
 				}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Whether a table fits the schema, column by column.
+// Validates tables against the schema, column by column.
 
 package yang
 
@@ -12,13 +12,13 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// ValueError is a cell that its leaf's type does not take.
+// ValueError reports a cell that is not valid for the type of its leaf.
 type ValueError struct {
 	List  string // path of the list
 	Row   int    // row of the table
 	Keys  string // the row's keys, "[device=s1][flow=10.0.0.1]"
 	Leaf  string // name of the column
-	Value string // the cell as text, cut short
+	Value string // the cell as text, truncated
 	Why   string // "is outside of 0..1"
 }
 
@@ -26,10 +26,9 @@ func (e *ValueError) Error() string {
 	return fmt.Sprintf("yang: %s%s: %s: %s %s", e.List, e.Keys, e.Leaf, e.Value, e.Why)
 }
 
-// Validate reports why a table does not fit the schema: a list that does not exist,
-// keys missing or in another order, a column that is no leaf of the list or of
-// another kind, a mandatory leaf that is null, or the first cell that its type
-// does not take (a *ValueError).
+// Validate reports why a table does not fit the schema: an unknown list, keys that are missing or
+// in another order, a column that is not a leaf of the list or has another kind, a mandatory leaf
+// that is null, or the first cell that is not valid for its type (a *ValueError).
 func (s *Schema) Validate(t *table.Table) error {
 	if err := t.Check(); err != nil {
 		return fmt.Errorf("yang: %w", err)
@@ -42,11 +41,13 @@ func (s *Schema) Validate(t *table.Table) error {
 		return fmt.Errorf("yang: a table names its list %s; its path is %s", t.List, l.Path)
 	}
 	if len(t.Keys) != len(l.columns) {
-		return fmt.Errorf("yang: %s: %d key columns (%s), the list has the keys %s", l.Path, len(t.Keys), columnNames(t.Keys), l.keyNames())
+		return fmt.Errorf("yang: %s: %d key columns (%s), the list has the keys %s", l.Path, len(t.Keys),
+			columnNames(t.Keys), l.keyNames())
 	}
 	for i := range t.Keys {
 		if t.Keys[i].Name != l.columns[i].Name {
-			return fmt.Errorf("yang: %s: key columns %s, the list has the keys %s in this order", l.Path, columnNames(t.Keys), l.keyNames())
+			return fmt.Errorf("yang: %s: key columns %s, the list has the keys %s in this order", l.Path,
+				columnNames(t.Keys), l.keyNames())
 		}
 		if err := l.checkColumn(t, &t.Keys[i], l.columns[i].Leaf); err != nil {
 			return err
@@ -68,9 +69,8 @@ func (s *Schema) Validate(t *table.Table) error {
 	return l.checkPresence(t)
 }
 
-// checkPresence looks at mandatory leaves and at leaves that repeat a key. A table
-// may leave the column of a mandatory leaf out, as it may update some leaves of rows
-// that exist.
+// checkPresence checks mandatory leaves and leaves that repeat a key. A table may omit the column
+// of a mandatory leaf, because it may update some leaves of existing rows.
 func (l *List) checkPresence(t *table.Table) error {
 	for _, leaf := range l.Leaves {
 		if !leaf.Mandatory {
@@ -141,7 +141,8 @@ func columnNames(cols []table.Column) string {
 func (l *List) checkColumn(t *table.Table, c *table.Column, leaf *Leaf) error {
 	typ := leaf.Type
 	if c.Kind != typ.Kind {
-		return fmt.Errorf("yang: %s: column %s is %s; the leaf is a %s, carried as %s", l.Path, c.Name, c.Kind, typ.Base, typ.Kind)
+		return fmt.Errorf("yang: %s: column %s is %s; the leaf is a %s, carried as %s", l.Path, c.Name, c.Kind,
+			typ.Base, typ.Kind)
 	}
 	switch c.Kind {
 	case table.Uint64:
@@ -166,7 +167,7 @@ func (l *List) checkColumn(t *table.Table, c *table.Column, leaf *Leaf) error {
 		v := c.Float64s()
 		if len(v) > 0 && typ.Base != Union && len(typ.floats) == 1 {
 			lo, hi := extent(v)
-			// A float range cannot overflow when it lies in the type's.
+			// A float range within the type's range cannot overflow.
 			if lo >= typ.floats[0].min && hi <= typ.floats[0].max && math.Max(-lo, hi)*typ.scale < math.MaxInt64 {
 				return nil
 			}
@@ -198,7 +199,7 @@ func eachRow(t *table.Table, c *table.Column, check func(row int) error) error {
 	return nil
 }
 
-// checkTextColumn judges each entry of a dictionary once.
+// checkTextColumn checks each entry of a dictionary once.
 func (t *Type) checkTextColumn(tab *table.Table, c *table.Column) error {
 	data, offsets, codes := c.Packed()
 	if codes == nil || len(offsets) > len(codes) {
@@ -231,5 +232,6 @@ func cellError(t *table.Table, c *table.Column, row int, why string) error {
 	if len(keys) > 400 {
 		keys = keys[:400] + "…"
 	}
-	return &ValueError{List: t.List, Row: row, Keys: strings.ToValidUTF8(keys, "?"), Leaf: c.Name, Value: value, Why: why}
+	return &ValueError{List: t.List, Row: row, Keys: strings.ToValidUTF8(keys, "?"), Leaf: c.Name, Value: value,
+		Why: why}
 }

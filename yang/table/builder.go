@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Building tables: one typed appender per column.
-
 package table
 
 import (
@@ -20,7 +18,7 @@ import (
 //	}
 //	t, err := b.Table()
 //
-// Keys and values keep the order in which they were asked for.
+// Keys and values keep the order of these calls.
 type Builder struct {
 	list   string
 	keys   []source
@@ -95,8 +93,8 @@ func (b *Builder) Bool(name string) *BoolAppender {
 	return a
 }
 
-// Table returns the table, or why it is not well-formed (Table.Check). The builder
-// and its appenders are spent.
+// Table returns the table, or an error if it is malformed (Table.Check). The builder and its
+// appenders must not be used afterwards.
 func (b *Builder) Table() (*Table, error) {
 	t := &Table{List: b.list, Keys: columns(b.keys), Values: columns(b.values)}
 	if err := t.Check(); err != nil {
@@ -113,7 +111,7 @@ func columns(s []source) []Column {
 	return out
 }
 
-// base is what the appenders share: the name, the rows so far, the null bitmap.
+// base is the common part of the appenders: the name, the number of rows, the null bitmap.
 type base struct {
 	name  string
 	n     int
@@ -177,8 +175,8 @@ type FloatAppender struct {
 	v []float64
 }
 
-// Append adds a row with this value; a value that is not finite, which no leaf
-// can carry, is added as absent.
+// Append adds a row with this value. An infinity or NaN, which decimal64 cannot represent, is added
+// as absent.
 func (a *FloatAppender) Append(v float64) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		a.AppendNull()
@@ -216,8 +214,7 @@ type TextAppender struct {
 // Append adds a row with this value.
 func (a *TextAppender) Append(v string) { a.text.append(v); a.n++ }
 
-// AppendBytes adds a row with a copy of this value, without allocating for one
-// that is in the dictionary.
+// AppendBytes adds a row with a copy of this value. A value in the dictionary is not allocated.
 func (a *TextAppender) AppendBytes(v []byte) { a.text.appendBytes(v); a.n++ }
 
 // AppendNull adds a row that does not have the leaf.
@@ -227,17 +224,16 @@ func (a *TextAppender) column() Column {
 	return a.finish(Column{Name: a.name, Kind: String, n: a.n, text: a.text.packed()})
 }
 
-// maxDictionary is the number of distinct values up to which text is kept as a
-// dictionary. Switch names, dimensions and states stay far below; flows pass it
-// at once, and are then stored end to end.
+// maxDictionary is the number of distinct values up to which text is stored as a dictionary. Switch
+// names, dimensions and states stay far below; flows exceed it and are stored end to end.
 const maxDictionary = 1024
 
-// textBuilder packs text: by dictionary until there are too many distinct values.
+// textBuilder packs text, as a dictionary up to maxDictionary distinct values.
 type textBuilder struct {
 	data    []byte
 	offsets []uint32
 	codes   []uint32
-	index   map[string]uint32 // nil once the dictionary was given up
+	index   map[string]uint32 // nil without a dictionary
 	plain   bool
 }
 
@@ -247,7 +243,7 @@ func (b *textBuilder) append(s string) {
 			b.codes = append(b.codes, code)
 			return
 		}
-		if b.learn(s) {
+		if b.intern(s) {
 			return
 		}
 	}
@@ -262,7 +258,7 @@ func (b *textBuilder) appendBytes(s []byte) {
 			b.codes = append(b.codes, code)
 			return
 		}
-		if b.learn(string(s)) {
+		if b.intern(string(s)) {
 			return
 		}
 	}
@@ -271,9 +267,9 @@ func (b *textBuilder) appendBytes(s []byte) {
 	b.offsets = append(b.offsets, uint32(len(b.data)))
 }
 
-// learn enters a new value into the dictionary, or gives the dictionary up and
-// returns false.
-func (b *textBuilder) learn(s string) bool {
+// intern adds a new value to the dictionary. A full dictionary is dropped, and intern returns
+// false.
+func (b *textBuilder) intern(s string) bool {
 	if b.index == nil {
 		b.index = make(map[string]uint32)
 		b.offsets = append(b.offsets, 0)

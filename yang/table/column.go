@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Columns: packed values of one leaf, their null bitmap, and access by row.
-
 package table
 
 import (
@@ -17,7 +15,7 @@ import (
 // Kind is the type of the values of a column.
 type Kind uint8
 
-// The kinds of column. The YANG types that each stands for are in its comment.
+// The kinds of columns, with the YANG types that they represent.
 const (
 	Invalid Kind = iota
 	Uint64       // uint8, uint16, uint32, uint64
@@ -44,14 +42,13 @@ func (k Kind) String() string {
 	return "kind(" + strconv.Itoa(int(k)) + ")"
 }
 
-// Column is one leaf of every row. The zero Column is empty and invalid; columns
-// come from the constructors below or from a Builder. Name and Kind are for
-// reading.
+// Column is one leaf of every row: packed values and a null bitmap. The zero Column is empty and
+// invalid; columns come from the constructors below or from a Builder. Name and Kind are read-only.
 type Column struct {
 	// Name is the key leaf's name ("flow"), or the leaf's path relative to the
 	// list entry ("state/packets").
 	Name string
-	// Kind says which of the accessors returns the values.
+	// Kind selects the accessor that returns the values.
 	Kind Kind
 
 	n int // rows
@@ -62,12 +59,12 @@ type Column struct {
 	bools  []bool
 	text   packed
 
-	nulls   []uint64 // bit nullsAt+r is set: row r is absent; nil: none is
+	nulls   []uint64 // bit nullsAt+r is set: row r is absent; nil: no row is absent
 	nullsAt int
 }
 
-// packed is a column of text. Entry e is data[offsets[e]:offsets[e+1]]; row r is
-// entry codes[r], or entry r itself when there are no codes.
+// packed is a column of text. Entry e is data[offsets[e]:offsets[e+1]]; row r is entry codes[r], or
+// entry r without codes.
 type packed struct {
 	data    string
 	offsets []uint32
@@ -78,28 +75,28 @@ func (p packed) entries() int { return max(len(p.offsets)-1, 0) }
 
 func (p packed) entry(e int) string { return p.data[p.offsets[e]:p.offsets[e+1]] }
 
-// Uint64s returns a column over v, which it takes over.
+// Uint64s returns a column that keeps v.
 func Uint64s(name string, v []uint64) Column {
 	return Column{Name: name, Kind: Uint64, n: len(v), uints: v}
 }
 
-// Int64s returns a column over v, which it takes over.
+// Int64s returns a column that keeps v.
 func Int64s(name string, v []int64) Column {
 	return Column{Name: name, Kind: Int64, n: len(v), ints: v}
 }
 
-// Float64s returns a column over v, which it takes over.
+// Float64s returns a column that keeps v.
 func Float64s(name string, v []float64) Column {
 	return Column{Name: name, Kind: Float64, n: len(v), floats: v}
 }
 
-// Bools returns a column over v, which it takes over.
+// Bools returns a column that keeps v.
 func Bools(name string, v []bool) Column {
 	return Column{Name: name, Kind: Bool, n: len(v), bools: v}
 }
 
-// Strings returns a column with a packed copy of v, one row per string, with a
-// dictionary where values repeat. It panics when the distinct text is over 4 GiB.
+// Strings returns a column with a packed copy of v, one row per string, with a dictionary if values
+// repeat. It panics if the distinct text exceeds 4 GiB.
 func Strings(name string, v []string) Column {
 	var b textBuilder
 	for _, s := range v {
@@ -108,9 +105,9 @@ func Strings(name string, v []string) Column {
 	return Column{Name: name, Kind: String, n: len(v), text: b.packed()}
 }
 
-// PackedStrings returns a text column whose entry e is data[offsets[e]:offsets[e+1]].
-// With codes nil row r is entry r; otherwise row r is entry codes[r]. It takes the
-// slices over, and fails when offsets or codes point outside of what is there.
+// PackedStrings returns a text column whose entry e is data[offsets[e]:offsets[e+1]]. Row r is
+// entry r, or entry codes[r] if codes is not nil. The column keeps the slices. PackedStrings fails
+// if offsets or codes are out of range.
 func PackedStrings(name, data string, offsets, codes []uint32) (Column, error) {
 	if len(offsets) == 0 {
 		if len(data) != 0 || len(codes) != 0 {
@@ -139,9 +136,9 @@ func PackedStrings(name, data string, offsets, codes []uint32) (Column, error) {
 	return Column{Name: name, Kind: String, n: n, text: p}, nil
 }
 
-// WithNulls returns the column with row r absent where bit r%64 of word r/64 is
-// set. It takes the bitmap over; nil or all zero means that no row is absent.
-// It fails when the bitmap is shorter than the column.
+// WithNulls returns the column with row r absent if bit r%64 of word r/64 is set. The column keeps
+// the bitmap; nil or all zero means that no row is absent. WithNulls fails if the bitmap is shorter
+// than the column.
 func (c Column) WithNulls(bitmap []uint64) (Column, error) {
 	if bitmap != nil && len(bitmap) < (c.n+63)/64 {
 		return c, fmt.Errorf("column %s: null bitmap of %d words for %d rows", c.Name, len(bitmap), c.n)
@@ -156,11 +153,11 @@ func (c Column) WithNulls(bitmap []uint64) (Column, error) {
 // Len returns the number of rows.
 func (c *Column) Len() int { return c.n }
 
-// HasNulls reports whether a bitmap is kept; without one no row is absent.
+// HasNulls reports whether the column has a bitmap; without one no row is absent.
 func (c *Column) HasNulls() bool { return c.nulls != nil }
 
-// Null reports whether the row does not have the leaf. What the accessors return
-// for such a row is the kind's zero value or whatever the producer left there.
+// Null reports whether the row does not have the leaf. The accessors' results for an absent row are
+// undefined.
 func (c *Column) Null(row int) bool {
 	if c.nulls == nil {
 		return false
@@ -178,8 +175,8 @@ func (c *Column) NullCount() int {
 	return sum
 }
 
-// NullBits returns the null bitmap starting at row 0, without bits beyond the
-// last row, or nil when no bitmap is kept. It is a copy.
+// NullBits returns a copy of the null bitmap starting at row 0, without bits beyond the last row,
+// or nil if the column has no bitmap.
 func (c *Column) NullBits() []uint64 {
 	if c.nulls == nil {
 		return nil
@@ -219,28 +216,27 @@ func (c *Column) Text(row int) string {
 	return c.text.entry(row)
 }
 
-// Uint64s returns the values of a Uint64 column, for reading.
+// Uint64s returns the values of a Uint64 column; read-only.
 func (c *Column) Uint64s() []uint64 { return c.uints }
 
-// Int64s returns the values of an Int64 column, for reading.
+// Int64s returns the values of an Int64 column; read-only.
 func (c *Column) Int64s() []int64 { return c.ints }
 
-// Float64s returns the values of a Float64 column, for reading.
+// Float64s returns the values of a Float64 column; read-only.
 func (c *Column) Float64s() []float64 { return c.floats }
 
-// Bools returns the values of a Bool column, for reading.
+// Bools returns the values of a Bool column; read-only.
 func (c *Column) Bools() []bool { return c.bools }
 
-// Packed returns the parts of a String column as PackedStrings takes them, for
-// reading. After Slice, data may begin and end with text of no row and offsets
-// need not begin with 0; Compact makes a column that PackedStrings takes.
+// Packed returns the parts of a String column in the form of PackedStrings; read-only. After Slice,
+// data may contain text that belongs to no row and offsets may not begin with 0; Compact returns a
+// column whose parts PackedStrings accepts.
 func (c *Column) Packed() (data string, offsets, codes []uint32) {
 	return c.text.data, c.text.offsets, c.text.codes
 }
 
-// Compact returns the column without text that none of its rows uses: what a
-// slice of a text column needs before its parts travel. Other kinds, and text
-// that is compact already, are returned as they are.
+// Compact returns the column without text that no row uses. Call it on a slice of a text column
+// before its parts are sent. Other kinds, and compact text, are returned unchanged.
 func (c Column) Compact() Column {
 	p := c.text
 	if c.Kind != String || len(p.offsets) == 0 {
@@ -258,7 +254,7 @@ func (c Column) Compact() Column {
 		c.text = packed{data: p.data[first:last], offsets: offsets}
 		return c
 	}
-	if c.n >= p.entries() { // a short dictionary may travel whole
+	if c.n >= p.entries() { // a short dictionary is sent whole
 		return c
 	}
 	var b textBuilder
@@ -269,7 +265,7 @@ func (c Column) Compact() Column {
 	return c
 }
 
-// bytes is what the column's values take, each written out.
+// bytes returns the size of the column's values without compression.
 func (c *Column) bytes() int {
 	switch {
 	case c.Kind == Bool:
@@ -288,8 +284,8 @@ func (c *Column) bytes() int {
 	return sum
 }
 
-// Value returns the row's value boxed as uint64, int64, float64, bool or string,
-// or nil when it is absent. For edges and tests; loops use the typed accessors.
+// Value returns the row's value boxed as uint64, int64, float64, bool or string, or nil if it is
+// absent. Loops use the typed accessors instead.
 func (c *Column) Value(row int) any {
 	if c.Null(row) {
 		return nil
@@ -309,8 +305,8 @@ func (c *Column) Value(row int) any {
 	return nil
 }
 
-// AppendText appends the row's value as YANG's lexical form: integers in decimal,
-// decimals without exponent, booleans as true and false. Nothing when absent.
+// AppendText appends the row's value in YANG's lexical form: integers in decimal, decimals without
+// exponent, booleans as true and false. It appends nothing if the value is absent.
 func (c *Column) AppendText(b []byte, row int) []byte {
 	if c.Null(row) {
 		return b
@@ -330,8 +326,8 @@ func (c *Column) AppendText(b []byte, row int) []byte {
 	return b
 }
 
-// Slice returns rows from (inclusive) to to (exclusive), sharing memory. It panics
-// when they lie outside of the column, as slicing does.
+// Slice returns rows from (inclusive) to to (exclusive), sharing memory. It panics if they are
+// outside of the column.
 func (c Column) Slice(from, to int) Column {
 	if from < 0 || to < from || to > c.n {
 		panic(fmt.Sprintf("table: column %s has %d rows, slice asks for %d:%d", c.Name, c.n, from, to))
@@ -360,56 +356,8 @@ func (c Column) Slice(from, to int) Column {
 	return c
 }
 
-// Select returns the given rows in the given order, as a column of its own
-// (text still shares the dictionary or gets codes over the shared text).
-func (c Column) Select(rows []int) Column {
-	out := Column{Name: c.Name, Kind: c.Kind, n: len(rows)}
-	switch c.Kind {
-	case Uint64:
-		out.uints = pick(c.uints, rows)
-	case Int64:
-		out.ints = pick(c.ints, rows)
-	case Float64:
-		out.floats = pick(c.floats, rows)
-	case Bool:
-		out.bools = pick(c.bools, rows)
-	case String:
-		out.text = packed{data: c.text.data, offsets: c.text.offsets, codes: make([]uint32, len(rows))}
-		for i, r := range rows {
-			if c.text.codes != nil {
-				out.text.codes[i] = c.text.codes[r]
-			} else {
-				out.text.codes[i] = uint32(r)
-			}
-		}
-	}
-	if c.nulls != nil {
-		var nulls []uint64
-		for i, r := range rows {
-			if c.Null(r) {
-				nulls = setBit(nulls, i)
-			}
-		}
-		if nulls != nil {
-			for len(nulls) < (out.n+63)/64 {
-				nulls = append(nulls, 0)
-			}
-		}
-		out.nulls = nulls
-	}
-	return out
-}
-
-func pick[T any](v []T, rows []int) []T {
-	out := make([]T, len(rows))
-	for i, r := range rows {
-		out[i] = v[r]
-	}
-	return out
-}
-
-// Check reports whether the column is well-formed: a name, a kind, as many values
-// as rows, finite decimals.
+// Check reports whether the column is well-formed: a name, a kind, one value per row, finite
+// decimals.
 func (c *Column) Check() error {
 	if c.Name == "" {
 		return errors.New("a column has no name")
@@ -427,7 +375,8 @@ func (c *Column) Check() error {
 		values = len(c.floats)
 		for r, f := range c.floats {
 			if (math.IsNaN(f) || math.IsInf(f, 0)) && !c.Null(r) {
-				return fmt.Errorf("column %s: row %d is %v, which decimal64 cannot carry; leave the leaf out instead", c.Name, r, f)
+				return fmt.Errorf("column %s: row %d is %v, which decimal64 cannot represent; use a null instead",
+					c.Name, r, f)
 			}
 		}
 	case Bool:

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tables: columns of equal length under the path of a list.
-
 package table
 
 import (
@@ -11,9 +9,9 @@ import (
 
 // Table is rows of one YANG list, as columns. Immutable once published.
 type Table struct {
-	// List is the schema path of the list without keys, with the module's name at
-	// the top: "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter". The path of
-	// a container stands for a table with one row and no key.
+	// List is the schema path of the list without keys, with the module's name at the top:
+	// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter". The table of a container has one row
+	// and no key.
 	List string
 	// Keys has one column per key leaf, in the schema's order. No key is null.
 	Keys []Column
@@ -33,8 +31,8 @@ func (t *Table) Rows() int {
 	return 0
 }
 
-// Bytes returns what the values take when each is written out: 8 bytes for a number, 1 for a boolean, and a text's length
-// in every row that has it.
+// Bytes returns the size of the values without compression: 8 bytes for a number, 1 for a boolean,
+// and a text's length in every row that has it.
 func (t *Table) Bytes() int {
 	sum := 0
 	for _, columns := range [][]Column{t.Keys, t.Values} {
@@ -65,11 +63,6 @@ func (t *Table) Slice(from, to int) *Table {
 	return t.each(func(c Column) Column { return c.Slice(from, to) })
 }
 
-// Select returns the given rows in the given order.
-func (t *Table) Select(rows []int) *Table {
-	return t.each(func(c Column) Column { return c.Select(rows) })
-}
-
 func (t *Table) each(f func(Column) Column) *Table {
 	out := &Table{List: t.List, Keys: make([]Column, len(t.Keys)), Values: make([]Column, len(t.Values))}
 	for i, c := range t.Keys {
@@ -81,8 +74,8 @@ func (t *Table) each(f func(Column) Column) *Table {
 	return out
 }
 
-// AppendKey appends the row's keys as they stand in a path, "[device=s1][flow=10.0.0.1]",
-// with "]" and "\" escaped as gNMI's path strings have it. For logs and errors.
+// AppendKey appends the row's keys as in a path, "[device=s1][flow=10.0.0.1]", with gNMI's escapes
+// of "]" and "\". For logs and errors.
 func (t *Table) AppendKey(b []byte, row int) []byte {
 	for i := range t.Keys {
 		k := &t.Keys[i]
@@ -108,9 +101,8 @@ func (t *Table) AppendKey(b []byte, row int) []byte {
 // RowPath returns the list's path with the row's keys, for logs and errors.
 func (t *Table) RowPath(row int) string { return string(t.AppendKey([]byte(t.List), row)) }
 
-// Check reports whether the table is well-formed in itself: a path, columns of
-// equal length with distinct names, no null key, one row where there is no key.
-// Whether it fits a schema is yang.Schema's question.
+// Check reports whether the table is well-formed: a path, columns of equal length with distinct
+// names, no null key, one row if there is no key. yang.Schema.Validate checks it against a schema.
 func (t *Table) Check() error {
 	if !strings.HasPrefix(t.List, "/") || !strings.Contains(t.List, ":") {
 		return fmt.Errorf("table %q: the list is given by its schema path with the module's name, e.g. /module:top/list", t.List)
@@ -128,7 +120,7 @@ func (t *Table) Check() error {
 			return fmt.Errorf("table %s: column %s has %d rows, the first column has %d", t.List, c.Name, c.n, n)
 		}
 		if seen[c.Name] {
-			return fmt.Errorf("table %s: column %s is there twice", t.List, c.Name)
+			return fmt.Errorf("table %s: column %s occurs twice", t.List, c.Name)
 		}
 		seen[c.Name] = true
 		return nil

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package yangtest judges tables twice: by the schema that the collector uses at run
-// time, and by converting every cell to its leaf in the structs that ygot generated
-// from the same modules, and validating those with ygot. It is for the tests of
-// whoever publishes tables of the modules in the bindings.
+// Package yangtest validates published tables twice: against the schema that the collector uses at
+// run time, and by setting every cell in the structs that ygot generates from the same modules.
+// Tests of packages that publish tables use it.
 //
-// Concurrency: every function may be called from any goroutine; a Device belongs to
-// one goroutine at a time.
+// Concurrency: every function may be called from any goroutine; a Device belongs to one goroutine
+// at a time.
 package yangtest
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -25,11 +28,29 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-var published = sync.OnceValues(func() (*yang.Schema, error) {
-	return yang.Load(slices.Concat(yang.CollectorModules(), yang.UnivMonModules(), yang.SwitchModules())...)
-})
+// Modules returns every module that ships with netsketch: the collector's, the switch's, and those
+// of the plugins, which are read from the source tree. It panics when they cannot be read.
+func Modules() []yang.Module {
+	modules := slices.Concat(yang.CollectorModules(), yang.SwitchModules())
+	_, self, _, _ := runtime.Caller(0)
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(self), "../../plugins/*/analysis/*.yang"))
+	if err != nil || len(files) == 0 {
+		panic(fmt.Sprintf("no YANG modules of plugins in the source tree: %v", err))
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		modules = append(modules, yang.Module{Name: strings.TrimSuffix(filepath.Base(file), ".yang"),
+			Text: string(text)})
+	}
+	return modules
+}
 
-// Schema returns the schema of all that netsketch's bundled modules publish.
+var published = sync.OnceValues(func() (*yang.Schema, error) { return yang.Load(Modules()...) })
+
+// Schema returns the schema of Modules.
 func Schema(tb testing.TB) *yang.Schema {
 	tb.Helper()
 	s, err := published()
@@ -39,9 +60,8 @@ func Schema(tb testing.TB) *yang.Schema {
 	return s
 }
 
-// Check fails the test unless every table fits the schema, and every cell becomes a
-// leaf of the generated structs that ygot finds valid. It takes well under 100 µs a
-// cell; give it samples of large tables.
+// Check fails the test unless every table fits the schema and every cell is a valid leaf of the
+// generated structs. It takes well under 100 µs per cell; pass samples of large tables.
 func Check(tb testing.TB, tables ...*table.Table) {
 	tb.Helper()
 	device, err := bindings.Schema()
@@ -54,12 +74,12 @@ func Check(tb testing.TB, tables ...*table.Table) {
 		}
 	}
 	if err := device.Validate(); err != nil {
-		tb.Errorf("ygot does not find the published leaves valid: %v", err)
+		tb.Errorf("ygot refuses the published leaves: %v", err)
 	}
 }
 
-// Put validates a table and sets every cell of it in the structs below the schema's
-// root, which bindings.Schema makes.
+// Put validates a table and sets all of its cells in the structs below the root of a schema of
+// bindings.Schema.
 func Put(device *ytypes.Schema, s *yang.Schema, t *table.Table) error {
 	if err := s.Validate(t); err != nil {
 		return err
@@ -71,7 +91,7 @@ func Put(device *ytypes.Schema, s *yang.Schema, t *table.Table) error {
 	root := device.RootSchema()
 	for row := range t.Rows() {
 		entry := entryPath(list, t, row)
-		// Setting a key makes the entry; leaves that repeat it follow.
+		// Setting a key creates the entry; leaves that repeat it follow.
 		outer := len(list.KeyColumns()) - len(list.Keys)
 		for i, k := range list.Keys {
 			if err := set(root, device.Root, entry, &t.Keys[outer+i], row, k.Type, k.Name); err != nil {
@@ -112,7 +132,9 @@ func entryPath(list *yang.List, t *table.Table, row int) *gpb.Path {
 	return &gpb.Path{Elem: elems}
 }
 
-func set(schema *goyang.Entry, root ygot.GoStruct, entry *gpb.Path, c *table.Column, row int, typ *yang.Type, name string) error {
+func set(schema *goyang.Entry, root ygot.GoStruct, entry *gpb.Path, c *table.Column, row int, typ *yang.Type,
+	name string,
+) error {
 	relative, err := ygot.StringToStructuredPath("/" + name)
 	if err != nil {
 		return err

@@ -14,11 +14,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// ygot logs through glog, which starts a goroutine when it is loaded.
+	// ygot logs through glog, which starts a goroutine at load.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
 }
 
-// value returns a column of one row with a value that the leaf takes.
+// value returns a column of one row with a valid value of the leaf.
 func value(leaf *yang.Leaf) table.Column {
 	switch leaf.Kind() {
 	case table.Uint64:
@@ -42,8 +42,8 @@ func value(leaf *yang.Leaf) table.Column {
 	return table.Strings(leaf.Name, []string{"leaf-1"})
 }
 
-// Every list and container of the modules that netsketch publishes, with every leaf
-// set, fits the run-time schema and the generated structs.
+// Every published list and container, with every leaf set, fits the run-time schema and the
+// generated structs.
 func TestEveryLeaf(t *testing.T) {
 	s := Schema(t)
 	lists := s.Lists()
@@ -66,7 +66,8 @@ func TestEveryLeaf(t *testing.T) {
 			tab.Keys = append(tab.Keys, c)
 		}
 		for _, leaf := range l.Leaves {
-			if leaf.Many || strings.HasSuffix(leaf.Name, "config/"+leaf.Node.Name) && strings.HasPrefix(l.Path, "/openconfig") {
+			if leaf.Many || strings.HasSuffix(leaf.Name, "config/"+leaf.Node.Name) &&
+				strings.HasPrefix(l.Path, "/openconfig") {
 				continue
 			}
 			repeats := false

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Bindgen writes yang/bindings/structs.go: what ygot's own generator would write, but
-// gofmt'ed and without the place of the module cache in its header, so that the
-// result is the same on every machine. Run it in yang/bindings, by go generate.
+// Bindgen writes yang/bindings/structs.go: the output of ygot's generator, formatted by gofmt and
+// without the path of the module cache in its header, so that the result is the same on every
+// machine. Run it in yang/bindings, by go generate.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"go/format"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,16 +22,13 @@ import (
 	"github.com/openconfig/ygot/ygen"
 )
 
-// modules are generated; what they import is found in the same folders.
-var modules = []string{
-	"../modules/netsketch-univmon.yang",
-	"../modules/netsketch-collector.yang",
-	"../modules/netsketch-p4rt-ids.yang",
-	"../modules/netsketch-lldp.yang",
-	"../modules/netsketch-platform.yang",
-	"../modules/netsketch-system.yang",
+// sources match the modules to generate: the bundled ones and those of the plugins. Their imports
+// are read from the same directories.
+var sources = []string{
+	"../modules/*.yang",
 	"../third_party/openconfig-interfaces.yang",
 	"../third_party/openconfig-if-ethernet.yang",
+	"../../plugins/*/analysis/*.yang",
 }
 
 func main() {
@@ -41,6 +39,17 @@ func main() {
 }
 
 func run(file string) error {
+	var modules []string
+	for _, pattern := range sources {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		if len(files) == 0 {
+			return fmt.Errorf("no file matches %s", pattern)
+		}
+		modules = append(modules, files...)
+	}
 	compress, err := genutil.TranslateToCompressBehaviour(true, false, true)
 	if err != nil {
 		return err
@@ -96,9 +105,8 @@ func run(file string) error {
 	return os.WriteFile(file, text, 0o644)
 }
 
-// schemaCode is the code of the embedded schema. Goyang lists the augments of a node in
-// the order in which it came across the modules, which is another in every run: here
-// they are sorted.
+// schemaCode returns the code of the embedded schema. goyang lists the augments of a node in an
+// order that varies from run to run; schemaCode sorts them.
 func schemaCode(code *gogen.GeneratedCode) (string, error) {
 	decoder := json.NewDecoder(bytes.NewReader(code.RawJSONSchema))
 	decoder.UseNumber()

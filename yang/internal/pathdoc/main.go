@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Pathdoc writes the reference of published paths in docs/yang.md, between its
-// markers, from the modules. Run it in yang, by go generate.
+// Pathdoc generates the reference of published paths between the markers in docs/yang.md from the
+// modules. Run it in yang, by go generate.
 package main
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -36,7 +37,19 @@ func run() error {
 	if !ok || !ok2 {
 		return fmt.Errorf("%s has no markers", file)
 	}
-	schema, err := yang.Load(slices.Concat(yang.UnivMonModules(), yang.CollectorModules())...)
+	modules := yang.CollectorModules()
+	files, err := filepath.Glob("../plugins/*/analysis/*.yang")
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		module, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		modules = append(modules, yang.Module{Text: string(module), Source: f})
+	}
+	schema, err := yang.Load(modules...)
 	if err != nil {
 		return err
 	}
@@ -47,8 +60,8 @@ func run() error {
 	return os.WriteFile(file, []byte(before+begin+out.String()+end+after), 0o644)
 }
 
-// write describes the leaves that stand in a state container directly, and goes on
-// with the other nodes below.
+// write describes the leaves directly below a state container, and continues with the other nodes
+// below it.
 func write(out *strings.Builder, n *yang.Node, path string) {
 	path += "/" + n.Name
 	for _, k := range n.KeyNames() {
@@ -58,7 +71,8 @@ func write(out *strings.Builder, n *yang.Node, path string) {
 		if c.Name != "state" || c.Kind != yang.ContainerNode {
 			continue
 		}
-		fmt.Fprintf(out, "\n### `%s/state`\n\n%s\n\n| leaf | type | meaning |\n|---|---|---|\n", path, oneLine(n.Description))
+		fmt.Fprintf(out, "\n### `%s/state`\n\n%s\n\n| leaf | type | meaning |\n|---|---|---|\n", path,
+			oneLine(n.Description))
 		for _, l := range c.Children() {
 			if !slices.Contains(n.KeyNames(), l.Name) {
 				fmt.Fprintf(out, "| `%s` | %s | %s |\n", l.Name, typeOf(l.Leaf), oneLine(l.Description))
