@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bmv2 runs BMv2's simple_switch_grpc, where it is installed, as a process of
-// its own on loopback: a second switch to hold results against. Nothing here needs it
-// to build or to test: without it Start returns ErrNotInstalled.
+// Package bmv2 runs BMv2's simple_switch_grpc, if installed, as a process on loopback: a second
+// switch to compare results with. Building and testing work without it: Start then returns
+// ErrNotInstalled.
 package bmv2
 
 import (
@@ -25,7 +25,7 @@ const Program = "simple_switch_grpc"
 // ErrNotInstalled: simple_switch_grpc is not on the PATH.
 var ErrNotInstalled = errors.New(Program + " is not on the PATH")
 
-// Config says how to run the switch. The zero value works.
+// Config is the switch's configuration. The zero value works.
 type Config struct {
 	DeviceID uint64 // 0: 1
 	CPUPort  uint32 // 0: 255
@@ -81,7 +81,8 @@ func (s *Switch) start(path string, cfg Config) error {
 	s.p4rt, s.data, s.thrift = addresses[0], addresses[1], addresses[2]
 	args := []string{
 		"--no-p4", "--device-id", strconv.FormatUint(cfg.DeviceID, 10), "--thrift-port", thrift, "--",
-		"--grpc-server-addr", s.p4rt, "--dp-grpc-server-addr", s.data, "--cpu-port", strconv.FormatUint(uint64(cfg.CPUPort), 10),
+		"--grpc-server-addr", s.p4rt, "--dp-grpc-server-addr", s.data, "--cpu-port",
+		strconv.FormatUint(uint64(cfg.CPUPort), 10),
 	}
 	log, err := os.Create(s.logName())
 	if err != nil {
@@ -95,7 +96,7 @@ func (s *Switch) start(path string, cfg Config) error {
 	}
 	go func() {
 		defer close(s.ended)
-		_ = s.cmd.Wait() // Close killed it, or Log tells
+		_ = s.cmd.Wait() // Close killed it, or Log has its error
 	}()
 	return nil
 }
@@ -119,15 +120,15 @@ func (s *Switch) wait(ctx context.Context, address string) error {
 	}
 }
 
-// freeAddresses returns loopback addresses that nobody listens on. Another process can
-// take one before the switch does; the switch then ends, and says so.
+// freeAddresses returns loopback addresses without a listener. If another process binds one before
+// the switch does, the switch ends with an error.
 func freeAddresses(n int) (out []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // at the end: they are to differ
+		defer l.Close() // at the end, so the addresses differ
 		out = append(out, l.Addr().String())
 	}
 	return out, nil
@@ -136,10 +137,11 @@ func freeAddresses(n int) (out []string, err error) {
 // P4Runtime is the address of the switch's P4Runtime service.
 func (s *Switch) P4Runtime() string { return s.p4rt }
 
-// DataPlane is the address of p4.bm.DataplaneInterface, over which packets come and go; see package dataplane.
+// DataPlane is the address of p4.bm.DataplaneInterface, which carries packets; see package
+// dataplane.
 func (s *Switch) DataPlane() string { return s.data }
 
-// Log returns the end of what the switch wrote.
+// Log returns the end of the switch's log.
 func (s *Switch) Log() string {
 	b, err := os.ReadFile(s.logName())
 	if err != nil {
@@ -164,7 +166,7 @@ func (s *Switch) Close() {
 
 func (s *Switch) removeDir() { _ = os.RemoveAll(s.dir) }
 
-// Version returns what the installed program says of its version.
+// Version returns the version that the installed program reports.
 func Version(ctx context.Context) (string, error) {
 	path, err := exec.LookPath(Program)
 	if err != nil {

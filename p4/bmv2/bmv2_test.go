@@ -27,7 +27,7 @@ func TestNotInstalled(t *testing.T) {
 	}
 }
 
-// program puts a shell script in BMv2's place.
+// program installs a shell script as BMv2's program.
 func program(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()

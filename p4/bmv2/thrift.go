@@ -14,14 +14,16 @@ import (
 	"time"
 )
 
-// What P4Runtime does not reach in simple_switch_grpc, its older interface does: Thrift calls in the binary protocol.
+// Settings of simple_switch_grpc without an equivalent in P4Runtime use its older interface: Thrift
+// calls in the binary protocol.
 
-// AddToValueSet adds a value to a parser value set: its fields one after another, each in whole bytes.
+// AddToValueSet adds a value to a parser value set: its fields one after another, each in whole
+// bytes.
 func (s *Switch) AddToValueSet(ctx context.Context, name string, value []byte) error {
 	return s.call(ctx, "standard:bm_parse_vset_add", int32(0), name, value)
 }
 
-// SetQueues gives each queue of a port a rate in packets a second, and room for so many packets.
+// SetQueues sets the rate of each queue of a port in packets a second, and its depth in packets.
 func (s *Switch) SetQueues(ctx context.Context, port uint32, rate uint64, depth int) error {
 	if err := s.call(ctx, "simple_switch:set_egress_queue_depth", int32(port), int32(depth)); err != nil {
 		return err
@@ -42,7 +44,8 @@ const (
 	maxThriftString = 1 << 16
 )
 
-// call calls a method with its arguments in order, and waits for its end. It returns an error where the method throws.
+// call calls a method with its arguments in order and waits for its reply. It returns an error if
+// the method throws.
 func (s *Switch) call(ctx context.Context, method string, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -90,7 +93,8 @@ func encodeCall(method string, args []any) []byte {
 	return append(b, thriftStop)
 }
 
-// readReply reads a reply: a struct whose field 0 is the result, which nobody asks for, and whose others are what was thrown.
+// readReply reads a reply: a struct with the result, which no caller needs, in field 0 and
+// exceptions in the other fields.
 func readReply(r io.Reader) error {
 	var kind, n uint32
 	if err := errors.Join(binary.Read(r, binary.BigEndian, &kind), binary.Read(r, binary.BigEndian, &n)); err != nil {

@@ -23,18 +23,22 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/afport"
 )
 
-// BenchmarkBMv2 holds the soft switch's speed against BMv2's on the same program, packets and machine, one core each.
+// BenchmarkBMv2 holds the soft switch's speed against BMv2's on the same program, packets and
+// machine, one core each.
 //
-//   - bmv2: simple_switch_grpc, all its threads on core 0, its ports on veth pairs. A generator on another core keeps 48 packets under way
-//     (BMv2's queues hold 64, and drop in silence), so that the switch is never idle and nothing is lost.
-//   - veth: the soft switch in its place, on core 0 too, with AF_PACKET ports on the same pairs and the same generator.
+//   - bmv2: simple_switch_grpc, all its threads on core 0, its ports on veth pairs. A generator on
+//     another core keeps 48 packets under way (BMv2's queues hold 64, and drop in silence), so that
+//     the switch is never idle and nothing is lost.
+//   - veth: the soft switch in its place, on core 0 too, with AF_PACKET ports on the same pairs and
+//     the same generator.
 //   - memory: the soft switch without the kernel between, on one core.
 //
-// On a machine with other work to do packets a second say little, so that each reports packets per second of processor time as well, and the
-// ratio, x-bmv2, is of those. BMv2's is of its user time alone where ours has no interfaces, and of all its time where it has.
+// On a machine with other work to do packets a second say little, so that each reports packets per
+// second of processor time as well, and the ratio, x-bmv2, is of those. BMv2's is of its user time
+// alone where ours has no interfaces, and of all its time where it has.
 //
-// The packets are those of the trace that the program forwards. Without simple_switch_grpc on the PATH, or without the right to make
-// interfaces, it measures what there is and says so.
+// The packets are those of the trace that the program forwards. Without simple_switch_grpc on the
+// PATH, or without the right to make interfaces, it measures what there is and says so.
 func BenchmarkBMv2(b *testing.B) {
 	for _, name := range []string{"forwarding", "univmon-300k", "univmon"} {
 		js := forwardAll(b, name)
@@ -54,7 +58,8 @@ func BenchmarkBMv2(b *testing.B) {
 			if err := os.WriteFile(file, js, 0o600); err != nil {
 				b.Fatal(err)
 			}
-			cmd := startPinned(b, path, "--log-console", "--log-level", "off", "--thrift-port", freePort(b), "-i", "0@"+l.name(0, "s"), "-i", "1@"+l.name(1, "s"),
+			cmd := startPinned(b, path, "--log-console", "--log-level", "off", "--thrift-port", freePort(b), "-i",
+				"0@"+l.name(0, "s"), "-i", "1@"+l.name(1, "s"),
 				file, "--", "--grpc-server-addr", "127.0.0.1:"+freePort(b), "--cpu-port", "255")
 			defer func() {
 				_ = cmd.Process.Kill()
@@ -140,7 +145,8 @@ func forwardAll(b *testing.B, name string) []byte {
 			}
 			for _, id := range t["action_ids"].([]any) {
 				if forward[id] {
-					t["default_entry"] = map[string]any{"action_id": id, "action_const": false, "action_data": []string{"0x1", "0x2", "0x3"}, "action_entry_const": false}
+					t["default_entry"] = map[string]any{"action_id": id, "action_const": false,
+						"action_data": []string{"0x1", "0x2", "0x3"}, "action_entry_const": false}
 					routes++
 				}
 			}
@@ -192,13 +198,16 @@ func newLinks(b *testing.B) *links {
 	l := &links{}
 	for i := range l.sockets {
 		ends := []string{l.name(i, "h"), l.name(i, "s")}
-		if out, err := exec.CommandContext(b.Context(), "ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1]).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(b.Context(), "ip", "link", "add", ends[0], "type", "veth", "peer", "name",
+			ends[1]).CombinedOutput(); err != nil {
 			b.Skipf("no veth pairs can be made here: %v: %s", err, out)
 		}
 		b.Cleanup(func() { _ = exec.Command("ip", "link", "del", ends[0]).Run() })
 		for _, e := range ends {
-			_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+e+"/disable_ipv6", []byte("1"), 0) // no frames of the kernel's own
-			if out, err := exec.CommandContext(b.Context(), "ip", "link", "set", e, "up", "promisc", "on").CombinedOutput(); err != nil {
+			// no frames of the kernel's own
+			_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+e+"/disable_ipv6", []byte("1"), 0)
+			if out, err := exec.CommandContext(b.Context(), "ip", "link", "set", e, "up", "promisc",
+				"on").CombinedOutput(); err != nil {
 				b.Fatalf("%v: %s", err, out)
 			}
 		}
@@ -230,21 +239,23 @@ func packetSocket(b *testing.B, name string) int {
 
 const window = 48
 
-// drive sends packets into port 0 as fast as they come out of port 1, and returns how many do in a second of
-// the switch's processor time.
+// drive sends packets into port 0 as fast as they come out of port 1, and returns how many do in a
+// second of the switch's processor time.
 func (l *links) drive(b *testing.B, pkts [][]byte, cpu func() time.Duration) float64 {
 	b.Helper()
 	defer pin(b, runtime.NumCPU()-1)()
 	buf := make([]byte, 2048)
 	got := func() (n int) {
 		for {
-			if k, err := unix.Read(l.sockets[1], buf); err != nil || k == 0 { // Recvfrom makes garbage, which the switch's process would be charged for
+			// Recvfrom makes garbage, which the switch's process would be charged for
+			if k, err := unix.Read(l.sockets[1], buf); err != nil || k == 0 {
 				return n
 			}
 			n++
 		}
 	}
-	for deadline := time.Now().Add(20 * time.Second); got() == 0; time.Sleep(20 * time.Millisecond) { // until the switch is there
+	// until the switch is there
+	for deadline := time.Now().Add(20 * time.Second); got() == 0; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.Fatal("the switch forwards nothing")
 		}
@@ -307,7 +318,8 @@ func startPinned(b *testing.B, path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// processTime is the processor time of a process in hundredths of a second, with what the kernel did for it or without.
+// processTime is the processor time of a process in hundredths of a second, with what the kernel
+// did for it or without.
 func processTime(b *testing.B, pid int, kernel bool) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

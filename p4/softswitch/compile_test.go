@@ -57,7 +57,8 @@ func TestCompileRefuses(t *testing.T) {
 	}{
 		{
 			"primitive", func(tree object) { statement(tree, "I.wide", 0)["op"] = "teleport" },
-			ErrNotImplemented, []string{`action "I.wide", statement 0 (teleport)`, "services.p4:", `primitive "teleport"`},
+			ErrNotImplemented, []string{`action "I.wide", statement 0 (teleport)`, "services.p4:",
+				`primitive "teleport"`},
 		},
 		{
 			"operand", func(tree object) { statement(tree, "I.wide", 0)["parameters"] = []any{} },
@@ -96,12 +97,16 @@ func TestCompileRefuses(t *testing.T) {
 			ErrInvalid, []string{`node "I.nowhere"`, "is not declared"},
 		},
 		{
-			"table action", func(tree object) { named(items(ingress(tree), "tables"), "I.lpm4")["action_ids"] = []any{999} },
+			"table action", func(tree object) {
+				named(items(ingress(tree), "tables"),
+					"I.lpm4")["action_ids"] = []any{999}
+			},
 			ErrInvalid, []string{`table "I.lpm4"`, "services.p4:", "action id 999"},
 		},
 		{
 			"default", func(tree object) {
-				named(items(ingress(tree), "tables"), "I.exacts")["default_entry"].(object)["action_data"] = []any{"0x1ff0", "0x0"}
+				named(items(ingress(tree), "tables"),
+					"I.exacts")["default_entry"].(object)["action_data"] = []any{"0x1ff0", "0x0"}
 			},
 			ErrInvalid, []string{`table "I.exacts", default entry`, "does not fit 9 bits"},
 		},
@@ -156,7 +161,8 @@ func TestCompileRefuses(t *testing.T) {
 		{
 			"jump out", func(tree object) {
 				a := named(items(tree, "actions"), "I.wide")
-				a["primitives"] = append(items(a, "primitives"), object{"op": "_jump", "parameters": []any{object{"type": "hexstr", "value": "0x63"}}})
+				a["primitives"] = append(items(a, "primitives"),
+					object{"op": "_jump", "parameters": []any{object{"type": "hexstr", "value": "0x63"}}})
 			},
 			ErrInvalid, []string{`action "I.wide", statement 2 (_jump)`, "a jump to statement 99 of 3"},
 		},
@@ -186,7 +192,8 @@ func TestProgramInfo(t *testing.T) {
 	t.Parallel()
 	p := load(t, "services")
 	sel, ok := p.Table("I.selected")
-	if !ok || sel.Implementation != "I.groups" || !sel.Selector || len(sel.Keys) != 1 || sel.Keys[0] != (KeyInfo{"hdr.x.key", MatchExact, 16}) {
+	if !ok || sel.Implementation != "I.groups" || !sel.Selector || len(sel.Keys) != 1 ||
+		sel.Keys[0] != (KeyInfo{Name: "hdr.x.key", Kind: MatchExact, Width: 16}) {
 		t.Errorf("%+v", sel)
 	}
 	ex, _ := p.Table("I.exacts")
@@ -196,22 +203,23 @@ func TestProgramInfo(t *testing.T) {
 	if tern, _ := p.Table("I.ternaries"); !tern.WantsPriority || tern.Keys[1].Kind != MatchRange {
 		t.Errorf("%+v", tern)
 	}
-	if a, ok := p.Action("I.to_port"); !ok || len(a.Params) != 2 || a.Params[0] != (ParamInfo{"port", 9}) {
+	if a, ok := p.Action("I.to_port"); !ok || len(a.Params) != 2 || a.Params[0] != (ParamInfo{Name: "port", Width: 9}) {
 		t.Errorf("%+v", a)
 	}
-	if m := p.Meters(); len(m) != 2 || m[0].Unit != MeterPackets || m[1].Table != "I.metered_table" || m[1].Unit != MeterBytes {
+	if m := p.Info.Meters; len(m) != 2 || m[0].Unit != MeterPackets || m[1].Table != "I.metered_table" ||
+		m[1].Unit != MeterBytes {
 		t.Errorf("%+v", m)
 	}
-	if c := p.Counters(); len(c) != 2 || c[1].Table != "I.exacts" {
+	if c := p.Info.Counters; len(c) != 2 || c[1].Table != "I.exacts" {
 		t.Errorf("%+v", c)
 	}
-	if d := p.Digests(); len(d) != 1 || d[0].Name != "learn_t" || len(d[0].Widths) != 3 {
+	if d := p.Info.Digests; len(d) != 1 || d[0].Name != "learn_t" || len(d[0].Widths) != 3 {
 		t.Errorf("%+v", d)
 	}
-	if v := p.ValueSets(); len(v) != 1 || v[0].Size != 4 {
+	if v := p.Info.ValueSets; len(v) != 1 || v[0].Size != 4 {
 		t.Errorf("%+v", v)
 	}
-	if pr := p.Profiles(); len(pr) != 2 || pr[1].Size != 32 || !pr[1].Selector {
+	if pr := p.Info.Profiles; len(pr) != 2 || pr[1].Size != 32 || !pr[1].Selector {
 		t.Errorf("%+v", pr)
 	}
 }
@@ -253,12 +261,14 @@ func dropSources(v any) {
 	}
 }
 
-// FuzzPacket: no packet makes a program panic, and what leaves is what came in with headers changed.
+// FuzzPacket: no packet makes a program panic, and what leaves is what came in with headers
+// changed.
 func FuzzPacket(f *testing.F) {
 	f.Add(uint8(0), []byte{})
 	f.Add(uint8(0), udp(1, 2, 3, 4))
 	f.Add(uint8(255), readOutRequest(1, 0, 0, 0))
-	f.Add(uint8(1), append([]byte{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 0x81, 0, 0, 1, 0x86, 0xdd, 0x60}, make([]byte, 60)...))
+	f.Add(uint8(1), append([]byte{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 0x81, 0, 0, 1, 0x86, 0xdd, 0x60},
+		make([]byte, 60)...))
 	univmon := router(f, "univmon", Config{})
 	univmon.SetPacketIn(func([]byte) {})
 	parsing := New(Config{})

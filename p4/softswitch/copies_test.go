@@ -14,14 +14,16 @@ import (
 func TestMulticast(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	b.check(b.InsertMulticastGroup(MulticastGroup{ID: 7, Replicas: []Replica{{Port: 1, Instance: 1}, {Port: 2, Instance: 5}, {Port: 1, Instance: 2}}}))
+	b.check(b.InsertMulticastGroup(MulticastGroup{ID: 7,
+		Replicas: []Replica{{Port: 1, Instance: 1}, {Port: 2, Instance: 5}, {Port: 1, Instance: 2}}}))
 	out := b.send(request{op: opMulticast, session: 7, v: 4, tail: "xyz"})
 	if len(out) != 3 {
 		t.Fatalf("%d copies", len(out))
 	}
 	for i, want := range []Replica{{Port: 1, Instance: 1}, {Port: 2, Instance: 5}, {Port: 1, Instance: 2}} {
 		a := b.answer(out[i])
-		if out[i].port != want.Port || a.rid != want.Instance || a.typ != instanceReplicated || a.kept != 4 || !bytes.HasSuffix(out[i].pkt, []byte("xyz")) {
+		if out[i].port != want.Port || a.rid != want.Instance || a.typ != instanceReplicated || a.kept != 4 ||
+			!bytes.HasSuffix(out[i].pkt, []byte("xyz")) {
 			t.Errorf("copy %d: %+v %+v", i, out[i], a)
 		}
 	}
@@ -30,7 +32,8 @@ func TestMulticast(t *testing.T) {
 	}
 	b.wantErr(b.InsertMulticastGroup(MulticastGroup{ID: 7}), ErrExists, "group 7")
 	b.wantErr(b.InsertMulticastGroup(MulticastGroup{}), ErrInvalid, "1 to 65535")
-	b.wantErr(b.InsertMulticastGroup(MulticastGroup{ID: 8, Replicas: []Replica{{Port: 1, Instance: 1}, {Port: 1, Instance: 1}}}), ErrInvalid, "twice")
+	b.wantErr(b.InsertMulticastGroup(MulticastGroup{ID: 8,
+		Replicas: []Replica{{Port: 1, Instance: 1}, {Port: 1, Instance: 1}}}), ErrInvalid, "twice")
 	b.check(b.ModifyMulticastGroup(MulticastGroup{ID: 7, Replicas: []Replica{{Port: 3, Instance: 0}}}))
 	if s, _ := b.one(request{op: opMulticast, session: 7}); s.port != 3 {
 		t.Errorf("%+v", s)
@@ -72,7 +75,8 @@ func TestClones(t *testing.T) {
 		t.Errorf("%d clones of clones, %+v", len(out), b.Stats())
 	}
 	// Two clones for each clone would be 2^64 packets.
-	b.check(b.ModifyCloneSession(CloneSession{ID: 5, Replicas: []Replica{{Port: 2, Instance: 1}, {Port: 3, Instance: 1}}}))
+	b.check(b.ModifyCloneSession(CloneSession{ID: 5,
+		Replicas: []Replica{{Port: 2, Instance: 1}, {Port: 3, Instance: 1}}}))
 	if out = b.send(request{op: opCloneForever, session: 5}); len(out) > maxCopies+1 {
 		t.Errorf("%d clones of clones", len(out))
 	}
@@ -95,7 +99,8 @@ func TestLoopsAreBounded(t *testing.T) {
 			t.Errorf("op %d: %d packets left", op, len(out))
 		}
 		after := b.Stats()
-		if after.LoopDrops-before.LoopDrops != 1 || after.Resubmits+after.Recirculations-before.Resubmits-before.Recirculations != 5 {
+		if after.LoopDrops-before.LoopDrops != 1 ||
+			after.Resubmits+after.Recirculations-before.Resubmits-before.Recirculations != 5 {
 			t.Errorf("op %d: %+v", op, after)
 		}
 	}
@@ -131,7 +136,8 @@ func TestValueSets(t *testing.T) {
 	if _, a := b.one(request{key: 0x1234}); a.inSet != 0 {
 		t.Error("a set without members matched")
 	}
-	b.check(b.SetValueSet(set, [][]Match{{exact(0x1234, 2)}, {{Kind: MatchTernary, Value: []byte{0x80, 0}, Mask: []byte{0xf0, 0}}}}))
+	b.check(b.SetValueSet(set, [][]Match{{exact(0x1234, 2)},
+		{{Kind: MatchTernary, Value: []byte{0x80, 0}, Mask: []byte{0xf0, 0}}}}))
 	for key, want := range map[uint16]byte{0x1234: 1, 0x1235: 0, 0x8123: 1, 0x9123: 0} {
 		if _, a := b.one(request{key: key}); a.inSet != want {
 			t.Errorf("%x: %d, want %d", key, a.inSet, want)
@@ -170,11 +176,11 @@ func TestIdleTimeouts(t *testing.T) {
 		t.Errorf("%d idle", n)
 	}
 	if n := sweep(); n != 0 {
-		t.Errorf("told twice")
+		t.Errorf("reported twice")
 	}
 	b.now = 2900 * time.Millisecond
 	if n := sweep(); n != 1 {
-		t.Errorf("not told again: %d", n)
+		t.Errorf("not reported again: %d", n)
 	}
 }
 
@@ -319,7 +325,8 @@ func TestLoadClears(t *testing.T) {
 	b.check(b.Load(b.Program()))
 	e, err := b.ReadEntries("I.exacts")
 	c, _ := b.ReadCounter("I.counted", 1, 2)
-	if err != nil || len(e) > 0 || len(b.ReadMulticastGroups()) > 0 || c[0].Packets != 0 || b.Stats().Packets != 0 || len(b.Ports()) != 4 {
+	if err != nil || len(e) > 0 || len(b.ReadMulticastGroups()) > 0 || c[0].Packets != 0 || b.Stats().Packets != 0 ||
+		len(b.Ports()) != 4 {
 		t.Error("something of the old program is left")
 	}
 }

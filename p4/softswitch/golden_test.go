@@ -21,10 +21,12 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+	"github.com/netsketch/netsketch/p4/softswitch/program"
 )
 
-// The golden files hold what simple_switch sends out of port 1 for each packet that comes in on port 0. They are
-// made by BMv2 itself: `go test -run Golden -update` with simple_switch on the PATH.
+// The golden files hold what simple_switch sends out of port 1 for each packet that comes in on
+// port 0. They are made by BMv2 itself: `go test -run Golden -update` with simple_switch on the
+// PATH.
 var update = flag.Bool("update", false, "make the golden files with simple_switch")
 
 // goldenInputs makes the packets of each test program.
@@ -75,7 +77,7 @@ var goldenInputs = map[string]func(r *rand.Rand) []byte{
 			b[6] = byte(1+r.IntN(3))<<4 | b[6]&15
 		}
 		if r.IntN(3) == 0 {
-			sum := csum16(append([]byte{b[0], b[1], b[2], b[3]}, b[6:]...))
+			sum := program.Algorithms["csum16"](append([]byte{b[0], b[1], b[2], b[3]}, b[6:]...))
 			b[4], b[5] = byte(sum>>8), byte(sum)
 		}
 		return b
@@ -93,7 +95,7 @@ var goldenInputs = map[string]func(r *rand.Rand) []byte{
 		b := random(r, 10+r.IntN(30))
 		b[0] = byte(r.IntN(10))
 		if r.IntN(2) == 0 {
-			sum := csum16(append([]byte{b[0], b[1]}, b[6:10]...))
+			sum := program.Algorithms["csum16"](append([]byte{b[0], b[1]}, b[6:10]...))
 			b[2], b[3] = byte(sum>>8), byte(sum)
 		}
 		return b
@@ -227,8 +229,8 @@ func writeGolden(t *testing.T, file string, in [][]byte, out [][][]byte) {
 	}
 }
 
-// bmv2Run sends packets through simple_switch. Where every packet comes out once and in order, one run of the switch serves for many; else
-// each packet has a run of its own.
+// bmv2Run sends packets through simple_switch. Where every packet comes out once and in order, one
+// run of the switch serves for many; else each packet has a run of its own.
 func bmv2Run(t *testing.T, name string, in [][]byte) [][][]byte {
 	t.Helper()
 	all := make([][][]byte, len(in))
@@ -257,8 +259,8 @@ func bmv2Files(t *testing.T, name string, in [][]byte) [][]byte {
 	return bmv2Ports(t, js, map[uint32][][]byte{0: in, 1: nil}, 1, len(in))
 }
 
-// bmv2Ports sends packets into the ports of simple_switch, those of the lower ports first, and returns what leaves by one port, once it is
-// as many as wanted or no more come.
+// bmv2Ports sends packets into the ports of simple_switch, those of the lower ports first, and
+// returns what leaves by one port, once it is as many as wanted or no more come.
 func bmv2Ports(t *testing.T, js string, in map[uint32][][]byte, from uint32, want int) [][]byte {
 	t.Helper()
 	path, err := exec.LookPath("simple_switch")
@@ -286,7 +288,7 @@ func bmv2Ports(t *testing.T, js string, in map[uint32][][]byte, from uint32, wan
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	// Nothing tells when the switch is done: it is given time, as long as packets still come.
+	// Nothing returns when the switch is done: it is given time, as long as packets still come.
 	var out [][]byte
 	for quiet := 0; quiet < 40 && len(out) < want; quiet++ {
 		time.Sleep(150 * time.Millisecond)

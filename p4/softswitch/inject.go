@@ -4,25 +4,28 @@ package softswitch
 
 import (
 	"time"
+
+	"github.com/netsketch/netsketch/p4/softswitch/control"
+	"github.com/netsketch/netsketch/p4/softswitch/machine"
 )
 
-// maxPacket bounds a packet's length, also that of one that grows as it is sent round.
+// maxPacket bounds a packet's length in bytes.
 const maxPacket = 1 << 16
 
-// maxCopies bounds what one packet can become: clones, replicas, loops.
+// maxCopies bounds the clones, replicas and loops of one packet.
 const maxCopies = 1 << 14
 
-// spend takes one copy from what the arriving packet may become; it counts the copy as dropped when there is none left.
+// spend uses one of the arriving packet's copies; if none is left it counts a drop.
 func (l *lane) spend() bool {
 	if l.budget == 0 {
-		l.stats.LoopDrops++
+		l.Stats.LoopDrops++
 		return false
 	}
 	l.budget--
 	return true
 }
 
-// instance_type as simple_switch sets it.
+// Values of instance_type, as simple_switch sets them.
 const (
 	instanceNormal = iota
 	instanceIngressClone
@@ -35,16 +38,15 @@ const (
 
 // queued is a packet on its way to egress.
 type queued struct {
-	p        *packet
+	p        *machine.Packet
 	port     uint32
 	truncate int // 0: whole
-	priority int
 }
 
-// txBuffer keeps what a packet became until the lane is free again.
+// txBuffer holds outgoing packets and digests until the lane is free again.
 type txBuffer struct {
 	_       [64]byte
-	lane    int // that ran the last packet: what it wrote is near this core
+	lane    int // that ran the last packet: its memory is in this core's cache
 	bytes   []byte
 	packets []txPacket
 	digests []Digest
@@ -57,53 +59,52 @@ type txPacket struct {
 	at       time.Duration
 }
 
-// Inject lets a packet arrive on a port at a time on the switch's clock. It returns when the packet and all copies of it have left
-// or were dropped. pkt is not changed and not kept.
+// Inject processes a packet that arrives on a port at a time on the switch's clock. It returns when
+// the packet and all copies of it have left or were dropped. pkt is not changed and not kept.
 func (s *Switch) Inject(port uint32, pkt []byte, at time.Duration) {
-	pt := s.port(port)
+	pt := s.ports.Get(port)
 	if pt == nil {
 		s.noPort.Add(1)
 		return
 	}
-	if !pt.up.Load() {
-		pt.counts[0].inDiscards.Add(1)
+	if !pt.Up() {
+		pt.DiscardIn()
 		return
 	}
 	if len(pkt) > maxPacket {
-		pt.counts[0].inErrors.Add(1)
+		pt.ErrorIn()
 		return
 	}
 	out := s.outs.Get().(*txBuffer)
-	pt.counts[out.lane].countIn(pkt)
+	pt.CountIn(out.lane, pkt)
 	if !s.trapped(port, pkt, at) {
 		s.enter(out, port, pkt, at)
 	}
 	s.outs.Put(out)
 }
 
-// PacketOut lets a packet arrive on the CPU port now. pkt begins with the bytes of the packet_out header.
-func (s *Switch) PacketOut(pkt []byte) error { return s.PacketOutAt(pkt, s.clock()) }
-
-// PacketOutAt is PacketOut at a time on the switch's clock.
-func (s *Switch) PacketOutAt(pkt []byte, at time.Duration) error {
+// PacketOut processes a packet that arrives on the CPU port now. pkt begins with the packet_out
+// header. Errors: ErrClosed, ErrInvalid for a packet that is too long, ErrNoProgram.
+func (s *Switch) PacketOut(pkt []byte) error {
 	switch {
 	case s.closed.Load():
-		return fail(ErrClosed, "packet-out", "the switch was closed")
+		return control.Errorf(ErrClosed, "packet-out", "the switch was closed")
 	case len(pkt) > maxPacket:
-		return fail(ErrInvalid, "packet-out", "%d bytes; at most %d", len(pkt), maxPacket)
+		return control.Errorf(ErrInvalid, "packet-out", "%d bytes; at most %d", len(pkt), maxPacket)
 	}
 	s.packetOuts.Add(1)
 	out := s.outs.Get().(*txBuffer)
-	ran := s.enter(out, s.cfg.CPUPort, pkt, at)
+	ran := s.enter(out, s.cfg.CPUPort, pkt, s.clock())
 	s.outs.Put(out)
 	if !ran {
-		return fail(ErrNoProgram, "packet-out", "load one first")
+		return control.Errorf(ErrNoProgram, "packet-out", "load a program first")
 	}
 	return nil
 }
 
-// SetPacketIn sets who takes the packets that leave on the CPU port; they begin with the bytes of the packet_in header. The slice
-// is overwritten after f returns. nil: such packets are dropped and counted.
+// SetPacketIn sets the function that receives the packets that leave by the CPU port; they begin
+// with the packet_in header. The slice is overwritten after f returns. nil: such packets are
+// dropped and counted.
 func (s *Switch) SetPacketIn(f func(pkt []byte)) {
 	if f == nil {
 		s.packetIn.Store(nil)
@@ -112,7 +113,7 @@ func (s *Switch) SetPacketIn(f func(pkt []byte)) {
 	s.packetIn.Store(&f)
 }
 
-// enter runs a packet in a lane, then sends what it became. It tells whether there was a program to run.
+// enter runs a packet in a lane, then sends the results. It returns false if no program is loaded.
 func (s *Switch) enter(out *txBuffer, port uint32, pkt []byte, at time.Duration) bool {
 	if s.waiting.Load() > 0 {
 		s.Advance(at)
@@ -124,8 +125,8 @@ func (s *Switch) enter(out *txBuffer, port uint32, pkt []byte, at time.Duration)
 		s.noProgram.Add(1)
 		return false
 	}
-	l.out, out.lane = out, l.id
-	st.arrive(l, port, pkt, at)
+	l.out, out.lane = out, l.ID
+	s.arrive(l, port, pkt, at)
 	l.out = nil
 	l.mu.Unlock()
 	s.send(out)
@@ -142,7 +143,7 @@ func (out *txBuffer) reset() {
 	out.digests = out.digests[:0]
 }
 
-// lockLane takes a free lane, the one that is preferred if it is free, or waits for that.
+// lockLane locks a free lane, prefer if it is free, or waits for prefer.
 func (s *Switch) lockLane(prefer int) *lane {
 	n := len(s.lanes)
 	for i := range n {
@@ -155,7 +156,7 @@ func (s *Switch) lockLane(prefer int) *lane {
 	return l
 }
 
-// send hands out what left the pipeline, with no lock held.
+// send sends packets and digests. The caller holds no lock.
 func (s *Switch) send(out *txBuffer) {
 	for i := range out.digests {
 		s.publish(&out.digests[i])
@@ -172,18 +173,15 @@ func (s *Switch) send(out *txBuffer) {
 			}
 			continue
 		}
-		pt := s.port(t.port)
-		if pt == nil || !pt.up.Load() {
+		pt := s.ports.Get(t.port)
+		if pt == nil || !pt.Up() {
 			s.noPort.Add(1)
 			if pt != nil {
-				pt.counts[0].outDiscards.Add(1)
+				pt.DiscardOut(1)
 			}
 			continue
 		}
-		pt.counts[out.lane].countOut(pkt)
-		if pt.cfg.Tx != nil {
-			pt.cfg.Tx(pkt, t.at)
-		}
+		pt.Send(out.lane, pkt, t.at)
 	}
 }
 
@@ -202,26 +200,26 @@ func (s *Switch) publish(d *Digest) {
 	}
 }
 
-// arrive runs a packet, and everything that comes of it, to completion.
-func (st *state) arrive(l *lane, port uint32, pkt []byte, at time.Duration) {
-	p := l.take(st)
-	p.begin(pkt, port, at, len(pkt))
-	p.loops = 0
-	std := &st.prog.std
-	p.set(std.ingressPort, uint64(port))
-	p.set(std.packetLength, uint64(len(pkt)))
-	p.set(std.ingressTS, uint64(at.Microseconds()))
-	l.stats.Packets++
+// arrive runs a packet and all its copies to completion.
+func (s *Switch) arrive(l *lane, port uint32, pkt []byte, at time.Duration) {
+	p := l.Take(s.st.State)
+	p.Begin(pkt, port, at, len(pkt))
+	p.Loops = 0
+	std := &s.st.Prog.Std
+	p.Set(std.IngressPort, uint64(port))
+	p.Set(std.PacketLength, uint64(len(pkt)))
+	p.Set(std.IngressTimestamp, uint64(at.Microseconds()))
+	l.Stats.Packets++
 	l.budget = maxCopies
-	st.ingress(p)
-	st.settle(l)
+	s.ingress(l, p)
+	s.settle(l)
 }
 
-// settle runs what came of a packet until nothing is left.
-func (st *state) settle(l *lane) {
+// settle runs queued packets until none is left.
+func (s *Switch) settle(l *lane) {
 	for {
 		for i := 0; i < len(l.queue); i++ {
-			st.egress(l.queue[i])
+			s.egress(l, l.queue[i])
 		}
 		l.queue = l.queue[:0]
 		if len(l.loops) == 0 {
@@ -229,240 +227,195 @@ func (st *state) settle(l *lane) {
 		}
 		p := l.loops[0]
 		l.loops = append(l.loops[:0], l.loops[1:]...)
-		st.ingress(p)
+		s.ingress(l, p)
 	}
 }
 
-func (p *packet) parse() {
-	p.run(p.prog.parserPC)
-}
-
-// ingress parses a packet and runs the ingress pipeline; copies and the packet itself are queued for egress.
-func (st *state) ingress(p *packet) {
-	l, std := p.lane, &st.prog.std
-	p.parse()
-	if p.perr != 0 {
-		l.stats.ParserErrors++
+// ingress parses a packet and runs the ingress pipeline; the packet and its copies are queued for
+// egress.
+func (s *Switch) ingress(l *lane, p *machine.Packet) {
+	std := &s.st.Prog.Std
+	p.RunIngress()
+	if p.Clone != 0 {
+		s.cloneIngress(l, p)
+		p.Clone = 0
 	}
-	p.set(std.parserError, p.errorCode())
-	if p.badSum {
-		l.stats.ChecksumErrors++
-	}
-	p.set(std.checksumError, bit(p.badSum))
-	p.run(st.prog.ingressPC)
-	p.exit = false
-	if p.clone != 0 {
-		st.cloneIngress(p)
-		p.clone = 0
-	}
-	if p.learn != 0 {
-		st.learn(p)
+	if p.Learn != 0 {
+		s.learn(l, p)
 	}
 	switch {
-	case p.dropped:
-		l.stats.IngressDrops++
-		l.give(p)
-	case p.resubmit != 0:
-		st.again(p, p.data, p.resubmit-1, instanceResubmitted)
-	case p.get(std.mcastGrp) != 0:
-		p.set(std.instanceType, instanceReplicated)
-		if g := st.mcast[uint32(p.get(std.mcastGrp))]; g != nil {
-			st.replicate(p, g.Replicas, 0)
+	case p.Dropped:
+		l.Stats.IngressDrops++
+		l.Give(p)
+	case p.Resubmit != 0:
+		s.again(l, p, p.Data, p.Resubmit-1, instanceResubmitted)
+	case p.Get(std.McastGroup) != 0:
+		p.Set(std.InstanceType, instanceReplicated)
+		if g := s.st.mcast[uint32(p.Get(std.McastGroup))]; g != nil {
+			s.replicate(l, p, g.Replicas, 0)
 		}
-		l.give(p)
-	case p.get(std.egressSpec) == DropPort:
-		l.stats.IngressDrops++
-		l.give(p)
+		l.Give(p)
+	case p.Get(std.EgressSpec) == DropPort:
+		l.Stats.IngressDrops++
+		l.Give(p)
 	default:
-		p.set(std.instanceType, instanceNormal)
-		l.queue = append(l.queue, queued{p: p, port: uint32(p.get(std.egressSpec))})
+		p.Set(std.InstanceType, instanceNormal)
+		l.queue = append(l.queue, queued{p: p, port: uint32(p.Get(std.EgressSpec))})
 	}
 }
 
-// replicate queues a copy of p for each replica; p itself stays.
-func (st *state) replicate(p *packet, to []Replica, truncate int) {
-	l := p.lane
+// replicate queues a copy of p for each replica. The caller keeps p.
+func (s *Switch) replicate(l *lane, p *machine.Packet, to []Replica, truncate int) {
 	for i := range to {
 		if !l.spend() {
 			return
 		}
-		c := l.take(st)
-		c.copyFrom(p)
-		r := st.sw.working(&to[i])
-		c.set(st.prog.std.egressRid, uint64(r.Instance))
-		l.stats.Replicas++
+		c := l.Take(s.st.State)
+		c.CopyFrom(p)
+		r := s.working(&to[i])
+		c.Set(s.st.Prog.Std.EgressRID, uint64(r.Instance))
+		l.Stats.Replicas++
 		l.queue = append(l.queue, queued{p: c, port: r.Port, truncate: truncate})
 	}
 }
 
-// copyFrom makes p a copy of o, without what o has marked to happen.
-func (p *packet) copyFrom(o *packet) {
-	copy(p.f[:p.prog.phv], o.f)
-	p.begin(o.data, o.port, o.now, o.length)
-	p.lend(o)
-	p.off, p.ingressLen, p.loops = o.off, o.ingressLen, o.loops // BMv2 does not hand truncation on to copies
+// toSession queues a clone for its session's ports.
+func (s *Switch) toSession(l *lane, c *machine.Packet, session *CloneSession) {
+	l.Stats.Clones++
+	s.replicate(l, c, session.Replicas, session.PacketLength)
+	l.Give(c)
 }
 
-// preserve copies the fields of a list from o, and sets the instance type.
-func (p *packet) preserve(o *packet, list int, instance uint64) {
-	for _, c := range p.prog.fieldLists[list] {
-		copy(p.f[c.slot:c.slot+c.words], o.f[c.slot:])
-	}
-	p.set(p.prog.std.instanceType, instance)
-}
-
-// toSession sends a clone to its session's ports.
-func (st *state) toSession(c *packet, s *CloneSession) {
-	c.lane.stats.Clones++
-	st.replicate(c, s.Replicas, s.PacketLength)
-	c.lane.give(c)
-}
-
-// cloneIngress makes a clone of the packet as it arrived, parsed again, with its metadata zero but for the list.
-func (st *state) cloneIngress(p *packet) {
-	s := st.clones[uint32(p.clone-1)]
-	if s == nil {
+// cloneIngress clones the packet as it arrived: parsed again, with only the list's metadata.
+func (s *Switch) cloneIngress(l *lane, p *machine.Packet) {
+	session := s.st.clones[uint32(p.Clone-1)]
+	if session == nil {
 		return
 	}
-	c := p.lane.take(st)
-	c.begin(p.data, p.port, p.now, len(p.data))
-	c.lend(p)
-	c.loops = p.loops
-	c.set(st.prog.std.ingressPort, uint64(p.port))
-	c.parse()
-	c.clearMarks()
-	c.resetMetadata()
-	c.preserve(p, p.cloneList, instanceIngressClone)
-	st.toSession(c, s)
+	c := l.Take(s.st.State)
+	c.Begin(p.Data, p.Port, p.Now, len(p.Data))
+	c.Lend(p)
+	c.Loops = p.Loops
+	c.Set(s.st.Prog.Std.IngressPort, uint64(p.Port))
+	c.Parse()
+	c.ClearMarks()
+	c.ResetMetadata()
+	c.Preserve(p, p.CloneList, instanceIngressClone)
+	s.toSession(l, c, session)
 }
 
-// cloneEgress makes a clone of the packet as it is at the end of egress.
-func (st *state) cloneEgress(p *packet) {
-	s := st.clones[uint32(p.clone-1)]
-	if s == nil {
+// cloneEgress clones the packet as it is at the end of egress.
+func (s *Switch) cloneEgress(l *lane, p *machine.Packet) {
+	session := s.st.clones[uint32(p.Clone-1)]
+	if session == nil {
 		return
 	}
-	if p.loops >= st.sw.cfg.MaxLoops { // a clone that is cloned again and again
-		p.lane.stats.LoopDrops++
+	if p.Loops >= s.cfg.MaxLoops { // a clone of a clone of a clone …
+		l.Stats.LoopDrops++
 		return
 	}
-	c := p.lane.take(st)
-	c.copyFrom(p)
-	c.loops = p.loops + 1
-	c.resetMetadata()
-	c.preserve(p, p.cloneList, instanceEgressClone)
-	st.toSession(c, s)
+	c := l.Take(s.st.State)
+	c.CopyFrom(p)
+	c.Loops = p.Loops + 1
+	c.ResetMetadata()
+	c.Preserve(p, p.CloneList, instanceEgressClone)
+	s.toSession(l, c, session)
 }
 
-func (p *packet) resetMetadata() {
-	for _, m := range p.prog.metadata {
-		clear(p.f[m[0]:m[1]])
-	}
-}
-
-// again makes a packet go through ingress once more, with the bytes given.
-func (st *state) again(p *packet, data []byte, list int, instance uint64) {
-	l, std := p.lane, &st.prog.std
-	if p.loops++; p.loops > st.sw.cfg.MaxLoops {
-		l.stats.LoopDrops++
-		l.give(p)
+// again queues a packet for another pass through ingress, with the given bytes.
+func (s *Switch) again(l *lane, p *machine.Packet, data []byte, list int, instance uint64) {
+	std := &s.st.Prog.Std
+	if p.Loops++; p.Loops > s.cfg.MaxLoops {
+		l.Stats.LoopDrops++
+		l.Give(p)
 		return
 	}
 	if !l.spend() {
-		l.give(p)
+		l.Give(p)
 		return
 	}
 	if len(data) > maxPacket {
-		l.stats.TooLong++
-		l.give(p)
+		l.Stats.TooLong++
+		l.Give(p)
 		return
 	}
 	length := len(data)
 	if instance == instanceResubmitted {
-		l.stats.Resubmits++
+		l.Stats.Resubmits++
 	} else {
-		l.stats.Recirculations++
+		l.Stats.Recirculations++
 	}
-	c := l.take(st)
-	c.begin(data, p.port, p.now, length)
-	if p.kept || instance == instanceRecirculated {
-		c.keepData(data)
+	c := l.Take(s.st.State)
+	c.Begin(data, p.Port, p.Now, length)
+	if p.Kept || instance == instanceRecirculated {
+		c.KeepData(data)
 	}
-	c.loops = p.loops
-	c.preserve(p, list, instance)
-	c.set(std.packetLength, uint64(length))
-	l.give(p)
+	c.Loops = p.Loops
+	c.Preserve(p, list, instance)
+	c.Set(std.PacketLength, uint64(length))
+	l.Give(p)
 	l.loops = append(l.loops, c)
 }
 
-// learn takes a digest of the packet.
-func (st *state) learn(p *packet) {
-	d := &st.prog.digests[p.learn-1]
-	p.lane.stats.Digests++
-	if st.sw.listeners.Load() == 0 {
-		st.sw.digestDrops.Add(1)
+// learn generates a digest of the packet.
+func (s *Switch) learn(l *lane, p *machine.Packet) {
+	d := &s.st.Prog.Digests[p.Learn-1]
+	l.Stats.Digests++
+	if s.listeners.Load() == 0 {
+		s.digestDrops.Add(1)
 		return
 	}
-	out := Digest{Name: d.Name, ID: d.ID, At: p.now, Values: p.lane.values.take(len(d.fields))}
-	for i, f := range d.fields {
-		out.Values[i] = putWords(p.lane.digits.take((d.Widths[i]+7)/8), p.f[f.slot:f.slot+f.words])
+	out := Digest{Name: d.Name, ID: d.ID, At: p.Now, Values: l.values.take(len(d.Fields))}
+	for i, f := range d.Fields {
+		out.Values[i] = p.Number(f, l.digits.take((d.Widths[i]+7)/8))
 	}
-	p.lane.out.digests = append(p.lane.out.digests, out)
+	l.out.digests = append(l.out.digests, out)
 }
 
-// egress lets a packet wait for its port, or go on.
-func (st *state) egress(q queued) {
-	if pt := st.sw.port(q.port); pt != nil {
-		if line := pt.queue.Load(); line != nil {
-			st.wait(q, pt, line)
-			return
-		}
+// egress queues a packet at its port, or sends it on.
+func (s *Switch) egress(l *lane, q queued) {
+	if line := s.queueOf(q.port); line != nil {
+		s.wait(l, q, line)
+		return
 	}
-	p, std := q.p, &st.prog.std
-	p.set(std.enqTS, uint64(p.now.Microseconds()))
-	p.set(std.enqDepth, 0)
-	p.set(std.deqDelta, 0)
-	p.set(std.deqDepth, 0)
-	p.set(std.qid, p.get(std.priority))
-	st.leave(q)
+	p, std := q.p, &s.st.Prog.Std
+	p.Set(std.EnqTimestamp, uint64(p.Now.Microseconds()))
+	p.Set(std.EnqDepth, 0)
+	p.Set(std.DeqDelta, 0)
+	p.Set(std.DeqDepth, 0)
+	p.Set(std.QID, p.Get(std.Priority))
+	s.leave(l, q)
 }
 
-// leave runs the egress pipeline and deparses.
-func (st *state) leave(q queued) {
+// leave runs the egress pipeline and the deparser.
+func (s *Switch) leave(l *lane, q queued) {
 	p := q.p
-	l, std, at := p.lane, &st.prog.std, p.now
-	p.egressPort = q.port
-	p.set(std.egressTS, uint64(at.Microseconds()))
-	p.set(std.egressPort, uint64(q.port))
-	p.set(std.egressSpec, DropPort+1)
-	p.set(std.packetLength, uint64(p.length))
-	p.run(st.prog.egressPC)
-	p.exit = false
-	if p.clone != 0 {
-		st.cloneEgress(p)
+	std, at := &s.st.Prog.Std, p.Now
+	p.RunEgress(q.port)
+	if p.Clone != 0 {
+		s.cloneEgress(l, p)
 	}
-	if p.dropped || p.get(std.egressSpec) == DropPort {
-		l.stats.EgressDrops++
-		l.give(p)
+	if p.Dropped || p.Get(std.EgressSpec) == DropPort {
+		l.Stats.EgressDrops++
+		l.Give(p)
 		return
 	}
-	if q.truncate > 0 && (p.trunc < 0 || q.truncate < p.trunc) {
-		p.trunc = q.truncate
+	if q.truncate > 0 && (p.Truncate < 0 || q.truncate < p.Truncate) {
+		p.Truncate = q.truncate
 	}
-	p.run(st.prog.deparserPC)
 	out := l.out
 	from := len(out.bytes)
-	out.bytes = p.deparse(out.bytes)
+	out.bytes = p.Deparse(out.bytes)
 	switch {
 	case len(out.bytes)-from > maxPacket:
-		l.stats.TooLong++
+		l.Stats.TooLong++
 		out.bytes = out.bytes[:from]
-		l.give(p)
-	case p.recirc != 0:
-		st.again(p, out.bytes[from:], p.recirc-1, instanceRecirculated)
+		l.Give(p)
+	case p.Recirculate != 0:
+		s.again(l, p, out.bytes[from:], p.Recirculate-1, instanceRecirculated)
 		out.bytes = out.bytes[:from]
 	default:
 		out.packets = append(out.packets, txPacket{q.port, from, len(out.bytes), at})
-		l.give(p)
+		l.Give(p)
 	}
 }

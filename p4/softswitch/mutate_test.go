@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// mutator changes a JSON tree at a few places: values swapped for others of the same file, numbers moved, members lost.
+// mutator changes a JSON tree at a few places: values swapped for others of the same file, numbers
+// moved, members lost.
 type mutator struct {
 	r     *rand.Rand
 	nodes []place
@@ -47,7 +48,8 @@ func (m *mutator) collect(v any) {
 }
 
 var oddValues = []any{
-	nil, true, false, "", "0x0", "0xffffffffffffffffffffffffffffffffff", "-0x1", "default", "*", 0.0, -1.0, 1.0, 64.0, 65.0, 65536.0, 1e18,
+	nil, true, false, "", "0x0", "0xffffffffffffffffffffffffffffffffff", "-0x1", "default", "*", 0.0, -1.0, 1.0, 64.0,
+	65.0, 65536.0, 1e18,
 	[]any{}, map[string]any{}, "hexstr", "field", "header", "header_stack", "expression", "runtime_data",
 }
 
@@ -136,13 +138,13 @@ func runHostile(js []byte, pkts ...[]byte) bool {
 		return false
 	}
 	words := 0
-	for _, r := range p.Registers() {
+	for _, r := range p.Info.Registers {
 		words += r.Size * ((r.Width + 63) / 64)
 	}
-	for _, c := range p.Counters() {
+	for _, c := range p.Info.Counters {
 		words += c.Size
 	}
-	for _, m := range p.Meters() {
+	for _, m := range p.Info.Meters {
 		words += m.Size * 20
 	}
 	if words > 1<<22 {
@@ -155,7 +157,8 @@ func runHostile(js []byte, pkts ...[]byte) bool {
 	}
 	_ = s.AddPort(0, Port{})
 	_ = s.InsertCloneSession(CloneSession{ID: 1, Replicas: []Replica{{Port: 0, Instance: 1}}})
-	_ = s.InsertMulticastGroup(MulticastGroup{ID: 1, Replicas: []Replica{{Port: 0, Instance: 1}, {Port: 1, Instance: 1}}})
+	_ = s.InsertMulticastGroup(MulticastGroup{ID: 1,
+		Replicas: []Replica{{Port: 0, Instance: 1}, {Port: 1, Instance: 1}}})
 	for _, pkt := range pkts {
 		s.Inject(0, pkt, 0)
 	}
@@ -181,7 +184,8 @@ func TestMutatedPrograms(t *testing.T) {
 		for seed := range uint64(60) {
 			r := rand.New(rand.NewPCG(seed, 3))
 			total++
-			if runHostile(mutated(js, uint64(i)<<32|seed), random(r, r.IntN(200)), random(r, 300), request{op: byte(seed % 14), session: 1}.bytes()) {
+			if runHostile(mutated(js, uint64(i)<<32|seed), random(r, r.IntN(200)), random(r, 300),
+				request{op: byte(seed % 14), session: 1}.bytes()) {
 				ran++
 			}
 		}
@@ -198,6 +202,7 @@ func FuzzMutated(f *testing.F) {
 	f.Add(uint8(0), uint64(1), []byte{1, 2, 3})
 	f.Fuzz(func(_ *testing.T, which uint8, seed uint64, pkt []byte) {
 		r := rand.New(rand.NewPCG(seed, 4))
-		runHostile(mutated(programs[int(which)%len(programs)], seed), pkt, random(r, 200), request{op: byte(seed % 14), session: 1}.bytes())
+		runHostile(mutated(programs[int(which)%len(programs)], seed), pkt, random(r, 200),
+			request{op: byte(seed % 14), session: 1}.bytes())
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/netsketch/netsketch/p4/softswitch/compile"
 )
 
 // TestOptimizeChangesNothing runs every test program, and UnivMon, with and without the optimizer.
@@ -28,8 +30,8 @@ func TestOptimizeChangesNothing(t *testing.T) {
 			}
 			var sw [2]*Switch
 			var out [2][]byte
-			for i := range sw {
-				p, err := compile(js, i == 1)
+			for i, compile := range []func([]byte) (*Program, error){compile.Unoptimized, Compile} {
+				p, err := compile(js)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -39,7 +41,10 @@ func TestOptimizeChangesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				for id := range uint32(3) {
-					if err := sw[i].AddPort(id, Port{Tx: func(pkt []byte, _ time.Duration) { out[i] = append(out[i], pkt...) }}); err != nil {
+					if err := sw[i].AddPort(id, Port{Tx: func(pkt []byte, _ time.Duration) {
+						out[i] = append(out[i],
+							pkt...)
+					}}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -51,7 +56,8 @@ func TestOptimizeChangesNothing(t *testing.T) {
 				if gen != nil {
 					pkt = gen(r)
 				} else if trimJSON(file) == "services" {
-					pkt = request{op: byte(n % 14), session: byte(r.IntN(9)), key: uint16(r.Uint32()), flow: r.Uint32(), v: r.Uint32()}.bytes()
+					pkt = request{op: byte(n % 14), session: byte(r.IntN(9)), key: uint16(r.Uint32()), flow: r.Uint32(),
+						v: r.Uint32()}.bytes()
 				}
 				for i := range sw {
 					out[i] = out[i][:0]
@@ -61,7 +67,7 @@ func TestOptimizeChangesNothing(t *testing.T) {
 					t.Fatalf("packet %x\n plain     %x\n optimized %x", pkt, out[0], out[1])
 				}
 			}
-			for _, reg := range sw[0].Program().Registers() {
+			for _, reg := range sw[0].Program().Info.Registers {
 				a, err1 := sw[0].ReadRegisterBytes(reg.Name, 0, -1)
 				b, err2 := sw[1].ReadRegisterBytes(reg.Name, 0, -1)
 				if err1 != nil || err2 != nil || !bytes.Equal(a, b) {

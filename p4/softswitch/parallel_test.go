@@ -9,9 +9,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/netsketch/netsketch/p4/softswitch/program"
 )
 
-// TestActionsAreAtomic: under contention no two packets see one register in the same state, and none sees one register without the other.
+// TestActionsAreAtomic: under contention no two packets see one register in the same state, and
+// none sees one register without the other.
 func TestActionsAreAtomic(t *testing.T) {
 	t.Parallel()
 	const workers, each = 4, 3000
@@ -24,7 +27,8 @@ func TestActionsAreAtomic(t *testing.T) {
 	var mu sync.Mutex
 	next := map[uint32]map[uint32]bool{} // values of a key's cell that were seen
 	check := func(pkt []byte, _ time.Duration) {
-		key, ticket, mine := binary.BigEndian.Uint16(pkt), binary.BigEndian.Uint32(pkt[2:]), binary.BigEndian.Uint32(pkt[6:])
+		key, ticket, mine := binary.BigEndian.Uint16(pkt), binary.BigEndian.Uint32(pkt[2:]),
+			binary.BigEndian.Uint32(pkt[6:])
 		apart, largest := binary.BigEndian.Uint32(pkt[10:]), binary.BigEndian.Uint32(pkt[14:])
 		mu.Lock()
 		defer mu.Unlock()
@@ -66,14 +70,16 @@ func TestActionsAreAtomic(t *testing.T) {
 	}
 	in, err2 := s.PortStatus(0)
 	out, err3 := s.PortStatus(1)
-	if err != nil || err2 != nil || err3 != nil || total != workers*each || in.Counters.InPackets != total || out.Counters.OutPackets != total {
+	if err != nil || err2 != nil || err3 != nil || total != workers*each || in.Counters.InPackets != total ||
+		out.Counters.OutPackets != total {
 		t.Errorf("counted %d, in %+v, out %+v (%v %v %v)", total, in.Counters, out.Counters, err, err2, err3)
 	}
 }
 
-// BenchmarkPipelineParallel runs packets of different flows on one core, and on more as far as there are. x-one-core is how many times the packets
-// a second of one core are done, which is for a machine with nothing else to do; x-one-core-cpu is the same by the processor time that a packet takes,
-// which does not see the time spent waiting. BenchmarkScaling measures beside other work.
+// BenchmarkPipelineParallel runs packets of different flows on one core, and on more if there are.
+// x-one-core is how many times the packets a second of one core are done, which is for a machine
+// with nothing else to do; x-one-core-cpu is the same by the processor time that a packet takes,
+// which does not see the time spent waiting. BenchmarkScaling measures next to other work.
 func BenchmarkPipelineParallel(b *testing.B) {
 	for _, name := range []string{"forwarding", "univmon-300k", "univmon", "chamelemon"} {
 		var oneWall, oneCPU float64
@@ -93,7 +99,8 @@ func BenchmarkPipelineParallel(b *testing.B) {
 					})
 				}
 				wg.Wait()
-				wall, cpu := float64(b.Elapsed().Nanoseconds())/float64(b.N), float64((cpuTime()-before).Nanoseconds())/float64(b.N)
+				wall, cpu := float64(b.Elapsed().Nanoseconds())/float64(b.N),
+					float64((cpuTime()-before).Nanoseconds())/float64(b.N)
 				if cores == 1 {
 					oneWall, oneCPU = wall, cpu
 				}
@@ -108,7 +115,7 @@ func BenchmarkPipelineParallel(b *testing.B) {
 	}
 }
 
-// parallelWork is a switch with so many lanes, and packets for each, with flows of its own.
+// parallelWork is a switch with n lanes, and packets for each, with flows of its own.
 func parallelWork(b *testing.B, name string, cores int) (*Switch, [][][]byte) {
 	b.Helper()
 	s := router(b, name, Config{Parallel: cores})
@@ -125,5 +132,5 @@ func parallelWork(b *testing.B, name string, cores int) (*Switch, [][][]byte) {
 
 // flowHash spreads packets by their addresses and ports, wherever they are.
 func flowHash(pkt []byte) uint32 {
-	return uint32(hashes["crc32"](pkt[min(26, len(pkt)):min(38, len(pkt))]))
+	return uint32(program.Algorithms["crc32"](pkt[min(26, len(pkt)):min(38, len(pkt))]))
 }

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestParityUnivMon runs real packets through BMv2 and the engine, reads both out by packet, and compares all cells.
+// TestParityUnivMon runs real packets through BMv2 and the engine, reads both out by packet, and
+// compares all cells.
 func TestParityUnivMon(t *testing.T) {
 	if _, err := exec.LookPath("simple_switch"); err != nil {
 		t.Skip("BMv2 is not here: simple_switch is not on the PATH")
@@ -24,9 +25,10 @@ func TestParityUnivMon(t *testing.T) {
 		register string
 		number   byte
 	}{
-		{"ingress.univmon_src.counters", 1}, {"ingress.univmon_src.heavy", 2}, {"ingress.univmon_5t.counters", 5}, {"ingress.univmon_5t.heavy", 6},
+		{"ingress.univmon_src.counters", 1}, {"ingress.univmon_src.heavy", 2}, {"ingress.univmon_5t.counters", 5},
+		{"ingress.univmon_5t.heavy", 6},
 	} {
-		for _, r := range p.Registers() {
+		for _, r := range p.Info.Registers {
 			if r.Name != obj.register {
 				continue
 			}
@@ -65,7 +67,8 @@ func TestParityUnivMon(t *testing.T) {
 	if len(got) != len(asks) {
 		t.Fatalf("%d requests, %d answers", len(asks), len(got))
 	}
-	// BMv2's egress queue holds 64 packets and drops in silence: its answers are known by their sequence numbers.
+	// BMv2's egress queue holds 64 packets and drops in silence: its answers are known by their
+	// sequence numbers.
 	cells, filled := 0, 0
 	for _, w := range want {
 		g := got[binary.BigEndian.Uint32(w[len(w)-1028:])]

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+	"github.com/netsketch/netsketch/p4/softswitch/program"
 )
 
 // compiled compiles one of the project's programs.
@@ -30,12 +31,13 @@ func compiled(tb testing.TB, name string) *Program {
 	return p
 }
 
-// sharedTrace returns the first packets of the trace that lies beside the repository, or made-up ones where it does not.
+// sharedTrace returns the first packets of the trace next to the repository, or made-up
+// ones where it does not.
 func sharedTrace(tb testing.TB, n int) (pkts [][]byte) {
 	tb.Helper()
 	r, err := pcapfile.Open(filepath.Join("..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"))
 	if errors.Is(err, os.ErrNotExist) {
-		tb.Log("made-up packets: there is no trace beside the repository")
+		tb.Log("made-up packets: there is no trace next to the repository")
 		for i := range n {
 			frame := udp(uint32(i*i%5000), uint32(i%700), uint16(i%90), 53)
 			pkts = append(pkts, append(frame, make([]byte, 60-len(frame))...)) // as short as Ethernet's are
@@ -64,7 +66,7 @@ func udp(src, dst uint32, sport, dport uint16) []byte {
 	b := []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0}
 	b = binary.BigEndian.AppendUint32(b, src)
 	b = binary.BigEndian.AppendUint32(b, dst)
-	sum := csum16(b[14:34])
+	sum := program.Algorithms["csum16"](b[14:34])
 	b[24], b[25] = byte(sum>>8), byte(sum)
 	b = binary.BigEndian.AppendUint16(b, sport)
 	b = binary.BigEndian.AppendUint16(b, dport)
@@ -113,7 +115,8 @@ func TestForwarding(t *testing.T) {
 	}
 	in := udp(0x0a000001, 0x0a000002, 1, 2)
 	s.Inject(0, in, 0)
-	if len(out) != len(in) || out[22] != 63 || csum16(out[14:34]) != 0 || out[5] != 3 || out[11] != 2 {
+	if len(out) != len(in) || out[22] != 63 || program.Algorithms["csum16"](out[14:34]) != 0 || out[5] != 3 ||
+		out[11] != 2 {
 		t.Errorf("routed packet %x", out)
 	}
 	out = nil
@@ -153,7 +156,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestNoAllocationsInLoops: nor do packets that go round, nor, but for a block now and then, digests.
+// TestNoAllocationsInLoops: nor do packets that go round, nor, but for a block now and then,
+// digests.
 func TestNoAllocationsInLoops(t *testing.T) {
 	if underRace {
 		t.Skip("under the race detector pools are emptied at random")
@@ -182,9 +186,8 @@ func TestNoAllocationsInLoops(t *testing.T) {
 	c, stop := b.SubscribeDigests(1)
 	defer stop()
 	digest := request{op: opDigest, key: 1}.bytes()
-	b.Switch.portsMu.Lock()
-	b.Switch.port(1).cfg.Tx = nil // the bench keeps what leaves
-	b.Switch.portsMu.Unlock()
+	b.check(b.RemovePort(1)) // the bench keeps what leaves
+	b.check(b.AddPort(1, Port{}))
 	if n := testing.AllocsPerRun(300, func() {
 		b.Inject(0, digest, 0)
 		<-c
@@ -229,7 +232,8 @@ func TestParallelIsExact(t *testing.T) {
 	wg.Wait()
 	close(stop)
 	control.Wait()
-	if a, b := alone.Stats(), s.Stats(); a.Packets != b.Packets || a.IngressDrops != b.IngressDrops || b.Packets != workers*2000 {
+	if a, b := alone.Stats(), s.Stats(); a.Packets != b.Packets || a.IngressDrops != b.IngressDrops ||
+		b.Packets != workers*2000 {
 		t.Errorf("alone %+v, together %+v", a, b)
 	}
 	for _, r := range regs {

@@ -7,9 +7,12 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/netsketch/netsketch/p4/softswitch/program"
 )
 
-// TestSharedProfile: two tables share a profile, and each goes on after a member's action as it would after its own.
+// TestSharedProfile: two tables share a profile, and each goes on after a member's action as it
+// would after its own.
 func TestSharedProfile(t *testing.T) {
 	t.Parallel()
 	sw := New(Config{})
@@ -19,7 +22,10 @@ func TestSharedProfile(t *testing.T) {
 	}
 	var left [][]byte
 	steps := []error{
-		sw.AddPort(0, Port{}), sw.AddPort(1, Port{Tx: func(pkt []byte, _ time.Duration) { left = append(left, bytes.Clone(pkt)) }}),
+		sw.AddPort(0, Port{}), sw.AddPort(1, Port{Tx: func(pkt []byte, _ time.Duration) {
+			left = append(left,
+				bytes.Clone(pkt))
+		}}),
 		sw.InsertMember("I.members", Member{ID: 1, Action: "I.point", Params: [][]byte{{7}}}),
 		sw.InsertMember("I.members", Member{ID: 2, Action: "NoAction"}),
 	}
@@ -29,7 +35,8 @@ func TestSharedProfile(t *testing.T) {
 		key    byte
 		member uint32
 	}{{"I.one", 1, 1}, {"I.two", 1, 1}, {"I.one", 2, 1}, {"I.one", 3, 2}, {"I.two", 3, 1}} {
-		steps = append(steps, sw.InsertEntry(e.table, Entry{Match: key(e.key), Action: Action{Kind: ActionMember, Member: e.member}}))
+		steps = append(steps, sw.InsertEntry(e.table,
+			Entry{Match: key(e.key), Action: Action{Kind: ActionMember, Member: e.member}}))
 	}
 	for i, err := range steps {
 		if err != nil {
@@ -45,8 +52,8 @@ func TestSharedProfile(t *testing.T) {
 	}
 }
 
-// TestGroupOrder: what a hash chooses depends on the order of a group's slots, which is that of the places that members and their
-// copies took, as simple_switch_grpc gives them out.
+// TestGroupOrder: what a hash chooses depends on the order of a group's slots, which is that of the
+// places that members and their copies took, as simple_switch_grpc gives them out.
 func TestGroupOrder(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -55,27 +62,36 @@ func TestGroupOrder(t *testing.T) {
 		a := toPort(1, uint64(id))
 		b.check(b.InsertMember(sel, Member{ID: id, Action: a.Name, Params: a.Params}))
 	}
-	order := func() (out []uint32) {
-		for _, r := range b.st.profiles[slices.IndexFunc(b.st.profiles, func(p *profileState) bool { return p.def.Name == sel })].groups[1].slots {
-			out = append(out, uint32(r.params[1]))
+	member := func(id uint32, weight int) GroupMember { return GroupMember{Member: id, Weight: weight} }
+	// 0: 0,4; 1: 1,5,6; 3: 3
+	b.check(b.InsertGroup(sel, Group{ID: 1, Members: []GroupMember{member(3, 1), member(1, 3), member(0, 2)}}))
+	b.check(b.InsertEntry("I.selected", Entry{Match: []Match{exact(9, 2)},
+		Action: Action{Kind: ActionGroup, Group: 1}}))
+	// A flow for each hash modulo the group's size finds the member of each slot.
+	order := func(size int) (out []byte) {
+		for flow := uint32(0); len(out) < size; flow++ {
+			if hash := program.Algorithms["crc16"](append(u(uint64(flow), 4),
+				u(0, 4)...)); hash%uint64(size) == uint64(len(out)) {
+				_, a := b.one(request{key: 9, flow: flow})
+				out = append(out, a.ran)
+			}
 		}
 		return out
 	}
-	member := func(id uint32, weight int) GroupMember { return GroupMember{Member: id, Weight: weight} }
-	b.check(b.InsertGroup(sel, Group{ID: 1, Members: []GroupMember{member(3, 1), member(1, 3), member(0, 2)}})) // 0: 0,4; 1: 1,5,6; 3: 3
-	if got, want := order(), []uint32{0, 1, 3, 0, 1, 1}; !slices.Equal(got, want) {
+	if got, want := order(6), []byte{0, 1, 3, 0, 1, 1}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	b.check(b.InsertGroup(sel, Group{ID: 2, Members: []GroupMember{member(2, 2)}})) // 2: 2,7
 	b.check(b.ModifyGroup(sel, Group{ID: 1, Members: []GroupMember{member(3, 3), member(2, 2)}}))
-	if got, want := order(), []uint32{2, 3, 3, 3, 2}; !slices.Equal(got, want) { // 3: 3, and 4,5 that are free again
+	if got, want := order(5), []byte{2, 3, 3, 3, 2}; !slices.Equal(got, want) { // 3: 3, and 4,5 that are free again
 		t.Errorf("modified: %v, want %v", got, want)
 	}
 	b.check(b.DeleteGroup(sel, 2))
 	b.check(b.DeleteMember(sel, 0))
 	b.check(b.ModifyGroup(sel, Group{ID: 1, Members: []GroupMember{member(1, 2), member(3, 1)}}))
-	b.check(b.ModifyGroup(sel, Group{ID: 1, Members: []GroupMember{member(1, 2), member(2, 1), member(3, 1)}})) // 1: 1,0
-	if got, want := order(), []uint32{1, 1, 2, 3}; !slices.Equal(got, want) {
+	// 1: 1,0
+	b.check(b.ModifyGroup(sel, Group{ID: 1, Members: []GroupMember{member(1, 2), member(2, 1), member(3, 1)}}))
+	if got, want := order(4), []byte{1, 1, 2, 3}; !slices.Equal(got, want) {
 		t.Errorf("where a member was deleted: %v, want %v", got, want)
 	}
 }

@@ -35,7 +35,8 @@ func queueBench(t *testing.T, cfg Config, p Port) (*Switch, func() []left) {
 		}
 		all = append(all, left{
 			number: pkt[2], at: at, in: micros(pkt[4:], 6), out: micros(pkt[10:], 6), enq: micros(pkt[16:], 4),
-			enqDepth: int(binary.BigEndian.Uint32(pkt[20:])), waited: micros(pkt[24:], 4), deqDepth: int(binary.BigEndian.Uint32(pkt[28:])),
+			enqDepth: int(binary.BigEndian.Uint32(pkt[20:])), waited: micros(pkt[24:], 4),
+			deqDepth: int(binary.BigEndian.Uint32(pkt[28:])),
 		})
 	}
 	for id, port := range []Port{{}, p} {
@@ -122,12 +123,14 @@ func TestQueuePriorities(t *testing.T) {
 		s.Inject(0, []byte{1, byte(i / 2), byte(i), 0}, at)
 	}
 	s.Advance(time.Second)
-	if out := take(); len(out) != 3 || out[0].number != 0 || out[1].number != 2 || out[1].at != 2*ms || out[2].number != 1 {
+	if out := take(); len(out) != 3 || out[0].number != 0 || out[1].number != 2 || out[1].at != 2*ms ||
+		out[2].number != 1 {
 		t.Errorf("a packet in service was interrupted: %+v", out)
 	}
 }
 
-// TestQueueRates: each priority has its rate and depth, as in BMv2, and a port's own rate bounds them all.
+// TestQueueRates: each priority has its rate and depth, as in BMv2, and a port's own rate bounds
+// them all.
 func TestQueueRates(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -142,18 +145,22 @@ func TestQueueRates(t *testing.T) {
 		want  []left // number, at, deqDepth; enqDepth
 	}{
 		{"rates", Port{QueueRates: []uint64{1000, 500}}, together[:5], []left{
-			{number: 0, at: ms, deqDepth: 2}, {number: 3, at: 2 * ms, deqDepth: 1}, {number: 1, at: 2 * ms, enqDepth: 1, deqDepth: 1},
+			{number: 0, at: ms, deqDepth: 2}, {number: 3, at: 2 * ms, deqDepth: 1},
+			{number: 1, at: 2 * ms, enqDepth: 1, deqDepth: 1},
 			{number: 2, at: 3 * ms, enqDepth: 2}, {number: 4, at: 4 * ms, enqDepth: 1},
 		}},
 		{"within the port's", Port{QueueRate: 1000, QueueRates: []uint64{0, 250}}, together[:5], []left{
-			{number: 0, at: ms, deqDepth: 2}, {number: 1, at: 2 * ms, enqDepth: 1, deqDepth: 1}, {number: 2, at: 3 * ms, enqDepth: 2},
+			{number: 0, at: ms, deqDepth: 2}, {number: 1, at: 2 * ms, enqDepth: 1, deqDepth: 1},
+			{number: 2, at: 3 * ms, enqDepth: 2},
 			{number: 3, at: 4 * ms, deqDepth: 1}, {number: 4, at: 8 * ms, enqDepth: 1},
 		}},
 		{"depths", Port{QueueRate: 1000, Queues: 3, QueueDepths: []int{2, 1}}, together, []left{
-			{number: 5, at: ms}, {number: 3, at: 2 * ms}, {number: 0, at: 3 * ms, deqDepth: 1}, {number: 1, at: 4 * ms, enqDepth: 1},
+			{number: 5, at: ms}, {number: 3, at: 2 * ms}, {number: 0, at: 3 * ms, deqDepth: 1},
+			{number: 1, at: 4 * ms, enqDepth: 1},
 		}},
 		{"after a pause", Port{QueueRates: []uint64{1000}}, []step{{0, 0}, {0, time.Second}, {0, time.Second}}, []left{
-			{number: 0, at: ms}, {number: 1, at: time.Second + ms, deqDepth: 1}, {number: 2, at: time.Second + 2*ms, enqDepth: 1},
+			{number: 0, at: ms}, {number: 1, at: time.Second + ms, deqDepth: 1},
+			{number: 2, at: time.Second + 2*ms, enqDepth: 1},
 		}},
 	} {
 		s, take := queueBench(t, Config{Clock: zeroClock}, tt.port)
@@ -239,7 +246,8 @@ func TestQueueEnds(t *testing.T) {
 			t.Fatal("a packet outlived its queue")
 		}
 	}
-	for _, p := range []Port{{QueueRate: 1 << 40}, {QueueDepth: -1}, {Queues: 9}, {QueueRates: make([]uint64, 9)}, {QueueRates: []uint64{1 << 40}}, {QueueDepths: []int{-1}}} {
+	for _, p := range []Port{{QueueRate: 1 << 40}, {QueueDepth: -1}, {Queues: 9}, {QueueRates: make([]uint64, 9)},
+		{QueueRates: []uint64{1 << 40}}, {QueueDepths: []int{-1}}} {
 		if err := New(Config{}).AddPort(1, p); err == nil {
 			t.Errorf("%+v was accepted", p)
 		}
@@ -254,7 +262,8 @@ func TestQueueOnTheWallClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := make(chan byte, 200)
-	if err := s.AddPort(1, Port{QueueRate: 100_000, QueueDepth: 200, Tx: func(pkt []byte, _ time.Duration) { got <- pkt[2] }}); err != nil {
+	if err := s.AddPort(1, Port{QueueRate: 100_000, QueueDepth: 200,
+		Tx: func(pkt []byte, _ time.Duration) { got <- pkt[2] }}); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup

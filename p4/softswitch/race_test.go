@@ -4,5 +4,5 @@
 
 package softswitch
 
-// The race detector makes sync.Pool forget, so that allocations cannot be counted under it.
+// The race detector makes sync.Pool drop entries, so that allocations cannot be counted under it.
 func init() { underRace = true }

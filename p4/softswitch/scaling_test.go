@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// slicePackets are the packets of one slice of time that is measured. A slice is short against what a scheduler gives a thread, so that most
-// are not interrupted also on a machine with other work.
+// slicePackets are the packets of one slice of time that is measured. A slice is short against what
+// a scheduler gives a thread, so that most are not interrupted also on a machine with other work.
 const slicePackets = 64
 
 const (
@@ -23,8 +23,9 @@ const (
 // slice is a stretch of one core's work.
 type slice struct{ from, to time.Duration }
 
-// BenchmarkScaling tells how much more n cores do than one, on a machine with other work too: it cuts the work into slices of some microseconds, and
-// counts only slices that nothing interrupted, and of several cores' those during which all of them were at work. So that they are, they work in
+// BenchmarkScaling measures how much more n cores do than one, on a machine with other work too: it
+// cuts the work into slices of some microseconds, and counts only slices that nothing interrupted,
+// and of several cores' those during which all of them were at work. So that they are, they work in
 // bursts that begin together, and sleep between, which a scheduler rewards.
 func BenchmarkScaling(b *testing.B) {
 	for _, name := range []string{"forwarding", "univmon-300k", "univmon", "chamelemon"} {
@@ -45,7 +46,8 @@ func BenchmarkScaling(b *testing.B) {
 	}
 }
 
-// workOn runs b.N packets on so many cores, each with flows of its own, and returns the slices of each.
+// workOn runs b.N packets on n cores, each with flows of its own, and returns the slices of
+// each.
 func workOn(b *testing.B, name string, cores int) [][]slice {
 	b.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
@@ -87,10 +89,12 @@ func workOn(b *testing.B, name string, cores int) [][]slice {
 	return all
 }
 
-// settled is for how long all cores must have been at work before a slice counts: by then what they share is where it is when they all work.
+// settled is for how long all cores must have been at work before a slice counts: by then what they
+// share is where it is when they all work.
 const settled = 300 * time.Microsecond
 
-// makeEdge makes a chamelemon switch one where every packet enters and leaves the network: all are classified and counted in both encoders.
+// makeEdge makes a chamelemon switch one where every packet enters and leaves the network: all are
+// classified and counted in both encoders.
 func makeEdge(tb testing.TB, s *Switch) {
 	tb.Helper()
 	exact := func(keys ...byte) (m []Match) {
@@ -111,13 +115,15 @@ func makeEdge(tb testing.TB, s *Switch) {
 	}
 	for _, way := range []string{"ingress", "egress"} {
 		for _, version := range []string{"", "_ipv6"} {
-			encode := Action{Name: way + ".chamelemon.encode" + version, Params: [][]byte{{0}, {1, 0}}} // into 256 buckets of each array
+			// into 256 buckets of each array
+			encode := Action{Name: way + ".chamelemon.encode" + version, Params: [][]byte{{0}, {1, 0}}}
 			insert(way+".chamelemon.division"+version, encode, 0, 2)
 		}
 	}
 }
 
-// together returns the mean time of a packet on a core while all cores were at work, and which part of the slices that is.
+// together returns the mean time of a packet on a core while all cores were at work, and which part
+// of the slices that is.
 func together(all [][]slice) (ns float64, part float64) {
 	var times []time.Duration
 	for _, s := range all {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestSelectOnLastIndex: p4c makes expressions of it and of a whole last header, which BMv2 does not run.
+// TestSelectOnLastIndex: p4c makes expressions of it and of a whole last header, which BMv2 does
+// not run.
 func TestSelectOnLastIndex(t *testing.T) {
 	t.Parallel()
 	sw := New(Config{})

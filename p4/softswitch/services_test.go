@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/netsketch/netsketch/p4/softswitch/program"
 )
 
 // Operations of testdata/services.p4, the first byte of a packet.
@@ -106,11 +108,14 @@ func (b *bench) answer(s sent) answer {
 	u48 := func(p []byte) uint64 { return binary.BigEndian.Uint64(append([]byte{0, 0}, p[:6]...)) }
 	depths := u48(p[36:42])
 	return answer{
-		ran: p[0], color: p[1], direct: p[2], inSet: p[3], rid: binary.BigEndian.Uint16(p[4:]), typ: binary.BigEndian.Uint16(p[6:]),
-		kept: binary.BigEndian.Uint32(p[8:]), lost: binary.BigEndian.Uint32(p[12:]), inTS: u48(p[16:]), outTS: u48(p[22:]),
+		ran: p[0], color: p[1], direct: p[2], inSet: p[3], rid: binary.BigEndian.Uint16(p[4:]),
+		typ:  binary.BigEndian.Uint16(p[6:]),
+		kept: binary.BigEndian.Uint32(p[8:]), lost: binary.BigEndian.Uint32(p[12:]), inTS: u48(p[16:]),
+		outTS: u48(p[22:]),
 		enqTS: binary.BigEndian.Uint32(p[28:]), deqDelta: binary.BigEndian.Uint32(p[32:]),
-		enqDepth: int(depths >> 29), deqDepth: int(depths >> 10 & 0x7ffff), inPort: int(binary.BigEndian.Uint16(p[42:])),
-		rand: binary.BigEndian.Uint32(p[44:]),
+		enqDepth: int(depths >> 29), deqDepth: int(depths >> 10 & 0x7ffff),
+		inPort: int(binary.BigEndian.Uint16(p[42:])),
+		rand:   binary.BigEndian.Uint32(p[44:]),
 	}
 }
 
@@ -154,7 +159,8 @@ func TestExactEntries(t *testing.T) {
 	b := newBench(t, Config{})
 	const table = "I.exacts"
 	key := func(k, f uint64) []Match { return []Match{exact(k, 2), exact(f, 4)} }
-	b.check(b.InsertEntry(table, Entry{Match: key(1, 2), Action: toPort(2, 7), IdleTimeout: time.Second, Metadata: []byte("x")}))
+	b.check(b.InsertEntry(table, Entry{Match: key(1, 2), Action: toPort(2, 7), IdleTimeout: time.Second,
+		Metadata: []byte("x")}))
 	b.wantErr(b.InsertEntry(table, Entry{Match: key(1, 2), Action: toPort(3, 8)}), ErrExists, "hdr.x.key=0001")
 	if s, a := b.one(request{key: 1, flow: 2}); s.port != 2 || a.ran != 7 {
 		t.Errorf("hit: %+v %+v", s, a)
@@ -163,15 +169,17 @@ func TestExactEntries(t *testing.T) {
 		t.Errorf("miss: %+v %+v", s, a)
 	}
 	b.check(b.ModifyEntry(table, Entry{Match: key(1, 2), Action: toPort(3, 9), IdleTimeout: time.Second}))
-	if s, a := b.one(request{key: 1, flow: 2, tail: "abc"}); s.port != 3 || a.ran != 9 || !bytes.HasSuffix(s.pkt, []byte("abc")) {
+	if s, a := b.one(request{key: 1, flow: 2, tail: "abc"}); s.port != 3 || a.ran != 9 ||
+		!bytes.HasSuffix(s.pkt, []byte("abc")) {
 		t.Errorf("modified: %+v %+v", s, a)
 	}
 	e, err := b.ReadEntry(table, Entry{Match: key(1, 2)})
 	b.check(err)
-	if e.Counter.Packets != 2 || e.Counter.Bytes != 36+39 || e.Action.Name != "I.to_port" || !bytes.Equal(e.Action.Params[0], []byte{0, 3}) {
+	if e.Counter.Packets != 2 || e.Counter.Bytes != 36+39 || e.Action.Name != "I.to_port" ||
+		!bytes.Equal(e.Action.Params[0], []byte{0, 3}) {
 		t.Errorf("read %+v %+v", e, e.Counter)
 	}
-	if c, err := b.DefaultDirectCounter(table); err != nil || c.Packets != 1 {
+	if c, err := b.DirectCounter(table, nil); err != nil || c.Packets != 1 {
 		t.Errorf("misses %+v %v", c, err)
 	}
 	for i := range uint64(3) {
@@ -213,24 +221,37 @@ func TestEntryErrors(t *testing.T) {
 	}{
 		{"table", "I.nothing", Entry{}, ErrNotFound, `table "I.nothing"`},
 		{"fields", "I.exacts", Entry{Match: good[:1], Action: toPort(1, 1)}, ErrInvalid, "1 match fields"},
-		{"kind", "I.exacts", Entry{Match: []Match{{Kind: MatchTernary, Value: []byte{1}, Mask: []byte{1}}, good[1]}, Action: toPort(1, 1)}, ErrInvalid, "ternary match for a field that is exact"},
-		{"left out", "I.exacts", Entry{Match: []Match{{}, good[1]}, Action: toPort(1, 1)}, ErrInvalid, "cannot be left out"},
-		{"value", "I.exacts", Entry{Match: []Match{exact(1<<16, 3), good[1]}, Action: toPort(1, 1)}, ErrInvalid, "010000 does not fit 16 bits"},
-		{"empty", "I.exacts", Entry{Match: []Match{{Kind: MatchExact}, good[1]}, Action: toPort(1, 1)}, ErrInvalid, "is empty"},
+		{"kind", "I.exacts", Entry{Match: []Match{{Kind: MatchTernary, Value: []byte{1}, Mask: []byte{1}}, good[1]},
+			Action: toPort(1, 1)}, ErrInvalid, "ternary match for a field that is exact"},
+		{"left out", "I.exacts", Entry{Match: []Match{{}, good[1]}, Action: toPort(1, 1)}, ErrInvalid,
+			"cannot be left out"},
+		{"value", "I.exacts", Entry{Match: []Match{exact(1<<16, 3), good[1]}, Action: toPort(1, 1)}, ErrInvalid,
+			"010000 does not fit 16 bits"},
+		{"empty", "I.exacts", Entry{Match: []Match{{Kind: MatchExact}, good[1]}, Action: toPort(1, 1)}, ErrInvalid,
+			"is empty"},
 		{"priority", "I.exacts", Entry{Match: good, Priority: 3, Action: toPort(1, 1)}, ErrInvalid, "has to be 0"},
-		{"action", "I.exacts", Entry{Match: good, Action: Action{Name: "I.wide"}}, ErrNotFound, `"I.wide" is not one of its actions`},
-		{"params", "I.exacts", Entry{Match: good, Action: Action{Name: "I.to_port"}}, ErrInvalid, "takes 2 parameters, has 0"},
-		{"param", "I.exacts", Entry{Match: good, Action: toPort(512, 0)}, ErrInvalid, `"port" of action "I.to_port": 0200 does not fit 9 bits`},
+		{"action", "I.exacts", Entry{Match: good, Action: Action{Name: "I.wide"}}, ErrNotFound,
+			`"I.wide" is not one of its actions`},
+		{"params", "I.exacts", Entry{Match: good, Action: Action{Name: "I.to_port"}}, ErrInvalid,
+			"takes 2 parameters, has 0"},
+		{"param", "I.exacts", Entry{Match: good, Action: toPort(512, 0)}, ErrInvalid,
+			`"port" of action "I.to_port": 0200 does not fit 9 bits`},
 		{"member", "I.exacts", Entry{Match: good, Action: Action{Kind: ActionMember}}, ErrInvalid, "no action profile"},
-		{"no member", "I.profiled", Entry{Match: good[:1], Action: Action{Kind: ActionMember, Member: 3}}, ErrNotFound, "member 3"},
+		{"no member", "I.profiled", Entry{Match: good[:1], Action: Action{Kind: ActionMember, Member: 3}}, ErrNotFound,
+			"member 3"},
 		{"direct", "I.profiled", Entry{Match: good[:1], Action: toPort(1, 1)}, ErrInvalid, "it has an action profile"},
 		{"group", "I.profiled", Entry{Match: good[:1], Action: Action{Kind: ActionGroup}}, ErrInvalid, "has no groups"},
-		{"timeout", "I.lpm4", Entry{Match: []Match{{}}, Action: toPort(1, 1), IdleTimeout: 1}, ErrInvalid, "idle timeout"},
-		{"counter", "I.lpm4", Entry{Match: []Match{{}}, Action: toPort(1, 1), Counter: &CounterData{}}, ErrInvalid, "no direct counter"},
-		{"prefix", "I.lpm4", Entry{Match: []Match{{Kind: MatchLPM, Value: []byte{1}, PrefixLen: 33}}, Action: toPort(1, 1)}, ErrInvalid, "prefix length 33"},
-		{"range", "I.ternaries", Entry{Match: []Match{{}, {Kind: MatchRange, Value: []byte{9}, Mask: []byte{3}}, {}}, Priority: 1, Action: toPort(1, 1)}, ErrInvalid, "is empty"},
+		{"timeout", "I.lpm4", Entry{Match: []Match{{}}, Action: toPort(1, 1), IdleTimeout: 1}, ErrInvalid,
+			"idle timeout"},
+		{"counter", "I.lpm4", Entry{Match: []Match{{}}, Action: toPort(1, 1), Counter: &CounterData{}}, ErrInvalid,
+			"no direct counter"},
+		{"prefix", "I.lpm4", Entry{Match: []Match{{Kind: MatchLPM, Value: []byte{1}, PrefixLen: 33}},
+			Action: toPort(1, 1)}, ErrInvalid, "prefix length 33"},
+		{"range", "I.ternaries", Entry{Match: []Match{{}, {Kind: MatchRange, Value: []byte{9}, Mask: []byte{3}}, {}},
+			Priority: 1, Action: toPort(1, 1)}, ErrInvalid, "is empty"},
 		{"no priority", "I.ternaries", Entry{Match: []Match{{}, {}, {}}, Action: toPort(1, 1)}, ErrInvalid, "above 0"},
-		{"meter", "I.metered_table", Entry{Match: good[:1], Action: Action{Name: "NoAction"}, Meter: &MeterConfig{CIR: 2, PIR: 1}}, ErrInvalid, "peak rate 1"},
+		{"meter", "I.metered_table", Entry{Match: good[:1], Action: Action{Name: "NoAction"},
+			Meter: &MeterConfig{CIR: 2, PIR: 1}}, ErrInvalid, "peak rate 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := b.InsertEntry(tt.table, tt.e)
@@ -240,7 +261,7 @@ func TestEntryErrors(t *testing.T) {
 		})
 	}
 	b.wantErr(b.SetDefault("tbl_services154", nil), ErrConst, "default action")
-	for _, table := range b.Program().Tables() {
+	for _, table := range b.Program().Info.Tables {
 		if e, err := b.ReadEntries(table.Name); err != nil || len(e) > 0 {
 			t.Errorf("%s has %d entries after errors: %v", table.Name, len(e), err)
 		}
@@ -260,7 +281,8 @@ func TestLPM(t *testing.T) {
 	ask := func() {
 		t.Helper()
 		for v, want := range map[uint32]byte{
-			0: 1, 0x09ffffff: 1, 0x0a000000: 9, 0x0a800001: 10, 0x0affffff: 10, 0x0b000000: 1, 0x0a010000: 17, 0x0a0101ff: 17, 0x0a010200: 25,
+			0: 1, 0x09ffffff: 1, 0x0a000000: 9, 0x0a800001: 10, 0x0affffff: 10, 0x0b000000: 1, 0x0a010000: 17,
+			0x0a0101ff: 17, 0x0a010200: 25,
 			0x0a010203: 33, 0x0a010204: 25, 0x0a0102ff: 25, 0x0a010300: 17, 0xffffffff: 1,
 		} {
 			if _, a := b.one(request{flow: v}); a.ran != want {
@@ -304,7 +326,8 @@ func TestLPM(t *testing.T) {
 		want byte
 	}{{5, a6, 2}, {5, host, 2}, {5, [16]byte{0x20, 1, 0xd, 0xb8, 1}, 1}, {6, a6, 3}, {6, host, 0}, {7, a6, 0}} {
 		s, a := b.one(request{key: tt.key, addr: tt.addr, flow: 0xf0000000})
-		if want := tt.want; want == 0 && a.ran != 1 || want != 0 && (a.ran != want || !bytes.Equal(s.pkt[20:36], bytes.Repeat([]byte{0xab}, 16))) {
+		if want := tt.want; want == 0 && a.ran != 1 || want != 0 &&
+			(a.ran != want || !bytes.Equal(s.pkt[20:36], bytes.Repeat([]byte{0xab}, 16))) {
 			t.Errorf("%+v: %+v", tt, a)
 		}
 	}
@@ -323,13 +346,15 @@ func TestTernaryPriorities(t *testing.T) {
 	put(10, 1, Match{}, Match{}, Match{})
 	put(30, 3, Match{Kind: MatchTernary, Value: addr[:], Mask: mask}, Match{}, Match{})
 	put(20, 2, Match{}, Match{Kind: MatchRange, Value: []byte{10}, Mask: []byte{1, 0}}, Match{})
-	put(40, 4, Match{}, Match{Kind: MatchRange, Value: []byte{10}, Mask: []byte{10}}, Match{Kind: MatchOptional, Value: []byte{7}})
+	put(40, 4, Match{}, Match{Kind: MatchRange, Value: []byte{10}, Mask: []byte{10}},
+		Match{Kind: MatchOptional, Value: []byte{7}})
 	for _, tt := range []struct {
 		r    request
 		want byte
 	}{
 		{request{}, 1}, {request{key: 9}, 1}, {request{key: 10}, 2}, {request{key: 256}, 2}, {request{key: 257}, 1},
-		{request{key: 10, v: 7}, 4}, {request{key: 10, v: 8}, 2}, {request{key: 10, addr: [16]byte{0xa5}}, 3}, {request{addr: [16]byte{0xb5}}, 1},
+		{request{key: 10, v: 7}, 4}, {request{key: 10, v: 8}, 2}, {request{key: 10, addr: [16]byte{0xa5}}, 3},
+		{request{addr: [16]byte{0xb5}}, 1},
 	} {
 		if _, a := b.one(tt.r); a.ran != tt.want {
 			t.Errorf("%+v: %d, want %d", tt.r, a.ran, tt.want)
@@ -353,7 +378,8 @@ func TestProfilesAndSelectors(t *testing.T) {
 		return Member{ID: id, Action: a.Name, Params: a.Params}
 	}
 	b.check(b.InsertMember("I.members", member(5, 50)))
-	b.check(b.InsertEntry("I.profiled", Entry{Match: []Match{exact(9, 2)}, Action: Action{Kind: ActionMember, Member: 5}}))
+	b.check(b.InsertEntry("I.profiled", Entry{Match: []Match{exact(9, 2)},
+		Action: Action{Kind: ActionMember, Member: 5}}))
 	if s, a := b.one(request{key: 9}); s.port != 1 || a.ran != 50 {
 		t.Errorf("%+v %+v", s, a)
 	}
@@ -368,15 +394,17 @@ func TestProfilesAndSelectors(t *testing.T) {
 	for i := range uint32(3) {
 		b.check(b.InsertMember(sel, member(i, uint64(100+i))))
 	}
-	b.check(b.InsertGroup(sel, Group{ID: 1, Members: []GroupMember{{Member: 0, Weight: 1}, {Member: 1, Weight: 1}, {Member: 2, Weight: 2, Watch: WatchPort{true, 2}}}}))
-	b.check(b.InsertEntry("I.selected", Entry{Match: []Match{exact(9, 2)}, Action: Action{Kind: ActionGroup, Group: 1}}))
+	b.check(b.InsertGroup(sel, Group{ID: 1, Members: []GroupMember{{Member: 0, Weight: 1}, {Member: 1, Weight: 1},
+		{Member: 2, Weight: 2, Watch: WatchPort{Set: true, Port: 2}}}}))
+	b.check(b.InsertEntry("I.selected", Entry{Match: []Match{exact(9, 2)},
+		Action: Action{Kind: ActionGroup, Group: 1}}))
 	got := map[byte]int{}
 	for i := range uint32(2000) {
 		v := i * 0x9e3779b1
 		_, a := b.one(request{key: 9, flow: i, v: v})
 		got[a.ran]++
 		in := append(u(uint64(i), 4), u(uint64(v), 4)...)
-		if want := []byte{100, 101, 102, 102}[crc16(in)%4]; a.ran != want {
+		if want := []byte{100, 101, 102, 102}[program.Algorithms["crc16"](in)%4]; a.ran != want {
 			t.Fatalf("flow %d: member %d, want %d by hash", i, a.ran, want)
 		}
 	}
@@ -399,7 +427,8 @@ func TestProfilesAndSelectors(t *testing.T) {
 	}
 	b.wantErr(b.ModifyGroup(sel, Group{ID: 1, Members: []GroupMember{{Member: 0, Weight: 1}}}), ErrNotFound, "member 0")
 	act := toPort(3, 77)
-	b.check(b.ModifyEntry("I.selected", Entry{Match: []Match{exact(9, 2)}, Action: Action{Kind: ActionSet, Set: []WeightedAction{{Name: act.Name, Params: act.Params, Weight: 2}}}}))
+	b.check(b.ModifyEntry("I.selected", Entry{Match: []Match{exact(9, 2)},
+		Action: Action{Kind: ActionSet, Set: []WeightedAction{{Name: act.Name, Params: act.Params, Weight: 2}}}}))
 	if s, a := b.one(request{key: 9}); s.port != 3 || a.ran != 77 {
 		t.Errorf("one-shot: %+v %+v", s, a)
 	}
@@ -420,7 +449,7 @@ func TestCounters(t *testing.T) {
 	}
 	b.one(request{session: 200}) // out of range: nothing
 	c, err := b.ReadCounter("I.counted", 1, 3)
-	if err != nil || c[0] != (CounterData{}) || c[1] != (CounterData{3, 120}) {
+	if err != nil || c[0] != (CounterData{}) || c[1] != (CounterData{Packets: 3, Bytes: 120}) {
 		t.Errorf("%+v %v", c, err)
 	}
 	if b.Stats().IndexErrors != 1 {
@@ -471,7 +500,8 @@ func TestMeters(t *testing.T) {
 	}
 
 	const table = "I.metered_table"
-	e := Entry{Match: []Match{exact(3, 2)}, Action: Action{Name: "I.metered", Params: [][]byte{{2}}}, Meter: &MeterConfig{CIR: 36, CBurst: 72, PIR: 72, PBurst: 100}}
+	e := Entry{Match: []Match{exact(3, 2)}, Action: Action{Name: "I.metered", Params: [][]byte{{2}}},
+		Meter: &MeterConfig{CIR: 36, CBurst: 72, PIR: 72, PBurst: 100}}
 	b.check(b.InsertEntry(table, e))
 	got := ""
 	for range 3 {
@@ -488,7 +518,7 @@ func TestMeters(t *testing.T) {
 	if err != nil || *read.Meter != *e.Meter {
 		t.Errorf("%+v %v", read.Meter, err)
 	}
-	b.check(b.SetDirectMeter(table, e, nil))
+	b.check(b.SetDirectMeter(table, &e, nil))
 	if _, a := b.one(request{key: 3}); a.direct != 0 {
 		t.Errorf("%+v", a)
 	}

@@ -4,56 +4,32 @@ package softswitch
 
 import (
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/netsketch/netsketch/p4/softswitch/control"
+	"github.com/netsketch/netsketch/p4/softswitch/machine"
+	"github.com/netsketch/netsketch/p4/softswitch/ports"
 )
 
 // DefaultCPUPort is BMv2's usual CPU port.
 const DefaultCPUPort = 255
 
-// DropPort is the egress_spec by which v1model drops a packet.
-const DropPort = 511
-
 const defaultMaxLoops = 64
 
-// Config is how a Switch runs. The zero value is usable.
+// Config is the configuration of a Switch. The zero value is usable.
 type Config struct {
 	Name     string               // for the log
-	Clock    func() time.Duration // time since the switch started; nil: the wall clock. Used where no time is given: PacketOut, idle timeouts
+	Clock    func() time.Duration // time since the switch started, for PacketOut and idle timeouts; nil: the wall clock
 	CPUPort  uint32               // 0: DefaultCPUPort
 	Seed     uint64               // of random()
-	Parallel int                  // packets that may run at once; 0 and 1: one after another
-	MaxLoops int                  // resubmits plus recirculations a packet may make before it is dropped and counted; 0: 64
-	Logger   *slog.Logger         // nil: discards
+	Parallel int                  // packets that run concurrently; 0 is 1
+	MaxLoops int                  // resubmits and recirculations of a packet before it is dropped and counted; 0: 64
+	Logger   *slog.Logger         // nil disables logging
 }
 
-// Stats count what happened to packets, since the last Load.
-type Stats struct {
-	Packets        uint64 // packets that entered, loops not counted
-	ParserErrors   uint64 // packets whose parser ended in an error (they go on, as in BMv2)
-	ChecksumErrors uint64
-	IngressDrops   uint64 // dropped at the end of ingress
-	EgressDrops    uint64 // dropped at the end of egress
-	NoPortDrops    uint64 // sent to a port that is not there or down
-	QueueDrops     uint64 // egress queue full
-	LoopDrops      uint64 // MaxLoops reached
-	NoProgramDrops uint64
-	PacketIns      uint64
-	PacketOuts     uint64
-	Clones         uint64
-	Replicas       uint64 // multicast copies
-	Resubmits      uint64
-	Recirculations uint64
-	Digests        uint64
-	DigestDrops    uint64 // no subscriber had room
-	IndexErrors    uint64 // register, counter or meter index out of range: the operation did nothing
-	AssertFailures uint64 // assert() or assume() was false: the packet was dropped
-	TooLong        uint64 // packets outgrew the limit of 64 KiB
-}
-
-// Switch is a soft switch. Make one with New.
+// Switch is a soft switch. Create it with New.
 type Switch struct {
 	cfg   Config
 	log   *slog.Logger
@@ -61,23 +37,18 @@ type Switch struct {
 
 	lanes    []*lane
 	nextLane atomic.Uint32
-	st       *state // guarded by the lanes' mutexes: any one to read, all to change
+	st       *loaded // guarded by the lanes' mutexes: any one to read, all to change
 	closed   atomic.Bool
 
 	ctl     sync.Mutex // one control plane call at a time
 	batches sync.Mutex // one Atomically at a time
-	held    bool       // an Atomically holds the lanes; guarded by ctl
+	held    bool       // Atomically holds the lanes; guarded by ctl
 
-	ports    atomic.Pointer[[maxPorts]*port]
-	portsMu  sync.Mutex // adding, removing, up and down, watchers
-	watchers map[int]func(PortStatus)
-	watchID  int
+	ports  *ports.Set
+	queues [ports.Max]atomic.Pointer[ports.Queue[queued]]
+	queued atomic.Pointer[[]uint32] // ports that have queues
 
-	flushers atomic.Pointer[[]*port] // ports with a Flush
-	bursts   atomic.Int64
-
-	queues  atomic.Pointer[[]*port] // ports that have one
-	waiting atomic.Int64            // packets in queues
+	waiting atomic.Int64 // packets in queues
 	timerMu sync.Mutex
 	timer   *time.Timer // serves queues on the wall clock; guarded, like timerAt, by timerMu
 	timerAt time.Duration
@@ -100,7 +71,46 @@ type Switch struct {
 	packetOuts  atomic.Uint64
 }
 
-// New makes a switch without ports and without a program.
+// loaded is the state of the loaded program and the configured replication.
+type loaded struct {
+	*machine.State
+	mcast  map[uint32]*MulticastGroup
+	clones map[uint32]*CloneSession
+}
+
+// lane runs one packet at a time with its copies. A control plane call that changes what packets
+// read holds the mutexes of all lanes.
+type lane struct {
+	_  [64]byte // lanes share no cache line
+	mu sync.Mutex
+	machine.Lane
+	queue  []queued          // packets on their way to egress
+	loops  []*machine.Packet // resubmitted and recirculated packets, in order
+	out    *txBuffer
+	budget int           // copies that the arriving packet may still make
+	values arena[[]byte] // of digests
+	digits arena[byte]
+	_      [64]byte
+}
+
+// arena allocates long-lived slices from larger blocks.
+type arena[T any] struct{ block []T }
+
+const arenaBlock = 1 << 10
+
+func (a *arena[T]) take(n int) []T {
+	if n > len(a.block) {
+		if n > arenaBlock/4 {
+			return make([]T, n)
+		}
+		a.block = make([]T, arenaBlock)
+	}
+	piece := a.block[:n:n]
+	a.block = a.block[n:]
+	return piece
+}
+
+// New returns a switch without ports and without a program.
 func New(cfg Config) *Switch {
 	if cfg.CPUPort == 0 {
 		cfg.CPUPort = DefaultCPUPort
@@ -108,7 +118,7 @@ func New(cfg Config) *Switch {
 	if cfg.MaxLoops <= 0 {
 		cfg.MaxLoops = defaultMaxLoops
 	}
-	s := &Switch{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, watchers: map[int]func(PortStatus){}, subs: map[int]chan Digest{}}
+	s := &Switch{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, subs: map[int]chan Digest{}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -121,16 +131,18 @@ func New(cfg Config) *Switch {
 	}
 	n := max(1, cfg.Parallel)
 	for i := range n {
-		s.lanes = append(s.lanes, &lane{id: i, rng: *rand.NewPCG(cfg.Seed, uint64(i)), serial: n == 1})
+		s.lanes = append(s.lanes, &lane{Lane: machine.NewLane(i, n, cfg.Seed)})
 	}
-	s.ports.Store(new([maxPorts]*port))
+	s.ports = ports.NewSet(s.clock, n)
 	s.outs.New = func() any {
-		return &txBuffer{lane: int(s.nextLane.Add(1)) % n, bytes: make([]byte, 0, 2*cacheLine), packets: make([]txPacket, 0, cacheLine)}
+		return &txBuffer{lane: int(s.nextLane.Add(1)) % n, bytes: make([]byte, 0, 2*machine.CacheLine),
+			packets: make([]txPacket, 0, machine.CacheLine)}
 	}
 	return s
 }
 
-// Close stops the switch: later packets are dropped, later calls return ErrClosed, subscriptions end.
+// Close stops the switch: later packets are dropped, later calls return ErrClosed, subscriptions
+// end.
 func (s *Switch) Close() {
 	if s.closed.Swap(true) {
 		return
@@ -153,8 +165,8 @@ func (s *Switch) Close() {
 	}
 }
 
-// Atomically runs f while no packet runs: packets see all that control plane calls change within f, or nothing of it. f must not send
-// packets, ask for Stats or Program, or load one.
+// Atomically runs f while no packet runs: packets see all of f's control plane calls or none. f
+// must not send packets or call Stats, Program or Load.
 func (s *Switch) Atomically(f func() error) error {
 	s.batches.Lock()
 	defer s.batches.Unlock()
@@ -188,20 +200,20 @@ func (s *Switch) exclusive(f func()) {
 		}
 	}()
 	if s.st != nil {
-		s.st.replayAll()
+		s.st.ReplayAll(&s.lanes[0].Lane)
 	}
 	f()
 }
 
 // with runs f on the loaded program's state while no packet runs.
-func (s *Switch) with(object string, f func(st *state) error) error {
+func (s *Switch) with(object string, f func(st *loaded) error) error {
 	if s.closed.Load() {
-		return fail(ErrClosed, object, "the switch was closed")
+		return control.Errorf(ErrClosed, object, "the switch was closed")
 	}
 	var err error
 	s.exclusive(func() {
 		if s.st == nil {
-			err = fail(ErrNoProgram, object, "load one first")
+			err = control.Errorf(ErrNoProgram, object, "load a program first")
 			return
 		}
 		err = f(s.st)
@@ -209,38 +221,36 @@ func (s *Switch) with(object string, f func(st *state) error) error {
 	return err
 }
 
-// Load makes p the switch's program. All state of the program before it is gone: entries, counters, meters, registers,
-// groups, sessions, value sets. Ports and their counters stay.
+// Load replaces the switch's program and discards all state of the old one: entries, counters,
+// meters, registers, groups, sessions, value sets. Ports and their counters stay.
 func (s *Switch) Load(p *Program) error {
 	if s.closed.Load() {
-		return fail(ErrClosed, "switch", "the switch was closed")
+		return control.Errorf(ErrClosed, "switch", "the switch was closed")
 	}
 	if p == nil {
-		return fail(ErrInvalid, "switch", "no program given")
+		return control.Errorf(ErrInvalid, "switch", "no program given")
 	}
-	st, err := newState(s, p)
+	env := machine.Env{Lanes: len(s.lanes), Clock: s.clock, PortUp: s.ports.IsUp, Log: s.log}
+	st, err := machine.NewState(env, p)
 	if err != nil {
 		return err
 	}
 	s.exclusive(func() {
-		s.st = st
+		s.st = &loaded{State: st, mcast: map[uint32]*MulticastGroup{}, clones: map[uint32]*CloneSession{}}
 		s.clearQueues()
 		for _, l := range s.lanes {
-			l.free, l.queue, l.loops = make([]*packet, 0, cacheLine/4), make([]queued, 0, cacheLine/4), make([]*packet, 0, cacheLine/4)
-			l.stats = Stats{}
-			l.pad = make([]byte, p.padBytes)
-			if l.replayer = nil; !l.serial {
-				l.replayer = l.newPacket(st)
-			}
+			l.Lane.Load(st)
+			l.queue, l.loops = make([]queued, 0, machine.CacheLine/4), make([]*machine.Packet, 0, machine.CacheLine/4)
 		}
-		for _, c := range []*atomic.Uint64{&s.noProgram, &s.digestDrops, &s.noPort, &s.queueDrops, &s.packetIns, &s.packetOuts} {
+		for _, c := range []*atomic.Uint64{&s.noProgram, &s.digestDrops, &s.noPort, &s.queueDrops, &s.packetIns,
+			&s.packetOuts} {
 			c.Store(0)
 		}
 	})
 	return nil
 }
 
-// Program returns what is loaded, or nil.
+// Program returns the loaded program, or nil.
 func (s *Switch) Program() *Program {
 	l := s.lanes[0]
 	l.mu.Lock()
@@ -248,41 +258,24 @@ func (s *Switch) Program() *Program {
 	if s.st == nil {
 		return nil
 	}
-	return s.st.prog
+	return s.st.Prog
 }
 
-// Stats returns what happened to packets.
+// Stats returns the counts of packets by outcome.
 func (s *Switch) Stats() Stats {
 	if len(s.lanes) > 1 {
-		s.exclusive(func() {}) // actions that were put off may count errors
+		s.exclusive(func() {}) // deferred actions may count errors
 	}
 	var t Stats
 	for _, l := range s.lanes {
 		l.mu.Lock()
-		t.add(&l.stats)
+		t.Add(&l.Stats)
 		l.mu.Unlock()
 	}
 	t.NoProgramDrops, t.DigestDrops = s.noProgram.Load(), s.digestDrops.Load()
 	t.NoPortDrops, t.QueueDrops = s.noPort.Load(), s.queueDrops.Load()
 	t.PacketIns, t.PacketOuts = s.packetIns.Load(), s.packetOuts.Load()
 	return t
-}
-
-func (t *Stats) add(o *Stats) {
-	t.Packets += o.Packets
-	t.ParserErrors += o.ParserErrors
-	t.ChecksumErrors += o.ChecksumErrors
-	t.IngressDrops += o.IngressDrops
-	t.EgressDrops += o.EgressDrops
-	t.LoopDrops += o.LoopDrops
-	t.Clones += o.Clones
-	t.Replicas += o.Replicas
-	t.Resubmits += o.Resubmits
-	t.Recirculations += o.Recirculations
-	t.Digests += o.Digests
-	t.IndexErrors += o.IndexErrors
-	t.AssertFailures += o.AssertFailures
-	t.TooLong += o.TooLong
 }
 
 // Now returns the time on the switch's clock.

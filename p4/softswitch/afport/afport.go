@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package afport gives a soft switch ports on network interfaces of the machine: one
-// end of a veth pair, or a network card. It takes every frame that arrives there and
-// sends what leaves the switch, over an AF_PACKET socket with a TPACKET_V3 ring. That
-// needs Linux, and CAP_NET_RAW (root has it).
+// Package afport gives a soft switch ports on network interfaces of the machine: one end of a veth
+// pair, or a network card. A port receives every frame of the interface and sends the packets of
+// the switch, over an AF_PACKET socket with a TPACKET_V3 ring. It requires Linux and CAP_NET_RAW
+// (root has it).
 //
-// The interface belongs to the kernel as well: give it no address, or the kernel
-// answers beside the switch. A kernel that sends into the other end of a veth pair
-// leaves checksums and segmentation to the card that is not there; on that end switch
-// them off:
+// The kernel uses the interface as well: give it no address, otherwise the kernel replies next to
+// the switch. A kernel that sends into the other end of a veth pair leaves checksums and
+// segmentation to a card that does not exist; disable them on that end:
 //
 //	ethtool -K veth1 tx off tso off gso off
 //
-// A port goes down with its interface, and up again with it. It may be used from any
-// goroutine; it has one of its own, in which packets that arrive run through the
-// switch.
+// A port goes down and up with its interface. It may be used from any goroutine; received packets
+// run through the switch in its own goroutine.
 package afport
 
 import (
@@ -23,14 +21,14 @@ import (
 	"log/slog"
 )
 
-// ErrUnsupported: there is no AF_PACKET on this system.
+// ErrUnsupported is the error of systems without AF_PACKET.
 var ErrUnsupported = errors.New("AF_PACKET ports need Linux")
 
-// Config says what a port is made of.
+// Config is the configuration of a port.
 type Config struct {
 	Interface string       // of this machine, in the network namespace of the caller's thread
 	Name      string       // of the port; "": the interface's
-	RingBytes int          // room for frames that have arrived and wait, 4 MiB at least; 0: 8 MiB
+	RingBytes int          // buffer for received frames, at least 4 MiB; 0: 8 MiB
 	Logger    *slog.Logger // nil: discards
 }
 
@@ -49,7 +47,7 @@ const (
 	defaultRingBytes = 8 << 20
 )
 
-// withDefaults checks the configuration and fills it in.
+// withDefaults checks the configuration and sets defaults.
 func (c Config) withDefaults() (Config, error) {
 	if c.Interface == "" {
 		return c, errors.New("no interface is named")

@@ -18,23 +18,23 @@ import (
 
 const (
 	frameBytes = 1 << 16
-	handOver   = time.Millisecond       // after so long a block of the ring that is not full is handed over
-	look       = 100 * time.Millisecond // how often the port looks whether it is closed, and at its interface
+	handOver   = time.Millisecond       // the kernel hands over partial blocks after this time
+	look       = 100 * time.Millisecond // interval of checks for Close and of the interface's state
 )
 
-// Port is a port of a switch on a network interface. Make one with Open.
+// Port is a port of a switch on a network interface. Create it with Open.
 type Port struct {
 	sw     *softswitch.Switch
 	number uint32
 	cfg    Config
 	log    *slog.Logger
 
-	control int // a socket to ask for the interface's flags
+	control int // a socket for the interface's flags
 	stop    chan struct{}
 	done    chan struct{}
 
 	mu   sync.RWMutex // held to write while the socket is changed, to read while it is used to send
-	sock *socket      // nil: the interface is away
+	sock *socket      // nil: the interface is gone
 
 	waiting sync.Mutex // held to use late; taken after mu
 	late    batch      // frames that are sent together
@@ -44,9 +44,8 @@ type Port struct {
 	received, truncated, sent, unsent atomic.Uint64
 }
 
-// Open adds a port on an interface to the switch. The caller closes it. It fails when
-// there is no such interface or the right to open it is missing; an interface that is
-// down makes a port that is down.
+// Open adds a port on an interface to the switch. The caller closes it. It fails if there is no
+// such interface or the privilege is missing; the port of an interface that is down is down.
 func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -69,7 +68,8 @@ func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 		}
 		return nil, fmt.Errorf("interface %s: %w", cfg.Interface, err)
 	}
-	if err := sw.AddPort(number, softswitch.Port{Name: cfg.Name, Tx: p.send, Flush: p.flush, Lost: p.missing, Down: !up}); err != nil {
+	if err := sw.AddPort(number, softswitch.Port{Name: cfg.Name, Tx: p.send, Flush: p.flush, Lost: p.missing,
+		Down: !up}); err != nil {
 		p.closeSocket()
 		unix.Close(p.control)
 		return nil, err
@@ -91,13 +91,13 @@ func (p *Port) Stats() Stats {
 	}
 }
 
-// missing is what the switch counts as discards of the port.
+// missing returns the discards of the port.
 func (p *Port) missing() (in, out uint64) {
 	s := p.Stats()
 	return s.Truncated + s.Lost, s.Unsent
 }
 
-// lost asks the socket how many frames the kernel lost. The caller holds mu.
+// lost reads the socket's count of frames that the kernel lost. The caller holds mu.
 func (p *Port) lost() uint64 {
 	if p.sock == nil {
 		return 0
@@ -156,7 +156,7 @@ var arriving = func() []bpf.RawInstruction {
 	return raw
 }()
 
-// linkUp tells whether the interface is up and has a carrier.
+// linkUp reports whether the interface is up and has a carrier.
 func (p *Port) linkUp() (bool, error) {
 	r, err := unix.NewIfreq(p.cfg.Interface)
 	if err != nil {
@@ -216,7 +216,7 @@ func (p *Port) drain(tick <-chan time.Time) error {
 	}
 }
 
-// inject injects the frames that are there, as far as a ring goes.
+// inject injects the frames that are there, if a ring goes.
 func (p *Port) inject() {
 	for range p.cfg.RingBytes / blockBytes * (blockBytes / frameBytes) {
 		frame, whole, err := p.sock.next()

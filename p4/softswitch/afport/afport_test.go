@@ -87,8 +87,9 @@ func forwarder(t *testing.T) *softswitch.Switch {
 	sw := switchtest.New(t, "", "forwarding")
 	for port := byte(1); port <= 2; port++ {
 		err := sw.InsertEntry("ingress.forwarding.ipv4_lpm", softswitch.Entry{
-			Match:  []softswitch.Match{{Kind: softswitch.MatchLPM, Value: []byte{10, 0, port, 0}, PrefixLen: 24}},
-			Action: softswitch.Action{Name: "ingress.forwarding.forward", Params: [][]byte{{port}, switchMAC, hostMAC(port)}},
+			Match: []softswitch.Match{{Kind: softswitch.MatchLPM, Value: []byte{10, 0, port, 0}, PrefixLen: 24}},
+			Action: softswitch.Action{Name: "ingress.forwarding.forward",
+				Params: [][]byte{{port}, switchMAC, hostMAC(port)}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -211,7 +212,8 @@ func TestHostsTalkThroughTheSwitch(t *testing.T) {
 		}
 		buf := make([]byte, 2000)
 		for i := range messages {
-			if _, err := c.WriteToUDPAddrPort(bytes.Repeat([]byte{byte(i)}, 1+i*7), netip.MustParseAddrPort("10.0.2.1:7")); err != nil {
+			if _, err := c.WriteToUDPAddrPort(bytes.Repeat([]byte{byte(i)}, 1+i*7),
+				netip.MustParseAddrPort("10.0.2.1:7")); err != nil {
 				return err
 			}
 			n, err := c.Read(buf)
@@ -240,7 +242,7 @@ func TestHostsTalkThroughTheSwitch(t *testing.T) {
 	}
 }
 
-// noChecksum leaves UDP's checksum out: nobody would complete it between two kernels.
+// noChecksum leaves UDP's checksum out: no offload completes it between two kernels.
 func noChecksum(c *net.UDPConn) {
 	raw, err := c.SyscallConn()
 	if err == nil {
@@ -268,7 +270,8 @@ func openWire(t *testing.T, name string) *wire {
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: i.Index}); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(patience / time.Second)}); err != nil {
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&unix.Timeval{Sec: int64(patience / time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 	return &wire{t, fd}
@@ -287,6 +290,9 @@ func (w *wire) receive() []byte {
 	w.t.Helper()
 	buf := make([]byte, 1<<16)
 	n, err := unix.Read(w.fd, buf)
+	for errors.Is(err, unix.EINTR) { // a signal of the runtime
+		n, err = unix.Read(w.fd, buf)
+	}
 	if err != nil {
 		w.t.Fatalf("nothing came: %v", err)
 	}
@@ -338,7 +344,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// withTag receives a frame with the tag that the kernel has taken off and tells aside.
+// withTag receives a frame with the tag that the kernel has removed and passes as metadata.
 func withTag(w *wire, t *testing.T) []byte {
 	t.Helper()
 	if err := unix.SetsockoptInt(w.fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
@@ -346,8 +352,11 @@ func withTag(w *wire, t *testing.T) []byte {
 	}
 	buf, oob := make([]byte, 1<<16), make([]byte, 256)
 	n, oobn, _, _, err := unix.Recvmsg(w.fd, buf, oob, 0)
+	for errors.Is(err, unix.EINTR) { // a signal of the runtime
+		n, oobn, _, _, err = unix.Recvmsg(w.fd, buf, oob, 0)
+	}
 	if err != nil {
-		t.Fatalf("nothing came: %v", err)
+		t.Fatalf("no frame arrived: %v", err)
 	}
 	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is an AF_PACKET socket with a TPACKET_V3 ring of blocks, which the kernel fills with frames and hands over one after another. One
-// goroutine takes frames; any may send.
+// socket is an AF_PACKET socket with a TPACKET_V3 ring of blocks, which the kernel fills with
+// frames and hands over one after another. One goroutine takes frames; any may send.
 type socket struct {
 	fd     int
 	ring   []byte
@@ -33,18 +33,21 @@ const (
 	frameNext, frameSnap, frameLen, frameStatus       = 0, 12, 16, 20
 	frameMAC, frameTCI, frameTPID                     = 24, 32, 36
 	userOwns                                          = unix.TP_STATUS_USER
-	tagThere, tagProtocolThere, defaultTPID, macBytes = unix.TP_STATUS_VLAN_VALID, unix.TP_STATUS_VLAN_TPID_VALID, 0x8100, 12
+	tagThere, tagProtocolThere, defaultTPID, macBytes = unix.TP_STATUS_VLAN_VALID, unix.TP_STATUS_VLAN_TPID_VALID,
+		0x8100, 12
 )
 
 var errAgain = errors.New("no frame is there")
 
-// openRing opens a socket on an interface. It sees frames from then on that arrive, and none that this machine sends.
+// openRing opens a socket on an interface. It sees frames from then on that arrive, and none that
+// this machine sends.
 func openRing(name string, ringBytes int) (*socket, error) {
 	dev, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("AF_PACKET socket: %w", err)
 	}
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) // no protocol: nothing comes before it is bound
+	// no protocol: nothing comes before it is bound
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("AF_PACKET socket: %w", err)
 	}
@@ -62,7 +65,8 @@ func (s *socket) setUp(dev, ringBytes int) error {
 	}
 	req := unix.TpacketReq3{
 		Block_size: blockBytes, Block_nr: uint32(ringBytes / blockBytes), Frame_size: frameBytes,
-		Frame_nr: uint32(ringBytes / blockBytes * (blockBytes / frameBytes)), Retire_blk_tov: uint32(handOver.Milliseconds()),
+		Frame_nr:       uint32(ringBytes / blockBytes * (blockBytes / frameBytes)),
+		Retire_blk_tov: uint32(handOver.Milliseconds()),
 	}
 	if err := unix.SetsockoptTpacketReq3(s.fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &req); err != nil {
 		return fmt.Errorf("AF_PACKET socket: ring of %d bytes: %w", ringBytes, err)
@@ -76,10 +80,12 @@ func (s *socket) setUp(dev, ringBytes int) error {
 	for i, in := range arriving {
 		filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
 	}
-	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
+	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
 		return fmt.Errorf("AF_PACKET socket's filter: %w", err)
 	}
-	if err := unix.SetsockoptPacketMreq(s.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &unix.PacketMreq{Ifindex: int32(dev), Type: unix.PACKET_MR_PROMISC}); err != nil {
+	if err := unix.SetsockoptPacketMreq(s.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+		&unix.PacketMreq{Ifindex: int32(dev), Type: unix.PACKET_MR_PROMISC}); err != nil {
 		return fmt.Errorf("promiscuous mode: %w", err)
 	}
 	all := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))
@@ -125,7 +131,8 @@ func (s *socket) wait(most time.Duration) error {
 
 func (s *socket) word(at int) *uint32 { return (*uint32)(unsafe.Pointer(&s.ring[at])) }
 
-// next returns the next frame that is in the ring, and whether all of it is; errAgain when there is none. The slice is good until the next call.
+// next returns the next frame that is in the ring, and whether all of it is; errAgain when there is
+// none. The slice is good until the next call.
 func (s *socket) next() (frame []byte, whole bool, err error) {
 	base := s.block * blockBytes
 	for s.left == 0 {
@@ -142,7 +149,8 @@ func (s *socket) next() (frame []byte, whole bool, err error) {
 	}
 	h := s.ring[s.at : base+blockBytes]
 	order := binary.NativeEndian
-	snap, length, status := int(order.Uint32(h[frameSnap:])), int(order.Uint32(h[frameLen:])), order.Uint32(h[frameStatus:])
+	snap, length, status := int(order.Uint32(h[frameSnap:])), int(order.Uint32(h[frameLen:])),
+		order.Uint32(h[frameStatus:])
 	mac := int(order.Uint16(h[frameMAC:]))
 	frame, whole = h[mac:mac+snap:mac+snap], snap == length
 	if status&tagThere != 0 && snap >= macBytes {
@@ -184,7 +192,8 @@ func (b *batch) add(frame []byte) (full bool) {
 	return len(b.ends) == batchFrames
 }
 
-// send sends the frames, and returns how many the kernel took; it goes on after one that it refuses.
+// send sends the frames, and returns how many the kernel took; it goes on after one that it
+// refuses.
 func (b *batch) send(fd int) (sent int) {
 	from := 0
 	for i, to := range b.ends {
@@ -198,7 +207,8 @@ func (b *batch) send(fd int) (sent int) {
 		from = to
 	}
 	for at := 0; at < len(b.ends); {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.messages[at])), uintptr(len(b.ends)-at), 0, 0, 0)
+		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.messages[at])),
+			uintptr(len(b.ends)-at), 0, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 		case errno != 0: // this one was refused

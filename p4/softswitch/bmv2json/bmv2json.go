@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bmv2json reads the JSON that p4c-bm2-ss writes (behavioral-model's docs/JSON_format.md, version 2.x) into typed
-// values. It checks form: types, tuples, numbers, depth. What names mean, and what can be run, is for the package that
-// compiles the file.
+// Package bmv2json reads the JSON that p4c-bm2-ss writes (behavioral-model's docs/JSON_format.md,
+// version 2.x) into typed values. It checks form: types, tuples, numbers, depth. What names mean,
+// and what can be run, is for the package that compiles the file.
 //
 // Parse is a pure function: it may be called from any goroutine and keeps nothing.
 package bmv2json
@@ -12,7 +12,8 @@ import (
 	"math/big"
 )
 
-// Limits on what Parse accepts. They are far above what p4c emits, and bound what a hostile file can cost.
+// Limits on what Parse accepts. They are far above what p4c emits, and bound what a hostile file
+// can cost.
 const (
 	MaxFileBytes = 256 << 20
 	MaxDepth     = 200     // nesting of one expression
@@ -172,7 +173,8 @@ type ParseState struct {
 	Transitions []Transition
 }
 
-// ParserOp is one statement of a parse state. Op is extract, extract_VL, set, verify, shift, advance or primitive.
+// ParserOp is one statement of a parse state. Op is extract, extract_VL, set, verify, shift,
+// advance or primitive.
 type ParserOp struct {
 	Op        string
 	Params    []*Expr    // extract's first parameter has Type regular, stack or union_stack
@@ -215,7 +217,7 @@ type Meter struct {
 	Size      int
 	Direct    bool
 	Binding   string
-	Target    *Expr // direct: the field that takes the colour
+	Target    *Expr // direct: the field that takes the color
 	Source    *Source
 }
 
@@ -407,8 +409,8 @@ type Alias struct {
 // Expr is a "type value object": a reference, a constant, or an operation.
 type Expr struct {
 	Type string
-	// Name is the object of named types, the header of "field", the stack of "stack_field" and "union_stack_field", and the
-	// text of "string".
+	// Name is the object of named types, the header of "field", the stack of "stack_field" and
+	// "union_stack_field", and the text of "string".
 	Name   string
 	Member string // union member of "union_stack_field"; member of extract's "union_stack"
 	Field  string // field name of "field", "stack_field", "union_stack_field"

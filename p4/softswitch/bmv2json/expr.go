@@ -37,7 +37,7 @@ func expr(n *node, depth int) *Expr {
 		v.tuple(2)
 		e.Name, e.Right = v.index(0).str(), expr(v.index(1), depth+1)
 	case "parameters_vector", "field_list":
-		if m, ok := v.v.(map[string]any); ok && len(m) == 0 { // p4c's list of nothing: log_msg without arguments
+		if m, ok := v.v.(map[string]any); ok && len(m) == 0 { // an empty list by p4c: log_msg without arguments
 			break
 		}
 		e.List = each(v, func(n *node) *Expr { return expr(n, depth+1) })

@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// node is a place in the JSON tree, with the path to it for error messages. The first error stops the whole walk by
-// panicking with *Error inside of Parse, which recovers exactly that.
+// node is a place in the JSON tree, with the path to it for error messages. The first error stops
+// the whole walk by panicking with *Error inside of Parse, which recovers exactly that.
 type node struct {
 	v    any
 	up   *node

@@ -14,7 +14,7 @@ import (
 
 const maxSize = 1 << 28 // cells of an array, entries of a table
 
-// Parse reads a file. The error is an *Error, or says that the bytes are no JSON.
+// Parse parses a file. The error is an *Error, or the error of the JSON decoder.
 func Parse(data []byte) (f *File, err error) {
 	if len(data) > MaxFileBytes {
 		return nil, fmt.Errorf("BMv2 JSON of %d bytes: at most %d are accepted", len(data), MaxFileBytes)
@@ -49,13 +49,14 @@ func Parse(data []byte) (f *File, err error) {
 
 func file(n *node) *File {
 	f := &File{}
-	// Files of old compilers have no version; BMv2 takes them, and so they are taken here.
+	// Files of old compilers have no version; BMv2 accepts them, too.
 	if n.has("__meta__") && n.at("__meta__").has("version") {
 		v := n.at("__meta__").at("version")
 		v.tuple(2)
 		f.Version = [2]int{v.index(0).integer(0, 1<<20), v.index(1).integer(0, 1<<20)}
 		if f.Version[0] != MajorVersion {
-			v.fail("format version %d.%d; only %d.x can be read: compile with p4c-bm2-ss of 2017 or later", f.Version[0], f.Version[1], MajorVersion)
+			v.fail("format version %d.%d; only %d.x can be read: compile with p4c-bm2-ss of 2017 or later",
+				f.Version[0], f.Version[1], MajorVersion)
 		}
 	}
 	for _, must := range []string{"header_types", "headers", "parsers", "deparsers", "actions", "pipelines"} {
@@ -67,14 +68,17 @@ func file(n *node) *File {
 	f.HeaderTypes = each(n.at("header_types"), headerType)
 	f.Headers = each(n.at("headers"), header)
 	f.HeaderStacks = each(n.at("header_stacks"), func(n *node) HeaderStack {
-		return HeaderStack{Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("header_type").str(), HeaderIDs: ids(n.at("header_ids"))}
+		return HeaderStack{Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("header_type").str(),
+			HeaderIDs: ids(n.at("header_ids"))}
 	})
 	f.HeaderUnionTypes = each(n.at("header_union_types"), unionType)
 	f.HeaderUnions = each(n.at("header_unions"), func(n *node) HeaderUnion {
-		return HeaderUnion{Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("union_type").str(), HeaderIDs: ids(n.at("header_ids"))}
+		return HeaderUnion{Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("union_type").str(),
+			HeaderIDs: ids(n.at("header_ids"))}
 	})
 	f.HeaderUnionStacks = each(n.at("header_union_stacks"), func(n *node) HeaderUnionStack {
-		return HeaderUnionStack{Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("union_type").str(), UnionIDs: ids(n.at("header_union_ids"))}
+		return HeaderUnionStack{Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("union_type").str(),
+			UnionIDs: ids(n.at("header_union_ids"))}
 	})
 	f.FieldLists = each(n.at("field_lists"), func(n *node) FieldList {
 		return FieldList{ID: n.at("id").id(), Name: n.at("name").optStr(), Elements: each(n.at("elements"), fieldRef)}
@@ -110,20 +114,26 @@ func file(n *node) *File {
 		}
 	})
 	f.Calculations = each(n.at("calculations"), func(n *node) Calculation {
-		return Calculation{Name: n.at("name").str(), ID: n.at("id").id(), Algo: n.at("algo").str(), Inputs: each(n.at("input"), calcInput), Source: source(n)}
+		return Calculation{Name: n.at("name").str(), ID: n.at("id").id(), Algo: n.at("algo").str(),
+			Inputs: each(n.at("input"), calcInput), Source: source(n)}
 	})
 	f.LearnLists = each(n.at("learn_lists"), func(n *node) LearnList {
-		return LearnList{Name: n.at("name").str(), ID: n.at("id").id(), Elements: each(n.at("elements"), fieldRef), Source: source(n)}
+		return LearnList{Name: n.at("name").str(), ID: n.at("id").id(), Elements: each(n.at("elements"), fieldRef),
+			Source: source(n)}
 	})
 	f.Actions = each(n.at("actions"), action)
 	f.Pipelines = each(n.at("pipelines"), pipeline)
 	f.Checksums = each(n.at("checksums"), checksum)
-	f.Externs = each(n.at("extern_instances"), func(n *node) Named { return Named{Name: n.at("name").str(), Source: source(n)} })
+	f.Externs = each(n.at("extern_instances"), func(n *node) Named {
+		return Named{Name: n.at("name").str(),
+			Source: source(n)}
+	})
 	f.Aliases = each(n.at("field_aliases"), func(n *node) Alias {
 		n.tuple(2)
 		t := n.index(1)
 		t.tuple(2)
-		return Alias{From: n.index(0).str(), Target: &Expr{Type: "field", Name: t.index(0).str(), Field: t.index(1).str()}}
+		return Alias{From: n.index(0).str(), Target: &Expr{Type: "field", Name: t.index(0).str(),
+			Field: t.index(1).str()}}
 	})
 	return f
 }
@@ -169,18 +179,21 @@ func headerType(n *node) HeaderType {
 }
 
 func header(n *node) Header {
-	return Header{Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("header_type").str(), Metadata: n.at("metadata").boolean(false)}
+	return Header{Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("header_type").str(),
+		Metadata: n.at("metadata").boolean(false)}
 }
 
 func unionType(n *node) HeaderUnionType {
-	return HeaderUnionType{Name: n.at("name").str(), ID: n.at("id").id(), Members: each(n.at("headers"), func(n *node) [2]string {
-		n.tuple(2)
-		return [2]string{n.index(0).str(), n.index(1).str()}
-	})}
+	return HeaderUnionType{Name: n.at("name").str(), ID: n.at("id").id(),
+		Members: each(n.at("headers"), func(n *node) [2]string {
+			n.tuple(2)
+			return [2]string{n.index(0).str(), n.index(1).str()}
+		})}
 }
 
 func parser(n *node) Parser {
-	return Parser{Name: n.at("name").str(), ID: n.at("id").id(), Init: n.at("init_state").optStr(), States: each(n.at("parse_states"), parseState)}
+	return Parser{Name: n.at("name").str(), ID: n.at("id").id(), Init: n.at("init_state").optStr(),
+		States: each(n.at("parse_states"), parseState)}
 }
 
 func parseState(n *node) ParseState {
@@ -264,8 +277,10 @@ func transition(n *node) Transition {
 
 func meter(n *node) Meter {
 	m := Meter{
-		Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("type").str(), RateCount: n.at("rate_count").optInt(1, 2, 2),
-		Size: n.at("size").optInt(0, maxSize, 0), Direct: n.at("is_direct").boolean(false), Binding: n.at("binding").optStr(), Source: source(n),
+		Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("type").str(),
+		RateCount: n.at("rate_count").optInt(1, 2, 2),
+		Size:      n.at("size").optInt(0, maxSize, 0), Direct: n.at("is_direct").boolean(false),
+		Binding: n.at("binding").optStr(), Source: source(n),
 	}
 	if m.Type != "packets" && m.Type != "bytes" {
 		n.at("type").fail("expected packets or bytes, have %q", clip(m.Type))
@@ -340,7 +355,8 @@ func conditional(n *node) Conditional {
 }
 
 func profile(n *node) Profile {
-	p := Profile{Name: n.at("name").str(), ID: n.at("id").id(), Size: n.at("max_size").optInt(0, maxSize, 0), Source: source(n)}
+	p := Profile{Name: n.at("name").str(), ID: n.at("id").id(), Size: n.at("max_size").optInt(0, maxSize, 0),
+		Source: source(n)}
 	if n.has("selector") {
 		s := n.at("selector")
 		p.Selector = &Selector{Algo: s.at("algo").str(), Inputs: each(s.at("input"), calcInput)}
@@ -350,8 +366,9 @@ func profile(n *node) Profile {
 
 func checksum(n *node) Checksum {
 	c := Checksum{
-		Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("type").str(), Calculation: n.at("calculation").optStr(),
-		Update: n.at("update").boolean(true), Verify: n.at("verify").boolean(true), Source: source(n),
+		Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("type").str(),
+		Calculation: n.at("calculation").optStr(),
+		Update:      n.at("update").boolean(true), Verify: n.at("verify").boolean(true), Source: source(n),
 	}
 	t := n.at("target")
 	t.tuple(2)

@@ -24,14 +24,18 @@ func TestParseErrors(t *testing.T) {
 		{"two values", minimal + "{}", "other data"},
 		{"version", strings.Replace(minimal, "[2,23]", "[3,0]", 1), "format version 3.0"},
 		{"not a program", `{"a":1}`, "not the output of p4c-bm2-ss"},
-		{"list", strings.Replace(minimal, `"headers":[]`, `"headers":{}`, 1), "BMv2 JSON.headers: expected a list, have an object"},
+		{"list", strings.Replace(minimal, `"headers":[]`, `"headers":{}`, 1),
+			"BMv2 JSON.headers: expected a list, have an object"},
 		{
-			"source", strings.Replace(minimal, `"actions":[]`, `"actions":[{"name":"MyIngress.a","id":-1,"source_info":{"filename":"a.p4","line":7}}]`, 1),
+			"source", strings.Replace(minimal, `"actions":[]`,
+				`"actions":[{"name":"MyIngress.a","id":-1,"source_info":{"filename":"a.p4","line":7}}]`, 1),
 			`BMv2 JSON.actions[0] "MyIngress.a".id (a.p4:7): expected an integer`,
 		},
-		{"width", strings.Replace(minimal, `"header_types":[]`, `"header_types":[{"name":"h","id":0,"fields":[["f",1000000]]}]`, 1), "expected an integer from 1"},
+		{"width", strings.Replace(minimal, `"header_types":[]`,
+			`"header_types":[{"name":"h","id":0,"fields":[["f",1000000]]}]`, 1), "expected an integer from 1"},
 		{
-			"hex", strings.Replace(minimal, `"checksums":[]`, ``, 1)[:len(minimal)-1] + `,"calculations":[{"name":"c","id":0,"algo":"crc32","input":[{"type":"hexstr","value":"0xzz","bitwidth":8}]}]}`,
+			"hex", strings.Replace(minimal, `"checksums":[]`, ``,
+				1)[:len(minimal)-1] + `,"calculations":[{"name":"c","id":0,"algo":"crc32","input":[{"type":"hexstr","value":"0xzz","bitwidth":8}]}]}`,
 			"expected hexadecimal digits",
 		},
 		{

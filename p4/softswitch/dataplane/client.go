@@ -19,13 +19,13 @@ import (
 
 // Packet is a packet that has left a switch.
 type Packet struct {
-	ID    uint64 // of the packet that it was when it arrived; 0: that had none
+	ID    uint64 // of the packet on arrival; 0: none
 	Port  uint32
 	Frame []byte
 }
 
-// Client sends packets into a switch's ports and receives those that leave. Make one
-// with Open.
+// Client sends packets into a switch's ports and receives the packets that leave. Create it with
+// Open.
 type Client struct {
 	device uint64
 	rpc    bmpb.DataplaneInterfaceClient
@@ -38,8 +38,8 @@ type Client struct {
 	sending sync.Mutex
 }
 
-// Open opens the stream of packets of a device. The switch must have a pipeline: one
-// that has none refuses. The caller closes the client, not later than the connection.
+// Open opens the packet stream of a device. The switch must have a pipeline, otherwise it refuses.
+// The caller closes the client before its connection.
 func Open(ctx context.Context, conn grpc.ClientConnInterface, device uint64) (*Client, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &Client{
@@ -55,10 +55,12 @@ func Open(ctx context.Context, conn grpc.ClientConnInterface, device uint64) (*C
 	return c, nil
 }
 
-// OpenWhenReady is Open for a switch whose pipeline has just been pushed: BMv2 refuses
-// streams for a moment longer. It injects a frame that the switch is known to send on, by
-// one port, until that comes out.
-func OpenWhenReady(ctx context.Context, conn grpc.ClientConnInterface, device uint64, port uint32, frame []byte) (*Client, error) {
+// OpenWhenReady is Open for a switch whose pipeline has just been pushed: BMv2 refuses streams for
+// a moment longer. It injects a probe frame, which the switch must forward, by one port until the
+// frame comes out.
+func OpenWhenReady(ctx context.Context, conn grpc.ClientConnInterface, device uint64, port uint32,
+	frame []byte,
+) (*Client, error) {
 	for {
 		c, err := Open(ctx, conn, device)
 		if err != nil {
@@ -103,13 +105,13 @@ func (c *Client) receive(ctx context.Context) {
 	}
 }
 
-// Inject lets a frame arrive on a port. id, if it is not 0, comes back with what the
-// frame becomes. A client that only injects and never reads is held up in the end.
+// Inject sends a frame to a port. A nonzero id is returned with the resulting packets. A client
+// that injects without reading is blocked eventually.
 func (c *Client) Inject(port uint32, frame []byte, id uint64) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	err := c.stream.Send(&bmpb.PacketStreamRequest{Id: id, DeviceId: c.device, Port: port, Packet: frame})
-	if errors.Is(err, io.EOF) { // the switch has ended the stream, and said why
+	if errors.Is(err, io.EOF) { // the switch ended the stream with a status
 		<-c.ended
 		err = c.err
 	}
@@ -119,18 +121,17 @@ func (c *Client) Inject(port uint32, frame []byte, id uint64) error {
 	return nil
 }
 
-// Packets is the channel of packets that leave, in order. It is closed when the stream
-// has ended; Err then tells why.
+// Packets is the channel of packets that leave, in order. It is closed at the end of the stream;
+// Err then returns the reason.
 func (c *Client) Packets() <-chan Packet { return c.out }
 
-// Err returns what ended the stream, nil when it ended in order. It waits for the end.
+// Err returns the error that ended the stream, nil for a regular end. It waits for the end.
 func (c *Client) Err() error {
 	<-c.ended
 	return c.err
 }
 
-// CloseSend says that no more will be injected. The switch sends what is still to come
-// and ends the stream.
+// CloseSend ends the injection. The switch sends the remaining packets and ends the stream.
 func (c *Client) CloseSend() error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -143,7 +144,8 @@ func (c *Client) SetPortUp(ctx context.Context, port uint32, up bool) error {
 	if up {
 		to = bmpb.PortOperStatus_OPER_STATUS_UP
 	}
-	_, err := c.rpc.SetPortOperStatus(ctx, &bmpb.SetPortOperStatusRequest{DeviceId: c.device, Port: port, OperStatus: to})
+	_, err := c.rpc.SetPortOperStatus(ctx, &bmpb.SetPortOperStatusRequest{DeviceId: c.device, Port: port,
+		OperStatus: to})
 	if err != nil {
 		return fmt.Errorf("port %d of device %d: %w", port, c.device, err)
 	}

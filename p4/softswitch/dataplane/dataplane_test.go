@@ -19,9 +19,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/netsketch/netsketch/internal/p4tap"
 	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
@@ -96,14 +98,20 @@ func open(t *testing.T, addr string) *dataplane.Client {
 }
 
 // program pushes the forwarding program and a route to each port from 1 to 9.
-func program(t *testing.T, addr string) *p4rt.Client {
+func program(t *testing.T, addr string) (*p4rt.Client, *p4tap.Tap) {
 	t.Helper()
 	p, err := compiled.Load("forwarding")
 	if err != nil {
 		t.Fatal(err)
 	}
+	cat, err := p4values.NewCatalog(p.P4Info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap := p4tap.New(cat, device, 1)
 	c, err := p4rt.Dial(t.Context(), p4rt.Config{
-		Target: addr, DeviceID: device, Program: &p4rt.Program{Name: p.Name, DeviceConfig: p.JSON, P4Info: p.P4Info},
+		Target: addr, DeviceID: device, DialOptions: tap.DialOptions(),
+		Program: &p4rt.Program{Name: p.Name, DeviceConfig: p.JSON, P4Info: p.P4Info},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -115,16 +123,18 @@ func program(t *testing.T, addr string) *p4rt.Client {
 	var entries []p4rt.Entry
 	for port := byte(1); port < 10; port++ {
 		entries = append(entries, p4rt.Entry{
-			Table: "ipv4_lpm", Match: []p4rt.Match{p4rt.Prefix("hdr.ipv4.dst", netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, port, 0}), 24))},
+			Table: "ipv4_lpm", Match: []p4rt.Match{p4rt.Prefix("hdr.ipv4.dst",
+				netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, port, 0}), 24))},
 			Action: "ingress.forwarding.forward", Params: []p4rt.Param{
-				p4rt.Uint("port", uint64(port)), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 0, 1}), p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 0, port}),
+				p4rt.Uint("port", uint64(port)), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 0, 1}),
+				p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 0, port}),
 			},
 		})
 	}
-	if err := c.Desire(t.Context(), "test", p4rt.Desired{Entries: entries}); err != nil {
+	if err := c.Reconcile(t.Context(), p4rt.Desired{Entries: entries}); err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return c, tap
 }
 
 // frame is an IPv4 packet to 10.0.PORT.1.
@@ -155,7 +165,7 @@ func next(t *testing.T, c *dataplane.Client) dataplane.Packet {
 }
 
 // TestEitherSwitch holds both switches to the same: what is injected leaves with its id,
-// by ports that nobody has named before, until a port is down.
+// by ports that no configuration names, until a port is down.
 func TestEitherSwitch(t *testing.T) {
 	t.Run("soft switch", func(t *testing.T) {
 		s := startSoft(t, dataplane.Options{})
@@ -184,7 +194,7 @@ func conform(t *testing.T, p4runtime, data string) {
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("a stream before there is a pipeline: %v", err)
 	}
-	controller := program(t, p4runtime)
+	_, controller := program(t, p4runtime)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	c, err := dataplane.OpenWhenReady(ctx, connect(t, data), device, 1, frame(1, 50))
@@ -204,7 +214,8 @@ func conform(t *testing.T, p4runtime, data string) {
 		want[22]--
 		want[24]++ // the checksum, of one less in the byte whose value counts 256
 		if p.ID != uint64(i) || p.Port != uint32(port) || !bytes.Equal(p.Frame, want) {
-			t.Fatalf("packet %d to port %d left as %d by port %d:\n% x, want\n% x", i, port, p.ID, p.Port, p.Frame, want)
+			t.Fatalf("packet %d to port %d left as %d by port %d:\n% x, want\n% x", i, port, p.ID, p.Port, p.Frame,
+				want)
 		}
 	}
 	second, err := dataplane.Open(t.Context(), connect(t, data), device)
@@ -219,9 +230,10 @@ func conform(t *testing.T, p4runtime, data string) {
 
 	send := func() {
 		t.Helper()
-		err := controller.PacketOut(t.Context(), frame(4, 1), p4rt.MetadataValue{Name: "op", Value: []byte{0}},
-			p4rt.MetadataValue{Name: "egress_port", Value: []byte{8}}, p4rt.MetadataValue{Name: "object", Value: []byte{0}},
-			p4rt.MetadataValue{Name: "bank", Value: []byte{0}}, p4rt.MetadataValue{Name: "index", Value: []byte{0}}, p4rt.MetadataValue{Name: "seq", Value: []byte{0}})
+		err := controller.PacketOut(frame(4, 1), p4tap.Field{Name: "op", Value: []byte{0}},
+			p4tap.Field{Name: "egress_port", Value: []byte{8}}, p4tap.Field{Name: "object", Value: []byte{0}},
+			p4tap.Field{Name: "bank", Value: []byte{0}}, p4tap.Field{Name: "index", Value: []byte{0}},
+			p4tap.Field{Name: "seq", Value: []byte{0}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,10 +289,10 @@ func TestCloseSendLetsTheRestCome(t *testing.T) {
 	}
 }
 
-// A client that does not read holds up its own packets and nobody else's.
+// A client that does not read delays its own packets and no others.
 func TestClientThatDoesNotRead(t *testing.T) {
 	s := startSoft(t, dataplane.Options{Queue: 4})
-	controller := program(t, s.addr)
+	controller, _ := program(t, s.addr)
 	c := open(t, s.addr)
 	stuck := make(chan error, 1)
 	go func() {
@@ -326,10 +338,12 @@ func TestRefusals(t *testing.T) {
 		if err := c.Inject(tc.port, frame(1, 1), 1); err != nil {
 			t.Fatal(err)
 		}
-		if p, ok := <-c.Packets(); ok || status.Code(c.Err()) != codes.InvalidArgument || !strings.Contains(c.Err().Error(), tc.wants) {
+		if p, ok := <-c.Packets(); ok || status.Code(c.Err()) != codes.InvalidArgument ||
+			!strings.Contains(c.Err().Error(), tc.wants) {
 			t.Errorf("%s: %v, %v", tc.name, p, c.Err())
 		}
-		if err := c.SetPortUp(t.Context(), tc.port, true); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), tc.wants) {
+		if err := c.SetPortUp(t.Context(), tc.port, true); status.Code(err) != codes.InvalidArgument ||
+			!strings.Contains(err.Error(), tc.wants) {
 			t.Errorf("%s, state of the port: %v", tc.name, err)
 		}
 		for err = nil; err == nil; {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dataplane moves packets in and out of a software switch over gRPC, with no
-// network interface and no right that they would need: service
-// p4.bm.DataplaneInterface, as BMv2's simple_switch_grpc has it behind
-// --dp-grpc-server-addr. [Server] serves it for a soft switch; [Client] speaks it to
-// either, so that one test injects packets into both.
+// Package dataplane moves packets in and out of a software switch over gRPC, without network
+// interfaces and privileges: service p4.bm.DataplaneInterface, which BMv2's simple_switch_grpc has
+// behind --dp-grpc-server-addr. [Server] serves it for a soft switch; [Client] is a client of
+// either, so one test injects packets into both.
 //
 // Servers and clients may be used from any goroutine.
 package dataplane
@@ -29,15 +28,15 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane/bmpb"
 )
 
-// Options say how a Server behaves. The zero value works.
+// Options are the options of a Server. The zero value is usable.
 type Options struct {
 	DeviceID uint64       // 0: 1
-	Ports    []uint32     // to add to the switch; nil: every number that is free, as on BMv2
-	Queue    int          // packets that have left and that the client has not read; 0: 4096
+	Ports    []uint32     // ports to add to the switch; nil: every free number, as on BMv2
+	Queue    int          // packets that wait for the client; 0: 4096
 	Logger   *slog.Logger // nil: discards
 }
 
-// Server is the service of one switch. Make one with New.
+// Server is the service of one switch. Create it with New.
 type Server struct {
 	bmpb.UnimplementedDataplaneInterfaceServer
 	opt   Options
@@ -52,7 +51,7 @@ type Server struct {
 	dropped atomic.Uint64
 }
 
-// New makes the service and adds its ports to the switch. Close it.
+// New returns the service and adds its ports to the switch. The caller closes it.
 func New(sw *softswitch.Switch, opt Options) (*Server, error) {
 	if opt.DeviceID == 0 {
 		opt.DeviceID = 1
@@ -71,11 +70,13 @@ func New(sw *softswitch.Switch, opt Options) (*Server, error) {
 		}
 	}
 	for _, n := range opt.Ports {
-		err := sw.AddPort(n, softswitch.Port{Name: fmt.Sprintf("port %d", n), Tx: func(frame []byte, at time.Duration) { s.leave(n, frame, at) }})
+		err := sw.AddPort(n, softswitch.Port{Name: fmt.Sprintf("port %d", n),
+			Tx: func(frame []byte, at time.Duration) { s.leave(n, frame, at) }})
 		switch {
 		case err == nil:
 			s.ports = append(s.ports, n)
-		case every && (errors.Is(err, softswitch.ErrExists) || errors.Is(err, softswitch.ErrInvalid)): // another's, or the CPU port
+		// another's, or the CPU port
+		case every && (errors.Is(err, softswitch.ErrExists) || errors.Is(err, softswitch.ErrInvalid)):
 		default:
 			return nil, errors.Join(err, s.Close())
 		}
@@ -86,12 +87,12 @@ func New(sw *softswitch.Switch, opt Options) (*Server, error) {
 // Register adds the service to a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) { bmpb.RegisterDataplaneInterfaceServer(r, s) }
 
-// Dropped returns how many packets left while no client was there, or one that did not
+// Dropped returns the number of packets that left without a client, or with a client that did not
 // read.
 func (s *Server) Dropped() uint64 { return s.dropped.Load() }
 
-// EndStream ends the stream, if there is one, and refuses others, so that a gRPC server
-// can be stopped gracefully.
+// EndStream ends the stream, if there is one, and refuses others, so that a gRPC server can stop
+// gracefully.
 func (s *Server) EndStream() {
 	s.mu.Lock()
 	s.closed = true
@@ -121,11 +122,11 @@ type packetStream struct {
 	out    chan *bmpb.PacketStreamResponse
 
 	mu sync.Mutex
-	at time.Duration // when the packet that is in the switch now arrived: no other of the stream has this time
+	at time.Duration // arrival of the packet in the switch, unique in the stream
 	id uint64        // of its request
 }
 
-// arrive notes which packet goes into the switch next, and returns its time.
+// arrive records the next packet for the switch, and returns its time.
 func (p *packetStream) arrive(now time.Duration, id uint64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,8 +134,8 @@ func (p *packetStream) arrive(now time.Duration, id uint64) time.Duration {
 	return p.at
 }
 
-// of returns the id of the request of a packet that leaves at a time, the one it
-// arrived at; ours is false when it did not come by this stream.
+// of returns the id of the request whose packet arrived at a time; ours is false if it did not come
+// by this stream.
 func (p *packetStream) of(at time.Duration) (id uint64, ours bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,9 +145,8 @@ func (p *packetStream) of(at time.Duration) (id uint64, ours bool) {
 	return p.id, true
 }
 
-// leave takes a packet that leaves the switch. One that came by the stream waits for
-// room, for its client is then not served before it reads; others are dropped: packets
-// of a controller, say, are not to wait for this client.
+// leave handles a packet that leaves the switch. A packet of the stream waits for room, which
+// blocks its own client until it reads; others, such as packets of a controller, are dropped.
 func (s *Server) leave(port uint32, frame []byte, at time.Duration) {
 	s.mu.Lock()
 	p := s.stream
@@ -172,7 +172,7 @@ func (s *Server) leave(port uint32, frame []byte, at time.Duration) {
 	}
 }
 
-// begin makes a stream the one that is served.
+// begin makes a stream the current one.
 func (s *Server) begin(ctx context.Context) (*packetStream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +199,8 @@ func (s *Server) end(p *packetStream) {
 	s.busy.Done()
 }
 
-// PacketStream injects what the client sends, in order, and sends it what leaves. When
-// the client has said that it sends no more, it gets what has left, and the stream ends.
+// PacketStream injects the client's packets in order and sends it the packets that leave. After the
+// client's last packet it sends the remaining packets and ends the stream.
 func (s *Server) PacketStream(stream grpc.BidiStreamingServer[bmpb.PacketStreamRequest, bmpb.PacketStreamResponse]) error {
 	p, err := s.begin(stream.Context())
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *Server) PacketStream(stream grpc.BidiStreamingServer[bmpb.PacketStreamR
 	}
 }
 
-// inject puts requests into the switch until the client has no more.
+// inject injects the client's packets until the last.
 func (s *Server) inject(p *packetStream, requests <-chan *bmpb.PacketStreamRequest, received <-chan error) error {
 	for {
 		select {
@@ -266,7 +266,8 @@ func (s *Server) inject(p *packetStream, requests <-chan *bmpb.PacketStreamReque
 
 func (s *Server) check(device uint64, port uint32) error {
 	if device != s.opt.DeviceID {
-		return status.Errorf(codes.InvalidArgument, "there is no device %d here; this is device %d", device, s.opt.DeviceID)
+		return status.Errorf(codes.InvalidArgument, "there is no device %d here; this is device %d", device,
+			s.opt.DeviceID)
 	}
 	if _, err := s.sw.PortStatus(port); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
@@ -275,7 +276,9 @@ func (s *Server) check(device uint64, port uint32) error {
 }
 
 // SetPortOperStatus takes a port up or down.
-func (s *Server) SetPortOperStatus(_ context.Context, r *bmpb.SetPortOperStatusRequest) (*bmpb.SetPortOperStatusResponse, error) {
+func (s *Server) SetPortOperStatus(_ context.Context,
+	r *bmpb.SetPortOperStatusRequest,
+) (*bmpb.SetPortOperStatusResponse, error) {
 	if err := s.check(r.GetDeviceId(), r.GetPort()); err != nil {
 		return nil, err
 	}
@@ -285,7 +288,8 @@ func (s *Server) SetPortOperStatus(_ context.Context, r *bmpb.SetPortOperStatusR
 		up = true
 	case bmpb.PortOperStatus_OPER_STATUS_DOWN:
 	default:
-		return nil, status.Errorf(codes.InvalidArgument, "port %d cannot be %v: up or down", r.GetPort(), r.GetOperStatus())
+		return nil, status.Errorf(codes.InvalidArgument, "port %d cannot be %v: up or down", r.GetPort(),
+			r.GetOperStatus())
 	}
 	if err := s.sw.SetPortUp(r.GetPort(), up); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())

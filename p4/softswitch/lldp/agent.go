@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The agent: the transmit and receive state machines of section 9.2 on every port.
-
 package lldp
 
 import (
@@ -17,10 +15,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gopacket/gopacket/layers"
+
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// Switch is what the agent needs of a switch; softswitch.Switch is one.
+// Switch is the part of a switch that the agent uses; softswitch.Switch implements it.
 type Switch interface {
 	Ports() []softswitch.PortStatus
 	WatchPorts(func(softswitch.PortStatus)) (stop func())
@@ -28,36 +28,36 @@ type Switch interface {
 	SetTrap(etherType uint16, f func(port uint32, frame []byte, at time.Duration))
 }
 
-// Config says what a switch tells of itself and how often. The zero value works.
+// Config is what a switch advertises and how often. The zero value is usable.
 type Config struct {
-	// SystemName and SystemDescription are what neighbours are told.
+	// SystemName and SystemDescription are advertised to neighbors.
 	SystemName, SystemDescription string
-	// Chassis is the switch's Ethernet address; made from SystemName when zero. Ports have
-	// those that follow.
+	// Chassis is the switch's Ethernet address; zero derives one from SystemName. Ports have the
+	// addresses that follow it.
 	Chassis [6]byte
-	// Management is an address at which the switch can be managed; none when not valid.
+	// Management is the switch's management address; an invalid address advertises none.
 	Management netip.Addr
-	// Interval is the time between frames, 30 s when 0. A port that comes up, and one that
-	// hears a new neighbour, sends Fast frames (4 when 0), FastInterval apart (1 s when 0).
+	// Interval is the time between frames; 0 is 30 s. A port that comes up or finds a new neighbor
+	// sends Fast frames (0 is 4), FastInterval apart (0 is 1 s).
 	Interval, FastInterval time.Duration
 	Fast                   int
-	// Hold is how many intervals neighbours remember the switch; 4 when 0.
+	// Hold is the time to live in intervals; 0 is 4.
 	Hold int
-	// MaxNeighbors is how many are remembered on a port; 8 when 0. More are counted and
-	// left out.
+	// MaxNeighbors bounds the neighbors of a port; 0 is 8. Frames of further systems are counted as
+	// discarded.
 	MaxNeighbors int
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Logger hears of frames that cannot be sent, at debug level; nil discards.
+	// Logger receives frames that cannot be sent, at debug level; nil disables logging.
 	Logger *slog.Logger
 }
 
-// Neighbor is a system heard on a port.
+// Neighbor is a system that sent frames to a port.
 type Neighbor struct {
-	ID   uint64 // unique on the port while the agent lives
+	ID   uint64 // unique during the life of the agent
 	Port uint32
 	Frame
-	First, Last time.Time // heard
+	First, Last time.Time // arrival of its first and its latest frame
 }
 
 // Counters count frames of a port.
@@ -65,7 +65,8 @@ type Counters struct {
 	In, Out, Errors, Discarded, Unknown, AgedOut uint64
 }
 
-// Agent speaks LLDP on a switch. Make it with New, let Run or Tick move it, Close it.
+// Agent runs LLDP on a switch: the transmit and receive state machines of section 9.2 on every
+// port. Create it with New, drive it with Run or Tick, and Close it.
 type Agent struct {
 	cfg  Config
 	sw   Switch
@@ -80,18 +81,18 @@ type Agent struct {
 	watchID  int
 }
 
-// port is a port at work.
+// port is the state of one port.
 type port struct {
 	status    softswitch.PortStatus
 	disabled  bool // by configuration of LLDP
 	due       time.Time
-	fast      int // frames still to be sent quickly
-	bye       bool
+	fast      int  // frames left to send at the fast interval
+	shutdown  bool // a shutdown frame is due
 	neighbors []*Neighbor
 	counters  Counters
 }
 
-// New makes an agent and begins to take the switch's LLDP frames.
+// New creates an agent and directs the switch's LLDP frames to it.
 func New(sw Switch, c Config) *Agent {
 	c.Interval = cmp.Or(c.Interval, 30*time.Second)
 	c.FastInterval = cmp.Or(c.FastInterval, time.Second)
@@ -107,7 +108,8 @@ func New(sw Switch, c Config) *Agent {
 	if c.Chassis == ([6]byte{}) {
 		c.Chassis = chassis(c.SystemName)
 	}
-	a := &Agent{cfg: c, sw: sw, wake: make(chan struct{}, 1), enabled: true, ports: map[uint32]*port{}, watchers: map[int]func(){}}
+	a := &Agent{cfg: c, sw: sw, wake: make(chan struct{}, 1), enabled: true, ports: map[uint32]*port{},
+		watchers: map[int]func(){}}
 	sw.SetTrap(EtherType, func(port uint32, frame []byte, _ time.Duration) { a.receive(port, frame) })
 	a.stop = sw.WatchPorts(a.portChanged)
 	for _, p := range sw.Ports() {
@@ -116,7 +118,7 @@ func New(sw Switch, c Config) *Agent {
 	return a
 }
 
-// chassis makes an Ethernet address, locally administered, from a name.
+// chassis derives a locally administered Ethernet address from a name.
 func chassis(name string) [6]byte {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -125,7 +127,7 @@ func chassis(name string) [6]byte {
 	return [6]byte{0x02, b[0] ^ b[5], b[1] ^ b[6], b[2] ^ b[7], b[3], 0}
 }
 
-// PortMAC is the Ethernet address that a port's frames come from.
+// PortMAC is the source address of a port's frames.
 func (a *Agent) PortMAC(id uint32) [6]byte {
 	mac := a.cfg.Chassis
 	n := binary.BigEndian.Uint16(mac[4:]) + uint16(id)
@@ -133,14 +135,13 @@ func (a *Agent) PortMAC(id uint32) [6]byte {
 	return mac
 }
 
-// Close takes no more frames. It does not wait for Run, which its context ends.
+// Close stops receiving frames. It does not wait for Run, which ends with its context.
 func (a *Agent) Close() {
 	a.stop()
 	a.sw.SetTrap(EtherType, nil)
 }
 
-// Run sends what is due until ctx ends, and then tells neighbours that the switch falls
-// silent.
+// Run sends frames until ctx ends, and then a shutdown frame on every port.
 func (a *Agent) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -157,8 +158,8 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// Tick sends the frames that are due, forgets neighbours whose time is over, and returns
-// when it wants to be called again.
+// Tick sends the frames that are due, removes expired neighbors, and returns the time of the next
+// call.
 func (a *Agent) Tick() time.Time {
 	now := a.cfg.Now()
 	next := now.Add(a.cfg.Interval)
@@ -176,11 +177,11 @@ func (a *Agent) Tick() time.Time {
 		for _, n := range p.neighbors {
 			next = earlier(next, n.expires())
 		}
-		if p.bye {
-			p.bye = false
+		if p.shutdown {
+			p.shutdown = false
 			out = append(out, outgoing{id, a.frame(p, 0)})
 		}
-		if !a.speaks(p) {
+		if !a.active(p) {
 			continue
 		}
 		if !p.due.After(now) {
@@ -210,7 +211,7 @@ func (a *Agent) Tick() time.Time {
 		a.mu.Unlock()
 	}
 	if changed {
-		a.tell()
+		a.notify()
 	}
 	return next
 }
@@ -226,9 +227,9 @@ func (a *Agent) ttl() uint16 {
 	return uint16(min(65535, int64((a.cfg.Interval*time.Duration(a.cfg.Hold)+time.Second-1)/time.Second)))
 }
 
-func (a *Agent) speaks(p *port) bool { return a.enabled && !p.disabled && p.status.Up }
+func (a *Agent) active(p *port) bool { return a.enabled && !p.disabled && p.status.Up }
 
-// expire forgets neighbours. a.mu is held.
+// expire removes neighbors whose time to live is over. The caller holds a.mu.
 func (a *Agent) expire(p *port, now time.Time) bool {
 	before := len(p.neighbors)
 	p.neighbors = slices.DeleteFunc(p.neighbors, func(n *Neighbor) bool { return !n.expires().After(now) })
@@ -238,18 +239,19 @@ func (a *Agent) expire(p *port, now time.Time) bool {
 
 func (n *Neighbor) expires() time.Time { return n.Last.Add(time.Duration(n.TTL) * time.Second) }
 
-// frame makes a port's frame, or nil when its names do not fit one. a.mu is held.
+// frame encodes a port's frame; nil if that fails. The caller holds a.mu.
 func (a *Agent) frame(p *port, ttl uint16) []byte {
 	f := &Frame{
-		Source: a.PortMAC(p.status.ID), ChassisKind: ChassisMAC, ChassisID: a.cfg.Chassis[:],
-		PortKind: PortInterfaceName, PortID: []byte(PortName(p.status)), TTL: ttl,
+		Source: a.PortMAC(p.status.ID), ChassisKind: layers.LLDPChassisIDSubTypeMACAddr, ChassisID: a.cfg.Chassis[:],
+		PortKind: layers.LLDPPortIDSubtypeIfaceName, PortID: []byte(PortName(p.status)), TTL: ttl,
 	}
-	if ttl > 0 { // one that says goodbye has only what is mandatory
-		f.SystemName, f.SystemDescription, f.PortDescription = cut(a.cfg.SystemName), cut(a.cfg.SystemDescription), cut(PortName(p.status))
+	if ttl > 0 { // a shutdown frame has the mandatory TLVs only
+		f.SystemName, f.SystemDescription, f.PortDescription = cut(a.cfg.SystemName), cut(a.cfg.SystemDescription),
+			cut(PortName(p.status))
 		f.Capabilities, f.Enabled = CapabilityBridge|CapabilityRouter, CapabilityRouter
 		f.Management = a.cfg.Management
 	}
-	b, err := f.Append(nil)
+	b, err := f.Marshal()
 	if err != nil {
 		a.cfg.Logger.Debug("LLDP frame cannot be made", "port", p.status.ID, "error", err)
 		return nil
@@ -257,19 +259,12 @@ func (a *Agent) frame(p *port, ttl uint16) []byte {
 	return b
 }
 
-func cut(s string) string {
-	if len(s) > 255 {
-		return s[:255]
-	}
-	return s
-}
-
-// PortName is what a port is called in frames and leaves.
+// PortName is the name of a port in frames and leaves.
 func PortName(p softswitch.PortStatus) string {
 	return cmp.Or(p.Name, fmt.Sprintf("port%d", p.ID))
 }
 
-// portChanged hears of ports that are added, removed, come up or go down.
+// portChanged handles a port that is added, removed, comes up or goes down.
 func (a *Agent) portChanged(st softswitch.PortStatus) {
 	a.mu.Lock()
 	p := a.ports[st.ID]
@@ -280,30 +275,30 @@ func (a *Agent) portChanged(st softswitch.PortStatus) {
 	case p == nil:
 		p = &port{status: st}
 		a.ports[st.ID] = p
-		a.hurry(p)
+		a.sendFast(p)
 	default:
 		came := st.Up && !p.status.Up
 		p.status = st
 		if came {
-			a.hurry(p)
+			a.sendFast(p)
 		}
 	}
 	if p != nil && !st.Up {
-		p.neighbors = nil // section 9.2.9: what was learned on a port goes with it
+		p.neighbors = nil // section 9.2.9
 	}
 	a.mu.Unlock()
 	a.Wake()
 	if lost {
-		a.tell()
+		a.notify()
 	}
 }
 
-// hurry makes a port send at once and then quickly. a.mu is held.
-func (a *Agent) hurry(p *port) {
+// sendFast makes a port send now and then at the fast interval. The caller holds a.mu.
+func (a *Agent) sendFast(p *port) {
 	p.due, p.fast = time.Time{}, a.cfg.Fast-1
 }
 
-// Wake makes Run look at once.
+// Wake makes Run call Tick now.
 func (a *Agent) Wake() {
 	select {
 	case a.wake <- struct{}{}:
@@ -311,21 +306,20 @@ func (a *Agent) Wake() {
 	}
 }
 
-// receive takes a frame that arrived on a port.
+// receive handles a frame that arrived on a port.
 func (a *Agent) receive(id uint32, frame []byte) {
 	f, err := Parse(frame)
 	now := a.cfg.Now()
 	a.mu.Lock()
 	p := a.ports[id]
-	if p == nil || !a.speaks(p) {
+	if p == nil || !a.active(p) {
 		a.mu.Unlock()
 		return
 	}
 	p.counters.In++
 	if err != nil {
 		p.counters.Discarded++
-		var bad *Error
-		if errors.As(err, &bad) {
+		if errors.Is(err, ErrMalformed) {
 			p.counters.Errors++
 		}
 		a.mu.Unlock()
@@ -334,19 +328,19 @@ func (a *Agent) receive(id uint32, frame []byte) {
 	p.counters.Unknown += uint64(f.Unknown)
 	changed, fresh := a.learn(p, f, now)
 	if fresh {
-		a.hurry(p)
+		a.sendFast(p)
 	}
 	a.mu.Unlock()
 	if fresh {
 		a.Wake()
 	}
 	if changed {
-		a.tell()
+		a.notify()
 	}
 }
 
-// learn keeps what a frame says; it tells whether that changed anything, and whether the
-// neighbour is new. a.mu is held.
+// learn updates the neighbors of a port; it returns whether a value changed and whether the
+// neighbor is new. The caller holds a.mu.
 func (a *Agent) learn(p *port, f *Frame, now time.Time) (changed, fresh bool) {
 	i := slices.IndexFunc(p.neighbors, func(n *Neighbor) bool {
 		return n.ChassisKind == f.ChassisKind && n.PortKind == f.PortKind &&
@@ -373,8 +367,7 @@ func (a *Agent) learn(p *port, f *Frame, now time.Time) (changed, fresh bool) {
 	return true, true
 }
 
-// Neighbors returns those of all ports, by port and then in the order in which they were
-// first heard.
+// Neighbors returns the neighbors of all ports, by port and then by the time of their first frame.
 func (a *Agent) Neighbors() []Neighbor {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -387,12 +380,15 @@ func (a *Agent) Neighbors() []Neighbor {
 			}
 		}
 	}
-	slices.SortFunc(out, func(x, y Neighbor) int { return cmp.Or(cmp.Compare(x.Port, y.Port), cmp.Compare(x.ID, y.ID)) })
+	slices.SortFunc(out, func(x, y Neighbor) int {
+		return cmp.Or(cmp.Compare(x.Port, y.Port),
+			cmp.Compare(x.ID, y.ID))
+	})
 	return out
 }
 
-// Watch calls f after each change of the neighbours and of what is configured, in the
-// goroutine that made it, until stop is called. f must not call the agent.
+// Watch calls f after each change of the neighbors or the configuration, in the goroutine that made
+// it, until stop is called. f must not call the agent.
 func (a *Agent) Watch(f func()) (stop func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -406,7 +402,7 @@ func (a *Agent) Watch(f func()) (stop func()) {
 	}
 }
 
-func (a *Agent) tell() {
+func (a *Agent) notify() {
 	a.mu.Lock()
 	fs := make([]func(), 0, len(a.watchers))
 	for _, f := range a.watchers {
@@ -418,7 +414,7 @@ func (a *Agent) tell() {
 	}
 }
 
-// State is what the agent is set to.
+// State is the configuration in force.
 type State struct {
 	Enabled                       bool
 	SystemName, SystemDescription string
@@ -426,15 +422,15 @@ type State struct {
 	Interval                      time.Duration
 }
 
-// State returns the settings of now.
+// State returns the configuration in force.
 func (a *Agent) State() State {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return State{a.enabled, a.cfg.SystemName, a.cfg.SystemDescription, a.cfg.Chassis, a.cfg.Interval}
 }
 
-// PortState is whether LLDP is on for a port, and its counts; false when the port is not
-// there.
+// PortState returns whether LLDP is enabled on a port, and its counters; ok is false if there is no
+// such port.
 func (a *Agent) PortState(id uint32) (enabled bool, c Counters, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -445,8 +441,7 @@ func (a *Agent) PortState(id uint32) (enabled bool, c Counters, ok bool) {
 	return !p.disabled, p.counters, true
 }
 
-// SetEnabled turns LLDP on or off. Neighbours are told when it is turned off, and what was
-// learned of them is forgotten.
+// SetEnabled turns LLDP on or off. Turning it off sends shutdown frames and removes all neighbors.
 func (a *Agent) SetEnabled(on bool) {
 	a.mu.Lock()
 	changed := a.enabled != on
@@ -473,7 +468,7 @@ func (a *Agent) SetPortEnabled(id uint32, on bool) {
 	a.after(changed)
 }
 
-// SetSystemName changes the name that neighbours are told, and tells them.
+// SetSystemName changes the advertised name, and advertises it.
 func (a *Agent) SetSystemName(name string) {
 	a.mu.Lock()
 	changed := a.cfg.SystemName != name
@@ -487,20 +482,20 @@ func (a *Agent) SetSystemName(name string) {
 	a.after(changed)
 }
 
-// toggle begins or ends to speak on a port. a.mu is held.
+// toggle starts or stops LLDP on a port. The caller holds a.mu.
 func (a *Agent) toggle(p *port, on bool) {
 	if on {
-		a.hurry(p)
-		p.bye = false
+		a.sendFast(p)
+		p.shutdown = false
 		return
 	}
-	p.bye = a.speaks(p)
+	p.shutdown = a.active(p)
 	p.neighbors = nil
 }
 
 func (a *Agent) after(changed bool) {
 	if changed {
 		a.Wake()
-		a.tell()
+		a.notify()
 	}
 }

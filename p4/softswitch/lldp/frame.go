@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The frame: mandatory elements first and in order, then what a system likes to tell.
-
 package lldp
 
 import (
@@ -12,211 +10,165 @@ import (
 	"net/netip"
 	"strings"
 	"unicode"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
 )
 
-// EtherType is that of LLDP frames.
-const EtherType = 0x88cc
+// EtherType is the EtherType of LLDP frames.
+const EtherType = uint16(layers.EthernetTypeLinkLayerDiscovery)
 
-// NearestBridge is where frames are sent to: bridges do not pass it on.
+// NearestBridge is the destination of frames: bridges do not forward it.
 var NearestBridge = [6]byte{0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e}
 
-// Types of elements (TLVs), IEEE 802.1AB-2016 table 8-1.
-const (
-	typeEnd = iota
-	typeChassisID
-	typePortID
-	typeTTL
-	typePortDescription
-	typeSystemName
-	typeSystemDescription
-	typeCapabilities
-	typeManagementAddress
-
-	typeOrganization = 127
-)
-
-// ChassisSubtype is the kind of a chassis identifier (table 8-2).
-type ChassisSubtype uint8
-
-// Kinds of chassis identifiers.
-const (
-	ChassisComponent ChassisSubtype = iota + 1
-	ChassisInterfaceAlias
-	ChassisPortComponent
-	ChassisMAC
-	ChassisNetworkAddress
-	ChassisInterfaceName
-	ChassisLocal
-)
-
-// PortSubtype is the kind of a port identifier (table 8-3).
-type PortSubtype uint8
-
-// Kinds of port identifiers.
-const (
-	PortInterfaceAlias PortSubtype = iota + 1
-	PortComponent
-	PortMAC
-	PortNetworkAddress
-	PortInterfaceName
-	PortAgentCircuitID
-	PortLocal
-)
-
-// Capabilities of a system (table 8-4).
+// Capabilities of a system (IEEE 802.1AB-2016 table 8-4).
 const (
 	CapabilityBridge = 1 << 2
 	CapabilityRouter = 1 << 4
 )
 
-// Frame is what one frame says. Texts are in UTF-8.
+// Frame is the content of one frame. Texts are in UTF-8.
 type Frame struct {
 	Source [6]byte // the sender's Ethernet address
 
-	ChassisKind ChassisSubtype
+	ChassisKind layers.LLDPChassisIDSubType
 	ChassisID   []byte // 1 to 255 bytes
-	PortKind    PortSubtype
+	PortKind    layers.LLDPPortIDSubType
 	PortID      []byte // 1 to 255 bytes
-	TTL         uint16 // seconds; 0 when the sender is about to be silent
+	TTL         uint16 // seconds; 0 if the sender stops
 
 	PortDescription, SystemName, SystemDescription string // up to 255 bytes
 	Capabilities, Enabled                          uint16
 	Management                                     netip.Addr // the first one
 
-	// Unknown counts elements of reserved types, Discarded those that were not well-formed
-	// and not needed. Only Parse sets them.
+	// Unknown counts TLVs of reserved types, Discarded malformed optional TLVs. Only Parse sets
+	// them.
 	Unknown, Discarded int
 }
 
-// Error is a frame that is not LLDP as the standard has it.
-type Error struct {
-	Offset int // of the element in the frame
-	Why    string
+var (
+	// ErrNotLLDP is the error for a frame of another protocol.
+	ErrNotLLDP = errors.New("not an LLDP frame")
+	// ErrMalformed is wrapped by the error for a frame that violates the standard.
+	ErrMalformed = errors.New("malformed LLDP frame")
+)
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
-
-func (e *Error) Error() string { return fmt.Sprintf("LLDP frame, at byte %d: %s", e.Offset, e.Why) }
-
-// ErrNotLLDP is returned for a frame of another kind.
-var ErrNotLLDP = errors.New("not an LLDP frame")
 
 // header is the length of an Ethernet header.
 const header = 14
 
-// Parse reads a frame from its Ethernet header on. What it returns does not refer to the
-// frame. It is an error when the mandatory elements are missing, out of order, there twice
-// or of a wrong length, or an element is longer than the frame (section 9.2.7.7); other
-// elements that are not well-formed are left out and counted.
+// Parse reads a frame that begins with its Ethernet header. The result does not refer to the frame.
+// Errors: ErrNotLLDP, and ErrMalformed if a mandatory TLV is missing, out of order, repeated or of
+// a wrong length, or a TLV exceeds the frame (section 9.2.7.7). Other malformed TLVs are dropped
+// and counted.
 func Parse(frame []byte) (*Frame, error) {
 	if len(frame) < header || binary.BigEndian.Uint16(frame[12:]) != EtherType {
 		return nil, ErrNotLLDP
 	}
 	if [5]byte(frame[:5]) != [5]byte(NearestBridge[:5]) || frame[5] != 0x0e && frame[5] != 0x03 && frame[5] != 0x00 {
-		return nil, &Error{0, "it is not sent to one of LLDP's group addresses"}
+		return nil, malformed("its destination is not a group address of LLDP")
 	}
-	f := &Frame{Source: [6]byte(frame[6:12])}
-	at := header
-	for n := 0; ; n++ {
-		if at == len(frame) && n >= 3 { // the end element is optional since 2016
-			return f, nil
-		}
-		if len(frame)-at < 2 {
-			return nil, &Error{at, "it ends within an element"}
-		}
-		head := binary.BigEndian.Uint16(frame[at:])
-		kind, length := int(head>>9), int(head&0x1ff)
-		if length > len(frame)-at-2 {
-			return nil, &Error{at, fmt.Sprintf("element of type %d says it has %d bytes, %d are left", kind, length, len(frame)-at-2)}
-		}
-		v := frame[at+2 : at+2+length]
-		if want := n + 1; n < 3 && kind != want {
-			return nil, &Error{at, fmt.Sprintf("element %d is of type %d; it has to be of type %d", n+1, kind, want)}
-		}
-		if kind == typeEnd {
-			if length != 0 {
-				return nil, &Error{at, "the end element is not empty"}
-			}
-			return f, nil
-		}
-		if err := f.element(n, kind, v); err != "" {
-			return nil, &Error{at, err}
-		}
-		at += 2 + length
+	if err := checkOrder(frame[header:]); err != nil {
+		return nil, err
 	}
+	// The end TLV is optional since 2016, but not for the decoder.
+	p := gopacket.NewPacket(append(frame[header:len(frame):len(frame)], 0, 0), layers.LayerTypeLinkLayerDiscovery,
+		gopacket.Default)
+	tlvs, ok := p.Layer(layers.LayerTypeLinkLayerDiscovery).(*layers.LinkLayerDiscovery)
+	if !ok {
+		return nil, malformed("%v", p.ErrorLayer().Error())
+	}
+	if len(tlvs.ChassisID.ID) > 255 || len(tlvs.PortID.ID) > 255 {
+		return nil, malformed("an identifier is longer than 255 bytes")
+	}
+	f := &Frame{
+		Source: [6]byte(frame[6:12]), TTL: tlvs.TTL,
+		ChassisKind: tlvs.ChassisID.Subtype, ChassisID: tlvs.ChassisID.ID, PortKind: tlvs.PortID.Subtype,
+		PortID: tlvs.PortID.ID,
+	}
+	for _, v := range tlvs.Values {
+		f.optional(v.Type, v.Value)
+	}
+	return f, nil
 }
 
-// element reads element number n, and returns what makes the frame useless.
-func (f *Frame) element(n, kind int, v []byte) string {
-	switch kind {
-	case typeChassisID, typePortID:
+// checkOrder checks what gopacket's decoder does not: the mandatory TLVs come first, in order, and
+// once.
+func checkOrder(tlvs []byte) error {
+	for n := 0; len(tlvs) >= 2; n++ {
+		kind, length := layers.LLDPTLVType(tlvs[0]>>1), int(tlvs[0]&1)<<8|int(tlvs[1])
 		switch {
-		case n >= 3:
-			return "an identifier is there twice"
-		case len(v) < 2 || len(v) > 256:
-			return fmt.Sprintf("an identifier of %d bytes; it has 1 to 255 after its kind", len(v)-1)
-		case kind == typeChassisID:
-			f.ChassisKind, f.ChassisID = ChassisSubtype(v[0]), append([]byte(nil), v[1:]...)
-		default:
-			f.PortKind, f.PortID = PortSubtype(v[0]), append([]byte(nil), v[1:]...)
+		case n < 3 && int(kind) != n+1:
+			return malformed("TLV %d is of type %d, not %d", n+1, kind, n+1)
+		case n >= 3 && kind >= layers.LLDPTLVChassisID && kind <= layers.LLDPTLVTTL:
+			return malformed("a TLV of type %d is repeated", kind)
+		case kind == layers.LLDPTLVEnd && length > 0:
+			return malformed("the end TLV is not empty")
+		case kind == layers.LLDPTLVEnd:
+			return nil
 		}
-	case typeTTL:
-		if n >= 3 || len(v) < 2 {
-			return "the time to live is there twice, or shorter than 2 bytes"
-		}
-		f.TTL = binary.BigEndian.Uint16(v)
-	case typePortDescription, typeSystemName, typeSystemDescription:
+		tlvs = tlvs[min(2+length, len(tlvs)):]
+	}
+	return nil
+}
+
+// optional reads a TLV that may be absent.
+func (f *Frame) optional(kind layers.LLDPTLVType, v []byte) {
+	switch kind {
+	case layers.LLDPTLVPortDescription, layers.LLDPTLVSysName, layers.LLDPTLVSysDescription:
 		if len(v) > 255 {
 			f.Discarded++
-			return ""
+			return
 		}
 		*f.text(kind) = clean(v)
-	case typeCapabilities:
+	case layers.LLDPTLVSysCapabilities:
 		if len(v) != 4 {
 			f.Discarded++
-			return ""
+			return
 		}
 		f.Capabilities, f.Enabled = binary.BigEndian.Uint16(v), binary.BigEndian.Uint16(v[2:])
-	case typeManagementAddress:
+	case layers.LLDPTLVMgmtAddress:
 		f.management(v)
-	case typeOrganization:
+	case layers.LLDPTLVOrgSpecific:
 	default:
 		f.Unknown++
 	}
-	return ""
 }
 
-func (f *Frame) text(kind int) *string {
+func (f *Frame) text(kind layers.LLDPTLVType) *string {
 	switch kind {
-	case typePortDescription:
+	case layers.LLDPTLVPortDescription:
 		return &f.PortDescription
-	case typeSystemName:
+	case layers.LLDPTLVSysName:
 		return &f.SystemName
 	}
 	return &f.SystemDescription
 }
 
-// Families of addresses (IANA address family numbers).
-const (
-	familyIPv4 = 1
-	familyIPv6 = 2
-)
-
-// management reads section 8.5.9: length and family of the address, the address, then
-// where it is, which is not kept.
+// management reads the address of section 8.5.9: its length and family, the address, then an
+// interface number and an object, which are ignored.
 func (f *Frame) management(v []byte) {
 	if len(v) < 2 || v[0] < 2 || v[0] > 32 || len(v) < 1+int(v[0])+6 {
 		f.Discarded++
 		return
 	}
-	a := v[2 : 1+int(v[0])]
-	if f.Management.IsValid() {
-		return
-	}
-	if addr, ok := netip.AddrFromSlice(a); ok && (v[1] == familyIPv4 && addr.Is4() || v[1] == familyIPv6 && addr.Is6()) {
-		f.Management = addr
+	if a, ok := address(v[1 : 1+int(v[0])]); ok && !f.Management.IsValid() {
+		f.Management = a
 	}
 }
 
-// clean makes text of a stranger fit for leaves and logs.
+// address reads an address that begins with its IANA family number.
+func address(v []byte) (netip.Addr, bool) {
+	a, ok := netip.AddrFromSlice(v[1:])
+	family := layers.IANAAddressFamily(v[0])
+	return a, ok && (family == layers.IANAAddressFamilyIPV4 && a.Is4() || family == layers.IANAAddressFamilyIPV6 &&
+		a.Is6())
+}
+
+// clean makes text of an untrusted sender fit for leaves and logs.
 func clean(v []byte) string {
 	s := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -224,80 +176,83 @@ func clean(v []byte) string {
 		}
 		return r
 	}, strings.ToValidUTF8(string(v), "\ufffd"))
-	s = strings.TrimSpace(s)
-	for len(s) > 255 { // replacing may have made it longer
-		s = s[:strings.LastIndexFunc(s, func(rune) bool { return true })]
-	}
-	return strings.TrimSpace(s)
+	return strings.TrimSpace(cut(strings.TrimSpace(s))) // replacement characters may have made it longer
 }
 
-// minFrame is Ethernet's shortest frame without its checksum.
-const minFrame = 60
+// cut limits a text to 255 bytes.
+func cut(s string) string {
+	for len(s) > 255 {
+		s = s[:strings.LastIndexFunc(s, func(rune) bool { return true })]
+	}
+	return s
+}
 
-// Append writes the frame, from its Ethernet header on, padded to Ethernet's least length.
-func (f *Frame) Append(b []byte) ([]byte, error) {
+// Marshal encodes the frame with its Ethernet header, padded to the minimum length of Ethernet.
+func (f *Frame) Marshal() ([]byte, error) {
 	if l := len(f.ChassisID); l < 1 || l > 255 {
-		return b, fmt.Errorf("LLDP: a chassis identifier of %d bytes; it has 1 to 255", l)
+		return nil, fmt.Errorf("LLDP: a chassis identifier of %d bytes; it has 1 to 255", l)
 	}
 	if l := len(f.PortID); l < 1 || l > 255 {
-		return b, fmt.Errorf("LLDP: a port identifier of %d bytes; it has 1 to 255", l)
+		return nil, fmt.Errorf("LLDP: a port identifier of %d bytes; it has 1 to 255", l)
 	}
-	from := len(b)
-	b = append(b, NearestBridge[:]...)
-	b = append(b, f.Source[:]...)
-	b = binary.BigEndian.AppendUint16(b, EtherType)
-	b = appendElement(b, typeChassisID, append([]byte{byte(f.ChassisKind)}, f.ChassisID...))
-	b = appendElement(b, typePortID, append([]byte{byte(f.PortKind)}, f.PortID...))
-	b = appendElement(b, typeTTL, binary.BigEndian.AppendUint16(nil, f.TTL))
-	for _, kind := range []int{typePortDescription, typeSystemName, typeSystemDescription} {
+	d := &layers.LinkLayerDiscovery{
+		ChassisID: layers.LLDPChassisID{Subtype: f.ChassisKind, ID: f.ChassisID},
+		PortID:    layers.LLDPPortID{Subtype: f.PortKind, ID: f.PortID},
+		TTL:       f.TTL,
+	}
+	add := func(kind layers.LLDPTLVType, v []byte) {
+		d.Values = append(d.Values, layers.LinkLayerDiscoveryValue{Type: kind, Length: uint16(len(v)), Value: v})
+	}
+	for _, kind := range []layers.LLDPTLVType{layers.LLDPTLVPortDescription, layers.LLDPTLVSysName,
+		layers.LLDPTLVSysDescription} {
 		text := *f.text(kind)
 		if len(text) > 255 {
-			return b[:from], fmt.Errorf("LLDP: a text of %d bytes; at most 255", len(text))
+			return nil, fmt.Errorf("LLDP: a text of %d bytes; at most 255", len(text))
 		}
 		if text != "" {
-			b = appendElement(b, kind, []byte(text))
+			add(kind, []byte(text))
 		}
 	}
 	if f.Capabilities != 0 {
-		b = appendElement(b, typeCapabilities, binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, f.Capabilities), f.Enabled))
+		add(layers.LLDPTLVSysCapabilities, binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil,
+			f.Capabilities), f.Enabled))
 	}
 	if f.Management.IsValid() {
-		family, a := byte(familyIPv4), f.Management.AsSlice()
-		if len(a) == 16 {
-			family = familyIPv6
+		family := layers.IANAAddressFamilyIPV4
+		if f.Management.Is6() {
+			family = layers.IANAAddressFamilyIPV6
 		}
-		v := append([]byte{byte(len(a) + 1), family}, a...)
-		b = appendElement(b, typeManagementAddress, append(v, 1, 0, 0, 0, 0, 0)) // interface numbering: unknown; no object
+		a := f.Management.AsSlice()
+		v := append([]byte{byte(len(a) + 1), byte(family)}, a...)
+		// no interface, no object
+		add(layers.LLDPTLVMgmtAddress, append(v, byte(layers.LLDPInterfaceSubtypeUnknown), 0, 0, 0, 0, 0))
 	}
-	b = appendElement(b, typeEnd, nil)
-	for len(b)-from < minFrame {
-		b = append(b, 0)
+	buf := gopacket.NewSerializeBuffer()
+	eth := &layers.Ethernet{SrcMAC: f.Source[:], DstMAC: NearestBridge[:],
+		EthernetType: layers.EthernetTypeLinkLayerDiscovery}
+	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true}, eth, d); err != nil {
+		return nil, fmt.Errorf("LLDP: encode a frame: %w", err)
 	}
-	return b, nil
+	return buf.Bytes(), nil
 }
 
-func appendElement(b []byte, kind int, v []byte) []byte {
-	b = binary.BigEndian.AppendUint16(b, uint16(kind)<<9|uint16(len(v)))
-	return append(b, v...)
-}
-
-// ChassisText is the chassis identifier as OpenConfig writes it.
+// ChassisText is the chassis identifier in OpenConfig's notation.
 func (f *Frame) ChassisText() string {
 	switch f.ChassisKind {
-	case ChassisMAC:
+	case layers.LLDPChassisIDSubTypeMACAddr:
 		return macText(f.ChassisID)
-	case ChassisNetworkAddress:
+	case layers.LLDPChassisIDSubTypeNetworkAddr:
 		return addressText(f.ChassisID)
 	}
 	return clean(f.ChassisID)
 }
 
-// PortText is the port identifier as OpenConfig writes it.
+// PortText is the port identifier in OpenConfig's notation.
 func (f *Frame) PortText() string {
 	switch f.PortKind {
-	case PortMAC:
+	case layers.LLDPPortIDSubtypeMACAddr:
 		return macText(f.PortID)
-	case PortNetworkAddress:
+	case layers.LLDPPortIDSubtypeNetworkAddr:
 		return addressText(f.PortID)
 	}
 	return clean(f.PortID)
@@ -311,20 +266,22 @@ func macText(v []byte) string {
 }
 
 func addressText(v []byte) string {
-	if a, ok := netip.AddrFromSlice(v[1:]); ok && (v[0] == familyIPv4 && a.Is4() || v[0] == familyIPv6 && a.Is6()) {
+	if a, ok := address(v); ok {
 		return a.String()
 	}
 	return fmt.Sprintf("%x", v)
 }
 
-// String is OpenConfig's name of the kind; empty for one that is reserved.
-func (k ChassisSubtype) String() string {
-	return name(int(k), "CHASSIS_COMPONENT", "INTERFACE_ALIAS", "PORT_COMPONENT", "MAC_ADDRESS", "NETWORK_ADDRESS", "INTERFACE_NAME", "LOCAL")
+// ChassisType is OpenConfig's name of the chassis identifier's kind; empty for a reserved kind.
+func (f *Frame) ChassisType() string {
+	return name(int(f.ChassisKind), "CHASSIS_COMPONENT", "INTERFACE_ALIAS", "PORT_COMPONENT", "MAC_ADDRESS",
+		"NETWORK_ADDRESS", "INTERFACE_NAME", "LOCAL")
 }
 
-// String is OpenConfig's name of the kind; empty for one that is reserved.
-func (k PortSubtype) String() string {
-	return name(int(k), "INTERFACE_ALIAS", "PORT_COMPONENT", "MAC_ADDRESS", "NETWORK_ADDRESS", "INTERFACE_NAME", "AGENT_CIRCUIT_ID", "LOCAL")
+// PortType is OpenConfig's name of the port identifier's kind; empty for a reserved kind.
+func (f *Frame) PortType() string {
+	return name(int(f.PortKind), "INTERFACE_ALIAS", "PORT_COMPONENT", "MAC_ADDRESS", "NETWORK_ADDRESS",
+		"INTERFACE_NAME", "AGENT_CIRCUIT_ID", "LOCAL")
 }
 
 func name(k int, names ...string) string {

@@ -5,6 +5,7 @@ package lldp
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/gopacket/gopacket/layers"
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/p4/softswitch"
@@ -25,23 +27,25 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func full() *Frame {
 	return &Frame{
-		Source: [6]byte{2, 0, 0, 0, 0, 1}, ChassisKind: ChassisMAC, ChassisID: []byte{2, 0, 0, 0, 0, 0},
-		PortKind: PortInterfaceName, PortID: []byte("Ethernet3"), TTL: 120,
+		Source: [6]byte{2, 0, 0, 0, 0, 1}, ChassisKind: layers.LLDPChassisIDSubTypeMACAddr,
+		ChassisID: []byte{2, 0, 0, 0, 0, 0},
+		PortKind:  layers.LLDPPortIDSubtypeIfaceName, PortID: []byte("Ethernet3"), TTL: 120,
 		PortDescription: "to spine1", SystemName: "leaf1", SystemDescription: "netsketch soft switch",
-		Capabilities: CapabilityBridge | CapabilityRouter, Enabled: CapabilityRouter, Management: netip.MustParseAddr("192.0.2.1"),
+		Capabilities: CapabilityBridge | CapabilityRouter, Enabled: CapabilityRouter,
+		Management: netip.MustParseAddr("192.0.2.1"),
 	}
 }
 
 func TestFrameRoundTrip(t *testing.T) {
-	least := &Frame{ChassisKind: ChassisLocal, ChassisID: []byte("x"), PortKind: PortLocal, PortID: []byte("1")}
+	least := &Frame{ChassisKind: layers.LLDPChassisIDSubTypeLocal, ChassisID: []byte("x"),
+		PortKind: layers.LLDPPortIDSubtypeLocal, PortID: []byte("1")}
 	v6 := full()
 	v6.Management = netip.MustParseAddr("2001:db8::1")
 	for _, f := range []*Frame{full(), least, v6} {
-		b, err := f.Append([]byte("before"))
+		b, err := f.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
-		b = b[len("before"):]
 		if len(b) < 60 {
 			t.Errorf("%d bytes; Ethernet's least is 60", len(b))
 		}
@@ -60,9 +64,10 @@ func TestFrameRoundTrip(t *testing.T) {
 
 // The bytes of a frame as the standard lays them out, element by element.
 func TestFrameBytes(t *testing.T) {
-	f := &Frame{Source: [6]byte{2, 0, 0, 0, 0, 1}, ChassisKind: ChassisMAC, ChassisID: []byte{2, 0, 0, 0, 0, 0},
-		PortKind: PortInterfaceName, PortID: []byte("e1"), TTL: 120, SystemName: "s"}
-	got, err := f.Append(nil)
+	f := &Frame{Source: [6]byte{2, 0, 0, 0, 0, 1}, ChassisKind: layers.LLDPChassisIDSubTypeMACAddr,
+		ChassisID: []byte{2, 0, 0, 0, 0, 0},
+		PortKind:  layers.LLDPPortIDSubtypeIfaceName, PortID: []byte("e1"), TTL: 120, SystemName: "s"}
+	got, err := f.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,32 +83,35 @@ func TestFrameBytes(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	good, err := full().Append(nil)
+	good, err := full().Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	head := good[:header]
-	element := func(kind int, v ...byte) []byte { return appendElement(nil, kind, v) }
+	element := func(kind int, v ...byte) []byte {
+		return append(binary.BigEndian.AppendUint16(nil, uint16(kind)<<9|uint16(len(v))), v...)
+	}
 	chassis, port, ttl := element(1, 4, 2, 0, 0, 0, 0, 0), element(2, 5, 'e'), element(3, 0, 120)
 	build := func(parts ...[]byte) []byte { return slices.Concat(append([][]byte{head}, parts...)...) }
 	for name, tt := range map[string]struct {
 		frame []byte
 		want  string
 	}{
-		"nothing":            {nil, "not an LLDP frame"},
-		"another EtherType":  {append(bytes.Clone(head[:12]), 8, 0), "not an LLDP frame"},
-		"unicast":            {append([]byte{2}, good[1:]...), "group addresses"},
-		"no elements":        {build(), "ends within"},
-		"out of order":       {build(port, chassis, ttl), "has to be of type 1"},
-		"no time to live":    {build(chassis, port, element(0)), "has to be of type 3"},
-		"chassis twice":      {build(chassis, port, ttl, chassis), "there twice"},
-		"time twice":         {build(chassis, port, ttl, ttl), "there twice"},
-		"empty chassis":      {build(element(1, 4), port, ttl), "0 bytes"},
-		"empty element":      {build(element(1), port, ttl), "-1 bytes"},
-		"long chassis":       {build(element(1, make([]byte, 300)...), port, ttl), "299 bytes"},
-		"short time to live": {build(chassis, port, element(3, 1)), "shorter than 2"},
-		"beyond the frame":   {build(chassis, port, ttl, []byte{0x0a, 200, 's'}), "200 bytes, 1 are left"},
-		"half an element":    {build(chassis, port, ttl, []byte{0x0a}), "ends within"},
+		"nothing":           {nil, "not an LLDP frame"},
+		"another EtherType": {append(bytes.Clone(head[:12]), 8, 0), "not an LLDP frame"},
+		"unicast":           {append([]byte{2}, good[1:]...), "not a group address"},
+		"no elements":       {build(), "Missing mandatory"},
+		"out of order":      {build(port, chassis, ttl), "not 1"},
+		"no time to live":   {build(chassis, port, element(0)), "not 3"},
+		"chassis twice":     {build(chassis, port, ttl, chassis), "repeated"},
+		"time twice":        {build(chassis, port, ttl, ttl), "repeated"},
+		"empty chassis":     {build(element(1, 4), port, ttl), "ChassisID"},
+		"empty element":     {build(element(1), port, ttl), "ChassisID"},
+		"long chassis": {build(element(1, append([]byte{4}, make([]byte, 299)...)...), port, ttl),
+			"longer than 255"},
+		"short time to live": {build(chassis, port, element(3, 1)), "TTL"},
+		"beyond the frame":   {build(chassis, port, ttl, []byte{0x0a, 200, 's'}), "< 202 bytes"},
+		"half an element":    {build(chassis, port, ttl, []byte{0x0a}), "< 2 bytes"},
 		"end with contents":  {build(chassis, port, ttl, element(0, 1)), "not empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +121,8 @@ func TestParseRefuses(t *testing.T) {
 		})
 	}
 	// Without the end element; optional elements that are wrong are left out.
-	f, err := Parse(build(chassis, port, ttl, element(5, make([]byte, 300)...), element(7, 1), element(8, 5, 1, 10), element(9, 1), element(127, 0, 0x80, 0xc2, 1)))
+	f, err := Parse(build(chassis, port, ttl, element(5, make([]byte, 300)...), element(7, 1), element(8, 5, 1, 10),
+		element(9, 1), element(127, 0, 0x80, 0xc2, 1)))
 	if err != nil || f.Discarded != 3 || f.Unknown != 1 || f.SystemName != "" {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -123,14 +132,14 @@ func TestParseRefuses(t *testing.T) {
 	}
 	for _, f := range []*Frame{{}, {ChassisID: []byte("x")}, {ChassisID: []byte("x"), PortID: make([]byte, 256)},
 		{ChassisID: []byte("x"), PortID: []byte("y"), SystemName: strings.Repeat("s", 256)}} {
-		if b, err := f.Append(nil); err == nil || len(b) != 0 {
+		if b, err := f.Marshal(); err == nil || len(b) != 0 {
 			t.Errorf("written: %x", b)
 		}
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	good, err := full().Append(nil)
+	good, err := full().Marshal()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -140,8 +149,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		x, err := Parse(b)
 		if err != nil {
-			var bad *Error
-			if !errors.Is(err, ErrNotLLDP) && !errors.As(err, &bad) {
+			if !errors.Is(err, ErrNotLLDP) && !errors.Is(err, ErrMalformed) {
 				t.Fatalf("an error of another kind: %v", err)
 			}
 			return
@@ -149,7 +157,7 @@ func FuzzParse(f *testing.F) {
 		if len(x.SystemName) > 255 || len(x.ChassisText()) > 1024 || len(x.PortText()) > 1024 {
 			t.Fatal("text longer than a frame holds")
 		}
-		again, err := x.Append(nil)
+		again, err := x.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +198,8 @@ func pair(t *testing.T, c *clock) (a, b *softswitch.Switch, x, y *Agent) {
 	t.Helper()
 	a, b = softswitch.New(softswitch.Config{Name: "a"}), softswitch.New(softswitch.Config{Name: "b"})
 	join := func(from *softswitch.Switch, port uint32, to *softswitch.Switch, at uint32) {
-		if err := from.AddPort(port, softswitch.Port{Name: "Ethernet" + string(rune('0'+port)), Tx: func(pkt []byte, when time.Duration) { to.Inject(at, pkt, when) }}); err != nil {
+		if err := from.AddPort(port, softswitch.Port{Name: "Ethernet" + string(rune('0'+port)),
+			Tx: func(pkt []byte, when time.Duration) { to.Inject(at, pkt, when) }}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,7 +232,7 @@ func TestNeighborsComeAndGo(t *testing.T) {
 	expect := func(what, atX, atY string) {
 		t.Helper()
 		if gx, gy := names(x), names(y); gx != atX || gy != atY {
-			t.Fatalf("%s: a hears %q, b hears %q; expected %q and %q", what, gx, gy, atX, atY)
+			t.Fatalf("%s: a has %q, b has %q; expected %q and %q", what, gx, gy, atX, atY)
 		}
 	}
 	expect("before", "", "")
@@ -234,7 +243,7 @@ func TestNeighborsComeAndGo(t *testing.T) {
 	y.Tick()
 	expect("both sent", "b/Ethernet2", "a/Ethernet1")
 	if changes != 1 {
-		t.Errorf("%d changes told; expected 1", changes)
+		t.Errorf("%d changes reported; expected 1", changes)
 	}
 	for range 4 { // the rest of the quick ones
 		x.Tick()
@@ -253,7 +262,7 @@ func TestNeighborsComeAndGo(t *testing.T) {
 	expect("renamed", "b/Ethernet2", "a2/Ethernet1")
 
 	c.advance(121 * time.Second)
-	expect("nothing heard for longer than the time to live", "", "")
+	expect("nothing changed for longer than the time to live", "", "")
 	x.Tick()
 	if _, n, _ := x.PortState(1); n.AgedOut != 1 {
 		t.Errorf("aged out %d", n.AgedOut)
@@ -276,9 +285,9 @@ func TestNeighborsComeAndGo(t *testing.T) {
 
 	x.SetEnabled(false)
 	x.Tick()
-	expect("a off says goodbye", "", "")
+	expect("a off sends a shutdown frame", "", "")
 	y.Tick()
-	expect("a off hears nothing", "", "")
+	expect("a off has no neighbor", "", "")
 	x.SetEnabled(true)
 	x.Tick()
 	c.advance(time.Second)
@@ -289,24 +298,24 @@ func TestNeighborsComeAndGo(t *testing.T) {
 	y.Tick()
 	expect("port of b off", "", "")
 	x.Tick()
-	expect("port of b off hears nothing", "", "")
+	expect("port of b off has no neighbor", "", "")
 }
 
-// Strangers cost bounded memory, and what is not LLDP is counted.
+// Unknown systems take bounded memory, and malformed frames are counted.
 func TestReceiveIsBounded(t *testing.T) {
 	c := &clock{now: time.Unix(1000, 0)}
 	a, _, x, _ := pair(t, c)
 	f := full()
 	for i := range 100 {
 		f.ChassisID = []byte{2, 0, 0, 0, 0, byte(i)}
-		b, err := f.Append(nil)
+		b, err := f.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
 		a.Inject(1, b, 0)
 	}
 	if got := len(x.Neighbors()); got != 8 {
-		t.Errorf("%d neighbours; expected 8", got)
+		t.Errorf("%d neighbors; expected 8", got)
 	}
 	bad := append(bytes.Clone(NearestBridge[:]), 2, 0, 0, 0, 0, 1, 0x88, 0xcc, 0, 0)
 	a.Inject(1, bad, 0)
@@ -318,27 +327,27 @@ func TestReceiveIsBounded(t *testing.T) {
 func TestRunEnds(t *testing.T) {
 	c := &clock{now: time.Unix(1000, 0)}
 	_, _, x, y := pair(t, c)
-	heard := make(chan struct{}, 16)
-	defer y.Watch(func() { heard <- struct{}{} })()
+	changed := make(chan struct{}, 16)
+	defer y.Watch(func() { changed <- struct{}{} })()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		x.Run(ctx)
 		close(done)
 	}()
-	<-heard
+	<-changed
 	if names(y) != "a/Ethernet1" {
-		t.Errorf("b hears %q", names(y))
+		t.Errorf("b has %q", names(y))
 	}
 	cancel()
 	<-done
 	if names(y) != "" {
-		t.Errorf("a has ended and b still hears %q", names(y))
+		t.Errorf("a has ended and b still has %q", names(y))
 	}
 }
 
 func BenchmarkParse(b *testing.B) {
-	f, err := full().Append(nil)
+	f, err := full().Marshal()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// election is a 128-bit election id; nil stands for an unset one, which is below any other.
+// election is a 128-bit election id; nil is an unset id, which is below all others.
 type election struct{ high, low uint64 }
 
 func electionOf(u *p4v1.Uint128) *election {
@@ -40,12 +40,12 @@ func (e *election) compare(o *election) int {
 // role is the arbitration of one role. Its fields are guarded by Server.arb.
 type role struct {
 	name    string
-	turn    sync.Mutex // held through a whole change of primary, waiting included; taken before arb
+	turn    sync.Mutex // held during a change of primary, including its waits; taken before arb
 	streams map[*stream]bool
 	primary *stream
-	highest *election      // the highest ever seen; nil: there was no primary yet
+	highest *election      // the highest so far; nil: there was no primary yet
 	config  *p4v1.Role     // as the last primary set it
-	writes  sync.WaitGroup // writes under way; grows only with arb held and primary set
+	writes  sync.WaitGroup // writes in progress; increases only while arb is held and primary is set
 }
 
 // arbitrate handles a MasterArbitrationUpdate. An error ends the stream.
@@ -55,14 +55,17 @@ func (s *Server) arbitrate(st *stream, m *p4v1.MasterArbitrationUpdate) error {
 			return err
 		}
 	} else if m.GetDeviceId() != s.opt.DeviceID {
-		return status.Errorf(codes.FailedPrecondition, "this stream is of device %d; for device %d open another", s.opt.DeviceID, m.GetDeviceId())
+		return status.Errorf(codes.FailedPrecondition, "this stream is of device %d; for device %d open another",
+			s.opt.DeviceID, m.GetDeviceId())
 	}
 	name := m.GetRole().GetName()
 	if st.role != nil && st.role.name != name {
-		return status.Errorf(codes.FailedPrecondition, "this stream is of role %q; for role %q open another", st.role.name, name)
+		return status.Errorf(codes.FailedPrecondition, "this stream is of role %q; for role %q open another",
+			st.role.name, name)
 	}
 	if m.GetRole().GetConfig() != nil {
-		return status.Errorf(codes.InvalidArgument, "role %q: no role configuration is agreed upon with this switch; leave it unset", name)
+		return status.Errorf(codes.InvalidArgument,
+			"role %q: no role configuration is agreed upon with this switch; leave it unset", name)
 	}
 	if id := roleNumber(m.GetRole()); id != 0 && name == "" {
 		return status.Errorf(codes.InvalidArgument, "roles are named since P4Runtime 1.4.0; role id %d is not used", id)
@@ -84,7 +87,7 @@ func (s *Server) roleNamed(name string) *role {
 	return r
 }
 
-// elect applies the rules of the specification's section 5.3. The caller holds the role's turn.
+// elect applies the rules of section 5.3. The caller holds the role's turn.
 func (s *Server) elect(r *role, st *stream, m *p4v1.MasterArbitrationUpdate) error {
 	id := electionOf(m.GetElectionId())
 	s.arb.Lock()
@@ -96,7 +99,8 @@ func (s *Server) elect(r *role, st *stream, m *p4v1.MasterArbitrationUpdate) err
 		for other := range r.streams {
 			if other != st && other.election != nil && other.election.compare(id) == 0 {
 				s.arb.Unlock()
-				return status.Errorf(codes.InvalidArgument, "election id {%d, %d} is in use by another controller of role %q", id.high, id.low, r.name)
+				return status.Errorf(codes.InvalidArgument,
+					"election id {%d, %d} is in use by another controller of role %q", id.high, id.low, r.name)
 			}
 		}
 	}
@@ -104,7 +108,7 @@ func (s *Server) elect(r *role, st *stream, m *p4v1.MasterArbitrationUpdate) err
 	st.role, st.election = r, id
 	r.streams[st] = true
 	if id == nil || r.highest != nil && id.compare(r.highest) < 0 {
-		if was { // it stepped down
+		if was { // the primary stepped down
 			r.primary = nil
 		}
 		if was {
@@ -117,7 +121,8 @@ func (s *Server) elect(r *role, st *stream, m *p4v1.MasterArbitrationUpdate) err
 		s.arb.Unlock()
 		return nil
 	}
-	// A primary, new or again: the old one stops, the others hear of it, its writes finish, then the new one begins.
+	// A new or returning primary: the old one stops, the others are notified, its writes finish,
+	// then the new one begins.
 	r.primary, r.highest, r.config = nil, id, m.GetRole()
 	for other := range r.streams {
 		if other != st {
@@ -133,7 +138,7 @@ func (s *Server) elect(r *role, st *stream, m *p4v1.MasterArbitrationUpdate) err
 	return nil
 }
 
-// leave takes a stream that ended out of the arbitration.
+// leave removes an ended stream from the arbitration.
 func (s *Server) leave(st *stream) {
 	s.arb.Lock()
 	s.open--
@@ -157,7 +162,7 @@ func (s *Server) leave(st *stream) {
 	}
 }
 
-// advisory tells a stream how things stand. The caller holds arb.
+// advisory sends a stream the result of the arbitration. The caller holds arb.
 func (s *Server) advisory(r *role, to *stream) *p4v1.StreamMessageResponse {
 	switch r.primary {
 	case nil:
@@ -169,7 +174,8 @@ func (s *Server) advisory(r *role, to *stream) *p4v1.StreamMessageResponse {
 }
 
 func (s *Server) advisoryOf(r *role, code codes.Code) *p4v1.StreamMessageResponse {
-	m := &p4v1.MasterArbitrationUpdate{DeviceId: s.opt.DeviceID, Status: &rpcstatus.Status{Code: int32(code), Message: advice[code]}}
+	m := &p4v1.MasterArbitrationUpdate{DeviceId: s.opt.DeviceID,
+		Status: &rpcstatus.Status{Code: int32(code), Message: advice[code]}}
 	if r.name != "" {
 		m.Role = &p4v1.Role{Name: r.name, Config: r.config.GetConfig()}
 	}
@@ -185,7 +191,8 @@ var advice = map[codes.Code]string{
 	codes.NotFound:      "there is no primary",
 }
 
-// beginWrite checks, in the specification's order, who wants to write, and counts the write as under way until done is called.
+// beginWrite checks, in the specification's order, the sender of a write, and counts the write as
+// in progress until done is called.
 func (s *Server) beginWrite(device uint64, roleName string, id *p4v1.Uint128) (done func(), err error) {
 	if err := s.checkDevice(device); err != nil {
 		return nil, err
@@ -194,7 +201,8 @@ func (s *Server) beginWrite(device uint64, roleName string, id *p4v1.Uint128) (d
 	defer s.arb.Unlock()
 	r, ok := s.roles[roleName]
 	if !ok && roleName != "" {
-		return nil, status.Errorf(codes.NotFound, "device %d has no role %q: no controller arbitrated for it", device, roleName)
+		return nil, status.Errorf(codes.NotFound, "device %d has no role %q: no controller arbitrated for it", device,
+			roleName)
 	}
 	e := electionOf(id)
 	if !ok || r.primary == nil || e == nil || r.primary.election.compare(e) != 0 {

@@ -29,75 +29,76 @@ func TestCapabilities(t *testing.T) {
 func TestArbitrationElects(t *testing.T) {
 	r := newRig(t, p4rtserver.Options{})
 	a := r.join("", 5)
-	a.told(codes.OK, 5)
+	a.advised(codes.OK, 5)
 	b := r.join("", 4)
-	b.told(codes.AlreadyExists, 5)
+	b.advised(codes.AlreadyExists, 5)
 	never := r.join("")
-	never.told(codes.AlreadyExists, 5)
+	never.advised(codes.AlreadyExists, 5)
 
-	c := r.join("", 6) // takes over: all others hear of it, then it does
-	a.told(codes.AlreadyExists, 6)
-	b.told(codes.AlreadyExists, 6)
-	never.told(codes.AlreadyExists, 6)
-	c.told(codes.OK, 6)
+	c := r.join("", 6) // takes over: all others are informed, then it is
+	a.advised(codes.AlreadyExists, 6)
+	b.advised(codes.AlreadyExists, 6)
+	never.advised(codes.AlreadyExists, 6)
+	c.advised(codes.OK, 6)
 
 	c.cancel() // the primary leaves: there is none, whoever else bid
-	a.told(codes.NotFound, 6)
-	b.told(codes.NotFound, 6)
-	never.told(codes.NotFound, 6)
+	a.advised(codes.NotFound, 6)
+	b.advised(codes.NotFound, 6)
+	never.advised(codes.NotFound, 6)
 
-	a.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(5)}) // below the highest ever seen: still a backup
-	a.told(codes.NotFound, 6)
+	// below the highest ever seen: still a backup
+	a.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(5)})
+	a.advised(codes.NotFound, 6)
 	b.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(6)}) // at it: elected
-	a.told(codes.AlreadyExists, 6)
-	never.told(codes.AlreadyExists, 6)
-	b.told(codes.OK, 6)
+	a.advised(codes.AlreadyExists, 6)
+	never.advised(codes.AlreadyExists, 6)
+	b.advised(codes.OK, 6)
 
-	b.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(2)}) // steps down: all hear of it
-	a.told(codes.NotFound, 6)
-	never.told(codes.NotFound, 6)
-	b.told(codes.NotFound, 6)
+	b.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(2)}) // steps down: all are informed
+	a.advised(codes.NotFound, 6)
+	never.advised(codes.NotFound, 6)
+	b.advised(codes.NotFound, 6)
 
 	never.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1}) // unset is below everything, {0, 0} is an id
-	never.told(codes.NotFound, 6)
+	never.advised(codes.NotFound, 6)
 }
 
 func TestArbitrationHighHalf(t *testing.T) {
 	r := newRig(t, p4rtserver.Options{})
 	low := r.open()
 	low.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: &p4v1.Uint128{Low: ^uint64(0)}})
-	low.told(codes.OK, ^uint64(0))
+	low.advised(codes.OK, ^uint64(0))
 	high := r.open()
 	high.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: &p4v1.Uint128{High: 1}})
 	if a := high.next().GetArbitration(); a.GetStatus().GetCode() != 0 || a.GetElectionId().GetHigh() != 1 {
-		t.Errorf("told %v", a)
+		t.Errorf("received %v", a)
 	}
 	if a := low.next().GetArbitration(); codes.Code(a.GetStatus().GetCode()) != codes.AlreadyExists {
-		t.Errorf("told %v", a)
+		t.Errorf("received %v", a)
 	}
 }
 
 func TestArbitrationZeroIsAnID(t *testing.T) {
 	r := newRig(t, p4rtserver.Options{})
 	never := r.join("")
-	never.told(codes.NotFound, 0)
+	never.advised(codes.NotFound, 0)
 	c := r.open()
 	c.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: &p4v1.Uint128{}})
 	if a := c.next().GetArbitration(); a.GetStatus().GetCode() != 0 || a.ElectionId == nil {
-		t.Errorf("told %v", a)
+		t.Errorf("received %v", a)
 	}
 }
 
 func TestArbitrationRoles(t *testing.T) {
 	r := newRig(t, p4rtserver.Options{})
 	a, b := r.join("", 5), r.join("telemetry", 5) // the same id in two roles
-	a.told(codes.OK, 5)
-	b.told(codes.OK, 5)
+	a.advised(codes.OK, 5)
+	b.advised(codes.OK, 5)
 	c := r.join("telemetry", 6)
-	b.told(codes.AlreadyExists, 6)
-	c.told(codes.OK, 6)
+	b.advised(codes.AlreadyExists, 6)
+	c.advised(codes.OK, 6)
 	if len(a.in) != 0 {
-		t.Error("a change in one role was told to another")
+		t.Error("a change in one role was sent to another")
 	}
 	_, err := r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1, Role: "telemetry", ElectionId: id128(5)})
 	r.refused(err, codes.PermissionDenied, "telemetry")
@@ -112,14 +113,22 @@ func TestArbitrationRefuses(t *testing.T) {
 		code   codes.Code
 		says   string
 	}{
-		"unknown device":                {true, &p4v1.MasterArbitrationUpdate{DeviceId: 2, ElectionId: id128(1)}, codes.NotFound, "no device 2"},
-		"device 0":                      {true, &p4v1.MasterArbitrationUpdate{ElectionId: id128(1)}, codes.NotFound, "no device 0"},
-		"election id in use":            {true, &p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(9)}, codes.InvalidArgument, "in use"},
-		"role configuration":            {true, &p4v1.MasterArbitrationUpdate{DeviceId: 1, Role: &p4v1.Role{Name: "x", Config: &anypb.Any{}}}, codes.InvalidArgument, "role configuration"},
-		"another device later":          {false, &p4v1.MasterArbitrationUpdate{DeviceId: 2, ElectionId: id128(1)}, codes.FailedPrecondition, "device 1"},
-		"another role later":            {false, &p4v1.MasterArbitrationUpdate{DeviceId: 1, Role: &p4v1.Role{Name: "x"}}, codes.FailedPrecondition, `role ""`},
-		"role configuration later":      {false, &p4v1.MasterArbitrationUpdate{DeviceId: 1, Role: &p4v1.Role{Config: &anypb.Any{}}}, codes.InvalidArgument, "role configuration"},
-		"election id of another, later": {false, &p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(9)}, codes.InvalidArgument, "in use"},
+		"unknown device": {true, &p4v1.MasterArbitrationUpdate{DeviceId: 2, ElectionId: id128(1)},
+			codes.NotFound, "no device 2"},
+		"device 0": {true, &p4v1.MasterArbitrationUpdate{ElectionId: id128(1)}, codes.NotFound,
+			"no device 0"},
+		"election id in use": {true, &p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(9)},
+			codes.InvalidArgument, "in use"},
+		"role configuration": {true, &p4v1.MasterArbitrationUpdate{DeviceId: 1,
+			Role: &p4v1.Role{Name: "x", Config: &anypb.Any{}}}, codes.InvalidArgument, "role configuration"},
+		"another device later": {false, &p4v1.MasterArbitrationUpdate{DeviceId: 2, ElectionId: id128(1)},
+			codes.FailedPrecondition, "device 1"},
+		"another role later": {false, &p4v1.MasterArbitrationUpdate{DeviceId: 1,
+			Role: &p4v1.Role{Name: "x"}}, codes.FailedPrecondition, `role ""`},
+		"role configuration later": {false, &p4v1.MasterArbitrationUpdate{DeviceId: 1,
+			Role: &p4v1.Role{Config: &anypb.Any{}}}, codes.InvalidArgument, "role configuration"},
+		"election id of another, later": {false, &p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(9)},
+			codes.InvalidArgument, "in use"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, p4rtserver.Options{})
@@ -127,12 +136,12 @@ func TestArbitrationRefuses(t *testing.T) {
 			c := r.open()
 			if !tc.first {
 				c = r.join("", 3)
-				c.told(codes.AlreadyExists, 9)
+				c.advised(codes.AlreadyExists, 9)
 			}
 			c.bid(tc.update)
 			r.refused(c.ended(), tc.code, tc.says)
 			if len(nine.in) != 0 {
-				t.Error("the primary was told of it")
+				t.Error("the primary received it")
 			}
 		})
 	}
@@ -146,20 +155,21 @@ func TestArbitrationRefuses(t *testing.T) {
 		r := newRig(t, p4rtserver.Options{})
 		a := r.primary(9)
 		watch := r.join("")
-		watch.told(codes.AlreadyExists, 9)
+		watch.advised(codes.AlreadyExists, 9)
 		a.cancel()
-		watch.told(codes.NotFound, 9)
+		watch.advised(codes.NotFound, 9)
 		r.primary(9)
 	})
 }
 
-// A client that opens a thousand streams gets as many as are allowed, and leaves as many when it goes.
+// A client that opens a thousand streams gets as many as are allowed, and leaves as many when it
+// goes.
 func TestStreamsAreBounded(t *testing.T) {
 	r := newRig(t, p4rtserver.Options{MaxStreams: 10})
 	var cs []*controller
 	for range 10 {
 		cs = append(cs, r.join("", uint64(len(cs)+1)))
-		cs[len(cs)-1].told(codes.OK, uint64(len(cs)))
+		cs[len(cs)-1].advised(codes.OK, uint64(len(cs)))
 	}
 	for range 100 {
 		r.refused(r.open().ended(), codes.ResourceExhausted, "10 streams are open")
@@ -172,7 +182,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	for r.srv.Stats().Streams == 10 { // the server notices in its own time
 		runtime.Gosched()
 	}
-	r.join("", 20).told(codes.OK, 20)
+	r.join("", 20).advised(codes.OK, 20)
 }
 
 func TestWriteChecksWhoWrites(t *testing.T) {
@@ -192,7 +202,8 @@ func TestWriteChecksWhoWrites(t *testing.T) {
 	r.refused(err, codes.NotFound, "no device 2")
 	_, err = r.tryRead(&p4v1.ReadRequest{DeviceId: 1})
 	r.refused(err, codes.FailedPrecondition, "no pipeline")
-	r.refused(r.set(p4v1.SetForwardingPipelineConfigRequest_VERIFY, id128(4), nil), codes.PermissionDenied, "not the primary's")
+	r.refused(r.set(p4v1.SetForwardingPipelineConfigRequest_VERIFY, id128(4), nil), codes.PermissionDenied,
+		"not the primary's")
 	c.cancel()
 	if err := c.ended(); !strings.Contains(err.Error(), "canceled") {
 		t.Errorf("%v", err)

@@ -16,12 +16,13 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
 
-// Packets meet an atomic batch whole or not at all: two tables are switched between two states together, also where the batch fails, and
-// no packet sees one of each.
+// Packets meet an atomic batch whole or not at all: two tables are switched between two states
+// together, also where the batch fails, and no packet sees one of each.
 func TestDataplaneAtomic(t *testing.T) {
 	r, c := pipelined(t)
 	source := r.entity(`table_entry { table_id: $lpm_t match { field_id: 1 lpm { value: "\x02\x00\x00\x00\x00\x09" prefix_len: 48 } } action { action { action_id: $paced params { param_id: 1 value: "\x01" } } } }`)
-	// keyless_t counts in cell 0 or 1 of packets_in, const_t in neither for this frame, ternary_t in cell 4 or 5.
+	// keyless_t counts in cell 0 or 1 of packets_in, const_t in neither for this frame, ternary_t
+	// in cell 4 or 5.
 	first := func(cell int) *p4v1.Entity {
 		return r.entity(fmt.Sprintf(`table_entry { table_id: $keyless_t is_default_action: true action { action { action_id: $count params { param_id: 1 value: "\x%02x" } } } }`, cell))
 	}
@@ -47,7 +48,8 @@ func TestDataplaneAtomic(t *testing.T) {
 		batch := []*p4v1.Update{modify(first(n)), modify(second(4 + n))}
 		if i%3 == 0 { // one that fails after its updates, which are the other state's
 			batch = []*p4v1.Update{modify(first(1 - n)), modify(second(5 - n)), insert(source)}
-			if errs := r.writeAs(c, p4v1.WriteRequest_DATAPLANE_ATOMIC, batch...); codes.Code(errs[2].GetCanonicalCode()) != codes.AlreadyExists {
+			if errs := r.writeAs(c, p4v1.WriteRequest_DATAPLANE_ATOMIC,
+				batch...); codes.Code(errs[2].GetCanonicalCode()) != codes.AlreadyExists {
 				t.Fatal(errs)
 			}
 			continue
@@ -62,15 +64,18 @@ func TestDataplaneAtomic(t *testing.T) {
 	packets.Wait()
 	cells, err := r.sw.ReadCounter("I.packets_in", 0, -1)
 	r.ok(err)
-	if cells[0].Packets != cells[4].Packets || cells[1].Packets != cells[5].Packets || cells[0].Packets == 0 || cells[1].Packets == 0 {
-		t.Errorf("%d and %d packets were counted by one table in the two states, %d and %d by the other", cells[0].Packets, cells[1].Packets, cells[4].Packets, cells[5].Packets)
+	if cells[0].Packets != cells[4].Packets || cells[1].Packets != cells[5].Packets || cells[0].Packets == 0 ||
+		cells[1].Packets == 0 {
+		t.Errorf("%d and %d packets were counted by one table in the two states, %d and %d by the other",
+			cells[0].Packets, cells[1].Packets, cells[4].Packets, cells[5].Packets)
 	}
 	if n := len(r.read(r.entity(`table_entry { table_id: $lpm_t }`))); n != 1 {
 		t.Errorf("%d entries", n)
 	}
 }
 
-// A write of the old primary that is under way is over before the new one is told that it is the primary.
+// A write of the old primary that is under way is over before the new one is informed that it is
+// the primary.
 func TestWritesFinishBeforeTheNextPrimary(t *testing.T) {
 	compiling, goOn := make(chan struct{}), make(chan struct{})
 	var hold sync.Once
@@ -85,28 +90,29 @@ func TestWritesFinishBeforeTheNextPrimary(t *testing.T) {
 	cfg := r.entities(1)
 	finished := make(chan error, 1)
 	go func() {
-		_, err := r.rpc.SetForwardingPipelineConfig(context.WithoutCancel(t.Context()), &p4v1.SetForwardingPipelineConfigRequest{
-			DeviceId: 1, ElectionId: old.id, Action: push, Config: cfg,
-		})
+		_, err := r.rpc.SetForwardingPipelineConfig(context.WithoutCancel(t.Context()),
+			&p4v1.SetForwardingPipelineConfigRequest{
+				DeviceId: 1, ElectionId: old.id, Action: push, Config: cfg,
+			})
 		finished <- err
 	}()
 	<-compiling
 	next := r.join("", 2)
-	old.told(codes.AlreadyExists, 2) // it is told at once, and writes no more
+	old.advised(codes.AlreadyExists, 2) // it is informed at once, and writes no more
 	_, err := r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1, ElectionId: old.id})
 	r.refused(err, codes.PermissionDenied, "not the primary")
 	_, err = r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1, ElectionId: next.id})
 	r.refused(err, codes.PermissionDenied, "not the primary") // nor does the next one yet
 	select {
 	case m := <-next.in:
-		t.Errorf("with a write under way the next primary was told %v", m)
+		t.Errorf("with a write under way the next primary received %v", m)
 	case <-finished:
 		t.Error("the write is over")
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(goOn)
 	r.ok(<-finished)
-	next.told(codes.OK, 2)
+	next.advised(codes.OK, 2)
 	r.must(next, insert(r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x01" } } action { action { action_id: $drop } } }`)))
 }
 
@@ -134,7 +140,8 @@ func TestBackupReplicas(t *testing.T) {
 		}
 		for _, p := range r.sw.Ports() {
 			if p.Counters.OutPackets != sent[p.ID] {
-				t.Fatalf("port %d up %v: port %d has sent %d packets, not %d", step.port, step.up, p.ID, p.Counters.OutPackets, sent[p.ID])
+				t.Fatalf("port %d up %v: port %d has sent %d packets, not %d", step.port, step.up, p.ID,
+					p.Counters.OutPackets, sent[p.ID])
 			}
 		}
 	}

@@ -18,8 +18,8 @@ import (
 func TestRolesInTheProgram(t *testing.T) {
 	r := newRig(t, p4rtserver.Options{})
 	c, mine, other := r.primary(1), r.join("telemetry", 1), r.join("routing", 1)
-	mine.told(codes.OK, 1)
-	other.told(codes.OK, 1)
+	mine.advised(codes.OK, 1)
+	other.advised(codes.OK, 1)
 	cfg := r.entities(1)
 	for _, x := range cfg.P4Info.Tables {
 		if x.GetPreamble().GetAlias() == "exact_t" {
@@ -35,19 +35,22 @@ func TestRolesInTheProgram(t *testing.T) {
 	r.mustNot(other, codes.PermissionDenied, `not of role "routing"`, insert(entry(3)))
 	r.must(other, modify(r.entity(`register_entry { register_id: $words data { bitstring: "\x01" } }`)))
 	for role, want := range map[string]int{"": 2, "telemetry": 2, "routing": 0} {
-		got, err := r.tryRead(&p4v1.ReadRequest{DeviceId: 1, Role: role, Entities: []*p4v1.Entity{r.entity(`table_entry { table_id: $exact_t }`)}})
+		got, err := r.tryRead(&p4v1.ReadRequest{DeviceId: 1, Role: role,
+			Entities: []*p4v1.Entity{r.entity(`table_entry { table_id: $exact_t }`)}})
 		if err != nil || len(got) != want {
 			t.Errorf("role %q reads %d entries, %v", role, len(got), err)
 		}
 	}
 }
 
-// Writers, readers, pipelines and packets at once: nothing but the answers the specification allows, and, under the race detector, no race.
+// Writers, readers, pipelines and packets at once: nothing but the answers the specification
+// allows, and, under the race detector, no race.
 func TestEverythingAtOnce(t *testing.T) {
 	r, c := pipelined(t)
 	const rounds = 60
 	entry := r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x02\x00\x00\x00\x00\x01" } } action { action { action_id: $drop } } }`)
-	all := []*p4v1.Entity{r.entity(`table_entry { counter_data { } meter_config { } }`), r.entity(`register_entry { }`), r.entity(`counter_entry { }`)}
+	all := []*p4v1.Entity{r.entity(`table_entry { counter_data { } meter_config { } }`), r.entity(`register_entry { }`),
+		r.entity(`counter_entry { }`)}
 	cfg := r.entities(2)
 	var wg sync.WaitGroup
 	fine := func(err error, allowed ...codes.Code) {
@@ -68,7 +71,9 @@ func TestEverythingAtOnce(t *testing.T) {
 	for range 2 {
 		loop(func(int) {
 			for _, kind := range []p4v1.Update_Type{p4v1.Update_INSERT, p4v1.Update_MODIFY, p4v1.Update_DELETE} {
-				_, err := r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1, ElectionId: c.id, Updates: []*p4v1.Update{{Type: kind, Entity: entry}}})
+				_, err := r.rpc.Write(t.Context(),
+					&p4v1.WriteRequest{DeviceId: 1, ElectionId: c.id,
+						Updates: []*p4v1.Update{{Type: kind, Entity: entry}}})
 				fine(err, codes.Unknown, codes.PermissionDenied)
 			}
 		})
@@ -80,7 +85,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	loop(func(i int) { r.sw.Inject(1, frame(1, byte(i), 0x800), 0) })
 	loop(func(i int) {
 		if i%10 == 0 {
-			_, err := r.rpc.SetForwardingPipelineConfig(t.Context(), &p4v1.SetForwardingPipelineConfigRequest{DeviceId: 1, ElectionId: c.id, Action: push, Config: cfg})
+			_, err := r.rpc.SetForwardingPipelineConfig(t.Context(),
+				&p4v1.SetForwardingPipelineConfigRequest{DeviceId: 1, ElectionId: c.id, Action: push, Config: cfg})
 			fine(err, codes.PermissionDenied)
 		}
 	})
@@ -101,7 +107,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	for {
 		if a := top.next().GetArbitration(); a != nil {
 			if a.GetStatus().GetCode() != 0 {
-				t.Errorf("the highest bid is told %v", a)
+				t.Errorf("the highest bid received %v", a)
 			}
 			break
 		}

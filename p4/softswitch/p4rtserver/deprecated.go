@@ -5,15 +5,15 @@ package p4rtserver
 
 import p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
-// cookieOf returns an entry's controller_metadata, which metadata replaces since 1.3.
+// cookieOf returns an entry's controller_metadata, superseded by metadata in 1.3.
 func cookieOf(e *p4v1.TableEntry) uint64 { return e.GetControllerMetadata() }
 
 func setCookie(e *p4v1.TableEntry, v uint64) { e.ControllerMetadata = v }
 
-// roleNumber returns a role's id, which its name replaces since 1.4.
+// roleNumber returns a role's id, superseded by its name in 1.4.
 func roleNumber(r *p4v1.Role) uint64 { return r.GetId() }
 
-// numberedPort returns a replica's port as a number, which a byte string replaces since 1.4.
+// numberedPort returns a replica's port as a number, superseded by a byte string in 1.4.
 func numberedPort(r *p4v1.Replica) (uint64, bool) {
 	k, ok := r.GetPortKind().(*p4v1.Replica_EgressPort)
 	if !ok {
@@ -22,7 +22,7 @@ func numberedPort(r *p4v1.Replica) (uint64, bool) {
 	return uint64(k.EgressPort), true
 }
 
-// watchedPort and watchedPortOf return a watch port as a number, which a byte string replaces.
+// watchedPort and watchedPortOf return a watch port as a number, superseded by a byte string.
 func watchedPort(m *p4v1.ActionProfileGroup_Member) (uint64, bool) {
 	k, ok := m.GetWatchKind().(*p4v1.ActionProfileGroup_Member_Watch)
 	if !ok {

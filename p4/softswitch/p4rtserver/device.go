@@ -13,8 +13,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// device is a pipeline and the switch that holds its state: the real one, or a shadow of it for a pipeline that is saved and not
-// committed. Guarded by Server.mu.
+// device is a pipeline and the switch that holds its state: the live switch, or a shadow for a
+// pipeline that is saved and not committed. Guarded by Server.mu.
 type device struct {
 	sw      *softswitch.Switch
 	cfg     *p4v1.ForwardingPipelineConfig
@@ -25,21 +25,21 @@ type device struct {
 	configs map[uint32]*p4v1.DigestEntry_Config
 	oneShot map[uint32]int // entries with one-shot groups, by action profile id
 
-	defaultMeta map[uint32][]byte // metadata of default entries, by table id: the switch keeps none
+	defaultMeta map[uint32][]byte // metadata of default entries, by table id
 	defaultSet  map[uint32]bool   // tables whose default action was written
 	log         []*p4v1.Update    // shadow: updates that were applied, for COMMIT
 	shadow      bool
 }
 
-// table joins P4Info's view of a table with the switch's.
+// table joins P4Info's description of a table with the switch's.
 type table struct {
 	*p4values.Table
-	base    int32  // what the switch adds to the priorities of constant entries, which the specification counts from 1
-	ternary []bool // for each key field whether it is optional in P4, and ternary in the switch: p4c knows no other way on BMv2
+	base    int32  // added by the switch to the priorities of constant entries, which the specification counts from 1
+	ternary []bool // for each key field: optional in P4 and ternary in the switch, as p4c compiles it for BMv2
 }
 
-// newDevice checks a pipeline, compiles it, and joins P4Info with the program. The program is not loaded yet. Errors are INVALID_ARGUMENT and name what
-// is wrong.
+// newDevice checks and compiles a pipeline and joins P4Info with the program, which is not loaded
+// yet. Errors are INVALID_ARGUMENT and name the problem.
 func newDevice(cfg *p4v1.ForwardingPipelineConfig, compile func([]byte) (*softswitch.Program, error)) (*device, error) {
 	if cfg.GetP4Info() == nil {
 		return nil, invalid("the configuration has no P4Info")
@@ -65,7 +65,7 @@ func newDevice(cfg *p4v1.ForwardingPipelineConfig, compile func([]byte) (*softsw
 	return d, nil
 }
 
-// load makes a switch run the device's program.
+// load loads the device's program into a switch.
 func (d *device) load(sw *softswitch.Switch) error {
 	if err := sw.Load(d.prog); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (d *device) match() error {
 			return fmt.Errorf("action %q: %w", a.Name, err)
 		}
 	}
-	regs := byName(d.prog.Registers(), func(r softswitch.RegisterInfo) string { return r.Name })
+	regs := byName(d.prog.Info.Registers, func(r softswitch.RegisterInfo) string { return r.Name })
 	for _, r := range d.cat.Registers.All() {
 		p, ok := regs[r.Name]
 		switch {
@@ -112,7 +112,7 @@ func (d *device) match() error {
 			return fmt.Errorf("register %q has cells of %d bits in P4Info and of %d in the program", r.Name, r.Width, p.Width)
 		}
 	}
-	counters := byName(d.prog.Counters(), func(c softswitch.CounterInfo) string { return c.Name })
+	counters := byName(d.prog.Info.Counters, func(c softswitch.CounterInfo) string { return c.Name })
 	for _, c := range d.cat.Counters.All() {
 		p, ok := counters[c.Name]
 		if !ok && c.Table == nil {
@@ -122,7 +122,7 @@ func (d *device) match() error {
 			return fmt.Errorf("counter %q has %d cells in P4Info and %d in the program", c.Name, c.Size, p.Size)
 		}
 	}
-	meters := byName(d.prog.Meters(), func(m softswitch.MeterInfo) string { return m.Name })
+	meters := byName(d.prog.Info.Meters, func(m softswitch.MeterInfo) string { return m.Name })
 	for _, m := range d.cat.Meters.All() {
 		p, ok := meters[m.Name]
 		if !ok {
@@ -136,7 +136,7 @@ func (d *device) match() error {
 }
 
 func (d *device) matchRest() error {
-	profiles := byName(d.prog.Profiles(), func(p softswitch.ProfileInfo) string { return p.Name })
+	profiles := byName(d.prog.Info.Profiles, func(p softswitch.ProfileInfo) string { return p.Name })
 	for _, p := range d.cat.Profiles.All() {
 		have, ok := profiles[p.Name]
 		if !ok {
@@ -146,13 +146,13 @@ func (d *device) matchRest() error {
 			return fmt.Errorf("action profile %q: P4Info says selector %v and the program %v", p.Name, p.Selector, have.Selector)
 		}
 	}
-	digests := byName(d.prog.Digests(), func(g softswitch.DigestInfo) string { return g.Name })
+	digests := byName(d.prog.Info.Digests, func(g softswitch.DigestInfo) string { return g.Name })
 	for _, g := range d.cat.Digests.All() {
 		if _, ok := digests[g.Name]; !ok {
 			return fmt.Errorf("digest %q is only in P4Info", g.Name)
 		}
 	}
-	sets := byName(d.prog.ValueSets(), func(v softswitch.ValueSetInfo) string { return v.Name })
+	sets := byName(d.prog.Info.ValueSets, func(v softswitch.ValueSetInfo) string { return v.Name })
 	for _, v := range d.cat.ValueSets.All() {
 		have, ok := sets[v.Name]
 		if !ok {
@@ -256,8 +256,8 @@ func (d *device) table(id uint32) (*table, error) {
 	return t, nil
 }
 
-// permits says whether a role may write an object: one that the program gives to a role with @p4runtime_role is for that role, and for
-// the default role, which may do everything.
+// permits reports whether a role may write an object: an object with @p4runtime_role belongs to
+// that role and to the default role, which may write everything.
 func permits(role string, o p4values.Object) bool {
 	a, ok := o.Annotations.Find("p4runtime_role")
 	return !ok || role == "" || len(a.List) > 0 && a.List[0] == role

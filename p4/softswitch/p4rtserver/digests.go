@@ -9,19 +9,19 @@ import (
 	"sync"
 	"time"
 
-	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver/p4data"
 )
 
-// Bounds of what digests may take up.
+// Limits of queued digests.
 const (
-	digestBuffer  = 4096 // messages on their way from the switch
-	digestListMax = 1024 // messages in a list where the controller sets no limit
+	digestBuffer  = 4096 // messages from the switch that wait
+	digestListMax = 1024 // messages in a list if the controller sets no limit
 	digestCache   = 1 << 16
 )
 
@@ -86,12 +86,13 @@ func (d *device) queryDigests(q *p4v1.DigestEntry, role string) (iter.Seq[*p4v1.
 	return slices.Values(out), nil
 }
 
-// digester gathers the digests of a pipeline in lists. Its goroutine runs from the first digest that is enabled until stop.
+// digester collects the digests of a pipeline in lists. Its goroutine runs from the first digest
+// that is enabled until stop.
 type digester struct {
 	s   *Server
 	cat *p4values.Catalog
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	byName  map[string]*gatherer
 	lists   uint64
 	running bool
@@ -99,7 +100,7 @@ type digester struct {
 	changed chan struct{}
 }
 
-// gatherer is one digest's lists. Guarded by digester.mu.
+// gatherer holds one digest's lists. Guarded by digester.mu.
 type gatherer struct {
 	digest *p4values.Digest
 	cfg    *p4v1.DigestEntry_Config
@@ -116,7 +117,8 @@ type sentList struct {
 }
 
 func newDigester(s *Server, cat *p4values.Catalog) *digester {
-	return &digester{s: s, cat: cat, byName: map[string]*gatherer{}, over: make(chan struct{}), changed: make(chan struct{}, 1)}
+	return &digester{s: s, cat: cat, byName: map[string]*gatherer{}, over: make(chan struct{}),
+		changed: make(chan struct{}, 1)}
 }
 
 func (g *digester) stop() {
@@ -140,7 +142,8 @@ func (g *digester) configure(d *p4values.Digest, cfg *p4v1.DigestEntry_Config) {
 	if have, ok := g.byName[d.Name]; ok {
 		have.cfg = cfg
 	} else {
-		g.byName[d.Name] = &gatherer{digest: d, cfg: cfg, keys: map[string]bool{}, sent: map[string]bool{}, lists: map[uint64]sentList{}}
+		g.byName[d.Name] = &gatherer{digest: d, cfg: cfg, keys: map[string]bool{}, sent: map[string]bool{},
+			lists: map[uint64]sentList{}}
 	}
 	if !g.running && g.s.startBackground(1) {
 		g.running = true
@@ -157,7 +160,7 @@ func (g *digester) configure(d *p4values.Digest, cfg *p4v1.DigestEntry_Config) {
 	}
 }
 
-// run takes messages and looks after the time-outs.
+// run receives messages and handles the timeouts.
 func (g *digester) run(in <-chan softswitch.Digest) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -179,7 +182,7 @@ func (g *digester) run(in <-chan softswitch.Digest) {
 	}
 }
 
-// take puts a message in its buffer, unless it is there or unacknowledged already.
+// take adds a message to its buffer, unless it is there already or unacknowledged.
 func (g *digester) take(m softswitch.Digest, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -194,8 +197,7 @@ func (g *digester) take(m softswitch.Digest, now time.Time) {
 	if d.keys[key] || d.sent[key] {
 		return
 	}
-	rest := m.Values
-	data := g.data(d.digest.Type, &rest, 0)
+	data := p4data.Encode(g.cat.P4Info().GetTypeInfo(), d.digest.Type, m.Values)
 	if len(d.buffer) == 0 {
 		d.since = now
 	}
@@ -209,7 +211,8 @@ func (g *digester) take(m softswitch.Digest, now time.Time) {
 	}
 }
 
-// tick sends lists whose time has come, forgets what was not acknowledged in time, and returns when to look again.
+// tick sends the lists that are due, drops unacknowledged messages after their timeout, and returns
+// the time of the next call.
 func (g *digester) tick(now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -270,7 +273,7 @@ func (g *digester) ack(d *p4values.Digest, list uint64) {
 	}
 }
 
-// digestAck takes a controller's acknowledgement.
+// digestAck handles a controller's acknowledgement.
 func (s *Server) digestAck(st *stream, m *p4v1.DigestListAck) error {
 	if !s.isPrimary(st) {
 		return status.Error(codes.PermissionDenied, "only the primary controller acknowledges digests")
@@ -286,59 +289,4 @@ func (s *Server) digestAck(st *stream, m *p4v1.DigestListAck) error {
 	}
 	s.live.digests.ack(d, m.GetListId())
 	return nil
-}
-
-// data makes the message of a digest's type, taking the values one after another: the switch sends nested structs as one list.
-func (g *digester) data(t *p4configv1.P4DataTypeSpec, rest *[][]byte, depth int) *p4v1.P4Data {
-	types := g.cat.P4Info().GetTypeInfo()
-	var of []*p4configv1.P4DataTypeSpec
-	wrap := func(m *p4v1.P4StructLike) *p4v1.P4Data { return &p4v1.P4Data{Data: &p4v1.P4Data_Struct{Struct: m}} }
-	switch t := t.GetTypeSpec().(type) {
-	case *p4configv1.P4DataTypeSpec_Struct:
-		for _, m := range types.GetStructs()[t.Struct.GetName()].GetMembers() {
-			of = append(of, m.GetTypeSpec())
-		}
-	case *p4configv1.P4DataTypeSpec_Tuple:
-		of = t.Tuple.GetMembers()
-		wrap = func(m *p4v1.P4StructLike) *p4v1.P4Data { return &p4v1.P4Data{Data: &p4v1.P4Data_Tuple{Tuple: m}} }
-	case *p4configv1.P4DataTypeSpec_Bool:
-		return &p4v1.P4Data{Data: &p4v1.P4Data_Bool{Bool: !p4values.IsZero(next(rest))}}
-	case *p4configv1.P4DataTypeSpec_SerializableEnum:
-		return &p4v1.P4Data{Data: &p4v1.P4Data_EnumValue{EnumValue: p4values.Canonical(next(rest))}}
-	case *p4configv1.P4DataTypeSpec_NewType:
-		if o := types.GetNewTypes()[t.NewType.GetName()].GetOriginalType(); o != nil && depth < maxTypeDepth {
-			return g.data(o, rest, depth+1)
-		}
-		return bitstring(next(rest))
-	case *p4configv1.P4DataTypeSpec_Bitstring:
-		if i := t.Bitstring.GetInt(); i != nil {
-			return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: p4values.FromSignedBits(next(rest), int(i.GetBitwidth()))}}
-		}
-		return bitstring(next(rest))
-	default:
-		return bitstring(next(rest))
-	}
-	m := &p4v1.P4StructLike{}
-	for _, o := range of {
-		if depth < maxTypeDepth {
-			m.Members = append(m.Members, g.data(o, rest, depth+1))
-		}
-	}
-	return wrap(m)
-}
-
-// maxTypeDepth bounds how deep types may lie in one another.
-const maxTypeDepth = 16
-
-func bitstring(v []byte) *p4v1.P4Data {
-	return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: p4values.Canonical(v)}}
-}
-
-func next(rest *[][]byte) []byte {
-	if len(*rest) == 0 {
-		return nil
-	}
-	v := (*rest)[0]
-	*rest = (*rest)[1:]
-	return v
 }

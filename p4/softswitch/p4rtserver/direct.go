@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// defaultState is all of a default entry that an update can change.
+// defaultState is the part of a default entry that an update can change.
 type defaultState struct {
 	set     bool
 	meta    []byte
@@ -20,7 +20,7 @@ type defaultState struct {
 	action  *softswitch.Action
 	counter softswitch.CounterData
 	meter   *softswitch.MeterConfig
-	colours softswitch.Colours
+	colors  softswitch.Colors
 }
 
 func (d *device) keepDefault(t *table) (s defaultState, err error) {
@@ -30,17 +30,17 @@ func (d *device) keepDefault(t *table) (s defaultState, err error) {
 		return s, err
 	}
 	if t.DirectCounter != nil {
-		if s.counter, err = d.sw.DefaultDirectCounter(t.Name); err != nil {
+		if s.counter, err = d.sw.DirectCounter(t.Name, nil); err != nil {
 			return s, err
 		}
 	}
 	if t.DirectMeter != nil {
-		s.meter, s.colours, err = d.sw.DefaultDirectMeter(t.Name)
+		s.meter, s.colors, err = d.sw.DirectMeter(t.Name, nil)
 	}
 	return s, err
 }
 
-// restoreDefault takes an update of a default entry back.
+// restoreDefault reverts an update of a default entry.
 func (d *device) restoreDefault(t *table, s defaultState) error {
 	d.setDefaultMeta(t, s.set, s.meta, s.hasMeta)
 	if !t.ConstDefault {
@@ -52,17 +52,17 @@ func (d *device) restoreDefault(t *table, s defaultState) error {
 		return nil
 	}
 	if t.DirectCounter != nil {
-		if err := d.sw.SetDefaultDirectCounter(t.Name, s.counter); err != nil {
+		if err := d.sw.SetDirectCounter(t.Name, nil, s.counter); err != nil {
 			return err
 		}
 	}
 	if t.DirectMeter == nil {
 		return nil
 	}
-	if err := d.sw.SetDefaultDirectMeter(t.Name, s.meter); err != nil {
+	if err := d.sw.SetDirectMeter(t.Name, nil, s.meter); err != nil {
 		return err
 	}
-	return d.sw.SetDefaultColours(t.Name, s.colours)
+	return d.sw.SetDirectColors(t.Name, nil, s.colors)
 }
 
 func (d *device) setDefaultMeta(t *table, set bool, meta []byte, has bool) {
@@ -107,7 +107,7 @@ func (d *device) writeDefault(t *table, kind p4v1.Update_Type, e *p4v1.TableEntr
 	if err != nil {
 		return nil, err
 	}
-	if err := d.sw.SetDefault(t.Name, a); err != nil { // nil takes the direct resources back as well
+	if err := d.sw.SetDefault(t.Name, a); err != nil { // nil resets the direct resources as well
 		return nil, err
 	}
 	meta := joinMetadata(cookieOf(e), e.GetMetadata())
@@ -119,10 +119,10 @@ func (d *device) writeDefault(t *table, kind p4v1.Update_Type, e *p4v1.TableEntr
 	return back, nil
 }
 
-// setDefaultResources sets the direct resources of a default entry as an update says.
+// setDefaultResources sets the direct resources of a default entry to the values of an update.
 func (d *device) setDefaultResources(t *table, full softswitch.Entry, forget bool) error {
 	if full.Counter != nil {
-		if err := d.sw.SetDefaultDirectCounter(t.Name, *full.Counter); err != nil {
+		if err := d.sw.SetDirectCounter(t.Name, nil, *full.Counter); err != nil {
 			return err
 		}
 	}
@@ -130,14 +130,15 @@ func (d *device) setDefaultResources(t *table, full softswitch.Entry, forget boo
 		return nil
 	}
 	if forget {
-		if err := d.sw.SetDefaultColours(t.Name, softswitch.Colours{}); err != nil {
+		if err := d.sw.SetDirectColors(t.Name, nil, softswitch.Colors{}); err != nil {
 			return err
 		}
 	}
-	return d.sw.SetDefaultDirectMeter(t.Name, full.Meter)
+	return d.sw.SetDirectMeter(t.Name, nil, full.Meter)
 }
 
-// defaultEntry reads a table's default entry, with the direct resources that like asks for; nil where it has none.
+// defaultEntry reads a table's default entry, with the direct resources that like requests; nil if
+// there is none.
 func (d *device) defaultEntry(t *table, like *p4v1.TableEntry) (*p4v1.TableEntry, error) {
 	s, err := d.keepDefault(t)
 	if err != nil || s.action == nil {
@@ -147,11 +148,11 @@ func (d *device) defaultEntry(t *table, like *p4v1.TableEntry) (*p4v1.TableEntry
 	cookie, metadata := splitMetadata(s.meta)
 	setCookie(e, cookie)
 	e.Metadata = metadata
-	d.addDirect(e, t, like, softswitch.Entry{Counter: &s.counter, Meter: s.meter, Colours: &s.colours})
+	d.addDirect(e, t, like, softswitch.Entry{Counter: &s.counter, Meter: s.meter, Colors: &s.colors})
 	return e, nil
 }
 
-// addDirect adds the direct resources that a read asks for.
+// addDirect adds the direct resources that a read requests.
 func (d *device) addDirect(out *p4v1.TableEntry, t *table, like *p4v1.TableEntry, e softswitch.Entry) {
 	if like.GetCounterData() != nil && t.DirectCounter != nil && e.Counter != nil {
 		out.CounterData = protoCounter(t.DirectCounter.Unit, *e.Counter)
@@ -162,12 +163,12 @@ func (d *device) addDirect(out *p4v1.TableEntry, t *table, like *p4v1.TableEntry
 	if like.GetMeterConfig() != nil {
 		out.MeterConfig = protoMeter(e.Meter)
 	}
-	if like.GetMeterCounterData() != nil && e.Colours != nil {
-		out.MeterCounterData = protoColours(*e.Colours)
+	if like.GetMeterCounterData() != nil && e.Colors != nil {
+		out.MeterCounterData = protoColors(*e.Colors)
 	}
 }
 
-// changedDefaults returns updates that make default entries what they are now, from what the program makes them.
+// changedDefaults returns updates from the program's default entries to the current ones.
 func (d *device) changedDefaults() (out []*p4v1.Update, err error) {
 	add := func(e *p4v1.Entity) { out = append(out, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: e}) }
 	for _, ct := range d.cat.Tables.All() {
@@ -194,26 +195,14 @@ func (d *device) changedDefaults() (out []*p4v1.Update, err error) {
 
 // writeDirectCounter sets the direct counter of an entry.
 func (d *device) writeDirectCounter(kind p4v1.Update_Type, c *p4v1.DirectCounterEntry, role string) (undo, error) {
-	t, key, isDefault, err := d.directEntry(kind, c.GetTableEntry(), role)
+	t, key, err := d.directEntry(kind, c.GetTableEntry(), role)
 	if err != nil {
 		return nil, err
 	}
 	if t.DirectCounter == nil {
 		return nil, invalid("table %s has no direct counter", t.Name)
 	}
-	read := func() (softswitch.CounterData, error) { return d.sw.DefaultDirectCounter(t.Name) }
-	write := func(v softswitch.CounterData) error { return d.sw.SetDefaultDirectCounter(t.Name, v) }
-	if !isDefault {
-		read = func() (softswitch.CounterData, error) {
-			e, err := d.sw.ReadEntry(t.Name, key)
-			if err != nil {
-				return softswitch.CounterData{}, err
-			}
-			return *e.Counter, nil
-		}
-		write = func(v softswitch.CounterData) error { return d.sw.SetDirectCounter(t.Name, key, v) }
-	}
-	old, err := read()
+	old, err := d.sw.DirectCounter(t.Name, key)
 	if err != nil || c.GetData() == nil {
 		return nil, err
 	}
@@ -221,40 +210,12 @@ func (d *device) writeDirectCounter(kind p4v1.Update_Type, c *p4v1.DirectCounter
 	if err != nil {
 		return nil, err
 	}
-	return func() error { return write(old) }, write(v)
-}
-
-// directMeter is the direct meter of one entry, or of a default one.
-type directMeter struct {
-	read       func() (*softswitch.MeterConfig, softswitch.Colours, error)
-	configure  func(*softswitch.MeterConfig) error
-	setColours func(softswitch.Colours) error
-}
-
-func (d *device) directMeter(t *table, key softswitch.Entry, isDefault bool) directMeter {
-	if isDefault {
-		return directMeter{
-			func() (*softswitch.MeterConfig, softswitch.Colours, error) { return d.sw.DefaultDirectMeter(t.Name) },
-			func(m *softswitch.MeterConfig) error { return d.sw.SetDefaultDirectMeter(t.Name, m) },
-			func(c softswitch.Colours) error { return d.sw.SetDefaultColours(t.Name, c) },
-		}
-	}
-	return directMeter{
-		func() (*softswitch.MeterConfig, softswitch.Colours, error) {
-			e, err := d.sw.ReadEntry(t.Name, key)
-			if err != nil {
-				return nil, softswitch.Colours{}, err
-			}
-			return e.Meter, *e.Colours, nil
-		},
-		func(m *softswitch.MeterConfig) error { return d.sw.SetDirectMeter(t.Name, key, m) },
-		func(c softswitch.Colours) error { return d.sw.SetDirectColours(t.Name, key, c) },
-	}
+	return func() error { return d.sw.SetDirectCounter(t.Name, key, old) }, d.sw.SetDirectCounter(t.Name, key, v)
 }
 
 // writeDirectMeter configures the direct meter of an entry.
 func (d *device) writeDirectMeter(kind p4v1.Update_Type, m *p4v1.DirectMeterEntry, role string) (undo, error) {
-	t, key, isDefault, err := d.directEntry(kind, m.GetTableEntry(), role)
+	t, key, err := d.directEntry(kind, m.GetTableEntry(), role)
 	if err != nil {
 		return nil, err
 	}
@@ -268,50 +229,51 @@ func (d *device) writeDirectMeter(kind p4v1.Update_Type, m *p4v1.DirectMeterEntr
 	if err != nil {
 		return nil, err
 	}
-	meter := d.directMeter(t, key, isDefault)
-	config, colours, err := meter.read()
+	config, colors, err := d.sw.DirectMeter(t.Name, key)
 	if err != nil {
 		return nil, err
 	}
-	if err := meter.configure(v); err != nil {
+	if err := d.sw.SetDirectMeter(t.Name, key, v); err != nil {
 		return nil, err
 	}
 	if m.GetCounterData() == nil {
-		return func() error { return meter.configure(config) }, nil
+		return func() error { return d.sw.SetDirectMeter(t.Name, key, config) }, nil
 	}
 	return func() error {
-		if err := meter.configure(config); err != nil {
+		if err := d.sw.SetDirectMeter(t.Name, key, config); err != nil {
 			return err
 		}
-		return meter.setColours(colours)
-	}, meter.setColours(softswitch.Colours{})
+		return d.sw.SetDirectColors(t.Name, key, colors)
+	}, d.sw.SetDirectColors(t.Name, key, softswitch.Colors{})
 }
 
-// directEntry finds the entry that a direct counter or meter belongs to.
-func (d *device) directEntry(kind p4v1.Update_Type, e *p4v1.TableEntry, role string) (t *table, key softswitch.Entry, isDefault bool, err error) {
+// directEntry returns the entry that a direct counter or meter belongs to; nil is the default
+// entry.
+func (d *device) directEntry(kind p4v1.Update_Type, e *p4v1.TableEntry, role string) (*table, *softswitch.Entry, error) {
 	if kind != p4v1.Update_MODIFY {
-		return nil, key, false, invalid("direct counters and meters come and go with their entries: they can only be modified")
+		return nil, nil, invalid("direct counters and meters are created and deleted with their entries: they can only be modified")
 	}
 	if e == nil {
-		return nil, key, false, invalid("no table entry is given")
+		return nil, nil, invalid("no table entry is given")
 	}
-	if t, err = d.table(e.GetTableId()); err != nil {
-		return nil, key, false, err
+	t, err := d.table(e.GetTableId())
+	if err == nil {
+		err = checkRole(role, t.Object)
 	}
-	if err := checkRole(role, t.Object); err != nil {
-		return nil, key, false, err
+	if err != nil {
+		return nil, nil, err
 	}
 	if e.GetIsDefaultAction() {
 		if len(e.GetMatch()) > 0 || e.GetPriority() != 0 {
-			return nil, key, false, invalid("table %s: the default entry has no match and no priority", t.Name)
+			return nil, nil, invalid("table %s: the default entry has no match and no priority", t.Name)
 		}
-		return t, key, true, nil
+		return t, nil, nil
 	}
-	key, err = d.keyOf(t, e)
-	return t, key, false, err
+	key, err := d.keyOf(t, e)
+	return t, &key, err
 }
 
-// onlyZeros tells whether counters of colours are as they have to be in a write: unset, or zero, which resets them.
+// onlyZeros reports whether color counters are valid in a write: unset, or zero, which resets them.
 func onlyZeros(c *p4v1.MeterCounterData) bool {
 	for _, v := range []*p4v1.CounterData{c.GetGreen(), c.GetYellow(), c.GetRed()} {
 		if v.GetByteCount() != 0 || v.GetPacketCount() != 0 {
@@ -322,11 +284,11 @@ func onlyZeros(c *p4v1.MeterCounterData) bool {
 }
 
 func notZero(what string) error {
-	return invalid("%s: the counters of a meter's colours can only be set to 0", what)
+	return invalid("%s: the counters of a meter's colors can only be set to 0", what)
 }
 
-// protoColours is what a meter has coloured, in packets and bytes whatever it meters.
-func protoColours(c softswitch.Colours) *p4v1.MeterCounterData {
+// protoColors encodes color counters, in packets and bytes for every meter.
+func protoColors(c softswitch.Colors) *p4v1.MeterCounterData {
 	one := func(c softswitch.CounterData) *p4v1.CounterData {
 		return &p4v1.CounterData{PacketCount: int64(c.Packets), ByteCount: int64(c.Bytes)}
 	}

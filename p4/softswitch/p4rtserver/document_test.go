@@ -32,7 +32,8 @@ func TestDocumentNamesTests(t *testing.T) {
 	}
 	for _, line := range strings.Split(string(doc), "\n") {
 		cells := strings.Split(strings.Trim(line, "| "), " | ")
-		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || strings.HasPrefix(cells[len(cells)-1], "test") || strings.HasPrefix(cells[len(cells)-1], "benchmark") {
+		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") ||
+			strings.HasPrefix(cells[len(cells)-1], "test") || strings.HasPrefix(cells[len(cells)-1], "benchmark") {
 			continue
 		}
 		if !strings.HasPrefix(cells[len(cells)-1], "`") {

@@ -13,7 +13,7 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// errorSpace names whose error messages these are, as <target>-<architecture>-<vendor>.
+// errorSpace is the space of error messages, <target>-<architecture>-<vendor>.
 const errorSpace = "softswitch-v1model-netsketch"
 
 var engineCodes = []struct {
@@ -31,7 +31,7 @@ var engineCodes = []struct {
 	{softswitch.ErrNotImplemented, codes.Unimplemented},
 }
 
-// toStatus gives an error of the switch the canonical code that belongs to it.
+// toStatus returns the status of an error of the switch.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -47,7 +47,8 @@ func toStatus(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-// batchError makes the report of a batch: nil when all went well, else UNKNOWN with one p4.v1.Error for each item, in order.
+// batchError returns the report of a batch: nil if all items succeeded, else UNKNOWN with one
+// p4.v1.Error for each item, in order.
 func batchError(what string, errs []error) error {
 	failed := 0
 	details := make([]protoadapt.MessageV1, len(errs))

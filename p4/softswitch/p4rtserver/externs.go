@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// cells returns which cells of an array an index means: one, or all where it is unset.
+// cells returns the cells of an array that an index selects: one, or all if it is unset.
 func cells(what string, i *p4v1.Index, size int64) (from, to int, err error) {
 	switch {
 	case i == nil:
@@ -74,7 +74,8 @@ func (d *device) writeCounter(kind p4v1.Update_Type, e *p4v1.CounterEntry, role 
 		}
 		return nil
 	}
-	return func() error { return put(func(i int) softswitch.CounterData { return old[i-from] }) }, put(func(int) softswitch.CounterData { return v })
+	return func() error { return put(func(i int) softswitch.CounterData { return old[i-from] }) },
+		put(func(int) softswitch.CounterData { return v })
 }
 
 // meter finds an indirect meter.
@@ -115,29 +116,29 @@ func (d *device) writeMeter(kind p4v1.Update_Type, e *p4v1.MeterEntry, role stri
 	if err != nil {
 		return nil, err
 	}
-	colours, err := d.sw.ReadColours(m.Name, from, to)
+	colors, err := d.sw.ReadColors(m.Name, from, to)
 	if err != nil {
 		return nil, err
 	}
-	put := func(value func(i int) (*softswitch.MeterConfig, softswitch.Colours)) error {
+	put := func(value func(i int) (*softswitch.MeterConfig, softswitch.Colors)) error {
 		for i := from; i < to; i++ {
-			config, colours := value(i)
+			config, colors := value(i)
 			if err := d.sw.WriteMeter(m.Name, i, config); err != nil {
 				return err
 			}
 			if e.GetCounterData() == nil {
 				continue
 			}
-			if err := d.sw.WriteColours(m.Name, i, colours); err != nil {
+			if err := d.sw.WriteColors(m.Name, i, colors); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	return func() error {
-			return put(func(i int) (*softswitch.MeterConfig, softswitch.Colours) { return old[i-from], colours[i-from] })
+			return put(func(i int) (*softswitch.MeterConfig, softswitch.Colors) { return old[i-from], colors[i-from] })
 		},
-		put(func(int) (*softswitch.MeterConfig, softswitch.Colours) { return v, softswitch.Colours{} })
+		put(func(int) (*softswitch.MeterConfig, softswitch.Colors) { return v, softswitch.Colors{} })
 }
 
 func (d *device) register(id uint32) (*p4values.Register, error) {
@@ -216,7 +217,8 @@ func (d *device) writeValueSet(kind p4v1.Update_Type, e *p4v1.ValueSetEntry, rol
 		return nil, err
 	}
 	if len(e.GetMembers()) > int(v.Size) {
-		return nil, status.Errorf(codes.ResourceExhausted, "value set %s has room for %d members, not for %d", v.Name, v.Size, len(e.GetMembers()))
+		return nil, status.Errorf(codes.ResourceExhausted, "value set %s has room for %d members, not for %d", v.Name,
+			v.Size, len(e.GetMembers()))
 	}
 	seen := map[string]bool{}
 	members := make([][]softswitch.Match, 0, len(e.GetMembers()))

@@ -21,7 +21,8 @@ func TestCounters(t *testing.T) {
 	r.sw.Inject(1, frame(1, 2, 0x9999), 0)
 	two := r.entity(`counter_entry { counter_id: $packets_in index { index: 2 } data { packet_count: 2 byte_count: 128 } }`)
 	r.readsBack(r.entity(`counter_entry { counter_id: $packets_in index { index: 2 } }`), two)
-	r.readsBack(r.entity(`counter_entry { counter_id: $only_packets index { index: 2 } }`), r.entity(`counter_entry { counter_id: $only_packets index { index: 2 } data { packet_count: 2 } }`))
+	r.readsBack(r.entity(`counter_entry { counter_id: $only_packets index { index: 2 } }`),
+		r.entity(`counter_entry { counter_id: $only_packets index { index: 2 } data { packet_count: 2 } }`))
 	if n := len(r.read(r.entity(`counter_entry { counter_id: $packets_in }`))); n != 8 {
 		t.Errorf("a wildcard read of one counter gives %d cells", n)
 	}
@@ -42,7 +43,8 @@ func TestMeters(t *testing.T) {
 	set := r.entity(`meter_entry { meter_id: $rates index { index: 1 } config { cir: 1 cburst: 2 pir: 3 pburst: 4 } }`)
 	r.must(c, modify(set))
 	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 1 } }`), set)
-	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 0 } }`), r.entity(`meter_entry { meter_id: $rates index { index: 0 } }`))
+	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 0 } }`),
+		r.entity(`meter_entry { meter_id: $rates index { index: 0 } }`))
 	if n := len(r.read(r.entity(`meter_entry { }`))); n != 4 {
 		t.Errorf("a wildcard read of all meters gives %d cells", n)
 	}
@@ -50,15 +52,19 @@ func TestMeters(t *testing.T) {
 	for range 3 { // keyless_t meters every packet in cell 2
 		r.sw.Inject(1, frame(1, 2, 0x9999), 0)
 	}
-	colours := `counter_data { green { packet_count: 1 byte_count: 64 } yellow { packet_count: 1 byte_count: 64 } red { packet_count: 1 byte_count: 64 } } }`
+	colors := `counter_data { green { packet_count: 1 byte_count: 64 } yellow { packet_count: 1 byte_count: 64 } red { packet_count: 1 byte_count: 64 } } }`
 	config := `meter_entry { meter_id: $rates index { index: 2 } config { cburst: 64 pburst: 128 } `
-	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`), r.entity(config+colours))
+	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`),
+		r.entity(config+colors))
 	r.must(c, modify(r.entity(config+`}`))) // the counts stay
-	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`), r.entity(config+colours))
+	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`),
+		r.entity(config+colors))
 	r.must(c, modify(r.entity(config+`counter_data { green { } } }`))) // and go
-	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`), r.entity(config+`counter_data { green { } yellow { } red { } } }`))
+	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`),
+		r.entity(config+`counter_data { green { } yellow { } red { } } }`))
 	r.must(c, modify(r.entity(`meter_entry { meter_id: $rates }`))) // no index: all; no config: the default
-	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 1 } }`), r.entity(`meter_entry { meter_id: $rates index { index: 1 } }`))
+	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 1 } }`),
+		r.entity(`meter_entry { meter_id: $rates index { index: 1 } }`))
 }
 
 func TestRegisters(t *testing.T) {
@@ -82,7 +88,8 @@ func TestRegisters(t *testing.T) {
 		}
 	}
 	r.must(c, modify(r.entity(`register_entry { register_id: $signed_words index { } data { bitstring: "\xff\xff\x80\x00" } }`)))
-	r.readsBack(r.entity(`register_entry { register_id: $signed_words index { } }`), r.entity(`register_entry { register_id: $signed_words index { } data { bitstring: "\x80\x00" } }`))
+	r.readsBack(r.entity(`register_entry { register_id: $signed_words index { } }`),
+		r.entity(`register_entry { register_id: $signed_words index { } data { bitstring: "\x80\x00" } }`))
 }
 
 func TestValueSets(t *testing.T) {
@@ -103,22 +110,28 @@ func TestDirectCounters(t *testing.T) {
 	r.must(c, insert(r.entity(key+`action { action { action_id: $drop } } counter_data { packet_count: 10 byte_count: 1 } }`)))
 	r.sw.Inject(1, frame(1, 2, 0x9999), 0)
 	r.sw.Inject(1, frame(3, 2, 0x9999), 0) // misses
-	r.readsBack(r.entity(`table_entry { table_id: $exact_t counter_data { } }`), r.entity(key+`action { action { action_id: $drop } } counter_data { packet_count: 11 byte_count: 65 } }`))
-	r.readsBack(r.entity(`table_entry { table_id: $exact_t }`), r.entity(key+`action { action { action_id: $drop } } }`))
+	r.readsBack(r.entity(`table_entry { table_id: $exact_t counter_data { } }`),
+		r.entity(key+`action { action { action_id: $drop } } counter_data { packet_count: 11 byte_count: 65 } }`))
+	r.readsBack(r.entity(`table_entry { table_id: $exact_t }`),
+		r.entity(key+`action { action { action_id: $drop } } }`))
 	r.readsBack(r.entity(`table_entry { table_id: $exact_t is_default_action: true counter_data { } }`),
 		r.entity(`table_entry { table_id: $exact_t is_default_action: true action { action { action_id: $drop } } counter_data { packet_count: 1 byte_count: 64 } }`))
 	one := r.entity(`direct_counter_entry { ` + key + `} data { packet_count: 11 byte_count: 65 } }`)
-	for _, q := range []string{`direct_counter_entry { ` + key + `} }`, `direct_counter_entry { table_entry { table_id: $exact_t } }`, `direct_counter_entry { table_entry { } }`} {
+	for _, q := range []string{`direct_counter_entry { ` + key + `} }`,
+		`direct_counter_entry { table_entry { table_id: $exact_t } }`, `direct_counter_entry { table_entry { } }`} {
 		r.readsBack(r.entity(q), one)
 	}
 	r.must(c, modify(r.entity(key+`action { action { action_id: $only_entry } } }`))) // no counter_data: untouched
 	r.readsBack(r.entity(`direct_counter_entry { `+key+`} }`), one)
 	r.must(c, modify(r.entity(key+`counter_data { packet_count: 3 } }`))) // no action: only the counter
-	r.readsBack(r.entity(`table_entry { table_id: $exact_t counter_data { } }`), r.entity(key+`action { action { action_id: $only_entry } } counter_data { packet_count: 3 } }`))
+	r.readsBack(r.entity(`table_entry { table_id: $exact_t counter_data { } }`),
+		r.entity(key+`action { action { action_id: $only_entry } } counter_data { packet_count: 3 } }`))
 	r.must(c, modify(r.entity(`direct_counter_entry { `+key+`} data { packet_count: 4 byte_count: 5 } }`)))
-	r.readsBack(r.entity(`direct_counter_entry { `+key+`} }`), r.entity(`direct_counter_entry { `+key+`} data { packet_count: 4 byte_count: 5 } }`))
+	r.readsBack(r.entity(`direct_counter_entry { `+key+`} }`),
+		r.entity(`direct_counter_entry { `+key+`} data { packet_count: 4 byte_count: 5 } }`))
 	r.must(c, modify(r.entity(`direct_counter_entry { `+key+`} }`))) // no data: no change
-	r.readsBack(r.entity(`direct_counter_entry { `+key+`} }`), r.entity(`direct_counter_entry { `+key+`} data { packet_count: 4 byte_count: 5 } }`))
+	r.readsBack(r.entity(`direct_counter_entry { `+key+`} }`),
+		r.entity(`direct_counter_entry { `+key+`} data { packet_count: 4 byte_count: 5 } }`))
 }
 
 func TestDirectMeters(t *testing.T) {
@@ -127,15 +140,18 @@ func TestDirectMeters(t *testing.T) {
 	set := `config { cir: 1 cburst: 2 pir: 3 pburst: 4 } `
 	paced := `action { action { action_id: $paced params { param_id: 1 value: "\x01" } } } `
 	r.must(c, insert(r.entity(key+paced+`}`)))
-	r.readsBack(r.entity(`direct_meter_entry { table_entry { table_id: $lpm_t } }`), r.entity(`direct_meter_entry { `+key+`} }`))
+	r.readsBack(r.entity(`direct_meter_entry { table_entry { table_id: $lpm_t } }`),
+		r.entity(`direct_meter_entry { `+key+`} }`))
 	r.must(c, modify(r.entity(`direct_meter_entry { `+key+`} `+set+`}`)))
 	r.readsBack(r.entity(`direct_meter_entry { table_entry { } }`), r.entity(`direct_meter_entry { `+key+`} `+set+`}`))
 	r.readsBack(r.entity(`table_entry { table_id: $lpm_t meter_config { } }`), r.entity(key+paced+`meter_`+set+`}`))
 	r.readsBack(r.entity(`table_entry { table_id: $lpm_t }`), r.entity(key+paced+`}`))
 	r.must(c, modify(r.entity(key+paced+`}`))) // MODIFY without meter_config: back to the default
 	r.readsBack(r.entity(`table_entry { table_id: $lpm_t meter_config { } }`), r.entity(key+paced+`}`))
-	r.must(c, modify(r.entity(`direct_meter_entry { `+key+`} `+set+`}`)), modify(r.entity(`direct_meter_entry { `+key+`} }`)))
-	r.readsBack(r.entity(`direct_meter_entry { table_entry { table_id: $lpm_t } }`), r.entity(`direct_meter_entry { `+key+`} }`))
+	r.must(c, modify(r.entity(`direct_meter_entry { `+key+`} `+set+`}`)),
+		modify(r.entity(`direct_meter_entry { `+key+`} }`)))
+	r.readsBack(r.entity(`direct_meter_entry { table_entry { table_id: $lpm_t } }`),
+		r.entity(`direct_meter_entry { `+key+`} }`))
 }
 
 func TestSelectorProgramming(t *testing.T) {
@@ -154,14 +170,18 @@ func TestSelectorProgramming(t *testing.T) {
 		code codes.Code
 		says string
 	}{
-		"weight 0":             {group(`members { member_id: 1 }`), codes.InvalidArgument, "weight"},
-		"weight below 0":       {group(`members { member_id: 1 weight: -1 }`), codes.InvalidArgument, "weight"},
-		"member twice":         {group(`members { member_id: 1 weight: 1 } members { member_id: 1 weight: 1 }`), codes.InvalidArgument, "twice"},
-		"member unknown":       {group(`members { member_id: 3 weight: 1 }`), codes.NotFound, "member 3"},
-		"max_size below 0":     {group(`max_size: -1`), codes.InvalidArgument, "max_size"},
-		"larger than max_size": {group(`max_size: 2 members { member_id: 1 weight: 3 }`), codes.InvalidArgument, "limit of 2"},
-		"watch port unknown":   {group(`members { member_id: 1 weight: 1 watch_port: "\x63" }`), codes.InvalidArgument, "watch port"},
-		"watch port no number": {group(`members { member_id: 1 weight: 1 watch_port: "\x01\x02\x03\x04\x05" }`), codes.InvalidArgument, "watch port"},
+		"weight 0":       {group(`members { member_id: 1 }`), codes.InvalidArgument, "weight"},
+		"weight below 0": {group(`members { member_id: 1 weight: -1 }`), codes.InvalidArgument, "weight"},
+		"member twice": {group(`members { member_id: 1 weight: 1 } members { member_id: 1 weight: 1 }`),
+			codes.InvalidArgument, "twice"},
+		"member unknown":   {group(`members { member_id: 3 weight: 1 }`), codes.NotFound, "member 3"},
+		"max_size below 0": {group(`max_size: -1`), codes.InvalidArgument, "max_size"},
+		"larger than max_size": {group(`max_size: 2 members { member_id: 1 weight: 3 }`), codes.InvalidArgument,
+			"limit of 2"},
+		"watch port unknown": {group(`members { member_id: 1 weight: 1 watch_port: "\x63" }`), codes.InvalidArgument,
+			"watch port"},
+		"watch port no number": {group(`members { member_id: 1 weight: 1 watch_port: "\x01\x02\x03\x04\x05" }`),
+			codes.InvalidArgument, "watch port"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.t = t
@@ -203,7 +223,8 @@ func TestReadIsChunked(t *testing.T) {
 	c := r.primary(1)
 	cfg := r.compiled("univmon")
 	r.ok(r.set(p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT, c.id, cfg))
-	s, err := r.rpc.Read(t.Context(), &p4v1.ReadRequest{DeviceId: 1, Entities: []*p4v1.Entity{{Entity: &p4v1.Entity_RegisterEntry{RegisterEntry: &p4v1.RegisterEntry{}}}}})
+	s, err := r.rpc.Read(t.Context(), &p4v1.ReadRequest{DeviceId: 1,
+		Entities: []*p4v1.Entity{{Entity: &p4v1.Entity_RegisterEntry{RegisterEntry: &p4v1.RegisterEntry{}}}}})
 	r.ok(err)
 	want, n, messages := 0, 0, 0
 	for _, reg := range r.cat.Registers.All() {

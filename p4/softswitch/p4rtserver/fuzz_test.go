@@ -17,7 +17,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
 
-// FuzzRequests gives the server requests made of any bytes. It must answer each, with a status that is no INTERNAL, and stay usable.
+// FuzzRequests gives the server requests made of any bytes. It must answer each, with a status that
+// is no INTERNAL, and stay usable.
 func FuzzRequests(f *testing.F) {
 	r := newRig(f, p4rtserver.Options{})
 	c := r.primary(1)
@@ -60,13 +61,15 @@ func FuzzRequests(f *testing.F) {
 			if proto.Unmarshal(b, u) != nil {
 				return
 			}
-			_, err = r.srv.Write(context.Background(), &p4v1.WriteRequest{DeviceId: 1, ElectionId: c.id, Updates: []*p4v1.Update{u}})
+			_, err = r.srv.Write(context.Background(),
+				&p4v1.WriteRequest{DeviceId: 1, ElectionId: c.id, Updates: []*p4v1.Update{u}})
 		case 1:
 			u := &p4v1.Update{}
 			if proto.Unmarshal(b, u) != nil {
 				return
 			}
-			err = r.srv.Read(&p4v1.ReadRequest{DeviceId: 1, Entities: []*p4v1.Entity{u.GetEntity()}}, &sink[p4v1.ReadResponse]{ctx: context.Background()})
+			err = r.srv.Read(&p4v1.ReadRequest{DeviceId: 1, Entities: []*p4v1.Entity{u.GetEntity()}},
+				&sink[p4v1.ReadResponse]{ctx: context.Background()})
 		case 2:
 			m := &p4v1.StreamMessageRequest{}
 			if proto.Unmarshal(b, m) != nil {

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 20 * time.Second
 
-// rig is a soft switch with its server, and a connection to it. The tests speak the protocol itself: no client is in between.
+// rig is a soft switch with its server, and a connection to it. The tests speak the protocol
+// itself: no client is in between.
 type rig struct {
 	t    testing.TB
 	sw   *softswitch.Switch
@@ -105,7 +106,8 @@ func (r *rig) entities(cookie uint64) *p4v1.ForwardingPipelineConfig {
 	if r.cat, err = p4values.NewCatalog(info); err != nil {
 		r.t.Fatal(err)
 	}
-	return &p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: json, Cookie: &p4v1.ForwardingPipelineConfig_Cookie{Cookie: cookie}}
+	return &p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: json,
+		Cookie: &p4v1.ForwardingPipelineConfig_Cookie{Cookie: cookie}}
 }
 
 func (r *rig) ok(err error) {
@@ -125,8 +127,11 @@ func (r *rig) refused(err error, code codes.Code, says string) {
 
 func id128(low uint64) *p4v1.Uint128 { return &p4v1.Uint128{Low: low} }
 
-func (r *rig) set(action p4v1.SetForwardingPipelineConfigRequest_Action, id *p4v1.Uint128, cfg *p4v1.ForwardingPipelineConfig) error {
-	_, err := r.rpc.SetForwardingPipelineConfig(r.t.Context(), &p4v1.SetForwardingPipelineConfigRequest{DeviceId: 1, ElectionId: id, Action: action, Config: cfg})
+func (r *rig) set(action p4v1.SetForwardingPipelineConfigRequest_Action, id *p4v1.Uint128,
+	cfg *p4v1.ForwardingPipelineConfig,
+) error {
+	_, err := r.rpc.SetForwardingPipelineConfig(r.t.Context(),
+		&p4v1.SetForwardingPipelineConfigRequest{DeviceId: 1, ElectionId: id, Action: action, Config: cfg})
 	return err
 }
 
@@ -149,7 +154,8 @@ func (r *rig) open() *controller {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	c := &controller{r: r, stream: s, in: make(chan *p4v1.StreamMessageResponse, 1000), end: make(chan error, 1), cancel: cancel}
+	c := &controller{r: r, stream: s, in: make(chan *p4v1.StreamMessageResponse, 1000), end: make(chan error, 1),
+		cancel: cancel}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -207,13 +213,14 @@ func (c *controller) ended() error {
 	}
 }
 
-// told checks the next advisory: its code, and the highest election id in it (0: unset).
-func (c *controller) told(code codes.Code, highest uint64) {
+// advised checks the next advisory: its code, and the highest election id in it (0: unset).
+func (c *controller) advised(code codes.Code, highest uint64) {
 	c.r.t.Helper()
 	a := c.next().GetArbitration()
-	if a == nil || codes.Code(a.GetStatus().GetCode()) != code || a.GetElectionId().GetLow() != highest || (a.ElectionId == nil) != (highest == 0) ||
+	if a == nil || codes.Code(a.GetStatus().GetCode()) != code || a.GetElectionId().GetLow() != highest ||
+		(a.ElectionId == nil) != (highest == 0) ||
 		a.GetDeviceId() != 1 || a.GetRole().GetName() != c.role {
-		c.r.t.Errorf("told %v, want %v with highest %d", a, code, highest)
+		c.r.t.Errorf("received %v, want %v with highest %d", a, code, highest)
 	}
 }
 
@@ -238,7 +245,7 @@ func (r *rig) join(role string, id ...uint64) *controller {
 func (r *rig) primary(id uint64) *controller {
 	r.t.Helper()
 	c := r.join("", id)
-	c.told(codes.OK, id)
+	c.advised(codes.OK, id)
 	return c
 }
 
@@ -250,7 +257,8 @@ func (r *rig) write(c *controller, updates ...*p4v1.Update) []*p4v1.Error {
 
 func (r *rig) writeAs(c *controller, atomicity p4v1.WriteRequest_Atomicity, updates ...*p4v1.Update) []*p4v1.Error {
 	r.t.Helper()
-	_, err := r.rpc.Write(r.t.Context(), &p4v1.WriteRequest{DeviceId: 1, Role: c.role, ElectionId: c.id, Updates: updates, Atomicity: atomicity})
+	_, err := r.rpc.Write(r.t.Context(), &p4v1.WriteRequest{DeviceId: 1, Role: c.role, ElectionId: c.id,
+		Updates: updates, Atomicity: atomicity})
 	if err == nil {
 		return make([]*p4v1.Error, len(updates))
 	}
@@ -279,7 +287,8 @@ func (r *rig) must(c *controller, updates ...*p4v1.Update) {
 func (r *rig) mustNot(c *controller, code codes.Code, says string, u *p4v1.Update) {
 	r.t.Helper()
 	e := r.write(c, u)[0]
-	if codes.Code(e.GetCanonicalCode()) != code || !strings.Contains(e.GetMessage(), says) || code != 0 && e.GetSpace() == "" {
+	if codes.Code(e.GetCanonicalCode()) != code || !strings.Contains(e.GetMessage(), says) || code != 0 &&
+		e.GetSpace() == "" {
 		r.t.Errorf("%v: got %v, want %v saying %q", u, e, code, says)
 	}
 }

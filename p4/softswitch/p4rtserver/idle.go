@@ -10,8 +10,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// watchIdle looks for entries that were not used for their idle timeout, as long as the pipeline is d. A program whose tables have no
-// idle timeouts costs nothing. The caller holds mu.
+// watchIdle scans for entries without a hit for their idle timeout while d is the pipeline. It does
+// not run for a program whose tables have no idle timeouts. The caller holds mu.
 func (s *Server) watchIdle(d *device) {
 	supported := false
 	for _, t := range d.tables {
@@ -20,7 +20,7 @@ func (s *Server) watchIdle(d *device) {
 	if !supported || !s.startBackground(1) {
 		return
 	}
-	over := d.digests.over // closed when another pipeline takes over
+	over := d.digests.over // closed when another pipeline is loaded
 	go func() {
 		defer s.bg.Done()
 		tick := time.NewTicker(s.opt.IdleScan)
@@ -38,8 +38,8 @@ func (s *Server) watchIdle(d *device) {
 	}()
 }
 
-// SweepIdle sends the primaries a notice of the entries that became idle, one message a table. The server calls it on the wall clock;
-// whoever drives a switch on a clock of its own may call it too.
+// SweepIdle sends the primaries a notification of the entries that became idle, one message per
+// table. The server calls it on the wall clock; the owner of another clock calls it.
 func (s *Server) SweepIdle() {
 	s.mu.RLock()
 	d := s.live

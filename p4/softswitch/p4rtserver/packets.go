@@ -13,7 +13,7 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// packetPath is what packets to and from the controller need of the pipeline. It is immutable.
+// packetPath is the part of the pipeline for packets to and from the controller. It is immutable.
 type packetPath struct {
 	in, out *p4values.Header // nil: packets have no controller header
 }
@@ -22,7 +22,7 @@ func newPacketPath(cat *p4values.Catalog) *packetPath {
 	return &packetPath{in: cat.PacketIn, out: cat.PacketOut}
 }
 
-// packetOut takes a controller's packet and runs it. An error is reported on the stream.
+// packetOut runs a controller's packet. An error is reported on the stream.
 func (s *Server) packetOut(st *stream, m *p4v1.PacketOut) error {
 	if !s.isPrimary(st) {
 		return status.Error(codes.PermissionDenied, "only the primary controller sends packets")
@@ -31,7 +31,7 @@ func (s *Server) packetOut(st *stream, m *p4v1.PacketOut) error {
 	if path == nil {
 		return status.Error(codes.FailedPrecondition, "no pipeline has been set")
 	}
-	pkt, err := path.serialise(st.pkt, m)
+	pkt, err := path.serialize(st.pkt, m)
 	if err != nil {
 		return err
 	}
@@ -40,9 +40,9 @@ func (s *Server) packetOut(st *stream, m *p4v1.PacketOut) error {
 	return toStatus(s.sw.PacketOut(pkt))
 }
 
-// serialise puts the controller header in front of the payload, in room if that is large enough. Each field of it must
-// be given exactly once.
-func (p *packetPath) serialise(room []byte, m *p4v1.PacketOut) ([]byte, error) {
+// serialize writes the controller header and the payload to buf if that is large enough. Each field
+// of the header must be given exactly once.
+func (p *packetPath) serialize(room []byte, m *p4v1.PacketOut) ([]byte, error) {
 	if p.out == nil {
 		if len(m.GetMetadata()) > 0 {
 			return nil, invalid("the program has no packet_out header, hence no metadata")
@@ -76,7 +76,7 @@ func (p *packetPath) serialise(room []byte, m *p4v1.PacketOut) ([]byte, error) {
 	return pkt, nil
 }
 
-// inPacket is a packet on its way to a controller, in memory that is used again.
+// inPacket is a packet for a controller, in reused memory.
 type inPacket struct {
 	message p4v1.StreamMessageResponse
 	packet  *p4v1.PacketIn
@@ -97,7 +97,8 @@ func newInPacket() *inPacket {
 	return p
 }
 
-// parse takes the controller header off a packet of the switch. It returns nil where the packet is shorter than that.
+// parse splits a packet of the switch into controller header and payload; nil if the packet is too
+// short.
 func (p *packetPath) parse(pkt []byte) *inPacket {
 	n, fields := 0, 0
 	if p.in != nil {
@@ -107,7 +108,7 @@ func (p *packetPath) parse(pkt []byte) *inPacket {
 		return nil
 	}
 	m := newInPacket()
-	m.bytes = append(m.bytes[:0], pkt...) // the switch uses its slice again
+	m.bytes = append(m.bytes[:0], pkt...) // the switch reuses its slice
 	m.packet.Payload, m.packet.Metadata = m.bytes[n:], m.packet.Metadata[:0]
 	if len(m.all) < fields {
 		m.all = make([]p4v1.PacketMetadata, fields)
@@ -120,7 +121,7 @@ func (p *packetPath) parse(pkt []byte) *inPacket {
 	return m
 }
 
-// packetIn takes a packet that leaves on the CPU port and queues it for the primaries. It never waits.
+// packetIn queues a packet that leaves by the CPU port for the primaries. It does not wait.
 func (s *Server) packetIn(pkt []byte) {
 	s.stats.packetIns.Add(1)
 	path := s.packets.Load()
@@ -134,7 +135,7 @@ func (s *Server) packetIn(pkt []byte) {
 		to := s.primaries(room[:0])
 		release := m.release
 		if len(to) > 1 {
-			release = nil // the last one to have sent it is not known
+			release = nil // the memory is not reused
 		}
 		for _, st := range to {
 			if st.offerAnd(&m.message, release) {

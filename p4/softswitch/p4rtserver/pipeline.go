@@ -15,7 +15,9 @@ import (
 )
 
 // SetForwardingPipelineConfig verifies, saves and commits pipelines.
-func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error) {
+func (s *Server) SetForwardingPipelineConfig(_ context.Context,
+	r *p4v1.SetForwardingPipelineConfigRequest,
+) (*p4v1.SetForwardingPipelineConfigResponse, error) {
 	done, err := s.beginWrite(r.GetDeviceId(), r.GetRole(), r.GetElectionId())
 	if err != nil {
 		return nil, err
@@ -29,7 +31,7 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *p4v1.SetForwa
 	return &p4v1.SetForwardingPipelineConfigResponse{}, nil
 }
 
-// setPipeline does what the request's action says. The caller holds mu.
+// setPipeline executes the request's action. The caller holds mu.
 func (s *Server) setPipeline(r *p4v1.SetForwardingPipelineConfigRequest) error {
 	action := r.GetAction()
 	switch action {
@@ -39,7 +41,8 @@ func (s *Server) setPipeline(r *p4v1.SetForwardingPipelineConfigRequest) error {
 		}
 		return s.commitSaved()
 	case p4v1.SetForwardingPipelineConfigRequest_VERIFY, p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_SAVE,
-		p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT, p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
+		p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
+		p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
 	default:
 		return invalid("action %v is none that there is", action)
 	}
@@ -61,7 +64,8 @@ func (s *Server) setPipeline(r *p4v1.SetForwardingPipelineConfigRequest) error {
 	return nil
 }
 
-// save keeps a pipeline for COMMIT. Until then reads and writes go to a switch of its own, without ports, which checks them.
+// save stores a pipeline for COMMIT. Until then reads and writes go to a separate switch without
+// ports, which checks them.
 func (s *Server) save(d *device) error {
 	sw := softswitch.New(softswitch.Config{Name: "saved pipeline"})
 	if err := d.load(sw); err != nil {
@@ -115,7 +119,7 @@ func (s *Server) commit(d *device, replay []*p4v1.Update) error {
 	return nil
 }
 
-// restore applies an update that was applied before. What the program itself inserts is modified in place.
+// restore applies an update again. An entry of the program is modified in place.
 func (d *device) restore(u *p4v1.Update) error {
 	_, err := d.apply(u, "", false)
 	if u.GetType() == p4v1.Update_INSERT && errors.Is(err, softswitch.ErrExists) {
@@ -124,8 +128,8 @@ func (d *device) restore(u *p4v1.Update) error {
 	return err
 }
 
-// reconcileAndCommit commits a pipeline and keeps the forwarding state. What cannot be kept is found out on a shadow first, and then
-// nothing changes.
+// reconcileAndCommit commits a pipeline and keeps the forwarding state. A shadow tests first that
+// the state can be kept; if it cannot, nothing changes.
 func (s *Server) reconcileAndCommit(d *device) error {
 	if s.live == nil {
 		return s.commit(d, nil)
@@ -152,8 +156,10 @@ func (s *Server) reconcileAndCommit(d *device) error {
 	return s.commit(d, state)
 }
 
-// GetForwardingPipelineConfig returns the committed pipeline, or as much of it as is asked for.
-func (s *Server) GetForwardingPipelineConfig(_ context.Context, r *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse, error) {
+// GetForwardingPipelineConfig returns the requested parts of the committed pipeline.
+func (s *Server) GetForwardingPipelineConfig(_ context.Context,
+	r *p4v1.GetForwardingPipelineConfigRequest,
+) (*p4v1.GetForwardingPipelineConfigResponse, error) {
 	if err := s.checkDevice(r.GetDeviceId()); err != nil {
 		return nil, err
 	}
@@ -178,7 +184,8 @@ func (s *Server) GetForwardingPipelineConfig(_ context.Context, r *p4v1.GetForwa
 	return &p4v1.GetForwardingPipelineConfigResponse{Config: cfg}, nil
 }
 
-// target is what reads and writes act on: a saved pipeline if there is one, else the live one. The caller holds mu.
+// target returns the device of reads and writes: a saved pipeline if there is one, else the live
+// one. The caller holds mu.
 func (s *Server) target() (*device, error) {
 	if s.shadow != nil {
 		return s.shadow, nil

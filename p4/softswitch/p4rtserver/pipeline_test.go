@@ -23,7 +23,8 @@ const (
 
 func (r *rig) pipeline(part p4v1.GetForwardingPipelineConfigRequest_ResponseType) *p4v1.ForwardingPipelineConfig {
 	r.t.Helper()
-	got, err := r.rpc.GetForwardingPipelineConfig(r.t.Context(), &p4v1.GetForwardingPipelineConfigRequest{DeviceId: 1, ResponseType: part})
+	got, err := r.rpc.GetForwardingPipelineConfig(r.t.Context(),
+		&p4v1.GetForwardingPipelineConfigRequest{DeviceId: 1, ResponseType: part})
 	r.ok(err)
 	return got.GetConfig()
 }
@@ -45,7 +46,8 @@ func TestGetPipeline(t *testing.T) {
 		p4v1.GetForwardingPipelineConfigRequest_DEVICE_CONFIG_AND_COOKIE: {false, true},
 	} {
 		got := r.pipeline(part)
-		if (got.GetP4Info() != nil) != has[0] || (len(got.GetP4DeviceConfig()) > 0) != has[1] || got.GetCookie().GetCookie() != 42 {
+		if (got.GetP4Info() != nil) != has[0] || (len(got.GetP4DeviceConfig()) > 0) != has[1] ||
+			got.GetCookie().GetCookie() != 42 {
 			t.Errorf("%v has the wrong parts", part)
 		}
 	}
@@ -57,7 +59,8 @@ func TestGetPipeline(t *testing.T) {
 	}
 	_, err := r.rpc.GetForwardingPipelineConfig(t.Context(), &p4v1.GetForwardingPipelineConfigRequest{DeviceId: 2})
 	r.refused(err, codes.NotFound, "no device 2")
-	_, err = r.rpc.GetForwardingPipelineConfig(t.Context(), &p4v1.GetForwardingPipelineConfigRequest{DeviceId: 1, ResponseType: 99})
+	_, err = r.rpc.GetForwardingPipelineConfig(t.Context(),
+		&p4v1.GetForwardingPipelineConfigRequest{DeviceId: 1, ResponseType: 99})
 	r.refused(err, codes.InvalidArgument, "99")
 }
 
@@ -103,7 +106,8 @@ func TestSetPipelineActions(t *testing.T) {
 	for _, action := range []p4v1.SetForwardingPipelineConfigRequest_Action{verify, save, push, reconcile} {
 		r.refused(r.set(action, c.id, nil), codes.InvalidArgument, "needs a configuration")
 	}
-	r.refused(r.set(p4v1.SetForwardingPipelineConfigRequest_UNSPECIFIED, c.id, cfg), codes.InvalidArgument, "UNSPECIFIED")
+	r.refused(r.set(p4v1.SetForwardingPipelineConfigRequest_UNSPECIFIED, c.id, cfg), codes.InvalidArgument,
+		"UNSPECIFIED")
 }
 
 func TestReconcileAndCommit(t *testing.T) {
@@ -172,27 +176,41 @@ func TestPipelineRefused(t *testing.T) {
 	}{
 		"no P4Info":        {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info = nil }, "no P4Info"},
 		"no device config": {func(c *p4v1.ForwardingPipelineConfig) { c.P4DeviceConfig = nil }, "BMv2 JSON"},
-		"JSON cut short":   {func(c *p4v1.ForwardingPipelineConfig) { c.P4DeviceConfig = c.P4DeviceConfig[:5000] }, "p4_device_config"},
-		"not JSON":         {func(c *p4v1.ForwardingPipelineConfig) { c.P4DeviceConfig = []byte{0, 1, 2} }, "p4_device_config"},
-		"unknown table":    {func(c *p4v1.ForwardingPipelineConfig) { table(c.P4Info, "exact_t").Preamble.Name = "I.nope" }, `table "I.nope"`},
-		"key width":        {func(c *p4v1.ForwardingPipelineConfig) { table(c.P4Info, "exact_t").MatchFields[0].Bitwidth = 47 }, "47 bits in P4Info and 48"},
+		"JSON cut short": {func(c *p4v1.ForwardingPipelineConfig) { c.P4DeviceConfig = c.P4DeviceConfig[:5000] },
+			"p4_device_config"},
+		"not JSON": {func(c *p4v1.ForwardingPipelineConfig) { c.P4DeviceConfig = []byte{0, 1, 2} },
+			"p4_device_config"},
+		"unknown table": {func(c *p4v1.ForwardingPipelineConfig) {
+			table(c.P4Info,
+				"exact_t").Preamble.Name = "I.nope"
+		}, `table "I.nope"`},
+		"key width": {func(c *p4v1.ForwardingPipelineConfig) {
+			table(c.P4Info,
+				"exact_t").MatchFields[0].Bitwidth = 47
+		}, "47 bits in P4Info and 48"},
 		"key kind": {func(c *p4v1.ForwardingPipelineConfig) {
 			table(c.P4Info, "exact_t").MatchFields[0].Match = &p4configv1.MatchField_MatchType_{MatchType: p4configv1.MatchField_LPM}
 		}, "is LPM in P4Info and exact in the program"},
-		"key fields": {func(c *p4v1.ForwardingPipelineConfig) { table(c.P4Info, "exact_t").MatchFields = nil }, "0 key fields in P4Info"},
+		"key fields": {func(c *p4v1.ForwardingPipelineConfig) { table(c.P4Info, "exact_t").MatchFields = nil },
+			"0 key fields in P4Info"},
 		"table's actions": {func(c *p4v1.ForwardingPipelineConfig) {
 			table(c.P4Info, "keyless_t").ActionRefs = table(c.P4Info, "exact_t").ActionRefs
 		}, "P4Info gives it action"},
-		"action":        {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Actions[0].Preamble.Name = "I.nope" }, "I.nope"},
-		"register size": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Registers[0].Size++ }, "17 cells in P4Info and 16 in the program"},
+		"action": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Actions[0].Preamble.Name = "I.nope" },
+			"I.nope"},
+		"register size": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Registers[0].Size++ },
+			"17 cells in P4Info and 16 in the program"},
 		"register width": {func(c *p4v1.ForwardingPipelineConfig) {
 			c.P4Info.Registers[0].TypeSpec.GetBitstring().GetBit().Bitwidth = 31
 		}, "31 bits in P4Info"},
-		"counter size":  {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Counters[0].Size++ }, "9 cells in P4Info"},
-		"meter":         {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Meters[0].Preamble.Name = "I.nope" }, `meter "I.nope"`},
-		"profile":       {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.ActionProfiles[0].Preamble.Name = "I.nope" }, "action profile"},
-		"digest":        {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Digests[0].Preamble.Name = "nope" }, `digest "nope"`},
-		"value set":     {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.ValueSets[0].Preamble.Name = "nope" }, `value set "nope"`},
+		"counter size": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Counters[0].Size++ }, "9 cells in P4Info"},
+		"meter": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Meters[0].Preamble.Name = "I.nope" },
+			`meter "I.nope"`},
+		"profile": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.ActionProfiles[0].Preamble.Name = "I.nope" }, "action profile"},
+		"digest": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Digests[0].Preamble.Name = "nope" },
+			`digest "nope"`},
+		"value set": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.ValueSets[0].Preamble.Name = "nope" },
+			`value set "nope"`},
 		"broken P4Info": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Tables[0].Preamble.Id = 0 }, "has no id"},
 	} {
 		t.Run(name, func(t *testing.T) {

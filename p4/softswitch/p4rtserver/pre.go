@@ -11,7 +11,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// Limits of v1model on BMv2: egress_rid has 16 bits, clone sessions are below 32768, multicast groups are numbers of 16 bits.
+// Limits of v1model on BMv2: egress_rid has 16 bits, clone sessions are below 32768, multicast
+// groups are numbers of 16 bits.
 const (
 	maxInstance = 0xffff
 	maxGroup    = 0xffff
@@ -81,7 +82,7 @@ func (d *device) writeClone(kind p4v1.Update_Type, e *p4v1.CloneSessionEntry) (u
 	return func() error { return d.sw.ModifyCloneSession(all[i]) }, d.sw.ModifyCloneSession(c)
 }
 
-// replicasOf translates replicas and their backups. Each (port, instance) is there once.
+// replicasOf converts replicas and their backups. Each (port, instance) is unique.
 func replicasOf(rs []*p4v1.Replica) ([]softswitch.Replica, error) {
 	type place struct{ port, instance uint64 }
 	seen := map[place]bool{}
@@ -143,7 +144,7 @@ func protoReplicas(rs []softswitch.Replica) []*p4v1.Replica {
 	return out
 }
 
-// queryPRE returns the multicast groups or clone sessions that a read asks for; id 0 means all.
+// queryPRE returns the multicast groups or clone sessions that a read requests; id 0 requests all.
 func (d *device) queryPRE(q *p4v1.PacketReplicationEngineEntry) ([]*p4v1.Entity, error) {
 	var out []*p4v1.Entity
 	add := func(e *p4v1.PacketReplicationEngineEntry) {

@@ -20,7 +20,8 @@ func (d *device) profile(id uint32) (*p4values.ActionProfile, error) {
 	return p, nil
 }
 
-// noOneShots refuses members and groups in a selector whose tables are programmed with one-shot groups.
+// noOneShots rejects members and groups in a selector whose tables are programmed with one-shot
+// groups.
 func (d *device) noOneShots(p *p4values.ActionProfile) error {
 	if d.oneShot[p.ID] > 0 {
 		return invalid("action selector %s is programmed with one-shot groups, and does not mix them with members and groups", p.Name)
@@ -174,7 +175,7 @@ func (d *device) groupOf(p *p4values.ActionProfile, g *p4v1.ActionProfileGroup) 
 	return out, checkGroupSize(p, ws, limit)
 }
 
-// weightOf checks a weight and returns what the switch works with.
+// weightOf checks a weight and returns the switch's.
 func weightOf(p *p4values.ActionProfile, w int32) (int, error) {
 	switch {
 	case p.WeightsDisallowed && w != 0:
@@ -189,7 +190,7 @@ func weightOf(p *p4values.ActionProfile, w int32) (int, error) {
 	return int(w), nil
 }
 
-// checkGroupSize refuses a group that is larger than its limit, by members or by weights as the selector says.
+// checkGroupSize rejects a group above its limit of members or weights.
 func checkGroupSize(p *p4values.ActionProfile, weights []int32, limit int32) error {
 	size := int64(len(weights))
 	if !p.SumOfMembers && !p.WeightsDisallowed {
@@ -221,7 +222,7 @@ func (d *device) watch(port []byte) (softswitch.WatchPort, error) {
 	return softswitch.WatchPort{Set: true, Port: uint32(n)}, nil
 }
 
-// actionSet translates a one-shot group.
+// actionSet converts a one-shot group.
 func (d *device) actionSet(t *table, set *p4v1.ActionProfileActionSet) (softswitch.Action, error) {
 	p := t.Profile
 	mode, size := set.GetActionSelectionMode(), set.GetSizeSemantics()
@@ -268,7 +269,7 @@ func (d *device) actionSet(t *table, set *p4v1.ActionProfileActionSet) (softswit
 	return out, checkGroupSize(p, ws, p.MaxGroupSize)
 }
 
-// protoGroup translates a group of the switch.
+// protoGroup encodes a group of the switch.
 func protoGroup(p *p4values.ActionProfile, g softswitch.Group) *p4v1.ActionProfileGroup {
 	out := &p4v1.ActionProfileGroup{ActionProfileId: p.ID, GroupId: g.ID, MaxSize: int32(g.MaxSize)}
 	for _, m := range g.Members {

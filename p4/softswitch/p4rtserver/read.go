@@ -13,10 +13,11 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// maxResponse bounds the messages of a read; clients take 4 MB.
+// maxResponse bounds the messages of a read in bytes; clients accept 4 MB.
 const maxResponse = 1 << 20
 
-// Read streams entities. What is read is of one moment between two writes; it is sent after the lock is given back.
+// Read streams entities. They are a consistent snapshot between two writes, and are sent after the
+// lock is released.
 func (s *Server) Read(r *p4v1.ReadRequest, rpc p4v1.P4Runtime_ReadServer) error {
 	if err := s.checkDevice(r.GetDeviceId()); err != nil {
 		return err
@@ -71,7 +72,7 @@ func (s *Server) snapshot(r *p4v1.ReadRequest) ([]iter.Seq[*p4v1.Entity], []erro
 	return results, errs, nil
 }
 
-// query answers one request: the entities are taken now, and made into messages when they are sent.
+// query answers one request: it copies the entities now and encodes them when they are sent.
 func (d *device) query(q *p4v1.Entity, role string) (iter.Seq[*p4v1.Entity], error) {
 	switch q := q.GetEntity().(type) {
 	case *p4v1.Entity_TableEntry:
@@ -99,7 +100,7 @@ func (d *device) query(q *p4v1.Entity, role string) (iter.Seq[*p4v1.Entity], err
 		return d.queryDigests(q.DigestEntry, role)
 	case *p4v1.Entity_ExternEntry:
 		if q.ExternEntry.GetExternTypeId() == 0 && q.ExternEntry.GetExternId() == 0 {
-			return slices.Values([]*p4v1.Entity(nil)), nil // all of them: there are none
+			return slices.Values([]*p4v1.Entity(nil)), nil // all cells of an empty array
 		}
 		return nil, unimplemented("v1model has no externs beyond those P4Runtime names")
 	}
@@ -109,7 +110,8 @@ func (d *device) query(q *p4v1.Entity, role string) (iter.Seq[*p4v1.Entity], err
 func (d *device) queryTables(q *p4v1.TableEntry, role string) (iter.Seq[*p4v1.Entity], error) {
 	var all []*p4v1.TableEntry
 	if q.GetTableId() == 0 {
-		// All tables: no other filter counts, but which direct resources to include does, where a table has them.
+		// All tables: other filters do not apply; direct resources are included if a table has
+		// them.
 		q = &p4v1.TableEntry{CounterData: q.GetCounterData(), MeterConfig: q.GetMeterConfig(), MeterCounterData: q.GetMeterCounterData(), IsDefaultAction: q.GetIsDefaultAction()}
 	}
 	err := d.eachTable(q.GetTableId(), role, func(t *table) error {
@@ -145,7 +147,7 @@ func concat(seqs []iter.Seq[*p4v1.Entity]) iter.Seq[*p4v1.Entity] {
 	}
 }
 
-// which returns the objects that an id means: one, or all of the role's where it is 0.
+// which returns the objects that an id selects: one, or all of the role's for 0.
 func which[T interface{ Own() p4values.Object }](id uint32, role string, all []T, find func(uint32) (T, error)) ([]T, error) {
 	if id != 0 {
 		v, err := find(id)
@@ -263,16 +265,16 @@ func (d *device) queryMeters(q *p4v1.MeterEntry, role string) (iter.Seq[*p4v1.En
 		if err != nil {
 			return nil, err
 		}
-		var colours []softswitch.Colours
+		var colors []softswitch.Colors
 		if q.GetCounterData() != nil {
-			if colours, err = d.sw.ReadColours(m.Name, from, to); err != nil {
+			if colors, err = d.sw.ReadColors(m.Name, from, to); err != nil {
 				return nil, err
 			}
 		}
 		for i, v := range vs {
 			e := &p4v1.MeterEntry{MeterId: m.ID, Index: &p4v1.Index{Index: int64(from + i)}, Config: protoMeter(v)}
-			if colours != nil {
-				e.CounterData = protoColours(colours[i])
+			if colors != nil {
+				e.CounterData = protoColors(colors[i])
 			}
 			out = append(out, e)
 		}
@@ -282,7 +284,8 @@ func (d *device) queryMeters(q *p4v1.MeterEntry, role string) (iter.Seq[*p4v1.En
 	}), nil
 }
 
-// queryDirect returns the entries whose direct counters or meters a read asks for: all of all tables that have them, all of one table, or one.
+// queryDirect returns the entries whose direct counters or meters a read requests: of all tables,
+// of one table, or of one entry.
 func (d *device) queryDirect(q *p4v1.TableEntry, role string, has func(*table) bool, like *p4v1.TableEntry) ([]*p4v1.TableEntry, error) {
 	var out []*p4v1.TableEntry
 	err := d.eachTable(q.GetTableId(), role, func(t *table) error {
@@ -303,7 +306,7 @@ func (d *device) queryDirect(q *p4v1.TableEntry, role string, has func(*table) b
 	return out, err
 }
 
-// entryKey keeps what names an entry.
+// entryKey returns the part of an entry that identifies it.
 func entryKey(e *p4v1.TableEntry) *p4v1.TableEntry {
 	return &p4v1.TableEntry{TableId: e.GetTableId(), Match: e.GetMatch(), Priority: e.GetPriority(), IsDefaultAction: e.GetIsDefaultAction()}
 }
@@ -330,7 +333,7 @@ func (d *device) queryDirectMeters(q *p4v1.DirectMeterEntry, role string) (iter.
 	}), err
 }
 
-// queryRegisters takes a copy of the cells, and makes messages of them as they are sent.
+// queryRegisters copies the cells now and encodes them when they are sent.
 func (d *device) queryRegisters(q *p4v1.RegisterEntry, role string) (iter.Seq[*p4v1.Entity], error) {
 	all := slices.DeleteFunc(slices.Clone(d.cat.Registers.All()), func(r *p4values.Register) bool { return r.Width == 0 })
 	registers, err := which(q.GetRegisterId(), role, all, d.register)
@@ -396,7 +399,8 @@ func (d *device) queryValueSets(q *p4v1.ValueSetEntry, role string) (iter.Seq[*p
 	return slices.Values(out), nil
 }
 
-// state returns the updates that bring an empty switch with the same pipeline to the state of this one: what RECONCILE_AND_COMMIT keeps.
+// state returns the updates from the initial state of the pipeline to the current one: the state
+// that RECONCILE_AND_COMMIT keeps.
 func (d *device) state() ([]*p4v1.Update, error) {
 	kinds := []*p4v1.Entity{
 		{Entity: &p4v1.Entity_ActionProfileMember{ActionProfileMember: &p4v1.ActionProfileMember{}}},
@@ -440,7 +444,7 @@ func (d *device) state() ([]*p4v1.Update, error) {
 	return out, take(modified, p4v1.Update_MODIFY)
 }
 
-// isInitial reports whether a cell is as it is after a pipeline was set, so that it need not be kept.
+// isInitial reports whether a cell has its initial value, which need not be kept.
 func isInitial(e *p4v1.Entity) bool {
 	switch e := e.GetEntity().(type) {
 	case *p4v1.Entity_RegisterEntry:

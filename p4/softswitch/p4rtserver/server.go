@@ -21,20 +21,20 @@ import (
 // Version is the version of the specification that the server implements.
 const Version = "1.5.0"
 
-// Options are how a switch is served. The zero value is usable.
+// Options are the options of a server. The zero value is usable.
 type Options struct {
 	DeviceID    uint64        // 0: 1
-	MaxStreams  int           // open StreamChannels, of all roles together; 0: 128
-	StreamQueue int           // messages that may wait for one client to read; 0: 1024
-	IdleScan    time.Duration // how often entries are looked at for their idle timeouts; 0: 50 ms
+	MaxStreams  int           // open StreamChannels of all roles; 0: 128
+	StreamQueue int           // messages that wait for one client; 0: 1024
+	IdleScan    time.Duration // interval of idle scans; 0: 50 ms
 	Logger      *slog.Logger  // nil: discards
 
-	// Compile makes a program of a p4_device_config; nil: softswitch.Compile. Servers of many switches that run one
-	// program can share it, since programs are immutable.
+	// Compile compiles a p4_device_config; nil: softswitch.Compile. Servers of switches with the
+	// same program can share a cache, since programs are immutable.
 	Compile func(json []byte) (*softswitch.Program, error)
 }
 
-// Server is the P4Runtime service of one switch. Make one with New.
+// Server is the P4Runtime service of one switch. Create it with New.
 type Server struct {
 	p4v1.UnimplementedP4RuntimeServer
 	opt Options
@@ -45,20 +45,21 @@ type Server struct {
 	cancel context.CancelFunc
 	bg     sync.WaitGroup // goroutines of the server
 
-	arb    sync.Mutex // guards what follows, never held while waiting
+	arb    sync.Mutex // guards the fields below; never held while waiting
 	roles  map[string]*role
 	open   int // streams
 	closed bool
 
 	mu      sync.RWMutex // writes and pipeline changes take it, reads share it
-	live    *device      // what packets run on; nil: no pipeline
-	shadow  *device      // saved and not committed yet: reads and writes go there; nil: none
+	live    *device      // the pipeline that packets run on; nil: none
+	shadow  *device      // saved, not committed: target of reads and writes; nil: none
 	packets atomic.Pointer[packetPath]
 
 	stats counters
 }
 
-// New makes the service for a switch. The server takes the packets that leave on the switch's CPU port.
+// New returns the service of a switch. The server receives the packets that leave by the switch's
+// CPU port.
 func New(sw *softswitch.Switch, opt Options) *Server {
 	if opt.DeviceID == 0 {
 		opt.DeviceID = 1
@@ -84,10 +85,11 @@ func New(sw *softswitch.Switch, opt Options) *Server {
 	return s
 }
 
-// Register adds the service to a gRPC server. Make that with [ServerOptions].
+// Register adds the service to a gRPC server created with [ServerOptions].
 func (s *Server) Register(r grpc.ServiceRegistrar) { p4v1.RegisterP4RuntimeServer(r, s) }
 
-// ServerOptions are the options that a gRPC server with this service wants: pipelines are larger than gRPC's usual 4 MB.
+// ServerOptions are the options of a gRPC server with this service: pipelines exceed gRPC's default
+// of 4 MB.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(128 << 20), grpc.MaxConcurrentStreams(1024),
@@ -96,7 +98,7 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// startBackground counts goroutines in that Close waits for; false where the server is closed.
+// startBackground registers goroutines that Close waits for; false if the server is closed.
 func (s *Server) startBackground(n int) bool {
 	s.arb.Lock()
 	defer s.arb.Unlock()
@@ -106,7 +108,8 @@ func (s *Server) startBackground(n int) bool {
 	return !s.closed
 }
 
-// Close ends the streams and the goroutines of the server and waits for the latter. The switch is left as it is.
+// Close ends the server's streams and goroutines and waits for the goroutines. It does not change
+// the switch.
 func (s *Server) Close() {
 	s.sw.SetPacketIn(nil)
 	s.arb.Lock()
@@ -116,21 +119,22 @@ func (s *Server) Close() {
 	s.bg.Wait()
 }
 
-// Stats count what happened on the streams.
+// Stats counts events on the streams.
 type Stats struct {
 	Streams        int    // open now
 	StreamsRefused uint64 // beyond MaxStreams
 	PacketIns      uint64 // packets the switch sent to its controllers
-	PacketsDropped uint64 // packets that no controller took: there was no primary, or no queue had room
+	PacketsDropped uint64 // packets that no controller received: no primary, or all queues full
 	PacketsMissed  uint64 // times a controller missed a packet because its queue was full
 	PacketOuts     uint64 // packets from controllers
-	PacketsRefused uint64 // packets from controllers with wrong metadata or without the right to send
+	PacketsRefused uint64 // packets from controllers with wrong metadata or without permission
 	DigestsDropped uint64 // digest messages for which there was no room
 	IdleDropped    uint64 // idle notifications for which there was no room
 }
 
 type counters struct {
-	streamsRefused, packetIns, packetsDropped, packetsMissed, packetOuts, packetsRefused, digestsDropped, idleDropped atomic.Uint64
+	streamsRefused, packetIns, packetsDropped, packetsMissed, packetOuts, packetsRefused, digestsDropped,
+	idleDropped atomic.Uint64
 }
 
 // Stats returns the counts.
@@ -140,8 +144,10 @@ func (s *Server) Stats() Stats {
 	s.arb.Unlock()
 	c := &s.stats
 	return Stats{
-		Streams: open, StreamsRefused: c.streamsRefused.Load(), PacketIns: c.packetIns.Load(), PacketsDropped: c.packetsDropped.Load(), PacketsMissed: c.packetsMissed.Load(),
-		PacketOuts: c.packetOuts.Load(), PacketsRefused: c.packetsRefused.Load(), DigestsDropped: c.digestsDropped.Load(), IdleDropped: c.idleDropped.Load(),
+		Streams: open, StreamsRefused: c.streamsRefused.Load(), PacketIns: c.packetIns.Load(),
+		PacketsDropped: c.packetsDropped.Load(), PacketsMissed: c.packetsMissed.Load(),
+		PacketOuts: c.packetOuts.Load(), PacketsRefused: c.packetsRefused.Load(),
+		DigestsDropped: c.digestsDropped.Load(), IdleDropped: c.idleDropped.Load(),
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxAdvisories bounds what an arbitration leaves for a client that does not read; older advisories give way to newer ones.
+// maxAdvisories bounds the queued advisories of a client; newer ones replace older ones.
 const maxAdvisories = 64
 
 // stream is one StreamChannel.
@@ -25,7 +25,7 @@ type stream struct {
 	out  chan outgoing // packets, digests, idle notices, errors: dropped when full
 	wake chan struct{} // there are advisories
 
-	pkt []byte // the receiver's room for a packet
+	pkt []byte // the receiver's buffer for a packet
 
 	mu         sync.Mutex
 	advisories []*p4v1.StreamMessageResponse
@@ -34,7 +34,7 @@ type stream struct {
 // outgoing is a message that waits to be sent.
 type outgoing struct {
 	m    *p4v1.StreamMessageResponse
-	sent func() // called when it has been; nil: nobody asks
+	sent func() // called after the message is sent; may be nil
 }
 
 // notify queues an advisory. It never waits.
@@ -59,10 +59,11 @@ func (st *stream) takeAdvisories() []*p4v1.StreamMessageResponse {
 	return out
 }
 
-// offer queues a message; false where the queue is full.
+// offer queues a message; false if the queue is full.
 func (st *stream) offer(m *p4v1.StreamMessageResponse) bool { return st.offerAnd(m, nil) }
 
-// offerAnd queues a message that is not used any more when sent has been called, which happens only where it was queued.
+// offerAnd queues a message whose memory is reusable after sent is called; sent is called only for
+// a queued message.
 func (st *stream) offerAnd(m *p4v1.StreamMessageResponse, sent func()) bool {
 	select {
 	case st.out <- outgoing{m, sent}:
@@ -72,7 +73,7 @@ func (st *stream) offerAnd(m *p4v1.StreamMessageResponse, sent func()) bool {
 	}
 }
 
-// StreamChannel serves one controller until it leaves.
+// StreamChannel serves one controller until its stream ends.
 func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
 	st := &stream{out: make(chan outgoing, s.opt.StreamQueue), wake: make(chan struct{}, 1)}
 	if err := s.admit(); err != nil {
@@ -82,8 +83,8 @@ func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
 	ctx, stop := context.WithCancel(rpc.Context())
 	defer stop()
 	end := make(chan error, 2) // from the receiver and the sender
-	// The two are not waited for here: a sender that a client lets hang ends when this function has returned and gRPC ends the
-	// stream. Close waits for them.
+	// The goroutines are not awaited here: a sender that is blocked by its client ends after this
+	// function returns and gRPC ends the stream. Close waits for them.
 	go func() {
 		defer s.bg.Done()
 		end <- s.sendLoop(ctx, rpc, st)
@@ -100,7 +101,7 @@ func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
 	}
 }
 
-// admit counts a stream in, and its two goroutines with it.
+// admit registers a stream and its two goroutines.
 func (s *Server) admit() error {
 	s.arb.Lock()
 	defer s.arb.Unlock()
@@ -139,7 +140,7 @@ func (s *Server) sendLoop(ctx context.Context, rpc p4v1.P4Runtime_StreamChannelS
 	}
 }
 
-// receiveLoop handles what the controller sends. The error it returns ends the stream.
+// receiveLoop handles the controller's messages. Its error ends the stream.
 func (s *Server) receiveLoop(rpc p4v1.P4Runtime_StreamChannelServer, st *stream) error {
 	m := &p4v1.StreamMessageRequest{}
 	for {
@@ -160,8 +161,8 @@ func (s *Server) receiveLoop(rpc p4v1.P4Runtime_StreamChannelServer, st *stream)
 	}
 }
 
-// handle handles one message of a stream. It tells whether it has kept something of it, which for a packet that is
-// accepted it has not.
+// handle handles one message of a stream. It reports whether it keeps a reference to the message,
+// which it does not for an accepted packet.
 func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) (kept bool, err error) {
 	switch u := m.GetUpdate().(type) {
 	case *p4v1.StreamMessageRequest_Arbitration:

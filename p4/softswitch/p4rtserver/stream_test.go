@@ -33,16 +33,17 @@ func (r *rig) compiled(name string) *p4v1.ForwardingPipelineConfig {
 
 func packetOut(payload []byte, port, padding []byte) *p4v1.StreamMessageRequest {
 	return &p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{
-		Payload: payload, Metadata: []*p4v1.PacketMetadata{{MetadataId: 2, Value: padding}, {MetadataId: 1, Value: port}},
+		Payload: payload, Metadata: []*p4v1.PacketMetadata{{MetadataId: 2, Value: padding},
+			{MetadataId: 1, Value: port}},
 	}}}
 }
 
 func TestPacketIO(t *testing.T) {
 	r, c := pipelined(t)
 	backup := r.join("")
-	backup.told(codes.AlreadyExists, 1)
+	backup.advised(codes.AlreadyExists, 1)
 	other := r.join("telemetry", 1) // the primary of another role gets packets too: no role is configured to go without
-	other.told(codes.OK, 1)
+	other.advised(codes.OK, 1)
 
 	c.send(packetOut(frame(1, 2, 3), []byte{255}, []byte{0}))
 	for _, p := range []*controller{c, other} {
@@ -96,7 +97,7 @@ func TestStreamErrors(t *testing.T) {
 	bad(stranger, packetOut(frame(1, 2, 3), []byte{1}, []byte{0}), codes.PermissionDenied, "only the primary")
 	bad(stranger, ack(1), codes.PermissionDenied, "only the primary")
 	backup := r.join("")
-	backup.told(codes.AlreadyExists, 1)
+	backup.advised(codes.AlreadyExists, 1)
 	bad(backup, packetOut(frame(1, 2, 3), []byte{1}, []byte{0}), codes.PermissionDenied, "only the primary")
 
 	bad(c, packetOut(frame(1, 2, 3), []byte{2, 0}, []byte{0}), codes.InvalidArgument, "out of range")
@@ -111,14 +112,15 @@ func TestStreamErrors(t *testing.T) {
 	unknown.GetPacket().Metadata[1].MetadataId = 9
 	bad(c, unknown, codes.InvalidArgument, "id 9")
 	bad(c, ack(5), codes.InvalidArgument, "no digest with id 0x5")
-	bad(c, &p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Other{Other: &anypb.Any{}}}, codes.Unimplemented, "architecture-specific")
+	bad(c, &p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Other{Other: &anypb.Any{}}},
+		codes.Unimplemented, "architecture-specific")
 	if st := r.srv.Stats(); st.PacketOuts != 0 || st.PacketsRefused != 8 {
 		t.Errorf("%+v", st)
 	}
 }
 
-// A client that never reads costs the queue and gRPC's buffers, and no more: packets for it are dropped and counted, and others get
-// theirs.
+// A client that never reads costs the queue and gRPC's buffers, and no more: packets for it are
+// dropped and counted, and others get theirs.
 func TestClientThatNeverReads(t *testing.T) {
 	r := newRig(t, p4rtserver.Options{StreamQueue: 8})
 	c := r.primary(1)
@@ -168,7 +170,7 @@ func TestDigests(t *testing.T) {
 	r, c := pipelined(t)
 	learn := r.entity(`table_entry { table_id: $ternary_t priority: 1 action { action { action_id: $learn } } }`)
 	r.must(c, insert(learn))
-	r.sw.Inject(1, frame(1, 1, 3), 0) // nobody asked yet
+	r.sw.Inject(1, frame(1, 1, 3), 0) // no request yet
 	r.must(c, insert(r.digestEntry(`max_list_size: 2 max_timeout_ns: 3600000000000 ack_timeout_ns: 3600000000000`)))
 
 	next := func() *p4v1.DigestList {
@@ -224,7 +226,7 @@ func TestDigests(t *testing.T) {
 	if got := sources(next()); !slices.Equal(got, []byte{6}) {
 		t.Errorf("without ack time-out the list is of %v", got)
 	}
-	// The ack time-out forgets.
+	// The ack timeout drops the list.
 	r.must(c, modify(r.digestEntry(`max_list_size: 1 ack_timeout_ns: 1000000`)))
 	for range 2 {
 		r.sw.Inject(1, frame(1, 7, 3), 0)
@@ -251,7 +253,8 @@ func TestIdleTimeoutNotification(t *testing.T) {
 			t.Fatalf("got %v", n)
 		}
 		e := n.GetTableEntry()[0]
-		if e.GetTableId() == 0 || len(e.GetMatch()) != 1 || string(e.GetMatch()[0].GetExact().GetValue()) != "\x01" || string(e.GetMetadata()) != "m" ||
+		if e.GetTableId() == 0 || len(e.GetMatch()) != 1 || string(e.GetMatch()[0].GetExact().GetValue()) != "\x01" ||
+			string(e.GetMetadata()) != "m" ||
 			!strings.Contains(e.String(), "controller_metadata:5") || e.GetIdleTimeoutNs() != 1000000 {
 			t.Errorf("entry %v", e)
 		}
@@ -265,6 +268,7 @@ func TestIdleTimeoutNotification(t *testing.T) {
 	if len(got) != 2 {
 		t.Errorf("%d entries", len(got))
 	}
-	_, err := r.tryRead(&p4v1.ReadRequest{DeviceId: 1, Entities: []*p4v1.Entity{r.entity(`table_entry { table_id: $exact_t time_since_last_hit { } }`)}})
+	_, err := r.tryRead(&p4v1.ReadRequest{DeviceId: 1,
+		Entities: []*p4v1.Entity{r.entity(`table_entry { table_id: $exact_t time_since_last_hit { } }`)}})
 	r.refused(err, codes.Unknown, "1 of 1")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// undo takes an update back; nil where there is nothing to take back or nobody asked for it.
+// undo reverts an update; nil if there is nothing to revert or the caller does not need it.
 type undo func() error
 
 // writeEntry applies an update of a table entry.
@@ -66,7 +66,7 @@ func constTable(t *table) error {
 	return status.Errorf(codes.PermissionDenied, "the entries of table %s are constant", t.Name)
 }
 
-// modifyEntry replaces an entry. An update without an action is there for the direct resources: what else it leaves out is kept.
+// modifyEntry replaces an entry. An update without an action changes only the direct resources.
 func (d *device) modifyEntry(t *table, e *p4v1.TableEntry, key, full softswitch.Entry) (undo, error) {
 	old, err := d.sw.ReadEntry(t.Name, key)
 	if err != nil {
@@ -81,7 +81,7 @@ func (d *device) modifyEntry(t *table, e *p4v1.TableEntry, key, full softswitch.
 			if err := d.sw.ModifyEntry(t.Name, old); err != nil {
 				return err
 			}
-			return d.sw.SetDirectColours(t.Name, key, *old.Colours)
+			return d.sw.SetDirectColors(t.Name, &key, *old.Colors)
 		}
 	}
 	if old.Const {
@@ -100,7 +100,7 @@ func (d *device) modifyEntry(t *table, e *p4v1.TableEntry, key, full softswitch.
 		return nil, err
 	}
 	if e.GetMeterCounterData() != nil {
-		if err := d.sw.SetDirectColours(t.Name, key, softswitch.Colours{}); err != nil {
+		if err := d.sw.SetDirectColors(t.Name, &key, softswitch.Colors{}); err != nil {
 			return nil, err
 		}
 	}
@@ -113,10 +113,10 @@ func (d *device) modifyEntry(t *table, e *p4v1.TableEntry, key, full softswitch.
 	}, nil
 }
 
-// directResources sets what of a constant entry can be set.
+// directResources sets the direct resources of a constant entry.
 func (d *device) directResources(t *table, key, full softswitch.Entry, forget bool) error {
 	if full.Counter != nil {
-		if err := d.sw.SetDirectCounter(t.Name, key, *full.Counter); err != nil {
+		if err := d.sw.SetDirectCounter(t.Name, &key, *full.Counter); err != nil {
 			return err
 		}
 	}
@@ -124,11 +124,11 @@ func (d *device) directResources(t *table, key, full softswitch.Entry, forget bo
 		return nil
 	}
 	if forget {
-		if err := d.sw.SetDirectColours(t.Name, key, softswitch.Colours{}); err != nil {
+		if err := d.sw.SetDirectColors(t.Name, &key, softswitch.Colors{}); err != nil {
 			return err
 		}
 	}
-	return d.sw.SetDirectMeter(t.Name, key, full.Meter)
+	return d.sw.SetDirectMeter(t.Name, &key, full.Meter)
 }
 
 func (d *device) deleteEntry(t *table, key softswitch.Entry, wantUndo bool) (undo, error) {
@@ -149,15 +149,18 @@ func (d *device) deleteEntry(t *table, key softswitch.Entry, wantUndo bool) (und
 	}, nil
 }
 
-// countOneShot keeps count of entries with one-shot groups: a selector is programmed either that way or with members and groups.
+// countOneShot counts entries with one-shot groups: a selector is programmed either with those or
+// with members and groups.
 func (d *device) countOneShot(t *table, a softswitch.Action, by int) {
 	if t.Profile != nil && a.Kind == softswitch.ActionSet {
 		d.oneShot[t.Profile.ID] += by
 	}
 }
 
-// fullEntry translates all of an entry but its key.
-func (d *device) fullEntry(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry, key softswitch.Entry) (softswitch.Entry, error) {
+// fullEntry converts all of an entry but its key.
+func (d *device) fullEntry(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry,
+	key softswitch.Entry,
+) (softswitch.Entry, error) {
 	out := key
 	var err error
 	switch {
@@ -198,7 +201,7 @@ func (d *device) fullEntry(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry, 
 	return out, nil
 }
 
-// tableAction translates what an entry points at, and refuses what does not suit the table.
+// tableAction converts an entry's action, and rejects actions that the table does not accept.
 func (d *device) tableAction(t *table, a *p4v1.TableAction) (softswitch.Action, error) {
 	if _, direct := a.GetType().(*p4v1.TableAction_Action); direct != (t.Profile == nil) && a.GetType() != nil {
 		if t.Profile == nil {
@@ -211,10 +214,12 @@ func (d *device) tableAction(t *table, a *p4v1.TableAction) (softswitch.Action, 
 		name, params, err := d.callOf(t.Table, a.Action, false)
 		return softswitch.Action{Kind: softswitch.ActionCall, Name: name, Params: params}, err
 	case *p4v1.TableAction_ActionProfileMemberId:
-		return softswitch.Action{Kind: softswitch.ActionMember, Member: a.ActionProfileMemberId}, d.noOneShots(t.Profile)
+		return softswitch.Action{Kind: softswitch.ActionMember, Member: a.ActionProfileMemberId},
+			d.noOneShots(t.Profile)
 	case *p4v1.TableAction_ActionProfileGroupId:
 		if !t.Profile.Selector {
-			return softswitch.Action{}, invalid("table %s: action profile %s has no selector, hence no groups", t.Name, t.Profile.Name)
+			return softswitch.Action{}, invalid("table %s: action profile %s has no selector, hence no groups", t.Name,
+				t.Profile.Name)
 		}
 		return softswitch.Action{Kind: softswitch.ActionGroup, Group: a.ActionProfileGroupId}, d.noOneShots(t.Profile)
 	case *p4v1.TableAction_ActionProfileActionSet:
@@ -223,7 +228,8 @@ func (d *device) tableAction(t *table, a *p4v1.TableAction) (softswitch.Action, 
 	return softswitch.Action{}, invalid("table %s: the action is empty", t.Name)
 }
 
-// queryEntries returns the entries of one table that a read asks for. The request's fields that are not zero filter.
+// queryEntries returns the entries of one table that a read requests. Nonzero fields of the request
+// filter.
 func (d *device) queryEntries(t *table, q *p4v1.TableEntry) ([]*p4v1.TableEntry, error) {
 	if q.GetTimeSinceLastHit() != nil && !t.IdleTimeout {
 		return nil, invalid("table %s supports no idle timeout", t.Name)
@@ -277,7 +283,7 @@ func passes(q, e *p4v1.TableEntry) bool {
 	return len(q.GetMetadata()) == 0 || string(q.GetMetadata()) == string(e.GetMetadata())
 }
 
-// eachTable calls f for the table with this id, or for all of the role's tables where the id is 0.
+// eachTable calls f for the table with an id, or for all of the role's tables for id 0.
 func (d *device) eachTable(id uint32, role string, f func(*table) error) error {
 	if id != 0 {
 		t, err := d.table(id)
@@ -296,7 +302,7 @@ func (d *device) eachTable(id uint32, role string, f func(*table) error) error {
 	return nil
 }
 
-// protoWeight writes a weight: 0 in profiles that have none.
+// protoWeight encodes a weight: 0 in profiles without weights.
 func protoWeight(p *p4values.ActionProfile, w int) int32 {
 	if p.WeightsDisallowed {
 		return 0

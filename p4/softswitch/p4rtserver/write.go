@@ -11,7 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Write applies a batch of updates in the order given. Errors are reported for each update, OKs included.
+// Write applies a batch of updates in the order given. Errors are reported for each update, OKs
+// included.
 func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	done, err := s.beginWrite(r.GetDeviceId(), r.GetRole(), r.GetElectionId())
 	if err != nil {
@@ -30,7 +31,8 @@ func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResp
 	case p4v1.WriteRequest_ROLLBACK_ON_ERROR:
 		err = d.writeOrRollBack(r.GetUpdates(), r.GetRole())
 	case p4v1.WriteRequest_DATAPLANE_ATOMIC:
-		// Packets see the batch whole or not at all: one that fails is taken back before they run on.
+		// Packets see all of the batch or none of it: a batch that fails is reverted before packets
+		// run again.
 		err = d.sw.Atomically(func() error { return d.writeOrRollBack(r.GetUpdates(), r.GetRole()) })
 	default:
 		return nil, invalid("atomicity %v is none that there is", r.GetAtomicity())
@@ -55,7 +57,7 @@ func (d *device) writeAll(updates []*p4v1.Update, role string) error {
 	return batchError("updates", errs)
 }
 
-// writeOrRollBack attempts updates until one fails, and then takes those before it back.
+// writeOrRollBack applies updates until one fails, and then reverts those before it.
 func (d *device) writeOrRollBack(updates []*p4v1.Update, role string) error {
 	var undos []undo
 	logged := len(d.log)
@@ -84,7 +86,8 @@ func (d *device) writeOrRollBack(updates []*p4v1.Update, role string) error {
 	return nil
 }
 
-// apply applies one update. The undo takes it back; it is usable only if wantUndo was set. The caller holds the server's mu.
+// apply applies one update. The undo reverts it; it is usable only with wantUndo. The caller holds
+// the server's mu.
 func (d *device) apply(u *p4v1.Update, role string, wantUndo bool) (undo, error) {
 	kind := u.GetType()
 	switch kind {

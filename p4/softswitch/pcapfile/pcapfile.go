@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pcapfile reads and writes capture files: pcap with microseconds or
-// nanoseconds, gzipped or not, of link type Ethernet. A file that was cut off is
-// told from one that ends.
+// Package pcapfile reads and writes capture files: pcap with microseconds or nanoseconds, gzipped
+// or not, of link type Ethernet. A truncated file is distinguished from a complete one.
 //
 // Readers and writers are for one goroutine each.
 package pcapfile
@@ -22,10 +21,10 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// ErrFile is wrapped by every error about what a capture file holds.
+// ErrFile is wrapped by every error about the content of a capture file.
 var ErrFile = errors.New("bad capture file")
 
-// Sizes in bytes of a pcap file's header and of a packet's.
+// Bytes of the header of a pcap file and of a packet.
 const (
 	fileHeader   = 24
 	packetHeader = 16
@@ -35,16 +34,18 @@ const bufferSize = 1 << 18
 
 // Packet is one packet of a file.
 type Packet struct {
-	Date  time.Time // when it was captured, as the file says
+	Date  time.Time // date of capture
 	Frame []byte    // Ethernet, without FCS, as much of it as was captured; valid until the next call of Next
 }
 
-// Reader reads a capture file. Make one with Open.
+// Reader reads a capture file. Create it with Open.
 type Reader struct {
 	name    string
 	f       *os.File
+	in      *bufio.Reader // what r reads
 	r       *pcapgo.Reader
 	packets int
+	longer  int   // records with more bytes than their packets had
 	read    int64 // bytes taken from the file, uncompressed
 	used    int64 // bytes of the file header and of the packets handed out
 }
@@ -61,8 +62,8 @@ func (c counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Open opens the capture file at path. It fails, with ErrFile, when the file is not
-// pcap or not Ethernet.
+// Open opens the capture file at path. It fails with ErrFile if the file is not pcap or not
+// Ethernet.
 func Open(path string) (*Reader, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -84,27 +85,36 @@ func (r *Reader) open() error {
 			return fmt.Errorf("%s: %w: gzip header: %w", r.name, ErrFile, err)
 		}
 	}
-	pr, err := pcapgo.NewReader(bufio.NewReaderSize(counter{plain, &r.read}, bufferSize))
+	r.in = bufio.NewReaderSize(counter{plain, &r.read}, bufferSize)
+	pr, err := pcapgo.NewReader(r.in)
 	if err != nil {
-		return fmt.Errorf("%s: %w: not a pcap file (pcapng: convert it with `editcap -F pcap`): %w", r.name, ErrFile, err)
+		return fmt.Errorf("%s: %w: not a pcap file (pcapng: convert it with `editcap -F pcap`): %w", r.name, ErrFile,
+			err)
 	}
 	if pr.LinkType() != layers.LinkTypeEthernet {
-		return fmt.Errorf("%s: %w: link type is %v; only Ethernet can pass through switches", r.name, ErrFile, pr.LinkType())
+		return fmt.Errorf("%s: %w: link type is %v; only Ethernet can pass through switches", r.name, ErrFile,
+			pr.LinkType())
 	}
 	r.r = pr
 	return nil
 }
 
-// Next returns the next packet, and io.EOF after the last. A file that ends within a
-// packet is an error, ErrFile, that names file and packet; the packets before it have
-// been handed out.
+// Next returns the next packet, and io.EOF after the last. A file that ends within a packet is an
+// ErrFile that names the file and the packet; the packets before it have been returned.
 func (r *Reader) Next() (Packet, error) {
 	frame, info, err := r.r.ZeroCopyReadPacketData()
+	if err != nil && info.CaptureLength > info.Length && info.CaptureLength <= snapLen {
+		// pcapgo has read the record's header only. tcpdump reads these records, too.
+		frame = make([]byte, info.CaptureLength)
+		if _, err = io.ReadFull(r.in, frame); err == nil {
+			r.longer++
+		}
+	}
 	if errors.Is(err, io.EOF) && r.read == r.used {
 		return Packet{}, io.EOF
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		// What is there of the packet's header or bytes is not all of it.
+		// The packet is incomplete.
 		return Packet{}, fmt.Errorf("%s: %w: truncated after packet %d (`editcap` writes what is whole into a new file): %w",
 			r.name, ErrFile, r.packets, io.ErrUnexpectedEOF)
 	}
@@ -119,13 +129,17 @@ func (r *Reader) Next() (Packet, error) {
 // Name returns the path that the file was opened by.
 func (r *Reader) Name() string { return r.name }
 
-// Packets returns how many packets have been handed out.
+// Packets returns the number of packets read.
 func (r *Reader) Packets() int { return r.packets }
+
+// LongerRecords returns the number of records handed out that hold more bytes than the file says
+// their packets had.
+func (r *Reader) LongerRecords() int { return r.longer }
 
 // Close closes the file.
 func (r *Reader) Close() error { return r.f.Close() }
 
-// Writer writes a capture file, with nanoseconds. Make one with Create.
+// Writer writes a capture file with nanoseconds. Create it with Create.
 type Writer struct {
 	name    string
 	f       *os.File
@@ -135,11 +149,11 @@ type Writer struct {
 	packets int
 }
 
-// snapLen is what the files say is the longest packet: none is cut.
+// snapLen is the snapshot length of written files: no packet is cut.
 const snapLen = 1 << 18
 
-// Create makes a capture file at path, in place of one that is there. It is gzipped
-// when the name ends in .gz.
+// Create creates a capture file at path, replacing an existing file. It is gzipped if the name ends
+// in .gz.
 func Create(path string) (*Writer, error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -170,10 +184,10 @@ func (w *Writer) Write(p Packet) error {
 	return nil
 }
 
-// Packets returns how many packets have been written.
+// Packets returns the number of packets written.
 func (w *Writer) Packets() int { return w.packets }
 
-// Close writes out what is buffered and closes the file.
+// Close flushes and closes the file.
 func (w *Writer) Close() error {
 	err := w.buf.Flush()
 	if w.zip != nil {

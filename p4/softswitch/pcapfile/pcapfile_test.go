@@ -34,7 +34,8 @@ func file(t testing.TB, name string, n int) (path string, data []byte) {
 		t.Fatal(err)
 	}
 	for i := range n {
-		if err := w.Write(pcapfile.Packet{Date: begin.Add(time.Duration(i) * 10 * time.Millisecond), Frame: bytes.Repeat([]byte{byte(i)}, 60)}); err != nil {
+		if err := w.Write(pcapfile.Packet{Date: begin.Add(time.Duration(i) * 10 * time.Millisecond),
+			Frame: bytes.Repeat([]byte{byte(i)}, 60)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +76,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			t.Fatalf("%s: %d packets, %v", name, len(all), err)
 		}
 		for i, p := range all {
-			if want := begin.Add(time.Duration(i) * 10 * time.Millisecond); !p.Date.Equal(want) || !bytes.Equal(p.Frame, bytes.Repeat([]byte{byte(i)}, 60)) {
+			if want := begin.Add(time.Duration(i) * 10 * time.Millisecond); !p.Date.Equal(want) ||
+				!bytes.Equal(p.Frame, bytes.Repeat([]byte{byte(i)}, 60)) {
 				t.Fatalf("%s: packet %d has date %v, want %v, and bytes %x", name, i, p.Date, want, p.Frame)
 			}
 		}
@@ -112,7 +114,8 @@ func TestCutAnywhere(t *testing.T) {
 			}
 			continue
 		}
-		if !errors.Is(err, pcapfile.ErrFile) || errors.Is(err, io.EOF) && n >= 24 || !strings.Contains(err.Error(), path) {
+		if !errors.Is(err, pcapfile.ErrFile) || errors.Is(err, io.EOF) && n >= 24 ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("cut at %d: %v", n, err)
 		}
 		if n > 24 && !strings.Contains(err.Error(), fmt.Sprintf("after packet %d", (n-24)/76)) {
@@ -128,12 +131,53 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
+// Records that hold more bytes than their packets had are read, and counted.
+func TestLongerRecords(t *testing.T) {
+	path, data := file(t, "longer.pcap", 3)
+	second := 24 + 16 + 60
+	for name, tt := range map[string]struct {
+		length  byte // of the second packet, whose record has 60 bytes
+		longer  int
+		cut     int // bytes missing at the end
+		packets int
+	}{"longer": {40, 1, 0, 3}, "an empty packet": {0, 1, 0, 3}, "as long": {60, 0, 0, 3}, "cut": {40, 1, 10, 2},
+		"cut in the record": {40, 0, 76 + 10, 1}} {
+		data[second+12] = tt.length
+		if err := os.WriteFile(path, data[:len(data)-tt.cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := pcapfile.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for ; ; n++ {
+			p, err := r.Next()
+			if err != nil {
+				if want := tt.cut > 0; errors.Is(err, io.EOF) == want || want &&
+					!strings.Contains(err.Error(), fmt.Sprintf("truncated after packet %d", tt.packets)) {
+					t.Errorf("%s: %v", name, err)
+				}
+				break
+			}
+			if len(p.Frame) != 60 || p.Frame[59] != byte(n) {
+				t.Errorf("%s: packet %d has %d bytes: %x", name, n, len(p.Frame), p.Frame)
+			}
+		}
+		if n != tt.packets || r.LongerRecords() != tt.longer || r.Packets() != n {
+			t.Errorf("%s: %d packets, %d longer", name, n, r.LongerRecords())
+		}
+		r.Close()
+	}
+}
+
 func TestNotEthernet(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "raw.pcap")
 	var buf bytes.Buffer
 	_ = pcapgo.NewWriter(&buf).WriteFileHeader(65535, layers.LinkTypeRaw)
 	for name, data := range map[string][]byte{
-		"link type is Raw": buf.Bytes(), "not a pcap file": []byte("once upon a time there was a file"), "editcap": {0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28},
+		"link type is Raw": buf.Bytes(), "not a pcap file": []byte("once upon a time there was a file"),
+		"editcap": {0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28},
 	} {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pcapport gives a soft switch ports that read what arrives from a capture
-// file and write what leaves to another.
+// Package pcapport gives a soft switch ports that receive the packets of one capture file and write
+// the packets that leave to another.
 //
-// Packets are injected in one of two ways. As fast as possible, the switch's clock is
-// the file's: a packet arrives at its time in the file, counted from the first packet,
-// and what leaves is dated likewise, from 1970-01-01 on, so that the same files give
-// the same files, byte for byte. At the file's pace (Config.RealTime), packets arrive
-// at the switch's own time, and what leaves has the date on which it left.
+// Packets are injected in one of two ways. As fast as possible, the switch's clock is the file's: a
+// packet arrives at its time in the file, counted from the first packet, and outgoing packets are
+// dated from 1970-01-01 on, so the same input gives the same output, byte for byte. At the file's
+// pace (Config.RealTime), packets arrive at the switch's own time, and outgoing packets have the
+// current date.
 //
-// A Port may be used from any goroutine. Its file of arriving packets is played once.
+// A Port may be used from any goroutine. Its input file is played once.
 package pcapport
 
 import (
@@ -26,20 +26,21 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
 )
 
-// Config says what a port is made of. The zero value is a port that nothing enters
-// and whose packets are discarded.
+// Config is the configuration of a port. The zero value is a port without input whose packets are
+// discarded.
 type Config struct {
 	In       string // capture file of the packets that arrive; "": none
 	Out      string // capture file to write what leaves to, gzipped if it ends in .gz; "": discarded
 	RealTime bool   // inject at the file's pace
 	Name     string // of the port; "": "port N"
-	Clock    *Clock // that the switch runs on, where packets are to wait in its queues by the files' time; nil: it has a clock of its own
+	Clock    *Clock // the switch's clock if queues run on the files' time; nil: the switch has its own clock
 }
 
-// Clock is the time of files that play as fast as possible: that of the last packet which arrived.
+// Clock is the time of files that play as fast as possible: the time of the last packet that
+// arrived.
 type Clock struct{ now atomic.Int64 }
 
-// Now is for softswitch.Config.Clock.
+// Now returns the time; it is a softswitch.Config.Clock.
 func (c *Clock) Now() time.Duration { return time.Duration(c.now.Load()) }
 
 func (c *Clock) set(at time.Duration) {
@@ -48,22 +49,22 @@ func (c *Clock) set(at time.Duration) {
 	}
 }
 
-// Port is a port of a switch between two capture files. Make one with Open.
+// Port is a port of a switch between two capture files. Create it with Open.
 type Port struct {
 	sw     *softswitch.Switch
 	number uint32
 	real   bool
 	clock  *Clock
-	start  time.Time // the date of the switch's time zero, for packets that leave
+	start  time.Time // date of outgoing packets at time 0 of the switch
 
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards the fields below
 	in     *pcapfile.Reader
 	out    *pcapfile.Writer
 	failed error // the first failure to write
 	closed bool
 }
 
-// ErrClosed: the port was closed.
+// ErrClosed is the error of a closed port.
 var ErrClosed = errors.New("port closed")
 
 // Open adds a port to the switch. The caller closes it.
@@ -97,7 +98,7 @@ func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 // Number returns the port's number in the switch.
 func (p *Port) Number() uint32 { return p.number }
 
-// write takes a packet that leaves. After a failure nothing more is written: Close tells.
+// write writes an outgoing packet. It stops after a failure, which Close returns.
 func (p *Port) write(frame []byte, at time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +108,7 @@ func (p *Port) write(frame []byte, at time.Duration) {
 	p.failed = p.out.Write(pcapfile.Packet{Date: p.start.Add(at), Frame: frame})
 }
 
-// next reads the next packet that arrives, and io.EOF after the last.
+// next reads the next packet of the input file, and io.EOF after the last.
 func (p *Port) next() (pcapfile.Packet, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,14 +121,14 @@ func (p *Port) next() (pcapfile.Packet, error) {
 	return p.in.Next()
 }
 
-// Play injects the packets of the file into the switch, until its end or the end of
-// ctx, and lets go what waits in queues then. It returns how many it injected. A file that was cut off is an error that names
-// the file and its last whole packet, which has been injected.
+// Play injects the packets of the file until its end or the end of ctx, and then sends the packets
+// in queues. It returns the number of injected packets. A truncated file is an error that names the
+// file and its last whole packet, which has been injected.
 func (p *Port) Play(ctx context.Context) (packets int, err error) { return Play(ctx, p) }
 
-// Play injects the packets of several ports' files in the order of their dates, and
-// counts time from the earliest. Ports of one switch that were captured together are
-// to be played together. All play at the pace of the first port's configuration.
+// Play injects the packets of several ports' files in the order of their dates, and counts time
+// from the earliest. Files of one switch that were captured together are played together. All play
+// at the pace of the first port's configuration.
 func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 	var queue arrivals
 	for i, p := range ports {
@@ -148,7 +149,7 @@ func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 			return packets, err
 		}
 		a := queue[0]
-		at := max(last, a.Date.Sub(first)) // dates within a file may go back: time does not
+		at := max(last, a.Date.Sub(first)) // dates within a file may go back; the switch's time does not
 		last = at
 		if ports[0].real {
 			if err := sleep(ctx, at-time.Since(begin)); err != nil {
@@ -176,7 +177,7 @@ func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 	return packets, nil
 }
 
-// drain lets go what waits in the switch's queues: at the files' pace, or at once.
+// drain sends the packets in the switch's queues: at the files' pace, or at once.
 func (p *Port) drain(ctx context.Context) error {
 	for {
 		at, ok := p.sw.NextDeparture()
@@ -242,8 +243,8 @@ func (h *arrivals) Pop() any {
 	return x
 }
 
-// Close removes the port from the switch and writes out what has left. It returns the
-// first failure to write. Closing again does nothing.
+// Close removes the port from the switch and flushes the output. It returns the first write error.
+// A second Close does nothing.
 func (p *Port) Close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -259,7 +260,7 @@ func (p *Port) Close() error {
 	return err
 }
 
-// closeFiles closes what is open. Callers hold mu, or the only reference.
+// closeFiles closes the open files. The caller holds mu, or the only reference.
 func (p *Port) closeFiles() (err error) {
 	if p.in != nil {
 		err = p.in.Close()

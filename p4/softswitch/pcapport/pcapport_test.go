@@ -29,8 +29,9 @@ func forwarder(t *testing.T) *softswitch.Switch {
 	t.Helper()
 	sw := switchtest.New(t, "", "forwarding")
 	err := sw.InsertEntry("ingress.forwarding.ipv4_lpm", softswitch.Entry{
-		Match:  []softswitch.Match{{Kind: softswitch.MatchDontCare}},
-		Action: softswitch.Action{Name: "ingress.forwarding.forward", Params: [][]byte{{2}, {2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}},
+		Match: []softswitch.Match{{Kind: softswitch.MatchDontCare}},
+		Action: softswitch.Action{Name: "ingress.forwarding.forward",
+			Params: [][]byte{{2}, {2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +63,8 @@ func capture(t *testing.T, dates []time.Duration, numbers ...uint32) string {
 		t.Fatal(err)
 	}
 	for i, n := range numbers {
-		if err := w.Write(pcapfile.Packet{Date: time.Unix(1_700_000_000, 0).Add(dates[i]), Frame: frame(n)}); err != nil {
+		if err := w.Write(pcapfile.Packet{Date: time.Unix(1_700_000_000, 0).Add(dates[i]),
+			Frame: frame(n)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,7 +225,8 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no such file", 1, pcapport.Config{In: filepath.Join(dir, "none.pcap")}, "packets that arrive: open "},
 		{"no capture file", 1, pcapport.Config{In: dir}, "packets that arrive: "},
-		{"no such folder", 1, pcapport.Config{In: good, Out: filepath.Join(dir, "none", "out.pcap")}, "packets that leave: open "},
+		{"no directory", 1, pcapport.Config{In: good, Out: filepath.Join(dir, "none", "out.pcap")},
+			"packets that leave: open "},
 		{"a number that is none", 4000, pcapport.Config{In: good, Out: filepath.Join(dir, "out.pcap")}, "port 4000: "},
 		{"the CPU port", softswitch.DefaultCPUPort, pcapport.Config{In: good}, "port 255: "},
 	} {
@@ -237,7 +240,8 @@ func TestErrors(t *testing.T) {
 		t.Errorf("a port that is there: %v", err)
 	}
 	n, err := p.Play(t.Context())
-	if n != 1 || !errors.Is(err, pcapfile.ErrFile) || !strings.Contains(err.Error(), cut) || !strings.Contains(err.Error(), "after packet 1") {
+	if n != 1 || !errors.Is(err, pcapfile.ErrFile) || !strings.Contains(err.Error(), cut) ||
+		!strings.Contains(err.Error(), "after packet 1") {
 		t.Errorf("a file that was cut off: %d packets, %v", n, err)
 	}
 }

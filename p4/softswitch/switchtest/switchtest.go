@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package switchtest makes switches for tests.
+// Package switchtest creates switches for tests.
 package switchtest
 
 import (

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/netsketch/netsketch/p4/softswitch/control"
+	"github.com/netsketch/netsketch/p4/softswitch/program"
+	"github.com/netsketch/netsketch/p4/softswitch/wide"
+)
+
+func sortUnique(v []uint64) []uint64 {
+	slices.Sort(v)
+	return slices.Compact(v)
+}
+
+// Register is a register array, stored in the narrowest integers that hold a cell. Packets read and
+// write it, under its lock if there are several lanes; the control plane does while no packet runs.
+type Register struct {
+	name   string
+	width  int
+	size   uint64
+	mask   uint64
+	mask32 uint32
+	b8     []uint8
+	b16    []uint16
+	b32    []uint32
+	b64    []uint64
+	wide   []uint64
+	words  int
+	cells  unsafe.Pointer // the first cell, and the bytes of a cell
+	bytes  uint64
+}
+
+func newRegister(name string, width, size int) *Register {
+	r := &Register{name: name, width: width, size: uint64(size), mask: wide.Mask(width),
+		mask32: uint32(wide.Mask(min(width, 32))), words: 1}
+	switch {
+	case width <= 8:
+		r.b8 = make([]uint8, size)
+	case width <= 16:
+		r.b16 = make([]uint16, size)
+	case width <= 32:
+		r.b32 = make([]uint32, size)
+	case width <= 64:
+		r.b64 = make([]uint64, size)
+	default:
+		r.words = (width + 63) / 64
+		r.wide = make([]uint64, size*r.words)
+	}
+	r.locate()
+	return r
+}
+
+// locate sets the address of the cells for prefetch.
+func (r *Register) locate() {
+	switch {
+	case r.size == 0:
+	case r.b8 != nil:
+		r.cells, r.bytes = unsafe.Pointer(&r.b8[0]), 1
+	case r.b16 != nil:
+		r.cells, r.bytes = unsafe.Pointer(&r.b16[0]), 2
+	case r.b32 != nil:
+		r.cells, r.bytes = unsafe.Pointer(&r.b32[0]), 4
+	case r.b64 != nil:
+		r.cells, r.bytes = unsafe.Pointer(&r.b64[0]), 8
+	default:
+		r.cells, r.bytes = unsafe.Pointer(&r.wide[0]), 8*uint64(r.words)
+	}
+}
+
+// get returns the low word of a cell in range.
+func (r *Register) get(i uint64) uint64 {
+	switch {
+	case r.b8 != nil:
+		return uint64(r.b8[i])
+	case r.b16 != nil:
+		return uint64(r.b16[i])
+	case r.b32 != nil:
+		return uint64(r.b32[i])
+	case r.b64 != nil:
+		return r.b64[i]
+	}
+	return r.wide[i*uint64(r.words)]
+}
+
+func (r *Register) set(i, v uint64) {
+	v &= r.mask
+	switch {
+	case r.b8 != nil:
+		r.b8[i] = uint8(v)
+	case r.b16 != nil:
+		r.b16[i] = uint16(v)
+	case r.b32 != nil:
+		r.b32[i] = uint32(v)
+	case r.b64 != nil:
+		r.b64[i] = v
+	default:
+		w := r.wide[i*uint64(r.words) : (i+1)*uint64(r.words)]
+		clear(w)
+		w[0] = v
+	}
+}
+
+// cell returns the words of a cell wider than 64 bits.
+func (r *Register) cell(i uint64) []uint64 {
+	return r.wide[i*uint64(r.words) : (i+1)*uint64(r.words)]
+}
+
+func (r *Register) Reset() {
+	clear(r.b8)
+	clear(r.b16)
+	clear(r.b32)
+	clear(r.b64)
+	clear(r.wide)
+}
+
+// readAndClear executes a ReadOut: cells go to slots and become zero.
+func (r *Register) readAndClear(p *Packet, ro *program.ReadOut) {
+	f := p.f
+	i := f[ro.Index]
+	n := uint64(ro.Count)
+	if r.b32 != nil && i < r.size && r.size-i >= n && i+n <= ro.IndexMask {
+		cells := r.b32[i : i+n]
+		at := ro.First
+		for j, v := range cells {
+			f[at] = uint64(v) & ro.Mask
+			cells[j] = 0
+			at += ro.Step
+		}
+		f[ro.Index] = i + n
+		return
+	}
+	at := ro.First
+	for range ro.Count {
+		if i < r.size {
+			f[at] = r.get(i) & ro.Mask
+			r.set(i, 0)
+		} else {
+			p.Lane.Stats.IndexErrors += 2
+		}
+		i = (i + 1) & ro.IndexMask
+		at += ro.Step
+	}
+	f[ro.Index] = i
+}
+
+// Counter is an indirect counter with cells for each lane, so that lanes share no memory that they
+// write. The control plane reads and writes them while no packet runs.
+type Counter struct {
+	name  string
+	size  int
+	lanes [][]counterCell
+}
+
+type counterCell struct{ packets, bytes uint64 }
+
+func newCounterArray(name string, size, lanes int) *Counter {
+	c := &Counter{name: name, size: size, lanes: make([][]counterCell, lanes)}
+	for i := range c.lanes {
+		c.lanes[i] = make([]counterCell, size)
+	}
+	return c
+}
+
+func (c *Counter) count(p *Packet, i uint64) {
+	if i >= uint64(c.size) {
+		p.Lane.Stats.IndexErrors++
+		return
+	}
+	c.lanes[p.Lane.ID][i].add(p)
+}
+
+func (c *counterCell) add(p *Packet) {
+	c.packets++
+	c.bytes += uint64(p.ingressLen)
+}
+
+func (c *Counter) get(i int) (v control.CounterData) {
+	for _, l := range c.lanes {
+		v.Packets += l[i].packets
+		v.Bytes += l[i].bytes
+	}
+	return v
+}
+
+func (c *Counter) set(i int, v control.CounterData) {
+	for _, l := range c.lanes {
+		l[i] = counterCell{}
+	}
+	c.lanes[0][i] = counterCell{v.Packets, v.Bytes}
+}
+
+// directCounter is an entry's counter, with one cell for each lane if there are several.
+type directCounter struct {
+	one   counterCell
+	lanes []laneCell
+}
+
+type laneCell struct {
+	counterCell
+	_ [112]byte
+}
+
+// share prepares the counter for several lanes.
+func (c *directCounter) share(lanes int) {
+	if lanes > 1 && c.lanes == nil {
+		c.lanes = make([]laneCell, lanes)
+	}
+}
+
+func (c *directCounter) add(p *Packet) {
+	if len(c.lanes) == 0 {
+		c.one.add(p)
+		return
+	}
+	c.lanes[p.Lane.ID].add(p)
+}
+
+func (c *directCounter) get() control.CounterData {
+	v := control.CounterData{Packets: c.one.packets, Bytes: c.one.bytes}
+	for i := range c.lanes {
+		v.Packets += c.lanes[i].packets
+		v.Bytes += c.lanes[i].bytes
+	}
+	return v
+}
+
+func (c *directCounter) set(v control.CounterData) {
+	clear(c.lanes)
+	c.one = counterCell{v.Packets, v.Bytes}
+}
+
+// Meter is an indirect meter.
+type Meter struct {
+	name  string
+	cells []meterState
+}
+
+// meterState is one meter: two token buckets that fill from the time of configuration, as in BMv2,
+// on the clock of packets.
+type meterState struct {
+	mu    sync.Mutex
+	unit  control.MeterUnit
+	set   bool
+	cfg   control.MeterConfig
+	start time.Duration
+	rates [2]bucket // peak first
+
+	colors control.Colors
+}
+
+type bucket struct {
+	perMicro float64
+	burst    uint64
+	tokens   uint64
+	last     uint64
+}
+
+func (m *meterState) configure(cfg *control.MeterConfig, now time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if cfg == nil {
+		m.set = false
+		return
+	}
+	m.set, m.cfg, m.start = true, *cfg, now
+	m.rates[0] = bucket{perMicro: float64(cfg.PIR) / 1e6, burst: cfg.PBurst, tokens: cfg.PBurst}
+	m.rates[1] = bucket{perMicro: float64(cfg.CIR) / 1e6, burst: cfg.CBurst, tokens: cfg.CBurst}
+}
+
+func (m *meterState) config() *control.MeterConfig {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.set {
+		return nil
+	}
+	c := m.cfg
+	return &c
+}
+
+// execute returns the color of a packet: 0 green, 1 yellow, 2 red.
+func (m *meterState) execute(p *Packet) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.color(p)
+	m.colors[c].Packets++
+	m.colors[c].Bytes += uint64(p.ingressLen)
+	return c
+}
+
+func (m *meterState) colorCounts() control.Colors {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.colors
+}
+
+func (m *meterState) setColorCounts(c control.Colors) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.colors = c
+}
+
+func (m *meterState) color(p *Packet) int {
+	if !m.set {
+		return 0
+	}
+	micros := max(0, (p.Now - m.start).Microseconds())
+	cost := uint64(1)
+	if m.unit == control.MeterBytes {
+		cost = uint64(p.ingressLen)
+	}
+	for i := range m.rates {
+		r := &m.rates[i]
+		since := uint64(float64(micros) * r.perMicro)
+		if since > r.last { // packets of several ports may be out of order
+			r.tokens = min(r.tokens+(since-r.last), r.burst)
+			r.last = since
+		}
+		if r.tokens < cost {
+			return 2 - i
+		}
+		r.tokens -= cost
+	}
+	return 0
+}
+
+// valueSet is the members of a parser value set.
+type valueSet struct {
+	members []valueSetMember
+	matches [][]control.Match
+}
+
+// valueSetMember has the words of each key element, in the order of a Select.
+type valueSetMember struct {
+	value, mask []uint64
+}
+
+func (v *valueSet) has(p *Packet, slots []uint32, mask []uint64) bool {
+	for i := range v.members {
+		m := &v.members[i]
+		hit := len(m.value) == len(slots)
+		for j := 0; hit && j < len(slots); j++ {
+			k := m.mask[j]
+			if mask != nil {
+				k &= mask[j]
+			}
+			hit = p.f[slots[j]]&k == m.value[j]&k
+		}
+		if hit {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"github.com/netsketch/netsketch/p4/softswitch/control"
+)
+
+type Opcode uint16
+
+const (
+	OpEnd Opcode = iota // leave the run loop
+	OpMov
+	OpAdd
+	OpSub
+	OpMul
+	OpAnd
+	OpOr
+	OpXor
+	OpNot
+	OpShl    // b: slot of the amount
+	OpShr    // logical
+	OpSar    // arithmetic
+	OpShlI   // b: the amount
+	OpShrI   //
+	OpSarI   //
+	OpFunnel // d = f[a]>>c | f[b]<<(64-c)
+	OpSext   // b: width
+	OpDiv
+	OpMod
+	OpEq
+	OpNe
+	OpLtU
+	OpLeU
+	OpLtS
+	OpLeS
+	OpSel // d = f[c] != 0 ? f[a] : f[b]
+	OpMulAdd
+	OpJmp // to d
+	OpJz  // a
+	OpJnz // a
+	OpJEq // a, b
+	OpJNe
+	OpJLtU
+	OpJGeU
+	OpJLtS
+	OpJGeS
+	OpLoad     // d = f[a + f[b]*c] while f[b] < imm
+	OpStore    // f[a + f[b]*c] = f[d] while f[b] < imm
+	OpCall     // fns[a]
+	OpCallP    // fns[a], then to the parser's end when it set an error
+	OpExtract  // a: header
+	OpSelect   // a: select
+	OpState    // counts the states of a parser
+	OpAccept   // end of parser
+	OpAddHdr   // a: header
+	OpRmHdr    // a: header
+	OpTable    // a: table
+	OpRet      // from an action of a table
+	OpLock     // a: lock
+	OpUnlock   // a: lock
+	OpDefer    // to d, which leads to an opCapture, where several lanes run; else opLock. a: deferred
+	OpCapture  // defers deferred[a], to d
+	OpRegRd    // d = reg[a][f[b]]
+	OpRegWr    // reg[a][f[b]] = f[c]
+	OpHash     // a: hash
+	OpCRC32M   // d = crc32(be32(f[a])) & imm
+	OpCount    // counter[a][f[b]]
+	OpExit     //
+	OpExitTest // to d when the packet is marked for exit
+)
+
+// Instr is one instruction. imm is the mask of the result wherever there is one.
+type Instr struct {
+	Op         Opcode
+	D, A, B, C uint32
+	Imm        uint64
+}
+
+// Maskable reports whether the instruction's result is masked with imm.
+func (in *Instr) Maskable() bool {
+	return in.Op >= OpMov && in.Op <= OpSext || in.Op == OpSel || in.Op == OpMulAdd || in.Op == OpDiv || in.Op == OpMod
+}
+
+// Retargetable reports whether d is nothing but the place of the result.
+func (in *Instr) Retargetable() bool {
+	return in.Op >= OpMov && in.Op <= OpMulAdd
+}
+
+func (in *Instr) Jumps() bool {
+	return in.Op >= OpJmp && in.Op <= OpJGeS || in.Op == OpCallP || in.Op == OpExtract || in.Op == OpState
+}
+
+// Operands returns pointers to the slots an instruction reads.
+func (in *Instr) Operands() []*uint32 {
+	switch in.Op {
+	case OpMov, OpNot, OpShlI, OpShrI, OpSarI, OpSext, OpJz, OpJnz, OpCRC32M:
+		return []*uint32{&in.A}
+	case OpAdd, OpSub, OpMul, OpAnd, OpOr, OpXor, OpShl, OpShr, OpSar, OpFunnel, OpDiv, OpMod, OpEq, OpNe, OpLtU, OpLeU,
+		OpLtS, OpLeS,
+		OpJEq, OpJNe, OpJLtU, OpJGeU, OpJLtS, OpJGeS:
+		return []*uint32{&in.A, &in.B}
+	case OpSel, OpMulAdd:
+		return []*uint32{&in.A, &in.B, &in.C}
+	case OpLoad, OpRegRd, OpCount:
+		return []*uint32{&in.B}
+	case OpStore:
+		return []*uint32{&in.B, &in.D}
+	case OpRegWr:
+		return []*uint32{&in.B, &in.C}
+	}
+	return nil
+}
+
+// Pure reports whether an instruction does nothing but define d from its operands.
+func (in *Instr) Pure() bool { return in.Retargetable() || in.Op == OpCRC32M }
+
+// Span is n slots from the first on.
+type Span struct {
+	First uint32
+	N     int
+}
+
+func Reads(s ...Span) []Span { return s }
+
+func Writes(s ...Span) []Span { return s }
+
+func Slot(s uint32) Span { return Span{s, 1} }
+
+// Select is the transition of a parser state.
+type Select struct {
+	Slots   []uint32 // words of the key
+	Cases   []SelectCase
+	Default uint32 // where to go without a match
+}
+
+type SelectCase struct {
+	Value []uint64
+	Mask  []uint64
+	Set   int // value set, or -1
+	Next  uint32
+}
+
+// Action is an action of the program.
+type Action struct {
+	ID    int
+	Name  string
+	Info  control.ActionInfo
+	Words int // of its parameters
+	PC    uint32
+}
+
+// MaxHeaderBits bounds the length of a header.
+const MaxHeaderBits = 1 << 16
+
+// Deferred is a part of an action that can be deferred.
+type Deferred struct {
+	Lock  int         // of its registers
+	PC    uint32      // the part, up to an opEnd
+	Live  []uint32    // the slots it needs
+	Ahead []CellAhead // cells that it always uses
+}
+
+// CellAhead is a register cell whose index is known when the part is logged: word Word-1 of Live,
+// shifted right.
+type CellAhead struct {
+	Register int
+	Word     int
+	Shift    uint8
+}
