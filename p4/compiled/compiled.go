@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compiled holds what p4c made of the programs in p4/programs: for each the
+// Package compiled holds the compiled programs of p4/programs: for each the
 // BMv2 JSON that a software switch executes and the P4Info that a P4Runtime
-// controller needs. "make p4" renews the files; a test fails when they and the
-// sources are out of step.
+// controller needs. "make p4" renews the files; a test fails when they do not match
+// the sources.
 //
 // The package has no state but the embedded files; everything in it is safe for
 // concurrent use.
@@ -49,7 +49,7 @@ func Names() []string {
 }
 
 // Load returns a program by its name. Each call returns a copy that the caller owns.
-// It fails when there is no such program, and names those that there are.
+// The error for an unknown name lists the programs.
 func Load(name string) (*Program, error) {
 	json, err := files.ReadFile(name + jsonSuffix)
 	if err != nil {

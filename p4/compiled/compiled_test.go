@@ -60,8 +60,8 @@ func TestLoadUnknown(t *testing.T) {
 	}
 }
 
-// TestMessage: every program fits into a message of a gRPC server that has the default limit, and with
-// room to spare for what its next version adds.
+// TestMessage: every program fits into a message of a gRPC server that has the default limit, and
+// with room to spare for what its next version adds.
 func TestMessage(t *testing.T) {
 	const limit = 4 << 20 // of google.golang.org/grpc, and of gRPC C++, which BMv2 uses
 	for _, name := range Names() {
@@ -69,7 +69,8 @@ func TestMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &p4v1.SetForwardingPipelineConfigRequest{DeviceId: 1, Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
+		m := &p4v1.SetForwardingPipelineConfigRequest{DeviceId: 1,
+			Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 			Config: &p4v1.ForwardingPipelineConfig{P4Info: p.P4Info, P4DeviceConfig: p.JSON}}
 		if n := proto.Size(m); n > limit*3/4 {
 			t.Errorf("%s: %d bytes, of a limit of %d", name, n, limit)
@@ -77,7 +78,7 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// bmv2 is as much of the BMv2 JSON as P4Info speaks about.
+// bmv2 is the part of the BMv2 JSON that P4Info describes.
 type bmv2 struct {
 	HeaderTypes []struct {
 		Name   string
@@ -113,7 +114,7 @@ type bmv2 struct {
 	} `json:"counter_arrays"`
 }
 
-// TestCorrespondence says, object by object, that P4Info and JSON are two views of
+// TestCorrespondence checks, object by object, that P4Info and JSON are two views of
 // one program.
 func TestCorrespondence(t *testing.T) {
 	for _, name := range Names() {
@@ -133,7 +134,7 @@ func TestCorrespondence(t *testing.T) {
 	}
 }
 
-// infoView lists a program's objects, one line each, as P4Info has them.
+// infoView lists a program's objects from P4Info, one line each.
 func infoView(info *p4configv1.P4Info) []string {
 	var out []string
 	actions := map[uint32]string{}
@@ -179,8 +180,8 @@ func infoView(info *p4configv1.P4Info) []string {
 	return out
 }
 
-// jsonView lists the same as BMv2's JSON has it. The JSON also has what p4c made for
-// itself, and an action once for each table; P4Info says which names to look at.
+// jsonView lists the same objects from BMv2's JSON. The JSON also has p4c's internal objects, and
+// an action once for each table; the names of P4Info select the objects.
 func jsonView(sw *bmv2, info *p4configv1.P4Info) []string {
 	public := map[string]bool{}
 	for _, a := range info.GetActions() {
@@ -243,7 +244,7 @@ func jsonView(sw *bmv2, info *p4configv1.P4Info) []string {
 	return out
 }
 
-// TestReadOut checks what docs/p4.md promises about the registers, and their sizes.
+// TestReadOut checks the registers and their sizes against docs/p4.md.
 func TestReadOut(t *testing.T) {
 	const cells = 256 // of a read-out packet
 	bytesABank := map[string]int{"chamelemon": 732_160, "forwarding": 0, "univmon": 991_232, "univmon-300k": 283_648}
@@ -288,7 +289,7 @@ func annotation(p *p4configv1.Preamble, name string) map[string]*p4configv1.Expr
 	return out
 }
 
-// annotatedCells returns the cells of a bank that the annotations of an algorithm come to.
+// annotatedCells returns the number of cells of a bank by an algorithm's annotations.
 func annotatedCells(p *p4configv1.Preamble) int64 {
 	a := annotation(p, "netsketch_univmon")
 	if len(a) == 0 {
@@ -297,7 +298,7 @@ func annotatedCells(p *p4configv1.Preamble) int64 {
 	number := func(key string) int64 { return a[key].GetInt64Value() }
 	switch a["part"].GetStringValue() {
 	case "counters":
-		// The counts by level come after the sketch, in a block of their own.
+		// The counts by level come after the sketch, in a separate block.
 		return number("packets") + 256
 	case "heavy":
 		return number("levels") * number("ways") * number("slots") * number("words")

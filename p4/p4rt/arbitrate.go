@@ -5,13 +5,14 @@ package p4rt
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// arbitrate sends the bid and waits for the switch's judgement.
+// arbitrate sends the bid.
 func (s *session) arbitrate() (step, error) {
 	s.enter(Arbitrating)
 	if err := s.sendBid(); err != nil {
@@ -20,7 +21,8 @@ func (s *session) arbitrate() (step, error) {
 	return s.await, nil
 }
 
-// sendBid is the only place that makes a MasterArbitrationUpdate. A Backup leaves the election id unset, which is not {0,0}.
+// sendBid sends the MasterArbitrationUpdate. A Backup leaves the election id unset, which is not
+// {0,0}.
 func (s *session) sendBid() error {
 	m := &p4v1.MasterArbitrationUpdate{DeviceId: s.c.cfg.DeviceID}
 	if s.c.cfg.Role != "" {
@@ -32,7 +34,7 @@ func (s *session) sendBid() error {
 	return s.send(s.ctx, &p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: m}})
 }
 
-// await waits for the first news after a bid. A switch that accepts the stream and says nothing is given up.
+// await waits for the switch's answer to a bid, at most for CallTimeout.
 func (s *session) await() (step, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.c.cfg.CallTimeout)
 	defer cancel()
@@ -47,24 +49,26 @@ func (s *session) await() (step, error) {
 	}
 }
 
-// rejected explains how a switch ended the stream instead of judging the bid. An election id in use makes the next session bid another.
+// rejected explains why a switch ended the stream instead of answering the bid. After an election
+// id that is in use the next session bids another one.
 func (s *session) rejected(err error) error {
 	switch status.Code(err) {
 	case codes.InvalidArgument:
 		used := s.bid
 		if s.c.cfg.Yield && !s.c.elected.Load() {
-			return fmt.Errorf("%s: another controller uses election id %v; this one waits until it is gone, or needs a higher one to take over: %w",
-				s.c.cfg.Target, used, err)
+			return fmt.Errorf("%s: another controller uses election id %v; this one waits until the other "+
+				"disconnects; configure a higher election id to take over: %w", s.c.cfg.Target, used, err)
 		}
 		s.bid = s.bid.Next()
-		return fmt.Errorf("%s refused election id %v, which another controller uses; the next bid is %v: %w", s.c.cfg.Target, used, s.bid, err)
+		return fmt.Errorf("%s refused election id %v, which another controller uses; the next bid is %v: %w",
+			s.c.cfg.Target, used, s.bid, err)
 	case codes.NotFound:
 		return fmt.Errorf("%s has no device %d (role %q): %w", s.c.cfg.Target, s.c.cfg.DeviceID, s.c.cfg.Role, err)
 	}
 	return err
 }
 
-// judge looks at the newest arbitration and decides what the client is.
+// judge decides the state of the session by the newest arbitration.
 func (s *session) judge() (step, error) {
 	s.mu.Lock()
 	m, denied := s.arbitration, s.denied
@@ -72,7 +76,7 @@ func (s *session) judge() (step, error) {
 	highest := electionOf(m.GetElectionId())
 	s.c.setStatus(func(st *Status) { st.Highest = highest })
 	if got := m.GetDeviceId(); got != s.c.cfg.DeviceID {
-		return nil, fmt.Errorf("%s speaks for device %d and not for %d", s.c.cfg.Target, got, s.c.cfg.DeviceID)
+		return nil, fmt.Errorf("%s answers for device %d instead of %d", s.c.cfg.Target, got, s.c.cfg.DeviceID)
 	}
 	if s.c.cfg.Mode == Backup {
 		return s.observe, nil
@@ -81,8 +85,9 @@ func (s *session) judge() (step, error) {
 	case denied != nil:
 		return s.standby(fmt.Errorf("%w: %w", ErrNotPrimary, denied)), nil
 	case code == codes.OK && highest.Compare(s.bid) > 0:
-		// Some switches say OK to a bid below the highest: two controllers would both write.
-		return s.standby(fmt.Errorf("%w: the switch accepts bid %v and reports %v as the highest", ErrNotPrimary, s.bid, highest)), nil
+		// Some switches answer OK to a bid below the highest: two controllers would both write.
+		return s.standby(fmt.Errorf("%w: the switch accepts bid %v and reports %v as the highest",
+			ErrNotPrimary, s.bid, highest)), nil
 	case code == codes.OK:
 		if s.isPrimary() {
 			return s.ready, nil
@@ -95,33 +100,35 @@ func (s *session) judge() (step, error) {
 	case code == codes.AlreadyExists:
 		return s.standby(fmt.Errorf("%w: another controller was elected with %v", ErrNotPrimary, highest)), nil
 	default:
-		return nil, fmt.Errorf("%s answered the bid %v with %v: %s", s.c.cfg.Target, s.bid, code, m.GetStatus().GetMessage())
+		return nil, fmt.Errorf("%s answered the bid %v with %v: %s", s.c.cfg.Target, s.bid, code,
+			m.GetStatus().GetMessage())
 	}
 }
 
-// bidAgain bids when there is no primary, after a random part of the shortest backoff: several backups wake at the same moment.
+// bidAgain bids if there is no primary, after a random part of the shortest backoff, since all
+// backups learn of that at the same moment.
 func (s *session) bidAgain(highest ElectionID) (step, error) {
 	if highest.Compare(s.bid) > 0 {
 		s.bid = highest
 	}
-	s.log.Info("there is no primary; bidding", "election-id", s.bid)
-	wait, stop := s.c.cfg.Clock.After(s.c.cfg.Backoff.delay(0, s.c.cfg.Rand) / 2)
+	s.log.Info("there is no primary; sending a bid", "election-id", s.bid)
+	wait, stop := s.c.cfg.Clock.After(rand.N(max(s.c.cfg.Backoff.Min/2, 1)))
 	defer stop()
 	select {
 	case <-wait:
 		return s.arbitrate, nil
-	case <-s.news: // somebody was faster
+	case <-s.news: // another controller was faster
 		return s.judge, nil
 	case <-s.ctx.Done():
 		return nil, context.Cause(s.ctx)
 	}
 }
 
-// standby waits as a controller that bid and lost. Its writes ended when the news came.
+// standby waits as a controller that was outbid. Its writes ended with the arbitration message.
 func (s *session) standby(why error) step {
 	s.setDemoted()
 	return func() (step, error) {
-		s.log.Info("standing by", "reason", why)
+		s.log.Info("session is in standby", "reason", why)
 		if err := s.adopt(); err != nil {
 			return nil, err
 		}
@@ -130,7 +137,7 @@ func (s *session) standby(why error) step {
 	}
 }
 
-// observe is what a Backup does: it learns the program and reads.
+// observe is the state of a Backup, which reads the program on the switch and its registers.
 func (s *session) observe() (step, error) {
 	if s.program() == nil {
 		s.enter(Provisioning)
@@ -141,10 +148,10 @@ func (s *session) observe() (step, error) {
 	return s.serve(ReadOnly)
 }
 
-// ready is the state of a primary whose switch is as desired.
+// ready is the state of a primary whose switch is reconciled.
 func (s *session) ready() (step, error) { return s.serve(Ready) }
 
-// arbitrated takes the switch's judgement from the receiver: on anything but OK writing stops here and now.
+// arbitrated takes an arbitration message from the receiver. Unless it is OK, writes end at once.
 func (s *session) arbitrated(m *p4v1.MasterArbitrationUpdate) {
 	s.mu.Lock()
 	s.arbitration, s.denied = m, nil
@@ -155,7 +162,7 @@ func (s *session) arbitrated(m *p4v1.MasterArbitrationUpdate) {
 	s.wake()
 }
 
-// permissionDenied takes the news that a Write was refused for want of mastership.
+// permissionDenied notes that a Write was refused because the client is not the primary.
 func (s *session) permissionDenied(err error) {
 	s.mu.Lock()
 	s.denied = err
@@ -167,7 +174,7 @@ func (s *session) permissionDenied(err error) {
 func (s *session) wake() {
 	select {
 	case s.news <- struct{}{}:
-	default: // it is awake
+	default: // it is signaled already
 	}
 }
 

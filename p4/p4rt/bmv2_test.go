@@ -13,8 +13,8 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
-// startBMv2 starts simple_switch_grpc on loopback, without a program, and returns its P4Runtime address. The test is skipped where there is
-// no simple_switch_grpc.
+// startBMv2 starts simple_switch_grpc on loopback, without a program, and returns its P4Runtime
+// address. The test is skipped where there is no simple_switch_grpc.
 func startBMv2(t testing.TB) string {
 	t.Helper()
 	sw, err := bmv2.Start(t.Context(), bmv2.Config{})
@@ -33,7 +33,8 @@ func startBMv2(t testing.TB) string {
 	return sw.P4Runtime()
 }
 
-// The whole of what a collector does to a switch, on BMv2: pipeline by cookie, entries, errors by update, bank flip, read-out.
+// The whole of what a collector does to a switch, on BMv2: pipeline by cookie, entries, errors by
+// update, bank flip, read-out.
 func TestBMv2(t *testing.T) {
 	addr := startBMv2(t)
 	c := dial(t, p4rt.Config{Target: addr, DeviceID: 1, Program: program(t, "univmon-300k")})
@@ -50,26 +51,23 @@ func TestBMv2(t *testing.T) {
 	}
 
 	route := func(prefix string, port uint64) p4rt.Entry { return ipv4Route(t, prefix, port) }
-	if err := c.Desire(ctx, "routes", p4rt.Desired{Entries: []p4rt.Entry{route("10.0.1.0/24", 1), route("10.0.2.0/24", 2)}, Tables: []string{"ipv4_lpm"}}); err != nil {
+	if err := c.Reconcile(ctx, p4rt.Desired{Entries: []p4rt.Entry{route("10.0.1.0/24", 1), route("10.0.2.0/24", 2)},
+		Tables: []string{"ipv4_lpm"}}); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := c.ReadEntries(ctx, "ipv4_lpm")
-	if err != nil || len(entries) != 2 {
-		t.Fatalf("%d entries, %v", len(entries), err)
+	p := program(t, "univmon-300k")
+	if entries := entriesOn(t, addr, p, "ipv4_lpm"); len(entries) != 2 {
+		t.Fatalf("%d entries", len(entries))
 	}
 
 	cat, err := c.Catalog()
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad, err := route("10.0.1.0/24", 7).Build(cat)
-	if err != nil {
-		t.Fatal(err)
-	}
-	good, _ := route("10.0.3.0/24", 3).Build(cat)
-	err = c.Write(ctx, p4rt.Insert(good), p4rt.Insert(bad))
+	err = c.Write(ctx, p4rt.Insert(route("10.0.3.0/24", 3)), p4rt.Insert(route("10.0.1.0/24", 7)))
 	var we *p4rt.WriteError
-	if !errors.As(err, &we) || len(we.Failed) != 1 || we.Failed[0].Index != 1 || we.Failed[0].Code != codes.AlreadyExists {
+	if !errors.As(err, &we) || len(we.Failed) != 1 || we.Failed[0].Index != 1 ||
+		we.Failed[0].Code != codes.AlreadyExists {
 		t.Errorf("a duplicate entry: %v", err)
 	} else if !strings.Contains(err.Error(), "ipv4_lpm") || !strings.Contains(err.Error(), "10.0.1.0/24") {
 		t.Errorf("the error does not name the update: %v", err)
@@ -79,7 +77,7 @@ func TestBMv2(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range cat.Readouts() {
-		cells, err := c.ReadBank(ctx, r.Name, 0)
+		cells, err := readBank(ctx, c, r.Name, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +92,8 @@ func TestBMv2(t *testing.T) {
 	}
 
 	// A second client finds the cookie and pushes nothing; the first one is outbid and stops.
-	other := dial(t, p4rt.Config{Target: addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 7}, Program: program(t, "univmon-300k")})
+	other := dial(t, p4rt.Config{Target: addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 7},
+		Program: program(t, "univmon-300k")})
 	waitReady(t, other)
 	if other.Status().Pushed {
 		t.Error("the second client pushed a pipeline that was there")
@@ -103,9 +102,8 @@ func TestBMv2(t *testing.T) {
 	if err := c.SetDefaultAction(ctx, "bank", "set_bank", p4rt.Uint("bank", 0)); !errors.Is(err, p4rt.ErrNotPrimary) {
 		t.Errorf("a write in standby: %v", err)
 	}
-	left, err := other.ReadEntries(ctx, "ipv4_lpm")
-	if err != nil || len(left) != 3 {
-		t.Errorf("%d entries are left, %v", len(left), err)
+	if left := entriesOn(t, addr, p, "ipv4_lpm"); len(left) != 3 {
+		t.Errorf("%d entries are left", len(left))
 	}
 }
 
@@ -114,7 +112,8 @@ func ipv4Route(t testing.TB, prefix string, port uint64) p4rt.Entry {
 	return p4rt.Entry{
 		Table: "ipv4_lpm", Match: []p4rt.Match{p4rt.Prefix("hdr.ipv4.dst", mustPrefix(t, prefix))},
 		Action: "forward", Params: []p4rt.Param{
-			p4rt.Uint("port", port), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 0, 1}), p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 0, byte(port)}),
+			p4rt.Uint("port", port), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 0, 1}),
+			p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 0, byte(port)}),
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
@@ -18,21 +19,19 @@ type Client struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the supervisor has ended
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	status   Status
-	watchers map[chan Status]func() bool // each with what stops its context from closing it
-	current  *session                    // nil: none
-	desired  desiredState
+	watchers map[chan Status]func() bool // with the function that detaches each from its context
+	current  *session                    // nil: no session
 
-	applying sync.Mutex // held while desired state is compared and written, by one goroutine at a time
-	subs     subscriptions
-	stats    counters
-	elected  atomic.Bool // was the primary once: whoever has its election id may be an earlier session of its own
-	seq      seqSource
+	stats   counters
+	elected atomic.Bool // was the primary once: its election id may be in use by an earlier session of its own
+	seq     seqSource
 }
 
-// Dial checks the configuration and starts the session with the switch. It does not wait for the switch: see [Client.WaitReady] and
-// [Client.Watch]. The session lives until ctx ends or [Client.Close].
+// Dial checks the configuration and starts the session with the switch. It does not wait for the
+// switch: see [Client.WaitReady] and [Client.Watch]. The client runs until ctx ends or
+// [Client.Close].
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -46,9 +45,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &Client{
 		cfg: cfg, cancel: cancel, done: make(chan struct{}), watchers: map[chan Status]func() bool{},
-		status: Status{State: Connecting, Since: cfg.Clock.Now()}, desired: desiredState{},
+		status: Status{State: Connecting, Since: cfg.Clock.Now()},
 	}
-	c.seq.n.Store(cfg.Rand.Uint32())
+	c.seq.n.Store(rand.Uint32())
 	go c.supervise(ctx)
 	return c, nil
 }
@@ -60,27 +59,24 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Target returns the address the client was configured with.
-func (c *Client) Target() string { return c.cfg.Target }
-
 // supervise runs one session after another until ctx ends.
 func (c *Client) supervise(ctx context.Context) {
 	defer close(c.done)
 	bid := c.cfg.ElectionID
-	failures := 0
+	waits := c.cfg.Backoff.waits()
 	for n := uint64(1); ; n++ {
-		s := &session{c: c, bid: bid, number: n, log: c.cfg.Logger.With("target", c.cfg.Target, "device-id", c.cfg.DeviceID)}
+		s := &session{c: c, bid: bid, number: n, log: c.cfg.Logger.With("target", c.cfg.Target, "device-id",
+			c.cfg.DeviceID)}
 		err := s.run(ctx)
 		bid = s.bid
 		if ctx.Err() != nil {
 			break
 		}
 		if s.settled {
-			c.stats.sessionsLost.Add(1) // one that never came about was not lost
-			failures = 0
+			c.stats.sessionsLost.Add(1) // a session that was never usable is not lost
+			waits.Reset()
 		}
-		wait := c.cfg.Backoff.delay(failures, c.cfg.Rand)
-		failures++
+		wait := waits.NextBackOff()
 		s.log.Warn("session ended", "error", err, "retry-in", wait)
 		c.setStatus(func(st *Status) { st.State, st.Reason = Down, err })
 		again, stop := c.cfg.Clock.After(wait)
@@ -94,10 +90,9 @@ func (c *Client) supervise(ctx context.Context) {
 		}
 	}
 	c.setStatus(func(st *Status) { st.State, st.Reason = Closed, ErrClosed })
-	c.subs.closeAll()
 }
 
-// use returns the session if it is in one of the states, else why not.
+// use returns the session if it is in one of the states, and otherwise the reason why not.
 func (c *Client) use(states ...State) (*session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +119,8 @@ func (c *Client) useToRead() (*session, error) {
 	return s, nil
 }
 
-// Catalog returns the objects of the program on the switch, once the session knows it.
+// Catalog returns the objects of the program on the switch. It fails with [ErrNotReady] before the
+// session has read them.
 func (c *Client) Catalog() (*p4values.Catalog, error) {
 	s, err := c.useToRead()
 	if err != nil {
@@ -133,25 +129,28 @@ func (c *Client) Catalog() (*p4values.Catalog, error) {
 	return s.program().catalog, nil
 }
 
-// Capabilities are what was found out about the switch.
+// Capabilities are those of a switch and its program.
 type Capabilities struct {
-	Version       string // of P4Runtime; "1.0" where the switch knows no Capabilities
-	PacketReadout bool   // the program carries the read-out control
+	Version       string // of P4Runtime; "1.0" for a switch without the Capabilities call
+	PacketReadout bool   // the program has the read-out control
 	Registers     bool   // RegisterEntry reads work
-	RegisterError error  // why not
+	RegisterError error  // the reason if they do not
 }
 
-// Capabilities returns what the session found out about the switch and its program.
+// Capabilities returns the capabilities that the session has probed.
 func (c *Client) Capabilities() (Capabilities, error) {
 	s, err := c.useToRead()
 	if err != nil {
 		return Capabilities{}, err
 	}
 	p := s.program()
-	return Capabilities{Version: s.version, PacketReadout: p.readout != nil, Registers: p.registerErr == nil, RegisterError: p.registerErr}, nil
+	return Capabilities{
+		Version: s.version, PacketReadout: p.readout != nil, Registers: p.registerErr == nil,
+		RegisterError: p.registerErr,
+	}, nil
 }
 
-// lost wraps the error of a call whose session ended meanwhile.
+// lost wraps the error of a call whose session ended during it.
 func (s *session) lost(err error) error {
 	if cause := context.Cause(s.ctx); cause != nil && !errors.Is(err, ErrSessionLost) {
 		return fmt.Errorf("%w: %w", ErrSessionLost, cause)

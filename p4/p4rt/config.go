@@ -3,25 +3,27 @@
 package p4rt
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"google.golang.org/grpc"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// Mode is what a client is to a switch.
+// Mode is the part of a client in the control of a switch.
 type Mode uint8
 
 const (
-	// Primary bids for being the role's primary controller: it writes, reads, and exchanges packets.
+	// Primary bids to be the role's primary controller: it writes, reads and exchanges packets.
 	Primary Mode = iota
-	// Backup never bids: it reads only, beside a controller that owns the forwarding.
+	// Backup never bids: it only reads, next to a controller that owns the forwarding.
 	Backup
 )
 
@@ -36,53 +38,72 @@ func (m Mode) String() string {
 // Program is a pipeline to run on a switch.
 type Program struct {
 	Name         string             // for messages
-	DeviceConfig []byte             // what the target wants; BMv2 and the soft switch: the BMv2 JSON
+	DeviceConfig []byte             // in the target's format; for BMv2 and the soft switch the BMv2 JSON
 	P4Info       *p4configv1.P4Info //
 	Cookie       uint64             // 0: derived from the two above
 }
 
-// Backoff is how long a client waits before it connects again: Min doubled each time, at most Max, less a random part of up to half.
+// Backoff bounds the waits between sessions: Min at first, twice as long after each failure, at
+// most Max. A random part of up to half is taken off each wait.
 type Backoff struct{ Min, Max time.Duration }
 
-// Clock is where the client takes waiting times from. Deadlines of calls are always the wall clock's.
+// waits returns the sequence of waits.
+func (b Backoff) waits() *backoff.ExponentialBackOff {
+	return &backoff.ExponentialBackOff{
+		InitialInterval: b.Min * 3 / 4, MaxInterval: b.Max * 3 / 4, Multiplier: 2, RandomizationFactor: 1.0 / 3,
+	}
+}
+
+// Clock times the client's waits. Deadlines of calls are always on the wall clock.
 type Clock interface {
 	Now() time.Time
-	// After returns a channel that gets a value after d, and a function that gives up waiting.
+	// After returns a channel that receives a value after d, and a function that ends the wait.
 	After(d time.Duration) (<-chan time.Time, func())
 }
 
-// Config says which switch to drive and how. Target and DeviceID are required; a zero value elsewhere stands for the default.
+// Config names the switch and how to drive it. Target and DeviceID are required; other zero values
+// stand for the default.
 type Config struct {
-	Target     string      // host:port, or any gRPC target
-	DeviceID   uint64      // the switch's number, not 0
-	Mode       Mode        //
-	ElectionID ElectionID  // the first bid of a Primary; zero stands for 1
-	Yield      bool        // where another controller has the election id, wait until it is gone and do not bid higher
-	Role       string      // "": the default role, which may do everything
-	TLS        *tls.Config // nil: plaintext. With a certificate in it: mutual TLS
-	Program    *Program    // nil: whatever runs on the switch is kept, and its P4Info read from it
+	Target     string     // host:port, or any gRPC target
+	DeviceID   uint64     // P4Runtime's number of the switch, not 0
+	Mode       Mode       //
+	ElectionID ElectionID // first bid of a Primary; zero stands for 1
+	// if another controller has the election id, wait until it disconnects instead of bidding
+	// higher
+	Yield   bool
+	Role    string      // "": the default role, without restrictions
+	TLS     *tls.Config // nil: plaintext; mutual TLS if it has a certificate
+	Program *Program    // nil: the pipeline on the switch is kept and its P4Info read
 
 	CallTimeout     time.Duration // each unary call, default 10 s
 	PipelineTimeout time.Duration // pushing a pipeline, default 60 s
 	ReadTimeout     time.Duration // a whole streamed read, default 60 s
-	ReadoutTimeout  time.Duration // a read-out request without its reply is lost after so long; default 2 s
-	PipelinePoll    time.Duration // how often a Backup, or a Primary in Standby, looks whether the pipeline is another; default 2 s
+	ReadoutTimeout  time.Duration // after which a read-out request without a reply is lost, default 2 s
+	PipelinePoll    time.Duration // of a client that is not the primary, for a new pipeline; default 2 s
 	Backoff         Backoff       // default 100 ms to 10 s
 
-	MaxBatchBytes int // greatest Write request, default 3.5 MB; targets refuse 4 MiB
+	MaxBatchBytes int // of a Write request, default 3.5 MB; targets refuse 4 MiB
 
-	Logger *slog.Logger // nil: discards
+	// Reconcile brings the entries on the switch up to date with [Client.Reconcile]. It is called
+	// in each session of a Primary after the pipeline is known and before the session is Ready.
+	// After [ErrRefused] the session becomes Ready all the same, with the error as the reason of
+	// its status; any other error ends the session. nil: entries stay as they are.
+	Reconcile func(ctx context.Context, c *Client) error
+
+	DialOptions []grpc.DialOption // of the connection, after the client's own
+
+	Logger *slog.Logger // nil disables logging
 	Clock  Clock        // nil: the wall clock
-	Rand   *rand.Rand   // jitter; nil: seeded from the system. The client uses it from one goroutine
 }
 
-// withDefaults checks the configuration and fills in what was left out.
+// withDefaults checks the configuration and fills in defaults.
 func (c Config) withDefaults() (Config, error) {
 	if c.Target == "" {
 		return c, errors.New("p4rt: no target (host:port of the switch's P4Runtime service)")
 	}
 	if c.DeviceID == 0 {
-		return c, fmt.Errorf("p4rt %s: device id 0 is not valid in P4Runtime; ask the switch's operator for its id", c.Target)
+		return c, fmt.Errorf("p4rt %s: device id 0 is not valid in P4Runtime; configure the device id of the switch",
+			c.Target)
 	}
 	if c.Mode == Primary && c.ElectionID == (ElectionID{}) {
 		c.ElectionID = ElectionID{Low: 1}
@@ -114,9 +135,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Clock == nil {
 		c.Clock = wallClock{}
 	}
-	if c.Rand == nil {
-		c.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	}
 	return c, nil
 }
 
@@ -126,16 +144,7 @@ func setDefault[T int | time.Duration](v *T, d T) {
 	}
 }
 
-// delay returns how long to wait before try number n, counted from 0.
-func (b Backoff) delay(n int, r *rand.Rand) time.Duration {
-	d := b.Max
-	if n < 30 && b.Min<<n < b.Max && b.Min<<n > 0 {
-		d = b.Min << n
-	}
-	return d - time.Duration(r.Int64N(int64(d)/2+1))
-}
-
-// wallClock is the clock on the wall.
+// wallClock is the system clock.
 type wallClock struct{}
 
 func (wallClock) Now() time.Time { return time.Now() }

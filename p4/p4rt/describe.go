@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -13,48 +14,25 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// DescribeUpdate says an update in words, for messages: what is done, to which table, match and action.
-func DescribeUpdate(cat *p4values.Catalog, u *p4v1.Update) string {
-	return u.GetType().String() + " " + DescribeEntity(cat, u.GetEntity())
+// describeUpdate describes an update for messages: its type, table, match and action.
+func describeUpdate(cat *p4values.Catalog, u *p4v1.Update) string {
+	return u.GetType().String() + " " + describeEntity(cat, u.GetEntity())
 }
 
-// DescribeEntity says an entity in words.
-func DescribeEntity(cat *p4values.Catalog, e *p4v1.Entity) string {
+// describeEntity describes an entity for messages.
+func describeEntity(cat *p4values.Catalog, e *p4v1.Entity) string {
 	switch e := e.GetEntity().(type) {
 	case *p4v1.Entity_TableEntry:
 		return describeEntry(cat, e.TableEntry)
-	case *p4v1.Entity_ActionProfileMember:
-		m := e.ActionProfileMember
-		return fmt.Sprintf("member %d of %s → %s", m.GetMemberId(), name(cat.Profiles, m.GetActionProfileId(), "action profile"), describeAction(cat, m.GetAction()))
-	case *p4v1.Entity_ActionProfileGroup:
-		g := e.ActionProfileGroup
-		return fmt.Sprintf("group %d of %s with %d members", g.GetGroupId(), name(cat.Profiles, g.GetActionProfileId(), "action profile"), len(g.GetMembers()))
-	case *p4v1.Entity_MeterEntry:
-		return name(cat.Meters, e.MeterEntry.GetMeterId(), "meter") + index(e.MeterEntry.GetIndex())
-	case *p4v1.Entity_DirectMeterEntry:
-		return "direct meter of " + describeEntry(cat, e.DirectMeterEntry.GetTableEntry())
 	case *p4v1.Entity_CounterEntry:
 		return name(cat.Counters, e.CounterEntry.GetCounterId(), "counter") + index(e.CounterEntry.GetIndex())
-	case *p4v1.Entity_DirectCounterEntry:
-		return "direct counter of " + describeEntry(cat, e.DirectCounterEntry.GetTableEntry())
-	case *p4v1.Entity_PacketReplicationEngineEntry:
-		if s := e.PacketReplicationEngineEntry.GetCloneSessionEntry(); s != nil {
-			return fmt.Sprintf("clone session %d", s.GetSessionId())
-		}
-		return fmt.Sprintf("multicast group %d", e.PacketReplicationEngineEntry.GetMulticastGroupEntry().GetMulticastGroupId())
-	case *p4v1.Entity_ValueSetEntry:
-		return name(cat.ValueSets, e.ValueSetEntry.GetValueSetId(), "value set")
 	case *p4v1.Entity_RegisterEntry:
 		return name(cat.Registers, e.RegisterEntry.GetRegisterId(), "register") + index(e.RegisterEntry.GetIndex())
-	case *p4v1.Entity_DigestEntry:
-		return name(cat.Digests, e.DigestEntry.GetDigestId(), "digest")
-	case *p4v1.Entity_ExternEntry:
-		return fmt.Sprintf("extern %#x", e.ExternEntry.GetExternId())
 	}
-	return "an empty entity"
+	return fmt.Sprintf("%T", e.GetEntity())
 }
 
-// namer is what name needs of an index.
+// namer is an index of objects by id.
 type namer interface {
 	NameOf(id uint32) (string, bool)
 }
@@ -94,15 +72,8 @@ func describeEntry(cat *p4values.Catalog, e *p4v1.TableEntry) string {
 	if e.GetPriority() != 0 {
 		fmt.Fprintf(&b, ", priority %d", e.GetPriority())
 	}
-	switch a := e.GetAction().GetType().(type) {
-	case *p4v1.TableAction_Action:
-		b.WriteString(" → " + describeAction(cat, a.Action))
-	case *p4v1.TableAction_ActionProfileMemberId:
-		fmt.Fprintf(&b, " → member %d", a.ActionProfileMemberId)
-	case *p4v1.TableAction_ActionProfileGroupId:
-		fmt.Fprintf(&b, " → group %d", a.ActionProfileGroupId)
-	case *p4v1.TableAction_ActionProfileActionSet:
-		fmt.Fprintf(&b, " → one of %d actions", len(a.ActionProfileActionSet.GetActionProfileActions()))
+	if a := e.GetAction().GetAction(); a != nil {
+		b.WriteString(" → " + describeAction(cat, a))
 	}
 	return b.String()
 }
@@ -138,7 +109,8 @@ func describeAction(cat *p4values.Catalog, a *p4v1.Action) string {
 	var params []string
 	for _, p := range a.GetParams() {
 		if i := act.ParamByID(p.GetParamId()); i >= 0 {
-			params = append(params, act.Params[i].Name+"="+describeValue(act.Params[i].Name, act.Params[i].Width, p.GetValue()))
+			params = append(params, act.Params[i].Name+"="+describeValue(act.Params[i].Name, act.Params[i].Width,
+				p.GetValue()))
 			continue
 		}
 		params = append(params, fmt.Sprintf("unknown parameter %d", p.GetParamId()))
@@ -146,14 +118,15 @@ func describeAction(cat *p4values.Catalog, a *p4v1.Action) string {
 	return act.Name + "(" + strings.Join(params, ", ") + ")"
 }
 
-// describeValue writes a value as people write it: MAC addresses by their width, IP addresses by width and name, the rest as a
-// number.
+// describeValue formats a value: MAC addresses by their width, IP addresses by width and name,
+// others as numbers.
 func describeValue(name string, width int, b []byte) string {
 	full, err := p4values.Pad(b, width)
 	if err != nil {
 		return fmt.Sprintf("%#x", b)
 	}
-	addressLike := strings.Contains(name, "addr") || strings.Contains(name, "src") || strings.Contains(name, "dst") || strings.Contains(name, "ip")
+	addressLike := slices.ContainsFunc([]string{"addr", "src", "dst", "ip"},
+		func(part string) bool { return strings.Contains(name, part) })
 	switch {
 	case width == 48:
 		return net.HardwareAddr(full).String()

@@ -9,8 +9,8 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// ElectionID is the 128-bit number by which controllers of a role bid for being its primary: the highest wins. A bid that never
-// won before should carry the fence number of whoever hands out ownership of switches.
+// ElectionID is the 128-bit number by which controllers of a role bid to be its primary: the
+// highest wins.
 type ElectionID struct{ High, Low uint64 }
 
 // Compare orders election ids.
@@ -21,7 +21,7 @@ func (e ElectionID) Compare(o ElectionID) int {
 	return cmp.Compare(e.Low, o.Low)
 }
 
-// Next returns the election id after e; the greatest one returns itself.
+// Next returns the election id after e, and e for the greatest one.
 func (e ElectionID) Next() ElectionID {
 	switch {
 	case e.Low != ^uint64(0):
@@ -32,7 +32,7 @@ func (e ElectionID) Next() ElectionID {
 	return e
 }
 
-// String returns "high:low", or the low part alone where the high part is zero.
+// String returns "high:low", or the low part alone if the high part is zero.
 func (e ElectionID) String() string {
 	if e.High == 0 {
 		return fmt.Sprint(e.Low)

@@ -6,45 +6,44 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// Entry is a table entry by names. [Entry.Build] makes P4Runtime's form of it, for the program of a catalog.
+// Entry is a table entry, or the default action of a table, by names: P4Info's full names or unique
+// aliases.
 type Entry struct {
 	Table    string
 	Match    []Match // in any order; fields left out match everything, which exact fields cannot
 	Priority int32   // above 0 exactly where a field of the table is ternary, range or optional; the highest wins
 	Default  bool    // the table's default action: no match, no priority
 
-	Action string        // with Params; or one of the three below, in tables with an action profile
-	Params []Param       // each parameter once, in any order
-	Member uint32        // an action profile's member
-	Group  uint32        // an action selector's group
-	OneOf  []GroupAction // one-shot: a group of this entry's own
-
-	IdleTimeout time.Duration
-	Metadata    []byte // kept by the switch unread
+	Action string  // empty in a default entry: the program's own default action
+	Params []Param // each parameter once, in any order
 }
 
-// Match is what one key field must be. Make one with [Exact], [LPM], [Ternary], [Range] or [Optional].
+// Match is the condition on one key field: that of [Exact], [LPM], [Ternary], [Range] or
+// [Optional].
 type Match struct {
 	Field     string
-	Kind      p4values.MatchKind
-	Value     []byte // the value; the low end of a range
-	Mask      []byte // ternary: the mask; range: the high end
-	PrefixLen int32  // LPM: bits
+	Kind      p4values.MatchKind // 0: that of the field
+	Value     []byte             // the value; the low end of a range
+	Mask      []byte             // ternary: the mask
+	High      []byte             // range: the high end
+	PrefixLen int32              // LPM: bits
 }
+
+// kindOfField is the Kind of a match that takes the field's.
+const kindOfField p4values.MatchKind = 0
 
 // Exact matches one value.
 func Exact(field string, value []byte) Match {
 	return Match{Field: field, Kind: p4values.Exact, Value: value}
 }
 
-// LPM matches a prefix of so many bits; of no bits, everything.
+// LPM matches a prefix of a number of bits; 0 bits match everything.
 func LPM(field string, value []byte, bits int32) Match {
 	return Match{Field: field, Kind: p4values.LPM, Value: value, PrefixLen: bits}
 }
@@ -54,17 +53,17 @@ func Prefix(field string, p netip.Prefix) Match {
 	return LPM(field, p.Addr().AsSlice(), int32(p.Bits()))
 }
 
-// Ternary matches the bits that are set in mask; with no bit set, everything.
+// Ternary matches the bits that are set in mask; a zero mask matches everything.
 func Ternary(field string, value, mask []byte) Match {
 	return Match{Field: field, Kind: p4values.Ternary, Value: value, Mask: mask}
 }
 
-// Range matches low to high, both included.
+// Range matches from low to high, both included.
 func Range(field string, low, high []byte) Match {
-	return Match{Field: field, Kind: p4values.Range, Value: low, Mask: high}
+	return Match{Field: field, Kind: p4values.Range, Value: low, High: high}
 }
 
-// Optional matches one value. For any value leave the field out.
+// Optional matches one value. A field that is left out matches any value.
 func Optional(field string, value []byte) Match {
 	return Match{Field: field, Kind: p4values.Optional, Value: value}
 }
@@ -75,38 +74,58 @@ type Param struct {
 	Value []byte
 }
 
-// Uint is a parameter that is a number.
+// Uint is a numeric parameter.
 func Uint(name string, v uint64) Param { return Param{name, p4values.Uint(v)} }
 
-// Bytes is a parameter that is a big-endian byte string: an address, for instance.
+// Bytes is a parameter of big-endian bytes, such as an address.
 func Bytes(name string, v []byte) Param { return Param{name, v} }
 
-// GroupAction is one of the actions of a one-shot group.
-type GroupAction struct {
-	Action string
-	Params []Param
-	Weight int32  // 1 and up
-	Watch  []byte // port that must be up, or nil
-}
-
-// Build makes P4Runtime's form of the entry: values canonical, bits outside of a mask zero, matches of everything left out. It refuses
-// what the program does not have and values that do not fit, naming table, field or parameter.
+// Build makes P4Runtime's form of the entry for a program: values canonical, bits outside of a mask
+// zero, matches of everything left out. The error names the table, field or parameter that the
+// program does not have, or whose value does not fit.
 func (e Entry) Build(cat *p4values.Catalog) (*p4v1.Entity, error) {
-	t, err := cat.Tables.Name(e.Table)
+	t, out, err := e.buildKey(cat)
 	if err != nil {
 		return nil, err
-	}
-	out := &p4v1.TableEntry{TableId: t.ID, Priority: e.Priority, IsDefaultAction: e.Default, IdleTimeoutNs: e.IdleTimeout.Nanoseconds(), Metadata: e.Metadata}
-	if err := e.check(t); err != nil {
-		return nil, fmt.Errorf("table %s: %w", t.Name, err)
-	}
-	if out.Match, err = buildMatch(t, e.Match, e.Default); err != nil {
-		return nil, fmt.Errorf("table %s: %w", t.Name, err)
 	}
 	if out.Action, err = e.action(cat, t); err != nil {
 		return nil, fmt.Errorf("table %s: %w", t.Name, err)
 	}
-	return &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: out}}, nil
+	return tableEntity(out), nil
+}
+
+// BuildKey is Build without the action, which a deletion does not need.
+func (e Entry) BuildKey(cat *p4values.Catalog) (*p4v1.Entity, error) {
+	_, out, err := e.buildKey(cat)
+	if err != nil {
+		return nil, err
+	}
+	return tableEntity(out), nil
+}
+
+// Key returns what identifies the entry on a switch with this program, the same for every form of
+// its values and names.
+func (e Entry) Key(cat *p4values.Catalog) (string, error) {
+	_, key, err := e.buildKey(cat)
+	if err != nil {
+		return "", err
+	}
+	return entryKey(cat, key), nil
+}
+
+func (e Entry) buildKey(cat *p4values.Catalog) (*p4values.Table, *p4v1.TableEntry, error) {
+	t, err := cat.Tables.Name(e.Table)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := &p4v1.TableEntry{TableId: t.ID, Priority: e.Priority, IsDefaultAction: e.Default}
+	if err := e.check(t); err != nil {
+		return nil, nil, fmt.Errorf("table %s: %w", t.Name, err)
+	}
+	if out.Match, err = buildMatch(t, e.Match, e.Default); err != nil {
+		return nil, nil, fmt.Errorf("table %s: %w", t.Name, err)
+	}
+	return t, out, nil
 }
 
 func (e Entry) check(t *p4values.Table) error {
@@ -122,16 +141,14 @@ func (e Entry) check(t *p4values.Table) error {
 	case len(t.Match) == 0:
 		return errors.New("the table has no key and takes only a default action")
 	case t.NeedsPriority && e.Priority <= 0:
-		return errors.New("a priority above 0 is needed, for the table has ternary, range or optional fields")
+		return errors.New("a priority above 0 is needed: the table has ternary, range or optional fields")
 	case !t.NeedsPriority && e.Priority != 0:
-		return fmt.Errorf("priority %d is not possible, for the table has no ternary, range or optional field", e.Priority)
-	case e.IdleTimeout != 0 && !t.IdleTimeout:
-		return errors.New("the table supports no idle timeout")
+		return fmt.Errorf("priority %d is not possible: the table has no ternary, range or optional field", e.Priority)
 	}
 	return nil
 }
 
-// buildMatch makes the match in the order of the table's key.
+// buildMatch makes the match with its fields in the order of the table's key.
 func buildMatch(t *p4values.Table, given []Match, isDefault bool) ([]*p4v1.FieldMatch, error) {
 	byField := map[string]Match{}
 	for _, m := range given {
@@ -164,17 +181,17 @@ func buildMatch(t *p4values.Table, given []Match, isDefault bool) ([]*p4v1.Field
 	return out, nil
 }
 
-// build makes one field's match; nil where it matches everything.
+// build makes the match of one field; nil if it matches everything.
 func (m Match) build(f *p4values.Field) (*p4v1.FieldMatch, error) {
-	if m.Kind != f.Kind {
-		return nil, fmt.Errorf("the match is %v and the field wants %v", m.Kind, f.Kind)
+	if m.Kind != kindOfField && m.Kind != f.Kind {
+		return nil, fmt.Errorf("the match is %v and the field is %v", m.Kind, f.Kind)
 	}
 	value, err := encode(m.Value, f.Width, f.String)
 	if err != nil {
 		return nil, err
 	}
 	out := &p4v1.FieldMatch{FieldId: f.ID}
-	switch m.Kind {
+	switch f.Kind {
 	case p4values.Exact:
 		out.FieldMatchType = &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: value}}
 	case p4values.Optional:
@@ -199,7 +216,7 @@ func (m Match) build(f *p4values.Field) (*p4v1.FieldMatch, error) {
 		value = p4values.Canonical(p4values.And(value, mask))
 		out.FieldMatchType = &p4v1.FieldMatch_Ternary_{Ternary: &p4v1.FieldMatch_Ternary{Value: value, Mask: mask}}
 	case p4values.Range:
-		high, err := p4values.Encode(m.Mask, f.Width)
+		high, err := p4values.Encode(m.High, f.Width)
 		if err != nil {
 			return nil, fmt.Errorf("high end: %w", err)
 		}
@@ -211,33 +228,20 @@ func (m Match) build(f *p4values.Field) (*p4v1.FieldMatch, error) {
 		}
 		out.FieldMatchType = &p4v1.FieldMatch_Range_{Range: &p4v1.FieldMatch_Range{Low: value, High: high}}
 	default:
-		return nil, fmt.Errorf("%w: match kind %v", ErrUnsupported, m.Kind)
+		return nil, fmt.Errorf("%w: match kind %v", ErrUnsupported, f.Kind)
 	}
 	return out, nil
 }
 
-// action makes what the entry points at. A default entry without an action sets the table back to the program's own.
+// action makes the entry's action; nil for a default entry without one.
 func (e Entry) action(cat *p4values.Catalog, t *p4values.Table) (*p4v1.TableAction, error) {
-	indirect := e.Member != 0 || e.Group != 0 || len(e.OneOf) > 0
 	switch {
-	case e.Action != "" && indirect:
-		return nil, errors.New("an entry has an action or a member or a group, not two of them")
-	case indirect && t.Profile == nil:
-		return nil, errors.New("the table has no action profile, so entries call actions")
-	case e.Action != "" && t.Profile != nil:
-		return nil, fmt.Errorf("entries point at members of action profile %s and call no action themselves", t.Profile.Name)
-	case (e.Group != 0 || len(e.OneOf) > 0) && !t.Profile.Selector:
-		return nil, fmt.Errorf("action profile %s has no selector, hence no groups", t.Profile.Name)
-	case e.Action == "" && !indirect && e.Default:
+	case e.Action == "" && e.Default:
 		return nil, nil
-	case e.Action == "" && !indirect:
+	case e.Action == "":
 		return nil, errors.New("no action is given")
-	case e.Member != 0:
-		return &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileMemberId{ActionProfileMemberId: e.Member}}, nil
-	case e.Group != 0:
-		return &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileGroupId{ActionProfileGroupId: e.Group}}, nil
-	case len(e.OneOf) > 0:
-		return oneShot(cat, t, e.OneOf)
+	case t.Profile != nil:
+		return nil, fmt.Errorf("%w: entries refer to action profile %s", ErrUnsupported, t.Profile.Name)
 	}
 	a, err := buildAction(cat, t, e.Action, e.Params, e.Default)
 	if err != nil {
@@ -246,24 +250,10 @@ func (e Entry) action(cat *p4values.Catalog, t *p4values.Table) (*p4v1.TableActi
 	return &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: a}}, nil
 }
 
-func oneShot(cat *p4values.Catalog, t *p4values.Table, of []GroupAction) (*p4v1.TableAction, error) {
-	set := &p4v1.ActionProfileActionSet{}
-	for _, g := range of {
-		a, err := buildAction(cat, t, g.Action, g.Params, false)
-		if err != nil {
-			return nil, err
-		}
-		pa := &p4v1.ActionProfileAction{Action: a, Weight: g.Weight}
-		if len(g.Watch) > 0 {
-			pa.WatchKind = &p4v1.ActionProfileAction_WatchPort{WatchPort: p4values.Canonical(g.Watch)}
-		}
-		set.ActionProfileActions = append(set.ActionProfileActions, pa)
-	}
-	return &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileActionSet{ActionProfileActionSet: set}}, nil
-}
-
-// buildAction makes an action with its parameters, for a table that may use it there.
-func buildAction(cat *p4values.Catalog, t *p4values.Table, action string, params []Param, asDefault bool) (*p4v1.Action, error) {
+// buildAction makes an action with its parameters, if the table allows it in this place.
+func buildAction(
+	cat *p4values.Catalog, t *p4values.Table, action string, params []Param, asDefault bool,
+) (*p4v1.Action, error) {
 	a, err := cat.Actions.Name(action)
 	if err != nil {
 		return nil, err
@@ -297,4 +287,12 @@ func buildAction(cat *p4values.Catalog, t *p4values.Table, action string, params
 		out.Params = append(out.Params, &p4v1.Action_Param{ParamId: p.ID, Value: v})
 	}
 	return out, nil
+}
+
+// encode returns the form in which a value travels: strings as they are, numbers canonical.
+func encode(v []byte, width int, str bool) ([]byte, error) {
+	if str {
+		return v, nil
+	}
+	return p4values.Encode(v, width)
 }

@@ -14,23 +14,26 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// Kinds of failure a caller decides by, with errors.Is.
+// Kinds of failure, for errors.Is.
 var (
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("client closed")
-	// ErrNotReady: there is no session now that allows the call.
+	// ErrNotReady: no session is in a state that allows the call. Nothing was sent.
 	ErrNotReady = errors.New("session not ready")
-	// ErrNotPrimary: another controller is the primary; writing must stop.
+	// ErrNotPrimary: another controller is the primary, which alone may write.
 	ErrNotPrimary = errors.New("not the primary controller")
 	// ErrSessionLost: the session ended during the call.
 	ErrSessionLost = errors.New("session lost")
 	// ErrPipelineRefused: the switch does not accept the pipeline.
 	ErrPipelineRefused = errors.New("pipeline refused")
-	// ErrUnsupported: the switch or its program has no such thing.
+	// ErrRefused: the program or the switch does not accept entries.
+	ErrRefused = errors.New("entries refused")
+	// ErrUnsupported: the switch or its program does not have what the call needs.
 	ErrUnsupported = errors.New("not supported")
 )
 
-// NotReadyError says why a call could not be made. It is ErrNotReady and, in Standby, ErrNotPrimary.
+// NotReadyError is the reason why a call could not be made. It is ErrNotReady and, in Standby or
+// ReadOnly, ErrNotPrimary.
 type NotReadyError struct {
 	Target string
 	Status Status
@@ -65,30 +68,29 @@ func (e *NotReadyError) Unwrap() []error {
 	return out
 }
 
-// UpdateError is one update a switch refused.
+// UpdateError is an update that the switch refused.
 type UpdateError struct {
-	Index   int // in the updates given to Write
-	Update  *p4v1.Update
+	Index   int // in the arguments of Write
 	Code    codes.Code
 	Message string
-	words   string
+	update  string // described
 }
 
-// Error says the update in words, and what the switch said of it.
+// Error describes the update and contains the reason of the switch.
 func (e *UpdateError) Error() string {
-	return fmt.Sprintf("%s: %v: %s", e.words, e.Code, e.Message)
+	return fmt.Sprintf("%s: %v: %s", e.update, e.Code, e.Message)
 }
 
-// WriteError says which updates of a Write were refused.
+// WriteError names the updates of a Write that were refused.
 type WriteError struct {
 	Target   string
-	Total    int // updates given
+	Total    int // updates of the call
 	Failed   []*UpdateError
-	NotTried int   // updates after an error that stopped everything
-	Cause    error // that error, or nil
+	NotTried int   // updates that were not sent, or whose request failed
+	Cause    error // why that request failed, or nil
 }
 
-// Error names the first updates that were refused.
+// Error names the first three refused updates.
 func (e *WriteError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "p4rt %s: ", e.Target)
@@ -126,8 +128,8 @@ func (e *WriteError) Unwrap() []error {
 	return out
 }
 
-// perUpdate takes the p4.v1.Error of each update out of an UNKNOWN status. It returns nil when the status has none, or another
-// number than there were updates.
+// perUpdate returns the p4.v1.Error of each update in an UNKNOWN status. It returns nil if their
+// number is not that of the updates.
 func perUpdate(err error, want int) []*p4v1.Error {
 	st, ok := status.FromError(err)
 	if !ok || st.Code() != codes.Unknown {
@@ -145,7 +147,7 @@ func perUpdate(err error, want int) []*p4v1.Error {
 	return out
 }
 
-// updateErrors pairs what the switch said with the updates it said it of.
+// updateErrors pairs the switch's errors with the updates.
 func updateErrors(cat *p4values.Catalog, updates []*p4v1.Update, index []int, errs []*p4v1.Error) []*UpdateError {
 	var out []*UpdateError
 	for i, e := range errs {
@@ -153,8 +155,8 @@ func updateErrors(cat *p4values.Catalog, updates []*p4v1.Update, index []int, er
 			continue
 		}
 		out = append(out, &UpdateError{
-			Index: index[i], Update: updates[i], Code: codes.Code(e.GetCanonicalCode()), Message: e.GetMessage(),
-			words: DescribeUpdate(cat, updates[i]),
+			Index: index[i], Code: codes.Code(e.GetCanonicalCode()), Message: e.GetMessage(),
+			update: describeUpdate(cat, updates[i]),
 		})
 	}
 	return out

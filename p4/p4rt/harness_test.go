@@ -4,12 +4,17 @@ package p4rt_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/netip"
 	"sync"
 	"testing"
 	"time"
 
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -30,7 +35,8 @@ func program(t testing.TB, name string) *p4rt.Program {
 	return &p4rt.Program{Name: name, DeviceConfig: p.JSON, P4Info: p.P4Info}
 }
 
-// dial starts a client that is closed with the test. Unless the test sets one, the backoff is short.
+// dial starts a client that is closed with the test. Unless the test sets one, the backoff is
+// short.
 func dial(t testing.TB, cfg p4rt.Config) *p4rt.Client {
 	t.Helper()
 	if cfg.Backoff == (p4rt.Backoff{}) {
@@ -70,6 +76,50 @@ func waitStatus(t testing.TB, c *p4rt.Client, what string, ok func(p4rt.Status) 
 	}
 	t.Fatalf("the session never was %s; it is %+v", what, c.Status())
 	return p4rt.Status{}
+}
+
+// entriesOn reads the entries of a table of the switch at an address, the default entry not among
+// them.
+func entriesOn(t testing.TB, addr string, p *p4rt.Program, table string) []*p4v1.TableEntry {
+	t.Helper()
+	id, err := catalogOf(t, p).Tables.Name(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := p4v1.NewP4RuntimeClient(conn).Read(t.Context(),
+		&p4v1.ReadRequest{DeviceId: 1, Entities: []*p4v1.Entity{
+			{Entity: &p4v1.Entity_TableEntry{TableEntry: &p4v1.TableEntry{TableId: id.ID}}},
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []*p4v1.TableEntry
+	for {
+		answer, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range answer.GetEntities() {
+			out = append(out, e.GetTableEntry())
+		}
+	}
+}
+
+// readBank reads one bank of one register.
+func readBank(ctx context.Context, c *p4rt.Client, register string, bank int) (*p4rt.Cells, error) {
+	cells, err := c.ReadBanks(ctx, bank, register)
+	if len(cells) == 0 {
+		return nil, err
+	}
+	return cells[0], err
 }
 
 func mustPrefix(t testing.TB, s string) netip.Prefix {

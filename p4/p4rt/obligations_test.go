@@ -3,16 +3,17 @@
 package p4rt_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -22,7 +23,8 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// The tests in this file hold the client to the obligations of a P4Runtime controller, by their numbers in docs/p4runtime.md.
+// The tests in this file hold the client to the obligations of a P4Runtime controller, by their
+// numbers in docs/p4runtime.md.
 
 func config(s *testSwitch, p *p4rt.Program) p4rt.Config {
 	return p4rt.Config{Target: s.addr, DeviceID: 1, Program: p}
@@ -60,23 +62,26 @@ func TestObligation01FirstMessageIsArbitration(t *testing.T) {
 	if e := first.GetElectionId(); e == nil || e.GetHigh() == 0 && e.GetLow() == 0 {
 		t.Errorf("a primary bids %v", e)
 	}
-	s.forget()
+	s.dropRequests()
 	b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Mode: p4rt.Backup})
 	waitReady(t, b)
 	if a := arbitrations(s); len(a) != 1 || a[0].ElectionId != nil {
 		t.Errorf("a backup sent %v: its election id must be unset, not {0, 0}", a)
 	}
-	if _, err := p4rt.Dial(t.Context(), p4rt.Config{Target: s.addr}); err == nil || !strings.Contains(err.Error(), "device id 0") {
+	if _, err := p4rt.Dial(t.Context(), p4rt.Config{Target: s.addr}); err == nil ||
+		!strings.Contains(err.Error(), "device id 0") {
 		t.Errorf("device id 0: %v", err)
 	}
 }
 
 func TestObligation02Election(t *testing.T) {
-	t.Run("outbid, then nobody is primary", func(t *testing.T) {
+	t.Run("outbid, then no client is primary", func(t *testing.T) {
 		s := startSwitch(t)
-		high := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), ElectionID: p4rt.ElectionID{High: 1, Low: 3}})
+		high := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"),
+			ElectionID: p4rt.ElectionID{High: 1, Low: 3}})
 		waitReady(t, high)
-		low := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), ElectionID: p4rt.ElectionID{Low: ^uint64(0)}})
+		low := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"),
+			ElectionID: p4rt.ElectionID{Low: ^uint64(0)}})
 		st := waitState(t, low, p4rt.Standby)
 		if st.Highest != (p4rt.ElectionID{High: 1, Low: 3}) || !errors.Is(st.Reason, p4rt.ErrNotPrimary) {
 			t.Errorf("standing by: %+v", st)
@@ -89,9 +94,11 @@ func TestObligation02Election(t *testing.T) {
 	})
 	t.Run("id in use", func(t *testing.T) {
 		s := startSwitch(t)
-		a := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), ElectionID: p4rt.ElectionID{Low: 5}})
+		a := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"),
+			ElectionID: p4rt.ElectionID{Low: 5}})
 		waitReady(t, a)
-		b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), ElectionID: p4rt.ElectionID{Low: 5}})
+		b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"),
+			ElectionID: p4rt.ElectionID{Low: 5}})
 		st := waitState(t, b, p4rt.Down)
 		if status.Code(st.Reason) != codes.InvalidArgument || !strings.Contains(st.Reason.Error(), "election id 5") {
 			t.Errorf("reason %v", st.Reason)
@@ -108,7 +115,8 @@ func TestObligation02Election(t *testing.T) {
 		waitReady(t, a)
 		b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), Yield: true})
 		for range 3 {
-			if st := waitState(t, b, p4rt.Down); !strings.Contains(st.Reason.Error(), "waits until it is gone") || st.Bid != (p4rt.ElectionID{Low: 1}) {
+			if st := waitState(t, b, p4rt.Down); !strings.Contains(st.Reason.Error(),
+				"waits until the other disconnects") || st.Bid != (p4rt.ElectionID{Low: 1}) {
 				t.Errorf("reason %v, bid %v", st.Reason, st.Bid)
 			}
 		}
@@ -159,14 +167,14 @@ func TestObligation03Demotion(t *testing.T) {
 			}
 		})
 		writing := make(chan error, 1)
-		go func() { writing <- c.Write(t.Context(), insertRoute(t, c, "10.0.0.0/8")) }()
+		go func() { writing <- c.Write(t.Context(), insertRoute(t, "10.0.0.0/8")) }()
 		<-block
 		other := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 9}})
 		if err := <-writing; !errors.Is(err, p4rt.ErrNotPrimary) {
 			t.Errorf("the write under way: %v", err)
 		}
 		waitState(t, c, p4rt.Standby)
-		s.forget()
+		s.dropRequests()
 		if err := c.SetDefaultAction(t.Context(), "ecmp_seed", "set_ecmp_seed"); !errors.Is(err, p4rt.ErrNotPrimary) {
 			t.Errorf("a write after demotion: %v", err)
 		}
@@ -177,13 +185,13 @@ func TestObligation03Demotion(t *testing.T) {
 	})
 	t.Run("PERMISSION_DENIED is news, not a reason to retry", func(t *testing.T) {
 		s, c := ready(t, program(t, "forwarding"))
-		s.forget()
+		s.dropRequests()
 		s.meddle(func(m *meddler) {
 			m.write = func(context.Context, *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 				return nil, status.Error(codes.PermissionDenied, "not primary")
 			}
 		})
-		if err := c.Write(t.Context(), insertRoute(t, c, "10.0.0.0/8")); !errors.Is(err, p4rt.ErrNotPrimary) {
+		if err := c.Write(t.Context(), insertRoute(t, "10.0.0.0/8")); !errors.Is(err, p4rt.ErrNotPrimary) {
 			t.Errorf("got %v", err)
 		}
 		waitState(t, c, p4rt.Standby)
@@ -193,17 +201,9 @@ func TestObligation03Demotion(t *testing.T) {
 	})
 }
 
-func insertRoute(t testing.TB, c *p4rt.Client, prefix string) *p4v1.Update {
+func insertRoute(t testing.TB, prefix string) p4rt.Update {
 	t.Helper()
-	cat, err := c.Catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := ipv4Route(t, prefix, 1).Build(cat)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p4rt.Insert(e)
+	return p4rt.Insert(ipv4Route(t, prefix, 1))
 }
 
 func TestObligation04Roles(t *testing.T) {
@@ -214,11 +214,14 @@ func TestObligation04Roles(t *testing.T) {
 			cfg.Role = role
 			c := dial(t, cfg)
 			waitReady(t, c)
-			if err := c.Write(t.Context(), insertRoute(t, c, "10.0.0.0/8")); err != nil {
+			if err := c.Write(t.Context(), insertRoute(t, "10.0.0.0/8")); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.ReadEntries(t.Context(), "ipv4_lpm"); err != nil {
+			if err := c.Reconcile(t.Context(), p4rt.Desired{Tables: []string{"ipv4_lpm"}}); err != nil {
 				t.Fatal(err)
+			}
+			if reads := seen[*p4v1.ReadRequest](s.meddler); len(reads) == 0 {
+				t.Error("no read came")
 			}
 			if a := arbitrations(s)[0]; a.GetRole().GetName() != role || (a.Role == nil) != (role == "") {
 				t.Errorf("arbitration has role %v", a.GetRole())
@@ -235,19 +238,24 @@ func TestObligation04Roles(t *testing.T) {
 	}
 	t.Run("backup reads and never writes", func(t *testing.T) {
 		s, c := ready(t, program(t, "forwarding"))
-		if err := c.Write(t.Context(), insertRoute(t, c, "10.0.0.0/8")); err != nil {
+		if err := c.Write(t.Context(), insertRoute(t, "10.0.0.0/8")); err != nil {
 			t.Fatal(err)
 		}
 		b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Mode: p4rt.Backup})
 		waitReady(t, b)
-		if got, err := b.ReadEntries(t.Context(), "ipv4_lpm"); err != nil || len(got) != 1 {
-			t.Errorf("%d entries, %v", len(got), err)
+		if _, err := b.Catalog(); err != nil {
+			t.Error(err)
 		}
-		if err := b.Write(t.Context(), insertRoute(t, b, "11.0.0.0/8")); !errors.Is(err, p4rt.ErrNotPrimary) {
+		if err := b.Reconcile(t.Context(), p4rt.Desired{Tables: []string{"ipv4_lpm"}}); !errors.Is(err,
+			p4rt.ErrNotPrimary) {
+			t.Errorf("a backup reconciles: %v", err)
+		}
+		if err := b.Write(t.Context(), insertRoute(t, "11.0.0.0/8")); !errors.Is(err, p4rt.ErrNotPrimary) {
 			t.Errorf("a backup writes: %v", err)
 		}
 		c.Close() // even without any primary it stays what it is
-		waitStatus(t, b, "told that there is no primary", func(st p4rt.Status) bool { return st.State == p4rt.ReadOnly })
+		waitStatus(t, b, "informed that there is no primary",
+			func(st p4rt.Status) bool { return st.State == p4rt.ReadOnly })
 		for _, a := range arbitrations(s) {
 			if a.ElectionId != nil && a.ElectionId.Low != 1 {
 				t.Errorf("a backup bid %v", a)
@@ -260,20 +268,16 @@ func TestObligation05Reconnect(t *testing.T) {
 	clock := newFakeClock()
 	s := startSwitch(t)
 	cfg := config(s, program(t, "forwarding"))
-	cfg.Clock, cfg.Rand = clock, rand.New(rand.NewPCG(1, 2))
+	cfg.Clock = clock
 	cfg.Backoff = p4rt.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
-	c := dial(t, cfg)
+	want := p4rt.Desired{Entries: []p4rt.Entry{ipv4Route(t, "10.0.1.0/24", 1), ipv4Route(t, "10.0.2.0/24", 2)},
+		Tables: []string{"ipv4_lpm"}}
+	c := dialReconciled(t, cfg, want)
 	waitReady(t, c)
-	want := p4rt.Desired{Entries: []p4rt.Entry{ipv4Route(t, "10.0.1.0/24", 1), ipv4Route(t, "10.0.2.0/24", 2)}, Tables: []string{"ipv4_lpm"}}
-	if err := c.Desire(t.Context(), "routes", want); err != nil {
-		t.Fatal(err)
-	}
-	before, err := c.ReadEntries(t.Context(), "ipv4_lpm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := entriesOn(t, s.addr, cfg.Program, "ipv4_lpm")
 
-	// The switch goes away. Somebody changes it meanwhile: one entry is gone, one is another, one is new.
+	// The switch goes away. Somebody changes it meanwhile: one entry is gone, one is another, one
+	// is new.
 	s.rpc.Stop()
 	st := waitState(t, c, p4rt.Down)
 	if st.Reason == nil {
@@ -308,42 +312,92 @@ func TestObligation05Reconnect(t *testing.T) {
 	if err := s.sw.InsertEntry(table, extra); err != nil {
 		t.Fatal(err)
 	}
-	s.forget()
+	s.dropRequests()
 	s.listen(t)
 	clock.advance(time.Second)
 	waitStatus(t, c, "ready again", func(st p4rt.Status) bool { return st.State == p4rt.Ready && st.Session > 1 })
 	if c.Status().Pushed {
 		t.Error("the pipeline was pushed though the cookie was right")
 	}
-	after, err := c.ReadEntries(t.Context(), "ipv4_lpm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	updates := updatesIn(s)
+	after := entriesOn(t, s.addr, cfg.Program, "ipv4_lpm")
 	if !sameEntries(before, after) {
 		t.Errorf("after the reconnect there is %v, want %v", after, before)
 	}
-	if n := updatesIn(s); n != 3 {
-		t.Errorf("reconciling took %d updates, want 3", n)
+	if updates != 3 {
+		t.Errorf("reconciling took %d updates, want 3", updates)
 	}
 }
 
-// What the switch refuses of the desired state is said, and the rest works.
+// dialReconciled starts a client whose sessions reconcile the switch with the parts.
+func dialReconciled(t testing.TB, cfg p4rt.Config, parts ...p4rt.Desired) *p4rt.Client {
+	t.Helper()
+	cfg.Reconcile = func(ctx context.Context, c *p4rt.Client) error { return c.Reconcile(ctx, parts...) }
+	return dial(t, cfg)
+}
+
+// What the switch or the program refuses of the desired state is the reason of the status, and the
+// rest is written.
 func TestReconcileRefused(t *testing.T) {
-	s, c := ready(t, entities(t))
-	var want p4rt.Desired
+	s := startSwitch(t)
+	exact := func(i int) p4rt.Entry {
+		return p4rt.Entry{Table: "exact_t", Match: []p4rt.Match{p4rt.Exact("hdr.ethernet.dst", []byte{byte(i)})},
+			Action: "drop"}
+	}
+	var tooMuch p4rt.Desired
 	for i := range 6 { // the table has room for four
-		want.Entries = append(want.Entries, p4rt.Entry{Table: "exact_t", Match: []p4rt.Match{p4rt.Exact("hdr.ethernet.dst", []byte{byte(i)})}, Action: "drop"})
+		tooMuch.Entries = append(tooMuch.Entries, exact(i))
 	}
-	var we *p4rt.WriteError
-	if err := c.Desire(t.Context(), "too much", want); !errors.As(err, &we) || len(we.Failed) != 2 || we.Failed[0].Code != codes.ResourceExhausted {
-		t.Errorf("got %v", err)
-	}
-	s.rpc.Stop()
-	waitState(t, c, p4rt.Down)
-	s.listen(t)
+	twice := p4rt.Entry{Table: "lpm_t", Match: []p4rt.Match{p4rt.LPM("hdr.ethernet.src", []byte{2, 0, 0, 0, 0, 0}, 8)},
+		Action: "drop"}
+	unfit := p4rt.Desired{Entries: []p4rt.Entry{{Table: "nope", Action: "drop"}, twice, twice},
+		Tables: []string{"nope_either"}}
+	c := dialReconciled(t, config(s, entities(t)), tooMuch, unfit)
 	waitReady(t, c)
-	if st := c.Status(); st.Reason == nil || !strings.Contains(st.Reason.Error(), "desired by too much") || !strings.Contains(st.Reason.Error(), "I.exact_t") {
+	st := c.Status()
+	var we *p4rt.WriteError
+	if !errors.Is(st.Reason, p4rt.ErrRefused) || !errors.As(st.Reason, &we) || len(we.Failed) != 2 ||
+		we.Failed[0].Code != codes.ResourceExhausted {
 		t.Errorf("reason %v", st.Reason)
+	}
+	for _, want := range []string{"I.exact_t", `"nope"`, `"nope_either"`, "desired twice"} {
+		if !strings.Contains(st.Reason.Error(), want) {
+			t.Errorf("reason %v does not contain %q", st.Reason, want)
+		}
+	}
+	if n := len(entriesOn(t, s.addr, entities(t), "exact_t")); n != 4 {
+		t.Errorf("%d entries, want 4", n)
+	}
+	if n := len(entriesOn(t, s.addr, entities(t), "lpm_t")); n != 1 {
+		t.Errorf("%d entries that fit, want 1", n)
+	}
+}
+
+// Entries of one part are wanted in the tables that another part owns.
+func TestReconcileParts(t *testing.T) {
+	s, c := ready(t, program(t, "forwarding"))
+	for _, p := range []string{"10.0.0.0/8", "11.0.0.0/8", "12.0.0.0/8"} {
+		if err := c.Write(t.Context(), insertRoute(t, p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.dropRequests()
+	owner := p4rt.Desired{Entries: []p4rt.Entry{ipv4Route(t, "10.0.0.0/8", 1)}, Tables: []string{"ipv4_lpm"}}
+	guest := p4rt.Desired{Entries: []p4rt.Entry{ipv4Route(t, "11.0.0.0/8", 1), ipv4Route(t, "13.0.0.0/8", 1)}}
+	if err := c.Reconcile(t.Context(), owner, guest); err != nil {
+		t.Fatal(err)
+	}
+	ws := seen[*p4v1.WriteRequest](s.meddler)
+	if len(ws) != 2 || updatesIn(s) != 2 || ws[0].GetUpdates()[0].GetType() != p4v1.Update_DELETE ||
+		ws[1].GetUpdates()[0].GetType() != p4v1.Update_INSERT {
+		t.Errorf("requests %v, want a deletion and an insertion", ws)
+	}
+	if n := len(entriesOn(t, s.addr, program(t, "forwarding"), "ipv4_lpm")); n != 3 {
+		t.Errorf("%d entries, want 3", n)
+	}
+	s.dropRequests()
+	if err := c.Reconcile(t.Context(), guest); err != nil || updatesIn(s) != 0 {
+		t.Errorf("a part that owns no table: %d updates, %v", updatesIn(s), err)
 	}
 }
 
@@ -385,7 +439,7 @@ func TestObligation06Capabilities(t *testing.T) {
 	old := startSwitch(t)
 	old.meddle(func(m *meddler) {
 		m.capabilities = func(context.Context) (*p4v1.CapabilitiesResponse, error) {
-			return nil, status.Error(codes.Unimplemented, "never heard of it")
+			return nil, status.Error(codes.Unimplemented, "unknown request")
 		}
 	})
 	oc := dial(t, config(old, program(t, "forwarding")))
@@ -401,10 +455,12 @@ func TestObligation07Cookie(t *testing.T) {
 		t.Error("nothing was pushed on an empty switch")
 	}
 	push := seen[*p4v1.SetForwardingPipelineConfigRequest](s.meddler)
-	if len(push) != 1 || push[0].GetAction() != p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT || push[0].GetConfig().GetCookie().GetCookie() == 0 {
+	if len(push) != 1 || push[0].GetAction() != p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT ||
+		push[0].GetConfig().GetCookie().GetCookie() == 0 {
 		t.Errorf("%d pushes", len(push))
 	}
-	if get := seen[*p4v1.GetForwardingPipelineConfigRequest](s.meddler); len(get) != 1 || get[0].GetResponseType() != p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY {
+	if get := seen[*p4v1.GetForwardingPipelineConfigRequest](s.meddler); len(get) != 1 ||
+		get[0].GetResponseType() != p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY {
 		t.Errorf("the cookie was asked for with %v", get)
 	}
 	c.Close()
@@ -451,7 +507,8 @@ func TestObligation07Cookie(t *testing.T) {
 		p.DeviceConfig = []byte(`{"program": "cut short`)
 		c := dial(t, config(s, p))
 		st := waitState(t, c, p4rt.Down)
-		if !errors.Is(st.Reason, p4rt.ErrPipelineRefused) || !strings.Contains(st.Reason.Error(), `"forwarding"`) || !strings.Contains(st.Reason.Error(), s.addr) {
+		if !errors.Is(st.Reason, p4rt.ErrPipelineRefused) || !strings.Contains(st.Reason.Error(), `"forwarding"`) ||
+			!strings.Contains(st.Reason.Error(), s.addr) {
 			t.Errorf("reason %v", st.Reason)
 		}
 	})
@@ -464,11 +521,11 @@ func TestObligation08Batches(t *testing.T) {
 	c := dial(t, cfg)
 	waitReady(t, c)
 	const n = 4000
-	var updates []*p4v1.Update
+	var updates []p4rt.Update
 	for i := range n {
-		updates = append(updates, insertRoute(t, c, fmt.Sprintf("10.%d.%d.0/24", i>>8, i&255)))
+		updates = append(updates, insertRoute(t, fmt.Sprintf("10.%d.%d.0/24", i>>8, i&255)))
 	}
-	s.forget()
+	s.dropRequests()
 	if err := c.Write(t.Context(), updates...); err != nil {
 		t.Fatal(err)
 	}
@@ -485,7 +542,7 @@ func TestObligation08Batches(t *testing.T) {
 		c.Close()
 		c := dial(t, config(s, program(t, "forwarding")))
 		waitReady(t, c)
-		s.forget()
+		s.dropRequests()
 		err := c.Write(t.Context(), updates[:2000]...)
 		var we *p4rt.WriteError
 		if !errors.As(err, &we) || len(we.Failed) != 2000 || we.NotTried != 0 {
@@ -503,70 +560,48 @@ func TestObligation08Batches(t *testing.T) {
 }
 
 func TestObligation09DependentUpdates(t *testing.T) {
-	s, c := ready(t, entities(t))
-	cat, _ := c.Catalog()
-	profile, err := cat.Profiles.Name("spread")
-	if err != nil {
+	s, c := ready(t, program(t, "forwarding"))
+	a, b := ipv4Route(t, "10.0.0.0/8", 1), ipv4Route(t, "11.0.0.0/8", 1)
+	changed := ipv4Route(t, "10.0.0.0/8", 2)
+	s.dropRequests()
+	if err := c.Write(t.Context(), p4rt.Insert(a), p4rt.Insert(b), p4rt.Modify(changed), p4rt.Delete(b),
+		p4rt.Delete(a)); err != nil {
 		t.Fatal(err)
 	}
-	drop, _ := cat.Actions.Name("drop")
-	member := func(id uint32) *p4v1.Entity {
-		return &p4v1.Entity{Entity: &p4v1.Entity_ActionProfileMember{ActionProfileMember: &p4v1.ActionProfileMember{
-			ActionProfileId: profile.ID, MemberId: id, Action: &p4v1.Action{ActionId: drop.ID}}}}
+	if ws := seen[*p4v1.WriteRequest](s.meddler); len(ws) != 3 || len(ws[0].GetUpdates()) != 2 ||
+		len(ws[1].GetUpdates()) != 2 {
+		t.Errorf("three updates of one entry and two of another went in %d requests, want 3", len(ws))
 	}
-	group := &p4v1.Entity{Entity: &p4v1.Entity_ActionProfileGroup{ActionProfileGroup: &p4v1.ActionProfileGroup{
-		ActionProfileId: profile.ID, GroupId: 1, MaxSize: 2, Members: []*p4v1.ActionProfileGroup_Member{{MemberId: 1, Weight: 1}, {MemberId: 2, Weight: 1}}}}}
-	entry, err := p4rt.Entry{Table: "selected_t", Match: []p4rt.Match{p4rt.Exact("hdr.ethernet.type", []byte{8, 0})}, Group: 1}.Build(cat)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.forget()
-	if err := c.Write(t.Context(), p4rt.Insert(member(1)), p4rt.Insert(member(2)), p4rt.Insert(group), p4rt.Insert(entry)); err != nil {
-		t.Fatal(err)
-	}
-	if ws := seen[*p4v1.WriteRequest](s.meddler); len(ws) != 3 || len(ws[0].GetUpdates()) != 2 {
-		t.Errorf("members, group and entry went in %d requests", len(ws))
-	}
-	s.forget()
-	if err := c.Write(t.Context(), p4rt.Delete(entry), p4rt.Insert(entry), p4rt.Delete(entry), p4rt.Delete(group), p4rt.Delete(member(2)), p4rt.Delete(member(1))); err != nil {
-		t.Fatal(err)
-	}
-	if ws := seen[*p4v1.WriteRequest](s.meddler); len(ws) != 5 {
-		t.Errorf("three updates of one entry, a group and two members went in %d requests, want 5", len(ws))
-	}
-
-	// Desired state orders itself.
-	want := p4rt.Desired{Entities: []*p4v1.Entity{entry, group, member(2), member(1)}}
-	if err := c.Desire(t.Context(), "me", want); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Desire(t.Context(), "me", p4rt.Desired{}); err != nil {
-		t.Fatal(err)
-	}
-	if left, err := s.sw.ReadMembers("I.spread"); err != nil || len(left) != 0 {
-		t.Errorf("%d members are left, %v", len(left), err)
+	if n := len(entriesOn(t, s.addr, program(t, "forwarding"), "ipv4_lpm")); n != 0 {
+		t.Errorf("%d entries are left", n)
 	}
 }
 
 func TestObligation10PerUpdateErrors(t *testing.T) {
-	_, c := ready(t, program(t, "forwarding"))
-	ok, bad := insertRoute(t, c, "10.0.0.0/8"), insertRoute(t, c, "11.0.0.0/8")
-	bad.Type = p4v1.Update_DELETE
+	s, c := ready(t, program(t, "forwarding"))
+	ok, bad := insertRoute(t, "10.0.0.0/8"), p4rt.Modify(ipv4Route(t, "11.0.0.0/8", 1))
 	err := c.Write(t.Context(), ok, bad)
 	var we *p4rt.WriteError
 	if !errors.As(err, &we) {
 		t.Fatalf("got %v", err)
 	}
-	if len(we.Failed) != 1 || we.Failed[0].Index != 1 || we.Failed[0].Update != bad || we.Failed[0].Code != codes.NotFound {
+	if len(we.Failed) != 1 || we.Failed[0].Index != 1 || we.Failed[0].Code != codes.NotFound {
 		t.Errorf("failed: %+v", we.Failed)
 	}
-	for _, want := range []string{"DELETE", "table ingress.forwarding.ipv4_lpm", "hdr.ipv4.dst=11.0.0.0/8", "forward(port=1", "NotFound", "1 of 2"} {
+	for _, want := range []string{"MODIFY", "table ingress.forwarding.ipv4_lpm", "hdr.ipv4.dst=11.0.0.0/8",
+		"forward(port=1", "NotFound", "1 of 2"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
-	if got, err := c.ReadEntries(t.Context(), "ipv4_lpm"); err != nil || len(got) != 1 {
-		t.Errorf("%d entries, %v: the good update must have been applied", len(got), err)
+	if got := entriesOn(t, s.addr, program(t, "forwarding"), "ipv4_lpm"); len(got) != 1 {
+		t.Errorf("%d entries: the good update must have been applied", len(got))
+	}
+	s.dropRequests()
+	unfit := p4rt.Delete(p4rt.Entry{Table: "nope"})
+	if err := c.Write(t.Context(), p4rt.Delete(ok.Entry), unfit); !errors.Is(err, p4rt.ErrRefused) ||
+		!strings.Contains(err.Error(), "update 2 of 2") || updatesIn(s) != 0 {
+		t.Errorf("an update that does not fit the program: %v, %d updates sent", err, updatesIn(s))
 	}
 	t.Run("a report that does not fit the updates", func(t *testing.T) {
 		s, c := ready(t, program(t, "forwarding"))
@@ -575,8 +610,9 @@ func TestObligation10PerUpdateErrors(t *testing.T) {
 				return nil, status.Error(codes.Unknown, "something went wrong")
 			}
 		})
-		err := c.Write(t.Context(), insertRoute(t, c, "10.0.0.0/8"), insertRoute(t, c, "11.0.0.0/8"))
-		if !errors.As(err, &we) || we.Cause == nil || we.NotTried != 2 || !strings.Contains(err.Error(), "something went wrong") {
+		err := c.Write(t.Context(), insertRoute(t, "10.0.0.0/8"), insertRoute(t, "11.0.0.0/8"))
+		if !errors.As(err, &we) || we.Cause == nil || we.NotTried != 2 ||
+			!strings.Contains(err.Error(), "something went wrong") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -584,20 +620,21 @@ func TestObligation10PerUpdateErrors(t *testing.T) {
 
 func TestObligation11CanonicalValues(t *testing.T) {
 	s, c := ready(t, program(t, "forwarding"))
-	want := p4rt.Desired{Entries: []p4rt.Entry{ipv4Route(t, "10.0.1.0/24", 1), ipv4Route(t, "0.1.0.0/16", 2)}, Tables: []string{"ipv4_lpm"}}
-	if err := c.Desire(t.Context(), "routes", want); err != nil {
+	want := p4rt.Desired{Entries: []p4rt.Entry{ipv4Route(t, "10.0.1.0/24", 1), ipv4Route(t, "0.1.0.0/16", 2)},
+		Tables: []string{"ipv4_lpm"}}
+	if err := c.Reconcile(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range seen[*p4v1.WriteRequest](s.meddler) {
 		for _, u := range w.GetUpdates() {
 			te := u.GetEntity().GetTableEntry()
 			for _, m := range te.GetMatch() {
-				if !p4values.IsCanonical(m.GetLpm().GetValue()) {
+				if !isCanonical(m.GetLpm().GetValue()) {
 					t.Errorf("value %x is not canonical", m.GetLpm().GetValue())
 				}
 			}
 			for _, p := range te.GetAction().GetAction().GetParams() {
-				if !p4values.IsCanonical(p.GetValue()) {
+				if !isCanonical(p.GetValue()) {
 					t.Errorf("parameter %x is not canonical", p.GetValue())
 				}
 			}
@@ -617,8 +654,8 @@ func TestObligation11CanonicalValues(t *testing.T) {
 			return r
 		}
 	})
-	s.forget()
-	if err := c.Desire(t.Context(), "routes", want); err != nil {
+	s.dropRequests()
+	if err := c.Reconcile(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
 	if n := updatesIn(s); n != 0 {
@@ -635,10 +672,13 @@ func TestObligation11CanonicalValues(t *testing.T) {
 	}
 }
 
+func isCanonical(b []byte) bool { return bytes.Equal(p4values.Canonical(b), b) }
+
 func TestObligation14Reads(t *testing.T) {
 	s, c := ready(t, program(t, "forwarding"))
-	want := p4rt.Desired{Entries: []p4rt.Entry{ipv4Route(t, "10.0.1.0/24", 1), ipv4Route(t, "10.0.2.0/24", 2)}, Tables: []string{"ipv4_lpm"}}
-	if err := c.Desire(t.Context(), "routes", want); err != nil {
+	want := p4rt.Desired{Entries: []p4rt.Entry{ipv4Route(t, "10.0.1.0/24", 1), ipv4Route(t, "10.0.2.0/24", 2)},
+		Tables: []string{"ipv4_lpm"}}
+	if err := c.Reconcile(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
 	// Answers in another order, and twice.
@@ -651,36 +691,30 @@ func TestObligation14Reads(t *testing.T) {
 			return r
 		}
 	})
-	s.forget()
-	if err := c.Desire(t.Context(), "routes", want); err != nil {
+	s.dropRequests()
+	if err := c.Reconcile(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
 	if n := updatesIn(s); n != 0 {
 		t.Errorf("%d updates for entries that are there", n)
 	}
-	s.meddle(func(m *meddler) { m.read = nil })
-	t.Run("without mastership", func(t *testing.T) {
-		high := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 50}})
-		waitReady(t, high)
-		waitState(t, c, p4rt.Standby)
-		if got, err := c.ReadEntries(t.Context(), "ipv4_lpm"); err != nil || len(got) != 2 {
-			t.Errorf("%d entries, %v", len(got), err)
-		}
-	})
 	t.Run("an error names the query", func(t *testing.T) {
-		ok := &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: &p4v1.TableEntry{}}}
-		bad := &p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{RegisterEntry: &p4v1.RegisterEntry{RegisterId: 77}}}
-		var err error
-		n := 0
-		for _, e := range c.Read(t.Context(), ok, bad) {
-			if e != nil {
-				err = e
-				break
+		s, c := ready(t, program(t, "forwarding"))
+		s.rpc.Stop()
+		s.opts = append(s.opts, grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			if strings.HasSuffix(info.FullMethod, "/Read") {
+				refused, err := status.New(codes.Unknown,
+					"").WithDetails(&p4v1.Error{CanonicalCode: int32(codes.NotFound), Message: "no such table"})
+				return errors.Join(err, refused.Err())
 			}
-			n++
-		}
-		if n < 2 || err == nil || !strings.Contains(err.Error(), "register with unknown id 0x4d") || !strings.Contains(err.Error(), "NotFound") {
-			t.Errorf("%d entities, then %v", n, err)
+			return handler(srv, ss)
+		}))
+		s.listen(t)
+		waitStatus(t, c, "ready again", func(st p4rt.Status) bool { return st.State == p4rt.Ready && st.Session > 1 })
+		err := c.Reconcile(t.Context(), want)
+		if err == nil || !strings.Contains(err.Error(), "read of table ingress.forwarding.ipv4_lpm") ||
+			!strings.Contains(err.Error(), "NotFound") {
+			t.Errorf("error %v", err)
 		}
 	})
 }

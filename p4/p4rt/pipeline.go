@@ -14,11 +14,11 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// program is what runs on the switch, as the session found or put it there. It is immutable once the session has it.
+// program is the program on the switch, as the session read or pushed it. It is immutable.
 type program struct {
-	cookie      uint64 // 0: the switch has none
+	cookie      uint64 // 0: the switch has no pipeline
 	catalog     *p4values.Catalog
-	readout     *readoutHeaders // nil: no read-out by packet
+	readout     *readoutHeaders // nil: the program has no read-out control
 	registerErr error           // nil: RegisterEntry reads work
 }
 
@@ -28,7 +28,7 @@ func (s *session) program() *program {
 	return s.prog
 }
 
-// provision makes the wanted pipeline run, or learns the one that runs.
+// provision pushes the configured pipeline if another one runs, or reads the one that runs.
 func (s *session) provision() (step, error) {
 	s.enter(Provisioning)
 	want := s.c.cfg.Program
@@ -37,7 +37,7 @@ func (s *session) provision() (step, error) {
 			return nil, err
 		}
 		if s.program() == nil {
-			return nil, fmt.Errorf("%s runs no pipeline, and none was given to push", s.c.cfg.Target)
+			return nil, fmt.Errorf("%s runs no pipeline, and none is configured", s.c.cfg.Target)
 		}
 		return s.reconcile, nil
 	}
@@ -61,7 +61,8 @@ func (s *session) provision() (step, error) {
 	return s.reconcile, nil
 }
 
-// adopt learns the program that runs on the switch, if it does not know it already. None is no error.
+// adopt reads the program that runs on the switch, if it is not the one read before. A switch
+// without a pipeline is no error.
 func (s *session) adopt() error {
 	if p := s.program(); p != nil {
 		cookie, err := s.getPipeline(p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
@@ -76,12 +77,16 @@ func (s *session) adopt() error {
 	return s.learn(cfg.GetP4Info(), cfg.GetCookie().GetCookie())
 }
 
-// getPipeline reads a part of the pipeline's configuration; nil where there is no pipeline.
-func (s *session) getPipeline(part p4v1.GetForwardingPipelineConfigRequest_ResponseType) (*p4v1.ForwardingPipelineConfig, error) {
+// getPipeline reads a part of the pipeline's configuration; nil if there is no pipeline.
+func (s *session) getPipeline(
+	part p4v1.GetForwardingPipelineConfigRequest_ResponseType,
+) (*p4v1.ForwardingPipelineConfig, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.c.cfg.CallTimeout)
 	defer cancel()
-	answer, err := s.rpc.GetForwardingPipelineConfig(ctx, &p4v1.GetForwardingPipelineConfigRequest{DeviceId: s.c.cfg.DeviceID, ResponseType: part})
-	if status.Code(err) == codes.FailedPrecondition { // BMv2's way to say that there is none
+	answer, err := s.rpc.GetForwardingPipelineConfig(ctx, &p4v1.GetForwardingPipelineConfigRequest{
+		DeviceId: s.c.cfg.DeviceID, ResponseType: part,
+	})
+	if status.Code(err) == codes.FailedPrecondition { // BMv2's answer without a pipeline
 		return nil, nil
 	}
 	if err != nil {
@@ -90,7 +95,7 @@ func (s *session) getPipeline(part p4v1.GetForwardingPipelineConfigRequest_Respo
 	return answer.GetConfig(), nil
 }
 
-// push sets the pipeline and with it clears the switch.
+// push sets the pipeline, which clears all state of the switch.
 func (s *session) push(p *Program) error {
 	s.log.Info("pushing the pipeline", "program", p.Name, "cookie", p.Cookie)
 	ctx, cancel := context.WithTimeout(s.ctx, s.c.cfg.PipelineTimeout)
@@ -99,7 +104,8 @@ func (s *session) push(p *Program) error {
 		DeviceId: s.c.cfg.DeviceID, Role: s.c.cfg.Role, ElectionId: s.bid.proto(),
 		Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 		Config: &p4v1.ForwardingPipelineConfig{
-			P4Info: p.P4Info, P4DeviceConfig: p.DeviceConfig, Cookie: &p4v1.ForwardingPipelineConfig_Cookie{Cookie: p.Cookie},
+			P4Info: p.P4Info, P4DeviceConfig: p.DeviceConfig,
+			Cookie: &p4v1.ForwardingPipelineConfig_Cookie{Cookie: p.Cookie},
 		},
 	})
 	if err != nil {
@@ -109,7 +115,7 @@ func (s *session) push(p *Program) error {
 	return nil
 }
 
-// learn makes the session know its program and finds out what the switch can do with it.
+// learn sets the program of the session and probes its capabilities.
 func (s *session) learn(info *p4configv1.P4Info, cookie uint64) error {
 	cat, err := p4values.NewCatalog(info)
 	if err != nil {
@@ -122,7 +128,7 @@ func (s *session) learn(info *p4configv1.P4Info, cookie uint64) error {
 	return nil
 }
 
-// probeRegisters finds out, once a session, whether the switch answers RegisterEntry reads: it reads one cell.
+// probeRegisters reads one cell, to learn whether the switch supports RegisterEntry.
 func (s *session) probeRegisters(cat *p4values.Catalog) error {
 	regs := cat.Registers.All()
 	if len(regs) == 0 {

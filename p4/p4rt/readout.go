@@ -20,12 +20,12 @@ import (
 const (
 	readoutCells   = 256 // cells in a packet
 	readoutBytes   = readoutCells * 4
-	readoutWindow  = 32 // requests under way: BMv2's egress queue holds 64 packets and drops in silence
+	readoutWindow  = 32 // requests in flight: BMv2's egress queue holds 64 packets and drops without a report
 	opReadout      = 1
 	reasonReadout  = 1   // packet-in: cells
-	reasonRefused  = 255 // packet-in: the program has no such cells
+	reasonRefused  = 255 // packet-in: the program does not have these cells
 	noSeq          = -1
-	readoutPoll    = 8 // a wait for replies looks for lost ones so often within ReadoutTimeout
+	readoutPoll    = 8 // checks for lost replies within ReadoutTimeout
 	maxLostInError = 4
 )
 
@@ -35,8 +35,8 @@ type Cells struct {
 	Bank     int
 	Data     []byte // 4 bytes a cell, little-endian, zero-extended where the register is narrower
 
-	count   uint64 // of the bank's counter before it was read
-	counted bool   // count is known
+	count   uint64 // of the bank's counter before the read
+	counted bool   // count is valid
 }
 
 // Len returns the number of cells.
@@ -48,16 +48,16 @@ func (c *Cells) At(i int) uint32 { return binary.LittleEndian.Uint32(c.Data[4*i:
 // CellRange is cells First to First+Count-1 of a bank.
 type CellRange struct{ First, Count int }
 
-// ReadoutError says that a bank was not read in full. Cells are cleared as they are read: the lost ones are gone, the unread ones
-// are still on the switch.
+// ReadoutError is the failure to read a bank in full. Cells are cleared as they are read: lost
+// cells are gone, unread cells are still on the switch.
 type ReadoutError struct {
 	Target   string
 	Register string
 	Object   uint8
 	Bank     int
-	Lost     []CellRange // asked for, not answered
-	Unread   []CellRange // never asked for
-	Cause    error       // why reading ended early, or nil: replies were lost on the way
+	Lost     []CellRange // requested, without a reply
+	Unread   []CellRange // not requested
+	Cause    error       // why reading ended early; nil if replies were lost
 }
 
 // Error names switch, register, bank and ranges.
@@ -88,10 +88,10 @@ func (e *ReadoutError) Error() string {
 // Unwrap returns the cause.
 func (e *ReadoutError) Unwrap() error { return e.Cause }
 
-// Is makes errors.Is(err, ErrReadoutLost) true where cells were lost.
+// Is makes errors.Is(err, ErrReadoutLost) true if cells were lost.
 func (e *ReadoutError) Is(target error) bool { return target == ErrReadoutLost && len(e.Lost) > 0 }
 
-// ErrReadoutLost: cells were read and cleared on the switch, and their values did not arrive.
+// ErrReadoutLost: cells were read and cleared on the switch, and the reply did not arrive.
 var ErrReadoutLost = errors.New("read-out lost")
 
 func cells(rs []CellRange) (n int) {
@@ -101,18 +101,10 @@ func cells(rs []CellRange) (n int) {
 	return n
 }
 
-// ReadBank reads a bank of a register and clears it, by packets where the program has the read-out control and else by RegisterEntry
-// (see [Client.Capabilities]). It fails as a whole: lost cells are never passed off as zeros.
-func (c *Client) ReadBank(ctx context.Context, register string, bank int) (*Cells, error) {
-	out, err := c.ReadBanks(ctx, bank, register)
-	if err != nil {
-		return nil, err
-	}
-	return out[0], nil
-}
-
-// ReadBanks reads the same bank of several registers, back to back: the requests of the next register follow while replies for the
-// one before are still under way. On an error the banks that were read in full are returned with it, nil in place of the others.
+// ReadBanks reads the same bank of several registers and clears it, by packets where the program
+// has the read-out control and else by RegisterEntry (see [Client.Capabilities]). The requests of a
+// register follow while replies for the one before are under way. A bank that is not read in full
+// is nil in the result, and named by the error: lost cells are never taken for zeros.
 func (c *Client) ReadBanks(ctx context.Context, bank int, registers ...string) ([]*Cells, error) {
 	s, err := c.use(Ready)
 	if errors.Is(err, ErrNotReady) {
@@ -133,14 +125,16 @@ func (c *Client) ReadBanks(ctx context.Context, bank int, registers ...string) (
 		if err := checkBank(r, bank); err != nil {
 			return nil, fmt.Errorf("p4rt %s: %w", c.cfg.Target, err)
 		}
-		job.parts = append(job.parts, &readPart{reg: r, cells: &Cells{Register: r, Bank: bank, Data: make([]byte, bankCells(r)*4)}})
+		cells := &Cells{Register: r, Bank: bank, Data: make([]byte, bankCells(r)*4)}
+		job.parts = append(job.parts, &readPart{reg: r, cells: cells})
 	}
 	if p.readout == nil || !s.isPrimary() {
 		return s.readBanksByRegister(ctx, bank, job.parts)
 	}
 	for _, part := range job.parts {
 		if part.reg.Readout == nil {
-			return nil, fmt.Errorf("p4rt %s: %w: register %s has no read-out (no @%s annotation)", c.cfg.Target, ErrUnsupported, part.reg.Name, p4values.AnnotationReadout)
+			return nil, fmt.Errorf("p4rt %s: %w: register %s has no read-out (no @%s annotation)",
+				c.cfg.Target, ErrUnsupported, part.reg.Name, p4values.AnnotationReadout)
 		}
 	}
 	job.skipEmpty(ctx)
@@ -165,24 +159,25 @@ func bankCells(r *p4values.Register) int {
 	return r.Size
 }
 
-// readPart is one register of a job. Its cells are written by the receiver, until the job has ended.
+// readPart is one register of a job. The receiver writes its cells until the job has ended.
 type readPart struct {
 	reg     *p4values.Register
 	cells   *Cells
 	arrived int // cells
 	lost    []CellRange
-	next    int // first cell not asked for
+	next    int // first cell that is not requested
 	cause   error
 }
 
-// readJob is one call of ReadBanks. Its fields are guarded by the session's readouts.mu once it runs.
+// readJob is one call of ReadBanks. Its fields are guarded by the session's readouts.mu once it
+// runs.
 type readJob struct {
 	s       *session
 	headers *readoutHeaders
 	parts   []*readPart
-	done    chan struct{} // something to look at: the last reply, or a refusal
-	waiting int           // requests without reply
-	stopped error         // the job ended early
+	done    chan struct{} // signals the last reply or a refusal
+	waiting int           // number of requests without reply
+	stopped error         // why the job ended early
 }
 
 // run sends the requests, waits for the replies and reports.
@@ -195,7 +190,7 @@ func (j *readJob) run(ctx context.Context) ([]*Cells, error) {
 	return j.report()
 }
 
-// send asks for all cells of all parts, never more than the window at once.
+// send requests all cells of all parts, with at most readoutWindow requests in flight.
 func (j *readJob) send(ctx context.Context) error {
 	look := time.NewTicker(j.s.c.cfg.ReadoutTimeout / readoutPoll)
 	defer look.Stop()
@@ -233,7 +228,7 @@ func (j *readJob) send(ctx context.Context) error {
 	return nil
 }
 
-// wait waits until all replies are there or given up.
+// wait waits until all requests have their reply or are lost.
 func (j *readJob) wait(ctx context.Context) error {
 	look := time.NewTicker(j.s.c.cfg.ReadoutTimeout / readoutPoll)
 	defer look.Stop()
@@ -255,7 +250,7 @@ func (j *readJob) wait(ctx context.Context) error {
 	}
 }
 
-// report gives the banks read in full and, for the others, errors. The job must have ended.
+// report returns the banks that were read in full, and errors for the others. The job has ended.
 func (j *readJob) report() ([]*Cells, error) {
 	out := make([]*Cells, len(j.parts))
 	var errs []error
@@ -265,7 +260,10 @@ func (j *readJob) report() ([]*Cells, error) {
 			out[i] = p.cells
 			continue
 		}
-		e := &ReadoutError{Target: j.s.c.cfg.Target, Register: p.reg.Name, Object: p.reg.Readout.Object, Bank: p.cells.Bank, Lost: p.lost, Cause: p.cause}
+		e := &ReadoutError{
+			Target: j.s.c.cfg.Target, Register: p.reg.Name, Object: p.reg.Readout.Object, Bank: p.cells.Bank,
+			Lost: p.lost, Cause: p.cause,
+		}
 		if e.Cause == nil {
 			e.Cause = j.stopped
 		}
@@ -282,37 +280,39 @@ func (j *readJob) report() ([]*Cells, error) {
 
 // pendingRange is a request without its reply.
 type pendingRange struct {
-	job   *readJob // nil: it was given up
+	job   *readJob // nil: the job has ended
 	part  *readPart
 	first int
 	sent  time.Time
 }
 
-// readouts are the requests of a session that wait for replies.
+// readouts are the requests of a session that have no reply yet.
 type readouts struct {
-	window  chan struct{} // a token for each of them
+	window  chan struct{} // holds a token for each request
 	mu      sync.Mutex
 	pending map[uint32]*pendingRange
-	heard   time.Time // last reply
+	replied time.Time // time of the last reply
 }
 
 func (r *readouts) init() {
 	r.window, r.pending = make(chan struct{}, readoutWindow), map[uint32]*pendingRange{}
 }
 
-// seqSource numbers requests, for all sessions of a client, so that late replies match nothing.
+// seqSource numbers the requests of all sessions of a client, so that late replies match no
+// request.
 type seqSource struct{ n atomic.Uint32 }
 
 func (s *seqSource) next() uint32 { return s.n.Add(1) }
 
-// register notes a request before it is sent. The caller holds a token of the window, which goes back with the reply.
+// register adds a request before it is sent. The caller holds a token of the window; the reply
+// returns it.
 func (r *readouts) register(j *readJob, part *readPart, first int, seqs *seqSource) uint32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seq := seqs.next()
 	now := time.Now()
 	if len(r.pending) == 0 {
-		r.heard = now
+		r.replied = now
 	}
 	r.pending[seq] = &pendingRange{job: j, part: part, first: first, sent: now}
 	j.waiting++
@@ -320,28 +320,28 @@ func (r *readouts) register(j *readJob, part *readPart, first int, seqs *seqSour
 	return seq
 }
 
-// settle forgets a request and gives its token back. The caller holds mu.
+// settle removes a request of a job and returns its token. r.mu is held.
 func (r *readouts) settle(seq uint32, p *pendingRange) {
-	r.forget(seq)
+	r.remove(seq)
 	p.job.waiting--
 	if p.job.waiting == 0 {
 		p.job.poke()
 	}
 }
 
-// forget gives a request's token back. The caller holds mu.
-func (r *readouts) forget(seq uint32) {
+// remove removes a request and returns its token. r.mu is held.
+func (r *readouts) remove(seq uint32) {
 	delete(r.pending, seq)
 	<-r.window
 }
 
-// lose notes that the cells of a request are gone, and forgets it. The caller holds mu.
+// lose records the cells of a request as lost and removes it. r.mu is held.
 func (r *readouts) lose(seq uint32, p *pendingRange, why error) {
 	p.lose(why)
 	r.settle(seq, p)
 }
 
-// lose notes that the cells of a request are gone.
+// lose records the cells of a request as lost.
 func (p *pendingRange) lose(why error) {
 	n := min(readoutCells, p.part.cells.Len()-p.first)
 	if l := len(p.part.lost); l > 0 && p.part.lost[l-1].First+p.part.lost[l-1].Count == p.first {
@@ -354,7 +354,7 @@ func (p *pendingRange) lose(why error) {
 	}
 }
 
-// reply takes a reply from the receiver; false where nobody waits for it.
+// reply takes a reply from the receiver; false if no job waits for it.
 func (r *readouts) reply(m readoutReply) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -362,18 +362,21 @@ func (r *readouts) reply(m readoutReply) bool {
 	if !ok {
 		return false
 	}
-	r.heard = time.Now()
+	r.replied = time.Now()
 	if p.job == nil {
-		r.forget(m.seq)
+		r.remove(m.seq)
 		return false
 	}
 	reg := p.part.reg
 	switch {
 	case m.reason == reasonRefused:
-		p.job.stop(fmt.Errorf("the program refused cells %d-%d of object %d", p.first, p.first+readoutCells-1, reg.Readout.Object))
+		p.job.stop(fmt.Errorf("the program refused cells %d-%d of object %d", p.first, p.first+readoutCells-1,
+			reg.Readout.Object))
 		r.lose(m.seq, p, nil)
-	case m.object != uint32(reg.Readout.Object) || m.bank != uint32(p.part.cells.Bank) || m.index != uint32(p.first) || len(m.cells) != readoutBytes:
-		r.lose(m.seq, p, fmt.Errorf("a reply of %d bytes for object %d bank %d cell %d answers the request for object %d bank %d cell %d",
+	case m.object != uint32(reg.Readout.Object) || m.bank != uint32(p.part.cells.Bank) ||
+		m.index != uint32(p.first) || len(m.cells) != readoutBytes:
+		r.lose(m.seq, p, fmt.Errorf("a reply of %d bytes for object %d bank %d cell %d answers "+
+			"the request for object %d bank %d cell %d",
 			len(m.cells), m.object, m.bank, m.index, reg.Readout.Object, p.part.cells.Bank, p.first))
 	default:
 		p.part.arrived += copyCells(p.part.cells.Data[4*p.first:], m.cells)
@@ -382,7 +385,7 @@ func (r *readouts) reply(m readoutReply) bool {
 	return true
 }
 
-// copyCells turns big-endian cells into little-endian ones, as many as both have, and returns their number.
+// copyCells copies big-endian cells to little-endian ones and returns their number.
 func copyCells(dst, src []byte) int {
 	n := min(len(dst), len(src)) &^ 3
 	dst, src = dst[:n], src[:n]
@@ -392,21 +395,22 @@ func copyCells(dst, src []byte) int {
 	return n / 4
 }
 
-// refused takes the switch's complaint about the request with this number.
+// refused takes the switch's error about the request with this number.
 func (r *readouts) refused(seq int64, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch p, ok := r.pending[uint32(seq)]; {
 	case !ok || seq == noSeq:
 	case p.job == nil:
-		r.forget(uint32(seq))
+		r.remove(uint32(seq))
 	default:
 		p.job.stop(why)
 		r.lose(uint32(seq), p, why)
 	}
 }
 
-// expire gives up requests that are without reply for too long. When none was answered in all that time the job ends.
+// expire records requests without a reply for timeout as lost. If no reply at all came in that
+// time, it ends the job.
 func (r *readouts) expire(j *readJob, timeout time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -418,17 +422,17 @@ func (r *readouts) expire(j *readJob, timeout time.Duration) error {
 			r.lose(seq, p, fmt.Errorf("no reply within %v", timeout))
 			expired = true
 		case late && p.job == nil:
-			r.forget(seq)
+			r.remove(seq)
 		}
 	}
-	if expired && now.Sub(r.heard) > timeout {
-		j.stop(fmt.Errorf("the switch answers no read-out any more (none for %v)", timeout))
+	if expired && now.Sub(r.replied) > timeout {
+		j.stop(fmt.Errorf("the switch no longer answers read-outs (none for %v)", timeout))
 	}
 	return j.stopped
 }
 
-// abandon ends a job: what it still waits for is lost. Its requests keep their tokens until they are answered or have
-// had the time to be, since they are in the switch's queues as before.
+// abandon ends a job: requests without a reply are lost. They keep their tokens until the reply or
+// ReadoutTimeout, since they are still in the switch's queues.
 func (r *readouts) abandon(j *readJob, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -458,7 +462,7 @@ func (r *readouts) stoppedBy(j *readJob) error {
 	return j.stopped
 }
 
-// sessionOver wakes every job; they find their session over.
+// sessionOver wakes every job to end with its session.
 func (r *readouts) sessionOver() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -469,7 +473,7 @@ func (r *readouts) sessionOver() {
 	}
 }
 
-// stop ends a job early, for the first reason given. The caller holds mu.
+// stop ends a job early; the first reason counts. r.mu is held.
 func (j *readJob) stop(why error) {
 	if j.stopped == nil {
 		j.stopped = why
@@ -484,20 +488,20 @@ func (j *readJob) poke() {
 	}
 }
 
-// readoutRequests makes the requests for one bank of one object, one after another in the same message.
+// readoutRequests makes the requests for one bank of one object in the same message.
 type readoutRequests struct {
 	message    p4v1.StreamMessageRequest
 	index, seq *p4v1.PacketMetadata
 	values     [2][4]byte
 }
 
-// request returns the request for 256 cells. It holds until the next call.
+// request returns the request for 256 cells. It is valid until the next call.
 func (m *readoutRequests) request(index, seq uint32) *p4v1.StreamMessageRequest {
 	m.index.Value, m.seq.Value = shortest(&m.values[0], index), shortest(&m.values[1], seq)
 	return &m.message
 }
 
-// shortest writes a number in P4Runtime's canonical form into room for it.
+// shortest writes a number to room in P4Runtime's canonical form.
 func shortest(room *[4]byte, v uint32) []byte {
 	binary.BigEndian.PutUint32(room[:], v)
 	i := 0
@@ -507,5 +511,6 @@ func shortest(room *[4]byte, v uint32) []byte {
 	return room[i:]
 }
 
-// readoutPadding is the room in which the switch writes the cells: BMv2 cannot make a packet grow by more than 512 bytes.
+// readoutPadding is the payload that the switch overwrites with cells: BMv2 cannot make a packet
+// grow by more than 512 bytes.
 var readoutPadding [readoutBytes]byte

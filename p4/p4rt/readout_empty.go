@@ -10,12 +10,12 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// emptied remembers where the counters of a session's banks (see [p4values.Readout]) stood when the banks were read to the end. A
-// bank of which nothing is known, because it was never read or not to the end, is read whatever its counter says.
+// emptied holds the packet counts of a session's banks (see [p4values.Readout]) at the time when
+// they were read in full. A bank without a count, because it was not read in full, is always read.
 type emptied struct {
 	mu    sync.Mutex
 	at    map[bankOf]uint64
-	blind bool // the switch does not let its counters be read
+	blind bool // the switch does not support reads of its counters
 }
 
 type bankOf struct {
@@ -25,8 +25,8 @@ type bankOf struct {
 
 func (p *readPart) key() bankOf { return bankOf{p.reg.ID, p.cells.Bank} }
 
-// note takes note of a part that was read to the end. The count is from before it was read: a packet that came later is
-// counted again.
+// note stores the count of a part that was read in full. The count is from before the read, so
+// packets that came during the read make the bank be read again.
 func (e *emptied) note(p *readPart) {
 	if !p.cells.counted {
 		return
@@ -39,7 +39,7 @@ func (e *emptied) note(p *readPart) {
 	e.at[p.key()] = p.cells.count
 }
 
-// take tells whether no packet has changed a bank since it was cleared, and forgets when that was.
+// take reports whether no packet has changed a bank since it was cleared, and removes its count.
 func (e *emptied) take(p *readPart) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -48,7 +48,8 @@ func (e *emptied) take(p *readPart) bool {
 	return known && p.cells.counted && at == p.cells.count
 }
 
-// skipEmpty reads the counters of the parts that have one, and leaves those out that no packet has changed.
+// skipEmpty reads the counters of the parts that have one, and skips the parts that no packet has
+// changed.
 func (j *readJob) skipEmpty(ctx context.Context) {
 	cells := make([]*Cells, len(j.parts))
 	for i, p := range j.parts {
@@ -63,7 +64,7 @@ func (j *readJob) skipEmpty(ctx context.Context) {
 	}
 	err := j.s.readCounts(ctx, cells, func(c *Cells, count uint64) { c.count, c.counted = count, true })
 	if err != nil && ctx.Err() == nil && j.s.ctx.Err() == nil {
-		j.s.log.Debug("counters of registers cannot be read; all cells are", "error", err)
+		j.s.log.Debug("counters of registers cannot be read; all cells are read", "error", err)
 		e.mu.Lock()
 		e.blind = true
 		e.mu.Unlock()
@@ -75,13 +76,13 @@ func (j *readJob) skipEmpty(ctx context.Context) {
 	}
 }
 
-// readCounts reads the counters of banks that have one, and gives the counts to f.
+// readCounts reads the counters of banks that have one, and calls f with the counts.
 func (s *session) readCounts(ctx context.Context, cells []*Cells, f func(c *Cells, count uint64)) error {
 	var queries []*p4v1.Entity
-	asked := map[uint32]bool{}
+	queried := map[uint32]bool{}
 	for _, c := range cells {
-		if counter := c.Register.Readout.Counter; counter != nil && !asked[counter.ID] {
-			asked[counter.ID] = true
+		if counter := c.Register.Readout.Counter; counter != nil && !queried[counter.ID] {
+			queried[counter.ID] = true
 			e := &p4v1.CounterEntry{CounterId: counter.ID, Index: &p4v1.Index{Index: int64(c.Bank)}}
 			queries = append(queries, &p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: e}})
 		}
@@ -95,7 +96,8 @@ func (s *session) readCounts(ctx context.Context, cells []*Cells, f func(c *Cell
 		}
 		e := entity.GetCounterEntry()
 		for _, c := range cells {
-			if counter := c.Register.Readout.Counter; counter != nil && counter.ID == e.GetCounterId() && int64(c.Bank) == e.GetIndex().GetIndex() {
+			counter := c.Register.Readout.Counter
+			if counter != nil && counter.ID == e.GetCounterId() && int64(c.Bank) == e.GetIndex().GetIndex() {
 				f(c, uint64(e.GetData().GetPacketCount()))
 			}
 		}
@@ -103,8 +105,8 @@ func (s *session) readCounts(ctx context.Context, cells []*Cells, f func(c *Cell
 	return nil
 }
 
-// Moved returns how many packets were counted in banks since just before they were read, which is none where the switch counts
-// in another bank. Banks of which the program has no counter, or the switch does not tell it, are left out.
+// Moved returns the number of packets that were counted in banks since just before they were read:
+// 0 if the switch counts in another bank. Banks without a readable counter are left out.
 func (c *Client) Moved(ctx context.Context, cells ...*Cells) (packets uint64, err error) {
 	known := slices.DeleteFunc(slices.Clone(cells), func(c *Cells) bool { return !c.counted })
 	if len(known) == 0 {

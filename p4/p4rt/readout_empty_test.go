@@ -56,7 +56,7 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 	read := func(t *testing.T, bank int) (uint32, int) {
 		t.Helper()
 		requests.Store(0)
-		cells, err := c.ReadBank(t.Context(), register, bank)
+		cells, err := readBank(t.Context(), c, register, bank)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 	}
 
 	// What comes into a bank after it was read is known, without reading it.
-	cells, err := c.ReadBank(t.Context(), register, 0)
+	cells, err := readBank(t.Context(), c, register, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 	// A bank that was not read to the end is read again, although no packet came.
 	packet(t, 0)
 	lose.Store(1)
-	if _, err := c.ReadBank(t.Context(), register, 0); !errors.Is(err, p4rt.ErrReadoutLost) {
+	if _, err := readBank(t.Context(), c, register, 0); !errors.Is(err, p4rt.ErrReadoutLost) {
 		t.Fatalf("error %v", err)
 	}
 	expect(t, 0, 0, all)
@@ -115,10 +115,13 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 	// A new session knows nothing.
 	session := c.Status().Session
 	broken.Store(true)
-	if _, err := c.ReadBank(t.Context(), "ingress.chamelemon.upstream", 0); !errors.Is(err, p4rt.ErrSessionLost) {
+	if _, err := readBank(t.Context(), c, "ingress.chamelemon.upstream", 0); !errors.Is(err, p4rt.ErrSessionLost) {
 		t.Fatalf("error %v", err)
 	}
-	waitStatus(t, c, "ready again", func(st p4rt.Status) bool { return st.State == p4rt.Ready && st.Session != session })
+	waitStatus(t, c, "ready again", func(st p4rt.Status) bool {
+		return st.State == p4rt.Ready &&
+			st.Session != session
+	})
 	expect(t, 0, 0, all)
 	expect(t, 0, 0, 0)
 

@@ -10,7 +10,7 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// readoutHeaders knows where the fields of the read-out protocol are in the program's controller headers.
+// readoutHeaders locates the fields of the read-out protocol in the program's controller headers.
 type readoutHeaders struct {
 	out                        *p4values.Header
 	outOp, outObject, outBank  int
@@ -19,14 +19,15 @@ type readoutHeaders struct {
 	seq                        uint32
 }
 
-// newReadoutHeaders returns nil where the program's headers do not have all fields of the protocol.
+// newReadoutHeaders returns nil if the program's headers do not have all fields of the protocol.
 func newReadoutHeaders(cat *p4values.Catalog) *readoutHeaders {
 	in, out := cat.PacketIn, cat.PacketOut
 	if in == nil || out == nil || len(cat.Readouts()) == 0 {
 		return nil
 	}
 	h := &readoutHeaders{
-		out: out, outOp: out.ByName("op"), outObject: out.ByName("object"), outBank: out.ByName("bank"), outIndex: out.ByName("index"), outSeq: out.ByName("seq"),
+		out: out, outOp: out.ByName("op"), outObject: out.ByName("object"), outBank: out.ByName("bank"),
+		outIndex: out.ByName("index"), outSeq: out.ByName("seq"),
 	}
 	if slices.Contains([]int{h.outOp, h.outObject, h.outBank, h.outIndex, h.outSeq}, -1) {
 		return nil
@@ -44,7 +45,8 @@ func newReadoutHeaders(cat *p4values.Catalog) *readoutHeaders {
 	return h
 }
 
-// newRequests prepares the requests for a bank of an object. Fields the protocol has no use for are zero.
+// newRequests prepares the requests for a bank of an object. Fields that the protocol does not use
+// are zero.
 func (h *readoutHeaders) newRequests(object, bank uint8) *readoutRequests {
 	m := &readoutRequests{}
 	fields := make([]*p4v1.PacketMetadata, len(h.out.Fields))
@@ -61,11 +63,12 @@ func (h *readoutHeaders) newRequests(object, bank uint8) *readoutRequests {
 		fields[i] = &p4v1.PacketMetadata{MetadataId: f.ID, Value: p4values.Uint(v)}
 	}
 	m.index, m.seq = fields[h.outIndex], fields[h.outSeq]
-	m.message.Update = &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{Payload: readoutPadding[:], Metadata: fields}}
+	m.message.Update = &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{Payload: readoutPadding[:],
+		Metadata: fields}}
 	return m
 }
 
-// seqOfRequest returns the number of a request of ours that the switch quotes, or noSeq.
+// seqOfRequest returns the number of the read-out request in a packet, or noSeq.
 func (h *readoutHeaders) seqOfRequest(m *p4v1.PacketOut) int64 {
 	op, seq := int64(noSeq), int64(noSeq)
 	for _, f := range m.GetMetadata() {
@@ -90,7 +93,7 @@ type readoutReply struct {
 	cells                            []byte
 }
 
-// parse returns false where the packet is no reply.
+// parse returns false if the packet is no reply.
 func (h *readoutHeaders) parse(m *p4v1.PacketIn) (readoutReply, bool) {
 	r := readoutReply{cells: m.GetPayload()}
 	for _, f := range m.GetMetadata() {
@@ -114,7 +117,7 @@ func (h *readoutHeaders) parse(m *p4v1.PacketIn) (readoutReply, bool) {
 	return r, r.reason == reasonReadout || r.reason == reasonRefused
 }
 
-// uint32Of reads a number of up to 32 bits, of any length.
+// uint32Of returns a number of up to 32 bits in any number of bytes.
 func uint32Of(b []byte) (uint32, bool) {
 	if len(b) == 0 {
 		return 0, false

@@ -58,11 +58,11 @@ func TestReadBanks(t *testing.T) {
 		}
 	}
 	// The bank is clear now, the other one untouched.
-	again, err := c.ReadBank(t.Context(), names[0], 1)
+	again, err := readBank(t.Context(), c, names[0], 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := c.ReadBank(t.Context(), names[0], 0)
+	other, err := readBank(t.Context(), c, names[0], 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,10 +71,10 @@ func TestReadBanks(t *testing.T) {
 			t.Fatalf("cell %d: %#x after the read-out, %#x in the other bank", j, again.At(j), other.At(j))
 		}
 	}
-	if _, err := c.ReadBank(t.Context(), names[0], 2); err == nil || !strings.Contains(err.Error(), "no bank 2") {
+	if _, err := readBank(t.Context(), c, names[0], 2); err == nil || !strings.Contains(err.Error(), "no bank 2") {
 		t.Errorf("a bank that is not there: %v", err)
 	}
-	if _, err := c.ReadBank(t.Context(), "nope", 0); err == nil || !strings.Contains(err.Error(), names[0]) {
+	if _, err := readBank(t.Context(), c, "nope", 0); err == nil || !strings.Contains(err.Error(), names[0]) {
 		t.Errorf("a register that is not there: %v", err)
 	}
 }
@@ -96,7 +96,7 @@ func TestReadBanksTogether(t *testing.T) {
 	}
 	for i, r := range regs {
 		go func() {
-			cells, err := c.ReadBank(t.Context(), r.Name, 0)
+			cells, err := readBank(t.Context(), c, r.Name, 0)
 			results[i] <- result{cells, err}
 		}()
 	}
@@ -118,24 +118,13 @@ func TestObligation15RegistersByWildcard(t *testing.T) {
 	cat, _ := c.Catalog()
 	r := cat.Readouts()[0]
 	value := fill(t, s, r)
-	s.forget()
-	got, err := c.ReadRegister(t.Context(), r.Name)
-	if err != nil || len(got) != r.Size {
-		t.Fatalf("%d cells, %v", len(got), err)
-	}
-	for i, v := range got {
-		if v != uint64(value(0, i)) {
-			t.Fatalf("cell %d = %#x", i, v)
-		}
-	}
-	if q := seen[*p4v1.ReadRequest](s.meddler); len(q) != 1 || q[0].GetEntities()[0].GetRegisterEntry().GetIndex() != nil {
-		t.Errorf("a wildcard read asked %v", q)
-	}
+	s.dropRequests()
 	// A backup cannot send packets: it reads the idle bank by register, and clears nothing.
 	b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Mode: p4rt.Backup})
 	waitReady(t, b)
+	s.dropRequests()
 	for range 2 {
-		cells, err := b.ReadBank(t.Context(), r.Name, 1)
+		cells, err := readBank(t.Context(), b, r.Name, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,6 +134,10 @@ func TestObligation15RegistersByWildcard(t *testing.T) {
 			}
 		}
 	}
+	if q := seen[*p4v1.ReadRequest](s.meddler); len(q) != 2 || q[0].GetEntities()[0].GetRegisterEntry() == nil ||
+		q[0].GetEntities()[0].GetRegisterEntry().GetIndex() != nil {
+		t.Errorf("the reads are %v, want two of all cells", q)
+	}
 	t.Run("cleared by register where the program has no read-out", func(t *testing.T) {
 		s, c := ready(t, entities(t))
 		for i := range 16 {
@@ -153,7 +146,7 @@ func TestObligation15RegistersByWildcard(t *testing.T) {
 			}
 		}
 		for _, want := range []uint32{1, 0} {
-			cells, err := c.ReadBank(t.Context(), "words", 0)
+			cells, err := readBank(t.Context(), c, "words", 0)
 			if err != nil || cells.Len() != 16 {
 				t.Fatal(err)
 			}
@@ -171,7 +164,7 @@ func TestObligation15RegistersByWildcard(t *testing.T) {
 		})
 		c := dial(t, config(s, entities(t)))
 		waitReady(t, c)
-		if _, err := c.ReadBank(t.Context(), "words", 0); err == nil {
+		if _, err := readBank(t.Context(), c, "words", 0); err == nil {
 			t.Error("cells out of nothing")
 		}
 	})
@@ -221,9 +214,10 @@ func TestReadoutFaults(t *testing.T) {
 				return r, nil
 			}
 		})
-		cells, err := c.ReadBank(t.Context(), r.Name, 0)
+		cells, err := readBank(t.Context(), c, r.Name, 0)
 		e := lostError(t, err)
-		if cells != nil || len(e.Lost) != 2 || e.Lost[0] != (p4rt.CellRange{First: 512, Count: 512}) || e.Lost[1] != (p4rt.CellRange{First: 2048, Count: 256}) || len(e.Unread) != 0 {
+		if cells != nil || len(e.Lost) != 2 || e.Lost[0] != (p4rt.CellRange{First: 512, Count: 512}) ||
+			e.Lost[1] != (p4rt.CellRange{First: 2048, Count: 256}) || len(e.Unread) != 0 {
 			t.Errorf("%+v", e)
 		}
 		for _, want := range []string{s.addr, r.Name, "bank 0", "512-1023", "2048-2303"} {
@@ -233,7 +227,7 @@ func TestReadoutFaults(t *testing.T) {
 		}
 		// The session is as good as before.
 		s.meddle(func(m *meddler) { m.up = nil })
-		if _, err := c.ReadBank(t.Context(), r.Name, 1); err != nil {
+		if _, err := readBank(t.Context(), c, r.Name, 1); err != nil {
 			t.Error(err)
 		}
 	})
@@ -242,7 +236,7 @@ func TestReadoutFaults(t *testing.T) {
 		s.meddle(func(m *meddler) {
 			m.down = func(m *p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse { return nil }
 		})
-		_, err := c.ReadBank(t.Context(), r.Name, 0)
+		_, err := readBank(t.Context(), c, r.Name, 0)
 		e := lostError(t, err)
 		if n := e.Lost[0].Count; n != 32*256 || len(e.Unread) != 1 || e.Unread[0].First != n {
 			t.Errorf("%+v", e)
@@ -258,14 +252,15 @@ func TestReadoutFaults(t *testing.T) {
 				return r, nil
 			}
 		})
-		_, err := c.ReadBank(t.Context(), r.Name, 0)
+		_, err := readBank(t.Context(), c, r.Name, 0)
 		e := lostError(t, err)
-		if !errors.Is(err, p4rt.ErrSessionLost) || len(e.Lost) == 0 || !strings.Contains(err.Error(), "the switch is gone") {
+		if !errors.Is(err, p4rt.ErrSessionLost) || len(e.Lost) == 0 ||
+			!strings.Contains(err.Error(), "the switch is gone") {
 			t.Errorf("%v", err)
 		}
 		s.meddle(func(m *meddler) { m.up = nil })
 		waitReady(t, c)
-		if _, err := c.ReadBank(t.Context(), r.Name, 1); err != nil {
+		if _, err := readBank(t.Context(), c, r.Name, 1); err != nil {
 			t.Errorf("in the next session: %v", err)
 		}
 	})
@@ -290,14 +285,14 @@ func TestReadoutFaults(t *testing.T) {
 						return m
 					}
 				})
-				_, err := c.ReadBank(t.Context(), r.Name, 0)
+				_, err := readBank(t.Context(), c, r.Name, 0)
 				if e := lostError(t, err); len(e.Lost) != 1 || e.Lost[0] != (p4rt.CellRange{First: 1024, Count: 256}) {
 					t.Errorf("%v", err)
 				}
 			})
 		}
 	})
-	t.Run("a reply comes twice and one nobody asked for", func(t *testing.T) {
+	t.Run("a reply comes twice and one without a request", func(t *testing.T) {
 		s, c, _, r := start(t)
 		stray := false
 		s.meddle(func(m *meddler) {
@@ -312,7 +307,7 @@ func TestReadoutFaults(t *testing.T) {
 				return r, nil
 			}
 		})
-		if _, err := c.ReadBank(t.Context(), r.Name, 0); err != nil {
+		if _, err := readBank(t.Context(), c, r.Name, 0); err != nil {
 			t.Fatal(err)
 		}
 		if got := c.Stats().LateReplies; got != 1 {
@@ -328,7 +323,8 @@ func TestReadoutFaults(t *testing.T) {
 				return nil
 			}
 		})
-		if _, err := c.ReadBank(ctx, r.Name, 0); !errors.Is(err, context.Canceled) || !errors.Is(err, p4rt.ErrReadoutLost) {
+		if _, err := readBank(ctx, c, r.Name, 0); !errors.Is(err, context.Canceled) ||
+			!errors.Is(err, p4rt.ErrReadoutLost) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -354,11 +350,11 @@ func TestReadoutFaults(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-full; cancel() }()
-		if _, err := c.ReadBank(ctx, r.Name, 0); !errors.Is(err, context.Canceled) {
+		if _, err := readBank(ctx, c, r.Name, 0); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 		close(open)
-		if _, err := c.ReadBank(t.Context(), r.Name, 1); err != nil {
+		if _, err := readBank(t.Context(), c, r.Name, 1); err != nil {
 			t.Error(err)
 		}
 		if most.Load() > window {
@@ -380,8 +376,9 @@ func TestReadoutFaults(t *testing.T) {
 				return r, nil
 			}
 		})
-		_, err := c.ReadBank(t.Context(), r.Name, 0)
-		if e := lostError(t, err); !strings.Contains(err.Error(), "egress_port") || len(e.Unread) == 0 && len(e.Lost) == 0 {
+		_, err := readBank(t.Context(), c, r.Name, 0)
+		if e := lostError(t, err); !strings.Contains(err.Error(), "egress_port") || len(e.Unread) == 0 &&
+			len(e.Lost) == 0 {
 			t.Errorf("got %v", err)
 		}
 		if c.Stats().StreamErrors != 1 {
@@ -390,7 +387,8 @@ func TestReadoutFaults(t *testing.T) {
 	})
 }
 
-// serialised is a packet-out as bytes; all metadata but the first field have whole bytes in the test's program.
+// serialised is a packet-out as bytes; all metadata but the first field have whole bytes in the
+// test's program.
 func serialised(m *p4v1.PacketOut) []byte {
 	widths := []int{1, 2, 1, 1, 4, 4}
 	var out []byte
@@ -410,7 +408,8 @@ func TestReadoutRefused(t *testing.T) {
 		for _, a := range r.GetPreamble().GetStructuredAnnotations() {
 			for _, kv := range a.GetKvPairList().GetKvPairs() {
 				if a.GetName() == p4values.AnnotationReadout && kv.GetKey() == "object" {
-					kv.GetValue().Value = &p4configv1.Expression_Int64Value{Int64Value: kv.GetValue().GetInt64Value() + 100}
+					kv.GetValue().Value = &p4configv1.Expression_Int64Value{Int64Value: kv.GetValue().GetInt64Value() +
+						100}
 				}
 			}
 		}
@@ -418,14 +417,14 @@ func TestReadoutRefused(t *testing.T) {
 	c := dial(t, config(s, p))
 	waitReady(t, c)
 	cat, _ := c.Catalog()
-	_, err := c.ReadBank(t.Context(), cat.Readouts()[0].Name, 0)
+	_, err := readBank(t.Context(), c, cat.Readouts()[0].Name, 0)
 	if err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// readAllBanks times reading one bank of everything that the program measures. touch, when there is one, is called before
-// each reading.
+// readAllBanks times reading one bank of everything that the program measures. touch, when there is
+// one, is called before each reading.
 func readAllBanks(b *testing.B, c *p4rt.Client, touch func()) {
 	cat, err := c.Catalog()
 	if err != nil {
@@ -470,8 +469,10 @@ func BenchmarkReadBank(b *testing.B) {
 			readAllBanks(b, c, func() {
 				packets++
 				for _, r := range cat.Readouts() {
-					if counter := r.Readout.Counter; counter != nil && (test.idle == "" || !strings.HasSuffix(counter.Name, test.idle)) {
-						if err := s.sw.WriteCounter(counter.Name, 1, softswitch.CounterData{Packets: packets}); err != nil {
+					if counter := r.Readout.Counter; counter != nil &&
+						(test.idle == "" || !strings.HasSuffix(counter.Name, test.idle)) {
+						if err := s.sw.WriteCounter(counter.Name, 1,
+							softswitch.CounterData{Packets: packets}); err != nil {
 							b.Fatal(err)
 						}
 					}

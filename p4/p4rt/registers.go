@@ -5,7 +5,6 @@ package p4rt
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -13,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// registerEntity names one cell; a negative index names all.
+// registerEntity addresses one cell, or all cells with a negative index.
 func registerEntity(r *p4values.Register, index int) *p4v1.Entity {
 	e := &p4v1.RegisterEntry{RegisterId: r.ID}
 	if index >= 0 {
@@ -22,18 +21,19 @@ func registerEntity(r *p4values.Register, index int) *p4v1.Entity {
 	return &p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{RegisterEntry: e}}
 }
 
-// readBanksByRegister reads banks with RegisterEntry: one wildcard read of each register, of which the bank is kept, then the bank's
-// cells set to zero. A bank that packets still write to loses what arrives in between.
+// readBanksByRegister reads banks with RegisterEntry: one wildcard read of each register, then it
+// sets the bank's cells to zero. Packets that are counted in the bank between the two are lost.
 func (s *session) readBanksByRegister(ctx context.Context, bank int, parts []*readPart) ([]*Cells, error) {
 	if err := s.program().registerErr; err != nil {
-		return nil, fmt.Errorf("p4rt %s: banks can be read neither by packet (that needs the read-out control and mastership) nor by register: %w", s.c.cfg.Target, err)
+		return nil, fmt.Errorf("p4rt %s: banks can be read neither by packet (the program needs the read-out control, "+
+			"and the client must be primary) nor by register: %w", s.c.cfg.Target, err)
 	}
 	out := make([]*Cells, len(parts))
 	for i, p := range parts {
 		if err := s.readRegisterBank(ctx, p.reg, bank, p.cells.Data); err != nil {
 			return out, err
 		}
-		if s.isPrimary() { // who only reads leaves the cells as they are
+		if s.isPrimary() { // a client that only reads leaves the cells as they are
 			if err := s.clearBank(ctx, p.reg, bank); err != nil {
 				return out, fmt.Errorf("clear register %s bank %d: %w", p.reg.Name, bank, err)
 			}
@@ -43,10 +43,11 @@ func (s *session) readBanksByRegister(ctx context.Context, bank int, parts []*re
 	return out, nil
 }
 
-// readRegisterBank reads all cells of a register and keeps those of the bank.
+// readRegisterBank reads all cells of a register and stores those of the bank in data.
 func (s *session) readRegisterBank(ctx context.Context, r *p4values.Register, bank int, data []byte) error {
 	if r.Width == 0 || r.Width > 32 {
-		return fmt.Errorf("p4rt %s: %w: cells of register %s are no numbers of at most 32 bits", s.c.cfg.Target, ErrUnsupported, r.Name)
+		return fmt.Errorf("p4rt %s: %w: register %s has no cells of 1 to 32 bits", s.c.cfg.Target, ErrUnsupported,
+			r.Name)
 	}
 	first, count := bank*bankCells(r), bankCells(r)
 	seen := make([]bool, count)
@@ -66,7 +67,8 @@ func (s *session) readRegisterBank(ctx context.Context, r *p4values.Register, ba
 		}
 		v, ok := uint32Of(bits)
 		if !ok {
-			return fmt.Errorf("p4rt %s: register %s[%d]: the switch sent %#x for a cell of %d bits", s.c.cfg.Target, r.Name, i+first, re.GetData().GetBitstring(), r.Width)
+			return fmt.Errorf("p4rt %s: register %s[%d]: the switch sent %#x for a cell of %d bits",
+				s.c.cfg.Target, r.Name, i+first, re.GetData().GetBitstring(), r.Width)
 		}
 		binary.LittleEndian.PutUint32(data[4*i:], v)
 		if !seen[i] {
@@ -75,56 +77,26 @@ func (s *session) readRegisterBank(ctx context.Context, r *p4values.Register, ba
 		}
 	}
 	if missing > 0 {
-		return fmt.Errorf("p4rt %s: register %s: the switch left out %d of %d cells", s.c.cfg.Target, r.Name, missing, count)
+		return fmt.Errorf("p4rt %s: register %s: the switch left out %d of %d cells", s.c.cfg.Target, r.Name, missing,
+			count)
 	}
 	return nil
 }
 
-// clearBank sets the cells of a bank to zero: in one wildcard write where the bank is the whole register, else cell by cell, for the
-// other banks are being written.
+// clearBank sets the cells of a bank to zero: in one wildcard write if the bank is the whole
+// register, and otherwise cell by cell, since packets write to the other banks.
 func (s *session) clearBank(ctx context.Context, r *p4values.Register, bank int) error {
 	zero := &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: []byte{0}}}
 	if bankCells(r) == r.Size {
 		e := registerEntity(r, -1)
 		e.GetRegisterEntry().Data = zero
-		return s.write(ctx, []*p4v1.Update{Modify(e)})
+		return s.write(ctx, []*p4v1.Update{{Type: p4v1.Update_MODIFY, Entity: e}})
 	}
 	updates := make([]*p4v1.Update, 0, bankCells(r))
 	for i := range bankCells(r) {
 		e := registerEntity(r, bank*bankCells(r)+i)
 		e.GetRegisterEntry().Data = zero
-		updates = append(updates, Modify(e))
+		updates = append(updates, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: e})
 	}
 	return s.write(ctx, updates)
-}
-
-// ReadRegister reads all cells of a register of up to 64 bits by RegisterEntry, without clearing them.
-func (c *Client) ReadRegister(ctx context.Context, register string) ([]uint64, error) {
-	cat, err := c.Catalog()
-	if err != nil {
-		return nil, err
-	}
-	r, err := cat.Registers.Name(register)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]uint64, r.Size)
-	seen := 0
-	for e, err := range c.Read(ctx, registerEntity(r, -1)) {
-		if err != nil {
-			return nil, err
-		}
-		re := e.GetRegisterEntry()
-		v, err := p4values.Uint64(re.GetData().GetBitstring())
-		if i := re.GetIndex().GetIndex(); err == nil && i >= 0 && int(i) < len(out) {
-			out[i] = v
-			seen++
-		} else {
-			return nil, errors.Join(fmt.Errorf("p4rt %s: register %s: the switch sent index %d", c.cfg.Target, r.Name, i), err)
-		}
-	}
-	if seen < len(out) {
-		return nil, fmt.Errorf("p4rt %s: register %s: the switch sent %d of %d cells", c.cfg.Target, r.Name, seen, len(out))
-	}
-	return out, nil
 }

@@ -20,8 +20,9 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4wire"
 )
 
-// Limits of the connection. A switch reports a Write's errors in the metadata of the reply, about 100 bytes and a message an update,
-// and gRPC's usual limit of 8 KB would turn the report into a bare RESOURCE_EXHAUSTED.
+// Limits of the connection. A switch reports a Write's errors in the metadata of the reply, about
+// 100 bytes and a message for each update; gRPC's default limit of 8 KB would turn the report into
+// a bare RESOURCE_EXHAUSTED.
 const (
 	maxBatchUpdates   = 4096 // of a Write request
 	metadataPerUpdate = 512
@@ -29,38 +30,38 @@ const (
 	window            = 4 << 20
 )
 
-// session is one connection to a switch, from Connecting until it is lost. Its fields are written by the goroutine of run, before
-// other goroutines can see them, unless said otherwise.
+// session is one connection to a switch, from Connecting until it is lost. The goroutine of run
+// writes the fields before other goroutines use them, except those under mu.
 type session struct {
 	c       *Client
 	log     *slog.Logger
 	number  uint64
 	bid     ElectionID
 	version string // of P4Runtime at the switch
-	settled bool   // reached a state it can stay in
-	refused error  // what the switch refused of the desired state
+	settled bool   // reached a state that lasts
+	refused error  // desired entries that were refused
 
-	ctx    context.Context // ends with the session; its cause says why
+	ctx    context.Context // ends with the session; its cause is the reason
 	fail   context.CancelCauseFunc
 	rpc    p4v1.P4RuntimeClient
 	stream p4v1.P4Runtime_StreamChannelClient
-	sendMu chan struct{} // one sender at a time; a channel so that waiting can be given up
-	stuck  *time.Timer   // ends the session; runs while something is being sent
+	sendMu chan struct{} // held while sending; a channel so that a wait can end early
+	stuck  *time.Timer   // ends the session; runs while a message is sent
 
-	news chan struct{} // there is a new arbitration to look at
+	news chan struct{} // signals a new arbitration
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	arbitration *p4v1.MasterArbitrationUpdate
-	denied      error              // a Write was answered PERMISSION_DENIED
-	prog        *program           // nil: not known yet
-	primary     context.Context    // nil or over: not the primary; writes hang on it
+	denied      error              // the PERMISSION_DENIED of a Write
+	prog        *program           // nil: not read yet
+	primary     context.Context    // of writes; nil or ended: not the primary
 	demote      context.CancelFunc // ends primary
 
 	readouts readouts
 	emptied  emptied
 }
 
-// step is one state of the session: it does what is to be done there and returns the next one.
+// step does the work of one state of the session and returns the next one.
 type step func() (step, error)
 
 // run takes the session through its states until it is lost.
@@ -88,7 +89,7 @@ func (s *session) run(parent context.Context) error {
 
 	var receiver sync.WaitGroup
 	defer receiver.Wait()
-	defer s.end(ErrSessionLost) // ends the stream first, then waits for its receiver
+	defer s.end(ErrSessionLost) // ends the stream before the wait for its receiver
 
 	for next := step(func() (step, error) { return s.connect(&receiver) }); next != nil; {
 		if next, err = next(); err != nil {
@@ -98,7 +99,7 @@ func (s *session) run(parent context.Context) error {
 	return s.explain(context.Cause(s.ctx))
 }
 
-// end ends the session, visibly where it could be used: writes, sends and read-outs under way end with it. The first reason given counts.
+// end ends the session with its writes, messages and read-outs. The first reason counts.
 func (s *session) end(why error) {
 	s.c.setStatus(func(st *Status) {
 		if s.ctx.Err() != nil {
@@ -113,7 +114,7 @@ func (s *session) end(why error) {
 	s.readouts.sessionOver()
 }
 
-// explain prefers the reason for which the session was ended to what the end did to a call.
+// explain returns the reason why the session was ended, if that is what made a call fail.
 func (s *session) explain(err error) error {
 	cause := context.Cause(s.ctx)
 	if cause == nil || errors.Is(err, cause) || errors.Is(cause, context.Canceled) || errors.Is(cause, ErrSessionLost) {
@@ -128,16 +129,16 @@ func (s *session) dialOptions() []grpc.DialOption {
 	if cfg.TLS != nil {
 		creds = credentials.NewTLS(cfg.TLS)
 	}
-	return []grpc.DialOption{
+	return append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
 		grpc.WithMaxHeaderListSize(uint32(8192 + metadataPerUpdate*maxBatchUpdates)),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithDisableServiceConfig(),
-	}
+	}, cfg.DialOptions...)
 }
 
-// connect asks for capabilities, opens the stream and starts to receive.
+// connect reads the capabilities, opens the stream and starts the receiver.
 func (s *session) connect(receiver *sync.WaitGroup) (step, error) {
 	s.enter(Connecting)
 	if err := s.capabilities(); err != nil {
@@ -149,14 +150,14 @@ func (s *session) connect(receiver *sync.WaitGroup) (step, error) {
 	}
 	s.stream = stream
 	s.stuck = time.AfterFunc(s.c.cfg.CallTimeout, func() {
-		s.end(fmt.Errorf("%s took nothing from the stream for %v", s.c.cfg.Target, s.c.cfg.CallTimeout))
+		s.end(fmt.Errorf("%s received nothing from the stream for %v", s.c.cfg.Target, s.c.cfg.CallTimeout))
 	})
 	s.stuck.Stop()
 	receiver.Go(s.receive)
 	return s.arbitrate, nil
 }
 
-// capabilities asks for the version. A switch that does not know the call speaks version 1.0.
+// capabilities reads the version. A switch without the call has version 1.0.
 func (s *session) capabilities() error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.c.cfg.CallTimeout)
 	defer cancel()
@@ -173,12 +174,12 @@ func (s *session) capabilities() error {
 	return nil
 }
 
-// enter makes a state visible.
+// enter sets the state in the status.
 func (s *session) enter(state State) {
 	s.log.Debug("session", "state", state, "session", s.number)
 	s.c.setStatus(func(st *Status) {
 		if s.ctx.Err() != nil {
-			return // it has ended meanwhile
+			return // it has ended
 		}
 		if st.Session != s.number {
 			st.Pushed, st.Highest = false, ElectionID{}
@@ -190,8 +191,8 @@ func (s *session) enter(state State) {
 	})
 }
 
-// serve stays in a state that lasts until the switch sends news or the session ends. Who is not the primary looks from time to time
-// whether the primary pushed another pipeline.
+// serve stays in a state until an arbitration arrives or the session ends. A client that is not the
+// primary polls for a new pipeline.
 func (s *session) serve(state State) (step, error) {
 	s.settled = true
 	s.enter(state)

@@ -8,23 +8,25 @@ import (
 	"time"
 )
 
-// State is where a session stands.
+// State is the state of a session.
 type State uint8
 
 // The states of a session.
 const (
-	Connecting   State = iota // opening the connection, asking for capabilities
-	Arbitrating               // a bid is out
+	Connecting   State = iota // opening the connection, reading capabilities
+	Arbitrating               // the bid is sent
 	Provisioning              // comparing cookies, pushing the pipeline
-	Reconciling               // making the entries those desired
-	Ready                     // primary: everything works
-	Standby                   // bid and was outbid: reads work, writes are refused here
+	Reconciling               // writing the desired entries
+	Ready                     // primary: all calls work
+	Standby                   // outbid: reads work, writes fail
 	ReadOnly                  // mode Backup: reads work
-	Down                      // lost; a new try follows after the backoff
-	Closed                    // over
+	Down                      // lost; the next session follows after the backoff
+	Closed                    // the client was closed
 )
 
-var stateNames = [...]string{"connecting", "arbitrating", "provisioning", "reconciling", "ready", "standby", "read-only", "down", "closed"}
+var stateNames = [...]string{
+	"connecting", "arbitrating", "provisioning", "reconciling", "ready", "standby", "read-only", "down", "closed",
+}
 
 // String returns the state's name in lower case.
 func (s State) String() string {
@@ -34,27 +36,28 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// Status is a session's state and what is known of it.
+// Status describes a session.
 type Status struct {
 	State   State
 	Since   time.Time
-	Reason  error      // Down, Standby: why. Ready: what of the desired state the switch refuses, or nil
+	Reason  error      // Down, Standby: why. Ready: desired entries that were refused, or nil
 	Session uint64     // number of the session, from 1
-	Bid     ElectionID // what the client bids (Primary)
-	Highest ElectionID // the highest the switch reported
-	Version string     // P4Runtime version of the switch; "1.0" where it knows no Capabilities
+	Bid     ElectionID // of a Primary
+	Highest ElectionID // highest election id that the switch reported
+	Version string     // P4Runtime version of the switch; "1.0" for a switch without the Capabilities call
 	Pushed  bool       // this session pushed the pipeline: the switch's state was cleared
 }
 
-// Status returns how the session stands now.
+// Status returns the status of the session.
 func (c *Client) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.status
 }
 
-// Watch returns a channel that has the newest status whenever it changed, the current one first. A reader that is slow misses
-// statuses in between, never the last. The channel is closed when ctx ends or the client is closed.
+// Watch returns a channel of the session's status: the current one, then each change. A slow
+// receiver misses statuses in between, never the last. The channel is closed when ctx ends or the
+// client is closed.
 func (c *Client) Watch(ctx context.Context) <-chan Status {
 	w := make(chan Status, 1)
 	c.mu.Lock()
@@ -75,8 +78,8 @@ func (c *Client) Watch(ctx context.Context) <-chan Status {
 	return w
 }
 
-// WaitReady waits until the session is Ready or, in mode Backup, ReadOnly. When ctx ends before, the error says what the session was
-// waiting for.
+// WaitReady waits until the session is Ready or, in mode Backup, ReadOnly. If ctx ends before, the
+// error contains the status of the session.
 func (c *Client) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,7 +96,7 @@ func (c *Client) WaitReady(ctx context.Context) error {
 	return &NotReadyError{Target: c.cfg.Target, Status: c.Status(), Cause: ctx.Err()}
 }
 
-// setStatus changes the status and tells the watchers.
+// setStatus changes the status and signals the watchers.
 func (c *Client) setStatus(change func(*Status)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +107,7 @@ func (c *Client) setStatus(change func(*Status)) {
 	}
 	for w := range c.watchers {
 		select {
-		case <-w: // the reader missed one
+		case <-w: // the receiver misses one
 		default:
 		}
 		w <- c.status

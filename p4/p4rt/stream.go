@@ -16,37 +16,28 @@ import (
 // Stats count what came over the stream, since the client was made.
 type Stats struct {
 	PacketIns      uint64 // packets from the switch, read-out replies among them
-	PacketsDropped uint64 // packets for which a queue had no room
-	PacketsIgnored uint64 // packets that no queue asked for
-	LateReplies    uint64 // read-out replies that nobody waited for any more
+	PacketsDropped uint64 // packets that are no read-out reply
+	LateReplies    uint64 // read-out replies that came after their request was given up
 	PacketOuts     uint64
-	DigestLists    uint64
-	DigestsDropped uint64 // lists for which a queue had no room, or that nobody asked for
-	IdleTimeouts   uint64 // notifications
-	IdleDropped    uint64
 	StreamErrors   uint64 // errors the switch reported on the stream
 	SessionsLost   uint64
 }
 
 type counters struct {
-	packetIns, packetsDropped, packetsIgnored, lateReplies, packetOuts   atomic.Uint64
-	digestLists, digestsDropped, idleTimeouts, idleDropped, streamErrors atomic.Uint64
-	sessionsLost                                                         atomic.Uint64
+	packetIns, packetsDropped, lateReplies, packetOuts, streamErrors, sessionsLost atomic.Uint64
 }
 
 // Stats returns the counts.
 func (c *Client) Stats() Stats {
 	n := &c.stats
 	return Stats{
-		PacketIns: n.packetIns.Load(), PacketsDropped: n.packetsDropped.Load(), PacketsIgnored: n.packetsIgnored.Load(),
-		LateReplies: n.lateReplies.Load(), PacketOuts: n.packetOuts.Load(), DigestLists: n.digestLists.Load(),
-		DigestsDropped: n.digestsDropped.Load(), IdleTimeouts: n.idleTimeouts.Load(), IdleDropped: n.idleDropped.Load(),
-		StreamErrors: n.streamErrors.Load(), SessionsLost: n.sessionsLost.Load(),
+		PacketIns: n.packetIns.Load(), PacketsDropped: n.packetsDropped.Load(), LateReplies: n.lateReplies.Load(),
+		PacketOuts: n.packetOuts.Load(), StreamErrors: n.streamErrors.Load(), SessionsLost: n.sessionsLost.Load(),
 	}
 }
 
-// receive takes messages from the stream until it ends. It hands them on without waiting for anybody. The message of a
-// read-out's reply, which nobody keeps, is received into again.
+// receive receives messages until the stream ends, and never blocks. A packet is used up when
+// packetIn returns: the next message is received into its memory.
 func (s *session) receive() {
 	m := &p4v1.StreamMessageResponse{}
 	for {
@@ -59,15 +50,10 @@ func (s *session) receive() {
 		}
 		switch u := m.GetUpdate().(type) {
 		case *p4v1.StreamMessageResponse_Packet:
-			if s.packetIn(u.Packet) {
-				continue
-			}
+			s.packetIn(u.Packet)
+			continue
 		case *p4v1.StreamMessageResponse_Arbitration:
 			s.arbitrated(u.Arbitration)
-		case *p4v1.StreamMessageResponse_Digest:
-			s.digestList(u.Digest)
-		case *p4v1.StreamMessageResponse_IdleTimeoutNotification:
-			s.idleTimeout(u.IdleTimeoutNotification)
 		case *p4v1.StreamMessageResponse_Error:
 			s.streamError(u.Error)
 		}
@@ -75,7 +61,22 @@ func (s *session) receive() {
 	}
 }
 
-// send puts a message on the stream. A switch that takes nothing for the length of a call's deadline loses the session.
+// packetIn passes a read-out's reply to the job that waits for it.
+func (s *session) packetIn(m *p4v1.PacketIn) {
+	s.c.stats.packetIns.Add(1)
+	if p := s.program(); p != nil && p.readout != nil {
+		if r, ok := p.readout.parse(m); ok {
+			if !s.readouts.reply(r) {
+				s.c.stats.lateReplies.Add(1)
+			}
+			return
+		}
+	}
+	s.c.stats.packetsDropped.Add(1)
+}
+
+// send sends a message on the stream. The session ends if the switch receives nothing for
+// CallTimeout.
 func (s *session) send(ctx context.Context, m *p4v1.StreamMessageRequest) error {
 	select {
 	case s.sendMu <- struct{}{}:
@@ -88,7 +89,7 @@ func (s *session) send(ctx context.Context, m *p4v1.StreamMessageRequest) error 
 	err := s.stream.Send(m)
 	s.stuck.Stop()
 	<-s.sendMu
-	if errors.Is(err, io.EOF) { // the receiver learns why
+	if errors.Is(err, io.EOF) { // the receiver has the reason
 		<-s.ctx.Done()
 		err = context.Cause(s.ctx)
 	}
@@ -98,10 +99,12 @@ func (s *session) send(ctx context.Context, m *p4v1.StreamMessageRequest) error 
 	return nil
 }
 
-// streamError takes the switch's complaint about a message of ours. One about a read-out's packet ends that read-out.
+// streamError takes the switch's error about a message of the client. An error about a read-out
+// request ends that read-out.
 func (s *session) streamError(e *p4v1.StreamError) {
 	s.c.stats.streamErrors.Add(1)
-	err := fmt.Errorf("%s reports on the stream: %v: %s", s.c.cfg.Target, codes.Code(e.GetCanonicalCode()), e.GetMessage())
+	err := fmt.Errorf("%s reports on the stream: %v: %s", s.c.cfg.Target, codes.Code(e.GetCanonicalCode()),
+		e.GetMessage())
 	s.log.Warn("stream error", "error", err)
 	if p := s.program(); p != nil && p.readout != nil && e.GetPacketOut().GetPacketOut() != nil {
 		s.readouts.refused(p.readout.seqOfRequest(e.GetPacketOut().GetPacketOut()), err)

@@ -22,7 +22,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
 
-// testSwitch is a soft switch behind a real gRPC server on loopback, with a place in between where a test can watch and misbehave.
+// testSwitch is a soft switch behind a real gRPC server on loopback, with a place in between where
+// a test can watch and misbehave.
 type testSwitch struct {
 	addr string
 	sw   *softswitch.Switch
@@ -74,7 +75,8 @@ func (s *testSwitch) listen(t testing.TB) {
 	})
 }
 
-// meddler stands between client and server. It records requests, and misbehaves where a test set a function.
+// meddler stands between client and server. It records requests, and misbehaves where a test set a
+// function.
 type meddler struct {
 	p4v1.P4RuntimeServer
 	mu       sync.Mutex
@@ -86,8 +88,9 @@ type meddler struct {
 	read         func(*p4v1.ReadResponse) *p4v1.ReadResponse // changes answers
 	set          func(context.Context, *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error)
 	get          func(context.Context) (*p4v1.GetForwardingPipelineConfigResponse, error)
-	up           func(*p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error) // nil message: swallowed; an error ends the stream
-	down         func(*p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse        // nil: swallowed
+	// nil message: swallowed; an error ends the stream
+	up   func(*p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error)
+	down func(*p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse // nil: swallowed
 }
 
 // meddle changes how the switch behaves.
@@ -118,8 +121,8 @@ func seen[T proto.Message](m *meddler) []T {
 	return out
 }
 
-// forget forgets the requests so far.
-func (m *meddler) forget() { m.meddle(func(m *meddler) { m.requests = nil }) }
+// dropRequests drops the recorded requests.
+func (m *meddler) dropRequests() { m.meddle(func(m *meddler) { m.requests = nil }) }
 
 func hook[T any](m *meddler, get func(*meddler) T) T {
 	m.mu.Lock()
@@ -129,7 +132,10 @@ func hook[T any](m *meddler, get func(*meddler) T) T {
 
 func (m *meddler) Capabilities(ctx context.Context, r *p4v1.CapabilitiesRequest) (*p4v1.CapabilitiesResponse, error) {
 	m.record(r)
-	if f := hook(m, func(m *meddler) func(context.Context) (*p4v1.CapabilitiesResponse, error) { return m.capabilities }); f != nil {
+	if f := hook(m, func(m *meddler) func(context.Context) (*p4v1.CapabilitiesResponse,
+		error) {
+		return m.capabilities
+	}); f != nil {
 		return f(ctx)
 	}
 	return m.P4RuntimeServer.Capabilities(ctx, r)
@@ -145,7 +151,9 @@ func (m *meddler) Write(ctx context.Context, r *p4v1.WriteRequest) (*p4v1.WriteR
 	return m.P4RuntimeServer.Write(ctx, r)
 }
 
-func (m *meddler) SetForwardingPipelineConfig(ctx context.Context, r *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error) {
+func (m *meddler) SetForwardingPipelineConfig(ctx context.Context,
+	r *p4v1.SetForwardingPipelineConfigRequest,
+) (*p4v1.SetForwardingPipelineConfigResponse, error) {
 	m.record(r)
 	type setter = func(context.Context, *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error)
 	if f := hook(m, func(m *meddler) setter { return m.set }); f != nil {
@@ -154,7 +162,9 @@ func (m *meddler) SetForwardingPipelineConfig(ctx context.Context, r *p4v1.SetFo
 	return m.P4RuntimeServer.SetForwardingPipelineConfig(ctx, r)
 }
 
-func (m *meddler) GetForwardingPipelineConfig(ctx context.Context, r *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse, error) {
+func (m *meddler) GetForwardingPipelineConfig(ctx context.Context,
+	r *p4v1.GetForwardingPipelineConfigRequest,
+) (*p4v1.GetForwardingPipelineConfigResponse, error) {
 	m.record(r)
 	if f := hook(m, func(m *meddler) func(context.Context) (*p4v1.GetForwardingPipelineConfigResponse, error) {
 		return m.get
@@ -216,7 +226,10 @@ func (s *meddledStream) next() (*p4v1.StreamMessageRequest, error) {
 			return nil, err
 		}
 		s.m.record(r)
-		f := hook(s.m, func(m *meddler) func(*p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error) { return m.up })
+		f := hook(s.m, func(m *meddler) func(*p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest,
+			error) {
+			return m.up
+		})
 		if f == nil {
 			return r, nil
 		}

@@ -21,41 +21,65 @@ const (
 	scopeDefaultOnly = p4configv1.ActionRef_DEFAULT_ONLY
 )
 
-// Insert makes an update that adds an entity.
-func Insert(e *p4v1.Entity) *p4v1.Update { return &p4v1.Update{Type: p4v1.Update_INSERT, Entity: e} }
+// Update is a change of one entry. Make one with [Insert], [Modify] or [Delete].
+type Update struct {
+	Type  p4v1.Update_Type
+	Entry Entry
+}
 
-// Modify makes an update that replaces an entity as a whole.
-func Modify(e *p4v1.Entity) *p4v1.Update { return &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: e} }
+// Insert adds an entry.
+func Insert(e Entry) Update { return Update{p4v1.Update_INSERT, e} }
 
-// Delete makes an update that removes an entity.
-func Delete(e *p4v1.Entity) *p4v1.Update { return &p4v1.Update{Type: p4v1.Update_DELETE, Entity: e} }
+// Modify replaces an entry as a whole, or sets a default action.
+func Modify(e Entry) Update { return Update{p4v1.Update_MODIFY, e} }
 
-// Write applies updates. It sends them in requests of less than 4 MB; updates that depend on ones before them (a group on its
-// members, a second update of the same entry) go in a later request, for a request has no order. All requests are sent even when
-// updates in one are refused; the error is then a [*WriteError] that names them. An error that concerns all of a request ends the
-// call: [ErrNotPrimary], [ErrSessionLost] or a deadline.
-func (c *Client) Write(ctx context.Context, updates ...*p4v1.Update) error {
+// Delete removes an entry; only its table, match and priority count.
+func Delete(e Entry) Update { return Update{p4v1.Update_DELETE, e} }
+
+// build makes P4Runtime's form of an update.
+func (u Update) build(cat *p4values.Catalog) (*p4v1.Update, error) {
+	build := u.Entry.Build
+	switch u.Type {
+	case p4v1.Update_INSERT, p4v1.Update_MODIFY:
+	case p4v1.Update_DELETE:
+		build = u.Entry.BuildKey
+	default:
+		return nil, fmt.Errorf("%w: update of type %v", ErrUnsupported, u.Type)
+	}
+	e, err := build(cat)
+	return &p4v1.Update{Type: u.Type, Entity: e}, err
+}
+
+// Write applies updates. An update that does not fit the program fails the call with [ErrRefused]
+// before anything is sent. The updates go in requests of less than 4 MB; a second update of the
+// same entry goes in a later request, since a request has no order. All requests are sent even when
+// the switch refuses updates in one; the error is then a [*WriteError] that names them. An error
+// that concerns all of a request ends the call: [ErrNotPrimary], [ErrSessionLost] or a deadline.
+func (c *Client) Write(ctx context.Context, updates ...Update) error {
 	s, err := c.use(Ready)
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, updates)
+	built := make([]*p4v1.Update, len(updates))
+	var errs []error
+	for i, u := range updates {
+		if built[i], err = u.build(s.program().catalog); err != nil {
+			errs = append(errs, fmt.Errorf("update %d of %d: %w", i+1, len(updates), err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("p4rt %s: %w: %w", c.cfg.Target, ErrRefused, err)
+	}
+	return s.write(ctx, built)
 }
 
-// SetDefaultAction sets a table's default action: the bank flip is this. It is one small request and takes effect between two packets.
+// SetDefaultAction sets a table's default action: the bank flip is this. It is one small request
+// and takes effect between two packets.
 func (c *Client) SetDefaultAction(ctx context.Context, table, action string, params ...Param) error {
-	s, err := c.use(Ready)
-	if err != nil {
-		return err
-	}
-	e, err := Entry{Table: table, Default: true, Action: action, Params: params}.Build(s.program().catalog)
-	if err != nil {
-		return fmt.Errorf("p4rt %s: default action: %w", c.cfg.Target, err)
-	}
-	return s.write(ctx, []*p4v1.Update{Modify(e)})
+	return c.Write(ctx, Modify(Entry{Table: table, Default: true, Action: action, Params: params}))
 }
 
-// write sends updates in as few requests as their dependence and the size limit allow.
+// write sends updates in as few requests as dependencies and size limits allow.
 func (s *session) write(ctx context.Context, updates []*p4v1.Update) error {
 	cfg, cat := &s.c.cfg, s.program().catalog
 	report := &WriteError{Target: cfg.Target, Total: len(updates)}
@@ -78,19 +102,23 @@ func (s *session) write(ctx context.Context, updates []*p4v1.Update) error {
 	return nil
 }
 
-// singleError names the update of a request that had only one, where the switch refused it without details.
+// singleError names the only update of a request that the switch refused without details.
 func singleError(cat *p4values.Catalog, b batch, err error) *UpdateError {
 	if len(b.updates) != 1 {
 		return nil
 	}
 	switch code := status.Code(err); code {
-	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.ResourceExhausted, codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
-		return &UpdateError{Index: b.index[0], Update: b.updates[0], Code: code, Message: status.Convert(err).Message(), words: DescribeUpdate(cat, b.updates[0])}
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.ResourceExhausted,
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
+		return &UpdateError{
+			Index: b.index[0], Code: code, Message: status.Convert(err).Message(),
+			update: describeUpdate(cat, b.updates[0]),
+		}
 	}
 	return nil
 }
 
-// writeBatch sends one request. It ends when the client is not the primary any more.
+// writeBatch sends one request. It ends when the client is no longer the primary.
 func (s *session) writeBatch(ctx context.Context, updates []*p4v1.Update) error {
 	s.mu.Lock()
 	primary := s.primary
@@ -114,7 +142,7 @@ func (s *session) writeBatch(ctx context.Context, updates []*p4v1.Update) error 
 	return err
 }
 
-// whyNotPrimary tells the loss of the session from the loss of mastership.
+// whyNotPrimary returns ErrSessionLost if the session ended, and ErrNotPrimary otherwise.
 func (s *session) whyNotPrimary(err error) error {
 	if s.ctx.Err() != nil {
 		return s.lost(err)
@@ -125,35 +153,35 @@ func (s *session) whyNotPrimary(err error) error {
 	return fmt.Errorf("%w: %w", ErrNotPrimary, err)
 }
 
-// batch is the updates of one request, with their places in the caller's list.
+// batch is the updates of one request, with their indices in the caller's list.
 type batch struct {
 	updates []*p4v1.Update
 	index   []int
 }
 
-// batches splits updates, keeping their order. A new batch begins where an update would make the request too large, and where it
-// depends on one in the batch.
+// batches splits updates, keeping their order. A new batch begins where an update would make the
+// request too large, and where it changes an entry that the batch changes already.
 func batches(cat *p4values.Catalog, updates []*p4v1.Update, maxBytes, maxUpdates int) []batch {
 	const overhead = 64 // device, role, election id
 	var out []batch
 	var now batch
 	size := overhead
 	keys := map[string]bool{}
-	rank := rankNone
 	for i, u := range updates {
 		n := proto.Size(u) + 6
-		key, r := entityKey(cat, u.GetEntity()), entityRank(cat, u.GetEntity())
-		depends := keys[key] || r != rankNone && rank != rankNone && r != rank
-		if len(now.updates) > 0 && (depends || size+n > maxBytes || len(now.updates) == maxUpdates) {
+		key := ""
+		if e := u.GetEntity().GetTableEntry(); e != nil {
+			key = entryKey(cat, e)
+		}
+		if len(now.updates) > 0 && (keys[key] || size+n > maxBytes || len(now.updates) == maxUpdates) {
 			out = append(out, now)
-			now, size, rank = batch{}, overhead, rankNone
+			now, size = batch{}, overhead
 			clear(keys)
 		}
 		now.updates, now.index = append(now.updates, u), append(now.index, i)
 		size += n
-		keys[key] = true
-		if r != rankNone {
-			rank = r
+		if key != "" {
+			keys[key] = true
 		}
 	}
 	if len(now.updates) > 0 {

@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// run compiles the named programs, all when none is named.
+// run compiles the named programs, or all of them without names.
 func run(p4c string, programs []string) error {
 	p4c, err := exec.LookPath(p4c)
 	if err != nil {
@@ -57,7 +57,7 @@ func run(p4c string, programs []string) error {
 	return writeDigests(p4c, from, to, all, programs)
 }
 
-// repository returns the folder above the working directory that has go.mod.
+// repository returns the directory of go.mod, at or above the working directory.
 func repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -104,12 +104,12 @@ func compile(p4c, from, to, name string) error {
 	return os.WriteFile(filepath.Join(to, name+".p4info.txtpb"), text, 0o644)
 }
 
-// fragment is a piece of the program's source as p4c puts it beside every construct: all that a
-// macro expands to, beside each statement of it.
+// fragment is a piece of the program's source. p4c adds one to every construct, and the whole
+// expansion of a macro to each of its statements.
 var fragment = regexp.MustCompile(`"source_fragment":"((?:[^"\\]|\\.)*)"`)
 
-// mostFragment is how long a fragment stays, in characters. File and line stay in any case, and
-// are what errors name.
+// mostFragment is the largest length of a kept fragment, in characters. File and line, which errors
+// name, always stay.
 const mostFragment = 60
 
 func cut(text []byte) []byte {
@@ -130,9 +130,9 @@ func cut(text []byte) []byte {
 	})
 }
 
-// compact copies JSON without its white space, which is most of it, and with source fragments cut,
-// which are more than half of the rest: a gRPC server that keeps to the default limit of 4 MiB a
-// message takes it.
+// compact copies JSON without white space, which is most of it, and with source fragments cut,
+// which are more than half of the rest. The result fits into a gRPC message of the default limit, 4
+// MiB.
 func compact(from, to string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {

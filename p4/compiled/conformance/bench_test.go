@@ -13,7 +13,8 @@ func BenchmarkChameleMon(b *testing.B) {
 	sw := startSoft(b)
 	n := newBench(b, "chamelemon", sw)
 	n.install()
-	n.configure(cmConfig{entry: []uint32{1}, exit: []uint32{2, 4}, epochs: [2]cmEpoch{smallEpoch(40, 1, 0), smallEpoch(40, 1, 0)}})
+	n.configure(cmConfig{entry: []uint32{1}, exit: []uint32{2, 4},
+		epochs: [2]cmEpoch{smallEpoch(40, 1, 0), smallEpoch(40, 1, 0)}})
 	for _, f := range []struct {
 		name  string
 		frame []byte
@@ -40,7 +41,8 @@ func BenchmarkChameleMon(b *testing.B) {
 		{"downstream", []string{"chamelemon_downstream"}},
 		{"IPv6", []string{"ingress.chamelemon.upstream_ipv6", "chamelemon_downstream_ipv6"}},
 		{"all", []string{
-			"ingress.chamelemon.tower8", "ingress.chamelemon.tower16", "ingress.chamelemon.upstream", "chamelemon_downstream",
+			"ingress.chamelemon.tower8", "ingress.chamelemon.tower16", "ingress.chamelemon.upstream",
+			"chamelemon_downstream",
 			"ingress.chamelemon.upstream_ipv6", "chamelemon_downstream_ipv6",
 		}},
 	} {

@@ -33,7 +33,7 @@ func newFermat(c *p4rt.Cells, m *cmRegister, p part) *fermat {
 	return f
 }
 
-// add adds the other one, or takes it away.
+// add adds or subtracts the other one.
 func (f *fermat) add(o *fermat, sign int) {
 	for i, v := range o.cells {
 		switch {
@@ -61,7 +61,7 @@ func (f *fermat) insert(key []byte, n int32) {
 
 func (f *fermat) bucket(array, i int) []uint32 { return f.cells[(array*f.m+i)*f.words:][:f.words] }
 
-// decode takes the part apart, and says whether nothing is left. Fragments that may have
+// decode extracts all flows and reports whether nothing is left. Fragments that may have
 // been larger by the prime are taken as they are until nothing else helps: a word of an
 // IPv6 address is zero far more often than it is 0xfffffffb, and each try more is
 // a chance more to take a bucket of several flows for one.
@@ -94,7 +94,7 @@ func (f *fermat) decode() (flows map[string]int32, complete bool) {
 	return flows, true
 }
 
-// pure returns the key of a bucket that has one flow only, as far as can be told.
+// pure returns the key of a bucket that passes the tests for a single flow.
 func (f *fermat) pure(b []uint32, array, i int, larger bool) []byte {
 	inverse := uint64(1)
 	for base, e := uint64(int64(int32(b[0]))+cmPrime)%cmPrime, uint64(cmPrime-2); e > 0; e >>= 1 {
@@ -153,13 +153,15 @@ func cmFlows(r *rand.Rand, n, victims, v6Share int) []*cmFlow {
 			if f.edge == 1 {
 				dst[3]++
 			}
-			f.frame = ethernet(0x86dd, nil, ipv6(address6(byte(i%2), 9, 0, 0, 0, 0, 0, 0, 0, 0, host), dst, 6, 64, ports(port, 80)))
+			f.frame = ethernet(0x86dd, nil, ipv6(address6(byte(i%2), 9, 0, 0, 0, 0, 0, 0, 0, 0, host), dst, 6, 64,
+				ports(port, 80)))
 		} else {
 			dst := [4]byte{10, 0, 7, host}
 			if f.edge == 1 {
 				dst[0] = 20
 			}
-			f.frame = ethernet(0x0800, nil, ipv4([4]byte{10, 9, byte(i % 2), host}, dst, 6, 64, 0, nil, ports(port, 80)))
+			f.frame = ethernet(0x0800, nil, ipv4([4]byte{10, 9, byte(i % 2), host}, dst, 6, 64, 0, nil,
+				ports(port, 80)))
 		}
 		f.key = string(parse(f.frame).fiveTuple())
 		if i < victims {
@@ -189,13 +191,20 @@ func TestSoftSwitchDecode(t *testing.T) {
 	const never = 0xffffffff
 	whole := [2]uint32{3072, 768}
 	for _, tc := range []cmDecode{
-		{name: "healthy, load 0.30", th: never, tl: 1, heavy: whole, flows: 4000, victims: 2764, seed: 1, atLeast: 0.299},
-		{name: "healthy, load 0.60", th: never, tl: 1, heavy: whole, flows: 8000, victims: 5529, seed: 2, atLeast: 0.599},
-		{name: "healthy, load 0.69", th: never, tl: 1, heavy: whole, flows: 8000, victims: 6359, seed: 3, atLeast: 0.689},
-		{name: "healthy, load 0.69, other losses", th: never, tl: 1, heavy: whole, flows: 8000, victims: 6359, seed: 4, atLeast: 0.689},
-		{name: "healthy, small part, load 0.69", th: never, tl: 1, heavy: [2]uint32{777, 768}, flows: 3000, victims: 1608, seed: 5, atLeast: 0.689},
-		{name: "healthy with heavy hitters", th: 12, tl: 1, heavy: [2]uint32{3000, 500}, flows: 8000, victims: 6210, seed: 6, atLeast: 0.689},
-		{name: "healthy, IPv6", th: 14, tl: 1, heavy: [2]uint32{2000, 768}, flows: 5270, victims: 5270, v6: 3, seed: 7, atLeast: 0.6, atLeast6: 0.68},
+		{name: "healthy, load 0.30", th: never, tl: 1, heavy: whole, flows: 4000, victims: 2764, seed: 1,
+			atLeast: 0.299},
+		{name: "healthy, load 0.60", th: never, tl: 1, heavy: whole, flows: 8000, victims: 5529, seed: 2,
+			atLeast: 0.599},
+		{name: "healthy, load 0.69", th: never, tl: 1, heavy: whole, flows: 8000, victims: 6359, seed: 3,
+			atLeast: 0.689},
+		{name: "healthy, load 0.69, other losses", th: never, tl: 1, heavy: whole, flows: 8000, victims: 6359, seed: 4,
+			atLeast: 0.689},
+		{name: "healthy, small part, load 0.69", th: never, tl: 1, heavy: [2]uint32{777, 768}, flows: 3000,
+			victims: 1608, seed: 5, atLeast: 0.689},
+		{name: "healthy with heavy hitters", th: 12, tl: 1, heavy: [2]uint32{3000, 500}, flows: 8000, victims: 6210,
+			seed: 6, atLeast: 0.689},
+		{name: "healthy, IPv6", th: 14, tl: 1, heavy: [2]uint32{2000, 768}, flows: 5270, victims: 5270, v6: 3, seed: 7,
+			atLeast: 0.6, atLeast6: 0.68},
 		{
 			name: "ill", th: 9, tl: 2, sample: 19_000, light: [2]uint32{1000, 120}, heavy: [2]uint32{1420, 200},
 			flows: 12_000, victims: 9000, v6: 1, seed: 8, atLeast: 0.67, atLeast6: 0.5, atLeastLight: 0.67,
@@ -205,7 +214,7 @@ func TestSoftSwitchDecode(t *testing.T) {
 	}
 }
 
-// TestBMv2Decode does so on BMv2, with fewer packets.
+// TestBMv2Decode is the same test on BMv2, with fewer packets.
 func TestBMv2Decode(t *testing.T) {
 	decodeLosses(t, func(t *testing.T) target { return startBMv2(t) }, cmDecode{
 		th: 9, tl: 2, sample: 19_000, light: [2]uint32{200, 60}, heavy: [2]uint32{260, 80},
@@ -224,7 +233,8 @@ func decodeLosses(t *testing.T, start func(*testing.T) target, tc cmDecode) {
 	t.Logf("%d packets, %d lost; load factors HL %.3f, LL %.3f; IPv6 HL %.3f, LL %.3f", n.packets, n.lost,
 		load[0][cmHeavy], load[0][cmLight], load[1][cmHeavy], load[1][cmLight])
 	if load[0][cmHeavy] < tc.atLeast || load[1][cmHeavy] < tc.atLeast6 || load[0][cmLight] < tc.atLeastLight {
-		t.Errorf("too easy: load factors of at least %v, IPv6 %v and LL %v are wanted", tc.atLeast, tc.atLeast6, tc.atLeastLight)
+		t.Errorf("too easy: load factors of at least %v, IPv6 %v and LL %v are wanted", tc.atLeast, tc.atLeast6,
+			tc.atLeastLight)
 	}
 }
 
@@ -236,8 +246,8 @@ type decodeNetwork struct {
 	packets, lost int
 }
 
-// Ports of an edge: hosts' packets come in by 1, the other edge's by 7. Out they go by
-// their routes, by which packets to the first edge leave by 5 and 6, those to the second by 2 and 4.
+// Ports of an edge: hosts' packets come in by 1, the other edge's by 7. Out they go by their
+// routes, by which packets to the first edge leave by 5 and 6, those to the second by 2 and 4.
 const fabricPort = 7
 
 func newDecodeNetwork(t *testing.T, start func(*testing.T) target, e cmEpoch) *decodeNetwork {
@@ -304,13 +314,7 @@ func (n *decodeNetwork) play(r *rand.Rand, flows []*cmFlow) *losses {
 // the load factors, by family and hierarchy.
 func (n *decodeNetwork) decode(lost *losses) (load [2][3]float64) {
 	n.t.Helper()
-	read := func(b *bench, m *cmRegister) *p4rt.Cells {
-		c, err := b.client.ReadBank(b.ctx, m.register.Name, 0)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		return c
-	}
+	read := func(b *bench, m *cmRegister) *p4rt.Cells { return b.readBank(m.register.Name, 0) }
 	for family := range 2 {
 		up, down := n.epoch.upstream[family], n.epoch.downstream[family]
 		var delta [3]*fermat
@@ -341,7 +345,8 @@ func (n *decodeNetwork) decode(lost *losses) (load [2][3]float64) {
 			if m := delta[hierarchy].m; m > 0 {
 				load[family][hierarchy] = float64(len(want)) / float64(3*m)
 			}
-			rest := &fermat{m: delta[hierarchy].m, words: delta[hierarchy].words, cells: slices.Clone(delta[hierarchy].cells)}
+			rest := &fermat{m: delta[hierarchy].m, words: delta[hierarchy].words,
+				cells: slices.Clone(delta[hierarchy].cells)}
 			for key, packets := range want {
 				rest.insert([]byte(key), -packets)
 			}
@@ -350,11 +355,13 @@ func (n *decodeNetwork) decode(lost *losses) (load [2][3]float64) {
 			}
 			got, complete := delta[hierarchy].decode()
 			if !complete {
-				n.t.Errorf("%s: not decoded, %d flows of %d found at load factor %.3f", label, len(got), len(want), load[family][hierarchy])
+				n.t.Errorf("%s: not decoded, %d flows of %d found at load factor %.3f", label, len(got), len(want),
+					load[family][hierarchy])
 				continue
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				n.t.Errorf("%s: lost packets by flow differ (-lost +decoded): %d and %d flows", label, len(want), len(got))
+				n.t.Errorf("%s: lost packets by flow differ (-lost +decoded): %d and %d flows", label, len(want),
+					len(got))
 			}
 		}
 	}

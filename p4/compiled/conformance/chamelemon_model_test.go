@@ -61,7 +61,8 @@ type cmRegister struct {
 // newChameleMon makes the model that belongs to a program, nil when it has no ChameleMon.
 func newChameleMon(cat *p4values.Catalog) *chamelemon {
 	c := &chamelemon{counted: map[string]*[2]int64{}}
-	for _, name := range []string{"ingress.chamelemon.counted", "ingress.chamelemon.encoded_ipv6", "egress.chamelemon.encoded_ipv6"} {
+	for _, name := range []string{"ingress.chamelemon.counted", "ingress.chamelemon.encoded_ipv6",
+		"egress.chamelemon.encoded_ipv6"} {
 		c.counted[name] = &[2]int64{}
 	}
 	for _, r := range cat.Registers.All() {
@@ -70,7 +71,7 @@ func newChameleMon(cat *p4values.Catalog) *chamelemon {
 			continue
 		}
 		number := func(key string) int {
-			n, _ := a.Int(key) // what is not there stays zero
+			n, _ := a.Int(key) // an absent field stays zero
 			return int(n)
 		}
 		m := &cmRegister{register: r, buckets: number("buckets"), words: number("words"), cells: make([]uint32, r.Size)}
@@ -186,7 +187,7 @@ func (m *cmRegister) count(time int, in part, p packet) bool {
 	return true
 }
 
-// arrayHash is the hash of a key that an encoder's array goes by.
+// arrayHash is the hash of a key in an encoder's array.
 func arrayHash(key []byte, array int) uint32 {
 	return mix(crc32.ChecksumIEEE(key)*rowOdd[array]+uint32(crc16(key))*cmStep[array], 1)
 }

@@ -38,26 +38,31 @@ func (b *bench) configure(c cmConfig) {
 	number := func(name string, v uint32) p4rt.Param { return p4rt.Uint(name, uint64(v)) }
 	var entries []p4rt.Entry
 	for _, p := range c.entry {
-		entries = append(entries, p4rt.Entry{Table: "ingress.chamelemon.entry_port", Action: "ingress.chamelemon.from_host", Match: []p4rt.Match{exact("port", p)}})
+		entries = append(entries, p4rt.Entry{Table: "ingress.chamelemon.entry_port",
+			Action: "ingress.chamelemon.from_host", Match: []p4rt.Match{exact("port", p)}})
 	}
 	for _, p := range c.exit {
-		entries = append(entries, p4rt.Entry{Table: "egress.chamelemon.exit_port", Action: "egress.chamelemon.to_host", Match: []p4rt.Match{exact("port", p)}})
+		entries = append(entries, p4rt.Entry{Table: "egress.chamelemon.exit_port", Action: "egress.chamelemon.to_host",
+			Match: []p4rt.Match{exact("port", p)}})
 	}
 	for dscp, code := range c.dscp {
 		entries = append(entries,
 			p4rt.Entry{
-				Table: "ingress.chamelemon.dscp_in", Action: "ingress.chamelemon.carry", Match: []p4rt.Match{exact("dscp", uint32(dscp))},
+				Table: "ingress.chamelemon.dscp_in", Action: "ingress.chamelemon.carry",
+				Match:  []p4rt.Match{exact("dscp", uint32(dscp))},
 				Params: []p4rt.Param{number("code", uint32(code))},
 			},
 			p4rt.Entry{
-				Table: "egress.chamelemon.dscp_out", Action: "egress.chamelemon.restore", Match: []p4rt.Match{exact("code", uint32(code))},
+				Table: "egress.chamelemon.dscp_out", Action: "egress.chamelemon.restore",
+				Match:  []p4rt.Match{exact("code", uint32(code))},
 				Params: []p4rt.Param{number("dscp", uint32(dscp))},
 			})
 	}
 	for time := range uint32(2) {
 		e := c.epochs[time]
 		entries = append(entries, p4rt.Entry{
-			Table: "ingress.chamelemon.thresholds", Action: "ingress.chamelemon.classify", Match: []p4rt.Match{exact("time", time)},
+			Table: "ingress.chamelemon.thresholds", Action: "ingress.chamelemon.classify",
+			Match:  []p4rt.Match{exact("time", time)},
 			Params: []p4rt.Param{number("th", e.th), number("tl", e.tl), number("sample", e.sample)},
 		})
 		for family, suffix := range []string{"", "_ipv6"} {
@@ -75,7 +80,7 @@ func (b *bench) configure(c cmConfig) {
 			}
 		}
 	}
-	if err := b.client.Desire(b.ctx, "chamelemon", p4rt.Desired{Entries: entries}); err != nil {
+	if err := b.client.Reconcile(b.ctx, p4rt.Desired{Entries: entries}); err != nil {
 		b.t.Fatal(err)
 	}
 	b.edge.config = c
@@ -87,8 +92,8 @@ type hop struct {
 	bank int
 }
 
-// through puts a frame through the switch, holds it against the model and returns what
-// comes out.
+// through sends a frame through the switch, compares the result with the model and returns
+// it.
 func (h *hop) through(label string, f []byte) frameOut {
 	h.t.Helper()
 	port, want, forwarded := expect(f)
@@ -104,7 +109,7 @@ func (h *hop) through(label string, f []byte) frameOut {
 	select {
 	case got := <-h.sw.output():
 		if got.port != port || !bytes.Equal(got.frame, want) {
-			h.t.Fatalf("%s: came out by port %d as\n% x, want by port %d\n% x", label, got.port, got.frame, port, want)
+			h.t.Fatalf("%s: left by port %d as\n% x, want by port %d\n% x", label, got.port, got.frame, port, want)
 		}
 		return got
 	case <-time.After(patience):
@@ -129,7 +134,8 @@ func conformPath(t *testing.T, start func(*testing.T) target, packets int) {
 		e.divide(1, light/4, heavy/4, 1024)
 		return e
 	}
-	next := cmConfig{epochs: [2]cmEpoch{config(12, 3, 20_000, 256, 1000), config(5, 1, 0, 0, 3072)}, dscp: map[byte]byte{46: 5, 18: 2}}
+	next := cmConfig{epochs: [2]cmEpoch{config(12, 3, 20_000, 256, 1000), config(5, 1, 0, 0, 3072)},
+		dscp: map[byte]byte{46: 5, 18: 2}}
 	for _, h := range []*hop{first, middle, last} {
 		h.install()
 	}
@@ -225,10 +231,7 @@ func conformEdgeFlips(t *testing.T, sw target, n int) {
 	var sums [2][2]*fermat // by side and family
 	collect := func(side, bank int) {
 		for family, m := range [2][2]*cmRegister{b.edge.upstream, b.edge.downstream}[side] {
-			cells, err := b.client.ReadBank(b.ctx, m.register.Name, bank)
-			if err != nil {
-				t.Fatal(err)
-			}
+			cells := b.readBank(m.register.Name, bank)
 			read := newFermat(cells, m, e.downstream[family][cmHeavy])
 			if sums[side][family] == nil {
 				sums[side][family] = read

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/netsketch/netsketch/internal/p4tap"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
@@ -40,13 +41,13 @@ type frameOut struct {
 	frame []byte
 }
 
-// bench is a switch under test, its controller, and the model beside it.
+// bench is a switch under test, its controller and the model.
 type bench struct {
 	t        testing.TB
 	ctx      context.Context
 	sw       target
 	client   *p4rt.Client
-	punted   *p4rt.Queue[*p4rt.PacketIn]
+	tap      *p4tap.Tap
 	cat      *p4values.Catalog
 	univmons map[string]*univmon
 	edge     *chamelemon // nil in programs without it
@@ -94,7 +95,7 @@ func conform(t *testing.T, program string, sw target) {
 	b.compare(0)
 }
 
-// conformTrace does so with n packets of real traffic, broken ones among them.
+// conformTrace sends n packets of real traffic, some of them broken.
 func conformTrace(t *testing.T, program string, sw target, n int) {
 	frames := realFrames(t, n)
 	b := newBench(t, program, sw)
@@ -118,10 +119,7 @@ func conformFlips(t *testing.T, program string, sw target, n int) {
 	counted := map[string]uint32{}
 	collect := func(bank int) {
 		for _, u := range b.univmons {
-			counters, err := b.client.ReadBank(b.ctx, u.counterRegister.Name, bank)
-			if err != nil {
-				t.Fatal(err)
-			}
+			counters := b.readBank(u.counterRegister.Name, bank)
 			for level := range u.levels {
 				counted[u.key] += counters.At(u.packets + level)
 			}
@@ -144,7 +142,7 @@ func conformFlips(t *testing.T, program string, sw target, n int) {
 }
 
 // traffic sends up to n packets, several at a time, all of which leave by ports. It
-// returns how many there are, and a channel that says when all have left.
+// returns how many there are, and a channel that is closed when all have left.
 func (b *bench) traffic(n int) (sent <-chan error, packets int) {
 	const inFlight = 16 // BMv2's queues hold 64 packets and drop in silence
 	var frames [][]byte
@@ -177,9 +175,14 @@ func newBench(t testing.TB, program string, sw target) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cat, err := p4values.NewCatalog(p.P4Info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap := p4tap.New(cat, deviceID, 64)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*patience)
 	client, err := p4rt.Dial(ctx, p4rt.Config{
-		Target: sw.address(), DeviceID: deviceID, ReadoutTimeout: patience,
+		Target: sw.address(), DeviceID: deviceID, ReadoutTimeout: patience, DialOptions: tap.DialOptions(),
 		Program: &p4rt.Program{Name: program, DeviceConfig: p.JSON, P4Info: p.P4Info},
 	})
 	if err != nil {
@@ -190,11 +193,8 @@ func newBench(t testing.TB, program string, sw target) *bench {
 	if err := client.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	cat, err := p4values.NewCatalog(p.P4Info)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &bench{t: t, ctx: ctx, sw: sw, client: client, punted: client.PacketIns(ctx, 64, nil), cat: cat, univmons: instances(cat), edge: newChameleMon(cat)}
+	return &bench{t: t, ctx: ctx, sw: sw, client: client, tap: tap, cat: cat, univmons: instances(cat),
+		edge: newChameleMon(cat)}
 }
 
 const (
@@ -255,9 +255,10 @@ func (b *bench) install() {
 		entries = append(entries, e)
 	}
 	entries = append(entries, p4rt.Entry{
-		Table: "trap", Action: "to_cpu", Match: []p4rt.Match{p4rt.Exact("hdr.ethernet.ether_type", binary.BigEndian.AppendUint16(nil, arpFrame))},
+		Table: "trap", Action: "to_cpu", Match: []p4rt.Match{p4rt.Exact("hdr.ethernet.ether_type",
+			binary.BigEndian.AppendUint16(nil, arpFrame))},
 	})
-	if err := b.client.Desire(b.ctx, "test", p4rt.Desired{Entries: entries}); err != nil {
+	if err := b.client.Reconcile(b.ctx, p4rt.Desired{Entries: entries}); err != nil {
 		b.t.Fatal(err)
 	}
 	if err := b.client.SetDefaultAction(b.ctx, "ecmp_seed", "choose_member", p4rt.Uint("seed", seed)); err != nil {
@@ -321,7 +322,7 @@ func expect(f []byte) (port uint32, out []byte, forwarded bool) {
 	return port, out, true
 }
 
-// send puts a frame through switch and model, and waits for it to come out. A frame
+// send sends a frame through switch and model, and waits for it to come out. A frame
 // that is to be dropped is followed by the next one at once.
 func (b *bench) send(label string, bank int, f []byte) {
 	b.t.Helper()
@@ -345,19 +346,19 @@ func (b *bench) send(label string, bank int, f []byte) {
 	var got frameOut
 	select {
 	case got = <-b.sw.output():
-	case p := <-b.punted.C:
-		got = frameOut{cpuPort, p.Payload}
-		if from, _ := p.Uint("ingress_port"); from != in {
-			b.t.Errorf("%s: packet-in says ingress port %d, it came by %d", label, from, in)
+	case p := <-b.tap.Packets:
+		got = frameOut{cpuPort, p.GetPayload()}
+		if from, _ := b.tap.Uint(p, "ingress_port"); from != in {
+			b.t.Errorf("%s: packet-in has ingress port %d, want %d", label, from, in)
 		}
-		if reason, _ := p.Uint("reason"); reason != 0 {
-			b.t.Errorf("%s: packet-in says reason %d, want 0", label, reason)
+		if reason, _ := b.tap.Uint(p, "reason"); reason != 0 {
+			b.t.Errorf("%s: packet-in has reason %d, want 0", label, reason)
 		}
 	case <-time.After(patience):
-		b.t.Fatalf("%s: nothing came out; want % x by port %d", label, want, port)
+		b.t.Fatalf("%s: no frame left; want % x by port %d", label, want, port)
 	}
 	if got.port != port || !bytes.Equal(got.frame, want) {
-		b.t.Fatalf("%s: came out by port %d as\n% x, want by port %d\n% x", label, got.port, got.frame, port, want)
+		b.t.Fatalf("%s: left by port %d as\n% x, want by port %d\n% x", label, got.port, got.frame, port, want)
 	}
 }
 
@@ -375,14 +376,20 @@ func (b *bench) compare(bank int) {
 	}
 }
 
+func (b *bench) readBank(register string, bank int) *p4rt.Cells {
+	b.t.Helper()
+	cells, err := b.client.ReadBanks(b.ctx, bank, register)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return cells[0]
+}
+
 func (b *bench) compareRegister(register *p4values.Register, bank int, model []uint32) {
 	b.t.Helper()
 	n := register.Readout.Cells
 	want := model[bank*n:][:n]
-	got, err := b.client.ReadBank(b.ctx, register.Name, bank)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	got := b.readBank(register.Name, bank)
 	wrong := 0
 	for i := range want {
 		if got.At(i) != want[i] {
@@ -397,7 +404,8 @@ func (b *bench) compareRegister(register *p4values.Register, bank int, model []u
 	clear(want)
 }
 
-// compareCounters reads the counters of drops, of DSCPs that were not kept and of packets that encoders took.
+// compareCounters reads the counters of drops, of DSCPs that were not kept and of packets that
+// encoders took.
 func (b *bench) compareCounters() {
 	b.t.Helper()
 	var drops [dropReasons]int64
@@ -425,10 +433,11 @@ func (b *bench) readCounter(name string) []int64 {
 	}
 	got := map[int64]int64{}
 	query := &p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: &p4v1.CounterEntry{CounterId: c.ID}}}
-	for e, err := range b.client.Read(b.ctx, query) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+	read, err := b.tap.Read(b.ctx, query)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, e := range read {
 		got[e.GetCounterEntry().GetIndex().GetIndex()] = e.GetCounterEntry().GetData().GetPacketCount()
 	}
 	out := make([]int64, len(got))
@@ -453,8 +462,8 @@ func (b *bench) leaves() bool {
 func (b *bench) packetOut() {
 	b.t.Helper()
 	send := func(op byte, payload []byte) {
-		value := func(name string, v byte) p4rt.MetadataValue { return p4rt.MetadataValue{Name: name, Value: []byte{v}} }
-		err := b.client.PacketOut(b.ctx, payload, value("op", op), value("egress_port", 9), value("object", 1), value("bank", 0),
+		value := func(name string, v byte) p4tap.Field { return p4tap.Field{Name: name, Value: []byte{v}} }
+		err := b.tap.PacketOut(payload, value("op", op), value("egress_port", 9), value("object", 1), value("bank", 0),
 			value("index", 0), value("seq", 0))
 		if err != nil {
 			b.t.Fatal(err)
@@ -475,9 +484,9 @@ func (b *bench) packetOut() {
 	}
 }
 
-// refusals checks that requests for cells that are not there come back as refused,
-// and take nothing with them: a comparison of the registers follows. It speaks
-// P4Runtime itself, as another controller, for the client keeps such answers to itself.
+// refusals checks that the switch refuses requests for absent cells and changes nothing: a
+// comparison of the registers follows. It uses P4Runtime as another controller, because the client
+// does not return refusals.
 func (b *bench) refusals() {
 	b.t.Helper()
 	object, cells := uint32(1), uint32(0)
@@ -508,6 +517,11 @@ func (b *bench) refusals() {
 	exchange(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: &p4v1.MasterArbitrationUpdate{
 		DeviceId: deviceID, ElectionId: &p4v1.Uint128{High: 1},
 	}}})
+	for st := range b.client.Watch(ctx) {
+		if st.State == p4rt.Standby {
+			break
+		}
+	}
 
 	payload := bytes.Repeat([]byte{0x5a}, 1024)
 	for _, r := range []struct {
@@ -520,11 +534,13 @@ func (b *bench) refusals() {
 		{"index beyond 2^31", object, 0, 0xffffff00},
 		{"index between", object, 0, 128},
 	} {
-		request := map[string]uint32{"op": 1, "egress_port": 0, "object": r.object, "bank": r.bank, "index": r.index, "seq": 77}
+		request := map[string]uint32{"op": 1, "egress_port": 0, "object": r.object, "bank": r.bank, "index": r.index,
+			"seq": 77}
 		answer := exchange(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{
 			Payload: payload, Metadata: b.metadata(request),
 		}}}).GetPacket()
-		want := b.metadata(map[string]uint32{"reason": 255, "ingress_port": cpuPort, "object": r.object, "bank": r.bank, "index": r.index, "seq": 77})
+		want := b.metadata(map[string]uint32{"reason": 255, "ingress_port": cpuPort, "object": r.object, "bank": r.bank,
+			"index": r.index, "seq": 77})
 		if diff := cmp.Diff(want, answer.GetMetadata(), protocmp.Transform()); diff != "" {
 			b.t.Errorf("%s: the answer's metadata (-want +got):\n%s", r.name, diff)
 		}

@@ -60,7 +60,8 @@ func address6(b ...byte) (a [16]byte) {
 // oddFrames are the cases of docs/p4.md's section on packets.
 func oddFrames() [][]byte {
 	v4 := func(protocol, ttl byte, fragment uint16, options, payload []byte) []byte {
-		return ethernet(0x0800, nil, ipv4([4]byte{10, 9, 0, 1}, [4]byte{10, 0, 0, 2}, protocol, ttl, fragment, options, payload))
+		return ethernet(0x0800, nil, ipv4([4]byte{10, 9, 0, 1}, [4]byte{10, 0, 0, 2}, protocol, ttl, fragment, options,
+			payload))
 	}
 	v6 := func(next byte, payload []byte) []byte {
 		return ethernet(0x86dd, nil, ipv6(address6(9), address6(0, 0, 2), next, 64, payload))
@@ -77,7 +78,8 @@ func oddFrames() [][]byte {
 	}
 	tcp := v4(6, 64, 0, nil, ports(1234, 80))
 	tcp6 := v6(6, ports(1234, 80))
-	highest := ethernet(0x0800, nil, ipv4([4]byte{255, 255, 255, 255}, [4]byte{255, 255, 255, 251}, 255, 64, 0, nil, nil))
+	highest := ethernet(0x0800, nil, ipv4([4]byte{255, 255, 255, 255}, [4]byte{255, 255, 255, 251}, 255, 64, 0, nil,
+		nil))
 	highest6 := ethernet(0x86dd, nil, ipv6(address6(255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255),
 		address6(0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 253), 17, 64, ports(65535, 65535)))
 	inner := ipv4([4]byte{10, 9, 0, 3}, [4]byte{10, 0, 0, 4}, 17, 64, 0, nil, ports(5, 6))
@@ -119,8 +121,10 @@ func oddFrames() [][]byte {
 		ethernet(0x0806, nil, make([]byte, 28)),
 		ethernet(0x8847, nil, make([]byte, 40)),
 		{2, 0, 0, 0, 0, 0xaa, 2, 0},
-		withTos(tcp, 46<<2|1), withTos(tcp, 10<<2|2), withTos(tcp, 48<<2), withTos(tcp, 255), withTos(tcp, 28), withTos(tcp, 3),
-		withTos(tcp6, 46<<2|1), withTos(tcp6, 10<<2|2), withTos(tcp6, 48<<2), withTos(tcp6, 255), withTos(tcp6, 28), withTos(tcp6, 3),
+		withTos(tcp, 46<<2|1), withTos(tcp, 10<<2|2), withTos(tcp, 48<<2), withTos(tcp, 255), withTos(tcp, 28),
+		withTos(tcp, 3),
+		withTos(tcp6, 46<<2|1), withTos(tcp6, 10<<2|2), withTos(tcp6, 48<<2), withTos(tcp6, 255), withTos(tcp6, 28),
+		withTos(tcp6, 3),
 		highest, highest, highest6, highest6,
 	}
 }
@@ -137,10 +141,12 @@ func flowFrames(seed uint64, n, flows int) [][]byte {
 			protocol = 17
 		}
 		if r.IntN(4) == 0 {
-			templates[i] = ethernet(0x86dd, nil, ipv6(address6(9, byte(r.IntN(40))), address6(0, byte(r.IntN(3)), byte(r.IntN(256))), protocol, 64, payload))
+			templates[i] = ethernet(0x86dd, nil, ipv6(address6(9, byte(r.IntN(40))),
+				address6(0, byte(r.IntN(3)), byte(r.IntN(256))), protocol, 64, payload))
 			continue
 		}
-		src, dst := [4]byte{10, 9, byte(r.IntN(4)), byte(r.IntN(256))}, [4]byte{10, byte(r.IntN(4)), byte(r.IntN(256)), 1}
+		src, dst := [4]byte{10, 9, byte(r.IntN(4)), byte(r.IntN(256))},
+			[4]byte{10, byte(r.IntN(4)), byte(r.IntN(256)), 1}
 		templates[i] = ethernet(0x0800, nil, ipv4(src, dst, protocol, 64, 0, nil, payload))
 	}
 	out := make([][]byte, n)
@@ -151,7 +157,8 @@ func flowFrames(seed uint64, n, flows int) [][]byte {
 	return out
 }
 
-// realFrames returns n packets of the shared trace, evenly taken from all of it. It skips the test where the trace is not there.
+// realFrames returns n packets of the shared trace, evenly taken from all of it. It skips the test
+// where the trace is not there.
 func realFrames(t *testing.T, n int) [][]byte {
 	t.Helper()
 	const name, total = "../../../../shared/traces/mixed-165k.pcap.gz", 164_600

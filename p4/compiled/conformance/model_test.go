@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// packet is what docs/p4.md says about a frame.
+// packet is a frame as docs/p4.md defines it.
 type packet struct {
 	counted  bool // belongs to a flow
 	drop     int  // why not: index into ingress.drops
@@ -132,7 +132,7 @@ func instances(cat *p4values.Catalog) map[string]*univmon {
 			continue
 		}
 		number := func(key string) int {
-			n, _ := a.Int(key) // what is not there stays zero
+			n, _ := a.Int(key) // an absent field stays zero
 			return int(n)
 		}
 		u := out[a.Values["key"]]

@@ -45,7 +45,8 @@ func TestOtherSizes(t *testing.T) {
 		p := &p4configv1.P4Info{}
 		return json, p, prototext.Unmarshal(text, p)
 	}
-	json, info, err := compile(map[string]int{"TOWER8": 4096, "TOWER16": 2048, "UPSTREAM": 768, "DOWNSTREAM": 512, "UPSTREAM_IPV6": 512, "DOWNSTREAM_IPV6": 256})
+	json, info, err := compile(map[string]int{"TOWER8": 4096, "TOWER16": 2048, "UPSTREAM": 768, "DOWNSTREAM": 512,
+		"UPSTREAM_IPV6": 512, "DOWNSTREAM_IPV6": 256})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,9 @@ import (
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 )
 
-// Annotation is one annotation of an object of the program, structured (@name[…]) or not (@name(…)). What stands between the
-// brackets is split at commas: "key=value" goes to Values, anything else to List. Quotes around values are taken off.
+// Annotation is one annotation of an object of the program, structured (@name[…]) or not
+// (@name(…)). The body is split at commas: "key=value" goes to Values, anything
+// else to List. Quotes around values are removed.
 type Annotation struct {
 	Name   string
 	List   []string
@@ -31,8 +32,8 @@ func (as Annotations) Find(name string) (Annotation, bool) {
 	return Annotation{}, false
 }
 
-// Int returns the number that the annotation has under key. It fails when there is none or it is no number; decimal, 0x, 0b and
-// P4's width prefix ("8w5") are understood.
+// Int returns the number that the annotation has under key. It fails if there is no
+// number; decimal, 0x, 0b and P4's width prefix ("8w5") are accepted.
 func (a Annotation) Int(key string) (int64, error) {
 	text, ok := a.Values[key]
 	if !ok {
@@ -56,7 +57,8 @@ func parseInt(text string) (int64, error) {
 	return strconv.ParseInt(strings.ReplaceAll(digits, "_", ""), 0, 64)
 }
 
-// parseAnnotations reads the annotations of a preamble: the plain ones as text, then the structured ones.
+// parseAnnotations reads the annotations of a preamble: the plain ones as text, then the structured
+// ones.
 func parseAnnotations(plain []string, structured []*p4configv1.StructuredAnnotation) Annotations {
 	var out Annotations
 	for _, text := range plain {

@@ -11,14 +11,14 @@ import (
 
 // Reasons for which a byte string is refused.
 var (
-	// ErrEmpty: a byte string of no bytes is no number in P4Runtime.
+	// ErrEmpty: a byte string of no bytes is not a number in P4Runtime.
 	ErrEmpty = errors.New("empty byte string")
 	// ErrRange: the number does not fit the width that P4Info gives it.
 	ErrRange = errors.New("out of range")
 )
 
-// Canonical returns the number in b in its shortest form: big-endian, without leading zero bytes, never empty; zero is one zero
-// byte. The result is a part of b wherever it can be.
+// Canonical returns the number in b in its shortest form: big-endian, without leading zero bytes,
+// never empty; zero is one zero byte. The result shares memory with b if possible.
 func Canonical(b []byte) []byte {
 	for len(b) > 1 && b[0] == 0 {
 		b = b[1:]
@@ -29,11 +29,9 @@ func Canonical(b []byte) []byte {
 	return b
 }
 
-// IsCanonical reports whether b is in its shortest form.
-func IsCanonical(b []byte) bool { return len(b) == 1 || len(b) > 1 && b[0] != 0 }
-
-// Encode checks that b is a number of at most width bits and returns it in canonical form. Leading zero bytes are accepted; an
-// empty string ([ErrEmpty]) and a number that does not fit ([ErrRange]) are refused.
+// Encode checks that b is a number of at most width bits and returns it in canonical form. Leading
+// zero bytes are accepted; an empty string ([ErrEmpty]) and a number that does not fit ([ErrRange])
+// are errors.
 func Encode(b []byte, width int) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, ErrEmpty
@@ -45,7 +43,7 @@ func Encode(b []byte, width int) ([]byte, error) {
 	return c, nil
 }
 
-// Pad returns the number in b in the full ceil(width/8) bytes, or what [Encode] refuses it for.
+// Pad returns the number in b in the full ceil(width/8) bytes, or the error of [Encode].
 func Pad(b []byte, width int) ([]byte, error) {
 	c, err := Encode(b, width)
 	if err != nil {
@@ -56,10 +54,10 @@ func Pad(b []byte, width int) ([]byte, error) {
 	return out, nil
 }
 
-// Bytes returns how many bytes a number of width bits takes.
+// Bytes returns the number of bytes of a number of width bits.
 func Bytes(width int) int { return (width + 7) / 8 }
 
-// BitLen returns how many bits the number in b needs; 0 for zero.
+// BitLen returns the number of significant bits of the number in b; 0 for zero.
 func BitLen(b []byte) int {
 	for i, v := range b {
 		if v != 0 {
@@ -80,7 +78,7 @@ func Uint(v uint64) []byte {
 	return b
 }
 
-// Uint64 reads the number in b, of any length as long as it fits 64 bits.
+// Uint64 reads the number in b, of any length; it fails above 64 bits.
 func Uint64(b []byte) (uint64, error) {
 	c, err := Encode(b, 64)
 	if err != nil {
@@ -104,7 +102,8 @@ func CanonicalSigned(b []byte) []byte {
 	return b
 }
 
-// EncodeSigned checks that b is a two's complement number of at most width bits and returns it in canonical form.
+// EncodeSigned checks that b is a two's complement number of at most width bits and returns it in
+// canonical form.
 func EncodeSigned(b []byte, width int) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, ErrEmpty
@@ -116,8 +115,8 @@ func EncodeSigned(b []byte, width int) ([]byte, error) {
 	return c, nil
 }
 
-// PadSigned returns the two's complement number in b as width bits, in ceil(width/8) bytes whose unused top bits are zero: the
-// form in which a switch holds it.
+// PadSigned returns the two's complement number in b as width bits, in ceil(width/8) bytes whose
+// unused top bits are zero: the form in which a switch holds it.
 func PadSigned(b []byte, width int) ([]byte, error) {
 	c, err := EncodeSigned(b, width)
 	if err != nil {
@@ -136,7 +135,8 @@ func PadSigned(b []byte, width int) ([]byte, error) {
 	return out, nil
 }
 
-// FromSignedBits is the inverse of [PadSigned]: it takes width bits as a switch holds them and returns the canonical form.
+// FromSignedBits is the inverse of [PadSigned]: it takes width bits as a switch holds them and
+// returns the canonical form.
 func FromSignedBits(b []byte, width int) []byte {
 	out := bytes.Clone(b)
 	if len(out) == 0 || width <= 0 {
@@ -169,7 +169,8 @@ func Mask(prefix, width int) []byte {
 // Ones returns the greatest number of width bits, in full bytes.
 func Ones(width int) []byte { return Mask(width, width) }
 
-// And returns the bits of a that are set in b too, aligned at the last byte, in the length of the longer one.
+// And returns the bits of a that are set in b too, aligned at the last byte, in the length of the
+// longer one.
 func And(a, b []byte) []byte {
 	out := make([]byte, max(len(a), len(b)))
 	for i := 1; i <= len(out); i++ {

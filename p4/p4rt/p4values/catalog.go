@@ -17,8 +17,8 @@ const (
 	PacketOutHeader = "packet_out"
 )
 
-// Catalog is a program's objects, by full name, alias and id. Names are looked up in full first; an alias serves only while it is
-// no full name and belongs to one object of the kind.
+// Catalog is a program's objects, by full name, alias and id. A full name takes precedence over
+// an alias; an alias of several objects of a kind finds none.
 type Catalog struct {
 	info *p4configv1.P4Info
 
@@ -31,22 +31,26 @@ type Catalog struct {
 	Digests   *Index[*Digest]
 	ValueSets *Index[*ValueSet]
 
-	PacketIn  *Header // nil: the program has none
-	PacketOut *Header // nil: the program has none
+	PacketIn  *Header // nil: the program has no such header
+	PacketOut *Header // nil: the program has no such header
 }
 
-// NewCatalog makes a catalog of a P4Info. It refuses ids used twice and references to what is not there.
+// NewCatalog makes a catalog of a P4Info. It fails for ids that are used twice and references to
+// objects that do not exist.
 func NewCatalog(info *p4configv1.P4Info) (*Catalog, error) {
 	b := &builder{
 		info: info, ids: map[uint32]string{},
 		cat: &Catalog{
 			info:   info,
-			Tables: newIndex[*Table]("table"), Actions: newIndex[*Action]("action"), Profiles: newIndex[*ActionProfile]("action profile"),
-			Counters: newIndex[*Counter]("counter"), Meters: newIndex[*Meter]("meter"), Registers: newIndex[*Register]("register"),
-			Digests: newIndex[*Digest]("digest"), ValueSets: newIndex[*ValueSet]("value set"),
+			Tables: newIndex[*Table]("table"), Actions: newIndex[*Action]("action"),
+			Profiles: newIndex[*ActionProfile]("action profile"),
+			Counters: newIndex[*Counter]("counter"), Meters: newIndex[*Meter]("meter"),
+			Registers: newIndex[*Register]("register"),
+			Digests:   newIndex[*Digest]("digest"), ValueSets: newIndex[*ValueSet]("value set"),
 		},
 	}
-	for _, step := range []func() error{b.actions, b.profiles, b.tables, b.counters, b.meters, b.registers, b.digests, b.valueSets, b.headers} {
+	for _, step := range []func() error{b.actions, b.profiles, b.tables, b.counters, b.meters, b.registers, b.digests,
+		b.valueSets, b.headers} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("P4Info: %w", err)
 		}
@@ -54,7 +58,7 @@ func NewCatalog(info *p4configv1.P4Info) (*Catalog, error) {
 	return b.cat, nil
 }
 
-// P4Info returns what the catalog was made from. It must not be changed.
+// P4Info returns the P4Info of the catalog. It must not be changed.
 func (c *Catalog) P4Info() *p4configv1.P4Info { return c.info }
 
 // Readouts returns the registers that can be read by packet, by object number.
@@ -128,7 +132,7 @@ func (x *Index[T]) NameOf(id uint32) (string, bool) {
 	return "", false
 }
 
-// Name finds an object by full name or unique alias; the error says what there is instead.
+// Name finds an object by full name or unique alias; the error lists the names that exist.
 func (x *Index[T]) Name(name string) (T, error) {
 	if v, ok := x.byName[name]; ok {
 		return v, nil
@@ -166,7 +170,7 @@ type builder struct {
 	ids  map[uint32]string
 }
 
-// preamble takes what all objects have, and refuses an id that is zero or in use.
+// preamble reads the part that all objects have. It fails for an id that is zero or in use.
 func (b *builder) preamble(kind string, p *p4configv1.Preamble) (Object, error) {
 	if p.GetName() == "" {
 		return Object{}, fmt.Errorf("a %s with id %#x has no name", kind, p.GetId())
@@ -179,7 +183,8 @@ func (b *builder) preamble(kind string, p *p4configv1.Preamble) (Object, error) 
 		return Object{}, fmt.Errorf("%s and %s have the same id %#x", other, what, p.GetId())
 	}
 	b.ids[p.GetId()] = what
-	return Object{ID: p.GetId(), Name: p.GetName(), Alias: p.GetAlias(), Annotations: parseAnnotations(p.GetAnnotations(), p.GetStructuredAnnotations())}, nil
+	return Object{ID: p.GetId(), Name: p.GetName(), Alias: p.GetAlias(),
+		Annotations: parseAnnotations(p.GetAnnotations(), p.GetStructuredAnnotations())}, nil
 }
 
 // translated reports whether values of a named type are strings for the controller.
@@ -189,7 +194,8 @@ func (b *builder) translated(t *p4configv1.P4NamedType) bool {
 	return str
 }
 
-// width takes a field's width: P4Info's own or, for a translated type without one, that of the translation.
+// width returns a field's width: P4Info's own or, for a translated type without one, that of the
+// translation.
 func (b *builder) width(bits int32, t *p4configv1.P4NamedType) int {
 	if bits == 0 {
 		bits = b.info.GetTypeInfo().GetNewTypes()[t.GetName()].GetTranslatedType().GetSdnBitwidth()
@@ -205,7 +211,8 @@ func (b *builder) actions() error {
 		}
 		act := &Action{Object: o}
 		for _, p := range a.GetParams() {
-			act.Params = append(act.Params, Param{ID: p.GetId(), Name: p.GetName(), Width: b.width(p.GetBitwidth(), p.GetTypeName()), String: b.translated(p.GetTypeName())})
+			act.Params = append(act.Params, Param{ID: p.GetId(), Name: p.GetName(),
+				Width: b.width(p.GetBitwidth(), p.GetTypeName()), String: b.translated(p.GetTypeName())})
 		}
 		if err := b.cat.Actions.add(act); err != nil {
 			return err
@@ -223,7 +230,8 @@ func (b *builder) profiles() error {
 		_, members := p.GetSelectorSizeSemantics().(*p4configv1.ActionProfile_SumOfMembers_)
 		err = b.cat.Profiles.add(&ActionProfile{
 			Object: o, Selector: p.GetWithSelector(), Size: p.GetSize(), MaxGroupSize: p.GetMaxGroupSize(),
-			SumOfMembers: members, MaxMemberWeight: p.GetSumOfMembers().GetMaxMemberWeight(), WeightsDisallowed: p.GetWeightsDisallowed(),
+			SumOfMembers: members, MaxMemberWeight: p.GetSumOfMembers().GetMaxMemberWeight(),
+			WeightsDisallowed: p.GetWeightsDisallowed(),
 		})
 		if err != nil {
 			return err
@@ -235,7 +243,8 @@ func (b *builder) profiles() error {
 func (b *builder) fields(in []*p4configv1.MatchField) []Field {
 	var out []Field
 	for _, f := range in {
-		out = append(out, Field{ID: f.GetId(), Name: f.GetName(), Width: b.width(f.GetBitwidth(), f.GetTypeName()), Kind: f.GetMatchType(), String: b.translated(f.GetTypeName())})
+		out = append(out, Field{ID: f.GetId(), Name: f.GetName(), Width: b.width(f.GetBitwidth(), f.GetTypeName()),
+			Kind: f.GetMatchType(), String: b.translated(f.GetTypeName())})
 	}
 	return out
 }
@@ -247,8 +256,9 @@ func (b *builder) tables() error {
 			return err
 		}
 		tab := &Table{
-			Object: o, Match: b.fields(t.GetMatchFields()), Size: t.GetSize(), ConstDefault: t.GetConstDefaultActionId() != 0,
-			Const: t.GetIsConstTable(), IdleTimeout: t.GetIdleTimeoutBehavior() != p4configv1.Table_NO_TIMEOUT, info: t,
+			Object: o, Match: b.fields(t.GetMatchFields()), Size: t.GetSize(),
+			ConstDefault: t.GetConstDefaultActionId() != 0,
+			Const:        t.GetIsConstTable(), IdleTimeout: t.GetIdleTimeoutBehavior() != p4configv1.Table_NO_TIMEOUT, info: t,
 		}
 		for _, f := range tab.Match {
 			tab.NeedsPriority = tab.NeedsPriority || f.Kind == Ternary || f.Kind == Range || f.Kind == Optional
@@ -348,7 +358,8 @@ func (b *builder) valueSets() error {
 		if err != nil {
 			return err
 		}
-		if err := b.cat.ValueSets.add(&ValueSet{Object: o, Match: b.fields(v.GetMatch()), Size: v.GetSize()}); err != nil {
+		if err := b.cat.ValueSets.add(&ValueSet{Object: o, Match: b.fields(v.GetMatch()),
+			Size: v.GetSize()}); err != nil {
 			return err
 		}
 	}
@@ -365,10 +376,12 @@ func (b *builder) headers() error {
 		seen := map[uint32]bool{}
 		for _, m := range h.GetMetadata() {
 			if m.GetId() == 0 || seen[m.GetId()] {
-				return fmt.Errorf("controller header %q: metadata %q has id %d, which is zero or used twice", o.Name, m.GetName(), m.GetId())
+				return fmt.Errorf("controller header %q: metadata %q has id %d, which is zero or used twice", o.Name,
+					m.GetName(), m.GetId())
 			}
 			seen[m.GetId()] = true
-			fields = append(fields, HeaderField{ID: m.GetId(), Name: m.GetName(), Width: b.width(m.GetBitwidth(), m.GetTypeName()), String: b.translated(m.GetTypeName())})
+			fields = append(fields, HeaderField{ID: m.GetId(), Name: m.GetName(),
+				Width: b.width(m.GetBitwidth(), m.GetTypeName()), String: b.translated(m.GetTypeName())})
 		}
 		switch o.Name {
 		case PacketInHeader:
@@ -380,8 +393,8 @@ func (b *builder) headers() error {
 	return nil
 }
 
-// Cookie derives a number that names a pipeline from its device configuration and P4Info: the same inputs give the same cookie in
-// every process.
+// Cookie derives a number that names a pipeline from its device configuration and P4Info: the same
+// inputs give the same cookie in every process.
 func Cookie(deviceConfig []byte, info *p4configv1.P4Info) (uint64, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(info)
 	if err != nil {

@@ -81,7 +81,8 @@ func TestCatalog(t *testing.T) {
 	if diff := cmp.Diff(&Readout{Object: 3, Banks: 2, Cells: 500}, cells.Readout); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(map[string]string{"object": "3", "banks": "2", "levels": "4", "rows": "8w5", "key": "src,dst"}, cells.Layout); diff != "" {
+	if diff := cmp.Diff(map[string]string{"object": "3", "banks": "2", "levels": "4", "rows": "8w5", "key": "src,dst"},
+		cells.Layout); diff != "" {
 		t.Error(diff)
 	}
 	if r := c.Readouts(); len(r) != 2 || r[0].Name != "I.v.cells" || r[0].Readout.Cells != 7 || !r[0].Signed {
@@ -109,11 +110,14 @@ registers { preamble { id: 1 name: "a.x" alias: "x" } size: 1 } registers { prea
 
 func TestCatalogRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ info, want string }{
-		"id twice":          {`actions { preamble { id: 5 name: "a" } } actions { preamble { id: 5 name: "b" } }`, "same id"},
-		"no id":             {`actions { preamble { name: "a" } }`, "has no id"},
-		"no name":           {`actions { preamble { id: 5 } }`, "has no name"},
-		"name twice":        {`actions { preamble { id: 5 name: "a" } } actions { preamble { id: 6 name: "a" } }`, `named "a"`},
-		"unknown action":    {`tables { preamble { id: 5 name: "t" } action_refs { id: 9 } }`, `table "t" uses action 0x9`},
+		"id twice": {`actions { preamble { id: 5 name: "a" } } actions { preamble { id: 5 name: "b" } }`,
+			"same id"},
+		"no id":   {`actions { preamble { name: "a" } }`, "has no id"},
+		"no name": {`actions { preamble { id: 5 } }`, "has no name"},
+		"name twice": {`actions { preamble { id: 5 name: "a" } } actions { preamble { id: 6 name: "a" } }`,
+			`named "a"`},
+		"unknown action": {`tables { preamble { id: 5 name: "t" } action_refs { id: 9 } }`,
+			`table "t" uses action 0x9`},
 		"unknown profile":   {`tables { preamble { id: 5 name: "t" } implementation_id: 9 }`, "action profile 0x9"},
 		"counter's table":   {`direct_counters { preamble { id: 5 name: "c" } direct_table_id: 9 }`, "table 0x9"},
 		"meter's table":     {`direct_meters { preamble { id: 5 name: "c" } direct_table_id: 9 }`, "table 0x9"},

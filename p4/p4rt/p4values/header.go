@@ -12,7 +12,8 @@ type HeaderField struct {
 	String bool // the type is translated to a string (@p4runtime_translation with sdn_string)
 }
 
-// Header is the layout of a controller header: its fields lie one after another, first field first, most significant bit first.
+// Header is the layout of a controller header: its fields lie one after another, first field first,
+// most significant bit first.
 type Header struct {
 	Object
 	Fields []HeaderField
@@ -52,8 +53,8 @@ func (h *Header) ByName(name string) int {
 	return -1
 }
 
-// Put writes the number in value into field i of a serialised header, which must be zero there. The value must fit the field
-// (see [Encode]).
+// Put writes the number in value into field i of a serialized header, which must be zero there. The
+// value must fit the field (see [Encode]).
 func (h *Header) Put(hdr []byte, i int, value []byte) error {
 	f := h.Fields[i]
 	c, err := Encode(value, f.Width)
@@ -74,8 +75,8 @@ func (h *Header) Put(hdr []byte, i int, value []byte) error {
 	return nil
 }
 
-// Get returns field i of a serialised header in canonical form. Where the field lies on byte boundaries the result is a part of
-// hdr.
+// Get returns field i of a serialized header in canonical form. The result shares memory with hdr
+// if the field lies on byte boundaries.
 func (h *Header) Get(hdr []byte, i int) []byte {
 	start, end := h.starts[i], h.starts[i]+h.Fields[i].Width
 	if start%8 == 0 && end%8 == 0 {

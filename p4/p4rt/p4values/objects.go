@@ -4,7 +4,7 @@ package p4values
 
 import p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 
-// Object is what every object of a program has.
+// Object is the part that every object of a program has.
 type Object struct {
 	ID          uint32
 	Name        string // full name
@@ -12,7 +12,7 @@ type Object struct {
 	Annotations Annotations
 }
 
-// Own returns what every object has.
+// Own returns the part that every object has.
 func (o *Object) Own() Object { return *o }
 
 // MatchKind is how a key field is compared.
@@ -70,7 +70,7 @@ func (a *Action) ParamByID(id uint32) int {
 	return -1
 }
 
-// Scope says where a table may use an action.
+// Scope is where a table may use an action.
 type Scope = p4configv1.ActionRef_Scope
 
 // ActionRef is an action that a table may use.
@@ -86,12 +86,12 @@ type Table struct {
 	Actions       []ActionRef
 	Size          int64
 	ConstDefault  bool // the default action cannot be changed
-	Const         bool // the entries are the program's
+	Const         bool // the program defines the entries, which are constant
 	IdleTimeout   bool
 	NeedsPriority bool           // a field is ternary, range or optional
 	Profile       *ActionProfile // nil: a direct table
-	DirectCounter *Counter       // nil: none
-	DirectMeter   *Meter         // nil: none
+	DirectCounter *Counter       // nil: the table has none
+	DirectMeter   *Meter         // nil: the table has none
 	info          *p4configv1.Table
 }
 
@@ -137,7 +137,7 @@ type ActionProfile struct {
 	WeightsDisallowed bool
 }
 
-// Unit is what a counter or meter counts.
+// Unit is the unit of a counter or meter.
 type Unit = p4configv1.CounterSpec_Unit
 
 // Counter is an indirect counter array or, with Table set, a direct counter.
@@ -159,7 +159,7 @@ type Meter struct {
 // Register is a register array.
 type Register struct {
 	Object
-	Width   int  // bits of a cell, 0 where the cells are no plain numbers
+	Width   int  // bits of a cell, 0 if the cells are not plain numbers
 	Signed  bool // int<Width>
 	Size    int  // cells, all banks together
 	Type    *p4configv1.P4DataTypeSpec
@@ -167,14 +167,15 @@ type Register struct {
 	Layout  map[string]string // all key=value pairs of its @netsketch… annotations, for the plugin
 }
 
-// Readout says how a register is read by packet.
+// Readout describes how a register is read by packet.
 type Readout struct {
 	Object uint8 // the number that names it in a packet-out
 	Banks  int   // equal parts of the register
 	Cells  int   // cells of one bank; bank b is cells b·Cells to (b+1)·Cells
 
-	// Counter counts in its cell b the packets that have changed bank b, each after it has; nil where nothing does. Where
-	// it has not moved since the bank was cleared, there is nothing in the bank.
+	// Counter counts in its cell b the packets that have changed bank b, each after the change; nil
+	// if the program has no such counter. If the count has not changed since the bank was cleared,
+	// the bank is empty.
 	Counter *Counter
 }
 

@@ -13,11 +13,13 @@ import (
 
 // Annotations of the data plane programs (docs/p4.md has their syntax).
 const (
-	// AnnotationReadout marks a register that can be read by packet: @netsketch_readout(object=N, banks=B).
+	// AnnotationReadout marks a register that can be read by packet: @netsketch_readout(object=N,
+	// banks=B).
 	AnnotationReadout = "netsketch_readout"
 	// AnnotationBank marks the keyless table whose default action chooses the bank that is written.
 	AnnotationBank = "netsketch_bank"
-	// annotationPrefix begins the names of annotations whose key=value pairs describe a register's layout.
+	// annotationPrefix begins the names of annotations whose key=value pairs describe a register's
+	// layout.
 	annotationPrefix = "netsketch"
 )
 
@@ -42,7 +44,8 @@ func (b *builder) registers() error {
 				return fmt.Errorf("register %q: %w", o.Name, err)
 			}
 			if other, used := objects[reg.Readout.Object]; used {
-				return fmt.Errorf("registers %q and %q have the same read-out object number %d", other, o.Name, reg.Readout.Object)
+				return fmt.Errorf("registers %q and %q have the same read-out object number %d", other, o.Name,
+					reg.Readout.Object)
 			}
 			objects[reg.Readout.Object] = o.Name
 			if reg.Readout.Counter, err = b.readoutCounter(a, reg.Readout.Banks); err != nil {
@@ -56,7 +59,7 @@ func (b *builder) registers() error {
 	return nil
 }
 
-// bitstring takes the width of a plain number, through type definitions.
+// bitstring returns the width of a plain number, through type definitions.
 func (b *builder) bitstring(t *p4configv1.P4DataTypeSpec) (width int, signed bool) {
 	for range 8 {
 		next := b.info.GetTypeInfo().GetNewTypes()[t.GetNewType().GetName()].GetOriginalType()
@@ -91,7 +94,7 @@ func readout(a Annotation, size int) (*Readout, error) {
 	return &Readout{Object: uint8(object), Banks: int(banks), Cells: size / int(banks)}, nil
 }
 
-// readoutCounter finds the counter that a read-out's annotation names; nil where it names none.
+// readoutCounter returns the counter that a read-out's annotation names; nil if it names none.
 func (b *builder) readoutCounter(a Annotation, banks int) (*Counter, error) {
 	name := a.Values["counter"]
 	if name == "" {
@@ -102,7 +105,8 @@ func (b *builder) readoutCounter(a Annotation, banks int) (*Counter, error) {
 		return nil, fmt.Errorf("@%s: %w", a.Name, err)
 	}
 	if c.Table != nil || c.Unit == p4configv1.CounterSpec_BYTES || c.Size < int64(banks) {
-		return nil, fmt.Errorf("@%s: counter %q does not count packets in %d cells, one for each bank", a.Name, c.Name, banks)
+		return nil, fmt.Errorf("@%s: counter %q does not count packets in %d cells, one for each bank", a.Name, c.Name,
+			banks)
 	}
 	return c, nil
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package p4wire encodes and decodes the messages that P4Runtime's stream carries by the thousand, packet-ins and
-// packet-outs, without the generic codec's work and allocations: a bank of registers that is read by packet is one
-// such message each way for every 256 cells. All else goes to the generic one, packets with fields that this
-// package does not know among it.
+// Package p4wire encodes and decodes the most frequent messages of P4Runtime's stream, packet-ins
+// and packet-outs, without the work and allocations of the generic codec: reading a bank by packet
+// takes one such message each way for every 256 cells. All other messages, and packets with unknown
+// fields, go to the generic codec.
 //
-// Who receives into the same message again has its memory used again, so that must keep nothing of the one before.
+// A caller that receives into the same message again reuses its memory, and must keep no part of
+// the message before.
 //
 // A Codec has no state and may be used by any number of goroutines.
 package p4wire
@@ -15,22 +16,22 @@ import (
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // the codec that it falls back on
+	_ "google.golang.org/grpc/encoding/proto" // the generic codec
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
-// Codec is gRPC's codec for protobuf, faster for packets. A client gives it with grpc.ForceCodecV2, a server
-// with grpc.ForceServerCodecV2.
+// Codec is gRPC's codec for protobuf, faster for packets. A client gives it with grpc.ForceCodecV2,
+// a server with grpc.ForceServerCodecV2.
 type Codec struct{}
 
 var _ encoding.CodecV2 = Codec{}
 
-// generic is gRPC's own.
+// generic is gRPC's codec.
 var generic = encoding.GetCodecV2("proto")
 
-// Name is "proto", for the bytes are the same.
+// Name is "proto", since the encoding is the same.
 func (Codec) Name() string { return generic.Name() }
 
 // Marshal encodes a message.
@@ -86,12 +87,12 @@ func encode(message, packet proto.Message, payload []byte, fields []*p4v1.Packet
 	return mem.BufferSlice{mem.NewBuffer(room, buffers)}, nil
 }
 
-// buffers are used again as they are: gRPC's own would clear 4 KB for each packet.
+// buffers are reused without clearing: gRPC's pool would clear 4 KB for each packet.
 var buffers = &pool{}
 
 type pool struct{ sync.Pool }
 
-// Get returns a buffer of the length, which holds anything.
+// Get returns a buffer of the length with undefined contents.
 func (p *pool) Get(length int) *[]byte {
 	if b, ok := p.Pool.Get().(*[]byte); ok && cap(*b) >= length {
 		*b = (*b)[:length]
@@ -101,7 +102,7 @@ func (p *pool) Get(length int) *[]byte {
 	return &b
 }
 
-// Put takes a buffer back, unless it is one that would be kept for nothing.
+// Put takes a buffer back, unless it is larger than 64 KiB.
 func (p *pool) Put(b *[]byte) {
 	if cap(*b) <= 1<<16 {
 		p.Pool.Put(b)
@@ -150,17 +151,18 @@ const (
 	fieldValue    protowire.Number = 2 // PacketMetadata.value
 )
 
-// fewFields is how many metadata fields fit without a further allocation. netsketch's programs have seven and eight.
+// fewFields is the number of metadata fields that fit without a further allocation. netsketch's
+// programs have seven and eight.
 const fewFields = 8
 
-// metadata has room for a packet's metadata.
+// metadata is memory for a packet's metadata.
 type metadata struct {
 	fields   [fewFields]p4v1.PacketMetadata
 	pointers [fewFields]*p4v1.PacketMetadata
 	values   [fewFields][4]byte
 }
 
-// received and sent are all that a packet needs, in one piece.
+// received and sent are the memory of a packet, in one allocation.
 type received struct {
 	metadata
 	packet p4v1.PacketIn
@@ -173,14 +175,16 @@ type sent struct {
 	update p4v1.StreamMessageRequest_Packet
 }
 
-// packetIn decodes a message that is a packet-in and nothing else; false leaves it to the generic codec.
+// packetIn decodes a message that is a packet-in and nothing else; false leaves it to the generic
+// codec.
 func packetIn(data mem.BufferSlice, m *p4v1.StreamMessageResponse) bool {
 	return onePiece(data, func(b []byte) (ok bool) {
 		if b, ok = onlyPacket(b); !ok {
 			return false
 		}
 		u, again := m.Update.(*p4v1.StreamMessageResponse_Packet)
-		if again && u != nil && u.Packet != nil && len(m.ProtoReflect().GetUnknown())+len(u.Packet.ProtoReflect().GetUnknown()) == 0 {
+		if again && u != nil && u.Packet != nil &&
+			len(m.ProtoReflect().GetUnknown())+len(u.Packet.ProtoReflect().GetUnknown()) == 0 {
 			u.Packet.Payload, u.Packet.Metadata, ok = decode(b, u.Packet.Payload, u.Packet.Metadata)
 			return ok
 		}
@@ -195,14 +199,16 @@ func packetIn(data mem.BufferSlice, m *p4v1.StreamMessageResponse) bool {
 	})
 }
 
-// packetOut decodes a message that is a packet-out and nothing else; false leaves it to the generic codec.
+// packetOut decodes a message that is a packet-out and nothing else; false leaves it to the generic
+// codec.
 func packetOut(data mem.BufferSlice, m *p4v1.StreamMessageRequest) bool {
 	return onePiece(data, func(b []byte) (ok bool) {
 		if b, ok = onlyPacket(b); !ok {
 			return false
 		}
 		u, again := m.Update.(*p4v1.StreamMessageRequest_Packet)
-		if again && u != nil && u.Packet != nil && len(m.ProtoReflect().GetUnknown())+len(u.Packet.ProtoReflect().GetUnknown()) == 0 {
+		if again && u != nil && u.Packet != nil &&
+			len(m.ProtoReflect().GetUnknown())+len(u.Packet.ProtoReflect().GetUnknown()) == 0 {
 			u.Packet.Payload, u.Packet.Metadata, ok = decode(b, u.Packet.Payload, u.Packet.Metadata)
 			return ok
 		}
@@ -217,7 +223,7 @@ func packetOut(data mem.BufferSlice, m *p4v1.StreamMessageRequest) bool {
 	})
 }
 
-// fresh lists the fields that there is room for, none of them in use.
+// fresh returns the fields that the memory has, none of them in use.
 func (m *metadata) fresh() []*p4v1.PacketMetadata {
 	for i := range m.fields {
 		m.pointers[i], m.fields[i].Value = &m.fields[i], m.values[i][:0]
@@ -225,7 +231,7 @@ func (m *metadata) fresh() []*p4v1.PacketMetadata {
 	return m.pointers[:0]
 }
 
-// onlyPacket returns the packet's encoding where that is all of the message.
+// onlyPacket returns the packet's encoding if the message has no other field.
 func onlyPacket(b []byte) ([]byte, bool) {
 	number, kind, n := protowire.ConsumeTag(b)
 	if n < 0 || number != fieldPacket || kind != protowire.BytesType {
@@ -235,8 +241,8 @@ func onlyPacket(b []byte) ([]byte, bool) {
 	return packet, size == len(b)-n
 }
 
-// decode takes a packet apart, into the memory of payload and fields as far as that reaches: of fields, also the
-// ones beyond their length. Where it fails they hold anything.
+// decode decodes a packet into the memory of payload and fields, including fields beyond their
+// length. Their contents are undefined after a failure.
 func decode(b, payload []byte, fields []*p4v1.PacketMetadata) ([]byte, []*p4v1.PacketMetadata, bool) {
 	payload, fields = payload[:0], fields[:0]
 	for len(b) > 0 {

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// same decodes bytes as both messages with both codecs and compares what they say, also where the message held a packet
-// before. What was decoded is encoded by both.
+// same decodes bytes as both messages with both codecs and compares what they say, also where the
+// message held a packet before. What was decoded is encoded by both.
 func same(tb testing.TB, b []byte) {
 	tb.Helper()
 	used, usedToo := &p4v1.StreamMessageResponse{}, &p4v1.StreamMessageRequest{}
@@ -61,7 +61,8 @@ func encoded(tb testing.TB, m proto.Message) []byte {
 func packet(payload, fields int) *p4v1.StreamMessageResponse {
 	p := &p4v1.PacketIn{Payload: bytes.Repeat([]byte{7}, payload)}
 	for i := range fields {
-		p.Metadata = append(p.Metadata, &p4v1.PacketMetadata{MetadataId: uint32(i + 1), Value: bytes.Repeat([]byte{byte(i)}, i%5)})
+		p.Metadata = append(p.Metadata, &p4v1.PacketMetadata{MetadataId: uint32(i + 1),
+			Value: bytes.Repeat([]byte{byte(i)}, i%5)})
 	}
 	return &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Packet{Packet: p}}
 }
@@ -75,7 +76,8 @@ func seeds(tb testing.TB) (all [][]byte) {
 		all = append(all, encoded(tb, m))
 	}
 	whole := encoded(tb, packet(20, 3))
-	all = append(all, whole[:len(whole)-1], append(bytes.Clone(whole), whole...), append(bytes.Clone(whole), 0x32, 0), []byte{0x12, 0x02, 0x18, 0x01})
+	all = append(all, whole[:len(whole)-1], append(bytes.Clone(whole), whole...), append(bytes.Clone(whole), 0x32, 0),
+		[]byte{0x12, 0x02, 0x18, 0x01})
 	return all
 }
 
@@ -133,7 +135,8 @@ func BenchmarkUnmarshal(b *testing.B) {
 
 func BenchmarkMarshal(b *testing.B) {
 	m := packet(1024, 7)
-	for name, encode := range map[string]func(any) (mem.BufferSlice, error){"fast": Codec{}.Marshal, "generic": generic.Marshal} {
+	for name, encode := range map[string]func(any) (mem.BufferSlice, error){"fast": Codec{}.Marshal,
+		"generic": generic.Marshal} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -29,9 +29,8 @@ func Programs(fsys fs.FS) ([]string, error) {
 	return files, nil
 }
 
-// Files returns the paths of the files that a program is made of, sorted: its own and
-// all that it includes with quotes, directly or not. Conditions of the preprocessor
-// are not looked at.
+// Files returns the paths of a program's files, sorted: its own and all that it includes with
+// quotes, directly or not. Files ignores conditions of the preprocessor.
 func Files(fsys fs.FS, program string) ([]string, error) {
 	todo := []string{program + ".p4"}
 	seen := map[string]bool{todo[0]: true}
