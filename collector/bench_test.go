@@ -34,13 +34,14 @@ func (s *stageSum) report(b *testing.B) {
 	for _, m := range []struct {
 		unit string
 		d    time.Duration
-	}{{"flip-ms", s.Flip}, {"skew-ms", s.Skew}, {"wait-ms", s.Wait}, {"read-ms", s.Read}, {"plugin-ms", s.Plugin}, {"publish-ms", s.Publish}} {
+	}{{"flip-ms", s.Flip}, {"skew-ms", s.Skew}, {"wait-ms", s.Wait}, {"read-ms", s.Read}, {"plugin-ms", s.Plugin},
+		{"publish-ms", s.Publish}} {
 		b.ReportMetric(m.d.Seconds()*1000/float64(s.n), m.unit)
 	}
 }
 
-// BenchmarkEpochToSubscriber is the time from an epoch's end to the first gNMI update of its results at a
-// subscriber, with its parts, for one switch with the 1 MB program and 2,000 flows.
+// BenchmarkEpochToSubscriber is the time from an epoch's end to the first gNMI update of its
+// results at a subscriber, with its parts, for one switch with the 1 MB program and 2,000 flows.
 func BenchmarkEpochToSubscriber(b *testing.B) {
 	for _, program := range []string{"univmon-300k", "univmon"} {
 		b.Run(program, func(b *testing.B) { benchmarkToSubscriber(b, program) })
@@ -87,8 +88,8 @@ func benchmarkToSubscriber(b *testing.B, program string) {
 	b.ReportMetric(update.Seconds()*1000/float64(sum.n), "first-update-ms")
 }
 
-// Benchmark64Switches is one epoch of 64 soft switches with the 300 KB program and 200 flows each, read
-// and analysed on this machine; the heap after it shows whether memory is steady.
+// Benchmark64Switches is one epoch of 64 soft switches with the 300 KB program and 200 flows each,
+// read and analysed on this machine; the heap after it shows whether memory is steady.
 func Benchmark64Switches(b *testing.B) {
 	const n = 64
 	switches := make([]*realSwitch, 0, n)

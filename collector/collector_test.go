@@ -6,23 +6,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/selfstate"
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// pluginsYAML configures plugins of these names, and a folder in which findPlugin finds them.
+// pluginsYAML configures plugins of these names, and a directory in which findPlugin finds them.
 func pluginsYAML(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,9 +50,10 @@ func storeRows(t testing.TB, s *store.Store, target, list string, leaves ...stri
 		for i, k := range r.Entry.Keys {
 			line += fmt.Sprintf("[%s=%s]", r.List.Keys[i].Name, k)
 		}
-		for i, l := range r.List.Leaves {
-			if slices.Contains(leaves, strings.Join(l.Path, "/")) && !r.Values[i].Absent() {
-				line += fmt.Sprintf(" %s=%s", l.Path[len(l.Path)-1], r.Values[i])
+		for _, name := range leaves {
+			i := slices.IndexFunc(r.List.Leaves, func(l store.Leaf) bool { return l.Name == name })
+			if i >= 0 && !r.Values[i].Absent() {
+				line += fmt.Sprintf(" %s=%s", path.Base(name), r.Values[i])
 			}
 		}
 		out = append(out, line)
@@ -80,16 +88,20 @@ func TestEpochsReachTheStore(t *testing.T) {
 	if rep.Status != epoch.Complete || rep.Number == 0 || rep.Cells != 2 || rep.Rows != 2 || rep.Plugins[0].Err != nil {
 		t.Errorf("report %+v", rep)
 	}
-	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=3", "[device=s2][dimension=src] packets=4")
-	expectRows(t, r.rows("", listCollector, "name", "version", "epochs-complete"), " name=netsketch version=test epochs-complete=1")
+	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=3",
+		"[device=s2][dimension=src] packets=4")
+	expectRows(t, r.rows("", listCollector, "name", "version", "epochs-complete"),
+		" name=netsketch version=test epochs-complete=1")
 	expectRows(t, r.rows("", listEpoch, "number", "status", "devices-expected", "devices-present", "missing"),
 		fmt.Sprintf(" number=%d status=complete devices-expected=2 devices-present=2 missing=", rep.Number))
 	expectRows(t, r.rows("", listDevices, "state/connection", "state/epochs-complete", "state/readout-method"),
-		"[name=s1] connection=ready readout-method=packet epochs-complete=1", "[name=s2] connection=ready readout-method=packet epochs-complete=1")
+		"[name=s1] connection=ready epochs-complete=1 readout-method=packet",
+		"[name=s2] connection=ready epochs-complete=1 readout-method=packet")
 	expectRows(t, r.rows("", listPlugins, "state/status", "state/rows"), "[name=fake] status=running rows=2")
 	r.count("s1", 5)
 	r.step()
-	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=5", "[device=s2][dimension=src] packets=0")
+	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=5",
+		"[device=s2][dimension=src] packets=0")
 	if len(r.reports) != 2 || r.reports[1].Number != rep.Number+1 {
 		t.Errorf("reports %+v", r.reports)
 	}
@@ -112,7 +124,8 @@ func TestLostDeviceMakesPartialEpochsForThePlugin(t *testing.T) {
 		t.Errorf("epoch %+v", e)
 	}
 	expectRows(t, r.rows("", listDevices, "state/connection", "state/epochs-lost", "state/last-error"),
-		"[name=s1] connection=ready epochs-lost=0 last-error=", "[name=s2] connection=down epochs-lost=1 last-error=connection refused by s2")
+		"[name=s1] connection=ready epochs-lost=0 last-error=",
+		"[name=s2] connection=down epochs-lost=1 last-error=connection refused by s2")
 	r.devices["s1"].do(func(d *fakeDevice) { d.down = down })
 	if rep := r.step(); rep.Status != epoch.Lost {
 		t.Errorf("report %+v", rep)
@@ -157,14 +170,16 @@ func TestPluginThatFailsHarmsNoOther(t *testing.T) {
 		t.Errorf("log:\n%s", r.log)
 	}
 	got := r.rows("", listPlugins, "state/status", "state/last-error")
-	if len(got) != 3 || !strings.HasPrefix(got[1], "[name=broken] status=failed last-error=") || !strings.Contains(got[1], "not a netsketch plugin") {
+	if len(got) != 3 || !strings.HasPrefix(got[1], "[name=broken] status=failed last-error=") ||
+		!strings.Contains(got[1], "not a netsketch plugin") {
 		t.Errorf("plugins %q", got)
 	}
 }
 
 // A plugin that did not start is started as soon as it can be, and measures.
 func TestPluginThatDidNotStartIsTriedAgain(t *testing.T) {
-	yaml := devicesYAML(1) + strings.Replace(pluginsYAML(t, "broken", "good"), "plugins:\n", "plugins:\n  restart: {initial: 5ms, maximum: 10ms}\n", 1)
+	yaml := devicesYAML(1) + strings.Replace(pluginsYAML(t, "broken", "good"), "plugins:\n",
+		"plugins:\n  restart: {initial: 5ms, maximum: 10ms}\n", 1)
 	r := newRig(t, yaml, nil)
 	r.step()
 	if len(r.c.FailedPlugins()) != 1 {
@@ -191,7 +206,8 @@ func TestPlansHoldFromTheirEpoch(t *testing.T) {
 	r.plugins["fake"].do(func(p *fakePlugin) {
 		p.plans = []sdk.Plan{
 			{FromEpoch: first + 4, Writes: []sdk.DeviceWrite{write("s1", "later")}},
-			{FromEpoch: first, Writes: []sdk.DeviceWrite{write("s1", "late"), write("s2", "late2"), write("s1", "late3")}},
+			{FromEpoch: first, Writes: []sdk.DeviceWrite{write("s1", "late"), write("s2", "late2"),
+				write("s1", "late3")}},
 		}
 	})
 	applied := func(name string) (out []string) {
@@ -207,7 +223,7 @@ func TestPlansHoldFromTheirEpoch(t *testing.T) {
 	expectRows(t, applied("s2"), "late2")
 	r.step() // first+4 opens
 	expectRows(t, applied("s1"), "late", "late3", "later")
-	if !strings.Contains(r.log.String(), "plan came late") {
+	if !strings.Contains(r.log.String(), "plan is late") {
 		t.Errorf("log:\n%s", r.log)
 	}
 }
@@ -220,9 +236,10 @@ func TestWatchedRowsReachThePlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []sdk.Watch
+	var got []sdk.RowKey
 	r.plugins["fake"].do(func(p *fakePlugin) { got = p.watched })
-	want := []sdk.Watch{{List: listFlows, Keys: map[string]string{"device": "s1", "dimension": "src", "flow": "10.0.0.1"}}}
+	want := []sdk.RowKey{{List: listFlows, Keys: map[string]string{"device": "s1", "dimension": "src",
+		"flow": "10.0.0.1"}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("watched (-want +got):\n%s", diff)
 	}
@@ -254,7 +271,8 @@ func TestReload(t *testing.T) {
 	r := newRig(t, base+plug, func(d *Dependencies) { d.Level = level })
 	r.step()
 	removed := r.devices["s2"]
-	next := strings.Replace(base, "{name: s2, address: \"127.0.0.1:1001\"", "{name: s3, address: \"127.0.0.1:1002\"", 1) +
+	next := strings.Replace(base, "{name: s2, address: \"127.0.0.1:1001\"", "{name: s3, address: \"127.0.0.1:1002\"",
+		1) +
 		strings.Replace(plug, "{plugin: fake}", "{plugin: fake, config: {threshold: 2}}", 1)
 	next = strings.Replace(next, "    - {plugin: other}\n", "", 1) + "epoch: {interval: 2s}\nlog: {level: warn}\n"
 	changes, err := r.c.Reload(context.Background(), parseConfig(t, next))
@@ -268,7 +286,8 @@ func TestReload(t *testing.T) {
 		t.Errorf("s2 closed %t, other stopped %t, level %s", removed.closed, r.plugins["other"].stopped, level.Level())
 	}
 	p := r.plugins["fake"]
-	if want := []string{"{}", `{"threshold":2}`}; !slices.Equal(p.config, want) || p.network.Device("s3") == nil || p.network.Device("s2") != nil {
+	if want := []string{"{}", `{"threshold":2}`}; !slices.Equal(p.config, want) || p.network.Device("s3") == nil ||
+		p.network.Device("s2") != nil {
 		t.Errorf("plugin was configured %q with network %+v", p.config, p.network)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -283,14 +302,17 @@ func TestReload(t *testing.T) {
 	if rep := r.step(); rep.Status != epoch.Complete {
 		t.Errorf("report %+v", rep)
 	}
-	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=0", "[device=s3][dimension=src] packets=7")
+	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=0",
+		"[device=s3][dimension=src] packets=7")
 
 	bad := strings.Replace(next, "threshold: 2", "bad: 1", 1)
-	if _, err := r.c.Reload(context.Background(), parseConfig(t, bad)); err == nil || !strings.Contains(err.Error(), "plugin fake keeps its configuration") {
+	if _, err := r.c.Reload(context.Background(), parseConfig(t, bad)); err == nil ||
+		!strings.Contains(err.Error(), "plugin fake keeps its configuration") {
 		t.Errorf("error %v", err)
 	}
 	r.step()
-	expectRows(t, r.rows("", listPlugins, "state/status", "state/last-error"), "[name=fake] status=running last-error=keeps its configuration: bad configuration")
+	expectRows(t, r.rows("", listPlugins, "state/status", "state/last-error"),
+		"[name=fake] status=running last-error=keeps its configuration: configuration refused: bad")
 	if _, err := r.c.Reload(context.Background(), parseConfig(t, next)); err != nil {
 		t.Error(err)
 	}
@@ -299,7 +321,8 @@ func TestReload(t *testing.T) {
 }
 
 func TestPluginSelectsDevices(t *testing.T) {
-	yaml := devicesYAML(3) + strings.Replace(pluginsYAML(t, "fake"), "{plugin: fake}", "{plugin: fake, devices: [s1, s3]}", 1)
+	yaml := devicesYAML(3) + strings.Replace(pluginsYAML(t, "fake"), "{plugin: fake}",
+		"{plugin: fake, devices: [s1, s3]}", 1)
 	r := newRig(t, yaml, nil)
 	r.step()
 	if e := r.plugins["fake"].epochs[0]; !slices.Equal(e.Expected, []string{"s1", "s3"}) || e.Device("s2") != nil {
@@ -355,15 +378,17 @@ func TestWallClockWithAHangingDeviceAndASlowPlugin(t *testing.T) {
 		t.Error(err)
 	}
 	if hung != 6 || fast != 6 || slow != 0 {
-		t.Errorf("of 6 epochs s7 is missing from %d, fast has results for %d and slow for %d; want 6, 6, 0\n%s", hung, fast, slow, r.log)
+		t.Errorf("of 6 epochs s7 is missing from %d, fast has results for %d and slow for %d; want 6, 6, 0\n%s", hung,
+			fast, slow, r.log)
 	}
 }
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {
 	for name, test := range map[string]struct{ yaml, want string }{
-		"unknown program": {"devices: [{name: s1, address: 'a:1', device-id: 1, pipeline: nothing}]", `device s1: pipeline nothing: no data-plane program "nothing" is built in`},
-		"missing file":    {"devices: [{name: s1, address: 'a:1', device-id: 1, pipeline: {p4info: p.txt, device-config: c.json}}]", "c.json"},
-		"missing CA":      {"devices: [{name: s1, address: 'a:1', device-id: 1, tls: {ca-file: none.pem}}]", "ca-file"},
+		"unknown program": {"devices: [{name: s1, address: 'a:1', device-id: 1, pipeline: nothing}]",
+			`device s1: pipeline nothing: no pipeline "nothing" is built in`},
+		"missing file": {"devices: [{name: s1, address: 'a:1', device-id: 1, pipeline: {p4info: p.txt, device-config: c.json}}]", "c.json"},
+		"missing CA":   {"devices: [{name: s1, address: 'a:1', device-id: 1, tls: {ca-file: none.pem}}]", "ca-file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(parseConfig(t, test.yaml), Dependencies{})
@@ -374,22 +399,8 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestFindPlugin(t *testing.T) {
-	dir := t.TempDir()
-	writeFile(t, dir+"/"+pluginhost.FilePrefix+"univmon", "")
-	if got, err := findPlugin(dir, "univmon"); err != nil || got != dir+"/"+pluginhost.FilePrefix+"univmon" {
-		t.Errorf("%s, %v", got, err)
-	}
-	if _, err := findPlugin(dir, "uniwmon"); err == nil || !strings.Contains(err.Error(), "there are univmon") {
-		t.Errorf("error %v", err)
-	}
-	if got, err := findPlugin(dir, "./x/y"); err != nil || got != "./x/y" {
-		t.Errorf("%s, %v", got, err)
-	}
-}
-
-// BenchmarkEpochLoop is one epoch over 64 fake devices and one fake plugin: what the collector itself
-// costs. The stages are reported in microseconds.
+// BenchmarkEpochLoop is one epoch over 64 fake devices and one fake plugin: what the collector
+// itself costs. The stages are reported in microseconds.
 func BenchmarkEpochLoop(b *testing.B) {
 	dir := b.TempDir()
 	writeFile(b, dir+"/"+pluginhost.FilePrefix+"fake", "")
@@ -398,7 +409,8 @@ func BenchmarkEpochLoop(b *testing.B) {
 		b.Fatal(err)
 	}
 	clock := epoch.NewVirtual(t0, 0)
-	c := fakeCollector(b, cfg, Dependencies{Clock: clock, Programs: fakePrograms}, map[string]*fakeDevice{}, map[string]*fakePlugin{})
+	c := fakeCollector(b, cfg, Dependencies{Clock: clock, Programs: fakePrograms}, map[string]*fakeDevice{},
+		map[string]*fakePlugin{})
 	wait := func(_ context.Context, d time.Duration) error { clock.Advance(d); return nil }
 	if err := c.Open(context.Background(), t0, wait); err != nil {
 		b.Fatal(err)
@@ -419,7 +431,100 @@ func BenchmarkEpochLoop(b *testing.B) {
 		sum.Plugin += rep.Stages.Plugin
 		sum.Publish += rep.Stages.Publish
 	}
-	for unit, d := range map[string]time.Duration{"flip-µs": sum.Flip, "read-µs": sum.Read, "plugin-µs": sum.Plugin, "publish-µs": sum.Publish} {
+	for unit, d := range map[string]time.Duration{"flip-µs": sum.Flip, "read-µs": sum.Read, "plugin-µs": sum.Plugin,
+		"publish-µs": sum.Publish} {
 		b.ReportMetric(float64(d.Microseconds())/float64(n), unit)
 	}
+}
+
+// /metrics has the values of the state leaves, and /readyz follows the epochs and outputs.
+func TestOperatorEndpoints(t *testing.T) {
+	r := newRig(t, "http: {address: \"127.0.0.1:0\"}\n"+devicesYAML(2)+pluginsYAML(t, "fake"), nil)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	get := func(path string) (int, string) {
+		t.Helper()
+		resp, err := http.Get("http://" + r.c.HTTPAddress() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	r.devices["s2"].do(func(d *fakeDevice) { d.down = errors.New("connection refused") })
+	rep := r.step()
+	_, body := get("/metrics")
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := func(name, label, of string) string {
+		for _, m := range families[name].GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == label && l.GetValue() == of {
+					return strconv.FormatFloat(m.GetCounter().GetValue()+m.GetGauge().GetValue(), 'f', -1, 64)
+				}
+			}
+			if label == "" {
+				return strconv.FormatFloat(m.GetCounter().GetValue()+m.GetGauge().GetValue(), 'f', -1, 64)
+			}
+		}
+		return "none"
+	}
+	for _, name := range []string{"s1", "s2"} {
+		expectRows(t, []string{fmt.Sprintf("epochs-complete=%s epochs-lost=%s",
+			value("netsketch_device_epochs_complete_total", "device", name),
+			value("netsketch_device_epochs_lost_total", "device", name))},
+			strings.TrimPrefix(r.rows("", listDevices+"[name="+name+"]", "state/epochs-complete",
+				"state/epochs-lost")[0], "[name="+name+"] "))
+	}
+	expectRows(t, r.rows("", listEpoch, "number", "devices-missing"),
+		fmt.Sprintf(" number=%s devices-missing=%s", value("netsketch_epoch_number", "", ""),
+			value("netsketch_epoch_devices_missing", "", "")))
+	expectRows(t, r.rows("", listPlugins, "state/rows"),
+		"[name=fake] rows="+value("netsketch_plugin_rows_total", "plugin", "fake"))
+	if got := value("netsketch_epoch_number", "", ""); got != fmt.Sprint(rep.Number) {
+		t.Errorf("epoch %s is published; expected %d", got, rep.Number)
+	}
+	if code, body := get("/readyz"); code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "epochs: ok\noutputs: not ready") {
+		t.Errorf("without outputs: %d %q", code, body)
+	}
+	r.c.Health().Outputs.Store(true)
+	if code, body := get("/readyz"); code != http.StatusOK {
+		t.Errorf("with outputs: %d %q", code, body)
+	}
+	if code, body := get("/healthz"); code != http.StatusOK {
+		t.Errorf("healthz: %d %q", code, body)
+	}
+	if err := r.c.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := http.Get("http://" + r.c.HTTPAddress() + "/healthz"); err == nil {
+		res.Body.Close()
+		t.Error("the server responds after Stop")
+	}
+}
+
+// Configuration is published as config leaves, and again after a reload.
+func TestConfigurationIsPublished(t *testing.T) {
+	yaml := devicesYAML(1) + pluginsYAML(t, "fake")
+	r := newRig(t, yaml, nil)
+	r.step()
+	expectRows(t, r.rows("", selfstate.Root+"/config", "name", "epoch-length", "guard"),
+		" name=netsketch epoch-length=1000000000 guard=10000000")
+	expectRows(t, r.rows("", listDevices, "config/name", "config/address", "config/device-id", "config/program",
+		"gnmi/config/address"),
+		"[name=s1] name=s1 address=127.0.0.1:1000 device-id=1 program=univmon")
+	expectRows(t, r.rows("", listPlugins, "config/name"), "[name=fake] name=fake")
+	if _, err := r.c.Reload(context.Background(), parseConfig(t,
+		strings.Replace(yaml, "device-id: 1,", "device-id: 5,", 1))); err != nil {
+		t.Fatal(err)
+	}
+	r.step()
+	expectRows(t, r.rows("", listDevices, "config/device-id", "state/device-id"), "[name=s1] device-id=5 device-id=5")
 }

@@ -5,7 +5,6 @@ package collector
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,14 +15,18 @@ import (
 
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 
+	"github.com/netsketch/netsketch/collector/analysis"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/network"
 	"github.com/netsketch/netsketch/collector/pluginhost"
-	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/collector/selfstate"
 	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	univmon "github.com/netsketch/netsketch/plugins/univmon/analysis"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -40,7 +43,6 @@ type fakeDevice struct {
 	hang    chan struct{} // Flip hangs until it is closed
 	wanted  []string
 	applied []string
-	refuse  error // what Apply returns
 	routes  int
 	closed  bool
 }
@@ -56,7 +58,8 @@ func (d *fakeDevice) Measured() bool   { return true }
 func (d *fakeDevice) Banks() int       { return 2 }
 
 func (d *fakeDevice) Objects() []sdk.Object {
-	return []sdk.Object{{Name: fakeObject, Alias: "counter", Cells: 1, Width: 32, Banks: 2, Annotations: map[string]string{"kind": "count"}}}
+	return []sdk.Object{{Name: fakeObject, Alias: "counter", Cells: 1, Width: 32, Banks: 2,
+		Annotations: map[string]string{"kind": "count"}}}
 }
 
 func (d *fakeDevice) do(f func(*fakeDevice)) {
@@ -65,27 +68,22 @@ func (d *fakeDevice) do(f func(*fakeDevice)) {
 	f(d)
 }
 
-func (d *fakeDevice) Want(o []string) { d.do(func(d *fakeDevice) { d.wanted = o }) }
+func (d *fakeDevice) SelectObjects(o []string) { d.do(func(d *fakeDevice) { d.wanted = o }) }
 
-func (d *fakeDevice) SetRoutes(context.Context, topology.Routes) error {
-	d.do(func(d *fakeDevice) { d.routes++ })
+func (d *fakeDevice) Key(e p4rt.Entry) (string, error) { return e.Table, nil }
+
+func (d *fakeDevice) Write(_ context.Context, updates ...p4rt.Update) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, u := range updates {
+		d.applied = append(d.applied, u.Entry.Table)
+	}
 	return nil
 }
 
-func (d *fakeDevice) Apply(_ context.Context, writes []sdk.DeviceWrite) (func(context.Context) error, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.refuse != nil {
-		return nil, d.refuse
-	}
-	before := len(d.applied)
-	for _, w := range writes {
-		d.applied = append(d.applied, w.Entry.Table)
-	}
-	return func(context.Context) error {
-		d.do(func(d *fakeDevice) { d.applied = d.applied[:before] })
-		return nil
-	}, nil
+func (d *fakeDevice) Reconcile(context.Context, ...p4rt.Desired) error {
+	d.do(func(d *fakeDevice) { d.routes++ })
+	return nil
 }
 
 func (d *fakeDevice) Status() device.Status {
@@ -106,10 +104,10 @@ func (d *fakeDevice) Close() error {
 	return nil
 }
 
-func (d *fakeDevice) Ready() (epoch.Incarnation, error) {
+func (d *fakeDevice) Ready() (banks.Incarnation, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return epoch.Incarnation{ID: d.life, Clean: true}, d.down
+	return banks.Incarnation{ID: d.life, Clean: true}, d.down
 }
 
 func (d *fakeDevice) Flip(ctx context.Context, bank int) error {
@@ -127,7 +125,7 @@ func (d *fakeDevice) Flip(ctx context.Context, bank int) error {
 	return nil
 }
 
-func (d *fakeDevice) Read(_ context.Context, bank int, _ epoch.Drained) (*device.Reading, error) {
+func (d *fakeDevice) Read(_ context.Context, bank int, _ epoch.Drained) (*epoch.Reading, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.readErr != nil {
@@ -135,7 +133,7 @@ func (d *fakeDevice) Read(_ context.Context, bank int, _ epoch.Drained) (*device
 	}
 	v := d.banks[bank]
 	d.banks[bank] = 0
-	r := &device.Reading{}
+	r := &epoch.Reading{}
 	for range d.wanted {
 		r.Objects = append(r.Objects, sdk.CellsOf(fakeObject, []uint32{v}))
 	}
@@ -148,7 +146,7 @@ type fakePlugin struct {
 
 	mu      sync.Mutex
 	epochs  []*sdk.Epoch
-	watched []sdk.Watch
+	watched []sdk.RowKey
 	config  []string
 	network sdk.Network
 	err     error
@@ -165,7 +163,8 @@ const listFlows = "/netsketch-univmon:univmon/flows/flow"
 func (p *fakePlugin) Describe() sdk.Description {
 	return sdk.Description{
 		Name: "fake", Version: "1", Objects: []sdk.ObjectNeed{{Annotations: map[string]string{"kind": "count"}}},
-		Lists: []sdk.List{{Path: listSummaries}, {Path: listFlows, Watchable: true}},
+		Modules: univmon.New().Describe().Modules,
+		Lists:   []sdk.List{{Path: listSummaries}, {Path: listFlows, Watchable: true}},
 	}
 }
 
@@ -175,7 +174,7 @@ func (p *fakePlugin) do(f func(*fakePlugin)) {
 	f(p)
 }
 
-func (p *fakePlugin) Analyse(ctx context.Context, e *sdk.Epoch) (*sdk.Results, error) {
+func (p *fakePlugin) Analyze(ctx context.Context, e *sdk.Epoch) (*sdk.Results, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.hold != nil {
@@ -207,42 +206,50 @@ func (p *fakePlugin) Analyse(ctx context.Context, e *sdk.Epoch) (*sdk.Results, e
 	if err != nil {
 		return nil, err
 	}
-	r := &sdk.Results{Plans: p.plans}
+	r := &sdk.Results{Plans: p.plans, State: p.state}
 	p.plans = nil
 	r.Add(t, true)
 	r.Tables[0].Target = p.target
 	return r, nil
 }
 
-func (p *fakePlugin) SetWatched(rows []sdk.Watch) { p.do(func(p *fakePlugin) { p.watched = rows }) }
+func (p *fakePlugin) SetWatched(rows []sdk.RowKey) { p.do(func(p *fakePlugin) { p.watched = rows }) }
 
-func (p *fakePlugin) SetNetwork(_ context.Context, n sdk.Network) (sdk.Settings, error) {
+func (p *fakePlugin) SetNetwork(_ context.Context, n sdk.Network) error {
 	p.do(func(p *fakePlugin) { p.network = n })
-	return sdk.Settings{}, nil
+	return nil
 }
 
-func (p *fakePlugin) Configure(_ context.Context, config []byte, n sdk.Network) (sdk.Settings, error) {
+func (p *fakePlugin) Configure(_ context.Context, config []byte, n sdk.Network) error {
 	if bytes.Contains(config, []byte("bad")) {
-		return sdk.Settings{}, errors.New("bad configuration")
+		return fmt.Errorf("%w: bad", pluginhost.ErrConfig)
 	}
 	p.do(func(p *fakePlugin) { p.config, p.network = append(p.config, string(config)), n })
-	return sdk.Settings{}, nil
+	return nil
 }
 
-func (p *fakePlugin) State() *sdk.State {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.state
+func (p *fakePlugin) Query(context.Context, sdk.RowKey) ([]sdk.TableResult, uint64, error) {
+	return nil, 0, pluginhost.ErrNoCapability
 }
+
+func (p *fakePlugin) SetState(*sdk.State) {}
 
 func (p *fakePlugin) Status() pluginhost.Status {
-	return pluginhost.Status{Name: p.spec.Name, State: pluginhost.StateRunning, PID: 1}
+	return pluginhost.Status{State: pluginhost.StateRunning, PID: 1}
 }
 
 func (p *fakePlugin) Stop(context.Context) { p.do(func(p *fakePlugin) { p.stopped = true }) }
 
 // mended makes the plugin "broken" start.
 var mended atomic.Bool
+
+// Lists of the collector's own state.
+const (
+	listCollector = selfstate.Root + "/state"
+	listEpoch     = selfstate.Root + "/epoch/state"
+	listDevices   = selfstate.Root + "/devices/device"
+	listPlugins   = selfstate.Root + "/plugins/plugin"
+)
 
 // rig is a collector with fakes on virtual time.
 type rig struct {
@@ -273,19 +280,12 @@ func fakePrograms(name string) (*p4rt.Program, error) {
 }
 
 // fakeCollector starts a collector whose devices and plugins are fakes, kept in the maps.
-func fakeCollector(tb testing.TB, cfg *config.Config, deps Dependencies, devices map[string]*fakeDevice, plugins map[string]*fakePlugin) *Collector {
+func fakeCollector(tb testing.TB, cfg *config.Config, deps Dependencies, devices map[string]*fakeDevice,
+	plugins map[string]*fakePlugin,
+) *Collector {
 	tb.Helper()
-	c, err := New(cfg, deps)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	c.newDevice = func(cfg device.Config) (managed, error) {
-		d := &fakeDevice{cfg: cfg, life: 1}
-		devices[cfg.Name] = d
-		return d, nil
-	}
 	var mu sync.Mutex
-	c.plugins.launch = func(_ context.Context, spec pluginhost.Spec) (instance, error) {
+	deps.launch = func(_ context.Context, spec pluginhost.Spec) (analysis.Instance, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if spec.Name == "broken" && !mended.Load() {
@@ -294,6 +294,15 @@ func fakeCollector(tb testing.TB, cfg *config.Config, deps Dependencies, devices
 		p := &fakePlugin{spec: spec, config: []string{string(spec.Config)}, network: spec.Network}
 		plugins[spec.Name] = p
 		return p, nil
+	}
+	deps.newDevice = func(cfg device.Config) (network.Device, error) {
+		d := &fakeDevice{cfg: cfg, life: 1}
+		devices[cfg.Name] = d
+		return d, nil
+	}
+	c, err := New(cfg, deps)
+	if err != nil {
+		tb.Fatal(err)
 	}
 	if err := c.Start(context.Background()); err != nil {
 		tb.Fatal(err)
@@ -322,8 +331,9 @@ func writeFile(tb testing.TB, name, text string) {
 func newRig(t *testing.T, yaml string, change func(*Dependencies)) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, clock: epoch.NewVirtual(t0, 5*time.Second), devices: map[string]*fakeDevice{}, plugins: map[string]*fakePlugin{},
-		log: &testkit.Log{}, end: t0,
+		t: t, clock: epoch.NewVirtual(t0, 5*time.Second), devices: map[string]*fakeDevice{},
+		plugins: map[string]*fakePlugin{},
+		log:     &testkit.Log{}, end: t0,
 	}
 	deps := Dependencies{
 		Clock: r.clock, Programs: fakePrograms, Version: "test", Logger: slog.New(slog.NewTextHandler(r.log, nil)),
@@ -370,7 +380,8 @@ func devicesYAML(n int) string {
 	var b bytes.Buffer
 	b.WriteString("devices:\n")
 	for i := range n {
-		fmt.Fprintf(&b, "  - {name: s%d, address: \"127.0.0.1:%d\", device-id: 1, tls: {plaintext: true}}\n", i+1, 1000+i)
+		fmt.Fprintf(&b, "  - {name: s%d, address: \"127.0.0.1:%d\", device-id: 1, tls: {plaintext: true}}\n", i+1,
+			1000+i)
 	}
 	return b.String()
 }

@@ -41,12 +41,13 @@ import (
 var scratch string
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if scratch != "" {
-			os.RemoveAll(scratch)
-		}
-		os.Exit(code)
-	}))
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
+		goleak.Cleanup(func(code int) {
+			if scratch != "" {
+				os.RemoveAll(scratch)
+			}
+			os.Exit(code)
+		}))
 }
 
 // univmonFolder builds the UnivMon plugin once.
@@ -79,7 +80,8 @@ func programs(name string) (*p4rt.Program, error) {
 	return &p4rt.Program{Name: p.Name, DeviceConfig: p.JSON, P4Info: p.P4Info}, nil
 }
 
-// realSwitch is a soft switch with its P4Runtime server, which can be restarted on the same address.
+// realSwitch is a soft switch with its P4Runtime server, which can be restarted on the same
+// address.
 type realSwitch struct {
 	tb      testing.TB
 	address string
@@ -97,7 +99,8 @@ func startSwitch(tb testing.TB, address string) *realSwitch {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &realSwitch{tb: tb, address: lis.Addr().String(), sw: softswitch.New(softswitch.Config{}), done: make(chan struct{}), out: map[uint32]int{}}
+	s := &realSwitch{tb: tb, address: lis.Addr().String(), sw: softswitch.New(softswitch.Config{}),
+		done: make(chan struct{}), out: map[uint32]int{}}
 	for port := uint32(1); port <= 2; port++ {
 		if err := s.sw.AddPort(port, softswitch.Port{Name: fmt.Sprint("p", port), Tx: func([]byte, time.Duration) {
 			s.mu.Lock()
@@ -168,8 +171,8 @@ type real struct {
 	switch1 *realSwitch
 }
 
-// startReal starts a collector with one soft switch and the UnivMon plugin; more are further entries of
-// devices.
+// startReal starts a collector with one soft switch and the UnivMon plugin; more are further
+// entries of devices.
 func startReal(tb testing.TB, program string, more ...string) *real {
 	tb.Helper()
 	dir := plugins(tb)
@@ -196,7 +199,8 @@ plugins:
 		show = testWriter{t}
 	}
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	r := &real{yaml: yaml, tb: tb, clock: epoch.NewVirtual(start, 10*time.Second), end: start, log: &testkit.Log{}, switch1: sw}
+	r := &real{yaml: yaml, tb: tb, clock: epoch.NewVirtual(start, 10*time.Second), end: start, log: &testkit.Log{},
+		switch1: sw}
 	r.c, err = collector.New(cfg, collector.Dependencies{
 		Clock: r.clock, Programs: programs, Version: "test",
 		Logger: slog.New(slog.NewTextHandler(io.MultiWriter(r.log, show), nil)),
@@ -215,7 +219,10 @@ plugins:
 	if more == nil {
 		r.ready()
 	} else {
-		r.until("s1 is ready", func() bool { return r.leaf("/collector/devices/device[name=s1]", "state/connection") == "ready" })
+		r.until("s1 is ready", func() bool {
+			return r.leaf("/collector/devices/device[name=s1]",
+				"state/connection") == "ready"
+		})
 	}
 	if err := r.c.Open(context.Background(), start, r.wait); err != nil {
 		tb.Fatal(err)
@@ -267,10 +274,11 @@ func (r *real) step() collector.Report {
 }
 
 // leaf returns a leaf of the one row that the path names.
-func (r *real) leaf(path, leaf string) string {
-	r.tb.Helper()
+func (r *real) leaf(path, leaf string) string { return leafIn(r.c.Store().View(), path, leaf) }
+
+func leafIn(view *store.View, path, leaf string) string {
 	out := "(no row)"
-	r.c.Store().View().Rows(store.ParseQuery("", path))(func(row *store.Row, _ store.Meta) bool {
+	view.Rows(store.ParseQuery("", path))(func(row *store.Row, _ store.Meta) bool {
 		out = "(no leaf)"
 		for i, l := range row.List.Leaves {
 			if strings.Join(l.Path, "/") == leaf && !row.Values[i].Absent() {
@@ -302,6 +310,14 @@ func TestRealSwitchRealPlugin(t *testing.T) {
 	}
 	if got := r.leaf("/collector/devices/device[name=s1]", "state/readout-method"); got != "packet" {
 		t.Errorf("read-out method %s", got)
+	}
+	keys := map[string]string{"device": "s1", "dimension": "src", "flow": "10.0.1.2"}
+	view, err := r.c.Query(t.Context(), "", "/netsketch-univmon:univmon/flows/flow", keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := leafIn(view, "/univmon/flows/flow", "state/packets"); got != "30" {
+		t.Errorf("query: 10.0.1.2 has %s packets in epoch 3, want 30", got)
 	}
 	r.switch1.mu.Lock()
 	defer r.switch1.mu.Unlock()
@@ -354,8 +370,8 @@ func TestSwitchRestarted(t *testing.T) {
 	}
 }
 
-// One switch of two misbehaves: its epochs are lost with a reason that can be read in the state, those of
-// the other are not, and it comes back by itself.
+// One switch of two misbehaves: its epochs are lost with a reason that can be read in the state,
+// those of the other are not, and it comes back by itself.
 func TestMisbehavingSwitchHarmsNoOther(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault func(*fakeswitch.Switch) error
@@ -373,7 +389,8 @@ func TestMisbehavingSwitchHarmsNoOther(t *testing.T) {
 		"drops the stream in mid-read": {setFaults(fakeswitch.Faults{DropAfter: 5}), nil, ""},
 		"loses replies":                {setFaults(fakeswitch.Faults{LoseReplies: 50}), nil, "lost cells"},
 		"answers garbage":              {setFaults(fakeswitch.Faults{Garbage: true}), nil, "17 bytes"},
-		"refuses writes":               {setFaults(fakeswitch.Faults{RefuseWrite: status.Error(codes.Internal, "broken driver")}), nil, "broken driver"},
+		"refuses writes": {setFaults(fakeswitch.Faults{RefuseWrite: status.Error(codes.Internal,
+			"broken driver")}), nil, "broken driver"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := programs("univmon-300k")
@@ -390,7 +407,8 @@ func TestMisbehavingSwitchHarmsNoOther(t *testing.T) {
 			r.untilStatus(epoch.Partial)
 			r.switch1.send(1, 9)
 			rep := r.step()
-			if rep.Status != epoch.Partial || rep.Devices[0].Name != "bad" || rep.Devices[0].Err == nil || rep.Devices[1].Err != nil || rep.Plugins[0].Err != nil {
+			if rep.Status != epoch.Partial || rep.Devices[0].Name != "bad" || rep.Devices[0].Err == nil ||
+				rep.Devices[1].Err != nil || rep.Plugins[0].Err != nil {
 				t.Errorf("report %+v", rep)
 			}
 			if got := r.leaf("/univmon/summaries/summary[device=s1][dimension=src]", "state/packets"); got != "9" {
@@ -427,7 +445,8 @@ func TestPluginConfigurationRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := &testkit.Log{}
-	c, err := collector.New(cfg, collector.Dependencies{Programs: programs, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	c, err := collector.New(cfg, collector.Dependencies{Programs: programs,
+		Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -437,12 +456,14 @@ func TestPluginConfigurationRefused(t *testing.T) {
 	if err := c.Stop(context.Background()); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(log.String(), "netsketch.yaml:6: plugins.instances[0].config") || !strings.Contains(log.String(), "no-such-key") {
+	if !strings.Contains(log.String(), "netsketch.yaml:6:9: plugins.instances[0].config") ||
+		!strings.Contains(log.String(), "no-such-key") {
 		t.Errorf("log:\n%s", log)
 	}
 }
 
-// On the wall clock, as the program runs it: epochs, SIGTERM's cancellation, and a stop that is bounded.
+// On the wall clock, as the program runs it: epochs, SIGTERM's cancellation, and a stop that is
+// bounded.
 func TestRunAndStop(t *testing.T) {
 	dir := plugins(t)
 	sw := startSwitch(t, "127.0.0.1:0")
@@ -455,7 +476,8 @@ plugins: {directory: %s, instances: [{plugin: univmon, deadline: 10s}]}
 		t.Fatal(err)
 	}
 	reports := make(chan collector.Report, 1024)
-	c, err := collector.New(cfg, collector.Dependencies{Programs: programs, OnReport: func(r collector.Report) { reports <- r }})
+	c, err := collector.New(cfg, collector.Dependencies{Programs: programs,
+		OnReport: func(r collector.Report) { reports <- r }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,65 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config turns the collector's YAML file into typed configuration.
+// Package config reads the collector's YAML file into typed configuration.
 //
-// Load and Parse report everything that is wrong at once, each Problem with its file, line, key
-// and what was expected. What the collector itself does not understand (the settings of outputs
-// and plugins) stays a Section with its positions, which its owner decodes with errors of the
-// same quality. Compare says what a changed file means for a running collector, and Watch follows
-// the file.
+// A key is one struct field: its comment documents it, its tags give the default, the range and the
+// allowed values (see decode.go). docs/configuration.md and `netsketch config reference` are
+// generated from the fields.
+//
+// Load and Parse report all errors at once, each Problem with its file, line, column, key and what
+// was expected. The settings of outputs and plugins remain a Section with its positions, which its
+// owner decodes with errors of the same quality. Compare determines what a changed file means for a
+// running collector, and Watch follows the file.
 //
 // A Config is read-only once parsed and may be shared between goroutines.
 package config
 
 import (
 	"log/slog"
-	"net/netip"
 	"time"
 )
 
 // Config is the whole file.
 type Config struct {
 	// Name is the collector's name: the gNMI target its results are served under.
-	Name string `yaml:"name"`
-	// Epoch is the network's clock.
+	Name string `yaml:"name" default:"netsketch" form:"name"`
+	// Epoch sets when switches are read.
 	Epoch Epoch `yaml:"epoch"`
 	// DeviceDefaults holds values that every entry of devices starts from.
-	DeviceDefaults Device `yaml:"device-defaults"`
+	DeviceDefaults Device `yaml:"device-defaults" partial:"true" live:"true"`
 	// Devices are the switches to collect from.
-	Devices []Device `yaml:"devices"`
+	Devices []Device `yaml:"devices" template:"DeviceDefaults" live:"true"`
 	// Links connect ports of two switches; needed where the collector installs routes.
-	Links []Link `yaml:"links"`
-	// Hosts are attached to switches; their addresses are what routes lead to.
-	Hosts []Host `yaml:"hosts"`
+	Links []Link `yaml:"links" live:"true"`
+	// Hosts are attached to switches; routes lead to their addresses.
+	Hosts []Host `yaml:"hosts" live:"true"`
 	// Plugins are the measurement algorithms.
 	Plugins Plugins `yaml:"plugins"`
-	// Outputs are the ways results leave, by name (gnmi, influxdb); each output documents its own keys.
-	Outputs map[string]Section `yaml:"outputs"`
-	// Log says what is logged and how.
+	// Outputs deliver results: gNMI servers and databases.
+	Outputs []Output `yaml:"outputs"`
+	// Log sets what is logged and how.
 	Log Log `yaml:"log"`
-	// Metrics says where the collector's own state is published.
+	// Metrics sets where the collector's own state is published.
 	Metrics Metrics `yaml:"metrics"`
+	// HTTP serves /metrics, /healthz and /readyz to operators.
+	HTTP HTTP `yaml:"http"`
 }
 
-// Epoch is the rhythm in which switches are read.
+// Epoch sets when switches are read.
 type Epoch struct {
 	// Interval is the length of an epoch.
-	Interval time.Duration `yaml:"interval"`
-	// Guard is the wait between flipping the banks and reading the sealed one, for packets still in the pipelines; not given, it is at most a fifth of the interval.
-	Guard time.Duration `yaml:"guard"`
-	// Drain is how long a packet may be on its way through the network: what packets are counted in where they leave it is read that much after the guard; not given, it is at most a fifth of the interval.
-	Drain time.Duration `yaml:"drain"`
-	// Deadline counts from the end of the epoch: what has not been read by then is missing, and the epoch partial; 80 % of the interval when 0, or 90 % up to 100 ms.
-	Deadline time.Duration `yaml:"deadline"`
-	// ParallelReads is how many switches are read at the same time; 8 for each processor, at least 16, when 0.
-	ParallelReads int `yaml:"parallel-reads"`
-	// Align puts boundaries on multiples of the interval since 1970-01-01T00:00Z, so that collectors agree on epoch numbers; otherwise epoch 1 begins at the start.
-	Align bool `yaml:"align"`
-}
-
-// SetDefaults fills in what a configuration need not say.
-func (e *Epoch) SetDefaults() {
-	*e = Epoch{Interval: time.Second, Guard: 10 * time.Millisecond, Drain: 10 * time.Millisecond, Align: true}
+	Interval time.Duration `yaml:"interval" default:"1s" range:"10ms..24h"`
+	// Guard is the wait between the bank flip and the read-out of the sealed bank, for packets
+	// still in the pipelines. If not given, at most a fifth of the interval.
+	Guard time.Duration `yaml:"guard" default:"10ms" range:"0s..1m"`
+	// Drain is the longest time that a packet takes through the network. Counters at the egress of
+	// the network are read this long after the guard. If not given, at most a fifth of the
+	// interval.
+	Drain time.Duration `yaml:"drain" default:"10ms" range:"0s..1m"`
+	// Deadline counts from the end of the epoch: switches that have not been read by then are
+	// missing, and the epoch is partial. If 0, 80 % of the interval, or 90 % up to 100 ms.
+	Deadline time.Duration `yaml:"deadline" default:"0s" range:"0s.."`
+	// ParallelReads is the number of switches read at the same time. If 0, 8 per processor and at
+	// least 16.
+	ParallelReads int `yaml:"parallel-reads" default:"0" range:"0.."`
+	// Align puts boundaries on multiples of the interval since 1970-01-01T00:00Z, so that
+	// collectors agree on epoch numbers. Otherwise epoch 1 begins at the start.
+	Align bool `yaml:"align" default:"true"`
 }
 
 // Mode is how a session behaves towards other controllers of the switch.
@@ -69,12 +74,9 @@ type Mode string
 const (
 	// ModePrimary bids to be the switch's primary controller: pipeline, banks and read-out need it.
 	ModePrimary Mode = "primary"
-	// ModeBackup never bids: it watches the switch and measures nothing.
+	// ModeBackup never bids: the session observes the switch and measures nothing.
 	ModeBackup Mode = "backup"
 )
-
-// UnmarshalText reads a mode.
-func (m *Mode) UnmarshalText(text []byte) error { return word(m, text, ModePrimary, ModeBackup) }
 
 // Role is a switch's place in the network.
 type Role string
@@ -87,102 +89,98 @@ const (
 	RoleTransit Role = "transit"
 )
 
-// UnmarshalText reads a role.
-func (r *Role) UnmarshalText(text []byte) error { return word(r, text, RoleEdge, RoleTransit) }
-
-// Forwarding says who writes a switch's forwarding tables.
+// Forwarding is who writes a switch's forwarding tables.
 type Forwarding string
 
 // Who writes the forwarding tables.
 const (
 	// ForwardingManaged means that the collector installs routes from links and hosts.
 	ForwardingManaged Forwarding = "managed"
-	// ForwardingNone means that another controller owns forwarding: the collector never writes those tables.
+	// ForwardingNone means that another controller owns forwarding: the collector never writes
+	// those tables.
 	ForwardingNone Forwarding = "none"
 )
-
-// UnmarshalText reads a forwarding setting.
-func (f *Forwarding) UnmarshalText(text []byte) error {
-	return word(f, text, ForwardingManaged, ForwardingNone)
-}
 
 // Device is one switch.
 type Device struct {
 	// Name is the switch's name in results, links and hosts; unique.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" form:"name" required:"the name of the switch"`
 	// Address is the switch's P4Runtime server, host:port.
-	Address string `yaml:"address"`
-	// DeviceID is P4Runtime's device_id; 0 asks the switch's gNMI server for it.
-	DeviceID uint64 `yaml:"device-id"`
-	// Role is edge or transit; when not given, edge if a host is attached and transit otherwise.
-	Role Role `yaml:"role"`
-	// Mode is primary, or backup to only watch.
-	Mode Mode `yaml:"mode"`
-	// ElectionID is the bid to be primary, 128 bits as LOW or HIGH:LOW; the highest bid wins. When not given it is 1, and a controller that has it already is left alone until it is gone.
+	Address string `yaml:"address" form:"address" required:"host:port, such as 192.0.2.1:9559"`
+	// DeviceID is P4Runtime's device_id. If 0, the collector gets it from the switch's gNMI server.
+	DeviceID uint64 `yaml:"device-id" default:"0"`
+	// Role is the switch's place in the network. If not given, edge if a host is attached and
+	// transit otherwise.
+	Role Role `yaml:"role" oneof:"edge transit"`
+	// Mode is primary, or backup to only observe the switch.
+	Mode Mode `yaml:"mode" default:"primary" oneof:"primary backup"`
+	// ElectionID is the bid to be primary, 128 bits as LOW or HIGH:LOW; the highest bid wins. If
+	// not given, it is 1, and a controller that already bids 1 remains primary until it
+	// disconnects.
 	ElectionID ElectionID `yaml:"election-id"`
 	// P4RuntimeRole is the P4Runtime role name; empty is the default role, with full access.
 	P4RuntimeRole string `yaml:"p4runtime-role"`
-	// Pipeline is the program to run: the name of a built-in one, or files.
-	Pipeline Pipeline `yaml:"pipeline"`
-	// Forwarding is managed when the collector installs routes, none when another controller does.
-	Forwarding Forwarding `yaml:"forwarding"`
+	// Pipeline is the P4 program: the name of a built-in one, or files.
+	Pipeline Pipeline `yaml:"pipeline" default:"univmon"`
+	// Forwarding is managed if the collector installs routes, none if another controller does.
+	Forwarding Forwarding `yaml:"forwarding" default:"none" oneof:"managed none"`
 	// Timeout bounds one unary call to the switch.
-	Timeout time.Duration `yaml:"timeout"`
-	// TLS secures the session.
+	Timeout time.Duration `yaml:"timeout" default:"5s" range:"1ms..10m"`
+	// TLS secures the P4Runtime session.
 	TLS TLS `yaml:"tls"`
-	// GNMI is a second session, by which ports, neighbours and counters are learned.
+	// GNMI is a second session, which provides ports, neighbors and counters.
 	GNMI GNMI `yaml:"gnmi"`
 }
 
-// SetDefaults fills in what a configuration need not say.
-func (d *Device) SetDefaults() {
-	*d = Device{
-		Mode: ModePrimary, Pipeline: Pipeline{Name: "univmon"},
-		Forwarding: ForwardingNone, Timeout: 5 * time.Second,
-	}
+// Pipeline is the P4 program of a switch: a built-in one by name, or compiled files.
+type Pipeline struct {
+	// Name is a built-in program, such as univmon.
+	Name string `yaml:"name"`
+	// P4Info is a file with the program's P4Info, text format or binary.
+	P4Info string `yaml:"p4info" form:"file"`
+	// DeviceConfig is a file with what the target loads: for BMv2 its JSON.
+	DeviceConfig string `yaml:"device-config" form:"file"`
+	// Keep uses the pipeline that the switch runs, and never pushes one.
+	Keep bool `yaml:"keep" default:"false"`
 }
 
 // TLS is a client's side of a secured session.
 type TLS struct {
 	// Plaintext turns TLS off.
-	Plaintext bool `yaml:"plaintext"`
-	// CAFile holds the PEM certificates to trust; the system's when empty.
-	CAFile string `yaml:"ca-file"`
+	Plaintext bool `yaml:"plaintext" default:"false"`
+	// CAFile holds the PEM certificates to trust; the system's if empty.
+	CAFile string `yaml:"ca-file" form:"file"`
 	// CertFile is the PEM certificate to present, for mutual TLS.
-	CertFile string `yaml:"cert-file"`
+	CertFile string `yaml:"cert-file" form:"file"`
 	// KeyFile is the PEM private key of cert-file.
-	KeyFile string `yaml:"key-file"`
-	// ServerName is the name the switch's certificate must carry; the host of address when empty.
+	KeyFile string `yaml:"key-file" form:"file"`
+	// ServerName is the name the switch's certificate must carry; the host of address if empty.
 	ServerName string `yaml:"server-name"`
 }
 
 // GNMI is a session with a switch's gNMI server.
 type GNMI struct {
 	// Address is the gNMI server, host:port; without it there is no gNMI session.
-	Address string `yaml:"address"`
+	Address string `yaml:"address" form:"address"`
 	// Username is sent with every call, as metadata; needs a password.
 	Username string `yaml:"username"`
-	// Password goes with the username.
+	// Password is sent with the username.
 	Password Secret `yaml:"password"`
-	// TLS secures the gNMI session; it does not follow the tls of P4Runtime.
+	// TLS secures the gNMI session; it is independent of the tls of P4Runtime.
 	TLS TLS `yaml:"tls"`
-	// Subscriptions are republished under the device's name as target; interfaces with counters, LLDP, components and system when not given.
+	// Subscriptions are republished with the device's name as target. If not given: interfaces with
+	// counters, LLDP, components and system.
 	Subscriptions []Subscription `yaml:"subscriptions"`
 }
 
 // Subscription is a path of a switch to subscribe to.
 type Subscription struct {
 	// Path is a gNMI path, such as /interfaces/interface[name=*]/state/counters.
-	Path string `yaml:"path"`
-	// Mode is on-change, sample, or target-defined.
-	Mode SubscriptionMode `yaml:"mode"`
+	Path string `yaml:"path" required:"a gNMI path such as /interfaces/interface/state/counters"`
+	// Mode is when the switch sends values.
+	Mode SubscriptionMode `yaml:"mode" default:"target-defined" oneof:"on-change sample target-defined"`
 	// SampleInterval is the time between samples; only for mode sample.
-	SampleInterval time.Duration `yaml:"sample-interval"`
-}
-
-// SetDefaults fills in what a configuration need not say.
-func (s *Subscription) SetDefaults() {
-	*s = Subscription{Mode: ModeTargetDefined, SampleInterval: 10 * time.Second}
+	SampleInterval time.Duration `yaml:"sample-interval" default:"10s" range:"1ms..24h"`
 }
 
 // SubscriptionMode is when a switch sends the values of a path.
@@ -195,70 +193,80 @@ const (
 	ModeTargetDefined SubscriptionMode = "target-defined"
 )
 
-// UnmarshalText reads a mode.
-func (m *SubscriptionMode) UnmarshalText(text []byte) error {
-	return word(m, text, ModeOnChange, ModeSample, ModeTargetDefined)
-}
-
 // Link joins ports of two switches.
 type Link struct {
 	// From is one end, SWITCH/PORT.
-	From PortRef `yaml:"from"`
+	From PortRef `yaml:"from" required:"SWITCH/PORT, such as leaf1/1"`
 	// To is the other end, SWITCH/PORT.
-	To PortRef `yaml:"to"`
+	To PortRef `yaml:"to" required:"SWITCH/PORT, such as leaf1/1"`
 }
 
-// Host is what is attached to an edge port.
+// Host is attached to an edge port.
 type Host struct {
 	// Name is the host's name; unique among hosts and switches.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" form:"name" required:"the name of the host"`
 	// Port is where the host is attached, SWITCH/PORT.
-	Port PortRef `yaml:"port"`
+	Port PortRef `yaml:"port" required:"SWITCH/PORT, such as leaf1/1"`
 	// MAC is the host's Ethernet address.
 	MAC MAC `yaml:"mac"`
-	// Addresses are the host's IPv4 and IPv6 addresses (10.0.0.1) or the prefixes behind it (10.0.0.0/24).
+	// Addresses are the host's IPv4 and IPv6 addresses (10.0.0.1) or the prefixes behind it
+	// (10.0.0.0/24).
 	Addresses []Prefix `yaml:"addresses"`
 }
 
-// Prefix is an address or a prefix; an address is a prefix of full length.
-type Prefix struct{ netip.Prefix }
-
-// Plugins says which algorithms run.
+// Plugins are the measurement algorithms to run.
 type Plugins struct {
 	// Directory is searched for plugin binaries.
-	Directory string `yaml:"directory"`
-	// StateDirectory keeps what plugins want to know again when the collector is restarted; nothing is kept when empty.
-	StateDirectory string `yaml:"state-directory"`
-	// Restart says when a plugin that died is started again; the first time it is at once.
+	Directory string `yaml:"directory" default:"plugins" form:"file"`
+	// StateDirectory keeps the state of plugins across restarts of the collector; empty keeps none.
+	StateDirectory string `yaml:"state-directory" form:"file"`
+	// Restart sets when a plugin that exited is started again; the first restart is immediate.
 	Restart Restart `yaml:"restart"`
 	// Instances are the plugin processes to run.
-	Instances []Plugin `yaml:"instances"`
+	Instances []Plugin `yaml:"instances" live:"true"`
 }
 
 // Plugin is one plugin process.
 type Plugin struct {
-	// Name is the instance's name in logs and metrics; unique; the plugin's name when empty.
-	Name string `yaml:"name"`
-	// Plugin is the binary: the plugin's name in the plugin directory, or a path with a slash; each runs once.
-	Plugin string `yaml:"plugin"`
-	// SHA256 pins the binary's checksum; any binary is started when empty.
+	// Name is the instance's name in logs and metrics; unique. The plugin's name if empty.
+	Name string `yaml:"name" form:"name"`
+	// Plugin is the binary: the plugin's name in the plugin directory, or a path with a slash. A
+	// plugin runs once.
+	Plugin string `yaml:"plugin" required:"the name of a plugin in plugins.directory, or a path"`
+	// SHA256 pins the binary's checksum; any binary is started if empty.
 	SHA256 SHA256 `yaml:"sha256"`
-	// Devices selects switches by name, with * and ?; all of them when empty.
+	// Devices selects switches by name, with * and ?; all of them if empty.
 	Devices []string `yaml:"devices"`
-	// Deadline bounds the analysis of one epoch, counted from the hand-over of its data; the epoch interval when 0.
-	Deadline time.Duration `yaml:"deadline"`
-	// Environment is what the process gets besides a minimal environment; values are not logged.
+	// Deadline bounds the analysis of one epoch, counted from the arrival of its data. If 0, the
+	// epoch interval.
+	Deadline time.Duration `yaml:"deadline" default:"0s" range:"0s..24h"`
+	// Environment is added to the process's minimal environment; values are not logged.
 	Environment map[string]Secret `yaml:"environment"`
+	// Record is a file that records what the plugin receives, for "netsketch replay". An existing
+	// file is renamed to end in .old. If empty, there is no recording.
+	Record string `yaml:"record" form:"file"`
+	// RecordLimit is the largest size of the recording, which then ends.
+	RecordLimit Size `yaml:"record-limit" default:"1GiB" range:"1MiB..1TiB"`
 	// Config is the plugin's own configuration; each plugin documents its keys.
 	Config Section `yaml:"config"`
 }
 
-// Restart is the backoff between starts of a plugin that keeps dying.
+// Restart is the backoff between starts of a plugin that keeps exiting.
 type Restart struct {
 	// Initial is the wait before the second restart in a row.
-	Initial time.Duration `yaml:"initial"`
-	// Maximum is the longest wait; each wait doubles the one before.
-	Maximum time.Duration `yaml:"maximum"`
+	Initial time.Duration `yaml:"initial" default:"1s" range:"1ms..1h"`
+	// Maximum is the longest wait; each wait doubles the previous one.
+	Maximum time.Duration `yaml:"maximum" default:"2m" range:"1ms..24h"`
+}
+
+// Output delivers results to subscribers or a database.
+type Output struct {
+	// Type is the kind of output: gnmi or influxdb.
+	Type string `yaml:"type" required:"the kind of output, such as gnmi"`
+	// Name is the output's name in the collector's state and logs; unique. The type if empty.
+	Name string `yaml:"name" form:"name"`
+	// Settings are the other keys, which the type of output declares.
+	Settings Section `yaml:",inline"`
 }
 
 // LogFormat is how a log line is written.
@@ -270,27 +278,24 @@ const (
 	LogJSON LogFormat = "json"
 )
 
-// UnmarshalText reads a log format.
-func (f *LogFormat) UnmarshalText(text []byte) error { return word(f, text, LogText, LogJSON) }
-
-// Log says what is logged and how.
+// Log sets what is logged and how.
 type Log struct {
-	// Level is the least severe level logged: debug, info, warn or error.
-	Level slog.Level `yaml:"level"`
+	// Level is the least severe level logged.
+	Level slog.Level `yaml:"level" default:"info" oneof:"debug info warn error" live:"true"`
 	// Format is text, or json for one object per line.
-	Format LogFormat `yaml:"format"`
+	Format LogFormat `yaml:"format" default:"text" oneof:"text json"`
 }
 
-// Metrics says where the collector's own state is published.
+// Metrics sets where the collector's own state is published.
 type Metrics struct {
-	// Enabled publishes stage latencies, epochs, devices and plugins under /netsketch-collector:collector.
-	Enabled bool `yaml:"enabled"`
+	// Enabled publishes stage latencies, epochs, devices and plugins under
+	// /netsketch-collector:collector.
+	Enabled bool `yaml:"enabled" default:"true"`
 }
 
-// SetDefaults fills in what a configuration need not say.
-func (c *Config) SetDefaults() {
-	*c = Config{Name: "netsketch", Log: Log{Level: slog.LevelInfo, Format: LogText}, Metrics: Metrics{Enabled: true}}
-	c.Epoch.SetDefaults()
-	c.DeviceDefaults.SetDefaults()
-	c.Plugins = Plugins{Directory: "plugins", Restart: Restart{Initial: time.Second, Maximum: 2 * time.Minute}}
+// HTTP serves /metrics, /healthz and /readyz to operators.
+type HTTP struct {
+	// Address is where the server listens: host:port, ":9340" for every interface. There is no
+	// authentication. Nothing is served if empty.
+	Address string `yaml:"address" form:"listen"`
 }

@@ -42,7 +42,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// Every file in testdata/bad gives exactly the problems in the .err file beside it.
+// Every file in testdata/bad gives exactly the problems in the .err file next to it.
 func TestBadFilesNameTheirProblems(t *testing.T) {
 	files, _ := filepath.Glob("testdata/bad/*.yaml")
 	for _, file := range files {
@@ -87,7 +87,8 @@ func full(t *testing.T) *config.Config {
 
 func TestFullFile(t *testing.T) {
 	c := full(t)
-	if got, want := c.Epoch, (config.Epoch{Interval: 500 * time.Millisecond, Guard: 5 * time.Millisecond, Drain: 10 * time.Millisecond, Deadline: 400 * time.Millisecond}); got != want {
+	if got, want := c.Epoch, (config.Epoch{Interval: 500 * time.Millisecond, Guard: 5 * time.Millisecond,
+		Drain: 10 * time.Millisecond, Deadline: 400 * time.Millisecond}); got != want {
 		t.Errorf("epoch %+v, want %+v", got, want)
 	}
 	leaf2 := config.Device{
@@ -99,7 +100,8 @@ func TestFullFile(t *testing.T) {
 		t.Errorf("leaf2 (-want +got):\n%s", diff)
 	}
 	spine := c.Devices[2]
-	if spine.Role != config.RoleTransit || spine.Mode != config.ModeBackup || spine.Pipeline != (config.Pipeline{Keep: true}) {
+	if spine.Role != config.RoleTransit || spine.Mode != config.ModeBackup ||
+		spine.Pipeline != (config.Pipeline{Keep: true}) {
 		t.Errorf("spine1 %+v", spine)
 	}
 	if got, want := c.Hosts[1].Addresses[0].Prefix, netip.MustParsePrefix("10.0.2.0/24"); got != want {
@@ -109,7 +111,8 @@ func TestFullFile(t *testing.T) {
 		t.Errorf("h1 address %s, want %s", got, want)
 	}
 	p := c.Plugins.Instances[0]
-	if p.Name != "univmon" || p.Deadline != 500*time.Millisecond || !p.Selects("leaf7") || p.Selects("spine1") {
+	if p.Name != "univmon" || p.Deadline != 500*time.Millisecond || p.Record != "/etc/netsketch/univmon.epochs" ||
+		p.RecordLimit != 16<<20 || !p.Selects("leaf7") || p.Selects("spine1") {
 		t.Errorf("plugin %+v", p)
 	}
 	js, err := p.Config.JSON()
@@ -130,9 +133,11 @@ func TestSecretsStayOutOfLogs(t *testing.T) {
 		t.Fatalf("secret is %q", got)
 	}
 	var log strings.Builder
-	slog.New(slog.NewJSONHandler(&log, nil)).Info("started", "config", c.Plugins.Instances[0].Environment, "secret", c.Plugins.Instances[0].Environment["LICENSE"])
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("started", "config", c.Plugins.Instances[0].Environment, "secret",
+		c.Plugins.Instances[0].Environment["LICENSE"])
 	slog.New(slog.NewTextHandler(&log, nil)).Info("started", "config", c.Plugins.Instances[0].Environment)
-	fmt.Fprintf(&log, "%v %+v %#v", c.Plugins.Instances[0].Environment, c.Plugins.Instances[0].Environment, c.Plugins.Instances[0].Environment)
+	fmt.Fprintf(&log, "%v %+v %#v", c.Plugins.Instances[0].Environment, c.Plugins.Instances[0].Environment,
+		c.Plugins.Instances[0].Environment)
 	if strings.Contains(log.String(), "s3cr3t") {
 		t.Errorf("the secret was printed: %s", log.String())
 	}
@@ -188,8 +193,8 @@ func TestAliasBombIsRefused(t *testing.T) {
 }
 
 type outputConfig struct {
-	Listen string        `yaml:"listen"`
-	Every  time.Duration `yaml:"every"`
+	Listen string        `yaml:"listen" required:"host:port"`
+	Every  time.Duration `yaml:"every" default:"1m"`
 	Limit  config.Size   `yaml:"limit"`
 	Token  config.Secret `yaml:"token"`
 	Peers  []struct {
@@ -199,9 +204,6 @@ type outputConfig struct {
 
 func (c outputConfig) Validate() error {
 	var errs config.KeyErrors
-	if c.Listen == "" {
-		errs.Add("listen", "is missing; expected host:port")
-	}
 	if c.Limit > 1<<30 {
 		errs.Add("limit", "is more than 1GiB")
 	}
@@ -214,25 +216,26 @@ func TestSectionDecode(t *testing.T) {
 		want       outputConfig
 		problems   string
 	}{
-		{"values over defaults", "outputs:\n  x: {listen: ':1', limit: 64KiB, token: '${T}', peers: [{name: p}]}",
+		{"values over defaults", "outputs:\n  - {type: x, listen: ':1', limit: 64KiB, token: '${T}', peers: [{name: p}]}",
 			outputConfig{Listen: ":1", Every: time.Minute, Limit: 64 << 10, Token: "tok", Peers: []struct {
 				Name string `yaml:"name"`
 			}{{"p"}}}, ""},
-		{"a near miss", "outputs:\n  x:\n    lisen: ':1'\n    peers: [{nam: p}]", outputConfig{},
-			"n.yaml:3: outputs.x: unknown key \"lisen\": did you mean \"listen\"?\n" +
-				"n.yaml:4: outputs.x.peers[0]: unknown key \"nam\": did you mean \"name\"?"},
-		{"validate places its errors", "outputs:\n  x:\n    every: 1s\n    limit: 2GiB", outputConfig{},
-			"n.yaml:3: outputs.x.listen: is missing; expected host:port\nn.yaml:4: outputs.x.limit: is more than 1GiB"},
-		{"a size", "outputs:\n  x: {limit: lots}", outputConfig{},
-			"n.yaml:2: outputs.x.limit: expected a size in bytes, such as 65536, 64KiB or 10MB; found \"lots\""},
+		{"a near miss", "outputs:\n  - type: x\n    lisen: ':1'\n    peers: [{nam: p}]", outputConfig{},
+			"n.yaml:2:5: outputs[0].listen: is missing; expected host:port\n" +
+				"n.yaml:3:5: outputs[0]: unknown key \"lisen\": did you mean \"listen\"?\n" +
+				"n.yaml:4:14: outputs[0].peers[0]: unknown key \"nam\": did you mean \"name\"?"},
+		{"validate places its errors", "outputs:\n  - type: x\n    listen: ':1'\n    limit: 2GiB", outputConfig{},
+			"n.yaml:4:12: outputs[0].limit: is more than 1GiB"},
+		{"a size", "outputs:\n  - {type: x, listen: ':1', limit: lots}", outputConfig{},
+			"n.yaml:2:36: outputs[0].limit: expected a size in bytes, such as 65536, 64KiB or 10MB; found \"lots\""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := config.ParseEnv("n.yaml", []byte(test.text), env("T", "tok"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := outputConfig{Every: time.Minute}
-			err = c.Outputs["x"].Decode(&got)
+			var got outputConfig
+			err = c.Outputs[0].Settings.Decode(&got)
 			if test.problems != "" {
 				if err == nil || err.Error() != test.problems {
 					t.Fatalf("problems:\n%v\nwant:\n%s", err, test.problems)
@@ -251,17 +254,14 @@ func TestSectionDecode(t *testing.T) {
 
 func TestExpansion(t *testing.T) {
 	for text, want := range map[string]string{
-		"${A}": "1", "x${A}y${A}": "x1y1", "$$A": "$A", "$A": "$A", "${B:-b}": "b", "${A:-b}": "1", "50$": "50$", "${E}": "",
+		"${A}": "1", "x${A}y${A}": "x1y1", "$$A": "$A", "$A": "$A", "${B:-b}": "b", "${A:-b}": "1", "50$": "50$",
+		"${E}": "",
 	} {
-		c, err := config.ParseEnv("n.yaml", []byte("outputs: {x: {listen: '"+text+"'}}"), env("A", "1", "E", ""))
+		c, err := config.ParseEnv("n.yaml", []byte("outputs: [{type: x, listen: '"+text+"'}]"), env("A", "1", "E", ""))
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := c.Outputs["x"].Value()
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		if got := v.(map[string]any)["listen"]; got != want {
+		if got := c.Outputs[0].Settings.Value().(map[string]any)["listen"]; got != want {
 			t.Errorf("%s gives %q, want %q", text, got, want)
 		}
 	}
@@ -325,12 +325,16 @@ func TestTopologyOfAConfiguration(t *testing.T) {
 	}
 	// On the way from h1 to h2.
 	for name, want := range map[string]uint32{"leaf1": 1, "spine1": 2, "leaf2": 2} {
-		h2, ok := topo.Host("h2")
-		if !ok || len(h2.Prefixes) == 0 {
-			t.Fatalf("no host h2 with a prefix: %+v", h2)
+		h2 := slices.IndexFunc(topo.Hosts(), func(h topology.Host) bool {
+			return h.Name == "h2" &&
+				len(h.Prefixes) > 0
+		})
+		if h2 < 0 {
+			t.Fatalf("no host h2 with a prefix: %+v", topo.Hosts())
 		}
+		prefix := topo.Hosts()[h2].Prefixes[0]
 		r := topo.Routes(name)
-		i := slices.IndexFunc(r.Routes, func(r topology.Route) bool { return r.Prefix == h2.Prefixes[0] })
+		i := slices.IndexFunc(r.Routes, func(r topology.Route) bool { return r.Prefix == prefix })
 		if i < 0 {
 			t.Errorf("%s has no route to h2: %+v", name, r)
 			continue
@@ -341,23 +345,92 @@ func TestTopologyOfAConfiguration(t *testing.T) {
 	}
 }
 
-func TestLocate(t *testing.T) {
+func TestSectionProblem(t *testing.T) {
 	c := parse(t, "plugins:\n  instances:\n    - plugin: x\n      config:\n        dimensions:\n          - src\n          - {key: dst,\n             rows: 3}\n")
 	s := c.Plugins.Instances[0].Config
 	for field, want := range map[string]string{
-		"dimensions.1.rows": "n.yaml:8 plugins.instances[0].config.dimensions[1].rows",
-		"dimensions.0":      "n.yaml:6 plugins.instances[0].config.dimensions[0]",
-		"dimensions.1.cols": "n.yaml:7 plugins.instances[0].config.dimensions[1].cols",
-		"dimensions.9":      "n.yaml:6 plugins.instances[0].config.dimensions.9",
-		"":                  "n.yaml:5 plugins.instances[0].config",
-		"levels":            "n.yaml:5 plugins.instances[0].config.levels",
+		"dimensions.1.rows": "n.yaml:8:20 plugins.instances[0].config.dimensions[1].rows",
+		"dimensions.0":      "n.yaml:6:13 plugins.instances[0].config.dimensions[0]",
+		"dimensions.1.cols": "n.yaml:7:13 plugins.instances[0].config.dimensions[1].cols",
+		"dimensions.9":      "n.yaml:6:11 plugins.instances[0].config.dimensions.9",
+		"":                  "n.yaml:5:9 plugins.instances[0].config",
+		"levels":            "n.yaml:5:9 plugins.instances[0].config.levels",
 	} {
-		at, path := s.Locate(field)
-		if got := at.String() + " " + path; got != want {
+		p := s.Problem(field, "m")
+		if got := p.Position.String() + " " + p.Path; got != want {
 			t.Errorf("%q is at %q, want %q", field, got, want)
 		}
 	}
-	if at, path := (config.Section{}).Locate("x"); at.Line != 0 || path != "x" {
-		t.Errorf("in no section: %s %s", at, path)
+	if p := (config.Section{}).Problem("x", "m"); p.Error() != "x: m" {
+		t.Errorf("in no section: %s", p)
+	}
+}
+
+func TestProblemExcerpt(t *testing.T) {
+	_, err := config.Parse("n.yaml", []byte("devices:\n  - name: s1\n    addr: a:1\n"))
+	var p config.Problems
+	if !errors.As(err, &p) || len(p) == 0 {
+		t.Fatal(err)
+	}
+	if got, want := p[len(p)-1].Excerpt, "     3 |     addr: a:1\n       |     ^"; got != want {
+		t.Errorf("excerpt\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A file name in any section is relative to the directory of the configuration file.
+func TestFilesAreRelativeToTheConfiguration(t *testing.T) {
+	c, err := config.Parse("/etc/ns/n.yaml", []byte(`
+device-defaults: {tls: {ca-file: ca.pem}, gnmi: {address: "a:2", tls: {ca-file: gnmi.pem}}}
+devices: [{name: s1, address: "a:1", pipeline: {p4info: /abs/p4info.txt, device-config: dev.json}}]
+plugins: {state-directory: state}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := c.Devices[0]
+	got := []string{d.TLS.CAFile, d.GNMI.TLS.CAFile, d.Pipeline.P4Info, d.Pipeline.DeviceConfig, c.Plugins.Directory,
+		c.Plugins.StateDirectory}
+	want := []string{"/etc/ns/ca.pem", "/etc/ns/gnmi.pem", "/abs/p4info.txt", "/etc/ns/dev.json", "/etc/ns/plugins",
+		"/etc/ns/state"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Values that a plugin receives have the types that YAML 1.2 gives them.
+func TestPlainValues(t *testing.T) {
+	c := parse(t, `plugins: {instances: [{plugin: x, config: {a: 0x10, b: 1e-3, c: "1e3", d: true, e: ~, f: 1.5, g: !!str 5, h: -7, i: yes}}]}`)
+	want := map[string]any{"a": uint64(16), "b": 1e-3, "c": "1e3", "d": true, "e": nil, "f": 1.5, "g": "5",
+		"h": int64(-7), "i": "yes"}
+	if diff := cmp.Diff(any(want), c.Plugins.Instances[0].Config.Value()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestNestingIsBounded(t *testing.T) {
+	for _, text := range []string{strings.Repeat("[", 1<<16), strings.Repeat("- ", 1<<16),
+		"a: " + strings.Repeat("{b: ", 1000)} {
+		_, err := config.Parse("n.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), "nested more than 64 deep") {
+			t.Errorf("%.20s: %v", text, err)
+		}
+	}
+}
+
+func TestTLSClient(t *testing.T) {
+	for want, bad := range map[string]config.TLS{
+		"ca-file":            {CAFile: "none.pem"},
+		"no PEM certificate": {CAFile: "config_test.go"},
+		"cert-file":          {CertFile: "none.pem", KeyFile: "none.key"},
+	} {
+		if _, err := bad.Client(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: error %v, want %q", bad, err, want)
+		}
+	}
+	if c, err := (config.TLS{ServerName: "leaf1"}).Client(); err != nil || c.ServerName != "leaf1" {
+		t.Errorf("client %+v, error %v", c, err)
+	}
+	if c, err := (config.TLS{Plaintext: true}).Client(); err != nil || c != nil {
+		t.Errorf("plaintext: client %+v, error %v", c, err)
 	}
 }

@@ -3,67 +3,49 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
-	"log/slog"
+	"net"
+	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"gopkg.in/yaml.v3"
 )
 
-// Limits that keep a hostile or broken file from costing more than it should.
-const (
-	maxFileBytes = 16 << 20
-	maxDepth     = 64
-	maxNodes     = 1 << 18
-)
+// A struct field declares its key by tags:
+//
+//	yaml:"name"         the key; ",inline" on a Section takes the keys that no other field declares
+//	default:"1s"        the value if the key is not given, as it would be written in the file
+//	range:"10ms..24h"   the smallest and the largest value; one side may be empty
+//	oneof:"text json"   the values allowed
+//	form:"name"         what a text must look like: name; address, host:port; listen, an address
+//	                    whose host may be empty; file, which is taken from the directory of the
+//	                    configuration file if it is relative
+//	required:"a path"   the key must be given; the tag says what is expected
+//	template:"Field"    elements of this list start from the values of that field of the same struct
+//	partial:"true"      keys inside may be missing even if they are required
+//	live:"true"         a running collector follows a change of this key
+//
+// The field's comment documents the key. docs/configuration.md is generated from both.
 
-// defaulter is implemented by structs that do not start from their zero value.
-type defaulter interface{ SetDefaults() }
-
-// validator is implemented by section structs with rules that a type cannot express.
-type validator interface{ Validate() error }
-
-// shorthand is implemented by structs that may be written as the value of one of their keys, and
-// that are replaced as a whole: what defaults said about other keys is forgotten.
-type shorthand interface{ Shorthand() string }
-
-// filer is implemented by section structs that name files: they are taken from the folder of the configuration's
-// file where they are relative. Empty names stay empty.
-type filer interface{ Files() []*string }
-
-// decoder turns YAML nodes into Go values. It differs from yaml.v3's own decoding in that it
-// knows where everything stood, goes on after a problem, refuses unknown and repeated keys, and
-// expands ${VARIABLE} in text.
+// decoder writes nodes to Go values by the tags of their fields. It continues after a problem, so
+// that one run reports all of them.
 type decoder struct {
-	file     string
-	env      func(string) (string, bool)
-	problems Problems
-	// at is where each key path was found.
-	at map[string]Position
-	// nodes counts the nodes visited, aliases included each time they are used.
-	nodes int
-	// fresh prepares a new value of a type before its keys are read over it.
-	fresh map[reflect.Type]func(reflect.Value)
+	*report
+	at        map[string]Position      // of each key given
+	templates map[string]reflect.Value // of each list whose elements start from another field
 }
 
-func newDecoder(file string, env func(string) (string, bool)) *decoder {
-	return &decoder{file: file, env: env, at: map[string]Position{}, fresh: map[reflect.Type]func(reflect.Value){}}
+func newDecoder(r *report) *decoder {
+	return &decoder{report: r, at: map[string]Position{}, templates: map[string]reflect.Value{}}
 }
 
-func (d *decoder) problem(n *yaml.Node, path, format string, args ...any) {
-	p := Position{File: d.file}
-	if n != nil {
-		p.Line, p.Column = n.Line, n.Column
-	}
-	d.problems = append(d.problems, Problem{Position: p, Path: path, Message: fmt.Sprintf(format, args...)})
-}
-
-// position is where path was found, or the nearest thing around it.
+// position returns where path was given, or the position of the nearest value around it.
 func (d *decoder) position(path string) Position {
 	for {
 		if p, ok := d.at[path]; ok {
@@ -71,39 +53,10 @@ func (d *decoder) position(path string) Position {
 		}
 		cut := strings.LastIndexAny(path, ".[")
 		if cut < 0 {
-			return Position{File: d.file}
+			return Position{}
 		}
 		path = path[:cut]
 	}
-}
-
-// enter follows aliases and enforces the limits; nil means do not go on.
-func (d *decoder) enter(n *yaml.Node, path string, depth int) *yaml.Node {
-	for n != nil && n.Kind == yaml.AliasNode {
-		n = n.Alias
-		depth++
-		if depth > maxDepth {
-			break
-		}
-	}
-	if n == nil {
-		return nil
-	}
-	d.nodes++
-	switch {
-	case depth > maxDepth:
-		d.problem(n, path, "nested more than %d deep", maxDepth)
-		return nil
-	case d.nodes == maxNodes:
-		d.problem(n, path, "more than %d values, counting aliases", maxNodes)
-		return nil
-	case d.nodes > maxNodes:
-		return nil
-	}
-	if _, seen := d.at[path]; !seen {
-		d.at[path] = Position{d.file, n.Line, n.Column}
-	}
-	return n
 }
 
 var (
@@ -111,463 +64,329 @@ var (
 	typeSection  = reflect.TypeFor[Section]()
 )
 
-// value reads n into v, which must be settable.
-func (d *decoder) value(n *yaml.Node, v reflect.Value, path string, depth int) {
-	if n = d.enter(n, path, depth); n == nil {
-		return
-	}
-	if v.Type() == typeSection {
-		v.Set(reflect.ValueOf(Section{node: n, file: d.file, path: path, env: d.env}))
-		return
-	}
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		return // an empty value keeps the default
-	}
-	if v.Kind() == reflect.Pointer {
+// value reads n into v, which must be settable. The tags are those of v's field.
+func (d *decoder) value(n *node, v reflect.Value, tag reflect.StructTag, path string) {
+	d.at[path] = n.Position
+	switch {
+	case v.Type() == typeSection:
+		v.Set(reflect.ValueOf(Section{node: n, source: d.source, path: path}))
+	case n.isNull(): // an empty value keeps the default
+	case v.Kind() == reflect.Pointer:
 		if v.IsNil() {
 			v.Set(reflect.New(v.Type().Elem()))
-			d.prepare(v.Elem())
+			d.setDefaults(v.Elem())
 		}
-		d.value(n, v.Elem(), path, depth+1)
-		return
-	}
-	if d.unmarshaler(n, v, path) {
-		return
-	}
-	switch v.Kind() {
-	case reflect.Struct:
-		d.structure(n, v, path, depth)
-	case reflect.Map:
-		d.mapping(n, v, path, depth)
-	case reflect.Slice:
-		d.sequence(n, v, path, depth)
-	case reflect.Interface:
-		if x := d.free(n, path, depth); x != nil {
-			v.Set(reflect.ValueOf(x))
-		}
+		d.value(n, v.Elem(), tag, path)
+	case n.kind == scalar && isText(v):
+		d.scalar(n, v, tag, path)
+	case v.Kind() == reflect.Struct && len(fieldsOf(v.Type())) > 0:
+		d.structure(n, v, tag, path)
+	case v.Kind() == reflect.Map:
+		d.mapping(n, v, tag, path)
+	case v.Kind() == reflect.Slice:
+		d.list(n, v, tag, path)
 	default:
-		d.scalar(n, v, path)
+		d.scalar(n, v, tag, path)
 	}
 }
 
-// prepare gives a new value its defaults.
-func (d *decoder) prepare(v reflect.Value) {
-	if f := d.fresh[v.Type()]; f != nil {
-		f(v)
-		return
-	}
-	if x, ok := v.Addr().Interface().(defaulter); ok {
-		x.SetDefaults()
-	}
+// isText reports whether a type reads its own text.
+func isText(v reflect.Value) bool {
+	_, ok := v.Addr().Interface().(encoding.TextUnmarshaler)
+	return ok
 }
 
-// unmarshaler lets a type read itself; false when it does not.
-func (d *decoder) unmarshaler(n *yaml.Node, v reflect.Value, path string) bool {
-	if !v.CanAddr() {
-		return false
-	}
-	switch x := v.Addr().Interface().(type) {
-	case yaml.Unmarshaler:
-		if err := x.UnmarshalYAML(n); err != nil {
-			d.problem(n, path, "%s", err)
-		}
-		return true
-	case encoding.TextUnmarshaler:
-		if n.Kind != yaml.ScalarNode {
-			return false
-		}
-		text, ok := d.text(n, path)
-		if !ok {
-			return true
-		}
-		if err := x.UnmarshalText([]byte(text)); err != nil {
-			if _, isLevel := x.(*slog.Level); isLevel {
-				err = fmt.Errorf("expected debug, info, warn or error; found %q", text)
-			}
-			d.problem(n, path, "%s", err)
-		}
-		return true
-	}
-	return false
+// field is a key that a struct declares.
+type field struct {
+	reflect.StructField
+	key    string
+	inline bool
 }
 
-// structField is one key a struct accepts.
-type structField struct {
-	name  string
-	index []int
-}
-
-// fieldsOf lists the keys of a struct type, inlined structs included.
-func fieldsOf(t reflect.Type, prefix []int) []structField {
-	var fields []structField
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if !f.IsExported() {
-			continue
-		}
-		name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		index := append(append([]int(nil), prefix...), i)
-		switch {
-		case name == "-":
-		case strings.Contains(options, "inline") || (f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct):
-			fields = append(fields, fieldsOf(f.Type, index)...)
-		case name == "":
-			fields = append(fields, structField{strings.ToLower(f.Name), index})
-		default:
-			fields = append(fields, structField{name, index})
+func fieldsOf(t reflect.Type) []field {
+	var fields []field
+	for f := range t.Fields() {
+		key, option, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if key != "" || option != "" {
+			fields = append(fields, field{f, key, option == "inline"})
 		}
 	}
 	return fields
 }
 
-func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string, depth int) {
-	fields := fieldsOf(v.Type(), nil)
-	names := make([]string, len(fields))
-	byName := make(map[string]structField, len(fields))
-	for i, f := range fields {
-		names[i] = f.name
-		byName[f.name] = f
-	}
-	if x, ok := v.Interface().(shorthand); ok {
-		v.SetZero()
-		if n.Kind == yaml.ScalarNode {
-			d.value(n, v.FieldByIndex(byName[x.Shorthand()].index), path, depth+1)
-			return
-		}
-	}
-	if n.Kind != yaml.MappingNode {
-		d.problem(n, path, "expected a mapping with keys such as %s; found %s", strings.Join(names[:min(3, len(names))], ", "), describe(n))
+func (d *decoder) structure(n *node, v reflect.Value, tag reflect.StructTag, path string) {
+	fields := fieldsOf(v.Type())
+	if n.kind != mapping {
+		d.add(n.Position, path, "expected a mapping with keys such as %s; found %s",
+			strings.Join(names(fields[:min(3, len(fields))]), ", "), n.describe())
 		return
 	}
-	for _, kv := range d.pairs(n, path, depth) {
-		f, ok := byName[kv.name]
-		if !ok {
-			d.problem(kv.key, path, "unknown key %q: %s", kv.name, suggestion(kv.name, names))
-			continue
+	if isText(v) {
+		v.SetZero() // its keys belong together: those of a default do not remain
+	}
+	rest := *n
+	rest.keys = slices.Clone(n.keys)
+	for _, f := range fields {
+		at, into := join(path, f.key), v.FieldByIndex(f.Index)
+		if f.inline {
+			d.value(&rest, into, f.Tag, path)
+			return
 		}
-		d.value(kv.value, v.FieldByIndex(f.index), join(path, kv.name), depth+1)
+		rest.keys = slices.DeleteFunc(rest.keys, func(k key) bool { return k.name == f.key })
+		if from := f.Tag.Get("template"); from != "" {
+			d.templates[at] = v.FieldByName(from)
+		}
+		given := n.get(f.key)
+		if given != nil {
+			d.value(given, into, f.Tag, at)
+		}
+		if want := f.Tag.Get("required"); want != "" && tag.Get("partial") == "" && given.isEmpty() && !d.has(at) {
+			d.add(d.position(at), at, "is missing; expected %s", want)
+		}
+	}
+	for _, k := range rest.keys {
+		d.add(k.at, path, "unknown key %q: %s", k.name, suggestion(k.name, names(fields)))
 	}
 }
 
-// pair is one key of a mapping with its value.
-type pair struct {
-	name       string
-	key, value *yaml.Node
-}
-
-// pairs lists a mapping's entries with merge keys (<<) resolved and repeated keys reported.
-func (d *decoder) pairs(n *yaml.Node, path string, depth int) []pair {
-	var out, merged []pair
-	seen := map[string]*yaml.Node{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		if key.Kind != yaml.ScalarNode {
-			d.problem(key, path, "a key must be text, found %s", describe(key))
-			continue
-		}
-		if key.Tag == "!!merge" {
-			merged = append(merged, d.mergeKey(value, path, depth+1)...)
-			continue
-		}
-		if first := seen[key.Value]; first != nil {
-			d.problem(key, join(path, key.Value), "key given twice, first on line %d", first.Line)
-			continue
-		}
-		seen[key.Value] = key
-		out = append(out, pair{key.Value, key, value})
-	}
-	for _, p := range merged {
-		if seen[p.name] == nil {
-			seen[p.name] = p.key
-			out = append(out, p)
+func names(fields []field) []string {
+	var out []string
+	for _, f := range fields {
+		if !f.inline {
+			out = append(out, f.key)
 		}
 	}
 	return out
 }
 
-func (d *decoder) mergeKey(n *yaml.Node, path string, depth int) []pair {
-	if n = d.enter(n, join(path, "<<"), depth); n == nil {
-		return nil
+func (d *decoder) mapping(n *node, v reflect.Value, tag reflect.StructTag, path string) {
+	if n.kind != mapping {
+		d.add(n.Position, path, "expected a mapping; found %s", n.describe())
+		return
 	}
-	switch n.Kind {
-	case yaml.MappingNode:
-		return d.pairs(n, path, depth)
-	case yaml.SequenceNode:
-		var out []pair
-		for _, item := range n.Content {
-			out = append(out, d.mergeKey(item, path, depth+1)...)
+	m := reflect.MakeMap(v.Type())
+	for _, k := range n.keys {
+		item := reflect.New(v.Type().Elem()).Elem()
+		d.setDefaults(item)
+		d.value(k.value, item, tag, join(path, k.name))
+		m.SetMapIndex(reflect.ValueOf(k.name), item)
+	}
+	v.Set(m)
+}
+
+// list reads a list, or one plain value as a list of one.
+func (d *decoder) list(n *node, v reflect.Value, tag reflect.StructTag, path string) {
+	items := n.items
+	if n.kind != list {
+		elem := reflect.New(v.Type().Elem()).Elem()
+		if n.kind != scalar || elem.Kind() == reflect.Struct && !isText(elem) {
+			d.add(n.Position, path, "expected a list; found %s", n.describe())
+			return
 		}
-		return out
+		items = []*node{n}
 	}
-	d.problem(n, path, "a merge key (<<) needs a mapping, found %s", describe(n))
+	out := reflect.MakeSlice(v.Type(), len(items), len(items))
+	for i, item := range items {
+		if from, ok := d.templates[path]; ok {
+			out.Index(i).Set(from)
+		} else {
+			d.setDefaults(out.Index(i))
+		}
+		d.value(item, out.Index(i), tag, fmt.Sprintf("%s[%d]", path, i))
+	}
+	v.Set(out)
+}
+
+// scalar reads text, a number, a boolean or a duration, and checks it against the tags.
+func (d *decoder) scalar(n *node, v reflect.Value, tag reflect.StructTag, path string) {
+	if n.kind != scalar {
+		d.add(n.Position, path, "expected %s; found %s", expected(v), n.describe())
+		return
+	}
+	if err := d.assign(v, tag, n.text); err != nil {
+		d.add(n.Position, path, "%s", err)
+	}
+}
+
+// setDefaults gives a new value the defaults of its tags.
+func (d *decoder) setDefaults(v reflect.Value) {
+	if v.Kind() != reflect.Struct {
+		return
+	}
+	for _, f := range fieldsOf(v.Type()) {
+		into := v.FieldByIndex(f.Index)
+		d.setDefaults(into)
+		if text, ok := f.Tag.Lookup("default"); ok {
+			if err := d.assign(into, f.Tag, text); err != nil {
+				panic(fmt.Sprintf("config: default of %s.%s: %v", v.Type(), f.Name, err)) // the tag is wrong
+			}
+		}
+	}
+}
+
+// assign sets v to what text stands for.
+func (d *decoder) assign(v reflect.Value, tag reflect.StructTag, text string) error {
+	if allowed := strings.Fields(tag.Get("oneof")); len(allowed) > 0 {
+		i := slices.IndexFunc(allowed, func(word string) bool { return strings.EqualFold(word, text) })
+		if i < 0 {
+			return notOneOf(allowed, text)
+		}
+		text = allowed[i]
+	}
+	if err := setScalar(v, text); err != nil {
+		return err
+	}
+	if err := inRange(v, tag.Get("range")); err != nil {
+		return err
+	}
+	switch tag.Get("form") {
+	case "file":
+		v.SetString(relativeTo(filepath.Dir(d.file), text))
+	case "name":
+		return checkName(text)
+	case "address":
+		return checkAddress(text)
+	case "listen":
+		if _, _, err := net.SplitHostPort(text); err != nil {
+			return fmt.Errorf("%q is not an address; expected host:port, such as 127.0.0.1:9339, or :9339 for every interface", text)
+		}
+	}
 	return nil
 }
 
-func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string, depth int) {
-	if n.Kind != yaml.MappingNode {
-		d.problem(n, path, "expected a mapping; found %s", describe(n))
-		return
+func notOneOf(allowed []string, text string) error {
+	if near := nearest(text, allowed); near != "" {
+		return fmt.Errorf("expected %s; found %q: did you mean %q?", oneOf(allowed), text, near)
 	}
-	if v.Type().Key().Kind() != reflect.String {
-		d.problem(n, path, "this mapping cannot be read: its Go type has keys that are not text")
-		return
-	}
-	if v.IsNil() {
-		v.Set(reflect.MakeMap(v.Type()))
-	}
-	for _, kv := range d.pairs(n, path, depth) {
-		item := reflect.New(v.Type().Elem()).Elem()
-		d.prepare(item)
-		d.value(kv.value, item, join(path, kv.name), depth+1)
-		v.SetMapIndex(reflect.ValueOf(kv.name).Convert(v.Type().Key()), item)
-	}
-}
-
-func (d *decoder) sequence(n *yaml.Node, v reflect.Value, path string, depth int) {
-	elem := v.Type().Elem()
-	items := n.Content
-	if n.Kind != yaml.SequenceNode {
-		text := reflect.PointerTo(elem).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
-		if n.Kind != yaml.ScalarNode || elem.Kind() == reflect.Struct && !text {
-			d.problem(n, path, "expected a list; found %s", describe(n))
-			return
-		}
-		items = []*yaml.Node{n} // one value stands for a list of one
-	}
-	list := reflect.MakeSlice(v.Type(), len(items), len(items))
-	for i, item := range items {
-		d.prepare(list.Index(i))
-		d.value(item, list.Index(i), fmt.Sprintf("%s[%d]", path, i), depth+1)
-		if d.nodes > maxNodes {
-			return
-		}
-	}
-	v.Set(list)
-}
-
-// scalar reads text, numbers, booleans and durations.
-func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
-	if n.Kind != yaml.ScalarNode {
-		d.problem(n, path, "expected %s; found %s", expected(v), describe(n))
-		return
-	}
-	text, ok := d.text(n, path)
-	if !ok {
-		return
-	}
-	if err := setScalar(v, text); err != nil {
-		d.problem(n, path, "expected %s; found %q%s", expected(v), text, reason(err))
-	}
+	return fmt.Errorf("expected %s; found %q", oneOf(allowed), text)
 }
 
 func setScalar(v reflect.Value, text string) error {
-	if v.Type() == typeDuration {
-		x, err := time.ParseDuration(text)
-		if err != nil {
-			return errPlain
-		}
-		v.SetInt(int64(x))
-		return nil
+	if x, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return x.UnmarshalText([]byte(text))
 	}
-	switch v.Kind() {
-	case reflect.String:
+	var err error
+	switch kind := v.Kind(); {
+	case v.Type() == typeDuration:
+		var x time.Duration
+		x, err = time.ParseDuration(text)
+		v.SetInt(int64(x))
+	case kind == reflect.String:
 		v.SetString(text)
-	case reflect.Bool:
-		switch strings.ToLower(text) {
-		case "true":
-			v.SetBool(true)
-		case "false":
-			v.SetBool(false)
-		default:
-			return errPlain
+	case kind == reflect.Bool:
+		v.SetBool(strings.EqualFold(text, "true"))
+		if !v.Bool() && !strings.EqualFold(text, "false") {
+			err = strconv.ErrSyntax
 		}
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		x, err := strconv.ParseInt(text, 0, v.Type().Bits())
-		if err != nil {
-			return err
-		}
+	case v.CanInt():
+		var x int64
+		x, err = strconv.ParseInt(text, 0, v.Type().Bits())
 		v.SetInt(x)
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		x, err := strconv.ParseUint(text, 0, v.Type().Bits())
-		if err != nil {
-			return err
-		}
+	case v.CanUint():
+		var x uint64
+		x, err = strconv.ParseUint(text, 0, v.Type().Bits())
 		v.SetUint(x)
-	case reflect.Float32, reflect.Float64:
-		x, err := strconv.ParseFloat(text, v.Type().Bits())
-		if err != nil || x != x {
-			return errPlain
-		}
+	case v.CanFloat():
+		var x float64
+		x, err = strconv.ParseFloat(text, v.Type().Bits())
 		v.SetFloat(x)
 	default:
-		return fmt.Errorf("a %s cannot be configured", v.Type())
+		err = strconv.ErrSyntax
+	}
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("expected %s; found %q, which is out of range", expected(v), text)
+	case err != nil:
+		return fmt.Errorf("expected %s; found %q", expected(v), text)
 	}
 	return nil
 }
 
-// errPlain adds nothing to "expected ...; found ...".
-var errPlain = errors.New("")
-
-func reason(err error) string {
-	switch {
-	case err == nil || errors.Is(err, errPlain), errors.Is(err, strconv.ErrSyntax):
-		return ""
-	case errors.Is(err, strconv.ErrRange):
-		return ", which is out of range"
-	}
-	return ": " + err.Error()
-}
-
-// expected describes what a value of v's type looks like.
+// expected describes the text of a type for a message.
 func expected(v reflect.Value) string {
-	if v.Type() == typeDuration {
+	switch {
+	case v.Type() == typeDuration:
 		return "a duration with its unit, such as 100ms or 1s"
-	}
-	switch v.Kind() {
-	case reflect.String:
-		return "text"
-	case reflect.Bool:
+	case v.Kind() == reflect.Bool:
 		return "true or false"
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+	case v.CanInt():
 		return "a whole number"
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+	case v.CanUint():
 		return "a whole number from 0"
-	case reflect.Float32, reflect.Float64:
+	case v.CanFloat():
 		return "a number"
 	}
-	return "another kind of value"
+	return "text"
 }
 
-// describe names what stands in the file.
-func describe(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "a mapping"
-	case yaml.SequenceNode:
-		return "a list"
-	case yaml.ScalarNode:
-		if n.Tag == "!!null" {
-			return "nothing"
-		}
-		text := n.Value
-		if len(text) > 40 {
-			text = text[:37] + "..."
-		}
-		return strconv.Quote(text)
-	}
-	return "something else"
-}
-
-// free reads YAML that has no type here, as what encoding/json would make of it.
-func (d *decoder) free(n *yaml.Node, path string, depth int) any {
-	if n = d.enter(n, path, depth); n == nil {
+// inRange checks a value against a range tag, LOW..HIGH, both included.
+func inRange(v reflect.Value, bounds string) error {
+	low, high, ok := strings.Cut(bounds, "..")
+	if !ok {
 		return nil
 	}
-	switch n.Kind {
-	case yaml.MappingNode:
-		m := map[string]any{}
-		for _, kv := range d.pairs(n, path, depth) {
-			m[kv.name] = d.free(kv.value, join(path, kv.name), depth+1)
+	for side, text := range map[int]string{-1: low, 1: high} {
+		if text == "" {
+			continue
 		}
-		return m
-	case yaml.SequenceNode:
-		list := make([]any, 0, len(n.Content))
-		for i, item := range n.Content {
-			list = append(list, d.free(item, fmt.Sprintf("%s[%d]", path, i), depth+1))
-			if d.nodes > maxNodes {
-				return list
-			}
+		bound := reflect.New(v.Type()).Elem()
+		if err := setScalar(bound, text); err != nil {
+			panic(fmt.Sprintf("config: range %q: %v", bounds, err)) // the tag is wrong
 		}
-		return list
-	case yaml.ScalarNode:
-		return d.freeScalar(n, path)
+		if compare(v, bound) != side {
+			continue
+		}
+		switch {
+		case high == "":
+			return fmt.Errorf("%v is out of range; expected at least %s", v, low)
+		case low == "":
+			return fmt.Errorf("%v is out of range; expected at most %s", v, high)
+		}
+		return fmt.Errorf("%v is out of range; expected %s to %s", v, low, high)
 	}
-	d.problem(n, path, "not a value")
 	return nil
 }
 
-func (d *decoder) freeScalar(n *yaml.Node, path string) any {
-	switch n.Tag {
-	case "!!null":
-		return nil
-	case "!!bool":
-		return strings.EqualFold(n.Value, "true")
-	case "!!int":
-		if x, err := strconv.ParseInt(n.Value, 0, 64); err == nil {
-			return x
-		}
-		if x, err := strconv.ParseUint(n.Value, 0, 64); err == nil {
-			return x
-		}
-		d.problem(n, path, "%q does not fit 64 bits", n.Value)
-		return nil
-	case "!!float":
-		x, err := strconv.ParseFloat(n.Value, 64)
-		if err != nil || x != x || x > 1e308 || x < -1e308 {
-			d.problem(n, path, "%q is not a finite number", n.Value)
-			return nil
-		}
-		return x
+func compare(a, b reflect.Value) int {
+	switch {
+	case a.CanInt():
+		return cmp.Compare(a.Int(), b.Int())
+	case a.CanUint():
+		return cmp.Compare(a.Uint(), b.Uint())
 	}
-	text, _ := d.text(n, path)
-	return text
+	return cmp.Compare(a.Float(), b.Float())
 }
 
-// text is a scalar's text with environment variables expanded.
-func (d *decoder) text(n *yaml.Node, path string) (string, bool) {
-	text, err := expand(n.Value, d.env)
+// nameForm is plain because names appear in YANG keys, gNMI paths and metrics.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+func checkName(name string) error {
+	if nameForm.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("%q is not a name; expected letters, digits, dots, dashes and underscores, "+
+		"beginning with a letter or digit, at most 63", name)
+}
+
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		d.problem(n, path, "%s", err)
-		return "", false
+		return fmt.Errorf("%q is not an address; expected host:port, such as 192.0.2.1:9559 or [2001:db8::1]:9559",
+			address)
 	}
-	return text, true
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("%q has no valid port; expected host:port with a port from 1 to 65535", address)
+	}
+	if host == "" {
+		return fmt.Errorf("%q has no host; expected host:port", address)
+	}
+	return nil
 }
 
-// expand replaces ${NAME} and ${NAME:-default}; $$ is a dollar sign, and a $ before anything else
-// stands for itself.
-func expand(s string, env func(string) (string, bool)) (string, error) {
-	if !strings.Contains(s, "$") {
-		return s, nil
+// relativeTo returns a file name as seen from a directory; an empty or absolute one as it is.
+func relativeTo(directory, file string) string {
+	if file == "" || filepath.IsAbs(file) {
+		return file
 	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '$' || i+1 == len(s) {
-			b.WriteByte(s[i])
-			continue
-		}
-		switch s[i+1] {
-		case '$':
-			b.WriteByte('$')
-			i++
-		case '{':
-			end := strings.IndexByte(s[i:], '}')
-			if end < 0 {
-				return "", errors.New("${ without a closing }: write $$ for a dollar sign")
-			}
-			name, fallback, hasFallback := strings.Cut(s[i+2:i+end], ":-")
-			value, ok := env(name)
-			switch {
-			case name == "":
-				return "", errors.New("${} names no environment variable")
-			case ok:
-				b.WriteString(value)
-			case hasFallback:
-				b.WriteString(fallback)
-			default:
-				return "", fmt.Errorf("environment variable %s is not set: set it, or give a default as ${%s:-value}", name, name)
-			}
-			i += end
-		default:
-			b.WriteByte('$')
-		}
-	}
-	return b.String(), nil
-}
-
-// join appends a key to a path.
-func join(path, key string) string {
-	if path == "" {
-		return key
-	}
-	return path + "." + key
+	return filepath.Join(directory, file)
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/netsketch/netsketch/collector/topology"
 )
 
-// Topology builds the network that devices, links and hosts describe, with further links.
+// Topology returns the network that devices, links and hosts describe, with further links.
 func (c *Config) Topology(further ...topology.Link) (*topology.Topology, error) {
 	var b topology.Builder
 	for _, d := range c.Devices {
-		b.AddSwitch(topology.Switch{Name: d.Name, Role: topology.Role(d.Role)})
+		b.AddSwitch(topology.Switch{Name: d.Name})
 	}
 	for _, l := range c.Links {
 		b.AddLink(topology.Link{A: l.From.port(), B: l.To.port()})

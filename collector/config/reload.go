@@ -3,43 +3,39 @@
 package config
 
 import (
-	"context"
 	"fmt"
-	"path/filepath"
 	"reflect"
-	"time"
-
-	"github.com/fsnotify/fsnotify"
+	"slices"
 )
 
-// Changes is what a new configuration means for a collector that runs an old one.
+// Changes are what a running collector does to follow a new configuration.
 type Changes struct {
 	// DevicesAdded are to be connected to.
 	DevicesAdded []Device
-	// DevicesRemoved are the names of switches to leave.
+	// DevicesRemoved are the names of switches to disconnect from.
 	DevicesRemoved []string
-	// DevicesChanged are to be left and connected to anew.
+	// DevicesChanged are to be reconnected.
 	DevicesChanged []Device
-	// Network is set when links or hosts changed, so that routes are to be computed again.
+	// Network reports changed links or hosts: routes are to be computed again.
 	Network bool
 	// PluginsAdded are to be started.
 	PluginsAdded []Plugin
 	// PluginsRemoved are the names of instances to drain and stop.
 	PluginsRemoved []string
-	// PluginsReconfigured run on with a new configuration.
+	// PluginsReconfigured keep running, with a new configuration.
 	PluginsReconfigured []Plugin
-	// PluginsRestarted are to be drained and started anew: their binary or environment changed.
+	// PluginsRestarted are to be drained and restarted: their binary or environment changed.
 	PluginsRestarted []Plugin
-	// Log is set when the log's level changed.
+	// Log reports a changed log level.
 	Log bool
-	// NeedRestart names the keys whose change takes effect only when the collector is restarted.
+	// NeedRestart are the changed keys that take effect only after a restart of the collector.
 	NeedRestart []string
 }
 
 // Empty reports whether nothing changed.
 func (c Changes) Empty() bool { return reflect.DeepEqual(c, Changes{}) }
 
-// String sums the changes up in one line for the log.
+// String summarizes the changes in one line for the log.
 func (c Changes) String() string {
 	if c.Empty() {
 		return "nothing changed"
@@ -49,30 +45,43 @@ func (c Changes) String() string {
 		len(c.PluginsReconfigured)+len(c.PluginsRestarted), c.Network, c.Log, c.NeedRestart)
 }
 
-// Compare says what changed from old to new.
+// Compare returns the changes from old to new.
 func Compare(old, new *Config) Changes {
 	var c Changes
 	compareDevices(&c, old, new)
 	comparePlugins(&c, old, new)
 	c.Network = !reflect.DeepEqual(old.Links, new.Links) || !reflect.DeepEqual(old.Hosts, new.Hosts)
 	c.Log = old.Log.Level != new.Log.Level
-	for _, fixed := range []struct {
-		key  string
-		same bool
-	}{
-		{"name", old.Name == new.Name},
-		{"epoch", old.Epoch == new.Epoch},
-		{"plugins.directory", old.Plugins.Directory == new.Plugins.Directory},
-		{"plugins.restart", old.Plugins.Restart == new.Plugins.Restart},
-		{"outputs", sameOutputs(old.Outputs, new.Outputs)},
-		{"log.format", old.Log.Format == new.Log.Format},
-		{"metrics", old.Metrics == new.Metrics},
-	} {
-		if !fixed.same {
-			c.NeedRestart = append(c.NeedRestart, fixed.key)
+	c.NeedRestart = fixedKeys(reflect.ValueOf(*old), reflect.ValueOf(*new), "")
+	return c
+}
+
+// fixedKeys returns the keys that differ and that a running collector does not follow. A struct
+// without live keys counts as one key.
+func fixedKeys(old, new reflect.Value, path string) []string {
+	var keys []string
+	for _, f := range fieldsOf(old.Type()) {
+		a, b, at := old.FieldByIndex(f.Index), new.FieldByIndex(f.Index), join(path, f.key)
+		switch {
+		case f.Tag.Get("live") != "":
+		case a.Kind() == reflect.Struct && slices.ContainsFunc(fieldsOf(a.Type()),
+			func(f field) bool { return f.Tag.Get("live") != "" }):
+			keys = append(keys, fixedKeys(a, b, at)...)
+		case !same(a.Interface(), b.Interface()):
+			keys = append(keys, at)
 		}
 	}
-	return c
+	return keys
+}
+
+// same compares values; positions of sections do not count.
+func same(a, b any) bool {
+	if x, ok := a.([]Output); ok {
+		return slices.EqualFunc(x, b.([]Output), func(x, y Output) bool {
+			return x.Type == y.Type && x.Name == y.Name && x.Settings.Equal(y.Settings)
+		})
+	}
+	return reflect.DeepEqual(a, b)
 }
 
 func compareDevices(c *Changes, old, new *Config) {
@@ -81,9 +90,9 @@ func compareDevices(c *Changes, old, new *Config) {
 		before[d.Name] = d
 	}
 	for _, d := range new.Devices {
-		was, known := before[d.Name]
+		was, exists := before[d.Name]
 		switch {
-		case !known:
+		case !exists:
 			c.DevicesAdded = append(c.DevicesAdded, d)
 		case !reflect.DeepEqual(was, d):
 			c.DevicesChanged = append(c.DevicesChanged, d)
@@ -103,15 +112,14 @@ func comparePlugins(c *Changes, old, new *Config) {
 		before[p.Name] = p
 	}
 	for _, p := range new.Plugins.Instances {
-		was, known := before[p.Name]
+		was, exists := before[p.Name]
 		delete(before, p.Name)
 		switch {
-		case !known:
+		case !exists:
 			c.PluginsAdded = append(c.PluginsAdded, p)
-		case was.Plugin != p.Plugin || was.SHA256 != p.SHA256 ||
-			!reflect.DeepEqual(was.Environment, p.Environment):
+		case !reflect.DeepEqual(was.process(), p.process()):
 			c.PluginsRestarted = append(c.PluginsRestarted, p)
-		case !sameSection(was.Config, p.Config) || was.Deadline != p.Deadline || !reflect.DeepEqual(was.Devices, p.Devices):
+		case !was.Config.Equal(p.Config) || was.Deadline != p.Deadline || !reflect.DeepEqual(was.Devices, p.Devices):
 			c.PluginsReconfigured = append(c.PluginsReconfigured, p)
 		}
 	}
@@ -122,74 +130,8 @@ func comparePlugins(c *Changes, old, new *Config) {
 	}
 }
 
-func sameSection(a, b Section) bool {
-	x, errX := a.Value()
-	y, errY := b.Value()
-	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
-}
-
-func sameOutputs(a, b map[string]Section) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for name, s := range a {
-		other, ok := b[name]
-		if !ok || !sameSection(s, other) {
-			return false
-		}
-	}
-	return true
-}
-
-// settle is how long a file must rest before it is read: editors write in several steps.
-const settle = 100 * time.Millisecond
-
-// Watch calls changed with the newly loaded configuration, or with what is wrong with it, each time
-// the file is written or replaced (also by renaming, and by Kubernetes's symbolic links), and for
-// each value received from reload, which may be nil; wire SIGHUP to it. It returns when ctx ends,
-// with nil, or at once when the folder cannot be watched and reload is nil.
-func Watch(ctx context.Context, path string, reload <-chan struct{}, changed func(*Config, error)) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err == nil {
-		defer watcher.Close()
-		err = watcher.Add(filepath.Dir(path))
-	}
-	var events chan fsnotify.Event
-	switch {
-	case err == nil:
-		events = watcher.Events
-	case reload == nil:
-		return fmt.Errorf("watching %s: %w", path, err)
-	}
-	resolved := resolve(path)
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case e, ok := <-events:
-			if !ok {
-				events = nil
-				continue
-			}
-			now := resolve(path)
-			if filepath.Clean(e.Name) == filepath.Clean(path) && !e.Has(fsnotify.Chmod) || now != resolved {
-				resolved = now
-				timer.Reset(settle)
-			}
-		case <-timer.C:
-			changed(Load(path))
-		case <-reload:
-			changed(Load(path))
-		}
-	}
-}
-
-func resolve(path string) string {
-	if r, err := filepath.EvalSymlinks(path); err == nil {
-		return r
-	}
-	return path
+// process returns the plugin without the keys that a running process follows.
+func (p Plugin) process() Plugin {
+	p.Config, p.Deadline, p.Devices = Section{}, 0, nil
+	return p
 }

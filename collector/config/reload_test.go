@@ -34,7 +34,7 @@ plugins:
     - {plugin: a, config: {x: 1}}
     - {plugin: b}
     - {plugin: c}
-outputs: {gnmi: {listen: "x:1"}}
+outputs: [{type: gnmi, listen: "x:1"}]
 `
 	type summary struct {
 		Added, Removed, Changed                   []string
@@ -64,13 +64,13 @@ devices:
   - {name: s3, address: "h:3", device-id: 3}
   - {name: s1, address: "h:9", device-id: 1}
 plugins: {instances: [{plugin: a, config: {x: 1}}, {plugin: b}, {plugin: c}]}
-outputs: {gnmi: {listen: "x:1"}}
+outputs: [{type: gnmi, listen: "x:1"}]
 `, summary{Added: []string{"s3"}, Removed: []string{"s2"}, Changed: []string{"s1"}}},
 		{"plugins", `
 devices: [{name: s1, address: "h:1", device-id: 1}, {name: s2, address: "h:2", device-id: 2}]
 plugins:
   instances: [{plugin: a, config: {x: 2}}, {plugin: b, environment: {A: "1"}}, {plugin: d}]
-outputs: {gnmi: {listen: "x:1"}}
+outputs: [{type: gnmi, listen: "x:1"}]
 `, summary{PAdded: []string{"d"}, PRemoved: []string{"c"}, Reconfigured: []string{"a"}, Restarted: []string{"b"}}},
 		{"what needs a restart", `
 name: other
@@ -78,7 +78,7 @@ epoch: {interval: 2s}
 devices: [{name: s1, address: "h:1", device-id: 1}, {name: s2, address: "h:2", device-id: 2}]
 plugins:
   instances: [{plugin: a, config: {x: 1}, deadline: 1s}, {plugin: b, deadline: 1s}, {plugin: c, deadline: 1s}]
-outputs: {gnmi: {listen: "x:2"}}
+outputs: [{type: gnmi, listen: "x:2"}]
 log: {level: debug}
 `, summary{Log: true, NeedRestart: []string{"name", "epoch", "outputs"}}},
 	} {
@@ -140,7 +140,7 @@ func TestWatchFollowsWritesRenamesAndSignals(t *testing.T) {
 			}
 		}
 	}
-	reload <- struct{}{} // also: from here on the folder is watched
+	reload <- struct{}{} // also: from here on the directory is watched
 	await("a signal", func(l loaded) bool { return l.err == nil && l.c.Name == "one" })
 	write(path, "name: two\n")
 	await("a write", func(l loaded) bool { return l.err == nil && l.c.Name == "two" })

@@ -6,81 +6,77 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
-
-	"gopkg.in/yaml.v3"
 )
 
-// Section is a part of the file that this package does not understand: an output's settings, or a
-// plugin's. It keeps its positions, so whoever does understand it can Decode it with errors as
-// good as the rest. The zero Section is an empty mapping.
+// Section is a part of the file with keys that this package does not declare: the settings of an
+// output or a plugin. It keeps its positions, so that its owner can Decode it with errors of the
+// same quality. The zero Section is an empty mapping.
 type Section struct {
-	node *yaml.Node
-	file string
-	path string
-	env  func(string) (string, bool)
+	node   *node
+	source *source
+	path   string
+}
+
+// validator is implemented by section types with rules that tags cannot express.
+type validator interface{ Validate() error }
+
+// SectionOf makes a Section from YAML text, for tests and for configurations made in code. name
+// stands for the file in errors. Environment variables are not set.
+func SectionOf(name, text string) (Section, error) {
+	r := newReport(name, []byte(text))
+	root := r.parse([]byte(text), func(string) (string, bool) { return "", false })
+	return Section{node: root, source: r.source}, r.err()
+}
+
+// Default returns a T whose fields have the values of their default tags.
+func Default[T any]() T {
+	var v T
+	newDecoder(newReport("", nil)).setDefaults(reflect.ValueOf(&v).Elem())
+	return v
 }
 
 // IsZero reports whether the file had no such section.
 func (s Section) IsZero() bool { return s.node == nil }
 
-// Path is the key the section stands under, such as "outputs.gnmi".
-func (s Section) Path() string { return s.path }
-
-// Position is where the section begins.
-func (s Section) Position() Position {
-	if s.node == nil {
-		return Position{File: s.file}
-	}
-	return Position{s.file, s.node.Line, s.node.Column}
-}
-
-// Decode reads the section over into, a pointer to a struct that already holds its defaults.
-// Keys come from `yaml` tags. If *into has Files() []*string, names of files in it that are relative are
-// taken from the folder of the configuration's file. If *into has Validate() error, it is called when everything could be
-// read; each KeyError joined in the result is placed at its key. The error is
-// Problems.
+// Decode sets *into, a struct, to the defaults of its tags and reads the section over it. Field
+// tags declare the keys (see the tags in decode.go). If *into has Validate() error, Decode calls it
+// once everything could be read, and places each KeyError joined in the result at its key. The
+// error is Problems.
 func (s Section) Decode(into any) error {
 	v := reflect.ValueOf(into)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
-		return fmt.Errorf("config: Decode wants a pointer to a struct, not %T", into)
+		return fmt.Errorf("config: Decode needs a pointer to a struct, not %T", into)
 	}
-	d := newDecoder(s.file, s.env)
-	if s.node != nil {
-		d.value(s.node, v.Elem(), s.path, 0)
+	if s.source == nil {
+		s.source = &source{}
 	}
-	if x, ok := into.(filer); ok {
-		for _, file := range x.Files() {
-			*file = relativeTo(filepath.Dir(s.file), *file)
-		}
+	if s.node == nil {
+		s.node = &node{kind: mapping}
 	}
+	d := newDecoder(&report{source: s.source})
+	d.setDefaults(v.Elem())
+	d.value(s.node, v.Elem(), "", s.path)
 	if x, ok := into.(validator); ok && len(d.problems) == 0 {
 		for _, err := range flatten(x.Validate()) {
-			d.invalid(s.path, err)
+			path := s.path
+			if k, ok := errors.AsType[*KeyError](err); ok && k.key != "" {
+				path = join(path, k.key)
+			}
+			d.add(d.position(path), path, "%s", err)
 		}
 	}
-	d.problems.sortByPosition()
-	return d.problems.Err()
+	return d.err()
 }
 
-// invalid places an error of a Validate method.
-func (d *decoder) invalid(path string, err error) {
-	var k *KeyError
-	if errors.As(err, &k) && k.key != "" {
-		path = join(path, k.key)
-	}
-	d.problems = append(d.problems, Problem{Position: d.position(path), Path: path, Message: err.Error()})
-}
-
-// flatten takes errors.Join apart.
+// flatten returns the errors that errors.Join has joined.
 func flatten(err error) []error {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) // what is wrapped stays one problem
+	joined, ok := err.(interface{ Unwrap() []error }) // a wrapped error remains one problem
 	if !ok {
 		return []error{err}
 	}
@@ -91,75 +87,41 @@ func flatten(err error) []error {
 	return out
 }
 
-// Value gives the section as maps, slices, strings, numbers and booleans.
-func (s Section) Value() (any, error) {
+// Value returns the section as maps, slices, strings, numbers and booleans; an empty map if the
+// file has no such section.
+func (s Section) Value() any {
+	if s.node == nil || s.node.isNull() {
+		return map[string]any{}
+	}
+	return s.node.plain()
+}
+
+// JSON returns the section as JSON with sorted keys, so that equal sections have equal JSON.
+func (s Section) JSON() ([]byte, error) { return json.Marshal(s.Value()) }
+
+// Equal reports whether two sections hold the same values.
+func (s Section) Equal(other Section) bool { return reflect.DeepEqual(s.Value(), other.Value()) }
+
+// Problem places a message at a value inside the section, given by its path: keys and list indexes
+// joined by dots ("dimensions.0.key"). If the file does not have the value, the position is that of
+// the nearest value around it.
+func (s Section) Problem(field, message string) Problem {
 	if s.node == nil {
-		return map[string]any{}, nil
+		return Problem{Path: join(s.path, field), Message: message}
 	}
-	d := newDecoder(s.file, s.env)
-	x := d.free(s.node, s.path, 0)
-	if err := d.problems.Err(); err != nil {
-		return nil, err
-	}
-	if x == nil {
-		x = map[string]any{}
-	}
-	return x, nil
-}
-
-// JSON gives the section as JSON, object keys sorted, so that equal sections have equal JSON.
-func (s Section) JSON() ([]byte, error) {
-	x, err := s.Value()
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(x)
-}
-
-// SectionOf makes a Section from YAML text, for tests and for configurations made in code.
-func SectionOf(name, text string) (Section, error) {
-	d := &decoder{file: name}
-	s := Section{file: name, env: func(string) (string, bool) { return "", false }, node: d.document([]byte(text))}
-	return s, d.problems.Err()
-}
-
-// Locate finds a value inside the section by its path, keys and list indexes joined by dots
-// ("dimensions.0.key"), and returns the position and path of the nearest thing around it.
-func (s Section) Locate(field string) (Position, string) {
-	at, path, n := s.Position(), s.path, s.node
-	for _, step := range strings.Split(field, ".") {
-		next, nextPath := child(n, path, step)
+	n, path := s.node, s.path
+	for field != "" {
+		step, rest, _ := strings.Cut(field, ".")
+		next := n.get(step)
+		nextPath := join(path, step)
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.items) {
+			next, nextPath = n.items[i], fmt.Sprintf("%s[%d]", path, i)
+		}
 		if next == nil {
-			if step != "" {
-				path = join(path, field)
-			}
+			path = join(path, field)
 			break
 		}
-		n, path = next, nextPath
-		at = Position{s.file, n.Line, n.Column}
-		_, field, _ = strings.Cut(field, ".")
+		n, path, field = next, nextPath, rest
 	}
-	return at, path
-}
-
-// child finds one step of a path.
-func child(n *yaml.Node, path, step string) (*yaml.Node, string) {
-	for n != nil && n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	switch {
-	case n == nil:
-		return nil, path
-	case n.Kind == yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == step {
-				return n.Content[i+1], join(path, step)
-			}
-		}
-	case n.Kind == yaml.SequenceNode:
-		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
-			return n.Content[i], fmt.Sprintf("%s[%d]", path, i)
-		}
-	}
-	return nil, path
+	return s.source.problem(n.Position, path, message)
 }

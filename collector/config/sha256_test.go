@@ -12,7 +12,8 @@ import (
 // A pin of zeros must not pass for no pin.
 func TestPinOfZerosIsRefused(t *testing.T) {
 	text := "plugins:\n  instances:\n    - {plugin: univmon, sha256: \"" + strings.Repeat("0", 64) + "\"}\n"
-	if _, err := config.Parse("c.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), "c.yaml:3") || !strings.Contains(err.Error(), "sha256") {
+	if _, err := config.Parse("c.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), "c.yaml:3") ||
+		!strings.Contains(err.Error(), "sha256") {
 		t.Errorf("error %v does not name file, line and key", err)
 	}
 }

@@ -9,21 +9,21 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// Secret is text that never appears in a log: it prints as "(redacted)" everywhere. Give it as
-// ${VARIABLE} so that it does not stand in the file either.
+// Secret is text that never appears in a log: it prints as "(redacted)" everywhere. Write it as
+// ${VARIABLE} to keep it out of the file, too.
 type Secret string
 
 const redacted = "(redacted)"
 
-// Reveal returns the secret itself.
+// Reveal returns the text.
 func (s Secret) Reveal() string { return string(s) }
 
-// String hides the secret; an empty one stays empty, to show that it is not set.
+// String returns "(redacted)", or nothing for an empty secret.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -69,7 +69,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return fmt.Errorf("expected a size in bytes, such as 65536, 64KiB or 10MB; found %q", text)
 }
 
-// String gives the size with the largest binary unit that divides it.
+// String returns the size with the largest binary unit that divides it.
 func (s Size) String() string {
 	for _, u := range []struct {
 		name  string
@@ -98,13 +98,13 @@ func (e *ElectionID) UnmarshalText(text []byte) error {
 		return fmt.Errorf("expected an election ID such as 5, or 1:5 with its high half; found %q", text)
 	}
 	if h == 0 && l == 0 {
-		return fmt.Errorf("election ID 0 is reserved by P4Runtime; expected 1 or more")
+		return errors.New("election ID 0 is reserved by P4Runtime; expected 1 or more")
 	}
 	*e = ElectionID{h, l}
 	return nil
 }
 
-// String is the written form.
+// String returns the form that UnmarshalText reads.
 func (e ElectionID) String() string {
 	if e == (ElectionID{}) {
 		return ""
@@ -115,7 +115,7 @@ func (e ElectionID) String() string {
 	return fmt.Sprintf("%d:%d", e.High, e.Low)
 }
 
-// MAC is a 48-bit Ethernet address, zero when not given.
+// MAC is a 48-bit Ethernet address, zero if not given.
 type MAC [6]byte
 
 // UnmarshalText reads 02:00:00:00:00:01.
@@ -128,10 +128,10 @@ func (m *MAC) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String is the written form.
+// String returns the form that UnmarshalText reads.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// SHA256 is a pinned checksum, zero when not given.
+// SHA256 is a pinned checksum, zero if not given.
 type SHA256 [32]byte
 
 // UnmarshalText reads 64 hexadecimal digits, as sha256sum prints them.
@@ -143,36 +143,20 @@ func (h *SHA256) UnmarshalText(text []byte) error {
 		return fmt.Errorf("expected 64 hexadecimal digits, as sha256sum prints them: %w", err)
 	}
 	if h.IsZero() {
-		return errors.New("expected the checksum of a file, as sha256sum prints it; found zeros only: leave the key out to start any binary")
+		return errors.New("expected the checksum of a file, as sha256sum prints it; found zeros only. Leave the key out to start any binary")
 	}
 	return nil
 }
 
-// IsZero reports whether no checksum was given.
+// IsZero reports whether no checksum is given.
 func (h SHA256) IsZero() bool { return h == SHA256{} }
 
-// String is the hexadecimal form, empty for none.
+// String returns the hexadecimal form, empty without a checksum.
 func (h SHA256) String() string {
 	if h.IsZero() {
 		return ""
 	}
 	return hex.EncodeToString(h[:])
-}
-
-// word reads one of a few names.
-func word[T ~string](into *T, text []byte, names ...T) error {
-	all := make([]string, len(names))
-	for i, n := range names {
-		all[i] = string(n)
-		if string(text) == string(n) {
-			*into = n
-			return nil
-		}
-	}
-	if near := nearest(string(text), all); near != "" {
-		return fmt.Errorf("expected %s; found %q: did you mean %q?", oneOf(all), text, near)
-	}
-	return fmt.Errorf("expected %s; found %q", oneOf(all), text)
 }
 
 // PortRef is a port of a switch, written as SWITCH/PORT.
@@ -194,8 +178,44 @@ func (p *PortRef) UnmarshalText(text []byte) error {
 	return fmt.Errorf("expected SWITCH/PORT, such as leaf1/1; found %q", text)
 }
 
-// String is the written form.
+// String returns the form that UnmarshalText reads.
 func (p PortRef) String() string { return fmt.Sprintf("%s/%d", p.Switch, p.Port) }
 
-// seconds prints a duration for a message.
-func seconds(d time.Duration) string { return d.String() }
+// Prefix is an address or a prefix; an address is a prefix of full length.
+type Prefix struct{ netip.Prefix }
+
+// UnmarshalText reads an address or a prefix. Host bits of a prefix must be zero.
+func (p *Prefix) UnmarshalText(text []byte) error {
+	if addr, err := netip.ParseAddr(string(text)); err == nil && addr.Zone() == "" {
+		p.Prefix = netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen())
+		return nil
+	}
+	prefix, err := netip.ParsePrefix(string(text))
+	if err != nil {
+		return fmt.Errorf("expected an address such as 10.0.0.1 or a prefix such as 10.0.0.0/24 or 2001:db8::/64; found %q", text)
+	}
+	if prefix.Masked() != prefix {
+		return fmt.Errorf("%q has bits set after its length; expected %s", text, prefix.Masked())
+	}
+	p.Prefix = prefix
+	return nil
+}
+
+// UnmarshalText reads the name of a built-in pipeline.
+func (p *Pipeline) UnmarshalText(text []byte) error {
+	*p = Pipeline{Name: string(text)}
+	return nil
+}
+
+// String names the pipeline for a message.
+func (p Pipeline) String() string {
+	switch {
+	case p.Name != "":
+		return p.Name
+	case p.DeviceConfig != "":
+		return p.DeviceConfig
+	case p.Keep:
+		return "(the switch's own)"
+	}
+	return "(none)"
+}

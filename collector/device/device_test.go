@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/collector/device"
-	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/collector/internal/fakeswitch"
-	"github.com/netsketch/netsketch/collector/topology"
 	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -45,16 +43,17 @@ func start(t *testing.T, change func(*device.Config)) (*device.Device, *fakeswit
 	sw := fakeswitch.Start(t, p.P4Info)
 	log := &testkit.Log{}
 	cfg := device.Config{
-		Name: "s1", Role: "edge", Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Name: "s1", Role: "edge",
 		Session: p4rt.Config{
-			Target: sw.Address, DeviceID: 1, Program: p, CallTimeout: 5 * time.Second, ReadoutTimeout: 200 * time.Millisecond,
-			Backoff: p4rt.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond},
+			Target: sw.Address, DeviceID: 1, Program: p, CallTimeout: 5 * time.Second,
+			ReadoutTimeout: 200 * time.Millisecond,
+			Backoff:        p4rt.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond},
 		},
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	d, err := device.New(cfg)
+	d, err := device.New(cfg, device.Dependencies{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,9 +68,9 @@ func start(t *testing.T, change func(*device.Config)) (*device.Device, *fakeswit
 	return d, sw, log
 }
 
-func ready(t *testing.T, d *device.Device) epoch.Incarnation {
+func ready(t *testing.T, d *device.Device) banks.Incarnation {
 	t.Helper()
-	var inc epoch.Incarnation
+	var inc banks.Incarnation
 	testkit.Until(t, "device is ready", func() bool {
 		var err error
 		inc, err = d.Ready()
@@ -83,7 +82,7 @@ func ready(t *testing.T, d *device.Device) epoch.Incarnation {
 func TestFlipAndReadOut(t *testing.T) {
 	d, sw, log := start(t, nil)
 	if inc := ready(t, d); !inc.Clean {
-		t.Error("the pipeline was pushed, yet the registers are not taken to be clean")
+		t.Error("the pipeline was pushed, and the registers are not clean")
 	}
 	ctx := context.Background()
 	sw.Count(counters, 5, 7)
@@ -101,15 +100,17 @@ func TestFlipAndReadOut(t *testing.T) {
 			t.Errorf("read %d gives %d, want %d", i+1, got, want)
 		}
 		if got := data.Object(counters).At(6); got != 0 {
-			t.Errorf("bank 0 has what bank 1 counted: %d", got)
+			t.Errorf("bank 0 has %d packets that were counted in bank 1", got)
 		}
 	}
 	objects := d.Objects()
-	if len(objects) != 4 || objects[0].Name != "ingress.univmon_5t.counters" || objects[0].Banks != 2 || objects[0].Annotations["key"] != "5-tuple" {
+	if len(objects) != 4 || objects[0].Name != "ingress.univmon_5t.counters" || objects[0].Banks != 2 ||
+		objects[0].Annotations["key"] != "5-tuple" {
 		t.Errorf("objects %+v", objects)
 	}
 	st := d.Status()
-	if st.Session.State != p4rt.Ready || !st.Capabilities.PacketReadout || st.LastError != "" || st.ReadTime == 0 || st.FlipTime == 0 {
+	if st.Session.State != p4rt.Ready || !st.Capabilities.PacketReadout || st.LastError != "" || st.ReadTime == 0 ||
+		st.FlipTime == 0 {
 		t.Errorf("status %+v", st)
 	}
 	if n := strings.Count(log.String(), "\n"); n != 1 {
@@ -117,19 +118,19 @@ func TestFlipAndReadOut(t *testing.T) {
 	}
 }
 
-func TestWantReadsOnlyThat(t *testing.T) {
+func TestOnlySelectedObjectsAreRead(t *testing.T) {
 	d, _, _ := start(t, nil)
-	d.Want([]string{counters})
+	d.SelectObjects([]string{counters})
 	before := ready(t, d)
 	r, err := d.Read(context.Background(), 0, drained)
 	if err != nil || len(r.Objects) != 1 || r.Objects[0].Object != counters || r.Cells() != r.Objects[0].Len() {
 		t.Fatalf("%v %+v", err, r)
 	}
-	d.Want([]string{})
+	d.SelectObjects([]string{})
 	if after := ready(t, d); after != before {
 		t.Error("reading less begins a new incarnation")
 	}
-	d.Want([]string{counters})
+	d.SelectObjects([]string{counters})
 	if after := ready(t, d); after.ID == before.ID || after.Clean {
 		t.Error("reading more does not begin a new incarnation with unknown banks")
 	}
@@ -156,7 +157,8 @@ func TestDroppedStreamIsANewIncarnationWithUnknownBanks(t *testing.T) {
 	if sw.Pushes() != 1 {
 		t.Errorf("%d pushes", sw.Pushes())
 	}
-	testkit.Until(t, "both changes are in the log", func() bool { return strings.Count(log.String(), "session is") == 3 })
+	testkit.Until(t, "both changes are in the log",
+		func() bool { return strings.Count(log.String(), "session is") == 3 })
 }
 
 func TestFaults(t *testing.T) {
@@ -168,8 +170,9 @@ func TestFaults(t *testing.T) {
 		"stream dropped in mid-read": {fakeswitch.Faults{DropAfter: 3}, read, "session lost"},
 		"replies lost":               {fakeswitch.Faults{LoseReplies: 10}, read, "lost cells"},
 		"garbage":                    {fakeswitch.Faults{Garbage: true}, read, "reply of 17 bytes"},
-		"write refused":              {fakeswitch.Faults{RefuseWrite: status.Error(codes.Internal, "broken driver")}, flip, "broken driver"},
-		"write hangs":                {fakeswitch.Faults{HangWrite: true}, flip, "deadline"},
+		"write refused": {fakeswitch.Faults{RefuseWrite: status.Error(codes.Internal, "broken driver")},
+			flip, "broken driver"},
+		"write hangs": {fakeswitch.Faults{HangWrite: true}, flip, "deadline"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, sw, _ := start(t, nil)
@@ -193,7 +196,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// drained says that the network has.
+// drained is for a network that has drained.
 func drained(context.Context) error { return nil }
 
 func read(ctx context.Context, d *device.Device) error { _, err := d.Read(ctx, 0, drained); return err }
@@ -205,9 +208,10 @@ func TestPipelineRefused(t *testing.T) {
 	sw.SetFaults(fakeswitch.Faults{RefusePipeline: status.Error(codes.InvalidArgument, "not for this chip")})
 	log := &testkit.Log{}
 	d, err := device.New(device.Config{
-		Name: "s1", Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Session: p4rt.Config{Target: sw.Address, DeviceID: 1, Program: p, Backoff: p4rt.Backoff{Min: time.Millisecond, Max: 2 * time.Millisecond}},
-	})
+		Name: "s1",
+		Session: p4rt.Config{Target: sw.Address, DeviceID: 1, Program: p,
+			Backoff: p4rt.Backoff{Min: time.Millisecond, Max: 2 * time.Millisecond}},
+	}, device.Dependencies{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,13 +222,13 @@ func TestPipelineRefused(t *testing.T) {
 	testkit.Until(t, "some tries", func() bool { return sw.Refusals() > 5 })
 	_, err = d.Ready()
 	if n := d.Status().Counts.SessionsLost; n != 0 {
-		t.Errorf("%d sessions were lost that there never were", n)
+		t.Errorf("%d sessions were lost that never began", n)
 	}
 	if st := d.Status(); !errors.Is(err, p4rt.ErrNotReady) || !strings.Contains(st.LastError, "not for this chip") {
 		t.Errorf("error %v, status %+v", err, st)
 	}
 	if n := strings.Count(log.String(), "session is down"); n != 1 {
-		t.Errorf("the log says it %d times, want once:\n%s", n, log)
+		t.Errorf("the log has %d lines, want one:\n%s", n, log)
 	}
 	sw.SetFaults(fakeswitch.Faults{})
 	ready(t, d)
@@ -250,80 +254,11 @@ func TestMastershipLostAndRegained(t *testing.T) {
 	ready(t, d)
 }
 
-// routes are those of a leaf with one host of its own and one behind two spines.
-func routes(t *testing.T) topology.Routes {
-	t.Helper()
-	var b topology.Builder
-	for _, n := range []string{"s1", "s2", "spine1", "spine2"} {
-		b.AddSwitch(topology.Switch{Name: n})
-	}
-	for i, leaf := range []string{"s1", "s2"} {
-		b.AddHost(topology.Host{
-			Name: "h" + leaf, Port: topology.Port{Switch: leaf, Number: 1},
-			Prefixes: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 24), netip.MustParsePrefix("fd00:0:0:" + string(rune('1'+i)) + "::/64")},
-		})
-		for j, spine := range []string{"spine1", "spine2"} {
-			b.AddLink(topology.Link{A: topology.Port{Switch: leaf, Number: uint32(2 + j)}, B: topology.Port{Switch: spine, Number: uint32(1 + i)}})
-		}
-	}
-	topo, err := b.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return topo.Routes("s1")
-}
-
-func TestRoutesAreWrittenAndComeBackAfterAReboot(t *testing.T) {
-	d, sw, log := start(t, func(c *device.Config) { c.Forwarding, c.Routes = true, routes(t) })
-	ready(t, d)
-	const entries = 4 + 2 // two v4 and two v6 routes, two members of the group
-	if n := sw.Entries(); n != entries {
-		t.Fatalf("%d entries, want %d\n%s", n, entries, log)
-	}
-	sw.Reboot()
-	testkit.Until(t, "the routes are back", func() bool { _, err := d.Ready(); return err == nil && sw.Pushes() == 2 && sw.Entries() == entries })
-	if err := d.SetRoutes(context.Background(), topology.Routes{Switch: "s1"}); err != nil {
-		t.Fatal(err)
-	}
-	if n := sw.Entries(); n != 0 {
-		t.Errorf("%d entries are left", n)
-	}
-}
-
-func TestPlannedWritesComeBackAfterAReboot(t *testing.T) {
-	d, sw, _ := start(t, nil)
-	ready(t, d)
-	insert := sdk.DeviceWrite{Device: "s1", Op: sdk.Insert, Entry: sdk.TableEntry{
-		Table: "ipv4_lpm", Matches: []sdk.FieldMatch{{Field: "hdr.ipv4.dst", Value: []byte{10, 0, 0, 0}, PrefixLen: 8}}, Action: "drop",
-	}}
-	ctx := context.Background()
-	for range 2 { // the second time as a plugin that was restarted
-		if _, err := d.Apply(ctx, []sdk.DeviceWrite{insert}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := sw.Entries(); n != 1 {
-		t.Fatalf("%d entries, want 1", n)
-	}
-	sw.Reboot()
-	testkit.Until(t, "the entry is back", func() bool { return sw.Pushes() == 2 && sw.Entries() == 1 })
-	ready(t, d)
-	remove := insert
-	remove.Op, remove.Entry.Action = sdk.Delete, ""
-	if _, err := d.Apply(ctx, []sdk.DeviceWrite{remove}); err != nil || sw.Entries() != 0 {
-		t.Errorf("error %v, %d entries", err, sw.Entries())
-	}
-	wrong := insert
-	wrong.Entry.Table = "ipv5_lpm"
-	if _, err := d.Apply(ctx, []sdk.DeviceWrite{insert, wrong}); err == nil || !strings.Contains(err.Error(), "ipv5_lpm") || sw.Entries() != 0 {
-		t.Errorf("error %v, %d entries", err, sw.Entries())
-	}
-}
-
 func TestKeepUsesTheProgramOnTheSwitch(t *testing.T) {
 	_, sw, _ := start(t, nil)
 	testkit.Until(t, "a pipeline is there", func() bool { return sw.Pushes() == 1 })
-	d, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: sw.Address, DeviceID: 1}})
+	d, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: sw.Address, DeviceID: 1}},
+		device.Dependencies{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,95 +282,19 @@ func TestProgramsThatDoNotFit(t *testing.T) {
 			break
 		}
 	}
-	d, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: "x:1", DeviceID: 1, Program: p}})
+	d, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: "x:1", DeviceID: 1, Program: p}},
+		device.Dependencies{})
 	if err != nil || d.Objects() != nil {
-		t.Fatalf("%v: a switch without banks can still forward", err)
-	}
-	p = program(t, "univmon-300k")
-	for _, table := range p.P4Info.Tables {
-		if table.Preamble.Alias == "ipv4_lpm" {
-			table.Preamble.Name, table.Preamble.Alias = "ingress.other", "other"
-		}
-	}
-	_, err = device.New(device.Config{Name: "s1", Forwarding: true, Routes: routes(t), Session: p4rt.Config{Target: "x:1", DeviceID: 1, Program: p}})
-	if err == nil || !strings.Contains(err.Error(), "ipv4_lpm") {
-		t.Errorf("error %v", err)
+		t.Fatalf("a switch without banks cannot be used: %v", err)
 	}
 }
 
-func TestTLSFiles(t *testing.T) {
-	if _, err := device.TLS("none.pem", "", "", ""); err == nil || !strings.Contains(err.Error(), "ca-file") {
-		t.Errorf("error %v", err)
-	}
-	if _, err := device.TLS("device_test.go", "", "", ""); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
-		t.Errorf("error %v", err)
-	}
-	if _, err := device.TLS("", "none.pem", "none.key", ""); err == nil || !strings.Contains(err.Error(), "cert-file") {
-		t.Errorf("error %v", err)
-	}
-	if c, err := device.TLS("", "", "", "leaf1"); err != nil || c.ServerName != "leaf1" {
-		t.Errorf("%+v, %v", c, err)
-	}
-}
-
-// prefix is a write of a route for a prefix of 8 bits.
-func prefix(op sdk.WriteOp, first byte, action string) sdk.DeviceWrite {
-	return sdk.DeviceWrite{Device: "s1", Op: op, Entry: sdk.TableEntry{
-		Table: "ipv4_lpm", Matches: []sdk.FieldMatch{{Field: "hdr.ipv4.dst", Value: []byte{first, 0, 0, 0}, PrefixLen: 8}}, Action: action,
-	}}
-}
-
-// Of a plan that is refused in the middle nothing stays; entries that are there from an earlier life are changed.
-func TestPlansAreAppliedAsAWhole(t *testing.T) {
-	d, sw, _ := start(t, nil)
-	ready(t, d)
-	ctx := context.Background()
-	undo, err := d.Apply(ctx, []sdk.DeviceWrite{prefix(sdk.Insert, 10, "drop"), prefix(sdk.Insert, 11, "drop")})
-	if err != nil || sw.Entries() != 2 {
-		t.Fatalf("error %v, %d entries", err, sw.Entries())
-	}
-	if _, err := d.Apply(ctx, []sdk.DeviceWrite{prefix(sdk.Insert, 12, "drop"), prefix(sdk.Modify, 13, "drop")}); err == nil ||
-		errors.Is(err, device.ErrHalfDone) || sw.Entries() != 2 {
-		t.Errorf("error %v, %d entries", err, sw.Entries())
-	}
-	if err := undo(ctx); err != nil || sw.Entries() != 0 {
-		t.Errorf("undone: error %v, %d entries", err, sw.Entries())
-	}
-	if _, err := d.Apply(ctx, []sdk.DeviceWrite{prefix(sdk.Insert, 10, "drop"), prefix(sdk.Insert, 11, "drop")}); err != nil {
-		t.Fatal(err)
-	}
-	sw.SetFaults(fakeswitch.Faults{RefuseTable: "ipv4_lpm"})
-	if _, err := d.Apply(ctx, []sdk.DeviceWrite{prefix(sdk.Delete, 10, ""), prefix(sdk.Insert, 14, "drop")}); err == nil || !errors.Is(err, device.ErrHalfDone) {
-		t.Errorf("an entry was removed and cannot be brought back: error %v", err)
-	}
-	sw.SetFaults(fakeswitch.Faults{})
-
-	// Another collector takes over: it knows nothing of what is there.
-	d2, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: sw.Address, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 1 << 50}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d2.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	defer d2.Close()
-	ready(t, d2)
-	if _, err := d2.Apply(ctx, []sdk.DeviceWrite{prefix(sdk.Insert, 11, "drop"), prefix(sdk.Insert, 12, "drop")}); err != nil {
-		t.Errorf("an entry of an earlier life: %v", err)
-	}
-	sw.SetFaults(fakeswitch.Faults{HangWrite: true})
-	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	if _, err := d2.Apply(short, []sdk.DeviceWrite{prefix(sdk.Insert, 12, "drop")}); !errors.Is(err, device.ErrHalfDone) {
-		t.Errorf("nobody knows what became of it: error %v", err)
-	}
-}
-
-// Registers of the way out are read when the network has drained, the others before.
+// Registers that packets in flight change are read when the network has drained, the others before.
 func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	p := program(t, "chamelemon")
 	sw := fakeswitch.Start(t, p.P4Info)
-	d, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: sw.Address, DeviceID: 1, Program: p}})
+	d, err := device.New(device.Config{Name: "s1", Session: p4rt.Config{Target: sw.Address, DeviceID: 1, Program: p}},
+		device.Dependencies{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -467,17 +326,18 @@ func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 		t.Errorf("%d calls, read %v", calls, got)
 	}
 	if !d.Measured() {
-		t.Error("it is measured")
+		t.Error("the switch is not measured")
 	}
-	// A switch that counts on in a bank which it says it has left.
+	// A switch that counts in a bank although it acknowledged the flip.
 	sw.Count(in, 7, 1)
 	r, err = d.Read(context.Background(), 0, func(context.Context) error {
 		sw.Count(in, 7, 1)
 		sw.Count(in, 8, 1)
 		return nil
 	})
-	var inexact *epoch.InexactError
-	if !errors.As(err, &inexact) || !strings.Contains(err.Error(), "2 packets were counted in bank 0") || r == nil || d.Status().LastError != err.Error() {
+	var inexact *banks.InexactError
+	if !errors.As(err, &inexact) || !strings.Contains(err.Error(), "2 packets were counted in bank 0") || r == nil ||
+		d.Status().LastError != err.Error() {
 		t.Errorf("error %v, last error %q", err, d.Status().LastError)
 	}
 	if err := d.Flip(context.Background(), 1); err != nil {
@@ -489,11 +349,12 @@ func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	}
 	for _, o := range r.Objects {
 		if o.Object == in && (o.At(7) != 1 || o.At(8) != 1) {
-			t.Errorf("what came too late is %d and %d in the next reading", o.At(7), o.At(8))
+			t.Errorf("the late packets are %d and %d in the next reading, want 1 and 1", o.At(7), o.At(8))
 		}
 	}
-	transit, err := device.New(device.Config{Name: "s2", Session: p4rt.Config{Target: "x:1", DeviceID: 1, Program: program(t, "forwarding")}})
+	transit, err := device.New(device.Config{Name: "s2",
+		Session: p4rt.Config{Target: "x:1", DeviceID: 1, Program: program(t, "forwarding")}}, device.Dependencies{})
 	if err != nil || transit.Measured() {
-		t.Errorf("a switch that only forwards is no part of epochs: %v", err)
+		t.Errorf("a switch that only forwards is a source of epochs: %v", err)
 	}
 }

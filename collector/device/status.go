@@ -10,22 +10,22 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
-// Stats are what a Device remembers of its work.
+// Stats describes the latest operations of a Device.
 type Stats struct {
-	// FlipTime and ReadTime are those of the newest flip and read-out.
+	// FlipTime and ReadTime are the durations of the latest flip and read-out.
 	FlipTime, ReadTime time.Duration
-	// LastError is the newest error of session, flip, read-out or writes; empty when there was none since the
-	// session began or a bank was read last.
+	// LastError is the last error of the session, a flip, a read-out or a write; empty if the
+	// session began, or a bank was read, without an error since.
 	LastError string
 }
 
 // Status is a snapshot for state leaves.
 type Status struct {
-	// Session is the state of the P4Runtime session, its zero value before Start.
+	// Session is the state of the P4Runtime session.
 	Session p4rt.Status
-	// Capabilities are what the session found out; only those of a session that got so far.
+	// Capabilities are those of the switch, once the session has probed them.
 	Capabilities p4rt.Capabilities
-	// Counts are the session's counters.
+	// Counts are the counters of the session.
 	Counts p4rt.Stats
 	Stats
 }
@@ -46,89 +46,79 @@ func (d *Device) Status() Status {
 	return st
 }
 
-// watch follows the session until it is closed: it logs changes, once each, brings back what a push
-// cleared, and tells who wants to know.
-func (d *Device) watch(ctx context.Context, changes <-chan p4rt.Status) {
+// setLastError sets the last error of the status.
+func (d *Device) setLastError(text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stats.LastError = text
+}
+
+// watch logs changes of the session and passes them on, until the session is closed.
+func (d *Device) watch(changes <-chan p4rt.Status) {
 	var logged p4rt.Status
-	var session uint64
 	for st := range changes {
-		d.logChange(&logged, st)
-		if st.State == p4rt.Ready && st.Session != session {
-			session = st.Session
-			d.ready(ctx, st)
+		if d.logChange(logged, st) {
+			logged = st
 		}
-		if d.cfg.OnChange != nil {
-			d.cfg.OnChange(d)
+		if d.onChange != nil {
+			d.onChange(d)
 		}
 	}
 }
 
-// ready does what a new session needs beyond what the session itself brings back.
-func (d *Device) ready(ctx context.Context, st p4rt.Status) {
-	if st.Pushed {
-		if err := d.replan(ctx); err != nil {
-			d.note(err)
-		}
-	}
-	if d.cfg.Session.Program == nil && d.cfg.Forwarding {
-		d.mu.Lock()
-		r := d.routes
-		d.mu.Unlock()
-		if err := d.SetRoutes(ctx, r); err != nil {
-			d.note(err)
-		}
-	}
-}
-
-// logChange logs when the session becomes usable and when it ceases to be, and why; not each try in
-// between, unless the reason is another one.
-func (d *Device) logChange(logged *p4rt.Status, st p4rt.Status) {
-	reason := ""
-	if st.Reason != nil {
-		reason = st.Reason.Error()
-		d.mu.Lock()
-		d.stats.LastError = reason
-		d.mu.Unlock()
+// logChange logs that a session is usable or not, with the reason. It reports whether it did: not
+// for retries with the reason that was logged before.
+func (d *Device) logChange(logged, st p4rt.Status) bool {
+	reason := reasonOf(st)
+	if reason != "" {
+		d.setLastError(reason)
 	}
 	switch st.State {
 	case p4rt.Ready, p4rt.ReadOnly:
-		if logged.State != st.State || logged.Session != st.Session {
-			d.mu.Lock()
-			d.stats.LastError = ""
-			d.mu.Unlock()
-			d.log.Info("session is up", "address", d.cfg.Session.Target, "state", st.State.String(), "pushed", st.Pushed)
+		if logged.State == st.State && logged.Session == st.Session {
+			return false
 		}
+		d.setLastError(reason)
+		d.log.Info("session is up", "address", d.cfg.Session.Target, "state", st.State.String(), "pushed", st.Pushed)
+		if reason != "" {
+			d.log.Error("switch does not hold all desired entries", "error", reason)
+		}
+		return true
 	case p4rt.Down, p4rt.Standby:
-		before := ""
-		if logged.Reason != nil {
-			before = logged.Reason.Error()
-		}
-		if logged.State == st.State && before == reason {
-			return
+		if logged.State == st.State && reasonOf(logged) == reason {
+			return false
 		}
 		d.log.Warn("session is "+st.State.String(), "address", d.cfg.Session.Target, "reason", reason)
-	default:
-		return
+		return true
 	}
-	*logged = st
+	return false
 }
 
-// quiet lets a session log for those who debug it only: this package says what an operator needs.
-type quiet struct{ slog.Handler }
+func reasonOf(st p4rt.Status) string {
+	if st.Reason == nil {
+		return ""
+	}
+	return st.Reason.Error()
+}
 
-// Enabled asks whether debug is.
-func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
-	return q.Handler.Enabled(ctx, slog.LevelDebug)
+// debugOnly lowers the records of a session to debug: this package logs what an operator needs.
+type debugOnly struct{ slog.Handler }
+
+// Enabled reports whether debug is enabled.
+func (h debugOnly) Enabled(ctx context.Context, _ slog.Level) bool {
+	return h.Handler.Enabled(ctx, slog.LevelDebug)
 }
 
 // Handle logs the record as debug.
-func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+func (h debugOnly) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = min(r.Level, slog.LevelDebug)
-	return q.Handler.Handle(ctx, r)
+	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs keeps it quiet.
-func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+// WithAttrs returns a debugOnly handler with the attributes.
+func (h debugOnly) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return debugOnly{h.Handler.WithAttrs(attrs)}
+}
 
-// WithGroup keeps it quiet.
-func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
+// WithGroup returns a debugOnly handler with the group.
+func (h debugOnly) WithGroup(name string) slog.Handler { return debugOnly{h.Handler.WithGroup(name)} }

@@ -6,385 +6,354 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
 
-// WaitFunc waits for d, or until ctx ends.
-type WaitFunc = func(ctx context.Context, d time.Duration) error
+// boundary ends one epoch and begins the next. run calls the phases in order; each source goes
+// through them in a goroutine of its own (follow). The channels have room for all sources, so that
+// no source blocks after the boundary has ended.
+type boundary struct {
+	Boundary
+	e       *Engine
+	due     time.Duration // monotonic time of the boundary
+	wait    WaitFunc      // nil: sleep on the clock
+	members []*member
+	parts   []Part
+	ep      *Epoch
 
-// Open begins the first epoch at the given time: what the switches counted before is discarded.
-// The number of the epoch follows from the origin; with none, it is 1. wait does the straggler wait,
-// where a switch has counted anything; nil means to sleep on the clock.
-func (e *Engine[R]) Open(ctx context.Context, at time.Time, wait WaitFunc) error {
-	_, err := e.open(ctx, at, wait)
-	return err
+	sealing  context.Context // ends when seals are not waited for any more
+	seals    chan seal
+	settled  chan struct{} // closed when the guard is over
+	draining chan struct{} // a source waits for the network to drain
+	drained  chan struct{} // closed when the network has drained
+	arrivals chan arrival
+
+	sealed   bool      // a source is
+	sealedAt time.Time // when the last one was
+
+	mu        sync.Mutex
+	drainedAt time.Time // zero until the network has drained
+	over      bool      // the epoch was delivered: arrivals are late
 }
 
-// open is Open. It returns how many members' banks are not clean yet.
-func (e *Engine[R]) open(ctx context.Context, at time.Time, wait WaitFunc) (late int, err error) {
-	tracks := e.tracks()
-	banks := make([]int, len(tracks))
-	for i, t := range tracks {
-		banks[i] = max(t.m.Banks(), 2)
-	}
-	e.mu.Lock()
-	if e.cfg.Origin.IsZero() {
-		e.origin = at
-	}
-	number := uint64(max(0, at.Sub(e.origin)/e.cfg.Interval)) + 1
-	e.mu.Unlock()
-	e.begin(number, at, banks)
-	ep := e.boundary(ctx, time.Time{}, at, number-1, wait)
-	for i, o := range ep.Switches {
-		tracks[i].mu.Lock()
-		quiet := tracks[i].quiet
-		if tracks[i].isIn && (tracks[i].spoiled != nil || errors.Is(o.Err, ErrLate) || errors.Is(o.Err, ErrMerged)) {
-			late++
-		}
-		tracks[i].mu.Unlock()
-		if !quiet {
-			tracks[i].wasOut(number - 1)
-		}
-	}
-	return late, ctx.Err()
+// seal is the end of one source's seal phase.
+type seal struct {
+	ok   bool          // the source counts in the next epoch
+	real time.Time     // when it was acknowledged
+	at   time.Duration // the same on the epochs' clock
 }
 
-// Close ends the open epoch at the given time, which is the boundary, and opens the next. It
-// returns when every switch was read or the deadline passed. wait does the waits for stragglers and for the
-// network to drain, one after the other and while no switch is being read; nil means to sleep on the clock. The
-// error is ctx's, or says that no epoch is open.
-func (e *Engine[R]) Close(ctx context.Context, at time.Time, wait WaitFunc) (*Epoch[R], error) {
-	e.mu.Lock()
-	start, number := e.start, e.number
-	if start.IsZero() || !at.After(start) {
-		e.mu.Unlock()
-		return nil, fmt.Errorf("epoch: nothing to close at %s: the open epoch begins at %s", at.Format(time.RFC3339Nano), start.Format(time.RFC3339Nano))
-	}
-	// An epoch that stretched over several intervals carries the number of its last one.
-	length := max(1, uint64((at.Sub(start)+e.cfg.Interval/2)/e.cfg.Interval))
-	number += length - 1
-	e.start, e.number = at, number+1
-	shift := e.shift
-	e.mu.Unlock()
-	if length > 1 {
-		start = at.Add(-e.cfg.Interval)
-	}
-	ep := e.boundary(ctx, start, at, number, wait)
-	ep.Number, ep.Start, ep.End, ep.Skipped, ep.BankShift = number, start, at, length-1, shift
-	ep.Closed = e.clock.Now()
-	return ep, ctx.Err()
-}
-
-// arrival is what a member's goroutine reports.
-type arrival[R any] struct {
+// arrival is the end of one source's collect phase.
+type arrival struct {
 	i       int
-	outcome Outcome[R]
-	doubt   string // a reason for one; empty: none
+	outcome Outcome
+	result  Result
 }
 
-// boundary flips, waits and reads every member. number is that of the epoch that ends.
-func (e *Engine[R]) boundary(ctx context.Context, start, end time.Time, number uint64, wait WaitFunc) *Epoch[R] {
-	tracks := e.tracks()
-	caller := ctx
-	ep := &Epoch[R]{Switches: make([]Outcome[R], len(tracks))}
-	ctx, cancel := e.clock.WithTimeout(ctx, end.Add(e.cfg.Deadline).Sub(e.clock.Now()))
+func (e *Engine) newBoundary(b Boundary, t edge, wait WaitFunc) *boundary {
+	members := e.sorted()
+	n := len(members)
+	return &boundary{
+		Boundary: b, e: e, due: t.due, wait: wait,
+		members: members, parts: make([]Part, n), ep: &Epoch{Sources: make([]Outcome, n)},
+		seals: make(chan seal, n), settled: make(chan struct{}), arrivals: make(chan arrival, n),
+		draining: make(chan struct{}, n), drained: make(chan struct{}),
+	}
+}
+
+// run takes all sources through the boundary. caller bounds it besides the deadline.
+func (b *boundary) run(caller context.Context) *Epoch {
+	late := max(0, b.e.clock.Monotonic()-b.due)
+	ctx, cancel := b.e.clock.WithTimeout(caller, b.e.cfg.Deadline-late)
 	defer cancel()
+	b.ep.Timings.Late = late
+	b.begin()
+	b.seal(caller, ctx)
+	b.settle(ctx)
+	b.collect(ctx)
+	b.ep.Status = statusOf(b.ep.Sources)
+	return b.ep
+}
+
+// begin announces the boundary to all sources.
+func (b *boundary) begin() {
+	for i, m := range b.members {
+		part, warnings := m.source.Begin(b.Boundary)
+		b.parts[i] = part
+		b.ep.Sources[i] = Outcome{Name: m.source.Name(), Err: ErrLate}
+		b.warn(m.source.Name(), warnings...)
+	}
+}
+
+// seal starts the sources' goroutines and waits until all that the collector seals are sealed. A
+// slow one does not delay the others' read-out: it is waited for until a quarter of the deadline.
+// That also holds if the boundary itself is late, because a source out of step harms more epochs
+// than a late one.
+func (b *boundary) seal(caller, deadline context.Context) {
 	begin := time.Now()
-	ep.Timings.Late = max(0, e.clock.Now().Sub(end))
-	ep.Doubts = doubts(tracks, number)
-
-	b := &turn[R]{
-		e: e, start: start, end: end, number: number, arrivals: make(chan arrival[R], len(tracks)), flipped: make(chan flip, len(tracks)),
-		cut: make(chan struct{}), read: make(chan struct{}), early: make(chan struct{}, len(tracks)), drained: make(chan struct{}),
-	}
-	for i, t := range tracks {
-		ep.Switches[i] = Outcome[R]{Name: t.m.Name(), Err: ErrLate}
-		if !e.goDo(func() { b.member(ctx, t, i) }) {
-			ep.Switches[i].Err = context.Canceled
-			b.arrivals <- arrival[R]{i: i, outcome: ep.Switches[i]}
-			b.flipped <- flip{}
-		}
-	}
-	// Also where the boundary itself is late: who is out of step harms more epochs than one that is read too late.
-	patience, done := e.clock.WithTimeout(caller, e.cfg.Deadline)
-	flips := b.awaitFlips(patience, len(tracks))
-	done()
-	close(b.cut)
-	ep.Timings.Flip = ep.Timings.Late + flips.last.Sub(begin)
-	ep.Timings.Skew = flips.last.Sub(flips.first)
-	if flips.spread > e.cfg.Guard {
-		ep.Doubts = append(ep.Doubts, Doubt{Reason: fmt.Sprintf("the flips at its end were %v apart, more than the guard of %v", flips.spread, e.cfg.Guard)})
-	}
-	sleep := wait
-	if sleep == nil {
-		sleep = e.clock.Sleep
-	}
-	if flips.sealed {
-		_ = sleep(ctx, e.cfg.Guard) // an error is ctx's and shows below
-	}
-	close(b.read)
-	readBegin := time.Now()
-	ep.Timings.Wait = readBegin.Sub(flips.last)
-	b.collect(ctx, ep, wait)
-	ep.Timings.Read = time.Since(readBegin)
-	if b.waited {
-		ep.Timings.Drain = b.drainedAt.Sub(readBegin)
-	}
-	ep.Status = statusOf(ep.Switches)
-	if !start.IsZero() && caller.Err() == nil { // an epoch that was given up says nothing of the switches
-		for i, t := range tracks {
-			t.settled(ep.Switches[i].Err)
-		}
-		e.settled(ep.Doubts)
-	}
-	return ep
-}
-
-// settled logs a change between epochs with doubts and without.
-func (e *Engine[R]) settled(doubts []Doubt) {
-	switch doubted := len(doubts) > 0; {
-	case doubted && !e.doubted:
-		e.log.Warn("epochs are not exact", "device", doubts[0].Member, "reason", doubts[0].Reason, "reasons", len(doubts))
-	case !doubted && e.doubted:
-		e.log.Info("epochs are exact again")
-	}
-	e.doubted = len(doubts) > 0
-}
-
-// doubts lists what is known against an epoch before it is read.
-func doubts[R any](tracks []*track[R], number uint64) (all []Doubt) {
-	for _, t := range tracks {
-		if d, ok := t.doubt(number); ok {
-			all = append(all, d)
-		}
-	}
-	return all
-}
-
-// turn is one boundary. Its channels have room for all members: nobody waits for a late one.
-type turn[R any] struct {
-	e          *Engine[R]
-	start, end time.Time
-	number     uint64 // of the epoch that ends
-	arrivals   chan arrival[R]
-	flipped    chan flip
-	cut        chan struct{} // closed when flips are not waited for any more
-	read       chan struct{} // closed when the read-out may begin
-	early      chan struct{} // a member has read what it can before the network has drained
-	drained    chan struct{} // closed when the network has drained
-
-	waited    bool // some member waited for that
-	drainedAt time.Time
-}
-
-// collect gathers what members read, and lets the network drain meanwhile.
-func (b *turn[R]) collect(ctx context.Context, ep *Epoch[R], wait WaitFunc) {
-	e, n := b.e, len(ep.Switches)
-	arrived, waiting, over := 0, 0, false
-	drain := func() {
-		if !over {
-			over = true
-			b.drainedAt = time.Now()
-			close(b.drained)
-		}
-	}
-	defer drain()
-	timer := make(chan struct{}, 1)
-	var patience <-chan time.Time
-	switch {
-	case e.cfg.Drain <= 0:
-		drain()
-	case wait == nil:
-		defer e.clock.AfterFunc(e.cfg.Drain, func() { timer <- struct{}{} })()
-	default:
-		// The caller plays the network, which is best done when no switch is at work.
-		p := time.NewTimer(patienceOf(ctx, e.cfg.Deadline))
-		defer p.Stop()
-		patience = p.C
-	}
-	take := func(a arrival[R]) {
-		arrived++
-		ep.Switches[a.i] = a.outcome
-		if a.doubt != "" {
-			ep.Doubts = append(ep.Doubts, Doubt{a.outcome.Name, a.doubt})
-		}
-	}
-	for arrived < n {
-		play := false
-		select {
-		case a := <-b.arrivals:
-			take(a)
-		case <-b.early:
-			waiting++
-			b.waited = true
-		case <-timer:
-			drain()
-		case <-patience:
-			patience, play = nil, true
-		case <-ctx.Done():
-			// Take what came together with the deadline.
-			for {
-				select {
-				case a := <-b.arrivals:
-					take(a)
-					continue
-				default:
-				}
-				return
-			}
-		}
-		if wait != nil && !over && waiting > 0 && (play || patience == nil || arrived+waiting == n) {
-			_ = wait(ctx, e.cfg.Drain)
-			drain()
-		}
-	}
-}
-
-// patienceOf is how long slow members hold up the others.
-func patienceOf(ctx context.Context, deadline time.Duration) time.Duration {
-	if at, ok := ctx.Deadline(); ok { // of real time, where the clock is virtual
-		return time.Until(at) / 4
-	}
-	return deadline / 4
-}
-
-// flip tells that a member was done with its flip.
-type flip struct {
-	at     time.Time // of day
-	clock  time.Time // of the epochs' clock
-	sealed bool      // there is a bank to read
-}
-
-// flips sums up all of them.
-type flips struct {
-	first, last time.Time
-	spread      time.Duration // on the epochs' clock
-	sealed      bool          // any was
-}
-
-// awaitFlips waits for n flips, but for slow ones no longer than a quarter of the deadline, so that
-// they do not hold up the others' read-out.
-func (b *turn[R]) awaitFlips(ctx context.Context, n int) (all flips) {
-	limit, cancel := context.WithTimeout(ctx, patienceOf(ctx, b.e.cfg.Deadline))
+	full, stop := b.e.clock.WithTimeout(caller, b.e.cfg.Deadline)
+	defer stop()
+	limit, cancel := context.WithTimeout(full, quarterOf(full, b.e.cfg.Deadline))
 	defer cancel()
-	var first, last time.Time
+	sealing, cut := context.WithCancel(b.e.ctx)
+	defer cut()
+	b.sealing = sealing
+	n := 0
+	for i, m := range b.members {
+		if m.source.Sealing() == SealedByCollector {
+			n++
+		}
+		if !b.e.goDo(func() { b.follow(deadline, i) }) {
+			b.seals <- seal{}
+			b.arrivals <- arrival{i: i, outcome: Outcome{Name: m.source.Name(), Err: context.Canceled}}
+		}
+	}
+	seals, all := b.awaitSeals(limit, n)
+	b.sealedAt = time.Now()
+	if all && len(seals) > 0 {
+		b.sealedAt = slices.MaxFunc(seals, func(x, y seal) int { return x.real.Compare(y.real) }).real
+	}
+	b.ep.Timings.Flip = b.ep.Timings.Late + b.sealedAt.Sub(begin)
+	if len(seals) > 0 {
+		b.sealed = true
+		b.measureSkew(seals)
+	}
+}
+
+// awaitSeals returns those of n seals that succeeded, and whether all ended before limit.
+func (b *boundary) awaitSeals(limit context.Context, n int) (seals []seal, all bool) {
 	for range n {
 		select {
-		case f := <-b.flipped:
-			if !f.sealed {
-				continue
+		case s := <-b.seals:
+			if s.ok {
+				seals = append(seals, s)
 			}
-			if !all.sealed || f.at.Before(all.first) {
-				all.first = f.at
-			}
-			if !all.sealed || f.at.After(all.last) {
-				all.last = f.at
-			}
-			if !all.sealed || f.clock.Before(first) {
-				first = f.clock
-			}
-			if !all.sealed || f.clock.After(last) {
-				last = f.clock
-			}
-			all.sealed = true
-			continue
 		case <-limit.Done():
-		}
-		break
-	}
-	all.spread = last.Sub(first)
-	if limit.Err() != nil || !all.sealed {
-		all.last = time.Now()
-		if !all.sealed {
-			all.first = all.last
+			return seals, false
 		}
 	}
-	return all
+	return seals, true
 }
 
-// member takes one member through a boundary.
-func (b *turn[R]) member(ctx context.Context, t *track[R], i int) {
-	e := b.e
-	out := Outcome[R]{Name: t.m.Name()}
-	s := t.flip(b.start, b.end, b.number)
-	a := arrival[R]{i: i}
-	if !s.inStep && !b.start.IsZero() {
-		t.wasOut(b.number)
-	}
-	select {
-	case <-b.cut:
-		if s.flipped {
-			a.doubt = fmt.Sprintf("took %v to flip at its end; the others were read before", s.flip)
-			t.wasOut(b.number + 1) // its first packets still carried the other bank
+// measureSkew adds a warning if seals were further apart than the guard.
+func (b *boundary) measureSkew(seals []seal) {
+	first, last := seals[0].at, seals[0].at
+	firstReal := seals[0].real
+	for _, s := range seals {
+		first, last = min(first, s.at), max(last, s.at)
+		if s.real.Before(firstReal) {
+			firstReal = s.real
 		}
+	}
+	b.ep.Timings.Skew = b.sealedAt.Sub(firstReal)
+	if skew := last - first; skew > b.e.cfg.Guard {
+		b.warn("", fmt.Sprintf("the flips at its end were %v apart, more than the guard of %v", skew, b.e.cfg.Guard))
+	}
+}
+
+// settle waits for the guard, in which packets leave the pipelines.
+func (b *boundary) settle(ctx context.Context) {
+	byPackets := slices.ContainsFunc(b.members, func(m *member) bool { return m.source.Sealing() == SealedByPackets })
+	if b.sealed || byPackets && !b.Opening {
+		sleep := b.wait
+		if sleep == nil {
+			sleep = b.e.clock.Sleep
+		}
+		_ = sleep(ctx, b.e.cfg.Guard) // an error is ctx's and ends collect
+	}
+	close(b.settled)
+}
+
+// collect gathers what sources return until the deadline, and lets the network drain meanwhile.
+func (b *boundary) collect(ctx context.Context) {
+	begin := time.Now()
+	b.ep.Timings.Wait = begin.Sub(b.sealedAt)
+	waiting := b.gather(ctx)
+	if b.wait != nil {
+		b.drain()
+	}
+	b.mu.Lock()
+	b.over = true
+	for len(b.arrivals) > 0 { // what arrived together with the deadline
+		b.take(<-b.arrivals)
+	}
+	drainedAt := b.drainedAt
+	b.mu.Unlock()
+	b.ep.Timings.Read = time.Since(begin)
+	if waiting > 0 {
+		b.ep.Timings.Drain = b.ep.Timings.Read
+		if !drainedAt.IsZero() {
+			b.ep.Timings.Drain = drainedAt.Sub(begin)
+		}
+	}
+}
+
+// gather takes arrivals until all have arrived or ctx ends. It returns how many sources waited for
+// the network to drain. Where the caller waits for the drain, it does so when no source is at work;
+// slow ones are waited for until a quarter of the deadline.
+func (b *boundary) gather(ctx context.Context) (waiting int) {
+	var slow <-chan time.Time
+	switch {
+	case b.e.cfg.Drain <= 0:
+		b.drain()
+	case b.wait == nil:
+		b.e.clock.AfterFunc(b.e.cfg.Drain, b.drain)
 	default:
+		timer := time.NewTimer(quarterOf(ctx, b.e.cfg.Deadline))
+		defer timer.Stop()
+		slow = timer.C
 	}
-	b.flipped <- flip{time.Now(), e.clock.Now(), s.flipped}
-	out.Flip, out.Err = s.flip, s.err
-	if s.flipped && e.afterFlip != nil {
-		e.afterFlip(ctx, out.Name, b.number+1)
-	}
-	if s.reader == nil {
-		a.outcome = out
-		b.arrivals <- a
-		return
-	}
-	select {
-	case <-b.read:
-		// The common wait was over before this one flipped only if the flip was slow; packets in the
-		// pipeline were then given less than the guard, so give them the rest.
-		if a.doubt != "" {
-			_ = (Wall{}).Sleep(e.ctx, e.cfg.Guard)
+	play := slow != nil
+	for arrived, n := 0, len(b.members); arrived < n; {
+		select {
+		case a := <-b.arrivals:
+			b.take(a)
+			arrived++
+		case <-b.draining:
+			waiting++
+		case <-slow:
+			slow = nil
+		case <-ctx.Done():
+			return waiting
 		}
-	case <-s.reader.ctx.Done():
+		if play && waiting > 0 && (slow == nil || arrived+waiting == n) {
+			play = false
+			_ = b.wait(ctx, b.e.cfg.Drain)
+			b.drain()
+		}
 	}
-	leave := e.takePlace(s.reader.ctx)
+	return waiting
+}
+
+// drain notes that the network has drained.
+func (b *boundary) drain() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.drainedAt.IsZero() {
+		b.drainedAt = time.Now()
+		close(b.drained)
+	}
+}
+
+// take enters an arrival into the epoch.
+func (b *boundary) take(a arrival) {
+	b.ep.Sources[a.i] = a.outcome
+	b.warn(a.outcome.Name, a.result.Warnings...)
+}
+
+// warn adds accuracy warnings to the epoch.
+func (b *boundary) warn(source string, reasons ...string) {
+	for _, r := range reasons {
+		b.ep.Warnings = append(b.ep.Warnings, AccuracyWarning{Source: source, Reason: r})
+	}
+}
+
+// follow takes source i through the boundary.
+func (b *boundary) follow(ctx context.Context, i int) {
+	source, part := b.members[i].source, b.parts[i]
+	a := arrival{i: i, outcome: Outcome{Name: source.Name()}}
+	switch sealing := source.Sealing(); {
+	case sealing == SealedByCollector:
+		if a.outcome.Flip, a.outcome.Err = b.sealPart(ctx, source.Name(), part); a.outcome.Err == nil {
+			b.readPart(ctx, part, &a)
+		}
+	case b.Opening:
+	case sealing == SealedByPackets:
+		<-b.settled
+		b.readPart(ctx, part, &a)
+	default:
+		b.collectPart(ctx, part, &a, func() {})
+	}
+	b.arrive(ctx, a)
+}
+
+// sealPart seals one source. When it returns, the guard has passed since.
+func (b *boundary) sealPart(ctx context.Context, source string, part Part) (took time.Duration, err error) {
+	begin := time.Now()
+	err = part.Seal(b.sealing)
+	took = time.Since(begin)
+	late := b.sealing.Err() != nil
+	b.seals <- seal{err == nil, time.Now(), b.e.clock.Monotonic()}
+	if err != nil {
+		return took, err
+	}
+	if b.e.afterFlip != nil {
+		b.e.afterFlip(ctx, source, b.Number+1)
+	}
+	<-b.settled
+	if late {
+		_ = (Wall{}).Sleep(b.e.ctx, b.e.cfg.Guard)
+	}
+	return took, nil
+}
+
+// readPart collects from a source when there is a place for it among those that are read.
+func (b *boundary) readPart(ctx context.Context, part Part, a *arrival) {
+	b.collectPart(ctx, part, a, b.e.takePlace(b.e.ctx))
+}
+
+// collectPart collects from a source that takes a place until leave is called.
+func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival, leave func()) {
 	begin := time.Now()
 	var waited time.Duration
-	r, err := t.read(s.inc, s.bank, s.reader, func(ctx context.Context) error {
+	result, err := part.Collect(ctx, func(ctx context.Context) error {
 		leave()
-		waiting := time.Now()
-		b.early <- struct{}{}
+		start := time.Now()
+		b.draining <- struct{}{}
 		var err error
 		select {
 		case <-b.drained:
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
-		waited = time.Since(waiting)
-		leave = e.takePlace(ctx)
+		waited = time.Since(start)
+		leave = b.e.takePlace(ctx)
 		return err
-	}, true)
+	})
 	leave()
-	out.Read = time.Since(begin) - waited
-	if inexact := (*InexactError)(nil); errors.As(err, &inexact) {
-		err, a.doubt = nil, inexact.Reason
-		t.wasOut(b.number + 1)
+	a.outcome.Read = time.Since(begin) - waited
+	a.result, a.outcome.Err = result, err
+	if err == nil {
+		a.outcome.Reading = result.Reading
 	}
-	switch {
-	case out.Err != nil: // what it holds is not this epoch alone: the bank is clean now, the reading does not count
-	case err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled):
-		out.Err = ErrLate
-	case err != nil:
-		out.Err = err
-	default:
-		out.Reading = r
-	}
-	a.outcome = out
-	b.arrivals <- a
 }
 
-// takePlace waits for a place among those that are being read. leave gives it back, which otherwise
-// happens by itself after a quarter of the deadline.
-func (e *Engine[R]) takePlace(ctx context.Context) (leave func()) {
+// arrive hands over what a source returned, for this epoch or, after its delivery, for a later one.
+func (b *boundary) arrive(ctx context.Context, a arrival) {
+	err := a.outcome.Err
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		a.outcome.Err = ErrLate
+	}
+	b.e.late.add(a.outcome.Name, a.result.Late...)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.over {
+		b.arrivals <- a
+	} else if a.outcome.Err == nil && !b.Opening {
+		b.e.late.add(a.outcome.Name, Report{Epoch: b.Number, Reading: a.outcome.Reading})
+	}
+}
+
+// quarterOf is how long slow sources delay the others: a quarter of the deadline, in real time.
+func quarterOf(ctx context.Context, deadline time.Duration) time.Duration {
+	if at, ok := ctx.Deadline(); ok {
+		return time.Until(at) / 4
+	}
+	return deadline / 4
+}
+
+// takePlace waits for a place among those that are being read. leave gives it back; a quarter of
+// the deadline later it is given back anyway.
+func (e *Engine) takePlace(ctx context.Context) (leave func()) {
 	select {
 	case e.places <- struct{}{}:
 	case <-ctx.Done():
 		return func() {}
 	}
-	var once sync.Once
-	free := func() { once.Do(func() { <-e.places }) }
+	free := sync.OnceFunc(func() { <-e.places })
 	timer := time.AfterFunc(max(e.cfg.Deadline/4, time.Millisecond), free)
 	return func() {
 		timer.Stop()
@@ -392,7 +361,7 @@ func (e *Engine[R]) takePlace(ctx context.Context) (leave func()) {
 	}
 }
 
-func statusOf[R any](outcomes []Outcome[R]) Status {
+func statusOf(outcomes []Outcome) Status {
 	present := 0
 	for _, o := range outcomes {
 		if o.Err == nil {
@@ -408,59 +377,29 @@ func statusOf[R any](outcomes []Outcome[R]) Status {
 	return Complete
 }
 
-// openTries is how often Run tries to begin with a complete epoch.
-const openTries = 3
+// isStale reports whether a source takes part and still holds data of an earlier epoch.
+func isStale(err error) bool { return errors.Is(err, ErrLate) || errors.Is(err, ErrStale) }
 
-// Run opens an epoch at the next multiple of the interval since the origin (at once when there is
-// no origin) and then closes one after another, each handed to deliver, until ctx ends; it returns
-// nil then. deliver must not take long: the next boundary waits for it.
-func (e *Engine[R]) Run(ctx context.Context, deliver func(*Epoch[R])) error {
-	e.settle(ctx)
-	at := e.clock.Now()
-	if origin := e.cfg.Origin; !origin.IsZero() {
-		at = origin.Add((at.Sub(origin)/e.cfg.Interval + 1) * e.cfg.Interval)
-	}
-	at = at.Round(0) // boundaries are times of day
-	if err := e.clock.Sleep(ctx, at.Sub(e.clock.Now())); err != nil {
-		return nil
-	}
-	for try := 1; ; try++ {
-		late, err := e.open(ctx, at, nil)
-		if err != nil {
-			return nil
-		}
-		if late == 0 || try == openTries {
-			break
-		}
-		// Begin an interval later rather than with a partial epoch.
-		at = at.Add(e.cfg.Interval)
-		if err := e.clock.Sleep(ctx, at.Sub(e.clock.Now())); err != nil {
-			return nil
+// logChanges logs which sources have become missing or are back, and changes of accuracy.
+func (e *Engine) logChanges(b *boundary, ep *Epoch) {
+	for i, m := range b.members {
+		switch err := ep.Sources[i].Err; {
+		case err == nil && (m.missing || !m.seen):
+			e.log.Info("device is measured", "device", m.source.Name())
+			m.missing, m.seen = false, true
+		case err != nil && !m.missing && !errors.Is(err, ErrJoining):
+			reason := strings.ReplaceAll(err.Error(), "\n", "; ")
+			e.log.Warn("device is missing from the epoch", "device", m.source.Name(), "reason", reason)
+			m.missing = true
 		}
 	}
-	steppedBack := false
-	for {
-		next := at.Add(e.cfg.Interval)
-		now := e.clock.Now()
-		if behind := now.Sub(next) / e.cfg.Interval; behind >= 1 {
-			e.log.Warn("the collector stood still over epoch boundaries", "epochs", int(behind), "since", next)
-			next = next.Add(behind * e.cfg.Interval)
-		}
-		wait := next.Sub(now)
-		if back := wait > 2*e.cfg.Interval; back != steppedBack {
-			steppedBack = back
-			if back {
-				e.log.Warn("the machine's clock was set back; epochs keep their rhythm until it has caught up", "by", wait-e.cfg.Interval)
-			}
-		}
-		if err := e.clock.Sleep(ctx, min(wait, e.cfg.Interval)); err != nil {
-			return nil
-		}
-		ep, err := e.Close(ctx, next, nil)
-		if err != nil {
-			return nil
-		}
-		at = next
-		deliver(ep)
+	inexact := len(ep.Warnings) > 0
+	switch {
+	case inexact && !e.inexact:
+		w := ep.Warnings[0]
+		e.log.Warn("epochs may be inexact", "device", w.Source, "reason", w.Reason, "reasons", len(ep.Warnings))
+	case !inexact && e.inexact:
+		e.log.Info("epochs are exact again")
 	}
+	e.inexact = inexact
 }

@@ -10,26 +10,34 @@ import (
 	"time"
 )
 
-// Clock is where time comes from. All methods may be called from any goroutine.
+// Clock is the source of time. All methods may be called from any goroutine.
 type Clock interface {
-	// Now is the time of day.
+	// Now is the time of day. It may be set forward or back at any time.
 	Now() time.Time
+	// Monotonic is the time since a fixed instant. It never steps; all waits are computed from it.
+	Monotonic() time.Duration
 	// Sleep waits for d, or until ctx ends, and then returns ctx's error.
 	Sleep(ctx context.Context, d time.Duration) error
-	// AfterFunc calls f in a goroutine of its own after d. stop prevents that and reports whether
-	// it was in time to.
+	// AfterFunc calls f in a goroutine of its own after d. stop prevents the call and reports
+	// whether it did.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 	// WithTimeout bounds input and output that belongs to the time d from now. On the wall clock it
-	// is context.WithTimeout. A virtual clock stands still while a device works, so there the bound
-	// is one of real time, generous enough never to decide a result.
+	// is context.WithTimeout. A virtual clock stands still while a device works: its bound is in
+	// real time and generous, so that it does not decide a result.
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
 
 // Wall is the machine's clock.
 type Wall struct{}
 
+// processStart is the fixed instant of Wall.Monotonic.
+var processStart = time.Now()
+
 // Now is time.Now.
 func (Wall) Now() time.Time { return time.Now() }
+
+// Monotonic is the time since the start of the process.
+func (Wall) Monotonic() time.Duration { return time.Since(processStart) }
 
 // Sleep waits for d or until ctx ends.
 func (Wall) Sleep(ctx context.Context, d time.Duration) error {
@@ -54,15 +62,15 @@ func (Wall) WithTimeout(ctx context.Context, d time.Duration) (context.Context, 
 	return context.WithTimeout(ctx, d)
 }
 
-// Virtual is a clock that moves only when it is told to. Timers fire inside the call that moves
-// the clock past them, in order of their time and then of their making.
+// Virtual is a clock that moves only through Advance and AdvanceTo. Timers fire inside the call
+// that moves the clock past them, in order of their time and then of their creation.
 type Virtual struct {
-	// IOLimit is how long real input and output may take, whatever the virtual time says.
-	ioLimit time.Duration
+	start   time.Time
+	ioLimit time.Duration // bound of input and output, in real time
 
 	mu     sync.Mutex
 	now    time.Time
-	made   uint64
+	count  uint64          // of timers created
 	timers []*virtualTimer // sorted by time, then by number
 }
 
@@ -75,13 +83,13 @@ type virtualTimer struct {
 // DefaultIOLimit bounds real input and output under a virtual clock.
 const DefaultIOLimit = 30 * time.Second
 
-// NewVirtual returns a clock that stands at start. ioLimit bounds real input and output
+// NewVirtual returns a clock at start. ioLimit bounds real input and output
 // (WithTimeout); zero means DefaultIOLimit.
 func NewVirtual(start time.Time, ioLimit time.Duration) *Virtual {
 	if ioLimit <= 0 {
 		ioLimit = DefaultIOLimit
 	}
-	return &Virtual{now: start, ioLimit: ioLimit}
+	return &Virtual{start: start, now: start, ioLimit: ioLimit}
 }
 
 // Now is the virtual time.
@@ -91,11 +99,14 @@ func (v *Virtual) Now() time.Time {
 	return v.now
 }
 
+// Monotonic is the virtual time since the clock's start.
+func (v *Virtual) Monotonic() time.Duration { return v.Now().Sub(v.start) }
+
 // Advance moves the clock forward by d.
 func (v *Virtual) Advance(d time.Duration) { v.AdvanceTo(v.Now().Add(d)) }
 
-// AdvanceTo moves the clock forward to t; a t that has passed changes nothing. Timers due on the
-// way have fired when it returns: functions of AfterFunc have been started, sleepers woken.
+// AdvanceTo moves the clock forward to t; a t in the past changes nothing. When it returns, all
+// timers up to t have fired: functions of AfterFunc have been started, sleepers woken.
 func (v *Virtual) AdvanceTo(t time.Time) {
 	for {
 		v.mu.Lock()
@@ -116,7 +127,7 @@ func (v *Virtual) AdvanceTo(t time.Time) {
 	}
 }
 
-// Waiting is the number of timers and sleepers that wait for the clock to move.
+// Waiting is the number of timers and sleepers that wait for the clock.
 func (v *Virtual) Waiting() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -126,8 +137,8 @@ func (v *Virtual) Waiting() int {
 func (v *Virtual) add(d time.Duration, fire func()) *virtualTimer {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.made++
-	t := &virtualTimer{at: v.now.Add(d), number: v.made, fire: fire}
+	v.count++
+	t := &virtualTimer{at: v.now.Add(d), number: v.count, fire: fire}
 	i, _ := slices.BinarySearchFunc(v.timers, t, func(a, b *virtualTimer) int {
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
@@ -149,7 +160,7 @@ func (v *Virtual) remove(t *virtualTimer) bool {
 	return true
 }
 
-// Sleep waits until the clock has been moved by d.
+// Sleep waits until the clock has advanced by d.
 func (v *Virtual) Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -165,7 +176,7 @@ func (v *Virtual) Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// AfterFunc calls f when the clock has been moved by d.
+// AfterFunc calls f when the clock has advanced by d.
 func (v *Virtual) AfterFunc(d time.Duration, f func()) func() bool {
 	t := v.add(d, func() { go f() })
 	return func() bool { return v.remove(t) }
@@ -173,5 +184,6 @@ func (v *Virtual) AfterFunc(d time.Duration, f func()) func() bool {
 
 // WithTimeout bounds real time by the clock's limit for input and output.
 func (v *Virtual) WithTimeout(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, v.ioLimit, fmt.Errorf("no answer within %s of real time: %w", v.ioLimit, context.DeadlineExceeded))
+	cause := fmt.Errorf("no reply within %s of real time: %w", v.ioLimit, context.DeadlineExceeded)
+	return context.WithTimeoutCause(ctx, v.ioLimit, cause)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Calls beside the epochs: Query and Merge.
+// Calls outside of the Run stream: Query and Merge.
 
 package pluginhost
 
@@ -11,54 +11,61 @@ import (
 	"io"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// ErrNoCapability: the plugin does not offer what it was asked for.
-var ErrNoCapability = errors.New("plugin does not offer this")
-
 // maxMerged bounds what Merge returns, in bytes.
 const maxMerged = 4 << 30
 
-// Query asks for one row. It returns the tables that hold it, none when the
-// plugin cannot tell, and the epoch they rest on. ctx is bounded by
-// Options.CallTimeout.
-func (i *Instance) Query(ctx context.Context, row sdk.Watch) ([]sdk.TableResult, uint64, error) {
+// Query asks the plugin for one row. It returns the tables that hold the row, none if the plugin
+// has no value for it, and the epoch that they are from. The tables are not validated. Query may
+// run in parallel with Analyze; ctx and Options.CallTimeout bound it.
+func (i *Instance) Query(ctx context.Context, row sdk.RowKey) ([]sdk.TableResult, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.host.opts.CallTimeout)
 	defer cancel()
 	s, err := i.current(ctx)
 	if err != nil {
-		return nil, 0, fmt.Errorf("plugin %s: query %s: %w", i.name, row.List, err)
+		return nil, 0, err
 	}
 	if !s.description.Capabilities.Query {
-		return nil, 0, fmt.Errorf("plugin %s: query %s: %w", i.name, row.List, ErrNoCapability)
+		return nil, 0, ErrNoCapability
 	}
 	answer, err := s.api.Query(ctx, &pluginv1.QueryRequest{Row: row.Proto()})
 	if err != nil {
-		return nil, 0, fmt.Errorf("plugin %s: query %s: %s", i.name, row.List, status.Convert(err).Message())
+		return nil, 0, queryError(ctx, s, err)
 	}
 	decoder := sdk.NewTableDecoder(i.host.opts.MaxResultBytes)
-	var results sdk.Results
+	var tables []sdk.TableResult
 	for _, part := range answer.GetTables() {
 		result, err := decoder.Add(part)
 		if err != nil {
-			return nil, 0, fmt.Errorf("plugin %s: query %s: %w: %w", i.name, row.List, ErrInvalidResults, err)
+			return nil, 0, fmt.Errorf("%w: %w", ErrInvalidResults, err)
 		}
 		if result != nil {
-			results.Tables = append(results.Tables, *result)
+			tables = append(tables, *result)
 		}
 	}
-	if err := s.check(&results); err != nil {
-		return nil, 0, fmt.Errorf("plugin %s: query %s: %w", i.name, row.List, err)
-	}
-	return results.Tables, answer.GetEpoch(), nil
+	return tables, answer.GetEpoch(), nil
 }
 
-// Merge reduces the epochs that several collectors gathered from disjoint parts of
-// the network to one. ctx bounds it.
+// queryError explains a call that failed.
+func queryError(ctx context.Context, s *session, err error) error {
+	reason := status.Convert(err)
+	switch {
+	case ctx.Err() != nil:
+		return timeoutOr(ctx)
+	case s.ctx.Err() != nil || reason.Code() == codes.Unavailable:
+		return fmt.Errorf("%w: it ended during the query", ErrNotRunning)
+	}
+	return fmt.Errorf("%w: %s", ErrRefused, clean(reason.Message()))
+}
+
+// Merge combines the epochs that several collectors gathered from disjoint parts of the network.
+// ctx bounds it.
 func (i *Instance) Merge(ctx context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error) {
 	merged, err := i.merge(ctx, parts)
 	if err != nil {
@@ -79,7 +86,7 @@ func (i *Instance) merge(ctx context.Context, parts []*sdk.Epoch) (*sdk.Epoch, e
 	}
 	for _, part := range parts {
 		if err := checkEpoch(part); err != nil {
-			return nil, fmt.Errorf("epoch %d is unsound: %w", part.Number, err)
+			return nil, fmt.Errorf("epoch %d is malformed: %w", part.Number, err)
 		}
 	}
 	stream, err := s.api.Merge(ctx)
@@ -87,7 +94,8 @@ func (i *Instance) merge(ctx context.Context, parts []*sdk.Epoch) (*sdk.Epoch, e
 		return nil, err
 	}
 	for _, part := range parts {
-		if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv tells why
+		// EOF: Recv returns the reason
+		if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 	}

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What lies in a plugin folder, found out by starting each plugin for a moment.
-
 package pluginhost
 
 import (
@@ -18,19 +16,17 @@ type Entry struct {
 	Path string
 	// SHA256 is the file's digest in hexadecimal.
 	SHA256 string
-	// Description is what the plugin says of itself.
+	// Description is the plugin's own.
 	Description sdk.Description
-	// Err says why the file cannot be used: a StartError, or a reason that
-	// wraps ErrUntrusted. The other entries are not affected.
+	// Err is why the file cannot be used, a StartError. Other entries are not affected.
 	Err error
 }
 
-// Catalogue starts every plugin in dir for as long as it takes to ask what it is.
-// Entries come in the order of their file names; files that cannot be used are
-// among them, with Err set. Of two plugins of one name the second has an error. It
-// fails when the folder itself cannot be used.
+// Catalogue starts every plugin in dir to get its description and ends it. Entries are in the order
+// of their file names; those of files that cannot be used have Err set. Of two plugins with one
+// name the second has an error. Catalogue fails if the directory cannot be used.
 func (h *Host) Catalogue(ctx context.Context, dir string) ([]Entry, error) {
-	found, rejected, err := h.Discover(dir)
+	found, rejected, err := Discover(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +35,8 @@ func (h *Host) Catalogue(ctx context.Context, dir string) ([]Entry, error) {
 	for _, c := range found {
 		entry := h.Fingerprint(ctx, c.Path)
 		if first, taken := paths[entry.Name]; taken && entry.Err == nil {
-			entry.Err = &StartError{Name: entry.Name, Path: c.Path, Err: fmt.Errorf("%w: %s has the same name; remove one of them", ErrDescription, first)}
+			entry.Err = &StartError{Name: entry.Name, Path: c.Path,
+				Err: fmt.Errorf("%w: %s has the same name; remove one of them", ErrDescription, first)}
 		}
 		if entry.Err == nil {
 			paths[entry.Name] = c.Path
@@ -47,12 +44,13 @@ func (h *Host) Catalogue(ctx context.Context, dir string) ([]Entry, error) {
 		entries = append(entries, entry)
 	}
 	for _, r := range rejected {
-		entries = append(entries, Entry{Name: fileName(r.Path), Path: r.Path, Err: &StartError{Name: fileName(r.Path), Path: r.Path, Err: r.Err}})
+		entries = append(entries, Entry{Name: fileName(r.Path), Path: r.Path,
+			Err: &StartError{Name: fileName(r.Path), Path: r.Path, Err: r.Err}})
 	}
 	return entries, nil
 }
 
-// Fingerprint starts the plugin at path, asks what it is, and ends it.
+// Fingerprint starts the plugin at path, gets its description and ends it.
 func (h *Host) Fingerprint(ctx context.Context, path string) Entry {
 	entry := Entry{Name: fileName(path), Path: path}
 	if err := h.enter(); err != nil {
@@ -63,7 +61,7 @@ func (h *Host) Fingerprint(ctx context.Context, path string) Entry {
 	path, err := absolute(path)
 	if err == nil {
 		entry.Path = path
-		err = h.verify(path, "")
+		err = verify(path, "")
 	}
 	if err == nil {
 		entry.SHA256, err = digest(path)
@@ -79,7 +77,7 @@ func (h *Host) Fingerprint(ctx context.Context, path string) Entry {
 		return entry
 	}
 	entry.Name, entry.Description = s.description.Name, s.description
-	s.proc.kill() // it has nothing to lose
+	s.proc.kill() // it has no state
 	<-s.dead
 	return entry
 }

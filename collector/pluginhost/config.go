@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A plugin's configuration against the JSON Schema it declares.
-
 package pluginhost
 
 import (
@@ -17,8 +15,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// validateConfig holds a configuration, a JSON object or nothing, against a plugin's
-// schema. The error wraps ErrConfig and an sdk.FieldErrors.
+// validateConfig checks a configuration, a JSON object or nothing, against the JSON Schema that the
+// plugin declares. The error wraps ErrConfig and an sdk.FieldErrors.
 func validateConfig(schema string, config []byte) error {
 	if len(bytes.TrimSpace(config)) == 0 {
 		config = []byte("{}")
@@ -55,7 +53,7 @@ func validateConfig(schema string, config []byte) error {
 	return fmt.Errorf("%w: %w", ErrConfig, err)
 }
 
-// fieldErrors lists the innermost causes, which are what a person can mend.
+// fieldErrors lists the innermost causes: the fields to correct.
 func fieldErrors(e *jsonschema.ValidationError) sdk.FieldErrors {
 	if len(e.Causes) == 0 {
 		text := e.ErrorKind.LocalizedString(message.NewPrinter(language.English))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Which files of a folder may be run as plugins.
+// The files of a directory that may be run as plugins.
 
 package pluginhost
 
@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// FilePrefix begins the names of plugin binaries; it is not part of the
-// plugin's name. A file without it is a plugin of its full name.
+// FilePrefix begins the file names of plugins and is not part of a plugin's name. A file without it
+// is a plugin of its full name.
 const FilePrefix = "netsketch-plugin-"
 
 // Candidate is a file that may be run.
@@ -26,141 +26,147 @@ type Candidate struct {
 	Path string // absolute, symbolic links resolved
 }
 
-// Rejection is a file that will not be run, and why.
+// Rejection is a file that is not run.
 type Rejection struct {
 	Path string
 	Err  error // wraps ErrUntrusted
 }
 
-// Discover lists the plugins in dir, not below it, sorted by name, and the files
-// it would not run. Hidden files are passed over in silence. It fails when the
-// folder cannot be read or others may write into it.
-func (h *Host) Discover(dir string) ([]Candidate, []Rejection, error) {
-	root, err := filepath.EvalSymlinks(dir)
-	if err == nil {
-		root, err = filepath.Abs(root)
-	}
+// Discover lists the plugins in dir, without subdirectories, sorted by name, and the files that it
+// does not run. Hidden files are skipped. It fails if the directory cannot be read or others may
+// write to it.
+func Discover(dir string) ([]Candidate, []Rejection, error) {
+	found, rejected, err := discover(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("plugin folder %s: %w", dir, err)
+		return nil, nil, fmt.Errorf("plugin directory %s: %w", dir, err)
 	}
-	info, err := os.Stat(root)
+	return found, rejected, nil
+}
+
+func discover(dir string) (found []Candidate, rejected []Rejection, err error) {
+	root, err := absolute(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("plugin folder %s: %w", dir, err)
+		return nil, nil, err
 	}
-	if err := h.trustFolder(root, info); err != nil {
-		return nil, nil, fmt.Errorf("plugin folder %s: %w", dir, err)
+	if err := trustDirectory(root); err != nil {
+		return nil, nil, err
 	}
 	entries, err := os.ReadDir(root)
 	if err != nil {
-		return nil, nil, fmt.Errorf("plugin folder %s: %w", dir, err)
+		return nil, nil, err
 	}
-	var found []Candidate
-	var rejected []Rejection
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), ".") || entry.IsDir() {
 			continue
 		}
 		path := filepath.Join(root, entry.Name())
-		resolved, err := h.resolve(root, path)
+		resolved, err := resolve(root, path)
 		if err == nil {
-			err = h.trustFile(resolved)
+			err = trustFile(resolved)
 		}
 		if err != nil {
 			rejected = append(rejected, Rejection{Path: path, Err: err})
 			continue
 		}
-		found = append(found, Candidate{Name: strings.TrimPrefix(entry.Name(), FilePrefix), Path: resolved})
+		found = append(found, Candidate{Name: fileName(entry.Name()), Path: resolved})
 	}
 	slices.SortStableFunc(found, func(a, b Candidate) int { return strings.Compare(a.Name, b.Name) })
 	return found, rejected, nil
 }
 
-// Find returns the plugin of that name (Candidate.Name) in dir, by the rules of
-// Discover. The error says why a file of that name is not run, or what else there is.
-func (h *Host) Find(dir, name string) (Candidate, error) {
-	found, rejected, err := h.Discover(dir)
+// Find returns the path of the plugin of that name (Candidate.Name) in dir, by the rules of
+// Discover. A name with a slash is a path and returned as it is. The error is why a file of that
+// name is not run, or which plugins there are.
+func Find(dir, name string) (string, error) {
+	if strings.ContainsRune(name, filepath.Separator) {
+		return name, nil
+	}
+	found, rejected, err := Discover(dir)
 	if err != nil {
-		return Candidate{}, err
+		return "", err
 	}
 	names := make([]string, len(found))
 	for i, c := range found {
 		if c.Name == name {
-			return c, nil
+			return c.Path, nil
 		}
 		names[i] = c.Name
 	}
 	for _, r := range rejected {
 		if fileName(r.Path) == name {
-			return Candidate{}, fmt.Errorf("plugin %s (%s): %w", name, r.Path, r.Err)
+			return "", fmt.Errorf("plugin %s (%s): %w", name, r.Path, r.Err)
 		}
 	}
 	if len(names) == 0 {
-		return Candidate{}, fmt.Errorf("plugin %s: there is no plugin in %s; put %s%s there", name, dir, FilePrefix, name)
+		return "", fmt.Errorf("plugin %s: there is no plugin in %s; put %s%s there", name, dir, FilePrefix, name)
 	}
-	return Candidate{}, fmt.Errorf("plugin %s: not in %s; there are %s", name, dir, strings.Join(names, ", "))
+	return "", fmt.Errorf("plugin %s: not in %s; there are %s", name, dir, strings.Join(names, ", "))
 }
 
-// resolve follows symbolic links, which must not lead out of root.
-func (h *Host) resolve(root, path string) (string, error) {
+// resolve follows symbolic links, which must stay inside root.
+func resolve(root, path string) (string, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrUntrusted, err)
 	}
 	if !strings.HasPrefix(resolved, root+string(filepath.Separator)) {
-		return "", fmt.Errorf("%w: it is a symbolic link to %s, outside of the plugin folder; copy the file instead", ErrUntrusted, resolved)
+		return "", fmt.Errorf("%w: it is a symbolic link to %s, outside of the plugin directory; copy the file instead",
+			ErrUntrusted, resolved)
 	}
 	return resolved, nil
 }
 
-// trustFolder refuses a folder in which others can put or exchange files.
-func (h *Host) trustFolder(dir string, info fs.FileInfo) error {
+// trustDirectory refuses a directory in which others can add or replace files.
+func trustDirectory(dir string) error {
+	info, err := os.Stat(dir)
 	switch {
+	case err != nil:
+		return err
 	case !info.IsDir():
-		return fmt.Errorf("%w: it is not a folder", ErrUntrusted)
+		return fmt.Errorf("%w: it is not a directory", ErrUntrusted)
 	case info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0:
-		return fmt.Errorf("%w: everybody may write into it (mode %#o); run chmod o-w %s", ErrUntrusted, info.Mode().Perm(), dir)
+		return fmt.Errorf("%w: everyone may write to it (mode %#o); run chmod o-w %s", ErrUntrusted, info.Mode().Perm(),
+			dir)
 	}
-	return h.trustOwner(dir, info)
+	return trustOwner(info)
 }
 
 // trustFile refuses a file that is not a program or that others can change.
-func (h *Host) trustFile(path string) error {
+func trustFile(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrUntrusted, err)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%w: it is no regular file (%s)", ErrUntrusted, info.Mode().Type())
+		return fmt.Errorf("%w: it is not a regular file (%s)", ErrUntrusted, info.Mode().Type())
 	case info.Mode().Perm()&0o111 == 0:
-		return fmt.Errorf("%w: it is not executable (mode %#o); run chmod +x %s if it is a plugin", ErrUntrusted, info.Mode().Perm(), path)
+		return fmt.Errorf("%w: it is not executable (mode %#o); run chmod +x %s if it is a plugin", ErrUntrusted,
+			info.Mode().Perm(), path)
 	case info.Mode().Perm()&0o002 != 0:
-		return fmt.Errorf("%w: everybody may write it (mode %#o); run chmod o-w %s", ErrUntrusted, info.Mode().Perm(), path)
+		return fmt.Errorf("%w: everyone may write to it (mode %#o); run chmod o-w %s", ErrUntrusted, info.Mode().Perm(),
+			path)
 	}
-	return h.trustOwner(path, info)
+	return trustOwner(info)
 }
 
-// trustOwner accepts root, the own user and Options.TrustedUIDs.
-func (h *Host) trustOwner(path string, info fs.FileInfo) error {
+// trustOwner accepts root and the user who runs the collector.
+func trustOwner(info fs.FileInfo) error {
 	uid, ok := ownerOf(info)
-	if !ok || uid == 0 || uid == os.Geteuid() || slices.Contains(h.opts.TrustedUIDs, uid) {
+	if !ok || uid == 0 || uid == os.Geteuid() {
 		return nil
 	}
-	return fmt.Errorf("%w: it belongs to user %d, neither root nor user %d, who runs the collector; run chown, or trust that user in the configuration",
+	return fmt.Errorf("%w: it belongs to user %d, neither root nor user %d, who runs the collector; run chown",
 		ErrUntrusted, uid, os.Geteuid())
 }
 
-// verify checks the file once more right before a start: its trust, and its
-// digest where want, in hexadecimal, is not empty. The folder is checked too, so
-// that nobody else can exchange the file between check and start.
-func (h *Host) verify(path, want string) error {
-	info, err := os.Stat(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUntrusted, err)
+// verify checks the file again right before a start: its trust, and its digest if want, in
+// hexadecimal, is not empty. The directory is checked too: others cannot replace the file between
+// check and start.
+func verify(path, want string) error {
+	if err := trustDirectory(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("its directory: %w", err)
 	}
-	if err := h.trustFolder(filepath.Dir(path), info); err != nil {
-		return fmt.Errorf("its folder: %w", err)
-	}
-	if err := h.trustFile(path); err != nil {
+	if err := trustFile(path); err != nil {
 		return err
 	}
 	if want == "" {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What can go wrong with a plugin.
-
 package pluginhost
 
 import (
@@ -11,25 +9,23 @@ import (
 
 // Reasons why a plugin does not start; wrapped by StartError.
 var (
-	// ErrUntrusted: the file's mode, owner or place does not allow to run it.
+	// ErrUntrusted: the mode, owner or directory of the file does not allow to run it.
 	ErrUntrusted = errors.New("not safe to run")
-	// ErrChecksum: the file is not the one that was pinned.
+	// ErrChecksum: the file is not the pinned one.
 	ErrChecksum = errors.New("SHA-256 differs from the pinned one")
-	// ErrNotPlugin: the program ended, or said something else, instead of the
-	// plugin handshake.
+	// ErrNotPlugin: the program ended or wrote something else instead of the plugin handshake.
 	ErrNotPlugin = errors.New("not a netsketch plugin")
 	// ErrProtocolVersion: the plugin was built for another version of the contract.
 	ErrProtocolVersion = errors.New("another protocol version")
-	// ErrStartTimeout: the program runs and keeps silent.
+	// ErrStartTimeout: the program runs and sends no handshake.
 	ErrStartTimeout = errors.New("no handshake in time")
-	// ErrDescription: the plugin's description of itself cannot be used.
+	// ErrDescription: the plugin's description cannot be used.
 	ErrDescription = errors.New("unusable description")
-	// ErrConfig: the plugin refused its configuration; the chain has an
-	// sdk.FieldErrors.
+	// ErrConfig: the plugin refused its configuration; the chain has an sdk.FieldErrors.
 	ErrConfig = errors.New("configuration refused")
 )
 
-// Reasons why a plugin has no results for an epoch; wrapped by EpochError.
+// Reasons why a plugin has no results for an epoch or no answer to a query.
 var (
 	// ErrNotRunning: the plugin is down and its next start is not due yet.
 	ErrNotRunning = errors.New("plugin is not running")
@@ -39,8 +35,7 @@ var (
 	ErrTimeout = errors.New("plugin gave no results in time")
 	// ErrFailed: the plugin itself reports that it failed.
 	ErrFailed = errors.New("plugin failed")
-	// ErrInvalidResults: what the plugin sent is not well-formed, not of a
-	// list it declared, or not valid against the schema.
+	// ErrInvalidResults: the plugin's results are malformed or too large.
 	ErrInvalidResults = errors.New("plugin sent invalid results")
 	// ErrProtocol: the plugin broke the contract.
 	ErrProtocol = errors.New("plugin broke the contract")
@@ -48,14 +43,18 @@ var (
 	ErrUnhealthy = errors.New("plugin does not answer health checks")
 	// ErrStopped: the instance was stopped.
 	ErrStopped = errors.New("plugin was stopped")
+	// ErrNoCapability: the plugin does not implement this optional part of the contract.
+	ErrNoCapability = errors.New("plugin does not offer this")
+	// ErrRefused: the plugin answers a query with an error of its own.
+	ErrRefused = errors.New("the plugin refuses the query")
 )
 
-// StartError says why a plugin did not start.
+// StartError is why a plugin did not start.
 type StartError struct {
 	Name string // as in Spec, or the file's name
 	Path string
 	Err  error // wraps one of the reasons above, or a system error
-	// Output is the last of what the program wrote, for a person to read.
+	// Output is the end of the program's output.
 	Output string
 }
 
@@ -68,16 +67,3 @@ func (e *StartError) Error() string {
 }
 
 func (e *StartError) Unwrap() error { return e.Err }
-
-// EpochError says why a plugin has no results for an epoch.
-type EpochError struct {
-	Plugin string
-	Epoch  uint64
-	Err    error // wraps one of the reasons above
-}
-
-func (e *EpochError) Error() string {
-	return fmt.Sprintf("plugin %s: epoch %d: %v", e.Plugin, e.Epoch, e.Err)
-}
-
-func (e *EpochError) Unwrap() error { return e.Err }

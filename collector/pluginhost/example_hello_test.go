@@ -3,24 +3,27 @@
 package pluginhost
 
 import (
+	"context"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang"
 )
 
 // TestThirdPartyPlugin builds the example plugin, a module of its own, drops the
-// binary into a folder, and finds its YANG module, its list and its results
+// binary into a directory, and finds its YANG module, its list and its results
 // accepted.
 func TestThirdPartyPlugin(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a binary")
 	}
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", filepath.Join(dir, FilePrefix+"hello"), ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o",
+		filepath.Join(dir, FilePrefix+"hello"), ".")
 	build.Dir = filepath.Join("..", "..", "examples", "plugin-hello")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build in %s: %v\n%s", build.Dir, err, out)
@@ -46,17 +49,21 @@ func TestThirdPartyPlugin(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	var settings sdk.Settings
 	inst, err := h.Start(t.Context(), Spec{
-		Path: entries[0].Path, SHA256: entries[0].SHA256, Config: []byte(`{"objects":"r*"}`),
+		OnSettings: func(s sdk.Settings) { settings = s },
+		Path:       entries[0].Path, SHA256: entries[0].SHA256, Config: []byte(`{"objects":"r*"}`),
 		Network: sdk.Network{Devices: []sdk.Device{{Name: "s1", Objects: []sdk.Object{{Name: "r"}, {Name: "other"}}}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := inst.Settings().Bindings; len(b) != 1 || b[0] != (sdk.Binding{Device: "s1", Object: "r"}) {
+	if b := settings.Bindings; len(b) != 1 || b[0] != (sdk.Binding{Device: "s1", Object: "r"}) {
 		t.Errorf("bindings %v", b)
 	}
-	results, err := inst.Analyse(t.Context(), epoch(8, ""))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	results, err := inst.Analyze(ctx, epoch(8, ""))
 	if err != nil || len(results.Tables) != 1 || results.Tables[0].Table.Rows() != 2 {
 		t.Fatalf("%+v, %v", results, err)
 	}

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The host: what all plugins share.
-
 package pluginhost
 
 import (
@@ -9,53 +7,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
 	"github.com/netsketch/netsketch/plugins/sdk"
-	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Options are a host's settings. The zero value of each field stands for the
-// default named in its comment.
+// Options are a host's settings. A zero field stands for the default in its comment.
 type Options struct {
-	// Logger takes the host's and the plugins' lines; default: slog.Default.
+	// Logger receives the lines of the host and of the plugins; default slog.Default.
 	Logger *slog.Logger
-	// SocketDir is the folder that the host's private folder is made in;
-	// default: the system's folder for temporary files. Its path must be
-	// short (about 40 characters).
+	// SocketDir is the parent of the host's private directory; default the system's directory for
+	// temporary files. Its path must be short (about 40 characters).
 	SocketDir string
-	// TrustedUIDs may own plugin files, besides root and the own user.
-	TrustedUIDs []int
-	// Validate checks a table of results against the schema; nil: not checked.
-	// It is called from several goroutines.
-	Validate func(*table.Table) error
-	// OnChange is told when an instance changes its state. It must not block
-	// and not call the instance.
+	// OnChange is called when the state of an instance changes. It must not block and not call the
+	// instance.
 	OnChange func(Status)
 
-	StartTimeout    time.Duration // from start to handshake; default 10 s
-	CallTimeout     time.Duration // for Describe, Configure, Query; default 10 s
-	AnalyseTimeout  time.Duration // for an epoch whose context has no deadline; default 30 s
-	CancelGrace     time.Duration // from an epoch's deadline until a plugin that does not stop is killed; default 250 ms
-	StopGrace       time.Duration // for Drain and an orderly end together; default 5 s
-	HealthInterval  time.Duration // between health checks; default 5 s
-	HealthTimeout   time.Duration // for one check; default 2 s
-	HealthFailures  int           // checks in a row that fail until the plugin is killed; default 3
-	Backoff         Backoff       // between restarts
-	MaxResultBytes  int           // columns of one epoch; default 256 MiB
-	MaxEpochEvents  int           // events of one epoch; default 100
-	LogLinesPerSec  float64       // that a plugin may log in the long run; default 100
-	LogLinesAtOnce  int           // that it may log in one go; default 1,000
-	PassEnvironment []string      // names of variables plugins inherit; default PATH, HOME, TMPDIR, TZ, LANG
+	StartTimeout   time.Duration // from start to handshake; default 10 s
+	CallTimeout    time.Duration // for Describe, Configure, Query; default 10 s
+	CancelGrace    time.Duration // from an epoch's deadline until a plugin that does not stop is killed; default 250 ms
+	StopGrace      time.Duration // for Drain and an orderly end together; default 5 s
+	HealthInterval time.Duration // between health checks; default 5 s
+	HealthTimeout  time.Duration // for one check; default 2 s
+	HealthFailures int           // failed checks in a row after which the plugin is killed; default 3
+	Backoff        Backoff       // between restarts
+	MaxResultBytes int           // columns of one epoch; default 256 MiB
+	MaxEpochEvents int           // events of one epoch; default 100
+	LogLinesPerSec float64       // sustained log rate of a plugin; default 100
+	LogLinesAtOnce int           // log burst of a plugin; default 1,000
 }
 
-// Backoff says when a plugin that died is started again: at once the first time,
-// then after Base, doubling up to Max. A plugin that stays up for StableAfter
-// begins anew.
+// Backoff is the pace of restarts: the first one follows at once, the second after Base, each
+// further one after twice the delay up to Max. A plugin that runs for StableAfter starts over.
 type Backoff struct {
 	Base        time.Duration // default 1 s
 	Max         time.Duration // default 2 min
@@ -63,26 +51,20 @@ type Backoff struct {
 	FailedAfter int           // failures in a row after which the state is StateFailed; default 5
 }
 
-// delay returns how long to wait before a start after failures failures in a row.
-func (b Backoff) delay(failures int) time.Duration {
-	if failures <= 1 {
-		return 0
-	}
-	delay := b.Base
-	for range failures - 2 {
-		if delay >= b.Max/2 {
-			return b.Max
-		}
-		delay *= 2
-	}
-	return min(delay, b.Max)
+// delays returns the sequence of delays after the first restart.
+func (b Backoff) delays() *backoff.ExponentialBackOff {
+	d := &backoff.ExponentialBackOff{InitialInterval: b.Base, Multiplier: 2, MaxInterval: b.Max}
+	d.Reset()
+	return d
 }
+
+// inherited are the environment variables that plugins inherit.
+var inherited = []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG"}
 
 func (o Options) withDefaults() Options {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.StartTimeout = cmp.Or(o.StartTimeout, 10*time.Second)
 	o.CallTimeout = cmp.Or(o.CallTimeout, 10*time.Second)
-	o.AnalyseTimeout = cmp.Or(o.AnalyseTimeout, 30*time.Second)
 	o.CancelGrace = cmp.Or(o.CancelGrace, 250*time.Millisecond)
 	o.StopGrace = cmp.Or(o.StopGrace, 5*time.Second)
 	o.HealthInterval = cmp.Or(o.HealthInterval, 5*time.Second)
@@ -96,35 +78,32 @@ func (o Options) withDefaults() Options {
 	o.MaxEpochEvents = cmp.Or(o.MaxEpochEvents, 100)
 	o.LogLinesPerSec = cmp.Or(o.LogLinesPerSec, 100)
 	o.LogLinesAtOnce = cmp.Or(o.LogLinesAtOnce, 1000)
-	if o.PassEnvironment == nil {
-		o.PassEnvironment = []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG"}
-	}
 	return o
 }
 
 // Host starts and supervises plugins.
 type Host struct {
 	opts    Options
-	sockets *socketFolder
+	sockets *socketDir
 	spawner *spawner
 
 	mu        sync.Mutex
 	closed    bool
 	starting  sync.WaitGroup // calls that may start a process
-	instances []*Instance
+	instances []*Instance    // not stopped
 }
 
-// New returns a host. It makes a private folder for sockets and removes those
-// that dead hosts left behind.
+// New returns a host. It makes a private directory for sockets and removes those that dead hosts
+// left behind.
 func New(opts Options) (*Host, error) {
-	sockets, err := newSocketFolder(opts.SocketDir)
+	sockets, err := newSocketDir(opts.SocketDir)
 	if err != nil {
 		return nil, fmt.Errorf("plugin host: %w", err)
 	}
 	return &Host{opts: opts.withDefaults(), sockets: sockets, spawner: newSpawner()}, nil
 }
 
-// enter notes a call that may start a process; leave ends it.
+// enter registers a call that may start a process; leave ends it.
 func (h *Host) enter() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,22 +116,14 @@ func (h *Host) enter() error {
 
 func (h *Host) leave() { h.starting.Done() }
 
-// Instances returns the instances that have not been stopped, in the order of
-// their start.
-func (h *Host) Instances() []*Instance {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.instances)
-}
-
 func (h *Host) remove(inst *Instance) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.instances = slices.DeleteFunc(h.instances, func(i *Instance) bool { return i == inst })
 }
 
-// Close drains and stops all plugins, at the same time, and returns when their
-// processes have ended. Plugins that are not done when ctx ends are killed.
+// Close drains and stops all plugins in parallel and returns when their processes have ended.
+// Plugins that are not done when ctx ends are killed.
 func (h *Host) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if h.closed {
@@ -162,8 +133,11 @@ func (h *Host) Close(ctx context.Context) error {
 	h.closed = true
 	h.mu.Unlock()
 	h.starting.Wait()
+	h.mu.Lock()
+	instances := slices.Clone(h.instances)
+	h.mu.Unlock()
 	var all sync.WaitGroup
-	for _, inst := range h.Instances() {
+	for _, inst := range instances {
 		all.Go(func() { inst.Stop(ctx) })
 	}
 	all.Wait()
@@ -171,36 +145,31 @@ func (h *Host) Close(ctx context.Context) error {
 	return h.sockets.remove()
 }
 
-// Spec says which plugin to run and how.
+// Spec is which plugin to run and how.
 type Spec struct {
-	// Name is the instance's name in logs, errors and metrics; empty: the
-	// plugin's own name. Two instances may run the same plugin.
+	// Name is the instance's name in logs, errors and metrics; empty: the plugin's own name. Two
+	// instances may run the same plugin.
 	Name string
 	// Path is the binary.
 	Path string
-	// SHA256 pins the binary, in hexadecimal; empty: any. It is checked
-	// before every start.
+	// SHA256 pins the binary, in hexadecimal; empty: any. It is checked before every start.
 	SHA256 string
 	// Config is the plugin's configuration, a JSON object; empty: none.
 	Config []byte
 	// Network is the network model.
 	Network sdk.Network
-	// EpochLength is how long an epoch lasts.
+	// EpochLength is the interval between boundaries.
 	EpochLength time.Duration
 	// Env is added to the environment, "NAME=value" each.
 	Env []string
-	// LogLevel is the least level that the plugin logs at; default info.
+	// LogLevel is the lowest level that the plugin logs; default info.
 	LogLevel slog.Level
-	// State is what an earlier process of the plugin saved; nil: nothing. From then
-	// on the newest is kept, and given to each process that follows.
+	// State is what an earlier process of the plugin saved; nil: nothing. SetState replaces it.
 	State *sdk.State
-	// OnSettings is given what the plugin asks of the network each time it has
-	// been configured, also after a restart; nil: nobody. It must not call the
-	// instance. The first settings are there when Start returns.
+	// OnSettings receives the settings each time the plugin was configured, also after a restart;
+	// nil: not called. It must not call the instance. The first call is made before Start returns.
 	OnSettings func(sdk.Settings)
-	// Record takes a recording (package record) of every epoch the plugin is
-	// given, for a test to replay; nil: none. Writing to it takes from the epoch's
-	// time; the first error ends the recording, and is logged. The caller closes
-	// it after Stop.
-	Record io.Writer
+	// Record says where to record the epochs that the plugin receives; without a path there is no
+	// recording.
+	Record Recording
 }

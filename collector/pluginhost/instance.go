@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// An instance: a plugin that is kept running.
-
 package pluginhost
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -22,35 +21,33 @@ import (
 
 // Instance is a supervised plugin.
 type Instance struct {
-	host *Host
-	name string
-	spec Spec
-	logs *logSink
+	host     *Host
+	name     string
+	spec     Spec
+	logs     *logSink
+	recorder *recorder // nil: no recording
 
-	// turn holds a token while Analyse runs.
-	turn     chan struct{}
-	recorder *record.Writer // who has the turn uses it
 	// stopping ends the supervisor.
 	stopping context.Context
 	stop     context.CancelFunc
 	stopped  chan struct{} // closed when the supervisor has ended
 	stopOnce sync.Once
+	wake     chan struct{} // ends the supervisor's delay
 
 	mu          sync.Mutex
 	description sdk.Description
-	settings    sdk.Settings
 	config      []byte
 	network     sdk.Network
-	watched     map[string]sdk.Watch
+	watched     map[string]sdk.RowKey
 	session     *session
-	state       *sdk.State    // the newest that the plugin handed over
+	state       *sdk.State    // for the next process
 	changed     chan struct{} // closed and replaced when session or state changes
 	status      Status
+	downErr     error // why the process was last down
 }
 
-// Start starts a plugin, configures it, and keeps it running from then on. The
-// error is a StartError: the plugin did not even start once, and nothing is left of
-// it. ctx bounds this call only.
+// Start starts a plugin, configures it, and keeps it running from then on. If the first start
+// fails, the error is a StartError and nothing is left behind. ctx bounds this call only.
 func (h *Host) Start(ctx context.Context, spec Spec) (*Instance, error) {
 	name := cmp.Or(spec.Name, fileName(spec.Path))
 	if err := h.enter(); err != nil {
@@ -63,11 +60,10 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Instance, error) {
 	}
 	spec.Path = path
 	inst := &Instance{
-		host: h, name: name, spec: spec, config: spec.Config, network: spec.Network,
-		state: spec.State,
-		logs:  newLogSink(h.opts.Logger.With("plugin", name), h.opts.LogLinesPerSec, h.opts.LogLinesAtOnce),
-		turn:  make(chan struct{}, 1), changed: make(chan struct{}), stopped: make(chan struct{}),
-		status: Status{Name: name, Path: path, State: StateStarting},
+		host: h, name: name, spec: spec, config: spec.Config, network: spec.Network, state: spec.State,
+		logs:    newLogSink(h.opts.Logger.With("plugin", name), h.opts.LogLinesPerSec, h.opts.LogLinesAtOnce),
+		changed: make(chan struct{}), stopped: make(chan struct{}), wake: make(chan struct{}, 1),
+		status: Status{State: StateStarting},
 	}
 	inst.stopping, inst.stop = context.WithCancel(context.Background())
 	s, err := inst.bringUp(ctx)
@@ -75,6 +71,7 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Instance, error) {
 		inst.stop()
 		return nil, err
 	}
+	inst.recorder = newRecorder(spec.Record, inst.logs.logger)
 	h.mu.Lock()
 	h.instances = append(h.instances, inst)
 	h.mu.Unlock()
@@ -98,27 +95,25 @@ func (i *Instance) bringUp(ctx context.Context) (*session, error) {
 	if err != nil {
 		s.fail(err)
 		<-s.dead
-		err = s.obituary() // the first reason, should it have died meanwhile
-		return nil, &StartError{Name: i.name, Path: i.spec.Path, Err: err}
+		// The exit error is the first reason, also if the process died before.
+		return nil, &StartError{Name: i.name, Path: i.spec.Path, Err: s.exitErr}
 	}
 	i.mu.Lock()
-	i.description, i.settings, i.session = s.description, settings, s
-	i.status.Version, i.status.PID, i.status.Plugin = s.description.Version, s.proc.pid(), s.description.Name
+	i.description, i.session = s.description, s
+	i.status.Version, i.status.PID = s.description.Version, s.proc.pid()
 	i.mu.Unlock()
 	i.setState(StateRunning, nil)
-	if i.spec.OnSettings != nil {
-		i.spec.OnSettings(settings)
-	}
+	i.settingsChanged(settings)
 	return s, nil
 }
 
 // ready takes a new process from its description to an open stream.
-func (i *Instance) ready(ctx context.Context, s *session, config []byte, network sdk.Network, state *sdk.State) (sdk.Settings, error) {
-	i.mu.Lock()
-	before := i.description
-	i.mu.Unlock()
+func (i *Instance) ready(ctx context.Context, s *session, config []byte, network sdk.Network,
+	state *sdk.State,
+) (sdk.Settings, error) {
+	before := i.Describe()
 	if before.Name != "" && !sameSchema(before, s.description) {
-		return sdk.Settings{}, fmt.Errorf("%w: the file was exchanged for one with other YANG modules or lists (version %s, before %s); restart the collector to take it up",
+		return sdk.Settings{}, fmt.Errorf("%w: the file was replaced by one with other YANG modules or lists (version %s, before %s); restart the collector to load it",
 			ErrDescription, s.description.Version, before.Version)
 	}
 	if err := validateConfig(s.description.ConfigSchema, config); err != nil {
@@ -135,28 +130,40 @@ func sameSchema(a, b sdk.Description) bool {
 	return a.Name == b.Name && reflect.DeepEqual(a.Modules, b.Modules) && reflect.DeepEqual(a.Lists, b.Lists)
 }
 
-// supervise restarts the plugin until it is to stop.
+// settingsChanged passes settings on.
+func (i *Instance) settingsChanged(settings sdk.Settings) {
+	if i.spec.OnSettings != nil {
+		i.spec.OnSettings(settings)
+	}
+}
+
+// supervise restarts the plugin until Stop.
 func (i *Instance) supervise(s *session) {
 	defer close(i.stopped)
+	delays := i.host.opts.Backoff.delays()
 	failures, up := 0, time.Now()
 	for {
 		select {
 		case <-s.dead:
 		case <-i.stopping.Done():
-			return // Stop or Kill ends the session
+			return // Stop ends the session
 		}
 		if time.Since(up) >= i.host.opts.Backoff.StableAfter {
 			failures = 0
+			delays.Reset()
 		}
-		err := s.obituary()
+		err := s.exitErr
 		for {
 			failures++
-			delay := i.host.opts.Backoff.delay(failures)
+			delay := time.Duration(0)
+			if failures > 1 {
+				delay = delays.NextBackOff()
+			}
 			i.down(err, failures, delay)
-			if !sleep(i.stopping, delay) {
+			if !i.pause(delay) {
 				return
 			}
-			i.setState(StateStarting, err)
+			i.setState(StateStarting, nil)
 			if s, err = i.bringUp(i.stopping); err == nil {
 				break
 			}
@@ -169,10 +176,13 @@ func (i *Instance) supervise(s *session) {
 	}
 }
 
-// down notes that the plugin has died or did not start.
+// down records that the plugin has died or did not start.
 func (i *Instance) down(err error, failures int, delay time.Duration) {
 	state := StateWaiting
-	if failures >= i.host.opts.Backoff.FailedAfter {
+	switch {
+	case delay == 0:
+		state = StateStarting
+	case failures >= i.host.opts.Backoff.FailedAfter:
 		state = StateFailed
 	}
 	i.mu.Lock()
@@ -180,39 +190,39 @@ func (i *Instance) down(err error, failures int, delay time.Duration) {
 	i.status.Restarts++
 	i.status.PID = 0
 	i.mu.Unlock()
-	if delay == 0 {
-		state = StateStarting
-	}
 	i.logs.flushDrops()
 	i.logs.logger.Error("plugin is down", "error", err, "restart_in", delay, "failures", failures)
 	i.setState(state, err)
 }
 
-// sleep waits for d; it returns false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
+// pause waits for d, or until another configuration arrives. It returns false if the instance is
+// stopped.
+func (i *Instance) pause(d time.Duration) bool {
 	if d <= 0 {
-		return ctx.Err() == nil
+		return i.stopping.Err() == nil
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-ctx.Done():
+	case <-i.wake:
+		return true
+	case <-i.stopping.Done():
 		return false
 	}
 }
 
-// setState changes the state, wakes who waits for it, and tells the observer.
+// setState changes the state, wakes goroutines that wait for it, and calls Options.OnChange.
 func (i *Instance) setState(state State, err error) {
 	i.mu.Lock()
 	if i.status.State == StateStopped {
 		i.mu.Unlock()
 		return
 	}
-	i.status.State, i.status.Since = state, time.Now()
+	i.status.State = state
 	if err != nil {
-		i.status.LastError = err.Error()
+		i.status.LastError, i.status.LastErrorTime, i.downErr = err.Error(), time.Now(), err
 	}
 	close(i.changed)
 	i.changed = make(chan struct{})
@@ -222,15 +232,15 @@ func (i *Instance) setState(state State, err error) {
 	}
 }
 
-// current returns the running session. While the plugin is being started it waits;
-// while its next start is not due it fails at once.
+// current returns the running session. It waits while the plugin is being started and fails while
+// the next start is not due.
 func (i *Instance) current(ctx context.Context) (*session, error) {
 	for {
 		if i.stopping.Err() != nil {
 			return nil, ErrStopped
 		}
 		i.mu.Lock()
-		s, changed, status := i.session, i.changed, i.status
+		s, changed, state, downErr := i.session, i.changed, i.status.State, i.downErr
 		i.mu.Unlock()
 		if s != nil {
 			select {
@@ -239,9 +249,9 @@ func (i *Instance) current(ctx context.Context) (*session, error) {
 				return s, nil
 			}
 		}
-		switch status.State {
+		switch state {
 		case StateWaiting, StateFailed:
-			return nil, fmt.Errorf("%w: %s", ErrNotRunning, status.LastError)
+			return nil, fmt.Errorf("%w: %w", ErrNotRunning, downErr)
 		case StateStopped:
 			return nil, ErrStopped
 		}
@@ -254,91 +264,19 @@ func (i *Instance) current(ctx context.Context) (*session, error) {
 	}
 }
 
-// Analyse gives the plugin one sealed epoch and returns its results, checked
-// against the lists that it declared and against Options.Validate. The error is an
-// EpochError: the epoch is lost for this plugin, and the next one can be given at
-// once. It returns when ctx ends; a plugin that is still at work soon after that is
-// killed. Without a deadline in ctx Options.AnalyseTimeout holds.
-//
-// The epoch is read until Analyse returns, or, when it returns early, until the
-// process is gone; its cells must not be changed afterwards. Epoch.Watched does not
-// count: see SetWatched. Results.Events have been logged already.
-func (i *Instance) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
-	results, err := i.analyse(ctx, epoch)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if err != nil {
-		i.status.EpochsLost++
-		i.status.LastError = err.Error()
-		return nil, &EpochError{Plugin: i.name, Epoch: epoch.Number, Err: err}
-	}
-	i.status.EpochsAnalysed++
-	if results.State != nil {
-		i.state = results.State
-	}
-	i.status.LastEpoch, i.status.LastStats = epoch.Number, results.Stats
-	return results, nil
-}
-
-func (i *Instance) analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
-	if err := checkEpoch(epoch); err != nil {
-		return nil, fmt.Errorf("the epoch is unsound: %w", err)
-	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, i.host.opts.AnalyseTimeout)
-		defer cancel()
-	}
-	select {
-	case i.turn <- struct{}{}:
-		defer func() { <-i.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: it is busy with another epoch", timeoutOr(ctx))
-	}
-	for {
-		s, err := i.current(ctx)
-		if err != nil {
-			return nil, err
-		}
-		ready, err := s.reserve(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if !ready {
-			continue
-		}
-		i.mu.Lock()
-		watched, network, config := i.watched, i.network, i.config
-		i.mu.Unlock()
-		i.record(epoch, watched, network, config)
-		return s.analyse(ctx, epoch, watched, network)
-	}
-}
-
 // record adds the epoch to the recording, if there is one.
-func (i *Instance) record(epoch *sdk.Epoch, watched map[string]sdk.Watch, network sdk.Network, config []byte) {
-	if i.spec.Record == nil {
+func (i *Instance) record(epoch *sdk.Epoch, watched map[string]sdk.RowKey, setup record.Setup) {
+	if i.recorder == nil {
 		return
 	}
-	var err error
-	if i.recorder == nil {
-		i.recorder, err = record.NewWriter(i.spec.Record, record.Header{Config: config, EpochLength: i.spec.EpochLength, Network: network})
-	}
-	if err == nil {
-		with := *epoch
-		with.Watched = slices.Collect(maps.Values(watched))
-		err = i.recorder.Write(&with)
-	}
-	if err != nil {
-		i.logs.logger.Error("recording of epochs ends", "error", err)
-		i.spec.Record = nil
-	}
+	with := *epoch
+	with.Watched = slices.Collect(maps.Values(watched))
+	i.recorder.add(recorded{setup, &with})
 }
 
-// SetWatched replaces the set of rows that the plugin shall publish besides the
-// usual ones, from the next epoch on, and over restarts.
-func (i *Instance) SetWatched(rows []sdk.Watch) {
-	set := make(map[string]sdk.Watch, len(rows))
+// SetWatched replaces the set of watched rows, from the next epoch on and over restarts.
+func (i *Instance) SetWatched(rows []sdk.RowKey) {
+	set := make(map[string]sdk.RowKey, len(rows))
 	for _, row := range rows {
 		set[row.ID()] = row
 	}
@@ -347,71 +285,98 @@ func (i *Instance) SetWatched(rows []sdk.Watch) {
 	i.watched = set
 }
 
-// SetNetwork replaces the network model. A plugin that takes updates gets it with
-// the next epoch; any other is configured again, and its new settings are returned
-// and given to Spec.OnSettings. The model's version must have grown.
-func (i *Instance) SetNetwork(ctx context.Context, network sdk.Network) (sdk.Settings, error) {
+// SetState replaces the state that the next process of the plugin restores.
+func (i *Instance) SetState(state *sdk.State) {
 	i.mu.Lock()
-	if i.description.Capabilities.NetworkUpdates {
+	defer i.mu.Unlock()
+	i.state = state
+}
+
+// SetNetwork replaces the network model. A plugin that takes updates receives it with the next
+// epoch; any other is configured again. The model's version must have grown.
+func (i *Instance) SetNetwork(ctx context.Context, network sdk.Network) error {
+	i.mu.Lock()
+	updates, config := i.description.Capabilities.NetworkUpdates, i.config
+	if updates {
 		i.network = network
-		settings := i.settings
-		i.mu.Unlock()
-		return settings, nil
 	}
-	config := i.config
 	i.mu.Unlock()
+	if updates {
+		return nil
+	}
 	return i.Configure(ctx, config, network)
 }
 
-// Configure gives the running plugin another configuration and network. After an
-// error, which wraps ErrConfig when the plugin refused, the earlier ones hold.
-func (i *Instance) Configure(ctx context.Context, config []byte, network sdk.Network) (sdk.Settings, error) {
-	s, err := i.current(ctx)
-	if err != nil {
-		return sdk.Settings{}, fmt.Errorf("plugin %s: %w", i.name, err)
+// Configure gives the plugin another configuration and network. If the plugin refuses them, the
+// error wraps ErrConfig and the earlier ones hold. If the plugin is down, they hold from its next
+// start, and another configuration makes that start happen at once; Configure returns when it has
+// succeeded or failed.
+func (i *Instance) Configure(ctx context.Context, config []byte, network sdk.Network) error {
+	schema := i.Describe().ConfigSchema
+	if err := validateConfig(schema, config); err != nil {
+		return fmt.Errorf("plugin %s: %w", i.name, err)
 	}
-	if err := validateConfig(s.description.ConfigSchema, config); err != nil {
-		return sdk.Settings{}, fmt.Errorf("plugin %s: %w", i.name, err)
+	s, err := i.current(ctx)
+	if errors.Is(err, ErrNotRunning) {
+		if err = i.configureNext(ctx, config, network); err != nil {
+			return fmt.Errorf("plugin %s: %w", i.name, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("plugin %s: %w", i.name, err)
 	}
 	settings, err := s.configure(ctx, config, network, i.spec.EpochLength, nil)
-	if err != nil {
-		return sdk.Settings{}, fmt.Errorf("plugin %s: %w", i.name, err)
+	if errors.Is(err, ErrConfig) {
+		return fmt.Errorf("plugin %s: %w", i.name, err)
 	}
 	i.mu.Lock()
-	i.config, i.network, i.settings = config, network, settings
+	i.config, i.network = config, network
 	i.mu.Unlock()
-	if i.spec.OnSettings != nil {
-		i.spec.OnSettings(settings)
+	if err != nil {
+		s.fail(err) // the next process gets the new configuration
+		return fmt.Errorf("plugin %s: it is restarted with the new configuration: %w", i.name, err)
 	}
-	return settings, nil
+	i.settingsChanged(settings)
+	return nil
 }
 
-// Stop drains the plugin and ends it, at the latest after Options.StopGrace or when
-// ctx ends. No process is left when it returns.
-func (i *Instance) Stop(ctx context.Context) { i.end(func(s *session) { s.stop(ctx) }) }
+// configureNext sets the configuration and network of the next process.
+func (i *Instance) configureNext(ctx context.Context, config []byte, network sdk.Network) error {
+	i.mu.Lock()
+	same := bytes.Equal(config, i.config)
+	i.config, i.network = config, network
+	i.mu.Unlock()
+	if same {
+		return nil
+	}
+	i.setState(StateStarting, nil)
+	select {
+	case i.wake <- struct{}{}:
+	default:
+	}
+	_, err := i.current(ctx)
+	return err
+}
 
-// Kill ends the plugin at once, or waits for a Stop that has begun. No process is
-// left when it returns.
-func (i *Instance) Kill() { i.end(func(s *session) { s.fail(ErrStopped); <-s.dead }) }
-
-func (i *Instance) end(finish func(*session)) {
+// Stop drains the plugin and ends it, at the latest after Options.StopGrace or when ctx ends. No
+// process is left when it returns.
+func (i *Instance) Stop(ctx context.Context) {
 	i.stopOnce.Do(func() {
 		i.stop()
-		<-i.stopped // no restart any more
+		<-i.stopped // no more restarts
 		i.mu.Lock()
 		s := i.session
 		i.mu.Unlock()
 		if s != nil {
-			finish(s)
+			s.stop(ctx)
 		}
+		i.recorder.close()
 		i.setState(StateStopped, nil)
 		i.logs.flushDrops()
 		i.host.remove(i)
 	})
 }
-
-// Name returns the instance's name.
-func (i *Instance) Name() string { return i.name }
 
 // Describe returns the plugin's description.
 func (i *Instance) Describe() sdk.Description {
@@ -419,20 +384,3 @@ func (i *Instance) Describe() sdk.Description {
 	defer i.mu.Unlock()
 	return i.description
 }
-
-// State returns the newest state that the plugin handed over, or nil.
-func (i *Instance) State() *sdk.State {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.state
-}
-
-// Settings returns what the plugin asked of the network when it was last
-// configured.
-func (i *Instance) Settings() sdk.Settings {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.settings
-}
-
-var _ slog.LogValuer = Status{}

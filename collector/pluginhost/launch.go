@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// From a path to a process that has said what it is.
-
 package pluginhost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,25 +25,25 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// exitGrace is how long a process whose output or stream has ended may take to
-// end itself, so that its exit status can be told.
+// exitGrace is how long a process whose output or stream has ended may take to exit, so that its
+// exit status can be reported.
 const exitGrace = 500 * time.Millisecond
 
-// launch is what a start needs.
+// launch is the input of Host.launch.
 type launch struct {
 	name, path, sha256 string
 	env                []string
 	logs               *logSink
 }
 
-// launch starts a process and asks it for its description. The error is a
-// StartError; then no process is left. Ending ctx ends the attempt.
+// launch starts a process and requests its description. On error, a StartError, no process is left.
+// The end of ctx ends the attempt.
 func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 	fail := func(err error) error {
-		return &StartError{Name: l.name, Path: l.path, Err: err, Output: l.logs.lastWords()}
+		return &StartError{Name: l.name, Path: l.path, Err: err, Output: l.logs.stderrTail()}
 	}
-	l.logs.forget()
-	if err := h.verify(l.path, l.sha256); err != nil {
+	l.logs.reset()
+	if err := verify(l.path, l.sha256); err != nil {
 		return nil, fail(err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -57,7 +56,7 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		SkipHostEnv:      true,
-		StartTimeout:     h.opts.StartTimeout + time.Second, // ours comes first
+		StartTimeout:     h.opts.StartTimeout + time.Second, // h.opts.StartTimeout ends first
 		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Off}),
 		Stderr:           l.logs.writer("stderr"),
 		SyncStdout:       l.logs.writer("stdout"),
@@ -68,13 +67,13 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 			grpc.WithReadBufferSize(256 << 10), grpc.WithWriteBufferSize(256 << 10),
 		},
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
-			env := append(h.environment(), l.env...)
+			env := append(environment(), l.env...)
 			p := newProcess(l.path, append(env, cmd.Env...), h.spawner, l.logs)
 			started.set(p)
 			return p, nil
 		},
 	})
-	// go-plugin's start cannot be told to stop; ending the process does.
+	// go-plugin's start has no context; ending the process ends it.
 	startCtx, cancel := context.WithTimeout(ctx, h.opts.StartTimeout)
 	defer cancel()
 	release := context.AfterFunc(startCtx, started.cancel)
@@ -86,12 +85,12 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 		proc.kill()
 		proc.waitIfStarted()
 		client.Kill()
-		return nil, fail(cmpErr(ctx.Err(), err))
+		return nil, fail(cmp.Or(ctx.Err(), err))
 	}
 	raw, err := protocol.Dispense(sdk.PluginKey)
 	conn, ok := raw.(*grpc.ClientConn)
 	if err == nil && !ok {
-		err = fmt.Errorf("go-plugin gave a %T", raw)
+		err = fmt.Errorf("go-plugin returned a %T", raw)
 	}
 	if err != nil {
 		proc.kill()
@@ -103,13 +102,13 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 	if err := s.describe(ctx); err != nil {
 		s.fail(err)
 		<-s.dead
-		return nil, fail(cmpErr(ctx.Err(), err))
+		return nil, fail(cmp.Or(ctx.Err(), err))
 	}
 	return s, nil
 }
 
-// startedProcess hands the process from go-plugin's callback to the one who
-// waits, and to the one who ends a start.
+// startedProcess passes the process from go-plugin's callback to launch and to the timeout of a
+// start.
 type startedProcess struct {
 	mu        sync.Mutex
 	proc      *process
@@ -132,24 +131,14 @@ func (s *startedProcess) cancel() {
 	s.proc.kill()
 }
 
-// get returns the process, or nil when it did not come to one.
+// get returns the process, or nil if none was started.
 func (s *startedProcess) get() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc
 }
 
-// cmpErr returns the first error that is not nil.
-func cmpErr(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// explain says in our words why there was no connection.
+// explain turns go-plugin's start error into one of this package's.
 func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	version := proc.version()
 	switch {
@@ -159,24 +148,26 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 		return fmt.Errorf("%w: the plugin speaks version %d, this collector version %d; rebuild the plugin with the SDK of this release",
 			ErrProtocolVersion, version, sdk.ProtocolVersion)
 	case version >= 0 && timedOut:
-		return fmt.Errorf("%w: after its handshake it accepted no connection for %v", ErrStartTimeout, h.opts.StartTimeout)
+		return fmt.Errorf("%w: after its handshake it accepts no connection for %v", ErrStartTimeout,
+			h.opts.StartTimeout)
 	case version >= 0:
 		return fmt.Errorf("connect: %w", err)
 	case timedOut:
-		return fmt.Errorf("%w: no handshake on its standard output for %v; a plugin's main calls sdk.Serve", ErrStartTimeout, h.opts.StartTimeout)
+		return fmt.Errorf("%w: no handshake on its standard output for %v; a plugin's main calls sdk.Serve",
+			ErrStartTimeout, h.opts.StartTimeout)
 	}
 	select {
 	case <-proc.exited:
 		return fmt.Errorf("%w: it %s before the handshake", ErrNotPlugin, proc.exit())
 	case <-time.After(exitGrace):
-		return fmt.Errorf("%w: its standard output is no handshake", ErrNotPlugin)
+		return fmt.Errorf("%w: its standard output is not a handshake", ErrNotPlugin)
 	}
 }
 
-// environment returns what plugins inherit.
-func (h *Host) environment() []string {
+// environment returns the variables that plugins inherit.
+func environment() []string {
 	env := []string{sdk.EnvLifeline + "=stdin"}
-	for _, name := range h.opts.PassEnvironment {
+	for _, name := range inherited {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 		}
@@ -184,7 +175,7 @@ func (h *Host) environment() []string {
 	return env
 }
 
-// connPlugin gives out the connection.
+// connPlugin exposes the gRPC connection.
 type connPlugin struct {
 	goplugin.NetRPCUnsupportedPlugin
 }
@@ -197,7 +188,7 @@ func (connPlugin) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *gr
 	return conn, nil
 }
 
-// describe asks the plugin what it is.
+// describe requests the plugin's description.
 func (s *session) describe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.host.opts.CallTimeout)
 	defer cancel()
@@ -218,16 +209,16 @@ var (
 	listPath   = regexp.MustCompile(`^/[A-Za-z_][A-Za-z0-9_.-]*:[^/\[\]*]+(/[^/\[\]*]+)*$`)
 )
 
-// maxModule bounds the text of a plugin's YANG module, in bytes.
+// maxModule is the largest text of a plugin's YANG module, in bytes.
 const maxModule = 4 << 20
 
-// checkDescription refuses what would only fail later and elsewhere.
+// checkDescription checks names, lists and modules.
 func checkDescription(d sdk.Description) error {
 	if !pluginName.MatchString(d.Name) {
 		return fmt.Errorf("its name is %q; a name is lower-case letters, digits and '-', at most 63", d.Name)
 	}
 	if len(d.Lists) == 0 {
-		return errors.New("it declares no list, so it could publish nothing")
+		return errors.New("it declares no list, so it cannot publish anything")
 	}
 	seen := make(map[string]bool)
 	for _, l := range d.Lists {
@@ -241,13 +232,14 @@ func checkDescription(d sdk.Description) error {
 	}
 	for _, m := range d.Modules {
 		if !moduleName.MatchString(m.Name) || len(m.Text) > maxModule || m.Text == "" {
-			return fmt.Errorf("its YANG module %q has no proper name or no text, or more than %d bytes", m.Name, maxModule)
+			return fmt.Errorf("its YANG module %q has no proper name or no text, or more than %d bytes", m.Name,
+				maxModule)
 		}
 	}
 	return nil
 }
 
-// fileName is the name of a plugin before it said its own.
+// fileName is the name of a plugin before its description is known.
 func fileName(path string) string { return strings.TrimPrefix(filepath.Base(path), FilePrefix) }
 
 // absolute returns the path with symbolic links resolved.

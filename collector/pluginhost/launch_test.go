@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ import (
 
 func TestStartRefusals(t *testing.T) {
 	h := newHost(t, Options{StartTimeout: 2 * time.Second})
-	dir := folder(t, "notplugin", "exit", "silent", "endless", "liar", "oldversion", "badname", "good")
+	dir := pluginDir(t, "notplugin", "exit", "silent", "endless", "liar", "oldversion", "badname", "good")
 	good := filepath.Join(dir, testPrefix+"good")
 	script := filepath.Join(dir, "text")
 	if err := os.WriteFile(script, []byte("just some text\n"), 0o755); err != nil {
@@ -32,17 +33,22 @@ func TestStartRefusals(t *testing.T) {
 		want error
 		text []string
 	}{
-		{"not a plugin", Spec{Path: filepath.Join(dir, testPrefix+"notplugin")}, ErrNotPlugin, []string{"status 0", "usage: frobnicate"}},
-		{"exits at once", Spec{Path: filepath.Join(dir, testPrefix+"exit")}, ErrNotPlugin, []string{"status 3", "cannot find libfoo.so"}},
+		{"not a plugin", Spec{Path: filepath.Join(dir, testPrefix+"notplugin")}, ErrNotPlugin,
+			[]string{"status 0", "usage: frobnicate"}},
+		{"exits at once", Spec{Path: filepath.Join(dir, testPrefix+"exit")}, ErrNotPlugin,
+			[]string{"status 3", "cannot find libfoo.so"}},
 		{"no program", Spec{Path: script}, ErrNotPlugin, []string{script}},
-		{"hangs at handshake", Spec{Path: filepath.Join(dir, testPrefix+"silent")}, ErrStartTimeout, []string{"no handshake", "2s"}},
+		{"hangs at handshake", Spec{Path: filepath.Join(dir, testPrefix+"silent")}, ErrStartTimeout,
+			[]string{"no handshake", "2s"}},
 		{"writes without end", Spec{Path: filepath.Join(dir, testPrefix+"endless")}, ErrStartTimeout, nil},
-		{"nobody listens", Spec{Path: filepath.Join(dir, testPrefix+"liar")}, ErrDescription, nil},
-		{"wrong protocol version", Spec{Path: filepath.Join(dir, testPrefix+"oldversion")}, ErrProtocolVersion, []string{"version 99", "version 1"}},
+		{"no listener", Spec{Path: filepath.Join(dir, testPrefix+"liar")}, ErrDescription, nil},
+		{"wrong protocol version", Spec{Path: filepath.Join(dir, testPrefix+"oldversion")}, ErrProtocolVersion,
+			[]string{"version 99", "version 1"}},
 		{"bad name", Spec{Path: filepath.Join(dir, testPrefix+"badname")}, ErrDescription, []string{`"Bad Name!"`}},
 		{"wrong SHA-256", Spec{Path: good, SHA256: strings.Repeat("ab", 32)}, ErrChecksum, []string{"abab"}},
 		{"missing", Spec{Path: filepath.Join(dir, "nothing")}, os.ErrNotExist, nil},
-		{"schema refuses", Spec{Path: good, Config: []byte(`{"greet":"x"}`)}, ErrConfig, []string{"greet:", "minLength"}},
+		{"schema refuses", Spec{Path: good, Config: []byte(`{"greet":"x"}`)}, ErrConfig,
+			[]string{"greet:", "minLength"}},
 		{"unknown key", Spec{Path: good, Config: []byte(`{"gret":"hello"}`)}, ErrConfig, []string{"gret"}},
 		{"no JSON", Spec{Path: good, Config: []byte(`{`)}, ErrConfig, []string{"is not JSON"}},
 		{"plugin refuses", Spec{Path: good, Config: []byte(`{"refuse":true}`)}, ErrConfig, []string{"refuse: is true"}},
@@ -68,7 +74,7 @@ func TestStartEndsWithContext(t *testing.T) {
 	h := newHost(t, Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err := h.Start(ctx, Spec{Path: filepath.Join(folder(t, "silent"), testPrefix+"silent")})
+	_, err := h.Start(ctx, Spec{Path: filepath.Join(pluginDir(t, "silent"), testPrefix+"silent")})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
@@ -76,7 +82,7 @@ func TestStartEndsWithContext(t *testing.T) {
 
 func TestPinnedChecksum(t *testing.T) {
 	h := newHost(t, Options{})
-	path := filepath.Join(folder(t, "good"), testPrefix+"good")
+	path := filepath.Join(pluginDir(t, "good"), testPrefix+"good")
 	sum, err := digest(path)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +95,10 @@ func TestPinnedChecksum(t *testing.T) {
 		if err := syscall.Kill(inst.Status().PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Until(t, "restart", func() bool { return inst.Status().State == StateRunning && inst.Status().Restarts > 0 })
+		testkit.Until(t, "restart", func() bool {
+			return inst.Status().State == StateRunning &&
+				inst.Status().Restarts > 0
+		})
 	}
 }
 
@@ -97,13 +106,14 @@ func TestStdoutBeforeHandshake(t *testing.T) {
 	var logs testkit.Log
 	h := newHost(t, Options{Logger: logs.Logger()})
 	inst := start(t, h, "chatty")
-	if sums, err := analyse(t, inst, epoch(1, "lines"), time.Minute); err != nil || sums["s1"] != 6 {
+	if sums, err := analyze(t, inst, epoch(1, "lines"), time.Minute); err != nil || sums["s1"] != 6 {
 		t.Fatal(sums, err)
 	}
 	inst.Stop(t.Context())
 	for _, want := range []string{
 		"welcome to my plugin", "1|2", "configured, says stdout", "and this went to standard output",
-		`"{\"@message\":5}"`, "msg=nested", `level=ERROR`, `a="{\"b\":[1,2]}"`, "level is a number", "·[31mred·", "cut=true",
+		`"{\"@message\":5}"`, "msg=nested", `level=ERROR`, `a="{\"b\":[1,2]}"`, "level is a number", "·[31mred·",
+		"cut=true",
 	} {
 		if !strings.Contains(logs.String(), want) {
 			t.Errorf("log lacks %s", want)
@@ -131,11 +141,11 @@ func TestKillTakesChildren(t *testing.T) {
 		}
 		return child != 0
 	})
-	inst.Kill()
+	inst.Stop(t.Context())
 	testkit.Until(t, "end of the child", func() bool { return gone(child) })
 }
 
-// gone tells whether the process has ended, reaped or not.
+// gone reports whether the process has ended, reaped or not.
 func gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -148,7 +158,7 @@ func gone(pid int) bool {
 // TestHostKilled: a host that is killed leaves no plugin behind, and the next one
 // removes its sockets.
 func TestHostKilled(t *testing.T) {
-	dir := folder(t, "host", "good")
+	dir := pluginDir(t, "host", "good")
 	sockets, err := os.MkdirTemp("", "nst")
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +201,36 @@ func TestHostKilled(t *testing.T) {
 }
 
 func TestLongSocketFolder(t *testing.T) {
-	if _, err := New(Options{SocketDir: "/" + strings.Repeat("long", 20)}); err == nil || !strings.Contains(err.Error(), "set a shorter one") {
+	if _, err := New(Options{SocketDir: "/" + strings.Repeat("long", 20)}); err == nil ||
+		!strings.Contains(err.Error(), "set a shorter one") {
 		t.Error(err)
 	}
+}
+
+// Hosts that start at the same time do not remove each other's socket directories.
+func TestSocketDirsOfManyHosts(t *testing.T) {
+	parent, err := os.MkdirTemp("", "nst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(parent)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 50 {
+				dir, err := newSocketDir(parent)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := os.Stat(dir.lock.Name()); err != nil {
+					t.Errorf("swept by another host: %v", err)
+				}
+				if err := dir.remove(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a plugin writes to its standard output and error, into the collector's log.
-
 package pluginhost
 
 import (
@@ -25,16 +23,16 @@ import (
 )
 
 const (
-	maxLogLine   = 16 << 10 // bytes of a line that are looked at
+	maxLogLine   = 16 << 10 // bytes of a line that are parsed
 	maxLogText   = 2 << 10  // bytes of a message or value that are logged
 	maxLogAttrs  = 32       // attributes of a line that are logged
-	maxLogNumber = 64       // digits of a number that is logged as one
+	maxLogNumber = 64       // digits of a number that is logged as a number
 	tailLines    = 6        // lines kept for error messages
 	tailBytes    = 1 << 10  // of them together
 )
 
-// logSink takes the lines of one plugin, over all its restarts. Lines beyond the
-// rate are dropped and counted, and the log says how many.
+// logSink logs what one plugin writes to its standard output and error, over all its restarts.
+// Lines beyond the rate are dropped and counted, and the log reports how many.
 type logSink struct {
 	logger  *slog.Logger
 	limiter *rate.Limiter
@@ -43,21 +41,20 @@ type logSink struct {
 	dropped   atomic.Uint64 // lines, in all
 	truncated atomic.Uint64 // lines cut to maxLogLine, in all
 
-	mu     sync.Mutex
-	unsaid uint64   // dropped lines the log does not tell of yet
-	tail   []string // the last plain lines of the current process
-	dying  bool     // it is writing what a Go program dies with; tail begins there
+	mu         sync.Mutex
+	unreported uint64   // dropped lines that are not logged yet
+	tail       []string // the last plain lines of the current process
+	panicking  bool     // tail begins with a Go panic
 }
 
 func newLogSink(logger *slog.Logger, perSecond float64, burst int) *logSink {
 	return &logSink{logger: logger, limiter: rate.NewLimiter(rate.Limit(perSecond), burst), now: time.Now}
 }
 
-// writer returns a writer for one stream of the plugin. It belongs to one
-// goroutine.
+// writer returns a writer for one stream of the plugin, for use by one goroutine.
 func (s *logSink) writer(stream string) io.Writer { return &lineWriter{sink: s, stream: stream} }
 
-// lineWriter cuts what is written into lines.
+// lineWriter splits its input into lines.
 type lineWriter struct {
 	sink   *logSink
 	stream string
@@ -95,7 +92,7 @@ func (s *logSink) take(stream string, line []byte, cut bool) {
 	if !s.limiter.AllowN(now, 1) {
 		s.dropped.Add(1)
 		s.mu.Lock()
-		s.unsaid++
+		s.unreported++
 		s.mu.Unlock()
 		return
 	}
@@ -114,42 +111,40 @@ func (s *logSink) take(stream string, line []byte, cut bool) {
 	s.logger.LogAttrs(context.Background(), level, message, attrs...)
 }
 
-// flushDrops tells the log of lines that were dropped since it last did.
+// flushDrops logs the number of lines dropped since the last call.
 func (s *logSink) flushDrops() {
 	s.mu.Lock()
-	n := s.unsaid
-	s.unsaid = 0
+	n := s.unreported
+	s.unreported = 0
 	s.mu.Unlock()
 	if n > 0 {
-		s.logger.Warn("plugin logs too fast; lines were dropped", "dropped", n)
+		s.logger.Warn("plugin exceeds its log rate; lines were dropped", "dropped", n)
 	}
 }
 
-// remember keeps the line for the message on how the process ended, and returns
-// the level that it has by its looks.
+// remember keeps a plain line for the exit error and returns its level.
 func (s *logSink) remember(line string) slog.Level {
 	if len(line) > tailBytes/2 {
 		line = strings.ToValidUTF8(line[:tailBytes/2], "") + "…"
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.dying && (strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:")) {
-		s.dying, s.tail = true, nil
+	if !s.panicking && (strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:")) {
+		s.panicking, s.tail = true, nil
 	}
 	if len(s.tail) < tailLines {
 		s.tail = append(s.tail, line)
-	} else if !s.dying { // of a stack trace the beginning counts
+	} else if !s.panicking { // a stack trace keeps its beginning
 		s.tail = append(s.tail[1:], line)
 	}
-	if s.dying {
+	if s.panicking {
 		return slog.LevelError
 	}
 	return slog.LevelInfo
 }
 
-// lastWords returns what the current process last wrote that was no structured
-// log line, on one line.
-func (s *logSink) lastWords() string {
+// stderrTail returns the last plain lines of the current process, joined to one line.
+func (s *logSink) stderrTail() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := strings.Join(s.tail, " | ")
@@ -159,22 +154,22 @@ func (s *logSink) lastWords() string {
 	return text
 }
 
-// forget begins the tail anew, for a new process.
-func (s *logSink) forget() {
+// reset clears the tail for a new process.
+func (s *logSink) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tail, s.dying = nil, false
+	s.tail, s.panicking = nil, false
 }
 
-// parseLine reads a structured line: a JSON object with a text as its message. For
-// any other line the message is empty.
+// parseLine reads a structured line: a JSON object whose message is a string. For any other line
+// the message is empty.
 func parseLine(line []byte) (slog.Level, string, []slog.Attr) {
 	if line[0] != '{' {
 		return 0, "", nil
 	}
 	var fields map[string]any
 	d := json.NewDecoder(bytes.NewReader(line))
-	d.UseNumber() // an epoch's number stays what it is
+	d.UseNumber() // keeps 64-bit numbers exact
 	if d.Decode(&fields) != nil || d.More() {
 		return 0, "", nil
 	}
@@ -219,7 +214,7 @@ func parseLine(line []byte) (slog.Level, string, []slog.Attr) {
 	return level, clean(message), attrs
 }
 
-// clean bounds a text and takes out what could play with a terminal.
+// clean bounds a text and replaces control characters, which could control a terminal.
 func clean(text string) string {
 	if len(text) > maxLogText {
 		text = text[:maxLogText] + "…"

@@ -33,12 +33,13 @@ func TestLogRate(t *testing.T) {
 	now = now.Add(time.Second)
 	write("ning\r\n\n")
 	text := logs.String()
-	if strings.Count(text, "msg=line") != 5 || !strings.Contains(text, "dropped=3") || !strings.Contains(text, "msg=beginning") {
+	if strings.Count(text, "msg=line") != 5 || !strings.Contains(text, "dropped=3") ||
+		!strings.Contains(text, "msg=beginning") {
 		t.Error(text)
 	}
 }
 
-func TestLastWords(t *testing.T) {
+func TestStderrTail(t *testing.T) {
 	sink := newLogSink(slog.New(slog.DiscardHandler), 1e6, 1e6)
 	w := sink.writer("stderr")
 	write := func(lines ...string) {
@@ -47,23 +48,24 @@ func TestLastWords(t *testing.T) {
 		}
 	}
 	write("1", "2", "3", "4", "5", "6", "7", `{"@message":"structured"}`)
-	if got := sink.lastWords(); got != "2 | 3 | 4 | 5 | 6 | 7" {
+	if got := sink.stderrTail(); got != "2 | 3 | 4 | 5 | 6 | 7" {
 		t.Error(got)
 	}
 	write("panic: oh", "goroutine 1", "a", "b", "c", "d", "e")
-	if got := sink.lastWords(); got != "panic: oh | goroutine 1 | a | b | c | d" {
+	if got := sink.stderrTail(); got != "panic: oh | goroutine 1 | a | b | c | d" {
 		t.Error(got)
 	}
-	sink.forget()
+	sink.reset()
 	write(strings.Repeat("x", 5000), strings.Repeat("é", 5000), "z")
-	if got := sink.lastWords(); len(got) > tailBytes+10 || sink.dying {
+	if got := sink.stderrTail(); len(got) > tailBytes+10 || sink.panicking {
 		t.Error(len(got))
 	}
 }
 
 func FuzzLogLine(f *testing.F) {
 	for _, seed := range []string{
-		`{"@message":5}`, `{"@message":"m","@level":"warn","a":{"b":1},"c":null,"d":[true]}`, "plain\r\n\n\x00\xff", `{"@message":"` + strings.Repeat("x", maxLogLine),
+		`{"@message":5}`, `{"@message":"m","@level":"warn","a":{"b":1},"c":null,"d":[true]}`, "plain\r\n\n\x00\xff",
+		`{"@message":"` + strings.Repeat("x", maxLogLine),
 		"panic: x\ngoroutine 1 [running]:\n",
 	} {
 		f.Add([]byte(seed))
@@ -79,14 +81,15 @@ func FuzzLogLine(f *testing.F) {
 			data = data[n:]
 		}
 		_, _ = w.Write([]byte{'\n'})
-		if len(sink.lastWords()) > tailBytes+10 {
-			t.Fatalf("%d bytes of last words", len(sink.lastWords()))
+		if len(sink.stderrTail()) > tailBytes+10 {
+			t.Fatalf("%d bytes of tail", len(sink.stderrTail()))
 		}
 	})
 }
 
 func FuzzHandshakeReader(f *testing.F) {
-	for _, seed := range []string{"1|1|unix|/tmp/x|grpc|abc\n", "hello\n1|1|tcp|127.0.0.1:1|grpc\nmore\n", "1|99999999999999999999|unix|x", strings.Repeat("x", 100_000), "|||\n"} {
+	for _, seed := range []string{"1|1|unix|/tmp/x|grpc|abc\n", "hello\n1|1|tcp|127.0.0.1:1|grpc\nmore\n",
+		"1|99999999999999999999|unix|x", strings.Repeat("x", 100_000), "|||\n"} {
 		f.Add([]byte(seed))
 	}
 	dir := f.TempDir()

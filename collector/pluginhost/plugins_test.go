@@ -121,7 +121,6 @@ type testPlugin struct {
 	name    string
 	setup   func()
 	network uint64
-	watches int
 	greet   string
 	seen    uint64 // epochs, over restarts
 	state   sdk.State
@@ -159,8 +158,6 @@ func (p *testPlugin) NetworkChanged(_ context.Context, network sdk.Network) {
 	p.network = network.Version
 }
 
-func (p *testPlugin) WatchesChanged(_ context.Context, rows []sdk.Watch) { p.watches = len(rows) }
-
 // SaveState implements sdk.Stateful: the number of epochs seen.
 func (p *testPlugin) SaveState() (sdk.State, error) {
 	return sdk.State{Version: 2, Data: binary.AppendUvarint(nil, p.seen)}, nil
@@ -177,7 +174,7 @@ func (p *testPlugin) Drain(context.Context) error {
 	return nil
 }
 
-func (p *testPlugin) Query(_ context.Context, row sdk.Watch) ([]*table.Table, uint64, error) {
+func (p *testPlugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, uint64, error) {
 	if row.Keys["device"] == "" {
 		return nil, 0, errors.New("no device")
 	}
@@ -197,10 +194,13 @@ func (p *testPlugin) Merge(_ context.Context, parts []*sdk.Epoch) (*sdk.Epoch, e
 	return &out, nil
 }
 
-func (p *testPlugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+func (p *testPlugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	var command string
 	if len(epoch.Expected) > 0 {
 		command = epoch.Expected[0]
+	}
+	if p.greet == "fragile" {
+		os.Exit(8)
 	}
 	if err := misbehave(ctx, command); err != nil {
 		return nil, err
@@ -220,9 +220,10 @@ func (p *testPlugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Result
 	case "network":
 		names, sums = append(names, "network"), append(sums, p.network)
 	case "watches":
-		names, sums = append(names, "watches", "seen"), append(sums, uint64(p.watches), uint64(len(epoch.Watched)))
+		names, sums = append(names, "watched"), append(sums, uint64(len(epoch.Watched)))
 	case "seen":
-		names, sums = append(names, "seen", "restored", "version"), append(sums, p.seen, p.state.Epoch, uint64(p.state.Version))
+		names, sums = append(names, "seen", "restored", "version"),
+			append(sums, p.seen, p.state.Epoch, uint64(p.state.Version))
 	case "pid":
 		names, sums = append(names, "pid"), append(sums, uint64(os.Getpid()))
 	case "huge":
@@ -230,13 +231,9 @@ func (p *testPlugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Result
 			names, sums = append(names, fmt.Sprintf("device-%07d", i)), append(sums, uint64(i))
 		}
 	}
-	list := testList
-	if command == "undeclared" {
-		list = "/netsketch-test:test/others/other"
-	}
 	p.seen++
 	results := &sdk.Results{}
-	results.Add(sumTable(list, names, sums), true)
+	results.Add(sumTable(testList, names, sums), true)
 	results.Plans = []sdk.Plan{{FromEpoch: epoch.Number + 2, Hosts: []sdk.HostSetting{{Role: "r", Data: []byte("x")}}}}
 	if command == "events" {
 		for i := range 5_000 {
@@ -246,8 +243,8 @@ func (p *testPlugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Result
 	return results, nil
 }
 
-// stay does nothing for longer than any test. A select without cases would do, but for the runtime, which ends a
-// program of which no goroutine can ever go on.
+// stay does nothing for longer than any test. A select without cases would do, but for the runtime,
+// which ends a program of which no goroutine can ever go on.
 func stay() { time.Sleep(time.Hour) }
 
 // misbehave does what the command says.
@@ -328,7 +325,8 @@ func (*rogue) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.
 		}
 		part := func(epoch uint64, c *pluginv1.Column) error {
 			return stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Table{Table: &pluginv1.TablePart{
-				Epoch: epoch, Last: true, Table: &pluginv1.Table{List: testList, Rows: 2, Keys: []*pluginv1.Column{c}}}}})
+				Epoch: epoch, Last: true, Table: &pluginv1.Table{List: testList, Rows: 2,
+					Keys: []*pluginv1.Column{c}}}}})
 		}
 		text := &pluginv1.Column{Name: "device", Kind: pluginv1.ColumnKind_COLUMN_KIND_STRING}
 		switch begin.GetExpectedDevices()[0] {
@@ -348,7 +346,8 @@ func (*rogue) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.
 			text.Data, text.Ends, text.Codes = nil, nil, nil
 			for stream.Context().Err() == nil {
 				_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Table{Table: &pluginv1.TablePart{
-					Epoch: begin.GetEpoch(), Last: true, Table: &pluginv1.Table{List: testList, Keys: []*pluginv1.Column{text}}}}})
+					Epoch: begin.GetEpoch(), Last: true,
+					Table: &pluginv1.Table{List: testList, Keys: []*pluginv1.Column{text}}}}})
 			}
 		case "plans":
 			for range 10 {
@@ -372,7 +371,7 @@ func (*rogue) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.
 }
 
 // runHost is a host in a process of its own: it starts the plugin "good", prints
-// process number and socket folder, and waits to be killed.
+// process number and socket directory, and waits to be killed.
 func runHost() {
 	h, err := New(Options{SocketDir: os.Getenv("TEST_SOCKETS"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -2,8 +2,6 @@
 
 //go:build unix
 
-// One plugin process, from start to reaping.
-
 package pluginhost
 
 import (
@@ -24,13 +22,12 @@ import (
 	"time"
 )
 
-// pipeGrace is how long output is still read after a process has ended: what it
-// wrote is there already, but a process that left its group may hold the pipe.
+// pipeGrace is how long output is read after a process has ended. What the process wrote is
+// available at once, but a child that left its process group may hold the pipe open.
 const pipeGrace = 250 * time.Millisecond
 
-// spawner starts processes from one thread. The kernel sends the parent-death
-// signal when the thread that started the process ends, so that thread must live
-// as long as the host.
+// spawner starts processes from one thread. The kernel sends the parent-death signal when the
+// thread that started the process ends, so that thread lives as long as the host.
 type spawner struct {
 	work chan func()
 	done chan struct{}
@@ -48,7 +45,7 @@ func newSpawner() *spawner {
 	return s
 }
 
-// start starts the command. The caller has not closed the spawner.
+// start starts the command. It is not called after close.
 func (s *spawner) start(cmd *exec.Cmd) error {
 	result := make(chan error, 1)
 	s.work <- func() { result <- cmd.Start() }
@@ -60,14 +57,14 @@ func (s *spawner) close() {
 	<-s.done
 }
 
-// process is a started plugin. It is a go-plugin runner: go-plugin gets the
-// handshake from its Stdout, and asks it to kill and to wait.
+// process is a plugin process, from start to reaping. It implements go-plugin's runner.Runner:
+// go-plugin reads the handshake from Stdout and calls Kill and Wait.
 type process struct {
 	path    string
 	spawner *spawner
 	cmd     *exec.Cmd
 	logs    *logSink
-	stdin   *os.File // write end; the plugin sees the end of it when the host dies
+	stdin   *os.File // write end; it closes when the host dies
 	stdout  *handshakeReader
 	stderr  *os.File
 
@@ -93,9 +90,9 @@ func (p *process) Start(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.killed {
-		return errors.New("stopped before it was started")
+		return errors.New("stopped before its start")
 	}
-	var ends []*os.File // the process's ends, closed here once it has them
+	var ends []*os.File // the process's ends, closed here after the start
 	defer func() {
 		for _, f := range ends {
 			f.Close()
@@ -138,13 +135,12 @@ func (p *process) Start(context.Context) error {
 	return nil
 }
 
-// reap waits for the process and takes away what it leaves behind. The process is
-// looked at before it is reaped: until then its number, and its group's, cannot
-// belong to anybody else.
+// reap waits for the process and kills the children that it leaves. They are killed before the
+// process is reaped: until then its number, and that of its group, is not reused.
 func (p *process) reap(stdout, stderr *os.File) {
 	unreaped := waitUnreaped(p.cmd.Process.Pid)
 	if !unreaped {
-		_ = p.cmd.Wait() // the state says it all
+		_ = p.cmd.Wait() // ProcessState has the result
 	}
 	p.mu.Lock()
 	if unreaped {
@@ -162,11 +158,10 @@ func (p *process) reap(stdout, stderr *os.File) {
 	close(p.exited)
 }
 
-// kill ends the process and its group at once. It does nothing to a process that
-// has ended, and keeps one from starting that has not started.
+// kill ends the process and its group at once. A process that has not started never starts.
 func (p *process) kill() { p.signal(syscall.SIGKILL) }
 
-// terminate asks the process to end.
+// terminate sends SIGTERM.
 func (p *process) terminate() { p.signal(syscall.SIGTERM) }
 
 func (p *process) signal(s syscall.Signal) {
@@ -195,14 +190,14 @@ func (p *process) exit() string {
 	return fmt.Sprintf("exited with status %d", state.ExitCode())
 }
 
-// waitIfStarted returns when the process has ended, or was never started.
+// waitIfStarted returns when the process has ended or if it was never started.
 func (p *process) waitIfStarted() {
 	if p.pid() != 0 {
 		<-p.exited
 	}
 }
 
-// pid returns the process number, or 0 when there is no process.
+// pid returns the process number, or 0 if there is no process.
 func (p *process) pid() int {
 	if p == nil {
 		return 0
@@ -246,16 +241,14 @@ func (p *process) HostToPlugin(network, address string) (string, string, error) 
 	return network, address, nil
 }
 
-// handshakeLine is what go-plugin expects as the first line of standard output:
-// core version, protocol version, network, address, …
+// handshakeLine matches go-plugin's handshake: core version, protocol version, network, address, …
 var handshakeLine = regexp.MustCompile(`^([0-9]+)\|([0-9]+)\|[a-z]+\|[^|]+(\||$)`)
 
-// maxPreamble bounds what a program may write before its handshake, in bytes.
+// maxPreamble bounds the output before the handshake, in bytes.
 const maxPreamble = 1 << 20
 
-// handshakeReader gives go-plugin the handshake and nothing else: whatever a
-// program prints before or after it goes to the log, and lines of any length
-// cannot stop the reading.
+// handshakeReader passes the handshake, and only the handshake, to go-plugin. Output before and
+// after it goes to the log, and lines of any length are read.
 type handshakeReader struct {
 	file *os.File
 	in   *bufio.Reader
@@ -268,7 +261,7 @@ type handshakeReader struct {
 	line string // the handshake
 }
 
-// Read is called by one goroutine of go-plugin.
+// Read implements io.Reader for one goroutine of go-plugin.
 func (r *handshakeReader) Read(b []byte) (int, error) {
 	for len(r.pending) == 0 {
 		if r.handshake() != "" || r.read > maxPreamble {
@@ -302,7 +295,7 @@ func (r *handshakeReader) Read(b []byte) (int, error) {
 // Close implements io.Closer.
 func (r *handshakeReader) Close() error { return r.file.Close() }
 
-// handshake returns the handshake line, or nothing when it has not come.
+// handshake returns the handshake line, or "" before it has arrived.
 func (r *handshakeReader) handshake() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processAttributes: a process group of its own, so that a terminal's Ctrl-C
-// reaches the collector alone and a kill reaches the plugin's children; and
-// death with the collector.
+// processAttributes gives a plugin its own process group, so that a terminal's Ctrl-C reaches only
+// the collector and a kill reaches the plugin's children, and the parent-death signal.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// waitUnreaped returns true when the child has ended, and leaves it to be waited
-// for; false when it cannot tell.
+// waitUnreaped waits until the child has ended, without reaping it. It returns false if the system
+// does not support that.
 func waitUnreaped(pid int) bool {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

@@ -6,8 +6,8 @@ package pluginhost
 
 import "syscall"
 
-// processAttributes: a process group of its own. There is no parent-death signal;
-// a plugin notices by its standard input that the collector is gone.
+// processAttributes gives a plugin its own process group. There is no parent-death signal; the end
+// of its standard input shows a plugin that the collector has ended.
 func processAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 // waitUnreaped has no portable form.

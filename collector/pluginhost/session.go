@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One live process and its Run stream.
-
 package pluginhost
 
 import (
@@ -20,8 +18,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// session is a plugin process from its handshake to its end. When anything in it
-// goes wrong the process is killed and the session is over; there is no repair.
+// session is a plugin process from its handshake to its end, with its Run stream. On any error the
+// process is killed and the session ends; it is not repaired.
 type session struct {
 	host        *Host
 	name        string
@@ -35,72 +33,69 @@ type session struct {
 	// ctx ends with the session.
 	ctx    context.Context
 	cancel context.CancelFunc
-	dead   chan struct{} // closed when the process is reaped and all is tidied up
+	dead   chan struct{} // closed when the process is reaped and its resources are released
+	// exitErr is why the session ended. It is read after dead is closed.
+	exitErr error
 
 	stream grpc.BidiStreamingClient[pluginv1.RunRequest, pluginv1.RunResponse]
-	// busy holds a token while an epoch is out: from the call of analyse to the
-	// plugin's last word on it, which may come after the call has returned.
-	busy chan struct{}
-	// send is held around the stream's Send.
+	// send is held while the stream sends.
 	send sync.Mutex
-	// what the plugin was told last; guarded by send.
-	watched map[string]sdk.Watch
+	// the watched rows and the network version that the plugin has; guarded by send.
+	watched map[string]sdk.RowKey
 	network uint64
 
 	mu     sync.Mutex
-	cause  error // why the session ended; complete, and fixed, once dead is closed
 	ended  bool
 	call   *call // the epoch that is out
-	buried bool  // no further tasks
+	closed bool  // no further tasks
 	tasks  sync.WaitGroup
 }
 
 func newSession(h *Host, l launch, client *goplugin.Client, proc *process, conn *grpc.ClientConn) *session {
 	s := &session{
 		host: h, name: l.name, logs: l.logs, client: client, proc: proc, conn: conn,
-		api: pluginv1.NewPluginClient(conn), dead: make(chan struct{}), busy: make(chan struct{}, 1),
-		watched: make(map[string]sdk.Watch),
+		api: pluginv1.NewPluginClient(conn), dead: make(chan struct{}), watched: make(map[string]sdk.RowKey),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	go s.bury()
+	go s.reap()
 	return s
 }
 
-// bury waits for the end of the process and tidies up.
-func (s *session) bury() {
+// reap waits for the end of the process and releases its resources.
+func (s *session) reap() {
 	<-s.proc.exited
 	s.end(nil)
-	s.client.Kill() // the process is gone: this closes connection and socket and waits for go-plugin's goroutines
+	s.client.Kill() // the process has ended: this closes connection and socket and waits for go-plugin's goroutines
 	s.mu.Lock()
-	s.buried = true
+	s.closed = true
 	s.mu.Unlock()
 	s.tasks.Wait()
-	if s.cause == nil { // nobody writes it any more
-		s.cause = fmt.Errorf("%w: process %d %s", ErrCrashed, s.proc.pid(), s.proc.exit())
-		if words := s.logs.lastWords(); words != "" {
-			s.cause = fmt.Errorf("%w; it wrote: %s", s.cause, words)
+	if s.exitErr == nil {
+		s.exitErr = fmt.Errorf("%w: process %d %s", ErrCrashed, s.proc.pid(), s.proc.exit())
+		if tail := s.logs.stderrTail(); tail != "" {
+			s.exitErr = fmt.Errorf("%w; it wrote: %s", s.exitErr, tail)
 		}
 	}
 	close(s.dead)
 }
 
-// spawn runs f, which ends when s.ctx does, beside the caller. It returns false
-// when the session is over.
+// spawn runs f, which ends when s.ctx does, in a goroutine. It returns false if the session has
+// ended.
 func (s *session) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.buried {
+	if !s.closed {
 		s.tasks.Go(f)
 	}
-	return !s.buried
+	return !s.closed
 }
 
-// end notes the first reason for the end and wakes who waits for an answer.
+// end records the first reason for the end and wakes goroutines that wait for an answer.
 func (s *session) end(cause error) {
 	s.mu.Lock()
 	if !s.ended {
 		s.ended = true
-		s.cause = cause
+		s.exitErr = cause
 	}
 	s.mu.Unlock()
 	s.cancel()
@@ -112,11 +107,10 @@ func (s *session) fail(cause error) {
 	s.proc.kill()
 }
 
-// obituary says why the session ended, once it is dead.
-func (s *session) obituary() error { return s.cause }
-
-// configure hands over configuration and network, and to a new process the state of the one before.
-func (s *session) configure(ctx context.Context, config []byte, network sdk.Network, epoch time.Duration, state *sdk.State) (sdk.Settings, error) {
+// configure sends configuration and network, and to a new process the state of the one before.
+func (s *session) configure(ctx context.Context, config []byte, network sdk.Network, epoch time.Duration,
+	state *sdk.State,
+) (sdk.Settings, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.host.opts.CallTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -142,8 +136,7 @@ func (s *session) configure(ctx context.Context, config []byte, network sdk.Netw
 	return settings, nil
 }
 
-// open opens the Run stream and begins to receive and to check the plugin's
-// health.
+// open opens the Run stream and begins to receive and to check the plugin's health.
 func (s *session) open() error {
 	stream, err := s.api.Run(s.ctx)
 	if err != nil {
@@ -155,14 +148,13 @@ func (s *session) open() error {
 	return nil
 }
 
-// receive reads the stream to its end. A stream that ends before the process does
-// means that the plugin is of no more use.
+// receive reads the stream to its end. If the stream ends before the process, the session fails.
 func (s *session) receive() {
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
 			select {
-			case <-s.proc.exited: // which says more than the stream
+			case <-s.proc.exited: // its exit status is the better reason
 			case <-s.ctx.Done():
 			case <-time.After(exitGrace):
 				s.fail(fmt.Errorf("%w: its stream ended: %s", ErrProtocol, status.Convert(err).Message()))
@@ -184,13 +176,13 @@ func (s *session) take(m *pluginv1.RunResponse) error {
 	switch m := m.GetMessage().(type) {
 	case *pluginv1.RunResponse_Event:
 		if call != nil {
-			call.affords(m.Event)
+			call.withinBounds(m.Event)
 		}
 		s.event(call, sdk.EventFrom(m.Event))
 		return nil
 	case *pluginv1.RunResponse_Table:
 		if call == nil || m.Table.GetEpoch() != call.epoch {
-			return fmt.Errorf("a table for epoch %d, which nobody asked for", m.Table.GetEpoch())
+			return fmt.Errorf("a table for epoch %d, which was not requested", m.Table.GetEpoch())
 		}
 		call.table(m.Table)
 	case *pluginv1.RunResponse_Plan:
@@ -205,24 +197,19 @@ func (s *session) take(m *pluginv1.RunResponse) error {
 		call.state(m.State)
 	case *pluginv1.RunResponse_Done:
 		if call == nil || m.Done.GetEpoch() != call.epoch {
-			return fmt.Errorf("the end of epoch %d, which nobody asked for", m.Done.GetEpoch())
+			return fmt.Errorf("the end of epoch %d, which was not requested", m.Done.GetEpoch())
 		}
-		call.finish(m.Done)
 		s.mu.Lock()
 		s.call = nil
 		s.mu.Unlock()
-		<-s.busy
+		call.finish(m.Done)
 	}
 	return nil
 }
 
-// event logs an event of the plugin, as long as there are not too many.
+// event logs an event of the plugin within the limits of the epoch and of the log rate.
 func (s *session) event(call *call, e sdk.Event) {
-	if call != nil && !call.event(e) {
-		s.logs.dropped.Add(1)
-		return
-	}
-	if !s.logs.limiter.Allow() {
+	if call != nil && !call.event(e) || !s.logs.limiter.Allow() {
 		s.logs.dropped.Add(1)
 		return
 	}
@@ -236,7 +223,7 @@ func (s *session) event(call *call, e sdk.Event) {
 	s.logs.logger.Log(context.Background(), e.Level, clean(e.Message), args...)
 }
 
-// checkHealth asks the plugin from time to time whether it is well.
+// checkHealth calls the plugin's health service periodically.
 func (s *session) checkHealth() {
 	opts := s.host.opts
 	health := grpc_health_v1.NewHealthClient(s.conn)
@@ -266,7 +253,7 @@ func (s *session) checkHealth() {
 	}
 }
 
-// stop drains the plugin and ends it; ctx bounds all of it.
+// stop drains the plugin and ends it; ctx bounds both.
 func (s *session) stop(ctx context.Context) {
 	drainCtx, cancel := context.WithTimeout(ctx, s.host.opts.StopGrace)
 	defer cancel()

@@ -2,11 +2,10 @@
 
 //go:build unix
 
-// The private folder for plugin sockets.
-
 package pluginhost
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -18,26 +17,25 @@ import (
 )
 
 const (
-	socketPrefix = "nsp-" // of the folder's name
-	socketLock   = "lock" // file in it that the living host has locked
-	// socketTail is the length of what comes after the parent folder: ours,
-	// go-plugin's folder, and the socket, each with ten random digits.
+	socketPrefix = "nsp-" // of the directory's name
+	socketLock   = "lock" // file in it that its host has locked
+	// socketTail is the length of the path below the parent: the host's directory, go-plugin's
+	// directory and the socket, each with ten random digits.
 	socketTail = len("/nsp-0123456789/plugin-dir0123456789/plugin0123456789")
-	// maxSocketPath is the longest path that all systems bind, less a little.
+	// maxSocketPath is below the longest path that all systems bind.
 	maxSocketPath = 100
 )
 
-// socketFolder is a folder of mode 0700 that one host owns. A lock on a file in
-// it shows other hosts that its owner lives.
-type socketFolder struct {
+// socketDir is the private directory for plugin sockets, of mode 0700. A lock on a file in it shows
+// other hosts that its owner runs.
+type socketDir struct {
 	path string
 	lock *os.File
 }
 
-// newSocketFolder makes a folder in parent, or in the system's folder for
-// temporary files when parent is empty, and removes those that dead hosts left
-// there.
-func newSocketFolder(parent string) (*socketFolder, error) {
+// newSocketDir makes a directory in parent, or in the system's directory for temporary files if
+// parent is empty, and removes those that dead hosts left there.
+func newSocketDir(parent string) (*socketDir, error) {
 	if parent == "" {
 		parent = os.TempDir()
 		if len(parent)+socketTail > maxSocketPath {
@@ -45,63 +43,94 @@ func newSocketFolder(parent string) (*socketFolder, error) {
 		}
 	}
 	if len(parent)+socketTail > maxSocketPath {
-		return nil, fmt.Errorf("socket folder %s: the path is too long for a socket (at most %d characters); set a shorter one",
+		return nil, fmt.Errorf("socket directory %s: the path is too long for a socket (at most %d characters); set a shorter one",
 			parent, maxSocketPath-socketTail)
 	}
 	sweepSockets(parent)
+	for {
+		dir, err := makeSocketDir(parent)
+		if err != nil {
+			return nil, fmt.Errorf("socket directory in %s: %w", parent, err)
+		}
+		if dir != nil {
+			return dir, nil
+		}
+	}
+}
+
+// makeSocketDir makes and locks a directory. It returns nil if a sweep of another host removed the
+// directory before it was locked.
+func makeSocketDir(parent string) (*socketDir, error) {
 	path, err := os.MkdirTemp(parent, socketPrefix)
 	if err != nil {
-		return nil, fmt.Errorf("socket folder: %w", err)
+		return nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(path, socketLock), os.O_CREATE|os.O_RDWR, 0o600)
-	if err == nil {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
 	if err != nil {
 		os.RemoveAll(path)
-		return nil, fmt.Errorf("socket folder %s: %w", path, err)
+		return nil, err
 	}
-	return &socketFolder{path: path, lock: lock}, nil
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	swept := errors.Is(err, unix.EWOULDBLOCK) // by a sweep at this moment
+	if err == nil {
+		_, err = os.Stat(lock.Name())
+		swept = errors.Is(err, fs.ErrNotExist)
+	}
+	if err == nil {
+		return &socketDir{path: path, lock: lock}, nil
+	}
+	lock.Close()
+	os.RemoveAll(path)
+	if swept {
+		return nil, nil
+	}
+	return nil, err
 }
 
-func (f *socketFolder) remove() error {
+func (f *socketDir) remove() error {
 	err := os.RemoveAll(f.path)
 	f.lock.Close()
 	return err
 }
 
-// sweepSockets removes the folders of hosts that are dead: nobody holds the
-// lock. What cannot be removed is left alone.
+// sweepSockets removes the directories of dead hosts, whose lock is free. Directories that cannot
+// be removed stay.
 func sweepSockets(parent string) {
 	paths, err := filepath.Glob(filepath.Join(parent, socketPrefix+"*"))
 	if err != nil {
 		return
 	}
 	for _, path := range paths {
-		if abandoned(path) {
-			os.RemoveAll(path)
-		}
+		sweepSocketDir(path)
 	}
 }
 
-func abandoned(path string) bool {
+func sweepSocketDir(path string) {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
-		return false
+		return
 	}
 	if uid, ok := ownerOf(info); !ok || uid != os.Geteuid() {
-		return false
+		return
 	}
 	lock, err := os.OpenFile(filepath.Join(path, socketLock), os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		// A host that has just made the folder has not made the lock yet.
-		return os.IsNotExist(err) && time.Since(info.ModTime()) > time.Minute
+		// A host that has just made the directory has not made the lock yet.
+		if os.IsNotExist(err) && time.Since(info.ModTime()) > time.Minute {
+			os.RemoveAll(path)
+		}
+		return
 	}
-	defer lock.Close()
-	return unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+	defer lock.Close() // held during the removal: a host that locks the directory now makes another one
+	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		os.RemoveAll(path)
+	}
 }
 
-// ownerOf returns the user that the file belongs to.
+// ownerOf returns the user who owns the file.
 func ownerOf(info fs.FileInfo) (int, bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

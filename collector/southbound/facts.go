@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Facts: what the topology needs of a switch, read from the mirror.
-
 package southbound
 
 import (
@@ -10,16 +8,16 @@ import (
 	"strings"
 )
 
-// Facts are what was learned of a switch.
+// Facts are the state of a switch that the network model needs.
 type Facts struct {
-	// Number grows with every change; 0 when the switch has never been in sync.
+	// Number grows with every change; 0 before the first sync.
 	Number uint64
-	// Hostname is the system's, Chassis and SystemName are what LLDP tells neighbours;
-	// empty when not known.
+	// Hostname is the system's. Chassis and SystemName are the values that LLDP announces. Unknown
+	// values are empty.
 	Hostname, Chassis, SystemName string
-	// LLDP is whether the switch says that it speaks it.
+	// LLDP is whether LLDP is enabled.
 	LLDP bool
-	// DeviceIDs are the P4Runtime device ids that the switch states, sorted.
+	// DeviceIDs are the P4Runtime device ids that the switch reports, sorted.
 	DeviceIDs []uint64
 	// Ports are sorted by name.
 	Ports []Port
@@ -30,35 +28,38 @@ type Facts struct {
 // Port is an interface.
 type Port struct {
 	Name string
-	// ID is P4Runtime's number of it; 0 when the switch does not state one.
+	// ID is the P4Runtime port number; 0 when the switch does not report one.
 	ID uint32
-	// Up is whether it is in operation.
+	// Up is whether the operational status is UP.
 	Up bool
 }
 
-// Neighbor is a system heard by LLDP.
+// Neighbor is an LLDP neighbor.
 type Neighbor struct {
-	Interface                     string
-	Chassis, SystemName           string
-	PortID, PortIDType, PortAbout string
+	Interface                           string
+	Chassis, SystemName                 string
+	PortID, PortIDType, PortDescription string
 }
 
-// equal compares all but the number.
+// equal compares everything but Number; facts with Number 0 equal nothing.
 func (f Facts) equal(g Facts) bool {
-	return g.Number != 0 && f.Hostname == g.Hostname && f.Chassis == g.Chassis && f.SystemName == g.SystemName && f.LLDP == g.LLDP &&
-		slices.Equal(f.DeviceIDs, g.DeviceIDs) && slices.Equal(f.Ports, g.Ports) && slices.Equal(f.Neighbors, g.Neighbors)
+	return g.Number != 0 && f.Hostname == g.Hostname && f.Chassis == g.Chassis && f.SystemName == g.SystemName &&
+		f.LLDP == g.LLDP &&
+		slices.Equal(f.DeviceIDs, g.DeviceIDs) && slices.Equal(f.Ports, g.Ports) &&
+		slices.Equal(f.Neighbors, g.Neighbors)
 }
 
 // Port returns the port with a name.
 func (f *Facts) Port(name string) (Port, bool) {
-	i, ok := slices.BinarySearchFunc(f.Ports, name, func(p Port, name string) int { return strings.Compare(p.Name, name) })
+	i, ok := slices.BinarySearchFunc(f.Ports, name,
+		func(p Port, name string) int { return strings.Compare(p.Name, name) })
 	if !ok {
 		return Port{}, false
 	}
 	return f.Ports[i], true
 }
 
-// isFact reports whether discovery looks at a leaf of a list; "" is any leaf.
+// isFact reports whether discovery uses a leaf of a list; "" stands for any leaf.
 func isFact(elems []string, name string) bool {
 	switch elems[0] {
 	case "interfaces":
@@ -73,10 +74,10 @@ func isFact(elems []string, name string) bool {
 	return false
 }
 
-// facts reads the mirror.
-func (m *mirror) facts() Facts {
+// facts extracts the facts from the cache.
+func (c *cache) facts() Facts {
 	var f Facts
-	for _, l := range m.lists {
+	for _, l := range c.lists {
 		for _, r := range l.rows {
 			text := func(name string) string {
 				s, _ := r.leaves[name].(string)
@@ -92,7 +93,8 @@ func (m *mirror) facts() Facts {
 			case "lldp/interfaces/interface/neighbors/neighbor":
 				f.Neighbors = append(f.Neighbors, Neighbor{
 					Interface: r.keys[0], Chassis: text("state/chassis-id"), SystemName: text("state/system-name"),
-					PortID: text("state/port-id"), PortIDType: text("state/port-id-type"), PortAbout: text("state/port-description"),
+					PortID: text("state/port-id"), PortIDType: text("state/port-id-type"),
+					PortDescription: text("state/port-description"),
 				})
 			case "components/component":
 				if id, ok := r.leaves["integrated-circuit/state/node-id"].(uint64); ok && id != 0 {
@@ -107,7 +109,8 @@ func (m *mirror) facts() Facts {
 	f.DeviceIDs = slices.Compact(f.DeviceIDs)
 	slices.SortFunc(f.Ports, func(a, b Port) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(f.Neighbors, func(a, b Neighbor) int {
-		return cmp.Or(strings.Compare(a.Interface, b.Interface), strings.Compare(a.Chassis, b.Chassis), strings.Compare(a.PortID, b.PortID), strings.Compare(a.SystemName, b.SystemName))
+		return cmp.Or(strings.Compare(a.Interface, b.Interface), strings.Compare(a.Chassis, b.Chassis),
+			strings.Compare(a.PortID, b.PortID), strings.Compare(a.SystemName, b.SystemName))
 	})
 	return f
 }

@@ -31,7 +31,7 @@ var testSchema = sync.OnceValue(func() *yang.Schema {
 	return s
 })
 
-// fakeSwitch is a gNMI server that does what a test tells it, over real gRPC.
+// fakeSwitch is a gNMI server over real gRPC, controlled by a test.
 type fakeSwitch struct {
 	gpb.UnimplementedGNMIServer
 	addr string
@@ -55,7 +55,8 @@ func newFake(t *testing.T, opts ...grpc.ServerOption) *fakeSwitch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fakeSwitch{addr: lis.Addr().String(), rpc: grpc.NewServer(opts...), drop: make(chan struct{}), more: map[chan *gpb.Notification]string{},
+	f := &fakeSwitch{addr: lis.Addr().String(), rpc: grpc.NewServer(opts...), drop: make(chan struct{}),
+		more:    map[chan *gpb.Notification]string{},
 		encoded: []gpb.Encoding{gpb.Encoding_PROTO}}
 	gpb.RegisterGNMIServer(f.rpc, f)
 	served := make(chan error, 1)
@@ -139,7 +140,7 @@ func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
 	}
 }
 
-// send sends a notification on the streams that asked for a path first.
+// send sends a notification on the streams whose first subscription is the path.
 func (f *fakeSwitch) send(path string, n *gpb.Notification) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -164,7 +165,7 @@ func (f *fakeSwitch) set(change func()) {
 	change()
 }
 
-// watched is a session with a store, whose changes a test can wait for.
+// watched is a session with a store; tests wait for its changes.
 type watched struct {
 	*Session
 	t       *testing.T
@@ -172,10 +173,10 @@ type watched struct {
 	changed chan struct{}
 }
 
-func watch(t *testing.T, addr string, change ...func(*Config)) *watched {
+func watch(t *testing.T, addr string, change ...func(*SessionConfig)) *watched {
 	t.Helper()
 	w := &watched{t: t, store: store.New(store.Options{Schema: testSchema()}), changed: make(chan struct{}, 1)}
-	c := Config{
+	c := SessionConfig{
 		Name: "leaf1", Address: addr, Schema: testSchema,
 		BackoffBase: time.Millisecond, BackoffMax: 5 * time.Millisecond,
 		OnChange: func(*Session) { w.poke() },
@@ -188,7 +189,7 @@ func watch(t *testing.T, addr string, change ...func(*Config)) *watched {
 	for _, f := range change {
 		f(&c)
 	}
-	s, err := New(c)
+	s, err := NewSession(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func (w *watched) poke() {
 	}
 }
 
-// wait waits until a condition holds, looking after every change.
+// wait waits until a condition holds, and checks it after every change.
 func (w *watched) wait(what string, holds func() bool) {
 	w.t.Helper()
 	limit := time.After(20 * time.Second)
@@ -216,12 +217,13 @@ func (w *watched) wait(what string, holds func() bool) {
 		select {
 		case <-w.changed:
 		case <-limit:
-			w.t.Fatalf("waited in vain for %s; status %+v, facts %+v, leaves %v", what, w.Status(), w.Facts(), w.leaves())
+			w.t.Fatalf("timed out waiting for %s; status %+v, facts %+v, leaves %v", what, w.Status(), w.Facts(),
+				w.leaves())
 		}
 	}
 }
 
-// leaves is everything published under the switch's name.
+// leaves returns everything published under the switch's name.
 func (w *watched) leaves() map[string]string {
 	out := map[string]string{}
 	for row := range w.store.View().Rows(store.Query{Target: "leaf1"}) {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Links: where ports lead by configuration and by LLDP.
-
 package southbound
 
 import (
@@ -12,16 +10,17 @@ import (
 	"github.com/netsketch/netsketch/collector/topology"
 )
 
-// LinkStatus is what configuration and LLDP say of a port, as the collector's model names it.
+// LinkStatus compares the configured and the LLDP peer of a port, as module netsketch-collector
+// names it.
 type LinkStatus string
 
-// Whether configuration and LLDP agree.
+// The states of a link.
 const (
-	Confirmed  LinkStatus = "confirmed"  // they do
-	Discovered LinkStatus = "discovered" // only LLDP tells of a link
-	Configured LinkStatus = "configured" // LLDP cannot tell
-	Missing    LinkStatus = "missing"    // LLDP could tell, and does not
-	Mismatch   LinkStatus = "mismatch"   // LLDP tells of another port
+	Confirmed  LinkStatus = "confirmed"  // configuration and LLDP agree
+	Discovered LinkStatus = "discovered" // only LLDP reports the link
+	Configured LinkStatus = "configured" // an end has no gNMI session or no LLDP
+	Missing    LinkStatus = "missing"    // both ends have LLDP, and it does not report the link
+	Mismatch   LinkStatus = "mismatch"   // LLDP reports another peer
 )
 
 // Link is one end of a link between two switches.
@@ -31,13 +30,12 @@ type Link struct {
 	Configured, Discovered topology.Port // the other end; zero when not known
 }
 
-// Links compares the links of a topology to what switches hear, by name of the switch.
-// Facts with Number 0 are of a switch that nothing is known of. The result is sorted by
-// port, and holds both ends of every link.
+// Links compares the configured links with the LLDP neighbors of the switches; facts is keyed by
+// switch name. The result is sorted by port and has both ends of every link.
 func Links(configured *topology.Topology, facts map[string]Facts) []Link {
-	d := discoverer{facts: facts, byChassis: map[string]string{}, byName: map[string]string{}}
+	d := resolver{facts: facts, byChassis: map[string]string{}, byName: map[string]string{}}
 	d.index()
-	heard := d.heard(configured)
+	peers := d.peers(configured)
 	ends := map[topology.Port]*Link{}
 	end := func(p topology.Port) *Link {
 		if ends[p] == nil {
@@ -48,10 +46,10 @@ func Links(configured *topology.Topology, facts map[string]Facts) []Link {
 	for _, l := range configured.Links() {
 		end(l.A).Configured, end(l.B).Configured = l.B, l.A
 	}
-	for p, peer := range heard {
+	for p, peer := range peers {
 		end(p).Discovered = peer
 	}
-	for p, peer := range heard { // what one end hears is known of the other
+	for p, peer := range peers { // one end is enough to know both
 		if end(peer).Discovered == (topology.Port{}) {
 			end(peer).Discovered = p
 		}
@@ -67,7 +65,7 @@ func Links(configured *topology.Topology, facts map[string]Facts) []Link {
 	return out
 }
 
-func (d *discoverer) status(l Link) LinkStatus {
+func (d *resolver) status(l Link) LinkStatus {
 	none := topology.Port{}
 	speaks := func(name string) bool { f := d.facts[name]; return f.Number > 0 && f.LLDP }
 	switch {
@@ -83,13 +81,13 @@ func (d *discoverer) status(l Link) LinkStatus {
 	return Configured
 }
 
-// discoverer finds out whom neighbours are.
-type discoverer struct {
+// resolver finds the ports that neighbors' frames come from.
+type resolver struct {
 	facts             map[string]Facts
-	byChassis, byName map[string]string // to the switch's name; empty when it is of several
+	byChassis, byName map[string]string // to the switch's name; empty if several switches share the key
 }
 
-func (d *discoverer) index() {
+func (d *resolver) index() {
 	add := func(m map[string]string, key, name string) {
 		if key == "" {
 			return
@@ -104,14 +102,14 @@ func (d *discoverer) index() {
 		add(d.byName, f.SystemName, name)
 		add(d.byName, f.Hostname, name)
 	}
-	for name := range d.facts { // a name in the configuration is what the operator calls it
+	for name := range d.facts { // the configured name takes precedence
 		d.byName[name] = name
 	}
 }
 
-// heard returns where each port leads by what its switch hears. Of several neighbours on
-// a port the configured one counts, or the first.
-func (d *discoverer) heard(configured *topology.Topology) map[topology.Port]topology.Port {
+// peers returns the peer of each port by LLDP. If a port has several neighbors, the configured one
+// counts, or else the first.
+func (d *resolver) peers(configured *topology.Topology) map[topology.Port]topology.Port {
 	out := map[topology.Port]topology.Port{}
 	for name, f := range d.facts {
 		for _, n := range f.Neighbors {
@@ -133,8 +131,8 @@ func (d *discoverer) heard(configured *topology.Topology) map[topology.Port]topo
 	return out
 }
 
-// peer is the port that a neighbour's frames come from.
-func (d *discoverer) peer(n Neighbor) (topology.Port, bool) {
+// peer returns the port that a neighbor's frames come from.
+func (d *resolver) peer(n Neighbor) (topology.Port, bool) {
 	name := d.byChassis[n.Chassis]
 	if name == "" {
 		name = d.byName[n.SystemName]
@@ -144,8 +142,8 @@ func (d *discoverer) peer(n Neighbor) (topology.Port, bool) {
 		return topology.Port{}, false
 	}
 	p, ok := f.Port(n.PortID)
-	if !ok && n.PortAbout != "" { // some name the port by its address, and describe it by its name
-		p, ok = f.Port(n.PortAbout)
+	if !ok && n.PortDescription != "" { // some switches use the MAC address as port id, and the name as description
+		p, ok = f.Port(n.PortDescription)
 	}
 	if !ok || p.ID == 0 {
 		return topology.Port{}, false

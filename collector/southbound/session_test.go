@@ -23,7 +23,7 @@ const (
 	eth1       = "/interfaces/interface[name=Ethernet1]"
 )
 
-// ports answers with one port.
+// ports responds with one port.
 func ports(asked string) ([]*gpb.Notification, error) {
 	switch asked {
 	case "ON_CHANGE " + operStatus:
@@ -31,7 +31,8 @@ func ports(asked string) ([]*gpb.Notification, error) {
 	case "ON_CHANGE /interfaces/interface/state/id":
 		return []*gpb.Notification{note(5, eth1+"/state/id", 7)}, nil
 	case "ON_CHANGE /components/component/integrated-circuit/state/node-id":
-		return []*gpb.Notification{note(5, "/components/component[name=chip]/integrated-circuit/state/node-id", 42)}, nil
+		return []*gpb.Notification{note(5, "/components/component[name=chip]/integrated-circuit/state/node-id", 42)},
+			nil
 	}
 	return nil, nil
 }
@@ -40,13 +41,14 @@ func synced(w *watched) func() bool {
 	return func() bool { return w.Status().State == Synced }
 }
 
-func TestSessionMirrorsAndLearns(t *testing.T) {
+func TestSessionPublishesAndHasFacts(t *testing.T) {
 	f := newFake(t)
 	f.answer = ports
-	w := watch(t, f.addr, func(c *Config) { c.Username, c.Password = "admin", "secret" })
+	w := watch(t, f.addr, func(c *SessionConfig) { c.Username, c.Password = "admin", "secret" })
 	w.wait("sync", synced(w))
 	facts := w.Facts()
-	if len(facts.Ports) != 1 || facts.Ports[0] != (Port{"Ethernet1", 7, true}) || !slices.Equal(facts.DeviceIDs, []uint64{42}) {
+	if len(facts.Ports) != 1 || facts.Ports[0] != (Port{"Ethernet1", 7, true}) ||
+		!slices.Equal(facts.DeviceIDs, []uint64{42}) {
 		t.Errorf("facts %+v", facts)
 	}
 	if got := w.leaves()[eth1+"/state/oper-status"]; got != "UP" {
@@ -60,22 +62,31 @@ func TestSessionMirrorsAndLearns(t *testing.T) {
 			t.Errorf("asked for %v", f.asked)
 		}
 	})
-	// A port goes down, and is gone.
+	// A port goes down, and is removed.
 	f.send(operStatus, note(6, eth1+"/state/oper-status", "DOWN"))
-	w.wait("the port to be down", func() bool { return w.leaves()[eth1+"/state/oper-status"] == "DOWN" && !w.Facts().Ports[0].Up })
+	w.wait("the port to be down", func() bool {
+		return w.leaves()[eth1+"/state/oper-status"] == "DOWN" &&
+			!w.Facts().Ports[0].Up
+	})
 	f.send(operStatus, note(7, eth1, nil))
-	w.wait("the port to be gone", func() bool { return w.leaves()[eth1+"/state/oper-status"] == "" && len(w.Facts().Ports) == 0 })
+	w.wait("the port to be gone", func() bool {
+		return w.leaves()[eth1+"/state/oper-status"] == "" &&
+			len(w.Facts().Ports) == 0
+	})
 }
 
-// A stream that is lost takes its values away, and facts stay until there are newer ones.
-func TestSessionLostAndMadeAgain(t *testing.T) {
+// A lost stream withdraws its values; facts stay until newer ones replace them.
+func TestSessionLostAndReopened(t *testing.T) {
 	f := newFake(t)
 	f.answer = ports
 	w := watch(t, f.addr)
 	w.wait("sync", synced(w))
 	f.set(func() { f.refuse = status.Error(codes.Unavailable, "not yet") })
 	f.restart()
-	w.wait("the session to be down", func() bool { return w.Status().Reconnects == 1 && strings.Contains(w.Status().LastError, "not yet") })
+	w.wait("the session to be down", func() bool {
+		return w.Status().Reconnects == 1 &&
+			strings.Contains(w.Status().LastError, "not yet")
+	})
 	if got := w.leaves(); len(got) != 0 {
 		t.Errorf("the session is down and its values are still there: %v", got)
 	}
@@ -102,7 +113,7 @@ func TestCredentialsRefused(t *testing.T) {
 	}
 }
 
-// A session is made over TLS when the certificate is one to be trusted, and only then.
+// A session over TLS requires a trusted certificate.
 func TestTLS(t *testing.T) {
 	web := httptest.NewTLSServer(nil) // for its certificate, which is for 127.0.0.1
 	defer web.Close()
@@ -110,16 +121,15 @@ func TestTLS(t *testing.T) {
 	f.answer = ports
 	trusted := x509.NewCertPool()
 	trusted.AddCert(web.Certificate())
-	w := watch(t, f.addr, func(c *Config) { c.TLS = &tls.Config{RootCAs: trusted} })
+	w := watch(t, f.addr, func(c *SessionConfig) { c.TLS = &tls.Config{RootCAs: trusted} })
 	w.wait("sync", synced(w))
-	stranger := watch(t, f.addr, func(c *Config) { c.TLS = &tls.Config{RootCAs: x509.NewCertPool()} })
+	stranger := watch(t, f.addr, func(c *SessionConfig) { c.TLS = &tls.Config{RootCAs: x509.NewCertPool()} })
 	stranger.wait("the refusal", func() bool { return strings.Contains(stranger.Status().LastError, "certificate") })
 	plain := watch(t, f.addr)
 	plain.wait("the refusal", func() bool { return plain.Status().State == Down && plain.Status().LastError != "" })
 }
 
-// A path that a switch does not serve costs that path only, and one of which it cannot
-// tell changes is asked for otherwise.
+// An unsupported path costs that path only; a path without ON_CHANGE falls back to TARGET_DEFINED.
 func TestPathsRefused(t *testing.T) {
 	f := newFake(t)
 	f.answer = func(asked string) ([]*gpb.Notification, error) {
@@ -139,28 +149,37 @@ func TestPathsRefused(t *testing.T) {
 		t.Errorf("leaves %v, facts %+v", w.leaves(), w.Facts())
 	}
 	f.set(func() {
-		f.answer = func(string) ([]*gpb.Notification, error) { return nil, status.Error(codes.Unimplemented, "nothing") }
+		f.answer = func(string) ([]*gpb.Notification, error) {
+			return nil,
+				status.Error(codes.Unimplemented, "nothing")
+		}
 	})
 	f.restart()
-	w.wait("a switch that serves nothing", func() bool { return strings.Contains(w.Status().LastError, "none of the paths") })
+	w.wait("a switch that serves nothing", func() bool {
+		return strings.Contains(w.Status().LastError,
+			"none of the subscribed paths")
+	})
 }
 
-// A switch that never sends sync_response: one that is silent is given up, one that has
-// sent something is believed.
+// Without sync_response, a silent session is reopened, and one that has sent values counts as
+// synced.
 func TestNeverSyncs(t *testing.T) {
 	f := newFake(t)
 	f.noSync = true
-	w := watch(t, f.addr, func(c *Config) { c.SyncTimeout = 20 * time.Millisecond })
-	w.wait("the silent switch to be given up", func() bool { return strings.Contains(w.Status().LastError, "no sync_response") })
+	w := watch(t, f.addr, func(c *SessionConfig) { c.SyncTimeout = 20 * time.Millisecond })
+	w.wait("the timeout of the silent session", func() bool {
+		return strings.Contains(w.Status().LastError,
+			"not even sync_response")
+	})
 	f.set(func() { f.answer = ports })
-	w.wait("the talking switch to be believed", synced(w))
+	w.wait("sync without sync_response", synced(w))
 	if len(w.Facts().Ports) != 1 {
 		t.Errorf("facts %+v", w.Facts())
 	}
 }
 
-// What is not in the schema, not of its type, or not subscribed to is counted and dropped,
-// and the rest taken over.
+// Leaves outside of the schema, of another type or not subscribed to are counted and dropped; the
+// rest is published.
 func TestGarbage(t *testing.T) {
 	f := newFake(t)
 	f.encoded = []gpb.Encoding{gpb.Encoding_JSON_IETF}
@@ -173,18 +192,23 @@ func TestGarbage(t *testing.T) {
 		}
 		return []*gpb.Notification{
 			note(5, eth1+"/state/oper-status", "SIDEWAYS", eth1+"/state/colour", "blue", "/nowhere/at/all", 1,
-				"/collector/state/name", "mine", "/interfaces/interface/state/oper-status", "UP", eth1+"/state/mtu", 1<<40),
+				"/collector/state/name", "mine", "/interfaces/interface/state/oper-status", "UP", eth1+"/state/mtu",
+				1<<40),
 			note(-1, eth1, json(`{"openconfig-interfaces:state":{"vendor:x":{"y":1},"id":3,"counters":{"in-octets":"12"}}}`)),
 			{Update: []*gpb.Update{{}, {Path: parsed(eth1)}, {Path: parsed(eth1), Val: json("{")}}},
-			{Prefix: parsed("/openconfig-interfaces:interfaces"), Delete: []*gpb.Path{parsed("/interface[name=x]"), parsed("/*/...")}},
-			note(6, eth1+"/state/oper-status", "openconfig-interfaces:DORMANT", "/lldp/interfaces/interface[name=Ethernet1]/neighbors/neighbor[id=1]/state/system-name", strings.Repeat("n", 70_000)),
+			{Prefix: parsed("/openconfig-interfaces:interfaces"),
+				Delete: []*gpb.Path{parsed("/interface[name=x]"), parsed("/*/...")}},
+			note(6, eth1+"/state/oper-status", "openconfig-interfaces:DORMANT",
+				"/lldp/interfaces/interface[name=Ethernet1]/neighbors/neighbor[id=1]/state/system-name",
+				strings.Repeat("n", 70_000)),
 		}, nil
 	}
 	w := watch(t, f.addr)
 	w.wait("sync", synced(w))
 	got := w.leaves()
 	for path, want := range map[string]string{
-		eth1 + "/state/oper-status": "DORMANT", eth1 + "/state/id": "3", eth1 + "/state/counters/in-octets": "12", eth1 + "/state/colour": "",
+		eth1 + "/state/oper-status": "DORMANT", eth1 + "/state/id": "3", eth1 + "/state/counters/in-octets": "12",
+		eth1 + "/state/colour": "",
 	} {
 		if got[path] != want {
 			t.Errorf("%s is %q; expected %q", path, got[path], want)
@@ -208,22 +232,27 @@ func TestLeavesAreBounded(t *testing.T) {
 		}
 		var out []*gpb.Notification
 		for i := range 500 {
-			out = append(out, note(int64(i+1), "/interfaces/interface[name=e"+strings.Repeat("x", i)+"]/state/oper-status", "UP"))
+			out = append(out, note(int64(i+1), "/interfaces/interface[name=e"+strings.Repeat("x",
+				i)+"]/state/oper-status", "UP"))
 		}
 		return out, nil
 	}
-	w := watch(t, f.addr, func(c *Config) { c.MaxLeaves = 100 })
+	w := watch(t, f.addr, func(c *SessionConfig) { c.MaxLeaves = 100 })
 	w.wait("sync", synced(w))
 	if n := w.store.Size("leaf1", "/openconfig-interfaces:interfaces/interface"); n != 50 || w.Status().Refused != 450 {
 		t.Errorf("%d rows are kept, %d leaves refused", n, w.Status().Refused)
 	}
 }
 
-func TestWait(t *testing.T) {
-	s := &Session{cfg: Config{BackoffBase: 100 * time.Millisecond, BackoffMax: time.Second}}
-	for failures, bound := range map[int]time.Duration{0: 100 * time.Millisecond, 2: 400 * time.Millisecond, 10: time.Second, 1000: time.Second} {
+func TestBackOff(t *testing.T) {
+	for failures, bound := range map[int]time.Duration{0: 100 * time.Millisecond, 2: 400 * time.Millisecond,
+		10: time.Second, 1000: time.Second} {
 		for range 100 {
-			if d := s.wait(failures); d < bound/4 || d > bound {
+			b := newBackOff(100*time.Millisecond, time.Second)
+			for range failures {
+				b.NextBackOff()
+			}
+			if d := b.NextBackOff(); d < bound/4 || d > bound+time.Nanosecond {
 				t.Errorf("after %d failures %v; expected %v to %v", failures, d, bound/4, bound)
 			}
 		}
@@ -231,10 +260,10 @@ func TestWait(t *testing.T) {
 }
 
 func TestNewNeeds(t *testing.T) {
-	if _, err := New(Config{Name: "x"}); err == nil {
+	if _, err := NewSession(SessionConfig{Name: "x"}); err == nil {
 		t.Error("a session without an address")
 	}
-	s, err := New(Config{Name: "x", Address: "127.0.0.1:1", Schema: testSchema, Publish: nil})
+	s, err := NewSession(SessionConfig{Name: "x", Address: "127.0.0.1:1", Schema: testSchema, Publish: nil})
 	if err == nil || s != nil {
 		t.Error("a session that publishes nowhere")
 	}

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One session: a connection, its streams, and what becomes of their messages.
-
 package southbound
 
 import (
@@ -24,14 +22,14 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// maxMessage bounds one message of a switch.
+// maxMessage bounds one message of a switch, in bytes.
 const maxMessage = 16 << 20
 
-// queued is how many messages wait for the session's goroutine; then the streams wait.
+// queued is the number of messages buffered for the session's goroutine.
 const queued = 64
 
-// DefaultSubscriptions are what is republished of a switch whose configuration does not
-// say: interfaces with their counters every 10 s, components, and the system.
+// DefaultSubscriptions are republished for a switch whose configuration has no subscriptions:
+// interfaces with their counters every 10 s, components, and the system.
 func DefaultSubscriptions() []Subscription {
 	return []Subscription{
 		{path("interfaces", "interface", "state", "counters"), Sample, 10 * time.Second},
@@ -54,15 +52,15 @@ func path(elems ...string) *gpb.Path {
 // stream is one Subscribe call.
 type stream struct {
 	subscriptions []Subscription
-	parts         []*stream // to try in its place when it is refused
-	synced, gone  bool      // the session's goroutine's
+	parts         []*stream // to try instead if the switch refuses this stream
+	synced, gone  bool      // owned by the session's goroutine
 }
 
 func (st *stream) String() string { return yang.PathString(st.subscriptions[0].Path.GetElem()) }
 
-// discovery is what a session always subscribes to, in streams that a switch may refuse
-// one by one.
-func discovery() []*stream {
+// factStreams are the subscriptions of every session, in streams that a switch may refuse one by
+// one.
+func factStreams() []*stream {
 	group := func(paths ...*gpb.Path) *stream {
 		st := &stream{}
 		for _, p := range paths {
@@ -76,7 +74,8 @@ func discovery() []*stream {
 		group(state("last-change"), state("enabled"), state("ifindex"), state("type"), state("description")),
 		group(state("id")),
 		group(state("hardware-port")),
-		group(path("lldp", "state", "chassis-id"), path("lldp", "state", "chassis-id-type"), path("lldp", "state", "system-name"),
+		group(path("lldp", "state", "chassis-id"), path("lldp", "state", "chassis-id-type"),
+			path("lldp", "state", "system-name"),
 			path("lldp", "state", "enabled"), path("lldp", "interfaces", "interface", "neighbors")),
 		group(path("components", "component", "integrated-circuit", "state", "node-id")),
 		group(path("system", "state", "hostname")),
@@ -87,11 +86,11 @@ func discovery() []*stream {
 type event struct {
 	stream *stream
 	resp   *gpb.SubscribeResponse
-	split  bool // the stream is refused, and its parts are to be tried
+	split  bool // the switch refused the stream: try its parts
 	err    error
 }
 
-// session runs one session until it fails or ctx ends, and tells whether it got in sync.
+// session runs one session until it fails or ctx ends, and reports whether it was synced.
 func (s *Session) session(ctx context.Context) (synced bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var streaming sync.WaitGroup
@@ -110,7 +109,7 @@ func (s *Session) session(ctx context.Context) (synced bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	all := &stream{parts: discovery()}
+	all := &stream{parts: factStreams()}
 	for _, sub := range s.cfg.Subscriptions {
 		all.parts = append(all.parts, &stream{subscriptions: []Subscription{sub}})
 	}
@@ -128,21 +127,22 @@ func (s *Session) session(ctx context.Context) (synced bool, err error) {
 	return s.follow(ctx, start, all, events)
 }
 
-// dial makes the connection, which comes to be with the first call.
+// dial creates the connection, which is established by the first call.
 func (s *Session) dial() (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if s.cfg.TLS != nil {
 		creds = credentials.NewTLS(s.cfg.TLS)
 	}
-	conn, err := grpc.NewClient(s.cfg.Address, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	conn, err := grpc.NewClient(s.cfg.Address, grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 	if err != nil {
 		return nil, fmt.Errorf("gNMI address %s: %w", s.cfg.Address, err)
 	}
 	return conn, nil
 }
 
-// encoding asks the switch what it serves. One that does not implement Capabilities is
-// taken to serve JSON_IETF.
+// encoding selects an encoding that the switch supports; JSON_IETF if it does not implement
+// Capabilities.
 func (s *Session) encoding(ctx context.Context, api gpb.GNMIClient) (gpb.Encoding, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
 	defer cancel()
@@ -161,8 +161,8 @@ func (s *Session) encoding(ctx context.Context, api gpb.GNMIClient) (gpb.Encodin
 	return gpb.Encoding_JSON, nil
 }
 
-// run receives a stream's messages until it ends. A switch that cannot tell of changes at
-// a path is asked to decide itself.
+// run receives a stream's messages until it ends. If a switch refuses ON_CHANGE, run falls back to
+// TARGET_DEFINED.
 func (st *stream) run(ctx context.Context, api gpb.GNMIClient, encoding gpb.Encoding, events chan<- event) {
 	send := func(e event) bool {
 		select {
@@ -190,7 +190,9 @@ func (st *stream) run(ctx context.Context, api gpb.GNMIClient, encoding gpb.Enco
 	send(event{stream: st, err: err})
 }
 
-func (st *stream) receive(ctx context.Context, api gpb.GNMIClient, encoding gpb.Encoding, send func(event) bool) (received bool, err error) {
+func (st *stream) receive(ctx context.Context, api gpb.GNMIClient, encoding gpb.Encoding,
+	send func(event) bool,
+) (received bool, err error) {
 	call, err := api.Subscribe(ctx)
 	if err != nil {
 		return false, err
@@ -202,7 +204,7 @@ func (st *stream) receive(ctx context.Context, api gpb.GNMIClient, encoding gpb.
 		resp, err := call.Recv()
 		if err != nil {
 			if errors.Is(err, io.EOF) {
-				err = status.Error(codes.Unavailable, "the switch has ended the stream")
+				err = status.Error(codes.Unavailable, "the switch ended the stream")
 			}
 			return received, err
 		}
@@ -230,17 +232,18 @@ func (st *stream) request(encoding gpb.Encoding) *gpb.SubscriptionList {
 	return list
 }
 
-// refusal reports an error about what a stream asks for, not about the session.
+// refusal reports whether an error concerns the subscribed paths, not the session.
 func refusal(err error) bool {
 	switch status.Code(err) {
-	case codes.InvalidArgument, codes.Unimplemented, codes.NotFound, codes.OutOfRange, codes.FailedPrecondition, codes.PermissionDenied:
+	case codes.InvalidArgument, codes.Unimplemented, codes.NotFound, codes.OutOfRange, codes.FailedPrecondition,
+		codes.PermissionDenied:
 		return true
 	}
 	return false
 }
 
-// quiet is how long a switch that samples may send nothing before it is taken for dead; 0
-// when it does not sample.
+// quiet is how long a sampling switch may stay silent before the session is reopened; 0 without
+// sampling.
 func quiet(streams []*stream) time.Duration {
 	var longest time.Duration
 	for _, st := range streams {
@@ -256,13 +259,15 @@ func quiet(streams []*stream) time.Duration {
 	return max(3*longest, 30*time.Second)
 }
 
-// follow starts one stream with all that is asked for, or its parts when it is refused, and
-// takes their messages into the mirror until the session fails.
-func (s *Session) follow(ctx context.Context, start func(...*stream) []*stream, all *stream, events <-chan event) (synced bool, err error) {
+// follow starts one stream with all subscriptions, or its parts if the switch refuses it, and
+// processes their messages until the session fails.
+func (s *Session) follow(ctx context.Context, start func(...*stream) []*stream, all *stream,
+	events <-chan event,
+) (synced bool, err error) {
 	streams := start(all)
 	limit := time.NewTimer(s.cfg.SyncTimeout)
 	defer limit.Stop()
-	heard := false
+	any := false
 	for {
 		var e event
 		select {
@@ -270,12 +275,15 @@ func (s *Session) follow(ctx context.Context, start func(...*stream) []*stream, 
 			return synced, ctx.Err()
 		case <-limit.C:
 			if synced {
-				return synced, fmt.Errorf("gNMI of %s: nothing was sent for %v; the switch was to sample", s.cfg.Address, quiet(streams))
+				return synced, fmt.Errorf("gNMI of %s: no message for %v, although the switch samples", s.cfg.Address,
+					quiet(streams))
 			}
-			if !heard {
-				return synced, fmt.Errorf("gNMI of %s: nothing was sent in %v, no sync_response either", s.cfg.Address, s.cfg.SyncTimeout)
+			if !any {
+				return synced, fmt.Errorf("gNMI of %s: no message within %v, not even sync_response", s.cfg.Address,
+					s.cfg.SyncTimeout)
 			}
-			s.grumble("sync", "device sends no sync_response; what it has sent is taken for all", "address", s.cfg.Address)
+			s.warnOnce("sync", "device sends no sync_response; the session counts as synced without it", "address",
+				s.cfg.Address)
 			for _, st := range streams {
 				st.synced = true
 			}
@@ -284,7 +292,7 @@ func (s *Session) follow(ctx context.Context, start func(...*stream) []*stream, 
 			continue
 		case e = <-events:
 		}
-		// What has come meanwhile is taken together.
+		// Process all messages that have arrived before publishing.
 		for n := 0; ; n++ {
 			switch {
 			case e.split:
@@ -294,10 +302,11 @@ func (s *Session) follow(ctx context.Context, start func(...*stream) []*stream, 
 					return synced, fmt.Errorf("gNMI subscription to %s of %s: %w", e.stream, s.cfg.Address, e.err)
 				}
 				e.stream.gone = true
-				s.grumble("stream"+e.stream.String(), "device does not serve a path", "path", e.stream.String(), "error", e.err)
+				s.warnOnce("stream"+e.stream.String(), "device does not serve a path", "path", e.stream.String(),
+					"error", e.err)
 			default:
-				heard = true
-				s.take(e)
+				any = true
+				s.handle(e)
 			}
 			more := false
 			if n < queued {
@@ -311,17 +320,17 @@ func (s *Session) follow(ctx context.Context, start func(...*stream) []*stream, 
 				break
 			}
 		}
-		s.publish(s.mirror.flush(s.cfg.Now()))
+		s.publish(s.cache.flush(s.cfg.Now()))
 		if !slices.ContainsFunc(streams, func(st *stream) bool { return !st.gone }) {
-			return synced, fmt.Errorf("gNMI of %s: the switch serves none of the paths; for the last one it says: %w", s.cfg.Address, e.err)
+			return synced, fmt.Errorf("gNMI of %s: the switch serves none of the subscribed paths; error for the last one: %w", s.cfg.Address, e.err)
 		}
 		was := synced
 		synced = s.settle(streams, synced)
 		if synced {
 			arm(limit, quiet(streams))
 		}
-		if was && s.mirror.newFacts {
-			s.learn()
+		if was && s.cache.newFacts {
+			s.updateFacts()
 		}
 	}
 }
@@ -334,20 +343,20 @@ func arm(t *time.Timer, d time.Duration) {
 	t.Reset(d)
 }
 
-// settle notes that all streams are in sync, the first time that they are.
+// settle reports whether all streams are synced, and updates the state the first time.
 func (s *Session) settle(streams []*stream, synced bool) bool {
 	if synced || slices.ContainsFunc(streams, func(st *stream) bool { return !st.gone && !st.synced }) {
 		return synced
 	}
-	s.learn()
+	s.updateFacts()
 	s.set(Synced, nil)
 	return true
 }
 
-// learn makes the facts of now known.
-func (s *Session) learn() {
-	s.mirror.newFacts = false
-	f := s.mirror.facts()
+// updateFacts takes the facts from the cache and reports a change.
+func (s *Session) updateFacts() {
+	s.cache.newFacts = false
+	f := s.cache.facts()
 	s.mu.Lock()
 	f.Number = s.facts.Number + 1
 	changed := !f.equal(s.facts)
@@ -356,12 +365,12 @@ func (s *Session) learn() {
 	}
 	s.mu.Unlock()
 	if changed {
-		s.tell()
+		s.notify()
 	}
 }
 
-// take takes a message into the mirror.
-func (s *Session) take(e event) {
+// handle enters a message into the cache.
+func (s *Session) handle(e event) {
 	if e.resp.GetSyncResponse() {
 		e.stream.synced = true
 		return
@@ -370,12 +379,12 @@ func (s *Session) take(e event) {
 	if n == nil {
 		return
 	}
-	add := s.mirror.apply(s.cfg.Schema(), n, s.cfg.Now(), func(err error) {
-		if errors.Is(err, yang.ErrUnknownPath) { // many devices know more than we do
-			s.log.Debug("device sends a leaf that is not taken over", "error", err)
+	add := s.cache.apply(s.cfg.Schema(), n, s.cfg.Now(), func(err error) {
+		if errors.Is(err, yang.ErrUnknownPath) { // common: devices have more models than the collector
+			s.log.Debug("dropped a leaf without a model", "error", err)
 			return
 		}
-		s.grumble(yang.PathString(n.GetPrefix().GetElem()), "device sends a value that is not taken over", "error", err)
+		s.warnOnce(yang.PathString(n.GetPrefix().GetElem()), "dropped an invalid value", "error", err)
 	})
-	s.note(add)
+	s.count(add)
 }

@@ -11,18 +11,19 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// flows makes a table of so many flows on one device.
+// flows makes a table of n flows on one device.
 func flows(n int, packets uint64) *table.Table {
 	device, flow, p := make([]string, n), make([]string, n), make([]uint64, n)
 	for i := range flow {
-		device[i], flow[i], p[i] = "s1", fmt.Sprintf("10.%d.%d.%d,10.0.0.1,tcp,%d,80", i>>16&255, i>>8&255, i&255, i), packets
+		device[i], flow[i], p[i] = "s1", fmt.Sprintf("10.%d.%d.%d,10.0.0.1,tcp,%d,80", i>>16&255, i>>8&255, i&255, i),
+			packets
 	}
 	return &table.Table{List: hhList,
 		Keys:   []table.Column{table.Strings("device", device), table.Strings("flow", flow)},
 		Values: []table.Column{table.Uint64s("state/packets", p)}}
 }
 
-// BenchmarkMillionRows publishes an epoch of a million flows: with nobody
+// BenchmarkMillionRows publishes an epoch of a million flows: without a subscriber
 // subscribed, with a hundred flows subscribed to by key, and with a switch's summary
 // container subscribed to, which none of the rows is in. A million rows indexed is
 // what the keyed one costs over nothing; the leaves are a hundred.
@@ -63,7 +64,8 @@ func BenchmarkMillionRows(b *testing.B) {
 				// A table once published has its index; a new one shares the columns.
 				t := *tables[i%2]
 				start := time.Now()
-				if err := s.Publish(Batch{Time: t0.Add(time.Duration(i) * time.Second), Tables: []Publication{{Table: &t, Replace: true}}}); err != nil {
+				if err := s.Publish(Batch{Time: t0.Add(time.Duration(i) * time.Second),
+					Tables: []Publication{{Table: &t, Replace: true}}}); err != nil {
 					b.Fatal(err)
 				}
 				publish += time.Since(start)
@@ -83,7 +85,7 @@ func BenchmarkMillionRows(b *testing.B) {
 }
 
 // BenchmarkChurn replaces 1,000 heavy hitters, a tenth of them new each time, under
-// so many subscribers that share their queries.
+// n subscribers that share their queries.
 func BenchmarkChurn(b *testing.B) {
 	for _, subscribers := range []int{1, 50} {
 		b.Run(fmt.Sprintf("subscribers=%d", subscribers), func(b *testing.B) {
@@ -106,7 +108,8 @@ func BenchmarkChurn(b *testing.B) {
 			i, leaves := 0, 0
 			for b.Loop() {
 				i++
-				if err := s.Publish(Batch{Time: t0.Add(time.Duration(i) * time.Second), Tables: []Publication{{Table: tables[i%10], Replace: true}}}); err != nil {
+				if err := s.Publish(Batch{Time: t0.Add(time.Duration(i) * time.Second),
+					Tables: []Publication{{Table: tables[i%10], Replace: true}}}); err != nil {
 					b.Fatal(err)
 				}
 				for _, sub := range subs {
@@ -141,7 +144,8 @@ func BenchmarkUpsertOneRow(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		if err := s.Publish(Batch{Time: t0.Add(time.Duration(i)), Tables: []Publication{{Table: rows[i*7%1000]}}}); err != nil {
+		if err := s.Publish(Batch{Time: t0.Add(time.Duration(i)),
+			Tables: []Publication{{Table: rows[i*7%1000]}}}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -149,7 +153,7 @@ func BenchmarkUpsertOneRow(b *testing.B) {
 }
 
 // TestMemoryStaysWhileRowsChange publishes many epochs with churn into a store with a
-// subscriber that reads, one that does not, and a tap that nobody reads.
+// subscriber that reads, one that does not, and a tap without a consumer.
 func TestMemoryStaysWhileRowsChange(t *testing.T) {
 	s := New(Options{})
 	defer s.Close()
@@ -158,7 +162,8 @@ func TestMemoryStaysWhileRowsChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reads.Close()
-	never, err := s.Subscribe(SubscribeOptions{Queries: []Query{ParseQuery("", "/univmon/heavy-hitters/heavy-hitter/state")}})
+	never, err := s.Subscribe(SubscribeOptions{Queries: []Query{ParseQuery("",
+		"/univmon/heavy-hitters/heavy-hitter/state")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Feeds: the rows that one set of queries selects, followed once for all the
-// subscribers that asked for the same.
+// Feeds: the rows that one set of queries selects, followed once for all subscribers with these
+// queries.
 
 package store
 
@@ -11,14 +11,13 @@ import (
 	"sync"
 )
 
-// chunk is how many rows a feed takes in before it lets subscribers read.
+// chunk is the number of rows that a feed processes before it releases its lock to subscribers.
 const chunk = 2048
 
-// feed keeps a slot for every row that its queries select. A slot has the row's
-// newest form and counts how often each leaf has changed; a log says in which order
-// slots changed last. A subscriber remembers how far in the log it has read and
-// which count of each leaf it has sent, so one that is busy finds the newest values
-// and how many it has missed, and nothing is kept for it meanwhile.
+// feed keeps a slot for every row that its queries select. A slot has the row's newest form and
+// counts the changes of each leaf; a log has the order in which slots changed last. A subscription
+// keeps its position in the log and the count of each leaf it has sent. A busy subscriber thus
+// finds the newest values and the number of missed ones, and nothing is queued for it.
 type feed struct {
 	store   *Store
 	key     string
@@ -33,7 +32,7 @@ type feed struct {
 	offered struct {
 		sync.Mutex
 		next   map[listKey]*snapshot
-		wanted map[listKey]wanted // what was found out about each list
+		wanted map[listKey]wanted // whether the queries select rows of a list
 	}
 
 	eval sync.Mutex // one evaluation at a time; taken before mu
@@ -66,16 +65,16 @@ type feedList struct {
 	seen uint64           // the version that the slots are at
 }
 
-// slot is the place of one row in a feed. A slot whose row is gone stays until every
-// subscriber that knows the row has been told.
+// slot is the place of one row in a feed. A slot whose row was removed stays until the removal is
+// sent to every subscriber that has the row.
 type slot struct {
 	list  *feedList
 	row   *Row   // nil: the slot is free
 	stamp *stamp // of the row's last publication, changed or not
 	gen   uint32 // counts the rows that the slot has had
-	known int32  // subscribers that have been sent the row
-	gone  bool   // the row is no more
-	round uint64 // the last evaluation that met the row
+	known int32  // subscribers that have the row
+	gone  bool   // the row was removed
+	round uint64 // the last evaluation that found the row
 	seq   uint64 // of the slot's last log entry; entries with another are stale
 }
 
@@ -130,8 +129,8 @@ func (f *feed) shut() {
 	<-f.done
 }
 
-// offer hands over new snapshots; of several of one list only the newest is kept.
-// It never waits for an evaluation.
+// offer passes new snapshots to the feed, which keeps the newest of each list. It does not wait for
+// an evaluation.
 func (f *feed) offer(next []*snapshot) {
 	some := false
 	f.offered.Lock()
@@ -157,7 +156,7 @@ func (f *feed) offer(next []*snapshot) {
 	}
 }
 
-// evaluate brings the slots up to date with what was offered and tells subscribers.
+// evaluate updates the slots from the offered snapshots and signals subscribers.
 func (f *feed) evaluate() {
 	f.eval.Lock()
 	defer f.eval.Unlock()
@@ -351,7 +350,7 @@ func (f *feed) allocate(fl *feedList, row *Row) int32 {
 	return id
 }
 
-// remove notes that a slot's row is gone.
+// remove marks a slot's row as removed.
 func (f *feed) remove(n *snapshot, id int32) {
 	s := &f.slots[id]
 	if s.gone {
@@ -367,7 +366,7 @@ func (f *feed) remove(n *snapshot, id int32) {
 	f.append(id)
 }
 
-// release frees the slot of a row that is gone and that no subscriber knows.
+// release frees the slot of a removed row that no subscriber has.
 func (f *feed) release(id int32) {
 	s := &f.slots[id]
 	var key []byte

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Gathering: a new column from cells of several tables.
-
 package store
 
 import (
@@ -16,8 +14,8 @@ type cellRef struct {
 	row int
 }
 
-// gather returns the column of that name over rows from several segments. A row
-// whose table does not have it, or has it with another kind, is null.
+// gather returns the column of that name over rows from several segments. A row whose table lacks
+// the column, or has it with another kind, is null.
 func gather(name string, kind table.Kind, src []cellRef) table.Column {
 	var (
 		nulls []uint64

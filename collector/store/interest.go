@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Interest: the rows that subscribers name one by one.
+// Interest: the watched rows, which subscribers name with all their keys.
 
 package store
 
@@ -10,16 +10,16 @@ import (
 	"sync"
 )
 
-// Watch is a row that at least one subscriber names with all its keys, whether the
-// row exists or not: a flow that is watched.
+// Watch is a watched row: at least one subscriber names it with all its keys. The row need not
+// exist.
 type Watch struct {
 	Target string
 	List   string   // schema path, as in table.Table.List
 	Keys   []string // values in the schema's order
 }
 
-// interest counts who watches what. Callbacks run in order, one at a time, outside
-// of the locks that guard the counts.
+// interest counts the subscribers of each watched row. Callbacks run in order, one at a time,
+// without holding the lock of the counts.
 type interest struct {
 	mu        sync.Mutex
 	count     map[string]int
@@ -30,13 +30,7 @@ type interest struct {
 	calling sync.Mutex // held while callbacks run; taken before mu
 }
 
-// Interest returns the watched rows, sorted by target, list and keys.
-func (s *Store) Interest() []Watch {
-	s.interest.mu.Lock()
-	defer s.interest.mu.Unlock()
-	return s.interest.list()
-}
-
+// list returns the watched rows, sorted by target, list and keys.
 func (n *interest) list() []Watch {
 	out := make([]Watch, 0, len(n.watches))
 	for _, id := range sortedNames(n.watches) {
@@ -45,10 +39,9 @@ func (n *interest) list() []Watch {
 	return out
 }
 
-// OnInterest calls back with the watched rows of now, and then whenever rows come to
-// be watched or cease to be. Calls come one at a time, in the goroutine of whoever
-// subscribes or unsubscribes, so they should hand over and return; they must not
-// subscribe themselves. stop ends the calls.
+// OnInterest calls back with the current watched rows and then with each change of the set. Calls
+// come one at a time, in the goroutine that subscribes or unsubscribes; they must not block and not
+// subscribe. stop ends the calls.
 func (s *Store) OnInterest(call func(added, removed []Watch)) (stop func()) {
 	n := &s.interest
 	n.calling.Lock()
@@ -72,7 +65,7 @@ func (s *Store) OnInterest(call func(added, removed []Watch)) (stop func()) {
 	}
 }
 
-// change adds by (1 or -1) to each watch and tells what that changed.
+// change adds by (1 or -1) to the count of each watch and calls back with the changes of the set.
 func (n *interest) change(watches []Watch, by int) {
 	if len(watches) == 0 {
 		return
@@ -121,7 +114,7 @@ func (s *Store) watchesOf(queries []Query) []Watch {
 	var out []Watch
 	seen := map[string]bool{}
 	for _, q := range queries {
-		w, ok := s.watchOf(q)
+		w, ok := s.WatchOf(q)
 		if id := w.id(); ok && !seen[id] {
 			seen[id] = true
 			out = append(out, w)
@@ -130,7 +123,8 @@ func (s *Store) watchesOf(queries []Query) []Watch {
 	return out
 }
 
-func (s *Store) watchOf(q Query) (Watch, bool) {
+// WatchOf returns the row that a query names with all its keys; false if it may name several.
+func (s *Store) WatchOf(q Query) (Watch, bool) {
 	if q.Target == "*" {
 		return Watch{}, false
 	}
@@ -163,7 +157,7 @@ func (s *Store) watchOf(q Query) (Watch, bool) {
 	return w, len(w.Keys) > 0
 }
 
-// listKeys asks the schema, or without one the lists published so far.
+// listKeys looks a list up in the schema, or without one among the lists published so far.
 func (s *Store) listKeys(elems []string) (string, []string, bool) {
 	if s.opts.Schema != nil {
 		return s.opts.Schema.ListKeys(elems)

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Lists: the rows of one list of one target, as a stack of segments.
-
 package store
 
 import (
@@ -16,11 +14,11 @@ type snapshot struct {
 	list    *List
 	version uint64     // of the last change
 	stamp   *stamp     // of the last change
-	removed uint64     // version of the last change that made a row go
-	segs    []*segment // a row's newest form is in the last that has it
+	removed uint64     // version of the last change that removed a row
+	segs    []*segment // the last one that has a row has its newest form
 }
 
-// find returns where the row with these keys is at the snapshot's version.
+// find returns the place of the row with these keys at the snapshot's version.
 func (s *snapshot) find(key []byte) (*segment, int, bool) {
 	for _, g := range slices.Backward(s.segs) {
 		if row := g.find(key); row >= 0 && g.alive(row, s.version) {
@@ -39,7 +37,7 @@ func (s *snapshot) size() int {
 	return n
 }
 
-// bytes is about what the rows that are there take. The publisher's.
+// bytes estimates the size of the live rows. Only the publisher calls it.
 func (s *snapshot) bytes() int {
 	n := 0
 	for _, g := range s.segs {
@@ -50,7 +48,7 @@ func (s *snapshot) bytes() int {
 	return n
 }
 
-// rows returns the number of rows that are there.
+// rows returns the number of live rows.
 func (s *snapshot) rows() int {
 	n := 0
 	for _, g := range s.segs {
@@ -63,9 +61,8 @@ func (s *snapshot) rows() int {
 	return n
 }
 
-// apply returns the list with a publication applied that batch.check and precheck
-// have let through. It runs in the publisher, and marks rows dead only from
-// version st.version, which no reader has yet.
+// apply returns the list with a checked publication applied. It runs in the publisher and marks
+// rows dead from version st.version on, which no view has yet.
 func (s *snapshot) apply(p *Publication, st *stamp) *snapshot {
 	next := &snapshot{target: s.target, list: s.list, version: st.version, stamp: st, removed: s.removed, segs: s.segs}
 	t := p.Table
@@ -73,14 +70,11 @@ func (s *snapshot) apply(p *Publication, st *stamp) *snapshot {
 	case p.Delete:
 		next.remove(t, st.version)
 		return next
-	case p.Replace && len(p.Scope) == 0:
+	case p.Replace:
 		if s.size() > 0 {
 			next.removed = st.version
 		}
 		next.segs = nil
-	case p.Replace:
-		next.clearScope(p, st.version)
-		next.supersede(t, st.version)
 	default:
 		t = next.complete(t)
 		next.supersede(t, st.version)
@@ -91,8 +85,8 @@ func (s *snapshot) apply(p *Publication, st *stamp) *snapshot {
 	return next
 }
 
-// push adds a segment on top and merges the top ones while they are of like size,
-// so that a list that is updated row by row keeps few segments.
+// push adds a segment on top and merges the top segments while their sizes are similar, so that a
+// list with row by row updates keeps few segments.
 func (s *snapshot) push(g *segment) {
 	segs := make([]*segment, 0, len(s.segs)+1)
 	for _, old := range s.segs {
@@ -126,7 +120,7 @@ func (s *snapshot) remove(t *table.Table, version uint64) {
 	s.segs = slices.DeleteFunc(slices.Clone(s.segs), func(g *segment) bool { return g.gone == g.rows() })
 }
 
-// supersede kills the rows that a table's rows take the place of.
+// supersede kills the rows that a table's rows replace.
 func (s *snapshot) supersede(t *table.Table, version uint64) {
 	var key []byte
 	for row := range t.Rows() {
@@ -139,29 +133,8 @@ func (s *snapshot) supersede(t *table.Table, version uint64) {
 	}
 }
 
-// clearScope kills the rows in a publication's scope.
-func (s *snapshot) clearScope(p *Publication, version uint64) {
-	want := make([]Value, len(s.list.Keys))
-	for _, kv := range p.Scope {
-		i := slices.IndexFunc(p.Table.Keys, func(c table.Column) bool { return c.Name == kv.Key })
-		want[i], _ = parseKey(s.list.Keys[i].Kind, kv.Value)
-	}
-	for _, g := range s.segs {
-	rows:
-		for row := range g.rows() {
-			for i, v := range want {
-				if !v.Absent() && cell(&g.t.Keys[i], row) != v {
-					continue rows
-				}
-			}
-			g.kill(row, version)
-			s.removed = version
-		}
-	}
-}
-
-// complete returns a table with the columns that it lacks and its rows have,
-// taken from the rows as they are. It runs before they are superseded.
+// complete returns the table with the columns that only the existing rows have, filled from these
+// rows. It runs before they are superseded.
 func (s *snapshot) complete(t *table.Table) *table.Table {
 	missing := map[string]table.Kind{}
 	for _, g := range s.segs {
@@ -189,14 +162,14 @@ func (s *snapshot) complete(t *table.Table) *table.Table {
 	return out
 }
 
-// merge makes one segment of two, without the rows that are dead already.
+// merge combines two segments, without their dead rows.
 func (s *snapshot) merge(a, b *segment) *segment {
 	var src []cellRef
 	var each []*stamp
 	var newer uint64
 	for _, g := range []*segment{a, b} {
 		for row := range g.rows() {
-			// s.version is the version being published: what it killed is left out too.
+			// s.version is being published: rows that it killed are left out, too.
 			if g.alive(row, s.version) {
 				src = append(src, cellRef{g, row})
 				each = append(each, g.stamp(row))
@@ -221,7 +194,7 @@ func (s *snapshot) merge(a, b *segment) *segment {
 	return &segment{t: t, at: at, bytes: t.Bytes(), each: each, newer: newer}
 }
 
-// kinds returns the kinds of the columns that are there.
+// kinds returns the kinds of the columns.
 func (s *snapshot) kinds() map[string]table.Kind {
 	kinds := map[string]table.Kind{}
 	for _, g := range s.segs {

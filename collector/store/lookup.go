@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Looking up several rows by key.
-
 package store
 
 import (
@@ -10,18 +8,18 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// place is where a row is; a nil segment: nowhere.
+// place is the location of a row; a nil segment: not found.
 type place struct {
 	g   *segment
 	row int
 }
 
-// maxScans is how often a segment is searched from end to end before it is worth
-// being indexed: an index of a million rows costs as much as that many searches.
+// maxScans is the number of full searches of a segment before it is indexed: an index of a million
+// rows costs as much as that many searches.
 const maxScans = 4
 
-// lookup finds rows by their keys. A segment that is large and young is searched for
-// all of them at once; one that was searched before, or is small, by its index.
+// lookup finds rows by their keys. A large segment without an index is searched for all of them at
+// once, others by their index.
 func (s *snapshot) lookup(terms []term) []place {
 	out := make([]place, len(terms))
 	for _, g := range s.segs { // a later segment has a row's newer form
@@ -38,8 +36,8 @@ func (s *snapshot) lookup(terms []term) []place {
 	return out
 }
 
-// scan goes through all rows. The last key, which tells rows apart best, is tested
-// first, against a filter of few bits.
+// scan searches all rows. The last key, which is the most selective one, is tested first, against a
+// small bit filter.
 func (g *segment) scan(version uint64, terms []term, out []place) {
 	const bits = 1 << 14
 	var maybe [bits / 64]uint64

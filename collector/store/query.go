@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Queries: which rows and leaves somebody asks for.
-
 package store
 
 import (
@@ -11,13 +9,13 @@ import (
 	"strings"
 )
 
-// Query asks for a node and everything under it, as a gNMI path does.
+// Query selects a node and everything below it, like a gNMI path.
 type Query struct {
-	// Target is the target's name; empty is the store's default target, "*" every one.
+	// Target is the target's name; empty is the store's default target, "*" all targets.
 	Target string
-	// Elems is the path from the root. No elements ask for everything.
+	// Elems is the path from the root. Without elements it selects everything.
 	Elems []Elem
-	// Depth is how many levels under the node are asked for; 0 is all of them.
+	// Depth is the number of levels below the node; 0: all.
 	Depth int
 }
 
@@ -26,12 +24,12 @@ type Elem struct {
 	// Name is a node's name without module, "*" for any one, or "..." for any
 	// number of elements, none included.
 	Name string
-	// Keys are the values of list keys. A key that is left out, or "*", matches any.
+	// Keys are the values of list keys. A key that is missing or "*" matches any value.
 	Keys map[string]string
 }
 
-// ParseQuery reads "/a/b[k=v]/c" with gNMI's escapes ("\]" and "\\" in values), for
-// tests and tools. It returns what it can make of a malformed path.
+// ParseQuery reads "/a/b[k=v]/c" with gNMI's escapes ("\]" and "\\" in values), for tests and
+// tools. Of a malformed path it returns the part before the error.
 func ParseQuery(target, path string) Query {
 	q := Query{Target: target}
 	rest := strings.TrimPrefix(path, "/")
@@ -91,12 +89,12 @@ func (q Query) String() string {
 	return string(b)
 }
 
-// plan is what queries come to on one list.
+// plan is the selection of queries on one list.
 type plan struct {
 	list  *List
 	terms []term
-	// byKey has the terms by key when every one of them is exact: then thousands of
-	// them cost a row no more than one.
+	// byKey has the terms by key if all of them are exact: then a row costs the same with thousands
+	// of terms as with one.
 	byKey map[string][]int
 }
 
@@ -106,12 +104,12 @@ type term struct {
 	exact bool    // every key is given
 	key   []byte  // of the row, when exact
 	leafs []bool  // by leaf of the list
-	// depth is how many elements of an entry's path, from the entry on, the query
-	// spelled out: 0 when it asked for the whole entry, or for what is above it.
+	// depth is the number of elements below the entry that the query names: 0 if it selects the
+	// whole entry or a node above it.
 	depth int
 }
 
-// planFor works out what the queries select of a list; nil when nothing.
+// planFor returns what the queries select of a list; nil if nothing.
 func planFor(queries []Query, target string, isDefault bool, l *List) *plan {
 	p := &plan{list: l}
 	for _, q := range queries {
@@ -136,8 +134,9 @@ func planFor(queries []Query, target string, isDefault bool, l *List) *plan {
 }
 
 func (p *plan) add(q Query, l *List) {
-	// Several "..." in a row are one, and would be tried in many ways.
-	q.Elems = slices.CompactFunc(slices.Clone(q.Elems), func(a, b Elem) bool { return a.Name == "..." && b.Name == "..." })
+	// Several consecutive "..." equal one and would be matched in many ways.
+	q.Elems = slices.CompactFunc(slices.Clone(q.Elems),
+		func(a, b Elem) bool { return a.Name == "..." && b.Name == "..." })
 	first := len(p.terms)
 	for leaf := range l.Leaves {
 		full := len(l.Elems) + len(l.Leaves[leaf].Path)
@@ -151,8 +150,8 @@ func (p *plan) add(q Query, l *List) {
 	}
 }
 
-// match walks the query and the leaf's path together and records each way in which
-// they fit. want has the key values met so far.
+// match walks the query and the leaf's path together and records each match. want has the key
+// values found so far.
 func (p *plan) match(q []Elem, l *List, leaf, first int, name func(int) string, at, full, levels int, want []Value) {
 	if len(q) == 0 {
 		if levels > 0 && full-at > levels {

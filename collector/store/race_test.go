@@ -32,7 +32,7 @@ func TestEveryoneAtOnce(t *testing.T) {
 				for range rng.IntN(20) + 1 {
 					lines = append(lines, fmt.Sprintf("s%d f%d %d", p, rng.IntN(40), i))
 				}
-				publish(t, s, i, Publication{Table: hh(t, dedupe(lines)...), Replace: i%10 == 0, Scope: scopeOf(i, p)})
+				publish(t, s, i, Publication{Table: hh(t, dedupe(lines)...), Replace: i%10 == 0})
 			}
 		})
 	}
@@ -45,7 +45,8 @@ func TestEveryoneAtOnce(t *testing.T) {
 					return
 				default:
 				}
-				sub, err := s.Subscribe(SubscribeOptions{Queries: []Query{ParseQuery("", queries[rng.IntN(len(queries))])}, UpdatesOnly: rng.IntN(2) == 0})
+				sub, err := s.Subscribe(SubscribeOptions{Queries: []Query{ParseQuery("",
+					queries[rng.IntN(len(queries))])}, UpdatesOnly: rng.IntN(2) == 0})
 				if err != nil {
 					t.Error(err)
 					return
@@ -106,13 +107,6 @@ func TestEveryoneAtOnce(t *testing.T) {
 	if len(truth) == 0 || fmt.Sprint(truth) != fmt.Sprint(seen) {
 		t.Errorf("the store has %v\nthe subscriber %v", truth, seen)
 	}
-}
-
-func scopeOf(i, p int) []KeyValue {
-	if i%10 != 0 {
-		return nil
-	}
-	return []KeyValue{{"device", fmt.Sprintf("s%d", p)}}
 }
 
 // dedupe keeps the first line of each key.

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Segments: immutable tables with what the store needs beside them.
-
 package store
 
 import (
@@ -15,16 +13,16 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// stamp is where rows came from.
+// stamp is the origin of rows.
 type stamp struct {
 	version uint64 // of the store
 	time    time.Time
 	epoch   uint64
 }
 
-// segment is a table as it was published, or several merged. Its rows never
-// change; that a row has been superseded or deleted is written beside it as the
-// version from which it is dead, so that a reader at an earlier version still has it.
+// segment is a published table, or several merged ones. Its rows never change. A superseded or
+// deleted row has the version from which it is dead, so that a view of an earlier version still has
+// it.
 type segment struct {
 	t  *table.Table
 	at []int // for each value column its place among the list's leaves
@@ -36,10 +34,10 @@ type segment struct {
 	newer uint64   // the greatest version among them
 
 	dead atomic.Pointer[[]atomic.Uint64] // nil: no row is dead
-	gone int                             // rows marked dead; the publisher's
+	gone int                             // rows marked dead; used by the publisher
 
 	indexed atomic.Bool  // the index is there
-	scans   atomic.Int32 // how often rows were looked for without it
+	scans   atomic.Int32 // searches without the index
 	index   struct {
 		once  sync.Once
 		seed  maphash.Seed
@@ -60,7 +58,7 @@ func (g *segment) stamp(row int) *stamp {
 	return g.each[row]
 }
 
-// alive reports whether the row is there at a version.
+// alive reports whether the row exists at a version.
 func (g *segment) alive(row int, version uint64) bool {
 	dead := g.dead.Load()
 	if dead == nil {
@@ -70,7 +68,7 @@ func (g *segment) alive(row int, version uint64) bool {
 	return d == 0 || d > version
 }
 
-// kill marks a row dead from a version on. The publisher's.
+// kill marks a row dead from a version on. Only the publisher calls it.
 func (g *segment) kill(row int, version uint64) {
 	dead := g.dead.Load()
 	if dead == nil {
@@ -84,7 +82,7 @@ func (g *segment) kill(row int, version uint64) {
 	}
 }
 
-// appendKey appends a row's keys in a form that is equal exactly for equal keys.
+// appendKey appends a row's keys in a canonical form.
 func appendKey(b []byte, keys []table.Column, row int) []byte {
 	for i := range keys {
 		b = appendKeyValue(b, cell(&keys[i], row))
@@ -100,8 +98,7 @@ func appendKeyValue(b []byte, v Value) []byte {
 	return binary.LittleEndian.AppendUint64(b, v.num)
 }
 
-// find returns the row with these keys, or -1. The first call indexes the table by
-// key, once for all its readers.
+// find returns the row with these keys, or -1. The first call indexes the table by key.
 func (g *segment) find(key []byte) int {
 	g.index.once.Do(func() {
 		g.buildIndex()

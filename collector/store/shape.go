@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Shapes: the leaves of a list, as paths.
-
 package store
 
 import (
@@ -12,9 +10,8 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// List describes the rows of one YANG list: where it is, its keys and its leaves.
-// It is immutable; when a list gains a leaf it gets a new List in which the leaves
-// so far keep their places.
+// List describes the rows of one YANG list: its path, keys and leaves. It is immutable; a list with
+// a new leaf gets a new List in which the earlier leaves keep their indexes.
 type List struct {
 	// Path is the schema path as tables give it, e.g.
 	// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter".
@@ -32,9 +29,8 @@ type List struct {
 type Key struct {
 	Name string
 	Kind table.Kind
-	// Elem is the index in Elems of the list that the key belongs to. It is the last
-	// one but for the keys of a list around this one, whose column is named
-	// "list/key".
+	// Elem is the index in Elems of the list that the key belongs to: the last one, except for the
+	// keys of an enclosing list, whose column is named "list/key".
 	Elem int
 }
 
@@ -64,8 +60,8 @@ func (l *List) leaf(name string) int {
 	return slices.IndexFunc(l.Leaves, func(f Leaf) bool { return f.Name == name })
 }
 
-// newList makes the shape of a list from the first table published for it. extra
-// names the leaves under an entry that repeat a key ("state/name" → "name").
+// newList makes the shape of a list from the first table published for it. extra has the leaves
+// below an entry that repeat a key ("state/name" → "name").
 func newList(t *table.Table, extra map[string]string) (*List, error) {
 	l := &List{Path: t.List, Elems: splitPath(t.List)}
 	if slices.Contains(l.Elems, "") {
@@ -77,7 +73,8 @@ func newList(t *table.Table, extra map[string]string) (*List, error) {
 		if outer, name, ok := strings.Cut(k.Name, "/"); ok {
 			at := slices.Index(l.Elems, outer)
 			if at < 0 {
-				return nil, fmt.Errorf("store: table %s: key %q is of list %q, which is not on its path", t.List, k.Name, outer)
+				return nil, fmt.Errorf("store: table %s: key %q is of list %q, which is not part of its path", t.List,
+					k.Name, outer)
 			}
 			k.Name, k.Elem = name, at
 		}
@@ -96,9 +93,8 @@ func newList(t *table.Table, extra map[string]string) (*List, error) {
 	return l, nil
 }
 
-// widen returns the shape with the table's columns added, and for each column of
-// the table its place among the leaves. The shape itself is returned when it has
-// them all.
+// widen returns the shape with the table's columns added, and for each column of the table its
+// index among the leaves. It returns the shape itself if no column is new.
 func (l *List) widen(t *table.Table) (*List, []int) {
 	at := make([]int, len(t.Values))
 	out := l
@@ -119,7 +115,7 @@ func (l *List) widen(t *table.Table) (*List, []int) {
 	return out, at
 }
 
-// sameKeys reports what differs between the list's keys and a table's.
+// sameKeys returns an error if the list's keys and a table's differ.
 func (l *List) sameKeys(t *table.Table) error {
 	if len(t.Keys) != len(l.Keys) {
 		return fmt.Errorf("store: table %s has %d keys, the list has %d", t.List, len(t.Keys), len(l.Keys))

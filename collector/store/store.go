@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The store: publishing, and the way to what is there.
-
 package store
 
 import (
@@ -14,37 +12,34 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// DefaultTarget is the target of batches and queries that name none, unless
-// Options say otherwise.
+// DefaultTarget is the default of Options.DefaultTarget.
 const DefaultTarget = "netsketch"
 
 // ErrClosed is returned once the store is closed.
 var ErrClosed = errors.New("store: closed")
 
-// Schema is what the store asks the YANG schema.
+// Schema is the part of the YANG schema that the store uses.
 type Schema interface {
-	// ListKeys returns the schema path, as in table.Table.List, and the keys in the
-	// schema's order of the list that these names lead to; false when there is none.
+	// ListKeys returns the schema path, as in table.Table.List, and the keys in the schema's order
+	// of the list at this path of names; false if there is none.
 	ListKeys(elems []string) (path string, keys []string, ok bool)
-	// KeyLeaves returns the leaves under an entry of the list that repeat a key, the
-	// targets of its leafrefs, as in {"state/device": "device"}. Tables may leave
-	// them out; readers get them nevertheless.
+	// KeyLeaves returns the leaves below an entry of the list that repeat a key, the targets of its
+	// leafrefs, as in {"state/device": "device"}. Tables may omit them; the store adds them.
 	KeyLeaves(list string) map[string]string
 }
 
-// Options say how a store behaves. The zero value works.
+// Options are a store's settings. The zero value is usable.
 type Options struct {
-	// DefaultTarget replaces the constant of that name.
+	// DefaultTarget is the target of batches and queries that name none; default DefaultTarget.
 	DefaultTarget string
-	// Schema, when set, is asked for the keys of lists, so that fully keyed
-	// subscriptions are known as Interest before the list has rows.
+	// Schema has the keys of lists. Without it a row is watched only after its list has rows.
 	Schema Schema
-	// MaxListBytes bounds the rows of one list of one target: a list that has grown beyond takes only tables that
-	// replace it. Default 256 MiB.
+	// MaxListBytes bounds the rows of one list of one target: a larger list accepts only tables
+	// that replace it. Default 256 MiB.
 	MaxListBytes int
 }
 
-// ErrListFull is wrapped when a list has grown beyond Options.MaxListBytes.
+// ErrListFull is wrapped by Publish when a list exceeds Options.MaxListBytes.
 var ErrListFull = errors.New("the list is full")
 
 // Store holds the newest results. See the package comment.
@@ -61,8 +56,7 @@ type Store struct {
 	feeds   map[string]*feed
 	stopped bool
 
-	interest   interest
-	deliveries deliveries
+	interest interest
 }
 
 type listKey struct{ target, list string }
@@ -84,9 +78,8 @@ func New(opts Options) *Store {
 // DefaultTarget returns the target of batches and queries that name none.
 func (s *Store) DefaultTarget() string { return s.opts.DefaultTarget }
 
-// Publish makes a batch visible, all of it at once. It fails, and changes nothing,
-// when a table is malformed or does not fit the rows of its list that stay. It never
-// waits for a subscriber.
+// Publish makes a batch visible, all of it at once. It fails without a change if a table does not
+// fit the rows of its list that stay. It does not wait for subscribers.
 func (s *Store) Publish(b Batch) error {
 	if err := b.check(); err != nil {
 		return err
@@ -110,7 +103,16 @@ func (s *Store) Publish(b Batch) error {
 	return nil
 }
 
-// prepare applies a batch to the lists as they are. It needs pub held.
+// Preview returns a view of a batch alone, as if it were published to an empty store.
+func (s *Store) Preview(b Batch) (*View, error) {
+	scratch := New(s.opts)
+	if err := scratch.Publish(b); err != nil {
+		return nil, err
+	}
+	return scratch.View(), nil
+}
+
+// prepare applies a batch to the current lists. s.pub is held.
 func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 	s.mu.RLock()
 	st := &stamp{version: s.version + 1, time: b.Time, epoch: b.Epoch}
@@ -121,7 +123,7 @@ func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 	}
 	s.mu.RUnlock()
 
-	// First everything that can fail, since rows once marked dead stay so.
+	// All checks come first: rows that are marked dead stay dead.
 	kinds := make(map[string]map[string]table.Kind, len(work))
 	for i := range b.Tables {
 		p := &b.Tables[i]
@@ -139,8 +141,8 @@ func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 		if err := p.fits(work[list].list, kinds[list]); err != nil {
 			return nil, err
 		}
-		if held := work[list].bytes(); held > s.opts.MaxListBytes && !p.Delete && !(p.Replace && len(p.Scope) == 0) {
-			return nil, fmt.Errorf("store: table %s: %w: it has %d bytes of rows that were never taken back, at most %d are kept; publish it with Replace, or Delete what is over",
+		if held := work[list].bytes(); held > s.opts.MaxListBytes && !p.Delete && !p.Replace {
+			return nil, fmt.Errorf("store: table %s: %w: it has %d bytes of rows, at most %d are kept; publish it with Replace, or Delete rows",
 				list, ErrListFull, held, s.opts.MaxListBytes)
 		}
 	}
@@ -163,7 +165,7 @@ func (s *Store) newList(t *table.Table) (*List, error) {
 	return newList(t, extra)
 }
 
-// commit makes the snapshots current and tells the feeds. It needs pub held.
+// commit makes the snapshots current and offers them to the feeds. s.pub is held.
 func (s *Store) commit(next []*snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +192,7 @@ func (s *Store) Targets() []string {
 }
 
 // Close ends all feeds and taps. Subscriptions get no more changes; Publish returns
-// ErrClosed; what is there can still be viewed.
+// ErrClosed; the rows can still be viewed.
 func (s *Store) Close() {
 	s.pub.Lock()
 	s.closed = true
@@ -212,20 +214,17 @@ func (s *Store) Close() {
 	}
 }
 
-// Stats are sizes, for self-metrics.
+// Stats are the store's sizes.
 type Stats struct {
-	Lists int // lists of all targets that have been published
-	Rows  int // rows they hold, superseded ones that are not yet merged away included
-	Feeds int // distinct sets of queries with a subscriber
-
-	Subscriptions int // subscribers
+	Rows          int // of all lists, superseded rows included
+	Subscriptions int
 }
 
 // Stats returns the store's sizes now.
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	st := Stats{Lists: len(s.lists), Feeds: len(s.feeds)}
+	var st Stats
 	for _, l := range s.lists {
 		st.Rows += l.size()
 	}
@@ -235,7 +234,7 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// snapshots returns every list as it is. It needs mu held.
+// snapshots returns all lists. s.mu is held.
 func (s *Store) snapshots() []*snapshot {
 	out := make([]*snapshot, 0, len(s.lists))
 	for _, l := range s.lists {
@@ -244,14 +243,14 @@ func (s *Store) snapshots() []*snapshot {
 	return out
 }
 
-// View is the store at one moment, from which any number of queries can be answered
-// consistently. It costs little to take and holds the tables it refers to.
+// View is the store at one moment: any number of queries have consistent results. It is cheap to
+// make and keeps the tables it refers to in memory.
 type View struct {
 	lists []*snapshot
 	def   string
 }
 
-// View returns the store as it is now.
+// View returns the current store.
 func (s *Store) View() *View {
 	s.mu.RLock()
 	v := &View{lists: s.snapshots(), def: s.opts.DefaultTarget}
@@ -275,7 +274,7 @@ func compare(a, b string) int {
 	return 0
 }
 
-// HasTarget reports whether the target, or with "" the default one, has rows.
+// HasTarget reports whether the target ("" is the default one) has rows.
 func (v *View) HasTarget(name string) bool {
 	for _, l := range v.lists {
 		if (l.target == name || name == "" && l.target == v.def) && l.size() > 0 {
@@ -285,9 +284,9 @@ func (v *View) HasTarget(name string) bool {
 	return false
 }
 
-// Rows yields the rows that match any of the queries, each once, with the leaves
-// that they select; targets and lists in the order of their names, rows in the
-// order in which they were published. Rows share memory with the tables.
+// Rows yields the rows that match any of the queries, each once, with the selected leaves: targets
+// and lists in the order of their names, rows in the order of publication. Rows share memory with
+// the tables.
 func (v *View) Rows(queries ...Query) func(yield func(*Row, Meta) bool) {
 	return func(yield func(*Row, Meta) bool) {
 		for _, l := range v.lists {
@@ -313,7 +312,7 @@ func (v *View) List(target, list string, queries ...Query) func(yield func(*Row,
 	}
 }
 
-// walk yields the rows that a plan selects, and reports whether to go on.
+// walk yields the rows that a plan selects and reports whether to continue.
 func (s *snapshot) walk(p *plan, yield func(*Row, Meta) bool) bool {
 	leafs := make([]bool, len(s.list.Leaves))
 	if p.exact() {
@@ -340,7 +339,7 @@ func (s *snapshot) walk(p *plan, yield func(*Row, Meta) bool) bool {
 	return true
 }
 
-// emit yields one row, if the plan selects it, and reports whether to go on.
+// emit yields one row, if the plan selects it, and reports whether to continue.
 func (s *snapshot) emit(p *plan, g *segment, col []int, row int, leafs []bool, yield func(*Row, Meta) bool) bool {
 	ok, depth := p.selects(g, row, leafs)
 	if !ok {
@@ -372,10 +371,4 @@ func (s *Store) Size(target, list string) int {
 		return 0
 	}
 	return l.rows()
-}
-
-// String names the store's sizes, for logs.
-func (s *Store) String() string {
-	st := s.Stats()
-	return fmt.Sprintf("store with %d rows in %d lists and %d feeds", st.Rows, st.Lists, st.Feeds)
 }

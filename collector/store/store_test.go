@@ -182,7 +182,8 @@ func TestSubscribeFollows(t *testing.T) {
 	s := New(Options{})
 	defer s.Close()
 	publish(t, s, 1, replace(hh(t, "s1 a 1", "s1 b 2")))
-	sub, err := s.Subscribe(SubscribeOptions{Queries: []Query{ParseQuery("", "/univmon/heavy-hitters/heavy-hitter/state/packets")}})
+	sub, err := s.Subscribe(SubscribeOptions{Queries: []Query{ParseQuery("",
+		"/univmon/heavy-hitters/heavy-hitter/state/packets")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +246,8 @@ func TestQueueAllIsFairAndBounded(t *testing.T) {
 	s := New(Options{})
 	defer s.Close()
 	publish(t, s, 1, replace(hh(t, "s1 a 1", "s1 b 1", "s1 c 1", "s1 d 1")))
-	sub, err := s.Subscribe(SubscribeOptions{Queries: []Query{ParseQuery("", "/univmon/heavy-hitters/heavy-hitter/state/packets")}})
+	sub, err := s.Subscribe(SubscribeOptions{Queries: []Query{ParseQuery("",
+		"/univmon/heavy-hitters/heavy-hitter/state/packets")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +257,8 @@ func TestQueueAllIsFairAndBounded(t *testing.T) {
 	// gets to every row.
 	seen := map[string]int{}
 	for i := range 8 {
-		publish(t, s, 2+i, replace(hh(t, fmt.Sprintf("s1 a %d", 2+i), fmt.Sprintf("s1 b %d", 2+i), fmt.Sprintf("s1 c %d", 2+i), fmt.Sprintf("s1 d %d", 2+i))))
+		publish(t, s, 2+i, replace(hh(t, fmt.Sprintf("s1 a %d", 2+i), fmt.Sprintf("s1 b %d", 2+i),
+			fmt.Sprintf("s1 c %d", 2+i), fmt.Sprintf("s1 d %d", 2+i))))
 		sub.feed.evaluate()
 		sub.QueueAll()
 		deltas, _ := sub.Pull(1)
@@ -318,24 +321,13 @@ func TestPartialUpsertKeepsOtherColumns(t *testing.T) {
 	}
 }
 
-func TestScopedReplace(t *testing.T) {
-	s := New(Options{})
-	defer s.Close()
-	publish(t, s, 1, replace(hh(t, "s1 a 1", "s1 b 2", "s2 a 3")))
-	publish(t, s, 2, Publication{Table: hh(t, "s1 b 4"), Replace: true, Scope: []KeyValue{{"device", "s1"}}})
-	got := dump(s.View(), ParseQuery("", "/univmon/heavy-hitters/heavy-hitter/state/packets"))
-	slices.Sort(got)
-	if diff := cmp.Diff([]string{"s1,b/state/packets = 4", "s2,a/state/packets = 3"}, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // TestRowByRow holds the stack of segments against a map, with random upserts,
 // deletes and replaces.
 func TestRowByRow(t *testing.T) {
 	s := New(Options{})
 	defer s.Close()
-	sub, err := s.Subscribe(SubscribeOptions{Queries: []Query{ParseQuery("", "/univmon/heavy-hitters/heavy-hitter/state/packets")}})
+	sub, err := s.Subscribe(SubscribeOptions{Queries: []Query{ParseQuery("",
+		"/univmon/heavy-hitters/heavy-hitter/state/packets")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,12 +408,10 @@ func TestPublishRefusesAsAWhole(t *testing.T) {
 	}{
 		{"no time", Batch{}, "no time"},
 		{"no table", Batch{Time: t0, Tables: []Publication{{}}}, "has no table"},
-		{"kind", Batch{Time: t0, Tables: []Publication{{Table: hh(t, "s1 a 2")}, {Table: wrong}}}, "column state/packets is of kind int64"},
+		{"kind", Batch{Time: t0, Tables: []Publication{{Table: hh(t, "s1 a 2")}, {Table: wrong}}},
+			"column state/packets is of kind int64"},
 		{"keys", Batch{Time: t0, Tables: []Publication{replace(fewer)}}, "has 1 keys, the list has 2"},
-		{"scope", Batch{Time: t0, Tables: []Publication{{Table: fewer, Replace: true, Scope: []KeyValue{{"x", "1"}}}}}, `"x", which is not a key`},
 		{"both", Batch{Time: t0, Tables: []Publication{{Table: fewer, Replace: true, Delete: true}}}, "can do one"},
-		{"scope without replace", Batch{Time: t0, Tables: []Publication{{Table: fewer, Scope: []KeyValue{{"device", "1"}}}}}, "does not replace"},
-		{"malformed", Batch{Time: t0, Tables: []Publication{{Table: &table.Table{List: "nowhere"}}}}, "schema path"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := s.Publish(tc.b)
@@ -430,7 +420,8 @@ func TestPublishRefusesAsAWhole(t *testing.T) {
 			}
 		})
 	}
-	if diff := cmp.Diff([]string{"s1,a/state/packets = 1"}, dump(s.View(), ParseQuery("", "/.../packets"))); diff != "" {
+	if diff := cmp.Diff([]string{"s1,a/state/packets = 1"},
+		dump(s.View(), ParseQuery("", "/.../packets"))); diff != "" {
 		t.Error(diff)
 	}
 	s.Close()
@@ -452,7 +443,8 @@ func (fakeSchema) KeyLeaves(string) map[string]string {
 	return map[string]string{"state/flow": "flow"}
 }
 
-// A publisher that never takes rows back is stopped at the bound, and a table that replaces them all is taken still.
+// A publisher that never takes rows back is stopped at the bound, and a table that replaces them
+// all is taken still.
 func TestListsAreBounded(t *testing.T) {
 	s := New(Options{MaxListBytes: 10_000})
 	defer s.Close()
@@ -508,10 +500,13 @@ func TestInterest(t *testing.T) {
 		}
 		return sub
 	}
-	a := subscribe("/univmon/flows/flow[device=s1][flow=10.0.0.1]/state/packets", "/univmon/flows/flow[flow=10.0.0.1][device=s1]")
-	b := subscribe("/univmon/flows/flow[device=s1][flow=10.0.0.1]", "/univmon/flows/flow[device=s1]", "/univmon/flows/flow[device=*][flow=1]", "/univmon")
-	want := []Watch{{Target: "netsketch", List: "/netsketch-univmon:univmon/flows/flow", Keys: []string{"s1", "10.0.0.1"}}}
-	if diff := cmp.Diff(want, s.Interest()); diff != "" {
+	a := subscribe("/univmon/flows/flow[device=s1][flow=10.0.0.1]/state/packets",
+		"/univmon/flows/flow[flow=10.0.0.1][device=s1]")
+	b := subscribe("/univmon/flows/flow[device=s1][flow=10.0.0.1]", "/univmon/flows/flow[device=s1]",
+		"/univmon/flows/flow[device=*][flow=1]", "/univmon")
+	want := []Watch{{Target: "netsketch", List: "/netsketch-univmon:univmon/flows/flow",
+		Keys: []string{"s1", "10.0.0.1"}}}
+	if diff := cmp.Diff(want, s.interest.list()); diff != "" {
 		t.Error(diff)
 	}
 	a.Close()
@@ -523,8 +518,8 @@ func TestInterest(t *testing.T) {
 	}, log); diff != "" {
 		t.Error(diff)
 	}
-	if len(s.Interest()) != 0 || len(s.feeds) != 0 {
-		t.Errorf("left over: %v, %d feeds", s.Interest(), len(s.feeds))
+	if len(s.interest.list()) != 0 || len(s.feeds) != 0 {
+		t.Errorf("left over: %v, %d feeds", s.interest.list(), len(s.feeds))
 	}
 }
 
@@ -532,7 +527,8 @@ func TestKeyLeavesFromSchema(t *testing.T) {
 	s := New(Options{Schema: fakeSchema{}})
 	defer s.Close()
 	publish(t, s, 1, replace(hh(t, "s1 a 1")))
-	if diff := cmp.Diff([]string{"s1,a/state/flow = a"}, dump(s.View(), ParseQuery("", "/univmon/heavy-hitters/heavy-hitter/state/flow"))); diff != "" {
+	if diff := cmp.Diff([]string{"s1,a/state/flow = a"},
+		dump(s.View(), ParseQuery("", "/univmon/heavy-hitters/heavy-hitter/state/flow"))); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -558,21 +554,6 @@ func TestTapDropsTheOldest(t *testing.T) {
 	}
 }
 
-func TestBatches(t *testing.T) {
-	s := New(Options{})
-	seq := s.Batches(t.Context(), 4)
-	publish(t, s, 1, replace(hh(t, "s1 a 1")))
-	publish(t, s, 2, replace(hh(t, "s1 a 1")))
-	s.Close()
-	n := 0
-	for range seq {
-		n++
-	}
-	if n != 2 {
-		t.Errorf("%d batches, want 2", n)
-	}
-}
-
 // TestLookup has both ways to find rows by key agree.
 func TestLookup(t *testing.T) {
 	s := New(Options{})
@@ -582,7 +563,8 @@ func TestLookup(t *testing.T) {
 	publish(t, s, 3, Publication{Table: flows(5000, 2).Slice(850, 870), Delete: true})
 	var qs []Query
 	for i := range 20 {
-		qs = append(qs, ParseQuery("", fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[device=s1][flow=%s]", flows(5000, 1).Keys[1].Text(i*53))))
+		qs = append(qs, ParseQuery("", fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[device=s1][flow=%s]",
+			flows(5000, 1).Keys[1].Text(i*53))))
 	}
 	qs = append(qs, qs[3], ParseQuery("", "/univmon/heavy-hitters/heavy-hitter[device=s1][flow=none]"))
 	snap := s.lists[listKey{"netsketch", hhList}]

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Subscriptions: a subscriber's place in a feed.
-
 package store
 
 import (
@@ -9,55 +7,52 @@ import (
 	"slices"
 )
 
-// SubscribeOptions say what to follow and how.
+// SubscribeOptions are the rows to follow and the form of delivery.
 type SubscribeOptions struct {
-	// Queries are followed together. Subscriptions with the same queries, in any
-	// order, share the work.
+	// Queries are followed together. Subscriptions with the same queries, in any order, share a
+	// feed.
 	Queries []Query
-	// Rendering separates subscriptions whose Row.Rendered differ: those with the
-	// same text share what is rendered.
+	// Rendering separates subscriptions whose Row.Rendered differ: those with the same text share
+	// rendered rows.
 	Rendering string
-	// UpdatesOnly leaves out what is there already.
+	// UpdatesOnly leaves out the existing rows.
 	UpdatesOnly bool
-	// Notify, when set, is signalled (without waiting) whenever there is something
-	// to pull; it needs room for one. Subscriptions of one reader may share it.
-	// Without it the subscription makes its own (Ready).
+	// Notify is signaled, without blocking, whenever there are deltas to pull; its capacity is at
+	// least one. Several subscriptions may share it. nil: the subscription makes its own (Ready).
 	Notify chan struct{}
 }
 
-// Subscription is one subscriber's view of its rows: first every row there is, then
-// the rows that change. It keeps, per row that it was sent, which state of each leaf
-// that was, and a queue in which a row stands at most once; a subscriber that does
-// not read costs that and no more, however often rows change.
+// Subscription delivers rows to one subscriber: first the existing rows, then rows that change. It
+// keeps the last sent state of each leaf and a queue in which a row occurs at most once. A
+// subscriber that does not pull costs no more than that, however often rows change.
 type Subscription struct {
 	feed   *feed
 	notify chan struct{}
 
 	// Guarded by feed.mu.
-	cursor  uint64 // the log is read up to here
-	initial int    // rows at the head of the queue that were there at the start
+	cursor  uint64 // position in the log
+	initial int    // rows at the head of the queue that existed at the start
 	queue   []int32
 	head    int
 	queued  bitset   // by slot
 	forced  bitset   // by slot: send every leaf
-	gen     []uint32 // by slot: the row that is known, 0 for none
-	sent    []uint32 // by slot and leaf: the count of changes at the last sending
+	gen     []uint32 // by slot: the generation of the row that was sent; 0: none
+	sent    []uint32 // by slot and leaf: the count of changes when it was sent
 	stride  int
 	closed  bool
 
-	// The reader's.
+	// Used by Pull.
 	deltas []Delta
 	leaves []LeafDelta
 }
 
-// Delta is what has changed about a row since the subscriber was last told.
+// Delta is the change of a row since it was last sent.
 type Delta struct {
 	Row  *Row
 	Meta Meta
-	// Removed says that the entry is gone. Leaves then has the leaves that the
-	// subscriber knows of and that are gone with it.
+	// Removed: the entry was removed. Leaves then has the leaves that were sent before.
 	Removed bool
-	// Leaves are the leaves to tell of; one that Row has as absent is gone.
+	// Leaves have changed; a leaf that is absent in Row was removed.
 	Leaves []LeafDelta
 }
 
@@ -65,13 +60,12 @@ type Delta struct {
 type LeafDelta struct {
 	// Leaf is its index in Row.List.Leaves.
 	Leaf int
-	// Duplicates is how many changes came before this one that the subscriber was
-	// too slow to be told of.
+	// Duplicates is the number of earlier changes that were coalesced into this one.
 	Duplicates uint32
 }
 
-// Subscribe follows what the queries select. The subscription is registered before
-// the rows of now are looked at, so no change falls between. Close it.
+// Subscribe follows the rows that the queries select. The subscription is registered before the
+// existing rows are read, so no change is missed. The caller closes it.
 func (s *Store) Subscribe(o SubscribeOptions) (*Subscription, error) {
 	if len(o.Queries) == 0 {
 		return nil, errors.New("store: a subscription needs at least one query")
@@ -109,8 +103,8 @@ func (s *Store) join(o SubscribeOptions) (*feed, error) {
 		}
 		s.mu.Unlock()
 
-		// Which lists the queries select something of is found out before the lock is
-		// taken for good: thousands of queries take a while.
+		// The queries are matched with the lists before the lock is taken again: thousands of
+		// queries take time.
 		f := newFeed(s, key, slices.Clone(o.Queries))
 		s.mu.RLock()
 		now := s.snapshots()
@@ -142,7 +136,7 @@ func (sub *Subscription) Close() {
 	delete(f.subs, sub)
 	for id, gen := range sub.gen {
 		if gen != 0 && f.slots[id].gen == gen {
-			sub.forget(int32(id))
+			sub.drop(int32(id))
 		}
 	}
 	sub.queue, sub.gen, sub.sent = nil, nil, nil
@@ -162,22 +156,21 @@ func (sub *Subscription) Close() {
 	s.interest.change(f.watches, -1)
 }
 
-// Ready is signalled when there is something to pull. One signal may stand for many
-// changes; pull until Pull says that there is no more.
+// Ready is signaled when there are deltas to pull. One signal may stand for many changes: pull
+// until Pull returns no more.
 func (sub *Subscription) Ready() <-chan struct{} { return sub.notify }
 
-// Initial reports whether rows that were there at the start are still to be pulled.
+// Initial reports whether rows that existed at the start are still to be pulled.
 func (sub *Subscription) Initial() bool {
 	sub.feed.mu.Lock()
 	defer sub.feed.mu.Unlock()
 	return sub.initial > 0
 }
 
-// Sync waits until what was published before is there to be pulled.
+// Sync waits until everything published before can be pulled.
 func (sub *Subscription) Sync() { sub.feed.evaluate() }
 
-// QueueAll queues every row that there is with all its leaves, changed or not: a
-// sample, or a heartbeat.
+// QueueAll queues all rows with all their leaves, changed or not: a sample or a heartbeat.
 func (sub *Subscription) QueueAll() {
 	f := sub.feed
 	f.mu.Lock()
@@ -194,8 +187,8 @@ func (sub *Subscription) QueueAll() {
 	}
 }
 
-// Pull returns what there is to tell of up to so many rows, and whether there is
-// more. The deltas are good until the next Pull.
+// Pull returns deltas of up to rows rows and whether there are more. The deltas are valid until the
+// next Pull.
 func (sub *Subscription) Pull(rows int) (deltas []Delta, more bool) {
 	sub.deltas, sub.leaves = sub.deltas[:0], sub.leaves[:0]
 	f := sub.feed
@@ -219,7 +212,7 @@ func (sub *Subscription) Pull(rows int) (deltas []Delta, more bool) {
 		n := copy(sub.queue, sub.queue[sub.head:])
 		sub.queue, sub.head = sub.queue[:n], 0
 	}
-	// The leaves of the deltas were cut from a slice that may have moved since.
+	// The leaves of the deltas are parts of a slice that may have been reallocated.
 	at := 0
 	for i := range sub.deltas {
 		n := len(sub.deltas[i].Leaves)
@@ -229,7 +222,7 @@ func (sub *Subscription) Pull(rows int) (deltas []Delta, more bool) {
 	return sub.deltas, sub.head < len(sub.queue)
 }
 
-// start queues the rows that are there, or notes them as known. It needs feed.mu.
+// start queues the existing rows, or marks them as sent. feed.mu is held.
 func (sub *Subscription) start(updatesOnly bool) {
 	f := sub.feed
 	sub.cursor = f.seq
@@ -253,7 +246,7 @@ func (sub *Subscription) start(updatesOnly bool) {
 	}
 }
 
-// drain moves what the log has gained to the queue.
+// drain moves new log entries to the queue.
 func (sub *Subscription) drain() {
 	f := sub.feed
 	sub.fit()
@@ -284,7 +277,7 @@ func (sub *Subscription) enqueue(id int32) {
 	}
 }
 
-// pop adds the delta of one row, if there is something to tell.
+// pop adds the delta of one row, if it has one.
 func (sub *Subscription) pop(id int32) {
 	sub.queued.clear(int(id))
 	forced := sub.forced.has(int(id))
@@ -328,12 +321,12 @@ func (sub *Subscription) pop(id int32) {
 		Leaves:  sub.leaves[first:],
 	})
 	if s.gone {
-		sub.forget(id)
+		sub.drop(id)
 	}
 }
 
-// forget ends the subscription's knowledge of a row.
-func (sub *Subscription) forget(id int32) {
+// drop marks a row as not sent.
+func (sub *Subscription) drop(id int32) {
 	s := &sub.feed.slots[id]
 	sub.gen[id] = 0
 	s.known--
@@ -342,7 +335,7 @@ func (sub *Subscription) forget(id int32) {
 	}
 }
 
-// fit makes room for the feed's slots and leaves.
+// fit grows the tables to the feed's slots and leaves.
 func (sub *Subscription) fit() {
 	f := sub.feed
 	n := len(f.slots)
@@ -361,7 +354,7 @@ func (sub *Subscription) fit() {
 	}
 }
 
-// signal tells the reader; it never waits.
+// signal signals the subscriber without blocking.
 func (sub *Subscription) signal() {
 	select {
 	case sub.notify <- struct{}{}:

@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Taps: whole batches for outputs that read columns.
-
 package store
 
 import (
-	"context"
-	"iter"
 	"sync/atomic"
 )
 
-// Tap receives every batch published after it was made, in order. Its queue is
-// bounded: when it is full the oldest batch is dropped and counted.
+// Tap delivers every batch published after it was made, in order, to an output that reads columns.
+// Its queue is bounded: when it is full, the oldest batch is dropped and counted.
 type Tap struct {
 	store   *Store
 	ch      chan *Batch
 	dropped atomic.Uint64 // batches
 	rows    atomic.Uint64 // in them
-	closed  bool          // under store.pub
+	closed  bool          // guarded by store.pub
 }
 
-// Tap returns a tap with room for so many batches (at least one).
+// Tap returns a tap with a queue of buffer batches, at least one.
 func (s *Store) Tap(buffer int) *Tap {
 	t := &Tap{store: s, ch: make(chan *Batch, max(buffer, 1))}
 	s.pub.Lock()
@@ -34,14 +30,14 @@ func (s *Store) Tap(buffer int) *Tap {
 	return t
 }
 
-// C delivers the batches, for reading only; it is closed by Close and when the
-// store closes.
+// C delivers the batches, which must not be changed. It is closed by Close and when the store
+// closes.
 func (t *Tap) C() <-chan *Batch { return t.ch }
 
-// Dropped returns how many batches were dropped because nobody read them in time.
+// Dropped returns the number of dropped batches.
 func (t *Tap) Dropped() uint64 { return t.dropped.Load() }
 
-// DroppedRows returns how many rows they had.
+// DroppedRows returns the number of rows in dropped batches.
 func (t *Tap) DroppedRows() uint64 { return t.rows.Load() }
 
 // Close ends the tap. It may be called more than once.
@@ -51,7 +47,7 @@ func (t *Tap) Close() {
 	t.close()
 }
 
-// close needs store.pub held.
+// close ends the tap. store.pub is held.
 func (t *Tap) close() {
 	if !t.closed {
 		t.closed = true
@@ -60,7 +56,7 @@ func (t *Tap) close() {
 	}
 }
 
-// offer needs store.pub held, which makes it the only sender.
+// offer queues a batch. store.pub is held, so there is one sender.
 func (t *Tap) offer(b *Batch) {
 	for {
 		select {
@@ -75,25 +71,6 @@ func (t *Tap) offer(b *Batch) {
 				t.rows.Add(uint64(old.Tables[i].Table.Rows()))
 			}
 		default:
-		}
-	}
-}
-
-// Batches yields batches from now on until ctx ends or the store closes, through a
-// tap with room for so many.
-func (s *Store) Batches(ctx context.Context, buffer int) iter.Seq[*Batch] {
-	t := s.Tap(buffer)
-	return func(yield func(*Batch) bool) {
-		defer t.Close()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case b, ok := <-t.ch:
-				if !ok || !yield(b) {
-					return
-				}
-			}
 		}
 	}
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Values: one cell taken out of its column.
-
 package store
 
 import (
@@ -40,7 +38,7 @@ func Bool(v bool) Value {
 // Text returns a text value.
 func Text(v string) Value { return Value{kind: table.String, str: v} }
 
-// Kind says which accessor holds; table.Invalid for an absent leaf.
+// Kind selects the accessor; table.Invalid for an absent leaf.
 func (v Value) Kind() table.Kind { return v.kind }
 
 // Absent reports whether the leaf has no value.
@@ -112,8 +110,8 @@ func cell(c *table.Column, row int) Value {
 	return Value{}
 }
 
-// parseKey reads a key's text form as a value of a column's kind; false when the
-// text cannot be one, so that no row has it.
+// parseKey reads a key's text form as a value of a column's kind; false if the text is not of that
+// kind.
 func parseKey(kind table.Kind, s string) (Value, bool) {
 	switch kind {
 	case table.Uint64:

@@ -9,11 +9,11 @@ import (
 	"slices"
 )
 
-// NextHop is one way out of a switch.
+// NextHop is one next hop of a switch.
 type NextHop struct {
 	// Port is the egress port.
 	Port uint32
-	// Source is the Ethernet address the packet leaves with: the switch's own.
+	// Source is the switch's Ethernet address, the source of forwarded packets.
 	Source MAC
 	// Destination is the Ethernet address of the next switch or of the host.
 	Destination MAC
@@ -21,7 +21,7 @@ type NextHop struct {
 	Peer string
 }
 
-// Group is a set of equally short ways out of a switch; a packet takes one of them by its flow.
+// Group is a set of next hops on equally short paths; a hash of the flow selects one for a packet.
 type Group struct {
 	// ID counts from 1 within a switch, in the order in which routes first use the groups.
 	ID uint32
@@ -41,7 +41,7 @@ type Routes struct {
 	Switch string
 	Groups []Group
 	// Routes are sorted: IPv4 first, then by address and prefix length. Prefixes of hosts that the
-	// switch cannot reach are not among them.
+	// switch cannot reach are left out.
 	Routes []Route
 }
 
@@ -53,7 +53,7 @@ func (r Routes) Group(id uint32) (Group, bool) {
 	return r.Groups[id-1], true
 }
 
-// unreachable is a distance no path has.
+// unreachable is the distance of switches without a path between them.
 const unreachable = int(^uint(0) >> 1)
 
 // distances returns the number of links from every switch to the one given.
@@ -67,7 +67,7 @@ func (t *Topology) distances(to int) []int {
 	for len(queue) > 0 {
 		at := queue[0]
 		queue = queue[1:]
-		for _, n := range t.neighbours[at] {
+		for _, n := range t.neighbors[at] {
 			if d[n.to] == unreachable {
 				d[n.to] = d[at] + 1
 				queue = append(queue, n.to)
@@ -77,13 +77,13 @@ func (t *Topology) distances(to int) []int {
 	return d
 }
 
-// hops returns the ways from one switch towards another, given the distances to the latter.
+// hops returns the next hops of a switch to another one, given the distances to the latter.
 func (t *Topology) hops(from int, d []int) []NextHop {
 	if d[from] == unreachable {
 		return nil
 	}
 	var out []NextHop
-	for _, n := range t.neighbours[from] {
+	for _, n := range t.neighbors[from] {
 		if d[n.to] != unreachable && d[n.to] == d[from]-1 {
 			out = append(out, NextHop{n.port, t.switches[from].MAC, t.switches[n.to].MAC, t.switches[n.to].Name})
 		}
@@ -97,10 +97,10 @@ type destination struct {
 	host   *Host
 }
 
-// reach is what the routes of all switches rest on.
+// reach is the common input for the routes of all switches.
 type reach struct {
 	destinations []destination
-	// toSwitch has the distances to each switch that a host is attached to.
+	// toSwitch has the distances to each switch with attached hosts.
 	toSwitch map[int][]int
 }
 
@@ -121,7 +121,7 @@ func reachOf(t *Topology) *reach {
 	return r
 }
 
-// Routes returns the forwarding state of one switch; empty when there is no such switch.
+// Routes returns the forwarding state of one switch; empty if there is no switch of this name.
 func (t *Topology) Routes(name string) Routes {
 	i, ok := t.switchIndex[name]
 	if !ok {
@@ -130,7 +130,7 @@ func (t *Topology) Routes(name string) Routes {
 	return t.routesOf(i)
 }
 
-// via is a way out that routes share: to another switch, or to a host attached here.
+// via is a destination that routes share: another switch, or a host attached to this one.
 type via struct {
 	toSwitch int
 	host     *Host
@@ -139,18 +139,18 @@ type via struct {
 func (t *Topology) routesOf(i int) Routes {
 	out := Routes{Switch: t.switches[i].Name}
 	r := t.reach()
-	ids := map[via]uint32{}        // 0: no way
-	byPorts := map[string]uint32{} // equal hops are one group, whatever they lead to
+	ids := map[via]uint32{}        // 0: unreachable
+	byPorts := map[string]uint32{} // groups by their next hops, for all destinations
 	for _, dst := range r.destinations {
-		way := via{toSwitch: t.switchIndex[dst.host.Port.Switch]}
-		if way.toSwitch == i {
-			way.host = dst.host
+		dest := via{toSwitch: t.switchIndex[dst.host.Port.Switch]}
+		if dest.toSwitch == i {
+			dest.host = dst.host
 		}
-		id, known := ids[way]
+		id, known := ids[dest]
 		if !known {
-			hops := t.hops(i, r.toSwitch[way.toSwitch])
-			if way.host != nil {
-				hops = []NextHop{{way.host.Port.Number, t.switches[i].MAC, way.host.MAC, way.host.Name}}
+			hops := t.hops(i, r.toSwitch[dest.toSwitch])
+			if dest.host != nil {
+				hops = []NextHop{{dest.host.Port.Number, t.switches[i].MAC, dest.host.MAC, dest.host.Name}}
 			}
 			if len(hops) > 0 {
 				key := portsKey(hops)
@@ -160,7 +160,7 @@ func (t *Topology) routesOf(i int) Routes {
 					out.Groups = append(out.Groups, Group{id, hops})
 				}
 			}
-			ids[way] = id
+			ids[dest] = id
 		}
 		if id != 0 {
 			out.Routes = append(out.Routes, Route{dst.prefix, id})
@@ -169,7 +169,7 @@ func (t *Topology) routesOf(i int) Routes {
 	return out
 }
 
-// portsKey names a set of hops; within a switch a port leads to one peer.
+// portsKey identifies a set of next hops: at a switch, a port leads to one peer.
 func portsKey(hops []NextHop) string {
 	var b []byte
 	for _, h := range hops {
@@ -179,5 +179,6 @@ func portsKey(hops []NextHop) string {
 }
 
 func comparePrefixes(a, b netip.Prefix) int {
-	return cmp.Or(cmp.Compare(a.Addr().BitLen(), b.Addr().BitLen()), a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	return cmp.Or(cmp.Compare(a.Addr().BitLen(), b.Addr().BitLen()), a.Addr().Compare(b.Addr()),
+		cmp.Compare(a.Bits(), b.Bits()))
 }

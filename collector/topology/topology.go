@@ -4,8 +4,8 @@
 // routes with equal-cost groups.
 //
 // A Builder collects the parts and Build checks them; the Topology it returns is immutable and may
-// be used by any number of goroutines. Everything is deterministic: the same parts, added in
-// whatever order, give the same routes, group numbers and addresses.
+// be used by any number of goroutines. Routes, group numbers and addresses depend only on the
+// parts, not on the order in which they are added.
 package topology
 
 import (
@@ -24,25 +24,12 @@ type MAC [6]byte
 // String is the colon-separated form.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// Role is a switch's place in the network.
-type Role string
-
-// The roles that the collector knows. Others may be used and mean what the operator wants.
-const (
-	// Edge switches have hosts attached.
-	Edge Role = "edge"
-	// Transit switches connect other switches only.
-	Transit Role = "transit"
-)
-
 // Switch is a switch.
 type Switch struct {
 	// Name is unique among switches and hosts.
 	Name string
-	// Role is edge or transit; Build derives it from the attached hosts when it is empty.
-	Role Role
-	// MAC is the Ethernet address packets to the switch's ports carry; Build makes one up, locally
-	// administered and derived from the switch's place in the order of names, when it is zero.
+	// MAC is the destination of packets to the switch's ports. If it is zero, Build assigns a
+	// locally administered address by the order of names.
 	MAC MAC
 }
 
@@ -50,11 +37,11 @@ type Switch struct {
 type Host struct {
 	// Name is unique among switches and hosts.
 	Name string
-	// MAC is the host's Ethernet address; made up by Build when zero.
+	// MAC is the host's Ethernet address; assigned by Build if zero.
 	MAC MAC
-	// Prefixes are the host's addresses, as prefixes of full length, and prefixes behind it.
+	// Prefixes are the host's addresses, as prefixes of full length, and the prefixes behind it.
 	Prefixes []netip.Prefix
-	// Port is where it is attached.
+	// Port is the port that it is attached to.
 	Port Port
 }
 
@@ -72,13 +59,9 @@ func comparePorts(a, b Port) int {
 }
 
 // Link joins ports of two switches, in both directions.
-type Link struct {
-	A, B Port
-	// Capacity is in bits per second; 0 when not known.
-	Capacity uint64
-}
+type Link struct{ A, B Port }
 
-// Builder collects the parts of a network. It is for one goroutine.
+// Builder collects the parts of a network. It must not be used by several goroutines at once.
 type Builder struct {
 	switches []Switch
 	hosts    []Host
@@ -101,78 +84,87 @@ type Topology struct {
 	links    []Link   // each with A before B, sorted
 
 	switchIndex map[string]int
-	hostIndex   map[string]int
 	peers       map[Port]Peer
-	// neighbours lists, per switch, the ports that lead to another switch, by port number.
-	neighbours [][]neighbour
-	reach      func() *reach // computed when first asked for
+	neighbors   [][]neighbor  // by switch: the ports that lead to another switch, by number
+	reach       func() *reach // computed at the first call
 }
 
-type neighbour struct {
+type neighbor struct {
 	port uint32
 	to   int
 }
 
-// Peer is what a port is connected to.
+// Peer is the other end of a port.
 type Peer struct {
-	// Host is the host's name; empty when the peer is a switch.
+	// Host is the host's name; empty if the peer is a switch.
 	Host string
-	// Port is the port at the other switch; the zero Port when the peer is a host.
+	// Port is the port of the other switch; the zero Port if the peer is a host.
 	Port Port
 }
 
-// Build checks the parts and returns the network, or every problem with it, joined.
+// Build checks the parts and returns the network, or all its errors, joined.
 func (b *Builder) Build() (*Topology, error) {
 	t := &Topology{
 		switches: slices.Clone(b.switches), hosts: slices.Clone(b.hosts), links: slices.Clone(b.links),
-		switchIndex: map[string]int{}, hostIndex: map[string]int{}, peers: map[Port]Peer{},
+		switchIndex: map[string]int{}, peers: map[Port]Peer{},
 	}
 	t.sort()
+	if err := errors.Join(t.indexSwitches(), t.attachHosts(), t.connectLinks(), t.checkPrefixes()); err != nil {
+		return nil, err
+	}
+	t.findNeighbors()
+	t.reach = sync.OnceValue(func() *reach { return reachOf(t) })
+	return t, nil
+}
+
+func (t *Topology) indexSwitches() error {
 	var errs []error
-	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("topology: "+format, args...)) }
 	for i := range t.switches {
 		s := &t.switches[i]
 		if s.Name == "" {
-			fail("a switch has no name")
+			errs = append(errs, errors.New("topology: a switch has no name"))
 		}
 		if _, twice := t.switchIndex[s.Name]; twice {
-			fail("switch %s is there twice", s.Name)
+			errs = append(errs, fmt.Errorf("topology: switch %s is defined twice", s.Name))
 		}
 		t.switchIndex[s.Name] = i
 		if s.MAC == (MAC{}) {
-			s.MAC = madeUpMAC(0x01, i)
+			s.MAC = localMAC(0x01, i)
 		}
 	}
+	return errors.Join(errs...)
+}
+
+func (t *Topology) attachHosts() error {
+	var errs []error
+	names := map[string]bool{}
 	for i := range t.hosts {
 		h := &t.hosts[i]
-		if _, twice := t.hostIndex[h.Name]; twice || h.Name == "" {
-			fail("host %q: the name is empty or there twice", h.Name)
+		if names[h.Name] || h.Name == "" {
+			errs = append(errs, fmt.Errorf("topology: host %q: the name is empty or defined twice", h.Name))
 		}
 		if _, taken := t.switchIndex[h.Name]; taken {
-			fail("host %s has the name of a switch", h.Name)
+			errs = append(errs, fmt.Errorf("topology: host %s has the name of a switch", h.Name))
 		}
-		t.hostIndex[h.Name] = i
+		names[h.Name] = true
 		if h.MAC == (MAC{}) {
-			h.MAC = madeUpMAC(0x02, i)
+			h.MAC = localMAC(0x02, i)
 		}
 		if err := t.connect(h.Port, Peer{Host: h.Name}); err != nil {
-			fail("host %s: %w", h.Name, err)
+			errs = append(errs, fmt.Errorf("topology: host %s: %w", h.Name, err))
 		}
 	}
+	return errors.Join(errs...)
+}
+
+func (t *Topology) connectLinks() error {
+	var errs []error
 	for _, l := range t.links {
 		if err := errors.Join(t.connect(l.A, Peer{Port: l.B}), t.connect(l.B, Peer{Port: l.A})); err != nil {
-			fail("link %s to %s: %w", l.A, l.B, err)
+			errs = append(errs, fmt.Errorf("topology: link %s to %s: %w", l.A, l.B, err))
 		}
 	}
-	if err := t.checkPrefixes(); err != nil {
-		errs = append(errs, err)
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	t.derive()
-	t.reach = sync.OnceValue(func() *reach { return reachOf(t) })
-	return t, nil
+	return errors.Join(errs...)
 }
 
 func (t *Topology) sort() {
@@ -184,17 +176,18 @@ func (t *Topology) sort() {
 	slices.SortFunc(t.switches, func(a, b Switch) int { return naturalCompare(a.Name, b.Name) })
 	slices.SortFunc(t.hosts, func(a, b Host) int { return naturalCompare(a.Name, b.Name) })
 	slices.SortFunc(t.links, func(a, b Link) int {
-		return cmp.Or(naturalCompare(a.A.Switch, b.A.Switch), cmp.Compare(a.A.Number, b.A.Number), comparePorts(a.B, b.B))
+		return cmp.Or(naturalCompare(a.A.Switch, b.A.Switch), cmp.Compare(a.A.Number, b.A.Number),
+			comparePorts(a.B, b.B))
 	})
 }
 
-// connect records what a port leads to.
+// connect records the other end of a port.
 func (t *Topology) connect(p Port, to Peer) error {
 	if _, ok := t.switchIndex[p.Switch]; !ok {
-		return fmt.Errorf("there is no switch %q", p.Switch)
+		return fmt.Errorf("there is no switch %q; add it to the devices", p.Switch)
 	}
 	if p.Number == 0 {
-		return fmt.Errorf("port %s: ports count from 1", p)
+		return fmt.Errorf("port %s: numbers of ports count from 1", p)
 	}
 	if _, taken := t.peers[p]; taken {
 		return fmt.Errorf("port %s is used twice", p)
@@ -220,32 +213,22 @@ func (t *Topology) checkPrefixes() error {
 	return errors.Join(errs...)
 }
 
-// derive fills in neighbours and roles.
-func (t *Topology) derive() {
-	t.neighbours = make([][]neighbour, len(t.switches))
-	edge := make([]bool, len(t.switches))
+// findNeighbors fills in neighbors.
+func (t *Topology) findNeighbors() {
+	t.neighbors = make([][]neighbor, len(t.switches))
 	for p, peer := range t.peers {
-		i := t.switchIndex[p.Switch]
-		if peer.Host != "" {
-			edge[i] = true
-			continue
+		if peer.Host == "" {
+			i := t.switchIndex[p.Switch]
+			t.neighbors[i] = append(t.neighbors[i], neighbor{p.Number, t.switchIndex[peer.Port.Switch]})
 		}
-		t.neighbours[i] = append(t.neighbours[i], neighbour{p.Number, t.switchIndex[peer.Port.Switch]})
 	}
 	for i := range t.switches {
-		slices.SortFunc(t.neighbours[i], func(a, b neighbour) int { return cmp.Compare(a.port, b.port) })
-		if t.switches[i].Role != "" {
-			continue
-		}
-		t.switches[i].Role = Transit
-		if edge[i] {
-			t.switches[i].Role = Edge
-		}
+		slices.SortFunc(t.neighbors[i], func(a, b neighbor) int { return cmp.Compare(a.port, b.port) })
 	}
 }
 
-// madeUpMAC is a locally administered unicast address.
-func madeUpMAC(kind byte, i int) MAC {
+// localMAC is a locally administered unicast address.
+func localMAC(kind byte, i int) MAC {
 	return MAC{0x02, kind, 0, byte(i >> 16), byte(i >> 8), byte(i)}
 }
 
@@ -267,16 +250,7 @@ func (t *Topology) Switch(name string) (Switch, bool) {
 	return t.switches[i], true
 }
 
-// Host returns the host of that name.
-func (t *Topology) Host(name string) (Host, bool) {
-	i, ok := t.hostIndex[name]
-	if !ok {
-		return Host{}, false
-	}
-	return t.hosts[i], true
-}
-
-// Peer returns what a port is connected to.
+// Peer returns the other end of a port; false if the port is not connected.
 func (t *Topology) Peer(p Port) (Peer, bool) {
 	peer, ok := t.peers[p]
 	return peer, ok

@@ -34,7 +34,8 @@ func leafSpine(t testing.TB, seed uint64) *topology.Topology {
 			func(b *topology.Builder) { b.AddSwitch(topology.Switch{Name: leaf}) },
 			func(b *topology.Builder) { b.AddSwitch(topology.Switch{Name: fmt.Sprintf("spine%d", l)}) })
 		for s := 1; s <= 2; s++ {
-			link := topology.Link{A: topology.Port{Switch: leaf, Number: uint32(s)}, B: topology.Port{Switch: fmt.Sprintf("spine%d", s), Number: uint32(l)}}
+			link := topology.Link{A: topology.Port{Switch: leaf, Number: uint32(s)},
+				B: topology.Port{Switch: fmt.Sprintf("spine%d", s), Number: uint32(l)}}
 			if s == 2 {
 				link.A, link.B = link.B, link.A
 			}
@@ -42,7 +43,8 @@ func leafSpine(t testing.TB, seed uint64) *topology.Topology {
 				Name: fmt.Sprintf("h%d", 2*l+s-2), Port: topology.Port{Switch: leaf, Number: uint32(10 + s)},
 				Prefixes: prefixes(fmt.Sprintf("10.0.%d.%d/32", l, s), fmt.Sprintf("2001:db8:%d::%d/128", l, s)),
 			}
-			adds = append(adds, func(b *topology.Builder) { b.AddLink(link) }, func(b *topology.Builder) { b.AddHost(host) })
+			adds = append(adds, func(b *topology.Builder) { b.AddLink(link) },
+				func(b *topology.Builder) { b.AddHost(host) })
 		}
 	}
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -79,11 +81,8 @@ func TestRoutesOfALeaf(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	leaf1, _ := topo.Switch("leaf1")
-	spine2, _ := topo.Switch("spine2")
-	if leaf1.Role != topology.Edge || spine2.Role != topology.Transit {
-		t.Errorf("roles %s, %s", leaf1.Role, spine2.Role)
-	}
+	switches := topo.Switches()
+	leaf1, spine2 := switches[0], switches[3]
 	if hop := r.Groups[2].Hops[1]; hop.Source != leaf1.MAC || hop.Destination != spine2.MAC {
 		t.Errorf("addresses of %+v are not those of leaf1 and spine2", hop)
 	}
@@ -100,33 +99,36 @@ func all(t *topology.Topology) (routes []topology.Routes) {
 func TestOrderOfPartsDoesNotMatter(t *testing.T) {
 	want := all(leafSpine(t, 1))
 	for seed := uint64(2); seed < 10; seed++ {
-		if diff := cmp.Diff(want, all(leafSpine(t, seed)), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		if diff := cmp.Diff(want, all(leafSpine(t, seed)),
+			cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 			t.Fatalf("seed %d (-1 +other):\n%s", seed, diff)
 		}
 	}
 }
 
-func TestNoWay(t *testing.T) {
+func TestUnreachableHostsHaveNoRoute(t *testing.T) {
 	var b topology.Builder
 	for i := uint32(1); i <= 2; i++ {
 		sw := fmt.Sprintf("s%d", i)
 		b.AddSwitch(topology.Switch{Name: sw})
-		b.AddHost(topology.Host{Name: fmt.Sprintf("h%d", i), Port: topology.Port{Switch: sw, Number: 1}, Prefixes: prefixes(fmt.Sprintf("10.0.0.%d/32", i))})
+		b.AddHost(topology.Host{Name: fmt.Sprintf("h%d", i), Port: topology.Port{Switch: sw, Number: 1},
+			Prefixes: prefixes(fmt.Sprintf("10.0.0.%d/32", i))})
 	}
 	topo, err := b.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r := topo.Routes("s1"); len(r.Routes) != 1 {
-		t.Errorf("routes %+v, want only the own host", r.Routes)
+		t.Errorf("routes %+v, want only that of its own host", r.Routes)
 	}
 }
 
-func TestBuildNamesEveryProblem(t *testing.T) {
+func TestBuildReportsEveryError(t *testing.T) {
 	var b topology.Builder
 	b.AddSwitch(topology.Switch{Name: "s1"})
 	b.AddSwitch(topology.Switch{Name: "s1"})
-	b.AddHost(topology.Host{Name: "s1", Port: topology.Port{Switch: "s1", Number: 1}, Prefixes: prefixes("10.0.0.1/32")})
+	b.AddHost(topology.Host{Name: "s1", Port: topology.Port{Switch: "s1", Number: 1},
+		Prefixes: prefixes("10.0.0.1/32")})
 	b.AddHost(topology.Host{Name: "h", Port: topology.Port{Switch: "s1", Number: 1}, Prefixes: prefixes("10.0.0.1/32")})
 	b.AddLink(topology.Link{A: topology.Port{Switch: "s1", Number: 0}, B: topology.Port{Switch: "s9", Number: 1}})
 	_, err := b.Build()
@@ -134,8 +136,8 @@ func TestBuildNamesEveryProblem(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		"switch s1 is there twice", "host s1 has the name of a switch", "port s1/1 is used twice",
-		"ports count from 1", `no switch "s9"`, "10.0.0.1/32 belongs to host h and to host s1",
+		"switch s1 is defined twice", "host s1 has the name of a switch", "port s1/1 is used twice",
+		"numbers of ports count from 1", `no switch "s9"`, "10.0.0.1/32 belongs to host h and to host s1",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in:\n%v", want, err)
@@ -143,7 +145,7 @@ func TestBuildNamesEveryProblem(t *testing.T) {
 	}
 }
 
-func TestNamesSortAsPeopleCount(t *testing.T) {
+func TestNamesSortByNumber(t *testing.T) {
 	var b topology.Builder
 	for _, n := range []string{"leaf10", "leaf2", "a", "leaf1", "pod2-edge1", "pod10-edge1", "leaf02"} {
 		b.AddSwitch(topology.Switch{Name: n})
@@ -156,7 +158,8 @@ func TestNamesSortAsPeopleCount(t *testing.T) {
 	for _, s := range topo.Switches() {
 		got = append(got, s.Name)
 	}
-	if diff := cmp.Diff([]string{"a", "leaf1", "leaf2", "leaf02", "leaf10", "pod2-edge1", "pod10-edge1"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"a", "leaf1", "leaf2", "leaf02", "leaf10", "pod2-edge1", "pod10-edge1"},
+		got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -174,10 +177,14 @@ func BenchmarkRoutes(b *testing.B) {
 			tb.AddSwitch(topology.Switch{Name: edge})
 			tb.AddSwitch(topology.Switch{Name: agg})
 			for j := range k / 2 {
-				tb.AddLink(topology.Link{A: topology.Port{Switch: edge, Number: uint32(j + 1)}, B: topology.Port{Switch: fmt.Sprintf("pod%d-agg%d", pod, j), Number: uint32(i + 1)}})
-				tb.AddLink(topology.Link{A: topology.Port{Switch: agg, Number: uint32(k/2 + j + 1)}, B: topology.Port{Switch: fmt.Sprintf("core%d", i*k/2+j), Number: uint32(pod + 1)}})
+				tb.AddLink(topology.Link{A: topology.Port{Switch: edge, Number: uint32(j + 1)},
+					B: topology.Port{Switch: fmt.Sprintf("pod%d-agg%d", pod, j), Number: uint32(i + 1)}})
+				tb.AddLink(topology.Link{A: topology.Port{Switch: agg, Number: uint32(k/2 + j + 1)},
+					B: topology.Port{Switch: fmt.Sprintf("core%d", i*k/2+j), Number: uint32(pod + 1)}})
 				addr := netip.AddrFrom4([4]byte{10, byte(pod), byte(i), byte(j + 1)})
-				tb.AddHost(topology.Host{Name: fmt.Sprintf("h-%d-%d-%d", pod, i, j), Port: topology.Port{Switch: edge, Number: uint32(k/2 + j + 1)}, Prefixes: []netip.Prefix{netip.PrefixFrom(addr, 32)}})
+				tb.AddHost(topology.Host{Name: fmt.Sprintf("h-%d-%d-%d", pod, i, j),
+					Port:     topology.Port{Switch: edge, Number: uint32(k/2 + j + 1)},
+					Prefixes: []netip.Prefix{netip.PrefixFrom(addr, 32)}})
 			}
 		}
 	}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testkit is what the tests of all rooms share. Its types may be used by any number of goroutines.
+// Package testkit contains the helpers of all tests.
+//
+// Its types may be used by any number of goroutines.
 package testkit
 
 import (
@@ -11,7 +13,7 @@ import (
 	"time"
 )
 
-// Log keeps what is written to it, to be looked into. The zero value is empty.
+// Log stores the text written to it, for checks. The zero value is empty.
 type Log struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -24,23 +26,24 @@ func (l *Log) Write(b []byte) (int, error) {
 	return l.b.Write(b)
 }
 
-// String returns what was written so far.
+// String returns the text written so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
 }
 
-// Logger writes lines of text, from debug level on.
+// Logger returns a logger that writes text lines to the log, from debug level on.
 func (l *Log) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// patience is how long a busy machine may take for anything.
+// patience is the time that Until waits, enough for a busy machine.
 const patience = 30 * time.Second
 
-// Until waits for what another goroutine or process does without telling, and ends the test when it never does. It is to be
-// called by the test's goroutine.
+// Until polls until a condition holds that another goroutine or process sets without a
+// notification, and fails the test if it does not hold in time. Only the test's goroutine may call
+// it.
 func Until(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {

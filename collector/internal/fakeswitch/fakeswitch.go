@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakeswitch is a P4Runtime server that does as little as a switch can and misbehaves on
-// request: it refuses pipelines, loses mastership, drops the stream in the middle of a read-out,
-// answers garbage, or hangs. Only tests use it; a switch that works is p4/softswitch.
+// Package fakeswitch is a minimal P4Runtime server with faults on request: it refuses pipelines,
+// loses mastership, drops the stream during a read-out, sends malformed replies, or hangs. Only
+// tests use it; p4/softswitch is the real switch.
 //
-// Its methods may be called from any goroutine.
+// Methods may be called from any goroutine.
 package fakeswitch
 
 import (
@@ -26,28 +26,28 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// Faults are what the switch does wrong. The zero value is a switch that works.
+// Faults are the faults of a switch. The zero value has none.
 type Faults struct {
 	// RefusePipeline is the error of every SetForwardingPipelineConfig.
 	RefusePipeline error
 	// RefuseWrite is the error of every Write.
 	RefuseWrite error
-	// HangWrite makes a Write wait for its context's end.
+	// HangWrite makes every Write block until its context ends.
 	HangWrite bool
 	// RefuseTable is the alias of a table that is full.
 	RefuseTable string
-	// DropAfter ends the stream when so many read-out requests have come; 0 never does.
+	// DropAfter ends the stream after this number of read-out requests; 0: never.
 	DropAfter int
-	// LoseReplies leaves every so manieth read-out request without an answer; 0 none.
+	// LoseReplies drops the reply to every n-th read-out request; 0: to none.
 	LoseReplies int
-	// Garbage makes read-out answers short and wrong.
+	// Garbage truncates the payload of read-out replies.
 	Garbage bool
 }
 
-// Switch is the server. Make one with Start.
+// Switch is the server. Start returns one.
 type Switch struct {
 	p4v1.UnimplementedP4RuntimeServer
-	// Address is where it listens.
+	// Address is the listen address, HOST:PORT.
 	Address string
 
 	catalog *p4values.Catalog
@@ -57,7 +57,7 @@ type Switch struct {
 	config   *p4v1.ForwardingPipelineConfig
 	bank     uint64
 	cells    map[string][][]uint32 // by register and bank
-	counts   map[uint32][]int64    // of packets, by the read-outs' counter and bank
+	counts   map[uint32][]int64    // packets, by counter of the read-out annotation and bank
 	entries  map[string]*p4v1.TableEntry
 	requests int
 	refusals int
@@ -101,9 +101,10 @@ func (s *Switch) serve(tb testing.TB, lis net.Listener) {
 	tb.Cleanup(func() { server.Stop(); <-done })
 }
 
-// clear empties all state. s.mu is held, or nobody else knows s.
+// clear deletes all state. The caller holds s.mu, or has not shared s yet.
 func (s *Switch) clear() {
-	s.bank, s.cells, s.entries, s.counts = 0, map[string][][]uint32{}, map[string]*p4v1.TableEntry{}, map[uint32][]int64{}
+	s.bank, s.cells, s.entries, s.counts = 0, map[string][][]uint32{}, map[string]*p4v1.TableEntry{},
+		map[uint32][]int64{}
 	for _, r := range s.catalog.Readouts() {
 		banks := make([][]uint32, r.Readout.Banks)
 		for b := range banks {
@@ -116,14 +117,14 @@ func (s *Switch) clear() {
 	}
 }
 
-// SetFaults changes what the switch does wrong.
+// SetFaults replaces the faults and restarts the count of read-out requests.
 func (s *Switch) SetFaults(f Faults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults, s.requests = f, 0
 }
 
-// Count adds to a cell of the bank that is written, as a packet does.
+// Count adds to a cell of the current bank, as a packet does.
 func (s *Switch) Count(register string, cell int, n uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,20 +134,19 @@ func (s *Switch) Count(register string, cell int, n uint32) {
 	}
 }
 
-// Bank is the bank that is written, Pushes the number of pipelines pushed, Entries that of table
-// entries.
+// Bank returns the bank that packets write.
 func (s *Switch) Bank() uint64 { s.mu.Lock(); defer s.mu.Unlock(); return s.bank }
 
-// Pushes is the number of pipelines that were pushed.
+// Pushes returns the number of pipelines pushed.
 func (s *Switch) Pushes() int { s.mu.Lock(); defer s.mu.Unlock(); return s.pushes }
 
-// Entries is the number of table entries.
+// Entries returns the number of table entries.
 func (s *Switch) Entries() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.entries) }
 
-// Refusals is how many pipelines were refused.
+// Refusals returns the number of pipelines refused.
 func (s *Switch) Refusals() int { s.mu.Lock(); defer s.mu.Unlock(); return s.refusals }
 
-// Reboot ends all streams and forgets pipeline and state.
+// Reboot ends all streams and deletes pipeline and state.
 func (s *Switch) Reboot() {
 	s.mu.Lock()
 	s.config = nil
@@ -167,10 +167,10 @@ func (s *Switch) Drop(err error) {
 	}
 }
 
-// Demote tells the controller that another one with a higher election ID is primary now.
+// Demote notifies the controller that another one with a higher election ID is primary.
 func (s *Switch) Demote() error { return s.arbitrate(codes.AlreadyExists, 1<<40) }
 
-// Promote tells it that it is primary again.
+// Promote notifies the controller that it is primary again.
 func (s *Switch) Promote() error { return s.arbitrate(codes.OK, 0) }
 
 func (s *Switch) arbitrate(code codes.Code, low uint64) error {
@@ -181,14 +181,14 @@ func (s *Switch) arbitrate(code codes.Code, low uint64) error {
 	}
 	s.mu.Unlock()
 	for _, st := range streams {
-		if err := s.send(st, judgement(1, code, &p4v1.Uint128{Low: max(low, 1)})); err != nil {
+		if err := s.send(st, arbitration(1, code, &p4v1.Uint128{Low: max(low, 1)})); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func judgement(device uint64, code codes.Code, id *p4v1.Uint128) *p4v1.StreamMessageResponse {
+func arbitration(device uint64, code codes.Code, id *p4v1.Uint128) *p4v1.StreamMessageResponse {
 	return &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Arbitration{Arbitration: &p4v1.MasterArbitrationUpdate{
 		DeviceId: device, ElectionId: id, Status: &rpcstatus.Status{Code: int32(code)},
 	}}}
@@ -206,14 +206,18 @@ func (s *Switch) Capabilities(context.Context, *p4v1.CapabilitiesRequest) (*p4v1
 }
 
 // GetForwardingPipelineConfig implements P4Runtime.
-func (s *Switch) GetForwardingPipelineConfig(context.Context, *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse, error) {
+func (s *Switch) GetForwardingPipelineConfig(context.Context,
+	*p4v1.GetForwardingPipelineConfigRequest,
+) (*p4v1.GetForwardingPipelineConfigResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &p4v1.GetForwardingPipelineConfigResponse{Config: s.config}, nil
 }
 
 // SetForwardingPipelineConfig implements P4Runtime.
-func (s *Switch) SetForwardingPipelineConfig(_ context.Context, r *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error) {
+func (s *Switch) SetForwardingPipelineConfig(_ context.Context,
+	r *p4v1.SetForwardingPipelineConfigRequest,
+) (*p4v1.SetForwardingPipelineConfigResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.faults.RefusePipeline != nil {
@@ -270,7 +274,7 @@ func (s *Switch) Write(ctx context.Context, r *p4v1.WriteRequest) (*p4v1.WriteRe
 		}
 	}
 	if refused {
-		st := status.New(codes.Unknown, "some were refused")
+		st := status.New(codes.Unknown, "some updates were refused")
 		for _, d := range details {
 			st, _ = st.WithDetails(d)
 		}
@@ -279,7 +283,8 @@ func (s *Switch) Write(ctx context.Context, r *p4v1.WriteRequest) (*p4v1.WriteRe
 	return &p4v1.WriteResponse{}, nil
 }
 
-// Read implements P4Runtime: table entries and the counters of read-outs are there, registers are not.
+// Read implements P4Runtime for table entries and the counters of read-outs; registers are
+// unimplemented.
 func (s *Switch) Read(r *p4v1.ReadRequest, st p4v1.P4Runtime_ReadServer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,13 +295,15 @@ func (s *Switch) Read(r *p4v1.ReadRequest, st p4v1.P4Runtime_ReadServer) error {
 		}
 		if c := q.GetCounterEntry(); c != nil {
 			answer := &p4v1.CounterEntry{
-				CounterId: c.GetCounterId(), Index: c.GetIndex(), Data: &p4v1.CounterData{PacketCount: s.counts[c.GetCounterId()][c.GetIndex().GetIndex()]},
+				CounterId: c.GetCounterId(), Index: c.GetIndex(),
+				Data: &p4v1.CounterData{PacketCount: s.counts[c.GetCounterId()][c.GetIndex().GetIndex()]},
 			}
 			out.Entities = append(out.Entities, &p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: answer}})
 			continue
 		}
 		for _, e := range s.entries {
-			if id := q.GetTableEntry().GetTableId(); !q.GetTableEntry().GetIsDefaultAction() && (id == 0 || id == e.GetTableId()) {
+			if id := q.GetTableEntry().GetTableId(); !q.GetTableEntry().GetIsDefaultAction() &&
+				(id == 0 || id == e.GetTableId()) {
 				out.Entities = append(out.Entities, &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: e}})
 			}
 		}
@@ -319,7 +326,7 @@ func (s *Switch) StreamChannel(st p4v1.P4Runtime_StreamChannelServer) error {
 		for {
 			m, err := st.Recv()
 			if err == nil {
-				err = s.take(st, m)
+				err = s.receive(st, m)
 			}
 			if err != nil {
 				select {
@@ -333,9 +340,9 @@ func (s *Switch) StreamChannel(st p4v1.P4Runtime_StreamChannelServer) error {
 	return <-end
 }
 
-func (s *Switch) take(st p4v1.P4Runtime_StreamChannelServer, m *p4v1.StreamMessageRequest) error {
+func (s *Switch) receive(st p4v1.P4Runtime_StreamChannelServer, m *p4v1.StreamMessageRequest) error {
 	if a := m.GetArbitration(); a != nil {
-		return s.send(st, judgement(a.GetDeviceId(), codes.OK, a.GetElectionId()))
+		return s.send(st, arbitration(a.GetDeviceId(), codes.OK, a.GetElectionId()))
 	}
 	p := m.GetPacket()
 	if p == nil {
@@ -348,7 +355,7 @@ func (s *Switch) take(st p4v1.P4Runtime_StreamChannelServer, m *p4v1.StreamMessa
 	return s.send(st, &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Packet{Packet: answer}})
 }
 
-// readOut answers a read-out request as docs/p4.md has it.
+// readOut answers a read-out request as specified in docs/p4.md.
 func (s *Switch) readOut(p *p4v1.PacketOut) (*p4v1.PacketIn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package analysis takes sealed epochs to plugins and their results to the store.
+//
+// Each plugin has one bounded queue and one worker. The worker gives the plugin one epoch after
+// another, validates the tables that the process sends, publishes them, passes plans to the intent
+// component and keeps the plugin's state on disk. A plugin that fails, hangs or falls behind loses
+// epochs of its own and affects no other plugin.
+//
+//	Deliver → view → queue → Instance.Analyze → validate → store.Publish
+//	                                          └→ Plans.Add
+//
+// # Concurrency
+//
+// All methods are safe for concurrent use. Deliver is called by one goroutine, in the order of the
+// epochs. Every goroutine and plugin process has ended when Stop returns.
+package analysis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/schema"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// Config is the part of the collector's configuration that concerns plugins.
+type Config struct {
+	// Plugins are the instances to run and where their files are.
+	Plugins config.Plugins
+	// EpochLength is the interval between boundaries.
+	EpochLength time.Duration
+	// LogLevel is the level at which plugins log.
+	LogLevel slog.Level
+}
+
+// Dependencies are the components that New connects to. All but Launch are required.
+type Dependencies struct {
+	Clock   epoch.Clock
+	Logger  *slog.Logger
+	Store   *store.Store
+	Schema  *schema.Registry
+	Network Network
+	Plans   Plans
+	// BankShift is added to an epoch's number; modulo a device's banks that is its bank.
+	BankShift func() uint64
+	// SettingsChanged is called after a running plugin has been configured again, when its bindings
+	// may differ and its standing plan is with Plans.
+	SettingsChanged func()
+	// StatusChanged is called when the status of a plugin changes. It must not block.
+	StatusChanged func()
+	// Report receives the report of each epoch, in order. It must not block.
+	Report func(Report)
+	// Launch starts a plugin; nil starts a process.
+	Launch func(context.Context, pluginhost.Spec) (Instance, error)
+}
+
+// Network is the model of the network that plugins receive.
+type Network interface {
+	// Model returns the devices, hosts and links.
+	Model() sdk.Network
+	// Version changes with every change of the model.
+	Version() uint64
+	// IsDevice reports whether a device of this name is configured.
+	IsDevice(name string) bool
+}
+
+// Plans is the component that carries out plans. It keeps the outcome of each plan until the plugin
+// has received it.
+type Plans interface {
+	// Add takes a plugin's plan. It returns when a plan ahead of its epoch is written, unless the
+	// bank of the epoch is still in use.
+	Add(ctx context.Context, plugin string, plan sdk.Plan)
+	// Collected starts the plans that waited for the bank of an epoch that has been read. wait
+	// returns when they are written.
+	Collected(ctx context.Context, number uint64) (wait func())
+	// States returns the plans in force on devices during an epoch.
+	States(plugin string, number uint64, devices []string) []sdk.DeviceState
+	// Outcomes returns the outcomes that the plugin has not received.
+	Outcomes(plugin string) []sdk.PlanOutcome
+	// Delivered drops the oldest n outcomes, which the plugin has received.
+	Delivered(plugin string, n int)
+	// Drop removes the account of a plugin that no longer runs.
+	Drop(plugin string)
+}
+
+// Instance is a running plugin: a pluginhost.Instance, or a fake.
+type Instance interface {
+	Describe() sdk.Description
+	Analyze(ctx context.Context, e *sdk.Epoch) (*sdk.Results, error)
+	SetWatched(rows []sdk.RowKey)
+	SetState(s *sdk.State)
+	SetNetwork(ctx context.Context, n sdk.Network) error
+	Configure(ctx context.Context, config []byte, n sdk.Network) error
+	// Query returns tables that hold a row, and the epoch that they are from.
+	Query(ctx context.Context, row sdk.RowKey) ([]sdk.TableResult, uint64, error)
+	Status() pluginhost.Status
+	Stop(ctx context.Context)
+}
+
+// Component runs the configured plugins.
+type Component struct {
+	deps      Dependencies
+	log       *slog.Logger
+	directory string // of plugin binaries; a change needs a restart
+	restart   config.Restart
+
+	ctx    context.Context // of analyses; ends with Stop
+	cancel context.CancelFunc
+	work   sync.WaitGroup // reports and retries
+
+	// changing is held while plugins are started, reconfigured or stopped.
+	changing sync.Mutex
+	started  bool             // guarded by changing
+	host     *pluginhost.Host // nil with Dependencies.Launch
+	interest func()           // ends the store's callbacks
+
+	mu      sync.Mutex
+	cfg     Config
+	plugins map[string]*plugin
+	failed  map[string]failure // configured and not running
+	watched map[string]store.Watch
+	last    *Delivery
+}
+
+// New returns a component without plugins. It starts nothing.
+func New(cfg Config, deps Dependencies) *Component {
+	c := &Component{
+		deps: deps, log: deps.Logger, directory: cfg.Plugins.Directory, restart: cfg.Plugins.Restart, cfg: cfg,
+		plugins: map[string]*plugin{}, failed: map[string]failure{}, watched: map[string]store.Watch{},
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Start starts the configured plugins side by side and returns when each runs or has failed. A
+// plugin that fails is logged, shown in Status, and tried again.
+func (c *Component) Start(ctx context.Context) error {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.deps.Launch == nil {
+		host, err := pluginhost.New(pluginhost.Options{
+			Logger: c.log, OnChange: func(pluginhost.Status) { c.deps.StatusChanged() },
+			Backoff: pluginhost.Backoff{Base: c.restart.Initial, Max: c.restart.Maximum},
+		})
+		if err != nil {
+			return err
+		}
+		c.host = host
+		c.deps.Launch = func(ctx context.Context, spec pluginhost.Spec) (Instance,
+			error) {
+			return host.Start(ctx, spec)
+		}
+	}
+	c.started = true
+	var all sync.WaitGroup
+	for _, p := range c.config().Plugins.Instances {
+		all.Go(func() { c.startPlugin(ctx, p) })
+	}
+	all.Wait()
+	c.interest = c.deps.Store.OnInterest(c.watch)
+	c.work.Go(c.retry)
+	return nil
+}
+
+// Stop abandons epochs under way, drains the plugins and ends their processes. It returns when no
+// goroutine and no process is left, at the latest when ctx ends.
+func (c *Component) Stop(ctx context.Context) error {
+	c.cancel() // also ends a start under way in retry, which holds changing
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.interest != nil {
+		c.interest()
+	}
+	for _, p := range c.running() {
+		p.end()
+	}
+	c.work.Wait()
+	if c.host == nil {
+		return nil
+	}
+	if err := c.host.Close(ctx); err != nil {
+		return fmt.Errorf("stop plugins: %w", err)
+	}
+	return nil
+}
+
+// Settle waits until the last delivered epoch is reported, at most for limit.
+func (c *Component) Settle(limit time.Duration) {
+	c.mu.Lock()
+	last := c.last
+	c.mu.Unlock()
+	if last == nil {
+		return
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-last.reported:
+	case <-timer.C:
+		c.log.Warn("an epoch is abandoned: its analysis did not end in time", "waited", limit)
+	}
+}
+
+func (c *Component) config() Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cfg
+}
+
+// Reload follows a new configuration. Errors of single plugins are joined; the others are changed.
+func (c *Component) Reload(ctx context.Context, cfg Config, changes config.Changes) error {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	c.mu.Lock()
+	c.cfg = cfg
+	c.mu.Unlock()
+	for _, name := range changes.PluginsRemoved {
+		c.stopPlugin(ctx, name)
+	}
+	for _, p := range changes.PluginsRestarted {
+		c.stopPlugin(ctx, p.Name)
+	}
+	for _, list := range [][]config.Plugin{changes.PluginsRestarted, changes.PluginsAdded} {
+		for _, p := range list {
+			c.startPlugin(ctx, p)
+		}
+	}
+	var errs []error
+	for _, p := range changes.PluginsReconfigured {
+		running := c.plugin(p.Name)
+		if running == nil { // it never started, and may start with this configuration
+			c.startPlugin(ctx, p)
+			continue
+		}
+		if err := running.reconfigure(ctx, p); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// SetNetwork passes the current network model to all plugins.
+func (c *Component) SetNetwork(ctx context.Context) {
+	for _, p := range c.running() {
+		if err := p.inst.SetNetwork(ctx, p.network()); err != nil {
+			c.log.Error("plugin does not take the network", "plugin", p.name, "error", err)
+		}
+	}
+}
+
+// Bindings returns the registers that plugins read, by device.
+func (c *Component) Bindings() map[string][]string {
+	all := map[string][]string{}
+	for _, p := range c.running() {
+		for dev, objects := range p.bindings() {
+			for o := range objects {
+				all[dev] = append(all[dev], o)
+			}
+		}
+	}
+	return all
+}

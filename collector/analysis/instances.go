@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Starting, retrying and stopping plugins.
+
+package analysis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// failure is a plugin that did not start.
+type failure struct {
+	plugin config.Plugin
+	err    error
+}
+
+// Failed returns why configured plugins do not run, by instance name: those that could not be
+// started, not those that died and are being restarted.
+func (c *Component) Failed() map[string]error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[string]error, len(c.failed))
+	for name, f := range c.failed {
+		out[name] = f.err
+	}
+	return out
+}
+
+// startPlugin starts one plugin. A plugin that cannot run is logged and shown in Status. c.changing
+// is held.
+func (c *Component) startPlugin(ctx context.Context, cfg config.Plugin) {
+	p, err := c.launch(ctx, cfg)
+	c.mu.Lock()
+	before, again := c.failed[cfg.Name]
+	if err != nil {
+		c.failed[cfg.Name] = failure{cfg, err}
+	} else {
+		delete(c.failed, cfg.Name)
+		c.plugins[cfg.Name] = p
+	}
+	c.mu.Unlock()
+	switch {
+	case err != nil && again && before.err.Error() == err.Error(): // logged before
+	case err != nil:
+		c.log.Error("plugin does not run", "plugin", cfg.Name, "error", err)
+	default:
+		c.log.Info("plugin runs", "plugin", cfg.Name, "version", p.inst.Describe().Version)
+		p.inst.SetWatched(c.watchedBy(p))
+	}
+	c.deps.StatusChanged()
+}
+
+// retry starts plugins that did not start again, at the pace of restarts, until Stop. A plugin
+// whose configuration was refused is not retried: it starts when the file changes.
+func (c *Component) retry() {
+	wait := c.restart.Initial
+	for {
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-c.ctx.Done():
+			timer.Stop()
+			return
+		}
+		c.mu.Lock()
+		var due []config.Plugin
+		for _, f := range c.failed {
+			if !errors.Is(f.err, pluginhost.ErrConfig) {
+				due = append(due, f.plugin)
+			}
+		}
+		c.mu.Unlock()
+		if len(due) == 0 {
+			wait = c.restart.Initial
+			continue
+		}
+		wait = min(2*wait, c.restart.Maximum)
+		if !c.changing.TryLock() {
+			continue // Reload or Stop is at work
+		}
+		for _, cfg := range due {
+			if c.ctx.Err() == nil {
+				c.startPlugin(c.ctx, cfg)
+			}
+		}
+		c.changing.Unlock()
+		c.deps.SettingsChanged()
+	}
+}
+
+// launch starts a plugin, adds its modules to the schema and starts its worker.
+func (c *Component) launch(ctx context.Context, cfg config.Plugin) (*plugin, error) {
+	path, err := pluginhost.Find(c.directory, cfg.Plugin)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := cfg.Config.JSON()
+	if err != nil {
+		return nil, err
+	}
+	p := newPlugin(c, cfg)
+	if p.state = c.savedState(cfg.Name, cfg.Plugin); p.state != nil {
+		p.saved.epoch, p.status.SavedEpoch = p.state.Epoch, p.state.Epoch
+	}
+	all := c.config()
+	spec := pluginhost.Spec{
+		Name: cfg.Name, Path: path, SHA256: cfg.SHA256.String(), Config: settings, Network: p.network(),
+		EpochLength: all.EpochLength, LogLevel: all.LogLevel, OnSettings: p.configured,
+		State:  p.state,
+		Record: pluginhost.Recording{Path: cfg.Record, Limit: int64(cfg.RecordLimit)},
+	}
+	for name, value := range cfg.Environment {
+		spec.Env = append(spec.Env, name+"="+value.Reveal())
+	}
+	slices.Sort(spec.Env)
+	inst, err := c.deps.Launch(ctx, spec)
+	if err != nil {
+		return nil, located(cfg.Config, err)
+	}
+	if err := c.deps.Schema.Adopt(inst.Describe()); err != nil {
+		inst.Stop(ctx)
+		return nil, err
+	}
+	p.begin(inst)
+	return p, nil
+}
+
+// located turns a plugin's errors about configuration fields into problems of the file.
+func located(s config.Section, err error) error {
+	var fields sdk.FieldErrors
+	if !errors.As(err, &fields) {
+		return err
+	}
+	problems := make(config.Problems, len(fields))
+	for i, f := range fields {
+		problems[i] = s.Problem(f.Field, f.Message)
+	}
+	return fmt.Errorf("%w: %w", pluginhost.ErrConfig, problems)
+}
+
+// stopPlugin drains one plugin and withdraws what it published. c.changing is held.
+func (c *Component) stopPlugin(ctx context.Context, name string) {
+	c.mu.Lock()
+	p := c.plugins[name]
+	delete(c.plugins, name)
+	delete(c.failed, name)
+	c.mu.Unlock()
+	if p != nil {
+		p.end()
+		p.inst.Stop(ctx)
+		c.withdraw(p)
+		c.deps.Plans.Drop(name)
+	}
+}
+
+// running returns the plugins by name.
+func (c *Component) running() []*plugin {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]*plugin, 0, len(c.plugins))
+	for _, p := range c.plugins {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b *plugin) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+// plugin returns the plugin of that name, or nil if it does not run.
+func (c *Component) plugin(name string) *plugin {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.plugins[name]
+}
+
+// Running returns the number of plugins that were started.
+func (c *Component) Running() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.plugins)
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The path of an epoch: from the epoch engine through a plugin's queue and process to the store.
+
+package analysis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// Deliver hands a sealed epoch to all plugins and returns at once. The epoch is reported when all
+// of them are done with it, at the latest when reportLag later epochs have been delivered.
+func (c *Component) Deliver(ep *epoch.Epoch) *Delivery {
+	sealed := time.Now()
+	plugins := c.running()
+	answers := make(chan PluginReport, len(plugins))
+	waiting := make([]string, 0, len(plugins))
+	for _, p := range plugins {
+		p.offer(p.view(ep), answers)
+		waiting = append(waiting, p.name)
+	}
+	d := &Delivery{
+		number: ep.Number, end: ep.End, reported: make(chan struct{}), due: make(chan struct{}),
+		planned: c.deps.Plans.Collected(c.ctx, ep.Number),
+	}
+	c.mu.Lock()
+	before := c.last
+	d.before, c.last = before, d
+	c.mu.Unlock()
+	d.expire(reportLag)
+	c.work.Go(func() {
+		d.report = d.gather(ep, sealed, waiting, answers)
+		if before != nil {
+			<-before.reported
+		}
+		c.deps.Report(d.report)
+		close(d.reported)
+	})
+	return d
+}
+
+// view returns an epoch as the plugin receives it.
+func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
+	bound := p.bindings()
+	cfg := p.config()
+	all := len(p.inst.Describe().Objects) == 0 && len(bound) == 0
+	e := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, BankShift: p.c.deps.BankShift(),
+		Skew: ep.Timings.Skew}
+	for _, o := range ep.Sources {
+		objects := bound[o.Name]
+		if len(objects) == 0 && !(all && cfg.Selects(o.Name)) {
+			continue
+		}
+		e.Expected = append(e.Expected, o.Name)
+		if o.Err != nil {
+			e.Missing = append(e.Missing, sdk.Missing{Name: o.Name, Reason: oneLine(o.Err.Error())})
+			continue
+		}
+		data := sdk.DeviceData{Name: o.Name}
+		for _, cells := range o.Reading.Objects {
+			if objects[cells.Object] {
+				data.Objects = append(data.Objects, cells)
+			}
+		}
+		e.Devices = append(e.Devices, data)
+	}
+	slices.Sort(e.Expected)
+	e.States = p.c.deps.Plans.States(p.name, ep.Number, e.Expected)
+	for _, w := range ep.Warnings {
+		if w.Source == "" || slices.Contains(e.Expected, w.Source) {
+			e.AccuracyWarnings = append(e.AccuracyWarnings, sdk.AccuracyWarning{Device: w.Source, Reason: w.Reason})
+		}
+	}
+	switch {
+	case len(e.Missing) == 0 && ep.Skipped == 0:
+		e.Status = sdk.StatusComplete
+	case len(e.Devices) == 0:
+		e.Status = sdk.StatusLost
+	default:
+		e.Status = sdk.StatusPartial
+	}
+	return e
+}
+
+// offer queues an epoch. Without room the epoch is lost for the plugin.
+func (p *plugin) offer(e *sdk.Epoch, done chan<- PluginReport) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		done <- PluginReport{Name: p.name, Err: context.Canceled}
+		return
+	}
+	select {
+	case p.queue <- job{e, done}:
+	default:
+		p.status.EpochsLost++
+		p.failed(ErrBusy)
+		done <- PluginReport{Name: p.name, Err: ErrBusy}
+	}
+}
+
+// work empties the queue.
+func (p *plugin) work() {
+	defer close(p.ended)
+	for j := range p.queue {
+		j.done <- p.analyze(j.epoch)
+		p.saveState(false)
+	}
+	p.saveState(true)
+}
+
+// analyze gives the plugin an epoch and publishes its results.
+func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
+	rep := PluginReport{Name: p.name}
+	limit := p.config().Deadline
+	if limit <= 0 {
+		limit = e.End.Sub(e.Start)
+	}
+	ctx, cancel := p.c.deps.Clock.WithTimeout(p.c.ctx, limit)
+	defer cancel()
+	e.Plans = p.c.deps.Plans.Outcomes(p.name)
+	begin := time.Now()
+	results, err := p.inst.Analyze(ctx, e)
+	if err == nil {
+		err = p.validate(results.Tables)
+	}
+	rep.Answered = time.Now()
+	rep.Duration = rep.Answered.Sub(begin)
+	answered := err == nil
+	if answered {
+		p.keep(results.State)
+		p.c.deps.Plans.Delivered(p.name, len(e.Plans))
+		var planning sync.WaitGroup // in parallel with publication: a plan has little time
+		planning.Go(func() { rep.Planned = p.plan(results) })
+		rep.Tables, rep.Rows, err = p.publish(e, results)
+		rep.Published = time.Now()
+		planning.Wait()
+	} else {
+		rep.Published = time.Now()
+	}
+	rep.Err = err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status.AnalysisTime = rep.Duration
+	p.status.Rows += uint64(rep.Rows)
+	if answered {
+		p.status.EpochsAnalyzed++
+	} else {
+		p.status.EpochsLost++
+	}
+	switch {
+	case err != nil:
+		p.failed(fmt.Errorf("epoch %d: %w", e.Number, err))
+	case p.failing:
+		p.failing = false
+		p.c.log.Info("plugin has results again", "plugin", p.name)
+	}
+	return rep
+}
+
+// validate is the only check of tables that a plugin sent: each is of a list that the plugin
+// declares and valid against the schema. The error wraps pluginhost.ErrInvalidResults.
+func (p *plugin) validate(tables []sdk.TableResult) error {
+	lists := p.inst.Describe().Lists
+	for _, t := range tables {
+		if !slices.ContainsFunc(lists, func(l sdk.List) bool { return l.Path == t.Table.List }) {
+			return fmt.Errorf("%w: a table of %s, a list that its description does not declare",
+				pluginhost.ErrInvalidResults, t.Table.List)
+		}
+		if err := p.c.deps.Schema.Validate(t.Table); err != nil {
+			return fmt.Errorf("%w: %w", pluginhost.ErrInvalidResults, err)
+		}
+	}
+	return nil
+}
+
+// publish puts validated tables into the store, all tables of a target at once.
+func (p *plugin) publish(e *sdk.Epoch, results *sdk.Results) (tables, rows int, err error) {
+	var order []string
+	batches := map[string]*store.Batch{}
+	for _, t := range results.Tables {
+		if t.Target != "" && !p.c.deps.Network.IsDevice(t.Target) {
+			p.refuse(t.Table.Rows())
+			err = errors.Join(err, fmt.Errorf("table %s is for target %q, which is not a device", t.Table.List,
+				t.Target))
+			continue
+		}
+		b := batches[t.Target]
+		if b == nil {
+			b = &store.Batch{Target: t.Target, Time: e.End, Epoch: e.Number}
+			batches[t.Target] = b
+			order = append(order, t.Target)
+		}
+		b.Tables = append(b.Tables, store.Publication{Table: t.Table, Replace: t.Replace})
+	}
+	for _, target := range order {
+		b := batches[target]
+		n := 0
+		for _, t := range b.Tables {
+			n += t.Table.Rows()
+		}
+		if perr := p.c.deps.Store.Publish(*b); perr != nil {
+			p.refuse(n)
+			err = errors.Join(err, perr)
+			continue
+		}
+		tables += len(b.Tables)
+		rows += n
+	}
+	return tables, rows, err
+}
+
+func (p *plugin) refuse(rows int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status.RowsRefused += uint64(rows)
+}
+
+// plan passes plans on. It returns the time when those ahead of their epoch were written, the zero
+// time if there were none.
+func (p *plugin) plan(results *sdk.Results) (planned time.Time) {
+	for _, plan := range results.Plans {
+		p.c.deps.Plans.Add(p.c.ctx, p.name, plan)
+		if plan.PreEpoch {
+			planned = time.Now()
+		}
+	}
+	return planned
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// ErrBusy is why a plugin loses an epoch while its queue is full.
+var ErrBusy = errors.New("still busy with the epoch before")
+
+// queued is the number of epochs that wait for a plugin while it analyzes another one.
+const queued = 1
+
+// plugin is one plugin instance with its queue and the worker that empties it.
+type plugin struct {
+	c     *Component
+	name  string
+	queue chan job
+	ended chan struct{} // closed when the worker has ended
+	saved savedState    // used by the worker, and after its end
+
+	// inst is set once, before the plugin is part of the component.
+	inst Instance
+
+	mu       sync.Mutex
+	begun    bool // inst is set
+	closed   bool // the queue takes no more jobs
+	cfg      config.Plugin
+	refusal  error // why the plugin refused the newest configuration and keeps cfg
+	settings sdk.Settings
+	planned  map[string]bool            // devices of the network that settings were made for
+	bound    map[string]map[string]bool // the result of bindings for version
+	version  uint64
+	failing  bool       // the last epoch was lost; limits the log to one line per change
+	state    *sdk.State // the newest that the plugin saved
+	status   Status     // without that of the process
+}
+
+// job is an epoch for a plugin. done receives exactly one report.
+type job struct {
+	epoch *sdk.Epoch
+	done  chan<- PluginReport
+}
+
+func newPlugin(c *Component, cfg config.Plugin) *plugin {
+	return &plugin{c: c, name: cfg.Name, cfg: cfg, status: Status{Name: cfg.Name}, queue: make(chan job, queued),
+		ended: make(chan struct{})}
+}
+
+// begin starts the worker.
+func (p *plugin) begin(inst Instance) {
+	p.mu.Lock()
+	p.inst, p.begun = inst, true
+	p.mu.Unlock()
+	go p.work()
+}
+
+// end lets the worker finish its queue and waits for it.
+func (p *plugin) end() {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		close(p.queue)
+	}
+	p.mu.Unlock()
+	<-p.ended
+}
+
+func (p *plugin) config() config.Plugin {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cfg
+}
+
+// setConfig records the plugin's configuration and why it is not the newest one.
+func (p *plugin) setConfig(cfg config.Plugin, refusal error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cfg, p.bound, p.refusal = cfg, nil, refusal
+}
+
+// reconfigure gives the plugin another configuration. If the plugin refuses it, the old one holds.
+// If the plugin is down, it is started with the new one.
+func (p *plugin) reconfigure(ctx context.Context, cfg config.Plugin) error {
+	settings, err := cfg.Config.JSON()
+	if err != nil {
+		return err
+	}
+	before := p.config()
+	p.setConfig(cfg, nil)
+	err = p.inst.Configure(ctx, settings, p.network())
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pluginhost.ErrConfig) && !errors.Is(err, pluginhost.ErrNotRunning):
+		err = located(cfg.Config, err)
+		p.setConfig(before, fmt.Errorf("keeps its configuration: %w", err))
+		return fmt.Errorf("plugin %s keeps its configuration: %w", p.name, err)
+	}
+	return fmt.Errorf("plugin %s does not run with its new configuration: %w", p.name, located(cfg.Config, err))
+}
+
+// configured receives the plugin's settings each time it was configured.
+func (p *plugin) configured(s sdk.Settings) {
+	planned := map[string]bool{}
+	for _, d := range p.network().Devices {
+		planned[d.Name] = true
+	}
+	p.mu.Lock()
+	first := !p.begun
+	p.settings, p.planned, p.bound = s, planned, nil
+	p.mu.Unlock()
+	for _, m := range s.Missing {
+		p.c.log.Warn("plugin misses an object in the network", "plugin", p.name, "device", m.Device, "object", m.Object,
+			"consequence", m.Consequence)
+	}
+	if s.Plan != nil {
+		plan := *s.Plan
+		plan.FromEpoch, plan.PreEpoch = 0, false
+		p.c.deps.Plans.Add(p.c.ctx, p.name, plan)
+	}
+	if !first { // who starts a plugin goes on when all are started
+		p.c.deps.SettingsChanged()
+	}
+}
+
+// keep takes the state that a plugin saved with an epoch; nil: none.
+func (p *plugin) keep(state *sdk.State) {
+	if state == nil {
+		return
+	}
+	p.inst.SetState(state)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.status.SavedEpoch = state, state.Epoch
+}
+
+// failed records why an epoch has no results, or not all, and logs the first of several. p.mu is
+// held.
+func (p *plugin) failed(err error) {
+	p.status.LastError, p.status.LastErrorTime = err.Error(), time.Now()
+	if !p.failing && !errors.Is(err, context.Canceled) {
+		p.failing = true
+		p.c.log.Warn("plugin loses epochs", "plugin", p.name, "error", err)
+	}
+}
+
+// oneLine joins the lines of an error for a leaf or a log.
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }

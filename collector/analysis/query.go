@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Queries: one row of a watchable list, computed by its plugin on request.
+
+package analysis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// QueryTimeout bounds a query whose context has no earlier deadline.
+const QueryTimeout = 2 * time.Second
+
+// Reasons why a query has no answer; wrapped by QueryError.
+var (
+	// ErrNoPublisher: no running plugin publishes the list.
+	ErrNoPublisher = errors.New("no running plugin publishes this list")
+	// ErrNotWatchable: the plugin does not compute rows of the list on request.
+	ErrNotWatchable = errors.New("rows of this list cannot be queried")
+	// ErrKeys: the query does not give exactly the keys of the list.
+	ErrKeys = errors.New("a query gives every key of its list")
+	// ErrNoRow: the plugin has no value for the row.
+	ErrNoRow = errors.New("the plugin has no such row")
+	// ErrAnswer: the plugin's answer is not valid.
+	ErrAnswer = errors.New("the plugin's answer is invalid")
+)
+
+// QueryError is why a query has no answer.
+type QueryError struct {
+	List   string
+	Plugin string // empty if no plugin was asked
+	// Err wraps one of the reasons above, pluginhost.ErrNotRunning, pluginhost.ErrRefused with the
+	// plugin's reason, or context.DeadlineExceeded.
+	Err error
+}
+
+// Error names the list, the plugin and the reason.
+func (e *QueryError) Error() string {
+	if e.Plugin == "" {
+		return fmt.Sprintf("query %s: %v", e.List, e.Err)
+	}
+	return fmt.Sprintf("query %s: plugin %s: %v", e.List, e.Plugin, e.Err)
+}
+
+func (e *QueryError) Unwrap() error { return e.Err }
+
+// GRPCStatus makes status.FromError give the code that fits the reason.
+func (e *QueryError) GRPCStatus() *status.Status {
+	code := codes.Internal
+	for _, c := range []struct {
+		err  error
+		code codes.Code
+	}{
+		{ErrNoPublisher, codes.NotFound}, {ErrNotWatchable, codes.NotFound}, {ErrNoRow, codes.NotFound},
+		{ErrKeys, codes.InvalidArgument}, {pluginhost.ErrRefused, codes.FailedPrecondition},
+		{pluginhost.ErrNotRunning, codes.Unavailable}, {pluginhost.ErrStopped, codes.Unavailable},
+		{context.DeadlineExceeded, codes.DeadlineExceeded}, {context.Canceled, codes.Canceled},
+	} {
+		if errors.Is(e.Err, c.err) {
+			code = c.code
+			break
+		}
+	}
+	return status.New(code, e.Error())
+}
+
+// Query asks the plugin that publishes a watchable list for one row, from the epochs that it
+// analyzed last. The row need not be in the store, and the answer is not stored: the view has the
+// row alone.
+//
+// The target is a device's name, or empty or the store's default target for rows of the collector.
+// The list is a schema path as in table.Table.List; keys has a value for every key leaf, in YANG's
+// text form. The error is a *QueryError, which also carries a gRPC status.
+func (c *Component) Query(ctx context.Context, target, list string, keys map[string]string) (*store.View, error) {
+	ctx, cancel := context.WithTimeout(ctx, QueryTimeout)
+	defer cancel()
+	row := sdk.RowKey{List: list, Target: target, Keys: keys}
+	if target == c.deps.Store.DefaultTarget() {
+		row.Target = ""
+	}
+	failed := &QueryError{List: list, Err: c.checkRow(row)}
+	if failed.Err != nil {
+		return nil, failed
+	}
+	failed.Err = ErrNoPublisher
+	for _, p := range c.running() {
+		i := slices.IndexFunc(p.inst.Describe().Lists, func(l sdk.List) bool { return l.Path == list })
+		if i < 0 {
+			continue
+		}
+		failed.Plugin, failed.Err = p.name, ErrNotWatchable
+		if !p.inst.Describe().Lists[i].Watchable {
+			continue
+		}
+		view, err := p.query(ctx, row)
+		if err == nil {
+			return view, nil
+		}
+		failed.Err = err
+	}
+	return nil, failed
+}
+
+// checkRow checks a row's target and keys against the schema.
+func (c *Component) checkRow(row sdk.RowKey) error {
+	if row.Target != "" && !c.deps.Network.IsDevice(row.Target) {
+		return fmt.Errorf("%w: the target %q is not a device", ErrNoRow, row.Target)
+	}
+	list, err := c.deps.Schema.Current().List(row.List)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoPublisher, err)
+	}
+	want := make([]string, 0, len(list.Keys))
+	for _, k := range list.Keys {
+		want = append(want, k.Name)
+	}
+	slices.Sort(want)
+	if got := slices.Sorted(maps.Keys(row.Keys)); !slices.Equal(got, want) {
+		return fmt.Errorf("%w: it has the keys %v, the query %v", ErrKeys, want, got)
+	}
+	return nil
+}
+
+// query asks the plugin for a row and makes a view of it.
+func (p *plugin) query(ctx context.Context, row sdk.RowKey) (*store.View, error) {
+	tables, number, err := p.inst.Query(ctx, row)
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("no answer in time: %w", ctx.Err())
+	case errors.Is(err, pluginhost.ErrNoCapability):
+		return nil, ErrNotWatchable
+	case errors.Is(err, pluginhost.ErrInvalidResults):
+		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	case err != nil:
+		return nil, err
+	}
+	if err := p.validate(tables); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	for _, t := range tables {
+		at := findRow(t.Table, row.Keys)
+		if t.Table.List != row.List || at < 0 {
+			continue
+		}
+		batch := store.Batch{
+			Target: row.Target, Time: p.c.endOf(number), Epoch: number,
+			Tables: []store.Publication{{Table: t.Table.Slice(at, at+1), Replace: true}},
+		}
+		view, err := p.c.deps.Store.Preview(batch)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+		}
+		return view, nil
+	}
+	return nil, ErrNoRow
+}
+
+// findRow returns the row with these key values, or -1.
+func findRow(t *table.Table, keys map[string]string) int {
+	var text []byte
+	for row := range t.Rows() {
+		if !slices.ContainsFunc(t.Keys, func(k table.Column) bool {
+			text = k.AppendText(text[:0], row)
+			return string(text) != keys[k.Name]
+		}) {
+			return row
+		}
+	}
+	return -1
+}
+
+// endOf returns when an epoch ended; the current time if no epoch was delivered.
+func (c *Component) endOf(number uint64) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last == nil {
+		return c.deps.Clock.Now()
+	}
+	number = cmp.Or(number, c.last.number)
+	return c.last.end.Add(time.Duration(int64(number)-int64(c.last.number)) * c.cfg.EpochLength)
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// stateFile is the file format of a plugin's state.
+type stateFile struct {
+	Format  int       `json:"format"` // 1
+	Plugin  string    `json:"plugin"` // as the configuration names it
+	Saved   time.Time `json:"saved"`
+	Epoch   uint64    `json:"epoch"`
+	Version uint32    `json:"version"`
+	Data    []byte    `json:"data"`
+}
+
+// stateInterval is the least time between writes. The newest state is written when the plugin
+// stops.
+const stateInterval = time.Second
+
+// maxStateFile bounds the size of a state file: a state in base64 and the other fields.
+const maxStateFile = sdk.MaxState*4/3 + 4096
+
+// statePath returns the file of an instance's state, or "" if states are not saved.
+func (c *Component) statePath(instance string) string {
+	directory := c.config().Plugins.StateDirectory
+	if directory == "" {
+		return ""
+	}
+	return filepath.Join(directory, instance+".state.json")
+}
+
+// savedState reads the state that an instance saved before the collector was restarted, or nil. The
+// plugin checks the content.
+func (c *Component) savedState(instance, plugin string) *sdk.State {
+	path := c.statePath(instance)
+	if path == "" {
+		return nil
+	}
+	s, err := readState(path, plugin)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		c.log.Warn("saved state of a plugin is not used", "plugin", instance, "file", path, "error", err)
+		return nil
+	}
+	return s
+}
+
+func readState(path, plugin string) (*sdk.State, error) {
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file") // opening a pipe would wait for a writer
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxStateFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxStateFile {
+		return nil, fmt.Errorf("it is larger than %d bytes", maxStateFile)
+	}
+	var s stateFile
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, err
+	}
+	switch {
+	case s.Format != 1:
+		return nil, fmt.Errorf("it has format %d; expected 1", s.Format)
+	case s.Plugin != plugin:
+		return nil, fmt.Errorf("it belongs to the plugin %q; expected %q", s.Plugin, plugin)
+	case len(s.Data) > sdk.MaxState:
+		return nil, fmt.Errorf("it has %d bytes; expected at most %d", len(s.Data), sdk.MaxState)
+	}
+	return &sdk.State{Epoch: s.Epoch, Version: s.Version, Data: s.Data}, nil
+}
+
+// writeState replaces a file atomically: a crash leaves the old or the new one.
+func writeState(path, plugin string, s *sdk.State) error {
+	data, err := json.Marshal(stateFile{Format: 1, Plugin: plugin, Saved: time.Now().UTC(), Epoch: s.Epoch,
+		Version: s.Version, Data: s.Data})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	next := path + ".next"
+	_ = os.Remove(next) // a leftover of a crash
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		_ = os.Remove(next) // a partial file takes space on a full disk
+	}
+	return err
+}
+
+// savedState is what the state file of a plugin holds.
+type savedState struct {
+	epoch   uint64
+	at      time.Time
+	failing bool // the last write failed
+}
+
+// saveState writes the plugin's newest state to disk, at most once per stateInterval unless now is
+// set.
+func (p *plugin) saveState(now bool) {
+	path := p.c.statePath(p.name)
+	p.mu.Lock()
+	s := p.state
+	p.mu.Unlock()
+	if path == "" || s == nil || s.Epoch == p.saved.epoch || !now && time.Since(p.saved.at) < stateInterval {
+		return
+	}
+	err := writeState(path, p.config().Plugin, s)
+	switch {
+	case err != nil && !p.saved.failing:
+		p.c.log.Error("the state of a plugin cannot be saved, and a restarted collector continues from the last saved one, if any; free space or set another plugins.state-directory",
+			"plugin", p.name, "error", err)
+	case err == nil && p.saved.failing:
+		p.c.log.Info("the state of a plugin is saved again", "plugin", p.name)
+	}
+	p.saved = savedState{epoch: s.Epoch, at: time.Now(), failing: err != nil}
+}

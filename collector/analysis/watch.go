@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Watched rows: rows that subscribers name one by one, for which plugins publish results each
+// epoch.
+
+package analysis
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// watch is the store's callback for changes of the watched rows.
+func (c *Component) watch(added, removed []store.Watch) {
+	c.mu.Lock()
+	for _, w := range removed {
+		delete(c.watched, watchID(w))
+	}
+	for _, w := range added {
+		c.watched[watchID(w)] = w
+	}
+	c.mu.Unlock()
+	for _, p := range c.running() {
+		p.inst.SetWatched(c.watchedBy(p))
+	}
+}
+
+func watchID(w store.Watch) string {
+	return w.Target + "\x00" + w.List + "\x00" + strings.Join(w.Keys, "\x00")
+}
+
+// watchedBy returns the watched rows of a plugin's watchable lists, sorted.
+func (c *Component) watchedBy(p *plugin) []sdk.RowKey {
+	watchable := map[string]bool{}
+	for _, l := range p.inst.Describe().Lists {
+		if l.Watchable {
+			watchable[l.Path] = true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var ids []string
+	for id, w := range c.watched {
+		if watchable[w.List] {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	rows := make([]sdk.RowKey, 0, len(ids))
+	for _, id := range ids {
+		w := c.watched[id]
+		list, err := c.deps.Schema.Current().List(w.List)
+		if err != nil || len(list.Keys) != len(w.Keys) {
+			continue // the list changed since
+		}
+		row := sdk.RowKey{List: w.List, Target: w.Target, Keys: map[string]string{}}
+		if row.Target == c.deps.Store.DefaultTarget() {
+			row.Target = ""
+		}
+		for i, k := range list.Keys {
+			row.Keys[k.Name] = w.Keys[i]
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// WatchedRows returns the number of watched rows.
+func (c *Component) WatchedRows() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.watched)
+}

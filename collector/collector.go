@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package collector builds the collector from its components, and starts, reloads and stops them in
+// order. It imports no plugin and no output: the program that embeds it gives outputs the Store.
+//
+//	config ──▶ network ── devices, model ──▶ banks ──▶ epoch
+//	             ▲  ▲                                    │ sealed epochs
+//	 links, ids  │  └── routes, plans ── intent ◀──────▶ analysis ──▶ plugin processes
+//	          southbound                    plans        │ tables
+//	             │ leaves                                ▼
+//	             └──────────────────────────────────▶  store ──▶ outputs, /metrics
+//	                                                     ▲
+//	                        state of all components ── selfstate
+//
+// Usage:
+//
+//	c, err := collector.New(cfg, collector.Dependencies{Logger: log, Programs: compiledPrograms})
+//	err = c.Start(ctx)   // plugins run, devices connect; c.Schema() is complete
+//	...                  // start outputs on c.Store()
+//	err = c.Run(ctx)     // epochs, until ctx ends
+//	c.Stop(stopCtx)      // plugins drain, sessions close
+//
+// An emulation on virtual time calls WaitReady, Open and Step instead of Run.
+//
+// # Concurrency
+//
+// Methods of Collector may be called from any goroutine. Start precedes the others. Run, Open and
+// Step must not overlap. Every goroutine has ended when Stop returns.
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/analysis"
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/collector/device/banks"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/intent"
+	"github.com/netsketch/netsketch/collector/network"
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/schema"
+	"github.com/netsketch/netsketch/collector/selfstate"
+	"github.com/netsketch/netsketch/collector/southbound"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/yang"
+)
+
+// Dependencies are what New needs from its caller. Zero values are usable.
+type Dependencies struct {
+	// Clock is the time of epochs; nil is the wall clock.
+	Clock epoch.Clock
+	// Logger receives state changes; nil disables logging.
+	Logger *slog.Logger
+	// Level is set when a reload changes the log level; nil keeps the level.
+	Level *slog.LevelVar
+	// Programs returns a built-in pipeline by name; nil has none.
+	Programs func(name string) (*p4rt.Program, error)
+	// Version is published as the collector's version.
+	Version string
+	// OnReport, when set, receives the report of each epoch, in order. It must not block.
+	OnReport func(Report)
+	// StartGrace is how long Run waits for devices before the first epoch begins without the
+	// missing ones; 3 s when 0.
+	StartGrace time.Duration
+	// StopGrace bounds Stop and the end of Run together; 10 s when 0.
+	StopGrace time.Duration
+
+	// launch starts a plugin; nil starts a process. newDevice creates a device; nil creates a
+	// device.Device. Tests set them.
+	launch    func(context.Context, pluginhost.Spec) (analysis.Instance, error)
+	newDevice func(device.Config) (network.Device, error)
+}
+
+func (d Dependencies) withDefaults() Dependencies {
+	if d.Clock == nil {
+		d.Clock = epoch.Wall{}
+	}
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	if d.Programs == nil {
+		d.Programs = func(name string) (*p4rt.Program, error) {
+			return nil, fmt.Errorf("no pipeline %q is built in", name)
+		}
+	}
+	if d.StartGrace == 0 {
+		d.StartGrace = 3 * time.Second
+	}
+	if d.StopGrace == 0 {
+		d.StopGrace = 10 * time.Second
+	}
+	return d
+}
+
+// Collector is a set of connected components. See the package comment.
+type Collector struct {
+	deps   Dependencies
+	log    *slog.Logger
+	cfg    atomic.Pointer[config.Config]
+	ctx    context.Context // of callbacks between components; ends with Stop
+	cancel context.CancelFunc
+
+	store     *store.Store
+	schema    *schema.Registry
+	epochs    *epoch.Engine
+	banks     *banks.Group
+	intent    *intent.Component
+	network   *network.Component
+	discovery *southbound.Discovery
+	analysis  *analysis.Component
+	self      *selfstate.Component
+	health    selfstate.Health
+	http      *selfstate.Server // nil without http.address
+
+	changing         sync.Mutex // held by Start, Reload, Stop and discovery's changes
+	started, stopped bool       // guarded by changing
+}
+
+// New builds the components. It opens no connection and starts nothing. The error joins what is
+// wrong with the devices of the configuration.
+func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
+	deps = deps.withDefaults()
+	c := &Collector{deps: deps, log: deps.Logger}
+	c.cfg.Store(cfg)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	if c.schema, err = schema.New(slices.Concat(yang.CollectorModules(), yang.SwitchModules())); err != nil {
+		return nil, fmt.Errorf("collector: %w", err)
+	}
+	c.store = store.New(store.Options{DefaultTarget: cfg.Name, Schema: c.schema})
+	schedule := epochConfig(cfg)
+	c.epochs = epoch.New(schedule, epoch.Dependencies{
+		Clock: deps.Clock, Logger: c.log,
+		AfterFlip: func(ctx context.Context, source string, next uint64) { c.intent.Flipped(ctx, source, next) },
+	})
+	c.banks = banks.New(banks.Config{Interval: schedule.Interval, Guard: schedule.Guard, Drain: schedule.Drain},
+		deps.Clock)
+	c.intent = intent.New(intent.Config{Guard: schedule.Guard}, intent.Dependencies{
+		Clock: deps.Clock, Logger: c.log, Epochs: c.epochs, BankShift: c.banks.Shift,
+	})
+	c.network, err = network.New(cfg, network.Dependencies{
+		Clock: deps.Clock, Logger: c.log, Programs: deps.Programs, Engine: c.epochs, Banks: c.banks, Intent: c.intent,
+		PortName:  func(device string, port uint32) string { return c.discovery.PortName(device, port) },
+		OnModel:   c.modelChanged,
+		OnDevice:  c.stateChanged,
+		NewDevice: deps.newDevice,
+	})
+	var gnmiErr error
+	c.discovery, gnmiErr = southbound.New(cfg, southbound.Dependencies{
+		Logger: c.log, Schema: c.schema.Current, Publish: c.store.Publish, Exclusive: c.exclusive,
+		OnDeviceID: func(d config.Device) error { return c.network.Add(d) },
+		OnTopology: c.network.SetTopology,
+		OnChange:   c.stateChanged,
+	})
+	if err = errors.Join(err, gnmiErr); err != nil {
+		return nil, err
+	}
+	c.analysis = analysis.New(analysisConfig(cfg), analysis.Dependencies{
+		Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Network: c.network, Plans: c.intent,
+		BankShift:       c.banks.Shift,
+		SettingsChanged: c.settingsChanged, StatusChanged: c.stateChanged, Report: c.reported, Launch: deps.launch,
+	})
+	c.self = selfstate.New(selfstate.Config{Enabled: cfg.Metrics.Enabled, Version: deps.Version},
+		selfstate.Dependencies{
+			Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Config: c.cfg.Load,
+			Network: c.network, Discovery: c.discovery, Intent: c.intent, Analysis: c.analysis,
+		})
+	if cfg.HTTP.Address != "" {
+		c.http = selfstate.NewServer(selfstate.ServerConfig{Address: cfg.HTTP.Address, Version: deps.Version},
+			selfstate.ServerDependencies{
+				Store: c.store, Schema: c.schema, Health: &c.health, Logger: c.log,
+			})
+	}
+	return c, nil
+}
+
+func epochConfig(cfg *config.Config) epoch.Config {
+	e := cfg.Epoch
+	out := epoch.Config{Interval: e.Interval, Guard: e.Guard, Drain: e.Drain, Deadline: e.Deadline,
+		Parallel: e.ParallelReads}
+	if e.Align {
+		out.Origin = time.Unix(0, 0).UTC()
+	}
+	return out
+}
+
+func analysisConfig(cfg *config.Config) analysis.Config {
+	return analysis.Config{Plugins: cfg.Plugins, EpochLength: cfg.Epoch.Interval, LogLevel: cfg.Log.Level}
+}
+
+// Start starts plugins and sessions. A plugin or a device that cannot be started is logged and
+// published in the collector's state, and the others run. After an error call Stop.
+func (c *Collector) Start(ctx context.Context) error {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.started {
+		return errors.New("collector: started twice")
+	}
+	c.started = true
+	if c.http != nil {
+		if err := c.http.Start(); err != nil {
+			return fmt.Errorf("collector: %w", err)
+		}
+	}
+	if err := c.analysis.Start(ctx); err != nil {
+		return fmt.Errorf("collector: %w", err)
+	}
+	c.health.Schema.Store(true)
+	c.network.Bind(c.analysis.Bindings())
+	c.network.Start()
+	c.discovery.Start()
+	c.self.Start()
+	c.health.Components.Store(true)
+	return nil
+}
+
+// Stop drains the plugins and closes all sessions, the store and its taps. It returns at the latest
+// when ctx ends or StopGrace is over, and leaves no process behind.
+func (c *Collector) Stop(ctx context.Context) error {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.stopped {
+		return nil
+	}
+	c.stopped = true
+	c.health.Components.Store(false)
+	c.health.Epochs.Store(false)
+	ctx, cancel := context.WithTimeout(ctx, c.deps.StopGrace)
+	defer cancel()
+	c.banks.Stop()
+	c.epochs.Shutdown()
+	err := c.analysis.Stop(ctx)
+	c.cancel()
+	c.intent.Stop()
+	c.network.Stop()
+	c.discovery.Stop()
+	c.self.Stop()
+	c.store.Close()
+	if c.http != nil {
+		c.http.Stop(ctx)
+	}
+	c.log.Info("collector stopped")
+	if err != nil {
+		return fmt.Errorf("collector: %w", err)
+	}
+	return nil
+}
+
+// exclusive runs f unless the configuration is being changed or the collector has stopped, and
+// reports whether it did.
+func (c *Collector) exclusive(f func()) bool {
+	if !c.changing.TryLock() {
+		return false
+	}
+	defer c.changing.Unlock()
+	if !c.stopped {
+		f()
+	}
+	return true
+}
+
+// modelChanged passes the network model to plugins and their bindings to devices.
+func (c *Collector) modelChanged(ctx context.Context) {
+	c.analysis.SetNetwork(ctx)
+	c.network.Bind(c.analysis.Bindings())
+}
+
+// settingsChanged passes the bindings of plugins to devices and applies standing plans.
+func (c *Collector) settingsChanged() {
+	c.network.Bind(c.analysis.Bindings())
+	c.network.ApplyPending(c.ctx)
+}
+
+// stateChanged publishes the collector's own state.
+func (c *Collector) stateChanged() { c.self.Changed() }
+
+// reported publishes the collector's own state with an epoch and passes the report on.
+func (c *Collector) reported(r Report) {
+	c.self.Report(&r)
+	if c.deps.OnReport != nil {
+		c.deps.OnReport(r)
+	}
+}
+
+// Store holds the newest results; outputs read it.
+func (c *Collector) Store() *store.Store { return c.store }
+
+// Schema returns the schema of everything that can be published. A plugin that starts later may
+// extend it: call Schema again instead of keeping the result.
+func (c *Collector) Schema() *yang.Schema { return c.schema.Current() }
+
+// Config returns the current configuration. It must not be changed.
+func (c *Collector) Config() *config.Config { return c.cfg.Load() }
+
+// Health is what /healthz and /readyz report. The caller sets Outputs.
+func (c *Collector) Health() *selfstate.Health { return &c.health }
+
+// HTTPAddress returns the address of /metrics, /healthz and /readyz; "" if they are not served.
+func (c *Collector) HTTPAddress() string {
+	if c.http == nil {
+		return ""
+	}
+	return c.http.Address()
+}
+
+// ObserveSubscribers sets the source of the leaves that only a gNMI output has; see
+// selfstate.Component.ObserveSubscribers.
+func (c *Collector) ObserveSubscribers(f func() (streams int, first time.Duration)) {
+	c.self.ObserveSubscribers(f)
+}
+
+// FailedPlugins returns why configured plugins do not run, by the instance's name: those that could
+// not be started, not those that died and are being restarted.
+func (c *Collector) FailedPlugins() map[string]error { return c.analysis.Failed() }
+
+// Query computes one row of a list that a plugin declares watchable; see analysis.Component.Query.
+func (c *Collector) Query(ctx context.Context, target, list string, keys map[string]string) (*store.View, error) {
+	return c.analysis.Query(ctx, target, list, keys)
+}

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Limits that bound the cost of a hostile or broken file.
+const (
+	maxFileBytes = 16 << 20
+	maxDepth     = 64
+	maxNodes     = 1 << 18
+)
+
+// node is a YAML value and its position. Aliases, merge keys and environment variables are
+// resolved, so a node may be reachable by several paths. Nodes are immutable once parsed.
+type node struct {
+	Position
+	kind  nodeKind
+	text  string // of a scalar
+	value any    // of a scalar: nil (also if it cannot be read), bool, int64, uint64, float64, string
+	keys  []key  // of a mapping, in the order of the file
+	items []*node
+	size  int // values in this tree, shared ones counted at each use
+}
+
+type nodeKind uint8
+
+const (
+	scalar nodeKind = iota
+	mapping
+	list
+)
+
+// key is one entry of a mapping.
+type key struct {
+	name  string
+	at    Position
+	value *node
+}
+
+// get returns the value of a key, nil if the mapping does not have it.
+func (n *node) get(name string) *node {
+	for _, k := range n.keys {
+		if k.name == name {
+			return k.value
+		}
+	}
+	return nil
+}
+
+func (n *node) isNull() bool { return n.kind == scalar && n.value == nil }
+
+// isEmpty reports a key that is not given, or given without a value.
+func (n *node) isEmpty() bool { return n == nil || n.kind == scalar && n.text == "" || n.isNull() }
+
+// describe names a value for a message.
+func (n *node) describe() string {
+	switch {
+	case n.kind == mapping:
+		return "a mapping"
+	case n.kind == list:
+		return "a list"
+	case n.isNull():
+		return "nothing"
+	}
+	text := n.text
+	if len(text) > 40 {
+		text = text[:37] + "..."
+	}
+	return strconv.Quote(text)
+}
+
+// plain returns the value as encoding/json would decode it.
+func (n *node) plain() any {
+	switch n.kind {
+	case mapping:
+		m := make(map[string]any, len(n.keys))
+		for _, k := range n.keys {
+			m[k.name] = k.value.plain()
+		}
+		return m
+	case list:
+		items := make([]any, len(n.items))
+		for i, item := range n.items {
+			items[i] = item.plain()
+		}
+		return items
+	}
+	return n.value
+}
+
+// tree builds nodes from goccy/go-yaml's syntax tree.
+type tree struct {
+	*report
+	env     func(string) (string, bool)
+	anchors map[string]*node
+	size    int
+}
+
+// parse returns the root of a YAML text, or nil if the text is empty or not YAML.
+func (r *report) parse(text []byte, env func(string) (string, bool)) *node {
+	if len(text) > maxFileBytes {
+		r.add(Position{}, "", "larger than %d MiB", maxFileBytes>>20)
+		return nil
+	}
+	tokens := lexer.Tokenize(string(text))
+	if !r.shallow(tokens) {
+		return nil
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		r.syntax(err)
+		return nil
+	}
+	t := &tree{report: r, env: env, anchors: map[string]*node{}}
+	var root *node
+	for i, doc := range file.Docs {
+		switch {
+		case doc.Body == nil:
+		case i > 0:
+			r.add(position(start(doc.Body)), "", "a second YAML document begins here; expected one")
+			return root
+		default:
+			root = t.node(doc.Body, "", 0)
+		}
+	}
+	return root
+}
+
+// shallow checks the nesting before the parser, which recurses once per level.
+func (r *report) shallow(tokens token.Tokens) bool {
+	brackets, onLine, line := 0, 0, 0
+	for _, t := range tokens {
+		if t.Position.Line != line {
+			line, onLine = t.Position.Line, 0
+		}
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			brackets++
+		case token.SequenceEndType, token.MappingEndType:
+			brackets--
+		case token.SequenceEntryType, token.MappingKeyType, token.AnchorType, token.TagType:
+			if brackets == 0 {
+				onLine++
+			}
+		}
+		if brackets > maxDepth || onLine > maxDepth {
+			r.add(position(t), "", "nested more than %d deep", maxDepth)
+			return false
+		}
+	}
+	return true
+}
+
+// syntax adds an error of the YAML parser.
+func (r *report) syntax(err error) {
+	var at Position
+	message := err.Error()
+	if located, ok := errors.AsType[yaml.Error](err); ok {
+		at, message = position(located.GetToken()), located.GetMessage()
+	}
+	r.add(at, "", "not YAML: %s", message)
+}
+
+func position(t *token.Token) Position {
+	if t == nil || t.Position == nil {
+		return Position{}
+	}
+	return Position{Line: t.Position.Line, Column: t.Position.Column}
+}
+
+// start is the first token of a value. goccy/go-yaml gives a block mapping its first colon.
+func start(n ast.Node) *token.Token {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		if !n.IsFlowStyle && len(n.Values) > 0 {
+			return n.Values[0].Key.GetToken()
+		}
+	case *ast.MappingValueNode:
+		return n.Key.GetToken()
+	}
+	return n.GetToken()
+}
+
+// node converts a value; path is where it stands.
+func (t *tree) node(n ast.Node, path string, depth int) *node {
+	out := &node{Position: position(start(n)), size: 1}
+	if depth > maxDepth {
+		t.add(out.Position, path, "nested more than %d deep", maxDepth)
+		return out
+	}
+	switch n := n.(type) {
+	case *ast.AnchorNode:
+		out = t.node(n.Value, path, depth+1)
+		t.anchors[n.Name.GetToken().Value] = out
+		return out
+	case *ast.AliasNode:
+		return t.alias(n, path)
+	case *ast.TagNode:
+		out = t.node(n.Value, path, depth+1)
+		if n.Start.Value == string(token.StringTag) && out.kind == scalar {
+			return &node{Position: out.Position, text: out.text, value: out.text, size: 1}
+		}
+		return out
+	case *ast.MappingNode:
+		t.mapping(out, n.Values, path, depth)
+	case *ast.MappingValueNode:
+		t.mapping(out, []*ast.MappingValueNode{n}, path, depth)
+	case *ast.SequenceNode:
+		out.kind = list
+		for i, item := range n.Values {
+			child := t.node(item, fmt.Sprintf("%s[%d]", path, i), depth+1)
+			out.items = append(out.items, child)
+			out.size += child.size
+		}
+	default:
+		t.scalar(out, n, path)
+	}
+	t.count(out.Position, path, 1)
+	return out
+}
+
+// count adds values to the total of the file; false once there are too many.
+func (t *tree) count(at Position, path string, values int) bool {
+	if t.size <= maxNodes && t.size+values > maxNodes {
+		t.add(at, path, "more than %d values, counting aliases", maxNodes)
+	}
+	t.size = min(t.size+values, maxNodes+1)
+	return t.size <= maxNodes
+}
+
+func (t *tree) alias(n *ast.AliasNode, path string) *node {
+	name := n.Value.GetToken().Value
+	null := &node{Position: position(n.GetToken()), size: 1}
+	target := t.anchors[name]
+	if target == nil {
+		t.add(null.Position, path, "alias *%s has no anchor &%s before it", name, name)
+		return null
+	}
+	if !t.count(null.Position, path, target.size) {
+		return null
+	}
+	return target
+}
+
+// mapping adds entries; keys given directly take precedence over merged ones.
+func (t *tree) mapping(out *node, values []*ast.MappingValueNode, path string, depth int) {
+	out.kind = mapping
+	var merged []key
+	seen := map[string]Position{}
+	for _, v := range values {
+		if v.Key.IsMergeKey() {
+			merged = append(merged, t.merge(t.node(v.Value, join(path, "<<"), depth+1), path)...)
+			continue
+		}
+		k := key{name: keyName(v.Key), at: position(v.Key.GetToken())}
+		if first, twice := seen[k.name]; twice {
+			t.add(k.at, join(path, k.name), "key given twice, first on line %d", first.Line)
+			continue
+		}
+		seen[k.name] = k.at
+		k.value = t.node(v.Value, join(path, k.name), depth+1)
+		out.keys = append(out.keys, k)
+	}
+	for _, k := range merged {
+		if _, given := seen[k.name]; !given {
+			seen[k.name] = k.at
+			out.keys = append(out.keys, k)
+		}
+	}
+	for _, k := range out.keys {
+		out.size += k.value.size
+	}
+}
+
+func keyName(k ast.MapKeyNode) string {
+	if s, ok := k.(*ast.StringNode); ok {
+		return s.Value
+	}
+	return k.GetToken().Value
+}
+
+// merge returns the entries that a merge key (<<) adds.
+func (t *tree) merge(n *node, path string) []key {
+	switch {
+	case n.isNull():
+		return nil
+	case n.kind == mapping:
+		return n.keys
+	case n.kind == list:
+		var keys []key
+		for _, item := range n.items {
+			keys = append(keys, t.merge(item, path)...)
+		}
+		return keys
+	}
+	t.add(n.Position, join(path, "<<"), "a merge key (<<) needs a mapping; found %s", n.describe())
+	return nil
+}
+
+// exponent matches the floats that goccy/go-yaml reads as strings, such as 1e-3.
+var exponent = regexp.MustCompile(`^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$`)
+
+// scalar fills in text and value. Environment variables are expanded in strings only, and their
+// values remain strings: a decoder that needs a number reads the text.
+func (t *tree) scalar(out *node, n ast.Node, path string) {
+	out.text = n.GetToken().Value
+	switch n := n.(type) {
+	case *ast.NullNode:
+		return
+	case *ast.BoolNode:
+		out.value = n.Value
+		return
+	case *ast.IntegerNode:
+		out.value = n.Value
+		return
+	case *ast.FloatNode:
+		out.value = n.Value
+	case *ast.InfinityNode:
+		out.value = n.Value
+	case *ast.NanNode:
+		out.value = math.NaN()
+	case *ast.LiteralNode:
+		out.text = n.Value.Value
+	case *ast.StringNode:
+		out.text = n.Value
+		if number := exponent.MatchString(n.Value); number && n.Token.Type == token.StringType {
+			out.value, _ = strconv.ParseFloat(n.Value, 64) // infinite after an error
+		}
+	}
+	if x, ok := out.value.(float64); ok {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			t.add(out.Position, path, "%q is not a finite number", out.text)
+		}
+		return
+	}
+	text, err := expand(out.text, t.env)
+	if err != nil {
+		t.add(out.Position, path, "%s", err)
+		return
+	}
+	out.text, out.value = text, text
+}
+
+// expand replaces ${NAME} and ${NAME:-default}; $$ is a dollar sign, and a $ before anything else
+// stands for itself.
+func expand(s string, env func(string) (string, bool)) (string, error) {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(s, "$")
+		b.WriteString(before)
+		switch {
+		case !found:
+			return b.String(), nil
+		case strings.HasPrefix(after, "$"):
+			b.WriteByte('$')
+			s = after[1:]
+		case strings.HasPrefix(after, "{"):
+			inside, rest, closed := strings.Cut(after[1:], "}")
+			if !closed {
+				return "", errors.New("${ without a closing }: write $$ for a dollar sign")
+			}
+			value, err := variable(inside, env)
+			if err != nil {
+				return "", err
+			}
+			b.WriteString(value)
+			s = rest
+		default:
+			b.WriteByte('$')
+			s = after
+		}
+	}
+}
+
+// variable returns the value of NAME or NAME:-default.
+func variable(expression string, env func(string) (string, bool)) (string, error) {
+	name, fallback, hasFallback := strings.Cut(expression, ":-")
+	if name == "" {
+		return "", errors.New("${} names no environment variable")
+	}
+	if value, ok := env(name); ok {
+		return value, nil
+	}
+	if hasFallback {
+		return fallback, nil
+	}
+	return "", fmt.Errorf("environment variable %s is not set: set it, or give a default as ${%s:-value}", name, name)
+}
+
+// join appends a key to a path.
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

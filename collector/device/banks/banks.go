@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package banks makes switches that count in banks of registers sources of epochs.
+//
+// All switches of a Group count an epoch in the same bank: that of epoch n is (n + shift) modulo
+// the number of banks, with a shift that is chosen once. So a packet may carry its bank through the
+// network as its time bit.
+//
+//   - A switch is flipped at every boundary, so that it stays in step. If its next bank is still
+//     being read, that read-out is cancelled: the epoch that begins is counted in a bank that is
+//     not clean, and is lost for this switch. At its end the bank is cleared by the read-out. So a
+//     read-out that is too late costs at most two epochs, the one that was not read and the one
+//     that has its bank next.
+//   - A read-out that misses the deadline goes on, so that its bank is clean for a later epoch.
+//   - A switch whose session is new, or that did not acknowledge a flip, joins: it is flipped to
+//     the bank of the open epoch, the other banks are cleared if there is time, and it takes part
+//     from the first epoch that it counts as a whole in a clean bank.
+//   - A switch that was out of step in an epoch may have sent packets with another time bit, which
+//     other switches counted. The following epochs, as many as that can reach, have an accuracy
+//     warning.
+//
+// source.go has what a switch does at a boundary, join.go how it joins.
+//
+// # Concurrency
+//
+// Methods of Group may be called from any goroutine. Stop waits for every goroutine that the group
+// started.
+package banks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/epoch"
+)
+
+// Why a switch is missing from an epoch. Errors of the switch are wrapped in others.
+var (
+	// ErrUnread means that the bank had not been read to the end when the epoch began.
+	ErrUnread = fmt.Errorf("the bank %w: it had not been read before", epoch.ErrStale)
+	// ErrMerged means that the switch was not flipped at the start of the epoch.
+	ErrMerged = fmt.Errorf("the bank %w: the switch was not flipped in between", epoch.ErrStale)
+	// ErrFlipping means that the switch has not acknowledged an earlier flip.
+	ErrFlipping = errors.New("has not acknowledged the flip of an earlier epoch")
+)
+
+// Incarnation identifies a period in which the registers of a switch keep their contents.
+type Incarnation struct {
+	// ID differs from that of every earlier incarnation.
+	ID uint64
+	// Clean is set if the registers were cleared at its start, because the pipeline was pushed.
+	Clean bool
+}
+
+// Switch is a switch with banks. Its methods are called from several goroutines, but for one bank
+// never from two at once.
+type Switch interface {
+	// Name is the name of the switch; constant.
+	Name() string
+	// Banks is the number of banks, at least 2; constant for an incarnation.
+	Banks() int
+	// Ready returns the incarnation, or why the switch cannot be measured now.
+	Ready() (Incarnation, error)
+	// Flip makes packets count in bank from now on.
+	Flip(ctx context.Context, bank int) error
+	// Read returns the contents of the bank and clears it. After an error the bank may hold
+	// anything. Before it reads cells that packets in flight may still change, it calls drained
+	// once; it reads on even if that fails. With an InexactError it returns a valid reading.
+	Read(ctx context.Context, bank int, drained epoch.Drained) (*epoch.Reading, error)
+}
+
+// InexactError reports that packets were counted in a bank after it was sealed. The reading is
+// valid, with an accuracy warning; the bank is not clean.
+type InexactError struct {
+	// Reason is for an operator.
+	Reason string
+}
+
+// Error is the reason.
+func (e *InexactError) Error() string { return e.Reason }
+
+// ioLimit bounds a flip, and a read-out of short epochs. It is not the epoch's deadline: a late
+// flip brings the switch in step, and a late read-out cleans the bank.
+const ioLimit = 30 * time.Second
+
+// Config is the schedule of epochs, as epoch.Config.
+type Config struct {
+	// Interval is the length of an epoch.
+	Interval time.Duration
+	// Guard and Drain are the time that packets need to leave pipelines and network. They pass
+	// before banks of a switch that joins are cleared.
+	Guard, Drain time.Duration
+}
+
+// Group is a set of switches that count an epoch in the same bank.
+type Group struct {
+	cfg   Config
+	clock epoch.Clock
+
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu      sync.Mutex
+	stopped bool
+	sources map[string]*source
+	chosen  bool   // shift is
+	shift   uint64 // of the banks against the epochs' numbers
+	open    uint64 // number of the open epoch; 0 before the first
+	opened  time.Duration
+}
+
+// New returns an empty group.
+func New(cfg Config, clock epoch.Clock) *Group {
+	g := &Group{cfg: cfg, clock: clock, sources: map[string]*source{}}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g
+}
+
+// Add adds a switch and lets it join; it replaces a switch of the same name. The source is for an
+// epoch.Engine.
+func (g *Group) Add(sw Switch) epoch.Source {
+	s := newSource(g, sw)
+	g.mu.Lock()
+	g.sources[sw.Name()] = s
+	g.mu.Unlock()
+	s.check()
+	return s
+}
+
+// Remove removes a switch.
+func (g *Group) Remove(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.sources, name)
+}
+
+// Check lets a switch join if its incarnation is new. Call it when the session becomes ready;
+// otherwise the next boundary does it, and the switch joins an epoch later.
+func (g *Group) Check(name string) {
+	g.mu.Lock()
+	s := g.sources[name]
+	g.mu.Unlock()
+	if s != nil {
+		s.check()
+	}
+}
+
+// WaitJoined waits until every switch has joined and no bank is being read, or ctx ends, and
+// returns the names of the switches that are not so far.
+func (g *Group) WaitJoined(ctx context.Context) []string {
+	var missing []string
+	for _, s := range g.sorted() {
+		if !s.wait(ctx) {
+			missing = append(missing, s.sw.Name())
+		}
+	}
+	return missing
+}
+
+// Shift determines the banks of epochs: that of epoch n is (n + Shift) modulo the number of banks.
+// It is chosen at the first boundary and does not change.
+func (g *Group) Shift() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.shift
+}
+
+// Stop ends background work and waits for it. Flips and read-outs fail afterwards.
+func (g *Group) Stop() {
+	g.mu.Lock()
+	g.stopped = true
+	g.mu.Unlock()
+	g.cancel()
+	g.work.Wait()
+}
+
+// begin opens epoch number. The first time it chooses the shift so that the epoch is counted in
+// bank 1 by all switches: before, they count in bank 0, the initial bank of a pipeline.
+func (g *Group) begin(number uint64) {
+	g.mu.Lock()
+	known, chosen := g.open == number, g.chosen
+	g.mu.Unlock()
+	if known && chosen {
+		return
+	}
+	every := uint64(1)
+	if !chosen {
+		every = g.commonBanks()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.chosen {
+		g.chosen, g.shift = true, (1+every-number%every)%every
+	}
+	g.open, g.opened = number, g.clock.Monotonic()
+}
+
+// commonBanks is the least common multiple of the switches' numbers of banks, or of some if it gets
+// huge.
+func (g *Group) commonBanks() uint64 {
+	every := uint64(1)
+	for _, s := range g.sorted() {
+		if every < 1<<32 {
+			every = leastCommonMultiple(every, uint64(max(s.sw.Banks(), 2)))
+		}
+	}
+	return every
+}
+
+func leastCommonMultiple(x, y uint64) uint64 {
+	a, b := x, y
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return x / a * y
+}
+
+// bankOf is the bank of an epoch at a switch with n banks.
+func (g *Group) bankOf(number uint64, n int) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return int((number + g.shift) % uint64(n))
+}
+
+// openBank is the bank of the open epoch at a switch with n banks, 0 before the first. from is the
+// first epoch that a switch counts as a whole if it counts in the bank from now on.
+func (g *Group) openBank(n int) (bank int, from uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.chosen {
+		return 0, 0
+	}
+	from = g.open
+	if g.clock.Monotonic() > g.opened {
+		from++
+	}
+	return int((g.open + g.shift) % uint64(n)), from
+}
+
+func (g *Group) openNumber() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.open
+}
+
+// goDo runs f in a goroutine that Stop waits for; it does nothing after Stop.
+func (g *Group) goDo(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopped {
+		return false
+	}
+	g.work.Go(f)
+	return true
+}
+
+// sorted lists the sources by name.
+func (g *Group) sorted() []*source {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := make([]*source, 0, len(g.sources))
+	for _, s := range g.sources {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *source) int { return strings.Compare(a.sw.Name(), b.sw.Name()) })
+	return all
+}

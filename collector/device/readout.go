@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/device/banks"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// contents identifies the period in which the registers keep their contents.
+type contents struct {
+	banks.Incarnation
+	session uint64 // number of the P4Runtime session
+}
+
+// Measured reports whether the switch can be a source of epochs: a backup cannot, because only a
+// primary may flip banks, nor can a switch whose program has no registers to read.
+func (d *Device) Measured() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	nothing := errors.Is(d.bindErr, ErrNoBanks) || d.bindErr == nil && d.binding != nil && len(d.binding.objects) == 0
+	return d.cfg.Session.Mode == p4rt.Primary && (d.cfg.Session.Program == nil || !nothing)
+}
+
+// Banks is the number of banks; 2 until the pipeline is known.
+func (d *Device) Banks() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.binding == nil {
+		return 2
+	}
+	return d.binding.banks
+}
+
+// Objects lists the registers that can be read, by name; nil until the pipeline is known.
+func (d *Device) Objects() []sdk.Object {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.binding == nil {
+		return nil
+	}
+	return slices.Clone(d.binding.objects)
+}
+
+// SelectObjects sets the registers to read from now on, by full name; nil means all. Registers that
+// were not read before begin a new incarnation, because the contents of their banks are unknown.
+func (d *Device) SelectObjects(names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if names != nil {
+		names = slices.Compact(slices.Sorted(slices.Values(names)))
+		if names == nil {
+			names = []string{}
+		}
+	}
+	isNew := func(name string) bool { return !slices.Contains(d.selected, name) }
+	if d.selected != nil && (names == nil || slices.ContainsFunc(names, isNew)) {
+		d.contents.ID++
+		d.contents.Clean = false
+	}
+	d.selected = names
+}
+
+// Ready returns the incarnation of the registers, or why the switch cannot be measured now.
+func (d *Device) Ready() (banks.Incarnation, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.session == nil {
+		return banks.Incarnation{}, fmt.Errorf("device %s: %w", d.cfg.Name, ErrNotStarted)
+	}
+	st := d.session.Status()
+	if st.State != p4rt.Ready {
+		return banks.Incarnation{}, &p4rt.NotReadyError{Target: d.cfg.Session.Target, Status: st}
+	}
+	if st.Session != d.contents.session {
+		d.newSession(st)
+	}
+	if d.bindErr != nil {
+		return banks.Incarnation{}, d.bindErr
+	}
+	if d.binding == nil {
+		return banks.Incarnation{}, errors.New("the pipeline on the switch is not known yet")
+	}
+	return d.contents.Incarnation, nil
+}
+
+// newSession begins an incarnation for a new session. d.mu is held.
+func (d *Device) newSession(st p4rt.Status) {
+	d.contents = contents{banks.Incarnation{ID: d.contents.ID + 1, Clean: st.Pushed}, st.Session}
+	if d.cfg.Session.Program != nil {
+		return
+	}
+	cat, err := d.session.Catalog()
+	if err == nil {
+		d.binding, err = bind(cat)
+	}
+	d.bindErr = err
+}
+
+// bound returns the session and the parts of the pipeline to use; an error before they are known.
+func (d *Device) bound() (session, *binding, []string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.session == nil || d.binding == nil {
+		return nil, nil, nil, fmt.Errorf("device %s: %w", d.cfg.Name, ErrNotStarted)
+	}
+	return d.session, d.binding, d.selected, nil
+}
+
+// Flip makes packets count in bank from now on.
+func (d *Device) Flip(ctx context.Context, bank int) error {
+	s, b, _, err := d.bound()
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	err = s.SetDefaultAction(ctx, b.table, b.action, p4rt.Uint(b.param, uint64(bank)))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stats.FlipTime = time.Since(begin)
+	if err != nil {
+		d.stats.LastError = err.Error()
+	}
+	return err
+}
+
+// Read returns the contents of the bank and clears it. It fails as a whole, because lost cells must
+// not be taken for zeros, and still reads what it can. If the program counts packets by bank and
+// some were counted in this one after its read-out began, it returns the reading with a
+// [banks.InexactError].
+func (d *Device) Read(ctx context.Context, bank int, drained epoch.Drained) (*epoch.Reading, error) {
+	s, b, selected, err := d.bound()
+	if err != nil {
+		return nil, err
+	}
+	r := &readout{session: s, bank: bank}
+	packets, err := r.read(ctx, b, selected, drained)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stats.ReadTime, d.stats.LastError = r.took, ""
+	switch {
+	case err != nil:
+		d.stats.LastError = err.Error()
+		return nil, err
+	case packets > 0:
+		err = &banks.InexactError{Reason: fmt.Sprintf("%d packets were counted in bank %d after it was sealed: "+
+			"the switch acknowledges flips early, or the guard is too short", packets, bank)}
+		d.stats.LastError = err.Error()
+	}
+	return &epoch.Reading{Objects: r.objects}, err
+}
+
+// readout reads one bank.
+type readout struct {
+	session
+	bank    int
+	objects []sdk.Cells
+	took    time.Duration // without the wait for the drain
+}
+
+// read reads first the registers that no packet changes any more and, after the drain, those that
+// packets in flight change. packets is the number of packets that were counted in the bank
+// meanwhile.
+func (r *readout) read(ctx context.Context, b *binding, selected []string,
+	drained epoch.Drained,
+) (packets uint64, err error) {
+	early, late := b.readable(selected)
+	first, err := r.registers(ctx, early)
+	if len(late) > 0 {
+		err = errors.Join(err, drained(ctx))
+		_, lateErr := r.registers(ctx, late)
+		err = errors.Join(err, lateErr)
+		slices.SortFunc(r.objects, func(x, y sdk.Cells) int { return strings.Compare(x.Object, y.Object) })
+	}
+	if err != nil {
+		return 0, err
+	}
+	return r.Moved(ctx, first...)
+}
+
+// registers reads registers.
+func (r *readout) registers(ctx context.Context, names []string) ([]*p4rt.Cells, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	begin := time.Now()
+	cells, err := r.ReadBanks(ctx, r.bank, names...)
+	r.took += time.Since(begin)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cells {
+		r.objects = append(r.objects, sdk.Cells{Object: c.Register.Name, Width: 32, Packed: c.Data})
+	}
+	return cells, nil
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package epoch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Config is the schedule of epochs.
+type Config struct {
+	// Interval is the length of an epoch.
+	Interval time.Duration
+	// Guard is the wait between the seals and the read-out. Seals that are further apart add an
+	// accuracy warning.
+	Guard time.Duration
+	// Drain is the longest time that a packet spends in the network. It counts from the end of the
+	// guard.
+	Drain time.Duration
+	// Deadline counts from the boundary; sources not collected by then are missing. At most
+	// Interval.
+	Deadline time.Duration
+	// Parallel is the number of sources that are read at the same time, so that most are in time if
+	// not all can be; 0 means 8 per processor and at least 16. A read-out that takes longer than a
+	// quarter of the deadline does not count.
+	Parallel int
+	// LateEpochs is the number of epochs after its own with which a late report can be delivered; 0
+	// means DefaultLateEpochs.
+	LateEpochs uint64
+	// Origin is the start of epoch 1. The zero time means the first boundary.
+	Origin time.Time
+}
+
+// DefaultLateEpochs is the bound of late reports if the configuration has none.
+const DefaultLateEpochs = 4
+
+// Dependencies are what New needs from its caller. Zero values are usable.
+type Dependencies struct {
+	// Clock is the time; nil means Wall.
+	Clock Clock
+	// Logger receives changes of sources and of accuracy; nil disables logging.
+	Logger *slog.Logger
+	// AfterFlip, if set, is called for each source sealed by the collector, in the source's
+	// goroutine, as soon as it counts in epoch next; the source is collected after it returned.
+	AfterFlip func(ctx context.Context, source string, next uint64)
+}
+
+// Engine drives the epochs of a set of sources.
+type Engine struct {
+	cfg       Config
+	clock     Clock
+	log       *slog.Logger
+	afterFlip func(context.Context, string, uint64)
+	places    chan struct{} // taken by sources that are being read
+	late      lateReports
+
+	ctx    context.Context // ends with Shutdown
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	inexact bool // the newest epoch has warnings; only used by boundaries
+
+	mu      sync.Mutex
+	closed  bool
+	members map[string]*member
+	open    openEpoch
+}
+
+// openEpoch is the epoch that is being measured.
+type openEpoch struct {
+	number uint64        // 0 before Open
+	start  time.Time     // time of day
+	end    time.Duration // monotonic time
+}
+
+// member is a source with what was logged of it. Only boundaries use it, one at a time.
+type member struct {
+	source  Source
+	missing bool // logged as missing
+	seen    bool // has had data
+}
+
+// New returns an engine without sources.
+func New(cfg Config, deps Dependencies) *Engine {
+	if deps.Clock == nil {
+		deps.Clock = Wall{}
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Parallel <= 0 {
+		cfg.Parallel = max(16, 8*runtime.GOMAXPROCS(0))
+	}
+	if cfg.LateEpochs == 0 {
+		cfg.LateEpochs = DefaultLateEpochs
+	}
+	e := &Engine{
+		cfg: cfg, clock: deps.Clock, log: deps.Logger, afterFlip: deps.AfterFlip,
+		places: make(chan struct{}, cfg.Parallel), members: map[string]*member{},
+	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e
+}
+
+// Add adds a source from the next boundary on; it replaces a source of the same name.
+func (e *Engine) Add(s Source) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.members[s.Name()] = &member{source: s}
+}
+
+// Remove removes a source. A collection in progress goes on and is ignored.
+func (e *Engine) Remove(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.members, name)
+}
+
+// Current returns the number of the open epoch, 0 before Open, and when it ends. The difference of
+// end and Clock.Now is the time left, also after the time of day was set.
+func (e *Engine) Current() (number uint64, end time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.open.number == 0 {
+		return 0, time.Time{}
+	}
+	return e.open.number, e.clock.Now().Add(e.open.end - e.clock.Monotonic())
+}
+
+// WaitFunc waits for d, or until ctx ends.
+type WaitFunc = func(ctx context.Context, d time.Duration) error
+
+// edge is a boundary in time.
+type edge struct {
+	at  time.Time     // time of day
+	due time.Duration // monotonic time
+}
+
+// edgeAt returns the boundary at a time of day that has passed or is now.
+func (e *Engine) edgeAt(at time.Time) edge {
+	return edge{at: at, due: e.clock.Monotonic() - max(0, e.clock.Now().Sub(at))}
+}
+
+// Open begins the first epoch at the given time; what sources measured before is discarded. The
+// number of the epoch follows from the origin; without one it is 1. wait waits for the guard and
+// the drain; nil means to sleep on the clock.
+func (e *Engine) Open(ctx context.Context, at time.Time, wait WaitFunc) error {
+	number := uint64(1)
+	if origin := e.cfg.Origin; !origin.IsZero() {
+		number += uint64(max(0, at.Sub(origin)/e.cfg.Interval))
+	}
+	_, err := e.openAt(ctx, number, e.edgeAt(at), wait)
+	return err
+}
+
+// openAt is Open. stale is the number of sources that take part and still hold earlier data.
+func (e *Engine) openAt(ctx context.Context, number uint64, t edge, wait WaitFunc) (stale int, err error) {
+	e.begin(number, t)
+	ep := e.newBoundary(Boundary{Number: number - 1, Opening: true}, t, wait).run(ctx)
+	for _, o := range ep.Sources {
+		if isStale(o.Err) {
+			stale++
+		}
+	}
+	return stale, ctx.Err()
+}
+
+// Close ends the open epoch at the given time, which is the boundary, and opens the next. It
+// returns when every source was collected or the deadline passed. wait waits for the guard and the
+// drain, one after the other and while no source is being read; nil means to sleep on the clock.
+// The error is ctx's, or reports that no epoch is open.
+func (e *Engine) Close(ctx context.Context, at time.Time, wait WaitFunc) (*Epoch, error) {
+	e.mu.Lock()
+	open := e.open
+	e.mu.Unlock()
+	if open.number == 0 || !at.After(open.start) {
+		return nil, fmt.Errorf("epoch: nothing to close at %s: the open epoch begins at %s",
+			at.Format(time.RFC3339Nano), open.start.Format(time.RFC3339Nano))
+	}
+	length := max(1, uint64((at.Sub(open.start)+e.cfg.Interval/2)/e.cfg.Interval))
+	return e.closeAt(ctx, e.edgeAt(at), length-1, nil, wait)
+}
+
+// closeAt is Close. An epoch that lasted longer because boundaries were skipped has the number of
+// the last one. reasons become accuracy warnings.
+func (e *Engine) closeAt(ctx context.Context, t edge, skipped uint64, reasons []string, wait WaitFunc) (*Epoch, error) {
+	e.mu.Lock()
+	number, start := e.open.number+skipped, e.open.start
+	e.mu.Unlock()
+	if skipped > 0 {
+		start = t.at.Add(-e.cfg.Interval)
+	}
+	e.begin(number+1, t)
+	b := e.newBoundary(Boundary{Number: number}, t, wait)
+	for _, reason := range reasons {
+		b.warn("", reason)
+	}
+	ep := b.run(ctx)
+	ep.Number, ep.Start, ep.End, ep.Skipped = number, start, t.at, skipped
+	ep.Late, ep.Dropped = e.late.take(number, e.cfg.LateEpochs)
+	ep.Closed = e.clock.Now()
+	if ctx.Err() == nil { // a cancelled epoch has no information about the sources
+		e.logChanges(b, ep)
+	}
+	return ep, ctx.Err()
+}
+
+// begin makes an epoch the open one.
+func (e *Engine) begin(number uint64, t edge) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.open = openEpoch{number: number, start: t.at, end: t.due + e.cfg.Interval}
+}
+
+// Shutdown ends background work and waits for it. The engine cannot be used afterwards.
+func (e *Engine) Shutdown() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.cancel()
+	e.work.Wait()
+}
+
+// goDo runs f in a goroutine that Shutdown waits for; it does nothing after Shutdown.
+func (e *Engine) goDo(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.work.Go(f)
+	return true
+}
+
+// sorted lists the members by name.
+func (e *Engine) sorted() []*member {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make([]*member, 0, len(e.members))
+	for _, m := range e.members {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b *member) int { return strings.Compare(a.source.Name(), b.source.Name()) })
+	return all
+}

@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package epoch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func reading(n int) *epoch.Reading {
+	return &epoch.Reading{Objects: []sdk.Cells{sdk.CellsOf("count", []uint32{uint32(n)})}}
+}
+
+func count(r *epoch.Reading) int { return int(r.Objects[0].At(0)) }
+
+// trace records the order of events.
+type trace struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (t *trace) add(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.events = append(t.events, fmt.Sprintf(format, args...))
+}
+
+func (t *trace) take() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	events := t.events
+	t.events = nil
+	return events
+}
+
+// flipped is a source that the collector seals. It counts in one variable.
+type flipped struct {
+	name  string
+	trace *trace
+
+	mu       sync.Mutex
+	counter  int
+	sealErr  error
+	warnings []string
+}
+
+func (f *flipped) Name() string           { return f.name }
+func (f *flipped) Sealing() epoch.Sealing { return epoch.SealedByCollector }
+
+func (f *flipped) Begin(b epoch.Boundary) (epoch.Part, []string) {
+	f.trace.add("%s begins %d", f.name, b.Number+1)
+	return &flippedPart{flipped: f}, f.warnings
+}
+
+type flippedPart struct {
+	*flipped
+	sealed int
+}
+
+func (p *flippedPart) Seal(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trace.add("%s is sealed", p.name)
+	p.sealed, p.counter = p.counter, 0
+	return p.sealErr
+}
+
+func (p *flippedPart) Collect(context.Context, epoch.Drained) (epoch.Result, error) {
+	p.trace.add("%s is collected", p.name)
+	return epoch.Result{Reading: reading(p.sealed)}, nil
+}
+
+// carried is a source sealed by packets: their epoch selects one of four slots.
+type carried struct {
+	name  string
+	trace *trace
+
+	mu    sync.Mutex
+	slots [4]int
+}
+
+func (c *carried) Name() string           { return c.name }
+func (c *carried) Sealing() epoch.Sealing { return epoch.SealedByPackets }
+
+func (c *carried) Begin(b epoch.Boundary) (epoch.Part, []string) {
+	c.trace.add("%s begins %d", c.name, b.Number+1)
+	return &carriedPart{c, b.Number}, nil
+}
+
+func (c *carried) packet(number uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slots[number%4]++
+}
+
+type carriedPart struct {
+	*carried
+	number uint64
+}
+
+func (p *carriedPart) Seal(context.Context) error { panic("sealed by packets") }
+
+func (p *carriedPart) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result, error) {
+	p.trace.add("%s is collected", p.name)
+	if err := drained(ctx); err != nil {
+		return epoch.Result{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.slots[p.number%4]
+	p.slots[p.number%4] = 0
+	return epoch.Result{Reading: reading(n)}, nil
+}
+
+// host is a source that seals itself. Its reports come in whenever it sends them.
+type host struct {
+	name  string
+	trace *trace
+
+	mu      sync.Mutex
+	reports map[uint64]int // by epoch
+	arrived chan struct{}  // closed and replaced with each report
+}
+
+func newHost(name string, t *trace) *host {
+	return &host{name: name, trace: t, reports: map[uint64]int{}, arrived: make(chan struct{})}
+}
+
+func (h *host) Name() string           { return h.name }
+func (h *host) Sealing() epoch.Sealing { return epoch.SealedBySource }
+
+func (h *host) Begin(b epoch.Boundary) (epoch.Part, []string) {
+	h.trace.add("%s begins %d", h.name, b.Number+1)
+	return &hostPart{h, b.Number}, nil
+}
+
+func (h *host) report(number uint64, n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reports[number] = n
+	close(h.arrived)
+	h.arrived = make(chan struct{})
+}
+
+type hostPart struct {
+	*host
+	number uint64
+}
+
+func (p *hostPart) Seal(context.Context) error { panic("sealed by itself") }
+
+func (p *hostPart) Collect(ctx context.Context, _ epoch.Drained) (r epoch.Result, err error) {
+	p.trace.add("%s is collected", p.name)
+	for {
+		p.mu.Lock()
+		arrived := p.arrived
+		for number, n := range p.reports {
+			switch {
+			case number == p.number:
+				r.Reading = reading(n)
+			case number < p.number:
+				r.Late = append(r.Late, epoch.Report{Epoch: number, Reading: reading(n)})
+			default:
+				continue
+			}
+			delete(p.reports, number)
+		}
+		p.mu.Unlock()
+		if r.Reading != nil {
+			return r, nil
+		}
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return r, ctx.Err()
+		}
+	}
+}
+
+// rig is an engine on virtual time.
+type rig struct {
+	t     *testing.T
+	e     *epoch.Engine
+	clock *epoch.Virtual
+	trace *trace
+	log   *testkit.Log
+	end   time.Time
+	play  func(d time.Duration) // while the engine waits for d
+}
+
+const (
+	guard = 2 * time.Millisecond
+	drain = 30 * time.Millisecond
+)
+
+func newRig(t *testing.T, ioLimit time.Duration) *rig {
+	t.Helper()
+	return newRigWith(t, ioLimit, 0)
+}
+
+func newRigWith(t *testing.T, ioLimit time.Duration, lateEpochs uint64) *rig {
+	t.Helper()
+	r := &rig{t: t, clock: epoch.NewVirtual(t0, ioLimit), trace: &trace{}, log: &testkit.Log{}, end: t0}
+	r.e = epoch.New(epoch.Config{Interval: time.Second, Guard: guard, Drain: drain, Deadline: 800 * time.Millisecond,
+		LateEpochs: lateEpochs}, epoch.Dependencies{
+		Clock: r.clock, Logger: r.log.Logger(),
+		AfterFlip: func(_ context.Context, source string, next uint64) { r.trace.add("%s counts in %d", source, next) },
+	})
+	t.Cleanup(r.e.Shutdown)
+	return r
+}
+
+func (r *rig) wait(_ context.Context, d time.Duration) error {
+	r.trace.add("wait %v", d)
+	if r.play != nil {
+		r.play(d)
+	}
+	r.clock.Advance(d)
+	return nil
+}
+
+func (r *rig) open() {
+	r.t.Helper()
+	if err := r.e.Open(context.Background(), t0, r.wait); err != nil {
+		r.t.Fatal(err)
+	}
+	r.trace.take()
+}
+
+func (r *rig) step() *epoch.Epoch {
+	r.t.Helper()
+	r.end = r.end.Add(time.Second)
+	r.clock.AdvanceTo(r.end)
+	ep, err := r.e.Close(context.Background(), r.end, r.wait)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return ep
+}
+
+// short is an epoch in one line.
+func short(ep *epoch.Epoch) string {
+	s := fmt.Sprintf("%d %s", ep.Number, ep.Status)
+	for _, o := range ep.Sources {
+		switch {
+		case o.Err == nil:
+			s += fmt.Sprintf(" %s=%d", o.Name, count(o.Reading))
+		case errors.Is(o.Err, epoch.ErrLate):
+			s += " " + o.Name + "=late"
+		default:
+			s += fmt.Sprintf(" %s=(%v)", o.Name, o.Err)
+		}
+	}
+	for _, l := range ep.Late {
+		s += fmt.Sprintf(" late %s/%d=%d", l.Source, l.Epoch, count(l.Reading))
+	}
+	if ep.Dropped > 0 {
+		s += fmt.Sprintf(" dropped %d", ep.Dropped)
+	}
+	return s
+}
+
+func (r *rig) expect(ep *epoch.Epoch, want string) {
+	r.t.Helper()
+	if got := short(ep); got != want {
+		r.t.Errorf("epoch is %q, want %q", got, want)
+	}
+}
+
+// A source of each kind goes through the phases that it needs: the collector seals the switch,
+// packets in flight still count in the slots of their epoch, the host's report needs no guard.
+func TestPhasesOfEachKindOfSource(t *testing.T) {
+	r := newRig(t, 0)
+	sw, slots, h := &flipped{name: "switch", trace: r.trace}, &carried{name: "carried", trace: r.trace},
+		newHost("host", r.trace)
+	for _, s := range []epoch.Source{sw, slots, h} {
+		r.e.Add(s)
+	}
+	r.open()
+	r.play = func(time.Duration) { slots.packet(1) } // in flight during guard and drain
+	sw.counter = 7
+	slots.packet(1)
+	slots.packet(2)
+	h.report(1, 9)
+	ep := r.step()
+	r.expect(ep, "1 complete carried=3 host=9 switch=7")
+	if len(ep.Warnings) > 0 || ep.Timings.Drain <= 0 {
+		t.Errorf("warnings %v, timings %+v", ep.Warnings, ep.Timings)
+	}
+	events := r.trace.take()
+	order := func(events []string, names ...string) {
+		t.Helper()
+		last := -1
+		for _, n := range names {
+			i := slices.Index(events, n)
+			if i <= last {
+				t.Errorf("%q is at %d in %q, want it after %d", n, i, events, last)
+			}
+			last = i
+		}
+	}
+	order(events, "switch begins 2", "switch is sealed", "switch counts in 2", "switch is collected")
+	order(events, "carried begins 2", "switch is sealed", "wait 2ms", "carried is collected", "wait 30ms")
+	order(events, "host begins 2", "host is collected")
+	if slices.Contains(events, "host counts in 2") || slices.Contains(events, "carried counts in 2") {
+		t.Errorf("a source is flipped that the collector does not seal: %q", events)
+	}
+
+	r.play = nil
+	h.report(2, 5)
+	r.expect(r.step(), "2 complete carried=1 host=5 switch=0")
+}
+
+// Before the first epoch, only sources that the collector seals are collected: there is no report
+// to wait for.
+func TestOpeningWaitsForNoReport(t *testing.T) {
+	r := newRig(t, 0)
+	for _, s := range []epoch.Source{&flipped{name: "switch", trace: r.trace},
+		&carried{name: "carried", trace: r.trace}, newHost("host", r.trace)} {
+		r.e.Add(s)
+	}
+	if err := r.e.Open(context.Background(), t0, r.wait); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"carried begins 1", "host begins 1", "switch begins 1", "switch is sealed", "switch counts in 1",
+		"wait 2ms", "switch is collected"}
+	got := r.trace.take()
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Hosts alone need neither guard nor drain.
+func TestReportsNeedNoGuard(t *testing.T) {
+	r := newRig(t, 0)
+	h := newHost("host", r.trace)
+	r.e.Add(h)
+	r.open()
+	h.report(1, 1)
+	r.expect(r.step(), "1 complete host=1")
+	if diff := cmp.Diff([]string{"host begins 2", "host is collected"}, r.trace.take()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A missing report makes the epoch partial at the deadline, or lost; the report is delivered later
+// with the number of its epoch.
+func TestMissingReport(t *testing.T) {
+	r := newRig(t, 100*time.Millisecond)
+	a, b := newHost("a", r.trace), newHost("b", r.trace)
+	r.e.Add(a)
+	r.e.Add(b)
+	r.open()
+	a.report(1, 1)
+	r.expect(r.step(), "1 partial a=1 b=late")
+	r.expect(r.step(), "2 lost a=late b=late")
+	b.report(1, 4)
+	a.report(3, 3)
+	b.report(3, 3)
+	r.expect(r.step(), "3 complete a=3 b=3 late b/1=4")
+	if n := strings.Count(r.log.String(), "device is missing"); n != 2 {
+		t.Errorf("%d lines about missing sources, want one each:\n%s", n, r.log)
+	}
+	if n := strings.Count(r.log.String(), "device is measured"); n != 3 {
+		t.Errorf("%d lines about sources with data, want 3:\n%s", n, r.log)
+	}
+}
+
+// Reports are delivered up to the bound; later ones are dropped and counted, and so are those of
+// epochs that have not ended.
+func TestLateReportsAreBounded(t *testing.T) {
+	r := newRig(t, 0)
+	h, extra := newHost("host", r.trace), &flipped{name: "switch", trace: r.trace}
+	r.e.Add(h)
+	r.e.Add(extra)
+	r.open()
+	for i := uint64(1); i <= 5; i++ {
+		h.report(i, 1)
+		r.expect(r.step(), fmt.Sprintf("%d complete host=1 switch=0", i))
+	}
+	h.report(6-epoch.DefaultLateEpochs, 10) // exactly at the bound
+	h.report(6-epoch.DefaultLateEpochs-1, 11)
+	h.report(6, 1)
+	r.expect(r.step(), fmt.Sprintf("6 complete host=1 switch=0 late host/%d=10 dropped 1", 6-epoch.DefaultLateEpochs))
+	h.report(7, 1)
+	r.expect(r.step(), "7 complete host=1 switch=0")
+}
+
+// slow is a source whose collection lasts until it is released.
+type slow struct {
+	flipped
+	hold chan struct{}
+}
+
+func (s *slow) Begin(b epoch.Boundary) (epoch.Part, []string) {
+	return &slowPart{flippedPart{flipped: &s.flipped}, s.hold}, nil
+}
+
+type slowPart struct {
+	flippedPart
+	hold chan struct{}
+}
+
+func (p *slowPart) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result, error) {
+	if p.hold != nil {
+		<-p.hold
+	}
+	return p.flippedPart.Collect(ctx, drained)
+}
+
+// A collection that ends after the deadline delays nothing; what it returns is delivered as a late
+// report.
+func TestLateCollectionIsDeliveredWithALaterEpoch(t *testing.T) {
+	r := newRigWith(t, 100*time.Millisecond, 1<<40)
+	s := &slow{flipped: flipped{name: "slow", trace: r.trace}}
+	r.e.Add(s)
+	r.e.Add(&flipped{name: "switch", trace: r.trace})
+	r.open()
+	hold := make(chan struct{})
+	s.hold = hold
+	s.counter = 6
+	r.expect(r.step(), "1 partial slow=late switch=0")
+	s.hold = nil
+	close(hold)
+	var ep *epoch.Epoch
+	testkit.Until(t, "the late collection is delivered", func() bool { ep = r.step(); return len(ep.Late) > 0 })
+	if len(ep.Late) != 1 || ep.Late[0].Epoch != 1 || ep.Late[0].Source != "slow" || count(ep.Late[0].Reading) != 6 {
+		t.Errorf("late reports %+v", ep.Late)
+	}
+}
+
+// A source that cannot be sealed is missing with its reason; the others are not delayed.
+func TestSealFails(t *testing.T) {
+	r := newRig(t, 0)
+	good, bad := &flipped{name: "good", trace: r.trace},
+		&flipped{name: "bad", trace: r.trace, sealErr: errors.New("refused")}
+	r.e.Add(good)
+	r.e.Add(bad)
+	r.open()
+	good.counter = 3
+	r.expect(r.step(), "1 partial bad=(refused) good=3")
+	if events := r.trace.take(); slices.Contains(events, "bad is collected") ||
+		slices.Contains(events, "bad counts in 2") {
+		t.Errorf("events %q", events)
+	}
+	if !strings.Contains(r.log.String(), `msg="device is missing from the epoch" device=bad reason=refused`) {
+		t.Errorf("log:\n%s", r.log)
+	}
+	r.e.Remove("bad")
+	r.expect(r.step(), "2 complete good=0")
+}
+
+// Warnings of sources have their names; the log has one line when they begin and one when they end.
+func TestWarningsAreLoggedOnce(t *testing.T) {
+	r := newRig(t, 0)
+	s := &flipped{name: "switch", trace: r.trace}
+	r.e.Add(s)
+	r.open()
+	s.warnings = []string{"was out of step"}
+	for range 3 {
+		if diff := cmp.Diff([]epoch.AccuracyWarning{{Source: "switch", Reason: "was out of step"}},
+			r.step().Warnings); diff != "" {
+			t.Error(diff)
+		}
+	}
+	s.warnings = nil
+	r.step()
+	r.step()
+	log := r.log.String()
+	if strings.Count(log, `level=WARN msg="epochs may be inexact" device=switch reason="was out of step"`) != 1 ||
+		strings.Count(log, "epochs are exact again") != 1 {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
+func TestCloseNeedsAnOpenEpoch(t *testing.T) {
+	e := epoch.New(epoch.Config{Interval: time.Second, Deadline: time.Second},
+		epoch.Dependencies{Clock: epoch.NewVirtual(t0, 0)})
+	defer e.Shutdown()
+	if _, err := e.Close(context.Background(), t0, nil); err == nil ||
+		!strings.Contains(err.Error(), "nothing to close") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestVirtualClock(t *testing.T) {
+	v := epoch.NewVirtual(t0, 0)
+	var mu sync.Mutex
+	var order []string
+	done := make(chan struct{}, 3)
+	for _, d := range []time.Duration{3, 1} {
+		v.AfterFunc(d*time.Second, func() {
+			mu.Lock()
+			order = append(order, fmt.Sprint(int(d)))
+			mu.Unlock()
+			done <- struct{}{}
+		})
+	}
+	stop := v.AfterFunc(2*time.Second, func() { t.Error("fired though stopped") })
+	if !stop() || stop() {
+		t.Error("stop is true once")
+	}
+	v.Advance(time.Second)
+	<-done
+	v.Advance(5 * time.Second)
+	<-done
+	if diff := cmp.Diff([]string{"1", "3"}, order); diff != "" {
+		t.Error(diff)
+	}
+	if got, want := v.Now(), t0.Add(6*time.Second); !got.Equal(want) {
+		t.Errorf("now %s, want %s", got, want)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	slept := make(chan error)
+	go func() { slept <- v.Sleep(ctx, time.Second) }()
+	testkit.Until(t, "one waits", func() bool { return v.Waiting() == 1 })
+	v.Advance(time.Second)
+	if err := <-slept; err != nil {
+		t.Error(err)
+	}
+	go func() { slept <- v.Sleep(ctx, time.Second) }()
+	testkit.Until(t, "one waits", func() bool { return v.Waiting() == 1 })
+	cancel()
+	if err := <-slept; !errors.Is(err, context.Canceled) || v.Waiting() != 0 {
+		t.Errorf("error %v, %d still wait", err, v.Waiting())
+	}
+}

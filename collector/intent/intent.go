@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package intent owns the desired state of every device: the forwarding entries that follow from
+// the topology, the plans of plugins that are applied, those that are pending, and what was in
+// force on a device in an epoch.
+//
+// A pre-epoch plan is written before its epoch, when the bank of the epoch is free: to all its
+// devices in parallel, and on all of them or on none. Any other plan is pending at each
+// device until the flip that begins its epoch. A device that is away receives its pending plans
+// when it returns.
+//
+// Each new session of a device reconciles the switch with the desired state: forwarding first, then
+// the entries of plans. What a plan writes to one device is written as a whole or undone.
+//
+// # Concurrency
+//
+// All methods may be called from any goroutine. Stop waits for the goroutines of the component.
+package intent
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/device/banks"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/p4/p4rt"
+)
+
+// Config is what New needs of the collector's configuration.
+type Config struct {
+	// Guard is the wait between a flip and the read-out of the sealed bank. Pre-epoch plans are not
+	// written in the last Guard, at most 2 ms, before the flip that begins their epoch.
+	Guard time.Duration
+}
+
+// Dependencies are what New needs from its caller.
+type Dependencies struct {
+	Logger *slog.Logger // nil disables logging
+	Clock  epoch.Clock  // nil is the wall clock
+	Epochs Epochs       // required
+	// BankShift is added to an epoch's number; modulo a device's banks that is its bank. Required.
+	BankShift func() uint64
+}
+
+// Epochs is what the component needs of the epoch engine.
+type Epochs interface {
+	// Current returns the number of the open epoch, 0 before the first, and its end.
+	Current() (number uint64, end time.Time)
+}
+
+// Device is what the component needs of a device.
+type Device interface {
+	Name() string
+	Banks() int
+	// Ready fails when the device is away.
+	Ready() (banks.Incarnation, error)
+	// Key returns what identifies an entry on the device.
+	Key(e p4rt.Entry) (string, error)
+	// Write sends updates; see p4rt.Client.Write.
+	Write(ctx context.Context, updates ...p4rt.Update) error
+	Reconciler
+}
+
+// Reconciler is a switch whose entries can be brought up to date; see p4rt.Client.Reconcile.
+type Reconciler interface {
+	Reconcile(ctx context.Context, parts ...p4rt.Desired) error
+}
+
+// Component is the owner of the desired state.
+type Component struct {
+	log       *slog.Logger
+	clock     epoch.Clock
+	epochs    Epochs
+	bankShift func() uint64
+	margin    time.Duration // before a flip, in which only undo writes
+
+	work sync.WaitGroup // of Collected
+
+	mu        sync.Mutex
+	devices   map[string]*deviceIntent
+	early     []*preEpochPlan // the banks of their epochs are in use
+	collected uint64          // the newest epoch whose banks have been read
+	lastWrite time.Duration   // duration of the latest write of a pre-epoch plan
+	plugins   map[string]*history
+
+	warnedNoHosts bool
+}
+
+// deviceIntent is the desired state of one device.
+type deviceIntent struct {
+	Device
+	forwards bool // the component owns the forwarding tables
+
+	writing    sync.Mutex            // held while entries are written; taken before Component.mu
+	forwarding []p4rt.Desired        // guarded by writing
+	applied    map[string]p4rt.Entry // entries of plans by their keys; guarded by writing
+
+	pending []part // in the order of arrival; guarded by Component.mu
+}
+
+// maxMargin is the greatest margin before a flip.
+const maxMargin = 2 * time.Millisecond
+
+// New makes the component without any device.
+func New(cfg Config, deps Dependencies) *Component {
+	c := &Component{
+		log: deps.Logger, clock: deps.Clock, epochs: deps.Epochs, bankShift: deps.BankShift,
+		margin:  min(cfg.Guard, maxMargin),
+		devices: map[string]*deviceIntent{}, plugins: map[string]*history{},
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.clock == nil {
+		c.clock = epoch.Wall{}
+	}
+	return c
+}
+
+// Stop waits for the component's goroutines, whose contexts the callers have ended.
+func (c *Component) Stop() { c.work.Wait() }
+
+// AddDevice begins the desired state of a device. forwards makes the component own the device's
+// forwarding tables; see SetRoutes.
+func (c *Component) AddDevice(d Device, forwards bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.devices[d.Name()] = &deviceIntent{Device: d, forwards: forwards, applied: map[string]p4rt.Entry{}}
+}
+
+// RemoveDevice drops a device with its pending plans.
+func (c *Component) RemoveDevice(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.devices, name)
+	for _, h := range c.plugins {
+		delete(h.states, name)
+	}
+}
+
+// Drop drops the outcomes of a plugin that has left.
+func (c *Component) Drop(plugin string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.plugins, plugin)
+}
+
+// device returns a device, nil when there is none of that name.
+func (c *Component) device(name string) *deviceIntent {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.devices[name]
+}
+
+// bankOf returns the bank that a device counts an epoch in.
+func (c *Component) bankOf(number uint64, d *deviceIntent) int {
+	return int((number + c.bankShift()) % uint64(max(d.Banks(), 1)))
+}
+
+// oneLine joins the lines of an error for a leaf or a log.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package intent
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// Plans that wait: for the flip that begins their epoch, for their bank, or for a device that is
+// away.
+
+// maxPending bounds the bytes of plans of one plugin that are pending for one device, or for the
+// banks of their epochs.
+const maxPending = 16 << 20
+
+const (
+	noDevice   = "no such device"
+	maxUnknown = 8 // unknown devices; a plan with more is for another network
+)
+
+// foreign reports whether a plan is for another network: more than maxUnknown of its devices are
+// unknown. One outcome and one line in the log stand for all of them. c.mu is held.
+func (c *Component) foreign(parts []part) bool {
+	unknown := 0
+	for _, p := range parts {
+		if c.devices[p.device] != nil {
+			continue
+		}
+		if unknown++; unknown > maxUnknown {
+			c.fail(p, noDevice+", like others of the plan")
+			return true
+		}
+	}
+	return false
+}
+
+// acceptPending makes a plan that is not pre-epoch pending at its devices. c.mu is held.
+func (c *Component) acceptPending(plan sdk.Plan, parts []part) {
+	if open, _ := c.epochs.Current(); plan.FromEpoch != 0 && plan.FromEpoch <= open && len(parts) > 0 {
+		c.log.Info("plan is late and applies from the next epoch",
+			"plugin", parts[0].plugin, "planned-from", plan.FromEpoch, "open", open)
+	}
+	for _, p := range parts {
+		if d := c.devices[p.device]; d == nil {
+			c.fail(p, noDevice)
+		} else {
+			c.addPending(d, p)
+		}
+	}
+}
+
+// fail records and logs that a part of a plan is not applied. c.mu is held.
+func (c *Component) fail(p part, reason string) {
+	c.history(p.plugin).record(p, sdk.PlanFailed, reason)
+	c.log.Error("plan not applied",
+		"plugin", p.plugin, "plan", p.plan, "device", p.device, "epoch", p.from, "error", reason)
+}
+
+// addPending keeps a part for its flip, or until its device returns. Beyond maxPending the plugin's
+// oldest plans are dropped. c.mu is held.
+func (c *Component) addPending(d *deviceIntent, p part) {
+	d.pending = append(d.pending, p)
+	sum := 0
+	for _, other := range d.pending {
+		if other.plugin == p.plugin {
+			sum += other.bytes()
+		}
+	}
+	for i := 0; sum > maxPending; {
+		oldest := d.pending[i]
+		if oldest.plugin != p.plugin {
+			i++
+			continue
+		}
+		sum -= oldest.bytes()
+		reason := fmt.Sprintf("dropped: more than %d MiB of plans are pending for the device", maxPending>>20)
+		c.history(p.plugin).record(oldest, sdk.PlanFailed, reason)
+		d.pending = slices.Delete(d.pending, i, i+1)
+	}
+}
+
+// addEarly keeps a plan until the bank of its epoch is free, unless the plugin has maxPending of
+// such plans. c.mu is held.
+func (c *Component) addEarly(a *preEpochPlan) {
+	sum := 0
+	for _, other := range append(c.early, a) {
+		for _, p := range other.parts {
+			if other.plugin == a.plugin {
+				sum += p.bytes()
+			}
+		}
+	}
+	if sum <= maxPending {
+		c.early = append(c.early, a)
+		return
+	}
+	for _, p := range a.parts {
+		reason := fmt.Sprintf("dropped: more than %d MiB of plans are pending for their epochs", maxPending>>20)
+		c.history(a.plugin).record(p, sdk.PlanFailed, reason)
+	}
+}
+
+// bytes estimates the memory of a part.
+func (p part) bytes() int {
+	n := 256
+	for _, u := range p.updates {
+		n += 256 + len(u.Entry.Table) + len(u.Entry.Action)
+		for _, m := range u.Entry.Match {
+			n += 64 + len(m.Field) + len(m.Value) + len(m.Mask) + len(m.High)
+		}
+		for _, a := range u.Entry.Params {
+			n += 64 + len(a.Name) + len(a.Value)
+		}
+	}
+	return n
+}
+
+// bankFree reports whether the bank of a plan's epoch has been read since it was last in use. c.mu
+// is held.
+func (c *Component) bankFree(a *preEpochPlan) bool {
+	return !slices.ContainsFunc(a.parts, func(p part) bool {
+		d := c.devices[p.device]
+		return d != nil && a.from > c.collected+uint64(d.Banks())
+	})
+}
+
+// timeFor returns how long a plan may take to write from now on, or why it is late.
+func (c *Component) timeFor(a *preEpochPlan, now time.Time) (limit time.Duration, late string) {
+	open, end := c.epochs.Current()
+	limit = end.Sub(now) - c.margin
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	need := max(c.lastWrite, time.Millisecond)
+	switch {
+	case open >= a.from:
+		return 0, fmt.Sprintf("epoch %d is already open", open)
+	case open+1 < a.from: // at least one full epoch is left
+		return max(limit, time.Second), ""
+	case limit < need:
+		c.lastWrite /= 2 // the latest write may have been an exception, and a late plan measures no other
+		return 0, fmt.Sprintf("epoch %d begins in %v; writing takes %v and has to end %v before the flip",
+			a.from, (limit + c.margin).Round(time.Microsecond), need.Round(time.Microsecond), c.margin)
+	}
+	return limit, ""
+}
+
+// due takes the parts for an epoch off a device's pending list.
+func (c *Component) due(d *deviceIntent, number uint64) (due []part) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var later []part
+	for _, p := range d.pending {
+		if p.from <= number || p.bank != allBanks {
+			due = append(due, p)
+		} else {
+			later = append(later, p)
+		}
+	}
+	d.pending = later
+	return due
+}

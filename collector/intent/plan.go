@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package intent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// The way of a plan: Add accepts it, Collected, Flipped and ApplyPending decide when its parts are
+// written, and write puts one part on its device.
+
+// part is what a plan writes to one device, in order.
+type part struct {
+	plugin  string
+	plan    uint64
+	device  string
+	from    uint64 // the first epoch that it is for
+	bank    int    // that it concerns; allBanks
+	updates []p4rt.Update
+}
+
+// allBanks is the bank of a plan that is not pre-epoch.
+const allBanks = -1
+
+// preEpochPlan is a plan that is written before its epoch, on all devices or on none.
+type preEpochPlan struct {
+	plugin string
+	plan   uint64
+	from   uint64
+	parts  []part // one for each device
+}
+
+// Add takes a plugin's plan. A pre-epoch plan is written when Add returns,
+// unless the bank of its epoch is still in use; any other is pending until the flip that begins its
+// epoch.
+func (c *Component) Add(ctx context.Context, plugin string, plan sdk.Plan) {
+	parts := split(plugin, plan)
+	c.mu.Lock()
+	if len(plan.Hosts) > 0 && !c.warnedNoHosts {
+		c.warnedNoHosts = true
+		c.log.Warn("plugin plans settings for host agents, and there are no host agents", "plugin", plugin)
+	}
+	if c.foreign(parts) {
+		c.mu.Unlock()
+		return
+	}
+	if !plan.PreEpoch {
+		c.acceptPending(plan, parts)
+		c.mu.Unlock()
+		return
+	}
+	a := &preEpochPlan{plugin: plugin, plan: plan.ID, from: plan.FromEpoch, parts: parts}
+	if !c.bankFree(a) {
+		c.addEarly(a)
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	c.writePreEpoch(ctx, a)
+}
+
+// update converts a plugin's write. The kind of a match is that of the field: the program on the
+// device decides when the entry is written.
+func update(w sdk.DeviceWrite) p4rt.Update {
+	e := p4rt.Entry{
+		Table: w.Entry.Table, Priority: w.Entry.Priority, Action: w.Entry.Action, Default: w.Op == sdk.SetDefault,
+	}
+	for _, p := range w.Entry.Params {
+		e.Params = append(e.Params, p4rt.Param{Name: p.Name, Value: p.Value})
+	}
+	if !e.Default {
+		for _, m := range w.Entry.Matches {
+			e.Match = append(e.Match, p4rt.Match{
+				Field: m.Field, Value: m.Value, Mask: m.Mask, High: m.High, PrefixLen: m.PrefixLen,
+			})
+		}
+	}
+	switch w.Op {
+	case sdk.Insert:
+		return p4rt.Insert(e)
+	case sdk.Modify, sdk.SetDefault:
+		return p4rt.Modify(e)
+	case sdk.Delete:
+		return p4rt.Delete(e)
+	}
+	return p4rt.Update{Entry: e} // of no type: the write fails
+}
+
+// split sorts a plan's writes by device and converts them.
+func split(plugin string, plan sdk.Plan) (parts []part) {
+	at := map[string]int{}
+	for _, w := range plan.Writes {
+		i, ok := at[w.Device]
+		if !ok {
+			i = len(parts)
+			at[w.Device] = i
+			parts = append(parts, part{plugin: plugin, plan: plan.ID, device: w.Device, from: plan.FromEpoch,
+				bank: allBanks})
+		}
+		parts[i].updates = append(parts[i].updates, update(w))
+	}
+	return parts
+}
+
+// Collected signals that the banks of an epoch have been read. Plans for the epochs that use these
+// banks next are written; wait returns when they are.
+func (c *Component) Collected(ctx context.Context, number uint64) (wait func()) {
+	c.mu.Lock()
+	c.collected = max(c.collected, number)
+	var due, early []*preEpochPlan
+	for _, a := range c.early {
+		if c.bankFree(a) {
+			due = append(due, a)
+		} else {
+			early = append(early, a)
+		}
+	}
+	c.early = early
+	c.mu.Unlock()
+	if len(due) == 0 {
+		return func() {}
+	}
+	done := make(chan struct{})
+	c.work.Go(func() {
+		defer close(done)
+		for _, a := range due {
+			c.writePreEpoch(ctx, a)
+		}
+	})
+	return func() { <-done }
+}
+
+// result is the result of writing a part to its device.
+type result struct {
+	undo func(context.Context) error
+	away bool
+	err  error
+}
+
+// writePreEpoch writes a pre-epoch plan to all devices in parallel. If a device that is ready
+// refuses its part, the other parts are undone.
+func (c *Component) writePreEpoch(ctx context.Context, a *preEpochPlan) {
+	_, end := c.epochs.Current()
+	begin := c.clock.Now() // on a virtual clock writing takes no time
+	limit, late := c.timeFor(a, begin)
+	if late != "" {
+		c.recordLate(a, late)
+		return
+	}
+	writing, cancel := c.clock.WithTimeout(ctx, limit)
+	defer cancel()
+	results := make([]result, len(a.parts))
+	var work sync.WaitGroup
+	for i, p := range a.parts {
+		d := c.device(p.device)
+		if d == nil {
+			results[i].err = errors.New(noDevice)
+			continue
+		}
+		if _, err := d.Ready(); err != nil {
+			results[i] = result{away: true, err: err}
+			continue
+		}
+		work.Go(func() { results[i].undo, results[i].err = d.apply(writing, p.updates) })
+	}
+	work.Wait()
+	refused := slices.IndexFunc(results, func(r result) bool { return r.err != nil && !r.away })
+	if refused >= 0 {
+		c.undo(ctx, results, end)
+		c.recordPreEpoch(a, results, a.parts[refused].device)
+		return
+	}
+	c.mu.Lock()
+	c.lastWrite = c.clock.Now().Sub(begin)
+	c.mu.Unlock()
+	c.recordPreEpoch(a, results, "")
+}
+
+// Flipped applies what is pending at a device for the epoch that begins with this flip. It returns
+// at once when entries are being written to the device: the read-out that follows the flip does not
+// wait, and what is pending is applied at the next flip.
+func (c *Component) Flipped(ctx context.Context, name string, next uint64) {
+	d := c.device(name)
+	if d == nil || !d.writing.TryLock() {
+		return
+	}
+	defer d.writing.Unlock()
+	c.applyPending(ctx, d, next, true)
+}
+
+// ApplyPending applies what is pending at a device for the open epoch, and returns when all of it
+// is written.
+func (c *Component) ApplyPending(ctx context.Context, name string) {
+	d := c.device(name)
+	if d == nil {
+		return
+	}
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	open, _ := c.epochs.Current()
+	c.applyPending(ctx, d, open, false)
+}
+
+// applyPending writes the parts that are due in an epoch. atFlip means that the epoch begins now;
+// otherwise it may have been open for some time. d.writing is held.
+func (c *Component) applyPending(ctx context.Context, d *deviceIntent, number uint64, atFlip bool) {
+	for _, p := range c.due(d, number) {
+		_, err := d.write(ctx, p.updates)
+		c.recordPending(p, number, atFlip, err)
+	}
+}
+
+// apply is write for a caller that does not hold d.writing.
+func (d *deviceIntent) apply(ctx context.Context, updates []p4rt.Update) (undo func(context.Context) error, err error) {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	return d.write(ctx, updates)
+}
+
+// write writes updates in their order, all or none: when the device refuses one, the others are
+// undone, and the error wraps ErrPartiallyApplied if that fails. An insertion of an entry that
+// exists modifies it: a plugin or a collector that was restarted plans from the beginning. undo
+// reverts the updates later, as long as no other updates follow. d.writing is held.
+func (d *deviceIntent) write(ctx context.Context, updates []p4rt.Update) (undo func(context.Context) error, err error) {
+	changes, err := d.changes(updates)
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", d.Name(), err)
+	}
+	done, err := send(ctx, d, changes)
+	if err != nil {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime) // ctx may be over
+		defer cancel()
+		if undoErr := revert(clean, d, done); undoErr != nil || ctx.Err() != nil && len(done) > 0 {
+			err = fmt.Errorf("%w: %w", ErrPartiallyApplied, err)
+		}
+		return nil, fmt.Errorf("device %s: %w", d.Name(), err)
+	}
+	for _, c := range changes {
+		if isDelete(c.update) {
+			delete(d.applied, c.key)
+		} else {
+			d.applied[c.key] = c.update.Entry
+		}
+	}
+	return func(ctx context.Context) error {
+		d.writing.Lock()
+		defer d.writing.Unlock()
+		for _, c := range slices.Backward(changes) {
+			if c.before == nil {
+				delete(d.applied, c.key)
+			} else {
+				d.applied[c.key] = *c.before
+			}
+		}
+		if err := revert(ctx, d, changes); err != nil {
+			return fmt.Errorf("device %s: undo: %w", d.Name(), err)
+		}
+		return nil
+	}, nil
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package intent
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/netsketch/netsketch/p4/p4rt"
+)
+
+// Reconcile brings the entries of a device up to date. The device's P4Runtime session calls it when
+// it begins, with itself as the switch, before it is ready; so a switch that was away or was given
+// its pipeline anew holds the desired state before it is measured.
+func (c *Component) Reconcile(ctx context.Context, name string, sw Reconciler) error {
+	d := c.device(name)
+	if d == nil {
+		return nil // the device has been removed
+	}
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	parts := d.desired()
+	if len(parts) == 0 {
+		return nil
+	}
+	return sw.Reconcile(ctx, parts...)
+}
+
+// desired returns what the switch must hold: forwarding, then the entries of plans, which replace
+// forwarding entries of the same key. d.writing is held.
+func (d *deviceIntent) desired() []p4rt.Desired {
+	parts := slices.Clone(d.forwarding)
+	if len(d.applied) == 0 {
+		return parts
+	}
+	var plans p4rt.Desired
+	for _, key := range slices.Sorted(maps.Keys(d.applied)) {
+		plans.Entries = append(plans.Entries, d.applied[key])
+	}
+	return append(parts, plans)
+}

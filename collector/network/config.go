@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/intent"
+	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/p4/p4rt"
+)
+
+// deviceConfig translates the configuration of a device.
+func (c *Component) deviceConfig(d config.Device) (device.Config, error) {
+	dc := device.Config{
+		Name: d.Name, Role: string(d.Role),
+		Session: p4rt.Config{
+			Target: d.Address, DeviceID: d.DeviceID, Role: d.P4RuntimeRole, CallTimeout: d.Timeout,
+			ElectionID:     p4rt.ElectionID{High: d.ElectionID.High, Low: d.ElectionID.Low},
+			Yield:          d.ElectionID == (config.ElectionID{}),
+			ReadoutTimeout: c.replyTimeout(),
+			Reconcile: func(ctx context.Context, sw *p4rt.Client) error {
+				return c.deps.Intent.Reconcile(ctx,
+					d.Name, sw)
+			},
+		},
+	}
+	if d.Mode == config.ModeBackup {
+		dc.Session.Mode = p4rt.Backup
+	}
+	var err error
+	if dc.Session.TLS, err = d.TLS.Client(); err != nil {
+		return dc, fmt.Errorf("device %s: %w", d.Name, err)
+	}
+	if dc.Session.Program, err = c.pipeline(d.Pipeline); err != nil {
+		return dc, fmt.Errorf("device %s: pipeline %s: %w", d.Name, d.Pipeline, err)
+	}
+	if p := dc.Session.Program; p != nil && d.Forwarding == config.ForwardingManaged {
+		if err := intent.CheckRoutes(p, d.Name, c.routes(d.Name)); err != nil {
+			return dc, err
+		}
+	}
+	return dc, nil
+}
+
+// routes returns the routes of a device in the current topology.
+func (c *Component) routes(name string) topology.Routes {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.topology.Routes(name)
+}
+
+// replyTimeout bounds the wait for a reply of a read-out. It ends well before the next boundary, so
+// that a lost reply costs one epoch only. A virtual clock stands still during a read-out: the
+// timeout then is long enough for a slow machine.
+func (c *Component) replyTimeout() time.Duration {
+	c.mu.Lock()
+	deadline := c.cfg.Epoch.Deadline
+	c.mu.Unlock()
+	if _, wall := c.deps.Clock.(epoch.Wall); wall {
+		return max(50*time.Millisecond, min(2*time.Second, deadline/2))
+	}
+	ctx, cancel := c.deps.Clock.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	at, _ := ctx.Deadline()
+	return max(2*time.Second, time.Until(at)/2)
+}
+
+// pipeline loads a pipeline, once for all devices that run it; nil keeps the device's own.
+func (c *Component) pipeline(p config.Pipeline) (*p4rt.Program, error) {
+	if p.Keep {
+		return nil, nil
+	}
+	c.mu.Lock()
+	loaded := c.pipelines[p]
+	c.mu.Unlock()
+	if loaded != nil {
+		return loaded, nil
+	}
+	loaded, err := c.loadPipeline(p)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pipelines[p] = loaded
+	return loaded, nil
+}
+
+func (c *Component) loadPipeline(p config.Pipeline) (*p4rt.Program, error) {
+	if p.Name != "" {
+		return c.deps.Programs(p.Name)
+	}
+	deviceConfig, err := os.ReadFile(p.DeviceConfig)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(p.P4Info)
+	if err != nil {
+		return nil, err
+	}
+	info := &p4configv1.P4Info{}
+	if textErr := prototext.Unmarshal(text, info); textErr != nil {
+		if err := proto.Unmarshal(text, info); err != nil {
+			return nil, fmt.Errorf("%s is neither text-format nor binary P4Info: %w", p.P4Info, textErr)
+		}
+	}
+	return &p4rt.Program{Name: p.DeviceConfig, DeviceConfig: deviceConfig, P4Info: info}, nil
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// Version returns the version of the model. It changes with every change of the model.
+func (c *Component) Version() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.version
+}
+
+// Model returns the network model that plugins receive.
+func (c *Component) Model() sdk.Network {
+	devices := c.Devices()
+	c.mu.Lock()
+	topo, version := c.topology, c.version
+	c.mu.Unlock()
+	n := sdk.Network{Version: version}
+	for _, d := range devices {
+		n.Devices = append(n.Devices, c.deviceModel(d, topo))
+	}
+	for _, h := range topo.Hosts() {
+		n.Hosts = append(n.Hosts, hostModel(h))
+		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: h.Name},
+			B: sdk.Endpoint{Node: h.Port.Switch, Port: h.Port.Number}})
+	}
+	slices.SortFunc(n.Hosts, func(a, b sdk.Host) int { return strings.Compare(a.Name, b.Name) })
+	for _, l := range topo.Links() {
+		n.Links = append(n.Links, sdk.Link{
+			A: sdk.Endpoint{Node: l.A.Switch, Port: l.A.Number}, B: sdk.Endpoint{Node: l.B.Switch, Port: l.B.Number},
+		})
+	}
+	return n
+}
+
+func (c *Component) deviceModel(d Device, topo *topology.Topology) sdk.Device {
+	out := sdk.Device{Name: d.Name(), Role: d.Role(), Program: d.Program()}
+	if d.Measured() {
+		out.Objects = d.Objects()
+	}
+	for _, p := range topo.Ports(d.Name()) {
+		out.Ports = append(out.Ports, sdk.Port{Number: p, Name: c.deps.PortName(d.Name(), p)})
+	}
+	return out
+}
+
+func hostModel(h topology.Host) sdk.Host {
+	out := sdk.Host{Name: h.Name}
+	for _, p := range h.Prefixes {
+		if p.IsSingleIP() {
+			out.Addresses = append(out.Addresses, p.Addr().String())
+		} else {
+			out.Addresses = append(out.Addresses, p.String())
+		}
+	}
+	return out
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package network owns the sessions of all devices and the network model: devices, hosts and links.
+//
+// A device that the configuration adds gets a session; once it is measured, the epoch engine
+// collects from it. The model is what plugins receive. It changes with the configuration, with
+// discovered links and device ids, and when a device that keeps its own pipeline reports its
+// registers.
+//
+// # Concurrency
+//
+// Methods may be called from any goroutine, but Start, Stop, Reload, Add and SetTopology one at a
+// time. Stop waits for the sessions and for the component's goroutines.
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/collector/device/banks"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/intent"
+	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// Dependencies are what New needs from its caller. All but NewDevice are required.
+type Dependencies struct {
+	Clock  epoch.Clock
+	Logger *slog.Logger
+	// Programs returns a built-in pipeline by name.
+	Programs func(name string) (*p4rt.Program, error)
+	Engine   *epoch.Engine
+	Banks    *banks.Group
+	Intent   *intent.Component
+	// PortName returns the interface name of a port, "" if it is not known.
+	PortName func(device string, port uint32) string
+	// OnModel is called when the model has changed, before sessions of new devices start.
+	OnModel func(context.Context)
+	// OnDevice is called when the state of a device has changed. It must not block.
+	OnDevice func()
+	// NewDevice creates a device; nil creates a device.Device.
+	NewDevice func(device.Config) (Device, error)
+}
+
+// Device is what the component needs of a device: a device.Device, or a fake.
+type Device interface {
+	banks.Switch
+	Role() string
+	Program() string
+	Address() string
+	DeviceID() uint64
+	Measured() bool
+	Objects() []sdk.Object
+	SelectObjects(names []string)
+	Key(e p4rt.Entry) (string, error)
+	Write(ctx context.Context, updates ...p4rt.Update) error
+	Reconcile(ctx context.Context, parts ...p4rt.Desired) error
+	Status() device.Status
+	Start(ctx context.Context) error
+	Close() error
+}
+
+// Component owns the devices and the network model. Create it with New.
+type Component struct {
+	deps   Dependencies
+	log    *slog.Logger
+	ctx    context.Context // of the sessions; ends with Stop
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu        sync.Mutex
+	cfg       *config.Config
+	topology  *topology.Topology
+	devices   map[string]Device
+	objects   map[string]int // number of registers of devices that keep their own pipeline
+	version   uint64         // of the model
+	pipelines map[config.Pipeline]*p4rt.Program
+}
+
+// New returns a component with the configured devices. It opens no connection. The error joins
+// those of all devices that cannot work.
+func New(cfg *config.Config, deps Dependencies) (*Component, error) {
+	topo, err := cfg.Topology()
+	if err != nil {
+		return nil, err
+	}
+	c := &Component{
+		deps: deps, log: deps.Logger, cfg: cfg, topology: topo,
+		devices: map[string]Device{}, objects: map[string]int{}, pipelines: map[config.Pipeline]*p4rt.Program{},
+	}
+	if deps.NewDevice == nil {
+		c.deps.NewDevice = func(dc device.Config) (Device, error) {
+			return device.New(dc, device.Dependencies{Logger: c.log, OnChange: c.changed})
+		}
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	var errs []error
+	for _, d := range cfg.Devices {
+		_, err := c.add(d)
+		errs = append(errs, err)
+	}
+	return c, errors.Join(errs...)
+}
+
+// Start opens the sessions of all devices.
+func (c *Component) Start() {
+	for _, d := range c.Devices() {
+		c.connect(d)
+	}
+}
+
+// Stop closes all sessions and waits.
+func (c *Component) Stop() {
+	c.cancel()
+	var sessions sync.WaitGroup
+	for _, d := range c.Devices() {
+		sessions.Go(func() { c.close(d) })
+	}
+	sessions.Wait()
+	c.work.Wait()
+}
+
+func (c *Component) close(d Device) {
+	if err := d.Close(); err != nil {
+		c.log.Warn("closing a session", "device", d.Name(), "error", err)
+	}
+}
+
+// Reload applies a changed configuration with its topology. The errors of devices that cannot
+// follow are joined.
+func (c *Component) Reload(ctx context.Context, next *config.Config, topo *topology.Topology,
+	changes config.Changes,
+) error {
+	c.mu.Lock()
+	c.cfg, c.topology = next, topo
+	c.version++
+	c.mu.Unlock()
+	for _, name := range changes.DevicesRemoved {
+		c.remove(name)
+	}
+	for _, d := range changes.DevicesChanged {
+		c.remove(d.Name)
+	}
+	var errs []error
+	var added []Device
+	for _, cfg := range slices.Concat(changes.DevicesChanged, changes.DevicesAdded) {
+		d, err := c.add(cfg)
+		if d != nil {
+			added = append(added, d)
+		}
+		errs = append(errs, err)
+	}
+	if changes.Network {
+		errs = append(errs, c.setRoutes(ctx))
+	}
+	if changes.Network || len(added) > 0 || len(changes.DevicesRemoved) > 0 {
+		c.deps.OnModel(ctx)
+	}
+	for _, d := range added {
+		c.connect(d)
+	}
+	return errors.Join(errs...)
+}
+
+// Add adds a device, whose device-id was discovered, and opens its session.
+func (c *Component) Add(cfg config.Device) error {
+	d, err := c.add(cfg)
+	if err != nil {
+		return err
+	}
+	c.deps.OnModel(c.ctx)
+	c.connect(d)
+	return nil
+}
+
+// SetTopology replaces the topology. Routes follow.
+func (c *Component) SetTopology(topo *topology.Topology) {
+	c.mu.Lock()
+	c.topology = topo
+	c.version++
+	c.mu.Unlock()
+	if err := c.setRoutes(c.ctx); err != nil && c.ctx.Err() == nil {
+		c.log.Error("routes over discovered links", "error", err)
+	}
+	c.deps.OnModel(c.ctx)
+}
+
+// setRoutes makes the routes of the topology the desired state of all devices.
+func (c *Component) setRoutes(ctx context.Context) error {
+	var errs []error
+	for _, d := range c.Devices() {
+		if err := c.deps.Intent.SetRoutes(ctx, d.Name(), c.routes(d.Name())); err != nil {
+			errs = append(errs, fmt.Errorf("device %s: routes: %w", d.Name(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// add adds a device without a session; nil if its device-id has yet to be discovered.
+func (c *Component) add(cfg config.Device) (Device, error) {
+	dc, err := c.deviceConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.deps.NewDevice(dc)
+	if err != nil || cfg.DeviceID == 0 {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.devices[cfg.Name] = d
+	c.version++
+	c.mu.Unlock()
+	c.deps.Intent.AddDevice(d, cfg.Forwarding == config.ForwardingManaged)
+	if err := c.deps.Intent.SetRoutes(c.ctx, cfg.Name, c.routes(cfg.Name)); err != nil {
+		c.remove(cfg.Name)
+		return nil, err
+	}
+	return d, nil
+}
+
+// connect opens the session of a device. The engine collects from it if its pipeline has banks.
+func (c *Component) connect(d Device) {
+	if err := d.Start(c.ctx); err != nil {
+		c.log.Error("device cannot be used", "device", d.Name(), "error", err)
+		return
+	}
+	if d.Measured() {
+		c.deps.Engine.Add(c.deps.Banks.Add(d))
+	}
+}
+
+// remove closes the session of a device.
+func (c *Component) remove(name string) {
+	c.mu.Lock()
+	d := c.devices[name]
+	delete(c.devices, name)
+	c.version++
+	c.mu.Unlock()
+	c.deps.Engine.Remove(name)
+	c.deps.Banks.Remove(name)
+	c.deps.Intent.RemoveDevice(name)
+	if d != nil {
+		c.close(d)
+	}
+}
+
+// changed follows a change of a device's session. It is called by the device.
+func (c *Component) changed(d *device.Device) {
+	if _, err := d.Ready(); err == nil {
+		if d.Program() == "" {
+			c.setObjects(d.Name(), len(d.Objects()))
+		}
+		c.deps.Intent.ApplyPending(c.ctx, d.Name())
+		c.deps.Banks.Check(d.Name())
+	}
+	c.deps.OnDevice()
+}
+
+// setObjects updates the model when a device that keeps its own pipeline has other registers.
+func (c *Component) setObjects(name string, objects int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before, known := c.objects[name]; known && before == objects {
+		return
+	}
+	c.objects[name] = objects
+	c.version++
+	c.work.Go(func() { c.deps.OnModel(c.ctx) })
+}
+
+// ApplyPending applies pending plans on all devices that are ready.
+func (c *Component) ApplyPending(ctx context.Context) {
+	for _, d := range c.Devices() {
+		if _, err := d.Ready(); err == nil {
+			c.deps.Intent.ApplyPending(ctx, d.Name())
+		}
+	}
+}
+
+// Bind sets the registers to read, by device.
+func (c *Component) Bind(objects map[string][]string) {
+	for _, d := range c.Devices() {
+		d.SelectObjects(append([]string{}, objects[d.Name()]...))
+	}
+}
+
+// Devices returns the devices, sorted by name.
+func (c *Component) Devices() []Device {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]Device, 0, len(c.devices))
+	for _, d := range c.devices {
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b Device) int { return strings.Compare(a.Name(), b.Name()) })
+	return out
+}
+
+// IsDevice reports whether there is a device of this name.
+func (c *Component) IsDevice(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.devices[name] != nil
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// An epoch on its way to the plugin and its results on their way back.
+
+package pluginhost
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+	"github.com/netsketch/netsketch/plugins/sdk/record"
+)
+
+// Bounds of one epoch: the number of plans, and the bytes of plans and events together.
+const (
+	maxPlans     = 64
+	maxPlanBytes = 16 << 20
+)
+
+// call is an epoch that is out. The session's receiver fills it in until done is closed; from then
+// on it belongs to the caller.
+type call struct {
+	epoch     uint64
+	decoder   *sdk.TableDecoder
+	results   sdk.Results
+	err       error
+	bytes     int // of plans and events
+	maxEvents int
+	done      chan struct{}
+}
+
+func (c *call) table(part *pluginv1.TablePart) {
+	if c.err != nil {
+		return
+	}
+	result, err := c.decoder.Add(part)
+	switch {
+	case err != nil:
+		c.err = fmt.Errorf("%w: %w", ErrInvalidResults, err)
+		c.results, c.decoder = sdk.Results{}, nil // frees the memory
+	case result != nil:
+		c.results.Tables = append(c.results.Tables, *result)
+	}
+}
+
+func (c *call) state(m *pluginv1.PluginState) {
+	switch {
+	case c.err != nil:
+	case len(m.GetData()) > sdk.MaxState:
+		c.err = fmt.Errorf("%w: a state of %d bytes; at most %d are kept", ErrInvalidResults, len(m.GetData()),
+			sdk.MaxState)
+	default:
+		s := sdk.StateFrom(m)
+		s.Epoch = c.epoch
+		c.results.State = &s
+	}
+}
+
+// withinBounds counts the bytes of a plan or an event and reports whether they are within the
+// bound.
+func (c *call) withinBounds(m proto.Message) bool {
+	c.bytes += proto.Size(m)
+	if c.err == nil && c.bytes > maxPlanBytes {
+		c.err = fmt.Errorf("%w: more than %d bytes of plans and events", ErrInvalidResults, maxPlanBytes)
+		c.results, c.decoder = sdk.Results{}, nil // frees the memory
+	}
+	return c.err == nil
+}
+
+func (c *call) plan(m *pluginv1.Plan) {
+	if !c.withinBounds(m) {
+		return
+	}
+	plan, err := sdk.PlanFrom(m)
+	if err == nil && len(c.results.Plans) == maxPlans {
+		err = fmt.Errorf("more than %d plans", maxPlans)
+	}
+	if err != nil {
+		c.err = fmt.Errorf("%w: %w", ErrInvalidResults, err)
+		return
+	}
+	c.results.Plans = append(c.results.Plans, plan)
+}
+
+// event keeps an event; it returns false if there are too many.
+func (c *call) event(e sdk.Event) bool {
+	if c.err != nil || len(c.results.Events) >= c.maxEvents {
+		return false
+	}
+	c.results.Events = append(c.results.Events, e)
+	return true
+}
+
+func (c *call) finish(m *pluginv1.EpochDone) {
+	c.results.Stats = sdk.StatsFrom(m.GetStats())
+	switch {
+	case c.err != nil:
+	case m.GetError() != "":
+		c.err = fmt.Errorf("%w: %s", ErrFailed, clean(m.GetError()))
+	case c.decoder.Open():
+		c.err = fmt.Errorf("%w: the last table is incomplete", ErrInvalidResults)
+	}
+	close(c.done)
+}
+
+// Analyze gives the plugin one sealed epoch and returns its results, as the plugin sent them: sizes
+// are bounded, contents are not validated. After an error the epoch is lost for this plugin, and
+// the next one can be given at once.
+//
+// It is called by one goroutine. ctx has a deadline; a plugin that is still at work CancelGrace
+// after it is killed. A recording may read the epoch after Analyze returns, so it must not be
+// changed. Epoch.Watched is ignored, see SetWatched. Results.Events are already logged.
+func (i *Instance) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+	if err := checkEpoch(epoch); err != nil {
+		return nil, fmt.Errorf("the epoch is malformed: %w", err)
+	}
+	s, err := i.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i.mu.Lock()
+	watched, network := i.watched, i.network
+	setup := record.Setup{Config: i.config, EpochLength: i.spec.EpochLength, Network: network, State: i.state}
+	i.mu.Unlock()
+	i.record(epoch, watched, setup)
+	return s.analyze(ctx, epoch, watched, network)
+}
+
+// analyze sends an epoch and waits for its results. ctx has a deadline; a plugin that does not
+// finish within CancelGrace after it is killed. When analyze returns, the plugin is ready for the
+// next epoch or the session is over.
+func (s *session) analyze(ctx context.Context, epoch *sdk.Epoch, watched map[string]sdk.RowKey,
+	network sdk.Network,
+) (*sdk.Results, error) {
+	c := &call{
+		epoch: epoch.Number, done: make(chan struct{}),
+		decoder: sdk.NewTableDecoder(s.host.opts.MaxResultBytes), maxEvents: s.host.opts.MaxEpochEvents,
+	}
+	s.mu.Lock()
+	s.call = c
+	s.mu.Unlock()
+	sent := make(chan error, 1)
+	if !s.spawn(func() { sent <- s.transmit(ctx, epoch, watched, network) }) {
+		<-s.dead
+		return nil, s.exitErr
+	}
+	if err := s.await(ctx, c, sent); err != nil {
+		return nil, err
+	}
+	if errors.Is(c.err, ErrFailed) && ctx.Err() != nil {
+		return nil, timeoutOr(ctx) // it failed because its time was over
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return &c.results, nil
+}
+
+// await waits until an epoch is sent and answered. After the deadline it cancels the epoch.
+func (s *session) await(ctx context.Context, c *call, sent <-chan error) error {
+	var expired error // why ctx ended
+	var grace <-chan time.Time
+	ended, done := ctx.Done(), c.done
+	for sent != nil || done != nil {
+		select {
+		case err := <-sent:
+			if err != nil {
+				return cmp.Or(expired, s.unsendable(err))
+			}
+			sent = nil
+			if expired != nil {
+				s.cancelEpoch(c, expired)
+			}
+		case <-done:
+			done = nil
+		case <-s.ctx.Done():
+			<-s.dead
+			return cmp.Or(expired, s.exitErr)
+		case <-ended:
+			expired, ended = timeoutOr(ctx), nil
+			timer := time.NewTimer(s.host.opts.CancelGrace)
+			defer timer.Stop()
+			grace = timer.C
+			if sent == nil {
+				s.cancelEpoch(c, expired)
+			}
+		case <-grace:
+			reason := fmt.Errorf("%w and did not stop %v after its deadline", expired, s.host.opts.CancelGrace)
+			if sent != nil {
+				reason = fmt.Errorf("%w and does not read its input", expired)
+			}
+			s.fail(reason)
+			<-s.dead
+			return expired
+		}
+	}
+	return expired
+}
+
+// cancelEpoch requests that the plugin abandons an epoch.
+func (s *session) cancelEpoch(c *call, cause error) {
+	s.spawn(func() {
+		s.send.Lock()
+		defer s.send.Unlock()
+		_ = s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Cancel{
+			Cancel: &pluginv1.EpochCancel{Epoch: c.epoch, Reason: cause.Error()},
+		}}) // fails only when the session is over
+	})
+}
+
+// timeoutOr returns why ctx ended.
+func timeoutOr(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return ErrTimeout
+	}
+	return ctx.Err()
+}
+
+// unsendable ends the session after an error of transmit, which means that the stream is broken.
+func (s *session) unsendable(err error) error {
+	select { // the exit status of the process is the better reason
+	case <-s.proc.exited:
+	case <-s.ctx.Done():
+	case <-time.After(exitGrace):
+	}
+	s.fail(fmt.Errorf("%w: send: %w", ErrProtocol, err))
+	<-s.dead
+	return s.exitErr
+}
+
+// transmit sends changes of the network and the watched rows, and the epoch.
+func (s *session) transmit(ctx context.Context, epoch *sdk.Epoch, watched map[string]sdk.RowKey,
+	network sdk.Network,
+) error {
+	s.send.Lock()
+	defer s.send.Unlock()
+	if network.Version != s.network && s.description.Capabilities.NetworkUpdates {
+		if err := s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Network{Network: network.Proto()}}); err != nil {
+			return err
+		}
+		s.network = network.Version
+	}
+	if update := watchUpdate(s.watched, watched); update != nil {
+		if err := s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Watch{Watch: update}}); err != nil {
+			return err
+		}
+		s.watched = watched
+	}
+	budget := time.Duration(0)
+	if deadline, ok := ctx.Deadline(); ok {
+		budget = max(time.Until(deadline), 1)
+	}
+	return epoch.Send(sdk.RunSink{Send: s.stream.Send}, budget)
+}
+
+// watchUpdate returns the difference between two sets of rows, or nil if they are equal.
+func watchUpdate(from, to map[string]sdk.RowKey) *pluginv1.WatchUpdate {
+	var update pluginv1.WatchUpdate
+	for _, id := range slices.Sorted(maps.Keys(to)) {
+		if _, there := from[id]; !there {
+			update.Add = append(update.Add, to[id].Proto())
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(from)) {
+		if _, there := to[id]; !there {
+			update.Remove = append(update.Remove, from[id].Proto())
+		}
+	}
+	if len(update.Add)+len(update.Remove) == 0 {
+		return nil
+	}
+	return &update
+}
+
+// checkEpoch checks the parts of an epoch that would fail after some of it was sent.
+func checkEpoch(epoch *sdk.Epoch) error {
+	if !epoch.End.After(epoch.Start) {
+		return fmt.Errorf("it ends at %v, not after its start at %v", epoch.End, epoch.Start)
+	}
+	for i := range epoch.Devices {
+		for _, cells := range epoch.Devices[i].Objects {
+			if err := cells.Check(); err != nil {
+				return fmt.Errorf("device %s: %w", epoch.Devices[i].Name, err)
+			}
+		}
+	}
+	if epoch.Status < sdk.StatusComplete || epoch.Status > sdk.StatusLost {
+		return fmt.Errorf("its status is %v", epoch.Status)
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/analysis"
+	"github.com/netsketch/netsketch/collector/epoch"
+)
+
+// Report is the outcome of an epoch, with that of its devices and plugins.
+type (
+	Report       = analysis.Report
+	DeviceReport = analysis.DeviceReport
+	PluginReport = analysis.PluginReport
+	Stages       = analysis.Stages
+)
+
+// WaitReady waits until every measured device takes part in the epochs and has the entries that
+// plugins planned, or until ctx ends. It returns the names of the devices that do not take part.
+func (c *Collector) WaitReady(ctx context.Context) []string {
+	missing := c.banks.WaitJoined(ctx)
+	c.network.ApplyPending(ctx)
+	return missing
+}
+
+// Run drives the epochs until ctx ends, and waits for the analysis that is under way then. Start
+// comes before and Stop after it.
+func (c *Collector) Run(ctx context.Context) error {
+	if !c.health.Components.Load() {
+		return errors.New("collector: Run without Start, or after Stop")
+	}
+	grace, cancel := context.WithTimeout(ctx, c.deps.StartGrace)
+	missing := c.WaitReady(grace)
+	cancel()
+	if ctx.Err() != nil {
+		return nil
+	}
+	if len(missing) > 0 {
+		c.log.Warn("epochs begin without some devices", "missing", missing)
+	}
+	c.log.Info("epochs begin", "interval", c.Config().Epoch.Interval, "devices", len(c.network.Devices()), "plugins",
+		c.analysis.Running())
+	c.banks.Prepare(ctx)
+	c.health.Epochs.Store(true)
+	defer c.health.Epochs.Store(false)
+	err := c.epochs.Run(ctx, func(ep *epoch.Epoch) { c.analysis.Deliver(ep) })
+	c.analysis.Settle(c.deps.StopGrace / 2)
+	return err
+}
+
+// Open begins the first epoch at the given time, instead of Run: see epoch.Engine.Open.
+func (c *Collector) Open(ctx context.Context, at time.Time, wait epoch.WaitFunc) error {
+	err := c.epochs.Open(ctx, at, wait)
+	c.health.Epochs.Store(err == nil)
+	return err
+}
+
+// Step closes the open epoch at the given time and returns when its results are published. wait
+// waits for the guard: an emulation moves its packets meanwhile.
+func (c *Collector) Step(ctx context.Context, at time.Time, wait epoch.WaitFunc) (Report, error) {
+	ep, err := c.epochs.Close(ctx, at, wait)
+	if err != nil {
+		return Report{}, err
+	}
+	return c.analysis.Deliver(ep).Wait(), nil
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selfstate
+
+import (
+	"errors"
+	"runtime/metrics"
+	"strings"
+	"time"
+
+	"github.com/openconfig/ygot/ygot"
+
+	"github.com/netsketch/netsketch/collector/analysis"
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/network"
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/southbound"
+	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/yang/bindings"
+)
+
+// maxText bounds the leaves that join several texts, in bytes, as the module does.
+const maxText = 4096
+
+// configuration declares the config leaves. The module has no leaf for secrets.
+func configuration(cfg *config.Config) *bindings.Collector {
+	out := &bindings.Collector{
+		Name:        &cfg.Name,
+		EpochLength: duration(cfg.Epoch.Interval),
+		Guard:       duration(cfg.Epoch.Guard),
+		Deadline:    duration(cfg.Epoch.Deadline),
+		Device:      map[string]*bindings.Collector_Device{},
+		Plugin:      map[string]*bindings.Collector_Plugin{},
+	}
+	for _, d := range cfg.Devices {
+		out.Device[d.Name] = &bindings.Collector_Device{
+			Name:     &d.Name,
+			Address:  &d.Address,
+			DeviceId: unlessZero(d.DeviceID),
+			Program:  pipeline(d.Pipeline),
+			Gnmi:     &bindings.Collector_Device_Gnmi{Address: unlessZero(d.GNMI.Address)},
+		}
+	}
+	for _, p := range cfg.Plugins.Instances {
+		out.Plugin[p.Name] = &bindings.Collector_Plugin{Name: &p.Name}
+	}
+	return out
+}
+
+// pipeline returns the name of a configured pipeline; nil if the device keeps its own.
+func pipeline(p config.Pipeline) *string {
+	if p.Keep {
+		return nil
+	}
+	return unlessZero(p.String())
+}
+
+// state declares the state leaves but those of the epoch. r is the report of an epoch that has just
+// ended, or nil.
+func (c *Component) state(cfg *config.Config, r *analysis.Report) *bindings.Collector {
+	out := &bindings.Collector{
+		Name:           &cfg.Name,
+		EpochLength:    duration(cfg.Epoch.Interval),
+		Guard:          duration(cfg.Epoch.Guard),
+		Deadline:       duration(cfg.Epoch.Deadline),
+		Version:        &c.cfg.Version,
+		Started:        timestamp(c.started),
+		EpochsComplete: ygot.Uint64(c.epochs[epoch.Complete]),
+		EpochsPartial:  ygot.Uint64(c.epochs[epoch.Partial]),
+		EpochsLost:     ygot.Uint64(c.epochs[epoch.Lost]),
+		WatchedFlows:   ygot.Uint32(uint32(c.deps.Analysis.WatchedRows())),
+		Rows:           ygot.Uint64(uint64(c.deps.Store.Stats().Rows)),
+		Heap:           heap(),
+		Device:         map[string]*bindings.Collector_Device{},
+		Link:           map[string]*bindings.Collector_Link{},
+		Plugin:         map[string]*bindings.Collector_Plugin{},
+	}
+	if c.observe != nil {
+		streams, _ := c.observe()
+		out.Subscriptions = ygot.Uint32(uint32(streams))
+	}
+	for _, d := range c.deps.Network.Devices() {
+		out.Device[d.Name()] = c.device(d, r)
+	}
+	for _, d := range c.deps.Discovery.Unidentified() {
+		out.Device[d.Name] = c.unidentified(d)
+	}
+	for _, l := range c.deps.Discovery.Links() {
+		out.Link[l.Port.String()] = link(l)
+	}
+	for _, s := range c.deps.Analysis.Status() {
+		out.Plugin[s.Name] = c.plugin(s)
+	}
+	return out
+}
+
+// heap returns the memory occupied by objects.
+func heap() *uint64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	if sample[0].Value.Kind() != metrics.KindUint64 {
+		return nil
+	}
+	return ygot.Uint64(sample[0].Value.Uint64())
+}
+
+// epoch declares the leaves of the newest epoch.
+func (c *Component) epoch(r *analysis.Report) *bindings.Collector_Epoch {
+	var missing, warnings []string
+	for _, d := range r.Devices {
+		if d.Err != nil {
+			missing = append(missing, d.Name)
+		}
+	}
+	for _, w := range r.Warnings {
+		warnings = append(warnings, oneLine(strings.TrimSpace(w.Source+" "+w.Reason)))
+	}
+	out := &bindings.Collector_Epoch{
+		Number:           ygot.Uint64(r.Number),
+		Status:           epochStatus[r.Status],
+		Start:            timestamp(r.Start),
+		End:              timestamp(r.End),
+		DevicesExpected:  ygot.Uint32(uint32(len(r.Devices))),
+		DevicesPresent:   ygot.Uint32(uint32(len(r.Devices) - len(missing))),
+		DevicesMissing:   ygot.Uint32(uint32(len(missing))),
+		Missing:          joined(missing, ","),
+		AccuracyWarnings: joined(warnings, "; "),
+		FlipTime:         duration(r.Stages.Flip),
+		FlipSkew:         duration(r.Stages.Skew),
+		WaitTime:         duration(r.Stages.Wait),
+		ReadoutTime:      duration(r.Stages.Read),
+		DrainTime:        duration(r.Stages.Drain),
+		PlanTime:         duration(r.Stages.Plan),
+		PluginTime:       duration(r.Stages.Plugin),
+		PublishTime:      duration(r.Stages.Publish),
+		TotalTime:        duration(r.Stages.Total),
+		Cells:            ygot.Uint64(uint64(r.Cells)),
+		Rows:             ygot.Uint64(uint64(r.Rows)),
+	}
+	if c.observe != nil {
+		if _, first := c.observe(); first > 0 {
+			out.FirstUpdateTime = duration(first)
+		}
+	}
+	return out
+}
+
+// device declares the leaves of a device with a P4Runtime session.
+func (c *Component) device(d network.Device, r *analysis.Report) *bindings.Collector_Device {
+	st, n := d.Status(), c.devices[d.Name()]
+	return &bindings.Collector_Device{
+		Name:             ygot.String(d.Name()),
+		Address:          ygot.String(d.Address()),
+		DeviceId:         ygot.Uint64(d.DeviceID()),
+		Program:          ygot.String(d.Program()),
+		Connection:       connection(st.Session.State),
+		Mastership:       mastership(st.Session.State),
+		ReadoutMethod:    readoutMethod(st),
+		ReadoutTime:      duration(st.ReadTime),
+		FlipTime:         duration(st.FlipTime),
+		LastEpoch:        unlessZero(n.last),
+		EpochsComplete:   ygot.Uint64(n.complete),
+		EpochsLost:       ygot.Uint64(n.lost),
+		Reconnects:       ygot.Uint64(st.Counts.SessionsLost),
+		PacketIns:        ygot.Uint64(st.Counts.PacketIns),
+		PacketInsDropped: ygot.Uint64(st.Counts.PacketsDropped),
+		LastError:        ygot.String(oneLine(deviceError(d.Name(), st, r))),
+		Gnmi:             c.gnmi(d.Name()),
+	}
+}
+
+// unidentified declares the leaves of a device without a device-id.
+func (c *Component) unidentified(d config.Device) *bindings.Collector_Device {
+	return &bindings.Collector_Device{
+		Name:       &d.Name,
+		Address:    &d.Address,
+		Connection: bindings.Device_Connection_down,
+		Mastership: bindings.Device_Mastership_none,
+		LastError:  ygot.String(southbound.ErrNoDeviceID.Error()),
+		Gnmi:       c.gnmi(d.Name),
+	}
+}
+
+// deviceError returns the newest error of a device: that of the epoch that has just ended, or that
+// of the session if the epoch's error is only its consequence.
+func deviceError(name string, st device.Status, r *analysis.Report) string {
+	if r != nil {
+		for _, d := range r.Devices {
+			if d.Name == name && d.Err != nil && (st.LastError == "" || !isConsequence(d.Err)) {
+				return d.Err.Error()
+			}
+		}
+	}
+	return st.LastError
+}
+
+// isConsequence reports whether an epoch's error follows from an earlier one.
+func isConsequence(err error) bool {
+	return errors.Is(err, epoch.ErrJoining) || errors.Is(err, epoch.ErrStale)
+}
+
+// gnmi declares the leaves of a device's gNMI session; nil if it has none.
+func (c *Component) gnmi(name string) *bindings.Collector_Device_Gnmi {
+	s := c.deps.Discovery.Session(name)
+	if s == nil {
+		return nil
+	}
+	st, f := s.Status(), s.Facts()
+	ports := uint32(0)
+	for _, p := range f.Ports {
+		if p.ID != 0 {
+			ports++
+		}
+	}
+	out := &bindings.Collector_Device_Gnmi{
+		Address:        ygot.String(s.Address()),
+		Connection:     gnmiConnection[st.State],
+		LastError:      ygot.String(oneLine(st.LastError)),
+		Reconnects:     ygot.Uint64(st.Reconnects),
+		Notifications:  ygot.Uint64(st.Notifications),
+		Updates:        ygot.Uint64(st.Updates),
+		UpdatesUnknown: ygot.Uint64(st.Unknown),
+		UpdatesRefused: ygot.Uint64(st.Refused),
+		Ports:          &ports,
+		Neighbors:      ygot.Uint32(uint32(len(f.Neighbors))),
+	}
+	if len(f.DeviceIDs) > 0 {
+		out.DeviceId = &f.DeviceIDs[0]
+	}
+	return out
+}
+
+// link declares the leaves of a link's end.
+func link(l southbound.Link) *bindings.Collector_Link {
+	peer := func(p topology.Port) *string {
+		if p == (topology.Port{}) {
+			return nil
+		}
+		return ygot.String(p.String())
+	}
+	return &bindings.Collector_Link{
+		Port:           ygot.String(l.Port.String()),
+		Status:         linkStatus[l.Status],
+		PeerConfigured: peer(l.Configured),
+		PeerDiscovered: peer(l.Discovered),
+	}
+}
+
+// plugin declares the leaves of a plugin.
+func (c *Component) plugin(s analysis.Status) *bindings.Collector_Plugin {
+	plans := c.deps.Intent.Counts(s.Name)
+	return &bindings.Collector_Plugin{
+		Name:            &s.Name,
+		Version:         &s.Version,
+		Status:          pluginStatus(s.State),
+		Pid:             ygot.Uint32(uint32(s.PID)),
+		Restarts:        &s.Restarts,
+		EpochsAnalyzed:  &s.EpochsAnalyzed,
+		EpochsLost:      &s.EpochsLost,
+		AnalysisTime:    duration(s.AnalysisTime),
+		Rows:            &s.Rows,
+		RowsRefused:     &s.RowsRefused,
+		PlansApplied:    &plans.Applied,
+		PlansLate:       &plans.Late,
+		PlansFailed:     &plans.Failed,
+		LastPlanProblem: &plans.LastProblem,
+		SavedEpoch:      unlessZero(s.SavedEpoch),
+		LogLinesDropped: &s.LogLinesDropped,
+		LastError:       ygot.String(oneLine(s.LastError)),
+	}
+}
+
+// The names of states in the module.
+var (
+	epochStatus = map[epoch.Status]bindings.E_Types_EpochStatus{
+		epoch.Complete: bindings.Types_EpochStatus_complete,
+		epoch.Partial:  bindings.Types_EpochStatus_partial,
+		epoch.Lost:     bindings.Types_EpochStatus_lost,
+	}
+	gnmiConnection = map[southbound.State]bindings.E_Gnmi_Connection{
+		southbound.Connecting: bindings.Gnmi_Connection_connecting,
+		southbound.Syncing:    bindings.Gnmi_Connection_syncing,
+		southbound.Synced:     bindings.Gnmi_Connection_synced,
+		southbound.Down:       bindings.Gnmi_Connection_down,
+	}
+	linkStatus = map[southbound.LinkStatus]bindings.E_Link_Status{
+		southbound.Confirmed:  bindings.Link_Status_confirmed,
+		southbound.Discovered: bindings.Link_Status_discovered,
+		southbound.Configured: bindings.Link_Status_configured,
+		southbound.Missing:    bindings.Link_Status_missing,
+		southbound.Mismatch:   bindings.Link_Status_mismatch,
+	}
+)
+
+func connection(s p4rt.State) bindings.E_Device_Connection {
+	switch s {
+	case p4rt.Connecting:
+		return bindings.Device_Connection_connecting
+	case p4rt.Arbitrating:
+		return bindings.Device_Connection_arbitrating
+	case p4rt.Provisioning, p4rt.Reconciling:
+		return bindings.Device_Connection_pipeline
+	case p4rt.Ready:
+		return bindings.Device_Connection_ready
+	case p4rt.Standby, p4rt.ReadOnly:
+		return bindings.Device_Connection_backup
+	}
+	return bindings.Device_Connection_down
+}
+
+func mastership(s p4rt.State) bindings.E_Device_Mastership {
+	switch s {
+	case p4rt.Provisioning, p4rt.Reconciling, p4rt.Ready:
+		return bindings.Device_Mastership_primary
+	case p4rt.Standby, p4rt.ReadOnly:
+		return bindings.Device_Mastership_backup
+	}
+	return bindings.Device_Mastership_none
+}
+
+func readoutMethod(st device.Status) bindings.E_Device_ReadoutMethod {
+	switch s := st.Session.State; {
+	case s != p4rt.Ready && s != p4rt.Standby && s != p4rt.ReadOnly:
+		return bindings.Device_ReadoutMethod_UNSET
+	case st.Capabilities.PacketReadout:
+		return bindings.Device_ReadoutMethod_packet
+	}
+	return bindings.Device_ReadoutMethod_register
+}
+
+func pluginStatus(s pluginhost.State) bindings.E_Plugin_Status {
+	switch s {
+	case pluginhost.StateRunning:
+		return bindings.Plugin_Status_running
+	case pluginhost.StateWaiting:
+		return bindings.Plugin_Status_backoff
+	case pluginhost.StateFailed:
+		return bindings.Plugin_Status_failed
+	case pluginhost.StateStopped:
+		return bindings.Plugin_Status_stopped
+	}
+	return bindings.Plugin_Status_starting
+}
+
+// duration returns a length of time in nanoseconds, 0 if it is negative.
+func duration(d time.Duration) *uint64 { return ygot.Uint64(uint64(max(0, d.Nanoseconds()))) }
+
+// timestamp returns a point in time in nanoseconds since 1970.
+func timestamp(t time.Time) *uint64 { return ygot.Uint64(uint64(t.UnixNano())) }
+
+// unlessZero returns a leaf that is absent if the value is the zero value.
+func unlessZero[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+// oneLine replaces the line breaks of joined errors.
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
+
+// joined joins texts and cuts the result after the last text that fits into maxText.
+func joined(texts []string, separator string) *string {
+	s := strings.Join(texts, separator)
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "")
+		if i := strings.LastIndex(s, separator); i >= 0 {
+			s = s[:i]
+		}
+	}
+	return &s
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package selfstate publishes the collector's own configuration and state: under
+// /netsketch-collector:collector in the store, from which all outputs serve it, and as Prometheus
+// metrics. It also answers /healthz and /readyz.
+//
+//	Status of components ─▶ ygot structs (declare.go) ─▶ tables (tables.go) ─▶ store ─▶ outputs
+//	                                                                             └────▶ /metrics
+//
+// Each leaf is declared once, as a field of a struct that ygot generates from module
+// netsketch-collector, so the compiler checks names and types. Everything else, paths, columns and
+// metric names, is derived. To add a leaf: add it to the module, run "make generate", and set the
+// field in declare.go.
+//
+// # Concurrency
+//
+// Methods of Component and Server may be called from any goroutine. Component has one goroutine;
+// Stop waits for it.
+package selfstate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/analysis"
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/intent"
+	"github.com/netsketch/netsketch/collector/network"
+	"github.com/netsketch/netsketch/collector/schema"
+	"github.com/netsketch/netsketch/collector/southbound"
+	"github.com/netsketch/netsketch/collector/store"
+)
+
+// Root is the schema path under which the collector publishes its configuration and state.
+const Root = "/netsketch-collector:collector"
+
+// Config configures a Component.
+type Config struct {
+	// Enabled publishes configuration and state.
+	Enabled bool
+	// Version is the version of the program.
+	Version string
+}
+
+// Dependencies are the components whose state is published. All are required.
+type Dependencies struct {
+	Clock  epoch.Clock
+	Logger *slog.Logger
+	Store  *store.Store
+	Schema *schema.Registry
+	// Config returns the current configuration.
+	Config    func() *config.Config
+	Network   *network.Component
+	Discovery *southbound.Discovery
+	Intent    *intent.Component
+	Analysis  *analysis.Component
+}
+
+// Component publishes the collector's configuration and state with each epoch and after changes.
+// Create it with New.
+type Component struct {
+	cfg     Config
+	deps    Dependencies
+	started time.Time
+	wake    chan struct{}
+	ctx     context.Context
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
+
+	mu        sync.Mutex // held during a publication
+	tables    flattener
+	epochs    map[epoch.Status]uint64
+	devices   map[string]deviceEpochs
+	published *config.Config // whose config container is in the store
+	failed    bool           // a publication failed and was logged
+	observe   func() (streams int, first time.Duration)
+}
+
+// deviceEpochs counts the epochs of a device.
+type deviceEpochs struct {
+	complete, lost uint64
+	last           uint64 // newest complete epoch; 0 if there is none
+}
+
+// New returns a component that is not started.
+func New(cfg Config, deps Dependencies) *Component {
+	c := &Component{
+		cfg: cfg, deps: deps, started: time.Now(), wake: make(chan struct{}, 1), epochs: map[epoch.Status]uint64{},
+		devices: map[string]deviceEpochs{},
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Start publishes the state, and again after each change until Stop.
+func (c *Component) Start() {
+	c.work.Go(func() {
+		for {
+			select {
+			case <-c.wake:
+				c.mu.Lock()
+				c.publish(c.deps.Clock.Now(), nil)
+				c.mu.Unlock()
+			case <-c.ctx.Done():
+				return
+			}
+		}
+	})
+	c.Changed()
+}
+
+// Stop ends the publication of changes.
+func (c *Component) Stop() {
+	c.cancel()
+	c.work.Wait()
+}
+
+// Changed requests a publication. It does not block.
+func (c *Component) Changed() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// ObserveSubscribers sets the source of two leaves that only a gNMI output has: the number of open
+// streams, and the time from the end of the newest delivered epoch to the first update of it that
+// was sent, 0 if none was. f must not block.
+func (c *Component) ObserveSubscribers(f func() (streams int, first time.Duration)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.observe = f
+}
+
+// Report counts and publishes an epoch.
+func (c *Component) Report(r *analysis.Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epochs[r.Status]++
+	c.epochs[epoch.Lost] += r.Skipped
+	for _, d := range r.Devices {
+		n := c.devices[d.Name]
+		if d.Err != nil {
+			n.lost++
+		} else {
+			n.complete++
+			n.last = r.Number
+		}
+		c.devices[d.Name] = n
+	}
+	c.publish(r.End, r)
+}
+
+// publish puts the current state into the store, with that of an epoch if r is not nil. c.mu is
+// held.
+func (c *Component) publish(at time.Time, r *analysis.Report) {
+	if !c.cfg.Enabled {
+		return
+	}
+	cfg := c.deps.Config()
+	b := store.Batch{Time: at}
+	state := c.state(cfg, r)
+	if r != nil {
+		b.Epoch = r.Number
+		state.Epoch = c.epoch(r)
+	}
+	tables, err := c.tables.publications(Root, state, configuration(cfg))
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	for _, p := range tables {
+		if p.Table.List == Root+"/config" && cfg == c.published {
+			continue
+		}
+		if err := c.deps.Schema.Validate(p.Table); err != nil {
+			c.fail(err)
+			continue
+		}
+		b.Tables = append(b.Tables, p)
+	}
+	if err := c.deps.Store.Publish(b); err != nil {
+		if !errors.Is(err, store.ErrClosed) {
+			c.fail(err)
+		}
+		return
+	}
+	c.published = cfg
+}
+
+// fail logs the first state that cannot be published; it is a defect of this package or the module.
+func (c *Component) fail(err error) {
+	if !c.failed {
+		c.failed = true
+		c.deps.Logger.Error("the collector's own state cannot be published", "error", err)
+	}
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selfstate
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/openconfig/ygot/ygot"
+
+	"github.com/netsketch/netsketch/collector/schema"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/yang"
+	"github.com/netsketch/netsketch/yang/bindings"
+)
+
+// serve starts a server on a free port, with a store.
+func serve(t *testing.T) (*Server, *store.Store, *Health) {
+	t.Helper()
+	r, err := schema.New(yang.CollectorModules())
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, health := store.New(store.Options{Schema: r}), &Health{}
+	s := NewServer(ServerConfig{Address: "127.0.0.1:0", Version: "v1"}, ServerDependencies{
+		Store: st, Schema: r, Health: health, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Stop(context.Background())
+		st.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return s, st, health
+}
+
+func get(t *testing.T, s *Server, path string) (int, string) {
+	t.Helper()
+	resp, err := http.Get("http://" + s.Address() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// samples returns the lines of netsketch's metrics, sorted, comments included.
+func samples(body string) []string {
+	lines := slices.DeleteFunc(strings.Split(body, "\n"),
+		func(l string) bool { return !strings.Contains(l, "netsketch_") })
+	slices.Sort(lines)
+	return lines
+}
+
+func publish(t *testing.T, st *store.Store, state, config *bindings.Collector) {
+	t.Helper()
+	var f flattener
+	tables, err := f.publications(Root, state, config)
+	if err == nil {
+		err = st.Publish(store.Batch{Time: time.Unix(1, 0), Tables: tables})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMetricsOfEveryKindOfLeaf(t *testing.T) {
+	s, st, _ := serve(t)
+	state := &bindings.Collector{
+		Name: ygot.String("c"), Rows: ygot.Uint64(12), Heap: ygot.Uint64(4096), EpochsLost: ygot.Uint64(2),
+		Started: ygot.Uint64(1_500_000_000_250_000_000),
+		Device: map[string]*bindings.Collector_Device{
+			"s1": {Name: ygot.String("s1"), ReadoutTime: ygot.Uint64(2_500_000),
+				Mastership: bindings.Device_Mastership_backup,
+				LastError:  ygot.String("a text\nis no label"),
+				Gnmi:       &bindings.Collector_Device_Gnmi{Updates: ygot.Uint64(7)}},
+			"s2": {Name: ygot.String("s2")},
+		},
+		Epoch: &bindings.Collector_Epoch{Number: ygot.Uint64(9)},
+	}
+	config := &bindings.Collector{Name: ygot.String("c"), Guard: ygot.Uint64(5),
+		Device: map[string]*bindings.Collector_Device{
+			"s1": {Name: ygot.String("s1"), DeviceId: ygot.Uint64(3)},
+		}}
+	publish(t, st, state, config)
+	code, body := get(t, s, "/metrics")
+	got := slices.DeleteFunc(samples(body), func(l string) bool { return strings.HasPrefix(l, "# HELP") })
+	want := []string{
+		"# TYPE netsketch_build_info gauge",
+		"# TYPE netsketch_collector_epochs_lost_total counter",
+		"# TYPE netsketch_collector_heap_bytes gauge",
+		"# TYPE netsketch_collector_rows gauge",
+		"# TYPE netsketch_collector_started_timestamp_seconds gauge",
+		"# TYPE netsketch_device_gnmi_updates_total counter",
+		"# TYPE netsketch_device_mastership gauge",
+		"# TYPE netsketch_device_readout_time_seconds gauge",
+		"# TYPE netsketch_epoch_number gauge",
+		`netsketch_build_info{version="v1"} 1`,
+		"netsketch_collector_epochs_lost_total 2",
+		"netsketch_collector_heap_bytes 4096",
+		"netsketch_collector_rows 12",
+		"netsketch_collector_started_timestamp_seconds 1.50000000025e+09",
+		`netsketch_device_gnmi_updates_total{device="s1"} 7`,
+		`netsketch_device_mastership{device="s1",state="backup"} 1`,
+		`netsketch_device_mastership{device="s1",state="none"} 0`,
+		`netsketch_device_mastership{device="s1",state="primary"} 0`,
+		`netsketch_device_readout_time_seconds{device="s1"} 0.0025`,
+		"netsketch_epoch_number 9",
+	}
+	if diff := cmp.Diff(want, got); code != http.StatusOK || diff != "" {
+		t.Errorf("status %d, metrics (-want +got):\n%s", code, diff)
+	}
+	if want := "# HELP netsketch_device_readout_time_seconds Duration of the newest read-out."; !strings.Contains(body,
+		want) || !strings.Contains(body, "go_goroutines ") {
+		t.Errorf("no line %q, or no metrics of the process:\n%s", want, body)
+	}
+	// A removed device has no metrics.
+	publish(t, st, &bindings.Collector{Device: map[string]*bindings.Collector_Device{}}, &bindings.Collector{})
+	if _, body := get(t, s, "/metrics"); strings.Contains(body, `device="s1"`) {
+		t.Errorf("metrics of a device that was removed:\n%s", body)
+	}
+}
+
+func TestHealthAndReadiness(t *testing.T) {
+	s, _, health := serve(t)
+	check := func(step, path string, code int, body string) {
+		t.Helper()
+		if c, b := get(t, s, path); c != code || b != body {
+			t.Errorf("%s: %s responds %d %q; expected %d %q", step, path, c, b, code, body)
+		}
+	}
+	const no, yes = http.StatusServiceUnavailable, http.StatusOK
+	check("start", "/healthz", no, "components: not ready\n")
+	check("start", "/readyz", no, "components: not ready\nschema: not ready\nepochs: not ready\noutputs: not ready\n")
+	health.Components.Store(true)
+	health.Schema.Store(true)
+	check("plugins run", "/healthz", yes, "components: ok\n")
+	check("plugins run", "/readyz", no, "components: ok\nschema: ok\nepochs: not ready\noutputs: not ready\n")
+	health.Outputs.Store(true)
+	health.Epochs.Store(true)
+	check("epochs run", "/readyz", yes, "components: ok\nschema: ok\nepochs: ok\noutputs: ok\n")
+	health.Epochs.Store(false)
+	check("epochs end", "/readyz", no, "components: ok\nschema: ok\nepochs: not ready\noutputs: ok\n")
+	check("epochs end", "/healthz", yes, "components: ok\n")
+	resp, err := http.Post("http://"+s.Address()+"/metrics", "text/plain", bytes.NewReader(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if code, _ := get(t, s, "/"); code != http.StatusNotFound || resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("GET / responds %d, POST /metrics %d", code, resp.StatusCode)
+	}
+}
+
+func TestAddressInUse(t *testing.T) {
+	s, _, _ := serve(t)
+	other := NewServer(ServerConfig{Address: s.Address()},
+		ServerDependencies{Health: &Health{}, Logger: slog.New(slog.DiscardHandler), Schema: &schema.Registry{}})
+	if err := other.Start(); err == nil || !strings.Contains(err.Error(), s.Address()) ||
+		!strings.Contains(err.Error(), "http.address") {
+		t.Errorf("error %v; expected one with the address and the key", err)
+	}
+}
+
+// A client that sends half a request neither blocks other clients nor the end.
+func TestStopWithAStalledClient(t *testing.T) {
+	s, _, _ := serve(t)
+	conn, err := net.Dial("tcp", s.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET /metrics HTTP/1.1\r\nHost: x\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := get(t, s, "/metrics"); code != http.StatusOK {
+		t.Errorf("status %d", code)
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.Stop(over)
+	if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("reading from a closed connection: %v", err)
+	}
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selfstate
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/openconfig/ygot/util"
+	"github.com/openconfig/ygot/ygot"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// flattener turns trees of ygot structs into tables. It derives paths, columns and kinds from the
+// structs' tags and types, which ygot generates from the YANG modules.
+type flattener struct {
+	shapes map[reflect.Type]*shape
+}
+
+// shape is the table layout of a struct type.
+type shape struct {
+	columns []column
+	lists   []sublist
+}
+
+// column is a leaf, in the struct or in a container below it.
+type column struct {
+	name   string // path relative to the struct: "state/rows", "gnmi/state/updates"
+	index  []int  // of the fields that lead to it
+	kind   table.Kind
+	config bool // a leaf of a config container
+	key    bool
+}
+
+// sublist is a YANG list in the struct.
+type sublist struct {
+	name  string // path relative to the struct: "devices/device"
+	index int
+}
+
+// publications returns the tables of two trees of the same type that stand at a path. Leaves of
+// config containers have the values of config, all others those of state. A list replaces all of
+// its rows. A container or list that is nil in both trees has no table.
+func (f *flattener) publications(at string, state, config ygot.GoStruct) ([]store.Publication, error) {
+	s, c := reflect.ValueOf(state).Elem(), reflect.ValueOf(config).Elem()
+	sh, err := f.shape(s.Type())
+	if err != nil {
+		return nil, err
+	}
+	containers := map[string][]column{}
+	for _, col := range sh.columns {
+		dir := path.Dir(col.name)
+		if _, ok := descend(pick(col, s, c), col.index[:len(col.index)-1]); ok {
+			containers[dir] = append(containers[dir], col)
+		}
+	}
+	var out []store.Publication
+	for _, dir := range slices.Sorted(maps.Keys(containers)) {
+		columns := containers[dir]
+		for i := range columns {
+			columns[i].name = path.Base(columns[i].name)
+		}
+		t, err := build(at+"/"+dir, columns, []entry{{s, c}})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, store.Publication{Table: t})
+	}
+	for _, l := range sh.lists {
+		rows, ok := entries(s.Field(l.index), c.Field(l.index))
+		if !ok {
+			continue
+		}
+		sh, err := f.shape(s.Field(l.index).Type().Elem().Elem())
+		if err != nil {
+			return nil, err
+		}
+		if len(sh.lists) > 0 {
+			return nil, fmt.Errorf("selfstate: %s/%s: lists within lists are not supported", at, l.name)
+		}
+		t, err := build(at+"/"+l.name, sh.columns, rows)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, store.Publication{Table: t, Replace: true})
+	}
+	return out, nil
+}
+
+// shape returns the layout of a struct type.
+func (f *flattener) shape(t reflect.Type) (*shape, error) {
+	if sh := f.shapes[t]; sh != nil {
+		return sh, nil
+	}
+	sh := &shape{}
+	if err := sh.add(t, "", nil); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(sh.columns, func(a, b column) int { return strings.Compare(a.name, b.name) })
+	if f.shapes == nil {
+		f.shapes = map[reflect.Type]*shape{}
+	}
+	f.shapes[t] = sh
+	return sh, nil
+}
+
+// add adds the fields of a struct, which index leads to and whose path is prefix.
+func (sh *shape) add(t reflect.Type, prefix string, index []int) error {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		paths, err := util.SchemaPaths(field)
+		if err != nil {
+			return fmt.Errorf("selfstate: %s.%s: %w", t, field.Name, err)
+		}
+		at := append(slices.Clone(index), i)
+		switch {
+		case field.Type.Kind() == reflect.Map:
+			if len(index) > 0 || field.Type.Key().Kind() != reflect.String {
+				return fmt.Errorf("selfstate: %s.%s: only top-level lists with one key of type string are supported", t,
+					field.Name)
+			}
+			sh.lists = append(sh.lists, sublist{path.Join(paths[0]...), i})
+		case util.IsTypeStructPtr(field.Type):
+			if err := sh.add(field.Type.Elem(), prefix+path.Join(paths[0]...)+"/", at); err != nil {
+				return err
+			}
+		default:
+			kind, ok := kindOf(field.Type)
+			if !ok {
+				return fmt.Errorf("selfstate: %s.%s: no column has the type %s", t, field.Name, field.Type)
+			}
+			sh.addLeaf(prefix, slices.Concat(paths, util.ShadowSchemaPaths(field)), at, kind)
+		}
+	}
+	return nil
+}
+
+// addLeaf adds the columns of a leaf's paths. A key has one column only: its other paths refer to
+// it.
+func (sh *shape) addLeaf(prefix string, paths [][]string, index []int, kind table.Kind) {
+	for _, p := range paths {
+		if len(p) == 1 {
+			sh.columns = append(sh.columns, column{name: p[0], index: index, kind: kind, key: true})
+			return
+		}
+	}
+	for _, p := range paths {
+		sh.columns = append(sh.columns, column{name: prefix + path.Join(p...), index: index, kind: kind,
+			config: p[len(p)-2] == "config"})
+	}
+}
+
+// kindOf returns the kind of column that holds a leaf of a Go type.
+func kindOf(t reflect.Type) (table.Kind, bool) {
+	if t.Implements(reflect.TypeFor[ygot.GoEnum]()) {
+		return table.String, true
+	}
+	if t.Kind() != reflect.Pointer {
+		return 0, false
+	}
+	switch t.Elem().Kind() {
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return table.Uint64, true
+	case reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return table.Int64, true
+	case reflect.Float64:
+		return table.Float64, true
+	case reflect.Bool:
+		return table.Bool, true
+	case reflect.String:
+		return table.String, true
+	}
+	return 0, false
+}
+
+// entry is a list entry, or a container, in both trees. A value is invalid if its tree lacks the
+// entry.
+type entry struct{ state, config reflect.Value }
+
+// entries returns the entries of a list sorted by key, and whether the list is present.
+func entries(state, config reflect.Value) ([]entry, bool) {
+	if state.IsNil() && config.IsNil() {
+		return nil, false
+	}
+	byKey := map[string]entry{}
+	for k, v := range state.Seq2() {
+		byKey[k.String()] = entry{state: v.Elem()}
+	}
+	for k, v := range config.Seq2() {
+		byKey[k.String()] = entry{state: byKey[k.String()].state, config: v.Elem()}
+	}
+	out := make([]entry, 0, len(byKey))
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		out = append(out, byKey[key])
+	}
+	return out, true
+}
+
+// pick returns the tree that has a column's values.
+func pick(c column, state, config reflect.Value) reflect.Value {
+	if c.config || c.key && !state.IsValid() {
+		return config
+	}
+	return state
+}
+
+// descend follows fields to a struct; false if a pointer on the way is nil.
+func descend(v reflect.Value, index []int) (reflect.Value, bool) {
+	for _, i := range index {
+		if !v.IsValid() {
+			return v, false
+		}
+		v = v.Field(i)
+		if v.IsNil() {
+			return v, false
+		}
+		v = v.Elem()
+	}
+	return v, v.IsValid()
+}
+
+// value returns the value of a column in an entry; invalid if the leaf is absent.
+func (c *column) value(e entry) reflect.Value {
+	v, ok := descend(pick(*c, e.state, e.config), c.index[:len(c.index)-1])
+	if !ok {
+		return reflect.Value{}
+	}
+	v = v.Field(c.index[len(c.index)-1])
+	if v.Kind() == reflect.Pointer {
+		return v.Elem() // invalid if nil
+	}
+	if v.Int() == 0 {
+		return reflect.Value{} // ygot's UNSET
+	}
+	name, err := ygot.EnumName(v.Interface().(ygot.GoEnum))
+	if err != nil {
+		return reflect.Value{} // not a value of the enumeration
+	}
+	return reflect.ValueOf(name)
+}
+
+// build makes a table with a row for each entry.
+func build(list string, columns []column, rows []entry) (*table.Table, error) {
+	b := table.NewBuilder(list)
+	for _, c := range columns {
+		add := c.appender(b)
+		for _, r := range rows {
+			add(c.value(r))
+		}
+	}
+	return b.Table()
+}
+
+// appender adds a column to a table and returns the function that appends its values.
+func (c *column) appender(b *table.Builder) func(reflect.Value) {
+	if c.key {
+		return appendTo(b.TextKey(c.name), reflect.Value.String)
+	}
+	switch c.kind {
+	case table.Uint64:
+		return appendTo(b.Uint(c.name), reflect.Value.Uint)
+	case table.Int64:
+		return appendTo(b.Int(c.name), reflect.Value.Int)
+	case table.Float64:
+		return appendTo(b.Float(c.name), reflect.Value.Float)
+	case table.Bool:
+		return appendTo(b.Bool(c.name), reflect.Value.Bool)
+	}
+	return appendTo(b.Text(c.name), reflect.Value.String)
+}
+
+// appendTo returns a function that appends values of one type, and null for invalid ones.
+func appendTo[T any](a interface {
+	Append(T)
+	AppendNull()
+}, get func(reflect.Value) T) func(reflect.Value) {
+	return func(v reflect.Value) {
+		if v.IsValid() {
+			a.Append(get(v))
+		} else {
+			a.AppendNull()
+		}
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selfstate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/openconfig/ygot/ygot"
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/yang/bindings"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+}
+
+// cells lists the non-null cells of tables as "LIST[key] COLUMN=VALUE".
+func cells(publications []store.Publication) []string {
+	var out []string
+	for _, p := range publications {
+		if p.Table.Rows() == 0 {
+			out = append(out, fmt.Sprintf("%s empty", strings.TrimPrefix(p.Table.List, Root)))
+		}
+		for row := range p.Table.Rows() {
+			for _, c := range p.Table.Values {
+				if !c.Null(row) {
+					out = append(out, fmt.Sprintf("%s %s=%v", strings.TrimPrefix(p.Table.RowPath(row), Root), c.Name,
+						c.Value(row)))
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestTablesOfTrees(t *testing.T) {
+	state := &bindings.Collector{
+		Name: ygot.String("c"), Subscriptions: ygot.Uint32(3),
+		Epoch: &bindings.Collector_Epoch{Status: bindings.Types_EpochStatus_partial, Number: ygot.Uint64(7)},
+		Device: map[string]*bindings.Collector_Device{
+			"s2": {Name: ygot.String("s2"), Connection: bindings.Device_Connection_ready},
+			"s1": {Name: ygot.String("s1"), DeviceId: ygot.Uint64(4),
+				Gnmi: &bindings.Collector_Device_Gnmi{Ports: ygot.Uint32(2)}},
+		},
+		Link: map[string]*bindings.Collector_Link{},
+	}
+	config := &bindings.Collector{
+		Name: ygot.String("c"), Guard: ygot.Uint64(5),
+		Device: map[string]*bindings.Collector_Device{
+			"s1": {Name: ygot.String("s1"), DeviceId: ygot.Uint64(1)},
+			"s3": {Name: ygot.String("s3"), Gnmi: &bindings.Collector_Device_Gnmi{Address: ygot.String("h:1")}},
+		},
+	}
+	var f flattener
+	for range 2 { // the second time with cached shapes
+		got, err := f.publications(Root, state, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{
+			"/config guard=5", "/config name=c",
+			"/devices/device[name=s1] config/device-id=1", "/devices/device[name=s1] gnmi/state/ports=2",
+			"/devices/device[name=s1] state/device-id=4",
+			"/devices/device[name=s2] state/connection=ready",
+			"/devices/device[name=s3] gnmi/config/address=h:1",
+			"/epoch/state number=7", "/epoch/state status=partial",
+			"/links/link empty",
+			"/state name=c", "/state subscriptions=3",
+		}
+		if diff := cmp.Diff(want, cells(got)); diff != "" {
+			t.Errorf("cells (-want +got):\n%s", diff)
+		}
+		for _, p := range got {
+			if keyed := len(p.Table.Keys) > 0; p.Replace != keyed {
+				t.Errorf("%s: Replace %v", p.Table.List, p.Replace)
+			}
+		}
+	}
+}
+
+// Structs with parts that no table can hold are refused, not skipped.
+func TestTablesOfUnsupportedTrees(t *testing.T) {
+	var f flattener
+	for _, tree := range []ygot.GoStruct{&bindings.Lldp{Interface: map[string]*bindings.Lldp_Interface{}},
+		&bindings.Interface{}} {
+		if _, err := f.publications("/x:y", tree, tree); err == nil || !strings.Contains(err.Error(), "selfstate: ") {
+			t.Errorf("%T: error %v", tree, err)
+		}
+	}
+}

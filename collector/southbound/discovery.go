@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package southbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/yang"
+)
+
+// settleTime is how long Discovery waits for further changes before it acts on one.
+const settleTime = 200 * time.Millisecond
+
+// ErrNoDeviceID is why a switch has no P4Runtime session yet.
+var ErrNoDeviceID = errors.New("no device-id: it is not configured, and the gNMI server has not reported one")
+
+// Dependencies are what New needs from its caller. Schema, Publish, Exclusive, OnDeviceID and
+// OnTopology are required.
+type Dependencies struct {
+	// Schema returns the current schema: leaves outside of it are dropped and counted.
+	Schema func() *yang.Schema
+	// Publish is the store's.
+	Publish func(store.Batch) error
+	// Exclusive runs f unless the configuration is being changed or the collector stops, and
+	// reports whether it did. OnDeviceID and OnTopology are called within f.
+	Exclusive func(f func()) bool
+	// OnDeviceID receives the configuration of a switch with the device-id that its gNMI server
+	// reported, once; after an error again with the next change.
+	OnDeviceID func(config.Device) error
+	// OnTopology receives the topology with discovered links whenever these have changed.
+	OnTopology func(*topology.Topology)
+	// OnChange, when set, is called when a session or a link has changed. It must not block.
+	OnChange func()
+	// Logger receives changes; nil disables logging.
+	Logger *slog.Logger
+}
+
+// Discovery owns the gNMI sessions of all switches, and discovers their device ids and links.
+// Create it with New.
+type Discovery struct {
+	deps   Dependencies
+	log    *slog.Logger
+	ctx    context.Context // of the sessions
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	wake   chan struct{}
+
+	mu         sync.Mutex
+	cfg        *config.Config
+	sessions   map[string]*Session
+	identified map[string]bool   // switches whose device id was reported to OnDeviceID
+	links      []Link            // as of the latest comparison
+	added      []topology.Link   // discovered links that are part of the topology
+	problems   map[string]string // by subject: the problem that was logged last
+}
+
+// New returns a Discovery of the configured switches. An error names every switch whose gNMI
+// section cannot work.
+func New(cfg *config.Config, deps Dependencies) (*Discovery, error) {
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &Discovery{
+		deps: deps, log: deps.Logger, cfg: cfg, wake: make(chan struct{}, 1),
+		sessions: map[string]*Session{}, identified: map[string]bool{}, problems: map[string]string{},
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	var errs []error
+	for _, dev := range cfg.Devices {
+		_, err := d.sessionConfig(dev)
+		errs = append(errs, err)
+	}
+	return d, errors.Join(errs...)
+}
+
+// sessionConfig translates the configuration of a switch; nil if it has no gNMI session.
+func (d *Discovery) sessionConfig(dev config.Device) (*SessionConfig, error) {
+	g := dev.GNMI
+	if g.Address == "" {
+		return nil, nil
+	}
+	sc := &SessionConfig{
+		Name: dev.Name, Address: g.Address, Username: g.Username, Password: g.Password.Reveal(),
+		CallTimeout: dev.Timeout,
+		Schema:      d.deps.Schema, Publish: d.deps.Publish, Logger: d.log, OnChange: func(*Session) { d.changed() },
+	}
+	var err error
+	if sc.TLS, err = g.TLS.Client(); err != nil {
+		return nil, fmt.Errorf("device %s: gnmi: %w", dev.Name, err)
+	}
+	for _, sub := range g.Subscriptions {
+		p, err := sub.ParsePath()
+		if err != nil {
+			return nil, fmt.Errorf("device %s: gnmi: %w", dev.Name, err)
+		}
+		x := Subscription{Path: p, Mode: Mode(sub.Mode)}
+		if x.Mode == Sample {
+			x.SampleInterval = sub.SampleInterval
+		}
+		sc.Subscriptions = append(sc.Subscriptions, x)
+	}
+	return sc, nil
+}
+
+// Start opens the sessions and follows their changes until Stop. A switch whose session cannot be
+// opened is logged.
+func (d *Discovery) Start() {
+	for _, dev := range d.config().Devices {
+		if err := d.add(dev); err != nil {
+			d.log.Error("no gNMI session", "device", dev.Name, "error", err)
+		}
+	}
+	d.work.Go(d.follow)
+}
+
+// Stop closes all sessions, withdraws what they published, and waits.
+func (d *Discovery) Stop() {
+	d.cancel()
+	for _, s := range d.all() {
+		s.Close()
+	}
+	d.work.Wait()
+}
+
+// Reload applies a changed configuration: it opens and closes sessions. The errors of switches
+// whose session cannot be opened are joined.
+func (d *Discovery) Reload(next *config.Config, changes config.Changes) error {
+	d.mu.Lock()
+	d.cfg = next
+	d.mu.Unlock()
+	for _, name := range changes.DevicesRemoved {
+		d.remove(name)
+	}
+	for _, dev := range changes.DevicesChanged {
+		d.remove(dev.Name)
+	}
+	var errs []error
+	for _, dev := range slices.Concat(changes.DevicesChanged, changes.DevicesAdded) {
+		errs = append(errs, d.add(dev))
+	}
+	d.changed()
+	return errors.Join(errs...)
+}
+
+// add opens the session of a switch that has one.
+func (d *Discovery) add(dev config.Device) error {
+	sc, err := d.sessionConfig(dev)
+	if err != nil || sc == nil {
+		return err
+	}
+	s, err := NewSession(*sc)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.sessions[dev.Name] = s
+	d.mu.Unlock()
+	s.Start(d.ctx)
+	return nil
+}
+
+// remove closes the session of a switch.
+func (d *Discovery) remove(name string) {
+	d.mu.Lock()
+	s := d.sessions[name]
+	delete(d.sessions, name)
+	delete(d.identified, name)
+	d.mu.Unlock()
+	if s != nil {
+		s.Close()
+	}
+}
+
+func (d *Discovery) config() *config.Config {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg
+}
+
+// all returns the sessions, sorted by name.
+func (d *Discovery) all() []*Session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]*Session, 0, len(d.sessions))
+	for _, s := range d.sessions {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b *Session) int { return strings.Compare(a.Name(), b.Name()) })
+	return out
+}
+
+// Session returns the session of a switch, or nil.
+func (d *Discovery) Session(name string) *Session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sessions[name]
+}
+
+// PortName returns the interface name of a switch's P4Runtime port, "" if it is not known.
+func (d *Discovery) PortName(name string, number uint32) string {
+	if s := d.Session(name); s != nil {
+		for _, p := range s.Facts().Ports {
+			if p.ID == number {
+				return p.Name
+			}
+		}
+	}
+	return ""
+}
+
+// Links returns both ends of all links as of the latest comparison, sorted by port. The result must
+// not be changed.
+func (d *Discovery) Links() []Link {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.links
+}
+
+// Unidentified returns the switches whose device-id is neither configured nor reported.
+func (d *Discovery) Unidentified() []config.Device {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []config.Device
+	for _, dev := range d.cfg.Devices {
+		if dev.DeviceID == 0 && !d.identified[dev.Name] {
+			out = append(out, dev)
+		}
+	}
+	return out
+}
+
+// changed wakes follow.
+func (d *Discovery) changed() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+	d.notify()
+}
+
+func (d *Discovery) notify() {
+	if d.deps.OnChange != nil {
+		d.deps.OnChange()
+	}
+}
+
+// follow acts on changes until Stop.
+func (d *Discovery) follow() {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	defer timer.Stop()
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-d.wake:
+			timer.Reset(settleTime)
+		case <-timer.C:
+			if !d.deps.Exclusive(d.act) { // do not wait for a reload: it may wait for this goroutine
+				timer.Reset(settleTime)
+			}
+		}
+	}
+}
+
+// act updates device ids, links and the topology from the facts of all switches.
+func (d *Discovery) act() {
+	if d.ctx.Err() != nil {
+		return
+	}
+	cfg := d.config()
+	facts := map[string]Facts{}
+	for _, s := range d.all() {
+		facts[s.Name()] = s.Facts()
+	}
+	d.identify(cfg, facts)
+	base, err := cfg.Topology()
+	if err != nil {
+		d.warn("topology", "no topology can be built from the configuration", err.Error())
+		return
+	}
+	links := Links(base, facts)
+	d.logLinks(links)
+	added := discoveredLinks(base, links)
+	d.mu.Lock()
+	changed := !slices.Equal(d.added, added)
+	d.links, d.added = links, added
+	d.mu.Unlock()
+	if changed {
+		d.rebuild(cfg)
+	}
+	d.notify()
+}
+
+// discoveredLinks returns the discovered links that a topology can be extended by: configured ports
+// stay as they are configured, and a port has one peer.
+func discoveredLinks(base *topology.Topology, links []Link) []topology.Link {
+	var out []topology.Link
+	used := map[topology.Port]bool{}
+	for _, l := range links {
+		_, from := base.Peer(l.Port)
+		_, to := base.Peer(l.Discovered)
+		if l.Status == Discovered && !from && !to && !used[l.Port] && !used[l.Discovered] {
+			used[l.Port], used[l.Discovered] = true, true
+			out = append(out, topology.Link{A: l.Port, B: l.Discovered})
+		}
+	}
+	return out
+}
+
+// Topology returns the topology of a configuration, extended by the discovered links.
+func (d *Discovery) Topology(cfg *config.Config) (*topology.Topology, error) {
+	d.mu.Lock()
+	added := slices.Clone(d.added)
+	d.mu.Unlock()
+	base, err := cfg.Topology()
+	if err != nil || len(added) == 0 {
+		return base, err
+	}
+	added = slices.DeleteFunc(added, func(l topology.Link) bool {
+		_, a := base.Peer(l.A)
+		_, b := base.Peer(l.B)
+		_, from := base.Switch(l.A.Switch)
+		_, to := base.Switch(l.B.Switch)
+		return a || b || !from || !to
+	})
+	topo, err := cfg.Topology(added...)
+	if err != nil { // the ends of a link disagree
+		d.warn("topology", "the links that LLDP reports contradict each other; using the configured topology",
+			err.Error())
+		return base, nil
+	}
+	return topo, nil
+}
+
+// rebuild reports the topology with the current links.
+func (d *Discovery) rebuild(cfg *config.Config) {
+	topo, err := d.Topology(cfg)
+	if err != nil {
+		return // act has built it from the same configuration
+	}
+	d.deps.OnTopology(topo)
+	d.log.Info("LLDP has changed the topology", "links", len(topo.Links()))
+}
+
+// identify reports device ids that are not configured, and compares the others with the reported
+// ones.
+func (d *Discovery) identify(cfg *config.Config, facts map[string]Facts) {
+	for _, dev := range cfg.Devices {
+		f := facts[dev.Name]
+		subject := "device-id of " + dev.Name
+		d.mu.Lock()
+		done := d.identified[dev.Name]
+		d.mu.Unlock()
+		switch {
+		case f.Number == 0 || done:
+		case dev.DeviceID != 0 && len(f.DeviceIDs) > 0 && !slices.Contains(f.DeviceIDs, dev.DeviceID):
+			d.warn(subject, "configured device-id differs from the reported one",
+				fmt.Sprintf("device %s: configured %d, reported %v", dev.Name, dev.DeviceID, f.DeviceIDs))
+		case dev.DeviceID != 0:
+		case len(f.DeviceIDs) != 1:
+			d.warn(subject, "device-id cannot be discovered; set it in the configuration",
+				fmt.Sprintf("device %s reports %v", dev.Name, f.DeviceIDs))
+		default:
+			dev.DeviceID = f.DeviceIDs[0]
+			if err := d.deps.OnDeviceID(dev); err != nil {
+				d.warn(subject, "device cannot be used", err.Error())
+				continue
+			}
+			d.mu.Lock()
+			d.identified[dev.Name] = true
+			d.mu.Unlock()
+			d.log.Info("device-id discovered", "device", dev.Name, "device-id", dev.DeviceID)
+		}
+	}
+}
+
+// logLinks logs links that no longer match the configuration, or match it again.
+func (d *Discovery) logLinks(links []Link) {
+	for _, l := range links {
+		subject := "link at " + l.Port.String()
+		switch l.Status {
+		case Mismatch:
+			d.warn(subject, "LLDP reports another peer than configured",
+				fmt.Sprintf("%s: configured %s, discovered %s", l.Port, l.Configured, l.Discovered))
+		case Missing:
+			d.warn(subject, "LLDP does not report a configured link",
+				fmt.Sprintf("%s: configured %s", l.Port, l.Configured))
+		case Confirmed:
+			d.mu.Lock()
+			_, logged := d.problems[subject]
+			delete(d.problems, subject)
+			d.mu.Unlock()
+			if logged {
+				d.log.Info("link matches the configuration again", "port", l.Port.String(), "peer",
+					l.Configured.String())
+			}
+		}
+	}
+}
+
+// warn logs a problem unless it is the subject's latest one.
+func (d *Discovery) warn(subject, message, detail string) {
+	d.mu.Lock()
+	logged := d.problems[subject] == detail
+	d.problems[subject] = detail
+	d.mu.Unlock()
+	if !logged {
+		d.log.Warn(message, "detail", detail)
+	}
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package southbound reads switches over gNMI: it republishes their leaves, and derives from them
+// what the network model lacks, P4Runtime device ids and links.
+//
+// A Session subscribes to what discovery needs (ports with their P4Runtime numbers, LLDP neighbors,
+// P4Runtime device ids, the host name) and to the paths of the configuration. A leaf that fits the
+// collector's schema enters the session's cache and the store, under the switch's name as target,
+// until the session ends: like openconfig/gnmi's collector, a lost session withdraws its values.
+// Facts outlive the session, so that an unstable management network does not change the topology.
+//
+// A session subscribes to all paths in one stream. If the switch refuses it, each subscription gets
+// a stream of its own, so that an unsupported path costs that path only. Sessions are reopened
+// after jittered, growing waits.
+//
+// Discovery is the component: it owns the sessions of all switches, compares the links that LLDP
+// reports with the configured ones, and reports device ids and topology changes to its
+// Dependencies.
+//
+// Concurrency: methods of Session and Discovery may be called from any goroutine. A Session has one
+// goroutine that owns its cache, and one for each stream; Close waits for all of them. Discovery
+// has one goroutine; Stop waits for it and for all sessions.
+package southbound

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package southbound
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/yang"
+)
+
+// Mode is the mode of a subscription.
+type Mode string
+
+// The modes of a subscription (gNMI specification, section 3.5.1.5.2).
+const (
+	OnChange      Mode = "on-change"
+	Sample        Mode = "sample"
+	TargetDefined Mode = "target-defined"
+)
+
+// Subscription is one path to subscribe to.
+type Subscription struct {
+	Path *gpb.Path
+	Mode Mode
+	// SampleInterval is used by Sample; 0 requests the shortest interval that the switch supports.
+	SampleInterval time.Duration
+}
+
+// SessionConfig configures a Session. Name, Address, Schema and Publish are required.
+type SessionConfig struct {
+	// Name is the switch's name and the target that its leaves are published under.
+	Name string
+	// Address is the switch's gNMI server, host:port.
+	Address string
+	// TLS secures the session; nil is plaintext.
+	TLS *tls.Config
+	// Username and Password are sent as metadata with every call when Username is not empty.
+	Username, Password string
+	// Subscriptions are republished in addition to what discovery needs; nil selects
+	// DefaultSubscriptions.
+	Subscriptions []Subscription
+	// Schema returns the current schema: leaves outside of it are dropped and counted.
+	Schema func() *yang.Schema
+	// Publish is the store's.
+	Publish func(store.Batch) error
+	// OnChange, when set, is called when the state of the session or its facts have changed, one
+	// call at a time. It must not call Close.
+	OnChange func(*Session)
+	// Logger receives state changes; nil disables logging.
+	Logger *slog.Logger
+
+	// CallTimeout bounds a unary call and the wait for the connection; 5 s when 0.
+	CallTimeout time.Duration
+	// SyncTimeout bounds the wait for sync_response; 30 s when 0.
+	SyncTimeout time.Duration
+	// BackoffBase and BackoffMax bound the waits between sessions; 500 ms and 60 s when 0.
+	BackoffBase, BackoffMax time.Duration
+	// MaxLeaves bounds the leaves cached of the switch; 200,000 when 0.
+	MaxLeaves int
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// State is the state of a session.
+type State string
+
+// The states of a session, as module netsketch-collector names them.
+const (
+	Connecting State = "connecting"
+	Syncing    State = "syncing"
+	Synced     State = "synced"
+	Down       State = "down"
+)
+
+// Stats are counters since the start of the session.
+type Stats struct {
+	Reconnects    uint64 // sessions lost
+	Notifications uint64 // received
+	Updates       uint64 // leaves accepted, deleted leaves included
+	Unknown       uint64 // leaves that the schema does not have
+	Refused       uint64 // leaves with an invalid value or over a bound
+}
+
+// Status is a snapshot for state leaves.
+type Status struct {
+	State     State
+	LastError string
+	Stats
+}
+
+// Session is a switch's gNMI session. Create it with NewSession.
+type Session struct {
+	cfg SessionConfig
+	log *slog.Logger
+
+	mu     sync.Mutex
+	status Status
+	facts  Facts
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	// The rest belongs to run's goroutine.
+	cache  *cache
+	logged string          // the state and reason that were logged last
+	warned map[string]bool // keys of warnings that were logged
+}
+
+// NewSession returns a session that is not started.
+func NewSession(c SessionConfig) (*Session, error) {
+	if c.Name == "" || c.Address == "" || c.Schema == nil || c.Publish == nil {
+		return nil, errors.New("southbound: a session needs Name, Address, Schema and Publish")
+	}
+	setDefault(&c.CallTimeout, 5*time.Second)
+	setDefault(&c.SyncTimeout, 30*time.Second)
+	setDefault(&c.BackoffBase, 500*time.Millisecond)
+	setDefault(&c.BackoffMax, time.Minute)
+	if c.MaxLeaves <= 0 {
+		c.MaxLeaves = 200_000
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Subscriptions == nil {
+		c.Subscriptions = DefaultSubscriptions()
+	}
+	s := &Session{cfg: c, log: c.Logger.With("device", c.Name), status: Status{State: Down}, warned: map[string]bool{}}
+	s.cache = newCache(c.Name, c.MaxLeaves, c.Subscriptions)
+	return s, nil
+}
+
+func setDefault(d *time.Duration, v time.Duration) {
+	if *d <= 0 {
+		*d = v
+	}
+}
+
+// Name returns the switch's name.
+func (s *Session) Name() string { return s.cfg.Name }
+
+// Address returns the address of the switch's gNMI server.
+func (s *Session) Address() string { return s.cfg.Address }
+
+// Start runs the session until ctx ends or Close. It is called once.
+func (s *Session) Start(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	s.cancel, s.done = cancel, make(chan struct{})
+	s.mu.Unlock()
+	go func() {
+		defer close(s.done)
+		s.run(ctx)
+	}()
+}
+
+// Close ends the session, withdraws what it published, and waits.
+func (s *Session) Close() {
+	s.mu.Lock()
+	cancel, done := s.cancel, s.done
+	s.mu.Unlock()
+	if cancel == nil {
+		return
+	}
+	cancel()
+	<-done
+}
+
+// Status returns the current state and counters.
+func (s *Session) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// Facts returns the switch's facts as of the latest synced session. The result must not be changed.
+func (s *Session) Facts() Facts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.facts
+}
+
+// run opens one session after another until ctx ends.
+func (s *Session) run(ctx context.Context) {
+	wait := newBackOff(s.cfg.BackoffBase, s.cfg.BackoffMax)
+	for {
+		s.set(Connecting, nil)
+		synced, err := s.session(ctx)
+		s.withdraw()
+		if ctx.Err() != nil {
+			s.set(Down, nil)
+			return
+		}
+		if synced {
+			wait.Reset()
+			s.mu.Lock()
+			s.status.Reconnects++
+			s.mu.Unlock()
+		}
+		s.set(Down, err)
+		if !sleep(ctx, wait.NextBackOff()) {
+			s.set(Down, nil)
+			return
+		}
+	}
+}
+
+// newBackOff returns waits that are random between a quarter of a bound and the bound, which starts
+// at base and doubles up to limit: many sessions neither reconnect at once nor spin.
+func newBackOff(base, limit time.Duration) *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = base*5/8, limit*5/8
+	b.Multiplier, b.RandomizationFactor = 2, 0.6
+	b.Reset()
+	return b
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// set changes the state, logs each new reason once, and reports the change.
+func (s *Session) set(state State, err error) {
+	s.mu.Lock()
+	changed := s.status.State != state
+	s.status.State = state
+	if err != nil {
+		changed = changed || s.status.LastError != err.Error()
+		s.status.LastError = err.Error()
+	}
+	s.mu.Unlock()
+	if !changed {
+		return
+	}
+	line := string(state)
+	if err != nil {
+		line += err.Error()
+	}
+	switch {
+	case state == Synced && s.logged != line:
+		s.log.Info("gNMI session is up", "address", s.cfg.Address)
+		s.logged = line
+	case state == Down && err != nil && s.logged != line:
+		s.log.Warn("gNMI session is down", "address", s.cfg.Address, "reason", err)
+		s.logged = line
+	}
+	s.notify()
+}
+
+func (s *Session) notify() {
+	if s.cfg.OnChange != nil {
+		s.cfg.OnChange(s)
+	}
+}
+
+// count adds to the counters.
+func (s *Session) count(add Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Notifications += add.Notifications
+	s.status.Updates += add.Updates
+	s.status.Unknown += add.Unknown
+	s.status.Refused += add.Refused
+}
+
+// warnOnce logs a fault of the switch once per key, and at most 64 faults.
+func (s *Session) warnOnce(key, message string, args ...any) {
+	if len(s.warned) < 64 && !s.warned[key] {
+		s.warned[key] = true
+		s.log.Warn(message, args...)
+	}
+}
+
+// publish passes batches to the store.
+func (s *Session) publish(batches []store.Batch) {
+	for _, b := range batches {
+		if err := s.cfg.Publish(b); err != nil && !errors.Is(err, store.ErrClosed) {
+			s.warnOnce("publish", "updates of the device cannot be published", "error", err)
+			s.count(Stats{Refused: 1})
+		}
+	}
+}
+
+// withdraw deletes what an ended session published.
+func (s *Session) withdraw() {
+	s.publish(s.cache.clear(s.cfg.Now()))
+}
