@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Running several outputs, and publishing how they are doing.
+// Groups of outputs and their published state.
 
 package outputs
 
@@ -21,7 +21,7 @@ import (
 // List is the schema path of the list that a Group publishes.
 const List = "/netsketch-collector:collector/outputs/output"
 
-// Group runs outputs. An output that ends takes none of the others with it.
+// Group runs outputs independently of each other.
 type Group struct {
 	store    *store.Store
 	logger   *slog.Logger
@@ -31,16 +31,17 @@ type Group struct {
 	mu    sync.Mutex
 	ended map[string]error // by name
 
-	said []State // what was published last; Run's
+	published []State // owned by Run
 }
 
-// NewGroup returns a group of outputs of distinct names. Their states are looked at
-// every interval (1 s when it is 0) and when one ends, and published when they changed.
+// NewGroup returns a group of outputs with distinct names. It publishes their states if they have
+// changed, every interval (1 s if 0) and when one ends.
 func NewGroup(s *store.Store, logger *slog.Logger, interval time.Duration, outs ...Output) (*Group, error) {
 	if interval <= 0 {
 		interval = time.Second
 	}
-	sorted := slices.SortedFunc(slices.Values(outs), func(a, b Output) int { return strings.Compare(a.Name(), b.Name()) })
+	sorted := slices.SortedFunc(slices.Values(outs),
+		func(a, b Output) int { return strings.Compare(a.Name(), b.Name()) })
 	for i := 1; i < len(sorted); i++ {
 		if sorted[i].Name() == sorted[i-1].Name() {
 			return nil, fmt.Errorf("outputs: two outputs are named %q", sorted[i].Name())
@@ -49,8 +50,8 @@ func NewGroup(s *store.Store, logger *slog.Logger, interval time.Duration, outs 
 	return &Group{store: s, logger: logger, interval: interval, outputs: sorted, ended: map[string]error{}}, nil
 }
 
-// Start starts every output. When one cannot start, the error names it, those that
-// have started are stopped again, and Run must not be called.
+// Start starts every output. If one fails, the error names it, the started ones are stopped again,
+// and Run must not be called.
 func (g *Group) Start() error {
 	for i, o := range g.outputs {
 		err := o.Start(g.store)
@@ -70,9 +71,8 @@ func (g *Group) Start() error {
 	return nil
 }
 
-// Run runs the outputs until ctx ends and every one of them has stopped. An output
-// that ends by itself is logged and published as stopped. The error joins those of
-// the outputs that did not stop in order.
+// Run runs the outputs until ctx ends and all of them have stopped. An output that ends early is
+// logged and published as stopped. The error joins the errors of the outputs.
 func (g *Group) Run(ctx context.Context) error {
 	done := make(chan struct{}, len(g.outputs))
 	for _, o := range g.outputs {
@@ -82,7 +82,7 @@ func (g *Group) Run(ctx context.Context) error {
 			g.ended[o.Name()] = err
 			g.mu.Unlock()
 			if err != nil {
-				g.logger.Error("output has stopped", "output", o.Name(), "type", o.Type(), "error", err)
+				g.logger.Error("output stopped", "output", o.Name(), "type", o.Type(), "error", err)
 			}
 			done <- struct{}{}
 		}()
@@ -110,26 +110,26 @@ func (g *Group) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// publish puts the states into the store.
+// publish publishes the states if they have changed.
 func (g *Group) publish() {
 	if len(g.outputs) == 0 {
 		return
 	}
 	states := g.states()
-	if slices.Equal(states, g.said) {
+	if slices.Equal(states, g.published) {
 		return
 	}
-	g.said = states
+	g.published = states
 	t, err := g.table(states)
 	if err == nil {
 		err = g.store.Publish(store.Batch{Time: time.Now(), Tables: []store.Publication{{Table: t, Replace: true}}})
 	}
 	if err != nil && !errors.Is(err, store.ErrClosed) {
-		g.logger.Warn("states of the outputs are not published", "error", err)
+		g.logger.Warn("cannot publish the state of outputs", "error", err)
 	}
 }
 
-// states returns the outputs' states, in their order.
+// states returns the states in the order of the outputs.
 func (g *Group) states() []State {
 	out := make([]State, len(g.outputs))
 	g.mu.Lock()
@@ -146,11 +146,13 @@ func (g *Group) states() []State {
 	return out
 }
 
-// table returns the states of the outputs as rows of List.
+// table returns the states as rows of List.
 func (g *Group) table(states []State) (*table.Table, error) {
 	b := table.NewBuilder(List)
-	name, kind, status, last := b.TextKey("name"), b.Text("state/type"), b.Text("state/status"), b.Text("state/last-error")
-	sent, dropped, queued, spooled := b.Uint("state/sent"), b.Uint("state/dropped"), b.Uint("state/queued"), b.Uint("state/spooled")
+	name, kind, status, last := b.TextKey("name"), b.Text("state/type"), b.Text("state/status"),
+		b.Text("state/last-error")
+	sent, dropped, queued, spooled := b.Uint("state/sent"), b.Uint("state/dropped"), b.Uint("state/queued"),
+		b.Uint("state/spooled")
 	for i, o := range g.outputs {
 		s := states[i]
 		name.Append(o.Name())
@@ -165,7 +167,8 @@ func (g *Group) table(states []State) (*table.Table, error) {
 	return b.Table()
 }
 
-// clean makes an error a YANG string: valid UTF-8, no control characters, not long.
+// clean returns an error as a YANG string: valid UTF-8 without control characters, at most 1,000
+// bytes.
 func clean(s string) string {
 	if len(s) > 1000 {
 		s = s[:1000] + "…"

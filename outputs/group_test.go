@@ -20,11 +20,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// ygot logs through glog, which starts a goroutine when it is loaded.
+	// ygot imports glog, which starts a goroutine.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
 }
 
-// fake is an output that ends when told to.
+// fake is an output that ends on request.
 type fake struct {
 	name     string
 	startErr error
@@ -50,7 +50,8 @@ func (f *fake) Run(ctx context.Context) error {
 	}
 }
 func (f *fake) State() outputs.State {
-	return outputs.State{Status: outputs.Down, Sent: 1 + f.sent.Load(), Dropped: 2, Queued: 3, Spooled: 4, LastError: "it broke\n\xff"}
+	return outputs.State{Status: outputs.Down, Sent: 1 + f.sent.Load(), Dropped: 2, Queued: 3, Spooled: 4,
+		LastError: "it broke\n\xff"}
 }
 
 func TestGroup(t *testing.T) {
@@ -76,19 +77,21 @@ func TestGroup(t *testing.T) {
 	b.end <- errors.New("port on fire") // a goes on
 	second := (<-tap.C()).Tables[0].Table
 	yangtest.Check(t, second)
-	if x, y := second.Column("state/status").Text(0), second.Column("state/status").Text(1); x != "down" || y != "stopped" {
+	if x, y := second.Column("state/status").Text(0), second.Column("state/status").Text(1); x != "down" ||
+		y != "stopped" {
 		t.Errorf("states %s and %s", x, y)
 	}
 	if got := second.Column("state/last-error").Text(1); got != "port on fire" {
 		t.Errorf("last error %q", got)
 	}
 	cancel()
-	if err := <-ran; err == nil || !strings.Contains(err.Error(), "output b: port on fire") || strings.Contains(err.Error(), "output a") {
+	if err := <-ran; err == nil || !strings.Contains(err.Error(), "output b: port on fire") ||
+		strings.Contains(err.Error(), "output a") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// What an output counts is published soon after it changed, and only then.
+// Counters are published within an interval after a change, and only then.
 func TestGroupPublishesChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.New(store.Options{})
@@ -109,8 +112,9 @@ func TestGroupPublishesChanges(t *testing.T) {
 		}
 		a.sent.Add(1)
 		before := time.Now()
-		if got := (<-tap.C()).Tables[0].Table.Column("state/sent").Uint64(0); got != 2 || time.Since(before) > time.Second {
-			t.Errorf("sent %d, told after %v", got, time.Since(before))
+		if got := (<-tap.C()).Tables[0].Table.Column("state/sent").Uint64(0); got != 2 ||
+			time.Since(before) > time.Second {
+			t.Errorf("sent %d, published after %v", got, time.Since(before))
 		}
 		cancel()
 		if err := <-ran; err != nil {
@@ -122,7 +126,8 @@ func TestGroupPublishesChanges(t *testing.T) {
 func TestGroupRefuses(t *testing.T) {
 	s := store.New(store.Options{})
 	defer s.Close()
-	if _, err := outputs.NewGroup(s, nil, 0, &fake{name: "x"}, &fake{name: "x"}); err == nil || !strings.Contains(err.Error(), `"x"`) {
+	if _, err := outputs.NewGroup(s, nil, 0, &fake{name: "x"}, &fake{name: "x"}); err == nil ||
+		!strings.Contains(err.Error(), `"x"`) {
 		t.Error(err)
 	}
 	g, err := outputs.NewGroup(s, nil, 0, &fake{name: "x", startErr: errors.New("port taken")})

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outputs says what an output is: a way for results to leave, fed by the
-// store. The kinds of output are in folders of their own (gnmi, influxdb), which do
-// not know each other; the program makes those that its configuration names and
-// hands them to a Group.
+// Package outputs defines outputs, which deliver results from the store. The types of output are
+// packages of their own (gnmi, influxdb), independent of each other; package all creates those of a
+// configuration as a Group.
 //
-// Concurrency: Output.Start is called once, and then Output.Run once, from any
-// goroutine; Output.State may be called at any time from any goroutine.
+// Concurrency: Output.Start is called once, and then Output.Run once, from any goroutine;
+// Output.State may be called at any time from any goroutine.
 package outputs
 
 import (
@@ -15,43 +14,40 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 )
 
-// Output delivers what is in the store, or published to it, to somebody.
+// Output delivers results from the store to clients or to a database.
 type Output interface {
-	// Name is the output's name in the configuration.
+	// Name returns the output's name in the configuration.
 	Name() string
-	// Type is the kind of output: "gnmi", "influxdb".
+	// Type returns the type of output: "gnmi", "influxdb".
 	Type() string
-	// Start takes what the output needs: its port, its files, a tap of the store.
-	// It does not wait for the far end. What is published after it has returned is
-	// delivered. An error says what could not be had.
+	// Start acquires what the output needs: its port, its files, a tap of the store. It does not
+	// wait for the remote end. Batches published after Start are delivered.
 	Start(s *store.Store) error
-	// Run delivers until ctx ends, and then stops in order: nothing that it took from
-	// the store is lost without being counted. It returns nil for an orderly stop and
-	// otherwise why it could not go on.
+	// Run delivers until ctx ends, and then stops in order: everything taken from the store is
+	// delivered, kept for the next start, or counted as dropped. The error is why it ended early.
 	Run(ctx context.Context) error
-	// State is how the output is doing.
+	// State returns the current state.
 	State() State
 }
 
-// Status is the state of an output in a word, as /collector/outputs/output/state/status
-// has it.
+// Status is the value of /collector/outputs/output/state/status.
 type Status string
 
 // The states of an output.
 const (
 	Up      Status = "up"      // delivers
-	Down    Status = "down"    // the far end is away; what arrives is queued
-	Refused Status = "refused" // the far end refuses the credentials or does not have what the settings name
+	Down    Status = "down"    // the remote end is unreachable; results are queued
+	Refused Status = "refused" // the remote end refuses the credentials or lacks what the settings name
 	Stopped Status = "stopped" // has ended
 )
 
-// State is what an output says of itself. The counters count what the output sends,
-// leaf updates for gNMI and points for a database, from its start.
+// State is the state of an output. The counters start with the output and count leaf updates for
+// gNMI and points for a database.
 type State struct {
 	Status    Status
 	Sent      uint64 // delivered
-	Dropped   uint64 // given up: refused by the far end, over a bound, too old
-	Queued    uint64 // waiting, in memory and on disk
-	Spooled   uint64 // bytes waiting on disk
-	LastError string // newest error; empty when there was none
+	Dropped   uint64 // refused by the remote end, over a bound, or too old
+	Queued    uint64 // in memory and on disk
+	Spooled   uint64 // bytes on disk
+	LastError string // empty without an error
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package all makes the outputs that a configuration names: the one place that knows
-// every kind. A section of the configuration is an output, and its name is the kind.
+// Package all makes the outputs of a configuration. It is the only package that imports every type
+// of output.
 package all
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,42 +18,43 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/gnmi"
+	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/outputs/influxdb"
 	"github.com/netsketch/netsketch/yang"
 )
 
+// Reference is a Markdown page with every key of the configuration, those of outputs included. It
+// is generated from the fields of the configuration types.
+//
+//go:generate go test . -run TestReference -update
+//go:embed reference.md
+var Reference string
+
 // Collector is what outputs need of a collector.
 type Collector interface {
+	server.Querier
 	Store() *store.Store
 	Schema() *yang.Schema
-	// ObserveSubscribers takes a function that tells how many subscriptions are open,
-	// and how long the newest epoch took from its end to its first update.
+	// ObserveSubscribers takes a function that returns the number of open subscriptions, and the
+	// time from the end of the newest epoch to its first update.
 	ObserveSubscribers(func() (streams int, first time.Duration))
 }
 
-// kinds makes an output of each kind from its section.
-var kinds = map[string]func(name string, s config.Section, c Collector, logger *slog.Logger) (outputs.Output, error){
-	"gnmi": func(name string, s config.Section, c Collector, logger *slog.Logger) (outputs.Output, error) {
-		settings := gnmi.DefaultConfig()
-		if err := s.Decode(&settings); err != nil {
+// kinds makes an output of each type from its settings.
+var kinds = map[string]func(config.Output, Collector, *slog.Logger) (outputs.Output, error){
+	"gnmi": func(o config.Output, c Collector, logger *slog.Logger) (outputs.Output, error) {
+		var settings gnmi.Config
+		if err := o.Settings.Decode(&settings); err != nil {
 			return nil, err
 		}
-		o, err := gnmi.New(name, settings, c.Schema, logger)
-		if err != nil {
-			return nil, err
-		}
-		c.ObserveSubscribers(func() (int, time.Duration) {
-			stats := o.Stats()
-			return stats.Streams, stats.Delivery
-		})
-		return o, nil
+		return gnmi.New(o.Name, settings, gnmi.Dependencies{Schema: c.Schema, Querier: c, Logger: logger})
 	},
-	"influxdb": func(name string, s config.Section, _ Collector, logger *slog.Logger) (outputs.Output, error) {
-		settings := influxdb.DefaultConfig()
-		if err := s.Decode(&settings); err != nil {
+	"influxdb": func(o config.Output, _ Collector, logger *slog.Logger) (outputs.Output, error) {
+		var settings influxdb.Config
+		if err := o.Settings.Decode(&settings); err != nil {
 			return nil, err
 		}
-		return influxdb.New(name, settings, logger)
+		return influxdb.New(o.Name, settings, logger)
 	},
 }
 
@@ -62,16 +64,15 @@ type Set struct {
 	outputs []outputs.Output
 }
 
-// Check reports what is wrong with the sections, all at once, and starts nothing.
-func Check(sections map[string]config.Section) error {
-	_, err := build(sections, nil, slog.New(slog.DiscardHandler))
+// Check reports all errors in the settings of outputs, and starts nothing.
+func Check(list []config.Output) error {
+	_, err := build(list, unbound{}, slog.New(slog.DiscardHandler))
 	return err
 }
 
-// Open makes the outputs of a collector. The error joins all that is wrong with the
-// sections.
-func Open(sections map[string]config.Section, c Collector, logger *slog.Logger) (*Set, error) {
-	outs, err := build(sections, c, logger)
+// Open makes the outputs of a collector. The error joins all errors in their settings.
+func Open(list []config.Output, c Collector, logger *slog.Logger) (*Set, error) {
+	outs, err := build(list, c, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -79,40 +80,50 @@ func Open(sections map[string]config.Section, c Collector, logger *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	return &Set{group, outs}, nil
+	s := &Set{group, outs}
+	c.ObserveSubscribers(s.subscribers)
+	return s, nil
 }
 
 // unbound is a collector for outputs that are only checked.
 type unbound struct{ Collector }
 
-func (unbound) Schema() *yang.Schema                           { return nil }
-func (unbound) ObserveSubscribers(func() (int, time.Duration)) {}
+func (unbound) Schema() *yang.Schema { return nil }
 
-func build(sections map[string]config.Section, c Collector, logger *slog.Logger) ([]outputs.Output, error) {
-	if c == nil {
-		c = unbound{}
-	}
+func build(list []config.Output, c Collector, logger *slog.Logger) ([]outputs.Output, error) {
 	var outs []outputs.Output
 	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(sections)) {
-		make, ok := kinds[name]
+	for _, o := range list {
+		build, ok := kinds[o.Type]
 		if !ok {
-			errs = append(errs, fmt.Errorf("%v: outputs.%s: there is no such output; expected one of %s",
-				sections[name].Position(), name, strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")))
+			types := strings.Join(slices.Sorted(maps.Keys(kinds)), " or ")
+			errs = append(errs, o.Settings.Problem("type",
+				fmt.Sprintf("there is no output %q; expected %s", o.Type, types)))
 			continue
 		}
-		o, err := make(name, sections[name], c, logger)
+		out, err := build(o, c, logger)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		outs = append(outs, o)
+		outs = append(outs, out)
 	}
 	return outs, errors.Join(errs...)
 }
 
-// Address returns where the output of that name listens, "" where there is none that
-// does.
+// subscribers returns the subscriptions open at all gNMI outputs, and the longest time that one of
+// them took from the end of the newest epoch to its first update.
+func (s *Set) subscribers() (streams int, first time.Duration) {
+	for _, o := range s.outputs {
+		if x, ok := o.(*gnmi.Output); ok {
+			stats := x.Stats()
+			streams, first = streams+stats.Streams, max(first, stats.Delivery)
+		}
+	}
+	return streams, first
+}
+
+// Address returns the address of the output of that name, empty if it does not listen.
 func (s *Set) Address(name string) string {
 	for _, o := range s.outputs {
 		if x, ok := o.(interface{ Address() string }); ok && o.Name() == name {

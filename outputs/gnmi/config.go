@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Settings of the output.
+// The settings of the output.
 
 package gnmi
 
@@ -8,83 +8,61 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
 )
 
-// DefaultAddress is where the server listens unless the configuration says otherwise.
-const DefaultAddress = "127.0.0.1:9339"
-
-// Config is the output's section of the configuration.
+// Config is the output's section of the configuration. The tags are those of package config.
 type Config struct {
 	// Address is where the server listens: host:port, ":9339" for every interface.
-	Address string `yaml:"address"`
-	// TLS is how connections are encrypted, or that they are not.
+	Address string `yaml:"address" default:"127.0.0.1:9339" form:"listen"`
+	// TLS secures connections.
 	TLS TLSConfig `yaml:"tls"`
-	// Username and Password, when set, are asked of every client, as gRPC metadata of
-	// these names.
-	Username string        `yaml:"username"`
+	// Username is required of every client, with the password, as gRPC metadata of these names.
+	Username string `yaml:"username"`
+	// Password is required of every client, with the username.
 	Password config.Secret `yaml:"password"`
 
-	// SampleInterval is the lowest interval between samples that is served, and what
-	// a client gets that asks for the lowest.
-	SampleInterval time.Duration `yaml:"sample-interval"`
-	// Atomic names containers and lists that are sent whole, in notifications marked
-	// atomic, whenever something in them changes: schema paths such as
+	// SampleInterval is the shortest interval between samples; a client that requests the shortest
+	// gets this one.
+	SampleInterval time.Duration `yaml:"sample-interval" default:"100ms" range:"1ms..1h"`
+	// Atomic lists containers and lists that are sent whole, in notifications marked atomic,
+	// whenever something in them changes: schema paths such as
 	// /netsketch-univmon:univmon/summaries/summary/state.
 	Atomic []string `yaml:"atomic"`
-	// MaxStreams is how many subscriptions may be open at once.
-	MaxStreams int `yaml:"max-streams"`
-	// MaxConnections is how many clients may be connected at once; one may have several subscriptions.
-	MaxConnections int `yaml:"max-connections"`
-	// MaxPaths is how many paths one request may have.
-	MaxPaths int `yaml:"max-paths"`
-	// MaxGetLeaves is how many leaves the answer to one Get may have.
-	MaxGetLeaves int `yaml:"max-get-leaves"`
-	// StopTimeout is how long streams have to end when the collector stops.
-	StopTimeout time.Duration `yaml:"stop-timeout"`
+	// MaxStreams bounds the open subscriptions.
+	MaxStreams int `yaml:"max-streams" default:"1024" range:"1.."`
+	// MaxConnections bounds the connected clients; a client may have several subscriptions.
+	MaxConnections int `yaml:"max-connections" default:"1024" range:"1.."`
+	// MaxPaths bounds the paths of one request.
+	MaxPaths int `yaml:"max-paths" default:"10000" range:"1.."`
+	// MaxGetLeaves bounds the leaves in the answer to one Get.
+	MaxGetLeaves int `yaml:"max-get-leaves" default:"200000" range:"1.."`
+	// StopTimeout bounds the time that streams have to end when the collector stops.
+	StopTimeout time.Duration `yaml:"stop-timeout" default:"3s" range:"0s.."`
 }
 
-// Files implements what config.Section resolves relative names of files by.
-func (c *Config) Files() []*string {
-	return []*string{&c.TLS.CertFile, &c.TLS.KeyFile, &c.TLS.ClientCAFile}
-}
-
-// TLSConfig names the files of an encrypted server, in PEM form. Its keys are those of a device's session.
+// TLSConfig lists the files of a TLS server, in PEM form. Its keys are those of a device's session.
 type TLSConfig struct {
 	// Plaintext turns TLS off; without it cert-file and key-file are needed.
-	Plaintext bool `yaml:"plaintext"`
+	Plaintext bool `yaml:"plaintext" default:"false"`
 	// CertFile is the server's certificate, followed by those between it and the root.
-	CertFile string `yaml:"cert-file"`
-	// KeyFile is its private key.
-	KeyFile string `yaml:"key-file"`
-	// ClientCAFile, when set, are the certificates that vouch for clients, who then need
-	// one.
-	ClientCAFile string `yaml:"client-ca-file"`
+	CertFile string `yaml:"cert-file" form:"file"`
+	// KeyFile is the certificate's private key.
+	KeyFile string `yaml:"key-file" form:"file"`
+	// ClientCAFile holds the certificates to trust for clients; if given, clients need a
+	// certificate.
+	ClientCAFile string `yaml:"client-ca-file" form:"file"`
 }
 
-// DefaultConfig returns the settings that a configuration starts from.
-func DefaultConfig() Config {
-	return Config{
-		Address:        DefaultAddress,
-		SampleInterval: 100 * time.Millisecond,
-		MaxStreams:     1024,
-		MaxConnections: 1024,
-		MaxPaths:       10_000,
-		MaxGetLeaves:   200_000,
-		StopTimeout:    3 * time.Second,
-	}
-}
+// DefaultConfig returns the default settings.
+func DefaultConfig() Config { return config.Default[Config]() }
 
-// Validate returns everything that is wrong, joined: each a config.KeyError.
+// Validate returns the errors that tags cannot express, joined: each a config.KeyError.
 func (c *Config) Validate() error {
 	var errs config.KeyErrors
-	if _, _, err := net.SplitHostPort(c.Address); err != nil {
-		errs.Add("address", "expected host:port, such as %s; found %q", DefaultAddress, c.Address)
-	}
 	switch {
 	case c.TLS.Plaintext && c.TLS != (TLSConfig{Plaintext: true}):
 		errs.Add("tls.plaintext", "turns TLS off, yet other TLS keys are given; expected one or the other")
@@ -97,21 +75,10 @@ func (c *Config) Validate() error {
 	if (c.Username == "") != (c.Password == "") {
 		errs.Add("username", "expected username and password, or neither")
 	}
-	if c.SampleInterval < time.Millisecond || c.SampleInterval > time.Hour {
-		errs.Add("sample-interval", "expected 1ms to 1h; found %s", c.SampleInterval)
-	}
-	for key, v := range map[string]int{"max-streams": c.MaxStreams, "max-connections": c.MaxConnections, "max-paths": c.MaxPaths, "max-get-leaves": c.MaxGetLeaves} {
-		if v < 1 {
-			errs.Add(key, "expected at least 1; found %d", v)
-		}
-	}
-	if c.StopTimeout < 0 {
-		errs.Add("stop-timeout", "expected a time, or 0 for none; found %s", c.StopTimeout)
-	}
 	return errs.Err()
 }
 
-// tlsConfig loads the files; nil for plaintext.
+// tlsConfig loads the TLS files; nil for plaintext.
 func (c *Config) tlsConfig() (*tls.Config, error) {
 	if c.TLS.Plaintext {
 		return nil, nil
@@ -130,7 +97,7 @@ func (c *Config) tlsConfig() (*tls.Config, error) {
 	}
 	t.ClientCAs = x509.NewCertPool()
 	if !t.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("tls: client-ca-file: %s has no certificate in PEM form", c.TLS.ClientCAFile)
+		return nil, fmt.Errorf("tls: client-ca-file: %s contains no PEM certificate", c.TLS.ClientCAFile)
 	}
 	t.ClientAuth = tls.RequireAndVerifyClientCert
 	return t, nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Connections, of which there are not more than memory and file descriptors allow.
+// A bound on connections, for memory and file descriptors.
 
 package gnmi
 
@@ -10,8 +10,7 @@ import (
 	"sync"
 )
 
-// listener accepts connections up to a bound, and closes those beyond it at once: a client is told by a connection
-// that ends, and tries again later.
+// listener accepts connections up to a limit, and closes further ones at once.
 type listener struct {
 	net.Listener
 	limit  int
@@ -20,10 +19,10 @@ type listener struct {
 	mu      sync.Mutex
 	open    int
 	refused uint64
-	full    bool // for the log: one line per change
+	full    bool // logged once per change
 }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next connection within the limit.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -47,7 +46,8 @@ func (l *listener) enter() bool {
 	l.refused++
 	if !l.full {
 		l.full = true
-		l.logger.Warn("gNMI connections are refused: as many are open as max-connections allows; close some, or raise it", "open", l.open)
+		l.logger.Warn("gNMI connections are refused: max-connections are open; close some, or raise the limit", "open",
+			l.open)
 	}
 	return false
 }
@@ -62,14 +62,14 @@ func (l *listener) leave() {
 	}
 }
 
-// counts returns how many connections are open, and how many were refused so far.
+// counts returns the numbers of open and of refused connections.
 func (l *listener) counts() (open int, refused uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open, l.refused
 }
 
-// conn is a connection that makes room when it is closed.
+// conn is a connection that leaves the listener when it is closed.
 type conn struct {
 	net.Conn
 	leave func()

@@ -12,11 +12,13 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,30 +30,38 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/yang"
+	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// ygot imports glog, which starts a goroutine.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+}
 
 var schema = sync.OnceValue(func() *yang.Schema {
-	s, err := yang.Load(yang.UnivMonModules()...)
+	s, err := yang.Load(yangtest.Modules()...)
 	if err != nil {
 		panic(err)
 	}
 	return s
 })
 
+var deps = Dependencies{Schema: schema, Logger: slog.New(slog.DiscardHandler)}
+
 // start runs an output with these settings until the test ends.
 func start(t *testing.T, c Config) *Output {
 	t.Helper()
 	st := store.New(store.Options{Schema: schema()})
-	o, err := New("gnmi", c, schema, slog.New(slog.DiscardHandler))
+	o, err := New("gnmi", c, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +97,7 @@ func capabilities(t *testing.T, addr string, creds credentials.TransportCredenti
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), md...), 10*time.Second)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), md...), time.Minute)
 	defer cancel()
 	_, err = gpb.NewGNMIClient(conn).Capabilities(ctx, &gpb.CapabilityRequest{})
 	return err
@@ -102,7 +112,7 @@ func TestPlaintextOnlyWhereConfigured(t *testing.T) {
 		t.Errorf("state %+v", s)
 	}
 	c := DefaultConfig()
-	if _, err := New("gnmi", c, schema, slog.Default()); err == nil || !strings.Contains(err.Error(), "plaintext: true") {
+	if _, err := New("gnmi", c, deps); err == nil || !strings.Contains(err.Error(), "plaintext: true") {
 		t.Errorf("neither TLS nor plaintext: %v", err)
 	}
 }
@@ -161,6 +171,96 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// The services next to gNMI have the rules of the port.
+func TestHealthAndReflection(t *testing.T) {
+	c := plain()
+	c.Username, c.Password = "ops", config.Secret("s3cret")
+	o := start(t, c)
+	conn, err := grpc.NewClient(o.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	authorized := metadata.AppendToOutgoingContext(ctx, "username", "ops", "password", "s3cret")
+
+	checks := healthpb.NewHealthClient(conn)
+	for _, service := range []string{"", "gnmi.gNMI"} {
+		resp, err := checks.Check(authorized, &healthpb.HealthCheckRequest{Service: service})
+		if err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("service %q: %v, %v", service, resp, err)
+		}
+	}
+	if _, err := checks.Check(ctx, &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a check without credentials: %v", err)
+	}
+
+	list := func(ctx context.Context) ([]string, error) {
+		stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+		if err != nil {
+			return nil, err
+		}
+		request := &reflectionpb.ServerReflectionRequest_ListServices{}
+		if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: request}); err != nil &&
+			!errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		resp, err := stream.Recv()
+		var names []string
+		for _, s := range resp.GetListServicesResponse().GetService() {
+			names = append(names, s.GetName())
+		}
+		return names, errors.Join(err, stream.CloseSend())
+	}
+	names, err := list(authorized)
+	if err != nil || !slices.Contains(names, "gnmi.gNMI") || !slices.Contains(names, "grpc.health.v1.Health") {
+		t.Errorf("services %v, %v", names, err)
+	}
+	if _, err := list(ctx); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("reflection without credentials: %v", err)
+	}
+}
+
+// A health watcher receives NOT_SERVING, and does not delay the stop until stop-timeout.
+func TestStopsWithAHealthWatcher(t *testing.T) {
+	c := plain()
+	c.StopTimeout = time.Minute
+	o, err := New("gnmi", c, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := store.New(store.Options{Schema: schema()})
+	defer st.Close()
+	if err := o.Start(st); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- o.Run(ctx) }()
+	conn, err := grpc.NewClient(o.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := watch.Recv(); err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the output waits for its health watcher")
+	}
+}
+
 func TestAddressTaken(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -171,23 +271,23 @@ func TestAddressTaken(t *testing.T) {
 	defer st.Close()
 	c := plain()
 	c.Address = lis.Addr().String()
-	o, err := New("gnmi", c, schema, slog.New(slog.DiscardHandler))
+	o, err := New("gnmi", c, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Start(st); err == nil || !strings.Contains(err.Error(), "gNMI address "+c.Address+" is taken") {
+	if err := o.Start(st); err == nil || !strings.Contains(err.Error(), "gNMI address "+c.Address+" is in use") {
 		t.Errorf("starting on a taken address: %v", err)
 	}
 }
 
-// An output that is told to end before it has begun to serve ends without an error.
+// An output that is stopped before it serves ends without an error.
 func TestEndsBeforeItServes(t *testing.T) {
 	st := store.New(store.Options{})
 	defer st.Close()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 20 { // which of the two comes first is the scheduler's choice
-		o, err := New("gnmi", plain(), schema, slog.New(slog.DiscardHandler))
+	for range 20 { // the scheduler decides the order
+		o, err := New("gnmi", plain(), deps)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,10 +300,9 @@ func TestEndsBeforeItServes(t *testing.T) {
 	}
 }
 
-// TestStopsWithOpenStreams ends while a stream is open.
 func TestStopsWithOpenStreams(t *testing.T) {
 	c := plain()
-	c.StopTimeout = time.Second
+	c.StopTimeout = time.Minute
 	o := start(t, c)
 	conn, err := grpc.NewClient(o.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -231,8 +330,8 @@ func TestStopsWithOpenStreams(t *testing.T) {
 	}
 }
 
-// Clients that connect and stay silent take up no more than max-connections allows; the next is turned away, which is
-// told, and there is room again when one leaves.
+// Silent clients occupy at most max-connections connections. The next one is refused and counted,
+// and a connection that closes makes room.
 func TestConnectionsAreBounded(t *testing.T) {
 	c := plain()
 	c.MaxConnections = 2
@@ -256,11 +355,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if open, n := o.lis.counts(); open != 2 || n != 1 {
 		t.Errorf("%d connections are open, %d were refused", open, n)
 	}
-	if got := o.State().LastError; !strings.Contains(got, "1 connections were refused") || !strings.Contains(got, "max-connections") {
+	if got := o.State().LastError; !strings.Contains(got, "1 connections were refused") ||
+		!strings.Contains(got, "max-connections") {
 		t.Errorf("state: %q", got)
 	}
 	silent[0].Close()
-	for limit := time.Now().Add(20 * time.Second); ; { // until the server has seen the end of it
+	for limit := time.Now().Add(time.Minute); ; { // until the server has seen the end of it
 		err := capabilities(t, o.Address(), insecure.NewCredentials())
 		if err == nil {
 			break
@@ -271,35 +371,37 @@ func TestConnectionsAreBounded(t *testing.T) {
 }
 
 func TestConfigErrorsNameTheKey(t *testing.T) {
-	for key, set := range map[string]func(*Config){
-		"address":         func(c *Config) { c.Address = "9339" },
-		"tls.plaintext":   func(c *Config) { c.TLS.CertFile = "x" },
-		"tls.cert-file":   func(c *Config) { c.TLS.Plaintext = false },
-		"tls.key-file":    func(c *Config) { c.TLS.Plaintext, c.TLS.CertFile = false, "x" },
-		"username":        func(c *Config) { c.Username = "x" },
-		"sample-interval": func(c *Config) { c.SampleInterval = 0 },
-		"max-streams":     func(c *Config) { c.MaxStreams = 0 },
-		"max-connections": func(c *Config) { c.MaxConnections = 0 },
-		"max-paths":       func(c *Config) { c.MaxPaths = -1 },
-		"max-get-leaves":  func(c *Config) { c.MaxGetLeaves = 0 },
-		"stop-timeout":    func(c *Config) { c.StopTimeout = -1 },
+	for key, text := range map[string]string{
+		"address":         `{tls: {plaintext: true}, address: "9339"}`,
+		"tls.plaintext":   `{tls: {plaintext: true, cert-file: x}}`,
+		"tls.cert-file":   `{}`,
+		"tls.key-file":    `{tls: {cert-file: x}}`,
+		"username":        `{tls: {plaintext: true}, username: x}`,
+		"sample-interval": `{tls: {plaintext: true}, sample-interval: 0s}`,
+		"max-streams":     `{tls: {plaintext: true}, max-streams: 0}`,
+		"max-connections": `{tls: {plaintext: true}, max-connections: 0}`,
+		"max-paths":       `{tls: {plaintext: true}, max-paths: -1}`,
+		"max-get-leaves":  `{tls: {plaintext: true}, max-get-leaves: 0}`,
+		"stop-timeout":    `{tls: {plaintext: true}, stop-timeout: -1s}`,
 	} {
-		c := plain()
-		set(&c)
-		err := c.Validate()
-		var k *config.KeyError
-		if !errors.As(err, &k) || k.Key() != key || k.Error() == "" {
+		section, err := config.SectionOf("gnmi.yaml", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var problems config.Problems
+		if err := section.Decode(new(Config)); !errors.As(err, &problems) || len(problems) != 1 ||
+			problems[0].Path != key {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
 	c := plain()
 	c.TLS = TLSConfig{CertFile: "/nowhere/cert.pem", KeyFile: "/nowhere/key.pem"}
-	if _, err := New("gnmi", c, schema, slog.Default()); err == nil || !strings.Contains(err.Error(), "/nowhere/cert.pem") {
+	if _, err := New("gnmi", c, deps); err == nil || !strings.Contains(err.Error(), "/nowhere/cert.pem") {
 		t.Errorf("a certificate that is not there: %v", err)
 	}
 	c.TLS = TLSConfig{Plaintext: true}
 	c.Atomic = []string{"/nowhere"}
-	o, err := New("gnmi", c, schema, slog.New(slog.DiscardHandler))
+	o, err := New("gnmi", c, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,8 +426,9 @@ func newAuthority(t *testing.T) *authority {
 		t.Fatal(err)
 	}
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
 	if err != nil {
@@ -346,8 +449,9 @@ func (a *authority) issue(t *testing.T, dir, name string) (certFile, keyFile str
 	}
 	a.next++
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)

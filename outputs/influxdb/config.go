@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Settings, their defaults, and what is wrong with them.
+// The settings of the output.
 
 package influxdb
 
@@ -17,128 +17,81 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 )
 
-// Config is the output's section of the configuration.
+// Config is the output's section of the configuration. The tags are those of package config.
 type Config struct {
 	// URL is where the database listens: http://127.0.0.1:8086.
-	URL string `yaml:"url"`
+	URL string `yaml:"url" required:"http://host:port or https://host:port"`
 	// Token is InfluxDB 2's token; for 1.8 it is "user:password", or empty.
 	Token config.Secret `yaml:"token"`
 	// Org is InfluxDB 2's organization; 1.8 has none.
 	Org string `yaml:"org"`
-	// Bucket is InfluxDB 2's bucket; for 1.8 it is "database" or
-	// "database/retention-policy".
-	Bucket string `yaml:"bucket"`
-	// CAFile holds the certificates that vouch for the database's; the system's when
-	// empty.
-	CAFile string `yaml:"ca-file"`
+	// Bucket is InfluxDB 2's bucket; for 1.8 it is "database" or "database/retention-policy".
+	Bucket string `yaml:"bucket" required:"a bucket, or for InfluxDB 1.8 \"database/retention-policy\""`
+	// CAFile holds the certificates to trust; the system's if empty.
+	CAFile string `yaml:"ca-file" form:"file"`
 
-	// BatchPoints is how many points one request carries at most.
-	BatchPoints int `yaml:"batch-points"`
-	// BatchBytes is how large a request becomes at most, before compression.
-	BatchBytes config.Size `yaml:"batch-bytes"`
-	// FlushInterval is how long a point waits at most for others to fill a request.
-	FlushInterval time.Duration `yaml:"flush-interval"`
-	// Timeout is how long the answer to a request may take.
-	Timeout time.Duration `yaml:"timeout"`
+	// BatchPoints is the maximum number of points in one request.
+	BatchPoints int `yaml:"batch-points" default:"5000" range:"1..1000000"`
+	// BatchBytes is the maximum size of a request before compression.
+	BatchBytes config.Size `yaml:"batch-bytes" default:"1MiB" range:"1KiB..32MiB"`
+	// FlushInterval is the longest time that a point waits for others to fill a request.
+	FlushInterval time.Duration `yaml:"flush-interval" default:"1s" range:"1ms..1h"`
+	// Timeout bounds the time until a request is answered.
+	Timeout time.Duration `yaml:"timeout" default:"10s" range:"1ms.."`
 	// Gzip compresses requests.
-	Gzip bool `yaml:"gzip"`
-	// Unsigned sends unsigned integers as such. InfluxDB 2 takes them, 1.8 only when
-	// built for it. A field's type cannot be changed later.
-	Unsigned bool `yaml:"unsigned"`
+	Gzip bool `yaml:"gzip" default:"true"`
+	// Unsigned sends unsigned integers as unsigned fields. InfluxDB 2 accepts them, 1.8 only with
+	// a build tag. The type of a field cannot be changed later.
+	Unsigned bool `yaml:"unsigned" default:"false"`
 
-	// MaxSeries bounds how many series (sets of tags) of one measurement are written
-	// within SeriesWindow; rows of further series are dropped and counted. The rows
-	// of an epoch come largest first.
-	MaxSeries int `yaml:"max-series"`
-	// SeriesWindow is how long a series counts after its last point.
-	SeriesWindow time.Duration `yaml:"series-window"`
-	// Exclude names measurements that are not written, such as univmon/flow.
+	// MaxSeries bounds the series (sets of tags) of one measurement that are written within
+	// series-window; rows of further series are dropped and counted. The rows of an epoch arrive
+	// largest first.
+	MaxSeries int `yaml:"max-series" default:"100000" range:"1.."`
+	// SeriesWindow is the time for which a series counts after its last point.
+	SeriesWindow time.Duration `yaml:"series-window" default:"24h" range:"1ms.."`
+	// Exclude lists measurements that are not written, such as univmon/flow.
 	Exclude []string `yaml:"exclude"`
 
-	// Spool is where points wait while the database is away.
+	// Spool is the queue on disk while the database is unreachable.
 	Spool SpoolConfig `yaml:"spool"`
-	// StopTimeout is how long the output tries at the end to deliver what is left; the
-	// rest waits in the spool for the next start.
-	StopTimeout time.Duration `yaml:"stop-timeout"`
+	// StopTimeout bounds the delivery of queued points at the end; the rest remains in the spool
+	// for the next start.
+	StopTimeout time.Duration `yaml:"stop-timeout" default:"5s" range:"0s.."`
 }
 
-// SpoolConfig bounds the disk that is used while the database is away.
+// SpoolConfig bounds the disk space used while the database is unreachable.
 type SpoolConfig struct {
-	// Dir is a folder of this output alone; when empty, a folder by the output's name
-	// under the user's state folder.
-	Dir string `yaml:"dir"`
-	// MaxBytes bounds its size; the oldest points are dropped and counted beyond.
-	MaxBytes config.Size `yaml:"max-bytes"`
-	// MaxAge is the age from which points are not worth sending any more; 0: never.
-	MaxAge time.Duration `yaml:"max-age"`
+	// Dir is a directory for this output only. If empty, a directory with the output's name under
+	// the user's state directory.
+	Dir string `yaml:"dir" form:"file"`
+	// MaxBytes bounds its size; beyond it the oldest points are dropped and counted.
+	MaxBytes config.Size `yaml:"max-bytes" default:"1GiB"`
+	// MaxAge is the age from which points are dropped instead of sent; 0 means never.
+	MaxAge time.Duration `yaml:"max-age" default:"168h" range:"0s.."`
 }
 
-// DefaultConfig returns the settings that a configuration starts from. URL and Bucket
-// have none.
-func DefaultConfig() Config {
-	return Config{
-		BatchPoints:   5000,
-		BatchBytes:    1 << 20,
-		FlushInterval: time.Second,
-		Timeout:       10 * time.Second,
-		Gzip:          true,
-		MaxSeries:     100_000,
-		SeriesWindow:  24 * time.Hour,
-		Spool:         SpoolConfig{MaxBytes: 1 << 30, MaxAge: 7 * 24 * time.Hour},
-		StopTimeout:   5 * time.Second,
-	}
-}
+// DefaultConfig returns the default settings. URL and Bucket have no default.
+func DefaultConfig() Config { return config.Default[Config]() }
 
-// Validate returns everything that is wrong, joined: each a config.KeyError.
+// Validate returns the errors that tags cannot express, joined: each a config.KeyError.
 func (c *Config) Validate() error {
 	var errs config.KeyErrors
 	switch u, err := url.Parse(c.URL); {
-	case c.URL == "":
-		errs.Add("url", "is missing; expected http://host:port or https://host:port")
 	case err != nil:
 		errs.Add("url", "expected http://host:port or https://host:port")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		errs.Add("url", "expected http://host:port or https://host:port; found %q", u.Redacted())
 	case u.User != nil:
-		errs.Add("url", "has a user in it; give it as token: \"user:password\"")
-	}
-	if c.Bucket == "" {
-		errs.Add("bucket", `is missing; expected a bucket, or for InfluxDB 1.8 "database/retention-policy"`)
-	}
-	if c.BatchPoints < 1 || c.BatchPoints > 1_000_000 {
-		errs.Add("batch-points", "expected 1 to 1000000; found %d", c.BatchPoints)
-	}
-	if c.BatchBytes < 1<<10 || c.BatchBytes > 32<<20 {
-		errs.Add("batch-bytes", "expected 1KiB to 32MiB; found %s", c.BatchBytes)
-	}
-	if c.FlushInterval < time.Millisecond || c.FlushInterval > time.Hour {
-		errs.Add("flush-interval", "expected 1ms to 1h; found %s", c.FlushInterval)
-	}
-	if c.Timeout <= 0 {
-		errs.Add("timeout", "expected a time above 0; found %s", c.Timeout)
-	}
-	if c.StopTimeout < 0 {
-		errs.Add("stop-timeout", "expected a time, or 0 for none; found %s", c.StopTimeout)
-	}
-	if c.MaxSeries < 1 {
-		errs.Add("max-series", "expected at least 1; found %d", c.MaxSeries)
-	}
-	if c.SeriesWindow <= 0 {
-		errs.Add("series-window", "expected a time above 0; found %s", c.SeriesWindow)
+		errs.Add("url", "contains a user; give it as token: \"user:password\"")
 	}
 	if c.Spool.MaxBytes < 4*c.BatchBytes {
 		errs.Add("spool.max-bytes", "expected at least 4 times batch-bytes; found %s", c.Spool.MaxBytes)
 	}
-	if c.Spool.MaxAge < 0 {
-		errs.Add("spool.max-age", "expected a time, or 0 for no bound; found %s", c.Spool.MaxAge)
-	}
 	return errs.Err()
 }
 
-// Files implements what config.Section resolves relative names of files by.
-func (c *Config) Files() []*string { return []*string{&c.CAFile, &c.Spool.Dir} }
-
-// spoolDir returns the spool's folder.
+// spoolDir returns the directory of the spool.
 func (c *Config) spoolDir(name string) (string, error) {
 	if c.Spool.Dir != "" {
 		return c.Spool.Dir, nil
@@ -147,7 +100,7 @@ func (c *Config) spoolDir(name string) (string, error) {
 	if base == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", fmt.Errorf("there is no home folder to put the spool into; set spool.dir: %w", err)
+			return "", fmt.Errorf("there is no home directory for the spool; set spool.dir: %w", err)
 		}
 		base = filepath.Join(home, ".local", "state")
 	}
@@ -160,7 +113,7 @@ func (c *Config) spoolDir(name string) (string, error) {
 	return filepath.Join(base, "netsketch", "spool", "influxdb-"+safe), nil
 }
 
-// tlsConfig returns the settings for https, or nil for the system's.
+// tlsConfig returns the TLS settings for https; nil for the defaults.
 func (c *Config) tlsConfig() (*tls.Config, error) {
 	if c.CAFile == "" {
 		return nil, nil
@@ -171,7 +124,7 @@ func (c *Config) tlsConfig() (*tls.Config, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("ca-file: %s has no certificate in PEM form", c.CAFile)
+		return nil, fmt.Errorf("ca-file: %s contains no PEM certificate", c.CAFile)
 	}
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }

@@ -2,29 +2,29 @@
 
 // Package influxdb is the output that writes results to InfluxDB 2 or 1.8 as points.
 //
-// One row of a table is one point. Its measurement is the list's path without the
-// container around the list, "univmon/heavy-hitter", "collector/device"; of a
-// container its path without "state" at its end, "collector/epoch". Its tags are the list's keys and "target",
-// its fields the leaves by their path without "state/", its time the end of the
-// epoch. None of these depends on which plugins run, and a field's type never
-// changes: it follows from the leaf's YANG type. Unsigned integers are sent signed,
-// which every InfluxDB takes, with values above 2^63-1 held there and counted;
-// Config.Unsigned sends them as they are.
+// One row of a table is one point. Its measurement is the path of the list without the container
+// around the list ("univmon/heavy-hitter", "collector/device"); for a container it is the path
+// without "state" at its end ("collector/epoch"). The tags are the keys of the list and "target",
+// the fields are the leaves, named by their path without "state/", and the time is the end of the
+// epoch. None of these depends on which plugins run, and the type of a field never changes: it
+// follows from the YANG type of the leaf. Unsigned integers are sent as signed ones, which every
+// InfluxDB accepts; values above 2^63-1 are sent as 2^63-1 and counted. Config.Unsigned sends them
+// unchanged.
 //
-// Batches of the store are encoded as they come and sent in requests of bounded
-// size, one at a time and in order. While the database is away they go to a spool on
-// disk, and from there when it is back; see Config for the bounds. What the answers
+// The output encodes batches of the store as they arrive and sends them in requests of bounded
+// size, one at a time and in order. While the database is unreachable, requests go to a spool on
+// disk, and from there to the database when it is back; see Config for the bounds. The answers
 // mean:
 //
 //	204              delivered
 //	413              the request is halved
-//	a web page       not InfluxDB: as none
-//	429, 5xx, none   tried again after Retry-After, or with growing pauses
-//	401, 403, 404    the data are kept and the error shown; tried again once a minute
-//	other 4xx        the points that are bad are found by halving, dropped, counted
-//	                 and logged by name; "partial write" says how many were dropped
+//	a web page       not InfluxDB: handled like no answer
+//	429, 5xx, none   sent again after Retry-After and a growing pause
+//	401, 403, 404    the points remain queued, and the error is shown; sent again once a minute
+//	other 4xx        halving finds the invalid points; they are dropped, counted and logged by
+//	                 name; with "partial write" the answer has their number
 //
-// Points may arrive more than once, which InfluxDB takes as once.
+// Points may arrive more than once; InfluxDB stores one.
 //
-// Concurrency: as outputs.Output says. Inside, one goroutine encodes and one sends.
+// Concurrency: as for outputs.Output. One goroutine encodes and one sends.
 package influxdb

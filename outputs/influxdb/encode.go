@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// From columns to line protocol.
+// Encoding of columns as line protocol.
 
 package influxdb
 
@@ -18,8 +18,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// encoder turns tables into chunks of lines. It belongs to one goroutine; the
-// counters may be read from any.
+// encoder encodes tables as chunks of lines. One goroutine uses it; any may read the counters.
 type encoder struct {
 	lines    lineprotocol.Encoder
 	unsigned bool
@@ -38,32 +37,31 @@ type encoder struct {
 	pending     atomic.Uint64 // points not emitted
 }
 
-// chunk is what one request carries.
+// chunk is the content of one request.
 type chunk struct {
 	lines  string
 	points int
 	time   time.Time // of its newest point
 }
 
-// column is a table's column under its name in the database.
+// column is a table's column with its name in the database.
 type column struct {
 	name string
 	*table.Column
 }
 
-// layout is how the rows of a table become points.
+// layout maps the rows of a table to points.
 type layout struct {
 	measurement string
-	tags        []column // in alphabetical order, which the encoder wants
+	tags        []column // in alphabetical order, as the encoder requires
 	fields      []column
-	target      int // where among the tags the target comes
+	target      int // index of the target among the tags
 	targetName  string
 }
 
-// measurement returns the name for a list's path: the path without module names and
-// without the container around the list, unless the list stands at the top. A
-// container that is named state is left out as well: a table of it has the same
-// points as a table of the container around it.
+// measurement returns the name for a list's path: the path without module names and without the
+// container around the list, unless the list is at the top. It omits a container named state, too,
+// so that a table of it has the same points as a table of the container around it.
 func measurement(list string, keyed bool) string {
 	parts := strings.Split(strings.TrimPrefix(list, "/"), "/")
 	for i, p := range parts {
@@ -79,13 +77,13 @@ func measurement(list string, keyed bool) string {
 		parts = parts[:n-1]
 	}
 	name := strings.Join(parts, "/")
-	if strings.HasPrefix(name, "#") { // no YANG name does; the line would be a comment
+	if strings.HasPrefix(name, "#") { // not a YANG name; the line would be a comment
 		name = "_" + name
 	}
 	return name
 }
 
-// safeName avoids the name that InfluxDB keeps for itself.
+// safeName avoids the name that InfluxDB reserves.
 func safeName(name string) string {
 	if name == "time" {
 		return "time-"
@@ -121,7 +119,7 @@ func newLayout(t *table.Table) *layout {
 	return l
 }
 
-// add encodes a table, emitting chunks as they become full.
+// add encodes a table and emits each chunk that is full.
 func (e *encoder) add(target string, at time.Time, t *table.Table) {
 	l := newLayout(t)
 	if e.exclude[l.measurement] || len(l.fields) == 0 {
@@ -163,7 +161,8 @@ func (e *encoder) row(l *layout, target string, at time.Time, t *table.Table, ro
 			if fields++; fields == 1 && !e.limit.admit(l.measurement, series, at) {
 				e.lines.SetBuffer(e.lines.Bytes()[:start])
 				if e.overSeries.Add(1) == 1 {
-					e.logger.Warn("rows are dropped because there are too many series; see max-series", "measurement", l.measurement, "max-series", e.limit.max)
+					e.logger.Warn("rows are dropped because there are too many series; see max-series", "measurement",
+						l.measurement, "max-series", e.limit.max)
 				}
 				return
 			}
@@ -193,8 +192,8 @@ func (c column) text(row int) string {
 	return string(c.AppendText(nil, row))
 }
 
-// tagText makes text that a tag can carry: no control characters, no backslash at
-// the end, UTF-8. Nearly all text is returned as it is.
+// tagText returns text that is valid as a tag: UTF-8 without control characters and without a
+// backslash at the end. Most text is returned unchanged.
 func tagText(s string) string {
 	plain := true
 	for i := range len(s) {
@@ -218,8 +217,7 @@ func tagText(s string) string {
 	return s
 }
 
-// value returns a cell as a field's value. The type depends on the column's kind
-// alone.
+// value returns a cell as a field value. The type depends only on the kind of the column.
 func (e *encoder) value(c column, row int) (lineprotocol.Value, bool) {
 	switch c.Kind {
 	case table.Uint64:
@@ -228,7 +226,9 @@ func (e *encoder) value(c column, row int) (lineprotocol.Value, bool) {
 			return lineprotocol.UintValue(v), true
 		}
 		if v > math.MaxInt64 {
-			e.saturated.Add(1)
+			if e.saturated.Add(1) == 1 {
+				e.logger.Warn("values above 2^63-1 are written as 2^63-1; see unsigned", "field", c.name)
+			}
 			v = math.MaxInt64
 		}
 		return lineprotocol.IntValue(int64(v)), true
@@ -244,10 +244,10 @@ func (e *encoder) value(c column, row int) (lineprotocol.Value, bool) {
 	return lineprotocol.Value{}, false
 }
 
-// maxText is the longest string that InfluxDB takes as a field.
+// maxText is the length of the longest string that InfluxDB accepts as a field.
 const maxText = 60_000
 
-// fieldText makes text that a field can carry on one line.
+// fieldText returns text that is valid as a field on one line.
 func fieldText(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText]
@@ -260,7 +260,7 @@ func fieldText(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// flush emits what has been encoded.
+// flush emits the encoded lines.
 func (e *encoder) flush() {
 	if e.points == 0 {
 		return

@@ -41,9 +41,11 @@ func TestLines(t *testing.T) {
 		want     string
 	}{
 		{"a list", table.Table{
-			List:   "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter",
-			Keys:   []table.Column{table.Strings("device", []string{"leaf 1", "leaf-2"}), table.Strings("flow", []string{"10.0.0.1,10.0.0.2,tcp,1,80", `a=b\`})},
-			Values: []table.Column{table.Uint64s("state/packets", []uint64{5, math.MaxUint64}), table.Float64s("state/share", []float64{0.5, 1e-7}), table.Strings("state/flow", []string{"x", "y"})},
+			List: "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter",
+			Keys: []table.Column{table.Strings("device", []string{"leaf 1", "leaf-2"}),
+				table.Strings("flow", []string{"10.0.0.1,10.0.0.2,tcp,1,80", `a=b\`})},
+			Values: []table.Column{table.Uint64s("state/packets", []uint64{5, math.MaxUint64}),
+				table.Float64s("state/share", []float64{0.5, 1e-7}), table.Strings("state/flow", []string{"x", "y"})},
 		}, false, `univmon/heavy-hitter,device=leaf\ 1,flow=10.0.0.1\,10.0.0.2\,tcp\,1\,80,target=netsketch packets=5i,share=0.5 1795176000000000000
 univmon/heavy-hitter,device=leaf-2,flow=a\=b\?,target=netsketch packets=9223372036854775807i,share=1e-07 1795176000000000000
 `},
@@ -53,15 +55,19 @@ univmon/heavy-hitter,device=leaf-2,flow=a\=b\?,target=netsketch packets=92233720
 		}, true, "list,id=7,target=netsketch n=18446744073709551615u 1795176000000000000\n"},
 		{"a container", table.Table{
 			List: "/netsketch-collector:collector/epoch",
-			Values: []table.Column{table.Strings("state/status", []string{"a \"b\"\nc\\"}), table.Int64s("state/delta", []int64{-3}),
-				table.Bools("state/up", []bool{true}), table.Uint64s("config/n", []uint64{1}), table.Uint64s("state/counters/in-octets", []uint64{2})},
+			Values: []table.Column{table.Strings("state/status", []string{"a \"b\"\nc\\"}),
+				table.Int64s("state/delta", []int64{-3}),
+				table.Bools("state/up", []bool{true}), table.Uint64s("config/n", []uint64{1}),
+				table.Uint64s("state/counters/in-octets", []uint64{2})},
 		}, false, `collector/epoch,target=netsketch config/n=1i,counters/in-octets=2i,delta=-3i,status="a \"b\" c\\",up=true 1795176000000000000` + "\n"},
 		{"absent", table.Table{
 			List: "/m:a/b/c/ds/d", Keys: []table.Column{table.Strings("target", []string{"x", "", "z"})},
-			Values: []table.Column{nulls(table.Uint64s("state/n", []uint64{1, 2, 3}), 1), nulls(table.Uint64s("state/time", []uint64{1, 2, 3}), 5)},
+			Values: []table.Column{nulls(table.Uint64s("state/n", []uint64{1, 2, 3}), 1),
+				nulls(table.Uint64s("state/time", []uint64{1, 2, 3}), 5)},
 		}, false, "a/b/c/d,gnmi-target=netsketch n=2i,time-=2i 1795176000000000000\na/b/c/d,gnmi-target=netsketch,target=z n=3i 1795176000000000000\n"},
 		{"only keys", table.Table{List: "/m:a/b", Keys: []table.Column{table.Strings("k", []string{"x"})}}, false, ""},
-		{"excluded", table.Table{List: "/m:not/this", Values: []table.Column{table.Uint64s("n", []uint64{1})}}, false, ""},
+		{"excluded", table.Table{List: "/m:not/this", Values: []table.Column{table.Uint64s("n", []uint64{1})}}, false,
+			""},
 		{"odd text", table.Table{
 			List: "/m:a/b", Keys: []table.Column{table.Strings("k", []string{"a\nb\x7f\xff…"})},
 			Values: []table.Column{table.Strings("state/s", []string{"\xff" + strings.Repeat("x", 70_000)})},
@@ -120,7 +126,8 @@ func TestMeasurement(t *testing.T) {
 func flows(n, from int) *table.Table {
 	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
 	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
-	epoch, rank, packets, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
+	epoch, rank, packets, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"),
+		b.Float("state/share")
 	for i := range n {
 		device.Append(fmt.Sprintf("leaf-%d", i%4))
 		dimension.Append("5-tuple")
@@ -182,7 +189,8 @@ func TestSeriesAreBounded(t *testing.T) {
 			t.Fatalf("%d series are remembered", n)
 		}
 	}
-	e.add("t", at, &table.Table{List: "/netsketch-collector:collector/epoch", Values: []table.Column{table.Uint64s("state/number", []uint64{1})}})
+	e.add("t", at, &table.Table{List: "/netsketch-collector:collector/epoch",
+		Values: []table.Column{table.Uint64s("state/number", []uint64{1})}})
 	e.flush()
 	series := map[string]bool{}
 	points := uint64(0)

@@ -10,10 +10,10 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 )
 
-// Relative names of files are taken from the folder of the configuration's file.
+// Relative names of files are relative to the directory of the configuration file.
 func TestFilesAreRelativeToTheConfiguration(t *testing.T) {
 	dir := t.TempDir()
-	text := "outputs: {influxdb: {url: \"http://x\", bucket: b, ca-file: ca.pem, spool: {dir: waiting}}}\n"
+	text := "outputs: [{type: influxdb, url: \"http://x\", bucket: b, ca-file: ca.pem, spool: {dir: waiting}}]\n"
 	file := filepath.Join(dir, "netsketch.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -22,8 +22,8 @@ func TestFilesAreRelativeToTheConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := DefaultConfig()
-	if err := c.Outputs["influxdb"].Decode(&settings); err != nil {
+	var settings Config
+	if err := c.Outputs[0].Settings.Decode(&settings); err != nil {
 		t.Fatal(err)
 	}
 	if settings.CAFile != filepath.Join(dir, "ca.pem") || settings.Spool.Dir != filepath.Join(dir, "waiting") {

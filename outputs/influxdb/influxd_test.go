@@ -28,7 +28,8 @@ func TestReadBack(t *testing.T) {
 	o := run(t, s, realConfig(t, db), nil)
 	tab := flows(500, 0)
 	b := table.NewBuilder("/netsketch-collector:collector/devices/device")
-	name, connection, cookie, share, up, delta := b.TextKey("name"), b.Text("state/connection"), b.Uint("state/pipeline-cookie"), b.Float("state/share"), b.Bool("state/up"), b.Int("state/delta")
+	name, connection, cookie, share, up, delta := b.TextKey("name"), b.Text("state/connection"),
+		b.Uint("state/pipeline-cookie"), b.Float("state/share"), b.Bool("state/up"), b.Int("state/delta")
 	for i, odd := range []string{"plain", "a b,c=d", `quote"back\slash`, "ümläut", "tail\\"} {
 		name.Append(odd)
 		if i == 0 {
@@ -47,8 +48,8 @@ func TestReadBack(t *testing.T) {
 	}
 	publish(t, s, epoch, tab, odd)
 	st := o.drained(505)
-	if st.Sent != 505 || o.Counters().Saturated != 5 {
-		t.Errorf("%+v %+v", st, o.Counters())
+	if st.Sent != 505 || o.enc.saturated.Load() != 5 {
+		t.Errorf("%+v, %d values saturated", st, o.enc.saturated.Load())
 	}
 	for _, tt := range []struct {
 		measurement string
@@ -183,7 +184,8 @@ func TestRealFieldConflict(t *testing.T) {
 	s := newStore(t)
 	o := run(t, s, realConfig(t, db), nil)
 	one := func(c table.Column) *table.Table {
-		return &table.Table{List: "/m:conflict", Keys: []table.Column{table.Strings("k", []string{"x"})}, Values: []table.Column{c}}
+		return &table.Table{List: "/m:conflict", Keys: []table.Column{table.Strings("k", []string{"x"})},
+			Values: []table.Column{c}}
 	}
 	publish(t, s, epoch, one(table.Strings("state/v", []string{"text"})))
 	o.drained(1)
@@ -232,7 +234,8 @@ func TestRealUnsigned(t *testing.T) {
 	c := realConfig(t, db)
 	c.Unsigned = true
 	o := run(t, s, c, nil)
-	publish(t, s, epoch, &table.Table{List: "/m:wide", Keys: []table.Column{table.Strings("k", []string{"x"})}, Values: []table.Column{table.Uint64s("state/v", []uint64{math.MaxUint64})}})
+	publish(t, s, epoch, &table.Table{List: "/m:wide", Keys: []table.Column{table.Strings("k", []string{"x"})},
+		Values: []table.Column{table.Uint64s("state/v", []uint64{math.MaxUint64})}})
 	if st := o.drained(1); st.Dropped > 0 {
 		t.Skip("this influxd was built without -tags uint64")
 	}

@@ -9,9 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/outputs"
@@ -19,11 +20,12 @@ import (
 )
 
 const (
-	tapBatches   = 256              // batches of the store that wait to be encoded
-	memoryChunks = 16               // requests that wait in memory before the spool is used
-	firstPause   = time.Second / 4  // before the first attempt after a failure
-	longestPause = 30 * time.Second // between attempts while the database is away
-	refusedPause = time.Minute      // between attempts while it refuses
+	tapBatches   = 256              // batches of the store queued for encoding
+	memoryChunks = 16               // requests queued in memory before the spool is used
+	firstPause   = time.Second / 4  // before the first attempt after a failure; then it doubles
+	longestPause = 30 * time.Second // between attempts while the database is unreachable
+	pauseJitter  = 0.2              // pauses vary by this share, so that collectors spread out
+	refusedPause = time.Minute      // between attempts while the database refuses
 )
 
 // Output writes a store's batches to InfluxDB. It is an outputs.Output.
@@ -35,30 +37,29 @@ type Output struct {
 	enc    *encoder
 	tap    *store.Tap
 
-	// pause waits; tests replace it.
-	pause func(ctx context.Context, d time.Duration) error
+	after func(time.Duration) <-chan time.Time // time.After; tests replace it
 
 	mu       sync.Mutex
 	wake     chan struct{} // has a token when there is something to send
 	memory   []queued      // oldest first; empty while spooling
 	lastID   uint64        // of the newest chunk in memory
 	spool    *spool.Queue
-	moved    uint64 // number in the spool of the chunk that was being sent when it was moved there
-	spooling bool   // what arrives goes to the spool, behind what is there
+	moved    uint64 // number in the spool of the chunk that was moved there while it was sent
+	spooling bool   // new chunks are appended to the spool
 	status   outputs.Status
 	lastErr  string
 	sent     uint64
-	dropped  uint64 // refused by the database, or not taken by the spool
+	dropped  uint64 // refused by the database, or not accepted by the spool
 }
 
-// queued is a chunk in memory. While it is being sent it may be moved to the spool,
-// so that a crash does not lose it; then it is known by the spool's number.
+// queued is a chunk in memory. While it is being sent it may be moved to the spool, so that a crash
+// does not lose it; from then on the spool's number identifies it.
 type queued struct {
 	chunk
 	id uint64
 }
 
-// handle says where the chunk that is being sent came from.
+// handle identifies the chunk that is being sent.
 type handle struct {
 	id      uint64 // in memory
 	seq     uint64 // in the spool
@@ -67,8 +68,8 @@ type handle struct {
 
 var _ outputs.Output = (*Output)(nil)
 
-// New returns an output with these settings. It fails when they are wrong, or a file
-// that they name cannot be read.
+// New returns an output with these settings. It fails if the settings contradict each other, or a
+// file that they name cannot be read.
 func New(name string, c Config, logger *slog.Logger) (*Output, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func New(name string, c Config, logger *slog.Logger) (*Output, error) {
 	}
 	o := &Output{
 		name: name, config: c, logger: logger, writer: w,
-		pause: pause, wake: make(chan struct{}, 1), status: outputs.Up,
+		after: time.After, wake: make(chan struct{}, 1), status: outputs.Up,
 	}
 	o.enc = &encoder{
 		unsigned: c.Unsigned,
@@ -97,14 +98,14 @@ func New(name string, c Config, logger *slog.Logger) (*Output, error) {
 	return o, nil
 }
 
-// Name is the output's name in the configuration.
+// Name returns the output's name in the configuration.
 func (o *Output) Name() string { return o.name }
 
-// Type is "influxdb".
+// Type returns "influxdb".
 func (o *Output) Type() string { return "influxdb" }
 
-// Start opens the spool and begins to take batches. What an earlier run left in the
-// spool is sent first.
+// Start opens the spool and begins to receive batches. Points that an earlier run left in the spool
+// are sent first.
 func (o *Output) Start(s *store.Store) error {
 	dir, err := o.config.spoolDir(o.name)
 	if err != nil {
@@ -118,28 +119,28 @@ func (o *Output) Start(s *store.Store) error {
 	})
 	if err != nil {
 		o.writer.close()
-		return fmt.Errorf("points have nowhere to wait; see spool.dir: %w", err)
+		return fmt.Errorf("the spool cannot be opened; see spool.dir: %w", err)
 	}
 	o.mu.Lock()
 	o.spool = q
 	if left := q.Stats(); left.Records > 0 {
 		o.spooling = true
-		o.logger.Info("points of an earlier run wait in the spool", "points", left.Items, "dir", dir)
+		o.logger.Info("points of an earlier run are in the spool", "points", left.Items, "dir", dir)
 	}
 	o.mu.Unlock()
 	o.tap = s.Tap(tapBatches)
 	return nil
 }
 
-// Run delivers until ctx ends. Then it tries for StopTimeout to deliver what is left,
-// and leaves the rest in the spool.
+// Run delivers until ctx ends. Then it delivers queued points for at most StopTimeout, and leaves
+// the rest in the spool.
 func (o *Output) Run(ctx context.Context) error {
 	if o.tap == nil {
 		return errors.New("influxdb: Run without Start")
 	}
 	sending, stopSending := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopSending()
-	encoded := make(chan struct{}) // closed when nothing more comes
+	encoded := make(chan struct{}) // closed after the last chunk
 	sender := make(chan struct{})
 	go func() {
 		defer close(sender)
@@ -156,7 +157,7 @@ func (o *Output) Run(ctx context.Context) error {
 	return o.finish()
 }
 
-// encode takes batches until ctx ends or the store closes.
+// encode encodes batches until ctx ends or the store closes.
 func (o *Output) encode(ctx context.Context) {
 	defer o.tap.Close()
 	flush := time.NewTimer(o.config.FlushInterval)
@@ -165,7 +166,7 @@ func (o *Output) encode(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			// What was published before the end is in the tap.
+			// Batches published before the end are in the tap.
 			for {
 				select {
 				case b, ok := <-o.tap.C():
@@ -203,8 +204,8 @@ func (o *Output) add(b *store.Batch) {
 	}
 }
 
-// enqueue takes a chunk from the encoder: into memory while the database keeps up,
-// into the spool otherwise.
+// enqueue stores a chunk from the encoder: in memory while the database keeps up, otherwise in the
+// spool.
 func (o *Output) enqueue(c chunk) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -223,14 +224,13 @@ func (o *Output) enqueue(c chunk) {
 	}
 }
 
-// spill moves what is in memory to the spool, the chunk that is being sent included.
-// It needs mu held.
+// spill moves the chunks in memory to the spool, including the one that is being sent. It needs mu
+// held.
 func (o *Output) spill() {
 	for i, q := range o.memory {
 		o.toSpool(q.chunk)
 		if i == 0 {
-			// It may be on its way: the spool is told so, as it would be had the
-			// chunk come from there.
+			// The chunk may be in flight: Next makes the spool treat it as taken.
 			if r, ok, err := o.spool.Next(); err == nil && ok {
 				o.moved = r.Seq
 			}
@@ -246,11 +246,11 @@ func (o *Output) toSpool(c chunk) {
 	if err != nil {
 		o.dropped += uint64(c.points)
 		o.lastErr = err.Error()
-		o.logger.Error("points are lost because the spool does not take them", "points", c.points, "error", err)
+		o.logger.Error("points are lost because the spool does not accept them", "points", c.points, "error", err)
 	}
 }
 
-// head returns the oldest chunk, which stays where it is until done.
+// head returns the oldest chunk, which remains queued until done.
 func (o *Output) head() (chunk, handle, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -271,7 +271,7 @@ func (o *Output) head() (chunk, handle, bool) {
 	return o.memory[0].chunk, handle{id: o.memory[0].id}, true
 }
 
-// done takes a chunk out that was delivered but for some points.
+// done removes a chunk that was delivered, except for dropped points.
 func (o *Output) done(c chunk, h handle, dropped int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -284,30 +284,33 @@ func (o *Output) done(c chunk, h handle, dropped int) {
 	case len(o.memory) > 0 && o.memory[0].id == h.id:
 		o.memory[0].chunk = chunk{}
 		o.memory = o.memory[1:]
-	default: // it was moved to the spool while it was being sent
+	default: // moved to the spool while it was being sent
 		o.spool.Ack(o.moved)
 	}
 	if o.status != outputs.Up {
-		o.logger.Info("InfluxDB takes points again", "queued", o.queued())
+		o.logger.Info("InfluxDB accepts points again", "queued", o.queued())
 		o.status, o.lastErr = outputs.Up, ""
 	}
 }
 
-// failed notes that the database is away or refuses, and makes what waits safe.
-func (o *Output) failed(status outputs.Status, err error) {
+// failed records why a request was not accepted, moves queued points to the spool, and returns the
+// pause before the next attempt.
+func (o *Output) failed(err error, retry *backoff.ExponentialBackOff) time.Duration {
+	status, level, wait := outputs.Refused, slog.LevelError, refusedPause
+	if unreachable, ok := errors.AsType[*unreachableError](err); ok {
+		status, level, wait = outputs.Down, slog.LevelWarn, unreachable.after+retry.NextBackOff()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.spooling {
 		o.spill()
 	}
 	if o.status != status || o.lastErr != err.Error() {
-		level := slog.LevelWarn
-		if status == outputs.Refused {
-			level = slog.LevelError
-		}
-		o.logger.Log(context.Background(), level, "InfluxDB does not take points; they are kept", "status", string(status), "error", err, "queued", o.queued())
+		o.logger.Log(context.Background(), level, "InfluxDB does not accept points; they remain queued",
+			"status", string(status), "error", err, "queued", o.queued())
 	}
 	o.status, o.lastErr = status, err.Error()
+	return wait
 }
 
 // queued needs mu held.
@@ -322,10 +325,12 @@ func (o *Output) queued() uint64 {
 	return n
 }
 
-// send delivers until ctx ends, or until nothing is left once encoded is closed or
-// the database is away then.
+// send delivers until ctx ends. Once encoded is closed, it ends when nothing is left or the
+// database is unreachable.
 func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
-	failures := 0
+	retry := &backoff.ExponentialBackOff{
+		InitialInterval: firstPause, MaxInterval: longestPause, Multiplier: 2, RandomizationFactor: pauseJitter,
+	}
 	for ctx.Err() == nil {
 		c, h, ok := o.head()
 		if !ok {
@@ -342,64 +347,23 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 		dropped, err := o.writer.deliver(ctx, c.lines)
 		if err == nil {
 			o.done(c, h, dropped)
-			failures = 0
+			retry.Reset()
 			continue
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		var wait time.Duration
-		var away *awayError
-		if errors.As(err, &away) {
-			o.failed(outputs.Down, err)
-			wait = backoff(failures, away.after)
-			failures++
-		} else {
-			o.failed(outputs.Refused, err)
-			wait = refusedPause
-		}
-		waiting, cancel := context.WithCancel(ctx)
-		stop := make(chan struct{})
-		go func() { // the end of the output ends the wait
-			defer close(stop)
-			select {
-			case <-encoded:
-				cancel()
-			case <-waiting.Done():
-			}
-		}()
-		err = o.pause(waiting, wait)
-		cancel()
-		<-stop
-		if err != nil {
-			return // the rest waits in the spool
+		select {
+		case <-ctx.Done():
+			return
+		case <-encoded:
+			return // the rest remains in the spool
+		case <-o.after(o.failed(err, retry)):
 		}
 	}
 }
 
-// backoff returns how long to wait after so many failures, at least what the database
-// asked for, up to a quarter more so that several collectors do not come at once.
-func backoff(failures int, asked time.Duration) time.Duration {
-	d := longestPause
-	if failures < 8 {
-		d = min(firstPause<<failures, longestPause)
-	}
-	d = max(d, asked)
-	return d + rand.N(d/4+1)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
-// finish puts what is left into the spool and closes everything.
+// finish moves queued points to the spool and closes everything.
 func (o *Output) finish() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -407,7 +371,7 @@ func (o *Output) finish() error {
 		o.spill()
 	}
 	if left := o.spool.Stats(); left.Items > 0 {
-		o.logger.Info("points wait in the spool for the next start", "points", left.Items)
+		o.logger.Info("points remain in the spool for the next start", "points", left.Items)
 	}
 	o.status = outputs.Stopped
 	o.writer.close()
@@ -417,7 +381,7 @@ func (o *Output) finish() error {
 	return nil
 }
 
-// State is how the output is doing.
+// State returns the output's state.
 func (o *Output) State() outputs.State {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -432,36 +396,4 @@ func (o *Output) State() outputs.State {
 		s.Dropped += q.DroppedSize + q.DroppedAge + q.DroppedCorrupt
 	}
 	return s
-}
-
-// Counters tell apart what State counts together, and what it does not count.
-type Counters struct {
-	Rejected    uint64 // points refused by the database, or lost because the spool took none
-	OverSeries  uint64 // rows beyond MaxSeries
-	Unencodable uint64 // rows that line protocol cannot carry
-	Saturated   uint64 // values above 2^63-1, sent as that
-	SpoolSize   uint64 // points dropped because the spool was full
-	SpoolAge    uint64 // points dropped because they were older than MaxAge
-	SpoolDamage uint64 // points in damaged parts of the spool
-	TapDropped  uint64 // batches dropped because encoding was too slow
-}
-
-// Counters returns the counters.
-func (o *Output) Counters() Counters {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	c := Counters{
-		Rejected:    o.dropped,
-		OverSeries:  o.enc.overSeries.Load(),
-		Unencodable: o.enc.unencodable.Load(),
-		Saturated:   o.enc.saturated.Load(),
-	}
-	if o.spool != nil {
-		q := o.spool.Stats()
-		c.SpoolSize, c.SpoolAge, c.SpoolDamage = q.DroppedSize, q.DroppedAge, q.DroppedCorrupt
-	}
-	if o.tap != nil {
-		c.TapDropped = o.tap.Dropped()
-	}
-	return c
 }

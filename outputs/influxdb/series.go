@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Bounded cardinality: how many series are written.
+// The bound on the number of series.
 
 package influxdb
 
@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// seriesLimit admits at most max series of each measurement within a window. It
-// belongs to one goroutine. Memory is bounded by max, times the measurements, which
-// the schema bounds.
+// seriesLimit admits at most max series of each measurement within a window. One goroutine uses it.
+// Memory is bounded by max times the number of measurements, which the schema bounds.
 type seriesLimit struct {
 	max    int
 	window time.Duration
@@ -28,8 +27,8 @@ func newSeriesLimit(max int, window time.Duration) *seriesLimit {
 	return &seriesLimit{max: max, window: window, seed: maphash.MakeSeed(), seen: map[string]*seriesSet{}}
 }
 
-// admit reports whether a point of a series may be written at a time. Series are told
-// apart by 64-bit hashes; two in 10^5 meet with a chance of 10^-10.
+// admit reports whether a point of a series may be written. Series are identified by 64-bit hashes;
+// among 10^5 series, two have the same hash with a probability of 10^-10.
 func (l *seriesLimit) admit(measurement string, series []byte, at time.Time) bool {
 	set := l.seen[measurement]
 	if set == nil {
@@ -37,15 +36,15 @@ func (l *seriesLimit) admit(measurement string, series []byte, at time.Time) boo
 		l.seen[measurement] = set
 	}
 	hash, now := maphash.Bytes(l.seed, series), at.Unix()
-	if _, known := set.last[hash]; !known && len(set.last) >= l.max && !l.sweep(set, now) {
+	if _, seen := set.last[hash]; !seen && len(set.last) >= l.max && !l.sweep(set, now) {
 		return false
 	}
 	set.last[hash] = now
 	return true
 }
 
-// sweep forgets the series that have had no point for a window, at most once in a
-// hundredth of it, and reports whether there is room.
+// sweep removes series without a point in the last window, at most once per hundredth of a window,
+// and reports whether there is room.
 func (l *seriesLimit) sweep(set *seriesSet, now int64) bool {
 	window := int64(l.window / time.Second)
 	if now-set.swept < max(window/100, 1) {

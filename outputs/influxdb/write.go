@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One request, and what its answer means.
+// Requests and the meaning of their answers.
 
 package influxdb
 
@@ -22,22 +22,22 @@ import (
 	influxhttp "github.com/influxdata/influxdb-client-go/v2/api/http"
 )
 
-// awayError means: the same request again, later.
-type awayError struct {
-	after time.Duration // what Retry-After asks for; 0: nothing
+// unreachableError means that the database is unreachable: send the same request again later.
+type unreachableError struct {
+	after time.Duration // from Retry-After; 0 without it
 	err   error
 }
 
-func (e *awayError) Error() string { return e.err.Error() }
-func (e *awayError) Unwrap() error { return e.err }
+func (e *unreachableError) Error() string { return e.err.Error() }
+func (e *unreachableError) Unwrap() error { return e.err }
 
-// refusedError means that the settings, or the database's, are wrong.
+// refusedError means that the settings of the output or of the database are wrong.
 type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return e.err.Error() }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// writer sends requests. It belongs to one goroutine, but for close.
+// writer sends requests. One goroutine uses it; any may call close.
 type writer struct {
 	api       api.WriteAPIBlocking
 	client    influxdb2.Client
@@ -45,7 +45,7 @@ type writer struct {
 	timeout   time.Duration
 	logger    *slog.Logger
 	now       func() time.Time
-	logged    map[string]time.Time // measurement to when its bad points were logged
+	logged    map[string]time.Time // when dropped points were logged last, by measurement
 }
 
 func newWriter(c *Config, logger *slog.Logger) (*writer, error) {
@@ -84,10 +84,11 @@ func (w *writer) close() {
 	w.transport.CloseIdleConnections()
 }
 
-// errPage is what a login page, or another server's, is: InfluxDB takes points without a word.
-var errPage = errors.New("a web page was answered in place of InfluxDB's empty answer; expected the address of InfluxDB in url, and no proxy before it that asks for a login")
+// errPage is the error for an answer with a web page, as of a login or of another server. InfluxDB
+// answers a successful write without content.
+var errPage = errors.New("the server answered with a web page instead of InfluxDB's empty answer; expected the address of InfluxDB in url, without a proxy that requires a login")
 
-// answers bounds how much of an answer is read, and takes no web page for success.
+// answers bounds the size of answers, and makes web pages errors.
 type answers struct{ next http.RoundTripper }
 
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -105,8 +106,8 @@ func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// deliver sends lines until each is delivered or dropped, and returns how many were
-// dropped. With an awayError or refusedError all of the lines are to be sent again.
+// deliver sends lines until each is delivered or dropped, and returns the number dropped. After an
+// unreachableError or a refusedError, all of the lines are to be sent again.
 func (w *writer) deliver(ctx context.Context, lines string) (dropped int, err error) {
 	request, cancel := context.WithTimeout(ctx, w.timeout)
 	err = w.api.WriteRecord(request, lines)
@@ -116,23 +117,24 @@ func (w *writer) deliver(ctx context.Context, lines string) (dropped int, err er
 	}
 	answer := &influxhttp.Error{}
 	if !errors.As(err, &answer) || answer.StatusCode == 0 {
-		return 0, &awayError{err: redact(err)}
+		return 0, &unreachableError{err: redact(err)}
 	}
-	reason := fmt.Errorf("%d %s: %s", answer.StatusCode, http.StatusText(answer.StatusCode), oneLine(answer.Message, err))
+	reason := fmt.Errorf("%d %s: %s", answer.StatusCode, http.StatusText(answer.StatusCode),
+		oneLine(answer.Message, err))
 	switch code := answer.StatusCode; {
 	case code == http.StatusTooManyRequests || code >= 500:
-		return 0, &awayError{retryAfter(answer, w.now()), reason}
+		return 0, &unreachableError{retryAfter(answer, w.now()), reason}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound || code < 400:
 		return 0, &refusedError{reason}
 	case code != http.StatusRequestEntityTooLarge:
 		if n, ok := partialWrite(answer.Message); ok {
-			w.complain(lines, n, reason)
+			w.logDropped(lines, n, reason)
 			return n, nil
 		}
 	}
 	first, rest := halves(lines)
 	if rest == "" {
-		w.complain(lines, 1, reason)
+		w.logDropped(lines, 1, reason)
 		return 1, nil
 	}
 	a, err := w.deliver(ctx, first)
@@ -143,7 +145,7 @@ func (w *writer) deliver(ctx context.Context, lines string) (dropped int, err er
 	return a + b, err
 }
 
-// halves splits lines in two at a line's end; rest is empty for a single line.
+// halves splits lines in two at the end of a line; rest is empty for a single line.
 func halves(lines string) (first, rest string) {
 	trimmed := strings.TrimSuffix(lines, "\n")
 	if i := strings.LastIndexByte(trimmed[:len(trimmed)/2], '\n'); i >= 0 {
@@ -157,9 +159,9 @@ func halves(lines string) (first, rest string) {
 
 var droppedCount = regexp.MustCompile(`dropped=(\d+)`)
 
-// partialWrite reads the answer of an InfluxDB that has written the good points of a
-// request, and returns how many it has not. Without a number it says false, and the
-// bad points are found by halving.
+// partialWrite reads the answer of an InfluxDB that has written only the valid points of a request,
+// and returns the number of the others. It returns false if the answer has no number; then halving
+// finds the invalid points.
 func partialWrite(message string) (dropped int, ok bool) {
 	if !strings.Contains(message, "partial write") {
 		return 0, false
@@ -169,12 +171,12 @@ func partialWrite(message string) (dropped int, ok bool) {
 			dropped = n
 		}
 	}
-	// Lines that could not be parsed are listed, and not in the number.
+	// Lines that could not be parsed are listed and not part of the number.
 	dropped += strings.Count(message, "unable to parse")
 	return dropped, dropped > 0
 }
 
-// retryAfter returns what a Retry-After header asks for, within reason.
+// retryAfter returns the time of a Retry-After header, at most 10 minutes.
 func retryAfter(e *influxhttp.Error, now time.Time) time.Duration {
 	after := time.Duration(e.RetryAfter) * time.Second
 	if at, err := http.ParseTime(e.Header.Get("Retry-After")); err == nil {
@@ -183,9 +185,9 @@ func retryAfter(e *influxhttp.Error, now time.Time) time.Duration {
 	return min(max(after, 0), 10*time.Minute)
 }
 
-// complain logs points that were dropped: the series of the first line when there is
-// one, once a minute for a measurement.
-func (w *writer) complain(lines string, dropped int, reason error) {
+// logDropped logs dropped points, for a single line with its series, at most once a minute per
+// measurement.
+func (w *writer) logDropped(lines string, dropped int, reason error) {
 	series := seriesOf(lines)
 	name, _, _ := strings.Cut(series, ",")
 	if last, ok := w.logged[name]; ok && w.now().Sub(last) < time.Minute {
@@ -196,13 +198,13 @@ func (w *writer) complain(lines string, dropped int, reason error) {
 	}
 	w.logged[name] = w.now()
 	if strings.Count(strings.TrimSuffix(lines, "\n"), "\n") > 0 {
-		w.logger.Warn("InfluxDB has dropped points", "points", dropped, "error", reason)
+		w.logger.Warn("InfluxDB dropped points", "points", dropped, "error", reason)
 		return
 	}
-	w.logger.Warn("InfluxDB refuses a point, which is dropped", "series", series, "error", reason)
+	w.logger.Warn("a point that InfluxDB refuses is dropped", "series", series, "error", reason)
 }
 
-// seriesOf returns a line's measurement and tags, as they are escaped, cut short.
+// seriesOf returns a line's measurement and tags in their escaped form, at most 300 bytes.
 func seriesOf(line string) string {
 	for i := range len(line) {
 		if line[i] == '\n' || line[i] == ' ' && (i == 0 || line[i-1] != '\\') {
@@ -216,8 +218,8 @@ func seriesOf(line string) string {
 	return line
 }
 
-// oneLine makes an answer's text fit a log line. InfluxDB 1.8 answers to v2 requests
-// in a form that the client shows as its status only.
+// oneLine returns the text of an answer as one log line. InfluxDB 1.8 answers v2 requests in a form
+// of which the client returns only the status.
 func oneLine(message string, err error) string {
 	if message == "" {
 		message = err.Error()
@@ -228,8 +230,7 @@ func oneLine(message string, err error) string {
 	return strings.ToValidUTF8(strings.Join(strings.Fields(message), " "), "?")
 }
 
-// redact takes the address, which says nothing that the settings do not, out of
-// network errors.
+// redact removes the address from network errors; it is known from the settings.
 func redact(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/netsketch/netsketch/collector/config"
 )
 
 // database is a pretended InfluxDB whose answers a test chooses.
@@ -97,6 +99,7 @@ func testConfig(url string) Config {
 	c := DefaultConfig()
 	c.URL, c.Bucket, c.Org, c.Token = url, "netsketch", "org", "token"
 	c.FlushInterval = 5 * time.Millisecond
+	c.Timeout, c.StopTimeout = time.Minute, time.Minute // a loaded machine is slow, not broken
 	c.Spool.MaxBytes = 64 << 20
 	return c
 }
@@ -113,7 +116,8 @@ func newTestWriter(t *testing.T, d *database, log io.Writer) *writer {
 
 func status(code int, message string) func([]string, *http.Request) (int, map[string]string, string) {
 	return func([]string, *http.Request) (int, map[string]string, string) {
-		return code, map[string]string{"Content-Type": "application/json"}, fmt.Sprintf(`{"code":"c","message":%q}`, message)
+		return code, map[string]string{"Content-Type": "application/json"},
+			fmt.Sprintf(`{"code":"c","message":%q}`, message)
 	}
 }
 
@@ -121,12 +125,13 @@ func TestDeliver(t *testing.T) {
 	badPoints := func(lines []string, _ *http.Request) (int, map[string]string, string) {
 		for _, l := range lines {
 			if strings.Contains(l, "BAD") {
-				return http.StatusBadRequest, map[string]string{"Content-Type": "application/json"}, `{"code":"invalid","message":"unable to parse something"}`
+				return http.StatusBadRequest, map[string]string{"Content-Type": "application/json"},
+					`{"code":"invalid","message":"unable to parse something"}`
 			}
 		}
 		return http.StatusNoContent, nil, ""
 	}
-	var away *awayError
+	var unreachable *unreachableError
 	var refused *refusedError
 	tests := []struct {
 		name    string
@@ -141,7 +146,7 @@ func TestDeliver(t *testing.T) {
 	}{
 		{"delivered", nil, lines(10), 0, 10, nil, 0, "", ""},
 		{"bad points", badPoints, lines(100, 0, 41, 99), 3, 97, nil, 0, "", `series="m,flow=0BAD"`},
-		{"all bad", badPoints, lines(4, 0, 1, 2, 3), 4, 0, nil, 0, "", "refuses a point"},
+		{"all bad", badPoints, lines(4, 0, 1, 2, 3), 4, 0, nil, 0, "", "a point that InfluxDB refuses"},
 		{"one point", badPoints, lines(1, 0), 1, 0, nil, 0, "", "unable to parse something"},
 		{"partial write", status(422, "partial write: field type conflict: input field \\\"n\\\" on measurement \\\"m\\\" is type float dropped=7"), lines(10), 7, 0, nil, 0, "", "field type conflict"},
 		{"too large", func(l []string, _ *http.Request) (int, map[string]string, string) {
@@ -153,27 +158,30 @@ func TestDeliver(t *testing.T) {
 		{"one point too large", status(413, "x"), lines(1), 1, 0, nil, 0, "", "413 Request Entity Too Large"},
 		{"busy", func([]string, *http.Request) (int, map[string]string, string) {
 			return http.StatusTooManyRequests, map[string]string{"Retry-After": "17"}, ""
-		}, lines(3), 0, 0, &away, 17 * time.Second, "429 Too Many Requests", ""},
+		}, lines(3), 0, 0, &unreachable, 17 * time.Second, "429 Too Many Requests", ""},
 		{"away until", func([]string, *http.Request) (int, map[string]string, string) {
 			return http.StatusServiceUnavailable, map[string]string{"Retry-After": epoch.Add(90 * time.Second).Format(http.TimeFormat)}, ""
-		}, lines(3), 0, 0, &away, 90 * time.Second, "503", ""},
+		}, lines(3), 0, 0, &unreachable, 90 * time.Second, "503", ""},
 		{"away for ever", func([]string, *http.Request) (int, map[string]string, string) {
 			return http.StatusServiceUnavailable, map[string]string{"Retry-After": "999999999"}, ""
-		}, lines(3), 0, 0, &away, 10 * time.Minute, "503", ""},
-		{"broken", status(500, "engine on fire"), lines(3), 0, 0, &away, 0, "500 Internal Server Error: engine on fire", ""},
-		{"gateway", status(502, ""), lines(3), 0, 0, &away, 0, "502", ""},
-		{"no token", status(401, "unauthorized access"), lines(3), 0, 0, &refused, 0, "401 Unauthorized: unauthorized access", ""},
+		}, lines(3), 0, 0, &unreachable, 10 * time.Minute, "503", ""},
+		{"broken", status(500, "engine on fire"), lines(3), 0, 0, &unreachable, 0,
+			"500 Internal Server Error: engine on fire", ""},
+		{"gateway", status(502, ""), lines(3), 0, 0, &unreachable, 0, "502", ""},
+		{"no token", status(401, "unauthorized access"), lines(3), 0, 0, &refused, 0,
+			"401 Unauthorized: unauthorized access", ""},
 		{"not allowed", status(403, "no"), lines(3), 0, 0, &refused, 0, "403", ""},
-		{"no bucket", status(404, `bucket "netsketch" not found`), lines(3), 0, 0, &refused, 0, `bucket "netsketch" not found`, ""},
+		{"no bucket", status(404, `bucket "netsketch" not found`), lines(3), 0, 0, &refused, 0,
+			`bucket "netsketch" not found`, ""},
 		{"elsewhere", func([]string, *http.Request) (int, map[string]string, string) {
 			return http.StatusFound, map[string]string{"Location": "/login"}, ""
 		}, lines(3), 0, 0, &refused, 0, "302", ""},
 		{"a web page", func([]string, *http.Request) (int, map[string]string, string) {
 			return 200, map[string]string{"Content-Type": "text/html; charset=utf-8"}, "<html>log in</html>"
-		}, lines(3), 0, 0, &away, 0, "no proxy before it", ""},
+		}, lines(3), 0, 0, &unreachable, 0, "the server answered with a web page", ""},
 		{"endless answer", func([]string, *http.Request) (int, map[string]string, string) {
 			return 500, nil, strings.Repeat("x", 1<<20)
-		}, lines(3), 0, 0, &away, 0, "xxx…", ""},
+		}, lines(3), 0, 0, &unreachable, 0, "xxx…", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -188,7 +196,7 @@ func TestDeliver(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-			case **awayError:
+			case **unreachableError:
 				if !errors.As(err, as) || (*as).after != tt.after || !strings.Contains(err.Error(), tt.message) {
 					t.Fatalf("got %#v: %v", err, err)
 				}
@@ -200,7 +208,8 @@ func TestDeliver(t *testing.T) {
 			if dropped != tt.dropped || len(d.lines()) != tt.written {
 				t.Errorf("%d dropped and %d written, want %d and %d", dropped, len(d.lines()), tt.dropped, tt.written)
 			}
-			if got := log.String(); tt.log == "" && got != "" || !strings.Contains(strings.ReplaceAll(got, `\`, ""), tt.log) {
+			if got := log.String(); tt.log == "" && got != "" ||
+				!strings.Contains(strings.ReplaceAll(got, `\`, ""), tt.log) {
 				t.Errorf("log %q, want %q", got, tt.log)
 			}
 			if strings.Contains(log.String(), "token") {
@@ -214,13 +223,14 @@ func TestDeliverUnreachable(t *testing.T) {
 	d := newDatabase(t)
 	d.Close()
 	w := newTestWriter(t, d, io.Discard)
-	var away *awayError
-	if _, err := w.deliver(t.Context(), lines(1)); !errors.As(err, &away) || !strings.Contains(err.Error(), "refused") {
+	var unreachable *unreachableError
+	if _, err := w.deliver(t.Context(), lines(1)); !errors.As(err, &unreachable) ||
+		!strings.Contains(err.Error(), "refused") {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.deliver(ctx, lines(1)); !errors.As(err, &away) {
+	if _, err := w.deliver(ctx, lines(1)); !errors.As(err, &unreachable) {
 		t.Error(err)
 	}
 }
@@ -265,43 +275,42 @@ func TestPartialWrite(t *testing.T) {
 	}
 }
 
-func TestConfigValidate(t *testing.T) {
-	good := testConfig("http://127.0.0.1:8086")
-	if err := good.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
-		key    string
-		change func(*Config)
-	}{
-		{"url", func(c *Config) { c.URL = "" }},
-		{"url", func(c *Config) { c.URL = "127.0.0.1:8086" }},
-		{"url", func(c *Config) { c.URL = "ftp://x" }},
-		{"url", func(c *Config) { c.URL = "http://user:secret@x" }},
-		{"bucket", func(c *Config) { c.Bucket = "" }},
-		{"batch-points", func(c *Config) { c.BatchPoints = 0 }},
-		{"batch-bytes", func(c *Config) { c.BatchBytes = 5 }},
-		{"flush-interval", func(c *Config) { c.FlushInterval = 0 }},
-		{"timeout", func(c *Config) { c.Timeout = -1 }},
-		{"stop-timeout", func(c *Config) { c.StopTimeout = -1 }},
-		{"max-series", func(c *Config) { c.MaxSeries = 0 }},
-		{"series-window", func(c *Config) { c.SeriesWindow = 0 }},
-		{"spool.max-bytes", func(c *Config) { c.Spool.MaxBytes = 1 }},
-		{"spool.max-age", func(c *Config) { c.Spool.MaxAge = -1 }},
-	}
-	for _, tt := range tests {
-		c := good
-		tt.change(&c)
-		err := c.Validate()
-		var k interface{ Key() string }
-		if !errors.As(err, &k) || k.Key() != tt.key || strings.Contains(err.Error(), "secret") {
+func TestConfigErrorsNameTheKey(t *testing.T) {
+	const good = "url: http://127.0.0.1:8086\nbucket: b\n"
+	for _, tt := range []struct{ key, text string }{
+		{"url", "bucket: b"},
+		{"url", "bucket: b\nurl: 127.0.0.1:8086"},
+		{"url", "bucket: b\nurl: ftp://x"},
+		{"url", "bucket: b\nurl: http://user:secret@x"},
+		{"bucket", "url: http://127.0.0.1:8086"},
+		{"batch-points", good + "batch-points: 0"},
+		{"batch-bytes", good + "batch-bytes: 5"},
+		{"flush-interval", good + "flush-interval: 0s"},
+		{"timeout", good + "timeout: -1ns"},
+		{"stop-timeout", good + "stop-timeout: -1ns"},
+		{"max-series", good + "max-series: 0"},
+		{"series-window", good + "series-window: 0s"},
+		{"spool.max-bytes", good + "spool: {max-bytes: 1}"},
+		{"spool.max-age", good + "spool: {max-age: -1ns}"},
+	} {
+		section, err := config.SectionOf("influxdb.yaml", tt.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = section.Decode(new(Config))
+		var problems config.Problems
+		if !errors.As(err, &problems) || len(problems) != 1 || problems[0].Path != tt.key ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: got %v", tt.key, err)
 		}
-		if _, err := New("x", c, slog.New(slog.DiscardHandler)); err == nil {
-			t.Errorf("%s: New took it", tt.key)
-		}
 	}
-	c := good
+	valid := testConfig("http://127.0.0.1:8086")
+	bad := valid
+	bad.URL = "ftp://x"
+	if _, err := New("x", bad, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("New accepted a URL that is not http")
+	}
+	c := valid
 	c.CAFile = "/does/not/exist"
 	if _, err := New("x", c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "ca-file") {
 		t.Error(err)

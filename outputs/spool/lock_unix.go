@@ -18,7 +18,7 @@ func lockFile(path string) (*os.File, error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("another process, or another output, has it open: %w", err)
+		return nil, fmt.Errorf("another process or output has the spool open: %w", err)
 	}
 	return f, nil
 }

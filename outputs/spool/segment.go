@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Segment files: layout, reading, and what is done about damaged ones.
+// Segment files: layout, reading, and handling of damage.
 //
-// A segment begins with "nsspool1" and the number of its first record (8 bytes). A
-// record is checksum (4 bytes, CRC-32C of what follows), length of the data (4), items
-// (4), time in nanoseconds (8), number (8), data. All little-endian.
+// A segment begins with "nsspool1" and the number of its first record (8 bytes). A record is
+// checksum (4 bytes, CRC-32C of the rest), length of the data (4), items (4), time in nanoseconds
+// (8), number (8), data. Integers are little-endian.
 
 package spool
 
@@ -28,7 +28,7 @@ const (
 	headerBytes  = 16
 	recordHeader = 28
 	maxRecord    = 64 << 20
-	keepCorrupt  = 4 // segments set aside that are kept
+	keepCorrupt  = 4 // damaged segments kept
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -46,11 +46,11 @@ type segment struct {
 	readSeq   uint64 // next record to read
 	readAt    int64
 	itemsRead uint64
-	nextSize  int64 // of the record that Next returned; 0: none
+	nextSize  int64 // of the record that Next returned; 0 without one
 	nextItems uint32
 }
 
-// count enters a record that is in the file.
+// count adds a record of the file.
 func (s *segment) count(r Record) {
 	s.records++
 	s.items += uint64(r.Items)
@@ -77,8 +77,8 @@ func encode(r Record) []byte {
 	return b
 }
 
-// errDamaged is what read returns for bytes that are no record; torn means that they
-// look like the unfinished last write of a process or machine that stopped.
+// errDamaged is the error for bytes that are not a valid record. torn means that they look like the
+// unfinished last write of a process or machine that stopped.
 type errDamaged struct {
 	at   int64
 	torn bool
@@ -99,14 +99,15 @@ func (s *segment) read(at int64) (Record, int64, error) {
 	}
 	size := binary.LittleEndian.Uint32(h[4:])
 	if size > maxRecord {
-		return Record{}, 0, &errDamaged{at, false, fmt.Sprintf("a record claims %d bytes", size)}
+		return Record{}, 0, &errDamaged{at, false, fmt.Sprintf("a record has a length of %d bytes", size)}
 	}
 	if left := s.size - at - recordHeader; int64(size) > left {
 		return Record{}, 0, &errDamaged{at, true, fmt.Sprintf("a record has %d of %d bytes", left, size)}
 	}
 	b := make([]byte, recordHeader+int(size))
 	copy(b, h[:])
-	if _, err := s.file.ReadAt(b[recordHeader:], at+recordHeader); err != nil && !(size == 0 && errors.Is(err, io.EOF)) {
+	if _, err := s.file.ReadAt(b[recordHeader:], at+recordHeader); err != nil &&
+		!(size == 0 && errors.Is(err, io.EOF)) {
 		return Record{}, 0, err
 	}
 	end := at+int64(len(b)) == s.size
@@ -123,9 +124,10 @@ func (s *segment) read(at int64) (Record, int64, error) {
 
 func segmentName(first uint64) string { return fmt.Sprintf("%016x.seg", first) }
 
-// create makes a new segment.
+// create creates a segment.
 func (q *Queue) create(first uint64) (*segment, error) {
-	s := &segment{path: filepath.Join(q.opts.Dir, segmentName(first)), first: first, size: headerBytes, readSeq: first, readAt: headerBytes}
+	s := &segment{path: filepath.Join(q.opts.Dir, segmentName(first)), first: first, size: headerBytes, readSeq: first,
+		readAt: headerBytes}
 	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
@@ -135,7 +137,7 @@ func (q *Queue) create(first uint64) (*segment, error) {
 	binary.LittleEndian.PutUint64(h[8:], first)
 	if _, err := q.opts.write(f, h[:], 0); err != nil {
 		f.Close()
-		_ = os.Remove(s.path) // it has no record
+		_ = os.Remove(s.path) // without records
 		return nil, err
 	}
 	s.file = f
@@ -143,7 +145,7 @@ func (q *Queue) create(first uint64) (*segment, error) {
 	return s, nil
 }
 
-// syncDir makes the names of new files survive a power cut, as far as it can.
+// syncDir syncs the names of new files. It ignores errors.
 func (q *Queue) syncDir() {
 	if d, err := os.Open(q.opts.Dir); err == nil {
 		_ = d.Sync()
@@ -151,7 +153,7 @@ func (q *Queue) syncDir() {
 	}
 }
 
-// load opens the segments that are there, in order.
+// load opens the existing segments in order.
 func (q *Queue) load() error {
 	entries, err := os.ReadDir(q.opts.Dir)
 	if err != nil {
@@ -177,7 +179,7 @@ func (q *Queue) load() error {
 			return err
 		case damage.torn && i == len(names)-1 && s != nil:
 			// The last write of a process that was killed.
-			q.opts.Logger.Info("spool drops an unfinished record at its end", "segment", path, "damage", damage)
+			q.opts.Logger.Info("spool drops an unfinished record at the end", "segment", path, "damage", damage)
 			if err := s.file.Truncate(s.size); err != nil {
 				s.file.Close()
 				return err
@@ -191,7 +193,7 @@ func (q *Queue) load() error {
 			continue
 		}
 		if n := len(q.segments); s.records == 0 || n > 0 && s.first < q.segments[n-1].first+q.segments[n-1].records {
-			// Empty, or records that another segment has: not made by this package.
+			// Empty, or with records that another segment has: not written by this package.
 			s.file.Close()
 			move := os.Remove
 			if s.records > 0 {
@@ -204,7 +206,7 @@ func (q *Queue) load() error {
 		}
 		q.segments = append(q.segments, s)
 	}
-	// Skip what was acknowledged.
+	// Skip acknowledged records.
 	for _, s := range q.segments {
 		for s.readSeq < min(q.acked, s.first+s.records) {
 			r, size, err := s.read(s.readAt)
@@ -217,8 +219,8 @@ func (q *Queue) load() error {
 	return nil
 }
 
-// scan opens a segment and reads all of it. With damage it returns the error and, when
-// the header is whole, the segment up to the damage.
+// scan opens a segment and reads all of it. If it is damaged, scan returns the error and, with a
+// valid header, the segment up to the damage.
 func scan(path string) (*segment, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -236,19 +238,19 @@ func scan(path string) (*segment, error) {
 		return nil, err
 	} else if n < len(h) || !bytes.HasPrefix(h[:], []byte(magic)) {
 		f.Close()
-		return nil, &errDamaged{0, false, "not the header of a segment"}
+		return nil, &errDamaged{0, false, "not a segment header"}
 	}
 	s.first = binary.LittleEndian.Uint64(h[8:])
 	s.readSeq = s.first
 	if filepath.Base(path) != segmentName(s.first) {
 		f.Close()
-		return nil, &errDamaged{0, false, fmt.Sprintf("the header is of segment %s", segmentName(s.first))}
+		return nil, &errDamaged{0, false, fmt.Sprintf("the header belongs to segment %s", segmentName(s.first))}
 	}
 	at := int64(headerBytes)
 	for at < s.size {
 		r, size, err := s.read(at)
 		if err == nil && r.Seq != s.first+s.records {
-			err = &errDamaged{at, false, fmt.Sprintf("record %d where %d follows", r.Seq, s.first+s.records)}
+			err = &errDamaged{at, false, fmt.Sprintf("record %d instead of %d", r.Seq, s.first+s.records)}
 		}
 		if err != nil {
 			var damage *errDamaged
@@ -264,8 +266,8 @@ func scan(path string) (*segment, error) {
 	return s, nil
 }
 
-// zeros reports whether nothing but zero bytes follow: space that a file system gave
-// to a file before it wrote the data.
+// zeros reports whether only zero bytes follow: space that a file system allocated before it wrote
+// the data.
 func zeros(f *os.File, at, end int64) bool {
 	b := make([]byte, 64<<10)
 	for at < end {
@@ -278,8 +280,8 @@ func zeros(f *os.File, at, end int64) bool {
 	return true
 }
 
-// salvage sets a damaged segment aside and keeps the records before the damage in a
-// new file of its name. It returns nil when there are none.
+// salvage sets a damaged segment aside and writes the records before the damage to a new file of
+// its name. It returns nil if there are none.
 func (q *Queue) salvage(path string, s *segment, damage *errDamaged) (*segment, error) {
 	var good []byte
 	if s != nil {
@@ -306,22 +308,22 @@ func (q *Queue) salvage(path string, s *segment, damage *errDamaged) (*segment, 
 	return scan(path)
 }
 
-// setAside gives up the rest of a segment that cannot be read any more.
+// setAside drops the rest of a segment that has become unreadable.
 func (q *Queue) setAside(i int, err error) {
 	s := q.segments[i]
 	lost := q.lose(s, &q.stats.DroppedCorrupt)
-	q.opts.Logger.Error("spool sets a damaged segment aside", "segment", s.path, "as", s.path+".corrupt", "error", err, "items", lost)
+	q.opts.Logger.Error("spool sets a damaged segment aside", "segment", s.path, "as", s.path+".corrupt", "error", err,
+		"items", lost)
 	q.stats.Corrupt++
 	s.file.Close()
 	if err := q.aside(s.path); err != nil {
-		q.opts.Logger.Error("spool cannot set a segment aside", "segment", s.path, "error", err)
+		q.opts.Logger.Error("cannot set a spool segment aside", "segment", s.path, "error", err)
 	}
 	q.ackTo(s.first + s.records)
 	q.segments = append(q.segments[:i], q.segments[i+1:]...)
 }
 
-// aside renames a segment out of the way and removes the oldest of those set aside
-// when there are too many.
+// aside renames a damaged segment and removes the oldest damaged ones beyond keepCorrupt.
 func (q *Queue) aside(path string) error {
 	if err := os.Rename(path, path+".corrupt"); err != nil {
 		return err

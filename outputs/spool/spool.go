@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spool is a queue on disk, first in, first out, bounded in size and age:
-// where an output keeps what it cannot deliver for now.
+// Package spool is a queue on disk, first in, first out, bounded in size and age. An output keeps
+// in it what it cannot deliver.
 //
-// A Queue is a folder of segment files. Records are appended to the newest segment
-// and read from the oldest; a segment whose records have all been acknowledged is
-// removed, so a drained queue leaves no data behind. Over its bound the queue drops
-// its oldest segment and counts what was in it. Every record has a checksum.
+// A Queue is a directory of segment files. Append writes to the newest segment and Next reads from
+// the oldest. A segment whose records are all acknowledged is removed, so that an empty queue uses
+// no space. Beyond its bound the queue drops its oldest segment and counts the items in it. Every
+// record has a checksum.
 //
-// What survives: a record is on disk for the operating system when Append returns,
-// so a killed process loses none; fsync follows within SyncEvery or SyncBytes,
-// whichever is first, so a machine that loses power loses at most that much. A
-// record that was cut off at the very end is dropped when the queue is opened. A
-// segment that is damaged elsewhere is set aside under the name SEGMENT.corrupt,
-// what stands before the damage is kept, and the queue goes on. Records that were
-// delivered shortly before a crash may be delivered again.
+// Durability: when Append returns, the operating system has the record, so a killed process loses
+// none. An fsync follows within SyncEvery or SyncBytes, whichever is first, which bounds the loss
+// at a power failure. Open drops a record that was cut at the very end. It sets a segment with
+// other damage aside as SEGMENT.corrupt, keeps the records before the damage, and continues.
+// Records that were delivered shortly before a crash may be delivered again.
 //
-// Concurrency: every method may be called from any goroutine. One process at a time
-// has a folder open; a lock file sees to it.
+// Concurrency: every method may be called from any goroutine. A lock file keeps a directory to one
+// process.
 package spool
 
 import (
@@ -32,34 +30,34 @@ import (
 	"time"
 )
 
-// ErrTooLarge is returned for a record that is larger than the queue may be.
-var ErrTooLarge = errors.New("the record is larger than the spool may be")
+// ErrTooLarge is returned for a record that exceeds the size bound of the queue.
+var ErrTooLarge = errors.New("the record exceeds the size of the spool")
 
 // ErrClosed is returned after Close.
 var ErrClosed = errors.New("the spool is closed")
 
-// Options say where a queue is and how large it may become. Only Dir is needed.
+// Options configure a queue. Only Dir is required.
 type Options struct {
-	// Dir is the folder; it is made when it does not exist.
+	// Dir is the directory, created if it does not exist.
 	Dir string
-	// MaxBytes bounds the size of all segments together; 1 GiB when 0.
+	// MaxBytes bounds the total size of the segments; 1 GiB if 0.
 	MaxBytes int64
-	// MaxAge bounds the age of records by their Time; older ones are dropped and
-	// counted. 0: no bound.
+	// MaxAge bounds the age of records by their Time; older ones are dropped and counted. 0 is no
+	// bound.
 	MaxAge time.Duration
-	// SegmentBytes is where a new segment begins, and so the least that is dropped
-	// at once; 1/16 of MaxBytes when 0, at most 16 MiB.
+	// SegmentBytes is the size of a segment, which is the unit of dropping; 1/16 of MaxBytes if 0,
+	// at most 16 MiB.
 	SegmentBytes int64
-	// SyncEvery is the longest time from Append to fsync; 200 ms when 0.
+	// SyncEvery is the longest time from Append to fsync; 200 ms if 0.
 	SyncEvery time.Duration
-	// SyncBytes is how much is appended at most before fsync; 4 MiB when 0.
+	// SyncBytes bounds the bytes appended before an fsync; 4 MiB if 0.
 	SyncBytes int64
-	// Now is the clock that MaxAge is measured by; time.Now when nil.
+	// Now is the clock for MaxAge; time.Now if nil.
 	Now func() time.Time
-	// Logger gets a line about damage and about dropping; silent when nil.
+	// Logger receives damage and drops; nil disables logging.
 	Logger *slog.Logger
 
-	// write is WriteAt of a segment; tests put failing disks in its place.
+	// write is WriteAt of a segment; tests replace it by a failing disk.
 	write func(f *os.File, b []byte, at int64) (int, error)
 }
 
@@ -88,27 +86,27 @@ func (o *Options) defaults() {
 	}
 }
 
-// Record is what is queued.
+// Record is an entry of the queue.
 type Record struct {
-	// Seq is the record's number, ascending without gaps; Append gives it.
+	// Seq is the record's number, ascending without gaps; Append assigns it.
 	Seq uint64
-	// Time is when the data were true; MaxAge counts from it.
+	// Time is the time of the data, from which MaxAge counts.
 	Time time.Time
-	// Items is how many points or the like the record has, for the counters.
+	// Items is the number of points or similar in the record, for the counters.
 	Items uint32
-	// Data is the record's content.
+	// Data is the content.
 	Data []byte
 }
 
-// Stats counts what is in the queue, and what was dropped since it was opened.
+// Stats counts the content of the queue, and the drops since it was opened.
 type Stats struct {
-	Records uint64 // not acknowledged; also one that was dropped after Next had returned it
+	Records uint64 // not acknowledged, including one that was dropped after Next returned it
 	Items   uint64 // in these records
 	Bytes   int64  // on disk
 
-	DroppedSize    uint64 // items dropped to stay within MaxBytes, or because the disk is full
+	DroppedSize    uint64 // items dropped because of MaxBytes or a full disk
 	DroppedAge     uint64 // items older than MaxAge
-	DroppedCorrupt uint64 // items known to be in segments that were set aside
+	DroppedCorrupt uint64 // items in segments that were set aside
 	Corrupt        uint64 // segments set aside
 }
 
@@ -123,7 +121,7 @@ type Queue struct {
 	acked    uint64     // records before this one are acknowledged
 	ackFile  *os.File
 	ackDirty bool
-	stats    Stats // Records, Items and Bytes are summed when asked for
+	stats    Stats // without Records, Items and Bytes, which Stats sums up
 	out      *outstanding
 	dirty    int64 // bytes since the last fsync
 	closed   bool
@@ -133,20 +131,20 @@ type Queue struct {
 	done chan struct{}
 }
 
-// outstanding is a record that Next had returned when its segment was dropped. It
-// counts as dropped when Next is called again before it is acknowledged.
+// outstanding is a record that Next had returned when its segment was dropped. It counts as dropped
+// if Next is called again before Ack.
 type outstanding struct {
 	seq     uint64
 	items   uint64
 	counter *uint64
 }
 
-// Open opens the queue in a folder, or makes one there. Damage is set aside and
-// logged, not an error; errors name the folder.
+// Open opens the queue in a directory, or creates one. Damaged segments are set aside and logged;
+// they are not an error.
 func Open(opts Options) (*Queue, error) {
 	opts.defaults()
 	if opts.Dir == "" {
-		return nil, errors.New("spool: no folder is given")
+		return nil, errors.New("spool: no directory is given")
 	}
 	q := &Queue{opts: opts, stop: make(chan struct{}), done: make(chan struct{})}
 	if err := q.open(); err != nil {
@@ -165,7 +163,8 @@ func (q *Queue) open() error {
 	if q.lock, err = lockFile(filepath.Join(q.opts.Dir, "lock")); err != nil {
 		return err
 	}
-	if q.ackFile, err = os.OpenFile(filepath.Join(q.opts.Dir, "acknowledged"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	if q.ackFile, err = os.OpenFile(filepath.Join(q.opts.Dir, "acknowledged"), os.O_RDWR|os.O_CREATE,
+		0o600); err != nil {
 		return err
 	}
 	q.acked = readAck(q.ackFile)
@@ -176,8 +175,8 @@ func (q *Queue) open() error {
 		last := q.segments[len(q.segments)-1]
 		q.next = last.first + last.records
 	}
-	// Numbers go on after what was ever acknowledged, and what is there was either
-	// acknowledged in part or not at all.
+	// Numbers continue after the last one acknowledged, and the first segment is acknowledged in
+	// part or not at all.
 	q.next = max(q.next, q.acked)
 	if len(q.segments) > 0 {
 		q.acked = max(q.acked, q.segments[0].first)
@@ -194,13 +193,13 @@ func (q *Queue) release() {
 		q.ackFile.Close()
 	}
 	if q.lock != nil {
-		q.lock.Close() // the lock goes with it
+		q.lock.Close() // releases the lock
 	}
 }
 
-// Append puts a record at the end and returns its number; Seq is ignored. When the
-// queue is full its oldest records are dropped and counted; when the disk is full too.
-// An error means that the record is not in the queue.
+// Append adds a record at the end and returns its number; Seq is ignored. If the queue or the disk
+// is full, it drops the oldest records and counts them. After an error the record is not in the
+// queue.
 func (q *Queue) Append(r Record) (seq uint64, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -211,11 +210,12 @@ func (q *Queue) Append(r Record) (seq uint64, err error) {
 	b := encode(r)
 	n := int64(len(b))
 	if n+headerBytes > q.opts.MaxBytes || len(r.Data) > maxRecord {
-		return 0, fmt.Errorf("spool %s: %w: %d bytes of at most %d", q.opts.Dir, ErrTooLarge, n, min(q.opts.MaxBytes, maxRecord))
+		return 0, fmt.Errorf("spool %s: %w: %d bytes of at most %d", q.opts.Dir, ErrTooLarge, n,
+			min(q.opts.MaxBytes, maxRecord))
 	}
 	q.dropOld()
 	for q.bytes()+n+headerBytes > q.opts.MaxBytes {
-		q.dropOldest(&q.stats.DroppedSize, "it is full")
+		q.dropOldest(&q.stats.DroppedSize, "the spool is full")
 	}
 	for {
 		err := q.write(r, b)
@@ -234,7 +234,7 @@ func (q *Queue) Append(r Record) (seq uint64, err error) {
 	return r.Seq, nil
 }
 
-// write puts an encoded record into the last segment, or a new one.
+// write appends an encoded record to the last segment, or to a new one.
 func (q *Queue) write(r Record, b []byte) error {
 	var last *segment
 	if n := len(q.segments); n > 0 {
@@ -252,7 +252,7 @@ func (q *Queue) write(r Record, b []byte) error {
 		last = s
 	}
 	if _, err := q.opts.write(last.file, b, last.size); err != nil {
-		// Half a record must not stay: what follows would be taken for damage.
+		// Remove the partial record: with another one after it, it would count as damage.
 		if terr := last.file.Truncate(last.size); terr != nil {
 			return errors.Join(err, terr)
 		}
@@ -266,8 +266,8 @@ func (q *Queue) write(r Record, b []byte) error {
 	return nil
 }
 
-// Next returns the oldest record that is not acknowledged; false when there is none.
-// It stays until Ack. Data is the caller's.
+// Next returns the oldest record that is not acknowledged; false if there is none. The record
+// remains in the queue until Ack. The caller owns Data.
 func (q *Queue) Next() (Record, bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -305,8 +305,8 @@ func (q *Queue) Next() (Record, bool, error) {
 	return Record{}, false, nil
 }
 
-// Ack takes the record that Next returned out of the queue. When the record has been
-// dropped in the meantime, it does not count as dropped.
+// Ack removes the record that Next returned. If the record has been dropped since, it no longer
+// counts as dropped.
 func (q *Queue) Ack(seq uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -346,7 +346,7 @@ func (q *Queue) Stats() Stats {
 	return out
 }
 
-// Sync waits until everything appended is on the disk.
+// Sync writes all appended records to the disk.
 func (q *Queue) Sync() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -356,7 +356,7 @@ func (q *Queue) Sync() error {
 	return q.sync()
 }
 
-// Close syncs and closes the queue; what is in it is there at the next Open.
+// Close syncs and closes the queue.
 func (q *Queue) Close() error {
 	q.mu.Lock()
 	if q.closed {
@@ -388,7 +388,7 @@ func (q *Queue) sync() error {
 	if err != nil {
 		err = fmt.Errorf("spool %s: %w", q.opts.Dir, err)
 		if q.syncErr == nil {
-			q.opts.Logger.Error("spool cannot be synced to the disk", "dir", q.opts.Dir, "error", err)
+			q.opts.Logger.Error("cannot sync the spool", "dir", q.opts.Dir, "error", err)
 		}
 	}
 	q.syncErr = err
@@ -425,25 +425,26 @@ func (q *Queue) tooOld(t time.Time) bool {
 	return q.opts.MaxAge > 0 && q.opts.Now().Sub(t) > q.opts.MaxAge
 }
 
-// dropOld removes whole segments that are too old.
+// dropOld drops segments whose records are all too old.
 func (q *Queue) dropOld() {
 	for len(q.segments) > 0 && q.segments[0].records > 0 && q.tooOld(q.segments[0].newest) {
-		q.dropOldest(&q.stats.DroppedAge, "it is too old")
+		q.dropOldest(&q.stats.DroppedAge, "records are too old")
 	}
 }
 
-// dropOldest removes the oldest segment and counts what was in it.
-func (q *Queue) dropOldest(counter *uint64, why string) {
+// dropOldest removes the oldest segment and counts its items.
+func (q *Queue) dropOldest(counter *uint64, reason string) {
 	s := q.segments[0]
 	lost := q.lose(s, counter)
 	if lost > 0 {
-		q.opts.Logger.Warn("spool drops its oldest segment", "dir", q.opts.Dir, "why", why, "items", lost, "bytes", s.size)
+		q.opts.Logger.Warn("spool drops its oldest segment", "dir", q.opts.Dir, "reason", reason, "items", lost,
+			"bytes", s.size)
 	}
 	q.ackTo(s.first + s.records)
 	q.remove(0)
 }
 
-// lose counts what is left in a segment as dropped, but for a record that is out.
+// lose counts the remaining items of a segment as dropped, except those of the outstanding record.
 func (q *Queue) lose(s *segment, counter *uint64) uint64 {
 	lost := s.items - s.itemsRead
 	if s.nextSize > 0 {
@@ -462,12 +463,12 @@ func (q *Queue) remove(i int) {
 	}
 	s.file.Close()
 	if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		q.opts.Logger.Error("spool cannot remove a segment", "segment", s.path, "error", err)
+		q.opts.Logger.Error("cannot remove a spool segment", "segment", s.path, "error", err)
 	}
 	q.segments = append(q.segments[:i], q.segments[i+1:]...)
 }
 
-// removeAcked deletes the segments of which everything was read.
+// removeAcked deletes segments whose records are all acknowledged.
 func (q *Queue) removeAcked() {
 	for len(q.segments) > 0 {
 		s := q.segments[0]
@@ -478,8 +479,8 @@ func (q *Queue) removeAcked() {
 	}
 }
 
-// ackTo notes that records before seq are done with. The write is not synced at
-// once: after a crash some records are delivered again.
+// ackTo records that all records before seq are acknowledged. The write is not synced at once:
+// after a crash some records are delivered again.
 func (q *Queue) ackTo(seq uint64) {
 	if seq <= q.acked {
 		return
@@ -489,7 +490,8 @@ func (q *Queue) ackTo(seq uint64) {
 	binary.LittleEndian.PutUint64(b[:], seq)
 	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b[:8], castagnoli))
 	if _, err := q.ackFile.WriteAt(b[:], 0); err != nil {
-		q.opts.Logger.Warn("spool cannot note what was delivered; it would be delivered again after a restart", "dir", q.opts.Dir, "error", err)
+		q.opts.Logger.Warn("cannot save the spool's position; a restart would deliver records again", "dir", q.opts.Dir,
+			"error", err)
 		return
 	}
 	q.ackDirty = true
@@ -497,8 +499,9 @@ func (q *Queue) ackTo(seq uint64) {
 
 func readAck(f *os.File) uint64 {
 	var b [12]byte
-	if _, err := f.ReadAt(b[:], 0); err != nil || crc32.Checksum(b[:8], castagnoli) != binary.LittleEndian.Uint32(b[8:]) {
-		return 0 // deliver everything again rather than lose something
+	if _, err := f.ReadAt(b[:], 0); err != nil || crc32.Checksum(b[:8],
+		castagnoli) != binary.LittleEndian.Uint32(b[8:]) {
+		return 0 // deliver all records again instead of losing some
 	}
 	return binary.LittleEndian.Uint64(b[:])
 }

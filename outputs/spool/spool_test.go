@@ -173,7 +173,7 @@ func TestSizeBound(t *testing.T) {
 	}
 }
 
-// A record that was dropped while it was out is not acknowledged in place of another,
+// A record that was dropped while it was out is not acknowledged instead of another,
 // and counts as dropped only when it was not delivered.
 func TestDropWhileOut(t *testing.T) {
 	for _, delivered := range []bool{true, false} {
@@ -361,7 +361,7 @@ func TestAcknowledgedFileDamaged(t *testing.T) {
 }
 
 func TestFullDisk(t *testing.T) {
-	// The disk has room for so many bytes; a write beyond writes what fits.
+	// The disk has room for a number of bytes; a write beyond writes what fits.
 	var room int64 = 4000
 	o := Options{Dir: t.TempDir(), SegmentBytes: 1000}
 	o.write = func(f *os.File, b []byte, at int64) (int, error) {
@@ -528,7 +528,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Whatever is in the folder, the queue opens, and works.
+// Whatever is in the directory, the queue opens, and works.
 func FuzzOpen(f *testing.F) {
 	q, err := Open(Options{Dir: f.TempDir()})
 	if err != nil {

@@ -29,7 +29,7 @@ func TestOpenConfigClient(t *testing.T) {
 		t.Run(typ.String(), func(t *testing.T) {
 			f := newFixture(t)
 			f.publish(hitters(t, "s1 10.0.0.1 7"))
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			var mu sync.Mutex
 			var got []string
@@ -114,8 +114,10 @@ func TestYgnmi(t *testing.T) {
 		return s
 	}
 	root := ygnmi.NewDeviceRootBase()
-	hitter := ygnmi.NewWildcardQuery[*bindings.Univmon_HeavyHitter]("Univmon_HeavyHitter", true, false, false, false, true, false,
-		ygnmi.NewNodePath([]string{"univmon", "heavy-hitters", "heavy-hitter"}, map[string]any{"device": "*", "dimension": "*", "flow": "*"}, root),
+	hitter := ygnmi.NewWildcardQuery[*bindings.Univmon_HeavyHitter]("Univmon_HeavyHitter", true, false, false, false,
+		true, false,
+		ygnmi.NewNodePath([]string{"univmon", "heavy-hitters", "heavy-hitter"},
+			map[string]any{"device": "*", "dimension": "*", "flow": "*"}, root),
 		nil, nil, sch, nil, nil)
 	for name, opts := range map[string][]ygnmi.Option{
 		"Subscribe": nil, "Get": {ygnmi.WithUseGet()}, "JSON_IETF": {ygnmi.WithEncoding(gpb.Encoding_JSON_IETF)},

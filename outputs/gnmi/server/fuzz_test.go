@@ -25,13 +25,15 @@ func FuzzRequest(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	for _, mode := range []gpb.SubscriptionList_Mode{gpb.SubscriptionList_ONCE, gpb.SubscriptionList_STREAM, gpb.SubscriptionList_POLL} {
+	for _, mode := range []gpb.SubscriptionList_Mode{gpb.SubscriptionList_ONCE, gpb.SubscriptionList_STREAM,
+		gpb.SubscriptionList_POLL} {
 		req := subscriptions(mode, packets, "/.../state", hitterA)
 		req.GetSubscribe().Prefix = &gpb.Path{Target: "*", Origin: "openconfig"}
 		req.Extension = []*extpb.Extension{{Ext: &extpb.Extension_Depth{Depth: &extpb.Depth{Level: 2}}}}
 		seed(req)
 	}
-	seed(&gpb.GetRequest{Path: []*gpb.Path{path(packets), path("/")}, Encoding: gpb.Encoding_JSON_IETF, Type: gpb.GetRequest_STATE})
+	seed(&gpb.GetRequest{Path: []*gpb.Path{path(packets), path("/")}, Encoding: gpb.Encoding_JSON_IETF,
+		Type: gpb.GetRequest_STATE})
 	fix := newFixture(f, func(o *Options) { o.MaxPaths, o.MaxGetLeaves = 20, 1000 })
 	fix.publish(hitters(f, "s1 10.0.0.1 1", "s1 10.0.0.2 2"), summary(f, "s1", 1, 2, 3))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -49,7 +51,8 @@ func FuzzRequest(f *testing.F) {
 		if l := sub.GetSubscribe(); l != nil && l.Mode != gpb.SubscriptionList_ONCE {
 			l.Mode = gpb.SubscriptionList_ONCE // the others do not end
 		}
-		s := &fakeStream{ctx: ctx, recv: make(chan *gpb.SubscribeRequest, 1), sent: make(chan *gpb.SubscribeResponse, 10000)}
+		s := &fakeStream{ctx: ctx, recv: make(chan *gpb.SubscribeRequest, 1),
+			sent: make(chan *gpb.SubscribeResponse, 10000)}
 		s.recv <- sub
 		checkCode(t, fix.server.Subscribe(s))
 	})

@@ -6,6 +6,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -18,8 +19,8 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Get answers with one Notification for each path, or several where their prefixes
-// must differ. All of them are from one moment.
+// Get answers with one Notification for each path, or several if their prefixes differ. All of them
+// are from the same version of the store.
 func (s *Server) Get(ctx context.Context, req *gpb.GetRequest) (*gpb.GetResponse, error) {
 	s.stats.requests.Add(1)
 	resp, err := s.get(ctx, req)
@@ -30,26 +31,24 @@ func (s *Server) Get(ctx context.Context, req *gpb.GetRequest) (*gpb.GetResponse
 }
 
 func (s *Server) get(ctx context.Context, req *gpb.GetRequest) (*gpb.GetResponse, error) {
-	if err := s.authorize(ctx); err != nil {
-		return nil, err
-	}
 	if err := checkEncoding(req.GetEncoding()); err != nil {
 		return nil, err
 	}
 	switch req.GetType() {
 	case gpb.GetRequest_ALL, gpb.GetRequest_CONFIG, gpb.GetRequest_STATE, gpb.GetRequest_OPERATIONAL:
 	default:
-		return nil, invalid("Get: type %d is none that gNMI has", int32(req.GetType()))
+		return nil, invalid("Get: type %d is not a gNMI type", int32(req.GetType()))
 	}
 	paths := req.GetPath()
 	if len(paths) == 0 {
 		if len(req.GetPrefix().GetElem()) == 0 {
-			return nil, invalid("Get: the request has no path; the path of everything is one without elements")
+			return nil, invalid("Get: the request has no path; a path without elements is the path of everything")
 		}
 		paths = []*gpb.Path{{}}
 	}
 	if len(paths) > s.opts.MaxPaths {
-		return nil, status.Errorf(codes.ResourceExhausted, "Get: %d paths; at most %d are taken", len(paths), s.opts.MaxPaths)
+		return nil, status.Errorf(codes.ResourceExhausted, "Get: %d paths; expected at most %d", len(paths),
+			s.opts.MaxPaths)
 	}
 	schema := s.opts.Schema()
 	f := filter{kind: req.GetType()}
@@ -61,18 +60,19 @@ func (s *Server) get(ctx context.Context, req *gpb.GetRequest) (*gpb.GetResponse
 	if err != nil {
 		return nil, err
 	}
-	asks := make([]*ask, 0, len(paths))
+	resolvedPaths := make([]*resolved, 0, len(paths))
 	for _, p := range paths {
 		a, err := r.resolve(p)
 		if err != nil {
 			return nil, err
 		}
-		asks = append(asks, a)
+		resolvedPaths = append(resolvedPaths, a)
 	}
 	s.refresh()
-	g := &getter{server: s, view: s.opts.Store.View(), encoding: req.GetEncoding(), filter: f, ietf: req.GetEncoding() == gpb.Encoding_JSON_IETF}
+	g := &getter{server: s, view: s.opts.Store.View(), encoding: req.GetEncoding(), filter: f,
+		ietf: req.GetEncoding() == gpb.Encoding_JSON_IETF}
 	resp := &gpb.GetResponse{}
-	for _, a := range asks {
+	for _, a := range resolvedPaths {
 		notes, err := g.answer(ctx, a)
 		if err != nil {
 			return nil, err
@@ -94,11 +94,55 @@ type getter struct {
 
 // answer returns the Notifications of one path: one, or with target "*" one for
 // each target.
-func (g *getter) answer(ctx context.Context, a *ask) ([]*gpb.Notification, error) {
+func (g *getter) answer(ctx context.Context, a *resolved) ([]*gpb.Notification, error) {
+	notes, rows, err := g.notifications(ctx, a, g.view)
+	if err != nil || len(notes) > 0 {
+		return notes, err
+	}
+	if t := a.query.Target; t != "" && t != "*" && !g.view.HasTarget(t) {
+		return nil, status.Errorf(codes.NotFound, "Get: there is no target %q; there are %q", clip(t),
+			g.server.opts.Store.Targets())
+	}
+	noValue := status.Errorf(codes.NotFound, "Get: %s has no value (yet)", short(pathText(a)))
+	row, single := g.server.opts.Store.WatchOf(a.query)
+	if rows > 0 || !single || g.server.opts.Querier == nil {
+		return nil, noValue
+	}
+	view, err := g.query(ctx, row)
+	if err != nil {
+		reason := status.Convert(err)
+		return nil, status.Error(reason.Code(), short(fmt.Sprintf("Get: %s has no value (yet): %s", pathText(a),
+			reason.Message())))
+	}
+	notes, _, err = g.notifications(ctx, a, view)
+	if err == nil && len(notes) == 0 {
+		err = noValue
+	}
+	return notes, err
+}
+
+// query computes a row that is not in the store.
+func (g *getter) query(ctx context.Context, row store.Watch) (*store.View, error) {
+	list, err := g.server.opts.Schema().List(row.List)
+	if err != nil {
+		return nil, err
+	}
+	keys := map[string]string{}
+	for i, k := range list.Keys {
+		keys[k.Name] = row.Keys[i]
+	}
+	return g.server.opts.Querier.Query(ctx, row.Target, row.List, keys)
+}
+
+// notifications returns what a view has for a path, and the number of rows found.
+func (g *getter) notifications(ctx context.Context, a *resolved,
+	view *store.View,
+) (out []*gpb.Notification, rows int, err error) {
 	var made []*collector
 	var c *collector
 	target := ""
-	for row, meta := range g.view.Rows(a.query) {
+	for row, meta := range view.Rows(a.query) {
+		rows++
 		if c == nil || row.Entry.Target != target {
 			target = row.Entry.Target
 			c = g.collect(a, target)
@@ -106,58 +150,52 @@ func (g *getter) answer(ctx context.Context, a *ask) ([]*gpb.Notification, error
 		}
 		c.row(row, meta)
 		if err := ctx.Err(); err != nil {
-			return nil, status.FromContextError(err).Err()
+			return nil, 0, status.FromContextError(err).Err()
 		}
 		if g.leaves > g.server.opts.MaxGetLeaves {
-			return nil, status.Errorf(codes.ResourceExhausted,
-				"Get: %s has more than %d leaves; ask for less, or use Subscribe with mode ONCE",
+			return nil, 0, status.Errorf(codes.ResourceExhausted,
+				"Get: %s has more than %d leaves; request fewer, or use Subscribe with mode ONCE",
 				pathText(a), g.server.opts.MaxGetLeaves)
 		}
 	}
-	var out []*gpb.Notification
 	for _, c := range made {
 		if len(c.note.Update) > 0 {
 			c.finish()
 			out = append(out, c.note)
 		}
 	}
-	if len(out) == 0 {
-		if t := a.query.Target; t != "" && t != "*" && !g.view.HasTarget(t) {
-			return nil, status.Errorf(codes.NotFound, "Get: there is no target %q; there are %q", clip(t), g.server.opts.Store.Targets())
-		}
-		return nil, status.Errorf(codes.NotFound, "Get: %s has no value (yet)", short(pathText(a)))
-	}
-	return out, nil
+	return out, rows, nil
 }
 
-func pathText(a *ask) string {
+func pathText(a *resolved) string {
 	return yang.PathString(slices.Concat(a.prefix.GetElem(), a.path.GetElem()))
 }
 
-// collector makes the Notification of one path and target.
+// collector builds the Notification of one path and target.
 type collector struct {
 	g    *getter
 	note *gpb.Notification
-	// at is how many elements of a leaf's path make the path of its update: those
-	// that the request's path has, or all of them.
+	// at is the number of elements of a leaf's path that form the path of its update: as many as
+	// the request's path has, or all.
 	at     int
 	update map[string]*treeUpdate
 }
 
-// treeUpdate is one update whose value is still collected.
+// treeUpdate is an update whose value is being built.
 type treeUpdate struct {
 	update *gpb.Update
 	root   *tree
 }
 
-func (g *getter) collect(a *ask, target string) *collector {
+func (g *getter) collect(a *resolved, target string) *collector {
 	head := reflectPrefix(&gpb.Path{Origin: a.origin, Target: a.prefix.GetTarget()})
 	if head.GetTarget() == "*" && !g.server.opts.AnyTarget {
 		head.Target = target
 	}
-	c := &collector{g: g, note: &gpb.Notification{Prefix: head}, at: len(a.query.Elems), update: map[string]*treeUpdate{}}
+	c := &collector{g: g, note: &gpb.Notification{Prefix: head}, at: len(a.query.Elems),
+		update: map[string]*treeUpdate{}}
 	for _, e := range a.query.Elems {
-		if e.Name == "..." { // fits at several depths
+		if e.Name == "..." { // matches at several depths
 			c.at = 1 << 20
 		}
 	}
@@ -176,7 +214,7 @@ func (c *collector) row(row *store.Row, meta store.Meta) {
 	n := len(row.List.Elems)
 	for i, v := range row.Values {
 		f := &info.leaves[i]
-		if v.Absent() || !c.g.filter.wants(f) {
+		if v.Absent() || !c.g.filter.matches(f) {
 			continue
 		}
 		c.g.leaves++
@@ -228,7 +266,7 @@ func (c *collector) row(row *store.Row, meta store.Meta) {
 	}
 }
 
-// finish writes the trees out as values.
+// finish encodes the trees as values.
 func (c *collector) finish() {
 	if c.g.encoding == gpb.Encoding_PROTO {
 		return
@@ -243,8 +281,8 @@ func (c *collector) finish() {
 	}
 }
 
-// keysAt returns the keys of one element of an entry's path, nil when it has none,
-// and writes them to id.
+// keysAt returns the keys of one element of an entry's path, nil without keys, and writes them to
+// id.
 func keysAt(e *store.Entry, elem int, id *strings.Builder) map[string]string {
 	var keys map[string]string
 	for k := range e.List.Keys {

@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// getLines answers a Get as lines, with the errors' text in place of an answer.
+// getLines answers a Get as lines, with the text of an error instead of an answer.
 func getLines(c gpb.GNMIClient, req *gpb.GetRequest) []string {
 	resp, err := c.Get(context.Background(), req)
 	if err != nil {
@@ -42,13 +43,19 @@ func TestGet(t *testing.T) {
 		path string
 		want []string
 	}{
-		{"leaf, PROTO", gpb.Encoding_PROTO, hitterA + "/state/packets", []string{hitterA + "/state/packets = uint 100"}},
-		{"wildcard, PROTO", gpb.Encoding_PROTO, packets, []string{hitterA + "/state/packets = uint 100", hitterB + "/state/packets = uint 50"}},
+		{"leaf, PROTO", gpb.Encoding_PROTO, hitterA + "/state/packets",
+			[]string{hitterA + "/state/packets = uint 100"}},
+		{"wildcard, PROTO", gpb.Encoding_PROTO, packets,
+			[]string{hitterA + "/state/packets = uint 100", hitterB + "/state/packets = uint 50"}},
 		{"leaf, JSON", gpb.Encoding_JSON, hitterA + "/state/packets", []string{hitterA + "/state/packets = json 100"}},
-		{"leaf, IETF", gpb.Encoding_JSON_IETF, hitterA + "/state/packets", []string{hitterA + `/state/packets = ietf "100"`}},
-		{"container, JSON", gpb.Encoding_JSON, sum + "/state", []string{sum + `/state = json {"device":"s1","dimension":"src","epoch":7,"status":"complete","packets":1152921504606846976,"entropy":2.5,"heavy-hitters":3}`}},
-		{"container, IETF", gpb.Encoding_JSON_IETF, sum + "/state", []string{sum + `/state = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src","netsketch-univmon:epoch":"7","netsketch-univmon:status":"complete","netsketch-univmon:packets":"1152921504606846976","netsketch-univmon:entropy":"2.5","netsketch-univmon:heavy-hitters":3}`}},
-		{"entry, IETF", gpb.Encoding_JSON_IETF, hitterA, []string{hitterA + ` = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src","netsketch-univmon:flow":"10.0.0.1","netsketch-univmon:state":{"device":"s1","dimension":"src","flow":"10.0.0.1","packets":"100"}}`}},
+		{"leaf, IETF", gpb.Encoding_JSON_IETF, hitterA + "/state/packets",
+			[]string{hitterA + `/state/packets = ietf "100"`}},
+		{"container, JSON", gpb.Encoding_JSON, sum + "/state",
+			[]string{sum + `/state = json {"device":"s1","dimension":"src","epoch":7,"status":"complete","packets":1152921504606846976,"entropy":2.5,"heavy-hitters":3}`}},
+		{"container, IETF", gpb.Encoding_JSON_IETF, sum + "/state",
+			[]string{sum + `/state = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src","netsketch-univmon:epoch":"7","netsketch-univmon:status":"complete","netsketch-univmon:packets":"1152921504606846976","netsketch-univmon:entropy":"2.5","netsketch-univmon:heavy-hitters":3}`}},
+		{"entry, IETF", gpb.Encoding_JSON_IETF, hitterA,
+			[]string{hitterA + ` = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src","netsketch-univmon:flow":"10.0.0.1","netsketch-univmon:state":{"device":"s1","dimension":"src","flow":"10.0.0.1","packets":"100"}}`}},
 		{"list without keys, JSON", gpb.Encoding_JSON, "/univmon/heavy-hitters/heavy-hitter", []string{
 			hitterA + ` = json {"device":"s1","dimension":"src","flow":"10.0.0.1","state":{"device":"s1","dimension":"src","flow":"10.0.0.1","packets":100}}`,
 			hitterB + ` = json {"device":"s1","dimension":"src","flow":"10.0.0.2","state":{"device":"s1","dimension":"src","flow":"10.0.0.2","packets":50}}`}},
@@ -58,10 +65,13 @@ func TestGet(t *testing.T) {
 				`{"device":"s1","dimension":"src","flow":"10.0.0.2","state":{"device":"s1","dimension":"src","flow":"10.0.0.2","packets":"50"}}]}`}},
 		{"any depth, JSON", gpb.Encoding_JSON, "/.../packets", []string{
 			hitterA + "/state/packets = json 100", hitterB + "/state/packets = json 50", sum + "/state/packets = json 1152921504606846976"}},
-		{"not there", gpb.Encoding_JSON, "/univmon/flows", []string{"NotFound: Get: /univmon/flows has no value (yet)"}},
-		{"no such entry", gpb.Encoding_PROTO, "/univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9]", []string{"NotFound: Get: /univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9] has no value (yet)"}},
-		{"outside the schema", gpb.Encoding_JSON, "/univmon/summarys", []string{`InvalidArgument: path: there is no "summarys" at /netsketch-univmon:univmon; is summaries meant? (element 2 of /univmon/summarys)`}},
-		{"encoding", gpb.Encoding_ASCII, "/", []string{"Unimplemented: encoding ASCII is unsupported; JSON, JSON_IETF and PROTO are served"}},
+		{"not there", gpb.Encoding_JSON, "/univmon/flows",
+			[]string{"NotFound: Get: /univmon/flows has no value (yet)"}},
+		{"no such entry", gpb.Encoding_PROTO, "/univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9]",
+			[]string{"NotFound: Get: /univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9] has no value (yet)"}},
+		{"outside the schema", gpb.Encoding_JSON, "/univmon/summarys",
+			[]string{`InvalidArgument: path: there is no "summarys" at /netsketch-univmon:univmon; is summaries meant? (element 2 of /univmon/summarys)`}},
+		{"encoding", gpb.Encoding_ASCII, "/", []string{"Unimplemented: encoding ASCII is unsupported; expected JSON, JSON_IETF or PROTO"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := getLines(api, &gpb.GetRequest{Encoding: tc.enc, Path: []*gpb.Path{path(tc.path)}})
@@ -77,7 +87,8 @@ func TestGetIsOneNotificationPerPath(t *testing.T) {
 	f.publish(hitters(t, "s1 10.0.0.1 100", "s1 10.0.0.2 50"))
 	resp, err := f.dial().Get(t.Context(), &gpb.GetRequest{
 		Prefix: &gpb.Path{Target: "netsketch", Elem: path("/univmon/heavy-hitters").Elem}, Encoding: gpb.Encoding_PROTO,
-		Path: []*gpb.Path{path("heavy-hitter[flow=10.0.0.1]/state/packets"), path("heavy-hitter[flow=10.0.0.2]/state/packets")},
+		Path: []*gpb.Path{path("heavy-hitter[flow=10.0.0.1]/state/packets"),
+			path("heavy-hitter[flow=10.0.0.2]/state/packets")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +96,8 @@ func TestGetIsOneNotificationPerPath(t *testing.T) {
 	if len(resp.Notification) != 2 {
 		t.Fatalf("%d notifications for 2 paths", len(resp.Notification))
 	}
-	for i, want := range []string{"netsketch " + hitterA + "/state/packets = uint 100", "netsketch " + hitterB + "/state/packets = uint 50"} {
+	for i, want := range []string{"netsketch " + hitterA + "/state/packets = uint 100",
+		"netsketch " + hitterB + "/state/packets = uint 50"} {
 		n := resp.Notification[i]
 		if got := lines(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}}); got[0] != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -99,7 +111,8 @@ func TestGetIsOneNotificationPerPath(t *testing.T) {
 func TestGetTargets(t *testing.T) {
 	f := newFixture(t)
 	f.publish(hitters(t, "s1 10.0.0.1 1"))
-	if err := f.store.Publish(store.Batch{Target: "leaf7", Time: t0, Tables: []store.Publication{{Table: hitters(t, "s1 10.0.0.1 2")}}}); err != nil {
+	if err := f.store.Publish(store.Batch{Target: "leaf7", Time: t0,
+		Tables: []store.Publication{{Table: hitters(t, "s1 10.0.0.1 2")}}}); err != nil {
 		t.Fatal(err)
 	}
 	api := f.dial()
@@ -107,10 +120,12 @@ func TestGetTargets(t *testing.T) {
 		"":          {hitterA + "/state/packets = uint 1"},
 		"netsketch": {"netsketch " + hitterA + "/state/packets = uint 1"},
 		"leaf7":     {"leaf7 " + hitterA + "/state/packets = uint 2"},
-		"*":         {"leaf7 " + hitterA + "/state/packets = uint 2", "netsketch " + hitterA + "/state/packets = uint 1"},
-		"leaf8":     {`NotFound: Get: there is no target "leaf8"; there are ["leaf7" "netsketch"]`},
+		"*": {"leaf7 " + hitterA + "/state/packets = uint 2",
+			"netsketch " + hitterA + "/state/packets = uint 1"},
+		"leaf8": {`NotFound: Get: there is no target "leaf8"; there are ["leaf7" "netsketch"]`},
 	} {
-		got := getLines(api, &gpb.GetRequest{Prefix: &gpb.Path{Target: target}, Encoding: gpb.Encoding_PROTO, Path: []*gpb.Path{path(packets)}})
+		got := getLines(api, &gpb.GetRequest{Prefix: &gpb.Path{Target: target}, Encoding: gpb.Encoding_PROTO,
+			Path: []*gpb.Path{path(packets)}})
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("target %q: %s", target, diff)
 		}
@@ -131,12 +146,14 @@ func TestGetTypes(t *testing.T) {
 		gpb.GetRequest_ALL: append(config[:2:2], state...), gpb.GetRequest_CONFIG: config,
 		gpb.GetRequest_STATE: state, gpb.GetRequest_OPERATIONAL: state,
 	} {
-		got := getLines(api, &gpb.GetRequest{Type: typ, Encoding: gpb.Encoding_PROTO, Path: []*gpb.Path{path("/interfaces")}})
+		got := getLines(api, &gpb.GetRequest{Type: typ, Encoding: gpb.Encoding_PROTO,
+			Path: []*gpb.Path{path("/interfaces")}})
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", typ, diff)
 		}
 	}
-	if got := getLines(api, &gpb.GetRequest{Type: 9, Path: []*gpb.Path{path("/interfaces")}}); !strings.Contains(got[0], "InvalidArgument") {
+	if got := getLines(api, &gpb.GetRequest{Type: 9, Path: []*gpb.Path{path("/interfaces")}}); !strings.Contains(got[0],
+		"InvalidArgument") {
 		t.Errorf("type 9: %v", got)
 	}
 }
@@ -152,10 +169,14 @@ func TestGetRefused(t *testing.T) {
 	}{
 		"no path":    {&gpb.GetRequest{}, "InvalidArgument: Get: the request has no path"},
 		"many paths": {&gpb.GetRequest{Path: []*gpb.Path{p, p, p}}, "ResourceExhausted: Get: 3 paths"},
-		"too large":  {&gpb.GetRequest{Path: []*gpb.Path{p}}, "ResourceExhausted: Get: /univmon has more than 3 leaves"},
-		"model":      {&gpb.GetRequest{Path: []*gpb.Path{p}, UseModels: []*gpb.ModelData{{Name: "x"}}}, "InvalidArgument: use_models"},
-		"huge":       {&gpb.GetRequest{Path: []*gpb.Path{path("/univmon/" + strings.Repeat("x", 1<<20))}}, "InvalidArgument: path: there is no"},
-		"extension":  {&gpb.GetRequest{Path: []*gpb.Path{p}, Extension: []*extpb.Extension{{Ext: &extpb.Extension_History{}}}}, "Unimplemented: extension history"},
+		"too large": {&gpb.GetRequest{Path: []*gpb.Path{p}},
+			"ResourceExhausted: Get: /univmon has more than 3 leaves"},
+		"model": {&gpb.GetRequest{Path: []*gpb.Path{p}, UseModels: []*gpb.ModelData{{Name: "x"}}},
+			"InvalidArgument: use_models"},
+		"huge": {&gpb.GetRequest{Path: []*gpb.Path{path("/univmon/" + strings.Repeat("x", 1<<20))}},
+			"InvalidArgument: path: there is no"},
+		"extension": {&gpb.GetRequest{Path: []*gpb.Path{p},
+			Extension: []*extpb.Extension{{Ext: &extpb.Extension_History{}}}}, "Unimplemented: extension history"},
 	} {
 		if got := getLines(api, tc.req); !strings.HasPrefix(got[0], tc.want) {
 			t.Errorf("%s: got %.2000q, want %q", name, got[0], tc.want)
@@ -172,14 +193,16 @@ func TestCapabilities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]gpb.Encoding{gpb.Encoding_JSON, gpb.Encoding_JSON_IETF, gpb.Encoding_PROTO}, caps.SupportedEncodings); diff != "" {
+	if diff := cmp.Diff([]gpb.Encoding{gpb.Encoding_JSON, gpb.Encoding_JSON_IETF, gpb.Encoding_PROTO},
+		caps.SupportedEncodings); diff != "" {
 		t.Error(diff)
 	}
 	got := map[string]string{}
 	for _, m := range caps.SupportedModels {
 		got[m.Name] = m.Organization + " " + m.Version
 	}
-	if caps.GNMIVersion != "0.10.0" || got["netsketch-univmon"] != "netsketch 0.1.0" || got["openconfig-interfaces"] == "" {
+	if caps.GNMIVersion != "0.10.0" || got["netsketch-univmon"] != "netsketch 0.1.0" ||
+		got["openconfig-interfaces"] == "" {
 		t.Errorf("version %s, models %v", caps.GNMIVersion, got)
 	}
 	_, err = api.Capabilities(t.Context(), &gpb.CapabilityRequest{Extension: []*extpb.Extension{{Ext: &extpb.Extension_Depth{Depth: &extpb.Depth{Level: 1}}}}})
@@ -188,18 +211,61 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-func TestAuthorize(t *testing.T) {
-	f := newFixture(t, func(o *Options) {
-		o.Authorize = func(context.Context) error { return status.Error(codes.Unauthenticated, "who are you?") }
+// queryFunc is a Querier.
+type queryFunc func(ctx context.Context, target, list string, keys map[string]string) (*store.View, error)
+
+func (f queryFunc) Query(ctx context.Context, target, list string, keys map[string]string) (*store.View, error) {
+	return f(ctx, target, list, keys)
+}
+
+func TestGetQueriesARow(t *testing.T) {
+	var asked []string
+	var f *fixture
+	f = newFixture(t, func(o *Options) {
+		o.Querier = queryFunc(func(_ context.Context, target, list string, keys map[string]string) (*store.View,
+			error) {
+			asked = append(asked, fmt.Sprint(target, " ", list, " ", keys))
+			switch keys["flow"] {
+			case "10.0.0.7":
+				return f.store.Preview(store.Batch{
+					Target: target, Time: t0, Epoch: 9,
+					Tables: []store.Publication{{Table: hitters(t, "s1 10.0.0.7 70"), Replace: true}},
+				})
+			case "10.0.0.8":
+				return nil, status.Error(codes.DeadlineExceeded, "plugin univmon: no answer in time")
+			}
+			return nil, status.Error(codes.NotFound, "plugin univmon: the plugin has no such row")
+		})
 	})
+	f.publish(hitters(t, "s1 10.0.0.1 100"))
 	api := f.dial()
-	_, get := api.Get(t.Context(), &gpb.GetRequest{})
-	_, caps := api.Capabilities(t.Context(), &gpb.CapabilityRequest{})
-	_, set := api.Set(t.Context(), &gpb.SetRequest{})
-	sub := subscribe(t, api, subscriptions(gpb.SubscriptionList_ONCE, "/")).end()
-	for _, err := range []error{get, caps, set, sub} {
-		if status.Code(err) != codes.Unauthenticated {
-			t.Error(err)
+	const list = "/univmon/heavy-hitters/heavy-hitter"
+	queried := func(flow string) string {
+		return "netsketch /netsketch-univmon:univmon/heavy-hitters/heavy-hitter map[device:s1 dimension:src flow:" + flow + "]"
+	}
+	row := func(flow string) string { return list + "[device=s1][dimension=src][flow=" + flow + "]" }
+	for _, tc := range []struct {
+		path  string
+		want  []string
+		asked []string
+	}{
+		{row("10.0.0.1") + "/state/packets", []string{row("10.0.0.1") + "/state/packets = uint 100"}, nil},
+		{row("10.0.0.7") + "/state/packets", []string{row("10.0.0.7") + "/state/packets = uint 70"},
+			[]string{queried("10.0.0.7")}},
+		{row("10.0.0.8"), []string{"DeadlineExceeded: Get: " + row("10.0.0.8") +
+			" has no value (yet): plugin univmon: no answer in time"}, []string{queried("10.0.0.8")}},
+		{row("10.0.0.9"), []string{"NotFound: Get: " + row("10.0.0.9") +
+			" has no value (yet): plugin univmon: the plugin has no such row"}, []string{queried("10.0.0.9")}},
+		{list + "[flow=10.0.0.9]", []string{"NotFound: Get: " + list + "[flow=10.0.0.9] has no value (yet)"}, nil},
+		{row("*") + "/state/share", []string{"NotFound: Get: " + row("*") + "/state/share has no value (yet)"}, nil},
+	} {
+		asked = nil
+		got := getLines(api, &gpb.GetRequest{Encoding: gpb.Encoding_PROTO, Path: []*gpb.Path{path(tc.path)}})
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: %s", tc.path, diff)
+		}
+		if diff := cmp.Diff(tc.asked, asked); diff != "" {
+			t.Errorf("%s: queries (-want +got):\n%s", tc.path, diff)
 		}
 	}
 }
@@ -210,7 +276,8 @@ func TestNewNeedsWhatItServes(t *testing.T) {
 	}
 	st := store.New(store.Options{})
 	defer st.Close()
-	if _, err := New(Options{Store: st, Schema: testSchema, Atomic: []string{"/nowhere"}}); err == nil || errors.Is(err, context.Canceled) {
+	if _, err := New(Options{Store: st, Schema: testSchema, Atomic: []string{"/nowhere"}}); err == nil ||
+		errors.Is(err, context.Canceled) {
 		t.Error("an atomic container that the schema does not have")
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
+	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 var testSchema = sync.OnceValue(func() *yang.Schema {
-	s, err := yang.Load(slices.Concat(yang.CollectorModules(), yang.UnivMonModules(), yang.SwitchModules())...)
+	s, err := yang.Load(yangtest.Modules()...)
 	if err != nil {
 		panic(err)
 	}
@@ -71,7 +72,7 @@ func newFixture(tb testing.TB, set ...func(*Options)) *fixture {
 }
 
 func (f *fixture) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := f.server.Close(ctx); err != nil {
 		f.tb.Error("closing the server:", err)
@@ -205,7 +206,7 @@ func subscribe(tb testing.TB, c gpb.GNMIClient, req *gpb.SubscribeRequest) *clie
 		tb.Fatal(err)
 	}
 	if req != nil {
-		// EOF: the stream has ended already; receiving tells why.
+		// EOF: the stream has ended already; receiving returns the reason.
 		if err := s.Send(req); err != nil && !errors.Is(err, io.EOF) {
 			tb.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the schema says of a list's leaves, looked up once per list.
+// The schema of a list's leaves, looked up once per list.
 
 package server
 
@@ -19,25 +19,25 @@ type listInfo struct {
 	// modules of the path's elements, by store.List.Elems.
 	modules []string
 	leaves  []leafInfo
-	// atomic is the number of elements of the path to the list's outermost
-	// container that is sent whole, when that is the list or above it; else 0.
+	// atomic is the number of path elements of the outermost container that is sent whole, if that
+	// is the list or above it; otherwise 0.
 	atomic int
 }
 
 // leafInfo is the schema's view of one leaf.
 type leafInfo struct {
-	leaf    *yang.Leaf // nil when the schema does not have it
+	leaf    *yang.Leaf // nil if it is not in the schema
 	config  bool
-	modules []string // of all elements on the way from the top, each once
+	modules []string // of all elements from the root, each once
 	own     []string // module of each element of the leaf's own path
-	// atomic is the number of elements of the leaf's path, from the entry on, to a
-	// container within the entry that is sent whole: 0 is the entry itself; -1 none.
+	// atomic is the number of elements of the leaf's path below the entry to a container that is
+	// sent whole: 0 is the entry itself, -1 is none.
 	atomic int
-	// tail is the encoded PathElems of the leaf's path from the entry on.
+	// tail holds the encoded PathElems of the leaf's path below the entry.
 	tail []byte
 }
 
-// info returns what is known of a list.
+// info returns the schema of a list.
 func (s *Server) info(l *store.List) *listInfo {
 	schema := s.opts.Schema()
 	if v, ok := s.infos.Load(l); ok && v.(*listInfo).schema == schema {
@@ -65,7 +65,7 @@ func (s *Server) newInfo(schema *yang.Schema, l *store.List) *listInfo {
 		}
 	}
 	entryAtomic := info.atomic == len(l.Elems) && len(l.Keys) == 0
-	if entryAtomic { // a container: whole means its one row
+	if entryAtomic { // a container is its one row
 		info.atomic = 0
 	}
 	for i := range l.Leaves {
@@ -126,10 +126,10 @@ func addOnce(s []string, v string) []string {
 	return append(s, v)
 }
 
-// wide reports whether RFC 7951 writes the leaf's numbers as strings.
+// wide reports whether the leaf's numbers are strings by RFC 7951.
 func (f *leafInfo) wide(k table.Kind) bool {
 	if f.leaf == nil {
-		return true // unknown: nothing is lost in a string
+		return true // not in the schema: a string keeps every value
 	}
 	return f.leaf.Type.Wide() || f.leaf.Type.Base == yang.Union && k != table.Bool
 }

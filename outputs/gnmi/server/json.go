@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// JSON: RFC 7951 for JSON_IETF, and plain JSON.
+// JSON_IETF (RFC 7951) and plain JSON.
 
 package server
 
@@ -14,9 +14,8 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// appendJSON appends a leaf's value. In the IETF form 64-bit integers and decimals
-// are strings, and identities carry their module; in the plain form numbers are
-// numbers.
+// appendJSON appends a leaf's value. In the IETF form 64-bit integers and decimals are strings, and
+// identities have their module; in the plain form numbers are numbers.
 func appendJSON(b []byte, ietf bool, f *leafInfo, v store.Value) []byte {
 	switch v.Kind() {
 	case table.Uint64, table.Int64:
@@ -52,8 +51,8 @@ func appendDecimal(b []byte, f *leafInfo, v store.Value) []byte {
 	return v.AppendText(b)
 }
 
-// doubleBits returns the bits of a decimal, rounded to the leaf's fraction digits so
-// that every encoding carries the same value.
+// doubleBits returns the bits of a decimal, rounded to the leaf's fraction digits so that every
+// encoding has the same value.
 func doubleBits(f *leafInfo, v store.Value) uint64 { return math.Float64bits(rounded(f, v)) }
 
 func rounded(f *leafInfo, v store.Value) float64 {
@@ -101,7 +100,7 @@ type tree struct {
 	name   string
 	module string
 	value  []byte           // of a leaf
-	list   bool             // entries stand in kids
+	list   bool             // kids are entries
 	kids   []*tree          // in order of arrival
 	by     map[string]*tree // kids by name, or entries by keys
 }
@@ -120,8 +119,8 @@ func (t *tree) child(id string) *tree {
 	return c
 }
 
-// append appends the tree as JSON. above is the module of the parent node, "" at
-// the top of the value, where RFC 7951 names the module always.
+// append appends the tree as JSON. above is the module of the parent node, empty at the top of the
+// value, where RFC 7951 requires the module.
 func (t *tree) append(b []byte, ietf bool, above string) []byte {
 	switch {
 	case t.value != nil:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Rendering: rows as encoded updates, kept with the store's rows for all the streams
-// that share them.
+// Rows as encoded updates, kept with the store's rows for all streams that share them.
 
 package server
 
@@ -16,7 +15,7 @@ import (
 // entryBytes is a row's path.
 type entryBytes struct {
 	above []byte // elems above the entry
-	last  []byte // the entry's own elem, with its keys
+	last  []byte // the elem of the entry, with its keys
 }
 
 func renderEntry(e *store.Entry) any {
@@ -26,9 +25,9 @@ func renderEntry(e *store.Entry) any {
 
 func entryOf(e *store.Entry) *entryBytes { return e.Rendered(renderEntry).(*entryBytes) }
 
-// rowBytes is a row's leaves as bodies of Updates, in two forms: with paths from the
-// entry on, for when a Notification's prefix is the entry, and with paths that begin
-// with the entry's own elem, for when the prefix is what is above it.
+// rowBytes holds a row's leaves as bodies of Updates in two forms: with paths below the entry, for
+// a Notification whose prefix is the entry, and with paths that begin with the elem of the entry,
+// for a prefix above it.
 type rowBytes struct {
 	from [2]struct {
 		once sync.Once

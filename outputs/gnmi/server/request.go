@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Requests: what Get and Subscribe ask for, checked and turned into queries.
+// The paths of Get and Subscribe requests, checked and resolved to queries.
 
 package server
 
@@ -17,15 +17,15 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// ask is what one path of a request comes to.
-type ask struct {
+// resolved is a path of a request and its query.
+type resolved struct {
 	query  store.Query
 	path   *gpb.Path // as the request has it
 	prefix *gpb.Path
 	origin string
 }
 
-// resolver turns a request's paths into queries.
+// resolver resolves the paths of a request to queries.
 type resolver struct {
 	server *Server
 	schema *yang.Schema
@@ -33,7 +33,8 @@ type resolver struct {
 	depth  int
 }
 
-// invalid refuses a request. What it quotes of the request is cut: a client may send a path of megabytes.
+// invalid returns the error for an invalid request. Its length is bounded, because a client may
+// send a path of megabytes.
 func invalid(format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, short(fmt.Sprintf(format, args...)))
 }
@@ -48,21 +49,20 @@ func short(s string) string {
 	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
 }
 
-// resolver checks a request's prefix.
+// resolver checks the prefix of a request.
 func (s *Server) resolver(schema *yang.Schema, prefix *gpb.Path, ext []*extpb.Extension) (*resolver, error) {
 	depth, err := extensions(ext, true)
 	if err != nil {
 		return nil, err
 	}
 	if elementsOnly(prefix) {
-		return nil, invalid("prefix: the field element is from before gNMI 0.4; use elem")
+		return nil, invalid("prefix: the field element was removed in gNMI 0.4; use elem")
 	}
 	return &resolver{server: s, schema: schema, prefix: prefix, depth: depth}, nil
 }
 
-// elementsOnly reports a path in the form from before gNMI 0.4. A client that sends both
-// forms (gnmi_cli does) means elem. The deprecated field is read without the compiler's
-// complaint.
+// elementsOnly reports a path in the form before gNMI 0.4. If a client sends both forms, as
+// gnmi_cli does, elem counts. Reflection avoids the compiler's deprecation warning.
 func elementsOnly(p *gpb.Path) bool {
 	if p == nil || len(p.GetElem()) > 0 {
 		return false
@@ -72,15 +72,16 @@ func elementsOnly(p *gpb.Path) bool {
 }
 
 // resolve checks one path against the schema.
-func (r *resolver) resolve(path *gpb.Path) (*ask, error) {
+func (r *resolver) resolve(path *gpb.Path) (*resolved, error) {
 	if elementsOnly(path) {
-		return nil, invalid("path: the field element is from before gNMI 0.4; use elem")
+		return nil, invalid("path: the field element was removed in gNMI 0.4; use elem")
 	}
 	if path.GetTarget() != "" {
-		return nil, invalid("path %s: target %q belongs into the prefix", yang.PathString(path.GetElem()), clip(path.GetTarget()))
+		return nil, invalid("path %s: target %q belongs in the prefix", yang.PathString(path.GetElem()),
+			clip(path.GetTarget()))
 	}
 	if r.prefix.GetOrigin() != "" && path.GetOrigin() != "" {
-		return nil, invalid("path %s: origin %q, and the prefix has origin %q; one of them may have it",
+		return nil, invalid("path %s: origin %q, and the prefix has origin %q; expected it in one of them",
 			yang.PathString(path.GetElem()), clip(path.GetOrigin()), clip(r.prefix.GetOrigin()))
 	}
 	origin := r.prefix.GetOrigin() + path.GetOrigin()
@@ -92,7 +93,7 @@ func (r *resolver) resolve(path *gpb.Path) (*ask, error) {
 	if err := checkOrigin(origin, nodes); err != nil {
 		return nil, err
 	}
-	a := &ask{path: path, prefix: r.prefix, origin: origin}
+	a := &resolved{path: path, prefix: r.prefix, origin: origin}
 	a.query = store.Query{Target: r.target(), Depth: r.depth}
 	for _, part := range [][]*gpb.PathElem{r.prefix.GetElem(), path.GetElem()} {
 		for _, e := range part {
@@ -106,8 +107,8 @@ func (r *resolver) resolve(path *gpb.Path) (*ask, error) {
 	return a, nil
 }
 
-// checkOrigin accepts openconfig, which is also what no origin means, and the name
-// of the module that the path's top node is from, as many clients write it.
+// checkOrigin accepts no origin, openconfig, and the module of the path's top node, which many
+// clients send.
 func checkOrigin(origin string, nodes []*yang.Node) error {
 	if origin == "" || origin == "openconfig" {
 		return nil
@@ -120,10 +121,10 @@ func checkOrigin(origin string, nodes []*yang.Node) error {
 			return nil
 		}
 	}
-	return invalid("origin %q is not served; leave it out, or say openconfig", clip(origin))
+	return invalid("origin %q is not served; expected openconfig or no origin", clip(origin))
 }
 
-// target is the store's target that the request means.
+// target returns the store's target of the request.
 func (r *resolver) target() string {
 	if r.server.opts.AnyTarget {
 		return ""
@@ -131,8 +132,8 @@ func (r *resolver) target() string {
 	return r.prefix.GetTarget()
 }
 
-// extensions refuses those that are not served, and returns Depth's level. reads
-// says whether the RPC is one that Depth applies to.
+// extensions refuses unsupported extensions, and returns the level of Depth. reads reports an RPC
+// that Depth applies to.
 func extensions(ext []*extpb.Extension, reads bool) (int, error) {
 	depth := 0
 	for _, e := range ext {
@@ -142,11 +143,13 @@ func extensions(ext []*extpb.Extension, reads bool) (int, error) {
 				return 0, invalid("extension depth applies to Get and Subscribe only")
 			}
 			if x.Depth.GetLevel() > 1<<16 {
-				return 0, invalid("extension depth: level %d; no tree is that deep", x.Depth.GetLevel())
+				return 0, invalid("extension depth: level %d is out of range; expected at most 65536",
+					x.Depth.GetLevel())
 			}
 			depth = int(x.Depth.GetLevel())
 		case *extpb.Extension_History:
-			return 0, status.Error(codes.Unimplemented, "extension history is not supported: only the newest results are kept here")
+			return 0, status.Error(codes.Unimplemented,
+				"extension history is not supported: the server holds only the newest results")
 		case *extpb.Extension_MasterArbitration:
 			return 0, status.Error(codes.Unimplemented, "extension master_arbitration is not supported")
 		case *extpb.Extension_Commit:
@@ -154,9 +157,10 @@ func extensions(ext []*extpb.Extension, reads bool) (int, error) {
 		case *extpb.Extension_ConfigSubscription:
 			return 0, status.Error(codes.Unimplemented, "extension config_subscription is not supported")
 		case *extpb.Extension_RegisteredExt:
-			return 0, status.Errorf(codes.Unimplemented, "registered extension %s is not supported", x.RegisteredExt.GetId())
+			return 0, status.Errorf(codes.Unimplemented, "registered extension %s is not supported",
+				x.RegisteredExt.GetId())
 		default:
-			return 0, status.Error(codes.Unimplemented, "an extension that is not known here is not supported")
+			return 0, status.Error(codes.Unimplemented, "an unknown extension is not supported")
 		}
 	}
 	return depth, nil
@@ -168,17 +172,17 @@ func checkEncoding(e gpb.Encoding) error {
 	case gpb.Encoding_JSON, gpb.Encoding_JSON_IETF, gpb.Encoding_PROTO:
 		return nil
 	}
-	return status.Errorf(codes.Unimplemented, "encoding %s is unsupported; JSON, JSON_IETF and PROTO are served", e)
+	return status.Errorf(codes.Unimplemented, "encoding %s is unsupported; expected JSON, JSON_IETF or PROTO", e)
 }
 
-// filter takes out leaves that a request does not want besides its paths.
+// filter selects leaves of a request by type and use_models.
 type filter struct {
 	models map[string]bool // use_models; nil: all
 	kind   gpb.GetRequest_DataType
 }
 
-// wants reports whether a leaf passes.
-func (f filter) wants(l *leafInfo) bool {
+// matches reports whether a leaf passes.
+func (f filter) matches(l *leafInfo) bool {
 	switch f.kind {
 	case gpb.GetRequest_CONFIG:
 		if !l.config {
@@ -200,11 +204,11 @@ func (f filter) wants(l *leafInfo) bool {
 	return true
 }
 
-// none reports whether everything passes.
+// none reports a filter that all leaves pass.
 func (f filter) none() bool { return f.models == nil && f.kind == gpb.GetRequest_ALL }
 
-// reflectPrefix is the prefix of answers to a request: its origin and target and
-// nothing else, so that the paths of updates are read from the root.
+// reflectPrefix returns the prefix of answers to a request: its origin and target without elements,
+// so that the paths of updates start at the root.
 func reflectPrefix(p *gpb.Path) *gpb.Path {
 	if p.GetOrigin() == "" && p.GetTarget() == "" {
 		return nil

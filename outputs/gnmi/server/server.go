@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The server: options, limits, and the small RPCs.
+// The server: options, limits, and the short RPCs.
 
 package server
 
@@ -25,56 +25,62 @@ import (
 // Version is the gNMI version that Capabilities reports.
 const Version = "0.10.0"
 
-// Options say what a server serves and how. Store and Schema are required.
+// Options configure a server. Store and Schema are required.
 type Options struct {
 	Store *store.Store
-	// Schema returns the schema of now. It is asked for every request, so it may
-	// come to know more modules while the server runs.
+	// Schema returns the current schema. It is called for every request, so that modules may be
+	// added while the server runs.
 	Schema func() *yang.Schema
 
-	// AnyTarget takes whatever target a client names as a label for the store's
-	// default target, as a device does. Without it targets are the store's, and "*"
-	// is all of them.
+	// AnyTarget accepts any target of a client as a label for the store's default target, as a
+	// device does. Otherwise targets are those of the store, and "*" is all of them.
 	AnyTarget bool
-	// Atomic are the schema paths of containers or lists that are sent whole, in
-	// notifications marked atomic, whenever something in them changes.
+	// Atomic are the schema paths of containers and lists that are sent whole, in notifications
+	// marked atomic, whenever something in them changes.
 	Atomic []string
-	// Refresh, when set, is called before current values are read (Get, ONCE, POLL,
-	// a sample), to bring the store up to date.
+	// Refresh, if set, brings the store up to date. It is called before current values are read
+	// (Get, ONCE, POLL, a sample).
 	Refresh func()
-	// Streaming, when set, is called when the first STREAM begins (true) and when the
-	// last has ended (false), one call at a time.
+	// Streaming, if set, is called when the first STREAM begins (true) and after the last has ended
+	// (false), one call at a time.
 	Streaming func(on bool)
-	// Apply, when set, serves Set: it is given what a request comes to. Without it Set
-	// is refused as unimplemented.
+	// Apply, if set, carries out Set requests. Without it Set is refused as unimplemented.
 	Apply Apply
-	// Authorize, when set, is asked before every RPC; its error refuses it.
-	Authorize func(context.Context) error
+	// Querier, if set, computes rows that a Get names with all their keys and that are not in the
+	// store.
+	Querier Querier
 
 	// LowestInterval is the shortest interval between samples and between
 	// heartbeats; 0 is 100 ms.
 	LowestInterval time.Duration
-	// MaxStreams is how many Subscribe calls may be open at once; 0 is 1,024.
+	// MaxStreams bounds the open Subscribe calls; 0 is 1,024.
 	MaxStreams int
-	// MaxPaths is how many paths one request may have; 0 is 10,000.
+	// MaxPaths bounds the paths of one request; 0 is 10,000.
 	MaxPaths int
-	// MaxGetLeaves is how many leaves one Get may return; 0 is 200,000.
+	// MaxGetLeaves bounds the leaves in the answer to one Get; 0 is 200,000.
 	MaxGetLeaves int
 
-	// Logger gets what goes wrong; nil discards it.
+	// Logger receives errors; nil disables logging.
 	Logger *slog.Logger
-	// Now is the clock that delivery is measured by; nil is time.Now.
+	// Now is the clock that measures delivery; nil is time.Now.
 	Now func() time.Time
 }
 
-// Server is a gNMI server. Make it with New, register it with Register or as
-// gpb.GNMIServer, and Close it before the gRPC server stops.
+// Querier computes one row of a list. The list is a schema path as in table.Table.List; keys has a
+// value for every key of the list. The view holds the row alone. The status code of an error, as
+// status.FromError returns it, becomes that of the Get.
+type Querier interface {
+	Query(ctx context.Context, target, list string, keys map[string]string) (*store.View, error)
+}
+
+// Server is a gNMI server. Create it with New, register it with Register or as gpb.GNMIServer, and
+// Close it before the gRPC server stops.
 type Server struct {
 	gpb.UnimplementedGNMIServer
 
 	opts    Options
 	atomics map[string]bool
-	whole   int // the greatest size of a list sent whole
+	whole   int // largest size of a list sent whole
 	stats   stats
 	infos   sync.Map // *store.List → *listInfo
 
@@ -83,12 +89,12 @@ type Server struct {
 
 	mu        sync.Mutex
 	open      int // Subscribe calls
-	streaming int // of them STREAM
+	streaming int // STREAM subscriptions among them
 	hook      sync.Mutex
 	idle      sync.WaitGroup
 }
 
-// New returns a server. It fails when options are missing or contradict the schema.
+// New returns a server. It fails if options are missing or contradict the schema.
 func New(o Options) (*Server, error) {
 	if o.Store == nil || o.Schema == nil {
 		return nil, errors.New("gnmi: a server needs a store and a schema")
@@ -107,7 +113,7 @@ func New(o Options) (*Server, error) {
 	for _, p := range o.Atomic {
 		n, err := o.Schema().Node(p)
 		if err != nil {
-			return nil, errors.Join(errors.New("gnmi: a container to be sent whole"), err)
+			return nil, errors.Join(errors.New("gnmi: an atomic container"), err)
 		}
 		s.atomics[n.Path] = true
 	}
@@ -123,9 +129,8 @@ func setDefault[T ~int | ~int64](v *T, d T) {
 // Register registers the server with a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) { gpb.RegisterGNMIServer(r, s) }
 
-// Close ends every stream with status Unavailable and waits until they have ended.
-// A stream whose client does not read ends when the gRPC server is stopped or ctx
-// ends, whichever Close is given first; it returns ctx's error in the latter case.
+// Close ends every stream with status Unavailable and waits for them. A stream whose client does
+// not read ends only when the gRPC server stops. Close returns the error of ctx if ctx ends first.
 func (s *Server) Close(ctx context.Context) error {
 	s.stopOnce.Do(func() { close(s.stopping) })
 	done := make(chan struct{})
@@ -143,9 +148,6 @@ func (s *Server) Close(ctx context.Context) error {
 
 // Capabilities lists the modules with their versions and the encodings served.
 func (s *Server) Capabilities(ctx context.Context, req *gpb.CapabilityRequest) (*gpb.CapabilityResponse, error) {
-	if err := s.authorize(ctx); err != nil {
-		return nil, err
-	}
 	if _, err := extensions(req.GetExtension(), false); err != nil {
 		return nil, err
 	}
@@ -159,20 +161,13 @@ func (s *Server) Capabilities(ctx context.Context, req *gpb.CapabilityRequest) (
 	return resp, nil
 }
 
-func (s *Server) authorize(ctx context.Context) error {
-	if s.opts.Authorize == nil {
-		return nil
-	}
-	return s.opts.Authorize(ctx)
-}
-
 func (s *Server) refresh() {
 	if s.opts.Refresh != nil {
 		s.opts.Refresh()
 	}
 }
 
-// enter counts a Subscribe call in, or refuses it.
+// enter counts a Subscribe call, or refuses it.
 func (s *Server) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +177,8 @@ func (s *Server) enter() error {
 	default:
 	}
 	if s.open >= s.opts.MaxStreams {
-		return status.Errorf(codes.ResourceExhausted, "Subscribe: %d streams are open, which is the limit; close one, or raise the limit", s.open)
+		return status.Errorf(codes.ResourceExhausted,
+			"Subscribe: %d streams are open, which is the limit; close one, or raise the limit", s.open)
 	}
 	s.open++
 	s.idle.Add(1)
@@ -198,7 +194,7 @@ func (s *Server) leave() {
 
 var errStopping = status.Error(codes.Unavailable, "the server is shutting down")
 
-// stream counts STREAM subscriptions by 1 or -1 and calls the hook at the ends.
+// stream adds 1 or -1 to the STREAM subscriptions and calls Streaming for the first and the last.
 func (s *Server) stream(by int) {
 	s.hook.Lock()
 	defer s.hook.Unlock()
@@ -208,28 +204,28 @@ func (s *Server) stream(by int) {
 	}
 }
 
-// Stats are counts since the server was made, save Streams, which is now.
+// Stats are counts since the server was created; Streams is the current number.
 type Stats struct {
 	Streams   int    // Subscribe calls open
 	Requests  uint64 // RPCs, refused ones included
-	Refused   uint64 // RPCs refused for what they ask
+	Refused   uint64 // RPCs refused as invalid or over a limit
 	Updates   uint64 // leaves sent, deletes included
-	Coalesced uint64 // changes that a busy subscriber was not told of singly
+	Coalesced uint64 // changes merged into later ones for slow subscribers
 	Messages  uint64 // SubscribeResponses sent
 	Bytes     uint64 // their size
-	// Delivery is how long it took from the end of the newest epoch until its first
-	// update was handed to a stream; 0 before there was one.
+	// Delivery is the time from the end of the newest epoch to its first update on a stream; 0
+	// without one.
 	Delivery time.Duration
 }
 
 type stats struct {
 	requests, refused, updates, coalesced, messages, bytes atomic.Uint64
 
-	newest   atomic.Int64 // the greatest timestamp sent so far
+	newest   atomic.Int64 // latest timestamp sent
 	delivery atomic.Int64
 }
 
-// Stats returns the counts of now.
+// Stats returns the current counts.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	open := s.open
@@ -241,7 +237,7 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// delivered notes when the first update of an epoch was sent.
+// delivered records when the first update of an epoch was sent.
 func (s *Server) delivered(meta store.Meta) {
 	ts := meta.Time.UnixNano()
 	for {
@@ -252,9 +248,6 @@ func (s *Server) delivered(meta store.Meta) {
 		if s.stats.newest.CompareAndSwap(newest, ts) {
 			if d := s.opts.Now().Sub(meta.Time); d > 0 {
 				s.stats.delivery.Store(int64(d))
-				if meta.Epoch != 0 {
-					s.opts.Store.NoteDelivery(meta.Epoch, d)
-				}
 			}
 			return
 		}
@@ -265,30 +258,30 @@ func modelData(m yang.Model) *gpb.ModelData {
 	return &gpb.ModelData{Name: m.Name, Organization: m.Organization, Version: m.Version}
 }
 
-// models checks use_models and returns the names; nil when all are meant.
+// models checks use_models and returns the names; nil for all models.
 func models(schema *yang.Schema, use []*gpb.ModelData) (map[string]bool, error) {
 	if len(use) == 0 {
 		return nil, nil
 	}
-	known := schema.Models()
+	served := schema.Models()
 	out := map[string]bool{}
 	for _, u := range use {
-		i := slices.IndexFunc(known, func(m yang.Model) bool {
+		i := slices.IndexFunc(served, func(m yang.Model) bool {
 			return m.Name == u.GetName() &&
 				(u.GetVersion() == "" || u.GetVersion() == m.Version) &&
 				(u.GetOrganization() == "" || u.GetOrganization() == m.Organization)
 		})
 		if i < 0 {
 			return nil, status.Errorf(codes.InvalidArgument,
-				"use_models: model %q (organization %q, version %q) is not supported; Capabilities lists those that are",
+				"use_models: model %q (organization %q, version %q) is not supported; Capabilities lists the supported ones",
 				clip(u.GetName()), clip(u.GetOrganization()), clip(u.GetVersion()))
 		}
-		out[known[i].Name] = true
+		out[served[i].Name] = true
 	}
 	return out, nil
 }
 
-// clip bounds text of a client in an error.
+// clip bounds the length of a client's text in an error.
 func clip(s string) string {
 	if len(s) > 100 {
 		return s[:100] + "…"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Set: deletes, replaces and updates, checked and taken apart into steps on leaves, which
-// whoever owns the configuration applies all or none of.
+// Set: deletes, replaces and updates, checked and divided into steps on leaves. The owner of the
+// configuration applies all of them or none.
 
 package server
 
@@ -16,27 +16,26 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// Edit is one step of a Set. Steps hold in their order: a later one outdoes an earlier.
+// Edit is one step of a Set. A later step overrides an earlier one.
 type Edit struct {
-	// Path is where, from the top, with the keys of every list and without module names.
-	// Of a delete it is a node of any kind, and what is configured at and below it goes
-	// back to its default; otherwise it is a leaf.
+	// Path is the path from the root, with the keys of every list and without module names. For a
+	// delete it is any node, and the configuration at and below it returns to its default;
+	// otherwise it is a leaf.
 	Path   []*gpb.PathElem
 	Delete bool
-	// Leaf and Value are what to set: a uint64, int64, float64, bool or string, as
-	// Leaf.Kind says. Leaf is nil for a delete of more than a leaf.
+	// Leaf is the leaf to set; nil for a delete of more than a leaf. Value is a uint64, int64,
+	// float64, bool or string, by Leaf.Kind.
 	Leaf  *yang.Leaf
 	Value any
 }
 
-// Apply makes the steps of one Set hold, or none of them and says why; the error names the
-// path. A status error is passed on as it is, any other is InvalidArgument. Calls may
+// Apply carries out all steps of one Set, or none and returns an error that names the path. A
+// status error is returned to the client unchanged, any other as InvalidArgument. Calls may
 // overlap.
 type Apply func(ctx context.Context, edits []Edit) error
 
-// Set changes configuration where Options.Apply is given, and is refused where it is not.
-// The transaction is deletes, then replaces, then updates (gNMI 3.4.3); nothing has changed
-// when it is refused.
+// Set changes configuration through Options.Apply, and is refused without it. A transaction carries
+// out deletes, then replaces, then updates (gNMI 3.4.3), all of them or none.
 func (s *Server) Set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse, error) {
 	s.stats.requests.Add(1)
 	resp, err := s.set(ctx, req)
@@ -47,17 +46,16 @@ func (s *Server) Set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse
 }
 
 func (s *Server) set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse, error) {
-	if err := s.authorize(ctx); err != nil {
-		return nil, err
-	}
 	if s.opts.Apply == nil {
-		return nil, status.Error(codes.Unimplemented, "Set: what is served here is measured, there is nothing to configure; use Get or Subscribe")
+		return nil, status.Error(codes.Unimplemented,
+			"Set: this server has only measurements and no configuration; use Get or Subscribe")
 	}
 	if len(req.GetUnionReplace()) > 0 {
 		return nil, status.Error(codes.Unimplemented, "Set: union_replace is not supported; use replace")
 	}
 	if n := len(req.GetDelete()) + len(req.GetReplace()) + len(req.GetUpdate()); n > s.opts.MaxPaths {
-		return nil, status.Errorf(codes.ResourceExhausted, "Set: %d operations; at most %d are taken", n, s.opts.MaxPaths)
+		return nil, status.Errorf(codes.ResourceExhausted, "Set: %d operations; expected at most %d", n,
+			s.opts.MaxPaths)
 	}
 	if _, err := extensions(req.GetExtension(), false); err != nil {
 		return nil, err
@@ -99,7 +97,7 @@ func (s *Server) set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse
 	return resp, nil
 }
 
-// maxEdits bounds what one request can come to.
+// maxEdits bounds the steps of one request.
 const maxEdits = 100_000
 
 // transaction collects the steps of a request.
@@ -117,7 +115,7 @@ func (t *transaction) path(p *gpb.Path) (*yang.Node, []*gpb.PathElem, error) {
 	full = append(append(full, t.prefix.GetElem()...), p.GetElem()...)
 	for _, e := range full {
 		if name := e.GetName(); name == "*" || name == "..." {
-			return nil, nil, invalid("Set: %s: a path of Set has no wildcards", yang.PathString(full))
+			return nil, nil, invalid("Set: %s: wildcards are not valid in a Set", yang.PathString(full))
 		}
 	}
 	n, elems, err := (&yang.UpdateReader{Schema: t.schema}).Resolve(full)
@@ -143,7 +141,7 @@ func (t *transaction) replace(u *gpb.Update) error {
 	if err != nil {
 		return err
 	}
-	if n.Leaf == nil { // the value of a leaf replaces by itself
+	if n.Leaf == nil { // setting a leaf replaces it
 		if err := t.add(Edit{Path: elems, Delete: true}); err != nil {
 			return err
 		}
@@ -177,7 +175,8 @@ func (t *transaction) read(elems []*gpb.PathElem, u *gpb.Update) error {
 
 func (t *transaction) add(e Edit) error {
 	if len(t.edits) >= maxEdits {
-		return status.Errorf(codes.ResourceExhausted, "Set: more than %d leaves; send them in several requests", maxEdits)
+		return status.Errorf(codes.ResourceExhausted, "Set: more than %d leaves; send them in several requests",
+			maxEdits)
 	}
 	t.edits = append(t.edits, e)
 	return nil

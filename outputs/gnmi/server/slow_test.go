@@ -17,10 +17,9 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 )
 
-// TestSlowSubscriberNextToAHealthyOne has a client that does not read while hundreds of
-// rows change hundreds of times: the one beside it gets every last value,
-// memory does not grow with the updates, and when the slow one reads again it gets
-// the newest values, with the number of those that it missed.
+// A client does not read while hundreds of rows change hundreds of times. A second client receives
+// every last value, memory does not grow with the updates, and when the first one reads again it
+// receives the newest values, with the number of those that it missed.
 func TestSlowSubscriberNextToAHealthyOne(t *testing.T) {
 	const rows, rounds = 300, 200
 	f := newFixture(t)
@@ -56,16 +55,17 @@ func TestSlowSubscriberNextToAHealthyOne(t *testing.T) {
 		}
 		done <- n
 	}()
+	held := held(t, f)
 	round(1)
 	round(2)
-	before := heap()
+	before := held()
 	for n := 3; n <= rounds; n++ {
 		round(n)
 	}
 	if n := <-done; n < rows {
 		t.Errorf("the healthy one got %d updates", n)
 	}
-	if grown := int64(heap()) - int64(before); grown > 8<<20 {
+	if grown := held() - before; grown > 8<<20 {
 		t.Errorf("%d rounds with a subscriber that does not read took %d MiB more", rounds, grown>>20)
 	}
 
@@ -83,16 +83,16 @@ func TestSlowSubscriberNextToAHealthyOne(t *testing.T) {
 		}
 	}
 	if duplicates == 0 {
-		t.Error("the slow one was not told that it missed anything")
+		t.Error("the slow one received no count of the values that it missed")
 	}
 	if got := f.server.Stats().Coalesced; got < duplicates {
-		t.Errorf("%d coalesced in the server's count, the slow one alone was told of %d", got, duplicates)
+		t.Errorf("%d coalesced in the server's count, the slow one alone missed %d", got, duplicates)
 	}
 }
 
-// TestSlowSubscribersOfAListThatTurnsOver has clients that do not read while every row of a large list gives way to a new
-// one, again and again, as victims of losses do from epoch to epoch: what is kept for them does not grow with the rounds,
-// and one that reads again ends with the rows that there are and no others.
+// Clients do not read while every row of a large list is replaced by a new one, round after round,
+// as victim flows are from epoch to epoch. The memory held for them does not grow with the rounds,
+// and a client that reads again ends with exactly the current rows.
 func TestSlowSubscribersOfAListThatTurnsOver(t *testing.T) {
 	const rows, rounds, clients = 5_000, 30, 8
 	f := newFixture(t)
@@ -107,14 +107,16 @@ func TestSlowSubscribersOfAListThatTurnsOver(t *testing.T) {
 	streams := make([]*client, clients)
 	for i := range streams {
 		streams[i] = subscribe(t, f.dial(), subscriptions(gpb.SubscriptionList_STREAM, packets))
+		streams[i].until("sync")
 	}
+	held := held(t, f)
 	round(1)
 	round(2)
-	before := heap()
+	before := held()
 	for n := 3; n <= rounds; n++ {
 		round(n)
 	}
-	if grown := int64(heap()) - int64(before); grown > 16<<20 {
+	if grown := held() - before; grown > 16<<20 {
 		t.Errorf("%d rounds with %d subscribers that do not read took %d MiB more", rounds, clients, grown>>20)
 	}
 	have, newest := map[string]bool{}, 0
@@ -139,18 +141,33 @@ func TestSlowSubscribersOfAListThatTurnsOver(t *testing.T) {
 	}
 }
 
-func heap() uint64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
+// held returns a function that measures the memory that subscribers of packets keep alive. It waits
+// until the store has evaluated the published rows for them, so that neither queued work nor
+// garbage counts, however slow the machine is.
+func held(t *testing.T, f *fixture) func() int64 {
+	t.Helper()
+	sub, err := f.store.Subscribe(store.SubscribeOptions{Queries: []store.Query{store.ParseQuery("", packets)},
+		UpdatesOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sub.Close)
+	return func() int64 {
+		sub.Sync()
+		runtime.GC()
+		runtime.GC() // the first moves pooled buffers to where the second frees them
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
 }
 
-// TestEveryValueIsAccountedFor reads at random speeds: what a client got and what it
-// was told it missed add up to the changes there were.
+// At random reading speeds, the values that a client received and the values counted as missed add
+// up to the published ones.
 func TestEveryValueIsAccountedFor(t *testing.T) {
 	f := newFixture(t)
-	st, err := f.store.Subscribe(store.SubscribeOptions{Queries: []store.Query{store.ParseQuery("", packets)}, UpdatesOnly: true})
+	st, err := f.store.Subscribe(store.SubscribeOptions{Queries: []store.Query{store.ParseQuery("", packets)},
+		UpdatesOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,8 +195,8 @@ func TestEveryValueIsAccountedFor(t *testing.T) {
 	}
 }
 
-// TestCancelledAtAnyMoment cancels streams of every mode at random moments while
-// values are published and other streams come and go.
+// Streams of every mode are canceled at random moments while values are published and other streams
+// open and close.
 func TestCancelledAtAnyMoment(t *testing.T) {
 	f := newFixture(t)
 	api := f.dial()
@@ -203,7 +220,8 @@ func TestCancelledAtAnyMoment(t *testing.T) {
 		clients.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(w), 7))
 			for range 40 {
-				mode := []gpb.SubscriptionList_Mode{gpb.SubscriptionList_STREAM, gpb.SubscriptionList_ONCE, gpb.SubscriptionList_POLL}[rng.IntN(3)]
+				mode := []gpb.SubscriptionList_Mode{gpb.SubscriptionList_STREAM, gpb.SubscriptionList_ONCE,
+					gpb.SubscriptionList_POLL}[rng.IntN(3)]
 				req := subscriptions(mode, []string{packets, "/univmon", hitterA}[rng.IntN(3)])
 				if rng.IntN(3) == 0 {
 					req.GetSubscribe().Subscription[0].Mode = gpb.SubscriptionMode_SAMPLE
@@ -217,7 +235,8 @@ func TestCancelledAtAnyMoment(t *testing.T) {
 				reads := rng.IntN(20)
 				if stream.Send(req) == nil {
 					if mode == gpb.SubscriptionList_POLL {
-						_ = stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}}) // ends soon, one way or other
+						// ends soon, one way or other
+						_ = stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}})
 						reads = rng.IntN(2)
 					}
 					for range reads {
@@ -233,14 +252,14 @@ func TestCancelledAtAnyMoment(t *testing.T) {
 	clients.Wait()
 	close(stop)
 	publisher.Wait()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for f.server.Stats().Streams > 0 && time.Now().Before(deadline) {
 		runtime.Gosched()
 	}
 	if n := f.server.Stats().Streams; n > 0 {
 		t.Errorf("%d streams are left", n)
 	}
-	if n := f.store.Stats(); n.Feeds != 0 || n.Subscriptions != 0 {
+	if n := f.store.Stats(); n.Subscriptions != 0 {
 		t.Errorf("left in the store: %+v", n)
 	}
 }
@@ -258,20 +277,21 @@ func dedupe(l []string) []string {
 	return out
 }
 
-// TestHostileWildcards has paths that could be matched in very many ways, and very
-// many paths.
+// Paths that match in a great number of ways, and a great number of paths.
 func TestHostileWildcards(t *testing.T) {
 	f := newFixture(t)
 	f.publish(hitters(t, "s1 10.0.0.1 1"), summary(t, "s1", 1, 1, 1))
 	api := f.dial()
 	dots := strings.Repeat("/...", 60)
-	c := subscribe(t, api, subscriptions(gpb.SubscriptionList_ONCE, dots+"/packets", dots+"/*/*/packets", strings.Repeat("/.../*", 5)))
+	c := subscribe(t, api, subscriptions(gpb.SubscriptionList_ONCE, dots+"/packets", dots+"/*/*/packets",
+		strings.Repeat("/.../*", 5)))
 	if got := c.until("sync"); len(got) < 3 {
 		t.Errorf("got %q", got)
 	}
 	many := make([]string, 10_000)
 	for i := range many {
-		many[i] = fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=src][flow=10.0.%d.%d]", i/256, i%256)
+		many[i] = fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=src][flow=10.0.%d.%d]", i/256,
+			i%256)
 	}
 	c = subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, many...))
 	if got := c.until("sync"); len(got) != 8 {

@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 )
 
-// pullRows is how many rows are taken from the store at once.
+// pullRows is the number of rows pulled from the store at once.
 const pullRows = 512
 
 // feed is one group of a running stream.
@@ -25,8 +25,8 @@ type feed struct {
 	heartbeat time.Time // next; zero for none
 }
 
-// serveStream sends initial values, the sync response, and then what changes or is
-// sampled, until the client cancels or the server stops.
+// serveStream sends initial values, the sync response, and then changes and samples, until the
+// client cancels or the server stops.
 func (s *Server) serveStream(stream gpb.GNMI_SubscribeServer, w *writer, req *request) error {
 	s.stream(1)
 	defer s.stream(-1)
@@ -70,8 +70,8 @@ func (s *Server) serveStream(stream gpb.GNMI_SubscribeServer, w *writer, req *re
 	return s.follow(stream, w, feeds, changed, receive(stream))
 }
 
-// receive reports what ends a stream from the client's side: a message that may not
-// come, or a broken connection. A client that closes its side keeps its stream.
+// receive reports what ends a stream from the client's side: an invalid message or a broken
+// connection. A client that closes only its sending side keeps its stream.
 func receive(stream gpb.GNMI_SubscribeServer) <-chan error {
 	bad := make(chan error, 1)
 	go func() {
@@ -91,8 +91,10 @@ func receive(stream gpb.GNMI_SubscribeServer) <-chan error {
 	return bad
 }
 
-// follow is the stream after its sync response.
-func (s *Server) follow(stream gpb.GNMI_SubscribeServer, w *writer, feeds []*feed, changed <-chan struct{}, bad <-chan error) error {
+// follow serves the stream after its sync response.
+func (s *Server) follow(stream gpb.GNMI_SubscribeServer, w *writer, feeds []*feed, changed <-chan struct{},
+	bad <-chan error,
+) error {
 	start := time.Now()
 	for _, f := range feeds {
 		if f.sample > 0 {
@@ -169,7 +171,7 @@ func (s *Server) tick(stream gpb.GNMI_SubscribeServer, w *writer, feeds []*feed,
 	return nil
 }
 
-// isDue reports whether a time has come, and moves it to the next after now.
+// isDue reports whether a time has passed, and moves it to the next one after now.
 func isDue(at *time.Time, every time.Duration, now time.Time) bool {
 	if at.IsZero() || at.After(now) {
 		return false
@@ -181,7 +183,7 @@ func isDue(at *time.Time, every time.Duration, now time.Time) bool {
 	return true
 }
 
-// drain sends everything that a feed has to tell.
+// drain sends all pending rows of a feed.
 func (s *Server) drain(stream gpb.GNMI_SubscribeServer, w *writer, f *feed) error {
 	var newest store.Meta
 	for more := true; more; {
@@ -206,8 +208,8 @@ func (s *Server) drain(stream gpb.GNMI_SubscribeServer, w *writer, f *feed) erro
 	return nil
 }
 
-// pull writes the next rows of a feed, and reports whether there are more. newest
-// becomes the greatest time among them.
+// pull writes the next rows of a feed, and reports whether there are more. It sets newest to the
+// latest time among them.
 func (w *writer) pull(f *feed, newest *store.Meta) (bool, error) {
 	w.quiet = f.sample > 0
 	deltas, more := f.sub.Pull(pullRows)

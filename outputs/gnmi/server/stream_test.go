@@ -66,7 +66,8 @@ func (v *virtual) during(d time.Duration) []string {
 func sampled(mode gpb.SubscriptionMode, sample, heartbeat time.Duration, suppress bool) *gpb.SubscribeRequest {
 	req := subscriptions(gpb.SubscriptionList_STREAM, packets)
 	s := req.GetSubscribe().Subscription[0]
-	s.Mode, s.SampleInterval, s.HeartbeatInterval, s.SuppressRedundant = mode, uint64(sample), uint64(heartbeat), suppress
+	s.Mode, s.SampleInterval, s.HeartbeatInterval, s.SuppressRedundant = mode, uint64(sample), uint64(heartbeat),
+		suppress
 	return req
 }
 
@@ -77,17 +78,21 @@ func TestSampling(t *testing.T) {
 		req  *gpb.SubscribeRequest
 		want []string
 	}{
-		{"SAMPLE sends everything once per interval", sampled(gpb.SubscriptionMode_SAMPLE, 100*time.Millisecond, 0, false), []string{
-			"0 " + a + "1", "0 " + b + "1", "0 sync",
-			"100 " + a + "2", "100 " + b + "1",
-			"200 " + a + "4", "200 " + b + "1",
-			"300 " + a + "4", "300 " + b + "1",
-		}},
-		{"suppress_redundant leaves out what has not changed", sampled(gpb.SubscriptionMode_SAMPLE, 100*time.Millisecond, 0, true), []string{
-			"0 " + a + "1", "0 " + b + "1", "0 sync", "100 " + a + "2", "200 " + a + "4",
-		}},
-		{"heartbeat under suppress_redundant", sampled(gpb.SubscriptionMode_SAMPLE, 100*time.Millisecond, 250*time.Millisecond, true), []string{
-			"0 " + a + "1", "0 " + b + "1", "0 sync", "100 " + a + "2", "200 " + a + "4", "250 " + a + "4", "250 " + b + "1",
+		{"SAMPLE sends everything once per interval",
+			sampled(gpb.SubscriptionMode_SAMPLE, 100*time.Millisecond, 0, false), []string{
+				"0 " + a + "1", "0 " + b + "1", "0 sync",
+				"100 " + a + "2", "100 " + b + "1",
+				"200 " + a + "4", "200 " + b + "1",
+				"300 " + a + "4", "300 " + b + "1",
+			}},
+		{"suppress_redundant leaves out what has not changed",
+			sampled(gpb.SubscriptionMode_SAMPLE, 100*time.Millisecond, 0, true), []string{
+				"0 " + a + "1", "0 " + b + "1", "0 sync", "100 " + a + "2", "200 " + a + "4",
+			}},
+		{"heartbeat under suppress_redundant", sampled(gpb.SubscriptionMode_SAMPLE, 100*time.Millisecond,
+			250*time.Millisecond, true), []string{
+			"0 " + a + "1", "0 " + b + "1", "0 sync", "100 " + a + "2", "200 " + a + "4", "250 " + a + "4",
+			"250 " + b + "1",
 		}},
 		{"interval 0 is the lowest there is", sampled(gpb.SubscriptionMode_SAMPLE, 0, 0, true), []string{
 			"0 " + a + "1", "0 " + b + "1", "0 sync", "60 " + a + "2", "160 " + a + "3", "170 " + a + "4",
@@ -96,7 +101,8 @@ func TestSampling(t *testing.T) {
 			"0 " + a + "1", "0 " + b + "1", "0 sync", "55 " + a + "2", "155 " + a + "3", "165 " + a + "4",
 		}},
 		{"ON_CHANGE with heartbeat", sampled(gpb.SubscriptionMode_ON_CHANGE, 0, 200*time.Millisecond, false), []string{
-			"0 " + a + "1", "0 " + b + "1", "0 sync", "55 " + a + "2", "155 " + a + "3", "165 " + a + "4", "200 " + a + "4", "200 " + b + "1",
+			"0 " + a + "1", "0 " + b + "1", "0 sync", "55 " + a + "2", "155 " + a + "3", "165 " + a + "4",
+			"200 " + a + "4", "200 " + b + "1",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -150,7 +156,8 @@ func TestAtomicContainer(t *testing.T) {
 	f.publish(summary(t, "s1", 1, 10, 2.5))
 	api := f.dial()
 	c := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/summaries/summary/state"))
-	part := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/summaries/summary/state/packets", "/univmon/summaries/summary/state/epoch"))
+	part := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/summaries/summary/state/packets",
+		"/univmon/summaries/summary/state/epoch"))
 	c.until("sync")
 	part.until("sync")
 	f.publish(summary(t, "s1", 2, 10, nan))
@@ -163,7 +170,8 @@ func TestAtomicContainer(t *testing.T) {
 	f.publish(summary(t, "s2", 3, 1, nan))
 	got := c.next()
 	got = append(got, c.next()...)
-	if fmt.Sprint(got) == "" || !strings.Contains(strings.Join(got, "\n"), "- "+at) && !strings.Contains(strings.Join(got, "\n"), "- atomic "+at) {
+	if fmt.Sprint(got) == "" || !strings.Contains(strings.Join(got, "\n"), "- "+at) &&
+		!strings.Contains(strings.Join(got, "\n"), "- atomic "+at) {
 		t.Errorf("no delete of the entry that is gone: %q", got)
 	}
 }
@@ -174,7 +182,8 @@ func TestAtomicList(t *testing.T) {
 	api := f.dial()
 	c := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, packets))
 	head := "atomic /univmon/heavy-hitters: "
-	same(t, "initial", c.until("sync"), head+hitterA+"/state/packets = uint 1", head+hitterB+"/state/packets = uint 2", "sync")
+	same(t, "initial", c.until("sync"), head+hitterA+"/state/packets = uint 1", head+hitterB+"/state/packets = uint 2",
+		"sync")
 	f.publish(hitters(t, "s1 10.0.0.1 1", "s1 10.0.0.3 3"))
 	same(t, "replaced as a whole", c.next(), head+hitterA+"/state/packets = uint 1",
 		head+"/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=src][flow=10.0.0.3]/state/packets = uint 3")

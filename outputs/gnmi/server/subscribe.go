@@ -17,7 +17,7 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 )
 
-// request is a SubscriptionList that has been found good.
+// request is a valid SubscriptionList.
 type request struct {
 	mode        gpb.SubscriptionList_Mode
 	encoding    gpb.Encoding
@@ -26,28 +26,25 @@ type request struct {
 	origin      string
 	target      string
 	queries     []store.Query // of all subscriptions
-	groups      []group       // STREAM: subscriptions by how they are triggered
+	groups      []group       // STREAM: subscriptions by trigger
 }
 
-// group is the subscriptions of a STREAM that share a trigger.
+// group holds the subscriptions of a STREAM that share a trigger.
 type group struct {
 	trigger
 	queries []store.Query
 }
 
-// trigger says when values are sent.
+// trigger is when values are sent.
 type trigger struct {
 	sample    time.Duration // between samples; 0 is on change
-	suppress  bool          // samples leave out what has not changed
+	suppress  bool          // samples omit unchanged values
 	heartbeat time.Duration // 0 is none
 }
 
 // Subscribe serves one stream.
 func (s *Server) Subscribe(stream gpb.GNMI_SubscribeServer) error {
 	s.stats.requests.Add(1)
-	if err := s.authorize(stream.Context()); err != nil {
-		return s.refused(err)
-	}
 	if err := s.enter(); err != nil {
 		return s.refused(err)
 	}
@@ -64,7 +61,8 @@ func (s *Server) Subscribe(stream gpb.GNMI_SubscribeServer) error {
 		return s.refused(err)
 	}
 	w := &writer{
-		server: s, send: stream.Send, encoding: req.encoding, filter: req.filter, origin: req.origin, target: req.target,
+		server: s, send: stream.Send, encoding: req.encoding, filter: req.filter, origin: req.origin,
+		target: req.target,
 	}
 	switch req.mode {
 	case gpb.SubscriptionList_ONCE:
@@ -80,8 +78,7 @@ func (s *Server) refused(err error) error {
 	return err
 }
 
-// values sends what is there, and that this was all: the answer to ONCE and to each
-// Poll.
+// values sends the current values and a sync response: the answer to ONCE and to each Poll.
 func (s *Server) values(w *writer, req *request) error {
 	if !req.updatesOnly {
 		s.refresh()
@@ -100,15 +97,15 @@ func (s *Server) values(w *writer, req *request) error {
 	return w.message(syncResponse, 0)
 }
 
-// pollGrace is how long the initial values of a POLL subscription wait for the first
-// Poll, which is then answered in their place.
+// pollGrace is the time that the initial values of a POLL subscription wait for the first Poll. The
+// answer to a Poll within this time replaces them.
 const pollGrace = 100 * time.Millisecond
 
-// poll answers each Poll until the client closes its side. The specification's words
-// on updates_only and openconfig's own server and client have a POLL subscription
-// begin with the values of now and a sync response; its section on POLL has values
-// come with a Poll only. A client of either kind is served: one that waits gets the
-// initial values, and one that polls at once gets them once, as the answer.
+// poll answers each Poll until the client closes its side. By the specification's text on
+// updates_only, and in openconfig's server and client, a POLL subscription begins with current
+// values and a sync response; by its section on POLL, values are sent only for a Poll. Both kinds
+// of client are served: one that waits receives the initial values, and one that polls at once
+// receives them once, as the answer.
 func (s *Server) poll(stream gpb.GNMI_SubscribeServer, w *writer, req *request) error {
 	next := make(chan error)
 	go func() {
@@ -181,7 +178,8 @@ func (s *Server) request(m *gpb.SubscribeRequest) (*request, error) {
 		return nil, invalid("Subscribe: the SubscriptionList has no subscription")
 	}
 	if n := len(l.GetSubscription()); n > s.opts.MaxPaths {
-		return nil, status.Errorf(codes.ResourceExhausted, "Subscribe: %d subscriptions; at most %d are taken on one stream", n, s.opts.MaxPaths)
+		return nil, status.Errorf(codes.ResourceExhausted,
+			"Subscribe: %d subscriptions; expected at most %d on one stream", n, s.opts.MaxPaths)
 	}
 	if err := checkEncoding(l.GetEncoding()); err != nil {
 		return nil, err
@@ -189,11 +187,12 @@ func (s *Server) request(m *gpb.SubscribeRequest) (*request, error) {
 	if q := l.GetQos().GetMarking(); q > 63 {
 		return nil, invalid("Subscribe: qos marking %d; a DSCP is 0 to 63", q)
 	}
-	req := &request{mode: l.GetMode(), encoding: l.GetEncoding(), updatesOnly: l.GetUpdatesOnly(), target: l.GetPrefix().GetTarget()}
+	req := &request{mode: l.GetMode(), encoding: l.GetEncoding(), updatesOnly: l.GetUpdatesOnly(),
+		target: l.GetPrefix().GetTarget()}
 	switch req.mode {
 	case gpb.SubscriptionList_STREAM, gpb.SubscriptionList_ONCE, gpb.SubscriptionList_POLL:
 	default:
-		return nil, invalid("Subscribe: mode %d is none that gNMI has", int32(req.mode))
+		return nil, invalid("Subscribe: mode %d is not a gNMI mode", int32(req.mode))
 	}
 	schema := s.opts.Schema()
 	var err error
@@ -212,7 +211,7 @@ func (s *Server) request(m *gpb.SubscribeRequest) (*request, error) {
 		if i == 0 {
 			req.origin = a.origin
 		} else if a.origin != req.origin {
-			req.origin = "" // several names for the one schema; none is reflected
+			req.origin = "" // several names for the same schema; none is reflected
 		}
 		req.queries = append(req.queries, a.query)
 		if req.mode != gpb.SubscriptionList_STREAM {
@@ -237,7 +236,7 @@ func (r *request) add(t trigger, q store.Query) {
 	r.groups = append(r.groups, group{trigger: t, queries: []store.Query{q}})
 }
 
-// trigger checks how a subscription of a STREAM is to be triggered.
+// trigger returns the trigger of a subscription of a STREAM.
 func (s *Server) trigger(sub *gpb.Subscription) (trigger, error) {
 	var t trigger
 	var err error
@@ -248,7 +247,7 @@ func (s *Server) trigger(sub *gpb.Subscription) (trigger, error) {
 	case gpb.SubscriptionMode_ON_CHANGE:
 		return t, nil
 	case gpb.SubscriptionMode_TARGET_DEFINED:
-		// Results come once an epoch, so a change is the best trigger for all of them.
+		// Results change once per epoch, so ON_CHANGE suits all of them.
 		if sub.GetSampleInterval() != 0 {
 			return t, invalid("sample_interval %d ns with TARGET_DEFINED: the target chooses the interval; leave it out, or use SAMPLE", sub.GetSampleInterval())
 		}
@@ -262,17 +261,17 @@ func (s *Server) trigger(sub *gpb.Subscription) (trigger, error) {
 		}
 		t.suppress = sub.GetSuppressRedundant()
 		if !t.suppress {
-			t.heartbeat = 0 // every sample is one
+			t.heartbeat = 0 // every sample is a heartbeat
 		}
 		return t, nil
 	}
-	return t, invalid("subscription mode %d is none that gNMI has", int32(sub.GetMode()))
+	return t, invalid("subscription mode %d is not a gNMI mode", int32(sub.GetMode()))
 }
 
-// interval checks an interval in nanoseconds; 0 is allowed and stays 0.
+// interval checks an interval in nanoseconds; 0 is valid and remains 0.
 func (s *Server) interval(name string, ns uint64) (time.Duration, error) {
 	if ns > math.MaxInt64 {
-		return 0, invalid("%s %d ns is longer than can be kept (%s)", name, ns, time.Duration(math.MaxInt64))
+		return 0, invalid("%s %d ns is too long; the longest is %s", name, ns, time.Duration(math.MaxInt64))
 	}
 	d := time.Duration(ns)
 	if d != 0 && d < s.opts.LowestInterval {

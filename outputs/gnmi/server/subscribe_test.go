@@ -18,6 +18,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/yang"
+	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 const (
@@ -75,14 +76,16 @@ func TestPollAnswersEachPoll(t *testing.T) {
 }
 
 func TestStreamSyncsOnceAfterInitialValues(t *testing.T) {
-	for _, mode := range []gpb.SubscriptionMode{gpb.SubscriptionMode_ON_CHANGE, gpb.SubscriptionMode_TARGET_DEFINED, gpb.SubscriptionMode_SAMPLE} {
+	for _, mode := range []gpb.SubscriptionMode{gpb.SubscriptionMode_ON_CHANGE, gpb.SubscriptionMode_TARGET_DEFINED,
+		gpb.SubscriptionMode_SAMPLE} {
 		t.Run(mode.String(), func(t *testing.T) {
 			f := newFixture(t)
 			f.publish(hitters(t, "s1 10.0.0.1 1", "s1 10.0.0.2 2"))
 			req := subscriptions(gpb.SubscriptionList_STREAM, packets)
 			req.GetSubscribe().Subscription[0].Mode = mode
 			c := subscribe(t, f.dial(), req)
-			same(t, "initial", c.until("sync"), hitterA+"/state/packets = uint 1", hitterB+"/state/packets = uint 2", "sync")
+			same(t, "initial", c.until("sync"), hitterA+"/state/packets = uint 1", hitterB+"/state/packets = uint 2",
+				"sync")
 			f.publish(hitters(t, "s1 10.0.0.1 1", "s1 10.0.0.2 3"))
 			got := c.until("uint 3")
 			if slices.Contains(got, "sync") {
@@ -132,7 +135,8 @@ func TestSubscriptionBeforeDataStaysOpen(t *testing.T) {
 		req.GetSubscribe().Prefix = &gpb.Path{Target: target}
 		c := subscribe(t, f.dial(), req)
 		same(t, "nothing yet", c.next(), "sync")
-		err := f.store.Publish(store.Batch{Target: target, Time: t0, Tables: []store.Publication{{Table: hitters(t, "s1 10.0.0.1 1"), Replace: true}}})
+		err := f.store.Publish(store.Batch{Target: target, Time: t0,
+			Tables: []store.Publication{{Table: hitters(t, "s1 10.0.0.1 1"), Replace: true}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +195,8 @@ func TestWildcardsAndOmittedKeys(t *testing.T) {
 func TestOriginAndTarget(t *testing.T) {
 	f := newFixture(t)
 	f.publish(hitters(t, "s1 10.0.0.1 1"))
-	err := f.store.Publish(store.Batch{Target: "leaf7", Time: t0, Tables: []store.Publication{{Table: hitters(t, "s1 10.0.0.2 2")}}})
+	err := f.store.Publish(store.Batch{Target: "leaf7", Time: t0,
+		Tables: []store.Publication{{Table: hitters(t, "s1 10.0.0.2 2")}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,9 +254,12 @@ func TestEncodings(t *testing.T) {
 	api := f.dial()
 	row := "/univmon/summaries/summary[device=s1][dimension=src]/state/"
 	for enc, want := range map[gpb.Encoding][]string{
-		gpb.Encoding_PROTO:     {"packets = uint 1152921504606846976", "entropy = double 2.5", "status = string complete", "heavy-hitters = uint 3"},
-		gpb.Encoding_JSON:      {"packets = json 1152921504606846976", "entropy = json 2.5", `status = json "complete"`, "heavy-hitters = json 3"},
-		gpb.Encoding_JSON_IETF: {`packets = ietf "1152921504606846976"`, `entropy = ietf "2.5"`, `status = ietf "complete"`, "heavy-hitters = ietf 3"},
+		gpb.Encoding_PROTO: {"packets = uint 1152921504606846976", "entropy = double 2.5",
+			"status = string complete", "heavy-hitters = uint 3"},
+		gpb.Encoding_JSON: {"packets = json 1152921504606846976", "entropy = json 2.5", `status = json "complete"`,
+			"heavy-hitters = json 3"},
+		gpb.Encoding_JSON_IETF: {`packets = ietf "1152921504606846976"`, `entropy = ietf "2.5"`,
+			`status = ietf "complete"`, "heavy-hitters = ietf 3"},
 	} {
 		req := subscriptions(gpb.SubscriptionList_ONCE, "/univmon/summaries/summary/state")
 		req.GetSubscribe().Encoding = enc
@@ -271,7 +279,8 @@ func TestUseModels(t *testing.T) {
 	req := subscriptions(gpb.SubscriptionList_ONCE, "/")
 	req.GetSubscribe().UseModels = []*gpb.ModelData{{Name: "netsketch-collector"}}
 	same(t, "another model", subscribe(t, api, req).until("sync"), "sync")
-	req.GetSubscribe().UseModels = []*gpb.ModelData{{Name: "netsketch-univmon", Version: "0.1.0", Organization: "netsketch"}}
+	req.GetSubscribe().UseModels = []*gpb.ModelData{{Name: "netsketch-univmon", Version: "0.1.0",
+		Organization: "netsketch"}}
 	if got := subscribe(t, api, req).until("sync"); len(got) < 2 {
 		t.Errorf("the model itself gives %v", got)
 	}
@@ -287,10 +296,12 @@ func TestDepth(t *testing.T) {
 		path  string
 		want  []string
 	}{
-		{1, key, []string{key + "/device = string s1", key + "/dimension = string src", key + "/flow = string 10.0.0.1"}},
+		{1, key, []string{key + "/device = string s1", key + "/dimension = string src",
+			key + "/flow = string 10.0.0.1"}},
 		{1, key + "/state/packets", []string{key + "/state/packets = uint 1"}},
 		{1, "/univmon/heavy-hitters", nil},
-		{2, "/univmon/heavy-hitters", []string{key + "/device = string s1", key + "/dimension = string src", key + "/flow = string 10.0.0.1"}},
+		{2, "/univmon/heavy-hitters", []string{key + "/device = string s1", key + "/dimension = string src",
+			key + "/flow = string 10.0.0.1"}},
 	} {
 		req := subscriptions(gpb.SubscriptionList_ONCE, tc.path)
 		req.Extension = []*extpb.Extension{{Ext: &extpb.Extension_Depth{Depth: &extpb.Depth{Level: tc.level}}}}
@@ -329,14 +340,21 @@ func TestRefused(t *testing.T) {
 		want string
 	}{
 		{"no list", &gpb.SubscribeRequest{}, codes.InvalidArgument, "no SubscriptionList"},
-		{"poll first", &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}}, codes.InvalidArgument, "Poll before"},
-		{"no subscription", list(func(l *gpb.SubscriptionList) { l.Subscription = nil }), codes.InvalidArgument, "no subscription"},
-		{"too many", list(func(l *gpb.SubscriptionList) { l.Subscription = slices.Repeat(l.Subscription, 4) }), codes.ResourceExhausted, "at most 3"},
+		{"poll first", &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}},
+			codes.InvalidArgument, "Poll before"},
+		{"no subscription", list(func(l *gpb.SubscriptionList) { l.Subscription = nil }), codes.InvalidArgument,
+			"no subscription"},
+		{"too many", list(func(l *gpb.SubscriptionList) { l.Subscription = slices.Repeat(l.Subscription, 4) }),
+			codes.ResourceExhausted, "at most 3"},
 		{"mode", list(func(l *gpb.SubscriptionList) { l.Mode = 9 }), codes.InvalidArgument, "mode 9"},
-		{"encoding ASCII", list(func(l *gpb.SubscriptionList) { l.Encoding = gpb.Encoding_ASCII }), codes.Unimplemented, "encoding ASCII is unsupported"},
-		{"encoding BYTES", list(func(l *gpb.SubscriptionList) { l.Encoding = gpb.Encoding_BYTES }), codes.Unimplemented, "encoding BYTES is unsupported"},
-		{"qos", list(func(l *gpb.SubscriptionList) { l.Qos = &gpb.QOSMarking{Marking: 64} }), codes.InvalidArgument, "qos marking 64"},
-		{"use_models", list(func(l *gpb.SubscriptionList) { l.UseModels = []*gpb.ModelData{{Name: "nope"}} }), codes.InvalidArgument, `"nope"`},
+		{"encoding ASCII", list(func(l *gpb.SubscriptionList) { l.Encoding = gpb.Encoding_ASCII }), codes.Unimplemented,
+			"encoding ASCII is unsupported"},
+		{"encoding BYTES", list(func(l *gpb.SubscriptionList) { l.Encoding = gpb.Encoding_BYTES }), codes.Unimplemented,
+			"encoding BYTES is unsupported"},
+		{"qos", list(func(l *gpb.SubscriptionList) { l.Qos = &gpb.QOSMarking{Marking: 64} }), codes.InvalidArgument,
+			"qos marking 64"},
+		{"use_models", list(func(l *gpb.SubscriptionList) { l.UseModels = []*gpb.ModelData{{Name: "nope"}} }),
+			codes.InvalidArgument, `"nope"`},
 		{"model version", list(func(l *gpb.SubscriptionList) {
 			l.UseModels = []*gpb.ModelData{{Name: "netsketch-univmon", Version: "9.9.9"}}
 		}), codes.InvalidArgument, `"9.9.9"`},
@@ -344,29 +362,41 @@ func TestRefused(t *testing.T) {
 			l.Prefix = &gpb.Path{Origin: "openconfig"}
 			l.Subscription[0].Path.Origin = "openconfig"
 		}), codes.InvalidArgument, "one of them"},
-		{"origin", one(func(s *gpb.Subscription) { s.Path.Origin = "juniper_cli" }), codes.InvalidArgument, "juniper_cli"},
-		{"another module as origin", one(func(s *gpb.Subscription) { s.Path.Origin = "openconfig-interfaces" }), codes.InvalidArgument, "openconfig-interfaces"},
-		{"target in the path", one(func(s *gpb.Subscription) { s.Path.Target = "x" }), codes.InvalidArgument, "belongs into the prefix"},
-		{"path outside the schema", one(func(s *gpb.Subscription) { s.Path = path("/univmon/heavy-hiters") }), codes.InvalidArgument, `"heavy-hiters"`},
-		{"path below a leaf", one(func(s *gpb.Subscription) { s.Path = path(packets + "/x") }), codes.InvalidArgument, `"x"`},
-		{"no such key", one(func(s *gpb.Subscription) { s.Path = path("/univmon/heavy-hitters/heavy-hitter[name=x]") }), codes.InvalidArgument, `"name"`},
-		{"key on a container", one(func(s *gpb.Subscription) { s.Path = path("/univmon[name=x]") }), codes.InvalidArgument, `"name"`},
-		{"element of gNMI 0.3", one(func(s *gpb.Subscription) { s.Path = deprecated }), codes.InvalidArgument, "element"},
+		{"origin", one(func(s *gpb.Subscription) { s.Path.Origin = "juniper_cli" }), codes.InvalidArgument,
+			"juniper_cli"},
+		{"another module as origin", one(func(s *gpb.Subscription) { s.Path.Origin = "openconfig-interfaces" }),
+			codes.InvalidArgument, "openconfig-interfaces"},
+		{"target in the path", one(func(s *gpb.Subscription) { s.Path.Target = "x" }), codes.InvalidArgument,
+			"belongs in the prefix"},
+		{"path outside the schema", one(func(s *gpb.Subscription) { s.Path = path("/univmon/heavy-hiters") }),
+			codes.InvalidArgument, `"heavy-hiters"`},
+		{"path below a leaf", one(func(s *gpb.Subscription) { s.Path = path(packets + "/x") }), codes.InvalidArgument,
+			`"x"`},
+		{"no such key", one(func(s *gpb.Subscription) { s.Path = path("/univmon/heavy-hitters/heavy-hitter[name=x]") }),
+			codes.InvalidArgument, `"name"`},
+		{"key on a container", one(func(s *gpb.Subscription) { s.Path = path("/univmon[name=x]") }),
+			codes.InvalidArgument, `"name"`},
+		{"element of gNMI 0.3", one(func(s *gpb.Subscription) { s.Path = deprecated }), codes.InvalidArgument,
+			"element"},
 		{"sample interval too low", one(func(s *gpb.Subscription) {
 			s.Mode, s.SampleInterval = gpb.SubscriptionMode_SAMPLE, 1000
 		}), codes.InvalidArgument, "the lowest is 10ms"},
 		{"sample interval too long", one(func(s *gpb.Subscription) {
 			s.Mode, s.SampleInterval = gpb.SubscriptionMode_SAMPLE, 1<<63
-		}), codes.InvalidArgument, "longer than"},
-		{"heartbeat too low", one(func(s *gpb.Subscription) { s.HeartbeatInterval = 5 }), codes.InvalidArgument, "heartbeat_interval"},
+		}), codes.InvalidArgument, "is too long"},
+		{"heartbeat too low", one(func(s *gpb.Subscription) { s.HeartbeatInterval = 5 }), codes.InvalidArgument,
+			"heartbeat_interval"},
 		{"TARGET_DEFINED with an interval", one(func(s *gpb.Subscription) {
 			s.Mode, s.SampleInterval = gpb.SubscriptionMode_TARGET_DEFINED, 1e9
 		}), codes.InvalidArgument, "TARGET_DEFINED"},
 		{"subscription mode", one(func(s *gpb.Subscription) { s.Mode = 7 }), codes.InvalidArgument, "mode 7"},
-		{"history", ext(&extpb.Extension{Ext: &extpb.Extension_History{History: &extpb.History{}}}), codes.Unimplemented, "history"},
-		{"master arbitration", ext(&extpb.Extension{Ext: &extpb.Extension_MasterArbitration{}}), codes.Unimplemented, "master_arbitration"},
+		{"history", ext(&extpb.Extension{Ext: &extpb.Extension_History{History: &extpb.History{}}}),
+			codes.Unimplemented, "history"},
+		{"master arbitration", ext(&extpb.Extension{Ext: &extpb.Extension_MasterArbitration{}}), codes.Unimplemented,
+			"master_arbitration"},
 		{"commit", ext(&extpb.Extension{Ext: &extpb.Extension_Commit{}}), codes.Unimplemented, "commit"},
-		{"config subscription", ext(&extpb.Extension{Ext: &extpb.Extension_ConfigSubscription{}}), codes.Unimplemented, "config_subscription"},
+		{"config subscription", ext(&extpb.Extension{Ext: &extpb.Extension_ConfigSubscription{}}), codes.Unimplemented,
+			"config_subscription"},
 		{"registered", ext(&extpb.Extension{Ext: &extpb.Extension_RegisteredExt{RegisteredExt: &extpb.RegisteredExtension{Id: 999}}}), codes.Unimplemented, "registered"},
 		{"unknown extension", ext(&extpb.Extension{}), codes.Unimplemented, "extension"},
 	} {
@@ -394,8 +424,10 @@ func TestSecondMessages(t *testing.T) {
 		second *gpb.SubscribeRequest
 		want   string
 	}{
-		{"list on STREAM", gpb.SubscriptionList_STREAM, subscriptions(gpb.SubscriptionList_STREAM, packets), "second SubscriptionList"},
-		{"list on POLL", gpb.SubscriptionList_POLL, subscriptions(gpb.SubscriptionList_POLL, packets), "second SubscriptionList"},
+		{"list on STREAM", gpb.SubscriptionList_STREAM, subscriptions(gpb.SubscriptionList_STREAM, packets),
+			"second SubscriptionList"},
+		{"list on POLL", gpb.SubscriptionList_POLL, subscriptions(gpb.SubscriptionList_POLL, packets),
+			"second SubscriptionList"},
 		{"poll on STREAM", gpb.SubscriptionList_STREAM, poll, "not in mode POLL"},
 		{"nothing on STREAM", gpb.SubscriptionList_STREAM, &gpb.SubscribeRequest{}, "neither"},
 		{"nothing on POLL", gpb.SubscriptionList_POLL, &gpb.SubscribeRequest{}, "neither"},
@@ -422,7 +454,8 @@ func TestStreamLimit(t *testing.T) {
 	b := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, packets))
 	a.until("sync")
 	b.until("sync")
-	if err := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, packets)).end(); status.Code(err) != codes.ResourceExhausted {
+	if err := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM,
+		packets)).end(); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a third stream: %v", err)
 	}
 	if got := f.server.Stats().Streams; got != 2 {
@@ -449,7 +482,8 @@ func TestCloseEndsStreams(t *testing.T) {
 			t.Errorf("an open stream ended with %v", err)
 		}
 	}
-	if err := subscribe(t, api, subscriptions(gpb.SubscriptionList_ONCE, packets)).end(); status.Code(err) != codes.Unavailable {
+	if err := subscribe(t, api, subscriptions(gpb.SubscriptionList_ONCE,
+		packets)).end(); status.Code(err) != codes.Unavailable {
 		t.Errorf("a new stream: %v", err)
 	}
 }
@@ -464,7 +498,7 @@ func TestSchemaGrows(t *testing.T) {
 	if err := subscribe(t, api, req).end(); status.Code(err) != codes.InvalidArgument {
 		t.Fatalf("before: %v", err)
 	}
-	mods := append(yang.UnivMonModules(), yang.Module{Name: "acme", Text: `module acme { namespace "urn:acme"; prefix a;
+	mods := append(yangtest.Modules(), yang.Module{Name: "acme", Text: `module acme { namespace "urn:acme"; prefix a;
 		organization "acme"; revision 2026-01-01; container acme { config false; leaf x { type uint8; } } }`})
 	grown, err := yang.Load(mods...)
 	if err != nil {
@@ -476,7 +510,10 @@ func TestSchemaGrows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(caps.SupportedModels, func(m *gpb.ModelData) bool { return m.Name == "acme" && m.Organization == "acme" }) {
+	if !slices.ContainsFunc(caps.SupportedModels, func(m *gpb.ModelData) bool {
+		return m.Name == "acme" &&
+			m.Organization == "acme"
+	}) {
 		t.Errorf("Capabilities has no acme: %v", caps.SupportedModels)
 	}
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Wire form: the parts of a SubscribeResponse, as the protocol buffer encoding has
-// them, so that what streams share is encoded once.
+// The protobuf encoding of the parts of a SubscribeResponse, so that streams share encoded parts.
 
 package server
 
@@ -134,8 +133,8 @@ func appendValue(b []byte, enc gpb.Encoding, f *leafInfo, v store.Value) []byte 
 	return appendBytes(b, updateVal, val)
 }
 
-// appendUpdate appends a Notification's update made of the body (path and val) and
-// the count of duplicates.
+// appendUpdate appends an update of a Notification from its body (path and val) and the count of
+// duplicates.
 func appendUpdate(b, body []byte, duplicates uint32) []byte {
 	b = protowire.AppendTag(b, noteUpdate, protowire.BytesType)
 	size := len(body)
@@ -150,8 +149,8 @@ func appendUpdate(b, body []byte, duplicates uint32) []byte {
 	return b
 }
 
-// response wraps bytes that are a SubscribeResponse's encoding in a message that
-// marshals to them. The bytes must stay as they are until it has been sent.
+// response returns a message that marshals to an encoded SubscribeResponse. The bytes must not
+// change until the message has been sent.
 func response(raw []byte) *gpb.SubscribeResponse {
 	r := new(gpb.SubscribeResponse)
 	r.ProtoReflect().SetUnknown(raw)
@@ -163,7 +162,7 @@ var syncResponse = mustMarshal(&gpb.SubscribeResponse{Response: &gpb.SubscribeRe
 func mustMarshal(m proto.Message) []byte {
 	b, err := proto.Marshal(m)
 	if err != nil {
-		panic(err) // of a constant message
+		panic(err) // the message is a constant
 	}
 	return b
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Writing: deltas put together to Notifications and sent.
+// The writer, which combines deltas to Notifications and sends them.
 
 package server
 
@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// noteSize is the size of a Notification that takes no more rows: with another
-	// row, and what gRPC puts before it, it still fits in one HTTP/2 frame of 16 KiB,
-	// which is also a size that gRPC has a pool of buffers for (the next is 32 KiB).
+	// noteSize is the size from which a Notification receives no more rows. With one more row and
+	// gRPC's header it fits in one HTTP/2 frame of 16 KiB, for which gRPC has a pool of buffers
+	// (the next size is 32 KiB).
 	noteSize = 15 << 10
-	// wholeSize is the greatest size of a list sent whole: clients take 4 MiB.
+	// wholeSize is the largest size of a list sent whole: clients accept 4 MiB.
 	wholeSize = 3 << 20
-	// ownNote is the number of leaves of a row from which on it gets a Notification
-	// of its own, whose prefix then spares each leaf the keys.
+	// ownNote is the number of leaves from which a row has a Notification of its own, so that the
+	// keys are in the prefix instead of in each leaf.
 	ownNote = 4
 )
 
-// writer puts a stream's deltas together. It belongs to the stream's sender.
+// writer combines the deltas of a stream. The stream's sender owns it.
 type writer struct {
 	server   *Server
 	send     func(*gpb.SubscribeResponse) error
 	encoding gpb.Encoding
 	filter   filter
 	origin   string
-	target   string // as the client has it: "" is not reflected, "*" is each row's own
+	target   string // of the request: "" is not reflected, "*" is replaced by the target of each row
 	quiet    bool   // do not report duplicates
 
 	head   []byte // origin and target of the open note's prefix
@@ -50,8 +50,7 @@ type writer struct {
 	whose []string
 }
 
-// begin makes the open note one with this prefix and time, sending the one before
-// if it is another.
+// begin opens a note with this prefix and time, and sends the previous one if it differs.
 func (w *writer) begin(target string, prefix [2][]byte, time int64, atomic bool) error {
 	head := w.headFor(target)
 	if w.opened {
@@ -79,7 +78,7 @@ func (w *writer) headFor(target string) []byte {
 	return appendPathHead(buf[:0], w.origin, target)
 }
 
-// flush sends the open note, if there is one.
+// flush sends the open note, if any.
 func (w *writer) flush() error {
 	if !w.opened {
 		return nil
@@ -132,7 +131,7 @@ func (w *writer) delete(head, tail []byte) {
 	w.leaves++
 }
 
-// delta writes what has changed about a row.
+// delta writes the changes of a row.
 func (w *writer) delta(d *store.Delta) error {
 	info := w.server.info(d.Row.List)
 	if info.atomic > 0 {
@@ -170,7 +169,7 @@ func (w *writer) count(leaves []store.LeafDelta) {
 	}
 }
 
-// plain writes leaves that are independent of each other.
+// plain writes leaves that are not part of an atomic container.
 func (w *writer) plain(d *store.Delta, info *listInfo, leaves []store.LeafDelta) error {
 	eb := entryOf(d.Row.Entry)
 	time := d.Meta.Time.UnixNano()
@@ -200,7 +199,7 @@ func (w *writer) plain(d *store.Delta, info *listInfo, leaves []store.LeafDelta)
 	return nil
 }
 
-// deltaAtomic writes a delta that touches containers which are sent whole.
+// deltaAtomic writes a delta with leaves of containers that are sent whole.
 func (w *writer) deltaAtomic(d *store.Delta, info *listInfo, leaves []store.LeafDelta) error {
 	if d.Removed && d.Row.Entry.Depth == 0 && w.filter.none() {
 		return w.plain(d, info, leaves)
@@ -229,8 +228,8 @@ func (w *writer) deltaAtomic(d *store.Delta, info *listInfo, leaves []store.Leaf
 	return w.plain(d, info, rest)
 }
 
-// container writes every leaf of one container within an entry that the stream
-// selects, as an atomic Notification whose prefix is the container.
+// container writes the selected leaves of one container within an entry as an atomic Notification
+// whose prefix is the container.
 func (w *writer) container(d *store.Delta, info *listInfo, path []string, changed []store.LeafDelta) error {
 	eb := entryOf(d.Row.Entry)
 	elems := slices.Clone(eb.last)
@@ -266,13 +265,13 @@ func (w *writer) container(d *store.Delta, info *listInfo, path []string, change
 		w.note = appendUpdate(w.note, body, dup)
 		w.leaves++
 	}
-	if w.leaves == 0 { // nothing is left of it
+	if w.leaves == 0 { // the container is empty
 		w.delete(nil, nil)
 	}
 	return w.flush()
 }
 
-// whole notes that a list is to be sent whole once the deltas are through.
+// whole records that a list is to be sent whole after the deltas.
 func (w *writer) whole(info *listInfo, target string) {
 	for i, d := range w.dirty {
 		if d.list.Path == info.list.Path && w.whose[i] == target {
@@ -283,7 +282,7 @@ func (w *writer) whole(info *listInfo, target string) {
 	w.dirty, w.whose = append(w.dirty, info), append(w.whose, target)
 }
 
-// finish sends what is left: lists to be sent whole, and the open note.
+// finish sends the lists that are sent whole, and the open note.
 func (w *writer) finish(queries []store.Query) error {
 	if err := w.flush(); err != nil {
 		return err
@@ -298,8 +297,8 @@ func (w *writer) finish(queries []store.Query) error {
 	return nil
 }
 
-// list sends all rows of a list that the queries select, in one atomic Notification
-// whose prefix is the container that stands for them.
+// list sends the selected rows of a list in one atomic Notification whose prefix is their
+// container.
 func (w *writer) list(info *listInfo, target string, view *store.View, queries []store.Query) error {
 	var prefix []byte
 	n := len(info.list.Elems)
@@ -320,8 +319,8 @@ func (w *writer) list(info *listInfo, target string, view *store.View, queries [
 			if v.Absent() || !mask[i] {
 				continue
 			}
-			// A list that is sent whole itself has its own name in the prefix, and
-			// the keys then have nowhere to stand: its prefix is what is above it.
+			// The prefix of an atomic list is the path above it: with the name of the list in
+			// the prefix, there would be no place for the keys.
 			path = appendElems(path[:0], row.Entry, min(info.atomic, n-1), n)
 			body = appendBody(body[:0], w.encoding, path, rinfo.leaves[i].tail, &rinfo.leaves[i], v)
 			note = appendUpdate(note, body, 0)
@@ -350,7 +349,7 @@ func (w *writer) list(info *listInfo, target string, view *store.View, queries [
 	if err := w.flush(); err != nil || leaves == 0 {
 		return err
 	}
-	// More than a client takes in one message: what is there anew, one by one.
+	// Larger than clients accept in one message: a delete, then row by row.
 	var scratch []store.LeafDelta
 	for row, m := range view.List(target, info.list.Path, queries...) {
 		rinfo := w.server.info(row.List)
@@ -388,7 +387,7 @@ func (w *writer) mask(info *listInfo) []bool {
 	if m == nil {
 		m = make([]bool, len(info.leaves))
 		for i := range m {
-			m[i] = w.filter.wants(&info.leaves[i])
+			m[i] = w.filter.matches(&info.leaves[i])
 		}
 		if w.masks == nil {
 			w.masks = map[*listInfo][]bool{}

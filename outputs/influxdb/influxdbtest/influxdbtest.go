@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package influxdbtest runs a real InfluxDB 1.8, influxd, for tests: on loopback, in a
-// temporary folder, to be stopped, killed and started again.
+// temporary directory. It can be stopped, killed and started again.
 //
-// The program is looked for in $INFLUXD, .cache/bin and bin of the repository (where
-// "make influxd" puts it), the user's cache folder, and on the PATH. A test without it
-// is skipped, or fails when NETSKETCH_REQUIRE_INFLUXD is set, as CI does.
+// The package searches $INFLUXD, .cache/bin and bin of the repository (where "make influxd"
+// installs it), the user's cache directory, and the PATH. A test without influxd is skipped, or
+// fails if NETSKETCH_REQUIRE_INFLUXD is set, as in CI.
 //
-// Concurrency: a Server belongs to its test's goroutine, but for Query.
+// Concurrency: only the test's goroutine uses a Server; any may call Query.
 package influxdbtest
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const install = `run "make influxd", or: CGO_ENABLED=0 go install -tags uint64 github.com/influxdata/influxdb/cmd/influxd@v1.8.10, and set INFLUXD to the program`
 
-// find returns the program, or why there is none.
+// find returns the path of influxd, or an error that lists where it was searched.
 func find() (string, error) {
 	if p := os.Getenv("INFLUXD"); p != "" {
 		if _, err := os.Stat(p); err != nil {
@@ -41,7 +41,8 @@ func find() (string, error) {
 	}
 	var candidates []string
 	if root := repository(); root != "" {
-		candidates = append(candidates, filepath.Join(root, ".cache", "bin", "influxd"), filepath.Join(root, "bin", "influxd"))
+		candidates = append(candidates, filepath.Join(root, ".cache", "bin", "influxd"),
+			filepath.Join(root, "bin", "influxd"))
 	}
 	if cache, err := os.UserCacheDir(); err == nil {
 		candidates = append(candidates, filepath.Join(cache, "netsketch", "bin", "influxd"))
@@ -57,7 +58,7 @@ func find() (string, error) {
 	return "", errors.New("there is no influxd here")
 }
 
-// repository returns the folder that go.mod is in, from the test's folder upwards.
+// repository returns the directory of go.mod, at or above the test's directory.
 func repository() string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -77,9 +78,9 @@ func repository() string {
 
 // Server is an influxd.
 type Server struct {
-	// URL is where it listens; it stays the same over Stop and Start.
+	// URL is its address; Stop and Start keep it.
 	URL string
-	// Dir is the folder of its data.
+	// Dir is its data directory.
 	Dir string
 
 	tb      testing.TB
@@ -92,17 +93,15 @@ type Server struct {
 	auth    bool
 }
 
-// Options change how influxd is set up.
+// Options configure influxd.
 type Options struct {
-	// MaxBodySize bounds requests, in bytes; influxd's 25 MB when 0.
+	// MaxBodySize bounds requests, in bytes; influxd's 25 MB if 0.
 	MaxBodySize int
-	// Auth makes influxd ask for the user "admin" with the password "secret", whom it
-	// has from the start.
+	// Auth requires the user "admin" with the password "secret", which Start creates.
 	Auth bool
 }
 
-// Start starts an influxd with an empty database named netsketch, and ends it with
-// the test.
+// Start starts an influxd with an empty database named netsketch until the end of the test.
 func Start(tb testing.TB, o Options) *Server {
 	tb.Helper()
 	program, err := find()
@@ -147,7 +146,7 @@ bind-address = %q
 	tb.Cleanup(s.Kill)
 	s.Start()
 	if o.Auth {
-		// Without any user influxd takes this statement from anybody.
+		// While there is no user, influxd accepts this statement from any client.
 		s.Query(`CREATE USER admin WITH PASSWORD 'secret' WITH ALL PRIVILEGES`)
 		s.auth = true
 	}
@@ -188,7 +187,7 @@ func (s *Server) Start() {
 	s.cmd, s.exited = cmd, make(chan struct{})
 	exited := s.exited
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait() // the log has its exit
 		close(exited)
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -214,10 +213,10 @@ func (s *Server) Start() {
 	}
 }
 
-// Stop ends influxd in order.
+// Stop ends influxd gracefully.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
-// Kill ends influxd at once.
+// Kill kills influxd.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
 func (s *Server) end(sig syscall.Signal) {
@@ -258,7 +257,7 @@ func (s Series) Column(name string) []any {
 }
 
 // Query runs InfluxQL, one statement, on the database netsketch, with times in
-// nanoseconds. It fails the test when influxd does not take the query.
+// nanoseconds. It fails the test if influxd refuses the query.
 func (s *Server) Query(q string) []Series {
 	s.tb.Helper()
 	out, err := s.TryQuery(q)
