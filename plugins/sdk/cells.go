@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Cells: an array read from a device, packed, and typed views of it.
+// Cells: a packed array read from a device, with typed views.
 
 package sdk
 
@@ -20,8 +20,8 @@ type Cells struct {
 	Packed []byte
 }
 
-// CellsOf packs values of 8, 16, 32 or 64 bits. On little-endian machines the
-// result shares memory with values.
+// CellsOf packs values of 8, 16, 32 or 64 bits. On little-endian machines the result shares memory
+// with values.
 func CellsOf[T uint8 | uint16 | uint32 | uint64](object string, values []T) Cells {
 	var zero T
 	size := int(unsafe.Sizeof(zero))
@@ -42,7 +42,7 @@ func CellsOf[T uint8 | uint16 | uint32 | uint64](object string, values []T) Cell
 	return c
 }
 
-// Check reports whether width and length are sound.
+// Check returns an error if the width is invalid or the length is no multiple of it.
 func (c Cells) Check() error {
 	switch c.Width {
 	case 8, 16, 32, 64:
@@ -50,7 +50,8 @@ func (c Cells) Check() error {
 		return fmt.Errorf("object %s: cells of %d bits; packed cells have 8, 16, 32 or 64", c.Object, c.Width)
 	}
 	if len(c.Packed)%(c.Width/8) != 0 {
-		return fmt.Errorf("object %s: %d bytes are not a whole number of %d-bit cells", c.Object, len(c.Packed), c.Width)
+		return fmt.Errorf("object %s: %d bytes are not a whole number of %d-bit cells", c.Object, len(c.Packed),
+			c.Width)
 	}
 	return nil
 }
@@ -63,7 +64,7 @@ func (c Cells) Len() int {
 	return len(c.Packed) / (c.Width / 8)
 }
 
-// At returns cell i. It panics when i is not below Len.
+// At returns cell i. It panics if i is not less than Len.
 func (c Cells) At(i int) uint64 {
 	switch c.Width {
 	case 8:
@@ -77,11 +78,10 @@ func (c Cells) At(i int) uint64 {
 	}
 }
 
-// Uint8s, Uint16s, Uint32s and Uint64s return all cells. Where the width is the
-// same, the machine is little-endian and the memory is aligned, as it is for
-// every epoch that the SDK delivers, the result is a view that shares memory with
-// Packed; otherwise it is a copy. Cells wider than the result are cut to its
-// width, narrower ones are zero-extended.
+// Uint8s, Uint16s, Uint32s and Uint64s return all cells. If the width matches, the machine is
+// little-endian and the memory is aligned (as in every epoch that the SDK delivers), the result is
+// a view that shares memory with Packed; otherwise it is a copy. Wider cells are truncated to the
+// width of the result, narrower ones are zero-extended.
 
 // Uint8s returns all cells as bytes.
 func (c Cells) Uint8s() []uint8 { return view[uint8](c) }
@@ -113,5 +113,5 @@ func view[T uint8 | uint16 | uint32 | uint64](c Cells) []T {
 	return out
 }
 
-// nativeLittle tells whether the machine is little-endian.
+// nativeLittle reports whether the machine is little-endian.
 var nativeLittle = binary.NativeEndian.Uint16([]byte{1, 0}) == 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What Configure takes and returns.
+// The parameters and results of Configure.
 
 package sdk
 
@@ -16,15 +16,14 @@ import (
 
 // Config is a plugin's part of the collector's configuration.
 type Config struct {
-	// JSON is an object; empty means no configuration was given.
+	// JSON is a JSON object; empty without a configuration.
 	JSON []byte
-	// EpochLength is how long an epoch lasts.
+	// EpochLength is the duration of an epoch.
 	EpochLength time.Duration
 }
 
-// Decode fills in v, a pointer to a struct with json tags that holds the
-// defaults. A key that v does not have is an error, and so is a value of the
-// wrong type; both are FieldErrors.
+// Decode decodes the configuration into v, a pointer to a struct with json tags that holds the
+// defaults. An unknown key and a value of a wrong type are FieldErrors.
 func (c Config) Decode(v any) error {
 	if len(bytes.TrimSpace(c.JSON)) == 0 {
 		return nil
@@ -40,11 +39,12 @@ func (c Config) Decode(v any) error {
 	return nil
 }
 
-// fieldErrors makes of the JSON decoder's error one that names the field.
+// fieldErrors converts an error of the JSON decoder to one that names the field.
 func fieldErrors(err error) FieldErrors {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
-		return FieldErrors{{Field: kind.Field, Message: fmt.Sprintf("is a JSON %s; expected %s", kind.Value, kind.Type)}}
+		return FieldErrors{{Field: kind.Field, Message: fmt.Sprintf("is a JSON %s; expected %s", kind.Value,
+			kind.Type)}}
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		return FieldErrors{{Field: strings.Trim(name, `"`), Message: "is not a key of this plugin's configuration"}}
@@ -52,11 +52,12 @@ func fieldErrors(err error) FieldErrors {
 	return FieldErrors{{Message: err.Error()}}
 }
 
-// FieldError is one thing wrong in a configuration.
+// FieldError is one error in a configuration.
 type FieldError struct {
-	// Field is the path with dots between names, "dimensions.0.key"; empty: all of it.
+	// Field is the path of the field with dots between names, "dimensions.0.key"; empty: the whole
+	// configuration.
 	Field string `json:"field"`
-	// Message says what is wrong and what was expected.
+	// Message states the error and what is expected.
 	Message string `json:"message"`
 }
 
@@ -67,7 +68,7 @@ func (e FieldError) Error() string {
 	return e.Field + ": " + e.Message
 }
 
-// FieldErrors is what is wrong in a configuration; at least one entry.
+// FieldErrors are the errors in a configuration, at least one.
 type FieldErrors []FieldError
 
 func (e FieldErrors) Error() string {
@@ -78,15 +79,13 @@ func (e FieldErrors) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Settings is what a plugin wants of the network once it is configured.
+// Settings are what a configured plugin requests from the collector.
 type Settings struct {
-	// Bindings are the objects to read each epoch. Empty: all that match
-	// Description.Objects.
+	// Bindings are the objects to read in each epoch. Empty: all that match Description.Objects.
 	Bindings []Binding `json:"bindings,omitempty"`
-	// Missing is what the network lacks. The plugin works all the same.
+	// Missing lists needed objects that the network does not have. The plugin runs without them.
 	Missing []MissingObject `json:"missing,omitempty"`
-	// Plan is what to write before the first epoch, or nil. Its FromEpoch does
-	// not count.
+	// Plan is written before the first epoch; nil: no plan. Its FromEpoch is ignored.
 	Plan *Plan `json:"plan,omitempty"`
 }
 
@@ -96,7 +95,7 @@ type Binding struct {
 	Object string `json:"object"` // full P4Info name
 }
 
-// MissingObject is something that a plugin needs and the network lacks.
+// MissingObject is an object that a plugin needs and the network does not have.
 type MissingObject struct {
 	Device      string `json:"device,omitempty"` // empty: no device has it
 	Object      string `json:"object"`           // name or description

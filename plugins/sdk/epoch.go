@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// An epoch: what devices and hosts recorded between two instants.
+// An epoch: what devices and hosts recorded between two boundaries.
 
 package sdk
 
@@ -11,18 +11,17 @@ import (
 	"time"
 )
 
-// Status says how much of the network an epoch rests on. Its text is what the
-// YANG models publish.
+// Status is the status of an epoch. The YANG modules publish its text.
 type Status uint8
 
-// The states of an epoch.
+// Status values.
 const (
-	// StatusComplete: everything that was expected arrived.
+	// StatusComplete: all expected devices and hosts delivered everything.
 	StatusComplete Status = iota + 1
-	// StatusPartial: some arrived; Epoch.Missing lists the rest.
+	// StatusPartial: some data is missing; Epoch.Missing lists it.
 	StatusPartial
-	// StatusLost: nothing usable arrived. Such an epoch is delivered too, so
-	// that comparing neighbours shows the gap.
+	// StatusLost: no usable data arrived. The epoch is delivered all the same, so that a comparison
+	// of consecutive epochs detects the gap.
 	StatusLost
 )
 
@@ -41,44 +40,41 @@ func (s Status) String() string {
 
 // Epoch is one sealed epoch.
 type Epoch struct {
-	// Number grows by at least one from epoch to epoch.
+	// Number increases by at least one from epoch to epoch.
 	Number uint64
-	// Start is its first instant, End the first one after it; End is the
-	// timestamp of its results.
+	// Start is the first instant of the epoch and End the first one after it. End is the timestamp
+	// of the results.
 	Start, End time.Time
-	// Status says whether all of the network is in it.
+	// Status reports whether data is missing.
 	Status Status
-	// Expected and ExpectedHosts name who was asked, sorted.
+	// Expected and ExpectedHosts are the names of the devices and hosts to collect from, sorted.
 	Expected, ExpectedHosts []string
-	// Missing names who did not deliver, or not all.
+	// Missing lists devices and hosts whose data is missing or incomplete.
 	Missing []Missing
-	// Devices holds the data, sorted by name; one entry per device that
-	// delivered anything.
+	// Devices holds the cells by device, sorted by name. A device without any data has no entry.
 	Devices []DeviceData
-	// Hosts holds the hosts' reports, sorted by host and role.
+	// Hosts holds the reports of hosts, sorted by host and role.
 	Hosts []HostReport
-	// Watched is the set of rows to publish besides the usual ones, sorted.
-	Watched []Watch
-	// BankShift tells banks: see BankOf. It stays as it is for as long as the
+	// Watched lists the rows of watchable lists to publish in addition to the usual rows, sorted.
+	Watched []RowKey
+	// BankShift is the offset between epoch numbers and banks: see BankOf. It is constant while the
 	// collector runs.
 	BankShift uint64
-	// Skew is the time from the first device's flip at the end of the epoch to the
-	// last one's.
+	// Skew is the time between the first and the last device's flip at the end of the epoch.
 	Skew time.Duration
-	// Doubts are reasons why packets of another epoch may be among those of this
-	// one, or packets of this one missing, although all has arrived. What rests on
-	// comparing devices is then not exact.
-	Doubts []Doubt
-	// States says what each expected device measured under, sorted by device. It is
-	// empty where nobody keeps account of plans, as in a test.
+	// AccuracyWarnings are reasons why the epoch may contain packets of another epoch, or lack
+	// packets of its own, although all data has arrived. Results that compare devices are then not
+	// exact.
+	AccuracyWarnings []AccuracyWarning
+	// States holds the plan under which each expected device measured, sorted by device. It is
+	// empty if the caller does not track plans, as in most tests.
 	States []DeviceState
-	// Plans says what became of this plugin's plans since the epoch before that it
-	// was given.
+	// Plans holds the outcomes of this plugin's plans since the previous epoch that it received.
 	Plans []PlanOutcome
 }
 
-// BankOf returns the bank that devices with so many banks measure an epoch in. All
-// devices agree on it; epoch may be this one or any other.
+// BankOf returns the bank, from 0 to banks-1, in which devices with that count of banks measure an
+// epoch: this epoch or any other. It is the same on all devices.
 func (e *Epoch) BankOf(epoch uint64, banks int) int {
 	if banks < 1 {
 		return 0
@@ -86,80 +82,83 @@ func (e *Epoch) BankOf(epoch uint64, banks int) int {
 	return int((epoch + e.BankShift) % uint64(banks))
 }
 
-// Doubt is a reason not to take an epoch for exact although it has arrived.
-type Doubt struct {
-	Device string // that is behind it; empty: all of them
+// AccuracyWarning is a reason why results of an epoch may be inexact.
+type AccuracyWarning struct {
+	Device string // the device that causes it; empty: all devices
 	Reason string
 }
 
-// DeviceState is what a device measured under in an epoch.
+// DeviceState is the plan under which a device measured an epoch.
 type DeviceState struct {
 	Device string
-	// Plan is Plan.ID of the newest plan that was carried out on the device before
-	// the epoch began and concerns its bank; 0: none of this plugin's.
+	// Plan is Plan.ID of the newest plan for the epoch's bank that was applied on the device before
+	// the epoch began; 0: no plan of this plugin.
 	Plan uint64
-	// Mixed: entries changed while the epoch was open, or it is not known what became
-	// of a plan. What the device counted was not under one plan.
+	// Mixed: the device did not measure under one plan, because entries changed during the epoch or
+	// the outcome of a plan is unknown.
 	Mixed bool
 }
 
-// State returns what the device measured under, or nil when that is not known.
+// State returns the state of the device, or nil if it is unknown.
 func (e *Epoch) State(device string) *DeviceState {
-	i, ok := slices.BinarySearchFunc(e.States, device, func(s DeviceState, n string) int { return strings.Compare(s.Device, n) })
+	i, ok := slices.BinarySearchFunc(e.States, device,
+		func(s DeviceState, n string) int { return strings.Compare(s.Device, n) })
 	if !ok {
 		return nil
 	}
 	return &e.States[i]
 }
 
-// Missing is a device or host whose data is not, or not all, in an epoch.
+// Missing is a device or host whose data is missing or incomplete.
 type Missing struct {
 	Name   string
 	Reason string
-	Host   bool // a host, not a device
+	Host   bool // true for a host, false for a device
 }
 
-// DeviceData is what one device recorded.
+// DeviceData is the data of one device.
 type DeviceData struct {
 	Name    string
 	Objects []Cells // sorted by object
 }
 
-// HostReport is what one host recorded, in the form that the plugin's host role
-// writes.
+// HostReport is the report of one host, in the format that the host role defines.
 type HostReport struct {
 	Host string
 	Role string
 	Data []byte
 }
 
-// Device returns the data of the device, or nil when there is none.
+// Device returns the data of the device, or nil if there is none.
 func (e *Epoch) Device(name string) *DeviceData {
-	i, ok := slices.BinarySearchFunc(e.Devices, name, func(d DeviceData, n string) int { return strings.Compare(d.Name, n) })
+	i, ok := slices.BinarySearchFunc(e.Devices, name,
+		func(d DeviceData, n string) int { return strings.Compare(d.Name, n) })
 	if !ok {
 		return nil
 	}
 	return &e.Devices[i]
 }
 
-// Object returns the cells of the object with that full name, or nil.
+// Object returns the cells of the object with that full P4Info name, or nil.
 func (d *DeviceData) Object(name string) *Cells {
-	i, ok := slices.BinarySearchFunc(d.Objects, name, func(c Cells, n string) int { return strings.Compare(c.Object, n) })
+	i, ok := slices.BinarySearchFunc(d.Objects, name,
+		func(c Cells, n string) int { return strings.Compare(c.Object, n) })
 	if !ok {
 		return nil
 	}
 	return &d.Objects[i]
 }
 
-// Put adds cells to a device's data, keeping the order, or replaces those of
-// the same object.
+// Put adds cells to the data of a device in order, or replaces those of the same object.
 func (e *Epoch) Put(device string, cells Cells) {
-	i, ok := slices.BinarySearchFunc(e.Devices, device, func(d DeviceData, n string) int { return strings.Compare(d.Name, n) })
+	i, ok := slices.BinarySearchFunc(e.Devices, device,
+		func(d DeviceData, n string) int { return strings.Compare(d.Name, n) })
 	if !ok {
 		e.Devices = slices.Insert(e.Devices, i, DeviceData{Name: device})
 	}
 	d := &e.Devices[i]
-	j, ok := slices.BinarySearchFunc(d.Objects, cells.Object, func(c Cells, n string) int { return strings.Compare(c.Object, n) })
+	j, ok := slices.BinarySearchFunc(d.Objects, cells.Object,
+		func(c Cells, n string) int { return strings.Compare(c.Object, n) })
 	if ok {
 		d.Objects[j] = cells
 		return

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Log lines that the collector understands.
+// Log lines in the format that the collector parses.
 
 package sdk
 
@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-// Keys of a structured log line: one JSON object per line of standard error. They
-// are the ones that go-plugin's other loggers use.
+// Keys of a structured log line: one JSON object per line of standard error. go-plugin's loggers
+// use the same keys.
 const (
 	LogKeyTime    = "@timestamp"
 	LogKeyLevel   = "@level"
 	LogKeyMessage = "@message"
 )
 
-// newLogHandler returns a handler that writes lines of JSON to w, from the level
-// named on.
+// newLogHandler returns a handler that writes lines of JSON to w, from the named level on.
 func newLogHandler(w io.Writer, least string) slog.Handler {
 	level := slog.LevelInfo
 	if least != "" {

@@ -10,15 +10,17 @@ import (
 	"strings"
 )
 
-// MergeParts makes one epoch of the parts of it that several collectors gathered, for a Merger to rest on. Where two parts have an
-// object of the same device, add says what both counted together. A device that measured under two plans was under none. The parts
-// are not changed, and share their cells with the epoch.
+// MergeParts merges the parts of one epoch that several collectors collected. A Merger calls it. If
+// two parts have the same object of a device, add returns the sum of their cells. A device that
+// measured under different plans in two parts is Mixed. The parts are not changed and share their
+// cells with the result.
 func MergeParts(parts []*Epoch, add func(device string, a, b Cells) (Cells, error)) (*Epoch, error) {
 	if len(parts) == 0 {
 		return nil, errors.New("no parts to merge")
 	}
 	first := parts[0]
-	out := &Epoch{Number: first.Number, Start: first.Start, End: first.End, BankShift: first.BankShift, Status: StatusComplete}
+	out := &Epoch{Number: first.Number, Start: first.Start, End: first.End, BankShift: first.BankShift,
+		Status: StatusComplete}
 	for _, part := range parts {
 		if part.Number != first.Number {
 			return nil, fmt.Errorf("parts of epochs %d and %d cannot be merged", first.Number, part.Number)
@@ -37,7 +39,7 @@ func MergeParts(parts []*Epoch, add func(device string, a, b Cells) (Cells, erro
 		out.ExpectedHosts = append(out.ExpectedHosts, part.ExpectedHosts...)
 		out.Missing = append(out.Missing, part.Missing...)
 		out.Hosts = append(out.Hosts, part.Hosts...)
-		out.Doubts = append(out.Doubts, part.Doubts...)
+		out.AccuracyWarnings = append(out.AccuracyWarnings, part.AccuracyWarnings...)
 		out.States = append(out.States, part.States...)
 		out.Plans = append(out.Plans, part.Plans...)
 		if err := out.put(part.Devices, add); err != nil {
@@ -62,7 +64,7 @@ func MergeParts(parts []*Epoch, add func(device string, a, b Cells) (Cells, erro
 	return out, nil
 }
 
-// put takes over the cells of devices.
+// put adds the cells of devices.
 func (e *Epoch) put(devices []DeviceData, add func(device string, a, b Cells) (Cells, error)) error {
 	for _, d := range devices {
 		for _, c := range d.Objects {
@@ -79,7 +81,7 @@ func (e *Epoch) put(devices []DeviceData, add func(device string, a, b Cells) (C
 	return nil
 }
 
-// oneState joins what parts say of the same device.
+// oneState merges the states of the same device.
 func oneState(states []DeviceState) []DeviceState {
 	var out []DeviceState
 	for _, s := range states {

@@ -16,12 +16,14 @@ func TestMergeParts(t *testing.T) {
 	at := time.Unix(100, 0)
 	one := &Epoch{
 		Number: 4, Start: at, End: at.Add(time.Second), Status: StatusPartial, Skew: 3, Expected: []string{"s2", "s3"},
-		Missing: []Missing{{Name: "s3", Reason: "dead"}}, Hosts: []HostReport{{Host: "h2"}}, Doubts: []Doubt{{Reason: "late"}},
-		States: []DeviceState{{Device: "s2", Plan: 1}, {Device: "s3", Plan: 1}}, Plans: []PlanOutcome{{Plan: 1}},
+		Missing: []Missing{{Name: "s3", Reason: "dead"}}, Hosts: []HostReport{{Host: "h2"}},
+		AccuracyWarnings: []AccuracyWarning{{Reason: "late"}},
+		States:           []DeviceState{{Device: "s2", Plan: 1}, {Device: "s3", Plan: 1}}, Plans: []PlanOutcome{{Plan: 1}},
 	}
 	two := &Epoch{
-		Number: 4, Start: at.Add(-1), End: at.Add(time.Second + 1), Status: StatusComplete, Skew: 2, Expected: []string{"s1", "s2"},
-		Hosts: []HostReport{{Host: "h1"}}, States: []DeviceState{{Device: "s1", Plan: 1}, {Device: "s2", Plan: 2}},
+		Number: 4, Start: at.Add(-1), End: at.Add(time.Second + 1), Status: StatusComplete, Skew: 2,
+		Expected: []string{"s1", "s2"},
+		Hosts:    []HostReport{{Host: "h1"}}, States: []DeviceState{{Device: "s1", Plan: 1}, {Device: "s2", Plan: 2}},
 	}
 	one.Put("s2", CellsOf("a", []uint32{1, 2}))
 	two.Put("s2", CellsOf("a", []uint32{10, 20}))
@@ -42,9 +44,11 @@ func TestMergeParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Epoch{
-		Number: 4, Start: at.Add(-1), End: at.Add(time.Second + 1), Status: StatusPartial, Skew: 3, Expected: []string{"s1", "s2", "s3"},
-		Missing: one.Missing, Hosts: []HostReport{{Host: "h1"}, {Host: "h2"}}, Doubts: one.Doubts,
-		States: []DeviceState{{Device: "s1", Plan: 1}, {Device: "s2", Plan: 1, Mixed: true}, {Device: "s3", Plan: 1}}, Plans: one.Plans,
+		Number: 4, Start: at.Add(-1), End: at.Add(time.Second + 1), Status: StatusPartial, Skew: 3,
+		Expected: []string{"s1", "s2", "s3"},
+		Missing:  one.Missing, Hosts: []HostReport{{Host: "h1"}, {Host: "h2"}}, AccuracyWarnings: one.AccuracyWarnings,
+		States: []DeviceState{{Device: "s1", Plan: 1}, {Device: "s2", Plan: 1, Mixed: true}, {Device: "s3", Plan: 1}},
+		Plans:  one.Plans,
 		Devices: []DeviceData{
 			{Name: "s1", Objects: []Cells{CellsOf("a", []uint32{7})}},
 			{Name: "s2", Objects: []Cells{CellsOf("a", []uint32{11, 22}), CellsOf("b", []uint32{5})}},

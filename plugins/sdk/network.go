@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The network model, as a plugin sees it.
+// The network model that plugins receive.
 
 package sdk
 
@@ -12,7 +12,7 @@ import (
 
 // Network is the collector's model of the network: devices, hosts and links.
 type Network struct {
-	Version uint64   `json:"version"` // grows with every change
+	Version uint64   `json:"version"` // increases with every change
 	Devices []Device `json:"devices,omitempty"`
 	Hosts   []Host   `json:"hosts,omitempty"`
 	Links   []Link   `json:"links,omitempty"`
@@ -20,19 +20,17 @@ type Network struct {
 
 // Device is one switch.
 type Device struct {
-	Name    string            `json:"name"`              // unique; the key "device" of result lists
-	Role    string            `json:"role,omitempty"`    // "edge", "transit", or the operator's own
-	Program string            `json:"program,omitempty"` // program in its pipeline
-	Objects []Object          `json:"objects,omitempty"` // arrays that can be read each epoch
-	Ports   []Port            `json:"ports,omitempty"`
-	Labels  map[string]string `json:"labels,omitempty"`
+	Name    string   `json:"name"`              // unique; the key "device" of result lists
+	Role    string   `json:"role,omitempty"`    // "edge", "transit", or the operator's own
+	Program string   `json:"program,omitempty"` // program in its pipeline
+	Objects []Object `json:"objects,omitempty"` // arrays that can be read each epoch
+	Ports   []Port   `json:"ports,omitempty"`
 }
 
 // Port is one port of a device.
 type Port struct {
-	Number   uint32 `json:"number"`             // in the data plane
-	Name     string `json:"name,omitempty"`     // OpenConfig interface name
-	SpeedBPS uint64 `json:"speedBps,omitempty"` // bits per second; 0: not known
+	Number uint32 `json:"number"`         // in the data plane
+	Name   string `json:"name,omitempty"` // OpenConfig interface name
 }
 
 // Object is an array of a pipeline: a register, a counter.
@@ -42,17 +40,16 @@ type Object struct {
 	Cells int    `json:"cells"`           // per bank
 	Width int    `json:"width"`           // bits per cell in the data plane, 1 to 64
 	Banks int    `json:"banks"`           // at least 1
-	// Annotations say how the array is structured: levels, rows, columns, key
-	// fields. They come from the program's P4Info.
+	// Annotations describe the structure of the array: levels, rows, columns, key fields. They come
+	// from the P4Info.
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // Host is one end host.
 type Host struct {
-	Name      string            `json:"name"`
-	Addresses []string          `json:"addresses,omitempty"`
-	Agent     bool              `json:"agent,omitempty"` // an agent of ours runs there
-	Labels    map[string]string `json:"labels,omitempty"`
+	Name      string   `json:"name"`
+	Addresses []string `json:"addresses,omitempty"`
+	Agent     bool     `json:"agent,omitempty"` // a netsketch agent runs there
 }
 
 // Endpoint is one end of a link.
@@ -65,7 +62,7 @@ type Endpoint struct {
 type Link struct {
 	A           Endpoint `json:"a"`
 	B           Endpoint `json:"b"`
-	CapacityBPS uint64   `json:"capacityBps,omitempty"` // bits per second; 0: not known
+	CapacityBPS uint64   `json:"capacityBps,omitempty"` // bits per second; 0: unknown
 }
 
 // Device returns the device of that name, or nil.
@@ -86,8 +83,8 @@ func (d *Device) Object(name string) *Object {
 	return &d.Objects[i]
 }
 
-// Select returns the device's objects that match need; none when need is for
-// devices of another role.
+// Select returns the objects of the device that match need, or none if need is for devices of
+// another role.
 func (d *Device) Select(need ObjectNeed) []Object {
 	if need.Role != "" && need.Role != d.Role {
 		return nil
@@ -113,7 +110,7 @@ func (need ObjectNeed) matches(o Object) bool {
 	return true
 }
 
-// glob reports whether name matches pattern, in which only '*' is special.
+// glob reports whether name matches pattern, where '*' matches any run of characters.
 func glob(pattern, name string) bool {
 	if !strings.Contains(pattern, "*") {
 		return pattern == name
@@ -123,7 +120,7 @@ func glob(pattern, name string) bool {
 	return ok && err == nil
 }
 
-// String names what is looked for, for messages.
+// String describes the need for messages.
 func (need ObjectNeed) String() string {
 	var parts []string
 	if need.Name != "" {
@@ -139,9 +136,8 @@ func (need ObjectNeed) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Bind matches needs against every device: what to read where, and what is
-// missing on devices that some need is for. A plugin that has nothing to choose
-// returns both in its Settings.
+// Bind matches needs against every device. It returns the objects to read, and the needs that no
+// device meets. A plugin without a choice of its own returns both in its Settings.
 func (n *Network) Bind(needs []ObjectNeed) (bindings []Binding, missing []MissingObject) {
 	taken := make(map[Binding]bool)
 	for _, need := range needs {

@@ -10,140 +10,128 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// ProtocolVersion is the version of the contract (package netsketch.plugin.v1)
-// that this SDK speaks. The collector refuses a plugin of another version.
+// ProtocolVersion is the version of the contract (package netsketch.plugin.v1) that this SDK
+// implements. The collector refuses a plugin of another version.
 const ProtocolVersion = 1
 
 // Plugin is a measurement algorithm.
 type Plugin interface {
-	// Describe says what the plugin is and publishes. It depends on nothing but
-	// the binary and returns at once; it may be called several times, also
-	// before anything else and in a process that is never configured.
+	// Describe returns what the plugin reads and publishes. The result depends only on the binary.
+	// Describe returns at once and may be called several times, also in a process that is never
+	// configured.
 	Describe() Description
 
-	// Configure takes over configuration and network and returns what the
-	// plugin wants of the network. It is called before the first Analyse and
-	// again when either changes; state that still fits should be kept. An error
-	// that names fields is a FieldErrors; after any error the earlier
-	// configuration, if there was one, holds.
+	// Configure applies a configuration and a network, and returns the objects to read and a first
+	// plan. It is called before the first Analyze and again when the configuration or the network
+	// changes; the plugin keeps state that remains valid. An error about configuration keys is a
+	// FieldErrors. After any error the previous configuration, if any, stays in force.
 	Configure(ctx context.Context, config Config, network Network) (Settings, error)
 
-	// Analyse turns one sealed epoch into results. The epoch, its cells
-	// included, is the plugin's to keep or change. An error loses this epoch's
-	// results and nothing else: the next epoch is delivered as usual.
-	Analyse(ctx context.Context, epoch *Epoch) (*Results, error)
+	// Analyze returns the results of one sealed epoch. The plugin may keep and change the epoch and
+	// its cells. After an error the results of this epoch are missing; the next epoch is delivered
+	// as usual.
+	Analyze(ctx context.Context, epoch *Epoch) (*Results, error)
 }
 
-// Querier is a Plugin that can tell about one row at any time, from the newest
-// epochs it has analysed.
+// Querier is a Plugin that answers queries for single rows from the newest epochs that it has
+// analyzed.
 type Querier interface {
-	// Query returns tables that hold the row, or none when it cannot tell.
-	// It may run beside Analyse.
-	Query(ctx context.Context, row Watch) (tables []*table.Table, epoch uint64, err error)
+	// Query returns tables that contain the row, and the epoch that they belong to. It returns no
+	// table if the plugin has no data for the row, and an error if the request is invalid. It may
+	// run concurrently with Analyze.
+	Query(ctx context.Context, row RowKey) (tables []*table.Table, epoch uint64, err error)
 }
 
-// Watcher is a Plugin that wants to know at once when the set of watched rows
-// changes. Others find the set in Epoch.Watched.
-type Watcher interface {
-	// WatchesChanged is given the whole set, sorted.
-	WatchesChanged(ctx context.Context, watched []Watch)
-}
-
-// NetworkUpdater is a Plugin that takes changes of the network without being
-// configured anew.
+// NetworkUpdater is a Plugin that applies network changes without a new call of Configure.
 type NetworkUpdater interface {
-	// NetworkChanged is given the whole model; epochs that follow are of it.
+	// NetworkChanged receives the whole network model. The epochs that follow belong to it.
 	NetworkChanged(ctx context.Context, network Network)
 }
 
-// Merger is a Plugin whose inputs add up: it reduces the epochs that several
-// collectors gathered from disjoint parts of the network to one.
+// Merger is a Plugin whose inputs add up: it merges the epochs that several collectors collected
+// from disjoint parts of the network.
 type Merger interface {
-	// Merge returns one epoch that gives the same results as the parts would
-	// together. It may run beside Analyse.
+	// Merge returns one epoch with the same results as all parts together. It may run concurrently
+	// with Analyze.
 	Merge(ctx context.Context, parts []*Epoch) (*Epoch, error)
 }
 
-// Stateful is a Plugin that goes on after a restart where it was. The collector
-// keeps the newest state and hands it to the next process; the plugin writes no file.
+// Stateful is a Plugin that continues after a restart. The collector keeps its newest state and
+// passes it to the next process; the plugin writes no file.
 type Stateful interface {
-	// SaveState returns what a new process needs to go on after the epoch that was
-	// analysed last. It is called after each Analyse that succeeded, in the time that
-	// the plugin has for the epoch, and never beside it; State.Epoch is filled in by
-	// the SDK. A state without data, or an error, which is logged, leaves the collector
-	// with the one before.
+	// SaveState returns the state after the newest analyzed epoch. It is called after each
+	// successful Analyze, within the deadline of the epoch and never concurrently with it. The SDK
+	// sets State.Epoch. If the state has no data, or after an error, which is logged, the collector
+	// keeps the previous state.
 	SaveState() (State, error)
-	// RestoreState takes up what an earlier process saved, perhaps of another version
-	// of the plugin. It is called before the first Configure, and not at all when there
-	// is nothing. After an error, which is logged, the plugin begins anew. What was
-	// saved is known to be of the epoch State.Epoch and of an earlier time: the network
-	// may have changed, and epochs may have passed.
+	// RestoreState restores what an earlier process saved, possibly of another version of the
+	// plugin. It is called before the first Configure if there is saved state. After an error,
+	// which is logged, the plugin starts without state. Since State.Epoch, epochs may have passed
+	// and the network may have changed.
 	RestoreState(state State) error
 }
 
 // MaxState is the largest state, in bytes.
 const MaxState = 1 << 20
 
-// State is what a plugin wants to know again after a restart.
+// State is the data that a plugin saves for its next process.
 type State struct {
-	// Epoch is the newest epoch that went into it.
+	// Epoch is the newest epoch that the state includes.
 	Epoch uint64
-	// Version of the form that Data is in, the plugin's own count.
+	// Version is the version of the format of Data; the plugin defines it.
 	Version uint32
-	// Data is the plugin's own form, at most MaxState bytes.
+	// Data is in the plugin's own format, at most MaxState bytes.
 	Data []byte
 }
 
-// Drainer is a Plugin that has something to finish before it is stopped.
+// Drainer is a Plugin that finishes work before it is stopped.
 type Drainer interface {
-	// Drain returns when the plugin may be stopped. It may run beside Analyse.
+	// Drain returns when the plugin may be stopped. No epoch follows it.
 	Drain(ctx context.Context) error
 }
 
-// Description is what a plugin says of itself.
+// Description describes a plugin.
 type Description struct {
-	// Name is short and unique: lower-case letters, digits and '-'.
+	// Name is short and unique: lower-case letters, digits and '-', at most 63.
 	Name string `json:"name"`
-	// Version is the plugin's own, for people: "1.2.0".
+	// Version is the plugin's own version, such as "1.2.0".
 	Version string `json:"version"`
-	// Summary is one sentence on what it measures.
+	// Summary is one sentence about what it measures.
 	Summary string `json:"summary,omitempty"`
-	// Programs are data-plane programs that carry what it reads.
+	// Programs are data-plane programs that contain the objects it reads.
 	Programs []ProgramNeed `json:"programs,omitempty"`
-	// Objects are what it reads on devices each epoch.
+	// Objects are what it reads from devices in each epoch.
 	Objects []ObjectNeed `json:"objects,omitempty"`
-	// ConfigSchema is a JSON Schema (2020-12) of its configuration. With one
-	// the collector refuses a configuration that does not fit, naming the
-	// field, before the plugin sees it. Empty: anything goes.
+	// ConfigSchema is a JSON Schema (2020-12) of its configuration. The collector refuses a
+	// configuration that does not fit, with the name of the field, before the plugin receives it.
+	// Empty: any configuration is passed on.
 	ConfigSchema string `json:"configSchema,omitempty"`
-	// Modules are YANG modules it brings, besides those the collector knows.
+	// Modules are the YANG modules that the plugin brings.
 	Modules []Module `json:"modules,omitempty"`
-	// Lists are all lists it may publish; others are refused.
+	// Lists are all lists that it may publish; the collector refuses tables of others.
 	Lists []List `json:"lists,omitempty"`
-	// Capabilities are the optional interfaces it implements; the SDK fills
-	// them in.
+	// Capabilities are the optional interfaces that it implements. The SDK sets them.
 	Capabilities Capabilities `json:"capabilities"`
-	// SDK names the SDK it was built with; the SDK fills it in.
+	// SDK is the SDK that it was built with. The SDK sets it.
 	SDK string `json:"sdk,omitempty"`
 }
 
-// ProgramNeed names a P4 program that serves devices of a role.
+// ProgramNeed names a P4 program for devices of a role.
 type ProgramNeed struct {
 	Role    string `json:"role,omitempty"` // "edge", "transit", …; empty: every device
 	Program string `json:"program"`
 }
 
-// ObjectNeed selects objects of devices' pipelines: those that match every
-// field that is set.
+// ObjectNeed selects objects of pipelines. An object matches if it matches every field that is set.
 type ObjectNeed struct {
-	// Name is the full P4Info name or the alias; '*' stands for any run of
-	// characters. Empty: any name.
+	// Name is the full P4Info name or the alias; '*' matches any run of characters. Empty: any
+	// name.
 	Name string `json:"name,omitempty"`
-	// Annotations that the object must have; an empty value means any value.
+	// Annotations are annotations that the object must have; an empty value matches any value.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Role of the devices that need it; empty: every device.
+	// Role of the devices that need the object; empty: every device.
 	Role string `json:"role,omitempty"`
-	// Optional: the plugin does without where it is missing.
+	// Optional: the plugin works without the object.
 	Optional bool `json:"optional,omitempty"`
 }
 
@@ -158,28 +146,27 @@ type List struct {
 	// Path is the schema path without keys, with the module's name at the top:
 	// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter".
 	Path string `json:"path"`
-	// Summary is one sentence on what a row is.
+	// Summary is one sentence about a row.
 	Summary string `json:"summary,omitempty"`
-	// Watchable: rows that are not published by default can be asked for.
+	// Watchable: clients can subscribe to and query rows that are not published by default.
 	Watchable bool `json:"watchable,omitempty"`
 }
 
-// Capabilities are the optional parts of the contract that a plugin fulfils.
+// Capabilities are the optional parts of the contract that a plugin implements.
 type Capabilities struct {
 	Query          bool `json:"query"`
 	Merge          bool `json:"merge"`
 	Drain          bool `json:"drain"`
-	Watch          bool `json:"watch"` // watched rows are published each epoch
+	Watch          bool `json:"watch"` // it has watchable lists, whose watched rows it publishes each epoch
 	NetworkUpdates bool `json:"networkUpdates"`
-	HostRole       bool `json:"hostRole"`
 	State          bool `json:"state"`
 }
 
-// Watch is a row that somebody is interested in: a fully keyed path.
-type Watch struct {
+// RowKey identifies one row of a list by all of its keys.
+type RowKey struct {
 	// List is the schema path of the list.
 	List string `json:"list"`
-	// Target is a device's name, or empty for the collector itself.
+	// Target is the gNMI target: a device's name, or empty for the collector.
 	Target string `json:"target,omitempty"`
 	// Keys has a value for every key leaf, in YANG's text form.
 	Keys map[string]string `json:"keys"`

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a plugin makes of an epoch.
+// The results of an epoch: tables, plans and events.
 
 package sdk
 
@@ -12,85 +12,83 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Results is what Analyse returns.
+// Results are the results of an epoch.
 type Results struct {
-	// Tables are the results. They are published together.
+	// Tables are published together, with the end of the epoch as timestamp.
 	Tables []TableResult
-	// Plans are for coming epochs.
+	// Plans are for later epochs.
 	Plans []Plan
-	// Events are things to tell the operator; they go to the collector's log.
+	// Events are messages for the operator. They go to the collector's log.
 	Events []Event
-	// State is filled in by the SDK for a plugin that is Stateful.
+	// State is the saved state of a Stateful plugin. The SDK sets it.
 	State *State
-	// Stats is filled in by the SDK.
+	// Stats are set by the SDK.
 	Stats Stats
 }
 
-// Add appends a table. With replace it takes the place of all rows that its list
-// had; without, rows with the same keys are overwritten and the others stay.
+// Add appends a table. With replace the table replaces all rows of its list; without, it overwrites
+// rows with equal keys and keeps the others.
 func (r *Results) Add(t *table.Table, replace bool) {
 	r.Tables = append(r.Tables, TableResult{Table: t, Replace: replace})
 }
 
 // TableResult is one table of results.
 type TableResult struct {
-	// Target is the gNMI target: a device's name for data of that device's own
-	// tree, empty (as nearly always) for the collector's tree.
+	// Target is the gNMI target: a device's name for data of that device's tree, or empty, the
+	// usual case, for the collector's tree.
 	Target string
 	// Table holds the rows; its list is among Description.Lists.
 	Table *table.Table
-	// Replace: the table takes the place of all rows of its list and target.
+	// Replace: the table replaces all rows of its list and target.
 	Replace bool
 }
 
-// Stats is what the work on an epoch took.
+// Stats are measurements of the analysis of an epoch.
 type Stats struct {
-	Duration   time.Duration // of Analyse
+	Duration   time.Duration // of Analyze
 	InputBytes int           // cells and host reports
 	Tables     int
 	Rows       int
 }
 
-// Event is something to tell the operator.
+// Event is a message for the operator.
 type Event struct {
 	Level      slog.Level
 	Message    string // one sentence, at most 1,024 bytes
 	Attributes map[string]string
 }
 
-// Plan is what the network shall do from an epoch on.
+// Plan is a configuration of the network from an epoch on.
 type Plan struct {
-	// ID is the plugin's number for the plan, by which Epoch.States and Epoch.Plans
-	// tell what became of it: one that no other of its plans has, across restarts.
-	// 0: the plugin need not be told.
+	// ID identifies the plan in Epoch.States and Epoch.Plans. The plugin chooses it, unique among
+	// its plans across restarts. 0: the plugin receives no outcome.
 	ID uint64 `json:"id,omitempty"`
-	// FromEpoch is the first epoch for which it holds.
+	// FromEpoch is the first epoch that the plan applies to.
 	FromEpoch uint64 `json:"fromEpoch"`
-	// Ahead: all writes are to entries that only packets of FromEpoch's bank match
-	// (Epoch.BankOf). They are done before that epoch begins, as soon as the epoch
-	// that had the bank before has been read to the end, on all devices or on none.
-	// A plan that cannot be written in that time is late, and not written at all.
+	// PreEpoch: only packets of FromEpoch's bank (Epoch.BankOf) match the entries of the plan. The
+	// collector writes them before that epoch begins, after the previous epoch of the bank has been
+	// read, on all devices or on none. A plan that arrives too late for that is not written.
 	//
-	// Without it the plan is written right after the flip that begins FromEpoch, or,
-	// where it comes too late for that, after the next flip.
-	Ahead bool `json:"ahead,omitempty"`
-	// Writes go into devices' tables, in this order per device.
+	// Without PreEpoch the collector writes the plan right after the flip that begins FromEpoch, or
+	// after the next flip if the plan arrives later.
+	PreEpoch bool `json:"preEpoch,omitempty"`
+	// Writes change table entries of devices, in this order for each device.
 	Writes []DeviceWrite `json:"writes,omitempty"`
 	// Hosts are settings for host agents.
 	Hosts []HostSetting `json:"hosts,omitempty"`
 }
 
-// PlanStatus says what became of a plan.
+// PlanStatus is the outcome of a plan on a device.
 type PlanStatus uint8
 
-// What becomes of plans.
+// PlanStatus values.
 const (
-	// PlanApplied: all of its writes for the device are done.
+	// PlanApplied: all writes for the device are applied.
 	PlanApplied PlanStatus = iota + 1
-	// PlanLate: it came too late for its epoch; nothing of it was written.
+	// PlanLate: the plan arrived too late for its epoch; nothing was written.
 	PlanLate
-	// PlanFailed: the device refused it or did not answer. What was written of it was
-	// taken back, unless DeviceState.Mixed says otherwise.
+	// PlanFailed: the device refused the plan or did not answer. Writes that were applied have been
+	// reverted, unless DeviceState.Mixed is set.
 	PlanFailed
 )
 
@@ -107,30 +105,30 @@ func (s PlanStatus) String() string {
 	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
-// PlanOutcome is what became of a plan on a device.
+// PlanOutcome is the outcome of a plan on a device.
 type PlanOutcome struct {
 	Plan uint64 // Plan.ID
-	// FromEpoch is Plan.FromEpoch; of a plan that is not Ahead, the epoch from which
-	// it really holds.
+	// FromEpoch is Plan.FromEpoch. Of a plan without PreEpoch, it is the first epoch that the plan
+	// applies to in fact.
 	FromEpoch uint64
 	Device    string
 	Status    PlanStatus
-	Reason    string // empty when applied
+	Reason    string // empty if applied
 }
 
 // WriteOp is the kind of a DeviceWrite.
 type WriteOp uint8
 
-// The kinds of write.
+// WriteOp values.
 const (
-	// Insert adds an entry. Where one with the same key exists, from an earlier life
-	// of the plugin or of the collector, its action is changed.
+	// Insert adds an entry. If an entry with the same key exists, left by an earlier process, its
+	// action is changed.
 	Insert WriteOp = iota + 1
-	// Modify changes the action of an entry that exists.
+	// Modify changes the action of an existing entry.
 	Modify
-	// Delete removes an entry; its action does not count.
+	// Delete removes an entry; its action is ignored.
 	Delete
-	// SetDefault sets a table's default action; matches do not count.
+	// SetDefault sets the default action of a table; matches are ignored.
 	SetDefault
 )
 
@@ -144,20 +142,20 @@ type DeviceWrite struct {
 // TableEntry is a P4 table entry by P4Info names (full names or aliases).
 type TableEntry struct {
 	Table    string        `json:"table"`
-	Matches  []FieldMatch  `json:"matches,omitempty"` // a field left out matches everything
+	Matches  []FieldMatch  `json:"matches,omitempty"` // an omitted field matches everything
 	Priority int32         `json:"priority,omitempty"`
 	Action   string        `json:"action,omitempty"`
 	Params   []ActionParam `json:"params,omitempty"`
 }
 
-// FieldMatch matches one key field. Values are big-endian, of any length up to
-// the field's width.
+// FieldMatch matches one key field. Values are big-endian, of any length up to the width of the
+// field.
 type FieldMatch struct {
 	Field string `json:"field"`
-	Value []byte `json:"value"`          // of a range the low end
+	Value []byte `json:"value"`          // for a range, its low end
 	Mask  []byte `json:"mask,omitempty"` // of a ternary match
-	High  []byte `json:"high,omitempty"` // of a range, included
-	// PrefixLen is the length of an LPM match in bits; -1 for other kinds.
+	High  []byte `json:"high,omitempty"` // for a range, its high end, inclusive
+	// PrefixLen is the prefix length of an LPM match in bits; -1 for other kinds.
 	PrefixLen int32 `json:"prefixLen"`
 }
 

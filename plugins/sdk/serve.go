@@ -21,32 +21,31 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Handshake is what collector and plugin agree on before they speak gRPC. The
-// cookie keeps people from starting a plugin by mistake; it is no secret.
+// Handshake is go-plugin's handshake between collector and plugin. The cookie prevents starting a
+// plugin by mistake; it is not a secret.
 var Handshake = goplugin.HandshakeConfig{
 	ProtocolVersion:  ProtocolVersion,
 	MagicCookieKey:   "NETSKETCH_PLUGIN",
 	MagicCookieValue: "netsketch.plugin.v1",
 }
 
-// PluginKey is the name under which go-plugin knows a netsketch plugin.
+// PluginKey is the name of a netsketch plugin in go-plugin's plugin set.
 const PluginKey = "netsketch"
 
 const (
-	// EnvLogLevel is the environment variable by which the collector sets the
-	// least level of what a plugin logs: "debug", "info", "warn" or "error".
+	// EnvLogLevel is the environment variable with the lowest level that a plugin logs: "debug",
+	// "info", "warn" or "error".
 	EnvLogLevel = "NETSKETCH_PLUGIN_LOG_LEVEL"
-	// EnvLifeline is set to "stdin" by a collector that keeps the plugin's
-	// standard input open for as long as it lives.
+	// EnvLifeline is set to "stdin" by a collector that keeps the plugin's standard input open
+	// until it exits.
 	EnvLifeline = "NETSKETCH_PLUGIN_LIFELINE"
 )
 
-// drainBudget is how long a plugin that is told to end by a signal, or whose
-// collector is gone, may take to finish.
+// drainBudget is the time to drain after SIGTERM or after the collector has exited.
 const drainBudget = 5 * time.Second
 
-// GRPCServerOptions are the settings of a server that takes epochs: messages of
-// up to MaxMessage, and windows that keep a stream of MaxChunk pieces moving.
+// GRPCServerOptions are the options of a server that receives epochs: messages of up to MaxMessage,
+// and windows for a stream of MaxChunk pieces.
 func GRPCServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxSendMsgSize(MaxMessage),
@@ -55,15 +54,14 @@ func GRPCServerOptions() []grpc.ServerOption {
 	}
 }
 
-// Serve runs the plugin until the collector is done with it or gone, and then
-// ends the process. It is the last call of main.
+// Serve runs the plugin until the collector stops it or exits, and then exits the process. It is
+// the last call of main.
 //
-// Started by hand it prints what the plugin is and how to use it; with
-// --describe it prints the description as JSON.
+// A plugin that is started by hand prints a short description and how to use it; with --describe it
+// prints its description as JSON.
 //
-// While a plugin runs, its standard output is its standard error, and what is
-// logged through log/slog or log reaches the collector's log with level and
-// attributes.
+// While a plugin runs, its standard output is redirected to standard error. Lines logged with
+// log/slog or log reach the collector's log with level and attributes.
 func Serve(p Plugin) {
 	os.Exit(serve(p, os.Args, os.Getenv, os.Stdout, os.Stderr))
 }
@@ -101,7 +99,7 @@ func serve(p Plugin, args []string, getenv func(string) string, stdout, stderr i
 	return 0
 }
 
-// introduce tells a person who started the binary what it is.
+// introduce prints a description for a user who starts the binary by hand.
 func introduce(p Plugin, args []string, w io.Writer) {
 	d := Describe(p)
 	name := d.Name
@@ -112,15 +110,15 @@ func introduce(p Plugin, args []string, w io.Writer) {
 	if d.Summary != "" {
 		fmt.Fprintf(w, ": %s", d.Summary)
 	}
-	fmt.Fprintf(w, "\n\nIt is not started by hand: put it into the collector's plugin folder and name it in the\n"+
-		"collector's configuration. It publishes:\n")
+	fmt.Fprintf(w, "\n\nThe collector starts it: put it into the plugin directory and name it in the collector's\n"+
+		"configuration. It publishes:\n")
 	for _, l := range d.Lists {
 		fmt.Fprintf(w, "  %s  %s\n", l.Path, l.Summary)
 	}
-	fmt.Fprintf(w, "\n%s --describe prints all of its description as JSON.\n", name)
+	fmt.Fprintf(w, "\n%s --describe prints the full description as JSON.\n", name)
 }
 
-// grpcPlugin is what go-plugin serves.
+// grpcPlugin is the plugin that go-plugin serves.
 type grpcPlugin struct {
 	goplugin.NetRPCUnsupportedPlugin
 	server *Server
@@ -132,10 +130,10 @@ func (g grpcPlugin) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
 }
 
 func (g grpcPlugin) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (any, error) {
-	return nil, fmt.Errorf("a plugin is no client")
+	return nil, fmt.Errorf("a plugin serves and has no client")
 }
 
-// process ends the plugin in good order.
+// process stops the plugin after its current work.
 type process struct {
 	server *Server
 	mu     sync.Mutex
@@ -149,8 +147,8 @@ func (p *process) newGRPC(options []grpc.ServerOption) *grpc.Server {
 	return p.grpc
 }
 
-// watchSignals drains and ends the process on SIGTERM and, with lifeline, when
-// standard input ends because the collector is gone.
+// watchSignals drains the plugin and exits the process on SIGTERM and, with lifeline, at the end of
+// standard input, when the collector has exited.
 func (p *process) watchSignals(lifeline bool) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
@@ -165,13 +163,13 @@ func (p *process) watchSignals(lifeline bool) (stop func()) {
 		select {
 		case <-signals:
 		case <-gone:
-			slog.Warn("the collector is gone")
+			slog.Warn("the collector has exited")
 		}
 		time.AfterFunc(drainBudget, func() { os.Exit(1) })
 		ctx, cancel := context.WithTimeout(context.Background(), drainBudget)
 		defer cancel()
 		if err := p.server.drain(ctx); err != nil {
-			slog.Warn("stopped before it was finished", "error", err)
+			slog.Warn("stopped before the drain was complete", "error", err)
 		}
 		p.mu.Lock()
 		server := p.grpc

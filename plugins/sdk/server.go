@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The gRPC side of a plugin: calls and streams to a Plugin's methods.
+// The gRPC server of a plugin: it maps calls and streams to the methods of a Plugin.
 
 package sdk
 
@@ -23,19 +23,19 @@ import (
 // maxEpoch bounds the cells and reports of one epoch, in bytes.
 const maxEpoch = 4 << 30
 
-// sdkName is what Description.SDK says.
+// sdkName is the value of Description.SDK.
 const sdkName = "netsketch-go/1"
 
-// Server serves a Plugin over gRPC. Serve wraps it in a process; the test kit
-// and the collector's tests use it within their own.
+// Server serves a Plugin over gRPC. Serve runs it as a process; the test kit and the collector's
+// tests run it in the process of the test.
 type Server struct {
 	pluginv1.UnimplementedPluginServer
 	plugin Plugin
 
-	// work is held around every call of the plugin that must not run beside
-	// another: Describe, Configure, Analyse, NetworkChanged, WatchesChanged.
+	// work serializes the calls of the plugin that must not run concurrently: Describe, Configure,
+	// Analyze, NetworkChanged.
 	work     sync.Mutex
-	restored bool // state was given back; guarded by work
+	restored bool // RestoreState was called; guarded by work
 
 	mu       sync.Mutex
 	running  bool // a Run stream is open
@@ -46,13 +46,12 @@ type Server struct {
 // NewServer returns a server for p.
 func NewServer(p Plugin) *Server { return &Server{plugin: p, drained: make(chan struct{})} }
 
-// Register adds the server's services to r.
+// Register adds the server's service to r.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	pluginv1.RegisterPluginServer(r, s)
-	pluginv1.RegisterHostRoleServer(r, pluginv1.UnimplementedHostRoleServer{})
 }
 
-// Describe returns p's description with what the SDK knows filled in.
+// Describe returns p's description with the fields that the SDK sets.
 func Describe(p Plugin) Description {
 	d := p.Describe()
 	_, d.Capabilities.Query = p.(Querier)
@@ -60,7 +59,6 @@ func Describe(p Plugin) Description {
 	_, d.Capabilities.Drain = p.(Drainer)
 	_, d.Capabilities.NetworkUpdates = p.(NetworkUpdater)
 	_, d.Capabilities.State = p.(Stateful)
-	d.Capabilities.HostRole = false
 	for _, l := range d.Lists {
 		d.Capabilities.Watch = d.Capabilities.Watch || l.Watchable
 	}
@@ -101,7 +99,7 @@ func (s *Server) Configure(ctx context.Context, m *pluginv1.ConfigureRequest) (*
 	}, nil
 }
 
-// restore gives a new process the state of the one before. s.work is held.
+// restore passes the saved state of an earlier process to the plugin. s.work is held.
 func (s *Server) restore(m *pluginv1.PluginState) {
 	p, ok := s.plugin.(Stateful)
 	if !ok || m == nil || s.restored {
@@ -109,7 +107,7 @@ func (s *Server) restore(m *pluginv1.PluginState) {
 	}
 	s.restored = true
 	if err := p.RestoreState(StateFrom(m)); err != nil {
-		slog.Warn("the state that was saved is of no use; the plugin begins anew", "epoch", m.GetEpoch(), "error", err)
+		slog.Warn("saved state not restored; the plugin starts without state", "epoch", m.GetEpoch(), "error", err)
 	}
 }
 
@@ -117,9 +115,9 @@ func (s *Server) restore(m *pluginv1.PluginState) {
 func (s *Server) Query(ctx context.Context, m *pluginv1.QueryRequest) (*pluginv1.QueryResponse, error) {
 	q, ok := s.plugin.(Querier)
 	if !ok {
-		return nil, status.Error(codes.Unimplemented, "this plugin answers no queries")
+		return nil, status.Error(codes.Unimplemented, "this plugin does not answer queries")
 	}
-	tables, epoch, err := q.Query(ctx, WatchFrom(m.GetRow()))
+	tables, epoch, err := q.Query(ctx, RowKeyFrom(m.GetRow()))
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -139,7 +137,7 @@ func (s *Server) Query(ctx context.Context, m *pluginv1.QueryRequest) (*pluginv1
 func (s *Server) Merge(stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pluginv1.MergeResponse]) error {
 	m, ok := s.plugin.(Merger)
 	if !ok {
-		return status.Error(codes.Unimplemented, "this plugin merges no partial inputs")
+		return status.Error(codes.Unimplemented, "this plugin does not merge epochs")
 	}
 	var parts []*Epoch
 	decoder := NewEpochDecoder(maxEpoch, func(e *Epoch, _ time.Duration) error {
@@ -165,8 +163,7 @@ func (s *Server) Merge(stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pl
 	return merged.Send(mergedSink{stream.Send}, 0)
 }
 
-// Drain implements the contract: it waits for the epoch that is being worked on
-// and then lets the plugin finish.
+// Drain implements the contract: it waits for the epoch in analysis and then drains the plugin.
 func (s *Server) Drain(ctx context.Context, m *pluginv1.DrainRequest) (*pluginv1.DrainResponse, error) {
 	if m.GetBudgetNs() > 0 {
 		var cancel context.CancelFunc
@@ -179,18 +176,18 @@ func (s *Server) Drain(ctx context.Context, m *pluginv1.DrainRequest) (*pluginv1
 	return &pluginv1.DrainResponse{}, nil
 }
 
-// drain refuses further epochs, waits for the current one, and lets the plugin
-// finish. Called again it waits for what the first call began.
+// drain refuses further epochs, waits for the current one and drains the plugin. Later calls wait
+// for the first one.
 func (s *Server) drain(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.draining
 	s.draining = true
 	s.mu.Unlock()
 	if first {
-		go func() { // ends with the analysis that it waits for, and with Drain
+		go func() { // ends after the current analysis and Drain
 			defer close(s.drained)
 			s.work.Lock()
-			s.work.Unlock() //nolint:staticcheck // only to wait for it
+			s.work.Unlock() //nolint:staticcheck // waits for the current call
 			if d, ok := s.plugin.(Drainer); ok {
 				if err := d.Drain(ctx); err != nil {
 					slog.Error("drain", "error", err)
@@ -202,7 +199,7 @@ func (s *Server) drain(ctx context.Context) error {
 	case <-s.drained:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("drain: the plugin is still at work: %w", ctx.Err())
+		return fmt.Errorf("drain: the plugin is still working: %w", ctx.Err())
 	}
 }
 
@@ -229,6 +226,6 @@ func (s *Server) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, plugin
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	slog.Error("the collector's stream makes no sense", "error", err)
+	slog.Error("invalid message from the collector", "error", err)
 	return status.Error(codes.InvalidArgument, err.Error())
 }

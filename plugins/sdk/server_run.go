@@ -22,11 +22,11 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// errCancelled is the cause of a context that EpochCancel ended.
-var errCancelled = errors.New("the collector gave the epoch up")
+// errCanceled is the cause of a context that EpochCancel ended.
+var errCanceled = errors.New("the collector canceled the epoch")
 
-// run is one Run stream. The goroutine of the call receives; one more works
-// through tasks in the order in which they came, and is the only one that sends.
+// run is one Run stream. The goroutine of the call receives; a worker runs the tasks in order and
+// is the only sender.
 type run struct {
 	server *Server
 	stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.RunResponse]
@@ -34,22 +34,22 @@ type run struct {
 	worker sync.WaitGroup
 	cancel context.CancelFunc // ends the worker's context
 
-	watched map[string]Watch // the worker's
+	watched map[string]RowKey // owned by the worker
 
 	mu      sync.Mutex
-	current uint64             // epoch being worked on
-	abandon context.CancelFunc // ends the work on it; nil: none
-	early   map[uint64]bool    // cancelled before the work began
+	current uint64             // epoch in analysis
+	abandon context.CancelFunc // ends its analysis; nil: none
+	early   map[uint64]bool    // canceled before the analysis began
 }
 
 func newRun(s *Server, stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.RunResponse]) *run {
 	ctx, cancel := context.WithCancel(stream.Context())
 	r := &run{
 		server: s, stream: stream, cancel: cancel, tasks: make(chan func(context.Context), 16),
-		watched: make(map[string]Watch), early: make(map[uint64]bool),
+		watched: make(map[string]RowKey), early: make(map[uint64]bool),
 	}
 	r.worker.Add(1)
-	go func() { // not WaitGroup.Go, which hides where the plugin's code panics
+	go func() { // not WaitGroup.Go, which hides where the plugin panics
 		defer r.worker.Done()
 		for task := range r.tasks {
 			task(ctx)
@@ -58,7 +58,7 @@ func newRun(s *Server, stream grpc.BidiStreamingServer[pluginv1.RunRequest, plug
 	return r
 }
 
-// stop waits for the worker. Work that goes on is told to end.
+// stop cancels the current analysis and waits for the worker.
 func (r *run) stop() {
 	r.cancel()
 	close(r.tasks)
@@ -69,7 +69,7 @@ func (r *run) stop() {
 func (r *run) receive() error {
 	decoder := NewEpochDecoder(maxEpoch, func(epoch *Epoch, budget time.Duration) error {
 		sealed := time.Now()
-		r.tasks <- func(ctx context.Context) { r.analyse(ctx, epoch, budget, sealed) }
+		r.tasks <- func(ctx context.Context) { r.analyze(ctx, epoch, budget, sealed) }
 		return nil
 	})
 	for {
@@ -84,7 +84,7 @@ func (r *run) receive() error {
 		case *pluginv1.RunRequest_Cancel:
 			r.cancelEpoch(m.Cancel.GetEpoch())
 		case *pluginv1.RunRequest_Watch:
-			r.tasks <- func(ctx context.Context) { r.watch(ctx, m.Watch) }
+			r.tasks <- func(context.Context) { r.watch(m.Watch) }
 		case *pluginv1.RunRequest_Network:
 			r.tasks <- func(ctx context.Context) { r.network(ctx, m.Network) }
 		default:
@@ -109,8 +109,7 @@ func (r *run) cancelEpoch(number uint64) {
 	}
 }
 
-// begin notes that the epoch is being worked on. It reports whether anybody
-// still waits for it.
+// begin records the epoch in analysis. It returns false if the epoch was canceled.
 func (r *run) begin(number uint64, abandon context.CancelFunc) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,9 +127,9 @@ func (r *run) end() {
 	r.abandon = nil
 }
 
-// analyse works on one epoch and sends what comes of it. A send that fails
-// needs no handling: the stream is over, and receive has seen it.
-func (r *run) analyse(ctx context.Context, epoch *Epoch, budget time.Duration, sealed time.Time) {
+// analyze analyzes one epoch and sends the results. A failed send needs no handling: the stream has
+// ended, and receive returns the error.
+func (r *run) analyze(ctx context.Context, epoch *Epoch, budget time.Duration, sealed time.Time) {
 	r.server.mu.Lock()
 	draining := r.server.draining
 	r.server.mu.Unlock()
@@ -145,8 +144,8 @@ func (r *run) analyse(ctx context.Context, epoch *Epoch, budget time.Duration, s
 		ctx, release = context.WithDeadline(ctx, sealed.Add(budget))
 		defer release()
 	}
-	if !r.begin(epoch.Number, func() { abandon(errCancelled) }) {
-		r.done(epoch.Number, errCancelled, Stats{})
+	if !r.begin(epoch.Number, func() { abandon(errCanceled) }) {
+		r.done(epoch.Number, errCanceled, Stats{})
 		return
 	}
 	defer r.end()
@@ -169,7 +168,7 @@ func (r *run) call(ctx context.Context, epoch *Epoch) (*Results, error) {
 		return nil, context.Cause(ctx)
 	}
 	number := epoch.Number
-	results, err := r.server.plugin.Analyse(ctx, epoch)
+	results, err := r.server.plugin.Analyze(ctx, epoch)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +179,7 @@ func (r *run) call(ctx context.Context, epoch *Epoch) (*Results, error) {
 	return results, nil
 }
 
-// save asks for the plugin's state after an epoch. s.work is held.
+// save returns the plugin's state after an epoch. s.work is held.
 func (s *Server) save(epoch uint64) *State {
 	p, ok := s.plugin.(Stateful)
 	if !ok {
@@ -188,10 +187,10 @@ func (s *Server) save(epoch uint64) *State {
 	}
 	state, err := p.SaveState()
 	if err == nil && len(state.Data) > MaxState {
-		err = fmt.Errorf("it has %d bytes; at most %d are kept", len(state.Data), MaxState)
+		err = fmt.Errorf("%d bytes; the limit is %d", len(state.Data), MaxState)
 	}
 	if err != nil {
-		slog.Warn("the plugin's state is not kept", "epoch", epoch, "error", err)
+		slog.Warn("state not saved", "epoch", epoch, "error", err)
 		return nil
 	}
 	if len(state.Data) == 0 {
@@ -201,8 +200,8 @@ func (s *Server) save(epoch uint64) *State {
 	return &state
 }
 
-// send sends results. Every table is checked before the first is sent, so that
-// an error leaves nothing half done.
+// send sends results. It checks every table before it sends the first, so that an error leaves no
+// partial results.
 func (r *run) send(epoch uint64, results *Results, stats *Stats) error {
 	for _, result := range results.Tables {
 		if result.Table == nil {
@@ -245,46 +244,40 @@ func (r *run) done(epoch uint64, err error, stats Stats) {
 	_ = r.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Done{Done: m}})
 }
 
-// watch changes the set of watched rows.
-func (r *run) watch(ctx context.Context, m *pluginv1.WatchUpdate) {
+// watch updates the set of watched rows.
+func (r *run) watch(m *pluginv1.WatchUpdate) {
 	for _, row := range m.GetRemove() {
-		delete(r.watched, WatchFrom(row).ID())
+		delete(r.watched, RowKeyFrom(row).ID())
 	}
 	for _, row := range m.GetAdd() {
-		w := WatchFrom(row)
+		w := RowKeyFrom(row)
 		r.watched[w.ID()] = w
-	}
-	if watcher, ok := r.server.plugin.(Watcher); ok {
-		r.server.work.Lock()
-		defer r.server.work.Unlock()
-		watcher.WatchesChanged(ctx, r.watchedRows())
 	}
 }
 
-func (r *run) watchedRows() []Watch {
+func (r *run) watchedRows() []RowKey {
 	if len(r.watched) == 0 {
 		return nil
 	}
-	rows := make([]Watch, 0, len(r.watched))
+	rows := make([]RowKey, 0, len(r.watched))
 	for _, id := range slices.Sorted(maps.Keys(r.watched)) {
 		rows = append(rows, r.watched[id])
 	}
 	return rows
 }
 
-// ID is a text that is the same for the same row, and orders rows by list,
-// target and keys.
-func (w Watch) ID() string {
-	b := append([]byte(w.List), 0)
-	b = append(append(b, w.Target...), 0)
-	for _, key := range slices.Sorted(maps.Keys(w.Keys)) {
+// ID returns a text that identifies the row and sorts rows by list, target and keys.
+func (k RowKey) ID() string {
+	b := append([]byte(k.List), 0)
+	b = append(append(b, k.Target...), 0)
+	for _, key := range slices.Sorted(maps.Keys(k.Keys)) {
 		b = append(append(b, key...), 0)
-		b = append(append(b, w.Keys[key]...), 0)
+		b = append(append(b, k.Keys[key]...), 0)
 	}
 	return string(b)
 }
 
-// network hands over a changed network.
+// network passes a changed network to the plugin.
 func (r *run) network(ctx context.Context, m *pluginv1.Network) {
 	if updater, ok := r.server.plugin.(NetworkUpdater); ok {
 		r.server.work.Lock()

@@ -53,11 +53,12 @@ func (s *fakeStream) Send(m *pluginv1.RunResponse) error {
 }
 
 func (s *fakeStream) epoch(number uint64) {
-	s.in <- &pluginv1.RunRequest{Message: &pluginv1.RunRequest_Begin{Begin: &pluginv1.EpochBegin{Epoch: number, EndUnixNs: 1}}}
+	s.in <- &pluginv1.RunRequest{Message: &pluginv1.RunRequest_Begin{Begin: &pluginv1.EpochBegin{Epoch: number,
+		EndUnixNs: 1}}}
 	s.in <- &pluginv1.RunRequest{Message: &pluginv1.RunRequest_End{End: &pluginv1.EpochEnd{Epoch: number, Status: 1}}}
 }
 
-// step is a plugin whose Analyse the test holds the strings of.
+// step is a plugin whose Analyze the test holds the strings of.
 type step struct {
 	began  chan uint64
 	finish chan error
@@ -66,14 +67,15 @@ type step struct {
 func newStep() *step { return &step{began: make(chan uint64, 10), finish: make(chan error, 10)} }
 
 func (*step) Describe() Description {
-	return Description{Name: "step", Version: "0.1", Summary: "waits", Lists: []List{{Path: "/m:l", Summary: "nothing"}}}
+	return Description{Name: "step", Version: "0.1", Summary: "waits",
+		Lists: []List{{Path: "/m:l", Summary: "nothing"}}}
 }
 
 func (*step) Configure(context.Context, Config, Network) (Settings, error) {
 	return Settings{}, errors.New("no")
 }
 
-func (s *step) Analyse(ctx context.Context, e *Epoch) (*Results, error) {
+func (s *step) Analyze(ctx context.Context, e *Epoch) (*Results, error) {
 	s.began <- e.Number
 	select {
 	case err := <-s.finish:
@@ -139,7 +141,7 @@ func TestRunStream(t *testing.T) {
 	for _, m := range stream.out {
 		got = append(got, m.GetDone().GetError())
 	}
-	want := "the collector gave the epoch up, the collector gave the epoch up, , the plugin's own, , the plugin is being stopped"
+	want := "the collector canceled the epoch, the collector canceled the epoch, , the plugin's own, , the plugin is being stopped"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("%q", got)
 	}
@@ -192,7 +194,8 @@ func TestByHand(t *testing.T) {
 		t.Errorf("status %d", status)
 	}
 	var d Description
-	if err := json.Unmarshal(out.Bytes(), &d); err != nil || d.Name != "step" || d.SDK != sdkName || d.Capabilities.Drain {
+	if err := json.Unmarshal(out.Bytes(), &d); err != nil || d.Name != "step" || d.SDK != sdkName ||
+		d.Capabilities.Drain {
 		t.Errorf("%v: %+v", err, d)
 	}
 }
@@ -206,7 +209,8 @@ func TestLogLines(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &line); err != nil {
 		t.Fatal(err)
 	}
-	if line[LogKeyMessage] != "this" || line[LogKeyLevel] != "warn" || line["k"] != 1.0 || line[LogKeyTime] == nil || line["g"].(map[string]any)["msg"] != "x" {
+	if line[LogKeyMessage] != "this" || line[LogKeyLevel] != "warn" || line["k"] != 1.0 || line[LogKeyTime] == nil ||
+		line["g"].(map[string]any)["msg"] != "x" {
 		t.Errorf("%v", line)
 	}
 }

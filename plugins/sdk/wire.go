@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Descriptions, networks, settings and plans to protobuf and back. These
-// functions are for those who speak the protocol themselves, such as the
-// collector; a plugin has no need of them.
+// Conversions of descriptions, networks, settings and plans to protobuf and back. The collector and
+// test tools use them; a plugin does not need them.
 
 package sdk
 
@@ -15,11 +14,11 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// MaxChunk is the largest piece of data in one message, in bytes. Larger arrays
-// and tables are cut.
+// MaxChunk is the largest piece of data in one message, in bytes. Larger arrays and tables are
+// split.
 const MaxChunk = 1 << 20
 
-// MaxMessage is the largest message that either side takes, in bytes.
+// MaxMessage is the largest message that either side accepts, in bytes.
 const MaxMessage = 64 << 20
 
 func toProto[A, B any](in []A, convert func(A) B) []B {
@@ -51,13 +50,12 @@ func (d Description) Proto() *pluginv1.DescribeResponse {
 		}),
 		Capabilities: &pluginv1.Capabilities{
 			Query: d.Capabilities.Query, Merge: d.Capabilities.Merge, Drain: d.Capabilities.Drain,
-			Watch: d.Capabilities.Watch, NetworkUpdates: d.Capabilities.NetworkUpdates, HostRole: d.Capabilities.HostRole,
-			State: d.Capabilities.State,
+			Watch: d.Capabilities.Watch, NetworkUpdates: d.Capabilities.NetworkUpdates, State: d.Capabilities.State,
 		},
 	}
 }
 
-// DescriptionFrom reads what Proto makes.
+// DescriptionFrom converts the message back.
 func DescriptionFrom(m *pluginv1.DescribeResponse) Description {
 	c := m.GetCapabilities()
 	return Description{
@@ -67,7 +65,8 @@ func DescriptionFrom(m *pluginv1.DescribeResponse) Description {
 			return ProgramNeed{Role: p.GetRole(), Program: p.GetProgram()}
 		}),
 		Objects: toProto(m.GetObjects(), func(o *pluginv1.ObjectNeed) ObjectNeed {
-			return ObjectNeed{Name: o.GetName(), Annotations: o.GetAnnotations(), Role: o.GetRole(), Optional: o.GetOptional()}
+			return ObjectNeed{Name: o.GetName(), Annotations: o.GetAnnotations(), Role: o.GetRole(),
+				Optional: o.GetOptional()}
 		}),
 		Modules: toProto(m.GetModules(), func(y *pluginv1.YangModule) Module {
 			return Module{Name: y.GetName(), Text: y.GetText()}
@@ -77,8 +76,7 @@ func DescriptionFrom(m *pluginv1.DescribeResponse) Description {
 		}),
 		Capabilities: Capabilities{
 			Query: c.GetQuery(), Merge: c.GetMerge(), Drain: c.GetDrain(),
-			Watch: c.GetWatch(), NetworkUpdates: c.GetNetworkUpdates(), HostRole: c.GetHostRole(),
-			State: c.GetState(),
+			Watch: c.GetWatch(), NetworkUpdates: c.GetNetworkUpdates(), State: c.GetState(),
 		},
 	}
 }
@@ -89,7 +87,7 @@ func (n Network) Proto() *pluginv1.Network {
 		Version: n.Version,
 		Devices: toProto(n.Devices, func(d Device) *pluginv1.Device {
 			return &pluginv1.Device{
-				Name: d.Name, Role: d.Role, Program: d.Program, Labels: d.Labels,
+				Name: d.Name, Role: d.Role, Program: d.Program,
 				Objects: toProto(d.Objects, func(o Object) *pluginv1.Object {
 					return &pluginv1.Object{
 						Name: o.Name, Alias: o.Alias, Cells: uint64(o.Cells), WidthBits: uint32(o.Width),
@@ -97,29 +95,30 @@ func (n Network) Proto() *pluginv1.Network {
 					}
 				}),
 				Ports: toProto(d.Ports, func(p Port) *pluginv1.Port {
-					return &pluginv1.Port{Number: p.Number, Name: p.Name, SpeedBps: p.SpeedBPS}
+					return &pluginv1.Port{Number: p.Number, Name: p.Name}
 				}),
 			}
 		}),
 		Hosts: toProto(n.Hosts, func(h Host) *pluginv1.Host {
-			return &pluginv1.Host{Name: h.Name, Addresses: h.Addresses, Agent: h.Agent, Labels: h.Labels}
+			return &pluginv1.Host{Name: h.Name, Addresses: h.Addresses, Agent: h.Agent}
 		}),
 		Links: toProto(n.Links, func(l Link) *pluginv1.Link {
 			return &pluginv1.Link{
-				A: &pluginv1.Endpoint{Node: l.A.Node, Port: l.A.Port}, B: &pluginv1.Endpoint{Node: l.B.Node, Port: l.B.Port},
+				A:           &pluginv1.Endpoint{Node: l.A.Node, Port: l.A.Port},
+				B:           &pluginv1.Endpoint{Node: l.B.Node, Port: l.B.Port},
 				CapacityBps: l.CapacityBPS,
 			}
 		}),
 	}
 }
 
-// NetworkFrom reads what Proto makes.
+// NetworkFrom converts the message back.
 func NetworkFrom(m *pluginv1.Network) Network {
 	return Network{
 		Version: m.GetVersion(),
 		Devices: toProto(m.GetDevices(), func(d *pluginv1.Device) Device {
 			return Device{
-				Name: d.GetName(), Role: d.GetRole(), Program: d.GetProgram(), Labels: d.GetLabels(),
+				Name: d.GetName(), Role: d.GetRole(), Program: d.GetProgram(),
 				Objects: toProto(d.GetObjects(), func(o *pluginv1.Object) Object {
 					return Object{
 						Name: o.GetName(), Alias: o.GetAlias(), Cells: int(o.GetCells()), Width: int(o.GetWidthBits()),
@@ -127,16 +126,17 @@ func NetworkFrom(m *pluginv1.Network) Network {
 					}
 				}),
 				Ports: toProto(d.GetPorts(), func(p *pluginv1.Port) Port {
-					return Port{Number: p.GetNumber(), Name: p.GetName(), SpeedBPS: p.GetSpeedBps()}
+					return Port{Number: p.GetNumber(), Name: p.GetName()}
 				}),
 			}
 		}),
 		Hosts: toProto(m.GetHosts(), func(h *pluginv1.Host) Host {
-			return Host{Name: h.GetName(), Addresses: h.GetAddresses(), Agent: h.GetAgent(), Labels: h.GetLabels()}
+			return Host{Name: h.GetName(), Addresses: h.GetAddresses(), Agent: h.GetAgent()}
 		}),
 		Links: toProto(m.GetLinks(), func(l *pluginv1.Link) Link {
 			return Link{
-				A: Endpoint{Node: l.GetA().GetNode(), Port: l.GetA().GetPort()}, B: Endpoint{Node: l.GetB().GetNode(), Port: l.GetB().GetPort()},
+				A:           Endpoint{Node: l.GetA().GetNode(), Port: l.GetA().GetPort()},
+				B:           Endpoint{Node: l.GetB().GetNode(), Port: l.GetB().GetPort()},
 				CapacityBPS: l.GetCapacityBps(),
 			}
 		}),
@@ -159,8 +159,8 @@ func (s Settings) Proto() *pluginv1.ConfigureResponse {
 	return out
 }
 
-// SettingsFrom reads what Proto makes; the error is a FieldErrors when the
-// plugin refused its configuration.
+// SettingsFrom converts the message back. The error is a FieldErrors if the plugin refused its
+// configuration.
 func SettingsFrom(m *pluginv1.ConfigureResponse) (Settings, error) {
 	if len(m.GetErrors()) > 0 {
 		return Settings{}, FieldErrors(toProto(m.GetErrors(), func(e *pluginv1.FieldError) FieldError {
@@ -188,7 +188,7 @@ func SettingsFrom(m *pluginv1.ConfigureResponse) (Settings, error) {
 // Proto returns the plan as the contract's message.
 func (p Plan) Proto() *pluginv1.Plan {
 	return &pluginv1.Plan{
-		FromEpoch: p.FromEpoch, Id: p.ID, Ahead: p.Ahead,
+		FromEpoch: p.FromEpoch, Id: p.ID, PreEpoch: p.PreEpoch,
 		Writes: toProto(p.Writes, func(w DeviceWrite) *pluginv1.DeviceWrite {
 			out := &pluginv1.DeviceWrite{Device: w.Device}
 			entry := w.Entry.proto()
@@ -214,7 +214,8 @@ func (e TableEntry) proto() *pluginv1.TableEntry {
 	return &pluginv1.TableEntry{
 		Table: e.Table, Priority: e.Priority, Action: e.Action,
 		Matches: toProto(e.Matches, func(f FieldMatch) *pluginv1.FieldMatch {
-			return &pluginv1.FieldMatch{Field: f.Field, Value: f.Value, Mask: f.Mask, High: f.High, PrefixLen: f.PrefixLen}
+			return &pluginv1.FieldMatch{Field: f.Field, Value: f.Value, Mask: f.Mask, High: f.High,
+				PrefixLen: f.PrefixLen}
 		}),
 		Params: toProto(e.Params, func(a ActionParam) *pluginv1.ActionParam {
 			return &pluginv1.ActionParam{Name: a.Name, Value: a.Value}
@@ -222,10 +223,10 @@ func (e TableEntry) proto() *pluginv1.TableEntry {
 	}
 }
 
-// PlanFrom reads what Proto makes. It fails on a write without a kind.
+// PlanFrom converts the message back. A write without a kind is an error.
 func PlanFrom(m *pluginv1.Plan) (Plan, error) {
 	p := Plan{
-		FromEpoch: m.GetFromEpoch(), ID: m.GetId(), Ahead: m.GetAhead(),
+		FromEpoch: m.GetFromEpoch(), ID: m.GetId(), PreEpoch: m.GetPreEpoch(),
 		Hosts: toProto(m.GetHosts(), func(h *pluginv1.HostSetting) HostSetting {
 			return HostSetting{Host: h.GetHost(), Role: h.GetRole(), Data: h.GetData()}
 		}),
@@ -243,13 +244,14 @@ func PlanFrom(m *pluginv1.Plan) (Plan, error) {
 		case *pluginv1.DeviceWrite_SetDefault:
 			out.Op, entry = SetDefault, kind.SetDefault
 		default:
-			return Plan{}, fmt.Errorf("plan from epoch %d: write %d for device %q says neither insert, modify, delete nor set_default",
+			return Plan{}, fmt.Errorf("plan from epoch %d: write %d for device %q has no kind; expected insert, modify, delete or set_default",
 				p.FromEpoch, i, w.GetDevice())
 		}
 		out.Entry = TableEntry{
 			Table: entry.GetTable(), Priority: entry.GetPriority(), Action: entry.GetAction(),
 			Matches: toProto(entry.GetMatches(), func(f *pluginv1.FieldMatch) FieldMatch {
-				return FieldMatch{Field: f.GetField(), Value: f.GetValue(), Mask: f.GetMask(), High: f.GetHigh(), PrefixLen: f.GetPrefixLen()}
+				return FieldMatch{Field: f.GetField(), Value: f.GetValue(), Mask: f.GetMask(), High: f.GetHigh(),
+					PrefixLen: f.GetPrefixLen()}
 			}),
 			Params: toProto(entry.GetParams(), func(a *pluginv1.ActionParam) ActionParam {
 				return ActionParam{Name: a.GetName(), Value: a.GetValue()}
@@ -265,22 +267,22 @@ func (s State) Proto() *pluginv1.PluginState {
 	return &pluginv1.PluginState{Epoch: s.Epoch, Version: s.Version, Data: s.Data}
 }
 
-// StateFrom reads what Proto makes.
+// StateFrom converts the message back.
 func StateFrom(m *pluginv1.PluginState) State {
 	return State{Epoch: m.GetEpoch(), Version: m.GetVersion(), Data: m.GetData()}
 }
 
-// Proto returns the watched row as the contract's message.
-func (w Watch) Proto() *pluginv1.Watch {
-	return &pluginv1.Watch{List: w.List, Target: w.Target, Keys: w.Keys}
+// Proto returns the key as the contract's message.
+func (k RowKey) Proto() *pluginv1.RowKey {
+	return &pluginv1.RowKey{List: k.List, Target: k.Target, Keys: k.Keys}
 }
 
-// WatchFrom reads what Proto makes.
-func WatchFrom(m *pluginv1.Watch) Watch {
-	return Watch{List: m.GetList(), Target: m.GetTarget(), Keys: m.GetKeys()}
+// RowKeyFrom converts the message back.
+func RowKeyFrom(m *pluginv1.RowKey) RowKey {
+	return RowKey{List: m.GetList(), Target: m.GetTarget(), Keys: m.GetKeys()}
 }
 
-// levels relates event levels to slog's.
+// levels maps event levels to those of slog.
 var levels = map[pluginv1.EventLevel]slog.Level{
 	pluginv1.EventLevel_EVENT_LEVEL_UNSPECIFIED: slog.LevelInfo,
 	pluginv1.EventLevel_EVENT_LEVEL_DEBUG:       slog.LevelDebug,
@@ -311,7 +313,7 @@ func (e Event) Proto() *pluginv1.Event {
 	return out
 }
 
-// EventFrom reads what Proto makes. The message is cut to 1,024 bytes.
+// EventFrom converts the message back. Its text is truncated to 1,024 bytes.
 func EventFrom(m *pluginv1.Event) Event {
 	message := m.GetMessage()
 	if len(message) > 1024 {
@@ -320,14 +322,14 @@ func EventFrom(m *pluginv1.Event) Event {
 	return Event{Level: levels[m.GetLevel()], Message: message, Attributes: m.GetAttributes()}
 }
 
-// Proto returns the figures as the contract's message.
+// Proto returns the measurements as the contract's message.
 func (s Stats) Proto() *pluginv1.EpochStats {
 	return &pluginv1.EpochStats{
 		DurationNs: int64(s.Duration), InputBytes: uint64(s.InputBytes), Tables: uint32(s.Tables), Rows: uint64(s.Rows),
 	}
 }
 
-// StatsFrom reads what Proto makes.
+// StatsFrom converts the message back.
 func StatsFrom(m *pluginv1.EpochStats) Stats {
 	return Stats{
 		Duration: time.Duration(m.GetDurationNs()), InputBytes: int(m.GetInputBytes()),

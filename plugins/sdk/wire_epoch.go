@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Epochs to a stream of messages and back.
+// Conversion of epochs to a stream of messages and back.
 
 package sdk
 
@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// EpochSink takes the messages of an epoch, in the order of the contract.
+// EpochSink receives the messages of an epoch, in the order of the contract.
 type EpochSink interface {
 	Begin(*pluginv1.EpochBegin) error
 	Device(*pluginv1.DeviceChunk) error
@@ -22,9 +22,9 @@ type EpochSink interface {
 	End(*pluginv1.EpochEnd) error
 }
 
-// Send cuts the epoch into messages for sink; their data is shared with the
-// epoch, not copied. Watched does not travel with an epoch. budget is the time
-// that the plugin has, 0 for no limit. The first error ends it.
+// Send splits the epoch into messages for sink. The messages share the data of the epoch. Watched
+// is not sent. budget is the time for the analysis; 0: no limit. Send returns the first error of
+// the sink.
 func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 	err := sink.Begin(&pluginv1.EpochBegin{
 		Epoch: e.Number, StartUnixNs: e.Start.UnixNano(), EndUnixNs: e.End.UnixNano(),
@@ -34,7 +34,8 @@ func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 		}),
 		Plans: toProto(e.Plans, func(o PlanOutcome) *pluginv1.PlanOutcome {
 			return &pluginv1.PlanOutcome{
-				Plan: o.Plan, FromEpoch: o.FromEpoch, Device: o.Device, Status: pluginv1.PlanStatus(o.Status), Reason: o.Reason,
+				Plan: o.Plan, FromEpoch: o.FromEpoch, Device: o.Device, Status: pluginv1.PlanStatus(o.Status),
+				Reason: o.Reason,
 			}
 		}),
 	})
@@ -58,8 +59,8 @@ func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 		Missing: toProto(e.Missing, func(m Missing) *pluginv1.Missing {
 			return &pluginv1.Missing{Name: m.Name, Reason: m.Reason, Host: m.Host}
 		}),
-		Doubts: toProto(e.Doubts, func(d Doubt) *pluginv1.Doubt {
-			return &pluginv1.Doubt{Device: d.Device, Reason: d.Reason}
+		AccuracyWarnings: toProto(e.AccuracyWarnings, func(d AccuracyWarning) *pluginv1.AccuracyWarning {
+			return &pluginv1.AccuracyWarning{Device: d.Device, Reason: d.Reason}
 		}),
 		SkewNs: int64(e.Skew),
 	})
@@ -86,7 +87,8 @@ func sendReport(sink EpochSink, report *HostReport) error {
 	for at := 0; ; at += MaxChunk {
 		end := min(at+MaxChunk, len(report.Data))
 		err := sink.Host(&pluginv1.HostChunk{
-			Host: report.Host, Role: report.Role, TotalBytes: uint64(len(report.Data)), Offset: uint64(at), Data: report.Data[at:end],
+			Host: report.Host, Role: report.Role, TotalBytes: uint64(len(report.Data)), Offset: uint64(at),
+			Data: report.Data[at:end],
 		})
 		if err != nil || end == len(report.Data) {
 			return err
@@ -94,10 +96,9 @@ func sendReport(sink EpochSink, report *HostReport) error {
 	}
 }
 
-// EpochDecoder puts epochs together again. It is an EpochSink; each sealed epoch
-// goes to the function given to NewEpochDecoder. It keeps and hands on the
-// memory of the messages. It belongs to one goroutine. After an error it is of no
-// further use.
+// EpochDecoder assembles epochs from messages. It is an EpochSink; each sealed epoch goes to the
+// function passed to NewEpochDecoder. The epochs share the memory of the messages. A decoder
+// belongs to one goroutine and cannot be used after an error.
 type EpochDecoder struct {
 	limit  int
 	sealed func(epoch *Epoch, budget time.Duration) error
@@ -105,17 +106,17 @@ type EpochDecoder struct {
 	open   *Epoch
 	budget time.Duration
 	bytes  int // announced for the open epoch
-	// the array that chunks are missing of: filled of wanted bytes.
+	// the array in progress: filled of wanted bytes.
 	filling        *[]byte
 	filled, wanted int
 	device, what   string
 }
 
-// ErrEpochTooLarge is wrapped when an epoch has more data than the limit.
+// ErrEpochTooLarge is wrapped if an epoch has more data than the limit.
 var ErrEpochTooLarge = errors.New("more data than the limit")
 
-// NewEpochDecoder returns a decoder that refuses epochs of more than limit bytes
-// of cells and reports, and gives each sealed epoch to sealed.
+// NewEpochDecoder returns a decoder that passes each sealed epoch to sealed. Epochs of more than
+// limit bytes of cells and reports are an error.
 func NewEpochDecoder(limit int, sealed func(epoch *Epoch, budget time.Duration) error) *EpochDecoder {
 	return &EpochDecoder{limit: limit, sealed: sealed}
 }
@@ -126,7 +127,8 @@ func (d *EpochDecoder) Begin(m *pluginv1.EpochBegin) error {
 		return fmt.Errorf("epoch %d begins inside of epoch %d", m.GetEpoch(), d.open.Number)
 	}
 	if m.GetEndUnixNs() <= m.GetStartUnixNs() {
-		return fmt.Errorf("epoch %d ends at %d ns, not after its start at %d ns", m.GetEpoch(), m.GetEndUnixNs(), m.GetStartUnixNs())
+		return fmt.Errorf("epoch %d ends at %d ns, not after its start at %d ns", m.GetEpoch(), m.GetEndUnixNs(),
+			m.GetStartUnixNs())
 	}
 	d.open = &Epoch{
 		Number: m.GetEpoch(), Start: time.Unix(0, m.GetStartUnixNs()).UTC(), End: time.Unix(0, m.GetEndUnixNs()).UTC(),
@@ -136,7 +138,8 @@ func (d *EpochDecoder) Begin(m *pluginv1.EpochBegin) error {
 		}),
 		Plans: toProto(m.GetPlans(), func(o *pluginv1.PlanOutcome) PlanOutcome {
 			return PlanOutcome{
-				Plan: o.GetPlan(), FromEpoch: o.GetFromEpoch(), Device: o.GetDevice(), Status: PlanStatus(o.GetStatus()), Reason: o.GetReason(),
+				Plan: o.GetPlan(), FromEpoch: o.GetFromEpoch(), Device: o.GetDevice(),
+				Status: PlanStatus(o.GetStatus()), Reason: o.GetReason(),
 			}
 		}),
 	}
@@ -169,13 +172,15 @@ func (d *EpochDecoder) Device(m *pluginv1.DeviceChunk) error {
 			return err
 		}
 		if dev := d.open.Device(m.GetDevice()); dev != nil && dev.Object(m.GetObject()) != nil {
-			return fmt.Errorf("epoch %d: device %s: object %s came twice", d.open.Number, m.GetDevice(), m.GetObject())
+			return fmt.Errorf("epoch %d: device %s: object %s is sent twice", d.open.Number, m.GetDevice(),
+				m.GetObject())
 		}
 		d.open.Put(m.GetDevice(), cells)
 		d.filling = &d.open.Device(m.GetDevice()).Object(m.GetObject()).Packed
 	} else if d.filling != nil && d.device == m.GetDevice() && d.what == m.GetObject() {
 		if have := d.open.Device(m.GetDevice()).Object(m.GetObject()).Width; have != cells.Width {
-			return fmt.Errorf("epoch %d: device %s: object %s changes its width from %d to %d bits", d.open.Number, m.GetDevice(), m.GetObject(), have, cells.Width)
+			return fmt.Errorf("epoch %d: device %s: object %s changes its width from %d to %d bits", d.open.Number,
+				m.GetDevice(), m.GetObject(), have, cells.Width)
 		}
 	}
 	return d.fill(m.GetDevice(), m.GetObject(), int(m.GetFirstCell()*size), int(m.GetTotalCells()*size), m.GetData())
@@ -209,16 +214,17 @@ func (d *EpochDecoder) begin(node, what string, total int) error {
 	return nil
 }
 
-// fill adds data to the array that is being filled. An array in one piece keeps
-// the memory of its message; of a larger one the memory is taken as it fills, so
-// that a false announcement costs nothing.
+// fill appends data to the array in progress. An array in one piece shares the memory of its
+// message. The memory of a larger one grows with its data, so that a false length allocates
+// nothing.
 func (d *EpochDecoder) fill(node, what string, at, total int, data []byte) error {
 	switch {
 	case d.filling == nil || d.device != node || d.what != what || at != d.filled || total != d.wanted:
 		return fmt.Errorf("epoch %d: %s, %s: bytes from %d of %d do not follow what came before (%s, %s: %d of %d)",
 			d.open.Number, node, what, at, total, d.device, d.what, d.filled, d.wanted)
 	case at+len(data) > total:
-		return fmt.Errorf("epoch %d: %s, %s: %d bytes from %d exceed the announced %d", d.open.Number, node, what, len(data), at, total)
+		return fmt.Errorf("epoch %d: %s, %s: %d bytes from %d exceed the announced %d", d.open.Number, node, what,
+			len(data), at, total)
 	case len(data) == 0 && total > 0:
 		return fmt.Errorf("epoch %d: %s, %s: an empty piece", d.open.Number, node, what)
 	}
@@ -236,14 +242,16 @@ func (d *EpochDecoder) fill(node, what string, at, total int, data []byte) error
 	return nil
 }
 
-// End seals the open epoch and hands it on.
+// End seals the open epoch and passes it on.
 func (d *EpochDecoder) End(m *pluginv1.EpochEnd) error {
 	switch {
 	case d.open == nil || d.open.Number != m.GetEpoch():
 		return fmt.Errorf("end of epoch %d, which is not open", m.GetEpoch())
 	case d.filling != nil:
-		return fmt.Errorf("epoch %d ends in the middle of %s, %s (%d of %d bytes)", d.open.Number, d.device, d.what, d.filled, d.wanted)
-	case m.GetStatus() < pluginv1.EpochStatus_EPOCH_STATUS_COMPLETE || m.GetStatus() > pluginv1.EpochStatus_EPOCH_STATUS_LOST:
+		return fmt.Errorf("epoch %d ends in the middle of %s, %s (%d of %d bytes)", d.open.Number, d.device, d.what,
+			d.filled, d.wanted)
+	case m.GetStatus() < pluginv1.EpochStatus_EPOCH_STATUS_COMPLETE ||
+		m.GetStatus() > pluginv1.EpochStatus_EPOCH_STATUS_LOST:
 		return fmt.Errorf("epoch %d has the unknown status %d", d.open.Number, m.GetStatus())
 	}
 	epoch := d.open
@@ -252,7 +260,9 @@ func (d *EpochDecoder) End(m *pluginv1.EpochEnd) error {
 		return Missing{Name: m.GetName(), Reason: m.GetReason(), Host: m.GetHost()}
 	})
 	epoch.Skew = time.Duration(m.GetSkewNs())
-	epoch.Doubts = toProto(m.GetDoubts(), func(d *pluginv1.Doubt) Doubt { return Doubt{Device: d.GetDevice(), Reason: d.GetReason()} })
+	epoch.AccuracyWarnings = toProto(m.GetAccuracyWarnings(), func(d *pluginv1.AccuracyWarning) AccuracyWarning {
+		return AccuracyWarning{Device: d.GetDevice(), Reason: d.GetReason()}
+	})
 	slices.SortStableFunc(epoch.Hosts, func(a, b HostReport) int {
 		if c := strings.Compare(a.Host, b.Host); c != 0 {
 			return c

@@ -31,7 +31,7 @@ func (s RunSink) End(m *pluginv1.EpochEnd) error {
 	return s.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_End{End: m}})
 }
 
-// MergeSink sends epochs to be merged on a Merge stream.
+// MergeSink sends the epochs to merge on a Merge stream.
 type MergeSink struct {
 	Send func(*pluginv1.MergeRequest) error // the stream's
 }
@@ -77,7 +77,8 @@ func (s mergedSink) End(m *pluginv1.EpochEnd) error {
 	return s.send(&pluginv1.MergeResponse{Message: &pluginv1.MergeResponse_End{End: m}})
 }
 
-// EpochMessage is a message that may carry a part of an epoch: RunRequest, MergeRequest, MergeResponse.
+// EpochMessage is a message that may contain a part of an epoch: RunRequest, MergeRequest or
+// MergeResponse.
 type EpochMessage interface {
 	GetBegin() *pluginv1.EpochBegin
 	GetDevice() *pluginv1.DeviceChunk
@@ -85,7 +86,7 @@ type EpochMessage interface {
 	GetEnd() *pluginv1.EpochEnd
 }
 
-// Take decodes a message's part of an epoch; one without is passed over.
+// Take decodes the part of an epoch in a message. A message without one is ignored.
 func (d *EpochDecoder) Take(m EpochMessage) error {
 	if begin := m.GetBegin(); begin != nil {
 		return d.Begin(begin)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tables to messages of bounded size and back.
+// Conversion of tables to messages of bounded size and back.
 
 package sdk
 
@@ -19,8 +19,8 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Parts cuts the table into messages of about MaxChunk bytes. Where the machine
-// is little-endian, they share the table's memory.
+// Parts splits the table into messages of about MaxChunk bytes. On little-endian machines they
+// share the memory of the table.
 func (r TableResult) Parts(epoch uint64) iter.Seq[*pluginv1.TablePart] {
 	rows := r.Table.Rows()
 	step := rows
@@ -44,7 +44,7 @@ func (r TableResult) Parts(epoch uint64) iter.Seq[*pluginv1.TablePart] {
 	}
 }
 
-// tableBytes estimates the size of the table in messages.
+// tableBytes estimates the size of the table as messages.
 func tableBytes(t *table.Table) int {
 	sum := 0
 	add := func(columns []table.Column) {
@@ -68,7 +68,8 @@ func tableBytes(t *table.Table) int {
 
 func tableProto(t *table.Table) *pluginv1.Table {
 	return &pluginv1.Table{
-		List: t.List, Rows: uint32(t.Rows()), Keys: toProto(t.Keys, columnProto), Values: toProto(t.Values, columnProto),
+		List: t.List, Rows: uint32(t.Rows()), Keys: toProto(t.Keys, columnProto),
+		Values: toProto(t.Values, columnProto),
 	}
 }
 
@@ -81,7 +82,8 @@ func columnProto(c table.Column) *pluginv1.Column {
 	case table.Int64:
 		out.Kind, out.Data = pluginv1.ColumnKind_COLUMN_KIND_INT64, CellsOf("", reinterpret[uint64](c.Int64s())).Packed
 	case table.Float64:
-		out.Kind, out.Data = pluginv1.ColumnKind_COLUMN_KIND_FLOAT64, CellsOf("", reinterpret[uint64](c.Float64s())).Packed
+		out.Kind, out.Data = pluginv1.ColumnKind_COLUMN_KIND_FLOAT64,
+			CellsOf("", reinterpret[uint64](c.Float64s())).Packed
 	case table.Bool:
 		out.Kind, out.Data = pluginv1.ColumnKind_COLUMN_KIND_BOOL, reinterpret[byte](c.Bools())
 	case table.String:
@@ -103,11 +105,11 @@ func reinterpret[To, From any](in []From) []To {
 	return unsafe.Slice((*To)(unsafe.Pointer(unsafe.SliceData(in))), len(in))
 }
 
-// MaxText is the longest text of a cell, in bytes. A reader's message holds a whole row.
+// MaxText is the longest text of a cell, in bytes, so that a whole row fits a gNMI message.
 const MaxText = 64 << 10
 
-// TableDecoder puts tables together again. It belongs to one goroutine and keeps
-// the memory of the messages. After an error it is of no further use.
+// TableDecoder assembles tables from messages. The tables share the memory of the messages. A
+// decoder belongs to one goroutine and cannot be used after an error.
 type TableDecoder struct {
 	limit int
 	used  int // bytes of messages
@@ -134,24 +136,24 @@ type openColumn struct {
 	nulls []uint64 // nil as long as there are none
 }
 
-// partOverhead is about what a part takes besides its bytes.
+// partOverhead is the approximate memory of a part in addition to its bytes.
 const partOverhead = 256
 
-// ErrTableTooLarge is wrapped when tables have more bytes than the limit.
+// ErrTableTooLarge is wrapped if tables have more bytes than the limit.
 var ErrTableTooLarge = errors.New("more bytes of tables than the limit")
 
-// NewTableDecoder returns a decoder that refuses more than limit bytes over
-// all its tables, their names included.
+// NewTableDecoder returns a decoder. More than limit bytes in all its tables, names included, are
+// an error.
 func NewTableDecoder(limit int) *TableDecoder { return &TableDecoder{limit: limit} }
 
-// Open reports whether parts of a table are still to come.
+// Open reports whether a table is incomplete.
 func (d *TableDecoder) Open() bool { return d.open != nil }
 
-// Add takes a part and returns the table when it was the last one, else nil.
-// What it returns has passed table.Check.
+// Add adds a part. It returns the table after its last part, otherwise nil. The table has passed
+// table.Check.
 func (d *TableDecoder) Add(part *pluginv1.TablePart) (*TableResult, error) {
 	m := part.GetTable()
-	// Names count, too, and that there is a table at all: what is kept grows with each.
+	// Names and the overhead of a part count too, since both use memory.
 	d.used += partOverhead + proto.Size(part)
 	if d.used > d.limit {
 		return nil, fmt.Errorf("%w (%d bytes)", ErrTableTooLarge, d.limit)
@@ -183,14 +185,13 @@ func (d *TableDecoder) Add(part *pluginv1.TablePart) (*TableResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.held += out.Table.Bytes(); d.held > d.limit { // a dictionary says much in few bytes
+	if d.held += out.Table.Bytes(); d.held > d.limit { // a dictionary expands few bytes
 		return nil, fmt.Errorf("%w (%d bytes)", ErrTableTooLarge, d.limit)
 	}
 	return out, nil
 }
 
-// start opens a table with its first part, or checks that the part belongs to
-// the one that is open.
+// start opens a table with its first part, or checks that the part belongs to the open table.
 func (d *TableDecoder) start(part *pluginv1.TablePart) error {
 	m := part.GetTable()
 	if m == nil {
@@ -198,7 +199,10 @@ func (d *TableDecoder) start(part *pluginv1.TablePart) error {
 	}
 	if d.open == nil {
 		columns := func(in []*pluginv1.Column) []openColumn {
-			return toProto(in, func(c *pluginv1.Column) openColumn { return openColumn{name: c.GetName(), kind: c.GetKind()} })
+			return toProto(in, func(c *pluginv1.Column) openColumn {
+				return openColumn{name: c.GetName(),
+					kind: c.GetKind()}
+			})
 		}
 		d.open = &openTable{
 			list: m.GetList(), target: part.GetTarget(), replace: part.GetReplace(),
@@ -216,7 +220,7 @@ func (d *TableDecoder) start(part *pluginv1.TablePart) error {
 	return nil
 }
 
-// add appends a part's column of rows rows to the at rows there are.
+// add appends a part's column with a count of rows to the at rows before it.
 func (d *TableDecoder) add(to *openColumn, c *pluginv1.Column, at, rows int) error {
 	switch {
 	case to.name != c.GetName() || to.kind != c.GetKind():
@@ -236,7 +240,8 @@ func (d *TableDecoder) add(to *openColumn, c *pluginv1.Column, at, rows int) err
 				return fmt.Errorf("row %d is %d; a boolean is 0 or 1", at+i, b)
 			}
 		}
-	case pluginv1.ColumnKind_COLUMN_KIND_UINT64, pluginv1.ColumnKind_COLUMN_KIND_INT64, pluginv1.ColumnKind_COLUMN_KIND_FLOAT64:
+	case pluginv1.ColumnKind_COLUMN_KIND_UINT64, pluginv1.ColumnKind_COLUMN_KIND_INT64,
+		pluginv1.ColumnKind_COLUMN_KIND_FLOAT64:
 	default:
 		return fmt.Errorf("is of the unknown kind %d", c.GetKind())
 	}
@@ -290,7 +295,7 @@ func (to *openColumn) addText(c *pluginv1.Column, at, rows int) error {
 			return fmt.Errorf("entry %d ends at byte %d, after %d, of %d", i/4, end, last, len(c.GetData()))
 		}
 		if end-last > MaxText {
-			return fmt.Errorf("entry %d has %d bytes of text; at most %d are taken", i/4, end-last, MaxText)
+			return fmt.Errorf("entry %d has %d bytes of text; the limit is %d", i/4, end-last, MaxText)
 		}
 		if !utf8.Valid(c.GetData()[last:end]) {
 			return fmt.Errorf("entry %d is not UTF-8", i/4)
@@ -309,7 +314,7 @@ func (to *openColumn) addText(c *pluginv1.Column, at, rows int) error {
 	return nil
 }
 
-// addNulls comes after the values: that so many rows are there has been seen.
+// addNulls follows the values, which have the right count of rows.
 func (to *openColumn) addNulls(bits []byte, at, rows int) error {
 	if len(bits) == 0 {
 		if to.nulls != nil {
@@ -329,7 +334,7 @@ func (to *openColumn) addNulls(bits []byte, at, rows int) error {
 	return nil
 }
 
-// finish makes the table of what was collected.
+// finish returns the assembled table.
 func (t *openTable) finish() (*TableResult, error) {
 	out := &table.Table{List: t.list}
 	for _, c := range t.keys {
@@ -366,7 +371,8 @@ func (c openColumn) finish() (table.Column, error) {
 		column = table.Bools(c.name, reinterpret[bool](c.data))
 	case pluginv1.ColumnKind_COLUMN_KIND_STRING:
 		var err error
-		if column, err = table.PackedStrings(c.name, unsafe.String(unsafe.SliceData(c.data), len(c.data)), c.ends, c.codes); err != nil {
+		if column, err = table.PackedStrings(c.name, unsafe.String(unsafe.SliceData(c.data), len(c.data)), c.ends,
+			c.codes); err != nil {
 			return column, err
 		}
 	}

@@ -77,8 +77,10 @@ func TestTableRoundTrip(t *testing.T) {
 		table *table.Table
 		parts int
 	}{
-		"empty": {rows(0, false), 1}, "one": {rows(1, false), 1}, "dense": {rows(500, false), 1}, "sparse": {rows(500, true), 1},
-		"large": {large, 4}, "large dense": {rows(60_000, false), 4}, "slice": {large.Slice(777, 50_001), 3}, "container": {container, 1},
+		"empty": {rows(0, false), 1}, "one": {rows(1, false), 1}, "dense": {rows(500, false), 1},
+		"sparse": {rows(500, true), 1},
+		"large":  {large, 4}, "large dense": {rows(60_000, false), 4}, "slice": {large.Slice(777, 50_001), 3},
+		"container": {container, 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +107,8 @@ func TestTableRoundTrip(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got == nil || decoder.Open() || parts != test.parts || got.Target != "s1" || !got.Replace || got.Table.List != test.table.List {
+			if got == nil || decoder.Open() || parts != test.parts || got.Target != "s1" || !got.Replace ||
+				got.Table.List != test.table.List {
 				t.Fatalf("%d parts, %+v", parts, got)
 			}
 			if want, have := text(test.table), text(got.Table); have != want {
@@ -124,7 +127,8 @@ func TestTableDecoderRefuses(t *testing.T) {
 		return b
 	}
 	str := func(data string, ends, codes []byte) *pluginv1.Column {
-		return &pluginv1.Column{Name: "k", Kind: pluginv1.ColumnKind_COLUMN_KIND_STRING, Data: []byte(data), Ends: ends, Codes: codes}
+		return &pluginv1.Column{Name: "k", Kind: pluginv1.ColumnKind_COLUMN_KIND_STRING, Data: []byte(data), Ends: ends,
+			Codes: codes}
 	}
 	num := func(kind pluginv1.ColumnKind, data []byte) *pluginv1.Column {
 		return &pluginv1.Column{Name: "k", Kind: kind, Data: data}
@@ -147,24 +151,31 @@ func TestTableDecoderRefuses(t *testing.T) {
 		"nulls of wrong size": {Name: "k", Kind: uints, Data: make([]byte, 16), Nulls: []byte{0, 0}},
 		"null key":            {Name: "k", Kind: uints, Data: make([]byte, 16), Nulls: []byte{2}},
 		"no name":             {Kind: uints, Data: make([]byte, 16)},
-		"infinite decimal":    num(pluginv1.ColumnKind_COLUMN_KIND_FLOAT64, le.AppendUint64(make([]byte, 8), 0x7ff0000000000000)),
-		"codes of numbers":    {Name: "k", Kind: uints, Data: make([]byte, 16), Codes: u32(0, 0)},
+		"infinite decimal": num(pluginv1.ColumnKind_COLUMN_KIND_FLOAT64,
+			le.AppendUint64(make([]byte, 8), 0x7ff0000000000000)),
+		"codes of numbers": {Name: "k", Kind: uints, Data: make([]byte, 16), Codes: u32(0, 0)},
 	}
 	for name, column := range tests {
-		part := &pluginv1.TablePart{Last: true, Table: &pluginv1.Table{List: "/m:a/b", Rows: 2, Keys: []*pluginv1.Column{column}}}
+		part := &pluginv1.TablePart{Last: true, Table: &pluginv1.Table{List: "/m:a/b", Rows: 2,
+			Keys: []*pluginv1.Column{column}}}
 		if got, err := NewTableDecoder(1 << 20).Add(part); err == nil {
 			t.Errorf("%s: accepted as %s", name, text(got.Table))
 		}
 	}
-	first := &pluginv1.TablePart{Table: &pluginv1.Table{List: "/m:a/b", Rows: 1, Keys: []*pluginv1.Column{num(uints, make([]byte, 8))}}}
+	first := &pluginv1.TablePart{Table: &pluginv1.Table{List: "/m:a/b", Rows: 1,
+		Keys: []*pluginv1.Column{num(uints, make([]byte, 8))}}}
 	for name, change := range map[string]func(*pluginv1.TablePart){
-		"another list":      func(p *pluginv1.TablePart) { p.Table.List = "/m:a/c" },
-		"another target":    func(p *pluginv1.TablePart) { p.Target = "x" },
-		"another column":    func(p *pluginv1.TablePart) { p.Table.Keys[0].Name = "x" },
-		"fewer columns":     func(p *pluginv1.TablePart) { p.Table.Keys = nil },
-		"an empty part":     func(p *pluginv1.TablePart) { p.Table.Rows = 0; p.Table.Keys[0].Data = nil },
-		"no table":          func(p *pluginv1.TablePart) { p.Table = nil },
-		"more than allowed": func(p *pluginv1.TablePart) { p.Table.Rows = 200; p.Table.Keys[0].Data = make([]byte, 1600) },
+		"another list":   func(p *pluginv1.TablePart) { p.Table.List = "/m:a/c" },
+		"another target": func(p *pluginv1.TablePart) { p.Target = "x" },
+		"another column": func(p *pluginv1.TablePart) { p.Table.Keys[0].Name = "x" },
+		"fewer columns":  func(p *pluginv1.TablePart) { p.Table.Keys = nil },
+		"an empty part":  func(p *pluginv1.TablePart) { p.Table.Rows = 0; p.Table.Keys[0].Data = nil },
+		"no table":       func(p *pluginv1.TablePart) { p.Table = nil },
+		"more than allowed": func(p *pluginv1.TablePart) {
+			p.Table.Rows = 200
+			p.Table.Keys[0].Data = make([]byte,
+				1600)
+		},
 	} {
 		d := NewTableDecoder(1000)
 		if _, err := d.Add(proto.Clone(first).(*pluginv1.TablePart)); err != nil {
@@ -222,9 +233,11 @@ func testEpoch() *Epoch {
 	e := &Epoch{
 		Number: 5, Start: time.Unix(5, 0).UTC(), End: time.Unix(6, 1).UTC(), Status: StatusPartial,
 		Expected: []string{"s1", "s2", "s3"}, ExpectedHosts: []string{"h1"},
-		BankShift: 1, Skew: 7 * time.Microsecond, Doubts: []Doubt{{"s2", "flipped late"}, {Reason: "clocks"}},
-		States:  []DeviceState{{Device: "s1", Plan: 8}, {Device: "s2", Mixed: true}},
-		Plans:   []PlanOutcome{{8, 5, "s1", PlanApplied, ""}, {9, 7, "s1", PlanLate, "came 3 ms too late"}, {9, 7, "s2", PlanFailed, "refused"}},
+		BankShift: 1, Skew: 7 * time.Microsecond, AccuracyWarnings: []AccuracyWarning{{"s2", "flipped late"},
+			{Reason: "clocks"}},
+		States: []DeviceState{{Device: "s1", Plan: 8}, {Device: "s2", Mixed: true}},
+		Plans: []PlanOutcome{{8, 5, "s1", PlanApplied, ""}, {9, 7, "s1", PlanLate, "came 3 ms too late"},
+			{9, 7, "s2", PlanFailed, "refused"}},
 		Missing: []Missing{{Name: "s3", Reason: "no answer by the deadline"}, {Name: "h9", Reason: "gone", Host: true}},
 		Hosts: []HostReport{{Host: "h1", Role: "a", Data: bytes.Repeat([]byte("r"), MaxChunk+1)},
 			{Host: "h1", Role: "b"}, {Host: "h2", Role: "a", Data: []byte("x")}},
@@ -242,7 +255,8 @@ func testEpoch() *Epoch {
 
 func messages(tb testing.TB, e *Epoch) (all []proto.Message) {
 	tb.Helper()
-	if err := e.Send(sinkFunc(func(m proto.Message) error { all = append(all, proto.Clone(m)); return nil }), time.Second); err != nil {
+	if err := e.Send(sinkFunc(func(m proto.Message) error { all = append(all, proto.Clone(m)); return nil }),
+		time.Second); err != nil {
 		tb.Fatal(err)
 	}
 	return all
@@ -285,7 +299,8 @@ func TestEpochRoundTrip(t *testing.T) {
 			t.Errorf("%.3000s", diff)
 		}
 	}
-	if got.Bytes() != testEpoch().Bytes() || got.Device("s2").Object("r.byte").At(2) != 255 || got.Device("s9") != nil || got.Device("s1").Object("x") != nil {
+	if got.Bytes() != testEpoch().Bytes() || got.Device("s2").Object("r.byte").At(2) != 255 ||
+		got.Device("s9") != nil || got.Device("s1").Object("x") != nil {
 		t.Error("lookup")
 	}
 }
@@ -295,10 +310,18 @@ func TestEpochDecoderRefuses(t *testing.T) {
 		"no begin":  func(all []proto.Message) []proto.Message { return all[1:] },
 		"two begin": func(all []proto.Message) []proto.Message { return slices.Insert(all, 1, all[0]) },
 		"a chunk is missing": func(all []proto.Message) []proto.Message {
-			return slices.DeleteFunc(all, func(m proto.Message) bool { c, ok := m.(*pluginv1.DeviceChunk); return ok && c.FirstCell == MaxChunk/4 })
+			return slices.DeleteFunc(all, func(m proto.Message) bool {
+				c, ok := m.(*pluginv1.DeviceChunk)
+				return ok &&
+					c.FirstCell == MaxChunk/4
+			})
 		},
 		"the last chunk is missing": func(all []proto.Message) []proto.Message {
-			return slices.DeleteFunc(all, func(m proto.Message) bool { c, ok := m.(*pluginv1.DeviceChunk); return ok && c.FirstCell == MaxChunk/2 })
+			return slices.DeleteFunc(all, func(m proto.Message) bool {
+				c, ok := m.(*pluginv1.DeviceChunk)
+				return ok &&
+					c.FirstCell == MaxChunk/2
+			})
 		},
 		"an object twice": func(all []proto.Message) []proto.Message { return slices.Insert(all, 1, all[1]) },
 		"odd width":       func(all []proto.Message) []proto.Message { all[1].(*pluginv1.DeviceChunk).WidthBits = 9; return all },
@@ -324,7 +347,11 @@ func TestEpochDecoderRefuses(t *testing.T) {
 		"wrong end":     func(all []proto.Message) []proto.Message { all[len(all)-1].(*pluginv1.EpochEnd).Epoch = 6; return all },
 		"ends at start": func(all []proto.Message) []proto.Message { all[0].(*pluginv1.EpochBegin).EndUnixNs = 5e9; return all },
 		"host report cut": func(all []proto.Message) []proto.Message {
-			return slices.DeleteFunc(all, func(m proto.Message) bool { c, ok := m.(*pluginv1.HostChunk); return ok && c.Offset > 0 })
+			return slices.DeleteFunc(all, func(m proto.Message) bool {
+				c, ok := m.(*pluginv1.HostChunk)
+				return ok &&
+					c.Offset > 0
+			})
 		},
 		"host report too long": func(all []proto.Message) []proto.Message {
 			all[len(all)-2].(*pluginv1.HostChunk).TotalBytes = 1 << 50
@@ -400,15 +427,17 @@ func TestModelsRoundTrip(t *testing.T) {
 		Programs: []ProgramNeed{{Role: "edge", Program: "p"}},
 		Objects:  []ObjectNeed{{Name: "o", Annotations: map[string]string{"a": "b"}, Role: "r", Optional: true}},
 		Modules:  []Module{{Name: "m", Text: "t"}}, Lists: []List{{Path: "/m:l", Summary: "s", Watchable: true}},
-		Capabilities: Capabilities{Query: true, Merge: true, Drain: true, Watch: true, NetworkUpdates: true, HostRole: true, State: true},
+		Capabilities: Capabilities{Query: true, Merge: true, Drain: true, Watch: true, NetworkUpdates: true,
+			State: true},
 	}
 	if diff := cmp.Diff(d, DescriptionFrom(d.Proto())); diff != "" {
 		t.Error(diff)
 	}
 	n := Network{Version: 2,
-		Devices: []Device{{Name: "d", Role: "r", Program: "p", Labels: map[string]string{"k": "v"}, Ports: []Port{{1, "eth1", 100}},
-			Objects: []Object{{Name: "o", Alias: "a", Cells: 4, Width: 13, Banks: 2, Annotations: map[string]string{"x": "y"}}}}},
-		Hosts: []Host{{Name: "h", Addresses: []string{"::1"}, Agent: true, Labels: map[string]string{"k": "v"}}},
+		Devices: []Device{{Name: "d", Role: "r", Program: "p", Ports: []Port{{1, "eth1"}},
+			Objects: []Object{{Name: "o", Alias: "a", Cells: 4, Width: 13, Banks: 2,
+				Annotations: map[string]string{"x": "y"}}}}},
+		Hosts: []Host{{Name: "h", Addresses: []string{"::1"}, Agent: true}},
 		Links: []Link{{A: Endpoint{"d", 1}, B: Endpoint{"h", 0}, CapacityBPS: 7}},
 	}
 	if diff := cmp.Diff(n, NetworkFrom(n.Proto())); diff != "" {
@@ -417,7 +446,8 @@ func TestModelsRoundTrip(t *testing.T) {
 	entry := TableEntry{Table: "t", Priority: 3, Action: "a", Params: []ActionParam{{"p", []byte{1}}},
 		Matches: []FieldMatch{{Field: "f", Value: []byte{1}, Mask: []byte{2}, High: []byte{3}, PrefixLen: 8}}}
 	s := Settings{Bindings: []Binding{{"d", "o"}}, Missing: []MissingObject{{"d", "o", "nothing"}},
-		Plan: &Plan{FromEpoch: 4, Writes: []DeviceWrite{{"d", Insert, entry}, {"d", Modify, entry}, {"d", Delete, entry}, {"d", SetDefault, entry}},
+		Plan: &Plan{FromEpoch: 4, Writes: []DeviceWrite{{"d", Insert, entry}, {"d", Modify, entry},
+			{"d", Delete, entry}, {"d", SetDefault, entry}},
 			Hosts: []HostSetting{{"h", "r", []byte("x")}}}}
 	got, err := SettingsFrom(s.Proto())
 	if diff := cmp.Diff(s, got); diff != "" || err != nil {
@@ -473,10 +503,12 @@ func TestCells(t *testing.T) {
 
 func TestBind(t *testing.T) {
 	object := func(name, structure string) Object {
-		return Object{Name: name, Alias: name[strings.LastIndex(name, ".")+1:], Annotations: map[string]string{"structure": structure}}
+		return Object{Name: name, Alias: name[strings.LastIndex(name, ".")+1:],
+			Annotations: map[string]string{"structure": structure}}
 	}
 	n := Network{Devices: []Device{
-		{Name: "leaf", Role: "edge", Objects: []Object{object("MyIngress.um.cells", "univmon"), object("MyIngress.um.keys", "univmon"), object("a/b[1].c", "x")}},
+		{Name: "leaf", Role: "edge", Objects: []Object{object("MyIngress.um.cells", "univmon"),
+			object("MyIngress.um.keys", "univmon"), object("a/b[1].c", "x")}},
 		{Name: "spine", Role: "transit", Objects: []Object{object("MyIngress.um.cells", "univmon")}},
 	}}
 	tests := []struct {
@@ -510,17 +542,20 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// What a plugin sends is bounded however it is cut: by long names, by tables without rows, and by rows that are
-// announced and do not come.
+// What a plugin sends is bounded however it is cut: by long names, by tables without rows, and by
+// rows that are announced and do not come.
 func TestTableDecoderIsBounded(t *testing.T) {
 	const limit = 1 << 20
 	keys := func(name string, rows int) []*pluginv1.Column {
-		return []*pluginv1.Column{{Name: name, Kind: pluginv1.ColumnKind_COLUMN_KIND_UINT64, Data: make([]byte, 8*rows)}}
+		return []*pluginv1.Column{{Name: name, Kind: pluginv1.ColumnKind_COLUMN_KIND_UINT64,
+			Data: make([]byte, 8*rows)}}
 	}
 	for name, part := range map[string]*pluginv1.TablePart{
-		"long names":          {Last: true, Table: &pluginv1.Table{List: "/m:a/b", Rows: 1, Keys: keys(strings.Repeat("k", 10_000), 1)}},
+		"long names": {Last: true, Table: &pluginv1.Table{List: "/m:a/b", Rows: 1,
+			Keys: keys(strings.Repeat("k", 10_000), 1)}},
 		"tables without rows": {Last: true, Table: &pluginv1.Table{List: "/m:a/b", Keys: keys("k", 0)}},
-		"long targets":        {Last: true, Target: strings.Repeat("t", 10_000), Table: &pluginv1.Table{List: "/m:a/b", Rows: 1, Keys: keys("k", 1)}},
+		"long targets": {Last: true, Target: strings.Repeat("t", 10_000),
+			Table: &pluginv1.Table{List: "/m:a/b", Rows: 1, Keys: keys("k", 1)}},
 	} {
 		d := NewTableDecoder(limit)
 		n := 0
@@ -532,8 +567,10 @@ func TestTableDecoderIsBounded(t *testing.T) {
 			t.Errorf("%s: %d tables, then %v", name, n, err)
 		}
 	}
-	dictionary := &pluginv1.TablePart{Last: true, Table: &pluginv1.Table{List: "/m:a/b", Rows: 100, Keys: []*pluginv1.Column{{
-		Name: "k", Kind: pluginv1.ColumnKind_COLUMN_KIND_STRING, Data: bytes.Repeat([]byte("x"), 20_000), Ends: binary.LittleEndian.AppendUint32(nil, 20_000), Codes: make([]byte, 400)}}}}
+	dictionary := &pluginv1.TablePart{Last: true, Table: &pluginv1.Table{List: "/m:a/b", Rows: 100,
+		Keys: []*pluginv1.Column{{
+			Name: "k", Kind: pluginv1.ColumnKind_COLUMN_KIND_STRING, Data: bytes.Repeat([]byte("x"), 20_000),
+			Ends: binary.LittleEndian.AppendUint32(nil, 20_000), Codes: make([]byte, 400)}}}}
 	if _, err := NewTableDecoder(limit).Add(dictionary); !errors.Is(err, ErrTableTooLarge) {
 		t.Errorf("one text in a hundred rows: %v", err)
 	}

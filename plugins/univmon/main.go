@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command netsketch-plugin-univmon is the UnivMon plugin. To add a G-sum function in
-// Go, copy this file and hand analysis.New further analysis.WithFunction options.
+// Go, copy this file and pass analysis.WithFunction options to analysis.New.
 package main
 
 import (

@@ -12,22 +12,22 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// kind is what an alert is about, as the YANG module has it.
+// kind is the kind of an alert, as in the YANG module.
 type kind string
 
 // The kinds of alert.
 const (
-	networkIll    kind = "network-ill"    // of the network, by what was decided last
-	switchMissing kind = "switch-missing" // an edge switch delivered nothing, or not all
-	badCells      kind = "bad-cells"      // what it delivered is none of its program's
-	notDecoded    kind = "not-decoded"    // a part holds more than can be decoded
-	outOfStep     kind = "out-of-step"    // switches' epochs were not the same
-	notMeasured   kind = "not-measured"   // packets enter or leave where nothing measures
-	planFailed    kind = "plan-failed"    // a switch is not configured as was planned
-	badWatch      kind = "watched-flow"   // told in the log only
+	networkIll    kind = "network-ill"    // the latest network state is ill
+	switchMissing kind = "switch-missing" // the data of an edge switch is missing or incomplete
+	badCells      kind = "bad-cells"      // the delivered cells do not match the pipeline
+	notDecoded    kind = "not-decoded"    // a part of an encoder cannot be decoded
+	outOfStep     kind = "out-of-step"    // the switches' epochs differ
+	notMeasured   kind = "not-measured"   // packets enter or leave at switches that do not measure
+	planFailed    kind = "plan-failed"    // a plan was not applied to a switch, or this is uncertain
+	badWatch      kind = "watched-flow"   // only in the log
 )
 
-// problem is something that is wrong in an epoch.
+// problem is a problem found in one epoch.
 type problem struct {
 	subject string // a switch, or Network
 	kind    kind
@@ -38,14 +38,14 @@ type problem struct {
 type alert struct {
 	Subject string
 	Kind    kind
-	Text    string // newest
+	Text    string // the latest
 	Active  bool
-	Since   uint64 // epoch in which it became active, or ceased
+	Since   uint64 // epoch in which it became active or inactive
 	At      int64  // the end of that epoch, in nanoseconds since 1970
-	Count   uint64 // how often it became active
+	Count   uint64 // number of activations
 }
 
-// maxAlerts bounds the alerts that are remembered; those that ended first are forgotten first.
+// maxAlerts bounds the stored alerts. The inactive alerts that ended first are dropped first.
 const maxAlerts = 1000
 
 // alerts are sorted by subject and kind.
@@ -59,9 +59,9 @@ func (x alert) compare(y alert) int {
 	return cmp.Or(strings.Compare(x.Subject, y.Subject), strings.Compare(string(x.Kind), string(y.Kind)))
 }
 
-// update takes up an epoch's problems. It returns what is new and what is over; an alert whose
-// text alone is another is neither.
-func (a *alerts) update(epoch *sdk.Epoch, problems []problem) (begun, over []alert) {
+// update applies an epoch's problems. It returns the alerts that became active and those that
+// became inactive; an alert whose text changed is in neither.
+func (a *alerts) update(epoch *sdk.Epoch, problems []problem) (raised, cleared []alert) {
 	at, still := epoch.End.UnixNano(), make(map[[2]string]bool)
 	for _, p := range problems {
 		still[[2]string{p.subject, string(p.kind)}] = true
@@ -74,20 +74,20 @@ func (a *alerts) update(epoch *sdk.Epoch, problems []problem) (begun, over []ale
 		if !x.Active {
 			x.Active, x.Since, x.At = true, epoch.Number, at
 			x.Count++
-			begun = append(begun, *x)
+			raised = append(raised, *x)
 		}
 	}
 	for i := range *a {
 		if x := &(*a)[i]; x.Active && !still[[2]string{x.Subject, string(x.Kind)}] {
 			x.Active, x.Since, x.At = false, epoch.Number, at
-			over = append(over, *x)
+			cleared = append(cleared, *x)
 		}
 	}
 	*a = a.newest(maxAlerts)
-	return begun, over
+	return raised, cleared
 }
 
-// newest returns so many of the alerts, the active ones and those that ended last.
+// newest returns at most n alerts: the active ones, then those that ended last.
 func (a alerts) newest(n int) alerts {
 	if len(a) <= n {
 		return a
@@ -107,16 +107,19 @@ func (a alerts) newest(n int) alerts {
 	return order
 }
 
-// tell makes events of alerts that begin and end. The state of the network has words of its own.
-func tell(begun, over []alert) (events []sdk.Event) {
-	for _, x := range begun {
+// alertEvents returns the log events of raised and cleared alerts. Changes of the network state
+// have their own events.
+func alertEvents(raised, cleared []alert) (events []sdk.Event) {
+	for _, x := range raised {
 		if x.Kind != networkIll {
-			events = append(events, sdk.Event{Level: slog.LevelWarn, Message: clip(x.name() + ": " + x.Text), Attributes: map[string]string{"alert": string(x.Kind)}})
+			events = append(events, sdk.Event{Level: slog.LevelWarn, Message: clip(x.name() + ": " + x.Text),
+				Attributes: map[string]string{"alert": string(x.Kind)}})
 		}
 	}
-	for _, x := range over {
+	for _, x := range cleared {
 		if x.Kind != networkIll && x.Kind != badWatch {
-			events = append(events, sdk.Event{Level: slog.LevelInfo, Message: clip(x.name() + ": all is well again"), Attributes: map[string]string{"alert": string(x.Kind)}})
+			events = append(events, sdk.Event{Level: slog.LevelInfo, Message: clip(x.name() + ": resolved"),
+				Attributes: map[string]string{"alert": string(x.Kind)}})
 		}
 	}
 	return events
@@ -132,7 +135,7 @@ func (x *alert) name() string {
 	return "switch " + x.Subject
 }
 
-// severity says how bad an alert of this kind is.
+// severity returns the severity of an alert of this kind.
 func (k kind) severity() string {
 	switch k {
 	case networkIll, switchMissing, badCells, notMeasured:
@@ -141,7 +144,7 @@ func (k kind) severity() string {
 	return "minor"
 }
 
-// alertTable has a row for every alert that has ever been active.
+// alertTable builds the list of alerts: all that have been active, and network-ill.
 func (a *analysis) alertTable([]*view) (*table.Table, error) {
 	b := table.NewBuilder(alertList)
 	subject, kinds, epoch := b.TextKey("subject"), b.TextKey("kind"), b.Uint("state/epoch")
@@ -157,7 +160,7 @@ func (a *analysis) alertTable([]*view) (*table.Table, error) {
 		active.Append(x.Active)
 		severity.Append(x.Kind.severity())
 		count.Append(x.Count)
-		if x.Count == 0 { // listed from the beginning, to alarm on
+		if x.Count == 0 { // network-ill before its first activation
 			text.AppendNull()
 			since.AppendNull()
 			at.AppendNull()

@@ -30,17 +30,19 @@ func exactLosses(t *testing.T, f *fabric, got []map[string]string, flows []lab.F
 		want++
 		v := byFlow[x.Key.String()]
 		if v == nil {
-			t.Fatalf("epoch %d: %s lost %d of %d packets and is not told", f.number, x.Key, x.Lost, x.Packets)
+			t.Fatalf("epoch %d: %s lost %d of %d packets and is not reported", f.number, x.Key, x.Lost, x.Packets)
 		}
-		if v["lost-packets"] != fmt.Sprint(x.Lost) || v["exact"] != "true" || v["entry"] != edgeName(x.Entry) || v["exit"] != edgeName(x.Exit) {
-			t.Fatalf("epoch %d: %s lost %d from %s to %s; told %v", f.number, x.Key, x.Lost, edgeName(x.Entry), edgeName(x.Exit), v)
+		if v["lost-packets"] != fmt.Sprint(x.Lost) || v["exact"] != "true" || v["entry"] != edgeName(x.Entry) ||
+			v["exit"] != edgeName(x.Exit) {
+			t.Fatalf("epoch %d: %s lost %d from %s to %s; reported %v", f.number, x.Key, x.Lost, edgeName(x.Entry),
+				edgeName(x.Exit), v)
 		}
 		if float(v["packets"]) < float64(x.Packets) && x.Packets < 65535 {
-			t.Fatalf("epoch %d: %s has %d packets; told %v", f.number, x.Key, x.Packets, v)
+			t.Fatalf("epoch %d: %s has %d packets; reported %v", f.number, x.Key, x.Packets, v)
 		}
 	}
 	if len(got) != want {
-		t.Fatalf("epoch %d: %d victims told, there are %d", f.number, len(got), want)
+		t.Fatalf("epoch %d: %d victims reported, expected %d", f.number, len(got), want)
 	}
 }
 
@@ -62,12 +64,14 @@ func TestHealthy(t *testing.T) {
 			flows := f.flows(tc.flows, tc.victims, tc.v6)
 			r := f.play(flows)
 			attention := row(t, r, attentionList)
-			if attention["network-state"] != "healthy" || attention["decoded"] != "true" || attention["low-threshold"] != "1" || attention["settled"] != "true" {
+			if attention["network-state"] != "healthy" || attention["decoded"] != "true" ||
+				attention["low-threshold"] != "1" || attention["settled"] != "true" {
 				t.Fatalf("attention %v", attention)
 			}
 			exactLosses(t, f, lab.Rows(r, victimList), flows)
 			network := row(t, r, summaryList, "device", Network)
-			if network["status"] != "complete" || network["victims-exact"] != "true" || network["packets-exact"] != "true" {
+			if network["status"] != "complete" || network["victims-exact"] != "true" ||
+				network["packets-exact"] != "true" {
 				t.Errorf("summary %v", network)
 			}
 			packets, hitters := int64(0), make(map[string]int64)
@@ -106,7 +110,8 @@ func TestHealthy(t *testing.T) {
 			}
 			for _, e := range lab.Rows(r, encoderList) {
 				if e["family"] == "ipv4" {
-					t.Logf("%s %s: %s buckets, load %s, decoded %s", e["device"], e["part"], e["buckets"], e["load-factor"], e["decoded"])
+					t.Logf("%s %s: %s buckets, load %s, decoded %s", e["device"], e["part"], e["buckets"],
+						e["load-factor"], e["decoded"])
 				}
 			}
 			t.Logf("F1 of heavy hitters %.4f; %v", f1, network)
@@ -127,9 +132,11 @@ func TestIllAndBack(t *testing.T) {
 			events += e.Message + "\n"
 		}
 		a := row(t, r, attentionList)
-		hl, ll := row(t, r, encoderList, "device", Network, "part", "hl", "family", "ipv4"), row(t, r, encoderList, "device", Network, "part", "ll", "family", "ipv4")
+		hl, ll := row(t, r, encoderList, "device", Network, "part", "hl", "family", "ipv4"),
+			row(t, r, encoderList, "device", Network, "part", "ll", "family", "ipv4")
 		t.Logf("epoch %d: %.0f %% victims, %s then %s, decoded %s, Tl %s, Th %s, sample %s, victims %s, HL %s load %s, LL %s load %s",
-			f.number, 100*victims, a["network-state"], a["next-state"], a["decoded"], a["low-threshold"], a["highest-threshold"], a["sample-rate"], a["victims"],
+			f.number, 100*victims, a["network-state"], a["next-state"], a["decoded"], a["low-threshold"],
+			a["highest-threshold"], a["sample-rate"], a["victims"],
 			hl["buckets"], hl["load-factor"], ll["buckets"], ll["load-factor"])
 		return a, row(t, r, summaryList, "device", Network), lab.Rows(r, victimList), flows
 	}
@@ -169,8 +176,8 @@ func TestIllAndBack(t *testing.T) {
 			lost[x.Key.String()] = x
 		}
 	}
-	// In a network of a quarter of the size an estimate has a standard error of 4 %, as it stands on 250 LLs; the
-	// mean of eight has 1.4 %.
+	// In a network of a quarter of the size an estimate rests on 250 LLs and has a standard error
+	// of 4 %; the mean of eight has 1.4 %.
 	mean := 0.0
 	for _, n := range estimates {
 		mean += n / float64(len(estimates))
@@ -194,8 +201,9 @@ func TestIllAndBack(t *testing.T) {
 		}
 		heavy[v["flow"]] = v["kind"] == "heavy"
 	}
-	// Heavy losers: a flow that lost a packet from its Tl-th on must be an HL. One that lost
-	// only earlier ones need not be, so flows that lost at least Tl are the ones to ask for.
+	// Heavy victim flows: a flow that lost its Tl-th or a later packet must be an HL. A flow that
+	// lost only earlier packets may be light, so the test expects flows that lost at least Tl
+	// packets.
 	tl := int64(float(a["low-threshold"]))
 	asked, hit := 0, 0
 	for key, x := range lost {
@@ -207,9 +215,9 @@ func TestIllAndBack(t *testing.T) {
 		}
 	}
 	if hit != asked {
-		t.Errorf("%d of %d flows that lost at least %d packets are told as heavy losers", hit, asked, tl)
+		t.Errorf("%d of %d flows that lost at least %d packets are reported as heavy victim flows", hit, asked, tl)
 	}
-	t.Logf("%d victims told, %d of them exact, of %d", len(victims), exact, truth)
+	t.Logf("%d victims reported, %d of them exact, of %d", len(victims), exact, truth)
 
 	back := 0
 	for i := 1; i <= 8; i++ {
@@ -230,7 +238,7 @@ func TestIllAndBack(t *testing.T) {
 	}
 	for _, want := range []string{"the network is ill", "healthy again"} {
 		if !strings.Contains(events, want) {
-			t.Errorf("no event tells that %s; there are:\n%s", want, events)
+			t.Errorf("no event contains %q; events:\n%s", want, events)
 		}
 	}
 }

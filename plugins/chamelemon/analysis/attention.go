@@ -10,18 +10,17 @@ import (
 	"sort"
 )
 
-// State is the network's state (§4.3).
+// State is the state of the network (§4.3).
 type State uint8
 
-// The states. While the network is healthy the HL encoders have room for every flow
-// that loses packets; while it is ill, only for those of at least Tl packets and a
-// sample of the others.
+// The states. While the network is healthy the HL encoders hold all victim flows; while it is ill,
+// they hold those of at least Tl packets, and the LL encoders a sample of the others.
 const (
 	Healthy State = iota
 	Ill
 )
 
-// String returns the state as the YANG module has it.
+// String returns the state as in the YANG module.
 func (s State) String() string {
 	if s == Ill {
 		return "ill"
@@ -32,57 +31,56 @@ func (s State) String() string {
 // Sampled is the sample value that takes every LL candidate.
 const Sampled = 1 << 16
 
-// maxThreshold is the largest size that the classifier tells apart.
+// maxThreshold is the largest size that the classifier can represent.
 const maxThreshold = 65534
 
-// Target load factors (§4.3.1): 0.7 is aimed at, below 0.6 memory is taken back.
+// Load factors (§4.3.1): the target is 0.7; below 0.6 a part shrinks.
 const (
 	targetLoad = 0.7
 	lowLoad    = 0.6
-	// illLoad is where thresholds and the sample rate are set anew while ill, to hold as many flows as in
-	// the paper's figures (more than 65 %): memory is fixed then, so nothing else is disturbed.
+	// illLoad is the load below which thresholds and sample rate are recomputed while ill. Memory
+	// is fixed in this state, so the parts then hold as many flows as in the paper's figures.
 	illLoad = 0.66
-	// tooHigh is near what can be decoded at all, 1/1.23: a part that is fuller does not
-	// survive the next small burst. With all memory given to HL the network is healthy up to it.
+	// tooHigh is close to the limit of decoding, 1/1.23: in a fuller part the next small burst
+	// cannot be decoded. With all memory given to HL the network is healthy up to this load.
 	tooHigh = 0.78
 )
 
-// arrays is how many arrays an encoder has.
+// arrays is the number of arrays of an encoder.
 const arrays = 3
 
-// prime is that of the encoders, Prime32 of sketch/fermat.
+// prime is the modulus of the encoders, Prime32 of sketch/fermat.
 const prime = 4294967291
 
-// families are IPv4 and IPv6, which have encoders of their own.
+// families is the number of address families. IPv4 and IPv6 have separate encoders.
 const families = 2
 
-// Room is what the switches' encoders of one family hold, in buckets an array, and how
-// it is divided when nothing is left to choose.
+// Room is the size of the encoders of one family and their fixed divisions, in buckets per array.
 type Room struct {
-	Up, Down     int // of a whole encoder
-	Reserve      int // the least for HL while healthy
+	Up, Down     int // of the whole encoder
+	Reserve      int // minimum of HL while healthy
 	IllHL, IllLL int // the fixed division while ill
 }
 
-// Parts is a division, in buckets an array.
+// Parts is a division, in buckets per array.
 type Parts struct{ LL, HL int }
 
-// Attention is what the data plane is set to in an epoch.
+// Attention is the configuration of the data plane in an epoch.
 type Attention struct {
 	State  State
 	Tl     uint32
-	Sample uint32            // of 65,536 LL candidates
+	Sample uint32            // encoded LL candidates of 65,536
 	Parts  [families]Parts   // HH has the rest
 	Th     map[string]uint32 // by edge switch
 }
 
-// hitters is the HH part in buckets an array.
+// hitters is the size of the HH part in buckets per array.
 func (a *Attention) hitters(f int, room *[families]Room) int {
 	return max(room[f].Up-a.Parts[f].LL-a.Parts[f].HL, 0)
 }
 
-// begin is the attention before anything is known: everything is an HH candidate, unless
-// the configuration says otherwise. With a Tl above 1 it is that of an ill network.
+// begin returns the initial attention: all flows are HH candidates, unless the configuration sets
+// thresholds. With a Tl above 1 it is an attention for an ill network.
 func begin(c *Configuration, room *[families]Room, edges []string) Attention {
 	a := Attention{State: Healthy, Tl: 1, Th: make(map[string]uint32)}
 	for f := range room {
@@ -100,14 +98,14 @@ func begin(c *Configuration, room *[families]Room, edges []string) Attention {
 	return a
 }
 
-// count is what is known of the flows in an encoder.
+// count is the number of flows in an encoder.
 type count struct {
 	flows     float64 // exact when decoded, by linear counting otherwise
 	decoded   bool
-	low, high float64 // bounds of linear counting's number; 0 where it is exact
+	low, high float64 // bounds of the estimate by linear counting; 0 if exact
 }
 
-// least and most are what to reckon with.
+// least and most return the bounds that the control uses.
 func (c count) least() float64 {
 	if c.low > 0 {
 		return c.low
@@ -117,38 +115,37 @@ func (c count) least() float64 {
 
 func (c count) most() float64 { return max(c.flows, c.high) }
 
-// edgeState is what was measured at an edge switch.
+// edgeState is the control's input from one edge switch.
 type edgeState struct {
 	hitters [families]count
-	known   bool         // all flows of the HH parts are counted, though not all may be decoded
-	sizes   func() *tail // estimated sizes of its flows; work, so asked for where they matter
-	// shown estimates how many flows the classifier shows with at least so many packets, those
-	// that share their counters with others included.
-	shown func(uint32) float64
+	counted bool         // all flows of the HH parts are counted, if not all decoded
+	sizes   func() *tail // estimated flow sizes, computed on the first call
+	// candidates estimates the number of HH candidates at a threshold, collisions included.
+	candidates func(uint32) float64
 }
 
 // victimSize is the size of a flow that lost packets, for the victims' distribution.
 type victimSize struct {
 	family int
 	size   float64
-	weight float64 // how many victims it stands for
+	weight float64 // number of victim flows that it represents
 }
 
-// measured is what an epoch tells the control (§4.3, "monitoring").
+// measured is the control's input from one epoch (§4.3, "monitoring").
 type measured struct {
-	edges   map[string]*edgeState // those that delivered everything
-	deltas  bool                  // HL and LL could be formed: every edge delivered, every HH part was decoded
+	edges   map[string]*edgeState // the edge switches that delivered all cells
+	deltas  bool                  // HL and LL are valid: every edge delivered, every HH part was counted
 	hl, ll  [families]count
 	victims []victimSize // while ill
 }
 
-// tail is a distribution of sizes as the number of flows of at least so many packets.
+// tail is a complementary distribution: the number of flows of at least each size.
 type tail struct {
 	sizes []float64 // ascending
 	flows []float64 // of at least that size
 }
 
-// newTail makes a tail of weighted sizes.
+// newTail returns the tail of weighted sizes.
 func newTail(sizes, weights []float64) tail {
 	order := make([]int, len(sizes))
 	for i := range order {
@@ -164,7 +161,7 @@ func newTail(sizes, weights []float64) tail {
 	return t
 }
 
-// atLeast returns how many flows have at least x packets.
+// atLeast returns the number of flows with at least x packets.
 func (t *tail) atLeast(x uint32) float64 {
 	i := sort.SearchFloat64s(t.sizes, float64(x))
 	if i == len(t.flows) {
@@ -178,27 +175,29 @@ func (t *tail) smallest(n float64, least uint32) uint32 { return smallest(t.atLe
 
 // smallest returns the smallest threshold from least on that at most n flows reach.
 func smallest(atLeast func(uint32) float64, n float64, least uint32) uint32 {
-	x := least + uint32(sort.Search(int(maxThreshold-min(least, maxThreshold)), func(d int) bool { return atLeast(least+uint32(d)) <= n }))
+	x := least + uint32(sort.Search(int(maxThreshold-min(least, maxThreshold)),
+		func(d int) bool { return atLeast(least+uint32(d)) <= n }))
 	return min(max(x, 1), maxThreshold)
 }
 
 func buckets(perArray int) float64 { return float64(arrays * perArray) }
 
-// odd is the largest odd number that is not above n, of 1 or more. Parts of HL and HH have an
-// odd number of buckets an array. Bucket numbers are remainders of one hash: had the two parts a divisor
-// in common, flows that share all buckets of an HH part, and are unknown for it, would be more likely to
-// share those of the HL part, too, or always would where one number is the other's multiple. While
-// healthy the two make up all of an array, a power of two, so odd ones have none.
+// odd returns the largest odd number that is not above n, for n of 1 or more. HL and HH parts have
+// an odd number of buckets per array. Bucket numbers are remainders of one hash: if the two sizes
+// had a common divisor, flows that share all buckets of an HH part would be more likely to share
+// those of the HL part, too. While healthy the two sizes add up to a power of two, so odd sizes
+// have no common divisor.
 func odd(n int) int { return (n - 1) | 1 }
 
-// needed is the part that holds so many flows at the target load, in buckets an array.
+// needed returns the size of a part that holds flows at the target load, in buckets per array.
 func needed(flows float64) int { return int(math.Ceil(flows/targetLoad/arrays)) | 1 }
 
-// shift decides the attention of the epoch after the next from what was measured under
-// this one (§4.3.1 and §4.3.2). The state of the network is the one that was decided last, for the
-// other time bit; where nothing is known of losses, it and the attention's own stay what they are.
-// The reasons are for people.
-func shift(now Attention, last State, m *measured, room *[families]Room) (next Attention, state State, reasons []string) {
+// shift computes the attention of epoch N + 2 from the measurements of epoch N (§4.3.1 and §4.3.2).
+// last is the latest network state, decided for the other time bit. Without measured losses the
+// state and the attention's own state stay. The reasons are for the log.
+func shift(now Attention, last State, m *measured,
+	room *[families]Room,
+) (next Attention, state State, reasons []string) {
 	s := shifter{next: now, now: &now, state: last, m: m, room: room}
 	s.next.Th = maps.Clone(now.Th)
 	s.run()
@@ -215,14 +214,14 @@ type shifter struct {
 	reasons []string
 }
 
-func (s *shifter) because(reason string) { s.reasons = append(s.reasons, reason) }
+func (s *shifter) addReason(reason string) { s.reasons = append(s.reasons, reason) }
 
 func (s *shifter) run() {
 	if failed := s.hittersFirst(); failed {
 		return
 	}
 	if !s.m.deltas {
-		return // an edge switch is missing: nothing is known of losses, what is set stays
+		return // an edge switch is missing: without losses the settings stay
 	}
 	s.decide()
 	switch {
@@ -234,16 +233,16 @@ func (s *shifter) run() {
 	case s.state == s.now.State:
 		s.healthy()
 	case s.state == Ill:
-		s.turnIll()
+		s.becomeIll()
 	default:
-		s.turnHealthy()
+		s.becomeHealthy()
 	}
 	s.hittersLast()
 }
 
-// decide decides the network's state. There is one, though the epochs of each time bit have an
-// attention of their own: it turns ill when all memory holds the victims at too high a load, healthy
-// when it does at the target load, and in between it stays what was decided last.
+// decide computes the network-wide state, with hysteresis. The epochs of each time bit have
+// separate attentions, but one state. It becomes ill if the victim flows would fill all downstream
+// memory beyond tooHigh, healthy if they fit at the target load, and otherwise stays.
 func (s *shifter) decide() {
 	fits, beyond := true, false
 	for f := range families {
@@ -256,7 +255,7 @@ func (s *shifter) decide() {
 			continue
 		}
 		fits = fits && hl.decoded && hl.flows <= targetLoad*down
-		beyond = beyond || hl.least() > tooHigh*down // where it is not sure, more memory is tried first
+		beyond = beyond || hl.least() > tooHigh*down // if uncertain, HL gets more memory first
 	}
 	switch {
 	case fits:
@@ -266,7 +265,8 @@ func (s *shifter) decide() {
 	}
 }
 
-// victims estimates, while ill, how many flows of a family lost packets. The deviation is that of the sample.
+// victims estimates the number of victim flows of a family while ill, and the standard deviation
+// that sampling causes.
 func (s *shifter) victims(f int) (n, deviation float64) {
 	variance := 0.0
 	for _, v := range s.m.victims {
@@ -278,39 +278,39 @@ func (s *shifter) victims(f int) (n, deviation float64) {
 	return n, math.Sqrt(variance)
 }
 
-// hittersFirst is step 1 of both states: where an HH part was not decoded, Th goes up.
+// hittersFirst is step 1 of both states: it raises Th of switches whose HH part was not decoded.
 func (s *shifter) hittersFirst() (failed bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
 		e := s.m.edges[name]
-		if e.known || e.hitters[0].decoded && e.hitters[1].decoded {
+		if e.counted || e.hitters[0].decoded && e.hitters[1].decoded {
 			continue
 		}
 		failed = true
 		th := s.now.Th[name]
 		to := s.threshold(e, th, &s.next, th+1)
-		if e.shown(1) == 0 {
-			to = 2 * th // nothing is known of the sizes
+		if e.candidates(1) == 0 {
+			to = 2 * th // no size distribution
 		}
 		s.next.Th[name] = min(max(to, th+1), maxThreshold)
-		s.because("HH part of " + name + " was not decoded: Th goes up")
+		s.addReason("HH part of " + name + " was not decoded: Th goes up")
 	}
 	return failed
 }
 
-// threshold returns the smallest Th, from least on, with which the HH candidates of an
-// edge fill its HH parts to the target load. The sizes that the classifier tells are put
-// to the scale of the candidates that there were.
+// threshold returns the smallest Th, from least on, at which the HH candidates of an edge switch
+// fill its HH parts at most to the target load. The classifier's candidates are scaled by the
+// measured ones.
 func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32) uint32 {
-	base := e.shown(th)
+	base := e.candidates(th)
 	limit, total := math.Inf(1), 0.0
 	for f := range families {
 		total += e.hitters[f].flows
 	}
 	for f := range families {
-		var share float64 // candidates for each flow that there should be
+		var share float64 // measured candidates per estimated one
 		switch {
 		case total == 0 && f == 0:
-			share = 1 // nothing known: as if all were IPv4
+			share = 1 // no measurement: all IPv4
 		case total == 0:
 		case base == 0:
 			share = e.hitters[f].flows / total
@@ -321,18 +321,19 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32)
 			limit = min(limit, targetLoad*buckets(a.hitters(f, s.room))/share)
 		}
 	}
-	x := smallest(e.shown, limit, least)
-	// With a Th of 1 all flows are candidates, whatever the scale of those above another Th.
+	x := smallest(e.candidates, limit, least)
+	// With a Th of 1 all flows are candidates, so the scale of another Th does not apply.
 	for f := range families {
-		if x == 1 && total > 0 && e.sizes().atLeast(1)*e.hitters[f].flows/total > targetLoad*buckets(a.hitters(f, s.room)) {
+		if x == 1 && total > 0 && e.sizes().atLeast(1)*e.hitters[f].flows/total > targetLoad*buckets(a.hitters(f,
+			s.room)) {
 			x = 2
 		}
 	}
 	return x
 }
 
-// hittersLast is the last step of both states: Th is brought back to the target load
-// of what memory the HH parts have now.
+// hittersLast is the last step of both states: it sets Th for the target load of the HH parts' new
+// memory.
 func (s *shifter) hittersLast() {
 	least := lowLoad
 	if s.next.State == Ill {
@@ -347,7 +348,7 @@ func (s *shifter) hittersLast() {
 			low = low && load < least
 			high = high || load > targetLoad
 		}
-		if !high && (!low || th == 1) || e.shown(1) == 0 {
+		if !high && (!low || th == 1) || e.candidates(1) == 0 {
 			continue
 		}
 		from := uint32(1)
@@ -356,7 +357,7 @@ func (s *shifter) hittersLast() {
 		}
 		s.next.Th[name] = s.threshold(e, th, &s.next, from)
 		if s.next.Th[name] != th {
-			s.because("HH part of " + name + " comes to the target load by Th")
+			s.addReason("HH part of " + name + " returns to the target load: Th changes")
 		}
 	}
 }
@@ -370,34 +371,34 @@ func (s *shifter) healthy() {
 		}
 		need, load := needed(hl.flows), hl.flows/buckets(p.HL)
 		switch {
-		case !hl.decoded: // more than before in any case: it was not enough
+		case !hl.decoded: // always more than before
 			p.HL = min(max(need, (p.HL+p.HL/4+1)|1), odd(r.Down))
-			s.because("HL part was not decoded: it grows")
+			s.addReason("HL part was not decoded: it grows")
 		case load < lowLoad && p.HL > r.Reserve:
 			p.HL = max(need, r.Reserve)
-			s.because("HL part is filled below 60 %: it shrinks")
+			s.addReason("HL part is filled below 60 %: it shrinks")
 		case load > targetLoad && p.HL < odd(r.Down):
 			p.HL = min(need, odd(r.Down))
-			s.because("HL part is filled above 70 %: it grows")
+			s.addReason("HL part is filled above 70 %: it grows")
 		}
 	}
 }
 
-// turnHealthy is the turn from ill to healthy.
-func (s *shifter) turnHealthy() {
-	s.because("the HL parts can hold all victims: the network is healthy")
+// becomeHealthy changes the state from ill to healthy.
+func (s *shifter) becomeHealthy() {
+	s.addReason("the HL parts can hold all victims: the network is healthy")
 	s.next.State, s.next.Tl, s.next.Sample = Healthy, 1, 0
 	for f := range families {
-		n, deviation := s.victims(f) // a part that is overfull costs two epochs
+		n, deviation := s.victims(f) // with a margin: an overfull part costs two epochs
 		s.next.Parts[f] = Parts{HL: min(max(needed(n+2*deviation), s.room[f].Reserve), odd(s.room[f].Down))}
 	}
 }
 
-// turnIll is the turn from healthy to ill. Tl becomes what the HL part holds when victims are of the
-// sizes that flows are. The paper begins at Th, which leaves much of the part empty and takes a second
-// decision.
-func (s *shifter) turnIll() {
-	s.because("the HL parts cannot hold all victims at a load that lasts: the network is ill")
+// becomeIll changes the state from healthy to ill. It chooses Tl so that the HL part is filled if
+// victim flows have the size distribution of all flows. The paper starts at Th, which leaves much
+// of the part empty and needs a second decision.
+func (s *shifter) becomeIll() {
+	s.addReason("the HL parts cannot hold all victims at a stable load: the network is ill")
 	s.next.State = Ill
 	s.next.Sample = Sampled
 	all := s.sizes()
@@ -405,7 +406,7 @@ func (s *shifter) turnIll() {
 	for f := range families {
 		r := &s.room[f]
 		s.next.Parts[f] = Parts{LL: r.IllLL, HL: r.IllHL}
-		n := s.m.hl[f].most() // a part that is overfull once more costs two epochs
+		n := s.m.hl[f].most() // an upper bound: an overfull part costs two epochs
 		if n <= 0 {
 			continue
 		}
@@ -417,7 +418,7 @@ func (s *shifter) turnIll() {
 	s.next.Tl = tl
 }
 
-// sizes is the distribution of all flows' sizes.
+// sizes returns the size distribution of all flows.
 func (s *shifter) sizes() tail {
 	var sizes, weights []float64
 	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
@@ -435,17 +436,19 @@ func (s *shifter) sizes() tail {
 
 func rate(x float64) uint32 { return uint32(min(max(math.Ceil(x), 1), Sampled)) }
 
-// lightFailed is step 1 of §4.3.2 for the LL part: fewer are sampled.
+// lightFailed is step 1 of §4.3.2 for the LL part: it lowers the sample rate if the part was not
+// decoded.
 func (s *shifter) lightFailed() bool {
 	if s.m.ll[0].decoded && s.m.ll[1].decoded {
 		return false
 	}
 	s.next.Sample = min(s.sampleRate(), max(s.now.Sample*7/8, 1))
-	s.because("LL part was not decoded: the sample rate goes down")
+	s.addReason("LL part was not decoded: the sample rate goes down")
 	return true
 }
 
-// sampleRate is the one for the target load. A higher Tl makes more flows light.
+// sampleRate returns the sample rate for the target load, given that a higher Tl makes more flows
+// light.
 func (s *shifter) sampleRate() uint32 {
 	to := float64(Sampled)
 	before, after := 0.0, 0.0
@@ -473,7 +476,7 @@ func (s *shifter) sampleRate() uint32 {
 func (s *shifter) ill() {
 	if !s.m.hl[0].decoded || !s.m.hl[1].decoded {
 		s.next.Tl = max(s.lowThreshold(s.now.Tl+1), s.now.Tl+1)
-		s.because("HL part was not decoded: Tl goes up")
+		s.addReason("HL part was not decoded: Tl goes up")
 		s.next.Sample = min(s.sampleRate(), s.now.Sample)
 		return
 	}
@@ -481,21 +484,22 @@ func (s *shifter) ill() {
 	switch {
 	case high:
 		s.next.Tl = s.lowThreshold(s.now.Tl + 1)
-		s.because("HL part is filled almost to what can be decoded: Tl goes up")
+		s.addReason("HL part is filled almost to the limit of decoding: Tl goes up")
 	case low:
 		s.next.Tl = min(s.lowThreshold(2), s.now.Tl)
 		if s.next.Tl != s.now.Tl {
-			s.because("HL part has room: Tl goes down")
+			s.addReason("HL part has room: Tl goes down")
 		}
 	}
-	if low, high = s.loads(s.m.ll, illLoad, targetLoad, func(p Parts) int { return p.LL }); low || high || s.next.Tl > s.now.Tl {
+	if low, high = s.loads(s.m.ll, illLoad, targetLoad, func(p Parts) int { return p.LL }); low || high ||
+		s.next.Tl > s.now.Tl {
 		if s.next.Sample = s.sampleRate(); s.next.Sample != s.now.Sample {
-			s.because("LL part is brought to the target load by the sample rate")
+			s.addReason("LL part is brought to the target load by the sample rate")
 		}
 	}
 }
 
-// loads says whether all parts are below the least load, or any above most.
+// loads reports whether all parts are below the load least, and whether any is above most.
 func (s *shifter) loads(flows [families]count, least, most float64, part func(Parts) int) (low, high bool) {
 	low = true
 	for f := range families {
@@ -506,9 +510,9 @@ func (s *shifter) loads(flows [families]count, least, most float64, part func(Pa
 	return low, high
 }
 
-// lowThreshold returns the smallest Tl, from least on, with which the HLs fill their part
-// to the target load, if victims of at least Tl packets are HLs. The victims' sizes are put to
-// the scale of the HLs that there were; when there are none, all flows' sizes serve.
+// lowThreshold returns the smallest Tl, from least on, at which victim flows of at least Tl packets
+// fill the HL part at most to the target load. The victims' sizes are scaled by the measured number
+// of heavy ones; without victims the sizes of all flows are used.
 func (s *shifter) lowThreshold(least uint32) uint32 {
 	tl := least
 	for f := range families {
@@ -534,7 +538,7 @@ func (s *shifter) lowThreshold(least uint32) uint32 {
 	return tl
 }
 
-// order keeps Tl <= Th, and both in range.
+// order enforces Tl <= Th and the ranges of both.
 func (s *shifter) order() {
 	s.next.Tl = min(max(s.next.Tl, 1), maxThreshold)
 	for name, th := range s.next.Th {

@@ -19,7 +19,8 @@ func BenchmarkResponse(b *testing.B) {
 		name    string
 		flows   int
 		victims float64
-	}{{"10000-10%", 10_000, 0.1}, {"40000-10%", 40_000, 0.1}, {"70000-10%", 70_000, 0.1}, {"100000-10%", 100_000, 0.1}, {"50000-25%", 50_000, 0.25}} {
+	}{{"10000-10%", 10_000, 0.1}, {"40000-10%", 40_000, 0.1}, {"70000-10%", 70_000, 0.1}, {"100000-10%", 100_000, 0.1},
+		{"50000-25%", 50_000, 0.25}} {
 		b.Run(bc.name, func(b *testing.B) {
 			p := NewAt(lab.ProcessorTime) // other work on the machine does not count
 			d, err := lab.Start(context.Background(), lab.Config{Seed: 31}, p, `{}`)
@@ -44,8 +45,8 @@ func BenchmarkResponse(b *testing.B) {
 			for range b.N {
 				p.ledger = before
 				p.ledger.Plans = slices.Clone(before.Plans)
-				p.previous.number = e.Number - 1 // so that changes are told, too
-				r, err := p.Analyse(context.Background(), e)
+				p.previous.number = e.Number - 1 // so that changes are computed, too
+				r, err := p.Analyze(context.Background(), e)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -73,7 +74,7 @@ func BenchmarkSaveState(b *testing.B) {
 	if _, err := p.Configure(context.Background(), sdk.Config{}, network()); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := p.Analyse(context.Background(), f.record(f.flows(24_000, 0.1, 0))); err != nil {
+	if _, err := p.Analyze(context.Background(), f.record(f.flows(24_000, 0.1, 0))); err != nil {
 		b.Fatal(err)
 	}
 	size, begin := 0, lab.ProcessorTime()

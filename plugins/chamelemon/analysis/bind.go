@@ -21,14 +21,14 @@ const maxCells = 1 << 28
 // keyBytes is the length of a 5-tuple by family.
 var keyBytes = [families]int{13, 37}
 
-// layout is what the pipeline of an edge switch measures with. Equal layouts add up.
+// layout is the sizes of the sketches of an edge switch. Cells of equal layouts can be added.
 type layout struct {
 	bits, counters [2]int // of the classifier's rows
 	up, down       [families]int
 	words          [families]int
 }
 
-// edge is an edge switch: its layout and the objects it is in.
+// edge is an edge switch: its layout and objects.
 type edge struct {
 	name       string
 	layout     layout
@@ -65,24 +65,28 @@ func (l *layout) room(c *Configuration) [families]Room {
 	return room
 }
 
-// fits says which field of the configuration does not fit the pipelines' memory.
+// fits returns the fields of the configuration that exceed the pipelines' memory.
 func (r *Room) fits() sdk.FieldErrors {
 	var errs sdk.FieldErrors
 	if r.Reserve > r.Down {
-		errs = append(errs, sdk.FieldError{Field: "division.reserve", Message: fmt.Sprintf("is %d buckets an array; the downstream encoders have %d", r.Reserve, r.Down)})
+		errs = append(errs, sdk.FieldError{Field: "division.reserve",
+			Message: fmt.Sprintf("is %d buckets an array; the downstream encoders have %d", r.Reserve, r.Down)})
 	}
 	if r.IllHL+r.IllLL > r.Down {
-		errs = append(errs, sdk.FieldError{Field: "division.illHL", Message: fmt.Sprintf("%d for HL and %d for LL are more than the %d buckets an array of the downstream encoders", r.IllHL, r.IllLL, r.Down)})
+		errs = append(errs, sdk.FieldError{Field: "division.illHL",
+			Message: fmt.Sprintf("%d for HL and %d for LL are more than the %d buckets an array of the downstream encoders", r.IllHL, r.IllLL, r.Down)})
 	}
 	return errs
 }
 
 var (
-	classifierNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "classifier", "row": "", "bits": "", "counters": ""}}
-	encoderNeed    = sdk.ObjectNeed{Annotations: map[string]string{"part": "encoder", "side": "", "family": "", "buckets": "", "words": ""}}
+	classifierNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "classifier", "row": "", "bits": "",
+		"counters": ""}}
+	encoderNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "encoder", "side": "", "family": "",
+		"buckets": "", "words": ""}}
 )
 
-// bindEdge looks at a device's objects. ok is false for one that has none of ChameleMon's.
+// bindEdge finds the ChameleMon objects of a device. ok is false for a device without any.
 func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 	e.name, e.cells = d.Name, make(map[string]int)
 	rows, encoders := d.Select(classifierNeed), d.Select(encoderNeed)
@@ -99,7 +103,7 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 	for _, o := range rows {
 		row := number(o, "row")
 		if row < 0 || row > 1 {
-			return e, true, fmt.Errorf("%s: row %d of the classifier; two rows are understood", o.Name, row)
+			return e, true, fmt.Errorf("%s: row %d of the classifier; supported are rows 0 and 1", o.Name, row)
 		}
 		e.classifier[row], e.cells[o.Name] = o.Name, o.Cells
 		e.layout.bits[row], e.layout.counters[row] = number(o, "bits"), number(o, "counters")
@@ -109,19 +113,23 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 	}
 	for _, o := range encoders {
 		if o.Cells > maxCells && err == nil {
-			err = fmt.Errorf("%s has %d cells; understood are %d", o.Name, o.Cells, maxCells)
+			err = fmt.Errorf("%s has %d cells; at most %d are supported", o.Name, o.Cells, maxCells)
 		}
 		f := 0
 		if o.Annotations["family"] == "6" {
 			f = 1
 		}
 		n, words := number(o, "buckets"), number(o, "words")
-		if want := 1 + (keyBytes[f]+3)/4; err == nil && (words != want || number(o, "arrays") != arrays || number(o, "prime") != 4294967291 || number(o, "fragment") != 32 || number(o, "hash") != 48) {
-			err = fmt.Errorf("%s: %d words a bucket, %s arrays, prime %s, fragments of %s bits, a hash of %s bits; understood are %d words, %d arrays, 4294967291, 32 and 48",
-				o.Name, words, o.Annotations["arrays"], o.Annotations["prime"], o.Annotations["fragment"], o.Annotations["hash"], want, arrays)
+		if want := 1 + (keyBytes[f]+3)/4; err == nil &&
+			(words != want || number(o, "arrays") != arrays || number(o, "prime") != 4294967291 ||
+				number(o, "fragment") != 32 || number(o, "hash") != 48) {
+			err = fmt.Errorf("%s: %d words a bucket, %s arrays, prime %s, fragments of %s bits, a hash of %s bits; supported are %d words, %d arrays, 4294967291, 32 and 48",
+				o.Name, words, o.Annotations["arrays"], o.Annotations["prime"], o.Annotations["fragment"],
+				o.Annotations["hash"], want, arrays)
 		}
 		if err == nil && (n < 1 || n > o.Cells || o.Cells < arrays*n*words) {
-			err = fmt.Errorf("%s has %d cells, too few for %d arrays of %d buckets of %d words", o.Name, o.Cells, arrays, n, words)
+			err = fmt.Errorf("%s has %d cells, too few for %d arrays of %d buckets of %d words", o.Name, o.Cells,
+				arrays, n, words)
 		}
 		e.layout.words[f], e.cells[o.Name] = words, o.Cells
 		if o.Annotations["side"] == "upstream" {
@@ -135,7 +143,7 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 		switch {
 		case err != nil:
 		case (e.up[f] == "") != (e.down[f] == ""):
-			err = fmt.Errorf("of the two %s encoders one is missing", family)
+			err = fmt.Errorf("one of the two %s encoders is missing", family)
 		case f == 0 && e.up[f] == "":
 			err = fmt.Errorf("there are no %s encoders", family)
 		case e.up[f] != "" && (l.down[f] < 6 || l.up[f] <= l.down[f]):
@@ -145,8 +153,9 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 	if err == nil && (e.classifier[0] == "" || e.classifier[1] == "") {
 		err = fmt.Errorf("a row of the classifier is missing")
 	}
-	if l := &e.layout; err == nil && (l.bits[0] < 1 || l.bits[0] >= l.bits[1] || l.bits[1] > 32 || min(l.counters[0], l.counters[1]) < 1) {
-		err = fmt.Errorf("the classifier has %d counters of %d bits and %d of %d; understood are rows whose counters grow, up to 32 bits", l.counters[0], l.bits[0], l.counters[1], l.bits[1])
+	if l := &e.layout; err == nil && (l.bits[0] < 1 || l.bits[0] >= l.bits[1] || l.bits[1] > 32 ||
+		min(l.counters[0], l.counters[1]) < 1) {
+		err = fmt.Errorf("the classifier has %d counters of %d bits and %d of %d; the second row needs wider counters than the first, up to 32 bits", l.counters[0], l.bits[0], l.counters[1], l.bits[1])
 	}
 	return e, true, err
 }
@@ -156,15 +165,15 @@ type binding struct {
 	edges    []edge // sorted by name
 	layout   layout
 	room     [families]Room
-	problem  string // why the edges are not all of the network's; "": they are
+	problem  string // why the edges are not all edge switches of the network; "": they are
 	hosts    prefixes
 	settings sdk.Settings
 }
 
-// prefixes say at which switch addresses are attached.
+// prefixes maps addresses to the switches that they are attached to.
 type prefixes struct {
 	at      map[netip.Prefix]string
-	lengths [families][]int // that there are, longest first
+	lengths [families][]int // the existing lengths, longest first
 }
 
 func (p *prefixes) add(prefix netip.Prefix, device string) {
@@ -231,7 +240,8 @@ func bind(c *Configuration, network *sdk.Network) (*binding, error) {
 	}
 	var outside []string
 	lacking := func(device, object, consequence string) {
-		b.settings.Missing = append(b.settings.Missing, sdk.MissingObject{Device: device, Object: object, Consequence: consequence})
+		b.settings.Missing = append(b.settings.Missing,
+			sdk.MissingObject{Device: device, Object: object, Consequence: consequence})
 	}
 	for i := range network.Devices {
 		d := &network.Devices[i]
@@ -243,15 +253,15 @@ func bind(c *Configuration, network *sdk.Network) (*binding, error) {
 		case !has && len(ports) == 0:
 			continue // an inner switch
 		case !has:
-			err = fmt.Errorf("its program measures nothing of ChameleMon")
+			err = fmt.Errorf("its pipeline has no ChameleMon objects")
 		case err == nil && len(b.edges) > 0 && e.layout != b.layout:
 			err = fmt.Errorf("its registers differ in size from those of %s", b.edges[0].name)
 		case err == nil && len(ports) == 0 && len(network.Links) > 0:
-			continue // an edge switch's program on an inner switch: no packet enters there
+			continue // an inner switch with an edge pipeline: no packets enter
 		}
 		if err != nil {
 			outside = append(outside, d.Name)
-			lacking(d.Name, encoderNeed.String(), fmt.Sprintf("no lost packets are told at all, as packets enter and leave there: %v", err))
+			lacking(d.Name, encoderNeed.String(), fmt.Sprintf("no losses are computed, because packets enter and leave at this switch: %v", err))
 			continue
 		}
 		e.ports = ports
@@ -266,7 +276,7 @@ func bind(c *Configuration, network *sdk.Network) (*binding, error) {
 	slices.SortFunc(b.edges, func(x, y edge) int { return strings.Compare(x.name, y.name) })
 	if len(b.edges) == 0 {
 		if len(network.Devices) > 0 {
-			lacking("", encoderNeed.String(), "no results at all")
+			lacking("", encoderNeed.String(), "no results")
 		}
 		b.problem = "no edge switch runs ChameleMon"
 		return b, nil

@@ -14,8 +14,7 @@ import (
 //go:embed config.schema.json
 var configSchema string
 
-// Configuration is what an operator can choose. Its JSON form is described in
-// config.schema.json.
+// Configuration is the configuration of the plugin. config.schema.json describes its JSON form.
 type Configuration struct {
 	// HeavyHitters are flows of at least Packets packets and Share of all.
 	HeavyHitters Threshold `json:"heavyHitters"`
@@ -25,28 +24,28 @@ type Configuration struct {
 	Victims Limit `json:"victims"`
 	// Iterations of MRAC, the estimator of the distribution.
 	Iterations int `json:"iterations"`
-	// Division is how the IPv4 encoders are divided where nothing is left to choose.
+	// Division is the division of the IPv4 encoders where section 4.3 fixes it.
 	Division Division `json:"division"`
-	// Start is the attention to begin with, and, without Control, to stay with.
+	// Start is the initial attention. Without Control it never changes.
 	Start Start `json:"start"`
-	// HostPorts are ports, by switch, at which packets enter and leave besides those
-	// of the network's hosts: routers outside of the measured network.
+	// HostPorts are ports, by switch, at which packets enter and leave, in addition to
+	// the hosts of the network model: routers outside the measured network.
 	HostPorts map[string][]uint32 `json:"hostPorts"`
-	// Control: emit plans. Otherwise attention stays as it was at the beginning.
+	// Control enables plans. Without it the attention stays as Start sets it.
 	Control bool `json:"control"`
 }
 
-// Threshold is what makes a flow heavy: both conditions must hold.
+// Threshold defines heavy hitters: both conditions must hold.
 type Threshold struct {
 	Share   float64 `json:"share"`
 	Packets uint64  `json:"packets"`
-	Limit   int     `json:"limit"` // rows at most, per device
+	Limit   int     `json:"limit"` // maximum rows per device
 }
 
-// Change is what makes a change heavy.
+// Change defines heavy changes.
 type Change struct {
 	Packets uint64 `json:"packets"`
-	Limit   int    `json:"limit"` // rows at most, per device
+	Limit   int    `json:"limit"` // maximum rows per device
 }
 
 // Limit bounds rows.
@@ -54,23 +53,23 @@ type Limit struct {
 	Limit int `json:"limit"`
 }
 
-// Division is in buckets an array; 0: a share of the downstream encoders, the paper's.
+// Division is in buckets per array; 0: the paper's share of the downstream encoders.
 type Division struct {
-	Reserve int `json:"reserve"` // the least for HL while healthy; a sixth
-	IllHL   int `json:"illHL"`   // while ill; five sixths
-	IllLL   int `json:"illLL"`   // while ill; a sixth
+	Reserve int `json:"reserve"` // minimum of HL while healthy; default a sixth
+	IllHL   int `json:"illHL"`   // HL while ill; default five sixths
+	IllLL   int `json:"illLL"`   // LL while ill; default a sixth
 }
 
-// Start is an attention. A flow is heavy-hitter candidate from High packets on, heavy-loser
-// candidate from Low on; of the others Sample, 0 to 1, are encoded. A Low above 1 is for an ill
-// network.
+// Start is an attention. Flows of at least High packets are heavy-hitter (HH) candidates, others of
+// at least Low packets heavy (HL) candidates for victim flows; of the remaining light (LL)
+// candidates the share Sample, 0 to 1, is encoded. A Low above 1 is for an ill network.
 type Start struct {
 	High   int     `json:"high"`
 	Low    int     `json:"low"`
 	Sample float64 `json:"sample"`
 }
 
-// DefaultConfiguration is what holds where nothing is configured.
+// DefaultConfiguration returns the defaults.
 func DefaultConfiguration() Configuration {
 	return Configuration{
 		HeavyHitters: Threshold{Share: 0.001, Packets: 100, Limit: 1000},
@@ -81,7 +80,7 @@ func DefaultConfiguration() Configuration {
 	}
 }
 
-// check returns everything that is wrong, by field.
+// check returns all errors of the configuration, by field.
 func (c *Configuration) check() sdk.FieldErrors {
 	var errs sdk.FieldErrors
 	bad := func(field, format string, args ...any) {
@@ -93,7 +92,8 @@ func (c *Configuration) check() sdk.FieldErrors {
 	for _, l := range []struct {
 		field string
 		n     int
-	}{{"heavyHitters.limit", c.HeavyHitters.Limit}, {"heavyChanges.limit", c.HeavyChanges.Limit}, {"victims.limit", c.Victims.Limit}} {
+	}{{"heavyHitters.limit", c.HeavyHitters.Limit}, {"heavyChanges.limit", c.HeavyChanges.Limit},
+		{"victims.limit", c.Victims.Limit}} {
 		if l.n < 1 {
 			bad(l.field, "is %d; expected 1 or more rows", l.n)
 		}
@@ -107,7 +107,8 @@ func (c *Configuration) check() sdk.FieldErrors {
 	case st.High < 1 || st.High > maxThreshold:
 		bad("start.high", "is %d packets; expected 1 to %d", st.High, maxThreshold)
 	case st.Low > st.High:
-		bad("start.low", "is %d packets, above start.high, %d: thresholds are in the order 1 <= low <= high", st.Low, st.High)
+		bad("start.low", "is %d packets, above start.high, %d: thresholds are in the order 1 <= low <= high", st.Low,
+			st.High)
 	case !(st.Sample > 0 && st.Sample <= 1):
 		bad("start.sample", "is %v; expected a part of the whole above 0, at most 1", st.Sample)
 	}
@@ -120,7 +121,7 @@ func (c *Configuration) check() sdk.FieldErrors {
 	for _, device := range slices.Sorted(maps.Keys(c.HostPorts)) {
 		for _, p := range c.HostPorts[device] {
 			if p > 511 {
-				bad("hostPorts."+device, "port %d; the program knows ports 0 to 511", p)
+				bad("hostPorts."+device, "port %d; the pipeline has ports 0 to 511", p)
 			}
 		}
 	}

@@ -12,7 +12,8 @@ func divisor(a, b int) int {
 	return a
 }
 
-// TestOddParts: whatever the division, it fits, and while healthy arrays of HL and HH have no divisor in common.
+// TestOddParts: whatever the division, it fits, and while healthy arrays of HL and HH have no
+// divisor in common.
 func TestOddParts(t *testing.T) {
 	c := DefaultConfiguration()
 	sizes := newTail([]float64{1, 10}, []float64{1000, 10})
@@ -22,7 +23,8 @@ func TestOddParts(t *testing.T) {
 		check := func(a Attention) {
 			t.Helper()
 			for f, p := range a.Parts {
-				if hh := a.hitters(f, &room); p.HL%2 == 0 || hh%2 == 0 || p.HL+p.LL > room[f].Down || hh < 1 || a.State == Healthy && divisor(p.HL, hh) > 1 {
+				if hh := a.hitters(f, &room); p.HL%2 == 0 || hh%2 == 0 || p.HL+p.LL > room[f].Down || hh < 1 ||
+					a.State == Healthy && divisor(p.HL, hh) > 1 {
 					t.Errorf("reserve %d, %s: %+v and %d for HH", reserve, a.State, p, hh)
 				}
 			}
@@ -38,8 +40,11 @@ func TestOddParts(t *testing.T) {
 							now.Parts[f] = Parts{LL: room[f].IllLL, HL: room[f].IllHL}
 						}
 					}
-					m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 100, decoded: true}, {flows: 10, decoded: true}}, sizes: func() *tail { return &sizes }, shown: sizes.atLeast}}, deltas: true}
-					m.hl, m.ll = [families]count{{flows: flows, decoded: decoded}, {flows: flows / 4, decoded: decoded}}, [families]count{{decoded: true}, {decoded: true}}
+					m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 100,
+						decoded: true}, {flows: 10, decoded: true}}, sizes: func() *tail { return &sizes },
+						candidates: sizes.atLeast}}, deltas: true}
+					m.hl, m.ll = [families]count{{flows: flows, decoded: decoded},
+						{flows: flows / 4, decoded: decoded}}, [families]count{{decoded: true}, {decoded: true}}
 					m.victims = []victimSize{{0, 5, flows}, {1, 5, flows / 4}}
 					next, _, _ := shift(now, now.State, m, &room)
 					check(next)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package analysis is ChameleMon (Yang et al., SIGCOMM 2023) as a netsketch plugin. From
-// the flow classifiers and encoders of all edge switches it works out which flows lost how
-// many packets between their entry and their exit (§4.2), six tasks on what entered, for
-// each edge switch and for the network, and how the switches' memory is to be divided in
-// coming epochs (§4.3), which it hands to the collector as plans.
+// the flow classifiers and encoders of all edge switches it computes the packets that each flow
+// lost between its entry and its exit (§4.2) and six measurement tasks on the entering traffic,
+// per edge switch and network-wide. It also divides the switches' memory for later epochs (§4.3)
+// and returns the division to the collector as plans.
 //
-// What is published as exact is: a decoding that left nothing over, over epochs of which
-// every edge switch delivered everything, under a division that all of it was encoded
-// with. Everything else says so.
+// A result is exact if every edge switch delivered all its cells, all parts were decoded
+// completely, and the division in force during the whole epoch is certain. All other results are
+// marked as estimates.
 //
-// A Plugin may be used by several goroutines; epochs are analysed one at a time.
+// A Plugin may be used by several goroutines; epochs are analyzed one at a time.
 package analysis

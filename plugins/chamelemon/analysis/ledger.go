@@ -12,33 +12,33 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// anyBank is the bank of a plan that is for both.
+// anyBank is the bank of a plan for both banks.
 const anyBank = -1
 
-// held is an attention that a plan carries.
+// held is a plan and its attention.
 type held struct {
 	ID        uint64 // of the plan
-	From      uint64 // first epoch that it is for
+	From      uint64 // first epoch of the plan
 	Bank      int
 	Attention Attention
-	Seen      uint64 // newest epoch that a switch measured under it
+	Seen      uint64 // latest epoch that a switch measured under it
 }
 
-// ledger is what the switches have been set to, and what they will be. In a network with
-// many changes it stays small: what no switch measures under any more is forgotten.
+// ledger holds the plans that the switches measure under now or will measure under. Plans that no
+// switch uses any more are dropped.
 type ledger struct {
-	Last  uint64 // newest ID given out
+	Last  uint64 // latest plan ID
 	Plans []held // oldest first
 }
 
-// Most plans that are kept, and for how many epochs one that is not in force.
+// Bounds of the ledger: the number of plans, and the number of epochs that an unused plan is kept.
 const (
 	keptPlans  = 256
 	keptEpochs = 8
 )
 
-// add enters a plan and returns its ID, which grows. least makes it larger than any that a
-// process before this one gave out: the time.
+// add adds a plan and returns its ID. IDs increase; least, derived from the time, makes them larger
+// than those of earlier processes.
 func (l *ledger) add(from uint64, bank int, a Attention, least uint64) uint64 {
 	l.Last = max(l.Last+1, least)
 	l.Plans = append(l.Plans, held{ID: l.Last, From: from, Bank: bank, Attention: a, Seen: from})
@@ -48,7 +48,7 @@ func (l *ledger) add(from uint64, bank int, a Attention, least uint64) uint64 {
 	return l.Last
 }
 
-// latest returns the newest plan for a bank that is for an epoch or an earlier one.
+// latest returns the latest plan for a bank that applies at an epoch.
 func (l *ledger) latest(epoch uint64, bank int) *held {
 	for i := len(l.Plans) - 1; i >= 0; i-- {
 		if p := &l.Plans[i]; p.From <= epoch && (p.Bank == bank || p.Bank == anyBank) {
@@ -66,8 +66,8 @@ func (l *ledger) byID(id uint64) *held {
 	return &l.Plans[i]
 }
 
-// forget drops what is neither in force nor to come.
-func (l *ledger) forget(epoch uint64) {
+// prune drops the plans that are neither in force nor pending.
+func (l *ledger) prune(epoch uint64) {
 	newest := [2]*held{l.latest(epoch, 0), l.latest(epoch, 1)}
 	kept := l.Plans[:0]
 	for i := range l.Plans {
@@ -80,25 +80,25 @@ func (l *ledger) forget(epoch uint64) {
 	l.Plans = kept
 }
 
-// force is what an epoch was measured under.
-type force struct {
+// applied is the attention that an epoch was measured under.
+type applied struct {
 	attention Attention // common to the switches; Th by switch
-	// unsure names the switches of which it is not certain, and why.
-	unsure map[string]string
-	// divided: the switches were not under one division, so that nothing adds up.
-	divided string
+	// uncertain lists the switches whose attention is uncertain, with the reasons.
+	uncertain map[string]string
+	// mismatch is set if the switches had different divisions, so that their cells cannot be added.
+	mismatch string
 }
 
-// inForce says what the edges measured under in an epoch: by what the collector knows to have
-// been carried out on each, or, where nobody keeps account, by what was planned.
-func (l *ledger) inForce(epoch *sdk.Epoch, edges []edge) force {
+// appliedTo returns the attention that the edge switches measured under in an epoch: the plan that
+// the collector reports as applied on each, or the planned one if the epoch carries no reports.
+func (l *ledger) appliedTo(epoch *sdk.Epoch, edges []edge) applied {
 	bank := epoch.BankOf(epoch.Number, 2)
-	f := force{unsure: make(map[string]string)}
+	f := applied{uncertain: make(map[string]string)}
 	planned := l.latest(epoch.Number, bank)
-	if planned == nil { // a collector that counts epochs anew
+	if planned == nil { // the collector restarted its epoch numbers
 		planned = l.latest(math.MaxUint64, bank)
 		for i := range edges {
-			f.unsure[edges[i].name] = "epochs are numbered anew, and nothing says under which plan it was"
+			f.uncertain[edges[i].name] = "epoch numbers restarted, and the plan in force is not reported"
 		}
 	}
 	f.attention = planned.Attention
@@ -107,22 +107,22 @@ func (l *ledger) inForce(epoch *sdk.Epoch, edges []edge) force {
 	if len(epoch.States) == 0 {
 		return f
 	}
-	clear(f.unsure)
-	var base *held // of the first switch of which it is known
+	clear(f.uncertain)
+	var base *held // of the first switch with a reported plan
 	for i := range edges {
 		name := edges[i].name
 		state := epoch.State(name)
 		if state == nil {
-			continue // not asked in this epoch
+			continue // not collected in this epoch
 		}
 		p := l.byID(state.Plan)
 		switch {
 		case state.Plan == 0:
-			f.unsure[name] = "no configuration of ChameleMon's was in force there"
+			f.uncertain[name] = "no ChameleMon plan was in force on the switch"
 		case p == nil:
-			f.unsure[name] = "its configuration is of an earlier process that nothing is known of"
+			f.uncertain[name] = "the plan in force on the switch is of an earlier process without a saved state"
 		case state.Mixed:
-			f.unsure[name] = "its configuration changed in the midst of the epoch"
+			f.uncertain[name] = "the plan in force on the switch changed during the epoch"
 		}
 		if p == nil {
 			continue
@@ -131,19 +131,20 @@ func (l *ledger) inForce(epoch *sdk.Epoch, edges []edge) force {
 		f.attention.Th[name] = p.Attention.Th[name]
 		if base == nil {
 			base = p
-			f.attention.State, f.attention.Tl, f.attention.Sample, f.attention.Parts = p.Attention.State, p.Attention.Tl, p.Attention.Sample, p.Attention.Parts
+			f.attention.State, f.attention.Tl, f.attention.Sample, f.attention.Parts = p.Attention.State,
+				p.Attention.Tl, p.Attention.Sample, p.Attention.Parts
 		} else if a, b := &p.Attention, &base.Attention; a.Parts != b.Parts || a.Tl != b.Tl || a.Sample != b.Sample {
-			f.divided = "the switches were divided differently: not all have carried out the newest plan"
+			f.mismatch = "the switches had different divisions: the latest plan was not applied on all of them"
 		}
 	}
 	return f
 }
 
-// reasons lists what is not certain, for people.
-func (f *force) reasons() string {
+// reasons returns the uncertain switches and their reasons as text.
+func (f *applied) reasons() string {
 	var out []string
-	for _, name := range slices.Sorted(maps.Keys(f.unsure)) {
-		out = append(out, fmt.Sprintf("%s: %s", name, f.unsure[name]))
+	for _, name := range slices.Sorted(maps.Keys(f.uncertain)) {
+		out = append(out, fmt.Sprintf("%s: %s", name, f.uncertain[name]))
 	}
 	return strings.Join(out, "; ")
 }

@@ -23,35 +23,36 @@ type victim struct {
 	lost        int64
 	exact       bool
 	size        uint64 // packets that entered, an estimate
-	entry, exit string // edge switches; "" when that cannot be told
+	entry, exit string // edge switches; "" if undetermined
 }
 
-// losses is what an epoch tells of lost packets.
+// losses are the lost packets of an epoch.
 type losses struct {
-	deltas   bool // the differences could be formed
-	complete bool // and decoded: victims are all that the parts recorded
+	deltas   bool // the differences were computed
+	complete bool // and decoded: victims has all flows of the parts
 	hl, ll   [families]count
 	negative int    // flows of which more packets left than entered
-	backward bool   // that there are such, though not which
+	backward bool   // more packets left than entered in a bucket that was not decoded
 	reason   string // why not complete
 
 	results [families][2]fermat.Result // by part, until name
 	named   bool
-	victims []*victim // of name; most lost packets first once ranked
+	victims []*victim // set by name; sorted by lost packets after rank
 }
 
-// parts of an encoder that both sides have.
+// Parts of an encoder that exist upstream and downstream.
 const (
 	lightPart = iota
 	heavyPart
 )
 
-// decodeLosses is packet-loss detection (§4.2): what all edges added up have too much upstream
-// is decoded. It takes the readings' differences over, and completes their HH parts where it can.
+// decodeLosses detects lost packets (§4.2): it decodes the sum of the differences, upstream less
+// downstream, of all edge switches. It consumes the readings' differences and completes their HH
+// parts if possible.
 func decodeLosses(b *binding, a *Attention, readings []*reading, before *previous) (*losses, error) {
 	l := &losses{complete: true}
 	for _, r := range readings {
-		if !r.known {
+		if !r.hhCounted {
 			l.complete = false
 			l.reason = fmt.Sprintf("the HH part of %s was not decoded", r.edge.name)
 			return l, nil
@@ -72,7 +73,7 @@ func decodeLosses(b *binding, a *Attention, readings []*reading, before *previou
 			if err != nil {
 				return nil, err
 			}
-			result, err := d.DecodeKnowing(l.known(f, readings, before))
+			result, err := d.DecodeKnowing(l.hints(f, readings, before))
 			if err != nil {
 				return nil, err
 			}
@@ -95,9 +96,9 @@ func decodeLosses(b *binding, a *Attention, readings []*reading, before *previou
 	return l, nil
 }
 
-// known are flows of a family that may be among victims which share all of their buckets: those of
-// the HH parts and of parts that were decoded before, and those of many packets in the epoch before.
-func (l *losses) known(f int, readings []*reading, before *previous) iter.Seq[[]byte] {
+// hints yields flows that may be among victim flows which share all their buckets: those of the HH
+// parts, of the parts decoded so far, and the heavy hitters of the preceding epoch.
+func (l *losses) hints(f int, readings []*reading, before *previous) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for _, r := range readings {
 			for i := range r.hh[f].Flows {
@@ -126,11 +127,13 @@ func (l *losses) known(f int, readings []*reading, before *previous) iter.Seq[[]
 	}
 }
 
-// settle completes HH parts in which flows share all of their buckets. Those flows were not put back into
-// the HL part, so that what has left of them is less than nothing there. It is decoded
-// anew when all HH parts are complete; else what is told of losses is not.
-func (l *losses) settle(f int, d *encoder, result *fermat.Result, readings []*reading, before *previous) (together bool, err error) {
-	known := l.known(f, readings, before)
+// settle completes HH parts in which flows share all their buckets. These flows were not added back
+// to the HL part, so their counts are negative in it. The HL part is decoded again after an HH part
+// was completed; the result is complete only if all HH parts are.
+func (l *losses) settle(f int, d *encoder, result *fermat.Result, readings []*reading,
+	before *previous,
+) (together bool, err error) {
+	known := l.hints(f, readings, before)
 	gone := func(yield func([]byte) bool) {
 		for i := range result.Flows {
 			if result.Flows[i].Count < 0 && !yield(result.Flows[i].Key) {
@@ -174,7 +177,7 @@ func (l *losses) settle(f int, d *encoder, result *fermat.Result, readings []*re
 	return together, nil
 }
 
-// backward reports whether more packets left than entered of the flows in some bucket.
+// backward reports whether any bucket has more packets that left than entered.
 func backward(d *encoder) bool {
 	for row := range d.Config().Rows {
 		for col := range d.Config().Width {
@@ -186,20 +189,21 @@ func backward(d *encoder) bool {
 	return false
 }
 
-// check looks for flows of which more packets left than entered.
+// check counts the flows of which more packets left than entered.
 func (l *losses) check(result *fermat.Result) {
 	for i := range result.Flows {
-		if result.Flows[i].Count < 0 && result.Complete { // else a bucket was mistaken for pure
+		if result.Flows[i].Count < 0 && result.Complete { // otherwise a bucket was wrongly taken for pure
 			l.negative++
 		}
 	}
 	if l.negative > 0 {
 		l.complete = false
-		l.reason = fmt.Sprintf("%d flows left with more packets than they entered with: the switches' epochs were not in step, or packets took longer than the wait before the read-out", l.negative)
+		l.reason = fmt.Sprintf("more packets left than entered in %d flows: the switches' epochs differ, or packets were in flight for longer than the drain", l.negative)
 	}
 }
 
-// name lists the victims, once: the flows of both parts, and where they entered and left.
+// name computes the victim flows from both parts, with their entry and exit. Later calls do
+// nothing.
 func (l *losses) name(b *binding, a *Attention, readings []*reading) error {
 	if l.named || !l.deltas {
 		return nil
@@ -216,7 +220,7 @@ func (l *losses) name(b *binding, a *Attention, readings []*reading) error {
 	for f := range l.results {
 		for part := range l.results[f] {
 			for _, x := range l.results[f][part].Flows {
-				if !x.Sure || x.Count < 0 { // from a decoding that stopped only the sure ones count
+				if !x.Sure || x.Count < 0 { // after an incomplete decoding only sure flows count
 					continue
 				}
 				i, ok := found[string(x.Key)]
@@ -247,7 +251,7 @@ func (l *losses) name(b *binding, a *Attention, readings []*reading) error {
 	return nil
 }
 
-// rank puts the victims of the most lost packets first.
+// rank sorts the victim flows by lost packets, most first.
 func (l *losses) rank() {
 	slices.SortFunc(l.victims, func(x, y *victim) int {
 		return cmp.Or(cmp.Compare(y.lost, x.lost), strings.Compare(x.raw, y.raw))
@@ -256,7 +260,7 @@ func (l *losses) rank() {
 
 func familyName(f int) string { return [families]string{"IPv4", "IPv6"}[f] }
 
-// delta is what entered and did not leave, of one part, over all edges.
+// delta returns the difference of one part, entered less left, over all edge switches.
 func delta(f, part int, readings []*reading) (*encoder, error) {
 	d := readings[0].delta[f][part]
 	for _, r := range readings {
@@ -270,8 +274,8 @@ func delta(f, part int, readings []*reading) (*encoder, error) {
 	return d, nil
 }
 
-// locate says where a flow entered and left, by the network model's addresses, or else by what
-// excludes all edges but one: a classifier, or a downstream part, that never saw the flow.
+// locate sets the entry and exit of a flow from the addresses of the network model. If the model
+// lacks the source, the entry is the only edge switch whose classifier counted the flow.
 func (b *binding) locate(v *victim, readings []*reading) {
 	raw := []byte(v.raw)
 	d := family.Digest[hashes](0, raw)
@@ -295,15 +299,15 @@ func (b *binding) locate(v *victim, readings []*reading) {
 		v.size, _ = only.size(raw)
 		return
 	}
-	for _, r := range readings { // at one of these: the largest estimate bounds its size
+	for _, r := range readings { // the largest estimate bounds its size
 		n, _ := r.size(raw)
 		v.size = max(v.size, n)
 	}
 }
 
-// plausible says whether a flow that came out of a part that was not decoded as a whole can
-// be one: buckets that are mistaken for pure give keys of chance, which no classifier has
-// seen so often, and which are no addresses of the network's.
+// plausible reports whether a flow from an incompletely decoded part can be real. Buckets wrongly
+// taken for pure give random keys: the classifiers count too few packets of them, and their
+// addresses are not in the network model.
 func (b *binding) plausible(v *victim) bool {
 	if uint64(v.lost) > v.size {
 		return false
@@ -312,8 +316,8 @@ func (b *binding) plausible(v *victim) bool {
 	return len(b.hosts.at) == 0 || at != "" && at == v.entry && v.exit != ""
 }
 
-// victimSizes is the distribution of the victims as the control needs it (§4.3.2): HLs are all
-// known, and each LL stands for those that the sample left out.
+// victimSizes returns the sizes of the victim flows for the control (§4.3.2). All heavy ones are
+// measured; each light one is weighted for those outside the sample.
 func (l *losses) victimSizes(a *Attention) []victimSize {
 	weight := 1.0
 	if a.State == Ill && a.Sample > 0 {
@@ -330,7 +334,7 @@ func (l *losses) victimSizes(a *Attention) []victimSize {
 	return out
 }
 
-// number estimates how many victims there are.
+// number estimates the number of victim flows.
 func (l *losses) number(a *Attention) (n float64, ok bool) {
 	if !l.deltas {
 		return 0, false

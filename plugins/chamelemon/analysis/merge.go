@@ -12,10 +12,10 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Merge implements sdk.Merger: the epochs that several collectors gathered, each from its own
-// switches, become one. Where two have recorded of the same register, as when its read-out was
-// shared out or a switch changed hands in the midst of an epoch, cells add up as the program would have added
-// them: classifiers without passing their limit, counts, and sums modulo the prime.
+// Merge implements sdk.Merger: it combines the epochs that several collectors read from their own
+// switches. If two have cells of the same register, because the read-out was divided or the switch
+// changed its collector during the epoch, the cells are added as the pipeline adds: classifiers
+// saturate at their limit, encoder sums are modulo the prime.
 func (p *Plugin) Merge(_ context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error) {
 	p.mu.Lock()
 	edges := p.binding.edges
@@ -25,14 +25,17 @@ func (p *Plugin) Merge(_ context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error
 			return nil, fmt.Errorf("parts of epoch %d in banks %d and %d cannot be merged", part.Number, a, b)
 		}
 	}
-	return sdk.MergeParts(parts, func(device string, a, b sdk.Cells) (sdk.Cells, error) { return addCells(edges, device, a, b) })
+	return sdk.MergeParts(parts, func(device string, a, b sdk.Cells) (sdk.Cells,
+		error) {
+		return addCells(edges, device, a, b)
+	})
 }
 
 // addCells adds the cells of a register of an edge switch.
 func addCells(edges []edge, device string, a, b sdk.Cells) (sdk.Cells, error) {
 	i := slices.IndexFunc(edges, func(e edge) bool { return e.name == device })
 	if i < 0 {
-		return sdk.Cells{}, fmt.Errorf("%s was delivered twice, and it is not known how its cells add up", a.Object)
+		return sdk.Cells{}, fmt.Errorf("%s was delivered twice, and %s is not an edge switch, so its cells cannot be added", a.Object, device)
 	}
 	e := &edges[i]
 	if err := cmp.Or(a.Check(), b.Check()); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
 
-// TestMerge: parts of several collectors, merged, tell the same as one collector's epoch: each
-// has its own switches, or a register's packets are shared out between two.
+// TestMerge: merged parts of several collectors give the same results as one collector's epoch,
+// whether each has its own switches or the packets of a register are divided between two.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	f := newSmall(t, 51, `{}`)
@@ -66,10 +66,11 @@ func TestMerge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if merged.Status != sdk.StatusComplete || len(merged.Devices) != edges || !slices.Equal(merged.Expected, whole.Expected) {
+	if merged.Status != sdk.StatusComplete || len(merged.Devices) != edges ||
+		!slices.Equal(merged.Expected, whole.Expected) {
 		t.Errorf("%v, %d devices, expected %v", merged.Status, len(merged.Devices), merged.Expected)
 	}
-	got := everything(t, state.Analyse(merged))
+	got := everything(t, state.Analyze(merged))
 	g := newSmall(t, 51, `{}`)
 	steady(g, 5000)
 	if want := everything(t, g.play(g.flows(5000, 0.1, 0.1))); !slices.Equal(got, want) {
@@ -87,12 +88,16 @@ func TestMergePartial(t *testing.T) {
 	if _, err := p.Configure(context.Background(), sdk.Config{}, network()); err != nil {
 		t.Fatal(err)
 	}
-	one := &sdk.Epoch{Number: 4, Status: sdk.StatusPartial, Expected: []string{"edge1"}, Missing: []sdk.Missing{{Name: "edge1", Reason: "dead"}},
-		Doubts: []sdk.Doubt{{Reason: "late"}}, States: []sdk.DeviceState{{Device: "edge2", Plan: 1}}}
-	two := &sdk.Epoch{Number: 4, Expected: []string{"edge2"}, States: []sdk.DeviceState{{Device: "edge1", Plan: 1}, {Device: "edge2", Plan: 2}}}
+	one := &sdk.Epoch{Number: 4, Status: sdk.StatusPartial, Expected: []string{"edge1"},
+		Missing:          []sdk.Missing{{Name: "edge1", Reason: "dead"}},
+		AccuracyWarnings: []sdk.AccuracyWarning{{Reason: "late"}},
+		States:           []sdk.DeviceState{{Device: "edge2", Plan: 1}}}
+	two := &sdk.Epoch{Number: 4, Expected: []string{"edge2"},
+		States: []sdk.DeviceState{{Device: "edge1", Plan: 1}, {Device: "edge2", Plan: 2}}}
 	two.Put("edge2", sdk.CellsOf(towerA, make([]uint8, 8)))
 	m, err := p.Merge(context.Background(), []*sdk.Epoch{one, two})
-	if err != nil || m.Status != sdk.StatusPartial || len(m.Missing) != 1 || len(m.Doubts) != 1 || len(m.Expected) != 2 {
+	if err != nil || m.Status != sdk.StatusPartial || len(m.Missing) != 1 || len(m.AccuracyWarnings) != 1 ||
+		len(m.Expected) != 2 {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	if len(m.States) != 2 || m.States[0].Mixed || !m.States[1].Mixed {

@@ -37,10 +37,11 @@ func param(name string, v uint64) sdk.ActionParam {
 	return sdk.ActionParam{Name: name, Value: number(v)}
 }
 
-// portWrites tell a switch where packets enter and leave the network.
+// portWrites are the entries for the ports at which packets enter and leave the network.
 func portWrites(e *edge) (writes []sdk.DeviceWrite) {
 	for _, p := range e.ports {
-		for _, t := range [][2]string{{"ingress.chamelemon.entry_port", "ingress.chamelemon.from_host"}, {"egress.chamelemon.exit_port", "egress.chamelemon.to_host"}} {
+		for _, t := range [][2]string{{"ingress.chamelemon.entry_port", "ingress.chamelemon.from_host"},
+			{"egress.chamelemon.exit_port", "egress.chamelemon.to_host"}} {
 			writes = append(writes, sdk.DeviceWrite{Device: e.name, Op: sdk.Insert, Entry: sdk.TableEntry{
 				Table: t[0], Matches: []sdk.FieldMatch{match("port", uint64(p))}, Action: t[1],
 			}})
@@ -49,14 +50,15 @@ func portWrites(e *edge) (writes []sdk.DeviceWrite) {
 	return writes
 }
 
-// writes set a switch to an attention for one time bit. Each is an insertion: where the
-// entry exists already, the collector makes it a modification. An entry of a part that has
-// no buckets any more stays, as no flow has its hierarchy: Tl 1 leaves no LL.
+// writes returns the entries of an attention for one switch and one time bit. All are inserts; the
+// collector modifies entries that exist. Entries of a part without buckets stay, because no flow
+// has that hierarchy then: with Tl 1 no flow is an LL candidate.
 func (a *Attention) writes(e *edge, room *[families]Room, bit uint64) []sdk.DeviceWrite {
 	out := []sdk.DeviceWrite{{Device: e.name, Op: sdk.Insert, Entry: sdk.TableEntry{
 		Table: "ingress.chamelemon.thresholds", Matches: []sdk.FieldMatch{match("time", bit)},
 		Action: "ingress.chamelemon.classify",
-		Params: []sdk.ActionParam{param("th", uint64(a.Th[e.name])), param("tl", uint64(a.Tl)), param("sample", uint64(a.Sample))},
+		Params: []sdk.ActionParam{param("th", uint64(a.Th[e.name])), param("tl", uint64(a.Tl)),
+			param("sample", uint64(a.Sample))},
 	}}}
 	for f := range families {
 		if e.up[f] == "" {

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
@@ -23,29 +24,31 @@ const Version = "0.1.0"
 type Plugin struct {
 	now func() time.Time
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	config  Configuration
 	binding *binding
 	ledger  ledger
-	settled uint64 // first epoch measured under what has been planned; 0: not known yet
-	// straggled is the newest epoch in which more packets left than entered: the next one in its bank
-	// holds what was counted late.
-	straggled uint64
-	previous  *previous
-	turns     turns
-	alerts    alerts
-	restored  *snapshot // until the first Configure
+	settled uint64 // first epoch measured entirely under this process's plans; 0: undetermined
+	// straggled is the latest epoch in which more packets left than entered. The next epoch in the
+	// same bank contains the packets counted after its read-out.
+	straggled   uint64
+	previous    *previous
+	transitions transitions
+	alerts      alerts
+	restored    *snapshot // until the first Configure
+
+	newest atomic.Pointer[flowSizes] // of the newest analyzed epoch, for Query
 }
 
-// turns are the network's changes of state, as they are decided.
-type turns struct {
-	State State  // that was decided last
-	From  uint64 // first epoch measured in it; 0: from the beginning
-	At    int64  // end of the epoch that it was decided in, in nanoseconds since 1970
+// transitions records the changes of the network state.
+type transitions struct {
+	State State  // the latest decision
+	From  uint64 // first epoch measured in this state; 0: since the start
+	At    int64  // end of the epoch of the decision, in nanoseconds since 1970
 	Count uint64
 }
 
-// previous is the epoch before.
+// previous holds the flow sizes of the preceding epoch.
 type previous struct {
 	number uint64
 	edges  map[string]*sizer
@@ -54,16 +57,17 @@ type previous struct {
 // New returns the plugin.
 func New() *Plugin { return NewAt(time.Now) }
 
-// NewAt returns the plugin with another clock: plans are told apart by its time, and how long
-// an analysis takes is told by it. A clock of processor time leaves out other work of the machine.
+// NewAt returns the plugin with another clock, which numbers plans and measures response and
+// analysis times. A clock of processor time excludes other load of the machine.
 func NewAt(now func() time.Time) *Plugin {
-	return &Plugin{now: now, config: DefaultConfiguration(), binding: &binding{}, alerts: alerts{{Subject: Network, Kind: networkIll}}}
+	return &Plugin{now: now, config: DefaultConfiguration(), binding: &binding{},
+		alerts: alerts{{Subject: Network, Kind: networkIll}}}
 }
 
-// The optional parts of the contract that the plugin fulfils.
+// The interfaces of the plugin contract that Plugin implements.
 var (
 	_ sdk.Plugin   = (*Plugin)(nil)
-	_ sdk.Watcher  = (*Plugin)(nil)
+	_ sdk.Querier  = (*Plugin)(nil)
 	_ sdk.Merger   = (*Plugin)(nil)
 	_ sdk.Stateful = (*Plugin)(nil)
 )
@@ -71,29 +75,31 @@ var (
 // Describe implements sdk.Plugin.
 func (p *Plugin) Describe() sdk.Description {
 	return sdk.Description{
-		Name:         "chamelemon",
-		Version:      Version,
-		Summary:      "flows that lost packets and how many, heavy hitters, changes, sizes, cardinality and entropy, with memory shifted between them as the network changes",
-		Programs:     []sdk.ProgramNeed{{Role: "edge", Program: "chamelemon"}, {Role: "transit", Program: "forwarding"}},
+		Name:    "chamelemon",
+		Version: Version,
+		Summary: "lost packets by flow, heavy hitters, heavy changes, flow sizes, cardinality and entropy, with memory divided by network state",
+		Programs: []sdk.ProgramNeed{{Role: "edge", Program: "chamelemon"},
+			{Role: "transit", Program: "forwarding"}},
 		Objects:      []sdk.ObjectNeed{classifierNeed, encoderNeed},
 		ConfigSchema: configSchema,
 		Modules:      []sdk.Module{{Name: "netsketch-chamelemon", Text: module}},
 		Lists: []sdk.List{
-			{Path: victimList, Summary: "a flow that lost packets between its entry and its exit"},
+			{Path: victimList, Summary: "a victim flow: it lost packets between entry and exit"},
 			{Path: summaryList, Summary: "packets, flows, entropy and losses of an edge switch or the network"},
-			{Path: hitterList, Summary: "a flow of many packets"},
+			{Path: hitterList, Summary: "a heavy hitter"},
 			{Path: changeList, Summary: "a flow that changed much from one epoch to the next"},
 			{Path: rangeList, Summary: "the flows of a range of sizes"},
-			{Path: flowList, Summary: "any flow that somebody asks for", Watchable: true},
-			{Path: attentionList, Summary: "the network's state and what is measured because of it"},
+			{Path: flowList, Summary: "packets of a watched flow", Watchable: true},
+			{Path: attentionList, Summary: "the state of the network and the measurement"},
 			{Path: thresholdList, Summary: "the thresholds of an edge switch"},
 			{Path: encoderList, Summary: "division, load and decoding of the parts of the encoders"},
-			{Path: alertList, Summary: "what is, or was, wrong: to alarm on"},
+			{Path: alertList, Summary: "present and past problems, for alarms"},
 		},
 	}
 }
 
-// Configure implements sdk.Plugin. Edges that stay as they were keep their attention.
+// Configure implements sdk.Plugin. If the edge switches and their memory are unchanged, the
+// attention in force stays.
 func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Network) (sdk.Settings, error) {
 	c := DefaultConfiguration()
 	if err := config.Decode(&c); err != nil {
@@ -109,33 +115,34 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.config = c
-	anew := p.take(b)
+	initial := p.adopt(b)
 	plan := &sdk.Plan{}
 	for i := range b.edges {
 		e := &b.edges[i]
 		plan.Writes = append(plan.Writes, portWrites(e)...)
 		for bank := range 2 {
-			if anew != nil { // otherwise an epoch is open with it
-				plan.Writes = append(plan.Writes, anew.writes(e, &b.room, uint64(bank))...)
+			if initial != nil { // otherwise an open epoch may use the entries in force
+				plan.Writes = append(plan.Writes, initial.writes(e, &b.room, uint64(bank))...)
 			}
 		}
 	}
-	if anew != nil {
-		plan.ID = p.ledger.add(0, anyBank, *anew, p.id())
+	if initial != nil {
+		plan.ID = p.ledger.add(0, anyBank, *initial, p.id())
 	}
 	b.settings.Plan = plan
 	return b.settings, nil
 }
 
-// id is the least number for a plan: none of an earlier process is as large.
+// id returns a lower bound for the next plan ID, above all IDs of earlier processes.
 func (p *Plugin) id() uint64 { return uint64(max(p.now().UnixNano(), 1)) }
 
-// take begins anew with other edges or another memory, and goes on otherwise, also where an
-// earlier process was. The caller holds the lock.
-func (p *Plugin) take(b *binding) (anew *Attention) {
+// adopt makes b the current binding. It returns the initial attention if the edge switches or
+// their memory changed, and nil if the attention in force or the restored one stays. The caller
+// holds the lock.
+func (p *Plugin) adopt(b *binding) (initial *Attention) {
 	if s := p.restored; s != nil {
 		p.restored = nil
-		p.ledger.Last, p.turns, p.alerts = s.Ledger.Last, s.Turns, s.Alerts
+		p.ledger.Last, p.transitions, p.alerts = s.Ledger.Last, s.Transitions, s.Alerts
 		if s.fits(b) {
 			p.ledger, p.settled, p.straggled, p.previous = s.Ledger, s.Settled, s.Straggled, s.previous
 			p.binding = b
@@ -155,6 +162,3 @@ func (p *Plugin) take(b *binding) (anew *Attention) {
 	a := begin(&p.config, &b.room, b.names())
 	return &a
 }
-
-// WatchesChanged implements sdk.Watcher; Analyse finds the set in its epoch.
-func (p *Plugin) WatchesChanged(context.Context, []sdk.Watch) {}

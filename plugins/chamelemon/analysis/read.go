@@ -14,8 +14,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
-// Hash families of the P4 program: the classifier's, and the encoders', whose digests will do for
-// both.
+// Hash families of the P4 program: the classifier's and the encoders'. Digests of the encoders'
+// family serve for both.
 type (
 	hashes = family.P4
 	wide   = family.P4Wide
@@ -23,11 +23,11 @@ type (
 
 type encoder = fermat.Sketch[wide, fermat.Prime32]
 
-// sampleOdd is the multiplier of the hash that LL candidates are sampled by
+// sampleOdd is the multiplier of the hash that samples LL candidates
 // (docs/chamelemon-p4.md).
 const sampleOdd = 0xcc9e2d51
 
-// sampled says whether an LL candidate of this key is encoded.
+// sampled reports whether an LL candidate with this key is encoded.
 func sampled(key []byte, sample uint32) bool {
 	return rowhash.Mix(rowhash.Key(key), sampleOdd)&0xffff < sample
 }
@@ -36,26 +36,26 @@ func sampled(key []byte, sample uint32) bool {
 type reading struct {
 	sizer
 	edge  *edge
-	whole bool // it delivered everything, and all of it is sound
+	whole bool // all cells were delivered
 	hh    [families]fermat.Result
 	count [families]count
-	// delta is what entered less what left of the LL and HL parts, HH flows put back into HL
-	// (§4.2); nil when the part has no buckets. The network's losses take them over.
-	delta [families][2]*encoder
-	stuck [families]*encoder // HH parts of which a few buckets could not be decoded
-	known bool               // the HH parts were decoded, but for those
-	torn  string             // why the cells are not all of one moment
+	// delta is the difference of the LL and HL parts, entered less left, with HH flows added back
+	// to HL (§4.2); nil if the part has no buckets. decodeLosses consumes them.
+	delta     [families][2]*encoder
+	stuck     [families]*encoder // HH parts with a few buckets that could not be decoded
+	hhCounted bool               // the HH parts were decoded, except those of stuck
+	torn      string             // why the cells are not a consistent copy of the registers
 
-	// What totals works out, when it is asked for first.
+	// Results of totals, computed on its first call.
 	done    bool
-	packets uint64 // that entered; a lower bound when counters overflowed
+	packets uint64 // packets that entered; a lower bound if counters overflowed
 	exact   bool   // packets is exact
 	sizes   sizes
-	flows   float64 // linear counting's number
-	counted bool    // flows could be told
+	flows   float64 // distinct flows by linear counting
+	counted bool    // flows is valid
 }
 
-// sizer is what tells a flow's size. It is kept for the epoch after, to tell changes.
+// sizer estimates flow sizes. It is kept for one more epoch to compute changes.
 type sizer struct {
 	th      uint32
 	decoded bool // the HH parts, completely
@@ -63,10 +63,10 @@ type sizer struct {
 	bits    [2]int
 	cols    [2]family.Range
 	has     [families]bool   // encoders of that family
-	hitters map[string]int64 // packets in the HH part by flow: those that are sure
+	hitters map[string]int64 // packets in the HH part by flow, sure flows only
 }
 
-// newSizer makes one of a classifier's rows, without flows of the HH part.
+// newSizer returns a sizer of a classifier's rows, without flows of the HH part.
 func newSizer(l *layout, th uint32, rows [2][]uint32) sizer {
 	s := sizer{th: th, decoded: true, rows: rows, bits: l.bits}
 	for i := range s.cols {
@@ -83,10 +83,10 @@ type sizes struct {
 	small estimate.Distribution
 	rest  []uint64
 	ok    bool
-	exact bool // every flow is known
+	exact bool // every flow was measured
 }
 
-// object returns an object's cells, or why they are not what they should be. Read-out may pad
+// object returns an object's cells, or an error if their number or width is wrong. Read-out may pad
 // cells to more bits than the register has.
 func (e *edge) object(d *sdk.DeviceData, object string, bits int) (sdk.Cells, error) {
 	c, need := d.Object(object), e.cells[object]
@@ -105,8 +105,8 @@ func (e *edge) object(d *sdk.DeviceData, object string, bits int) (sdk.Cells, er
 	return *c, nil
 }
 
-// read takes an edge's cells apart under the attention that they were written with: all that
-// the next attention is decided by, and nothing else.
+// read decodes an edge switch's cells under the attention in force. It computes only the input of
+// the next attention.
 func (e *edge) read(d *sdk.DeviceData, a *Attention, room *[families]Room) (*reading, error) {
 	l := &e.layout
 	var rows [2][]uint32
@@ -120,7 +120,7 @@ func (e *edge) read(d *sdk.DeviceData, a *Attention, room *[families]Room) (*rea
 			return nil, fmt.Errorf("%s: a counter of %d bits is %d", object, l.bits[i], most)
 		}
 	}
-	r := &reading{sizer: newSizer(l, a.Th[e.name], rows), edge: e, whole: true, known: true}
+	r := &reading{sizer: newSizer(l, a.Th[e.name], rows), edge: e, whole: true, hhCounted: true}
 	for f := range families {
 		if e.up[f] == "" {
 			r.count[f].decoded = true
@@ -144,7 +144,8 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 	if err != nil {
 		return err
 	}
-	upper, lower := register{e.up[f], up.Uint32s(), l.up[f], l.words[f]}, register{e.down[f], down.Uint32s(), l.down[f], l.words[f]}
+	upper, lower := register{e.up[f], up.Uint32s(), l.up[f], l.words[f]},
+		register{e.down[f], down.Uint32s(), l.down[f], l.words[f]}
 	p := a.Parts[f]
 	hh, err := newPart(f, a.hitters(f, room))
 	if err != nil {
@@ -176,10 +177,10 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 		r.delta[f][i] = s
 	}
 	if !r.hh[f].Complete {
-		// A flow that is not sure may have come out of a bucket that only looked like one flow's.
+		// An unsure flow may come from a bucket that was wrongly taken for pure.
 		wrong := func(x fermat.Flow) bool { return !x.Sure }
 		if r.hh[f].Left > fermat.MostLeft || slices.ContainsFunc(r.hh[f].Flows, wrong) {
-			r.known = false
+			r.hhCounted = false
 			return nil
 		}
 		r.stuck[f] = hh
@@ -211,20 +212,21 @@ func tally(s *encoder, r fermat.Result) count {
 	n, _, ok := s.Load()
 	m, width := float64(s.Buckets()), float64(s.Config().Width)
 	if !ok {
-		// No bucket is empty: about what one empty bucket in all would mean. Where seven should be, none
-		// is with a probability of 0.1 %.
+		// No bucket is empty: the estimate for one empty bucket. If seven are expected, none occurs
+		// with a probability of 0.1 %.
 		n = width * math.Log(m)
 		return count{flows: max(n, 1), low: max(width*math.Log(m/7), 1), high: 1.5 * n}
 	}
-	// The standard deviation of linear counting, with t flows a bucket of each array. There are hardly
-	// ever fewer than by three of them, and not often more than by two.
+	// The standard deviation of linear counting with t flows per bucket of each array. The bounds
+	// are three deviations below and two above.
 	t := n / width
 	deviation := math.Sqrt(math.Exp(t)-t-1) / (t * math.Sqrt(m))
 	return count{flows: max(n, 1), low: max(n*(1-3*deviation), 1), high: n * (1 + 2*deviation)}
 }
 
 func newPart(f, buckets int) (*encoder, error) {
-	return fermat.New[wide, fermat.Prime32](fermat.Config{Rows: arrays, Width: buckets, KeyBytes: keyBytes[f], FragmentBits: 32})
+	return fermat.New[wide, fermat.Prime32](fermat.Config{Rows: arrays, Width: buckets, KeyBytes: keyBytes[f],
+		FragmentBits: 32})
 }
 
 // register is a bank of an encoder.
@@ -235,9 +237,9 @@ type register struct {
 	words   int // of a bucket
 }
 
-// take adds a register's buckets from first on to a sketch, or takes them away. Every packet has
-// been counted once in each array: where the sums differ, cells are lost, or packets came while
-// they were read.
+// take adds a register's buckets from first on to a sketch, or subtracts them. Every packet is
+// counted once in each array: if the sums differ, cells were lost, or packets arrived during the
+// read-out.
 func (r *reading) take(from *register, to *encoder, first int, minus bool) error {
 	var sums [arrays]uint64
 	for row := range arrays {
@@ -251,13 +253,13 @@ func (r *reading) take(from *register, to *encoder, first int, minus bool) error
 		}
 	}
 	if sums[0] != sums[1] || sums[0] != sums[2] {
-		r.torn = fmt.Sprintf("%s: the arrays of the part from bucket %d on have counted %d, %d and %d packets: a counter wrapped, cells were lost, or packets came while they were read", from.name, first, sums[0], sums[1], sums[2])
+		r.torn = fmt.Sprintf("%s: the arrays of the part from bucket %d on have counted %d, %d and %d packets: a counter wrapped, cells were lost, or packets arrived during the read-out", from.name, first, sums[0], sums[1], sums[2])
 	}
 	return nil
 }
 
-// query returns the classifier's estimate of a flow's size, never below its packets; 65,535
-// stands for that and more. ok is false then.
+// query returns the classifier's estimate of a flow's size, never below its packets. If all its
+// counters overflowed, size is 65,535, a lower bound, and ok is false.
 func (r *sizer) query(key []byte) (size uint32, ok bool) {
 	return r.lookUp(family.Digest[hashes](0, key))
 }
@@ -276,7 +278,7 @@ func (r *sizer) lookUp(d uint64) (size uint32, ok bool) {
 	return size, true
 }
 
-// familyOf tells the address family of a flow's canonical bytes.
+// familyOf returns the address family of a flow's canonical bytes.
 func familyOf(key []byte) int {
 	if len(key) == keyBytes[0] {
 		return 0
@@ -284,10 +286,10 @@ func familyOf(key []byte) int {
 	return 1
 }
 
-// full is the value that stands for an overflow in a row.
+// full is the value of an overflowed counter in a row.
 func (r *sizer) full(row int) uint32 { return 1<<r.bits[row] - 1 }
 
-// size returns a flow's packets (§4.2), and whether that many is certain. It needs index.
+// size returns a flow's packets (§4.2) and whether they are exact. Call index first.
 func (r *sizer) size(key []byte) (packets uint64, exact bool) {
 	if q, ok := r.hitters[string(key)]; ok {
 		// The flow was an HH candidate from its th-th packet on, as the classifier counted it.
@@ -298,17 +300,17 @@ func (r *sizer) size(key []byte) (packets uint64, exact bool) {
 	}
 	size, _ := r.query(key)
 	if r.decoded && r.has[familyOf(key)] {
-		size = min(size, r.th-1) // or its last packet would have been an HH candidate's
+		size = min(size, r.th-1) // otherwise its last packet would be in the HH part
 	}
 	return uint64(size), false
 }
 
-// index makes the flows of the HH part findable, once.
+// index builds the map of the HH part's flows. Later calls do nothing.
 func (r *reading) index() {
 	if r.hitters != nil {
 		return
 	}
-	var keys []byte // of all flows, so that they are one string, and one allocation
+	var keys []byte // of all flows: one string, one allocation
 	n := 0
 	for f := range families {
 		n += len(r.hh[f].Flows)
@@ -334,7 +336,7 @@ func (r *reading) index() {
 	r.hh = [families]fermat.Result{}
 }
 
-// totals works out the packets, the number of flows and the distribution (§4.2), once.
+// totals computes packets, distinct flows and the size distribution (§4.2). Later calls do nothing.
 func (r *reading) totals(iterations int) {
 	if r.done {
 		return
@@ -346,7 +348,7 @@ func (r *reading) totals(iterations int) {
 		r.packets += uint64(v)
 		r.exact = r.exact && v < r.full(1)
 	}
-	if r.allKnown() {
+	if r.exactSizes() {
 		return
 	}
 	r.flows, r.counted = estimate.Cardinality(len(r.rows[0]), estimate.Zeros(r.rows[0]))
@@ -355,11 +357,11 @@ func (r *reading) totals(iterations int) {
 		limit := int(r.full(i))
 		m := estimate.MRAC{Iterations: iterations, Overflow: uint32(limit)}
 		if i > 0 {
-			m.Iterations = 1 // gives the sizes that are one flow to a counter
+			m.Iterations = 1 // assumes one flow per counter
 		}
 		d, err := m.Run(row)
 		if err != nil {
-			continue // a higher row may do
+			continue // try the next row
 		}
 		r.sizes.ok = true
 		if to := min(limit, len(d)); to > from {
@@ -375,9 +377,9 @@ func (r *reading) totals(iterations int) {
 	}
 }
 
-// allKnown takes number and sizes of the flows from the HH part, if each flow was a candidate from its
-// first packet on, and all packets are there.
-func (r *reading) allKnown() bool {
+// exactSizes takes the number and sizes of the flows from the HH part, if every flow was a
+// candidate from its first packet on and all packets are in the part.
+func (r *reading) exactSizes() bool {
 	sum := uint64(0)
 	for _, n := range r.hitters {
 		sum += uint64(n)
@@ -398,7 +400,7 @@ func (r *reading) allKnown() bool {
 	return true
 }
 
-// tail returns the distribution as the control needs it.
+// tail returns the distribution as input of the control.
 func (s *sizes) tail() tail {
 	var at, n []float64
 	for x, flows := range s.small {

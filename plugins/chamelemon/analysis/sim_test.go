@@ -29,19 +29,20 @@ var edgeName = lab.EdgeName
 // network is the paper's testbed.
 func network() sdk.Network { return lab.New(lab.Config{}).Network() }
 
-// fabric is a testbed whose plans go the way that the collector's do: carried out or not, and accounted for.
+// fabric is a testbed whose plans go the way that the collector's do: carried out or not, and
+// accounted for.
 type fabric struct {
 	tb     testing.TB
 	bed    *lab.Testbed
 	h      *sdktest.Harness
 	config string
-	number uint64 // of the epoch recorded last
+	number uint64 // of the latest epoch
 	plans  []sdk.Plan
 
-	// account: the epochs say what became of plans, as a collector's do.
+	// account: epochs report the outcome of plans, as a collector's do.
 	account  bool
-	fails    func(sdk.Plan) sdk.PlanStatus // what becomes of a plan; nil: it is applied
-	applied  map[string][2]uint64          // newest plan by switch and bank
+	fails    func(sdk.Plan) sdk.PlanStatus // outcome of a plan; nil: applied
+	applied  map[string][2]uint64          // latest plan by switch and bank
 	outcomes []sdk.PlanOutcome
 }
 
@@ -103,12 +104,14 @@ func (f *fabric) carryOut(p sdk.Plan) {
 	touched := make(map[string]bool)
 	for _, w := range p.Writes {
 		touched[w.Device] = true
-		if m := w.Entry.Matches; !p.Ahead || len(m) == 0 || m[0].Field != "time" || len(m[0].Value) != 1 || uint64(m[0].Value[0]) != bit {
+		if m := w.Entry.Matches; !p.PreEpoch || len(m) == 0 || m[0].Field != "time" || len(m[0].Value) != 1 ||
+			uint64(m[0].Value[0]) != bit {
 			f.tb.Errorf("a plan for epoch %d, time bit %d, writes to %+v", p.FromEpoch, bit, w.Entry)
 		}
 	}
 	for name := range touched {
-		f.outcomes = append(f.outcomes, sdk.PlanOutcome{Plan: p.ID, FromEpoch: p.FromEpoch, Device: name, Status: status, Reason: map[bool]string{true: "it came too late"}[status != sdk.PlanApplied]})
+		f.outcomes = append(f.outcomes, sdk.PlanOutcome{Plan: p.ID, FromEpoch: p.FromEpoch, Device: name,
+			Status: status, Reason: map[bool]string{true: "it came too late"}[status != sdk.PlanApplied]})
 		if status == sdk.PlanApplied {
 			x := f.applied[name]
 			x[bit] = p.ID
@@ -153,21 +156,22 @@ func (f *fabric) record(flows []lab.Flow) *sdk.Epoch {
 	e.Plans, f.outcomes = f.outcomes, nil
 	if f.account {
 		for i := range edges {
-			e.States = append(e.States, sdk.DeviceState{Device: edgeName(i), Plan: f.applied[edgeName(i)][f.bed.Bit(f.number)]})
+			e.States = append(e.States, sdk.DeviceState{Device: edgeName(i),
+				Plan: f.applied[edgeName(i)][f.bed.Bit(f.number)]})
 		}
 	}
 	return e
 }
 
-// play records an epoch, has the plugin analyse it, and takes up its plans.
+// play records an epoch, has the plugin analyze it, and takes up its plans.
 func (f *fabric) play(flows []lab.Flow) *sdk.Results {
 	f.tb.Helper()
-	return f.analyse(f.record(flows))
+	return f.analyze(f.record(flows))
 }
 
-func (f *fabric) analyse(e *sdk.Epoch) *sdk.Results {
+func (f *fabric) analyze(e *sdk.Epoch) *sdk.Results {
 	f.tb.Helper()
-	r := f.h.Analyse(e)
+	r := f.h.Analyze(e)
 	f.plans = append(f.plans, r.Plans...)
 	return r
 }

@@ -15,26 +15,25 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// stateVersion is the version of the form that the state is saved in: a length of four bytes, big-endian
-// as all numbers are, and a JSON object of that length, which is what is decided; then, for
-// each edge switch that the object names in its order, the epoch before as flows' sizes
-// need it: the two rows of the classifier, then the IPv4 and the IPv6 flows of the HH part, each as its
-// packets, a varint, and its canonical bytes.
+// stateVersion is the version of the encoding of the saved state: the length of a JSON object (four
+// bytes, big-endian like all numbers), the object (type snapshot), and for each entry of its Kept,
+// in order, the flow sizes of the preceding epoch: the two rows of the classifier, then the IPv4
+// and the IPv6 flows of the HH part, each as its packets (a varint) and its canonical bytes.
 const stateVersion = 1
 
-// snapshot is what a new process needs to go on.
+// snapshot is the state that a new process resumes from.
 type snapshot struct {
 	Edges   []savedEdge
 	Layout  savedLayout
 	Room    [families]Room
 	Ledger  ledger
 	Settled uint64
-	// Straggled is the newest epoch in which more packets left than entered.
-	Straggled uint64
-	Turns     turns
-	Alerts    alerts
-	// Previous is the number of the epoch before; Kept are the switches whose flows follow. In
-	// a large network not all of them fit: the others' changes are told one epoch later.
+	// Straggled is the latest epoch in which more packets left than entered.
+	Straggled   uint64
+	Transitions transitions `json:"Turns"` // the name in version 1
+	Alerts      alerts
+	// Previous is the number of the preceding epoch; Kept lists the switches whose flows follow.
+	// In a large network not all of them fit: changes of the others appear one epoch later.
 	Previous uint64
 	Kept     []savedSizes
 
@@ -59,12 +58,13 @@ type savedSizes struct {
 }
 
 func (e *edge) saved() savedEdge {
-	return savedEdge{e.name, strings.Join(e.classifier[:], " "), strings.Join(slices.Concat(e.up[:], e.down[:]), " "), e.ports}
+	return savedEdge{e.name, strings.Join(e.classifier[:], " "), strings.Join(slices.Concat(e.up[:], e.down[:]), " "),
+		e.ports}
 }
 
 func (l *layout) saved() savedLayout { return savedLayout{l.bits, l.counters, l.up, l.down} }
 
-// fits says whether the network is the one that the state is of.
+// fits reports whether the state is of this network.
 func (s *snapshot) fits(b *binding) bool {
 	return len(s.Ledger.Plans) > 0 && s.Layout == b.layout.saved() && s.Room == b.room &&
 		slices.EqualFunc(s.Edges, b.edges, func(x savedEdge, e edge) bool {
@@ -81,7 +81,8 @@ func (p *Plugin) SaveState() (sdk.State, error) {
 	if len(b.edges) == 0 {
 		return sdk.State{}, nil
 	}
-	s := snapshot{Layout: b.layout.saved(), Room: b.room, Ledger: p.ledger, Settled: p.settled, Straggled: p.straggled, Turns: p.turns}
+	s := snapshot{Layout: b.layout.saved(), Room: b.room, Ledger: p.ledger, Settled: p.settled, Straggled: p.straggled,
+		Transitions: p.transitions}
 	for i := range b.edges {
 		s.Edges = append(s.Edges, b.edges[i].saved())
 	}
@@ -131,7 +132,7 @@ func (s *sizer) savedBytes() int {
 	return n
 }
 
-// cellBytes are those of a counter as it is saved.
+// cellBytes is the size of a saved counter.
 func cellBytes(bits int) int { return (bits + 7) / 8 }
 
 // appendTo appends the rows, and the flows by family.
@@ -165,10 +166,10 @@ func (s *sizer) appendTo(b []byte) (_ []byte, flows [families]int) {
 	return b, flows
 }
 
-// RestoreState implements sdk.Stateful. What cannot be is refused as a whole.
+// RestoreState implements sdk.Stateful. An invalid state is refused as a whole.
 func (p *Plugin) RestoreState(state sdk.State) error {
 	if state.Version != stateVersion {
-		return fmt.Errorf("the state has version %d; understood is %d", state.Version, stateVersion)
+		return fmt.Errorf("the state has version %d; this plugin reads version %d", state.Version, stateVersion)
 	}
 	s, err := readSnapshot(state.Data)
 	if err != nil {
@@ -180,7 +181,7 @@ func (p *Plugin) RestoreState(state sdk.State) error {
 	return nil
 }
 
-var errState = errors.New("it is not what this plugin saves")
+var errState = errors.New("not a state of this plugin")
 
 func readSnapshot(data []byte) (*snapshot, error) {
 	if len(data) < 4 || uint64(len(data)-4) < uint64(binary.BigEndian.Uint32(data)) || len(data) > sdk.MaxState {
@@ -209,7 +210,7 @@ func readSnapshot(data []byte) (*snapshot, error) {
 	return s, nil
 }
 
-// check refuses attentions that no pipeline should be set to.
+// check refuses attentions that are out of range.
 func (s *snapshot) check() error {
 	for i, bits := range s.Layout.Bits {
 		if bits < 1 || bits > 32 || s.Layout.Counters[i] < 1 || s.Layout.Counters[i] > sdk.MaxState {
@@ -225,7 +226,8 @@ func (s *snapshot) check() error {
 		if h.Bank < anyBank || h.Bank > 1 || i > 0 && h.ID <= s.Ledger.Plans[i-1].ID || h.ID > s.Ledger.Last {
 			return fmt.Errorf("plan %d for bank %d", h.ID, h.Bank)
 		}
-		if a.State > Ill || a.Tl < 1 || a.Tl > maxThreshold || a.Sample > Sampled || (a.State == Healthy) != (a.Tl == 1) {
+		if a.State > Ill || a.Tl < 1 || a.Tl > maxThreshold || a.Sample > Sampled ||
+			(a.State == Healthy) != (a.Tl == 1) {
 			return fmt.Errorf("plan %d: state %d, Tl %d, sample %d", h.ID, a.State, a.Tl, a.Sample)
 		}
 		for _, e := range s.Edges {
@@ -234,7 +236,8 @@ func (s *snapshot) check() error {
 			}
 		}
 		for f, part := range a.Parts {
-			if r := &s.Room[f]; part.LL < 0 || part.HL < 0 || r.Up < 0 || r.Down < 0 || part.LL > r.Down || part.HL > r.Down-part.LL || r.Down > r.Up {
+			if r := &s.Room[f]; part.LL < 0 || part.HL < 0 || r.Up < 0 || r.Down < 0 || part.LL > r.Down ||
+				part.HL > r.Down-part.LL || r.Down > r.Up {
 				return fmt.Errorf("plan %d: %d buckets for LL and %d for HL of %d", h.ID, part.LL, part.HL, r.Down)
 			}
 		}
@@ -251,7 +254,7 @@ func (s *snapshot) check() error {
 	return nil
 }
 
-// readSizes reads what an edge switch saw.
+// readSizes reads the flow sizes of an edge switch.
 func (s *snapshot) readSizes(k *savedSizes, b []byte) (*sizer, []byte, error) {
 	var rows [2][]uint32
 	for i := range rows {

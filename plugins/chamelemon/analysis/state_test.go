@@ -31,7 +31,7 @@ func everything(tb testing.TB, r *sdk.Results) []string {
 		}
 	}
 	for _, p := range r.Plans {
-		out = append(out, fmt.Sprint("plan ", p.FromEpoch, p.Ahead, p.Writes))
+		out = append(out, fmt.Sprint("plan ", p.FromEpoch, p.PreEpoch, p.Writes))
 	}
 	for _, e := range r.Events {
 		out = append(out, "event "+e.Message)
@@ -40,8 +40,8 @@ func everything(tb testing.TB, r *sdk.Results) []string {
 	return out
 }
 
-// TestRestart: killed between epochs, whichever they are, the plugin tells the same as without:
-// in a network that turns ill and healthy again, with changes of flows from epoch to epoch.
+// TestRestart: a plugin that is killed between any two epochs gives the same results as one that
+// keeps running, in a network that becomes ill and healthy again while flows change.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for _, account := range []bool{false, true} {
@@ -62,7 +62,8 @@ func TestRestart(t *testing.T) {
 				if !slices.Equal(x, y) {
 					for k := range min(len(x), len(y)) {
 						if x[k] != y[k] {
-							t.Fatalf("epoch %d, of %d and %d lines the first that differs:\n%s\n%s", b.number, len(x), len(y), x[k], y[k])
+							t.Fatalf("epoch %d, of %d and %d lines the first that differs:\n%s\n%s", b.number, len(x),
+								len(y), x[k], y[k])
 						}
 					}
 					t.Fatalf("epoch %d: %d and %d lines", b.number, len(x), len(y))
@@ -87,8 +88,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRestartWithout: a process that nothing is handed to begins anew, and calls nothing exact
-// before it is certain again under what the switches measure.
+// TestRestartWithout: a process without a saved state starts from the initial attention, and
+// reports nothing as exact before the attention in force is certain.
 func TestRestartWithout(t *testing.T) {
 	t.Parallel()
 	for _, account := range []bool{false, true} {
@@ -108,15 +109,16 @@ func TestRestartWithout(t *testing.T) {
 					t.Fatalf("epoch %d, account %v: %v lost %d", f.number, account, v, truth[v["flow"]])
 				}
 			}
-			if at := row(t, r, attentionList); at["settled"] != "true" && i >= 2 || at["settled"] == "true" && i < 2 && !account {
+			if at := row(t, r, attentionList); at["settled"] != "true" && i >= 2 || at["settled"] == "true" && i < 2 &&
+				!account {
 				t.Errorf("account %v, %d epochs after the start: %v", account, i, at)
 			}
 		}
 	}
 }
 
-// TestLatePlans: the collector says that plans were not written. What was measured is told by
-// what was really in force, and the plan is made again.
+// TestLatePlans: the collector reports plans as not written. Results use the attention in force,
+// and the plan is sent again.
 func TestLatePlans(t *testing.T) {
 	t.Parallel()
 	f := newSmall(t, 43, `{}`)
@@ -154,20 +156,20 @@ func TestLatePlans(t *testing.T) {
 		}
 	}
 	if late < 3 || !said || !active {
-		t.Errorf("%d plans, told in the log %v, as an alert %v", late, said, active)
+		t.Errorf("%d plans, in the log %v, as an alert %v", late, said, active)
 	}
 }
 
-// TestMixed: entries changed in the midst of an epoch, or another process's are in force, or the
-// switches are divided differently: nothing is called exact, and it is said why.
+// TestMixed: entries changed during an epoch, or those of another process are in force, or the
+// switches have different divisions: nothing is exact, and the problem has the reason.
 func TestMixed(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(*sdk.Epoch, *fabric)
 		want   string
 	}{
-		"mixed":   {func(e *sdk.Epoch, _ *fabric) { e.States[1].Mixed = true }, "in the midst of the epoch"},
-		"none":    {func(e *sdk.Epoch, _ *fabric) { e.States[1].Plan = 0 }, "no configuration"},
+		"mixed":   {func(e *sdk.Epoch, _ *fabric) { e.States[1].Mixed = true }, "changed during the epoch"},
+		"none":    {func(e *sdk.Epoch, _ *fabric) { e.States[1].Plan = 0 }, "no ChameleMon plan"},
 		"unknown": {func(e *sdk.Epoch, _ *fabric) { e.States[1].Plan = 12345 }, "earlier process"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +178,7 @@ func TestMixed(t *testing.T) {
 			steady(f, 1250)
 			e := f.record(f.flows(1250, 0.1, 0))
 			tc.change(e, f)
-			r := f.analyse(e)
+			r := f.analyze(e)
 			for _, v := range lab.Rows(r, victimList) {
 				if v["exact"] == "true" {
 					t.Fatalf("called exact: %v", v)
@@ -186,7 +188,8 @@ func TestMixed(t *testing.T) {
 			if at["settled"] != "false" || !strings.Contains(at["problem"], tc.want) || s["victims-exact"] != "false" {
 				t.Errorf("attention %v, summary %v", at, s)
 			}
-			if x := row(t, r, alertList, "kind", "plan-failed", "subject", "edge2"); x["active"] != "true" || !said(r, tc.want) {
+			if x := row(t, r, alertList, "kind", "plan-failed", "subject", "edge2"); x["active"] != "true" ||
+				!said(r, tc.want) {
 				t.Errorf("alert %v, events %v", x, r.Events)
 			}
 			flows := f.flows(1250, 0.1, 0)
@@ -200,8 +203,9 @@ func TestDoubts(t *testing.T) {
 	f := newSmall(t, 45, `{}`)
 	steady(f, 1250)
 	e := f.record(f.flows(1250, 0.1, 0))
-	e.Doubts = []sdk.Doubt{{Device: "edge3", Reason: "its bank was flipped 12 ms after the first one"}}
-	r := f.analyse(e)
+	e.AccuracyWarnings = []sdk.AccuracyWarning{{Device: "edge3",
+		Reason: "its bank was flipped 12 ms after the first one"}}
+	r := f.analyze(e)
 	n := 0
 	for _, v := range lab.Rows(r, victimList) {
 		if n++; v["exact"] == "true" {
@@ -209,14 +213,17 @@ func TestDoubts(t *testing.T) {
 		}
 	}
 	s, at := row(t, r, summaryList, "device", Network), row(t, r, attentionList)
-	if n == 0 || s["status"] != "partial" || s["victims-exact"] != "false" || !strings.Contains(s["problem"], "12 ms") || !strings.Contains(at["problem"], "12 ms") {
+	if n == 0 || s["status"] != "partial" || s["victims-exact"] != "false" ||
+		!strings.Contains(s["problem"], "12 ms") || !strings.Contains(at["problem"], "12 ms") {
 		t.Errorf("%d victims, summary %v, attention %v", n, s, at)
 	}
-	if x := row(t, r, alertList, "kind", "out-of-step", "subject", "edge3"); x["active"] != "true" || x["count"] != "1" || !said(r, "12 ms") {
+	if x := row(t, r, alertList, "kind", "out-of-step", "subject", "edge3"); x["active"] != "true" ||
+		x["count"] != "1" || !said(r, "12 ms") {
 		t.Errorf("alert %v", x)
 	}
 	r = f.play(f.flows(1250, 0.1, 0))
-	if x := row(t, r, alertList, "kind", "out-of-step", "subject", "edge3"); x["active"] != "false" || x["count"] != "1" || x["since-epoch"] != strconv.FormatUint(f.number, 10) {
+	if x := row(t, r, alertList, "kind", "out-of-step", "subject", "edge3"); x["active"] != "false" ||
+		x["count"] != "1" || x["since-epoch"] != strconv.FormatUint(f.number, 10) {
 		t.Errorf("alert %v", x)
 	}
 	if s := row(t, r, summaryList, "device", Network); s["status"] != "complete" || s["victims-exact"] != "true" {
@@ -224,7 +231,8 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// TestStateRefused: what another version saved, or nobody, is refused and the plugin begins anew.
+// TestStateRefused: a state of another version, or an invalid one, is refused, and the plugin
+// starts without a state.
 func TestStateRefused(t *testing.T) {
 	f := newSmall(t, 46, `{}`)
 	state := f.play(f.flows(500, 0.1, 0)).State
@@ -257,14 +265,17 @@ func TestStateRefused(t *testing.T) {
 	if err := p.RestoreState(*state); err != nil {
 		t.Fatal(err)
 	}
-	// Another network than the state is of: begun anew, but counts go on.
+	// A state of another network: only its counts are used.
 	n := network()
 	n.Devices = n.Devices[1:]
 	s, err := p.Configure(context.Background(), sdk.Config{}, n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(s.Plan.Writes, func(w sdk.DeviceWrite) bool { return strings.HasSuffix(w.Entry.Table, "thresholds") }) {
+	if !slices.ContainsFunc(s.Plan.Writes, func(w sdk.DeviceWrite) bool {
+		return strings.HasSuffix(w.Entry.Table,
+			"thresholds")
+	}) {
 		t.Error("thresholds are not written")
 	}
 }
@@ -298,20 +309,21 @@ func FuzzState(f *testing.F) {
 			t.Fatal(err)
 		}
 		e := &sdk.Epoch{Number: 7}
-		if _, err := p.Analyse(context.Background(), e); err != nil {
+		if _, err := p.Analyze(context.Background(), e); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-// TestTurns: each change of state is told once, and the alert is active while the network is ill.
-func TestTurns(t *testing.T) {
+// TestTransitions: each change of state gives one event, and the alert is active while the network
+// is ill.
+func TestTransitions(t *testing.T) {
 	p := New()
 	var events []string
 	for i, state := range []State{Healthy, Healthy, Ill, Ill, Ill, Healthy, Healthy, Ill} {
 		a := &analysis{epoch: &sdk.Epoch{Number: uint64(i)}, state: state}
 		out := &sdk.Results{}
-		p.turn(a, out, nil)
+		p.recordTransition(a, out, nil)
 		for _, e := range out.Events {
 			events = append(events, fmt.Sprint(i, " ", e.Attributes["state"]))
 		}
@@ -319,7 +331,8 @@ func TestTurns(t *testing.T) {
 			t.Errorf("epoch %d: ill %v", i, ill)
 		}
 	}
-	if want := []string{"2 ill", "5 healthy", "7 ill"}; !slices.Equal(events, want) || p.turns.Count != 3 || p.turns.From != 9 {
-		t.Errorf("%v, %+v", events, p.turns)
+	if want := []string{"2 ill", "5 healthy", "7 ill"}; !slices.Equal(events, want) || p.transitions.Count != 3 ||
+		p.transitions.From != 9 {
+		t.Errorf("%v, %+v", events, p.transitions)
 	}
 }

@@ -33,7 +33,7 @@ const (
 // view is the results of a switch, or of the network.
 type view struct {
 	device  string
-	whole   bool // all that it is about delivered everything
+	whole   bool // all its switches delivered all cells
 	decoded bool // the HH parts were decoded
 	exact   bool
 	packets uint64
@@ -44,7 +44,7 @@ type view struct {
 	changes []changed
 	problem string
 	empty   bool // nothing was delivered
-	compare bool // changes can be told
+	compare bool // changes can be computed
 }
 
 // sized is a flow with its packets.
@@ -62,10 +62,11 @@ type changed struct {
 
 func (c changed) by() uint64 { return max(c.before, c.after) - min(c.before, c.after) }
 
-// views makes the results of every edge, and of the network: a flow enters at one edge, so
-// the network's are the edges' together.
+// views computes the results of each edge switch and of the network. A flow enters at one edge
+// switch, so network results are sums over the edge switches.
 func (a *analysis) views() []*view {
-	all := &view{device: Network, whole: a.b.problem == "", decoded: true, exact: a.b.problem == "", counted: true, compare: a.b.problem == "", problem: a.b.problem, empty: true}
+	all := &view{device: Network, whole: a.b.problem == "", decoded: true, exact: a.b.problem == "", counted: true,
+		compare: a.b.problem == "", problem: a.b.problem, empty: true}
 	hitters, changes := make(map[string]sized), make(map[string]changed)
 	out := []*view{all}
 	first := true
@@ -79,7 +80,8 @@ func (a *analysis) views() []*view {
 			continue
 		}
 		r := a.readings[at]
-		v := &view{device: name, whole: r.whole, decoded: r.decoded, exact: r.exact && r.whole && !a.mixed, packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name)}
+		v := &view{device: name, whole: r.whole, decoded: r.decoded, exact: r.exact && r.whole && !a.mixed,
+			packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name)}
 		v.hitters = make([]sized, 0, len(r.hitters))
 		certain := r.th == 1 && r.decoded && a.settled && r.whole && !a.mixed
 		for raw, q := range r.hitters {
@@ -88,7 +90,7 @@ func (a *analysis) views() []*view {
 		a.changes(v, r)
 		for _, h := range v.hitters {
 			if h.packets*uint64(len(a.b.edges)) < a.config.HeavyHitters.Packets {
-				continue // not above the threshold with all edges together
+				continue // below the threshold even if all edge switches counted the same
 			}
 			sum := hitters[h.raw]
 			hitters[h.raw] = sized{h.raw, sum.packets + h.packets, h.exact && (sum.exact || sum.raw == "")}
@@ -109,7 +111,7 @@ func (a *analysis) views() []*view {
 	}
 	if len(absent) > 0 {
 		all.whole, all.exact, all.compare = false, false, false
-		all.problem = "nothing of " + strings.Join(absent, ", ")
+		all.problem = "no data of " + strings.Join(absent, ", ")
 	}
 	all.hitters = slices.Collect(maps.Values(hitters))
 	all.changes = slices.Collect(maps.Values(changes))
@@ -119,8 +121,8 @@ func (a *analysis) views() []*view {
 	return out
 }
 
-// changes compares with the epoch before, if both were delivered and decoded whole: flows
-// in the HH part of either (§4.2).
+// changes computes the changes of the flows in the HH part of this or the preceding epoch (§4.2),
+// if both were delivered and decoded completely.
 func (a *analysis) changes(v *view, r *reading) {
 	if a.previous == nil || a.previous.number+1 != a.epoch.Number || !r.whole || !r.decoded {
 		return
@@ -145,7 +147,7 @@ func (a *analysis) changes(v *view, r *reading) {
 	}
 }
 
-// heaviest keeps the flows above the thresholds, the largest first.
+// heaviest keeps the flows above the thresholds and sorts them, largest first.
 func (a *analysis) heaviest(v *view) {
 	c := a.config
 	least := max(c.HeavyHitters.Packets, uint64(math.Ceil(c.HeavyHitters.Share*float64(v.packets))), 1)
@@ -154,7 +156,7 @@ func (a *analysis) heaviest(v *view) {
 		return cmp.Or(cmp.Compare(y.packets, x.packets), strings.Compare(x.raw, y.raw))
 	})
 	if v.device == Network && !v.compare {
-		v.changes = nil // some switches' only
+		v.changes = nil // incomplete: of some switches only
 	}
 	v.changes = slices.DeleteFunc(v.changes, func(x changed) bool { return x.by() <= c.HeavyChanges.Packets })
 	slices.SortFunc(v.changes, func(x, y changed) int {
@@ -162,8 +164,8 @@ func (a *analysis) heaviest(v *view) {
 	})
 }
 
-// publish makes the tables. Each replaces all of its list. What is new of the problems, and what
-// is over, is told in the log.
+// publish builds the tables. Each replaces its whole list. Raised and cleared alerts become log
+// events.
 func (p *Plugin) publish(a *analysis, out *sdk.Results) (*sdk.Results, error) {
 	views := a.views()
 	add := func(build func([]*view) (*table.Table, error)) error {
@@ -175,14 +177,15 @@ func (p *Plugin) publish(a *analysis, out *sdk.Results) (*sdk.Results, error) {
 		return nil
 	}
 	for _, build := range []func([]*view) (*table.Table, error){
-		a.victimTable, a.summaryTable, a.hitterTable, a.changeTable, a.rangeTable, a.flowTable, a.thresholdTable, a.encoderTable,
+		a.victimTable, a.summaryTable, a.hitterTable, a.changeTable, a.rangeTable, a.watchedTable, a.thresholdTable,
+		a.encoderTable,
 	} {
 		if err := add(build); err != nil {
 			return nil, err
 		}
 	}
-	begun, over := p.alerts.update(a.epoch, a.problems)
-	out.Events = append(out.Events, tell(begun, over)...)
+	raised, cleared := p.alerts.update(a.epoch, a.problems)
+	out.Events = append(out.Events, alertEvents(raised, cleared)...)
 	a.alerts = p.alerts
 	if err := add(a.alertTable); err != nil {
 		return nil, err
@@ -194,7 +197,8 @@ func (p *Plugin) publish(a *analysis, out *sdk.Results) (*sdk.Results, error) {
 func (a *analysis) victimTable([]*view) (*table.Table, error) {
 	b := table.NewBuilder(victimList)
 	flows, epoch, rank := b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
-	lost, exact, kind, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"), b.Uint("state/packets")
+	lost, exact, kind, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"),
+		b.Uint("state/packets")
 	entry, exit := b.Text("state/entry"), b.Text("state/exit")
 	for i, v := range a.losses.victims[:min(len(a.losses.victims), a.config.Victims.Limit)] {
 		flows.Append(v.key.String())
@@ -221,8 +225,10 @@ func text(c *table.TextAppender, s string) {
 
 func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(summaryList)
-	device, epoch, status, problem := b.TextKey("device"), b.Uint("state/epoch"), b.Text("state/status"), b.Text("state/problem")
-	packets, exact, flows, entropy := b.Uint("state/packets"), b.Bool("state/packets-exact"), b.Uint("state/distinct-flows"), b.Float("state/entropy")
+	device, epoch, status, problem := b.TextKey("device"), b.Uint("state/epoch"), b.Text("state/status"),
+		b.Text("state/problem")
+	packets, exact, flows, entropy := b.Uint("state/packets"), b.Bool("state/packets-exact"),
+		b.Uint("state/distinct-flows"), b.Float("state/entropy")
 	flowsExact := b.Bool("state/flows-exact")
 	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
 	victims, known, lost := b.Uint("state/victims"), b.Bool("state/victims-exact"), b.Uint("state/lost-packets")
@@ -234,10 +240,10 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 		switch {
 		case v.empty:
 			s = sdk.StatusLost
-		case !v.whole || !v.decoded || network && (!a.losses.complete || a.doubt != ""):
+		case !v.whole || !v.decoded || network && (!a.losses.complete || a.warning != ""):
 			s = sdk.StatusPartial
 			if network && why == "" {
-				why = cmp.Or(a.losses.reason, a.doubt)
+				why = cmp.Or(a.losses.reason, a.warning)
 			}
 		}
 		status.Append(s.String())
@@ -270,7 +276,7 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 			lost.AppendNull()
 			continue
 		}
-		known.Append(a.losses.complete && a.settled && a.doubt == "" && a.attention.Tl == 1)
+		known.Append(a.losses.complete && a.settled && a.warning == "" && a.attention.Tl == 1)
 		sum := uint64(0)
 		for i := range a.losses.victims {
 			sum += uint64(a.losses.victims[i].lost)
@@ -288,13 +294,13 @@ func optional(c *table.UintAppender, x float64, ok bool) {
 	c.Append(uint64(math.Round(x)))
 }
 
-// digits rounds to so many digits after the point, those of the leaf's decimal64.
+// digits rounds to n fraction digits, those of the leaf's decimal64.
 func digits(x float64, n int) float64 {
 	scale := math.Pow10(n)
 	return math.Round(x*scale) / scale
 }
 
-// keyText is a flow's text.
+// keyText returns a flow as text.
 func keyText(raw string) string {
 	k, err := flow.ParseBinary(flow.FiveTuple, []byte(raw))
 	if err != nil {
@@ -324,7 +330,8 @@ func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
 func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(changeList)
 	device, flows, epoch, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
-	previous, current, delta, kind := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"), b.Text("state/kind")
+	previous, current, delta, kind := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"),
+		b.Text("state/kind")
 	for _, v := range views {
 		for i, c := range v.changes[:min(len(v.changes), a.config.HeavyChanges.Limit)] {
 			device.Append(v.device)
@@ -340,12 +347,13 @@ func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 	return b.Table()
 }
 
-// single is how many sizes have a range of their own; the ranges above double.
+// single is the largest size with its own range; the ranges above double.
 const single = 32
 
 func (a *analysis) rangeTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(rangeList)
-	device, from, epoch, to, flows := b.TextKey("device"), b.UintKey("from"), b.Uint("state/epoch"), b.Uint("state/to"), b.Float("state/flows")
+	device, from, epoch, to, flows := b.TextKey("device"), b.UintKey("from"), b.Uint("state/epoch"), b.Uint("state/to"),
+		b.Float("state/flows")
 	for _, v := range views {
 		if !v.sizes.ok {
 			continue
@@ -387,71 +395,13 @@ func rangeOf(x uint64) (first, last uint64) {
 	return first, last
 }
 
-// flowTable answers for the flows that somebody subscribed to.
-func (a *analysis) flowTable([]*view) (*table.Table, error) {
-	b := table.NewBuilder(flowList)
-	device, flows, epoch, packets, exact := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/packets"), b.Bool("state/exact")
-	for _, w := range a.epoch.Watched {
-		if w.List != flowList {
-			continue
-		}
-		name, asked := w.Keys["device"], w.Keys["flow"]
-		key, err := flow.Parse(flow.FiveTuple, asked)
-		if err != nil {
-			a.problem(clip(asked), badWatch, err.Error())
-			continue
-		}
-		best, sure, any := a.sizeAt(name, key)
-		if !any {
-			a.problem(clip(asked), badWatch, fmt.Sprintf("epoch %d has nothing of %s", a.epoch.Number, clip(name)))
-			continue
-		}
-		device.Append(name)
-		flows.Append(asked) // as it was asked for, or the answer would miss its subscriber
-		epoch.Append(a.epoch.Number)
-		packets.Append(best)
-		exact.Append(sure)
-	}
-	return b.Table()
-}
-
-// sizeAt returns a flow's packets at a switch, or in the network: it enters at one edge, that of
-// its source where the network model tells it. Elsewhere it is a collision, and so is all but the largest.
-func (a *analysis) sizeAt(name string, key flow.Key) (packets uint64, exact, known bool) {
-	if name == Network && (a.b.problem != "" || len(a.readings) < len(a.b.edges)) {
-		return 0, false, false
-	}
-	raw := key.AppendBinary(nil)
-	at := name
-	if name == Network {
-		at = a.b.attachedTo(key.SrcAddr())
-	}
-	if !slices.ContainsFunc(a.readings, func(r *reading) bool { return r.edge.name == at }) {
-		at = ""
-	}
-	for _, r := range a.readings {
-		if r.edge.name != at && (at != "" || name != Network) {
-			continue
-		}
-		n, e := r.size(raw)
-		if n == 0 {
-			e = true // a classifier never misses a flow
-		}
-		if e = e && r.whole; !known || n > packets {
-			packets, exact = n, e && a.settled && !a.mixed
-		}
-		known = true
-	}
-	return packets, exact, known
-}
-
 func (a *analysis) attentionTable([]*view) (*table.Table, error) {
 	b := table.NewBuilder(attentionList)
 	b.Uint("state/epoch").Append(a.epoch.Number)
 	b.Text("state/network-state").Append(a.attention.State.String())
 	b.Text("state/next-state").Append(a.next.State.String())
 	b.Bool("state/decoded").Append(a.losses.complete)
-	text(b.Text("state/problem"), cmp.Or(a.losses.reason, a.doubt, a.force.reasons()))
+	text(b.Text("state/problem"), cmp.Or(a.losses.reason, a.warning, a.applied.reasons()))
 	b.Bool("state/settled").Append(a.settled)
 	b.Uint("state/low-threshold").Append(uint64(a.attention.Tl))
 	high := uint32(0)
@@ -471,14 +421,14 @@ func (a *analysis) attentionTable([]*view) (*table.Table, error) {
 	}
 	b.Uint("state/edge-switches-delivered").Append(uint64(whole))
 	since, at := b.Uint("state/changed-from"), b.Uint("state/last-change")
-	if a.turns.Count > 0 {
-		since.Append(a.turns.From)
-		at.Append(uint64(max(a.turns.At, 0)))
+	if a.transitions.Count > 0 {
+		since.Append(a.transitions.From)
+		at.Append(uint64(max(a.transitions.At, 0)))
 	} else {
 		since.AppendNull()
 		at.AppendNull()
 	}
-	b.Uint("state/changes").Append(a.turns.Count)
+	b.Uint("state/changes").Append(a.transitions.Count)
 	active := 0
 	for _, x := range a.alerts {
 		if x.Active && x.Kind != badWatch {
@@ -494,7 +444,8 @@ func (a *analysis) attentionTable([]*view) (*table.Table, error) {
 func (a *analysis) thresholdTable([]*view) (*table.Table, error) {
 	b := table.NewBuilder(thresholdList)
 	device, epoch := b.TextKey("device"), b.Uint("state/epoch")
-	high, nextHigh, low, nextLow := b.Uint("state/high-threshold"), b.Uint("state/next-high-threshold"), b.Uint("state/low-threshold"), b.Uint("state/next-low-threshold")
+	high, nextHigh, low, nextLow := b.Uint("state/high-threshold"), b.Uint("state/next-high-threshold"),
+		b.Uint("state/low-threshold"), b.Uint("state/next-low-threshold")
 	for i := range a.b.edges {
 		name := a.b.edges[i].name
 		device.Append(name)
@@ -509,7 +460,8 @@ func (a *analysis) thresholdTable([]*view) (*table.Table, error) {
 
 func (a *analysis) encoderTable([]*view) (*table.Table, error) {
 	b := table.NewBuilder(encoderList)
-	device, families4, parts, epoch := b.TextKey("device"), b.TextKey("family"), b.TextKey("part"), b.Uint("state/epoch")
+	device, families4, parts, epoch := b.TextKey("device"), b.TextKey("family"), b.TextKey("part"),
+		b.Uint("state/epoch")
 	now, next, memory := b.Uint("state/buckets"), b.Uint("state/next-buckets"), b.Uint("state/memory")
 	flows, load, decoded := b.Uint("state/flows"), b.Float("state/load-factor"), b.Bool("state/decoded")
 	row := func(name string, f int, part string, width, coming int, n count, known bool) {

@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// totals are what the six accumulation tasks should tell of a switch, or of the network.
+// totals are the ground truth of the six accumulation tasks for a switch or the network.
 type totals struct {
 	packets int64
 	flows   int
@@ -27,7 +27,8 @@ const heavy = 60 // packets
 
 // truthOf works out what is exactly so. edge is the switch, -1 for all.
 func truthOf(before, after []lab.Flow, edge int) totals {
-	x := totals{hitters: make(map[string]int64), changes: make(map[string][2]int64), byRange: make(map[string]int64), sizes: make(map[string]int64)}
+	x := totals{hitters: make(map[string]int64), changes: make(map[string][2]int64), byRange: make(map[string]int64),
+		sizes: make(map[string]int64)}
 	sizes := make(map[string][2]int64)
 	for k, flows := range [][]lab.Flow{before, after} {
 		for i := range flows {
@@ -61,20 +62,21 @@ func truthOf(before, after []lab.Flow, edge int) totals {
 	return x
 }
 
-// f1 compares what is told with what is so, and returns the mean relative error of what is both.
-func f1[V any](told map[string]float64, truth map[string]V, of func(V) float64) (f1, are float64) {
+// f1 compares reported values with the ground truth. It returns the F1 score and the average
+// relative error of the values in both.
+func f1[V any](reported map[string]float64, truth map[string]V, of func(V) float64) (f1, are float64) {
 	hits := 0
-	for key, v := range told {
+	for key, v := range reported {
 		if want, ok := truth[key]; ok {
 			hits++
 			are += math.Abs(v-of(want)) / math.Abs(of(want))
 		}
 	}
-	return 2 * float64(hits) / float64(max(len(told)+len(truth), 1)), are / float64(max(hits, 1))
+	return 2 * float64(hits) / float64(max(len(reported)+len(truth), 1)), are / float64(max(hits, 1))
 }
 
-// TestTasks holds the six accumulation tasks to the exact truth, on each switch and network-wide: in a
-// network that is not full, and in one where Th is above 1.
+// TestTasks holds the six accumulation tasks to the exact truth, on each switch and network-wide:
+// in a network that is not full, and in one where Th is above 1.
 func TestTasks(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -107,10 +109,12 @@ func TestTasks(t *testing.T) {
 			e := f.record(after)
 			for i := 0; i < len(after); i += max(len(after)/500, 1) {
 				e.Watched = append(e.Watched,
-					sdk.Watch{List: flowList, Keys: map[string]string{"device": Network, "flow": after[i].Key.String()}},
-					sdk.Watch{List: flowList, Keys: map[string]string{"device": edgeName(after[i].Entry), "flow": after[i].Key.String()}})
+					sdk.RowKey{List: flowList, Keys: map[string]string{"device": Network,
+						"flow": after[i].Key.String()}},
+					sdk.RowKey{List: flowList, Keys: map[string]string{"device": edgeName(after[i].Entry),
+						"flow": after[i].Key.String()}})
 			}
-			r := f.analyse(e)
+			r := f.analyze(e)
 			for edge := -1; edge < edges; edge++ {
 				device := Network
 				if edge >= 0 {
@@ -128,23 +132,26 @@ func TestTasks(t *testing.T) {
 				}
 				s := row(t, r, summaryList, "device", device)
 				hf, hare := f1(of(hitterList, "packets"), truth.hitters, func(n int64) float64 { return float64(n) })
-				cf, care := f1(of(changeList, "delta"), truth.changes, func(n [2]int64) float64 { return float64(n[1] - n[0]) })
+				cf, care := f1(of(changeList, "delta"), truth.changes,
+					func(n [2]int64) float64 { return float64(n[1] - n[0]) })
 				_, all := f1(of(flowList, "packets"), truth.sizes, func(n int64) float64 { return float64(n) })
 				cardinality := math.Abs(float(s["distinct-flows"])/float64(truth.flows) - 1)
 				entropy := math.Abs(float(s["entropy"])/truth.entropy - 1)
 				diff, sum := 0.0, 0.0
-				told := of(rangeList, "flows")
+				reported := of(rangeList, "flows")
 				for first, n := range truth.byRange {
-					diff += math.Abs(told[first] - float64(n))
-					sum += (told[first] + float64(n)) / 2
-					delete(told, first)
+					diff += math.Abs(reported[first] - float64(n))
+					sum += (reported[first] + float64(n)) / 2
+					delete(reported, first)
 				}
-				for _, n := range told {
+				for _, n := range reported {
 					diff, sum = diff+n, sum+n/2
 				}
 				t.Logf("%s: heavy hitters %d, F1 %.4f ARE %.4f; changes %d, F1 %.4f ARE %.4f; sizes ARE %.4f; flows off by %.4f, entropy by %.5f, distribution by %.4f",
-					device, len(truth.hitters), hf, hare, len(truth.changes), cf, care, all, cardinality, entropy, diff/sum)
-				if hf < tc.f1 || cf < tc.f1 || hare > tc.are || care > tc.are || all > tc.all || cardinality > tc.cardinality || entropy > tc.entropy || diff/sum > tc.distribution {
+					device, len(truth.hitters), hf, hare, len(truth.changes), cf, care, all, cardinality, entropy,
+					diff/sum)
+				if hf < tc.f1 || cf < tc.f1 || hare > tc.are || care > tc.are || all > tc.all ||
+					cardinality > tc.cardinality || entropy > tc.entropy || diff/sum > tc.distribution {
 					t.Errorf("%s: worse than it should be: %+v", device, tc)
 				}
 				if (s["flows-exact"] == "true") != (tc.distribution == 0) {
@@ -153,7 +160,8 @@ func TestTasks(t *testing.T) {
 				if s["packets"] != fmt.Sprint(truth.packets) || s["packets-exact"] != "true" {
 					t.Errorf("%s: %s packets, there were %d", device, s["packets"], truth.packets)
 				}
-				if s["heavy-hitters"] != strconv.Itoa(len(of(hitterList, "packets"))) || s["changes"] != strconv.Itoa(len(of(changeList, "delta"))) {
+				if s["heavy-hitters"] != strconv.Itoa(len(of(hitterList, "packets"))) ||
+					s["changes"] != strconv.Itoa(len(of(changeList, "delta"))) {
 					t.Errorf("%s: the summary counts others: %v", device, s)
 				}
 			}

@@ -14,14 +14,16 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// pairOf finds two flows from edge1 to edge2 that share all buckets of arrays of the given width, or,
-// with a width of 0, the classifier's hash.
+// pairOf finds two flows from edge1 to edge2 that share all buckets of arrays of the given width,
+// or, with a width of 0, the classifier's hash.
 func pairOf(t *testing.T, r *rand.Rand, width int) (x, y lab.Flow) {
 	t.Helper()
 	cols := family.NewRange(uint32(width))
 	seen := make(map[[arrays]uint32]flow.Key)
 	for range 3_000_000 {
-		key, err := flow.New(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(2)), byte(r.IntN(256))}), netip.AddrFrom4([4]byte{10, 1, byte(r.IntN(2)), byte(r.IntN(256))}), 17, uint16(r.Uint32()), uint16(r.Uint32()))
+		key, err := flow.New(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(2)), byte(r.IntN(256))}),
+			netip.AddrFrom4([4]byte{10, 1, byte(r.IntN(2)), byte(r.IntN(256))}), 17, uint16(r.Uint32()),
+			uint16(r.Uint32()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +33,8 @@ func pairOf(t *testing.T, r *rand.Rand, width int) (x, y lab.Flow) {
 			family.Columns[wide](d, &cols, at[:])
 		}
 		if other, ok := seen[at]; ok && other != key {
-			return lab.Flow{Key: other, Raw: other.AppendBinary(nil), Exit: 1}, lab.Flow{Key: key, Raw: key.AppendBinary(nil), Exit: 1}
+			return lab.Flow{Key: other, Raw: other.AppendBinary(nil), Exit: 1},
+				lab.Flow{Key: key, Raw: key.AppendBinary(nil), Exit: 1}
 		}
 		seen[at] = key
 	}
@@ -39,8 +42,8 @@ func pairOf(t *testing.T, r *rand.Rand, width int) (x, y lab.Flow) {
 	return x, y
 }
 
-// TestTwins: of flows that share all buckets of an HH part, one that left the network tells the
-// other one, and the part is complete; else nothing is called exact.
+// TestTwins: if one of two flows that share all buckets of an HH part left the network, the other
+// one is decoded, too, and the part is complete; otherwise nothing is exact.
 func TestTwins(t *testing.T) {
 	const n, reserve = 3000, 513
 	const known = "both lost all, known from the epoch before"
@@ -77,17 +80,18 @@ func TestTwins(t *testing.T) {
 			if hh["decoded"] != fmt.Sprint(tc.exact) {
 				t.Errorf("HH part: %v", hh)
 			}
-			if s := row(t, res, summaryList, "device", "edge1"); (s["status"] == "complete") != tc.exact || (s["problem"] == "") != tc.exact {
+			if s := row(t, res, summaryList, "device", "edge1"); (s["status"] == "complete") != tc.exact ||
+				(s["problem"] == "") != tc.exact {
 				t.Errorf("edge1: %v", s)
 			}
-			told(t, f, res, flows, tc.exact)
+			checkVictims(t, f, res, flows, tc.exact)
 		})
 	}
 }
 
-// told holds that all victims are told with their exact numbers; or that this is said not to be so, and
-// none of the last two flows is told.
-func told(t *testing.T, f *fabric, res *sdk.Results, flows []lab.Flow, exact bool) {
+// checkVictims checks that all victims are reported with their exact losses or, without exact, that
+// the epoch is not decoded and the last two flows are not reported.
+func checkVictims(t *testing.T, f *fabric, res *sdk.Results, flows []lab.Flow, exact bool) {
 	t.Helper()
 	attention := row(t, res, attentionList)
 	if attention["decoded"] != fmt.Sprint(exact) || (attention["problem"] == "") != exact {
@@ -98,14 +102,15 @@ func told(t *testing.T, f *fabric, res *sdk.Results, flows []lab.Flow, exact boo
 		return
 	}
 	for _, v := range lab.Rows(res, victimList) {
-		if v["exact"] == "true" || v["flow"] == flows[len(flows)-1].Key.String() || v["flow"] == flows[len(flows)-2].Key.String() {
-			t.Errorf("told: %v", v)
+		if v["exact"] == "true" || v["flow"] == flows[len(flows)-1].Key.String() ||
+			v["flow"] == flows[len(flows)-2].Key.String() {
+			t.Errorf("reported: %v", v)
 		}
 	}
 }
 
-// TestVictimTwins: victims that share all buckets of the HL part are told as long as one of
-// them is in an HH part.
+// TestVictimTwins: victims that share all buckets of the HL part are decoded if one of them is in
+// an HH part.
 func TestVictimTwins(t *testing.T) {
 	x, y := pairOf(t, rand.New(rand.NewPCG(53, 1)), 513)
 	for _, tc := range []struct {
@@ -126,16 +131,17 @@ func TestVictimTwins(t *testing.T) {
 			x.Packets, y.Packets, x.Lost, y.Lost = tc.sizeX, tc.sizeY, tc.lostX, tc.lostY
 			flows := append(f.flows(2000, 0.1, 0), x, y)
 			res := f.play(flows)
-			if hl := row(t, res, encoderList, "device", Network, "part", "hl", "family", "ipv4"); hl["buckets"] != "1539" {
+			if hl := row(t, res, encoderList, "device", Network, "part", "hl", "family",
+				"ipv4"); hl["buckets"] != "1539" {
 				t.Fatalf("the pair is for another part: %v", hl)
 			}
-			told(t, f, res, flows, tc.exact)
+			checkVictims(t, f, res, flows, tc.exact)
 		})
 	}
 }
 
-// TestAlmostDecoded: HH parts at the load at which decoding fails are decoded or not, but nothing is wrong
-// with the cells; and what is told as exact is so.
+// TestAlmostDecoded: HH parts close to the limit of decoding are decoded or not, without an alert
+// of the kind bad-cells and without false exactness.
 func TestAlmostDecoded(t *testing.T) {
 	f := newFabric(t, 54, `{"control": false, "start": {"high": 1}}`)
 	decoded := 0

@@ -6,9 +6,9 @@
 // 	protoc        (unknown)
 // source: netsketch/plugin/v1/epoch.proto
 
-// What an epoch's devices and hosts recorded. An epoch travels as one
-// EpochBegin, any number of DeviceChunk and HostChunk messages, and one
-// EpochEnd, in that order on one stream; two epochs never interleave.
+// What devices and hosts recorded in an epoch. An epoch is one EpochBegin,
+// any number of DeviceChunk and HostChunk messages, and one EpochEnd, in that
+// order on one stream. Epochs never interleave.
 
 package pluginv1
 
@@ -27,18 +27,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// EpochStatus says how much of the network an epoch rests on.
+// EpochStatus reports whether data of an epoch is missing.
 type EpochStatus int32
 
 const (
 	// Never sent; a receiver refuses it.
 	EpochStatus_EPOCH_STATUS_UNSPECIFIED EpochStatus = 0
-	// Every expected device and host delivered everything that was asked of it.
+	// Every expected device and host delivered all its data.
 	EpochStatus_EPOCH_STATUS_COMPLETE EpochStatus = 1
-	// Some delivered, the others are listed in EpochEnd.missing.
+	// Some data is missing; EpochEnd.missing lists it.
 	EpochStatus_EPOCH_STATUS_PARTIAL EpochStatus = 2
-	// Nothing usable arrived. It is sent all the same, so that a plugin that
-	// compares neighbouring epochs knows that there is a gap.
+	// No usable data arrived. The epoch is sent all the same, so that a plugin
+	// that compares consecutive epochs detects the gap.
 	EpochStatus_EPOCH_STATUS_LOST EpochStatus = 3
 )
 
@@ -85,18 +85,18 @@ func (EpochStatus) EnumDescriptor() ([]byte, []int) {
 	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{0}
 }
 
-// PlanStatus says what became of a plan.
+// PlanStatus is the outcome of a plan on a device.
 type PlanStatus int32
 
 const (
 	// Never sent; a receiver refuses it.
 	PlanStatus_PLAN_STATUS_UNSPECIFIED PlanStatus = 0
-	// All of its writes for the device are done.
+	// All writes for the device are applied.
 	PlanStatus_PLAN_STATUS_APPLIED PlanStatus = 1
-	// It came too late for its epoch; nothing of it was written.
+	// The plan arrived too late for its epoch; nothing was written.
 	PlanStatus_PLAN_STATUS_LATE PlanStatus = 2
-	// The device refused it or does not answer. What it had written of it was
-	// taken back, unless DeviceState.mixed says otherwise.
+	// The device refused the plan or did not answer. Writes that were applied
+	// have been reverted, unless DeviceState.mixed is set.
 	PlanStatus_PLAN_STATUS_FAILED PlanStatus = 3
 )
 
@@ -146,28 +146,28 @@ func (PlanStatus) EnumDescriptor() ([]byte, []int) {
 // EpochBegin opens an epoch.
 type EpochBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of the epoch; grows by at least one per epoch of a collector.
+	// Number of the epoch; increases by at least one from epoch to epoch.
 	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// First instant of the epoch, nanoseconds since 1970-01-01 UTC.
 	StartUnixNs int64 `protobuf:"varint,2,opt,name=start_unix_ns,json=startUnixNs,proto3" json:"start_unix_ns,omitempty"`
-	// First instant after the epoch, nanoseconds since 1970-01-01 UTC. It is
-	// the timestamp of every result of this epoch. Greater than start_unix_ns.
+	// First instant after the epoch, nanoseconds since 1970-01-01 UTC, greater
+	// than start_unix_ns. It is the timestamp of every result of this epoch.
 	EndUnixNs int64 `protobuf:"varint,3,opt,name=end_unix_ns,json=endUnixNs,proto3" json:"end_unix_ns,omitempty"`
-	// Names of the devices that were asked for data, sorted.
+	// Names of the devices to collect from, sorted.
 	ExpectedDevices []string `protobuf:"bytes,4,rep,name=expected_devices,json=expectedDevices,proto3" json:"expected_devices,omitempty"`
-	// Names of the hosts that were asked for data, sorted.
+	// Names of the hosts to collect from, sorted.
 	ExpectedHosts []string `protobuf:"bytes,5,rep,name=expected_hosts,json=expectedHosts,proto3" json:"expected_hosts,omitempty"`
-	// How long the plugin may work on this epoch, counted from EpochEnd, in
-	// nanoseconds of real time; 0: no limit. Results that come later are not
-	// used, and a plugin that does not come back is killed.
+	// Time for the analysis, counted from EpochEnd, in nanoseconds of real
+	// time; 0: no limit. Later results are not used, and the collector kills a
+	// plugin that does not return.
 	BudgetNs int64 `protobuf:"varint,6,opt,name=budget_ns,json=budgetNs,proto3" json:"budget_ns,omitempty"`
-	// The bank of epoch n is (n + bank_shift) mod banks on every device, banks
-	// being the number of a device's banks. It stays as it is for as long as the
-	// collector runs.
+	// The bank of epoch n is (n + bank_shift) mod banks on every device, where
+	// banks is the count of banks of the device. Constant while the collector
+	// runs.
 	BankShift uint64 `protobuf:"varint,7,opt,name=bank_shift,json=bankShift,proto3" json:"bank_shift,omitempty"`
-	// What the expected devices measured under, sorted by name.
+	// The plan under which each expected device measured, sorted by name.
 	Devices []*DeviceState `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
-	// What became of plans since the epoch before this one was sent.
+	// The outcomes of plans since the previous epoch was sent.
 	Plans         []*PlanOutcome `protobuf:"bytes,9,rep,name=plans,proto3" json:"plans,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -266,16 +266,16 @@ func (x *EpochBegin) GetPlans() []*PlanOutcome {
 	return nil
 }
 
-// DeviceState says what a device measured under in an epoch.
+// DeviceState is the plan under which a device measured an epoch.
 type DeviceState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Device name.
 	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
-	// The newest plan (Plan.id) that was carried out on the device before the
-	// epoch began and concerns its bank; 0: none of this plugin's.
+	// The newest plan (Plan.id) for the epoch's bank that was applied on the
+	// device before the epoch began; 0: no plan of this plugin.
 	Plan uint64 `protobuf:"varint,2,opt,name=plan,proto3" json:"plan,omitempty"`
-	// Entries changed while the epoch was open, or it is not known what became of
-	// a plan: what the device counted was not under one plan.
+	// The device did not measure under one plan: entries changed during the
+	// epoch, or the outcome of a plan is unknown.
 	Mixed         bool `protobuf:"varint,3,opt,name=mixed,proto3" json:"mixed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -332,19 +332,19 @@ func (x *DeviceState) GetMixed() bool {
 	return false
 }
 
-// PlanOutcome says what became of a plan on a device.
+// PlanOutcome is the outcome of a plan on a device.
 type PlanOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Plan.id.
 	Plan uint64 `protobuf:"varint,1,opt,name=plan,proto3" json:"plan,omitempty"`
-	// Plan.from_epoch; of a plan that is applied at a flip, the epoch from which it
-	// really holds.
+	// Plan.from_epoch. Of a plan without pre_epoch, the first epoch that the plan
+	// applies to in fact.
 	FromEpoch uint64 `protobuf:"varint,2,opt,name=from_epoch,json=fromEpoch,proto3" json:"from_epoch,omitempty"`
 	// Device name.
 	Device string `protobuf:"bytes,3,opt,name=device,proto3" json:"device,omitempty"`
-	// What became of it.
+	// The outcome.
 	Status PlanStatus `protobuf:"varint,4,opt,name=status,proto3,enum=netsketch.plugin.v1.PlanStatus" json:"status,omitempty"`
-	// Why not, in words a network engineer understands; empty when applied.
+	// Why the plan is not applied; empty if applied.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -416,16 +416,16 @@ func (x *PlanOutcome) GetReason() string {
 }
 
 // DeviceChunk is a run of consecutive cells of one object of one device.
-// Chunks of one object arrive in order, without gap or overlap, and next to
-// each other on the stream.
+// The chunks of an object are consecutive on the stream and in order, without
+// gap or overlap.
 type DeviceChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Device name, as in Network.
 	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
 	// Full P4Info name of the register, counter or other array.
 	Object string `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
-	// Bits per packed cell: 8, 16, 32 or 64. A register of another width comes
-	// in the next larger one, zero-extended.
+	// Bits per packed cell: 8, 16, 32 or 64. Cells of another width are
+	// zero-extended to the next larger one.
 	WidthBits uint32 `protobuf:"varint,3,opt,name=width_bits,json=widthBits,proto3" json:"width_bits,omitempty"`
 	// Cells of the whole object in the sealed bank; the same in every chunk.
 	TotalCells uint64 `protobuf:"varint,4,opt,name=total_cells,json=totalCells,proto3" json:"total_cells,omitempty"`
@@ -509,7 +509,7 @@ func (x *DeviceChunk) GetData() []byte {
 	return nil
 }
 
-// HostChunk is a piece of what one end host reported for the epoch.
+// HostChunk is a piece of the report of one end host for the epoch.
 type HostChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Host name, as in Network.
@@ -520,7 +520,7 @@ type HostChunk struct {
 	TotalBytes uint64 `protobuf:"varint,3,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
 	// Offset of this piece in the report, in bytes.
 	Offset uint64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	// The piece, in the form that the plugin's host role writes. At most 1 MiB.
+	// The piece, in the format that the host role defines. At most 1 MiB.
 	Data          []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -591,12 +591,12 @@ func (x *HostChunk) GetData() []byte {
 	return nil
 }
 
-// Missing names a device or host whose data is not, or not all, in the epoch.
+// Missing is a device or host whose data is missing or incomplete.
 type Missing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Device or host name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Why, in words a network engineer understands.
+	// The reason, for the operator.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// True for a host, false for a device.
 	Host          bool `protobuf:"varint,3,opt,name=host,proto3" json:"host,omitempty"`
@@ -655,19 +655,19 @@ func (x *Missing) GetHost() bool {
 	return false
 }
 
-// EpochEnd closes an epoch: everything there is has been sent.
+// EpochEnd seals an epoch.
 type EpochEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number that EpochBegin carried.
 	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// How much arrived.
+	// Whether data is missing.
 	Status EpochStatus `protobuf:"varint,2,opt,name=status,proto3,enum=netsketch.plugin.v1.EpochStatus" json:"status,omitempty"`
-	// What did not arrive; empty when status is COMPLETE.
+	// The missing data; empty if status is COMPLETE.
 	Missing []*Missing `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`
-	// Why packets of another epoch may be among those of this one, or packets of
-	// this one missing, at any device: what rests on comparing devices is not exact.
-	Doubts []*Doubt `protobuf:"bytes,4,rep,name=doubts,proto3" json:"doubts,omitempty"`
-	// Time from the first device's flip at the end of the epoch to the last one's,
+	// Reasons why the epoch may contain packets of another epoch, or lack packets
+	// of its own. Results that compare devices are then not exact.
+	AccuracyWarnings []*AccuracyWarning `protobuf:"bytes,4,rep,name=accuracy_warnings,json=accuracyWarnings,proto3" json:"accuracy_warnings,omitempty"`
+	// Time between the first and the last device's flip at the end of the epoch,
 	// nanoseconds.
 	SkewNs        int64 `protobuf:"varint,5,opt,name=skew_ns,json=skewNs,proto3" json:"skew_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -725,9 +725,9 @@ func (x *EpochEnd) GetMissing() []*Missing {
 	return nil
 }
 
-func (x *EpochEnd) GetDoubts() []*Doubt {
+func (x *EpochEnd) GetAccuracyWarnings() []*AccuracyWarning {
 	if x != nil {
-		return x.Doubts
+		return x.AccuracyWarnings
 	}
 	return nil
 }
@@ -739,31 +739,31 @@ func (x *EpochEnd) GetSkewNs() int64 {
 	return 0
 }
 
-// Doubt is a reason not to take an epoch for exact although it has arrived.
-type Doubt struct {
+// AccuracyWarning is a reason why results of an epoch may be inexact.
+type AccuracyWarning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the device that is behind it; empty: all of them.
+	// Name of the device that causes it; empty: all devices.
 	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
-	// What happened, in words a network engineer understands.
+	// What happened, for the operator.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Doubt) Reset() {
-	*x = Doubt{}
+func (x *AccuracyWarning) Reset() {
+	*x = AccuracyWarning{}
 	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Doubt) String() string {
+func (x *AccuracyWarning) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Doubt) ProtoMessage() {}
+func (*AccuracyWarning) ProtoMessage() {}
 
-func (x *Doubt) ProtoReflect() protoreflect.Message {
+func (x *AccuracyWarning) ProtoReflect() protoreflect.Message {
 	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -775,32 +775,32 @@ func (x *Doubt) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Doubt.ProtoReflect.Descriptor instead.
-func (*Doubt) Descriptor() ([]byte, []int) {
+// Deprecated: Use AccuracyWarning.ProtoReflect.Descriptor instead.
+func (*AccuracyWarning) Descriptor() ([]byte, []int) {
 	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *Doubt) GetDevice() string {
+func (x *AccuracyWarning) GetDevice() string {
 	if x != nil {
 		return x.Device
 	}
 	return ""
 }
 
-func (x *Doubt) GetReason() string {
+func (x *AccuracyWarning) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-// EpochCancel tells the plugin that nobody waits for an epoch's results any
-// more. The plugin stops working on it and still answers with EpochDone.
+// EpochCancel cancels the analysis of an epoch. The plugin stops it and still
+// answers with EpochDone.
 type EpochCancel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the epoch.
 	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Why, for the plugin's log.
+	// The reason, for the plugin's log.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -898,14 +898,14 @@ const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"\aMissing\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04host\x18\x03 \x01(\bR\x04host\"\xdf\x01\n" +
+	"\x04host\x18\x03 \x01(\bR\x04host\"\xfe\x01\n" +
 	"\bEpochEnd\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x128\n" +
 	"\x06status\x18\x02 \x01(\x0e2 .netsketch.plugin.v1.EpochStatusR\x06status\x126\n" +
-	"\amissing\x18\x03 \x03(\v2\x1c.netsketch.plugin.v1.MissingR\amissing\x122\n" +
-	"\x06doubts\x18\x04 \x03(\v2\x1a.netsketch.plugin.v1.DoubtR\x06doubts\x12\x17\n" +
-	"\askew_ns\x18\x05 \x01(\x03R\x06skewNs\"7\n" +
-	"\x05Doubt\x12\x16\n" +
+	"\amissing\x18\x03 \x03(\v2\x1c.netsketch.plugin.v1.MissingR\amissing\x12Q\n" +
+	"\x11accuracy_warnings\x18\x04 \x03(\v2$.netsketch.plugin.v1.AccuracyWarningR\x10accuracyWarnings\x12\x17\n" +
+	"\askew_ns\x18\x05 \x01(\x03R\x06skewNs\"A\n" +
+	"\x0fAccuracyWarning\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\";\n" +
 	"\vEpochCancel\x12\x14\n" +
@@ -938,17 +938,17 @@ func file_netsketch_plugin_v1_epoch_proto_rawDescGZIP() []byte {
 var file_netsketch_plugin_v1_epoch_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_netsketch_plugin_v1_epoch_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_netsketch_plugin_v1_epoch_proto_goTypes = []any{
-	(EpochStatus)(0),    // 0: netsketch.plugin.v1.EpochStatus
-	(PlanStatus)(0),     // 1: netsketch.plugin.v1.PlanStatus
-	(*EpochBegin)(nil),  // 2: netsketch.plugin.v1.EpochBegin
-	(*DeviceState)(nil), // 3: netsketch.plugin.v1.DeviceState
-	(*PlanOutcome)(nil), // 4: netsketch.plugin.v1.PlanOutcome
-	(*DeviceChunk)(nil), // 5: netsketch.plugin.v1.DeviceChunk
-	(*HostChunk)(nil),   // 6: netsketch.plugin.v1.HostChunk
-	(*Missing)(nil),     // 7: netsketch.plugin.v1.Missing
-	(*EpochEnd)(nil),    // 8: netsketch.plugin.v1.EpochEnd
-	(*Doubt)(nil),       // 9: netsketch.plugin.v1.Doubt
-	(*EpochCancel)(nil), // 10: netsketch.plugin.v1.EpochCancel
+	(EpochStatus)(0),        // 0: netsketch.plugin.v1.EpochStatus
+	(PlanStatus)(0),         // 1: netsketch.plugin.v1.PlanStatus
+	(*EpochBegin)(nil),      // 2: netsketch.plugin.v1.EpochBegin
+	(*DeviceState)(nil),     // 3: netsketch.plugin.v1.DeviceState
+	(*PlanOutcome)(nil),     // 4: netsketch.plugin.v1.PlanOutcome
+	(*DeviceChunk)(nil),     // 5: netsketch.plugin.v1.DeviceChunk
+	(*HostChunk)(nil),       // 6: netsketch.plugin.v1.HostChunk
+	(*Missing)(nil),         // 7: netsketch.plugin.v1.Missing
+	(*EpochEnd)(nil),        // 8: netsketch.plugin.v1.EpochEnd
+	(*AccuracyWarning)(nil), // 9: netsketch.plugin.v1.AccuracyWarning
+	(*EpochCancel)(nil),     // 10: netsketch.plugin.v1.EpochCancel
 }
 var file_netsketch_plugin_v1_epoch_proto_depIdxs = []int32{
 	3, // 0: netsketch.plugin.v1.EpochBegin.devices:type_name -> netsketch.plugin.v1.DeviceState
@@ -956,7 +956,7 @@ var file_netsketch_plugin_v1_epoch_proto_depIdxs = []int32{
 	1, // 2: netsketch.plugin.v1.PlanOutcome.status:type_name -> netsketch.plugin.v1.PlanStatus
 	0, // 3: netsketch.plugin.v1.EpochEnd.status:type_name -> netsketch.plugin.v1.EpochStatus
 	7, // 4: netsketch.plugin.v1.EpochEnd.missing:type_name -> netsketch.plugin.v1.Missing
-	9, // 5: netsketch.plugin.v1.EpochEnd.doubts:type_name -> netsketch.plugin.v1.Doubt
+	9, // 5: netsketch.plugin.v1.EpochEnd.accuracy_warnings:type_name -> netsketch.plugin.v1.AccuracyWarning
 	6, // [6:6] is the sub-list for method output_type
 	6, // [6:6] is the sub-list for method input_type
 	6, // [6:6] is the sub-list for extension type_name

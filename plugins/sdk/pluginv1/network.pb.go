@@ -6,7 +6,7 @@
 // 	protoc        (unknown)
 // source: netsketch/plugin/v1/network.proto
 
-// The network as the collector knows it.
+// The collector's model of the network.
 
 package pluginv1
 
@@ -25,10 +25,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Network is the whole model; a later one replaces an earlier one.
+// Network is the whole model; a later one replaces the earlier one.
 type Network struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grows with every change.
+	// Increases with every change.
 	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// All devices, sorted by name.
 	Devices []*Device `protobuf:"bytes,2,rep,name=devices,proto3" json:"devices,omitempty"`
@@ -110,9 +110,7 @@ type Device struct {
 	// Arrays that can be read per epoch, sorted by name.
 	Objects []*Object `protobuf:"bytes,4,rep,name=objects,proto3" json:"objects,omitempty"`
 	// Ports, sorted by number.
-	Ports []*Port `protobuf:"bytes,5,rep,name=ports,proto3" json:"ports,omitempty"`
-	// The operator's labels.
-	Labels        map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Ports         []*Port `protobuf:"bytes,5,rep,name=ports,proto3" json:"ports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -182,22 +180,13 @@ func (x *Device) GetPorts() []*Port {
 	return nil
 }
 
-func (x *Device) GetLabels() map[string]string {
-	if x != nil {
-		return x.Labels
-	}
-	return nil
-}
-
 // Port is one port of a device.
 type Port struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number in the data plane.
 	Number uint32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	// Interface name in OpenConfig; may be empty.
-	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Bits per second; 0 when not known.
-	SpeedBps      uint64 `protobuf:"varint,3,opt,name=speed_bps,json=speedBps,proto3" json:"speed_bps,omitempty"`
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,13 +235,6 @@ func (x *Port) GetName() string {
 	return ""
 }
 
-func (x *Port) GetSpeedBps() uint64 {
-	if x != nil {
-		return x.SpeedBps
-	}
-	return 0
-}
-
 // Object is an array of a pipeline that is read per epoch.
 type Object struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -266,8 +248,8 @@ type Object struct {
 	WidthBits uint32 `protobuf:"varint,4,opt,name=width_bits,json=widthBits,proto3" json:"width_bits,omitempty"`
 	// Banks it is split into; 1 when it is not.
 	Banks uint32 `protobuf:"varint,5,opt,name=banks,proto3" json:"banks,omitempty"`
-	// What the program's annotations say of its structure, such as levels, rows
-	// and columns: the key is the annotation's key, the value its text.
+	// Annotations of the program that describe the structure, such as levels,
+	// rows and columns.
 	Annotations   map[string]string `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -352,10 +334,8 @@ type Host struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its addresses, in text form.
 	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	// Whether an agent of ours runs there.
-	Agent bool `protobuf:"varint,3,opt,name=agent,proto3" json:"agent,omitempty"`
-	// The operator's labels.
-	Labels        map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Whether a netsketch agent runs there.
+	Agent         bool `protobuf:"varint,3,opt,name=agent,proto3" json:"agent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -409,13 +389,6 @@ func (x *Host) GetAgent() bool {
 		return x.Agent
 	}
 	return false
-}
-
-func (x *Host) GetLabels() map[string]string {
-	if x != nil {
-		return x.Labels
-	}
-	return nil
 }
 
 // Endpoint is one end of a link.
@@ -480,7 +453,7 @@ type Link struct {
 	A *Endpoint `protobuf:"bytes,1,opt,name=a,proto3" json:"a,omitempty"`
 	// The other end.
 	B *Endpoint `protobuf:"bytes,2,opt,name=b,proto3" json:"b,omitempty"`
-	// Bits per second; 0 when not known.
+	// Bits per second; 0: unknown.
 	CapacityBps   uint64 `protobuf:"varint,3,opt,name=capacity_bps,json=capacityBps,proto3" json:"capacity_bps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -546,21 +519,16 @@ const file_netsketch_plugin_v1_network_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x125\n" +
 	"\adevices\x18\x02 \x03(\v2\x1b.netsketch.plugin.v1.DeviceR\adevices\x12/\n" +
 	"\x05hosts\x18\x03 \x03(\v2\x19.netsketch.plugin.v1.HostR\x05hosts\x12/\n" +
-	"\x05links\x18\x04 \x03(\v2\x19.netsketch.plugin.v1.LinkR\x05links\"\xae\x02\n" +
+	"\x05links\x18\x04 \x03(\v2\x19.netsketch.plugin.v1.LinkR\x05links\"\xb8\x01\n" +
 	"\x06Device\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
 	"\aprogram\x18\x03 \x01(\tR\aprogram\x125\n" +
 	"\aobjects\x18\x04 \x03(\v2\x1b.netsketch.plugin.v1.ObjectR\aobjects\x12/\n" +
-	"\x05ports\x18\x05 \x03(\v2\x19.netsketch.plugin.v1.PortR\x05ports\x12?\n" +
-	"\x06labels\x18\x06 \x03(\v2'.netsketch.plugin.v1.Device.LabelsEntryR\x06labels\x1a9\n" +
-	"\vLabelsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"O\n" +
+	"\x05ports\x18\x05 \x03(\v2\x19.netsketch.plugin.v1.PortR\x05portsJ\x04\b\x06\x10\a\"8\n" +
 	"\x04Port\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
-	"\tspeed_bps\x18\x03 \x01(\x04R\bspeedBps\"\x8d\x02\n" +
+	"\x04name\x18\x02 \x01(\tR\x04nameJ\x04\b\x03\x10\x04\"\x8d\x02\n" +
 	"\x06Object\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05alias\x18\x02 \x01(\tR\x05alias\x12\x14\n" +
@@ -571,15 +539,11 @@ const file_netsketch_plugin_v1_network_proto_rawDesc = "" +
 	"\vannotations\x18\x06 \x03(\v2,.netsketch.plugin.v1.Object.AnnotationsEntryR\vannotations\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
 	"\x04Host\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x14\n" +
-	"\x05agent\x18\x03 \x01(\bR\x05agent\x12=\n" +
-	"\x06labels\x18\x04 \x03(\v2%.netsketch.plugin.v1.Host.LabelsEntryR\x06labels\x1a9\n" +
-	"\vLabelsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
+	"\x05agent\x18\x03 \x01(\bR\x05agentJ\x04\b\x04\x10\x05\"2\n" +
 	"\bEndpoint\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\"\x83\x01\n" +
@@ -600,7 +564,7 @@ func file_netsketch_plugin_v1_network_proto_rawDescGZIP() []byte {
 	return file_netsketch_plugin_v1_network_proto_rawDescData
 }
 
-var file_netsketch_plugin_v1_network_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_netsketch_plugin_v1_network_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_netsketch_plugin_v1_network_proto_goTypes = []any{
 	(*Network)(nil),  // 0: netsketch.plugin.v1.Network
 	(*Device)(nil),   // 1: netsketch.plugin.v1.Device
@@ -609,26 +573,22 @@ var file_netsketch_plugin_v1_network_proto_goTypes = []any{
 	(*Host)(nil),     // 4: netsketch.plugin.v1.Host
 	(*Endpoint)(nil), // 5: netsketch.plugin.v1.Endpoint
 	(*Link)(nil),     // 6: netsketch.plugin.v1.Link
-	nil,              // 7: netsketch.plugin.v1.Device.LabelsEntry
-	nil,              // 8: netsketch.plugin.v1.Object.AnnotationsEntry
-	nil,              // 9: netsketch.plugin.v1.Host.LabelsEntry
+	nil,              // 7: netsketch.plugin.v1.Object.AnnotationsEntry
 }
 var file_netsketch_plugin_v1_network_proto_depIdxs = []int32{
-	1,  // 0: netsketch.plugin.v1.Network.devices:type_name -> netsketch.plugin.v1.Device
-	4,  // 1: netsketch.plugin.v1.Network.hosts:type_name -> netsketch.plugin.v1.Host
-	6,  // 2: netsketch.plugin.v1.Network.links:type_name -> netsketch.plugin.v1.Link
-	3,  // 3: netsketch.plugin.v1.Device.objects:type_name -> netsketch.plugin.v1.Object
-	2,  // 4: netsketch.plugin.v1.Device.ports:type_name -> netsketch.plugin.v1.Port
-	7,  // 5: netsketch.plugin.v1.Device.labels:type_name -> netsketch.plugin.v1.Device.LabelsEntry
-	8,  // 6: netsketch.plugin.v1.Object.annotations:type_name -> netsketch.plugin.v1.Object.AnnotationsEntry
-	9,  // 7: netsketch.plugin.v1.Host.labels:type_name -> netsketch.plugin.v1.Host.LabelsEntry
-	5,  // 8: netsketch.plugin.v1.Link.a:type_name -> netsketch.plugin.v1.Endpoint
-	5,  // 9: netsketch.plugin.v1.Link.b:type_name -> netsketch.plugin.v1.Endpoint
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	1, // 0: netsketch.plugin.v1.Network.devices:type_name -> netsketch.plugin.v1.Device
+	4, // 1: netsketch.plugin.v1.Network.hosts:type_name -> netsketch.plugin.v1.Host
+	6, // 2: netsketch.plugin.v1.Network.links:type_name -> netsketch.plugin.v1.Link
+	3, // 3: netsketch.plugin.v1.Device.objects:type_name -> netsketch.plugin.v1.Object
+	2, // 4: netsketch.plugin.v1.Device.ports:type_name -> netsketch.plugin.v1.Port
+	7, // 5: netsketch.plugin.v1.Object.annotations:type_name -> netsketch.plugin.v1.Object.AnnotationsEntry
+	5, // 6: netsketch.plugin.v1.Link.a:type_name -> netsketch.plugin.v1.Endpoint
+	5, // 7: netsketch.plugin.v1.Link.b:type_name -> netsketch.plugin.v1.Endpoint
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_plugin_v1_network_proto_init() }
@@ -642,7 +602,7 @@ func file_netsketch_plugin_v1_network_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_plugin_v1_network_proto_rawDesc), len(file_netsketch_plugin_v1_network_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

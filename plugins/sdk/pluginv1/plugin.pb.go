@@ -8,10 +8,9 @@
 
 // The contract between the collector and a measurement plugin.
 //
-// A plugin is a program of its own. It turns what an epoch's devices and hosts
-// recorded into tables of results and a plan for a coming epoch; it does no
-// input or output but this. The collector starts it, speaks first, and may
-// kill and restart it at any time.
+// A plugin is a program. It maps one epoch of cells and its saved state to
+// result tables and plans, and does no other input or output. The collector
+// starts it, calls it, and may kill and restart it at any time.
 
 package pluginv1
 
@@ -67,26 +66,26 @@ func (*DescribeRequest) Descriptor() ([]byte, []int) {
 	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{0}
 }
 
-// DescribeResponse is a plugin's description of itself.
+// DescribeResponse describes a plugin.
 type DescribeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Short name, lower case letters, digits and '-': "univmon".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Version of the plugin, for people: "1.2.0".
+	// Version of the plugin: "1.2.0".
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// One sentence on what it measures.
+	// One sentence about what it measures.
 	Summary string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Data-plane programs that carry what it reads, by role of the device.
+	// Data-plane programs that contain the objects it reads, by device role.
 	Programs []*ProgramNeed `protobuf:"bytes,4,rep,name=programs,proto3" json:"programs,omitempty"`
-	// Objects it reads each epoch.
+	// Objects it reads in each epoch.
 	Objects []*ObjectNeed `protobuf:"bytes,5,rep,name=objects,proto3" json:"objects,omitempty"`
-	// JSON Schema (2020-12) of the configuration; empty: anything goes.
+	// JSON Schema (2020-12) of the configuration; empty: any.
 	ConfigSchema string `protobuf:"bytes,6,opt,name=config_schema,json=configSchema,proto3" json:"config_schema,omitempty"`
-	// YANG modules it brings, besides those that the collector knows.
+	// YANG modules it brings.
 	Modules []*YangModule `protobuf:"bytes,7,rep,name=modules,proto3" json:"modules,omitempty"`
-	// Lists it may publish. Tables of other lists are refused.
+	// Lists it may publish. The collector refuses tables of others.
 	Lists []*ListInfo `protobuf:"bytes,8,rep,name=lists,proto3" json:"lists,omitempty"`
-	// Optional parts of the contract that it fulfils.
+	// Optional parts of the contract that it implements.
 	Capabilities *Capabilities `protobuf:"bytes,9,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// SDK name and version, for the log: "netsketch-go/1".
 	Sdk           string `protobuf:"bytes,10,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -194,7 +193,7 @@ func (x *DescribeResponse) GetSdk() string {
 	return ""
 }
 
-// ProgramNeed names a program that serves a role.
+// ProgramNeed names a program for devices of a role.
 type ProgramNeed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Role of a device: "edge", "transit"; empty: every device.
@@ -249,8 +248,8 @@ func (x *ProgramNeed) GetProgram() string {
 	return ""
 }
 
-// ObjectNeed selects objects of a pipeline. An object matches when every
-// field that is set matches.
+// ObjectNeed selects objects of a pipeline. An object matches if it matches
+// every field that is set.
 type ObjectNeed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Full P4Info name or alias, or a pattern with '*' for any run of characters.
@@ -259,7 +258,7 @@ type ObjectNeed struct {
 	Annotations map[string]string `protobuf:"bytes,2,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Role of the devices that need it; empty: every device.
 	Role string `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
-	// The plugin does without where it is missing.
+	// The plugin works without the object.
 	Optional      bool `protobuf:"varint,4,opt,name=optional,proto3" json:"optional,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -383,10 +382,9 @@ type ListInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Schema path, as Table.list.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// One sentence on what a row is.
+	// One sentence about a row.
 	Summary string `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"`
-	// A fully keyed row of it can be watched and queried although it is not
-	// among the rows published by default.
+	// Clients can watch and query rows that are not published by default.
 	Watchable     bool `protobuf:"varint,3,opt,name=watchable,proto3" json:"watchable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -452,14 +450,13 @@ type Capabilities struct {
 	Merge bool `protobuf:"varint,2,opt,name=merge,proto3" json:"merge,omitempty"`
 	// Drain does something; without it the answer is immediate.
 	Drain bool `protobuf:"varint,3,opt,name=drain,proto3" json:"drain,omitempty"`
-	// Watched rows are published each epoch.
+	// The plugin publishes watched rows each epoch.
 	Watch bool `protobuf:"varint,4,opt,name=watch,proto3" json:"watch,omitempty"`
-	// NetworkUpdate on the Run stream is used; without it the collector calls
-	// Configure again.
+	// The plugin uses Network messages on the Run stream; without it the
+	// collector calls Configure again.
 	NetworkUpdates bool `protobuf:"varint,5,opt,name=network_updates,json=networkUpdates,proto3" json:"network_updates,omitempty"`
-	// The binary also serves the host role (service HostRole).
-	HostRole bool `protobuf:"varint,6,opt,name=host_role,json=hostRole,proto3" json:"host_role,omitempty"`
-	// It hands over its state with each epoch's results, and takes it back.
+	// The plugin sends its state with the results of each epoch and restores
+	// it.
 	State         bool `protobuf:"varint,7,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -530,13 +527,6 @@ func (x *Capabilities) GetNetworkUpdates() bool {
 	return false
 }
 
-func (x *Capabilities) GetHostRole() bool {
-	if x != nil {
-		return x.HostRole
-	}
-	return false
-}
-
 func (x *Capabilities) GetState() bool {
 	if x != nil {
 		return x.State
@@ -544,7 +534,7 @@ func (x *Capabilities) GetState() bool {
 	return false
 }
 
-// ConfigureRequest carries everything a plugin needs to know.
+// ConfigureRequest is the configuration of a plugin.
 type ConfigureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The plugin's part of the configuration, as a JSON object.
@@ -553,8 +543,8 @@ type ConfigureRequest struct {
 	Network *Network `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
 	// Length of an epoch, nanoseconds.
 	EpochLengthNs int64 `protobuf:"varint,3,opt,name=epoch_length_ns,json=epochLengthNs,proto3" json:"epoch_length_ns,omitempty"`
-	// In the first call to a new process: the newest state that an earlier one
-	// handed over. A plugin that cannot use it begins anew. Not set: there is none.
+	// In the first call to a process: the newest state that an earlier process
+	// sent. A plugin that cannot restore it starts without state. Not set: none.
 	State         *PluginState `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -618,14 +608,14 @@ func (x *ConfigureRequest) GetState() *PluginState {
 	return nil
 }
 
-// PluginState is what a plugin wants to know again after a restart.
+// PluginState is the data that a plugin saves for its next process.
 type PluginState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Epoch that it is the state after.
+	// Newest epoch that the state includes.
 	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Version of the form that data is in, the plugin's own count.
+	// Version of the format of data; the plugin defines it.
 	Version uint32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	// The state, in the plugin's own form. At most 1 MiB.
+	// The state, in the plugin's own format. At most 1 MiB.
 	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -682,17 +672,18 @@ func (x *PluginState) GetData() []byte {
 	return nil
 }
 
-// ConfigureResponse says what the plugin makes of it.
+// ConfigureResponse is the plugin's answer to a configuration.
 type ConfigureResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is wrong with the configuration. When there is any, nothing of this
-	// call holds.
+	// Errors in the configuration. If there are any, the previous one stays in
+	// force.
 	Errors []*FieldError `protobuf:"bytes,1,rep,name=errors,proto3" json:"errors,omitempty"`
-	// Objects to read each epoch. Empty: every object that Describe asks for.
+	// Objects to read in each epoch. Empty: all that DescribeResponse selects.
 	Bindings []*Binding `protobuf:"bytes,2,rep,name=bindings,proto3" json:"bindings,omitempty"`
-	// What the plugin needs and the network lacks. It works all the same.
+	// Needed objects that the network does not have. The plugin runs without
+	// them.
 	Missing []*MissingObject `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`
-	// Table entries and host settings to begin with.
+	// Table entries and host settings for the first epoch.
 	Plan          *Plan `protobuf:"bytes,4,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -756,12 +747,13 @@ func (x *ConfigureResponse) GetPlan() *Plan {
 	return nil
 }
 
-// FieldError is one thing wrong in a configuration.
+// FieldError is one error in a configuration.
 type FieldError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Path of the field, dots between names: "dimensions.0.key"; empty: all of it.
+	// Path of the field, dots between names: "dimensions.0.key"; empty: the
+	// whole configuration.
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
-	// What is wrong and what was expected.
+	// The error and what is expected.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -811,7 +803,7 @@ func (x *FieldError) GetMessage() string {
 	return ""
 }
 
-// Binding is an object on a device that the plugin reads.
+// Binding is an object of a device that the plugin reads.
 type Binding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Device name.
@@ -866,7 +858,7 @@ func (x *Binding) GetObject() string {
 	return ""
 }
 
-// MissingObject is an object that is needed and not there.
+// MissingObject is a needed object that the network does not have.
 type MissingObject struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Device name; empty: no device has it.
@@ -930,8 +922,8 @@ func (x *MissingObject) GetConsequence() string {
 	return ""
 }
 
-// Watch is a row that somebody is interested in.
-type Watch struct {
+// RowKey identifies one row of a list by all of its keys.
+type RowKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Schema path of the list.
 	List string `protobuf:"bytes,1,opt,name=list,proto3" json:"list,omitempty"`
@@ -943,20 +935,20 @@ type Watch struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Watch) Reset() {
-	*x = Watch{}
+func (x *RowKey) Reset() {
+	*x = RowKey{}
 	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Watch) String() string {
+func (x *RowKey) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Watch) ProtoMessage() {}
+func (*RowKey) ProtoMessage() {}
 
-func (x *Watch) ProtoReflect() protoreflect.Message {
+func (x *RowKey) ProtoReflect() protoreflect.Message {
 	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -968,40 +960,40 @@ func (x *Watch) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Watch.ProtoReflect.Descriptor instead.
-func (*Watch) Descriptor() ([]byte, []int) {
+// Deprecated: Use RowKey.ProtoReflect.Descriptor instead.
+func (*RowKey) Descriptor() ([]byte, []int) {
 	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *Watch) GetList() string {
+func (x *RowKey) GetList() string {
 	if x != nil {
 		return x.List
 	}
 	return ""
 }
 
-func (x *Watch) GetTarget() string {
+func (x *RowKey) GetTarget() string {
 	if x != nil {
 		return x.Target
 	}
 	return ""
 }
 
-func (x *Watch) GetKeys() map[string]string {
+func (x *RowKey) GetKeys() map[string]string {
 	if x != nil {
 		return x.Keys
 	}
 	return nil
 }
 
-// WatchUpdate changes the set of watched rows. The set is empty when a Run
+// WatchUpdate changes the set of watched rows, which is empty when a Run
 // stream opens.
 type WatchUpdate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rows to watch; one that is watched already stays so.
-	Add []*Watch `protobuf:"bytes,1,rep,name=add,proto3" json:"add,omitempty"`
-	// Rows nobody asks for any more.
-	Remove        []*Watch `protobuf:"bytes,2,rep,name=remove,proto3" json:"remove,omitempty"`
+	// Rows to add; a row that is in the set stays.
+	Add []*RowKey `protobuf:"bytes,1,rep,name=add,proto3" json:"add,omitempty"`
+	// Rows to remove.
+	Remove        []*RowKey `protobuf:"bytes,2,rep,name=remove,proto3" json:"remove,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1036,21 +1028,21 @@ func (*WatchUpdate) Descriptor() ([]byte, []int) {
 	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *WatchUpdate) GetAdd() []*Watch {
+func (x *WatchUpdate) GetAdd() []*RowKey {
 	if x != nil {
 		return x.Add
 	}
 	return nil
 }
 
-func (x *WatchUpdate) GetRemove() []*Watch {
+func (x *WatchUpdate) GetRemove() []*RowKey {
 	if x != nil {
 		return x.Remove
 	}
 	return nil
 }
 
-// RunRequest goes from the collector to the plugin.
+// RunRequest is a message from the collector to the plugin.
 type RunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -1187,12 +1179,12 @@ type RunRequest_Host struct {
 }
 
 type RunRequest_End struct {
-	// Seals the open epoch; the plugin begins to work.
+	// Seals the open epoch; the analysis begins.
 	End *EpochEnd `protobuf:"bytes,4,opt,name=end,proto3,oneof"`
 }
 
 type RunRequest_Cancel struct {
-	// Abandons an epoch.
+	// Cancels an epoch.
 	Cancel *EpochCancel `protobuf:"bytes,5,opt,name=cancel,proto3,oneof"`
 }
 
@@ -1220,7 +1212,92 @@ func (*RunRequest_Watch) isRunRequest_Message() {}
 
 func (*RunRequest_Network) isRunRequest_Message() {}
 
-// RunResponse goes from the plugin to the collector.
+// RecordEntry is one entry of a recording (package record of the SDK). It is not part of a call.
+type RecordEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Entry:
+	//
+	//	*RecordEntry_Configure
+	//	*RecordEntry_Run
+	Entry         isRecordEntry_Entry `protobuf_oneof:"entry"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordEntry) Reset() {
+	*x = RecordEntry{}
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordEntry) ProtoMessage() {}
+
+func (x *RecordEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordEntry.ProtoReflect.Descriptor instead.
+func (*RecordEntry) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RecordEntry) GetEntry() isRecordEntry_Entry {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
+
+func (x *RecordEntry) GetConfigure() *ConfigureRequest {
+	if x != nil {
+		if x, ok := x.Entry.(*RecordEntry_Configure); ok {
+			return x.Configure
+		}
+	}
+	return nil
+}
+
+func (x *RecordEntry) GetRun() *RunRequest {
+	if x != nil {
+		if x, ok := x.Entry.(*RecordEntry_Run); ok {
+			return x.Run
+		}
+	}
+	return nil
+}
+
+type isRecordEntry_Entry interface {
+	isRecordEntry_Entry()
+}
+
+type RecordEntry_Configure struct {
+	// What the plugin was configured with for the epochs that follow.
+	Configure *ConfigureRequest `protobuf:"bytes,1,opt,name=configure,proto3,oneof"`
+}
+
+type RecordEntry_Run struct {
+	// A part of an epoch, or a change of the watched rows.
+	Run *RunRequest `protobuf:"bytes,2,opt,name=run,proto3,oneof"`
+}
+
+func (*RecordEntry_Configure) isRecordEntry_Entry() {}
+
+func (*RecordEntry_Run) isRecordEntry_Entry() {}
+
+// RunResponse is a message from the plugin to the collector.
 type RunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -1237,7 +1314,7 @@ type RunResponse struct {
 
 func (x *RunResponse) Reset() {
 	*x = RunResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1326,7 @@ func (x *RunResponse) String() string {
 func (*RunResponse) ProtoMessage() {}
 
 func (x *RunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1339,7 @@ func (x *RunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
 func (*RunResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RunResponse) GetMessage() isRunResponse_Message {
@@ -1327,23 +1404,23 @@ type RunResponse_Table struct {
 }
 
 type RunResponse_Plan struct {
-	// A plan for a coming epoch.
+	// A plan for a later epoch.
 	Plan *Plan `protobuf:"bytes,2,opt,name=plan,proto3,oneof"`
 }
 
 type RunResponse_Event struct {
-	// Something to tell the operator.
+	// A message for the operator.
 	Event *Event `protobuf:"bytes,3,opt,name=event,proto3,oneof"`
 }
 
 type RunResponse_Done struct {
-	// The last word on an epoch.
+	// The end of the results of an epoch.
 	Done *EpochDone `protobuf:"bytes,4,opt,name=done,proto3,oneof"`
 }
 
 type RunResponse_State struct {
-	// The plugin's state after the epoch being worked on; at most one, before
-	// EpochDone. The collector keeps it when the epoch's results are sound.
+	// The plugin's state after the epoch; at most one, before EpochDone. The
+	// collector keeps it if the results of the epoch are valid.
 	State *PluginState `protobuf:"bytes,5,opt,name=state,proto3,oneof"`
 }
 
@@ -1357,18 +1434,18 @@ func (*RunResponse_Done) isRunResponse_Message() {}
 
 func (*RunResponse_State) isRunResponse_Message() {}
 
-// QueryRequest asks for one row.
+// QueryRequest is a query for one row.
 type QueryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The row; its list must be declared watchable.
-	Row           *Watch `protobuf:"bytes,1,opt,name=row,proto3" json:"row,omitempty"`
+	// The row; its list is watchable.
+	Row           *RowKey `protobuf:"bytes,1,opt,name=row,proto3" json:"row,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueryRequest) Reset() {
 	*x = QueryRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1457,7 @@ func (x *QueryRequest) String() string {
 func (*QueryRequest) ProtoMessage() {}
 
 func (x *QueryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,22 +1470,22 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
 func (*QueryRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *QueryRequest) GetRow() *Watch {
+func (x *QueryRequest) GetRow() *RowKey {
 	if x != nil {
 		return x.Row
 	}
 	return nil
 }
 
-// QueryResponse answers.
+// QueryResponse is the answer to a query.
 type QueryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tables with the row; none when the plugin cannot tell.
+	// Tables with the row; none if the plugin has no data for it.
 	Tables []*TablePart `protobuf:"bytes,1,rep,name=tables,proto3" json:"tables,omitempty"`
-	// Epoch that the answer rests on.
+	// Epoch that the row belongs to.
 	Epoch         uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1416,7 +1493,7 @@ type QueryResponse struct {
 
 func (x *QueryResponse) Reset() {
 	*x = QueryResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1505,7 @@ func (x *QueryResponse) String() string {
 func (*QueryResponse) ProtoMessage() {}
 
 func (x *QueryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1518,7 @@ func (x *QueryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResponse.ProtoReflect.Descriptor instead.
 func (*QueryResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *QueryResponse) GetTables() []*TablePart {
@@ -1458,7 +1535,7 @@ func (x *QueryResponse) GetEpoch() uint64 {
 	return 0
 }
 
-// MergeRequest carries the epochs to merge, one after the other.
+// MergeRequest is a part of the epochs to merge, one after the other.
 type MergeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -1474,7 +1551,7 @@ type MergeRequest struct {
 
 func (x *MergeRequest) Reset() {
 	*x = MergeRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1563,7 @@ func (x *MergeRequest) String() string {
 func (*MergeRequest) ProtoMessage() {}
 
 func (x *MergeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1576,7 @@ func (x *MergeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeRequest.ProtoReflect.Descriptor instead.
 func (*MergeRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MergeRequest) GetMessage() isMergeRequest_Message {
@@ -1577,7 +1654,7 @@ func (*MergeRequest_Host) isMergeRequest_Message() {}
 
 func (*MergeRequest_End) isMergeRequest_Message() {}
 
-// MergeResponse carries the merged epoch in the same form.
+// MergeResponse is a part of the merged epoch.
 type MergeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -1593,7 +1670,7 @@ type MergeResponse struct {
 
 func (x *MergeResponse) Reset() {
 	*x = MergeResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1682,7 @@ func (x *MergeResponse) String() string {
 func (*MergeResponse) ProtoMessage() {}
 
 func (x *MergeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1695,7 @@ func (x *MergeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeResponse.ProtoReflect.Descriptor instead.
 func (*MergeResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MergeResponse) GetMessage() isMergeResponse_Message {
@@ -1696,10 +1773,10 @@ func (*MergeResponse_Host) isMergeResponse_Message() {}
 
 func (*MergeResponse_End) isMergeResponse_Message() {}
 
-// DrainRequest asks the plugin to finish.
+// DrainRequest limits a drain.
 type DrainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How long the collector waits, nanoseconds.
+	// Time that the collector waits, nanoseconds.
 	BudgetNs      int64 `protobuf:"varint,1,opt,name=budget_ns,json=budgetNs,proto3" json:"budget_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1707,7 +1784,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1719,7 +1796,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1732,7 +1809,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DrainRequest) GetBudgetNs() int64 {
@@ -1742,7 +1819,7 @@ func (x *DrainRequest) GetBudgetNs() int64 {
 	return 0
 }
 
-// DrainResponse says that the plugin may be stopped.
+// DrainResponse reports that the plugin may be stopped.
 type DrainResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1751,7 +1828,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +1840,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +1853,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{23}
 }
 
 var File_netsketch_plugin_v1_plugin_proto protoreflect.FileDescriptor
@@ -1816,15 +1893,14 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"\bListInfo\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12\x1c\n" +
-	"\twatchable\x18\x03 \x01(\bR\twatchable\"\xc2\x01\n" +
+	"\twatchable\x18\x03 \x01(\bR\twatchable\"\xab\x01\n" +
 	"\fCapabilities\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\bR\x05query\x12\x14\n" +
 	"\x05merge\x18\x02 \x01(\bR\x05merge\x12\x14\n" +
 	"\x05drain\x18\x03 \x01(\bR\x05drain\x12\x14\n" +
 	"\x05watch\x18\x04 \x01(\bR\x05watch\x12'\n" +
-	"\x0fnetwork_updates\x18\x05 \x01(\bR\x0enetworkUpdates\x12\x1b\n" +
-	"\thost_role\x18\x06 \x01(\bR\bhostRole\x12\x14\n" +
-	"\x05state\x18\a \x01(\bR\x05state\"\xcb\x01\n" +
+	"\x0fnetwork_updates\x18\x05 \x01(\bR\x0enetworkUpdates\x12\x14\n" +
+	"\x05state\x18\a \x01(\bR\x05stateJ\x04\b\x06\x10\a\"\xcb\x01\n" +
 	"\x10ConfigureRequest\x12\x1f\n" +
 	"\vconfig_json\x18\x01 \x01(\fR\n" +
 	"configJson\x126\n" +
@@ -1850,17 +1926,17 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"\rMissingObject\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
 	"\x06object\x18\x02 \x01(\tR\x06object\x12 \n" +
-	"\vconsequence\x18\x03 \x01(\tR\vconsequence\"\xa6\x01\n" +
-	"\x05Watch\x12\x12\n" +
+	"\vconsequence\x18\x03 \x01(\tR\vconsequence\"\xa8\x01\n" +
+	"\x06RowKey\x12\x12\n" +
 	"\x04list\x18\x01 \x01(\tR\x04list\x12\x16\n" +
-	"\x06target\x18\x02 \x01(\tR\x06target\x128\n" +
-	"\x04keys\x18\x03 \x03(\v2$.netsketch.plugin.v1.Watch.KeysEntryR\x04keys\x1a7\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\x129\n" +
+	"\x04keys\x18\x03 \x03(\v2%.netsketch.plugin.v1.RowKey.KeysEntryR\x04keys\x1a7\n" +
 	"\tKeysEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"o\n" +
-	"\vWatchUpdate\x12,\n" +
-	"\x03add\x18\x01 \x03(\v2\x1a.netsketch.plugin.v1.WatchR\x03add\x122\n" +
-	"\x06remove\x18\x02 \x03(\v2\x1a.netsketch.plugin.v1.WatchR\x06remove\"\xa5\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"q\n" +
+	"\vWatchUpdate\x12-\n" +
+	"\x03add\x18\x01 \x03(\v2\x1b.netsketch.plugin.v1.RowKeyR\x03add\x123\n" +
+	"\x06remove\x18\x02 \x03(\v2\x1b.netsketch.plugin.v1.RowKeyR\x06remove\"\xa5\x03\n" +
 	"\n" +
 	"RunRequest\x127\n" +
 	"\x05begin\x18\x01 \x01(\v2\x1f.netsketch.plugin.v1.EpochBeginH\x00R\x05begin\x12:\n" +
@@ -1870,16 +1946,20 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x06cancel\x18\x05 \x01(\v2 .netsketch.plugin.v1.EpochCancelH\x00R\x06cancel\x128\n" +
 	"\x05watch\x18\x06 \x01(\v2 .netsketch.plugin.v1.WatchUpdateH\x00R\x05watch\x128\n" +
 	"\anetwork\x18\a \x01(\v2\x1c.netsketch.plugin.v1.NetworkH\x00R\anetworkB\t\n" +
-	"\amessage\"\xa5\x02\n" +
+	"\amessage\"\x92\x01\n" +
+	"\vRecordEntry\x12E\n" +
+	"\tconfigure\x18\x01 \x01(\v2%.netsketch.plugin.v1.ConfigureRequestH\x00R\tconfigure\x123\n" +
+	"\x03run\x18\x02 \x01(\v2\x1f.netsketch.plugin.v1.RunRequestH\x00R\x03runB\a\n" +
+	"\x05entry\"\xa5\x02\n" +
 	"\vRunResponse\x126\n" +
 	"\x05table\x18\x01 \x01(\v2\x1e.netsketch.plugin.v1.TablePartH\x00R\x05table\x12/\n" +
 	"\x04plan\x18\x02 \x01(\v2\x19.netsketch.plugin.v1.PlanH\x00R\x04plan\x122\n" +
 	"\x05event\x18\x03 \x01(\v2\x1a.netsketch.plugin.v1.EventH\x00R\x05event\x124\n" +
 	"\x04done\x18\x04 \x01(\v2\x1e.netsketch.plugin.v1.EpochDoneH\x00R\x04done\x128\n" +
 	"\x05state\x18\x05 \x01(\v2 .netsketch.plugin.v1.PluginStateH\x00R\x05stateB\t\n" +
-	"\amessage\"<\n" +
-	"\fQueryRequest\x12,\n" +
-	"\x03row\x18\x01 \x01(\v2\x1a.netsketch.plugin.v1.WatchR\x03row\"]\n" +
+	"\amessage\"=\n" +
+	"\fQueryRequest\x12-\n" +
+	"\x03row\x18\x01 \x01(\v2\x1b.netsketch.plugin.v1.RowKeyR\x03row\"]\n" +
 	"\rQueryResponse\x126\n" +
 	"\x06tables\x18\x01 \x03(\v2\x1e.netsketch.plugin.v1.TablePartR\x06tables\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xf7\x01\n" +
@@ -1918,7 +1998,7 @@ func file_netsketch_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 	return file_netsketch_plugin_v1_plugin_proto_rawDescData
 }
 
-var file_netsketch_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_netsketch_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_netsketch_plugin_v1_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),   // 0: netsketch.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),  // 1: netsketch.plugin.v1.DescribeResponse
@@ -1933,28 +2013,29 @@ var file_netsketch_plugin_v1_plugin_proto_goTypes = []any{
 	(*FieldError)(nil),        // 10: netsketch.plugin.v1.FieldError
 	(*Binding)(nil),           // 11: netsketch.plugin.v1.Binding
 	(*MissingObject)(nil),     // 12: netsketch.plugin.v1.MissingObject
-	(*Watch)(nil),             // 13: netsketch.plugin.v1.Watch
+	(*RowKey)(nil),            // 13: netsketch.plugin.v1.RowKey
 	(*WatchUpdate)(nil),       // 14: netsketch.plugin.v1.WatchUpdate
 	(*RunRequest)(nil),        // 15: netsketch.plugin.v1.RunRequest
-	(*RunResponse)(nil),       // 16: netsketch.plugin.v1.RunResponse
-	(*QueryRequest)(nil),      // 17: netsketch.plugin.v1.QueryRequest
-	(*QueryResponse)(nil),     // 18: netsketch.plugin.v1.QueryResponse
-	(*MergeRequest)(nil),      // 19: netsketch.plugin.v1.MergeRequest
-	(*MergeResponse)(nil),     // 20: netsketch.plugin.v1.MergeResponse
-	(*DrainRequest)(nil),      // 21: netsketch.plugin.v1.DrainRequest
-	(*DrainResponse)(nil),     // 22: netsketch.plugin.v1.DrainResponse
-	nil,                       // 23: netsketch.plugin.v1.ObjectNeed.AnnotationsEntry
-	nil,                       // 24: netsketch.plugin.v1.Watch.KeysEntry
-	(*Network)(nil),           // 25: netsketch.plugin.v1.Network
-	(*Plan)(nil),              // 26: netsketch.plugin.v1.Plan
-	(*EpochBegin)(nil),        // 27: netsketch.plugin.v1.EpochBegin
-	(*DeviceChunk)(nil),       // 28: netsketch.plugin.v1.DeviceChunk
-	(*HostChunk)(nil),         // 29: netsketch.plugin.v1.HostChunk
-	(*EpochEnd)(nil),          // 30: netsketch.plugin.v1.EpochEnd
-	(*EpochCancel)(nil),       // 31: netsketch.plugin.v1.EpochCancel
-	(*TablePart)(nil),         // 32: netsketch.plugin.v1.TablePart
-	(*Event)(nil),             // 33: netsketch.plugin.v1.Event
-	(*EpochDone)(nil),         // 34: netsketch.plugin.v1.EpochDone
+	(*RecordEntry)(nil),       // 16: netsketch.plugin.v1.RecordEntry
+	(*RunResponse)(nil),       // 17: netsketch.plugin.v1.RunResponse
+	(*QueryRequest)(nil),      // 18: netsketch.plugin.v1.QueryRequest
+	(*QueryResponse)(nil),     // 19: netsketch.plugin.v1.QueryResponse
+	(*MergeRequest)(nil),      // 20: netsketch.plugin.v1.MergeRequest
+	(*MergeResponse)(nil),     // 21: netsketch.plugin.v1.MergeResponse
+	(*DrainRequest)(nil),      // 22: netsketch.plugin.v1.DrainRequest
+	(*DrainResponse)(nil),     // 23: netsketch.plugin.v1.DrainResponse
+	nil,                       // 24: netsketch.plugin.v1.ObjectNeed.AnnotationsEntry
+	nil,                       // 25: netsketch.plugin.v1.RowKey.KeysEntry
+	(*Network)(nil),           // 26: netsketch.plugin.v1.Network
+	(*Plan)(nil),              // 27: netsketch.plugin.v1.Plan
+	(*EpochBegin)(nil),        // 28: netsketch.plugin.v1.EpochBegin
+	(*DeviceChunk)(nil),       // 29: netsketch.plugin.v1.DeviceChunk
+	(*HostChunk)(nil),         // 30: netsketch.plugin.v1.HostChunk
+	(*EpochEnd)(nil),          // 31: netsketch.plugin.v1.EpochEnd
+	(*EpochCancel)(nil),       // 32: netsketch.plugin.v1.EpochCancel
+	(*TablePart)(nil),         // 33: netsketch.plugin.v1.TablePart
+	(*Event)(nil),             // 34: netsketch.plugin.v1.Event
+	(*EpochDone)(nil),         // 35: netsketch.plugin.v1.EpochDone
 }
 var file_netsketch_plugin_v1_plugin_proto_depIdxs = []int32{
 	2,  // 0: netsketch.plugin.v1.DescribeResponse.programs:type_name -> netsketch.plugin.v1.ProgramNeed
@@ -1962,55 +2043,57 @@ var file_netsketch_plugin_v1_plugin_proto_depIdxs = []int32{
 	4,  // 2: netsketch.plugin.v1.DescribeResponse.modules:type_name -> netsketch.plugin.v1.YangModule
 	5,  // 3: netsketch.plugin.v1.DescribeResponse.lists:type_name -> netsketch.plugin.v1.ListInfo
 	6,  // 4: netsketch.plugin.v1.DescribeResponse.capabilities:type_name -> netsketch.plugin.v1.Capabilities
-	23, // 5: netsketch.plugin.v1.ObjectNeed.annotations:type_name -> netsketch.plugin.v1.ObjectNeed.AnnotationsEntry
-	25, // 6: netsketch.plugin.v1.ConfigureRequest.network:type_name -> netsketch.plugin.v1.Network
+	24, // 5: netsketch.plugin.v1.ObjectNeed.annotations:type_name -> netsketch.plugin.v1.ObjectNeed.AnnotationsEntry
+	26, // 6: netsketch.plugin.v1.ConfigureRequest.network:type_name -> netsketch.plugin.v1.Network
 	8,  // 7: netsketch.plugin.v1.ConfigureRequest.state:type_name -> netsketch.plugin.v1.PluginState
 	10, // 8: netsketch.plugin.v1.ConfigureResponse.errors:type_name -> netsketch.plugin.v1.FieldError
 	11, // 9: netsketch.plugin.v1.ConfigureResponse.bindings:type_name -> netsketch.plugin.v1.Binding
 	12, // 10: netsketch.plugin.v1.ConfigureResponse.missing:type_name -> netsketch.plugin.v1.MissingObject
-	26, // 11: netsketch.plugin.v1.ConfigureResponse.plan:type_name -> netsketch.plugin.v1.Plan
-	24, // 12: netsketch.plugin.v1.Watch.keys:type_name -> netsketch.plugin.v1.Watch.KeysEntry
-	13, // 13: netsketch.plugin.v1.WatchUpdate.add:type_name -> netsketch.plugin.v1.Watch
-	13, // 14: netsketch.plugin.v1.WatchUpdate.remove:type_name -> netsketch.plugin.v1.Watch
-	27, // 15: netsketch.plugin.v1.RunRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
-	28, // 16: netsketch.plugin.v1.RunRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
-	29, // 17: netsketch.plugin.v1.RunRequest.host:type_name -> netsketch.plugin.v1.HostChunk
-	30, // 18: netsketch.plugin.v1.RunRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
-	31, // 19: netsketch.plugin.v1.RunRequest.cancel:type_name -> netsketch.plugin.v1.EpochCancel
+	27, // 11: netsketch.plugin.v1.ConfigureResponse.plan:type_name -> netsketch.plugin.v1.Plan
+	25, // 12: netsketch.plugin.v1.RowKey.keys:type_name -> netsketch.plugin.v1.RowKey.KeysEntry
+	13, // 13: netsketch.plugin.v1.WatchUpdate.add:type_name -> netsketch.plugin.v1.RowKey
+	13, // 14: netsketch.plugin.v1.WatchUpdate.remove:type_name -> netsketch.plugin.v1.RowKey
+	28, // 15: netsketch.plugin.v1.RunRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
+	29, // 16: netsketch.plugin.v1.RunRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
+	30, // 17: netsketch.plugin.v1.RunRequest.host:type_name -> netsketch.plugin.v1.HostChunk
+	31, // 18: netsketch.plugin.v1.RunRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
+	32, // 19: netsketch.plugin.v1.RunRequest.cancel:type_name -> netsketch.plugin.v1.EpochCancel
 	14, // 20: netsketch.plugin.v1.RunRequest.watch:type_name -> netsketch.plugin.v1.WatchUpdate
-	25, // 21: netsketch.plugin.v1.RunRequest.network:type_name -> netsketch.plugin.v1.Network
-	32, // 22: netsketch.plugin.v1.RunResponse.table:type_name -> netsketch.plugin.v1.TablePart
-	26, // 23: netsketch.plugin.v1.RunResponse.plan:type_name -> netsketch.plugin.v1.Plan
-	33, // 24: netsketch.plugin.v1.RunResponse.event:type_name -> netsketch.plugin.v1.Event
-	34, // 25: netsketch.plugin.v1.RunResponse.done:type_name -> netsketch.plugin.v1.EpochDone
-	8,  // 26: netsketch.plugin.v1.RunResponse.state:type_name -> netsketch.plugin.v1.PluginState
-	13, // 27: netsketch.plugin.v1.QueryRequest.row:type_name -> netsketch.plugin.v1.Watch
-	32, // 28: netsketch.plugin.v1.QueryResponse.tables:type_name -> netsketch.plugin.v1.TablePart
-	27, // 29: netsketch.plugin.v1.MergeRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
-	28, // 30: netsketch.plugin.v1.MergeRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
-	29, // 31: netsketch.plugin.v1.MergeRequest.host:type_name -> netsketch.plugin.v1.HostChunk
-	30, // 32: netsketch.plugin.v1.MergeRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
-	27, // 33: netsketch.plugin.v1.MergeResponse.begin:type_name -> netsketch.plugin.v1.EpochBegin
-	28, // 34: netsketch.plugin.v1.MergeResponse.device:type_name -> netsketch.plugin.v1.DeviceChunk
-	29, // 35: netsketch.plugin.v1.MergeResponse.host:type_name -> netsketch.plugin.v1.HostChunk
-	30, // 36: netsketch.plugin.v1.MergeResponse.end:type_name -> netsketch.plugin.v1.EpochEnd
-	0,  // 37: netsketch.plugin.v1.Plugin.Describe:input_type -> netsketch.plugin.v1.DescribeRequest
-	7,  // 38: netsketch.plugin.v1.Plugin.Configure:input_type -> netsketch.plugin.v1.ConfigureRequest
-	15, // 39: netsketch.plugin.v1.Plugin.Run:input_type -> netsketch.plugin.v1.RunRequest
-	17, // 40: netsketch.plugin.v1.Plugin.Query:input_type -> netsketch.plugin.v1.QueryRequest
-	19, // 41: netsketch.plugin.v1.Plugin.Merge:input_type -> netsketch.plugin.v1.MergeRequest
-	21, // 42: netsketch.plugin.v1.Plugin.Drain:input_type -> netsketch.plugin.v1.DrainRequest
-	1,  // 43: netsketch.plugin.v1.Plugin.Describe:output_type -> netsketch.plugin.v1.DescribeResponse
-	9,  // 44: netsketch.plugin.v1.Plugin.Configure:output_type -> netsketch.plugin.v1.ConfigureResponse
-	16, // 45: netsketch.plugin.v1.Plugin.Run:output_type -> netsketch.plugin.v1.RunResponse
-	18, // 46: netsketch.plugin.v1.Plugin.Query:output_type -> netsketch.plugin.v1.QueryResponse
-	20, // 47: netsketch.plugin.v1.Plugin.Merge:output_type -> netsketch.plugin.v1.MergeResponse
-	22, // 48: netsketch.plugin.v1.Plugin.Drain:output_type -> netsketch.plugin.v1.DrainResponse
-	43, // [43:49] is the sub-list for method output_type
-	37, // [37:43] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	26, // 21: netsketch.plugin.v1.RunRequest.network:type_name -> netsketch.plugin.v1.Network
+	7,  // 22: netsketch.plugin.v1.RecordEntry.configure:type_name -> netsketch.plugin.v1.ConfigureRequest
+	15, // 23: netsketch.plugin.v1.RecordEntry.run:type_name -> netsketch.plugin.v1.RunRequest
+	33, // 24: netsketch.plugin.v1.RunResponse.table:type_name -> netsketch.plugin.v1.TablePart
+	27, // 25: netsketch.plugin.v1.RunResponse.plan:type_name -> netsketch.plugin.v1.Plan
+	34, // 26: netsketch.plugin.v1.RunResponse.event:type_name -> netsketch.plugin.v1.Event
+	35, // 27: netsketch.plugin.v1.RunResponse.done:type_name -> netsketch.plugin.v1.EpochDone
+	8,  // 28: netsketch.plugin.v1.RunResponse.state:type_name -> netsketch.plugin.v1.PluginState
+	13, // 29: netsketch.plugin.v1.QueryRequest.row:type_name -> netsketch.plugin.v1.RowKey
+	33, // 30: netsketch.plugin.v1.QueryResponse.tables:type_name -> netsketch.plugin.v1.TablePart
+	28, // 31: netsketch.plugin.v1.MergeRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
+	29, // 32: netsketch.plugin.v1.MergeRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
+	30, // 33: netsketch.plugin.v1.MergeRequest.host:type_name -> netsketch.plugin.v1.HostChunk
+	31, // 34: netsketch.plugin.v1.MergeRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
+	28, // 35: netsketch.plugin.v1.MergeResponse.begin:type_name -> netsketch.plugin.v1.EpochBegin
+	29, // 36: netsketch.plugin.v1.MergeResponse.device:type_name -> netsketch.plugin.v1.DeviceChunk
+	30, // 37: netsketch.plugin.v1.MergeResponse.host:type_name -> netsketch.plugin.v1.HostChunk
+	31, // 38: netsketch.plugin.v1.MergeResponse.end:type_name -> netsketch.plugin.v1.EpochEnd
+	0,  // 39: netsketch.plugin.v1.Plugin.Describe:input_type -> netsketch.plugin.v1.DescribeRequest
+	7,  // 40: netsketch.plugin.v1.Plugin.Configure:input_type -> netsketch.plugin.v1.ConfigureRequest
+	15, // 41: netsketch.plugin.v1.Plugin.Run:input_type -> netsketch.plugin.v1.RunRequest
+	18, // 42: netsketch.plugin.v1.Plugin.Query:input_type -> netsketch.plugin.v1.QueryRequest
+	20, // 43: netsketch.plugin.v1.Plugin.Merge:input_type -> netsketch.plugin.v1.MergeRequest
+	22, // 44: netsketch.plugin.v1.Plugin.Drain:input_type -> netsketch.plugin.v1.DrainRequest
+	1,  // 45: netsketch.plugin.v1.Plugin.Describe:output_type -> netsketch.plugin.v1.DescribeResponse
+	9,  // 46: netsketch.plugin.v1.Plugin.Configure:output_type -> netsketch.plugin.v1.ConfigureResponse
+	17, // 47: netsketch.plugin.v1.Plugin.Run:output_type -> netsketch.plugin.v1.RunResponse
+	19, // 48: netsketch.plugin.v1.Plugin.Query:output_type -> netsketch.plugin.v1.QueryResponse
+	21, // 49: netsketch.plugin.v1.Plugin.Merge:output_type -> netsketch.plugin.v1.MergeResponse
+	23, // 50: netsketch.plugin.v1.Plugin.Drain:output_type -> netsketch.plugin.v1.DrainResponse
+	45, // [45:51] is the sub-list for method output_type
+	39, // [39:45] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_plugin_v1_plugin_proto_init() }
@@ -2031,19 +2114,23 @@ func file_netsketch_plugin_v1_plugin_proto_init() {
 		(*RunRequest_Network)(nil),
 	}
 	file_netsketch_plugin_v1_plugin_proto_msgTypes[16].OneofWrappers = []any{
+		(*RecordEntry_Configure)(nil),
+		(*RecordEntry_Run)(nil),
+	}
+	file_netsketch_plugin_v1_plugin_proto_msgTypes[17].OneofWrappers = []any{
 		(*RunResponse_Table)(nil),
 		(*RunResponse_Plan)(nil),
 		(*RunResponse_Event)(nil),
 		(*RunResponse_Done)(nil),
 		(*RunResponse_State)(nil),
 	}
-	file_netsketch_plugin_v1_plugin_proto_msgTypes[19].OneofWrappers = []any{
+	file_netsketch_plugin_v1_plugin_proto_msgTypes[20].OneofWrappers = []any{
 		(*MergeRequest_Begin)(nil),
 		(*MergeRequest_Device)(nil),
 		(*MergeRequest_Host)(nil),
 		(*MergeRequest_End)(nil),
 	}
-	file_netsketch_plugin_v1_plugin_proto_msgTypes[20].OneofWrappers = []any{
+	file_netsketch_plugin_v1_plugin_proto_msgTypes[21].OneofWrappers = []any{
 		(*MergeResponse_Begin)(nil),
 		(*MergeResponse_Device)(nil),
 		(*MergeResponse_Host)(nil),
@@ -2055,7 +2142,7 @@ func file_netsketch_plugin_v1_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_plugin_v1_plugin_proto_rawDesc), len(file_netsketch_plugin_v1_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -8,10 +8,9 @@
 
 // The contract between the collector and a measurement plugin.
 //
-// A plugin is a program of its own. It turns what an epoch's devices and hosts
-// recorded into tables of results and a plan for a coming epoch; it does no
-// input or output but this. The collector starts it, speaks first, and may
-// kill and restart it at any time.
+// A plugin is a program. It maps one epoch of cells and its saved state to
+// result tables and plans, and does no other input or output. The collector
+// starts it, calls it, and may kill and restart it at any time.
 
 package pluginv1
 
@@ -40,26 +39,25 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Plugin is what every plugin serves. Describe, Configure and Run are
-// required; the others answer UNIMPLEMENTED unless the capability flag in
-// Describe says otherwise.
+// Plugin is the service of every plugin. Describe, Configure and Run are
+// required; the others answer UNIMPLEMENTED unless Capabilities has them.
 type PluginClient interface {
-	// Describe tells what the plugin is. It depends on nothing but the binary,
+	// Describe returns the plugin's description. It depends only on the binary
 	// and returns at once.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
-	// Configure hands over configuration and network model. It comes before
-	// Run, and may come again at any time; the last one that had no errors
-	// counts. It is never answered while an epoch is being worked on.
+	// Configure passes the configuration and the network. It precedes Run and
+	// may be called again at any time; the latest call without errors is in
+	// force. It waits for the analysis of the current epoch.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureResponse, error)
-	// Run is open as long as the collector uses the plugin: epochs go in,
-	// results come out. One stream at a time.
+	// Run is open while the collector uses the plugin: epochs go in, results
+	// come out. One stream at a time.
 	Run(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RunRequest, RunResponse], error)
-	// Query answers for one row, from the newest epochs the plugin has seen.
+	// Query returns one row, from the newest analyzed epochs.
 	Query(ctx context.Context, in *QueryRequest, opts ...grpc.CallOption) (*QueryResponse, error)
-	// Merge reduces the epochs of several collectors to one of the same form.
+	// Merge merges the epochs of several collectors into one.
 	Merge(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[MergeRequest, MergeResponse], error)
-	// Drain asks the plugin to finish what it is at: after the answer it will
-	// not be sent another epoch and may be stopped.
+	// Drain lets the plugin finish its work. No epoch follows, and the plugin
+	// may be stopped after the answer.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
 }
 
@@ -141,26 +139,25 @@ func (c *pluginClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc
 // All implementations must embed UnimplementedPluginServer
 // for forward compatibility.
 //
-// Plugin is what every plugin serves. Describe, Configure and Run are
-// required; the others answer UNIMPLEMENTED unless the capability flag in
-// Describe says otherwise.
+// Plugin is the service of every plugin. Describe, Configure and Run are
+// required; the others answer UNIMPLEMENTED unless Capabilities has them.
 type PluginServer interface {
-	// Describe tells what the plugin is. It depends on nothing but the binary,
+	// Describe returns the plugin's description. It depends only on the binary
 	// and returns at once.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
-	// Configure hands over configuration and network model. It comes before
-	// Run, and may come again at any time; the last one that had no errors
-	// counts. It is never answered while an epoch is being worked on.
+	// Configure passes the configuration and the network. It precedes Run and
+	// may be called again at any time; the latest call without errors is in
+	// force. It waits for the analysis of the current epoch.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureResponse, error)
-	// Run is open as long as the collector uses the plugin: epochs go in,
-	// results come out. One stream at a time.
+	// Run is open while the collector uses the plugin: epochs go in, results
+	// come out. One stream at a time.
 	Run(grpc.BidiStreamingServer[RunRequest, RunResponse]) error
-	// Query answers for one row, from the newest epochs the plugin has seen.
+	// Query returns one row, from the newest analyzed epochs.
 	Query(context.Context, *QueryRequest) (*QueryResponse, error)
-	// Merge reduces the epochs of several collectors to one of the same form.
+	// Merge merges the epochs of several collectors into one.
 	Merge(grpc.BidiStreamingServer[MergeRequest, MergeResponse]) error
-	// Drain asks the plugin to finish what it is at: after the answer it will
-	// not be sent another epoch and may be stopped.
+	// Drain lets the plugin finish its work. No epoch follows, and the plugin
+	// may be stopped after the answer.
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 	mustEmbedUnimplementedPluginServer()
 }

@@ -6,7 +6,7 @@
 // 	protoc        (unknown)
 // source: netsketch/plugin/v1/results.proto
 
-// What a plugin hands back: tables of results, plans, events.
+// The results of a plugin: tables, plans and events.
 
 package pluginv1
 
@@ -90,17 +90,17 @@ func (ColumnKind) EnumDescriptor() ([]byte, []int) {
 	return file_netsketch_plugin_v1_results_proto_rawDescGZIP(), []int{0}
 }
 
-// EventLevel orders events.
+// EventLevel is the level of an event.
 type EventLevel int32
 
 const (
-	// Never sent; a receiver takes it for INFO.
+	// Never sent; a receiver treats it as INFO.
 	EventLevel_EVENT_LEVEL_UNSPECIFIED EventLevel = 0
 	// For the author of the plugin.
 	EventLevel_EVENT_LEVEL_DEBUG EventLevel = 1
-	// Worth knowing.
+	// Information for the operator.
 	EventLevel_EVENT_LEVEL_INFO EventLevel = 2
-	// Results may suffer.
+	// Results may be incomplete or inexact.
 	EventLevel_EVENT_LEVEL_WARN EventLevel = 3
 	// Results are missing or wrong.
 	EventLevel_EVENT_LEVEL_ERROR EventLevel = 4
@@ -154,22 +154,22 @@ func (EventLevel) EnumDescriptor() ([]byte, []int) {
 // Column is one leaf over all rows of a table.
 type Column struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of a key column the name of the key leaf, of a value column the leaf's
-	// path relative to the list entry: "state/packets".
+	// Name of the key leaf, or of a value column the leaf's path relative to the
+	// list entry: "state/packets".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Type of the cells.
 	Kind ColumnKind `protobuf:"varint,2,opt,name=kind,proto3,enum=netsketch.plugin.v1.ColumnKind" json:"kind,omitempty"`
-	// UINT64, INT64, FLOAT64: 8 bytes a row, little-endian. BOOL: one byte a
-	// row, 0 or 1. STRING: the texts of all entries one after the other.
+	// UINT64, INT64, FLOAT64: 8 bytes per row, little-endian. BOOL: one byte per
+	// row, 0 or 1. STRING: the concatenated texts of all entries.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	// STRING only: where each entry's text ends in data, 4 bytes an entry,
-	// little-endian, never falling.
+	// STRING only: the end of each entry's text in data, 4 bytes per entry,
+	// little-endian, not decreasing.
 	Ends []byte `protobuf:"bytes,4,opt,name=ends,proto3" json:"ends,omitempty"`
-	// Rows without a value: bit i%8 of byte i/8 is set when row i has none.
-	// Empty: every row has a value. Key columns have no such rows.
+	// Rows without a value: bit i%8 of byte i/8 is set if row i has none.
+	// Empty: every row has a value, as in every key column.
 	Nulls []byte `protobuf:"bytes,5,opt,name=nulls,proto3" json:"nulls,omitempty"`
-	// STRING only: the entry of each row, 4 bytes a row, little-endian, where
-	// texts repeat. Empty: row i is entry i.
+	// STRING only: the entry of each row, 4 bytes per row, little-endian, for
+	// repeated texts. Empty: row i is entry i.
 	Codes         []byte `protobuf:"bytes,6,opt,name=codes,proto3" json:"codes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -247,17 +247,16 @@ func (x *Column) GetCodes() []byte {
 	return nil
 }
 
-// Table is rows of one YANG list, as columns.
+// Table holds rows of one YANG list as columns.
 type Table struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Schema path of the list without keys, module-qualified at the top:
-	// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter". It is one of the
-	// lists that the plugin named in Describe.
+	// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter". Describe lists it.
 	List string `protobuf:"bytes,1,opt,name=list,proto3" json:"list,omitempty"`
 	// Rows of this message.
 	Rows uint32 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
-	// One column per key leaf, in schema order. None for a container that is
-	// not in a list; such a table has one row.
+	// One column per key leaf, in schema order. The table of a container outside
+	// of lists has one row and no keys.
 	Keys []*Column `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
 	// One column per value leaf.
 	Values        []*Column `protobuf:"bytes,4,rep,name=values,proto3" json:"values,omitempty"`
@@ -323,9 +322,8 @@ func (x *Table) GetValues() []*Column {
 	return nil
 }
 
-// TablePart is a piece of a table; at most about 1 MiB. Parts of one table
-// follow each other, have the same columns, and none but the first may be
-// empty.
+// TablePart is a piece of a table, at most about 1 MiB. The parts of a table
+// are consecutive and have the same columns. Only the first may be empty.
 type TablePart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Epoch that the table belongs to; 0 in the answer to a Query.
@@ -335,11 +333,10 @@ type TablePart struct {
 	// gNMI target: a device's name, or empty for the collector itself. The same
 	// in every part.
 	Target string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
-	// The table takes the place of all rows that the list had for the target.
-	// Otherwise rows with the same keys are overwritten and the others stay.
-	// The same in every part.
+	// The table replaces all rows of its list and target. Otherwise it overwrites
+	// rows with equal keys and keeps the others. The same in every part.
 	Replace bool `protobuf:"varint,4,opt,name=replace,proto3" json:"replace,omitempty"`
-	// No further part of this table follows.
+	// This is the last part of the table.
 	Last          bool `protobuf:"varint,5,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -410,25 +407,25 @@ func (x *TablePart) GetLast() bool {
 	return false
 }
 
-// Plan is what the network shall do from an epoch on.
+// Plan is a configuration of the network from an epoch on.
 type Plan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// First epoch for which it holds.
+	// First epoch that the plan applies to.
 	FromEpoch uint64 `protobuf:"varint,1,opt,name=from_epoch,json=fromEpoch,proto3" json:"from_epoch,omitempty"`
-	// Writes into devices' tables, in order per device.
+	// Changes of table entries, in this order for each device.
 	Writes []*DeviceWrite `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`
 	// Settings of host agents.
 	Hosts []*HostSetting `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
-	// The plugin's number for the plan, by which it hears what became of it; no
-	// other one of its plans has it, across restarts. 0: it need not be told.
+	// Identifies the plan in its outcome. The plugin chooses it, unique among its
+	// plans across restarts. 0: the plugin receives no outcome.
 	Id uint64 `protobuf:"varint,4,opt,name=id,proto3" json:"id,omitempty"`
-	// All writes are to entries that only packets of from_epoch's bank match. They
-	// are done before that epoch begins, as soon as the epoch that had the bank
-	// before has been read to the end. A plan that cannot be written in that time
-	// is not written at all.
-	// Without it the plan is written right after the flip that begins from_epoch,
-	// or, where it comes too late for that, after the next flip.
-	Ahead         bool `protobuf:"varint,5,opt,name=ahead,proto3" json:"ahead,omitempty"`
+	// Only packets of from_epoch's bank match the entries of the plan. The
+	// collector writes them before that epoch begins, after the previous epoch of
+	// the bank has been read, on all devices or on none. A plan that arrives too
+	// late for that is not written.
+	// Without it the collector writes the plan right after the flip that begins
+	// from_epoch, or after the next flip if the plan arrives later.
+	PreEpoch      bool `protobuf:"varint,5,opt,name=pre_epoch,json=preEpoch,proto3" json:"pre_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -491,19 +488,19 @@ func (x *Plan) GetId() uint64 {
 	return 0
 }
 
-func (x *Plan) GetAhead() bool {
+func (x *Plan) GetPreEpoch() bool {
 	if x != nil {
-		return x.Ahead
+		return x.PreEpoch
 	}
 	return false
 }
 
-// DeviceWrite changes one thing on one device.
+// DeviceWrite changes one table entry of one device.
 type DeviceWrite struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Device name.
 	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
-	// What to do.
+	// The kind of write.
 	//
 	// Types that are valid to be assigned to Write:
 	//
@@ -601,23 +598,23 @@ type isDeviceWrite_Write interface {
 }
 
 type DeviceWrite_Insert struct {
-	// Add an entry. Where one with the same key exists, from an earlier life of
-	// the plugin or of the collector, its action is changed.
+	// Adds an entry. If an entry with the same key exists, left by an earlier
+	// process, its action is changed.
 	Insert *TableEntry `protobuf:"bytes,2,opt,name=insert,proto3,oneof"`
 }
 
 type DeviceWrite_Modify struct {
-	// Change the action of an entry that exists.
+	// Changes the action of an existing entry.
 	Modify *TableEntry `protobuf:"bytes,3,opt,name=modify,proto3,oneof"`
 }
 
 type DeviceWrite_Delete struct {
-	// Remove an entry; only table, matches and priority count.
+	// Removes an entry; the action is ignored.
 	Delete *TableEntry `protobuf:"bytes,4,opt,name=delete,proto3,oneof"`
 }
 
 type DeviceWrite_SetDefault struct {
-	// Set a table's default action; matches and priority are empty.
+	// Sets the default action of a table; matches and priority are empty.
 	SetDefault *TableEntry `protobuf:"bytes,5,opt,name=set_default,json=setDefault,proto3,oneof"`
 }
 
@@ -634,9 +631,9 @@ type TableEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Full name or alias of the table.
 	Table string `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Match fields; a field left out matches everything.
+	// Match fields; an omitted field matches everything.
 	Matches []*FieldMatch `protobuf:"bytes,2,rep,name=matches,proto3" json:"matches,omitempty"`
-	// Priority, larger is stronger; 0 for tables without priorities.
+	// Priority, a larger one wins; 0 for tables without priorities.
 	Priority int32 `protobuf:"varint,3,opt,name=priority,proto3" json:"priority,omitempty"`
 	// Full name or alias of the action.
 	Action string `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`
@@ -712,16 +709,16 @@ func (x *TableEntry) GetParams() []*ActionParam {
 }
 
 // FieldMatch matches one key field. Values are big-endian, of any length up to
-// the field's width.
+// the width of the field.
 type FieldMatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the field.
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
-	// Value; of a range the low end.
+	// Value; for a range, its low end.
 	Value []byte `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	// Mask of a ternary match.
 	Mask []byte `protobuf:"bytes,3,opt,name=mask,proto3" json:"mask,omitempty"`
-	// High end of a range, included.
+	// High end of a range, inclusive.
 	High []byte `protobuf:"bytes,4,opt,name=high,proto3" json:"high,omitempty"`
 	// Prefix length of an LPM match, in bits; -1 for the other kinds.
 	PrefixLen     int32 `protobuf:"varint,5,opt,name=prefix_len,json=prefixLen,proto3" json:"prefix_len,omitempty"`
@@ -856,7 +853,7 @@ type HostSetting struct {
 	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	// Role in the algorithm it is for.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// The setting, in the form that the plugin's host role reads.
+	// The setting, in the format that the host role defines.
 	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -913,14 +910,14 @@ func (x *HostSetting) GetData() []byte {
 	return nil
 }
 
-// Event is something to tell the operator; it goes to the collector's log.
+// Event is a message for the operator. It goes to the collector's log.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How much it matters.
+	// Level of the log line.
 	Level EventLevel `protobuf:"varint,1,opt,name=level,proto3,enum=netsketch.plugin.v1.EventLevel" json:"level,omitempty"`
-	// One sentence. At most 1,024 bytes count.
+	// One sentence, truncated to 1,024 bytes.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// Particulars.
+	// Attributes of the log line.
 	Attributes    map[string]string `protobuf:"bytes,3,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -977,10 +974,10 @@ func (x *Event) GetAttributes() map[string]string {
 	return nil
 }
 
-// EpochStats is what a plugin tells of its work on an epoch.
+// EpochStats are measurements of the analysis of an epoch.
 type EpochStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Time from EpochEnd to EpochDone as the plugin saw it, nanoseconds.
+	// Time from EpochEnd to EpochDone in the plugin, nanoseconds.
 	DurationNs int64 `protobuf:"varint,1,opt,name=duration_ns,json=durationNs,proto3" json:"duration_ns,omitempty"`
 	// Bytes of cells and host reports received.
 	InputBytes uint64 `protobuf:"varint,2,opt,name=input_bytes,json=inputBytes,proto3" json:"input_bytes,omitempty"`
@@ -1050,15 +1047,15 @@ func (x *EpochStats) GetRows() uint64 {
 	return 0
 }
 
-// EpochDone says that the plugin is finished with an epoch, well or not.
+// EpochDone ends the results of an epoch.
 type EpochDone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the epoch.
 	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Empty when all went well; otherwise what did not, and the tables of this
-	// epoch are not used.
+	// Empty after success; otherwise the error, and the tables of this epoch are
+	// not used.
 	Error string `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
-	// What the work took.
+	// Measurements of the analysis.
 	Stats         *EpochStats `protobuf:"bytes,3,opt,name=stats,proto3" json:"stats,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1137,14 +1134,14 @@ const file_netsketch_plugin_v1_results_proto_rawDesc = "" +
 	"\x05table\x18\x02 \x01(\v2\x1a.netsketch.plugin.v1.TableR\x05table\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\x12\x18\n" +
 	"\areplace\x18\x04 \x01(\bR\areplace\x12\x12\n" +
-	"\x04last\x18\x05 \x01(\bR\x04last\"\xbd\x01\n" +
+	"\x04last\x18\x05 \x01(\bR\x04last\"\xc4\x01\n" +
 	"\x04Plan\x12\x1d\n" +
 	"\n" +
 	"from_epoch\x18\x01 \x01(\x04R\tfromEpoch\x128\n" +
 	"\x06writes\x18\x02 \x03(\v2 .netsketch.plugin.v1.DeviceWriteR\x06writes\x126\n" +
 	"\x05hosts\x18\x03 \x03(\v2 .netsketch.plugin.v1.HostSettingR\x05hosts\x12\x0e\n" +
-	"\x02id\x18\x04 \x01(\x04R\x02id\x12\x14\n" +
-	"\x05ahead\x18\x05 \x01(\bR\x05ahead\"\xa3\x02\n" +
+	"\x02id\x18\x04 \x01(\x04R\x02id\x12\x1b\n" +
+	"\tpre_epoch\x18\x05 \x01(\bR\bpreEpoch\"\xa3\x02\n" +
 	"\vDeviceWrite\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x129\n" +
 	"\x06insert\x18\x02 \x01(\v2\x1f.netsketch.plugin.v1.TableEntryH\x00R\x06insert\x129\n" +

@@ -4,7 +4,7 @@
 //
 //	func TestHello(t *testing.T) {
 //		h := sdktest.Start(t, &hello{}, sdktest.Options{Network: network})
-//		results := h.Analyse(epoch)
+//		results := h.Analyze(epoch)
 //		sdktest.Golden(t, "testdata/hello.golden", *update, results)
 //	}
 //
@@ -38,7 +38,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Options say in what surroundings the plugin runs.
+// Options are the environment of the plugin under test.
 type Options struct {
 	// Config is its configuration, a JSON object; empty: none.
 	Config string
@@ -46,10 +46,10 @@ type Options struct {
 	Network sdk.Network
 	// EpochLength defaults to 1 s.
 	EpochLength time.Duration
-	// Modules are YANG modules that are known besides the plugin's own and
+	// Modules are YANG modules in addition to the plugin's own and
 	// those that come with netsketch.
 	Modules []yang.Module
-	// State is given back to a plugin that is sdk.Stateful, as after a restart:
+	// State is passed to RestoreState of an sdk.Stateful plugin, as after a restart:
 	// Results.State of an earlier harness; nil: none.
 	State *sdk.State
 	// Timeout bounds each call; default 30 s.
@@ -65,8 +65,8 @@ type Harness struct {
 	schema      *yang.Schema
 	api         pluginv1.PluginClient
 	stream      grpc.BidiStreamingClient[pluginv1.RunRequest, pluginv1.RunResponse]
-	watched     []sdk.Watch
-	state       *pluginv1.PluginState // to give back
+	watched     []sdk.RowKey
+	state       *pluginv1.PluginState // for the next Configure
 }
 
 // Start serves and configures the plugin, and fails the test when its description
@@ -108,7 +108,10 @@ func start(tb testing.TB, p sdk.Plugin, opts Options) (*Harness, error) {
 	}()
 	tb.Cleanup(func() { server.Stop(); <-served })
 	conn, err := grpc.NewClient("passthrough:///plugin",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn,
+			error) {
+			return listener.DialContext(ctx)
+		}),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(sdk.MaxMessage)))
 	if err != nil {
@@ -161,10 +164,10 @@ func (h *Harness) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), h.timeout)
 }
 
-// Description returns what the plugin says of itself.
+// Description returns the description of the plugin.
 func (h *Harness) Description() sdk.Description { return h.description }
 
-// Settings returns what the plugin asked of the network.
+// Settings returns the latest settings of the plugin.
 func (h *Harness) Settings() sdk.Settings { return h.settings }
 
 // Configure configures the plugin again. The error is an sdk.FieldErrors when the
@@ -185,19 +188,19 @@ func (h *Harness) Configure(config string, network sdk.Network, epoch time.Durat
 	return sdk.SettingsFrom(m)
 }
 
-// Analyse gives the plugin an epoch and returns its results. Any error, and any
+// Analyze sends the plugin an epoch and returns its results. Any error, and any
 // result that a collector would refuse, fails the test.
-func (h *Harness) Analyse(epoch *sdk.Epoch) *sdk.Results {
+func (h *Harness) Analyze(epoch *sdk.Epoch) *sdk.Results {
 	h.tb.Helper()
-	results, err := h.TryAnalyse(epoch)
+	results, err := h.TryAnalyze(epoch)
 	if err != nil {
 		h.tb.Fatalf("plugin %s: epoch %d: %v", h.description.Name, epoch.Number, err)
 	}
 	return results
 }
 
-// TryAnalyse is Analyse for tests of epochs that a plugin cannot analyse.
-func (h *Harness) TryAnalyse(epoch *sdk.Epoch) (*sdk.Results, error) {
+// TryAnalyze is Analyze for tests of epochs that a plugin cannot analyze.
+func (h *Harness) TryAnalyze(epoch *sdk.Epoch) (*sdk.Results, error) {
 	if err := h.watch(epoch.Watched); err != nil {
 		return nil, err
 	}
@@ -217,7 +220,7 @@ func (h *Harness) TryAnalyse(epoch *sdk.Epoch) (*sdk.Results, error) {
 }
 
 // watch makes rows the set of watched rows.
-func (h *Harness) watch(rows []sdk.Watch) error {
+func (h *Harness) watch(rows []sdk.RowKey) error {
 	var update pluginv1.WatchUpdate
 	for _, w := range h.watched {
 		update.Remove = append(update.Remove, w.Proto())
@@ -263,7 +266,7 @@ func (h *Harness) receive(number uint64) (*sdk.Results, error) {
 			results.State = &state
 		case *pluginv1.RunResponse_Done:
 			if m.Done.GetEpoch() != number {
-				return nil, fmt.Errorf("the end of epoch %d instead of %d", m.Done.GetEpoch(), number)
+				return nil, fmt.Errorf("received the end of epoch %d, expected %d", m.Done.GetEpoch(), number)
 			}
 			results.Stats = sdk.StatsFrom(m.Done.GetStats())
 			if m.Done.GetError() != "" {
@@ -274,7 +277,7 @@ func (h *Harness) receive(number uint64) (*sdk.Results, error) {
 	}
 }
 
-// Check returns why a collector would refuse the table, or nil.
+// Check returns an error if a collector would refuse the table.
 func (h *Harness) Check(t *table.Table) error {
 	if !slices.ContainsFunc(h.description.Lists, func(l sdk.List) bool { return l.Path == t.List }) {
 		return fmt.Errorf("a table of %s, a list that the description does not declare", t.List)
@@ -282,8 +285,8 @@ func (h *Harness) Check(t *table.Table) error {
 	return h.schema.Validate(t)
 }
 
-// Query asks the plugin for a row.
-func (h *Harness) Query(row sdk.Watch) ([]*table.Table, error) {
+// Query queries the plugin for a row.
+func (h *Harness) Query(row sdk.RowKey) ([]*table.Table, error) {
 	ctx, cancel := h.context()
 	defer cancel()
 	m, err := h.api.Query(ctx, &pluginv1.QueryRequest{Row: row.Proto()})
@@ -308,7 +311,7 @@ func (h *Harness) Query(row sdk.Watch) ([]*table.Table, error) {
 	return tables, nil
 }
 
-// Merge gives the plugin the epochs of several collectors and returns the one that it makes of them.
+// Merge sends the plugin the epochs of several collectors and returns the merged epoch.
 func (h *Harness) Merge(parts ...*sdk.Epoch) (*sdk.Epoch, error) {
 	ctx, cancel := h.context()
 	defer cancel()
@@ -317,7 +320,8 @@ func (h *Harness) Merge(parts ...*sdk.Epoch) (*sdk.Epoch, error) {
 		return nil, err
 	}
 	for _, part := range parts {
-		if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv tells why
+		// EOF: Recv returns the cause
+		if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 	}
@@ -343,9 +347,8 @@ func (h *Harness) Merge(parts ...*sdk.Epoch) (*sdk.Epoch, error) {
 	}
 }
 
-// Replay gives the plugin all epochs of a recording (package record), and returns
-// their results. The recording's network and configuration take the place of those
-// given to Start; an empty configuration leaves the latter.
+// Replay sends the plugin all epochs of a recording (package record) and returns their results. The
+// recording's configuration and network replace those given to Start.
 func (h *Harness) Replay(path string) []*sdk.Results {
 	h.tb.Helper()
 	file, err := os.Open(path)
@@ -357,31 +360,36 @@ func (h *Harness) Replay(path string) []*sdk.Results {
 	if err != nil {
 		h.tb.Fatalf("%s: %v", path, err)
 	}
-	header := r.Header()
-	if h.settings, err = h.Configure(string(header.Config), header.Network, header.EpochLength); err != nil {
-		h.tb.Fatalf("%s: configuration refused: %v", path, err)
-	}
 	var all []*sdk.Results
 	for {
-		epoch, err := r.Next()
+		epoch, setup, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return all
 		}
 		if err != nil {
 			h.tb.Fatalf("%s: %v", path, err)
 		}
-		all = append(all, h.Analyse(epoch))
+		if setup != nil {
+			if setup.State != nil {
+				h.state = setup.State.Proto()
+			}
+			if h.settings, err = h.Configure(string(setup.Config), setup.Network, setup.EpochLength); err != nil {
+				h.tb.Fatalf("%s: configuration refused: %v", path, err)
+			}
+		}
+		all = append(all, h.Analyze(epoch))
 	}
 }
 
-// Text writes results as text, one line per leaf, for people and golden files.
-// Stats are left out: they differ from run to run.
+// Text returns results as text, one line per row, for logs and golden files.
+// Stats are omitted: they differ from run to run.
 func Text(results ...*sdk.Results) string {
 	var b strings.Builder
 	for i, r := range results {
 		fmt.Fprintf(&b, "results %d\n", i)
 		for _, t := range r.Tables {
-			fmt.Fprintf(&b, "table %s target=%q replace=%t rows=%d\n", t.Table.List, t.Target, t.Replace, t.Table.Rows())
+			fmt.Fprintf(&b, "table %s target=%q replace=%t rows=%d\n", t.Table.List, t.Target, t.Replace,
+				t.Table.Rows())
 			for row := range t.Table.Rows() {
 				line := t.Table.AppendKey(nil, row)
 				for c := range t.Table.Values {
@@ -395,7 +403,8 @@ func Text(results ...*sdk.Results) string {
 			}
 		}
 		for _, p := range r.Plans {
-			fmt.Fprintf(&b, "plan from epoch %d: %d writes, %d host settings\n", p.FromEpoch, len(p.Writes), len(p.Hosts))
+			fmt.Fprintf(&b, "plan from epoch %d: %d writes, %d host settings\n", p.FromEpoch, len(p.Writes),
+				len(p.Hosts))
 		}
 		for _, e := range r.Events {
 			fmt.Fprintf(&b, "event %v %s\n", e.Level, e.Message)

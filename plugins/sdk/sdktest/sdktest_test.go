@@ -45,7 +45,8 @@ const list = "/acme-sums:sums/sum"
 type sums struct{}
 
 func (sums) Describe() sdk.Description {
-	return sdk.Description{Name: "sums", Version: "1", Modules: []sdk.Module{{Name: "acme-sums", Text: module}}, Lists: []sdk.List{{Path: list, Watchable: true}}}
+	return sdk.Description{Name: "sums", Version: "1", Modules: []sdk.Module{{Name: "acme-sums", Text: module}},
+		Lists: []sdk.List{{Path: list, Watchable: true}}}
 }
 
 func (sums) Configure(_ context.Context, c sdk.Config, n sdk.Network) (sdk.Settings, error) {
@@ -62,7 +63,7 @@ func (sums) Configure(_ context.Context, c sdk.Config, n sdk.Network) (sdk.Setti
 	return sdk.Settings{Bindings: bindings, Missing: missing}, nil
 }
 
-func (sums) Analyse(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
+func (sums) Analyze(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
 	b := table.NewBuilder(list)
 	device, cells := b.TextKey("device"), b.Uint("state/cells")
 	out := &sdk.Results{}
@@ -95,18 +96,21 @@ func (sums) Analyse(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
 	return out, nil
 }
 
-var network = sdk.Network{Version: 1, Devices: []sdk.Device{{Name: "s1", Objects: []sdk.Object{{Name: "in.cells", Cells: 4, Width: 32, Banks: 1}}}}}
+var network = sdk.Network{Version: 1, Devices: []sdk.Device{{Name: "s1",
+	Objects: []sdk.Object{{Name: "in.cells", Cells: 4, Width: 32, Banks: 1}}}}}
 
-func epoch(number uint64, object string, n int, watched ...sdk.Watch) *sdk.Epoch {
-	e := &sdk.Epoch{Number: number, Start: time.Unix(1, 0), End: time.Unix(2, 0), Status: sdk.StatusComplete, Watched: watched}
+func epoch(number uint64, object string, n int, watched ...sdk.RowKey) *sdk.Epoch {
+	e := &sdk.Epoch{Number: number, Start: time.Unix(1, 0), End: time.Unix(2, 0), Status: sdk.StatusComplete,
+		Watched: watched}
 	e.Put("s1", sdk.CellsOf(object, make([]uint16, n)))
 	return e
 }
 
 func TestHarness(t *testing.T) {
 	h := Start(t, sums{}, Options{Network: network})
-	watch := sdk.Watch{List: list, Keys: map[string]string{"device": "x"}}
-	got := Text(h.Analyse(epoch(1, "cells", 3)), h.Analyse(epoch(2, "cells", 2_000_000, watch)), h.Analyse(epoch(3, "cells", 0)))
+	watch := sdk.RowKey{List: list, Keys: map[string]string{"device": "x"}}
+	got := Text(h.Analyze(epoch(1, "cells", 3)), h.Analyze(epoch(2, "cells", 2_000_000, watch)),
+		h.Analyze(epoch(3, "cells", 0)))
 	want := `results 0
 table /acme-sums:sums/sum target="" replace=true rows=1
   [device=s1] state/cells=3
@@ -122,7 +126,8 @@ table /acme-sums:sums/sum target="" replace=true rows=1
 		t.Errorf("got\n%s", got)
 	}
 	s := h.Settings()
-	if len(s.Bindings) != 1 || s.Bindings[0] != (sdk.Binding{Device: "s1", Object: "in.cells"}) || len(s.Missing) != 1 || s.Missing[0].Object != "absent" {
+	if len(s.Bindings) != 1 || s.Bindings[0] != (sdk.Binding{Device: "s1", Object: "in.cells"}) ||
+		len(s.Missing) != 1 || s.Missing[0].Object != "absent" {
 		t.Errorf("settings %+v", s)
 	}
 	if d := h.Description(); d.Capabilities.Query || d.Capabilities.Merge || !d.Capabilities.Watch {
@@ -131,13 +136,15 @@ table /acme-sums:sums/sum target="" replace=true rows=1
 	if _, err := h.Query(watch); err == nil || !strings.Contains(err.Error(), "Unimplemented") {
 		t.Errorf("query: %v", err)
 	}
-	for object, text := range map[string]string{"bad": "bad object", "bad list": "does not declare", "bad value": "1099511627777"} {
-		if _, err := h.TryAnalyse(epoch(4, object, 1)); err == nil || !strings.Contains(err.Error(), text) {
+	for object, text := range map[string]string{"bad": "bad object", "bad list": "does not declare",
+		"bad value": "1099511627777"} {
+		if _, err := h.TryAnalyze(epoch(4, object, 1)); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", object, err)
 		}
 	}
 	var fields sdk.FieldErrors
-	for config, text := range map[string]string{`{"refuse":"no"}`: "refuse: no", `{"refus":1}`: "refus: is not a key", `{"refuse":1}`: "refuse: is a JSON number", `{} {}`: "text after"} {
+	for config, text := range map[string]string{`{"refuse":"no"}`: "refuse: no", `{"refus":1}`: "refus: is not a key",
+		`{"refuse":1}`: "refuse: is a JSON number", `{} {}`: "text after"} {
 		if _, err := h.Configure(config, network, 0); !errors.As(err, &fields) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", config, err)
 		}
@@ -150,8 +157,11 @@ func TestReplayAndGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := record.NewWriter(file, record.Header{Network: network, EpochLength: time.Second})
+	w, err := record.NewWriter(file)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Configure(record.Setup{Network: network, EpochLength: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	for n := range uint64(3) {

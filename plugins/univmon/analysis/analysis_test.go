@@ -19,6 +19,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -50,9 +52,11 @@ func objects() []sdk.Object {
 		}
 		out = append(out,
 			sdk.Object{Name: controls[name] + ".counters", Cells: l.CounterCells() + 256, Width: 32, Banks: 2,
-				Annotations: common("part", "counters", "rows", strconv.Itoa(l.Rows), "columns", strconv.Itoa(l.Columns), "packets", strconv.Itoa(l.CounterCells()))},
+				Annotations: common("part", "counters", "rows", strconv.Itoa(l.Rows), "columns",
+					strconv.Itoa(l.Columns), "packets", strconv.Itoa(l.CounterCells()))},
 			sdk.Object{Name: controls[name] + ".heavy", Cells: l.HeavyCells(), Width: 32, Banks: 2,
-				Annotations: common("part", "heavy", "ways", strconv.Itoa(l.Ways), "slots", strconv.Itoa(l.Slots), "words", strconv.Itoa(l.Words()))})
+				Annotations: common("part", "heavy", "ways", strconv.Itoa(l.Ways), "slots", strconv.Itoa(l.Slots),
+					"words", strconv.Itoa(l.Words()))})
 	}
 	slices.SortFunc(out, func(a, b sdk.Object) int { return strings.Compare(a.Name, b.Name) })
 	return out
@@ -69,7 +73,8 @@ func leafSpine() sdk.Network {
 			{Name: "spine1", Role: "transit", Objects: objects()},
 		},
 		Hosts: []sdk.Host{{Name: "h1"}, {Name: "h2"}},
-		Links: []sdk.Link{{A: end("h1"), B: end("leaf1")}, {A: end("leaf1"), B: end("spine1")}, {A: end("spine1"), B: end("leaf2")}, {A: end("h2"), B: end("leaf2")}},
+		Links: []sdk.Link{{A: end("h1"), B: end("leaf1")}, {A: end("leaf1"), B: end("spine1")},
+			{A: end("spine1"), B: end("leaf2")}, {A: end("h2"), B: end("leaf2")}},
 	}
 }
 
@@ -199,7 +204,7 @@ func TestResults(t *testing.T) {
 		"heavyHitters": {"share": 0.05}, "heavyChanges": {"share": 0.2}, "ddosVictims": {"sources": 300},
 		"functions": [{"name": "flows of at most 3 packets", "from": 1, "to": 3}]}`})
 	elephant := key(t, "2001:db8::1", "2001:db8::2", 5001)
-	watched := []sdk.Watch{
+	watched := []sdk.RowKey{
 		{List: flowList, Keys: map[string]string{"device": "leaf2", "dimension": "5-tuple", "flow": elephant.String()}},
 		{List: flowList, Keys: map[string]string{"device": "network", "dimension": "src", "flow": "2001:db8::1"}},
 		{List: flowList, Keys: map[string]string{"device": "leaf1", "dimension": "src", "flow": "203.0.113.9"}},
@@ -216,18 +221,21 @@ func TestResults(t *testing.T) {
 		}
 		e := f.epoch(number)
 		e.Watched = watched
-		all = append(all, h.Analyse(e))
+		all = append(all, h.Analyze(e))
 	}
 	sdktest.Golden(t, "testdata/results.golden", *update, all...)
 
 	second := all[1]
-	if row := find1(t, rows(second, hitterList), "device", Network, "dimension", "5-tuple", "flow", elephant.String()); row["state/packets"] != "3000" {
+	if row := find1(t, rows(second, hitterList), "device", Network, "dimension", "5-tuple", "flow",
+		elephant.String()); row["state/packets"] != "3000" {
 		t.Errorf("the elephant crosses three switches and counts once in the network; got %v", row)
 	}
-	if row := find1(t, rows(second, changeList), "device", "leaf2", "dimension", "src", "flow", "2001:db8::1"); row["state/delta"] != "3000" || row["state/kind"] != "increase" {
+	if row := find1(t, rows(second, changeList), "device", "leaf2", "dimension", "src", "flow",
+		"2001:db8::1"); row["state/delta"] != "3000" || row["state/kind"] != "increase" {
 		t.Errorf("change %v", row)
 	}
-	if row := find1(t, rows(all[2], changeList), "device", Network, "dimension", "5-tuple"); row["state/delta"] != "-3000" || row["state/kind"] != "decrease" {
+	if row := find1(t, rows(all[2], changeList), "device", Network, "dimension",
+		"5-tuple"); row["state/delta"] != "-3000" || row["state/kind"] != "decrease" {
 		t.Errorf("change %v", row)
 	}
 	row := find1(t, rows(second, victimList), "device", Network, "destination", "10.2.0.99")
@@ -240,18 +248,37 @@ func TestResults(t *testing.T) {
 	if row := find1(t, rows(second, flowList), "device", "leaf2"); row["state/packets"] != "3000" {
 		t.Errorf("watched %v", row)
 	}
-	if row := find1(t, rows(second, functionList), "device", "leaf1", "dimension", "5-tuple", "name", "elephants"); row["state/value"] != "3000" {
+	if row := find1(t, rows(second, functionList), "device", "leaf1", "dimension", "5-tuple", "name",
+		"elephants"); row["state/value"] != "3000" {
 		t.Errorf("function %v", row)
 	}
 	if got := rows(all[0], changeList); len(got) != 0 {
 		t.Errorf("changes in the first epoch: %v", got)
 	}
 
-	tables, err := h.Query(watched[0])
-	if err != nil || len(tables) != 1 || tables[0].Rows() != 1 {
-		t.Errorf("Query: %v, %v", tables, err)
+	for _, key := range watched {
+		tables, err := h.Query(key)
+		if err != nil || len(tables) != 1 || tables[0].Rows() != 1 {
+			t.Fatalf("Query of %v: %v, %v", key, tables, err)
+		}
+		got := rows(&sdk.Results{Tables: []sdk.TableResult{{Table: tables[0]}}}, flowList)[0]
+		published := find1(t, rows(all[2], flowList), "device", key.Keys["device"], "dimension", key.Keys["dimension"])
+		if diff := cmp.Diff(published, got); diff != "" {
+			t.Errorf("Query of %v differs from the published row (-published +queried):\n%s", key, diff)
+		}
 	}
-	if _, err := h.Query(sdk.Watch{List: flowList, Keys: map[string]string{"device": "leaf1", "dimension": "src", "flow": "leaf"}}); err == nil || !strings.Contains(err.Error(), "not an IP address") {
+	if tables, err := h.Query(sdk.RowKey{List: flowList,
+		Keys: map[string]string{"device": "leaf9", "dimension": "src", "flow": "10.0.0.1"}}); err != nil ||
+		tables != nil {
+		t.Errorf("Query of a switch without data: %v, %v", tables, err)
+	}
+	if _, err := h.Query(sdk.RowKey{List: hitterList, Keys: watched[0].Keys}); err == nil ||
+		!strings.Contains(err.Error(), "cannot be queried") {
+		t.Errorf("Query of a list that is not watchable: %v", err)
+	}
+	if _, err := h.Query(sdk.RowKey{List: flowList,
+		Keys: map[string]string{"device": "leaf1", "dimension": "src", "flow": "leaf"}}); err == nil ||
+		!strings.Contains(err.Error(), "not an IP address") {
 		t.Errorf("Query of a flow that is none: %v", err)
 	}
 }
@@ -267,18 +294,18 @@ func TestPartialEpochs(t *testing.T) {
 		return find1(t, rows(r, summaryList), "device", device, "dimension", "src")
 	}
 	h := sdktest.Start(t, New(), sdktest.Options{Network: leafSpine()})
-	complete := summary(h.Analyse(quiet(1)), Network)
+	complete := summary(h.Analyze(quiet(1)), Network)
 	if complete["state/status"] != "complete" || complete["state/packets"] == "" {
 		t.Errorf("network %v", complete)
 	}
 	if _, has := complete["state/changes"]; has {
 		t.Errorf("the first epoch has changes: %v", complete)
 	}
-	if row := summary(h.Analyse(quiet(2)), Network); row["state/changes"] != "0" {
+	if row := summary(h.Analyze(quiet(2)), Network); row["state/changes"] != "0" {
 		t.Errorf("an epoch like the one before: %v", row)
 	}
 
-	r := h.Analyse(quiet(3, "leaf2"))
+	r := h.Analyze(quiet(3, "leaf2"))
 	if row := summary(r, Network); row["state/status"] != "partial" || row["state/changes"] != "" {
 		t.Errorf("without a leaf the network is %v", row)
 	}
@@ -286,26 +313,26 @@ func TestPartialEpochs(t *testing.T) {
 		t.Errorf("a leaf that is there is %v", row)
 	}
 	if !strings.Contains(sdktest.Text(r), "src of network: results rest on 2 of 3 switches; missing: leaf2") {
-		t.Errorf("nothing told what is missing: %s", sdktest.Text(r))
+		t.Errorf("no event names the missing switch: %s", sdktest.Text(r))
 	}
-	if r = h.Analyse(quiet(4, "leaf2")); len(r.Events) != 0 {
-		t.Errorf("the same is told again: %v", r.Events)
+	if r = h.Analyze(quiet(4, "leaf2")); len(r.Events) != 0 {
+		t.Errorf("the same problem is logged again: %v", r.Events)
 	} else if row := summary(r, Network); row["state/changes"] != "0" {
 		t.Errorf("two epochs of the same switches do compare: %v", row)
 	}
 
-	r = h.Analyse(quiet(5, "spine1"))
+	r = h.Analyze(quiet(5, "spine1"))
 	if row := summary(r, Network); row["state/status"] != "lost" || row["state/packets"] != "" {
 		t.Errorf("packets are counted twice without the spine, so the network is lost; got %v", row)
 	}
-	r = h.Analyse(quiet(6))
+	r = h.Analyze(quiet(6))
 	if row := summary(r, "spine1"); row["state/status"] != "complete" || row["state/changes"] != "" {
 		t.Errorf("there is nothing to compare with the epoch after a gap: %v", row)
 	}
 	if row := summary(r, "leaf1"); row["state/changes"] != "0" {
 		t.Errorf("leaf1 has no gap: %v", row)
 	}
-	if row := summary(h.Analyse(quiet(8)), "leaf1"); row["state/changes"] != "" {
+	if row := summary(h.Analyze(quiet(8)), "leaf1"); row["state/changes"] != "" {
 		t.Errorf("epoch 7 never came: %v", row)
 	}
 
@@ -314,26 +341,29 @@ func TestPartialEpochs(t *testing.T) {
 	e.Missing, e.Status = []sdk.Missing{{Name: "leaf1", Reason: "read-out cut short"}}, sdk.StatusPartial
 	for i := range e.Devices {
 		if e.Devices[i].Name == "leaf1" {
-			e.Devices[i].Objects = slices.DeleteFunc(e.Devices[i].Objects, func(c sdk.Cells) bool { return c.Object == "ingress.univmon_src.heavy" })
+			e.Devices[i].Objects = slices.DeleteFunc(e.Devices[i].Objects,
+				func(c sdk.Cells) bool { return c.Object == "ingress.univmon_src.heavy" })
 		}
 	}
 	e.Put("leaf2", sdk.CellsOf("ingress.univmon_src.counters", make([]uint32, 10)))
-	r = h.Analyse(e)
+	r = h.Analyze(e)
 	text := sdktest.Text(r)
 	for _, want := range []string{
 		"src of leaf1: no results: ingress.univmon_src.heavy was not delivered",
 		"src of leaf2: no results: ingress.univmon_src.counters: 10 cells of 32 bits delivered, expected 15360 of 32",
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("not told: %s\n%s", want, text)
+			t.Errorf("not logged: %s\n%s", want, text)
 		}
 	}
-	if row := find1(t, rows(r, summaryList), "device", "leaf1", "dimension", "5-tuple"); row["state/status"] != "partial" {
+	if row := find1(t, rows(r, summaryList), "device", "leaf1", "dimension",
+		"5-tuple"); row["state/status"] != "partial" {
 		t.Errorf("%v", row)
 	}
 
-	empty := &sdk.Epoch{Number: 10, Start: e.End, End: e.End.Add(time.Second), Status: sdk.StatusLost, Expected: e.Expected}
-	if row := summary(h.Analyse(empty), Network); row["state/status"] != "lost" {
+	empty := &sdk.Epoch{Number: 10, Start: e.End, End: e.End.Add(time.Second), Status: sdk.StatusLost,
+		Expected: e.Expected}
+	if row := summary(h.Analyze(empty), Network); row["state/status"] != "lost" {
 		t.Errorf("%v", row)
 	}
 }
@@ -347,12 +377,16 @@ func TestConfiguration(t *testing.T) {
 		{"type", `{"heavyHitters": {"share": "0.5"}}`, []string{"share", "expected float64"}},
 		{"share", `{"heavyHitters": {"share": 5}}`, []string{"heavyHitters.share", "is 5", "at most 1"}},
 		{"several", `{"heavyChanges": {"share": 0}, "ddosVictims": {"sources": 1}, "dimensions": ["src", "port"]}`,
-			[]string{"heavyChanges.share", "ddosVictims.sources", `dimensions.1: is "port"; expected src, dst or 5-tuple`}},
-		{"twice", `{"dimensions": ["src", "src"]}`, []string{`dimensions.1: "src" is there twice`}},
-		{"power", `{"functions": [{"name": "cubes", "power": 3}]}`, []string{"functions.0.power", "is 3", "grow faster"}},
-		{"name", `{"functions": [{"name": "a"}, {"name": "a"}, {"power": 1}]}`, []string{"functions.1.name", "functions.2.name"}},
+			[]string{"heavyChanges.share", "ddosVictims.sources",
+				`dimensions.1: is "port"; expected src, dst or 5-tuple`}},
+		{"twice", `{"dimensions": ["src", "src"]}`, []string{`dimensions.1: "src" is given twice`}},
+		{"power", `{"functions": [{"name": "cubes", "power": 3}]}`,
+			[]string{"functions.0.power", "is 3", "grow faster"}},
+		{"name", `{"functions": [{"name": "a"}, {"name": "a"}, {"power": 1}]}`,
+			[]string{"functions.1.name", "functions.2.name"}},
 		{"weight", `{"network": {"weights": {"edge": 2}}}`, []string{"network.weights.edge", "is 2"}},
-		{"role", `{"network": {"weights": {"core": 1}}}`, []string{"network.weights", "core: no switch has this name or role"}},
+		{"role", `{"network": {"weights": {"core": 1}}}`,
+			[]string{"network.weights", "core: no switch has this name or role"}},
 		{"icebergs", `{"icebergs": {"share": 0.1}}`, []string{"icebergs.limit", "is 0"}},
 	}
 	for _, tc := range tests {
@@ -387,23 +421,28 @@ func TestBinding(t *testing.T) {
 		{"all", "", leafSpine(), 12, ""},
 		{"one dimension", `{"dimensions": ["src"]}`, leafSpine(), 6, ""},
 		{"not measured", `{"dimensions": ["src", "dst"]}`, leafSpine(), 6, "no results for dst"},
-		{"no heavy keys", "", without(func(n *sdk.Network) { n.Devices[0].Objects = n.Devices[0].Objects[:1] }), 8, "no results for 5-tuple: the pipeline has no heavy keys"},
-		{"spine does not measure", "", without(func(n *sdk.Network) { n.Devices[2].Objects = nil }), 8, "spine1 is on paths of packets and does not measure"},
+		{"no heavy keys", "", without(func(n *sdk.Network) { n.Devices[0].Objects = n.Devices[0].Objects[:1] }), 8,
+			"no results for 5-tuple: the pipeline has no heavy keys"},
+		{"spine does not measure", "", without(func(n *sdk.Network) { n.Devices[2].Objects = nil }), 8,
+			"spine1 is on paths of packets and does not measure"},
 		{"ring", "", without(func(n *sdk.Network) {
 			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: "leaf1"}, B: sdk.Endpoint{Node: "leaf2"}})
 		}), 12, "leaf1 and leaf2 are linked and equally far from hosts"},
-		{"no hosts", "", without(func(n *sdk.Network) { n.Links = n.Links[1:3] }), 12, "no host that is attached to a switch"},
-		{"weights instead", `{"network": {"weights": {"edge": 1, "spine1": -1}}}`, without(func(n *sdk.Network) { n.Links = nil }), 12, ""},
+		{"no hosts", "", without(func(n *sdk.Network) { n.Links = n.Links[1:3] }), 12, "no host attached to a switch"},
+		{"weights instead", `{"network": {"weights": {"edge": 1, "spine1": -1}}}`,
+			without(func(n *sdk.Network) { n.Links = nil }), 12, ""},
 		{"layouts differ", "", without(func(n *sdk.Network) {
 			n.Devices[1].Objects[0].Annotations["columns"] = "256"
 		}), 12, "differs from others"},
-		{"nonsense", "", without(func(n *sdk.Network) { n.Devices[1].Objects[0].Annotations["columns"] = "many" }), 10, `annotation columns of ingress.univmon_5t.counters is "many"`},
-		{"too few cells", "", without(func(n *sdk.Network) { n.Devices[1].Objects[0].Cells = 100 }), 10, "has 100 cells, too few"},
+		{"nonsense", "", without(func(n *sdk.Network) { n.Devices[1].Objects[0].Annotations["columns"] = "many" }), 10,
+			`annotation columns of ingress.univmon_5t.counters is "many"`},
+		{"too few cells", "", without(func(n *sdk.Network) { n.Devices[1].Objects[0].Cells = 100 }), 10,
+			"has 100 cells, too few"},
 		{"nothing", "", without(func(n *sdk.Network) {
 			for i := range n.Devices {
 				n.Devices[i].Objects = nil
 			}
-		}), 0, "no results at all"},
+		}), 0, "no results"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -481,7 +520,7 @@ func TestMergeParts(t *testing.T) {
 		if _, err := q.Configure(context.Background(), sdk.Config{}, leafSpine()); err != nil {
 			t.Fatal(err)
 		}
-		r, err := q.Analyse(context.Background(), e)
+		r, err := q.Analyze(context.Background(), e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -490,7 +529,8 @@ func TestMergeParts(t *testing.T) {
 	if texts[0] != texts[1] {
 		t.Error("merged parts give other results than the whole epoch")
 	}
-	if _, err := p.Merge(part("leaf1"), part("leaf1")); err == nil || !strings.Contains(err.Error(), "leaf1: ingress.univmon_5t.counters is in two parts") {
+	if _, err := p.Merge(part("leaf1"), part("leaf1")); err == nil ||
+		!strings.Contains(err.Error(), "leaf1: ingress.univmon_5t.counters is in two parts") {
 		t.Errorf("the same switch twice: %v", err)
 	}
 }
@@ -503,7 +543,7 @@ func TestAnalyseStopsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := p.Analyse(ctx, f.epoch(1)); !errors.Is(err, context.Canceled) {
+	if _, err := p.Analyze(ctx, f.epoch(1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 }

@@ -25,7 +25,8 @@ func BenchmarkAnalyse(b *testing.B) {
 	}
 	saved, savedControls := layouts, controls
 	layouts = l1
-	controls = map[string]string{"src": "ingress.univmon_src", "dst": "ingress.univmon_dst", "5-tuple": "ingress.univmon_5t"}
+	controls = map[string]string{"src": "ingress.univmon_src", "dst": "ingress.univmon_dst",
+		"5-tuple": "ingress.univmon_5t"}
 	defer func() { layouts, controls = saved, savedControls }()
 
 	f := newFabric(b, "leaf1")
@@ -47,7 +48,7 @@ func BenchmarkAnalyse(b *testing.B) {
 	if _, err := p.Configure(context.Background(), sdk.Config{}, network); err != nil {
 		b.Fatal(err)
 	}
-	analyse(b, p, f.epoch(1))
+	analyze(b, p, f.epoch(1))
 }
 
 // BenchmarkAnalyse64 is one epoch of 64 switches, each with the sketches of program
@@ -78,21 +79,22 @@ func BenchmarkAnalyse64(b *testing.B) {
 		}
 	}
 	p := New()
-	if _, err := p.Configure(context.Background(), sdk.Config{JSON: []byte(`{"network": {"weights": {"edge": 1}}}`)}, network); err != nil {
+	if _, err := p.Configure(context.Background(), sdk.Config{JSON: []byte(`{"network": {"weights": {"edge": 1}}}`)},
+		network); err != nil {
 		b.Fatal(err)
 	}
-	analyse(b, p, f.epoch(1))
+	analyze(b, p, f.epoch(1))
 }
 
-// analyse gives a plugin an epoch again and again.
-func analyse(b *testing.B, p *Plugin, epoch *sdk.Epoch) {
+// analyze gives a plugin an epoch again and again.
+func analyze(b *testing.B, p *Plugin, epoch *sdk.Epoch) {
 	b.ReportAllocs()
 	i := uint64(0)
 	for b.Loop() {
 		i++
 		e := *epoch
 		e.Number = i
-		if _, err := p.Analyse(context.Background(), &e); err != nil {
+		if _, err := p.Analyze(context.Background(), &e); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -21,9 +21,9 @@ type instance struct {
 	packets   int // first of the counts by level, among the counters; -1: none
 }
 
-// find returns the sketches on a device, by dimension, and what is wrong with those
-// that cannot be used. They are known by their annotations (docs/p4.md), so that their
-// names and the program they are in do not matter.
+// find returns the usable sketches on a device by dimension, and the unusable ones with reasons. It
+// identifies sketches by their annotations (docs/p4.md), not by the names of registers or
+// pipelines.
 func find(d *sdk.Device) (map[string]instance, []sdk.MissingObject) {
 	found := make(map[string]instance)
 	var missing []sdk.MissingObject
@@ -43,8 +43,9 @@ func find(d *sdk.Device) (map[string]instance, []sdk.MissingObject) {
 }
 
 var (
-	countersNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "counters", "key": "", "levels": "", "columns": ""}}
-	heavyNeed    = sdk.ObjectNeed{Annotations: map[string]string{"part": "heavy", "key": "", "ways": "", "slots": ""}}
+	countersNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "counters", "key": "", "levels": "",
+		"columns": ""}}
+	heavyNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "heavy", "key": "", "ways": "", "slots": ""}}
 )
 
 func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
@@ -65,11 +66,13 @@ func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
 		key    string
 		to     *int
 	}{
-		{counters, "levels", &in.layout.Levels}, {counters, "rows", &in.layout.Rows}, {counters, "columns", &in.layout.Columns},
+		{counters, "levels", &in.layout.Levels}, {counters, "rows", &in.layout.Rows},
+		{counters, "columns", &in.layout.Columns},
 		{heavy[0], "ways", &in.layout.Ways}, {heavy[0], "slots", &in.layout.Slots},
 	} {
 		if *n.to, err = strconv.Atoi(n.object.Annotations[n.key]); err != nil {
-			return in, fmt.Errorf("annotation %s of %s is %q, not a number", n.key, n.object.Name, n.object.Annotations[n.key])
+			return in, fmt.Errorf("annotation %s of %s is %q, not a number", n.key, n.object.Name,
+				n.object.Annotations[n.key])
 		}
 	}
 	if text, ok := counters.Annotations["packets"]; ok {
@@ -80,7 +83,8 @@ func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
 	if err := in.layout.Validate(); err != nil {
 		return in, err
 	}
-	if need := in.layout.CounterCells(); counters.Cells < need || (in.packets >= 0 && (in.packets < need || counters.Cells < in.packets+in.layout.Levels)) {
+	if need := in.layout.CounterCells(); counters.Cells < need ||
+		(in.packets >= 0 && (in.packets < need || counters.Cells < in.packets+in.layout.Levels)) {
 		return in, fmt.Errorf("%s has %d cells, too few for %v", counters.Name, counters.Cells, in.layout)
 	}
 	if need := in.layout.HeavyCells(); heavy[0].Cells < need {
@@ -89,7 +93,7 @@ func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
 	return in, nil
 }
 
-// open looks at the cells that a device delivered for an instance.
+// open returns the reading of the cells that a device delivered for an instance.
 func (in *instance) open(d *sdk.DeviceData) (*universal.Reading, error) {
 	counters, err := in.cells(d, in.counters, in.layout.CounterCells())
 	if err != nil {
@@ -102,7 +106,8 @@ func (in *instance) open(d *sdk.DeviceData) (*universal.Reading, error) {
 	var packets []uint32
 	if in.packets >= 0 {
 		if len(counters) < in.packets+in.layout.Levels {
-			return nil, fmt.Errorf("%s: %d cells delivered, the packets by level are at %d", in.counters, len(counters), in.packets)
+			return nil, fmt.Errorf("%s: %d cells delivered, the packets by level are at %d", in.counters, len(counters),
+				in.packets)
 		}
 		packets = counters[in.packets : in.packets+in.layout.Levels]
 	}
@@ -127,14 +132,14 @@ func (in *instance) cells(d *sdk.DeviceData, object string, need int) ([]uint32,
 	return c.Uint32s(), nil
 }
 
-// plan is what the plugin reads and adds up: its configuration applied to a network.
+// plan is the configuration applied to a network: the sketches to read and to combine.
 type plan struct {
 	instances map[string]map[string]instance // by device, by dimension
 	views     []view                         // one for each dimension of the network
 	settings  sdk.Settings
 }
 
-// view is how the sketches of a dimension add up to the network's.
+// view lists the switches whose sketches are combined for a dimension of the network.
 type view struct {
 	dimension string
 	plus      []string // devices, sorted
@@ -166,7 +171,8 @@ func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 		}
 	}
 	if len(network.Devices) > 0 && len(p.instances) == 0 {
-		p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{Object: countersNeed.String(), Consequence: "no results at all"})
+		p.settings.Missing = append(p.settings.Missing,
+			sdk.MissingObject{Object: countersNeed.String(), Consequence: "no results"})
 	}
 	for _, dimension := range c.Dimensions {
 		if len(p.instances) > 0 && !measured[dimension] {
@@ -182,7 +188,7 @@ func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 	return p, nil
 }
 
-// addViews works out which sketches add up to the network's.
+// addViews computes the views of the network.
 func (p *plan) addViews(c *Configuration, network *sdk.Network, wanted []string) error {
 	weights, err := weigh(c.Network.Weights, network, func(device string) bool { return len(p.instances[device]) > 0 })
 	if err != nil {
@@ -190,7 +196,8 @@ func (p *plan) addViews(c *Configuration, network *sdk.Network, wanted []string)
 			return sdk.FieldErrors{{Field: "network.weights", Message: err.Error()}}
 		}
 		p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{Object: "network-wide view",
-			Consequence: fmt.Sprintf("no results for the network: %v; set network.weights, or network.enabled to false", err)})
+			Consequence: fmt.Sprintf("no results for the network: %v; set network.weights, or network.enabled to false",
+				err)})
 		return nil
 	}
 	for _, dimension := range wanted {
@@ -216,14 +223,16 @@ func (p *plan) addViews(c *Configuration, network *sdk.Network, wanted []string)
 				v.minus = append(v.minus, name)
 			}
 		}
-		measured := slices.ContainsFunc(append(v.plus, v.minus...), func(name string) bool { _, ok := p.instances[name][dimension]; return ok })
+		measured := slices.ContainsFunc(append(v.plus, v.minus...),
+			func(name string) bool { _, ok := p.instances[name][dimension]; return ok })
 		if err == nil && len(v.plus) > 0 {
 			slices.Sort(v.plus)
 			slices.Sort(v.minus)
 			p.views = append(p.views, v)
 		} else if measured {
-			p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{Object: "network-wide view of " + dimension,
-				Consequence: fmt.Sprintf("no results for the network by %s: %v", dimension, err)})
+			p.settings.Missing = append(p.settings.Missing,
+				sdk.MissingObject{Object: "network-wide view of " + dimension,
+					Consequence: fmt.Sprintf("no results for the network by %s: %v", dimension, err)})
 		}
 		err = nil
 	}

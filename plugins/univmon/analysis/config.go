@@ -14,50 +14,49 @@ import (
 //go:embed config.schema.json
 var configSchema string
 
-// Configuration is what an operator can choose. Its JSON form is described in
-// config.schema.json.
+// Configuration is the configuration of the plugin. config.schema.json describes its JSON form.
 type Configuration struct {
-	// Dimensions to analyse: "src", "dst", "5-tuple". Empty: all that switches measure.
+	// Dimensions to analyze: "src", "dst", "5-tuple". Empty: all that the switches measure.
 	Dimensions []string `json:"dimensions"`
-	// Switches: publish results of each switch.
+	// Switches enables results of each switch.
 	Switches bool `json:"switches"`
-	// Network says how the network-wide view is formed.
+	// Network configures the network-wide view.
 	Network NetworkView `json:"network"`
 	// HeavyHitters are flows of at least Share of the packets.
 	HeavyHitters Threshold `json:"heavyHitters"`
-	// Icebergs are the same for device "network"; absent: as HeavyHitters.
+	// Icebergs is HeavyHitters for device "network"; default: HeavyHitters.
 	Icebergs *Threshold `json:"icebergs"`
 	// HeavyChanges are flows that changed by at least Share of the sum of all changes.
 	HeavyChanges Threshold `json:"heavyChanges"`
 	// DDoSVictims are destinations of at least Sources source addresses.
 	DDoSVictims Victims `json:"ddosVictims"`
-	// Functions are further functions of the flows' sizes to add up.
+	// Functions are additional functions of the flow sizes, summed over all flows.
 	Functions []Function `json:"functions"`
 }
 
-// NetworkView says how sketches of switches add up to one of the network.
+// NetworkView configures how the switches' sketches are combined for the network.
 type NetworkView struct {
-	// Enabled: publish results of device "network".
+	// Enabled enables results of device "network".
 	Enabled bool `json:"enabled"`
 	// Weights of switches, by their names or roles: 1 adds a switch's sketch, -1
-	// takes it away, 0 leaves it out. Empty: worked out from the topology.
+	// subtracts it, 0 omits it. Empty: computed from the topology.
 	Weights map[string]int `json:"weights"`
 }
 
-// Threshold is what makes a flow heavy: both conditions must hold.
+// Threshold defines heavy flows: both conditions must hold.
 type Threshold struct {
 	Share   float64 `json:"share"`   // of the whole, above 0 up to 1
 	Packets float64 `json:"packets"` // at least this many
-	Limit   int     `json:"limit"`   // rows at most, per device and dimension
+	Limit   int     `json:"limit"`   // maximum rows per device and dimension
 }
 
-// Victims is what makes a destination a victim.
+// Victims defines DDoS victims.
 type Victims struct {
 	Sources float64 `json:"sources"`
-	Limit   int     `json:"limit"` // rows at most, per device
+	Limit   int     `json:"limit"` // maximum rows per device
 }
 
-// DefaultConfiguration is what holds where nothing is configured.
+// DefaultConfiguration returns the defaults.
 func DefaultConfiguration() Configuration {
 	return Configuration{
 		Switches:     true,
@@ -76,7 +75,7 @@ func (c *Configuration) icebergs() Threshold {
 	return c.HeavyHitters
 }
 
-// check returns everything that is wrong, by field.
+// check returns all errors of the configuration, by field.
 func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 	var errs sdk.FieldErrors
 	bad := func(field, format string, args ...any) {
@@ -86,7 +85,7 @@ func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 		if _, err := flow.ParseFields(d); err != nil || !slices.Contains(dimensions, d) {
 			bad(fmt.Sprintf("dimensions.%d", i), "is %q; expected src, dst or 5-tuple", d)
 		} else if slices.Index(c.Dimensions, d) < i {
-			bad(fmt.Sprintf("dimensions.%d", i), "%q is there twice", d)
+			bad(fmt.Sprintf("dimensions.%d", i), "%q is given twice", d)
 		}
 	}
 	threshold := func(field string, t Threshold) {
@@ -127,7 +126,7 @@ func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 			errs = append(errs, e)
 		}
 		if names[f.Name] {
-			bad(field+".name", "%q is there twice", f.Name)
+			bad(field+".name", "%q is given twice", f.Name)
 		}
 		names[f.Name] = true
 	}
@@ -142,5 +141,5 @@ func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 	return errs
 }
 
-// dimensions are those that a universal sketch can be of.
+// dimensions are the supported flow definitions of a universal sketch.
 var dimensions = []string{flow.Src.String(), flow.Dst.String(), flow.FiveTuple.String()}

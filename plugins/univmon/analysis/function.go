@@ -12,8 +12,8 @@ import (
 
 // Function is a function g of a flow's packets x, whose sum over all flows is published:
 // x^Power · log2(x)^Log for flows of From to To packets, and 0 for others; or any Go
-// function (see WithFunction). A universal sketch can tell the sum of functions that grow
-// no faster than x² (paper, section 4.1).
+// function (see WithFunction). A universal sketch gives the sums of functions that grow no
+// faster than x² (paper, section 4.1).
 type Function struct {
 	Name  string  `json:"name"`
 	Power float64 `json:"power"` // 0 to 2
@@ -58,7 +58,7 @@ func (f Function) check() sdk.FieldErrors {
 		bad("name", "is %q; expected 1 to 64 characters", f.Name)
 	}
 	if !(f.Power >= 0 && f.Power <= 2) {
-		bad("power", "is %v; expected 0 to 2: sums of functions that grow faster cannot be told from a sketch", f.Power)
+		bad("power", "is %v; expected 0 to 2: a sketch cannot estimate sums of functions that grow faster", f.Power)
 	}
 	if !(f.Log >= 0 && f.Log <= 8) {
 		bad("log", "is %v; expected 0 to 8", f.Log)

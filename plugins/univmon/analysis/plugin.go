@@ -4,14 +4,17 @@ package analysis
 
 import (
 	"context"
+	_ "embed" // the YANG module
 	"fmt"
 	"sync"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/universal"
-	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
+
+//go:embed netsketch-univmon.yang
+var module string
 
 // Version is the plugin's own version.
 const Version = "0.1.0"
@@ -20,51 +23,51 @@ const Version = "0.1.0"
 type Plugin struct {
 	functions []Function // registered in Go
 
-	mu       sync.Mutex // guards what follows against Query beside Analyse
+	mu       sync.Mutex // guards the fields below: Query may run during Analyze
 	config   Configuration
 	plan     *plan
-	previous map[scope]*result // newest result of each scope
-	told     map[string]string // newest event by subject, so that each is told once
+	previous map[scope]*result // latest result of each scope
+	reported map[string]string // latest problem by subject; each is logged once
 }
 
-// scope is what a result is of.
+// scope is the device and dimension of a result.
 type scope struct{ device, dimension string }
 
-// result is what an epoch gave for a scope.
+// result is the result of an epoch for a scope.
 type result struct {
 	scope
 	epoch    uint64
 	status   sdk.Status
-	from     []string            // switches that it rests on
-	whole    bool                // these delivered all that they recorded
+	from     []string            // switches whose sketches it contains
+	whole    bool                // these switches delivered all cells
 	estimate *universal.Estimate // nil when lost
-	change   *universal.Change   // nil when there is nothing to compare with
+	change   *universal.Change   // nil without a comparable preceding epoch
 }
 
 // An Option changes a Plugin in New.
 type Option func(*Plugin)
 
-// New returns the plugin, with further functions if any (WithFunction).
+// New returns the plugin with the options applied.
 func New(options ...Option) *Plugin {
-	p := &Plugin{config: DefaultConfiguration(), plan: &plan{}, previous: make(map[scope]*result), told: make(map[string]string)}
+	p := &Plugin{config: DefaultConfiguration(), plan: &plan{}, previous: make(map[scope]*result),
+		reported: make(map[string]string)}
 	for _, o := range options {
 		o(p)
 	}
 	return p
 }
 
-// The optional parts of the contract that UnivMon fulfils.
+// The interfaces of the plugin contract that Plugin implements.
 var (
 	_ sdk.Plugin         = (*Plugin)(nil)
 	_ sdk.Querier        = (*Plugin)(nil)
 	_ sdk.Merger         = (*Plugin)(nil)
-	_ sdk.Watcher        = (*Plugin)(nil)
 	_ sdk.NetworkUpdater = (*Plugin)(nil)
 )
 
 // Describe implements sdk.Plugin.
 func (p *Plugin) Describe() sdk.Description {
-	d := sdk.Description{
+	return sdk.Description{
 		Name:    "univmon",
 		Version: Version,
 		Summary: "heavy hitters, changes, DDoS victims, entropy, distinct flows and other sums from universal sketches, per switch and network-wide",
@@ -73,22 +76,19 @@ func (p *Plugin) Describe() sdk.Description {
 		},
 		Objects:      []sdk.ObjectNeed{countersNeed, heavyNeed},
 		ConfigSchema: configSchema,
+		Modules:      []sdk.Module{{Name: "netsketch-univmon", Text: module}},
 		Lists: []sdk.List{
 			{Path: summaryList, Summary: "packets, distinct flows, entropy and F2 of a switch or the network"},
 			{Path: hitterList, Summary: "a flow with a large share of the packets"},
 			{Path: changeList, Summary: "a flow that changed much from one epoch to the next"},
 			{Path: victimList, Summary: "a destination of unusually many sources"},
-			{Path: flowList, Summary: "any flow that somebody asks for", Watchable: true},
+			{Path: flowList, Summary: "packets of a watched flow", Watchable: true},
 			{Path: functionList, Summary: "the sum of a registered function of the flows' packets"},
 		},
 	}
-	for _, m := range yang.UnivMonModules() {
-		d.Modules = append(d.Modules, sdk.Module{Name: m.Name, Text: m.Text})
-	}
-	return d
 }
 
-// Configure implements sdk.Plugin. Earlier epochs stay known.
+// Configure implements sdk.Plugin. Results of earlier epochs are kept.
 func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Network) (sdk.Settings, error) {
 	c := DefaultConfiguration()
 	if err := config.Decode(&c); err != nil {
@@ -107,8 +107,9 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	return plan.settings, nil
 }
 
-// NetworkChanged implements sdk.NetworkUpdater. A change with which the configuration
-// does not work, as when the last switch of a role is gone, costs the network-wide view.
+// NetworkChanged implements sdk.NetworkUpdater. If the configuration
+// does not fit the changed network, for example because the last switch of a role is gone, the
+// network-wide view is disabled.
 func (p *Plugin) NetworkChanged(_ context.Context, network sdk.Network) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,13 +124,11 @@ func (p *Plugin) NetworkChanged(_ context.Context, network sdk.Network) {
 	p.plan = plan
 }
 
-// WatchesChanged implements sdk.Watcher; Analyse finds the set in its epoch.
-func (p *Plugin) WatchesChanged(context.Context, []sdk.Watch) {}
-
-// Query implements sdk.Querier: the packets of one flow in the newest epoch.
-func (p *Plugin) Query(_ context.Context, row sdk.Watch) ([]*table.Table, uint64, error) {
+// Query implements sdk.Querier: the packets of one flow in the latest analyzed epoch, on a switch
+// or in the network.
+func (p *Plugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, uint64, error) {
 	if row.List != flowList {
-		return nil, 0, fmt.Errorf("%s: single rows can be asked for in %s only", row.List, flowList)
+		return nil, 0, fmt.Errorf("univmon: rows of %s cannot be queried; use %s", row.List, flowList)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +136,7 @@ func (p *Plugin) Query(_ context.Context, row sdk.Watch) ([]*table.Table, uint64
 	if r == nil || r.estimate == nil {
 		return nil, 0, nil
 	}
-	t, problem, err := watchedTable([]sdk.Watch{row}, p.previous)
+	t, problem, err := watchedTable([]sdk.RowKey{row}, p.previous)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -25,8 +25,8 @@ const (
 	functionList = "/netsketch-univmon:univmon/functions/function"
 )
 
-// publish makes the tables of an epoch. Each replaces all of its list, so what an epoch
-// does not have is gone.
+// publish builds the tables of an epoch. Each replaces its whole list, so rows of earlier epochs
+// disappear.
 func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, error) {
 	ordered := slices.SortedFunc(maps.Values(results), func(a, b *result) int {
 		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.dimension, b.dimension))
@@ -58,7 +58,7 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 	return out, nil
 }
 
-// head are the columns that most lists begin with.
+// head has the first columns of most lists.
 type head struct {
 	device, dimension *table.TextAppender
 	epoch             *table.UintAppender
@@ -209,9 +209,9 @@ func functionTable(functions []Function, results []*result) (*table.Table, error
 	return b.Table()
 }
 
-// watchedTable answers for the flows that somebody subscribed to. A flow that cannot be
-// told about has no row; problem says why for one of them.
-func watchedTable(watched []sdk.Watch, results map[scope]*result) (t *table.Table, problem string, err error) {
+// watchedTable builds the list of flows with the subscribed rows. Flows without a result have no
+// row; problem is the reason for one of them.
+func watchedTable(watched []sdk.RowKey, results map[scope]*result) (t *table.Table, problem string, err error) {
 	b := table.NewBuilder(flowList)
 	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
 	flows := b.TextKey("flow")
@@ -234,11 +234,11 @@ func watchedTable(watched []sdk.Watch, results map[scope]*result) (t *table.Tabl
 		}
 		r := results[s]
 		if r == nil || r.estimate == nil {
-			problem = fmt.Sprintf("watched flow %q: there is nothing of %s by %s", text, s.device, s.dimension)
+			problem = fmt.Sprintf("watched flow %q: no results of %s by %s", text, s.device, s.dimension)
 			continue
 		}
 		h.append(r)
-		flows.Append(text) // as it was asked for, or the answer would miss its subscriber
+		flows.Append(text) // as subscribed, so that the path matches the subscription
 		packets.Append(whole(r.estimate.Size(key)))
 	}
 	t, err = b.Table()
@@ -264,7 +264,7 @@ func whole(x float64) uint64 {
 	return uint64(math.Round(min(x, math.MaxInt64/2)))
 }
 
-// digits rounds to so many digits after the point, those of the leaf's decimal64.
+// digits rounds to n fraction digits, those of the leaf's decimal64.
 func digits(x float64, n int) float64 {
 	scale := math.Pow10(n)
 	return math.Round(x*scale) / scale

@@ -14,8 +14,8 @@ import (
 // Network is the device name of results for the whole network.
 const Network = "network"
 
-// weigh returns by what factor each switch's sketch goes into the network's, so that in
-// the sum every packet counts once. Switches that are not measured must have weight 0.
+// weigh returns the weight of each switch's sketch in the network-wide sum, in which every packet
+// counts once. Switches that are not measured must have weight 0.
 func weigh(configured map[string]int, network *sdk.Network, measured func(device string) bool) (map[string]int, error) {
 	if len(configured) > 0 {
 		return configuredWeights(configured, network)
@@ -50,21 +50,20 @@ func configuredWeights(configured map[string]int, network *sdk.Network) (map[str
 	return weights, nil
 }
 
-// Weights works the weights out from the topology. Packets enter and leave at switches
-// that hosts are attached to. When every link between switches joins one of an even to one
-// of an odd distance from those, a packet visits switches of even and odd distance by
-// turns and begins and ends with an even one, so it visits one more of these: sketches of
-// even distance less those of odd distance have it exactly once, whatever its path and
-// however many switches it crosses. That holds for leaf-spine networks and fat trees. A
-// packet that is lost on the way can count 0 times.
+// Weights computes the weights from the topology. Packets enter and leave at switches with attached
+// hosts (distance 0). If every link between switches joins an even and an odd distance, a packet
+// alternates between switches of even and odd distance and begins and ends at an even one, so it
+// visits one more even switch than odd ones. Sketches of even distance minus those of odd distance
+// therefore count each packet once on any path. This holds for leaf-spine networks and fat trees. A
+// packet that is lost in the network can count 0 times.
 //
-// A single switch is the network. Where the rule does not hold, or the model has no hosts,
-// it is an error.
+// In a network of one switch its weight is 1. Weights returns an error if the rule does not hold or
+// the model has no hosts.
 func Weights(network *sdk.Network, measured func(device string) bool) (map[string]int, error) {
 	if len(network.Devices) == 1 {
 		return map[string]int{network.Devices[0].Name: 1}, nil
 	}
-	neighbours := make(map[string][]string)
+	neighbors := make(map[string][]string)
 	isSwitch := make(map[string]bool)
 	for i := range network.Devices {
 		isSwitch[network.Devices[i].Name] = true
@@ -75,8 +74,8 @@ func Weights(network *sdk.Network, measured func(device string) bool) (map[strin
 		a, b := l.A.Node, l.B.Node
 		switch {
 		case isSwitch[a] && isSwitch[b]:
-			neighbours[a] = append(neighbours[a], b)
-			neighbours[b] = append(neighbours[b], a)
+			neighbors[a] = append(neighbors[a], b)
+			neighbors[b] = append(neighbors[b], a)
 		case isSwitch[a] || isSwitch[b]:
 			edge := a
 			if isSwitch[b] {
@@ -89,12 +88,12 @@ func Weights(network *sdk.Network, measured func(device string) bool) (map[strin
 		}
 	}
 	if len(queue) == 0 {
-		return nil, errors.New("the topology has no host that is attached to a switch, so it is not known where packets enter")
+		return nil, errors.New("the topology has no host attached to a switch, so the switches at which packets enter are unknown")
 	}
 	for len(queue) > 0 {
 		s := queue[0]
 		queue = queue[1:]
-		for _, n := range neighbours[s] {
+		for _, n := range neighbors[s] {
 			if _, known := distance[n]; !known {
 				distance[n] = distance[s] + 1
 				queue = append(queue, n)
@@ -103,9 +102,9 @@ func Weights(network *sdk.Network, measured func(device string) bool) (map[strin
 	}
 	weights := make(map[string]int)
 	for s, d := range distance {
-		for _, n := range neighbours[s] {
+		for _, n := range neighbors[s] {
 			if distance[n]%2 == d%2 {
-				return nil, fmt.Errorf("%s and %s are linked and equally far from hosts, so packets cannot be counted once by adding sketches up", min(s, n), max(s, n))
+				return nil, fmt.Errorf("%s and %s are linked and equally far from hosts, so no sum of sketches counts packets once", min(s, n), max(s, n))
 			}
 		}
 		weights[s] = 1 - 2*(d%2)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command protogen compiles the plugin contract's .proto files and runs
-// protoc-gen-go and protoc-gen-go-grpc on them, as tools of this module, so
-// that the same sources give the same Go code on every machine.
+// Command protogen compiles the .proto files of the plugin contract and runs protoc-gen-go and
+// protoc-gen-go-grpc on them, as tools of this module. The same sources yield the same Go code on
+// every machine.
 package main
 
 import (
@@ -26,11 +26,11 @@ import (
 	"google.golang.org/protobuf/types/pluginpb"
 )
 
-// module is cut off the generated files' import paths to get folders.
+// module is removed from the import paths of generated files to get their directories.
 const module = "github.com/netsketch/netsketch"
 
 func main() {
-	root := flag.String("root", ".", "folder that imports in .proto files are relative to")
+	root := flag.String("root", ".", "directory that imports in .proto files are relative to")
 	out := flag.String("out", ".", "root of the Go module")
 	flag.Parse()
 	if err := run(context.Background(), *root, *out); err != nil {
@@ -133,7 +133,7 @@ func generate(ctx context.Context, tool string, request *pluginpb.CodeGeneratorR
 	}
 	var response pluginpb.CodeGeneratorResponse
 	if err := proto.Unmarshal(output, &response); err != nil {
-		return fmt.Errorf("its answer: %w", err)
+		return fmt.Errorf("parse its output: %w", err)
 	}
 	if response.Error != nil {
 		return errors.New(response.GetError())

@@ -11,17 +11,19 @@ import (
 	"github.com/netsketch/netsketch/sketch/tower"
 )
 
-// TestShown: the flows that a classifier shows with at least so many packets are as many as are
-// estimated, where almost all have one packet, and where large ones fill all counters.
-func TestShown(t *testing.T) {
+// TestCandidates: the number of flows that a classifier counts with at least x packets matches the
+// estimate, if almost all flows have one packet and if large flows fill all counters.
+func TestCandidates(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		flows int
 		size  func(r *rand.Rand) uint32
 		at    []uint32
 	}{
-		{"small", 17_500, func(r *rand.Rand) uint32 { return 1 + uint32(0.035/math.Max(r.Float64(), 1e-3)) }, []uint32{1, 2, 3, 4, 10}},
-		{"large", 20_000, func(r *rand.Rand) uint32 { return uint32(math.Pow(1-r.Float64(), -1/0.8)) % 20_000 }, []uint32{2, 50, 254, 255, 400, 3000}},
+		{"small", 17_500, func(r *rand.Rand) uint32 { return 1 + uint32(0.035/math.Max(r.Float64(), 1e-3)) },
+			[]uint32{1, 2, 3, 4, 10}},
+		{"large", 20_000, func(r *rand.Rand) uint32 { return uint32(math.Pow(1-r.Float64(), -1/0.8)) % 20_000 },
+			[]uint32{2, 50, 254, 255, 400, 3000}},
 	} {
 		r := rand.New(rand.NewPCG(61, 1))
 		s, err := tower.New[hashes](tower.Config{Rows: tower.ChameleMon()})
@@ -41,7 +43,8 @@ func TestShown(t *testing.T) {
 			large[i] = min(large[i], 65535)
 		}
 		l := &layout{bits: [2]int{8, 16}}
-		shown := (&reading{sizer: newSizer(l, 1, [2][]uint32{small, large}), edge: &edge{layout: *l}}).shown(8)
+		candidates := (&reading{sizer: newSizer(l, 1, [2][]uint32{small, large}),
+			edge: &edge{layout: *l}}).candidates(8)
 		for _, x := range tc.at {
 			want := 0.0
 			for i := range tc.flows {
@@ -50,8 +53,8 @@ func TestShown(t *testing.T) {
 					want++
 				}
 			}
-			if got := shown(x); math.Abs(got-want) > 0.15*want+30 {
-				t.Errorf("%s flows: %.0f estimated with %d packets or more, %.0f are shown so", tc.name, got, x, want)
+			if got := candidates(x); math.Abs(got-want) > 0.15*want+30 {
+				t.Errorf("%s flows: %.0f estimated with %d packets or more, %.0f measured", tc.name, got, x, want)
 			}
 		}
 	}
@@ -59,15 +62,19 @@ func TestShown(t *testing.T) {
 
 // TestAllFlows: few candidates at Th 2 do not make Th 1, with which all flows are.
 func TestAllFlows(t *testing.T) {
-	room := [families]Room{{Up: 4096, Down: 3072, Reserve: 511, IllHL: 2559, IllLL: 512}, {Up: 1024, Down: 768, Reserve: 127, IllHL: 639, IllLL: 128}}
+	room := [families]Room{{Up: 4096, Down: 3072, Reserve: 511, IllHL: 2559, IllLL: 512},
+		{Up: 1024, Down: 768, Reserve: 127, IllHL: 639, IllLL: 128}}
 	c := DefaultConfiguration()
 	for flows, want := range map[float64]uint32{7500: 2, 5000: 1} {
 		now := begin(&c, &room, []string{"a"})
 		now.Th["a"] = 2
 		sizes := newTail([]float64{1, 2}, []float64{flows - 225, 225})
-		e := &edgeState{hitters: [families]count{{flows: 433, decoded: true}, {decoded: true}}, sizes: func() *tail { return &sizes },
-			shown: func(x uint32) float64 { return map[bool]float64{true: flows, false: 700}[x == 1] }}
-		m := &measured{edges: map[string]*edgeState{"a": e}, deltas: true, hl: [families]count{{flows: 3000, decoded: true}, {decoded: true}}, ll: [families]count{{decoded: true}, {decoded: true}}}
+		e := &edgeState{hitters: [families]count{{flows: 433, decoded: true}, {decoded: true}},
+			sizes:      func() *tail { return &sizes },
+			candidates: func(x uint32) float64 { return map[bool]float64{true: flows, false: 700}[x == 1] }}
+		m := &measured{edges: map[string]*edgeState{"a": e}, deltas: true,
+			hl: [families]count{{flows: 3000, decoded: true}, {decoded: true}},
+			ll: [families]count{{decoded: true}, {decoded: true}}}
 		if next, _, reasons := shift(now, now.State, m, &room); next.Th["a"] != want {
 			t.Errorf("%.0f flows: Th %d, expected %d (%v)", flows, next.Th["a"], want, reasons)
 		}

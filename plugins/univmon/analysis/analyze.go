@@ -17,8 +17,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// Analyse implements sdk.Plugin.
-func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+// Analyze implements sdk.Plugin.
+func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	p.mu.Lock()
 	config, plan, previous := p.config, p.plan, maps.Clone(p.previous)
 	p.mu.Unlock()
@@ -43,7 +43,7 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out.Events = append(out.Events, p.tell(run.problems)...)
+	out.Events = append(out.Events, p.problemEvents(run.problems)...)
 	p.previous = results
 	return out, nil
 }
@@ -64,7 +64,7 @@ func (a *analysis) problem(subject, format string, args ...any) {
 	a.problems[subject] = fmt.Sprintf(format, args...)
 }
 
-// switches analyses what each switch delivered, several at a time.
+// switches analyzes the sketches of each switch, in parallel.
 func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 	incomplete := make(map[string]bool)
 	for _, m := range a.epoch.Missing {
@@ -81,7 +81,8 @@ func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 		data := &a.epoch.Devices[i]
 		instances := a.plan.instances[data.Name]
 		for _, dimension := range slices.Sorted(maps.Keys(instances)) {
-			r := &result{scope: scope{data.Name, dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete, from: []string{data.Name}}
+			r := &result{scope: scope{data.Name, dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete,
+				from: []string{data.Name}}
 			if r.whole = !incomplete[data.Name]; !r.whole {
 				r.status = sdk.StatusPartial
 			}
@@ -121,20 +122,19 @@ func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 	return results, nil
 }
 
-// compare finds what changed since the epoch before, if that is known, and both rest on
-// all that the same switches recorded: a change against an epoch of which something was
-// lost is none.
+// compare computes the changes since the preceding epoch, if both epochs have all cells of the same
+// switches. Lost data would look like a change.
 func (a *analysis) compare(r *result) {
 	before := a.previous[r.scope]
 	if before == nil || before.epoch+1 != r.epoch || !before.whole || !r.whole || !slices.Equal(before.from, r.from) {
 		return
 	}
 	if change, err := universal.Compare(before.estimate, r.estimate); err == nil {
-		r.change = change // else the pipeline was changed, and there is nothing to compare
+		r.change = change // otherwise the pipeline changed, and the epochs are not comparable
 	}
 }
 
-// network adds the switches' sketches up, so that each packet is counted once.
+// network combines the switches' sketches so that each packet is counted once.
 func (a *analysis) network(ctx context.Context, switches map[scope]*result) (map[scope]*result, error) {
 	results := make([]*result, len(a.plan.views))
 	missing := make([]string, len(a.plan.views))
@@ -165,13 +165,12 @@ func (a *analysis) network(ctx context.Context, switches map[scope]*result) (map
 	return views, nil
 }
 
-// add forms one view. A switch that only adds packets can be missing: the result is of
-// the others, and partial. Without a switch that is there to take packets away which
-// others counted twice, there is no result.
+// add computes one view. Without a switch of weight 1 the result is partial. Without a switch of
+// weight -1, whose sketch removes packets that others counted twice, there is no result.
 func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 	r := &result{scope: scope{Network, v.dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete, whole: true}
 	if len(v.plus) == 1 && len(v.minus) == 0 {
-		if one := switches[scope{v.plus[0], v.dimension}]; one != nil { // one switch is the network
+		if one := switches[scope{v.plus[0], v.dimension}]; one != nil { // the network is one switch
 			r.status, r.whole, r.from, r.estimate, r.change = one.status, one.whole, one.from, one.estimate, one.change
 			return r, ""
 		}
@@ -213,28 +212,27 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 	return r, ""
 }
 
-// tell makes events of problems that are new, and of those that are over. The caller
-// holds the lock.
-func (p *Plugin) tell(problems map[string]string) []sdk.Event {
+// problemEvents returns log events for new and for resolved problems. The caller holds the lock.
+func (p *Plugin) problemEvents(problems map[string]string) []sdk.Event {
 	var events []sdk.Event
 	for _, subject := range slices.Sorted(maps.Keys(problems)) {
-		if p.told[subject] != problems[subject] {
+		if p.reported[subject] != problems[subject] {
 			events = append(events, sdk.Event{Level: slog.LevelWarn, Message: clip(subject + ": " + problems[subject])})
 		}
 	}
-	for _, subject := range slices.Sorted(maps.Keys(p.told)) {
+	for _, subject := range slices.Sorted(maps.Keys(p.reported)) {
 		if _, still := problems[subject]; !still {
-			events = append(events, sdk.Event{Level: slog.LevelInfo, Message: clip(subject + ": all is well again")})
+			events = append(events, sdk.Event{Level: slog.LevelInfo, Message: clip(subject + ": resolved")})
 		}
 	}
-	p.told = problems
+	p.reported = problems
 	return events
 }
 
 // subject names a scope in messages.
 func subject(s scope) string { return s.dimension + " of " + s.device }
 
-// clip keeps a message within an event's bounds.
+// clip limits a message to 1000 bytes, the bound for events.
 func clip(s string) string {
 	const most = 1000
 	if len(s) <= most {

@@ -16,9 +16,9 @@ type near struct {
 	r       *rand.Rand
 }
 
-// measure makes up what an epoch tells under an attention. An encoder is decoded up to a load
-// of about 0.815, which with so many buckets is as sharp as one part in a hundred; linear counting and the sample err
-// as they do.
+// measure simulates the measurements of an epoch under an attention. An encoder is decoded up to a
+// load of about 0.815, sharp to 1 % at this number of buckets; linear counting and the sample have
+// their statistical errors.
 func (n *near) measure(a *Attention) *measured {
 	truth := float64(n.victims) + math.Sqrt(float64(n.victims))*n.r.NormFloat64()
 	part := func(flows float64, width int) count {
@@ -36,7 +36,9 @@ func (n *near) measure(a *Attention) *measured {
 		return count{flows: flows, low: flows * (1 - 3*error), high: flows * (1 + 2*error)}
 	}
 	sizes := newTail([]float64{1, 2, 100}, []float64{50_000 * (1 - n.heavy), 50_000*n.heavy - 500, 500})
-	m := &measured{deltas: true, edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 2000, decoded: true}, {decoded: true}}, known: true, sizes: func() *tail { return &sizes }, shown: sizes.atLeast}}}
+	m := &measured{deltas: true, edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 2000,
+		decoded: true}, {decoded: true}}, counted: true, sizes: func() *tail { return &sizes },
+		candidates: sizes.atLeast}}}
 	m.hl[1], m.ll = count{decoded: true}, [families]count{{decoded: true}, {decoded: true}}
 	if a.State == Healthy {
 		m.hl[0] = part(truth, a.Parts[0].HL)
@@ -59,9 +61,9 @@ func (n *near) measure(a *Attention) *measured {
 	return m
 }
 
-// TestOneState: however many victims there are, the epochs of both time bits come to the same
-// state and stay in it, though what they measure differs. From few victims that is healthy up to the load that
-// is too high, from many it is ill down to the target load.
+// TestOneState: however many victims there are, the epochs of both time bits come to the same state
+// and stay in it, though what they measure differs. From few victims that is healthy up to the load
+// that is too high, from many it is ill down to the target load.
 func TestOneState(t *testing.T) {
 	c := DefaultConfiguration()
 	room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)

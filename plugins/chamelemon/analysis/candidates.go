@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// shown estimates how many flows the classifier shows with at least x packets. These are the HH
-// candidates at a threshold of x. They are more than the flows of that size, by far where flows are
-// many and small: a flow of one packet is shown with two as soon as another flow shares its counter
-// in each row. So a Th that is chosen by sizes alone fills the HH part beyond what can be decoded, and one
-// that is then raised by one leaves it empty.
+// candidates returns a function that estimates how many flows the classifier counts with at least x
+// packets: the HH candidates at a threshold of x. With many small flows these are far more than the
+// flows of that size, because a flow of one packet is counted with two if another flow shares its
+// counter in each row. A Th chosen by sizes alone overfills the HH part, and the next higher Th
+// leaves it empty.
 //
-// A flow of s packets is shown with x if in each row a counter taken at random, which is what
-// other flows have put into its own, has x - s or more, or has overflowed. That is as at the epoch's end; a
-// flow is encoded when its packets come, so the number is to be brought to the scale of a
-// number of candidates that was measured. The function costs a step for each size of flow.
-func (r *reading) shown(iterations int) func(x uint32) float64 {
+// A flow of s packets is counted with x if, in each row, the other flows in its counter have x - s
+// packets or more, or the counter overflowed; a random counter models them. This holds at the end
+// of the epoch, but packets are encoded during it, so callers scale the result by a measured number
+// of candidates. The function takes one step for each flow size.
+func (r *reading) candidates(iterations int) func(x uint32) float64 {
 	type class struct{ packets, flows float64 }
-	var above [2][]float64 // share of a row's counters with at least so many packets
+	var above [2][]float64 // share of a row's counters with at least this many packets
 	classes := sync.OnceValue(func() (list []class) {
 		r.totals(iterations)
 		for i, row := range r.rows {

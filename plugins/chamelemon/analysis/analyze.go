@@ -20,39 +20,41 @@ import (
 
 // analysis is the work on one epoch.
 type analysis struct {
-	epoch     *sdk.Epoch
-	config    *Configuration
-	b         *binding
-	force     force
-	attention Attention // of force
-	next      Attention
-	state     State // of the network, as it is decided now
-	settled   bool
-	mixed     bool       // some switch counted packets of another epoch, or not all of this one's
-	doubt     string     // why nothing that compares switches is exact, though decoded
-	readings  []*reading // of the edges that delivered, in their order
-	losses    *losses    // never nil
-	previous  *previous
-	problems  []problem
-	alerts    alerts
-	turns     turns
-	began     time.Time
-	response  time.Duration // until next was decided
-	total     time.Duration // until almost all tables were made
+	epoch       *sdk.Epoch
+	config      *Configuration
+	b           *binding
+	applied     applied
+	attention   Attention // of applied
+	next        Attention
+	state       State // of the network, the decision of this epoch
+	settled     bool
+	mixed       bool       // a switch counted packets of another epoch, or missed packets of this one
+	warning     string     // accuracy warning: why network-wide results are inexact although decoded
+	readings    []*reading // of the edges that delivered, in their order
+	losses      *losses    // never nil
+	previous    *previous
+	problems    []problem
+	alerts      alerts
+	transitions transitions
+	began       time.Time
+	response    time.Duration // until next was decided
+	total       time.Duration // until all tables but the attention's were built
 }
 
-// Analyse implements sdk.Plugin.
-func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+// Analyze implements sdk.Plugin.
+func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	began := p.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := &analysis{epoch: epoch, config: &p.config, b: p.binding, previous: p.previous, turns: p.turns, began: began}
+	a := &analysis{epoch: epoch, config: &p.config, b: p.binding, previous: p.previous, transitions: p.transitions,
+		began: began}
 	if len(a.b.edges) == 0 {
 		a.losses = &losses{reason: "no edge switch runs ChameleMon"}
 		a.problem(Network, notMeasured, a.losses.reason)
+		p.newest.Store(a.sizes())
 		return p.publish(a, &sdk.Results{})
 	}
-	a.inForce(p)
+	a.resolveAttention(p)
 	if err := a.read(ctx); err != nil {
 		return nil, err
 	}
@@ -68,7 +70,7 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		if err != nil {
 			return nil, err
 		}
-		a.next, a.state, reasons = shift(a.attention, p.turns.State, m, &a.b.room)
+		a.next, a.state, reasons = shift(a.attention, p.transitions.State, m, &a.b.room)
 	}
 	a.response = p.now().Sub(began)
 	if err := a.name(); err != nil {
@@ -80,7 +82,7 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	}
 	out := &sdk.Results{}
 	p.plan(a, out)
-	p.turn(a, out, reasons)
+	p.recordTransition(a, out, reasons)
 	if out, err := p.publish(a, out); err != nil {
 		return out, err
 	}
@@ -90,15 +92,16 @@ func (p *Plugin) Analyse(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 			p.previous.edges[r.edge.name] = &r.sizer
 		}
 	}
+	p.newest.Store(a.sizes())
 	return out, nil
 }
 
-// problem notes what is wrong.
+// problem records a problem of this epoch.
 func (a *analysis) problem(subject string, k kind, text string) {
 	a.problems = append(a.problems, problem{subject, k, text})
 }
 
-// problemOf returns what is wrong with a switch.
+// problemOf returns the first problem of a switch, or "".
 func (a *analysis) problemOf(subject string) string {
 	for _, p := range a.problems {
 		if p.subject == subject && p.kind != badWatch {
@@ -108,39 +111,41 @@ func (a *analysis) problemOf(subject string) string {
 	return ""
 }
 
-// inForce finds out what the epoch was measured under, and whether that is certain.
-func (a *analysis) inForce(p *Plugin) {
+// resolveAttention determines the attention that the epoch was measured under, and whether it is
+// certain.
+func (a *analysis) resolveAttention(p *Plugin) {
 	n := a.epoch.Number
 	if p.settled == 0 {
-		// Epochs from 1 on begin under this process's plan; in a later one it was written in the
-		// midst of an epoch, and the one before that was another's.
+		// Epoch 1 begins under this process's plan. A process that starts later writes its plan
+		// during an epoch, after one that belongs to another process.
 		if p.settled = 1; n > 2 {
 			p.settled = n + 2
 		}
 	}
-	p.ledger.forget(n)
-	a.force = p.ledger.inForce(a.epoch, a.b.edges)
-	a.attention = a.force.attention
+	p.ledger.prune(n)
+	a.applied = p.ledger.appliedTo(a.epoch, a.b.edges)
+	a.attention = a.applied.attention
 	a.settled = n >= p.settled
 	if len(a.epoch.States) > 0 {
-		a.settled = len(a.force.unsure) == 0 && a.force.divided == ""
+		a.settled = len(a.applied.uncertain) == 0 && a.applied.mismatch == ""
 	}
-	for name, text := range a.force.unsure {
+	for name, text := range a.applied.uncertain {
 		a.problem(name, planFailed, text)
 	}
-	if a.force.divided != "" {
-		a.problem(Network, planFailed, a.force.divided)
+	if a.applied.mismatch != "" {
+		a.problem(Network, planFailed, a.applied.mismatch)
 	}
 	for _, o := range a.epoch.Plans {
 		if o.Status != sdk.PlanApplied {
-			a.problem(o.Device, planFailed, fmt.Sprintf("the configuration for epoch %d was not written (%s): %s", o.FromEpoch, o.Status, o.Reason))
+			a.problem(o.Device, planFailed, fmt.Sprintf("the configuration for epoch %d was not written (%s): %s",
+				o.FromEpoch, o.Status, o.Reason))
 		}
 	}
 	if p.straggled > 0 && p.straggled+2 == n {
 		a.mixed = true
-		a.problem(Network, outOfStep, fmt.Sprintf("in epoch %d, which had the same bank, more packets left than had entered: what was counted after it had been read is counted in this one", p.straggled))
+		a.problem(Network, outOfStep, fmt.Sprintf("in epoch %d, which used the same bank, more packets left than entered: packets counted after its read-out are included in this epoch", p.straggled))
 	}
-	for _, d := range a.epoch.Doubts {
+	for _, d := range a.epoch.AccuracyWarnings {
 		subject := d.Device
 		if subject == "" {
 			subject = Network
@@ -149,7 +154,7 @@ func (a *analysis) inForce(p *Plugin) {
 	}
 }
 
-// read takes apart what each edge delivered, several at a time.
+// read decodes the cells of the edge switches in parallel.
 func (a *analysis) read(ctx context.Context) error {
 	why := make(map[string]string)
 	for _, m := range a.epoch.Missing {
@@ -205,8 +210,8 @@ func (a *analysis) read(ctx context.Context) error {
 	return nil
 }
 
-// detect finds lost packets, unless a switch is missing: then packets that entered or
-// left there would be taken for lost ones, or make up for lost ones.
+// detect decodes the lost packets. It requires all edge switches: packets that entered or left at
+// a missing switch would add to the losses or hide them.
 func (a *analysis) detect() {
 	var absent []string
 	for i := range a.b.edges {
@@ -221,10 +226,10 @@ func (a *analysis) detect() {
 		a.problem(Network, notMeasured, a.b.problem)
 		return
 	case len(absent) > 0:
-		a.losses = &losses{reason: "no losses can be told without " + strings.Join(absent, ", ")}
+		a.losses = &losses{reason: "no losses are computed without " + strings.Join(absent, ", ")}
 		return
-	case a.force.divided != "":
-		a.losses = &losses{reason: a.force.divided}
+	case a.applied.mismatch != "":
+		a.losses = &losses{reason: a.applied.mismatch}
 		return
 	}
 	l, err := decodeLosses(a.b, &a.attention, a.readings, a.previous)
@@ -240,27 +245,27 @@ func (a *analysis) detect() {
 		a.problem(Network, notDecoded, l.reason)
 	}
 	a.losses = l
-	// What has been decoded is nevertheless not exact where the switches' epochs may differ.
+	// Decoded losses are inexact if the switches' epochs may differ.
 	for _, p := range a.problems {
 		if p.kind == outOfStep || p.kind == badCells {
-			a.doubt = p.text
+			a.warning = p.text
 		}
 	}
 }
 
-// undecoded tells of HH parts that were not decoded.
+// undecoded records a problem for each HH part that was not decoded.
 func (a *analysis) undecoded() {
 	for _, r := range a.readings {
 		switch {
-		case !r.known:
+		case !r.hhCounted:
 			a.problem(r.edge.name, notDecoded, "the HH part was not decoded")
 		case !r.decoded:
-			a.problem(r.edge.name, notDecoded, "flows that share all buckets of the HH part are missing among the flows of many packets")
+			a.problem(r.edge.name, notDecoded, "heavy hitters that share all buckets of the HH part are missing")
 		}
 	}
 }
 
-// measured is what the control goes by. Sizes of flows are worked out where they matter.
+// measured returns the input of the control (§4.3). Flow sizes are computed on first use.
 func (a *analysis) measured() (*measured, error) {
 	m := &measured{edges: make(map[string]*edgeState), deltas: a.losses.deltas, hl: a.losses.hl, ll: a.losses.ll}
 	if a.attention.State == Ill {
@@ -271,17 +276,18 @@ func (a *analysis) measured() (*measured, error) {
 	}
 	for _, r := range a.readings {
 		if r.whole {
-			m.edges[r.edge.name] = &edgeState{hitters: r.count, known: r.known, sizes: sync.OnceValue(func() *tail {
-				r.totals(a.config.Iterations)
-				t := r.sizes.tail()
-				return &t
-			}), shown: r.shown(a.config.Iterations)}
+			m.edges[r.edge.name] = &edgeState{hitters: r.count, counted: r.hhCounted,
+				sizes: sync.OnceValue(func() *tail {
+					r.totals(a.config.Iterations)
+					t := r.sizes.tail()
+					return &t
+				}), candidates: r.candidates(a.config.Iterations)}
 		}
 	}
 	return m, nil
 }
 
-// name lists the victims.
+// name computes the list of victim flows.
 func (a *analysis) name() error {
 	for _, r := range a.readings {
 		r.index()
@@ -290,20 +296,20 @@ func (a *analysis) name() error {
 		return err
 	}
 	for _, v := range a.losses.victims {
-		v.exact = v.exact && a.settled && a.doubt == ""
+		v.exact = v.exact && a.settled && a.warning == ""
 	}
 	return nil
 }
 
-// plan hands the next attention to the collector, for the epoch after the next: the one
-// that has the same bank. What does not change is not written again.
+// plan adds the plan with the next attention. It applies from epoch N + 2, the next epoch in the
+// same bank. Unchanged entries are not written again.
 func (p *Plugin) plan(a *analysis, out *sdk.Results) {
 	if !a.config.Control {
 		return
 	}
 	from := a.epoch.Number + 2
 	bank := a.epoch.BankOf(from, 2)
-	plan := sdk.Plan{FromEpoch: from, Ahead: true}
+	plan := sdk.Plan{FromEpoch: from, PreEpoch: true}
 	for i := range a.b.edges {
 		e := &a.b.edges[i]
 		writes := a.next.writes(e, &a.b.room, uint64(bank))
@@ -318,29 +324,32 @@ func (p *Plugin) plan(a *analysis, out *sdk.Results) {
 	}
 }
 
-// turn tells of a change of state.
-func (p *Plugin) turn(a *analysis, out *sdk.Results, reasons []string) {
+// recordTransition raises the network-ill alert and logs a change of state.
+func (p *Plugin) recordTransition(a *analysis, out *sdk.Results, reasons []string) {
 	if a.state == Ill {
 		why := strings.Join(reasons, "; ")
-		a.problem(Network, networkIll, "flows lose packets beyond the memory for all of them"+map[bool]string{true: ": " + why}[why != ""])
+		a.problem(Network, networkIll, "more flows lose packets than the memory holds"+map[bool]string{true: ": " +
+			why}[why != ""])
 	}
-	if a.state != p.turns.State {
-		p.turns = turns{State: a.state, From: a.epoch.Number + 2, At: a.epoch.End.UnixNano(), Count: p.turns.Count + 1}
-		out.Events = append(out.Events, p.turned(a, reasons))
+	if a.state != p.transitions.State {
+		p.transitions = transitions{State: a.state, From: a.epoch.Number + 2, At: a.epoch.End.UnixNano(),
+			Count: p.transitions.Count + 1}
+		out.Events = append(out.Events, p.transitionEvent(a, reasons))
 	}
-	a.turns = p.turns
+	a.transitions = p.transitions
 }
 
-func (p *Plugin) turned(a *analysis, reasons []string) sdk.Event {
-	level, text := slog.LevelInfo, "the network is healthy again: every flow that loses packets is told from epoch %d on"
-	if p.turns.State == Ill {
-		level, text = slog.LevelWarn, "the network is ill: flows lose packets beyond the memory for all of them; heavy losers and a sample of the others are told from epoch %d on"
+func (p *Plugin) transitionEvent(a *analysis, reasons []string) sdk.Event {
+	level, text := slog.LevelInfo, "the network is healthy again: all victim flows are published from epoch %d on"
+	if p.transitions.State == Ill {
+		level, text = slog.LevelWarn, "the network is ill: more flows lose packets than the memory holds; heavy victim flows and a sample of the light ones are published from epoch %d on"
 	}
-	return sdk.Event{Level: level, Message: fmt.Sprintf(text, p.turns.From),
-		Attributes: map[string]string{"state": p.turns.State.String(), "reasons": clip(strings.Join(reasons, "; "))}}
+	return sdk.Event{Level: level, Message: fmt.Sprintf(text, p.transitions.From),
+		Attributes: map[string]string{"state": p.transitions.State.String(),
+			"reasons": clip(strings.Join(reasons, "; "))}}
 }
 
-// clip keeps a message within an event's bounds.
+// clip limits a message to 900 bytes, below the bound for events.
 func clip(s string) string {
 	const most = 900
 	if len(s) <= most {
