@@ -11,22 +11,26 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/netsketch/netsketch/lab/switchgnmi"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/lldp"
-	"github.com/netsketch/netsketch/p4/softswitch/ocgnmi"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
 
 // backend is the switch of a node: a soft switch of this process, or BMv2.
 type backend interface {
-	// services registers what the switch serves; gnmi says whether that is more than P4Runtime.
+	// services registers the switch's services; gnmi reports whether it serves gNMI next to
+	// P4Runtime.
 	services(rpc *grpc.Server) (gnmi bool, err error)
 	serverOptions() []grpc.ServerOption
-	// inject lets a frame arrive at a port. It returns when all copies have left by the node's wires.
+	// inject lets a frame arrive at a port. It returns when all copies have left by the node's
+	// wires.
 	inject(port uint32, frame []byte, at time.Duration)
+	// drops returns the packets that the switch has dropped so far, by reason.
+	drops() dropCounts
 	// neighbor lets an LLDP frame arrive at a port.
 	neighbor(port uint32, frame []byte, at time.Duration)
-	// speak runs until ctx ends what the switch's own software does beside the packets.
+	// speak runs the switch's own software, apart from packets, until ctx ends.
 	speak(ctx context.Context)
 	// watch calls changed when a port is disabled, or enabled again, by its configuration.
 	watch(port uint32, changed func(disabled bool))
@@ -45,13 +49,14 @@ type soft struct {
 	nd   *node
 	sw   *softswitch.Switch
 	p4rt *p4rtserver.Server
-	gnmi *ocgnmi.Server
+	gnmi *switchgnmi.Server
 	lldp *lldp.Agent
 }
 
 func (n *Network) newSoft(nd *node, seed uint64) (*soft, error) {
 	log := n.log.With("switch", nd.spec.Name)
-	s := &soft{net: n, nd: nd, sw: softswitch.New(softswitch.Config{Name: nd.spec.Name, Clock: n.clock.Now, Seed: seed, Logger: log})}
+	s := &soft{net: n, nd: nd, sw: softswitch.New(softswitch.Config{Name: nd.spec.Name, Clock: n.clock.Now, Seed: seed,
+		Logger: log})}
 	for port, w := range nd.out {
 		err := s.sw.AddPort(port, softswitch.Port{
 			Name: fmt.Sprintf("Ethernet%d", port), Speed: linkSpeed,
@@ -63,8 +68,9 @@ func (n *Network) newSoft(nd *node, seed uint64) (*soft, error) {
 		}
 	}
 	s.lldp = lldp.New(s.sw, lldp.Config{
-		SystemName: nd.spec.Name, SystemDescription: "netsketch soft switch in a lab", Management: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
-		Logger: log,
+		SystemName: nd.spec.Name, SystemDescription: "netsketch soft switch in a lab",
+		Management: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
+		Logger:     log,
 	})
 	return s, nil
 }
@@ -73,10 +79,11 @@ func (s *soft) serverOptions() []grpc.ServerOption { return p4rtserver.ServerOpt
 
 func (s *soft) services(rpc *grpc.Server) (bool, error) {
 	log := s.net.log.With("switch", s.nd.spec.Name)
-	s.p4rt = p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: s.nd.deviceID, Logger: log, Compile: s.net.compile})
+	s.p4rt = p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: s.nd.deviceID, Logger: log,
+		Compile: s.net.cfg.Compiler.compile})
 	s.p4rt.Register(rpc)
 	var err error
-	s.gnmi, err = ocgnmi.New(s.sw, ocgnmi.Options{
+	s.gnmi, err = switchgnmi.New(s.sw, switchgnmi.Options{
 		Name: s.nd.spec.Name, DeviceID: s.nd.deviceID, LLDP: s.lldp, Interval: time.Second, Logger: log,
 	})
 	if err != nil {
@@ -87,6 +94,14 @@ func (s *soft) services(rpc *grpc.Server) (bool, error) {
 }
 
 func (s *soft) inject(port uint32, frame []byte, at time.Duration) { s.sw.Inject(port, frame, at) }
+
+func (s *soft) drops() dropCounts {
+	c := s.sw.Stats()
+	return dropCounts{
+		dropNoProgram: c.NoProgramDrops, dropQueue: c.QueueDrops, dropPort: c.NoPortDrops, dropLoop: c.LoopDrops,
+		dropEgress: c.EgressDrops, dropIngress: c.IngressDrops,
+	}
+}
 
 func (s *soft) neighbor(port uint32, frame []byte, at time.Duration) { s.sw.Inject(port, frame, at) }
 

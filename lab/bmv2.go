@@ -20,9 +20,10 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
 )
 
-// external is BMv2's simple_switch_grpc, a process of its own. The node's P4Runtime server passes everything on to it, so that
-// the lab sees the flips of its bank. Packets go in one by one, each when the one before has come out: what comes out late, or in
-// several copies, the lab does not know where to put. It has no gNMI and no LLDP.
+// external is BMv2's simple_switch_grpc in its own process. The node's P4Runtime server relays all
+// messages to it, so the lab records the flips of its bank. Packets enter one by one, each after
+// the one before has left: the lab cannot attribute late packets or copies. It has no gNMI and no
+// LLDP.
 type external struct {
 	net     *Network
 	nd      *node
@@ -36,10 +37,10 @@ type external struct {
 	// Of inject, which the node calls from one goroutine at a time.
 	packets *dataplane.Client // nil before the first packet
 	id      uint64
-	gone    uint64 // packets that did not come out
+	gone    uint64 // packets that did not leave
 }
 
-// swallowed is how long a packet that goes into BMv2 may take to come out, in real time.
+// swallowed is the real time after which a packet in BMv2 counts as lost.
 const swallowed = 5 * time.Second
 
 // maxMessage bounds messages of P4Runtime: pipelines and read-outs.
@@ -82,7 +83,8 @@ func (s *external) inject(port uint32, frame []byte, at time.Duration) {
 	out, err := s.pass(port, frame)
 	if err != nil {
 		if s.gone++; s.gone == 1 {
-			s.log.Warn("a packet did not come out of BMv2; others are not told of", "port", port, "error", err)
+			s.log.Warn("a packet did not leave BMv2; further losses are counted, not logged", "port", port, "error",
+				err)
 		}
 		return
 	}
@@ -128,7 +130,7 @@ func (s *external) pass(port uint32, frame []byte) (dataplane.Packet, error) {
 	}
 }
 
-// await returns what the newest packet becomes.
+// await returns the result of the newest packet.
 func (s *external) await() (dataplane.Packet, error) {
 	limit := time.NewTimer(swallowed)
 	defer limit.Stop()
@@ -147,6 +149,9 @@ func (s *external) await() (dataplane.Packet, error) {
 	}
 }
 
+// drops returns nothing: BMv2 does not count drops by reason.
+func (s *external) drops() dropCounts { return dropCounts{} }
+
 func (s *external) neighbor(uint32, []byte, time.Duration) {}
 
 func (s *external) speak(context.Context) {}
@@ -155,7 +160,7 @@ func (s *external) watch(uint32, func(bool)) {}
 
 func (s *external) disabled(uint32) (bool, error) { return false, nil }
 
-// setPortUp does nothing: the lab itself drops what takes a link that is down.
+// setPortUp does nothing: the lab itself drops packets on a link that is down.
 func (s *external) setPortUp(uint32, bool) error { return nil }
 
 func (s *external) close() error {
@@ -190,11 +195,15 @@ func (r *relay) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.WriteR
 	return r.to.Write(ctx, req)
 }
 
-func (r *relay) SetForwardingPipelineConfig(ctx context.Context, req *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error) {
+func (r *relay) SetForwardingPipelineConfig(ctx context.Context,
+	req *p4v1.SetForwardingPipelineConfigRequest,
+) (*p4v1.SetForwardingPipelineConfigResponse, error) {
 	return r.to.SetForwardingPipelineConfig(ctx, req)
 }
 
-func (r *relay) GetForwardingPipelineConfig(ctx context.Context, req *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse, error) {
+func (r *relay) GetForwardingPipelineConfig(ctx context.Context,
+	req *p4v1.GetForwardingPipelineConfigRequest,
+) (*p4v1.GetForwardingPipelineConfigResponse, error) {
 	return r.to.GetForwardingPipelineConfig(ctx, req)
 }
 
@@ -218,13 +227,13 @@ func (r *relay) StreamChannel(down p4v1.P4Runtime_StreamChannelServer) error {
 		return err
 	}
 	go func() { // ends with the stream from the controller, which ends when this method returns
-		_ = pump(down.Recv, up.Send) // the switch's answer says why
+		_ = pump(down.Recv, up.Send) // the switch's reply has the reason
 		_ = up.CloseSend()
 	}()
 	return pump(up.Recv, down.Send)
 }
 
-// pump passes messages on until there are no more.
+// pump forwards messages until the stream ends.
 func pump[M any](from func() (M, error), to func(M) error) error {
 	for {
 		m, err := from()

@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 )
 
-// A lab whose switches cannot all be started tells why, and ends those that run.
+// A lab that cannot start all switches returns the reason and ends the started ones.
 func TestBMv2IsNotInstalled(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	fabric, err := lab.LeafSpine(2, 1, 1, 0)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Role says where a switch stands.
+// Role is a switch's place in the fabric.
 type Role string
 
 // Roles of switches. Hosts are attached to edge switches only.
@@ -96,17 +96,18 @@ func LeafSpine(leaves, spines, hostsPerLeaf int, latency time.Duration) (*Fabric
 	return f, nil
 }
 
-// FatTree returns the k-ary fat tree of Al-Fares et al. (SIGCOMM 2008, section 3): k
-// pods of k/2 edge and k/2 aggregation switches, (k/2)² core switches, k³/4 hosts.
-// pods below k builds only the first pods, and leaves out core switches' ports to the others; cores, a
-// multiple of k/2, builds only so many core switches, equally many above each aggregation switch.
-// ChameleMon's testbed has k=4, two pods and two cores. 0 means all.
+// FatTree returns the k-ary fat tree of Al-Fares et al. (SIGCOMM 2008, section 3): k pods of k/2
+// edge and k/2 aggregation switches, (k/2)² core switches, k³/4 hosts. pods below k builds only the
+// first pods, and leaves out core switches' ports to the others; cores, a multiple of k/2, builds
+// only this number of core switches, equally many above each aggregation switch. ChameleMon's
+// testbed has k=4, two pods and two cores. 0 means all.
 func FatTree(k, pods, cores int, latency time.Duration) (*Fabric, error) {
 	if pods == 0 {
 		pods = k
 	}
 	if k < 2 || k%2 != 0 || k > 32 || pods < 1 || pods > k {
-		return nil, fmt.Errorf("lab: fat tree with k=%d and %d pods: k must be even, 2 to 32, and the pods 1 to k", k, pods)
+		return nil, fmt.Errorf("lab: fat tree with k=%d and %d pods: k must be even, 2 to 32, and the pods 1 to k", k,
+			pods)
 	}
 	if cores == 0 {
 		cores = k / 2 * k / 2

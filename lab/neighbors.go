@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the switches' own software does beside the packets: LLDP between neighbours, and
+// The switches' own software apart from packets: LLDP between neighbors, and
 // the state of a link that both its ends decide.
 
 package lab

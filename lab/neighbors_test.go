@@ -16,7 +16,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 )
 
-// Every switch hears its neighbours, over its gNMI, and a link that is turned off at one
+// Every switch publishes its neighbors over gNMI, and a link that is disabled at one
 // end goes down at the other.
 func TestNeighbors(t *testing.T) {
 	f, err := lab.LeafSpine(2, 2, 1, time.Microsecond)
@@ -71,7 +71,8 @@ func TestNeighbors(t *testing.T) {
 		}
 	}
 	e := func(name string) *gpb.PathElem { return &gpb.PathElem{Name: name} }
-	hears := follow(e("lldp"), e("interfaces"), e("interface"), e("neighbors"), e("neighbor"), e("state"), e("system-name"))
+	hears := follow(e("lldp"), e("interfaces"), e("interface"), e("neighbors"), e("neighbor"), e("state"),
+		e("system-name"))
 	hears(map[string]bool{"spine1": true, "spine2": true})
 
 	oper := follow(e("interfaces"), e("interface"), e("state"), e("oper-status"))

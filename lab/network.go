@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lab emulates a network of P4 switches and hosts: topologies, links with
-// latency and loss, traffic, faults, and the exact truth of what every switch saw.
+// latency and loss, traffic, faults, and the ground truth of every switch.
 //
-// The switches are soft switches, or some of them BMv2 processes, that run compiled P4 programs and are driven
-// through P4Runtime and gNMI over TCP on loopback, so a collector cannot tell them
-// from others. Frames move in the order of a discrete-event simulation, on the wall
-// clock or on a virtual one.
+// The switches are soft switches, or some of them BMv2 processes, that run compiled P4 programs and
+// are driven through P4Runtime and gNMI over TCP on loopback, so a collector cannot distinguish
+// them from others. Frames move in the order of a discrete-event simulation, on the wall clock or
+// on a virtual one.
 //
 // Concurrency: a Network's methods may be called from any goroutine, but Play only
 // from one at a time.
@@ -14,7 +14,6 @@ package lab
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -39,17 +38,20 @@ import (
 // Config describes a lab. Fabric is required, and a program for each of its switches.
 type Config struct {
 	Fabric *Fabric
-	// Program is what the collector will push to switches that Programs does not name; it tells where the
-	// bank table is. A switch whose program has none is never flipped, and its truth is one epoch.
+	// Program is the pipeline for switches that Programs does not name; it has the bank table. A
+	// switch whose program has none is never flipped, and its ground truth is one epoch.
 	Program  *compiled.Program
 	Programs map[string]*compiled.Program // by a switch's name, or else its role
-	// BMv2 names the switches, by name or role, that are BMv2's simple_switch_grpc in place of soft switches. It must be on
-	// the PATH, and programs there must send on one copy of each packet at most. LinkState.Down takes no ports of it down.
+	// BMv2 names the switches, by name or role, that run BMv2's simple_switch_grpc instead of soft
+	// switches. It must be on the PATH, and programs there must send on one copy of each packet at
+	// most. LinkState.Down takes no ports of it down.
 	BMv2   map[string]bool
 	Clock  Clock        // nil: a wall clock that starts now
 	Seed   uint64       // of losses and of the switches' random()
-	Keep   int          // sealed truth segments kept for each switch; 0: 16
+	Keep   int          // sealed ground-truth segments kept for each switch; 0: 16
 	Logger *slog.Logger // nil: discards
+	// Compiler compiles the programs of soft switches; nil for one of the network's own.
+	Compiler *Compiler
 }
 
 // Network is a running lab.
@@ -63,9 +65,6 @@ type Network struct {
 	loads sync.Pool
 	wake  chan struct{}
 	lag   atomic.Int64
-
-	programsMu sync.Mutex
-	programs   map[[sha256.Size]byte]*softswitch.Program // by the JSON they were made of
 
 	agents  sync.WaitGroup // LLDP
 	silence context.CancelFunc
@@ -90,7 +89,7 @@ type host struct {
 	sent, received atomic.Uint64
 }
 
-// node is one switch with its servers and its truth.
+// node is one switch with its servers and its ground truth.
 type node struct {
 	spec     Switch
 	deviceID uint64
@@ -106,17 +105,22 @@ type node struct {
 	fromHost map[uint32]bool
 	record   *truth.Recorder
 	net      *Network
-	skew     atomic.Int64 // flips are late by so many nanoseconds
+	skew     atomic.Int64 // delay of flips, in nanoseconds
 	deaf     atomic.Bool  // to its controllers
-	flipped  atomic.Bool  // somebody flips its bank: it is measured
+	flipped  atomic.Bool  // its bank has been flipped: it is measured
 
-	// inside is the packet that the pipeline is at work on. It is nil for those that the switch or a
-	// controller sends.
+	// inside is the packet that the pipeline is at work on. It is nil for those that the switch or
+	// a controller sends.
 	inside atomic.Pointer[passage]
 
-	// mu orders packets with bank flips, so that truth and switch agree on the
+	// mu orders packets with bank flips, so that ground truth and switch agree on the
 	// epoch of every packet.
-	mu sync.Mutex
+	mu      sync.Mutex
+	dropped map[string]uint64 // packets, by reason; guarded by mu
+	copied  uint64            // guarded by mu
+
+	left            atomic.Uint64 // copies of the packet inside that have left
+	fromControllers atomic.Uint64 // packets that left and were not inside
 }
 
 // New builds the network and starts a P4Runtime and gNMI server for each switch on a
@@ -128,16 +132,18 @@ func New(cfg Config) (*Network, error) {
 	if cfg.Keep == 0 {
 		cfg.Keep = 16
 	}
+	if cfg.Compiler == nil {
+		cfg.Compiler = &Compiler{}
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	n := &Network{
 		cfg: cfg, clock: cfg.Clock, log: cfg.Logger,
-		wires:    map[string][2]*wire{},
-		programs: map[[sha256.Size]byte]*softswitch.Program{},
-		hosts:    make([]host, len(cfg.Fabric.Hosts)),
-		loads:    sync.Pool{New: func() any { return &load{frame: make([]byte, 0, 256)} }},
-		wake:     make(chan struct{}, 1),
+		wires: map[string][2]*wire{},
+		hosts: make([]host, len(cfg.Fabric.Hosts)),
+		loads: sync.Pool{New: func() any { return &load{frame: make([]byte, 0, 256)} }},
+		wake:  make(chan struct{}, 1),
 	}
 	for i, s := range cfg.Fabric.Switches {
 		program := cfg.program(s)
@@ -148,7 +154,7 @@ func New(cfg Config) (*Network, error) {
 			spec: s, deviceID: uint64(i + 1), bankID: bankTable(program), net: n,
 			out: map[uint32]*wire{}, fromHost: map[uint32]bool{},
 			record: truth.NewRecorder(cfg.Keep),
-			served: make(chan error, 1),
+			served: make(chan error, 1), dropped: map[string]uint64{},
 		})
 	}
 	n.cable()
@@ -161,7 +167,7 @@ func New(cfg Config) (*Network, error) {
 	return n, nil
 }
 
-// program is what a switch runs; nil when none is given.
+// program returns the program of a switch, nil if none is configured.
 func (c *Config) program(s Switch) *compiled.Program {
 	for _, name := range []string{s.Name, string(s.Role)} {
 		if p := c.Programs[name]; p != nil {
@@ -248,6 +254,9 @@ func (n *Network) leave(nd *node, w *wire, pkt []byte, at time.Duration) {
 	var p passage
 	if inside := nd.inside.Load(); inside != nil {
 		p = *inside
+		nd.left.Add(1)
+	} else {
+		nd.fromControllers.Add(1)
 	}
 	switch latency, ok := w.carry(&p); {
 	case !ok:
@@ -258,21 +267,6 @@ func (n *Network) leave(nd *node, w *wire, pkt []byte, at time.Duration) {
 	}
 }
 
-// compile makes a program once for all the switches that run it.
-func (n *Network) compile(json []byte) (*softswitch.Program, error) {
-	n.programsMu.Lock()
-	defer n.programsMu.Unlock()
-	key := sha256.Sum256(json)
-	if p := n.programs[key]; p != nil {
-		return p, nil
-	}
-	p, err := softswitch.Compile(json)
-	if err == nil {
-		n.programs[key] = p
-	}
-	return p, err
-}
-
 // receive takes a frame that arrives at a port.
 func (nd *node) receive(port uint32, l *load, at time.Duration) {
 	nd.mu.Lock()
@@ -280,16 +274,20 @@ func (nd *node) receive(port uint32, l *load, at time.Duration) {
 	if e := nd.record.Record(l.frame, nd.fromHost[port]); e.Known() {
 		l.entry = e
 	}
+	before := nd.sw.drops()
 	nd.inside.Store(&l.passage)
 	nd.sw.inject(port, l.frame, at) // returns when all copies are out
 	nd.inside.Store(nil)
+	nd.account(&before)
 }
 
-// orderFlips lets no packet into the switch while its bank is flipped or its pipeline
-// replaced, and tells the truth of it.
-func (nd *node) orderFlips(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+// orderFlips keeps packets out of the switch while its bank is flipped or its pipeline is replaced,
+// and records flips in the ground truth.
+func (nd *node) orderFlips(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler,
+) (any, error) {
 	if nd.deaf.Load() {
-		return nil, status.Error(codes.Unavailable, "the lab made the switch deaf to its controllers")
+		return nil, status.Error(codes.Unavailable, "the lab makes the switch refuse calls of its controllers")
 	}
 	switch r := req.(type) {
 	case *p4v1.WriteRequest:
@@ -375,7 +373,7 @@ func (n *Network) Clock() Clock { return n.clock }
 // Truth returns the recorder of switch i of the fabric.
 func (n *Network) Truth(i int) *truth.Recorder { return n.nodes[i].record }
 
-// Banked reports whether the program of switch i has banks, so that its epochs can be told apart.
+// Banked reports whether the program of switch i has banks, so that its epochs are separate.
 func (n *Network) Banked(i int) bool { return n.nodes[i].bankID != 0 }
 
 // Switch returns switch i of the fabric; nil when it is no soft switch.
@@ -386,37 +384,8 @@ func (n *Network) Switch(i int) *softswitch.Switch {
 	return nil
 }
 
-// Stats are counts since the start.
-type Stats struct {
-	Sent      uint64        // packets that hosts sent
-	Received  uint64        // packets that hosts received
-	Lost      uint64        // packets lost on links
-	Lag       time.Duration // how late a packet was at most on the wall clock
-	InTransit int           // packets on the way
-}
-
-// Stats returns the counts of the whole network.
-func (n *Network) Stats() Stats {
-	var s Stats
-	for i := range n.hosts {
-		s.Sent += n.hosts[i].sent.Load()
-		s.Received += n.hosts[i].received.Load()
-	}
-	for _, pair := range n.wires {
-		for _, w := range pair {
-			w.mu.Lock()
-			s.Lost += w.lost
-			w.mu.Unlock()
-		}
-	}
-	s.Lag = time.Duration(n.lag.Load())
-	n.queueMu.Lock()
-	s.InTransit = len(n.queue)
-	n.queueMu.Unlock()
-	return s
-}
-
-// OnTheWay returns the packets that entered in a segment and are between two switches: neither lost nor out of the network.
+// OnTheWay returns the packets that entered in a segment and are between two switches: neither lost
+// nor out of the network.
 func (n *Network) OnTheWay(s *truth.Segment) truth.Counts {
 	n.queueMu.Lock()
 	defer n.queueMu.Unlock()
@@ -432,14 +401,14 @@ func (n *Network) OnTheWay(s *truth.Segment) truth.Counts {
 // ErrNoLink is wrapped when a link is named that the fabric does not have.
 var ErrNoLink = errors.New("no such link")
 
-// LinkState is how a link fares.
+// LinkState is the state of a link.
 type LinkState struct {
 	// Loss is the share of packets that are lost, each direction for itself, 0 to 1.
 	Loss float64
-	// Flows is the share of flows that Loss is about, chosen by a hash of the flow that differs from
-	// link to link: a grey failure. 0 or 1 means all packets.
+	// Flows is the share of flows that Loss is about, chosen by a hash of the flow that differs
+	// from link to link: a grey failure. 0 or 1 means all packets.
 	Flows float64
-	// Down loses everything and takes the ports at both ends down.
+	// Down loses everything and sets the ports at both ends down.
 	Down bool
 }
 
@@ -457,22 +426,24 @@ func (n *Network) SetLink(name string, s LinkState) error {
 	return n.carrier(name)
 }
 
-// SetSkew makes switch i late by d: it carries out flips of its bank, and acknowledges them, so much after
-// the other switches have carried out theirs.
+// SetSkew makes switch i late by d: it carries out flips of its bank, and acknowledges them, so
+// much after the other switches have carried out theirs.
 func (n *Network) SetSkew(i int, d time.Duration) { n.nodes[i].skew.Store(int64(d)) }
 
 // patience bounds, in real time, how long a late switch waits for the others to flip.
 const patience = 2 * time.Second
 
-// hold lets the lab's time go by until a late switch flips to bank: d after all others have. On a virtual clock it plays the
-// packets of that time, as whoever moves the clock waits for the flip meanwhile.
+// hold lets the lab's time go by until a late switch flips to bank: d after all others have. On a
+// virtual clock it plays the packets of that time, as whoever moves the clock waits for the flip
+// meanwhile.
 func (n *Network) hold(ctx context.Context, late *node, bank uint32, d time.Duration) error {
 	limit, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
 	for _, nd := range n.nodes {
-		for nd != late && nd.flipped.Load() && nd.skew.Load() == 0 && !nd.deaf.Load() && !nd.stopped.Load() && nd.record.Bank() != bank && limit.Err() == nil {
+		for nd != late && nd.flipped.Load() && nd.skew.Load() == 0 && !nd.deaf.Load() && !nd.stopped.Load() &&
+			nd.record.Bank() != bank && limit.Err() == nil {
 			select {
 			case <-again.C:
 			case <-limit.Done():
@@ -494,7 +465,8 @@ func (n *Network) hold(ctx context.Context, late *node, bank uint32, d time.Dura
 	}
 }
 
-// SetDeaf makes switch i refuse all that is asked of it by a call of P4Runtime, or no longer refuse. It forwards packets all the same.
+// SetDeaf makes switch i refuse all P4Runtime calls, or accept them again. It forwards packets in
+// both cases.
 func (n *Network) SetDeaf(i int, deaf bool) { n.nodes[i].deaf.Store(deaf) }
 
 // StopSwitch ends the servers of switch i and drops what arrives at it from then on,

@@ -25,7 +25,7 @@ type event struct {
 	load *load
 }
 
-// load is a frame on its way, and what the lab knows of its packet.
+// load is a frame on its way and the state of its packet.
 type load struct {
 	frame []byte
 	passage
@@ -34,7 +34,7 @@ type load struct {
 // passage is a packet's way through the network so far.
 type passage struct {
 	entry  truth.Entry
-	doomed uint8 // it is lost on the so manyth link between switches
+	doomed uint8 // number of the link between switches on which it is lost; 0 for none
 	links  uint8 // it has taken
 }
 
@@ -105,7 +105,7 @@ type wire struct {
 	lost    uint64
 }
 
-// carry says whether the next frame arrives, and after which time.
+// carry returns the delay of the next frame; ok is false if it is lost.
 func (w *wire) carry(p *passage) (time.Duration, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,7 +128,7 @@ func (w *wire) loses(p *passage) bool {
 	return w.rng.Float64() < w.state.Loss
 }
 
-// picks says whether the packet's flow is among those that a grey failure hits.
+// picks reports whether a gray failure affects the packet's flow.
 func (w *wire) picks(p *passage) bool {
 	if !p.entry.Known() {
 		return false
@@ -189,7 +189,7 @@ func (n *Network) pop() event {
 // source that ends early leaves the network quiet; its error ends Play.
 //
 // On the wall clock Play keeps pace with it; when the machine cannot, packets are
-// late and Stats.Lag tells by how much. On a virtual clock Play is what moves time.
+// late, and Stats.Lag is the delay. On a virtual clock Play is what moves time.
 // Play must not run twice at once.
 func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Duration) error {
 	pkt, more, err := n.pull(src)
@@ -224,8 +224,8 @@ func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Durat
 		}
 		host := &n.hosts[pkt.Host]
 		p := passage{doomed: pkt.Doomed}
+		host.sent.Add(1)
 		if latency, ok := host.up.carry(&p); ok {
-			host.sent.Add(1)
 			if latency > 0 || pending && at == due {
 				n.schedule(at+latency, host.up.to, pkt.Frame, &p)
 			} else { // nothing else is to happen before
@@ -254,7 +254,8 @@ func (n *Network) pull(src traffic.Source) (traffic.Packet, bool, error) {
 		return traffic.Packet{}, false, fmt.Errorf("lab: %w", err)
 	}
 	if pkt.Host < 0 || pkt.Host >= len(n.hosts) {
-		return traffic.Packet{}, false, fmt.Errorf("lab: a packet comes from host %d; there are %d", pkt.Host, len(n.hosts))
+		return traffic.Packet{}, false, fmt.Errorf("lab: a packet comes from host %d; there are %d", pkt.Host,
+			len(n.hosts))
 	}
 	return pkt, true, nil
 }

@@ -114,10 +114,11 @@ const hosts = `hosts:
 `
 
 // Links and device ids that the configuration does not have are discovered, the collector
-// routes over them, and what a switch tells is served under its name.
+// routes over them, and a switch's values are served under its name.
 func TestDiscovery(t *testing.T) {
 	o := observe(t, func(d lab.Device) string { return fmt.Sprintf("gnmi: {address: %q}", d.Address) }, hosts)
-	for port, peer := range map[string]string{"leaf1/2": "spine1/1", "spine1/1": "leaf1/2", "leaf2/2": "spine1/2", "spine1/2": "leaf2/2"} {
+	for port, peer := range map[string]string{"leaf1/2": "spine1/1", "spine1/1": "leaf1/2", "leaf2/2": "spine1/2",
+		"spine1/2": "leaf2/2"} {
 		at := "/collector/links/link[port=" + port + "]/state"
 		o.wait("netsketch", at+"/status", "discovered")
 		o.wait("netsketch", at+"/peer-discovered", peer)
@@ -144,7 +145,7 @@ func TestDiscovery(t *testing.T) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	// A port that goes down is seen under the switch's name, and so is the neighbour's loss.
+	// A port that goes down is seen under the switch's name, and so is the neighbor's loss.
 	if err := o.net.SetLink("leaf1-spine1", lab.LinkState{Down: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -158,8 +159,9 @@ func TestDiscovery(t *testing.T) {
 	}
 	defer conn.Close()
 	_, err = gpb.NewGNMIClient(conn).Set(t.Context(), &gpb.SetRequest{Update: []*gpb.Update{{
-		Path: &gpb.Path{Elem: []*gpb.PathElem{{Name: "interfaces"}, {Name: "interface", Key: map[string]string{"name": "Ethernet2"}}, {Name: "config"}, {Name: "enabled"}}},
-		Val:  &gpb.TypedValue{Value: &gpb.TypedValue_BoolVal{BoolVal: false}},
+		Path: &gpb.Path{Elem: []*gpb.PathElem{{Name: "interfaces"},
+			{Name: "interface", Key: map[string]string{"name": "Ethernet2"}}, {Name: "config"}, {Name: "enabled"}}},
+		Val: &gpb.TypedValue{Value: &gpb.TypedValue_BoolVal{BoolVal: false}},
 	}}})
 	if err != nil {
 		t.Fatal(err)

@@ -9,13 +9,13 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Driver plays epochs through a testbed and has a plugin analyse them and set what comes next.
+// Driver plays epochs through a testbed; a plugin analyzes them and plans the next ones.
 type Driver struct {
 	Testbed *Testbed
 	plugin  sdk.Plugin
 }
 
-// Played is an epoch that was played.
+// Played is a played epoch.
 type Played struct {
 	Epoch   uint64
 	Results *sdk.Results
@@ -30,7 +30,7 @@ func Start(ctx context.Context, c Config, p sdk.Plugin, configuration string) (*
 		return nil, fmt.Errorf("configure the plugin: %w", err)
 	}
 	if len(settings.Missing) > 0 {
-		return nil, fmt.Errorf("the plugin misses %v", settings.Missing)
+		return nil, fmt.Errorf("the plugin requires %v", settings.Missing)
 	}
 	if settings.Plan != nil {
 		if err := d.Testbed.Apply(*settings.Plan); err != nil {
@@ -46,7 +46,7 @@ func (d *Driver) Play(ctx context.Context, flows []Flow) (*Played, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := d.plugin.Analyse(ctx, e)
+	r, err := d.plugin.Analyze(ctx, e)
 	if err != nil {
 		return nil, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}

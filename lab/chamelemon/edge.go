@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
-// Hierarchies as the program numbers them.
+// Hierarchies by the program's numbers.
 const (
 	codeNone = iota // not encoded
 	codeLL
@@ -22,7 +22,7 @@ const (
 
 const (
 	maxSmall, maxLarge = 0xff, 0xffff // overflowed
-	arrays             = 3
+	Arrays             = 3
 	prime              = 4294967291
 	sampleOdd          = 0xcc9e2d51
 	families           = 2 // IPv4 and IPv6
@@ -41,8 +41,8 @@ func Paper() Shape {
 	return Shape{Small: 32768, Large: 16384, Up: [families]int{4096, 1024}, Down: [families]int{3072, 768}}
 }
 
-// upBuckets is the paper's upstream encoder of IPv4, in buckets an array.
-const upBuckets = 4096
+// UpstreamBuckets is the paper's upstream encoder of IPv4, in buckets an array.
+const UpstreamBuckets = 4096
 
 // Names of the registers.
 const smallRow, largeRow = "ingress.chamelemon.tower8", "ingress.chamelemon.tower16"
@@ -52,24 +52,31 @@ var (
 	downNames = [families]string{"chamelemon_downstream", "chamelemon_downstream_ipv6"}
 )
 
-// words is how many cells a bucket of a family has: a count, and a sum for each four bytes.
+// words is the number of cells of a bucket of a family: a count, and a sum for each four bytes.
 func words(family int) int { return 1 + (keyBytes[family]+3)/4 }
 
 // objects are the registers of an edge switch as P4Info describes them.
 func (z *Shape) objects() []sdk.Object {
 	out := []sdk.Object{
-		{Name: smallRow, Cells: z.Small, Width: 8, Banks: 2, Annotations: map[string]string{"part": "classifier", "row": "0", "bits": "8", "counters": strconv.Itoa(z.Small)}},
-		{Name: largeRow, Cells: z.Large, Width: 16, Banks: 2, Annotations: map[string]string{"part": "classifier", "row": "1", "bits": "16", "counters": strconv.Itoa(z.Large)}},
+		{Name: smallRow, Cells: z.Small, Width: 8, Banks: 2,
+			Annotations: map[string]string{"part": "classifier", "row": "0", "bits": "8",
+				"counters": strconv.Itoa(z.Small)}},
+		{Name: largeRow, Cells: z.Large, Width: 16, Banks: 2,
+			Annotations: map[string]string{"part": "classifier", "row": "1", "bits": "16",
+				"counters": strconv.Itoa(z.Large)}},
 	}
 	for f := range families {
 		for _, s := range []struct {
 			name, side string
 			buckets    int
 		}{{upNames[f], "upstream", z.Up[f]}, {downNames[f], "downstream", z.Down[f]}} {
-			out = append(out, sdk.Object{Name: s.name, Cells: arrays * s.buckets * words(f), Width: 32, Banks: 2, Annotations: map[string]string{
-				"part": "encoder", "side": s.side, "family": []string{"4", "6"}[f], "buckets": strconv.Itoa(s.buckets), "words": strconv.Itoa(words(f)),
-				"arrays": strconv.Itoa(arrays), "fragment": "32", "hash": "48", "prime": strconv.Itoa(prime), "flow": "5-tuple",
-			}})
+			out = append(out, sdk.Object{Name: s.name, Cells: Arrays * s.buckets * words(f), Width: 32, Banks: 2,
+				Annotations: map[string]string{
+					"part": "encoder", "side": s.side, "family": []string{"4", "6"}[f], "buckets": strconv.Itoa(s.buckets),
+					"words":  strconv.Itoa(words(f)),
+					"arrays": strconv.Itoa(Arrays), "fragment": "32", "hash": "48", "prime": strconv.Itoa(prime),
+					"flow": "5-tuple",
+				}})
 		}
 	}
 	return out
@@ -78,7 +85,7 @@ func (z *Shape) objects() []sdk.Object {
 // Span is the part of each array that belongs to a hierarchy; none without buckets.
 type Span struct{ First, Buckets int }
 
-// Setting is what an edge switch's tables hold for one value of the time bit.
+// Setting is the content of an edge switch's tables for one value of the time bit.
 type Setting struct {
 	Th, Tl, Sample uint32
 	Up, Down       [families][codes]Span // by hierarchy: 1 LL, 2 HL, 3 HH
@@ -96,25 +103,25 @@ type edge struct {
 	up, down [families][]uint32
 }
 
-// clear gives the edge new registers: the old ones belong to an epoch that was handed out.
+// clear gives the edge new registers: the old ones belong to a returned epoch.
 func (e *edge) clear() {
 	e.small, e.large = make([]uint8, e.shape.Small), make([]uint16, e.shape.Large)
 	for f := range families {
-		e.up[f] = make([]uint32, arrays*e.shape.Up[f]*words(f))
-		e.down[f] = make([]uint32, arrays*e.shape.Down[f]*words(f))
+		e.up[f] = make([]uint32, Arrays*e.shape.Up[f]*words(f))
+		e.down[f] = make([]uint32, Arrays*e.shape.Down[f]*words(f))
 	}
 }
 
-// hashed is a flow's key as the program's hashes see it.
+// hashed holds the program's hashes of a flow's key.
 type hashed struct {
 	family       int
 	small, large uint32         // counters of the classifier
-	rows         [arrays]uint32 // before they are brought into a part
+	rows         [Arrays]uint32 // before reduction to a part
 	sampled      uint32         // of 65,536
 	fragments    [10]uint32     // those of its family, below the prime
 }
 
-// columns bring hashes into the classifier's rows.
+// columns reduces hashes to the classifier's rows.
 type columns struct{ small, large family.Range }
 
 func (z *Shape) columns() columns {
@@ -149,12 +156,12 @@ func (c *columns) hashes(key []byte) (h hashed) {
 	return h
 }
 
-// classify counts a burst of n packets of a flow, and returns how many of them, in this
-// order, have which hierarchy.
+// classify counts a burst of n packets of a flow, and returns the number of packets of each
+// hierarchy, in this order.
 func (e *edge) classify(h *hashed, s *Setting, n int64) (by [codes]int64) {
 	small, large := int64(e.small[h.small]), int64(e.large[h.large])
 	e.small[h.small], e.large[h.large] = uint8(min(small+n, maxSmall)), uint16(min(large+n, maxLarge))
-	// first is the first packet of the burst for which the classifier says at least t.
+	// first is the first packet of the burst at which the classifier's estimate is at least t.
 	first := func(t uint32) int64 {
 		x := int64(t)
 		switch {
@@ -197,7 +204,7 @@ func encode(cells []uint32, h *hashed, width int, part Span, n int64) {
 	}
 }
 
-// put hands the registers over to an epoch.
+// put moves the registers into an epoch.
 func (e *edge) put(to *sdk.Epoch) {
 	to.Put(e.name, sdk.CellsOf(smallRow, e.small))
 	to.Put(e.name, sdk.CellsOf(largeRow, e.large))

@@ -14,50 +14,50 @@ import (
 
 // Lists of module netsketch-chamelemon.
 const (
-	root          = "/netsketch-chamelemon:chamelemon/"
-	attentionList = root + "attention"
-	thresholdList = root + "thresholds/threshold"
-	encoderList   = root + "encoders/encoder"
-	victimList    = root + "victims/victim"
-	hitterList    = root + "heavy-hitters/heavy-hitter"
-	summaryList   = root + "summaries/summary"
+	Root          = "/netsketch-chamelemon:chamelemon/"
+	attentionList = Root + "attention"
+	thresholdList = Root + "thresholds/threshold"
+	encoderList   = Root + "encoders/encoder"
+	VictimList    = Root + "victims/victim"
+	HitterList    = Root + "heavy-hitters/heavy-hitter"
+	SummaryList   = Root + "summaries/summary"
 )
 
-// Network is the device of what is told of the whole network.
+// Network is the device of results of the whole network.
 const Network = "network"
 
-// Measured is what a plugin published of its attention in an epoch.
+// Measured is the attention that a plugin published in an epoch.
 type Measured struct {
-	State   string // "healthy" or "ill", under which the epoch was measured
+	State   string // "healthy" or "ill", of the measured epoch
 	Next    string // decided for the epoch after the next
-	Decoded bool   // everything was
+	Decoded bool   // all parts
 	Settled bool
 	Problem string
 	Tl      float64
 	Th      float64 // mean over the edge switches
-	Sample  float64 // share of LL candidates that are encoded; 1 while there are none
-	Victims float64 // estimated or known number of flows that lost packets
+	Sample  float64 // share of LL candidates that are encoded; 1 without any
+	Victims float64 // estimated or exact number of flows that lost packets
 	// Buckets of the IPv4 parts, all arrays together; of HH at one edge switch.
 	BucketsHH, BucketsHL, BucketsLL float64
 	// Flows that were decoded or, where Decoded is false, estimated: HH candidates of an edge
 	// switch (mean), HL and sampled LL of the network (Figure 7b).
 	HH, HL, LL float64
 	// Response is the time until the next configuration was decided, Analysis until the results
-	// were there too, both by the plugin's clock.
+	// were complete, too, both by the plugin's clock.
 	Response, Analysis time.Duration
 	// Load factors of the IPv4 parts: of HH the mean over the edge switches.
 	LoadHH, LoadHL, LoadLL float64
 }
 
-// Sum is the number of decoded flows of an upstream encoder as the paper has it.
+// Sum is the number of decoded flows of an upstream encoder, as in the paper.
 func (m *Measured) Sum() float64 { return m.HH + m.HL + m.LL }
 
-// Load is the load factor of an upstream encoder of the paper's size as the paper has it: Sum for
-// each bucket.
-func (m *Measured) Load() float64 { return m.Sum() / (arrays * upBuckets) }
+// Load is the load factor of an upstream encoder of the paper's size, as in the paper: Sum divided
+// by the buckets.
+func (m *Measured) Load() float64 { return m.Sum() / (Arrays * UpstreamBuckets) }
 
-// Rows returns a list's rows of an epoch's results as maps of leaf to text; leaves of a
-// container "state" go without it, and absent ones are missing.
+// Rows returns a list's rows of an epoch's results as maps of leaf to text; leaves of a container
+// "state" omit its name, and absent leaves are missing.
 func Rows(r *sdk.Results, list string) (out []map[string]string) {
 	for i := range r.Tables {
 		t := r.Tables[i].Table
@@ -79,21 +79,23 @@ func Rows(r *sdk.Results, list string) (out []map[string]string) {
 	return out
 }
 
-// Measure reads what the plugin published. The error names a leaf that is not there.
+// Measure reads the plugin's results. The error names an absent leaf.
 func Measure(r *sdk.Results) (*Measured, error) {
 	rows := Rows(r, attentionList)
 	if len(rows) != 1 {
 		return nil, fmt.Errorf("%d rows of %s, expected 1", len(rows), attentionList)
 	}
 	a := rows[0]
-	m := &Measured{State: a["network-state"], Next: a["next-state"], Decoded: a["decoded"] == "true", Settled: a["settled"] == "true", Problem: a["problem"]}
+	m := &Measured{State: a["network-state"], Next: a["next-state"], Decoded: a["decoded"] == "true",
+		Settled: a["settled"] == "true", Problem: a["problem"]}
 	read := reader{}
-	m.Response, m.Analysis = time.Duration(read.number(a, "response-time")), time.Duration(read.number(a, "analysis-time"))
+	m.Response, m.Analysis = time.Duration(read.number(a, "response-time")),
+		time.Duration(read.number(a, "analysis-time"))
 	m.Tl, m.Sample = read.number(a, "low-threshold"), read.number(a, "sample-rate")
 	if m.Tl <= 1 {
 		m.Sample = 1
 	}
-	m.Victims, _ = strconv.ParseFloat(a["victims"], 64) // absent when nothing is known
+	m.Victims, _ = strconv.ParseFloat(a["victims"], 64) // absent without a result
 	edges := 0.0
 	for _, t := range Rows(r, thresholdList) {
 		m.Th += read.number(t, "high-threshold")

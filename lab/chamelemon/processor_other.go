@@ -6,5 +6,5 @@ package chamelemon
 
 import "time"
 
-// ProcessorTime is the time of day here.
+// ProcessorTime is the time of day on this system.
 func ProcessorTime() time.Time { return time.Now() }

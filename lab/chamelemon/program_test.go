@@ -18,13 +18,13 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
 
-// program is the testbed's edge switches as soft switches that run the program. What one
+// program is the testbed's edge switches as soft switches that run the program. A packet that one
 // sends into the network reaches the other, unless it is lost.
 type program struct {
 	t        *testing.T
 	catalog  *p4values.Catalog
 	switches []*softswitch.Switch
-	lose     bool // the packet that is on its way
+	lose     bool // the packet in the network
 }
 
 // ports of each switch: two hosts, and the network.
@@ -42,11 +42,12 @@ func newProgram(t *testing.T, bed *Testbed) *program {
 	for i, e := range bed.edges {
 		sw := switchtest.New(t, e.name, "chamelemon")
 		p.switches = append(p.switches, sw)
-		tx := map[uint32]func([]byte, time.Duration){1: func([]byte, time.Duration) {}, 2: func([]byte, time.Duration) {}, inside: func(b []byte, at time.Duration) {
-			if !p.lose {
-				p.switches[1-i].Inject(inside, append([]byte{}, b...), at)
-			}
-		}}
+		tx := map[uint32]func([]byte, time.Duration){1: func([]byte, time.Duration) {},
+			2: func([]byte, time.Duration) {}, inside: func(b []byte, at time.Duration) {
+				if !p.lose {
+					p.switches[1-i].Inject(inside, append([]byte{}, b...), at)
+				}
+			}}
 		for port, f := range tx {
 			if err := sw.AddPort(port, softswitch.Port{Name: fmt.Sprint(port), Tx: f}); err != nil {
 				t.Fatal(err)
@@ -59,8 +60,10 @@ func newProgram(t *testing.T, bed *Testbed) *program {
 			}
 			for f, table := range []string{"ingress.forwarding.ipv4_lpm", "ingress.forwarding.ipv6_lpm"} {
 				a := bed.hosts[h].addr[f]
-				action := softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.forwarding.forward", Params: [][]byte{p4values.Uint(port), {1}, {2}}}
-				entry := softswitch.Entry{Match: []softswitch.Match{{Kind: softswitch.MatchLPM, Value: a.AsSlice(), PrefixLen: a.BitLen()}}, Action: action}
+				action := softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.forwarding.forward",
+					Params: [][]byte{p4values.Uint(port), {1}, {2}}}
+				entry := softswitch.Entry{Match: []softswitch.Match{{Kind: softswitch.MatchLPM, Value: a.AsSlice(),
+					PrefixLen: a.BitLen()}}, Action: action}
 				if err := sw.InsertEntry(table, entry); err != nil {
 					t.Fatal(err)
 				}
@@ -92,13 +95,15 @@ func (p *program) apply(plan sdk.Plan) {
 
 func (p *program) flip(bit uint64) {
 	for _, sw := range p.switches {
-		if err := sw.SetDefault("ingress.bank.bank", &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank", Params: [][]byte{{byte(bit)}}}); err != nil {
+		if err := sw.SetDefault("ingress.bank.bank",
+			&softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank",
+				Params: [][]byte{{byte(bit)}}}); err != nil {
 			p.t.Fatal(err)
 		}
 	}
 }
 
-// compare holds every register of the switches to an epoch, and clears them.
+// compare compares every register of the switches with an epoch and clears them.
 func (p *program) compare(e *sdk.Epoch) {
 	p.t.Helper()
 	for i, sw := range p.switches {
@@ -120,7 +125,8 @@ func (p *program) compare(e *sdk.Epoch) {
 			want := c.Uint32s()
 			for j, v := range got {
 				if uint32(v) != want[j] {
-					p.t.Fatalf("epoch %d, %s of %s: cell %d is %d in the program, %d in the model", e.Number, r.Name, EdgeName(i), j, v, want[j])
+					p.t.Fatalf("epoch %d, %s of %s: cell %d is %d in the program, %d in the model", e.Number, r.Name,
+						EdgeName(i), j, v, want[j])
 				}
 				if v != 0 {
 					if err := sw.WriteRegister(r.Name, from+j, 0); err != nil {
@@ -135,14 +141,15 @@ func (p *program) compare(e *sdk.Epoch) {
 	}
 }
 
-// TestModelIsTheProgram sends the same packets through the testbed and through the program on
+// TestModelMatchesProgram sends the same packets through the testbed and through the program on
 // soft switches, both under the plugin's plans, and compares every cell of every register
 // after each epoch: while healthy, and while ill.
-func TestModelIsTheProgram(t *testing.T) {
+func TestModelMatchesProgram(t *testing.T) {
 	bed := New(Config{Seed: 1, Edges: 2})
 	p := newProgram(t, bed)
 	// A small reserve, so that few flows make the network ill.
-	h := sdktest.Start(t, analysis.New(), sdktest.Options{Network: bed.Network(), Config: `{"division": {"reserve": 30, "illHL": 60, "illLL": 20}}`})
+	h := sdktest.Start(t, analysis.New(), sdktest.Options{Network: bed.Network(),
+		Config: `{"division": {"reserve": 30, "illHL": 60, "illLL": 20}}`})
 	apply := func(plan sdk.Plan) {
 		if err := bed.Apply(plan); err != nil {
 			t.Fatal(err)
@@ -150,7 +157,8 @@ func TestModelIsTheProgram(t *testing.T) {
 		p.apply(plan)
 	}
 	apply(*h.Settings().Plan)
-	sizes := []traffic.SizePoint{{Packets: 1, Share: 0.6}, {Packets: 3, Share: 0.9}, {Packets: 20, Share: 0.99}, {Packets: 400, Share: 1}}
+	sizes := []traffic.SizePoint{{Packets: 1, Share: 0.6}, {Packets: 3, Share: 0.9}, {Packets: 20, Share: 0.99},
+		{Packets: 400, Share: 1}}
 	var seen [codes]int64
 	packets, states := 0, make(map[string]int)
 	for epoch := uint64(1); epoch <= 12; epoch++ {
@@ -168,7 +176,8 @@ func TestModelIsTheProgram(t *testing.T) {
 		for i := range flows {
 			x := &flows[i]
 			x.start(&bed.cols)
-			frames[i] = traffic.BuildFrame(traffic.FrameSpec{Src: x.Key.SrcAddr(), Dst: x.Key.DstAddr(), Proto: 17, SrcPort: x.Key.SrcPort, DstPort: x.Key.DstPort})
+			frames[i] = traffic.BuildFrame(traffic.FrameSpec{Src: x.Key.SrcAddr(), Dst: x.Key.DstAddr(), Proto: 17,
+				SrcPort: x.Key.SrcPort, DstPort: x.Key.DstPort})
 			for range x.Packets {
 				order = append(order, i)
 			}
@@ -205,7 +214,7 @@ func TestModelIsTheProgram(t *testing.T) {
 		}
 		e := bed.seal()
 		p.compare(e)
-		r := h.Analyse(e)
+		r := h.Analyze(e)
 		for _, plan := range r.Plans {
 			if plan.FromEpoch != epoch+2 {
 				t.Errorf("epoch %d: a plan for %d", epoch, plan.FromEpoch)
@@ -219,12 +228,13 @@ func TestModelIsTheProgram(t *testing.T) {
 		states[m.State]++
 	}
 	t.Logf("%d packets: by hierarchy %v, states %v", packets, seen, states)
-	if states["healthy"] == 0 || states["ill"] == 0 || seen[codeNone] == 0 || seen[codeLL] == 0 || seen[codeHL] == 0 || seen[codeHH] == 0 {
+	if states["healthy"] == 0 || states["ill"] == 0 || seen[codeNone] == 0 || seen[codeLL] == 0 || seen[codeHL] == 0 ||
+		seen[codeHH] == 0 {
 		t.Errorf("packets by hierarchy %v, states %v: not everything was compared", seen, states)
 	}
 }
 
-// TestAddresses: hosts of the testbed are where the network model says.
+// TestAddresses: hosts of the testbed are at the places of the network model.
 func TestAddresses(t *testing.T) {
 	bed := New(Config{Seed: 1})
 	n := bed.Network()

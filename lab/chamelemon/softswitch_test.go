@@ -30,7 +30,7 @@ const (
 	root                 = "/netsketch-chamelemon:chamelemon/"
 )
 
-// pair is two edge switches that are joined by a link which loses packets.
+// pair is two edge switches and a link between them that loses packets.
 type pair struct {
 	t         *testing.T
 	catalog   *p4values.Catalog
@@ -38,7 +38,7 @@ type pair struct {
 	plugin    *sdktest.Harness
 	number    uint64
 	lose      func() bool
-	sending   string           // flow of the packet that is on its way
+	sending   string           // flow of the packet in the network
 	lost      map[string]int64 // by flow
 	delivered int
 }
@@ -61,15 +61,19 @@ func newPair(t *testing.T, config string) *pair {
 		d := sdk.Device{Name: name, Role: "edge", Program: "chamelemon"}
 		for _, r := range catalog.Registers.All() {
 			if r.Readout != nil {
-				d.Objects = append(d.Objects, sdk.Object{Name: r.Name, Alias: r.Alias, Cells: r.Readout.Cells, Width: r.Width, Banks: r.Readout.Banks, Annotations: r.Layout})
+				d.Objects = append(d.Objects, sdk.Object{Name: r.Name, Alias: r.Alias, Cells: r.Readout.Cells,
+					Width: r.Width, Banks: r.Readout.Banks, Annotations: r.Layout})
 			}
 		}
 		host := fmt.Sprintf("h%d", i+1)
 		network.Devices = append(network.Devices, d)
-		network.Hosts = append(network.Hosts, sdk.Host{Name: host, Addresses: []string{fmt.Sprintf("10.0.%d.0/24", i), fmt.Sprintf("fd00:%d::/64", i)}})
-		network.Links = append(network.Links, sdk.Link{A: sdk.Endpoint{Node: host}, B: sdk.Endpoint{Node: name, Port: hostPort}})
+		network.Hosts = append(network.Hosts, sdk.Host{Name: host,
+			Addresses: []string{fmt.Sprintf("10.0.%d.0/24", i), fmt.Sprintf("fd00:%d::/64", i)}})
+		network.Links = append(network.Links, sdk.Link{A: sdk.Endpoint{Node: host},
+			B: sdk.Endpoint{Node: name, Port: hostPort}})
 	}
-	network.Links = append(network.Links, sdk.Link{A: sdk.Endpoint{Node: "edge1", Port: fabricPort}, B: sdk.Endpoint{Node: "edge2", Port: fabricPort}})
+	network.Links = append(network.Links, sdk.Link{A: sdk.Endpoint{Node: "edge1", Port: fabricPort},
+		B: sdk.Endpoint{Node: "edge2", Port: fabricPort}})
 	for i, sw := range p.switches {
 		other := p.switches[1-i]
 		ports := map[uint32]func([]byte, time.Duration){
@@ -92,8 +96,12 @@ func newPair(t *testing.T, config string) *pair {
 			if to != i {
 				port = fabricPort
 			}
-			p.insert(sw, "ingress.forwarding.ipv4_lpm", "ingress.forwarding.forward", []softswitch.Match{{Kind: softswitch.MatchLPM, Value: []byte{10, 0, byte(to), 0}, PrefixLen: 24}}, port, 1, 2)
-			p.insert(sw, "ingress.forwarding.ipv6_lpm", "ingress.forwarding.forward", []softswitch.Match{{Kind: softswitch.MatchLPM, Value: netip.MustParseAddr(fmt.Sprintf("fd00:%d::", to)).AsSlice(), PrefixLen: 64}}, port, 1, 2)
+			p.insert(sw, "ingress.forwarding.ipv4_lpm", "ingress.forwarding.forward",
+				[]softswitch.Match{{Kind: softswitch.MatchLPM, Value: []byte{10, 0, byte(to), 0}, PrefixLen: 24}}, port,
+				1, 2)
+			p.insert(sw, "ingress.forwarding.ipv6_lpm", "ingress.forwarding.forward",
+				[]softswitch.Match{{Kind: softswitch.MatchLPM,
+					Value: netip.MustParseAddr(fmt.Sprintf("fd00:%d::", to)).AsSlice(), PrefixLen: 64}}, port, 1, 2)
 		}
 	}
 	p.plugin = sdktest.Start(t, analysis.New(), sdktest.Options{Config: config, Network: network})
@@ -115,8 +123,8 @@ func (p *pair) insert(sw *softswitch.Switch, table, action string, match []softs
 	}
 }
 
-// apply writes a plan as the collector does: by P4Info's names, insertions of what is
-// there as modifications.
+// apply writes a plan as the collector does: by P4Info's names, insertions of existing entries as
+// modifications.
 func (p *pair) apply(plan sdk.Plan) {
 	p.t.Helper()
 	for _, w := range plan.Writes {
@@ -126,7 +134,8 @@ func (p *pair) apply(plan sdk.Plan) {
 			p.t.Fatal(err)
 		}
 		for i, m := range w.Entry.Matches {
-			if _, ok := tab.Field(m.Field); !ok || len(w.Entry.Matches) != len(tab.Match) || tab.Match[i].Name != m.Field {
+			if _, ok := tab.Field(m.Field); !ok || len(w.Entry.Matches) != len(tab.Match) ||
+				tab.Match[i].Name != m.Field {
 				p.t.Fatalf("table %s has the fields %v, not %q in place %d", tab.Name, tab.Match, m.Field, i)
 			}
 		}
@@ -145,7 +154,8 @@ func (p *pair) apply(plan sdk.Plan) {
 		}
 		for i, q := range w.Entry.Params {
 			if tab.Actions[action].Params[i].Name != q.Name {
-				p.t.Fatalf("action %s: parameter %d is %s, not %s", w.Entry.Action, i, tab.Actions[action].Params[i].Name, q.Name)
+				p.t.Fatalf("action %s: parameter %d is %s, not %s", w.Entry.Action, i,
+					tab.Actions[action].Params[i].Name, q.Name)
 			}
 			entry.Action.Params = append(entry.Action.Params, q.Value)
 		}
@@ -157,13 +167,14 @@ func (p *pair) apply(plan sdk.Plan) {
 	}
 }
 
-// seal ends an epoch: bits flipped, banks of the epoch read and cleared, and only then what
-// is planned for the epoch after the next written.
+// seal ends an epoch: bits flipped, banks of the epoch read and cleared, and then the plan for the
+// epoch after the next written.
 func (p *pair) seal() *sdk.Results {
 	p.t.Helper()
 	bank := int(p.number % 2)
 	start := time.Unix(1_700_000_000+int64(p.number), 0)
-	e := &sdk.Epoch{Number: p.number, Start: start, End: start.Add(time.Second), Status: sdk.StatusComplete, Expected: []string{"edge1", "edge2"}}
+	e := &sdk.Epoch{Number: p.number, Start: start, End: start.Add(time.Second), Status: sdk.StatusComplete,
+		Expected: []string{"edge1", "edge2"}}
 	p.open(p.number + 1)
 	for i, sw := range p.switches {
 		for _, r := range p.catalog.Registers.All() {
@@ -186,7 +197,7 @@ func (p *pair) seal() *sdk.Results {
 			e.Put(fmt.Sprintf("edge%d", i+1), sdk.CellsOf(r.Name, cells))
 		}
 	}
-	results := p.plugin.Analyse(e)
+	results := p.plugin.Analyze(e)
 	for _, plan := range results.Plans {
 		if plan.FromEpoch != e.Number+2 {
 			p.t.Errorf("epoch %d: a plan for epoch %d", e.Number, plan.FromEpoch)
@@ -200,16 +211,17 @@ func (p *pair) open(number uint64) {
 	p.t.Helper()
 	p.number = number
 	for _, sw := range p.switches {
-		flip := &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank", Params: [][]byte{{byte(number % 2)}}}
+		flip := &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank",
+			Params: [][]byte{{byte(number % 2)}}}
 		if err := sw.SetDefault("ingress.bank.bank", flip); err != nil {
 			p.t.Fatal(err)
 		}
 	}
 }
 
-// TestSoftSwitch plays epochs through two soft switches: a healthy network, more IPv6
-// flows that lose packets than their encoders hold, and a healthy one again. Each decoded
-// epoch is compared with what was lost.
+// TestSoftSwitch plays epochs through two soft switches: a healthy network, more IPv6 flows that
+// lose packets than their encoders hold, and a healthy one again. Each decoded epoch is compared
+// with the lost packets.
 func TestSoftSwitch(t *testing.T) {
 	p := newPair(t, `{"division": {"reserve": 60}}`)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -219,7 +231,7 @@ func TestSoftSwitch(t *testing.T) {
 	decoded, ill, last := 0, 0, ""
 	for epoch := 1; epoch <= 14; epoch++ {
 		rate = 0.02
-		flows, every := 900, 7 // every so manyth is of IPv6
+		flows, every := 900, 7 // every seventh flow is of IPv6
 		if epoch > 4 && epoch <= 10 {
 			rate, flows, every = 0.6, 5500, 1
 		}
@@ -229,16 +241,18 @@ func TestSoftSwitch(t *testing.T) {
 			from := i % 2
 			to := (i / 2) % 2
 			spec := traffic.FrameSpec{
-				Src: netip.AddrFrom4([4]byte{10, 0, byte(from), byte(1 + r.IntN(200))}), Dst: netip.AddrFrom4([4]byte{10, 0, byte(to), byte(1 + r.IntN(200))}),
+				Src:   netip.AddrFrom4([4]byte{10, 0, byte(from), byte(1 + r.IntN(200))}),
+				Dst:   netip.AddrFrom4([4]byte{10, 0, byte(to), byte(1 + r.IntN(200))}),
 				Proto: 17, SrcPort: uint16(1000 + i), DstPort: 53,
 			}
 			if i%every == 0 {
-				spec.Src, spec.Dst = netip.MustParseAddr(fmt.Sprintf("fd00:%d::%x", from, 1+r.IntN(200))), netip.MustParseAddr(fmt.Sprintf("fd00:%d::%x", to, 1+r.IntN(200)))
+				spec.Src, spec.Dst = netip.MustParseAddr(fmt.Sprintf("fd00:%d::%x", from, 1+r.IntN(200))),
+					netip.MustParseAddr(fmt.Sprintf("fd00:%d::%x", to, 1+r.IntN(200)))
 			}
 			frame := traffic.BuildFrame(spec)
 			key, ok := truth.Parse(frame)
 			if !ok {
-				t.Fatal("the frame is no flow's packet")
+				t.Fatal("the frame has no flow")
 			}
 			p.sending = key.String()
 			for range 1 + r.IntN(1+r.IntN(20)) {
@@ -249,14 +263,16 @@ func TestSoftSwitch(t *testing.T) {
 		results := p.seal()
 		attention := read(t, results, "attention")[0]
 		t.Logf("epoch %d: %d packets, %d flows lost some; %v", epoch, sent, len(p.lost), attention)
-		if got := read(t, results, "summaries/summary"); got[0]["device"] != analysis.Network || got[0]["packets"] != fmt.Sprint(sent) {
-			t.Errorf("epoch %d: %d packets sent, told %v", epoch, sent, got[0])
+		if got := read(t, results, "summaries/summary"); got[0]["device"] != analysis.Network ||
+			got[0]["packets"] != fmt.Sprint(sent) {
+			t.Errorf("epoch %d: %d packets sent, published %v", epoch, sent, got[0])
 		}
 		if last = attention["network-state"]; last == "ill" {
 			ill++
 		}
 		for _, v := range read(t, results, "victims/victim") {
-			if want, got := p.lost[v["flow"]], v["lost-packets"]; want == 0 || v["exact"] == "true" && got != fmt.Sprint(want) {
+			if want, got := p.lost[v["flow"]], v["lost-packets"]; want == 0 || v["exact"] == "true" &&
+				got != fmt.Sprint(want) {
 				t.Errorf("epoch %d: %v lost %d", epoch, v, want)
 			}
 		}
@@ -265,9 +281,9 @@ func TestSoftSwitch(t *testing.T) {
 		}
 		decoded++
 		exact := 0
-		told := make(map[string]string)
+		published := make(map[string]string)
 		for _, v := range read(t, results, "victims/victim") {
-			told[v["flow"]] = v["lost-packets"]
+			published[v["flow"]] = v["lost-packets"]
 			if v["exact"] == "true" {
 				exact++
 			}
@@ -276,8 +292,8 @@ func TestSoftSwitch(t *testing.T) {
 			t.Errorf("epoch %d: nothing is exact", epoch)
 		}
 		for key := range p.lost {
-			if told[key] == "" && attention["network-state"] == "healthy" {
-				t.Errorf("epoch %d: %s lost packets and is not told", epoch, key)
+			if published[key] == "" && attention["network-state"] == "healthy" {
+				t.Errorf("epoch %d: %s lost packets and is not published", epoch, key)
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// apply writes an entry as the program's tables take it. What the pipeline would take and
-// must not get, a part beyond its array or thresholds out of order, is an error.
+// apply writes an entry to the model of the program's tables. Entries that the pipeline accepts but
+// that are invalid, a part beyond its array or unordered thresholds, are errors.
 func (e *edge) apply(w *sdk.DeviceWrite) error {
 	match, params := make(map[string]uint64), make(map[string]uint64)
 	for _, m := range w.Entry.Matches {
@@ -20,10 +20,12 @@ func (e *edge) apply(w *sdk.DeviceWrite) error {
 		params[p.Name] = value(p.Value)
 	}
 	if w.Op != sdk.Insert {
-		return fmt.Errorf("%s: table %s: a write of kind %d; the model takes insertions", e.name, w.Entry.Table, w.Op)
+		return fmt.Errorf("%s: table %s: a write of kind %d; the model supports insertions", e.name, w.Entry.Table,
+			w.Op)
 	}
 	if match["time"] > 1 || match["hierarchy"] >= codes {
-		return fmt.Errorf("%s: table %s: time %d, hierarchy %d", e.name, w.Entry.Table, match["time"], match["hierarchy"])
+		return fmt.Errorf("%s: table %s: time %d, hierarchy %d", e.name, w.Entry.Table, match["time"],
+			match["hierarchy"])
 	}
 	s := &e.set[match["time"]]
 	name, six := strings.CutSuffix(w.Entry.Table, "_ipv6")
@@ -50,7 +52,7 @@ func (e *edge) apply(w *sdk.DeviceWrite) error {
 		}
 		parts[f][match["hierarchy"]] = part
 	default:
-		return fmt.Errorf("%s: there is no table %s", e.name, w.Entry.Table)
+		return fmt.Errorf("%s: no table %s", e.name, w.Entry.Table)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// EpochLength is the paper's. The traffic of an epoch does not depend on it.
+// EpochLength is the paper's epoch length. The traffic of an epoch does not depend on it.
 const EpochLength = 50 * time.Millisecond
 
 // Config is the size of a testbed.
@@ -20,11 +20,11 @@ type Config struct {
 	Seed  uint64
 	Edges int    // edge switches with two hosts each; 0: the paper's 4
 	Shape *Shape // of every edge switch; nil: the paper's
-	// BankShift is by how much the time bit is ahead of an epoch's number.
+	// BankShift is the offset of the time bit from an epoch's number.
 	BankShift uint64
 }
 
-// Scaled is the shape for a network of an nth as many flows.
+// Scaled is the shape for a network with 1/n of the flows.
 func (z Shape) Scaled(n int) *Shape {
 	out := &Shape{Small: z.Small / n, Large: z.Large / n}
 	for f := range families {
@@ -33,7 +33,7 @@ func (z Shape) Scaled(n int) *Shape {
 	return out
 }
 
-// Testbed is a network of edge switches that measure, and of hosts.
+// Testbed is a network of measuring edge switches and hosts.
 type Testbed struct {
 	shape  Shape
 	shift  uint64
@@ -42,7 +42,7 @@ type Testbed struct {
 	hosts  []host
 	rng    *rand.Rand
 	number uint64
-	plans  []sdk.Plan // for epochs to come
+	plans  []sdk.Plan // for future epochs
 	order  []int32
 }
 
@@ -76,32 +76,36 @@ func New(c Config) *Testbed {
 	return t
 }
 
-// Network is the testbed as a plugin is told of it, each host with a network of its own. The switches
-// between the edges measure nothing, and one stands for all of them.
+// Network is the testbed in a plugin's settings; each host has its own prefix. One switch
+// represents all switches between the edges, which measure nothing.
 func (t *Testbed) Network() sdk.Network {
 	n := sdk.Network{Version: 1}
 	for i, e := range t.edges {
-		n.Devices = append(n.Devices, sdk.Device{Name: e.name, Role: "edge", Program: "chamelemon", Objects: t.shape.objects()})
+		n.Devices = append(n.Devices, sdk.Device{Name: e.name, Role: "edge", Program: "chamelemon",
+			Objects: t.shape.objects()})
 		for h := range hostsPerEdge {
 			x := &t.hosts[i*hostsPerEdge+h]
-			n.Hosts = append(n.Hosts, sdk.Host{Name: x.name, Addresses: []string{netip.PrefixFrom(x.addr[0], 24).Masked().String(), netip.PrefixFrom(x.addr[1], 48).Masked().String()}})
-			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: x.name}, B: sdk.Endpoint{Node: e.name, Port: uint32(1 + h)}})
+			n.Hosts = append(n.Hosts, sdk.Host{Name: x.name,
+				Addresses: []string{netip.PrefixFrom(x.addr[0], 24).Masked().String(),
+					netip.PrefixFrom(x.addr[1], 48).Masked().String()}})
+			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: x.name},
+				B: sdk.Endpoint{Node: e.name, Port: uint32(1 + h)}})
 		}
 	}
 	n.Devices = append(n.Devices, sdk.Device{Name: "core1", Role: "transit", Program: "forwarding"})
 	return n
 }
 
-// Number is the number of the epoch that was recorded last, 0 before the first.
+// Number is the number of the latest recorded epoch, 0 before the first.
 func (t *Testbed) Number() uint64 { return t.number }
 
 // Bit is the time bit of an epoch.
 func (t *Testbed) Bit(epoch uint64) uint64 { return (epoch + t.shift) & 1 }
 
-// Setting returns what an edge switch's tables hold for a value of the time bit.
+// Setting returns the content of an edge switch's tables for a value of the time bit.
 func (t *Testbed) Setting(edge int, bit uint64) Setting { return t.edges[edge].set[bit&1] }
 
-// HasPort says whether an edge switch's table of entry or exit ports has an entry.
+// HasPort reports whether an edge switch's table of entry or exit ports has an entry.
 func (t *Testbed) HasPort(edge int, table string, port uint32) bool {
 	return t.edges[edge].ports[fmt.Sprint(table, " ", port)]
 }
@@ -112,7 +116,7 @@ func (t *Testbed) Apply(p sdk.Plan) error {
 		w := &p.Writes[i]
 		at := slices.IndexFunc(t.edges, func(e *edge) bool { return e.name == w.Device })
 		if at < 0 {
-			return fmt.Errorf("a write to %q, which is no edge switch", w.Device)
+			return fmt.Errorf("a write to %q, which is not an edge switch", w.Device)
 		}
 		if err := t.edges[at].apply(w); err != nil {
 			return err
@@ -121,17 +125,17 @@ func (t *Testbed) Apply(p sdk.Plan) error {
 	return nil
 }
 
-// Plan has plans written before the epoch that each of them is for begins: what is
-// decided on epoch N, for N + 2, while N + 1 is running.
+// Plan schedules plans; each is written before its epoch begins. A decision on epoch N is for N + 2
+// and is written during N + 1.
 func (t *Testbed) Plan(plans ...sdk.Plan) { t.plans = append(t.plans, plans...) }
 
-// bursts is in how many bursts a flow's packets come at most.
+// bursts is the largest number of bursts of a flow's packets.
 const bursts = 8
 
-// Record passes flows through the network in the next epoch and returns what the edge
-// switches have measured. A flow's packets come in up to eight bursts of equal size, which are
-// in a random order with those of all other flows; within a burst no other packet comes.
-// A victim's lost packets are at random among its packets.
+// Record passes flows through the network in the next epoch and returns what the edge switches have
+// measured. A flow's packets come in up to eight bursts of equal size, in a random order with the
+// bursts of all other flows; the packets of a burst are consecutive. A victim's lost packets are
+// random among its packets.
 func (t *Testbed) Record(flows []Flow) (*sdk.Epoch, error) {
 	if err := t.begin(); err != nil {
 		return nil, err
@@ -156,7 +160,7 @@ func (t *Testbed) Record(flows []Flow) (*sdk.Epoch, error) {
 	return t.seal(), nil
 }
 
-// begin begins the next epoch under the plans that are for it.
+// begin begins the next epoch under its plans.
 func (t *Testbed) begin() error {
 	t.number++
 	var err error
@@ -181,8 +185,8 @@ func (x *Flow) start(c *columns) {
 	x.in, x.out = [codes]int64{}, [codes]int64{}
 }
 
-// send passes the next n packets of a flow in one burst. lose says how many of a part of the
-// packets that are still to come are lost.
+// send passes the next n packets of a flow in one burst. lose returns the number of lost packets in
+// a part of the remaining packets.
 func (t *Testbed) send(x *Flow, n int64, lose func(part, all, lost int64) int64) {
 	s := &t.edges[x.Entry].set[t.Bit(t.number)]
 	by := t.edges[x.Entry].classify(&x.hash, s, n)
@@ -203,7 +207,7 @@ func (t *Testbed) send(x *Flow, n int64, lose func(part, all, lost int64) int64)
 	}
 }
 
-// finish encodes what a flow was counted as. Sums do not depend on the order of packets.
+// finish encodes a flow by its classification. Sums do not depend on the order of packets.
 func (t *Testbed) finish(x *Flow) {
 	f := x.hash.family
 	in, out, bit := t.edges[x.Entry], t.edges[x.Exit], t.Bit(t.number)
@@ -214,10 +218,11 @@ func (t *Testbed) finish(x *Flow) {
 	}
 }
 
-// seal hands out the epoch.
+// seal returns the epoch.
 func (t *Testbed) seal() *sdk.Epoch {
 	start := time.Unix(1_700_000_000, 0).Add(time.Duration(t.number) * EpochLength)
-	e := &sdk.Epoch{Number: t.number, BankShift: t.shift, Start: start, End: start.Add(EpochLength), Status: sdk.StatusComplete}
+	e := &sdk.Epoch{Number: t.number, BankShift: t.shift, Start: start, End: start.Add(EpochLength),
+		Status: sdk.StatusComplete}
 	for _, x := range t.edges {
 		e.Expected = append(e.Expected, x.name)
 		x.put(e)

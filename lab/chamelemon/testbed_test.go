@@ -9,34 +9,10 @@ import (
 
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/plugins/sdk"
-	"github.com/netsketch/netsketch/yang/table"
 )
 
-// one is a distribution of flows of one packet.
-var one = []traffic.SizePoint{{Packets: 1, Share: 1}}
-
-// victimResults are results with a list of victims: flow, lost packets, exact, kind.
-func victimResults(t *testing.T, rows [][4]string) *sdk.Results {
-	t.Helper()
-	b := table.NewBuilder(victimList)
-	flows, lost, exact, kind := b.TextKey("flow"), b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind")
-	for _, r := range rows {
-		flows.Append(r[0])
-		lost.Append(uint64(r[1][0] - '0'))
-		exact.Append(r[2] == "true")
-		kind.Append(r[3])
-	}
-	built, err := b.Table()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := &sdk.Results{}
-	out.Add(built, true)
-	return out
-}
-
-// TestFlows: as many victims as are asked for, each with its share of lost packets, every flow
-// with a key of its own between two hosts.
+// TestFlows: the configured number of victims, each with its share of lost packets, and every flow
+// with its own key between two hosts.
 func TestFlows(t *testing.T) {
 	bed := New(Config{Seed: 5})
 	sizes, err := traffic.Workload("HADOOP")
@@ -86,11 +62,12 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// TestAmong: parts add up to the whole, whatever is drawn, and have the mean of the
+// TestAmong: parts always add up to the whole and have the mean of the
 // hypergeometric distribution, drawn either way.
 func TestAmong(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 1))
-	for _, tc := range []struct{ part, all, lost int64 }{{1, 10, 3}, {5, 10, 3}, {10, 10, 3}, {3, 10, 10}, {50, 100_000, 1000}, {40_000, 100_000, 50}, {30_000, 100_000, 2000}} {
+	for _, tc := range []struct{ part, all, lost int64 }{{1, 10, 3}, {5, 10, 3}, {10, 10, 3}, {3, 10, 10},
+		{50, 100_000, 1000}, {40_000, 100_000, 50}, {30_000, 100_000, 2000}} {
 		sum := 0.0
 		const n = 4000
 		for range n {
@@ -108,13 +85,14 @@ func TestAmong(t *testing.T) {
 	}
 }
 
-// TestApply: what the tables must not be given is refused, by name.
+// TestApply: invalid entries are refused with an error that names the field.
 func TestApply(t *testing.T) {
 	bed := New(Config{Seed: 7})
 	write := func(device, name string, op sdk.WriteOp, values ...any) error {
 		w := sdk.DeviceWrite{Device: device, Op: op, Entry: sdk.TableEntry{Table: name}}
 		for i := 0; i < len(values); i += 2 {
-			field, v := values[i].(string), []byte{byte(values[i+1].(int) >> 16), byte(values[i+1].(int) >> 8), byte(values[i+1].(int))}
+			field, v := values[i].(string), []byte{byte(values[i+1].(int) >> 16), byte(values[i+1].(int) >> 8),
+				byte(values[i+1].(int))}
 			w.Entry.Matches = append(w.Entry.Matches, sdk.FieldMatch{Field: field, Value: v})
 			w.Entry.Params = append(w.Entry.Params, sdk.ActionParam{Name: field, Value: v})
 		}
@@ -138,10 +116,12 @@ func TestApply(t *testing.T) {
 			t.Errorf("%v, expected an error with %q", tc.err, tc.want)
 		}
 	}
-	if err := write("edge2", thresholds, sdk.Insert, "time", 1, "th", 9, "tl", 2, "sample", 77); err != nil || bed.Setting(1, 1).Th != 9 || bed.Setting(1, 1).Sample != 77 || bed.Setting(1, 0).Th != 0 {
+	if err := write("edge2", thresholds, sdk.Insert, "time", 1, "th", 9, "tl", 2, "sample", 77); err != nil ||
+		bed.Setting(1, 1).Th != 9 || bed.Setting(1, 1).Sample != 77 || bed.Setting(1, 0).Th != 0 {
 		t.Errorf("%v, %+v", err, bed.Setting(1, 1))
 	}
-	if err := write("edge2", "ingress.chamelemon.entry_port", sdk.Insert, "port", 2); err != nil || !bed.HasPort(1, "ingress.chamelemon.entry_port", 2) || bed.HasPort(1, "ingress.chamelemon.entry_port", 1) {
+	if err := write("edge2", "ingress.chamelemon.entry_port", sdk.Insert, "port", 2); err != nil ||
+		!bed.HasPort(1, "ingress.chamelemon.entry_port", 2) || bed.HasPort(1, "ingress.chamelemon.entry_port", 1) {
 		t.Errorf("%v", err)
 	}
 }

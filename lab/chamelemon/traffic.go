@@ -14,28 +14,28 @@ import (
 
 // Traffic describes the flows of an epoch.
 type Traffic struct {
-	Sizes   []traffic.SizePoint // as of traffic.Workload
+	Sizes   []traffic.SizePoint // as returned by traffic.Workload
 	Flows   int
-	Victims float64 // share of the flows that lose packets, 0 to 1; so many of them exactly
-	// Loss is the share of a victim's packets that is lost, rounded up to whole packets.
+	Victims float64 // share of the flows that lose packets, 0 to 1; exact
+	// Loss is the lost share of a victim's packets, rounded up to whole packets.
 	Loss float64
 	IPv6 float64 // share of the flows
 }
 
-// Flow is a flow of an epoch, and what becomes of it.
+// Flow is a flow of an epoch and its result.
 type Flow struct {
 	Key         flow.Key
 	Raw         []byte // canonical bytes
 	Entry, Exit int    // edge switches
 	Packets     int64
 	Lost        int64
-	// LostHeavy is how many packets were lost that the entry had classified as HL or HH;
+	// LostHeavy is the number of lost packets that the entry had classified as HL or HH;
 	// LostLight, as sampled LL. Record sets them.
 	LostHeavy, LostLight int64
 
 	hash     hashed
 	left     int64 // packets not yet sent
-	leftLost int64 // and those of them that will be lost
+	leftLost int64 // of these, the ones that will be lost
 	burst    int64
 	in, out  [codes]int64
 }
@@ -71,8 +71,8 @@ func (t *Testbed) Flows(d Traffic) []Flow {
 	return out
 }
 
-// scatter is one to one, so that no two flows of an epoch have the same ports (the finaliser
-// of MurmurHash3).
+// scatter is one to one, so that no two flows of an epoch have the same ports (the finalizer of
+// MurmurHash3).
 func scatter(x uint32) uint32 {
 	x ^= x >> 16
 	x *= 0x85ebca6b
@@ -81,16 +81,16 @@ func scatter(x uint32) uint32 {
 	return x ^ x>>16
 }
 
-// host is where flows begin and end.
+// host is an end of flows.
 type host struct {
 	name string
 	edge int
 	addr [families]netip.Addr
 }
 
-// among returns how many of the lost packets, of which there are lost among all, are in a
-// part of so many: hypergeometric, drawn packet by packet when they are few and from the
-// normal distribution of the same mean and variance when they are many.
+// among returns the number of lost packets in a part of all packets. It is hypergeometric: drawn
+// packet by packet if there are few, else from the normal distribution of the same mean and
+// variance.
 func among(r *rand.Rand, part, all, lost int64) int64 {
 	if part == all || lost == 0 {
 		return min(lost, part)

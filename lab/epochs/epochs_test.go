@@ -31,19 +31,20 @@ import (
 
 const interval = 50 * time.Millisecond
 
-// plugins is the folder with the plugin's binary.
+// plugins is the directory with the plugin's binary.
 var plugins string
 
 func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "chamelemon") }
 
-// rig is a collector over the paper's testbed: four edge switches with ChameleMon at its sizes, and six that forward.
+// rig is a collector over the paper's testbed: four edge switches with ChameleMon at its sizes, and
+// six that forward.
 type rig struct {
 	tb      testing.TB
 	net     *lab.Network
-	clock   *epoch.Virtual // nil: the wall's
+	clock   *epoch.Virtual // nil: the wall clock
 	traffic traffic.Source // 4,000 packets a second, on a virtual clock
 	start   time.Time      // of the virtual clock
-	at      time.Time      // end of the newest epoch
+	at      time.Time      // end of the latest epoch
 	c       *collector.Collector
 	mu      sync.Mutex
 	reports []collector.Report
@@ -91,7 +92,8 @@ func newRig(tb testing.TB, virtual bool) *rig {
 		for i, h := range fabric.Hosts {
 			hosts[i] = traffic.Host{V4: h.V4, V6: h.V6, Site: h.Switch}
 		}
-		if r.traffic, err = traffic.Generate(traffic.Generated{Name: "flows", Seed: 1, Rate: 4000, Flows: 500}, hosts); err != nil {
+		if r.traffic, err = traffic.Generate(traffic.Generated{Name: "flows", Seed: 1, Rate: 4000, Flows: 500},
+			hosts); err != nil {
 			tb.Fatal(err)
 		}
 		labConfig.Clock, deps.Clock = lab.VirtualClock(r.clock), r.clock
@@ -139,7 +141,8 @@ func (r *rig) configuration(fabric *lab.Fabric) string {
 		if d.Role == "edge" {
 			program = "chamelemon"
 		}
-		fmt.Fprintf(&b, "  - {name: %s, address: %q, device-id: %d, role: %s, pipeline: %s}\n", d.Name, d.Address, d.DeviceID, d.Role, program)
+		fmt.Fprintf(&b, "  - {name: %s, address: %q, device-id: %d, role: %s, pipeline: %s}\n", d.Name, d.Address,
+			d.DeviceID, d.Role, program)
 	}
 	b.WriteString("links:\n")
 	name := func(i int, port uint32) string { return fmt.Sprintf("%s/%d", fabric.Switches[i].Name, port) }
@@ -201,7 +204,7 @@ func (r *rig) seen() []collector.Report {
 	return slices.Clone(r.reports)
 }
 
-// check fails the test for each epoch that is not whole.
+// check fails the test for each epoch that is not complete.
 func (r *rig) check(n int) {
 	r.tb.Helper()
 	reports := r.seen()
@@ -216,36 +219,43 @@ func (r *rig) check(n int) {
 		for _, p := range rep.Plugins {
 			errs = append(errs, p.Err)
 		}
-		if err := errors.Join(errs...); err != nil || rep.Status != epoch.Complete || rep.Skipped > 0 || len(rep.Devices) != 4 {
-			r.tb.Errorf("epoch %d of %d is %v, %d skipped before it, stages %+v: %v", i+1, n, rep.Status, rep.Skipped, rep.Stages, err)
+		if err := errors.Join(errs...); err != nil || rep.Status != epoch.Complete || rep.Skipped > 0 ||
+			len(rep.Devices) != 4 {
+			r.tb.Errorf("epoch %d of %d is %v, %d skipped before it, stages %+v: %v", i+1, n, rep.Status, rep.Skipped,
+				rep.Stages, err)
 		}
-		if len(rep.Doubts) > 0 {
-			r.tb.Logf("epoch %d of %d: %v", i+1, n, rep.Doubts)
+		if len(rep.Warnings) > 0 {
+			r.tb.Logf("epoch %d of %d: %v", i+1, n, rep.Warnings)
 		}
 	}
 }
 
-// Epochs of 50 ms on a virtual clock: each is whole and without doubt, and plans for it come in time.
+// Epochs of 50 ms on a virtual clock are complete and without warnings, and plans for them are in
+// time.
 func TestShortEpochs(t *testing.T) {
 	r := newRig(t, true)
 	const n = 12
 	r.play(n)
 	r.check(n)
 	for _, rep := range r.seen() {
-		if len(rep.Doubts) > 0 {
-			t.Errorf("epoch %d: doubts %v", rep.Number, rep.Doubts)
+		if len(rep.Warnings) > 0 {
+			t.Errorf("epoch %d has warnings %v", rep.Number, rep.Warnings)
 		}
 	}
 	if log := r.log.String(); strings.Contains(log, "plan") {
-		t.Error("a plan was not carried out")
+		t.Error("a plan was not applied")
 	}
 }
 
-// Epochs of 50 ms on the wall clock, as many as NETSKETCH_SUSTAIN says, without traffic.
+// Epochs of 50 ms on the wall clock without traffic. NETSKETCH_SUSTAIN_EPOCHS is their number.
 func TestSustainedEpochs(t *testing.T) {
-	n, _ := strconv.Atoi(os.Getenv("NETSKETCH_SUSTAIN"))
-	if n == 0 {
-		t.Skip("needs a machine with nothing else to do: NETSKETCH_SUSTAIN=1000 plays 1,000 epochs on the wall clock")
+	number := os.Getenv("NETSKETCH_SUSTAIN_EPOCHS")
+	if number == "" {
+		t.Skip("needs an idle machine: NETSKETCH_SUSTAIN_EPOCHS=1000 runs 1,000 epochs on the wall clock")
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 {
+		t.Fatalf("NETSKETCH_SUSTAIN_EPOCHS=%s: set a number of epochs, for example 1000", number)
 	}
 	r := newRig(t, false)
 	r.play(n)
@@ -263,7 +273,10 @@ func report(t *testing.T, r *rig) {
 		{"flip", func(r collector.Report) time.Duration { return r.Stages.Flip }},
 		{"skew", func(r collector.Report) time.Duration { return r.Stages.Skew }},
 		{"read-out of a switch", func(r collector.Report) time.Duration {
-			return slices.MaxFunc(r.Devices, func(a, b collector.DeviceReport) int { return cmp.Compare(a.Read, b.Read) }).Read
+			return slices.MaxFunc(r.Devices, func(a, b collector.DeviceReport) int {
+				return cmp.Compare(a.Read,
+					b.Read)
+			}).Read
 		}},
 		{"read-out with drain", func(r collector.Report) time.Duration { return r.Stages.Read }},
 		{"plugin", func(r collector.Report) time.Duration { return r.Stages.Plugin }},
@@ -282,8 +295,8 @@ func report(t *testing.T, r *rig) {
 	}
 }
 
-// BenchmarkEpoch measures the processor time that an epoch takes, of the emulated switches and the collector, not of
-// the plugin, with little traffic.
+// BenchmarkEpoch measures the processor time of an epoch with little traffic: that of the emulated
+// switches and the collector, without the plugin.
 func BenchmarkEpoch(b *testing.B) {
 	r := newRig(b, true)
 	r.play(4)
@@ -295,8 +308,8 @@ func BenchmarkEpoch(b *testing.B) {
 	r.check(b.N + 4)
 }
 
-// A plugin process that is killed goes on where it was: the epoch at hand is lost for it at most, switches keep what it
-// planned, and no plan is unknown to the process that follows.
+// A plugin process that replaces a killed one continues with its state: at most one epoch is lost
+// for it, plans stay in force, and the new process recognizes them.
 func TestPluginKilledBetweenShortEpochs(t *testing.T) {
 	r := newRig(t, true)
 	r.play(6)
@@ -310,8 +323,8 @@ func TestPluginKilledBetweenShortEpochs(t *testing.T) {
 	r.play(6)
 	lost := 0
 	for _, rep := range r.seen() {
-		if rep.Status != epoch.Complete || len(rep.Doubts) > 0 {
-			t.Errorf("epoch %d is %v, doubts %v", rep.Number, rep.Status, rep.Doubts)
+		if rep.Status != epoch.Complete || len(rep.Warnings) > 0 {
+			t.Errorf("epoch %d is %v, warnings %v", rep.Number, rep.Status, rep.Warnings)
 		}
 		for _, p := range rep.Plugins {
 			if p.Err != nil {
@@ -325,24 +338,25 @@ func TestPluginKilledBetweenShortEpochs(t *testing.T) {
 	if again := r.plugin("state/pid"); again == pid || r.plugin("state/restarts") != 1 {
 		t.Errorf("process %d after %d", again, pid)
 	}
-	for _, said := range []string{"earlier process", "no configuration of ChameleMon", "state that was saved is of no use"} {
-		if strings.Contains(r.log.String(), said) {
-			t.Errorf("the log has %q", said)
+	for _, line := range []string{"earlier process", "no ChameleMon plan", "saved state not restored"} {
+		if strings.Contains(r.log.String(), line) {
+			t.Errorf("the log has %q", line)
 		}
 	}
 }
 
-// What becomes of an edge switch that is away for two epochs, and of one that flips too late in two: the collector's state and
-// its log say so while it lasts, and that it is over; no epoch more is lost than it touches.
-func TestMissingAndLateSwitchesAreSaid(t *testing.T) {
+// An edge switch is away for two epochs, and flips too late in two others. The collector's state
+// and log show this while it lasts, and its end; no other epoch is lost.
+func TestMissingAndLateSwitchesAreShown(t *testing.T) {
 	r := newRig(t, true)
 	r.play(3)
 	of := func(leaf string) string { return r.leaf("/collector/devices/device[name=edge1-1]", leaf) }
 	epochs := func(leaf string) string { return r.leaf("/collector/epoch/state", leaf) }
 	well := func() {
 		t.Helper()
-		if s, d, e := epochs("status"), epochs("doubts"), of("state/last-error"); s != "complete" || d != "" || e != "" {
-			t.Errorf("status %q, doubts %q, last error %q", s, d, e)
+		if s, d, e := epochs("status"), epochs("accuracy-warnings"), of("state/last-error"); s != "complete" ||
+			d != "" || e != "" {
+			t.Errorf("status %q, warnings %q, last error %q", s, d, e)
 		}
 	}
 	well()
@@ -351,40 +365,52 @@ func TestMissingAndLateSwitchesAreSaid(t *testing.T) {
 	r.net.SetDeaf(edge, true)
 	for range 2 {
 		r.play(1)
-		if s, e := epochs("status"), of("state/last-error"); s != "partial" || !strings.Contains(e, "deaf") {
-			t.Errorf("status %q, last error %q of a switch that is away", s, e)
+		if s, e := epochs("status"), of("state/last-error"); s != "partial" || !strings.Contains(e, "refuse calls") {
+			t.Errorf("status %q, last error %q of a switch that does not reply", s, e)
 		}
 	}
 	r.net.SetDeaf(edge, false)
 	r.play(3)
-	if rep := r.seen(); rep[5].Status != epoch.Partial || rep[6].Status != epoch.Partial || rep[7].Status != epoch.Complete {
+	if rep := r.seen(); rep[5].Status != epoch.Partial || rep[6].Status != epoch.Partial ||
+		rep[7].Status != epoch.Complete {
 		t.Errorf("after it was back epochs are %v, %v, %v", rep[5].Status, rep[6].Status, rep[7].Status)
 	}
 	r.play(2)
 	well()
 
+	// The lab holds the late flip until the others are carried out. On a busy machine their
+	// acknowledgments can arrive later, and then that epoch shows a smaller skew or none.
 	r.net.SetSkew(edge, 3*time.Millisecond)
-	for range 2 {
+	shown := 0
+	for try := 0; shown < 2 && try < 20; try++ {
 		r.play(1)
-		if s, d := epochs("status"), epochs("doubts"); s != "complete" || !strings.Contains(d, "3ms apart, more than the guard of 1ms") {
-			t.Errorf("status %q, doubts %q of epochs with flips apart", s, d)
+		s, d := epochs("status"), epochs("accuracy-warnings")
+		if s != "complete" || d != "" && !strings.Contains(d, "ms apart, more than the guard of 1ms") {
+			t.Errorf("status %q, warnings %q of epochs with flips apart", s, d)
 		}
+		if d != "" {
+			shown++
+		}
+	}
+	if shown < 2 {
+		t.Errorf("%d of 20 epochs show that flips were apart, want 2", shown)
 	}
 	r.net.SetSkew(edge, 0)
 	r.play(1)
 	well()
-	for _, said := range []string{
-		`level=WARN msg="device is missing from the epoch" device=edge1-1`, `level=INFO msg="device is measured" device=edge1-1`,
-		`level=WARN msg="epochs are not exact" device="" reason="the flips at its end were 3ms apart, more than the guard of 1ms"`,
+	for _, line := range []string{
+		`level=WARN msg="device is missing from the epoch" device=edge1-1`,
+		`level=INFO msg="device is measured" device=edge1-1`,
+		`level=WARN msg="epochs may be inexact" device="" reason="the flips at its end were `,
 		`level=INFO msg="epochs are exact again"`,
 	} {
-		if !strings.Contains(r.log.String(), said) {
-			t.Errorf("the log does not have %q", said)
+		if !strings.Contains(r.log.String(), line) {
+			t.Errorf("the log does not have %q", line)
 		}
 	}
 }
 
-// plugin returns a leaf of the plugin's state, 0 where it has no value.
+// plugin returns a leaf of the plugin's state, 0 if it has no value.
 func (r *rig) plugin(leaf string) int64 {
 	r.tb.Helper()
 	text := r.leaf("/collector/plugins/plugin", leaf)
@@ -398,7 +424,7 @@ func (r *rig) plugin(leaf string) int64 {
 	return n
 }
 
-// leaf returns the value of a leaf of the collector's state, "" where it has none.
+// leaf returns the value of a leaf of the collector's state, "" if it has none.
 func (r *rig) leaf(list, leaf string) (value string) {
 	r.tb.Helper()
 	r.c.Store().View().Rows(store.ParseQuery("", list))(func(row *store.Row, _ store.Meta) bool {

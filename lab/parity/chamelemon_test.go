@@ -80,7 +80,8 @@ func compareEdge(t *testing.T, sent [][]byte) {
 	sw := switchtest.New(t, "edge", "chamelemon")
 	left := uint32(0) // the port that the last packet left by
 	for _, port := range []uint32{1, hostPort, otherPort} {
-		if err := sw.AddPort(port, softswitch.Port{Name: fmt.Sprint(port), Tx: func([]byte, time.Duration) { left = port }}); err != nil {
+		if err := sw.AddPort(port, softswitch.Port{Name: fmt.Sprint(port),
+			Tx: func([]byte, time.Duration) { left = port }}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,12 +89,14 @@ func compareEdge(t *testing.T, sent [][]byte) {
 
 	var banks [2]*edge
 	for i := range banks {
-		banks[i] = newEdge(t, number(t, up[0], "buckets"), number(t, up[1], "buckets"), number(t, down[0], "buckets"), number(t, down[1], "buckets"))
+		banks[i] = newEdge(t, number(t, up[0], "buckets"), number(t, up[1], "buckets"), number(t, down[0], "buckets"),
+			number(t, down[1], "buckets"))
 	}
 	for i, frame := range sent {
 		bank := i / 2500 % 2
 		if i%2500 == 0 {
-			flip := &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank", Params: [][]byte{{byte(bank)}}}
+			flip := &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank",
+				Params: [][]byte{{byte(bank)}}}
 			if err := sw.SetDefault("ingress.bank.bank", flip); err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +156,8 @@ func configureEdge(t *testing.T, sw *softswitch.Switch) {
 		return out
 	}
 	prefix := func(size, length int, address ...byte) []softswitch.Match {
-		return []softswitch.Match{{Kind: softswitch.MatchLPM, Value: append(address, make([]byte, size-len(address))...), PrefixLen: length}}
+		return []softswitch.Match{{Kind: softswitch.MatchLPM,
+			Value: append(address, make([]byte, size-len(address))...), PrefixLen: length}}
 	}
 	const forward = "ingress.forwarding.forward"
 	add("ingress.forwarding.ipv4_lpm", forward, prefix(4, 1), hostPort, 1, 2)
@@ -173,9 +177,11 @@ func configureEdge(t *testing.T, sw *softswitch.Switch) {
 			first := 0
 			for part, buckets := range cmParts[f] {
 				key := exact(time, uint64(1+part))
-				add("ingress.chamelemon.division"+suffix, "ingress.chamelemon.encode"+suffix, key, uint64(first), uint64(buckets))
+				add("ingress.chamelemon.division"+suffix, "ingress.chamelemon.encode"+suffix, key, uint64(first),
+					uint64(buckets))
 				if part != hitter {
-					add("egress.chamelemon.division"+suffix, "egress.chamelemon.encode"+suffix, key, uint64(first), uint64(buckets))
+					add("egress.chamelemon.division"+suffix, "egress.chamelemon.encode"+suffix, key, uint64(first),
+						uint64(buckets))
 				}
 				first += buckets
 			}
@@ -185,7 +191,8 @@ func configureEdge(t *testing.T, sw *softswitch.Switch) {
 
 func newEncoder(t *testing.T, f, buckets int) *encoder {
 	t.Helper()
-	s, err := fermat.New[family.P4Wide, fermat.Prime32](fermat.Config{Width: buckets, KeyBytes: []int{13, 37}[f], FragmentBits: 32})
+	s, err := fermat.New[family.P4Wide, fermat.Prime32](fermat.Config{Width: buckets, KeyBytes: []int{13, 37}[f],
+		FragmentBits: 32})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,5 +5,5 @@
 // sketch/universal, and compares every register cell. ChameleMon's are compared with
 // sketch/tower and sketch/fermat, which decode the lost packets from them besides. Another
 // one runs real packets through the switch and the UnivMon plugin and compares the
-// results with exact truth.
+// results with the ground truth.
 package parity

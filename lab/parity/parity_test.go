@@ -49,7 +49,8 @@ func frames(t *testing.T, s traffic.Source) [][]byte {
 func generated(t *testing.T) [][]byte {
 	t.Helper()
 	s, err := traffic.Generate(
-		traffic.Generated{Name: "parity", Seed: 3, Rate: 10_000, Flows: 3000, Zipf: 1.1, V6Share: 0.3, UDP: 0.2, Bytes: 128, Until: 2 * time.Second},
+		traffic.Generated{Name: "parity", Seed: 3, Rate: 10_000, Flows: 3000, Zipf: 1.1, V6Share: 0.3, UDP: 0.2,
+			Bytes: 128, Until: 2 * time.Second},
 		[]traffic.Host{
 			{V4: netip.MustParsePrefix("10.0.0.0/24"), V6: netip.MustParsePrefix("fd00:0:0:1::/64")},
 			{V4: netip.MustParsePrefix("10.0.1.0/24"), V6: netip.MustParsePrefix("fd00:0:0:2::/64")},
@@ -71,7 +72,7 @@ func real(t *testing.T) [][]byte {
 	return frames(t, trace)
 }
 
-// mirror is a sketch of sketch/universal beside the registers that it mirrors.
+// mirror is a sketch of sketch/universal with the registers that it mirrors.
 type mirror struct {
 	key             string
 	banks           [2]*universal.Sketch
@@ -108,7 +109,8 @@ func mirrors(t *testing.T, p *compiled.Program) []*mirror {
 		}
 		l := universal.Layout{
 			Key: fields, Levels: number(t, m.counters, "levels"), Rows: number(t, m.counters, "rows"),
-			Columns: number(t, m.counters, "columns"), Ways: number(t, m.heavy, "ways"), Slots: number(t, m.heavy, "slots"),
+			Columns: number(t, m.counters, "columns"), Ways: number(t, m.heavy, "ways"),
+			Slots: number(t, m.heavy, "slots"),
 		}
 		for bank := range m.banks {
 			if m.banks[bank], err = universal.New(l); err != nil {
@@ -172,7 +174,8 @@ func compare(t *testing.T, name string, sent [][]byte) {
 	for i, frame := range sent {
 		bank := i / 2500 % 2
 		if i%2500 == 0 {
-			flip := &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank", Params: [][]byte{{byte(bank)}}}
+			flip := &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank",
+				Params: [][]byte{{byte(bank)}}}
 			if err := sw.SetDefault("ingress.bank.bank", flip); err != nil {
 				t.Fatal(err)
 			}

@@ -57,9 +57,11 @@ func newOneSwitch(t *testing.T, config string) *oneSwitch {
 			continue
 		}
 		o.registers = append(o.registers, r)
-		device.Objects = append(device.Objects, sdk.Object{Name: r.Name, Alias: r.Alias, Cells: r.Readout.Cells, Width: r.Width, Banks: r.Readout.Banks, Annotations: r.Layout})
+		device.Objects = append(device.Objects, sdk.Object{Name: r.Name, Alias: r.Alias, Cells: r.Readout.Cells,
+			Width: r.Width, Banks: r.Readout.Banks, Annotations: r.Layout})
 	}
-	o.plugin = sdktest.Start(t, analysis.New(), sdktest.Options{Config: config, Network: sdk.Network{Devices: []sdk.Device{device}}})
+	o.plugin = sdktest.Start(t, analysis.New(), sdktest.Options{Config: config,
+		Network: sdk.Network{Devices: []sdk.Device{device}}})
 	return o
 }
 
@@ -71,17 +73,19 @@ func (o *oneSwitch) send(frame []byte) {
 }
 
 // seal ends the epoch: it flips the bank, reads and clears the sealed one, and returns
-// what the plugin makes of it, and the truth.
+// the plugin's results and the ground truth.
 func (o *oneSwitch) seal() (*sdk.Results, truth.Counts) {
 	o.t.Helper()
 	bank := int(o.number % 2)
 	o.number++
-	flip := &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank", Params: [][]byte{{byte(1 - bank)}}}
+	flip := &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank",
+		Params: [][]byte{{byte(1 - bank)}}}
 	if err := o.sw.SetDefault("ingress.bank.bank", flip); err != nil {
 		o.t.Fatal(err)
 	}
 	start := time.Unix(1_700_000_000+int64(o.number), 0)
-	e := &sdk.Epoch{Number: o.number, Start: start, End: start.Add(time.Second), Status: sdk.StatusComplete, Expected: []string{"s1"}}
+	e := &sdk.Epoch{Number: o.number, Start: start, End: start.Add(time.Second), Status: sdk.StatusComplete,
+		Expected: []string{"s1"}}
 	for _, r := range o.registers {
 		from := bank * r.Readout.Cells
 		wide, err := o.sw.ReadRegister(r.Name, from, from+r.Readout.Cells)
@@ -101,7 +105,7 @@ func (o *oneSwitch) seal() (*sdk.Results, truth.Counts) {
 	}
 	counts := o.truth
 	o.truth = make(truth.Counts)
-	return o.plugin.Analyse(e), counts
+	return o.plugin.Analyze(e), counts
 }
 
 // column returns a column of the rows of one device in a list, by the other keys' texts.
@@ -137,7 +141,7 @@ func column(t *testing.T, r *sdk.Results, list, device, name string) map[string]
 func relative(got, want float64) float64 { return math.Abs(got-want) / math.Max(want, 1) }
 
 // TestRealPackets: epochs of one second of the shared trace through the switch, with less
-// than 1 MB of registers a bank, against exact truth: heavy hitters above 0.5 % of the
+// than 1 MB of registers a bank, against the ground truth: heavy hitters above 0.5 % of the
 // packets F1 0.98, entropy and distinct flows within 5 %, in every epoch. What is reached
 // stands in docs/univmon.md.
 func TestRealPackets(t *testing.T) {
@@ -151,10 +155,12 @@ func TestRealPackets(t *testing.T) {
 		r, counts := o.seal()
 		for _, f := range []flow.Fields{flow.Src, flow.Dst, flow.FiveTuple} {
 			dimension, flows := f.String(), counts.Project(f)
-			if got := column(t, r, "summaries/summary", "s1", "state/packets")[dimension]; got != float64(flows.Packets()) {
-				t.Errorf("epoch %d, %s: %v packets, truth %d", o.number, dimension, got, flows.Packets())
+			if got := column(t, r, "summaries/summary", "s1",
+				"state/packets")[dimension]; got != float64(flows.Packets()) {
+				t.Errorf("epoch %d, %s: %v packets, want %d", o.number, dimension, got, flows.Packets())
 			}
-			distinct := relative(column(t, r, "summaries/summary", "s1", "state/distinct-flows")[dimension], float64(len(flows)))
+			distinct := relative(column(t, r, "summaries/summary", "s1", "state/distinct-flows")[dimension],
+				float64(len(flows)))
 			entropy := relative(column(t, r, "summaries/summary", "s1", "state/entropy")[dimension], flows.Entropy())
 			want := make(map[string]bool)
 			for _, f := range flows.AtLeast(0.005 * float64(flows.Packets())) {
@@ -170,9 +176,11 @@ func TestRealPackets(t *testing.T) {
 				}
 			}
 			f1 := 2 * float64(hits) / float64(found+len(want))
-			t.Logf("epoch %d, %s: %d flows, F1 %.4f of %d, errors of entropy %.5f, distinct flows %.5f", o.number, dimension, len(flows), f1, len(want), entropy, distinct)
+			t.Logf("epoch %d, %s: %d flows, F1 %.4f of %d, errors of entropy %.5f, distinct flows %.5f", o.number,
+				dimension, len(flows), f1, len(want), entropy, distinct)
 			if f1 < 0.98 || entropy > 0.05 || distinct > 0.05 {
-				t.Errorf("epoch %d, %s: F1 %.4f, errors of entropy %.4f, distinct flows %.4f", o.number, dimension, f1, entropy, distinct)
+				t.Errorf("epoch %d, %s: F1 %.4f, errors of entropy %.4f, distinct flows %.4f", o.number, dimension, f1,
+					entropy, distinct)
 			}
 		}
 	}
@@ -204,11 +212,13 @@ func TestVictim(t *testing.T) {
 		{V4: netip.MustParsePrefix("10.1.0.0/16"), V6: netip.MustParsePrefix("fd00:0:0:2::/64")},
 	}
 	target := netip.MustParseAddr("10.1.5.80")
-	background, err := traffic.Generate(traffic.Generated{Name: "background", Seed: 1, Rate: 15_000, Flows: 4000, Zipf: 1.1, V6Share: 0.2, UDP: 0.3, Bytes: 128, Until: 2 * time.Second}, hosts)
+	background, err := traffic.Generate(traffic.Generated{Name: "background", Seed: 1, Rate: 15_000, Flows: 4000,
+		Zipf: 1.1, V6Share: 0.2, UDP: 0.3, Bytes: 128, Until: 2 * time.Second}, hosts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	flood, err := traffic.Generate(traffic.Generated{Name: "flood", Seed: 2, Rate: 10_000, Flows: 3000, Bytes: 78, From: time.Second, Until: 2 * time.Second, Senders: []int{0}, Receivers: []int{1}, Target: target}, hosts)
+	flood, err := traffic.Generate(traffic.Generated{Name: "flood", Seed: 2, Rate: 10_000, Flows: 3000, Bytes: 78,
+		From: time.Second, Until: 2 * time.Second, Senders: []int{0}, Receivers: []int{1}, Target: target}, hosts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +249,7 @@ func TestVictim(t *testing.T) {
 		}
 	}
 	victims := column(t, r, "ddos-victims/ddos-victim", "s1", "state/distinct-sources")
-	t.Logf("victims %v, truth %s with %d sources", victims, target, len(sources))
+	t.Logf("victims %v, want %s with %d sources", victims, target, len(sources))
 	if got := victims[target.String()]; len(victims) != 1 || relative(got, float64(len(sources))) > 0.2 {
 		t.Errorf("victims %v, want %s with about %d sources", victims, target, len(sources))
 	}

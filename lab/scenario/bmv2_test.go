@@ -24,15 +24,16 @@ import (
 // published is all of what ChameleMon publishes in an epoch, by path.
 type published map[string]string
 
-// The example on BMv2: edge switches that are simple_switch_grpc tell the same as soft switches, leaf by leaf over gNMI, and
-// both the truth.
+// The example on BMv2: edge switches with simple_switch_grpc give the same as soft switches, leaf
+// by leaf over gNMI, and both match the ground truth.
 func TestChameleMonOnBMv2(t *testing.T) {
 	if _, err := exec.LookPath(bmv2.Program); err != nil {
 		t.Skipf("%v: the example is played on soft switches only", err)
 	}
-	soft, told := playPair(t)
-	external, toldByBMv2 := playPair(t, "edge")
-	if soft.Network != external.Network || soft.Network.Lost == 0 {
+	soft, epochs := playPair(t)
+	external, publishedByBMv2 := playPair(t, "edge")
+	if soft.Network.Sent != external.Network.Sent || soft.Network.Received != external.Network.Received ||
+		soft.Network.Lost != external.Network.Lost || soft.Network.Lost == 0 {
 		t.Errorf("soft switches: %+v, BMv2: %+v; want the same, with losses", soft.Network, external.Network)
 	}
 	for i := range soft.Epochs {
@@ -41,23 +42,28 @@ func TestChameleMonOnBMv2(t *testing.T) {
 			if i >= changeAt {
 				victims = manyFlows / 10
 			}
-			if r.Epochs[i].Status != "complete" || !e.Sure || e.Found.TruePositive != victims || e.Found.FalsePositive+e.Found.FalseNegative > 0 || e.Exact != victims {
-				t.Errorf("epoch %d of the run, %s, %s: %q, %+v, %d exact; %d flows lost packets", i+1, name, r.Epochs[i].Status, e.Problem, e.Found, e.Exact, victims)
+			if r.Epochs[i].Status != "complete" || !e.Sure || e.Found.TruePositive != victims ||
+				e.Found.FalsePositive+e.Found.FalseNegative > 0 || e.Exact != victims {
+				t.Errorf("epoch %d of the run, %s, %s: %q, %+v, %d exact; %d flows lost packets", i+1, name,
+					r.Epochs[i].Status, e.Problem, e.Found, e.Exact, victims)
 			}
 			for device, v := range e.Views {
-				if v.Hitters == nil || v.Hitters.TruePositive == 0 || v.Hitters.FalsePositive+v.Hitters.FalseNegative > 0 {
+				if v.Hitters == nil || v.Hitters.TruePositive == 0 ||
+					v.Hitters.FalsePositive+v.Hitters.FalseNegative > 0 {
 					t.Errorf("epoch %d of the run, %s: heavy hitters of %s: %+v", i+1, name, device, v.Hitters)
 				}
 			}
 		}
-		checkEnds(t, told[i])
-		if diff := gocmp.Diff(told[i], toldByBMv2[i]); diff != "" {
+		checkEnds(t, epochs[i])
+		if diff := gocmp.Diff(epochs[i], publishedByBMv2[i]); diff != "" {
 			t.Errorf("epoch %d of the run (-soft switches, +BMv2):\n%.4000s", i+1, diff)
 		}
 		e := losses(t, &external.Epochs[i])
-		t.Logf("epoch %d of the run: %d leaves, %d victims exact; Tl %v, Th %v, HH %+v, HL %+v", i+1, len(told[i]), e.Exact, e.Low, e.High, e.Heavy, e.HL)
+		t.Logf("epoch %d of the run: %d leaves, %d victims exact; Tl %v, Th %v, HH %+v, HL %+v", i+1, len(epochs[i]),
+			e.Exact, e.Low, e.High, e.Heavy, e.HL)
 	}
-	if first, last := losses(t, &external.Epochs[0]).High, losses(t, &external.Epochs[pairEpochs-1]).High; first != 4 || last != 1 {
+	if first, last := losses(t, &external.Epochs[0]).High, losses(t, &external.Epochs[pairEpochs-1]).High; first != 4 ||
+		last != 1 {
 		t.Errorf("Th is %v and then %v; attention goes from 4 to 1", first, last)
 	}
 	t.Logf("%+v", external.Network)
@@ -66,7 +72,8 @@ func TestChameleMonOnBMv2(t *testing.T) {
 // The flows of the example's pair, and in which of its epochs they become more.
 const fewFlows, manyFlows, pairEpochs, changeAt = 2000, 3500, 4, 2
 
-// checkEnds holds where victims entered and left against their addresses: 10.0.0.0/24 and fd00::/64 are behind leaf1, the others behind leaf2.
+// checkEnds holds where victims entered and left against their addresses: 10.0.0.0/24 and fd00::/64
+// are behind leaf1, the others behind leaf2.
 func checkEnds(t *testing.T, p published) {
 	t.Helper()
 	victims := 0
@@ -94,7 +101,7 @@ func checkEnds(t *testing.T, p published) {
 		}
 	}
 	if victims == 0 {
-		t.Error("no victim tells where it entered")
+		t.Error("no victim has its entry")
 	}
 }
 
@@ -102,7 +109,8 @@ func checkEnds(t *testing.T, p published) {
 func playPair(t *testing.T, external ...string) (*scenario.Report, []published) {
 	t.Helper()
 	s := load(t, "small", pairEpochs)
-	s.Topology = scenario.Topology{Kind: "leaf-spine", Leaves: 2, Spines: 1, HostsPerLeaf: 1, Latency: s.Topology.Latency}
+	s.Topology = scenario.Topology{Kind: "leaf-spine", Leaves: 2, Spines: 1, HostsPerLeaf: 1,
+		Latency: s.Topology.Latency}
 	s.Traffic[0].Flows, s.Traffic[0].MaxPackets = fewFlows, 12
 	s.Traffic[0].Changes = []traffic.Change{change(changeAt*s.Epoch, manyFlows)}
 	section, err := config.SectionOf("the test", `{plugin: chamelemon, config: {start: {high: 4}, heavyHitters: {packets: 10, share: 0.0001}}}`)
@@ -110,7 +118,7 @@ func playPair(t *testing.T, external ...string) (*scenario.Report, []published) 
 		t.Fatal(err)
 	}
 	s.Algorithms, s.Expect = []config.Section{section}, nil // attention goes from Th 4 to Th 1
-	var told []published
+	var epochs []published
 	o := scenario.Options{Virtual: true, BMv2: external}
 	o.OnEpoch = func(run *scenario.Run) error {
 		updates, err := once(t, connect(t, run.Address()), &gnmi.Path{Elem: []*gnmi.PathElem{{Name: "chamelemon"}}})
@@ -128,14 +136,14 @@ func playPair(t *testing.T, external ...string) (*scenario.Report, []published) 
 			}
 			p[path] = value
 		}
-		told = append(told, p)
+		epochs = append(epochs, p)
 		return nil
 	}
 	report := playWith(t, s, o)
-	if len(told) != pairEpochs || len(report.Epochs) != pairEpochs {
-		t.Fatalf("%d epochs were played and %d read, not %d", len(report.Epochs), len(told), pairEpochs)
+	if len(epochs) != pairEpochs || len(report.Epochs) != pairEpochs {
+		t.Fatalf("%d epochs were played and %d read, not %d", len(report.Epochs), len(epochs), pairEpochs)
 	}
-	return report, told
+	return report, epochs
 }
 
 // text writes a path out.

@@ -4,6 +4,7 @@ package scenario
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -11,8 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"gopkg.in/yaml.v3"
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/lab"
@@ -23,7 +22,9 @@ import (
 // sources makes the traffic of a scenario; every component is shifted by start. Traces
 // give the fabric's hosts the addresses that are theirs, so this comes before the
 // fabric is built. The closers are those of the traces' files.
-func (s *Scenario) sources(f *lab.Fabric, start time.Duration, placements map[string]*placement) (traffic.Source, []io.Closer, error) {
+func (s *Scenario) sources(f *lab.Fabric, start time.Duration,
+	placements map[string]*placement,
+) (traffic.Source, []io.Closer, error) {
 	var all []traffic.Source
 	var closers []io.Closer
 	hosts := make([]traffic.Host, len(f.Hosts))
@@ -49,7 +50,9 @@ func (s *Scenario) sources(f *lab.Fabric, start time.Duration, placements map[st
 	return traffic.Merge(all...), closers, nil
 }
 
-func (s *Scenario) source(c Component, i uint64, f *lab.Fabric, hosts []traffic.Host, placements map[string]*placement) (traffic.Source, error) {
+func (s *Scenario) source(c Component, i uint64, f *lab.Fabric, hosts []traffic.Host,
+	placements map[string]*placement,
+) (traffic.Source, error) {
 	if c.Trace != "" {
 		open := func() (*traffic.Trace, error) { return traffic.OpenTrace(c.Trace, placements[c.Trace].of) }
 		if c.Repeat {
@@ -71,13 +74,15 @@ func (s *Scenario) source(c Component, i uint64, f *lab.Fabric, hosts []traffic.
 	g := traffic.Generated{
 		Name: cmp.Or(c.Name, fmt.Sprintf("traffic %d", i+1)), Seed: s.Seed*1_000_003 + i,
 		Rate: c.Rate, From: c.From, Until: c.Until, Flows: c.Flows, Zipf: c.Zipf, CDF: sizes,
-		V6Share: c.IPv6, UDP: c.UDP, Bytes: c.Bytes, Senders: index(c.Senders), Receivers: index(c.Receivers), Target: c.Target,
+		V6Share: c.IPv6, UDP: c.UDP, Bytes: c.Bytes, Senders: index(c.Senders), Receivers: index(c.Receivers),
+		Target: c.Target,
 	}
 	if !c.Exact {
 		return traffic.Generate(g, hosts)
 	}
 	return traffic.GenerateExact(traffic.Exact{
-		Generated: g, Period: s.Epoch, Scale: c.Scale, Most: c.MaxPackets, Fresh: c.Fresh, Victims: c.Victims, Changes: c.Changes,
+		Generated: g, Period: s.Epoch, Scale: c.Scale, Most: c.MaxPackets, Fresh: c.Fresh, Victims: c.Victims,
+		Changes: c.Changes,
 	}, hosts)
 }
 
@@ -101,7 +106,7 @@ func (s *Scenario) program(name string, role lab.Role) string {
 	return cmp.Or(s.Programs[name], s.Programs[string(role)], s.Program)
 }
 
-// programText says for people what the switches run.
+// programText describes the switches' programs.
 func (s *Scenario) programText() string {
 	all := append([]string{s.Program}, slices.Collect(maps.Values(s.Programs))...)
 	if s.Programs[string(lab.RoleEdge)] != "" && s.Programs[string(lab.RoleTransit)] != "" {
@@ -111,7 +116,8 @@ func (s *Scenario) programText() string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// changes are the epochs of the run, from 0, in which traffic or a fault is other than in the one before.
+// changes are the epochs of the run, from 0, in which traffic or a fault is other than in the one
+// before.
 func (s *Scenario) changes() []int {
 	at := map[int]bool{}
 	add := func(d time.Duration) {
@@ -166,14 +172,15 @@ func (s *Scenario) actions(f *lab.Fabric, start time.Duration) []action {
 		state := lab.LinkState{Loss: x.Loss, Flows: x.Flows, Down: x.Down}
 		out = append(out, action{start + x.From, func(n *lab.Network) error { return n.SetLink(x.Link, state) }})
 		if x.Until > 0 {
-			out = append(out, action{start + x.Until, func(n *lab.Network) error { return n.SetLink(x.Link, lab.LinkState{Loss: s.Topology.Loss}) }})
+			out = append(out, action{start + x.Until,
+				func(n *lab.Network) error { return n.SetLink(x.Link, lab.LinkState{Loss: s.Topology.Loss}) }})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b action) int { return cmp.Compare(a.at, b.at) })
 	return out
 }
 
-// befall is what happens to switch i.
+// befall applies a fault to switch i.
 func (x *Fault) befall(i int, start time.Duration) (out []action) {
 	at := func(d time.Duration, do func(*lab.Network)) {
 		out = append(out, action{start + d, func(n *lab.Network) error { do(n); return nil }})
@@ -197,7 +204,8 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 	f := n.Fabric()
 	var devices, links, hosts, instances []any
 	for _, d := range n.Devices() {
-		device := object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role), "pipeline": s.program(d.Name, d.Role)}
+		device := object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role),
+			"pipeline": s.program(d.Name, d.Role)}
 		if d.GNMI {
 			device["gnmi"] = object{"address": d.Address}
 		}
@@ -213,22 +221,11 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 			addresses = append(addresses, p.String())
 		}
 		mac := fmt.Sprintf("02:00:00:00:%02x:%02x", (i+1)>>8, (i+1)&0xff)
-		hosts = append(hosts, object{"name": h.Name, "port": port(h.Switch, h.Port), "mac": mac, "addresses": addresses})
+		hosts = append(hosts, object{"name": h.Name, "port": port(h.Switch, h.Port), "mac": mac,
+			"addresses": addresses})
 	}
 	for _, a := range s.Algorithms {
-		v, err := a.Value()
-		if err != nil {
-			return nil, err
-		}
-		instances = append(instances, v)
-	}
-	outs := object{"gnmi": object{"address": listen, "tls": object{"plaintext": true}}}
-	for name, section := range s.Outputs {
-		v, err := section.Value()
-		if err != nil {
-			return nil, err
-		}
-		outs[name] = v
+		instances = append(instances, a.Value())
 	}
 	epoch := object{"interval": s.Epoch.String(), "align": true}
 	for key, d := range map[string]time.Duration{"guard": s.Guard, "drain": s.Drain, "deadline": s.Deadline} {
@@ -236,23 +233,32 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 			epoch[key] = d.String()
 		}
 	}
-	data, err := yaml.Marshal(object{
+	data, err := json.Marshal(object{
 		"name":  "netsketch",
 		"epoch": epoch,
 		"device-defaults": object{
 			"forwarding": "managed", "tls": object{"plaintext": true},
 			"gnmi": object{"tls": object{"plaintext": true}, "subscriptions": []any{
-				object{"path": "/interfaces/interface/state/counters", "mode": "sample", "sample-interval": max(s.Epoch, time.Second).String()},
+				object{"path": "/interfaces/interface/state/counters", "mode": "sample",
+					"sample-interval": max(s.Epoch, time.Second).String()},
 				object{"path": "/interfaces/interface/config", "mode": "on-change"},
 				object{"path": "/components", "mode": "on-change"},
 			}},
 		},
 		"devices": devices, "links": links, "hosts": hosts,
 		"plugins": object{"directory": pluginDir, "instances": instances},
-		"outputs": outs,
+		"outputs": []any{object{"type": "gnmi", "address": listen, "tls": object{"plaintext": true}}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("scenario: %w", err)
 	}
-	return config.Parse("the demo's configuration", data)
+	cfg, err := config.Parse("the demo's configuration", data) // JSON is YAML
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range s.Outputs {
+		o.Name = cmp.Or(o.Name, o.Type)
+		cfg.Outputs = append(cfg.Outputs, o)
+	}
+	return cfg, nil
 }

@@ -43,14 +43,17 @@ func path(elems ...string) *gnmi.Path {
 }
 
 // subscribe opens a subscription to the paths.
-func (c *client) subscribe(ctx context.Context, mode gnmi.SubscriptionList_Mode, paths ...*gnmi.Path) (grpc.BidiStreamingClient[gnmi.SubscribeRequest, gnmi.SubscribeResponse], error) {
+func (c *client) subscribe(ctx context.Context, mode gnmi.SubscriptionList_Mode,
+	paths ...*gnmi.Path,
+) (grpc.BidiStreamingClient[gnmi.SubscribeRequest, gnmi.SubscribeResponse], error) {
 	stream, err := c.gnmi.Subscribe(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("scenario: gNMI subscribe: %w", err)
 	}
 	list := &gnmi.SubscriptionList{Mode: mode, Encoding: gnmi.Encoding_PROTO}
 	for _, p := range paths {
-		list.Subscription = append(list.Subscription, &gnmi.Subscription{Path: p, Mode: gnmi.SubscriptionMode_ON_CHANGE})
+		list.Subscription = append(list.Subscription,
+			&gnmi.Subscription{Path: p, Mode: gnmi.SubscriptionMode_ON_CHANGE})
 	}
 	if err := stream.Send(&gnmi.SubscribeRequest{Request: &gnmi.SubscribeRequest_Subscribe{Subscribe: list}}); err != nil {
 		return nil, fmt.Errorf("scenario: gNMI subscribe: %w", err)
@@ -58,15 +61,11 @@ func (c *client) subscribe(ctx context.Context, mode gnmi.SubscriptionList_Mode,
 	return stream, nil
 }
 
-// leaves reads all that is below the paths once.
-func (c *client) leaves(ctx context.Context, subtrees [][]string) ([]score.Leaf, error) {
+// leaves reads a subtree once.
+func (c *client) leaves(ctx context.Context, elems ...string) ([]score.Leaf, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	paths := make([]*gnmi.Path, len(subtrees))
-	for i, s := range subtrees {
-		paths[i] = path(s...)
-	}
-	stream, err := c.subscribe(ctx, gnmi.SubscriptionList_ONCE, paths...)
+	stream, err := c.subscribe(ctx, gnmi.SubscriptionList_ONCE, path(elems...))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +82,7 @@ func (c *client) leaves(ctx context.Context, subtrees [][]string) ([]score.Leaf,
 		at := time.Unix(0, n.GetTimestamp())
 		for _, u := range n.GetUpdate() {
 			l := score.Leaf{Path: slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem()), At: at}
-			l.Number, l.Text = number(u.GetVal())
+			l.Value.Number, l.Value.Text = number(u.GetVal())
 			out = append(out, l)
 		}
 	}
@@ -109,7 +108,8 @@ func number(v *gnmi.TypedValue) (float64, string) {
 	return 0, ""
 }
 
-// epochs calls seen when the first result of an epoch arrives, which the leaves at marker tell, until ctx ends.
+// epochs calls seen when the first result of an epoch arrives, shown by the leaves at marker,
+// until ctx ends.
 func (c *client) epochs(ctx context.Context, marker []string, seen func(number uint64, end time.Time)) error {
 	stream, err := c.subscribe(ctx, gnmi.SubscriptionList_STREAM, path(marker...))
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/netsketch/netsketch/lab/scenario"
-	"github.com/netsketch/netsketch/lab/scenario/univmon"
+	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
 // small is a scenario of four switches on short epochs.
@@ -50,7 +50,8 @@ func leaf(t *testing.T, addr string, p *gnmi.Path) *gnmi.TypedValue {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	resp, err := gnmi.NewGNMIClient(conn).Get(t.Context(), &gnmi.GetRequest{Path: []*gnmi.Path{p}, Encoding: gnmi.Encoding_PROTO})
+	resp, err := gnmi.NewGNMIClient(conn).Get(t.Context(),
+		&gnmi.GetRequest{Path: []*gnmi.Path{p}, Encoding: gnmi.Encoding_PROTO})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,8 @@ func leaf(t *testing.T, addr string, p *gnmi.Path) *gnmi.TypedValue {
 
 func pluginPath(name, leaf string) *gnmi.Path {
 	return &gnmi.Path{Elem: []*gnmi.PathElem{
-		{Name: "collector"}, {Name: "plugins"}, {Name: "plugin", Key: map[string]string{"name": name}}, {Name: "state"}, {Name: leaf},
+		{Name: "collector"}, {Name: "plugins"}, {Name: "plugin", Key: map[string]string{"name": name}}, {Name: "state"},
+		{Name: leaf},
 	}}
 }
 
@@ -69,7 +71,7 @@ func TestKilledPluginIsBackWithinTwoEpochs(t *testing.T) {
 	s := small(t, "")
 	epochs, killedAt := 0, 0
 	var run *scenario.Run
-	o := scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0"}
+	o := scenario.Options{Compiler: &compiler, PluginDir: plugins, Listen: "127.0.0.1:0"}
 	o.OnEpoch = func(*scenario.Run) error {
 		if epochs++; epochs == 3 {
 			pid := leaf(t, run.Address(), pluginPath("univmon", "pid")).GetUintVal()
@@ -134,13 +136,15 @@ faults:
 				continue
 			}
 			if v.Packets.Measured != v.Packets.True {
-				t.Errorf("epoch %d of the run, %v: %v packets counted, %v true", i+1, v.View, v.Packets.Measured, v.Packets.True)
+				t.Errorf("epoch %d of the run, %v: %v packets counted, %v true", i+1, v.View, v.Packets.Measured,
+					v.Packets.True)
 			}
-			if f := v.HeavyHitters; f.FalseNegative+f.FalsePositive > 1 {
+			if f := v.Hitters; f.FalseNegative+f.FalsePositive > 1 {
 				t.Errorf("epoch %d of the run, %v: heavy hitters %+v", i+1, v.View, f)
 			}
 		}
-		if dead := (univmon.View{Device: "spine2", Dimension: "5-tuple"}); (i >= 2) != slices.Contains(of(e).Absent, dead) {
+		if dead := (score.View{Device: "spine2", Dimension: "5-tuple"}); (i >= 2) != slices.Contains(of(e).Absent,
+			dead) {
 			t.Errorf("epoch %d of the run: missing are %v", i+1, of(e).Absent)
 		}
 		if i >= 2 && seen["spine2"] {
@@ -160,7 +164,8 @@ func TestTakenAddressIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lis.Close()
-	run, err := scenario.Open(t.Context(), small(t, ""), scenario.Options{PluginDir: plugins, Listen: lis.Addr().String()})
+	run, err := scenario.Open(t.Context(), small(t, ""),
+		scenario.Options{Compiler: &compiler, PluginDir: plugins, Listen: lis.Addr().String()})
 	if run != nil {
 		defer run.Close()
 	}
@@ -182,11 +187,13 @@ func TestCutTraceIsNamed(t *testing.T) {
 	}
 	s := small(t, "")
 	s.UseTrace(path)
-	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true})
+	run, err := scenario.Open(t.Context(), s, scenario.Options{Compiler: &compiler, PluginDir: plugins,
+		Listen: "127.0.0.1:0", Virtual: true})
 	if run != nil {
 		defer run.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "after packet") || !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "after packet") ||
+		!errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("error %v does not name the file and the packet", err)
 	}
 }

@@ -21,9 +21,10 @@ const (
 	traceBits6 = 32
 )
 
-// placement says which host owns the addresses of a trace.
+// placement maps the addresses of a trace to hosts.
 type placement struct {
 	owner map[netip.Prefix]int
+	trace TraceStats
 }
 
 // of returns the host that sends a frame; frames of no flow come from host 0.
@@ -82,7 +83,8 @@ func place(f *lab.Fabric, path string) (*placement, error) {
 		}
 		return a.Addr().Compare(b.Addr())
 	})
-	out := &placement{owner: map[netip.Prefix]int{}}
+	out := &placement{owner: map[netip.Prefix]int{},
+		trace: TraceStats{File: path, Packets: t.Packets(), LongerRecords: t.LongerRecords()}}
 	load := make([]int, len(f.Hosts))
 	for _, b := range blocks {
 		h := 0

@@ -35,7 +35,8 @@ func TestEveryPublishedLeafFitsTheSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Epochs = 7 // the attack is in it, so that every list has rows
-	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true})
+	run, err := scenario.Open(t.Context(), s, scenario.Options{Compiler: &compiler, PluginDir: plugins,
+		Listen: "127.0.0.1:0", Virtual: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,29 +72,30 @@ func TestEveryPublishedLeafFitsTheSchema(t *testing.T) {
 	}
 }
 
-// Every leaf of ChameleMon's module is told over gNMI in a run with something of everything, nothing of it is refused by the
-// schema, and the dashboard asks for nothing else.
+// Every leaf of ChameleMon's module is published over gNMI in a run that covers all of them, the
+// schema accepts all, and the dashboard queries nothing else.
 func TestEveryChameleMonLeafIsPublished(t *testing.T) {
 	s := load(t, "tasks", 5)
-	s.Watch, s.Expect, s.Traffic[0].Flows, s.Traffic[1].Flows, s.Traffic[0].MaxPackets = 20, nil, 2500, 300, 50
+	s.Watch, s.Expect, s.Traffic[0].Flows, s.Traffic[1].Flows, s.Traffic[0].MaxPackets = 20, nil, 2500, 300, 21
 	// First it cannot be decoded, and then the network turns ill.
-	s.Traffic[0].Changes = []traffic.Change{{From: s.Epoch, Flows: 16_000, Victims: &traffic.Victims{Share: 0.75, Loss: 0.3}}}
+	s.Traffic[0].Changes = []traffic.Change{{From: s.Epoch, Flows: 16_000,
+		Victims: &traffic.Victims{Share: 0.75, Loss: 0.3}}}
 	var err error
 	if s.Algorithms[0], err = config.SectionOf("all.yaml", `
 plugin: chamelemon
 config: {start: {high: 4}, heavyHitters: {packets: 20, share: 0}, heavyChanges: {packets: 20}}`); err != nil {
 		t.Fatal(err)
 	}
-	told := map[[2]string]bool{} // list, or container, and leaf
+	published := map[[2]string]bool{} // list, or container, and leaf
 	var defined [][2]string
-	_, w := playTold(t, s, func(run *scenario.Run, i int) error {
+	_, w := playWatched(t, s, func(run *scenario.Run, i int) error {
 		updates, err := once(t, connect(t, run.Address()), path("chamelemon"))
 		if err != nil {
 			return err
 		}
 		for _, u := range updates {
 			if p := u.GetPath().GetElem(); len(p) >= 4 && p[len(p)-2].GetName() == "state" {
-				told[[2]string{p[len(p)-3].GetName(), p[len(p)-1].GetName()}] = true
+				published[[2]string{p[len(p)-3].GetName(), p[len(p)-1].GetName()}] = true
 			}
 		}
 		if i < s.Epochs-1 {
@@ -113,8 +115,8 @@ config: {start: {high: 4}, heavyHitters: {packets: 20, share: 0}, heavyChanges: 
 		t.Fatalf("the module has %d leaves of state", len(defined))
 	}
 	for _, d := range defined {
-		if !told[d] {
-			t.Errorf("%s of %s was never told", d[1], d[0])
+		if !published[d] {
+			t.Errorf("%s of %s was never published", d[1], d[0])
 		}
 	}
 	dashboard, err := os.ReadFile("../../configs/grafana/dashboards/netsketch-chamelemon.json")
@@ -127,8 +129,8 @@ config: {start: {high: 4}, heavyHitters: {packets: 20, share: 0}, heavyChanges: 
 	}
 	for _, q := range queries {
 		for _, field := range regexp.MustCompile(`(?:^|[ (,])\\"([a-z-]+)\\"`).FindAllStringSubmatch(regexp.MustCompile(` AS \\"[a-z-]+\\"`).ReplaceAllString(q[1], ""), -1) {
-			if !told[[2]string{q[2], field[1]}] {
-				t.Errorf("the dashboard asks for %s of %s, which was never told", field[1], q[2])
+			if !published[[2]string{q[2], field[1]}] {
+				t.Errorf("the dashboard queries %s of %s, which was never published", field[1], q[2])
 			}
 		}
 	}
@@ -233,11 +235,13 @@ func TestThirdPartyPluginIsServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(capabilities.GetSupportedModels(), func(m *gnmi.ModelData) bool { return m.GetName() == "acme-hello" }) {
+	if !slices.ContainsFunc(capabilities.GetSupportedModels(),
+		func(m *gnmi.ModelData) bool { return m.GetName() == "acme-hello" }) {
 		t.Errorf("acme-hello is not among the models: %v", capabilities.GetSupportedModels())
 	}
 	fill := &gnmi.Path{Elem: []*gnmi.PathElem{
-		{Name: "hello"}, {Name: "arrays"}, {Name: "array", Key: map[string]string{"device": "leaf1"}}, {Name: "state"}, {Name: "used-cells"},
+		{Name: "hello"}, {Name: "arrays"}, {Name: "array", Key: map[string]string{"device": "leaf1"}}, {Name: "state"},
+		{Name: "used-cells"},
 	}}
 	updates, err := once(t, c, fill)
 	if err != nil {

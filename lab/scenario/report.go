@@ -13,12 +13,12 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
-// Report is all that a run came to. It marshals to one JSON object.
+// Report is the result of a run. It marshals to one JSON object.
 type Report struct {
 	OK       bool      `json:"ok"`
 	Scenario string    `json:"scenario"`
 	Error    string    `json:"error,omitempty"`
-	Hint     string    `json:"hint,omitempty"` // what to do about a run that did not go well
+	Hint     string    `json:"hint,omitempty"` // what to do about a failed run
 	Clock    string    `json:"clock"`          // wall or virtual
 	Switches int       `json:"switches"`
 	Hosts    int       `json:"hosts"`
@@ -31,26 +31,34 @@ type Report struct {
 	Expected []Verdict     `json:"expected"`
 	Network  NetworkStats  `json:"network"`
 	Latency  *Latency      `json:"latency,omitempty"`
+	Traces   []TraceStats  `json:"traces,omitempty"` // capture files of the traffic
 }
 
-// EpochScore is one epoch beside the truth.
+// TraceStats describes a capture file.
+type TraceStats struct {
+	File    string `json:"file"`
+	Packets int    `json:"packets"`
+	// LongerRecords are those that hold more bytes than the file says their packets had.
+	LongerRecords int `json:"records_longer_than_packets"`
+}
+
+// EpochScore is one epoch compared with the ground truth.
 type EpochScore struct {
 	Epoch  uint64    `json:"epoch"`
 	End    time.Time `json:"end"`
 	Status string    `json:"status"` // complete, partial or lost
 	Stages Stages    `json:"stages"`
-	// Failed says why plugins have no results, by plugin.
+	// Failed has the errors of plugins without results, by plugin.
 	Failed map[string]string `json:"failed,omitempty"`
-	// Results are those of the algorithms that are scored, by plugin. There are none in an epoch that
-	// the scenario does not score.
-	Results map[string]score.Result `json:"results"`
+	// Results are those of the algorithms that are scored, by plugin. There are none in an epoch
+	// that the scenario does not score.
+	Results map[string]*score.Result `json:"results"`
 }
 
-// missing is how many of how many results are not there.
+// missing returns how many views have no result, of all views.
 func (e *EpochScore) missing() (n, of int) {
 	for _, r := range e.Results {
-		a, b := r.Missing()
-		n, of = n+a, of+b
+		n, of = n+len(r.Missing), of+r.Views
 	}
 	return n, of
 }
@@ -74,12 +82,28 @@ func stagesOf(s collector.Stages) Stages {
 	}
 }
 
-// NetworkStats are counts over the whole run.
+// NetworkStats account for every packet of the run:
+//
+//	Sent + Copied + FromControllers = Received + Lost + all of Dropped + InFlight
 type NetworkStats struct {
-	Sent     uint64 `json:"packets_sent"`
-	Received uint64 `json:"packets_received"`
-	Lost     uint64 `json:"packets_lost_on_links"`
-	LagNS    int64  `json:"lag_ns"` // how late a packet was at most on the wall clock
+	Sent            uint64            `json:"packets_sent"`
+	Copied          uint64            `json:"packets_copied"` // further copies that switches sent on
+	FromControllers uint64            `json:"packets_from_controllers"`
+	Received        uint64            `json:"packets_received"`
+	Lost            uint64            `json:"packets_lost_on_links"`
+	Dropped         map[string]uint64 `json:"packets_dropped_by_switches"` // by reason
+	InFlight        uint64            `json:"packets_in_flight"`           // at the end of the run
+	// largest delay of a packet on the wall clock
+	LagNS int64 `json:"lag_ns"`
+}
+
+// Balanced reports whether every packet is accounted for.
+func (s *NetworkStats) Balanced() bool {
+	gone := s.Received + s.Lost + s.InFlight
+	for _, n := range s.Dropped {
+		gone += n
+	}
+	return s.Sent+s.Copied+s.FromControllers == gone
 }
 
 // Latency is from the end of an epoch to the first gNMI update at this subscriber,
@@ -90,7 +114,7 @@ type Latency struct {
 	Epochs   int   `json:"epochs"`
 }
 
-// Verdict is what became of one bound.
+// Verdict is the result of one bound.
 type Verdict struct {
 	Bound     string  `json:"bound"`
 	Dimension string  `json:"dimension"`
@@ -99,23 +123,13 @@ type Verdict struct {
 }
 
 // finish computes what depends on all epochs.
-func (r *Report) finish(bounds []Bound, scorers map[string]score.Scorer) {
+func (r *Report) finish(bounds []Bound, scorers map[string]*score.Scorer) {
 	if r.Epochs == nil {
 		r.Epochs = []EpochScore{} // an array in JSON too
 	}
-	r.Totals = partials(r.Epochs)
+	r.Totals = append(partials(r.Epochs), durations(r.Epochs)...)
 	for _, name := range slices.Sorted(maps.Keys(scorers)) {
-		var results []score.Result
-		for i := range r.Epochs {
-			if res := r.Epochs[i].Results[name]; res != nil {
-				results = append(results, res)
-			}
-		}
-		r.Totals = append(r.Totals, score.Totals(name, results)...)
-		for _, t := range scorers[name].Totals() {
-			t.Algorithm = name
-			r.Totals = append(r.Totals, t)
-		}
+		r.Totals = append(r.Totals, scorers[name].Totals()...)
 	}
 	r.Expected = judge(bounds, r.Totals)
 	r.OK = r.Error == "" && len(r.Epochs) > 0
@@ -124,19 +138,45 @@ func (r *Report) finish(bounds []Bound, scorers map[string]score.Scorer) {
 	}
 }
 
-// slow says what to do when the machine was too slow for the wall clock: epochs are not complete, and packets were late by
-// a good part of one. It returns nothing otherwise.
+// slow says what to do when the machine was too slow for the wall clock: epochs are not complete,
+// and packets were late by a good part of one. It returns nothing otherwise.
 func (r *Report) slow(interval time.Duration) string {
 	lag := time.Duration(r.Network.LagNS)
-	if i := slices.IndexFunc(r.Totals, func(t score.Total) bool { return t.Measure == PartialEpochs }); i < 0 || r.Totals[i].Value == 0 || lag < interval/10 {
+	if i := slices.IndexFunc(r.Totals, func(t score.Total) bool { return t.Measure == PartialEpochs }); i < 0 ||
+		r.Totals[i].Value == 0 || lag < interval/10 {
 		return ""
 	}
 	return fmt.Sprintf("packets were up to %v late: this machine is too slow, or has too much else to do, for epochs of %v on the wall clock; --virtual takes the time that it needs",
 		lag.Round(time.Millisecond), interval)
 }
 
-// PartialEpochs is the measure of every scenario: the share of the epochs that are not complete, or that a plugin lost.
-const PartialEpochs = "partial-epochs"
+// Measures of every scenario. Durations are real time in milliseconds on every clock: the median,
+// and the longest as the worst.
+const (
+	PartialEpochs = "partial-epochs" // share of the epochs that are not complete, or that a plugin lost
+	CollectionMS  = "collection-ms"  // read-out, without the wait for the network to drain
+	ResponseMS    = "response-ms"    // from there to the plugin's answer
+)
+
+func durations(epochs []EpochScore) (out []score.Total) {
+	for _, m := range []struct {
+		name string
+		of   func(*Stages) int64
+	}{{CollectionMS, func(s *Stages) int64 { return s.ReadNS }},
+		{ResponseMS, func(s *Stages) int64 { return s.PluginNS }}} {
+		var all []int64
+		for i := range epochs {
+			all = append(all, m.of(&epochs[i].Stages))
+		}
+		if len(all) == 0 {
+			continue
+		}
+		slices.Sort(all)
+		out = append(out, score.Total{Measure: m.name, Value: float64(all[len(all)/2]) / 1e6,
+			Worst: float64(all[len(all)-1]) / 1e6, Views: len(all)})
+	}
+	return out
+}
 
 func partials(epochs []EpochScore) []score.Total {
 	if len(epochs) == 0 {
@@ -152,8 +192,7 @@ func partials(epochs []EpochScore) []score.Total {
 	return []score.Total{t}
 }
 
-// judge holds the totals against the bounds. A bound that nothing was measured for is
-// broken.
+// judge compares the totals with the bounds. A bound without a measured value is broken.
 func judge(bounds []Bound, totals []score.Total) []Verdict {
 	var out []Verdict
 	for _, b := range bounds {
@@ -169,11 +208,13 @@ func judge(bounds []Bound, totals []score.Total) []Verdict {
 		}
 		found := false
 		for _, t := range totals {
-			if t.Measure != b.Measure || b.Dimension != "" && b.Dimension != t.Dimension || b.Algorithm != "" && b.Algorithm != t.Algorithm {
+			if t.Measure != b.Measure || b.Dimension != "" && b.Dimension != t.Dimension || b.Algorithm != "" &&
+				b.Algorithm != t.Algorithm {
 				continue
 			}
 			found = true
-			ok := !math.IsNaN(t.Value) && (b.AtLeast == nil || t.Value >= *b.AtLeast) && (b.AtMost == nil || t.Value <= *b.AtMost)
+			ok := !math.IsNaN(t.Value) && (b.AtLeast == nil || t.Value >= *b.AtLeast) &&
+				(b.AtMost == nil || t.Value <= *b.AtMost)
 			out = append(out, Verdict{text, t.Dimension, t.Value, ok})
 		}
 		if !found {

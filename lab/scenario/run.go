@@ -25,22 +25,27 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
-// Options say how a scenario is played.
+// Options configure a run.
 type Options struct {
-	// PluginDir is where the plugin binaries lie.
+	// PluginDir is the directory of the plugin binaries.
 	PluginDir string
-	// Listen is the address of the collector's gNMI server; port 0 takes a free one.
+	// Listen is the address of the collector's gNMI server; port 0 selects a free one.
 	Listen string
+	// HTTP is the address of /metrics, /healthz and /readyz; they are not served if empty.
+	HTTP string
 	// Virtual plays on a virtual clock: as fast as it can be computed, and the same in
 	// every run. Otherwise an epoch takes its time.
 	Virtual bool
-	// BMv2 are the switches, by name or role, that are BMv2's simple_switch_grpc in place of soft switches.
+	// BMv2 are the switches, by name or role, that run BMv2's simple_switch_grpc instead of a soft
+	// switch.
 	BMv2 []string
-	// Logger hears what the collector and the switches log; nil discards.
+	// Logger receives the logs of the collector and the switches; nil disables logging.
 	Logger *slog.Logger
-	// OnEpoch, when set, is called after each epoch.
+	// OnEpoch is called after each epoch; nil for none.
 	OnEpoch func(*Run) error
-	// Version is what the collector calls itself.
+	// Compiler shares compiled programs between runs; nil compiles them anew.
+	Compiler *lab.Compiler
+	// Version is the version that the collector reports.
 	Version string
 }
 
@@ -61,12 +66,12 @@ type Run struct {
 	closers []io.Closer
 	actions []action
 	places  map[string]*placement
-	scorers map[string]score.Scorer // by plugin
-	scored  []string                // their names, in the order of the scenario
+	scorers map[string]*score.Scorer // by plugin
+	scored  []string                 // their names, in the order of the scenario
 	latency *latencies
 	report  Report
 
-	watching []context.CancelFunc // ends the subscriptions to rows that are only told when asked for
+	watching []context.CancelFunc // ends the subscriptions to watched rows
 }
 
 // Open builds the network and starts the collector against it. When it returns, every
@@ -75,7 +80,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r = &Run{s: s, o: o, reports: make(chan collector.Report, 64), scorers: map[string]score.Scorer{}}
+	r = &Run{s: s, o: o, reports: make(chan collector.Report, 64), scorers: map[string]*score.Scorer{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
@@ -105,7 +110,8 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	if err != nil {
 		return r, err
 	}
-	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock, Seed: s.Seed, Logger: o.Logger}); err != nil {
+	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock,
+		Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler}); err != nil {
 		return r, err
 	}
 	if r.cfg, err = s.collectorConfig(r.net, o.PluginDir, o.Listen); err != nil {
@@ -121,6 +127,9 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	if o.Virtual {
 		r.report.Clock = "virtual"
 	}
+	for _, path := range slices.Sorted(maps.Keys(r.places)) {
+		r.report.Traces = append(r.report.Traces, r.places[path].trace)
+	}
 	if r.client, err = dial(r.report.GNMI); err != nil {
 		return r, err
 	}
@@ -131,15 +140,19 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 func bmv2Switches(f *lab.Fabric, names []string) (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, name := range names {
-		if !slices.ContainsFunc(f.Switches, func(s lab.Switch) bool { return s.Name == name || string(s.Role) == name }) {
-			return nil, fmt.Errorf("scenario: BMv2 in place of %q: expected a switch of the topology, or a role (edge, transit) that is in it", name)
+		if !slices.ContainsFunc(f.Switches, func(s lab.Switch) bool {
+			return s.Name == name ||
+				string(s.Role) == name
+		}) {
+			return nil, fmt.Errorf("scenario: BMv2 instead of %q: expected a switch of the topology, or a role (edge, transit) that is in it", name)
 		}
 		out[name] = true
 	}
 	return out, nil
 }
 
-// virtualLimit bounds, in real time, what a boundary takes on a virtual clock. Packets are played meanwhile, on a busy machine slowly.
+// virtualLimit bounds, in real time, what a boundary takes on a virtual clock. Packets are played
+// meanwhile, on a busy machine slowly.
 const virtualLimit = 3 * time.Minute
 
 // virtualStart is when virtual time begins.
@@ -158,6 +171,7 @@ func (r *Run) startCollector(ctx context.Context) (err error) {
 	if r.virtual != nil {
 		deps.Clock = r.virtual
 	}
+	r.cfg.HTTP.Address = r.o.HTTP
 	if r.col, err = collector.New(r.cfg, deps); err != nil {
 		return err
 	}
@@ -174,6 +188,7 @@ func (r *Run) startCollector(ctx context.Context) (err error) {
 	if err := r.outs.Start(); err != nil {
 		return err
 	}
+	r.col.Health().Outputs.Store(true)
 	var outCtx context.Context
 	outCtx, r.stopOut = context.WithCancel(context.WithoutCancel(ctx))
 	r.outDone = make(chan error, 1)
@@ -206,13 +221,13 @@ func (r *Run) waitReady(ctx context.Context) []string {
 	}
 }
 
-// waitForwarding waits until the collector says that all switches are connected, those that are not measured, too: they have
-// their routes then.
+// waitForwarding waits until the collector reports all switches as connected, also those that are
+// not measured: they have their routes then.
 func (r *Run) waitForwarding(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
 	for {
-		leaves, err := r.client.leaves(ctx, [][]string{{"collector", "devices"}})
+		leaves, err := r.client.leaves(ctx, "collector", "devices")
 		if err != nil {
 			return err
 		}
@@ -266,14 +281,15 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 	var watching sync.WaitGroup
 	r.latency = &latencies{first: map[uint64]time.Duration{}}
 	if r.virtual == nil && len(r.scored) > 0 {
-		marker := r.scorers[r.scored[0]].Marker()
+		a := r.scorers[r.scored[0]].Algorithm()
+		marker := append([]string{a.Root}, a.Marker...)
 		watching.Go(func() { r.latency.watch(watch, r.client, marker, r.o.Logger) })
 	}
 	err := play(ctx)
 	stop()
 	watching.Wait()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		err = nil // the end that was asked for
+		err = nil // the requested end
 	}
 	if err != nil {
 		r.report.Error = err.Error()
@@ -288,7 +304,11 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 
 func (r *Run) fillStats() {
 	s := r.net.Stats()
-	r.report.Network = NetworkStats{Sent: s.Sent, Received: s.Received, Lost: s.Lost, LagNS: int64(s.Lag)}
+	r.report.Network = NetworkStats{
+		Sent: s.Sent, Copied: s.Copied, FromControllers: s.FromControllers, Received: s.Received, Lost: s.Lost,
+		Dropped:  s.Dropped,
+		InFlight: s.InTransit, LagNS: int64(s.Lag),
+	}
 	r.report.Latency = r.latency.summary()
 }
 
@@ -362,7 +382,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 	return nil
 }
 
-// playWall plays beside a collector that runs on the wall clock.
+// playWall plays while a collector runs on the wall clock.
 func (r *Run) playWall(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -464,4 +484,13 @@ func (l *latencies) summary() *Latency {
 	}
 	slices.Sort(all)
 	return &Latency{MedianNS: int64(all[len(all)/2]), WorstNS: int64(all[len(all)-1]), Epochs: len(all)}
+}
+
+// History returns the scores of an algorithm's epochs so far; ok is false if it is not scored.
+func (r *Run) History(algorithm string) (h *score.History, ok bool) {
+	s, ok := r.scorers[algorithm]
+	if !ok {
+		return nil, false
+	}
+	return s.History(), true
 }

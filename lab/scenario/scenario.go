@@ -7,7 +7,7 @@
 // Load reports everything that is wrong in a file at once, with line and key. Open
 // builds the network, starts a collector against it as a user would (a generated
 // configuration, P4Runtime and gNMI over TCP), and Run plays the traffic epoch by
-// epoch, reads the results back over gNMI and sets them beside the exact truth.
+// epoch, reads the results back over gNMI and compares them with the ground truth.
 package scenario
 
 import (
@@ -27,9 +27,9 @@ import (
 type Scenario struct {
 	// Name is a short name of the scenario.
 	Name string `yaml:"name"`
-	// Summary says in one line what it shows.
+	// Summary describes the scenario in one line.
 	Summary string `yaml:"summary"`
-	// Notes are for the page of its figures: what they are to be compared with.
+	// Notes are for the page of its figures.
 	Notes string `yaml:"notes"`
 	// Seed makes traffic, losses and hashing the same in every run.
 	Seed uint64 `yaml:"seed"`
@@ -43,13 +43,17 @@ type Scenario struct {
 	Programs map[string]string `yaml:"programs"`
 	// Guard is the time between the flips and the read-out; the collector's own when 0.
 	Guard time.Duration `yaml:"guard"`
-	// Drain is the further time until what packets are counted in where they leave is read; the collector's own when 0.
+	// Drain is the further delay before egress counters are read; the
+	// collector's own when 0.
 	Drain time.Duration `yaml:"drain"`
-	// Deadline counts from an epoch's end until all must have been read; the collector's own when 0.
+	// Deadline counts from an epoch's end until all must have been read; the collector's own when
+	// 0.
 	Deadline time.Duration `yaml:"deadline"`
-	// ScoreEvery reads and scores only every so manyth epoch, for long runs; every one when 0. The status of all is told.
+	// ScoreEvery is the distance of epochs that are read and scored, for long runs; 0: every epoch.
+	// The status of all epochs is reported.
 	ScoreEvery int `yaml:"score-every"`
-	// Watch is of how many flows the sizes are asked for, so that they are scored; of those of the first epoch.
+	// Watch is the number of flows whose sizes are requested and scored; of those of the
+	// first epoch.
 	Watch int `yaml:"watch"`
 	// Topology is the network.
 	Topology Topology `yaml:"topology"`
@@ -59,13 +63,14 @@ type Scenario struct {
 	Faults []Fault `yaml:"faults"`
 	// Algorithms are the plugins, each as the collector's configuration has it (plugins.instances).
 	Algorithms []config.Section `yaml:"algorithms"`
-	// Outputs are further outputs of the collector, as its configuration has them; gNMI is always on.
-	Outputs map[string]config.Section `yaml:"outputs"`
+	// Outputs are further outputs of the collector, as its configuration has them; gNMI is always
+	// on.
+	Outputs []config.Output `yaml:"outputs"`
 	// Expect are the bounds that results must keep.
 	Expect []Bound `yaml:"expect"`
 }
 
-// SetDefaults fills in what a file need not say.
+// SetDefaults sets the defaults of absent keys.
 func (s *Scenario) SetDefaults() {
 	*s = Scenario{Seed: 1, Epoch: time.Second, Program: "univmon"}
 	s.Topology.SetDefaults()
@@ -83,9 +88,9 @@ type Topology struct {
 	HostsPerLeaf int `yaml:"hosts-per-leaf"`
 	// K is the arity of a fat tree: k pods of k/2 edge and k/2 aggregation switches.
 	K int `yaml:"k"`
-	// Pods builds only so many pods of a fat tree; all when 0.
+	// Pods is the number of pods of a fat tree; 0: all.
 	Pods int `yaml:"pods"`
-	// Cores builds only so many core switches of a fat tree, a multiple of k/2; all (k/2)² when 0.
+	// Cores is the number of core switches of a fat tree, a multiple of k/2; 0: all (k/2)².
 	Cores int `yaml:"cores"`
 	// Latency is that of every link between switches.
 	Latency time.Duration `yaml:"latency"`
@@ -102,7 +107,7 @@ func (t *Topology) SetDefaults() {
 type Component struct {
 	// Name is the component's name in errors.
 	Name string `yaml:"name"`
-	// Trace replays a capture file (pcap, gzipped or not) in place of generating packets.
+	// Trace replays a capture file (pcap, gzipped or not) instead of generating packets.
 	Trace string `yaml:"trace"`
 	// Repeat plays the trace again when it ends.
 	Repeat bool `yaml:"repeat"`
@@ -112,25 +117,27 @@ type Component struct {
 	Until time.Duration `yaml:"until"`
 	// Rate is the mean number of packets a second.
 	Rate float64 `yaml:"rate"`
-	// Exact makes every flow send exactly its number of packets in each epoch, in place of a rate.
+	// Exact makes every flow send exactly its number of packets in each epoch, instead of a rate.
 	Exact bool `yaml:"exact"`
 	// Fresh makes flows be others in every epoch; of exact ones.
 	Fresh bool `yaml:"fresh"`
 	// Workload draws flow sizes from a published distribution: dctcp, hadoop, vl2 or cache.
 	Workload string `yaml:"workload"`
-	// Scale is what the sizes of exact flows are multiplied with, and the size of all where there is no distribution; 1 when 0.
+	// Scale is what the sizes of exact flows are multiplied with, and the size of all where there
+	// is no distribution; 1 when 0.
 	Scale float64 `yaml:"scale"`
 	// MaxPackets is the largest size of an exact flow; no limit when 0.
 	MaxPackets int `yaml:"max-packets"`
-	// Victims are exact flows that lose packets between the switch where they enter and that where they leave.
+	// Victims are exact flows that lose packets between the switch where they enter and that where
+	// they leave.
 	Victims traffic.Victims `yaml:"victims"`
-	// Changes are what becomes of exact flows later; times count from the first epoch.
+	// Changes are later changes of exact flows; times count from the first epoch.
 	Changes []traffic.Change `yaml:"changes"`
 	// Flows is the number of flows.
 	Flows int `yaml:"flows"`
 	// Zipf makes flow sizes fall with their rank to this power; 0 makes all alike.
 	Zipf float64 `yaml:"zipf"`
-	// CDF draws flow sizes from a cumulative distribution, in place of zipf.
+	// CDF draws flow sizes from a cumulative distribution, instead of zipf.
 	CDF []traffic.SizePoint `yaml:"cdf"`
 	// IPv6 is the share of flows that are IPv6.
 	IPv6 float64 `yaml:"ipv6"`
@@ -146,17 +153,18 @@ type Component struct {
 	Target netip.Addr `yaml:"target"`
 }
 
-// Fault is something that goes wrong for a while.
+// Fault is a temporary failure.
 type Fault struct {
 	// Link is the link it happens to, such as leaf1-spine2.
 	Link string `yaml:"link"`
 	// Loss is the share of packets lost, 0 to 1.
 	Loss float64 `yaml:"loss"`
-	// Flows is the share of flows that Loss is about, chosen by a hash of the flow: a grey failure. All when 0.
+	// Flows is the share of flows that Loss is about, chosen by a hash of the flow: a grey failure.
+	// All when 0.
 	Flows float64 `yaml:"flows"`
 	// Down takes the link down.
 	Down bool `yaml:"down"`
-	// Switch is the switch that dies, for good, unless Deaf or Late say what else befalls it.
+	// Switch is the switch that fails permanently, unless Deaf or Late set another fault.
 	Switch string `yaml:"switch"`
 	// Deaf makes the switch refuse all calls of its controllers, while it forwards packets.
 	Deaf bool `yaml:"deaf"`
@@ -182,7 +190,8 @@ type Bound struct {
 	AtMost *float64 `yaml:"at-most"`
 }
 
-// mostWatched is how many flows a scenario can watch: each at its switch and of the network, on one stream.
+// mostWatched is how many flows a scenario can watch: each at its switch and of the network, on one
+// stream.
 const mostWatched = 5000
 
 // Load reads a scenario file; the error lists every problem with its line.
@@ -261,7 +270,8 @@ func (s *Scenario) Validate() error {
 		case x.Switch != "" && f.Find(x.Switch) < 0:
 			errs.Add(key, "no switch is called %q", x.Switch)
 		case x.Link != "" && !slices.ContainsFunc(f.Links, func(l lab.Link) bool { return f.LinkName(l) == x.Link }):
-			errs.Add(key, "no link is called %q; a link's name is both switches', such as %s", x.Link, f.LinkName(f.Links[0]))
+			errs.Add(key, "no link is called %q; a link's name is both switches', such as %s", x.Link,
+				f.LinkName(f.Links[0]))
 		case x.Loss < 0 || x.Loss > 1:
 			errs.Add(key, "a loss is a share, 0 to 1; found %v", x.Loss)
 		case x.Flows < 0 || x.Flows > 1:
@@ -288,7 +298,7 @@ func (s *Scenario) Validate() error {
 	return errs.Err()
 }
 
-// check says what does not go together.
+// check reports conflicting settings.
 func (c *Component) check(epoch time.Duration) error {
 	if _, err := c.sizes(); err != nil {
 		return err
@@ -303,7 +313,8 @@ func (c *Component) check(epoch time.Duration) error {
 	case c.Rate != 0 || c.Zipf != 0 || c.Target.IsValid() || c.Trace != "":
 		return errors.New("exact flows have neither a rate, zipf, a target nor a trace")
 	case c.From%epoch != 0 || c.Until%epoch != 0:
-		return fmt.Errorf("exact flows begin and end with an epoch; from %v and until %v are no multiples of %v", c.From, c.Until, epoch)
+		return fmt.Errorf("exact flows begin and end with an epoch; from %v and until %v are no multiples of %v",
+			c.From, c.Until, epoch)
 	}
 	return nil
 }

@@ -10,22 +10,18 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/univmon"
 )
 
-// plugins is a folder with the built-in plugins, made once for the tests.
+// plugins is a directory with the built-in plugins, built once for the tests.
 var plugins string
 
-func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon") }
+// compiler compiles each program once for all networks of the tests.
+var compiler lab.Compiler
 
-// of returns what UnivMon came to in an epoch.
-func of(e scenario.EpochScore) *univmon.Score {
-	if s, ok := e.Results["univmon"].(*univmon.Score); ok {
-		return s
-	}
-	return &univmon.Score{}
-}
+func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon") }
 
 // play plays a scenario on a virtual clock.
 func play(t *testing.T, s *scenario.Scenario) *scenario.Report {
@@ -36,7 +32,7 @@ func play(t *testing.T, s *scenario.Scenario) *scenario.Report {
 // playWith plays a scenario with the tests' plugins, on a free port.
 func playWith(tb testing.TB, s *scenario.Scenario, o scenario.Options) *scenario.Report {
 	tb.Helper()
-	o.PluginDir, o.Listen = plugins, "127.0.0.1:0"
+	o.PluginDir, o.Listen, o.Compiler = plugins, "127.0.0.1:0", &compiler
 	run, err := scenario.Open(tb.Context(), s, o)
 	if err != nil {
 		tb.Fatal(err)
@@ -48,6 +44,7 @@ func playWith(tb testing.TB, s *scenario.Scenario, o scenario.Options) *scenario
 	if err := run.Close(); err != nil {
 		tb.Error(err)
 	}
+	accounted(tb, report)
 	return report
 }
 
@@ -76,12 +73,15 @@ func TestDefaultScenario(t *testing.T) {
 	s.Epochs = 10
 	r := play(t, s)
 	check(t, r, 10)
-	// 8,000 packets a second for ten epochs (and the next one's guard), the elephant's 2,400, the attack's 18,000.
+	// 8,000 packets a second for ten epochs (and the next one's guard), the elephant's 2,400, the
+	// attack's 18,000.
 	if r.Network.Sent < 95_000 || r.Network.Lost == 0 {
-		t.Errorf("%d packets sent, %d lost: the scenario's traffic or its fault did not happen", r.Network.Sent, r.Network.Lost)
+		t.Errorf("%d packets sent, %d lost: the scenario's traffic or its fault did not happen", r.Network.Sent,
+			r.Network.Lost)
 	}
-	// The attack runs from the sixth to the eighth epoch: 3,000 flows of 6,000 packets a second, each flow a source
-	// address of its own but for collisions in the hosts' 255 addresses; reported are destinations with 1,000 sources and more.
+	// The attack runs from the sixth to the eighth epoch: 3,000 flows of 6,000 packets a second,
+	// each flow a source address of its own but for collisions in the hosts' 255 addresses;
+	// reported are destinations with 1,000 sources and more.
 	for i, e := range r.Epochs {
 		attacked := i >= 5 && i < 8
 		if attacked != (len(of(e).Victims) == 1) {
@@ -158,7 +158,8 @@ func TestVirtualTimeIsDeterministic(t *testing.T) {
 		var b strings.Builder
 		for _, e := range play(t, s).Epochs {
 			for _, v := range of(e).Views {
-				fmt.Fprintf(&b, "%v %v %v %v %v %v\n", v.View, v.Packets, v.Entropy, v.Distinct, v.SecondMoment, v.HeavyHitters)
+				fmt.Fprintf(&b, "%v %v %v %v %v %v\n", v.View, v.Packets, *v.Entropy, *v.Distinct, *v.SecondMoment,
+					*v.Hitters)
 			}
 		}
 		runs[i] = b.String()
@@ -198,14 +199,15 @@ func TestScenarioErrorsNameLineAndKey(t *testing.T) {
 		{"bound without a limit", "expect:\n  - {measure: lost}\n", "at-least"},
 		{"unknown link", "faults:\n  - {link: leaf1-leaf2, from: 1s}\n", "leaf1-leaf2"},
 		{"no fault", "faults:\n  - {link: leaf1-spine2, flows: 0.01}\n", "faults[0]: nothing happens to the link"},
-		{"a link's fault at a switch", "faults:\n  - {switch: leaf1, loss: 0.1}\n", "faults[0]: loss, flows and down befall a link"},
+		{"a link's fault at a switch", "faults:\n  - {switch: leaf1, loss: 0.1}\n",
+			"faults[0]: loss, flows and down befall a link"},
 		{"too many watched flows", "watch: 100000\n", "watch: expected 0 to 5000"},
 		{"unknown host", "traffic:\n  - {rate: 1, flows: 1, senders: [h99]}\n", "h99"},
 		{"empty file", "", "traffic: there is none"},
 		{"no component", "name: x\ntraffic: []\n", "traffic: there is none"},
 		{"traffic without packets", "traffic:\n  - {name: idle}\n", "traffic[0]"},
 		{"impossible topology", "topology: {kind: fat-tree, k: 3}\n", "k must be even"},
-		{"second document", "name: x\n---\nname: y\n", "s.yaml:2: a second YAML document begins here"},
+		{"second document", "name: x\n---\nname: y\n", "s.yaml:3:1: a second YAML document begins here"},
 		{"endless rate", "traffic:\n  - {rate: 1e300, flows: 1}\n", "at most 1000000000 packets a second"},
 		{"endless flows", "traffic:\n  - {rate: 1, flows: 9999999999}\n", "at most 16777216 flows"},
 		{"endless epoch", "epoch: 99999h\n", "expected 10ms to 24h"},
@@ -234,7 +236,8 @@ func TestOpenSaysWhatCannotBe(t *testing.T) {
 		{"program", func(s *scenario.Scenario, _ *scenario.Options) { s.Program = "nothing" }, "nothing"},
 		{"trace", func(s *scenario.Scenario, _ *scenario.Options) { s.UseTrace("missing.pcap") }, "missing.pcap"},
 		{"no packets", func(s *scenario.Scenario, _ *scenario.Options) { s.UseTrace(empty) }, "nothing to measure"},
-		{"plugin folder", func(_ *scenario.Scenario, o *scenario.Options) { o.PluginDir = t.TempDir() }, "univmon does not run"},
+		{"plugin directory", func(_ *scenario.Scenario, o *scenario.Options) { o.PluginDir = t.TempDir() },
+			"univmon does not run"},
 		{"address", func(_ *scenario.Scenario, o *scenario.Options) { o.Listen = "127.0.0.1:notaport" }, "notaport"},
 	}
 	for _, tt := range tests {
@@ -242,7 +245,7 @@ func TestOpenSaysWhatCannotBe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true}
+		o := scenario.Options{Compiler: &compiler, PluginDir: plugins, Listen: "127.0.0.1:0", Virtual: true}
 		tt.change(s, &o)
 		run, err := scenario.Open(t.Context(), s, o)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {

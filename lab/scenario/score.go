@@ -20,26 +20,27 @@ import (
 	"github.com/netsketch/netsketch/lab/truth"
 )
 
-// Algorithms lists those that are scored.
+// Algorithms returns the algorithms that are scored.
 func Algorithms() []score.Algorithm {
 	return []score.Algorithm{univmon.Algorithm(), chamelemon.Algorithm()}
 }
 
-// Measures lists the measures of all algorithms, and the one that every scenario has.
+// Measures returns the names of all measures: those of every scenario and those of the algorithms.
 func Measures() []string {
-	out := []string{PartialEpochs}
+	out := []string{PartialEpochs, CollectionMS, ResponseMS}
 	for _, a := range Algorithms() {
-		out = append(out, a.Measures...)
+		out = append(out, a.MeasureNames()...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// startScoring makes a scorer for each of the scenario's algorithms that has one.
+// startScoring makes a scorer for each algorithm of the scenario that is scored.
 func (r *Run) startScoring(f *lab.Fabric) error {
 	setting := score.Setting{Changes: r.s.changes(), Watch: r.s.Watch, Home: func(a netip.Addr) string {
 		for _, h := range f.Hosts {
-			if slices.ContainsFunc(append(h.Prefixes[:len(h.Prefixes):len(h.Prefixes)], h.V4, h.V6), func(p netip.Prefix) bool { return p.Contains(a) }) {
+			if slices.ContainsFunc(append(h.Prefixes[:len(h.Prefixes):len(h.Prefixes)], h.V4, h.V6),
+				func(p netip.Prefix) bool { return p.Contains(a) }) {
 				return f.Switches[h.Switch].Name
 			}
 		}
@@ -67,7 +68,7 @@ func (r *Run) startScoring(f *lab.Fabric) error {
 				continue
 			}
 			setting.Config = instance.Config
-			scorer, err := algorithm.New(setting)
+			scorer, err := score.New(algorithm, setting)
 			if err != nil {
 				return fmt.Errorf("scenario: algorithms: %w", err)
 			}
@@ -78,30 +79,25 @@ func (r *Run) startScoring(f *lab.Fabric) error {
 	return nil
 }
 
-// score reads the results of an epoch over gNMI and sets them beside the truth.
+// score reads the results of an epoch over gNMI and compares them with the ground truth.
 func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time.Time) time.Duration) error {
 	e := EpochScore{
-		Epoch: rep.Number, End: rep.End, Status: rep.Status.String(), Stages: stagesOf(rep.Stages), Results: map[string]score.Result{},
+		Epoch: rep.Number, End: rep.End, Status: rep.Status.String(), Stages: stagesOf(rep.Stages),
+		Results: map[string]*score.Result{},
 	}
 	index := len(r.report.Epochs)
 	if every := r.s.ScoreEvery; every <= 1 || index%every == every-1 {
-		what := r.truth(labTime(rep.Start), labTime(rep.End))
+		actual := r.truth(labTime(rep.Start), labTime(rep.End))
 		for _, name := range r.scored {
-			leaves, err := r.client.leaves(ctx, r.scorers[name].Subtrees())
+			scorer := r.scorers[name]
+			leaves, err := r.client.leaves(ctx, scorer.Algorithm().Root)
 			if err != nil {
 				return err
 			}
-			e.Results[name], err = r.scorers[name].Score(&score.Epoch{
-				Number: rep.Number, Index: index, Status: e.Status, Collection: rep.Stages.Read, Analysis: rep.Stages.Plugin,
-				Leaves: leaves, Truth: what,
-			})
-			if err != nil {
-				return fmt.Errorf("scenario: %s: %w", name, err)
-			}
-			if w, ok := r.scorers[name].(score.Watcher); ok {
-				if err := r.watch(ctx, w.Watch()); err != nil {
-					return err
-				}
+			e.Results[name] = scorer.Score(&score.Epoch{Number: rep.Number, Index: index, Status: e.Status,
+				Leaves: leaves, Truth: &actual})
+			if err := r.watch(ctx, scorer.Watch()); err != nil {
+				return err
 			}
 		}
 	}
@@ -122,7 +118,7 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 	return r.o.OnEpoch(r)
 }
 
-// watch subscribes to rows until the run is closed. It returns when the collector knows of it.
+// watch subscribes to rows until the run is closed. It returns when the collector has synchronized.
 func (r *Run) watch(ctx context.Context, rows []*gnmi.Path) error {
 	if len(rows) == 0 {
 		return nil
@@ -133,29 +129,30 @@ func (r *Run) watch(ctx context.Context, rows []*gnmi.Path) error {
 	if err != nil {
 		return err
 	}
-	known := make(chan error, 1)
-	go func() { // what comes is read with the rest of the results
+	synced := make(chan error, 1)
+	go func() { // updates are read with the rest of the results
 		for {
 			resp, err := stream.Recv()
 			if err != nil {
-				known <- fmt.Errorf("scenario: gNMI: %w", err)
+				synced <- fmt.Errorf("scenario: gNMI: %w", err)
 				return
 			}
 			if resp.GetSyncResponse() {
 				select {
-				case known <- nil:
+				case synced <- nil:
 				default:
 				}
 			}
 		}
 	}()
-	return <-known
+	return <-synced
 }
 
-// truth returns what happened in the epoch from start to end, of the switches whose bank was flipped at
-// both ends of it.
+// truth returns what happened in the epoch from start to end, of the switches whose bank was
+// flipped at both ends of it.
 func (r *Run) truth(start, end time.Duration) score.Truth {
-	out := score.Truth{Devices: map[string]*score.Device{}, Complete: true, Network: truth.Counts{}, Lost: truth.Counts{}}
+	out := score.Truth{Devices: map[string]*score.Device{}, Complete: true, Network: truth.Counts{},
+		Lost: truth.Counts{}}
 	edges := true
 	for i, sw := range r.net.Fabric().Switches {
 		record := r.net.Truth(i)

@@ -19,7 +19,7 @@ func resident(t *testing.T) int {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
-		t.Skipf("the size of the process is read from /proc, which is not there: %v", err)
+		t.Fatalf("the size of the process is read from /proc: %v", err)
 	}
 	pages, err := strconv.Atoi(strings.Fields(string(data))[1])
 	if err != nil {
@@ -53,7 +53,8 @@ func TestSoak64Switches(t *testing.T) {
 		}
 		for _, v := range of(e).Views {
 			if v.Device != "network" && v.Packets.Measured != v.Packets.True {
-				t.Errorf("epoch %d, %v: %v packets counted, %v true", e.Epoch, v.View, v.Packets.Measured, v.Packets.True)
+				t.Errorf("epoch %d, %v: %v packets counted, %v true", e.Epoch, v.View, v.Packets.Measured,
+					v.Packets.True)
 			}
 		}
 	}
@@ -66,13 +67,17 @@ func TestSoak64Switches(t *testing.T) {
 		len(r.Epochs), r.Switches, float64(r.Latency.MedianNS)/1e6, float64(r.Latency.WorstNS)/1e6, late>>20)
 }
 
-// 1,000 epochs of 50 ms on four edge switches of ChameleMon's sizes, none partial, none lost for the plugin. `make sustain` runs it
-// on the wall clock; with NETSKETCH_SUSTAIN=virtual it runs on a virtual one, where a machine that is too slow
-// makes no epoch partial, and the times of the stages, which are of real time on both, tell whether it was.
+// 1,000 epochs of 50 ms on four edge switches of ChameleMon's sizes, none partial, none lost for
+// the plugin. `make sustain` runs it on the wall clock; with NETSKETCH_SUSTAIN=virtual it runs on a
+// virtual one, where a slow machine makes no epoch partial; the times of the stages are real time
+// on both clocks.
 func TestChameleMonSustained(t *testing.T) {
 	clock := os.Getenv("NETSKETCH_SUSTAIN")
 	if clock == "" {
 		t.Skip("takes a minute and both cores: run `make sustain`, which sets NETSKETCH_SUSTAIN")
+	}
+	if clock != "wall" && clock != "virtual" {
+		t.Fatalf("NETSKETCH_SUSTAIN=%s: set wall or virtual", clock)
 	}
 	s := load(t, "sustained", 0)
 	r := playWith(t, s, scenario.Options{Virtual: clock == "virtual"})
@@ -87,8 +92,10 @@ func TestChameleMonSustained(t *testing.T) {
 		name string
 		of   func(scenario.Stages) int64
 	}{
-		{"flip", func(x scenario.Stages) int64 { return x.FlipNS }}, {"read-out", func(x scenario.Stages) int64 { return x.ReadNS }},
-		{"plugin", func(x scenario.Stages) int64 { return x.PluginNS }}, {"all", func(x scenario.Stages) int64 { return x.TotalNS }},
+		{"flip", func(x scenario.Stages) int64 { return x.FlipNS }},
+		{"read-out", func(x scenario.Stages) int64 { return x.ReadNS }},
+		{"plugin", func(x scenario.Stages) int64 { return x.PluginNS }},
+		{"all", func(x scenario.Stages) int64 { return x.TotalNS }},
 	} {
 		var all []int64
 		for _, e := range r.Epochs {
@@ -96,6 +103,7 @@ func TestChameleMonSustained(t *testing.T) {
 		}
 		slices.Sort(all)
 		ms := func(share float64) float64 { return float64(all[int(share*float64(len(all)-1))]) / 1e6 }
-		fmt.Printf("  %-8s median %.1f ms, 99 %% within %.1f ms, longest %.1f ms\n", stage.name, ms(0.5), ms(0.99), ms(1))
+		fmt.Printf("  %-8s median %.1f ms, 99 %% within %.1f ms, longest %.1f ms\n", stage.name, ms(0.5), ms(0.99),
+			ms(1))
 	}
 }

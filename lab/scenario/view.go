@@ -5,6 +5,8 @@ package scenario
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
@@ -15,7 +17,8 @@ import (
 type ViewWriter struct {
 	W        io.Writer
 	Terminal bool
-	// Size returns the terminal's columns and lines, which an epoch's screen is cut to; nil or 0 cuts nothing.
+	// Size returns the terminal's columns and lines, which an epoch's screen is cut to; nil or 0
+	// cuts nothing.
 	Size func() (columns, lines int)
 }
 
@@ -27,7 +30,8 @@ func (v *ViewWriter) Epoch(r *Run) error {
 	}
 	b := score.Canvas{Terminal: v.Terminal}
 	e := &rep.Epochs[len(rep.Epochs)-1]
-	b.Printf("%s  %s: %d switches, %d hosts, program %s\n", b.Bold("netsketch demo"), rep.Scenario, rep.Switches, rep.Hosts, rep.Program)
+	b.Printf("%s  %s: %d switches, %d hosts, program %s\n", b.Bold("netsketch demo"), rep.Scenario, rep.Switches,
+		rep.Hosts, rep.Program)
 	b.Printf("epoch %d, the %s of this run, ended %s", e.Epoch, ordinal(len(rep.Epochs)), e.End.Format("15:04:05.000"))
 	if n, of := e.missing(); n > 0 {
 		b.WriteString(b.Red(fmt.Sprintf("; no result for %d of %d views", n, of)))
@@ -43,8 +47,8 @@ func (v *ViewWriter) Epoch(r *Run) error {
 	}
 	b.WriteString("try it from another terminal:\n")
 	for _, name := range r.scored {
-		for _, line := range r.scorers[name].Commands(rep.GNMI) {
-			b.Printf("  %s\n", b.Bold(line))
+		for _, line := range r.scorers[name].Algorithm().Screen.Commands {
+			b.Printf("  %s\n", b.Bold(strings.ReplaceAll(line, "%s", rep.GNMI)))
 		}
 	}
 	text := b.String() + "\n"
@@ -58,8 +62,8 @@ func (v *ViewWriter) Epoch(r *Run) error {
 	return err
 }
 
-// fit cuts a screen to the terminal, so that its top stays where it is: long lines end early, and the last line tells
-// how many are left out.
+// fit cuts a screen to the terminal, so that its top stays where it is: long lines end early, and
+// the last line has the number of omitted lines.
 func fit(text string, size func() (columns, lines int)) string {
 	columns, rows := size()
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
@@ -75,7 +79,7 @@ func fit(text string, size func() (columns, lines int)) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// cut keeps what is seen in so many columns, and every control sequence.
+// cut keeps a number of visible columns, and every control sequence.
 func cut(line string, columns int) string {
 	var b strings.Builder
 	control := false
@@ -111,9 +115,17 @@ func ordinal(n int) string {
 // End draws what the whole run came to.
 func (v *ViewWriter) End(r *Report) error {
 	b := score.Canvas{Terminal: v.Terminal}
-	b.Printf("%s: %d epochs, %d packets sent, %d received\n", r.Scenario, len(r.Epochs), r.Network.Sent, r.Network.Received)
+	b.Printf("%s: %d epochs\n", r.Scenario, len(r.Epochs))
+	b.Printf("  packets: %s\n", r.Network.text())
+	for _, t := range r.Traces {
+		if t.LongerRecords > 0 {
+			b.Printf("  %s: %d of %d records hold more bytes than their packets had\n", t.File, t.LongerRecords,
+				t.Packets)
+		}
+	}
 	for _, t := range r.Totals {
-		b.Printf("  %-22s %-9s %10.5f   worst of one switch and epoch %10.5f\n", t.Measure, t.Dimension, t.Value, t.Worst)
+		b.Printf("  %-22s %-9s %10.5f   worst of one switch and epoch %10.5f\n", t.Measure, t.Dimension, t.Value,
+			t.Worst)
 	}
 	for _, x := range r.Expected {
 		mark := b.Green("met   ")
@@ -134,4 +146,17 @@ func (v *ViewWriter) End(r *Report) error {
 	}
 	_, err := io.WriteString(v.W, b.String())
 	return err
+}
+
+// text accounts for the packets in one line.
+func (s *NetworkStats) text() string {
+	out := fmt.Sprintf("%d sent = %d received + %d lost on links", s.Sent, s.Received, s.Lost)
+	for _, reason := range slices.Sorted(maps.Keys(s.Dropped)) {
+		out += fmt.Sprintf(" + %d dropped by switches (%s)", s.Dropped[reason], reason)
+	}
+	out += fmt.Sprintf(" + %d in flight", s.InFlight)
+	if more := s.Copied + s.FromControllers; more > 0 {
+		out += fmt.Sprintf(" - %d copies and packets of controllers", more)
+	}
+	return out
 }

@@ -16,36 +16,37 @@ import (
 type Victims struct {
 	// Share of the flows, 0 to 1. They are taken from those between hosts of different sites.
 	Share float64 `yaml:"share"`
-	// Loss is the probability with which each of their packets is lost, 0 to 1; every victim loses one at least.
+	// Loss is the probability with which each of their packets is lost, 0 to 1; every victim loses
+	// one at least.
 	Loss float64 `yaml:"loss"`
 }
 
-// Change is how a set of flows goes on from some time on.
+// Change changes a set of flows from a point in time.
 type Change struct {
-	// From is when, a multiple of the period.
+	// From is the time of the change, a multiple of the period.
 	From time.Duration `yaml:"from"`
-	// Flows is their number from then on; as before when 0.
+	// Flows is the number of flows from then on; 0: unchanged.
 	Flows int `yaml:"flows"`
-	// Victims are those from then on; as before when absent.
+	// Victims are the victims from then on; nil: unchanged.
 	Victims *Victims `yaml:"victims"`
 }
 
-// Exact describes flows each of which sends exactly its number of packets in every period, all
-// flows' packets mixed. A flow is the same, of the same size, however many others there are.
+// Exact describes flows that each send exactly their number of packets in every period, mixed with
+// the packets of the other flows. A flow and its size do not depend on the number of flows.
 type Exact struct {
-	Generated               // of which Rate and Zipf are not used; From and Until are multiples of the period
-	Period    time.Duration // as a rule the length of an epoch
-	Scale     float64       // what sizes drawn from CDF are multiplied with; 0: 1. With CDF nil, the size of every flow
+	Generated               // Rate and Zipf are not used; From and Until are multiples of the period
+	Period    time.Duration // usually the length of an epoch
+	Scale     float64       // factor for sizes drawn from CDF; 0: 1. Without CDF, the size of every flow
 	Most      int           // the largest size, in packets; 0: none
 	Fresh     bool          // other flows in every period
 	Victims   Victims
 	Changes   []Change // in the order of their times
 }
 
-// GenerateExact returns the packets that x describes among the hosts. The error names the
-// field that is out of range.
+// GenerateExact returns the packets that x describes between the hosts. The error names the invalid
+// field.
 func GenerateExact(x Exact, hosts []Host) (Source, error) {
-	x.Rate = 1 // of no meaning here
+	x.Rate = 1 // has no effect here
 	if x.Bytes == 0 {
 		x.Bytes = 128
 	}
@@ -91,11 +92,14 @@ func (x *Exact) checkExact() error {
 		field := fmt.Sprintf("changes[%d]", i)
 		switch {
 		case c.From <= at || (c.From-x.From)%x.Period != 0:
-			errs = append(errs, bad(field, "from %v is not after what comes before it, or no multiple of the period, %v", c.From, x.Period))
+			errs = append(errs, bad(field, "from %v must be after the previous change and a multiple of the period, %v",
+				c.From, x.Period))
 		case c.Flows < 0 || c.Flows > MaxFlows:
-			errs = append(errs, bad(field, "flows: %d; it must be 1 to %d, or 0 for as many as before", c.Flows, MaxFlows))
+			errs = append(errs, bad(field, "flows: %d; it must be 1 to %d, or 0 for as many as before", c.Flows,
+				MaxFlows))
 		case c.Victims != nil:
-			errs = append(errs, share(field+".victims.share", c.Victims.Share), share(field+".victims.loss", c.Victims.Loss))
+			errs = append(errs, share(field+".victims.share", c.Victims.Share),
+				share(field+".victims.loss", c.Victims.Loss))
 		}
 		at = c.From
 	}
@@ -106,24 +110,24 @@ func (x *Exact) checkExact() error {
 type exact struct {
 	x      Exact
 	hosts  []Host
-	rng    *rand.Rand // of what differs from period to period
+	rng    *rand.Rand // for values that differ by period
 	now    time.Duration
 	made   []exactFlow // of the generation below
-	gen    uint64      // of flows; they are made anew with every period when x.Fresh
+	gen    uint64      // of flows; with x.Fresh every period has new flows
 	victim []bool      // of made
-	chosen Victims     // that victim was made for
+	chosen Victims     // the victims of the slice victim
 	total  int         // packets in this period
 	next   int         // of order
 	order  []int32     // of flows, a packet each
-	left   []int32     // packets that a flow has still to send in this period
-	lose   []int32     // of which so many are lost
+	left   []int32     // packets that a flow has not sent in this period
+	lose   []int32     // number of these that are lost
 }
 
 type exactFlow struct {
 	genFlow
 	size    int32
-	far     bool    // its hosts are of different sites
-	fortune float64 // victims are those with the least
+	far     bool    // its hosts are at different sites
+	fortune float64 // the flows with the least are victims
 }
 
 // Next returns the next packet.
@@ -140,13 +144,13 @@ func (s *exact) Next() (Packet, error) {
 	p := Packet{At: at, Host: f.host, Frame: f.frame}
 	if lose := s.lose[i]; lose > 0 && s.rng.IntN(int(s.left[i])) < int(lose) {
 		s.lose[i]--
-		p.Doomed = uint8(1 + s.rng.IntN(2)) // every way between two sites has two links at least
+		p.Doomed = uint8(1 + s.rng.IntN(2)) // every path between two sites has at least two links
 	}
 	s.left[i]--
 	return p, nil
 }
 
-// begin lays out the next period.
+// begin prepares the next period.
 func (s *exact) begin() error {
 	s.now += s.x.Period
 	if s.x.Until != 0 && s.now >= s.x.Until {
@@ -180,13 +184,13 @@ func (s *exact) begin() error {
 	return nil
 }
 
-// make makes flows until there are n, or takes the last ones away.
+// make creates or removes flows until there are n.
 func (s *exact) make(n int) error {
 	if len(s.made) > n {
 		s.made = s.made[:n]
 	}
 	for i := len(s.made); i < n; i++ {
-		// Each flow has a generator of its own, so that it does not depend on the others.
+		// Each flow has its own generator, so it does not depend on the others.
 		rng := rand.New(rand.NewPCG(s.x.Seed+s.gen*0x9e3779b97f4a7c15, uint64(i)))
 		g, to, err := s.x.flow(rng, s.hosts)
 		if err != nil {
@@ -211,7 +215,7 @@ func (s *exact) size(share float64) int32 {
 	return int32(min(max(size, 1), math.MaxInt32/2))
 }
 
-// choose makes the share of all flows victims that had the least fortune.
+// choose selects the share of the flows with the least fortune as victims.
 func (s *exact) choose(v Victims) {
 	s.victim = make([]bool, len(s.made))
 	var far []int
@@ -235,7 +239,7 @@ func (s *exact) choose(v Victims) {
 	}
 }
 
-// deal mixes the packets of a period and says how many each victim loses.
+// deal mixes the packets of a period and sets the losses of each victim.
 func (s *exact) deal(loss float64) {
 	s.order, s.next = s.order[:0], 0
 	s.left = slices.Grow(s.left[:0], len(s.made))[:len(s.made)]

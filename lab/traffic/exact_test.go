@@ -60,8 +60,9 @@ func exactly() traffic.Exact {
 		panic(err)
 	}
 	return traffic.Exact{
-		Generated: traffic.Generated{Name: "exact", Seed: 3, Flows: 400, CDF: cdf, V6Share: 0.1, From: time.Second, Until: 2 * time.Second},
-		Period:    100 * time.Millisecond, Scale: 0.05, Most: 50,
+		Generated: traffic.Generated{Name: "exact", Seed: 3, Flows: 400, CDF: cdf, V6Share: 0.1, From: time.Second,
+			Until: 2 * time.Second},
+		Period: 100 * time.Millisecond, Scale: 0.05, Most: 50,
 		Victims: traffic.Victims{Share: 0.1, Loss: 0.2},
 		Changes: []traffic.Change{
 			{From: 1300 * time.Millisecond, Flows: 600},
@@ -84,7 +85,8 @@ func TestExactFlows(t *testing.T) {
 			flows, victims = 600, 60
 		}
 		if len(p.sent) != flows || len(p.lost) != victims {
-			t.Errorf("period %d: %d flows, %d lose packets; want %d and %d", i, len(p.sent), len(p.lost), flows, victims)
+			t.Errorf("period %d: %d flows, %d lose packets; want %d and %d", i, len(p.sent), len(p.lost), flows,
+				victims)
 		}
 		for k, n := range got[0].sent {
 			if p.sent[k] != n {

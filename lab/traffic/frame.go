@@ -29,11 +29,11 @@ type FrameSpec struct {
 	Length           int // whole frame in bytes; shorter than the headers: just the headers
 }
 
-// hopLimit is that of packets that have not been forwarded yet.
+// hopLimit is the hop limit of packets before the first hop.
 const hopLimit = 64
 
 // BuildFrame returns the frame, with correct lengths and checksums. Its MAC addresses and
-// its payload are zeros: a network of routers sets the former, and nobody reads the latter.
+// its payload are zeros: routers set the former, and the payload has no reader.
 func BuildFrame(s FrameSpec) []byte {
 	v6 := s.Src.Is6()
 	ip, transport := ipv4Len, 0

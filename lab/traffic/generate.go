@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Host is one that sends or receives generated traffic. It owns every address of
+// Host sends or receives generated traffic. It owns every address of
 // its prefixes.
 type Host struct {
 	V4, V6 netip.Prefix
@@ -34,26 +34,26 @@ type Generated struct {
 	Seed    uint64
 	Rate    float64       // packets a second, mean; gaps are exponential
 	From    time.Duration // first packet not before
-	Until   time.Duration // and none at or after; 0: no end
+	Until   time.Duration // last packet before; 0: no end
 	Flows   int           // size of the population, above 0
 	Zipf    float64       // sizes fall with rank as rank^-Zipf; 0 with CDF nil: all equal
-	CDF     []SizePoint   // sizes drawn from this distribution, in place of Zipf
+	CDF     []SizePoint   // sizes drawn from this distribution, instead of Zipf
 	V6Share float64       // share of flows that are IPv6, 0 to 1
 	UDP     float64       // share of flows that are UDP, the rest TCP
 	Bytes   int           // length of each frame; at least 78, the longest header stack; 0: 128
 	Senders []int         // sending hosts; nil: all
-	// Receivers are the receiving hosts; nil: all. A flow whose receiver would be
-	// its sender takes the next host.
+	// Receivers are the receiving hosts; nil: all. A flow whose receiver equals its sender uses the
+	// next host.
 	Receivers []int
 	// Target, when valid, is the one destination of all flows, and each flow has a
-	// source address of its own: the shape of a distributed attack.
+	// own source address, as in a distributed attack.
 	Target netip.Addr
 }
 
 // minFrame is the longest header stack that is generated: Ethernet, IPv6, TCP.
 const minFrame = ethernetLen + ipv6Len + tcpLen
 
-// Bounds of what is generated: time has nanoseconds, and every flow is held in memory.
+// Limits of generated traffic: time has a resolution of nanoseconds, and every flow is in memory.
 const (
 	MaxRate  = 1_000_000_000 // packets a second
 	MaxFlows = 1 << 24
@@ -92,7 +92,8 @@ func (g *Generated) check(hosts int) error {
 	last := SizePoint{}
 	for i, p := range g.CDF {
 		if p.Packets < last.Packets || p.Share < last.Share || p.Packets <= 0 || p.Share > 1 {
-			return bad("cdf", "point %d (%v packets, share %v) does not continue the one before it", i, p.Packets, p.Share)
+			return bad("cdf", "point %d (%v packets, share %v) does not continue the one before it", i, p.Packets,
+				p.Share)
 		}
 		last = p
 	}
@@ -102,8 +103,8 @@ func (g *Generated) check(hosts int) error {
 	return errors.Join(index("senders", g.Senders), index("receivers", g.Receivers))
 }
 
-// Generate returns the packets that g describes among the hosts. The error names
-// the field that is out of range.
+// Generate returns the packets that g describes between the hosts. The error names the invalid
+// field.
 func Generate(g Generated, hosts []Host) (Source, error) {
 	if g.Bytes == 0 {
 		g.Bytes = 128
@@ -139,7 +140,8 @@ type genFlow struct {
 	frame []byte
 }
 
-// flow draws the addresses and ports of a flow and builds its frame. It returns the receiving host, too.
+// flow draws the addresses and ports of a flow and builds its frame. It returns the receiving host,
+// too.
 func (g *Generated) flow(rng *rand.Rand, hosts []Host) (f genFlow, to int, err error) {
 	pick := func(list []int) int {
 		if list == nil {
@@ -190,7 +192,7 @@ var wellKnown = []uint16{22, 53, 80, 123, 443, 445, 3306, 5432, 6379, 8080, 9092
 // all-zeros one.
 func addrIn(p netip.Prefix, x uint64) (netip.Addr, error) {
 	if !p.IsValid() {
-		return netip.Addr{}, errors.New("no prefix of the family that the flow needs")
+		return netip.Addr{}, errors.New("no prefix of the flow's address family")
 	}
 	b := p.Masked().Addr().AsSlice()
 	free := min(len(b)*8-p.Bits(), 63)

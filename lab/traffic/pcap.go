@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
 )
 
-// ErrTrace is wrapped by every error about what a capture file holds.
+// ErrTrace is wrapped by every error about the content of a capture file.
 var ErrTrace = pcapfile.ErrFile
 
 // Trace replays a capture file: pcap with microseconds or nanoseconds, gzipped or
@@ -24,7 +24,7 @@ type Trace struct {
 	last  time.Duration
 }
 
-// OpenTrace opens the capture file at path. place says which host sends a frame.
+// OpenTrace opens the capture file at path. place returns the host that sends a frame.
 func OpenTrace(path string, place func(frame []byte) int) (*Trace, error) {
 	r, err := pcapfile.Open(path)
 	if err != nil {
@@ -34,7 +34,7 @@ func OpenTrace(path string, place func(frame []byte) int) (*Trace, error) {
 }
 
 // Next returns the next packet of the file. A file that ends within a packet is an
-// error that names the packet; the packets before it have been handed out.
+// error that names the packet; the packets before it have been returned.
 func (t *Trace) Next() (Packet, error) {
 	p, err := t.r.Next()
 	if errors.Is(err, io.EOF) {
@@ -56,8 +56,12 @@ func (t *Trace) Next() (Packet, error) {
 	return Packet{At: t.last, Host: host, Frame: p.Frame}, nil
 }
 
-// Packets returns how many packets have been handed out.
+// Packets returns the number of packets returned so far.
 func (t *Trace) Packets() int { return t.r.Packets() }
+
+// LongerRecords returns the number of records so far with more bytes than the recorded length of
+// their packets. Their frames have all of these bytes.
+func (t *Trace) LongerRecords() int { return t.r.LongerRecords() }
 
 // Close closes the file.
 func (t *Trace) Close() error { return t.r.Close() }
@@ -106,7 +110,7 @@ func (r *repeat) Next() (Packet, error) {
 	}
 }
 
-// Close closes the round that is being played.
+// Close closes the current round.
 func (r *repeat) Close() error {
 	if r.cur == nil {
 		return nil

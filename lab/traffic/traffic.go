@@ -3,9 +3,8 @@
 // Package traffic makes the packets of the lab: replayed from a capture file or
 // generated from a flow-size distribution and a seed.
 //
-// A Source hands out packets in time order. The same description and seed give
-// the same packets, byte for byte, on every machine. Sources are for one
-// goroutine.
+// A Source returns packets in time order. The same description and seed give the same packets, byte
+// for byte, on every machine. A Source is not safe for concurrent use.
 package traffic
 
 import (
@@ -20,19 +19,19 @@ type Packet struct {
 	At    time.Duration // since the start of the experiment
 	Host  int           // index of the sending host
 	Frame []byte        // Ethernet, without FCS; valid until the source's next call
-	// Doomed says that the packet is lost on the so manyth link between switches that it
-	// takes; 0: it is not. One that takes fewer is lost on none.
+	// Doomed is the number, from 1, of the link between switches on which the packet is lost; 0 for
+	// none. A packet with a shorter path is not lost.
 	Doomed uint8
 }
 
-// Source hands out packets in the order of their times.
+// Source returns packets in the order of their times.
 type Source interface {
 	// Next returns the next packet, and io.EOF after the last.
 	Next() (Packet, error)
 }
 
-// Merge returns a source of all packets of the sources in time order; of packets
-// with the same time, the one of the source named first comes first.
+// Merge returns a source of all packets of the sources in time order; packets with the same time
+// are in the order of the sources.
 func Merge(sources ...Source) Source {
 	if len(sources) == 1 {
 		return sources[0]
@@ -84,8 +83,8 @@ func (m *merged) Next() (Packet, error) {
 		}
 		heap.Init(&m.heads)
 	} else if len(m.heads) > 0 {
-		// The packet handed out last is still at the top: a frame stays valid
-		// until this call, so its source moves on only now.
+		// The latest packet is still at the top: its frame is valid until this call, so its source
+		// advances only now.
 		p, err := m.sources[m.heads[0].order].Next()
 		switch {
 		case errors.Is(err, io.EOF):
@@ -119,7 +118,7 @@ func (u *until) Next() (Packet, error) {
 	return p, err
 }
 
-// Shift returns a source whose packets come d later.
+// Shift returns a source whose packets are d later.
 func Shift(s Source, d time.Duration) Source {
 	if d == 0 {
 		return s

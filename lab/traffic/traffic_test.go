@@ -32,7 +32,8 @@ func hosts() []traffic.Host {
 }
 
 func generated() traffic.Generated {
-	return traffic.Generated{Name: "test", Seed: 7, Rate: 10_000, Flows: 500, Zipf: 1.1, V6Share: 0.3, UDP: 0.2, Until: 2 * time.Second}
+	return traffic.Generated{Name: "test", Seed: 7, Rate: 10_000, Flows: 500, Zipf: 1.1, V6Share: 0.3, UDP: 0.2,
+		Until: 2 * time.Second}
 }
 
 func drain(t *testing.T, s traffic.Source) []traffic.Packet {
@@ -51,8 +52,8 @@ func drain(t *testing.T, s traffic.Source) []traffic.Packet {
 	}
 }
 
-// A frame that gopacket, which shares no code with the builder, finds correct down
-// to its checksums is correct.
+// Frames are correct down to their checksums: gopacket, which shares no code with the builder,
+// checks them.
 func TestGeneratedFramesAreValid(t *testing.T) {
 	s, err := traffic.Generate(generated(), hosts())
 	if err != nil {
@@ -77,7 +78,7 @@ func TestGeneratedFramesAreValid(t *testing.T) {
 			t.Fatalf("packet %d is no flow", i)
 		}
 		if got, want := key.SrcAddr().String(), pkt.NetworkLayer().NetworkFlow().Src().String(); got != want {
-			t.Fatalf("packet %d: source %s, gopacket says %s", i, got, want)
+			t.Fatalf("packet %d: source %s, gopacket has %s", i, got, want)
 		}
 		h := hosts()[p.Host]
 		if !h.V4.Contains(key.SrcAddr()) && !h.V6.Contains(key.SrcAddr()) {
@@ -227,7 +228,8 @@ func capture(t *testing.T, n int, zip bool) (string, []byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		info := gopacket.CaptureInfo{Timestamp: start.Add(time.Duration(i) * 10 * time.Millisecond), CaptureLength: len(p.Frame), Length: len(p.Frame)}
+		info := gopacket.CaptureInfo{Timestamp: start.Add(time.Duration(i) * 10 * time.Millisecond),
+			CaptureLength: len(p.Frame), Length: len(p.Frame)}
 		if err := w.WritePacket(info, p.Frame); err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +318,8 @@ func FuzzTrace(f *testing.F) {
 	var buf bytes.Buffer
 	w := pcapgo.NewWriter(&buf)
 	info := gopacket.CaptureInfo{Timestamp: time.Unix(1, 0), CaptureLength: 4, Length: 4}
-	if err := errors.Join(w.WriteFileHeader(65535, layers.LinkTypeEthernet), w.WritePacket(info, []byte{1, 2, 3, 4})); err != nil {
+	if err := errors.Join(w.WriteFileHeader(65535, layers.LinkTypeEthernet),
+		w.WritePacket(info, []byte{1, 2, 3, 4})); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(buf.Bytes())
@@ -333,7 +336,7 @@ func FuzzTrace(f *testing.F) {
 			tr.Close()
 		}
 		if !errors.Is(err, io.EOF) && !errors.Is(err, traffic.ErrTrace) {
-			t.Fatalf("error of no known kind: %v", err)
+			t.Fatalf("error of an unexpected kind: %v", err)
 		}
 	})
 }

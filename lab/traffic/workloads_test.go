@@ -21,7 +21,7 @@ func above(points []SizePoint, x float64) float64 {
 	return 0
 }
 
-// TestWorkloads: sizes that are drawn follow the points, and are what the papers tell of them.
+// TestWorkloads: random sizes follow the points and match the papers' numbers.
 func TestWorkloads(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -47,15 +47,19 @@ func TestWorkloads(t *testing.T) {
 					count++
 				}
 			}
-			if got := float64(count) / n; math.Abs(got-1+above(points, math.Ceil(p.Packets))) > 0.001 || got < p.Share-0.001 {
-				t.Errorf("%s: %.4f of the flows have at most %v packets, published %.4f", tc.name, got, p.Packets, p.Share)
+			if got := float64(count) / n; math.Abs(got-1+above(points, math.Ceil(p.Packets))) > 0.001 ||
+				got < p.Share-0.001 {
+				t.Errorf("%s: %.4f of the flows have at most %v packets, published %.4f", tc.name, got, p.Packets,
+					p.Share)
 			}
 		}
 		single := 1 - above(points, 1)
 		if math.Abs(single-tc.single) > 0.001 || math.Abs(sum/n/tc.mean-1) > 0.02 {
-			t.Errorf("%s: %.4f of the flows have one packet, expected %.4f; mean %.2f, expected %.2f", tc.name, single, tc.single, sum/n, tc.mean)
+			t.Errorf("%s: %.4f of the flows have one packet, expected %.4f; mean %.2f, expected %.2f", tc.name, single,
+				tc.single, sum/n, tc.mean)
 		}
-		if Size(points, 0) != 1 || Size(points, 1) != uint32(math.Ceil(points[len(points)-1].Packets)) || Size(points, 2) != Size(points, 1) {
+		if Size(points, 0) != 1 || Size(points, 1) != uint32(math.Ceil(points[len(points)-1].Packets)) ||
+			Size(points, 2) != Size(points, 1) {
 			t.Errorf("%s: sizes %d to %d", tc.name, Size(points, 0), Size(points, 1))
 		}
 		hosts := []Host{{V4: netip.MustParsePrefix("10.0.0.0/24")}, {V4: netip.MustParsePrefix("10.0.1.0/24")}}
@@ -72,7 +76,7 @@ func TestWorkloads(t *testing.T) {
 		}
 	}
 	if _, err := Workload("websearch"); err == nil {
-		t.Error("a workload that is not known is found")
+		t.Error("an unknown workload is accepted")
 	}
 	if p, err := Workload("dctcp"); err != nil || len(p) != 11 {
 		t.Errorf("%v, %v", p, err)

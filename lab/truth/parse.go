@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package truth counts exactly what the sketches estimate: every flow's packets,
-// switch by switch and epoch by epoch.
-//
-// It shares no code with the switches: a parser of its own decides what a packet
-// is, by the rule that docs/p4.md states for the programs under p4/programs. A
-// disagreement between the two is therefore seen as an error of the results.
+// Package truth counts the ground truth of what the sketches estimate: every flow's packets, switch
+// by switch and epoch by epoch. It shares no code with the switches: its own parser classifies
+// packets by the rule of docs/p4.md for the programs under p4/programs. A disagreement between the
+// two shows as an error of the results.
 package truth
 
 import (
@@ -26,7 +24,7 @@ const (
 	typeIPv6  = 0x86dd
 	typeVLAN  = 0x8100
 	typeQinQ  = 0x88a8
-	typeQinQ0 = 0x9100 // before IEEE 802.1ad settled on 0x88a8
+	typeQinQ0 = 0x9100 // before IEEE 802.1ad chose 0x88a8
 
 	protoTCP      = 6
 	protoUDP      = 17
@@ -37,12 +35,11 @@ const (
 	v6Version = 6
 )
 
-// Parse returns the 5-tuple key of an Ethernet frame, and false when the frame
-// belongs to no flow: neither IPv4 nor IPv6 within at most two VLAN tags, a header
-// that is cut off, or an IP header that contradicts itself (version, header length,
-// IPv4 checksum). Ports are zero when the packet is neither TCP nor UDP or is a later
-// fragment. Of IPv6's extension headers only a fragment header straight after the
-// fixed one is looked into; any other is the flow's protocol.
+// Parse returns the 5-tuple key of an Ethernet frame, and false when the frame belongs to no flow:
+// neither IPv4 nor IPv6 within at most two VLAN tags, a truncated header, or an inconsistent IP
+// header (version, header length, IPv4 checksum). Ports are zero when the packet is neither TCP nor
+// UDP or is a later fragment. Parse follows only one IPv6 extension header, a fragment header right
+// after the fixed header; any other is the flow's protocol.
 func Parse(frame []byte) (flow.Key, bool) {
 	if len(frame) < ethernetLen {
 		return flow.Key{}, false
@@ -112,7 +109,7 @@ func withPorts(k flow.Key, first bool, transport []byte) (flow.Key, bool) {
 	return k, true
 }
 
-// validChecksum tells whether the header's one's complement sum is right (RFC 1071).
+// validChecksum reports whether the header's one's complement sum is right (RFC 1071).
 func validChecksum(header []byte) bool {
 	var sum uint32
 	for i := 0; i+1 < len(header); i += 2 {

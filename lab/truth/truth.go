@@ -13,7 +13,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Counts are the exact numbers of packets of flows of one dimension.
+// Counts holds the exact number of packets of each flow of one dimension.
 type Counts map[flow.Key]uint64
 
 // Flow is one flow and its packets.
@@ -130,7 +130,7 @@ func top(flows []Flow, n int) []Flow {
 	return flows
 }
 
-// Segment is what one switch saw between two flips of its bank.
+// Segment holds the packets of one switch between two flips of its bank.
 type Segment struct {
 	Opened, Sealed time.Duration // on the lab's clock
 	Bank           uint32        // the bank that was written
@@ -138,24 +138,24 @@ type Segment struct {
 	Entered        Counts        // of those that arrived from a host: where they entered the network
 	Other          uint64        // frames that belong to no flow
 
-	left Counts // of those that entered, what has left the network; guarded by the recorder's lock
+	left Counts // of these, the packets that have left the network; guarded by the recorder's lock
 }
 
-// Entry is a packet that entered the network: of which flow, and in which epoch of the switch
-// where it did, whatever epoch others are in when they see it. The zero Entry is none.
+// Entry is a packet that entered the network: its flow and the epoch of the switch where it
+// entered, which may differ from the epoch of later switches. The zero Entry is no packet.
 type Entry struct {
 	Key flow.Key
 	at  *Recorder
 	in  *Segment
 }
 
-// Known reports whether the packet belongs to a flow.
+// Known reports whether the packet is part of a flow.
 func (e *Entry) Known() bool { return e.at != nil }
 
 // In reports whether the packet entered in this segment.
 func (e *Entry) In(s *Segment) bool { return e.in == s }
 
-// Left notes that the packet has left the network.
+// Left records that the packet has left the network.
 func (e *Entry) Left() {
 	if e.at == nil {
 		return
@@ -185,8 +185,8 @@ func newSegment(at time.Duration, bank uint32) *Segment {
 	return &Segment{Opened: at, Bank: bank, All: make(Counts), Entered: make(Counts), left: make(Counts)}
 }
 
-// Record counts a frame that arrives; entering says that it comes from a host. What it returns
-// is known only for a packet of a flow that enters.
+// Record counts a frame that arrives; entering is set if it comes from a host. The entry is zero
+// unless the packet enters and is part of a flow.
 func (r *Recorder) Record(frame []byte, entering bool) Entry {
 	k, ok := Parse(frame)
 	r.mu.Lock()
@@ -203,8 +203,8 @@ func (r *Recorder) Record(frame []byte, entering bool) Entry {
 	return Entry{Key: k, at: r, in: r.open}
 }
 
-// Lost returns the flows of which packets that entered in the segment have not left the network, with the
-// number of those packets. It is final when no packet of the segment is on its way any more.
+// Lost returns the number of packets, by flow, that entered in the segment and have not left the
+// network. It is final once no packet of the segment is in the network.
 func (r *Recorder) Lost(s *Segment) Counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,8 +217,8 @@ func (r *Recorder) Lost(s *Segment) Counts {
 	return out
 }
 
-// Seal closes the open segment at a flip to bank and opens the next. A write that
-// sets the bank that is written already seals nothing.
+// Seal closes the open segment at a flip to bank and opens the next. A flip to the bank of the open
+// segment has no effect.
 func (r *Recorder) Seal(at time.Duration, bank uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,8 +240,8 @@ func (r *Recorder) Bank() uint32 {
 	return r.open.Bank
 }
 
-// Reset forgets what the open segment holds, as a switch does whose pipeline is
-// replaced: it starts with bank 0 and cells of zero.
+// Reset empties the open segment, as a new pipeline does on a switch: it starts with bank 0 and
+// cells of zero.
 func (r *Recorder) Reset(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -249,7 +249,7 @@ func (r *Recorder) Reset(at time.Duration) {
 }
 
 // SealedIn returns the segment that was sealed at or after from and before until,
-// and false when there is none: the switch was not flipped then, or it is forgotten.
+// and false if the switch was not flipped then or the segment was dropped.
 func (r *Recorder) SealedIn(from, until time.Duration) (*Segment, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -155,11 +155,11 @@ func TestRecorderSeparatesEpochs(t *testing.T) {
 	}
 	r.Seal(3*time.Second, 1)
 	if _, ok := r.SealedIn(time.Second, 2*time.Second); ok {
-		t.Error("the oldest segment was to be forgotten")
+		t.Error("the oldest segment was not dropped")
 	}
 }
 
-// A packet is lost in the epoch in which it entered, whenever another would have left.
+// A packet is lost in the epoch in which it entered.
 func TestLostPacketsBelongToTheEpochOfTheirEntry(t *testing.T) {
 	r := truth.NewRecorder(4)
 	a, b := frame("10.0.0.1", "10.0.0.2", 6), frame("10.0.0.1", "10.0.0.3", 6)
@@ -171,7 +171,8 @@ func TestLostPacketsBelongToTheEpochOfTheirEntry(t *testing.T) {
 	next := r.Record(a, true)
 	next.Left()
 	late.Left() // out only after the flip
-	if through, none := r.Record(a, false), r.Record([]byte{1}, true); through.Known() || none.Known() || !lost.Known() {
+	if through, none := r.Record(a, false), r.Record([]byte{1}, true); through.Known() || none.Known() ||
+		!lost.Known() {
 		t.Error("only packets of a flow that enter can be lost")
 	} else {
 		none.Left() // counts nothing

@@ -14,8 +14,9 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// What depends on the clock is not the same to the byte in two runs, even of one switch. TestParityOnTheClock holds each switch to what its meters
-// and queues are set to, with room for what a busy machine is late.
+// What depends on the clock is not the same to the byte in two runs, even of one switch.
+// TestParityOnTheClock holds each switch to what its meters and queues are set to, with room for
+// what a busy machine is late.
 func TestParityOnTheClock(t *testing.T) {
 	targets := map[string]func(*testing.T) *target{"soft switch": startSoft}
 	if _, err := bmv2.Version(t.Context()); err == nil {
@@ -49,15 +50,14 @@ func metered() []byte {
 	return f
 }
 
-// meterRates: packets that come faster than both rates have the colours that two token buckets give them at the times they came.
+// meterRates: packets that come faster than both rates have the colors that two token buckets give
+// them at the times they came.
 func meterRates(d *driver) {
 	const cir, cburst, pir, pburst, packets = 300, 20, 700, 60, 1500
 	cell := objectsOf(d.t, d.prog.Program).meter("I.by_packets", 15, 0, 0)
 	cell.GetMeterEntry().Config = &p4v1.MeterConfig{Cir: cir, Cburst: cburst, Pir: pir, Pburst: pburst}
-	if err := d.client.Write(d.ctx, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: cell}); err != nil {
-		d.t.Fatal(err)
-	}
-	const colour = 14 + 9 // in the stamp
+	d.write(p4v1.Update_MODIFY, cell)
+	const color = 14 + 9 // in the stamp
 	var got, want [3]int
 	committed, peak := float64(cburst), float64(pburst)
 	begin := time.Now()
@@ -66,12 +66,13 @@ func meterRates(d *driver) {
 		sent := time.Now()
 		d.inject(arrival{1, metered()}, uint64(n+1))
 		p := <-d.data.Packets()
-		if len(p.Frame) < 60 || p.Port != 7 || p.Frame[colour] > 2 {
+		if len(p.Frame) < 60 || p.Port != 7 || p.Frame[color] > 2 {
 			d.t.Fatalf("by port %d: % x", p.Port, p.Frame)
 		}
-		got[p.Frame[colour]]++
+		got[p.Frame[color]]++
 		now := sent.Add(time.Since(sent) / 2)
-		committed, peak = min(cburst, committed+cir*now.Sub(last).Seconds()), min(pburst, peak+pir*now.Sub(last).Seconds())
+		committed, peak = min(cburst, committed+cir*now.Sub(last).Seconds()),
+			min(pburst, peak+pir*now.Sub(last).Seconds())
 		last = now
 		switch {
 		case peak < 1:
@@ -84,10 +85,12 @@ func meterRates(d *driver) {
 			committed, peak = committed-1, peak-1
 		}
 		if n%2 == 1 {
-			time.Sleep(time.Until(begin.Add(time.Duration(n) * time.Millisecond / 2))) // 2,000 a second, if the machine can
+			// 2,000 a second, if the machine can
+			time.Sleep(time.Until(begin.Add(time.Duration(n) * time.Millisecond / 2)))
 		}
 	}
-	d.t.Logf("%s: of %d packets in %.2f s %d were green, %d yellow, %d red; by the rates %d, %d, %d", d.tgt.name, packets, time.Since(begin).Seconds(),
+	d.t.Logf("%s: of %d packets in %.2f s %d were green, %d yellow, %d red; by the rates %d, %d, %d", d.tgt.name,
+		packets, time.Since(begin).Seconds(),
 		got[0], got[1], got[2], want[0], want[1], want[2])
 	for c := range got {
 		if off := max(got[c]-want[c], want[c]-got[c]); off > 5+want[c]/10 {

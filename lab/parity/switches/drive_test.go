@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/netsketch/netsketch/internal/p4tap"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
@@ -47,10 +48,9 @@ type driver struct {
 	client  *p4rt.Client
 	cat     *p4values.Catalog
 	data    *dataplane.Client
-	punted  *p4rt.Queue[*p4rt.PacketIn]
-	learned *p4rt.Queue[*p4rt.DigestList] // nil: the program has no digests
-	expect  *result                       // of the other switch: what to wait for; nil: it is not known
-	packets int                           // to inject in all: ids above are barriers
+	tap     *p4tap.Tap
+	expect  *result // of the other switch: what to wait for; nil: it is not known
+	packets int     // to inject in all: ids above are barriers
 
 	res      *result
 	arrived  int             // packets injected
@@ -62,13 +62,14 @@ type driver struct {
 }
 
 // drive runs a program on a switch and returns all that shows. expect is what another
-// switch gave, which tells when a packet has had all its effects; on a switch that tells
+// switch gave, which shows when a packet has had all its effects; on a switch that reports
 // itself it may be nil.
 func drive(t *testing.T, tgt *target, prog *program, in []arrival, expect *result) *result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	d := &driver{t: t, ctx: ctx, tgt: tgt, prog: prog, expect: expect, packets: len(in), barriers: map[uint64]bool{}, res: &result{outputs: make([][]output, len(in))}}
+	d := &driver{t: t, ctx: ctx, tgt: tgt, prog: prog, expect: expect, packets: len(in), barriers: map[uint64]bool{},
+		res: &result{outputs: make([][]output, len(in))}}
 	defer d.connect()()
 	d.install()
 	defer d.open()()
@@ -95,8 +96,8 @@ func drive(t *testing.T, tgt *target, prog *program, in []arrival, expect *resul
 	return d.res
 }
 
-// await waits, every so many packets: on a switch that sets the expectations for all that
-// they become, on the other for as many packet-ins as came there.
+// await waits after each window of packets: on the switch that sets the expectations for all their
+// results, on the other for the same number of packet-ins.
 func (d *driver) await(n int) {
 	d.t.Helper()
 	if d.expect == nil {
@@ -106,7 +107,8 @@ func (d *driver) await(n int) {
 	}
 	want := d.expect.punted[n]
 	if n+1 < len(d.expect.punted) && d.expect.punted[n+1]-want > inFlight {
-		d.t.Fatalf("%d packet-ins of packets %d and on: BMv2 would lose some; take a smaller window", d.expect.punted[n+1]-want, n*window)
+		d.t.Fatalf("%d packet-ins of packets %d and on: BMv2 would lose some; take a smaller window",
+			d.expect.punted[n+1]-want, n*window)
 	}
 	for len(d.res.packetIns) < want {
 		d.receive()
@@ -116,7 +118,13 @@ func (d *driver) await(n int) {
 func (d *driver) connect() (closeAll func()) {
 	d.t.Helper()
 	var err error
-	if d.client, err = p4rt.Dial(d.ctx, p4rt.Config{Target: d.tgt.p4runtime, DeviceID: deviceID, Program: d.prog.Program}); err != nil {
+	if d.cat, err = p4values.NewCatalog(d.prog.P4Info); err != nil {
+		d.t.Fatal(err)
+	}
+	d.tap = p4tap.New(d.cat, deviceID, 1<<14)
+	d.client, err = p4rt.Dial(d.ctx, p4rt.Config{Target: d.tgt.p4runtime, DeviceID: deviceID, Program: d.prog.Program,
+		DialOptions: d.tap.DialOptions()})
+	if err != nil {
 		d.t.Fatal(err)
 	}
 	soon, done := context.WithTimeout(d.ctx, patience)
@@ -124,37 +132,39 @@ func (d *driver) connect() (closeAll func()) {
 	if err := d.client.WaitReady(soon); err != nil {
 		d.t.Fatalf("%s: %v; %+v", d.tgt.name, err, d.client.Status())
 	}
-	if d.cat, err = d.client.Catalog(); err != nil {
-		d.t.Fatal(err)
-	}
-	d.punted = d.client.PacketIns(d.ctx, 1<<14, nil)
 	for _, digest := range d.cat.Digests.All() {
-		d.learned, err = d.client.Digests(d.ctx, digest.Name, p4rt.DigestConfig{MaxTimeout: time.Millisecond, MaxSize: 32, AckTimeout: time.Minute}, 1<<12)
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		d.write(p4v1.Update_INSERT, &p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: &p4v1.DigestEntry{
+			DigestId: digest.ID,
+			Config: &p4v1.DigestEntry_Config{MaxTimeoutNs: time.Millisecond.Nanoseconds(), MaxListSize: 32,
+				AckTimeoutNs: time.Minute.Nanoseconds()},
+		}}})
 	}
 	return func() { _ = d.client.Close() } // the results are in
 }
 
 func (d *driver) install() {
 	d.t.Helper()
-	if err := d.client.Desire(d.ctx, "parity", d.prog.desired); err != nil {
+	if err := d.client.Reconcile(d.ctx, p4rt.Desired{Entries: d.prog.entries}); err != nil {
 		d.t.Fatal(err)
+	}
+	for _, e := range d.prog.entities {
+		d.write(p4v1.Update_INSERT, e)
 	}
 	for _, a := range d.prog.defaults {
 		if err := d.client.SetDefaultAction(d.ctx, a.table, a.action, a.params...); err != nil {
 			d.t.Fatal(err)
 		}
 	}
-	var changes []*p4v1.Update
-	for _, e := range d.prog.settings {
-		changes = append(changes, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: e})
-	}
-	if err := d.client.Write(d.ctx, changes...); err != nil {
+	d.write(p4v1.Update_MODIFY, d.prog.settings...)
+	d.fillValueSets()
+}
+
+// write writes entities other than the entries that the client writes.
+func (d *driver) write(kind p4v1.Update_Type, entities ...*p4v1.Entity) {
+	d.t.Helper()
+	if err := d.tap.Write(d.ctx, kind, entities...); err != nil {
 		d.t.Fatal(err)
 	}
-	d.fillValueSets()
 }
 
 // fillValueSets fills the parser's value sets, in whichever way the switch takes.
@@ -176,14 +186,13 @@ func (d *driver) fillValueSets() {
 		}
 		member := &p4v1.ValueSetMember{}
 		for i, v := range m.fields {
-			member.Match = append(member.Match, &p4v1.FieldMatch{FieldId: set.Match[i].ID, FieldMatchType: &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: v}}})
+			member.Match = append(member.Match, &p4v1.FieldMatch{FieldId: set.Match[i].ID,
+				FieldMatchType: &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: v}}})
 		}
 		e.Members = append(e.Members, member)
 	}
 	for _, e := range entries {
-		if err := d.client.Write(d.ctx, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: &p4v1.Entity{Entity: &p4v1.Entity_ValueSetEntry{ValueSetEntry: e}}}); err != nil {
-			d.t.Fatal(err)
-		}
+		d.write(p4v1.Update_MODIFY, &p4v1.Entity{Entity: &p4v1.Entity_ValueSetEntry{ValueSetEntry: e}})
 	}
 }
 
@@ -237,7 +246,7 @@ func (d *driver) packetOuts(rng *rand.Rand, n int) {
 		for i := range payload {
 			payload[i] = byte(rng.Uint32())
 		}
-		if err := d.client.PacketOut(d.ctx, payload, d.prog.packetOut(1+rng.Uint32N(9))...); err != nil {
+		if err := d.tap.PacketOut(payload, d.prog.packetOut(1+rng.Uint32N(9))...); err != nil {
 			d.t.Fatal(err)
 		}
 		d.sent++
@@ -263,8 +272,8 @@ func (d *driver) quiesce() {
 	}
 }
 
-// settle waits until a switch that tells how far it is has taken in all that was sent, and
-// all has come that this became.
+// settle waits until a switch that reports its progress has processed all packets and all results
+// have arrived.
 func (d *driver) settle() {
 	d.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -289,7 +298,8 @@ func (d *driver) receive() {
 	defer timer.Stop()
 	if !d.receiveOr(timer.C) {
 		d.t.Fatalf("%s: nothing came for %v; %d packets are in, %d to come, %d packet-ins, %d digests: %+v%s",
-			d.tgt.name, patience, d.arrived, d.waiting, len(d.res.packetIns), len(d.res.digests), d.client.Stats(), d.missing())
+			d.tgt.name, patience, d.arrived, d.waiting, len(d.res.packetIns), len(d.res.digests), d.client.Stats(),
+			d.missing())
 	}
 }
 
@@ -310,10 +320,6 @@ func (d *driver) missing() string {
 // speaks first.
 func (d *driver) receiveOr(other <-chan time.Time) bool {
 	d.t.Helper()
-	var learned <-chan *p4rt.DigestList
-	if d.learned != nil {
-		learned = d.learned.C
-	}
 	select {
 	case p, ok := <-d.data.Packets():
 		if !ok {
@@ -321,10 +327,10 @@ func (d *driver) receiveOr(other <-chan time.Time) bool {
 		}
 		d.take(p)
 		return true
-	case p := <-d.punted.C:
+	case p := <-d.tap.Packets:
 		d.res.packetIns = append(d.res.packetIns, d.flatten(p))
 		return true
-	case l := <-learned:
+	case l := <-d.tap.Digests:
 		d.learn(l)
 		return true
 	case <-other:
@@ -333,16 +339,16 @@ func (d *driver) receiveOr(other <-chan time.Time) bool {
 }
 
 // learn takes a list of digests, and acknowledges it.
-func (d *driver) learn(l *p4rt.DigestList) {
+func (d *driver) learn(l *p4v1.DigestList) {
 	d.t.Helper()
-	for _, data := range l.Data {
+	for _, data := range l.GetData() {
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(data)
 		if err != nil {
 			d.t.Fatal(err)
 		}
 		d.res.digests = append(d.res.digests, b)
 	}
-	if err := l.Ack(d.ctx); err != nil {
+	if err := d.tap.Ack(l); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -371,12 +377,12 @@ func (d *driver) take(p dataplane.Packet) {
 }
 
 // flatten is a packet-in as bytes: each field of its header, then the payload.
-func (d *driver) flatten(p *p4rt.PacketIn) (out []byte) {
+func (d *driver) flatten(p *p4v1.PacketIn) (out []byte) {
 	for _, f := range d.cat.PacketIn.Fields {
-		v, _ := p.Uint(f.Name)
+		v, _ := d.tap.Uint(p, f.Name)
 		out = binary.BigEndian.AppendUint64(out, v)
 	}
-	return append(out, p.Payload...)
+	return append(out, p.GetPayload()...)
 }
 
 // finish waits for what comes on other streams than packets do, and reads counters and registers.
@@ -396,10 +402,11 @@ func (d *driver) finish() {
 	}
 	for _, r := range d.cat.Readouts() {
 		for n := range r.Readout.Banks {
-			cells, err := d.client.ReadBank(d.ctx, r.Name, n)
+			read, err := d.client.ReadBanks(d.ctx, n, r.Name)
 			if err != nil {
 				d.t.Fatal(err)
 			}
+			cells := read[0]
 			b := bank{fmt.Sprintf("%s, bank %d", r.Name, n), make([]uint32, cells.Len())}
 			for i := range b.cells {
 				b.cells[i] = cells.At(i)
@@ -407,7 +414,7 @@ func (d *driver) finish() {
 			d.res.banks = append(d.res.banks, b)
 		}
 	}
-	if s := d.client.Stats(); s.PacketsDropped+s.DigestsDropped+s.StreamErrors+s.SessionsLost+d.punted.Dropped() > 0 {
+	if s := d.client.Stats(); s.StreamErrors+s.SessionsLost+d.tap.Dropped() > 0 {
 		d.t.Errorf("%s: the controller lost something: %+v", d.tgt.name, s)
 	}
 }
@@ -418,16 +425,21 @@ func (d *driver) readCounter(c *p4values.Counter) {
 	if c.Table != nil {
 		query = &p4v1.Entity{Entity: &p4v1.Entity_DirectCounterEntry{DirectCounterEntry: &p4v1.DirectCounterEntry{TableEntry: &p4v1.TableEntry{TableId: c.Table.ID}}}}
 	}
-	for e, err := range d.client.Read(d.ctx, query) {
-		if err != nil {
-			d.t.Fatalf("read counter %s: %v", c.Name, err)
-		}
+	read, err := d.tap.Read(d.ctx, query)
+	if err != nil {
+		d.t.Fatalf("read counter %s: %v", c.Name, err)
+	}
+	for _, e := range read {
 		cell := counter{name: c.Name}
 		data := e.GetCounterEntry().GetData()
 		if direct := e.GetDirectCounterEntry(); direct != nil {
 			data = direct.GetData()
-			key := &p4v1.TableEntry{Match: direct.GetTableEntry().GetMatch(), Priority: direct.GetTableEntry().GetPriority()}
-			slices.SortFunc(key.Match, func(a, b *p4v1.FieldMatch) int { return cmp.Compare(a.GetFieldId(), b.GetFieldId()) })
+			key := &p4v1.TableEntry{Match: direct.GetTableEntry().GetMatch(),
+				Priority: direct.GetTableEntry().GetPriority()}
+			slices.SortFunc(key.Match, func(a, b *p4v1.FieldMatch) int {
+				return cmp.Compare(a.GetFieldId(),
+					b.GetFieldId())
+			})
 			b, err := proto.MarshalOptions{Deterministic: true}.Marshal(key)
 			if err != nil {
 				d.t.Fatal(prototext.Format(key), err)

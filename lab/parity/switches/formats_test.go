@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/internal/p4tap"
 )
 
 // setMember is a member of a parser value set, field by field.
@@ -26,11 +26,12 @@ func formats(t *testing.T) *program {
 			{"P.ports", [][]byte{be(0x1003)}}, {"P.ports", [][]byte{be(7)}}, {"P.ports", [][]byte{be(0x8000)}},
 			{"P.pairs", [][]byte{{0x11}, be(0x1003)}}, {"P.pairs", [][]byte{{0x42}, be(7)}},
 		},
-		packetOut: func(port uint32) []p4rt.MetadataValue { return metadata("egress_port", port) },
+		packetOut: func(port uint32) []p4tap.Field { return metadata("egress_port", port) },
 	}
 }
 
-// shims puts headers of testdata/formats.p4 in front of what packets carry, from a fixed seed; some are cut off in the middle.
+// shims puts headers of testdata/formats.p4 in front of what packets carry, from a fixed seed; some
+// are cut off in the middle.
 func shims(in []arrival) []arrival {
 	rng := rand.New(rand.NewPCG(9, 2))
 	random := func(n int) []byte {
@@ -52,7 +53,8 @@ func shims(in []arrival) []arrival {
 			options = byte(40 + rng.IntN(3)) // 41 is too many
 		}
 		f := append(append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb6}, kind, options),
-			binary.BigEndian.AppendUint16(nil, pick(7, 0x1003, 0x1fff, 0x8000, 0x8002, 0x9001, uint16(rng.Uint32())))...)
+			binary.BigEndian.AppendUint16(nil, pick(7, 0x1003, 0x1fff, 0x8000, 0x8002, 0x9001,
+				uint16(rng.Uint32())))...)
 		f = append(f, random(2)...)
 		if kind&3 != 0 {
 			for n := 1 + rng.IntN(4); n > 0; n-- {

@@ -33,7 +33,8 @@ const packets = 50_000
 func mixed(t *testing.T) []arrival {
 	t.Helper()
 	const total = 164_600
-	trace, err := traffic.OpenTrace(filepath.Join("..", "..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"), nil)
+	trace, err := traffic.OpenTrace(filepath.Join("..", "..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"),
+		nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -58,10 +59,12 @@ func mixed(t *testing.T) []arrival {
 func generated(t *testing.T) (out []arrival) {
 	t.Helper()
 	host := func(n int) traffic.Host {
-		return traffic.Host{V4: netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", n)), V6: netip.MustParsePrefix(fmt.Sprintf("fd00:0:0:%d::/64", n))}
+		return traffic.Host{V4: netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", n)),
+			V6: netip.MustParsePrefix(fmt.Sprintf("fd00:0:0:%d::/64", n))}
 	}
 	s, err := traffic.Generate(
-		traffic.Generated{Name: "parity", Seed: 3, Rate: 10_000, Flows: 20_000, Zipf: 1.05, V6Share: 0.3, UDP: 0.2, Bytes: 128, Until: 10 * time.Second},
+		traffic.Generated{Name: "parity", Seed: 3, Rate: 10_000, Flows: 20_000, Zipf: 1.05, V6Share: 0.3, UDP: 0.2,
+			Bytes: 128, Until: 10 * time.Second},
 		[]traffic.Host{host(0), host(1), host(2), host(3)})
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +136,8 @@ func parity(t *testing.T, p *program, source string, in []arrival, withBMv2 bool
 	}
 	want, err := os.ReadFile(golden)
 	if errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("%s is not there: record what BMv2 gives, with BMv2 on the PATH, by go test -run Parity -update", golden)
+		t.Fatalf("%s is not there: record what BMv2 gives, with BMv2 on the PATH, by go test -run Parity -update",
+			golden)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +166,8 @@ func (r *report) write(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := strings.NewReplacer("{{version}}", r.version, "{{go}}", runtime.Version(), "{{rows}}", strings.Join(r.rows, "\n")).Replace(string(text))
+	out := strings.NewReplacer("{{version}}", r.version, "{{go}}", runtime.Version(), "{{rows}}",
+		strings.Join(r.rows, "\n")).Replace(string(text))
 	if err := os.WriteFile(filepath.Join("..", "..", "..", "docs", "parity.md"), []byte(out), 0o644); err != nil {
 		t.Fatal(err)
 	}

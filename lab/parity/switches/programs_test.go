@@ -12,6 +12,7 @@ import (
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
+	"github.com/netsketch/netsketch/internal/p4tap"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
@@ -19,14 +20,16 @@ import (
 // program is a program under test and what is set up for it.
 type program struct {
 	*p4rt.Program
-	desired   p4rt.Desired
+	entries   []p4rt.Entry
+	entities  []*p4v1.Entity // other than table entries with actions, in an order that respects what depends on what
 	defaults  []defaultAction
-	settings  []*p4v1.Entity // modified once the desired state is there
+	settings  []*p4v1.Entity // modified once these are there
 	bankTable string         // "": the program has no banks
 	inFrames  bool           // registers show in the packets that leave, and cannot be read
 	valueSets []setMember
-	frames    func(in []arrival) []arrival // makes the program's packets of those of all programs; nil: they are the same
-	packetOut func(port uint32) []p4rt.MetadataValue
+	// makes the program's packets of those of all programs; nil: they are the same
+	frames    func(in []arrival) []arrival
+	packetOut func(port uint32) []p4tap.Field
 }
 
 type defaultAction struct {
@@ -67,7 +70,8 @@ func forwarding(p *p4rt.Program, in []arrival) *program {
 	const group, members, seed = 7, 4, 0x1b873593
 	macs := func(port uint64) []p4rt.Param {
 		return []p4rt.Param{
-			p4rt.Uint("port", port), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 1, 1}), p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 2, byte(port)}),
+			p4rt.Uint("port", port), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 1, 1}),
+			p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 2, byte(port)}),
 		}
 	}
 	route := func(prefix netip.Prefix, action string, params []p4rt.Param) p4rt.Entry {
@@ -83,13 +87,16 @@ func forwarding(p *p4rt.Program, in []arrival) *program {
 	for m := range uint64(members) {
 		entries = append(entries, p4rt.Entry{
 			Table: "ecmp_members", Action: "forward", Params: macs(10 + m),
-			Match: []p4rt.Match{p4rt.Exact("meta.ecmp_group", []byte{group}), p4rt.Exact("meta.ecmp_member", []byte{byte(m)})},
+			Match: []p4rt.Match{p4rt.Exact("meta.ecmp_group", []byte{group}),
+				p4rt.Exact("meta.ecmp_member", []byte{byte(m)})},
 		})
 	}
 	entries = append(entries,
-		route(netip.MustParsePrefix("0.0.0.0/0"), "forward", macs(5)), route(netip.MustParsePrefix("::/0"), "forward", macs(6)),
+		route(netip.MustParsePrefix("0.0.0.0/0"), "forward", macs(5)),
+		route(netip.MustParsePrefix("::/0"), "forward", macs(6)),
 		route(netip.MustParsePrefix("192.0.2.1/32"), "forward", macs(barrierPort)),
-		p4rt.Entry{Table: "trap", Action: "to_cpu", Match: []p4rt.Match{p4rt.Exact("hdr.ethernet.ether_type", []byte{8, 6})}})
+		p4rt.Entry{Table: "trap", Action: "to_cpu",
+			Match: []p4rt.Match{p4rt.Exact("hdr.ethernet.ether_type", []byte{8, 6})}})
 	rng := rand.New(rand.NewPCG(3, 1))
 	seen := map[netip.Prefix]bool{netip.MustParsePrefix("192.0.2.1/32"): true}
 	for _, dst := range destinations(in) {
@@ -108,16 +115,17 @@ func forwarding(p *p4rt.Program, in []arrival) *program {
 		case n == 1:
 			entries = append(entries, route(prefix, "to_cpu", nil))
 		case n < 8:
-			entries = append(entries, route(prefix, "ecmp", []p4rt.Param{p4rt.Uint("group", group), p4rt.Uint("size", members)}))
+			entries = append(entries, route(prefix, "ecmp",
+				[]p4rt.Param{p4rt.Uint("group", group), p4rt.Uint("size", members)}))
 		default:
 			entries = append(entries, route(prefix, "forward", macs(1+rng.Uint64N(9))))
 		}
 	}
 	entries = append(entries, measuring(p.P4Info)...)
 	out := &program{
-		Program: p, desired: p4rt.Desired{Entries: entries},
+		Program: p, entries: entries,
 		defaults: []defaultAction{{"ecmp_seed", "choose_member", []p4rt.Param{p4rt.Uint("seed", seed)}}},
-		packetOut: func(port uint32) []p4rt.MetadataValue {
+		packetOut: func(port uint32) []p4tap.Field {
 			return metadata("op", 0, "egress_port", port, "object", 0, "bank", 0, "index", 0, "seq", 0)
 		},
 	}
@@ -145,7 +153,8 @@ func measuring(info *configv1.P4Info) (out []p4rt.Entry) {
 func chamelemon() (out []p4rt.Entry) {
 	add := func(table, action string, match []p4rt.Match, params ...p4rt.Param) {
 		side, _, _ := strings.Cut(table, ".")
-		out = append(out, p4rt.Entry{Table: table, Action: side + ".chamelemon." + action, Match: match, Params: params})
+		out = append(out, p4rt.Entry{Table: table, Action: side + ".chamelemon." + action, Match: match,
+			Params: params})
 	}
 	exact := func(pairs ...any) (out []p4rt.Match) {
 		for i := 0; i < len(pairs); i += 2 {
@@ -169,13 +178,15 @@ func chamelemon() (out []p4rt.Entry) {
 		if time == 1 {
 			th, tl, sample = 5, 2, 65_536
 		}
-		add("ingress.chamelemon.thresholds", "classify", exact("time", time), p4rt.Uint("th", th), p4rt.Uint("tl", tl), p4rt.Uint("sample", sample))
+		add("ingress.chamelemon.thresholds", "classify", exact("time", time), p4rt.Uint("th", th), p4rt.Uint("tl", tl),
+			p4rt.Uint("sample", sample))
 		for _, family := range []struct {
 			suffix      string
 			all, l1, l2 uint64 // buckets of an array: in all, for LL, for HL
 		}{{"", 4096, 256, 1000}, {"_ipv6", 1024, 64, 250}} {
 			part := func(side string, hierarchy int, first, buckets uint64) {
-				add(side+".chamelemon.division"+family.suffix, "encode"+family.suffix, exact("time", time, "hierarchy", hierarchy),
+				add(side+".chamelemon.division"+family.suffix, "encode"+family.suffix,
+					exact("time", time, "hierarchy", hierarchy),
 					p4rt.Uint("first", first), p4rt.Uint("buckets", buckets))
 			}
 			for _, side := range []string{"ingress", "egress"} {
@@ -189,7 +200,7 @@ func chamelemon() (out []p4rt.Entry) {
 }
 
 // metadata makes metadata of names and numbers in turns.
-func metadata(pairs ...any) (out []p4rt.MetadataValue) {
+func metadata(pairs ...any) (out []p4tap.Field) {
 	for i := 0; i < len(pairs); i += 2 {
 		v := uint32(0)
 		switch n := pairs[i+1].(type) {
@@ -198,7 +209,7 @@ func metadata(pairs ...any) (out []p4rt.MetadataValue) {
 		case uint32:
 			v = n
 		}
-		out = append(out, p4rt.MetadataValue{Name: pairs[i].(string), Value: binary.BigEndian.AppendUint32(nil, v)})
+		out = append(out, p4tap.Field{Name: pairs[i].(string), Value: binary.BigEndian.AppendUint32(nil, v)})
 	}
 	return out
 }
@@ -233,7 +244,8 @@ func features(t *testing.T) *program {
 	class := func(priority int32, value, mask uint32, action string, params ...p4rt.Param) p4rt.Entry {
 		return p4rt.Entry{
 			Table: "classify", Priority: priority, Action: "I." + action, Params: params,
-			Match: []p4rt.Match{p4rt.Ternary("hdr.ip.dst", binary.BigEndian.AppendUint32(nil, value), binary.BigEndian.AppendUint32(nil, mask))},
+			Match: []p4rt.Match{p4rt.Ternary("hdr.ip.dst", binary.BigEndian.AppendUint32(nil, value),
+				binary.BigEndian.AppendUint32(nil, mask))},
 		}
 	}
 	port := func(n uint64) p4rt.Param { return p4rt.Uint("port", n) }
@@ -256,9 +268,11 @@ func features(t *testing.T) *program {
 	}
 	return &program{
 		Program: local(t, "features"), inFrames: true,
-		desired: p4rt.Desired{Entries: entries, Entities: []*p4v1.Entity{
-			multicast(flood, replicas(1, 21, 9, 22, 9, 23, 12, 0)), cloning(session, replicas(13, 1)), cloning(late, replicas(14, 2)),
-		}},
-		packetOut: func(port uint32) []p4rt.MetadataValue { return metadata("egress_port", port) },
+		entries: entries,
+		entities: []*p4v1.Entity{
+			multicast(flood, replicas(1, 21, 9, 22, 9, 23, 12, 0)), cloning(session, replicas(13, 1)),
+			cloning(late, replicas(14, 2)),
+		},
+		packetOut: func(port uint32) []p4tap.Field { return metadata("egress_port", port) },
 	}
 }

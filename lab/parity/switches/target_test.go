@@ -32,8 +32,8 @@ type target struct {
 
 	setQueues func(ctx context.Context, port uint32, rate uint64, depth int) error // of a port
 
-	// so far tells how many packets have gone through the switch and what they became; nil
-	// where the switch does not tell.
+	// soFar returns the numbers of processed packets and of their results; nil if the switch
+	// does not report them.
 	soFar func() progress
 }
 

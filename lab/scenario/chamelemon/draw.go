@@ -10,87 +10,84 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
-// barWidth is how many characters the bar of the memory's division takes.
-const barWidth = 60
+const (
+	barWidth     = 60 // characters of the bar that shows the division of the memory
+	shownHistory = 60 // epochs in the line of states
+)
 
-// history is how many epochs the line of states shows.
-const history = 60
-
-// Draw implements score.Scorer.
-func (s *scorer) Draw(c *score.Canvas) {
-	e := s.epochs[len(s.epochs)-1]
-	if e.absent == e.of && e.Views == nil {
-		c.WriteString(c.Red("ChameleMon has no results for this epoch") + "\n\n")
-		return
+func screen() score.Screen {
+	ofEdge := func(format string, of func(Edge) float64) func(*score.Result, score.View) string {
+		return func(r *score.Result, v score.View) string {
+			e, ok := AttentionOf(r, []string{v.Device}).Edges[v.Device]
+			if !ok {
+				return "-"
+			}
+			return fmt.Sprintf(format, of(e))
+		}
 	}
-	state := c.Green(e.State)
-	if e.State == "ill" {
-		state = c.Red(e.State)
+	return score.Screen{
+		Head: head,
+		Columns: []score.Column{
+			{Head: "switch", Width: -10, Cell: func(_ *score.Result, v score.View) string { return v.Device }},
+			{Head: "packets", Width: 9, Cell: score.Measured("summary", "packets")},
+			{Head: "flows (true)", Width: 16, Cell: score.WithTrue("summary", "distinct-flows", 0)},
+			{Head: "entropy/bit (true)", Width: 20, Cell: score.WithTrue("summary", "entropy", 3)},
+			{Head: "Th", Width: 6, Cell: ofEdge("%.0f", func(e Edge) float64 { return e.High })},
+			{Head: "HH load", Width: 8, Cell: ofEdge("%.3f", func(e Edge) float64 { return e.Heavy.Load })},
+			{Head: "heavy hitters", Width: 17, Cell: score.Found(HeavyHitterF1)},
+			{Head: "F1", Width: 8, Cell: score.ScoreOf(HeavyHitterF1)},
+			{Head: "chg. F1", Width: 8, Cell: score.ScoreOf(HeavyChangeF1)},
+		},
+		Commands: []string{
+			"gnmic -a %s --insecure subscribe --path /chamelemon/attention --stream-mode on-change",
+			"gnmi_cli -a %s -insecure -query_type once -q /chamelemon/victims",
+		},
+	}
+}
+
+// head draws the state of the network, the attention and the victims.
+func head(c *score.Canvas, h *score.History) {
+	r := h.Newest()
+	a := AttentionOf(r, h.Edges)
+	state := c.Green(a.State)
+	if a.State == "ill" {
+		state = c.Red(a.State)
 	}
 	c.Printf("%s  %s", c.Bold("network"), state)
-	if e.Next != e.State {
-		c.Printf(", %s from the epoch after the next", c.Bold(e.Next))
+	if a.Next != a.State {
+		c.Printf(", %s from the epoch after the next", c.Bold(a.Next))
 	}
 	switch {
-	case !e.Decoded:
+	case !a.Decoded:
 		c.WriteString("; " + c.Red("not everything was decoded"))
-		if e.Problem != "" {
-			c.Printf(" (%s)", e.Problem)
+		if a.Problem != "" {
+			c.Printf(" (%s)", a.Problem)
 		}
-	case !e.Settled:
+	case !a.Settled:
 		c.WriteString("; not settled")
-	case e.Balanced:
+	case a.Balanced:
 		c.WriteString("; in balance")
 	}
-	c.Printf("\nattention  Tl %.0f, Th up to %.0f, sample rate %.4f; collected in %.1f ms, answered in %.1f ms\n",
-		e.Low, e.High, e.Sample, float64(e.CollectionNS)/1e6, float64(e.ResponseNS)/1e6)
-	c.Printf("memory     %s\n", e.bar())
-	c.Printf("decoded    %s\n", strings.Join([]string{"HH " + e.Heavy.text() + " at the fullest edge", "HL " + e.HL.text(), "LL " + e.LL.text()}, ", "))
-	if e.Found != nil {
-		truly := e.Found.TruePositive + e.Found.FalseNegative
-		text := fmt.Sprintf("%d of %d flows, %d with the exact number; %.0f of %.0f lost packets",
-			e.Found.TruePositive, truly, e.Exact, e.LostPackets.Measured, e.LostPackets.True)
-		if e.State == "ill" && e.Victims != nil {
-			text += fmt.Sprintf("; estimated %.0f victims", e.Victims.Measured)
+	c.Printf("\nattention  Tl %.0f, Th up to %.0f, sample rate %.4f\n", a.Low, a.High, a.Sample)
+	c.Printf("memory     %s\n", a.bar())
+	c.Printf("decoded    HH %s at the fullest edge, HL %s, LL %s\n", a.Heavy.text(), a.HL.text(), a.LL.text())
+	if exact := r.Score(VictimsExact, network); exact != nil {
+		found := r.Score(VictimF1, network).Counts
+		lost := r.Score(LostPacketsError, network).Figure
+		c.Printf("victims    %d of %d flows, %d with the exact number; %.0f of %.0f lost packets", found.TruePositive,
+			found.TruePositive+found.FalseNegative, exact.Counts.TruePositive, lost.Measured, lost.True)
+		if f, ok := r.Figure("attention", network, "victims"); ok && a.State == "ill" {
+			c.Printf("; estimated %.0f victims", f.Measured)
 		}
-		c.Printf("victims    %s\n", text)
+		c.WriteByte('\n')
 	}
-	if len(e.False) > 0 {
-		c.Printf("%s\n", c.Red(fmt.Sprintf("%d claims of exactness are wrong: %s", len(e.False), e.False[0])))
+	if n := len(r.FalseClaims); n > 0 {
+		c.Printf("%s\n", c.Red(fmt.Sprintf("%d claims of exactness are wrong: %s", n, r.FalseClaims[0])))
 	}
-	c.Printf("epochs     %s  %s\n\n", s.past(c), c.Dim("h healthy, i ill, x not decoded"))
-	c.WriteString(c.Dim(fmt.Sprintf("%-10s %9s %16s %20s %6s %8s %17s %8s %8s\n",
-		"switch", "packets", "flows (true)", "entropy/bit (true)", "Th", "HH load", "heavy hitters", "F1", "chg. F1")))
-	for _, name := range append(append([]string{}, s.edges...), score.Network) {
-		if v := e.Views[name]; v != nil {
-			e.row(c, name, v)
-		}
-	}
-	c.WriteByte('\n')
-	c.Flows("flows that lost most, packets lost", e.Top, topVictims)
+	c.Printf("epochs     %s  %s\n\n", past(c, h), c.Dim("h healthy, i ill, x not decoded"))
 }
 
-func (e *Score) row(c *score.Canvas, name string, v *View) {
-	figure := func(f *score.Figure, digits int) string {
-		if f == nil {
-			return "-"
-		}
-		return fmt.Sprintf("%.*f (%.*f)", digits, f.Measured, digits, f.True)
-	}
-	hitters, f1, changes, th, load := "-", "-", "-", "-", "-"
-	if h := v.Hitters; h != nil {
-		hitters, f1 = fmt.Sprintf("%d of %d", h.TruePositive, h.TruePositive+h.FalseNegative), fmt.Sprintf("%.3f", h.F1())
-	}
-	if v.Changes != nil {
-		changes = fmt.Sprintf("%.3f", v.Changes.F1())
-	}
-	if edge, ok := e.Edges[name]; ok {
-		th, load = fmt.Sprintf("%.0f", edge.High), fmt.Sprintf("%.3f", edge.Heavy.Load)
-	}
-	c.Printf("%-10s %9.0f %16s %20s %6s %8s %17s %8s %8s\n", name, v.Packets.Measured, figure(v.Distinct, 0), figure(v.Entropy, 3), th, load, hitters, f1, changes)
-}
-
-// text is a part's decoded flows and load.
+// text is a part's number of flows and load.
 func (p *Part) text() string {
 	switch {
 	case p.Buckets == 0:
@@ -101,26 +98,26 @@ func (p *Part) text() string {
 	return fmt.Sprintf("%.0f flows (load %.2f)", p.Flows, p.Load)
 }
 
-// bar shows how the upstream encoder is divided: LL, HL and HH from the left, as in the switch.
-func (e *Score) bar() string {
-	all := e.LL.Buckets + e.HL.Buckets + e.Heavy.Buckets
+// bar shows the division of the upstream encoder: LL, HL and HH from the left, as in the switch.
+func (a *Attention) bar() string {
+	all := a.LL.Buckets + a.HL.Buckets + a.Heavy.Buckets
 	if all == 0 {
 		return "-"
 	}
-	wide := func(x float64) int { return int(math.Round(barWidth * x / all)) }
-	ll, hl := wide(e.LL.Buckets), wide(e.HL.Buckets)
+	width := func(x float64) int { return int(math.Round(barWidth * x / all)) }
+	ll, hl := width(a.LL.Buckets), width(a.HL.Buckets)
 	return fmt.Sprintf("[%s%s%s] HH %.0f, HL %.0f, LL %.0f buckets", strings.Repeat("l", ll), strings.Repeat("L", hl),
-		strings.Repeat("H", max(barWidth-ll-hl, 0)), e.Heavy.Buckets, e.HL.Buckets, e.LL.Buckets)
+		strings.Repeat("H", max(barWidth-ll-hl, 0)), a.Heavy.Buckets, a.HL.Buckets, a.LL.Buckets)
 }
 
 // past is a character for each epoch.
-func (s *scorer) past(c *score.Canvas) string {
+func past(c *score.Canvas, h *score.History) string {
 	var b strings.Builder
-	for _, e := range s.epochs[max(0, len(s.epochs)-history):] {
-		switch {
-		case !e.Decoded:
+	for _, r := range h.Results[max(0, len(h.Results)-shownHistory):] {
+		switch a := AttentionOf(r, nil); {
+		case !a.Decoded:
 			b.WriteString(c.Red("x"))
-		case e.State == "ill":
+		case a.State == "ill":
 			b.WriteString("i")
 		default:
 			b.WriteString(c.Green("h"))

@@ -4,6 +4,7 @@ package score
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -37,30 +38,133 @@ func (c *Canvas) Bold(text string) string { return c.style(bold, text) }
 // Dim is for headings of tables.
 func (c *Canvas) Dim(text string) string { return c.style(dim, text) }
 
-// Green is for what is well.
+// Green marks good values.
 func (c *Canvas) Green(text string) string { return c.style(green, text) }
 
-// Red is for what is not.
+// Red marks bad values.
 func (c *Canvas) Red(text string) string { return c.style(red, text) }
 
 // Printf adds formatted text.
 func (c *Canvas) Printf(format string, args ...any) { fmt.Fprintf(&c.Builder, format, args...) }
 
-// Flows adds a table of at most n flows, measured beside true; nothing where there are none.
-func (c *Canvas) Flows(title string, flows []FlowFigure, n int) {
+// Flows adds a table of flows with measured and true values; nothing if there are none.
+func (c *Canvas) Flows(title string, flows []FlowFigure) {
 	if len(flows) == 0 {
 		return
 	}
 	c.WriteString(c.Dim(fmt.Sprintf("%-72s %10s %10s %8s\n", title, "measured", "true", "error")))
-	for _, f := range flows[:min(n, len(flows))] {
-		measured, wrong := fmt.Sprintf("%.0f", f.Measured), Percent(f.Error())
+	for _, f := range flows {
+		measured, relative := fmt.Sprintf("%.0f", f.Measured), Percent(f.Error())
 		if f.Measured == 0 {
-			measured, wrong = "-", "-" // below the threshold, not published
+			measured, relative = "-", "-" // below the threshold, not published
 		}
-		c.Printf("%-72s %10s %10.0f %8s\n", f.Flow, measured, f.True, wrong)
+		c.Printf("%-72s %10s %10.0f %8s\n", f.Flow, measured, f.True, relative)
 	}
 	c.WriteByte('\n')
 }
 
 // Percent formats a share.
 func Percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 2, 64) + " %" }
+
+// Draw shows the newest epoch.
+func (s *Scorer) Draw(c *Canvas) {
+	if len(s.history.Results) == 0 {
+		return
+	}
+	a, r := s.algorithm, s.history.Newest()
+	if len(r.Published[a.Summary]) == 0 {
+		c.WriteString(c.Red(a.Plugin+" has no results for this epoch") + "\n\n")
+		return
+	}
+	if a.Screen.Head != nil {
+		a.Screen.Head(c, &s.history)
+	}
+	a.Screen.table(c, r, a.Summary)
+	for i := range a.Top {
+		t := &a.Top[i]
+		focus := r.busiest(t.List, a.Summary)
+		for _, rows := range r.Top {
+			if rows.List == t.List && rows.View == focus {
+				c.Flows(strings.ReplaceAll(t.Title, "%s", focus.String()), rows.Rows[:min(t.Shown, len(rows.Rows))])
+			}
+		}
+	}
+}
+
+// table draws a row for each view that was scored.
+func (x *Screen) table(c *Canvas, r *Result, summary string) {
+	line := func(cell func(*Column) string) string {
+		cells := make([]string, len(x.Columns))
+		for i := range x.Columns {
+			cells[i] = fmt.Sprintf("%*s", x.Columns[i].Width, cell(&x.Columns[i]))
+		}
+		return strings.Join(cells, " ") + "\n"
+	}
+	c.WriteString(c.Dim(line(func(col *Column) string { return col.Head })))
+	views := slices.DeleteFunc(r.Published.Views(summary), func(v View) bool { return !r.Scored(summary, v) })
+	for i, view := range views {
+		if i == x.Rows && x.Rows > 0 {
+			c.Printf("… and %d more\n", len(views)-i)
+			break
+		}
+		c.WriteString(line(func(col *Column) string { return col.Cell(r, view) }))
+	}
+	c.WriteByte('\n')
+}
+
+// busiest returns the view with the most packets of those with top rows in a list; of equal ones
+// that with the longest dimension.
+func (r *Result) busiest(list, summary string) (best View) {
+	most := -1.0
+	for _, top := range r.Top {
+		n, _ := r.Published.Row(summary, top.View, "").Number("packets")
+		if top.List == list && (n > most || n == most && len(top.View.Dimension) > len(best.Dimension)) {
+			best, most = top.View, n
+		}
+	}
+	return best
+}
+
+// Measured returns a cell with a published number.
+func Measured(list, leaf string) func(*Result, View) string {
+	return func(r *Result, v View) string {
+		x, ok := r.Published.Row(list, v, "").Number(leaf)
+		if !ok {
+			return "-"
+		}
+		return fmt.Sprintf("%.0f", x)
+	}
+}
+
+// WithTrue returns a cell with a published number and the true one, "12 (13)".
+func WithTrue(list, leaf string, digits int) func(*Result, View) string {
+	return func(r *Result, v View) string {
+		f, ok := r.Figure(list, v, leaf)
+		if !ok {
+			return "-"
+		}
+		return fmt.Sprintf("%.*f (%.*f)", digits, f.Measured, digits, f.True)
+	}
+}
+
+// Found returns a cell with the number of true rows that were found, "5 of 6".
+func Found(measure string) func(*Result, View) string {
+	return func(r *Result, v View) string {
+		s := r.Score(measure, v)
+		if s == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%d of %d", s.Counts.TruePositive, s.Counts.TruePositive+s.Counts.FalseNegative)
+	}
+}
+
+// ScoreOf returns a cell with a measure.
+func ScoreOf(measure string) func(*Result, View) string {
+	return func(r *Result, v View) string {
+		s := r.Score(measure, v)
+		if s == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%.3f", s.Value)
+	}
+}

@@ -1,132 +1,229 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package score is what the scoring of every algorithm has in common: what a scorer is, how what it
-// finds in an epoch is pooled into the measures of a run, and how it is shown.
+// Package score compares what a plugin publishes with the ground truth.
 //
-// A scenario reads an algorithm's results over gNMI, as any client does, and hands them to the
-// algorithm's Scorer together with the exact truth of the epoch. An algorithm is added by an
-// Algorithm in a package of its own and a line in the list that the scenario goes by; nothing else
-// knows what it measures.
+// A scenario reads an algorithm's results over gNMI, as any client does, and a Scorer arranges them
+// in Tables: lists, views and rows. The algorithm's ground-truth function computes tables of the
+// same shape from the packets that really passed; it never uses the plugin's code. Measures and
+// claims, declared in the Algorithm, compare the two. To add an algorithm, write its Algorithm in a
+// package of its own and add it to scenario.Algorithms.
 //
-// A Scorer and what it returns are for one goroutine.
+// A Scorer and its results belong to one goroutine.
 package score
 
 import (
 	"encoding/json"
 	"net/netip"
-	"time"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/netsketch/netsketch/lab/plot"
 	"github.com/netsketch/netsketch/lab/truth"
 )
 
-// Network is the device of results for the network as a whole.
-const Network = "network"
-
-// Algorithm says how the results of a plugin are scored.
+// Algorithm declares how the results of a plugin are scored.
 type Algorithm struct {
-	// Plugin is the plugin's name.
-	Plugin string
-	// Measures are what a scenario can bound.
-	Measures []string
-	// New begins the scoring of a run. The error is about the plugin's configuration.
-	New func(Setting) (Scorer, error)
+	Plugin string   // name of the plugin
+	Root   string   // container of all its results
+	Marker []string // path below Root of a leaf with the number of the newest epoch
+	// Summary is the list in which every view with results has one row, Status the leaf of it that
+	// reads "complete" if nothing is missing; "" for none.
+	Summary, Status string
+	// Views are the views that must have results in every epoch; nil for those that had results
+	// before.
+	Views func(*Setting) []View
+	// GroundTruth checks the plugin's configuration and returns the function that computes the
+	// ground truth of an epoch.
+	GroundTruth func(*Setting) (func(*Epoch) Tables, error)
+	Measures    []Measure
+	// Lost names the measure for the share of views without a complete result.
+	Lost   string
+	Claims []Claim
+	// FalseClaims names the measure for the number of claims in an epoch that are not true; "" for
+	// none.
+	FalseClaims string
+	// RunMeasures are measures of a whole run.
+	RunMeasures map[string]func(*History) (Total, bool)
+	// Report names the lists whose rows are part of the report.
+	Report []string
+	Top    []Top
+	Screen Screen
+	// Watch returns rows to subscribe to, for results that are published only on request. It is
+	// called in every epoch until it returns some.
+	Watch func(*Epoch) []*gnmi.Path
 }
 
-// Setting is the run that is scored.
+// MeasureNames returns the measures that a scenario can bound.
+func (a *Algorithm) MeasureNames() []string {
+	names := []string{a.Lost}
+	for _, m := range a.Measures {
+		names = append(names, m.Name)
+	}
+	if a.FalseClaims != "" {
+		names = append(names, a.FalseClaims)
+	}
+	for name := range a.RunMeasures {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Setting describes the run that is scored.
 type Setting struct {
-	// Config is the plugin's configuration; nil where the scenario has none.
-	Config json.RawMessage
-	// Edges are the switches that hosts are attached to.
-	Edges []string
-	// Home is the one of them that an address is attached to, "" when none is.
-	Home func(netip.Addr) string
-	// Changes are the epochs of the run, from 0, in which traffic or faults change.
-	Changes []int
-	// Watch is of how many flows the sizes are to be asked for.
-	Watch int
+	Config  json.RawMessage         // of the plugin; nil if the scenario has none
+	Edges   []string                // switches with hosts
+	Home    func(netip.Addr) string // the edge switch of an address, "" for an unknown one
+	Changes []int                   // epochs of the run, from 0, in which traffic or faults change
+	Watch   int                     // number of flows to watch
 }
 
-// Scorer scores the epochs of a run, in their order.
-type Scorer interface {
-	// Subtrees are the gNMI paths, by the names of their elements, that Score needs.
-	Subtrees() [][]string
-	// Marker is the path of a leaf that holds the number of the newest epoch with results.
-	Marker() []string
-	// Score sets what was read beside the truth.
-	Score(*Epoch) (Result, error)
-	// Totals are measures of the run so far that are no pool of the epochs'.
-	Totals() []Total
-	// Draw shows the newest epoch.
-	Draw(*Canvas)
-	// Commands are lines that read the results of a collector that serves gNMI at an address.
-	Commands(addr string) []string
-}
-
-// Watcher is a Scorer of an algorithm that tells some rows only when they are asked for.
-type Watcher interface {
-	// Watch are the rows to subscribe to from now on, once they are known; nil before and afterwards.
-	Watch() []*gnmi.Path
-}
-
-// Result is an epoch beside the truth. It marshals to JSON.
-type Result interface {
-	// Samples are what the epoch adds to the measures.
-	Samples() []Sample
-	// Missing is how many of how many results are not there.
-	Missing() (n, of int)
-}
-
-// Figures are the charts of a run, from above to below, and their numbers.
-type Figures struct {
-	Title   string
-	Text    string // of the page: what is shown, what it is compared with
-	Charts  []plot.Chart
-	Columns []string
-	Rows    [][]string
-}
-
-// Illustrator is a Scorer that draws figures of a run.
-type Illustrator interface {
-	Figures() Figures
-}
-
-// Epoch is an epoch's results and its truth.
+// Epoch is one epoch: the published results and the ground truth.
 type Epoch struct {
-	Number uint64
-	Index  int    // in the run, from 0
-	Status string // complete, partial or lost
-	// Collection is how long the read-out took, Analysis the plugin, of real time on every clock.
-	Collection, Analysis time.Duration
-	Leaves               []Leaf
-	Truth                Truth
+	*Setting
+	Number    uint64
+	Index     int    // in the run, from 0
+	Status    string // complete, partial or lost
+	Leaves    []Leaf
+	Truth     *Truth
+	Before    *Truth // of the epoch before; nil if unknown
+	Published Tables // rows of this epoch only; set by the Scorer
 }
 
-// Leaf is a leaf as read.
-type Leaf struct {
-	Path []*gnmi.PathElem
-	At   time.Time
-	// Number is a numeric value, and a boolean as 0 or 1; Text is that of another.
-	Number float64
-	Text   string
-}
-
-// Truth is what really happened in an epoch.
+// Truth is the ground truth of an epoch.
 type Truth struct {
 	// Devices are the switches whose bank was flipped at both ends of the epoch.
 	Devices map[string]*Device
-	// Complete says that these are all switches that have banks.
+	// Complete reports that Devices has all switches with banks.
 	Complete bool
-	// Network is what entered, nil unless all edge switches are among Devices; Lost is what of it did
-	// not leave.
+	// Network is what entered, nil unless Devices has all edge switches. Lost is the part of it
+	// that did not leave.
 	Network, Lost truth.Counts
 }
 
-// Device is what a switch saw in the epoch that it had stamped.
+// Device is what one switch received in the epoch that it stamped.
 type Device struct {
 	All     truth.Counts // 5-tuples of all packets that arrived
-	Entered truth.Counts // from hosts
-	Lost    truth.Counts // of those that entered, what did not leave the network
+	Entered truth.Counts // of those that arrived from hosts
+	Lost    truth.Counts // of those that entered, the packets that did not leave the network
+}
+
+// Measure compares a list of the published results with the ground truth, view by view.
+type Measure struct {
+	Name   string
+	List   string
+	Stat   Stat
+	Leaves []string
+	// Truth is the table of the ground truth to compare with; "" for that of List.
+	Truth string
+	// Where restricts the published rows to those with these texts, by leaf.
+	Where map[string]string
+	// Tolerance is the relative error up to which values of leaves are equal.
+	Tolerance float64
+	// Dimension names the dimension under which a view counts; ok is false for views that do not
+	// count. nil stands for the view's own dimension, of views with a row in Summary.
+	Dimension func(*Epoch, View) (name string, ok bool)
+}
+
+// Claim is a statement of exactness in published rows.
+type Claim struct {
+	List string
+	// If is the boolean leaf of a row that makes the claim; "" if every row makes it for the leaves
+	// that it has.
+	If string
+	// Leaves must have their true values, within the relative Tolerance.
+	Leaves    []string
+	Tolerance float64
+	// Of names a list, if the claim is about all rows of it in the same view: none is missing, none
+	// is false.
+	Of string
+}
+
+// Top is a table of the largest true rows of a list, with the published values next to them.
+type Top struct {
+	Title string // %s is replaced by the view
+	List  string
+	Leaf  string
+	Rows  int // in the report
+	Shown int // on the screen
+}
+
+// Screen is the live view of an algorithm.
+type Screen struct {
+	Head     func(*Canvas, *History) // above the table; may be nil
+	Columns  []Column                // of the table with a row for each view
+	Rows     int                     // at most; 0 for all
+	Commands []string                // lines that read the results; %s is replaced by the gNMI address
+}
+
+// Column is a column of the table of views.
+type Column struct {
+	Head  string
+	Width int // negative: left-aligned
+	Cell  func(*Result, View) string
+}
+
+// History is a run so far.
+type History struct {
+	*Setting
+	Results []*Result // in order; never empty
+}
+
+// Newest returns the result of the newest epoch.
+func (h *History) Newest() *Result { return h.Results[len(h.Results)-1] }
+
+// Result is one epoch compared with the ground truth.
+type Result struct {
+	Index  int    `json:"index"` // in the run, from 0
+	Status string `json:"status"`
+	// Scores are the measures of this epoch.
+	Scores []Score `json:"scores"`
+	// FalseClaims are claims of exactness that are not true.
+	FalseClaims []string `json:"false_claims,omitempty"`
+	// Missing are views without a complete result; Views counts all that should have one.
+	Missing []View `json:"missing,omitempty"`
+	Views   int    `json:"views"`
+	// Published and Truth hold the lists that are part of the report, by list, view, row and leaf.
+	Published Tables    `json:"published"`
+	Truth     Tables    `json:"true"`
+	Top       []TopRows `json:"top,omitempty"`
+}
+
+// Score is a measure in one view of one epoch.
+type Score struct {
+	Measure   string     `json:"measure"`
+	Dimension string     `json:"dimension,omitempty"`
+	View      View       `json:"view"`
+	Value     float64    `json:"value"`
+	Counts    *Confusion `json:"counts,omitempty"`
+	Figure    *Figure    `json:"figure,omitempty"`
+
+	pool func(Confusion) float64 // nil: values are averaged
+}
+
+// TopRows are the largest rows of a view.
+type TopRows struct {
+	List string       `json:"list"`
+	View View         `json:"view"`
+	Rows []FlowFigure `json:"rows"`
+}
+
+// Score returns a measure in a view, nil if it was not measured there.
+func (r *Result) Score(measure string, view View) *Score {
+	for i := range r.Scores {
+		if s := &r.Scores[i]; s.Measure == measure && s.View == view {
+			return s
+		}
+	}
+	return nil
+}
+
+// Figure returns a leaf of a view's only row with its true value; ok is false if either is unknown.
+func (r *Result) Figure(list string, view View, leaf string) (f Figure, ok bool) {
+	measured, ok := r.Published.Row(list, view, "").Number(leaf)
+	actual, known := r.Truth.Row(list, view, "").Number(leaf)
+	return Figure{measured, actual}, ok && known
+}
+
+// Scored reports whether a view has results and a ground truth.
+func (r *Result) Scored(list string, view View) bool {
+	return r.Published.Row(list, view, "") != nil && r.Truth.Row(list, view, "") != nil
 }

@@ -1,156 +1,174 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package univmon scores the results of the plugin univmon in a scenario: summaries, heavy
-// hitters, changes and victims of attacks, by switch and dimension.
+// Package univmon declares how the results of the plugin univmon are scored: summaries, heavy
+// hitters, changes and victims of attacks, by switch and flow key.
 package univmon
 
 import (
 	"encoding/json"
-	"fmt"
+	"math"
+	"slices"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/plugins/univmon/analysis"
+	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// The measures a scenario can bound. F1 scores pool true and false positives over all
-// epochs and switches; errors are the mean of the relative errors.
+// Measures that a scenario can bound. Dimensions are flow keys. F1 scores pool true and false
+// positives over all epochs and switches; errors are means of relative errors.
 const (
-	HeavyHitterF1     = "heavy-hitter-f1"     // flows above the threshold: found and true
+	HeavyHitterF1     = "heavy-hitter-f1"     // flows above the configured threshold
 	HeavyHitterError  = "heavy-hitter-error"  // their packets
-	ChangeF1          = "heavy-change-f1"     // flows that changed by more than the threshold
-	EntropyError      = "entropy-error"       //
-	DistinctError     = "distinct-error"      //
-	SecondMomentError = "second-moment-error" //
-	PacketsError      = "packets-error"       // packets a switch counted
-	LostViews         = "lost"                // share of switches and epochs without a complete result
+	ChangeF1          = "heavy-change-f1"     // flows that changed by more than the configured threshold
+	EntropyError      = "entropy-error"       // entropy of the flow sizes
+	DistinctError     = "distinct-error"      // number of flows
+	SecondMomentError = "second-moment-error" // sum of the squares of the flow sizes
+	PacketsError      = "packets-error"       // packets of a switch
+	LostViews         = "lost"                // share of switches and epochs without a result
 )
 
-// Algorithm returns how UnivMon is scored.
+// topFlows is the number of flows in the report, by view.
+const topFlows = 10
+
+// Algorithm declares how UnivMon is scored.
 func Algorithm() score.Algorithm {
 	return score.Algorithm{
-		Plugin:   "univmon",
-		Measures: []string{HeavyHitterF1, HeavyHitterError, ChangeF1, EntropyError, DistinctError, SecondMomentError, PacketsError, LostViews},
-		New:      newScorer,
+		Plugin: "univmon", Root: "univmon", Marker: []string{"summaries", "summary", "state", "epoch"},
+		Summary: "summary", Lost: LostViews, GroundTruth: groundTruth,
+		Measures: []score.Measure{
+			{Name: HeavyHitterF1, List: "heavy-hitter", Stat: score.F1},
+			{Name: HeavyHitterError, List: "heavy-hitter", Stat: score.RelativeError, Leaves: []string{"packets"}},
+			{Name: ChangeF1, List: "heavy-change", Stat: score.F1},
+			{Name: EntropyError, List: "summary", Stat: score.RelativeError, Leaves: []string{"entropy"}},
+			{Name: DistinctError, List: "summary", Stat: score.RelativeError, Leaves: []string{"distinct-flows"}},
+			{Name: SecondMomentError, List: "summary", Stat: score.RelativeError, Leaves: []string{"second-moment"}},
+			{Name: PacketsError, List: "summary", Stat: score.RelativeError, Leaves: []string{"packets"}},
+		},
+		Report: []string{"summary", "ddos-victim"},
+		Top: []score.Top{
+			{Title: "top flows of %s, packets", List: "heavy-hitter", Leaf: "packets", Rows: topFlows, Shown: 5},
+			{Title: "largest changes since the epoch before, packets", List: "heavy-change", Leaf: "delta",
+				Rows: topFlows, Shown: 3},
+			{Title: "destinations under attack, sources", List: "ddos-victim", Leaf: "distinct-sources", Rows: topFlows,
+				Shown: 3},
+		},
+		Screen: score.Screen{
+			Columns: []score.Column{
+				{Head: "switch", Width: -10, Cell: func(_ *score.Result, v score.View) string { return v.Device }},
+				{Head: "flows by", Width: -8, Cell: func(_ *score.Result, v score.View) string { return v.Dimension }},
+				{Head: "packets", Width: 9, Cell: score.Measured("summary", "packets")},
+				{Head: "flows (true)", Width: 16, Cell: score.WithTrue("summary", "distinct-flows", 0)},
+				{Head: "entropy/bit (true)", Width: 20, Cell: score.WithTrue("summary", "entropy", 3)},
+				{Head: "heavy hitters", Width: 17, Cell: score.Found(HeavyHitterF1)},
+				{Head: "F1", Width: 8, Cell: score.ScoreOf(HeavyHitterF1)},
+				{Head: "chg. F1", Width: 8, Cell: score.ScoreOf(ChangeF1)},
+			},
+			Rows: 12,
+			Commands: []string{
+				"gnmic -a %s --insecure subscribe --path /univmon/heavy-hitters --stream-mode on-change",
+				"gnmi_cli -a %s -insecure -query_type once -q /univmon/summaries",
+			},
+		},
 	}
 }
 
-type scorer struct {
-	limits limits
-	known  map[View]bool           // that had a result in some epoch
-	before map[string]truth.Counts // by device: the 5-tuples of the epoch before, where known
-	newest *Score
-}
-
-// newScorer reads from the plugin's configuration what it calls heavy.
-func newScorer(s score.Setting) (score.Scorer, error) {
+// groundTruth reads from the plugin's configuration which flows count as heavy.
+func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 	c := analysis.DefaultConfiguration()
 	if s.Config != nil {
 		if err := json.Unmarshal(s.Config, &c); err != nil {
-			return nil, fmt.Errorf("univmon: config: %w", err)
-		}
-	}
-	out := &scorer{limits: limits{heavy: c.HeavyHitters, iceberg: c.HeavyHitters, change: c.HeavyChanges}, known: map[View]bool{}}
-	if c.Icebergs != nil {
-		out.limits.iceberg = *c.Icebergs
-	}
-	return out, nil
-}
-
-func (s *scorer) Subtrees() [][]string { return [][]string{{"univmon"}} }
-
-func (s *scorer) Marker() []string {
-	return []string{"univmon", "summaries", "summary", "state", "epoch"}
-}
-
-func (s *scorer) Totals() []score.Total { return nil }
-
-// Score implements score.Scorer.
-func (s *scorer) Score(e *score.Epoch) (score.Result, error) {
-	res, err := read(e.Leaves)
-	if err != nil {
-		return nil, err
-	}
-	counts := map[string]truth.Counts{}
-	for name, d := range e.Truth.Devices {
-		counts[name] = d.All
-	}
-	if e.Truth.Complete {
-		counts[score.Network] = e.Truth.Network
-	}
-	out := &Score{Views: []ViewScore{}}
-	for v := range res.Summaries {
-		s.known[v] = true
-	}
-	for _, v := range sorted(s.known) {
-		now, summary := counts[v.Device], res.Summaries[v]
-		if now == nil || summary == nil || summary.Epoch != e.Number {
-			out.Absent = append(out.Absent, v)
-			continue
-		}
-		view, err := scoreView(v, res, now, s.before[v.Device], s.limits)
-		if err != nil {
 			return nil, err
 		}
-		out.Views = append(out.Views, view)
 	}
-	out.Victims = scoreVictims(res, counts[score.Network])
-	s.before, s.newest = counts, out
-	return out, nil
-}
-
-// Draw implements score.Scorer.
-func (s *scorer) Draw(c *score.Canvas) {
-	s.newest.summaries(c)
-	if f := s.newest.focus(); f != nil {
-		c.Flows(fmt.Sprintf("top flows at %s by %s, packets", f.Device, f.Dimension), f.Top, 5)
-		c.Flows("largest changes since the epoch before, packets", f.TopChanges, 3)
+	iceberg := c.HeavyHitters
+	if c.Icebergs != nil {
+		iceberg = *c.Icebergs
 	}
-	c.Flows("destinations under attack, sources", s.newest.Victims, 3)
-}
-
-// Commands implements score.Scorer.
-func (s *scorer) Commands(addr string) []string {
-	return []string{
-		"gnmic -a " + addr + " --insecure subscribe --path /univmon/heavy-hitters --stream-mode on-change",
-		"gnmi_cli -a " + addr + " -insecure -query_type once -q /univmon/summaries",
-	}
-}
-
-// maxRows is how many views the summary table shows.
-const maxRows = 12
-
-func (s *Score) summaries(c *score.Canvas) {
-	c.WriteString(c.Dim(fmt.Sprintf("%-10s %-8s %9s %16s %20s %17s %8s %8s\n",
-		"switch", "flows by", "packets", "flows (true)", "entropy/bit (true)", "heavy hitters", "F1", "chg. F1")))
-	for i := range s.Views {
-		v := &s.Views[i]
-		if i == maxRows {
-			c.Printf("… and %d more\n", len(s.Views)-i)
-			break
+	return func(e *score.Epoch) score.Tables {
+		t := score.Tables{}
+		for _, view := range e.Published.Views("summary") {
+			fields, err := flow.ParseFields(view.Dimension)
+			now := counts(e.Truth, view.Device)
+			if err != nil || now == nil {
+				continue // a view without ground truth counts as missing
+			}
+			now = now.Project(fields)
+			heavy := c.HeavyHitters
+			if view.Device == score.Network {
+				heavy = iceberg
+			}
+			summary(t, view, now)
+			hitters(t, view, now, least(heavy, float64(now.Packets())))
+			if before := counts(e.Before, view.Device); before != nil {
+				changes(t, view, before.Project(fields), now, c.HeavyChanges)
+			}
 		}
-		h := v.HeavyHitters
-		change := "-"
-		if v.Changes != nil {
-			change = fmt.Sprintf("%.3f", v.Changes.F1())
+		if now := counts(e.Truth, score.Network); now != nil {
+			victims(t, e.Published, now)
 		}
-		c.Printf("%-10s %-8s %9.0f %16s %20s %17s %8.3f %8s\n", v.Device, v.Dimension, v.Packets.Measured,
-			fmt.Sprintf("%.0f (%.0f)", v.Distinct.Measured, v.Distinct.True),
-			fmt.Sprintf("%.3f (%.3f)", v.Entropy.Measured, v.Entropy.True),
-			fmt.Sprintf("%d of %d", h.TruePositive, h.TruePositive+h.FalseNegative), h.F1(), change)
-	}
-	c.WriteByte('\n')
+		return t
+	}, nil
 }
 
-// focus is the view whose flows are shown: the busiest switch, by 5-tuple if it has that.
-func (s *Score) focus() *ViewScore {
-	var best *ViewScore
-	for i := range s.Views {
-		v := &s.Views[i]
-		if best == nil || v.Packets.Measured > best.Packets.Measured ||
-			v.Packets.Measured == best.Packets.Measured && len(v.Dimension) > len(best.Dimension) {
-			best = v
+// counts returns the packets at a device, nil if they are not known exactly.
+func counts(t *score.Truth, device string) truth.Counts {
+	switch {
+	case t == nil:
+	case device == score.Network && t.Complete:
+		return t.Network
+	case t.Devices[device] != nil:
+		return t.Devices[device].All
+	}
+	return nil
+}
+
+// least returns the number of packets from which a flow is heavy, of a number of packets in all.
+func least(t analysis.Threshold, all float64) float64 { return math.Max(t.Packets, t.Share*all) }
+
+func summary(t score.Tables, view score.View, now truth.Counts) {
+	t.Rows("summary", view).Add("", score.Leaves{
+		"packets": score.Number(float64(now.Packets())), "entropy": score.Number(now.Entropy()),
+		"distinct-flows": score.Number(float64(len(now))), "second-moment": score.Number(now.SecondMoment()),
+	})
+}
+
+func hitters(t score.Tables, view score.View, now truth.Counts, limit float64) {
+	rows := t.Rows("heavy-hitter", view)
+	for _, f := range slices.Concat(now.Top(topFlows), now.AtLeast(limit)) {
+		row := rows.Add(f.Key.String(), score.Leaves{"packets": score.Number(float64(f.Packets))})
+		row.Unwanted = float64(f.Packets) < limit
+	}
+}
+
+func changes(t score.Tables, view score.View, before, now truth.Counts, heavy analysis.Threshold) {
+	all, sum := truth.Changes(before, now), 0.0
+	for _, f := range all {
+		sum += float64(f.Packets)
+	}
+	rows, limit := t.Rows("heavy-change", view), least(heavy, sum)
+	for _, f := range all {
+		if float64(f.Packets) >= limit {
+			rows.Add(f.Key.String(), score.Leaves{"delta": score.Number(float64(now[f.Key]) - float64(before[f.Key]))})
 		}
 	}
-	return best
+}
+
+// victims counts the sources of the destinations that are published as attacked in the whole
+// network.
+func victims(t, published score.Tables, now truth.Counts) {
+	view := score.View{Device: score.Network}
+	sources := map[string]map[flow.Key]bool{}
+	for destination := range published["ddos-victim"][view] {
+		sources[destination] = map[flow.Key]bool{}
+	}
+	for k := range now {
+		if s := sources[k.Project(flow.Dst).String()]; s != nil && len(sources) > 0 {
+			s[k.Project(flow.Src)] = true
+		}
+	}
+	rows := t.Rows("ddos-victim", view)
+	for destination, s := range sources {
+		rows.Add(destination, score.Leaves{"distinct-sources": score.Number(float64(len(s)))})
+	}
 }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import "time"
+
+// Reasons for which a switch drops a packet, as Stats names them, in the order in which they are
+// looked for: the pipeline's own drops come last, as packets that a controller sends can add to
+// them.
+const (
+	dropNoProgram = iota
+	dropQueue
+	dropPort
+	dropLoop
+	dropEgress
+	dropIngress
+	dropReasons
+)
+
+var dropNames = [dropReasons]string{
+	"no pipeline", "egress queue full", "port missing or down", "too many copies or loops",
+	"dropped by the egress pipeline", "dropped by the ingress pipeline",
+}
+
+// dropUnknown is the reason if the switch counted none, as BMv2 does.
+const dropUnknown = "reason not counted"
+
+type dropCounts [dropReasons]uint64
+
+// reason names the count that grew.
+func (after *dropCounts) reason(before *dropCounts) string {
+	for i := range after {
+		if after[i] > before[i] {
+			return dropNames[i]
+		}
+	}
+	return dropUnknown
+}
+
+// Stats are counts since the start. Between two calls of Play every packet is in one of them:
+//
+//	Sent + Copied + FromControllers = Received + Lost + all of Dropped + InTransit
+type Stats struct {
+	Sent            uint64            // packets that hosts sent
+	Copied          uint64            // further copies of a packet that switches sent on
+	FromControllers uint64            // packets that controllers sent into the network, LLDP not counted
+	Received        uint64            // packets that hosts received
+	Lost            uint64            // packets lost on links
+	Dropped         map[string]uint64 // packets that switches dropped, by reason
+	InTransit       uint64            // packets on the way
+	Lag             time.Duration     // largest delay of a packet on the wall clock
+}
+
+// Stats returns the counts of the whole network.
+func (n *Network) Stats() Stats {
+	s := Stats{Dropped: map[string]uint64{}, Lag: time.Duration(n.lag.Load())}
+	for i := range n.hosts {
+		s.Sent += n.hosts[i].sent.Load()
+		s.Received += n.hosts[i].received.Load()
+	}
+	for _, nd := range n.nodes {
+		nd.mu.Lock()
+		for reason, count := range nd.dropped {
+			s.Dropped[reason] += count
+		}
+		s.Copied += nd.copied
+		nd.mu.Unlock()
+		s.FromControllers += nd.fromControllers.Load()
+		for _, w := range nd.out {
+			s.Lost += w.losses()
+		}
+	}
+	for i := range n.hosts {
+		s.Lost += n.hosts[i].up.losses()
+	}
+	n.queueMu.Lock()
+	s.InTransit = uint64(len(n.queue))
+	n.queueMu.Unlock()
+	return s
+}
+
+func (w *wire) losses() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
+}
+
+// account records the result of the packet that a switch has processed. nd.mu is held.
+func (nd *node) account(before *dropCounts) {
+	left := nd.left.Swap(0)
+	if left > 0 {
+		nd.copied += left - 1
+		return
+	}
+	after := nd.sw.drops()
+	nd.dropped[after.reason(before)]++
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attention
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCommittedCharts: the charts in docs/figures follow from their rows, and writing the rows
+// again changes nothing.
+func TestCommittedCharts(t *testing.T) {
+	const figures = "../../../docs/figures"
+	copied := t.TempDir()
+	rows, err := filepath.Glob(figures + "/chamelemon-*.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range rows {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(copied, filepath.Base(name)), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Draw(copied); err != nil {
+		t.Fatal(err)
+	}
+	charts, err := filepath.Glob(copied + "/*.svg")
+	if err != nil || len(charts) != 4*len(Sweeps())+2 {
+		t.Errorf("%d charts (%v)", len(charts), err)
+	}
+	for _, name := range charts {
+		drawn, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		committed, err := os.ReadFile(filepath.Join(figures, filepath.Base(name)))
+		if err != nil || !bytes.Equal(drawn, committed) {
+			t.Errorf("%s differs from its rows' chart (write it with `make figures`): %v", filepath.Base(name), err)
+		}
+	}
+	for _, s := range Sweeps() {
+		data, err := os.ReadFile(filepath.Join(figures, s.Name()+".csv"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		points, err := s.ReadCSV(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again bytes.Buffer
+		if err := WriteCSV(&again, points); err != nil || len(points) != len(s.Places()) {
+			t.Fatalf("%s: %d points, %v", s.Name(), len(points), err)
+		}
+		for i, line := range strings.Split(again.String(), "\n") {
+			if want := strings.Split(string(data), "\n")[i]; !sameCells(line, want) {
+				t.Errorf("%s, line %d: %s, committed %s", s.Name(), i+1, line, want)
+			}
+		}
+	}
+}
+
+// sameCells compares two lines of CSV except decoded_flows and load, which are sums of rounded
+// values.
+func sameCells(a, b string) bool {
+	x, y := strings.Split(a, ","), strings.Split(b, ",")
+	if len(x) != len(y) {
+		return false
+	}
+	for i := range x {
+		if x[i] != y[i] && csvColumns[i].name != "decoded_flows" && csvColumns[i].name != "load" {
+			return false
+		}
+	}
+	return true
+}

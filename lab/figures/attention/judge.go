@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attention
+
+import (
+	"strconv"
+
+	"github.com/netsketch/netsketch/lab/chamelemon"
+)
+
+// Judgment compares the published victims of an epoch with the ground truth.
+type Judgment struct {
+	Victims int  // flows that lost packets
+	Exact   bool // all of them, and no other flow, are published as exact with the right loss
+	False   int  // published victims that lost nothing, fewer packets, or another number if exact
+	Missed  int  // victims that are not published
+	// Estimate is the published number of victims divided by the number of victims.
+	Estimate float64
+	// Recorded scores the paper's heavy victims, flows that lost a packet while the classifier
+	// had them as HL or HH candidates, against those published as heavy.
+	Recorded Score
+	// HeavyVictims scores flows that lost at least Tl packets against those published with at
+	// least Tl. Losses of an unsampled flow before its Tl-th packet are not recorded.
+	HeavyVictims Score
+}
+
+// Judge compares an epoch's victims with what happened to its flows.
+func Judge(flows []chamelemon.Flow, p *chamelemon.Played) Judgment {
+	type published struct {
+		lost  int64
+		exact bool
+		heavy bool
+	}
+	victims := make(map[string]published)
+	for _, v := range chamelemon.Rows(p.Results, chamelemon.VictimList) {
+		n, _ := strconv.ParseInt(v["lost-packets"], 10, 64) // a leaf of an unsigned number
+		victims[v["flow"]] = published{n, v["exact"] == "true", v["kind"] == "heavy"}
+	}
+	var j Judgment
+	least := max(int64(p.Tl), 1)
+	uncertain := 0
+	for i := range flows {
+		x := &flows[i]
+		if x.Lost == 0 {
+			continue
+		}
+		j.Victims++
+		key := x.Key.String()
+		v, ok := victims[key]
+		delete(victims, key)
+		switch {
+		case !ok:
+			j.Missed++
+		case v.exact && v.lost != x.Lost || v.lost > x.Lost:
+			j.False++
+		case !v.exact:
+			uncertain++
+		}
+		j.HeavyVictims.count(x.Lost >= least, ok && v.lost >= least)
+		j.Recorded.count(x.LostHeavy > 0, ok && v.heavy)
+	}
+	for _, v := range victims { // flows that lost nothing
+		j.False++
+		j.HeavyVictims.count(false, v.lost >= least)
+		j.Recorded.count(false, v.heavy)
+	}
+	j.Exact = j.Missed == 0 && j.False == 0 && uncertain == 0
+	if j.Victims > 0 {
+		j.Estimate = p.Measured.Victims / float64(j.Victims)
+	}
+	return j
+}
+
+// Score counts published flows against those of the ground truth.
+type Score struct{ Hits, Missed, False int }
+
+func (s *Score) count(actual, published bool) {
+	switch {
+	case actual && published:
+		s.Hits++
+	case actual:
+		s.Missed++
+	case published:
+		s.False++
+	}
+}
+
+// Add adds the counts of another epoch.
+func (s *Score) Add(o Score) {
+	s.Hits, s.Missed, s.False = s.Hits+o.Hits, s.Missed+o.Missed, s.False+o.False
+}
+
+// F1 is the harmonic mean of precision and recall; 1 when all counts are zero.
+func (s Score) F1() float64 {
+	if s == (Score{}) {
+		return 1
+	}
+	return 2 * float64(s.Hits) / float64(2*s.Hits+s.Missed+s.False)
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attention
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// one is a distribution of flows of one packet.
+var one = []traffic.SizePoint{{Packets: 1, Share: 1}}
+
+// victimResults are results with a list of victims: flow, lost packets, exact, kind.
+func victimResults(t *testing.T, rows [][4]string) *sdk.Results {
+	t.Helper()
+	b := table.NewBuilder(chamelemon.VictimList)
+	flows, lost, exact, kind := b.TextKey("flow"), b.Uint("state/lost-packets"), b.Bool("state/exact"),
+		b.Text("state/kind")
+	for _, r := range rows {
+		flows.Append(r[0])
+		lost.Append(uint64(r[1][0] - '0'))
+		exact.Append(r[2] == "true")
+		kind.Append(r[3])
+	}
+	built, err := b.Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &sdk.Results{}
+	out.Add(built, true)
+	return out
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netsketch/netsketch/lab/figures/attention"
+	"github.com/netsketch/netsketch/lab/figures/overtime"
+	"github.com/netsketch/netsketch/lab/figures/sketches"
+)
+
+func drawCommand() *cobra.Command {
+	var directory string
+	cmd := &cobra.Command{
+		Use:   "draw",
+		Short: "Draw the charts again, from the recorded rows",
+		Long: `Reads the rows (CSV) of all figures and writes their charts again, and the pages of the sketches.
+It measures nothing and takes seconds.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := sketches.Draw(directory); err != nil {
+				return err
+			}
+			if err := attention.Draw(directory); err != nil {
+				return err
+			}
+			return overtime.Draw(filepath.Join(directory, "chamelemon-9"))
+		},
+	}
+	cmd.Flags().StringVar(&directory, "directory", "docs/figures", "`directory` of the rows, charts and pages")
+	return cmd
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package overtime
+
+import (
+	"encoding/csv"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/lab/scenario"
+)
+
+// plugins is the directory of the plugins, built once for the tests.
+var plugins string
+
+func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "chamelemon") }
+
+const committed = "../../../docs/figures/chamelemon-9"
+
+// TestCommittedCharts: the charts in docs/figures are what their rows give.
+func TestCommittedCharts(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "chamelemon-9")
+	data, err := os.ReadFile(committed + ".csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(base+".csv", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Draw(base); err != nil {
+		t.Fatal(err)
+	}
+	drawn, err1 := os.ReadFile(base + ".svg")
+	want, err2 := os.ReadFile(committed + ".svg")
+	if err1 != nil || err2 != nil || string(drawn) != string(want) {
+		t.Errorf("chamelemon-9.svg is not what its rows give (write it with `make figures`): %v, %v", err1, err2)
+	}
+}
+
+func TestDrawNamesAMissingColumn(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(base+".csv", []byte("epoch,flows\n1,2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Draw(base); err == nil || !strings.Contains(err.Error(), "victims") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestWrite plays a short scenario and writes its figures.
+func TestWrite(t *testing.T) {
+	s, err := scenario.Load("../../../examples/chamelemon/small.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Epochs, s.Traffic[0].Flows = 3, 1000
+	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0",
+		Virtual: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := run.Play(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	if err := run.Close(); err != nil {
+		t.Error(err)
+	}
+	h, ok := run.History("chamelemon")
+	if !ok {
+		t.Fatal("the scenario has no results of ChameleMon")
+	}
+	base := filepath.Join(t.TempDir(), "run")
+	if err := Write(s, report, h, base, "the test"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(base + ".csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(lines) != 1+s.Epochs {
+		t.Fatalf("%v, %v", lines, err)
+	}
+	for name, want := range map[string]string{"epoch": "3", "state": "healthy", "flows": "1000", "victims": "100",
+		"victims_published": "100", "victims_exact": "100", "false_claims": "0"} {
+		if got := lines[3][slices.Index(lines[0], name)]; got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+	page, err := os.ReadFile(base + ".md")
+	if err != nil || !strings.Contains(string(page), "(run.svg)") ||
+		!strings.Contains(string(page), "| victim-f1 ≥ 1 | healthy | 1 | yes |") {
+		t.Errorf("%s, %v", page, err)
+	}
+	old, err := os.ReadFile(committed + ".csv")
+	if err != nil || !strings.HasPrefix(string(old), strings.Join(lines[0], ",")) {
+		t.Errorf("the rows in docs/figures have other columns than %v", lines[0])
+	}
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netsketch/netsketch/lab/figures/sketches"
+)
+
+// sketchesFlags are what the bench-sketch command takes.
+type sketchesFlags struct {
+	trace   string
+	packets int
+	figures []string
+	options sketches.Options
+	json    bool
+	csv     string
+	plots   string
+}
+
+func sketchesCommand() *cobra.Command {
+	var f sketchesFlags
+	cmd := &cobra.Command{
+		Use:   "sketches",
+		Short: "Accuracy and speed of the sketches, by the figures of the papers",
+		Long: `Runs the tasks of the papers' figures over a trace and prints a table.
+
+Traces: zipf:SKEW, cdf:FILE (lines of a flow size and the share of flows not larger),
+pcap:FILE, records:FILE (records of a 13-byte key and an 8-byte time).
+Figures: ` + strings.Join(sketches.Names(), " ") + `;
+all when none is named. Everything but times and speeds comes out the same each time.`,
+		Example: `  figures sketches --figures speed
+  figures sketches --trace pcap:capture.pcap.gz --figures sketchint-5 --csv errors.csv --plots plots
+  figures sketches --plots docs/figures`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runSketches(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), f)
+		},
+	}
+	cmd.Flags().StringVar(&f.trace, "trace", "zipf:1.1", "traffic: zipf:SKEW, cdf:FILE, pcap:FILE or records:FILE")
+	cmd.Flags().IntVar(&f.packets, "packets", 2_000_000, "packets of generated traffic")
+	cmd.Flags().StringSliceVar(&f.figures, "figures", nil, "figures to run, by name; all when empty")
+	cmd.Flags().Uint64Var(&f.options.Seed, "seed", 1, "of generated traffic and of the hashes")
+	cmd.Flags().IntVar(&f.options.Runs, "runs", 5,
+		"seeds of the hashes that a figure is the mean or median of, and runs of speed measurements")
+	cmd.Flags().IntVar(&f.options.Decodings, "decodings", 10_000, "decodings, at most, of which 99.9 % must succeed")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON array instead of the table")
+	cmd.Flags().StringVar(&f.csv, "csv", "", "also write the rows to this file")
+	cmd.Flags().StringVar(&f.plots, "plots", "", "also write SVG plots, a page and the rows as CSV for each figure to this directory")
+	return cmd
+}
+
+func runSketches(ctx context.Context, out, progress io.Writer, f sketchesFlags) error {
+	suites, err := sketches.Select(f.figures)
+	if err != nil {
+		return err
+	}
+	if f.options.Runs < 1 {
+		return fmt.Errorf("--runs %d: at least 1", f.options.Runs)
+	}
+	if f.options.Decodings < 1 {
+		return fmt.Errorf("--decodings %d: at least 1", f.options.Decodings)
+	}
+	if f.csv != "" {
+		if err := writable("--csv", filepath.Dir(f.csv)); err != nil {
+			return err
+		}
+	}
+	if f.plots != "" {
+		if err := writable("--plots", f.plots); err != nil {
+			return err
+		}
+	}
+	t, err := sketches.Load(f.trace, f.packets, f.options.Seed)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(progress, "%s: %d packets of %d flows, keys of %d bytes; %d packets are IPv6; %d that are no IP, or broken, are left out\n",
+		t.Name, t.Len(), t.Flows(), t.KeyBytes(), t.Left.IPv6, t.Left.Out)
+	rows := []sketches.Row{}
+	for _, s := range suites {
+		start := time.Now()
+		r, err := s.Run(ctx, t, f.options)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+		fmt.Fprintf(progress, "%s: %.0f s\n", s.Title, time.Since(start).Seconds())
+		rows = append(rows, r...)
+		if f.plots != "" {
+			if err := s.Write(f.plots, r, sketches.Command(f.trace, f.packets, f.options.Seed, s.Name)); err != nil {
+				return err
+			}
+		}
+	}
+	if f.csv != "" {
+		if err := writeRows(f.csv, rows); err != nil {
+			return err
+		}
+	}
+	if f.json {
+		e := json.NewEncoder(out)
+		e.SetIndent("", " ")
+		return e.Encode(rows)
+	}
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "STRUCTURE\tVARIANT\tBYTES\tTASK\tMETRIC\tVALUE\tUNIT")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%.4g\t%s\n", r.Structure, r.Variant, r.Memory, r.Task, r.Metric, r.Value,
+			r.Unit)
+	}
+	return w.Flush()
+}
+
+func writeRows(name string, rows []sketches.Row) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(sketches.WriteCSV(file, rows), file.Close())
+}

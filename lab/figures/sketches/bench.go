@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sketchbench measures accuracy and speed of the structures under sketch, on any
+// traffic, by the tasks of the papers' figures, and compares it with the papers' statements. It
+// has no state. The same trace and seed give the same rows, but for times and speeds.
+package sketches
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Row is one measured value.
+type Row struct {
+	Structure string  `json:"structure"`
+	Variant   string  `json:"variant"`
+	Memory    int     `json:"memory"` // bytes
+	Task      string  `json:"task"`
+	Metric    string  `json:"metric"`
+	Value     float64 `json:"value"`
+	Unit      string  `json:"unit"`
+	Trace     string  `json:"trace"`
+}
+
+// Suite is the tasks of one figure, or of several that share their measurements.
+type Suite struct {
+	Name   string // as on the command line and in file names
+	Title  string
+	Setup  string // how the paper measured, and how this differs
+	Plots  []Plot
+	Claims []Claim
+	run    func(ctx context.Context, t *Trace, o Options) ([]Row, error)
+	table  func(rows []Row) string // nil: one for each plot, and the rest as it is
+}
+
+// Options bound the work.
+type Options struct {
+	Seed uint64
+	Runs int // of speed measurements, and of everything repeated with other seeds; at least 1
+	// Decodings is the most tries that a memory gets to decode, of which 99.9 % must succeed.
+	Decodings int
+}
+
+// Plot is one chart of a suite: a task's metric against memory, or against the number in the
+// variant.
+type Plot struct {
+	File, Title string
+	Task        string
+	Metric      string
+	X           string // label; "memory" or what the variant's number is
+	// Tasks, if there are any, are the places 1, 2, ... on the x axis, instead of Task.
+	Tasks []string
+	Log   bool
+}
+
+// Suites are all figures, in order.
+func Suites() []Suite {
+	return []Suite{
+		sketchintFigure5(), chamelemonFigure4(), chamelemonFigure5(), chamelemonFigure6(), chamelemonFigure11(),
+		lightguardianFigure5(),
+		univmonFigure8(), univmonFigure10(), univmonFigure11(), univmonFigure13(), accuracyT1(), speedSuite(),
+	}
+}
+
+// Select returns the suites of the given names, all for none.
+func Select(names []string) ([]Suite, error) {
+	all := Suites()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var out []Suite
+	for _, n := range names {
+		i := slices.IndexFunc(all, func(s Suite) bool { return s.Name == n })
+		if i < 0 {
+			return nil, fmt.Errorf("figure %q: there is none of that name; there are %s", n,
+				strings.Join(Names(), ", "))
+		}
+		out = append(out, all[i])
+	}
+	return out, nil
+}
+
+// Names are the names of all figures, in order.
+func Names() (names []string) {
+	for _, s := range Suites() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// Run measures. Values have the six digits that the files have.
+func (s *Suite) Run(ctx context.Context, t *Trace, o Options) ([]Row, error) {
+	o.Runs, o.Decodings = max(o.Runs, 1), max(o.Decodings, 1)
+	rows, err := s.run(ctx, t, o)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		if rows[i].Value, err = strconv.ParseFloat(digits(rows[i].Value), 64); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+func digits(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+
+var columns = []string{"structure", "variant", "memory", "task", "metric", "value", "unit", "trace"}
+
+// WriteCSV writes rows with a heading.
+func WriteCSV(w io.Writer, rows []Row) error {
+	c := csv.NewWriter(w)
+	if err := c.Write(columns); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if err := c.Write([]string{r.Structure, r.Variant, strconv.Itoa(r.Memory), r.Task, r.Metric, digits(r.Value),
+			r.Unit, r.Trace}); err != nil {
+			return err
+		}
+	}
+	c.Flush()
+	return c.Error()
+}
+
+// ReadCSV reads what WriteCSV wrote.
+func ReadCSV(r io.Reader) ([]Row, error) {
+	c := csv.NewReader(r)
+	c.FieldsPerRecord = len(columns)
+	lines, err := c.ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("rows: %w", err)
+	}
+	if len(lines) == 0 || !slices.Equal(lines[0], columns) {
+		return nil, fmt.Errorf("rows: the first line is not %v", columns)
+	}
+	var rows []Row
+	for i, l := range lines[1:] {
+		memory, err1 := strconv.Atoi(l[2])
+		value, err2 := strconv.ParseFloat(l[5], 64)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("rows: line %d: %w", i+2, err)
+		}
+		rows = append(rows, Row{l[0], l[1], memory, l[3], l[4], value, l[6], l[7]})
+	}
+	return rows, nil
+}

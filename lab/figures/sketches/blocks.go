@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sketches
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/netsketch/netsketch/sketch/countmin"
+	"github.com/netsketch/netsketch/sketch/countsketch"
+	"github.com/netsketch/netsketch/sketch/family"
+)
+
+// block is what finds the heavy hitters of a level of the universal sketch (UnivMon §4.2).
+type block interface {
+	insert(key []byte)
+	// heavy returns the flows that it names, with their sizes; called once, at the end.
+	heavy() map[string]float64
+}
+
+// blockFlows is how many flows a level keeps next to its counters, blockRows the rows of these.
+const blockFlows, blockRows = 500, 5
+
+// topBlock is a sketch of counters with a heap of the largest flows.
+type topBlock struct {
+	add   func(key []byte)
+	query func(key []byte) float64
+	flows topFlows
+}
+
+type topFlow struct {
+	key  string
+	size float64
+}
+
+// topFlows is a min-heap.
+type topFlows struct {
+	flows []topFlow
+	at    map[string]int
+}
+
+func (h *topFlows) Len() int           { return len(h.flows) }
+func (h *topFlows) Less(i, j int) bool { return h.flows[i].size < h.flows[j].size }
+func (h *topFlows) Swap(i, j int) {
+	h.flows[i], h.flows[j] = h.flows[j], h.flows[i]
+	h.at[h.flows[i].key], h.at[h.flows[j].key] = i, j
+}
+
+func (h *topFlows) Push(x any) {
+	f := x.(topFlow)
+	h.at[f.key] = len(h.flows)
+	h.flows = append(h.flows, f)
+}
+
+// Pop is part of heap.Interface; flows are replaced in place.
+func (h *topFlows) Pop() any {
+	f := h.flows[len(h.flows)-1]
+	h.flows = h.flows[:len(h.flows)-1]
+	delete(h.at, f.key)
+	return f
+}
+
+func (b *topBlock) insert(key []byte) {
+	b.add(key)
+	n, h := b.query(key), &b.flows
+	switch i, kept := h.at[string(key)]; {
+	case kept:
+		h.flows[i].size = n
+		heap.Fix(h, i)
+	case len(h.flows) < blockFlows:
+		heap.Push(h, topFlow{string(key), n})
+	case n > h.flows[0].size:
+		delete(h.at, h.flows[0].key)
+		h.flows[0] = topFlow{string(key), n}
+		h.at[string(key)] = 0
+		heap.Fix(h, 0)
+	}
+}
+
+func (b *topBlock) heavy() map[string]float64 {
+	out := make(map[string]float64, len(b.flows.flows))
+	for _, f := range b.flows.flows {
+		out[f.key] = max(b.query([]byte(f.key)), 1)
+	}
+	return out
+}
+
+func countBlock(memory, keyBytes int, seed uint64) (block, error) {
+	c, err := countsketch.New[host](countsketch.Config{Rows: blockRows, Memory: memory - blockFlows*(keyBytes+4), Seed: seed})
+	if err != nil {
+		return nil, err
+	}
+	return &topBlock{c.Insert, func(k []byte) float64 { return float64(c.Query(k)) }, topFlows{at: make(map[string]int)}}, nil
+}
+
+func countMinBlock(memory, keyBytes int, seed uint64) (block, error) {
+	c, err := countmin.New[host](countmin.Config{Rows: blockRows, Memory: memory - blockFlows*(keyBytes+4), Seed: seed})
+	if err != nil {
+		return nil, err
+	}
+	return &topBlock{c.Insert, func(k []byte) float64 { return float64(c.Query(k)) }, topFlows{at: make(map[string]int)}}, nil
+}
+
+// pickAndDrop is pick-and-drop sampling (Braverman and Ostrovsky 2013). The packets are cut
+// into rows of one length. In every row each sample picks the packet at a random
+// place and counts its flow from there to the end of the row. The pick takes the place of
+// the flow that the sample has when it is larger, or when that one has not on average had
+// dropRate packets in each row since it was picked; otherwise that one counts on.
+type pickAndDrop struct {
+	random  *rand.Rand
+	row     [][]byte
+	size    int
+	samples []sample
+}
+
+type sample struct {
+	key   string
+	count float64
+	rows  float64
+}
+
+const (
+	// pickRow is the packets of a row, dropRate how many of them a flow must have to stay.
+	pickRow, dropRate = 2048, 1.
+	// sampleBytes is the memory of a sample without its two keys: three counters and the place.
+	sampleBytes = 16
+)
+
+func pickAndDropBlock(memory, keyBytes int, seed uint64) (block, error) {
+	n := memory / (2*keyBytes + sampleBytes)
+	if n < 1 {
+		return nil, fmt.Errorf("pick-and-drop: %d bytes are too few", memory)
+	}
+	return &pickAndDrop{random: rand.New(rand.NewPCG(seed, 0x7069636b)), size: keyBytes, samples: make([]sample, n)}, nil
+}
+
+func (p *pickAndDrop) insert(key []byte) {
+	p.row = append(p.row, slices.Clone(key))
+	if len(p.row) == pickRow {
+		p.end()
+	}
+}
+
+func (p *pickAndDrop) end() {
+	counts := make(map[string]float64)
+	from := make([]float64, len(p.row)) // packets of the flow from each place on
+	for i := len(p.row) - 1; i >= 0; i-- {
+		counts[string(p.row[i])]++
+		from[i] = counts[string(p.row[i])]
+	}
+	for i := range p.samples {
+		s := &p.samples[i]
+		place := p.random.IntN(len(p.row))
+		if s.count < max(from[place], dropRate*s.rows) {
+			*s = sample{string(p.row[place]), from[place], 1}
+		} else {
+			s.count, s.rows = s.count+counts[s.key], s.rows+1
+		}
+	}
+	p.row = p.row[:0]
+}
+
+func (p *pickAndDrop) heavy() map[string]float64 {
+	if len(p.row) > 0 {
+		p.end()
+	}
+	out := make(map[string]float64)
+	for _, s := range p.samples {
+		if s.count > 0 {
+			out[s.key] = max(out[s.key], s.count)
+		}
+	}
+	return out
+}
+
+// paperSketch is the universal sketch as the paper writes it: a packet updates every level
+// that its flow reaches, and sums are worked out by Algorithm 2 from the flows that the
+// levels' blocks name.
+type paperSketch struct {
+	seed   uint64
+	levels []block
+	found  []map[string]float64
+}
+
+const paperLevels = 12
+
+func newPaperSketch(build func(memory, keyBytes int, seed uint64) (block, error), memory, keyBytes int, seed uint64) (*paperSketch, error) {
+	u := &paperSketch{seed: seed}
+	for i := range uint64(paperLevels) {
+		b, err := build(memory/paperLevels, keyBytes, seed*paperLevels+i)
+		if err != nil {
+			return nil, err
+		}
+		u.levels = append(u.levels, b)
+	}
+	return u, nil
+}
+
+// deepest is the last level that a key reaches: one bit of a hash halves the flows of each.
+func (u *paperSketch) deepest(key []byte) int {
+	cols := family.NewRange(1 << 20)
+	h := family.Column[host](family.Digest[host](u.seed^0x6c6576656c, key), 7, &cols)
+	level := 0
+	for ; level < paperLevels-1 && h>>level&1 == 1; level++ {
+	}
+	return level
+}
+
+func (u *paperSketch) insert(key []byte) {
+	for i := range u.deepest(key) + 1 {
+		u.levels[i].insert(key)
+	}
+}
+
+func (u *paperSketch) seal() {
+	for _, b := range u.levels {
+		u.found = append(u.found, b.heavy())
+	}
+}
+
+// sum is Algorithm 2.
+func (u *paperSketch) sum(g func(x float64) float64) float64 {
+	y := 0.0
+	for i := paperLevels - 1; i >= 0; i-- {
+		level := 0.0
+		for _, key := range slices.Sorted(maps.Keys(u.found[i])) {
+			x := g(u.found[i][key])
+			if i == paperLevels-1 {
+				level += x
+			} else if u.deepest([]byte(key)) > i {
+				level -= x
+			} else {
+				level += x
+			}
+		}
+		if i == paperLevels-1 {
+			y = level
+		} else {
+			y = 2*y + level
+		}
+	}
+	return y
+}
+
+func (u *paperSketch) above(limit float64) map[string]float64 {
+	out := make(map[string]float64)
+	for k, x := range u.found[0] {
+		if x >= limit {
+			out[k] = x
+		}
+	}
+	return out
+}
+
+// fillPaper inserts packets from to to.
+func fillPaper(t *Trace, build func(memory, keyBytes int, seed uint64) (block, error), memory, from, to int, seed uint64, renamed bool) (*paperSketch, error) {
+	u, err := newPaperSketch(build, memory, t.size, seed)
+	if err != nil {
+		return nil, err
+	}
+	var buf keyBuffer
+	for i := from; i < to; i++ {
+		key := t.Key(i)
+		if renamed {
+			key = otherName(&buf, key)
+		}
+		u.insert(key)
+	}
+	u.seal()
+	return u, nil
+}
+
+func paperAnswers(t *Trace, build func(memory, keyBytes int, seed uint64) (block, error), memory int, seed uint64, size map[string]float64) (a answers, err error) {
+	truth, n := t.exact(), float64(t.Len())
+	u, err := fillPaper(t, build, memory, 0, t.Len(), seed, false)
+	if err != nil {
+		return a, err
+	}
+	a.heavy = score(u.above(univmonShare*n), size)
+	a.distinct = relative(u.sum(func(float64) float64 { return 1 }), float64(len(t.flows)))
+	entropy := math.Log2(n) - u.sum(func(x float64) float64 { return x * math.Log2(x) })/n
+	a.entropy = relative(entropy, truth.entropy)
+	half, limit := t.Len()/2, univmonShare*truth.change()
+	before, err := fillPaper(t, build, memory, 0, half, seed, false)
+	if err != nil {
+		return a, err
+	}
+	after, err := fillPaper(t, build, memory, half, t.Len(), seed, t.rename)
+	if err != nil {
+		return a, err
+	}
+	found := make(map[string]float64)
+	for _, flows := range []map[string]float64{before.found[0], after.found[0]} {
+		for key := range flows {
+			if d := math.Abs(after.found[0][key] - before.found[0][key]); d >= limit {
+				found[key] = d
+			}
+		}
+	}
+	a.change = score(found, truth.changed(limit))
+	return a, nil
+}
+
+func univmonFigure13() Suite {
+	const memory = 600_000
+	blocks := []struct {
+		name  string
+		build func(memory, keyBytes int, seed uint64) (block, error)
+	}{{"Count sketch", countBlock}, {"Pick-and-drop", pickAndDropBlock}, {"CM", countMinBlock}}
+	tasks := []string{"entropy", "heavy hitters", "distinct sources", "heavy changes"} // as in the paper
+	get := func(v Values, structure, task string) float64 { return v.Get(structure, memory, task, "error") }
+	worse := func(figure, paper, task string, why string) Claim {
+		return Claim{
+			Figure: figure, Paper: paper, Why: why,
+			Ours: func(v Values) string {
+				return fmt.Sprintf("Count sketch %s, CM %s, pick-and-drop %s", short(get(v, "Count sketch", task)), short(get(v, "CM", task)), short(get(v, "Pick-and-drop", task)))
+			},
+			Holds: func(v Values) bool {
+				return get(v, "CM", task) > get(v, "Count sketch", task) && get(v, "Pick-and-drop", task) > get(v, "Count sketch", task)
+			},
+		}
+	}
+	return Suite{
+		Name: "univmon-13", Title: "UnivMon, Figure 13: structures that find the heavy hitters of a level, 600 KB",
+		Setup: univmonSetup + " This figure measures the universal sketch of the paper: 12 levels, each with counters and a heap of 500 flows, and Algorithm 2. The last line has the estimates of this project, which are closer. " +
+			fmt.Sprintf("Pick-and-drop has rows of %d packets and as many samples as fit into the memory.", pickRow),
+		run: func(ctx context.Context, t *Trace, o Options) ([]Row, error) {
+			s := t.Sources()
+			s.exact()
+			size := s.largest(univmonShare * float64(s.Len()))
+			results := make([]answers, (len(blocks)+1)*o.Runs)
+			err := each(ctx, len(results), func(i int) (err error) {
+				b, seed := i/o.Runs, o.Seed+uint64(i%o.Runs)
+				if b == len(blocks) {
+					results[i], err = univmon(s, memory, seed, size)
+				} else {
+					results[i], err = paperAnswers(s, blocks[b].build, memory, seed, size)
+				}
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+			var rows []Row
+			for b := range len(blocks) + 1 {
+				name, variant := "UnivMon here", "12 levels, 3 rows"
+				if b < len(blocks) {
+					name, variant = blocks[b].name, "12 levels"
+				}
+				for _, task := range tasks {
+					var v []float64
+					for _, a := range results[b*o.Runs : (b+1)*o.Runs] {
+						v = append(v, map[string]float64{"heavy hitters": a.heavy.error, "heavy changes": a.change.error, "entropy": a.entropy, "distinct sources": a.distinct}[task])
+					}
+					rows = append(rows, Row{name, variant, memory, task, "error", median(v), "ratio", t.Name})
+					if task == "heavy hitters" || task == "heavy changes" {
+						v = v[:0]
+						for _, a := range results[b*o.Runs : (b+1)*o.Runs] {
+							v = append(v, map[string]float64{"heavy hitters": a.heavy.f1, "heavy changes": a.change.f1}[task])
+						}
+						rows = append(rows, Row{name, variant, memory, task, "F1", median(v), "ratio", t.Name})
+					}
+				}
+			}
+			return rows, nil
+		},
+		Plots: []Plot{
+			{File: "univmon-13", Title: "Errors at 600 KB", Tasks: tasks, Metric: "error", X: "1 entropy, 2 heavy hitters, 3 distinct sources, 4 changes", Log: true},
+			{File: "univmon-13-f1", Title: "F1 at 600 KB", Tasks: tasks, Metric: "F1", X: "2 heavy hitters, 4 changes"},
+		},
+		Claims: []Claim{
+			worse("13", "entropy: Count-Min and pick-and-drop lose the generality, Count sketch does not", "entropy", ""),
+			worse("13", "DDoS (distinct sources): the same", "distinct sources", ""),
+			{
+				Figure: "13", Paper: "heavy hitters and changes: all three work well (errors of 0.3 to 2 %)",
+				Why: "a level has 50 KB for 2 million packets, ten times the paper's; a heavy change is of 174 packets, a sixth of a heavy hitter, and near the noise of Count and Count-Min sketches of that size. The samples of pick-and-drop hold the very largest flows only (F1 below), so it compares no small ones",
+				Ours: func(v Values) string {
+					return fmt.Sprintf("heavy hitters: Count sketch %s, CM %s, pick-and-drop %s; changes: %s, %s, %s",
+						short(get(v, "Count sketch", "heavy hitters")), short(get(v, "CM", "heavy hitters")), short(get(v, "Pick-and-drop", "heavy hitters")),
+						short(get(v, "Count sketch", "heavy changes")), short(get(v, "CM", "heavy changes")), short(get(v, "Pick-and-drop", "heavy changes")))
+				},
+				Holds: func(v Values) bool {
+					worst := 0.0
+					for _, b := range []string{"Count sketch", "CM", "Pick-and-drop"} {
+						worst = max(worst, get(v, b, "heavy hitters"), get(v, b, "heavy changes"))
+					}
+					return worst <= 0.02
+				},
+			},
+		},
+	}
+}

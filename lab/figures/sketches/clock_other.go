@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package sketches
+
+import "time"
+
+// threadTime is not available on this system.
+func threadTime() time.Duration { return 0 }

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sketches
+
+import (
+	"bytes"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const figures = "../../../docs/figures"
+
+// committed are the rows of a suite that docs/figures shows.
+func committed(t *testing.T, name string) []Row {
+	t.Helper()
+	f, err := os.Open(filepath.Join(figures, name+".csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := ReadCSV(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// TestPages: the pages and charts of docs/figures follow from their rows, and there is no other
+// chart of these figures.
+func TestPages(t *testing.T) {
+	known := make(map[string]bool)
+	same := func(name, text string) {
+		t.Helper()
+		known[name] = true
+		path := filepath.Join(figures, name)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(string(b), text); d != "" {
+			t.Errorf("%s differs from the page of its rows (write it with `make figures`): %s", name, d)
+		}
+	}
+	for _, s := range Suites() {
+		rows := committed(t, s.Name)
+		known[s.Name+".csv"] = true
+		same(s.Name+".md", s.Page(rows, Command("zipf:1.1", 2_000_000, 1, s.Name)))
+		for _, p := range s.Plots {
+			if svg := p.SVG(rows); svg != nil {
+				same(p.File+".svg", string(svg))
+			} else {
+				t.Errorf("%s: no row for chart %s", s.Name, p.File)
+			}
+		}
+	}
+	files, err := os.ReadDir(figures)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		for _, s := range Suites() {
+			if rest, ours := strings.CutPrefix(f.Name(), s.Name); ours && !known[f.Name()] &&
+				(rest[0] == '-' || rest[0] == '.') {
+				t.Errorf("%s belongs to no figure", f.Name())
+			}
+		}
+	}
+}
+
+// TestClaims: each statement of the papers holds for the committed rows or has a reason why not,
+// and no statement that holds has one.
+func TestClaims(t *testing.T) {
+	for _, s := range Suites() {
+		rows := committed(t, s.Name)
+		for _, c := range s.Claims {
+			if strings.Contains(c.Ours(rows), "–") {
+				t.Errorf("%s %s: %q: a value is missing: %s", s.Name, c.Figure, c.Paper, c.Ours(rows))
+			}
+			if c.Holds == nil {
+				continue
+			}
+			switch holds := c.Holds(rows); {
+			case !holds && c.Why == "":
+				t.Errorf("%s %s: %q does not hold: %s", s.Name, c.Figure, c.Paper, c.Ours(rows))
+			case holds && c.Why != "":
+				t.Errorf("%s %s: %q holds, so the reason why not is out of date: %s", s.Name, c.Figure, c.Paper,
+					c.Ours(rows))
+			}
+		}
+	}
+}
+
+// TestNoWorse: against the authors' own programs nothing is worse beyond the spread, unless the
+// page gives a reason.
+func TestNoWorse(t *testing.T) {
+	lines := compareT1(committed(t, "accuracy-t1"))
+	if len(lines) < 50 {
+		t.Errorf("%d lines", len(lines))
+	}
+	for _, l := range lines {
+		if l.traces < 3 {
+			t.Errorf("%+v: %d traces", l, l.traces)
+		}
+		if l.verdict == "no" && t1Why[[2]string{l.variant, l.task}] == "" {
+			t.Errorf("worse than the authors': %+v", l)
+		}
+	}
+}
+
+// TestSpeedRows: each of the authors' speeds has a measurement here.
+func TestSpeedRows(t *testing.T) {
+	rows := Values(committed(t, "speed"))
+	for k := range authors {
+		if math.IsNaN(rows.Variant(k[0], k[1], "insertion", "speed")) &&
+			math.IsNaN(rows.Variant(k[0], k[1], "decoding", "time")) {
+			t.Errorf("%v is not measured", k)
+		}
+	}
+}
+
+// TestCommittedRows: measuring again gives the committed rows, here those of TowerCU at
+// 900 KB and of the fast parts. Processors that fuse multiplications and additions
+// may differ in the last digits.
+func TestCommittedRows(t *testing.T) {
+	if os.Getenv("NETSKETCH_FIGURES") == "" {
+		t.Skip("measures two million packets again: run `make figures-check`, which sets NETSKETCH_FIGURES")
+	}
+	tr, err := Load("zipf:1.1", 2_000_000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := accuracy(t.Context(), tr, Options{Seed: 1, Runs: documentedRuns}, []kind{towerKind(true, "TowerCU")},
+		[]int{900_000}, sixTasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare := func(name string, rows []Row) {
+		t.Helper()
+		want := Values(committed(t, name))
+		for _, r := range rows {
+			x := want.Variant(r.Structure, r.Variant, r.Task, r.Metric)
+			if r.Memory > 0 {
+				x = want.Get(r.Structure, r.Memory, r.Task, r.Metric)
+			}
+			if !(math.Abs(x-r.Value) <= 1e-3*math.Abs(x)) {
+				t.Errorf("%s: %+v, committed %v", name, r, x)
+			}
+		}
+	}
+	compare("sketchint-5", rows)
+	compare("lightguardian-5", chances(Options{Seed: 1})[:1])
+}
+
+var update = flag.Bool("update", false, "write testdata/small.csv again")
+
+// TestSmallRows: the same code gives the same rows, here those of TowerCU, UnivMon and
+// LightGuardian's chances on 20,000 packets. Processors that fuse multiplications and additions may
+// differ in the last digits.
+func TestSmallRows(t *testing.T) {
+	tr, err := Load("zipf:1.1", 20_000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := accuracy(t.Context(), tr, Options{Seed: 1, Runs: 2}, []kind{towerKind(true, "TowerCU"), univmonKind()},
+		[]int{100_000}, sixTasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if update := *update; update {
+		var b bytes.Buffer
+		if err := WriteCSV(&b, rows); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile("testdata/small.csv", b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Open("testdata/small.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want, err := ReadCSV(f)
+	if err != nil || len(want) != len(rows) || len(rows) < 8 {
+		t.Fatalf("%d rows, recorded %d (%v)", len(rows), len(want), err)
+	}
+	for i, r := range rows {
+		if w := want[i]; w.Structure != r.Structure || w.Task != r.Task || w.Metric != r.Metric ||
+			math.Abs(w.Value-r.Value) > 1e-3*math.Abs(w.Value) {
+			t.Errorf("%+v, recorded %+v (write it with -update)", r, w)
+		}
+	}
+	for _, r := range chances(Options{Seed: 1})[:1] {
+		x := Values(committed(t, "lightguardian-5")).Variant(r.Structure, r.Variant, r.Task, r.Metric)
+		if !(math.Abs(x-r.Value) <= 1e-3*math.Abs(x)) {
+			t.Errorf("%+v, committed %v", r, x)
+		}
+	}
+}
+
+// documentedRuns is the command's default, with which docs/figures is made.
+const documentedRuns = 5

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sketches
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/sketch/countmin"
+	"github.com/netsketch/netsketch/sketch/sumax"
+)
+
+// perFlow are the paper's 96 to 768 KB in the bytes a flow that its trace of 0.9 million
+// flows has there, for one of 124 thousand; the larger ones are the paper's own.
+var perFlow = kilobytes(13, 26, 53, 96, 192, 384, 768)
+
+func lightguardianFigure5() Suite {
+	const kb = 1000
+	const cmWhy = "closer to CU than in the paper, but the gap to CM is smaller. The error of the paper's CM is 11.9 times that of its CU; here it is 1.6 times that of a CU sketch of the same counters. The authors' program prints sums of SuMax's own cells as CM"
+	ratio := func(memory int) func(v Values) (cm, cu float64) {
+		return func(v Values) (cm, cu float64) {
+			ours := v.Get("SuMax", memory, "flow size", "ARE")
+			return v.Get("CM", memory, "flow size", "ARE") / ours, ours / v.Get("CU", memory, "flow size", "ARE")
+		}
+	}
+	sumaxARE := func(memory int, paper, why string) Claim {
+		r := ratio(memory)
+		return Claim{
+			Figure: "5(a)", Paper: paper, Why: why,
+			Ours: func(v Values) string {
+				cm, cu := r(v)
+				return fmt.Sprintf("%d KB: %s times below CM's, %s times CU's", memory/kb, short(cm), short(cu))
+			},
+			Holds: func(v Values) bool { cm, cu := r(v); return cm >= 6.78 && cu <= 1.75 },
+		}
+	}
+	partial := func(percent int, valid, are float64) Claim {
+		get := func(v Values) (float64, float64) {
+			variant := fmt.Sprintf("columns received (%%) %d", percent)
+			return v.Variant("SuMax", variant, "partial reconstruction", "valid share"),
+				v.Variant("SuMax", variant, "partial reconstruction", "ARE")
+		}
+		return Claim{
+			Figure: "5(b), 5(c)", Paper: fmt.Sprintf("768 KB, largest 1,000 flows: %d %% of the columns give more than %g %% valid answers with an ARE below %g", percent, valid*100, are),
+			Ours: func(v Values) string {
+				x, e := get(v)
+				return fmt.Sprintf("%s %% valid, ARE %s", short(x*100), short(e))
+			},
+			Holds: func(v Values) bool { x, e := get(v); return x > valid && e < are },
+		}
+	}
+	interval := func(memory int, are float64) Claim {
+		return values("5(g)", fmt.Sprintf("from %d MB ARE below %g", memory/1_000_000, are), memory, "maximum interval",
+			"ARE", []string{"SuMax"}, []float64{are}, false, "")
+	}
+	var delayMemory []int
+	for _, w := range delayWidths {
+		delayMemory = append(delayMemory, delayBytes(w))
+	}
+	tasks := [][2]string{{"flow size", "ARE"}, {"cardinality", "RE"}, {"entropy", "RE"},
+		{"flow size distribution", "WMRE"}}
+	plots := memoryPlots("lightguardian-5", append(slices.Clone(tasks), [2]string{"delay distribution", "ARE"},
+		[2]string{"maximum interval", "ARE"})...)
+	plots = append(plots,
+		Plot{File: "lightguardian-5-valid", Title: "Share of valid answers, 768 KB", Task: "partial reconstruction",
+			Metric: "valid share", X: "columns received (%)"},
+		Plot{File: "lightguardian-5-partial-are", Title: "ARE of the largest 1,000 flows, 768 KB",
+			Task: "partial reconstruction", Metric: "ARE", X: "columns received (%)", Log: true},
+		Plot{File: "lightguardian-5-chance", Title: "Packets for every column, as multiples of the columns",
+			Task: "reconstruction", Metric: "packets", X: "k"})
+	return Suite{
+		Name: "lightguardian-5", Title: "LightGuardian, Figure 5: SuMax",
+		Setup: "The paper: CAIDA 2018, 6 million packets of 0.9 million flows. The trace here has 124 thousand flows, so the paper's 96 KB, 0.107 bytes a flow, are 13 KB here; both are shown. " +
+			"Delays are chi-square distributed with 4 degrees of freedom, in 8 ranges of 2. Their error is the sum over a flow's 8 counters divided by its packets. The first four charts are means over the hash seeds of `--runs`, partial reconstruction over 20 orders of the columns.",
+		run: func(ctx context.Context, t *Trace, o Options) ([]Row, error) {
+			rows, err := accuracy(ctx, t, o, []kind{sumaxKind(), countMin(false, "CM"), countMin(true, "CU")}, perFlow,
+				tasks)
+			if err != nil {
+				return nil, err
+			}
+			parts := make([][]Row, 3)
+			err = each(ctx, len(parts), func(i int) (err error) {
+				parts[i], err = []func(context.Context, *Trace, Options) ([]Row, error){delays, intervals,
+					partials}[i](ctx, t, o)
+				return err
+			})
+			return append(append(rows, slices.Concat(parts...)...), chances(o)...), err
+		},
+		Plots: plots,
+		Claims: []Claim{
+			sumaxARE(13*kb, "96 KB: SuMax's ARE is 6.78 times below CM's and 1.75 times CU's", cmWhy),
+			sumaxARE(96*kb, "the same, at the same memory for a seventh of the flows", cmWhy),
+			order("5(a)", "SuMax is better than CM and close to CU", "flow size", "ARE", perFlow, false,
+				[]string{"CU", "SuMax", "CM"}, ""),
+			partial(55, 0.9, 0.1), partial(80, 0.99, 0.01),
+			order("5(d)", "cardinality: good", "cardinality", "RE", kilobytes(192, 384, 768), false,
+				[]string{"SuMax", "CM"}, ""),
+			order("5(e)", "entropy: good", "entropy", "RE", kilobytes(192, 384, 768), false, []string{"SuMax", "CM"},
+				""),
+			order("5(f)", "delay distribution: better than CM and close to CU", "delay distribution", "ARE",
+				delayMemory, false, []string{"CU", "SuMax", "CM"}, ""),
+			interval(6_000_000, 10), interval(12_000_000, 0.3),
+			{
+				Figure: "5(h)", Paper: "the larger k, the fewer packets reconstruct; the larger the sketch, the better k+chance works",
+				Ours: func(v Values) string {
+					var parts []string
+					for _, w := range chanceWidths {
+						parts = append(parts, fmt.Sprintf("%d columns: k 0 %s, k 4 %s a column", w,
+							short(packetsAt(v, w, 0)), short(packetsAt(v, w, 4))))
+					}
+					return strings.Join(parts, "; ")
+				},
+				Holds: func(v Values) bool {
+					gain := 0.0
+					for _, w := range chanceWidths {
+						for k := range 4 {
+							if packetsAt(v, w, k+1) >= packetsAt(v, w, k) {
+								return false
+							}
+						}
+						g := packetsAt(v, w, 0) / packetsAt(v, w, 4)
+						if g < gain {
+							return false
+						}
+						gain = g
+					}
+					return true
+				},
+			},
+		},
+	}
+}
+
+// delayRange is a packet's delay range among eight; delays are chi-square distributed with
+// 4 degrees of freedom, ranges are equal steps of 2.
+func delayRange(r *rand.Rand) int {
+	x := 0.0
+	for range 4 {
+		z := r.NormFloat64()
+		x += z * z
+	}
+	return min(int(x/2), 7)
+}
+
+// delayWidths are the paper's 2^10 to 2^17 buckets a row.
+var delayWidths = []int{1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17}
+
+// delayBytes is the memory of 3 rows of a width, with 8 ranges and the packets.
+func delayBytes(width int) int { return 3 * width * 9 * 4 }
+
+func delays(ctx context.Context, t *Trace, o Options) (rows []Row, err error) {
+	truth := make(map[string]*[8]float64, len(t.flows))
+	for _, f := range t.flows {
+		truth[f.Key] = new([8]float64)
+	}
+	r := rand.New(rand.NewPCG(o.Seed, 0x64656c6179))
+	ranges := make([]uint8, t.Len())
+	for i := range ranges {
+		ranges[i] = uint8(delayRange(r))
+		truth[string(t.Key(i))][ranges[i]]++
+	}
+	for _, width := range delayWidths {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		memory := delayBytes(width)
+		s, err := sumax.New[host](sumax.Config{Width: width, Ranges: []uint32{1, 2, 3, 4, 5, 6, 7}, Seed: o.Seed})
+		if err != nil {
+			return nil, err
+		}
+		var cells [2][8]*countmin.Sketch[host]
+		for v := range cells {
+			for i := range cells[v] {
+				if cells[v][i], err = countmin.New[host](countmin.Config{Width: width, Conservative: v == 1,
+					Seed: o.Seed}); err != nil {
+					return nil, err
+				}
+			}
+		}
+		for i := range t.Len() {
+			s.Record(t.Key(i), sumax.Packet{Delay: uint32(ranges[i])})
+			cells[0][ranges[i]].Insert(t.Key(i))
+			cells[1][ranges[i]].Insert(t.Key(i))
+		}
+		var are [3]float64
+		var buf []uint32
+		for _, f := range t.flows {
+			key, want := f.Key, truth[f.Key]
+			buf, _ = s.Delays(buf[:0], []byte(key))
+			var sums [3]float64
+			total := 0.0
+			for i, n := range want {
+				sums[0] += math.Abs(float64(buf[i]) - n)
+				sums[1] += math.Abs(float64(cells[0][i].Query([]byte(key))) - n)
+				sums[2] += math.Abs(float64(cells[1][i].Query([]byte(key))) - n)
+				total += n
+			}
+			for v := range are {
+				are[v] += sums[v] / total / float64(len(truth))
+			}
+		}
+		for v, name := range []string{"SuMax", "CM", "CU"} {
+			rows = append(rows, Row{name, "3 rows, 8 ranges", memory, "delay distribution", "ARE", are[v], "ratio",
+				t.Name})
+		}
+	}
+	return rows, nil
+}
+
+func intervals(ctx context.Context, t *Trace, o Options) (rows []Row, err error) {
+	type gap struct{ last, most uint32 }
+	truth := make(map[string]gap, len(t.flows))
+	for i := range t.Len() {
+		g := truth[string(t.Key(i))]
+		if g.last != 0 && t.at[i] > g.last {
+			g.most = max(g.most, t.at[i]-g.last)
+		}
+		g.last = max(g.last, t.at[i])
+		truth[string(t.Key(i))] = g
+	}
+	for _, memory := range []int{750_000, 1_500_000, 3_000_000, 6_000_000, 12_000_000} {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		s, err := sumax.New[host](sumax.Config{Memory: memory, Intervals: true, Seed: o.Seed})
+		if err != nil {
+			return nil, err
+		}
+		for i := range t.Len() {
+			s.Record(t.Key(i), sumax.Packet{At: t.at[i]})
+		}
+		are, n := 0.0, 0.0
+		for _, f := range t.flows {
+			key, g := f.Key, truth[f.Key]
+			if g.most > 0 {
+				got, _, _ := s.MaxInterval([]byte(key))
+				are += relative(float64(got), float64(g.most))
+				n++
+			}
+		}
+		rows = append(rows, Row{"SuMax", "3 rows", memory, "maximum interval", "ARE", are / max(n, 1), "ratio", t.Name})
+	}
+	return rows, nil
+}
+
+func partials(_ context.Context, t *Trace, o Options) (rows []Row, err error) {
+	const memory = 768_000
+	s, err := sumax.New[host](sumax.Config{Memory: memory, Seed: o.Seed})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.InsertBatch(t.keys, t.size); err != nil {
+		return nil, err
+	}
+	const orders = 20
+	width := s.Config().Width
+	top := t.flows[:min(1000, len(t.flows))]
+	var valid, are [21]float64 // by twentieths of the columns
+	for order := range uint64(orders) {
+		p, err := sumax.NewPartial[host](s.Config())
+		if err != nil {
+			return nil, err
+		}
+		for i, col := range rand.New(rand.NewPCG(o.Seed, 0x636f6c+order)).Perm(width) {
+			cells, err := s.Column(nil, col)
+			if err != nil {
+				return nil, err
+			}
+			if err := p.SetColumn(col, cells); err != nil {
+				return nil, err
+			}
+			part := (i + 1) * 20 / width
+			if part == i*20/width {
+				continue
+			}
+			answers, sum := 0.0, 0.0
+			for _, f := range top {
+				if v, ok := p.Query([]byte(f.Key)); ok {
+					answers++
+					sum += relative(float64(v), float64(f.Packets))
+				}
+			}
+			valid[part] += answers / float64(len(top)) / orders
+			are[part] += sum / max(answers, 1) / orders
+		}
+	}
+	for part := 1; part <= 20; part++ {
+		variant := fmt.Sprintf("columns received (%%) %d", part*5)
+		rows = append(rows, Row{"SuMax", variant, memory, "partial reconstruction", "valid share", valid[part], "ratio",
+			t.Name},
+			Row{"SuMax", variant, memory, "partial reconstruction", "ARE", are[part], "ratio", t.Name})
+	}
+	return rows, nil
+}
+
+var chanceWidths = []int{1 << 10, 1 << 13, 1 << 16}
+
+func packetsAt(v Values, width, k int) float64 {
+	return v.Variant(fmt.Sprintf("%d columns", width), fmt.Sprintf("k %d", k), "reconstruction", "packets")
+}
+
+// chances counts the packets until every column has been sent under k+chance selection
+// (LightGuardian §5.3): each of k arrays has a bit for every column; a packet takes the column
+// of the first random bit, one an array, that is still zero, and sets it; and any when all
+// were set. Means over 16 to 100 runs.
+func chances(o Options) (rows []Row) {
+	r := rand.New(rand.NewPCG(o.Seed, 0x6b))
+	for _, width := range chanceWidths {
+		runs := min(100, 1<<20/width)
+		for k := range 5 {
+			total := 0
+			for range runs {
+				arrays := make([]bool, k*width)
+				sent := make([]bool, width)
+				for left := width; left > 0; total++ {
+					col := -1
+					for a := range k {
+						if c := r.IntN(width); !arrays[a*width+c] {
+							arrays[a*width+c], col = true, c
+							break
+						}
+					}
+					if col < 0 {
+						col = r.IntN(width)
+					}
+					if !sent[col] {
+						sent[col] = true
+						left--
+					}
+				}
+			}
+			rows = append(rows, Row{fmt.Sprintf("%d columns", width), fmt.Sprintf("k %d", k), k * width / 8,
+				"reconstruction", "packets", float64(total) / float64(width*runs), "packets per column", "none"})
+		}
+	}
+	return rows
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sketches
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/netsketch/netsketch/lab/figures/chart"
+)
+
+// fileName turns a title into a part of a file's name.
+func fileName(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "-") }
+
+// series collects the rows that belong to a plot, by structure.
+func (p *Plot) series(rows []Row) (all []chart.Series) {
+	for _, r := range rows {
+		place := slices.Index(p.Tasks, r.Task)
+		if p.Tasks == nil && r.Task != p.Task || p.Tasks != nil && place < 0 || r.Metric != p.Metric {
+			continue
+		}
+		x := float64(r.Memory) / 1000
+		switch {
+		case p.Tasks != nil:
+			x = float64(place + 1)
+		case p.X != "memory":
+			number, found := strings.CutPrefix(r.Variant, p.X+" ")
+			v, err := strconv.ParseFloat(number, 64)
+			if !found || err != nil {
+				continue
+			}
+			x = v
+		}
+		i := slices.IndexFunc(all, func(s chart.Series) bool { return s.Name == r.Structure })
+		if i < 0 {
+			i = len(all)
+			all = append(all, chart.Series{Name: r.Structure})
+		}
+		all[i].Points = append(all[i].Points, chart.Point{X: x, Y: r.Value})
+	}
+	return all
+}
+
+// SVG draws the plot and returns nil if no row belongs to it.
+func (p *Plot) SVG(rows []Row) []byte {
+	c := chart.Chart{Title: p.Title, X: p.X, LogY: p.Log, Series: p.series(rows)}
+	if c.X == "memory" {
+		c.X = "memory (KB)"
+	}
+	var xs []float64
+	for _, s := range c.Series {
+		for _, q := range s.Points {
+			xs = append(xs, q.X)
+		}
+	}
+	c.LogX = len(xs) > 0 && slices.Min(xs) > 0 && slices.Max(xs) > 20*slices.Min(xs)
+	return chart.SVG(c)
+}
+
+// standard is the trace of the committed figures. The reasons in the claims apply to it.
+const standard = "zipf:1.1, 2000000 packets, seed 1"
+
+// Command is the command line that measures a suite.
+func Command(trace string, packets int, seed uint64, name string) string {
+	c := "go run ./lab/figures sketches --figures " + name
+	if trace != "zipf:1.1" {
+		c += " --trace " + trace
+	}
+	if packets != 2_000_000 {
+		c += fmt.Sprintf(" --packets %d", packets)
+	}
+	if seed != 1 {
+		c += fmt.Sprintf(" --seed %d", seed)
+	}
+	return c + " --plots docs/figures"
+}
+
+// Page is a suite's figures in Markdown: the paper's statements, the results here and the numbers.
+func (s *Suite) Page(rows []Row, command string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\nMade by `%s`.", s.Title, command)
+	if len(rows) > 0 {
+		fmt.Fprintf(&b, " Traffic: %s.", rows[0].Trace)
+	}
+	fmt.Fprintf(&b, " The rows as CSV: [%s.csv](%s.csv).\n", s.Name, s.Name)
+	if s.Setup != "" {
+		fmt.Fprintf(&b, "\n%s\n", s.Setup)
+	}
+	s.claims(&b, rows)
+	if s.table != nil {
+		b.WriteString("\n" + s.table(rows))
+		return chart.Wrap(b.String())
+	}
+	shown := make(map[[2]string]bool)
+	for _, p := range s.Plots {
+		if p.SVG(rows) == nil {
+			continue
+		}
+		for _, task := range append([]string{p.Task}, p.Tasks...) {
+			shown[[2]string{task, p.Metric}] = true
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n![%s](%s.svg)\n\n", p.Title, p.Title, p.File)
+		p.pivot(&b, rows)
+	}
+	rest := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return shown[[2]string{r.Task, r.Metric}] })
+	if len(rest) > 0 {
+		b.WriteString("\n## Other numbers\n\n| structure | variant | bytes | task | metric | value | unit |\n|---|---|---|---|---|---|---|\n")
+		for _, r := range rest {
+			fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %.4g | %s |\n", r.Structure, r.Variant, r.Memory, r.Task,
+				r.Metric, r.Value, r.Unit)
+		}
+	}
+	return chart.Wrap(b.String())
+}
+
+func (s *Suite) claims(b *strings.Builder, rows []Row) {
+	if len(s.Claims) == 0 || len(rows) == 0 {
+		return
+	}
+	b.WriteString("\n| figure | the paper | here | holds |\n|---|---|---|---|\n")
+	for _, c := range s.Claims {
+		holds := ""
+		switch {
+		case c.Holds == nil:
+		case c.Holds(rows):
+			holds = "yes"
+		default:
+			holds = "no"
+			if c.Why != "" && rows[0].Trace == standard {
+				holds = "no: " + c.Why
+			}
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", c.Figure, c.Paper, c.Ours(rows), holds)
+	}
+}
+
+// pivot is a chart's numbers: a line for each structure, a column for each x.
+func (p *Plot) pivot(b *strings.Builder, rows []Row) {
+	all := p.series(rows)
+	var xs []float64
+	for _, s := range all {
+		for _, q := range s.Points {
+			xs = append(xs, q.X)
+		}
+	}
+	slices.Sort(xs)
+	xs = slices.Compact(xs)
+	label := p.X
+	if label == "memory" {
+		label = "KB"
+	}
+	if p.Tasks != nil {
+		label = "structure"
+	}
+	fmt.Fprintf(b, "| %s |", label)
+	for _, x := range xs {
+		head := chart.Number(x)
+		if p.Tasks != nil {
+			head = p.Tasks[int(x)-1]
+		}
+		fmt.Fprintf(b, " %s |", head)
+	}
+	b.WriteString("\n|" + strings.Repeat("---|", len(xs)+1) + "\n")
+	for _, s := range all {
+		fmt.Fprintf(b, "| %s |", s.Name)
+		for _, x := range xs {
+			cell := ""
+			if i := slices.IndexFunc(s.Points, func(q chart.Point) bool { return q.X == x }); i >= 0 {
+				cell = digits4(s.Points[i].Y)
+			}
+			fmt.Fprintf(b, " %s |", cell)
+		}
+		b.WriteString("\n")
+	}
+}
+
+// digits4 writes four digits, and whole numbers in full.
+func digits4(v float64) string {
+	if v == math.Trunc(v) && math.Abs(v) < 1e12 {
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return fmt.Sprintf("%.4g", v)
+}
+
+// Write writes a suite's page, charts and rows to a directory.
+func (s *Suite) Write(directory string, rows []Row, command string) error {
+	files := map[string][]byte{s.Name + ".md": []byte(s.Page(rows, command))}
+	for _, p := range s.Plots {
+		if svg := p.SVG(rows); svg != nil {
+			files[p.File+".svg"] = svg
+		}
+	}
+	var b bytes.Buffer
+	if err := WriteCSV(&b, rows); err != nil {
+		return err
+	}
+	files[s.Name+".csv"] = b.Bytes()
+	for name, data := range files {
+		//nolint:gosec // figures are public
+		if err := os.WriteFile(filepath.Join(directory, name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Draw writes the pages and charts of all suites from the rows recorded in a directory. The
+// rows must be of the standard trace, as those in docs/figures are.
+func Draw(directory string) error {
+	for _, s := range Suites() {
+		f, err := os.Open(filepath.Join(directory, s.Name+".csv"))
+		if err != nil {
+			return err
+		}
+		rows, err := ReadCSV(f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		if err := s.Write(directory, rows, Command("zipf:1.1", 2_000_000, 1, s.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

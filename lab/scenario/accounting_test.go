@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario_test
+
+import (
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+)
+
+// accounted checks that every packet of a run is in the summary once.
+func accounted(tb testing.TB, r *scenario.Report) {
+	tb.Helper()
+	if !r.Network.Balanced() {
+		tb.Errorf("packets are not accounted for: %+v", r.Network)
+	}
+}
+
+// Packets that switches drop are counted by reason: hop limits, headers that are cut off, addresses
+// without a route, links that are down.
+func TestDropsAreCountedByReason(t *testing.T) {
+	frame := func(source, destination string, port uint16) []byte {
+		return traffic.BuildFrame(traffic.FrameSpec{
+			Src: netip.MustParseAddr(source), Dst: netip.MustParseAddr(destination), Proto: 17, SrcPort: port,
+			DstPort: 53, Length: 100,
+		})
+	}
+	ttl1 := func(b []byte) []byte {
+		b[22] = 1
+		b[24], b[25] = 0, 0
+		sum := uint32(0)
+		for i := 14; i < 34; i += 2 {
+			sum += uint32(b[i])<<8 | uint32(b[i+1])
+		}
+		sum = sum>>16 + sum&0xffff
+		sum += sum >> 16
+		b[24], b[25] = byte(^sum>>8), byte(^sum)
+		return b
+	}
+	const a, b, nowhere = "10.1.0.1", "10.2.0.1", "239.1.1.1"
+	frames := [][]byte{}
+	for i := range 20 {
+		frames = append(frames, frame(a, b, uint16(i)), frame(b, a, uint16(i)))
+	}
+	for i := range 7 {
+		frames = append(frames, ttl1(frame(a, b, uint16(i))), frame(a, nowhere, uint16(i)), frame(a, b, uint16(i))[:20])
+	}
+	path := filepath.Join(t.TempDir(), "drops.pcap")
+	w, err := pcapfile.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range frames {
+		if err := w.Write(pcapfile.Packet{Date: time.Unix(1_700_000_000, int64(i)*1e6), Frame: f}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[24+12] = 99 // the first packet had one byte less than its record
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := small(t, "")
+	s.Topology = scenario.Topology{Kind: "leaf-spine", Leaves: 2, Spines: 1, HostsPerLeaf: 1, Latency: time.Millisecond}
+	s.UseTrace(path)
+	s.Traffic[0].Repeat, s.Epochs = false, 2
+	r := play(t, s)
+	const dropped = "dropped by the ingress pipeline"
+	if n := r.Network; n.Sent != 61 || n.Received != 40 || n.Lost != 0 || n.Dropped[dropped] != 21 ||
+		len(n.Dropped) != 1 || n.InFlight != 0 {
+		t.Errorf("%+v; 40 packets can arrive and 21 cannot", n)
+	}
+
+	if want := []scenario.TraceStats{{File: path, Packets: 61, LongerRecords: 1}}; !slices.Equal(r.Traces, want) {
+		t.Errorf("traces %+v, want %+v", r.Traces, want)
+	}
+
+	// The same with a link that is down in the first epoch, and with packets on the way at the end.
+	s.Faults = []scenario.Fault{{Link: "leaf1-spine1", Down: true, Until: 20 * time.Millisecond}}
+	s.Traffic[0].Repeat, s.Topology.Latency = true, 100*time.Millisecond
+	r = play(t, s)
+	n := r.Network
+	if n.Received == 0 || n.Dropped["port missing or down"] == 0 || n.Dropped[dropped] == 0 || n.InFlight == 0 {
+		t.Errorf("%+v; expected packets received, dropped at ports that are down and by the pipeline, and on the way",
+			n)
+	}
+	text, err := json.Marshal(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"packets_sent", "packets_received", "packets_lost_on_links",
+		"packets_dropped_by_switches", "packets_in_flight"} {
+		if !strings.Contains(string(text), `"`+name+`":`) {
+			t.Errorf("no %s in %s", name, text)
+		}
+	}
+}
+
+// Links that lose packets at random, of some flows only, or die.
+func TestLossesAreAccountedFor(t *testing.T) {
+	for name, fault := range map[string]scenario.Fault{
+		"random loss":  {Link: "leaf1-spine1", Loss: 0.2},
+		"grey failure": {Link: "leaf1-spine1", Loss: 1, Flows: 0.2},
+		"dead link":    {Link: "leaf1-spine1", Down: true, From: 300 * time.Millisecond},
+		"dead switch":  {Switch: "spine2", From: 300 * time.Millisecond},
+	} {
+		s := small(t, "")
+		s.Epochs, s.Faults = 2, []scenario.Fault{fault}
+		n := play(t, s).Network // which checks the sums
+		gone := n.Lost
+		for _, reason := range slices.Collect(maps.Values(n.Dropped)) {
+			gone += reason
+		}
+		if gone == 0 || n.Received == 0 || n.Sent < n.Received+gone {
+			t.Errorf("%s: %+v", name, n)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chamelemon
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/netsketch/netsketch/lab/scenario/score"
+)
+
+// Part is a part of the IPv4 encoders.
+type Part struct {
+	Buckets, Next float64 // of all arrays together, in this epoch and in the next but one
+	Flows         float64
+	Load          float64
+	Decoded       bool
+}
+
+// Edge is the attention of an edge switch.
+type Edge struct {
+	High, NextHigh float64
+	Heavy          Part
+}
+
+// Attention is the published attention under which an epoch was measured.
+type Attention struct {
+	State, Next, Problem string
+	Decoded, Settled     bool
+	Sure                 bool // all victims are published as exact
+	Balanced             bool
+	Low, High, Sample    float64
+	Heavy, HL, LL        Part // HH of the edge switch with the most flows in it
+	Edges                map[string]Edge
+}
+
+// Loads between which a part is filled as it should be. A part is also in balance if it does not
+// change any more.
+const (
+	LowLoad  = 0.55
+	HighLoad = 0.8
+)
+
+func (p *Part) filled() bool { return p.Load >= LowLoad && p.Load <= HighLoad }
+
+// AttentionOf reads the attention from the result of an epoch. State is "none" if there is none.
+func AttentionOf(r *score.Result, edges []string) *Attention {
+	row := r.Published.Row("attention", network, "")
+	a := &Attention{State: "none", Edges: map[string]Edge{}}
+	if row == nil {
+		return a
+	}
+	a.State, a.Next, a.Problem = row.Text("network-state"), row.Text("next-state"), row.Text("problem")
+	a.Decoded, a.Settled = row.Is("decoded"), row.Is("settled")
+	a.Sure = r.Published.Row("summary", network, "").Is("victims-exact")
+	a.Low, _ = row.Number("low-threshold")
+	a.High, _ = row.Number("highest-threshold")
+	a.Sample, _ = row.Number("sample-rate")
+	a.HL, _ = partOf(r, network, "hl")
+	a.LL, _ = partOf(r, network, "ll")
+	a.Balanced = a.Decoded && a.Settled && a.State == a.Next && (a.HL.Next == a.HL.Buckets || a.HL.filled())
+	for _, name := range edges {
+		view := score.View{Device: name}
+		heavy, ok := partOf(r, view, "hh")
+		th := r.Published.Row("threshold", view, "")
+		if !ok || th == nil {
+			a.Balanced = false
+			continue
+		}
+		e := Edge{Heavy: heavy}
+		e.High, _ = th.Number("high-threshold")
+		e.NextHigh, _ = th.Number("next-high-threshold")
+		low, _ := th.Number("low-threshold")
+		nextLow, _ := th.Number("next-low-threshold")
+		a.Edges[name] = e
+		if a.Heavy.Buckets == 0 || heavy.Flows > a.Heavy.Flows {
+			a.Heavy = heavy
+		}
+		a.Balanced = a.Balanced && (e.High == e.NextHigh || heavy.filled()) && (low == nextLow || a.HL.filled())
+	}
+	return a
+}
+
+func partOf(r *score.Result, view score.View, name string) (Part, bool) {
+	row := r.Published.Row("encoder", view, "ipv4/"+name)
+	p := Part{Decoded: row.Is("decoded")}
+	p.Buckets, _ = row.Number("buckets")
+	p.Next, _ = row.Number("next-buckets")
+	p.Flows, _ = row.Number("flows")
+	p.Load, _ = row.Number("load-factor")
+	return p, row != nil
+}
+
+// balance is the largest number of epochs from a change of the network until balance.
+func balance(h *score.History) (score.Total, bool) {
+	all := Balance(h)
+	if len(all) == 0 {
+		return score.Total{}, false
+	}
+	most := float64(slices.Max(slices.Collect(maps.Values(all))))
+	return score.Total{Value: most, Worst: most, Views: len(all)}, true
+}
+
+// Balance returns for each change of the network, by its epoch, after how many epochs all later
+// epochs up to the next change are in balance. Without balance it is the number of epochs up to
+// that change.
+func Balance(h *score.History) map[int]int {
+	out := map[int]int{}
+	balanced := map[int]bool{}
+	last := -1
+	for _, r := range h.Results {
+		balanced[r.Index] = AttentionOf(r, h.Edges).Balanced
+		last = max(last, r.Index)
+	}
+	for i, from := range h.Changes {
+		if from > last {
+			break
+		}
+		until := last + 1
+		if i+1 < len(h.Changes) {
+			until = min(until, h.Changes[i+1])
+		}
+		first := until
+		for first > from && balanced[first-1] {
+			first--
+		}
+		out[from] = first - from
+	}
+	return out
+}

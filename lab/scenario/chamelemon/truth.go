@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chamelemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+var network = score.View{Device: score.Network}
+
+// groundTruth reads from the plugin's configuration which flows count as heavy.
+func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
+	c := analysis.DefaultConfiguration()
+	if s.Config != nil {
+		if err := json.Unmarshal(s.Config, &c); err != nil {
+			return nil, err
+		}
+	}
+	return func(e *score.Epoch) score.Tables {
+		t := score.Tables{}
+		for device, now := range entered(e.Truth, s.Edges) {
+			v := view{t, e.Published, score.View{Device: device}, now}
+			v.summary()
+			v.hitters(math.Max(math.Max(float64(c.HeavyHitters.Packets),
+				math.Ceil(c.HeavyHitters.Share*float64(now.Packets()))), 1))
+			if before := entered(e.Before, s.Edges)[device]; before != nil {
+				v.changes(before, c.HeavyChanges.Packets)
+			}
+			v.watched()
+			v.distribution()
+		}
+		t.Rows("attention", network).Add("", score.Leaves{})
+		if e.Truth.Network != nil {
+			losses(t, e)
+		}
+		return t
+	}, nil
+}
+
+// entered returns what entered at each edge switch and in the network, if it is known.
+func entered(t *score.Truth, edges []string) map[string]truth.Counts {
+	out := map[string]truth.Counts{}
+	if t == nil {
+		return out
+	}
+	for _, name := range edges {
+		if d := t.Devices[name]; d != nil {
+			out[name] = d.Entered
+		}
+	}
+	if t.Network != nil {
+		out[score.Network] = t.Network
+	}
+	return out
+}
+
+// view is the ground truth of what entered at a device.
+type view struct {
+	tables, published score.Tables
+	score.View
+	now truth.Counts
+}
+
+func (v *view) summary() {
+	v.tables.Rows("summary", v.View).Add("", score.Leaves{
+		"packets": score.Number(float64(v.now.Packets())), "distinct-flows": score.Number(float64(len(v.now))),
+		"entropy": score.Number(v.now.Entropy()),
+	})
+}
+
+// size returns the packets of a flow, 0 for a text that is not a flow.
+func (v *view) size(text string) score.Value {
+	k, _ := flow.Parse(flow.FiveTuple, text) // the zero key has no packets
+	return score.Number(float64(v.now[k]))
+}
+
+func (v *view) hitters(limit float64) {
+	rows := v.tables.Rows("heavy-hitter", v.View)
+	for _, f := range v.now.AtLeast(limit) {
+		rows.Add(f.Key.String(), score.Leaves{"packets": score.Number(float64(f.Packets))})
+	}
+	for key := range v.published["heavy-hitter"][v.View] {
+		if rows[key] == nil {
+			rows.Add(key, score.Leaves{"packets": v.size(key)}).Unwanted = true
+		}
+	}
+}
+
+func (v *view) changes(before truth.Counts, limit uint64) {
+	rows := v.tables.Rows("heavy-change", v.View)
+	for _, f := range truth.Changes(before, v.now) {
+		if f.Packets > limit {
+			rows.Add(f.Key.String(), score.Leaves{})
+		}
+	}
+}
+
+// watched holds the sizes of the watched flows.
+func (v *view) watched() {
+	rows := v.tables.Rows("flow", v.View)
+	for key := range v.published["flow"][v.View] {
+		size := v.size(key)
+		rows.Add(key, score.Leaves{"packets": size}).Unwanted = size.Number == 0
+	}
+}
+
+// distribution counts the flows in the published ranges of sizes, and those beyond them.
+func (v *view) distribution() {
+	published := v.published["range"][v.View]
+	type sizes struct {
+		key      string
+		from, to uint64
+	}
+	var ranges []sizes
+	for key, row := range published {
+		x := sizes{key: key}
+		if _, err := fmt.Sscan(key, &x.from); err == nil {
+			to, _ := row.Number("to")
+			x.to = uint64(to)
+			ranges = append(ranges, x)
+		}
+	}
+	slices.SortFunc(ranges, func(a, b sizes) int { return int(int64(a.from) - int64(b.from)) })
+	counts := make([]float64, len(ranges))
+	beyond := 0.0
+	for _, n := range v.now {
+		i, found := slices.BinarySearchFunc(ranges, n,
+			func(x sizes, n uint64) int { return int(int64(x.from) - int64(n)) })
+		if !found {
+			i--
+		}
+		if i < 0 || n > ranges[i].to {
+			beyond++
+			continue
+		}
+		counts[i]++
+	}
+	rows := v.tables.Rows("range", v.View)
+	for i, x := range ranges {
+		rows.Add(x.key, score.Leaves{"flows": score.Number(counts[i])})
+	}
+	if beyond > 0 {
+		rows.Add("beyond", score.Leaves{"flows": score.Number(beyond)})
+	}
+}
+
+// losses holds the flows that lost packets. The table "heavy-loser" has those that lost at least Tl
+// of them; flows with fewer may be published with fewer.
+func losses(t score.Tables, e *score.Epoch) {
+	lost, published := e.Truth.Lost, e.Published["victim"][network]
+	t.Row("attention", network, "").Leaves["victims"] = score.Number(float64(len(lost)))
+	low, _ := e.Published.Row("attention", network, "").Number("low-threshold")
+	victims, heavy := t.Rows("victim", network), t.Rows("heavy-loser", network)
+	for k, n := range lost {
+		key, leaves := k.String(), score.Leaves{"lost-packets": score.Number(float64(n)),
+			"exit": score.Text(e.Home(k.DstAddr()))}
+		for device, d := range e.Truth.Devices {
+			if d.Lost[k] > 0 {
+				leaves["entry"] = score.Text(device)
+			}
+		}
+		if size := e.Truth.Network[k]; size > 0 {
+			leaves["packets"] = score.Number(float64(size))
+		}
+		victims.Add(key, leaves)
+		if float64(n) >= low {
+			heavy.Add(key, nil)
+		}
+	}
+	for key, row := range published {
+		if victims[key] == nil {
+			victims.Add(key, score.Leaves{}).Unwanted = true
+		}
+		if n, _ := row.Number("lost-packets"); heavy[key] == nil && n < low {
+			heavy.Add(key, nil).Optional = true
+		}
+	}
+}
+
+// claims are the published statements of exactness.
+func claims() []score.Claim {
+	return []score.Claim{
+		{List: "victim", If: "exact", Leaves: []string{"lost-packets"}},
+		{List: "victim", Leaves: []string{"entry", "exit"}},
+		{List: "summary", If: "packets-exact", Leaves: []string{"packets"}},
+		{List: "summary", If: "flows-exact", Leaves: []string{"distinct-flows"}},
+		{List: "summary", If: "flows-exact", Leaves: []string{"entropy"}, Tolerance: 1e-5}, // published with six digits
+		{List: "summary", If: "flows-exact", Leaves: []string{"flows"}, Of: "range"},
+		{List: "summary", If: "victims-exact", Leaves: []string{"lost-packets"}, Of: "victim"},
+		{List: "heavy-hitter", If: "exact", Leaves: []string{"packets"}},
+		{List: "flow", If: "exact", Leaves: []string{"packets"}},
+	}
+}
+
+// keysOf returns some keys of counts, evenly.
+func keysOf(c truth.Counts, n int) []string {
+	keys := slices.SortedFunc(maps.Keys(c), flow.Key.Compare)
+	n = min(n, len(keys))
+	out := make([]string, n)
+	for i := range out {
+		out[i] = keys[i*len(keys)/n].String()
+	}
+	return out
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package score
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/openconfig/gnmi/proto/gnmi"
+)
+
+var leaf1 = View{Device: "leaf1"}
+
+// rows makes rows with one leaf n.
+func rows(values map[string]float64) Rows {
+	out := Rows{}
+	for key, n := range values {
+		out.Add(key, Leaves{"n": Number(n)})
+	}
+	return out
+}
+
+// TestStats compares published rows with true ones: a is right, b wrong, c missing, d false.
+func TestStats(t *testing.T) {
+	published, actual := rows(map[string]float64{"a": 10, "b": 6, "d": 4}),
+		rows(map[string]float64{"a": 10, "b": 5, "c": 5})
+	unwanted := actual.Add("e", Leaves{"n": Number(9)})
+	unwanted.Unwanted = true
+	actual.Add("f", nil).Optional = true
+	for _, tt := range []struct {
+		name string
+		stat Stat
+		tol  float64
+		want float64
+	}{
+		{"F1", F1, 0, 2. * 2 / (2*2 + 1 + 1)}, {"precision", Precision, 0, 2. / 3}, {"recall", Recall, 0, 2. / 3},
+		{"correct", Correct, 0, 1. / 3}, {"correct within 20 %", Correct, 0.2, 2. / 3},
+		{"found and correct", FoundCorrect, 0, 1. / 2},
+		{"relative error", RelativeError, 0, (0 + 0.2 + 1) / 3}, {"error of those found", FoundError, 0, 0.2 / 2},
+		{"error of the sum", SumError, 0, 0}, {"WMRE", WMRE, 0, 2 * (1. + 5 + 4 + 9) / (20 + 20)},
+	} {
+		m := Measure{Leaves: []string{"n"}, Tolerance: tt.tol}
+		if got, ok := tt.stat(&m, published, actual); !ok || math.Abs(got.Value-tt.want) > 1e-12 {
+			t.Errorf("%s: %v, want %v", tt.name, got.Value, tt.want)
+		}
+	}
+	// Rows that should not be there, and optional ones, once they are published.
+	published.Add("e", Leaves{"n": Number(9)})
+	published.Add("f", nil)
+	if c := confusion(published, actual); c != (Confusion{2, 2, 1}) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestNothing: measures of empty tables.
+func TestNothing(t *testing.T) {
+	m := Measure{Leaves: []string{"n"}}
+	for name, tt := range map[string]struct {
+		stat              Stat
+		published, actual Rows
+		want              float64
+		ok                bool
+	}{
+		"F1 of nothing":                   {F1, nil, nil, 1, true},
+		"error of a list without rows":    {RelativeError, nil, Rows{}, 0, true},
+		"error of a leaf not published":   {RelativeError, Rows{"": {}}, rows(map[string]float64{"": 3}), 0, false},
+		"error of a row not published":    {RelativeError, nil, rows(map[string]float64{"": 3}), 1, true},
+		"error of none found":             {FoundError, nil, rows(map[string]float64{"a": 3}), 0, false},
+		"distribution not published":      {WMRE, nil, rows(map[string]float64{"1": 3}), 0, false},
+		"share without a row":             {Share, nil, nil, 0, true},
+		"share of a row with a true leaf": {Share, rows(map[string]float64{"": 1}), nil, 1, true},
+	} {
+		if got, ok := tt.stat(&m, tt.published, tt.actual); ok != tt.ok || got.Value != tt.want {
+			t.Errorf("%s: %v, %v; want %v, %v", name, got.Value, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+// TestClaims finds values that are published as exact and are not.
+func TestClaims(t *testing.T) {
+	type tables = Tables
+	actual := tables{"victim": {leaf1: rows(map[string]float64{"a": 2, "b": 1})},
+		"summary": {leaf1: rows(map[string]float64{"": 3})}}
+	exact := func(n float64, list, key string) tables {
+		out := tables{}
+		out.Rows(list, leaf1).Add(key, Leaves{"n": Number(n), "exact": Number(1)})
+		return out
+	}
+	for name, tt := range map[string]struct {
+		claim     Claim
+		published tables
+		want      string
+	}{
+		"right": {Claim{List: "victim", If: "exact", Leaves: []string{"n"}}, exact(2, "victim", "a"), ""},
+		"wrong": {Claim{List: "victim", If: "exact", Leaves: []string{"n"}}, exact(1, "victim", "a"),
+			"victim leaf1 a: n is published as exact with 1; the true value is 2"},
+		"not there": {Claim{List: "victim", If: "exact", Leaves: []string{"n"}}, exact(1, "victim", "x"),
+			"the true value is 0"},
+		"leaf missing": {Claim{List: "victim", If: "exact", Leaves: []string{"size"}}, exact(2, "victim", "a"),
+			"exact is true and size is not published"},
+		"no claim": {Claim{List: "victim", If: "sure", Leaves: []string{"n"}}, exact(1, "victim", "a"), ""},
+		"always": {Claim{List: "victim", Leaves: []string{"n", "exit"}}, exact(1, "victim", "a"),
+			"the true value is 2"},
+		"within tolerance": {Claim{List: "victim", If: "exact", Leaves: []string{"n"}, Tolerance: 0.5},
+			exact(1, "victim", "a"), ""},
+		"view without truth": {Claim{List: "victim", If: "exact", Leaves: []string{"n"}},
+			tables{"victim": {View{Device: "leaf2"}: rows(map[string]float64{"a": 1})}}, ""},
+		"a list missing": {Claim{List: "summary", If: "exact", Of: "victim", Leaves: []string{"n"}},
+			exact(3, "summary", ""), "0 of 2 are right, and 0 should not be there"},
+	} {
+		var r Result
+		r.check(&tt.claim, tt.published, actual)
+		if got := strings.Join(r.FalseClaims, "\n"); (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestRead arranges leaves, and drops rows of other epochs.
+func TestRead(t *testing.T) {
+	leaf := func(v Value, list string, keys map[string]string, names ...string) Leaf {
+		l := Leaf{Path: []*gnmi.PathElem{{Name: "x"}, {Name: list + "s"}, {Name: list, Key: keys}}, Value: v}
+		for _, n := range names {
+			l.Path = append(l.Path, &gnmi.PathElem{Name: n})
+		}
+		return l
+	}
+	a, old := map[string]string{"device": "leaf1", "dimension": "src", "part": "hl", "family": "ipv4"},
+		map[string]string{"device": "leaf1", "dimension": "src", "part": "ll", "family": "ipv4"}
+	got := read([]Leaf{
+		leaf(Number(7), "encoder", a, "state", "epoch"), leaf(Text("full"), "encoder", a, "state", "status"),
+		leaf(Text("hl"), "encoder", a, "part"),
+		leaf(Number(6), "encoder", old, "state", "epoch"),
+		{Path: []*gnmi.PathElem{{Name: "x"}, {Name: "attention"}, {Name: "state"}, {Name: "decoded"}},
+			Value: Number(1)},
+	}, 7)
+	row := got.Row("encoder", View{"leaf1", "src"}, "ipv4/hl")
+	if row.Text("status") != "full" || len(got["encoder"][View{"leaf1", "src"}]) != 1 || len(row.Leaves) != 2 {
+		t.Errorf("%+v", got["encoder"])
+	}
+	if !got.Row("attention", View{Device: Network}, "").Is("decoded") {
+		t.Errorf("%+v", got["attention"])
+	}
+}
+
+// TestScorer plays three epochs of a made-up algorithm, of which the second publishes nothing.
+func TestScorer(t *testing.T) {
+	a := Algorithm{
+		Plugin: "x", Root: "x", Summary: "summary", Lost: "lost", FalseClaims: "false-claims",
+		Report: []string{"summary"},
+		GroundTruth: func(*Setting) (func(*Epoch) Tables, error) {
+			return func(e *Epoch) Tables {
+				if (e.Before == nil) != (e.Index == 0) {
+					t.Errorf("epoch %d: the epoch before is %v", e.Index, e.Before)
+				}
+				return Tables{"summary": {leaf1: rows(map[string]float64{"": 10})}}
+			}, nil
+		},
+		Measures: []Measure{{Name: "error", List: "summary", Stat: RelativeError, Leaves: []string{"n"}}},
+		Claims:   []Claim{{List: "summary", If: "exact", Leaves: []string{"n"}}},
+		Top:      []Top{{Title: "top of %s", List: "summary", Leaf: "n", Rows: 1, Shown: 1}},
+		Screen:   Screen{Columns: []Column{{Head: "n (true)", Width: 12, Cell: WithTrue("summary", "n", 0)}}},
+		RunMeasures: map[string]func(*History) (Total, bool){"epochs": func(h *History) (Total, bool) {
+			return Total{Value: float64(len(h.Results))}, true
+		}},
+	}
+	s, err := New(a, Setting{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range []float64{9, -1, 5} {
+		e := &Epoch{Number: uint64(i + 1), Index: i, Truth: &Truth{}}
+		for name, v := range map[string]float64{"epoch": float64(i + 1), "n": n, "exact": float64(i / 2)} {
+			if n >= 0 {
+				e.Leaves = append(e.Leaves, Leaf{Path: []*gnmi.PathElem{{Name: "summary",
+					Key: map[string]string{"device": "leaf1"}}, {Name: "state"}, {Name: name}}, Value: Number(v)})
+			}
+		}
+		r := s.Score(e)
+		if missing := len(r.Missing) == 1; r.Views != 1 || missing != (n < 0) {
+			t.Errorf("epoch %d: missing %v of %d", i, r.Missing, r.Views)
+		}
+		var c Canvas
+		s.Draw(&c)
+		if want := map[bool]string{true: "x has no results", false: " (10)"}[n < 0]; !strings.Contains(c.String(),
+			want) {
+			t.Errorf("epoch %d: no %q on the screen:\n%s", i, want, c.String())
+		}
+		if text, err := json.Marshal(r); err != nil || n >= 0 &&
+			!strings.Contains(string(text), `"published":{"summary":{"leaf1":{"":{`) {
+			t.Errorf("%s, %v", text, err)
+		}
+	}
+	want := []Total{
+		{"x", "error", "", 0.3, 0.5, 2}, {"x", "false-claims", "", 1. / 3, 1, 3}, {"x", "lost", "", 1. / 3, 1, 3},
+		{"x", "epochs", "", 3, 0, 0},
+	}
+	got := s.Totals()
+	for i := range got {
+		got[i].Value = math.Round(got[i].Value*1e9) / 1e9
+	}
+	want[1].Value, want[2].Value = 0.333333333, 0.333333333
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	if names := a.MeasureNames(); !slices.Equal(names, []string{"lost", "error", "false-claims", "epochs"}) {
+		t.Errorf("%v", names)
+	}
+}
+
+func TestTotalsPool(t *testing.T) {
+	f1 := func(dimension string, c Confusion) Score {
+		s, _ := pooled(c, Confusion.F1)
+		s.Measure, s.Dimension = "f1", dimension
+		return s
+	}
+	results := []*Result{
+		{Scores: []Score{f1("a", Confusion{TruePositive: 1}), {Measure: "error", Value: 0.1}}},
+		{Scores: []Score{f1("a", Confusion{1, 1, 1}), {Measure: "error", Value: 0.3}}},
+		{Scores: []Score{f1("b", Confusion{})}},
+	}
+	want := []Total{{"x", "error", "", 0.2, 0.3, 2}, {"x", "f1", "a", 4. / 6, 0.5, 2}, {"x", "f1", "b", 1, 1, 1}}
+	if got := totals("x", results); !slices.Equal(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+func TestFigureError(t *testing.T) {
+	for _, tt := range []struct{ measured, actual, want float64 }{{0, 0, 0}, {3, 0, 1}, {9, 10, 0.1}, {-5, -10, 0.5}} {
+		if got := Of(tt.measured, tt.actual).Error(); math.Abs(got-tt.want) > 1e-12 {
+			t.Errorf("%v for %v: error %v, want %v", tt.measured, tt.actual, got, tt.want)
+		}
+	}
+}

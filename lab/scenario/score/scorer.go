@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package score
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/openconfig/gnmi/proto/gnmi"
+)
+
+// Scorer scores the epochs of a run in their order.
+type Scorer struct {
+	algorithm *Algorithm
+	truth     func(*Epoch) Tables
+	views     map[View]bool // that should have results
+	before    *Truth
+	watched   bool
+	watch     []*gnmi.Path // not yet subscribed to
+	history   History
+}
+
+// New begins the scoring of a run. The error is about the plugin's configuration.
+func New(a Algorithm, s Setting) (*Scorer, error) {
+	out := &Scorer{algorithm: &a, views: map[View]bool{}, history: History{Setting: &s}}
+	var err error
+	if out.truth, err = a.GroundTruth(&s); err != nil {
+		return nil, fmt.Errorf("%s: config: %w", a.Plugin, err)
+	}
+	if a.Views != nil {
+		for _, v := range a.Views(&s) {
+			out.views[v] = true
+		}
+	}
+	return out, nil
+}
+
+// Algorithm returns what is scored.
+func (s *Scorer) Algorithm() *Algorithm { return s.algorithm }
+
+// History returns the run so far.
+func (s *Scorer) History() *History { return &s.history }
+
+// Score compares an epoch with the ground truth.
+func (s *Scorer) Score(e *Epoch) *Result {
+	a := s.algorithm
+	e.Setting, e.Before, e.Published = s.history.Setting, s.before, read(e.Leaves, e.Number)
+	actual := s.truth(e)
+	r := &Result{Index: e.Index, Status: e.Status}
+	s.missing(r, e, actual)
+	for i := range a.Measures {
+		s.measure(r, &a.Measures[i], e, actual)
+	}
+	for i := range a.Claims {
+		r.check(&a.Claims[i], e.Published, actual)
+	}
+	if a.FalseClaims != "" {
+		r.Scores = append(r.Scores, Score{Measure: a.FalseClaims, View: View{Device: Network},
+			Value: float64(len(r.FalseClaims))})
+	}
+	for i := range a.Top {
+		r.addTop(&a.Top[i], e.Published, actual)
+	}
+	r.Published, r.Truth = e.Published.only(a.Report), actual.only(a.Report)
+	if a.Watch != nil && s.history.Watch > 0 && !s.watched {
+		s.watch = a.Watch(e)
+		s.watched = len(s.watch) > 0
+	}
+	s.before = e.Truth
+	s.history.Results = append(s.history.Results, r)
+	return r
+}
+
+// Watch returns the rows to subscribe to since the call before.
+func (s *Scorer) Watch() []*gnmi.Path {
+	rows := s.watch
+	s.watch = nil
+	return rows
+}
+
+// missing notes the views without a complete result.
+func (s *Scorer) missing(r *Result, e *Epoch, actual Tables) {
+	a := s.algorithm
+	for view := range e.Published[a.Summary] {
+		s.views[view] = true
+	}
+	r.Views = len(s.views)
+	for _, view := range slices.SortedFunc(maps.Keys(s.views), compareViews) {
+		row, lost := e.Published.Row(a.Summary, view, ""), 0.0
+		if row == nil || actual.Row(a.Summary, view, "") == nil || a.Status != "" && row.Text(a.Status) != "complete" {
+			r.Missing, lost = append(r.Missing, view), 1
+		}
+		r.Scores = append(r.Scores, Score{Measure: a.Lost, Dimension: view.Dimension, View: view, Value: lost})
+	}
+}
+
+func (s *Scorer) measure(r *Result, m *Measure, e *Epoch, actual Tables) {
+	truth := cmp.Or(m.Truth, m.List)
+	for _, view := range actual.Views(truth) {
+		dimension, ok := view.Dimension, e.Published.Row(s.algorithm.Summary, view, "") != nil
+		if m.Dimension != nil {
+			dimension, ok = m.Dimension(e, view)
+		}
+		if !ok {
+			continue
+		}
+		if score, ok := m.Stat(m, e.Published[m.List][view].where(m.Where), actual[truth][view]); ok {
+			score.Measure, score.Dimension, score.View = m.Name, dimension, view
+			r.Scores = append(r.Scores, score)
+		}
+	}
+}
+
+// check appends the rows that make a claim which is not true.
+func (r *Result) check(c *Claim, published, actual Tables) {
+	for _, view := range published.Views(c.List) {
+		known, ok := actual[c.List][view]
+		if !ok {
+			continue
+		}
+		rows := published[c.List][view]
+		for _, key := range slices.Sorted(maps.Keys(rows)) {
+			row := rows[key]
+			if c.If != "" && !row.Is(c.If) {
+				continue
+			}
+			where := strings.TrimSpace(fmt.Sprintf("%s %s %s", c.List, view, key))
+			if c.Of != "" {
+				r.checkAll(c, where, published[c.Of][view], actual[c.Of][view])
+				continue
+			}
+			r.checkRow(c, where, row, known[key])
+		}
+	}
+}
+
+func (r *Result) checkRow(c *Claim, where string, row, actual *Row) {
+	if actual == nil {
+		actual = &Row{}
+	}
+	for _, leaf := range c.Leaves {
+		got, published := row.Leaves[leaf]
+		want, known := actual.Leaves[leaf]
+		switch {
+		case !published && c.If == "", published && got.Text != "" && !known:
+		case !published:
+			r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is true and %s is not published", where, c.If,
+				leaf))
+		case !same(got, want, c.Tolerance):
+			r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is published as exact with %v; the true value is %v", where, leaf, got.text(), want.text()))
+		}
+	}
+}
+
+func (r *Result) checkAll(c *Claim, where string, published, actual Rows) {
+	counts := confusion(published, actual)
+	right := correct(&Measure{Leaves: c.Leaves, Tolerance: c.Tolerance}, published, actual, true)
+	if right.FalseNegative+counts.FalsePositive > 0 {
+		r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is true, but of the rows of %s %d of %d are right, and %d should not be there",
+			where, c.If, c.Of, right.TruePositive, right.TruePositive+right.FalseNegative, counts.FalsePositive))
+	}
+}
+
+func (v Value) text() any {
+	if v.Text != "" {
+		return v.Text
+	}
+	return v.Number
+}
+
+// addTop appends the largest true rows of each view.
+func (r *Result) addTop(t *Top, published, actual Tables) {
+	for _, view := range actual.Views(t.List) {
+		var rows []FlowFigure
+		for key, row := range actual[t.List][view] {
+			measured, _ := published.Row(t.List, view, key).Number(t.Leaf)
+			want, _ := row.Number(t.Leaf)
+			rows = append(rows, FlowFigure{key, Figure{measured, want}})
+		}
+		slices.SortFunc(rows, func(a, b FlowFigure) int {
+			if x, y := math.Abs(a.True), math.Abs(b.True); x != y {
+				return int(math.Copysign(1, y-x))
+			}
+			return strings.Compare(a.Flow, b.Flow)
+		})
+		if rows = rows[:min(len(rows), t.Rows)]; len(rows) > 0 {
+			r.Top = append(r.Top, TopRows{t.List, view, rows})
+		}
+	}
+}
+
+// Totals pools the scores of all epochs and adds the measures of the whole run.
+func (s *Scorer) Totals() []Total {
+	out := totals(s.algorithm.Plugin, s.history.Results)
+	if len(s.history.Results) == 0 {
+		return out
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.algorithm.RunMeasures)) {
+		if t, ok := s.algorithm.RunMeasures[name](&s.history); ok {
+			t.Algorithm, t.Measure = s.algorithm.Plugin, name
+			out = append(out, t)
+		}
+	}
+	return out
+}

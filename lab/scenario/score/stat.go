@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package score
+
+import "math"
+
+// Stat compares the published rows of a view with the true ones; ok is false if there is nothing to
+// compare.
+type Stat func(m *Measure, published, actual Rows) (s Score, ok bool)
+
+// confusion counts the published keys against the true ones.
+func confusion(published, actual Rows) Confusion {
+	var c Confusion
+	for key, row := range actual {
+		_, found := published[key]
+		switch {
+		case row.Optional:
+		case row.Unwanted && found:
+			c.FalsePositive++
+		case row.Unwanted:
+		case found:
+			c.TruePositive++
+		default:
+			c.FalseNegative++
+		}
+	}
+	for key := range published {
+		if actual[key] == nil {
+			c.FalsePositive++
+		}
+	}
+	return c
+}
+
+func pooled(c Confusion, pool func(Confusion) float64) (Score, bool) {
+	return Score{Value: pool(c), Counts: &c, pool: pool}, true
+}
+
+// F1 is the harmonic mean of precision and recall of the rows' keys.
+func F1(_ *Measure, published, actual Rows) (Score, bool) {
+	return pooled(confusion(published, actual), Confusion.F1)
+}
+
+// Precision is the share of the published rows that are true.
+func Precision(_ *Measure, published, actual Rows) (Score, bool) {
+	return pooled(confusion(published, actual), Confusion.Precision)
+}
+
+// Recall is the share of the true rows that are published.
+func Recall(_ *Measure, published, actual Rows) (Score, bool) {
+	return pooled(confusion(published, actual), Confusion.Recall)
+}
+
+// Correct is the share of the true rows that are published with the true values of all Leaves.
+func Correct(m *Measure, published, actual Rows) (Score, bool) {
+	return pooled(correct(m, published, actual, true), Confusion.Recall)
+}
+
+// FoundCorrect is the share of the true rows that are published which have the true values of all
+// Leaves.
+func FoundCorrect(m *Measure, published, actual Rows) (Score, bool) {
+	return pooled(correct(m, published, actual, false), Confusion.Recall)
+}
+
+func correct(m *Measure, published, actual Rows, missing bool) (c Confusion) {
+	for key, row := range actual {
+		found := published[key]
+		if row.Unwanted || row.Optional || found == nil && !missing {
+			continue
+		}
+		if equal(found, row, m.Leaves, m.Tolerance) {
+			c.TruePositive++
+		} else {
+			c.FalseNegative++
+		}
+	}
+	return c
+}
+
+// equal reports whether a published row has the true values of leaves.
+func equal(published, actual *Row, leaves []string, tolerance float64) bool {
+	if published == nil {
+		return false
+	}
+	for _, leaf := range leaves {
+		a, ok := published.Leaves[leaf]
+		if b := actual.Leaves[leaf]; !ok || !same(a, b, tolerance) {
+			return false
+		}
+	}
+	return true
+}
+
+func same(a, b Value, tolerance float64) bool {
+	return a.Text == b.Text && (a.Number == b.Number || Of(a.Number, b.Number).Error() <= tolerance)
+}
+
+// RelativeError is the mean relative error of a leaf over the true rows. A row that is not
+// published has the value 0; a row whose leaf is not published does not count.
+func RelativeError(m *Measure, published, actual Rows) (Score, bool) {
+	return meanError(m, published, actual, true)
+}
+
+// FoundError is RelativeError over the true rows that are published.
+func FoundError(m *Measure, published, actual Rows) (Score, bool) {
+	return meanError(m, published, actual, false)
+}
+
+func meanError(m *Measure, published, actual Rows, missing bool) (Score, bool) {
+	sum, n, wanted := 0.0, 0, 0
+	for key, row := range actual {
+		want, ok := row.Number(m.Leaves[0])
+		if !ok || row.Unwanted || row.Optional {
+			continue
+		}
+		wanted++
+		found := published[key]
+		got, ok := found.Number(m.Leaves[0])
+		if !ok && (found != nil || !missing) {
+			continue
+		}
+		sum += Of(got, want).Error()
+		n++
+	}
+	if n == 0 {
+		return Score{}, missing && wanted == 0
+	}
+	return Score{Value: sum / float64(n)}, true
+}
+
+// SumError is the relative error of the sum of a leaf over all rows.
+func SumError(m *Measure, published, actual Rows) (Score, bool) {
+	f := Of(sum(published, m.Leaves[0]), sum(actual, m.Leaves[0]))
+	return Score{Value: f.Error(), Figure: &f}, true
+}
+
+func sum(rows Rows, leaf string) (total float64) {
+	for _, row := range rows {
+		if !row.Unwanted {
+			x, _ := row.Number(leaf)
+			total += x
+		}
+	}
+	return total
+}
+
+// WMRE is the weighted mean relative error of a leaf over the rows of a distribution: the sum of
+// the differences over the mean of both sums.
+func WMRE(m *Measure, published, actual Rows) (Score, bool) {
+	if len(published) == 0 {
+		return Score{}, false
+	}
+	difference := 0.0
+	for key, row := range actual {
+		a, _ := row.Number(m.Leaves[0])
+		b, _ := published[key].Number(m.Leaves[0])
+		difference += math.Abs(a - b)
+	}
+	for key, row := range published {
+		if actual[key] == nil {
+			x, _ := row.Number(m.Leaves[0])
+			difference += x
+		}
+	}
+	both := sum(published, m.Leaves[0]) + sum(actual, m.Leaves[0])
+	if both == 0 {
+		return Score{}, true
+	}
+	return Score{Value: 2 * difference / both}, true
+}
+
+// Share is the share of published rows with a true boolean leaf. Without a row it is 0.
+func Share(m *Measure, published, _ Rows) (Score, bool) {
+	var c Confusion
+	if len(published) == 0 {
+		c.FalseNegative++
+	}
+	for _, row := range published {
+		if row.Is(m.Leaves[0]) {
+			c.TruePositive++
+		} else {
+			c.FalseNegative++
+		}
+	}
+	return pooled(c, Confusion.Recall)
+}

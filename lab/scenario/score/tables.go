@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package score
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/openconfig/gnmi/proto/gnmi"
+)
+
+// Network is the device of results about the whole network.
+const Network = "network"
+
+// View is what rows are about: a switch or the network and, in lists that have it, a dimension.
+type View struct{ Device, Dimension string }
+
+// String returns "leaf1 src".
+func (v View) String() string { return strings.TrimSpace(v.Device + " " + v.Dimension) }
+
+// MarshalText makes a view the key of a JSON object.
+func (v View) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// Value is the value of a leaf: a text, or a number. Booleans are 0 and 1.
+type Value struct {
+	Number float64
+	Text   string
+}
+
+// MarshalJSON writes the text if there is one, the number otherwise.
+func (v Value) MarshalJSON() ([]byte, error) {
+	if v.Text != "" {
+		return json.Marshal(v.Text)
+	}
+	return json.Marshal(v.Number)
+}
+
+// Number and Text are values of leaves.
+func Number(x float64) Value { return Value{Number: x} }
+
+// Text is the value of a leaf with a text.
+func Text(s string) Value { return Value{Text: s} }
+
+// Leaves are the values of a row by the names of their leaves.
+type Leaves map[string]Value
+
+// Row is a row of a list.
+type Row struct {
+	Leaves
+	// Unwanted marks a row of the ground truth that the list should not hold. Its values are
+	// compared if the list holds it.
+	Unwanted bool
+	// Optional marks a row of the ground truth that the list may or may not hold.
+	Optional bool
+}
+
+// MarshalJSON writes the leaves.
+func (r *Row) MarshalJSON() ([]byte, error) { return json.Marshal(r.Leaves) }
+
+// Number returns a numeric leaf; ok is false if the row or the leaf does not exist.
+func (r *Row) Number(leaf string) (x float64, ok bool) {
+	if r == nil {
+		return 0, false
+	}
+	v, ok := r.Leaves[leaf]
+	return v.Number, ok
+}
+
+// Text returns the text of a leaf, "" if the row or the leaf does not exist.
+func (r *Row) Text(leaf string) string {
+	if r == nil {
+		return ""
+	}
+	return r.Leaves[leaf].Text
+}
+
+// Is reports whether a boolean leaf is true.
+func (r *Row) Is(leaf string) bool {
+	x, ok := r.Number(leaf)
+	return ok && x == 1
+}
+
+// Rows are the rows of one view by their keys other than device and dimension, joined with "/" in
+// the order of the keys' names; "" is the only row of a view.
+type Rows map[string]*Row
+
+// where returns the rows with the given texts, by leaf.
+func (r Rows) where(texts map[string]string) Rows {
+	if texts == nil {
+		return r
+	}
+	out := maps.Clone(r)
+	maps.DeleteFunc(out, func(_ string, row *Row) bool {
+		for leaf, text := range texts {
+			if row.Text(leaf) != text {
+				return true
+			}
+		}
+		return false
+	})
+	return out
+}
+
+// Add adds a row.
+func (r Rows) Add(key string, leaves Leaves) *Row {
+	r[key] = &Row{Leaves: leaves}
+	return r[key]
+}
+
+// Tables are rows by list (or container) and view. The published results and the ground truth have
+// this shape.
+type Tables map[string]map[View]Rows
+
+// Rows returns the rows of a view, made if they do not exist.
+func (t Tables) Rows(list string, view View) Rows {
+	if t[list] == nil {
+		t[list] = map[View]Rows{}
+	}
+	rows := t[list][view]
+	if rows == nil {
+		rows = Rows{}
+		t[list][view] = rows
+	}
+	return rows
+}
+
+// Row returns a row, nil if it does not exist.
+func (t Tables) Row(list string, view View, key string) *Row { return t[list][view][key] }
+
+// Views returns the views of a list in order.
+func (t Tables) Views(list string) []View {
+	return slices.SortedFunc(maps.Keys(t[list]), compareViews)
+}
+
+func compareViews(a, b View) int { return strings.Compare(a.String(), b.String()) }
+
+// only returns the tables of some lists.
+func (t Tables) only(lists []string) Tables {
+	out := Tables{}
+	for _, list := range lists {
+		if t[list] != nil {
+			out[list] = t[list]
+		}
+	}
+	return out
+}
+
+// Leaf is one leaf as read over gNMI.
+type Leaf struct {
+	Path []*gnmi.PathElem
+	At   time.Time
+	Value
+}
+
+// read arranges the leaves of one epoch: …/LIST[keys]/state/LEAF and …/CONTAINER/state/LEAF. Rows
+// that carry the number of another epoch are dropped.
+func read(leaves []Leaf, epoch uint64) Tables {
+	t := Tables{}
+	for i := range leaves {
+		p := leaves[i].Path
+		if len(p) < 3 || p[len(p)-2].GetName() != "state" {
+			continue // the key leaves next to the state container
+		}
+		entry := p[len(p)-3]
+		view, key := keysOf(entry.GetKey())
+		rows := t.Rows(entry.GetName(), view)
+		if rows[key] == nil {
+			rows[key] = &Row{Leaves: Leaves{}}
+		}
+		rows[key].Leaves[p[len(p)-1].GetName()] = leaves[i].Value
+	}
+	for _, table := range t {
+		for view, rows := range table {
+			maps.DeleteFunc(rows, func(_ string, r *Row) bool {
+				at, ok := r.Number("epoch")
+				return ok && at != float64(epoch)
+			})
+			if len(rows) == 0 {
+				delete(table, view)
+			}
+		}
+	}
+	return t
+}
+
+// keysOf splits the keys of a list entry. Entries without a device are about the network.
+func keysOf(keys map[string]string) (View, string) {
+	view := View{Device: Network}
+	var rest []string
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
+		switch name {
+		case "device":
+			view.Device = keys[name]
+		case "dimension":
+			view.Dimension = keys[name]
+		default:
+			rest = append(rest, keys[name])
+		}
+	}
+	return view, strings.Join(rest, "/")
+}
