@@ -75,6 +75,7 @@ func runCollector(ctx context.Context, stderr io.Writer, path string) (err error
 	if err := outs.Start(); err != nil {
 		return err
 	}
+	c.Health().Outputs.Store(true)
 	var work sync.WaitGroup
 	outCtx, stopOutputs := context.WithCancel(context.WithoutCancel(ctx))
 	work.Go(func() {
@@ -84,6 +85,7 @@ func runCollector(ctx context.Context, stderr io.Writer, path string) (err error
 	})
 	work.Go(func() { follow(ctx, c, path, logger) })
 	err = c.Run(ctx)
+	c.Health().Outputs.Store(false)
 	stopOutputs() // after the last epoch, so that it is delivered
 	work.Wait()
 	return err

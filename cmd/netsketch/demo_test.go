@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Whoever reads --json gets one object on standard output whatever happens.
+// --json prints one object on standard output, also after an error.
 func TestDemoJSONOfARunThatCannotBegin(t *testing.T) {
 	tests := []struct{ name, args, want string }{
 		{"trace", "--trace missing.pcap --plugins " + t.TempDir(), "missing.pcap"},

@@ -18,19 +18,35 @@ import (
 // version is set by the linker.
 var version = "unknown"
 
-// errSilent ends the program with code 1 when everything has been said already.
+// errSilent ends the program with code 1 without another message.
 var errSilent = errors.New("failed")
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	code int
+	error
+}
+
+func (e exitError) Unwrap() error { return e.error }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := root().ExecuteContext(ctx)
 	stop()
-	if err != nil {
-		if !errors.Is(err, errSilent) {
-			fmt.Fprintln(os.Stderr, "netsketch:", err)
-		}
-		os.Exit(1)
+	if err != nil && !errors.Is(err, errSilent) {
+		fmt.Fprintln(os.Stderr, "netsketch:", err)
 	}
+	os.Exit(exitCode(err))
+}
+
+// exitCode returns the exit code of the program after a command's error.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	e := exitError{code: 1}
+	errors.As(err, &e)
+	return e.code
 }
 
 func root() *cobra.Command {
@@ -44,6 +60,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	cmd.AddCommand(configCommand(), collectorCommand(), demoCommand(), benchSketchCommand(), benchChameleMonCommand(), pluginCommand(), switchCommand())
+	cmd.AddCommand(configCommand(), collectorCommand(), demoCommand(), pluginCommand(), queryCommand(), replayCommand(),
+		switchCommand(), yangCommand())
 	return cmd
 }

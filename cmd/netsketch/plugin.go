@@ -14,49 +14,42 @@ import (
 	"github.com/netsketch/netsketch/collector/pluginhost"
 )
 
+// pluginsUsage documents the flag --plugins of commands that read a plugin directory.
+const pluginsUsage = "`directory` of plugin binaries; default: plugins next to this binary, then ../lib/netsketch/plugins"
+
 func pluginCommand() *cobra.Command {
 	var dir string
-	cmd := &cobra.Command{Use: "plugin", Short: "Look at plugin binaries"}
-	cmd.PersistentFlags().StringVar(&dir, "plugins", "", "`folder` of plugin binaries; when empty, plugins beside this binary or ../lib/netsketch/plugins")
-	catalogue := func(ctx context.Context) (_ []pluginhost.Entry, err error) {
-		if dir == "" {
-			if dir, err = pluginFolder(); err != nil {
-				return nil, err
-			}
-		}
-		h, err := pluginhost.New(pluginhost.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = h.Close(context.WithoutCancel(ctx)) }()
-		return h.Catalogue(ctx, dir)
-	}
+	cmd := &cobra.Command{Use: "plugin", Short: "Inspect plugin binaries"}
+	cmd.PersistentFlags().StringVar(&dir, "plugins", "", pluginsUsage)
 	cmd.AddCommand(&cobra.Command{
-		Use:   "list",
-		Short: "Start each plugin in the folder for a moment and say what it is, with the checksum to pin",
-		Args:  cobra.NoArgs,
+		Use:     "list",
+		Short:   "List the plugins of the directory with version, checksum to pin, and summary",
+		Long:    "List the plugins of the directory with version, checksum to pin, and summary. Each binary is started for a moment.",
+		Example: "  netsketch plugin list --plugins /usr/local/lib/netsketch/plugins",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			entries, err := catalogue(cmd.Context())
+			_, entries, err := catalogue(cmd.Context(), dir)
 			if err != nil {
 				return err
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
-			fmt.Fprintln(w, "NAME\tVERSION\tSHA256\tWHAT")
+			fmt.Fprintln(w, "NAME\tVERSION\tSHA256\tSUMMARY")
 			for _, e := range entries {
-				what := e.Description.Summary
+				summary := e.Description.Summary
 				if e.Err != nil {
-					what = "unusable: " + e.Err.Error()
+					summary = "unusable: " + e.Err.Error()
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Name, e.Description.Version, e.SHA256, what)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Name, e.Description.Version, e.SHA256, summary)
 			}
 			return w.Flush()
 		},
 	}, &cobra.Command{
-		Use:   "describe NAME",
-		Short: "Print all that a plugin says of itself, as JSON",
-		Args:  cobra.ExactArgs(1),
+		Use:     "describe NAME",
+		Short:   "Print a plugin's description as JSON",
+		Example: "  netsketch plugin describe univmon",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			entries, err := catalogue(cmd.Context())
+			from, entries, err := catalogue(cmd.Context(), dir)
 			if err != nil {
 				return err
 			}
@@ -71,8 +64,25 @@ func pluginCommand() *cobra.Command {
 				enc.SetIndent("", "  ")
 				return enc.Encode(e.Description)
 			}
-			return fmt.Errorf("no plugin %q in %s: see `netsketch plugin list`", args[0], dir)
+			return fmt.Errorf("no plugin %q in %s: see `netsketch plugin list`", args[0], from)
 		},
 	})
 	return cmd
+}
+
+// catalogue describes the plugins in dir, or in the default directory when dir is empty. It returns
+// the directory that it read.
+func catalogue(ctx context.Context, dir string) (from string, _ []pluginhost.Entry, err error) {
+	if dir == "" {
+		if dir, err = pluginDirectory(); err != nil {
+			return "", nil, err
+		}
+	}
+	h, err := pluginhost.New(pluginhost.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return dir, nil, err
+	}
+	defer func() { _ = h.Close(context.WithoutCancel(ctx)) }()
+	entries, err := h.Catalogue(ctx, dir)
+	return dir, entries, err
 }

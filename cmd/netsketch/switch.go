@@ -19,12 +19,12 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
+	"github.com/netsketch/netsketch/lab/switchgnmi"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/afport"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
 	"github.com/netsketch/netsketch/p4/softswitch/lldp"
-	"github.com/netsketch/netsketch/p4/softswitch/ocgnmi"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapport"
 )
@@ -40,7 +40,8 @@ type switchFlags struct {
 	playAfter                        time.Duration
 }
 
-// lanes is how many packets may run at once. Those of capture files come one after another, and give the same results each time.
+// lanes returns the number of packets that run concurrently. Packets of capture files run one after
+// another, for the same result each time.
 func (f *switchFlags) lanes() int {
 	isInterface := func(port string) bool { return strings.Contains(port, "=@") }
 	if f.parallel == 0 && slices.ContainsFunc(f.ports, isInterface) {
@@ -57,10 +58,10 @@ func switchCommand() *cobra.Command {
 		Long: `Run a P4 switch on this machine. It executes BMv2 JSON as p4c-bm2-ss makes it, a program of your own as
 well as the built-in ones, and serves P4Runtime and gNMI (OpenConfig interfaces) on one address.
 
-A port is a network interface of this machine (Linux, as root), or it reads its packets from one capture
-file and writes what leaves it to another; either may be left out. Files play together, in the order of
+A port is a network interface of this machine (Linux, as root), or it reads packets from one capture
+file and writes sent packets to another; either may be omitted. Files play together, in the order of
 their packets' dates, once there is a pipeline: that of --program or --json, or the one that a controller
-pushes. Ports of --grpc-ports take and give packets over gRPC, as BMv2's do (service
+pushes. Ports of --grpc-ports receive and send packets over gRPC, as BMv2's do (service
 p4.bm.DataplaneInterface), on the same address.`,
 		Example: `  netsketch switch --listen 127.0.0.1:9559 --device-id 1
   netsketch switch --program forwarding --port 1=@veth0 --port 2=@veth2
@@ -76,12 +77,14 @@ p4.bm.DataplaneInterface), on the same address.`,
 	flags.StringVar(&f.program, "program", "", "start with a built-in `program`: "+strings.Join(compiled.Names(), ", "))
 	flags.StringVar(&f.json, "json", "", "start with the BMv2 JSON in this `file`")
 	flags.StringArrayVar(&f.ports, "port", nil, "a port, as `NUMBER=IN.pcap,OUT.pcap` or NUMBER=@INTERFACE; repeat for more")
-	flags.Uint32Var(&f.grpcPorts, "grpc-ports", 0, "make ports 0 to `N`-1, those of --port left out, whose packets come and go over gRPC")
-	flags.StringArrayVar(&f.queues, "queue", nil, "let packets wait for a port, as `NUMBER=RATE`[/DEPTH], in packets a second and packets; RATE,RATE,... are those of the priorities from 0 on, as in BMv2; all=... is for the ports that are there; repeat for more")
-	flags.IntVar(&f.parallel, "parallel", 0, "packets that run at once, `N` at most; 0: as many as there are cores where a port is an interface, else 1")
+	flags.Uint32Var(&f.grpcPorts, "grpc-ports", 0,
+		"create ports 0 to `N`-1, except those of --port, with packets over gRPC")
+	flags.StringArrayVar(&f.queues, "queue", nil, "let packets wait for a port, as `NUMBER=RATE`[/DEPTH], in packets a second and packets; RATE,RATE,... are the rates of the priorities from 0 on, as in BMv2; all=... sets all existing ports; repeat for more")
+	flags.IntVar(&f.parallel, "parallel", 0, "largest number `N` of packets processed at once; 0: the number of cores if a port is an interface, else 1")
 	flags.BoolVar(&f.real, "real-time", false, "inject packets at the pace of the capture files, not as fast as possible")
-	flags.DurationVar(&f.playAfter, "play-after", 0, "play the capture files so long after there is a pipeline, to leave a controller time for its entries")
-	flags.BoolVar(&f.lldp, "lldp", false, "send LLDP frames from every port, and tell over gNMI which neighbours are heard")
+	flags.DurationVar(&f.playAfter, "play-after", 0,
+		"delay between the pipeline and the capture files, for a controller to write its entries")
+	flags.BoolVar(&f.lldp, "lldp", false, "send LLDP frames from every port, and publish the received neighbors over gNMI")
 	flags.BoolVar(&f.once, "once", false, "end when the capture files have been played")
 	flags.StringVar(&f.log, "log", "info", "log `level`: debug, info, warn, error")
 	return cmd
@@ -140,9 +143,11 @@ func parsePorts(args []string) ([]portSpec, error) {
 	return out, nil
 }
 
-// fileClock is the clock of a switch whose queues go by its files' time; nil where packets come from elsewhere, or at the files' pace.
+// fileClock is the clock of a switch whose queues run on its files' time; nil if packets come from
+// elsewhere or at the files' pace.
 func (f *switchFlags) fileClock(specs []portSpec) *pcapport.Clock {
-	if len(f.queues) == 0 || f.real || f.grpcPorts > 0 || slices.ContainsFunc(specs, func(s portSpec) bool { return s.iface != "" }) {
+	if len(f.queues) == 0 || f.real || f.grpcPorts > 0 ||
+		slices.ContainsFunc(specs, func(s portSpec) bool { return s.iface != "" }) {
 		return nil
 	}
 	return &pcapport.Clock{}
@@ -158,7 +163,7 @@ type queueSpec struct {
 func parseQueues(args []string) ([]queueSpec, error) {
 	var out []queueSpec
 	for _, a := range args {
-		wrong := fmt.Errorf("--queue %q: expected NUMBER=RATE, NUMBER=RATE/DEPTH or NUMBER=RATE,RATE,.../DEPTH, or all in place of the number", a)
+		wrong := fmt.Errorf("--queue %q: expected NUMBER=RATE, NUMBER=RATE/DEPTH or NUMBER=RATE,RATE,.../DEPTH, or all instead of the number", a)
 		number, what, ok := strings.Cut(a, "=")
 		q := queueSpec{all: number == "all"}
 		if !ok {
@@ -195,7 +200,8 @@ func parseQueues(args []string) ([]queueSpec, error) {
 	return out, nil
 }
 
-// setQueues gives the ports that are there their queues; a port's own --queue goes before one for all.
+// setQueues sets the queues of the existing ports; a port's own --queue takes precedence over one
+// for all.
 func setQueues(sw *softswitch.Switch, specs []queueSpec) error {
 	for _, forAll := range []bool{true, false} {
 		for _, q := range specs {
@@ -225,8 +231,10 @@ type switchPorts struct {
 	interfaces []*afport.Port
 }
 
-// open adds the ports to the switch. What it has opened is to be closed in any case.
-func (p *switchPorts) open(sw *softswitch.Switch, specs []portSpec, realTime bool, clock *pcapport.Clock, logger *slog.Logger) error {
+// open adds the ports to the switch. The caller closes the opened ports also after an error.
+func (p *switchPorts) open(sw *softswitch.Switch, specs []portSpec, realTime bool, clock *pcapport.Clock,
+	logger *slog.Logger,
+) error {
 	for _, s := range specs {
 		if s.iface != "" {
 			port, err := afport.Open(sw, s.number, afport.Config{Interface: s.iface, Logger: logger})
@@ -236,7 +244,8 @@ func (p *switchPorts) open(sw *softswitch.Switch, specs []portSpec, realTime boo
 			p.interfaces = append(p.interfaces, port)
 			continue
 		}
-		port, err := pcapport.Open(sw, s.number, pcapport.Config{In: s.in, Out: s.out, RealTime: realTime, Clock: clock})
+		port, err := pcapport.Open(sw, s.number, pcapport.Config{In: s.in, Out: s.out, RealTime: realTime,
+			Clock: clock})
 		if err != nil {
 			return fmt.Errorf("--port %d: %w", s.number, err)
 		}
@@ -286,7 +295,8 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	}
 	lis, err := net.Listen("tcp", f.listen)
 	if err != nil {
-		return fmt.Errorf("the P4Runtime server cannot listen on %s: %w; choose another address with --listen", f.listen, err)
+		return fmt.Errorf("the P4Runtime server cannot listen on %s: %w; choose another address with --listen",
+			f.listen, err)
 	}
 	defer lis.Close()
 	var ports switchPorts
@@ -311,7 +321,8 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 		agent = lldp.New(sw, lldp.Config{SystemName: f.name, SystemDescription: "netsketch " + version, Logger: logger})
 		defer agent.Close()
 	}
-	oc, err := ocgnmi.New(sw, ocgnmi.Options{Name: f.name, DeviceID: f.deviceID, Version: version, LLDP: agent, Logger: logger})
+	oc, err := switchgnmi.New(sw, switchgnmi.Options{Name: f.name, DeviceID: f.deviceID, Version: version, LLDP: agent,
+		Logger: logger})
 	if err != nil {
 		server.Close()
 		return err
@@ -330,7 +341,7 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 			played = err
 			stop()
 		case err != nil:
-			logger.Error("capture files", "error", err) // what controllers and other ports do goes on
+			logger.Error("capture files", "error", err) // controllers and other ports continue
 		}
 	})
 	if agent != nil {
@@ -341,7 +352,7 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 		server.Close()
 		limit, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = oc.Close(limit) // streams that do not end by then end with the gRPC server
+		_ = oc.Close(limit) // remaining streams end with the gRPC server
 		data.EndStream()
 		stopGracefully(rpc)
 	})
@@ -351,8 +362,10 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	return errors.Join(played, err)
 }
 
-// dataPlane makes the ports of --grpc-ports.
-func (f *switchFlags) dataPlane(sw *softswitch.Switch, specs []portSpec, logger *slog.Logger) (*dataplane.Server, error) {
+// dataPlane creates the ports of --grpc-ports.
+func (f *switchFlags) dataPlane(sw *softswitch.Switch, specs []portSpec,
+	logger *slog.Logger,
+) (*dataplane.Server, error) {
 	ports := []uint32{}
 	for n := range min(f.grpcPorts, softswitch.DropPort) {
 		if n != f.cpuPort && !slices.ContainsFunc(specs, func(s portSpec) bool { return s.number == n }) {
@@ -363,7 +376,9 @@ func (f *switchFlags) dataPlane(sw *softswitch.Switch, specs []portSpec, logger 
 }
 
 // play plays the capture files as soon as there is a pipeline.
-func (f *switchFlags) play(ctx context.Context, logger *slog.Logger, sw *softswitch.Switch, ports []*pcapport.Port) error {
+func (f *switchFlags) play(ctx context.Context, logger *slog.Logger, sw *softswitch.Switch,
+	ports []*pcapport.Port,
+) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for sw.Program() == nil {
@@ -389,7 +404,7 @@ func (f *switchFlags) play(ctx context.Context, logger *slog.Logger, sw *softswi
 	return err
 }
 
-// stopGracefully lets calls finish, but streams do not end by themselves.
+// stopGracefully waits for calls to finish; streams do not end by themselves.
 func stopGracefully(rpc *grpc.Server) {
 	done := make(chan struct{})
 	go func() {

@@ -21,19 +21,22 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// plugins is the directory of the plugin binaries.
+var plugins string
 
-// running is a switch command at work.
+func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon") }
+
+// running is a running switch command.
 type running struct {
 	t    *testing.T
 	addr string
@@ -42,7 +45,7 @@ type running struct {
 	done chan error
 }
 
-// logBuffer is what a command writes, and can be waited on.
+// logBuffer holds a command's log and can wait for a line.
 type logBuffer struct {
 	mu   sync.Mutex
 	buf  bytes.Buffer
@@ -79,7 +82,7 @@ func startSwitch(t *testing.T, args ...string) *running {
 		return <-r.done
 	})
 	r.stop = stop
-	t.Cleanup(func() { _ = stop() }) // tests that care have asked
+	t.Cleanup(func() { _ = stop() }) // tests that need the error call stop themselves
 	r.addr = r.wait(`p4runtime=(\S+)`)
 	return r
 }
@@ -121,8 +124,10 @@ func udp(t *testing.T, n int) string {
 			t.Fatal(err)
 		}
 		b := gopacket.NewSerializeBuffer()
-		eth := &layers.Ethernet{SrcMAC: []byte{2, 0, 0, 0, 0, 9}, DstMAC: []byte{2, 0, 0, 0, 0, 8}, EthernetType: layers.EthernetTypeIPv4}
-		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, eth, ip, u, gopacket.Payload("hello")); err != nil {
+		eth := &layers.Ethernet{SrcMAC: []byte{2, 0, 0, 0, 0, 9}, DstMAC: []byte{2, 0, 0, 0, 0, 8},
+			EthernetType: layers.EthernetTypeIPv4}
+		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, eth,
+			ip, u, gopacket.Payload("hello")); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Write(pcapfile.Packet{Date: time.Unix(1000, int64(i)*1e6), Frame: b.Bytes()}); err != nil {
@@ -153,7 +158,7 @@ func count(t *testing.T, path string) (n int) {
 }
 
 // A controller pushes a pipeline and a route, the capture file plays, its packets leave
-// into another, and gNMI tells.
+// into another, and gNMI serves the counters.
 func TestSwitchWithAController(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out.pcap")
 	r := startSwitch(t, "--device-id", "7", "--port", "1="+udp(t, 50), "--port", "2=,"+out, "--play-after", "1s")
@@ -173,10 +178,12 @@ func TestSwitchWithAController(t *testing.T) {
 		t.Fatal(err)
 	}
 	route := p4rt.Entry{
-		Table: "ipv4_lpm", Match: []p4rt.Match{p4rt.Prefix("hdr.ipv4.dst", netip.MustParsePrefix("10.0.0.0/8"))}, Action: "ingress.forwarding.forward",
-		Params: []p4rt.Param{p4rt.Uint("port", 2), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 0, 1}), p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 0, 2})},
+		Table: "ipv4_lpm", Match: []p4rt.Match{p4rt.Prefix("hdr.ipv4.dst", netip.MustParsePrefix("10.0.0.0/8"))},
+		Action: "ingress.forwarding.forward",
+		Params: []p4rt.Param{p4rt.Uint("port", 2), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 0, 1}),
+			p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 0, 2})},
 	}
-	if err := c.Desire(t.Context(), "test", p4rt.Desired{Entries: []p4rt.Entry{route}}); err != nil {
+	if err := c.Reconcile(t.Context(), p4rt.Desired{Entries: []p4rt.Entry{route}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.wait(`capture files played.* packets=(\d+)`); got != "50" {
@@ -189,9 +196,11 @@ func TestSwitchWithAController(t *testing.T) {
 	}
 	defer conn.Close()
 	counter := &gpb.Path{Elem: []*gpb.PathElem{
-		{Name: "interfaces"}, {Name: "interface", Key: map[string]string{"name": "port 2"}}, {Name: "state"}, {Name: "counters"}, {Name: "out-octets"},
+		{Name: "interfaces"}, {Name: "interface", Key: map[string]string{"name": "port 2"}}, {Name: "state"},
+		{Name: "counters"}, {Name: "out-octets"},
 	}}
-	answer, err := gpb.NewGNMIClient(conn).Get(t.Context(), &gpb.GetRequest{Path: []*gpb.Path{counter}, Encoding: gpb.Encoding_JSON_IETF})
+	answer, err := gpb.NewGNMIClient(conn).Get(t.Context(),
+		&gpb.GetRequest{Path: []*gpb.Path{counter}, Encoding: gpb.Encoding_JSON_IETF})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +216,8 @@ func TestSwitchWithAController(t *testing.T) {
 }
 
 func TestSwitchGRPCPorts(t *testing.T) {
-	r := startSwitch(t, "--program", "forwarding", "--grpc-ports", "4", "--port", "2=,"+filepath.Join(t.TempDir(), "out.pcap"))
+	r := startSwitch(t, "--program", "forwarding", "--grpc-ports", "4", "--port",
+		"2=,"+filepath.Join(t.TempDir(), "out.pcap"))
 	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -255,18 +265,25 @@ func TestSwitchQueues(t *testing.T) {
 		dates []int // of what leaves, in milliseconds; one arrives every millisecond
 	}{
 		{"", []int{0, 1, 2, 3, 4}}, {"--queue all=1000", []int{1, 2, 3, 4, 5}},
-		{"--queue all=1 --queue 2=100", []int{10, 20, 30, 40, 50}}, {"--queue 2=100/2", []int{10, 20}}, {"--queue 2=250,100", []int{4, 8, 12, 16, 20}},
+		{"--queue all=1 --queue 2=100", []int{10, 20, 30, 40, 50}}, {"--queue 2=100/2", []int{10, 20}},
+		{"--queue 2=250,100", []int{4, 8, 12, 16, 20}},
 	} {
 		out := filepath.Join(t.TempDir(), "out.pcap.gz")
-		r := startSwitch(t, append([]string{"--port", "1=" + udp(t, 5), "--port", "2=," + out, "--once", "--play-after", "1s"}, strings.Fields(tc.flags)...)...)
-		c, err := p4rt.Dial(t.Context(), p4rt.Config{Target: r.addr, DeviceID: 1, Program: &p4rt.Program{Name: "forwarding", DeviceConfig: program.JSON, P4Info: program.P4Info}})
-		if err != nil {
-			t.Fatal(err)
+		r := startSwitch(t, append([]string{"--port", "1=" + udp(t, 5), "--port", "2=," + out, "--once", "--play-after",
+			"1s"}, strings.Fields(tc.flags)...)...)
+		route := p4rt.Entry{
+			Table: "ipv4_lpm", Action: "ingress.forwarding.forward",
+			Match: []p4rt.Match{p4rt.Prefix("hdr.ipv4.dst", netip.MustParsePrefix("10.0.0.0/8"))},
+			Params: []p4rt.Param{p4rt.Uint("port", 2), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 1, 1}),
+				p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 1, 2})},
 		}
-		err = c.Desire(t.Context(), "test", p4rt.Desired{Entries: []p4rt.Entry{{
-			Table: "ipv4_lpm", Action: "ingress.forwarding.forward", Match: []p4rt.Match{p4rt.Prefix("hdr.ipv4.dst", netip.MustParsePrefix("10.0.0.0/8"))},
-			Params: []p4rt.Param{p4rt.Uint("port", 2), p4rt.Bytes("src_mac", []byte{2, 0, 0, 0, 1, 1}), p4rt.Bytes("dst_mac", []byte{2, 0, 0, 0, 1, 2})},
-		}}})
+		c, err := p4rt.Dial(t.Context(), p4rt.Config{
+			Target: r.addr, DeviceID: 1, Program: &p4rt.Program{Name: "forwarding", DeviceConfig: program.JSON,
+				P4Info: program.P4Info},
+			Reconcile: func(ctx context.Context, c *p4rt.Client) error {
+				return c.Reconcile(ctx, p4rt.Desired{Entries: []p4rt.Entry{route}})
+			},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,13 +335,13 @@ func TestSwitchRefuses(t *testing.T) {
 	for _, tc := range []struct{ args, wants string }{
 		{"--port 1", `--port "1": expected NUMBER=`},
 		{"--port 1=@", "or NUMBER=@INTERFACE"},
-		{"--port 1=@nobody0", "--port 1=@nobody0: interface nobody0: no such device"},
+		{"--port 1=@missing0", "--port 1=@missing0: interface missing0: no such device"},
 		{"--port one=" + in, `--port "one=`},
 		{"--port 1=" + filepath.Join(dir, "none.pcap"), "none.pcap: no such file"},
 		{"--port 1=" + in + " --port 1=" + in, "port 1: already exists"},
 		{"--port 255=" + in, "not the CPU port"},
 		{"--program forwarding --json " + notJSON, "exclude each other"},
-		{"--program nobody", "forwarding, univmon"},
+		{"--program missing", "forwarding, univmon"},
 		{"--device-id 0", "P4Runtime reserves 0"},
 		{"--parallel -5", "--parallel -5: expected 0 or more"},
 		{"--json " + notJSON, notJSON},
@@ -335,7 +352,7 @@ func TestSwitchRefuses(t *testing.T) {
 		{"--queue 1=0", "expected NUMBER=RATE"},
 		{"--queue 1=fast", "expected NUMBER=RATE"},
 		{"--queue 1=10/0", "expected NUMBER=RATE"},
-		{"--queue one=10", "or all in place of the number"},
+		{"--queue one=10", "or all instead of the number"},
 		{"--queue 1=10", "port 1: not found"},
 		{"--grpc-ports 2 --queue 1=1,2,3,4,5,6,7,8,9", "9 queues; there are 1 to 8"},
 		{"--log loud", "expected debug, info, warn or error"},

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"github.com/openconfig/gnmi/value"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/yang"
+)
+
+type queryFlags struct {
+	address, target           string
+	caFile, certFile, keyFile string
+	serverName, username      string
+	plaintext, json           bool
+	timeout                   time.Duration
+}
+
+// passwordVariable holds the password of --username, which does not belong into a process list.
+const passwordVariable = "NETSKETCH_PASSWORD"
+
+func queryCommand() *cobra.Command {
+	var f queryFlags
+	cmd := &cobra.Command{
+		Use:   "query PATH",
+		Short: "Print current results of a collector, from its gNMI server",
+		Long: `Print the rows of a gNMI path, one table per list. A path with all keys of a watchable list, such as a
+flow, is computed by its plugin if it is not among the current results.`,
+		Example: `  netsketch query /univmon/heavy-hitters
+  netsketch query '/univmon/flows/flow[device=network][dimension=src][flow=10.0.0.1]' --json
+  netsketch query /collector/plugins --address collector.example.net:9339 --ca-file ca.pem --username ops`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tables, err := f.get(cmd.Context(), args[0])
+			if err != nil {
+				return fmt.Errorf("query: %w", err)
+			}
+			if f.json {
+				return printJSON(cmd.OutOrStdout(), tables)
+			}
+			return printTables(cmd.OutOrStdout(), tables)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.address, "address", "127.0.0.1:9339", "`host:port` of the gNMI server")
+	flags.StringVar(&f.target, "target", "", "`name` of the gNMI target; the collector's own when empty")
+	flags.BoolVar(&f.json, "json", false, "print JSON instead of tables")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest `time` to connect and receive the answer")
+	flags.BoolVar(&f.plaintext, "plaintext", false,
+		"turn TLS off; the default for a loopback address without TLS flags")
+	flags.StringVar(&f.caFile, "ca-file", "", "`file` with the PEM certificates to trust; the system's when empty")
+	flags.StringVar(&f.certFile, "cert-file", "", "`file` with the PEM certificate to present, for mutual TLS")
+	flags.StringVar(&f.keyFile, "key-file", "", "`file` with the private key of --cert-file")
+	flags.StringVar(&f.serverName, "server-name", "",
+		"`name` that the server's certificate must carry; the host of --address when empty")
+	flags.StringVar(&f.username, "username", "", "`name` to send as metadata, with the password of the environment variable "+passwordVariable)
+	cmd.MarkFlagsRequiredTogether("cert-file", "key-file")
+	for _, flag := range []string{"ca-file", "cert-file", "server-name"} {
+		cmd.MarkFlagsMutuallyExclusive("plaintext", flag)
+	}
+	return cmd
+}
+
+// get requests the leaves of a path and groups them by list.
+func (f *queryFlags) get(ctx context.Context, text string) ([]*resultTable, error) {
+	path, err := yang.ParsePath(text)
+	if err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yang: "))
+	}
+	creds, err := f.credentials()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(f.address, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		return nil, fmt.Errorf("--address %s: %w", f.address, err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	if f.username != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "username", f.username, "password", os.Getenv(passwordVariable))
+	}
+	resp, err := gpb.NewGNMIClient(conn).Get(ctx, &gpb.GetRequest{
+		Prefix: &gpb.Path{Target: f.target}, Path: []*gpb.Path{path}, Encoding: gpb.Encoding_PROTO,
+	})
+	if err != nil {
+		return nil, f.explain(err)
+	}
+	return tablesOf(resp.GetNotification())
+}
+
+// credentials returns TLS, or plaintext where the flags or a loopback address allow it.
+func (f *queryFlags) credentials() (credentials.TransportCredentials, error) {
+	host, _, err := net.SplitHostPort(f.address)
+	if err != nil {
+		return nil, fmt.Errorf("--address %q: expected host:port", f.address)
+	}
+	ip := net.ParseIP(host)
+	loopback := host == "localhost" || ip != nil && ip.IsLoopback()
+	if f.plaintext || loopback && f.caFile == "" && f.certFile == "" && f.serverName == "" {
+		return insecure.NewCredentials(), nil
+	}
+	c := &tls.Config{ServerName: f.serverName, MinVersion: tls.VersionTLS12}
+	if f.caFile != "" {
+		pem, err := os.ReadFile(f.caFile)
+		if err != nil {
+			return nil, fmt.Errorf("--ca-file: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--ca-file %s: no PEM certificate in it", f.caFile)
+		}
+	}
+	if f.certFile != "" {
+		cert, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--cert-file, --key-file: %w", err)
+		}
+		c.Certificates = []tls.Certificate{cert}
+	}
+	return credentials.NewTLS(c), nil
+}
+
+// explain adds the way out to errors of the connection.
+func (f *queryFlags) explain(err error) error {
+	s := status.Convert(err)
+	switch {
+	case s.Code() == codes.Unavailable && strings.Contains(s.Message(), "connection error"):
+		return fmt.Errorf("no gNMI server answers on %s: start the collector or the demo, or set --address (TLS: --plaintext or --ca-file): %s", f.address, s.Message())
+	case s.Code() == codes.Unauthenticated:
+		return fmt.Errorf("%s: %s (--username and %s set them)", s.Code(), s.Message(), passwordVariable)
+	}
+	return fmt.Errorf("%s: %s", s.Code(), s.Message())
+}
+
+// resultTable holds the rows of one list.
+type resultTable struct {
+	List string       `json:"list"`
+	Rows []*resultRow `json:"rows"`
+
+	keys, leaves []string // columns, in the order of their first value
+}
+
+// resultRow is one list entry.
+type resultRow struct {
+	Target string            `json:"target,omitempty"`
+	Time   time.Time         `json:"time"`
+	Keys   map[string]string `json:"keys"`
+	Values map[string]any    `json:"values"`
+}
+
+// tablesOf groups the leaves of notifications by list and row.
+func tablesOf(notifications []*gpb.Notification) ([]*resultTable, error) {
+	var tables []*resultTable
+	byList, byRow := map[string]*resultTable{}, map[string]*resultRow{}
+	for _, n := range notifications {
+		for _, u := range n.GetUpdate() {
+			elems := slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem())
+			entry := 1 + lastKeyed(elems)
+			list, leaf := names(elems[:entry]), strings.TrimPrefix(strings.TrimPrefix(names(elems[entry:]), "/"),
+				"state/")
+			t := byList[list]
+			if t == nil {
+				t = &resultTable{List: list}
+				byList[list], tables = t, append(tables, t)
+			}
+			id := n.GetPrefix().GetTarget() + yang.PathString(elems[:entry])
+			row := byRow[id]
+			if row == nil {
+				row = &resultRow{
+					Target: n.GetPrefix().GetTarget(), Time: time.Unix(0, n.GetTimestamp()).UTC(),
+					Keys: map[string]string{}, Values: map[string]any{},
+				}
+				t.addKeys(row, elems[:entry])
+				byRow[id], t.Rows = row, append(t.Rows, row)
+			}
+			if _, repeated := row.Keys[strings.TrimPrefix(leaf, "config/")]; repeated {
+				continue
+			}
+			v, err := value.ToScalar(u.GetVal())
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", yang.PathString(elems), err)
+			}
+			row.Values[leaf] = v
+			if !slices.Contains(t.leaves, leaf) {
+				t.leaves = append(t.leaves, leaf)
+			}
+		}
+	}
+	return tables, nil
+}
+
+// addKeys sets the keys of a row. The order of keys within an element is alphabetical.
+func (t *resultTable) addKeys(row *resultRow, elems []*gpb.PathElem) {
+	for _, e := range elems {
+		for _, name := range slices.Sorted(maps.Keys(e.GetKey())) {
+			row.Keys[name] = e.GetKey()[name]
+			if !slices.Contains(t.keys, name) {
+				t.keys = append(t.keys, name)
+			}
+		}
+	}
+}
+
+// lastKeyed returns the index of the last element with keys, -1 without one.
+func lastKeyed(elems []*gpb.PathElem) int {
+	last := -1
+	for i, e := range elems {
+		if len(e.GetKey()) > 0 {
+			last = i
+		}
+	}
+	return last
+}
+
+// names joins the names of elements, without keys.
+func names(elems []*gpb.PathElem) string {
+	var b strings.Builder
+	for _, e := range elems {
+		b.WriteString("/" + e.GetName())
+	}
+	return b.String()
+}
+
+// printTables prints each list as a table with aligned columns.
+func printTables(out io.Writer, tables []*resultTable) error {
+	for i, t := range tables {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		if t.List != "" {
+			fmt.Fprintln(out, t.List)
+		}
+		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+		columns := slices.Concat(t.keys, t.leaves)
+		fmt.Fprintln(w, strings.ToUpper(strings.Join(columns, "\t")))
+		for _, row := range t.Rows {
+			cells := make([]string, len(columns))
+			for i, c := range columns {
+				if k, ok := row.Keys[c]; ok {
+					cells[i] = k
+				} else if v, ok := row.Values[c]; ok {
+					cells[i] = fmt.Sprint(v)
+				}
+			}
+			fmt.Fprintln(w, strings.Join(cells, "\t"))
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

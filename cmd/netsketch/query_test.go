@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/outputs/gnmi/server"
+	"github.com/netsketch/netsketch/yang"
+	"github.com/netsketch/netsketch/yang/table"
+	"github.com/netsketch/netsketch/yang/yangtest"
+)
+
+// serveResults serves a heavy hitter over gNMI and returns the address.
+func serveResults(t *testing.T, opts ...grpc.ServerOption) string {
+	t.Helper()
+	schema, err := yang.Load(yangtest.Modules()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := store.New(store.Options{DefaultTarget: "netsketch", Schema: schema})
+	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
+	device, dimension, flow, packets := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow"),
+		b.Uint("state/packets")
+	device.Append("leaf1")
+	dimension.Append("src")
+	flow.Append("10.0.0.1")
+	packets.Append(1200)
+	rows, err := b.Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	if err := st.Publish(store.Batch{Time: at, Epoch: 1,
+		Tables: []store.Publication{{Table: rows, Replace: true}}}); err != nil {
+		t.Fatal(err)
+	}
+	gnmi, err := server.New(server.Options{Store: st, Schema: func() *yang.Schema { return schema }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rpc := grpc.NewServer(opts...)
+	gnmi.Register(rpc)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- rpc.Serve(lis) }()
+	t.Cleanup(func() {
+		rpc.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		st.Close()
+	})
+	return lis.Addr().String()
+}
+
+func runQuery(args ...string) (string, error) {
+	var out bytes.Buffer
+	cmd := root()
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(append([]string{"query"}, args...))
+	err := cmd.ExecuteContext(context.Background())
+	return out.String(), err
+}
+
+func TestQueryPrintsATable(t *testing.T) {
+	got, err := runQuery("/univmon/heavy-hitters", "--address", serveResults(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "/univmon/heavy-hitters/heavy-hitter\n" +
+		"DEVICE  DIMENSION  FLOW      PACKETS\n" +
+		"leaf1   src        10.0.0.1  1200\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestQueryPrintsJSON(t *testing.T) {
+	out, err := runQuery("/univmon/heavy-hitters/heavy-hitter[flow=10.0.0.1]/state/packets", "--json", "--address",
+		serveResults(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got any
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	want := []any{map[string]any{
+		"list": "/univmon/heavy-hitters/heavy-hitter",
+		"rows": []any{map[string]any{
+			"time": "2026-03-01T12:00:00Z", "values": map[string]any{"packets": 1200.0},
+			"keys": map[string]any{"device": "leaf1", "dimension": "src", "flow": "10.0.0.1"},
+		}},
+	}}
+	if diff := cmp.Diff(any(want), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestQueryOverTLS(t *testing.T) {
+	https := httptest.NewTLSServer(nil)
+	defer https.Close()
+	address := serveResults(t, grpc.Creds(credentials.NewServerTLSFromCert(&https.TLS.Certificates[0])))
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: https.Certificate().Raw}
+	if err := os.WriteFile(ca, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := runQuery("/univmon/heavy-hitters", "--address", address, "--ca-file", ca); err != nil ||
+		!strings.Contains(out, "10.0.0.1") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	if _, err := runQuery("/univmon/heavy-hitters", "--address", address, "--server-name", "localhost"); err == nil ||
+		!strings.Contains(err.Error(), "certificate") {
+		t.Errorf("an authority that is not trusted: %v", err)
+	}
+}
+
+func TestQueryErrors(t *testing.T) {
+	address := serveResults(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	for _, test := range []struct{ name, args, want string }{
+		{"not a path", "univmon --address " + address, `path "univmon" does not begin with /`},
+		{"outside the schema", "/univmon/flws --address " + address, `InvalidArgument: path: there is no "flws"`},
+		{"no value", "/univmon/summaries --address " + address, "NotFound: Get: /univmon/summaries has no value (yet)"},
+		{"no target", "/univmon --target leaf9 --address " + address, `NotFound: Get: there is no target "leaf9"`},
+		{"no server", "/univmon --address " + free.Addr().String(),
+			"no gNMI server answers on " + free.Addr().String()},
+		{"no port", "/univmon --address localhost", `--address "localhost": expected host:port`},
+		{"no such file", "/univmon --ca-file /nowhere/ca.pem --address " + address, "--ca-file: open /nowhere/ca.pem"},
+		{"plaintext and TLS", "/univmon --plaintext --ca-file x --address " + address, "none of the others can be"},
+		{"a certificate without key", "/univmon --cert-file x --address " + address, "key-file"},
+	} {
+		if out, err := runQuery(strings.Fields(test.args)...); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v, want %q in it\n%s", test.name, err, test.want, out)
+		}
+	}
+}
