@@ -4,31 +4,13 @@ package grafana
 
 import (
 	"fmt"
-	"slices"
-	"testing"
 
-	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
-	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
 const chamelemonTop = "/netsketch-chamelemon:chamelemon"
 
-// chamelemonSchema is that of the module that the plugin brings.
-func chamelemonSchema(t *testing.T) *yang.Schema {
-	t.Helper()
-	modules := slices.Clone(yang.CollectorModules())
-	for _, m := range analysis.New().Describe().Modules {
-		modules = append(modules, yang.Module{Name: m.Name, Text: m.Text})
-	}
-	schema, err := yang.Load(modules...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return schema
-}
-
-// chamelemon is an epoch of an ill network.
+// chamelemon returns an epoch of an ill network.
 func (s *sample) chamelemon(n uint64) {
 	b := table.NewBuilder(chamelemonTop + "/attention")
 	b.Uint("state/epoch").Append(n)
@@ -78,7 +60,8 @@ func (s *sample) chamelemon(n uint64) {
 	for _, x := range []struct {
 		device, part   string
 		buckets, flows uint64
-	}{{"network", "hl", 7677, 5200}, {"network", "ll", 1536, 1000}, {"leaf-1", "hh", 3075, 2000}, {"leaf-2", "hh", 3075, 2001}} {
+	}{{"network", "hl", 7677, 5200}, {"network", "ll", 1536, 1000}, {"leaf-1", "hh", 3075, 2000},
+		{"leaf-2", "hh", 3075, 2001}} {
 		device.Append(x.device)
 		family.Append("ipv4")
 		part.Append(x.part)
@@ -119,7 +102,8 @@ func (s *sample) chamelemon(n uint64) {
 
 	b = table.NewBuilder(chamelemonTop + "/victims/victim")
 	flow, epoch, rank := b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
-	lost, sure, how, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"), b.Uint("state/packets")
+	lost, sure, how, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"),
+		b.Uint("state/packets")
 	entry, exit := b.Text("state/entry"), b.Text("state/exit")
 	for r := range uint64(30) {
 		flow.Append(fmt.Sprintf("10.0.0.%d,10.1.0.1,udp,4000,53", r))
@@ -136,7 +120,8 @@ func (s *sample) chamelemon(n uint64) {
 
 	b = table.NewBuilder(chamelemonTop + "/heavy-hitters/heavy-hitter")
 	device, flow = b.TextKey("device"), b.TextKey("flow")
-	epoch, rank, packets, sure, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"), b.Bool("state/exact"), b.Float("state/share")
+	epoch, rank, packets, sure, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"),
+		b.Bool("state/exact"), b.Float("state/share")
 	for i, d := range devices {
 		for r := range uint64(30) {
 			device.Append(d)
@@ -152,7 +137,8 @@ func (s *sample) chamelemon(n uint64) {
 
 	b = table.NewBuilder(chamelemonTop + "/heavy-changes/heavy-change")
 	device, flow = b.TextKey("device"), b.TextKey("flow")
-	epoch, rank, previous, current, delta, change := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"), b.Text("state/kind")
+	epoch, rank, previous, current, delta, change := b.Uint("state/epoch"), b.Uint("state/rank"),
+		b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"), b.Text("state/kind")
 	device.Append("network")
 	flow.Append("10.0.0.1,10.1.0.1,udp,4000,53")
 	epoch.Append(n)
@@ -164,7 +150,8 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/distributions/range")
-	device, from, epoch, to, number := b.TextKey("device"), b.UintKey("from"), b.Uint("state/epoch"), b.Uint("state/to"), b.Float("state/flows")
+	device, from, epoch, to, number := b.TextKey("device"), b.UintKey("from"), b.Uint("state/epoch"),
+		b.Uint("state/to"), b.Float("state/flows")
 	for x := uint64(1); x < 4; x++ {
 		device.Append("network")
 		from.Append(x)
@@ -175,7 +162,8 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/flows/flow")
-	device, flow, epoch, packets, sure = b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/packets"), b.Bool("state/exact")
+	device, flow, epoch, packets, sure = b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"),
+		b.Uint("state/packets"), b.Bool("state/exact")
 	device.Append("network")
 	flow.Append("10.0.0.1,10.1.0.1,udp,4000,53")
 	epoch.Append(n)

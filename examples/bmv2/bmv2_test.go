@@ -9,7 +9,7 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 )
 
-// The walk-through's files are in order; bringing it up needs root, and is in the README.
+// The files of the example are valid. Starting it needs root; the README describes it.
 func TestFiles(t *testing.T) {
 	c, err := config.Load("collector.yaml")
 	if err != nil {

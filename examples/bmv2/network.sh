@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Two hosts, two leaf switches and a spine on this machine: hosts are network namespaces,
-# links are veth pairs, switches are BMv2's simple_switch_grpc, or soft switches.
+# Starts two hosts, two leaf switches and a spine on this machine. Hosts are network namespaces,
+# links are veth pairs, switches are processes of BMv2's simple_switch_grpc, or soft switches.
 #
 #   sudo ./network.sh up [bmv2|soft]   build it and start the switches
 #   sudo ./network.sh traffic [N]      N packets of 40 flows from h1 to h2
-#   sudo ./network.sh down             end what up has started, remove what it has made
+#   sudo ./network.sh down             stop and remove everything that up created
 #
-# NETSKETCH names the netsketch binary (soft), RUN the folder for logs and process ids.
+# NETSKETCH names the netsketch binary (soft), RUN the directory for logs and process ids.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 NETSKETCH=${NETSKETCH:-$here/../../bin/netsketch}
 RUN=${RUN:-/tmp/netsketch-bmv2}
-GATEWAY=02:00:00:00:00:fe # any address will do: switches look at IP destinations
+GATEWAY=02:00:00:00:00:fe # any address: switches forward by IP destination
 
 fail() { echo "network.sh: $*" >&2; exit 1; }
 
-# link A B: a pair of interfaces for switch ports, without addresses of the kernel's own.
+# link A B: a pair of interfaces for switch ports, without kernel addresses.
 link() {
   ip link add name "$1" type veth peer name "$2"
   for i in "$1" "$2"; do
@@ -75,10 +75,10 @@ up() {
   kind=${1:-bmv2}
   case $kind in
   bmv2) command -v simple_switch_grpc >/dev/null || fail "simple_switch_grpc is not on the PATH (https://github.com/p4lang/behavioral-model); or: $0 up soft" ;;
-  soft) [ -x "$NETSKETCH" ] || fail "$NETSKETCH is not there: make build, or set NETSKETCH" ;;
+  soft) [ -x "$NETSKETCH" ] || fail "$NETSKETCH does not exist: run make build, or set NETSKETCH" ;;
   *) fail "up $kind: bmv2 or soft" ;;
   esac
-  [ -e "$RUN" ] && fail "$RUN is there: $0 down first"
+  [ -e "$RUN" ] && fail "$RUN exists: run $0 down first"
   mkdir -p "$RUN"
   trap 'down; exit 1' ERR
   link leaf1-1 spine1-1
@@ -91,8 +91,8 @@ up() {
   trap - ERR
 }
 
-# traffic N: datagrams of 40 flows from h1 to h2; the lower its port, the larger a flow. Not
-# faster than some hundred a second: BMv2's queues hold 64 packets and drop in silence.
+# traffic N: datagrams of 40 flows from h1 to h2; flows to lower ports are larger. The rate is some
+# hundred per second, because BMv2's queues hold 64 packets and drop the rest silently.
 traffic() {
   local before after
   before=$(received)
@@ -101,12 +101,12 @@ traffic() {
     for n in $(seq 40); do exec {fd}>/dev/udp/10.0.2.1/$((7000 + n)); fds[n]=$fd; done
     for i in $(seq "$1"); do
       n=$((1 + RANDOM * RANDOM / 32768 * 40 / 32768))
-      echo "packet $i" >&"${fds[n]}" || true # h2 answers that nobody listens there
+      echo "packet $i" >&"${fds[n]}" || true # h2 answers that the port is closed
       ((i % 10)) || sleep 0.01
     done' traffic "${1:-4000}" 2>/dev/null
   sleep 1
   after=$(received)
-  echo "h1 sent ${1:-4000} packets, $((after - before)) came to h2"
+  echo "h1 sent ${1:-4000} packets, h2 received $((after - before))"
 }
 
 received() { ip netns exec ns-h2 cat /sys/class/net/eth0/statistics/rx_packets; }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command plugin-hello is an example of a netsketch plugin from outside of the
-// project: it tells how full the arrays are that switches measure with, under paths
-// of a YANG module of its own.
+// Command plugin-hello is an example of a netsketch plugin outside of the repository. It publishes
+// the fill of the arrays that switches measure with, under paths of its own YANG module.
 package main
 
 import (
@@ -21,19 +20,19 @@ const list = "/acme-hello:hello/arrays/array"
 
 func main() { sdk.Serve(&hello{}) }
 
-// hello keeps its configuration, and nothing from epoch to epoch.
+// hello holds the configuration. It keeps no state between epochs.
 type hello struct {
 	config struct {
 		Objects string `json:"objects"`
 	}
 }
 
-// Describe says what the plugin is and publishes.
+// Describe describes the plugin and the list that it publishes.
 func (h *hello) Describe() sdk.Description {
 	return sdk.Description{
 		Name:    "hello",
 		Version: "0.1.0",
-		Summary: "tells how full the arrays are that switches measure with",
+		Summary: "fill of the arrays that switches measure with",
 		Objects: []sdk.ObjectNeed{{Name: "*"}},
 		ConfigSchema: `{
 			"type": "object",
@@ -45,7 +44,7 @@ func (h *hello) Describe() sdk.Description {
 	}
 }
 
-// Configure chooses the arrays to read.
+// Configure selects the arrays to read.
 func (h *hello) Configure(_ context.Context, config sdk.Config, network sdk.Network) (sdk.Settings, error) {
 	wanted := h.config
 	wanted.Objects = "*"
@@ -58,11 +57,12 @@ func (h *hello) Configure(_ context.Context, config sdk.Config, network sdk.Netw
 	return sdk.Settings{Bindings: bindings, Missing: missing}, nil
 }
 
-// Analyse counts the cells of an epoch that are not zero.
-func (h *hello) Analyse(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+// Analyze counts the cells of an epoch that are not zero.
+func (h *hello) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	b := table.NewBuilder(list)
 	device, object := b.TextKey("device"), b.TextKey("object")
-	number, cells, used, fill := b.Uint("state/epoch"), b.Uint("state/cells"), b.Uint("state/used-cells"), b.Float("state/fill")
+	number, cells, used, fill := b.Uint("state/epoch"), b.Uint("state/cells"), b.Uint("state/used-cells"),
+		b.Float("state/fill")
 	for _, d := range epoch.Devices {
 		for _, array := range d.Objects {
 			count := 0
@@ -84,6 +84,6 @@ func (h *hello) Analyse(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, erro
 		return nil, err
 	}
 	results := &sdk.Results{}
-	results.Add(t, true) // these rows take the place of the last epoch's
+	results.Add(t, true) // replaces the rows of the previous epoch
 	return results, nil
 }

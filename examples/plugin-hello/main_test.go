@@ -24,7 +24,8 @@ var network = sdk.Network{Devices: []sdk.Device{{
 
 func epoch(number uint64) *sdk.Epoch {
 	e := &sdk.Epoch{
-		Number: number, Start: time.Unix(int64(number), 0), End: time.Unix(int64(number)+1, 0), Status: sdk.StatusComplete,
+		Number: number, Start: time.Unix(int64(number), 0), End: time.Unix(int64(number)+1, 0),
+		Status: sdk.StatusComplete,
 	}
 	e.Put("leaf1", sdk.CellsOf("MyIngress.counters", []uint32{0, 7, 0, 1}))
 	e.Put("leaf1", sdk.CellsOf("MyIngress.keys", []uint64{1, 1 << 40}))
@@ -37,7 +38,7 @@ func TestFill(t *testing.T) {
 		t.Errorf("%d arrays to read, want 2", n)
 	}
 	lost := &sdk.Epoch{Number: 3, Start: time.Unix(3, 0), End: time.Unix(4, 0), Status: sdk.StatusLost}
-	sdktest.Golden(t, "testdata/fill.golden", *update, h.Analyse(epoch(1)), h.Analyse(epoch(2)), h.Analyse(lost))
+	sdktest.Golden(t, "testdata/fill.golden", *update, h.Analyze(epoch(1)), h.Analyze(epoch(2)), h.Analyze(lost))
 }
 
 func TestConfiguration(t *testing.T) {
@@ -46,6 +47,6 @@ func TestConfiguration(t *testing.T) {
 		t.Errorf("arrays to read: %v", b)
 	}
 	if _, err := h.Configure(`{"object":"x"}`, network, 0); !errors.As(err, new(sdk.FieldErrors)) {
-		t.Errorf("a misspelt key: %v", err)
+		t.Errorf("a misspelled key: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 //go:embed firewall.json
 var compiled []byte
 
-// program is compiled once: it is immutable, and any number of switches run it.
+// program is compiled once. It is immutable; any number of switches can run it.
 var program = sync.OnceValues(func() (*softswitch.Program, error) { return softswitch.Compile(compiled) })
 
 const (
@@ -27,7 +27,7 @@ const (
 	udp     = 17
 )
 
-// firewall is a switch that runs the program, with what left it last.
+// firewall is a switch that runs the program, with the packets that left it last.
 type firewall struct {
 	*softswitch.Switch
 	t    *testing.T
@@ -55,19 +55,19 @@ func start(t *testing.T) *firewall {
 	return f
 }
 
-// passes tells whether a packet that arrives on one port leaves by the other, unchanged.
+// passes reports whether a packet that arrives on one port leaves by the other, unchanged.
 func (f *firewall) passes(in uint32, pkt []byte) bool {
 	f.t.Helper()
 	clear(f.left)
 	f.now += time.Microsecond
-	f.Inject(in, pkt, f.now) // returns when all that the packet became has left
+	f.Inject(in, pkt, f.now) // returns after all resulting packets have left
 	out := uint32(inside + outside - in)
 	if _, back := f.left[in]; back {
-		f.t.Errorf("a packet left by port %d, where it came from", in)
+		f.t.Errorf("a packet left by port %d, its ingress port", in)
 	}
 	got, ok := f.left[out]
 	if ok && !bytes.Equal(got, pkt) {
-		f.t.Errorf("changed on its way:\n% x, came as\n% x", got, pkt)
+		f.t.Errorf("the packet changed:\n% x, want\n% x", got, pkt)
 	}
 	return ok
 }
@@ -89,7 +89,7 @@ var (
 	bob    = address{203, 0, 113, 7}
 )
 
-// packet is an IPv4 packet with 20 bytes behind its header.
+// packet returns an IPv4 packet with 20 bytes after its header.
 func packet(protocol byte, src address, srcPort uint16, dst address, dstPort uint16) []byte {
 	p := []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, protocol, 0, 0}
 	p = append(append(p, src[:]...), dst[:]...)
@@ -98,17 +98,17 @@ func packet(protocol byte, src address, srcPort uint16, dst address, dstPort uin
 	return append(p, make([]byte, 16)...)
 }
 
-func TestAnswersComeInAndNothingElse(t *testing.T) {
+func TestOnlyRepliesComeIn(t *testing.T) {
 	f := start(t)
-	answer := packet(tcp, bob, 443, alice, 50_000)
-	if f.passes(outside, answer) {
-		t.Error("an answer came in before there was a question")
+	reply := packet(tcp, bob, 443, alice, 50_000)
+	if f.passes(outside, reply) {
+		t.Error("a reply came in before a request went out")
 	}
 	if !f.passes(inside, packet(tcp, alice, 50_000, bob, 443)) {
-		t.Error("a question did not get out")
+		t.Error("a request did not go out")
 	}
-	if !f.passes(outside, answer) {
-		t.Error("the answer did not come in")
+	if !f.passes(outside, reply) {
+		t.Error("the reply did not come in")
 	}
 	for name, p := range map[string][]byte{
 		"another port":     packet(tcp, bob, 443, alice, 50_001),
@@ -157,7 +157,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// One bit of the register is all that a question leaves behind.
+// A request sets exactly one bit of the register.
 func TestState(t *testing.T) {
 	f := start(t)
 	for range 3 {
@@ -172,17 +172,17 @@ func TestState(t *testing.T) {
 		open += int(c)
 	}
 	if open != 1 {
-		t.Errorf("%d of %d ways are open, want 1", open, len(cells))
+		t.Errorf("%d of %d paths are open, want 1", open, len(cells))
 	}
 	if err := f.ResetRegister("Firewall.open"); err != nil {
 		t.Fatal(err)
 	}
 	if f.passes(outside, packet(udp, bob, 53, alice, 53)) {
-		t.Error("an answer came in after the ways were closed")
+		t.Error("a reply came in after the paths were closed")
 	}
 }
 
-func TestPacketsThatAreNone(t *testing.T) {
+func TestMalformedPackets(t *testing.T) {
 	f := start(t)
 	whole := packet(tcp, alice, 1, bob, 2)
 	options := bytes.Clone(whole)
@@ -192,13 +192,13 @@ func TestPacketsThatAreNone(t *testing.T) {
 		"ICMP": packet(1, alice, 0, bob, 0), "ARP": append(bytes.Repeat([]byte{0xff}, 12), 8, 6, 0, 1),
 	} {
 		if f.passes(inside, p) {
-			t.Errorf("%s got out", name)
+			t.Errorf("%s went out", name)
 		}
 	}
 }
 
-// No bytes whatever make the program or the switch fail, and a packet that comes from
-// outside unasked never gets in.
+// Arbitrary bytes do not make the program or the switch fail, and an unsolicited packet from
+// outside never comes in.
 func FuzzUnasked(f *testing.F) {
 	f.Add(packet(tcp, bob, 443, alice, 50_000))
 	f.Add([]byte{})
@@ -209,7 +209,7 @@ func FuzzUnasked(f *testing.F) {
 	})
 }
 
-// The same, at the speed of the switch.
+// BenchmarkFirewall measures packets per second through one switch.
 func BenchmarkFirewall(b *testing.B) {
 	p, err := program()
 	if err != nil {

@@ -43,7 +43,7 @@ func Files() (map[string][]byte, error) {
 	return out, nil
 }
 
-// frame is what the dashboards have in common.
+// frame returns a dashboard with the settings that all share.
 func frame(uid, title, description string) *dashboard.DashboardBuilder {
 	return dashboard.NewDashboardBuilder(title).
 		Uid(uid).
@@ -57,8 +57,8 @@ func frame(uid, title, description string) *dashboard.DashboardBuilder {
 		Link(dashboard.NewDashboardLinkBuilder("netsketch").Type(dashboard.DashboardLinkTypeDashboards).Tags([]string{"netsketch"}).IncludeVars(true).KeepTime(true))
 }
 
-// from returns the parts of a query on UnivMon's results after the fields: which
-// rows, and grouped how. Tags that the measurement does not have are not named.
+// from returns the clauses of a query on UnivMon's results after the fields: the rows and their
+// groups. It omits tags that the measurement does not have.
 func from(measurement, group string, tags ...string) string {
 	var where []string
 	for _, t := range append([]string{"target"}, tags...) {
@@ -79,50 +79,74 @@ const (
 
 func univmon() (dashboard.Dashboard, error) {
 	summary := func(field string) Query {
-		return lines(scope, fmt.Sprintf(`SELECT mean("%s") `, field)+from("univmon/summary", perScope, "device", "dimension"))
+		return lines(scope, fmt.Sprintf(`SELECT mean("%s") `, field)+from("univmon/summary", perScope, "device",
+			"dimension"))
 	}
 	both := []string{"device", "dimension"}
 	return frame("netsketch-univmon", "netsketch: UnivMon",
-		"Flows as UnivMon's sketches see them: every value is an estimate over one epoch, per switch and for the whole network.").
+		"Traffic statistics of UnivMon: every value is an estimate over one epoch, per switch and for the whole network.").
 		WithVariable(choice("target", "Collector", "univmon/summary", "target")).
 		WithVariable(choice("device", "Device", "univmon/summary", "device")).
 		WithVariable(choice("dimension", "Flows by", "univmon/summary", "dimension")).
 		WithRow(dashboard.NewRowBuilder("Totals")).
 		WithPanel(number(about{"Packets", "Packets of the newest epoch; exact.", "short", 6, 5}, summary("packets"))).
-		WithPanel(number(about{"Distinct flows", "Different flows in the newest epoch.", "short", 6, 5}, summary("distinct-flows"))).
-		WithPanel(number(about{"Entropy", "Entropy of packets over flows in the newest epoch, in bits.", "none", 6, 5}, summary("entropy"))).
-		WithPanel(number(about{"Heavy hitters", "Flows over the heavy-hitter threshold in the newest epoch.", "short", 6, 5}, summary("heavy-hitters"))).
-		WithPanel(chart(about{"Packets per epoch", "Packets counted in each epoch.", "short", 12, 8}, false, summary("packets"))).
-		WithPanel(chart(about{"Distinct flows", "Different flows in each epoch.", "short", 12, 8}, false, summary("distinct-flows"))).
-		WithPanel(chart(about{"Entropy", "Entropy of packets over flows, in bits: it falls when few flows take over, and rises in a scan or a flood from many sources.", "none", 12, 8}, false, summary("entropy"))).
-		WithPanel(chart(about{"Second moment (F2)", "Sum of the squared sizes of all flows: how skewed the traffic is.", "short", 12, 8}, false, summary("second-moment"))).
+		WithPanel(number(about{"Distinct flows", "Different flows in the newest epoch.", "short", 6, 5},
+			summary("distinct-flows"))).
+		WithPanel(number(about{"Entropy", "Entropy of packets over flows in the newest epoch, in bits.", "none", 6, 5},
+			summary("entropy"))).
+		WithPanel(number(about{"Heavy hitters", "Flows over the heavy-hitter threshold in the newest epoch.", "short",
+			6, 5}, summary("heavy-hitters"))).
+		WithPanel(chart(about{"Packets per epoch", "Packets counted in each epoch.", "short", 12, 8}, false,
+			summary("packets"))).
+		WithPanel(chart(about{"Distinct flows", "Different flows in each epoch.", "short", 12, 8}, false,
+			summary("distinct-flows"))).
+		WithPanel(chart(about{"Entropy", "Entropy of packets over flows, in bits: it decreases when few flows dominate, and increases in a scan or a flood from many sources.", "none", 12, 8}, false, summary("entropy"))).
+		WithPanel(chart(about{"Second moment (F2)", "Sum of the squared sizes of all flows: how skewed the traffic is.",
+			"short", 12, 8}, false, summary("second-moment"))).
 		WithRow(dashboard.NewRowBuilder("Largest flows")).
-		WithPanel(list(about{"Largest flows", "The largest flows of the time range, each at its largest epoch.", "", 12, 10},
-			rows(`SELECT top("packets", "device", "dimension", "flow", 20) AS "packets" `+from("univmon/heavy-hitter", "", both...)),
+		WithPanel(list(about{"Largest flows", "The largest flows of the time range, each at its largest epoch.", "", 12,
+			10},
+			rows(`SELECT top("packets", "device", "dimension", "flow", 20) AS "packets" `+from("univmon/heavy-hitter",
+				"", both...)),
 			column{"packets", "short", true})).
-		WithPanel(chart(about{"Largest flows over time", "Packets per epoch of the flows that were among the ten largest of their device.", "short", 12, 10}, false,
-			lines("$tag_device $tag_flow", `SELECT max("packets") `+strings.Replace(from("univmon/heavy-hitter", `time($__interval), "device", "flow" fill(null)`, both...), " AND $timeFilter", ` AND "rank" <= 10 AND $timeFilter`, 1)))).
-		WithPanel(chart(about{"Share of the largest flow", "Part of all packets that belong to the largest flow.", "percentunit", 12, 8}, false,
+		WithPanel(chart(about{"Largest flows over time",
+			"Packets per epoch of the flows that were among the ten largest of their device.", "short", 12, 10}, false,
+			lines("$tag_device $tag_flow", `SELECT max("packets") `+strings.Replace(from("univmon/heavy-hitter",
+				`time($__interval), "device", "flow" fill(null)`, both...), " AND $timeFilter",
+				` AND "rank" <= 10 AND $timeFilter`, 1)))).
+		WithPanel(chart(about{"Share of the largest flow", "Part of all packets that belong to the largest flow.",
+			"percentunit", 12, 8}, false,
 			lines(scope, `SELECT max("share") `+from("univmon/heavy-hitter", perScope, both...)))).
-		WithPanel(chart(about{"Heavy hitters and heavy changes", "How many flows are over the thresholds.", "short", 12, 8}, false,
+		WithPanel(chart(about{"Heavy hitters and heavy changes", "Number of flows over the thresholds.", "short", 12,
+			8}, false,
 			lines("hitters "+scope, `SELECT mean("heavy-hitters") `+from("univmon/summary", perScope, both...)),
 			lines("changes "+scope, `SELECT mean("changes") `+from("univmon/summary", perScope, both...)))).
 		WithRow(dashboard.NewRowBuilder("Changes and attacks")).
-		WithPanel(list(about{"Heavy changes", "Flows that changed most from one epoch to the next, newest first.", "", 12, 10},
+		WithPanel(list(about{"Heavy changes", "Flows that changed most from one epoch to the next, newest first.", "",
+			12, 10},
 			rows(`SELECT "device", "dimension", "flow", "kind", "previous", "current", "delta" `+from("univmon/heavy-change", "", both...)+" ORDER BY time DESC LIMIT 100"),
 			column{"previous", "short", false}, column{"current", "short", false}, column{"delta", "short", false})).
-		WithPanel(chart(about{"Change of the largest changes", "Difference in packets from the epoch before.", "short", 12, 10}, false,
-			lines("$tag_device $tag_flow", `SELECT mean("delta") `+strings.Replace(from("univmon/heavy-change", `time($__interval), "device", "flow" fill(null)`, both...), " AND $timeFilter", ` AND "rank" <= 5 AND $timeFilter`, 1)))).
-		WithPanel(list(about{"DDoS victims", "Destinations with the most different sources in the time range.", "", 12, 8},
+		WithPanel(chart(about{"Change of the largest changes", "Difference in packets from the epoch before.", "short",
+			12, 10}, false,
+			lines("$tag_device $tag_flow", `SELECT mean("delta") `+strings.Replace(from("univmon/heavy-change",
+				`time($__interval), "device", "flow" fill(null)`, both...), " AND $timeFilter",
+				` AND "rank" <= 5 AND $timeFilter`, 1)))).
+		WithPanel(list(about{"DDoS victims", "Destinations with the most different sources in the time range.", "", 12,
+			8},
 			rows(`SELECT top("distinct-sources", "device", "destination", 20) AS "distinct-sources" `+from("univmon/ddos-victim", "", "device")),
 			column{"distinct-sources", "short", true})).
-		WithPanel(chart(about{"Sources per victim", "Different source addresses of each victim.", "short", 12, 8}, false,
-			lines("$tag_device $tag_destination", `SELECT max("distinct-sources") `+from("univmon/ddos-victim", `time($__interval), "device", "destination" fill(null)`, "device")))).
+		WithPanel(chart(about{"Sources per victim", "Different source addresses of each victim.", "short", 12, 8},
+			false,
+			lines("$tag_device $tag_destination", `SELECT max("distinct-sources") `+from("univmon/ddos-victim",
+				`time($__interval), "device", "destination" fill(null)`, "device")))).
 		WithRow(dashboard.NewRowBuilder("Watched flows and functions")).
-		WithPanel(chart(about{"Watched flows", "Packets per epoch of the flows that somebody subscribed to.", "short", 12, 8}, false,
-			lines("$tag_device $tag_flow", `SELECT mean("packets") `+from("univmon/flow", `time($__interval), "device", "flow" fill(null)`, both...)))).
+		WithPanel(chart(about{"Watched flows", "Packets per epoch of flows with a subscriber.", "short", 12, 8}, false,
+			lines("$tag_device $tag_flow", `SELECT mean("packets") `+from("univmon/flow",
+				`time($__interval), "device", "flow" fill(null)`, both...)))).
 		WithPanel(chart(about{"Functions", "Registered functions of the flow sizes.", "short", 12, 8}, false,
-			lines("$tag_name $tag_device $tag_dimension", `SELECT mean("value") `+from("univmon/function", `time($__interval), "name", "device", "dimension" fill(null)`, both...)))).
+			lines("$tag_name $tag_device $tag_dimension",
+				`SELECT mean("value") `+from("univmon/function",
+					`time($__interval), "name", "device", "dimension" fill(null)`, both...)))).
 		Build()
 }
 
@@ -132,7 +156,8 @@ func collector() (dashboard.Dashboard, error) {
 		return lines(alias, fmt.Sprintf(`SELECT mean("%s") `, field)+from(measurement, each))
 	}
 	byName := func(measurement, alias, function string) Query {
-		return lines(alias+"$tag_name", "SELECT "+function+" "+from(measurement, `time($__interval), "name" fill(null)`))
+		return lines(alias+"$tag_name", "SELECT "+function+" "+from(measurement,
+			`time($__interval), "name" fill(null)`))
 	}
 	rate := func(measurement, alias, field string) Query {
 		return byName(measurement, alias, fmt.Sprintf(`non_negative_derivative(max("%s"), 1s)`, field))
@@ -144,38 +169,60 @@ func collector() (dashboard.Dashboard, error) {
 		return rows("SELECT " + strings.Join(fields, ", ") + " " + from(measurement, `"target", "name"`))
 	}
 	return frame("netsketch-collector", "netsketch: collector",
-		"The collector itself: epochs, where their time goes, devices, plugins and outputs.").
+		"State of the collector: epochs and their stages, devices, plugins and outputs.").
 		WithVariable(choice("target", "Collector", "collector/epoch", "target")).
 		WithRow(dashboard.NewRowBuilder("Epochs")).
-		WithPanel(number(about{"Complete", "Epochs that rest on all devices.", "short", 4, 5}, of("collector", "$tag_target", "epochs-complete"))).
-		WithPanel(number(about{"Partial", "Epochs that rest on some devices.", "short", 4, 5}, of("collector", "$tag_target", "epochs-partial"))).
-		WithPanel(number(about{"Lost", "Epochs without a result.", "short", 4, 5}, of("collector", "$tag_target", "epochs-lost"))).
-		WithPanel(number(about{"Epoch end to results", "From the epoch's end until its results were in the store.", "ns", 6, 5}, of("collector/epoch", "$tag_target", "total-time"))).
-		WithPanel(number(about{"Epoch end to first update", "From the epoch's end to the first gNMI update at a subscriber.", "ns", 6, 5}, of("collector/epoch", "$tag_target", "first-update-time"))).
-		WithPanel(chart(about{"Where an epoch's time goes", "Stages between an epoch's end and its results.", "ns", 12, 9}, true,
-			of("collector/epoch", "flip", "flip-time"), of("collector/epoch", "wait", "wait-time"), of("collector/epoch", "read-out", "readout-time"),
+		WithPanel(number(about{"Complete", "Epochs with data of all devices.", "short", 4, 5},
+			of("collector", "$tag_target", "epochs-complete"))).
+		WithPanel(number(about{"Partial", "Epochs with data of some devices.", "short", 4, 5},
+			of("collector", "$tag_target", "epochs-partial"))).
+		WithPanel(number(about{"Lost", "Epochs without data.", "short", 4, 5},
+			of("collector", "$tag_target", "epochs-lost"))).
+		WithPanel(number(about{"Epoch end to results", "From the epoch's end until its results were in the store.",
+			"ns", 6, 5}, of("collector/epoch", "$tag_target", "total-time"))).
+		WithPanel(number(about{"Epoch end to first update",
+			"From the epoch's end to the first gNMI update at a subscriber.", "ns", 6, 5},
+			of("collector/epoch", "$tag_target", "first-update-time"))).
+		WithPanel(chart(about{"Stages of an epoch", "Stages between an epoch's end and its results.", "ns", 12, 9},
+			true,
+			of("collector/epoch", "flip", "flip-time"), of("collector/epoch", "wait", "wait-time"),
+			of("collector/epoch", "read-out", "readout-time"),
 			of("collector/epoch", "plugins", "plugin-time"), of("collector/epoch", "publish", "publish-time"))).
-		WithPanel(chart(about{"Devices per epoch", "Devices that took part, and that were missing.", "short", 12, 9}, false,
-			of("collector/epoch", "expected", "devices-expected"), of("collector/epoch", "present", "devices-present"), of("collector/epoch", "missing", "devices-missing"))).
-		WithPanel(list(about{"Epochs that were not complete", "With the devices that were missing.", "", 12, 8},
-			rows(`SELECT "number", "status", "devices-missing", "missing" `+strings.Replace(from("collector/epoch", ""), "$timeFilter", `"status" <> 'complete' AND $timeFilter`, 1)+" ORDER BY time DESC LIMIT 50"))).
-		WithPanel(chart(about{"Results and memory", "List entries in the store, and the collector's heap.", "short", 12, 8}, false,
-			of("collector", "rows", "rows"), of("collector", "subscriptions", "subscriptions"), of("collector", "watched flows", "watched-flows"), of("collector", "heap (bytes)", "heap"))).
+		WithPanel(chart(about{"Devices per epoch", "Devices that took part and devices that were missing.", "short", 12,
+			9}, false,
+			of("collector/epoch", "expected", "devices-expected"), of("collector/epoch", "present", "devices-present"),
+			of("collector/epoch", "missing", "devices-missing"))).
+		WithPanel(list(about{"Incomplete epochs", "Partial and lost epochs with the missing devices.", "", 12, 8},
+			rows(`SELECT "number", "status", "devices-missing", "missing" `+strings.Replace(from("collector/epoch", ""),
+				"$timeFilter", `"status" <> 'complete' AND $timeFilter`, 1)+" ORDER BY time DESC LIMIT 50"))).
+		WithPanel(chart(about{"Results and memory", "List entries in the store, and the collector's heap.", "short", 12,
+			8}, false,
+			of("collector", "rows", "rows"), of("collector", "subscriptions", "subscriptions"),
+			of("collector", "watched flows", "watched-flows"), of("collector", "heap (bytes)", "heap"))).
 		WithRow(dashboard.NewRowBuilder("Devices")).
 		WithPanel(list(about{"Devices", "State of each device.", "", 24, 9},
-			newest("collector/device", "address", "connection", "mastership", "readout-method", "readout-time", "epochs-complete", "epochs-lost", "reconnects", "packet-ins-dropped", "last-error"),
+			newest("collector/device", "address", "connection", "mastership", "readout-method", "readout-time",
+				"epochs-complete", "epochs-lost", "reconnects", "packet-ins-dropped", "last-error"),
 			column{"readout-time", "ns", false})).
-		WithPanel(chart(about{"Read-out", "Time that reading a bank took, per device.", "ns", 12, 8}, false, byName("collector/device", "", `mean("readout-time")`))).
-		WithPanel(chart(about{"Epochs lost per device", "Epochs that a device is missing from, since the collector started.", "short", 12, 8}, false, byName("collector/device", "", `max("epochs-lost")`))).
+		WithPanel(chart(about{"Read-out", "Time to read a bank, per device.", "ns", 12, 8}, false,
+			byName("collector/device", "", `mean("readout-time")`))).
+		WithPanel(chart(about{"Epochs lost per device", "Epochs without data of a device, since the collector started.",
+			"short", 12, 8}, false, byName("collector/device", "", `max("epochs-lost")`))).
 		WithRow(dashboard.NewRowBuilder("Plugins")).
 		WithPanel(list(about{"Plugins", "State of each plugin.", "", 12, 8},
-			newest("collector/plugin", "version", "status", "pid", "restarts", "epochs-analysed", "epochs-lost", "rows-refused", "last-error"))).
-		WithPanel(chart(about{"Analysis", "Time that a plugin took for an epoch.", "ns", 12, 8}, false, byName("collector/plugin", "", `mean("analysis-time")`))).
+			newest("collector/plugin", "version", "status", "pid", "restarts", "epochs-analyzed", "epochs-lost",
+				"rows-refused", "last-error"))).
+		WithPanel(chart(about{"Analysis", "Time of a plugin for an epoch.", "ns", 12, 8}, false,
+			byName("collector/plugin", "", `mean("analysis-time")`))).
 		WithRow(dashboard.NewRowBuilder("Outputs")).
 		WithPanel(list(about{"Outputs", "State of each output.", "", 24, 6},
-			newest("collector/output", "type", "status", "sent", "dropped", "queued", "spooled", "last-error"), column{"spooled", "bytes", false})).
-		WithPanel(chart(about{"Sent", "Leaf updates or points a second.", "short", 12, 8}, false, rate("collector/output", "", "sent"))).
-		WithPanel(chart(about{"Waiting and dropped", "What waits to be delivered, and what was given up since the collector started.", "short", 12, 8}, false,
-			byName("collector/output", "queued ", `max("queued")`), byName("collector/output", "dropped ", `max("dropped")`))).
+			newest("collector/output", "type", "status", "sent", "dropped", "queued", "spooled", "last-error"),
+			column{"spooled", "bytes", false})).
+		WithPanel(chart(about{"Sent", "Leaf updates or points per second.", "short", 12, 8}, false,
+			rate("collector/output", "", "sent"))).
+		WithPanel(chart(about{"Queued and dropped", "Queued for delivery, and dropped since the collector started.",
+			"short", 12, 8}, false,
+			byName("collector/output", "queued ", `max("queued")`),
+			byName("collector/output", "dropped ", `max("dropped")`))).
 		Build()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Panels: the few kinds that the dashboards use, all in one style.
+// The kinds of panels that the dashboards use, in one style.
 
 package dashboards
 
@@ -16,14 +16,15 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
 
-// datasource is the one that the dashboard's variable of this name has chosen.
+// datasource is the data source selected by the dashboard's variable of this name.
 func datasource() common.DataSourceRef {
 	return common.DataSourceRef{Type: cog.ToPtr("influxdb"), Uid: cog.ToPtr("${datasource}")}
 }
 
 // lines is a query whose result is drawn over time.
 func lines(alias, text string) Query {
-	return Query{Query: text, RawQuery: true, ResultFormat: "time_series", Alias: alias, Datasource: cog.ToPtr(datasource())}
+	return Query{Query: text, RawQuery: true, ResultFormat: "time_series", Alias: alias,
+		Datasource: cog.ToPtr(datasource())}
 }
 
 // rows is a query whose result is shown as a table.
@@ -38,7 +39,7 @@ func numbered(queries []Query) []Query {
 	return queries
 }
 
-// about is what every panel has.
+// about is the common part of all panels.
 type about struct {
 	title, description, unit string
 	width                    uint32 // of 24
@@ -82,9 +83,10 @@ func number(a about, queries ...Query) cog.Builder[dashboard.Panel] {
 // states shows texts and booleans over time, as bands.
 func states(a about, q Query) cog.Builder[dashboard.Panel] {
 	color := func(text, colour string, index int32) dashboard.ValueMapping {
-		return dashboard.ValueMapping{ValueMap: &dashboard.ValueMap{Type: dashboard.MappingTypeValueToText, Options: map[string]dashboard.ValueMappingResult{
-			text: {Color: cog.ToPtr(colour), Index: cog.ToPtr(index)},
-		}}}
+		return dashboard.ValueMapping{ValueMap: &dashboard.ValueMap{Type: dashboard.MappingTypeValueToText,
+			Options: map[string]dashboard.ValueMappingResult{
+				text: {Color: cog.ToPtr(colour), Index: cog.ToPtr(index)},
+			}}}
 	}
 	return statetimeline.NewPanelBuilder().
 		Title(a.title).Description(a.description).Span(a.width).Height(a.height).
@@ -93,14 +95,15 @@ func states(a about, q Query) cog.Builder[dashboard.Panel] {
 		ShowValue(common.VisibilityModeNever).
 		Legend(common.NewVizLegendOptionsBuilder().DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true)).
 		Mappings([]dashboard.ValueMapping{
-			color("healthy", "green", 0), color("ill", "red", 1), color("complete", "green", 2), color("partial", "orange", 3), color("lost", "red", 4),
+			color("healthy", "green", 0), color("ill", "red", 1), color("complete", "green", 2),
+			color("partial", "orange", 3), color("lost", "red", 4),
 			color("true", "green", 5), color("false", "orange", 6),
 		}).
 		WithTarget(numbered([]Query{q})[0])
 }
 
-// column says how a table shows a field; the rows are sorted by the one that is
-// largest, largest first.
+// column defines how a table shows a field. Rows are sorted by the field with largest set, in
+// descending order.
 type column struct {
 	name, unit string
 	largest    bool
@@ -130,7 +133,8 @@ func choice(name, label, measurement, tag string) cog.Builder[dashboard.Variable
 	return dashboard.NewQueryVariableBuilder(name).
 		Label(label).
 		Datasource(datasource()).
-		Query(dashboard.StringOrMap{String: cog.ToPtr(fmt.Sprintf(`SHOW TAG VALUES FROM "%s" WITH KEY = "%s"`, measurement, tag))}).
+		Query(dashboard.StringOrMap{String: cog.ToPtr(fmt.Sprintf(`SHOW TAG VALUES FROM "%s" WITH KEY = "%s"`,
+			measurement, tag))}).
 		Refresh(dashboard.VariableRefreshOnTimeRangeChanged).
 		Sort(dashboard.VariableSortAlphabeticalAsc).
 		Multi(true).IncludeAll(true).

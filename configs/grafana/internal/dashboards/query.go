@@ -2,7 +2,7 @@
 
 // Package dashboards builds netsketch's Grafana dashboards.
 //
-// Concurrency: the functions may be called from any goroutine, once Register was.
+// Concurrency: the functions may be called from any goroutine, after Register has returned.
 package dashboards
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
 
-// Query is a query of Grafana's InfluxDB data source in InfluxQL, as text. The SDK has
-// no type for it.
+// Query is an InfluxQL query, as text, of Grafana's InfluxDB data source. The SDK has no type for
+// it.
 type Query struct {
 	RefID        string                `json:"refId"`
 	Hide         *bool                 `json:"hide,omitempty"`
@@ -44,7 +44,7 @@ func (q Query) Equals(other variants.Dataquery) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// Validate reports what Grafana would not run.
+// Validate reports why Grafana would not run the query.
 func (q Query) Validate() error {
 	switch {
 	case q.Query == "" || !q.RawQuery:
@@ -60,8 +60,8 @@ func (q Query) Build() (variants.Dataquery, error) { return q, q.Validate() }
 
 var _ cog.Builder[variants.Dataquery] = Query{}
 
-// Register makes the SDK able to read the dashboards: the panels that they use, and
-// Query. The SDK keeps what it knows in one place for the whole program.
+// Register registers the panels and Query with the SDK, so that it can read the dashboards. The SDK
+// has one registry per program.
 func Register() {
 	r := cog.NewRuntime()
 	r.RegisterPanelcfgVariant(stat.VariantConfig())

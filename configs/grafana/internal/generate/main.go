@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Generate writes the dashboards as JSON. Run it in configs/grafana, by go generate.
+// Generate writes the dashboards as JSON. go generate runs it in configs/grafana.
 package main
 
 import (
