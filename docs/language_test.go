@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs_test
+
+import (
+	"bytes"
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// maxProse is the longest line of a comment or a documentation page, in characters.
+const maxProse = 100
+
+// words lists the expressions that prose must not contain, each with what to write instead.
+var words = []struct{ pattern, instead string }{
+	// Terms of the glossary.
+	{`rooms`, "component or package"},
+	{`houses?`, "component, package or project"},
+	{`obituar(y|ies)|last words`, "last error, exit error or stderr tail"},
+	{`losers?`, "victim flow"},
+	{`doubt(s|ed|ful)?`, "accuracy warning"},
+	{`folders?`, "directory"},
+	{`fall(s|en)? out|fell out`, "drop or leave"},
+	{`overtak(e|es|en|ing)|overtook`, "drop, coalesce or supersede"},
+	// Programs send, receive, report and record; they do not talk.
+	{`hears?|heard`, "receives"},
+	{`tells?|told|untold`, "reports, sends or says in a field's own verb"},
+	{`heed(s|ed)?`, "uses"},
+	{`forgets?|forgot(ten)?`, "drops or deletes"},
+	{`believes?d?`, "assumes"},
+	// Inverted and elliptic phrases.
+	{`became of|becomes of`, "result"},
+	{`such an?`, "this or the"},
+	{`nobody`, "no client, no caller, …"},
+	{`beside`, "next to or together with"},
+	{`in place of`, "instead of"},
+	{`as far as`, "if or where"},
+	{`where none is|by what was`, "a phrase with a subject"},
+	{`so many|so much as`, "the count or the amount"},
+}
+
+// allowed lists expressions in which one of the words is legitimate.
+var allowed = []string{
+	`tell(ing)? apart`, // two things
+	`heavy-loser`,      // a key of scenario files
+	`^\s*-? ?folder:`,  // Grafana's key
+	`[A-Za-z_.]*(Tell|Forget|House|Doubt)[A-Za-z]*\(`, // calls into other modules
+}
+
+// skipped directories hold what the project does not write, or generates.
+var skipped = map[string]bool{
+	".git": true, ".cache": true, "bin": true, "third_party": true, "testdata": true, "bindings": true,
+	"pluginv1": true, "node_modules": true,
+}
+
+var (
+	forbidden = regexp.MustCompile(`(?i)\b(` + alternatives() + `)\b`)
+	permitted = regexp.MustCompile(`(?i)` + strings.Join(allowed, "|"))
+	generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+)
+
+func alternatives() string {
+	patterns := make([]string, len(words))
+	for i, w := range words {
+		patterns[i] = w.pattern
+	}
+	return strings.Join(patterns, "|")
+}
+
+// line is a line of prose and its place.
+type line struct {
+	number int
+	text   string
+	code   bool // a string in code: its length is the code's
+}
+
+// TestWordsAndLineLengths checks every comment, string and documentation page of the repository.
+func TestWordsAndLineLengths(t *testing.T) {
+	checked := 0
+	for _, path := range files(t) {
+		if filepath.Base(path) == "language_test.go" {
+			continue // the list itself
+		}
+		prose := proseOf(t, path)
+		checked += len(prose)
+		for _, p := range check(prose) {
+			t.Errorf("%s:%s", strings.TrimPrefix(path, root), p)
+		}
+	}
+	if checked < 10_000 {
+		t.Errorf("checked %d lines of prose, expected the whole repository", checked)
+	}
+}
+
+// TestCheckFindsViolations holds the check itself to its purpose.
+func TestCheckFindsViolations(t *testing.T) {
+	for text, want := range map[string]int{
+		"A plugin that is told of an epoch hears nobody.": 3,
+		"Rows that tell apart two flows.":                 0,
+		strings.Repeat("word ", 25):                       1,
+		"A component receives an epoch.":                  0,
+	} {
+		if got := check([]line{{number: 1, text: text}}); len(got) != want {
+			t.Errorf("check(%q) = %q, want %d problems", text, got, want)
+		}
+	}
+}
+
+// root is the repository.
+const root = "../"
+
+// files lists the files that the project writes itself.
+func files(t *testing.T) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && skipped[d.Name()]:
+			return filepath.SkipDir
+		case !d.IsDir():
+			paths = append(paths, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+// goFiles lists the Go files among them that are not tests.
+func goFiles(t *testing.T) []string {
+	t.Helper()
+	return slices.DeleteFunc(files(t), func(path string) bool {
+		return filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go")
+	})
+}
+
+// check returns the problems of prose, one string each.
+func check(prose []line) (problems []string) {
+	for _, l := range prose {
+		for _, word := range forbidden.FindAllString(permitted.ReplaceAllString(l.text, ""), -1) {
+			problems = append(problems, fmt.Sprintf("%d: %q: write %s", l.number, word, insteadOf(word)))
+		}
+		if n := utf8.RuneCountInString(l.text); !l.code && n > maxProse && breakable(l.text) {
+			problems = append(problems, fmt.Sprintf("%d: prose of %d columns, at most %d", l.number, n, maxProse))
+		}
+	}
+	return problems
+}
+
+func insteadOf(word string) string {
+	for _, w := range words {
+		if regexp.MustCompile(`(?i)^(` + w.pattern + `)$`).MatchString(word) {
+			return w.instead
+		}
+	}
+	return ""
+}
+
+// breakable reports whether a long line could be shorter: tables, links and code cannot.
+func breakable(text string) bool {
+	text = strings.TrimLeft(text, " \t/*")
+	switch {
+	case strings.HasPrefix(text, "|"), strings.HasPrefix(text, "go:"), strings.HasPrefix(text, "nolint"):
+		return false
+	}
+	longest := 0
+	for word := range strings.FieldsSeq(text) {
+		longest = max(longest, len(word))
+	}
+	return longest < maxProse*2/3 && !strings.Contains(text, "](")
+}
+
+// proseOf returns the lines of a file that are for people: all of a documentation page, the
+// comments of a source file. P4 programs are left out: their text is bound to the compiled files.
+func proseOf(t *testing.T, path string) []line {
+	t.Helper()
+	ext := filepath.Ext(path)
+	switch ext {
+	case ".go", ".md", ".yang", ".proto", ".yaml", ".sh":
+	default:
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case generated.Match(text):
+		return nil
+	case ext == ".go":
+		return comments(path, text)
+	case ext == ".md":
+		return outsideCode(text)
+	}
+	var prose []line
+	for i, l := range strings.Split(string(text), "\n") {
+		if ext == ".yaml" || ext == ".sh" {
+			_, l, _ = strings.Cut(l, "# ")
+		}
+		prose = append(prose, line{number: i + 1, text: l})
+	}
+	return prose
+}
+
+// outsideCode returns the lines of a Markdown page that are not in a code block.
+func outsideCode(text []byte) (prose []line) {
+	code := false
+	for i, l := range strings.Split(string(text), "\n") {
+		if strings.HasPrefix(strings.TrimSpace(l), "```") {
+			code = !code
+			continue
+		}
+		if !code && !strings.HasPrefix(l, "    ") {
+			prose = append(prose, line{number: i + 1, text: l})
+		}
+	}
+	return prose
+}
+
+// comments returns the lines of a Go file's comments, and its strings of several words.
+func comments(path string, text []byte) (prose []line) {
+	files := token.NewFileSet()
+	file := files.AddFile(path, -1, len(text))
+	var s scanner.Scanner
+	s.Init(file, text, nil, scanner.ScanComments)
+	lines := bytes.Split(text, []byte("\n"))
+	for {
+		pos, tok, lit := s.Scan()
+		if tok == token.EOF {
+			return prose
+		}
+		first := file.Position(pos)
+		if tok == token.STRING && strings.Contains(lit, " ") && !strings.HasPrefix(lit, "`") {
+			prose = append(prose, line{number: first.Line, text: lit, code: true})
+		}
+		if tok != token.COMMENT {
+			continue
+		}
+		for i, l := range strings.Split(lit, "\n") {
+			n := first.Line + i
+			if i == 0 && len(bytes.TrimSpace(lines[n-1][:first.Column-1])) == 0 {
+				l = string(lines[n-1]) // with its indentation
+			}
+			prose = append(prose, line{number: n, text: l})
+		}
+	}
+}
