@@ -18,6 +18,8 @@ GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 INFLUXD  := $(TOOLS)/influxd
 
 export CGO_ENABLED ?= 0
+# golangci-lint's cache holds the paths of the checkout that filled it: another checkout must not read it.
+export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 
 .PHONY: help
 help: ## what there is to make
@@ -45,7 +47,15 @@ race: build $(INFLUXD) ## every test under the race detector (needs a C compiler
 .PHONY: bench
 bench: build ## speed and latency, each figure in the unit users think in (some ten minutes)
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
-	$(BIN)/netsketch bench-sketch --figures speed --runs 5
+	$(GO) run ./lab/figures sketches --figures speed --runs 5
+
+.PHONY: figures
+figures: ## charts of docs/figures from their rows; FIGURES="sketches --figures speed", "attention" or "overtime" measures
+	$(GO) run ./lab/figures $(or $(FIGURES),draw)
+
+.PHONY: figures-check
+figures-check: ## the figures' long tests: recorded rows measured again, every workload on both sides of the turn (minutes)
+	NETSKETCH_FIGURES=1 $(GO) test -count 1 -timeout 60m ./lab/figures/...
 
 .PHONY: soak
 soak: build ## 64 switches, 300 KB each, epochs of 1 s, for 60 s of wall clock: no epoch lost, memory steady
@@ -61,7 +71,7 @@ chamelemon-healthy: build ## ChameleMon's program, collector and plugin on four 
 
 .PHONY: chamelemon-figure9
 chamelemon-figure9: build ## ChameleMon's Figure 9 on the emulated testbed, into docs/figures (minutes)
-	$(BIN)/netsketch demo --scenario examples/chamelemon/figure9.yaml --virtual --gnmi 127.0.0.1:0 --plot docs/figures/chamelemon-9
+	$(GO) run ./lab/figures overtime
 
 # Targets that parse bytes from outside, PACKAGE:FUNCTION; CI runs each for FUZZTIME.
 FUZZ     := p4/softswitch/bmv2json:FuzzParse p4/softswitch:FuzzPacket p4/softswitch/p4rtserver:FuzzRequests
