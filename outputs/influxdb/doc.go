@@ -16,13 +16,14 @@
 // disk, and from there to the database when it is back; see Config for the bounds. The answers
 // mean:
 //
-//	204              delivered
-//	413              the request is halved
-//	a web page       not InfluxDB: handled like no answer
-//	429, 5xx, none   sent again after Retry-After and a growing pause
-//	401, 403, 404    the points remain queued, and the error is shown; sent again once a minute
-//	other 4xx        halving finds the invalid points; they are dropped, counted and logged by
-//	                 name; with "partial write" the answer has their number
+//	204                  delivered
+//	InfluxDB's error     invalid points are dropped, counted and logged by name; with "partial
+//	about line protocol  write" the answer has their number, otherwise halving finds them
+//	413                  the request is halved
+//	429, 408, 5xx, none  sent again after Retry-After and a growing pause
+//	401, 403, 404, 407,  the points remain queued, and the error is shown; sent again once a minute
+//	InfluxDB's others
+//	any other            not InfluxDB: handled like no answer
 //
 // Points may arrive more than once; InfluxDB stores one.
 //

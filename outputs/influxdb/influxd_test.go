@@ -191,7 +191,7 @@ func TestRealFieldConflict(t *testing.T) {
 	o.drained(1)
 	publish(t, s, epoch.Add(time.Second), flows(100, 0), one(table.Uint64s("state/v", []uint64{1})))
 	st := o.drained(102)
-	if st.Sent != 101 || st.Dropped != 1 {
+	if st.Sent != 101 || st.Dropped != 1 || !strings.Contains(st.LastError, "field type conflict") {
 		t.Errorf("%+v", st)
 	}
 	if got := db.Count("univmon/heavy-hitter", "packets"); got != 100 {

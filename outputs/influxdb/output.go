@@ -5,6 +5,7 @@
 package influxdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,9 +48,10 @@ type Output struct {
 	moved    uint64 // number in the spool of the chunk that was moved there while it was sent
 	spooling bool   // new chunks are appended to the spool
 	status   outputs.Status
-	lastErr  string
+	lastErr  string // of the request that failed last; empty after a delivery
+	lastDrop string // of the points that were dropped last
 	sent     uint64
-	dropped  uint64 // refused by the database, or not accepted by the spool
+	dropped  uint64 // rejected by the database, or not accepted by the spool
 }
 
 // queued is a chunk in memory. While it is being sent it may be moved to the spool, so that a crash
@@ -245,7 +247,7 @@ func (o *Output) toSpool(c chunk) {
 	_, err := o.spool.Append(spool.Record{Time: c.time, Items: uint32(c.points), Data: []byte(c.lines)})
 	if err != nil {
 		o.dropped += uint64(c.points)
-		o.lastErr = err.Error()
+		o.lastDrop = err.Error()
 		o.logger.Error("points are lost because the spool does not accept them", "points", c.points, "error", err)
 	}
 }
@@ -271,13 +273,16 @@ func (o *Output) head() (chunk, handle, bool) {
 	return o.memory[0].chunk, handle{id: o.memory[0].id}, true
 }
 
-// done removes a chunk that was delivered, except for dropped points.
-func (o *Output) done(c chunk, h handle, dropped int) {
+// done removes a chunk that was delivered, except for the points that InfluxDB rejects.
+func (o *Output) done(c chunk, h handle, rejected drops) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	dropped = min(dropped, c.points)
+	dropped := min(rejected.points, c.points)
 	o.sent += uint64(c.points - dropped)
 	o.dropped += uint64(dropped)
+	if dropped > 0 {
+		o.lastDrop = fmt.Sprintf("InfluxDB rejected %d of %d points; the last reason: %s", dropped, c.points, rejected.reason)
+	}
 	switch {
 	case h.spooled:
 		o.spool.Ack(h.seq)
@@ -289,27 +294,29 @@ func (o *Output) done(c chunk, h handle, dropped int) {
 	}
 	if o.status != outputs.Up {
 		o.logger.Info("InfluxDB accepts points again", "queued", o.queued())
-		o.status, o.lastErr = outputs.Up, ""
 	}
+	o.status, o.lastErr = outputs.Up, ""
 }
 
 // failed records why a request was not accepted, moves queued points to the spool, and returns the
 // pause before the next attempt.
-func (o *Output) failed(err error, retry *backoff.ExponentialBackOff) time.Duration {
-	status, level, wait := outputs.Refused, slog.LevelError, refusedPause
-	if unreachable, ok := errors.AsType[*unreachableError](err); ok {
-		status, level, wait = outputs.Down, slog.LevelWarn, unreachable.after+retry.NextBackOff()
+func (o *Output) failed(err *undelivered, retry *backoff.ExponentialBackOff) time.Duration {
+	level, wait := slog.LevelWarn, err.after
+	if err.status == outputs.Refused {
+		level, wait = slog.LevelError, max(wait, refusedPause)
+	} else {
+		wait += retry.NextBackOff()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.spooling {
 		o.spill()
 	}
-	if o.status != status || o.lastErr != err.Error() {
+	if o.status != err.status || o.lastErr != err.Error() {
 		o.logger.Log(context.Background(), level, "InfluxDB does not accept points; they remain queued",
-			"status", string(status), "error", err, "queued", o.queued())
+			"status", string(err.status), "error", err, "queued", o.queued())
 	}
-	o.status, o.lastErr = status, err.Error()
+	o.status, o.lastErr = err.status, err.Error()
 	return wait
 }
 
@@ -344,9 +351,9 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 			}
 			continue
 		}
-		dropped, err := o.writer.deliver(ctx, c.lines)
+		rejected, err := o.writer.deliver(ctx, c.lines)
 		if err == nil {
-			o.done(c, h, dropped)
+			o.done(c, h, rejected)
 			retry.Reset()
 			continue
 		}
@@ -385,7 +392,10 @@ func (o *Output) finish() error {
 func (o *Output) State() outputs.State {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := outputs.State{Status: o.status, Sent: o.sent, Dropped: o.dropped, LastError: o.lastErr, Queued: o.queued()}
+	s := outputs.State{
+		Status: o.status, Sent: o.sent, Dropped: o.dropped, Queued: o.queued(),
+		LastError: cmp.Or(o.lastErr, o.lastDrop),
+	}
 	s.Dropped += o.enc.overSeries.Load() + o.enc.unencodable.Load()
 	if o.tap != nil {
 		s.Dropped += o.tap.DroppedRows()

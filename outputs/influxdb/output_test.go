@@ -268,13 +268,13 @@ func TestRetryAfter(t *testing.T) {
 	o.drained(1)
 }
 
-// Invalid points are dropped and counted; the others arrive.
+// Invalid points are dropped and counted, the state has the reason, and the others arrive.
 func TestBadPoints(t *testing.T) {
 	d := newDatabase(t)
 	d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
 		for _, l := range lines {
 			if strings.Contains(l, "flow=10.1.0.7") {
-				return http.StatusBadRequest, nil, "unable to parse"
+				return http.StatusBadRequest, nil, `{"error":"unable to parse 'line': bad"}`
 			}
 		}
 		return http.StatusNoContent, nil, ""
@@ -291,6 +291,14 @@ func TestBadPoints(t *testing.T) {
 	}
 	if st.Dropped != bad || st.Sent != 100-bad || o.dropped != bad || uint64(len(d.lines())) != 100-bad {
 		t.Errorf("%+v, %d bad points", st, bad)
+	}
+	reason := fmt.Sprintf("InfluxDB rejected %d of 100 points; the last reason: univmon/heavy-hitter", bad)
+	if !strings.HasPrefix(st.LastError, reason) || !strings.Contains(st.LastError, "unable to parse 'line': bad") {
+		t.Errorf("last error %q, want %q", st.LastError, reason)
+	}
+	publish(t, s, epoch.Add(time.Second), flows(1, 0)) // a delivery does not remove the reason
+	if st := o.drained(101); !strings.HasPrefix(st.LastError, reason) {
+		t.Errorf("last error %q after a delivery, want %q", st.LastError, reason)
 	}
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Requests and the meaning of their answers.
+// Requests: what is sent, split, dropped and sent again.
 
 package influxdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -19,23 +19,27 @@ import (
 
 	influxdb2 "github.com/influxdata/influxdb-client-go/v2"
 	"github.com/influxdata/influxdb-client-go/v2/api"
-	influxhttp "github.com/influxdata/influxdb-client-go/v2/api/http"
+
+	"github.com/netsketch/netsketch/outputs"
 )
 
-// unreachableError means that the database is unreachable: send the same request again later.
-type unreachableError struct {
-	after time.Duration // from Retry-After; 0 without it
-	err   error
+// undelivered is the error of a request that must be sent again with all of its points.
+type undelivered struct {
+	// status is outputs.Refused if a setting of the output or of the database is wrong, and
+	// outputs.Down otherwise.
+	status outputs.Status
+	after  time.Duration // from Retry-After; 0 without it
+	err    error
 }
 
-func (e *unreachableError) Error() string { return e.err.Error() }
-func (e *unreachableError) Unwrap() error { return e.err }
+func (e *undelivered) Error() string { return e.err.Error() }
+func (e *undelivered) Unwrap() error { return e.err }
 
-// refusedError means that the settings of the output or of the database are wrong.
-type refusedError struct{ err error }
-
-func (e *refusedError) Error() string { return e.err.Error() }
-func (e *refusedError) Unwrap() error { return e.err }
+// drops are points that InfluxDB rejects.
+type drops struct {
+	points int
+	reason string // of the last one, with its series if InfluxDB rejected a single point
+}
 
 // writer sends requests. One goroutine uses it; any may call close.
 type writer struct {
@@ -63,9 +67,7 @@ func newWriter(c *Config, logger *slog.Logger) (*writer, error) {
 	}
 	client := influxdb2.NewClientWithOptions(c.URL, c.Token.Reveal(), influxdb2.DefaultOptions().
 		SetHTTPClient(&http.Client{
-			Transport: answers{transport},
-			// A redirected POST arrives without its body.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Transport: answers{transport, 2*int64(c.BatchBytes) + 1<<20},
 		}).
 		SetPrecision(time.Nanosecond).SetUseGZip(c.Gzip).SetApplicationName("netsketch"))
 	return &writer{
@@ -84,65 +86,41 @@ func (w *writer) close() {
 	w.transport.CloseIdleConnections()
 }
 
-// errPage is the error for an answer with a web page, as of a login or of another server. InfluxDB
-// answers a successful write without content.
-var errPage = errors.New("the server answered with a web page instead of InfluxDB's empty answer; expected the address of InfluxDB in url, without a proxy that requires a login")
-
-// answers bounds the size of answers, and makes web pages errors.
-type answers struct{ next http.RoundTripper }
-
-func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := a.next.RoundTrip(r)
-	if err == nil && resp.StatusCode < 300 && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
-		resp.Body.Close()
-		return nil, errPage
-	}
-	if err == nil {
-		resp.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(resp.Body, 64<<10), resp.Body}
-	}
-	return resp, err
-}
-
-// deliver sends lines until each is delivered or dropped, and returns the number dropped. After an
-// unreachableError or a refusedError, all of the lines are to be sent again.
-func (w *writer) deliver(ctx context.Context, lines string) (dropped int, err error) {
+// deliver sends lines until each is delivered or rejected by InfluxDB. Only InfluxDB's own errors
+// about line protocol reject points; every other failure is an undelivered error.
+func (w *writer) deliver(ctx context.Context, lines string) (drops, *undelivered) {
 	request, cancel := context.WithTimeout(ctx, w.timeout)
-	err = w.api.WriteRecord(request, lines)
+	err := w.api.WriteRecord(request, lines)
 	cancel()
 	if err == nil {
-		return 0, nil
+		return drops{}, nil
 	}
-	answer := &influxhttp.Error{}
-	if !errors.As(err, &answer) || answer.StatusCode == 0 {
-		return 0, &unreachableError{err: redact(err)}
+	a, ok := errors.AsType[*answer](err)
+	if !ok {
+		return drops{}, &undelivered{status: outputs.Down, err: redact(err)}
 	}
-	reason := fmt.Errorf("%d %s: %s", answer.StatusCode, http.StatusText(answer.StatusCode),
-		oneLine(answer.Message, err))
-	switch code := answer.StatusCode; {
-	case code == http.StatusTooManyRequests || code >= 500:
-		return 0, &unreachableError{retryAfter(answer, w.now()), reason}
-	case code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound || code < 400:
-		return 0, &refusedError{reason}
-	case code != http.StatusRequestEntityTooLarge:
-		if n, ok := partialWrite(answer.Message); ok {
-			w.logDropped(lines, n, reason)
-			return n, nil
-		}
+	rejects := a.rejectsLines()
+	if !rejects && a.code != http.StatusRequestEntityTooLarge {
+		return drops{}, a.undelivered(w.now())
+	}
+	if n, ok := partialWrite(a.message); rejects && ok {
+		return w.drop(lines, min(n, strings.Count(lines, "\n")), a), nil
 	}
 	first, rest := halves(lines)
-	if rest == "" {
-		w.logDropped(lines, 1, reason)
-		return 1, nil
+	switch {
+	case rest != "":
+	case rejects:
+		return w.drop(lines, 1, a), nil
+	default:
+		return drops{}, &undelivered{status: outputs.Refused, err: fmt.Errorf(
+			"a single point of %d bytes is too large; raise the limit of the server or proxy: %w", len(lines), a)}
 	}
-	a, err := w.deliver(ctx, first)
-	if err != nil {
-		return 0, err
+	d, failed := w.deliver(ctx, first)
+	if failed != nil {
+		return drops{}, failed
 	}
-	b, err := w.deliver(ctx, rest)
-	return a + b, err
+	e, failed := w.deliver(ctx, rest)
+	return drops{d.points + e.points, cmp.Or(e.reason, d.reason)}, failed
 }
 
 // halves splits lines in two at the end of a line; rest is empty for a single line.
@@ -176,32 +154,23 @@ func partialWrite(message string) (dropped int, ok bool) {
 	return dropped, dropped > 0
 }
 
-// retryAfter returns the time of a Retry-After header, at most 10 minutes.
-func retryAfter(e *influxhttp.Error, now time.Time) time.Duration {
-	after := time.Duration(e.RetryAfter) * time.Second
-	if at, err := http.ParseTime(e.Header.Get("Retry-After")); err == nil {
-		after = at.Sub(now)
-	}
-	return min(max(after, 0), 10*time.Minute)
-}
-
-// logDropped logs dropped points, for a single line with its series, at most once a minute per
-// measurement.
-func (w *writer) logDropped(lines string, dropped int, reason error) {
+// drop returns the drops of a request and logs them, at most once a minute per measurement.
+func (w *writer) drop(lines string, points int, reason error) drops {
+	d := drops{points, reason.Error()}
 	series := seriesOf(lines)
+	if strings.Count(lines, "\n") == 1 {
+		d.reason = series + ": " + d.reason
+	}
 	name, _, _ := strings.Cut(series, ",")
 	if last, ok := w.logged[name]; ok && w.now().Sub(last) < time.Minute {
-		return
+		return d
 	}
 	if len(w.logged) > 1000 {
 		clear(w.logged)
 	}
 	w.logged[name] = w.now()
-	if strings.Count(strings.TrimSuffix(lines, "\n"), "\n") > 0 {
-		w.logger.Warn("InfluxDB dropped points", "points", dropped, "error", reason)
-		return
-	}
-	w.logger.Warn("a point that InfluxDB refuses is dropped", "series", series, "error", reason)
+	w.logger.Warn("InfluxDB rejects points; they are dropped", "points", points, "reason", d.reason)
+	return d
 }
 
 // seriesOf returns a line's measurement and tags in their escaped form, at most 300 bytes.
@@ -216,18 +185,6 @@ func seriesOf(line string) string {
 		line = line[:300] + "…"
 	}
 	return line
-}
-
-// oneLine returns the text of an answer as one log line. InfluxDB 1.8 answers v2 requests in a form
-// of which the client returns only the status.
-func oneLine(message string, err error) string {
-	if message == "" {
-		message = err.Error()
-	}
-	if len(message) > 500 {
-		message = message[:500] + "…"
-	}
-	return strings.ToValidUTF8(strings.Join(strings.Fields(message), " "), "?")
 }
 
 // redact removes the address from network errors; it is known from the settings.

@@ -19,15 +19,15 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/outputs"
 )
 
-// database is a pretended InfluxDB whose answers a test chooses.
+// database is a fake InfluxDB whose answers a test sets.
 type database struct {
 	*httptest.Server
 	mu      sync.Mutex
 	answer  func(lines []string, r *http.Request) (status int, header map[string]string, body string)
 	written []string
-	asked   int // requests
 }
 
 func newDatabase(t *testing.T) *database {
@@ -50,7 +50,6 @@ func newDatabase(t *testing.T) *database {
 		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.asked++
 		status := http.StatusNoContent
 		if d.answer != nil {
 			var header map[string]string
@@ -82,7 +81,7 @@ func (d *database) lines() []string {
 	return slices.Clone(d.written)
 }
 
-// lines makes points of one measurement, the bad ones marked.
+// lines returns points of one measurement. The bad ones are marked.
 func lines(n int, bad ...int) string {
 	var b strings.Builder
 	for i := range n {
@@ -121,67 +120,52 @@ func status(code int, message string) func([]string, *http.Request) (int, map[st
 	}
 }
 
+// Only InfluxDB's own errors about line protocol drop points: the forms of 1.8, 2 and 3.
 func TestDeliver(t *testing.T) {
-	badPoints := func(lines []string, _ *http.Request) (int, map[string]string, string) {
-		for _, l := range lines {
-			if strings.Contains(l, "BAD") {
-				return http.StatusBadRequest, map[string]string{"Content-Type": "application/json"},
-					`{"code":"invalid","message":"unable to parse something"}`
+	// rejecting answers a request with invalid points.
+	rejecting := func(code int, body string) func([]string, *http.Request) (int, map[string]string, string) {
+		return func(lines []string, _ *http.Request) (int, map[string]string, string) {
+			for _, l := range lines {
+				if strings.Contains(l, "BAD") {
+					return code, nil, body
+				}
 			}
+			return http.StatusNoContent, nil, ""
 		}
-		return http.StatusNoContent, nil, ""
 	}
-	var unreachable *unreachableError
-	var refused *refusedError
+	version1 := rejecting(400, `{"error":"unable to parse 'm,flow=0BAD n=0i 0': bad"}`)
+	version2 := rejecting(400, `{"code":"invalid","message":"unable to parse 'm,flow=0BAD n=0i 0': bad"}`)
+	version3 := rejecting(400, `{"error":"partial write of line protocol occurred",`+
+		`"data":[{"error_message":"invalid column type for column 'n'","line_number":1}]}`)
+	created := rejecting(201, `{"code":"invalid","message":"failed to parse line protocol: on line 1","line":1}`)
+	conflict := status(422, "failure writing points to database: partial write: field type conflict: "+
+		`input field \"n\" on measurement \"m\" is type float, already exists as type integer dropped=7`)
+	smallest := func(limit int) func([]string, *http.Request) (int, map[string]string, string) {
+		return func(lines []string, _ *http.Request) (int, map[string]string, string) {
+			if len(lines) > limit {
+				return http.StatusRequestEntityTooLarge, nil, "<html>too large</html>"
+			}
+			return http.StatusNoContent, nil, ""
+		}
+	}
 	tests := []struct {
 		name    string
 		answer  func([]string, *http.Request) (int, map[string]string, string)
 		lines   string
 		dropped int
 		written int
-		as      any
-		after   time.Duration
-		message string
-		log     string
+		reason  string
 	}{
-		{"delivered", nil, lines(10), 0, 10, nil, 0, "", ""},
-		{"bad points", badPoints, lines(100, 0, 41, 99), 3, 97, nil, 0, "", `series="m,flow=0BAD"`},
-		{"all bad", badPoints, lines(4, 0, 1, 2, 3), 4, 0, nil, 0, "", "a point that InfluxDB refuses"},
-		{"one point", badPoints, lines(1, 0), 1, 0, nil, 0, "", "unable to parse something"},
-		{"partial write", status(422, "partial write: field type conflict: input field \\\"n\\\" on measurement \\\"m\\\" is type float dropped=7"), lines(10), 7, 0, nil, 0, "", "field type conflict"},
-		{"too large", func(l []string, _ *http.Request) (int, map[string]string, string) {
-			if len(l) > 3 {
-				return http.StatusRequestEntityTooLarge, nil, ""
-			}
-			return http.StatusNoContent, nil, ""
-		}, lines(100), 0, 100, nil, 0, "", ""},
-		{"one point too large", status(413, "x"), lines(1), 1, 0, nil, 0, "", "413 Request Entity Too Large"},
-		{"busy", func([]string, *http.Request) (int, map[string]string, string) {
-			return http.StatusTooManyRequests, map[string]string{"Retry-After": "17"}, ""
-		}, lines(3), 0, 0, &unreachable, 17 * time.Second, "429 Too Many Requests", ""},
-		{"away until", func([]string, *http.Request) (int, map[string]string, string) {
-			return http.StatusServiceUnavailable, map[string]string{"Retry-After": epoch.Add(90 * time.Second).Format(http.TimeFormat)}, ""
-		}, lines(3), 0, 0, &unreachable, 90 * time.Second, "503", ""},
-		{"away for ever", func([]string, *http.Request) (int, map[string]string, string) {
-			return http.StatusServiceUnavailable, map[string]string{"Retry-After": "999999999"}, ""
-		}, lines(3), 0, 0, &unreachable, 10 * time.Minute, "503", ""},
-		{"broken", status(500, "engine on fire"), lines(3), 0, 0, &unreachable, 0,
-			"500 Internal Server Error: engine on fire", ""},
-		{"gateway", status(502, ""), lines(3), 0, 0, &unreachable, 0, "502", ""},
-		{"no token", status(401, "unauthorized access"), lines(3), 0, 0, &refused, 0,
-			"401 Unauthorized: unauthorized access", ""},
-		{"not allowed", status(403, "no"), lines(3), 0, 0, &refused, 0, "403", ""},
-		{"no bucket", status(404, `bucket "netsketch" not found`), lines(3), 0, 0, &refused, 0,
-			`bucket "netsketch" not found`, ""},
-		{"elsewhere", func([]string, *http.Request) (int, map[string]string, string) {
-			return http.StatusFound, map[string]string{"Location": "/login"}, ""
-		}, lines(3), 0, 0, &refused, 0, "302", ""},
-		{"a web page", func([]string, *http.Request) (int, map[string]string, string) {
-			return 200, map[string]string{"Content-Type": "text/html; charset=utf-8"}, "<html>log in</html>"
-		}, lines(3), 0, 0, &unreachable, 0, "the server answered with a web page", ""},
-		{"endless answer", func([]string, *http.Request) (int, map[string]string, string) {
-			return 500, nil, strings.Repeat("x", 1<<20)
-		}, lines(3), 0, 0, &unreachable, 0, "xxx…", ""},
+		{"valid", nil, lines(10), 0, 10, ""},
+		{"some invalid, 1.8", version1, lines(100, 0, 41, 99), 3, 97, "m,flow=99BAD: 400 Bad Request: unable to parse"},
+		{"some invalid, 2", version2, lines(100, 0, 41, 98), 3, 97, "m,flow=98BAD: 400 Bad Request: unable to parse"},
+		{"some invalid, 3", version3, lines(100, 0, 41, 99), 3, 97, "invalid column type for column 'n'"},
+		{"partial write as 201", created, lines(100, 5), 1, 99, "m,flow=5BAD: 201 Created: failed to parse line"},
+		{"all invalid", version1, lines(4, 0, 1, 2, 3), 4, 0, "m,flow=3BAD"},
+		{"one invalid", version2, lines(1, 0), 1, 0, "m,flow=0BAD"},
+		{"counted partial write", conflict, lines(10), 7, 0, "422 Unprocessable Entity: failure writing"},
+		{"counted too high", conflict, lines(2), 2, 0, "already exists as type integer"},
+		{"too large", smallest(3), lines(100), 0, 100, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -189,28 +173,18 @@ func TestDeliver(t *testing.T) {
 			d.set(tt.answer)
 			var log bytes.Buffer
 			w := newTestWriter(t, d, &log)
-			w.now = func() time.Time { return epoch }
-			dropped, err := w.deliver(t.Context(), tt.lines)
-			switch as := tt.as.(type) {
-			case nil:
-				if err != nil {
-					t.Fatal(err)
-				}
-			case **unreachableError:
-				if !errors.As(err, as) || (*as).after != tt.after || !strings.Contains(err.Error(), tt.message) {
-					t.Fatalf("got %#v: %v", err, err)
-				}
-			case **refusedError:
-				if !errors.As(err, as) || !strings.Contains(err.Error(), tt.message) {
-					t.Fatalf("got %#v: %v", err, err)
-				}
+			got, failed := w.deliver(t.Context(), tt.lines)
+			if failed != nil {
+				t.Fatal(failed)
 			}
-			if dropped != tt.dropped || len(d.lines()) != tt.written {
-				t.Errorf("%d dropped and %d written, want %d and %d", dropped, len(d.lines()), tt.dropped, tt.written)
+			if got.points != tt.dropped || len(d.lines()) != tt.written {
+				t.Errorf("%d dropped and %d written, want %d and %d", got.points, len(d.lines()), tt.dropped, tt.written)
 			}
-			if got := log.String(); tt.log == "" && got != "" ||
-				!strings.Contains(strings.ReplaceAll(got, `\`, ""), tt.log) {
-				t.Errorf("log %q, want %q", got, tt.log)
+			if !strings.Contains(got.reason, tt.reason) || (got.reason == "") != (tt.reason == "") {
+				t.Errorf("reason %q, want %q", got.reason, tt.reason)
+			}
+			if logged := strings.Count(log.String(), "InfluxDB rejects points"); logged != min(tt.dropped, 1) {
+				t.Errorf("%d lines in the log:\n%s", logged, &log)
 			}
 			if strings.Contains(log.String(), "token") {
 				t.Error("the token is in the log")
@@ -219,19 +193,119 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
+// Every other answer keeps all points, and the state has a status other than up and the reason.
+// When InfluxDB answers again, all points are delivered.
+func TestAnswersThatKeepPoints(t *testing.T) {
+	answer := func(code int, contentType, body string, header ...string) func() (int, map[string]string, string) {
+		h := map[string]string{"Content-Type": contentType}
+		for i := 0; i < len(header); i += 2 {
+			h[header[i]] = header[i+1]
+		}
+		return func() (int, map[string]string, string) { return code, h, body }
+	}
+	const html, js, text = "text/html; charset=utf-8", "application/json", "text/plain; charset=utf-8"
+	page := "<html><head><style>p {color: red}</style><title>Sign in</title></head><body><p>Portal</p></body></html>"
+	tests := []struct {
+		name   string
+		answer func() (int, map[string]string, string)
+		status outputs.Status
+		reason string
+	}{
+		{"login page", answer(200, html, page), outputs.Down, "not an answer of InfluxDB"},
+		{"other JSON", answer(200, js, `{"status":"ok"}`), outputs.Down, `200 OK: {"status":"ok"}`},
+		{"200 in InfluxDB's form", answer(200, js, `{"error":"timeout"}`), outputs.Refused, "200 OK: timeout"},
+		{"empty 200", answer(200, text, ""), outputs.Down, "check url and the proxies on the way: 200 OK"},
+		{"201", answer(201, js, `{"id":7}`), outputs.Down, "201 Created"},
+		{"202", answer(202, text, "queued"), outputs.Down, "202 Accepted: queued"},
+		{"redirect", answer(302, html, page, "Location", "/login?ticket=1"), outputs.Down, "302 Found: redirect to /login Sign"},
+		{"a proxy's 400", answer(400, html, page), outputs.Down, "400 Bad Request: Sign in Portal"},
+		{"TLS port", answer(400, text, "Client sent an HTTP request to an HTTPS server."), outputs.Down, "an HTTPS server"},
+		{"400 of another API", answer(400, js, `{"error":{"code":7,"message":"unable to parse 'x'"}}`), outputs.Down,
+			"not an answer of InfluxDB"},
+		{"text that quotes a line error", answer(400, text, "partial write: dropped=3"), outputs.Down, "partial write"},
+		{"other 400 of 1.8", answer(400, js, `{"error":"bucket is required"}`), outputs.Refused, "bucket is required"},
+		{"other 400 of 2", answer(400, js, `{"code":"invalid","message":"gzip: invalid header"}`), outputs.Refused,
+			"400 Bad Request: gzip: invalid header"},
+		{"other 422", answer(422, js, `{"code":"unprocessable entity","message":"schema"}`), outputs.Refused, "schema"},
+		{"no token", answer(401, js, `{"code":"unauthorized","message":"unauthorized access"}`), outputs.Refused,
+			"401 Unauthorized: unauthorized access"},
+		{"not permitted", answer(403, html, page), outputs.Refused, "403 Forbidden: Sign in"},
+		{"no bucket", answer(404, js, `{"error":"database not found: \"x\""}`), outputs.Refused, `database not found: "x"`},
+		{"another path", answer(404, text, "404 page not found"), outputs.Refused, "not an answer of InfluxDB"},
+		{"method", answer(405, text, "Method Not Allowed"), outputs.Down, "405 Method Not Allowed"},
+		{"proxy login", answer(407, html, page), outputs.Refused, "407 Proxy Authentication Required"},
+		{"timeout of a proxy", answer(408, html, page), outputs.Down, "408 Request Timeout"},
+		{"too large for one point", answer(413, html, page), outputs.Refused, "a single point of "},
+		{"too large for one point, InfluxDB", answer(413, js, `{"error":"Request Entity Too Large"}`), outputs.Refused,
+			"raise the limit of the server or proxy: 413"},
+		{"teapot", answer(418, text, "short and stout"), outputs.Down, "short and stout"},
+		{"busy", answer(429, js, `{"code":"too many requests","message":"slow down"}`), outputs.Down, "429 Too Many"},
+		{"server error", answer(500, js, `{"error":"engine: partial write"}`), outputs.Down, "500 Internal Server Error"},
+		{"gateway", answer(502, html, page), outputs.Down, "502 Bad Gateway: Sign in Portal"},
+		{"not available", answer(503, text, ""), outputs.Down, "503 Service Unavailable"},
+		{"gateway timeout", answer(504, html, page), outputs.Down, "504 Gateway Timeout"},
+		{"long garbage", answer(499, text, strings.Repeat("\xff<", 5<<20)), outputs.Down, "499"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDatabase(t)
+			d.set(func([]string, *http.Request) (int, map[string]string, string) { return tt.answer() })
+			s := newStore(t)
+			o := run(t, s, spoolConfig(t, d.URL), nil)
+			publish(t, s, epoch, flows(20, 0))
+			<-o.pauses
+			<-o.pauses
+			st := o.State()
+			if st.Status != tt.status || !strings.Contains(st.LastError, tt.reason) || strings.Contains(st.LastError, "color") {
+				t.Errorf("status %s with error %q, want %s with %q", st.Status, st.LastError, tt.status, tt.reason)
+			}
+			if st.Sent != 0 || st.Dropped != 0 || st.Queued != 20 {
+				t.Errorf("%+v", st)
+			}
+			d.set(nil)
+			if st := o.drained(20); st.Sent != 20 || st.LastError != "" || len(d.lines()) != 20 {
+				t.Errorf("afterwards: %+v, %d lines", st, len(d.lines()))
+			}
+		})
+	}
+}
+
+// The text of an answer in the state has at most one line and no part of an address but its path.
+func TestAnswerText(t *testing.T) {
+	long := newAnswer(500, http.Header{}, []byte(strings.Repeat("x\n", 2000)))
+	if got := long.Error(); len(got) > 600 || strings.Contains(got, "\n") || !strings.HasSuffix(got, "…") {
+		t.Errorf("got %q", got)
+	}
+	away := newAnswer(307, http.Header{"Location": {"https://login.example/x?token=secret"}}, nil)
+	if got := away.Error(); !strings.HasSuffix(got, "307 Temporary Redirect: redirect to https://login.example/x") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestRetryAfterHeader(t *testing.T) {
+	for value, want := range map[string]time.Duration{
+		"17": 17 * time.Second, "999999999": 10 * time.Minute, "-5": 0, "": 0, "soon": 0,
+		epoch.Add(90 * time.Second).Format(http.TimeFormat): 90 * time.Second,
+		epoch.Add(-time.Hour).Format(http.TimeFormat):       0,
+	} {
+		if got := retryAfter(http.Header{"Retry-After": {value}}, epoch); got != want {
+			t.Errorf("%q: %v, want %v", value, got, want)
+		}
+	}
+}
+
 func TestDeliverUnreachable(t *testing.T) {
 	d := newDatabase(t)
 	d.Close()
 	w := newTestWriter(t, d, io.Discard)
-	var unreachable *unreachableError
-	if _, err := w.deliver(t.Context(), lines(1)); !errors.As(err, &unreachable) ||
-		!strings.Contains(err.Error(), "refused") {
-		t.Error(err)
+	if _, failed := w.deliver(t.Context(), lines(1)); failed == nil || failed.status != outputs.Down ||
+		!strings.Contains(failed.Error(), "connection refused") {
+		t.Error(failed)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.deliver(ctx, lines(1)); !errors.As(err, &unreachable) {
-		t.Error(err)
+	if _, failed := w.deliver(ctx, lines(1)); failed == nil || failed.status != outputs.Down {
+		t.Error(failed)
 	}
 }
 
