@@ -114,9 +114,8 @@ type Device struct {
 	Role Role `yaml:"role" oneof:"edge transit"`
 	// Mode is primary, or backup to only observe the switch.
 	Mode Mode `yaml:"mode" default:"primary" oneof:"primary backup"`
-	// ElectionID is the bid to be primary, 128 bits as LOW or HIGH:LOW; the highest bid wins. If
-	// not given, it is 1, and a controller that already bids 1 remains primary until it
-	// disconnects.
+	// ElectionID is the bid to be primary, 128 bits as LOW or HIGH:LOW; the highest bid wins. While
+	// another controller uses it, the collector is a backup. If not given, it is 1.
 	ElectionID ElectionID `yaml:"election-id"`
 	// P4RuntimeRole is the P4Runtime role name; empty is the default role, with full access.
 	P4RuntimeRole string `yaml:"p4runtime-role"`

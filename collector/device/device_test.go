@@ -236,7 +236,7 @@ func TestPipelineRefused(t *testing.T) {
 
 func TestMastershipLostAndRegained(t *testing.T) {
 	d, sw, log := start(t, nil)
-	ready(t, d)
+	before := ready(t, d)
 	if err := sw.Demote(); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,13 @@ func TestMastershipLostAndRegained(t *testing.T) {
 	if err := sw.Promote(); err != nil {
 		t.Fatal(err)
 	}
-	ready(t, d)
+	if inc := ready(t, d); inc.ID == before.ID || inc.Clean {
+		t.Errorf("incarnation %+v after %+v: another controller may have changed the banks", inc, before)
+	}
+	testkit.Until(t, "two lines in the log", func() bool { return strings.Count(log.String(), "session is up") == 2 })
+	if n := strings.Count(log.String(), "pushed=true"); n != 1 || sw.Pushes() != 1 {
+		t.Errorf("%d lines about a push, %d pushes:\n%s", n, sw.Pushes(), log)
+	}
 }
 
 func TestKeepUsesTheProgramOnTheSwitch(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // contents identifies the period in which the registers keep their contents.
 type contents struct {
 	banks.Incarnation
-	session uint64 // number of the P4Runtime session
+	term uint64 // in which the collector is the primary controller
 }
 
 // Measured reports whether the switch can be a source of epochs: a backup cannot, because only a
@@ -81,8 +81,8 @@ func (d *Device) Ready() (banks.Incarnation, error) {
 	if st.State != p4rt.Ready {
 		return banks.Incarnation{}, &p4rt.NotReadyError{Target: d.cfg.Session.Target, Status: st}
 	}
-	if st.Session != d.contents.session {
-		d.newSession(st)
+	if st.Term != d.contents.term {
+		d.newTerm(st)
 	}
 	if d.bindErr != nil {
 		return banks.Incarnation{}, d.bindErr
@@ -93,9 +93,10 @@ func (d *Device) Ready() (banks.Incarnation, error) {
 	return d.contents.Incarnation, nil
 }
 
-// newSession begins an incarnation for a new session. d.mu is held.
-func (d *Device) newSession(st p4rt.Status) {
-	d.contents = contents{banks.Incarnation{ID: d.contents.ID + 1, Clean: st.Pushed}, st.Session}
+// newTerm begins an incarnation: another controller may have changed the registers since. d.mu is
+// held.
+func (d *Device) newTerm(st p4rt.Status) {
+	d.contents = contents{banks.Incarnation{ID: d.contents.ID + 1, Clean: st.Pushed}, st.Term}
 	if d.cfg.Session.Program != nil {
 		return
 	}

@@ -75,7 +75,7 @@ func (d *Device) logChange(logged, st p4rt.Status) bool {
 	}
 	switch st.State {
 	case p4rt.Ready, p4rt.ReadOnly:
-		if logged.State == st.State && logged.Session == st.Session {
+		if logged.State == st.State && logged.Session == st.Session && logged.Term == st.Term {
 			return false
 		}
 		d.setLastError(reason)

@@ -27,7 +27,6 @@ func (c *Component) deviceConfig(d config.Device) (device.Config, error) {
 		Session: p4rt.Config{
 			Target: d.Address, DeviceID: d.DeviceID, Role: d.P4RuntimeRole, CallTimeout: d.Timeout,
 			ElectionID:     p4rt.ElectionID{High: d.ElectionID.High, Low: d.ElectionID.Low},
-			Yield:          d.ElectionID == (config.ElectionID{}),
 			ReadoutTimeout: c.replyTimeout(),
 			Reconcile: func(ctx context.Context, sw *p4rt.Client) error {
 				return c.deps.Intent.Reconcile(ctx,

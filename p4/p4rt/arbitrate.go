@@ -21,14 +21,14 @@ func (s *session) arbitrate() (step, error) {
 	return s.await, nil
 }
 
-// sendBid sends the MasterArbitrationUpdate. A Backup leaves the election id unset, which is not
-// {0,0}.
+// sendBid sends the MasterArbitrationUpdate. A Backup, and a session that yields, leave the
+// election id unset, which is not {0,0}.
 func (s *session) sendBid() error {
 	m := &p4v1.MasterArbitrationUpdate{DeviceId: s.c.cfg.DeviceID}
 	if s.c.cfg.Role != "" {
 		m.Role = &p4v1.Role{Name: s.c.cfg.Role}
 	}
-	if s.c.cfg.Mode == Primary {
+	if s.c.cfg.Mode == Primary && !s.yields {
 		m.ElectionId = s.bid.proto()
 	}
 	return s.send(s.ctx, &p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: m}})
@@ -49,19 +49,23 @@ func (s *session) await() (step, error) {
 	}
 }
 
-// rejected explains why a switch ended the stream instead of answering the bid. After an election
-// id that is in use the next session bids another one.
+// rejected explains why a switch ended the stream instead of answering the bid. If the election id
+// is in use, the next session yields: it is a backup until there is no primary. Only a client with
+// the default election id that was the primary before bids a higher one: the switch may not have
+// noticed yet that the client's earlier session has ended.
 func (s *session) rejected(err error) error {
 	switch status.Code(err) {
 	case codes.InvalidArgument:
 		used := s.bid
-		if s.c.cfg.Yield && !s.c.elected.Load() {
-			return fmt.Errorf("%s: another controller uses election id %v; this one waits until the other "+
-				"disconnects; configure a higher election id to take over: %w", s.c.cfg.Target, used, err)
+		switch {
+		case s.yields: // the switch accepts no stream without an election id
+			s.yields = false
+		case !s.c.cfg.claims && s.c.elected.Load():
+			s.bid = s.bid.Next()
+		default:
+			s.bid, s.yields = s.c.cfg.ElectionID, true
 		}
-		s.bid = s.bid.Next()
-		return fmt.Errorf("%s refused election id %v, which another controller uses; the next bid is %v: %w",
-			s.c.cfg.Target, used, s.bid, err)
+		return fmt.Errorf("%s refused election id %v, which another controller uses: %w", s.c.cfg.Target, used, err)
 	case codes.NotFound:
 		return fmt.Errorf("%s has no device %d (role %q): %w", s.c.cfg.Target, s.c.cfg.DeviceID, s.c.cfg.Role, err)
 	}
@@ -97,6 +101,9 @@ func (s *session) judge() (step, error) {
 	case code == codes.NotFound:
 		s.setDemoted()
 		return s.bidAgain(highest)
+	case code == codes.AlreadyExists && s.yields:
+		return s.standby(fmt.Errorf("%w: another controller uses election id %v, and this one remains a backup "+
+			"until that disconnects; give each controller an election id of its own", ErrNotPrimary, s.bid)), nil
 	case code == codes.AlreadyExists:
 		return s.standby(fmt.Errorf("%w: another controller was elected with %v", ErrNotPrimary, highest)), nil
 	default:
@@ -111,6 +118,7 @@ func (s *session) bidAgain(highest ElectionID) (step, error) {
 	if highest.Compare(s.bid) > 0 {
 		s.bid = highest
 	}
+	s.yields = false
 	s.log.Info("there is no primary; sending a bid", "election-id", s.bid)
 	wait, stop := s.c.cfg.Clock.After(rand.N(max(s.c.cfg.Backoff.Min/2, 1)))
 	defer stop()
@@ -183,6 +191,7 @@ func (s *session) setPrimary() {
 	defer s.mu.Unlock()
 	s.c.elected.Store(true)
 	s.primary, s.demote = context.WithCancel(s.ctx)
+	s.c.setStatus(func(st *Status) { st.Term, st.Pushed = st.Term+1, false })
 }
 
 func (s *session) setDemoted() {

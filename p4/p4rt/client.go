@@ -62,15 +62,20 @@ func (c *Client) Close() error {
 // supervise runs one session after another until ctx ends.
 func (c *Client) supervise(ctx context.Context) {
 	defer close(c.done)
-	bid := c.cfg.ElectionID
+	bid, yields := c.cfg.ElectionID, false
 	waits := c.cfg.Backoff.waits()
 	for n := uint64(1); ; n++ {
-		s := &session{c: c, bid: bid, number: n, log: c.cfg.Logger.With("target", c.cfg.Target, "device-id",
-			c.cfg.DeviceID)}
+		s := &session{c: c, bid: bid, yields: yields, number: n,
+			log: c.cfg.Logger.With("target", c.cfg.Target, "device-id", c.cfg.DeviceID)}
 		err := s.run(ctx)
-		bid = s.bid
+		begins := s.yields && !yields
+		bid, yields = s.bid, s.yields
 		if ctx.Err() != nil {
 			break
+		}
+		if begins {
+			s.log.Info("the election id is in use; the next session is a backup", "error", err)
+			continue
 		}
 		if s.settled {
 			c.stats.sessionsLost.Add(1) // a session that was never usable is not lost

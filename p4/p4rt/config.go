@@ -64,16 +64,13 @@ type Clock interface {
 // Config names the switch and how to drive it. Target and DeviceID are required; other zero values
 // stand for the default.
 type Config struct {
-	Target     string     // host:port, or any gRPC target
-	DeviceID   uint64     // P4Runtime's number of the switch, not 0
-	Mode       Mode       //
-	ElectionID ElectionID // first bid of a Primary; zero stands for 1
-	// if another controller has the election id, wait until it disconnects instead of bidding
-	// higher
-	Yield   bool
-	Role    string      // "": the default role, without restrictions
-	TLS     *tls.Config // nil: plaintext; mutual TLS if it has a certificate
-	Program *Program    // nil: the pipeline on the switch is kept and its P4Info read
+	Target     string      // host:port, or any gRPC target
+	DeviceID   uint64      // P4Runtime's number of the switch, not 0
+	Mode       Mode        //
+	ElectionID ElectionID  // first bid of a Primary; zero stands for 1
+	Role       string      // "": the default role, without restrictions
+	TLS        *tls.Config // nil: plaintext; mutual TLS if it has a certificate
+	Program    *Program    // nil: the pipeline on the switch is kept and its P4Info read
 
 	CallTimeout     time.Duration // each unary call, default 10 s
 	PipelineTimeout time.Duration // pushing a pipeline, default 60 s
@@ -94,6 +91,8 @@ type Config struct {
 
 	Logger *slog.Logger // nil disables logging
 	Clock  Clock        // nil: the wall clock
+
+	claims bool // ElectionID was given: no other one is bid while it is in use
 }
 
 // withDefaults checks the configuration and fills in defaults.
@@ -105,7 +104,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("p4rt %s: device id 0 is not valid in P4Runtime; configure the device id of the switch",
 			c.Target)
 	}
-	if c.Mode == Primary && c.ElectionID == (ElectionID{}) {
+	c.claims = c.ElectionID != (ElectionID{})
+	if c.Mode == Primary && !c.claims {
 		c.ElectionID = ElectionID{Low: 1}
 	}
 	if c.Program != nil {

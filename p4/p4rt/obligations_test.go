@@ -92,39 +92,53 @@ func TestObligation02Election(t *testing.T) {
 			t.Errorf("bid %v, below the highest", st.Bid)
 		}
 	})
-	t.Run("id in use", func(t *testing.T) {
-		s := startSwitch(t)
-		a := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"),
-			ElectionID: p4rt.ElectionID{Low: 5}})
-		waitReady(t, a)
-		b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"),
-			ElectionID: p4rt.ElectionID{Low: 5}})
-		st := waitState(t, b, p4rt.Down)
-		if status.Code(st.Reason) != codes.InvalidArgument || !strings.Contains(st.Reason.Error(), "election id 5") {
-			t.Errorf("reason %v", st.Reason)
-		}
-		waitReady(t, b)
-		if got := b.Status().Bid; got != (p4rt.ElectionID{Low: 6}) {
-			t.Errorf("the next bid is %v", got)
-		}
-		waitState(t, a, p4rt.Standby)
-	})
-	t.Run("id in use is left to whoever has it", func(t *testing.T) {
-		s := startSwitch(t)
-		a := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), Yield: true})
-		waitReady(t, a)
-		b := dial(t, p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), Yield: true})
-		for range 3 {
-			if st := waitState(t, b, p4rt.Down); !strings.Contains(st.Reason.Error(),
-				"waits until the other disconnects") || st.Bid != (p4rt.ElectionID{Low: 1}) {
-				t.Errorf("reason %v, bid %v", st.Reason, st.Bid)
+	for name, id := range map[string]p4rt.ElectionID{"given id in use": {Low: 5}, "default id in use": {}} {
+		t.Run(name, func(t *testing.T) {
+			s := startSwitch(t)
+			cfg := p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"), ElectionID: id}
+			a := dial(t, cfg)
+			waitReady(t, a)
+			bid := a.Status().Bid
+			b := dial(t, cfg)
+			st := waitState(t, b, p4rt.Standby)
+			if !errors.Is(st.Reason, p4rt.ErrNotPrimary) ||
+				!strings.Contains(st.Reason.Error(), fmt.Sprintf("another controller uses election id %v", bid)) {
+				t.Errorf("reason %v", st.Reason)
 			}
-		}
-		if st := a.Status(); st.State != p4rt.Ready || b.Stats().SessionsLost != 0 {
-			t.Errorf("the first is %v, the second lost %d sessions that it never had", st.State, b.Stats().SessionsLost)
-		}
-		a.Close()
+			if st := a.Status(); st.State != p4rt.Ready || b.Stats().SessionsLost != 0 {
+				t.Errorf("the first is %v, the second lost %d sessions", st.State, b.Stats().SessionsLost)
+			}
+			for _, m := range arbitrations(s) {
+				if e := m.GetElectionId(); e != nil && e.GetLow() != bid.Low {
+					t.Errorf("bid %v; only %v is configured", e, bid)
+				}
+			}
+			a.Close()
+			waitReady(t, b)
+			if got := b.Status().Bid; got != bid {
+				t.Errorf("bid %v as the only controller, want %v", got, bid)
+			}
+		})
+	}
+	t.Run("given id taken while the session is down", func(t *testing.T) {
+		clock := newFakeClock()
+		s := startSwitch(t)
+		cfg := p4rt.Config{Target: s.addr, DeviceID: 1, Program: program(t, "forwarding"),
+			ElectionID: p4rt.ElectionID{Low: 5}, Clock: clock, Backoff: p4rt.Backoff{Min: time.Second, Max: time.Second}}
+		a := dial(t, cfg)
+		waitReady(t, a)
+		s.rpc.Stop()
+		waitState(t, a, p4rt.Down)
+		<-clock.waited
+		s.listen(t)
+		cfg.Clock, cfg.Backoff = nil, p4rt.Backoff{}
+		b := dial(t, cfg)
 		waitReady(t, b)
+		clock.advance(time.Second)
+		waitState(t, a, p4rt.Standby)
+		if st := b.Status(); st.State != p4rt.Ready || st.Bid.Low != 5 {
+			t.Errorf("the new primary is %v with bid %v", st.State, st.Bid)
+		}
 	})
 	t.Run("a lower id is accepted", func(t *testing.T) {
 		s := startSwitch(t)

@@ -37,6 +37,7 @@ type session struct {
 	log     *slog.Logger
 	number  uint64
 	bid     ElectionID
+	yields  bool   // sends no bid while there is a primary: another controller uses the election id
 	version string // of P4Runtime at the switch
 	settled bool   // reached a state that lasts
 	refused error  // desired entries that were refused
@@ -182,7 +183,7 @@ func (s *session) enter(state State) {
 			return // it has ended
 		}
 		if st.Session != s.number {
-			st.Pushed, st.Highest = false, ElectionID{}
+			st.Highest = ElectionID{}
 		}
 		st.State, st.Session, st.Bid = state, s.number, s.bid
 		if state != Standby {

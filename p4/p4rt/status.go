@@ -45,7 +45,8 @@ type Status struct {
 	Bid     ElectionID // of a Primary
 	Highest ElectionID // highest election id that the switch reported
 	Version string     // P4Runtime version of the switch; "1.0" for a switch without the Capabilities call
-	Pushed  bool       // this session pushed the pipeline: the switch's state was cleared
+	Term    uint64     // number of times that the client became the primary
+	Pushed  bool       // the pipeline was pushed in this term: the switch's state was cleared
 }
 
 // Status returns the status of the session.
