@@ -290,6 +290,12 @@ func TestValidate(t *testing.T) {
 			t.Values[3] = table.Float64s("state/share",
 				[]float64{0, 1, 1.001})
 		}), "state/share: 1.001 is outside of 0"},
+		{"not a number", change(func(t *table.Table) {
+			t.Values[3] = table.Float64s("state/share", []float64{0, math.NaN(), 0})
+		}), "state/share: NaN is not a finite number"},
+		{"infinity", change(func(t *table.Table) {
+			t.Values[3] = table.Float64s("state/share", []float64{0, math.Inf(-1), 0})
+		}), "state/share: -Inf is not a finite number"},
 		{"pattern", change(func(t *table.Table) {
 			t.Keys[1] = table.Strings("dimension", []string{"src", "src dst", "dst"})
 		}), `dimension: "src dst" does not match the pattern`},
@@ -322,7 +328,7 @@ func TestValidate(t *testing.T) {
 	nulls, _ := table.Uint64s("state/rank", []uint64{1, 0, 3}).WithNulls([]uint64{2})
 	if err := s.Validate(change(func(t *table.Table) {
 		t.Values[1] = nulls
-		t.Values[3] = table.Float64s("state/share", []float64{0, 1.0000001, 0.5})
+		t.Values[3], _ = table.Float64s("state/share", []float64{0, 1.0000001, math.NaN()}).WithNulls([]uint64{4})
 	})); err != nil {
 		t.Error(err)
 	}

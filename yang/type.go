@@ -318,7 +318,7 @@ func (t *Type) CheckText(s string) error {
 		return t.checkUint(v)
 	case t.Base == Decimal64:
 		v, err := strconv.ParseFloat(s, 64)
-		if err != nil || strings.ContainsAny(s, "eExXpPnN_") {
+		if err != nil || strings.ContainsAny(s, "eExXpP_") {
 			return errors.New("is not a decimal64")
 		}
 		return t.checkFloat(v)
@@ -400,7 +400,12 @@ func (t *Type) checkInt(v int64) error {
 	return nil
 }
 
+// checkFloat is the only rule for decimals, of results, of the collector's own tables and of
+// devices.
 func (t *Type) checkFloat(v float64) error {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return errors.New("is not a finite number; a row without a value has null")
+	}
 	if t.Base == Union {
 		return t.checkMembers(func(m *Type) error { return m.checkFloat(v) })
 	}

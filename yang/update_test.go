@@ -5,6 +5,7 @@ package yang
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -44,7 +45,11 @@ func TestUpdateReader(t *testing.T) {
 	s := everything(t)
 	text := func(v string) *gpb.TypedValue { return &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: v}} }
 	number := func(v uint64) *gpb.TypedValue { return &gpb.TypedValue{Value: &gpb.TypedValue_UintVal{UintVal: v}} }
+	float := func(v float64) *gpb.TypedValue {
+		return &gpb.TypedValue{Value: &gpb.TypedValue_DoubleVal{DoubleVal: v}}
+	}
 	const eth = "/interfaces/interface[name=e1]"
+	const summary = "/univmon/summaries/summary[device=s1][dimension=src]"
 	for _, tt := range []struct {
 		path            string
 		val             *gpb.TypedValue
@@ -91,6 +96,10 @@ func TestUpdateReader(t *testing.T) {
 			"/lldp/config/enabled=true"},
 		{"", jsonValue(`{"openconfig-lldp:lldp":{"config":{"enabled":true}}}`), "! is not in the schema",
 			"/lldp/config/enabled=true"},
+		{summary + "/state/entropy", float(1.5), summary + "/state/entropy=1.5", ""},
+		{summary + "/state/entropy", float(math.NaN()), "! is not a finite number", ""},
+		{summary + "/state/entropy", float(math.Inf(1)), "! is not a finite number", ""},
+		{summary + "/state/entropy", jsonValue(`"-Infinity"`), "! is not a finite number", ""},
 		{"/lldp/interfaces/interface[name=e1]/neighbors/neighbor[id=1]/state/ttl", number(120),
 			"/lldp/interfaces/interface[name=e1]/neighbors/neighbor[id=1]/state/ttl=120", ""},
 	} {

@@ -149,7 +149,7 @@ func (c *Component) Start(ctx context.Context) error {
 	if c.deps.Launch == nil {
 		host, err := pluginhost.New(pluginhost.Options{
 			Logger: c.log, OnChange: func(pluginhost.Status) { c.deps.StatusChanged() },
-			Backoff: pluginhost.Backoff{Base: c.restart.Initial, Max: c.restart.Maximum},
+			Backoff: c.backoff(),
 		})
 		if err != nil {
 			return err

@@ -62,13 +62,11 @@ func (c *Component) startPlugin(ctx context.Context, cfg config.Plugin) {
 // retry starts plugins that did not start again, at the pace of restarts, until Stop. A plugin
 // whose configuration was refused is not retried: it starts when the file changes.
 func (c *Component) retry() {
-	wait := c.restart.Initial
+	delays := c.backoff().Delays()
 	for {
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(delays.NextBackOff()):
 		case <-c.ctx.Done():
-			timer.Stop()
 			return
 		}
 		c.mu.Lock()
@@ -80,10 +78,9 @@ func (c *Component) retry() {
 		}
 		c.mu.Unlock()
 		if len(due) == 0 {
-			wait = c.restart.Initial
+			delays.Reset()
 			continue
 		}
-		wait = min(2*wait, c.restart.Maximum)
 		if !c.changing.TryLock() {
 			continue // Reload or Stop is at work
 		}
@@ -95,6 +92,11 @@ func (c *Component) retry() {
 		c.changing.Unlock()
 		c.deps.SettingsChanged()
 	}
+}
+
+// backoff is the pace of restarts, of plugins that died and of those that did not start.
+func (c *Component) backoff() pluginhost.Backoff {
+	return pluginhost.Backoff{Base: c.restart.Initial, Max: c.restart.Maximum}
 }
 
 // launch starts a plugin, adds its modules to the schema and starts its worker.

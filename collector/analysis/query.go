@@ -34,17 +34,15 @@ var (
 	// ErrKeys: the query does not give exactly the keys of the list.
 	ErrKeys = errors.New("a query gives every key of its list")
 	// ErrNoRow: the plugin has no value for the row.
-	ErrNoRow = errors.New("the plugin has no such row")
-	// ErrAnswer: the plugin's answer is not valid.
-	ErrAnswer = errors.New("the plugin's answer is invalid")
+	ErrNoRow = errors.New("the plugin has no value for this row")
 )
 
 // QueryError is why a query has no answer.
 type QueryError struct {
 	List   string
-	Plugin string // empty if no plugin was asked
-	// Err wraps one of the reasons above, pluginhost.ErrNotRunning, pluginhost.ErrRefused with the
-	// plugin's reason, or context.DeadlineExceeded.
+	Plugin string // empty if no plugin received the query
+	// Err wraps one of the reasons above, an error of pluginhost.Instance.Query or
+	// pluginhost.ErrInvalidResults, or context.DeadlineExceeded.
 	Err error
 }
 
@@ -66,7 +64,8 @@ func (e *QueryError) GRPCStatus() *status.Status {
 		code codes.Code
 	}{
 		{ErrNoPublisher, codes.NotFound}, {ErrNotWatchable, codes.NotFound}, {ErrNoRow, codes.NotFound},
-		{ErrKeys, codes.InvalidArgument}, {pluginhost.ErrRefused, codes.FailedPrecondition},
+		{pluginhost.ErrNoCapability, codes.NotFound}, {ErrKeys, codes.InvalidArgument},
+		{pluginhost.ErrRefused, codes.FailedPrecondition},
 		{pluginhost.ErrNotRunning, codes.Unavailable}, {pluginhost.ErrStopped, codes.Unavailable},
 		{context.DeadlineExceeded, codes.DeadlineExceeded}, {context.Canceled, codes.Canceled},
 	} {
@@ -78,9 +77,9 @@ func (e *QueryError) GRPCStatus() *status.Status {
 	return status.New(code, e.Error())
 }
 
-// Query asks the plugin that publishes a watchable list for one row, from the epochs that it
-// analyzed last. The row need not be in the store, and the answer is not stored: the view has the
-// row alone.
+// Query requests one row of a watchable list from the plugin that publishes the list, from the
+// epochs that it analyzed last. The row need not be in the store, and the answer is not stored: the
+// view contains only this row.
 //
 // The target is a device's name, or empty or the store's default target for rows of the collector.
 // The list is a schema path as in table.Table.List; keys has a value for every key leaf, in YANG's
@@ -135,21 +134,17 @@ func (c *Component) checkRow(row sdk.RowKey) error {
 	return nil
 }
 
-// query asks the plugin for a row and makes a view of it.
+// query requests a row from the plugin and returns it as a view.
 func (p *plugin) query(ctx context.Context, row sdk.RowKey) (*store.View, error) {
 	tables, number, err := p.inst.Query(ctx, row)
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return nil, fmt.Errorf("no answer in time: %w", ctx.Err())
-	case errors.Is(err, pluginhost.ErrNoCapability):
-		return nil, ErrNotWatchable
-	case errors.Is(err, pluginhost.ErrInvalidResults):
-		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
-	case err != nil:
-		return nil, err
 	}
-	if err := p.validate(tables); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	if err == nil {
+		err = p.validate(tables)
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, t := range tables {
 		at := findRow(t.Table, row.Keys)
@@ -160,11 +155,7 @@ func (p *plugin) query(ctx context.Context, row sdk.RowKey) (*store.View, error)
 			Target: row.Target, Time: p.c.endOf(number), Epoch: number,
 			Tables: []store.Publication{{Table: t.Table.Slice(at, at+1), Replace: true}},
 		}
-		view, err := p.c.deps.Store.Preview(batch)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
-		}
-		return view, nil
+		return p.c.deps.Store.Preview(batch)
 	}
 	return nil, ErrNoRow
 }

@@ -5,6 +5,8 @@ package analysis
 import (
 	"context"
 	"errors"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +38,19 @@ func flowTable(t *testing.T, list string, flows ...string) sdk.TableResult {
 	}
 	return sdk.TableResult{Table: out}
 }
+
+// summary has the entropies of the dimensions of device s1.
+func summary(entropy ...float64) sdk.TableResult {
+	dimensions := []string{"src", "dst", "5-tuple"}[:len(entropy)]
+	device := slices.Repeat([]string{"s1"}, len(entropy))
+	return sdk.TableResult{Table: &table.Table{List: listSummaries,
+		Keys:   []table.Column{table.Strings("device", device), table.Strings("dimension", dimensions)},
+		Values: []table.Column{table.Float64s("state/entropy", entropy)},
+	}}
+}
+
+// nanSummary is the part of an error that names the cell of a summary.
+const nanSummary = listSummaries + "[device=s1][dimension=src]: state/entropy: NaN is not a finite number"
 
 func TestQuery(t *testing.T) {
 	r := newRig(t, nil, "fake")
@@ -97,7 +112,7 @@ func TestQueryErrors(t *testing.T) {
 			code: codes.NotFound, text: "nothing"},
 		"not watchable": {list: listSummaries, keys: map[string]string{"device": "s1", "dimension": "src"},
 			want: ErrNotWatchable, code: codes.NotFound},
-		"no queries": {want: ErrNotWatchable, code: codes.NotFound},
+		"no queries": {want: pluginhost.ErrNoCapability, code: codes.NotFound},
 		"a key is missing": {
 			keys: map[string]string{"device": "s1", "flow": "10.0.0.1"}, want: ErrKeys, code: codes.InvalidArgument,
 			text: "[device dimension flow]",
@@ -111,8 +126,13 @@ func TestQueryErrors(t *testing.T) {
 			query: answer(nil, errors.Join(pluginhost.ErrRefused, errors.New("flow is not an address"))),
 			want:  pluginhost.ErrRefused, code: codes.FailedPrecondition, text: "flow is not an address",
 		},
-		"invalid": {query: answer(nil, pluginhost.ErrInvalidResults), want: ErrAnswer, code: codes.Internal},
-		"no row":  {query: answer(nil, nil), want: ErrNoRow, code: codes.NotFound},
+		"invalid": {query: answer(nil, pluginhost.ErrInvalidResults), want: pluginhost.ErrInvalidResults,
+			code: codes.Internal},
+		"not a number": {
+			query: answer([]sdk.TableResult{summary(math.NaN())}, nil), want: pluginhost.ErrInvalidResults,
+			code: codes.Internal, text: "plugin fake: plugin sent invalid results: yang: " + nanSummary,
+		},
+		"no row": {query: answer(nil, nil), want: ErrNoRow, code: codes.NotFound},
 		"another row": {
 			query: answer([]sdk.TableResult{flowTable(t, listFlows, "10.0.0.9")}, nil), want: ErrNoRow,
 			code: codes.NotFound,

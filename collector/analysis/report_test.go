@@ -5,12 +5,42 @@ package analysis
 import (
 	"context"
 	"errors"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
+
+// A decimal that is no number loses the epoch of its plugin: the error names list, row and column,
+// and the store, from which gNMI and InfluxDB read, receives nothing.
+func TestDecimalsAreFinite(t *testing.T) {
+	r := newRig(t, nil, "fake")
+	for name, entropy := range map[string][]float64{"NaN": {1, math.NaN()}, "+Inf": {math.Inf(1)}, "-Inf": {0, math.Inf(-1)}} {
+		r.plugins["fake"].do(func(p *fakePlugin) {
+			p.analyze = func(context.Context, *sdk.Epoch) (*sdk.Results, error) {
+				return &sdk.Results{Tables: []sdk.TableResult{summary(entropy...)}}, nil
+			}
+		})
+		row := []string{"src", "dst"}[len(entropy)-1]
+		want := listSummaries + "[device=s1][dimension=" + row + "]: state/entropy: " + name + " is not a finite number"
+		rep := r.deliver().Wait()
+		if err := rep.Plugins[0].Err; !errors.Is(err, pluginhost.ErrInvalidResults) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", name, err, want)
+		}
+		if status := r.c.Status()[0]; status.Name != "fake" || !strings.Contains(status.LastError, want) {
+			t.Errorf("%s: status %+v, want %q as last error", name, status, want)
+		}
+		if n := r.store.Size("", listSummaries); n != 0 {
+			t.Errorf("%s: %d rows in the store", name, n)
+		}
+	}
+	if !strings.Contains(r.log.String(), "plugin=fake") {
+		t.Errorf("the log does not name the plugin:\n%s", r.log)
+	}
+}
 
 // A plugin that hangs does not delay the reports, and with them the collector's own state, by more
 // than reportLag epochs. Reports stay in order.

@@ -51,8 +51,8 @@ type Backoff struct {
 	FailedAfter int           // failures in a row after which the state is StateFailed; default 5
 }
 
-// delays returns the sequence of delays after the first restart.
-func (b Backoff) delays() *backoff.ExponentialBackOff {
+// Delays returns the sequence of delays after the first restart.
+func (b Backoff) Delays() *backoff.ExponentialBackOff {
 	d := &backoff.ExponentialBackOff{InitialInterval: b.Base, Multiplier: 2, MaxInterval: b.Max}
 	d.Reset()
 	return d

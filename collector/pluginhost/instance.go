@@ -140,7 +140,7 @@ func (i *Instance) settingsChanged(settings sdk.Settings) {
 // supervise restarts the plugin until Stop.
 func (i *Instance) supervise(s *session) {
 	defer close(i.stopped)
-	delays := i.host.opts.Backoff.delays()
+	delays := i.host.opts.Backoff.Delays()
 	failures, up := 0, time.Now()
 	for {
 		select {

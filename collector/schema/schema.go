@@ -8,6 +8,7 @@ package schema
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,20 +41,25 @@ type listKeys struct {
 // New compiles the modules.
 func New(modules []yang.Module) (*Registry, error) {
 	r := &Registry{}
-	return r, r.widen(modules)
+	return r, r.widen(modules, nil)
 }
 
 // Current returns the schema with all modules added so far.
 func (r *Registry) Current() *yang.Schema { return r.compiled.Load().schema }
 
-// widen adds modules. After an error the schema is unchanged.
-func (r *Registry) widen(modules []yang.Module) error {
+// widen adds modules, in which a plugin's lists must be. After an error the schema is unchanged.
+func (r *Registry) widen(modules []yang.Module, lists []sdk.List) error {
 	r.widening.Lock()
 	defer r.widening.Unlock()
-	all := append(append([]yang.Module(nil), r.modules...), modules...)
+	all := slices.Concat(r.modules, modules)
 	schema, err := yang.Load(all...)
 	if err != nil {
 		return err
+	}
+	for _, l := range lists {
+		if _, err := schema.List(l.Path); err != nil {
+			return fmt.Errorf("the plugin publishes %s: %w", l.Path, err)
+		}
 	}
 	c := &compiled{schema: schema, keys: map[string]listKeys{}, copies: map[string]map[string]string{}}
 	for _, l := range schema.Lists() {
@@ -109,17 +115,7 @@ func (r *Registry) Adopt(d sdk.Description) error {
 		}
 		modules = append(modules, bundled...)
 	}
-	if len(modules) > 0 {
-		if err := r.widen(modules); err != nil {
-			return err
-		}
-	}
-	for _, l := range d.Lists {
-		if _, err := r.Current().List(l.Path); err != nil {
-			return fmt.Errorf("the plugin publishes %s: %w", l.Path, err)
-		}
-	}
-	return nil
+	return r.widen(modules, d.Lists)
 }
 
 // Validate checks a table against the schema.

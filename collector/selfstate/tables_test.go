@@ -4,6 +4,7 @@ package selfstate
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +13,10 @@ import (
 	"github.com/openconfig/ygot/ygot"
 	"go.uber.org/goleak"
 
+	"github.com/netsketch/netsketch/collector/schema"
 	"github.com/netsketch/netsketch/collector/store"
+	chamelemon "github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
 )
 
@@ -81,6 +85,31 @@ func TestTablesOfTrees(t *testing.T) {
 			if keyed := len(p.Table.Keys) > 0; p.Replace != keyed {
 				t.Errorf("%s: Replace %v", p.Table.List, p.Replace)
 			}
+		}
+	}
+}
+
+// A decimal that is no number is refused by the schema, with its row and column, and is not left
+// out.
+func TestDecimalsAreFinite(t *testing.T) {
+	r, err := schema.New(yang.CollectorModules())
+	if err == nil {
+		err = r.Adopt(chamelemon.New().Describe())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f flattener
+	for value, refused := range map[float64]string{0.5: "", math.Inf(1): "+Inf", math.NaN(): "NaN"} {
+		got, err := f.publications("/netsketch-chamelemon:chamelemon/attention",
+			&bindings.Chamelemon_Attention{SampleRate: &value}, &bindings.Chamelemon_Attention{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = r.Validate(got[0].Table)
+		if want := "attention/state: sample-rate: " + refused + " is not a finite number"; refused == "" && err != nil ||
+			refused != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v: error %v, want %q", value, err, want)
 		}
 	}
 }

@@ -175,16 +175,8 @@ type FloatAppender struct {
 	v []float64
 }
 
-// Append adds a row with this value. An infinity or NaN, which decimal64 cannot represent, is added
-// as absent.
-func (a *FloatAppender) Append(v float64) {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		a.AppendNull()
-		return
-	}
-	a.v = append(a.v, v)
-	a.n++
-}
+// Append adds a row with this value. The schema refuses an infinity or NaN: append null instead.
+func (a *FloatAppender) Append(v float64) { a.v = append(a.v, v); a.n++ }
 
 // AppendNull adds a row that does not have the leaf.
 func (a *FloatAppender) AppendNull() { a.v = append(a.v, 0); a.null() }

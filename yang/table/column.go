@@ -5,7 +5,6 @@ package table
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -356,8 +355,7 @@ func (c Column) Slice(from, to int) Column {
 	return c
 }
 
-// Check reports whether the column is well-formed: a name, a kind, one value per row, finite
-// decimals.
+// Check reports whether the column is well-formed: a name, a kind, one value per row.
 func (c *Column) Check() error {
 	if c.Name == "" {
 		return errors.New("a column has no name")
@@ -373,12 +371,6 @@ func (c *Column) Check() error {
 		values = len(c.ints)
 	case Float64:
 		values = len(c.floats)
-		for r, f := range c.floats {
-			if (math.IsNaN(f) || math.IsInf(f, 0)) && !c.Null(r) {
-				return fmt.Errorf("column %s: row %d is %v, which decimal64 cannot represent; use a null instead",
-					c.Name, r, f)
-			}
-		}
 	case Bool:
 		values = len(c.bools)
 	case String:
