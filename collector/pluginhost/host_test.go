@@ -386,7 +386,7 @@ func TestFailedState(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	delays := Options{}.withDefaults().Backoff.delays()
+	delays := Options{}.withDefaults().Backoff.Delays()
 	var got []string
 	for range 10 {
 		got = append(got, delays.NextBackOff().String())
