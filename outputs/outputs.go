@@ -41,8 +41,8 @@ const (
 	Stopped Status = "stopped" // has ended
 )
 
-// State is the state of an output. The counters start with the output and count leaf updates for
-// gNMI and points for a database.
+// State is the state of an output. The counters count leaf updates for gNMI and points for a
+// database. They start with the output; Dropped includes what was dropped on disk before a restart.
 type State struct {
 	Status    Status
 	Sent      uint64 // delivered

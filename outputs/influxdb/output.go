@@ -51,7 +51,7 @@ type Output struct {
 	lastErr  string // of the request that failed last; empty after a delivery
 	lastDrop string // of the points that were dropped last
 	sent     uint64
-	dropped  uint64 // rejected by the database, or not accepted by the spool
+	dropped  uint64 // rejected by the database
 }
 
 // queued is a chunk in memory. While it is being sent it may be moved to the spool, so that a crash
@@ -245,10 +245,9 @@ func (o *Output) spill() {
 // toSpool needs mu held.
 func (o *Output) toSpool(c chunk) {
 	_, err := o.spool.Append(spool.Record{Time: c.time, Items: uint32(c.points), Data: []byte(c.lines)})
-	if err != nil {
-		o.dropped += uint64(c.points)
+	if err != nil && o.lastDrop != err.Error() {
 		o.lastDrop = err.Error()
-		o.logger.Error("points are lost because the spool does not accept them", "points", c.points, "error", err)
+		o.logger.Error("points are dropped because the spool does not accept them", "points", c.points, "error", err)
 	}
 }
 

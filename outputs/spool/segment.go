@@ -28,7 +28,8 @@ const (
 	headerBytes  = 16
 	recordHeader = 28
 	maxRecord    = 64 << 20
-	keepCorrupt  = 4 // damaged segments kept
+	smallSegment = 16 << 10 // a segment of this size is not too small
+	keepCorrupt  = 4        // damaged segments kept
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -36,8 +37,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // segment is one file. Guarded by Queue.mu.
 type segment struct {
 	path    string
-	file    *os.File
-	first   uint64 // number of its first record
+	file    *os.File // nil while it is closed: only the oldest and the newest segment are open
+	first   uint64   // number of its first record
 	records uint64
 	items   uint64
 	size    int64
@@ -48,6 +49,20 @@ type segment struct {
 	itemsRead uint64
 	nextSize  int64 // of the record that Next returned; 0 without one
 	nextItems uint32
+}
+
+func (s *segment) open() (err error) {
+	if s.file == nil {
+		s.file, err = os.OpenFile(s.path, os.O_RDWR, 0)
+	}
+	return err
+}
+
+func (s *segment) close() {
+	if s.file != nil {
+		s.file.Close()
+		s.file = nil
+	}
 }
 
 // count adds a record of the file.
@@ -89,6 +104,9 @@ func (e *errDamaged) Error() string { return fmt.Sprintf("at byte %d: %s", e.at,
 
 // read returns the record at an offset and its size in the file.
 func (s *segment) read(at int64) (Record, int64, error) {
+	if err := s.open(); err != nil {
+		return Record{}, 0, err
+	}
 	var h [recordHeader]byte
 	n, err := s.file.ReadAt(h[:], at)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -174,14 +192,14 @@ func (q *Queue) load() error {
 		case err == nil:
 		case !errors.As(err, &damage):
 			if s != nil {
-				s.file.Close()
+				s.close()
 			}
 			return err
 		case damage.torn && i == len(names)-1 && s != nil:
 			// The last write of a process that was killed.
 			q.opts.Logger.Info("spool drops an unfinished record at the end", "segment", path, "damage", damage)
 			if err := s.file.Truncate(s.size); err != nil {
-				s.file.Close()
+				s.close()
 				return err
 			}
 		default:
@@ -192,9 +210,9 @@ func (q *Queue) load() error {
 		if s == nil {
 			continue
 		}
+		s.close()
 		if n := len(q.segments); s.records == 0 || n > 0 && s.first < q.segments[n-1].first+q.segments[n-1].records {
 			// Empty, or with records that another segment has: not written by this package.
-			s.file.Close()
 			move := os.Remove
 			if s.records > 0 {
 				move = q.aside
@@ -288,11 +306,11 @@ func (q *Queue) salvage(path string, s *segment, damage *errDamaged) (*segment, 
 		if s.records > 0 {
 			good = make([]byte, s.size)
 			if _, err := s.file.ReadAt(good, 0); err != nil {
-				s.file.Close()
+				s.close()
 				return nil, err
 			}
 		}
-		s.file.Close()
+		s.close()
 	}
 	q.opts.Logger.Error("spool sets a damaged segment aside", "segment", path, "as", path+".corrupt", "damage", damage)
 	q.stats.Corrupt++
@@ -315,11 +333,11 @@ func (q *Queue) setAside(i int, err error) {
 	q.opts.Logger.Error("spool sets a damaged segment aside", "segment", s.path, "as", s.path+".corrupt", "error", err,
 		"items", lost)
 	q.stats.Corrupt++
-	s.file.Close()
+	s.close()
 	if err := q.aside(s.path); err != nil {
 		q.opts.Logger.Error("cannot set a spool segment aside", "segment", s.path, "error", err)
 	}
-	q.ackTo(s.first + s.records)
+	q.acked = s.first + s.records
 	q.segments = append(q.segments[:i], q.segments[i+1:]...)
 }
 

@@ -5,24 +5,24 @@
 //
 // A Queue is a directory of segment files. Append writes to the newest segment and Next reads from
 // the oldest. A segment whose records are all acknowledged is removed, so that an empty queue uses
-// no space. Beyond its bound the queue drops its oldest segment and counts the items in it. Every
-// record has a checksum.
+// no space. Beyond its bound, or on a full disk, the queue drops as many of its oldest segments as
+// the new record needs, and counts the items in them. A new segment begins when the newest one has
+// 1/16 of the queue, so that a dropped segment is a small part of it. Every record has a checksum.
 //
 // Durability: when Append returns, the operating system has the record, so a killed process loses
 // none. An fsync follows within SyncEvery or SyncBytes, whichever is first, which bounds the loss
 // at a power failure. Open drops a record that was cut at the very end. It sets a segment with
 // other damage aside as SEGMENT.corrupt, keeps the records before the damage, and continues.
-// Records that were delivered shortly before a crash may be delivered again.
+// Records that were delivered shortly before a crash may be delivered again. The counts of dropped
+// items continue after a restart.
 //
 // Concurrency: every method may be called from any goroutine. A lock file keeps a directory to one
 // process.
 package spool
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -45,8 +45,8 @@ type Options struct {
 	// MaxAge bounds the age of records by their Time; older ones are dropped and counted. 0 is no
 	// bound.
 	MaxAge time.Duration
-	// SegmentBytes is the size of a segment, which is the unit of dropping; 1/16 of MaxBytes if 0,
-	// at most 16 MiB.
+	// SegmentBytes bounds the size of a segment with more than one record; 1/16 of MaxBytes if 0,
+	// at most 1 MiB.
 	SegmentBytes int64
 	// SyncEvery is the longest time from Append to fsync; 200 ms if 0.
 	SyncEvery time.Duration
@@ -66,7 +66,7 @@ func (o *Options) defaults() {
 		o.MaxBytes = 1 << 30
 	}
 	if o.SegmentBytes <= 0 {
-		o.SegmentBytes = min(max(o.MaxBytes/16, 64<<10), 16<<20)
+		o.SegmentBytes = min(max(o.MaxBytes/16, smallSegment), 1<<20)
 	}
 	o.SegmentBytes = min(o.SegmentBytes, o.MaxBytes)
 	if o.SyncEvery <= 0 {
@@ -98,13 +98,13 @@ type Record struct {
 	Data []byte
 }
 
-// Stats counts the content of the queue, and the drops since it was opened.
+// Stats counts the content of the queue, and the drops since its directory was created.
 type Stats struct {
 	Records uint64 // not acknowledged, including one that was dropped after Next returned it
 	Items   uint64 // in these records
 	Bytes   int64  // on disk
 
-	DroppedSize    uint64 // items dropped because of MaxBytes or a full disk
+	DroppedSize    uint64 // items dropped, or not accepted, because of MaxBytes or a full disk
 	DroppedAge     uint64 // items older than MaxAge
 	DroppedCorrupt uint64 // items in segments that were set aside
 	Corrupt        uint64 // segments set aside
@@ -119,13 +119,15 @@ type Queue struct {
 	segments []*segment // oldest first; the last is written to
 	next     uint64     // number of the next record
 	acked    uint64     // records before this one are acknowledged
-	ackFile  *os.File
-	ackDirty bool
+	state    stateFile
 	stats    Stats // without Records, Items and Bytes, which Stats sums up
 	out      *outstanding
 	dirty    int64 // bytes since the last fsync
 	closed   bool
 	syncErr  error
+
+	unlogged uint64    // dropped items since the last log line about drops
+	logged   time.Time // the last log line about drops
 
 	stop chan struct{}
 	done chan struct{}
@@ -163,11 +165,14 @@ func (q *Queue) open() error {
 	if q.lock, err = lockFile(filepath.Join(q.opts.Dir, "lock")); err != nil {
 		return err
 	}
-	if q.ackFile, err = os.OpenFile(filepath.Join(q.opts.Dir, "acknowledged"), os.O_RDWR|os.O_CREATE,
-		0o600); err != nil {
+	if q.state, err = openState(filepath.Join(q.opts.Dir, "state")); err != nil {
 		return err
 	}
-	q.acked = readAck(q.ackFile)
+	q.acked = q.state.saved.Acked
+	q.stats = Stats{
+		DroppedSize: q.state.saved.DroppedSize, DroppedAge: q.state.saved.DroppedAge,
+		DroppedCorrupt: q.state.saved.DroppedCorrupt, Corrupt: q.state.saved.Corrupt,
+	}
 	if err := q.load(); err != nil {
 		return err
 	}
@@ -182,15 +187,16 @@ func (q *Queue) open() error {
 		q.acked = max(q.acked, q.segments[0].first)
 	}
 	q.removeAcked()
+	q.save()
 	return nil
 }
 
 func (q *Queue) release() {
 	for _, s := range q.segments {
-		s.file.Close()
+		s.close()
 	}
-	if q.ackFile != nil {
-		q.ackFile.Close()
+	if q.state.file != nil {
+		q.state.file.Close()
 	}
 	if q.lock != nil {
 		q.lock.Close() // releases the lock
@@ -199,31 +205,40 @@ func (q *Queue) release() {
 
 // Append adds a record at the end and returns its number; Seq is ignored. If the queue or the disk
 // is full, it drops the oldest records and counts them. After an error the record is not in the
-// queue.
+// queue, and counts as dropped.
 func (q *Queue) Append(r Record) (seq uint64, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return 0, ErrClosed
 	}
+	defer q.save()
+	if err := q.append(&r); err != nil {
+		q.stats.DroppedSize += uint64(r.Items)
+		return 0, fmt.Errorf("spool %s: %w", q.opts.Dir, err)
+	}
+	return r.Seq, nil
+}
+
+// append needs mu held.
+func (q *Queue) append(r *Record) error {
 	r.Seq = q.next
-	b := encode(r)
+	b := encode(*r)
 	n := int64(len(b))
 	if n+headerBytes > q.opts.MaxBytes || len(r.Data) > maxRecord {
-		return 0, fmt.Errorf("spool %s: %w: %d bytes of at most %d", q.opts.Dir, ErrTooLarge, n,
-			min(q.opts.MaxBytes, maxRecord))
+		return fmt.Errorf("%w: %d bytes of at most %d", ErrTooLarge, n, min(q.opts.MaxBytes, maxRecord))
 	}
 	q.dropOld()
 	for q.bytes()+n+headerBytes > q.opts.MaxBytes {
 		q.dropOldest(&q.stats.DroppedSize, "the spool is full")
 	}
 	for {
-		err := q.write(r, b)
+		err := q.write(*r, b)
 		if err == nil {
 			break
 		}
 		if !isFull(err) || len(q.segments) == 0 {
-			return 0, fmt.Errorf("spool %s: %w", q.opts.Dir, err)
+			return err
 		}
 		q.dropOldest(&q.stats.DroppedSize, "the disk is full")
 	}
@@ -231,7 +246,7 @@ func (q *Queue) Append(r Record) (seq uint64, err error) {
 	if q.dirty += n; q.dirty >= q.opts.SyncBytes {
 		_ = q.sync() // logged; the record is in the queue
 	}
-	return r.Seq, nil
+	return nil
 }
 
 // write appends an encoded record to the last segment, or to a new one.
@@ -240,9 +255,11 @@ func (q *Queue) write(r Record, b []byte) error {
 	if n := len(q.segments); n > 0 {
 		last = q.segments[n-1]
 	}
-	if last == nil || last.size+int64(len(b)) > q.opts.SegmentBytes && last.records > 0 {
+	limit := min(max(q.bytes()/16, smallSegment), q.opts.SegmentBytes)
+	if last == nil || last.size+int64(len(b)) > limit && last.records > 0 {
 		if last != nil {
 			_ = q.sync() // logged
+			last.close()
 		}
 		s, err := q.create(r.Seq)
 		if err != nil {
@@ -250,6 +267,9 @@ func (q *Queue) write(r Record, b []byte) error {
 		}
 		q.segments = append(q.segments, s)
 		last = s
+	}
+	if err := last.open(); err != nil {
+		return err
 	}
 	if _, err := q.opts.write(last.file, b, last.size); err != nil {
 		// Remove the partial record: with another one after it, it would count as damage.
@@ -274,6 +294,7 @@ func (q *Queue) Next() (Record, bool, error) {
 	if q.closed {
 		return Record{}, false, ErrClosed
 	}
+	defer q.save()
 	if q.out != nil {
 		*q.out.counter += q.out.items
 		q.out = nil
@@ -296,7 +317,7 @@ func (q *Queue) Next() (Record, bool, error) {
 		if q.tooOld(r.Time) {
 			q.stats.DroppedAge += uint64(r.Items)
 			s.skip(r, size)
-			q.ackTo(r.Seq + 1)
+			q.acked = r.Seq + 1
 			continue
 		}
 		s.nextSize, s.nextItems = size, r.Items
@@ -325,8 +346,9 @@ func (q *Queue) Ack(seq uint64) {
 	s.readAt += s.nextSize
 	s.itemsRead += uint64(s.nextItems)
 	s.nextSize = 0
-	q.ackTo(seq + 1)
+	q.acked = seq + 1
 	q.removeAcked()
+	q.save()
 }
 
 // Stats returns the counters.
@@ -380,11 +402,7 @@ func (q *Queue) sync() error {
 			q.dirty = 0
 		}
 	}
-	if q.ackDirty {
-		if e := q.ackFile.Sync(); e == nil {
-			q.ackDirty = false
-		}
-	}
+	q.state.sync()
 	if err != nil {
 		err = fmt.Errorf("spool %s: %w", q.opts.Dir, err)
 		if q.syncErr == nil {
@@ -435,12 +453,13 @@ func (q *Queue) dropOld() {
 // dropOldest removes the oldest segment and counts its items.
 func (q *Queue) dropOldest(counter *uint64, reason string) {
 	s := q.segments[0]
-	lost := q.lose(s, counter)
-	if lost > 0 {
-		q.opts.Logger.Warn("spool drops its oldest segment", "dir", q.opts.Dir, "reason", reason, "items", lost,
-			"bytes", s.size)
+	q.unlogged += q.lose(s, counter)
+	if now := q.opts.Now(); q.unlogged > 0 && now.Sub(q.logged) >= time.Minute {
+		q.opts.Logger.Warn("spool drops its oldest items", "dir", q.opts.Dir, "reason", reason, "items", q.unlogged)
+		q.unlogged, q.logged = 0, now
 	}
-	q.ackTo(s.first + s.records)
+	q.acked = s.first + s.records
+	q.save() // first: a crash in between neither loses the count nor keeps the segment
 	q.remove(0)
 }
 
@@ -461,7 +480,7 @@ func (q *Queue) remove(i int) {
 	if i == len(q.segments)-1 {
 		q.dirty = 0
 	}
-	s.file.Close()
+	s.close()
 	if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		q.opts.Logger.Error("cannot remove a spool segment", "segment", s.path, "error", err)
 	}
@@ -477,31 +496,4 @@ func (q *Queue) removeAcked() {
 		}
 		q.remove(0)
 	}
-}
-
-// ackTo records that all records before seq are acknowledged. The write is not synced at once:
-// after a crash some records are delivered again.
-func (q *Queue) ackTo(seq uint64) {
-	if seq <= q.acked {
-		return
-	}
-	q.acked = seq
-	var b [12]byte
-	binary.LittleEndian.PutUint64(b[:], seq)
-	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b[:8], castagnoli))
-	if _, err := q.ackFile.WriteAt(b[:], 0); err != nil {
-		q.opts.Logger.Warn("cannot save the spool's position; a restart would deliver records again", "dir", q.opts.Dir,
-			"error", err)
-		return
-	}
-	q.ackDirty = true
-}
-
-func readAck(f *os.File) uint64 {
-	var b [12]byte
-	if _, err := f.ReadAt(b[:], 0); err != nil || crc32.Checksum(b[:8],
-		castagnoli) != binary.LittleEndian.Uint32(b[8:]) {
-		return 0 // deliver all records again instead of losing some
-	}
-	return binary.LittleEndian.Uint64(b[:])
 }

@@ -57,8 +57,7 @@ func appendN(tb testing.TB, q *Queue, from, to uint64) {
 	}
 }
 
-// drain takes everything out, checks that each record is whole, and returns the
-// numbers.
+// drain takes all records out, checks that each one is whole, and returns their numbers.
 func drain(tb testing.TB, q *Queue) []uint64 {
 	tb.Helper()
 	var got []uint64
@@ -117,7 +116,7 @@ func TestOrderAcrossReopening(t *testing.T) {
 	if again, _, _ := q.Next(); again.Seq != r.Seq {
 		t.Errorf("Next moved on without Ack, to %d", again.Seq)
 	}
-	q.Ack(r.Seq + 1) // not the one that is out
+	q.Ack(r.Seq + 1) // not the outstanding one
 	if s := q.Stats(); s.Records != 63 {
 		t.Errorf("%+v", s)
 	}
@@ -138,7 +137,7 @@ func TestOrderAcrossReopening(t *testing.T) {
 		t.Errorf("%+v", want)
 	}
 	q.Close()
-	q = open(t, o) // numbers go on
+	q = open(t, o) // numbers continue
 	appendN(t, q, 120, 121)
 	wantRange(t, drain(t, q), 120, 121)
 }
@@ -173,8 +172,8 @@ func TestSizeBound(t *testing.T) {
 	}
 }
 
-// A record that was dropped while it was out is not acknowledged instead of another,
-// and counts as dropped only when it was not delivered.
+// Ack of a record that was dropped while it was outstanding acknowledges no other record. It counts
+// as dropped only if it was not delivered.
 func TestDropWhileOut(t *testing.T) {
 	for _, delivered := range []bool{true, false} {
 		q := open(t, Options{Dir: t.TempDir(), MaxBytes: 1000, SegmentBytes: 300})
@@ -257,7 +256,7 @@ func TestTruncation(t *testing.T) {
 		for n < 10 && ends[n+1] <= cut {
 			n++
 		}
-		if _, err := q.Append(record(n)); err != nil { // and goes on
+		if _, err := q.Append(record(n)); err != nil { // and continues
 			t.Fatal(err)
 		}
 		wantRange(t, drain(t, q), 0, n+1)
@@ -268,8 +267,8 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// A damaged byte anywhere costs at most the rest of its segment; the file is kept
-// under another name, and the queue goes on.
+// A damaged byte anywhere costs at most the rest of its segment; the file is kept under another
+// name, and the queue continues.
 func TestDamage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for round := range 40 {
@@ -332,7 +331,7 @@ func TestManyDamaged(t *testing.T) {
 	q.Close()
 	segs := segments(t, o.Dir)
 	for _, s := range segs[:20] {
-		if err := os.WriteFile(s, []byte("nonsense that is no segment"), 0o600); err != nil {
+		if err := os.WriteFile(s, []byte("this is not a segment"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -345,7 +344,9 @@ func TestManyDamaged(t *testing.T) {
 	}
 }
 
-func TestAcknowledgedFileDamaged(t *testing.T) {
+// The state file survives a write that was cut: the older slot counts. Without a valid slot the
+// records are delivered again instead of lost.
+func TestStateFileDamaged(t *testing.T) {
 	o := Options{Dir: t.TempDir()}
 	q := open(t, o)
 	appendN(t, q, 0, 10)
@@ -353,20 +354,67 @@ func TestAcknowledgedFileDamaged(t *testing.T) {
 		r, _, _ := q.Next()
 		q.Ack(r.Seq)
 	}
+	newest := q.state.saved.Generation % 2
 	q.Close()
-	if err := os.WriteFile(filepath.Join(o.Dir, "acknowledged"), []byte("xxxxxxxxxxxx"), 0o600); err != nil {
-		t.Fatal(err)
+	damage := func(slot uint64) {
+		t.Helper()
+		f, err := os.OpenFile(filepath.Join(o.Dir, "state"), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteAt([]byte("damage"), int64(slot)*slotDistance+3); err != nil {
+			t.Fatal(err)
+		}
 	}
-	wantRange(t, drain(t, open(t, o)), 0, 10) // again rather than not at all
+	damage(newest)
+	q = open(t, o)
+	if r, _, err := q.Next(); err != nil || r.Seq != 4 {
+		t.Errorf("record %d, error %v; expected the position before the last one", r.Seq, err)
+	}
+	q.Close()
+	damage(0)
+	damage(1)
+	wantRange(t, drain(t, open(t, o)), 0, 10)
 }
 
-func TestFullDisk(t *testing.T) {
-	// The disk has room for a number of bytes; a write beyond writes what fits.
-	var room int64 = 4000
-	o := Options{Dir: t.TempDir(), SegmentBytes: 1000}
-	o.write = func(f *os.File, b []byte, at int64) (int, error) {
+// The counts of dropped items continue after a restart, in order or by a crash.
+func TestCountsSurviveRestart(t *testing.T) {
+	now := start.Add(300 * time.Second)
+	o := Options{Dir: t.TempDir(), MaxBytes: 4000, SegmentBytes: 600, MaxAge: 150 * time.Second,
+		Now: func() time.Time { return now }}
+	q := open(t, o)
+	appendN(t, q, 200, 300)
+	if _, err := q.Append(Record{Items: 7, Data: make([]byte, 5000)}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("error %v", err)
+	}
+	now = now.Add(140 * time.Second)
+	if _, _, err := q.Next(); err != nil {
+		t.Fatal(err)
+	}
+	want := q.Stats()
+	if want.DroppedSize < 8 || want.DroppedAge == 0 {
+		t.Errorf("%+v", want)
+	}
+	crashed := o
+	crashed.Dir = t.TempDir()
+	if err := os.CopyFS(crashed.Dir, os.DirFS(o.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	q.Close()
+	for _, o := range []Options{o, crashed} {
+		if got := open(t, o).Stats(); got != want {
+			t.Errorf("%s: %+v, want %+v", o.Dir, got, want)
+		}
+	}
+}
+
+// fullDisk returns a write function of a disk that has room for a number of bytes of segments. A
+// write that does not fit writes what fits.
+func fullDisk(tb testing.TB, dir string, room *int64) func(*os.File, []byte, int64) (int, error) {
+	return func(f *os.File, b []byte, at int64) (int, error) {
 		var used int64
-		for _, s := range segments(t, o.Dir) {
+		for _, s := range segments(tb, dir) {
 			if s == f.Name() {
 				used += at
 				continue
@@ -377,54 +425,132 @@ func TestFullDisk(t *testing.T) {
 			}
 			used += info.Size()
 		}
-		if fits := room - used; fits < int64(len(b)) {
+		if fits := *room - used; fits < int64(len(b)) {
 			n, _ := f.WriteAt(b[:max(fits, 0)], at)
 			return n, &os.PathError{Op: "write", Path: f.Name(), Err: syscall.ENOSPC}
 		}
 		return f.WriteAt(b, at)
 	}
+}
+
+// On a full disk the newest records are kept, and use nearly all of the space. What is dropped is
+// counted; if nothing fits, Append returns the error, and the queue works again when there is room.
+func TestFullDisk(t *testing.T) {
+	room := int64(300 << 10)
+	o := Options{Dir: t.TempDir()}
+	o.write = fullDisk(t, o.Dir, &room)
 	q := open(t, o)
-	appendN(t, q, 0, 200)
-	s := q.Stats()
-	if s.DroppedSize == 0 || s.Bytes > room {
+	var items uint64
+	for i := range uint64(6000) {
+		appendN(t, q, i, i+1)
+		items += uint64(record(i).Items)
+		s := q.Stats()
+		if s.Bytes > room || s.Items+s.DroppedSize != items {
+			t.Fatalf("after %d records: %+v, %d items appended", i+1, s, items)
+		}
+		if s.DroppedSize > 0 && s.Bytes < room*9/10 {
+			t.Fatalf("after %d records: %d of %d bytes are used", i+1, s.Bytes, room)
+		}
+	}
+	if s := q.Stats(); s.DroppedSize == 0 {
 		t.Errorf("%+v", s)
 	}
 	got := drain(t, q)
-	wantRange(t, got, 200-uint64(len(got)), 200)
-	// No room at all: Append says so, and the queue works again when there is.
+	wantRange(t, got, 6000-uint64(len(got)), 6000)
 	room = 0
-	if _, err := q.Append(record(200)); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), o.Dir) {
+	before := q.Stats().DroppedSize
+	if _, err := q.Append(record(6000)); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), o.Dir) {
 		t.Error(err)
 	}
-	if n := len(segments(t, o.Dir)); n != 0 {
-		t.Errorf("%d segments are left", n)
+	if s := q.Stats(); s.DroppedSize != before+uint64(record(6000).Items) || len(segments(t, o.Dir)) != 0 {
+		t.Errorf("%+v, segments %v", s, segments(t, o.Dir))
 	}
 	room = 4000
-	appendN(t, q, 200, 210)
-	wantRange(t, drain(t, q), 200, 210)
+	appendN(t, q, 6000, 6010)
+	wantRange(t, drain(t, q), 6000, 6010)
 }
 
+// When the disk fills up by other files, the queue gives up as much as the new records need.
+func TestDiskFullOfOtherFiles(t *testing.T) {
+	room := int64(1 << 40)
+	o := Options{Dir: t.TempDir()}
+	o.write = fullDisk(t, o.Dir, &room)
+	q := open(t, o)
+	appendN(t, q, 0, 6000)
+	before := q.Stats()
+	room = before.Bytes // the disk is full
+	appendN(t, q, 6000, 6001)
+	if s := q.Stats(); s.DroppedSize == 0 || s.DroppedSize > before.Items/10 {
+		t.Errorf("%d of %d items were dropped for one record", s.DroppedSize, before.Items)
+	}
+	got := drain(t, q)
+	wantRange(t, got, 6001-uint64(len(got)), 6001)
+}
+
+// The same with a file system that is full.
 func TestRealFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	if err := exec.Command("mount", "-t", "tmpfs", "-o", "size=256k", "none", dir).Run(); err != nil {
-		t.Skipf("a file system of 256 KiB cannot be mounted here: %v", err)
+	const size = 4 << 20
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", size), "none",
+		dir).CombinedOutput(); err != nil {
+		t.Skipf("a file system of %d bytes cannot be mounted, which needs root: %v: %s", size, err, out)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := exec.Command("umount", dir).Run(); err != nil {
 			t.Error(err)
 		}
-	}()
-	q, err := Open(Options{Dir: filepath.Join(dir, "q"), SegmentBytes: 32 << 10})
-	if err != nil {
+	})
+	o := Options{Dir: filepath.Join(dir, "q")}
+	q := open(t, o)
+	large := func(i uint64) Record {
+		return Record{Time: start, Items: 10, Data: bytes.Repeat([]byte{byte(i)}, 10_000)}
+	}
+	const records = 1000
+	for i := range uint64(records) {
+		if _, err := q.Append(large(i)); err != nil {
+			t.Fatal(err)
+		}
+		if s := q.Stats(); s.DroppedSize > 0 && s.Bytes < size*8/10 {
+			t.Fatalf("after %d records: %d of %d bytes are used", i+1, s.Bytes, size)
+		}
+	}
+	want := q.Stats()
+	if want.Items+want.DroppedSize != 10*records || want.DroppedSize == 0 {
+		t.Errorf("%+v", want)
+	}
+	q.Close()
+	q = open(t, o) // on the full disk
+	if got := q.Stats(); got != want {
+		t.Errorf("%+v after a restart, %+v before", got, want)
+	}
+	for i := records - want.Records; i < records; i++ {
+		r, ok, err := q.Next()
+		if err != nil || !ok || r.Seq != i || !bytes.Equal(r.Data, large(i).Data) {
+			t.Fatalf("record %d, %v, error %v; expected %d", r.Seq, ok, err, i)
+		}
+		q.Ack(r.Seq)
+	}
+	if _, more, err := q.Next(); more || err != nil {
+		t.Errorf("a record after the newest, or error %v", err)
+	}
+}
+
+// A large queue has only the oldest and the newest segment open.
+func TestOpenFiles(t *testing.T) {
+	q := open(t, Options{Dir: t.TempDir(), SegmentBytes: 200})
+	appendN(t, q, 0, 300)
+	if _, _, err := q.Next(); err != nil {
 		t.Fatal(err)
 	}
-	defer q.Close()
-	appendN(t, q, 0, 10_000)
-	got := drain(t, q)
-	if s := q.Stats(); s.DroppedSize == 0 || len(got) == 0 {
-		t.Errorf("%d records, %+v", len(got), s)
+	files := 0
+	for _, s := range q.segments {
+		if s.file != nil {
+			files++
+		}
 	}
-	wantRange(t, got, 10_000-uint64(len(got)), 10_000)
+	if len(q.segments) < 100 || files != 2 {
+		t.Errorf("%d of %d segments are open", files, len(q.segments))
+	}
 }
 
 func TestLock(t *testing.T) {
@@ -450,7 +576,7 @@ func TestCannotOpen(t *testing.T) {
 	}
 }
 
-// child appends and acknowledges for ever, and says what it has done.
+// child appends and acknowledges until it is killed, and prints each step.
 func child(dir string) {
 	q, err := Open(Options{Dir: dir, SegmentBytes: 2000, SyncEvery: time.Millisecond})
 	if err != nil {
@@ -475,7 +601,7 @@ func child(dir string) {
 	}
 }
 
-// A process killed at any moment loses nothing that Append had returned for.
+// A process killed at any moment loses no record for which Append had returned.
 func TestKilled(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -528,7 +654,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Whatever is in the directory, the queue opens, and works.
+// The queue opens and works with any content of its directory.
 func FuzzOpen(f *testing.F) {
 	q, err := Open(Options{Dir: f.TempDir()})
 	if err != nil {
@@ -540,11 +666,11 @@ func FuzzOpen(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(whole, []byte("acknowledged"))
+	f.Add(whole, []byte("state"))
 	f.Add(whole[:50], []byte{})
-	f.Fuzz(func(t *testing.T, segment, ack []byte) {
+	f.Fuzz(func(t *testing.T, segment, state []byte) {
 		dir := t.TempDir()
-		for name, b := range map[string][]byte{segmentName(0): segment, segmentName(3): segment, "acknowledged": ack} {
+		for name, b := range map[string][]byte{segmentName(0): segment, segmentName(3): segment, "state": state} {
 			if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The state file: the position and the counters that survive a restart.
+
+package spool
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"os"
+)
+
+// position is the content of the state file.
+type position struct {
+	Generation uint64 // of this content; the newest valid one counts
+	Acked      uint64
+	// The counters of Stats with these names.
+	DroppedSize, DroppedAge, DroppedCorrupt, Corrupt uint64
+}
+
+// stateFile is a file with two slots that are written in turn, so that one is always valid. They
+// are written in place: this needs no space on a full disk.
+type stateFile struct {
+	file   *os.File
+	saved  position
+	dirty  bool // written since the last fsync
+	failed bool // the last write failed
+}
+
+const slotDistance = 4096
+
+// openState opens the file, or creates one, and reads the newest valid slot. Without one, all
+// records are delivered again instead of losing some.
+func openState(path string) (stateFile, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return stateFile{}, err
+	}
+	s := stateFile{file: f}
+	for slot := range int64(2) {
+		b := make([]byte, binary.Size(position{})+crc32.Size)
+		if _, err := f.ReadAt(b, slot*slotDistance); err != nil {
+			_, _ = f.WriteAt(b, slot*slotDistance) // reserves the space if there is some
+			continue
+		}
+		var p position
+		n, err := binary.Decode(b, binary.LittleEndian, &p)
+		if err == nil && binary.LittleEndian.Uint32(b[n:]) == crc32.Checksum(b[:n], castagnoli) &&
+			p.Generation >= s.saved.Generation {
+			s.saved = p
+		}
+	}
+	return s, nil
+}
+
+// save writes the position and the counters if they have changed. It does not sync: after a power
+// failure some records are delivered again.
+func (q *Queue) save() {
+	s := &q.state
+	p := position{
+		Generation: s.saved.Generation, Acked: q.acked,
+		DroppedSize: q.stats.DroppedSize, DroppedAge: q.stats.DroppedAge,
+		DroppedCorrupt: q.stats.DroppedCorrupt, Corrupt: q.stats.Corrupt,
+	}
+	if p == s.saved {
+		return
+	}
+	p.Generation++
+	b, err := binary.Append(nil, binary.LittleEndian, p)
+	if err == nil {
+		b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+		_, err = s.file.WriteAt(b, int64(p.Generation%2)*slotDistance)
+	}
+	if err != nil && !s.failed {
+		q.opts.Logger.Warn("cannot save the spool's position; a restart would deliver records again", "dir", q.opts.Dir,
+			"error", err)
+	}
+	if s.failed = err != nil; !s.failed {
+		s.saved, s.dirty = p, true
+	}
+}
+
+func (s *stateFile) sync() {
+	if s.dirty && s.file.Sync() == nil {
+		s.dirty = false
+	}
+}
