@@ -46,7 +46,8 @@ measurements. Figure 20 needs an idle machine; the others are the same on every 
 	}
 	cmd.Flags().StringVar(&f.figures, "figures", "all", "figures of the paper: 7, 8, 14 to 20, as in 7,8,14-20")
 	cmd.Flags().IntVar(&f.seeds, "seeds", 1, "number of runs of each point, each with other flows")
-	cmd.Flags().StringVar(&f.out, "out", "", "write charts (SVG), points (CSV) and a page for each figure to this directory")
+	cmd.Flags().
+		StringVar(&f.out, "out", "", "write charts (SVG), points (CSV) and a page for each figure to this directory")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print all points as JSON instead of the table")
 	cmd.Flags().IntVar(&f.options.Workers, "workers", 1, "points at a time, except for figure 20")
 	cmd.Flags().IntVar(&f.options.Settle, "settle", 20, "epochs before a point is measured")
@@ -61,7 +62,14 @@ func runAttention(ctx context.Context, out, progress io.Writer, f attentionFlags
 		return err
 	}
 	if f.seeds < 1 || f.options.Settle < 1 || f.options.Measure < 1 || !(f.options.Loss > 0 && f.options.Loss <= 1) {
-		return fmt.Errorf("--seeds %d, --settle %d, --measure %d, --loss %v: the first three must be at least 1, and the loss above 0 and at most 1", f.seeds, f.options.Settle, f.options.Measure, f.options.Loss)
+		return fmt.Errorf(
+			"--seeds %d, --settle %d, --measure %d, --loss %v: the first three must be at least 1, and the loss "+
+				"above 0 and at most 1",
+			f.seeds,
+			f.options.Settle,
+			f.options.Measure,
+			f.options.Loss,
+		)
 	}
 	if f.out != "" {
 		if err := writable("--out", f.out); err != nil {

@@ -17,14 +17,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/lab/figures/sketches"
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
 )
 
-// sketchesFlags are what the bench-sketch command takes.
+// sketchesFlags are the flags of the sketches command.
 type sketchesFlags struct {
 	trace   string
 	packets int
 	figures []string
-	options sketches.Options
+	options suite.Options
 	json    bool
 	csv     string
 	plots   string
@@ -58,7 +60,9 @@ all when none is named. Everything but times and speeds comes out the same each 
 	cmd.Flags().IntVar(&f.options.Decodings, "decodings", 10_000, "decodings, at most, of which 99.9 % must succeed")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON array instead of the table")
 	cmd.Flags().StringVar(&f.csv, "csv", "", "also write the rows to this file")
-	cmd.Flags().StringVar(&f.plots, "plots", "", "also write SVG plots, a page and the rows as CSV for each figure to this directory")
+	cmd.Flags().
+		StringVar(&f.plots, "plots", "", "also write SVG plots, a page and the rows as CSV for each figure to this "+
+			"directory")
 	return cmd
 }
 
@@ -83,13 +87,22 @@ func runSketches(ctx context.Context, out, progress io.Writer, f sketchesFlags) 
 			return err
 		}
 	}
-	t, err := sketches.Load(f.trace, f.packets, f.options.Seed)
+	t, err := trace.Load(f.trace, f.packets, f.options.Seed)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(progress, "%s: %d packets of %d flows, keys of %d bytes; %d packets are IPv6; %d that are no IP, or broken, are left out\n",
-		t.Name, t.Len(), t.Flows(), t.KeyBytes(), t.Left.IPv6, t.Left.Out)
-	rows := []sketches.Row{}
+	fmt.Fprintf(
+		progress,
+		"%s: %d packets of %d flows, keys of %d bytes; %d packets are IPv6; %d that are no IP, or broken, are left "+
+			"out\n",
+		t.Name,
+		t.Len(),
+		len(t.Flows()),
+		t.KeyBytes(),
+		t.Left.IPv6,
+		t.Left.Out,
+	)
+	rows := []suite.Row{}
 	for _, s := range suites {
 		start := time.Now()
 		r, err := s.Run(ctx, t, f.options)
@@ -99,7 +112,7 @@ func runSketches(ctx context.Context, out, progress io.Writer, f sketchesFlags) 
 		fmt.Fprintf(progress, "%s: %.0f s\n", s.Title, time.Since(start).Seconds())
 		rows = append(rows, r...)
 		if f.plots != "" {
-			if err := s.Write(f.plots, r, sketches.Command(f.trace, f.packets, f.options.Seed, s.Name)); err != nil {
+			if err := s.Write(f.plots, r, suite.Command(f.trace, f.packets, f.options.Seed, s.Name)); err != nil {
 				return err
 			}
 		}
@@ -123,10 +136,10 @@ func runSketches(ctx context.Context, out, progress io.Writer, f sketchesFlags) 
 	return w.Flush()
 }
 
-func writeRows(name string, rows []sketches.Row) error {
+func writeRows(name string, rows []suite.Row) error {
 	file, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	return errors.Join(sketches.WriteCSV(file, rows), file.Close())
+	return errors.Join(suite.WriteCSV(file, rows), file.Close())
 }

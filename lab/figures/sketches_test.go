@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/lab/figures/sketches"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 )
 
 // records writes n records of 21 bytes: one microsecond apart, of flows of many sizes, and then
@@ -122,17 +122,17 @@ func TestSketchesFiles(t *testing.T) {
 	if !strings.Contains(progress, "20000 packets") || !strings.Contains(progress, "0 packets are IPv6") {
 		t.Errorf("progress: %s", progress)
 	}
-	var printed []sketches.Row
+	var printed []suite.Row
 	if err := json.Unmarshal([]byte(out), &printed); err != nil {
 		t.Fatal(err)
 	}
-	read := func(name string) []sketches.Row {
+	read := func(name string) []suite.Row {
 		f, err := os.Open(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		rows, err := sketches.ReadCSV(f)
+		rows, err := suite.ReadCSV(f)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/sketch/countmin"
 	"github.com/netsketch/netsketch/sketch/countsketch"
 	"github.com/netsketch/netsketch/sketch/family"
@@ -91,11 +93,14 @@ func (b *topBlock) heavy() map[string]float64 {
 }
 
 func countBlock(memory, keyBytes int, seed uint64) (block, error) {
-	c, err := countsketch.New[host](countsketch.Config{Rows: blockRows, Memory: memory - blockFlows*(keyBytes+4), Seed: seed})
+	c, err := countsketch.New[host](countsketch.Config{Rows: blockRows, Memory: memory - blockFlows*(keyBytes+4),
+		Seed: seed})
 	if err != nil {
 		return nil, err
 	}
-	return &topBlock{c.Insert, func(k []byte) float64 { return float64(c.Query(k)) }, topFlows{at: make(map[string]int)}}, nil
+	return &topBlock{c.Insert, func(k []byte) float64 {
+		return float64(c.Query(k))
+	}, topFlows{at: make(map[string]int)}}, nil
 }
 
 func countMinBlock(memory, keyBytes int, seed uint64) (block, error) {
@@ -103,7 +108,9 @@ func countMinBlock(memory, keyBytes int, seed uint64) (block, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &topBlock{c.Insert, func(k []byte) float64 { return float64(c.Query(k)) }, topFlows{at: make(map[string]int)}}, nil
+	return &topBlock{c.Insert, func(k []byte) float64 {
+		return float64(c.Query(k))
+	}, topFlows{at: make(map[string]int)}}, nil
 }
 
 // pickAndDrop is pick-and-drop sampling (Braverman and Ostrovsky 2013). The packets are cut
@@ -136,7 +143,8 @@ func pickAndDropBlock(memory, keyBytes int, seed uint64) (block, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("pick-and-drop: %d bytes are too few", memory)
 	}
-	return &pickAndDrop{random: rand.New(rand.NewPCG(seed, 0x7069636b)), size: keyBytes, samples: make([]sample, n)}, nil
+	return &pickAndDrop{random: rand.New(rand.NewPCG(seed, 0x7069636b)), size: keyBytes, samples: make([]sample, n)},
+		nil
 }
 
 func (p *pickAndDrop) insert(key []byte) {
@@ -189,7 +197,7 @@ type paperSketch struct {
 
 const paperLevels = 12
 
-func newPaperSketch(build func(memory, keyBytes int, seed uint64) (block, error), memory, keyBytes int, seed uint64) (*paperSketch, error) {
+func newPaperSketch(build blockKind, memory, keyBytes int, seed uint64) (*paperSketch, error) {
 	u := &paperSketch{seed: seed}
 	for i := range uint64(paperLevels) {
 		b, err := build(memory/paperLevels, keyBytes, seed*paperLevels+i)
@@ -257,42 +265,44 @@ func (u *paperSketch) above(limit float64) map[string]float64 {
 	return out
 }
 
-// fillPaper inserts packets from to to.
-func fillPaper(t *Trace, build func(memory, keyBytes int, seed uint64) (block, error), memory, from, to int, seed uint64, renamed bool) (*paperSketch, error) {
-	u, err := newPaperSketch(build, memory, t.size, seed)
+// blockKind makes blocks.
+type blockKind func(memory, keyBytes int, seed uint64) (block, error)
+
+// fillPaper inserts all packets.
+func fillPaper(t *trace.Trace, build blockKind, memory int, seed uint64) (*paperSketch, error) {
+	u, err := newPaperSketch(build, memory, t.KeyBytes(), seed)
 	if err != nil {
 		return nil, err
 	}
-	var buf keyBuffer
-	for i := from; i < to; i++ {
-		key := t.Key(i)
-		if renamed {
-			key = otherName(&buf, key)
-		}
-		u.insert(key)
+	for i := range t.Len() {
+		u.insert(t.Key(i))
 	}
 	u.seal()
 	return u, nil
 }
 
-func paperAnswers(t *Trace, build func(memory, keyBytes int, seed uint64) (block, error), memory int, seed uint64, size map[string]float64) (a answers, err error) {
-	truth, n := t.exact(), float64(t.Len())
-	u, err := fillPaper(t, build, memory, 0, t.Len(), seed, false)
+func paperAnswers(t *trace.Trace, build blockKind, memory int, seed uint64,
+	size map[string]float64) (answers, error) {
+	truth, n := t.Exact(), float64(t.Len())
+	u, err := fillPaper(t, build, memory, seed)
 	if err != nil {
-		return a, err
+		return nil, err
 	}
-	a.heavy = score(u.above(univmonShare*n), size)
-	a.distinct = relative(u.sum(func(float64) float64 { return 1 }), float64(len(t.flows)))
 	entropy := math.Log2(n) - u.sum(func(x float64) float64 { return x * math.Log2(x) })/n
-	a.entropy = relative(entropy, truth.entropy)
-	half, limit := t.Len()/2, univmonShare*truth.change()
-	before, err := fillPaper(t, build, memory, 0, half, seed, false)
-	if err != nil {
-		return a, err
+	distinct := u.sum(func(float64) float64 { return 1 })
+	a := answers{
+		{"distinct sources", "error"}: relative(distinct, float64(len(t.Flows()))),
+		{"entropy", "error"}:          relative(entropy, truth.Entropy),
 	}
-	after, err := fillPaper(t, build, memory, half, t.Len(), seed, t.rename)
+	a.score("heavy hitters", u.above(univmonShare*n), size)
+	limit := univmonShare * truth.Change()
+	before, err := fillPaper(truth.Before, build, memory, seed)
 	if err != nil {
-		return a, err
+		return nil, err
+	}
+	after, err := fillPaper(truth.After, build, memory, seed)
+	if err != nil {
+		return nil, err
 	}
 	found := make(map[string]float64)
 	for _, flows := range []map[string]float64{before.found[0], after.found[0]} {
@@ -302,37 +312,42 @@ func paperAnswers(t *Trace, build func(memory, keyBytes int, seed uint64) (block
 			}
 		}
 	}
-	a.change = score(found, truth.changed(limit))
+	a.score("heavy changes", found, truth.Changed(limit))
 	return a, nil
 }
 
-func univmonFigure13() Suite {
+func univmonFigure13() suite.Suite {
 	const memory = 600_000
 	blocks := []struct {
 		name  string
-		build func(memory, keyBytes int, seed uint64) (block, error)
+		build blockKind
 	}{{"Count sketch", countBlock}, {"Pick-and-drop", pickAndDropBlock}, {"CM", countMinBlock}}
 	tasks := []string{"entropy", "heavy hitters", "distinct sources", "heavy changes"} // as in the paper
-	get := func(v Values, structure, task string) float64 { return v.Get(structure, memory, task, "error") }
-	worse := func(figure, paper, task string, why string) Claim {
-		return Claim{
+	get := func(v suite.Values, structure, task string) float64 { return v.Get(structure, memory, task, "error") }
+	worse := func(figure, paper, task string, why string) suite.Claim {
+		return suite.Claim{
 			Figure: figure, Paper: paper, Why: why,
-			Ours: func(v Values) string {
-				return fmt.Sprintf("Count sketch %s, CM %s, pick-and-drop %s", short(get(v, "Count sketch", task)), short(get(v, "CM", task)), short(get(v, "Pick-and-drop", task)))
+			Ours: func(v suite.Values) string {
+				return fmt.Sprintf("Count sketch %s, CM %s, pick-and-drop %s",
+					suite.Short(get(v, "Count sketch", task)), suite.Short(get(v, "CM", task)),
+					suite.Short(get(v, "Pick-and-drop", task)))
 			},
-			Holds: func(v Values) bool {
-				return get(v, "CM", task) > get(v, "Count sketch", task) && get(v, "Pick-and-drop", task) > get(v, "Count sketch", task)
+			Holds: func(v suite.Values) bool {
+				return get(v, "CM", task) > get(v, "Count sketch", task) &&
+					get(v, "Pick-and-drop", task) > get(v, "Count sketch", task)
 			},
 		}
 	}
-	return Suite{
+	return suite.Suite{
 		Name: "univmon-13", Title: "UnivMon, Figure 13: structures that find the heavy hitters of a level, 600 KB",
-		Setup: univmonSetup + " This figure measures the universal sketch of the paper: 12 levels, each with counters and a heap of 500 flows, and Algorithm 2. The last line has the estimates of this project, which are closer. " +
+		Setup: univmonSetup + " This figure measures the universal sketch of the paper: 12 levels, each with " +
+			"counters and a heap of 500 flows, and Algorithm 2. The last line has the estimates of this project, " +
+			"which are closer. " +
 			fmt.Sprintf("Pick-and-drop has rows of %d packets and as many samples as fit into the memory.", pickRow),
-		run: func(ctx context.Context, t *Trace, o Options) ([]Row, error) {
+		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			s := t.Sources()
-			s.exact()
-			size := s.largest(univmonShare * float64(s.Len()))
+			s.Exact()
+			size := largest(s, univmonShare*float64(s.Len()))
 			results := make([]answers, (len(blocks)+1)*o.Runs)
 			err := each(ctx, len(results), func(i int) (err error) {
 				b, seed := i/o.Runs, o.Seed+uint64(i%o.Runs)
@@ -346,45 +361,46 @@ func univmonFigure13() Suite {
 			if err != nil {
 				return nil, err
 			}
-			var rows []Row
+			var rows []suite.Row
 			for b := range len(blocks) + 1 {
 				name, variant := "UnivMon here", "12 levels, 3 rows"
 				if b < len(blocks) {
 					name, variant = blocks[b].name, "12 levels"
 				}
 				for _, task := range tasks {
-					var v []float64
-					for _, a := range results[b*o.Runs : (b+1)*o.Runs] {
-						v = append(v, map[string]float64{"heavy hitters": a.heavy.error, "heavy changes": a.change.error, "entropy": a.entropy, "distinct sources": a.distinct}[task])
-					}
-					rows = append(rows, Row{name, variant, memory, task, "error", median(v), "ratio", t.Name})
-					if task == "heavy hitters" || task == "heavy changes" {
-						v = v[:0]
-						for _, a := range results[b*o.Runs : (b+1)*o.Runs] {
-							v = append(v, map[string]float64{"heavy hitters": a.heavy.f1, "heavy changes": a.change.f1}[task])
-						}
-						rows = append(rows, Row{name, variant, memory, task, "F1", median(v), "ratio", t.Name})
+					for _, metric := range []string{"error", "F1"} {
+						rows = medianRow(rows, name, variant, memory, task, metric, t.Name,
+							results[b*o.Runs:(b+1)*o.Runs])
 					}
 				}
 			}
 			return rows, nil
 		},
-		Plots: []Plot{
-			{File: "univmon-13", Title: "Errors at 600 KB", Tasks: tasks, Metric: "error", X: "1 entropy, 2 heavy hitters, 3 distinct sources, 4 changes", Log: true},
+		Plots: []suite.Plot{
+			{File: "univmon-13", Title: "Errors at 600 KB", Tasks: tasks, Metric: "error", X: "1 entropy, 2 heavy " +
+				"hitters, 3 distinct sources, 4 changes", Log: true},
 			{File: "univmon-13-f1", Title: "F1 at 600 KB", Tasks: tasks, Metric: "F1", X: "2 heavy hitters, 4 changes"},
 		},
-		Claims: []Claim{
-			worse("13", "entropy: Count-Min and pick-and-drop lose the generality, Count sketch does not", "entropy", ""),
+		Claims: []suite.Claim{
+			worse("13", "entropy: Count-Min and pick-and-drop lose the generality, Count sketch does not", "entropy",
+				""),
 			worse("13", "DDoS (distinct sources): the same", "distinct sources", ""),
 			{
 				Figure: "13", Paper: "heavy hitters and changes: all three work well (errors of 0.3 to 2 %)",
-				Why: "a level has 50 KB for 2 million packets, ten times the paper's; a heavy change is of 174 packets, a sixth of a heavy hitter, and near the noise of Count and Count-Min sketches of that size. The samples of pick-and-drop hold the very largest flows only (F1 below), so it compares no small ones",
-				Ours: func(v Values) string {
+				Why: "a level has 50 KB for 2 million packets, ten times the paper's; a heavy change is of 174 " +
+					"packets, a sixth of a heavy hitter, and near the noise of Count and Count-Min sketches of that " +
+					"size. The samples of pick-and-drop hold the very largest flows only (F1 below), so it compares " +
+					"no small ones",
+				Ours: func(v suite.Values) string {
 					return fmt.Sprintf("heavy hitters: Count sketch %s, CM %s, pick-and-drop %s; changes: %s, %s, %s",
-						short(get(v, "Count sketch", "heavy hitters")), short(get(v, "CM", "heavy hitters")), short(get(v, "Pick-and-drop", "heavy hitters")),
-						short(get(v, "Count sketch", "heavy changes")), short(get(v, "CM", "heavy changes")), short(get(v, "Pick-and-drop", "heavy changes")))
+						suite.Short(get(v, "Count sketch", "heavy hitters")),
+						suite.Short(get(v, "CM", "heavy hitters")), suite.Short(
+							get(v, "Pick-and-drop", "heavy hitters")),
+						suite.Short(get(v, "Count sketch", "heavy changes")),
+						suite.Short(get(v, "CM", "heavy changes")), suite.Short(
+							get(v, "Pick-and-drop", "heavy changes")))
 				},
-				Holds: func(v Values) bool {
+				Holds: func(v suite.Values) bool {
 					worst := 0.0
 					for _, b := range []string{"Count sketch", "CM", "Pick-and-drop"} {
 						worst = max(worst, get(v, b, "heavy hitters"), get(v, b, "heavy changes"))

@@ -12,19 +12,22 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
 )
 
 const figures = "../../../docs/figures"
 
 // committed are the rows of a suite that docs/figures shows.
-func committed(t *testing.T, name string) []Row {
+func committed(t *testing.T, name string) []suite.Row {
 	t.Helper()
 	f, err := os.Open(filepath.Join(figures, name+".csv"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	rows, err := ReadCSV(f)
+	rows, err := suite.ReadCSV(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +53,7 @@ func TestPages(t *testing.T) {
 	for _, s := range Suites() {
 		rows := committed(t, s.Name)
 		known[s.Name+".csv"] = true
-		same(s.Name+".md", s.Page(rows, Command("zipf:1.1", 2_000_000, 1, s.Name)))
+		same(s.Name+".md", s.Page(rows, suite.Command("zipf:1.1", 2_000_000, 1, s.Name)))
 		for _, p := range s.Plots {
 			if svg := p.SVG(rows); svg != nil {
 				same(p.File+".svg", string(svg))
@@ -115,7 +118,7 @@ func TestNoWorse(t *testing.T) {
 
 // TestSpeedRows: each of the authors' speeds has a measurement here.
 func TestSpeedRows(t *testing.T) {
-	rows := Values(committed(t, "speed"))
+	rows := suite.Values(committed(t, "speed"))
 	for k := range authors {
 		if math.IsNaN(rows.Variant(k[0], k[1], "insertion", "speed")) &&
 			math.IsNaN(rows.Variant(k[0], k[1], "decoding", "time")) {
@@ -131,18 +134,19 @@ func TestCommittedRows(t *testing.T) {
 	if os.Getenv("NETSKETCH_FIGURES") == "" {
 		t.Skip("measures two million packets again: run `make figures-check`, which sets NETSKETCH_FIGURES")
 	}
-	tr, err := Load("zipf:1.1", 2_000_000, 1)
+	tr, err := trace.Load("zipf:1.1", 2_000_000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := accuracy(t.Context(), tr, Options{Seed: 1, Runs: documentedRuns}, []kind{towerKind(true, "TowerCU")},
+	rows, err := accuracy(t.Context(), tr, suite.Options{Seed: 1, Runs: documentedRuns},
+		[]kind{towerKind(true, "TowerCU")},
 		[]int{900_000}, sixTasks)
 	if err != nil {
 		t.Fatal(err)
 	}
-	compare := func(name string, rows []Row) {
+	compare := func(name string, rows []suite.Row) {
 		t.Helper()
-		want := Values(committed(t, name))
+		want := suite.Values(committed(t, name))
 		for _, r := range rows {
 			x := want.Variant(r.Structure, r.Variant, r.Task, r.Metric)
 			if r.Memory > 0 {
@@ -154,7 +158,7 @@ func TestCommittedRows(t *testing.T) {
 		}
 	}
 	compare("sketchint-5", rows)
-	compare("lightguardian-5", chances(Options{Seed: 1})[:1])
+	compare("lightguardian-5", chances(suite.Options{Seed: 1})[:1])
 }
 
 var update = flag.Bool("update", false, "write testdata/small.csv again")
@@ -163,18 +167,19 @@ var update = flag.Bool("update", false, "write testdata/small.csv again")
 // LightGuardian's chances on 20,000 packets. Processors that fuse multiplications and additions may
 // differ in the last digits.
 func TestSmallRows(t *testing.T) {
-	tr, err := Load("zipf:1.1", 20_000, 1)
+	tr, err := trace.Load("zipf:1.1", 20_000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := accuracy(t.Context(), tr, Options{Seed: 1, Runs: 2}, []kind{towerKind(true, "TowerCU"), univmonKind()},
+	rows, err := accuracy(t.Context(), tr, suite.Options{Seed: 1, Runs: 2},
+		[]kind{towerKind(true, "TowerCU"), univmonKind()},
 		[]int{100_000}, sixTasks)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if update := *update; update {
 		var b bytes.Buffer
-		if err := WriteCSV(&b, rows); err != nil {
+		if err := suite.WriteCSV(&b, rows); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile("testdata/small.csv", b.Bytes(), 0o644); err != nil {
@@ -186,7 +191,7 @@ func TestSmallRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	want, err := ReadCSV(f)
+	want, err := suite.ReadCSV(f)
 	if err != nil || len(want) != len(rows) || len(rows) < 8 {
 		t.Fatalf("%d rows, recorded %d (%v)", len(rows), len(want), err)
 	}
@@ -196,8 +201,8 @@ func TestSmallRows(t *testing.T) {
 			t.Errorf("%+v, recorded %+v (write it with -update)", r, w)
 		}
 	}
-	for _, r := range chances(Options{Seed: 1})[:1] {
-		x := Values(committed(t, "lightguardian-5")).Variant(r.Structure, r.Variant, r.Task, r.Metric)
+	for _, r := range chances(suite.Options{Seed: 1})[:1] {
+		x := suite.Values(committed(t, "lightguardian-5")).Variant(r.Structure, r.Variant, r.Task, r.Metric)
 		if !(math.Abs(x-r.Value) <= 1e-3*math.Abs(x)) {
 			t.Errorf("%+v, committed %v", r, x)
 		}

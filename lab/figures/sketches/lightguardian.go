@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/sketch/countmin"
 	"github.com/netsketch/netsketch/sketch/sumax"
 )
@@ -18,43 +20,48 @@ import (
 // flows has there, for one of 124 thousand; the larger ones are the paper's own.
 var perFlow = kilobytes(13, 26, 53, 96, 192, 384, 768)
 
-func lightguardianFigure5() Suite {
+func lightguardianFigure5() suite.Suite {
 	const kb = 1000
-	const cmWhy = "closer to CU than in the paper, but the gap to CM is smaller. The error of the paper's CM is 11.9 times that of its CU; here it is 1.6 times that of a CU sketch of the same counters. The authors' program prints sums of SuMax's own cells as CM"
-	ratio := func(memory int) func(v Values) (cm, cu float64) {
-		return func(v Values) (cm, cu float64) {
+	const cmWhy = "closer to CU than in the paper, but the gap to CM is smaller. The error of the paper's CM is 11.9 " +
+		"times that of its CU; here it is 1.6 times that of a CU sketch of the same counters. The authors' program " +
+		"prints sums of SuMax's own cells as CM"
+	ratio := func(memory int) func(v suite.Values) (cm, cu float64) {
+		return func(v suite.Values) (cm, cu float64) {
 			ours := v.Get("SuMax", memory, "flow size", "ARE")
 			return v.Get("CM", memory, "flow size", "ARE") / ours, ours / v.Get("CU", memory, "flow size", "ARE")
 		}
 	}
-	sumaxARE := func(memory int, paper, why string) Claim {
+	sumaxARE := func(memory int, paper, why string) suite.Claim {
 		r := ratio(memory)
-		return Claim{
+		return suite.Claim{
 			Figure: "5(a)", Paper: paper, Why: why,
-			Ours: func(v Values) string {
+			Ours: func(v suite.Values) string {
 				cm, cu := r(v)
-				return fmt.Sprintf("%d KB: %s times below CM's, %s times CU's", memory/kb, short(cm), short(cu))
+				return fmt.Sprintf("%d KB: %s times below CM's, %s times CU's", memory/kb, suite.Short(cm),
+					suite.Short(cu))
 			},
-			Holds: func(v Values) bool { cm, cu := r(v); return cm >= 6.78 && cu <= 1.75 },
+			Holds: func(v suite.Values) bool { cm, cu := r(v); return cm >= 6.78 && cu <= 1.75 },
 		}
 	}
-	partial := func(percent int, valid, are float64) Claim {
-		get := func(v Values) (float64, float64) {
+	partial := func(percent int, valid, are float64) suite.Claim {
+		get := func(v suite.Values) (float64, float64) {
 			variant := fmt.Sprintf("columns received (%%) %d", percent)
 			return v.Variant("SuMax", variant, "partial reconstruction", "valid share"),
 				v.Variant("SuMax", variant, "partial reconstruction", "ARE")
 		}
-		return Claim{
-			Figure: "5(b), 5(c)", Paper: fmt.Sprintf("768 KB, largest 1,000 flows: %d %% of the columns give more than %g %% valid answers with an ARE below %g", percent, valid*100, are),
-			Ours: func(v Values) string {
+		return suite.Claim{
+			Figure: "5(b), 5(c)", Paper: fmt.Sprintf("768 KB, largest 1,000 flows: %d %% of the columns give more "+
+				"than %g %% valid answers with an ARE below %g", percent, valid*100, are),
+			Ours: func(v suite.Values) string {
 				x, e := get(v)
-				return fmt.Sprintf("%s %% valid, ARE %s", short(x*100), short(e))
+				return fmt.Sprintf("%s %% valid, ARE %s", suite.Short(x*100), suite.Short(e))
 			},
-			Holds: func(v Values) bool { x, e := get(v); return x > valid && e < are },
+			Holds: func(v suite.Values) bool { x, e := get(v); return x > valid && e < are },
 		}
 	}
-	interval := func(memory int, are float64) Claim {
-		return values("5(g)", fmt.Sprintf("from %d MB ARE below %g", memory/1_000_000, are), memory, "maximum interval",
+	interval := func(memory int, are float64) suite.Claim {
+		return suite.Within("5(g)", fmt.Sprintf("from %d MB ARE below %g", memory/1_000_000, are), memory,
+			"maximum interval",
 			"ARE", []string{"SuMax"}, []float64{are}, false, "")
 	}
 	var delayMemory []int
@@ -66,55 +73,62 @@ func lightguardianFigure5() Suite {
 	plots := memoryPlots("lightguardian-5", append(slices.Clone(tasks), [2]string{"delay distribution", "ARE"},
 		[2]string{"maximum interval", "ARE"})...)
 	plots = append(plots,
-		Plot{File: "lightguardian-5-valid", Title: "Share of valid answers, 768 KB", Task: "partial reconstruction",
+		suite.Plot{File: "lightguardian-5-valid", Title: "Share of valid answers, 768 KB",
+			Task:   "partial reconstruction",
 			Metric: "valid share", X: "columns received (%)"},
-		Plot{File: "lightguardian-5-partial-are", Title: "ARE of the largest 1,000 flows, 768 KB",
+		suite.Plot{File: "lightguardian-5-partial-are", Title: "ARE of the largest 1,000 flows, 768 KB",
 			Task: "partial reconstruction", Metric: "ARE", X: "columns received (%)", Log: true},
-		Plot{File: "lightguardian-5-chance", Title: "Packets for every column, as multiples of the columns",
+		suite.Plot{File: "lightguardian-5-chance", Title: "Packets for every column, as multiples of the columns",
 			Task: "reconstruction", Metric: "packets", X: "k"})
-	return Suite{
+	return suite.Suite{
 		Name: "lightguardian-5", Title: "LightGuardian, Figure 5: SuMax",
-		Setup: "The paper: CAIDA 2018, 6 million packets of 0.9 million flows. The trace here has 124 thousand flows, so the paper's 96 KB, 0.107 bytes a flow, are 13 KB here; both are shown. " +
-			"Delays are chi-square distributed with 4 degrees of freedom, in 8 ranges of 2. Their error is the sum over a flow's 8 counters divided by its packets. The first four charts are means over the hash seeds of `--runs`, partial reconstruction over 20 orders of the columns.",
-		run: func(ctx context.Context, t *Trace, o Options) ([]Row, error) {
+		Setup: "The paper: CAIDA 2018, 6 million packets of 0.9 million flows. The trace here has 124 thousand " +
+			"flows, so the paper's 96 KB, 0.107 bytes a flow, are 13 KB here; both are shown. " +
+			"Delays are chi-square distributed with 4 degrees of freedom, in 8 ranges of 2. Their error is the sum " +
+			"over a flow's 8 counters divided by its packets. The first four charts are means over the hash " +
+			"seeds of `--runs`, partial reconstruction over 20 orders of the columns.",
+		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			rows, err := accuracy(ctx, t, o, []kind{sumaxKind(), countMin(false, "CM"), countMin(true, "CU")}, perFlow,
 				tasks)
 			if err != nil {
 				return nil, err
 			}
-			parts := make([][]Row, 3)
+			parts := make([][]suite.Row, 3)
 			err = each(ctx, len(parts), func(i int) (err error) {
-				parts[i], err = []func(context.Context, *Trace, Options) ([]Row, error){delays, intervals,
+				parts[i], err = []func(context.Context, *trace.Trace, suite.Options) ([]suite.Row, error){delays,
+					intervals,
 					partials}[i](ctx, t, o)
 				return err
 			})
 			return append(append(rows, slices.Concat(parts...)...), chances(o)...), err
 		},
 		Plots: plots,
-		Claims: []Claim{
+		Claims: []suite.Claim{
 			sumaxARE(13*kb, "96 KB: SuMax's ARE is 6.78 times below CM's and 1.75 times CU's", cmWhy),
 			sumaxARE(96*kb, "the same, at the same memory for a seventh of the flows", cmWhy),
-			order("5(a)", "SuMax is better than CM and close to CU", "flow size", "ARE", perFlow, false,
+			suite.Order("5(a)", "SuMax is better than CM and close to CU", "flow size", "ARE", perFlow, false,
 				[]string{"CU", "SuMax", "CM"}, ""),
 			partial(55, 0.9, 0.1), partial(80, 0.99, 0.01),
-			order("5(d)", "cardinality: good", "cardinality", "RE", kilobytes(192, 384, 768), false,
+			suite.Order("5(d)", "cardinality: good", "cardinality", "RE", kilobytes(192, 384, 768), false,
 				[]string{"SuMax", "CM"}, ""),
-			order("5(e)", "entropy: good", "entropy", "RE", kilobytes(192, 384, 768), false, []string{"SuMax", "CM"},
+			suite.Order("5(e)", "entropy: good", "entropy", "RE", kilobytes(192, 384, 768), false,
+				[]string{"SuMax", "CM"},
 				""),
-			order("5(f)", "delay distribution: better than CM and close to CU", "delay distribution", "ARE",
+			suite.Order("5(f)", "delay distribution: better than CM and close to CU", "delay distribution", "ARE",
 				delayMemory, false, []string{"CU", "SuMax", "CM"}, ""),
 			interval(6_000_000, 10), interval(12_000_000, 0.3),
 			{
-				Figure: "5(h)", Paper: "the larger k, the fewer packets reconstruct; the larger the sketch, the better k+chance works",
-				Ours: func(v Values) string {
+				Figure: "5(h)", Paper: "the larger k, the fewer packets reconstruct; the larger the sketch, the " +
+					"better k+chance works",
+				Ours: func(v suite.Values) string {
 					var parts []string
 					for _, w := range chanceWidths {
 						parts = append(parts, fmt.Sprintf("%d columns: k 0 %s, k 4 %s a column", w,
-							short(packetsAt(v, w, 0)), short(packetsAt(v, w, 4))))
+							suite.Short(packetsAt(v, w, 0)), suite.Short(packetsAt(v, w, 4))))
 					}
 					return strings.Join(parts, "; ")
 				},
-				Holds: func(v Values) bool {
+				Holds: func(v suite.Values) bool {
 					gain := 0.0
 					for _, w := range chanceWidths {
 						for k := range 4 {
@@ -152,9 +166,9 @@ var delayWidths = []int{1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 
 // delayBytes is the memory of 3 rows of a width, with 8 ranges and the packets.
 func delayBytes(width int) int { return 3 * width * 9 * 4 }
 
-func delays(ctx context.Context, t *Trace, o Options) (rows []Row, err error) {
-	truth := make(map[string]*[8]float64, len(t.flows))
-	for _, f := range t.flows {
+func delays(ctx context.Context, t *trace.Trace, o suite.Options) (rows []suite.Row, err error) {
+	truth := make(map[string]*[8]float64, len(t.Flows()))
+	for _, f := range t.Flows() {
 		truth[f.Key] = new([8]float64)
 	}
 	r := rand.New(rand.NewPCG(o.Seed, 0x64656c6179))
@@ -188,7 +202,7 @@ func delays(ctx context.Context, t *Trace, o Options) (rows []Row, err error) {
 		}
 		var are [3]float64
 		var buf []uint32
-		for _, f := range t.flows {
+		for _, f := range t.Flows() {
 			key, want := f.Key, truth[f.Key]
 			buf, _ = s.Delays(buf[:0], []byte(key))
 			var sums [3]float64
@@ -204,22 +218,22 @@ func delays(ctx context.Context, t *Trace, o Options) (rows []Row, err error) {
 			}
 		}
 		for v, name := range []string{"SuMax", "CM", "CU"} {
-			rows = append(rows, Row{name, "3 rows, 8 ranges", memory, "delay distribution", "ARE", are[v], "ratio",
-				t.Name})
+			rows = append(rows, row(name, "3 rows, 8 ranges", memory, "delay distribution", "ARE", are[v], "ratio",
+				t.Name))
 		}
 	}
 	return rows, nil
 }
 
-func intervals(ctx context.Context, t *Trace, o Options) (rows []Row, err error) {
+func intervals(ctx context.Context, t *trace.Trace, o suite.Options) (rows []suite.Row, err error) {
 	type gap struct{ last, most uint32 }
-	truth := make(map[string]gap, len(t.flows))
+	truth := make(map[string]gap, len(t.Flows()))
 	for i := range t.Len() {
 		g := truth[string(t.Key(i))]
-		if g.last != 0 && t.at[i] > g.last {
-			g.most = max(g.most, t.at[i]-g.last)
+		if g.last != 0 && t.At(i) > g.last {
+			g.most = max(g.most, t.At(i)-g.last)
 		}
-		g.last = max(g.last, t.at[i])
+		g.last = max(g.last, t.At(i))
 		truth[string(t.Key(i))] = g
 	}
 	for _, memory := range []int{750_000, 1_500_000, 3_000_000, 6_000_000, 12_000_000} {
@@ -231,10 +245,10 @@ func intervals(ctx context.Context, t *Trace, o Options) (rows []Row, err error)
 			return nil, err
 		}
 		for i := range t.Len() {
-			s.Record(t.Key(i), sumax.Packet{At: t.at[i]})
+			s.Record(t.Key(i), sumax.Packet{At: t.At(i)})
 		}
 		are, n := 0.0, 0.0
-		for _, f := range t.flows {
+		for _, f := range t.Flows() {
 			key, g := f.Key, truth[f.Key]
 			if g.most > 0 {
 				got, _, _ := s.MaxInterval([]byte(key))
@@ -242,23 +256,23 @@ func intervals(ctx context.Context, t *Trace, o Options) (rows []Row, err error)
 				n++
 			}
 		}
-		rows = append(rows, Row{"SuMax", "3 rows", memory, "maximum interval", "ARE", are / max(n, 1), "ratio", t.Name})
+		rows = append(rows, row("SuMax", "3 rows", memory, "maximum interval", "ARE", are/max(n, 1), "ratio", t.Name))
 	}
 	return rows, nil
 }
 
-func partials(_ context.Context, t *Trace, o Options) (rows []Row, err error) {
+func partials(_ context.Context, t *trace.Trace, o suite.Options) (rows []suite.Row, err error) {
 	const memory = 768_000
 	s, err := sumax.New[host](sumax.Config{Memory: memory, Seed: o.Seed})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.InsertBatch(t.keys, t.size); err != nil {
+	if err := s.InsertBatch(t.Keys(), t.KeyBytes()); err != nil {
 		return nil, err
 	}
 	const orders = 20
 	width := s.Config().Width
-	top := t.flows[:min(1000, len(t.flows))]
+	top := t.Flows()[:min(1000, len(t.Flows()))]
 	var valid, are [21]float64 // by twentieths of the columns
 	for order := range uint64(orders) {
 		p, err := sumax.NewPartial[host](s.Config())
@@ -290,16 +304,16 @@ func partials(_ context.Context, t *Trace, o Options) (rows []Row, err error) {
 	}
 	for part := 1; part <= 20; part++ {
 		variant := fmt.Sprintf("columns received (%%) %d", part*5)
-		rows = append(rows, Row{"SuMax", variant, memory, "partial reconstruction", "valid share", valid[part], "ratio",
-			t.Name},
-			Row{"SuMax", variant, memory, "partial reconstruction", "ARE", are[part], "ratio", t.Name})
+		rows = append(rows, row("SuMax", variant, memory, "partial reconstruction", "valid share", valid[part], "ratio",
+			t.Name),
+			row("SuMax", variant, memory, "partial reconstruction", "ARE", are[part], "ratio", t.Name))
 	}
 	return rows, nil
 }
 
 var chanceWidths = []int{1 << 10, 1 << 13, 1 << 16}
 
-func packetsAt(v Values, width, k int) float64 {
+func packetsAt(v suite.Values, width, k int) float64 {
 	return v.Variant(fmt.Sprintf("%d columns", width), fmt.Sprintf("k %d", k), "reconstruction", "packets")
 }
 
@@ -307,7 +321,7 @@ func packetsAt(v Values, width, k int) float64 {
 // (LightGuardian §5.3): each of k arrays has a bit for every column; a packet takes the column
 // of the first random bit, one an array, that is still zero, and sets it; and any when all
 // were set. Means over 16 to 100 runs.
-func chances(o Options) (rows []Row) {
+func chances(o suite.Options) (rows []suite.Row) {
 	r := rand.New(rand.NewPCG(o.Seed, 0x6b))
 	for _, width := range chanceWidths {
 		runs := min(100, 1<<20/width)
@@ -333,8 +347,8 @@ func chances(o Options) (rows []Row) {
 					}
 				}
 			}
-			rows = append(rows, Row{fmt.Sprintf("%d columns", width), fmt.Sprintf("k %d", k), k * width / 8,
-				"reconstruction", "packets", float64(total) / float64(width*runs), "packets per column", "none"})
+			rows = append(rows, row(fmt.Sprintf("%d columns", width), fmt.Sprintf("k %d", k), k*width/8,
+				"reconstruction", "packets", float64(total)/float64(width*runs), "packets per column", "none"))
 		}
 	}
 	return rows

@@ -11,22 +11,24 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/sketch/baseline"
 	"github.com/netsketch/netsketch/sketch/fermat"
 )
 
 // losses is one experiment of ChameleMon §5.1: flows pass a link and some of them lose packets.
 type losses struct {
-	flows []Flow // those that pass
+	flows []trace.Flow // those that pass
 	lost  []uint32
 }
 
 // lossKey is the bytes of a flow's identifier there: the source address.
 const lossKey = 4
 
-func (t *Trace) losses(flows, victims int, rate float64, seed uint64) losses {
+func lossesOf(t *trace.Trace, flows, victims int, rate float64, seed uint64) losses {
 	r := rand.New(rand.NewPCG(seed, 0x6c6f7373))
-	l := losses{flows: t.flows[:min(flows, len(t.flows))]}
+	l := losses{flows: t.Flows()[:min(flows, len(t.Flows()))]}
 	for i := range l.flows {
 		n := uint32(0)
 		if i < victims {
@@ -70,10 +72,13 @@ func packets(l losses) (n int) {
 	return n
 }
 
+func recorded(l losses) int { return len(l.flows) }
+
 var recorders = []recorder{
 	{"Fermat", victims, func(l losses, memory int, seed uint64) (func() bool, error) {
 		// What entered less what left holds the lost packets alone: sketches are linear.
-		s, err := fermat.New[host, fermat.Prime32](fermat.Config{Memory: memory, KeyBytes: lossKey, FragmentBits: 32, Seed: seed})
+		s, err := fermat.New[host, fermat.Prime32](fermat.Config{Memory: memory, KeyBytes: lossKey, FragmentBits: 32,
+			Seed: seed})
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +91,7 @@ var recorders = []recorder{
 		}
 		return func() bool { r, err := s.Decode(); return err == nil && r.Complete }, nil
 	}},
-	{"FlowRadar", func(l losses) int { return len(l.flows) }, func(l losses, memory int, seed uint64) (func() bool, error) {
+	{"FlowRadar", recorded, func(l losses, memory int, seed uint64) (func() bool, error) {
 		up, err := baseline.NewFlowRadar[host](memory, lossKey, seed)
 		if err != nil {
 			return nil, err
@@ -126,7 +131,7 @@ const (
 )
 
 // tries returns the number of decodings per memory.
-func (r *recorder) tries(l losses, o Options) int {
+func (r *recorder) tries(l losses, o suite.Options) int {
 	return max(min(o.Decodings, lossWork/max(r.items(l), 1)), min(fewTries, o.Decodings))
 }
 
@@ -154,8 +159,10 @@ func (r *recorder) share(ctx context.Context, l losses, memory, n int, seed uint
 // least finds the least memory, to 2 %, at which 99.9 % of the tries decode; 0 when 64 MB
 // do not. A search with few tries comes first. LossRadar numbers a flow's packets in 16
 // bits, so that a flow which loses more than 65,536 packets never decodes.
-func (r *recorder) least(ctx context.Context, l losses, o Options) (int, error) {
-	lo, hi, err := bracket(256, most, func(memory int) (bool, error) { return r.share(ctx, l, memory, min(fewTries/2, o.Decodings), o.Seed) })
+func (r *recorder) least(ctx context.Context, l losses, o suite.Options) (int, error) {
+	lo, hi, err := bracket(256, most, func(memory int) (bool, error) {
+		return r.share(ctx, l, memory, min(fewTries/2, o.Decodings), o.Seed)
+	})
 	if err != nil || hi == 0 {
 		return 0, err
 	}
@@ -238,8 +245,11 @@ type link struct {
 	rate           float64
 }
 
-func lossRows(ctx context.Context, t *Trace, o Options, x string, points []link) (rows []Row, err error) {
-	points = slices.DeleteFunc(slices.Clone(points), func(p link) bool { return p.flows > len(t.flows) }) // more than the trace has
+func lossRows(ctx context.Context, t *trace.Trace, o suite.Options, x string,
+	points []link) (rows []suite.Row, err error) {
+	points = slices.DeleteFunc(slices.Clone(points), func(p link) bool {
+		return p.flows > len(t.Flows())
+	}) // more than the trace has
 	type job struct {
 		r      *recorder
 		l      losses
@@ -249,10 +259,12 @@ func lossRows(ctx context.Context, t *Trace, o Options, x string, points []link)
 	}
 	var jobs []job
 	for _, p := range points {
-		l := t.losses(p.flows, p.victims, p.rate, o.Seed)
+		l := lossesOf(t, p.flows, p.victims, p.rate, o.Seed)
 		for i := range recorders {
 			// FlowRadar records flows, lost or not.
-			same := slices.IndexFunc(jobs, func(j job) bool { return j.r.name == "FlowRadar" && i == 1 && j.p.flows == p.flows })
+			same := slices.IndexFunc(jobs, func(j job) bool {
+				return j.r.name == "FlowRadar" && i == 1 && j.p.flows == p.flows
+			})
 			jobs = append(jobs, job{&recorders[i], l, p, 0, same})
 		}
 	}
@@ -281,44 +293,59 @@ func lossRows(ctx context.Context, t *Trace, o Options, x string, points []link)
 		}
 		variant := fmt.Sprintf("%s %g", x, j.p.x)
 		rows = append(rows,
-			Row{j.r.name, variant, j.memory, "packet losses", "memory", float64(j.memory), "bytes", t.Name},
-			Row{j.r.name, variant, j.memory, "packet losses", "decoding time", took.Seconds() * 1e3, "ms", t.Name},
-			Row{j.r.name, variant, j.memory, "packet losses", "tries", float64(j.r.tries(j.l, o)), "decodings", t.Name})
+			row(j.r.name, variant, j.memory, "packet losses", "memory", float64(j.memory), "bytes", t.Name),
+			row(j.r.name, variant, j.memory, "packet losses", "decoding time", took.Seconds()*1e3, "ms", t.Name),
+			row(j.r.name, variant, j.memory, "packet losses", "tries", float64(j.r.tries(j.l, o)), "decodings", t.Name))
 	}
 	return rows, nil
 }
 
-const lossSetup = "The paper: 100 thousand source addresses of CAIDA with 5.3 million packets; memory is the least at which 99.9 % of the decodings succeed, and time is the decoding time at this memory. " +
-	"Here: the largest flows by source address of a trace of 2 million packets; memory is exact to 2 %. Every memory is tried up to 10,000 times with other hashes, and fewer times if there is more to decode (the last table). One try in 1,000 may fail, or one if there are fewer tries. " +
-	"With one failure in n tries, the share that succeeds is at least 1-4.7/n with 95 % confidence. Above some thousand flows, where n is small, the share rises from 0 to nearly 1 within 2 % of the memory, so n matters little. " +
-	"Below that, the limit is not the threshold of 1.23 buckets a flow but the probability that two flows share all three buckets: n flows need 24·n^(2/3) buckets to reduce it to 0.1 %. " +
-	"A decoding of FlowRadar succeeds when its cells end up empty, as in the authors' program, even if its filter mistook a new flow for an old one. " +
-	"Losses of Fermat are encoded directly: this equals the difference of the two ends. LossRadar numbers a flow's packets in 16 bits; it has no point if a flow loses more than 65,536. " +
+const lossSetup = "The paper: 100 thousand source addresses of CAIDA with 5.3 million packets; memory is the least " +
+	"at which 99.9 % of the decodings succeed, and time is the decoding time at this memory. " +
+	"Here: the largest flows by source address of a trace of 2 million packets; memory is exact to 2 %. Every memory " +
+	"is tried up to 10,000 times with other hashes, and fewer times if there is more to decode (the last table). " +
+	"One try in 1,000 may fail, or one if there are fewer tries. " +
+	"With one failure in n tries, the share that succeeds is at least 1-4.7/n with 95 % confidence. Above some " +
+	"thousand flows, where n is small, the share rises from 0 to nearly 1 within 2 % of the memory, so n matters " +
+	"little. " +
+	"Below that, the limit is not the threshold of 1.23 buckets a flow but the probability that two flows share all " +
+	"three buckets: n flows need 24·n^(2/3) buckets to reduce it to 0.1 %. " +
+	"A decoding of FlowRadar succeeds when its cells end up empty, as in the authors' program, even if its filter " +
+	"mistook a new flow for an old one. " +
+	"Losses of Fermat are encoded directly: this equals the difference of the two ends. LossRadar numbers a flow's " +
+	"packets in 16 bits; it has no point if a flow loses more than 65,536. " +
 	"Times are medians of 21, of one thread's processor time on one machine."
 
 // Reasons for the savings in memory, where the paper's are larger.
 const (
-	lossRadarWhy = "LossRadar's memory grows with the lost packets; the trace has 2 million packets here, 5.3 million in the paper"
-	flowRadarWhy = "Fermat's memory is the need of three rows for 99.9 %, so the paper's factor means that FlowRadar took 1.4 to 7 times its threshold; here it takes 16.4 to 16.9 bytes a flow, a few percent above the threshold. " + lossRadarWhy
+	lossRadarWhy = "LossRadar's memory grows with the lost packets; the trace has 2 million packets here, 5.3 " +
+		"million in the paper"
+	flowRadarWhy = "Fermat's memory is the need of three rows for 99.9 %, so the paper's factor means that FlowRadar " +
+		"took 1.4 to 7 times its threshold; here it takes 16.4 to 16.9 bytes a flow, a few percent above the " +
+		"threshold. " + lossRadarWhy
 )
 
-func lossSuite(figure, x string, points []link, claims []Claim) Suite {
+func lossSuite(figure, x string, points []link, claims []suite.Claim) suite.Suite {
 	name := "chamelemon-" + figure
-	return Suite{
-		Name: name, Title: fmt.Sprintf("ChameleMon, Figure %s: packet losses by %s", figure, x), Setup: lossSetup, Claims: claims,
-		run: func(ctx context.Context, t *Trace, o Options) ([]Row, error) {
+	return suite.Suite{
+		Name: name, Title: fmt.Sprintf("ChameleMon, Figure %s: packet losses by %s", figure, x), Setup: lossSetup,
+		Claims: claims,
+		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			return lossRows(ctx, t.Sources(), o, x, points)
 		},
-		Plots: []Plot{
-			{File: name + "-memory", Title: "Memory to decode every loss (bytes)", Task: "packet losses", Metric: "memory", X: x, Log: true},
-			{File: name + "-time", Title: "Decoding time (ms)", Task: "packet losses", Metric: "decoding time", X: x, Log: true},
-			{File: name + "-tries", Title: "Tries at each memory", Task: "packet losses", Metric: "tries", X: x, Log: true},
+		Plots: []suite.Plot{
+			{File: name + "-memory", Title: "Memory to decode every loss (bytes)", Task: "packet losses",
+				Metric: "memory", X: x, Log: true},
+			{File: name + "-time", Title: "Decoding time (ms)", Task: "packet losses", Metric: "decoding time", X: x,
+				Log: true},
+			{File: name + "-tries", Title: "Tries at each memory", Task: "packet losses", Metric: "tries", X: x,
+				Log: true},
 		},
 	}
 }
 
 // along is a metric of a structure at all points of a loss figure that it has.
-func along(v Values, x string, points []link, structure, metric string) (out []float64) {
+func along(v suite.Values, x string, points []link, structure, metric string) (out []float64) {
 	for _, p := range points {
 		out = append(out, v.Variant(structure, fmt.Sprintf("%s %g", x, p.x), "packet losses", metric))
 	}
@@ -326,8 +353,8 @@ func along(v Values, x string, points []link, structure, metric string) (out []f
 }
 
 // saving claims Fermat's largest saving of memory or time.
-func saving(figure, paper, x string, points []link, metric string, atLeast [2]float64, why string) Claim {
-	best := func(v Values, other string) float64 {
+func saving(figure, paper, x string, points []link, metric string, atLeast [2]float64, why string) suite.Claim {
+	best := func(v suite.Values, other string) float64 {
 		ratio := math.Inf(-1)
 		theirs := along(v, x, points, other, metric)
 		for i, ours := range along(v, x, points, "Fermat", metric) {
@@ -337,31 +364,36 @@ func saving(figure, paper, x string, points []link, metric string, atLeast [2]fl
 		}
 		return ratio
 	}
-	c := Claim{
+	c := suite.Claim{
 		Figure: figure, Paper: paper, Why: why,
-		Ours: func(v Values) string {
-			return fmt.Sprintf("FlowRadar up to %s times, LossRadar up to %s times", short(best(v, "FlowRadar")), short(best(v, "LossRadar")))
+		Ours: func(v suite.Values) string {
+			return fmt.Sprintf("FlowRadar up to %s times, LossRadar up to %s times", suite.Short(best(v, "FlowRadar")),
+				suite.Short(best(v, "LossRadar")))
 		},
 	}
 	if atLeast[0] > 0 {
-		c.Holds = func(v Values) bool { return best(v, "FlowRadar") >= atLeast[0] && best(v, "LossRadar") >= atLeast[1] }
+		c.Holds = func(v suite.Values) bool {
+			return best(v, "FlowRadar") >= atLeast[0] && best(v, "LossRadar") >= atLeast[1]
+		}
 	}
 	return c
 }
 
 // trend shows how a structure's memory grows with x: the last point relative to the first.
-func trend(figure, paper, x string, points []link, structure string, holds func(growth float64) bool) Claim {
-	growth := func(v Values) float64 {
+func trend(figure, paper, x string, points []link, structure string, holds func(growth float64) bool) suite.Claim {
+	growth := func(v suite.Values) float64 {
 		m := slices.DeleteFunc(along(v, x, points, structure, "memory"), math.IsNaN)
 		if len(m) == 0 {
 			return math.NaN()
 		}
 		return m[len(m)-1] / m[0]
 	}
-	return Claim{
+	return suite.Claim{
 		Figure: figure, Paper: paper,
-		Ours:  func(v Values) string { return fmt.Sprintf("the last point takes %s times the first", short(growth(v))) },
-		Holds: func(v Values) bool { return holds(growth(v)) },
+		Ours: func(v suite.Values) string {
+			return fmt.Sprintf("the last point takes %s times the first", suite.Short(growth(v)))
+		},
+		Holds: func(v suite.Values) bool { return holds(growth(v)) },
 	}
 }
 
@@ -370,53 +402,61 @@ func steady(growth float64) bool { return growth > 0.9 && growth < 1.1 }
 
 func above2(growth float64) bool { return growth > 2 }
 
-func chamelemonFigure4() Suite {
+func chamelemonFigure4() suite.Suite {
 	const x = "victim flows"
 	var points []link
 	for _, n := range []int{500, 1000, 2000, 4000, 6000, 8000, 10_000} {
 		points = append(points, link{float64(n), 10_000, n, 0.01})
 	}
-	return lossSuite("4", x, points, []Claim{
+	return lossSuite("4", x, points, []suite.Claim{
 		trend("4(a)", "Fermat's memory grows almost linearly with the victims", x, points, "Fermat", above2),
 		trend("4(a)", "FlowRadar's memory stays", x, points, "FlowRadar", steady),
-		saving("4(a)", "Fermat saves up to 15.9 times FlowRadar's and 23.2 times LossRadar's memory", x, points, "memory", [2]float64{15.9, 23.2}, flowRadarWhy),
-		saving("4(b)", "Fermat saves up to 3.0 times FlowRadar's and 4.6 times LossRadar's decoding time", x, points, "decoding time", [2]float64{}, ""),
+		saving("4(a)", "Fermat saves up to 15.9 times FlowRadar's and 23.2 times LossRadar's memory", x, points,
+			"memory", [2]float64{15.9, 23.2}, flowRadarWhy),
+		saving("4(b)", "Fermat saves up to 3.0 times FlowRadar's and 4.6 times LossRadar's decoding time", x, points,
+			"decoding time", [2]float64{}, ""),
 		{
 			Figure: "4(b)", Paper: "above 6,000 victims Fermat decodes slower than FlowRadar",
-			Ours: func(v Values) string {
-				ours, theirs := along(v, x, points, "Fermat", "decoding time"), along(v, x, points, "FlowRadar", "decoding time")
-				return fmt.Sprintf("6,000: %s ms, FlowRadar %s; 10,000: %s ms, FlowRadar %s", short(ours[4]), short(theirs[4]), short(ours[6]), short(theirs[6]))
+			Ours: func(v suite.Values) string {
+				ours, theirs := along(v, x, points, "Fermat", "decoding time"),
+					along(v, x, points, "FlowRadar", "decoding time")
+				return fmt.Sprintf("6,000: %s ms, FlowRadar %s; 10,000: %s ms, FlowRadar %s", suite.Short(ours[4]),
+					suite.Short(theirs[4]), suite.Short(ours[6]), suite.Short(theirs[6]))
 			},
 		},
 	})
 }
 
-func chamelemonFigure5() Suite {
+func chamelemonFigure5() suite.Suite {
 	const x = "loss rate (%)"
 	var points []link
 	for _, p := range []float64{1, 2, 5, 10, 20, 30} {
 		points = append(points, link{p, 10_000, 100, p / 100})
 	}
-	return lossSuite("5", x, points, []Claim{
+	return lossSuite("5", x, points, []suite.Claim{
 		trend("5(a)", "Fermat's memory stays", x, points, "Fermat", steady),
 		trend("5(a)", "FlowRadar's memory stays", x, points, "FlowRadar", steady),
 		trend("5(a)", "LossRadar's memory grows linearly", x, points, "LossRadar", above2),
-		saving("5(a)", "Fermat saves up to 276.1 times FlowRadar's and 6,411.2 times LossRadar's memory", x, points, "memory", [2]float64{276.1, 6411.2}, flowRadarWhy),
-		saving("5(b)", "Fermat saves up to 64.5 times FlowRadar's and 1,585.6 times LossRadar's decoding time", x, points, "decoding time", [2]float64{}, ""),
+		saving("5(a)", "Fermat saves up to 276.1 times FlowRadar's and 6,411.2 times LossRadar's memory", x, points,
+			"memory", [2]float64{276.1, 6411.2}, flowRadarWhy),
+		saving("5(b)", "Fermat saves up to 64.5 times FlowRadar's and 1,585.6 times LossRadar's decoding time", x,
+			points, "decoding time", [2]float64{}, ""),
 	})
 }
 
-func chamelemonFigure6() Suite {
+func chamelemonFigure6() suite.Suite {
 	const x = "flows"
 	var points []link
 	for _, n := range []int{10_000, 20_000, 40_000, 60_000, 80_000, 100_000} {
 		points = append(points, link{float64(n), n, 100, 0.01})
 	}
-	return lossSuite("6", x, points, []Claim{
+	return lossSuite("6", x, points, []suite.Claim{
 		trend("6(a)", "Fermat's memory stays", x, points, "Fermat", steady),
 		trend("6(a)", "LossRadar's memory stays", x, points, "LossRadar", steady),
 		trend("6(a)", "FlowRadar's memory grows linearly", x, points, "FlowRadar", above2),
-		saving("6(a)", "Fermat saves up to 1,535.0 times FlowRadar's and 128.8 times LossRadar's memory", x, points, "memory", [2]float64{1535, 128.8}, flowRadarWhy),
-		saving("6(b)", "Fermat saves up to 821.3 times FlowRadar's and 23.7 times LossRadar's decoding time", x, points, "decoding time", [2]float64{}, ""),
+		saving("6(a)", "Fermat saves up to 1,535.0 times FlowRadar's and 128.8 times LossRadar's memory", x, points,
+			"memory", [2]float64{1535, 128.8}, flowRadarWhy),
+		saving("6(b)", "Fermat saves up to 821.3 times FlowRadar's and 23.7 times LossRadar's decoding time", x, points,
+			"decoding time", [2]float64{}, ""),
 	})
 }

@@ -9,23 +9,29 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
+	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
 	"github.com/netsketch/netsketch/sketch/fermat"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func small(t *testing.T, spec string) *Trace {
+func small(t *testing.T, spec string) *trace.Trace {
 	t.Helper()
-	tr, err := Load(spec, 100_000, 3)
+	tr, err := trace.Load(spec, 100_000, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,14 +42,14 @@ func small(t *testing.T, spec string) *Trace {
 // of a figure has rows and is well-formed, the page names it, and a second run gives the
 // same rows, but for times and speeds.
 func TestSuites(t *testing.T) {
-	tr, err := Load("zipf:1.1", 40_000, 3)
+	tr, err := trace.Load("zipf:1.1", 40_000, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range Suites() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			o := Options{Seed: 1, Runs: 1, Decodings: 20}
+			o := suite.Options{Seed: 1, Runs: 1, Decodings: 20}
 			rows, err := s.Run(t.Context(), tr, o)
 			if err != nil {
 				t.Fatal(err)
@@ -93,8 +99,10 @@ func TestSuites(t *testing.T) {
 }
 
 // repeatable are the rows that come out the same each time.
-func repeatable(rows []Row) []Row {
-	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Unit == "ms" || r.Unit == "Mpackets/s" })
+func repeatable(rows []suite.Row) []suite.Row {
+	return slices.DeleteFunc(slices.Clone(rows), func(r suite.Row) bool {
+		return r.Unit == "ms" || r.Unit == "Mpackets/s"
+	})
 }
 
 // TestOrderings: with the same memory the errors of flow sizes are in the papers' order,
@@ -103,7 +111,7 @@ func repeatable(rows []Row) []Row {
 func TestOrderings(t *testing.T) {
 	for _, spec := range []string{"zipf:0.8", "zipf:1.1", "zipf:1.4"} {
 		tr := small(t, spec)
-		memory := 6 * tr.Flows() // some 6 bytes a flow, as 900 KB for the paper's 170,000
+		memory := 6 * len(tr.Flows()) // some 6 bytes a flow, as 900 KB for the paper's 170,000
 		last, name := 0.0, ""
 		for _, k := range []kind{towerKind(true, "TowerCU"), towerKind(false, "TowerCM"), countMin(true, "CU"),
 			sumaxKind(), countMin(false, "CM")} {
@@ -122,16 +130,17 @@ func TestOrderings(t *testing.T) {
 
 // scaled measures structures on 200,000 packets with the bytes a flow that they have in a figure at
 // this memory; the tasks' errors differ a little for that, their orders do not.
-func scaled(t *testing.T, memory int, sources bool, kinds ...kind) Values {
+func scaled(t *testing.T, memory int, sources bool, kinds ...kind) suite.Values {
 	t.Helper()
-	tr, err := Load("zipf:1.1", 200_000, 5)
+	tr, err := trace.Load("zipf:1.1", 200_000, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if sources {
 		tr = tr.Sources()
 	}
-	rows, err := accuracy(t.Context(), tr, Options{Seed: 1, Runs: 3}, kinds, []int{memory * tr.Flows() / 124_041},
+	rows, err := accuracy(t.Context(), tr, suite.Options{Seed: 1, Runs: 3}, kinds,
+		[]int{memory * len(tr.Flows()) / 124_041},
 		sixTasks)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +159,7 @@ func TestKeyOrders(t *testing.T) {
 	c := scaled(t, 400_000, true, towerFermat[fermat.Prime32](), countMin(false, "CM"), countMin(true, "CU"),
 		univmonKind(), elasticSwitch(), fcmKind(), coco(), mrac())
 	for _, tc := range []struct {
-		v            Values
+		v            suite.Values
 		memory       int
 		task, metric string
 		order        []string // the best first
@@ -189,7 +198,7 @@ func TestFigures500KB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two million packets")
 	}
-	tr, err := Load("zipf:1.1", 2_000_000, 1)
+	tr, err := trace.Load("zipf:1.1", 2_000_000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,11 +230,11 @@ func TestLeast(t *testing.T) {
 	}{{30, 0.75, 1.25}} {
 		l := losses{}
 		for i := range tc.flows {
-			l.flows = append(l.flows, Flow{Key: string(binary.BigEndian.AppendUint32(nil, uint32(i)*2654435761)),
+			l.flows = append(l.flows, trace.Flow{Key: string(binary.BigEndian.AppendUint32(nil, uint32(i)*2654435761)),
 				Packets: 100})
 			l.lost = append(l.lost, 3)
 		}
-		o := Options{Seed: 1, Decodings: 10_000}
+		o := suite.Options{Seed: 1, Decodings: 10_000}
 		if n := r.tries(l, o); n != 10_000 {
 			t.Fatalf("%d tries", n)
 		}
@@ -239,8 +248,9 @@ func TestLeast(t *testing.T) {
 			t.Errorf("%d flows: %d bytes, probability requires %.0f", tc.flows, memory, want)
 		}
 	}
-	l := losses{flows: []Flow{{Key: "abcd", Packets: 100_000}}, lost: []uint32{70_000}}
-	if memory, err := recorders[2].least(t.Context(), l, Options{Seed: 1, Decodings: 20}); err != nil || memory != 0 {
+	l := losses{flows: []trace.Flow{{Key: "abcd", Packets: 100_000}}, lost: []uint32{70_000}}
+	if memory, err := recorders[2].least(t.Context(), l, suite.Options{Seed: 1, Decodings: 20}); err != nil ||
+		memory != 0 {
 		t.Errorf("LossRadar, 70,000 packets of one flow: %d bytes (%v), want none", memory, err)
 	}
 }
@@ -261,115 +271,99 @@ func TestBracket(t *testing.T) {
 	}
 }
 
-// TestMixedTrace: a capture keeps its IPv6 flows. All keys then have 37 bytes, IPv4 addresses are
-// mapped, and every structure counts both.
-func TestMixedTrace(t *testing.T) {
-	const name = "../../../../shared/traces/mixed-165k.pcap.gz"
-	if _, err := os.Stat(name); err != nil {
-		t.Skip("needs the shared capture: ", err)
-	}
-	tr, err := Load("pcap:"+name, 0, 1)
+// sharedTrace is a capture of real packets that lies outside of the repository.
+const sharedTrace = "../../../../shared/traces/mixed-165k.pcap.gz"
+
+// generated writes a capture of IPv4 and IPv6 flows.
+func generated(t *testing.T) string {
+	t.Helper()
+	host := traffic.Host{V4: netip.MustParsePrefix("10.0.0.0/22"), V6: netip.MustParsePrefix("fd00::/16")}
+	flows, err := traffic.Generate(traffic.Generated{Name: "mixed", Seed: 1, Rate: 20_000, Until: time.Second,
+		Flows: 3000, Zipf: 1.1, V6Share: 0.3}, []traffic.Host{host, host})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tr.KeyBytes() != 37 || tr.Left.IPv6 == 0 || tr.Left.Out == 0 || tr.Len()+tr.Left.Out != 164_600 ||
-		!strings.Contains(tr.Name, "5984 packets of IPv6, 4552 left out") {
-		t.Fatalf("%d packets, keys of %d bytes, %+v", tr.Len(), tr.KeyBytes(), tr.Left)
+	name := filepath.Join(t.TempDir(), "mixed.pcap")
+	w, err := pcapfile.Create(name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("%d packets, %d flows, %+v", tr.Len(), tr.Flows(), tr.Left)
-	for i := range tr.Len() {
-		k := tr.Key(i)
-		if back := tr.appendKey(nil, tr.parse(k)); !bytes.Equal(back, k) {
-			t.Fatalf("packet %d: %x comes back as %x", i, k, back)
+	for {
+		p, err := flows.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Write(pcapfile.Packet{Date: time.Unix(1_700_000_000, int64(p.At)), Frame: p.Frame}); err != nil {
+			t.Fatal(err)
 		}
 	}
-	s := tr.Sources()
-	if s.KeyBytes() != 16 || s.Flows() >= tr.Flows() {
-		t.Errorf("%d sources of %d bytes", s.Flows(), s.KeyBytes())
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
 	}
-	for _, k := range []kind{countMin(true, "CU"), towerKind(true, "TowerCU"), towerFermat[fermat.Prime32](),
-		univmonKind(), elasticSwitch(), fcmKind(), hashPipe(), coco(), countHeap()} {
-		for _, on := range []*Trace{tr, s} {
-			rows, err := k.accuracy(on, 2_000_000, 1, papers)
+	return name
+}
+
+// TestMixedTrace: every structure counts the IPv4 and the IPv6 flows of a capture.
+func TestMixedTrace(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		memory int
+	}{{"generated", 400_000}, {"captured", 2_000_000}} {
+		t.Run(tc.name, func(t *testing.T) {
+			name := sharedTrace
+			switch {
+			case tc.name == "generated":
+				name = generated(t)
+			case os.Getenv("NETSKETCH_FIGURES") == "":
+				t.Skip("a capture of real packets: run `make figures-check`, which sets NETSKETCH_FIGURES")
+			}
+			tr, err := trace.Load("pcap:"+name, 0, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, r := range rows {
-				if r.Task == "heavy hitters" && r.Metric == "F1" && r.Value < 0.9 {
-					t.Errorf("%s, keys of %d bytes: F1 %.3f", k.name, on.KeyBytes(), r.Value)
+			if tr.KeyBytes() != 37 || tr.Left.IPv6 == 0 {
+				t.Fatalf("%d packets, keys of %d bytes, %+v", tr.Len(), tr.KeyBytes(), tr.Left)
+			}
+			if tc.name == "captured" && (tr.Len()+tr.Left.Out != 164_600 ||
+				!strings.Contains(tr.Name, "5984 packets of IPv6, 4552 left out")) {
+				t.Errorf("%s: %d packets, %+v", tr.Name, tr.Len(), tr.Left)
+			}
+			for i := range tr.Len() {
+				k := tr.Key(i)
+				if back := tr.AppendKey(nil, tr.Parse(k)); !bytes.Equal(back, k) {
+					t.Fatalf("packet %d: %x comes back as %x", i, k, back)
 				}
 			}
-		}
+			s := tr.Sources()
+			if s.KeyBytes() != 16 || len(s.Flows()) >= len(tr.Flows()) {
+				t.Errorf("%d sources of %d bytes", len(s.Flows()), s.KeyBytes())
+			}
+			for _, k := range []kind{countMin(true, "CU"), towerKind(true, "TowerCU"), towerFermat[fermat.Prime32](),
+				univmonKind(), elasticSwitch(), fcmKind(), hashPipe(), coco(), countHeap()} {
+				for _, on := range []*trace.Trace{tr, s} {
+					rows, err := k.accuracy(on, tc.memory, 1, papers)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, r := range rows {
+						if r.Task == "heavy hitters" && r.Metric == "F1" && r.Value < 0.9 {
+							t.Errorf("%s, keys of %d bytes: F1 %.3f", k.name, on.KeyBytes(), r.Value)
+						}
+					}
+				}
+			}
+		})
 	}
 }
 
-func TestLoad(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		p := filepath.Join(dir, name)
-		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	good := write("good", "# sizes\n1 0.5\n10 0.9\n1000 1\n")
-	tr := small(t, "cdf:"+good)
-	if tr.Len() != 100_000 || tr.Flows() < 1000 || len(tr.flows) != tr.Flows() {
-		t.Errorf("%d packets, %d flows", tr.Len(), tr.Flows())
-	}
-	again := small(t, "cdf:"+good)
-	if !bytes.Equal(tr.keys, again.keys) {
-		t.Error("the same seed gives other packets")
-	}
-	for _, spec := range []string{
-		"", "zipf", "zipf:x", "zipf:-1", "zipf:NaN", "cdf:", "cdf:" + dir, "cdf:" + write("a", "5 0.5\n4 1\n"),
-		"cdf:" + write("b", "5 0.5\n"), "cdf:" + write("c", "x y\n"),
-		"cdf:" + write("d", "0 1\n"), "cdf:" + write("e", "NaN 1\n"), "pcap:" + good, "records:" + good,
-		"records:" + write("f", ""), "other:1",
-	} {
-		if _, err := Load(spec, 1000, 1); err == nil {
-			t.Errorf("%q: no error", spec)
-		}
-	}
-	if _, err := Load("zipf:1", 0, 1); err == nil {
-		t.Error("no packets, no error")
+func TestSelect(t *testing.T) {
+	if s, err := Select([]string{"speed"}); err != nil || len(s) != 1 || s[0].Name != "speed" {
+		t.Errorf("%v, %v", s, err)
 	}
 	if _, err := Select([]string{"no-such"}); err == nil {
 		t.Error("a figure that does not exist")
 	}
-}
-
-func TestReadRecords(t *testing.T) {
-	var b []byte
-	for i := range 10 {
-		b = append(b, "thirteenbytes"...)
-		b = binary.LittleEndian.AppendUint64(b, uint64(1000+i))
-	}
-	tr, err := ReadRecords("x", bytes.NewReader(b))
-	if err != nil || tr.Len() != 10 || tr.Flows() != 1 || tr.at[9] != 10 {
-		t.Fatalf("%+v %v", tr, err)
-	}
-	if _, err := ReadRecords("x", bytes.NewReader(b[:50])); !errors.Is(err, io.ErrUnexpectedEOF) ||
-		!strings.Contains(err.Error(), "record 2") {
-		t.Errorf("cut: %v", err)
-	}
-}
-
-func TestCSV(t *testing.T) {
-	var b bytes.Buffer
-	if err := WriteCSV(&b, []Row{{"A", "b, c", 5, "t", "m", 0.25, "u", "x"}}); err != nil {
-		t.Fatal(err)
-	}
-	if want := "structure,variant,memory,task,metric,value,unit,trace\nA,\"b, c\",5,t,m,0.25,u,x\n"; b.String() != want {
-		t.Errorf("%q", b.String())
-	}
-}
-
-func FuzzReadRecords(f *testing.F) {
-	f.Add(make([]byte, 42))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if tr, err := ReadRecords("x", bytes.NewReader(b)); err == nil && tr.Len() != len(b)/21 {
-			t.Errorf("%d packets of %d bytes", tr.Len(), len(b))
-		}
-	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/sketch/baseline"
 	"github.com/netsketch/netsketch/sketch/countmin"
 	"github.com/netsketch/netsketch/sketch/estimate"
@@ -35,7 +36,7 @@ type structure struct {
 // kind builds structures of one name.
 type kind struct {
 	name, variant string
-	build         func(t *Trace, memory int, limit float64, seed uint64) (*structure, error)
+	build         func(t *trace.Trace, memory int, limit float64, seed uint64) (*structure, error)
 }
 
 // tableSize is the hash table of heavy flows for sketches that keep no keys (SketchINT §VII-B).
@@ -63,7 +64,7 @@ func (s *structure) withTable(limit float64) {
 }
 
 func countMin(conservative bool, variant string) kind {
-	return kind{variant, "3 rows", func(_ *Trace, memory int, limit float64, seed uint64) (*structure, error) {
+	return kind{variant, "3 rows", func(_ *trace.Trace, memory int, limit float64, seed uint64) (*structure, error) {
 		c, err := countmin.New[host](countmin.Config{Memory: memory, Conservative: conservative, Seed: seed})
 		if err != nil {
 			return nil, err
@@ -86,7 +87,7 @@ func countMin(conservative bool, variant string) kind {
 }
 
 func towerKind(conservative bool, name string) kind {
-	return kind{name, "2 to 32 bits", func(_ *Trace, memory int, limit float64, seed uint64) (*structure, error) {
+	return kind{name, "2 to 32 bits", func(_ *trace.Trace, memory int, limit float64, seed uint64) (*structure, error) {
 		t, err := tower.New[host](tower.Config{Memory: memory, Conservative: conservative, Seed: seed})
 		if err != nil {
 			return nil, err
@@ -138,8 +139,8 @@ func towerFlows(t *tower.Sketch[host]) float64 {
 
 func elasticKind() kind {
 	return kind{"Elastic", "heavy and light part",
-		func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
-			e, err := baseline.NewElastic[host](memory, t.size, seed)
+		func(t *trace.Trace, memory int, _ float64, seed uint64) (*structure, error) {
+			e, err := baseline.NewElastic[host](memory, t.KeyBytes(), seed)
 			if err != nil {
 				return nil, err
 			}
@@ -155,16 +156,16 @@ func elasticKind() kind {
 // counters.
 func elasticSwitch() kind {
 	return kind{"Elastic", "4 tables, 8-bit counters",
-		func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
-			return fcmStructure(baseline.NewElasticSwitch[host](memory, t.size, seed))
+		func(t *trace.Trace, memory int, _ float64, seed uint64) (*structure, error) {
+			return fcmStructure(baseline.NewElasticSwitch[host](memory, t.KeyBytes(), seed))
 		}}
 }
 
 // fcmKind is FCM-Sketch with the same tables.
 func fcmKind() kind {
 	return kind{"FCM", "4 tables, 2 16-ary trees",
-		func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
-			return fcmStructure(baseline.NewFCM[host](memory, t.size, seed))
+		func(t *trace.Trace, memory int, _ float64, seed uint64) (*structure, error) {
+			return fcmStructure(baseline.NewFCM[host](memory, t.KeyBytes(), seed))
 		}}
 }
 
@@ -180,8 +181,8 @@ func fcmStructure(e *baseline.FCM[host], err error) (*structure, error) {
 }
 
 func coco() kind {
-	return kind{"Coco", "1 row", func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
-		c, err := baseline.NewCoco[host](memory, t.size, seed)
+	return kind{"Coco", "1 row", func(t *trace.Trace, memory int, _ float64, seed uint64) (*structure, error) {
+		c, err := baseline.NewCoco[host](memory, t.KeyBytes(), seed)
 		if err != nil {
 			return nil, err
 		}
@@ -192,7 +193,7 @@ func coco() kind {
 
 // mrac is one row of counters, for the distribution alone.
 func mrac() kind {
-	return kind{"MRAC", "1 row", func(_ *Trace, memory int, _ float64, seed uint64) (*structure, error) {
+	return kind{"MRAC", "1 row", func(_ *trace.Trace, memory int, _ float64, seed uint64) (*structure, error) {
 		c, err := countmin.New[host](countmin.Config{Rows: 1, Memory: memory, Seed: seed})
 		if err != nil {
 			return nil, err
@@ -218,8 +219,8 @@ func above(flows func() []baseline.Flow) func(float64) map[string]float64 {
 
 func countHeap() kind {
 	return kind{"Count-heap", "3 rows, 4096 flows",
-		func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
-			c, err := baseline.NewCountHeap[host](memory, t.size, 4096, seed)
+		func(t *trace.Trace, memory int, _ float64, seed uint64) (*structure, error) {
+			c, err := baseline.NewCountHeap[host](memory, t.KeyBytes(), 4096, seed)
 			if err != nil {
 				return nil, err
 			}
@@ -229,8 +230,8 @@ func countHeap() kind {
 }
 
 func hashPipe() kind {
-	return kind{"HashPipe", "6 stages", func(t *Trace, memory int, _ float64, seed uint64) (*structure, error) {
-		p, err := baseline.NewHashPipe[host](memory, t.size, 6, seed)
+	return kind{"HashPipe", "6 stages", func(t *trace.Trace, memory int, _ float64, seed uint64) (*structure, error) {
+		p, err := baseline.NewHashPipe[host](memory, t.KeyBytes(), 6, seed)
 		if err != nil {
 			return nil, err
 		}
@@ -240,7 +241,7 @@ func hashPipe() kind {
 }
 
 func sumaxKind() kind {
-	return kind{"SuMax", "3 rows", func(_ *Trace, memory int, limit float64, seed uint64) (*structure, error) {
+	return kind{"SuMax", "3 rows", func(_ *trace.Trace, memory int, limit float64, seed uint64) (*structure, error) {
 		c, err := sumax.New[host](sumax.Config{Memory: memory, Seed: seed})
 		if err != nil {
 			return nil, err
@@ -255,8 +256,8 @@ func sumaxKind() kind {
 	}}
 }
 
-// fill inserts packets from to to, and seals.
-func (k kind) fill(t *Trace, memory, from, to int, limit float64, seed uint64, renamed bool) (*structure, error) {
+// fill inserts all packets, and seals.
+func (k kind) fill(t *trace.Trace, memory int, limit float64, seed uint64) (*structure, error) {
 	s, err := k.build(t, memory, limit, seed)
 	if err != nil {
 		return nil, fmt.Errorf("%s at %d bytes: %w", k.name, memory, err)
@@ -264,13 +265,8 @@ func (k kind) fill(t *Trace, memory, from, to int, limit float64, seed uint64, r
 	if s.insert == nil {
 		return nil, errors.New("nothing to insert with")
 	}
-	var buf keyBuffer
-	for i := from; i < to; i++ {
-		key := t.Key(i)
-		if renamed {
-			key = otherName(&buf, key)
-		}
-		s.insert(key)
+	for i := range t.Len() {
+		s.insert(t.Key(i))
 	}
 	if s.seal != nil {
 		if err := s.seal(); err != nil {

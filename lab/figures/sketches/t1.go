@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/sketch/fermat"
 	"github.com/netsketch/netsketch/sketch/sumax"
 )
@@ -68,7 +70,7 @@ func sumaxBins(noSizes bool) kind {
 	if noSizes {
 		variant = "3 rows, 8 ranges"
 	}
-	return kind{"SuMax", variant, func(_ *Trace, memory int, _ float64, seed uint64) (*structure, error) {
+	return kind{"SuMax", variant, func(_ *trace.Trace, memory int, _ float64, seed uint64) (*structure, error) {
 		s, err := sumax.New[host](sumax.Config{Memory: memory, Ranges: []uint32{1, 2, 3, 4, 5, 6, 7}, NoSizes: noSizes,
 			Seed: seed})
 		if err != nil {
@@ -82,31 +84,35 @@ func sumaxBins(noSizes bool) kind {
 	}}
 }
 
-func accuracyT1() Suite {
-	return Suite{
+func accuracyT1() suite.Suite {
+	return suite.Suite{
 		Name: "accuracy-t1", Title: "Accuracy compared with the authors' own programs",
-		Setup: "T1 is Zipf 1.1, 2 million packets of 13-byte keys and 124 thousand flows. The authors' programs ran once on one trace of this kind. Here `--runs` sets the number of traces, each with another seed and other hashes; the table has the mean and its standard deviation over the traces. " +
-			"KB and MB are 1,024 and 1,048,576 bytes here, as in the programs. ChameleMon's programs take the first four bytes of a key, the source address; its two structures are measured with it, and Tower+Fermat with the whole key, too. " +
+		Setup: "T1 is Zipf 1.1, 2 million packets of 13-byte keys and 124 thousand flows. The authors' programs ran " +
+			"once on one trace of this kind. Here `--runs` sets the number of traces, each with another seed and " +
+			"other hashes; the table has the mean and its standard deviation over the traces. " +
+			"KB and MB are 1,024 and 1,048,576 bytes here, as in the programs. ChameleMon's programs take the first " +
+			"four bytes of a key, the source address; its two structures are measured with it, and Tower+Fermat " +
+			"with the whole key, too. " +
 			"A difference is within the spread when it is less than two standard deviations of one trace.",
-		run: func(ctx context.Context, t *Trace, o Options) ([]Row, error) {
+		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			cases := t1Cases()
-			var rows []Row
+			var rows []suite.Row
 			for seed := range uint64(o.Runs) {
-				trace, err := t.Another(o.Seed + seed)
+				full, err := t.Another(o.Seed + seed)
 				if err != nil {
 					return nil, err
 				}
-				sources := trace.Sources()
-				trace.exact()
-				sources.exact()
-				var parts [][]Row
+				sources := full.Sources()
+				full.Exact()
+				sources.Exact()
+				var parts [][]suite.Row
 				var jobs []func() error
 				for _, c := range cases {
 					for _, kib := range c.kib {
 						i := len(parts)
 						parts = append(parts, nil)
 						jobs = append(jobs, func() (err error) {
-							on := trace
+							on := full
 							if c.sources {
 								on = sources
 							}
@@ -122,36 +128,36 @@ func accuracyT1() Suite {
 			}
 			return rows, nil
 		},
-		table: t1Table,
+		Table: t1Table,
 	}
 }
 
 // measure returns the rows that the authors' figures are about.
-func (c *t1Case) measure(t *Trace, memory int, seed uint64) ([]Row, error) {
+func (c *t1Case) measure(t *trace.Trace, memory int, seed uint64) ([]suite.Row, error) {
 	if _, ok := c.theirs["large flows ARE"]; ok {
 		return largeFlows(c, t, memory, seed)
 	}
 	rows, err := c.k.accuracy(t, memory, seed, c.l)
-	return slices.DeleteFunc(rows, func(r Row) bool { _, ok := c.theirs[r.Task+" "+r.Metric]; return !ok }), err
+	return slices.DeleteFunc(rows, func(r suite.Row) bool { _, ok := c.theirs[r.Task+" "+r.Metric]; return !ok }), err
 }
 
 // largeFlows is the error of all flows and of those above 500 packets.
-func largeFlows(c *t1Case, t *Trace, memory int, seed uint64) ([]Row, error) {
-	s, err := c.k.fill(t, memory, 0, t.Len(), 0, seed, false)
+func largeFlows(c *t1Case, t *trace.Trace, memory int, seed uint64) ([]suite.Row, error) {
+	s, err := c.k.fill(t, memory, 0, seed)
 	if err != nil {
 		return nil, err
 	}
 	all, large, n := 0.0, 0.0, 0.0
-	for _, f := range t.flows {
+	for _, f := range t.Flows() {
 		e := relative(s.size([]byte(f.Key)), float64(f.Packets))
-		all += e / float64(len(t.flows))
+		all += e / float64(len(t.Flows()))
 		if f.Packets > 500 {
 			large, n = large+e, n+1
 		}
 	}
-	return []Row{
-		{c.k.name, c.k.variant, memory, "flow size", "ARE", all, "ratio", t.Name},
-		{c.k.name, c.k.variant, memory, "large flows", "ARE", large / max(n, 1), "ratio", t.Name},
+	return []suite.Row{
+		row(c.k.name, c.k.variant, memory, "flow size", "ARE", all, "ratio", t.Name),
+		row(c.k.name, c.k.variant, memory, "large flows", "ARE", large/max(n, 1), "ratio", t.Name),
 	}, nil
 }
 
@@ -173,7 +179,7 @@ type compared struct {
 }
 
 // compareT1 compares the authors' figures with the rows.
-func compareT1(rows []Row) (lines []compared) {
+func compareT1(rows []suite.Row) (lines []compared) {
 	for _, c := range t1Cases() {
 		for i, kib := range c.kib {
 			for _, task := range t1Tasks {
@@ -219,9 +225,10 @@ func compareT1(rows []Row) (lines []compared) {
 	return lines
 }
 
-func t1Table(rows []Row) string {
+func t1Table(rows []suite.Row) string {
 	var b strings.Builder
-	b.WriteString("| structure | variant | KB | figure | authors' | here: mean ± deviation | traces | no worse |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| structure | variant | KB | figure | authors' | here: mean ± deviation | traces | no worse " +
+		"|\n|---|---|---|---|---|---|---|---|\n")
 	for _, l := range compareT1(rows) {
 		verdict := l.verdict
 		if why := t1Why[[2]string{l.variant, l.task}]; verdict == "no" && why != "" {
@@ -235,6 +242,8 @@ func t1Table(rows []Row) string {
 
 // t1Why are the reasons for what is worse on the standard traces.
 var t1Why = map[[2]string]string{
-	{"13-byte keys, 20-byte buckets", "flow size AAE"}: "Fermat's buckets of 20 bytes, instead of the authors' 8, leave 30 KB less to the Tower",
-	{"3 rows, sizes and 8 ranges", "flow size ARE"}:    "a cell of sizes in addition to the ranges does not improve sizes; the authors' program has none (the line before)",
+	{"13-byte keys, 20-byte buckets", "flow size AAE"}: "Fermat's buckets of 20 bytes, instead of the authors' 8, " +
+		"leave 30 KB less to the Tower",
+	{"3 rows, sizes and 8 ranges", "flow size ARE"}: "a cell of sizes in addition to the ranges does not improve " +
+		"sizes; the authors' program has none (the line before)",
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sketches
+package suite
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -16,8 +15,8 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/chart"
 )
 
-// fileName turns a title into a part of a file's name.
-func fileName(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "-") }
+// FileName turns a title into a part of a file's name.
+func FileName(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "-") }
 
 // series collects the rows that belong to a plot, by structure.
 func (p *Plot) series(rows []Row) (all []chart.Series) {
@@ -94,8 +93,8 @@ func (s *Suite) Page(rows []Row, command string) string {
 		fmt.Fprintf(&b, "\n%s\n", s.Setup)
 	}
 	s.claims(&b, rows)
-	if s.table != nil {
-		b.WriteString("\n" + s.table(rows))
+	if s.Table != nil {
+		b.WriteString("\n" + s.Table(rows))
 		return chart.Wrap(b.String())
 	}
 	shown := make(map[[2]string]bool)
@@ -111,7 +110,10 @@ func (s *Suite) Page(rows []Row, command string) string {
 	}
 	rest := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return shown[[2]string{r.Task, r.Metric}] })
 	if len(rest) > 0 {
-		b.WriteString("\n## Other numbers\n\n| structure | variant | bytes | task | metric | value | unit |\n|---|---|---|---|---|---|---|\n")
+		b.WriteString(
+			"\n## Other numbers\n\n| structure | variant | bytes | task | metric | value | unit " +
+				"|\n|---|---|---|---|---|---|---|\n",
+		)
 		for _, r := range rest {
 			fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %.4g | %s |\n", r.Structure, r.Variant, r.Memory, r.Task,
 				r.Metric, r.Value, r.Unit)
@@ -205,25 +207,6 @@ func (s *Suite) Write(directory string, rows []Row, command string) error {
 	for name, data := range files {
 		//nolint:gosec // figures are public
 		if err := os.WriteFile(filepath.Join(directory, name), data, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Draw writes the pages and charts of all suites from the rows recorded in a directory. The
-// rows must be of the standard trace, as those in docs/figures are.
-func Draw(directory string) error {
-	for _, s := range Suites() {
-		f, err := os.Open(filepath.Join(directory, s.Name+".csv"))
-		if err != nil {
-			return err
-		}
-		rows, err := ReadCSV(f)
-		if err = errors.Join(err, f.Close()); err != nil {
-			return fmt.Errorf("%s: %w", f.Name(), err)
-		}
-		if err := s.Write(directory, rows, Command("zipf:1.1", 2_000_000, 1, s.Name)); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sketches
+package trace
 
 import (
 	"bufio"
@@ -46,7 +46,7 @@ func readPcap(name string) (*Trace, error) {
 	}
 	t.Name += fmt.Sprintf(", %d packets of IPv6, %d left out as no flow's", t.Left.IPv6, t.Left.Out)
 	for _, k := range keys {
-		t.keys = t.appendKey(t.keys, k)
+		t.keys = t.AppendKey(t.keys, k)
 	}
 	return t.finish()
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sketchbench measures accuracy and speed of the structures under sketch, on any
-// traffic, by the tasks of the papers' figures, and compares it with the papers' statements. It
-// has no state. The same trace and seed give the same rows, but for times and speeds.
-package sketches
+// Package suite turns measured rows into the pages and charts of docs/figures, and compares them
+// with the papers' statements.
+package suite
 
 import (
 	"context"
@@ -13,7 +12,8 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
+
+	"github.com/netsketch/netsketch/lab/figures/trace"
 )
 
 // Row is one measured value.
@@ -35,15 +35,17 @@ type Suite struct {
 	Setup  string // how the paper measured, and how this differs
 	Plots  []Plot
 	Claims []Claim
-	run    func(ctx context.Context, t *Trace, o Options) ([]Row, error)
-	table  func(rows []Row) string // nil: one for each plot, and the rest as it is
+	// Measure returns the rows of a trace.
+	Measure func(ctx context.Context, t *trace.Trace, o Options) ([]Row, error)
+	// Table writes the rows; nil for a table for each plot and one for the rest.
+	Table func(rows []Row) string
 }
 
 // Options bound the work.
 type Options struct {
 	Seed uint64
 	Runs int // of speed measurements, and of everything repeated with other seeds; at least 1
-	// Decodings is the most tries that a memory gets to decode, of which 99.9 % must succeed.
+	// Decodings is the largest number of tries at a memory, of which 99.9 % must succeed.
 	Decodings int
 }
 
@@ -59,45 +61,10 @@ type Plot struct {
 	Log   bool
 }
 
-// Suites are all figures, in order.
-func Suites() []Suite {
-	return []Suite{
-		sketchintFigure5(), chamelemonFigure4(), chamelemonFigure5(), chamelemonFigure6(), chamelemonFigure11(),
-		lightguardianFigure5(),
-		univmonFigure8(), univmonFigure10(), univmonFigure11(), univmonFigure13(), accuracyT1(), speedSuite(),
-	}
-}
-
-// Select returns the suites of the given names, all for none.
-func Select(names []string) ([]Suite, error) {
-	all := Suites()
-	if len(names) == 0 {
-		return all, nil
-	}
-	var out []Suite
-	for _, n := range names {
-		i := slices.IndexFunc(all, func(s Suite) bool { return s.Name == n })
-		if i < 0 {
-			return nil, fmt.Errorf("figure %q: there is none of that name; there are %s", n,
-				strings.Join(Names(), ", "))
-		}
-		out = append(out, all[i])
-	}
-	return out, nil
-}
-
-// Names are the names of all figures, in order.
-func Names() (names []string) {
-	for _, s := range Suites() {
-		names = append(names, s.Name)
-	}
-	return names
-}
-
 // Run measures. Values have the six digits that the files have.
-func (s *Suite) Run(ctx context.Context, t *Trace, o Options) ([]Row, error) {
+func (s *Suite) Run(ctx context.Context, t *trace.Trace, o Options) ([]Row, error) {
 	o.Runs, o.Decodings = max(o.Runs, 1), max(o.Decodings, 1)
-	rows, err := s.run(ctx, t, o)
+	rows, err := s.Measure(ctx, t, o)
 	if err != nil {
 		return nil, err
 	}

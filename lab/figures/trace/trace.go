@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sketches
+// Package trace holds traffic in memory, generated or of a capture, with the exact answers about it.
+package trace
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -17,29 +20,29 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Trace is packets of flows whose keys have one length, held in memory. A Trace is only
-// read once it is made, and may be by several goroutines.
+// Trace is packets of flows whose keys have one length, held in memory. Any number of goroutines may
+// read it.
 type Trace struct {
-	Name   string
-	Left   Left
-	fields flow.Fields
-	size   int // bytes of every key
-	keys   []byte
-	at     []uint32 // arrival in microseconds, from 1 on
-	flows  []Flow   // largest first
-	rename bool     // generated: flows do not change by themselves
-	again  func(seed uint64) (*Trace, error)
-	once   sync.Once
-	truth  exact
+	Name      string
+	Left      Left
+	fields    flow.Fields
+	size      int // bytes of every key
+	keys      []byte
+	at        []uint32 // arrival in microseconds, from 1 on
+	flows     []Flow   // largest first
+	generated bool     // its flows do not change by themselves
+	again     func(seed uint64) (*Trace, error)
+	once      sync.Once
+	exact     Exact
 }
 
-// Left is what of a capture is no packet of a flow, and what of it is.
+// Left counts packets of a capture.
 type Left struct {
-	Out  int // packets left out: neither IPv4 nor IPv6, or a broken header
+	Out  int // left out: neither IPv4 nor IPv6, or a broken header
 	IPv6 int // packets of IPv6 flows, which are in the trace
 }
 
-// Flow is one flow's exact packets.
+// Flow is a flow with its exact number of packets.
 type Flow struct {
 	Key     string
 	Packets uint32
@@ -56,8 +59,17 @@ func (t *Trace) Key(i int) []byte { return t.keys[i*t.size : (i+1)*t.size] }
 // Of source addresses alone it is 4 or 16.
 func (t *Trace) KeyBytes() int { return t.size }
 
-// Flows is the number of flows.
-func (t *Trace) Flows() int { return len(t.flows) }
+// Keys returns the keys of all packets, one after the other.
+func (t *Trace) Keys() []byte { return t.keys }
+
+// At returns when packet i arrived, in microseconds, from 1 on.
+func (t *Trace) At(i int) uint32 { return t.at[i] }
+
+// Fields are the fields of the keys.
+func (t *Trace) Fields() flow.Fields { return t.fields }
+
+// Flows are the flows, largest first.
+func (t *Trace) Flows() []Flow { return t.flows }
 
 func (t *Trace) add(key []byte, at uint32) {
 	t.keys = append(t.keys, key...)
@@ -68,13 +80,13 @@ func (t *Trace) finish() (*Trace, error) {
 	if len(t.at) == 0 {
 		return nil, fmt.Errorf("trace %s: no packet of a flow", t.Name)
 	}
-	t.flows = sorted(countKeys(t, 0, t.Len(), false))
+	t.count()
 	return t, nil
 }
 
-// Sources is the same packets with the source address as the flow, as several papers have it.
+// Sources returns the same packets with the source address as the flow, as several papers have it.
 func (t *Trace) Sources() *Trace {
-	s := &Trace{Name: t.Name, Left: t.Left, fields: flow.Src, size: 4, at: t.at, rename: t.rename}
+	s := &Trace{Name: t.Name, Left: t.Left, fields: flow.Src, size: 4, at: t.at, generated: t.generated}
 	if t.size == flow.FiveTupleV6 {
 		s.size = 16
 	}
@@ -82,7 +94,7 @@ func (t *Trace) Sources() *Trace {
 	for i := range t.Len() {
 		s.keys = append(s.keys, t.Key(i)[:s.size]...)
 	}
-	s.flows = sorted(countKeys(s, 0, s.Len(), false))
+	s.count()
 	if t.again != nil {
 		s.again = func(seed uint64) (*Trace, error) {
 			o, err := t.again(seed)
@@ -95,15 +107,15 @@ func (t *Trace) Sources() *Trace {
 	return s
 }
 
-// Window is the packets from to to.
+// Window returns the packets from from to to.
 func (t *Trace) Window(from, to int) *Trace {
 	w := &Trace{Name: t.Name, Left: t.Left, fields: t.fields, size: t.size, keys: t.keys[from*t.size : to*t.size],
-		at: t.at[from:to], rename: t.rename}
-	w.flows = sorted(countKeys(w, 0, w.Len(), false))
+		at: t.at[from:to], generated: t.generated}
+	w.count()
 	return w
 }
 
-// Another is a trace of the same kind from another seed; a capture is what it is.
+// Another returns a trace of the same kind from another seed; of a capture it returns the capture.
 func (t *Trace) Another(seed uint64) (*Trace, error) {
 	if t.again == nil {
 		return t, nil
@@ -113,8 +125,8 @@ func (t *Trace) Another(seed uint64) (*Trace, error) {
 
 var mapped = [12]byte{10: 0xff, 11: 0xff}
 
-// parse is a key as packet parsers give it.
-func (t *Trace) parse(k []byte) flow.Key {
+// Parse returns a key as packet parsers return it.
+func (t *Trace) Parse(k []byte) flow.Key {
 	var buf [flow.FiveTupleV4]byte
 	switch {
 	case t.size == flow.FiveTupleV6 && [12]byte(k) == mapped && [12]byte(k[16:]) == mapped:
@@ -128,8 +140,8 @@ func (t *Trace) parse(k []byte) flow.Key {
 	return key
 }
 
-// appendKey is the inverse of parse.
-func (t *Trace) appendKey(b []byte, k flow.Key) []byte {
+// AppendKey is the inverse of Parse.
+func (t *Trace) AppendKey(b []byte, k flow.Key) []byte {
 	if k.V6 || t.size == flow.FiveTupleV4 || t.size == 4 {
 		return k.AppendBinary(b)
 	}
@@ -142,43 +154,19 @@ func (t *Trace) appendKey(b []byte, k flow.Key) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, k.SrcPort), k.DstPort)
 }
 
-func countKeys(t *Trace, from, to int, renamed bool) map[string]uint32 {
-	m := make(map[string]uint32)
-	var buf keyBuffer
-	for i := from; i < to; i++ {
-		k := t.Key(i)
-		if renamed {
-			k = otherName(&buf, k)
-		}
-		m[string(k)]++
+// count fills in the flows.
+func (t *Trace) count() {
+	counts := make(map[string]uint32)
+	for i := range t.Len() {
+		counts[string(t.Key(i))]++
 	}
-	return m
-}
-
-func sorted(counts map[string]uint32) []Flow {
-	flows := make([]Flow, 0, len(counts))
+	t.flows = make([]Flow, 0, len(counts))
 	for k, n := range counts {
-		flows = append(flows, Flow{k, n})
+		t.flows = append(t.flows, Flow{k, n})
 	}
-	sort.Slice(flows, func(i, j int) bool {
-		if flows[i].Packets != flows[j].Packets {
-			return flows[i].Packets > flows[j].Packets
-		}
-		return flows[i].Key < flows[j].Key
+	slices.SortFunc(t.flows, func(a, b Flow) int {
+		return cmp.Or(cmp.Compare(b.Packets, a.Packets), strings.Compare(a.Key, b.Key))
 	})
-	return flows
-}
-
-type keyBuffer [flow.MaxBinary]byte
-
-// otherName gives every tenth flow another key.
-func otherName(buf *keyBuffer, k []byte) []byte {
-	if (uint32(k[0])+uint32(k[3])*3+uint32(k[min(7, len(k)-2)])*7)%10 != 0 {
-		return k
-	}
-	n := copy(buf[:], k)
-	buf[min(8, n-1)] ^= 0x55
-	return buf[:n]
 }
 
 // Load returns the traffic that spec names: zipf:SKEW, cdf:FILE (lines of packets and the
@@ -187,7 +175,7 @@ func otherName(buf *keyBuffer, k []byte) []byte {
 // traffic has the given number of packets and comes from the seed.
 func Load(spec string, packets int, seed uint64) (*Trace, error) {
 	t, err := load(spec, packets, seed)
-	if err == nil && t.rename {
+	if err == nil && t.generated {
 		t.again = func(seed uint64) (*Trace, error) { return Load(spec, packets, seed) }
 	}
 	return t, err
@@ -247,7 +235,7 @@ func generate(name string, weights []float64, packets int, seed uint64) (*Trace,
 		keys[i*size+8] = 6
 	}
 	t := &Trace{Name: fmt.Sprintf("%s, %d packets, seed %d", name, packets, seed), fields: flow.FiveTuple, size: size,
-		rename: true}
+		generated: true}
 	for i := range packets {
 		f := min(sort.SearchFloat64s(sum, r.Float64()*total), len(sum)-1)
 		t.add(keys[f*size:(f+1)*size], uint32(1+int64(i)*5_000_000/int64(packets)))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sketches
+package suite
 
 import (
 	"fmt"
@@ -44,15 +44,15 @@ func (v Values) Variant(structure, variant, task, metric string) float64 {
 	return math.NaN()
 }
 
-func short(x float64) string {
+func Short(x float64) string {
 	if math.IsNaN(x) {
 		return "–"
 	}
 	return strconv.FormatFloat(x, 'g', 3, 64)
 }
 
-// times claims the factor by which one structure's error is below the others'.
-func times(figure, paper string, memory int, task, metric, ours string, others []string, atLeast float64,
+// Times claims the factor by which one structure's error is below the others'.
+func Times(figure, paper string, memory int, task, metric, ours string, others []string, atLeast float64,
 	why string,
 ) Claim {
 	ratio := func(v Values, other string) float64 {
@@ -63,9 +63,9 @@ func times(figure, paper string, memory int, task, metric, ours string, others [
 		Ours: func(v Values) string {
 			var parts []string
 			for _, o := range others {
-				parts = append(parts, fmt.Sprintf("%s %s", o, short(ratio(v, o))))
+				parts = append(parts, fmt.Sprintf("%s %s", o, Short(ratio(v, o))))
 			}
-			return fmt.Sprintf("%s %s; times that: %s", ours, short(v.Get(ours, memory, task, metric)),
+			return fmt.Sprintf("%s %s; times that: %s", ours, Short(v.Get(ours, memory, task, metric)),
 				strings.Join(parts, ", "))
 		},
 		Holds: func(v Values) bool {
@@ -79,9 +79,9 @@ func times(figure, paper string, memory int, task, metric, ours string, others [
 	}
 }
 
-// order claims that at each memory the structures' metric is in an order: the first is the
+// Order claims that at each memory the structures' metric is in an order: the first is the
 // smallest, or the largest when down.
-func order(figure, paper, task, metric string, memories []int, down bool, structures []string, why string) Claim {
+func Order(figure, paper, task, metric string, memories []int, down bool, structures []string, why string) Claim {
 	return Claim{
 		Figure: figure, Paper: paper, Why: why,
 		Ours: func(v Values) string {
@@ -89,7 +89,7 @@ func order(figure, paper, task, metric string, memories []int, down bool, struct
 			for _, m := range []int{memories[0], memories[len(memories)-1]} {
 				var x []string
 				for _, s := range structures {
-					x = append(x, s+" "+short(v.Get(s, m, task, metric)))
+					x = append(x, s+" "+Short(v.Get(s, m, task, metric)))
 				}
 				parts = append(parts, fmt.Sprintf("%d KB: %s", m/1000, strings.Join(x, ", ")))
 				if len(memories) == 1 {
@@ -115,9 +115,9 @@ func order(figure, paper, task, metric string, memories []int, down bool, struct
 	}
 }
 
-// values claims that a metric of structures at one memory is at most, or at least when down,
+// Within claims that a metric of structures at one memory is at most, or at least when down,
 // the paper's.
-func values(figure, paper string, memory int, task, metric string, structures []string, limits []float64, down bool,
+func Within(figure, paper string, memory int, task, metric string, structures []string, limits []float64, down bool,
 	why string,
 ) Claim {
 	return Claim{
@@ -125,7 +125,7 @@ func values(figure, paper string, memory int, task, metric string, structures []
 		Ours: func(v Values) string {
 			var parts []string
 			for _, s := range structures {
-				parts = append(parts, s+" "+short(v.Get(s, memory, task, metric)))
+				parts = append(parts, s+" "+Short(v.Get(s, memory, task, metric)))
 			}
 			return strings.Join(parts, ", ")
 		},
@@ -141,15 +141,15 @@ func values(figure, paper string, memory int, task, metric string, structures []
 	}
 }
 
-// best claims that a structure's metric is no worse than any other's at each memory: no
+// Best claims that a structure's metric is no worse than any other's at each memory: no
 // larger, or no smaller when down.
-func best(figure, paper, task, metric string, memories []int, down bool, ours string, others []string,
+func Best(figure, paper, task, metric string, memories []int, down bool, ours string, others []string,
 	why string,
 ) Claim {
-	c := order(figure, paper, task, metric, memories, down, append([]string{ours}, others...), why)
+	c := Order(figure, paper, task, metric, memories, down, append([]string{ours}, others...), why)
 	c.Holds = func(v Values) bool {
 		for _, o := range others {
-			if !order(figure, paper, task, metric, memories, down, []string{ours, o}, why).Holds(v) {
+			if !Order(figure, paper, task, metric, memories, down, []string{ours, o}, why).Holds(v) {
 				return false
 			}
 		}
@@ -158,12 +158,12 @@ func best(figure, paper, task, metric string, memories []int, down bool, ours st
 	return c
 }
 
-// beyond claims that the structures' metric at one memory is worse than a limit: below it when
+// Beyond claims that the structures' metric at one memory is worse than a limit: below it when
 // down.
-func beyond(figure, paper string, memory int, task, metric string, others []string, limit float64, down bool,
+func Beyond(figure, paper string, memory int, task, metric string, others []string, limit float64, down bool,
 	why string,
 ) Claim {
-	c := values(figure, paper, memory, task, metric, others, nil, down, why)
+	c := Within(figure, paper, memory, task, metric, others, nil, down, why)
 	c.Holds = func(v Values) bool {
 		for _, o := range others {
 			if x := v.Get(o, memory, task, metric); down && !(x < limit) || !down && !(x > limit) {
