@@ -72,7 +72,8 @@ func (f *Fabric) addHost(sw int, port uint32) {
 func LeafSpine(leaves, spines, hostsPerLeaf int, latency time.Duration) (*Fabric, error) {
 	switch {
 	case leaves < 2 || spines < 1 || hostsPerLeaf < 1:
-		return nil, fmt.Errorf("lab: leaf-spine of %d leaves, %d spines, %d hosts a leaf: at least 2, 1 and 1 are needed", leaves, spines, hostsPerLeaf)
+		return nil, fmt.Errorf("lab: leaf-spine of %d leaves, %d spines, %d hosts a leaf: at least 2, 1 and 1 "+
+			"are needed", leaves, spines, hostsPerLeaf)
 	case leaves*hostsPerLeaf > maxHosts:
 		return nil, fmt.Errorf("lab: leaf-spine of %d hosts: at most %d", leaves*hostsPerLeaf, maxHosts)
 	case hostsPerLeaf+spines > maxPort || leaves > maxPort:
@@ -113,7 +114,8 @@ func FatTree(k, pods, cores int, latency time.Duration) (*Fabric, error) {
 		cores = k / 2 * k / 2
 	}
 	if cores < k/2 || cores > k/2*k/2 || cores%(k/2) != 0 {
-		return nil, fmt.Errorf("lab: fat tree with k=%d and %d core switches: they must be a multiple of k/2, at most (k/2)²", k, cores)
+		return nil, fmt.Errorf("lab: fat tree with k=%d and %d core switches: they must be a multiple of k/2, at "+
+			"most (k/2)²", k, cores)
 	}
 	above := cores / (k / 2) // each aggregation switch
 	half := k / 2

@@ -64,7 +64,8 @@ func TestNeighbors(t *testing.T) {
 					t.Fatalf("%v; still waiting for %v", err, want)
 				}
 				for _, u := range m.GetUpdate().GetUpdate() {
-					delete(want, u.GetPath().GetElem()[len(u.GetPath().GetElem())-3].GetKey()["name"]+u.GetVal().GetStringVal())
+					elems := u.GetPath().GetElem()
+					delete(want, elems[len(elems)-3].GetKey()["name"]+u.GetVal().GetStringVal())
 					delete(want, u.GetVal().GetStringVal())
 				}
 			}

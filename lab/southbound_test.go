@@ -50,7 +50,8 @@ func observe(t *testing.T, device func(lab.Device) string, rest string) *observe
 		}
 	})
 	var text strings.Builder
-	text.WriteString("name: netsketch\ndevice-defaults: {pipeline: univmon-300k, forwarding: managed, tls: {plaintext: true}, gnmi: {tls: {plaintext: true}}}\ndevices:\n")
+	text.WriteString("name: netsketch\ndevice-defaults: {pipeline: univmon-300k, forwarding: managed, tls: " +
+		"{plaintext: true}, gnmi: {tls: {plaintext: true}}}\ndevices:\n")
 	for _, d := range n.Devices() {
 		fmt.Fprintf(&text, "  - {name: %s, address: %q, %s}\n", d.Name, d.Address, device(d))
 	}
@@ -180,7 +181,8 @@ func TestConfiguredLinks(t *testing.T) {
 	o := observe(t, func(d lab.Device) string {
 		s := fmt.Sprintf("device-id: %d", d.DeviceID)
 		if d.Name != "leaf2" {
-			s += fmt.Sprintf(", gnmi: {address: %q, subscriptions: [{path: /interfaces/interface/state/counters, mode: sample, sample-interval: 1s}]}", d.Address)
+			s += fmt.Sprintf(", gnmi: {address: %q, subscriptions: [{path: /interfaces/interface/state/counters, "+
+				"mode: sample, sample-interval: 1s}]}", d.Address)
 		}
 		return s
 	}, "links:\n  - {from: leaf1/2, to: spine1/2}\n  - {from: leaf2/2, to: spine1/1}\n")

@@ -72,8 +72,8 @@ func (z *Shape) objects() []sdk.Object {
 		}{{upNames[f], "upstream", z.Up[f]}, {downNames[f], "downstream", z.Down[f]}} {
 			out = append(out, sdk.Object{Name: s.name, Cells: Arrays * s.buckets * words(f), Width: 32, Banks: 2,
 				Annotations: map[string]string{
-					"part": "encoder", "side": s.side, "family": []string{"4", "6"}[f], "buckets": strconv.Itoa(s.buckets),
-					"words":  strconv.Itoa(words(f)),
+					"part": "encoder", "side": s.side, "family": []string{"4", "6"}[f],
+					"buckets": strconv.Itoa(s.buckets), "words": strconv.Itoa(words(f)),
 					"arrays": strconv.Itoa(Arrays), "fragment": "32", "hash": "48", "prime": strconv.Itoa(prime),
 					"flow": "5-tuple",
 				}})

@@ -135,7 +135,8 @@ func newRig(tb testing.TB, virtual bool) *rig {
 
 func (r *rig) configuration(fabric *lab.Fabric) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "epoch: {interval: %v, guard: 1ms}\ndevice-defaults: {forwarding: managed, tls: {plaintext: true}}\ndevices:\n", interval)
+	fmt.Fprintf(&b, "epoch: {interval: %v, guard: 1ms}\ndevice-defaults: {forwarding: managed, tls: {plaintext: "+
+		"true}}\ndevices:\n", interval)
 	for _, d := range r.net.Devices() {
 		program := "forwarding"
 		if d.Role == "edge" {

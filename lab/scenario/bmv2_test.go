@@ -113,7 +113,8 @@ func playPair(t *testing.T, external ...string) (*scenario.Report, []published) 
 		Latency: s.Topology.Latency}
 	s.Traffic[0].Flows, s.Traffic[0].MaxPackets = fewFlows, 12
 	s.Traffic[0].Changes = []traffic.Change{change(changeAt*s.Epoch, manyFlows)}
-	section, err := config.SectionOf("the test", `{plugin: chamelemon, config: {start: {high: 4}, heavyHitters: {packets: 10, share: 0.0001}}}`)
+	section, err := config.SectionOf("the test",
+		`{plugin: chamelemon, config: {start: {high: 4}, heavyHitters: {packets: 10, share: 0.0001}}}`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,8 @@ func (c *client) subscribe(ctx context.Context, mode gnmi.SubscriptionList_Mode,
 		list.Subscription = append(list.Subscription,
 			&gnmi.Subscription{Path: p, Mode: gnmi.SubscriptionMode_ON_CHANGE})
 	}
-	if err := stream.Send(&gnmi.SubscribeRequest{Request: &gnmi.SubscribeRequest_Subscribe{Subscribe: list}}); err != nil {
+	if err := stream.Send(
+		&gnmi.SubscribeRequest{Request: &gnmi.SubscribeRequest_Subscribe{Subscribe: list}}); err != nil {
 		return nil, fmt.Errorf("scenario: gNMI subscribe: %w", err)
 	}
 	return stream, nil

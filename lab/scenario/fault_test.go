@@ -179,7 +179,8 @@ func TestTakenAddressIsNamed(t *testing.T) {
 func TestCutTraceIsNamed(t *testing.T) {
 	data, err := os.ReadFile(sharedTrace)
 	if err != nil {
-		t.Skipf("the capture of real packets is not on this machine: %v; package traffic tests cut files it makes itself", err)
+		t.Skipf("the capture of real packets is not on this machine: %v; package traffic tests cut files it "+
+			"makes itself", err)
 	}
 	path := t.TempDir() + "/cut.pcap.gz"
 	if err := os.WriteFile(path, data[:len(data)/3], 0o600); err != nil {

@@ -71,7 +71,8 @@ func place(f *lab.Fabric, path string) (*placement, error) {
 		}
 	}
 	if len(packets) == 0 {
-		return nil, fmt.Errorf("scenario: trace %s: none of its %d packets is IPv4 or IPv6; there is nothing to measure", path, t.Packets())
+		return nil, fmt.Errorf("scenario: trace %s: none of its %d packets is IPv4 or IPv6; there is nothing "+
+			"to measure", path, t.Packets())
 	}
 	blocks := make([]netip.Prefix, 0, len(packets))
 	for b := range packets {

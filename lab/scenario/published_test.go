@@ -123,12 +123,14 @@ config: {start: {high: 4}, heavyHitters: {packets: 20, share: 0}, heavyChanges: 
 	if err != nil {
 		t.Fatal(err)
 	}
-	queries := regexp.MustCompile(`"query": "SELECT (.*) FROM \\"chamelemon/([a-z-]+)\\"`).FindAllStringSubmatch(string(dashboard), -1)
+	queries := regexp.MustCompile(`"query": "SELECT (.*) FROM \\"chamelemon/([a-z-]+)\\"`).FindAllStringSubmatch(
+		string(dashboard), -1)
 	if len(queries) < 20 {
 		t.Fatalf("%d queries", len(queries))
 	}
 	for _, q := range queries {
-		for _, field := range regexp.MustCompile(`(?:^|[ (,])\\"([a-z-]+)\\"`).FindAllStringSubmatch(regexp.MustCompile(` AS \\"[a-z-]+\\"`).ReplaceAllString(q[1], ""), -1) {
+		for _, field := range regexp.MustCompile(`(?:^|[ (,])\\"([a-z-]+)\\"`).FindAllStringSubmatch(
+			regexp.MustCompile(` AS \\"[a-z-]+\\"`).ReplaceAllString(q[1], ""), -1) {
 			if !published[[2]string{q[2], field[1]}] {
 				t.Errorf("the dashboard queries %s of %s, which was never published", field[1], q[2])
 			}

@@ -146,7 +146,8 @@ func (r *Report) slow(interval time.Duration) string {
 		r.Totals[i].Value == 0 || lag < interval/10 {
 		return ""
 	}
-	return fmt.Sprintf("packets were up to %v late: this machine is too slow, or has too much else to do, for epochs of %v on the wall clock; --virtual takes the time that it needs",
+	return fmt.Sprintf("packets were up to %v late: this machine is too slow, or has too much else to do, for epochs "+
+		"of %v on the wall clock; --virtual takes the time that it needs",
 		lag.Round(time.Millisecond), interval)
 }
 

@@ -144,7 +144,8 @@ func bmv2Switches(f *lab.Fabric, names []string) (map[string]bool, error) {
 			return s.Name == name ||
 				string(s.Role) == name
 		}) {
-			return nil, fmt.Errorf("scenario: BMv2 instead of %q: expected a switch of the topology, or a role (edge, transit) that is in it", name)
+			return nil, fmt.Errorf("scenario: BMv2 instead of %q: expected a switch of the topology, or a role "+
+				"(edge, transit) that is in it", name)
 		}
 		out[name] = true
 	}

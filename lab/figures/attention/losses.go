@@ -129,7 +129,8 @@ func lossPage(samples []Sample, list []Claim, method string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Lost packets, published and true (ChameleMon)\n\n%s\n\n", method)
 	claims(&b, list)
-	b.WriteString("\n## Healthy\n\nMeasured epochs in which every victim was published with its exact number of lost packets, at 10 % victims, and seeds whose first measured epoch was one of these.\n\n| |")
+	b.WriteString("\n## Healthy\n\nMeasured epochs in which every victim was published with its exact number of lost " +
+		"packets, at 10 % victims, and seeds whose first measured epoch was one of these.\n\n| |")
 	places := slices.SortedFunc(maps.Keys(healthy), func(a, b healthyPlace) int {
 		return cmp.Or(cmp.Compare(a.workload, b.workload), cmp.Compare(a.flows, b.flows))
 	})
@@ -153,10 +154,13 @@ func lossPage(samples []Sample, list []Claim, method string) string {
 		c := healthy[p]
 		fmt.Fprintf(&b, " %d of %d, %d seeds |", c.exact, c.epochs, c.seeds)
 	}
-	b.WriteString("\n\n## Ill\n\nHeavy victims are flows that lost a packet while they were HL or HH candidates (§4.2). F1 compares them with the flows published as heavy, over all decoded epochs and in the worst one. " +
-		"The next two columns are flows that lost at least Tl packets, by their published losses, over all epochs. Losses of an unsampled flow before its Tl-th packet are not recorded. " +
+	b.WriteString("\n\n## Ill\n\nHeavy victims are flows that lost a packet while they were HL or HH candidates " +
+		"(§4.2). F1 compares them with the flows published as heavy, over all decoded epochs and in the worst one. " +
+		"The next two columns are flows that lost at least Tl packets, by their published losses, over all epochs. " +
+		"Losses of an unsampled flow before its Tl-th packet are not recorded. " +
 		"The number of victims is estimated from the sample.\n\n" +
-		"| | epochs | decoded | F1 | worst F1 | lost at least Tl | F1 of these | number of victims | its standard error |\n|---|---|---|---|---|---|---|---|---|\n")
+		"| | epochs | decoded | F1 | worst F1 | lost at least Tl | F1 of these | number of victims | its standard " +
+		"error |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(ill)) {
 		w := ill[name]
 		fmt.Fprintf(&b, "| %s | %d | %d | %.4f | %.4f | %d | %.4f | %+.1f to %+.1f %% | %.1f %% |\n", name, w.epochs,

@@ -198,18 +198,23 @@ func (s Sweep) Page(points []Point, method string) string {
 	}
 	b.WriteString("\n\nThe paper's figures are pictures without numbers. Its text states:\n\n")
 	claims(&b, s.Claims(points))
-	fmt.Fprintf(&b, "\n| %s | state | Th | Tl | sample rate | buckets HH, HL, LL | flows HH, HL, LL | sum | load | load of HH, HL, LL | decoded | exact |\n|%s\n",
+	fmt.Fprintf(&b, "\n| %s | state | Th | Tl | sample rate | buckets HH, HL, LL | flows HH, HL, LL | sum | load | "+
+		"load of HH, HL, LL | decoded | exact |\n|%s\n",
 		map[bool]string{false: "flows", true: "victims"}[s.Victims], strings.Repeat("---|", 12))
 	for i := range points {
 		p, m := &points[i], &points[i].Mean
-		fmt.Fprintf(&b, "| %s | %s | %.5g | %.4g | %.3f | %.0f, %.0f, %.0f | %.0f, %.0f, %.0f | %.0f | %.2f | %.2f, %.2f, %.2f | %.4g %% | %s |\n",
+		fmt.Fprintf(&b, "| %s | %s | %.5g | %.4g | %.3f | %.0f, %.0f, %.0f | %.0f, %.0f, %.0f | %.0f | %.2f | %.2f, "+
+			"%.2f, %.2f | %.4g %% | %s |\n",
 			s.axis(p.X), p.State(), m.Th, m.Tl, m.Sample, m.BucketsHH, m.BucketsHL, m.BucketsLL, m.HH, m.HL, m.LL,
 			m.Sum(), m.Load(), m.LoadHH, m.LoadHL, m.LoadLL,
 			100*p.Decoded, p.exact())
 	}
-	b.WriteString("\nThe numbers are means over the decoded epochs. HH is of one edge switch, HL and LL are of the network. Sum is the sum of these three; load is sum divided by 12,288 buckets, as in the paper. " +
-		"Decoded is the share of epochs in which every part was decoded. Exact is the share of epochs in which every victim was published with its exact number of lost packets. " +
-		"While ill, this column has the F1 of heavy victims (flows that lost a packet while they were HL or HH candidates) and the worst estimate of the number of victims.\n")
+	b.WriteString("\nThe numbers are means over the decoded epochs. HH is of one edge switch, HL and LL are of the " +
+		"network. Sum is the sum of these three; load is sum divided by 12,288 buckets, as in the paper. " +
+		"Decoded is the share of epochs in which every part was decoded. Exact is the share of epochs in which every " +
+		"victim was published with its exact number of lost packets. " +
+		"While ill, this column has the F1 of heavy victims (flows that lost a packet while they were HL or HH " +
+		"candidates) and the worst estimate of the number of victims.\n")
 	return b.String()
 }
 

@@ -37,8 +37,11 @@ func responses(ctx context.Context, o Options, out string) ([]Drawn, error) {
 		return all, nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Response time (ChameleMon, Figure 20)\n\n%s The response time begins when all sketches are read and ends when the next configuration is decided. It is processor time of the whole process on one core, including the garbage collector: "+
-		"the median of a point's epochs, and in brackets the longest. Publishing results comes after it. The time depends on the machine, here %s/%s.\n", o.method("20"), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(&b, "# Response time (ChameleMon, Figure 20)\n\n%s The response time begins when all sketches are "+
+		"read and ends when the next configuration is decided. It is processor time of the whole process on one "+
+		"core, including the garbage collector: "+
+		"the median of a point's epochs, and in brackets the longest. Publishing results comes after it. The time "+
+		"depends on the machine, here %s/%s.\n", o.method("20"), runtime.GOOS, runtime.GOARCH)
 	for _, victims := range []bool{false, true} {
 		part := slices.DeleteFunc(slices.Clone(all), func(d Drawn) bool { return d.Victims != victims })
 		c := responseChart(part)

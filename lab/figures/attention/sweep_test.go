@@ -45,7 +45,8 @@ func TestFigures(t *testing.T) {
 		t.Run(tc.sweep.Workload+" "+tc.sweep.axis(tc.sweep.X(tc.place)), func(t *testing.T) {
 			t.Parallel()
 			if tc.long && os.Getenv("NETSKETCH_FIGURES") == "" {
-				t.Skip("another workload on the same side of the turn: run `make figures-check`, which sets NETSKETCH_FIGURES")
+				t.Skip("another workload on the same side of the turn: run `make figures-check`, which sets " +
+					"NETSKETCH_FIGURES")
 			}
 			samples, err := tc.sweep.Run(context.Background(),
 				Options{Plugin: plugin, Seeds: []uint64{1}, Settle: 10, Measure: 2}, tc.place)
@@ -106,7 +107,8 @@ func TestSameAgain(t *testing.T) {
 func TestAll(t *testing.T) {
 	number := os.Getenv("NETSKETCH_CHAMELEMON_SEEDS")
 	if number == "" {
-		t.Skip("takes minutes: NETSKETCH_CHAMELEMON_SEEDS sets the number of seeds; go run ./lab/figures attention measures the same")
+		t.Skip("takes minutes: NETSKETCH_CHAMELEMON_SEEDS sets the number of seeds; go run ./lab/figures attention " +
+			"measures the same")
 	}
 	seeds, err := strconv.Atoi(number)
 	if err != nil || seeds < 1 {

@@ -62,7 +62,8 @@ func accumulate(t *testing.T, c chamelemon.Config) map[string]float64 {
 	ctx := context.Background()
 	p := analysis.New()
 	const heavy, change = 500, 250
-	d, err := chamelemon.Start(ctx, c, p, fmt.Sprintf(`{"heavyHitters": {"packets": %d, "share": 0, "limit": 100000}, "heavyChanges": {"packets": %d, "limit": 100000}}`, heavy+1, change))
+	d, err := chamelemon.Start(ctx, c, p, fmt.Sprintf(`{"heavyHitters": {"packets": %d, "share": 0, "limit": 100000},
+		"heavyChanges": {"packets": %d, "limit": 100000}}`, heavy+1, change))
 	if err != nil {
 		t.Fatal(err)
 	}

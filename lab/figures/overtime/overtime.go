@@ -98,7 +98,9 @@ func columns() []column {
 		{"tl", attention(func(a *chamelemon.Attention) any { return a.Low })},
 		{"th_highest", attention(func(a *chamelemon.Attention) any { return a.High })},
 		{"sample_rate", attention(func(a *chamelemon.Attention) any { return a.Sample })},
-		{"false_claims", func(r *score.Result, _ *chamelemon.Attention) string { return strconv.Itoa(len(r.FalseClaims)) }},
+		{"false_claims", func(r *score.Result, _ *chamelemon.Attention) string {
+			return strconv.Itoa(len(r.FalseClaims))
+		}},
 	}
 }
 
@@ -202,10 +204,12 @@ func page(s *scenario.Scenario, r *scenario.Report, h *score.History, name, comm
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\nScenario %s: %s. Made by `%s`, on the %s clock.\n\n", title, r.Scenario, s.Summary,
 		command, r.Clock)
-	fmt.Fprintf(&b, "%d switches (%s), %d hosts, %d epochs of %v; %d packets sent. All published figures were read over gNMI; the ground truth is exact. Numbers: [%s.csv](%s.csv).\n\n",
+	fmt.Fprintf(&b, "%d switches (%s), %d hosts, %d epochs of %v; %d packets sent. All published figures were read "+
+		"over gNMI; the ground truth is exact. Numbers: [%s.csv](%s.csv).\n\n",
 		r.Switches, r.Program, r.Hosts, len(r.Epochs), s.Epoch, r.Network.Sent, name, name)
 	if balance := chamelemon.Balance(h); len(balance) > 0 {
-		fmt.Fprintf(&b, "Epochs from each change of the network until balance (everything decoded, the state the same, and parts at loads of %.2f to %.2f or unchanged) that lasts until the next change:\n\n"+
+		fmt.Fprintf(&b, "Epochs from each change of the network until balance (everything decoded, the state the "+
+			"same, and parts at loads of %.2f to %.2f or unchanged) that lasts until the next change:\n\n"+
 			"| change in epoch | epochs until balance |\n|---|---|\n", chamelemon.LowLoad, chamelemon.HighLoad)
 		for _, at := range slices.Sorted(maps.Keys(balance)) {
 			fmt.Fprintf(&b, "| %d | %d |\n", at+1, balance[at])

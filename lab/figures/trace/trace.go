@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trace holds traffic in memory, generated or of a capture, with the exact answers about it.
+// Package trace holds traffic in memory, generated or captured, with the exact answers about it.
 package trace
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Trace is packets of flows whose keys have one length, held in memory. Any number of goroutines may
+// Trace is packets of flows whose keys have one length. Any number of goroutines may
 // read it.
 type Trace struct {
 	Name      string

@@ -151,7 +151,8 @@ func (r *Result) checkRow(c *Claim, where string, row, actual *Row) {
 			r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is true and %s is not published", where, c.If,
 				leaf))
 		case !same(got, want, c.Tolerance):
-			r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is published as exact with %v; the true value is %v", where, leaf, got.text(), want.text()))
+			r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is published as exact with %v; the true "+
+				"value is %v", where, leaf, got.text(), want.text()))
 		}
 	}
 }
@@ -160,7 +161,8 @@ func (r *Result) checkAll(c *Claim, where string, published, actual Rows) {
 	counts := confusion(published, actual)
 	right := correct(&Measure{Leaves: c.Leaves, Tolerance: c.Tolerance}, published, actual, true)
 	if right.FalseNegative+counts.FalsePositive > 0 {
-		r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is true, but of the rows of %s %d of %d are right, and %d should not be there",
+		r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is true, but of the rows of %s %d of %d are right, "+
+			"and %d should not be there",
 			where, c.If, c.Of, right.TruePositive, right.TruePositive+right.FalseNegative, counts.FalsePositive))
 	}
 }
