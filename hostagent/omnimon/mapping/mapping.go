@@ -35,8 +35,8 @@ type Share struct {
 
 const rounds = 4
 
-// NewShare returns the share of host number host, from 0, of hosts, where each flow is mapped to d of
-// k slots. The seed selects the permutation; it is the same at all hosts.
+// NewShare returns the share of host number host, from 0, of hosts, where each flow is mapped to d
+// of k slots. The seed selects the permutation; it is the same at all hosts.
 func NewShare(k, d, host, hosts int, seed uint64) (*Share, error) {
 	switch {
 	case d < 1 || d > MaxSlots:

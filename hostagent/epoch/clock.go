@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package epoch is a host's half of OmniMon's epoch synchronization (paper, Algorithm 1): a host
+// advances by its own clock, by a packet of a newer epoch, or by a message that the collector
+// relays. An epoch never decreases.
+package epoch
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Clock is the epoch of one host. It is safe for concurrent use.
+type Clock struct {
+	length  time.Duration
+	current atomic.Uint64
+}
+
+// NewClock returns a clock in the given epoch. By the local clock, epoch e lasts from e*length to
+// (e+1)*length after the Unix epoch.
+func NewClock(length time.Duration, current uint64) *Clock {
+	c := &Clock{length: length}
+	c.current.Store(current)
+	return c
+}
+
+// Current is the current epoch.
+func (c *Clock) Current() uint64 { return c.current.Load() }
+
+// Tick advances by the local clock. If notify is true, the host sends the epoch to the collector:
+// at most one message per host and epoch.
+func (c *Clock) Tick(now time.Time) (epoch uint64, notify bool) {
+	epoch = uint64(max(now.UnixNano(), 0)) / uint64(c.length)
+	return epoch, c.Advance(epoch)
+}
+
+// Advance advances to a newer epoch that a packet or the collector brings. It returns false if the
+// epoch is not newer.
+func (c *Clock) Advance(epoch uint64) bool {
+	for {
+		old := c.current.Load()
+		if epoch <= old {
+			return false
+		}
+		if c.current.CompareAndSwap(old, epoch) {
+			return true
+		}
+	}
+}

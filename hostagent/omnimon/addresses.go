@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package omnimon
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"net/netip"
+)
+
+// addresses finds the number of a host by an address: open addressing, at most half full.
+type addresses struct {
+	cells []address
+	mask  uint64
+}
+
+type address struct {
+	bytes    [16]byte
+	host     uint16
+	used, v6 bool
+}
+
+// newAddresses returns an error if two hosts have the same address.
+func newAddresses(hosts [][]netip.Addr) (addresses, error) {
+	if len(hosts) > 1<<16 {
+		return addresses{}, fmt.Errorf("%d hosts: at most %d", len(hosts), 1<<16)
+	}
+	n := 0
+	for _, list := range hosts {
+		n += len(list)
+	}
+	size := 1 << bits.Len(uint(2*n+1))
+	a := addresses{cells: make([]address, size), mask: uint64(size - 1)}
+	for host, list := range hosts {
+		for _, ip := range list {
+			cell := address{host: uint16(host), used: true, v6: ip.Is6()}
+			copy(cell.bytes[:], ip.AsSlice())
+			at := a.home(&cell.bytes)
+			for ; a.cells[at].used; at = (at + 1) & a.mask {
+				if c := &a.cells[at]; c.bytes == cell.bytes && c.v6 == cell.v6 {
+					return addresses{}, fmt.Errorf("address %s belongs to hosts %d and %d", ip, c.host, host)
+				}
+			}
+			a.cells[at] = cell
+		}
+	}
+	return a, nil
+}
+
+func (a *addresses) home(b *[16]byte) uint64 {
+	h := binary.LittleEndian.Uint64(b[:])*0x9e3779b97f4a7c15 ^ binary.LittleEndian.Uint64(b[8:])*0xc2b2ae3d27d4eb4f
+	return (h ^ h>>32) & a.mask
+}
+
+// find returns the number of the host with an address.
+func (a *addresses) find(b *[16]byte, v6 bool) (host uint16, ok bool) {
+	for at := a.home(b); a.cells[at].used; at = (at + 1) & a.mask {
+		if c := &a.cells[at]; c.bytes == *b && c.v6 == v6 {
+			return c.host, true
+		}
+	}
+	return 0, false
+}
+
+// contains reports whether all addresses of o belong to the same hosts in a.
+func (a *addresses) contains(o *addresses) bool {
+	for i := range o.cells {
+		c := &o.cells[i]
+		if !c.used {
+			continue
+		}
+		if host, ok := a.find(&c.bytes, c.v6); !ok || host != c.host {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package omnimon is OmniMon's host role in Go (paper, sections 3.2 and 4, algorithms 1 and 2): it
+// tracks every outgoing flow in a table, inserts OmniMon's header into outgoing packets and removes
+// it from incoming ones, and counts both in slots of the epoch that the packet carries.
+//
+// docs/hostagent.md describes the role; docs/omnimon.md the algorithm.
+package omnimon
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
+	"github.com/netsketch/netsketch/hostagent/omnimon/mapping"
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+const (
+	// epochs is the count of epochs that packets may belong to: the current one and those before.
+	epochs = 4
+	// ahead is the largest distance to a newer epoch that a packet may carry.
+	ahead = 4
+	// maxUnclaimed is the count of epochs that are kept until the collector requests them, in
+	// addition to those that packets may belong to.
+	maxUnclaimed = 16
+	// maxFlows is a limit of the header.
+	maxFlows = header.MaxHostIndex + 1
+)
+
+// Role measures the packets of one host. Its methods are called by one goroutine at a time.
+type Role struct {
+	clock *epoch.Clock
+
+	settings *wire.Settings // nil: packets pass unchanged
+	layout   header.Layout
+	match    []byte
+	hosts    addresses
+	limit    int // pages of incoming flows per epoch
+
+	table   *table
+	pool    *mapping.Pool
+	owned   uint64 // mappings of the share
+	pages   *pool
+	now     uint64 // epoch of current
+	base    uint64 // epoch in which the table began
+	current *epochSlots
+	recent  [epochs]*epochSlots // by epoch modulo epochs; nil: sealed
+	sealed  []*epochSlots       // not yet released
+	waiting []*epochSlots       // sealed because of their age, not yet requested
+	dropped uint64              // epochs since the previous report
+	endings []uint32            // flows that ended and are not yet removed
+	cursor  uint32              // next entry to check for idle flows
+	work    [batch]work
+	touched uint32 // keeps the reads of touchOut and touchIn
+}
+
+var _ role.Role = (*Role)(nil)
+
+// New returns a role without settings: packets pass unchanged until Apply.
+func New(clock *epoch.Clock) *Role { return &Role{clock: clock} }
+
+// Name implements role.Role.
+func (r *Role) Name() string { return wire.Role }
+
+// Apply implements role.Role. A change of the mapping, of the form of the header or of the size of
+// the flow table, and an address that leaves or changes its host, restart the table: the flows get
+// new indexes, and the current epoch is inexact.
+func (r *Role) Apply(data []byte) error {
+	s, err := wire.ParseSettings(data)
+	if err != nil {
+		return err
+	}
+	layout := header.Layout{EtherType: s.EtherType, Slots: s.SlotsPerFlow, Differences: len(s.Extremes)}
+	if err := layout.Check(); err != nil {
+		return err
+	}
+	switch {
+	case s.Flows < 1 || s.Flows > maxFlows:
+		return fmt.Errorf("flows: a table of %d flows: 1 to %d are possible", s.Flows, maxFlows)
+	case s.IngressSlots < 1:
+		return fmt.Errorf("ingressSlots: %d: at least 1", s.IngressSlots)
+	case s.IdleEpochs < 1:
+		return fmt.Errorf("idleEpochs: %d: at least 1", s.IdleEpochs)
+	case s.Host < 0 || s.Host >= len(s.Hosts):
+		return fmt.Errorf("host: number %d of %d hosts", s.Host, len(s.Hosts))
+	}
+	for _, e := range s.Extremes {
+		if e.Field != wire.FieldLength && e.Field != wire.FieldTTL && e.Field != wire.FieldWindow {
+			return fmt.Errorf("extremes: field %q: %s, %s or %s", e.Field, wire.FieldLength, wire.FieldTTL, wire.FieldWindow)
+		}
+	}
+	hosts, err := newAddresses(s.Hosts)
+	if err != nil {
+		return fmt.Errorf("hosts: %w", err)
+	}
+	share, err := mapping.NewShare(s.Slots, s.SlotsPerFlow, s.Host, s.Shares, s.Seed)
+	if err != nil {
+		return err
+	}
+	old := r.settings
+	keep := old != nil && sameTable(old, s) && hosts.contains(&r.hosts)
+	r.settings, r.layout, r.hosts, r.match = s, layout, hosts, []byte(s.Match)
+	r.limit = (s.IngressSlots + pageSlots - 1) / pageSlots
+	if keep {
+		for _, g := range r.recent {
+			if g != nil {
+				g.ingress = append(g.ingress, make([][]*page, max(0, len(s.Hosts)-len(g.ingress)))...)
+			}
+		}
+		return nil
+	}
+	r.restart(share, old != nil)
+	return nil
+}
+
+// sameTable reports whether flows keep their index, mapping and header.
+func sameTable(a, b *wire.Settings) bool {
+	return a.EtherType == b.EtherType && a.Slots == b.Slots && a.SlotsPerFlow == b.SlotsPerFlow && a.Seed == b.Seed &&
+		a.Host == b.Host && a.Shares == b.Shares && a.Flows == b.Flows && slices.Equal(a.Extremes, b.Extremes)
+}
+
+// restart begins with an empty table. What was counted in the epochs that packets still belong to
+// is dropped, because its indexes would be ambiguous.
+func (r *Role) restart(share *mapping.Share, again bool) {
+	for _, g := range r.recent {
+		if g != nil {
+			g.Release()
+			r.dropped++
+		}
+	}
+	r.pool, r.owned = mapping.NewPool(share, r.settings.Flows), share.Len()
+	r.table = newTable(r.settings.Flows, rand.Uint64())
+	r.pages = new(pool)
+	r.recent, r.endings, r.cursor = [epochs]*epochSlots{}, nil, 0
+	r.now = r.clock.Current()
+	r.base = r.now
+	r.begin(r.now)
+	if again {
+		r.current.Counters[wire.Restarted]++
+	}
+}
+
+// begin starts the slots of an epoch.
+func (r *Role) begin(e uint64) {
+	r.now = e
+	r.current = &epochSlots{
+		Summary: wire.Summary{Host: r.settings.Host, Epoch: e, MappingsOwned: r.owned},
+		pool:    r.pages, flows: r.table.entries, d: r.layout.Slots,
+		egress:  make([]*page, (r.settings.Flows+pageSlots-1)/pageSlots),
+		ingress: make([][]*page, len(r.settings.Hosts)),
+	}
+	r.recent[e%epochs] = r.current
+}
+
+// advance follows the clock to its current epoch.
+func (r *Role) advance() {
+	to := r.clock.Current()
+	if to == r.now {
+		return
+	}
+	first := r.now + 1
+	if to-r.now > epochs {
+		first = to - epochs + 1
+	}
+	for e := first; e <= to; e++ {
+		if g := r.recent[e%epochs]; g != nil {
+			r.waiting = append(r.waiting, r.seal(g))
+		}
+		r.begin(e)
+	}
+	for len(r.waiting) > maxUnclaimed {
+		r.dropped += 1 + r.waiting[0].Counters[wire.Dropped]
+		r.waiting[0].Release()
+		r.waiting = slices.Delete(r.waiting, 0, 1)
+	}
+	r.retire()
+}
+
+// seal ends an epoch: from now on its packets are late.
+func (r *Role) seal(g *epochSlots) *epochSlots {
+	r.recent[g.Epoch%epochs] = nil
+	g.MappingsUsed = uint64(r.pool.Used())
+	g.Counters[wire.Dropped], r.dropped = r.dropped, 0
+	r.sealed = append(r.sealed, g)
+	return g
+}
+
+// Seal implements role.Role.
+func (r *Role) Seal(e uint64) role.Report {
+	if r.settings == nil {
+		return nil
+	}
+	r.advance()
+	if e >= r.now {
+		return nil
+	}
+	if g := r.recent[e%epochs]; g != nil && g.Epoch == e {
+		return r.seal(g)
+	}
+	for i, g := range r.waiting {
+		if g.Epoch == e {
+			r.waiting = slices.Delete(r.waiting, i, i+1)
+			return g
+		}
+	}
+	return nil
+}
+
+// retire removes flows that have ended or are idle. A flow stays as long as an epoch with its
+// packets is not released, because the report refers to the entry.
+func (r *Role) retire() {
+	r.sealed = slices.DeleteFunc(r.sealed, func(g *epochSlots) bool { return g.released.Load() })
+	oldest := r.now
+	for _, g := range r.sealed {
+		oldest = min(oldest, g.Epoch)
+	}
+	for _, g := range r.recent {
+		if g != nil {
+			oldest = min(oldest, g.Epoch)
+		}
+	}
+	r.endings = slices.DeleteFunc(r.endings, func(index uint32) bool {
+		e := &r.table.entries[index]
+		if e.state == reopened {
+			e.state = active
+			return true
+		}
+		if r.base+uint64(e.last) >= oldest {
+			return false
+		}
+		r.remove(index)
+		return true
+	})
+	for range uint64(len(r.table.entries))/r.settings.IdleEpochs + 1 {
+		if r.cursor >= r.table.fresh {
+			r.cursor = 0
+			break
+		}
+		e := &r.table.entries[r.cursor]
+		last := r.base + uint64(e.last)
+		if e.state == active && last < oldest && last+r.settings.IdleEpochs < r.now {
+			r.remove(r.cursor)
+		}
+		r.cursor++
+	}
+}
+
+func (r *Role) remove(index uint32) {
+	r.pool.Return(r.table.entries[index].mapping)
+	r.table.remove(index)
+}
+
+// counted is the result for a packet that is in a slot.
+const counted = wire.Counters
+
+// batch is the count of packets in work at a time. Their memory is touched in one loop before they
+// are counted, so that the processor waits for many cache misses at once.
+const batch = 64
+
+// work is a packet between parsing and counting.
+type work struct {
+	frame  *packet.Frame
+	link   packet.Link
+	ip     packet.IP
+	header header.Header
+	hash   uint32
+}
+
+// Out implements role.Role.
+func (r *Role) Out(frames []*packet.Frame) {
+	if r.settings == nil {
+		return
+	}
+	r.advance()
+	for chunk := range slices.Chunk(frames, batch) {
+		n := 0
+		for _, f := range chunk {
+			w := &r.work[n]
+			w.frame = f
+			if why := w.parse(); why != counted {
+				r.current.Counters[why]++
+				continue
+			}
+			w.hash = r.table.hash(&w.ip.Key)
+			n++
+		}
+		r.touchOut(r.work[:n])
+		for i := range n {
+			r.send(&r.work[i])
+		}
+	}
+}
+
+// parse parses an outgoing frame, or returns why it has no flow.
+func (w *work) parse() wire.Counter {
+	frame := w.frame.Bytes()
+	var err error
+	if w.link, err = packet.ParseLink(frame); err != nil {
+		return wire.Malformed
+	}
+	err = w.ip.Parse(w.link.Type, frame[w.link.TypeAt+2:])
+	switch {
+	case err == nil:
+		return counted
+	case errors.Is(err, packet.ErrNotIP):
+		return wire.NotIP
+	}
+	return wire.Malformed
+}
+
+// touchOut reads the memory that send needs.
+func (r *Role) touchOut(ws []work) {
+	t := r.table
+	var cells [batch]uint64
+	for i := range ws {
+		cells[i] = t.cells[ws[i].hash&t.mask]
+	}
+	for i := range ws {
+		if index := uint32(cells[i]) - 1; int(index) < len(t.entries) {
+			r.touched += t.entries[index].last
+		}
+	}
+	for i := range ws {
+		if index := uint32(cells[i]) - 1; int(index) < len(t.entries) {
+			if p := r.current.egress[index/pageSlots]; p != nil {
+				r.touched += p[index%pageSlots].packets
+			}
+		}
+	}
+}
+
+// send counts an outgoing packet and inserts the header.
+func (r *Role) send(w *work) {
+	p := &w.ip
+	index, why := r.lookup(&p.Key, w.hash)
+	if why != counted {
+		r.current.Counters[why]++
+		return
+	}
+	e := &r.table.entries[index]
+	e.last = uint32(r.now - r.base)
+	h := header.Header{Epoch: uint16(r.now), HostIndex: index, Slots: e.slots}
+	s := r.current.egressSlot(index)
+	s.follow(r.settings.Extremes, p, &h)
+	s.count(p, r.match)
+	switch {
+	case p.Flags&(packet.FIN|packet.RST) != 0:
+		if e.state == active {
+			r.endings = append(r.endings, index)
+		}
+		e.state = ended
+	case p.Flags&packet.SYN != 0 && e.state == ended:
+		e.state = reopened
+	}
+	r.layout.Insert(w.frame, w.link, &h)
+}
+
+// lookup returns the index of a flow, which it adds if it is new, or why the flow is not tracked. A
+// header reaches only hosts that remove it: those in the settings.
+func (r *Role) lookup(k *flow.Key, hash uint32) (index uint32, why wire.Counter) {
+	found, ok := r.table.find(k, hash)
+	if ok {
+		return found, counted
+	}
+	if host, ok := r.hosts.find(&k.Src, k.V6); !ok || int(host) != r.settings.Host {
+		return 0, wire.Foreign
+	}
+	if _, ok := r.hosts.find(&k.Dst, k.V6); !ok {
+		return 0, wire.Foreign
+	}
+	if index, ok = r.table.insert(k, hash, found); !ok {
+		return 0, wire.Untracked
+	}
+	e := &r.table.entries[index]
+	e.first, e.state = r.now, active
+	e.mapping, e.slots = r.pool.Take()
+	return index, counted
+}
+
+// In implements role.Role.
+func (r *Role) In(frames []*packet.Frame) {
+	if r.settings == nil {
+		return
+	}
+	r.advance()
+	for chunk := range slices.Chunk(frames, batch) {
+		n := 0
+		for _, f := range chunk {
+			w := &r.work[n]
+			w.frame = f
+			if r.strip(w) {
+				n++
+			}
+		}
+		r.touchIn(r.work[:n])
+		for i := range n {
+			if g, why := r.receive(&r.work[i]); why != counted {
+				g.Counters[why]++
+			}
+		}
+	}
+}
+
+// strip removes the header of an incoming frame and parses the packet. It returns false if there is
+// nothing to count in a slot.
+func (r *Role) strip(w *work) bool {
+	frame := w.frame.Bytes()
+	var err error
+	if w.link, err = packet.ParseLink(frame); err != nil {
+		r.current.Counters[wire.Malformed]++
+		return false
+	}
+	err = r.layout.Peek(frame, w.link, &w.header)
+	switch {
+	case errors.Is(err, header.ErrNoHeader):
+		if w.link.Type == packet.EtherTypeIPv4 || w.link.Type == packet.EtherTypeIPv6 {
+			r.current.Counters[wire.NoHeader]++
+		}
+		return false
+	case err != nil:
+		r.current.Counters[wire.Malformed]++
+		return false
+	}
+	r.layout.Strip(w.frame, w.link, &w.header)
+	if w.ip.Parse(w.header.Next, w.frame.Bytes()[w.link.TypeAt+2:]) != nil {
+		r.current.Counters[wire.Malformed]++
+		return false
+	}
+	return true
+}
+
+// touchIn reads the memory that receive needs.
+func (r *Role) touchIn(ws []work) {
+	for i := range ws {
+		h := &ws[i].header
+		g := r.recent[h.Epoch%epochs]
+		host, ok := r.hosts.find(&ws[i].ip.Key.Src, ws[i].ip.Key.V6)
+		if g == nil || !ok {
+			continue
+		}
+		if pages, n := g.ingress[host], int(h.HostIndex/pageSlots); n < len(pages) && pages[n] != nil {
+			r.touched += pages[n][h.HostIndex%pageSlots].packets
+		}
+	}
+}
+
+// receive counts an incoming packet without its header, or returns why it does not, and the epoch
+// to which that belongs.
+func (r *Role) receive(w *work) (*epochSlots, wire.Counter) {
+	p, h := &w.ip, &w.header
+	distance := int(int16(h.Epoch - uint16(r.now)))
+	if distance > ahead || distance < -ahead {
+		return r.current, wire.UnknownEpoch
+	}
+	if distance > 0 {
+		r.clock.Advance(r.now + uint64(distance))
+		r.advance()
+	}
+	g := r.recent[h.Epoch%epochs]
+	if g == nil || uint16(g.Epoch) != h.Epoch {
+		return r.current, wire.Late
+	}
+	host, ok := r.hosts.find(&p.Key.Src, p.Key.V6)
+	switch {
+	case !ok:
+		return g, wire.UnknownHost
+	case int(h.HostIndex) >= r.settings.Flows:
+		return g, wire.BadIndex
+	}
+	s := g.ingressSlot(host, h.HostIndex, r.limit)
+	if s == nil {
+		return g, wire.IngressFull
+	}
+	check := wire.Check(&p.Key)
+	if s.packets == 0 {
+		s.check = check
+	} else if s.check != check {
+		return g, wire.Forged
+	}
+	s.receive(h, len(r.settings.Extremes))
+	s.count(p, r.match)
+	return g, counted
+}

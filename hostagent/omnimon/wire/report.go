@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// Counter counts packets of an epoch that are not in any row.
+type Counter int
+
+// The counters. Those from Untracked on make the epoch inexact.
+const (
+	NotIP        Counter = iota // outgoing, neither IPv4 nor IPv6
+	Foreign                     // outgoing, from or to an address of no host with an agent
+	NoHeader                    // incoming IP packets without a header
+	Malformed                   // outgoing or incoming, with a truncated or invalid header
+	Dropped                     // epochs whose report was not requested in time
+	Untracked                   // outgoing without a header: the flow table is full
+	Late                        // incoming, of an epoch that has been reported
+	UnknownEpoch                // incoming, of an epoch more than four ahead or behind
+	UnknownHost                 // incoming with a header, from an address of no host
+	BadIndex                    // incoming, with a host index beyond the flow table
+	Forged                      // incoming, with the host index of another flow
+	IngressFull                 // incoming: no slot is left
+	Restarted                   // changes of settings that restarted the flow table
+	Counters
+)
+
+var counterNames = [Counters]string{"not-ip", "foreign", "no-header", "malformed", "dropped", "untracked",
+	"late", "unknown-epoch", "unknown-host", "bad-index", "forged", "ingress-full", "restarted"}
+
+// String returns the name of a counter, such as "untracked".
+func (c Counter) String() string { return counterNames[c] }
+
+// Inexact reports whether packets in this counter make results of the epoch inexact.
+func (c Counter) Inexact() bool { return c >= Untracked }
+
+// A report is
+//
+//	version     byte
+//	host        16 bits, the number of the reporting host
+//	epoch       64 bits
+//	slots       byte, slots per flow
+//	counters    a count, then integers
+//	mappings    integers: used mappings, mappings in the host's share
+//	egress      a count, then rows: index, flags, key, age, slots, values
+//	ingress     a count of hosts; for each its number, a count, then rows: index, check, values
+//
+// Integers are unsigned varints unless a width is given; those with a width are little-endian. The
+// index of a row is the difference to the previous row. Values are their length in one byte, a mask
+// of the statistics that are not zero, and those statistics as signed varints. Equal values have
+// equal bytes.
+const (
+	version = 1
+	flagV6  = 1 // flag of an egress row
+)
+
+// Builder appends a report to a slice. Call Begin, Egress for each row, BeginIngress, and for each
+// host with rows BeginHost and Ingress, in increasing order of index and host.
+type Builder struct {
+	Data     []byte
+	slots    int
+	previous uint32
+}
+
+// Summary is the head of a report.
+type Summary struct {
+	Host     int
+	Epoch    uint64
+	Counters [Counters]uint64
+	// MappingsUsed of MappingsOwned mappings of the host's share have a flow.
+	MappingsUsed, MappingsOwned uint64
+}
+
+// Begin starts a report with a count of egress rows.
+func (b *Builder) Begin(s *Summary, slotsPerFlow, rows int) {
+	b.slots, b.previous = slotsPerFlow, 0
+	b.Data = append(b.Data, version)
+	b.Data = binary.LittleEndian.AppendUint16(b.Data, uint16(s.Host))
+	b.Data = binary.LittleEndian.AppendUint64(b.Data, s.Epoch)
+	b.Data = append(b.Data, byte(slotsPerFlow))
+	b.count(int(Counters))
+	for _, n := range s.Counters {
+		b.Data = binary.AppendUvarint(b.Data, n)
+	}
+	b.Data = binary.AppendUvarint(b.Data, s.MappingsUsed)
+	b.Data = binary.AppendUvarint(b.Data, s.MappingsOwned)
+	b.count(rows)
+}
+
+// Egress appends a row of an outgoing flow.
+func (b *Builder) Egress(r *EgressRow, values *Values) {
+	b.index(r.Index)
+	flags := byte(0)
+	if r.Key.V6 {
+		flags |= flagV6
+	}
+	b.Data = append(b.Data, flags)
+	b.Data = r.Key.AppendBinary(b.Data)
+	b.Data = binary.AppendUvarint(b.Data, r.Age)
+	for i := range b.slots {
+		b.Data = binary.LittleEndian.AppendUint16(b.Data, r.Slots[i])
+	}
+	b.values(values)
+}
+
+// BeginIngress ends the egress rows and starts the ingress rows of a count of hosts.
+func (b *Builder) BeginIngress(hosts int) { b.count(hosts) }
+
+// BeginHost starts the ingress rows of packets from one host.
+func (b *Builder) BeginHost(host, rows int) {
+	b.previous = 0
+	b.Data = binary.LittleEndian.AppendUint16(b.Data, uint16(host))
+	b.count(rows)
+}
+
+// Ingress appends a row of an incoming flow.
+func (b *Builder) Ingress(index, check uint32, values *Values) {
+	b.index(index)
+	b.Data = binary.LittleEndian.AppendUint32(b.Data, check)
+	b.values(values)
+}
+
+func (b *Builder) count(n int) { b.Data = binary.AppendUvarint(b.Data, uint64(n)) }
+
+func (b *Builder) index(i uint32) {
+	b.Data = binary.AppendUvarint(b.Data, uint64(i-b.previous))
+	b.previous = i
+}
+
+func (b *Builder) values(values *Values) {
+	at := len(b.Data)
+	mask := uint64(0)
+	for i, v := range values {
+		if v != 0 {
+			mask |= 1 << i
+		}
+	}
+	b.Data = binary.AppendUvarint(append(b.Data, 0), mask)
+	for _, v := range values {
+		if v != 0 {
+			b.Data = binary.AppendVarint(b.Data, v)
+		}
+	}
+	b.Data[at] = byte(len(b.Data) - at - 1)
+}
+
+// EgressRow is an outgoing flow of a report.
+type EgressRow struct {
+	Index  uint32
+	Key    flow.Key
+	Age    uint64 // epochs since the first packet of the flow
+	Slots  [4]uint16
+	Values []byte // encoded
+}
+
+// IngressRow is an incoming flow of a report. The source host knows its key.
+type IngressRow struct {
+	Index, Check uint32
+	Values       []byte // encoded
+}
+
+// errReport is wrapped by errors about a report that is no report.
+var errReport = errors.New("invalid OmniMon report")
+
+// Report reads a report from front to back: NextEgress until it returns false, then NextHost and
+// for each host NextIngress until they return false, then Err.
+type Report struct {
+	Summary
+	SlotsPerFlow int
+	EgressRows   int
+	rest         []byte
+	rows, hosts  int // still to come
+	ingress      bool
+	previous     uint32
+	err          error
+}
+
+// Open reads the head of a report.
+func Open(data []byte) (*Report, error) {
+	r := &Report{rest: data}
+	if v := r.byte(); r.err == nil && v != version {
+		return nil, fmt.Errorf("%w: version %d, this collector reads version %d: update the older of the two",
+			errReport, v, version)
+	}
+	if b := r.take(2); b != nil {
+		r.Host = int(binary.LittleEndian.Uint16(b))
+	}
+	if b := r.take(8); b != nil {
+		r.Epoch = binary.LittleEndian.Uint64(b)
+	}
+	if r.SlotsPerFlow = int(r.byte()); r.SlotsPerFlow > 4 {
+		r.fail("slots per flow")
+	}
+	for i := range r.uvarint() {
+		if n := r.uvarint(); i < uint64(Counters) {
+			r.Counters[i] = n
+		}
+		if r.err != nil {
+			break
+		}
+	}
+	r.MappingsUsed, r.MappingsOwned = r.uvarint(), r.uvarint()
+	r.rows = r.count(14)
+	r.EgressRows = r.rows
+	return r, r.err
+}
+
+// NextEgress reads the next egress row into row.
+func (r *Report) NextEgress(row *EgressRow) bool {
+	if r.rows == 0 || r.ingress || r.err != nil {
+		return false
+	}
+	r.rows--
+	row.Index = r.index()
+	flags := r.byte()
+	size := flow.FiveTupleV4
+	if flags&flagV6 != 0 {
+		size = flow.FiveTupleV6
+	}
+	if b := r.take(size); b != nil {
+		row.Key = key(b, flags&flagV6 != 0)
+	}
+	row.Age = r.uvarint()
+	if b := r.take(2 * r.SlotsPerFlow); b != nil {
+		for i := range r.SlotsPerFlow {
+			row.Slots[i] = binary.LittleEndian.Uint16(b[2*i:])
+		}
+	}
+	row.Values = r.take(int(r.byte()))
+	return r.err == nil
+}
+
+// key decodes the canonical form of a 5-tuple.
+func key(b []byte, v6 bool) (k flow.Key) {
+	k.Mask, k.V6 = flow.FiveTuple, v6
+	n := 4
+	if v6 {
+		n = 16
+	}
+	copy(k.Src[:], b[:n])
+	copy(k.Dst[:], b[n:2*n])
+	b = b[2*n:]
+	k.Proto = b[0]
+	k.SrcPort, k.DstPort = binary.BigEndian.Uint16(b[1:]), binary.BigEndian.Uint16(b[3:])
+	return k
+}
+
+// NextHost starts the ingress rows of the next host and returns its number.
+func (r *Report) NextHost() (host int, ok bool) {
+	if r.rows != 0 || r.err != nil {
+		return 0, false
+	}
+	if !r.ingress {
+		r.ingress = true
+		r.hosts = r.count(3)
+	}
+	if r.hosts == 0 || r.err != nil {
+		return 0, false
+	}
+	r.hosts--
+	if b := r.take(2); b != nil {
+		host = int(binary.LittleEndian.Uint16(b))
+	}
+	r.rows, r.previous = r.count(6), 0
+	return host, r.err == nil
+}
+
+// NextIngress reads the next ingress row of the host into row.
+func (r *Report) NextIngress(row *IngressRow) bool {
+	if r.rows == 0 || !r.ingress || r.err != nil {
+		return false
+	}
+	r.rows--
+	row.Index = r.index()
+	if b := r.take(4); b != nil {
+		row.Check = binary.LittleEndian.Uint32(b)
+	}
+	row.Values = r.take(int(r.byte()))
+	return r.err == nil
+}
+
+// Err returns the error that ended the report early, or an error if the report is not at its end.
+func (r *Report) Err() error {
+	if r.err == nil && len(r.rest) > 0 {
+		r.fail("trailing bytes")
+	}
+	return r.err
+}
+
+func (r *Report) fail(what string) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: %s", errReport, what)
+	}
+}
+
+// take returns the next n bytes, or nil at the end of the report.
+func (r *Report) take(n int) []byte {
+	if r.err != nil || n > len(r.rest) {
+		r.fail("truncated")
+		return nil
+	}
+	b := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+func (r *Report) byte() byte {
+	if b := r.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *Report) uvarint() uint64 {
+	if len(r.rest) > 0 && r.rest[0] < 0x80 && r.err == nil {
+		v := r.rest[0]
+		r.rest = r.rest[1:]
+		return uint64(v)
+	}
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 || r.err != nil {
+		r.fail("truncated integer")
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return v
+}
+
+// count reads a count of items of at least size bytes.
+func (r *Report) count(size int) int {
+	n := r.uvarint()
+	if n > uint64(len(r.rest)/size) {
+		r.fail("more rows announced than sent")
+		return 0
+	}
+	return int(n)
+}
+
+func (r *Report) index() uint32 {
+	i := uint64(r.previous) + r.uvarint()
+	if i >= 1<<24 {
+		r.fail("host index beyond 24 bits")
+		return 0
+	}
+	r.previous = uint32(i)
+	return r.previous
+}
+
+// Decode reads encoded values into v.
+func (v *Values) Decode(b []byte) error {
+	*v = Values{}
+	mask, n := binary.Uvarint(b)
+	if n <= 0 || mask >= 1<<Statistics {
+		return fmt.Errorf("%w: unknown statistics", errReport)
+	}
+	b = b[n:]
+	for i := 0; mask != 0; i, mask = i+1, mask>>1 {
+		if mask&1 == 0 {
+			continue
+		}
+		x, n := binary.Varint(b)
+		if n <= 0 {
+			return fmt.Errorf("%w: truncated values", errReport)
+		}
+		v[i], b = x, b[n:]
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wire defines what an OmniMon host and the OmniMon plugin exchange: the settings that the
+// plugin sends, and the report of one epoch that the host returns. The collector passes both on as
+// bytes.
+//
+// The package has no state; a Report and a Builder belong to one goroutine at a time.
+package wire
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// Role is the name of the host role.
+const Role = "omnimon"
+
+// Statistic is one value of a flow in an epoch, as an index into Values.
+type Statistic int
+
+// The statistics that hosts and switches add up. The ninth statistic of the paper, a flow's latest
+// epoch, follows from the epochs that have a row of the flow.
+const (
+	Packets Statistic = iota
+	Bytes             // of IP packets
+	SYN               // TCP packets with SYN and without ACK
+	FinRst            // TCP packets with FIN or RST
+	SynAck            // TCP packets with SYN and ACK
+	Ack               // TCP packets with ACK and without SYN, FIN and RST
+	Bare              // IP and TCP headers without options and data: 40 bytes in IPv4, 60 in IPv6
+	Matched           // packets whose payload contains the configured string
+	// FirstExtreme is the first configured maximum or minimum; the others follow.
+	FirstExtreme
+)
+
+// Statistics is the count of values, with all maxima and minima.
+const Statistics = FirstExtreme + MaxExtremes
+
+// MaxExtremes is the largest count of maxima and minima.
+const MaxExtremes = 4
+
+var names = [FirstExtreme]string{"packets", "bytes", "syn", "fin-rst", "syn-ack", "ack", "bare", "matched"}
+
+// String returns the name of a statistic, such as "packets".
+func (s Statistic) String() string {
+	if s < FirstExtreme {
+		return names[s]
+	}
+	return fmt.Sprintf("extreme-%d", int(s-FirstExtreme))
+}
+
+// Values are the values of one flow in one epoch. An extreme is the sum of the differences that
+// packets carried: at the source it equals the maximum or minimum (paper, appendix E).
+type Values [Statistics]int64
+
+// Add adds o to v.
+func (v *Values) Add(o *Values) {
+	for i, x := range o {
+		v[i] += x
+	}
+}
+
+// Sub subtracts o from v.
+func (v *Values) Sub(o *Values) {
+	for i, x := range o {
+		v[i] -= x
+	}
+}
+
+// Field is a field of a packet that has maxima and minima.
+type Field string
+
+// The fields.
+const (
+	FieldLength Field = "length" // of the IP packet, in bytes
+	FieldTTL    Field = "ttl"    // TTL or hop limit
+	FieldWindow Field = "window" // of TCP; 0 for other packets
+)
+
+// Extreme is a maximum or minimum over the packets of a flow in an epoch.
+type Extreme struct {
+	Field Field `json:"field"`
+	Min   bool  `json:"min,omitempty"`
+}
+
+// Settings configure the role at one host.
+type Settings struct {
+	// EtherType of the header.
+	EtherType uint16 `json:"etherType"`
+	// Slots of a switch per epoch, and how many of them each flow is mapped to.
+	Slots        int `json:"slots"`
+	SlotsPerFlow int `json:"slotsPerFlow"`
+	// Seed of the order of mappings; the same at all hosts.
+	Seed uint64 `json:"seed,omitempty"`
+	// Shares is the count of shares that the mappings are divided into, at least one per host.
+	Shares int `json:"shares"`
+	// Host is the number of this host, an index into Hosts, and of its share.
+	Host int `json:"host"`
+	// Hosts are the addresses of all hosts with an agent, by number. A number stays with its host.
+	Hosts [][]netip.Addr `json:"hosts"`
+	// Flows is the size of every host's flow table. A host index is below it.
+	Flows int `json:"flows"`
+	// IngressSlots bounds the slots of incoming flows per epoch.
+	IngressSlots int `json:"ingressSlots"`
+	// IdleEpochs without a packet end a flow.
+	IdleEpochs uint64 `json:"idleEpochs"`
+	// Match is the string that Matched counts; empty: none.
+	Match string `json:"match,omitempty"`
+	// Extremes are maxima and minima, at most MaxExtremes.
+	Extremes []Extreme `json:"extremes,omitempty"`
+}
+
+// ParseSettings decodes settings.
+func ParseSettings(data []byte) (*Settings, error) {
+	s := new(Settings)
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, fmt.Errorf("settings of role %s: %w", Role, err)
+	}
+	return s, nil
+}
+
+// Append appends the encoded settings.
+func (s *Settings) Append(b []byte) ([]byte, error) {
+	data, err := json.Marshal(s)
+	return append(b, data...), err
+}
+
+// Check returns the check value of a flow, which detects a packet whose host index belongs to
+// another flow. It must be the same at all hosts, so it has no seed.
+func Check(k *flow.Key) uint32 { return uint32(Hash(k, 0)) }
+
+// Hash returns a 64-bit hash of a 5-tuple.
+func Hash(k *flow.Key, seed uint64) uint64 {
+	h := seed
+	h = step(h, binary.LittleEndian.Uint64(k.Src[:]))
+	h = step(h, binary.LittleEndian.Uint64(k.Dst[:]))
+	if k.V6 {
+		h = step(h, binary.LittleEndian.Uint64(k.Src[8:]))
+		h = step(h, binary.LittleEndian.Uint64(k.Dst[8:]))
+	}
+	return step(h, uint64(k.SrcPort)<<32|uint64(k.DstPort)<<16|uint64(k.Proto))
+}
+
+func step(h, word uint64) uint64 {
+	h = (h ^ word) * 0x9e3779b97f4a7c15
+	return h ^ h>>32
+}

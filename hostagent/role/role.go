@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package role defines what a host agent runs: a role measures the packets of one host and reports
+// each epoch. A third party builds an agent with a role of its own by implementing Role.
+package role
+
+import "github.com/netsketch/netsketch/hostagent/packet"
+
+// Role is one algorithm at one host. Its methods are called by one goroutine at a time; only the
+// reports that Seal returns are used by others.
+type Role interface {
+	// Name is the name under which plugins send settings and receive reports.
+	Name() string
+	// Apply applies settings in the format that the role defines. After an error the previous
+	// settings stay in force.
+	Apply(settings []byte) error
+	// Out receives packets that the host sends, in their order, and may change them.
+	Out(frames []*packet.Frame)
+	// In receives packets that arrived at the host, in their order, and may change them.
+	In(frames []*packet.Frame)
+	// Seal ends an epoch that is over and returns its report, or nil if the role has no data of that
+	// epoch, because it was sealed before or is too old. It does not wait.
+	Seal(epoch uint64) Report
+}
+
+// Report is what a role measured in one epoch. It may be used concurrently with the role, by one
+// goroutine at a time.
+type Report interface {
+	// Append appends the report in the format that the role defines.
+	Append(b []byte) []byte
+	// Release ends the use of the report and gives its memory back to the role.
+	Release()
+}
