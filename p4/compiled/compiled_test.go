@@ -30,7 +30,8 @@ func TestInStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, Names()); diff != "" {
-		t.Errorf("p4/programs and p4/compiled differ; run make p4, and remove what it does not make (-sources +compiled):\n%s", diff)
+		t.Errorf("p4/programs and p4/compiled differ: run make p4, and remove files that it does not write "+
+			"(-sources +compiled):\n%s", diff)
 	}
 	text, err := files.ReadFile("digests.txt")
 	if err != nil {

@@ -240,7 +240,8 @@ func FuzzCompile(f *testing.F) {
 				b = c
 			}
 		}
-		f.Add(b, []byte("\x01some packet of a little length, long enough for the headers of all of them ..............................."))
+		f.Add(b, []byte(
+			"\x01a packet that is long enough for the headers of all programs ........................................."))
 	}
 	f.Fuzz(func(_ *testing.T, js, pkt []byte) {
 		runHostile(js, pkt, pkt, pkt)

@@ -49,7 +49,8 @@ func TestDocumentNamesTests(t *testing.T) {
 		}
 		for _, part := range strings.Split(cells[2], "; ") {
 			suite, list, _ := strings.Cut(part, " ")
-			for _, n := range regexp.MustCompile("[a-z]+").FindAllString(regexp.MustCompile("\\(.*\\)|, also.*|, and.*|`[^`]*`").ReplaceAllString(list, ""), -1) {
+			for _, n := range regexp.MustCompile("[a-z]+").FindAllString(
+				regexp.MustCompile("\\(.*\\)|, also.*|, and.*|`[^`]*`").ReplaceAllString(list, ""), -1) {
 				switch suite {
 				case "`TestGolden`":
 					if goldenInputs[n] == nil {

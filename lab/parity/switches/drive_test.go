@@ -284,7 +284,7 @@ func (d *driver) settle() {
 			return
 		}
 		if time.Now().After(deadline) {
-			d.t.Fatalf("%s: %d packets were sent, %d have come back, %d packet-ins, %d digests; it says %+v",
+			d.t.Fatalf("%s: %d packets were sent, %d have come back, %d packet-ins, %d digests; it reports %+v",
 				d.tgt.name, d.sent, d.left, len(d.res.packetIns), len(d.res.digests), now)
 		}
 		d.receiveOr(tick.C)
@@ -316,8 +316,8 @@ func (d *driver) missing() string {
 	return ""
 }
 
-// receiveOr takes one thing that the switch sent, or returns false when the other channel
-// speaks first.
+// receiveOr takes one thing that the switch sent, or returns false when the other channel is
+// ready first.
 func (d *driver) receiveOr(other <-chan time.Time) bool {
 	d.t.Helper()
 	select {
@@ -423,7 +423,8 @@ func (d *driver) readCounter(c *p4values.Counter) {
 	d.t.Helper()
 	query := &p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: &p4v1.CounterEntry{CounterId: c.ID}}}
 	if c.Table != nil {
-		query = &p4v1.Entity{Entity: &p4v1.Entity_DirectCounterEntry{DirectCounterEntry: &p4v1.DirectCounterEntry{TableEntry: &p4v1.TableEntry{TableId: c.Table.ID}}}}
+		query = &p4v1.Entity{Entity: &p4v1.Entity_DirectCounterEntry{
+			DirectCounterEntry: &p4v1.DirectCounterEntry{TableEntry: &p4v1.TableEntry{TableId: c.Table.ID}}}}
 	}
 	read, err := d.tap.Read(d.ctx, query)
 	if err != nil {

@@ -107,18 +107,21 @@ func replicas(pairs ...uint32) (out []*p4v1.Replica) {
 }
 
 func multicast(id uint32, to []*p4v1.Replica) *p4v1.Entity {
-	return &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &p4v1.PacketReplicationEngineEntry{
-		Type: &p4v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: &p4v1.MulticastGroupEntry{MulticastGroupId: id, Replicas: to}},
-	}}}
+	return &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{
+		PacketReplicationEngineEntry: &p4v1.PacketReplicationEngineEntry{
+			Type: &p4v1.PacketReplicationEngineEntry_MulticastGroupEntry{
+				MulticastGroupEntry: &p4v1.MulticastGroupEntry{MulticastGroupId: id, Replicas: to}},
+		}}}
 }
 
 // cloning makes a clone session, of whole packets: BMv2 cuts none.
 func cloning(id uint32, to []*p4v1.Replica) *p4v1.Entity {
-	return &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &p4v1.PacketReplicationEngineEntry{
-		Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{
-			CloneSessionEntry: &p4v1.CloneSessionEntry{SessionId: id, Replicas: to},
-		},
-	}}}
+	return &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{
+		PacketReplicationEngineEntry: &p4v1.PacketReplicationEngineEntry{
+			Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{
+				CloneSessionEntry: &p4v1.CloneSessionEntry{SessionId: id, Replicas: to},
+			},
+		}}}
 }
 
 // externs sets up testdata/externs.p4.
@@ -245,11 +248,12 @@ func externs(t *testing.T) *program {
 		if n == 5 {
 			continue // not set up: all its packets are green
 		}
-		settings = append(settings, &p4v1.Entity{Entity: &p4v1.Entity_DirectMeterEntry{DirectMeterEntry: &p4v1.DirectMeterEntry{
-			TableEntry: &p4v1.TableEntry{TableId: entry.GetTableEntry().GetTableId(),
-				Match: entry.GetTableEntry().GetMatch()},
-			Config: &p4v1.MeterConfig{Cburst: 30 * n, Pburst: 100 * n},
-		}}})
+		settings = append(settings,
+			&p4v1.Entity{Entity: &p4v1.Entity_DirectMeterEntry{DirectMeterEntry: &p4v1.DirectMeterEntry{
+				TableEntry: &p4v1.TableEntry{TableId: entry.GetTableEntry().GetTableId(),
+					Match: entry.GetTableEntry().GetMatch()},
+				Config: &p4v1.MeterConfig{Cburst: 30 * n, Pburst: 100 * n},
+			}}})
 	}
 	settings = append(settings, o.group("I.group", 2, 5, 2, 6, 1, 1, 1)) // a group that changes
 	return &program{

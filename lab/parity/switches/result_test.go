@@ -49,7 +49,7 @@ type bank struct {
 	cells []uint32
 }
 
-// totals are what a line of the report says.
+// totals are the numbers in a row of the report.
 type totals struct {
 	packets, left, packetIns, digests, counters, cells, filled int
 }
@@ -72,7 +72,8 @@ func (r *result) totals() (t totals) {
 }
 
 func (t totals) String() string {
-	return fmt.Sprintf("%d packets in, %d out, %d packet-ins, %d digests, %d counters, %d register cells, %d of them not zero",
+	return fmt.Sprintf(
+		"%d packets in, %d out, %d packet-ins, %d digests, %d counters, %d register cells, %d of them not zero",
 		t.packets, t.left, t.packetIns, t.digests, t.counters, t.cells, t.filled)
 }
 

@@ -514,9 +514,10 @@ func (b *bench) refusals() {
 		}
 		return r
 	}
-	exchange(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: &p4v1.MasterArbitrationUpdate{
-		DeviceId: deviceID, ElectionId: &p4v1.Uint128{High: 1},
-	}}})
+	exchange(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
+		Arbitration: &p4v1.MasterArbitrationUpdate{
+			DeviceId: deviceID, ElectionId: &p4v1.Uint128{High: 1},
+		}}})
 	for st := range b.client.Watch(ctx) {
 		if st.State == p4rt.Standby {
 			break

@@ -22,7 +22,7 @@ const (
 	MajorVersion = 2
 )
 
-// Error says what in the file is wrong, and where the P4 source has it when the file knows.
+// Error names what is wrong in the file, and its place in the P4 source if the file has that.
 type Error struct {
 	Construct string // `action "MyIngress.drop", primitive 3 ("assign")`
 	Source    string // "prog.p4:33" or ""
@@ -400,7 +400,7 @@ type Checksum struct {
 	Source      *Source
 }
 
-// Alias maps a name that the target knows ("standard_metadata.egress_port") to a field.
+// Alias maps a name of the target ("standard_metadata.egress_port") to a field.
 type Alias struct {
 	From   string
 	Target *Expr

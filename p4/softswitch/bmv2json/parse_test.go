@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-const minimal = `{"__meta__":{"version":[2,23]},"header_types":[],"headers":[],"parsers":[],"deparsers":[],"actions":[],"pipelines":[]}`
+const minimal = `{"__meta__":{"version":[2,23]},"header_types":[],"headers":[],"parsers":[],"deparsers":[],` +
+	`"actions":[],"pipelines":[]}`
 
 func TestParseErrors(t *testing.T) {
 	t.Parallel()
@@ -35,15 +36,20 @@ func TestParseErrors(t *testing.T) {
 			`"header_types":[{"name":"h","id":0,"fields":[["f",1000000]]}]`, 1), "expected an integer from 1"},
 		{
 			"hex", strings.Replace(minimal, `"checksums":[]`, ``,
-				1)[:len(minimal)-1] + `,"calculations":[{"name":"c","id":0,"algo":"crc32","input":[{"type":"hexstr","value":"0xzz","bitwidth":8}]}]}`,
+				1)[:len(minimal)-1] +
+				`,"calculations":[{"name":"c","id":0,"algo":"crc32",` +
+				`"input":[{"type":"hexstr","value":"0xzz","bitwidth":8}]}]}`,
 			"expected hexadecimal digits",
 		},
 		{
-			"deep", minimal[:len(minimal)-1] + `,"checksums":[{"name":"c","id":0,"type":"generic","target":["a","b"],"if_cond":` + deep + `}]}`,
+			"deep", minimal[:len(minimal)-1] +
+				`,"checksums":[{"name":"c","id":0,"type":"generic","target":["a","b"],"if_cond":` + deep + `}]}`,
 			"nested deeper than 200 levels",
 		},
 		{
-			"value type", minimal[:len(minimal)-1] + `,"checksums":[{"name":"c","id":0,"type":"generic","target":["a","b"],"if_cond":{"type":"wish","value":1}}]}`,
+			"value type", minimal[:len(minimal)-1] +
+				`,"checksums":[{"name":"c","id":0,"type":"generic","target":["a","b"],` +
+				`"if_cond":{"type":"wish","value":1}}]}`,
 			`value type "wish" is not known`,
 		},
 	}

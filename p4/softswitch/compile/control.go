@@ -552,7 +552,7 @@ func (b *builder) tableSeeds(d *program.Table, t *bmv2json.Table, what string) e
 		}
 		for j, m := range e.Match {
 			if matchKinds[m.MatchType] != d.KeyFields[j].Kind {
-				return refuse(at, e.Source, "field %q is %s; the key says %v", d.KeyFields[j].Name, m.MatchType,
+				return refuse(at, e.Source, "field %q is %s; the key has %v", d.KeyFields[j].Name, m.MatchType,
 					d.KeyFields[j].Kind)
 			}
 			if m.Key.Sign() < 0 || m.Mask != nil && m.Mask.Sign() < 0 {

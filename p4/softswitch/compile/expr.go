@@ -14,8 +14,8 @@ import (
 // BMv2 computes with integers of any size and cuts a value off where it is stored. The low bits of
 // most operators (+ - * & | ^ ~ <<) depend on low bits alone, so they are computed modulo 2^64, or
 // modulo 2^(64·nw) for wider results. The other operators (comparison, >>, /, %, saturation) need
-// exact operands: the compiler knows the range of every expression, and from it the number of words
-// that hold it.
+// exact operands: the compiler computes the range of every expression, and from it the number of
+// words that hold it.
 
 const maxShiftRange = 1 << 12
 

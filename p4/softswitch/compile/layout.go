@@ -92,7 +92,8 @@ func (b *builder) headerTypes() error {
 		}
 		if t.Variable >= 0 {
 			if d.LengthExp != nil {
-				return refuse(what, nil, "length_exp (P4_14's length expression) is not supported: extract with a length")
+				return refuse(what, nil,
+					"length_exp (P4_14's length expression) is not supported: extract with a length")
 			}
 			t.MaxVariable = d.MaxLength*8 - t.Bits
 			if t.MaxVariable <= 0 || t.MaxVariable > program.MaxHeaderBits || t.Bits%8 != 0 {
@@ -133,7 +134,8 @@ func (b *builder) unionsAndStacks(byID map[int]*program.Header) error {
 		what := fmt.Sprintf("header union %q", d.Name)
 		t := types[d.Type]
 		if t == nil || len(t.Members) != len(d.HeaderIDs) || b.unions[d.Name] != nil || unionByID[d.ID] != nil {
-			return refuse(what, nil, "union type %q is not declared, does not fit its members, or name or id is declared twice", d.Type)
+			return refuse(what, nil,
+				"union type %q is not declared, does not fit its members, or name or id is declared twice", d.Type)
 		}
 		u := &program.Union{Name: d.Name}
 		for j, id := range d.HeaderIDs {

@@ -166,7 +166,8 @@ func (b *builder) extractOp(o *bmv2json.ParserOp) []int {
 	}
 	check := func(t *program.HeaderType) bool {
 		if (t.Variable >= 0) != x.Variable {
-			b.failf("header type %q and the kind of extract do not fit: a header with a variable-length field is extracted with a length", t.Name)
+			b.failf("header type %q: a header with a variable-length field, and no other, is extracted with a length",
+				t.Name)
 			return false
 		}
 		return true

@@ -201,7 +201,8 @@ func (s *Server) end(p *packetStream) {
 
 // PacketStream injects the client's packets in order and sends it the packets that leave. After the
 // client's last packet it sends the remaining packets and ends the stream.
-func (s *Server) PacketStream(stream grpc.BidiStreamingServer[bmpb.PacketStreamRequest, bmpb.PacketStreamResponse]) error {
+func (s *Server) PacketStream(stream grpc.BidiStreamingServer[bmpb.PacketStreamRequest,
+	bmpb.PacketStreamResponse]) error {
 	p, err := s.begin(stream.Context())
 	if err != nil {
 		return err

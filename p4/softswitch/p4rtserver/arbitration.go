@@ -67,7 +67,8 @@ func (s *Server) arbitrate(st *stream, m *p4v1.MasterArbitrationUpdate) error {
 		return status.Errorf(codes.InvalidArgument,
 			"role %q: no role configuration is agreed upon with this switch; leave it unset", name)
 	}
-	if id := roleNumber(m.GetRole()); id != 0 && name == "" {
+	// Controllers of versions before 1.4.0 number their roles.
+	if id := m.GetRole().GetId(); id != 0 && name == "" { //nolint:staticcheck // deprecated, and refused
 		return status.Errorf(codes.InvalidArgument, "roles are named since P4Runtime 1.4.0; role id %d is not used", id)
 	}
 	r := s.roleNamed(name)

@@ -20,14 +20,17 @@ import (
 // together, also where the batch fails, and no packet sees one of each.
 func TestDataplaneAtomic(t *testing.T) {
 	r, c := pipelined(t)
-	source := r.entity(`table_entry { table_id: $lpm_t match { field_id: 1 lpm { value: "\x02\x00\x00\x00\x00\x09" prefix_len: 48 } } action { action { action_id: $paced params { param_id: 1 value: "\x01" } } } }`)
+	source := r.entity(`table_entry { table_id: $lpm_t match { field_id: 1 lpm { value: "\x02\x00\x00\x00\x00\x09"
+		prefix_len: 48 } } action { action { action_id: $paced params { param_id: 1 value: "\x01" } } } }`)
 	// keyless_t counts in cell 0 or 1 of packets_in, const_t in neither for this frame, ternary_t
 	// in cell 4 or 5.
 	first := func(cell int) *p4v1.Entity {
-		return r.entity(fmt.Sprintf(`table_entry { table_id: $keyless_t is_default_action: true action { action { action_id: $count params { param_id: 1 value: "\x%02x" } } } }`, cell))
+		return r.entity(fmt.Sprintf(`table_entry { table_id: $keyless_t is_default_action: true action { action {
+			action_id: $count params { param_id: 1 value: "\x%02x" } } } }`, cell))
 	}
 	second := func(cell int) *p4v1.Entity {
-		return r.entity(fmt.Sprintf(`table_entry { table_id: $ternary_t priority: 1 action { action { action_id: $count params { param_id: 1 value: "\x%02x" } } } }`, cell))
+		return r.entity(fmt.Sprintf(`table_entry { table_id: $ternary_t priority: 1 action { action { action_id: $count
+			params { param_id: 1 value: "\x%02x" } } } }`, cell))
 	}
 	r.must(c, insert(source), modify(first(0)), insert(second(4)))
 	stop := make(chan struct{})
@@ -113,16 +116,20 @@ func TestWritesFinishBeforeTheNextPrimary(t *testing.T) {
 	close(goOn)
 	r.ok(<-finished)
 	next.advised(codes.OK, 2)
-	r.must(next, insert(r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x01" } } action { action { action_id: $drop } } }`)))
+	r.must(next, insert(r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x01" } }
+		action { action { action_id: $drop } } }`)))
 }
 
 // Backup replicas take over while a port is down, in their order, and give back.
 func TestBackupReplicas(t *testing.T) {
 	r, c := pipelined(t)
 	group := r.entity(`packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 3
-		replicas { port: "\x01" instance: 1 backup_replicas { port: "\x02" instance: 5 } backup_replicas { port: "\x03" instance: 6 } } replicas { port: "\x04" } } }`)
-	session := r.entity(`packet_replication_engine_entry { clone_session_entry { session_id: 3 replicas { port: "\x02" backup_replicas { port: "\x03" } } } }`)
-	flood := `table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x02\x00\x00\x00\x00\x01" } } action { action { action_id: $flood params { param_id: 1 value: "\x03" } } } }`
+		replicas { port: "\x01" instance: 1 backup_replicas { port: "\x02" instance: 5 } backup_replicas { port: "\x03"
+		instance: 6 } } replicas { port: "\x04" } } }`)
+	session := r.entity(`packet_replication_engine_entry { clone_session_entry { session_id: 3 replicas { port: "\x02"
+		backup_replicas { port: "\x03" } } } }`)
+	flood := `table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x02\x00\x00\x00\x00\x01" } }
+		action { action { action_id: $flood params { param_id: 1 value: "\x03" } } } }`
 	r.must(c, insert(group), insert(session), insert(r.entity(flood)))
 	r.readsBack(r.entity(`packet_replication_engine_entry { multicast_group_entry { } }`), group)
 	r.readsBack(r.entity(`packet_replication_engine_entry { clone_session_entry { } }`), session)
@@ -145,17 +152,22 @@ func TestBackupReplicas(t *testing.T) {
 			}
 		}
 	}
-	r.must(c, modify(r.entity(`packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 3 replicas { port: "\x02" } } }`)))
+	r.must(c, modify(r.entity(`packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 3
+		replicas { port: "\x02" } } }`)))
 }
 
 // A one-shot group that chooses by chance gives packets of one flow to all its actions.
 func TestOneShotByChance(t *testing.T) {
 	r, c := pipelined(t)
 	for mode, want := range map[string]int{"HASH": 1, "RANDOM": 2} {
-		e := r.entity(`table_entry { table_id: $selected_t match { field_id: 1 exact { value: "\x99\x99" } } action { action_profile_action_set {
+		e := r.entity(`table_entry { table_id: $selected_t match { field_id: 1 exact { value: "\x99\x99" } } action {
+			action_profile_action_set {
 			action_profile_actions { action { action_id: $forward params { param_id: 1 value: "\x01" } } weight: 1 }
-			action_profile_actions { action { action_id: $forward params { param_id: 1 value: "\x02" } } weight: 1 } action_selection_mode: ` + mode + ` } } }`)
-		r.must(c, insert(e), insert(r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x02\x00\x00\x00\x00\x01" } } action { action { action_id: $flood params { param_id: 1 value: "\x00" } } } }`)))
+			action_profile_actions { action { action_id: $forward params { param_id: 1 value: "\x02" } } weight: 1 }
+			action_selection_mode: ` + mode + ` } } }`)
+		r.must(c, insert(e), insert(r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact {
+			value: "\x02\x00\x00\x00\x00\x01" } } action { action { action_id: $flood params { param_id: 1
+			value: "\x00" } } } }`)))
 		r.readsBack(r.entity(`table_entry { table_id: $selected_t }`), e)
 		before := map[uint32]uint64{}
 		for _, p := range r.sw.Ports() {
@@ -173,6 +185,7 @@ func TestOneShotByChance(t *testing.T) {
 		if taken != want {
 			t.Errorf("%s: %d ports took packets of one flow, not %d", mode, taken, want)
 		}
-		r.must(c, remove(e), remove(r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x02\x00\x00\x00\x00\x01" } } }`)))
+		r.must(c, remove(e), remove(r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact {
+			value: "\x02\x00\x00\x00\x00\x01" } } }`)))
 	}
 }

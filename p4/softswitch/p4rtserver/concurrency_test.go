@@ -28,7 +28,8 @@ func TestRolesInTheProgram(t *testing.T) {
 	}
 	r.ok(r.set(push, c.id, cfg))
 	entry := func(i int) *p4v1.Entity {
-		return r.entity(fmt.Sprintf(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x%02x" } } action { action { action_id: $drop } } }`, i))
+		return r.entity(fmt.Sprintf(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x%02x" } }
+			action { action { action_id: $drop } } }`, i))
 	}
 	r.must(c, insert(entry(1)))
 	r.must(mine, insert(entry(2)))
@@ -48,7 +49,8 @@ func TestRolesInTheProgram(t *testing.T) {
 func TestEverythingAtOnce(t *testing.T) {
 	r, c := pipelined(t)
 	const rounds = 60
-	entry := r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x02\x00\x00\x00\x00\x01" } } action { action { action_id: $drop } } }`)
+	entry := r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact {
+		value: "\x02\x00\x00\x00\x00\x01" } } action { action { action_id: $drop } } }`)
 	all := []*p4v1.Entity{r.entity(`table_entry { counter_data { } meter_config { } }`), r.entity(`register_entry { }`),
 		r.entity(`counter_entry { }`)}
 	cfg := r.entities(2)
@@ -124,7 +126,8 @@ func BenchmarkWrite(b *testing.B) {
 	const batch = 1000
 	var in, out []*p4v1.Update
 	for i := range batch {
-		e := r.entity(fmt.Sprintf(`table_entry { table_id: $ipv4_lpm match { field_id: 1 lpm { value: "\x0a\x%02x\x%02x\x00" prefix_len: 24 } } action { action { action_id: $to_cpu } } }`, i>>8, i&255))
+		e := r.entity(fmt.Sprintf(`table_entry { table_id: $ipv4_lpm match { field_id: 1 lpm {
+			value: "\x0a\x%02x\x%02x\x00" prefix_len: 24 } } action { action { action_id: $to_cpu } } }`, i>>8, i&255))
 		in, out = append(in, insert(e)), append(out, remove(e))
 	}
 	b.ResetTimer()

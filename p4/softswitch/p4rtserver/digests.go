@@ -3,7 +3,6 @@
 package p4rtserver
 
 import (
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -24,67 +23,6 @@ const (
 	digestListMax = 1024 // messages in a list if the controller sets no limit
 	digestCache   = 1 << 16
 )
-
-// writeDigest applies an update of a digest's configuration.
-func (d *device) writeDigest(kind p4v1.Update_Type, e *p4v1.DigestEntry, role string) (undo, error) {
-	g, ok := d.cat.Digests.ID(e.GetDigestId())
-	if !ok {
-		return nil, notFound("the program has no digest with id %#x", e.GetDigestId())
-	}
-	if err := checkRole(role, g.Object); err != nil {
-		return nil, err
-	}
-	old, on := d.configs[g.ID]
-	switch {
-	case kind == p4v1.Update_INSERT && on:
-		return nil, status.Errorf(codes.AlreadyExists, "digest %s is enabled already", g.Name)
-	case kind != p4v1.Update_INSERT && !on:
-		return nil, notFound("digest %s is not enabled", g.Name)
-	}
-	set := func(c *p4v1.DigestEntry_Config) error {
-		if c == nil {
-			delete(d.configs, g.ID)
-		} else {
-			d.configs[g.ID] = c
-		}
-		if d.digests != nil {
-			d.digests.configure(g, c)
-		}
-		return nil
-	}
-	back := func() error { return set(old) }
-	if kind == p4v1.Update_DELETE {
-		return back, set(nil)
-	}
-	c := e.GetConfig()
-	if c == nil {
-		c = &p4v1.DigestEntry_Config{}
-	}
-	if c.GetMaxTimeoutNs() < 0 || c.GetAckTimeoutNs() < 0 || c.GetMaxListSize() < 0 {
-		return nil, invalid("digest %s: timeouts and list size cannot be negative", g.Name)
-	}
-	return back, set(c)
-}
-
-func (d *device) queryDigests(q *p4v1.DigestEntry, role string) (iter.Seq[*p4v1.Entity], error) {
-	digests, err := which(q.GetDigestId(), role, d.cat.Digests.All(), func(id uint32) (*p4values.Digest, error) {
-		g, ok := d.cat.Digests.ID(id)
-		if !ok {
-			return nil, notFound("the program has no digest with id %#x", id)
-		}
-		return g, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	var out []*p4v1.Entity
-	for _, g := range digests {
-		if c, on := d.configs[g.ID]; on {
-			out = append(out, &p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: &p4v1.DigestEntry{DigestId: g.ID, Config: c}}})
-		}
-	}
-	return slices.Values(out), nil
-}
 
 // digester collects the digests of a pipeline in lists. Its goroutine runs from the first digest
 // that is enabled until stop.
@@ -283,10 +221,10 @@ func (s *Server) digestAck(st *stream, m *p4v1.DigestListAck) error {
 	if s.live == nil {
 		return status.Error(codes.FailedPrecondition, "no pipeline has been set")
 	}
-	d, ok := s.live.cat.Digests.ID(m.GetDigestId())
+	d, ok := s.live.Catalog().Digests.ID(m.GetDigestId())
 	if !ok {
-		return invalid("the program has no digest with id %#x", m.GetDigestId())
+		return status.Errorf(codes.InvalidArgument, "the program has no digest with id %#x", m.GetDigestId())
 	}
-	s.live.digests.ack(d, m.GetListId())
+	s.digests.ack(d, m.GetListId())
 	return nil
 }

@@ -19,7 +19,8 @@ func TestCounters(t *testing.T) {
 	r, c := pipelined(t)
 	r.sw.Inject(1, frame(1, 2, 0x9999), 0) // keyless_t counts every packet in cell 2
 	r.sw.Inject(1, frame(1, 2, 0x9999), 0)
-	two := r.entity(`counter_entry { counter_id: $packets_in index { index: 2 } data { packet_count: 2 byte_count: 128 } }`)
+	two := r.entity(`counter_entry { counter_id: $packets_in index { index: 2 } data { packet_count: 2
+		byte_count: 128 } }`)
 	r.readsBack(r.entity(`counter_entry { counter_id: $packets_in index { index: 2 } }`), two)
 	r.readsBack(r.entity(`counter_entry { counter_id: $only_packets index { index: 2 } }`),
 		r.entity(`counter_entry { counter_id: $only_packets index { index: 2 } data { packet_count: 2 } }`))
@@ -34,7 +35,8 @@ func TestCounters(t *testing.T) {
 	r.must(c, modify(r.entity(`counter_entry { counter_id: $packets_in data { packet_count: 7 byte_count: 9 } }`)))
 	for i := range 8 {
 		r.readsBack(r.entity(fmt.Sprintf(`counter_entry { counter_id: $packets_in index { index: %d } }`, i)),
-			r.entity(fmt.Sprintf(`counter_entry { counter_id: $packets_in index { index: %d } data { packet_count: 7 byte_count: 9 } }`, i)))
+			r.entity(fmt.Sprintf(`counter_entry { counter_id: $packets_in index { index: %d } data { packet_count: 7
+				byte_count: 9 } }`, i)))
 	}
 }
 
@@ -52,7 +54,8 @@ func TestMeters(t *testing.T) {
 	for range 3 { // keyless_t meters every packet in cell 2
 		r.sw.Inject(1, frame(1, 2, 0x9999), 0)
 	}
-	colors := `counter_data { green { packet_count: 1 byte_count: 64 } yellow { packet_count: 1 byte_count: 64 } red { packet_count: 1 byte_count: 64 } } }`
+	colors := `counter_data { green { packet_count: 1 byte_count: 64 } yellow { packet_count: 1 byte_count: 64 } red {
+		packet_count: 1 byte_count: 64 } } }`
 	config := `meter_entry { meter_id: $rates index { index: 2 } config { cburst: 64 pburst: 128 } `
 	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`),
 		r.entity(config+colors))
@@ -84,10 +87,12 @@ func TestRegisters(t *testing.T) {
 		r.must(c, modify(r.entity(`register_entry { register_id: $words data { bitstring: "`+v+`" } }`)))
 		for i := range 16 {
 			r.readsBack(r.entity(fmt.Sprintf(`register_entry { register_id: $words index { index: %d } }`, i)),
-				r.entity(fmt.Sprintf(`register_entry { register_id: $words index { index: %d } data { bitstring: "%s" } }`, i, v)))
+				r.entity(fmt.Sprintf(`register_entry { register_id: $words index { index: %d } data {
+					bitstring: "%s" } }`, i, v)))
 		}
 	}
-	r.must(c, modify(r.entity(`register_entry { register_id: $signed_words index { } data { bitstring: "\xff\xff\x80\x00" } }`)))
+	r.must(c, modify(r.entity(`register_entry { register_id: $signed_words index { } data {
+		bitstring: "\xff\xff\x80\x00" } }`)))
 	r.readsBack(r.entity(`register_entry { register_id: $signed_words index { } }`),
 		r.entity(`register_entry { register_id: $signed_words index { } data { bitstring: "\x80\x00" } }`))
 }
@@ -96,10 +101,13 @@ func TestValueSets(t *testing.T) {
 	r, c := pipelined(t)
 	empty := r.entity(`value_set_entry { value_set_id: $control_types }`)
 	r.readsBack(empty, empty)
-	full := r.entity(`value_set_entry { value_set_id: $control_types members { match { field_id: 1 exact { value: "\x08\x00" } } } members { match { field_id: 1 exact { value: "\x06" } } } }`)
+	full := r.entity(`value_set_entry { value_set_id: $control_types members { match { field_id: 1 exact {
+		value: "\x08\x00" } } } members { match { field_id: 1 exact { value: "\x06" } } } }`)
 	r.must(c, modify(full))
 	r.readsBack(r.entity(`value_set_entry { }`), full)
-	r.mustNot(c, codes.AlreadyExists, "twice", modify(r.entity(`value_set_entry { value_set_id: $control_types members { match { field_id: 1 exact { value: "\x08" } } } members { match { field_id: 1 exact { value: "\x00\x08" } } } }`)))
+	r.mustNot(c, codes.AlreadyExists, "twice", modify(r.entity(`value_set_entry { value_set_id: $control_types
+		members { match { field_id: 1 exact { value: "\x08" } } } members { match { field_id: 1 exact {
+		value: "\x00\x08" } } } }`)))
 	r.must(c, modify(empty))
 	r.readsBack(empty, empty)
 }
@@ -107,7 +115,8 @@ func TestValueSets(t *testing.T) {
 func TestDirectCounters(t *testing.T) {
 	r, c := pipelined(t)
 	key := `table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x02\x00\x00\x00\x00\x01" } } `
-	r.must(c, insert(r.entity(key+`action { action { action_id: $drop } } counter_data { packet_count: 10 byte_count: 1 } }`)))
+	r.must(c, insert(r.entity(key+`action { action { action_id: $drop } } counter_data { packet_count: 10
+		byte_count: 1 } }`)))
 	r.sw.Inject(1, frame(1, 2, 0x9999), 0)
 	r.sw.Inject(1, frame(3, 2, 0x9999), 0) // misses
 	r.readsBack(r.entity(`table_entry { table_id: $exact_t counter_data { } }`),
@@ -115,7 +124,8 @@ func TestDirectCounters(t *testing.T) {
 	r.readsBack(r.entity(`table_entry { table_id: $exact_t }`),
 		r.entity(key+`action { action { action_id: $drop } } }`))
 	r.readsBack(r.entity(`table_entry { table_id: $exact_t is_default_action: true counter_data { } }`),
-		r.entity(`table_entry { table_id: $exact_t is_default_action: true action { action { action_id: $drop } } counter_data { packet_count: 1 byte_count: 64 } }`))
+		r.entity(`table_entry { table_id: $exact_t is_default_action: true action { action { action_id: $drop } }
+			counter_data { packet_count: 1 byte_count: 64 } }`))
 	one := r.entity(`direct_counter_entry { ` + key + `} data { packet_count: 11 byte_count: 65 } }`)
 	for _, q := range []string{`direct_counter_entry { ` + key + `} }`,
 		`direct_counter_entry { table_entry { table_id: $exact_t } }`, `direct_counter_entry { table_entry { } }`} {
@@ -157,13 +167,16 @@ func TestDirectMeters(t *testing.T) {
 func TestSelectorProgramming(t *testing.T) {
 	r, c := pipelined(t)
 	member := func(id int) *p4v1.Entity {
-		return r.entity(fmt.Sprintf(`action_profile_member { action_profile_id: $spread member_id: %d action { action_id: $drop } }`, id))
+		return r.entity(fmt.Sprintf(`action_profile_member { action_profile_id: $spread member_id: %d action {
+			action_id: $drop } }`, id))
 	}
 	group := func(rest string) *p4v1.Entity {
 		return r.entity(`action_profile_group { action_profile_id: $spread group_id: 1 ` + rest + `}`)
 	}
-	entry := r.entity(`table_entry { table_id: $selected_t match { field_id: 1 exact { value: "\x08" } } action { action_profile_group_id: 1 } }`)
-	oneShot := r.entity(`table_entry { table_id: $selected_t match { field_id: 1 exact { value: "\x09" } } action { action_profile_action_set { action_profile_actions { action { action_id: $drop } weight: 1 } } } }`)
+	entry := r.entity(`table_entry { table_id: $selected_t match { field_id: 1 exact { value: "\x08" } } action {
+		action_profile_group_id: 1 } }`)
+	oneShot := r.entity(`table_entry { table_id: $selected_t match { field_id: 1 exact { value: "\x09" } } action {
+		action_profile_action_set { action_profile_actions { action { action_id: $drop } weight: 1 } } } }`)
 	r.must(c, insert(member(1)), insert(member(2)))
 	for name, tc := range map[string]struct {
 		e    *p4v1.Entity
@@ -189,7 +202,8 @@ func TestSelectorProgramming(t *testing.T) {
 		})
 	}
 	r.t = t
-	full := group(`max_size: 3 members { member_id: 1 weight: 1 watch_port: "\x01" } members { member_id: 2 weight: 2 }`)
+	full := group(`max_size: 3 members { member_id: 1 weight: 1 watch_port: "\x01" } members { member_id: 2
+		weight: 2 }`)
 	r.must(c, insert(full))
 	r.must(c, insert(entry))
 	r.readsBack(r.entity(`action_profile_group { }`), full)
@@ -207,11 +221,12 @@ func TestSelectorProgramming(t *testing.T) {
 	r.readsBack(r.entity(`action_profile_member { }`)) // a one-shot group is no group of its own
 	r.readsBack(r.entity(`action_profile_group { }`))
 	mode := proto.Clone(oneShot).(*p4v1.Entity)
-	mode.GetTableEntry().GetAction().GetActionProfileActionSet().ActionSelectionMode = p4v1.ActionProfileActionSet_RANDOM
-	mode.GetTableEntry().GetAction().GetActionProfileActionSet().SizeSemantics = p4v1.ActionProfileActionSet_SUM_OF_MEMBERS
+	set := mode.GetTableEntry().GetAction().GetActionProfileActionSet()
+	set.ActionSelectionMode = p4v1.ActionProfileActionSet_RANDOM
+	set.SizeSemantics = p4v1.ActionProfileActionSet_SUM_OF_MEMBERS
 	r.must(c, modify(mode))
 	r.readsBack(r.entity(`table_entry { table_id: $selected_t }`), mode)
-	mode.GetTableEntry().GetAction().GetActionProfileActionSet().ActionSelectionMode = 3
+	set.ActionSelectionMode = 3
 	r.mustNot(c, codes.InvalidArgument, "selection mode", modify(mode))
 	r.must(c, remove(oneShot))
 	r.must(c, insert(member(1))) // and now the other way again

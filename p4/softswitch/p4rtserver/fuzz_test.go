@@ -24,23 +24,37 @@ func FuzzRequests(f *testing.F) {
 	c := r.primary(1)
 	r.ok(r.set(push, c.id, r.entities(1)))
 	seeds := []proto.Message{
-		insert(r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x01" } } action { action { action_id: $forward params { param_id: 1 value: "\x01" } } } metadata: "m" }`)),
-		insert(r.entity(`table_entry { table_id: $ternary_t priority: 7 match { field_id: 1 ternary { value: "\x08\x00" mask: "\xff\x00" } } match { field_id: 2 range { low: "\x01" high: "\x01\x00" } } match { field_id: 3 optional { value: "\x01" } } action { action { action_id: $learn } } }`)),
-		insert(r.entity(`table_entry { table_id: $selected_t match { field_id: 1 exact { value: "\x08" } } action { action_profile_action_set { action_profile_actions { action { action_id: $drop } weight: 2 watch_port: "\x01" } } } }`)),
-		insert(r.entity(`table_entry { table_id: $lpm_t match { field_id: 1 lpm { value: "\x02\x00\x00\x00\x00\x00" prefix_len: 8 } } action { action { action_id: $drop } } meter_config { cir: 1 } }`)),
-		modify(r.entity(`table_entry { table_id: $exact_t is_default_action: true action { action { action_id: $drop } } }`)),
-		insert(r.entity(`action_profile_member { action_profile_id: $profile member_id: 5 action { action_id: $NoAction } }`)),
-		insert(r.entity(`action_profile_group { action_profile_id: $spread group_id: 1 max_size: 4 members { member_id: 1 weight: 2 } }`)),
-		insert(r.entity(`packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 9 replicas { port: "\x01" instance: 1 } } }`)),
-		insert(r.entity(`packet_replication_engine_entry { clone_session_entry { session_id: 9 replicas { port: "\x01" } } }`)),
+		insert(r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x01" } } action {
+			action { action_id: $forward params { param_id: 1 value: "\x01" } } } metadata: "m" }`)),
+		insert(r.entity(`table_entry { table_id: $ternary_t priority: 7 match { field_id: 1 ternary { value: "\x08\x00"
+			mask: "\xff\x00" } } match { field_id: 2 range { low: "\x01" high: "\x01\x00" } } match { field_id: 3
+			optional { value: "\x01" } } action { action { action_id: $learn } } }`)),
+		insert(r.entity(`table_entry { table_id: $selected_t match { field_id: 1 exact { value: "\x08" } } action {
+			action_profile_action_set { action_profile_actions { action { action_id: $drop } weight: 2
+			watch_port: "\x01" } } } }`)),
+		insert(r.entity(`table_entry { table_id: $lpm_t match { field_id: 1 lpm { value: "\x02\x00\x00\x00\x00\x00"
+			prefix_len: 8 } } action { action { action_id: $drop } } meter_config { cir: 1 } }`)),
+		modify(r.entity(`table_entry { table_id: $exact_t is_default_action: true action { action {
+			action_id: $drop } } }`)),
+		insert(r.entity(`action_profile_member { action_profile_id: $profile member_id: 5 action {
+			action_id: $NoAction } }`)),
+		insert(r.entity(`action_profile_group { action_profile_id: $spread group_id: 1 max_size: 4 members {
+			member_id: 1 weight: 2 } }`)),
+		insert(r.entity(`packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 9 replicas {
+			port: "\x01" instance: 1 } } }`)),
+		insert(r.entity(`packet_replication_engine_entry { clone_session_entry { session_id: 9 replicas {
+			port: "\x01" } } }`)),
 		modify(r.entity(`register_entry { register_id: $signed_words index { index: 1 } data { bitstring: "\xff" } }`)),
 		modify(r.entity(`counter_entry { counter_id: $packets_in index { index: 1 } data { packet_count: 1 } }`)),
 		modify(r.entity(`meter_entry { meter_id: $rates index { index: 1 } config { cir: 1 } }`)),
-		modify(r.entity(`value_set_entry { value_set_id: $control_types members { match { field_id: 1 exact { value: "\x08" } } } }`)),
+		modify(r.entity(`value_set_entry { value_set_id: $control_types members { match { field_id: 1 exact {
+			value: "\x08" } } } }`)),
 		insert(r.entity(`digest_entry { digest_id: $learned_t config { max_list_size: 1 } }`)),
-		modify(r.entity(`direct_counter_entry { table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x01" } } } data { packet_count: 1 } }`)),
+		modify(r.entity(`direct_counter_entry { table_entry { table_id: $exact_t match { field_id: 1 exact {
+			value: "\x01" } } } data { packet_count: 1 } }`)),
 		packetOut(frame(1, 2, 3), []byte{1}, []byte{0}),
-		&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(7)}}},
+		&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
+			Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(7)}}},
 	}
 	for i, m := range seeds {
 		b, err := proto.Marshal(m)

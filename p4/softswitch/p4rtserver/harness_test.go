@@ -146,7 +146,7 @@ type controller struct {
 	cancel context.CancelFunc
 }
 
-// open opens a stream and says nothing on it.
+// open opens a stream and sends nothing on it.
 func (r *rig) open() *controller {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
@@ -381,7 +381,7 @@ func (r *rig) expand(text string) string {
 	for _, x := range info.GetValueSets() {
 		add(x.GetPreamble())
 	}
-	return strings.NewReplacer(pairs...).Replace(text + " ")
+	return strings.NewReplacer(pairs...).Replace(strings.ReplaceAll(text, "\n", " ") + " ")
 }
 
 func uitoa(v uint32) string {

@@ -7,20 +7,16 @@ import (
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
-	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver/entities"
 )
 
 // watchIdle scans for entries without a hit for their idle timeout while d is the pipeline. It does
 // not run for a program whose tables have no idle timeouts. The caller holds mu.
-func (s *Server) watchIdle(d *device) {
-	supported := false
-	for _, t := range d.tables {
-		supported = supported || t.IdleTimeout
-	}
-	if !supported || !s.startBackground(1) {
+func (s *Server) watchIdle(d *entities.Device) {
+	if !d.HasIdleTimeouts() || !s.startBackground(1) {
 		return
 	}
-	over := d.digests.over // closed when another pipeline is loaded
+	over := s.digests.over // closed when another pipeline is loaded
 	go func() {
 		defer s.bg.Done()
 		tick := time.NewTicker(s.opt.IdleScan)
@@ -42,25 +38,18 @@ func (s *Server) watchIdle(d *device) {
 // table. The server calls it on the wall clock; the owner of another clock calls it.
 func (s *Server) SweepIdle() {
 	s.mu.RLock()
-	d := s.live
-	byTable := map[uint32][]*p4v1.TableEntry{}
-	if d != nil {
-		names := map[string]*table{}
-		for _, t := range d.tables {
-			names[t.Name] = t
-		}
-		s.sw.SweepIdle(func(name string, e softswitch.Entry) {
-			if t, ok := names[name]; ok {
-				byTable[t.ID] = append(byTable[t.ID], d.protoEntry(t, e, nil))
-			}
-		})
+	var byTable map[uint32][]*p4v1.TableEntry
+	if s.live != nil {
+		byTable = s.live.SweepIdle()
 	}
 	s.mu.RUnlock()
 	for _, entries := range byTable {
 		m := &p4v1.IdleTimeoutNotification{TableEntry: entries, Timestamp: time.Now().UnixNano()}
 		took := false
 		for _, st := range s.primaries(nil) {
-			took = st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_IdleTimeoutNotification{IdleTimeoutNotification: m}}) || took
+			took = st.offer(
+				&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_IdleTimeoutNotification{
+					IdleTimeoutNotification: m}}) || took
 		}
 		if !took {
 			s.stats.idleDropped.Add(1)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver/entities"
 )
 
 // packetPath is the part of the pipeline for packets to and from the controller. It is immutable.
@@ -37,7 +38,7 @@ func (s *Server) packetOut(st *stream, m *p4v1.PacketOut) error {
 	}
 	st.pkt = pkt
 	s.stats.packetOuts.Add(1)
-	return toStatus(s.sw.PacketOut(pkt))
+	return entities.Status(s.sw.PacketOut(pkt))
 }
 
 // serialize writes the controller header and the payload to buf if that is large enough. Each field
@@ -45,7 +46,7 @@ func (s *Server) packetOut(st *stream, m *p4v1.PacketOut) error {
 func (p *packetPath) serialize(room []byte, m *p4v1.PacketOut) ([]byte, error) {
 	if p.out == nil {
 		if len(m.GetMetadata()) > 0 {
-			return nil, invalid("the program has no packet_out header, hence no metadata")
+			return nil, status.Errorf(codes.InvalidArgument, "the program has no packet_out header, hence no metadata")
 		}
 		return append(room[:0], m.GetPayload()...), nil
 	}
@@ -56,20 +57,21 @@ func (p *packetPath) serialize(room []byte, m *p4v1.PacketOut) ([]byte, error) {
 	for _, f := range m.GetMetadata() {
 		i := p.out.ByID(f.GetMetadataId())
 		if i < 0 {
-			return nil, invalid("the packet_out header has no metadata with id %d", f.GetMetadataId())
+			return nil, status.Errorf(codes.InvalidArgument, "the packet_out header has no metadata with id %d",
+				f.GetMetadataId())
 		}
 		if i < 64 && given&(1<<i) != 0 {
-			return nil, invalid("metadata %q is given twice", p.out.Fields[i].Name)
+			return nil, status.Errorf(codes.InvalidArgument, "metadata %q is given twice", p.out.Fields[i].Name)
 		}
 		given |= 1 << i
 		if err := p.out.Put(pkt[:n], i, f.GetValue()); err != nil {
-			return nil, invalid("%v", err)
+			return nil, status.Errorf(codes.InvalidArgument, "%v", err)
 		}
 	}
 	if len(m.GetMetadata()) != len(p.out.Fields) {
 		for i, f := range p.out.Fields {
 			if given&(1<<i) == 0 {
-				return nil, invalid("metadata %q is missing", f.Name)
+				return nil, status.Errorf(codes.InvalidArgument, "metadata %q is missing", f.Name)
 			}
 		}
 	}

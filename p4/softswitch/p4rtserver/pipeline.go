@@ -4,14 +4,13 @@ package p4rtserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver/entities"
 )
 
 // SetForwardingPipelineConfig verifies, saves and commits pipelines.
@@ -26,7 +25,7 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.setPipeline(r); err != nil {
-		return nil, toStatus(err)
+		return nil, entities.Status(err)
 	}
 	return &p4v1.SetForwardingPipelineConfigResponse{}, nil
 }
@@ -37,19 +36,20 @@ func (s *Server) setPipeline(r *p4v1.SetForwardingPipelineConfigRequest) error {
 	switch action {
 	case p4v1.SetForwardingPipelineConfigRequest_COMMIT:
 		if r.GetConfig() != nil {
-			return invalid("COMMIT takes no configuration: it commits the one saved before")
+			return status.Errorf(codes.InvalidArgument,
+				"COMMIT takes no configuration: it commits the one saved before")
 		}
 		return s.commitSaved()
 	case p4v1.SetForwardingPipelineConfigRequest_VERIFY, p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_SAVE,
 		p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 		p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
 	default:
-		return invalid("action %v is none that there is", action)
+		return status.Errorf(codes.InvalidArgument, "action %v is not defined", action)
 	}
 	if r.GetConfig() == nil {
-		return invalid("%v needs a configuration", action)
+		return status.Errorf(codes.InvalidArgument, "%v needs a configuration", action)
 	}
-	d, err := newDevice(r.GetConfig(), s.opt.Compile)
+	d, err := entities.New(r.GetConfig(), s.opt.Compile)
 	if err != nil {
 		return err
 	}
@@ -66,21 +66,18 @@ func (s *Server) setPipeline(r *p4v1.SetForwardingPipelineConfigRequest) error {
 
 // save stores a pipeline for COMMIT. Until then reads and writes go to a separate switch without
 // ports, which checks them.
-func (s *Server) save(d *device) error {
-	sw := softswitch.New(softswitch.Config{Name: "saved pipeline"})
-	if err := d.load(sw); err != nil {
-		sw.Close()
+func (s *Server) save(d *entities.Device) error {
+	if err := d.LoadShadow("saved pipeline"); err != nil {
 		return err
 	}
 	s.dropShadow()
-	d.shadow = true
 	s.shadow = d
 	return nil
 }
 
 func (s *Server) dropShadow() {
 	if s.shadow != nil {
-		s.shadow.sw.Close()
+		s.shadow.Close()
 		s.shadow = nil
 	}
 }
@@ -90,67 +87,58 @@ func (s *Server) commitSaved() error {
 		return status.Error(codes.NotFound, "no configuration was saved with VERIFY_AND_SAVE")
 	}
 	saved := s.shadow
-	d, err := newDevice(saved.cfg, s.opt.Compile)
+	d, err := entities.New(saved.Config(), s.opt.Compile)
 	if err != nil {
 		return err
 	}
-	return s.commit(d, saved.log)
+	return s.commit(d, saved.Applied())
 }
 
 // commit loads a pipeline in the switch, which clears it, and replays updates.
-func (s *Server) commit(d *device, replay []*p4v1.Update) error {
-	if err := d.load(s.sw); err != nil {
+func (s *Server) commit(d *entities.Device, replay []*p4v1.Update) error {
+	if err := d.Load(s.sw); err != nil {
 		return err
 	}
-	if s.live != nil && s.live.digests != nil {
-		s.live.digests.stop()
+	if s.digests != nil {
+		s.digests.stop()
 	}
 	s.dropShadow()
-	d.digests = newDigester(s, d.cat)
+	s.digests = newDigester(s, d.Catalog())
+	d.OnDigest = s.digests.configure
 	s.live = d
-	s.packets.Store(newPacketPath(d.cat))
+	s.packets.Store(newPacketPath(d.Catalog()))
 	s.watchIdle(d)
 	for _, u := range replay {
-		if err := d.restore(u); err != nil {
+		if err := d.Restore(u); err != nil {
 			return fmt.Errorf("replay %v: %w", u.GetType(), err)
 		}
 	}
-	s.log.Info("pipeline committed", "tables", len(d.tables))
+	s.log.Info("pipeline committed", "tables", len(d.Catalog().Tables.All()))
 	return nil
-}
-
-// restore applies an update again. An entry of the program is modified in place.
-func (d *device) restore(u *p4v1.Update) error {
-	_, err := d.apply(u, "", false)
-	if u.GetType() == p4v1.Update_INSERT && errors.Is(err, softswitch.ErrExists) {
-		_, err = d.apply(&p4v1.Update{Type: p4v1.Update_MODIFY, Entity: u.GetEntity()}, "", false)
-	}
-	return err
 }
 
 // reconcileAndCommit commits a pipeline and keeps the forwarding state. A shadow tests first that
 // the state can be kept; if it cannot, nothing changes.
-func (s *Server) reconcileAndCommit(d *device) error {
+func (s *Server) reconcileAndCommit(d *entities.Device) error {
 	if s.live == nil {
 		return s.commit(d, nil)
 	}
-	state, err := s.live.state()
+	state, err := s.live.State()
 	if err != nil {
 		return err
 	}
-	trial, err := newDevice(d.cfg, s.opt.Compile)
+	trial, err := entities.New(d.Config(), s.opt.Compile)
 	if err != nil {
 		return err
 	}
-	sw := softswitch.New(softswitch.Config{Name: "trial of a pipeline"})
-	defer sw.Close()
-	trial.shadow = true
-	if err := trial.load(sw); err != nil {
+	if err := trial.LoadShadow("trial of a pipeline"); err != nil {
 		return err
 	}
+	defer trial.Close()
 	for _, u := range state {
-		if err := trial.restore(u); err != nil {
-			return invalid("the forwarding state cannot be kept: %v", status.Convert(toStatus(err)).Message())
+		if err := trial.Restore(u); err != nil {
+			return status.Errorf(codes.InvalidArgument, "the forwarding state cannot be kept: %v",
+				status.Convert(entities.Status(err)).Message())
 		}
 	}
 	return s.commit(d, state)
@@ -168,7 +156,7 @@ func (s *Server) GetForwardingPipelineConfig(_ context.Context,
 	if s.live == nil {
 		return &p4v1.GetForwardingPipelineConfigResponse{}, nil
 	}
-	have := s.live.cfg
+	have := s.live.Config()
 	cfg := &p4v1.ForwardingPipelineConfig{Cookie: have.GetCookie()}
 	switch r.GetResponseType() {
 	case p4v1.GetForwardingPipelineConfigRequest_ALL:
@@ -179,14 +167,14 @@ func (s *Server) GetForwardingPipelineConfig(_ context.Context,
 	case p4v1.GetForwardingPipelineConfigRequest_DEVICE_CONFIG_AND_COOKIE:
 		cfg.P4DeviceConfig = have.GetP4DeviceConfig()
 	default:
-		return nil, invalid("response type %v is none that there is", r.GetResponseType())
+		return nil, status.Errorf(codes.InvalidArgument, "response type %v is not defined", r.GetResponseType())
 	}
 	return &p4v1.GetForwardingPipelineConfigResponse{Config: cfg}, nil
 }
 
 // target returns the device of reads and writes: a saved pipeline if there is one, else the live
 // one. The caller holds mu.
-func (s *Server) target() (*device, error) {
+func (s *Server) target() (*entities.Device, error) {
 	if s.shadow != nil {
 		return s.shadow, nil
 	}

@@ -68,7 +68,8 @@ func TestSetPipelineActions(t *testing.T) {
 	r := newRig(t, p4rtserver.Options{})
 	c := r.primary(1)
 	entry := func() *p4v1.Entity {
-		return r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x01" } } action { action { action_id: $drop } } }`)
+		return r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x01" } } action {
+			action { action_id: $drop } } }`)
 	}
 	cfg := r.entities(1)
 	r.ok(r.set(verify, c.id, cfg))
@@ -91,7 +92,8 @@ func TestSetPipelineActions(t *testing.T) {
 		t.Errorf("the cookie is %v before COMMIT", got.GetCookie())
 	}
 	r.readsBack(r.entity(`table_entry { table_id: $exact_t }`))
-	two := r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x02" } } action { action { action_id: $drop } } }`)
+	two := r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x02" } } action { action {
+		action_id: $drop } } }`)
 	r.must(c, insert(two))
 	if held, err := r.sw.ReadEntries("I.exact_t"); err != nil || len(held) != 1 || held[0].Match[0].Value[5] != 1 {
 		t.Errorf("the switch holds %v, %v", held, err)
@@ -114,17 +116,22 @@ func TestReconcileAndCommit(t *testing.T) {
 	r, c := pipelined(t)
 	state := []*p4v1.Entity{
 		r.entity(`action_profile_member { action_profile_id: $spread member_id: 1 action { action_id: $drop } }`),
-		r.entity(`action_profile_group { action_profile_id: $spread group_id: 1 max_size: 4 members { member_id: 1 weight: 2 } }`),
-		r.entity(`table_entry { table_id: $selected_t match { field_id: 1 exact { value: "\x08" } } action { action_profile_group_id: 1 } }`),
-		r.entity(`packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 3 replicas { port: "\x01" instance: 1 } metadata: "m" } }`),
+		r.entity(`action_profile_group { action_profile_id: $spread group_id: 1 max_size: 4 members { member_id: 1
+			weight: 2 } }`),
+		r.entity(`table_entry { table_id: $selected_t match { field_id: 1 exact { value: "\x08" } } action {
+			action_profile_group_id: 1 } }`),
+		r.entity(`packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 3 replicas {
+			port: "\x01" instance: 1 } metadata: "m" } }`),
 		r.entity(`packet_replication_engine_entry { clone_session_entry { session_id: 3 replicas { port: "\x01" } } }`),
 	}
 	for _, e := range state {
 		r.must(c, insert(e))
 	}
-	def := r.entity(`table_entry { table_id: $exact_t is_default_action: true action { action { action_id: $only_default } } metadata: "d" }`)
+	def := r.entity(`table_entry { table_id: $exact_t is_default_action: true action { action {
+		action_id: $only_default } } metadata: "d" }`)
 	reg := r.entity(`register_entry { register_id: $words index { index: 3 } data { bitstring: "\x07" } }`)
-	count := r.entity(`counter_entry { counter_id: $packets_in index { index: 2 } data { packet_count: 5 byte_count: 500 } }`)
+	count := r.entity(`counter_entry { counter_id: $packets_in index { index: 2 } data { packet_count: 5
+		byte_count: 500 } }`)
 	r.must(c, modify(def), modify(reg), modify(count))
 	r.ok(r.set(reconcile, c.id, r.entities(9)))
 	r.readsBack(r.entity(`action_profile_member { }`), state[0])
@@ -189,7 +196,8 @@ func TestPipelineRefused(t *testing.T) {
 				"exact_t").MatchFields[0].Bitwidth = 47
 		}, "47 bits in P4Info and 48"},
 		"key kind": {func(c *p4v1.ForwardingPipelineConfig) {
-			table(c.P4Info, "exact_t").MatchFields[0].Match = &p4configv1.MatchField_MatchType_{MatchType: p4configv1.MatchField_LPM}
+			table(c.P4Info, "exact_t").MatchFields[0].Match = &p4configv1.MatchField_MatchType_{
+				MatchType: p4configv1.MatchField_LPM}
 		}, "is LPM in P4Info and exact in the program"},
 		"key fields": {func(c *p4v1.ForwardingPipelineConfig) { table(c.P4Info, "exact_t").MatchFields = nil },
 			"0 key fields in P4Info"},
@@ -206,7 +214,8 @@ func TestPipelineRefused(t *testing.T) {
 		"counter size": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Counters[0].Size++ }, "9 cells in P4Info"},
 		"meter": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Meters[0].Preamble.Name = "I.nope" },
 			`meter "I.nope"`},
-		"profile": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.ActionProfiles[0].Preamble.Name = "I.nope" }, "action profile"},
+		"profile": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.ActionProfiles[0].Preamble.Name = "I.nope" },
+			"action profile"},
 		"digest": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.Digests[0].Preamble.Name = "nope" },
 			`digest "nope"`},
 		"value set": {func(c *p4v1.ForwardingPipelineConfig) { c.P4Info.ValueSets[0].Preamble.Name = "nope" },

@@ -16,6 +16,7 @@ import (
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4wire"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver/entities"
 )
 
 // Version is the version of the specification that the server implements.
@@ -50,9 +51,10 @@ type Server struct {
 	open   int // streams
 	closed bool
 
-	mu      sync.RWMutex // writes and pipeline changes take it, reads share it
-	live    *device      // the pipeline that packets run on; nil: none
-	shadow  *device      // saved, not committed: target of reads and writes; nil: none
+	mu      sync.RWMutex     // writes and pipeline changes take it, reads share it
+	live    *entities.Device // the pipeline that packets run on; nil: none
+	digests *digester        // of the live pipeline
+	shadow  *entities.Device // saved, not committed: target of reads and writes; nil: none
 	packets atomic.Pointer[packetPath]
 
 	stats counters

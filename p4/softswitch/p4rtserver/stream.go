@@ -11,6 +11,8 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver/entities"
 )
 
 // maxAdvisories bounds the queued advisories of a client; newer ones replace older ones.
@@ -173,14 +175,19 @@ func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) (kept bool, er
 			return false, nil
 		}
 		s.stats.packetsRefused.Add(1)
-		st.offer(streamError(err, &p4v1.StreamError{Details: &p4v1.StreamError_PacketOut{PacketOut: &p4v1.PacketOutError{PacketOut: u.Packet}}}))
+		st.offer(streamError(err,
+			&p4v1.StreamError{Details: &p4v1.StreamError_PacketOut{
+				PacketOut: &p4v1.PacketOutError{PacketOut: u.Packet}}}))
 	case *p4v1.StreamMessageRequest_DigestAck:
 		if err := s.digestAck(st, u.DigestAck); err != nil {
-			st.offer(streamError(err, &p4v1.StreamError{Details: &p4v1.StreamError_DigestListAck{DigestListAck: &p4v1.DigestListAckError{DigestListAck: u.DigestAck}}}))
+			st.offer(streamError(err,
+				&p4v1.StreamError{Details: &p4v1.StreamError_DigestListAck{
+					DigestListAck: &p4v1.DigestListAckError{DigestListAck: u.DigestAck}}}))
 		}
 	case *p4v1.StreamMessageRequest_Other:
-		err := status.Error(codes.Unimplemented, "this switch knows no architecture-specific messages")
-		st.offer(streamError(err, &p4v1.StreamError{Details: &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{Other: u.Other}}}))
+		err := status.Error(codes.Unimplemented, "this switch has no architecture-specific messages")
+		st.offer(streamError(err,
+			&p4v1.StreamError{Details: &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{Other: u.Other}}}))
 	default:
 		return true, status.Error(codes.InvalidArgument, "a stream message without an update")
 	}
@@ -190,6 +197,6 @@ func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) (kept bool, er
 // streamError completes a StreamError with the code and text of err.
 func streamError(err error, e *p4v1.StreamError) *p4v1.StreamMessageResponse {
 	st := status.Convert(err)
-	e.CanonicalCode, e.Message, e.Space = int32(st.Code()), st.Message(), errorSpace
+	e.CanonicalCode, e.Message, e.Space = int32(st.Code()), st.Message(), entities.ErrorSpace
 	return &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{Error: e}}
 }

@@ -88,7 +88,8 @@ func TestStreamErrors(t *testing.T) {
 		}
 	}
 	ack := func(id uint32) *p4v1.StreamMessageRequest {
-		return &p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_DigestAck{DigestAck: &p4v1.DigestListAck{DigestId: id}}}
+		return &p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_DigestAck{
+			DigestAck: &p4v1.DigestListAck{DigestId: id}}}
 	}
 	bad(c, packetOut(frame(1, 2, 3), []byte{1}, []byte{0}), codes.FailedPrecondition, "no pipeline")
 	bad(c, ack(1), codes.FailedPrecondition, "no pipeline")
@@ -127,9 +128,10 @@ func TestClientThatNeverReads(t *testing.T) {
 	r.ok(r.set(push, c.id, r.entities(1)))
 	s, err := r.rpc.StreamChannel(t.Context())
 	r.ok(err)
-	r.ok(s.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: &p4v1.MasterArbitrationUpdate{
-		DeviceId: 1, Role: &p4v1.Role{Name: "deaf"}, ElectionId: id128(1),
-	}}}))
+	r.ok(s.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
+		Arbitration: &p4v1.MasterArbitrationUpdate{
+			DeviceId: 1, Role: &p4v1.Role{Name: "deaf"}, ElectionId: id128(1),
+		}}}))
 	m, err := s.Recv() // the last it reads
 	if err != nil || m.GetArbitration().GetStatus().GetCode() != 0 {
 		t.Fatal(m, err)
@@ -205,7 +207,8 @@ func TestDigests(t *testing.T) {
 	if got := sources(next()); !slices.Equal(got, []byte{4, 5}) {
 		t.Errorf("the second list is of %v", got)
 	}
-	c.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_DigestAck{DigestAck: &p4v1.DigestListAck{DigestId: first.GetDigestId(), ListId: first.GetListId()}}})
+	c.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_DigestAck{
+		DigestAck: &p4v1.DigestListAck{DigestId: first.GetDigestId(), ListId: first.GetListId()}}})
 	c.send(packetOut(frame(1, 9, 3), []byte{255}, []byte{0})) // its return shows that the acknowledgement was taken
 	if c.next().GetPacket() == nil {
 		t.Error("no packet came back")
@@ -245,8 +248,10 @@ func TestDigests(t *testing.T) {
 
 func TestIdleTimeoutNotification(t *testing.T) {
 	r, c := pipelined(t)
-	r.must(c, insert(r.entity(`table_entry { table_id: $idle_t match { field_id: 1 exact { value: "\x01" } } action { action { action_id: $NoAction } } idle_timeout_ns: 1000000 metadata: "m" controller_metadata: 5 }`)))
-	r.must(c, insert(r.entity(`table_entry { table_id: $idle_t match { field_id: 1 exact { value: "\x02" } } action { action { action_id: $NoAction } } }`)))
+	r.must(c, insert(r.entity(`table_entry { table_id: $idle_t match { field_id: 1 exact { value: "\x01" } } action {
+		action { action_id: $NoAction } } idle_timeout_ns: 1000000 metadata: "m" controller_metadata: 5 }`)))
+	r.must(c, insert(r.entity(`table_entry { table_id: $idle_t match { field_id: 1 exact { value: "\x02" } } action {
+		action { action_id: $NoAction } } }`)))
 	for range 2 { // it comes again after each further time-out
 		n := c.next().GetIdleTimeoutNotification()
 		if len(n.GetTableEntry()) != 1 || n.GetTimestamp() == 0 {

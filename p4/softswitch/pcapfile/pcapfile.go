@@ -115,7 +115,8 @@ func (r *Reader) Next() (Packet, error) {
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		// The packet is incomplete.
-		return Packet{}, fmt.Errorf("%s: %w: truncated after packet %d (`editcap` writes what is whole into a new file): %w",
+		return Packet{}, fmt.Errorf(
+			"%s: %w: truncated after packet %d (`editcap` writes what is whole into a new file): %w",
 			r.name, ErrFile, r.packets, io.ErrUnexpectedEOF)
 	}
 	if err != nil {

@@ -155,7 +155,7 @@ type (
 
 	// Extract extracts a header. With Next it extracts the next element of a stack, a member of it
 	// for a stack of unions. Length is the slot with the bits of the variable-length field;
-	// Variable says that there is one.
+	// Variable marks a header with one.
 	Extract struct {
 		Header   *Header
 		Stack    *Stack

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package p4rtserver
+package entities
 
 import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -11,11 +11,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// undo reverts an update; nil if there is nothing to revert or the caller does not need it.
-type undo func() error
-
 // writeEntry applies an update of a table entry.
-func (d *device) writeEntry(kind p4v1.Update_Type, e *p4v1.TableEntry, role string, wantUndo bool) (undo, error) {
+func (d *Device) writeEntry(kind p4v1.Update_Type, e *p4v1.TableEntry, role string, wantUndo bool) (undo, error) {
 	t, err := d.table(e.GetTableId())
 	if err != nil {
 		return nil, err
@@ -67,7 +64,7 @@ func constTable(t *table) error {
 }
 
 // modifyEntry replaces an entry. An update without an action changes only the direct resources.
-func (d *device) modifyEntry(t *table, e *p4v1.TableEntry, key, full softswitch.Entry) (undo, error) {
+func (d *Device) modifyEntry(t *table, e *p4v1.TableEntry, key, full softswitch.Entry) (undo, error) {
 	old, err := d.sw.ReadEntry(t.Name, key)
 	if err != nil {
 		return nil, err
@@ -114,7 +111,7 @@ func (d *device) modifyEntry(t *table, e *p4v1.TableEntry, key, full softswitch.
 }
 
 // directResources sets the direct resources of a constant entry.
-func (d *device) directResources(t *table, key, full softswitch.Entry, forget bool) error {
+func (d *Device) directResources(t *table, key, full softswitch.Entry, forget bool) error {
 	if full.Counter != nil {
 		if err := d.sw.SetDirectCounter(t.Name, &key, *full.Counter); err != nil {
 			return err
@@ -131,7 +128,7 @@ func (d *device) directResources(t *table, key, full softswitch.Entry, forget bo
 	return d.sw.SetDirectMeter(t.Name, &key, full.Meter)
 }
 
-func (d *device) deleteEntry(t *table, key softswitch.Entry, wantUndo bool) (undo, error) {
+func (d *Device) deleteEntry(t *table, key softswitch.Entry, wantUndo bool) (undo, error) {
 	var old softswitch.Entry
 	if wantUndo || t.Profile != nil {
 		var err error
@@ -151,14 +148,14 @@ func (d *device) deleteEntry(t *table, key softswitch.Entry, wantUndo bool) (und
 
 // countOneShot counts entries with one-shot groups: a selector is programmed either with those or
 // with members and groups.
-func (d *device) countOneShot(t *table, a softswitch.Action, by int) {
+func (d *Device) countOneShot(t *table, a softswitch.Action, by int) {
 	if t.Profile != nil && a.Kind == softswitch.ActionSet {
 		d.oneShot[t.Profile.ID] += by
 	}
 }
 
 // fullEntry converts all of an entry but its key.
-func (d *device) fullEntry(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry,
+func (d *Device) fullEntry(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry,
 	key softswitch.Entry,
 ) (softswitch.Entry, error) {
 	out := key
@@ -202,12 +199,13 @@ func (d *device) fullEntry(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry,
 }
 
 // tableAction converts an entry's action, and rejects actions that the table does not accept.
-func (d *device) tableAction(t *table, a *p4v1.TableAction) (softswitch.Action, error) {
+func (d *Device) tableAction(t *table, a *p4v1.TableAction) (softswitch.Action, error) {
 	if _, direct := a.GetType().(*p4v1.TableAction_Action); direct != (t.Profile == nil) && a.GetType() != nil {
 		if t.Profile == nil {
 			return softswitch.Action{}, invalid("table %s has no action profile: its entries call actions", t.Name)
 		}
-		return softswitch.Action{}, invalid("entries of table %s point into action profile %s and call no action themselves", t.Name, t.Profile.Name)
+		return softswitch.Action{}, invalid(
+			"entries of table %s point into action profile %s and call no action themselves", t.Name, t.Profile.Name)
 	}
 	switch a := a.GetType().(type) {
 	case *p4v1.TableAction_Action:
@@ -230,7 +228,7 @@ func (d *device) tableAction(t *table, a *p4v1.TableAction) (softswitch.Action, 
 
 // queryEntries returns the entries of one table that a read requests. Nonzero fields of the request
 // filter.
-func (d *device) queryEntries(t *table, q *p4v1.TableEntry) ([]*p4v1.TableEntry, error) {
+func (d *Device) queryEntries(t *table, q *p4v1.TableEntry) ([]*p4v1.TableEntry, error) {
 	if q.GetTimeSinceLastHit() != nil && !t.IdleTimeout {
 		return nil, invalid("table %s supports no idle timeout", t.Name)
 	}
@@ -284,7 +282,7 @@ func passes(q, e *p4v1.TableEntry) bool {
 }
 
 // eachTable calls f for the table with an id, or for all of the role's tables for id 0.
-func (d *device) eachTable(id uint32, role string, f func(*table) error) error {
+func (d *Device) eachTable(id uint32, role string, f func(*table) error) error {
 	if id != 0 {
 		t, err := d.table(id)
 		if err != nil || !permits(role, t.Object) {
@@ -308,4 +306,29 @@ func protoWeight(p *p4values.ActionProfile, w int) int32 {
 		return 0
 	}
 	return int32(w)
+}
+
+// HasIdleTimeouts reports whether a table's entries can have idle timeouts.
+func (d *Device) HasIdleTimeouts() bool {
+	for _, t := range d.tables {
+		if t.IdleTimeout {
+			return true
+		}
+	}
+	return false
+}
+
+// SweepIdle returns the entries that became idle since the last call, by table.
+func (d *Device) SweepIdle() map[uint32][]*p4v1.TableEntry {
+	names := map[string]*table{}
+	for _, t := range d.tables {
+		names[t.Name] = t
+	}
+	idle := map[uint32][]*p4v1.TableEntry{}
+	d.sw.SweepIdle(func(name string, e softswitch.Entry) {
+		if t, ok := names[name]; ok {
+			idle[t.ID] = append(idle[t.ID], d.protoEntry(t, e, nil))
+		}
+	})
+	return idle
 }

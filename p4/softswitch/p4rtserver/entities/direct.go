@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package p4rtserver
+package entities
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ type defaultState struct {
 	colors  softswitch.Colors
 }
 
-func (d *device) keepDefault(t *table) (s defaultState, err error) {
+func (d *Device) keepDefault(t *table) (s defaultState, err error) {
 	s.set = d.defaultSet[t.ID]
 	s.meta, s.hasMeta = d.defaultMeta[t.ID]
 	if s.action, err = d.sw.Default(t.Name); err != nil || s.action == nil {
@@ -41,7 +41,7 @@ func (d *device) keepDefault(t *table) (s defaultState, err error) {
 }
 
 // restoreDefault reverts an update of a default entry.
-func (d *device) restoreDefault(t *table, s defaultState) error {
+func (d *Device) restoreDefault(t *table, s defaultState) error {
 	d.setDefaultMeta(t, s.set, s.meta, s.hasMeta)
 	if !t.ConstDefault {
 		if err := d.sw.SetDefault(t.Name, s.action); err != nil {
@@ -65,7 +65,7 @@ func (d *device) restoreDefault(t *table, s defaultState) error {
 	return d.sw.SetDirectColors(t.Name, nil, s.colors)
 }
 
-func (d *device) setDefaultMeta(t *table, set bool, meta []byte, has bool) {
+func (d *Device) setDefaultMeta(t *table, set bool, meta []byte, has bool) {
 	d.defaultSet[t.ID] = set
 	if has {
 		d.defaultMeta[t.ID] = meta
@@ -75,7 +75,7 @@ func (d *device) setDefaultMeta(t *table, set bool, meta []byte, has bool) {
 }
 
 // writeDefault applies an update of a default entry.
-func (d *device) writeDefault(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry) (undo, error) {
+func (d *Device) writeDefault(t *table, kind p4v1.Update_Type, e *p4v1.TableEntry) (undo, error) {
 	switch {
 	case kind != p4v1.Update_MODIFY:
 		return nil, invalid("table %s: the default entry is always there: it can only be modified", t.Name)
@@ -86,9 +86,11 @@ func (d *device) writeDefault(t *table, kind p4v1.Update_Type, e *p4v1.TableEntr
 	case t.ConstDefault:
 		return nil, status.Errorf(codes.PermissionDenied, "the default action of table %s is constant", t.Name)
 	case t.Profile != nil:
-		return nil, status.Errorf(codes.PermissionDenied, "the default entry of table %s, which has an action profile, is constant", t.Name)
+		return nil, status.Errorf(codes.PermissionDenied,
+			"the default entry of table %s, which has an action profile, is constant", t.Name)
 	}
-	full, err := d.fullEntry(t, kind, &p4v1.TableEntry{CounterData: e.GetCounterData(), MeterConfig: e.GetMeterConfig(), MeterCounterData: e.GetMeterCounterData()}, softswitch.Entry{})
+	full, err := d.fullEntry(t, kind, &p4v1.TableEntry{CounterData: e.GetCounterData(), MeterConfig: e.GetMeterConfig(),
+		MeterCounterData: e.GetMeterCounterData()}, softswitch.Entry{})
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +122,7 @@ func (d *device) writeDefault(t *table, kind p4v1.Update_Type, e *p4v1.TableEntr
 }
 
 // setDefaultResources sets the direct resources of a default entry to the values of an update.
-func (d *device) setDefaultResources(t *table, full softswitch.Entry, forget bool) error {
+func (d *Device) setDefaultResources(t *table, full softswitch.Entry, forget bool) error {
 	if full.Counter != nil {
 		if err := d.sw.SetDirectCounter(t.Name, nil, *full.Counter); err != nil {
 			return err
@@ -139,12 +141,13 @@ func (d *device) setDefaultResources(t *table, full softswitch.Entry, forget boo
 
 // defaultEntry reads a table's default entry, with the direct resources that like requests; nil if
 // there is none.
-func (d *device) defaultEntry(t *table, like *p4v1.TableEntry) (*p4v1.TableEntry, error) {
+func (d *Device) defaultEntry(t *table, like *p4v1.TableEntry) (*p4v1.TableEntry, error) {
 	s, err := d.keepDefault(t)
 	if err != nil || s.action == nil {
 		return nil, err
 	}
-	e := &p4v1.TableEntry{TableId: t.ID, IsDefaultAction: true, IsConst: t.ConstDefault, Action: d.protoAction(t, *s.action)}
+	e := &p4v1.TableEntry{TableId: t.ID, IsDefaultAction: true, IsConst: t.ConstDefault,
+		Action: d.protoAction(t, *s.action)}
 	cookie, metadata := splitMetadata(s.meta)
 	setCookie(e, cookie)
 	e.Metadata = metadata
@@ -153,7 +156,7 @@ func (d *device) defaultEntry(t *table, like *p4v1.TableEntry) (*p4v1.TableEntry
 }
 
 // addDirect adds the direct resources that a read requests.
-func (d *device) addDirect(out *p4v1.TableEntry, t *table, like *p4v1.TableEntry, e softswitch.Entry) {
+func (d *Device) addDirect(out *p4v1.TableEntry, t *table, like *p4v1.TableEntry, e softswitch.Entry) {
 	if like.GetCounterData() != nil && t.DirectCounter != nil && e.Counter != nil {
 		out.CounterData = protoCounter(t.DirectCounter.Unit, *e.Counter)
 	}
@@ -169,11 +172,12 @@ func (d *device) addDirect(out *p4v1.TableEntry, t *table, like *p4v1.TableEntry
 }
 
 // changedDefaults returns updates from the program's default entries to the current ones.
-func (d *device) changedDefaults() (out []*p4v1.Update, err error) {
+func (d *Device) changedDefaults() (out []*p4v1.Update, err error) {
 	add := func(e *p4v1.Entity) { out = append(out, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: e}) }
 	for _, ct := range d.cat.Tables.All() {
 		t := d.tables[ct.ID]
-		e, err := d.defaultEntry(t, &p4v1.TableEntry{CounterData: &p4v1.CounterData{}, MeterConfig: &p4v1.MeterConfig{}})
+		e, err := d.defaultEntry(t, &p4v1.TableEntry{CounterData: &p4v1.CounterData{},
+			MeterConfig: &p4v1.MeterConfig{}})
 		if err != nil {
 			return nil, err
 		}
@@ -184,17 +188,19 @@ func (d *device) changedDefaults() (out []*p4v1.Update, err error) {
 		}
 		key := &p4v1.TableEntry{TableId: t.ID, IsDefaultAction: true}
 		if counter.GetPacketCount() != 0 || counter.GetByteCount() != 0 {
-			add(&p4v1.Entity{Entity: &p4v1.Entity_DirectCounterEntry{DirectCounterEntry: &p4v1.DirectCounterEntry{TableEntry: key, Data: counter}}})
+			add(&p4v1.Entity{Entity: &p4v1.Entity_DirectCounterEntry{
+				DirectCounterEntry: &p4v1.DirectCounterEntry{TableEntry: key, Data: counter}}})
 		}
 		if meter != nil {
-			add(&p4v1.Entity{Entity: &p4v1.Entity_DirectMeterEntry{DirectMeterEntry: &p4v1.DirectMeterEntry{TableEntry: key, Config: meter}}})
+			add(&p4v1.Entity{Entity: &p4v1.Entity_DirectMeterEntry{
+				DirectMeterEntry: &p4v1.DirectMeterEntry{TableEntry: key, Config: meter}}})
 		}
 	}
 	return out, nil
 }
 
 // writeDirectCounter sets the direct counter of an entry.
-func (d *device) writeDirectCounter(kind p4v1.Update_Type, c *p4v1.DirectCounterEntry, role string) (undo, error) {
+func (d *Device) writeDirectCounter(kind p4v1.Update_Type, c *p4v1.DirectCounterEntry, role string) (undo, error) {
 	t, key, err := d.directEntry(kind, c.GetTableEntry(), role)
 	if err != nil {
 		return nil, err
@@ -214,7 +220,7 @@ func (d *device) writeDirectCounter(kind p4v1.Update_Type, c *p4v1.DirectCounter
 }
 
 // writeDirectMeter configures the direct meter of an entry.
-func (d *device) writeDirectMeter(kind p4v1.Update_Type, m *p4v1.DirectMeterEntry, role string) (undo, error) {
+func (d *Device) writeDirectMeter(kind p4v1.Update_Type, m *p4v1.DirectMeterEntry, role string) (undo, error) {
 	t, key, err := d.directEntry(kind, m.GetTableEntry(), role)
 	if err != nil {
 		return nil, err
@@ -249,9 +255,11 @@ func (d *device) writeDirectMeter(kind p4v1.Update_Type, m *p4v1.DirectMeterEntr
 
 // directEntry returns the entry that a direct counter or meter belongs to; nil is the default
 // entry.
-func (d *device) directEntry(kind p4v1.Update_Type, e *p4v1.TableEntry, role string) (*table, *softswitch.Entry, error) {
+func (d *Device) directEntry(kind p4v1.Update_Type, e *p4v1.TableEntry, role string) (*table, *softswitch.Entry,
+	error) {
 	if kind != p4v1.Update_MODIFY {
-		return nil, nil, invalid("direct counters and meters are created and deleted with their entries: they can only be modified")
+		return nil, nil, invalid(
+			"direct counters and meters are created and deleted with their entries: they can only be modified")
 	}
 	if e == nil {
 		return nil, nil, invalid("no table entry is given")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package p4rtserver
+package entities
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// errorSpace is the space of error messages, <target>-<architecture>-<vendor>.
-const errorSpace = "softswitch-v1model-netsketch"
+// ErrorSpace is the space of error messages, <target>-<architecture>-<vendor>.
+const ErrorSpace = "softswitch-v1model-netsketch"
 
 var engineCodes = []struct {
 	err  error
@@ -31,8 +31,8 @@ var engineCodes = []struct {
 	{softswitch.ErrNotImplemented, codes.Unimplemented},
 }
 
-// toStatus returns the status of an error of the switch.
-func toStatus(err error) error {
+// Status returns the status of an error of the switch.
+func Status(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -47,17 +47,17 @@ func toStatus(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-// batchError returns the report of a batch: nil if all items succeeded, else UNKNOWN with one
+// BatchError returns the report of a batch: nil if all items succeeded, else UNKNOWN with one
 // p4.v1.Error for each item, in order.
-func batchError(what string, errs []error) error {
+func BatchError(what string, errs []error) error {
 	failed := 0
 	details := make([]protoadapt.MessageV1, len(errs))
 	for i, err := range errs {
-		st := status.Convert(toStatus(err))
+		st := status.Convert(Status(err))
 		e := &p4v1.Error{CanonicalCode: int32(st.Code())}
 		if st.Code() != codes.OK {
 			failed++
-			e.Message, e.Space, e.Code = st.Message(), errorSpace, int32(st.Code())
+			e.Message, e.Space, e.Code = st.Message(), ErrorSpace, int32(st.Code())
 		}
 		details[i] = protoadapt.MessageV1Of(e)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package p4rtserver
+package entities
 
 import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -32,7 +32,7 @@ func onlyModify(what string, kind p4v1.Update_Type) error {
 }
 
 // counter finds an indirect counter.
-func (d *device) counter(id uint32) (*p4values.Counter, error) {
+func (d *Device) counter(id uint32) (*p4values.Counter, error) {
 	c, ok := d.cat.Counters.ID(id)
 	if !ok {
 		return nil, notFound("the program has no counter with id %#x", id)
@@ -43,7 +43,7 @@ func (d *device) counter(id uint32) (*p4values.Counter, error) {
 	return c, nil
 }
 
-func (d *device) writeCounter(kind p4v1.Update_Type, e *p4v1.CounterEntry, role string) (undo, error) {
+func (d *Device) writeCounter(kind p4v1.Update_Type, e *p4v1.CounterEntry, role string) (undo, error) {
 	c, err := d.counter(e.GetCounterId())
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (d *device) writeCounter(kind p4v1.Update_Type, e *p4v1.CounterEntry, role 
 }
 
 // meter finds an indirect meter.
-func (d *device) meter(id uint32) (*p4values.Meter, error) {
+func (d *Device) meter(id uint32) (*p4values.Meter, error) {
 	m, ok := d.cat.Meters.ID(id)
 	if !ok {
 		return nil, notFound("the program has no meter with id %#x", id)
@@ -90,7 +90,7 @@ func (d *device) meter(id uint32) (*p4values.Meter, error) {
 	return m, nil
 }
 
-func (d *device) writeMeter(kind p4v1.Update_Type, e *p4v1.MeterEntry, role string) (undo, error) {
+func (d *Device) writeMeter(kind p4v1.Update_Type, e *p4v1.MeterEntry, role string) (undo, error) {
 	m, err := d.meter(e.GetMeterId())
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (d *device) writeMeter(kind p4v1.Update_Type, e *p4v1.MeterEntry, role stri
 		put(func(int) (*softswitch.MeterConfig, softswitch.Colors) { return v, softswitch.Colors{} })
 }
 
-func (d *device) register(id uint32) (*p4values.Register, error) {
+func (d *Device) register(id uint32) (*p4values.Register, error) {
 	r, ok := d.cat.Registers.ID(id)
 	if !ok {
 		return nil, notFound("the program has no register with id %#x", id)
@@ -152,7 +152,7 @@ func (d *device) register(id uint32) (*p4values.Register, error) {
 	return r, nil
 }
 
-func (d *device) writeRegister(kind p4v1.Update_Type, e *p4v1.RegisterEntry, role string, wantUndo bool) (undo, error) {
+func (d *Device) writeRegister(kind p4v1.Update_Type, e *p4v1.RegisterEntry, role string, wantUndo bool) (undo, error) {
 	r, err := d.register(e.GetRegisterId())
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (d *device) writeRegister(kind p4v1.Update_Type, e *p4v1.RegisterEntry, rol
 	return take, nil
 }
 
-func (d *device) writeValueSet(kind p4v1.Update_Type, e *p4v1.ValueSetEntry, role string) (undo, error) {
+func (d *Device) writeValueSet(kind p4v1.Update_Type, e *p4v1.ValueSetEntry, role string) (undo, error) {
 	v, ok := d.cat.ValueSets.ID(e.GetValueSetId())
 	if !ok {
 		return nil, notFound("the program has no value set with id %#x", e.GetValueSetId())

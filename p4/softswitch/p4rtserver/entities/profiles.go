@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package p4rtserver
+package entities
 
 import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -9,7 +9,7 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-func (d *device) profile(id uint32) (*p4values.ActionProfile, error) {
+func (d *Device) profile(id uint32) (*p4values.ActionProfile, error) {
 	if id == 0 {
 		return nil, invalid("no action profile id is given")
 	}
@@ -22,15 +22,18 @@ func (d *device) profile(id uint32) (*p4values.ActionProfile, error) {
 
 // noOneShots rejects members and groups in a selector whose tables are programmed with one-shot
 // groups.
-func (d *device) noOneShots(p *p4values.ActionProfile) error {
+func (d *Device) noOneShots(p *p4values.ActionProfile) error {
 	if d.oneShot[p.ID] > 0 {
-		return invalid("action selector %s is programmed with one-shot groups, and does not mix them with members and groups", p.Name)
+		return invalid(
+			"action selector %s is programmed with one-shot groups, and does not mix them with members and groups",
+			p.Name)
 	}
 	return nil
 }
 
 // writeMember applies an update of an action profile member.
-func (d *device) writeMember(kind p4v1.Update_Type, m *p4v1.ActionProfileMember, role string, wantUndo bool) (undo, error) {
+func (d *Device) writeMember(kind p4v1.Update_Type, m *p4v1.ActionProfileMember, role string, wantUndo bool) (undo,
+	error) {
 	p, err := d.profile(m.GetActionProfileId())
 	if err != nil {
 		return nil, err
@@ -71,7 +74,7 @@ func (d *device) writeMember(kind p4v1.Update_Type, m *p4v1.ActionProfileMember,
 	return func() error { return d.sw.ModifyMember(p.Name, old) }, d.sw.ModifyMember(p.Name, mem)
 }
 
-func (d *device) member(p *p4values.ActionProfile, id uint32) (softswitch.Member, error) {
+func (d *Device) member(p *p4values.ActionProfile, id uint32) (softswitch.Member, error) {
 	all, err := d.sw.ReadMembers(p.Name)
 	if err != nil {
 		return softswitch.Member{}, err
@@ -84,7 +87,7 @@ func (d *device) member(p *p4values.ActionProfile, id uint32) (softswitch.Member
 	return softswitch.Member{}, notFound("action profile %s has no member %d", p.Name, id)
 }
 
-func (d *device) group(p *p4values.ActionProfile, id uint32) (softswitch.Group, error) {
+func (d *Device) group(p *p4values.ActionProfile, id uint32) (softswitch.Group, error) {
 	all, err := d.sw.ReadGroups(p.Name)
 	if err != nil {
 		return softswitch.Group{}, err
@@ -98,7 +101,7 @@ func (d *device) group(p *p4values.ActionProfile, id uint32) (softswitch.Group, 
 }
 
 // writeGroup applies an update of an action selector group.
-func (d *device) writeGroup(kind p4v1.Update_Type, g *p4v1.ActionProfileGroup, role string) (undo, error) {
+func (d *Device) writeGroup(kind p4v1.Update_Type, g *p4v1.ActionProfileGroup, role string) (undo, error) {
 	p, err := d.profile(g.GetActionProfileId())
 	if err != nil {
 		return nil, err
@@ -133,15 +136,17 @@ func (d *device) writeGroup(kind p4v1.Update_Type, g *p4v1.ActionProfileGroup, r
 		return func() error { return d.sw.DeleteGroup(p.Name, id) }, d.sw.InsertGroup(p.Name, sg)
 	}
 	if sg.MaxSize != old.MaxSize {
-		return nil, invalid("action selector %s: group %d was made with max_size %d, which cannot change to %d", p.Name, id, old.MaxSize, sg.MaxSize)
+		return nil, invalid("action selector %s: group %d was made with max_size %d, which cannot change to %d", p.Name,
+			id, old.MaxSize, sg.MaxSize)
 	}
 	return func() error { return d.sw.ModifyGroup(p.Name, old) }, d.sw.ModifyGroup(p.Name, sg)
 }
 
-func (d *device) groupOf(p *p4values.ActionProfile, g *p4v1.ActionProfileGroup) (softswitch.Group, error) {
+func (d *Device) groupOf(p *p4values.ActionProfile, g *p4v1.ActionProfileGroup) (softswitch.Group, error) {
 	out := softswitch.Group{ID: g.GetGroupId(), MaxSize: int(g.GetMaxSize())}
 	if g.GetMaxSize() < 0 || p.MaxGroupSize > 0 && g.GetMaxSize() > p.MaxGroupSize {
-		return out, invalid("action selector %s: a group's max_size is at most %d, not %d", p.Name, p.MaxGroupSize, g.GetMaxSize())
+		return out, invalid("action selector %s: a group's max_size is at most %d, not %d", p.Name, p.MaxGroupSize,
+			g.GetMaxSize())
 	}
 	limit := g.GetMaxSize()
 	if limit == 0 {
@@ -151,7 +156,8 @@ func (d *device) groupOf(p *p4values.ActionProfile, g *p4v1.ActionProfileGroup) 
 	var ws []int32
 	for _, m := range g.GetMembers() {
 		if seen[m.GetMemberId()] {
-			return out, invalid("action selector %s: member %d is twice in group %d; give it a weight instead", p.Name, m.GetMemberId(), out.ID)
+			return out, invalid("action selector %s: member %d is twice in group %d; give it a weight instead", p.Name,
+				m.GetMemberId(), out.ID)
 		}
 		seen[m.GetMemberId()] = true
 		if _, err := d.member(p, m.GetMemberId()); err != nil {
@@ -206,7 +212,7 @@ func checkGroupSize(p *p4values.ActionProfile, weights []int32, limit int32) err
 }
 
 // watch checks a watch port: it must be one of the switch's, or none.
-func (d *device) watch(port []byte) (softswitch.WatchPort, error) {
+func (d *Device) watch(port []byte) (softswitch.WatchPort, error) {
 	if len(port) == 0 {
 		return softswitch.WatchPort{}, nil
 	}
@@ -223,15 +229,16 @@ func (d *device) watch(port []byte) (softswitch.WatchPort, error) {
 }
 
 // actionSet converts a one-shot group.
-func (d *device) actionSet(t *table, set *p4v1.ActionProfileActionSet) (softswitch.Action, error) {
+func (d *Device) actionSet(t *table, set *p4v1.ActionProfileActionSet) (softswitch.Action, error) {
 	p := t.Profile
 	mode, size := set.GetActionSelectionMode(), set.GetSizeSemantics()
-	out := softswitch.Action{Kind: softswitch.ActionSet, Random: mode == p4v1.ActionProfileActionSet_RANDOM, Tag: uint32(mode) | uint32(size)<<8}
+	out := softswitch.Action{Kind: softswitch.ActionSet, Random: mode == p4v1.ActionProfileActionSet_RANDOM,
+		Tag: uint32(mode) | uint32(size)<<8}
 	switch {
 	case !p.Selector:
 		return out, invalid("table %s: action profile %s has no selector, hence no one-shot groups", t.Name, p.Name)
 	case p4v1.ActionProfileActionSet_ActionSelectionMode_name[int32(mode)] == "":
-		return out, invalid("table %s: selection mode %d is none that there is", t.Name, mode)
+		return out, invalid("table %s: selection mode %d is not defined", t.Name, mode)
 	case p4v1.ActionProfileActionSet_SizeSemantics_name[int32(size)] == "":
 		return out, invalid("table %s: size semantics %d are none that there are", t.Name, size)
 	}
@@ -243,7 +250,9 @@ func (d *device) actionSet(t *table, set *p4v1.ActionProfileActionSet) (softswit
 	if members, err := d.sw.ReadMembers(p.Name); err != nil {
 		return out, err
 	} else if len(members) > 0 {
-		return out, invalid("action selector %s is programmed with members and groups, and does not mix them with one-shot groups", p.Name)
+		return out, invalid(
+			"action selector %s is programmed with members and groups, and does not mix them with one-shot groups",
+			p.Name)
 	}
 	var ws []int32
 	for _, a := range set.GetActionProfileActions() {

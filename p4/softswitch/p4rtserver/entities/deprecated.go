@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//nolint:staticcheck // the fields that P4Runtime deprecated and that a server must still take: all uses of them are in this file
-package p4rtserver
+//nolint:staticcheck // fields that P4Runtime deprecated and that a server must still accept
+package entities
 
 import p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
@@ -9,9 +9,6 @@ import p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 func cookieOf(e *p4v1.TableEntry) uint64 { return e.GetControllerMetadata() }
 
 func setCookie(e *p4v1.TableEntry, v uint64) { e.ControllerMetadata = v }
-
-// roleNumber returns a role's id, superseded by its name in 1.4.
-func roleNumber(r *p4v1.Role) uint64 { return r.GetId() }
 
 // numberedPort returns a replica's port as a number, superseded by a byte string in 1.4.
 func numberedPort(r *p4v1.Replica) (uint64, bool) {

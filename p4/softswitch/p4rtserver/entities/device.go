@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package p4rtserver
+package entities
 
 import (
 	"fmt"
@@ -13,39 +13,47 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// device is a pipeline and the switch that holds its state: the live switch, or a shadow for a
-// pipeline that is saved and not committed. Guarded by Server.mu.
-type device struct {
+// Device is a pipeline and the switch that holds its state: the live switch, or a shadow for a
+// pipeline that is saved and not committed. It is not safe for concurrent use. Create it with New.
+type Device struct {
+	// OnDigest receives the configuration of a digest when it changes; nil if the digest is
+	// disabled.
+	OnDigest func(*p4values.Digest, *p4v1.DigestEntry_Config)
+
 	sw      *softswitch.Switch
 	cfg     *p4v1.ForwardingPipelineConfig
 	cat     *p4values.Catalog
 	prog    *softswitch.Program
 	tables  map[uint32]*table // by P4Info id
-	digests *digester         // nil in a shadow
-	configs map[uint32]*p4v1.DigestEntry_Config
+	digests map[uint32]*p4v1.DigestEntry_Config
 	oneShot map[uint32]int // entries with one-shot groups, by action profile id
 
 	defaultMeta map[uint32][]byte // metadata of default entries, by table id
 	defaultSet  map[uint32]bool   // tables whose default action was written
-	log         []*p4v1.Update    // shadow: updates that were applied, for COMMIT
+	log         []*p4v1.Update    // shadow: updates that were applied
 	shadow      bool
 }
 
 // table joins P4Info's description of a table with the switch's.
 type table struct {
 	*p4values.Table
-	base    int32  // added by the switch to the priorities of constant entries, which the specification counts from 1
-	ternary []bool // for each key field: optional in P4 and ternary in the switch, as p4c compiles it for BMv2
+	// base is what the switch adds to the priorities of constant entries, which the specification
+	// counts from 1.
+	base int32
+	// ternary marks the key fields that are optional in P4 and ternary in the switch, as p4c
+	// compiles them for BMv2.
+	ternary []bool
 }
 
-// newDevice checks and compiles a pipeline and joins P4Info with the program, which is not loaded
-// yet. Errors are INVALID_ARGUMENT and name the problem.
-func newDevice(cfg *p4v1.ForwardingPipelineConfig, compile func([]byte) (*softswitch.Program, error)) (*device, error) {
+// New checks and compiles a pipeline and joins P4Info with the program, which is not loaded yet.
+// Errors are INVALID_ARGUMENT and name the problem.
+func New(cfg *p4v1.ForwardingPipelineConfig, compile func([]byte) (*softswitch.Program, error)) (*Device, error) {
 	if cfg.GetP4Info() == nil {
 		return nil, invalid("the configuration has no P4Info")
 	}
 	if len(cfg.GetP4DeviceConfig()) == 0 {
-		return nil, invalid("the configuration has no p4_device_config; this switch wants BMv2 JSON as p4c-bm2-ss writes it")
+		return nil, invalid(
+			"the configuration has no p4_device_config; this switch takes BMv2 JSON, as p4c-bm2-ss writes it")
 	}
 	cat, err := p4values.NewCatalog(cfg.GetP4Info())
 	if err != nil {
@@ -55,9 +63,10 @@ func newDevice(cfg *p4v1.ForwardingPipelineConfig, compile func([]byte) (*softsw
 	if err != nil {
 		return nil, invalid("p4_device_config: %v", err)
 	}
-	d := &device{
-		cfg: cfg, cat: cat, prog: prog, tables: map[uint32]*table{}, configs: map[uint32]*p4v1.DigestEntry_Config{}, oneShot: map[uint32]int{},
-		defaultMeta: map[uint32][]byte{}, defaultSet: map[uint32]bool{},
+	d := &Device{
+		cfg: cfg, cat: cat, prog: prog, tables: map[uint32]*table{},
+		digests: map[uint32]*p4v1.DigestEntry_Config{}, oneShot: map[uint32]int{}, defaultMeta: map[uint32][]byte{},
+		defaultSet: map[uint32]bool{},
 	}
 	if err := d.match(); err != nil {
 		return nil, invalid("P4Info and p4_device_config are not of the same program: %v", err)
@@ -65,8 +74,32 @@ func newDevice(cfg *p4v1.ForwardingPipelineConfig, compile func([]byte) (*softsw
 	return d, nil
 }
 
-// load loads the device's program into a switch.
-func (d *device) load(sw *softswitch.Switch) error {
+// Config is the pipeline as it was pushed.
+func (d *Device) Config() *p4v1.ForwardingPipelineConfig { return d.cfg }
+
+// Catalog describes the pipeline's objects.
+func (d *Device) Catalog() *p4values.Catalog { return d.cat }
+
+// Applied returns the updates that a shadow has applied.
+func (d *Device) Applied() []*p4v1.Update { return d.log }
+
+// LoadShadow loads the program into a switch of its own, without ports: reads and writes of a
+// pipeline that is not committed are checked there. The caller closes the device.
+func (d *Device) LoadShadow(name string) error {
+	sw := softswitch.New(softswitch.Config{Name: name})
+	d.shadow = true
+	if err := d.Load(sw); err != nil {
+		sw.Close()
+		return err
+	}
+	return nil
+}
+
+// Close closes the switch of a shadow.
+func (d *Device) Close() { d.sw.Close() }
+
+// Load loads the program into a switch, which clears it.
+func (d *Device) Load(sw *softswitch.Switch) error {
 	if err := sw.Load(d.prog); err != nil {
 		return err
 	}
@@ -89,7 +122,7 @@ func (d *device) load(sw *softswitch.Switch) error {
 }
 
 // match compares P4Info with the program, object by object, and joins the tables.
-func (d *device) match() error {
+func (d *Device) match() error {
 	for _, t := range d.cat.Tables.All() {
 		if err := d.matchTable(t); err != nil {
 			return fmt.Errorf("table %q: %w", t.Name, err)
@@ -109,7 +142,8 @@ func (d *device) match() error {
 		case p.Size != r.Size:
 			return fmt.Errorf("register %q has %d cells in P4Info and %d in the program", r.Name, r.Size, p.Size)
 		case r.Width != 0 && p.Width != r.Width:
-			return fmt.Errorf("register %q has cells of %d bits in P4Info and of %d in the program", r.Name, r.Width, p.Width)
+			return fmt.Errorf("register %q has cells of %d bits in P4Info and of %d in the program", r.Name, r.Width,
+				p.Width)
 		}
 	}
 	counters := byName(d.prog.Info.Counters, func(c softswitch.CounterInfo) string { return c.Name })
@@ -135,7 +169,7 @@ func (d *device) match() error {
 	return d.matchRest()
 }
 
-func (d *device) matchRest() error {
+func (d *Device) matchRest() error {
 	profiles := byName(d.prog.Info.Profiles, func(p softswitch.ProfileInfo) string { return p.Name })
 	for _, p := range d.cat.Profiles.All() {
 		have, ok := profiles[p.Name]
@@ -143,7 +177,8 @@ func (d *device) matchRest() error {
 			return fmt.Errorf("action profile %q is only in P4Info", p.Name)
 		}
 		if have.Selector != p.Selector {
-			return fmt.Errorf("action profile %q: P4Info says selector %v and the program %v", p.Name, p.Selector, have.Selector)
+			return fmt.Errorf("action profile %q: P4Info says selector %v and the program %v", p.Name, p.Selector,
+				have.Selector)
 		}
 	}
 	digests := byName(d.prog.Info.Digests, func(g softswitch.DigestInfo) string { return g.Name })
@@ -159,7 +194,8 @@ func (d *device) matchRest() error {
 			return fmt.Errorf("value set %q is only in P4Info", v.Name)
 		}
 		if len(have.Widths) != len(v.Match) {
-			return fmt.Errorf("value set %q has %d fields in P4Info and %d in the program", v.Name, len(v.Match), len(have.Widths))
+			return fmt.Errorf("value set %q has %d fields in P4Info and %d in the program", v.Name, len(v.Match),
+				len(have.Widths))
 		}
 	}
 	for _, h := range []*p4values.Header{d.cat.PacketIn, d.cat.PacketOut} {
@@ -168,7 +204,8 @@ func (d *device) matchRest() error {
 		}
 		for _, f := range h.Fields {
 			if f.String {
-				return fmt.Errorf("metadata %q of %s is translated to a string, and this switch translates nothing", f.Name, h.Name)
+				return fmt.Errorf("metadata %q of %s is translated to a string, and this switch translates nothing",
+					f.Name, h.Name)
 			}
 		}
 	}
@@ -180,7 +217,7 @@ var kindOf = map[p4values.MatchKind]softswitch.MatchKind{
 	p4values.Range: softswitch.MatchRange, p4values.Optional: softswitch.MatchOptional,
 }
 
-func (d *device) matchTable(t *p4values.Table) error {
+func (d *Device) matchTable(t *p4values.Table) error {
 	info, ok := d.prog.Table(t.Name)
 	if !ok {
 		return fmt.Errorf("it is only in P4Info")
@@ -217,7 +254,7 @@ func (d *device) matchTable(t *p4values.Table) error {
 	return nil
 }
 
-func (d *device) matchAction(a *p4values.Action) error {
+func (d *Device) matchAction(a *p4values.Action) error {
 	info, ok := d.prog.Action(a.Name)
 	if !ok {
 		return fmt.Errorf("it is only in P4Info")
@@ -230,7 +267,8 @@ func (d *device) matchAction(a *p4values.Action) error {
 			return fmt.Errorf("parameter %q is translated to a string, and this switch translates nothing", p.Name)
 		}
 		if p.Width != info.Params[i].Width {
-			return fmt.Errorf("parameter %q has %d bits in P4Info and %d in the program", p.Name, p.Width, info.Params[i].Width)
+			return fmt.Errorf("parameter %q has %d bits in P4Info and %d in the program", p.Name, p.Width,
+				info.Params[i].Width)
 		}
 	}
 	return nil
@@ -245,7 +283,7 @@ func byName[T any](all []T, name func(T) string) map[string]T {
 }
 
 // table finds a table by its id in P4Info.
-func (d *device) table(id uint32) (*table, error) {
+func (d *Device) table(id uint32) (*table, error) {
 	if id == 0 {
 		return nil, invalid("no table id is given")
 	}

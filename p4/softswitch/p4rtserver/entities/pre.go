@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package p4rtserver
+package entities
 
 import (
 	"slices"
@@ -21,7 +21,7 @@ const (
 )
 
 // writePRE applies an update of a multicast group or a clone session.
-func (d *device) writePRE(kind p4v1.Update_Type, e *p4v1.PacketReplicationEngineEntry) (undo, error) {
+func (d *Device) writePRE(kind p4v1.Update_Type, e *p4v1.PacketReplicationEngineEntry) (undo, error) {
 	switch e := e.GetType().(type) {
 	case *p4v1.PacketReplicationEngineEntry_MulticastGroupEntry:
 		return d.writeMulticast(kind, e.MulticastGroupEntry)
@@ -31,7 +31,7 @@ func (d *device) writePRE(kind p4v1.Update_Type, e *p4v1.PacketReplicationEngine
 	return nil, invalid("a packet replication entry is a multicast group or a clone session, and this is neither")
 }
 
-func (d *device) writeMulticast(kind p4v1.Update_Type, e *p4v1.MulticastGroupEntry) (undo, error) {
+func (d *Device) writeMulticast(kind p4v1.Update_Type, e *p4v1.MulticastGroupEntry) (undo, error) {
 	id := e.GetMulticastGroupId()
 	if id == 0 || id > maxGroup {
 		return nil, invalid("a multicast group's id is 1 to %d, not %d", maxGroup, id)
@@ -55,7 +55,7 @@ func (d *device) writeMulticast(kind p4v1.Update_Type, e *p4v1.MulticastGroupEnt
 	return func() error { return d.sw.ModifyMulticastGroup(all[i]) }, d.sw.ModifyMulticastGroup(g)
 }
 
-func (d *device) writeClone(kind p4v1.Update_Type, e *p4v1.CloneSessionEntry) (undo, error) {
+func (d *Device) writeClone(kind p4v1.Update_Type, e *p4v1.CloneSessionEntry) (undo, error) {
 	id := e.GetSessionId()
 	if id == 0 || id > maxSession {
 		return nil, invalid("a clone session's id is 1 to %d, not %d", maxSession, id)
@@ -73,9 +73,11 @@ func (d *device) writeClone(kind p4v1.Update_Type, e *p4v1.CloneSessionEntry) (u
 		return nil, err
 	}
 	if e.GetPacketLengthBytes() < 0 || e.GetClassOfService() > 7 {
-		return nil, invalid("clone session %d: a packet length of %d bytes, class of service %d (0 to 7)", id, e.GetPacketLengthBytes(), e.GetClassOfService())
+		return nil, invalid("clone session %d: a packet length of %d bytes, class of service %d (0 to 7)", id,
+			e.GetPacketLengthBytes(), e.GetClassOfService())
 	}
-	c := softswitch.CloneSession{ID: id, Replicas: rs, ClassOfService: e.GetClassOfService(), PacketLength: int(e.GetPacketLengthBytes())}
+	c := softswitch.CloneSession{ID: id, Replicas: rs, ClassOfService: e.GetClassOfService(),
+		PacketLength: int(e.GetPacketLengthBytes())}
 	if kind == p4v1.Update_INSERT {
 		return func() error { return d.sw.DeleteCloneSession(id) }, d.sw.InsertCloneSession(c)
 	}
@@ -88,7 +90,9 @@ func replicasOf(rs []*p4v1.Replica) ([]softswitch.Replica, error) {
 	seen := map[place]bool{}
 	one := func(port uint64, instance uint32) (softswitch.Replica, error) {
 		if port > maxPort || instance > maxInstance {
-			return softswitch.Replica{}, invalid("replica (port %d, instance %d): ports are 0 to %d and instances 0 to %d", port, instance, maxPort, maxInstance)
+			return softswitch.Replica{}, invalid(
+				"replica (port %d, instance %d): ports are 0 to %d and instances 0 to %d", port, instance, maxPort,
+				maxInstance)
 		}
 		at := place{port, uint64(instance)}
 		if seen[at] {
@@ -123,7 +127,8 @@ func replicasOf(rs []*p4v1.Replica) ([]softswitch.Replica, error) {
 				return nil, err
 			}
 			if sb.Port == sr.Port {
-				return nil, invalid("replica (port %d, instance %d) has a backup of the same port", sr.Port, sr.Instance)
+				return nil, invalid("replica (port %d, instance %d) has a backup of the same port", sr.Port,
+					sr.Instance)
 			}
 			sr.Backups = append(sr.Backups, sb)
 		}
@@ -135,9 +140,11 @@ func replicasOf(rs []*p4v1.Replica) ([]softswitch.Replica, error) {
 func protoReplicas(rs []softswitch.Replica) []*p4v1.Replica {
 	var out []*p4v1.Replica
 	for _, r := range rs {
-		pr := &p4v1.Replica{PortKind: &p4v1.Replica_Port{Port: p4values.Uint(uint64(r.Port))}, Instance: uint32(r.Instance)}
+		pr := &p4v1.Replica{PortKind: &p4v1.Replica_Port{Port: p4values.Uint(uint64(r.Port))},
+			Instance: uint32(r.Instance)}
 		for _, b := range r.Backups {
-			pr.BackupReplicas = append(pr.BackupReplicas, &p4v1.BackupReplica{Port: p4values.Uint(uint64(b.Port)), Instance: uint32(b.Instance)})
+			pr.BackupReplicas = append(pr.BackupReplicas,
+				&p4v1.BackupReplica{Port: p4values.Uint(uint64(b.Port)), Instance: uint32(b.Instance)})
 		}
 		out = append(out, pr)
 	}
@@ -145,18 +152,21 @@ func protoReplicas(rs []softswitch.Replica) []*p4v1.Replica {
 }
 
 // queryPRE returns the multicast groups or clone sessions that a read requests; id 0 requests all.
-func (d *device) queryPRE(q *p4v1.PacketReplicationEngineEntry) ([]*p4v1.Entity, error) {
+func (d *Device) queryPRE(q *p4v1.PacketReplicationEngineEntry) ([]*p4v1.Entity, error) {
 	var out []*p4v1.Entity
 	add := func(e *p4v1.PacketReplicationEngineEntry) {
-		out = append(out, &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: e}})
+		out = append(out,
+			&p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: e}})
 	}
 	switch q := q.GetType().(type) {
 	case *p4v1.PacketReplicationEngineEntry_MulticastGroupEntry:
 		id := q.MulticastGroupEntry.GetMulticastGroupId()
 		for _, g := range d.sw.ReadMulticastGroups() {
 			if id == 0 || g.ID == id {
-				m := &p4v1.MulticastGroupEntry{MulticastGroupId: g.ID, Replicas: protoReplicas(g.Replicas), Metadata: g.Metadata}
-				add(&p4v1.PacketReplicationEngineEntry{Type: &p4v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: m}})
+				m := &p4v1.MulticastGroupEntry{MulticastGroupId: g.ID, Replicas: protoReplicas(g.Replicas),
+					Metadata: g.Metadata}
+				add(&p4v1.PacketReplicationEngineEntry{Type: &p4v1.PacketReplicationEngineEntry_MulticastGroupEntry{
+					MulticastGroupEntry: m}})
 			}
 		}
 		if id != 0 && len(out) == 0 {
@@ -166,8 +176,10 @@ func (d *device) queryPRE(q *p4v1.PacketReplicationEngineEntry) ([]*p4v1.Entity,
 		id := q.CloneSessionEntry.GetSessionId()
 		for _, c := range d.sw.ReadCloneSessions() {
 			if id == 0 || c.ID == id {
-				m := &p4v1.CloneSessionEntry{SessionId: c.ID, Replicas: protoReplicas(c.Replicas), ClassOfService: c.ClassOfService, PacketLengthBytes: int32(c.PacketLength)}
-				add(&p4v1.PacketReplicationEngineEntry{Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{CloneSessionEntry: m}})
+				m := &p4v1.CloneSessionEntry{SessionId: c.ID, Replicas: protoReplicas(c.Replicas),
+					ClassOfService: c.ClassOfService, PacketLengthBytes: int32(c.PacketLength)}
+				add(&p4v1.PacketReplicationEngineEntry{Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{
+					CloneSessionEntry: m}})
 			}
 		}
 		if id != 0 && len(out) == 0 {
