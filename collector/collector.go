@@ -150,7 +150,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		Clock: deps.Clock, Logger: c.log, Programs: deps.Programs, Engine: c.epochs, Banks: c.banks, Intent: c.intent,
 		PortName:  func(device string, port uint32) string { return c.discovery.PortName(device, port) },
 		OnModel:   c.modelChanged,
-		OnDevice:  c.stateChanged,
+		OnDevice:  c.StateChanged,
 		NewDevice: deps.newDevice,
 	})
 	var gnmiErr error
@@ -158,7 +158,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		Logger: c.log, Schema: c.schema.Current, Publish: c.store.Publish, Exclusive: c.exclusive,
 		OnDeviceID: func(d config.Device) error { return c.network.Add(d) },
 		OnTopology: c.network.SetTopology,
-		OnChange:   c.stateChanged,
+		OnChange:   c.StateChanged,
 	})
 	if err = errors.Join(err, gnmiErr); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	c.analysis = analysis.New(analysisConfig(cfg), analysis.Dependencies{
 		Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Network: c.network, Plans: c.intent,
 		BankShift:       c.banks.Shift,
-		SettingsChanged: c.settingsChanged, StatusChanged: c.stateChanged, Report: c.reported, Launch: deps.launch,
+		SettingsChanged: c.settingsChanged, StatusChanged: c.StateChanged, Report: c.reported, Launch: deps.launch,
 	})
 	c.self = selfstate.New(selfstate.Config{Enabled: cfg.Metrics.Enabled, Version: deps.Version},
 		selfstate.Dependencies{
@@ -279,8 +279,8 @@ func (c *Collector) settingsChanged() {
 	c.network.ApplyPending(c.ctx)
 }
 
-// stateChanged publishes the collector's own state.
-func (c *Collector) stateChanged() { c.self.Changed() }
+// StateChanged publishes what has changed of the collector's own state. It does not block.
+func (c *Collector) StateChanged() { c.self.Changed() }
 
 // reported publishes the collector's own state with an epoch and passes the report on.
 func (c *Collector) reported(r Report) {
@@ -311,11 +311,9 @@ func (c *Collector) HTTPAddress() string {
 	return c.http.Address()
 }
 
-// ObserveSubscribers sets the source of the leaves that only a gNMI output has; see
-// selfstate.Component.ObserveSubscribers.
-func (c *Collector) ObserveSubscribers(f func() (streams int, first time.Duration)) {
-	c.self.ObserveSubscribers(f)
-}
+// ObserveOutputs sets the source of the state of the outputs, which the caller owns. f must not
+// block.
+func (c *Collector) ObserveOutputs(f func() selfstate.Outputs) { c.self.ObserveOutputs(f) }
 
 // FailedPlugins returns why configured plugins do not run, by the instance's name: those that could
 // not be started, not those that died and are being restarted.

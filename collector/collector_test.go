@@ -13,10 +13,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/openconfig/ygot/ygot"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
@@ -27,6 +29,7 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang/bindings"
 )
 
 // pluginsYAML configures plugins of these names, and a directory in which findPlugin finds them.
@@ -527,4 +530,43 @@ func TestConfigurationIsPublished(t *testing.T) {
 	}
 	r.step()
 	expectRows(t, r.rows("", listDevices, "config/device-id", "state/device-id"), "[name=s1] device-id=5 device-id=5")
+}
+
+// The state of the outputs is published with each epoch, and after a change without the tables that
+// have not changed.
+func TestStateOfOutputsIsPublished(t *testing.T) {
+	r := newRig(t, devicesYAML(1)+"outputs: [{type: influxdb, name: db, url: \"http://127.0.0.1:1\", bucket: b}]\n", nil)
+	list := selfstate.Root + "/outputs/output"
+	var sent atomic.Uint64
+	r.c.ObserveOutputs(func() selfstate.Outputs {
+		return selfstate.Outputs{Streams: 3, ByName: map[string]*bindings.Collector_Output{"db": {
+			Name: ygot.String("db"), Type: ygot.String("influxdb"), Status: bindings.Output_Status_refused,
+			Sent: ygot.Uint64(sent.Load()), LastError: ygot.String("401\nno \x00token\xff" + strings.Repeat("x", 5000)),
+		}}}
+	})
+	r.step()
+	expectRows(t, r.rows("", list, "config/type", "state/type", "state/status", "state/sent"),
+		"[name=db] type=influxdb type=influxdb status=refused sent=0")
+	expectRows(t, r.rows("", listCollector, "subscriptions"), " subscriptions=3")
+	if got := r.rows("", list, "state/last-error")[0]; !strings.Contains(got, "=401; no  token?xxx") ||
+		!strings.HasSuffix(got, "xx…") || len(got) > 4200 {
+		t.Errorf("last error %q of %d bytes", got, len(got))
+	}
+	tap := r.c.Store().Tap(16)
+	defer tap.Close()
+	sent.Store(7)
+	r.c.StateChanged()
+	for {
+		var lists []string
+		for _, p := range (<-tap.C()).Tables {
+			lists = append(lists, p.Table.List)
+		}
+		if slices.Contains(lists, listDevices) || slices.Contains(lists, selfstate.Root+"/config") {
+			t.Fatalf("published %v; the devices and the configuration have not changed", lists)
+		}
+		if slices.Contains(lists, list) {
+			break
+		}
+	}
+	expectRows(t, r.rows("", list, "state/sent"), "[name=db] sent=7")
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Groups of outputs and their published state.
+// Groups of outputs and their state.
 
 package outputs
 
@@ -14,32 +14,31 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/yang/table"
-)
+	"github.com/openconfig/ygot/ygot"
 
-// List is the schema path of the list that a Group publishes.
-const List = "/netsketch-collector:collector/outputs/output"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/yang/bindings"
+)
 
 // Group runs outputs independently of each other.
 type Group struct {
-	store    *store.Store
-	logger   *slog.Logger
-	interval time.Duration
-	outputs  []Output
+	store   *store.Store
+	logger  *slog.Logger
+	changed func()
+	outputs []Output
 
 	mu    sync.Mutex
 	ended map[string]error // by name
 
-	published []State // owned by Run
+	reported []State // owned by Run
 }
 
-// NewGroup returns a group of outputs with distinct names. It publishes their states if they have
-// changed, every interval (1 s if 0) and when one ends.
-func NewGroup(s *store.Store, logger *slog.Logger, interval time.Duration, outs ...Output) (*Group, error) {
-	if interval <= 0 {
-		interval = time.Second
-	}
+// reportInterval is the time between checks for changed states.
+const reportInterval = time.Second
+
+// NewGroup returns a group of outputs with distinct names. It calls changed, which must not block,
+// within a second after a state has changed.
+func NewGroup(s *store.Store, logger *slog.Logger, changed func(), outs ...Output) (*Group, error) {
 	sorted := slices.SortedFunc(slices.Values(outs),
 		func(a, b Output) int { return strings.Compare(a.Name(), b.Name()) })
 	for i := 1; i < len(sorted); i++ {
@@ -47,7 +46,7 @@ func NewGroup(s *store.Store, logger *slog.Logger, interval time.Duration, outs 
 			return nil, fmt.Errorf("outputs: two outputs are named %q", sorted[i].Name())
 		}
 	}
-	return &Group{store: s, logger: logger, interval: interval, outputs: sorted, ended: map[string]error{}}, nil
+	return &Group{store: s, logger: logger, changed: changed, outputs: sorted, ended: map[string]error{}}, nil
 }
 
 // Start starts every output. If one fails, the error names it, the started ones are stopped again,
@@ -72,7 +71,7 @@ func (g *Group) Start() error {
 }
 
 // Run runs the outputs until ctx ends and all of them have stopped. An output that ends early is
-// logged and published as stopped. The error joins the errors of the outputs.
+// logged, and its state is Stopped. The error joins the errors of the outputs.
 func (g *Group) Run(ctx context.Context) error {
 	done := make(chan struct{}, len(g.outputs))
 	for _, o := range g.outputs {
@@ -87,16 +86,14 @@ func (g *Group) Run(ctx context.Context) error {
 			done <- struct{}{}
 		}()
 	}
-	ticker := time.NewTicker(g.interval)
+	ticker := time.NewTicker(reportInterval)
 	defer ticker.Stop()
-	g.publish()
-	for running := len(g.outputs); running > 0; {
+	g.report()
+	for running := len(g.outputs); running > 0; g.report() {
 		select {
 		case <-done:
 			running--
-			g.publish()
 		case <-ticker.C:
-			g.publish()
 		}
 	}
 	g.mu.Lock()
@@ -110,22 +107,11 @@ func (g *Group) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// publish publishes the states if they have changed.
-func (g *Group) publish() {
-	if len(g.outputs) == 0 {
-		return
-	}
-	states := g.states()
-	if slices.Equal(states, g.published) {
-		return
-	}
-	g.published = states
-	t, err := g.table(states)
-	if err == nil {
-		err = g.store.Publish(store.Batch{Time: time.Now(), Tables: []store.Publication{{Table: t, Replace: true}}})
-	}
-	if err != nil && !errors.Is(err, store.ErrClosed) {
-		g.logger.Warn("cannot publish the state of outputs", "error", err)
+// report calls changed if a state has changed.
+func (g *Group) report() {
+	if states := g.states(); !slices.Equal(states, g.reported) {
+		g.reported = states
+		g.changed()
 	}
 }
 
@@ -146,37 +132,15 @@ func (g *Group) states() []State {
 	return out
 }
 
-// table returns the states as rows of List.
-func (g *Group) table(states []State) (*table.Table, error) {
-	b := table.NewBuilder(List)
-	name, kind, status, last := b.TextKey("name"), b.Text("state/type"), b.Text("state/status"),
-		b.Text("state/last-error")
-	sent, dropped, queued, spooled := b.Uint("state/sent"), b.Uint("state/dropped"), b.Uint("state/queued"),
-		b.Uint("state/spooled")
-	for i, o := range g.outputs {
-		s := states[i]
-		name.Append(o.Name())
-		kind.Append(o.Type())
-		status.Append(string(s.Status))
-		last.Append(clean(s.LastError))
-		sent.Append(s.Sent)
-		dropped.Append(s.Dropped)
-		queued.Append(s.Queued)
-		spooled.Append(s.Spooled)
-	}
-	return b.Table()
-}
-
-// clean returns an error as a YANG string: valid UTF-8 without control characters, at most 1,000
-// bytes.
-func clean(s string) string {
-	if len(s) > 1000 {
-		s = s[:1000] + "…"
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' {
-			return ' '
+// Declare returns the states as entries of /collector/outputs/output, by name.
+func (g *Group) Declare() map[string]*bindings.Collector_Output {
+	out := map[string]*bindings.Collector_Output{}
+	for i, s := range g.states() {
+		o := g.outputs[i]
+		out[o.Name()] = &bindings.Collector_Output{
+			Name: ygot.String(o.Name()), Type: ygot.String(o.Type()), Status: s.Status, Sent: &s.Sent, Dropped: &s.Dropped,
+			Queued: &s.Queued, Spooled: &s.Spooled, LastError: &s.LastError,
 		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
+	}
+	return out
 }

@@ -12,11 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/openconfig/ygot/ygot"
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/outputs"
-	"github.com/netsketch/netsketch/yang/yangtest"
+	"github.com/netsketch/netsketch/yang/bindings"
 )
 
 func TestMain(m *testing.M) {
@@ -51,15 +53,15 @@ func (f *fake) Run(ctx context.Context) error {
 }
 func (f *fake) State() outputs.State {
 	return outputs.State{Status: outputs.Down, Sent: 1 + f.sent.Load(), Dropped: 2, Queued: 3, Spooled: 4,
-		LastError: "it broke\n\xff"}
+		LastError: "it broke"}
 }
 
 func TestGroup(t *testing.T) {
 	s := store.New(store.Options{})
 	defer s.Close()
-	tap := s.Tap(16)
+	changed := make(chan struct{}, 16)
 	a, b := &fake{name: "a", end: make(chan error, 1)}, &fake{name: "b", end: make(chan error, 1)}
-	g, err := outputs.NewGroup(s, slog.New(slog.DiscardHandler), time.Hour, b, a)
+	g, err := outputs.NewGroup(s, slog.New(slog.DiscardHandler), func() { changed <- struct{}{} }, b, a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,20 +71,21 @@ func TestGroup(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error)
 	go func() { ran <- g.Run(ctx) }()
-	first := <-tap.C()
-	yangtest.Check(t, first.Tables[0].Table)
-	if got := first.Tables[0].Table.Column("state/last-error").Text(0); got != "it broke ?" {
-		t.Errorf("last error %q", got)
+	<-changed
+	first := g.Declare()["a"]
+	want := &bindings.Collector_Output{
+		Name: ygot.String("a"), Type: ygot.String("fake"), Status: outputs.Down, Sent: ygot.Uint64(1),
+		Dropped: ygot.Uint64(2), Queued: ygot.Uint64(3), Spooled: ygot.Uint64(4), LastError: ygot.String("it broke"),
 	}
-	b.end <- errors.New("port on fire") // a goes on
-	second := (<-tap.C()).Tables[0].Table
-	yangtest.Check(t, second)
-	if x, y := second.Column("state/status").Text(0), second.Column("state/status").Text(1); x != "down" ||
-		y != "stopped" {
-		t.Errorf("states %s and %s", x, y)
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
 	}
-	if got := second.Column("state/last-error").Text(1); got != "port on fire" {
-		t.Errorf("last error %q", got)
+	b.end <- errors.New("port on fire") // a continues
+	<-changed
+	second := g.Declare()
+	if second["a"].Status != outputs.Down || second["b"].Status != outputs.Stopped ||
+		*second["b"].LastError != "port on fire" {
+		t.Errorf("states %v and %v, error %s", second["a"].Status, second["b"].Status, *second["b"].LastError)
 	}
 	cancel()
 	if err := <-ran; err == nil || !strings.Contains(err.Error(), "output b: port on fire") ||
@@ -91,30 +94,30 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// Counters are published within an interval after a change, and only then.
-func TestGroupPublishesChanges(t *testing.T) {
+// A change is reported within a second, and nothing else is.
+func TestGroupReportsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.New(store.Options{})
 		defer s.Close()
-		tap := s.Tap(16)
+		changed := make(chan struct{}, 16)
 		a := &fake{name: "a"}
-		g, err := outputs.NewGroup(s, slog.New(slog.DiscardHandler), 0, a)
+		g, err := outputs.NewGroup(s, slog.New(slog.DiscardHandler), func() { changed <- struct{}{} }, a)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error)
 		go func() { ran <- g.Run(ctx) }()
-		<-tap.C()
+		<-changed
 		time.Sleep(time.Hour)
-		if len(tap.C()) > 0 {
-			t.Error("published, and nothing had changed")
+		if len(changed) > 0 {
+			t.Error("a report without a change")
 		}
 		a.sent.Add(1)
 		before := time.Now()
-		if got := (<-tap.C()).Tables[0].Table.Column("state/sent").Uint64(0); got != 2 ||
-			time.Since(before) > time.Second {
-			t.Errorf("sent %d, published after %v", got, time.Since(before))
+		<-changed
+		if got := *g.Declare()["a"].Sent; got != 2 || time.Since(before) > time.Second {
+			t.Errorf("sent %d, reported after %v", got, time.Since(before))
 		}
 		cancel()
 		if err := <-ran; err != nil {
@@ -126,11 +129,11 @@ func TestGroupPublishesChanges(t *testing.T) {
 func TestGroupRefuses(t *testing.T) {
 	s := store.New(store.Options{})
 	defer s.Close()
-	if _, err := outputs.NewGroup(s, nil, 0, &fake{name: "x"}, &fake{name: "x"}); err == nil ||
+	if _, err := outputs.NewGroup(s, nil, func() {}, &fake{name: "x"}, &fake{name: "x"}); err == nil ||
 		!strings.Contains(err.Error(), `"x"`) {
 		t.Error(err)
 	}
-	g, err := outputs.NewGroup(s, nil, 0, &fake{name: "x", startErr: errors.New("port taken")})
+	g, err := outputs.NewGroup(s, nil, func() {}, &fake{name: "x", startErr: errors.New("port taken")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +141,7 @@ func TestGroupRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	first := &fake{name: "a"}
-	g, err = outputs.NewGroup(s, nil, 0, &fake{name: "x", startErr: errors.New("port taken")}, first)
+	g, err = outputs.NewGroup(s, nil, func() {}, &fake{name: "x", startErr: errors.New("port taken")}, first)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"context"
 
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/yang/bindings"
 )
 
 // Output delivers results from the store to clients or to a database.
@@ -31,14 +32,14 @@ type Output interface {
 }
 
 // Status is the value of /collector/outputs/output/state/status.
-type Status string
+type Status = bindings.E_Output_Status
 
 // The states of an output.
 const (
-	Up      Status = "up"      // delivers
-	Down    Status = "down"    // the remote end is unreachable; results are queued
-	Refused Status = "refused" // the remote end refuses the credentials or lacks what the settings name
-	Stopped Status = "stopped" // has ended
+	Up      = bindings.Output_Status_up      // delivers
+	Down    = bindings.Output_Status_down    // the remote end is unreachable; results are queued
+	Refused = bindings.Output_Status_refused // the remote end refuses the settings; results are queued
+	Stopped = bindings.Output_Status_stopped // has ended
 )
 
 // State is the state of an output. The counters count leaf updates for gNMI and points for a

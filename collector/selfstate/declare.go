@@ -34,6 +34,7 @@ func configuration(cfg *config.Config) *bindings.Collector {
 		Deadline:    duration(cfg.Epoch.Deadline),
 		Device:      map[string]*bindings.Collector_Device{},
 		Plugin:      map[string]*bindings.Collector_Plugin{},
+		Output:      map[string]*bindings.Collector_Output{},
 	}
 	for _, d := range cfg.Devices {
 		out.Device[d.Name] = &bindings.Collector_Device{
@@ -46,6 +47,9 @@ func configuration(cfg *config.Config) *bindings.Collector {
 	}
 	for _, p := range cfg.Plugins.Instances {
 		out.Plugin[p.Name] = &bindings.Collector_Plugin{Name: &p.Name}
+	}
+	for _, o := range cfg.Outputs {
+		out.Output[o.Name] = &bindings.Collector_Output{Name: &o.Name, Type: &o.Type}
 	}
 	return out
 }
@@ -60,7 +64,7 @@ func pipeline(p config.Pipeline) *string {
 
 // state declares the state leaves but those of the epoch. r is the report of an epoch that has just
 // ended, or nil.
-func (c *Component) state(cfg *config.Config, r *analysis.Report) *bindings.Collector {
+func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Outputs) *bindings.Collector {
 	out := &bindings.Collector{
 		Name:           &cfg.Name,
 		EpochLength:    duration(cfg.Epoch.Interval),
@@ -77,10 +81,10 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report) *bindings.Coll
 		Device:         map[string]*bindings.Collector_Device{},
 		Link:           map[string]*bindings.Collector_Link{},
 		Plugin:         map[string]*bindings.Collector_Plugin{},
+		Output:         outputs.ByName,
 	}
-	if c.observe != nil {
-		streams, _ := c.observe()
-		out.Subscriptions = ygot.Uint32(uint32(streams))
+	if outputs.ByName != nil {
+		out.Subscriptions = ygot.Uint32(uint32(outputs.Streams))
 	}
 	for _, d := range c.deps.Network.Devices() {
 		out.Device[d.Name()] = c.device(d, r)
@@ -107,8 +111,8 @@ func heap() *uint64 {
 	return ygot.Uint64(sample[0].Value.Uint64())
 }
 
-// epoch declares the leaves of the newest epoch.
-func (c *Component) epoch(r *analysis.Report) *bindings.Collector_Epoch {
+// epochState declares the leaves of the newest epoch.
+func epochState(r *analysis.Report, outputs Outputs) *bindings.Collector_Epoch {
 	var missing, warnings []string
 	for _, d := range r.Devices {
 		if d.Err != nil {
@@ -116,9 +120,9 @@ func (c *Component) epoch(r *analysis.Report) *bindings.Collector_Epoch {
 		}
 	}
 	for _, w := range r.Warnings {
-		warnings = append(warnings, oneLine(strings.TrimSpace(w.Source+" "+w.Reason)))
+		warnings = append(warnings, strings.TrimSpace(w.Source+" "+w.Reason))
 	}
-	out := &bindings.Collector_Epoch{
+	return &bindings.Collector_Epoch{
 		Number:           ygot.Uint64(r.Number),
 		Status:           epochStatus[r.Status],
 		Start:            timestamp(r.Start),
@@ -139,13 +143,8 @@ func (c *Component) epoch(r *analysis.Report) *bindings.Collector_Epoch {
 		TotalTime:        duration(r.Stages.Total),
 		Cells:            ygot.Uint64(uint64(r.Cells)),
 		Rows:             ygot.Uint64(uint64(r.Rows)),
+		FirstUpdateTime:  unlessZero(uint64(outputs.FirstUpdate)),
 	}
-	if c.observe != nil {
-		if _, first := c.observe(); first > 0 {
-			out.FirstUpdateTime = duration(first)
-		}
-	}
-	return out
 }
 
 // device declares the leaves of a device with a P4Runtime session.
@@ -167,7 +166,7 @@ func (c *Component) device(d network.Device, r *analysis.Report) *bindings.Colle
 		Reconnects:       ygot.Uint64(st.Counts.SessionsLost),
 		PacketIns:        ygot.Uint64(st.Counts.PacketIns),
 		PacketInsDropped: ygot.Uint64(st.Counts.PacketsDropped),
-		LastError:        ygot.String(oneLine(deviceError(d.Name(), st, r))),
+		LastError:        ygot.String(deviceError(d.Name(), st, r)),
 		Gnmi:             c.gnmi(d.Name()),
 	}
 }
@@ -218,7 +217,7 @@ func (c *Component) gnmi(name string) *bindings.Collector_Device_Gnmi {
 	out := &bindings.Collector_Device_Gnmi{
 		Address:        ygot.String(s.Address()),
 		Connection:     gnmiConnection[st.State],
-		LastError:      ygot.String(oneLine(st.LastError)),
+		LastError:      ygot.String(st.LastError),
 		Reconnects:     ygot.Uint64(st.Reconnects),
 		Notifications:  ygot.Uint64(st.Notifications),
 		Updates:        ygot.Uint64(st.Updates),
@@ -269,7 +268,7 @@ func (c *Component) plugin(s analysis.Status) *bindings.Collector_Plugin {
 		LastPlanProblem: &plans.LastProblem,
 		SavedEpoch:      unlessZero(s.SavedEpoch),
 		LogLinesDropped: &s.LogLinesDropped,
-		LastError:       ygot.String(oneLine(s.LastError)),
+		LastError:       ygot.String(s.LastError),
 	}
 }
 
@@ -360,14 +359,11 @@ func unlessZero[T comparable](v T) *T {
 	return &v
 }
 
-// oneLine replaces the line breaks of joined errors.
-func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
-
 // joined joins texts and cuts the result after the last text that fits into maxText.
 func joined(texts []string, separator string) *string {
 	s := strings.Join(texts, separator)
 	if len(s) > maxText {
-		s = strings.ToValidUTF8(s[:maxText], "")
+		s = s[:maxText]
 		if i := strings.LastIndex(s, separator); i >= 0 {
 			s = s[:i]
 		}

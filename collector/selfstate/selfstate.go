@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -33,6 +34,8 @@ import (
 	"github.com/netsketch/netsketch/collector/schema"
 	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/yang/bindings"
+	"github.com/netsketch/netsketch/yang/table"
 )
 
 // Root is the schema path under which the collector publishes its configuration and state.
@@ -75,9 +78,19 @@ type Component struct {
 	tables    flattener
 	epochs    map[epoch.Status]uint64
 	devices   map[string]deviceEpochs
-	published *config.Config // whose config container is in the store
-	failed    bool           // a publication failed and was logged
-	observe   func() (streams int, first time.Duration)
+	published map[string]*table.Table // the newest tables in the store, by list
+	failed    bool                    // a publication failed and was logged
+	outputs   func() Outputs          // nil without outputs
+}
+
+// Outputs is the state of the outputs.
+type Outputs struct {
+	ByName map[string]*bindings.Collector_Output
+	// Streams is the number of open gNMI subscriptions.
+	Streams int
+	// FirstUpdate is the time from the end of the newest delivered epoch to its first update; 0
+	// without one.
+	FirstUpdate time.Duration
 }
 
 // deviceEpochs counts the epochs of a device.
@@ -90,7 +103,7 @@ type deviceEpochs struct {
 func New(cfg Config, deps Dependencies) *Component {
 	c := &Component{
 		cfg: cfg, deps: deps, started: time.Now(), wake: make(chan struct{}, 1), epochs: map[epoch.Status]uint64{},
-		devices: map[string]deviceEpochs{},
+		devices: map[string]deviceEpochs{}, published: map[string]*table.Table{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -119,7 +132,7 @@ func (c *Component) Stop() {
 	c.work.Wait()
 }
 
-// Changed requests a publication. It does not block.
+// Changed requests a publication of the tables that have changed. It does not block.
 func (c *Component) Changed() {
 	select {
 	case c.wake <- struct{}{}:
@@ -127,13 +140,11 @@ func (c *Component) Changed() {
 	}
 }
 
-// ObserveSubscribers sets the source of two leaves that only a gNMI output has: the number of open
-// streams, and the time from the end of the newest delivered epoch to the first update of it that
-// was sent, 0 if none was. f must not block.
-func (c *Component) ObserveSubscribers(f func() (streams int, first time.Duration)) {
+// ObserveOutputs sets the source of the state of the outputs. f must not block.
+func (c *Component) ObserveOutputs(f func() Outputs) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.observe = f
+	c.outputs = f
 }
 
 // Report counts and publishes an epoch.
@@ -155,18 +166,22 @@ func (c *Component) Report(r *analysis.Report) {
 	c.publish(r.End, r)
 }
 
-// publish puts the current state into the store, with that of an epoch if r is not nil. c.mu is
-// held.
+// publish puts the current state into the store: with an epoch all of it but the settings, and
+// otherwise, if r is nil, the tables that have changed. c.mu is held.
 func (c *Component) publish(at time.Time, r *analysis.Report) {
 	if !c.cfg.Enabled {
 		return
 	}
+	var outputs Outputs
+	if c.outputs != nil {
+		outputs = c.outputs()
+	}
 	cfg := c.deps.Config()
 	b := store.Batch{Time: at}
-	state := c.state(cfg, r)
+	state := c.state(cfg, r, outputs)
 	if r != nil {
 		b.Epoch = r.Number
-		state.Epoch = c.epoch(r)
+		state.Epoch = epochState(r, outputs)
 	}
 	tables, err := c.tables.publications(Root, state, configuration(cfg))
 	if err != nil {
@@ -174,7 +189,7 @@ func (c *Component) publish(at time.Time, r *analysis.Report) {
 		return
 	}
 	for _, p := range tables {
-		if p.Table.List == Root+"/config" && cfg == c.published {
+		if (r == nil || p.Table.List == Root+"/config") && reflect.DeepEqual(p.Table, c.published[p.Table.List]) {
 			continue
 		}
 		if err := c.deps.Schema.Validate(p.Table); err != nil {
@@ -183,13 +198,18 @@ func (c *Component) publish(at time.Time, r *analysis.Report) {
 		}
 		b.Tables = append(b.Tables, p)
 	}
+	if len(b.Tables) == 0 {
+		return
+	}
 	if err := c.deps.Store.Publish(b); err != nil {
 		if !errors.Is(err, store.ErrClosed) {
 			c.fail(err)
 		}
 		return
 	}
-	c.published = cfg
+	for _, p := range b.Tables {
+		c.published[p.Table.List] = p.Table
+	}
 }
 
 // fail logs the first state that cannot be published; it is a defect of this package or the module.

@@ -233,7 +233,11 @@ func (c *column) value(e entry) reflect.Value {
 	}
 	v = v.Field(c.index[len(c.index)-1])
 	if v.Kind() == reflect.Pointer {
-		return v.Elem() // invalid if nil
+		v = v.Elem() // invalid if nil
+		if v.IsValid() && c.kind == table.String {
+			return reflect.ValueOf(text(v.String()))
+		}
+		return v
 	}
 	if v.Int() == 0 {
 		return reflect.Value{} // ygot's UNSET
@@ -243,6 +247,20 @@ func (c *column) value(e entry) reflect.Value {
 		return reflect.Value{} // not a value of the enumeration
 	}
 	return reflect.ValueOf(name)
+}
+
+// text returns a string as a YANG string: one line of valid UTF-8 of at most maxText bytes.
+func text(s string) string {
+	s = strings.ReplaceAll(s, "\n", "; ")
+	if len(s) > maxText {
+		s = s[:maxText-len("…")] + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
 }
 
 // build makes a table with a row for each entry.

@@ -12,9 +12,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/selfstate"
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/gnmi"
@@ -35,9 +35,10 @@ type Collector interface {
 	server.Querier
 	Store() *store.Store
 	Schema() *yang.Schema
-	// ObserveSubscribers takes a function that returns the number of open subscriptions, and the
-	// time from the end of the newest epoch to its first update.
-	ObserveSubscribers(func() (streams int, first time.Duration))
+	// ObserveOutputs takes the function that returns the state of the outputs, and StateChanged
+	// publishes that state again.
+	ObserveOutputs(func() selfstate.Outputs)
+	StateChanged()
 }
 
 // kinds makes an output of each type from its settings.
@@ -76,12 +77,12 @@ func Open(list []config.Output, c Collector, logger *slog.Logger) (*Set, error) 
 	if err != nil {
 		return nil, err
 	}
-	group, err := outputs.NewGroup(c.Store(), logger, 0, outs...)
+	group, err := outputs.NewGroup(c.Store(), logger, c.StateChanged, outs...)
 	if err != nil {
 		return nil, err
 	}
 	s := &Set{group, outs}
-	c.ObserveSubscribers(s.subscribers)
+	c.ObserveOutputs(s.state)
 	return s, nil
 }
 
@@ -111,16 +112,17 @@ func build(list []config.Output, c Collector, logger *slog.Logger) ([]outputs.Ou
 	return outs, errors.Join(errs...)
 }
 
-// subscribers returns the subscriptions open at all gNMI outputs, and the longest time that one of
-// them took from the end of the newest epoch to its first update.
-func (s *Set) subscribers() (streams int, first time.Duration) {
+// state returns the state of all outputs: of gNMI outputs the sum of their subscriptions, and the
+// longest time that one of them took to the first update of an epoch.
+func (s *Set) state() selfstate.Outputs {
+	out := selfstate.Outputs{ByName: s.Declare()}
 	for _, o := range s.outputs {
 		if x, ok := o.(*gnmi.Output); ok {
 			stats := x.Stats()
-			streams, first = streams+stats.Streams, max(first, stats.Delivery)
+			out.Streams, out.FirstUpdate = out.Streams+stats.Streams, max(out.FirstUpdate, stats.Delivery)
 		}
 	}
-	return streams, first
+	return out
 }
 
 // Address returns the address of the output of that name, empty if it does not listen.

@@ -313,7 +313,7 @@ func (o *Output) failed(err *undelivered, retry *backoff.ExponentialBackOff) tim
 	}
 	if o.status != err.status || o.lastErr != err.Error() {
 		o.logger.Log(context.Background(), level, "InfluxDB does not accept points; they remain queued",
-			"status", string(err.status), "error", err, "queued", o.queued())
+			"status", err.status.String(), "error", err, "queued", o.queued())
 	}
 	o.status, o.lastErr = err.status, err.Error()
 	return wait
