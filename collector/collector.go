@@ -120,17 +120,19 @@ type Collector struct {
 	self      *selfstate.Component
 	health    selfstate.Health
 	http      *selfstate.Server // nil without http.address
+	reloads   reloads
 
 	changing         sync.Mutex // held by Start, Reload, Stop and discovery's changes
 	started, stopped bool       // guarded by changing
 }
 
-// New builds the components. It opens no connection and starts nothing. The error joins what is
-// wrong with the devices of the configuration.
+// New builds the components. It opens no connection and starts nothing. A device that cannot be set
+// up is no error: it is missing from epochs, with the reason.
 func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	deps = deps.withDefaults()
 	c := &Collector{deps: deps, log: deps.Logger}
 	c.cfg.Store(cfg)
+	c.reloads.set(config.ReloadApplied, "")
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if c.schema, err = schema.New(slices.Concat(yang.CollectorModules(), yang.SwitchModules())); err != nil {
 		return nil, fmt.Errorf("collector: %w", err)
@@ -170,7 +172,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	})
 	c.self = selfstate.New(selfstate.Config{Enabled: cfg.Metrics.Enabled, Version: deps.Version},
 		selfstate.Dependencies{
-			Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Config: c.cfg.Load,
+			Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Config: c.cfg.Load, Reloads: c.reloads.get,
 			Network: c.network, Discovery: c.discovery, Intent: c.intent, Analysis: c.analysis,
 		})
 	if cfg.HTTP.Address != "" {

@@ -386,22 +386,6 @@ func TestWallClockWithAHangingDeviceAndASlowPlugin(t *testing.T) {
 	}
 }
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
-	for name, test := range map[string]struct{ yaml, want string }{
-		"unknown program": {"devices: [{name: s1, address: 'a:1', device-id: 1, pipeline: nothing}]",
-			`device s1: pipeline nothing: no pipeline "nothing" is built in`},
-		"missing file": {"devices: [{name: s1, address: 'a:1', device-id: 1, pipeline: {p4info: p.txt, device-config: c.json}}]", "c.json"},
-		"missing CA":   {"devices: [{name: s1, address: 'a:1', device-id: 1, tls: {ca-file: none.pem}}]", "ca-file"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := New(parseConfig(t, test.yaml), Dependencies{})
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want %q", err, test.want)
-			}
-		})
-	}
-}
-
 // BenchmarkEpochLoop is one epoch over 64 fake devices and one fake plugin: what the collector
 // itself costs. The stages are reported in microseconds.
 func BenchmarkEpochLoop(b *testing.B) {

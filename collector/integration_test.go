@@ -189,6 +189,7 @@ plugins:
   directory: %s
   restart: {initial: 10ms, maximum: 100ms}
   instances: [{plugin: univmon, deadline: 10s}]
+reload: {max-removal: 1}
 `, sw.address, program, strings.Join(more, "\n"), dir)
 	cfg, err := config.Parse("netsketch.yaml", []byte(yaml))
 	if err != nil {

@@ -5,25 +5,105 @@ package collector
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
 )
 
+// ErrHeld is wrapped if a configuration removes more than reload.max-removal allows. The same
+// configuration applies when it is requested again after reload.confirm-after.
+var ErrHeld = errors.New("it removes more than reload.max-removal allows")
+
+// reloads is the state of reloads.
+type reloads struct {
+	mu     sync.Mutex
+	status config.ReloadStatus
+	held   *config.Config // that Reload applies when it is requested again; nil: none
+}
+
+// get returns the outcome of the latest reload.
+func (r *reloads) get() config.ReloadStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status
+}
+
+// set records the outcome of a reload.
+func (r *reloads) set(state config.ReloadState, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status = config.ReloadStatus{State: state, Time: time.Now(), Reason: strings.ReplaceAll(reason, "\n", "; ")}
+	r.held = nil
+}
+
+// hold records a configuration that needs confirmation, and returns from when on it can be
+// confirmed. known reports that it was held before.
+func (r *reloads) hold(next *config.Config, removal string, after time.Duration) (from time.Time, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held != nil && config.Compare(r.held, next).Empty() {
+		return r.status.ConfirmFrom, true
+	}
+	now := time.Now()
+	r.held = next
+	r.status = config.ReloadStatus{State: config.ReloadHeld, Time: now, Reason: ErrHeld.Error(), Removal: removal,
+		ConfirmFrom: now.Add(after)}
+	return r.status.ConfirmFrom, false
+}
+
+// Follow reloads the configuration when its file changes and for each value received from requests,
+// until ctx ends. It logs every outcome.
+func (c *Collector) Follow(ctx context.Context, path string, requests <-chan struct{}) error {
+	return config.Watch(ctx, path, requests, func(l config.Loaded) {
+		if l.Err != nil {
+			c.refuse(l.Err)
+			return
+		}
+		_, _ = c.reload(ctx, l.Config, l.Requested) // it is logged
+	})
+}
+
 // Reload applies a new configuration to a running collector and returns the changes;
-// Changes.NeedRestart names the keys that it cannot apply. Each component applies its part. The
-// error joins what failed; the rest is applied.
+// Changes.NeedRestart names the keys that it cannot apply. A configuration with a device that
+// cannot be set up, or without any device, is refused as a whole; one that removes too much is held
+// (ErrHeld) and applies if Reload is called again with it after reload.confirm-after. A plugin that
+// refuses its part keeps its configuration, and a switch that refuses routes keeps its entries: the
+// error joins these, and the rest is applied.
 func (c *Collector) Reload(ctx context.Context, next *config.Config) (config.Changes, error) {
+	return c.reload(ctx, next, true)
+}
+
+// reload is Reload. Only a requested one confirms a held configuration.
+func (c *Collector) reload(ctx context.Context, next *config.Config, requested bool) (config.Changes, error) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.stopped || !c.started {
 		return config.Changes{}, errors.New("collector: Reload without Start, or after Stop")
 	}
-	changes := config.Compare(c.Config(), next)
-	if changes.Empty() {
-		return changes, nil
+	current := c.Config()
+	changes := config.Compare(current, next)
+	if err := current.CheckComplete(next); err != nil {
+		return changes, c.refuse(err)
 	}
 	topology, err := c.discovery.Topology(next)
 	if err != nil {
+		return changes, c.refuse(err)
+	}
+	plan, err := c.network.Prepare(next, topology, changes)
+	err = errors.Join(err, c.discovery.Check(slices.Concat(changes.DevicesChanged, changes.DevicesAdded)))
+	if err != nil {
+		return changes, c.refuse(err)
+	}
+	if changes.Empty() && plan.Empty() {
+		c.reloads.set(config.ReloadApplied, "")
+		c.self.Changed()
+		return changes, nil
+	}
+	if err := c.hold(current, next, requested); err != nil {
 		return changes, err
 	}
 	c.cfg.Store(next)
@@ -31,15 +111,50 @@ func (c *Collector) Reload(ctx context.Context, next *config.Config) (config.Cha
 		c.deps.Level.Set(next.Log.Level)
 	}
 	err = errors.Join(
-		c.network.Reload(ctx, next, topology, changes),
+		c.network.Reload(ctx, plan),
 		c.discovery.Reload(next, changes),
 		c.analysis.Reload(ctx, analysisConfig(next), changes),
 	)
 	c.network.Bind(c.analysis.Bindings())
+	reason := ""
+	if err != nil {
+		reason = err.Error()
+		c.log.Error("parts of the configuration could not be applied", "error", err)
+	}
+	c.reloads.set(config.ReloadApplied, reason)
 	c.self.Changed()
 	if len(changes.NeedRestart) > 0 {
 		c.log.Warn("some changes take effect only when the collector is restarted", "keys", changes.NeedRestart)
 	}
 	c.log.Info("configuration reloaded", "changes", changes.String())
 	return changes, err
+}
+
+// refuse records and logs that the newest version of the file cannot be used, and returns the
+// reason.
+func (c *Collector) refuse(err error) error {
+	c.reloads.set(config.ReloadRefused, err.Error())
+	c.self.Changed()
+	c.log.Error("the configuration has changed and cannot be used; the old one stays in force", "error", err)
+	return err
+}
+
+// hold returns an error if a configuration removes too much and is not confirmed.
+func (c *Collector) hold(current, next *config.Config, requested bool) error {
+	removal := current.Removal(next)
+	if removal == "" {
+		return nil
+	}
+	from, known := c.reloads.hold(next, removal, current.Reload.ConfirmAfter)
+	if known && requested && !time.Now().Before(from) {
+		c.log.Warn("the held configuration is confirmed", "removes", removal)
+		return nil
+	}
+	c.self.Changed()
+	at := from.Format(time.RFC3339)
+	if !known || requested {
+		c.log.Warn("the configuration has changed and is held: it removes more than reload.max-removal allows; the old "+
+			"one stays in force. SIGHUP confirms it", "removes", removal, "confirm-from", at)
+	}
+	return fmt.Errorf("%w: %s; request it again from %s on", ErrHeld, removal, at)
 }

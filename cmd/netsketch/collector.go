@@ -111,16 +111,7 @@ func follow(ctx context.Context, c *collector.Collector, path string, logger *sl
 			}
 		}
 	}()
-	err := config.Watch(ctx, path, reload, func(next *config.Config, err error) {
-		if err != nil {
-			logger.Error("the configuration has changed and cannot be used; the old one stays in force", "error", err)
-			return
-		}
-		if _, err := c.Reload(ctx, next); err != nil {
-			logger.Error("reload", "error", err)
-		}
-	})
-	if err != nil {
+	if err := c.Follow(ctx, path, reload); err != nil {
 		logger.Warn("changes of the configuration file go unnoticed", "error", err)
 	}
 }

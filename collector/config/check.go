@@ -92,7 +92,8 @@ func (c *Config) checkDevices(k checker) map[string]string {
 		at := fmt.Sprintf("devices[%d]", i)
 		k.unique(at+".name", dev.Name, names)
 		if dev.DeviceID == 0 && dev.GNMI.Address == "" {
-			k.reject(at+".device-id", "is missing or 0; expected the P4Runtime device_id of the switch, from 1, or a gnmi address to get it from")
+			k.reject(at+".device-id", "is missing or 0; expected the P4Runtime device_id of the switch, from 1, "+
+				"or a gnmi address to get it from")
 		}
 		s := session{dev.Address, dev.DeviceID, dev.P4RuntimeRole}
 		if other, taken := sessions[s]; taken && dev.Address != "" && dev.DeviceID != 0 {
@@ -104,6 +105,9 @@ func (c *Config) checkDevices(k checker) map[string]string {
 		dev.GNMI.check(k, at+".gnmi")
 		if dev.Mode == ModeBackup && dev.Forwarding == ForwardingManaged {
 			k.reject(at+".forwarding", "managed needs mode primary: a backup may not write; expected none")
+		}
+		if dev.Forwarding == ForwardingManaged && len(c.Hosts) == 0 && k.read == 0 {
+			k.reject(at+".forwarding", "managed without hosts deletes all routes of the switch; expected hosts, or none")
 		}
 	}
 	return names
@@ -230,7 +234,8 @@ func (c *Config) checkPlugins(k checker, switches map[string]string) {
 		at := fmt.Sprintf("plugins.instances[%d]", i)
 		binary := strings.TrimPrefix(filepath.Base(p.Plugin), "netsketch-plugin-")
 		if other, taken := binaries[binary]; taken && p.Plugin != "" {
-			k.reject(at+".plugin", "%s is already %s, and each would replace the other's results; expected one instance with the devices of both", binary, other)
+			k.reject(at+".plugin", "%s is already %s, and each would replace the other's results; "+
+				"expected one instance with the devices of both", binary, other)
 		} else {
 			k.unique(at+".name", p.Name, names)
 		}

@@ -37,12 +37,16 @@ type Config struct {
 	Plugins Plugins `yaml:"plugins"`
 	// Outputs deliver results: gNMI servers and databases.
 	Outputs []Output `yaml:"outputs"`
+	// Reload sets how much a change of the file may remove from a running collector.
+	Reload Reload `yaml:"reload" live:"true"`
 	// Log sets what is logged and how.
 	Log Log `yaml:"log"`
 	// Metrics sets where the collector's own state is published.
 	Metrics Metrics `yaml:"metrics"`
 	// HTTP serves /metrics, /healthz and /readyz to operators.
 	HTTP HTTP `yaml:"http"`
+
+	text textEnd
 }
 
 // Epoch sets when switches are read.
@@ -266,6 +270,16 @@ type Output struct {
 	Name string `yaml:"name" form:"name"`
 	// Settings are the other keys, which the type of output declares.
 	Settings Section `yaml:",inline"`
+}
+
+// Reload sets how much a change of the file may remove from a running collector.
+type Reload struct {
+	// MaxRemoval is the largest share of the devices, of the links, of the hosts and of the plugin
+	// instances that a change may remove at once; one of each may always go unless it is 0, the
+	// last one only if it is 1. A host that loses an address counts as removed.
+	MaxRemoval float64 `yaml:"max-removal" default:"0.25" range:"0..1"`
+	// ConfirmAfter is how long a change that removes more is held before a SIGHUP confirms it.
+	ConfirmAfter time.Duration `yaml:"confirm-after" default:"10s" range:"0s..24h"`
 }
 
 // LogFormat is how a log line is written.

@@ -248,7 +248,8 @@ func (d *decoder) assign(v reflect.Value, tag reflect.StructTag, text string) er
 		return checkAddress(text)
 	case "listen":
 		if _, _, err := net.SplitHostPort(text); err != nil {
-			return fmt.Errorf("%q is not an address; expected host:port, such as 127.0.0.1:9339, or :9339 for every interface", text)
+			return fmt.Errorf("%q is not an address; expected host:port, such as 127.0.0.1:9339, "+
+				"or :9339 for every interface", text)
 		}
 	}
 	return nil

@@ -45,6 +45,7 @@ func ParseEnv(name string, data []byte, env func(string) (string, bool)) (*Confi
 	if err := d.err(); err != nil {
 		return nil, err
 	}
+	c.text = endOf(data)
 	return &c, nil
 }
 
@@ -59,7 +60,8 @@ func (d *decoder) withoutOldOutputs(root *node) *node {
 	for _, k := range old.keys {
 		fmt.Fprintf(&form, "\n  - type: %s\n    # the keys of %s, as they are", k.name, k.name)
 	}
-	d.add(old.Position, "outputs", "expected a list of outputs, each with its type; found a mapping. Write:\noutputs:%s", &form)
+	d.add(old.Position, "outputs", "expected a list of outputs, each with its type; found a mapping. Write:\noutputs:%s",
+		&form)
 	rest := *root
 	rest.keys = nil
 	for _, k := range root.keys {

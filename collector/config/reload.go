@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // Changes are what a running collector does to follow a new configuration.
@@ -16,8 +17,10 @@ type Changes struct {
 	DevicesRemoved []string
 	// DevicesChanged are to be reconnected.
 	DevicesChanged []Device
-	// Network reports changed links or hosts: routes are to be computed again.
-	Network bool
+	// LinksAdded and LinksRemoved are links as leaf1/1-spine1/1. Routes are to be computed again.
+	LinksAdded, LinksRemoved []string
+	// HostsAdded, HostsRemoved and HostsChanged are names. Routes are to be computed again.
+	HostsAdded, HostsRemoved, HostsChanged []string
 	// PluginsAdded are to be started.
 	PluginsAdded []Plugin
 	// PluginsRemoved are the names of instances to drain and stop.
@@ -26,8 +29,8 @@ type Changes struct {
 	PluginsReconfigured []Plugin
 	// PluginsRestarted are to be drained and restarted: their binary or environment changed.
 	PluginsRestarted []Plugin
-	// Log reports a changed log level.
-	Log bool
+	// Log reports a changed log level, Reload a changed section of that name.
+	Log, Reload bool
 	// NeedRestart are the changed keys that take effect only after a restart of the collector.
 	NeedRestart []string
 }
@@ -35,25 +38,108 @@ type Changes struct {
 // Empty reports whether nothing changed.
 func (c Changes) Empty() bool { return reflect.DeepEqual(c, Changes{}) }
 
-// String summarizes the changes in one line for the log.
+// Network reports whether links or hosts changed.
+func (c Changes) Network() bool {
+	return len(c.LinksAdded)+len(c.LinksRemoved)+len(c.HostsAdded)+len(c.HostsRemoved)+len(c.HostsChanged) > 0
+}
+
+// String names what changed, in one line for the log.
 func (c Changes) String() string {
 	if c.Empty() {
 		return "nothing changed"
 	}
-	return fmt.Sprintf("devices +%d -%d ~%d, plugins +%d -%d ~%d, network %t, log %t, needs restart %v",
-		len(c.DevicesAdded), len(c.DevicesRemoved), len(c.DevicesChanged), len(c.PluginsAdded), len(c.PluginsRemoved),
-		len(c.PluginsReconfigured)+len(c.PluginsRestarted), c.Network, c.Log, c.NeedRestart)
+	var parts []string
+	for _, p := range []struct {
+		what  string
+		names []string
+	}{
+		{"devices added", namesOf(c.DevicesAdded, Device.key)},
+		{"devices removed", c.DevicesRemoved},
+		{"devices changed", namesOf(c.DevicesChanged, Device.key)},
+		{"links added", c.LinksAdded},
+		{"links removed", c.LinksRemoved},
+		{"hosts added", c.HostsAdded},
+		{"hosts removed", c.HostsRemoved},
+		{"hosts changed", c.HostsChanged},
+		{"plugins added", namesOf(c.PluginsAdded, Plugin.key)},
+		{"plugins removed", c.PluginsRemoved},
+		{"plugins changed", namesOf(slices.Concat(c.PluginsReconfigured, c.PluginsRestarted), Plugin.key)},
+		{"keys that need a restart", c.NeedRestart},
+	} {
+		if len(p.names) > 0 {
+			parts = append(parts, p.what+": "+someOf(p.names))
+		}
+	}
+	if c.Log {
+		parts = append(parts, "log level")
+	}
+	if c.Reload {
+		parts = append(parts, "reload")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// maxNames bounds the names of each kind in a log line or a leaf.
+const maxNames = 8
+
+// someOf joins names, and counts those beyond maxNames.
+func someOf(names []string) string {
+	if len(names) > maxNames {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
+	}
+	return strings.Join(names, ", ")
 }
 
 // Compare returns the changes from old to new.
 func Compare(old, new *Config) Changes {
 	var c Changes
-	compareDevices(&c, old, new)
+	c.DevicesAdded, c.DevicesChanged, c.DevicesRemoved = compareLists(old.Devices, new.Devices, Device.key)
+	links, _, removed := compareLists(old.Links, new.Links, Link.key)
+	c.LinksAdded, c.LinksRemoved = namesOf(links, Link.key), removed
+	hosts, changed, removed := compareLists(old.Hosts, new.Hosts, Host.key)
+	c.HostsAdded, c.HostsChanged, c.HostsRemoved = namesOf(hosts, Host.key), namesOf(changed, Host.key), removed
 	comparePlugins(&c, old, new)
-	c.Network = !reflect.DeepEqual(old.Links, new.Links) || !reflect.DeepEqual(old.Hosts, new.Hosts)
-	c.Log = old.Log.Level != new.Log.Level
+	c.Log, c.Reload = old.Log.Level != new.Log.Level, old.Reload != new.Reload
 	c.NeedRestart = fixedKeys(reflect.ValueOf(*old), reflect.ValueOf(*new), "")
 	return c
+}
+
+func (d Device) key() string { return d.Name }
+func (l Link) key() string   { return l.From.String() + "-" + l.To.String() }
+func (h Host) key() string   { return h.Name }
+func (p Plugin) key() string { return p.Name }
+
+func namesOf[T any](list []T, key func(T) string) []string {
+	var names []string
+	for _, x := range list {
+		names = append(names, key(x))
+	}
+	return names
+}
+
+// compareLists returns the entries of new that old does not have or has otherwise, and the keys of
+// those that only old has.
+func compareLists[T any](old, new []T, key func(T) string) (added, changed []T, removed []string) {
+	before := map[string]T{}
+	for _, x := range old {
+		before[key(x)] = x
+	}
+	for _, x := range new {
+		was, exists := before[key(x)]
+		delete(before, key(x))
+		switch {
+		case !exists:
+			added = append(added, x)
+		case !reflect.DeepEqual(was, x):
+			changed = append(changed, x)
+		}
+	}
+	for _, x := range old {
+		if _, gone := before[key(x)]; gone {
+			removed = append(removed, key(x))
+		}
+	}
+	return added, changed, removed
 }
 
 // fixedKeys returns the keys that differ and that a running collector does not follow. A struct
@@ -84,48 +170,20 @@ func same(a, b any) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-func compareDevices(c *Changes, old, new *Config) {
-	before := map[string]Device{}
-	for _, d := range old.Devices {
-		before[d.Name] = d
-	}
-	for _, d := range new.Devices {
-		was, exists := before[d.Name]
-		switch {
-		case !exists:
-			c.DevicesAdded = append(c.DevicesAdded, d)
-		case !reflect.DeepEqual(was, d):
-			c.DevicesChanged = append(c.DevicesChanged, d)
-		}
-		delete(before, d.Name)
-	}
-	for _, d := range old.Devices {
-		if _, gone := before[d.Name]; gone {
-			c.DevicesRemoved = append(c.DevicesRemoved, d.Name)
-		}
-	}
-}
-
 func comparePlugins(c *Changes, old, new *Config) {
 	before := map[string]Plugin{}
 	for _, p := range old.Plugins.Instances {
 		before[p.Name] = p
 	}
-	for _, p := range new.Plugins.Instances {
-		was, exists := before[p.Name]
-		delete(before, p.Name)
+	var changed []Plugin
+	c.PluginsAdded, changed, c.PluginsRemoved = compareLists(old.Plugins.Instances, new.Plugins.Instances, Plugin.key)
+	for _, p := range changed {
+		was := before[p.Name]
 		switch {
-		case !exists:
-			c.PluginsAdded = append(c.PluginsAdded, p)
 		case !reflect.DeepEqual(was.process(), p.process()):
 			c.PluginsRestarted = append(c.PluginsRestarted, p)
 		case !was.Config.Equal(p.Config) || was.Deadline != p.Deadline || !reflect.DeepEqual(was.Devices, p.Devices):
 			c.PluginsReconfigured = append(c.PluginsReconfigured, p)
-		}
-	}
-	for _, p := range old.Plugins.Instances {
-		if _, gone := before[p.Name]; gone {
-			c.PluginsRemoved = append(c.PluginsRemoved, p.Name)
 		}
 	}
 }

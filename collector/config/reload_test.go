@@ -110,14 +110,10 @@ func TestWatchFollowsWritesRenamesAndSignals(t *testing.T) {
 	write(path, "name: one\n")
 	ctx, cancel := context.WithCancel(context.Background())
 	reload := make(chan struct{})
-	type loaded struct {
-		c   *config.Config
-		err error
-	}
-	got := make(chan loaded, 16)
+	got := make(chan config.Loaded, 16)
 	done := make(chan error, 1)
 	go func() {
-		done <- config.Watch(ctx, path, reload, func(c *config.Config, err error) { got <- loaded{c, err} })
+		done <- config.Watch(ctx, path, reload, func(l config.Loaded) { got <- l })
 	}()
 	defer func() {
 		cancel()
@@ -126,7 +122,7 @@ func TestWatchFollowsWritesRenamesAndSignals(t *testing.T) {
 		}
 	}()
 	// await skips what an editor's intermediate states gave.
-	await := func(what string, ok func(loaded) bool) {
+	await := func(what string, ok func(config.Loaded) bool) {
 		t.Helper()
 		limit := time.After(10 * time.Second)
 		for {
@@ -141,14 +137,14 @@ func TestWatchFollowsWritesRenamesAndSignals(t *testing.T) {
 		}
 	}
 	reload <- struct{}{} // also: from here on the directory is watched
-	await("a signal", func(l loaded) bool { return l.err == nil && l.c.Name == "one" })
+	await("a signal", func(l config.Loaded) bool { return l.Err == nil && l.Requested && l.Config.Name == "one" })
 	write(path, "name: two\n")
-	await("a write", func(l loaded) bool { return l.err == nil && l.c.Name == "two" })
+	await("a write", func(l config.Loaded) bool { return l.Err == nil && !l.Requested && l.Config.Name == "two" })
 	write(path+".new", "name: three\n")
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
-	await("a rename", func(l loaded) bool { return l.err == nil && l.c.Name == "three" })
+	await("a rename", func(l config.Loaded) bool { return l.Err == nil && l.Config.Name == "three" })
 	write(path, "nam: four\n")
-	await("a bad file", func(l loaded) bool { return l.err != nil && l.c == nil })
+	await("a bad file", func(l config.Loaded) bool { return l.Err != nil && l.Config == nil })
 }

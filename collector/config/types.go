@@ -143,7 +143,8 @@ func (h *SHA256) UnmarshalText(text []byte) error {
 		return fmt.Errorf("expected 64 hexadecimal digits, as sha256sum prints them: %w", err)
 	}
 	if h.IsZero() {
-		return errors.New("expected the checksum of a file, as sha256sum prints it; found zeros only. Leave the key out to start any binary")
+		return errors.New("expected the checksum of a file, as sha256sum prints it; found zeros only. " +
+			"Leave the key out to start any binary")
 	}
 	return nil
 }
@@ -192,7 +193,8 @@ func (p *Prefix) UnmarshalText(text []byte) error {
 	}
 	prefix, err := netip.ParsePrefix(string(text))
 	if err != nil {
-		return fmt.Errorf("expected an address such as 10.0.0.1 or a prefix such as 10.0.0.0/24 or 2001:db8::/64; found %q", text)
+		return fmt.Errorf("expected an address such as 10.0.0.1 or a prefix such as 10.0.0.0/24 or 2001:db8::/64; "+
+			"found %q", text)
 	}
 	if prefix.Masked() != prefix {
 		return fmt.Errorf("%q has bits set after its length; expected %s", text, prefix.Masked())

@@ -15,11 +15,20 @@ import (
 // steps.
 const settle = 100 * time.Millisecond
 
+// Loaded is a file that was read again.
+type Loaded struct {
+	// Config is nil after an error.
+	Config *Config
+	Err    error
+	// Requested is set if the file was read on request, not because it changed.
+	Requested bool
+}
+
 // Watch loads the configuration each time the file is written or replaced (also by a rename, or by
-// a Kubernetes symbolic link), and for each value received from reload, which may be nil. It calls
-// changed with the result. It returns nil when ctx ends, or an error at once if the directory
-// cannot be watched and reload is nil.
-func Watch(ctx context.Context, path string, reload <-chan struct{}, changed func(*Config, error)) error {
+// a Kubernetes symbolic link), and for each value received from requests, which may be nil. It
+// calls read with the result. It returns nil when ctx ends, or an error at once if the directory
+// cannot be watched and requests is nil.
+func Watch(ctx context.Context, path string, requests <-chan struct{}, read func(Loaded)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err == nil {
 		defer watcher.Close()
@@ -29,7 +38,7 @@ func Watch(ctx context.Context, path string, reload <-chan struct{}, changed fun
 	switch {
 	case err == nil:
 		events = watcher.Events
-	case reload == nil:
+	case requests == nil:
 		return fmt.Errorf("watching %s: %w", path, err)
 	}
 	resolved := resolve(path)
@@ -51,9 +60,11 @@ func Watch(ctx context.Context, path string, reload <-chan struct{}, changed fun
 				timer.Reset(settle)
 			}
 		case <-timer.C:
-			changed(Load(path))
-		case <-reload:
-			changed(Load(path))
+			c, err := Load(path)
+			read(Loaded{Config: c, Err: err})
+		case <-requests:
+			c, err := Load(path)
+			read(Loaded{Config: c, Err: err, Requested: true})
 		}
 	}
 }

@@ -5,7 +5,8 @@
 //
 // New checks the configuration, Start begins the session and Close ends it. In between the session
 // comes and goes with the switch; Ready returns whether the switch can be measured. A Device is a
-// banks.Switch.
+// banks.Switch. A switch that cannot be set up is a Device all the same, which is down with the
+// reason (Config.Fault).
 //
 // # Concurrency
 //
@@ -32,6 +33,9 @@ type Config struct {
 	// Session is the P4Runtime session; its Logger is not used. A nil Program keeps the switch's
 	// pipeline.
 	Session p4rt.Config
+	// Fault is the reason if the switch cannot be set up as it is configured. There is no session
+	// then.
+	Fault error
 }
 
 // Dependencies are what New needs from its caller. Zero values are usable.
@@ -66,6 +70,19 @@ var (
 	ErrNotStarted = fmt.Errorf("%w: not started", p4rt.ErrNotReady)
 )
 
+// FaultError is the reason why a switch has no session: it cannot be set up as it is configured. It
+// is p4rt.ErrNotReady.
+type FaultError struct{ Err error }
+
+// Error is the reason.
+func (e *FaultError) Error() string { return e.Err.Error() }
+
+// Is makes errors.Is work for p4rt.ErrNotReady.
+func (e *FaultError) Is(target error) bool { return target == p4rt.ErrNotReady }
+
+// Unwrap returns the reason.
+func (e *FaultError) Unwrap() error { return e.Err }
+
 // Device is one switch.
 type Device struct {
 	cfg      Config
@@ -73,6 +90,7 @@ type Device struct {
 	onChange func(*Device)
 
 	mu       sync.Mutex
+	fault    error    // why there is no session
 	session  session  // nil before Start
 	binding  *binding // nil until the pipeline is known
 	bindErr  error
@@ -89,7 +107,10 @@ func New(cfg Config, deps Dependencies) (*Device, error) {
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &Device{cfg: cfg, log: deps.Logger.With("device", cfg.Name), onChange: deps.OnChange}
+	d := &Device{cfg: cfg, log: deps.Logger.With("device", cfg.Name), onChange: deps.OnChange, fault: ErrNotStarted}
+	if cfg.Fault != nil {
+		d.setFault(cfg.Fault)
+	}
 	if p := cfg.Session.Program; p != nil {
 		cat, err := p4values.NewCatalog(p.P4Info)
 		if err != nil {
@@ -102,13 +123,17 @@ func New(cfg Config, deps Dependencies) (*Device, error) {
 	return d, nil
 }
 
-// Start begins the session, which lasts until ctx ends or Close.
+// Start begins the session, which lasts until ctx ends or Close. The error is the device's fault.
 func (d *Device) Start(ctx context.Context) error {
+	if d.cfg.Fault != nil {
+		return d.cfg.Fault
+	}
 	cfg := d.cfg.Session
 	cfg.Logger = slog.New(debugOnly{d.log.Handler()})
 	s, err := p4rt.Dial(ctx, cfg)
 	if err != nil {
-		return fmt.Errorf("device %s: %w", d.cfg.Name, err)
+		d.setFault(err)
+		return err
 	}
 	d.mu.Lock()
 	d.session = s
@@ -116,6 +141,13 @@ func (d *Device) Start(ctx context.Context) error {
 	changes := s.Watch(ctx)
 	d.watcher.Go(func() { d.watch(changes) })
 	return nil
+}
+
+// setFault records why there is no session.
+func (d *Device) setFault(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault, d.stats.LastError = &FaultError{err}, err.Error()
 }
 
 // Close ends the session and waits for all goroutines.
@@ -129,12 +161,12 @@ func (d *Device) Close() error {
 	return err
 }
 
-// started returns the session, or an error before Start.
+// started returns the session, or why there is none.
 func (d *Device) started() (session, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.session == nil {
-		return nil, fmt.Errorf("device %s: %w", d.cfg.Name, ErrNotStarted)
+		return nil, fmt.Errorf("device %s: %w", d.cfg.Name, d.fault)
 	}
 	return d.session, nil
 }

@@ -75,7 +75,7 @@ func (d *Device) Ready() (banks.Incarnation, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.session == nil {
-		return banks.Incarnation{}, fmt.Errorf("device %s: %w", d.cfg.Name, ErrNotStarted)
+		return banks.Incarnation{}, d.fault
 	}
 	st := d.session.Status()
 	if st.State != p4rt.Ready {
@@ -112,7 +112,7 @@ func (d *Device) bound() (session, *binding, []string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.session == nil || d.binding == nil {
-		return nil, nil, nil, fmt.Errorf("device %s: %w", d.cfg.Name, ErrNotStarted)
+		return nil, nil, nil, fmt.Errorf("device %s: %w", d.cfg.Name, d.fault)
 	}
 	return d.session, d.binding, d.selected, nil
 }

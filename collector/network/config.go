@@ -4,6 +4,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -18,10 +19,15 @@ import (
 	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/collector/topology"
 	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// deviceConfig translates the configuration of a device.
-func (c *Component) deviceConfig(d config.Device) (device.Config, error) {
+// errNoDeviceID is why a device has no session yet.
+var errNoDeviceID = errors.New("no device-id: it is not configured, and the gNMI server has not reported one")
+
+// deviceConfig translates the configuration of a device. After an error it lacks what could not be
+// loaded.
+func (c *Component) deviceConfig(d config.Device, topo *topology.Topology, loaded pipelines) (device.Config, error) {
 	dc := device.Config{
 		Name: d.Name, Role: string(d.Role),
 		Session: p4rt.Config{
@@ -38,34 +44,28 @@ func (c *Component) deviceConfig(d config.Device) (device.Config, error) {
 		dc.Session.Mode = p4rt.Backup
 	}
 	var err error
+	if dc.Session.Program, err = c.pipeline(d.Pipeline, loaded); err != nil {
+		return dc, fmt.Errorf("device %s: pipeline %s: %w", d.Name, d.Pipeline, err)
+	}
 	if dc.Session.TLS, err = d.TLS.Client(); err != nil {
 		return dc, fmt.Errorf("device %s: %w", d.Name, err)
 	}
-	if dc.Session.Program, err = c.pipeline(d.Pipeline); err != nil {
-		return dc, fmt.Errorf("device %s: pipeline %s: %w", d.Name, d.Pipeline, err)
-	}
-	if p := dc.Session.Program; p != nil && d.Forwarding == config.ForwardingManaged {
-		if err := intent.CheckRoutes(p, d.Name, c.routes(d.Name)); err != nil {
-			return dc, err
-		}
-	}
-	return dc, nil
+	return dc, checkRoutes(d, dc.Session.Program, topo)
 }
 
-// routes returns the routes of a device in the current topology.
-func (c *Component) routes(name string) topology.Routes {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.topology.Routes(name)
+// checkRoutes fails if the collector owns the routes of a device and its program does not fit them.
+func checkRoutes(d config.Device, p *p4rt.Program, topo *topology.Topology) error {
+	if p == nil || d.Forwarding != config.ForwardingManaged {
+		return nil
+	}
+	return intent.CheckRoutes(p, d.Name, topo.Routes(d.Name))
 }
 
 // replyTimeout bounds the wait for a reply of a read-out. It ends well before the next boundary, so
 // that a lost reply costs one epoch only. A virtual clock stands still during a read-out: the
 // timeout then is long enough for a slow machine.
 func (c *Component) replyTimeout() time.Duration {
-	c.mu.Lock()
 	deadline := c.cfg.Epoch.Deadline
-	c.mu.Unlock()
 	if _, wall := c.deps.Clock.(epoch.Wall); wall {
 		return max(50*time.Millisecond, min(2*time.Second, deadline/2))
 	}
@@ -75,25 +75,23 @@ func (c *Component) replyTimeout() time.Duration {
 	return max(2*time.Second, time.Until(at)/2)
 }
 
+// pipelines holds what was loaded for one configuration.
+type pipelines map[config.Pipeline]*p4rt.Program
+
 // pipeline loads a pipeline, once for all devices that run it; nil keeps the device's own.
-func (c *Component) pipeline(p config.Pipeline) (*p4rt.Program, error) {
-	if p.Keep {
-		return nil, nil
+func (c *Component) pipeline(p config.Pipeline, loaded pipelines) (*p4rt.Program, error) {
+	if p.Keep || loaded[p] != nil {
+		return loaded[p], nil
 	}
-	c.mu.Lock()
-	loaded := c.pipelines[p]
-	c.mu.Unlock()
-	if loaded != nil {
-		return loaded, nil
-	}
-	loaded, err := c.loadPipeline(p)
+	program, err := c.loadPipeline(p)
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pipelines[p] = loaded
-	return loaded, nil
+	if _, err := p4values.NewCatalog(program.P4Info); err != nil {
+		return nil, err
+	}
+	loaded[p] = program
+	return program, nil
 }
 
 func (c *Component) loadPipeline(p config.Pipeline) (*p4rt.Program, error) {

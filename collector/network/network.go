@@ -2,8 +2,9 @@
 
 // Package network owns the sessions of all devices and the network model: devices, hosts and links.
 //
-// A device that the configuration adds gets a session; once it is measured, the epoch engine
-// collects from it. The model is what plugins receive. It changes with the configuration, with
+// A device that the configuration adds gets a session, and the epoch engine collects from it. A
+// device that cannot be set up has no session and is missing from epochs with the reason; each
+// reload tries again. The model is what plugins receive. It changes with the configuration, with
 // discovered links and device ids, and when a device that keeps its own pipeline reports its
 // registers.
 //
@@ -77,17 +78,24 @@ type Component struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu        sync.Mutex
-	cfg       *config.Config
-	topology  *topology.Topology
-	devices   map[string]Device
-	objects   map[string]int // number of registers of devices that keep their own pipeline
-	version   uint64         // of the model
-	pipelines map[config.Pipeline]*p4rt.Program
+	cfg *config.Config // of New: the schedule of epochs is fixed
+
+	mu       sync.Mutex
+	topology *topology.Topology
+	devices  map[string]*member
+	objects  map[string]int // number of registers of devices that keep their own pipeline
+	version  uint64         // of the model
 }
 
-// New returns a component with the configured devices. It opens no connection. The error joins
-// those of all devices that cannot work.
+// member is a device with what it was made of.
+type member struct {
+	Device
+	cfg     config.Device
+	program *p4rt.Program // nil if the device keeps its own, or it could not be loaded
+	fault   error         // why the device cannot be set up
+}
+
+// New returns a component with the configured devices. It opens no connection.
 func New(cfg *config.Config, deps Dependencies) (*Component, error) {
 	topo, err := cfg.Topology()
 	if err != nil {
@@ -95,7 +103,7 @@ func New(cfg *config.Config, deps Dependencies) (*Component, error) {
 	}
 	c := &Component{
 		deps: deps, log: deps.Logger, cfg: cfg, topology: topo,
-		devices: map[string]Device{}, objects: map[string]int{}, pipelines: map[config.Pipeline]*p4rt.Program{},
+		devices: map[string]*member{}, objects: map[string]int{},
 	}
 	if deps.NewDevice == nil {
 		c.deps.NewDevice = func(dc device.Config) (Device, error) {
@@ -103,12 +111,17 @@ func New(cfg *config.Config, deps Dependencies) (*Component, error) {
 		}
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	var errs []error
+	loaded := pipelines{}
 	for _, d := range cfg.Devices {
-		_, err := c.add(d)
-		errs = append(errs, err)
+		m, err := c.build(d, topo, loaded)
+		if err == nil {
+			err = c.add(m)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return c, errors.Join(errs...)
+	return c, nil
 }
 
 // Start opens the sessions of all devices.
@@ -135,51 +148,88 @@ func (c *Component) close(d Device) {
 	}
 }
 
-// Reload applies a changed configuration with its topology. The errors of devices that cannot
-// follow are joined.
-func (c *Component) Reload(ctx context.Context, next *config.Config, topo *topology.Topology,
-	changes config.Changes,
-) error {
+// Plan is a configuration that Prepare has checked, for Reload.
+type Plan struct {
+	topology *topology.Topology
+	changes  config.Changes
+	devices  []*member // to add or to replace
+}
+
+// Prepare checks a changed configuration and loads what its devices need. It changes nothing. The
+// error joins those of the changed and added devices that cannot be set up, and of devices whose
+// program does not fit the new routes. Devices that could not be set up before are tried again.
+func (c *Component) Prepare(next *config.Config, topo *topology.Topology, changes config.Changes) (*Plan, error) {
+	p, loaded := &Plan{topology: topo, changes: changes}, pipelines{}
+	var errs []error
+	for _, cfg := range slices.Concat(changes.DevicesChanged, changes.DevicesAdded) {
+		m, err := c.build(cfg, topo, loaded)
+		if err == nil && m.fault != nil && !errors.Is(m.fault, errNoDeviceID) {
+			err = m.fault
+		}
+		errs, p.devices = append(errs, err), append(p.devices, m)
+	}
+	for _, cfg := range next.Devices {
+		m := c.member(cfg.Name)
+		if m == nil || slices.ContainsFunc(changes.DevicesChanged, func(d config.Device) bool { return d.Name == cfg.Name }) {
+			continue
+		}
+		if m.fault == nil {
+			errs = append(errs, checkRoutes(cfg, m.program, topo))
+		} else if again, err := c.build(m.cfg, topo, loaded); err == nil && !sameText(again.fault, m.fault) {
+			p.devices = append(p.devices, again)
+		}
+	}
+	return p, errors.Join(errs...)
+}
+
+// Empty reports that no device is to be added, replaced or tried again.
+func (p *Plan) Empty() bool { return len(p.devices) == 0 }
+
+func sameText(a, b error) bool { return a != nil && b != nil && a.Error() == b.Error() }
+
+// Reload applies a plan. The errors of routes that a device refuses are joined.
+func (c *Component) Reload(ctx context.Context, p *Plan) error {
 	c.mu.Lock()
-	c.cfg, c.topology = next, topo
+	c.topology = p.topology
 	c.version++
 	c.mu.Unlock()
-	for _, name := range changes.DevicesRemoved {
+	for _, name := range p.changes.DevicesRemoved {
 		c.remove(name)
 	}
-	for _, d := range changes.DevicesChanged {
-		c.remove(d.Name)
-	}
 	var errs []error
-	var added []Device
-	for _, cfg := range slices.Concat(changes.DevicesChanged, changes.DevicesAdded) {
-		d, err := c.add(cfg)
-		if d != nil {
-			added = append(added, d)
-		}
-		errs = append(errs, err)
+	for _, m := range p.devices {
+		c.remove(m.Name())
+		errs = append(errs, c.add(m))
 	}
-	if changes.Network {
+	if p.changes.Network() {
 		errs = append(errs, c.setRoutes(ctx))
 	}
-	if changes.Network || len(added) > 0 || len(changes.DevicesRemoved) > 0 {
+	if p.changes.Network() || len(p.devices) > 0 || len(p.changes.DevicesRemoved) > 0 {
 		c.deps.OnModel(ctx)
 	}
-	for _, d := range added {
-		c.connect(d)
+	for _, m := range p.devices {
+		c.connect(m)
 	}
 	return errors.Join(errs...)
 }
 
-// Add adds a device, whose device-id was discovered, and opens its session.
+// Add replaces a device, whose device-id was discovered, and opens its session.
 func (c *Component) Add(cfg config.Device) error {
-	d, err := c.add(cfg)
+	c.mu.Lock()
+	topo := c.topology
+	c.mu.Unlock()
+	m, err := c.build(cfg, topo, pipelines{})
+	if err == nil {
+		err = m.fault
+	}
 	if err != nil {
 		return err
 	}
+	c.remove(cfg.Name)
+	err = c.add(m)
 	c.deps.OnModel(c.ctx)
-	c.connect(d)
-	return nil
+	c.connect(m)
+	return err
 }
 
 // SetTopology replaces the topology. Routes follow.
@@ -197,41 +247,46 @@ func (c *Component) SetTopology(topo *topology.Topology) {
 // setRoutes makes the routes of the topology the desired state of all devices.
 func (c *Component) setRoutes(ctx context.Context) error {
 	var errs []error
+	c.mu.Lock()
+	topo := c.topology
+	c.mu.Unlock()
 	for _, d := range c.Devices() {
-		if err := c.deps.Intent.SetRoutes(ctx, d.Name(), c.routes(d.Name())); err != nil {
+		if err := c.deps.Intent.SetRoutes(ctx, d.Name(), topo.Routes(d.Name())); err != nil {
 			errs = append(errs, fmt.Errorf("device %s: routes: %w", d.Name(), err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// add adds a device without a session; nil if its device-id has yet to be discovered.
-func (c *Component) add(cfg config.Device) (Device, error) {
-	dc, err := c.deviceConfig(cfg)
-	if err != nil {
-		return nil, err
+// build makes a device. The error is that of a fault which device.New finds; any other fault is
+// part of the device.
+func (c *Component) build(cfg config.Device, topo *topology.Topology, loaded pipelines) (*member, error) {
+	dc, err := c.deviceConfig(cfg, topo, loaded)
+	if err == nil && cfg.DeviceID == 0 {
+		err = errNoDeviceID
 	}
+	dc.Fault = err
 	d, err := c.deps.NewDevice(dc)
-	if err != nil || cfg.DeviceID == 0 {
-		return nil, err
-	}
-	c.mu.Lock()
-	c.devices[cfg.Name] = d
-	c.version++
-	c.mu.Unlock()
-	c.deps.Intent.AddDevice(d, cfg.Forwarding == config.ForwardingManaged)
-	if err := c.deps.Intent.SetRoutes(c.ctx, cfg.Name, c.routes(cfg.Name)); err != nil {
-		c.remove(cfg.Name)
-		return nil, err
-	}
-	return d, nil
+	return &member{Device: d, cfg: cfg, program: dc.Session.Program, fault: dc.Fault}, err
 }
 
-// connect opens the session of a device. The engine collects from it if its pipeline has banks.
+// add adds a device without a session.
+func (c *Component) add(m *member) error {
+	name := m.Name()
+	c.mu.Lock()
+	c.devices[name] = m
+	c.version++
+	topo := c.topology
+	c.mu.Unlock()
+	c.deps.Intent.AddDevice(m, m.cfg.Forwarding == config.ForwardingManaged)
+	return c.deps.Intent.SetRoutes(c.ctx, name, topo.Routes(name))
+}
+
+// connect opens the session of a device. The engine collects from it if its pipeline has banks or
+// is not known.
 func (c *Component) connect(d Device) {
 	if err := d.Start(c.ctx); err != nil {
-		c.log.Error("device cannot be used", "device", d.Name(), "error", err)
-		return
+		c.log.Error("device cannot be set up; it is missing from epochs", "device", d.Name(), "error", err)
 	}
 	if d.Measured() {
 		c.deps.Engine.Add(c.deps.Banks.Add(d))
@@ -305,9 +360,11 @@ func (c *Component) Devices() []Device {
 	return out
 }
 
-// IsDevice reports whether there is a device of this name.
-func (c *Component) IsDevice(name string) bool {
+func (c *Component) member(name string) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.devices[name] != nil
+	return c.devices[name]
 }
+
+// IsDevice reports whether there is a device of this name.
+func (c *Component) IsDevice(name string) bool { return c.member(name) != nil }

@@ -78,6 +78,7 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Output
 		WatchedFlows:   ygot.Uint32(uint32(c.deps.Analysis.WatchedRows())),
 		Rows:           ygot.Uint64(uint64(c.deps.Store.Stats().Rows)),
 		Heap:           heap(),
+		Reload:         reload(c.deps.Reloads()),
 		Device:         map[string]*bindings.Collector_Device{},
 		Link:           map[string]*bindings.Collector_Link{},
 		Plugin:         map[string]*bindings.Collector_Plugin{},
@@ -89,14 +90,25 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Output
 	for _, d := range c.deps.Network.Devices() {
 		out.Device[d.Name()] = c.device(d, r)
 	}
-	for _, d := range c.deps.Discovery.Unidentified() {
-		out.Device[d.Name] = c.unidentified(d)
-	}
 	for _, l := range c.deps.Discovery.Links() {
 		out.Link[l.Port.String()] = link(l)
 	}
 	for _, s := range c.deps.Analysis.Status() {
 		out.Plugin[s.Name] = c.plugin(s)
+	}
+	return out
+}
+
+// reload declares the leaves of the latest reload.
+func reload(s config.ReloadStatus) *bindings.Collector_Reload {
+	out := &bindings.Collector_Reload{
+		Status:  reloadStatus[s.State],
+		Time:    timestamp(s.Time),
+		Reason:  cut(s.Reason),
+		Removal: cut(s.Removal),
+	}
+	if !s.ConfirmFrom.IsZero() {
+		out.ConfirmFrom = timestamp(s.ConfirmFrom)
 	}
 	return out
 }
@@ -147,13 +159,13 @@ func epochState(r *analysis.Report, outputs Outputs) *bindings.Collector_Epoch {
 	}
 }
 
-// device declares the leaves of a device with a P4Runtime session.
+// device declares the leaves of a device.
 func (c *Component) device(d network.Device, r *analysis.Report) *bindings.Collector_Device {
 	st, n := d.Status(), c.devices[d.Name()]
 	return &bindings.Collector_Device{
 		Name:             ygot.String(d.Name()),
 		Address:          ygot.String(d.Address()),
-		DeviceId:         ygot.Uint64(d.DeviceID()),
+		DeviceId:         unlessZero(d.DeviceID()),
 		Program:          ygot.String(d.Program()),
 		Connection:       connection(st.Session.State),
 		Mastership:       mastership(st.Session.State),
@@ -168,18 +180,6 @@ func (c *Component) device(d network.Device, r *analysis.Report) *bindings.Colle
 		PacketInsDropped: ygot.Uint64(st.Counts.PacketsDropped),
 		LastError:        ygot.String(deviceError(d.Name(), st, r)),
 		Gnmi:             c.gnmi(d.Name()),
-	}
-}
-
-// unidentified declares the leaves of a device without a device-id.
-func (c *Component) unidentified(d config.Device) *bindings.Collector_Device {
-	return &bindings.Collector_Device{
-		Name:       &d.Name,
-		Address:    &d.Address,
-		Connection: bindings.Device_Connection_down,
-		Mastership: bindings.Device_Mastership_none,
-		LastError:  ygot.String(southbound.ErrNoDeviceID.Error()),
-		Gnmi:       c.gnmi(d.Name),
 	}
 }
 
@@ -279,6 +279,11 @@ var (
 		epoch.Partial:  bindings.Types_EpochStatus_partial,
 		epoch.Lost:     bindings.Types_EpochStatus_lost,
 	}
+	reloadStatus = map[config.ReloadState]bindings.E_Reload_Status{
+		config.ReloadApplied: bindings.Reload_Status_applied,
+		config.ReloadRefused: bindings.Reload_Status_refused,
+		config.ReloadHeld:    bindings.Reload_Status_held,
+	}
 	gnmiConnection = map[southbound.State]bindings.E_Gnmi_Connection{
 		southbound.Connecting: bindings.Gnmi_Connection_connecting,
 		southbound.Syncing:    bindings.Gnmi_Connection_syncing,
@@ -357,6 +362,14 @@ func unlessZero[T comparable](v T) *T {
 		return nil
 	}
 	return &v
+}
+
+// cut cuts a text after maxText bytes.
+func cut(s string) *string {
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "")
+	}
+	return &s
 }
 
 // joined joins texts and cuts the result after the last text that fits into maxText.

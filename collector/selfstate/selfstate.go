@@ -56,7 +56,9 @@ type Dependencies struct {
 	Store  *store.Store
 	Schema *schema.Registry
 	// Config returns the current configuration.
-	Config    func() *config.Config
+	Config func() *config.Config
+	// Reloads returns the outcome of the latest reload.
+	Reloads   func() config.ReloadStatus
 	Network   *network.Component
 	Discovery *southbound.Discovery
 	Intent    *intent.Component

@@ -21,9 +21,6 @@ import (
 // settleTime is how long Discovery waits for further changes before it acts on one.
 const settleTime = 200 * time.Millisecond
 
-// ErrNoDeviceID is why a switch has no P4Runtime session yet.
-var ErrNoDeviceID = errors.New("no device-id: it is not configured, and the gNMI server has not reported one")
-
 // Dependencies are what New needs from its caller. Schema, Publish, Exclusive, OnDeviceID and
 // OnTopology are required.
 type Dependencies struct {
@@ -75,12 +72,17 @@ func New(cfg *config.Config, deps Dependencies) (*Discovery, error) {
 		sessions: map[string]*Session{}, identified: map[string]bool{}, problems: map[string]string{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d, d.Check(cfg.Devices)
+}
+
+// Check fails if the gNMI section of a switch cannot work. The error names every such switch.
+func (d *Discovery) Check(devices []config.Device) error {
 	var errs []error
-	for _, dev := range cfg.Devices {
+	for _, dev := range devices {
 		_, err := d.sessionConfig(dev)
 		errs = append(errs, err)
 	}
-	return d, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // sessionConfig translates the configuration of a switch; nil if it has no gNMI session.
@@ -224,19 +226,6 @@ func (d *Discovery) Links() []Link {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.links
-}
-
-// Unidentified returns the switches whose device-id is neither configured nor reported.
-func (d *Discovery) Unidentified() []config.Device {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var out []config.Device
-	for _, dev := range d.cfg.Devices {
-		if dev.DeviceID == 0 && !d.identified[dev.Name] {
-			out = append(out, dev)
-		}
-	}
-	return out
 }
 
 // changed wakes follow.

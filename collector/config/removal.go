@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Checks that find a file that was cut, or is still being written.
+
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ReloadState states whether the newest version of the file is in force.
+type ReloadState uint8
+
+// The states of a reload.
+const (
+	// ReloadApplied: the file is in force.
+	ReloadApplied ReloadState = iota + 1
+	// ReloadRefused: the file has errors or is incomplete. The earlier configuration is in force.
+	ReloadRefused
+	// ReloadHeld: the file removes more than Reload allows without confirmation. The earlier
+	// configuration is in force.
+	ReloadHeld
+)
+
+// ReloadStatus is the outcome of the latest reload.
+type ReloadStatus struct {
+	State ReloadState
+	// Time is when the file was read.
+	Time time.Time
+	// Reason is why the file is not in force, or what of it could not be applied; empty otherwise.
+	Reason string
+	// Removal is what a held change would remove.
+	Removal string
+	// ConfirmFrom is when a held change can be confirmed.
+	ConfirmFrom time.Time
+}
+
+// endMarker is YAML's document end marker.
+const endMarker = "..."
+
+// textEnd is how the text of a configuration ends.
+type textEnd struct {
+	marked  bool // with the document end marker
+	newline bool // with a line end
+}
+
+func endOf(text []byte) textEnd {
+	trimmed := bytes.TrimRight(text, " \t\r\n")
+	return textEnd{
+		marked:  bytes.HasSuffix(trimmed, []byte("\n"+endMarker)),
+		newline: bytes.HasSuffix(text, []byte("\n")),
+	}
+}
+
+// CheckComplete fails if the next version of a file has less than any version that an operator can
+// want: a cut file.
+func (c *Config) CheckComplete(next *Config) error {
+	switch {
+	case len(next.Devices) == 0 && len(c.Devices) > 0:
+		return fmt.Errorf("the file is incomplete: it has no devices, and %d are in use; stop the collector instead, "+
+			"which leaves the switches as they are", len(c.Devices))
+	case c.text.marked && !next.text.marked:
+		return errors.New("the file is incomplete: it does not end with the document end marker \"...\", as the file " +
+			"in force does")
+	case c.text.newline && !next.text.newline:
+		return errors.New("the file is incomplete: its last line has no line end, as that of the file in " +
+			"force has; add one if the file is whole")
+	}
+	return nil
+}
+
+// Removal returns what the next version of a file removes beyond Reload.MaxRemoval, for the log;
+// empty if it does not. The bound is that of the configuration in force: a cut file has none.
+func (c *Config) Removal(next *Config) string {
+	changes := Compare(c, next)
+	hosts := changes.HostsRemoved
+	_, changed, _ := compareLists(c.Hosts, next.Hosts, Host.key)
+	for _, h := range changed {
+		i := slices.IndexFunc(c.Hosts, func(was Host) bool { return was.Name == h.Name })
+		if slices.ContainsFunc(c.Hosts[i].Addresses, func(p Prefix) bool { return !slices.Contains(h.Addresses, p) }) {
+			hosts = append(hosts, h.Name)
+		}
+	}
+	var parts []string
+	for _, r := range []struct {
+		kind    string
+		removed []string
+		of      int
+		left    int
+	}{
+		{"devices", changes.DevicesRemoved, len(c.Devices), len(next.Devices)},
+		{"links", changes.LinksRemoved, len(c.Links), len(next.Links)},
+		{"hosts", hosts, len(c.Hosts), len(next.Hosts)},
+		{"plugins", changes.PluginsRemoved, len(c.Plugins.Instances), len(next.Plugins.Instances)},
+	} {
+		if n := len(r.removed); n > 0 && (r.left == 0 && c.Reload.MaxRemoval < 1 || n > c.Reload.allows(r.of)) {
+			parts = append(parts, fmt.Sprintf("%d of %d %s (%s)", n, r.of, r.kind, someOf(r.removed)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// allows returns how many of a number of things a change may remove.
+func (r Reload) allows(of int) int {
+	if r.MaxRemoval == 0 {
+		return 0
+	}
+	return max(1, int(r.MaxRemoval*float64(of)))
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/selfstate"
+	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/p4rt"
+)
+
+const listReload = selfstate.Root + "/reload/state"
+
+// reload reloads with a YAML text and returns the error.
+func (r *rig) reload(yaml string) error {
+	r.t.Helper()
+	_, err := r.c.Reload(r.t.Context(), parseConfig(r.t, yaml))
+	return err
+}
+
+// expectReload waits for the leaves of the latest reload.
+func (r *rig) expectReload(status, reason string) {
+	r.t.Helper()
+	testkit.Until(r.t, "the reload is "+status+": "+reason, func() bool {
+		rows := r.rows("", listReload, "status", "reason", "removal")
+		return len(rows) == 1 && strings.Contains(rows[0], "status="+status) && strings.Contains(rows[0], reason)
+	})
+}
+
+// A device that cannot be set up when the collector starts is expected and missing with its reason,
+// until a reload finds it mended.
+func TestDeviceThatCannotBeSetUp(t *testing.T) {
+	dir := t.TempDir()
+	yaml := devicesYAML(1) + `
+  - {name: s2, address: "127.0.0.1:1001", device-id: 1, pipeline: nothing, tls: {plaintext: true}}
+  - {name: s3, address: "127.0.0.1:1002", device-id: 1, tls: {ca-file: none.pem}}
+  - {name: s4, address: "127.0.0.1:1003", device-id: 1, tls: {plaintext: true},
+     pipeline: {p4info: ` + dir + `/p.txt, device-config: ` + dir + `/c.json}}
+  - {name: s5, address: "127.0.0.1:1004", gnmi: {address: "127.0.0.1:1", tls: {plaintext: true}}, tls: {plaintext: true}}
+` + pluginsYAML(t, "fake")
+	r := newRig(t, yaml, func(d *Dependencies) {
+		d.Programs = func(name string) (*p4rt.Program, error) {
+			if name == "nothing" {
+				return nil, errors.New("no such pipeline")
+			}
+			return fakePrograms(name)
+		}
+	})
+	rep := r.step()
+	if rep.Status != epoch.Partial || len(rep.Devices) != 5 {
+		t.Fatalf("report %+v", rep)
+	}
+	for i, want := range []string{"", "pipeline nothing: no such pipeline", "ca-file", "c.json: no such file", "no device-id"} {
+		if err := rep.Devices[i].Err; (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", rep.Devices[i].Name, err, want)
+		}
+	}
+	if n := strings.Count(r.log.String(), "device cannot be set up"); n != 4 {
+		t.Errorf("%d lines, want one per device:\n%s", n, r.log)
+	}
+	expectRows(t, r.rows("", listDevices, "state/connection")[1:], "[name=s2] connection=down", "[name=s3] connection=down",
+		"[name=s4] connection=down", "[name=s5] connection=down")
+
+	writeFile(t, dir+"/c.json", "{}")
+	writeFile(t, dir+"/p.txt", p4infoText(t, "univmon-300k"))
+	if err := r.reload(yaml); err != nil { // the file is the same, the pipeline's files are not
+		t.Fatal(err)
+	}
+	testkit.Until(t, "s4 is measured", func() bool { return r.step().Devices[3].Err == nil })
+	if n := r.devices["s3"].cfg.Fault; n == nil || r.devices["s1"].closed || r.devices["s2"].closed {
+		t.Errorf("a device was replaced that the reload does not concern: fault of s3 %v", n)
+	}
+}
+
+func p4infoText(t *testing.T, name string) string {
+	t.Helper()
+	p, err := compiled.Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return prototext.Format(p.P4Info)
+}
+
+// A changed configuration with a device that cannot be set up is refused as a whole: the device
+// goes on with its old configuration.
+func TestReloadThatCannotBeAppliedChangesNothing(t *testing.T) {
+	base := devicesYAML(3) + pluginsYAML(t, "fake")
+	for name, test := range map[string]struct{ old, new, want string }{
+		"pipeline": {`"127.0.0.1:1001", device-id: 1`,
+			`"127.0.0.1:1001", device-id: 1, pipeline: {p4info: none.txt, device-config: none.json}`, "none.json"},
+		"TLS": {`"127.0.0.1:1001", device-id: 1, tls: {plaintext: true}`,
+			`"127.0.0.1:1001", device-id: 1, tls: {ca-file: none.pem}`, "ca-file"},
+		"gNMI TLS": {`"127.0.0.1:1001", device-id: 1`,
+			`"127.0.0.1:1001", device-id: 1, gnmi: {address: "a:1", tls: {ca-file: none.pem}}`, "device s2: gnmi"},
+		"no devices": {base[:strings.Index(base, "plugins:")], "", "it has no devices, and 3 are in use"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, base, nil)
+			next := strings.Replace(base, test.old, test.new, 1)
+			err := r.reload(next + "log: {level: debug}\n")
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+			r.expectReload("refused", test.want)
+			if rep := r.step(); rep.Status != epoch.Complete || len(rep.Devices) != 3 || r.devices["s2"].closed ||
+				r.c.Config().Log.Level != parseConfig(t, base).Log.Level {
+				t.Errorf("after a refused reload: report %+v", rep)
+			}
+			if err := r.reload(base); err != nil {
+				t.Error(err)
+			}
+			r.expectReload("applied", "reason= ")
+		})
+	}
+}
+
+// A configuration that removes more than the bound is held until it is requested again after the
+// stated time.
+func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {
+	const bound = "reload: {confirm-after: 1h}\n"
+	base := devicesYAML(8) + pluginsYAML(t, "fake") + bound
+	r := newRig(t, base, nil)
+	if err := r.reload(devicesYAML(6) + base[strings.Index(base, "plugins:"):]); err != nil {
+		t.Errorf("two of eight: %v", err)
+	}
+	r.expectReload("applied", "removal=")
+	cut := devicesYAML(4) + base[strings.Index(base, "plugins:"):]
+	for range 2 { // an hour has not passed
+		if err := r.reload(cut); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "2 of 6 devices (s5, s6)") {
+			t.Errorf("error %v", err)
+		}
+	}
+	r.expectReload("held", "removal=2 of 6 devices (s5, s6)")
+	if rep := r.step(); len(rep.Devices) != 6 || rep.Status != epoch.Complete {
+		t.Errorf("report %+v", rep)
+	}
+	whole := devicesYAML(6) + base[strings.Index(base, "plugins:"):]
+	if err := r.reload(whole); err != nil { // the file is whole again
+		t.Error(err)
+	}
+	r.expectReload("applied", "removal=")
+	if err := r.reload(strings.Replace(whole, "1h", "0s", 1)); err != nil {
+		t.Fatal(err)
+	}
+	cut = strings.Replace(cut, "1h", "0s", 1)
+	if err := r.reload(cut); !errors.Is(err, ErrHeld) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := r.c.reload(t.Context(), parseConfig(t, cut), false); !errors.Is(err, ErrHeld) {
+		t.Errorf("a change of the file confirms: %v", err)
+	}
+	other := strings.Replace(cut, "s4", "s5", 1) // it removes s4 and s6
+	if err := r.reload(other); !errors.Is(err, ErrHeld) {
+		t.Errorf("another configuration is confirmed: %v", err)
+	}
+	if err := r.reload(other); err != nil {
+		t.Errorf("the second request of the same configuration: %v", err)
+	}
+	r.expectReload("applied", "removal=")
+	if rep := r.step(); len(rep.Devices) != 4 {
+		t.Errorf("report %+v", rep)
+	}
+	if !strings.Contains(r.log.String(), "devices removed: s4, s6") {
+		t.Errorf("the log does not name what was removed:\n%s", r.log)
+	}
+}
+
+// Follow applies whole files only, and confirms on request.
+func TestFollowHoldsACutFile(t *testing.T) {
+	base := devicesYAML(4) + pluginsYAML(t, "fake") + "reload: {confirm-after: 0s}\n"
+	r := newRig(t, base, nil)
+	path := filepath.Join(t.TempDir(), "netsketch.yaml")
+	write := func(text string) {
+		writeFile(t, path+".new", text)
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(base)
+	requests := make(chan struct{})
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { done <- r.c.Follow(ctx, path, requests) }()
+	requests <- struct{}{} // from here on the directory is watched
+	devices := strings.Index(base, "  - {name: s2")
+	plugins := strings.Index(base, "plugins:")
+	for _, test := range []struct{ name, text, status, reason string }{
+		{"empty", "", "refused", "no devices"},
+		{"cut in a line", base[:devices+12], "refused", "netsketch.yaml:3:5"},
+		{"cut after a device", base[:devices], "held", "3 of 4 devices (s2, s3, s4), 1 of 1 plugins (fake)"},
+		{"cut before the last line end", strings.TrimSuffix(base, "\n"), "refused", "no line end"},
+		{"cut before plugins", base[:plugins], "held", "1 of 1 plugins (fake)"},
+	} {
+		write(test.text)
+		r.expectReload(test.status, test.reason)
+		if rep := r.step(); len(rep.Devices) != 4 || rep.Status != epoch.Complete || len(rep.Plugins) != 1 {
+			t.Errorf("%s: report %+v", test.name, rep)
+		}
+	}
+	requests <- struct{}{}
+	r.expectReload("applied", "removal=")
+	if rep := r.step(); len(rep.Plugins) != 0 || len(rep.Devices) != 4 {
+		t.Errorf("after the confirmation: report %+v", rep)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if st := r.c.reloads.get(); st.State != config.ReloadApplied || time.Since(st.Time) > time.Hour {
+		t.Errorf("status %+v", st)
+	}
+}
