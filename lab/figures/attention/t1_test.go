@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +44,9 @@ func zipf(r *rand.Rand, packets, population int) []int64 {
 // counters and as many buckets for HH, which take 20 bytes for 5-tuples. The paper's sizes are for
 // other numbers of flows: 64 KB of classifier a switch.
 func TestAccumulation(t *testing.T) {
+	if os.Getenv("NETSKETCH_FIGURES") == "" {
+		t.Skip("ten epochs of two million packets: run `make figures-check`, which sets NETSKETCH_FIGURES")
+	}
 	shape := &chamelemon.Shape{Small: 246_000, Large: 123_000, Up: [2]int{833 + 96, 64}, Down: [2]int{96, 32}}
 	got := accumulate(t, chamelemon.Config{Seed: 9, Edges: 1, Shape: shape})
 	// What the authors' program printed; an error is at most that, F1 at least.

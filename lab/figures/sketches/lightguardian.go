@@ -100,7 +100,7 @@ func lightguardianFigure5() suite.Suite {
 					partials}[i](ctx, t, o)
 				return err
 			})
-			return append(append(rows, slices.Concat(parts...)...), chances(o)...), err
+			return append(append(rows, slices.Concat(parts...)...), chances(o, chanceWidths)...), err
 		},
 		Plots: plots,
 		Claims: []suite.Claim{
@@ -321,9 +321,9 @@ func packetsAt(v suite.Values, width, k int) float64 {
 // (LightGuardian §5.3): each of k arrays has a bit for every column; a packet takes the column
 // of the first random bit, one an array, that is still zero, and sets it; and any when all
 // were set. Means over 16 to 100 runs.
-func chances(o suite.Options) (rows []suite.Row) {
+func chances(o suite.Options, widths []int) (rows []suite.Row) {
 	r := rand.New(rand.NewPCG(o.Seed, 0x6b))
-	for _, width := range chanceWidths {
+	for _, width := range widths {
 		runs := min(100, 1<<20/width)
 		for k := range 5 {
 			total := 0

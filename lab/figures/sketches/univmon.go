@@ -214,7 +214,9 @@ func openChange(cm, kary answers, t *trace.Trace, memory int, seed uint64) error
 			if d := math.Abs(float64(after) - float64(before)); d >= limit {
 				found[0][key] = d
 			}
-			if d := math.Abs(karyEstimate(halves[1], seed, key) - karyEstimate(halves[0], seed, key)); d >= limit {
+			d := math.Abs(karyEstimate(halves[1], truth.After.Len(), seed, key) -
+				karyEstimate(halves[0], truth.Before.Len(), seed, key))
+			if d >= limit {
 				found[1][key] = d
 			}
 		}
@@ -227,21 +229,14 @@ func openChange(cm, kary answers, t *trace.Trace, memory int, seed uint64) error
 
 // karyEstimate is the k-ary sketch's: the same counters, each less its share of all packets,
 // and the median over the rows (Krishnamurthy et al. 2003).
-func karyEstimate(c *countmin.Sketch[host], seed uint64, key string) float64 {
-	d := family.Digest[host](seed, []byte(key))
+func karyEstimate(c *countmin.Sketch[host], packets int, seed uint64, key string) float64 {
+	d, share := family.Digest[host](seed, []byte(key)), 1/float64(c.Config().Width)
 	var v []float64
 	for row := range c.Config().Rows {
 		cells := c.Row(row)
 		cols := family.NewRange(uint32(len(cells)))
-		v = append(v, float64(cells[family.Column[host](d, row, &cols)]))
-	}
-	total := 0.0
-	for _, n := range c.Row(0) {
-		total += float64(n)
-	}
-	for i := range v {
-		w := float64(c.Config().Width)
-		v[i] = (v[i] - total/w) / (1 - 1/w)
+		n := float64(cells[family.Column[host](d, row, &cols)])
+		v = append(v, (n-float64(packets)*share)/(1-share))
 	}
 	slices.Sort(v)
 	return v[len(v)/2]
