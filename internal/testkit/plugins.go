@@ -8,23 +8,45 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-// BuildPlugins builds built-in plugins into a plugin directory.
+// BuildPlugins copies built-in plugins into a plugin directory. They are built in .cache of the
+// repository, so that the test binaries of a run link each plugin once.
 func BuildPlugins(directory string, names ...string) error {
+	module, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return fmt.Errorf("building plugins: %w", err)
+	}
+	built := filepath.Join(filepath.Dir(strings.TrimSpace(string(module))), ".cache", "test-plugins")
+	if err := os.MkdirAll(built, 0o755); err != nil {
+		return fmt.Errorf("building plugins: %w", err)
+	}
 	var errs []error
 	for _, name := range names {
-		out, err := exec.Command("go", "build", "-buildvcs=false", "-o",
-			filepath.Join(directory, "netsketch-plugin-"+name),
-			"github.com/netsketch/netsketch/plugins/"+name).CombinedOutput()
-		if err != nil {
+		binary := filepath.Join(built, "netsketch-plugin-"+name)
+		build := exec.Command("go", "build", "-buildvcs=false", "-o", binary,
+			"github.com/netsketch/netsketch/plugins/"+name)
+		// In the same file system go renames what it linked: other tests never see half a file.
+		build.Env = append(os.Environ(), "GOTMPDIR="+built)
+		if out, err := build.CombinedOutput(); err != nil {
 			errs = append(errs, fmt.Errorf("building plugin %s: %w\n%s", name, err, out))
+			continue
 		}
+		errs = append(errs, copyFile(filepath.Join(directory, filepath.Base(binary)), binary))
 	}
 	return errors.Join(errs...)
+}
+
+func copyFile(to, from string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o755)
 }
 
 // MainWithPlugins is the TestMain of a package whose tests start plugins. It builds the plugins

@@ -154,20 +154,20 @@ func TestChameleMonWrappedCounter(t *testing.T) {
 // More flows than can be decoded, all of a sudden: first those that lost packets, then those of
 // each switch.
 func TestChameleMonUndecoded(t *testing.T) {
-	const victims, all = 3, 6 // epochs of the run
+	const lost, all = 3, 6 // epochs of the run
 	s := faulty(t, 9)
 	s.Traffic[0].MaxPackets = 2
-	for at, flows := range []int{victims: 16_000, 3000, all: 40_000, 3000} {
+	for at, flows := range []int{lost: 16_000, 3000, all: 40_000, 3000} {
 		if flows > 0 {
 			s.Traffic[0].Changes = append(s.Traffic[0].Changes, change(time.Duration(at)*s.Epoch, flows))
 		}
 	}
 	r, w := playWatched(t, s, nil)
-	w.says(t, r, "network", "not-decoded", "the difference of the IPv4 HL parts was not decoded: about 15", victims)
+	w.says(t, r, "network", "not-decoded", "the difference of the IPv4 HL parts was not decoded: about 15", lost)
 	for _, edge := range []string{"edge1-1", "edge1-2", "edge2-1", "edge2-2"} {
 		w.says(t, r, edge, "not-decoded", "the HH part was not decoded", all)
 	}
-	for _, i := range []int{victims, all} { // what is still known
+	for _, i := range []int{lost, all} { // what is still known
 		e := losses(t, &r.Epochs[i])
 		if len(e.Views) != 5 {
 			t.Errorf("epoch %d of the run: %d views", i+1, len(e.Views))
@@ -178,7 +178,7 @@ func TestChameleMonUndecoded(t *testing.T) {
 				t.Errorf("epoch %d of the run, %s: %+v", i+1, name, v)
 			}
 		}
-		if i == victims && (e.Victims == nil || e.Victims.Error() > 0.15) {
+		if i == lost && (e.Victims == nil || e.Victims.Error() > 0.15) {
 			t.Errorf("%+v victims", e.Victims)
 		}
 	}
@@ -197,8 +197,9 @@ func TestChameleMonSlowNetwork(t *testing.T) {
 		if e.Sure || !strings.Contains(w.epochs[i]["[network][out-of-step]"], "more packets left than entered in ") {
 			t.Errorf("epoch %d of the run: all victims exact: %v, alerts %v", i+1, e.Sure, w.epochs[i])
 		}
-		if e.Found.TruePositive < 200 || e.Found.TruePositive+e.Found.FalseNegative != 300 {
-			t.Errorf("epoch %d of the run: %+v; 300 flows lost packets, whatever is on its way", i+1, e.Found)
+		if e.Found.TruePositive < victims*2/3 ||
+			e.Found.TruePositive+e.Found.FalseNegative != victims {
+			t.Errorf("epoch %d of the run: %+v; %d flows lost packets, whatever is on its way", i+1, e.Found, victims)
 		}
 	}
 	if !strings.Contains(w.String(), "alert=out-of-step") {
@@ -281,7 +282,7 @@ func TestChameleMonRefusedConfiguration(t *testing.T) {
 		return nil
 	})
 	for i := range r.Epochs {
-		if e := losses(t, &r.Epochs[i]); !e.Sure || e.Exact != 300 {
+		if e := losses(t, &r.Epochs[i]); !e.Sure || e.Exact != victims {
 			t.Errorf("epoch %d of the run: all victims exact: %v, %d are", i+1, e.Sure, e.Exact)
 		}
 	}
