@@ -48,13 +48,13 @@ func (c Counter) Inexact() bool { return c >= Untracked }
 //	slots       byte, slots per flow
 //	counters    a count, then integers
 //	mappings    integers: used mappings, mappings in the host's share
-//	egress      a count, then rows: index, flags, key, age, slots, values
+//	egress      length in bytes, 32 bits; a count, then rows: index, flags, key, age, slots, values
 //	ingress     a count of hosts; for each its number, a count, then rows: index, check, values
 //
 // Integers are unsigned varints unless a width is given; those with a width are little-endian. The
-// index of a row is the difference to the previous row. Values are their length in one byte, a mask
-// of the statistics that are not zero, and those statistics as signed varints. Equal values have
-// equal bytes.
+// index of a row is the difference to the previous row, from -1 at first. Values are their length
+// in one byte, a mask of the statistics that are not zero, and those statistics as signed varints.
+// Equal values have equal bytes.
 const (
 	version = 1
 	flagV6  = 1 // flag of an egress row
@@ -65,7 +65,8 @@ const (
 type Builder struct {
 	Data     []byte
 	slots    int
-	previous uint32
+	egress   int // position of the length of the egress rows
+	previous int64
 }
 
 // Summary is the head of a report.
@@ -79,7 +80,7 @@ type Summary struct {
 
 // Begin starts a report with a count of egress rows.
 func (b *Builder) Begin(s *Summary, slotsPerFlow, rows int) {
-	b.slots, b.previous = slotsPerFlow, 0
+	b.slots, b.previous = slotsPerFlow, -1
 	b.Data = append(b.Data, version)
 	b.Data = binary.LittleEndian.AppendUint16(b.Data, uint16(s.Host))
 	b.Data = binary.LittleEndian.AppendUint64(b.Data, s.Epoch)
@@ -90,6 +91,8 @@ func (b *Builder) Begin(s *Summary, slotsPerFlow, rows int) {
 	}
 	b.Data = binary.AppendUvarint(b.Data, s.MappingsUsed)
 	b.Data = binary.AppendUvarint(b.Data, s.MappingsOwned)
+	b.egress = len(b.Data)
+	b.Data = append(b.Data, 0, 0, 0, 0)
 	b.count(rows)
 }
 
@@ -110,11 +113,14 @@ func (b *Builder) Egress(r *EgressRow, values *Values) {
 }
 
 // BeginIngress ends the egress rows and starts the ingress rows of a count of hosts.
-func (b *Builder) BeginIngress(hosts int) { b.count(hosts) }
+func (b *Builder) BeginIngress(hosts int) {
+	binary.LittleEndian.PutUint32(b.Data[b.egress:], uint32(len(b.Data)-b.egress-4))
+	b.count(hosts)
+}
 
 // BeginHost starts the ingress rows of packets from one host.
 func (b *Builder) BeginHost(host, rows int) {
-	b.previous = 0
+	b.previous = -1
 	b.Data = binary.LittleEndian.AppendUint16(b.Data, uint16(host))
 	b.count(rows)
 }
@@ -129,8 +135,8 @@ func (b *Builder) Ingress(index, check uint32, values *Values) {
 func (b *Builder) count(n int) { b.Data = binary.AppendUvarint(b.Data, uint64(n)) }
 
 func (b *Builder) index(i uint32) {
-	b.Data = binary.AppendUvarint(b.Data, uint64(i-b.previous))
-	b.previous = i
+	b.Data = binary.AppendUvarint(b.Data, uint64(int64(i)-b.previous))
+	b.previous = int64(i)
 }
 
 func (b *Builder) values(values *Values) {
@@ -163,6 +169,14 @@ type EgressRow struct {
 type IngressRow struct {
 	Index, Check uint32
 	Values       []byte // encoded
+	// At is the position of check and values in the report, for IngressAt.
+	At int
+}
+
+// IngressAt returns check and values of a row at a position that NextIngress returned.
+func IngressAt(report []byte, at int) (check uint32, values []byte) {
+	b := report[at:]
+	return binary.LittleEndian.Uint32(b), b[5 : 5+int(b[4])]
 }
 
 // errReport is wrapped by errors about a report that is no report.
@@ -174,16 +188,17 @@ type Report struct {
 	Summary
 	SlotsPerFlow int
 	EgressRows   int
-	rest         []byte
+	data, rest   []byte
+	behind       int // length of rest behind the egress rows
 	rows, hosts  int // still to come
 	ingress      bool
-	previous     uint32
+	previous     int64
 	err          error
 }
 
 // Open reads the head of a report.
 func Open(data []byte) (*Report, error) {
-	r := &Report{rest: data}
+	r := &Report{data: data, rest: data, previous: -1}
 	if v := r.byte(); r.err == nil && v != version {
 		return nil, fmt.Errorf("%w: version %d, this collector reads version %d: update the older of the two",
 			errReport, v, version)
@@ -206,6 +221,11 @@ func Open(data []byte) (*Report, error) {
 		}
 	}
 	r.MappingsUsed, r.MappingsOwned = r.uvarint(), r.uvarint()
+	if b := r.take(4); b != nil {
+		if r.behind = len(r.rest) - int(binary.LittleEndian.Uint32(b)); r.behind < 0 {
+			r.fail("truncated")
+		}
+	}
 	r.rows = r.count(14)
 	r.EgressRows = r.rows
 	return r, r.err
@@ -251,23 +271,37 @@ func key(b []byte, v6 bool) (k flow.Key) {
 	return k
 }
 
+// SkipEgress skips the egress rows.
+func (r *Report) SkipEgress() {
+	if !r.ingress && r.err == nil {
+		r.rows, r.rest = 0, r.rest[len(r.rest)-r.behind:]
+	}
+}
+
 // NextHost starts the ingress rows of the next host and returns its number.
 func (r *Report) NextHost() (host int, ok bool) {
 	if r.rows != 0 || r.err != nil {
 		return 0, false
 	}
 	if !r.ingress {
+		if len(r.rest) != r.behind {
+			r.fail("length of the outgoing flows")
+			return 0, false
+		}
 		r.ingress = true
 		r.hosts = r.count(3)
 	}
 	if r.hosts == 0 || r.err != nil {
+		if len(r.rest) > 0 {
+			r.fail("trailing bytes")
+		}
 		return 0, false
 	}
 	r.hosts--
 	if b := r.take(2); b != nil {
 		host = int(binary.LittleEndian.Uint16(b))
 	}
-	r.rows, r.previous = r.count(6), 0
+	r.rows, r.previous = r.count(6), -1
 	return host, r.err == nil
 }
 
@@ -278,6 +312,7 @@ func (r *Report) NextIngress(row *IngressRow) bool {
 	}
 	r.rows--
 	row.Index = r.index()
+	row.At = len(r.data) - len(r.rest)
 	if b := r.take(4); b != nil {
 		row.Check = binary.LittleEndian.Uint32(b)
 	}
@@ -285,13 +320,8 @@ func (r *Report) NextIngress(row *IngressRow) bool {
 	return r.err == nil
 }
 
-// Err returns the error that ended the report early, or an error if the report is not at its end.
-func (r *Report) Err() error {
-	if r.err == nil && len(r.rest) > 0 {
-		r.fail("trailing bytes")
-	}
-	return r.err
-}
+// Err returns the error that ended the rows early.
+func (r *Report) Err() error { return r.err }
 
 func (r *Report) fail(what string) {
 	if r.err == nil {
@@ -343,13 +373,13 @@ func (r *Report) count(size int) int {
 }
 
 func (r *Report) index() uint32 {
-	i := uint64(r.previous) + r.uvarint()
-	if i >= 1<<24 {
-		r.fail("host index beyond 24 bits")
+	step := r.uvarint()
+	if step == 0 || step > 1<<24 || r.previous+int64(step) >= 1<<24 {
+		r.fail("host indexes that do not increase, or exceed 24 bits")
 		return 0
 	}
-	r.previous = uint32(i)
-	return r.previous
+	r.previous += int64(step)
+	return uint32(r.previous)
 }
 
 // Decode reads encoded values into v.

@@ -84,9 +84,23 @@ func TestReport(t *testing.T) {
 			ingress.Check != want.check || v != want.values {
 			t.Errorf("row %+v with %v, want %+v", ingress, v, want)
 		}
+		if check, values := IngressAt(example(t), ingress.At); check != want.check || !bytes.Equal(values, ingress.Values) {
+			t.Errorf("at %d: check %d, values %x, want %+v", ingress.At, check, values, ingress)
+		}
 	}
 	if _, ok := r.NextHost(); ok || r.Err() != nil {
 		t.Errorf("at the end: another host %v, %v", ok, r.Err())
+	}
+}
+
+func TestSkipEgress(t *testing.T) {
+	r, err := Open(example(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SkipEgress()
+	if host, ok := r.NextHost(); !ok || host != 9 {
+		t.Errorf("host %d, %v, %v", host, ok, r.Err())
 	}
 }
 

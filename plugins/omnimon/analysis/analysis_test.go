@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+func TestNoLoss(t *testing.T) {
+	for _, perPort := range []bool{false, true} {
+		sim := simulate(fatTree(4), settings{flows: 5000, slots: 256, mean: 8, perPort: perPort, seed: 1})
+		r := sim.analyze(t)
+		if len(r.Warnings) > 0 || len(r.Lossy) > 0 {
+			t.Errorf("%d lossy flows, warnings %v", len(r.Lossy), r.Warnings)
+		}
+		sim.compare(t, r)
+	}
+}
+
+var kinds = []string{"congestion", "gray failure", "switch crash", "link failure"}
+
+// TestLossDiagnosis is Exp#9 with fewer seeds: every failed switch and link is named with its exact
+// loss and no other is, and practically all unknowns are determined.
+func TestLossDiagnosis(t *testing.T) {
+	variables, determined := 0, 0
+	for _, kind := range kinds {
+		v, d := diagnose(t, kind, 20_000, 1)
+		variables, determined = variables+v, determined+d
+	}
+	if determined*1000 < variables*999 {
+		t.Errorf("%d of %d unknowns determined", determined, variables)
+	}
+}
+
+// BenchmarkLossDiagnosis is Exp#9: the 8-ary fat tree, four kinds of failures, 20 seeds.
+func BenchmarkLossDiagnosis(b *testing.B) {
+	for _, kind := range kinds {
+		b.Run(strings.ReplaceAll(kind, " ", "-"), func(b *testing.B) {
+			variables, determined := 0, 0
+			for b.Loop() {
+				for seed := range uint64(20) {
+					v, d := diagnose(b, kind, 20_000, seed)
+					variables, determined = variables+v, determined+d
+				}
+			}
+			b.ReportMetric(100*float64(determined)/float64(variables), "%determined")
+		})
+	}
+}
+
+// diagnose fails if the loss of a switch or link is not exact.
+func diagnose(t testing.TB, kind string, flows int, seed uint64) (variables, determined int) {
+	t.Helper()
+	tp := fatTree(8)
+	sim := simulate(tp, settings{flows: flows, slots: 8192, local: 0.55, mean: 10, counters: true, seed: seed,
+		drop: failures(tp, kind, rand.New(rand.NewPCG(seed, 9)))})
+	r := sim.analyze(t)
+	if len(r.Warnings) > 0 || len(r.Lossy) == 0 {
+		t.Fatalf("%s, seed %d: %d lossy flows, warnings %v", kind, seed, len(r.Lossy), r.Warnings)
+	}
+	sim.compare(t, r)
+	switches, links := sim.lossesBy()
+	for i, want := range switches {
+		if r.Switches[i] != (Bounds{want, want}) {
+			t.Errorf("%s, seed %d: switch %d lost %d, result %+v", kind, seed, i, want, r.Switches[i])
+		}
+	}
+	for i, want := range links {
+		if r.Links[i] != (Bounds{want, want}) {
+			t.Errorf("%s, seed %d: link %d lost %d, result %+v", kind, seed, i, want, r.Links[i])
+		}
+	}
+	return r.Variables, r.Determined
+}
+
+// accountability is Exp#5 with flows times scale: 512 slots, a drop rate of 0.5 %, on the testbed.
+// Without counters of ports only slots and hosts give equations. everywhere drops packets at all
+// switches; otherwise one switch drops them.
+func accountability(t testing.TB, scale float64, counters, everywhere bool) (share float64) {
+	t.Helper()
+	slots := int(512 * scale)
+	sim := simulate(testbed(), settings{flows: int(380_000 * scale * scale), slots: slots, local: 0.85, mean: 12,
+		counters: counters, seed: 5, mapping: func(r *rand.Rand, n int) [4]uint16 { return pair(n % (slots * (slots - 1) / 2)) },
+		drop: func(element int, _ *simulated, _ float64, r *rand.Rand) bool {
+			return (element == 1 || everywhere && element < 3) && r.Float64() < 0.005
+		}})
+	r := sim.analyze(t)
+	if len(r.Warnings) > 0 {
+		t.Fatalf("warnings %v", r.Warnings)
+	}
+	sim.compare(t, r)
+	return float64(r.Determined) / float64(r.Variables)
+}
+
+// TestAccountability is Exp#5 with a quarter of the slots and a sixteenth of the flows. Without
+// counters of ports nothing separates a switch from the link behind it.
+func TestAccountability(t *testing.T) {
+	for _, tc := range []struct {
+		counters, everywhere bool
+		want                 float64
+	}{{true, false, 1}, {false, false, 0.3}, {true, true, 0.8}, {false, true, 0.1}} {
+		if got := accountability(t, 0.25, tc.counters, tc.everywhere); got < tc.want {
+			t.Errorf("counters %v, all switches %v: %.4f of the unknowns determined, want %v", tc.counters, tc.everywhere,
+				got, tc.want)
+		}
+	}
+}
+
+// BenchmarkAccountability is Exp#5 at full size.
+func BenchmarkAccountability(b *testing.B) {
+	for _, counters := range []bool{true, false} {
+		for _, everywhere := range []bool{false, true} {
+			b.Run(fmt.Sprintf("counters=%v/all-switches=%v", counters, everywhere), func(b *testing.B) {
+				share := 0.0
+				for b.Loop() {
+					share = accountability(b, 1, counters, everywhere)
+				}
+				b.ReportMetric(100*share, "%determined")
+			})
+		}
+	}
+}
+
+// TestUndeterminedHasBounds is the paper's figure 5: two flows with the same mapping that pass the
+// same two switches, each of which drops one packet. No value is determined, and none is guessed.
+func TestUndeterminedHasBounds(t *testing.T) {
+	tp := testbed()
+	victims := map[int]int{}
+	sim := simulate(tp, settings{flows: 2, slots: 4, mean: 1, seed: 3, counters: true,
+		mapping: func(*rand.Rand, int) [4]uint16 { return [4]uint16{0, 1} }})
+	for _, f := range sim.flows { // send again with fixed ends
+		if f.from == f.to {
+			t.Fatal("unexpected flow")
+		}
+	}
+	s := settings{flows: 2, slots: 4, mean: 1, counters: true,
+		mapping: func(*rand.Rand, int) [4]uint16 { return [4]uint16{0, 1} },
+		drop: func(element int, f *simulated, _ float64, _ *rand.Rand) bool {
+			if element > 2 || element == 0 || len(f.path.Hops) < 3 || f.lost[3][wire.Packets]+f.lost[5][wire.Packets] > 0 {
+				return false
+			}
+			if element == 2 && f.index%2 == 0 || element == int(f.path.Hops[2].Switch) && f.index%2 == 1 {
+				victims[element]++
+				return true
+			}
+			return false
+		}}
+	for s.seed = range uint64(2000) {
+		clear(victims)
+		sim = simulate(tp, s)
+		a, b := sim.flows[0], sim.flows[1]
+		if a.from != b.from || a.to != b.to || a.path.Hops[0].Switch != 0 || len(a.path.Hops) < 3 || victims[1] == 0 || victims[2] == 0 {
+			continue
+		}
+		r := sim.analyze(t)
+		sim.compare(t, r)
+		if len(r.Lossy) != 2 || r.Determined == r.Variables || len(r.Warnings) > 0 {
+			t.Fatalf("%d lossy flows, %d of %d unknowns determined, %v", len(r.Lossy), r.Determined, r.Variables, r.Warnings)
+		}
+		if l := r.Lossy[0].Losses[3]; l.Exact || l.Packets != (Bounds{0, 1}) {
+			t.Errorf("loss %+v, want between 0 and 1 packets", l)
+		}
+		return
+	}
+	t.Fatal("no seed has two such flows")
+}
+
+func TestMissingData(t *testing.T) {
+	make4 := func() *simulation {
+		tp := fatTree(4)
+		return simulate(tp, settings{flows: 3000, slots: 512, mean: 10, counters: true, seed: 4,
+			drop: failures(tp, "congestion", rand.New(rand.NewPCG(4, 4)))})
+	}
+	t.Run("a host", func(t *testing.T) {
+		sim := make4()
+		sim.epoch.Reports[3] = nil
+		r := sim.analyze(t)
+		if !warned(r, "1 hosts are missing") {
+			t.Errorf("warnings %v", r.Warnings)
+		}
+		contains(t, sim, r)
+		complete := 0
+		r.Each(func(f *Flow) {
+			if want := sim.routes[f.Key]; f.Sent != want.sent || want.sent != want.received || want.from == 3 || want.to == 3 {
+				t.Fatalf("flow %v: %v, want %v", f.Key, f.Sent, want.sent)
+			}
+			complete++
+		})
+		if complete < 2000 {
+			t.Errorf("%d complete flows", complete)
+		}
+	})
+	t.Run("a switch", func(t *testing.T) {
+		sim := make4()
+		sim.epoch.Recorded[6] = nil
+		for i, l := range sim.links {
+			if l.From == 6 {
+				sim.epoch.Departed[i] = -1
+			}
+			if l.To == 6 {
+				sim.epoch.Arrived[i] = -1
+			}
+		}
+		r := sim.analyze(t)
+		if len(r.Warnings) > 0 {
+			t.Errorf("warnings %v", r.Warnings)
+		}
+		sim.compare(t, r)
+	})
+	t.Run("a cut report", func(t *testing.T) {
+		sim := make4()
+		sim.epoch.Reports[2] = sim.epoch.Reports[2][:100]
+		if r := sim.analyze(t); !warned(r, "host 2: invalid OmniMon report") || !warned(r, "1 hosts are missing") {
+			t.Errorf("warnings %v", r.Warnings)
+		}
+	})
+	t.Run("the report of another host", func(t *testing.T) {
+		sim := make4()
+		sim.epoch.Reports[2] = sim.epoch.Reports[1]
+		if r := sim.analyze(t); !warned(r, "host 2: report of host 1") {
+			t.Errorf("warnings %v", r.Warnings)
+		}
+	})
+	t.Run("packets that no host sent", func(t *testing.T) {
+		sim := make4()
+		sim.epoch.Recorded[0][0] += 1000
+		if r := sim.analyze(t); !warned(r, "1 slots counted packets that no host sent") {
+			t.Errorf("warnings %v", r.Warnings)
+		}
+	})
+}
+
+func warned(r *Result, text string) bool {
+	return slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.Contains(w, text) })
+}
+
+// contains fails if the bounds of a loss do not contain the truth.
+func contains(t *testing.T, sim *simulation, r *Result) {
+	t.Helper()
+	for i := range r.Lossy {
+		for n, l := range r.Lossy[i].Losses {
+			if p := sim.routes[r.Lossy[i].Key].lost[n][wire.Packets]; l.Packets.Low > p || l.Packets.High < p {
+				t.Fatalf("flow %v lost %d packets at %d, result %+v", r.Lossy[i].Key, p, n, l)
+			}
+		}
+	}
+}
+
+func TestNewRefusesBadNetworks(t *testing.T) {
+	for want, net := range map[string]Network{"0 statistics": {Bits: 32}, "counters of 4 bits": {Values: 8, Bits: 4},
+		"70000 hosts": {Values: 8, Bits: 32, Hosts: 70_000}} {
+		if _, err := New(net); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error with %q", err, want)
+		}
+	}
+}
+
+// BenchmarkAnalyze measures an epoch of 1,000,000 flows on the paper's testbed (Exp#3), without
+// loss and with loss of about 0.5 % of the flows.
+func BenchmarkAnalyze(b *testing.B) {
+	for _, rate := range []float64{0, 0.0005} {
+		b.Run(fmt.Sprintf("drop=%v", rate), func(b *testing.B) {
+			s := settings{flows: 1_000_000, slots: 3072, local: 0.85, mean: 10, counters: true, seed: 2}
+			if rate > 0 {
+				s.drop = func(element int, _ *simulated, _ float64, r *rand.Rand) bool {
+					return element == 2 && r.Float64() < 0.004 || element == 0 && r.Float64() < rate
+				}
+			}
+			sim := simulate(testbed(), s)
+			// The simulation's routes are a Go map; a real one is a function of the addresses.
+			var paths [8][8]*Path
+			for _, f := range sim.flows {
+				paths[f.from][f.to] = f.path
+			}
+			sim.net.Route = func(source int, k *flow.Key) (int, *Path) {
+				to := int(k.Dst[3])
+				return to, paths[source][to]
+			}
+			a, err := New(sim.net)
+			if err != nil {
+				b.Fatal(err)
+			}
+			a.Analyze(&sim.epoch)
+			var r *Result
+			start := cpuTime(b)
+			for b.Loop() {
+				r = a.Analyze(&sim.epoch)
+			}
+			b.ReportMetric(float64((cpuTime(b)-start).Milliseconds())/float64(b.N), "cpu-ms/op")
+			b.ReportMetric(float64(len(r.Lossy)), "lossy-flows")
+			if len(r.Warnings) > 0 || r.Flows != 1_000_000 || (rate > 0) != (len(r.Lossy) > 0) {
+				b.Fatalf("%d flows, %d lossy, %v", r.Flows, len(r.Lossy), r.Warnings)
+			}
+		})
+	}
+}
+
+// cpuTime is the processor time of this process, on all processors.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

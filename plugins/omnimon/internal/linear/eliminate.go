@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package linear
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// prime is the Mersenne prime 2^61-1; residues are below it.
+const prime = 1<<61 - 1
+
+func multiply(a, b uint64) uint64 {
+	high, low := bits.Mul64(a, b)
+	sum := low&prime + (low>>61 | high<<3)
+	if sum >= prime {
+		sum -= prime
+	}
+	return sum
+}
+
+func subtract(a, b uint64) uint64 {
+	if a >= b {
+		return a - b
+	}
+	return a + prime - b
+}
+
+func inverse(a uint64) uint64 {
+	result, exponent := uint64(1), uint64(prime-2)
+	for ; exponent > 0; exponent >>= 1 {
+		if exponent&1 == 1 {
+			result = multiply(result, a)
+		}
+		a = multiply(a, a)
+	}
+	return result
+}
+
+func residue(x int64) uint64 {
+	if x %= prime; x < 0 {
+		x += prime
+	}
+	return uint64(x)
+}
+
+// signed is the residue of the smallest absolute value.
+func signed(x uint64) int64 {
+	if x > prime/2 {
+		return int64(x) - prime
+	}
+	return int64(x)
+}
+
+// term is a coefficient other than zero.
+type term struct {
+	column int32
+	value  uint64
+}
+
+// matrix is a component in the course of Gauss-Jordan elimination.
+type matrix struct {
+	rows    [][]term // sorted by column
+	rights  []uint64
+	pivot   []int32   // column of each row; -1: none yet
+	columns [][]int32 // rows that have, or had, a term in each column
+	budget  int
+}
+
+// eliminate determines unknowns of a component by its rank. It returns whether it narrowed any, and
+// the rest of the budget of operations.
+func (s *System) eliminate(c component, budget int) (found bool, rest int) {
+	slices.Sort(c.unknowns)
+	m := &matrix{budget: budget, columns: make([][]int32, len(c.unknowns))}
+	for i, r := range c.rows {
+		right := s.rights[r]
+		var row []term
+		for _, v := range s.row(r) {
+			if s.Low[v] == s.High[v] {
+				right -= s.Low[v]
+				continue
+			}
+			column, _ := slices.BinarySearch(c.unknowns, v)
+			row = append(row, term{int32(column), 1})
+			m.columns[column] = append(m.columns[column], int32(i))
+		}
+		slices.SortFunc(row, func(a, b term) int { return cmp.Compare(a.column, b.column) })
+		m.rows = append(m.rows, row)
+		m.rights = append(m.rights, residue(right))
+		m.pivot = append(m.pivot, -1)
+	}
+	original, rights := slices.Clone(m.rows), slices.Clone(m.rights)
+	for m.step() {
+	}
+	if m.budget < 0 {
+		return false, 0
+	}
+	determined, values, verdict := m.certify(original, rights)
+	switch verdict {
+	case contradiction:
+		for _, r := range c.rows {
+			s.bad = append(s.bad, int(r))
+		}
+		return false, m.budget
+	case unproven:
+		return false, m.budget
+	}
+	for column, ok := range determined {
+		if !ok {
+			continue
+		}
+		v := c.unknowns[column]
+		if values[column] < s.Low[v] || values[column] > s.High[v] {
+			s.bad = append(s.bad, int(s.uses[v][0]))
+			continue
+		}
+		s.narrow(v, values[column], values[column])
+		found = true
+	}
+	return found, m.budget
+}
+
+// step eliminates one column: that of the fewest rows in the shortest row without a pivot.
+func (m *matrix) step() bool {
+	best := -1
+	for i, row := range m.rows {
+		if m.pivot[i] < 0 && len(row) > 0 && (best < 0 || len(row) < len(m.rows[best])) {
+			best = i
+		}
+	}
+	m.budget -= len(m.rows)
+	if best < 0 || m.budget < 0 {
+		return false
+	}
+	row := m.rows[best]
+	at := 0
+	for i, t := range row {
+		if len(m.columns[t.column]) < len(m.columns[row[at].column]) {
+			at = i
+		}
+	}
+	column := row[at].column
+	m.pivot[best] = column
+	if scale := row[at].value; scale != 1 {
+		scale = inverse(scale)
+		for i := range row {
+			row[i].value = multiply(row[i].value, scale)
+		}
+		m.rights[best] = multiply(m.rights[best], scale)
+	}
+	for _, r := range m.columns[column] {
+		if int(r) != best {
+			m.reduce(int(r), best, column)
+		}
+	}
+	m.columns[column] = []int32{int32(best)}
+	return m.budget >= 0
+}
+
+// reduce subtracts a multiple of the pivot row from a row, so that the row has no term in the
+// column.
+func (m *matrix) reduce(r, pivot int, column int32) {
+	at, ok := slices.BinarySearchFunc(m.rows[r], column, func(t term, c int32) int { return cmp.Compare(t.column, c) })
+	if !ok {
+		return
+	}
+	a, b, factor := m.rows[r], m.rows[pivot], m.rows[r][at].value
+	m.budget -= len(a) + len(b)
+	out := make([]term, 0, len(a)+len(b))
+	for len(a) > 0 || len(b) > 0 {
+		switch {
+		case len(b) == 0 || len(a) > 0 && a[0].column < b[0].column:
+			out = append(out, a[0])
+			a = a[1:]
+		case len(a) == 0 || b[0].column < a[0].column:
+			out = append(out, term{b[0].column, subtract(0, multiply(factor, b[0].value))})
+			m.columns[b[0].column] = append(m.columns[b[0].column], int32(r))
+			b = b[1:]
+		default:
+			if v := subtract(a[0].value, multiply(factor, b[0].value)); v != 0 {
+				out = append(out, term{a[0].column, v})
+			}
+			a, b = a[1:], b[1:]
+		}
+	}
+	m.rows[r] = out
+	m.rights[r] = subtract(m.rights[r], multiply(factor, m.rights[pivot]))
+}
+
+type verdict int
+
+const (
+	proven verdict = iota
+	unproven
+	contradiction
+)
+
+// certify returns which columns are determined and their values.
+//
+// The rank modulo a prime is at most the rank over the rational numbers. certify lifts a basis of
+// the null space to integers and checks in integers that each vector solves the homogeneous system.
+// Then the null space over the rational numbers has at least that dimension, so both ranks are
+// equal and the lifted vectors span it: the unknowns that are zero in all of them, the pivots of
+// rows without other terms, are determined. Their values come from one solution that is lifted and
+// checked too.
+func (m *matrix) certify(original [][]term, rights []uint64) (determined []bool, values []int64, v verdict) {
+	n := len(m.columns)
+	isPivot := make([]bool, n)
+	free := make(map[int32][]term) // by free column: its coefficient in each pivot's row
+	solution := make([]uint64, n)
+	determined = make([]bool, n)
+	for r, column := range m.pivot {
+		if column < 0 {
+			if m.rights[r] != 0 {
+				return nil, nil, contradiction
+			}
+			continue
+		}
+		isPivot[column] = true
+		solution[column] = m.rights[r]
+		determined[column] = len(m.rows[r]) == 1
+		for _, t := range m.rows[r] {
+			if t.column != column {
+				free[t.column] = append(free[t.column], term{column, subtract(0, t.value)})
+			}
+		}
+	}
+	if !slices.Contains(determined, true) {
+		return nil, nil, unproven
+	}
+	for column := range int32(n) {
+		if isPivot[column] {
+			continue
+		}
+		vector := make([]uint64, n)
+		vector[column] = 1
+		for _, t := range free[column] {
+			vector[t.column] = t.value
+		}
+		if lifted, _ := lift(vector); lifted == nil || !holds(original, lifted, nil, 0) {
+			return nil, nil, unproven
+		}
+	}
+	lifted, scale := lift(solution)
+	if lifted == nil || !holds(original, lifted, rights, scale) {
+		return nil, nil, unproven
+	}
+	values = make([]int64, n)
+	for i, ok := range determined {
+		if !ok {
+			continue
+		}
+		if lifted[i]%scale != 0 {
+			return nil, nil, contradiction // packets are whole
+		}
+		values[i] = lifted[i] / scale
+	}
+	return determined, values, proven
+}
+
+// lift returns integers that are scale times the residues, for a small scale, or nil.
+func lift(vector []uint64) (lifted []int64, scale int64) {
+	const small = 1 << 40
+next:
+	for scale = 1; scale <= 64; scale++ {
+		lifted = lifted[:0]
+		for _, x := range vector {
+			v := signed(multiply(x, uint64(scale)))
+			if v > small || v < -small {
+				continue next
+			}
+			lifted = append(lifted, v)
+		}
+		return lifted, scale
+	}
+	return nil, 0
+}
+
+// holds reports whether the rows, whose coefficients are 1, times the vector are scale times the
+// right-hand sides, in integers. Rows have fewer than 2^20 terms, so that sums do not overflow.
+func holds(rows [][]term, vector []int64, rights []uint64, scale int64) bool {
+	for r, row := range rows {
+		if len(row) >= 1<<20 {
+			return false
+		}
+		sum := int64(0)
+		for _, t := range row {
+			sum += vector[t.column]
+		}
+		if rights != nil {
+			right := signed(rights[r])
+			if right > 1<<50 || right < -1<<50 {
+				return false
+			}
+			sum -= scale * right
+		}
+		if sum != 0 {
+			return false
+		}
+	}
+	return true
+}

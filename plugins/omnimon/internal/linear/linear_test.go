@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package linear
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func build(low, high []int64, rows [][]int32, rights []int64) *System {
+	s := &System{Low: slices.Clone(low), High: slices.Clone(high)}
+	for i, r := range rows {
+		s.Add(r, rights[i])
+	}
+	return s
+}
+
+func TestSolve(t *testing.T) {
+	up := func(n int, v int64) []int64 { return slices.Repeat([]int64{v}, n) }
+	tests := []struct {
+		name      string
+		high      []int64
+		rows      [][]int32
+		rights    []int64
+		low, want []int64
+		bad       bool
+	}{
+		{"one unknown", up(1, 9), [][]int32{{0}}, []int64{4}, []int64{4}, []int64{4}, false},
+		{"zero fixes all", up(3, 9), [][]int32{{0, 1, 2}}, []int64{0}, up(3, 0), up(3, 0), false},
+		{"the largest possible sum fixes all", up(2, 3), [][]int32{{0, 1}}, []int64{6}, up(2, 3), up(2, 3), false},
+		// The paper's figure 5: two flows, two switches, one slot each.
+		{"figure 5", up(4, 1), [][]int32{{0, 1}, {2, 3}, {0, 2}, {1, 3}}, []int64{1, 1, 1, 1}, up(4, 0), up(4, 1), false},
+		// Only elimination sees that an odd cycle determines its unknowns.
+		{"odd cycle", up(3, 9), [][]int32{{0, 1}, {1, 2}, {0, 2}}, []int64{5, 7, 6}, []int64{2, 3, 4}, []int64{2, 3, 4}, false},
+		{"odd cycle with half packets", up(3, 9), [][]int32{{0, 1}, {1, 2}, {0, 2}}, []int64{5, 7, 7}, nil, nil, true},
+		{"partly determined", up(5, 9), [][]int32{{0, 1}, {1, 2}, {0, 2}, {2, 3, 4}}, []int64{5, 7, 6, 7},
+			[]int64{2, 3, 4, 0, 0}, []int64{2, 3, 4, 3, 3}, false},
+		{"too much", up(2, 3), [][]int32{{0, 1}}, []int64{7}, nil, nil, true},
+		{"contradiction", up(4, 9), [][]int32{{0, 1}, {2, 3}, {0, 2}, {1, 3}}, []int64{5, 5, 5, 6}, nil, nil, true},
+		{"repeated equation", up(2, 9), [][]int32{{0, 1}, {0, 1}}, []int64{5, 5}, up(2, 0), up(2, 5), false},
+	}
+	for _, tc := range tests {
+		s := build(make([]int64, len(tc.high)), tc.high, tc.rows, tc.rights)
+		bad := s.Solve()
+		if (len(bad) > 0) != tc.bad {
+			t.Errorf("%s: contradictions %v", tc.name, bad)
+		}
+		if !tc.bad && (!slices.Equal(s.Low, tc.low) || !slices.Equal(s.High, tc.want)) {
+			t.Errorf("%s: from %v to %v, want from %v to %v", tc.name, s.Low, s.High, tc.low, tc.want)
+		}
+	}
+}
+
+// TestBoundsContainAllSolutions compares with all solutions of small random systems: the bounds
+// contain each of them, and an unknown that the equations determine over the rational numbers is
+// determined.
+func TestBoundsContainAllSolutions(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	exact, total := 0, 0
+	for range 4000 {
+		n := 2 + r.IntN(5)
+		truth, high := make([]int64, n), make([]int64, n)
+		for i := range truth {
+			high[i] = r.Int64N(4)
+			truth[i] = r.Int64N(high[i] + 1)
+		}
+		var rows [][]int32
+		var rights []int64
+		for range 1 + r.IntN(5) {
+			var row []int32
+			sum := int64(0)
+			for v := range int32(n) {
+				if r.IntN(2) == 0 {
+					row = append(row, v)
+					sum += truth[v]
+				}
+			}
+			if len(row) > 0 {
+				rows, rights = append(rows, row), append(rights, sum)
+			}
+		}
+		s := build(make([]int64, n), high, rows, rights)
+		if bad := s.Solve(); len(bad) > 0 {
+			t.Fatalf("rows %v = %v: contradictions %v, although %v solves them", rows, rights, bad, truth)
+		}
+		least, most := slices.Clone(high), make([]int64, n)
+		enumerate(high, rows, rights, func(x []int64) {
+			for i, v := range x {
+				least[i], most[i] = min(least[i], v), max(most[i], v)
+				if v < s.Low[i] || v > s.High[i] {
+					t.Fatalf("rows %v = %v: solution %v is not within %v and %v", rows, rights, x, s.Low, s.High)
+				}
+			}
+		})
+		for i := range n {
+			if least[i] == most[i] {
+				total++
+				if s.Low[i] == s.High[i] {
+					exact++
+				}
+			} else if s.Low[i] == s.High[i] {
+				t.Fatalf("rows %v = %v: unknown %d is not determined", rows, rights, i)
+			}
+		}
+	}
+	if exact*100 < total*98 {
+		t.Errorf("%d of %d determined unknowns found", exact, total)
+	}
+}
+
+func enumerate(high []int64, rows [][]int32, rights []int64, f func([]int64)) {
+	x := make([]int64, len(high))
+	for {
+		ok := true
+		for i, row := range rows {
+			sum := int64(0)
+			for _, v := range row {
+				sum += x[v]
+			}
+			ok = ok && sum == rights[i]
+		}
+		if ok {
+			f(x)
+		}
+		i := 0
+		for i < len(x) && x[i] == high[i] {
+			x[i] = 0
+			i++
+		}
+		if i == len(x) {
+			return
+		}
+		x[i]++
+	}
+}
+
+// TestRank: a random system with as many independent equations as unknowns is determined, one with
+// fewer is not, and no wrong value is returned.
+func TestRank(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	const n = 200
+	truth, high := make([]int64, n), make([]int64, n)
+	for i := range truth {
+		truth[i], high[i] = 1+r.Int64N(1000), 1_000_000
+	}
+	for _, equations := range []int{150, 400} {
+		var rows [][]int32
+		var rights []int64
+		for range equations {
+			var row []int32
+			sum := int64(0)
+			for range 3 {
+				if v := int32(r.IntN(n)); !slices.Contains(row, v) {
+					row = append(row, v)
+					sum += truth[v]
+				}
+			}
+			rows, rights = append(rows, row), append(rights, sum)
+		}
+		s := build(make([]int64, n), high, rows, rights)
+		if bad := s.Solve(); len(bad) > 0 {
+			t.Fatalf("contradictions %v", bad)
+		}
+		determined := 0
+		for i := range truth {
+			if truth[i] < s.Low[i] || truth[i] > s.High[i] {
+				t.Fatalf("%d equations: unknown %d is %d, bounds %d and %d", equations, i, truth[i], s.Low[i], s.High[i])
+			}
+			if s.Low[i] == s.High[i] {
+				determined++
+			}
+		}
+		if equations > n && determined < n-10 || equations < n && determined > equations {
+			t.Errorf("%d of %d unknowns determined by %d equations", determined, n, equations)
+		}
+	}
+}
+
+func TestModularArithmetic(t *testing.T) {
+	for _, x := range []int64{0, 1, -1, 5, 1 << 40, -(1 << 59)} {
+		if got := signed(residue(x)); got != x {
+			t.Errorf("%d came back as %d", x, got)
+		}
+		if a := residue(x); x != 0 && multiply(a, inverse(a)) != 1 {
+			t.Errorf("the inverse of %d is wrong", x)
+		}
+	}
+	if got := multiply(prime-1, prime-1); got != 1 {
+		t.Errorf("(-1)^2 = %d", got)
+	}
+}
