@@ -117,7 +117,7 @@ func (c *Component) launch(ctx context.Context, cfg config.Plugin) (*plugin, err
 	spec := pluginhost.Spec{
 		Name: cfg.Name, Path: path, SHA256: cfg.SHA256.String(), Config: settings, Network: p.network(),
 		EpochLength: all.EpochLength, LogLevel: all.LogLevel, OnSettings: p.configured,
-		State:  p.state,
+		State: p.state, MemoryLimit: int64(cfg.MemoryLimit),
 		Record: pluginhost.Recording{Path: cfg.Record, Limit: int64(cfg.RecordLimit)},
 	}
 	for name, value := range cfg.Environment {

@@ -243,6 +243,10 @@ type Plugin struct {
 	// Deadline bounds the analysis of one epoch, counted from the arrival of its data. If 0, the
 	// epoch interval.
 	Deadline time.Duration `yaml:"deadline" default:"0s" range:"0s..24h"`
+	// MemoryLimit is the most memory that the plugin may use. A plugin that exceeds it is ended and
+	// restarted. The limit is that of a cgroup of its own if the collector's cgroup is delegated,
+	// for the plugin and its descendants together, and otherwise a resource limit of each process.
+	MemoryLimit Size `yaml:"memory-limit" default:"2GiB" range:"128MiB..16TiB"`
 	// Environment is added to the process's minimal environment; values are not logged.
 	Environment map[string]Secret `yaml:"environment"`
 	// Record is a file that records what the plugin receives, for "netsketch replay". An existing

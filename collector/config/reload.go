@@ -27,7 +27,8 @@ type Changes struct {
 	PluginsRemoved []string
 	// PluginsReconfigured keep running, with a new configuration.
 	PluginsReconfigured []Plugin
-	// PluginsRestarted are to be drained and restarted: their binary or environment changed.
+	// PluginsRestarted are to be drained and restarted: their binary, environment or memory limit
+	// changed.
 	PluginsRestarted []Plugin
 	// Log reports a changed log level, Reload a changed section of that name.
 	Log, Reload bool

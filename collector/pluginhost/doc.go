@@ -18,6 +18,7 @@
 // # Concurrency
 //
 // All methods are safe for concurrent use, except that one goroutine calls Instance.Analyze. Every
-// goroutine and process has ended when Host.Close returns. If the collector is killed, Linux kills
-// the plugins (parent-death signal).
+// goroutine and process has ended when Host.Close returns, descendants of plugins included. If the
+// collector is killed, Linux kills the plugins (parent-death signal), and the next host kills what
+// they left.
 package pluginhost

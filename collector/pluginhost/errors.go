@@ -31,6 +31,8 @@ var (
 	ErrNotRunning = errors.New("plugin is not running")
 	// ErrCrashed: the process ended while it worked on the epoch.
 	ErrCrashed = errors.New("plugin died")
+	// ErrOutOfMemory: the process exceeded Spec.MemoryLimit.
+	ErrOutOfMemory = errors.New("it exceeded its memory limit")
 	// ErrTimeout: no results by the deadline.
 	ErrTimeout = errors.New("plugin gave no results in time")
 	// ErrFailed: the plugin itself reports that it failed.

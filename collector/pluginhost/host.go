@@ -83,9 +83,11 @@ func (o Options) withDefaults() Options {
 
 // Host starts and supervises plugins.
 type Host struct {
-	opts    Options
-	sockets *socketDir
-	spawner *spawner
+	opts        Options
+	confiner    confiner
+	sockets     *socketDir
+	spawner     *spawner
+	stopReaping func()
 
 	mu        sync.Mutex
 	closed    bool
@@ -96,11 +98,18 @@ type Host struct {
 // New returns a host. It makes a private directory for sockets and removes those that dead hosts
 // left behind.
 func New(opts Options) (*Host, error) {
-	sockets, err := newSocketDir(opts.SocketDir)
+	opts = opts.withDefaults()
+	confiner, noCgroup := newConfiner()
+	sockets, err := newSocketDir(opts.SocketDir, confiner.sweep)
 	if err != nil {
 		return nil, fmt.Errorf("plugin host: %w", err)
 	}
-	return &Host{opts: opts.withDefaults(), sockets: sockets, spawner: newSpawner()}, nil
+	if noCgroup != nil {
+		opts.Logger.Info("plugins run without cgroups of their own; resource limits bound their memory", "reason",
+			noCgroup)
+	}
+	return &Host{opts: opts, confiner: confiner, sockets: sockets, spawner: newSpawner(), stopReaping: reapOrphans()},
+		nil
 }
 
 // enter registers a call that may start a process; leave ends it.
@@ -142,6 +151,7 @@ func (h *Host) Close(ctx context.Context) error {
 	}
 	all.Wait()
 	h.spawner.close()
+	h.stopReaping()
 	return h.sockets.remove()
 }
 
@@ -164,6 +174,10 @@ type Spec struct {
 	Env []string
 	// LogLevel is the lowest level that the plugin logs; default info.
 	LogLevel slog.Level
+	// MemoryLimit is the most memory that the plugin may use, in bytes; 0: any amount. It bounds
+	// the process and its descendants together in a cgroup, if the collector's is delegated, and
+	// each process by resource limits otherwise.
+	MemoryLimit int64
 	// State is what an earlier process of the plugin saved; nil: nothing. SetState replaces it.
 	State *sdk.State
 	// OnSettings receives the settings each time the plugin was configured, also after a restart;

@@ -85,7 +85,7 @@ func (i *Instance) bringUp(ctx context.Context) (*session, error) {
 	config, network, state := i.config, i.network, i.state
 	i.mu.Unlock()
 	s, err := i.host.launch(ctx, launch{
-		name: i.name, path: i.spec.Path, sha256: i.spec.SHA256, logs: i.logs,
+		name: i.name, path: i.spec.Path, sha256: i.spec.SHA256, logs: i.logs, memoryLimit: i.spec.MemoryLimit,
 		env: append([]string{sdk.EnvLogLevel + "=" + strings.ToLower(i.spec.LogLevel.String())}, i.spec.Env...),
 	})
 	if err != nil {
@@ -101,6 +101,7 @@ func (i *Instance) bringUp(ctx context.Context) (*session, error) {
 	i.mu.Lock()
 	i.description, i.session = s.description, s
 	i.status.Version, i.status.PID = s.description.Version, s.proc.pid()
+	i.status.MemoryLimit, i.status.MemoryMethod = s.proc.confinement.limit, s.proc.confinement.method()
 	i.mu.Unlock()
 	i.setState(StateRunning, nil)
 	i.settingsChanged(settings)
@@ -189,6 +190,9 @@ func (i *Instance) down(err error, failures int, delay time.Duration) {
 	i.session = nil
 	i.status.Restarts++
 	i.status.PID = 0
+	if errors.Is(err, ErrOutOfMemory) {
+		i.status.OutOfMemoryKills++
+	}
 	i.mu.Unlock()
 	i.logs.flushDrops()
 	i.logs.logger.Error("plugin is down", "error", err, "restart_in", delay, "failures", failures)

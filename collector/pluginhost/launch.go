@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,7 @@ const exitGrace = 500 * time.Millisecond
 type launch struct {
 	name, path, sha256 string
 	env                []string
+	memoryLimit        int64
 	logs               *logSink
 }
 
@@ -66,9 +68,9 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 			grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
 			grpc.WithReadBufferSize(256 << 10), grpc.WithWriteBufferSize(256 << 10),
 		},
-		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
-			env := append(environment(), l.env...)
-			p := newProcess(l.path, append(env, cmd.Env...), h.spawner, l.logs)
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (runner.Runner, error) {
+			p := newProcess(l.path, slices.Concat(l.environment(), cmd.Env), h.spawner,
+				h.confiner.confine(socketDir, l.memoryLimit), l.logs)
 			started.set(p)
 			return p, nil
 		},
@@ -158,21 +160,25 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	}
 	select {
 	case <-proc.exited:
-		return fmt.Errorf("%w: it %s before the handshake", ErrNotPlugin, proc.exit())
+		return fmt.Errorf("%w: before the handshake it %w", ErrNotPlugin, proc.exitErr())
 	case <-time.After(exitGrace):
 		return fmt.Errorf("%w: its standard output is not a handshake", ErrNotPlugin)
 	}
 }
 
-// environment returns the variables that plugins inherit.
-func environment() []string {
+// environment returns the plugin's environment. With a memory limit, a plugin in Go collects
+// garbage before it comes close to the limit.
+func (l launch) environment() []string {
 	env := []string{sdk.EnvLifeline + "=stdin"}
 	for _, name := range inherited {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 		}
 	}
-	return env
+	if l.memoryLimit > 0 {
+		env = append(env, fmt.Sprintf("GOMEMLIMIT=%d", l.memoryLimit/10*9))
+	}
+	return append(env, l.env...)
 }
 
 // connPlugin exposes the gRPC connection.

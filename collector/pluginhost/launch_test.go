@@ -129,22 +129,6 @@ func TestStdoutBeforeHandshake(t *testing.T) {
 	}
 }
 
-func TestKillTakesChildren(t *testing.T) {
-	var logs testkit.Log
-	h := newHost(t, Options{Logger: logs.Logger()})
-	inst := start(t, h, "orphan")
-	var child int
-	testkit.Until(t, "child", func() bool {
-		_, rest, ok := strings.Cut(logs.String(), "msg=child plugin=test-orphan pid=")
-		if ok {
-			_, _ = fmt.Sscan(rest, &child)
-		}
-		return child != 0
-	})
-	inst.Stop(t.Context())
-	testkit.Until(t, "end of the child", func() bool { return gone(child) })
-}
-
 // gone reports whether the process has ended, reaped or not.
 func gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -158,14 +142,14 @@ func gone(pid int) bool {
 // TestHostKilled: a host that is killed leaves no plugin behind, and the next one
 // removes its sockets.
 func TestHostKilled(t *testing.T) {
-	dir := pluginDir(t, "host", "good")
+	dir, tmp := pluginDir(t, "host", "orphan"), t.TempDir()
 	sockets, err := os.MkdirTemp("", "nst")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(sockets)
 	host := exec.Command(filepath.Join(dir, testPrefix+"host"))
-	host.Env = append(os.Environ(), "TEST_SOCKETS="+sockets)
+	host.Env = append(os.Environ(), "TEST_SOCKETS="+sockets, "TMPDIR="+tmp)
 	out, err := host.StdoutPipe()
 	if err == nil {
 		err = host.Start()
@@ -173,6 +157,7 @@ func TestHostKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer host.Process.Kill() //nolint:errcheck // it may have ended
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -180,9 +165,15 @@ func TestHostKilled(t *testing.T) {
 	var pid int
 	var path string
 	if _, err := fmt.Sscan(line, &pid, &path); err != nil || !alive(pid) {
-		t.Fatalf("the host says %q", line)
+		t.Fatalf("the host printed %q", line)
 	}
+	children := childrenOf(t, tmp)
 	living := newHost(t, Options{SocketDir: sockets}) // sweeps, and must leave the living one alone
+	for _, child := range children {
+		if gone(child) {
+			t.Errorf("descendant %d of the plugin of a living host was ended", child)
+		}
+	}
 	if _, err := os.Stat(path); err != nil {
 		t.Fatal("the sockets of a living host were removed")
 	}
@@ -192,6 +183,14 @@ func TestHostKilled(t *testing.T) {
 	_ = host.Wait()
 	testkit.Until(t, "end of the plugin", func() bool { return gone(pid) })
 	newHost(t, Options{SocketDir: sockets})
+	// Without its environment a descendant cannot be found once the host that adopted it is dead.
+	environment := "PLUGIN_UNIX_SOCKET_DIR=" + path
+	for _, child := range children {
+		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", child)); strings.Contains(string(text), environment) {
+			t.Errorf("descendant %d of the plugin of a dead host is left", child)
+		}
+		_ = syscall.Kill(child, syscall.SIGKILL)
+	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is left: %v", path, err)
 	}
@@ -200,7 +199,7 @@ func TestHostKilled(t *testing.T) {
 	}
 }
 
-func TestLongSocketFolder(t *testing.T) {
+func TestLongSocketDirectory(t *testing.T) {
 	if _, err := New(Options{SocketDir: "/" + strings.Repeat("long", 20)}); err == nil ||
 		!strings.Contains(err.Error(), "set a shorter one") {
 		t.Error(err)
@@ -218,7 +217,7 @@ func TestSocketDirsOfManyHosts(t *testing.T) {
 	for range 8 {
 		group.Go(func() {
 			for range 50 {
-				dir, err := newSocketDir(parent)
+				dir, err := newSocketDir(parent, func(string) {})
 				if err != nil {
 					t.Error(err)
 					return

@@ -72,12 +72,9 @@ func behave(mode string) {
 	case "badname":
 		sdk.Serve(&testPlugin{name: "Bad Name!"})
 	case "orphan":
-		sdk.Serve(&testPlugin{name: "orphan", setup: func() {
-			child := exec.Command("sleep", "300")
-			child.Stdout, child.Stderr = os.Stderr, os.Stderr
-			_ = child.Start()
-			slog.Info("child", "pid", child.Process.Pid)
-		}})
+		sdk.Serve(&testPlugin{name: "orphan", setup: func() { shell(descendants) }})
+	case "churn":
+		sdk.Serve(&testPlugin{name: "churn", setup: func() { shell(`for i in 1 2 3 4 5; do (setsid true &); done`) }})
 	case "rogue":
 		serveRaw(sdk.Handshake, func(r grpc.ServiceRegistrar) { pluginv1.RegisterPluginServer(r, &rogue{}) })
 	case "host":
@@ -85,6 +82,26 @@ func behave(mode string) {
 	default:
 		fmt.Fprintf(os.Stderr, "no such mode: %s\n", mode)
 		os.Exit(9)
+	}
+}
+
+// descendants starts processes in several ways to leave a plugin: a child, a child in a session of
+// its own, a daemon, a daemon without the plugin's environment, and one with a child of its own.
+// Each writes its number to $TMPDIR/children.
+const descendants = `
+	child() { echo 'echo $$ >>'$TMPDIR'/children; exec sleep 300'; }
+	sh -c "$(child)" &
+	setsid sh -c "$(child)" &
+	(setsid sh -c "$(child)" &)
+	(env -i PATH="$PATH" setsid sh -c "$(child)" &)
+	(setsid sh -c "(setsid sh -c '$(child)' &); $(child)" &)`
+
+// shell runs a script.
+func shell(script string) {
+	cmd := exec.Command("/bin/sh", "-c", script)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		slog.Error("script", "error", err)
 	}
 }
 
@@ -261,6 +278,15 @@ func misbehave(ctx context.Context, command string) error {
 		return context.Cause(ctx)
 	case "fail":
 		return errors.New("the cells make no sense")
+	case "allocate", "waste":
+		var all [][]byte
+		for range 128 { // 2 GiB
+			block := bytes.Repeat([]byte{1}, 16<<20)
+			if command == "allocate" || len(all) == 0 {
+				all = append(all, block)
+			}
+		}
+		slog.Info("allocated", "blocks", len(all))
 	case "flood":
 		line := strings.Repeat("x", 200) + "\n"
 		for range 20_000 {
@@ -370,15 +396,15 @@ func (*rogue) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.
 	}
 }
 
-// runHost is a host in a process of its own: it starts the plugin "good", prints
-// process number and socket directory, and waits to be killed.
+// runHost is a host in a process of its own: it starts the plugin "orphan", prints process number
+// and socket directory, and waits to be killed.
 func runHost() {
 	h, err := New(Options{SocketDir: os.Getenv("TEST_SOCKETS"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	inst, err := h.Start(context.Background(), Spec{Path: filepath.Join(filepath.Dir(os.Args[0]), testPrefix+"good")})
+	inst, err := h.Start(context.Background(), Spec{Path: filepath.Join(filepath.Dir(os.Args[0]), testPrefix+"orphan")})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)

@@ -23,7 +23,7 @@ import (
 )
 
 // pipeGrace is how long output is read after a process has ended. What the process wrote is
-// available at once, but a child that left its process group may hold the pipe open.
+// available at once, but a descendant that does not end may hold the pipe open.
 const pipeGrace = 250 * time.Millisecond
 
 // spawner starts processes from one thread. The kernel sends the parent-death signal when the
@@ -45,11 +45,14 @@ func newSpawner() *spawner {
 	return s
 }
 
-// start starts the command. It is not called after close.
-func (s *spawner) start(cmd *exec.Cmd) error {
+// start starts the command and returns its process number. It is not called after close.
+func (s *spawner) start(cmd *exec.Cmd) (int, error) {
 	result := make(chan error, 1)
 	s.work <- func() { result <- cmd.Start() }
-	return <-result
+	if err := <-result; err != nil {
+		return 0, err
+	}
+	return cmd.Process.Pid, nil
 }
 
 func (s *spawner) close() {
@@ -60,29 +63,31 @@ func (s *spawner) close() {
 // process is a plugin process, from start to reaping. It implements go-plugin's runner.Runner:
 // go-plugin reads the handshake from Stdout and calls Kill and Wait.
 type process struct {
-	path    string
-	spawner *spawner
-	cmd     *exec.Cmd
-	logs    *logSink
-	stdin   *os.File // write end; it closes when the host dies
-	stdout  *handshakeReader
-	stderr  *os.File
+	path        string
+	spawner     *spawner
+	confinement *confinement
+	cmd         *exec.Cmd
+	logs        *logSink
+	stdin       *os.File // write end; it closes when the host dies
+	stdout      *handshakeReader
+	stderr      *os.File
 
 	exited chan struct{} // closed when the process is reaped
 
-	mu      sync.Mutex
-	started bool
-	killed  bool
-	reaped  bool
+	mu          sync.Mutex
+	started     bool
+	killed      bool
+	reaped      bool
+	outOfMemory bool // the kernel killed it for its memory
 }
 
-// newProcess prepares the program at path to run in a process group of its own.
-func newProcess(path string, env []string, spawner *spawner, logs *logSink) *process {
+// newProcess prepares the program at path to run in a session of its own.
+func newProcess(path string, env []string, spawner *spawner, c *confinement, logs *logSink) *process {
 	cmd := exec.Command(path)
 	cmd.Env = env
 	cmd.Dir = filepath.Dir(path)
-	cmd.SysProcAttr = processAttributes()
-	return &process{path: path, spawner: spawner, cmd: cmd, logs: logs, exited: make(chan struct{})}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	return &process{path: path, spawner: spawner, confinement: c, cmd: cmd, logs: logs, exited: make(chan struct{})}
 }
 
 // Start implements runner.Runner.
@@ -123,7 +128,8 @@ func (p *process) Start(context.Context) error {
 		return err
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, theirOut, theirErr
-	if err := p.spawner.start(p.cmd); err != nil {
+	err = p.confinement.start(p.cmd.SysProcAttr, func() (int, error) { return p.spawner.start(p.cmd) })
+	if err != nil && p.cmd.Process == nil {
 		w.Close()
 		stdout.Close()
 		stderr.Close()
@@ -132,11 +138,14 @@ func (p *process) Start(context.Context) error {
 	p.started, p.stdin, p.stderr = true, w, stderr
 	p.stdout = &handshakeReader{file: stdout, in: bufio.NewReaderSize(stdout, 64<<10), logs: p.logs.writer("stdout")}
 	go p.reap(stdout, stderr)
-	return nil
+	if err != nil { // it runs without its memory limit
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	}
+	return err
 }
 
-// reap waits for the process and kills the children that it leaves. They are killed before the
-// process is reaped: until then its number, and that of its group, is not reused.
+// reap waits for the process and ends its descendants. They end before the process is reaped: until
+// then its number, and that of its session, is not reused.
 func (p *process) reap(stdout, stderr *os.File) {
 	unreaped := waitUnreaped(p.cmd.Process.Pid)
 	if !unreaped {
@@ -144,13 +153,21 @@ func (p *process) reap(stdout, stderr *os.File) {
 	}
 	p.mu.Lock()
 	if unreaped {
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // children it left
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	}
 	p.reaped = true
 	p.mu.Unlock()
+	outOfMemory, left := p.confinement.end()
+	if len(left) > 0 {
+		p.logs.logger.Error("processes of a plugin do not end", "pids", left)
+	}
 	if unreaped {
 		_ = p.cmd.Wait()
 	}
+	p.confinement.release()
+	p.mu.Lock()
+	p.outOfMemory = outOfMemory
+	p.mu.Unlock()
 	limit := time.Now().Add(pipeGrace)
 	_ = stdout.SetReadDeadline(limit)
 	_ = stderr.SetReadDeadline(limit)
@@ -178,17 +195,31 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// exit describes how the process ended, once exited is closed.
-func (p *process) exit() string {
+// exitErr returns how the process ended, once exited is closed. It wraps ErrOutOfMemory if the
+// process exceeded its memory limit.
+func (p *process) exitErr() error {
 	state := p.cmd.ProcessState
 	if state == nil {
-		return "ended"
+		return errors.New("ended")
 	}
+	err := fmt.Errorf("exited with status %d", state.ExitCode())
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return fmt.Sprintf("was killed by signal %d (%s)", int(status.Signal()), status.Signal())
+		err = fmt.Errorf("was killed by signal %d (%s)", int(status.Signal()), status.Signal())
 	}
-	return fmt.Sprintf("exited with status %d", state.ExitCode())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	method := p.confinement.method()
+	if p.outOfMemory || method == MemoryRlimit && !state.Success() && noMemory.MatchString(p.logs.stderrTail()) {
+		return fmt.Errorf("%w: %w of %d MiB (%s); raise memory-limit if the plugin needs more", err, ErrOutOfMemory,
+			p.confinement.limit>>20, method)
+	}
+	return err
 }
+
+// noMemory matches what runtimes write when the system refuses memory: Go and Java, the C library,
+// C++, Python, Rust.
+var noMemory = regexp.MustCompile(
+	`(?i)out of memory|OutOfMemoryError|cannot allocate memory|bad_alloc|MemoryError|memory allocation of`)
 
 // waitIfStarted returns when the process has ended or if it was never started.
 func (p *process) waitIfStarted() {

@@ -71,7 +71,7 @@ func (s *session) reap() {
 	s.mu.Unlock()
 	s.tasks.Wait()
 	if s.exitErr == nil {
-		s.exitErr = fmt.Errorf("%w: process %d %s", ErrCrashed, s.proc.pid(), s.proc.exit())
+		s.exitErr = fmt.Errorf("%w: process %d %w", ErrCrashed, s.proc.pid(), s.proc.exitErr())
 		if tail := s.logs.stderrTail(); tail != "" {
 			s.exitErr = fmt.Errorf("%w; it wrote: %s", s.exitErr, tail)
 		}

@@ -34,8 +34,9 @@ type socketDir struct {
 }
 
 // newSocketDir makes a directory in parent, or in the system's directory for temporary files if
-// parent is empty, and removes those that dead hosts left there.
-func newSocketDir(parent string) (*socketDir, error) {
+// parent is empty, and removes those that dead hosts left there. It calls sweep for each of these
+// before.
+func newSocketDir(parent string, sweep func(dir string)) (*socketDir, error) {
 	if parent == "" {
 		parent = os.TempDir()
 		if len(parent)+socketTail > maxSocketPath {
@@ -46,7 +47,7 @@ func newSocketDir(parent string) (*socketDir, error) {
 		return nil, fmt.Errorf("socket directory %s: the path is too long for a socket (at most %d characters); set a shorter one",
 			parent, maxSocketPath-socketTail)
 	}
-	sweepSockets(parent)
+	sweepSockets(parent, sweep)
 	for {
 		dir, err := makeSocketDir(parent)
 		if err != nil {
@@ -98,17 +99,17 @@ func (f *socketDir) remove() error {
 
 // sweepSockets removes the directories of dead hosts, whose lock is free. Directories that cannot
 // be removed stay.
-func sweepSockets(parent string) {
+func sweepSockets(parent string, sweep func(dir string)) {
 	paths, err := filepath.Glob(filepath.Join(parent, socketPrefix+"*"))
 	if err != nil {
 		return
 	}
 	for _, path := range paths {
-		sweepSocketDir(path)
+		sweepSocketDir(path, sweep)
 	}
 }
 
-func sweepSocketDir(path string) {
+func sweepSocketDir(path string, sweep func(dir string)) {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
 		return
@@ -126,6 +127,7 @@ func sweepSocketDir(path string) {
 	}
 	defer lock.Close() // held during the removal: a host that locks the directory now makes another one
 	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		sweep(path)
 		os.RemoveAll(path)
 	}
 }

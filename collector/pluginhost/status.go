@@ -31,6 +31,19 @@ func (s State) String() string {
 	return "starting"
 }
 
+// MemoryMethod is what limits the memory of a plugin. Its text is what the YANG models publish.
+type MemoryMethod uint8
+
+// The ways to limit the memory of a plugin.
+const (
+	MemoryUnlimited MemoryMethod = iota // no limit
+	MemoryCgroup                        // a cgroup of its own
+	MemoryRlimit                        // resource limits of each process
+)
+
+// String returns "none", "cgroup" or "rlimit".
+func (m MemoryMethod) String() string { return [...]string{"none", "cgroup", "rlimit"}[m] }
+
 // Status is a snapshot of an instance's process.
 type Status struct {
 	Version string // the plugin's own
@@ -38,6 +51,11 @@ type Status struct {
 	PID     int // 0: no process
 	// Restarts counts the times that the plugin went down and was due to be started again.
 	Restarts uint64
+	// MemoryLimit is the limit of the process in bytes, and MemoryMethod what enforces it.
+	MemoryLimit  int64
+	MemoryMethod MemoryMethod
+	// OutOfMemoryKills counts the processes that ended because they exceeded their memory limit.
+	OutOfMemoryKills uint64
 	// LastError is why the process was last down, at LastErrorTime; empty if it never was.
 	LastError     string
 	LastErrorTime time.Time

@@ -268,7 +268,11 @@ func (c *Component) plugin(s analysis.Status) *bindings.Collector_Plugin {
 		LastPlanProblem: &plans.LastProblem,
 		SavedEpoch:      unlessZero(s.SavedEpoch),
 		LogLinesDropped: &s.LogLinesDropped,
-		LastError:       ygot.String(s.LastError),
+
+		MemoryLimit:       ygot.Uint64(uint64(s.MemoryLimit)),
+		MemoryLimitMethod: memoryLimitMethod[s.MemoryMethod],
+		OutOfMemoryKills:  &s.OutOfMemoryKills,
+		LastError:         ygot.String(s.LastError),
 	}
 }
 
@@ -298,6 +302,13 @@ var (
 		southbound.Mismatch:   bindings.Link_Status_mismatch,
 	}
 )
+
+// memoryLimitMethod has the names of the module.
+var memoryLimitMethod = map[pluginhost.MemoryMethod]bindings.E_Plugin_MemoryLimitMethod{
+	pluginhost.MemoryUnlimited: bindings.Plugin_MemoryLimitMethod_none,
+	pluginhost.MemoryCgroup:    bindings.Plugin_MemoryLimitMethod_cgroup,
+	pluginhost.MemoryRlimit:    bindings.Plugin_MemoryLimitMethod_rlimit,
+}
 
 func connection(s p4rt.State) bindings.E_Device_Connection {
 	switch s {

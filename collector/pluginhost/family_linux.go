@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The descendants of plugins. This process is their subreaper: a descendant whose parent has ended
+// becomes a child of this process, whatever session or environment it has.
+
+package pluginhost
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// family has the plugin processes of all hosts, with the socket directory that their descendants
+// inherit, or "" once they have ended. The lock is held while a process is started, so that it is
+// never taken for an orphan.
+var family = struct {
+	sync.Mutex
+	plugins map[int]string // by process number
+}{plugins: map[int]string{}}
+
+// processInfo is a line of the process table.
+type processInfo struct {
+	pid, parent, session int
+	zombie               bool
+	start                string // time of the start, which distinguishes processes of one number
+}
+
+// processes returns all processes; none if there is no /proc.
+func processes() iter.Seq[*processInfo] {
+	return func(yield func(*processInfo) bool) {
+		entries, _ := os.ReadDir("/proc")
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err != nil {
+				continue
+			}
+			if p := readProcess(pid); p != nil && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// readProcess returns nil if there is no process of this number.
+func readProcess(pid int) *processInfo {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	// "PID (NAME) STATE PARENT GROUP SESSION …"; the name may have any characters.
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(f) < 20 {
+		return nil
+	}
+	p := &processInfo{pid: pid, zombie: f[0] == "Z", start: f[19]}
+	p.parent, _ = strconv.Atoi(f[1])
+	p.session, _ = strconv.Atoi(f[3])
+	return p
+}
+
+// socketDirOf returns the directory that an environment names as that of a plugin's socket, or "".
+func socketDirOf(environment []byte) string {
+	for variable := range bytes.SplitSeq(environment, []byte{0}) {
+		if dir, ok := bytes.CutPrefix(variable, []byte("PLUGIN_UNIX_SOCKET_DIR=")); ok {
+			return string(dir)
+		}
+	}
+	return ""
+}
+
+// environment returns the environment with which the process was started: empty for one of another
+// user, and while it executes another program.
+func (p *processInfo) environment() []byte {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
+	return text
+}
+
+// adopted reports whether this process has adopted the process and no running plugin claims it.
+// Children that were started here are in the session of this process, except for plugins. family is
+// locked.
+func (p *processInfo) adopted() bool {
+	self := os.Getpid()
+	if _, plugin := family.plugins[p.pid]; plugin || p.parent != self || family.plugins[p.session] != "" {
+		return false
+	}
+	if own := readProcess(self); own == nil || p.session == own.session {
+		return false
+	}
+	environment := p.environment()
+	for try := 0; len(environment) == 0 && !p.zombie && try < 50; try++ {
+		time.Sleep(time.Millisecond)
+		environment = p.environment()
+	}
+	dir := socketDirOf(environment)
+	return dir == "" || !slices.Contains(slices.Collect(maps.Values(family.plugins)), dir)
+}
+
+// endFamily kills the processes that belong, and their descendants, until none is left or endGrace
+// is over; it returns the numbers of those that are left. belongs is called with family locked.
+func endFamily(belongs func(*processInfo) bool) (left []int) {
+	for limit := time.Now().Add(endGrace); ; time.Sleep(time.Millisecond) {
+		left = left[:0]
+		family.Lock()
+		for _, p := range members(belongs) {
+			if !p.end() {
+				left = append(left, p.pid)
+			}
+		}
+		family.Unlock()
+		if len(left) == 0 || time.Now().After(limit) {
+			return left
+		}
+	}
+}
+
+// members returns the processes that belong, and their descendants.
+func members(belongs func(*processInfo) bool) (out []*processInfo) {
+	all := slices.Collect(processes())
+	found := map[int]bool{}
+	for _, p := range all {
+		found[p.pid] = p.pid != os.Getpid() && belongs(p)
+	}
+	for before := -1; before != len(out); { // until no further descendant is found
+		before, out = len(out), out[:0]
+		for _, p := range all {
+			if found[p.pid] = found[p.pid] || found[p.parent]; found[p.pid] {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// end kills a process, or reaps it. It returns true if nothing is left to do for it.
+func (p *processInfo) end() bool {
+	if p.zombie {
+		if p.parent != os.Getpid() {
+			return true // its parent reaps it, or this process when it has adopted it
+		}
+		pid, err := unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
+		return pid == p.pid || err != nil
+	}
+	process, err := os.FindProcess(p.pid) // a handle: from here on the number means this process
+	if err != nil {
+		return true
+	}
+	defer process.Release() //nolint:errcheck // closes the handle
+	if now := readProcess(p.pid); now == nil || now.start != p.start {
+		return true
+	}
+	return errors.Is(process.Kill(), os.ErrProcessDone)
+}
+
+// reapOrphans reaps adopted processes that end by themselves, until stop is called. Other children
+// of this process are left to those who wait for them.
+func reapOrphans() (stop func()) {
+	ended, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(ended, syscall.SIGCHLD)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			select {
+			case <-ended:
+			case <-done:
+				return
+			}
+			family.Lock()
+			for p := range processes() {
+				if p.zombie && p.adopted() {
+					p.end()
+				}
+			}
+			family.Unlock()
+			select { // a plugin that starts many processes costs one scan a second
+			case <-time.After(time.Second):
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		signal.Stop(ended)
+		close(done)
+		all.Wait()
+	}
+}
