@@ -35,14 +35,24 @@ build: ## netsketch into bin/, the plugins into bin/plugins/
 demo: build ## an emulated network, the collector and UnivMon, live in the terminal (DEMO_FLAGS="--epochs 20 --json")
 	$(BIN)/netsketch demo $(DEMO_FLAGS)
 
+# A busy machine may need long. vet is a part of lint.
+TESTFLAGS := -timeout 60m -vet=off
+
 .PHONY: test
 test: build $(INFLUXD) ## every test, the ones against a real InfluxDB among them
-	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test ./...
-	@for d in $(EXAMPLES); do (cd $$d && $(GO) test ./...) || exit 1; done
+	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test $(TESTFLAGS) ./...
+	@for d in $(EXAMPLES); do (cd $$d && $(GO) test $(TESTFLAGS) ./...) || exit 1; done
+
+LOAD ?= 8
+RUNS ?= 3
+
+.PHONY: test-loaded
+test-loaded: ## every test RUNS times (3) while LOAD busy loops (8) use the processors
+	@for i in $$(seq $(RUNS)); do GOFLAGS="$$($(GO) env GOFLAGS) -count=1" .ci/load $(LOAD) $(MAKE) test || exit 1; done
 
 .PHONY: race
 race: build $(INFLUXD) ## every test under the race detector (needs a C compiler)
-	CGO_ENABLED=1 INFLUXD=$(INFLUXD) $(GO) test -race ./...
+	CGO_ENABLED=1 INFLUXD=$(INFLUXD) $(GO) test $(TESTFLAGS) -race ./...
 
 .PHONY: bench
 bench: build ## speed and latency, each figure in the unit users think in (some ten minutes)
@@ -54,7 +64,7 @@ figures: ## charts of docs/figures from their rows; FIGURES="sketches --figures 
 	$(GO) run ./lab/figures $(or $(FIGURES),draw)
 
 .PHONY: figures-check
-figures-check: ## the figures' long tests: recorded rows measured again, every workload on both sides of the turn (minutes)
+figures-check: ## the figures' long tests: recorded rows measured again, every workload near the turn, real packets (minutes)
 	NETSKETCH_FIGURES=1 $(GO) test -count 1 -timeout 60m ./lab/figures/...
 
 .PHONY: soak

@@ -26,15 +26,34 @@ func accounted(tb testing.TB, r *scenario.Report) {
 	}
 }
 
+// frame is a UDP packet of 100 bytes.
+func frame(source, destination string, port uint16) []byte {
+	return traffic.BuildFrame(traffic.FrameSpec{Src: netip.MustParseAddr(source), Dst: netip.MustParseAddr(destination),
+		Proto: 17, SrcPort: port, DstPort: 53, Length: 100})
+}
+
+// capture writes frames, one a millisecond, to a capture file.
+func capture(t *testing.T, frames [][]byte) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "frames.pcap")
+	w, err := pcapfile.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range frames {
+		if err := w.Write(pcapfile.Packet{Date: time.Unix(1_700_000_000, int64(i)*1e6), Frame: f}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // Packets that switches drop are counted by reason: hop limits, headers that are cut off, addresses
 // without a route, links that are down.
 func TestDropsAreCountedByReason(t *testing.T) {
-	frame := func(source, destination string, port uint16) []byte {
-		return traffic.BuildFrame(traffic.FrameSpec{
-			Src: netip.MustParseAddr(source), Dst: netip.MustParseAddr(destination), Proto: 17, SrcPort: port,
-			DstPort: 53, Length: 100,
-		})
-	}
 	ttl1 := func(b []byte) []byte {
 		b[22] = 1
 		b[24], b[25] = 0, 0
@@ -55,19 +74,7 @@ func TestDropsAreCountedByReason(t *testing.T) {
 	for i := range 7 {
 		frames = append(frames, ttl1(frame(a, b, uint16(i))), frame(a, nowhere, uint16(i)), frame(a, b, uint16(i))[:20])
 	}
-	path := filepath.Join(t.TempDir(), "drops.pcap")
-	w, err := pcapfile.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, f := range frames {
-		if err := w.Write(pcapfile.Packet{Date: time.Unix(1_700_000_000, int64(i)*1e6), Frame: f}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	path := capture(t, frames)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -174,15 +174,17 @@ func TestTakenAddressIsNamed(t *testing.T) {
 	}
 }
 
-// A trace that ends within a packet is an error that names it, after the epochs
-// before it were scored.
+// A trace that ends within a packet is an error that names the file and the packet.
 func TestCutTraceIsNamed(t *testing.T) {
-	data, err := os.ReadFile(sharedTrace)
-	if err != nil {
-		t.Skipf("the capture of real packets is not on this machine: %v; package traffic tests cut files it "+
-			"makes itself", err)
+	frames := [][]byte{}
+	for i := range 20 {
+		frames = append(frames, frame("10.1.0.1", "10.2.0.1", uint16(i)))
 	}
-	path := t.TempDir() + "/cut.pcap.gz"
+	path := capture(t, frames)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(path, data[:len(data)/3], 0o600); err != nil {
 		t.Fatal(err)
 	}

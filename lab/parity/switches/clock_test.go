@@ -99,8 +99,24 @@ func meterRates(d *driver) {
 	}
 }
 
-// queueRates: a queue holds as many packets as it is deep, and lets them go at its rate.
+// queueRates: a queue holds as many packets as it is deep, and lets them go at its rate, never
+// faster. A busy machine delays packets, so one of several tries must not be slower.
 func queueRates(d *driver) {
+	const tries = 5
+	for try := 1; ; try++ {
+		took, want := queueRate(d)
+		switch {
+		case took < want*8/10, took > want*3/2+50*time.Millisecond && try == tries:
+			d.t.Errorf("%s: the queue took %v, and %v at its rate", d.tgt.name, took, want)
+		case took > want*3/2+50*time.Millisecond:
+			continue
+		}
+		return
+	}
+}
+
+// queueRate fills the queue and returns the time until it is empty, and what its rate requires.
+func queueRate(d *driver) (took, want time.Duration) {
 	const rate, depth, packets = 100, 16, 48
 	if err := d.tgt.setQueues(d.ctx, 7, rate, depth); err != nil {
 		d.t.Fatal(err)
@@ -118,7 +134,9 @@ func queueRates(d *driver) {
 		case p := <-d.data.Packets():
 			if p.Port == 7 {
 				came = append(came, time.Now())
-				quiet.Reset(time.Second)
+				if len(came) >= depth {
+					quiet.Reset(time.Second)
+				}
 			}
 		case <-quiet.C:
 			done = true
@@ -127,11 +145,9 @@ func queueRates(d *driver) {
 	if len(came) < depth || len(came) > depth+4+meanwhile {
 		d.t.Fatalf("%s: %d packets came through a queue of %d", d.tgt.name, len(came), depth)
 	}
-	took, want := came[len(came)-1].Sub(came[0]), time.Duration(len(came)-1)*time.Second/rate
-	d.t.Logf("%s: %d of %d packets came through, the last %v after the first", d.tgt.name, len(came), packets, took)
-	if took < want*8/10 || took > want*3/2+50*time.Millisecond {
-		d.t.Errorf("%s: %d packets took %v, %v at %d a second", d.tgt.name, len(came), took, want, rate)
-	}
+	took, want = came[len(came)-1].Sub(begin), time.Duration(len(came)-1)*time.Second/rate
+	d.t.Logf("%s: %d of %d packets came through, the last %v after it was filled", d.tgt.name, len(came), packets, took)
+	return took, want
 }
 
 // softQueues is target.setQueues of the soft switch: one queue, as simple_switch_grpc has.
