@@ -36,6 +36,8 @@ type queryFlags struct {
 	serverName, username      string
 	plaintext, json           bool
 	timeout                   time.Duration
+	check                     bool
+	text                      string
 }
 
 // passwordVariable holds the password of --username, which does not belong into a process list.
@@ -50,9 +52,18 @@ func queryCommand() *cobra.Command {
 flow, is computed by its plugin if it is not among the current results.`,
 		Example: `  netsketch query /univmon/heavy-hitters
   netsketch query '/univmon/flows/flow[device=network][dimension=src][flow=10.0.0.1]' --json
-  netsketch query /collector/plugins --address collector.example.net:9339 --ca-file ca.pem --username ops`,
-		Args: cobra.ExactArgs(1),
+  netsketch query /collector/plugins --address collector.example.net:9339 --ca-file ca.pem --username ops
+  netsketch query --check --text examples/omnimon/queries/slowloris.query`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.check {
+				return cobra.NoArgs(cmd, args)
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.check {
+				return checkQuery(cmd.OutOrStdout(), f.text)
+			}
 			tables, err := f.get(cmd.Context(), args[0])
 			if err != nil {
 				return fmt.Errorf("query: %w", err)
@@ -76,7 +87,10 @@ flow, is computed by its plugin if it is not among the current results.`,
 	flags.StringVar(&f.serverName, "server-name", "",
 		"`name` that the server's certificate must carry; the host of --address when empty")
 	flags.StringVar(&f.username, "username", "", "`name` to send as metadata, with the password of the environment variable "+passwordVariable)
+	flags.StringVar(&f.text, "text", "", "`file` with a query in OmniMon's language")
+	flags.BoolVar(&f.check, "check", false, "compile the query of --text and print where each of its sequences runs")
 	cmd.MarkFlagsRequiredTogether("cert-file", "key-file")
+	cmd.MarkFlagsRequiredTogether("text", "check")
 	for _, flag := range []string{"ca-file", "cert-file", "server-name"} {
 		cmd.MarkFlagsMutuallyExclusive("plaintext", flag)
 	}

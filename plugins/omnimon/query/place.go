@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package query
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// Place is where a sequence runs.
+type Place string
+
+// The places.
+const (
+	Switches  Place = "switches"
+	Hosts     Place = "hosts"
+	Collector Place = "collector"
+)
+
+// Step is a sequence and its place.
+type Step struct {
+	*Sequence
+	Place Place
+	// Reason is why the sequence runs there.
+	Reason string
+	// Local is the count of operators that run at the place. The collector runs the others on the
+	// values of the epoch.
+	Local int
+	// Arrays and Entries are the units of a switch that the sequence needs: statistic arrays, and
+	// entries of the filter table in front of each.
+	Arrays, Entries int
+}
+
+// Plan is the placement of a query.
+type Plan struct{ Steps []Step }
+
+// Place assigns each sequence of operators to one kind of element (paper, section 6.2): a sequence
+// with join to the collector, one with distinct to the hosts, every other one to the switches. A
+// sequence that switches cannot run goes to the hosts, and one over results to the collector.
+func (q *Query) Place() *Plan {
+	p := &Plan{}
+	for _, s := range q.Sequences {
+		p.Steps = append(p.Steps, place(s))
+	}
+	return p
+}
+
+func place(s *Sequence) Step {
+	step := Step{Sequence: s, Place: Collector, Local: len(s.Operators)}
+	has := func(k Kind) bool {
+		return slices.ContainsFunc(s.Operators, func(o *Operator) bool { return o.Kind == k })
+	}
+	switch {
+	case has(Join):
+		step.Reason = "has join"
+		return step
+	case s.Source == "losses":
+		step.Reason = "losses are inferred by the collector"
+		return step
+	case s.Source != "packets":
+		step.Reason = "its source is the sequence " + s.Source
+		return step
+	}
+	step.Place, step.Local = Hosts, local(s.Operators)
+	if has(Distinct) {
+		step.Reason = "has distinct"
+		if n := shared(s.Operators); n > 0 && n < step.Local {
+			step.Local = n
+			step.Reason += " without src: the collector removes what several hosts have"
+		}
+		return step
+	}
+	if step.Reason = step.switches(); step.Reason == "" {
+		step.Place, step.Reason = Switches, "updates values only"
+	}
+	return step
+}
+
+// shared is the count of operators up to the first distinct whose tuples several hosts may have, or
+// 0. A packet is counted at its source, so tuples with the source address are at one host.
+func shared(operators []*Operator) int {
+	source := "src" // the field that holds the source address
+	for i, o := range operators {
+		if o.Kind != Map && o.Kind != Distinct {
+			continue
+		}
+		at := slices.IndexFunc(o.Columns, func(c Column) bool { return c.Expression.Field == source })
+		switch {
+		case at >= 0:
+			source = o.Columns[at].Name.Text
+		case o.Kind == Distinct:
+			return i + 1
+		default:
+			source = ""
+		}
+	}
+	return 0
+}
+
+// local is the count of operators up to the first reduce, or all without reduce.
+func local(operators []*Operator) int {
+	if i := slices.IndexFunc(operators, func(o *Operator) bool { return o.Kind == Reduce }); i >= 0 {
+		return i + 1
+	}
+	return len(operators)
+}
+
+// switches computes the units of a sequence at a switch, or returns why a switch cannot run it.
+func (s *Step) switches() (reason string) {
+	defined := map[string]*Expression{} // fields of the tuple in terms of the packet
+	for _, f := range packetFields {
+		defined[f.Name] = &Expression{Field: f.Name, kind: f.Type}
+	}
+	filters := 1
+	for _, o := range s.Operators[:s.Local] {
+		switch o.Kind {
+		case Filter:
+			n, reason := entries(substitute(o.Condition, defined), false)
+			if reason != "" {
+				return reason
+			}
+			filters *= n
+		case Map:
+			next := map[string]*Expression{}
+			for _, c := range o.Columns {
+				next[c.Name.Text] = substitute(c.Expression, defined)
+			}
+			defined = next
+		case Reduce:
+			for _, k := range o.Keys {
+				e := defined[k.Text]
+				if !slices.ContainsFunc(packetFields[:keyFields], func(f Field) bool { return e.Field == f.Name }) {
+					return fmt.Sprintf("groups by %s, which is not in the flow key", k.Text)
+				}
+			}
+			for _, c := range o.Columns {
+				if c.Function == "max" || c.Function == "min" {
+					return c.Function + " is not additive"
+				}
+				if c.Expression == nil {
+					continue
+				}
+				if reason := addend(substitute(c.Expression, defined)); reason != "" {
+					return reason
+				}
+			}
+			s.Arrays, s.Entries = len(o.Columns), filters
+		}
+	}
+	if s.Arrays == 0 {
+		return "has no reduce"
+	}
+	return ""
+}
+
+// switchFields are fields that the switch program matches and adds.
+var switchFields = []string{"src", "dst", "proto", "sport", "dport", "length", "ttl", "flags", "window", "queue"}
+
+// substitute replaces fields by their definitions.
+func substitute(e *Expression, defined map[string]*Expression) *Expression {
+	if e.Operation == "" {
+		if e.Constant == nil {
+			return defined[e.Field]
+		}
+		return e
+	}
+	out := *e
+	out.Left = substitute(e.Left, defined)
+	if e.Right != nil {
+		out.Right = substitute(e.Right, defined)
+	}
+	return &out
+}
+
+// addend returns why a switch cannot add the value, if it cannot.
+func addend(e *Expression) (reason string) {
+	switch {
+	case e.Constant != nil:
+		return ""
+	case e.Operation != "":
+		return "adds up the result of " + e.Operation
+	case !slices.Contains(switchFields, e.Field):
+		return e.Field + " is known to hosts only"
+	}
+	return ""
+}
+
+// maxEntries bounds the entries of one filter.
+const maxEntries = 64
+
+// entries is the count of table entries that match a condition: each entry is a conjunction of
+// ternary and range matches. negated: the condition is the opposite.
+func entries(e *Expression, negated bool) (n int, reason string) {
+	switch e.Operation {
+	case "!":
+		return entries(e.Left, !negated)
+	case "&&", "||":
+		left, reason := entries(e.Left, negated)
+		if reason != "" {
+			return 0, reason
+		}
+		right, reason := entries(e.Right, negated)
+		if reason != "" {
+			return 0, reason
+		}
+		if (e.Operation == "&&") == negated {
+			n = left + right
+		} else {
+			n = left * right
+		}
+		if n > maxEntries {
+			return 0, fmt.Sprintf("needs more than %d filter entries", maxEntries)
+		}
+		return n, ""
+	}
+	field, constant := e.Left, e.Right
+	if field == nil || constant == nil {
+		return 0, "filters by a condition without comparison"
+	}
+	if field.Constant != nil {
+		field, constant = constant, field
+	}
+	differs := (e.Operation == "!=") != negated // from a value, a mask or a prefix
+	if field.Operation == "&" && field.Right.Constant != nil && (e.Operation == "==" || e.Operation == "!=") {
+		if n = 1; differs {
+			n = bits.OnesCount64(uint64(field.Right.Constant.Int)) // one for each bit that may differ
+		}
+		field = field.Left
+	}
+	switch {
+	case constant.Constant == nil:
+		return 0, "compares two fields"
+	case field.Operation != "" || field.Constant != nil:
+		return 0, "compares the result of an expression"
+	case !slices.Contains(switchFields, field.Field):
+		return 0, field.Field + " is known to hosts only"
+	case n > 0:
+		return n, ""
+	case differs && slices.Contains([]string{"==", "!=", "in"}, e.Operation):
+		return 2, "" // the ranges below and above
+	}
+	return 1, ""
+}
+
+// Units are what a pipeline offers to queries.
+type Units struct{ Arrays, Entries int }
+
+// Fit returns what is left of the free units after the plan, or an error that names what is
+// missing.
+func (p *Plan) Fit(free Units) (Units, error) {
+	need := Units{}
+	for _, s := range p.Steps {
+		need.Arrays += s.Arrays
+		need.Entries += s.Entries * s.Arrays
+	}
+	if need.Arrays > free.Arrays || need.Entries > free.Entries {
+		return free, fmt.Errorf("the query needs %d statistic arrays and %d filter entries; %d and %d are free: end another query first",
+			need.Arrays, need.Entries, free.Arrays, free.Entries)
+	}
+	return Units{free.Arrays - need.Arrays, free.Entries - need.Entries}, nil
+}
+
+// String prints the plan: each sequence with its place, reason and units, and its operators.
+func (p *Plan) String() string {
+	var b strings.Builder
+	for _, s := range p.Steps {
+		fmt.Fprintf(&b, "%s at %s: %s", s.Name, s.Place, s.Reason)
+		if s.Place == Switches {
+			fmt.Fprintf(&b, "; statistic arrays %d, filter entries %d", s.Arrays, s.Entries*s.Arrays)
+		}
+		fmt.Fprintf(&b, "\n  %s\n", s.Source)
+		for i, o := range s.Operators {
+			if i == s.Local {
+				b.WriteString("  at the collector, after the epoch:\n")
+			}
+			fmt.Fprintf(&b, "  .%v\n", o)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package query
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Tuple is one element of a stream: a value for each field.
+type Tuple []Value
+
+// Streams are the tuples of packets and losses in one epoch, with the fields of PacketFields and
+// LossFields.
+type Streams struct {
+	Packets, Losses []Tuple
+}
+
+// PacketFields are the fields of a packet in their order.
+func PacketFields() []Field { return slices.Clone(packetFields) }
+
+// LossFields are the fields of a loss in their order.
+func LossFields() []Field { return slices.Clone(lossFields) }
+
+// Run evaluates a query on the tuples of one epoch. The result is sorted. A tuple for which an
+// expression divides by zero is left out and counted.
+func (q *Query) Run(in Streams) (result []Tuple, undefined int) {
+	r := &run{streams: map[string][]Tuple{"packets": in.Packets, "losses": in.Losses},
+		fields: map[string][]Field{"packets": packetFields, "losses": lossFields}}
+	for _, s := range q.Sequences {
+		tuples, fields := r.streams[s.Source], r.fields[s.Source]
+		for _, o := range s.Operators {
+			tuples, fields = r.apply(o, tuples, fields)
+		}
+		r.streams[s.Name], r.fields[s.Name] = tuples, fields
+		result = tuples
+	}
+	result = slices.Clone(result)
+	slices.SortFunc(result, compareTuples)
+	return result, r.undefined
+}
+
+type run struct {
+	streams   map[string][]Tuple
+	fields    map[string][]Field
+	undefined int
+}
+
+func (r *run) apply(o *Operator, in []Tuple, fields []Field) (out []Tuple, schema []Field) {
+	switch o.Kind {
+	case Filter:
+		for _, t := range in {
+			if v, ok := r.value(o.Condition, t); ok && v.Int != 0 {
+				out = append(out, t)
+			}
+		}
+		return out, fields
+	case Map, Distinct:
+		out, schema = r.project(o, in)
+		if o.Kind == Distinct {
+			out = unique(out)
+		}
+		return out, schema
+	case Reduce:
+		return r.reduce(o, in, fields)
+	}
+	return r.join(o, in, fields)
+}
+
+func (r *run) value(e *Expression, t Tuple) (Value, bool) {
+	v, ok := e.evaluate(t)
+	if !ok {
+		r.undefined++
+	}
+	return v, ok
+}
+
+func (r *run) project(o *Operator, in []Tuple) (out []Tuple, schema []Field) {
+	for _, c := range o.Columns {
+		schema = append(schema, Field{c.Name.Text, c.Expression.kind})
+	}
+next:
+	for _, t := range in {
+		row := make(Tuple, len(o.Columns))
+		for i, c := range o.Columns {
+			v, ok := r.value(c.Expression, t)
+			if !ok {
+				continue next
+			}
+			row[i] = v
+		}
+		out = append(out, row)
+	}
+	return out, schema
+}
+
+// unique keeps the first tuple of equal ones.
+func unique(in []Tuple) (out []Tuple) {
+	seen := map[string]bool{}
+	for _, t := range in {
+		if k := key(t); !seen[k] {
+			seen[k] = true
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// key is a string that is equal for equal tuples only.
+func key(t Tuple) string {
+	var b strings.Builder
+	for _, v := range t {
+		b.WriteString(v.encode())
+	}
+	return b.String()
+}
+
+func (r *run) reduce(o *Operator, in []Tuple, fields []Field) (out []Tuple, schema []Field) {
+	at := make([]int, len(o.Keys))
+	for i, k := range o.Keys {
+		at[i] = slices.IndexFunc(fields, func(f Field) bool { return f.Name == k.Text })
+		schema = append(schema, fields[at[i]])
+	}
+	for _, c := range o.Columns {
+		schema = append(schema, Field{c.Name.Text, Integer})
+	}
+	groups := map[string]int{}
+next:
+	for _, t := range in {
+		values := make([]int64, len(o.Columns))
+		for i, c := range o.Columns {
+			if c.Expression == nil {
+				values[i] = 1
+				continue
+			}
+			v, ok := r.value(c.Expression, t)
+			if !ok {
+				continue next
+			}
+			values[i] = v.Int
+		}
+		row := make(Tuple, 0, len(schema))
+		for _, i := range at {
+			row = append(row, t[i])
+		}
+		k := key(row)
+		g, ok := groups[k]
+		if !ok {
+			groups[k] = len(out)
+			for _, v := range values {
+				row = append(row, Value{Type: Integer, Int: v})
+			}
+			out = append(out, row)
+			continue
+		}
+		for i, c := range o.Columns {
+			sum := &out[g][len(at)+i].Int
+			switch c.Function {
+			case "max":
+				*sum = max(*sum, values[i])
+			case "min":
+				*sum = min(*sum, values[i])
+			default:
+				*sum += values[i]
+			}
+		}
+	}
+	return out, schema
+}
+
+// join merges the tuples of both sides whose keys are equal.
+func (r *run) join(o *Operator, left []Tuple, fields []Field) (out []Tuple, schema []Field) {
+	right, others := r.streams[o.Other.Text], r.fields[o.Other.Text]
+	isKey := func(f Field) bool { return slices.ContainsFunc(o.Keys, func(k Name) bool { return k.Text == f.Name }) }
+	keyOf := func(t Tuple, fields []Field) string {
+		var k Tuple
+		for _, n := range o.Keys {
+			k = append(k, t[slices.IndexFunc(fields, func(f Field) bool { return f.Name == n.Text })])
+		}
+		return key(k)
+	}
+	byKey := map[string][]Tuple{}
+	for _, t := range right {
+		k := keyOf(t, others)
+		byKey[k] = append(byKey[k], t)
+	}
+	schema = slices.Clone(fields)
+	for _, f := range others {
+		if !isKey(f) {
+			schema = append(schema, f)
+		}
+	}
+	for _, l := range left {
+		for _, t := range byKey[keyOf(l, fields)] {
+			row := slices.Clone(l)
+			for i, f := range others {
+				if !isKey(f) {
+					row = append(row, t[i])
+				}
+			}
+			out = append(out, row)
+		}
+	}
+	return out, schema
+}
+
+// evaluate returns the value of an expression; ok is false if it divides by zero.
+func (e *Expression) evaluate(t Tuple) (v Value, ok bool) {
+	switch {
+	case e.Constant != nil:
+		return *e.Constant, true
+	case e.Operation == "":
+		return t[e.index], true
+	}
+	left, ok := e.Left.evaluate(t)
+	if !ok {
+		return v, false
+	}
+	switch e.Operation {
+	case "!":
+		return boolean(left.Int == 0), true
+	case "&&", "||":
+		if (left.Int != 0) == (e.Operation == "||") {
+			return left, true
+		}
+		return e.Right.evaluate(t)
+	}
+	right, ok := e.Right.evaluate(t)
+	if !ok {
+		return v, false
+	}
+	a, b := left.Int, right.Int
+	switch e.Operation {
+	case "==":
+		return boolean(left == right), true
+	case "!=":
+		return boolean(left != right), true
+	case "<":
+		return boolean(a < b), true
+	case "<=":
+		return boolean(a <= b), true
+	case ">":
+		return boolean(a > b), true
+	case ">=":
+		return boolean(a >= b), true
+	case "in":
+		return boolean(right.Prefix.Contains(left.Address)), true
+	case "contains":
+		return boolean(strings.Contains(left.Text, right.Text)), true
+	case "+":
+		a += b
+	case "-":
+		a -= b
+	case "*":
+		a *= b
+	case "&":
+		a &= b
+	case "|":
+		a |= b
+	case "/":
+		if b == 0 {
+			return v, false
+		}
+		a /= b
+	}
+	return Value{Type: Integer, Int: a}, true
+}
+
+func boolean(b bool) Value {
+	if b {
+		return Value{Type: Boolean, Int: 1}
+	}
+	return Value{Type: Boolean}
+}
+
+// encode is a self-delimiting form of a value.
+func (v Value) encode() string {
+	s := v.String()
+	return string(rune(v.Type)) + string(rune(len(s)+1)) + s
+}
+
+func compareTuples(a, b Tuple) int {
+	for i := range min(len(a), len(b)) {
+		if c := compareValues(a[i], b[i]); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+func compareValues(a, b Value) int {
+	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Int, b.Int), a.Address.Compare(b.Address),
+		strings.Compare(a.Text, b.Text))
+}
