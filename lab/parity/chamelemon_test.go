@@ -45,10 +45,10 @@ type edge struct {
 	lost     [2]map[string]int64
 }
 
-// TestChameleMonIsTheSketches holds the registers of ChameleMon's edge switch against
+// TestChameleMonMatchesModel holds the registers of ChameleMon's edge switch against
 // sketch/tower and sketch/fermat, cell by cell, and has sketch/fermat decode from
 // them the packets that came in and did not go out.
-func TestChameleMonIsTheSketches(t *testing.T) {
+func TestChameleMonMatchesModel(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		frames func(*testing.T) [][]byte

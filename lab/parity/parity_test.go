@@ -141,9 +141,9 @@ func (m *mirror) cells(t *testing.T, bank int) (counters, heavy []uint32) {
 	return counters, s.Heavy()
 }
 
-// TestRegistersAreTheSame sends packets while the bank is flipped every 2,500 of them, and
+// TestRegistersMatchModel sends packets while the bank is flipped every 2,500 of them, and
 // compares all cells of all registers and banks.
-func TestRegistersAreTheSame(t *testing.T) {
+func TestRegistersMatchModel(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		frames func(*testing.T) [][]byte

@@ -37,7 +37,7 @@ func program(t *testing.T, script string) {
 	t.Setenv("PATH", dir+":/usr/bin:/bin")
 }
 
-func TestAProgramThatEndsAtOnceIsTold(t *testing.T) {
+func TestStartReportsAnExit(t *testing.T) {
 	program(t, "echo no such option; exit 1")
 	_, err := bmv2.Start(t.Context(), bmv2.Config{})
 	if err == nil || err.Error() != "simple_switch_grpc: it ended before it took connections\nno such option" {
@@ -45,7 +45,7 @@ func TestAProgramThatEndsAtOnceIsTold(t *testing.T) {
 	}
 }
 
-func TestAProgramThatTakesNoConnectionsIsEnded(t *testing.T) {
+func TestStartEndsASilentProgram(t *testing.T) {
 	program(t, "exec sleep 60")
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()

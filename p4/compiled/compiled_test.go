@@ -23,8 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var programs = os.DirFS("../programs")
 
-// TestInStep fails when a source was changed, added or removed and make p4 not run.
-func TestInStep(t *testing.T) {
+// TestCompiledFilesAreCurrent fails if a source was changed, added or removed without make p4.
+func TestCompiledFilesAreCurrent(t *testing.T) {
 	want, err := sources.Programs(programs)
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestWhatIsPutOff: the sketches' counting is deferred, and nothing that answers.
-func TestWhatIsPutOff(t *testing.T) {
+// TestDeferredActions: the sketches' counting is deferred, actions that return values are not.
+func TestDeferredActions(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]int{"forwarding": 0, "univmon-300k": 2, "univmon": 3, "chamelemon": 4} {
 		if p := compiled(t, name); len(p.Deferred) != want {
@@ -84,9 +84,9 @@ func (c *counting) total(t *testing.T) []uint32 {
 	return sum
 }
 
-// TestNoCountIsLost: lanes count, banks flip, cells are read out by packets and by the control
+// TestLanesLoseNoCounts: lanes count, banks flip, cells are read out by packets and by the control
 // plane, all at once; everything together is what one lane counts.
-func TestNoCountIsLost(t *testing.T) {
+func TestLanesLoseNoCounts(t *testing.T) {
 	t.Parallel()
 	const workers, rounds = 4, 3
 	pkts := sharedTrace(t, 2000)

@@ -62,12 +62,12 @@ func TestPortEnabled(t *testing.T) {
 		t.Fatal(err)
 	}
 	type state struct{ up, disabled bool }
-	var heard []state
-	defer sw.WatchPorts(func(p softswitch.PortStatus) { heard = append(heard, state{p.Up, p.Disabled}) })()
+	var received []state
+	defer sw.WatchPorts(func(p softswitch.PortStatus) { received = append(received, state{p.Up, p.Disabled}) })()
 	for _, step := range []struct {
-		do   func() error
-		want state
-		tell bool
+		do     func() error
+		want   state
+		notify bool
 	}{
 		{func() error { return sw.SetPortEnabled(1, true) }, state{true, false}, false},
 		{func() error { return sw.SetPortEnabled(1, false) }, state{false, true}, true},
@@ -75,7 +75,7 @@ func TestPortEnabled(t *testing.T) {
 		{func() error { return sw.SetPortEnabled(1, true) }, state{false, false}, true},
 		{func() error { return sw.SetPortUp(1, true) }, state{true, false}, true},
 	} {
-		before := len(heard)
+		before := len(received)
 		if err := step.do(); err != nil {
 			t.Fatal(err)
 		}
@@ -83,8 +83,8 @@ func TestPortEnabled(t *testing.T) {
 		if got := (state{st.Up, st.Disabled}); got != step.want {
 			t.Errorf("got %+v, expected %+v", got, step.want)
 		}
-		if told := len(heard) > before; told != step.tell {
-			t.Errorf("received %v, expected %v for %+v", told, step.tell, step.want)
+		if notified := len(received) > before; notified != step.notify {
+			t.Errorf("received %v, expected %v for %+v", notified, step.notify, step.want)
 		}
 	}
 	if err := sw.SetPortEnabled(9, true); !errors.Is(err, softswitch.ErrNotFound) {

@@ -157,7 +157,7 @@ func host(t *testing.T, veth string, n byte, f func() error) <-chan error {
 }
 
 // Two hosts, kernels with addresses of their own, talk UDP through the switch.
-func TestHostsTalkThroughTheSwitch(t *testing.T) {
+func TestForwardingBetweenHosts(t *testing.T) {
 	if !isolated(t) {
 		return
 	}

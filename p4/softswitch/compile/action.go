@@ -183,7 +183,7 @@ func (b *builder) jumpPrimitive(pr *bmv2json.Primitive, n int) (target int, at [
 	if want == 1 {
 		return int(t), []int{b.Emit(program.Instr{Op: program.OpJmp})}
 	}
-	return int(t), b.jumpIfFalse(b.truth(pr.Params[0]))
+	return int(t), b.jumpIf(b.truth(pr.Params[0]), false)
 }
 
 // truth converts a number to a condition: true if it is not zero.

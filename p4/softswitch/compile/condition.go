@@ -123,39 +123,23 @@ func (b *builder) compare(op string, x, y operand) uint32 {
 	return d
 }
 
-// jumpIfFalse emits jumps that are taken if e is false, and returns the instructions to patch.
-func (b *builder) jumpIfFalse(e *bmv2json.Expr) []int {
+// jumpIf emits jumps that are taken if e equals want, and returns the instructions to patch.
+func (b *builder) jumpIf(e *bmv2json.Expr, want bool) []int {
 	if e != nil && e.Type == "expression" {
 		switch e.Op {
-		case "and":
-			return append(b.jumpIfFalse(e.Left), b.jumpIfFalse(e.Right)...)
-		case "or":
-			t := b.jumpIfTrue(e.Left)
-			f := b.jumpIfFalse(e.Right)
-			b.Patch(t)
-			return f
+		case "and", "or":
+			if (e.Op == "or") == want { // each operand decides by itself
+				return append(b.jumpIf(e.Left, want), b.jumpIf(e.Right, want)...)
+			}
+			past := b.jumpIf(e.Left, !want)
+			at := b.jumpIf(e.Right, want)
+			b.Patch(past)
+			return at
 		case "not":
-			return b.jumpIfTrue(e.Right)
+			return b.jumpIf(e.Right, !want)
 		}
 	}
-	return b.jump(e, false)
-}
-
-func (b *builder) jumpIfTrue(e *bmv2json.Expr) []int {
-	if e != nil && e.Type == "expression" {
-		switch e.Op {
-		case "or":
-			return append(b.jumpIfTrue(e.Left), b.jumpIfTrue(e.Right)...)
-		case "and":
-			f := b.jumpIfFalse(e.Left)
-			t := b.jumpIfTrue(e.Right)
-			b.Patch(f)
-			return t
-		case "not":
-			return b.jumpIfFalse(e.Right)
-		}
-	}
-	return b.jump(e, true)
+	return b.jump(e, want)
 }
 
 // jump emits a jump that is taken if e equals want.

@@ -181,7 +181,7 @@ func (f *flow) node(n string) ([]string, error) {
 	if c := f.conds[n]; c != nil {
 		b.what, b.src = fmt.Sprintf("condition %q", c.Name), c.Source
 		b.noRegisters = true
-		no := b.jumpIfFalse(c.Expr)
+		no := b.jumpIf(c.Expr, false)
 		b.noRegisters = false
 		for _, at := range no {
 			f.gotos = append(f.gotos, fixup{at: at, name: c.FalseNext})

@@ -133,7 +133,7 @@ func (b *builder) parserOp(o *bmv2json.ParserOp) []int {
 			b.failf("takes a condition and an error")
 			return nil
 		}
-		skip := b.jumpIfTrue(o.Params[0])
+		skip := b.jumpIf(o.Params[0], true)
 		v := b.value(o.Params[1], 1)
 		at := b.CallP(program.Call{Do: program.ParserError{Code: v.slot}, Known: true,
 			Reads: program.Reads(program.Slot(v.slot))})
@@ -421,7 +421,7 @@ func (b *builder) checksums(verify bool) error {
 			skip = append(skip, b.Emit(program.Instr{Op: program.OpJz, A: uint32(h.Base)}))
 		}
 		if c.Cond != nil {
-			skip = append(skip, b.jumpIfFalse(c.Cond)...)
+			skip = append(skip, b.jumpIf(c.Cond, false)...)
 		}
 		t := b.Temp(1)
 		b.Emit(program.Instr{Op: program.OpHash, D: t, A: uint32(b.calcIndex(calc)), Imm: ^uint64(0)})

@@ -260,7 +260,7 @@ func conform(t *testing.T, p4runtime, data string) {
 	}
 }
 
-func TestCloseSendLetsTheRestCome(t *testing.T) {
+func TestCloseSendDeliversTheRest(t *testing.T) {
 	s := startSoft(t, dataplane.Options{})
 	program(t, s.addr)
 	c := open(t, s.addr)

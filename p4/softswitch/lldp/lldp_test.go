@@ -224,7 +224,7 @@ func names(a *Agent) string {
 	return strings.Join(out, " ")
 }
 
-func TestNeighborsComeAndGo(t *testing.T) {
+func TestNeighborLifetime(t *testing.T) {
 	c := &clock{now: time.Unix(1000, 0)}
 	a, b, x, y := pair(t, c)
 	var changes int

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/p4/softswitch/control"
+	"github.com/netsketch/netsketch/p4/softswitch/meter"
 	"github.com/netsketch/netsketch/p4/softswitch/program"
 	"github.com/netsketch/netsketch/p4/softswitch/wide"
 )
@@ -77,7 +78,7 @@ func (st *State) Meter(name string) (*Meter, error) {
 
 func MeterName(name string) string { return fmt.Sprintf("meter %q", name) }
 
-func (m *Meter) span(from, to int) ([]meterState, error) {
+func (m *Meter) span(from, to int) ([]meter.Meter, error) {
 	end, err := span(MeterName(m.name), from, to, len(m.cells))
 	if err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func (m *Meter) Read(from, to int) ([]*control.MeterConfig, error) {
 	}
 	out := make([]*control.MeterConfig, len(cells))
 	for i := range cells {
-		out[i] = cells[i].config()
+		out[i] = cells[i].Config()
 	}
 	return out, nil
 }
@@ -107,7 +108,7 @@ func (m *Meter) ReadColors(from, to int) ([]control.Colors, error) {
 	}
 	out := make([]control.Colors, len(cells))
 	for i := range cells {
-		out[i] = cells[i].colorCounts()
+		out[i] = cells[i].Counts()
 	}
 	return out, nil
 }
@@ -116,7 +117,7 @@ func (m *Meter) ReadColors(from, to int) ([]control.Colors, error) {
 func (m *Meter) WriteColors(index int, v control.Colors) error {
 	cells, err := m.span(index, index+1)
 	if err == nil {
-		cells[0].setColorCounts(v)
+		cells[0].SetCounts(v)
 	}
 	return err
 }
@@ -126,10 +127,10 @@ func (m *Meter) WriteColors(index int, v control.Colors) error {
 func (m *Meter) Write(index int, v *control.MeterConfig, now time.Duration) error {
 	cells, err := m.span(index, index+1)
 	if err == nil {
-		err = checkMeter(MeterName(m.name), v)
+		err = meter.Check(MeterName(m.name), v)
 	}
 	if err == nil {
-		cells[0].configure(v, now)
+		cells[0].Configure(v, now)
 	}
 	return err
 }

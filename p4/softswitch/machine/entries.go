@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/p4/softswitch/control"
+	"github.com/netsketch/netsketch/p4/softswitch/meter"
 	"github.com/netsketch/netsketch/p4/softswitch/program"
 	"github.com/netsketch/netsketch/p4/softswitch/wide"
 )
@@ -165,7 +166,7 @@ func (t *Table) SetDirectCounter(key *control.Entry, v control.CounterData) erro
 func (t *Table) SetDirectColors(key *control.Entry, v control.Colors) error {
 	e, err := t.direct(key)
 	if err == nil && e.meter != nil {
-		e.meter.setColorCounts(v)
+		e.meter.SetCounts(v)
 	}
 	return err
 }
@@ -176,7 +177,7 @@ func (t *Table) SetDirectMeter(key *control.Entry, v *control.MeterConfig) error
 	if err := t.hasMeter(); err != nil {
 		return err
 	}
-	if err := checkMeter(TableName(t.def.Name), v); err != nil {
+	if err := meter.Check(TableName(t.def.Name), v); err != nil {
 		return err
 	}
 	e, err := t.direct(key)
@@ -184,9 +185,9 @@ func (t *Table) SetDirectMeter(key *control.Entry, v *control.MeterConfig) error
 		return err
 	}
 	if e.meter == nil {
-		e.meter = &meterState{unit: t.def.Meter.Unit}
+		e.meter = &meter.Meter{Unit: t.def.Meter.Unit}
 	}
-	e.meter.configure(v, t.st.env.Clock())
+	e.meter.Configure(v, t.st.env.Clock())
 	return nil
 }
 
@@ -198,7 +199,7 @@ func (t *Table) DirectMeter(key *control.Entry) (v *control.MeterConfig, c contr
 	}
 	e, err := t.direct(key)
 	if err == nil && e.meter != nil {
-		v, c = e.meter.config(), e.meter.colorCounts()
+		v, c = e.meter.Config(), e.meter.Counts()
 	}
 	return v, c, err
 }
@@ -309,13 +310,13 @@ func (t *Table) fill(e *entryState, in control.Entry) error {
 		return control.Errorf(control.ErrInvalid, TableName(d.Name), "it has no direct meter")
 	}
 	if d.Meter != nil {
-		if err := checkMeter(TableName(d.Name), in.Meter); err != nil {
+		if err := meter.Check(TableName(d.Name), in.Meter); err != nil {
 			return err
 		}
 		if e.meter == nil {
-			e.meter = &meterState{unit: d.Meter.Unit}
+			e.meter = &meter.Meter{Unit: d.Meter.Unit}
 		}
-		e.meter.configure(in.Meter, t.st.env.Clock())
+		e.meter.Configure(in.Meter, t.st.env.Clock())
 	}
 	if in.Counter != nil {
 		e.counter.set(*in.Counter)
@@ -508,19 +509,11 @@ func (t *Table) export(e *entryState) control.Entry {
 		out.Counter = &v
 	}
 	if e.meter != nil {
-		c := e.meter.colorCounts()
-		out.Meter, out.Colors = e.meter.config(), &c
+		c := e.meter.Counts()
+		out.Meter, out.Colors = e.meter.Config(), &c
 	}
 	if t.def.Ages {
 		out.SinceLastHit = e.idle(t.st.env.Clock())
 	}
 	return out
-}
-
-func checkMeter(object string, c *control.MeterConfig) error {
-	if c != nil && (c.PIR < c.CIR || c.PBurst == 0 && c.PIR > 0) {
-		return control.Errorf(control.ErrInvalid, object,
-			"meter rates: peak rate %d has to be at least the committed rate %d, and its burst above 0", c.PIR, c.CIR)
-	}
-	return nil
 }

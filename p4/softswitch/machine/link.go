@@ -347,7 +347,7 @@ func linkRegisters(op any) func(*Packet) {
 				p.Lane.Stats.IndexErrors++
 				return
 			}
-			p.f[o.D] = uint64(cells[n].execute(p)) & o.Mask
+			p.f[o.D] = uint64(cells[n].Execute(p.Now, p.ingressLen)) & o.Mask
 		}
 	case program.ReadCell:
 		return func(p *Packet) { p.readCell(&o) }

@@ -4,11 +4,10 @@ package machine
 
 import (
 	"slices"
-	"sync"
-	"time"
 	"unsafe"
 
 	"github.com/netsketch/netsketch/p4/softswitch/control"
+	"github.com/netsketch/netsketch/p4/softswitch/meter"
 	"github.com/netsketch/netsketch/p4/softswitch/program"
 	"github.com/netsketch/netsketch/p4/softswitch/wide"
 )
@@ -238,95 +237,7 @@ func (c *directCounter) set(v control.CounterData) {
 // Meter is an indirect meter.
 type Meter struct {
 	name  string
-	cells []meterState
-}
-
-// meterState is one meter: two token buckets that fill from the time of configuration, as in BMv2,
-// on the clock of packets.
-type meterState struct {
-	mu    sync.Mutex
-	unit  control.MeterUnit
-	set   bool
-	cfg   control.MeterConfig
-	start time.Duration
-	rates [2]bucket // peak first
-
-	colors control.Colors
-}
-
-type bucket struct {
-	perMicro float64
-	burst    uint64
-	tokens   uint64
-	last     uint64
-}
-
-func (m *meterState) configure(cfg *control.MeterConfig, now time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if cfg == nil {
-		m.set = false
-		return
-	}
-	m.set, m.cfg, m.start = true, *cfg, now
-	m.rates[0] = bucket{perMicro: float64(cfg.PIR) / 1e6, burst: cfg.PBurst, tokens: cfg.PBurst}
-	m.rates[1] = bucket{perMicro: float64(cfg.CIR) / 1e6, burst: cfg.CBurst, tokens: cfg.CBurst}
-}
-
-func (m *meterState) config() *control.MeterConfig {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.set {
-		return nil
-	}
-	c := m.cfg
-	return &c
-}
-
-// execute returns the color of a packet: 0 green, 1 yellow, 2 red.
-func (m *meterState) execute(p *Packet) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.color(p)
-	m.colors[c].Packets++
-	m.colors[c].Bytes += uint64(p.ingressLen)
-	return c
-}
-
-func (m *meterState) colorCounts() control.Colors {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.colors
-}
-
-func (m *meterState) setColorCounts(c control.Colors) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.colors = c
-}
-
-func (m *meterState) color(p *Packet) int {
-	if !m.set {
-		return 0
-	}
-	micros := max(0, (p.Now - m.start).Microseconds())
-	cost := uint64(1)
-	if m.unit == control.MeterBytes {
-		cost = uint64(p.ingressLen)
-	}
-	for i := range m.rates {
-		r := &m.rates[i]
-		since := uint64(float64(micros) * r.perMicro)
-		if since > r.last { // packets of several ports may be out of order
-			r.tokens = min(r.tokens+(since-r.last), r.burst)
-			r.last = since
-		}
-		if r.tokens < cost {
-			return 2 - i
-		}
-		r.tokens -= cost
-	}
-	return 0
+	cells []meter.Meter
 }
 
 // valueSet is the members of a parser value set.

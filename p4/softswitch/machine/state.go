@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/netsketch/netsketch/p4/softswitch/meter"
 	"github.com/netsketch/netsketch/p4/softswitch/program"
 )
 
@@ -53,11 +54,11 @@ func NewState(env Env, p *program.Program) (*State, error) {
 		st.counters = append(st.counters, newCounterArray(p.Info.Counters[i].Name, size, env.Lanes))
 	}
 	for i := range p.Info.Meters {
-		var cells []meterState
+		var cells []meter.Meter
 		if p.Info.Meters[i].Table == "" {
-			cells = make([]meterState, p.Info.Meters[i].Size)
+			cells = make([]meter.Meter, p.Info.Meters[i].Size)
 			for j := range cells {
-				cells[j].unit = p.Info.Meters[i].Unit
+				cells[j].Unit = p.Info.Meters[i].Unit
 			}
 		}
 		st.meters = append(st.meters, Meter{p.Info.Meters[i].Name, cells})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/p4/softswitch/control"
+	"github.com/netsketch/netsketch/p4/softswitch/meter"
 	"github.com/netsketch/netsketch/p4/softswitch/program"
 	"github.com/netsketch/netsketch/p4/softswitch/wide"
 )
@@ -36,7 +37,7 @@ type entryState struct {
 	counter  directCounter
 	lastHit  int64
 	notified int64
-	meter    *meterState
+	meter    *meter.Meter
 
 	e   control.Entry
 	key string
@@ -88,8 +89,8 @@ func (t *Table) apply(p *Packet) uint32 {
 			atomic.StoreInt64(&e.lastHit, int64(p.Now))
 		}
 	}
-	if d.Meter != nil && (e.hit || e.meter != nil && e.meter.set) {
-		p.f[d.Meter.Slot] = uint64(e.meter.execute(p)) & d.Meter.Mask
+	if d.Meter != nil && (e.hit || e.meter != nil && e.meter.Configured()) {
+		p.f[d.Meter.Slot] = uint64(e.meter.Execute(p.Now, p.ingressLen)) & d.Meter.Mask
 	}
 	run, next := &e.run, e.next
 	if e.group != nil {

@@ -185,7 +185,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	r.join("", 20).advised(codes.OK, 20)
 }
 
-func TestWriteChecksWhoWrites(t *testing.T) {
+func TestWriteChecksSender(t *testing.T) {
 	r := newRig(t, p4rtserver.Options{})
 	write := func(device uint64, role string, id *p4v1.Uint128) error {
 		_, err := r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: device, Role: role, ElectionId: id})

@@ -157,7 +157,7 @@ func TestBackupReplicas(t *testing.T) {
 }
 
 // A one-shot group that chooses by chance gives packets of one flow to all its actions.
-func TestOneShotByChance(t *testing.T) {
+func TestOneShotRandomMode(t *testing.T) {
 	r, c := pipelined(t)
 	for mode, want := range map[string]int{"HASH": 1, "RANDOM": 2} {
 		e := r.entity(`table_entry { table_id: $selected_t match { field_id: 1 exact { value: "\x99\x99" } } action {

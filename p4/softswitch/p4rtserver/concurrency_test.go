@@ -46,7 +46,7 @@ func TestRolesInTheProgram(t *testing.T) {
 
 // Writers, readers, pipelines and packets at once: nothing but the answers the specification
 // allows, and, under the race detector, no race.
-func TestEverythingAtOnce(t *testing.T) {
+func TestConcurrentRequests(t *testing.T) {
 	r, c := pipelined(t)
 	const rounds = 60
 	entry := r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact {

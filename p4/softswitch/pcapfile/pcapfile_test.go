@@ -65,7 +65,7 @@ func drain(path string) (out []pcapfile.Packet, err error) {
 	}
 }
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestRoundTrip(t *testing.T) {
 	for _, name := range []string{"a.pcap", "a.pcap.gz"} {
 		path, data := file(t, name, 100)
 		if zipped := data[0] == 0x1f; zipped != strings.HasSuffix(name, ".gz") {
@@ -101,7 +101,7 @@ func TestMicrosecondsAreRead(t *testing.T) {
 
 // However a file is cut, its end is an error unless the cut lies between packets, and
 // the error names file and packet.
-func TestCutAnywhere(t *testing.T) {
+func TestTruncatedFiles(t *testing.T) {
 	path, data := file(t, "a.pcap", 3)
 	for n := range data {
 		if err := os.WriteFile(path, data[:n], 0o600); err != nil {

@@ -104,7 +104,7 @@ func written(t *testing.T, path string) (numbers []uint32, dates []time.Duration
 	}
 }
 
-func TestFromFileToFile(t *testing.T) {
+func TestPlayAndRecord(t *testing.T) {
 	sw := forwarder(t)
 	out := filepath.Join(t.TempDir(), "out.pcap")
 	in := open(t, sw, 1, pcapport.Config{In: capture(t, []time.Duration{0, 5e9, 4e9, 7e9}, 1, 2, 3, 4)})
@@ -137,7 +137,7 @@ func TestFromFileToFile(t *testing.T) {
 	}
 }
 
-func TestTwoFilesPlayInTheOrderOfTheirDates(t *testing.T) {
+func TestPlayMergesFilesByTime(t *testing.T) {
 	var files [2][]byte
 	for i := range files {
 		sw := forwarder(t)
@@ -246,7 +246,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsAnErrorOfClose(t *testing.T) {
+func TestCloseReportsFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("this system has no /dev/full")
 	}
