@@ -256,9 +256,10 @@ func (b *builder) primitive(pr *bmv2json.Primitive) {
 	case "no_op":
 	case "exit":
 		b.Emit(program.Instr{Op: program.OpExit})
-	case "drop", "mark_to_drop":
-		spec, mcast := b.Prog.Std.EgressSpec, b.Prog.Std.McastGroup
-		b.Call(program.MarkToDrop{}, program.Reads(), append(spec.Spans(), mcast.Spans()...))
+	case "drop":
+		b.drop(b.Prog.Std.EgressSpec, b.Prog.Std.McastGroup)
+	case "mark_to_drop":
+		b.markToDrop(arg[0])
 	case "assert", "assume":
 		b.assertion(pr)
 	case "log_msg":

@@ -224,15 +224,14 @@ func (b *builder) standardFields() error {
 		if e == nil {
 			e = &bmv2json.Expr{Type: "field", Name: header, Field: field}
 		}
+		f := program.StdField{Slot: -1}
 		if h := b.headerNamed[e.Name]; h != nil && h.Metadata {
-			if f, ok := h.Type.Field(e.Field); ok && f.Slot >= 0 && f.Words == 1 {
-				return program.StdField{Slot: h.Base + f.Slot, Mask: wide.Mask(f.Width)}
-			}
+			f = metadataField(h, e.Field)
 		}
-		if must {
+		if must && f.Slot < 0 {
 			b.failf("the program has no %s.%s: it is not compiled for v1model", header, field)
 		}
-		return program.StdField{Slot: -1}
+		return f
 	}
 	s := &b.Prog.Std
 	const std, intr, q = "standard_metadata", "intrinsic_metadata", "queueing_metadata"
@@ -254,6 +253,14 @@ func (b *builder) standardFields() error {
 	s.DeqDepth = find(q, "deq_qdepth", false)
 	s.QID = find(q, "qid", false)
 	return b.err
+}
+
+// metadataField returns the place of a field of one word; its slot is -1 if there is none.
+func metadataField(h *program.Header, name string) program.StdField {
+	if f, ok := h.Type.Field(name); ok && f.Slot >= 0 && f.Words == 1 {
+		return program.StdField{Slot: h.Base + f.Slot, Mask: wide.Mask(f.Width)}
+	}
+	return program.StdField{Slot: -1}
 }
 
 // generate generates the code: the end of every pipeline at 0, then actions, parser, controls,

@@ -12,6 +12,31 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/wide"
 )
 
+// drop makes the switch drop the packet, if these are the fields of its standard metadata.
+func (b *builder) drop(egressSpec, mcastGroup program.StdField) {
+	b.Emit(program.Instr{Op: program.OpMov, D: uint32(egressSpec.Slot), A: b.ConstU(program.DropPort),
+		Imm: egressSpec.Mask})
+	if mcastGroup.Slot >= 0 {
+		b.Emit(program.Instr{Op: program.OpMov, D: uint32(mcastGroup.Slot), A: b.ConstU(0), Imm: mcastGroup.Mask})
+	}
+}
+
+// markToDrop writes to the header of its argument: a copy of the standard metadata if the program
+// calls mark_to_drop in an action with an inout parameter, since p4c copies in and out.
+func (b *builder) markToDrop(e *bmv2json.Expr) {
+	h := b.headerNamed[e.Name]
+	if e.Type != "header" || h == nil || !h.Metadata {
+		b.failf("takes standard metadata, have %s", describe(e))
+		return
+	}
+	egressSpec := metadataField(h, "egress_spec")
+	if egressSpec.Slot < 0 {
+		b.failf("header %q has no field \"egress_spec\"", h.Name)
+		return
+	}
+	b.drop(egressSpec, metadataField(h, "mcast_grp"))
+}
+
 func (b *builder) assertion(pr *bmv2json.Primitive) {
 	s := b.boolean(b.truth(pr.Params[0]))
 	b.Call(program.Assert{Cond: s, Statement: pr.Op, Source: b.src.String()}, program.Reads(program.Slot(s)),

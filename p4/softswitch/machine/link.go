@@ -17,24 +17,18 @@ import (
 func link(p *program.Program) []func(*Packet) {
 	fns := make([]func(*Packet), len(p.Calls))
 	for i := range p.Calls {
-		fns[i] = linkOp(p.Calls[i].Do, p)
+		fns[i] = linkOp(p.Calls[i].Do)
 	}
 	return fns
 }
 
-func linkOp(op any, prog *program.Program) func(*Packet) {
+func linkOp(op any) func(*Packet) {
 	for _, link := range []func(any) func(*Packet){linkWide, linkHeaders, linkParser, linkRegisters} {
 		if f := link(op); f != nil {
 			return f
 		}
 	}
 	switch o := op.(type) {
-	case program.MarkToDrop:
-		spec, mcast := prog.Std.EgressSpec, prog.Std.McastGroup
-		return func(p *Packet) {
-			p.Set(spec, program.DropPort)
-			p.Set(mcast, 0)
-		}
 	case program.Assert:
 		return func(p *Packet) { p.assert(&o) }
 	case program.LogMessage:

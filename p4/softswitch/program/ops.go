@@ -180,8 +180,6 @@ type (
 	// ChecksumError marks the packet's checksum as wrong.
 	ChecksumError struct{}
 
-	// MarkToDrop is mark_to_drop().
-	MarkToDrop struct{}
 	// Assert drops the packet if a slot is zero, and logs the statement's place.
 	Assert struct {
 		Cond      uint32

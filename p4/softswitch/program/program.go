@@ -53,14 +53,6 @@ type StdField struct {
 	Mask uint64
 }
 
-// Spans returns the field's slot, or nothing.
-func (f StdField) Spans() []Span {
-	if f.Slot < 0 {
-		return nil
-	}
-	return []Span{Slot(uint32(f.Slot))}
-}
-
 // StdFields are the metadata fields that v1model's switch reads and writes; Slot is -1 for a field
 // that the program does not have.
 type StdFields struct {
