@@ -46,7 +46,7 @@ type Config struct {
 	// HTTP serves /metrics, /healthz and /readyz to operators.
 	HTTP HTTP `yaml:"http"`
 
-	text textEnd
+	text outline
 }
 
 // Epoch sets when switches are read.
@@ -280,7 +280,8 @@ type Output struct {
 type Reload struct {
 	// MaxRemoval is the largest share of the devices, of the links, of the hosts and of the plugin
 	// instances that a change may remove at once; one of each may always go unless it is 0, the
-	// last one only if it is 1. A host that loses an address counts as removed.
+	// only one and the last section of the file if it is 1. A host that loses an address counts as
+	// removed.
 	MaxRemoval float64 `yaml:"max-removal" default:"0.25" range:"0..1"`
 	// ConfirmAfter is how long a change that removes more is held before a SIGHUP confirms it.
 	ConfirmAfter time.Duration `yaml:"confirm-after" default:"10s" range:"0s..24h"`

@@ -37,7 +37,8 @@ func ParseEnv(name string, data []byte, env func(string) (string, bool)) (*Confi
 	d := newDecoder(newReport(name, data))
 	var c Config
 	d.setDefaults(reflect.ValueOf(&c).Elem())
-	if root := d.parse(data, env); root != nil {
+	root := d.parse(data, env)
+	if root != nil {
 		d.value(d.withoutOldOutputs(root), reflect.ValueOf(&c).Elem(), "", "")
 	}
 	c.complete(filepath.Dir(name), d.at)
@@ -45,7 +46,7 @@ func ParseEnv(name string, data []byte, env func(string) (string, bool)) (*Confi
 	if err := d.err(); err != nil {
 		return nil, err
 	}
-	c.text = endOf(data)
+	c.text = outlineOf(data, root)
 	return &c, nil
 }
 

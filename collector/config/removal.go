@@ -43,18 +43,24 @@ type ReloadStatus struct {
 // endMarker is YAML's document end marker.
 const endMarker = "..."
 
-// textEnd is how the text of a configuration ends.
-type textEnd struct {
-	marked  bool // with the document end marker
-	newline bool // with a line end
+// outline is what shows that the text of a configuration was cut.
+type outline struct {
+	marked   bool     // it ends with the document end marker
+	newline  bool     // it ends with a line end
+	sections []string // top-level keys, in the order of the file
 }
 
-func endOf(text []byte) textEnd {
-	trimmed := bytes.TrimRight(text, " \t\r\n")
-	return textEnd{
-		marked:  bytes.HasSuffix(trimmed, []byte("\n"+endMarker)),
+func outlineOf(text []byte, root *node) outline {
+	o := outline{
+		marked:  bytes.HasSuffix(bytes.TrimRight(text, " \t\r\n"), []byte("\n"+endMarker)),
 		newline: bytes.HasSuffix(text, []byte("\n")),
 	}
+	if root != nil {
+		for _, k := range root.keys {
+			o.sections = append(o.sections, k.name)
+		}
+	}
+	return o
 }
 
 // CheckComplete fails if the next version of a file has less than any version that an operator can
@@ -75,7 +81,8 @@ func (c *Config) CheckComplete(next *Config) error {
 }
 
 // Removal returns what the next version of a file removes beyond Reload.MaxRemoval, for the log;
-// empty if it does not. The bound is that of the configuration in force: a cut file has none.
+// empty if it does not. The bound is that of the configuration in force: a cut file may have none.
+// The last section of the file must not go either: it does whenever a file is cut before it.
 func (c *Config) Removal(next *Config) string {
 	changes := Compare(c, next)
 	hosts := changes.HostsRemoved
@@ -101,6 +108,10 @@ func (c *Config) Removal(next *Config) string {
 		if n := len(r.removed); n > 0 && (r.left == 0 && c.Reload.MaxRemoval < 1 || n > c.Reload.allows(r.of)) {
 			parts = append(parts, fmt.Sprintf("%d of %d %s (%s)", n, r.of, r.kind, someOf(r.removed)))
 		}
+	}
+	if n := len(c.text.sections); n > 0 && c.Reload.MaxRemoval < 1 &&
+		!slices.Contains(next.text.sections, c.text.sections[n-1]) {
+		parts = append(parts, "the last section of the file ("+c.text.sections[n-1]+")")
 	}
 	return strings.Join(parts, ", ")
 }

@@ -47,6 +47,8 @@ func TestRemoval(t *testing.T) {
 		"an address of a host and another host": {
 			`, "2001:db8::1"]}` + "\n  - {name: h2, port: s2/2, addresses: [10.0.2.1]}", "]}", "",
 			"2 of 3 hosts (h2, h1)"},
+		"the last section": {whole, whole[:strings.Index(whole, "hosts:")], "",
+			"3 of 3 hosts (h1, h2, h3), the last section of the file (hosts)"},
 		"any with a bound of 0": {"  - {name: h3, port: s2/3, addresses: [10.0.3.1]}\n", "", "reload: {max-removal: 0}",
 			"1 of 3 hosts (h3)"},
 		"all with a bound of 1": {"links: [{from: s1/1, to: s2/1}]\n", "", "reload: {max-removal: 1}", ""},
