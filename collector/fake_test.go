@@ -59,6 +59,9 @@ func (d *fakeDevice) Measured() bool   { return true }
 func (d *fakeDevice) Banks() int       { return 2 }
 
 func (d *fakeDevice) Objects() []sdk.Object {
+	if d.cfg.Fault != nil {
+		return nil
+	}
 	return []sdk.Object{{Name: fakeObject, Alias: "counter", Cells: 1, Width: 32, Banks: 2,
 		Annotations: map[string]string{"kind": "count"}}}
 }

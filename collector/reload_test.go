@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,10 @@ func TestDeviceThatCannotBeSetUp(t *testing.T) {
 	}
 	if n := strings.Count(r.log.String(), "device cannot be set up"); n != 4 {
 		t.Errorf("%d lines, want one per device:\n%s", n, r.log)
+	}
+	if e := r.plugins["fake"].epochs[0]; !slices.Equal(e.Expected, []string{"s1", "s2", "s3", "s4", "s5"}) ||
+		len(e.Missing) != 4 {
+		t.Errorf("the plugin expects %v, and %+v are missing", e.Expected, e.Missing)
 	}
 	expectRows(t, r.rows("", listDevices, "state/connection")[1:], "[name=s2] connection=down", "[name=s3] connection=down",
 		"[name=s4] connection=down", "[name=s5] connection=down")

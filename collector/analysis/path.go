@@ -58,7 +58,7 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 		Skew: ep.Timings.Skew}
 	for _, o := range ep.Sources {
 		objects := bound[o.Name]
-		if len(objects) == 0 && !(all && cfg.Selects(o.Name)) {
+		if len(objects) == 0 && !(cfg.Selects(o.Name) && (all || o.Err != nil && !p.knows(o.Name))) {
 			continue
 		}
 		e.Expected = append(e.Expected, o.Name)
@@ -90,6 +90,14 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 		e.Status = sdk.StatusPartial
 	}
 	return e
+}
+
+// knows reports whether the registers of a device are known. They are not while a device cannot be
+// set up, or has not had a session with a pipeline of its own.
+func (p *plugin) knows(device string) bool {
+	n := p.network()
+	d := n.Device(device)
+	return d != nil && d.Objects != nil
 }
 
 // offer queues an epoch. Without room the epoch is lost for the plugin.

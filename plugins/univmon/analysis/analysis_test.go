@@ -312,6 +312,14 @@ func TestPartialEpochs(t *testing.T) {
 	if row := summary(r, "leaf1"); row["state/status"] != "complete" || row["state/changes"] != "0" {
 		t.Errorf("a leaf that is there is %v", row)
 	}
+	expectLost := func(r *sdk.Results, device, problem string) {
+		t.Helper()
+		row := summary(r, device)
+		if row["state/status"] != "lost" || row["state/packets"] != "" || !strings.Contains(row["state/problem"], problem) {
+			t.Errorf("%s has no data, and its row is %v; expected lost with %q", device, row, problem)
+		}
+	}
+	expectLost(r, "leaf2", "no answer")
 	if !strings.Contains(sdktest.Text(r), "src of network: results rest on 2 of 3 switches; missing: leaf2") {
 		t.Errorf("no event names the missing switch: %s", sdktest.Text(r))
 	}
@@ -325,6 +333,7 @@ func TestPartialEpochs(t *testing.T) {
 	if row := summary(r, Network); row["state/status"] != "lost" || row["state/packets"] != "" {
 		t.Errorf("packets are counted twice without the spine, so the network is lost; got %v", row)
 	}
+	expectLost(r, "spine1", "no answer")
 	r = h.Analyze(quiet(6))
 	if row := summary(r, "spine1"); row["state/status"] != "complete" || row["state/changes"] != "" {
 		t.Errorf("there is nothing to compare with the epoch after a gap: %v", row)
@@ -361,10 +370,14 @@ func TestPartialEpochs(t *testing.T) {
 		t.Errorf("%v", row)
 	}
 
+	expectLost(r, "leaf1", "read-out cut short")
+	expectLost(r, "leaf2", "10 cells of 32 bits delivered")
+
 	empty := &sdk.Epoch{Number: 10, Start: e.End, End: e.End.Add(time.Second), Status: sdk.StatusLost,
 		Expected: e.Expected}
-	if row := summary(h.Analyze(empty), Network); row["state/status"] != "lost" {
-		t.Errorf("%v", row)
+	r = h.Analyze(empty)
+	for _, name := range []string{Network, "leaf1", "leaf2", "spine1"} {
+		expectLost(r, name, "no")
 	}
 }
 

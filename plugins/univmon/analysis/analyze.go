@@ -3,6 +3,7 @@
 package analysis
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -32,7 +33,9 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	if err != nil {
 		return nil, err
 	}
-	if !config.Switches {
+	if config.Switches {
+		run.addLost(results)
+	} else {
 		clear(results)
 	}
 	maps.Copy(results, views)
@@ -55,6 +58,7 @@ type analysis struct {
 	plan     *plan
 	previous map[scope]*result
 	problems map[string]string // by subject
+	failed   map[scope]string  // why data of a switch has no result
 }
 
 func (a *analysis) problem(subject, format string, args ...any) {
@@ -66,10 +70,7 @@ func (a *analysis) problem(subject, format string, args ...any) {
 
 // switches analyzes the sketches of each switch, in parallel.
 func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
-	incomplete := make(map[string]bool)
-	for _, m := range a.epoch.Missing {
-		incomplete[m.Name] = true
-	}
+	incomplete := a.missing()
 	type job struct {
 		in     instance
 		data   *sdk.DeviceData
@@ -82,9 +83,9 @@ func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 		instances := a.plan.instances[data.Name]
 		for _, dimension := range slices.Sorted(maps.Keys(instances)) {
 			r := &result{scope: scope{data.Name, dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete,
-				from: []string{data.Name}}
-			if r.whole = !incomplete[data.Name]; !r.whole {
-				r.status = sdk.StatusPartial
+				whole: true, from: []string{data.Name}}
+			if r.problem = incomplete[data.Name]; r.problem != "" {
+				r.status, r.whole = sdk.StatusPartial, false
 			}
 			jobs = append(jobs, &job{in: instances[dimension], data: data, result: r})
 		}
@@ -112,14 +113,43 @@ func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 		return nil, err
 	}
 	results := make(map[scope]*result, len(jobs))
+	a.failed = make(map[scope]string)
 	for _, j := range jobs {
 		if j.err != nil {
+			a.failed[j.result.scope] = j.err.Error()
 			a.problem(subject(j.result.scope), "no results: %v", j.err)
 			continue
 		}
 		results[j.result.scope] = j.result
 	}
 	return results, nil
+}
+
+// missing returns why switches are missing, or deliver less than everything, by name.
+func (a *analysis) missing() map[string]string {
+	reasons := make(map[string]string)
+	for _, m := range a.epoch.Missing {
+		reasons[m.Name] = cmp.Or(m.Reason, "no reason given")
+	}
+	return reasons
+}
+
+// addLost adds a result without data for each dimension of each expected switch that has no other,
+// so that a lost epoch differs from one without traffic. A switch whose program is not known has
+// the dimensions of the others.
+func (a *analysis) addLost(results map[scope]*result) {
+	reasons := a.missing()
+	for _, name := range a.epoch.Expected {
+		own := a.plan.instances[name]
+		for _, dimension := range a.plan.dimensions {
+			s := scope{name, dimension}
+			if _, measured := own[dimension]; results[s] != nil || own != nil && !measured {
+				continue
+			}
+			results[s] = &result{scope: s, epoch: a.epoch.Number, status: sdk.StatusLost,
+				problem: cmp.Or(reasons[name], a.failed[s], "nothing was delivered")}
+		}
+	}
 }
 
 // compare computes the changes since the preceding epoch, if both epochs have all cells of the same
@@ -158,7 +188,7 @@ func (a *analysis) network(ctx context.Context, switches map[scope]*result) (map
 	views := make(map[scope]*result, len(results))
 	for i, r := range results {
 		views[r.scope] = r
-		if missing[i] != "" {
+		if r.problem = cmp.Or(r.problem, missing[i]); missing[i] != "" {
 			a.problem(subject(r.scope), "%s", missing[i])
 		}
 	}
@@ -171,7 +201,8 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 	r := &result{scope: scope{Network, v.dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete, whole: true}
 	if len(v.plus) == 1 && len(v.minus) == 0 {
 		if one := switches[scope{v.plus[0], v.dimension}]; one != nil { // the network is one switch
-			r.status, r.whole, r.from, r.estimate, r.change = one.status, one.whole, one.from, one.estimate, one.change
+			*r = *one
+			r.scope = scope{Network, v.dimension}
 			return r, ""
 		}
 	}
@@ -184,7 +215,7 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 				continue
 			}
 			if !s.whole {
-				r.status, r.whole = sdk.StatusPartial, false
+				r.status, r.whole, r.problem = sdk.StatusPartial, false, name+": "+s.problem
 			}
 			r.from = append(r.from, name)
 			readings = append(readings, s.estimate.Reading())

@@ -4,6 +4,7 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -134,9 +135,10 @@ func (in *instance) cells(d *sdk.DeviceData, object string, need int) ([]uint32,
 
 // plan is the configuration applied to a network: the sketches to read and to combine.
 type plan struct {
-	instances map[string]map[string]instance // by device, by dimension
-	views     []view                         // one for each dimension of the network
-	settings  sdk.Settings
+	instances  map[string]map[string]instance // by device, by dimension
+	dimensions []string                       // those that a switch measures; without any, those configured
+	views      []view                         // one for each dimension of the network
+	settings   sdk.Settings
 }
 
 // view lists the switches whose sketches are combined for a dimension of the network.
@@ -169,6 +171,10 @@ func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 		if len(use) > 0 {
 			p.instances[d.Name] = use
 		}
+	}
+	p.dimensions = wanted
+	if len(measured) > 0 {
+		p.dimensions = slices.Sorted(maps.Keys(measured))
 	}
 	if len(network.Devices) > 0 && len(p.instances) == 0 {
 		p.settings.Missing = append(p.settings.Missing,

@@ -38,6 +38,7 @@ type result struct {
 	scope
 	epoch    uint64
 	status   sdk.Status
+	problem  string              // why data is missing
 	from     []string            // switches whose sketches it contains
 	whole    bool                // these switches delivered all cells
 	estimate *universal.Estimate // nil when lost

@@ -73,12 +73,18 @@ func (h head) append(r *result) {
 func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, error) {
 	b := table.NewBuilder(summaryList)
 	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension"), epoch: b.Uint("state/epoch")}
-	status, packets, distinct := b.Text("state/status"), b.Uint("state/packets"), b.Uint("state/distinct-flows")
+	status, problem := b.Text("state/status"), b.Text("state/problem")
+	packets, distinct := b.Uint("state/packets"), b.Uint("state/distinct-flows")
 	entropy, moment := b.Float("state/entropy"), b.Uint("state/second-moment")
 	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
 	for _, r := range results {
 		h.append(r)
 		status.Append(r.status.String())
+		if r.problem == "" {
+			problem.AppendNull()
+		} else {
+			problem.Append(clip(r.problem))
+		}
 		if r.estimate == nil {
 			for _, c := range []*table.UintAppender{packets, distinct, moment, hitters, changes} {
 				c.AppendNull()
