@@ -106,7 +106,7 @@ type node struct {
 	record   *truth.Recorder
 	net      *Network
 	skew     atomic.Int64 // delay of flips, in nanoseconds
-	deaf     atomic.Bool  // to its controllers
+	refusing atomic.Bool  // calls of its controllers
 	flipped  atomic.Bool  // its bank has been flipped: it is measured
 
 	// inside is the packet that the pipeline is at work on. It is nil for those that the switch or
@@ -286,7 +286,7 @@ func (nd *node) receive(port uint32, l *load, at time.Duration) {
 func (nd *node) orderFlips(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler,
 ) (any, error) {
-	if nd.deaf.Load() {
+	if nd.refusing.Load() {
 		return nil, status.Error(codes.Unavailable, "the lab makes the switch refuse calls of its controllers")
 	}
 	switch r := req.(type) {
@@ -346,7 +346,7 @@ func (nd *node) flip(r *p4v1.WriteRequest) (uint32, bool) {
 	return 0, false
 }
 
-// Device says where the switch's servers are.
+// Device returns the addresses of the switch's servers.
 type Device struct {
 	Name     string
 	Role     Role
@@ -442,7 +442,7 @@ func (n *Network) hold(ctx context.Context, late *node, bank uint32, d time.Dura
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
 	for _, nd := range n.nodes {
-		for nd != late && nd.flipped.Load() && nd.skew.Load() == 0 && !nd.deaf.Load() && !nd.stopped.Load() &&
+		for nd != late && nd.flipped.Load() && nd.skew.Load() == 0 && !nd.refusing.Load() && !nd.stopped.Load() &&
 			nd.record.Bank() != bank && limit.Err() == nil {
 			select {
 			case <-again.C:
@@ -465,9 +465,9 @@ func (n *Network) hold(ctx context.Context, late *node, bank uint32, d time.Dura
 	}
 }
 
-// SetDeaf makes switch i refuse all P4Runtime calls, or accept them again. It forwards packets in
+// SetRefusing makes switch i refuse all P4Runtime calls, or accept them again. It forwards packets in
 // both cases.
-func (n *Network) SetDeaf(i int, deaf bool) { n.nodes[i].deaf.Store(deaf) }
+func (n *Network) SetRefusing(i int, refuse bool) { n.nodes[i].refusing.Store(refuse) }
 
 // StopSwitch ends the servers of switch i and drops what arrives at it from then on,
 // as a crash does.

@@ -153,7 +153,7 @@ func TestDiscovery(t *testing.T) {
 	o.wait("leaf1", "/interfaces/interface[name=Ethernet2]/state/oper-status", "DOWN")
 	o.wait("spine1", "/interfaces/interface[name=Ethernet1]/state/oper-status", "DOWN")
 	o.wait("netsketch", "/collector/links/link[port=leaf1/2]/state/status", "")
-	// What a controller sets on the switch is seen, too.
+	// A value that a controller sets on the switch is also received.
 	conn, err := grpc.NewClient(o.net.Devices()[1].Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

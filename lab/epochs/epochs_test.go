@@ -363,14 +363,14 @@ func TestMissingAndLateSwitchesAreShown(t *testing.T) {
 	well()
 
 	edge := slices.IndexFunc(r.net.Devices(), func(d lab.Device) bool { return d.Name == "edge1-1" })
-	r.net.SetDeaf(edge, true)
+	r.net.SetRefusing(edge, true)
 	for range 2 {
 		r.play(1)
 		if s, e := epochs("status"), of("state/last-error"); s != "partial" || !strings.Contains(e, "refuse calls") {
 			t.Errorf("status %q, last error %q of a switch that does not reply", s, e)
 		}
 	}
-	r.net.SetDeaf(edge, false)
+	r.net.SetRefusing(edge, false)
 	r.play(3)
 	if rep := r.seen(); rep[5].Status != epoch.Partial || rep[6].Status != epoch.Partial ||
 		rep[7].Status != epoch.Complete {

@@ -139,7 +139,7 @@ func (s *Scenario) changes() []int {
 	return slices.Sorted(maps.Keys(at))
 }
 
-// placeTraces deals the addresses of all traces out to the fabric's hosts.
+// placeTraces assigns the addresses of all traces to the fabric's hosts.
 func (s *Scenario) placeTraces(f *lab.Fabric) (map[string]*placement, error) {
 	out := map[string]*placement{}
 	for _, c := range s.Traffic {
@@ -166,7 +166,7 @@ func (s *Scenario) actions(f *lab.Fabric, start time.Duration) []action {
 	var out []action
 	for _, x := range s.Faults {
 		if x.Switch != "" {
-			out = append(out, x.befall(f.Find(x.Switch), start)...)
+			out = append(out, x.atSwitch(f.Find(x.Switch), start)...)
 			continue
 		}
 		state := lab.LinkState{Loss: x.Loss, Flows: x.Flows, Down: x.Down}
@@ -180,19 +180,19 @@ func (s *Scenario) actions(f *lab.Fabric, start time.Duration) []action {
 	return out
 }
 
-// befall applies a fault to switch i.
-func (x *Fault) befall(i int, start time.Duration) (out []action) {
+// atSwitch lists the actions of a fault of switch i.
+func (x *Fault) atSwitch(i int, start time.Duration) (out []action) {
 	at := func(d time.Duration, do func(*lab.Network)) {
 		out = append(out, action{start + d, func(n *lab.Network) error { do(n); return nil }})
 	}
-	if !x.Deaf && x.Late == 0 {
+	if !x.Refuse && x.Late == 0 {
 		at(x.From, func(n *lab.Network) { n.StopSwitch(i) })
 		return out
 	}
-	deaf, late := x.Deaf, x.Late
-	at(x.From, func(n *lab.Network) { n.SetDeaf(i, deaf); n.SetSkew(i, late) })
+	refuse, late := x.Refuse, x.Late
+	at(x.From, func(n *lab.Network) { n.SetRefusing(i, refuse); n.SetSkew(i, late) })
 	if x.Until > 0 {
-		at(x.Until, func(n *lab.Network) { n.SetDeaf(i, false); n.SetSkew(i, 0) })
+		at(x.Until, func(n *lab.Network) { n.SetRefusing(i, false); n.SetSkew(i, 0) })
 	}
 	return out
 }

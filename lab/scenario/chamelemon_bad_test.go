@@ -81,23 +81,23 @@ func playWatched(t *testing.T, s *scenario.Scenario,
 	return r, w
 }
 
-// says checks that a run reported something, in these epochs of the run and in no other, as an
-// alert; with the same words in the log, and there that it is over, too. Epochs in which it was so
-// are not complete, and no victims are called exact in them.
-func (w *messages) says(t *testing.T, r *scenario.Report, subject, kind, text string, epochs ...int) {
+// alerted checks that an alert with this text was active in these epochs of the run and in no other,
+// and that the log has its beginning and its end. Epochs with the alert are incomplete, and no
+// victims are published as exact in them.
+func (w *messages) alerted(t *testing.T, r *scenario.Report, subject, kind, text string, epochs ...int) {
 	t.Helper()
 	var active []int
 	for i, alerts := range w.epochs {
-		said, ok := alerts["["+subject+"]["+kind+"]"]
+		got, ok := alerts["["+subject+"]["+kind+"]"]
 		if !ok {
 			continue
 		}
 		active = append(active, i)
-		if !strings.Contains(said, text) {
-			t.Errorf("epoch %d of the run: alert %s of %s says %q; expected %q", i+1, kind, subject, said, text)
+		if !strings.Contains(got, text) {
+			t.Errorf("epoch %d of the run: alert %s of %s is %q; expected %q", i+1, kind, subject, got, text)
 		}
 		if e := losses(t, &r.Epochs[i]); e.Sure || e.Problem == "" {
-			t.Errorf("epoch %d of the run: %s, and all victims exact: %v, problem %q", i+1, said, e.Sure, e.Problem)
+			t.Errorf("epoch %d of the run: %s, and all victims exact: %v, problem %q", i+1, got, e.Sure, e.Problem)
 		}
 	}
 	if !slices.Equal(active, epochs) {
@@ -112,13 +112,12 @@ func (w *messages) says(t *testing.T, r *scenario.Report, subject, kind, text st
 		}
 	}
 	if !begun || !over {
-		t.Errorf("%s of %s: that it began is in the log: %v, that it was over: %v:\n%s", kind, subject, begun, over,
-			w.String())
+		t.Errorf("%s of %s: its beginning is in the log: %v, its end: %v:\n%s", kind, subject, begun, over, w.String())
 	}
 }
 
-// A counter of 32 bits that wraps, in the registers of a switch: either it is seen itself, or its
-// array has counted other packets than the others.
+// A counter of 32 bits wraps in the registers of a switch. Either the counter itself shows it, or its
+// array has counted other packets than the other arrays.
 func TestChameleMonWrappedCounter(t *testing.T) {
 	const register = "ingress.chamelemon.upstream"
 	s := faulty(t, 8)
@@ -144,8 +143,8 @@ func TestChameleMonWrappedCounter(t *testing.T) {
 		}
 		return nil
 	})
-	w.says(t, r, "edge1-1", "bad-cells", "a counter wrapped", 3)
-	w.says(t, r, "edge2-2", "bad-cells", "has wrapped", 5)
+	w.alerted(t, r, "edge1-1", "bad-cells", "a counter wrapped", 3)
+	w.alerted(t, r, "edge2-2", "bad-cells", "has wrapped", 5)
 	if e := losses(t, &r.Epochs[5]); e.Views["edge2-2"] != nil || e.Views["edge1-1"] == nil {
 		t.Error("the switch whose counter has wrapped has results, or others have none")
 	}
@@ -163,9 +162,9 @@ func TestChameleMonUndecoded(t *testing.T) {
 		}
 	}
 	r, w := playWatched(t, s, nil)
-	w.says(t, r, "network", "not-decoded", "the difference of the IPv4 HL parts was not decoded: about 15", lost)
+	w.alerted(t, r, "network", "not-decoded", "the difference of the IPv4 HL parts was not decoded: about 15", lost)
 	for _, edge := range []string{"edge1-1", "edge1-2", "edge2-1", "edge2-2"} {
-		w.says(t, r, edge, "not-decoded", "the HH part was not decoded", all)
+		w.alerted(t, r, edge, "not-decoded", "the HH part was not decoded", all)
 	}
 	for _, i := range []int{lost, all} { // what is still known
 		e := losses(t, &r.Epochs[i])
@@ -213,7 +212,7 @@ func TestChameleMonUnmeasuredEdge(t *testing.T) {
 	s.Programs["edge2-2"] = "forwarding"
 	r, w := playWatched(t, s, nil)
 	for i, alerts := range w.epochs {
-		if said := alerts["[network][not-measured]"]; !strings.Contains(said, "edge2-2") {
+		if got := alerts["[network][not-measured]"]; !strings.Contains(got, "edge2-2") {
 			t.Errorf("epoch %d of the run: alerts %v", i+1, alerts)
 		}
 		if e := losses(t, &r.Epochs[i]); e.Sure || e.Decoded || !strings.Contains(e.Problem, "edge2-2") ||
@@ -226,9 +225,8 @@ func TestChameleMonUnmeasuredEdge(t *testing.T) {
 	}
 }
 
-// Configurations that cannot be: memory that the pipelines do not have, and thresholds out of
-// order. A plugin that runs keeps the configuration that it has, one that does not run says why,
-// and a run does not begin with one.
+// Bad configurations: memory that the pipelines do not have, and thresholds out of order. A running
+// plugin keeps its configuration, a new one reports why it does not run, and a run does not begin.
 func TestChameleMonRefusedConfiguration(t *testing.T) {
 	cases := []struct{ config, text string }{
 		{"{division: {illHL: 3000, illLL: 512}}", "3000 for HL and 512 for LL are more than the 3072 buckets"},
@@ -241,8 +239,8 @@ func TestChameleMonRefusedConfiguration(t *testing.T) {
 		}
 		return s
 	}
-	// says waits for the state of a plugin to be so.
-	says := func(run *scenario.Run, plugin, status, text string) {
+	// reports waits until the state of a plugin has this status and error.
+	reports := func(run *scenario.Run, plugin, status, text string) {
 		at := "/collector/plugins/plugin[" + plugin + "]/state/"
 		limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -272,13 +270,13 @@ func TestChameleMonRefusedConfiguration(t *testing.T) {
 		}
 		_, err := run.Collector().Reload(t.Context(), &next)
 		if i%2 == 1 {
-			says(run, "second", "failed", c.text)
+			reports(run, "second", "failed", c.text)
 			return err
 		}
 		if err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("reloaded with %v", err)
 		}
-		says(run, "chamelemon", "running", c.text)
+		reports(run, "chamelemon", "running", c.text)
 		return nil
 	})
 	for i := range r.Epochs {

@@ -103,7 +103,7 @@ func TestChameleMonTasks(t *testing.T) {
 	}
 }
 
-// What befalls a link: random loss, death, a grey failure. Victims and their losses are published
+// Faults of a link: random loss, a dead link, a grey failure. Victims and their losses are published
 // exactly.
 func TestChameleMonFaults(t *testing.T) {
 	for name, least := range map[string]int{"link-loss": 10, "dead-link": 100, "grey-failure": 1} {
@@ -135,10 +135,10 @@ func faulty(t *testing.T, epochs int, faults ...scenario.Fault) *scenario.Scenar
 	return s
 }
 
-// An edge switch that is missing: no losses are published, and nothing is called exact that is
-// not, until it is back.
+// An edge switch is missing: until it is back no losses are published, and values published as exact
+// are exact.
 func TestChameleMonWithoutAnEdge(t *testing.T) {
-	s := faulty(t, 12, scenario.Fault{Switch: "edge2-1", Deaf: true, From: 200 * time.Millisecond,
+	s := faulty(t, 12, scenario.Fault{Switch: "edge2-1", Refuse: true, From: 200 * time.Millisecond,
 		Until: 300 * time.Millisecond})
 	r, w := playWatched(t, s, nil)
 	var missing []int
@@ -164,7 +164,7 @@ func TestChameleMonWithoutAnEdge(t *testing.T) {
 		t.Errorf("epochs without the switch: %v; decoded before: %v, at the end: %v", missing, first.Decoded,
 			last.Decoded)
 	}
-	w.says(t, r, "edge2-1", "switch-missing", "nothing was delivered", missing...)
+	w.alerted(t, r, "edge2-1", "switch-missing", "nothing was delivered", missing...)
 }
 
 // A switch that flips late, but within the guard, changes nothing.
@@ -181,14 +181,14 @@ func TestChameleMonClockWithinTheGuard(t *testing.T) {
 	}
 }
 
-// Where a switch is later than that, the epochs say so, and nothing that rests on several switches
-// is called exact.
+// If a switch is later than that, the epochs have an alert, and no value that needs several switches
+// is published as exact.
 func TestChameleMonClockBeyondTheGuard(t *testing.T) {
 	s := faulty(t, 12, scenario.Fault{Switch: "edge1-2", Late: 8 * time.Millisecond, From: 225 * time.Millisecond,
 		Until: 375 * time.Millisecond})
 	s.Guard = 2 * time.Millisecond
 	r, w := playWatched(t, s, nil)
-	w.says(t, r, "network", "out-of-step", "apart, more than the guard of 2ms", 4, 5, 6)
+	w.alerted(t, r, "network", "out-of-step", "apart, more than the guard of 2ms", 4, 5, 6)
 	for i := range r.Epochs {
 		e := losses(t, &r.Epochs[i])
 		late := i >= 4 && i < 7 // the epochs that end at 250, 300 and 350 ms
@@ -204,8 +204,8 @@ func TestChameleMonClockBeyondTheGuard(t *testing.T) {
 	}
 }
 
-// A plugin that is held up over more than an epoch has plans that come late, and epochs that are
-// lost for it. Nothing that is published while it catches up is called exact and is not.
+// A plugin that is stopped for more than an epoch has late plans and loses epochs. Values published
+// as exact while it catches up are exact.
 func TestChameleMonLatePlan(t *testing.T) {
 	s := load(t, "small", 14)
 	s.Epoch, s.Expect = 400*time.Millisecond, nil
@@ -246,9 +246,9 @@ func TestChameleMonLatePlan(t *testing.T) {
 	}
 }
 
-// A plugin that is killed goes on where it was: the division of the encoders stays as the network
-// had made it, alerts and changes of state are counted on, and the first epoch that it is given
-// again is published exactly.
+// A plugin that is killed continues with its saved state: the division of the encoders stays, alerts
+// and changes of state are counted on, and the first epoch that it analyzes again is published
+// exactly.
 func TestChameleMonKilled(t *testing.T) {
 	s := faulty(t, 200)
 	// the HL part must grow

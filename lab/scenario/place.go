@@ -15,7 +15,7 @@ import (
 	"github.com/netsketch/netsketch/lab/truth"
 )
 
-// Prefix lengths by which a trace's addresses are dealt out to hosts.
+// Prefix lengths of the blocks in which a trace's addresses are assigned to hosts.
 const (
 	traceBits4 = 16
 	traceBits6 = 32
@@ -45,7 +45,7 @@ func block(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// place reads a trace once and deals its address blocks out to the fabric's hosts, the
+// place reads a trace once and assigns its address blocks to the fabric's hosts, the
 // busiest first, each to the host with the least traffic so far. The hosts get the
 // blocks as further prefixes, so that routes lead there; multicast is not routed.
 func place(f *lab.Fabric, path string) (*placement, error) {

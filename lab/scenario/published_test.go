@@ -185,9 +185,8 @@ func once(t *testing.T, c gnmi.GNMIClient, p *gnmi.Path) ([]*gnmi.Update, error)
 	}
 }
 
-// A third party's plugin, built in a module of its own and dropped in as a binary,
-// brings its YANG module into Capabilities, and its paths can be subscribed to. Its
-// author knows nothing of P4Runtime or gNMI.
+// A third party's plugin is built in a module of its own, which imports neither P4Runtime nor gNMI.
+// The binary alone adds its YANG module to Capabilities, and its paths can be subscribed to.
 func TestThirdPartyPluginIsServed(t *testing.T) {
 	dir := t.TempDir()
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "netsketch-plugin-hello"), ".")

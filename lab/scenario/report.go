@@ -138,7 +138,7 @@ func (r *Report) finish(bounds []Bound, scorers map[string]*score.Scorer) {
 	}
 }
 
-// slow says what to do when the machine was too slow for the wall clock: epochs are not complete,
+// slow returns what to do when the machine was too slow for the wall clock: epochs are not complete,
 // and packets were late by a good part of one. It returns nothing otherwise.
 func (r *Report) slow(interval time.Duration) string {
 	lag := time.Duration(r.Network.LagNS)

@@ -2,7 +2,7 @@
 
 // Package scenario reads and plays scenario files: topology, traffic over time,
 // faults, algorithms, and the errors that results must stay under, all in one YAML
-// file. The demo plays one, a test asserts one, a figure is drawn from one.
+// file. The demo, tests and a figure use them.
 //
 // Load reports everything that is wrong in a file at once, with line and key. Open
 // builds the network, starts a collector against it as a user would (a generated
@@ -123,7 +123,7 @@ type Component struct {
 	Fresh bool `yaml:"fresh"`
 	// Workload draws flow sizes from a published distribution: dctcp, hadoop, vl2 or cache.
 	Workload string `yaml:"workload"`
-	// Scale is what the sizes of exact flows are multiplied with, and the size of all where there
+	// Scale multiplies the sizes of exact flows, and is the size of all if there
 	// is no distribution; 1 when 0.
 	Scale float64 `yaml:"scale"`
 	// MaxPackets is the largest size of an exact flow; no limit when 0.
@@ -164,11 +164,11 @@ type Fault struct {
 	Flows float64 `yaml:"flows"`
 	// Down takes the link down.
 	Down bool `yaml:"down"`
-	// Switch is the switch that fails permanently, unless Deaf or Late set another fault.
+	// Switch is the switch that fails permanently, unless Refuse or Late set another fault.
 	Switch string `yaml:"switch"`
-	// Deaf makes the switch refuse all calls of its controllers, while it forwards packets.
-	Deaf bool `yaml:"deaf"`
-	// Late makes the switch so late: it carries out flips of its bank that much after the others.
+	// Refuse makes the switch refuse all calls of its controllers, while it forwards packets.
+	Refuse bool `yaml:"refuse-calls"`
+	// Late is the delay with which the switch flips its bank.
 	Late time.Duration `yaml:"late"`
 	// From is when it begins, counted from the first epoch.
 	From time.Duration `yaml:"from"`
@@ -180,7 +180,7 @@ type Fault struct {
 type Bound struct {
 	// Measure names what is measured; see Measures.
 	Measure string `yaml:"measure"`
-	// Algorithm is the plugin that it is a measure of; every one that has it when empty.
+	// Algorithm is the plugin with this measure; all that have it when empty.
 	Algorithm string `yaml:"algorithm"`
 	// Dimension is a flow key (src, dst, 5-tuple); every one that is measured when empty.
 	Dimension string `yaml:"dimension"`
@@ -203,7 +203,7 @@ func Load(path string) (*Scenario, error) {
 	return Parse(path, data)
 }
 
-// Parse reads a scenario from data; name is what errors call it.
+// Parse reads a scenario from data; name is its name in errors.
 func Parse(name string, data []byte) (*Scenario, error) {
 	section, err := config.SectionOf(name, string(data))
 	if err != nil {
@@ -277,9 +277,9 @@ func (s *Scenario) Validate() error {
 		case x.Flows < 0 || x.Flows > 1:
 			errs.Add(key, "flows is a share of them, 0 to 1; found %v", x.Flows)
 		case x.Late < 0:
-			errs.Add(key, "late is how late, 0 or more; found %v", x.Late)
-		case x.Link != "" && (x.Deaf || x.Late > 0), x.Switch != "" && (x.Loss > 0 || x.Flows > 0 || x.Down):
-			errs.Add(key, "loss, flows and down befall a link, deaf and late a switch")
+			errs.Add(key, "expected a delay of 0 or more for late; found %v", x.Late)
+		case x.Link != "" && (x.Refuse || x.Late > 0), x.Switch != "" && (x.Loss > 0 || x.Flows > 0 || x.Down):
+			errs.Add(key, "loss, flows and down are faults of a link, refuse-calls and late of a switch")
 		case x.Link != "" && x.Loss == 0 && !x.Down:
 			errs.Add(key, "nothing happens to the link: expected a loss above 0, or down")
 		case x.Until != 0 && x.Until <= x.From:

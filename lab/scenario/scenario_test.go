@@ -209,7 +209,7 @@ func TestScenarioErrorsNameLineAndKey(t *testing.T) {
 		{"unknown link", "faults:\n  - {link: leaf1-leaf2, from: 1s}\n", "leaf1-leaf2"},
 		{"no fault", "faults:\n  - {link: leaf1-spine2, flows: 0.01}\n", "faults[0]: nothing happens to the link"},
 		{"a link's fault at a switch", "faults:\n  - {switch: leaf1, loss: 0.1}\n",
-			"faults[0]: loss, flows and down befall a link"},
+			"faults[0]: loss, flows and down are faults of a link"},
 		{"too many watched flows", "watch: 100000\n", "watch: expected 0 to 5000"},
 		{"unknown host", "traffic:\n  - {rate: 1, flows: 1, senders: [h99]}\n", "h99"},
 		{"empty file", "", "traffic: there is none"},
@@ -230,7 +230,7 @@ func TestScenarioErrorsNameLineAndKey(t *testing.T) {
 	}
 }
 
-func TestOpenSaysWhatCannotBe(t *testing.T) {
+func TestOpenNamesWhatIsMissing(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.pcap")
 	// The file header of a pcap of Ethernet frames, and no packet.
 	header := "\xd4\xc3\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x04\x00\x01\x00\x00\x00"

@@ -53,9 +53,7 @@ func AttentionOf(r *score.Result, edges []string) *Attention {
 	a.State, a.Next, a.Problem = row.Text("network-state"), row.Text("next-state"), row.Text("problem")
 	a.Decoded, a.Settled = row.Is("decoded"), row.Is("settled")
 	a.Sure = r.Published.Row("summary", network, "").Is("victims-exact")
-	a.Low, _ = row.Number("low-threshold")
-	a.High, _ = row.Number("highest-threshold")
-	a.Sample, _ = row.Number("sample-rate")
+	a.Low, a.High, a.Sample = row.Value("low-threshold"), row.Value("highest-threshold"), row.Value("sample-rate")
 	a.HL, _ = partOf(r, network, "hl")
 	a.LL, _ = partOf(r, network, "ll")
 	a.Balanced = a.Decoded && a.Settled && a.State == a.Next && (a.HL.Next == a.HL.Buckets || a.HL.filled())
@@ -67,11 +65,8 @@ func AttentionOf(r *score.Result, edges []string) *Attention {
 			a.Balanced = false
 			continue
 		}
-		e := Edge{Heavy: heavy}
-		e.High, _ = th.Number("high-threshold")
-		e.NextHigh, _ = th.Number("next-high-threshold")
-		low, _ := th.Number("low-threshold")
-		nextLow, _ := th.Number("next-low-threshold")
+		e := Edge{th.Value("high-threshold"), th.Value("next-high-threshold"), heavy}
+		low, nextLow := th.Value("low-threshold"), th.Value("next-low-threshold")
 		a.Edges[name] = e
 		if a.Heavy.Buckets == 0 || heavy.Flows > a.Heavy.Flows {
 			a.Heavy = heavy
@@ -83,12 +78,8 @@ func AttentionOf(r *score.Result, edges []string) *Attention {
 
 func partOf(r *score.Result, view score.View, name string) (Part, bool) {
 	row := r.Published.Row("encoder", view, "ipv4/"+name)
-	p := Part{Decoded: row.Is("decoded")}
-	p.Buckets, _ = row.Number("buckets")
-	p.Next, _ = row.Number("next-buckets")
-	p.Flows, _ = row.Number("flows")
-	p.Load, _ = row.Number("load-factor")
-	return p, row != nil
+	return Part{Buckets: row.Value("buckets"), Next: row.Value("next-buckets"), Flows: row.Value("flows"),
+		Load: row.Value("load-factor"), Decoded: row.Is("decoded")}, row != nil
 }
 
 // balance is the largest number of epochs from a change of the network until balance.

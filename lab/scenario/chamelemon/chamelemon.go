@@ -120,7 +120,7 @@ func viewWith(leaf string) func(*score.Epoch, score.View) (string, bool) {
 	}
 }
 
-// watch picks flows evenly from all edge switches, and asks for each there and in the network.
+// watch picks flows evenly from all edge switches, each with its paths there and in the network.
 func watch(e *score.Epoch) (rows []*gnmi.Path) {
 	counts := entered(e.Truth, e.Edges)
 	if counts[score.Network] == nil {

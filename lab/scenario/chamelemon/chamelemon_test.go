@@ -55,7 +55,7 @@ func leaves(rows map[string]map[string]any) (out []score.Leaf) {
 			case string:
 				l.Value = score.Text(x)
 			case int:
-				l.Value = score.Number(float64(x))
+				l.Value = score.Number(x)
 			case bool:
 				if x {
 					l.Value = score.Number(1)

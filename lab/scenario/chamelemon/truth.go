@@ -72,7 +72,7 @@ type view struct {
 
 func (v *view) summary() {
 	v.tables.Rows("summary", v.View).Add("", score.Leaves{
-		"packets": score.Number(float64(v.now.Packets())), "distinct-flows": score.Number(float64(len(v.now))),
+		"packets": score.Number(v.now.Packets()), "distinct-flows": score.Number(len(v.now)),
 		"entropy": score.Number(v.now.Entropy()),
 	})
 }
@@ -80,13 +80,13 @@ func (v *view) summary() {
 // size returns the packets of a flow, 0 for a text that is not a flow.
 func (v *view) size(text string) score.Value {
 	k, _ := flow.Parse(flow.FiveTuple, text) // the zero key has no packets
-	return score.Number(float64(v.now[k]))
+	return score.Number(v.now[k])
 }
 
 func (v *view) hitters(limit float64) {
 	rows := v.tables.Rows("heavy-hitter", v.View)
 	for _, f := range v.now.AtLeast(limit) {
-		rows.Add(f.Key.String(), score.Leaves{"packets": score.Number(float64(f.Packets))})
+		rows.Add(f.Key.String(), score.Leaves{"packets": score.Number(f.Packets)})
 	}
 	for key := range v.published["heavy-hitter"][v.View] {
 		if rows[key] == nil {
@@ -124,8 +124,7 @@ func (v *view) distribution() {
 	for key, row := range published {
 		x := sizes{key: key}
 		if _, err := fmt.Sscan(key, &x.from); err == nil {
-			to, _ := row.Number("to")
-			x.to = uint64(to)
+			x.to = uint64(row.Value("to"))
 			ranges = append(ranges, x)
 		}
 	}
@@ -157,11 +156,11 @@ func (v *view) distribution() {
 // of them; flows with fewer may be published with fewer.
 func losses(t score.Tables, e *score.Epoch) {
 	lost, published := e.Truth.Lost, e.Published["victim"][network]
-	t.Row("attention", network, "").Leaves["victims"] = score.Number(float64(len(lost)))
-	low, _ := e.Published.Row("attention", network, "").Number("low-threshold")
+	t.Row("attention", network, "").Leaves["victims"] = score.Number(len(lost))
+	low := e.Published.Row("attention", network, "").Value("low-threshold")
 	victims, heavy := t.Rows("victim", network), t.Rows("heavy-loser", network)
 	for k, n := range lost {
-		key, leaves := k.String(), score.Leaves{"lost-packets": score.Number(float64(n)),
+		key, leaves := k.String(), score.Leaves{"lost-packets": score.Number(n),
 			"exit": score.Text(e.Home(k.DstAddr()))}
 		for device, d := range e.Truth.Devices {
 			if d.Lost[k] > 0 {
@@ -169,7 +168,7 @@ func losses(t score.Tables, e *score.Epoch) {
 			}
 		}
 		if size := e.Truth.Network[k]; size > 0 {
-			leaves["packets"] = score.Number(float64(size))
+			leaves["packets"] = score.Number(size)
 		}
 		victims.Add(key, leaves)
 		if float64(n) >= low {
@@ -180,7 +179,7 @@ func losses(t score.Tables, e *score.Epoch) {
 		if victims[key] == nil {
 			victims.Add(key, score.Leaves{}).Unwanted = true
 		}
-		if n, _ := row.Number("lost-packets"); heavy[key] == nil && n < low {
+		if heavy[key] == nil && row.Value("lost-packets") < low {
 			heavy.Add(key, nil).Optional = true
 		}
 	}

@@ -117,7 +117,7 @@ func (x *Screen) table(c *Canvas, r *Result, summary string) {
 func (r *Result) busiest(list, summary string) (best View) {
 	most := -1.0
 	for _, top := range r.Top {
-		n, _ := r.Published.Row(summary, top.View, "").Number("packets")
+		n := r.Published.Row(summary, top.View, "").Value("packets")
 		if top.List == list && (n > most || n == most && len(top.View.Dimension) > len(best.Dimension)) {
 			best, most = top.View, n
 		}

@@ -179,9 +179,7 @@ func (r *Result) addTop(t *Top, published, actual Tables) {
 	for _, view := range actual.Views(t.List) {
 		var rows []FlowFigure
 		for key, row := range actual[t.List][view] {
-			measured, _ := published.Row(t.List, view, key).Number(t.Leaf)
-			want, _ := row.Number(t.Leaf)
-			rows = append(rows, FlowFigure{key, Figure{measured, want}})
+			rows = append(rows, FlowFigure{key, Figure{published.Row(t.List, view, key).Value(t.Leaf), row.Value(t.Leaf)}})
 		}
 		slices.SortFunc(rows, func(a, b FlowFigure) int {
 			if x, y := math.Abs(a.True), math.Abs(b.True); x != y {

@@ -137,8 +137,7 @@ func SumError(m *Measure, published, actual Rows) (Score, bool) {
 func sum(rows Rows, leaf string) (total float64) {
 	for _, row := range rows {
 		if !row.Unwanted {
-			x, _ := row.Number(leaf)
-			total += x
+			total += row.Value(leaf)
 		}
 	}
 	return total
@@ -152,14 +151,11 @@ func WMRE(m *Measure, published, actual Rows) (Score, bool) {
 	}
 	difference := 0.0
 	for key, row := range actual {
-		a, _ := row.Number(m.Leaves[0])
-		b, _ := published[key].Number(m.Leaves[0])
-		difference += math.Abs(a - b)
+		difference += math.Abs(row.Value(m.Leaves[0]) - published[key].Value(m.Leaves[0]))
 	}
 	for key, row := range published {
 		if actual[key] == nil {
-			x, _ := row.Number(m.Leaves[0])
-			difference += x
+			difference += row.Value(m.Leaves[0])
 		}
 	}
 	both := sum(published, m.Leaves[0]) + sum(actual, m.Leaves[0])

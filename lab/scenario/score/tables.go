@@ -15,7 +15,7 @@ import (
 // Network is the device of results about the whole network.
 const Network = "network"
 
-// View is what rows are about: a switch or the network and, in lists that have it, a dimension.
+// View names the subject of rows: a switch or the network and, in lists that have it, a dimension.
 type View struct{ Device, Dimension string }
 
 // String returns "leaf1 src".
@@ -38,8 +38,8 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return json.Marshal(v.Number)
 }
 
-// Number and Text are values of leaves.
-func Number(x float64) Value { return Value{Number: x} }
+// Number is the value of a numeric leaf.
+func Number[N int | uint64 | float64](x N) Value { return Value{Number: float64(x)} }
 
 // Text is the value of a leaf with a text.
 func Text(s string) Value { return Value{Text: s} }
@@ -67,6 +67,12 @@ func (r *Row) Number(leaf string) (x float64, ok bool) {
 	}
 	v, ok := r.Leaves[leaf]
 	return v.Number, ok
+}
+
+// Value returns a numeric leaf, 0 if the row or the leaf does not exist.
+func (r *Row) Value(leaf string) float64 {
+	x, _ := r.Number(leaf)
+	return x
 }
 
 // Text returns the text of a leaf, "" if the row or the leaf does not exist.

@@ -128,15 +128,15 @@ func least(t analysis.Threshold, all float64) float64 { return math.Max(t.Packet
 
 func summary(t score.Tables, view score.View, now truth.Counts) {
 	t.Rows("summary", view).Add("", score.Leaves{
-		"packets": score.Number(float64(now.Packets())), "entropy": score.Number(now.Entropy()),
-		"distinct-flows": score.Number(float64(len(now))), "second-moment": score.Number(now.SecondMoment()),
+		"packets": score.Number(now.Packets()), "entropy": score.Number(now.Entropy()),
+		"distinct-flows": score.Number(len(now)), "second-moment": score.Number(now.SecondMoment()),
 	})
 }
 
 func hitters(t score.Tables, view score.View, now truth.Counts, limit float64) {
 	rows := t.Rows("heavy-hitter", view)
 	for _, f := range slices.Concat(now.Top(topFlows), now.AtLeast(limit)) {
-		row := rows.Add(f.Key.String(), score.Leaves{"packets": score.Number(float64(f.Packets))})
+		row := rows.Add(f.Key.String(), score.Leaves{"packets": score.Number(f.Packets)})
 		row.Unwanted = float64(f.Packets) < limit
 	}
 }
@@ -169,6 +169,6 @@ func victims(t, published score.Tables, now truth.Counts) {
 	}
 	rows := t.Rows("ddos-victim", view)
 	for destination, s := range sources {
-		rows.Add(destination, score.Leaves{"distinct-sources": score.Number(float64(len(s)))})
+		rows.Add(destination, score.Leaves{"distinct-sources": score.Number(len(s))})
 	}
 }
