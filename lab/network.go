@@ -465,8 +465,8 @@ func (n *Network) hold(ctx context.Context, late *node, bank uint32, d time.Dura
 	}
 }
 
-// SetRefusing makes switch i refuse all P4Runtime calls, or accept them again. It forwards packets in
-// both cases.
+// SetRefusing makes switch i refuse all P4Runtime calls, or accept them again. It forwards packets
+// in both cases.
 func (n *Network) SetRefusing(i int, refuse bool) { n.nodes[i].refusing.Store(refuse) }
 
 // StopSwitch ends the servers of switch i and drops what arrives at it from then on,

@@ -81,9 +81,9 @@ func playWatched(t *testing.T, s *scenario.Scenario,
 	return r, w
 }
 
-// alerted checks that an alert with this text was active in these epochs of the run and in no other,
-// and that the log has its beginning and its end. Epochs with the alert are incomplete, and no
-// victims are published as exact in them.
+// alerted checks that an alert with this text was active in these epochs of the run and in no
+// other, and that the log has its beginning and its end. Epochs with the alert are incomplete, and
+// no victims are published as exact in them.
 func (w *messages) alerted(t *testing.T, r *scenario.Report, subject, kind, text string, epochs ...int) {
 	t.Helper()
 	var active []int
@@ -116,8 +116,8 @@ func (w *messages) alerted(t *testing.T, r *scenario.Report, subject, kind, text
 	}
 }
 
-// A counter of 32 bits wraps in the registers of a switch. Either the counter itself shows it, or its
-// array has counted other packets than the other arrays.
+// A counter of 32 bits wraps in the registers of a switch. Either the counter itself shows it, or
+// its array has counted other packets than the other arrays.
 func TestChameleMonWrappedCounter(t *testing.T) {
 	const register = "ingress.chamelemon.upstream"
 	s := faulty(t, 8)

@@ -103,8 +103,8 @@ func TestChameleMonTasks(t *testing.T) {
 	}
 }
 
-// Faults of a link: random loss, a dead link, a grey failure. Victims and their losses are published
-// exactly.
+// Faults of a link: random loss, a dead link, a grey failure. Victims and their losses are
+// published exactly.
 func TestChameleMonFaults(t *testing.T) {
 	for name, least := range map[string]int{"link-loss": 10, "dead-link": 100, "grey-failure": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -135,8 +135,8 @@ func faulty(t *testing.T, epochs int, faults ...scenario.Fault) *scenario.Scenar
 	return s
 }
 
-// An edge switch is missing: until it is back no losses are published, and values published as exact
-// are exact.
+// An edge switch is missing: until it is back no losses are published, and values published as
+// exact are exact.
 func TestChameleMonWithoutAnEdge(t *testing.T) {
 	s := faulty(t, 12, scenario.Fault{Switch: "edge2-1", Refuse: true, From: 200 * time.Millisecond,
 		Until: 300 * time.Millisecond})
@@ -181,8 +181,8 @@ func TestChameleMonClockWithinTheGuard(t *testing.T) {
 	}
 }
 
-// If a switch is later than that, the epochs have an alert, and no value that needs several switches
-// is published as exact.
+// If a switch is later than that, the epochs have an alert, and no value that needs several
+// switches is published as exact.
 func TestChameleMonClockBeyondTheGuard(t *testing.T) {
 	s := faulty(t, 12, scenario.Fault{Switch: "edge1-2", Late: 8 * time.Millisecond, From: 225 * time.Millisecond,
 		Until: 375 * time.Millisecond})
@@ -246,9 +246,9 @@ func TestChameleMonLatePlan(t *testing.T) {
 	}
 }
 
-// A plugin that is killed continues with its saved state: the division of the encoders stays, alerts
-// and changes of state are counted on, and the first epoch that it analyzes again is published
-// exactly.
+// A plugin that is killed continues with its saved state: the division of the encoders stays, the
+// counts of alerts and changes of state go on, and the first epoch that it analyzes again is
+// published exactly.
 func TestChameleMonKilled(t *testing.T) {
 	s := faulty(t, 200)
 	// the HL part must grow

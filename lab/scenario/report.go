@@ -138,8 +138,8 @@ func (r *Report) finish(bounds []Bound, scorers map[string]*score.Scorer) {
 	}
 }
 
-// slow returns what to do when the machine was too slow for the wall clock: epochs are not complete,
-// and packets were late by a good part of one. It returns nothing otherwise.
+// slow returns what to do when the machine was too slow for the wall clock: epochs are not
+// complete, and packets were late by a good part of one. It returns nothing otherwise.
 func (r *Report) slow(interval time.Duration) string {
 	lag := time.Duration(r.Network.LagNS)
 	if i := slices.IndexFunc(r.Totals, func(t score.Total) bool { return t.Measure == PartialEpochs }); i < 0 ||
