@@ -84,11 +84,11 @@ func Example_losses() {
 	}
 	lost := must(in.Decode())
 	for _, f := range lost.Flows {
-		fmt.Println(must(flow.ParseBinary(flow.FiveTuple, f.Key)), "lost", f.Count, "sure", f.Sure)
+		fmt.Println(must(flow.ParseBinary(flow.FiveTuple, f.Key)), "lost", f.Count, "exact", f.Exact)
 	}
 	fmt.Println("all of them:", lost.Complete)
 	// Output:
-	// 10.0.0.17,192.0.2.1,tcp,50000,443 lost 3 sure true
+	// 10.0.0.17,192.0.2.1,tcp,50000,443 lost 3 exact true
 	// all of them: true
 }
 

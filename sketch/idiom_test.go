@@ -189,7 +189,7 @@ func fermatKind[F family.Hash, E fermat.Field](field string, seeded bool) kind {
 		x.query = func(k []byte) float64 {
 			r, err := s.Decode()
 			for _, f := range r.Flows {
-				if bytes.Equal(f.Key, k) && f.Sure && err == nil {
+				if bytes.Equal(f.Key, k) && f.Exact && err == nil {
 					return float64(f.Count)
 				}
 			}

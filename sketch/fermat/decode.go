@@ -16,16 +16,16 @@ import (
 type Flow struct {
 	Key   []byte
 	Count int64 // negative if more was subtracted than added
-	// Sure reports that key and count are exact: the decoding was complete, or all of the flow's
+	// Exact reports that key and count are exact: the decoding was complete, or all of the flow's
 	// buckets became empty, or two of them if identifiers leave 16 bits or more of their fragments
 	// unused. If no bucket of the sketch has a negative count, the flow's count must also be above
 	// 0 and at most the count of each of its buckets.
 	//
 	// A sketch that cannot be decoded yields wrong flows, too: the mean of a few identifiers is
 	// often an identifier, and one in width of these belongs in the bucket where it was found. A
-	// wrong flow is sure only if other buckets are wrong with it: fewer than two in width² of the
-	// sure flows are wrong, from a width of 10 (TestSureFlows).
-	Sure bool
+	// wrong flow is marked exact only if other buckets are wrong with it: fewer than two in width² of
+	// the flows marked exact are wrong, from a width of 10 (TestExactFlows).
+	Exact bool
 }
 
 // Result is the result of Decode.
@@ -37,7 +37,7 @@ type Result struct {
 }
 
 // Decode removes flows from pure buckets until there is none (ChameleMon §3.1). It does not change
-// the sketch. With too many flows the result is not complete, and only its sure flows are reliable.
+// the sketch. With too many flows the result is not complete, and only its exact flows are reliable.
 // The error is ErrLimit if a count has overflowed. Time is linear in buckets and flows, and bounded
 // for any content.
 func (s *Sketch[F, E]) Decode() (Result, error) {
@@ -378,8 +378,8 @@ func (d *decoder[F, E]) result(of *Sketch[F, E]) Result {
 		if n == 0 {
 			continue // a wrong flow that was removed again
 		}
-		sure := r.Complete || need > 1 && (!plain || n > 0)
-		if sure && !r.Complete {
+		exact := r.Complete || need > 1 && (!plain || n > 0)
+		if exact && !r.Complete {
 			var cols [family.MaxRows]uint32
 			at := cols[:min(d.s.cfg.Rows, family.MaxRows)]
 			family.Columns[F](d.digests[f], &d.s.cols, at)
@@ -388,11 +388,11 @@ func (d *decoder[F, E]) result(of *Sketch[F, E]) Result {
 				if empty(d.s.at(row, col)) {
 					emptied++
 				}
-				sure = sure && (!plain || n <= count(of.at(row, col)[0]))
+				exact = exact && (!plain || n <= count(of.at(row, col)[0]))
 			}
-			sure = sure && emptied >= need
+			exact = exact && emptied >= need
 		}
-		r.Flows = append(r.Flows, Flow{Key: d.keys[f*size : (f+1)*size : (f+1)*size], Count: n, Sure: sure})
+		r.Flows = append(r.Flows, Flow{Key: d.keys[f*size : (f+1)*size : (f+1)*size], Count: n, Exact: exact})
 	}
 	return r
 }
@@ -411,7 +411,7 @@ func (s *Sketch[F, E]) plain() bool {
 	return true
 }
 
-// Bound is that of a sure flow (see Flow): its count is exact, except for the probability that the
+// Bound is that of an exact flow (see Flow): its count is exact, except for the probability that the
 // flow is wrong. A complete decoding has no wrong flows, except two that share all their buckets.
 func (s *Sketch[F, E]) Bound() sketch.Bound {
 	return sketch.Bound{Failure: min(1, 2/(float64(s.cfg.Width)*float64(s.cfg.Width)))}

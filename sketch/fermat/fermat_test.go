@@ -101,8 +101,8 @@ func same[F family.Hash, E Field](t *testing.T, s *Sketch[F, E], want map[string
 		t.Errorf("%+v: %d flows, want %d", s.cfg, len(r.Flows), len(want))
 	}
 	for _, f := range r.Flows {
-		if want[string(f.Key)] != f.Count || !f.Sure {
-			t.Fatalf("%+v: %x: %d (sure %v), want %d", s.cfg, f.Key, f.Count, f.Sure, want[string(f.Key)])
+		if want[string(f.Key)] != f.Count || !f.Exact {
+			t.Fatalf("%+v: %x: %d (exact %v), want %d", s.cfg, f.Key, f.Count, f.Exact, want[string(f.Key)])
 		}
 	}
 }
@@ -374,14 +374,14 @@ func subtract[F family.Hash, E Field](t *testing.T, bits int) {
 	same(t, up1, nil)
 }
 
-// TestSureFlows: of the flows of failed decodings that are called sure fewer than two in width² are
+// TestExactFlows: of the flows of failed decodings that are marked exact fewer than two in width² are
 // wrong, for identifiers with and without spare bits, with negative counts and without, and most
 // that are right are called so. Seeds are fixed; the rates are half of the limit and less.
-func TestSureFlows(t *testing.T) {
+func TestExactFlows(t *testing.T) {
 	for _, tc := range []struct {
 		c      Config
 		minus  bool
-		recall float64 // least share of the right flows that are sure
+		recall float64 // least share of the right flows that are marked exact
 	}{
 		{Config{KeyBytes: 4, FragmentBits: 32}, false, 0.1}, {Config{KeyBytes: 4, FragmentBits: 32}, true, 0.1},
 		{Config{KeyBytes: 13, FragmentBits: 31}, false, 0.5}, {Config{KeyBytes: 13, FragmentBits: 31}, true, 0.5},
@@ -390,12 +390,12 @@ func TestSureFlows(t *testing.T) {
 	} {
 		for _, width := range []int{10, 38} {
 			tc.c.Width = width
-			sureFlows(t, tc.c, tc.minus, tc.recall)
+			exactFlows(t, tc.c, tc.minus, tc.recall)
 		}
 	}
 }
 
-func sureFlows(t *testing.T, c Config, minus bool, recall float64) {
+func exactFlows(t *testing.T, c Config, minus bool, recall float64) {
 	t.Helper()
 	right, wrong, negative, all, untrue := 0, 0, 0, 0, 0
 	rows := max(c.Rows, 3)
@@ -431,23 +431,23 @@ func sureFlows(t *testing.T, c Config, minus bool, recall float64) {
 			switch {
 			case !good:
 				untrue++
-				if f.Sure {
+				if f.Exact {
 					wrong++
 				}
-			case f.Sure:
+			case f.Exact:
 				right++
 			}
-			if f.Sure && f.Count < 0 {
+			if f.Exact && f.Count < 0 {
 				negative++
 			}
 		}
 	}
-	t.Logf("%+v, minus %v: %d flows of failed decodings, %d of them wrong; %d sure and right, %d sure and wrong", c,
+	t.Logf("%+v, minus %v: %d flows of failed decodings, %d of them wrong; %d exact and right, %d exact and wrong", c,
 		minus, all, untrue, right, wrong)
 	limit := 2 / float64(c.Width*c.Width)
 	if float64(wrong) > limit*float64(right+wrong) || float64(right) < recall*float64(all-untrue) || untrue == 0 ||
 		!minus && negative > 0 {
-		t.Errorf("%+v, minus %v: of %d flows, %d of them wrong, %d are sure and right, %d sure and wrong, %d negative; %.4f may be wrong", c, minus, all, untrue, right, wrong, negative, limit)
+		t.Errorf("%+v, minus %v: of %d flows, %d of them wrong, %d are marked exact and right, %d exact and wrong, %d negative; %.4f may be wrong", c, minus, all, untrue, right, wrong, negative, limit)
 	}
 }
 
@@ -625,7 +625,7 @@ func FuzzP4Bytes(f *testing.F) {
 func decodeGarbage[F family.Hash, E Field](g golden.Sketch) {
 	s := g.(*Sketch[F, E])
 	known := [][]byte{make([]byte, s.Config().KeyBytes), []byte("abcde"), []byte("\xff\xff\xff\xffe")}
-	r, err := s.decodeKnowing(slices.Values(known), 1<<12) // few tries, for many inputs
+	r, err := s.decodeWithKeys(slices.Values(known), 1<<12) // few tries, for many inputs
 	if err != nil || !r.Complete {
 		return
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// MostLeft is the largest number of remaining buckets that DecodeKnowing resolves. With more, there
-// are too many flows.
-const MostLeft = 24
+// MaxRemaining is the largest number of remaining buckets that DecodeWithKeys resolves. With more,
+// there are too many flows.
+const MaxRemaining = 24
 
-// mostTries bounds its time to about 20 ms for any content.
-const mostTries = 1 << 20
+// maxTries bounds its time to about 20 ms for any content.
+const maxTries = 1 << 20
 
-// DecodeKnowing is Decode for a sketch with a few remaining buckets: two flows that share all of
+// DecodeWithKeys is Decode for a sketch with a few remaining buckets: two flows that share all of
 // their buckets cannot be decoded, however empty the sketch is, nor can four that share them in
 // pairs. known returns keys of flows that may be among them; it is called only if needed. A bucket
 // of a known flow has two flows if, for exactly one known flow and one number of packets, the rest
@@ -30,18 +30,18 @@ const mostTries = 1 << 20
 // / width^rows, and then gives a wrong pair with probability 1 / width^rows for each number of
 // packets that leaves an identifier; with IPv4 5-tuples in fragments of 32 bits these are fewer
 // than 256.
-func (s *Sketch[F, E]) DecodeKnowing(known iter.Seq[[]byte]) (Result, error) {
-	return s.decodeKnowing(known, mostTries)
+func (s *Sketch[F, E]) DecodeWithKeys(known iter.Seq[[]byte]) (Result, error) {
+	return s.decodeWithKeys(known, maxTries)
 }
 
-func (s *Sketch[F, E]) decodeKnowing(known iter.Seq[[]byte], tries int) (Result, error) {
+func (s *Sketch[F, E]) decodeWithKeys(known iter.Seq[[]byte], tries int) (Result, error) {
 	if s.full {
 		return Result{}, fmt.Errorf("%w: fermat: a count overflowed", sketch.ErrLimit)
 	}
 	d := newDecoder(s)
 	d.run()
 	r := d.result(s)
-	if r.Complete || r.Left > MostLeft {
+	if r.Complete || r.Left > MaxRemaining {
 		return r, nil
 	}
 	d.part(known, tries)

@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// columnsOf returns where a key belongs.
+// columnsOf returns the buckets of a key.
 func columnsOf[F family.Hash, E Field](s *Sketch[F, E], key []byte) (at [3]uint32) {
 	family.Columns[F](family.Digest[F](s.cfg.Seed, key), &s.cols, at[:])
 	return at
@@ -39,17 +39,17 @@ func twins[F family.Hash, E Field](r *rand.Rand, s *Sketch[F, E]) (a, b []byte) 
 	}
 }
 
-func TestDecodeKnowing(t *testing.T) {
+func TestDecodeWithKeys(t *testing.T) {
 	t.Run("IPv4", func(t *testing.T) {
-		knowing[family.P4Wide, Prime32](t, Config{Width: 61, KeyBytes: 13, FragmentBits: 32})
+		withKeys[family.P4Wide, Prime32](t, Config{Width: 61, KeyBytes: 13, FragmentBits: 32})
 	})
 	t.Run("IPv6", func(t *testing.T) {
-		knowing[family.P4Wide, Prime32](t, Config{Width: 61, KeyBytes: 37, FragmentBits: 32})
+		withKeys[family.P4Wide, Prime32](t, Config{Width: 61, KeyBytes: 37, FragmentBits: 32})
 	})
-	t.Run("host", func(t *testing.T) { knowing[family.Fast, Mersenne61](t, Config{Width: 61, KeyBytes: 13}) })
+	t.Run("host", func(t *testing.T) { withKeys[family.Fast, Mersenne61](t, Config{Width: 61, KeyBytes: 13}) })
 }
 
-func knowing[F family.Hash, E Field](t *testing.T, c Config) {
+func withKeys[F family.Hash, E Field](t *testing.T, c Config) {
 	r := rand.New(rand.NewPCG(1, uint64(c.KeyBytes)))
 	for _, counts := range [][2]int64{{1, 1}, {25, 1}, {1, 25}, {700, 699}, {100_000, 3}} {
 		t.Run(fmt.Sprint(counts), func(t *testing.T) {
@@ -63,14 +63,14 @@ func knowing[F family.Hash, E Field](t *testing.T, c Config) {
 			stranger := randomKey(r, c.KeyBytes)
 			for name, known := range map[string][][]byte{"first": {stranger, a}, "second": {b, stranger},
 				"both": {b, a, a}} {
-				got, err := s.DecodeKnowing(slices.Values(known))
+				got, err := s.DecodeWithKeys(slices.Values(known))
 				if err != nil || !got.Complete || !maps.Equal(countsOf(got), all) {
 					t.Errorf("%s known: %v, complete %v, %d of %d flows", name, err, got.Complete, len(got.Flows),
 						len(all))
 				}
 			}
 			plain, _ := s.Decode()
-			got, err := s.DecodeKnowing(slices.Values([][]byte{stranger, nil, a[:3]}))
+			got, err := s.DecodeWithKeys(slices.Values([][]byte{stranger, nil, a[:3]}))
 			if err != nil || got.Complete || got.Left != plain.Left || !maps.Equal(countsOf(got), countsOf(plain)) {
 				t.Errorf("none known: %v, %+v, want %+v", err, got, plain)
 			}
@@ -86,11 +86,11 @@ func countsOf(r Result) map[string]int64 {
 	return m
 }
 
-// TestFourInPairs: four flows of which in each row two and two share a bucket, other ones in each.
+// Four flows that share buckets in pairs, with other pairs in each row.
 func TestFourInPairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	s := build[family.P4Wide, Prime32](t, Config{Width: 7, KeyBytes: 13, FragmentBits: 32})
-	with := [3][4]int{{1, 0, 3, 2}, {2, 3, 0, 1}, {3, 2, 1, 0}} // by row, who shares a bucket with whom
+	with := [3][4]int{{1, 0, 3, 2}, {2, 3, 0, 1}, {3, 2, 1, 0}} // by row, the flow that shares a bucket
 	var keys [4][]byte
 search:
 	for {
@@ -116,19 +116,19 @@ search:
 	}
 	fill(t, s, want, 1)
 	if plain, err := s.Decode(); err != nil || plain.Complete {
-		t.Fatalf("decoded without knowing any: %v", err)
+		t.Fatalf("decoded without keys: %v", err)
 	}
 	for i := range keys {
-		if got, err := s.DecodeKnowing(slices.Values(keys[i : i+1])); err != nil || !got.Complete ||
+		if got, err := s.DecodeWithKeys(slices.Values(keys[i : i+1])); err != nil || !got.Complete ||
 			!maps.Equal(countsOf(got), want) {
 			t.Errorf("flow %d known: %v, complete %v, %v", i, err, got.Complete, got.Flows)
 		}
 	}
 }
 
-// TestKnowingIsRight: what is complete is so, whatever is known. By DecodeKnowing's bound a wrong
-// one comes up in fewer than one of 100 choices of the seed, with buckets as few as here.
-func TestKnowingIsRight(t *testing.T) {
+// A result that is complete is correct with any keys. By DecodeWithKeys's bound a wrong one occurs
+// in fewer than one of 100 choices of the seed, with as few buckets as here.
+func TestDecodeWithKeysIsCorrect(t *testing.T) {
 	const trials, width = 3000, 31
 	helped := 0
 	for trial := range trials {
@@ -145,12 +145,12 @@ func TestKnowingIsRight(t *testing.T) {
 		}
 		fill(t, s, want, 1)
 		plain, _ := s.Decode()
-		got, err := s.DecodeKnowing(slices.Values(known))
+		got, err := s.DecodeWithKeys(slices.Values(known))
 		if err != nil || got.Complete && !maps.Equal(countsOf(got), want) {
 			t.Errorf("trial %d: %v, complete, but not what was recorded", trial, err)
 		}
 		if plain.Complete && !got.Complete {
-			t.Errorf("trial %d: Decode is complete and DecodeKnowing is not", trial)
+			t.Errorf("trial %d: Decode is complete and DecodeWithKeys is not", trial)
 		}
 		if got.Complete && !plain.Complete {
 			helped++
@@ -158,6 +158,6 @@ func TestKnowingIsRight(t *testing.T) {
 	}
 	t.Logf("%d of %d sketches were decoded with known flows", helped, trials)
 	if helped < 20 {
-		t.Errorf("in only %d of %d trials it mattered what was known", helped, trials)
+		t.Errorf("the keys helped in only %d of %d trials", helped, trials)
 	}
 }

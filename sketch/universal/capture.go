@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// sure is the size, in standard deviations of its level's noise, from which a flow is part of the
-// sample; smaller ones may be noise.
-const sure = 4
+// significant is the size, in standard deviations of its level's noise, from which a flow is part of
+// the sample; smaller ones may be noise.
+const significant = 4
 
 // likely is the smallest probability of being kept with which a level contributes. The last level
 // always does, so that every size is covered.
@@ -53,7 +53,7 @@ func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
 		res, ok := results[s]
 		if !ok {
 			for l := range e.levels {
-				if sizeOf(s.change) < sure*e.levels[l].noise {
+				if sizeOf(s.change) < significant*e.levels[l].noise {
 					continue
 				}
 				kept := 1 - (1-after.at(l, s.after))*(1-before.at(l, s.before))

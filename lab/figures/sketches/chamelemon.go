@@ -48,7 +48,7 @@ func towerFermat[E fermat.Field]() kind {
 				}
 				large = make(map[string]float64)
 				for _, x := range r.Flows {
-					if x.Sure {
+					if x.Exact {
 						large[string(x.Key)] = float64(x.Count) + float64(threshold)
 					}
 				}

@@ -73,7 +73,7 @@ func decodeLosses(b *binding, a *Attention, readings []*reading, before *previou
 			if err != nil {
 				return nil, err
 			}
-			result, err := d.DecodeKnowing(l.hints(f, readings, before))
+			result, err := d.DecodeWithKeys(l.hints(f, readings, before))
 			if err != nil {
 				return nil, err
 			}
@@ -147,7 +147,7 @@ func (l *losses) settle(f int, d *encoder, result *fermat.Result, readings []*re
 		if r.stuck[f] == nil {
 			continue
 		}
-		hh, err := r.stuck[f].DecodeKnowing(gone)
+		hh, err := r.stuck[f].DecodeWithKeys(gone)
 		if err != nil {
 			return true, err
 		}
@@ -169,7 +169,7 @@ func (l *losses) settle(f int, d *encoder, result *fermat.Result, readings []*re
 		found = true
 	}
 	if found {
-		if *result, err = d.DecodeKnowing(known); err != nil {
+		if *result, err = d.DecodeWithKeys(known); err != nil {
 			return together, err
 		}
 	}
@@ -220,7 +220,7 @@ func (l *losses) name(b *binding, a *Attention, readings []*reading) error {
 	for f := range l.results {
 		for part := range l.results[f] {
 			for _, x := range l.results[f][part].Flows {
-				if !x.Sure || x.Count < 0 { // after an incomplete decoding only sure flows count
+				if !x.Exact || x.Count < 0 { // after an incomplete decoding only exact flows count
 					continue
 				}
 				i, ok := found[string(x.Key)]

@@ -63,7 +63,7 @@ type sizer struct {
 	bits    [2]int
 	cols    [2]family.Range
 	has     [families]bool   // encoders of that family
-	hitters map[string]int64 // packets in the HH part by flow, sure flows only
+	hitters map[string]int64 // packets in the HH part by flow, exact flows only
 }
 
 // newSizer returns a sizer of a classifier's rows, without flows of the HH part.
@@ -177,9 +177,9 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 		r.delta[f][i] = s
 	}
 	if !r.hh[f].Complete {
-		// An unsure flow may come from a bucket that was wrongly taken for pure.
-		wrong := func(x fermat.Flow) bool { return !x.Sure }
-		if r.hh[f].Left > fermat.MostLeft || slices.ContainsFunc(r.hh[f].Flows, wrong) {
+		// A flow that is not exact may come from a bucket that was wrongly taken for pure.
+		wrong := func(x fermat.Flow) bool { return !x.Exact }
+		if r.hh[f].Left > fermat.MaxRemaining || slices.ContainsFunc(r.hh[f].Flows, wrong) {
 			r.hhCounted = false
 			return nil
 		}
@@ -328,7 +328,7 @@ func (r *reading) index() {
 			x := &r.hh[f].Flows[i]
 			key := all[:len(x.Key)]
 			all = all[len(x.Key):]
-			if x.Sure && x.Count > 0 {
+			if x.Exact && x.Count > 0 {
 				r.hitters[key] = x.Count
 			}
 		}
