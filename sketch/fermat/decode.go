@@ -37,9 +37,9 @@ type Result struct {
 }
 
 // Decode removes flows from pure buckets until there is none (ChameleMon §3.1). It does not change
-// the sketch. With too many flows the result is not complete, and only its exact flows are reliable.
-// The error is ErrLimit if a count has overflowed. Time is linear in buckets and flows, and bounded
-// for any content.
+// the sketch. With too many flows the result is not complete, and only its exact flows are
+// reliable. The error is ErrLimit if a count has overflowed. Time is linear in buckets and flows,
+// and bounded for any content.
 func (s *Sketch[F, E]) Decode() (Result, error) {
 	if s.full {
 		return Result{}, fmt.Errorf("%w: fermat: a count overflowed", sketch.ErrLimit)
@@ -411,8 +411,9 @@ func (s *Sketch[F, E]) plain() bool {
 	return true
 }
 
-// Bound is that of an exact flow (see Flow): its count is exact, except for the probability that the
-// flow is wrong. A complete decoding has no wrong flows, except two that share all their buckets.
+// Bound is that of an exact flow (see Flow): its count is exact, except for the probability that
+// the flow is wrong. A complete decoding has no wrong flows, except two that share all their
+// buckets.
 func (s *Sketch[F, E]) Bound() sketch.Bound {
 	return sketch.Bound{Failure: min(1, 2/(float64(s.cfg.Width)*float64(s.cfg.Width)))}
 }

@@ -374,9 +374,9 @@ func subtract[F family.Hash, E Field](t *testing.T, bits int) {
 	same(t, up1, nil)
 }
 
-// TestExactFlows: of the flows of failed decodings that are marked exact fewer than two in width² are
-// wrong, for identifiers with and without spare bits, with negative counts and without, and most
-// that are right are called so. Seeds are fixed; the rates are half of the limit and less.
+// TestExactFlows: of the flows of failed decodings that are marked exact fewer than two in width²
+// are wrong, for identifiers with and without spare bits, with negative counts and without, and
+// most that are right are called so. Seeds are fixed; the rates are half of the limit and less.
 func TestExactFlows(t *testing.T) {
 	for _, tc := range []struct {
 		c      Config

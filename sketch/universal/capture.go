@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// significant is the size, in standard deviations of its level's noise, from which a flow is part of
-// the sample; smaller ones may be noise.
+// significant is the size, in standard deviations of its level's noise, from which a flow is part
+// of the sample; smaller ones may be noise.
 const significant = 4
 
 // likely is the smallest probability of being kept with which a level contributes. The last level
