@@ -329,17 +329,10 @@ func (t *Type) value(raw any, fromJSON, lenient bool) (any, error) {
 	if err := t.CheckText(text); err != nil {
 		return nil, err
 	}
-	switch t.Kind {
-	case table.Uint64:
-		return strconv.ParseUint(text, 10, 64)
-	case table.Int64:
-		return strconv.ParseInt(text, 10, 64)
-	case table.Float64:
-		return strconv.ParseFloat(text, 64)
-	case table.Bool:
-		return text == "true", nil
+	if t.Kind == table.String {
+		return t.Qualify(strings.ToValidUTF8(text, "\ufffd")), nil
 	}
-	return t.Qualify(strings.ToValidUTF8(text, "\ufffd")), nil
+	return table.ParseText(t.Kind, text)
 }
 
 func (t *Type) textual() bool {

@@ -225,28 +225,33 @@ func descend(v reflect.Value, index []int) (reflect.Value, bool) {
 	return v, v.IsValid()
 }
 
-// value returns the value of a column in an entry; invalid if the leaf is absent.
-func (c *column) value(e entry) reflect.Value {
+// value returns the value of a column in an entry; nil if the leaf is absent.
+func (c *column) value(e entry) any {
 	v, ok := descend(pick(*c, e.state, e.config), c.index[:len(c.index)-1])
 	if !ok {
-		return reflect.Value{}
+		return nil
 	}
 	v = v.Field(c.index[len(c.index)-1])
-	if v.Kind() == reflect.Pointer {
-		v = v.Elem() // invalid if nil
-		if v.IsValid() && c.kind == table.String {
-			return reflect.ValueOf(text(v.String()))
+	if enum, ok := v.Interface().(ygot.GoEnum); ok {
+		name, err := ygot.EnumName(enum)
+		if err != nil || v.Int() == 0 {
+			return nil // ygot's UNSET, or not a value of the enumeration
 		}
-		return v
+		return name
 	}
-	if v.Int() == 0 {
-		return reflect.Value{} // ygot's UNSET
+	switch v = v.Elem(); {
+	case !v.IsValid():
+		return nil
+	case v.CanUint():
+		return v.Uint()
+	case v.CanInt():
+		return v.Int()
+	case v.CanFloat():
+		return v.Float()
+	case v.Kind() == reflect.Bool:
+		return v.Bool()
 	}
-	name, err := ygot.EnumName(v.Interface().(ygot.GoEnum))
-	if err != nil {
-		return reflect.Value{} // not a value of the enumeration
-	}
-	return reflect.ValueOf(name)
+	return text(v.String())
 }
 
 // text returns a string as a YANG string: one line of valid UTF-8 of at most maxText bytes.
@@ -265,44 +270,14 @@ func text(s string) string {
 
 // build makes a table with a row for each entry.
 func build(list string, columns []column, rows []entry) (*table.Table, error) {
-	b := table.NewBuilder(list)
+	t := &table.Table{List: list}
 	for _, c := range columns {
-		add := c.appender(b)
-		for _, r := range rows {
-			add(c.value(r))
-		}
-	}
-	return b.Table()
-}
-
-// appender adds a column to a table and returns the function that appends its values.
-func (c *column) appender(b *table.Builder) func(reflect.Value) {
-	if c.key {
-		return appendTo(b.TextKey(c.name), reflect.Value.String)
-	}
-	switch c.kind {
-	case table.Uint64:
-		return appendTo(b.Uint(c.name), reflect.Value.Uint)
-	case table.Int64:
-		return appendTo(b.Int(c.name), reflect.Value.Int)
-	case table.Float64:
-		return appendTo(b.Float(c.name), reflect.Value.Float)
-	case table.Bool:
-		return appendTo(b.Bool(c.name), reflect.Value.Bool)
-	}
-	return appendTo(b.Text(c.name), reflect.Value.String)
-}
-
-// appendTo returns a function that appends values of one type, and null for invalid ones.
-func appendTo[T any](a interface {
-	Append(T)
-	AppendNull()
-}, get func(reflect.Value) T) func(reflect.Value) {
-	return func(v reflect.Value) {
-		if v.IsValid() {
-			a.Append(get(v))
+		made := table.ColumnOf(c.name, c.kind, len(rows), func(row int) any { return c.value(rows[row]) })
+		if c.key {
+			t.Keys = append(t.Keys, made)
 		} else {
-			a.AppendNull()
+			t.Values = append(t.Values, made)
 		}
 	}
+	return t, t.Check()
 }

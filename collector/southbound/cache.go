@@ -5,8 +5,8 @@ package southbound
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -331,13 +331,15 @@ func (c *cache) seal() {
 		}
 	}
 	for _, l := range order {
-		if len(l.keys) == 0 && gone[l] != nil {
+		switch {
+		case len(gone[l]) == 0:
+		case len(l.keys) == 0:
 			b.Tables = append(b.Tables, l.empty())
-		} else if t := l.table(gone[l], false); t != nil {
-			b.Tables = append(b.Tables, store.Publication{Table: t, Delete: true})
+		default:
+			b.Tables = append(b.Tables, store.Publication{Table: l.table(gone[l]), Delete: true})
 		}
-		if t := l.table(changed[l], true); t != nil {
-			b.Tables = append(b.Tables, store.Publication{Table: t})
+		if len(changed[l]) > 0 {
+			b.Tables = append(b.Tables, store.Publication{Table: l.changes(changed[l])})
 			l.sent = true
 		}
 	}
@@ -370,117 +372,42 @@ func (c *cache) clear(now time.Time) []store.Batch {
 // empty replaces all rows of a list by none. A container always has one row: its row is replaced by
 // one without leaves.
 func (l *list) empty() store.Publication {
-	t := l.table([]*row{}, false)
+	t := l.table(nil)
 	if len(l.keys) == 0 {
-		b := table.NewBuilder(l.node.Path)
-		for _, leaf := range l.node.List.Leaves {
-			if !leaf.Many {
-				valueColumn(b, leaf.Name, leaf.Kind())(nil)
-				break
+		leaves := l.node.List.Leaves
+		if i := slices.IndexFunc(leaves, func(leaf *yang.Leaf) bool { return !leaf.Many }); i >= 0 {
+			t.Values = []table.Column{
+				table.ColumnOf(leaves[i].Name, leaves[i].Kind(), 1, func(int) any { return nil }),
 			}
-		}
-		if made, err := b.Table(); err == nil {
-			t = made
 		}
 	}
 	return store.Publication{Table: t, Replace: true}
 }
 
-// table builds a table of rows, with the leaves that have changed in any of them; nil if rows is
-// nil.
-func (l *list) table(rows []*row, values bool) *table.Table {
-	if rows == nil {
-		return nil
-	}
-	b := table.NewBuilder(l.node.Path)
+// table returns a table of rows with their keys only.
+func (l *list) table(rows []*row) *table.Table {
+	t := &table.Table{List: l.node.Path}
 	for i, k := range l.keys {
-		appendKey := keyColumn(b, k)
-		for _, r := range rows {
-			appendKey(r.keys[i])
-		}
-	}
-	if values {
-		names := map[string]bool{}
-		for _, r := range rows {
-			for name := range r.dirty {
-				names[name] = true
-			}
-		}
-		sorted := make([]string, 0, len(names))
-		for name := range names {
-			sorted = append(sorted, name)
-		}
-		slices.Sort(sorted)
-		for _, name := range sorted {
-			add := valueColumn(b, name, l.kind(name))
-			for _, r := range rows {
-				add(r.leaves[name])
-			}
-		}
-	}
-	t, err := b.Table()
-	if err != nil {
-		return nil // cannot happen: each column has one value per row
+		t.Keys = append(t.Keys, table.ColumnOf(k.column, k.kind, len(rows), func(row int) any {
+			v, _ := table.ParseText(k.kind, rows[row].keys[i]) // checked by the schema
+			return v
+		}))
 	}
 	return t
 }
 
-// kind returns the kind of a leaf's column.
-func (l *list) kind(name string) table.Kind {
-	n := l.node
-	for part := range strings.SplitSeq(name, "/") {
-		if n = n.Child(part); n == nil {
-			return table.String
+// changes returns a table of rows with the leaves that have changed in any of them.
+func (l *list) changes(rows []*row) *table.Table {
+	t := l.table(rows)
+	names := map[string]bool{}
+	for _, r := range rows {
+		maps.Copy(names, r.dirty)
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if leaf := l.node.List.Leaf(name); leaf != nil {
+			t.Values = append(t.Values, table.ColumnOf(name, leaf.Kind(), len(rows),
+				func(row int) any { return rows[row].leaves[name] }))
 		}
 	}
-	return n.Leaf.Kind()
-}
-
-func keyColumn(b *table.Builder, k key) func(string) {
-	switch k.kind {
-	case table.Uint64:
-		c := b.UintKey(k.column)
-		return func(s string) {
-			v, _ := strconv.ParseUint(s, 10, 64) // checked by the schema
-			c.Append(v)
-		}
-	case table.Int64:
-		c := b.IntKey(k.column)
-		return func(s string) {
-			v, _ := strconv.ParseInt(s, 10, 64) // checked by the schema
-			c.Append(v)
-		}
-	case table.Bool:
-		c := b.BoolKey(k.column)
-		return func(s string) { c.Append(s == "true") }
-	}
-	return b.TextKey(k.column).Append
-}
-
-func valueColumn(b *table.Builder, name string, kind table.Kind) func(any) {
-	switch kind {
-	case table.Uint64:
-		return column(b.Uint(name))
-	case table.Int64:
-		return column(b.Int(name))
-	case table.Float64:
-		return column(b.Float(name))
-	case table.Bool:
-		return column(b.Bool(name))
-	}
-	return column(b.Text(name))
-}
-
-// column appends values of one type, and null for absent values.
-func column[T any](c interface {
-	Append(T)
-	AppendNull()
-}) func(any) {
-	return func(v any) {
-		if x, ok := v.(T); ok {
-			c.Append(x)
-		} else {
-			c.AppendNull()
-		}
-	}
+	return t
 }

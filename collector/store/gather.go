@@ -2,11 +2,7 @@
 
 package store
 
-import (
-	"slices"
-
-	"github.com/netsketch/netsketch/yang/table"
-)
+import "github.com/netsketch/netsketch/yang/table"
 
 // cellRef is a row of a segment; a nil segment stands for an absent row.
 type cellRef struct {
@@ -65,14 +61,5 @@ func fill[T any](n int, value func(int) (*table.Column, int), get func(*table.Co
 			out[i] = get(c, row)
 		}
 	}
-	return out
-}
-
-func sortedNames[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
 	return out
 }

@@ -5,6 +5,7 @@
 package store
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +34,7 @@ type interest struct {
 // list returns the watched rows, sorted by target, list and keys.
 func (n *interest) list() []Watch {
 	out := make([]Watch, 0, len(n.watches))
-	for _, id := range sortedNames(n.watches) {
+	for _, id := range slices.Sorted(maps.Keys(n.watches)) {
 		out = append(out, n.watches[id])
 	}
 	return out

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/netsketch/netsketch/yang/table"
@@ -156,7 +157,7 @@ func (s *snapshot) complete(t *table.Table) *table.Table {
 		}
 	}
 	out := &table.Table{List: t.List, Keys: t.Keys, Values: slices.Clone(t.Values)}
-	for _, name := range sortedNames(missing) {
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		out.Values = append(out.Values, gather(name, missing[name], src))
 	}
 	return out
@@ -187,7 +188,7 @@ func (s *snapshot) merge(a, b *segment) *segment {
 	for i := range a.t.Keys {
 		t.Keys[i] = gather(a.t.Keys[i].Name, a.t.Keys[i].Kind, src)
 	}
-	for _, name := range sortedNames(kinds) {
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		t.Values = append(t.Values, gather(name, kinds[name], src))
 	}
 	_, at := s.list.widen(t)

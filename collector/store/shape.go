@@ -4,6 +4,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -84,7 +85,7 @@ func newList(t *table.Table, extra map[string]string) (*List, error) {
 		l.Keys = append(l.Keys, k)
 	}
 	for i := range l.Keys {
-		for _, name := range sortedKeys(extra) {
+		for _, name := range slices.Sorted(maps.Keys(extra)) {
 			if l.Keys[i].Elem == last && extra[name] == l.Keys[i].Name && t.Column(name) == nil {
 				l.Leaves = append(l.Leaves, Leaf{Path: strings.Split(name, "/"), Name: name, KeyOf: i})
 			}
@@ -149,13 +150,4 @@ func stripModules(p string) string {
 		names[i] = n[strings.IndexByte(n, ':')+1:]
 	}
 	return strings.Join(names, "/")
-}
-
-func sortedKeys(m map[string]string) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }

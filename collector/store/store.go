@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -151,7 +152,7 @@ func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 		p := &b.Tables[i]
 		work[p.Table.List] = work[p.Table.List].apply(p, st)
 	}
-	for _, name := range sortedNames(work) {
+	for _, name := range slices.Sorted(maps.Keys(work)) {
 		out = append(out, work[name])
 	}
 	return out, nil
@@ -188,7 +189,7 @@ func (s *Store) Targets() []string {
 			seen[key.target] = true
 		}
 	}
-	return sortedNames(seen)
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // Close ends all feeds and taps. Subscriptions get no more changes; Publish returns

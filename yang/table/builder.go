@@ -111,6 +111,39 @@ func columns(s []source) []Column {
 	return out
 }
 
+// ColumnOf returns a column of n rows of a kind. value returns a row's value as Column.Value does:
+// nil, and a value of another kind, is null.
+func ColumnOf(name string, kind Kind, n int, value func(row int) any) Column {
+	var b Builder
+	switch kind {
+	case Uint64:
+		return collect(b.Uint(name), n, value)
+	case Int64:
+		return collect(b.Int(name), n, value)
+	case Float64:
+		return collect(b.Float(name), n, value)
+	case Bool:
+		return collect(b.Bool(name), n, value)
+	}
+	return collect(b.Text(name), n, value)
+}
+
+// collect appends n values and returns the column.
+func collect[T any](a interface {
+	source
+	Append(T)
+	AppendNull()
+}, n int, value func(row int) any) Column {
+	for row := range n {
+		if v, ok := value(row).(T); ok {
+			a.Append(v)
+		} else {
+			a.AppendNull()
+		}
+	}
+	return a.column()
+}
+
 // base is the common part of the appenders: the name, the number of rows, the null bitmap.
 type base struct {
 	name  string

@@ -304,6 +304,21 @@ func (c *Column) Value(row int) any {
 	return nil
 }
 
+// ParseText reads a value of a kind in YANG's lexical form, as AppendText writes it.
+func ParseText(kind Kind, text string) (any, error) {
+	switch kind {
+	case Uint64:
+		return strconv.ParseUint(text, 10, 64)
+	case Int64:
+		return strconv.ParseInt(text, 10, 64)
+	case Float64:
+		return strconv.ParseFloat(text, 64)
+	case Bool:
+		return strconv.ParseBool(text)
+	}
+	return text, nil
+}
+
 // AppendText appends the row's value in YANG's lexical form: integers in decimal, decimals without
 // exponent, booleans as true and false. It appends nothing if the value is absent.
 func (c *Column) AppendText(b []byte, row int) []byte {
