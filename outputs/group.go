@@ -138,8 +138,8 @@ func (g *Group) Declare() map[string]*bindings.Collector_Output {
 	for i, s := range g.states() {
 		o := g.outputs[i]
 		out[o.Name()] = &bindings.Collector_Output{
-			Name: ygot.String(o.Name()), Type: ygot.String(o.Type()), Status: s.Status, Sent: &s.Sent, Dropped: &s.Dropped,
-			Queued: &s.Queued, Spooled: &s.Spooled, LastError: &s.LastError,
+			Name: ygot.String(o.Name()), Type: ygot.String(o.Type()), Status: s.Status, LastError: &s.LastError,
+			Sent: &s.Sent, Dropped: &s.Dropped, Queued: &s.Queued, Spooled: &s.Spooled,
 		}
 	}
 	return out

@@ -115,7 +115,8 @@ func (b *builder) node(parent *Node, e *goyang.Entry, contributors map[string]bo
 	}
 	n.Path = strings.TrimSuffix(parent.Path, "/") + "/" + n.QualifiedName()
 	if first := parent.byName[n.Name]; first != nil {
-		return fmt.Errorf("yang: %s: module %s adds %q to %s, where module %s has a node of that name; paths omit module names, so the names must differ",
+		return fmt.Errorf("yang: %s: module %s adds %q to %s, where module %s has a node of that name; paths "+
+			"omit module names, so the names must differ",
 			goyang.Source(e.Node), module, n.Name, parent.Path, first.Module)
 	}
 	parent.byName[n.Name] = n

@@ -21,7 +21,8 @@ import (
 func TestAgainstOpenConfig(t *testing.T) {
 	dir := os.Getenv("OPENCONFIG_YANG")
 	if dir == "" {
-		t.Skip("OPENCONFIG_YANG names no checkout of github.com/openconfig/public; docs/yang.md says which revision was last compared with")
+		t.Skip("OPENCONFIG_YANG names no checkout of github.com/openconfig/public; docs/yang.md says which " +
+			"revision was last compared with")
 	}
 	theirs := goyang.NewModules()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

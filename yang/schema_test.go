@@ -283,7 +283,8 @@ func TestValidate(t *testing.T) {
 		{"kind", change(func(t *table.Table) { t.Values[2] = table.Int64s("state/packets", []int64{1, 2, 3}) }),
 			"column state/packets is int64; the leaf is a uint64, carried as uint64"},
 		{"range", change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1, 0, 2}) }),
-			"yang: " + hitters + "[device=leaf-1][dimension=5-tuple][flow=10.0.0.1,10.0.0.1,tcp,1,80]: state/rank: 0 is outside of 1..4294967295"},
+			"yang: " + hitters + "[device=leaf-1][dimension=5-tuple][flow=10.0.0.1,10.0.0.1,tcp,1,80]: " +
+				"state/rank: 0 is outside of 1..4294967295"},
 		{"width", change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1, 1 << 32, 2}) }),
 			"state/rank: 4294967296 is outside"},
 		{"decimal", change(func(t *table.Table) {
@@ -386,7 +387,8 @@ func TestResolve(t *testing.T) {
 		{&gpb.Path{Origin: "openconfig", Elem: []*gpb.PathElem{elem("collector"), elem("epoch")}},
 			[]string{"/netsketch-collector:collector/epoch"}},
 		{&gpb.Path{Origin: "cli"}, []string{`!origin "cli"`}},
-		{path(elem("univmom")), []string{`!there is no "univmom" at the top of the tree; is univmon meant? (element 1 of /univmom)`}},
+		{path(elem("univmom")), []string{`!there is no "univmom" at the top of the tree; is univmon meant? ` +
+			`(element 1 of /univmom)`}},
 		{path(elem("univmon"), elem("flows"), elem("flow", "destination", "a")),
 			[]string{"!has no key \"destination\", its keys are device, dimension, flow"}},
 		{path(elem("univmon", "a", "b")), []string{"!is a container and has no key"}},
@@ -498,7 +500,8 @@ func TestBounds(t *testing.T) {
 	for i := 1; i < 64; i++ {
 		fmt.Fprintf(&groupings, "grouping g%d { container a { uses g%d; } container b { uses g%d; } }\n", i, i-1, i-1)
 		fmt.Fprintf(&types, "typedef t%d { type union { type t%d { length 1..%d; } type t%d; } }\n", i, i-1, i, i-1)
-		fmt.Fprintf(&identities, "identity a%d { base i%d; } identity b%d { base i%d; } identity i%d { base a%d; base b%d; }\n", i, i-1, i, i-1, i, i, i)
+		fmt.Fprintf(&identities, "identity a%d { base i%d; } identity b%d { base i%d; } identity i%d { base "+
+			"a%d; base b%d; }\n", i, i-1, i, i-1, i, i, i)
 		fmt.Fprintf(&chain, "identity i%d { base i%d; }\n", i, i-1)
 	}
 	tests := []struct{ name, text, want string }{

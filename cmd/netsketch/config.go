@@ -59,7 +59,8 @@ func checkConfig(path string) (*config.Config, error) {
 		return nil, err
 	}
 	if len(c.Devices) == 0 {
-		return nil, fmt.Errorf("%s: devices: is missing, so the collector would measure nothing; expected at least one switch", path)
+		return nil, fmt.Errorf("%s: devices: is missing, so the collector would measure nothing; expected at "+
+			"least one switch", path)
 	}
 	return c, nil
 }

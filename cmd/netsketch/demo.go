@@ -60,10 +60,12 @@ The exit code is 0 only if the results meet the bounds of the scenario.`,
 	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs; 0: as in the scenario, else until Ctrl-C")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of the live table")
 	flags.BoolVar(&f.virtual, "virtual", false, "play on a virtual clock, as fast as it can be computed")
-	flags.StringSliceVar(&f.bmv2, "bmv2", nil, "`switches`, by name or role (edge, transit), that run BMv2's simple_switch_grpc, from the PATH, instead of soft switches")
+	flags.StringSliceVar(&f.bmv2, "bmv2", nil, "`switches`, by name or role (edge, transit), that run BMv2's "+
+		"simple_switch_grpc, from the PATH, instead of soft switches")
 	flags.StringVar(&f.listen, "gnmi", "127.0.0.1:9339",
 		"`address` of the collector's gNMI server; port 0 takes a free one")
-	flags.StringVar(&f.http, "http", "", "`address` of the collector's /metrics, /healthz and /readyz; not served when empty")
+	flags.StringVar(&f.http, "http", "", "`address` of the collector's /metrics, /healthz and /readyz; not "+
+		"served when empty")
 	flags.StringVar(&f.plugins, "plugins", "", pluginsUsage)
 	flags.StringVar(&f.log, "log", "warn", "log `level`: debug, info, warn, error")
 	flags.StringVar(&f.influx.url, "influxdb", "", "also write to the InfluxDB at this `URL`")

@@ -15,16 +15,18 @@ import (
 )
 
 // pluginsUsage documents the flag --plugins of commands that read a plugin directory.
-const pluginsUsage = "`directory` of plugin binaries; default: plugins next to this binary, then ../lib/netsketch/plugins"
+const pluginsUsage = "`directory` of plugin binaries; default: plugins next to this binary, then " +
+	"../lib/netsketch/plugins"
 
 func pluginCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{Use: "plugin", Short: "Inspect plugin binaries"}
 	cmd.PersistentFlags().StringVar(&dir, "plugins", "", pluginsUsage)
 	cmd.AddCommand(&cobra.Command{
-		Use:     "list",
-		Short:   "List the plugins of the directory with version, checksum to pin, and summary",
-		Long:    "List the plugins of the directory with version, checksum to pin, and summary. Each binary is started for a moment.",
+		Use:   "list",
+		Short: "List the plugins of the directory with version, checksum to pin, and summary",
+		Long: "List the plugins of the directory with version, checksum to pin, and summary. Each binary is " +
+			"started for a moment.",
 		Example: "  netsketch plugin list --plugins /usr/local/lib/netsketch/plugins",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

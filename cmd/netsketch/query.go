@@ -86,7 +86,8 @@ flow, is computed by its plugin if it is not among the current results.`,
 	flags.StringVar(&f.keyFile, "key-file", "", "`file` with the private key of --cert-file")
 	flags.StringVar(&f.serverName, "server-name", "",
 		"`name` that the server's certificate must carry; the host of --address when empty")
-	flags.StringVar(&f.username, "username", "", "`name` to send as metadata, with the password of the environment variable "+passwordVariable)
+	flags.StringVar(&f.username, "username", "", "`name` to send as metadata, with the password of the "+
+		"environment variable "+passwordVariable)
 	flags.StringVar(&f.text, "text", "", "`file` with a query in OmniMon's language")
 	flags.BoolVar(&f.check, "check", false, "compile the query of --text and print where each of its sequences runs")
 	cmd.MarkFlagsRequiredTogether("cert-file", "key-file")
@@ -163,7 +164,8 @@ func (f *queryFlags) explain(err error) error {
 	s := status.Convert(err)
 	switch {
 	case s.Code() == codes.Unavailable && strings.Contains(s.Message(), "connection error"):
-		return fmt.Errorf("no gNMI server answers on %s: start the collector or the demo, or set --address (TLS: --plaintext or --ca-file): %s", f.address, s.Message())
+		return fmt.Errorf("no gNMI server answers on %s: start the collector or the demo, or set --address "+
+			"(TLS: --plaintext or --ca-file): %s", f.address, s.Message())
 	case s.Code() == codes.Unauthenticated:
 		return fmt.Errorf("%s: %s (--username and %s set them)", s.Code(), s.Message(), passwordVariable)
 	}

@@ -33,7 +33,8 @@ func replayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay FILE --plugin NAME",
 		Short: "Analyze a recording again and print the result tables",
-		Long: "Analyze a recording again and print the result tables. A collector records what a plugin receives when\n" +
+		Long: "Analyze a recording again and print the result tables. A collector records what a plugin " +
+			"receives when\n" +
 			"the plugin's configuration has the key record. The recording holds the plugin's configuration, the\n" +
 			"network and the epochs; results are checked against the plugin's YANG modules as in the collector.\n\n" +
 			"Exit status: 0 if every epoch was analyzed, 2 if the recording is truncated or corrupt (the epochs\n" +

@@ -72,9 +72,10 @@ func yangCommand() *cobra.Command {
 			return err
 		}),
 	}, &cobra.Command{
-		Use:     "tree [MODULE...]",
-		Short:   "Print modules as a tree, in the format of pyang -f tree (RFC 8340)",
-		Long:    "Print modules as a tree, in the format of pyang -f tree (RFC 8340). Without arguments: every module with data nodes.",
+		Use:   "tree [MODULE...]",
+		Short: "Print modules as a tree, in the format of pyang -f tree (RFC 8340)",
+		Long: "Print modules as a tree, in the format of pyang -f tree (RFC 8340). Without arguments: every " +
+			"module with data nodes.",
 		Example: "  netsketch yang tree netsketch-univmon netsketch-collector",
 		RunE: with(func(cmd *cobra.Command, m *models, args []string) error {
 			for _, name := range args {
@@ -93,7 +94,8 @@ func yangCommand() *cobra.Command {
 		Use:   "validate FILE",
 		Short: "Validate a JSON document (RFC 7951); - reads standard input",
 		Long: "Validate a JSON document (RFC 7951); - reads standard input. The document is an object whose members\n" +
-			"are top-level nodes with their module's name, such as \"netsketch-univmon:univmon\". It may be partial:\n" +
+			"are top-level nodes with their module's name, such as \"netsketch-univmon:univmon\". It may be " +
+			"partial:\n" +
 			"leafrefs to nodes that are absent are accepted.",
 		Example: "  netsketch yang validate snapshot.json",
 		Args:    cobra.ExactArgs(1),
@@ -230,7 +232,8 @@ func (m *models) validate(doc []byte) error {
 			problems = append(problems, fmt.Errorf("%q: a top-level member is \"module:name\" (RFC 7951, section 4)",
 				name))
 		case node == nil:
-			problems = append(problems, fmt.Errorf("%q: no module has this top-level node; modules of plugins need their directory, --plugins", name))
+			problems = append(problems, fmt.Errorf("%q: no module has this top-level node; modules of plugins "+
+				"need their directory, --plugins", name))
 		case device.RootSchema().Dir[node.Name] != nil:
 			if err := validateShipped(name, members[name]); err != nil {
 				problems = append(problems, fmt.Errorf("%q: %w", name, err))

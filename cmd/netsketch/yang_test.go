@@ -101,14 +101,20 @@ func TestYangValidate(t *testing.T) {
 	}
 	tests := []struct{ name, doc, want string }{
 		{"state", `{"netsketch-lldp:lldp": {"state": {"enabled": true, "counters": {"frame-in": "3"}}}}`, ""},
-		{"configuration", `{"openconfig-interfaces:interfaces": {"interface": [{"name": "eth1", "config": {"name": "eth1", "type": "iana-if-type:ethernetCsmacd", "enabled": true}}]}}`, ""},
+		{"configuration", `{"openconfig-interfaces:interfaces": {"interface": [{"name": "eth1", "config": ` +
+			`{"name": "eth1", "type": "iana-if-type:ethernetCsmacd", "enabled": true}}]}}`, ""},
 		{"empty", `{}`, ""},
-		{"third party", `{"acme-hello:hello": {"arrays": {"array": [{"device": "s1", "object": "r", "state": {"device": "s1", "object": "r", "cells": "8"}}]}}}`, ""},
-		{"third party, out of range", `{"acme-hello:hello": {"arrays": {"array": [{"device": "s1", "object": "r", "state": {"cells": "-8"}}]}}}`, "-8"},
-		{"state out of range", `{"netsketch-lldp:lldp": {"interfaces": {"interface": [{"name": "eth1", "neighbors": {"neighbor": [{"id": "n", "state": {"ttl": 65536}}]}}]}}}`, "ttl"},
-		{"configuration of a wrong type", `{"openconfig-interfaces:interfaces": {"interface": [{"name": "eth1", "config": {"name": "eth1", "enabled": "yes"}}]}}`, "bool"},
+		{"third party", `{"acme-hello:hello": {"arrays": {"array": [{"device": "s1", "object": "r", "state": ` +
+			`{"device": "s1", "object": "r", "cells": "8"}}]}}}`, ""},
+		{"third party, out of range", `{"acme-hello:hello": {"arrays": {"array": [{"device": "s1", "object": ` +
+			`"r", "state": {"cells": "-8"}}]}}}`, "-8"},
+		{"state out of range", `{"netsketch-lldp:lldp": {"interfaces": {"interface": [{"name": "eth1", ` +
+			`"neighbors": {"neighbor": [{"id": "n", "state": {"ttl": 65536}}]}}]}}}`, "ttl"},
+		{"configuration of a wrong type", `{"openconfig-interfaces:interfaces": {"interface": [{"name": "eth1", ` +
+			`"config": {"name": "eth1", "enabled": "yes"}}]}}`, "bool"},
 		{"unknown leaf", `{"netsketch-lldp:lldp": {"config": {"speed": 1}}}`, "speed"},
-		{"unknown identity", `{"openconfig-interfaces:interfaces": {"interface": [{"name": "e", "config": {"name": "e", "type": "iana-if-type:pigeon"}}]}}`, "pigeon"},
+		{"unknown identity", `{"openconfig-interfaces:interfaces": {"interface": [{"name": "e", "config": ` +
+			`{"name": "e", "type": "iana-if-type:pigeon"}}]}}`, "pigeon"},
 		{"unknown node", `{"acme:thing": {}}`, `"acme:thing": no module`},
 		{"without its module", `{"lldp": {}}`, "RFC 7951"},
 		{"not an object", `[1]`, "not a JSON object"},

@@ -170,7 +170,8 @@ func (c *Component) Prepare(next *config.Config, topo *topology.Topology, change
 	}
 	for _, cfg := range next.Devices {
 		m := c.member(cfg.Name)
-		if m == nil || slices.ContainsFunc(changes.DevicesChanged, func(d config.Device) bool { return d.Name == cfg.Name }) {
+		if m == nil || slices.ContainsFunc(changes.DevicesChanged,
+			func(d config.Device) bool { return d.Name == cfg.Name }) {
 			continue
 		}
 		if m.fault == nil {

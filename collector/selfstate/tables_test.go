@@ -107,7 +107,8 @@ func TestDecimalsAreFinite(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = r.Validate(got[0].Table)
-		if want := "attention/state: sample-rate: " + refused + " is not a finite number"; refused == "" && err != nil ||
+		if want := "attention/state: sample-rate: " +
+			"" + refused + " is not a finite number"; refused == "" && err != nil ||
 			refused != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v: error %v, want %q", value, err, want)
 		}

@@ -130,7 +130,8 @@ func FuzzNotifications(f *testing.F) {
 	add(note(1, eth1+"/state/id", 1), note(2, eth1, nil))
 	add(note(1, "/lldp/interfaces/interface[name=e1]/neighbors/neighbor[id=1]/state/system-name", "spine"))
 	add(&gpb.Notification{Atomic: true, Prefix: parsed("/interfaces"),
-		Update: []*gpb.Update{{Path: parsed("/"), Val: &gpb.TypedValue{Value: &gpb.TypedValue_JsonVal{JsonVal: []byte(`{"interface":[{"name":"a"}]}`)}}}}})
+		Update: []*gpb.Update{{Path: parsed("/"), Val: &gpb.TypedValue{Value: &gpb.TypedValue_JsonVal{
+			JsonVal: []byte(`{"interface":[{"name":"a"}]}`)}}}}})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h := hold(t)
 		h.m.limit = 20

@@ -122,7 +122,9 @@ func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
 		}
 	}
 	if !noSync {
-		if err := s.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true}}); err != nil {
+		if err := s.Send(&gpb.SubscribeResponse{
+			Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true},
+		}); err != nil {
 			return err
 		}
 	}

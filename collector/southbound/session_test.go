@@ -194,7 +194,8 @@ func TestGarbage(t *testing.T) {
 			note(5, eth1+"/state/oper-status", "SIDEWAYS", eth1+"/state/colour", "blue", "/nowhere/at/all", 1,
 				"/collector/state/name", "mine", "/interfaces/interface/state/oper-status", "UP", eth1+"/state/mtu",
 				1<<40),
-			note(-1, eth1, json(`{"openconfig-interfaces:state":{"vendor:x":{"y":1},"id":3,"counters":{"in-octets":"12"}}}`)),
+			note(-1, eth1, json(`{"openconfig-interfaces:state":{"vendor:x":{"y":1},`+
+				`"id":3,"counters":{"in-octets":"12"}}}`)),
 			{Update: []*gpb.Update{{}, {Path: parsed(eth1)}, {Path: parsed(eth1), Val: json("{")}}},
 			{Prefix: parsed("/openconfig-interfaces:interfaces"),
 				Delete: []*gpb.Path{parsed("/interface[name=x]"), parsed("/*/...")}},

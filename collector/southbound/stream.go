@@ -197,7 +197,7 @@ func (st *stream) receive(ctx context.Context, api gpb.GNMIClient, encoding gpb.
 	if err != nil {
 		return false, err
 	}
-	if err := call.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: st.request(encoding)}}); err != nil && !errors.Is(err, io.EOF) {
+	if err := call.Send(st.request(encoding)); err != nil && !errors.Is(err, io.EOF) {
 		return false, err
 	}
 	for {
@@ -215,7 +215,7 @@ func (st *stream) receive(ctx context.Context, api gpb.GNMIClient, encoding gpb.
 	}
 }
 
-func (st *stream) request(encoding gpb.Encoding) *gpb.SubscriptionList {
+func (st *stream) request(encoding gpb.Encoding) *gpb.SubscribeRequest {
 	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: encoding}
 	for _, sub := range st.subscriptions {
 		x := &gpb.Subscription{Path: sub.Path}
@@ -229,7 +229,7 @@ func (st *stream) request(encoding gpb.Encoding) *gpb.SubscriptionList {
 		}
 		list.Subscription = append(list.Subscription, x)
 	}
-	return list
+	return &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}
 }
 
 // refusal reports whether an error concerns the subscribed paths, not the session.
@@ -322,7 +322,8 @@ func (s *Session) follow(ctx context.Context, start func(...*stream) []*stream, 
 		}
 		s.publish(s.cache.flush(s.cfg.Now()))
 		if !slices.ContainsFunc(streams, func(st *stream) bool { return !st.gone }) {
-			return synced, fmt.Errorf("gNMI of %s: the switch serves none of the subscribed paths; error for the last one: %w", s.cfg.Address, e.err)
+			return synced, fmt.Errorf("gNMI of %s: the switch serves none of the subscribed paths; error for "+
+				"the last one: %w", s.cfg.Address, e.err)
 		}
 		was := synced
 		synced = s.settle(streams, synced)

@@ -38,7 +38,8 @@ func BenchmarkMillionRows(b *testing.B) {
 		{"keyed=100", func() []Query {
 			var qs []Query
 			for i := range 100 {
-				qs = append(qs, ParseQuery("", fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[device=s1][flow=10.%d.%d.%d,10.0.0.1,tcp,%d,80]/state/packets",
+				qs = append(qs, ParseQuery("", fmt.Sprintf("/univmon/heavy-hitters/"+
+					"heavy-hitter[device=s1][flow=10.%d.%d.%d,10.0.0.1,tcp,%d,80]/state/packets",
 					i*9999>>16&255, i*9999>>8&255, i*9999&255, i*9999)))
 			}
 			return qs

@@ -143,7 +143,8 @@ func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 			return nil, err
 		}
 		if held := work[list].bytes(); held > s.opts.MaxListBytes && !p.Delete && !p.Replace {
-			return nil, fmt.Errorf("store: table %s: %w: it has %d bytes of rows, at most %d are kept; publish it with Replace, or Delete rows",
+			return nil, fmt.Errorf("store: table %s: %w: it has %d bytes of rows, at most %d are kept; publish "+
+				"it with Replace, or Delete rows",
 				list, ErrListFull, held, s.opts.MaxListBytes)
 		}
 	}

@@ -52,8 +52,8 @@ func (t *Tap) Dropped() uint64 { return t.dropped.Load() }
 
 // DialOptions are the options of the client's connection; see p4rt.Config.
 func (t *Tap) DialOptions() []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
-		method string, streamer grpc.Streamer, opts ...grpc.CallOption,
+	return []grpc.DialOption{grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc,
+		cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
 		s, err := streamer(ctx, desc, cc, method, opts...)
 		if err != nil || !strings.HasSuffix(method, "/StreamChannel") {

@@ -17,7 +17,9 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+}
 
 var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
@@ -46,9 +48,10 @@ func TestLines(t *testing.T) {
 				table.Strings("flow", []string{"10.0.0.1,10.0.0.2,tcp,1,80", `a=b\`})},
 			Values: []table.Column{table.Uint64s("state/packets", []uint64{5, math.MaxUint64}),
 				table.Float64s("state/share", []float64{0.5, 1e-7}), table.Strings("state/flow", []string{"x", "y"})},
-		}, false, `univmon/heavy-hitter,device=leaf\ 1,flow=10.0.0.1\,10.0.0.2\,tcp\,1\,80,target=netsketch packets=5i,share=0.5 1795176000000000000
-univmon/heavy-hitter,device=leaf-2,flow=a\=b\?,target=netsketch packets=9223372036854775807i,share=1e-07 1795176000000000000
-`},
+		}, false, `univmon/heavy-hitter,device=leaf\ 1,flow=10.0.0.1\,10.0.0.2\,tcp\,1\,80,target=netsketch ` +
+			"packets=5i,share=0.5 1795176000000000000\n" +
+			`univmon/heavy-hitter,device=leaf-2,flow=a\=b\?,target=netsketch packets=9223372036854775807i,` +
+			"share=1e-07 1795176000000000000\n"},
 		{"unsigned", table.Table{
 			List: "/m:top/list", Keys: []table.Column{table.Uint64s("id", []uint64{7})},
 			Values: []table.Column{table.Uint64s("state/n", []uint64{math.MaxUint64})},
@@ -59,12 +62,14 @@ univmon/heavy-hitter,device=leaf-2,flow=a\=b\?,target=netsketch packets=92233720
 				table.Int64s("state/delta", []int64{-3}),
 				table.Bools("state/up", []bool{true}), table.Uint64s("config/n", []uint64{1}),
 				table.Uint64s("state/counters/in-octets", []uint64{2})},
-		}, false, `collector/epoch,target=netsketch config/n=1i,counters/in-octets=2i,delta=-3i,status="a \"b\" c\\",up=true 1795176000000000000` + "\n"},
+		}, false, `collector/epoch,target=netsketch config/n=1i,counters/in-octets=2i,delta=-3i,` +
+			`status="a \"b\" c\\",up=true 1795176000000000000` + "\n"},
 		{"absent", table.Table{
 			List: "/m:a/b/c/ds/d", Keys: []table.Column{table.Strings("target", []string{"x", "", "z"})},
 			Values: []table.Column{nulls(table.Uint64s("state/n", []uint64{1, 2, 3}), 1),
 				nulls(table.Uint64s("state/time", []uint64{1, 2, 3}), 5)},
-		}, false, "a/b/c/d,gnmi-target=netsketch n=2i,time-=2i 1795176000000000000\na/b/c/d,gnmi-target=netsketch,target=z n=3i 1795176000000000000\n"},
+		}, false, "a/b/c/d,gnmi-target=netsketch n=2i,time-=2i 1795176000000000000\n" +
+			"a/b/c/d,gnmi-target=netsketch,target=z n=3i 1795176000000000000\n"},
 		{"only keys", table.Table{List: "/m:a/b", Keys: []table.Column{table.Strings("k", []string{"x"})}}, false, ""},
 		{"excluded", table.Table{List: "/m:not/this", Values: []table.Column{table.Uint64s("n", []uint64{1})}}, false,
 			""},

@@ -280,7 +280,8 @@ func (o *Output) done(c chunk, h handle, rejected drops) {
 	o.sent += uint64(c.points - dropped)
 	o.dropped += uint64(dropped)
 	if dropped > 0 {
-		o.lastDrop = fmt.Sprintf("InfluxDB rejected %d of %d points; the last reason: %s", dropped, c.points, rejected.reason)
+		o.lastDrop = fmt.Sprintf("InfluxDB rejected %d of %d points; the last reason: "+
+			"%s", dropped, c.points, rejected.reason)
 	}
 	switch {
 	case h.spooled:

@@ -314,7 +314,8 @@ func TestSpoolBound(t *testing.T) {
 	for i := range epochs {
 		publish(t, s, epoch.Add(time.Duration(i)*time.Second), flows(rows, 0))
 	}
-	st := o.until("all points are accounted for", func(s outputs.State) bool { return s.Queued+s.Dropped == epochs*rows })
+	st := o.until("all points are accounted "+
+		"for", func(s outputs.State) bool { return s.Queued+s.Dropped == epochs*rows })
 	if st.Spooled > uint64(c.Spool.MaxBytes) || st.Dropped == 0 || o.spool.Stats().DroppedSize != st.Dropped {
 		t.Errorf("%+v %+v", st, o.spool.Stats())
 	}

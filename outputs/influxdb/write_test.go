@@ -178,7 +178,8 @@ func TestDeliver(t *testing.T) {
 				t.Fatal(failed)
 			}
 			if got.points != tt.dropped || len(d.lines()) != tt.written {
-				t.Errorf("%d dropped and %d written, want %d and %d", got.points, len(d.lines()), tt.dropped, tt.written)
+				t.Errorf("%d dropped and %d written, want %d and "+
+					"%d", got.points, len(d.lines()), tt.dropped, tt.written)
 			}
 			if !strings.Contains(got.reason, tt.reason) || (got.reason == "") != (tt.reason == "") {
 				t.Errorf("reason %q, want %q", got.reason, tt.reason)
@@ -217,9 +218,10 @@ func TestAnswersThatKeepPoints(t *testing.T) {
 		{"empty 200", answer(200, text, ""), outputs.Down, "check url and the proxies on the way: 200 OK"},
 		{"201", answer(201, js, `{"id":7}`), outputs.Down, "201 Created"},
 		{"202", answer(202, text, "queued"), outputs.Down, "202 Accepted: queued"},
-		{"redirect", answer(302, html, page, "Location", "/login?ticket=1"), outputs.Down, "302 Found: redirect to /login Sign"},
+		{"redirect", answer(302, html, page, "Location", "/login?ticket=1"), outputs.Down, "redirect to /login Sign"},
 		{"a proxy's 400", answer(400, html, page), outputs.Down, "400 Bad Request: Sign in Portal"},
-		{"TLS port", answer(400, text, "Client sent an HTTP request to an HTTPS server."), outputs.Down, "an HTTPS server"},
+		{"TLS port", answer(400, text, "Client sent an HTTP request to an HTTPS "+
+			"server."), outputs.Down, "an HTTPS server"},
 		{"400 of another API", answer(400, js, `{"error":{"code":7,"message":"unable to parse 'x'"}}`), outputs.Down,
 			"not an answer of InfluxDB"},
 		{"text that quotes a line error", answer(400, text, "partial write: dropped=3"), outputs.Down, "partial write"},
@@ -230,7 +232,8 @@ func TestAnswersThatKeepPoints(t *testing.T) {
 		{"no token", answer(401, js, `{"code":"unauthorized","message":"unauthorized access"}`), outputs.Refused,
 			"401 Unauthorized: unauthorized access"},
 		{"not permitted", answer(403, html, page), outputs.Refused, "403 Forbidden: Sign in"},
-		{"no bucket", answer(404, js, `{"error":"database not found: \"x\""}`), outputs.Refused, `database not found: "x"`},
+		{"no bucket", answer(404, js, `{"error":"database not found: `+
+			`\"x\""}`), outputs.Refused, `database not found: "x"`},
 		{"another path", answer(404, text, "404 page not found"), outputs.Refused, "not an answer of InfluxDB"},
 		{"method", answer(405, text, "Method Not Allowed"), outputs.Down, "405 Method Not Allowed"},
 		{"proxy login", answer(407, html, page), outputs.Refused, "407 Proxy Authentication Required"},
@@ -240,7 +243,8 @@ func TestAnswersThatKeepPoints(t *testing.T) {
 			"raise the limit of the server or proxy: 413"},
 		{"teapot", answer(418, text, "short and stout"), outputs.Down, "short and stout"},
 		{"busy", answer(429, js, `{"code":"too many requests","message":"slow down"}`), outputs.Down, "429 Too Many"},
-		{"server error", answer(500, js, `{"error":"engine: partial write"}`), outputs.Down, "500 Internal Server Error"},
+		{"server error", answer(500, js, `{"error":"engine: partial `+
+			`write"}`), outputs.Down, "500 Internal Server Error"},
 		{"gateway", answer(502, html, page), outputs.Down, "502 Bad Gateway: Sign in Portal"},
 		{"not available", answer(503, text, ""), outputs.Down, "503 Service Unavailable"},
 		{"gateway timeout", answer(504, html, page), outputs.Down, "504 Gateway Timeout"},
@@ -256,7 +260,8 @@ func TestAnswersThatKeepPoints(t *testing.T) {
 			<-o.pauses
 			<-o.pauses
 			st := o.State()
-			if st.Status != tt.status || !strings.Contains(st.LastError, tt.reason) || strings.Contains(st.LastError, "color") {
+			if st.Status != tt.status || !strings.Contains(st.LastError, tt.reason) ||
+				strings.Contains(st.LastError, "color") {
 				t.Errorf("status %s with error %q, want %s with %q", st.Status, st.LastError, tt.status, tt.reason)
 			}
 			if st.Sent != 0 || st.Dropped != 0 || st.Queued != 20 {

@@ -43,8 +43,9 @@ func NewFlowRadar[F family.Hash](memory, keyBytes int, seed uint64) (*FlowRadar[
 	}
 	return &FlowRadar[F]{
 		seed: seed, size: keyBytes, bits: uint64(words) * 64, filter: make([]uint64, words),
-		cols: family.NewRange(uint32(n)),
-		xor:  make([]byte, radarRows*n*keyBytes), flows: make([]uint32, radarRows*n), counts: make([]int64, radarRows*n),
+		cols:  family.NewRange(uint32(n)),
+		xor:   make([]byte, radarRows*n*keyBytes),
+		flows: make([]uint32, radarRows*n), counts: make([]int64, radarRows*n),
 	}, nil
 }
 

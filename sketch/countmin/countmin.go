@@ -270,7 +270,8 @@ func (s *Sketch[F]) Subtract(o *Sketch[F]) error {
 	}
 	for i, v := range o.cells {
 		if v > s.cells[i] {
-			return fmt.Errorf("%w: countmin: counter %d would become %d-%d; only a part of what was counted can be subtracted", sketch.ErrMismatch, i, s.cells[i], v)
+			return fmt.Errorf("%w: countmin: counter %d would become %d-%d; only a part of what was counted can "+
+				"be subtracted", sketch.ErrMismatch, i, s.cells[i], v)
 		}
 	}
 	total := o.total

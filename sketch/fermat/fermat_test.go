@@ -447,7 +447,8 @@ func exactFlows(t *testing.T, c Config, minus bool, recall float64) {
 	limit := 2 / float64(c.Width*c.Width)
 	if float64(wrong) > limit*float64(right+wrong) || float64(right) < recall*float64(all-untrue) || untrue == 0 ||
 		!minus && negative > 0 {
-		t.Errorf("%+v, minus %v: of %d flows, %d of them wrong, %d are marked exact and right, %d exact and wrong, %d negative; %.4f may be wrong", c, minus, all, untrue, right, wrong, negative, limit)
+		t.Errorf("%+v, minus %v: of %d flows, %d of them wrong, %d are marked exact and right, %d exact and "+
+			"wrong, %d negative; %.4f may be wrong", c, minus, all, untrue, right, wrong, negative, limit)
 	}
 }
 

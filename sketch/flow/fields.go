@@ -64,7 +64,8 @@ next:
 				continue next
 			}
 		}
-		return 0, fmt.Errorf(`flow: fields %q: %q is not one of src, dst, proto, src-port, dst-port joined by "+", or 5-tuple`, s, part)
+		return 0, fmt.Errorf(`flow: fields %q: %q is not one of src, dst, proto, src-port, dst-port joined by `+
+			`"+", or 5-tuple`, s, part)
 	}
 	return f, nil
 }

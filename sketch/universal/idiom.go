@@ -111,7 +111,8 @@ func (s *Sketch) combine(o *Sketch, minus bool) error {
 			return fmt.Errorf("%w: universal: level %d would have %d packets; its counters hold %d", sketch.ErrLimit, i,
 				sum, math.MaxInt32)
 		case minus && n > s.packets[i]:
-			return fmt.Errorf("%w: universal: level %d would have %d-%d packets; only a part of what was counted can be subtracted", ErrMismatch, i, s.packets[i], n)
+			return fmt.Errorf("%w: universal: level %d would have %d-%d packets; only a part of what was "+
+				"counted can be subtracted", ErrMismatch, i, s.packets[i], n)
 		}
 	}
 	words := s.layout.Words()

@@ -105,7 +105,8 @@ func (t *Table) RowPath(row int) string { return string(t.AppendKey([]byte(t.Lis
 // names, no null key, one row if there is no key. yang.Schema.Validate checks it against a schema.
 func (t *Table) Check() error {
 	if !strings.HasPrefix(t.List, "/") || !strings.Contains(t.List, ":") {
-		return fmt.Errorf("table %q: the list is given by its schema path with the module's name, e.g. /module:top/list", t.List)
+		return fmt.Errorf("table %q: the list is given by its schema path with the module's name, e.g. "+
+			"/module:top/list", t.List)
 	}
 	if len(t.Keys)+len(t.Values) == 0 {
 		return fmt.Errorf("table %s: no columns", t.List)

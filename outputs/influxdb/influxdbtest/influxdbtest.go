@@ -29,7 +29,8 @@ import (
 	"time"
 )
 
-const install = `run "make influxd", or: CGO_ENABLED=0 go install -tags uint64 github.com/influxdata/influxdb/cmd/influxd@v1.8.10, and set INFLUXD to the program`
+const install = `run "make influxd", or: CGO_ENABLED=0 go install -tags uint64 ` +
+	`github.com/influxdata/influxdb/cmd/influxd@v1.8.10, and set INFLUXD to the program`
 
 // find returns the path of influxd, or an error that lists where it was searched.
 func find() (string, error) {
