@@ -25,9 +25,12 @@ type stateFile struct {
 	Data    []byte    `json:"data"`
 }
 
-// stateInterval is the least time between writes. The newest state is written when the plugin
-// stops.
-const stateInterval = time.Second
+// stateInterval is the least time between writes, and stateRate bounds the bytes per second on
+// average. The newest state is written when the plugin stops.
+const (
+	stateInterval = time.Second
+	stateRate     = 1 << 20
+)
 
 // maxStateFile bounds the size of a state file: a state in base64 and the other fields.
 const maxStateFile = sdk.MaxState*4/3 + 4096
@@ -121,8 +124,8 @@ func writeState(path, plugin string, s *sdk.State) error {
 // savedState is what the state file of a plugin holds.
 type savedState struct {
 	epoch   uint64
-	at      time.Time
-	failing bool // the last write failed
+	next    time.Time // earliest time of the next write
+	failing bool      // the last write failed
 }
 
 // saveState writes the plugin's newest state to disk, at most once per stateInterval unless now is
@@ -132,7 +135,7 @@ func (p *plugin) saveState(now bool) {
 	p.mu.Lock()
 	s := p.state
 	p.mu.Unlock()
-	if path == "" || s == nil || s.Epoch == p.saved.epoch || !now && time.Since(p.saved.at) < stateInterval {
+	if path == "" || s == nil || s.Epoch == p.saved.epoch || !now && time.Now().Before(p.saved.next) {
 		return
 	}
 	err := writeState(path, p.config().Plugin, s)
@@ -143,5 +146,6 @@ func (p *plugin) saveState(now bool) {
 	case err == nil && p.saved.failing:
 		p.c.log.Info("the state of a plugin is saved again", "plugin", p.name)
 	}
-	p.saved = savedState{epoch: s.Epoch, at: time.Now(), failing: err != nil}
+	pause := max(stateInterval, time.Duration(len(s.Data))*time.Second/stateRate)
+	p.saved = savedState{epoch: s.Epoch, next: time.Now().Add(pause), failing: err != nil}
 }

@@ -114,7 +114,8 @@ func (c *call) finish(m *pluginv1.EpochDone) {
 
 // Analyze gives the plugin one sealed epoch and returns its results, as the plugin sent them: sizes
 // are bounded, contents are not validated. After an error the epoch is lost for this plugin, and
-// the next one can be given at once.
+// the next one can be given at once. A plugin that is killed from outside loses no epoch: the next
+// process receives it again, once.
 //
 // It is called by one goroutine. ctx has a deadline; a plugin that is still at work CancelGrace
 // after it is killed. A recording may read the epoch after Analyze returns, so it must not be
@@ -132,7 +133,13 @@ func (i *Instance) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results,
 	setup := record.Setup{Config: i.config, EpochLength: i.spec.EpochLength, Network: network, State: i.state}
 	i.mu.Unlock()
 	i.record(epoch, watched, setup)
-	return s.analyze(ctx, epoch, watched, network)
+	results, err := s.analyze(ctx, epoch, watched, network)
+	if errors.Is(err, errKilled) {
+		if s, again := i.current(ctx); again == nil {
+			return s.analyze(ctx, epoch, watched, network)
+		}
+	}
+	return results, err
 }
 
 // analyze sends an epoch and waits for its results. ctx has a deadline; a plugin that does not

@@ -33,6 +33,8 @@ var (
 	ErrCrashed = errors.New("plugin died")
 	// ErrOutOfMemory: the process exceeded Spec.MemoryLimit.
 	ErrOutOfMemory = errors.New("it exceeded its memory limit")
+	// errKilled: the process was killed, not by the collector. It is no failure of the plugin.
+	errKilled = errors.New("killed from outside")
 	// ErrTimeout: no results by the deadline.
 	ErrTimeout = errors.New("plugin gave no results in time")
 	// ErrFailed: the plugin itself reports that it failed.

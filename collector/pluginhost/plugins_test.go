@@ -270,9 +270,18 @@ func misbehave(ctx context.Context, command string) error {
 	case "exit":
 		os.Exit(7)
 	case "panic":
-		panic("the plugin meets what it did not expect")
+		panic("an unexpected cell")
 	case "hang":
 		select {}
+	case "hang once":
+		mark := filepath.Join(os.TempDir(), "hangs")
+		if _, err := os.Stat(mark); err == nil {
+			return nil
+		}
+		if err := os.WriteFile(mark, nil, 0o600); err != nil {
+			return err
+		}
+		stay()
 	case "patient":
 		<-ctx.Done()
 		return context.Cause(ctx)

@@ -187,10 +187,11 @@ func (p *process) signal(s syscall.Signal) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s == syscall.SIGKILL {
-		p.killed = true
+	if p.reaped {
+		return
 	}
-	if p.started && !p.reaped {
+	p.killed = p.killed || s == syscall.SIGKILL
+	if p.started {
 		_ = syscall.Kill(-p.cmd.Process.Pid, s)
 	}
 }
@@ -202,13 +203,16 @@ func (p *process) exitErr() error {
 	if state == nil {
 		return errors.New("ended")
 	}
-	err := fmt.Errorf("exited with status %d", state.ExitCode())
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		err = fmt.Errorf("was killed by signal %d (%s)", int(status.Signal()), status.Signal())
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	method := p.confinement.method()
+	err := fmt.Errorf("exited with status %d", state.ExitCode())
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		err = fmt.Errorf("was killed by signal %d (%s)", int(status.Signal()), status.Signal())
+		if status.Signal() == syscall.SIGKILL && !p.killed && !p.outOfMemory {
+			return fmt.Errorf("%w: it %w", errKilled, err)
+		}
+	}
 	if p.outOfMemory || method == MemoryRlimit && !state.Success() && noMemory.MatchString(p.logs.stderrTail()) {
 		return fmt.Errorf("%w: %w of %d MiB (%s); raise memory-limit if the plugin needs more", err, ErrOutOfMemory,
 			p.confinement.limit>>20, method)

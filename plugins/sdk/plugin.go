@@ -72,7 +72,7 @@ type Stateful interface {
 }
 
 // MaxState is the largest state, in bytes.
-const MaxState = 1 << 20
+const MaxState = 16 << 20
 
 // State is the data that a plugin saves for its next process.
 type State struct {

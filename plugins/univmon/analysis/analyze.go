@@ -33,12 +33,12 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	if err != nil {
 		return nil, err
 	}
+	measured := results
 	if config.Switches {
 		run.addLost(results)
-	} else {
-		clear(results)
+		maps.Copy(views, results)
 	}
-	maps.Copy(results, views)
+	results = views
 
 	out, err := p.publish(&run, results)
 	if err != nil {
@@ -47,7 +47,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out.Events = append(out.Events, p.problemEvents(run.problems)...)
-	p.previous = results
+	p.measured, p.previous = measured, results
 	return out, nil
 }
 
@@ -97,7 +97,10 @@ func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
 			}
-			reading, err := j.in.open(j.data)
+			if j.result.sealed, j.err = j.in.open(j.data); j.err != nil {
+				return nil
+			}
+			reading, err := j.result.sealed.reading()
 			if err != nil {
 				j.err = err
 				return nil

@@ -94,8 +94,8 @@ func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
 	return in, nil
 }
 
-// open returns the reading of the cells that a device delivered for an instance.
-func (in *instance) open(d *sdk.DeviceData) (*universal.Reading, error) {
+// open returns the cells that a device delivered for an instance.
+func (in *instance) open(d *sdk.DeviceData) (*sealed, error) {
 	counters, err := in.cells(d, in.counters, in.layout.CounterCells())
 	if err != nil {
 		return nil, err
@@ -112,11 +112,7 @@ func (in *instance) open(d *sdk.DeviceData) (*universal.Reading, error) {
 		}
 		packets = counters[in.packets : in.packets+in.layout.Levels]
 	}
-	s, err := universal.Open(in.layout, counters[:in.layout.CounterCells()], heavy[:in.layout.HeavyCells()], packets)
-	if err != nil {
-		return nil, err
-	}
-	return s.Reading(), nil
+	return &sealed{in.layout, counters[:in.layout.CounterCells()], heavy[:in.layout.HeavyCells()], packets}, nil
 }
 
 func (in *instance) cells(d *sdk.DeviceData, object string, need int) ([]uint32, error) {

@@ -26,6 +26,7 @@ type Plugin struct {
 	mu       sync.Mutex // guards the fields below: Query may run during Analyze
 	config   Configuration
 	plan     *plan
+	measured map[scope]*result // newest results of the switches' sketches, which are saved
 	previous map[scope]*result // latest result of each scope
 	reported map[string]string // latest problem by subject; each is logged once
 }
@@ -41,6 +42,7 @@ type result struct {
 	problem  string              // why data is missing
 	from     []string            // switches whose sketches it contains
 	whole    bool                // these switches delivered all cells
+	sealed   *sealed             // nil for a view of several switches
 	estimate *universal.Estimate // nil when lost
 	change   *universal.Change   // nil without a comparable preceding epoch
 }
@@ -64,6 +66,7 @@ var (
 	_ sdk.Querier        = (*Plugin)(nil)
 	_ sdk.Merger         = (*Plugin)(nil)
 	_ sdk.NetworkUpdater = (*Plugin)(nil)
+	_ sdk.Stateful       = (*Plugin)(nil)
 )
 
 // Describe implements sdk.Plugin.
@@ -105,7 +108,29 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.config, p.plan = c, plan
+	if len(p.previous) == 0 {
+		p.resume()
+	}
 	return plan.settings, nil
+}
+
+// resume makes the restored results those of the preceding epoch. The caller holds the lock.
+func (p *Plugin) resume() {
+	var run analysis
+	for _, r := range p.measured {
+		run.epoch = &sdk.Epoch{Number: r.epoch} // the same in all
+		if p.config.Switches {
+			p.previous[r.scope] = r
+		}
+	}
+	for _, v := range p.plan.views {
+		if run.epoch == nil {
+			return
+		}
+		if r, _ := run.add(v, p.measured); r.estimate != nil {
+			p.previous[r.scope] = r
+		}
+	}
 }
 
 // NetworkChanged implements sdk.NetworkUpdater. If the configuration
