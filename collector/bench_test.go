@@ -97,7 +97,8 @@ func Benchmark64Switches(b *testing.B) {
 	for i := 2; i <= n; i++ {
 		sw := startSwitch(b, "127.0.0.1:0")
 		switches = append(switches, sw)
-		more = append(more, fmt.Sprintf(`  - {name: s%d, address: "%s", device-id: 1, pipeline: univmon-300k, tls: {plaintext: true}}`, i, sw.address))
+		more = append(more, fmt.Sprintf("  - {name: s%d, address: %q, device-id: 1, pipeline: univmon-300k, "+
+			"tls: {plaintext: true}}", i, sw.address))
 	}
 	r := startReal(b, "univmon-300k", strings.Join(more, "\n"))
 	switches = append(switches, r.switch1)

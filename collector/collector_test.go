@@ -391,7 +391,8 @@ func TestWallClockWithAHangingDeviceAndASlowPlugin(t *testing.T) {
 func BenchmarkEpochLoop(b *testing.B) {
 	dir := b.TempDir()
 	writeFile(b, dir+"/"+pluginhost.FilePrefix+"fake", "")
-	cfg, err := config.Parse("b.yaml", []byte(devicesYAML(64)+"plugins: {directory: "+dir+", instances: [{plugin: fake}]}\nepoch: {guard: 0s}\n"))
+	cfg, err := config.Parse("b.yaml", []byte(devicesYAML(64)+"plugins: {directory: "+dir+
+		", instances: [{plugin: fake}]}\nepoch: {guard: 0s}\n"))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -446,7 +446,8 @@ func TestMisbehavingSwitchHarmsNoOther(t *testing.T) {
 				t.Fatal(err)
 			}
 			bad := fakeswitch.Start(t, p.P4Info)
-			r := startReal(t, "univmon-300k", fmt.Sprintf(`  - {name: bad, address: "%s", device-id: 1, pipeline: univmon-300k, timeout: 1s, tls: {plaintext: true}}`, bad.Address))
+			r := startReal(t, "univmon-300k", fmt.Sprintf("  - {name: bad, address: %q, device-id: 1, "+
+				"pipeline: univmon-300k, timeout: 1s, tls: {plaintext: true}}", bad.Address))
 			r.ready()
 			r.untilStatus(epoch.Complete)
 			if err := test.fault(bad); err != nil {
@@ -488,7 +489,8 @@ func (r *real) untilStatus(want epoch.Status) {
 
 // What a plugin refuses in its configuration is named by file, line and key.
 func TestPluginConfigurationRefused(t *testing.T) {
-	cfg, err := config.Parse("netsketch.yaml", []byte("plugins:\n  directory: "+plugins(t)+"\n  instances:\n    - plugin: univmon\n      config:\n        no-such-key: 1\n"))
+	cfg, err := config.Parse("netsketch.yaml", []byte("plugins:\n  directory: "+plugins(t)+
+		"\n  instances:\n    - plugin: univmon\n      config:\n        no-such-key: 1\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -572,7 +574,8 @@ func TestReloadWithRealParts(t *testing.T) {
 		}
 	}
 	r.step()
-	reload(strings.Replace(r.yaml, "hosts:", fmt.Sprintf(`  - {name: s2, address: "%s", device-id: 1, pipeline: univmon-300k, tls: {plaintext: true}}
+	reload(strings.Replace(r.yaml, "hosts:", fmt.Sprintf(`  - {name: s2, address: "%s", device-id: 1,
+     pipeline: univmon-300k, tls: {plaintext: true}}
 hosts:
   - {name: h3, port: s2/1, addresses: 10.0.3.0/24}`, second.address), 1))
 	r.ready()

@@ -49,7 +49,8 @@ func TestDeviceThatCannotBeSetUp(t *testing.T) {
   - {name: s3, address: "127.0.0.1:1002", device-id: 1, tls: {ca-file: none.pem}}
   - {name: s4, address: "127.0.0.1:1003", device-id: 1, tls: {plaintext: true},
      pipeline: {p4info: ` + dir + `/p.txt, device-config: ` + dir + `/c.json}}
-  - {name: s5, address: "127.0.0.1:1004", gnmi: {address: "127.0.0.1:1", tls: {plaintext: true}}, tls: {plaintext: true}}
+  - {name: s5, address: "127.0.0.1:1004", tls: {plaintext: true},
+     gnmi: {address: "127.0.0.1:1", tls: {plaintext: true}}}
 ` + pluginsYAML(t, "fake")
 	r := newRig(t, yaml, func(d *Dependencies) {
 		d.Programs = func(name string) (*p4rt.Program, error) {
@@ -63,7 +64,8 @@ func TestDeviceThatCannotBeSetUp(t *testing.T) {
 	if rep.Status != epoch.Partial || len(rep.Devices) != 5 {
 		t.Fatalf("report %+v", rep)
 	}
-	for i, want := range []string{"", "pipeline nothing: no such pipeline", "ca-file", "c.json: no such file", "no device-id"} {
+	for i, want := range []string{"", "pipeline nothing: no such pipeline", "ca-file", "c.json: no such file",
+		"no device-id"} {
 		if err := rep.Devices[i].Err; (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", rep.Devices[i].Name, err, want)
 		}
@@ -75,8 +77,8 @@ func TestDeviceThatCannotBeSetUp(t *testing.T) {
 		len(e.Missing) != 4 {
 		t.Errorf("the plugin expects %v, and %+v are missing", e.Expected, e.Missing)
 	}
-	expectRows(t, r.rows("", listDevices, "state/connection")[1:], "[name=s2] connection=down", "[name=s3] connection=down",
-		"[name=s4] connection=down", "[name=s5] connection=down")
+	expectRows(t, r.rows("", listDevices, "state/connection")[1:], "[name=s2] connection=down",
+		"[name=s3] connection=down", "[name=s4] connection=down", "[name=s5] connection=down")
 
 	writeFile(t, dir+"/c.json", "{}")
 	writeFile(t, dir+"/p.txt", p4infoText(t, "univmon-300k"))

@@ -119,7 +119,8 @@ func TestFullFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := string(js), `{"big":18446744073709551615,"dimensions":["src","5-tuple"],"threshold":0.005,"token":"s3cr3t"}`; got != want {
+	want := `{"big":18446744073709551615,"dimensions":["src","5-tuple"],"threshold":0.005,"token":"s3cr3t"}`
+	if got := string(js); got != want {
 		t.Errorf("plugin config %s, want %s", got, want)
 	}
 	if c.Log.Level != slog.LevelDebug || c.Log.Format != config.LogJSON || c.Metrics.Enabled {
@@ -346,7 +347,8 @@ func TestTopologyOfAConfiguration(t *testing.T) {
 }
 
 func TestSectionProblem(t *testing.T) {
-	c := parse(t, "plugins:\n  instances:\n    - plugin: x\n      config:\n        dimensions:\n          - src\n          - {key: dst,\n             rows: 3}\n")
+	c := parse(t, "plugins:\n  instances:\n    - plugin: x\n      config:\n        dimensions:\n"+
+		"          - src\n          - {key: dst,\n             rows: 3}\n")
 	s := c.Plugins.Instances[0].Config
 	for field, want := range map[string]string{
 		"dimensions.1.rows": "n.yaml:8:20 plugins.instances[0].config.dimensions[1].rows",
@@ -399,7 +401,8 @@ plugins: {state-directory: state}
 
 // Values that a plugin receives have the types that YAML 1.2 gives them.
 func TestPlainValues(t *testing.T) {
-	c := parse(t, `plugins: {instances: [{plugin: x, config: {a: 0x10, b: 1e-3, c: "1e3", d: true, e: ~, f: 1.5, g: !!str 5, h: -7, i: yes}}]}`)
+	c := parse(t, `plugins: {instances: [{plugin: x,
+  config: {a: 0x10, b: 1e-3, c: "1e3", d: true, e: ~, f: 1.5, g: !!str 5, h: -7, i: yes}}]}`)
 	want := map[string]any{"a": uint64(16), "b": 1e-3, "c": "1e3", "d": true, "e": nil, "f": 1.5, "g": "5",
 		"h": int64(-7), "i": "yes"}
 	if diff := cmp.Diff(any(want), c.Plugins.Instances[0].Config.Value()); diff != "" {

@@ -27,7 +27,8 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 	}
 	t := tables[0]
 	if len(tables) > 1 || len(t.Match) > 0 || len(t.Actions) != 1 || len(t.Actions[0].Params) != 1 {
-		return nil, fmt.Errorf("bank table %s: expected one table without keys whose only action has one parameter, the bank", t.Name)
+		return nil, fmt.Errorf("bank table %s: expected one table without keys whose only action has one parameter, "+
+			"the bank", t.Name)
 	}
 	action := t.Actions[0]
 	b := &binding{table: t.Name, action: action.Name, param: action.Params[0].Name, banks: 2,

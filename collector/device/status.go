@@ -4,8 +4,11 @@ package device
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
+
+	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
@@ -67,7 +70,7 @@ func (d *Device) watch(changes <-chan p4rt.Status) {
 }
 
 // logChange logs that a session is usable or not, with the reason. It reports whether it did: not
-// for retries with the reason that was logged before.
+// for retries with a reason of the kind that was logged before.
 func (d *Device) logChange(logged, st p4rt.Status) bool {
 	reason := reasonOf(st)
 	if reason != "" {
@@ -85,13 +88,20 @@ func (d *Device) logChange(logged, st p4rt.Status) bool {
 		}
 		return true
 	case p4rt.Down, p4rt.Standby:
-		if logged.State == st.State && reasonOf(logged) == reason {
+		if logged.State == st.State && sameKind(logged.Reason, st.Reason) {
 			return false
 		}
 		d.log.Warn("session is "+st.State.String(), "address", d.cfg.Session.Target, "reason", reason)
 		return true
 	}
 	return false
+}
+
+// sameKind reports whether two reasons differ in their text at most: a lost connection and one that
+// is refused are of one kind, a refused pipeline is of another.
+func sameKind(a, b error) bool {
+	return status.Code(a) == status.Code(b) &&
+		errors.Is(a, p4rt.ErrPipelineRefused) == errors.Is(b, p4rt.ErrPipelineRefused)
 }
 
 func reasonOf(st p4rt.Status) string {

@@ -380,26 +380,57 @@ func statusOf(outcomes []Outcome) Status {
 // isStale reports whether a source takes part and still holds data of an earlier epoch.
 func isStale(err error) bool { return errors.Is(err, ErrLate) || errors.Is(err, ErrStale) }
 
+// steady is the number of good epochs in a row after which a problem counts as over in the log. A
+// problem that comes back earlier is still the same one.
+const steady = 3
+
+// trouble is a problem that comes and goes with the epochs.
+type trouble struct {
+	logged bool
+	bad    uint64 // epochs since it was logged
+	good   int    // epochs in a row without it
+}
+
+// update returns whether the problem is to be logged, or its end.
+func (t *trouble) update(bad bool) (begins, over bool) {
+	if bad {
+		begins = !t.logged
+		t.logged, t.good, t.bad = true, 0, t.bad+1
+		return begins, false
+	}
+	if t.good++; t.logged && t.good == steady {
+		t.logged = false
+		return false, true
+	}
+	return false, false
+}
+
 // logChanges logs which sources have become missing or are back, and changes of accuracy.
 func (e *Engine) logChanges(b *boundary, ep *Epoch) {
 	for i, m := range b.members {
-		switch err := ep.Sources[i].Err; {
-		case err == nil && (m.missing || !m.seen):
+		err := ep.Sources[i].Err
+		if err == nil && !m.seen {
 			e.log.Info("device is measured", "device", m.source.Name())
-			m.missing, m.seen = false, true
-		case err != nil && !m.missing && !errors.Is(err, ErrJoining):
+			m.seen, m.missing = true, trouble{}
+		}
+		if errors.Is(err, ErrJoining) && !m.missing.logged {
+			continue
+		}
+		switch begins, over := m.missing.update(err != nil); {
+		case begins:
 			reason := strings.ReplaceAll(err.Error(), "\n", "; ")
 			e.log.Warn("device is missing from the epoch", "device", m.source.Name(), "reason", reason)
-			m.missing = true
+		case over:
+			e.log.Info("device is measured again", "device", m.source.Name(), "epochs-missed", m.missing.bad)
+			m.missing.bad = 0
 		}
 	}
-	inexact := len(ep.Warnings) > 0
-	switch {
-	case inexact && !e.inexact:
+	switch begins, over := e.inexact.update(len(ep.Warnings) > 0); {
+	case begins:
 		w := ep.Warnings[0]
 		e.log.Warn("epochs may be inexact", "device", w.Source, "reason", w.Reason, "reasons", len(ep.Warnings))
-	case !inexact && e.inexact:
-		e.log.Info("epochs are exact again")
+	case over:
+		e.log.Info("epochs are exact again", "epochs-inexact", e.inexact.bad)
+		e.inexact.bad = 0
 	}
-	e.inexact = inexact
 }

@@ -64,7 +64,7 @@ type Engine struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	inexact bool // the newest epoch has warnings; only used by boundaries
+	inexact trouble // accuracy warnings; only used by boundaries
 
 	mu      sync.Mutex
 	closed  bool
@@ -82,7 +82,7 @@ type openEpoch struct {
 // member is a source with what was logged of it. Only boundaries use it, one at a time.
 type member struct {
 	source  Source
-	missing bool // logged as missing
+	missing trouble
 	seen    bool // has had data
 }
 

@@ -377,11 +377,46 @@ func TestMissingReport(t *testing.T) {
 	a.report(3, 3)
 	b.report(3, 3)
 	r.expect(r.step(), "3 complete a=3 b=3 late b/1=4")
+	for i := uint64(4); i <= 5; i++ {
+		a.report(i, 1)
+		b.report(i, 1)
+		r.step()
+	}
 	if n := strings.Count(r.log.String(), "device is missing"); n != 2 {
 		t.Errorf("%d lines about missing sources, want one each:\n%s", n, r.log)
 	}
-	if n := strings.Count(r.log.String(), "device is measured"); n != 3 {
+	if n := strings.Count(r.log.String(), "device is measured"); n != 3 ||
+		!strings.Contains(r.log.String(), `msg="device is measured again" device=a epochs-missed=1`) {
 		t.Errorf("%d lines about sources with data, want 3:\n%s", n, r.log)
+	}
+}
+
+// A source that comes and goes is one problem in the log, until it has been collected some epochs
+// in a row.
+func TestFlappingSourceIsLoggedOnce(t *testing.T) {
+	r := newRig(t, 0)
+	s := &flipped{name: "switch", trace: r.trace}
+	r.e.Add(s)
+	r.open()
+	for i := range 10 {
+		s.sealErr, s.warnings = nil, nil
+		if i%2 == 1 {
+			s.sealErr, s.warnings = errors.New("refused"), []string{"was out of step"}
+		}
+		r.step()
+	}
+	s.sealErr, s.warnings = nil, nil
+	for range 5 {
+		r.step()
+	}
+	for line, want := range map[string]int{
+		`msg="device is measured" device=switch`: 1, `msg="device is missing from the epoch"`: 1,
+		`msg="device is measured again" device=switch epochs-missed=5`: 1,
+		`msg="epochs may be inexact"`:                                  1, `msg="epochs are exact again" epochs-inexact=5`: 1,
+	} {
+		if n := strings.Count(r.log.String(), line); n != want {
+			t.Errorf("%d lines %s, want %d:\n%s", n, line, want, r.log)
+		}
 	}
 }
 
@@ -483,8 +518,9 @@ func TestWarningsAreLoggedOnce(t *testing.T) {
 		}
 	}
 	s.warnings = nil
-	r.step()
-	r.step()
+	for range 4 {
+		r.step()
+	}
 	log := r.log.String()
 	if strings.Count(log, `level=WARN msg="epochs may be inexact" device=switch reason="was out of step"`) != 1 ||
 		strings.Count(log, "epochs are exact again") != 1 {

@@ -397,7 +397,7 @@ func TestMissingAndLateSwitchesAreShown(t *testing.T) {
 		t.Errorf("%d of 20 epochs show that flips were apart, want 2", shown)
 	}
 	r.net.SetSkew(edge, 0)
-	r.play(1)
+	r.play(4)
 	well()
 	for _, line := range []string{
 		`level=WARN msg="device is missing from the epoch" device=edge1-1`,

@@ -67,7 +67,8 @@ func canonicalField(t *p4values.Table, m *p4v1.FieldMatch) *p4v1.FieldMatch {
 	out := &p4v1.FieldMatch{FieldId: m.GetFieldId()}
 	switch m := m.GetFieldMatchType().(type) {
 	case *p4v1.FieldMatch_Exact_:
-		out.FieldMatchType = &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: p4values.Canonical(m.Exact.GetValue())}}
+		value := p4values.Canonical(m.Exact.GetValue())
+		out.FieldMatchType = &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: value}}
 	case *p4v1.FieldMatch_Lpm:
 		out.FieldMatchType = &p4v1.FieldMatch_Lpm{Lpm: &p4v1.FieldMatch_LPM{
 			Value: p4values.Canonical(m.Lpm.GetValue()), PrefixLen: m.Lpm.GetPrefixLen(),
@@ -100,5 +101,7 @@ func canonicalAction(cat *p4values.Catalog, a *p4v1.Action) {
 		}
 		p.Value = p4values.Canonical(p.GetValue())
 	}
-	slices.SortStableFunc(a.GetParams(), func(x, y *p4v1.Action_Param) int { return int(x.GetParamId()) - int(y.GetParamId()) })
+	slices.SortStableFunc(a.GetParams(), func(x, y *p4v1.Action_Param) int {
+		return int(x.GetParamId()) - int(y.GetParamId())
+	})
 }

@@ -197,7 +197,7 @@ func TestObligation03Demotion(t *testing.T) {
 		}
 		_ = other
 	})
-	t.Run("PERMISSION_DENIED is news, not a reason to retry", func(t *testing.T) {
+	t.Run("PERMISSION_DENIED is not retried", func(t *testing.T) {
 		s, c := ready(t, program(t, "forwarding"))
 		s.dropRequests()
 		s.meddle(func(m *meddler) {
@@ -290,8 +290,8 @@ func TestObligation05Reconnect(t *testing.T) {
 	waitReady(t, c)
 	before := entriesOn(t, s.addr, cfg.Program, "ipv4_lpm")
 
-	// The switch goes away. Somebody changes it meanwhile: one entry is gone, one is another, one
-	// is new.
+	// The switch goes away. Its entries change meanwhile: one is deleted, one is modified, one is
+	// added.
 	s.rpc.Stop()
 	st := waitState(t, c, p4rt.Down)
 	if st.Reason == nil {
@@ -490,7 +490,7 @@ func TestObligation07Cookie(t *testing.T) {
 		t.Error("another program was not pushed")
 	}
 	other.Close()
-	t.Run("whatever runs is kept where no program is given", func(t *testing.T) {
+	t.Run("without a program the pipeline is kept", func(t *testing.T) {
 		c := dial(t, config(s, nil))
 		waitReady(t, c)
 		if cat, err := c.Catalog(); err != nil || cat.Registers.All()[0].Name != "I.words" {
@@ -654,7 +654,7 @@ func TestObligation11CanonicalValues(t *testing.T) {
 			}
 		}
 	}
-	// A switch that pads its values (4ward does) still holds what is wanted.
+	// Padded values (4ward) are equal to canonical ones.
 	s.meddle(func(m *meddler) {
 		m.read = func(r *p4v1.ReadResponse) *p4v1.ReadResponse {
 			for _, e := range r.GetEntities() {
@@ -715,7 +715,9 @@ func TestObligation14Reads(t *testing.T) {
 	t.Run("an error names the query", func(t *testing.T) {
 		s, c := ready(t, program(t, "forwarding"))
 		s.rpc.Stop()
-		s.opts = append(s.opts, grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		s.opts = append(s.opts, grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
+			handler grpc.StreamHandler,
+		) error {
 			if strings.HasSuffix(info.FullMethod, "/Read") {
 				refused, err := status.New(codes.Unknown,
 					"").WithDetails(&p4v1.Error{CanonicalCode: int32(codes.NotFound), Message: "no such table"})

@@ -89,7 +89,7 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 		expect(t, bank, 0, 0)
 	}
 
-	// What comes into a bank after it was read is known, without reading it.
+	// Packets counted after the read-out are reported without another one.
 	cells, err := readBank(t.Context(), c, register, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 	expect(t, 0, 0, all)
 	expect(t, 0, 0, 0)
 
-	// A new session knows nothing.
+	// A new session reads all cells.
 	session := c.Status().Session
 	broken.Store(true)
 	if _, err := readBank(t.Context(), c, "ingress.chamelemon.upstream", 0); !errors.Is(err, p4rt.ErrSessionLost) {
@@ -125,7 +125,7 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 	expect(t, 0, 0, all)
 	expect(t, 0, 0, 0)
 
-	// Where counters cannot be read, all cells are.
+	// Without readable counters all cells are read.
 	s.meddle(func(m *meddler) {
 		m.read = func(r *p4v1.ReadResponse) *p4v1.ReadResponse {
 			r.Entities = nil

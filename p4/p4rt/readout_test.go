@@ -138,7 +138,7 @@ func TestObligation15RegistersByWildcard(t *testing.T) {
 		q[0].GetEntities()[0].GetRegisterEntry().GetIndex() != nil {
 		t.Errorf("the reads are %v, want two of all cells", q)
 	}
-	t.Run("cleared by register where the program has no read-out", func(t *testing.T) {
+	t.Run("a program without read-out is cleared by register", func(t *testing.T) {
 		s, c := ready(t, entities(t))
 		for i := range 16 {
 			if err := s.sw.WriteRegister("I.words", i, uint64(i)); err != nil {
@@ -157,7 +157,7 @@ func TestObligation15RegistersByWildcard(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a switch that has neither", func(t *testing.T) {
+	t.Run("neither read-out nor registers", func(t *testing.T) {
 		s := startSwitch(t)
 		s.meddle(func(m *meddler) {
 			m.read = func(*p4v1.ReadResponse) *p4v1.ReadResponse { return &p4v1.ReadResponse{} }
@@ -231,7 +231,7 @@ func TestReadoutFaults(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("nothing is answered any more", func(t *testing.T) {
+	t.Run("the switch stops answering", func(t *testing.T) {
 		s, c, _, r := start(t)
 		s.meddle(func(m *meddler) {
 			m.down = func(m *p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse { return nil }
@@ -264,7 +264,7 @@ func TestReadoutFaults(t *testing.T) {
 			t.Errorf("in the next session: %v", err)
 		}
 	})
-	t.Run("garbage is answered", func(t *testing.T) {
+	t.Run("malformed replies", func(t *testing.T) {
 		for name, spoil := range map[string]func(*p4v1.PacketIn){
 			"too short":      func(m *p4v1.PacketIn) { m.Payload = m.Payload[:100] },
 			"another object": func(m *p4v1.PacketIn) { m.Metadata[2].Value = []byte{9} },
@@ -292,7 +292,7 @@ func TestReadoutFaults(t *testing.T) {
 			})
 		}
 	})
-	t.Run("a reply comes twice and one without a request", func(t *testing.T) {
+	t.Run("duplicate and unsolicited replies", func(t *testing.T) {
 		s, c, _, r := start(t)
 		stray := false
 		s.meddle(func(m *meddler) {
@@ -314,7 +314,7 @@ func TestReadoutFaults(t *testing.T) {
 			t.Errorf("%d replies were late", got)
 		}
 	})
-	t.Run("the caller gives up", func(t *testing.T) {
+	t.Run("a canceled call", func(t *testing.T) {
 		s, c, _, r := start(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		s.meddle(func(m *meddler) {
@@ -328,7 +328,7 @@ func TestReadoutFaults(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("the caller gives up and asks for another bank", func(t *testing.T) {
+	t.Run("a canceled call, then another bank", func(t *testing.T) {
 		s, c, _, r := start(t)
 		const window = 32
 		var asked, most atomic.Int64
@@ -361,7 +361,7 @@ func TestReadoutFaults(t *testing.T) {
 			t.Errorf("%d requests were under way", most.Load())
 		}
 	})
-	t.Run("the switch complains", func(t *testing.T) {
+	t.Run("a stream error", func(t *testing.T) {
 		s, c, cat, r := start(t)
 		bad := cat.PacketOut.Fields[cat.PacketOut.ByName("egress_port")].ID
 		s.meddle(func(m *meddler) {

@@ -71,7 +71,9 @@ func TestObligation18Deadlines(t *testing.T) {
 			}
 		},
 		"SetForwardingPipelineConfig": func(m *meddler) {
-			m.set = func(ctx context.Context, _ *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error) {
+			m.set = func(ctx context.Context, _ *p4v1.SetForwardingPipelineConfigRequest) (
+				*p4v1.SetForwardingPipelineConfigResponse, error,
+			) {
 				return nil, hang(ctx)
 			}
 		},

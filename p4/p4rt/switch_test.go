@@ -75,6 +75,10 @@ func (s *testSwitch) listen(t testing.TB) {
 	})
 }
 
+// setter answers a SetForwardingPipelineConfig.
+type setter = func(context.Context, *p4v1.SetForwardingPipelineConfigRequest) (
+	*p4v1.SetForwardingPipelineConfigResponse, error)
+
 // meddler stands between client and server. It records requests, and misbehaves where a test set a
 // function.
 type meddler struct {
@@ -86,7 +90,7 @@ type meddler struct {
 	capabilities func(context.Context) (*p4v1.CapabilitiesResponse, error)
 	write        func(context.Context, *p4v1.WriteRequest) (*p4v1.WriteResponse, error)
 	read         func(*p4v1.ReadResponse) *p4v1.ReadResponse // changes answers
-	set          func(context.Context, *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error)
+	set          setter
 	get          func(context.Context) (*p4v1.GetForwardingPipelineConfigResponse, error)
 	// nil message: swallowed; an error ends the stream
 	up   func(*p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error)
@@ -155,7 +159,6 @@ func (m *meddler) SetForwardingPipelineConfig(ctx context.Context,
 	r *p4v1.SetForwardingPipelineConfigRequest,
 ) (*p4v1.SetForwardingPipelineConfigResponse, error) {
 	m.record(r)
-	type setter = func(context.Context, *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error)
 	if f := hook(m, func(m *meddler) setter { return m.set }); f != nil {
 		return f(ctx, r)
 	}
@@ -247,7 +250,8 @@ func (s *meddledStream) next() (*p4v1.StreamMessageRequest, error) {
 }
 
 func (s *meddledStream) Send(r *p4v1.StreamMessageResponse) error {
-	if f := hook(s.m, func(m *meddler) func(*p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse { return m.down }); f != nil {
+	type changer = func(*p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse
+	if f := hook(s.m, func(m *meddler) changer { return m.down }); f != nil {
 		if r = f(r); r == nil {
 			return nil
 		}

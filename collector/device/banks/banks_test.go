@@ -413,7 +413,10 @@ func TestCancelledEpochLogsNoMissingDevice(t *testing.T) {
 	hold := make(chan struct{})
 	b.fakes[0].set(func(f *fake) { f.hold = hold })
 	ctx, cancel := context.WithCancel(context.Background())
-	_, err := b.e.Close(ctx, t0.Add(time.Second), func(context.Context, time.Duration) error { cancel(); return ctx.Err() })
+	_, err := b.e.Close(ctx, t0.Add(time.Second), func(context.Context, time.Duration) error {
+		cancel()
+		return ctx.Err()
+	})
 	close(hold)
 	if !errors.Is(err, context.Canceled) || strings.Contains(b.log.String(), "missing") {
 		t.Errorf("error %v, log %q", err, b.log)

@@ -190,7 +190,8 @@ func TestPacketsInASealedBankCauseAWarning(t *testing.T) {
 	}
 	if diff := cmp.Diff([][]epoch.AccuracyWarning{
 		{{Source: "s2", Reason: "flips late"}}, nil,
-		{{Source: "s2", Reason: "was out of step in epoch 2: packets that it sent then may be counted in this epoch"}}, nil, nil,
+		{{Source: "s2", Reason: "was out of step in epoch 2: packets that it sent then may be counted in this epoch"}},
+		nil, nil,
 	}, warnings); diff != "" {
 		t.Error(diff)
 	}

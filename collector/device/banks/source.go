@@ -265,7 +265,8 @@ func (s *source) warnings(number uint64) []string {
 	s.out = slices.DeleteFunc(s.out, func(out uint64) bool { return out+banks <= number })
 	for _, out := range s.out {
 		if out < number {
-			return []string{fmt.Sprintf("was out of step in epoch %d: packets that it sent then may be counted in this epoch", out)}
+			return []string{fmt.Sprintf("was out of step in epoch %d: packets that it sent then may be counted in this "+
+				"epoch", out)}
 		}
 	}
 	return nil

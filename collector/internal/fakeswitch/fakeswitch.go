@@ -189,9 +189,8 @@ func (s *Switch) arbitrate(code codes.Code, low uint64) error {
 }
 
 func arbitration(device uint64, code codes.Code, id *p4v1.Uint128) *p4v1.StreamMessageResponse {
-	return &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Arbitration{Arbitration: &p4v1.MasterArbitrationUpdate{
-		DeviceId: device, ElectionId: id, Status: &rpcstatus.Status{Code: int32(code)},
-	}}}
+	m := &p4v1.MasterArbitrationUpdate{DeviceId: device, ElectionId: id, Status: &rpcstatus.Status{Code: int32(code)}}
+	return &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Arbitration{Arbitration: m}}
 }
 
 func (s *Switch) send(st p4v1.P4Runtime_StreamChannelServer, m *p4v1.StreamMessageResponse) error {
@@ -371,7 +370,9 @@ func (s *Switch) readOut(p *p4v1.PacketOut) (*p4v1.PacketIn, error) {
 	if s.faults.DropAfter > 0 && s.requests > s.faults.DropAfter {
 		return nil, status.Error(codes.Unavailable, "stream dropped")
 	}
-	i := slices.IndexFunc(s.catalog.Readouts(), func(r *p4values.Register) bool { return uint64(r.Readout.Object) == value["object"] })
+	i := slices.IndexFunc(s.catalog.Readouts(), func(r *p4values.Register) bool {
+		return uint64(r.Readout.Object) == value["object"]
+	})
 	if i < 0 {
 		return nil, status.Error(codes.InvalidArgument, "no such object")
 	}

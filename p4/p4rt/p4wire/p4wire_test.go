@@ -70,7 +70,8 @@ func packet(payload, fields int) *p4v1.StreamMessageResponse {
 func seeds(tb testing.TB) (all [][]byte) {
 	for _, m := range []proto.Message{
 		packet(0, 0), packet(1024, 7), packet(3, 8), packet(3, 9), packet(70_000, 40), &p4v1.StreamMessageResponse{},
-		&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Arbitration{Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: &p4v1.Uint128{Low: 5}}}},
+		&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Arbitration{
+			Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: &p4v1.Uint128{Low: 5}}}},
 		&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{Error: &p4v1.StreamError{Message: "no"}}},
 	} {
 		all = append(all, encoded(tb, m))

@@ -250,7 +250,7 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 func (p *Plugin) problemEvents(problems map[string]string) []sdk.Event {
 	var events []sdk.Event
 	for _, subject := range slices.Sorted(maps.Keys(problems)) {
-		if p.reported[subject] != problems[subject] {
+		if _, known := p.reported[subject]; !known {
 			events = append(events, sdk.Event{Level: slog.LevelWarn, Message: clip(subject + ": " + problems[subject])})
 		}
 	}

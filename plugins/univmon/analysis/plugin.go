@@ -28,7 +28,7 @@ type Plugin struct {
 	plan     *plan
 	measured map[scope]*result // newest results of the switches' sketches, which are saved
 	previous map[scope]*result // latest result of each scope
-	reported map[string]string // latest problem by subject; each is logged once
+	reported map[string]string // latest problem by subject; one that goes on is logged once
 }
 
 // scope is the device and dimension of a result.
