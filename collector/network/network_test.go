@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/collector/device/banks"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/intent"
+	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// fakeDevice records what the component does with a device.
+type fakeDevice struct {
+	Device
+	cfg     device.Config
+	started bool
+	closed  bool
+	objects []string
+}
+
+func (d *fakeDevice) Name() string     { return d.cfg.Name }
+func (d *fakeDevice) Role() string     { return d.cfg.Role }
+func (d *fakeDevice) Program() string  { return "univmon" }
+func (d *fakeDevice) Measured() bool   { return true }
+func (d *fakeDevice) Banks() int       { return 2 }
+func (d *fakeDevice) DeviceID() uint64 { return d.cfg.Session.DeviceID }
+
+func (d *fakeDevice) Objects() []sdk.Object          { return []sdk.Object{{Name: "counters"}} }
+func (d *fakeDevice) SelectObjects(names []string)   { d.objects = names }
+func (d *fakeDevice) Start(context.Context) error    { d.started = true; return d.cfg.Fault }
+func (d *fakeDevice) Close() error                   { d.closed = true; return nil }
+func (d *fakeDevice) Key(p4rt.Entry) (string, error) { return "", nil }
+
+func (d *fakeDevice) Ready() (banks.Incarnation, error) {
+	return banks.Incarnation{}, errors.New("the fake has no session")
+}
+
+// rig is a component with fake devices.
+type rig struct {
+	*Component
+	t       *testing.T
+	cfg     *config.Config
+	devices map[string]*fakeDevice // the newest one of each name
+	models  int                    // calls of OnModel
+}
+
+func parse(t *testing.T, yaml string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse("netsketch.yaml", []byte(yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func newRig(t *testing.T, yaml string) *rig {
+	t.Helper()
+	r := &rig{t: t, cfg: parse(t, yaml), devices: map[string]*fakeDevice{}}
+	engine := epoch.New(epoch.Config{Interval: time.Second}, epoch.Dependencies{Clock: epoch.Wall{},
+		Logger: slog.New(slog.DiscardHandler)})
+	group := banks.New(banks.Config{Interval: time.Second}, epoch.Wall{})
+	var err error
+	r.Component, err = New(r.cfg, Dependencies{
+		Clock: epoch.Wall{}, Logger: slog.New(slog.DiscardHandler), Engine: engine, Banks: group,
+		Intent: intent.New(intent.Config{}, intent.Dependencies{Epochs: engine, BankShift: group.Shift}),
+		Programs: func(name string) (*p4rt.Program, error) {
+			return nil, errors.New("no pipeline " + name + " here")
+		},
+		PortName: func(device string, port uint32) string { return device + "-eth" + string(rune('0'+port)) },
+		OnModel:  func(context.Context) { r.models++ },
+		OnDevice: func() {},
+		NewDevice: func(dc device.Config) (Device, error) {
+			d := &fakeDevice{cfg: dc}
+			r.devices[dc.Name] = d
+			return d, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	return r
+}
+
+// reload applies a changed configuration as the collector does.
+func (r *rig) reload(yaml string) error {
+	r.t.Helper()
+	next := parse(r.t, yaml)
+	topo, err := next.Topology()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p, err := r.Prepare(next, topo, config.Compare(r.cfg, next))
+	if err != nil {
+		return err
+	}
+	r.cfg = next
+	return r.Reload(r.t.Context(), p)
+}
+
+const (
+	twoSwitches = `devices:
+  - {name: s1, address: "127.0.0.1:1", device-id: 1, role: edge, pipeline: {keep: true}, tls: {plaintext: true}}
+  - {name: s2, address: "127.0.0.1:2", device-id: 2, pipeline: {keep: true}, tls: {plaintext: true}}
+`
+	linksAndHosts = `links: [{from: s1/1, to: s2/1}]
+hosts:
+  - {name: h2, port: s2/2, mac: "02:00:00:00:00:02", addresses: [10.0.0.2]}
+  - {name: h1, port: s1/2, mac: "02:00:00:00:00:01", addresses: [10.0.0.1, 10.1.0.0/16]}
+`
+)
+
+// The model has all devices with their registers and named ports, hosts and links, in a fixed order.
+func TestModel(t *testing.T) {
+	r := newRig(t, twoSwitches+linksAndHosts)
+	objects := []sdk.Object{{Name: "counters"}}
+	end := func(node string, port uint32) sdk.Endpoint { return sdk.Endpoint{Node: node, Port: port} }
+	want := sdk.Network{
+		Version: r.Version(),
+		Devices: []sdk.Device{
+			{Name: "s1", Role: "edge", Program: "univmon", Objects: objects,
+				Ports: []sdk.Port{{Number: 1, Name: "s1-eth1"}, {Number: 2, Name: "s1-eth2"}}},
+			{Name: "s2", Role: string(r.cfg.Devices[1].Role), Program: "univmon", Objects: objects,
+				Ports: []sdk.Port{{Number: 1, Name: "s2-eth1"}, {Number: 2, Name: "s2-eth2"}}},
+		},
+		Hosts: []sdk.Host{{Name: "h1", Addresses: []string{"10.0.0.1", "10.1.0.0/16"}},
+			{Name: "h2", Addresses: []string{"10.0.0.2"}}},
+	}
+	got := r.Model()
+	links := got.Links
+	got.Links = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("model (-want +got):\n%s", diff)
+	}
+	for _, l := range []sdk.Link{{A: end("h1", 0), B: end("s1", 2)}, {A: end("h2", 0), B: end("s2", 2)},
+		{A: end("s1", 1), B: end("s2", 1)}} {
+		if !slices.Contains(links, l) {
+			t.Errorf("no link %v in %v", l, links)
+		}
+	}
+	if len(links) != 3 {
+		t.Errorf("links %v", links)
+	}
+}
+
+// Reload closes the sessions of removed and changed devices only, and every change of the model has a
+// new version and is reported.
+func TestReload(t *testing.T) {
+	r := newRig(t, twoSwitches)
+	r.Start()
+	s1, s2 := r.devices["s1"], r.devices["s2"]
+	if !s1.started || !s2.started {
+		t.Error("a session was not started")
+	}
+	before := r.Version()
+	if err := r.reload(strings.Replace(twoSwitches, "device-id: 2", "device-id: 7", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if s1.closed || !s2.closed || !r.devices["s2"].started || r.devices["s2"].DeviceID() != 7 {
+		t.Errorf("s1 closed %v, s2 closed %v and replaced by %+v", s1.closed, s2.closed, r.devices["s2"].cfg)
+	}
+	if r.models != 1 || r.Version() == before {
+		t.Errorf("%d models, version %d after %d", r.models, r.Version(), before)
+	}
+	before = r.Version()
+	one, _, _ := strings.Cut(twoSwitches, "  - {name: s2")
+	if err := r.reload(one); err != nil {
+		t.Fatal(err)
+	}
+	if !r.devices["s2"].closed || s1.closed || r.IsDevice("s2") || !r.IsDevice("s1") || r.models != 2 ||
+		r.Version() == before {
+		t.Errorf("devices %v, %d models, version %d after %d", r.Devices(), r.models, r.Version(), before)
+	}
+}
+
+// A configuration with a pipeline that cannot be loaded is refused, and changes nothing.
+func TestReloadRefusesAPipeline(t *testing.T) {
+	r := newRig(t, twoSwitches)
+	r.Start()
+	before := r.Version()
+	err := r.reload(strings.Replace(twoSwitches, "device-id: 2, pipeline: {keep: true}",
+		"device-id: 2, pipeline: univmon", 1))
+	if err == nil || !strings.Contains(err.Error(), "s2") || !strings.Contains(err.Error(), "no pipeline univmon here") {
+		t.Errorf("error %v; expected one with the device and the pipeline", err)
+	}
+	if !r.IsDevice("s2") || r.Version() != before || r.models != 0 || r.devices["s1"].closed {
+		t.Errorf("devices %v, version %d after %d, %d models", r.Devices(), r.Version(), before, r.models)
+	}
+}
+
+// A device without a device-id is part of the network and gets its session when the id is discovered.
+func TestDiscoveredDeviceID(t *testing.T) {
+	r := newRig(t, strings.Replace(twoSwitches, "device-id: 2", `gnmi: {address: "127.0.0.1:3"}`, 1))
+	r.Start()
+	first := r.devices["s2"]
+	if first.cfg.Fault == nil || !r.IsDevice("s2") {
+		t.Errorf("fault %v, device %v", first.cfg.Fault, r.IsDevice("s2"))
+	}
+	found := r.cfg.Devices[1]
+	found.DeviceID = 9
+	if err := r.Add(found); err != nil {
+		t.Fatal(err)
+	}
+	second := r.devices["s2"]
+	if !first.closed || second.cfg.Fault != nil || !second.started || second.DeviceID() != 9 || r.models != 1 {
+		t.Errorf("first closed %v; second %+v, started %v; %d models", first.closed, second.cfg, second.started, r.models)
+	}
+}
+
+// Discovered links enter the model, and each device gets the registers that plugins bind on it.
+func TestTopologyAndBindings(t *testing.T) {
+	r := newRig(t, twoSwitches)
+	before := r.Version()
+	topo, err := r.cfg.Topology(topology.Link{A: topology.Port{Switch: "s1", Number: 3},
+		B: topology.Port{Switch: "s2", Number: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetTopology(topo)
+	want := []sdk.Link{{A: sdk.Endpoint{Node: "s1", Port: 3}, B: sdk.Endpoint{Node: "s2", Port: 4}}}
+	if got := r.Model(); !slices.Equal(got.Links, want) || got.Version == before || r.models != 1 {
+		t.Errorf("links %v, version %d after %d, %d models", got.Links, got.Version, before, r.models)
+	}
+	r.Bind(map[string][]string{"s2": {"counters"}, "gone": {"x"}})
+	if s1, s2 := r.devices["s1"].objects, r.devices["s2"].objects; s1 == nil || len(s1) != 0 ||
+		!slices.Equal(s2, []string{"counters"}) {
+		t.Errorf("registers of s1 %v and of s2 %v", s1, s2)
+	}
+}
