@@ -124,7 +124,8 @@ hosts:
 `
 )
 
-// The model has all devices with their registers and named ports, hosts and links, in a fixed order.
+// The model has all devices with their registers and named ports, in the order of their names, and
+// all hosts and links.
 func TestModel(t *testing.T) {
 	r := newRig(t, twoSwitches+linksAndHosts)
 	objects := []sdk.Object{{Name: "counters"}}
@@ -157,7 +158,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// Reload closes the sessions of removed and changed devices only, and every change of the model has a
+// Reload closes the sessions of removed and changed devices only. Every change of the model has a
 // new version and is reported.
 func TestReload(t *testing.T) {
 	r := newRig(t, twoSwitches)
@@ -194,7 +195,8 @@ func TestReloadRefusesAPipeline(t *testing.T) {
 	before := r.Version()
 	err := r.reload(strings.Replace(twoSwitches, "device-id: 2, pipeline: {keep: true}",
 		"device-id: 2, pipeline: univmon", 1))
-	if err == nil || !strings.Contains(err.Error(), "s2") || !strings.Contains(err.Error(), "no pipeline univmon here") {
+	if err == nil || !strings.Contains(err.Error(), "s2") ||
+		!strings.Contains(err.Error(), "no pipeline univmon here") {
 		t.Errorf("error %v; expected one with the device and the pipeline", err)
 	}
 	if !r.IsDevice("s2") || r.Version() != before || r.models != 0 || r.devices["s1"].closed {
@@ -202,7 +204,8 @@ func TestReloadRefusesAPipeline(t *testing.T) {
 	}
 }
 
-// A device without a device-id is part of the network and gets its session when the id is discovered.
+// A device without a device-id is part of the network, and gets its session when the id is
+// discovered.
 func TestDiscoveredDeviceID(t *testing.T) {
 	r := newRig(t, strings.Replace(twoSwitches, "device-id: 2", `gnmi: {address: "127.0.0.1:3"}`, 1))
 	r.Start()
@@ -217,7 +220,8 @@ func TestDiscoveredDeviceID(t *testing.T) {
 	}
 	second := r.devices["s2"]
 	if !first.closed || second.cfg.Fault != nil || !second.started || second.DeviceID() != 9 || r.models != 1 {
-		t.Errorf("first closed %v; second %+v, started %v; %d models", first.closed, second.cfg, second.started, r.models)
+		t.Errorf("first closed %v; second %+v, started %v; %d models", first.closed, second.cfg, second.started,
+			r.models)
 	}
 }
 
