@@ -112,6 +112,6 @@ func follow(ctx context.Context, c *collector.Collector, path string, logger *sl
 		}
 	}()
 	if err := c.Follow(ctx, path, reload); err != nil {
-		logger.Warn("changes of the configuration file go unnoticed", "error", err)
+		logger.Warn("cannot watch the configuration file; send SIGHUP to reload it", "error", err)
 	}
 }

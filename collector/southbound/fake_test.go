@@ -37,16 +37,16 @@ type fakeSwitch struct {
 	addr string
 	rpc  *grpc.Server
 
-	mu      sync.Mutex
-	refuse  error                                          // of every call
-	answer  func(path string) ([]*gpb.Notification, error) // to a subscription; an error ends the stream
-	noSync  bool
-	encoded []gpb.Encoding // served
-	asked   []string       // "mode path" of all subscriptions
-	user    []string       // credentials of the newest call
-	streams int
-	drop    chan struct{} // closed to end all streams
-	more    map[chan *gpb.Notification]string
+	mu         sync.Mutex
+	refuse     error                                          // of every call
+	answer     func(path string) ([]*gpb.Notification, error) // to a subscription; an error ends the stream
+	noSync     bool
+	encoded    []gpb.Encoding // served
+	subscribed []string       // "mode path" of all subscriptions
+	user       []string       // credentials of the newest call
+	streams    int
+	drop       chan struct{} // closed to end all streams
+	more       map[chan *gpb.Notification]string
 }
 
 func newFake(t *testing.T, opts ...grpc.ServerOption) *fakeSwitch {
@@ -93,7 +93,7 @@ func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
 	path := yang.PathString(subs[0].GetPath().GetElem())
 	f.mu.Lock()
 	for _, sub := range subs {
-		f.asked = append(f.asked, sub.GetMode().String()+" "+yang.PathString(sub.GetPath().GetElem()))
+		f.subscribed = append(f.subscribed, sub.GetMode().String()+" "+yang.PathString(sub.GetPath().GetElem()))
 	}
 	answer, noSync, drop := f.answer, f.noSync, f.drop
 	f.more[more] = path

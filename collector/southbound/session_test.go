@@ -24,8 +24,8 @@ const (
 )
 
 // ports responds with one port.
-func ports(asked string) ([]*gpb.Notification, error) {
-	switch asked {
+func ports(subscribed string) ([]*gpb.Notification, error) {
+	switch subscribed {
 	case "ON_CHANGE " + operStatus:
 		return []*gpb.Notification{note(5, eth1+"/state/oper-status", "UP")}, nil
 	case "ON_CHANGE /interfaces/interface/state/id":
@@ -58,8 +58,8 @@ func TestSessionPublishesAndHasFacts(t *testing.T) {
 		if strings.Join(f.user, ":") != "admin:secret" {
 			t.Errorf("credentials %v", f.user)
 		}
-		if !slices.Contains(f.asked, "SAMPLE /interfaces/interface/state/counters") {
-			t.Errorf("asked for %v", f.asked)
+		if !slices.Contains(f.subscribed, "SAMPLE /interfaces/interface/state/counters") {
+			t.Errorf("subscribed to %v", f.subscribed)
 		}
 	})
 	// A port goes down, and is removed.
@@ -105,9 +105,9 @@ func TestSessionLostAndReopened(t *testing.T) {
 
 func TestCredentialsRefused(t *testing.T) {
 	f := newFake(t)
-	f.refuse = status.Error(codes.Unauthenticated, "who are you?")
+	f.refuse = status.Error(codes.Unauthenticated, "no such user")
 	w := watch(t, f.addr)
-	w.wait("the refusal", func() bool { return strings.Contains(w.Status().LastError, "who are you?") })
+	w.wait("the refusal", func() bool { return strings.Contains(w.Status().LastError, "no such user") })
 	if w.Facts().Number != 0 || w.Status().Reconnects != 0 {
 		t.Errorf("status %+v, facts %+v", w.Status(), w.Facts())
 	}
@@ -132,13 +132,13 @@ func TestTLS(t *testing.T) {
 // An unsupported path costs that path only; a path without ON_CHANGE falls back to TARGET_DEFINED.
 func TestPathsRefused(t *testing.T) {
 	f := newFake(t)
-	f.answer = func(asked string) ([]*gpb.Notification, error) {
+	f.answer = func(subscribed string) ([]*gpb.Notification, error) {
 		switch {
-		case strings.HasPrefix(asked, "ON_CHANGE /interfaces"):
+		case strings.HasPrefix(subscribed, "ON_CHANGE /interfaces"):
 			return nil, status.Error(codes.InvalidArgument, "ON_CHANGE is not supported here")
-		case asked == "TARGET_DEFINED "+operStatus:
+		case subscribed == "TARGET_DEFINED "+operStatus:
 			return []*gpb.Notification{note(5, eth1+"/state/oper-status", "UP")}, nil
-		case strings.Contains(asked, "/lldp"):
+		case strings.Contains(subscribed, "/lldp"):
 			return nil, status.Error(codes.NotFound, "no LLDP")
 		}
 		return nil, nil
@@ -186,8 +186,8 @@ func TestGarbage(t *testing.T) {
 	json := func(s string) *gpb.TypedValue {
 		return &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: []byte(s)}}
 	}
-	f.answer = func(asked string) ([]*gpb.Notification, error) {
-		if asked != "ON_CHANGE "+operStatus {
+	f.answer = func(subscribed string) ([]*gpb.Notification, error) {
+		if subscribed != "ON_CHANGE "+operStatus {
 			return nil, nil
 		}
 		return []*gpb.Notification{
@@ -227,8 +227,8 @@ func TestGarbage(t *testing.T) {
 // A switch cannot make the collector keep more than the bound.
 func TestLeavesAreBounded(t *testing.T) {
 	f := newFake(t)
-	f.answer = func(asked string) ([]*gpb.Notification, error) {
-		if asked != "ON_CHANGE "+operStatus {
+	f.answer = func(subscribed string) ([]*gpb.Notification, error) {
+		if subscribed != "ON_CHANGE "+operStatus {
 			return nil, nil
 		}
 		var out []*gpb.Notification

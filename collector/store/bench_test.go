@@ -34,7 +34,7 @@ func BenchmarkMillionRows(b *testing.B) {
 		name    string
 		queries func() []Query
 	}{
-		{"nobody", func() []Query { return nil }},
+		{"no subscriber", func() []Query { return nil }},
 		{"keyed=100", func() []Query {
 			var qs []Query
 			for i := range 100 {
@@ -189,7 +189,7 @@ func TestMemoryStaysWhileRowsChange(t *testing.T) {
 	}
 	before := run(20)
 	if after := run(200); after > before+before/2+4<<20 {
-		t.Errorf("220 epochs take %d KiB, 20 took %d KiB", after>>10, before>>10)
+		t.Errorf("220 epochs use %d KiB, 20 epochs %d KiB", after>>10, before>>10)
 	}
 	if n := len(never.feed.slots); n > 1100 {
 		t.Errorf("%d slots for 500 rows and a subscriber that never read", n)

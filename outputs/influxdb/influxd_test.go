@@ -21,7 +21,7 @@ func realConfig(t testing.TB, db *influxdbtest.Server) Config {
 	return c
 }
 
-// Every cell of a table is read back from a real InfluxDB as it was.
+// A real InfluxDB returns every cell of a table unchanged.
 func TestReadBack(t *testing.T) {
 	db := influxdbtest.Start(t, influxdbtest.Options{})
 	s := newStore(t)
@@ -99,7 +99,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// same compares what JSON gave with a cell.
+// same compares a JSON value with a cell.
 func same(got, want any) bool {
 	switch w := want.(type) {
 	case nil:
@@ -119,8 +119,7 @@ func same(got, want any) bool {
 	return got == want
 }
 
-// influxd stopped in order, killed, and killed while points are written: nothing is
-// lost, and everything is there once.
+// No point is lost or duplicated if influxd stops, or is killed, also while points are written.
 func TestRealOutage(t *testing.T) {
 	db := influxdbtest.Start(t, influxdbtest.Options{})
 	s := newStore(t)
@@ -139,7 +138,7 @@ func TestRealOutage(t *testing.T) {
 	o.drained(n * rows)
 	db.Stop()
 	publishSome(10)
-	o.until("it is noticed", func(s outputs.State) bool { return s.Status == outputs.Down && s.Queued == 10*rows })
+	o.until("the status is down", func(s outputs.State) bool { return s.Status == outputs.Down && s.Queued == 10*rows })
 	db.Start()
 	o.drained(n * rows)
 	for range 3 {
@@ -148,7 +147,7 @@ func TestRealOutage(t *testing.T) {
 		o.until("some are written", func(s outputs.State) bool { return s.Sent > before })
 		db.Kill()
 		publishSome(5)
-		o.until("it is noticed", func(s outputs.State) bool { return s.Status == outputs.Down })
+		o.until("the status is down", func(s outputs.State) bool { return s.Status == outputs.Down })
 		db.Start()
 		o.drained(n * rows)
 	}
@@ -177,8 +176,7 @@ func TestRealTooLarge(t *testing.T) {
 	}
 }
 
-// A field that has another type in the database already: its points are dropped, and
-// the others arrive.
+// Points of a field that has another type in the database are dropped; the others arrive.
 func TestRealFieldConflict(t *testing.T) {
 	db := influxdbtest.Start(t, influxdbtest.Options{})
 	s := newStore(t)
@@ -207,14 +205,14 @@ func TestRealRefused(t *testing.T) {
 	c.Token = "admin:wrong"
 	o := run(t, s, c, nil)
 	publish(t, s, epoch, flows(100, 0))
-	st := o.until("it is refused", func(s outputs.State) bool { return s.Status == outputs.Refused })
+	st := o.until("the status is refused", func(s outputs.State) bool { return s.Status == outputs.Refused })
 	if !strings.Contains(st.LastError, "401") || st.Queued != 100 {
 		t.Errorf("%+v", st)
 	}
 	o.stop()
 	c.Token, c.Bucket = "admin:secret", "elsewhere"
 	o = run(t, s, c, nil) // with the spool of the first
-	st = o.until("it is refused", func(s outputs.State) bool { return s.Status == outputs.Refused })
+	st = o.until("the status is refused", func(s outputs.State) bool { return s.Status == outputs.Refused })
 	if !strings.Contains(st.LastError, `database not found: "elsewhere"`) {
 		t.Errorf("%+v", st)
 	}
@@ -227,7 +225,7 @@ func TestRealRefused(t *testing.T) {
 	}
 }
 
-// Unsigned integers as such, where the database takes them.
+// Unsigned integers, if the database accepts them.
 func TestRealUnsigned(t *testing.T) {
 	db := influxdbtest.Start(t, influxdbtest.Options{})
 	s := newStore(t)
@@ -244,8 +242,8 @@ func TestRealUnsigned(t *testing.T) {
 	}
 }
 
-// How fast points go through the whole output into a real InfluxDB: from memory, and
-// from the spool after it was away.
+// Points per second through the output into a real InfluxDB: from memory, and from the spool after
+// an outage.
 func BenchmarkReal(b *testing.B) {
 	const rows, epochs = 10_000, 10
 	for _, away := range []bool{false, true} {
@@ -269,7 +267,7 @@ func BenchmarkReal(b *testing.B) {
 					total += rows
 				}
 				if away {
-					o.until("it waits", func(s outputs.State) bool { return s.Queued == rows*epochs })
+					o.until("all points are queued", func(s outputs.State) bool { return s.Queued == rows*epochs })
 					db.Start()
 					b.StartTimer()
 				}

@@ -127,7 +127,7 @@ func TestOutage(t *testing.T) {
 	for i := range epochs {
 		publish(t, s, epoch.Add(time.Duration(i)*time.Second), flows(rows, 0))
 	}
-	st := o.until("all points wait", func(s outputs.State) bool {
+	st := o.until("all points are queued", func(s outputs.State) bool {
 		return s.Queued == epochs*rows && s.Spooled > 0 && s.Status == outputs.Down
 	})
 	if !strings.Contains(st.LastError, "503 Service Unavailable: away") {
@@ -151,7 +151,7 @@ func TestOutage(t *testing.T) {
 		}
 	}
 	publish(t, s, epoch.Add(time.Hour), flows(1, 0)) // and from memory again
-	o.until("one more", func(s outputs.State) bool { return s.Sent == epochs*rows+1 })
+	o.until("one more point is sent", func(s outputs.State) bool { return s.Sent == epochs*rows+1 })
 }
 
 // An output that is stopped while the database is unreachable leaves its points for the next start.
@@ -230,7 +230,7 @@ func TestRefused(t *testing.T) {
 	s := newStore(t)
 	o := run(t, s, spoolConfig(t, d.URL), nil)
 	publish(t, s, epoch, flows(100, 0))
-	st := o.until("it is refused", func(s outputs.State) bool { return s.Status == outputs.Refused })
+	st := o.until("the status is refused", func(s outputs.State) bool { return s.Status == outputs.Refused })
 	if !strings.Contains(st.LastError, "401 Unauthorized: unauthorized access") || st.Queued != 100 || st.Dropped != 0 {
 		t.Errorf("%+v", st)
 	}
@@ -253,7 +253,7 @@ func TestRetryAfter(t *testing.T) {
 	publish(t, s, epoch, flows(1, 0))
 	for range 3 {
 		if p := <-o.pauses; p < 100*time.Second || p > 137*time.Second {
-			t.Errorf("waits %v", p)
+			t.Errorf("pause of %v", p)
 		}
 	}
 	d.set(status(http.StatusBadGateway, "x"))
@@ -262,7 +262,7 @@ func TestRetryAfter(t *testing.T) {
 		longest = max(longest, <-o.pauses)
 	}
 	if longest < longestPause*4/5 || longest > 137*time.Second {
-		t.Errorf("longest wait %v", longest)
+		t.Errorf("longest pause %v", longest)
 	}
 	d.set(nil)
 	o.drained(1)
