@@ -216,7 +216,7 @@ func (c *Component) gnmi(name string) *bindings.Collector_Device_Gnmi {
 	}
 	out := &bindings.Collector_Device_Gnmi{
 		Address:        ygot.String(s.Address()),
-		Connection:     gnmiConnection[st.State],
+		Connection:     st.State,
 		LastError:      ygot.String(st.LastError),
 		Reconnects:     ygot.Uint64(st.Reconnects),
 		Notifications:  ygot.Uint64(st.Notifications),
@@ -242,7 +242,7 @@ func link(l southbound.Link) *bindings.Collector_Link {
 	}
 	return &bindings.Collector_Link{
 		Port:           ygot.String(l.Port.String()),
-		Status:         linkStatus[l.Status],
+		Status:         l.Status,
 		PeerConfigured: peer(l.Configured),
 		PeerDiscovered: peer(l.Discovered),
 	}
@@ -287,19 +287,6 @@ var (
 		config.ReloadApplied: bindings.Reload_Status_applied,
 		config.ReloadRefused: bindings.Reload_Status_refused,
 		config.ReloadHeld:    bindings.Reload_Status_held,
-	}
-	gnmiConnection = map[southbound.State]bindings.E_Gnmi_Connection{
-		southbound.Connecting: bindings.Gnmi_Connection_connecting,
-		southbound.Syncing:    bindings.Gnmi_Connection_syncing,
-		southbound.Synced:     bindings.Gnmi_Connection_synced,
-		southbound.Down:       bindings.Gnmi_Connection_down,
-	}
-	linkStatus = map[southbound.LinkStatus]bindings.E_Link_Status{
-		southbound.Confirmed:  bindings.Link_Status_confirmed,
-		southbound.Discovered: bindings.Link_Status_discovered,
-		southbound.Configured: bindings.Link_Status_configured,
-		southbound.Missing:    bindings.Link_Status_missing,
-		southbound.Mismatch:   bindings.Link_Status_mismatch,
 	}
 )
 

@@ -21,7 +21,9 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+}
 
 var testSchema = sync.OnceValue(func() *yang.Schema {
 	s, err := yang.Load(slices.Concat(yang.CollectorModules(), yang.SwitchModules())...)

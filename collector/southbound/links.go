@@ -8,19 +8,19 @@ import (
 	"strings"
 
 	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/yang/bindings"
 )
 
-// LinkStatus compares the configured and the LLDP peer of a port, as module netsketch-collector
-// names it.
-type LinkStatus string
+// LinkStatus compares the configured and the LLDP peer of a port.
+type LinkStatus = bindings.E_Link_Status
 
 // The states of a link.
 const (
-	Confirmed  LinkStatus = "confirmed"  // configuration and LLDP agree
-	Discovered LinkStatus = "discovered" // only LLDP reports the link
-	Configured LinkStatus = "configured" // an end has no gNMI session or no LLDP
-	Missing    LinkStatus = "missing"    // both ends have LLDP, and it does not report the link
-	Mismatch   LinkStatus = "mismatch"   // LLDP reports another peer
+	Confirmed  = bindings.Link_Status_confirmed  // configuration and LLDP agree
+	Discovered = bindings.Link_Status_discovered // only LLDP reports the link
+	Configured = bindings.Link_Status_configured // an end has no gNMI session or no LLDP
+	Missing    = bindings.Link_Status_missing    // both ends have LLDP, and it does not report the link
+	Mismatch   = bindings.Link_Status_mismatch   // LLDP reports another peer
 )
 
 // Link is one end of a link between two switches.

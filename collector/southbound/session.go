@@ -15,6 +15,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/yang"
+	"github.com/netsketch/netsketch/yang/bindings"
 )
 
 // Mode is the mode of a subscription.
@@ -71,14 +72,14 @@ type SessionConfig struct {
 }
 
 // State is the state of a session.
-type State string
+type State = bindings.E_Gnmi_Connection
 
 // The states of a session, as module netsketch-collector names them.
 const (
-	Connecting State = "connecting"
-	Syncing    State = "syncing"
-	Synced     State = "synced"
-	Down       State = "down"
+	Connecting = bindings.Gnmi_Connection_connecting
+	Syncing    = bindings.Gnmi_Connection_syncing
+	Synced     = bindings.Gnmi_Connection_synced
+	Down       = bindings.Gnmi_Connection_down
 )
 
 // Stats are counters since the start of the session.
@@ -249,7 +250,7 @@ func (s *Session) set(state State, err error) {
 	if !changed {
 		return
 	}
-	line := string(state)
+	line := state.String()
 	if err != nil {
 		line += err.Error()
 	}
