@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -187,11 +188,14 @@ func seriesOf(line string) string {
 	return line
 }
 
-// redact removes the address from network errors; it is known from the settings.
+// redact removes the URL from network errors, and the local port, which would make the same error
+// look new with each attempt.
 func redact(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op != "dial" {
+		return fmt.Errorf("%s: %w", op.Op, op.Err)
 	}
 	return err
 }

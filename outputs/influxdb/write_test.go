@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -295,6 +296,28 @@ func TestRetryAfterHeader(t *testing.T) {
 	} {
 		if got := retryAfter(http.Header{"Retry-After": {value}}, epoch); got != want {
 			t.Errorf("%q: %v, want %v", value, got, want)
+		}
+	}
+}
+
+// A server that resets connections gives the same error with each attempt, so that it is logged
+// once.
+func TestDeliverResetConnections(t *testing.T) {
+	d := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = c.(*net.TCPConn).SetLinger(0) // reset
+		c.Close()
+	}))
+	defer d.Close()
+	w := newTestWriter(t, &database{Server: d}, io.Discard)
+	for range 5 {
+		_, failed := w.deliver(t.Context(), lines(1))
+		if failed == nil || failed.status != outputs.Down || strings.Contains(failed.Error(), "127.0.0.1") {
+			t.Errorf("got %v", failed)
 		}
 	}
 }
