@@ -50,6 +50,7 @@ import (
 	"github.com/netsketch/netsketch/collector/selfstate"
 	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/yang"
 )
@@ -121,6 +122,7 @@ type Collector struct {
 	health    selfstate.Health
 	http      *selfstate.Server // nil without http.address
 	reloads   reloads
+	certs     *certs.Store
 
 	changing         sync.Mutex // held by Start, Reload, Stop and discovery's changes
 	started, stopped bool       // guarded by changing
@@ -137,6 +139,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	if c.schema, err = schema.New(slices.Concat(yang.CollectorModules(), yang.SwitchModules())); err != nil {
 		return nil, fmt.Errorf("collector: %w", err)
 	}
+	c.certs = certs.New(certs.Options{Logger: c.log, OnChange: c.StateChanged})
 	c.store = store.New(store.Options{DefaultTarget: cfg.Name, Schema: c.schema})
 	schedule := epochConfig(cfg)
 	c.epochs = epoch.New(schedule, epoch.Dependencies{
@@ -150,14 +153,16 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	})
 	c.network, err = network.New(cfg, network.Dependencies{
 		Clock: deps.Clock, Logger: c.log, Programs: deps.Programs, Engine: c.epochs, Banks: c.banks, Intent: c.intent,
-		PortName:  func(device string, port uint32) string { return c.discovery.PortName(device, port) },
-		OnModel:   c.modelChanged,
-		OnDevice:  c.StateChanged,
-		NewDevice: deps.newDevice,
+		PortName:     func(device string, port uint32) string { return c.discovery.PortName(device, port) },
+		OnModel:      c.modelChanged,
+		OnDevice:     c.StateChanged,
+		Certificates: c.certs,
+		NewDevice:    deps.newDevice,
 	})
 	var gnmiErr error
 	c.discovery, gnmiErr = southbound.New(cfg, southbound.Dependencies{
-		Logger: c.log, Schema: c.schema.Current, Publish: c.store.Publish, Exclusive: c.exclusive,
+		Logger: c.log, Schema: c.schema.Current, Publish: c.store.Publish, Certificates: c.certs,
+		Exclusive:  c.exclusive,
 		OnDeviceID: func(d config.Device) error { return c.network.Add(d) },
 		OnTopology: c.network.SetTopology,
 		OnChange:   c.StateChanged,
@@ -174,6 +179,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		selfstate.Dependencies{
 			Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Config: c.cfg.Load, Reloads: c.reloads.get,
 			Network: c.network, Discovery: c.discovery, Intent: c.intent, Analysis: c.analysis,
+			Certificates: c.certs,
 		})
 	if cfg.HTTP.Address != "" {
 		c.http = selfstate.NewServer(selfstate.ServerConfig{Address: cfg.HTTP.Address, Version: deps.Version},
@@ -217,6 +223,8 @@ func (c *Collector) Start(ctx context.Context) error {
 	}
 	c.health.Schema.Store(true)
 	c.network.Bind(c.analysis.Bindings())
+	c.certs.Declare("devices", c.Config().Certificates()...)
+	c.certs.Start()
 	c.network.Start()
 	c.discovery.Start()
 	c.self.Start()
@@ -245,6 +253,7 @@ func (c *Collector) Stop(ctx context.Context) error {
 	c.network.Stop()
 	c.discovery.Stop()
 	c.self.Stop()
+	c.certs.Stop()
 	c.store.Close()
 	if c.http != nil {
 		c.http.Stop(ctx)
@@ -298,6 +307,9 @@ func (c *Collector) Store() *store.Store { return c.store }
 // Schema returns the schema of everything that can be published. A plugin that starts later may
 // extend it: call Schema again instead of keeping the result.
 func (c *Collector) Schema() *yang.Schema { return c.schema.Current() }
+
+// Certificates holds the TLS certificates of all sessions and outputs.
+func (c *Collector) Certificates() *certs.Store { return c.certs }
 
 // Config returns the current configuration. It must not be changed.
 func (c *Collector) Config() *config.Config { return c.cfg.Load() }

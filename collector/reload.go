@@ -107,6 +107,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		return changes, err
 	}
 	c.cfg.Store(next)
+	c.certs.Declare("devices", next.Certificates()...)
 	if changes.Log && c.deps.Level != nil {
 		c.deps.Level.Set(next.Log.Level)
 	}

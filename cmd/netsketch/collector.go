@@ -26,7 +26,8 @@ func collectorCommand() *cobra.Command {
 		Use:   "collector",
 		Short: "Collect from switches, and serve the results over gNMI and into databases",
 		Long: `Collect from the switches that the configuration names. The file is read again when it changes and on
-SIGHUP; what can change in a running collector does, and the log names what cannot. SIGTERM ends it in order.`,
+SIGHUP; what can change in a running collector does, and the log names what cannot. Certificates are loaded again
+when their files change and on SIGHUP. SIGTERM ends it in order.`,
 		Example: "  netsketch collector --config configs/netsketch.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -101,6 +102,7 @@ func follow(ctx context.Context, c *collector.Collector, path string, logger *sl
 		for {
 			select {
 			case <-hangup:
+				c.Certificates().Reload()
 				select {
 				case reload <- struct{}{}:
 				case <-ctx.Done():

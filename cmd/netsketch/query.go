@@ -4,8 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +25,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -138,23 +138,10 @@ func (f *queryFlags) credentials() (credentials.TransportCredentials, error) {
 	if f.plaintext || loopback && f.caFile == "" && f.certFile == "" && f.serverName == "" {
 		return insecure.NewCredentials(), nil
 	}
-	c := &tls.Config{ServerName: f.serverName, MinVersion: tls.VersionTLS12}
-	if f.caFile != "" {
-		pem, err := os.ReadFile(f.caFile)
-		if err != nil {
-			return nil, fmt.Errorf("--ca-file: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--ca-file %s: no PEM certificate in it", f.caFile)
-		}
-	}
-	if f.certFile != "" {
-		cert, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
-		if err != nil {
-			return nil, fmt.Errorf("--cert-file, --key-file: %w", err)
-		}
-		c.Certificates = []tls.Certificate{cert}
+	settings := config.TLS{CAFile: f.caFile, CertFile: f.certFile, KeyFile: f.keyFile, ServerName: f.serverName}
+	c, err := settings.Client(certs.New(certs.Options{}), f.address)
+	if err != nil {
+		return nil, err
 	}
 	return credentials.NewTLS(c), nil
 }

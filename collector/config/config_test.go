@@ -20,6 +20,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/internal/certs"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -421,19 +422,20 @@ func TestNestingIsBounded(t *testing.T) {
 }
 
 func TestTLSClient(t *testing.T) {
+	store := certs.New(certs.Options{})
 	for want, bad := range map[string]config.TLS{
 		"ca-file":            {CAFile: "none.pem"},
 		"no PEM certificate": {CAFile: "config_test.go"},
 		"cert-file":          {CertFile: "none.pem", KeyFile: "none.key"},
 	} {
-		if _, err := bad.Client(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := bad.Client(store, "h:1"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want %q", bad, err, want)
 		}
 	}
-	if c, err := (config.TLS{ServerName: "leaf1"}).Client(); err != nil || c.ServerName != "leaf1" {
+	if c, err := (config.TLS{ServerName: "leaf1"}).Client(store, "h:1"); err != nil || c.ServerName != "leaf1" {
 		t.Errorf("client %+v, error %v", c, err)
 	}
-	if c, err := (config.TLS{Plaintext: true}).Client(); err != nil || c != nil {
+	if c, err := (config.TLS{Plaintext: true}).Client(store, "h:1"); err != nil || c != nil {
 		t.Errorf("plaintext: client %+v, error %v", c, err)
 	}
 }

@@ -4,33 +4,37 @@ package config
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"fmt"
-	"os"
+	"net"
+
+	"github.com/netsketch/netsketch/internal/certs"
 )
 
-// Client loads the files and returns the configuration of a client; nil for plaintext.
-func (t TLS) Client() (*tls.Config, error) {
+func (t TLS) files() certs.Files { return certs.Files{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile} }
+
+// Client returns the configuration of a client of address, whose certificates follow their files;
+// nil for plaintext.
+func (t TLS) Client(store *certs.Store, address string) (*tls.Config, error) {
 	if t.Plaintext {
 		return nil, nil
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("tls: ca-file: %w", err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("tls: ca-file %s holds no PEM certificate", t.CAFile)
-		}
+	host := t.ServerName
+	if host == "" {
+		host, _, _ = net.SplitHostPort(address) // checked when it was decoded
 	}
-	if t.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("tls: cert-file %s with key-file %s: %w", t.CertFile, t.KeyFile, err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
+	c, err := store.Client(t.files(), host)
+	if err != nil {
+		return nil, err
 	}
-	return cfg, nil
+	c.ServerName = t.ServerName
+	return c, nil
+}
+
+// Certificates returns the uses of certificates by sessions with devices.
+func (c *Config) Certificates() []certs.Use {
+	var out []certs.Use
+	for _, d := range c.Devices {
+		out = append(out, certs.Use{Name: "P4Runtime client of device " + d.Name, Files: d.TLS.files()},
+			certs.Use{Name: "gNMI client of device " + d.Name, Files: d.GNMI.TLS.files()})
+	}
+	return out
 }

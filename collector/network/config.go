@@ -47,7 +47,7 @@ func (c *Component) deviceConfig(d config.Device, topo *topology.Topology, loade
 	if dc.Session.Program, err = c.pipeline(d.Pipeline, loaded); err != nil {
 		return dc, fmt.Errorf("device %s: pipeline %s: %w", d.Name, d.Pipeline, err)
 	}
-	if dc.Session.TLS, err = d.TLS.Client(); err != nil {
+	if dc.Session.TLS, err = d.TLS.Client(c.deps.Certificates, d.Address); err != nil {
 		return dc, fmt.Errorf("device %s: %w", d.Name, err)
 	}
 	return dc, checkRoutes(d, dc.Session.Program, topo)

@@ -29,6 +29,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -42,6 +43,8 @@ type Dependencies struct {
 	Engine   *epoch.Engine
 	Banks    *banks.Group
 	Intent   *intent.Component
+	// Certificates loads those of sessions.
+	Certificates *certs.Store
 	// PortName returns the interface name of a port, "" if it is not known.
 	PortName func(device string, port uint32) string
 	// OnModel is called when the model has changed, before sessions of new devices start.

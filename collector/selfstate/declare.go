@@ -18,6 +18,7 @@ import (
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/yang/bindings"
 )
@@ -83,6 +84,7 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Output
 		Link:           map[string]*bindings.Collector_Link{},
 		Plugin:         map[string]*bindings.Collector_Plugin{},
 		Output:         outputs.ByName,
+		Certificate:    map[string]*bindings.Collector_Certificate{},
 	}
 	if outputs.ByName != nil {
 		out.Subscriptions = ygot.Uint32(uint32(outputs.Streams))
@@ -95,6 +97,9 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Output
 	}
 	for _, s := range c.deps.Analysis.Status() {
 		out.Plugin[s.Name] = c.plugin(s)
+	}
+	for _, s := range c.deps.Certificates.States() {
+		out.Certificate[s.File] = certificate(s)
 	}
 	return out
 }
@@ -276,8 +281,27 @@ func (c *Component) plugin(s analysis.Status) *bindings.Collector_Plugin {
 	}
 }
 
+// certificate declares the leaves of a file of certificates.
+func certificate(s certs.State) *bindings.Collector_Certificate {
+	return &bindings.Collector_Certificate{
+		File:      &s.File,
+		Use:       joined(strings.Split(s.Use, ", "), ", "),
+		Subject:   &s.Subject,
+		NotAfter:  timestamp(s.NotAfter),
+		DaysLeft:  ygot.Int32(int32(s.DaysLeft)),
+		Status:    certificateStatus[s.Status],
+		LastError: ygot.String(s.Problem),
+	}
+}
+
 // The names of states in the module.
 var (
+	certificateStatus = map[certs.Status]bindings.E_Certificate_Status{
+		certs.Valid:       bindings.Certificate_Status_valid,
+		certs.Expiring:    bindings.Certificate_Status_expiring,
+		certs.Expired:     bindings.Certificate_Status_expired,
+		certs.NotYetValid: bindings.Certificate_Status_not_yet_valid,
+	}
 	epochStatus = map[epoch.Status]bindings.E_Types_EpochStatus{
 		epoch.Complete: bindings.Types_EpochStatus_complete,
 		epoch.Partial:  bindings.Types_EpochStatus_partial,

@@ -34,6 +34,7 @@ import (
 	"github.com/netsketch/netsketch/collector/schema"
 	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/yang/bindings"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -63,6 +64,8 @@ type Dependencies struct {
 	Discovery *southbound.Discovery
 	Intent    *intent.Component
 	Analysis  *analysis.Component
+	// Certificates are those of all sessions and outputs.
+	Certificates *certs.Store
 }
 
 // Component publishes the collector's configuration and state with each epoch and after changes.

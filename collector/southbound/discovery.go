@@ -15,19 +15,22 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/yang"
 )
 
 // settleTime is how long Discovery waits for further changes before it acts on one.
 const settleTime = 200 * time.Millisecond
 
-// Dependencies are what New needs from its caller. Schema, Publish, Exclusive, OnDeviceID and
-// OnTopology are required.
+// Dependencies are what New needs from its caller. Schema, Publish, Certificates, Exclusive,
+// OnDeviceID and OnTopology are required.
 type Dependencies struct {
 	// Schema returns the current schema: leaves outside of it are dropped and counted.
 	Schema func() *yang.Schema
 	// Publish is the store's.
 	Publish func(store.Batch) error
+	// Certificates loads those of sessions.
+	Certificates *certs.Store
 	// Exclusive runs f unless the configuration is being changed or the collector stops, and
 	// reports whether it did. OnDeviceID and OnTopology are called within f.
 	Exclusive func(f func()) bool
@@ -97,7 +100,7 @@ func (d *Discovery) sessionConfig(dev config.Device) (*SessionConfig, error) {
 		Schema:      d.deps.Schema, Publish: d.deps.Publish, Logger: d.log, OnChange: func(*Session) { d.changed() },
 	}
 	var err error
-	if sc.TLS, err = g.TLS.Client(); err != nil {
+	if sc.TLS, err = g.TLS.Client(d.deps.Certificates, g.Address); err != nil {
 		return nil, fmt.Errorf("device %s: gnmi: %w", dev.Name, err)
 	}
 	for _, sub := range g.Subscriptions {

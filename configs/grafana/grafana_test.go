@@ -20,6 +20,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/configs/grafana/internal/dashboards"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/outputs/influxdb"
 	"github.com/netsketch/netsketch/outputs/influxdb/influxdbtest"
 	"github.com/netsketch/netsketch/yang/table"
@@ -334,7 +335,7 @@ func fill(t *testing.T, start time.Time) *influxdbtest.Server {
 	db := influxdbtest.Start(t, influxdbtest.Options{})
 	c := influxdb.DefaultConfig()
 	c.URL, c.Bucket, c.Spool.Dir = db.URL, "netsketch", filepath.Join(t.TempDir(), "spool")
-	o, err := influxdb.New("influxdb", c, slog.New(slog.DiscardHandler))
+	o, err := influxdb.New("influxdb", c, certs.New(certs.Options{}), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/selfstate"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/gnmi"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
@@ -39,6 +40,7 @@ type Collector interface {
 	// publishes that state again.
 	ObserveOutputs(func() selfstate.Outputs)
 	StateChanged()
+	Certificates() *certs.Store
 }
 
 // kinds makes an output of each type from its settings.
@@ -48,14 +50,15 @@ var kinds = map[string]func(config.Output, Collector, *slog.Logger) (outputs.Out
 		if err := o.Settings.Decode(&settings); err != nil {
 			return nil, err
 		}
-		return gnmi.New(o.Name, settings, gnmi.Dependencies{Schema: c.Schema, Querier: c, Logger: logger})
+		return gnmi.New(o.Name, settings, gnmi.Dependencies{Schema: c.Schema, Querier: c,
+			Certificates: c.Certificates(), Logger: logger})
 	},
-	"influxdb": func(o config.Output, _ Collector, logger *slog.Logger) (outputs.Output, error) {
+	"influxdb": func(o config.Output, c Collector, logger *slog.Logger) (outputs.Output, error) {
 		var settings influxdb.Config
 		if err := o.Settings.Decode(&settings); err != nil {
 			return nil, err
 		}
-		return influxdb.New(o.Name, settings, logger)
+		return influxdb.New(o.Name, settings, c.Certificates(), logger)
 	},
 }
 
@@ -89,7 +92,8 @@ func Open(list []config.Output, c Collector, logger *slog.Logger) (*Set, error) 
 // unbound is a collector for outputs that are only checked.
 type unbound struct{ Collector }
 
-func (unbound) Schema() *yang.Schema { return nil }
+func (unbound) Schema() *yang.Schema         { return nil }
+func (u unbound) Certificates() *certs.Store { return certs.New(certs.Options{}) }
 
 func build(list []config.Output, c Collector, logger *slog.Logger) ([]outputs.Output, error) {
 	var outs []outputs.Output

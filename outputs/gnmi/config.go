@@ -5,10 +5,6 @@
 package gnmi
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
@@ -76,29 +72,4 @@ func (c *Config) Validate() error {
 		errs.Add("username", "expected username and password, or neither")
 	}
 	return errs.Err()
-}
-
-// tlsConfig loads the TLS files; nil for plaintext.
-func (c *Config) tlsConfig() (*tls.Config, error) {
-	if c.TLS.Plaintext {
-		return nil, nil
-	}
-	cert, err := tls.LoadX509KeyPair(c.TLS.CertFile, c.TLS.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("tls: certificate %s with key %s: %w", c.TLS.CertFile, c.TLS.KeyFile, err)
-	}
-	t := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
-	if c.TLS.ClientCAFile == "" {
-		return t, nil
-	}
-	pem, err := os.ReadFile(c.TLS.ClientCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("tls: client-ca-file: %w", err)
-	}
-	t.ClientCAs = x509.NewCertPool()
-	if !t.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("tls: client-ca-file: %s contains no PEM certificate", c.TLS.ClientCAFile)
-	}
-	t.ClientAuth = tls.RequireAndVerifyClientCert
-	return t, nil
 }

@@ -32,6 +32,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/yang"
@@ -46,7 +47,9 @@ type Dependencies struct {
 	Schema func() *yang.Schema
 	// Querier computes rows that are not in the store; nil answers only from the store.
 	Querier server.Querier
-	Logger  *slog.Logger
+	// Certificates loads those of the server.
+	Certificates *certs.Store
+	Logger       *slog.Logger
 }
 
 // Output serves a store over gNMI. It is an outputs.Output.
@@ -77,16 +80,18 @@ func New(name string, c Config, deps Dependencies) (*Output, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	t, err := c.tlsConfig()
-	if err != nil {
-		return nil, err
-	}
 	o := &Output{
 		name: name, config: c, deps: deps, logger: deps.Logger.With("output", name),
 		creds: insecure.NewCredentials(), health: health.NewServer(), status: outputs.Down,
 	}
 	o.stopping, o.endOther = context.WithCancel(context.Background())
-	if t != nil {
+	if !c.TLS.Plaintext {
+		files := certs.Files{Cert: c.TLS.CertFile, Key: c.TLS.KeyFile, CA: c.TLS.ClientCAFile}
+		t, err := deps.Certificates.Server(files)
+		if err != nil {
+			return nil, err
+		}
+		deps.Certificates.Declare("output "+name, certs.Use{Name: "server of output " + name, Server: true, Files: files})
 		o.creds = credentials.NewTLS(t)
 	}
 	return o, nil

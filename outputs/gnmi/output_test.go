@@ -4,20 +4,11 @@ package gnmi
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +28,8 @@ import (
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/yangtest"
@@ -55,7 +48,7 @@ var schema = sync.OnceValue(func() *yang.Schema {
 	return s
 })
 
-var deps = Dependencies{Schema: schema, Logger: slog.New(slog.DiscardHandler)}
+var deps = Dependencies{Schema: schema, Certificates: certs.New(certs.Options{}), Logger: slog.New(slog.DiscardHandler)}
 
 // start runs an output with these settings until the test ends.
 func start(t *testing.T, c Config) *Output {
@@ -118,14 +111,12 @@ func TestPlaintextOnlyWhereConfigured(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	ca := newAuthority(t)
-	dir := t.TempDir()
+	ca := testkit.NewAuthority(t, "ca")
+	dir, later := t.TempDir(), time.Now().AddDate(1, 0, 0)
 	c := plain()
 	c.TLS.Plaintext = false
-	c.TLS.CertFile, c.TLS.KeyFile = ca.issue(t, dir, "server")
-	pool := x509.NewCertPool()
-	pool.AddCert(ca.cert)
-	trusting := credentials.NewTLS(&tls.Config{RootCAs: pool})
+	c.TLS.CertFile, c.TLS.KeyFile = ca.Issue(t, dir, "server", later)
+	trusting := credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()})
 
 	o := start(t, c)
 	if err := capabilities(t, o.Address(), trusting); err != nil {
@@ -135,20 +126,63 @@ func TestTLS(t *testing.T) {
 		t.Error("plaintext is taken on a TLS port")
 	}
 
-	c.TLS.ClientCAFile = filepath.Join(dir, "ca.pem")
-	writePEM(t, c.TLS.ClientCAFile, "CERTIFICATE", ca.cert.Raw)
+	c.TLS.ClientCAFile = ca.Write(t, dir, "ca.pem")
 	mutual := start(t, c)
 	if err := capabilities(t, mutual.Address(), trusting); err == nil {
 		t.Error("a client without certificate is taken")
 	}
-	certFile, keyFile := ca.issue(t, dir, "client")
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	with := credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pairOf(t, ca, "client")}})
+	if err := capabilities(t, mutual.Address(), with); err != nil {
+		t.Error("a client with certificate:", err)
+	}
+}
+
+// pairOf issues a client certificate.
+func pairOf(t *testing.T, ca *testkit.Authority, name string) tls.Certificate {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(ca.Issue(t, t.TempDir(), name, time.Now().AddDate(1, 0, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	with := credentials.NewTLS(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}})
-	if err := capabilities(t, mutual.Address(), with); err != nil {
-		t.Error("a client with certificate:", err)
+	return pair
+}
+
+// A certificate and the authority of clients are replaced while the server runs. Open connections
+// remain.
+func TestCertificatesRotate(t *testing.T) {
+	first, second := testkit.NewAuthority(t, "first"), testkit.NewAuthority(t, "second")
+	dir, later := t.TempDir(), time.Now().AddDate(1, 0, 0)
+	c := plain()
+	c.TLS.Plaintext = false
+	c.TLS.CertFile, c.TLS.KeyFile = first.Issue(t, dir, "server", later)
+	c.TLS.ClientCAFile = first.Write(t, dir, "ca.pem")
+	o := start(t, c)
+	client := func(a *testkit.Authority) credentials.TransportCredentials {
+		return credentials.NewTLS(&tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{pairOf(t, a, "client")}})
+	}
+	conn, err := grpc.NewClient(o.Address(), grpc.WithTransportCredentials(client(first)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	call := func() error {
+		_, err := gpb.NewGNMIClient(conn).Capabilities(t.Context(), &gpb.CapabilityRequest{})
+		return err
+	}
+	if err := call(); err != nil {
+		t.Fatal(err)
+	}
+	second.Issue(t, dir, "server", later)
+	second.Write(t, dir, "ca.pem")
+	o.deps.Certificates.Reload()
+	if err := capabilities(t, o.Address(), client(second)); err != nil {
+		t.Errorf("after the rotation: %v", err)
+	}
+	if err := capabilities(t, o.Address(), client(first)); err == nil {
+		t.Error("the previous authority is accepted after the rotation")
+	}
+	if err := call(); err != nil {
+		t.Errorf("an open connection after the rotation: %v", err)
 	}
 }
 
@@ -409,68 +443,5 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 	defer st.Close()
 	if err := o.Start(st); err == nil || !strings.Contains(err.Error(), `"nowhere"`) {
 		t.Errorf("an atomic container that is not there: %v", err)
-	}
-}
-
-// authority issues certificates for 127.0.0.1.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	next int64
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true,
-		BasicConstraintsValid: true,
-		NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{cert, key, 2}
-}
-
-func (a *authority) issue(t *testing.T, dir, name string) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.next++
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
-	writePEM(t, certFile, "CERTIFICATE", raw)
-	writePEM(t, keyFile, "PRIVATE KEY", der)
-	return certFile, keyFile
-}
-
-func writePEM(t *testing.T, file, kind string, der []byte) {
-	t.Helper()
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -6,7 +6,6 @@ package influxdb
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/url"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/certs"
 )
 
 // Config is the output's section of the configuration. The tags are those of package config.
@@ -113,18 +113,16 @@ func (c *Config) spoolDir(name string) (string, error) {
 	return filepath.Join(base, "netsketch", "spool", "influxdb-"+safe), nil
 }
 
-// tlsConfig returns the TLS settings for https; nil for the defaults.
-func (c *Config) tlsConfig() (*tls.Config, error) {
-	if c.CAFile == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(c.CAFile)
+// tlsConfig returns the TLS settings of a client of the database.
+func (c *Config) tlsConfig(name string, store *certs.Store) (*tls.Config, error) {
+	u, err := url.Parse(c.URL)
 	if err != nil {
-		return nil, fmt.Errorf("ca-file: %w", err)
+		return nil, err
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("ca-file: %s contains no PEM certificate", c.CAFile)
+	files := certs.Files{CA: c.CAFile}
+	t, err := store.Client(files, u.Hostname())
+	if err == nil {
+		store.Declare("output "+name, certs.Use{Name: "client of output " + name, Files: files})
 	}
-	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
+	return t, err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/spool"
 )
@@ -72,17 +73,17 @@ var _ outputs.Output = (*Output)(nil)
 
 // New returns an output with these settings. It fails if the settings contradict each other, or a
 // file that they name cannot be read.
-func New(name string, c Config, logger *slog.Logger) (*Output, error) {
+func New(name string, c Config, certificates *certs.Store, logger *slog.Logger) (*Output, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	logger = logger.With("output", name)
-	w, err := newWriter(&c, logger)
+	tlsConfig, err := c.tlsConfig(name, certificates)
 	if err != nil {
 		return nil, err
 	}
 	o := &Output{
-		name: name, config: c, logger: logger, writer: w,
+		name: name, config: c, logger: logger, writer: newWriter(&c, tlsConfig, logger),
 		after: time.After, wake: make(chan struct{}, 1), status: outputs.Up,
 	}
 	o.enc = &encoder{

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -30,7 +31,7 @@ type running struct {
 // run starts an output on a store. Its pauses last a millisecond, or until hold is closed.
 func run(t testing.TB, s *store.Store, c Config, hold chan time.Time) *running {
 	t.Helper()
-	o, err := New("influx", c, slog.New(slog.DiscardHandler))
+	o, err := New("influx", c, certs.New(certs.Options{}), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +335,7 @@ func TestStartRefuses(t *testing.T) {
 	s := newStore(t)
 	c := spoolConfig(t, "http://127.0.0.1:1")
 	o := run(t, s, c, nil)
-	second, err := New("second", c, slog.New(slog.DiscardHandler))
+	second, err := New("second", c, certs.New(certs.Options{}), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ package influxdb
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -53,11 +54,7 @@ type writer struct {
 	logged    map[string]time.Time // when dropped points were logged last, by measurement
 }
 
-func newWriter(c *Config, logger *slog.Logger) (*writer, error) {
-	tlsConfig, err := c.tlsConfig()
-	if err != nil {
-		return nil, err
-	}
+func newWriter(c *Config, tlsConfig *tls.Config, logger *slog.Logger) *writer {
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		TLSClientConfig:     tlsConfig,
@@ -79,7 +76,7 @@ func newWriter(c *Config, logger *slog.Logger) (*writer, error) {
 		logger:    logger,
 		now:       time.Now,
 		logged:    map[string]time.Time{},
-	}, nil
+	}
 }
 
 func (w *writer) close() {

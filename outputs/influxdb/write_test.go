@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/outputs"
 )
 
@@ -106,10 +107,7 @@ func testConfig(url string) Config {
 
 func newTestWriter(t *testing.T, d *database, log io.Writer) *writer {
 	c := testConfig(d.URL)
-	w, err := newWriter(&c, slog.New(slog.NewTextHandler(log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWriter(&c, nil, slog.New(slog.NewTextHandler(log, nil)))
 	t.Cleanup(w.close)
 	return w
 }
@@ -409,12 +407,13 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 	valid := testConfig("http://127.0.0.1:8086")
 	bad := valid
 	bad.URL = "ftp://x"
-	if _, err := New("x", bad, slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := New("x", bad, certs.New(certs.Options{}), slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("New accepted a URL that is not http")
 	}
 	c := valid
 	c.CAFile = "/does/not/exist"
-	if _, err := New("x", c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "ca-file") {
+	if _, err := New("x", c, certs.New(certs.Options{}), slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), "ca-file") {
 		t.Error(err)
 	}
 }

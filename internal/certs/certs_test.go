@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package certs_test
+
+import (
+	"crypto/tls"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair is a server and a client with certificates of their own authorities, in files.
+type pair struct {
+	t              *testing.T
+	dir            string
+	log            testkit.Log
+	store          *certs.Store
+	server, client *tls.Config
+}
+
+func nextYear() time.Time { return time.Now().AddDate(1, 0, 0) }
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	p := &pair{t: t, dir: t.TempDir()}
+	p.rotateServer(testkit.NewAuthority(t, "servers 1"))
+	p.rotateClient(testkit.NewAuthority(t, "clients 1"))
+	p.store = certs.New(certs.Options{Logger: p.log.Logger(), Interval: 10 * time.Millisecond})
+	p.store.Start()
+	t.Cleanup(p.store.Stop)
+	var err error
+	if p.server, err = p.store.Server(p.files("server", "clients-ca")); err != nil {
+		t.Fatal(err)
+	}
+	if p.client, err = p.store.Client(p.files("client", "servers-ca"), "127.0.0.1"); err != nil {
+		t.Fatal(err)
+	}
+	p.store.Declare("test", certs.Use{Name: "server of output gnmi", Server: true, Files: p.files("server", "clients-ca")},
+		certs.Use{Name: "P4Runtime client of device leaf1", Files: p.files("client", "servers-ca")})
+	return p
+}
+
+func (p *pair) files(name, ca string) certs.Files {
+	at := func(file string) string { return filepath.Join(p.dir, file) }
+	return certs.Files{Cert: at(name + ".pem"), Key: at(name + ".key"), CA: at(ca + ".pem")}
+}
+
+func (p *pair) rotateServer(a *testkit.Authority) {
+	a.Write(p.t, p.dir, "servers-ca.pem")
+	a.Issue(p.t, p.dir, "server", nextYear())
+}
+
+func (p *pair) rotateClient(a *testkit.Authority) {
+	a.Write(p.t, p.dir, "clients-ca.pem")
+	a.Issue(p.t, p.dir, "client", nextYear())
+}
+
+// handshake connects a client to a server and exchanges a byte in each direction. It returns both
+// errors and the certificates that the ends presented.
+func handshake(t *testing.T, server, client *tls.Config) (clientErr, serverErr error, presented [2]string) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	var work sync.WaitGroup
+	work.Go(func() {
+		conn, err := lis.Accept()
+		if err != nil {
+			serverErr = err
+			return
+		}
+		defer conn.Close()
+		s := tls.Server(conn, server)
+		if _, serverErr = s.Read(make([]byte, 1)); serverErr != nil {
+			return
+		}
+		if certs := s.ConnectionState().PeerCertificates; len(certs) > 0 {
+			presented[1] = certs[0].Issuer.CommonName
+		}
+		_, serverErr = s.Write([]byte{1})
+	})
+	conn, err := net.Dial("tcp", lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client = client.Clone()
+	if client.ServerName == "" { // as gRPC does
+		client.ServerName = "127.0.0.1"
+	}
+	c := tls.Client(conn, client)
+	if _, clientErr = c.Write([]byte{1}); clientErr == nil {
+		presented[0] = c.ConnectionState().PeerCertificates[0].Issuer.CommonName
+		_, clientErr = c.Read(make([]byte, 1))
+	}
+	conn.Close()
+	work.Wait()
+	return clientErr, serverErr, presented
+}
+
+// connects waits until handshakes succeed and present certificates of these authorities.
+func (p *pair) connects(server, client string) {
+	p.t.Helper()
+	testkit.Until(p.t, "a handshake with certificates of "+server+" and "+client, func() bool {
+		clientErr, serverErr, presented := handshake(p.t, p.server, p.client)
+		return clientErr == nil && serverErr == nil && presented == [2]string{server, client}
+	})
+}
+
+// Both ends follow a rotation of all their files.
+func TestRotation(t *testing.T) {
+	p := newPair(t)
+	p.connects("servers 1", "clients 1")
+	p.rotateServer(testkit.NewAuthority(t, "servers 2"))
+	p.connects("servers 2", "clients 1")
+	p.rotateClient(testkit.NewAuthority(t, "clients 2"))
+	p.connects("servers 2", "clients 2")
+	for _, use := range []string{"server of output gnmi", "P4Runtime client of device leaf1"} {
+		if !strings.Contains(p.log.String(), `msg="new certificates are used for new connections" use="`+use) {
+			t.Errorf("the log lacks the rotation of %s:\n%s", use, &p.log)
+		}
+	}
+}
+
+// An end that is not to be trusted is refused before and after a rotation.
+func TestUntrusted(t *testing.T) {
+	p := newPair(t)
+	stranger := testkit.NewAuthority(t, "stranger")
+	cert, key := stranger.Issue(t, t.TempDir(), "stranger", nextYear())
+	other := certs.New(certs.Options{})
+	wrongClient, err := other.Client(certs.Files{Cert: cert, Key: key, CA: p.files("", "servers-ca").CA},
+		"127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrongServer, err := other.Server(certs.Files{Cert: cert, Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrongHost, err := other.Client(p.files("client", "servers-ca"), "127.0.0.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrongHost.ServerName = "127.0.0.9"
+	noClient, err := other.Client(certs.Files{CA: p.files("", "servers-ca").CA}, "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err, _ := handshake(t, p.server, wrongClient); err == nil {
+			t.Error("a client of another authority is accepted")
+		}
+		if _, err, _ := handshake(t, p.server, noClient); err == nil {
+			t.Error("a client without a certificate is accepted")
+		}
+		if err, _, _ := handshake(t, wrongServer, p.client); err == nil ||
+			!strings.Contains(err.Error(), "unknown authority") {
+			t.Errorf("a server of another authority: %v", err)
+		}
+		if err, _, _ := handshake(t, p.server, wrongHost); err == nil || !strings.Contains(err.Error(), "127.0.0.9") {
+			t.Errorf("a certificate for another address: %v", err)
+		}
+		p.store.Reload()
+	}
+}
+
+// Broken files leave the certificates in force. The problem is logged once, with the file, and is
+// part of the state until the files are usable.
+func TestBrokenFiles(t *testing.T) {
+	a := testkit.NewAuthority(t, "a")
+	for name, tc := range map[string]struct {
+		spoil func(p *pair)
+		want  string
+	}{
+		"not PEM": {func(p *pair) { p.write("server.pem", "not PEM") }, "server.pem"},
+		"no file": {func(p *pair) { p.remove("server.pem") }, "server.pem: no such file"},
+		"another key": {func(p *pair) {
+			a.Issue(p.t, p.dir, "other", nextYear())
+			p.rename("other.key", "server.key")
+		}, "private key does not match public key"},
+		"expired": {func(p *pair) { a.Issue(p.t, p.dir, "server", time.Now().Add(-time.Hour)) },
+			"server.pem: the certificate of CN=server is valid from"},
+		"no authority": {func(p *pair) { p.write("clients-ca.pem", "") },
+			"clients-ca.pem: the file contains no PEM certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t)
+			p.connects("servers 1", "clients 1")
+			tc.spoil(p)
+			var problem string
+			testkit.Until(t, "a problem in the state", func() bool {
+				problem = p.state("server.pem").Problem
+				return problem != ""
+			})
+			if !strings.Contains(problem, tc.want) || !strings.Contains(problem, p.dir) {
+				t.Errorf("problem %q; expected %q", problem, tc.want)
+			}
+			p.connects("servers 1", "clients 1")
+			time.Sleep(50 * time.Millisecond) // several checks
+			if n := strings.Count(p.log.String(), "level=ERROR"); n != 1 {
+				t.Errorf("logged %d times:\n%s", n, &p.log)
+			}
+			p.rotateServer(testkit.NewAuthority(t, "servers 2"))
+			p.rotateClient(testkit.NewAuthority(t, "clients 2"))
+			p.connects("servers 2", "clients 2")
+			if st := p.state("server.pem"); st.Problem != "" {
+				t.Errorf("state %+v", st)
+			}
+		})
+	}
+}
+
+func (p *pair) write(name, text string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pair) remove(name string) {
+	p.t.Helper()
+	if err := os.Remove(filepath.Join(p.dir, name)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pair) rename(from, to string) {
+	p.t.Helper()
+	if err := os.Rename(filepath.Join(p.dir, from), filepath.Join(p.dir, to)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pair) state(name string) certs.State {
+	for _, s := range p.store.States() {
+		if filepath.Base(s.File) == name {
+			return s
+		}
+	}
+	return certs.State{}
+}
+
+// use loads and declares the files of a server.
+func use(t *testing.T, s *certs.Store, f certs.Files) {
+	t.Helper()
+	if _, err := s.Server(f); err != nil {
+		t.Fatal(err)
+	}
+	s.Declare("test", certs.Use{Name: "server of output gnmi", Server: true, Files: f})
+}
+
+// Reload does not wait for a check.
+func TestReload(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := testkit.NewAuthority(t, "a").Issue(t, dir, "server", nextYear())
+	s := certs.New(certs.Options{})
+	use(t, s, certs.Files{Cert: cert, Key: key})
+	later := nextYear().AddDate(1, 0, 0)
+	testkit.NewAuthority(t, "b").Issue(t, dir, "server", later)
+	s.Reload()
+	if got := s.States()[0].NotAfter; got.Before(later.Add(-time.Second)) {
+		t.Errorf("the certificate expires %v, expected %v", got, later)
+	}
+}
+
+// Expiry is logged at the start and once per change.
+func TestExpiry(t *testing.T) {
+	dir := t.TempDir()
+	a := testkit.NewAuthority(t, "a")
+	notAfter := nextYear().Truncate(time.Second)
+	cert, key := a.Issue(t, dir, "server", notAfter)
+	ca := a.Write(t, dir, "ca.pem")
+	var log testkit.Log
+	var mu sync.Mutex
+	now := notAfter.Add(-15 * 24 * time.Hour)
+	clock := func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return now
+	}
+	changes := make(chan struct{}, 100)
+	s := certs.New(certs.Options{Logger: log.Logger(), Now: clock, Interval: time.Millisecond,
+		OnChange: func() { changes <- struct{}{} }})
+	use(t, s, certs.Files{Cert: cert, Key: key, CA: ca})
+	state := func() certs.State {
+		for _, st := range s.States() {
+			if st.File == cert {
+				return st
+			}
+		}
+		return certs.State{}
+	}
+	want := certs.State{File: cert, Use: "server of output gnmi", Subject: "CN=server", NotAfter: notAfter, DaysLeft: 15,
+		Status: certs.Valid}
+	compare := func() {
+		t.Helper()
+		if diff := cmp.Diff(want, state(), cmpopts.IgnoreUnexported(certs.State{})); diff != "" {
+			t.Error(diff)
+		}
+	}
+	compare()
+	if log.String() != "" {
+		t.Errorf("a valid certificate is logged:\n%s", &log)
+	}
+	s.Start()
+	defer s.Stop()
+	advance := func(to time.Time) {
+		mu.Lock()
+		now = to
+		mu.Unlock()
+		<-changes
+	}
+	advance(notAfter.Add(-13*24*time.Hour - time.Minute))
+	want.Status, want.DaysLeft = certs.Expiring, 13
+	compare()
+	advance(notAfter.Add(time.Minute))
+	want.Status, want.DaysLeft = certs.Expired, -1
+	compare()
+	for line, n := range map[string]int{
+		`level=WARN msg="certificate expires soon" use="server of output gnmi" file=` + cert: 1,
+		`level=ERROR msg="certificate has expired" use="server of output gnmi" file=` + cert: 1,
+	} {
+		if got := strings.Count(log.String(), line); got != n {
+			t.Errorf("%q is logged %d times:\n%s", line, got, &log)
+		}
+	}
+	// A new process logs it at its start.
+	var again testkit.Log
+	use(t, certs.New(certs.Options{Logger: again.Logger(), Now: clock}), certs.Files{Cert: cert, Key: key})
+	if !strings.Contains(again.String(), "certificate has expired") {
+		t.Errorf("at the start:\n%s", &again)
+	}
+}
+
+// Uses share files, and files without a use are not part of the state. Files that are loaded for a
+// configuration that is not applied leave those in force as they are.
+func TestUses(t *testing.T) {
+	dir := t.TempDir()
+	ca := testkit.NewAuthority(t, "a").Write(t, dir, "ca.pem")
+	other := testkit.NewAuthority(t, "b").Write(t, dir, "other.pem")
+	s := certs.New(certs.Options{})
+	loaded := func(name string) certs.Use {
+		t.Helper()
+		f := certs.Files{CA: name}
+		if _, err := s.Client(f, "127.0.0.1"); err != nil {
+			t.Fatal(err)
+		}
+		return certs.Use{Files: f}
+	}
+	states := func() (out []string) {
+		for _, st := range s.States() {
+			out = append(out, filepath.Base(st.File)+": "+st.Use)
+		}
+		return out
+	}
+	a, b, c := loaded(ca), loaded(ca), loaded(other)
+	a.Name, b.Name, c.Name = "a", "b", "c"
+	for _, step := range []struct {
+		declare func()
+		want    []string
+	}{
+		{func() {}, nil},
+		{func() { s.Declare("devices", b, a) }, []string{"ca.pem: a, b"}},
+		{func() { loaded(other) }, []string{"ca.pem: a, b"}},
+		{func() { s.Declare("outputs", c) }, []string{"ca.pem: a, b", "other.pem: c"}},
+		{func() { s.Declare("devices", a) }, []string{"ca.pem: a", "other.pem: c"}},
+		{func() { s.Declare("devices") }, []string{"other.pem: c"}},
+	} {
+		step.declare()
+		if diff := cmp.Diff(step.want, states()); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestErrorsNameTheFile(t *testing.T) {
+	s := certs.New(certs.Options{})
+	for want, f := range map[string]certs.Files{
+		"tls: cert-file: open none.pem":    {Cert: "none.pem", Key: "none.key"},
+		"tls: key-file: open none.key":     {Cert: "certs.go", Key: "none.key"},
+		"tls: client-ca-file certs.go: th": {CA: "certs.go"},
+	} {
+		if _, err := s.Server(f); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("error %v; expected %q", err, want)
+		}
+	}
+	if _, err := s.Client(certs.Files{CA: "none"}, ""); err == nil ||
+		!strings.HasPrefix(err.Error(), "tls: ca-file: open none") {
+		t.Errorf("error %v", err)
+	}
+	if n := len(s.States()); n != 0 {
+		t.Errorf("%d states of files that were not loaded", n)
+	}
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Files, and the certificates in them.
+
+package certs
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// names returns the files that are given.
+func (f Files) names() []string {
+	return slices.DeleteFunc([]string{f.Cert, f.Key, f.CA}, func(name string) bool { return name == "" })
+}
+
+// String returns the names of the files.
+func (f Files) String() string { return strings.Join(f.names(), ", ") }
+
+// material is what a source contains. It does not change.
+type material struct {
+	pair   *tls.Certificate // nil without Files.Cert
+	pool   *x509.CertPool   // nil without Files.CA
+	server *tls.Config      // of a server
+	files  []file
+	sum    [sha256.Size]byte // of all contents
+}
+
+// file is a file of certificates.
+type file struct {
+	name  string
+	own   bool              // Files.Cert
+	first *x509.Certificate // the first one to expire
+}
+
+// load reads the files of a source. The error names the key of the configuration and the file.
+func load(src source) (*material, error) {
+	m := &material{}
+	sum := sha256.New()
+	if src.Cert != "" {
+		cert, err := os.ReadFile(src.Cert)
+		if err != nil {
+			return nil, fmt.Errorf("tls: cert-file: %w", err)
+		}
+		key, err := os.ReadFile(src.Key)
+		if err != nil {
+			return nil, fmt.Errorf("tls: key-file: %w", err)
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("tls: cert-file %s with key-file %s: %w", src.Cert, src.Key, err)
+		}
+		chain, err := parse(cert)
+		if err != nil {
+			return nil, fmt.Errorf("tls: cert-file %s: %w", src.Cert, err)
+		}
+		m.pair = &pair
+		m.files = append(m.files, file{src.Cert, true, firstToExpire(chain)})
+		sum.Write(cert)
+		sum.Write(key)
+	}
+	if src.CA != "" {
+		key := "ca-file"
+		if src.server {
+			key = "client-ca-file"
+		}
+		text, err := os.ReadFile(src.CA)
+		if err != nil {
+			return nil, fmt.Errorf("tls: %s: %w", key, err)
+		}
+		roots, err := parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("tls: %s %s: %w", key, src.CA, err)
+		}
+		m.pool = x509.NewCertPool()
+		for _, c := range roots {
+			m.pool.AddCert(c)
+		}
+		m.files = append(m.files, file{src.CA, false, firstToExpire(roots)})
+		sum.Write(text)
+	}
+	sum.Sum(m.sum[:0])
+	if src.server {
+		m.server = &tls.Config{MinVersion: tls.VersionTLS12, ClientCAs: m.pool}
+		if m.pair != nil {
+			m.server.Certificates = []tls.Certificate{*m.pair}
+		}
+		if m.pool != nil {
+			m.server.ClientAuth = tls.RequireAndVerifyClientCert
+		}
+	}
+	return m, nil
+}
+
+// worseThan returns an error if the own certificate is not valid now and that of the other material
+// is.
+func (m *material) worseThan(other *material, now time.Time) error {
+	for i, f := range m.files {
+		if f.own && statusOf(f.first, now).invalid() && !statusOf(other.files[i].first, now).invalid() {
+			return fmt.Errorf("tls: cert-file %s: the certificate of %s is valid from %s to %s", f.name, f.first.Subject,
+				f.first.NotBefore.UTC().Format(time.RFC3339), f.first.NotAfter.UTC().Format(time.RFC3339))
+		}
+	}
+	return nil
+}
+
+// parse returns the certificates of a PEM file, at least one.
+func parse(text []byte) ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d: %w", len(out)+1, err)
+		}
+		out = append(out, c)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("the file contains no PEM certificate")
+	}
+	return out, nil
+}
+
+func firstToExpire(certs []*x509.Certificate) *x509.Certificate {
+	return slices.MinFunc(certs, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+}
+
+// stamp identifies the contents of the files without reading them: Cert, Key, CA. nil is a file
+// that is not given or cannot be read.
+type stamp [3]fs.FileInfo
+
+func stampOf(f Files) (at stamp) {
+	for i, name := range []string{f.Cert, f.Key, f.CA} {
+		if name == "" {
+			continue
+		}
+		if info, err := os.Stat(name); err == nil { // load returns the error
+			at[i] = info
+		}
+	}
+	return at
+}
+
+func (s stamp) same(other stamp) bool {
+	for i, a := range s {
+		b := other[i]
+		if a == nil || b == nil {
+			if a != b {
+				return false
+			}
+			continue
+		}
+		if a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime()) || !os.SameFile(a, b) {
+			return false
+		}
+	}
+	return true
+}
