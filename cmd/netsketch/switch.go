@@ -9,16 +9,20 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/lab/switchgnmi"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
@@ -38,6 +42,7 @@ type switchFlags struct {
 	parallel                         int
 	real, once, lldp                 bool
 	playAfter                        time.Duration
+	certFile, keyFile, clientCAFile  string
 }
 
 // lanes returns the number of packets that run concurrently. Packets of capture files run one after
@@ -71,16 +76,26 @@ p4.bm.DataplaneInterface), on the same address.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.name, "name", "switch", "`name` in the log and in gNMI")
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:9559", "`address` of the P4Runtime and gNMI server, in plaintext")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:9559", "`address` of the P4Runtime and gNMI server")
+	flags.StringVar(&f.certFile, "cert-file", "",
+		"`file` with the server's PEM certificate and its chain; plaintext when empty")
+	flags.StringVar(&f.keyFile, "key-file", "", "`file` with the private key of --cert-file")
+	flags.StringVar(&f.clientCAFile, "client-ca-file", "",
+		"`file` with the PEM certificates to trust for clients; if given, clients need a certificate")
+	cmd.MarkFlagsRequiredTogether("cert-file", "key-file")
 	flags.Uint64Var(&f.deviceID, "device-id", 1, "P4Runtime device `id`")
 	flags.Uint32Var(&f.cpuPort, "cpu-port", softswitch.DefaultCPUPort, "CPU `port` number")
 	flags.StringVar(&f.program, "program", "", "start with a built-in `program`: "+strings.Join(compiled.Names(), ", "))
 	flags.StringVar(&f.json, "json", "", "start with the BMv2 JSON in this `file`")
-	flags.StringArrayVar(&f.ports, "port", nil, "a port, as `NUMBER=IN.pcap,OUT.pcap` or NUMBER=@INTERFACE; repeat for more")
+	flags.StringArrayVar(&f.ports, "port", nil,
+		"a port, as `NUMBER=IN.pcap,OUT.pcap` or NUMBER=@INTERFACE; repeat for more")
 	flags.Uint32Var(&f.grpcPorts, "grpc-ports", 0,
 		"create ports 0 to `N`-1, except those of --port, with packets over gRPC")
-	flags.StringArrayVar(&f.queues, "queue", nil, "let packets wait for a port, as `NUMBER=RATE`[/DEPTH], in packets a second and packets; RATE,RATE,... are the rates of the priorities from 0 on, as in BMv2; all=... sets all existing ports; repeat for more")
-	flags.IntVar(&f.parallel, "parallel", 0, "largest number `N` of packets processed at once; 0: the number of cores if a port is an interface, else 1")
+	flags.StringArrayVar(&f.queues, "queue", nil, "let packets wait for a port, as `NUMBER=RATE`[/DEPTH], in packets a "+
+		"second and packets; RATE,RATE,... are the rates of the priorities from 0 on, as in BMv2; all=... sets all "+
+		"existing ports; repeat for more")
+	flags.IntVar(&f.parallel, "parallel", 0,
+		"largest number `N` of packets processed at once; 0: the number of cores if a port is an interface, else 1")
 	flags.BoolVar(&f.real, "real-time", false, "inject packets at the pace of the capture files, not as fast as possible")
 	flags.DurationVar(&f.playAfter, "play-after", 0,
 		"delay between the pipeline and the capture files, for a controller to write its entries")
@@ -96,6 +111,8 @@ func (f *switchFlags) load() (*softswitch.Program, error) {
 		return nil, errors.New("--device-id 0: P4Runtime reserves 0; expected 1 or more")
 	case f.parallel < 0:
 		return nil, fmt.Errorf("--parallel %d: expected 0 or more", f.parallel)
+	case f.clientCAFile != "" && f.certFile == "":
+		return nil, errors.New("--client-ca-file needs --cert-file: clients have certificates only if the server has one")
 	case f.program != "" && f.json != "":
 		return nil, errors.New("--program and --json exclude each other")
 	case f.program != "":
@@ -163,7 +180,8 @@ type queueSpec struct {
 func parseQueues(args []string) ([]queueSpec, error) {
 	var out []queueSpec
 	for _, a := range args {
-		wrong := fmt.Errorf("--queue %q: expected NUMBER=RATE, NUMBER=RATE/DEPTH or NUMBER=RATE,RATE,.../DEPTH, or all instead of the number", a)
+		wrong := fmt.Errorf("--queue %q: expected NUMBER=RATE, NUMBER=RATE/DEPTH or NUMBER=RATE,RATE,.../DEPTH, or all "+
+			"instead of the number", a)
 		number, what, ok := strings.Cut(a, "=")
 		q := queueSpec{all: number == "all"}
 		if !ok {
@@ -304,7 +322,17 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	if err := ports.open(sw, specs, f.real, clock, logger); err != nil {
 		return err
 	}
-	rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
+	ctx, stop := context.WithCancel(cmd.Context())
+	var work sync.WaitGroup
+	defer func() {
+		stop()
+		work.Wait()
+	}()
+	secured, err := f.secure(ctx, &work, logger)
+	if err != nil {
+		return err
+	}
+	rpc := grpc.NewServer(append(p4rtserver.ServerOptions(), secured)...)
 	data, err := f.dataPlane(sw, specs, logger)
 	if err != nil {
 		return err
@@ -328,11 +356,9 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 		return err
 	}
 	oc.Register(rpc)
-	logger.Info("switch is up", "p4runtime", lis.Addr().String(), "device-id", f.deviceID, "program", f.program+f.json)
+	logger.Info("switch is up", "p4runtime", lis.Addr().String(), "tls", f.certFile != "", "device-id", f.deviceID,
+		"program", f.program+f.json)
 
-	ctx, stop := context.WithCancel(cmd.Context())
-	defer stop()
-	var work sync.WaitGroup
 	var played error
 	work.Go(func() {
 		err := f.play(ctx, logger, sw, ports.files)
@@ -360,6 +386,39 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	stop()
 	work.Wait()
 	return errors.Join(played, err)
+}
+
+// secure returns the option for TLS, if it is on. The certificates follow their files until ctx
+// ends.
+func (f *switchFlags) secure(ctx context.Context, work *sync.WaitGroup,
+	logger *slog.Logger,
+) (grpc.ServerOption, error) {
+	if f.certFile == "" {
+		return grpc.EmptyServerOption{}, nil
+	}
+	store := certs.New(certs.Options{Logger: logger})
+	files := certs.Files{Cert: f.certFile, Key: f.keyFile, CA: f.clientCAFile}
+	config, err := store.Server(files)
+	if err != nil {
+		return nil, err
+	}
+	store.Declare("switch", certs.Use{Name: "server of switch " + f.name, Server: true, Files: files})
+	store.Start()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	work.Go(func() {
+		defer store.Stop()
+		defer signal.Stop(hangup)
+		for {
+			select {
+			case <-hangup:
+				store.Reload()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return grpc.Creds(credentials.NewTLS(config)), nil
 }
 
 // dataPlane creates the ports of --grpc-ports.
