@@ -141,6 +141,18 @@ func (g *Group) Declare() map[string]*bindings.Collector_Output {
 			Name: ygot.String(o.Name()), Type: ygot.String(o.Type()), Status: s.Status, LastError: &s.LastError,
 			Sent: &s.Sent, Dropped: &s.Dropped, Queued: &s.Queued, Spooled: &s.Spooled,
 		}
+		if o.Type() == "gnmi" {
+			out[o.Name()].Clients = s.Clients.declare()
+		}
 	}
 	return out
+}
+
+func (c Clients) declare() *bindings.Collector_Output_Clients {
+	return &bindings.Collector_Output_Clients{
+		Connections: ygot.Uint32(uint32(c.Connections)), Streams: ygot.Uint32(uint32(c.Streams)),
+		StreamsWaiting: ygot.Uint32(uint32(c.StreamsWaiting)), Gets: ygot.Uint32(uint32(c.Gets)),
+		ConnectionsRefused: &c.ConnectionsRefused, LoginsRefused: &c.LoginsRefused, StreamsRefused: &c.StreamsRefused,
+		GetsRefused: &c.GetsRefused, PathsRefused: &c.PathsRefused, RequestsRefused: &c.RequestsRefused,
+	}
 }

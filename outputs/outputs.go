@@ -51,4 +51,13 @@ type State struct {
 	Queued    uint64 // in memory and on disk
 	Spooled   uint64 // bytes on disk
 	LastError string // empty without an error
+	Clients   Clients
+}
+
+// Clients is the state of an output that clients connect to; zero for others. The first four are
+// current numbers, the others count since the start.
+type Clients struct {
+	Connections, Streams, StreamsWaiting, Gets int
+
+	ConnectionsRefused, LoginsRefused, StreamsRefused, GetsRefused, PathsRefused, RequestsRefused uint64
 }

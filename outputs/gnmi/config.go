@@ -5,9 +5,15 @@
 package gnmi
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/yang"
 )
 
 // Config is the output's section of the configuration. The tags are those of package config.
@@ -28,10 +34,31 @@ type Config struct {
 	// whenever something in them changes: schema paths such as
 	// /netsketch-univmon:univmon/summaries/summary/state.
 	Atomic []string `yaml:"atomic"`
-	// MaxStreams bounds the open subscriptions.
+	// Users are more logins, and the names of client certificates, each with the paths that the
+	// user may read. Without users and username, every client that can connect may read
+	// everything.
+	Users []User `yaml:"users"`
+
+	// MaxStreams bounds the open subscriptions. A stream counts from its first message on.
 	MaxStreams int `yaml:"max-streams" default:"1024" range:"1.."`
+	// MaxStreamsPerClient bounds the open subscriptions of a client address, and likewise its
+	// streams without a first message: one more ends the oldest of these.
+	MaxStreamsPerClient int `yaml:"max-streams-per-client" default:"256" range:"1.."`
+	// MaxStreamsPerUser bounds the open subscriptions of a user: a login, or the name of a client
+	// certificate.
+	MaxStreamsPerUser int `yaml:"max-streams-per-user" default:"512" range:"1.."`
+	// FirstMessageTimeout bounds the time until the first message of a stream.
+	FirstMessageTimeout time.Duration `yaml:"first-message-timeout" default:"10s" range:"100ms..1h"`
+	// PollIdleTimeout bounds the time between two Polls of a subscription in mode POLL.
+	PollIdleTimeout time.Duration `yaml:"poll-idle-timeout" default:"1h" range:"1s.."`
+	// MaxGets bounds the Gets that are being answered.
+	MaxGets int `yaml:"max-gets" default:"64" range:"1.."`
+	// MaxGetsPerClient bounds the Gets of a client address that are being answered.
+	MaxGetsPerClient int `yaml:"max-gets-per-client" default:"16" range:"1.."`
 	// MaxConnections bounds the connected clients; a client may have several subscriptions.
 	MaxConnections int `yaml:"max-connections" default:"1024" range:"1.."`
+	// MaxConnectionsPerClient bounds the connections of a client address.
+	MaxConnectionsPerClient int `yaml:"max-connections-per-client" default:"256" range:"1.."`
 	// MaxPaths bounds the paths of one request.
 	MaxPaths int `yaml:"max-paths" default:"10000" range:"1.."`
 	// MaxGetLeaves bounds the leaves in the answer to one Get.
@@ -53,6 +80,19 @@ type TLSConfig struct {
 	ClientCAFile string `yaml:"client-ca-file" form:"file"`
 }
 
+// User is a login, or the name of a client certificate.
+type User struct {
+	// Name is the username, or the name of a client certificate: its common name, or its first
+	// alternative name if it has none.
+	Name string `yaml:"name" required:"a username, or the name of a client certificate"`
+	// Password is expected with the username. Without a password, the user is the client whose
+	// certificate has the name.
+	Password config.Secret `yaml:"password"`
+	// Paths are what the user may read, with everything below them: paths such as /univmon or
+	// /interfaces/interface[name=Ethernet1]. If there are none, everything.
+	Paths []string `yaml:"paths"`
+}
+
 // DefaultConfig returns the default settings.
 func DefaultConfig() Config { return config.Default[Config]() }
 
@@ -71,5 +111,38 @@ func (c *Config) Validate() error {
 	if (c.Username == "") != (c.Password == "") {
 		errs.Add("username", "expected username and password, or neither")
 	}
+	names := map[string]bool{c.Username: c.Username != ""}
+	for i, u := range c.Users {
+		at := fmt.Sprintf("users[%d]", i)
+		if names[u.Name] {
+			errs.Add(at+".name", "%q is already a user; expected unique names", u.Name)
+		}
+		names[u.Name] = true
+		if u.Password == "" && c.TLS.ClientCAFile == "" {
+			errs.Add(at+".password", "is missing; expected a password, or tls.client-ca-file for the names of certificates")
+		}
+		for j, p := range u.Paths {
+			if _, err := scope(p); err != nil {
+				errs.Add(fmt.Sprintf("%s.paths[%d]", at, j), "%s", err)
+			}
+		}
+	}
 	return errs.Err()
+}
+
+// scope parses a path that a user may read. Names have no module.
+func scope(text string) (*gpb.Path, error) {
+	p, err := yang.ParsePath(text)
+	if err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yang: "))
+	}
+	for _, e := range p.GetElem() {
+		if _, name, found := strings.Cut(e.GetName(), ":"); found {
+			e.Name = name
+		}
+		if e.GetName() == "*" || e.GetName() == "..." {
+			return nil, fmt.Errorf("%s: wildcards can only be values of keys", text)
+		}
+	}
+	return p, nil
 }

@@ -5,68 +5,72 @@
 package gnmi
 
 import (
-	"log/slog"
+	"fmt"
 	"net"
 	"sync"
+
+	"github.com/netsketch/netsketch/outputs/gnmi/server"
 )
 
-// listener accepts connections up to a limit, and closes further ones at once.
+// listener accepts connections up to a limit, in all and per client address, and closes further
+// ones at once.
 type listener struct {
 	net.Listener
-	limit  int
-	logger *slog.Logger
+	limit, perClient int
+	refused          func(kind server.Kind, client string, err error)
 
 	mu      sync.Mutex
 	open    int
-	refused uint64
-	full    bool // logged once per change
+	clients map[string]int // open, by address
 }
 
-// Accept returns the next connection within the limit.
+// Accept returns the next connection within the limits.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if l.enter() {
-			return &conn{Conn: c, leave: sync.OnceFunc(l.leave)}, nil
+		address := server.Address(c.RemoteAddr())
+		if err := l.enter(address); err != nil {
+			c.Close()
+			l.refused(server.Connection, "client "+address, err)
+			continue
 		}
-		c.Close()
+		return &conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(address) })}, nil
 	}
 }
 
-func (l *listener) enter() bool {
+func (l *listener) enter(address string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open < l.limit {
-		l.open++
-		return true
+	switch {
+	case l.clients[address] >= l.perClient:
+		return fmt.Errorf("the address has %d connections, the limit of max-connections-per-client; "+
+			"close some, or raise it", l.perClient)
+	case l.open >= l.limit:
+		return fmt.Errorf("all clients have %d connections, the limit of max-connections; close some, or raise it",
+			l.limit)
 	}
-	l.refused++
-	if !l.full {
-		l.full = true
-		l.logger.Warn("gNMI connections are refused: max-connections are open; close some, or raise the limit", "open",
-			l.open)
-	}
-	return false
+	l.open++
+	l.clients[address]++
+	return nil
 }
 
-func (l *listener) leave() {
+func (l *listener) leave(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open--
-	if l.full && l.open <= l.limit/2 {
-		l.full = false
-		l.logger.Info("gNMI connections are accepted again", "open", l.open, "refused", l.refused)
+	if l.clients[address]--; l.clients[address] == 0 {
+		delete(l.clients, address)
 	}
 }
 
-// counts returns the numbers of open and of refused connections.
-func (l *listener) counts() (open int, refused uint64) {
+// count returns the number of open connections.
+func (l *listener) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.open, l.refused
+	return l.open
 }
 
 // conn is a connection that leaves the listener when it is closed.

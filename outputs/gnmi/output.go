@@ -9,7 +9,6 @@ package gnmi
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,15 +20,13 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/certs"
@@ -38,8 +35,13 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// handshakeTimeout bounds the handshakes of a new connection.
-const handshakeTimeout = 20 * time.Second
+// Bounds of connections and calls.
+const (
+	handshakeTimeout = 20 * time.Second // of a new connection
+	idleConnection   = 5 * time.Minute  // until a connection without calls is closed
+	unaryTimeout     = time.Minute      // from the header of a Get or Capabilities to its answer
+	otherCalls       = 64               // of a connection: health, reflection, and calls to refuse
+)
 
 // Dependencies are what an output needs from the collector.
 type Dependencies struct {
@@ -59,6 +61,7 @@ type Output struct {
 	deps   Dependencies
 	logger *slog.Logger
 	creds  credentials.TransportCredentials
+	users  []user
 	health *health.Server
 
 	stopping context.Context // ends when stop begins
@@ -81,7 +84,7 @@ func New(name string, c Config, deps Dependencies) (*Output, error) {
 		return nil, err
 	}
 	o := &Output{
-		name: name, config: c, deps: deps, logger: deps.Logger.With("output", name),
+		name: name, config: c, deps: deps, logger: deps.Logger.With("output", name), users: usersOf(&c),
 		creds: insecure.NewCredentials(), health: health.NewServer(), status: outputs.Down,
 	}
 	o.stopping, o.endOther = context.WithCancel(context.Background())
@@ -107,8 +110,11 @@ func (o *Output) Type() string { return "gnmi" }
 func (o *Output) Start(s *store.Store) error {
 	gnmi, err := server.New(server.Options{
 		Store: s, Schema: o.deps.Schema, Querier: o.deps.Querier, Atomic: o.config.Atomic,
-		LowestInterval: o.config.SampleInterval, MaxStreams: o.config.MaxStreams, MaxPaths: o.config.MaxPaths,
-		MaxGetLeaves: o.config.MaxGetLeaves, Logger: o.logger,
+		User: userOf, LowestInterval: o.config.SampleInterval, MaxStreams: o.config.MaxStreams,
+		MaxStreamsPerClient: o.config.MaxStreamsPerClient, MaxStreamsPerUser: o.config.MaxStreamsPerUser,
+		FirstMessageTimeout: o.config.FirstMessageTimeout, PollIdleTimeout: o.config.PollIdleTimeout,
+		MaxGets: o.config.MaxGets, MaxGetsPerClient: o.config.MaxGetsPerClient,
+		MaxPaths: o.config.MaxPaths, MaxGetLeaves: o.config.MaxGetLeaves, Logger: o.logger,
 	})
 	if err != nil {
 		return err
@@ -123,13 +129,24 @@ func (o *Output) Start(s *store.Store) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.gnmi, o.lis = gnmi, &listener{Listener: lis, limit: o.config.MaxConnections, logger: o.logger}
+	o.gnmi = gnmi
+	o.lis = &listener{Listener: lis, limit: o.config.MaxConnections, perClient: o.config.MaxConnectionsPerClient,
+		clients: map[string]int{}, refused: gnmi.Refused}
+	for _, u := range o.users {
+		for _, p := range u.Paths {
+			if err := o.deps.Schema().CheckPath(nil, p); err != nil {
+				o.logger.Warn("a user may read a path that no module has", "user", u.Name, "error", err)
+			}
+		}
+	}
 	o.rpc = grpc.NewServer(
 		grpc.Creds(o.creds),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second,
+			MaxConnectionIdle: idleConnection}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second,
 			PermitWithoutStream: true}),
-		grpc.MaxConcurrentStreams(uint32(o.config.MaxStreams)),
+		grpc.MaxConcurrentStreams(uint32(o.config.MaxStreamsPerClient+o.config.MaxGetsPerClient+otherCalls)),
+		grpc.InTapHandle(boundUnary),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.UnaryInterceptor(o.unary), grpc.StreamInterceptor(o.stream),
 	)
@@ -204,12 +221,32 @@ func (o *Output) State() outputs.State {
 	st := outputs.State{Status: o.status, LastError: o.err}
 	if o.gnmi != nil {
 		st.Sent = o.gnmi.Stats().Updates
-		if _, refused := o.lis.counts(); refused > 0 && st.LastError == "" {
-			st.LastError = fmt.Sprintf("%d connections were refused because %d were open, the limit of max-connections",
-				refused, o.config.MaxConnections)
-		}
+		st.Clients = o.clients()
 	}
 	return st
+}
+
+// clients returns the state of the clients. o.mu is held.
+func (o *Output) clients() outputs.Clients {
+	s := o.gnmi.Stats()
+	return outputs.Clients{
+		Connections: o.lis.count(), Streams: s.Streams, StreamsWaiting: s.Waiting, Gets: s.Gets,
+		ConnectionsRefused: s.RefusedBy[server.Connection], LoginsRefused: s.RefusedBy[server.Login],
+		StreamsRefused: s.RefusedBy[server.Stream], GetsRefused: s.RefusedBy[server.Get],
+		PathsRefused: s.RefusedBy[server.Path], RequestsRefused: s.Refused,
+	}
+}
+
+// boundUnary ends a Get, Set or Capabilities that takes longer than unaryTimeout, such as one whose
+// request never arrives.
+func boundUnary(ctx context.Context, call *tap.Info) (context.Context, error) {
+	if !strings.HasPrefix(call.FullMethodName, "/"+gpb.GNMI_ServiceDesc.ServiceName+"/") ||
+		call.FullMethodName == gpb.GNMI_Subscribe_FullMethodName {
+		return ctx, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, unaryTimeout)
+	context.AfterFunc(ctx, cancel)
+	return ctx, nil
 }
 
 // Stats returns the server's counts.
@@ -224,7 +261,8 @@ func (o *Output) Stats() server.Stats {
 
 // unary authorizes the calls of all services.
 func (o *Output) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if err := o.authorize(ctx); err != nil {
+	ctx, err := o.authorize(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return handler(ctx, req)
@@ -235,13 +273,14 @@ func (o *Output) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 func (o *Output) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler,
 ) error {
-	if err := o.authorize(stream.Context()); err != nil {
+	ctx, err := o.authorize(stream.Context())
+	if err != nil {
 		return err
 	}
 	if strings.HasPrefix(info.FullMethod, "/"+gpb.GNMI_ServiceDesc.ServiceName+"/") {
-		return handler(srv, stream)
+		return handler(srv, &boundStream{stream, ctx})
 	}
-	ctx, cancel := context.WithCancel(stream.Context())
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(o.stopping, cancel)()
 	return handler(srv, &boundStream{stream, ctx})
@@ -255,24 +294,3 @@ type boundStream struct {
 
 // Context implements grpc.ServerStream.
 func (s *boundStream) Context() context.Context { return s.ctx }
-
-// authorize checks the credentials that clients send as metadata.
-func (o *Output) authorize(ctx context.Context) error {
-	if o.config.Username == "" {
-		return nil
-	}
-	md, _ := metadata.FromIncomingContext(ctx)
-	get := func(key string) []byte {
-		if v := md.Get(key); len(v) == 1 {
-			return []byte(v[0])
-		}
-		return nil
-	}
-	user := subtle.ConstantTimeCompare(get("username"), []byte(o.config.Username))
-	pass := subtle.ConstantTimeCompare(get("password"), []byte(o.config.Password.Reveal()))
-	if user&pass != 1 {
-		return status.Error(codes.Unauthenticated,
-			"username or password is missing or wrong; both are expected as gRPC metadata")
-	}
-	return nil
-}

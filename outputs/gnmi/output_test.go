@@ -205,6 +205,106 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// Users log in with a password, or are the name of their certificate. Each reads its own paths.
+func TestUsers(t *testing.T) {
+	ca := testkit.NewAuthority(t, "ca")
+	c := plain()
+	dir := t.TempDir()
+	c.TLS.Plaintext = false
+	c.TLS.CertFile, c.TLS.KeyFile = ca.Issue(t, dir, "server", time.Now().AddDate(1, 0, 0))
+	c.TLS.ClientCAFile = ca.Write(t, dir, "ca.pem")
+	c.Username, c.Password = "ops", config.Secret("s3cret")
+	c.Users = []User{
+		{Name: "tenant", Password: "t3nant", Paths: []string{"/netsketch-univmon:univmon/summaries"}},
+		{Name: "grafana", Paths: []string{"/univmon", "/collector"}},
+	}
+	o := start(t, c)
+	get := func(certificate, path string, md ...string) error {
+		t.Helper()
+		creds := credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(),
+			Certificates: []tls.Certificate{pairOf(t, ca, certificate)}})
+		conn, err := grpc.NewClient(o.Address(), grpc.WithTransportCredentials(creds))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		p, err := yang.ParsePath(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = gpb.NewGNMIClient(conn).Get(metadata.AppendToOutgoingContext(t.Context(), md...),
+			&gpb.GetRequest{Path: []*gpb.Path{p}})
+		return err
+	}
+	ops := []string{"username", "ops", "password", "s3cret"}
+	tenant := []string{"username", "tenant", "password", "t3nant"}
+	for _, tc := range []struct {
+		certificate, path string
+		md                []string
+		want              codes.Code // NotFound: permitted, and the store is empty
+	}{
+		{"any", "/univmon", ops, codes.NotFound},
+		{"any", "/univmon/summaries", tenant, codes.NotFound},
+		{"any", "/univmon", tenant, codes.PermissionDenied},
+		{"grafana", "/univmon", nil, codes.NotFound},
+		{"grafana", "/interfaces", nil, codes.PermissionDenied},
+		{"grafana", "/interfaces", ops, codes.NotFound}, // the login counts
+		{"any", "/univmon", nil, codes.Unauthenticated},
+		{"tenant", "/univmon/summaries", nil, codes.Unauthenticated}, // who has a password must send it
+		{"any", "/univmon", []string{"username", "grafana", "password", ""}, codes.Unauthenticated},
+		{"grafana", "/univmon", []string{"username", "ops", "password", "wrong"}, codes.Unauthenticated},
+		{"grafana", "/univmon", []string{"username", "ops"}, codes.Unauthenticated},
+	} {
+		if err := get(tc.certificate, tc.path, tc.md...); status.Code(err) != tc.want {
+			t.Errorf("certificate %s, metadata %v, path %s: %v; expected %s", tc.certificate, tc.md, tc.path, err, tc.want)
+		}
+	}
+	if st := o.State().Clients; st.LoginsRefused != 5 || st.PathsRefused != 2 {
+		t.Errorf("state %+v", st)
+	}
+}
+
+// Without users, the name of a certificate is the user that the bounds count.
+func TestBoundPerCertificate(t *testing.T) {
+	ca := testkit.NewAuthority(t, "ca")
+	c := plain()
+	dir := t.TempDir()
+	c.TLS.Plaintext = false
+	c.TLS.CertFile, c.TLS.KeyFile = ca.Issue(t, dir, "server", time.Now().AddDate(1, 0, 0))
+	c.TLS.ClientCAFile = ca.Write(t, dir, "ca.pem")
+	c.MaxStreamsPerUser = 1
+	o := start(t, c)
+	open := func(certificate string) error {
+		t.Helper()
+		creds := credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(),
+			Certificates: []tls.Certificate{pairOf(t, ca, certificate)}})
+		conn, err := grpc.NewClient(o.Address(), grpc.WithTransportCredentials(creds))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		stream, err := gpb.NewGNMIClient(conn).Subscribe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{
+			Subscribe: &gpb.SubscriptionList{Subscription: []*gpb.Subscription{{Path: &gpb.Path{}}}}}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = stream.Recv()
+		return err
+	}
+	if err := open("a"); err != nil {
+		t.Errorf("the first stream of a: %v", err)
+	}
+	if err := open("a"); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "user a") {
+		t.Errorf("the second stream of a: %v", err)
+	}
+	if err := open("b"); err != nil {
+		t.Errorf("the first stream of b: %v", err)
+	}
+}
+
 // The services next to gNMI have the rules of the port.
 func TestHealthAndReflection(t *testing.T) {
 	c := plain()
@@ -386,13 +486,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if n, err := refused.Read(make([]byte, 1)); n != 0 || err == nil {
 		t.Errorf("one more connection: %d bytes, %v", n, err)
 	}
-	if open, n := o.lis.counts(); open != 2 || n != 1 {
-		t.Errorf("%d connections are open, %d were refused", open, n)
-	}
-	if got := o.State().LastError; !strings.Contains(got, "1 connections were refused") ||
-		!strings.Contains(got, "max-connections") {
-		t.Errorf("state: %q", got)
-	}
+	testkit.Until(t, "the refusal is counted", func() bool {
+		st := o.State().Clients
+		return st.Connections == 2 && st.ConnectionsRefused == 1
+	})
 	silent[0].Close()
 	for limit := time.Now().Add(time.Minute); ; { // until the server has seen the end of it
 		err := capabilities(t, o.Address(), insecure.NewCredentials())
@@ -401,6 +498,39 @@ func TestConnectionsAreBounded(t *testing.T) {
 		} else if time.Now().After(limit) {
 			t.Fatalf("when there is room: %v", err)
 		}
+	}
+}
+
+// A client address takes at most its share of the connections.
+func TestConnectionsPerClient(t *testing.T) {
+	c := plain()
+	c.MaxConnectionsPerClient = 1
+	o := start(t, c)
+	idle, err := net.Dial("tcp", o.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	testkit.Until(t, "the connection is open", func() bool { return o.State().Clients.Connections == 1 })
+	refused, err := net.Dial("tcp", o.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.Close()
+	if n, err := refused.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("one more connection of the address: %d bytes, %v", n, err)
+	}
+	elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	conn, err := grpc.NewClient("passthrough:"+o.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return elsewhere.DialContext(ctx, "tcp", addr)
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := gpb.NewGNMIClient(conn).Capabilities(t.Context(), &gpb.CapabilityRequest{}); err != nil {
+		t.Errorf("a client at another address: %v", err)
 	}
 }
 
@@ -415,8 +545,15 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		"max-streams":     `{tls: {plaintext: true}, max-streams: 0}`,
 		"max-connections": `{tls: {plaintext: true}, max-connections: 0}`,
 		"max-paths":       `{tls: {plaintext: true}, max-paths: -1}`,
-		"max-get-leaves":  `{tls: {plaintext: true}, max-get-leaves: 0}`,
-		"stop-timeout":    `{tls: {plaintext: true}, stop-timeout: -1s}`,
+		"users[0].name":   `{tls: {plaintext: true}, users: [{password: x}]}`,
+		"users[1].name": `{tls: {plaintext: true}, username: a, password: x, users: [{name: b, password: x},` +
+			` {name: a, password: x}]}`,
+		"users[0].password":     `{tls: {plaintext: true}, users: [{name: a}]}`,
+		"users[0].paths[1]":     `{tls: {plaintext: true}, users: [{name: a, password: x, paths: [/a, /a/*]}]}`,
+		"first-message-timeout": `{tls: {plaintext: true}, first-message-timeout: 0s}`,
+		"poll-idle-timeout":     `{tls: {plaintext: true}, poll-idle-timeout: 1ms}`,
+		"max-get-leaves":        `{tls: {plaintext: true}, max-get-leaves: 0}`,
+		"stop-timeout":          `{tls: {plaintext: true}, stop-timeout: -1s}`,
 	} {
 		section, err := config.SectionOf("gnmi.yaml", text)
 		if err != nil {

@@ -23,14 +23,19 @@ import (
 // are from the same version of the store.
 func (s *Server) Get(ctx context.Context, req *gpb.GetRequest) (*gpb.GetResponse, error) {
 	s.stats.requests.Add(1)
-	resp, err := s.get(ctx, req)
+	c := s.caller(ctx)
+	if err := s.gets.take(c); err != nil {
+		return nil, s.bounded(Get, c, err)
+	}
+	defer s.gets.release(c)
+	resp, err := s.get(ctx, c, req)
 	if err != nil {
 		return nil, s.refused(err)
 	}
 	return resp, nil
 }
 
-func (s *Server) get(ctx context.Context, req *gpb.GetRequest) (*gpb.GetResponse, error) {
+func (s *Server) get(ctx context.Context, c caller, req *gpb.GetRequest) (*gpb.GetResponse, error) {
 	if err := checkEncoding(req.GetEncoding()); err != nil {
 		return nil, err
 	}
@@ -56,7 +61,7 @@ func (s *Server) get(ctx context.Context, req *gpb.GetRequest) (*gpb.GetResponse
 	if f.models, err = models(schema, req.GetUseModels()); err != nil {
 		return nil, err
 	}
-	r, err := s.resolver(schema, req.GetPrefix(), req.GetExtension())
+	r, err := s.resolver(schema, c, req.GetPrefix(), req.GetExtension())
 	if err != nil {
 		return nil, err
 	}

@@ -51,27 +51,40 @@ func TestGet(t *testing.T) {
 		{"leaf, IETF", gpb.Encoding_JSON_IETF, hitterA + "/state/packets",
 			[]string{hitterA + `/state/packets = ietf "100"`}},
 		{"container, JSON", gpb.Encoding_JSON, sum + "/state",
-			[]string{sum + `/state = json {"device":"s1","dimension":"src","epoch":7,"status":"complete","packets":1152921504606846976,"entropy":2.5,"heavy-hitters":3}`}},
+			[]string{sum + `/state = json {"device":"s1","dimension":"src","epoch":7,"status":"complete",` +
+				`"packets":1152921504606846976,"entropy":2.5,"heavy-hitters":3}`}},
 		{"container, IETF", gpb.Encoding_JSON_IETF, sum + "/state",
-			[]string{sum + `/state = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src","netsketch-univmon:epoch":"7","netsketch-univmon:status":"complete","netsketch-univmon:packets":"1152921504606846976","netsketch-univmon:entropy":"2.5","netsketch-univmon:heavy-hitters":3}`}},
+			[]string{sum + `/state = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src",` +
+				`"netsketch-univmon:epoch":"7","netsketch-univmon:status":"complete",` +
+				`"netsketch-univmon:packets":"1152921504606846976","netsketch-univmon:entropy":"2.5",` +
+				`"netsketch-univmon:heavy-hitters":3}`}},
 		{"entry, IETF", gpb.Encoding_JSON_IETF, hitterA,
-			[]string{hitterA + ` = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src","netsketch-univmon:flow":"10.0.0.1","netsketch-univmon:state":{"device":"s1","dimension":"src","flow":"10.0.0.1","packets":"100"}}`}},
+			[]string{hitterA + ` = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src",` +
+				`"netsketch-univmon:flow":"10.0.0.1","netsketch-univmon:state":{"device":"s1","dimension":"src",` +
+				`"flow":"10.0.0.1","packets":"100"}}`}},
 		{"list without keys, JSON", gpb.Encoding_JSON, "/univmon/heavy-hitters/heavy-hitter", []string{
-			hitterA + ` = json {"device":"s1","dimension":"src","flow":"10.0.0.1","state":{"device":"s1","dimension":"src","flow":"10.0.0.1","packets":100}}`,
-			hitterB + ` = json {"device":"s1","dimension":"src","flow":"10.0.0.2","state":{"device":"s1","dimension":"src","flow":"10.0.0.2","packets":50}}`}},
+			hitterA + ` = json {"device":"s1","dimension":"src","flow":"10.0.0.1","state":{"device":"s1","dimension":"src",` +
+				`"flow":"10.0.0.1","packets":100}}`,
+			hitterB + ` = json {"device":"s1","dimension":"src","flow":"10.0.0.2","state":{"device":"s1","dimension":"src",` +
+				`"flow":"10.0.0.2","packets":50}}`}},
 		{"container with a list, IETF", gpb.Encoding_JSON_IETF, "/univmon/heavy-hitters", []string{
 			`/univmon/heavy-hitters = ietf {"netsketch-univmon:heavy-hitter":[` +
-				`{"device":"s1","dimension":"src","flow":"10.0.0.1","state":{"device":"s1","dimension":"src","flow":"10.0.0.1","packets":"100"}},` +
-				`{"device":"s1","dimension":"src","flow":"10.0.0.2","state":{"device":"s1","dimension":"src","flow":"10.0.0.2","packets":"50"}}]}`}},
+				`{"device":"s1","dimension":"src","flow":"10.0.0.1","state":{"device":"s1","dimension":"src",` +
+				`"flow":"10.0.0.1","packets":"100"}},` +
+				`{"device":"s1","dimension":"src","flow":"10.0.0.2","state":{"device":"s1","dimension":"src",` +
+				`"flow":"10.0.0.2","packets":"50"}}]}`}},
 		{"any depth, JSON", gpb.Encoding_JSON, "/.../packets", []string{
-			hitterA + "/state/packets = json 100", hitterB + "/state/packets = json 50", sum + "/state/packets = json 1152921504606846976"}},
+			hitterA + "/state/packets = json 100", hitterB + "/state/packets = json 50",
+			sum + "/state/packets = json 1152921504606846976"}},
 		{"not there", gpb.Encoding_JSON, "/univmon/flows",
 			[]string{"NotFound: Get: /univmon/flows has no value (yet)"}},
 		{"no such entry", gpb.Encoding_PROTO, "/univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9]",
 			[]string{"NotFound: Get: /univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9] has no value (yet)"}},
 		{"outside the schema", gpb.Encoding_JSON, "/univmon/summarys",
-			[]string{`InvalidArgument: path: there is no "summarys" at /netsketch-univmon:univmon; is summaries meant? (element 2 of /univmon/summarys)`}},
-		{"encoding", gpb.Encoding_ASCII, "/", []string{"Unimplemented: encoding ASCII is unsupported; expected JSON, JSON_IETF or PROTO"}},
+			[]string{`InvalidArgument: path: there is no "summarys" at /netsketch-univmon:univmon; is summaries meant? ` +
+				`(element 2 of /univmon/summarys)`}},
+		{"encoding", gpb.Encoding_ASCII, "/", []string{"Unimplemented: encoding ASCII is unsupported; expected JSON, " +
+			"JSON_IETF or PROTO"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := getLines(api, &gpb.GetRequest{Encoding: tc.enc, Path: []*gpb.Path{path(tc.path)}})
@@ -205,7 +218,8 @@ func TestCapabilities(t *testing.T) {
 		got["openconfig-interfaces"] == "" {
 		t.Errorf("version %s, models %v", caps.GNMIVersion, got)
 	}
-	_, err = api.Capabilities(t.Context(), &gpb.CapabilityRequest{Extension: []*extpb.Extension{{Ext: &extpb.Extension_Depth{Depth: &extpb.Depth{Level: 1}}}}})
+	depth := &extpb.Extension{Ext: &extpb.Extension_Depth{Depth: &extpb.Depth{Level: 1}}}
+	_, err = api.Capabilities(t.Context(), &gpb.CapabilityRequest{Extension: []*extpb.Extension{depth}})
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("depth with Capabilities: %v", err)
 	}
@@ -241,7 +255,8 @@ func TestGetQueriesARow(t *testing.T) {
 	api := f.dial()
 	const list = "/univmon/heavy-hitters/heavy-hitter"
 	queried := func(flow string) string {
-		return "netsketch /netsketch-univmon:univmon/heavy-hitters/heavy-hitter map[device:s1 dimension:src flow:" + flow + "]"
+		return "netsketch /netsketch-univmon:univmon/heavy-hitters/heavy-hitter map[device:s1 dimension:src " +
+			"flow:" + flow + "]"
 	}
 	row := func(flow string) string { return list + "[device=s1][dimension=src][flow=" + flow + "]" }
 	for _, tc := range []struct {

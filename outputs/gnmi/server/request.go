@@ -6,6 +6,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
@@ -29,6 +30,7 @@ type resolved struct {
 type resolver struct {
 	server *Server
 	schema *yang.Schema
+	caller caller
 	prefix *gpb.Path
 	depth  int
 }
@@ -50,7 +52,9 @@ func short(s string) string {
 }
 
 // resolver checks the prefix of a request.
-func (s *Server) resolver(schema *yang.Schema, prefix *gpb.Path, ext []*extpb.Extension) (*resolver, error) {
+func (s *Server) resolver(schema *yang.Schema, c caller, prefix *gpb.Path,
+	ext []*extpb.Extension,
+) (*resolver, error) {
 	depth, err := extensions(ext, true)
 	if err != nil {
 		return nil, err
@@ -58,7 +62,7 @@ func (s *Server) resolver(schema *yang.Schema, prefix *gpb.Path, ext []*extpb.Ex
 	if elementsOnly(prefix) {
 		return nil, invalid("prefix: the field element was removed in gNMI 0.4; use elem")
 	}
-	return &resolver{server: s, schema: schema, prefix: prefix, depth: depth}, nil
+	return &resolver{server: s, schema: schema, caller: c, prefix: prefix, depth: depth}, nil
 }
 
 // elementsOnly reports a path in the form before gNMI 0.4. If a client sends both forms, as
@@ -93,14 +97,15 @@ func (r *resolver) resolve(path *gpb.Path) (*resolved, error) {
 	if err := checkOrigin(origin, nodes); err != nil {
 		return nil, err
 	}
+	if err := r.caller.permits(slices.Concat(r.prefix.GetElem(), path.GetElem())); err != nil {
+		r.server.Refused(Path, r.caller.String(), err)
+		return nil, err
+	}
 	a := &resolved{path: path, prefix: r.prefix, origin: origin}
 	a.query = store.Query{Target: r.target(), Depth: r.depth}
 	for _, part := range [][]*gpb.PathElem{r.prefix.GetElem(), path.GetElem()} {
 		for _, e := range part {
-			name := e.GetName()
-			if _, local, ok := strings.Cut(name, ":"); ok {
-				name = local
-			}
+			_, name, _ := cutModule(e.GetName())
 			a.query.Elems = append(a.query.Elems, store.Elem{Name: name, Keys: e.GetKey()})
 		}
 	}

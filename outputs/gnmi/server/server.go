@@ -50,11 +50,23 @@ type Options struct {
 	// store.
 	Querier Querier
 
+	// User, if set, returns the authenticated user of a call.
+	User func(context.Context) User
+
 	// LowestInterval is the shortest interval between samples and between
 	// heartbeats; 0 is 100 ms.
 	LowestInterval time.Duration
-	// MaxStreams bounds the open Subscribe calls; 0 is 1,024.
-	MaxStreams int
+	// MaxStreams bounds the Subscribe calls that are open and have sent their first message, in
+	// all, per client address and per user; 0 is 1,024, 256 and 512. Per address, MaxStreamsPerClient
+	// also bounds those without a first message.
+	MaxStreams, MaxStreamsPerClient, MaxStreamsPerUser int
+	// MaxGets bounds the Gets that are being answered, in all and per client address; 0 is 64 and
+	// 16.
+	MaxGets, MaxGetsPerClient int
+	// FirstMessageTimeout bounds the time until the first message of a stream; 0 is 10 s.
+	FirstMessageTimeout time.Duration
+	// PollIdleTimeout bounds the time between two Polls of a POLL subscription; 0 is 1 h.
+	PollIdleTimeout time.Duration
 	// MaxPaths bounds the paths of one request; 0 is 10,000.
 	MaxPaths int
 	// MaxGetLeaves bounds the leaves in the answer to one Get; 0 is 200,000.
@@ -87,11 +99,15 @@ type Server struct {
 	stopping chan struct{}
 	stopOnce sync.Once
 
-	mu        sync.Mutex
-	open      int // Subscribe calls
-	streaming int // STREAM subscriptions among them
+	streams  *quota
+	gets     *quota
+	waiting  waiting
+	refusals refusals
+
+	mu        sync.Mutex // held by enter and Close
 	hook      sync.Mutex
-	idle      sync.WaitGroup
+	streaming int            // STREAM subscriptions, guarded by hook
+	idle      sync.WaitGroup // Subscribe calls
 }
 
 // New returns a server. It fails if options are missing or contradict the schema.
@@ -101,6 +117,12 @@ func New(o Options) (*Server, error) {
 	}
 	setDefault(&o.LowestInterval, 100*time.Millisecond)
 	setDefault(&o.MaxStreams, 1024)
+	setDefault(&o.MaxStreamsPerClient, 256)
+	setDefault(&o.MaxStreamsPerUser, 512)
+	setDefault(&o.MaxGets, 64)
+	setDefault(&o.MaxGetsPerClient, 16)
+	setDefault(&o.FirstMessageTimeout, 10*time.Second)
+	setDefault(&o.PollIdleTimeout, time.Hour)
 	setDefault(&o.MaxPaths, 10_000)
 	setDefault(&o.MaxGetLeaves, 200_000)
 	if o.Logger == nil {
@@ -109,7 +131,14 @@ func New(o Options) (*Server, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{opts: o, atomics: map[string]bool{}, whole: wholeSize, stopping: make(chan struct{})}
+	s := &Server{
+		opts: o, atomics: map[string]bool{}, whole: wholeSize, stopping: make(chan struct{}),
+		streams: newQuota("Subscribe", "streams", "max-streams", o.MaxStreams, o.MaxStreamsPerClient,
+			o.MaxStreamsPerUser),
+		gets:     newQuota("Get", "Gets", "max-gets", o.MaxGets, o.MaxGetsPerClient, 0),
+		waiting:  waiting{limit: o.MaxStreamsPerClient, byClient: map[string][]chan struct{}{}},
+		refusals: refusals{logger: o.Logger, kinds: map[Kind]*refusal{}},
+	}
 	for _, p := range o.Atomic {
 		n, err := o.Schema().Node(p)
 		if err != nil {
@@ -132,7 +161,12 @@ func (s *Server) Register(r grpc.ServiceRegistrar) { gpb.RegisterGNMIServer(r, s
 // Close ends every stream with status Unavailable and waits for them. A stream whose client does
 // not read ends only when the gRPC server stops. Close returns the error of ctx if ctx ends first.
 func (s *Server) Close(ctx context.Context) error {
-	s.stopOnce.Do(func() { close(s.stopping) })
+	s.stopOnce.Do(func() {
+		s.mu.Lock()
+		close(s.stopping)
+		s.mu.Unlock()
+		s.refusals.close()
+	})
 	done := make(chan struct{})
 	go func() {
 		s.idle.Wait()
@@ -167,7 +201,7 @@ func (s *Server) refresh() {
 	}
 }
 
-// enter counts a Subscribe call, or refuses it.
+// enter begins a Subscribe call, which Close waits for.
 func (s *Server) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,20 +210,8 @@ func (s *Server) enter() error {
 		return errStopping
 	default:
 	}
-	if s.open >= s.opts.MaxStreams {
-		return status.Errorf(codes.ResourceExhausted,
-			"Subscribe: %d streams are open, which is the limit; close one, or raise the limit", s.open)
-	}
-	s.open++
 	s.idle.Add(1)
 	return nil
-}
-
-func (s *Server) leave() {
-	s.mu.Lock()
-	s.open--
-	s.mu.Unlock()
-	s.idle.Done()
 }
 
 var errStopping = status.Error(codes.Unavailable, "the server is shutting down")
@@ -204,9 +226,14 @@ func (s *Server) stream(by int) {
 	}
 }
 
-// Stats are counts since the server was created; Streams is the current number.
+// Stats are counts since the server was created; Streams, Waiting and Gets are current numbers.
 type Stats struct {
-	Streams   int    // Subscribe calls open
+	Streams int // Subscribe calls open, after their first message
+	Waiting int // Subscribe calls without a first message
+	Gets    int // being answered
+
+	RefusedBy map[Kind]uint64
+
 	Requests  uint64 // RPCs, refused ones included
 	Refused   uint64 // RPCs refused as invalid or over a limit
 	Updates   uint64 // leaves sent, deletes included
@@ -227,11 +254,13 @@ type stats struct {
 
 // Stats returns the current counts.
 func (s *Server) Stats() Stats {
-	s.mu.Lock()
-	open := s.open
-	s.mu.Unlock()
+	by := map[Kind]uint64{}
+	for _, kind := range []Kind{Login, Connection, Stream, Get, Path} {
+		by[kind] = s.refusals.count(kind)
+	}
 	return Stats{
-		Streams: open, Requests: s.stats.requests.Load(), Refused: s.stats.refused.Load(),
+		Streams: s.streams.count(), Waiting: s.waiting.count(), Gets: s.gets.count(), RefusedBy: by,
+		Requests: s.stats.requests.Load(), Refused: s.stats.refused.Load(),
 		Updates: s.stats.updates.Load(), Coalesced: s.stats.coalesced.Load(), Messages: s.stats.messages.Load(),
 		Bytes: s.stats.bytes.Load(), Delivery: time.Duration(s.stats.delivery.Load()),
 	}

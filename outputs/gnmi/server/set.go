@@ -60,7 +60,7 @@ func (s *Server) set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse
 	if _, err := extensions(req.GetExtension(), false); err != nil {
 		return nil, err
 	}
-	r, err := s.resolver(s.opts.Schema(), req.GetPrefix(), nil)
+	r, err := s.resolver(s.opts.Schema(), caller{}, req.GetPrefix(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,8 @@ func TestSet(t *testing.T) {
 			Update:  []*gpb.Update{update(e1+"/config/mtu", "1500")},
 			Replace: []*gpb.Update{update(e1+"/config", `{"name":"e1","mtu":9000}`)},
 			Delete:  []*gpb.Path{path("/interfaces/interface[name=e2]/config/mtu")},
-		}, "-/interfaces/interface[name=e2]/config/mtu -" + e1 + "/config " + e1 + "/config/mtu=9000 " + e1 + "/config/name=e1 " + e1 + "/config/mtu=1500", codes.OK},
+		}, "-/interfaces/interface[name=e2]/config/mtu -" +
+			e1 + "/config " + e1 + "/config/mtu=9000 " + e1 + "/config/name=e1 " + e1 + "/config/mtu=1500", codes.OK},
 		"prefix": {&gpb.SetRequest{Prefix: path(e1),
 			Update: []*gpb.Update{update("config/enabled", "false")}}, e1 + "/config/enabled=false", codes.OK},
 		"replace a leaf": {&gpb.SetRequest{Replace: []*gpb.Update{update(e1+"/config/enabled", "false")}},
@@ -83,7 +84,8 @@ func TestSet(t *testing.T) {
 			`{"colour":"blue"}`)}}, "! colour", codes.InvalidArgument},
 		"wildcard": {&gpb.SetRequest{Delete: []*gpb.Path{path("/interfaces/*")}},
 			"! wildcards are not valid", codes.InvalidArgument},
-		"wildcard key": {&gpb.SetRequest{Delete: []*gpb.Path{path("/interfaces/interface[name=*]/config/mtu")}}, "! key name", codes.InvalidArgument},
+		"wildcard key": {&gpb.SetRequest{Delete: []*gpb.Path{path("/interfaces/interface[name=*]/config/mtu")}},
+			"! key name", codes.InvalidArgument},
 		"key left out": {&gpb.SetRequest{Update: []*gpb.Update{update("/interfaces/interface/config/mtu",
 			"1")}}, "! key name", codes.InvalidArgument},
 		"wrong type": {&gpb.SetRequest{Update: []*gpb.Update{update(e1+"/config/enabled", `"maybe"`)}},
@@ -94,7 +96,8 @@ func TestSet(t *testing.T) {
 			"! no value", codes.InvalidArgument},
 		"union_replace": {&gpb.SetRequest{UnionReplace: []*gpb.Update{update(e1+"/config/mtu", "1")}},
 			"! union_replace", codes.Unimplemented},
-		"extension": {&gpb.SetRequest{Extension: []*extpb.Extension{{Ext: &extpb.Extension_Commit{Commit: &extpb.Commit{}}}}}, "! commit", codes.Unimplemented},
+		"extension": {&gpb.SetRequest{Extension: []*extpb.Extension{
+			{Ext: &extpb.Extension_Commit{Commit: &extpb.Commit{}}}}}, "! commit", codes.Unimplemented},
 		"key differs from the entry": {&gpb.SetRequest{Update: []*gpb.Update{update(e1, `{"name":"e2"}`)}}, "! e2",
 			codes.InvalidArgument},
 	} {

@@ -48,15 +48,20 @@ func (s *Server) Subscribe(stream gpb.GNMI_SubscribeServer) error {
 	if err := s.enter(); err != nil {
 		return s.refused(err)
 	}
-	defer s.leave()
-	first, err := stream.Recv()
+	defer s.idle.Done()
+	c := s.caller(stream.Context())
+	first, err := s.first(stream, c)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	req, err := s.request(first)
+	if err := s.streams.take(c); err != nil {
+		return s.bounded(Stream, c, err)
+	}
+	defer s.streams.release(c)
+	req, err := s.request(first, c)
 	if err != nil {
 		return s.refused(err)
 	}
@@ -68,9 +73,44 @@ func (s *Server) Subscribe(stream gpb.GNMI_SubscribeServer) error {
 	case gpb.SubscriptionList_ONCE:
 		return s.values(w, req)
 	case gpb.SubscriptionList_POLL:
-		return s.poll(stream, w, req)
+		return s.poll(stream, c, w, req)
 	}
 	return s.serveStream(stream, w, req)
+}
+
+// first returns the first message of a stream. Until then the stream takes no place in the quota.
+func (s *Server) first(stream gpb.GNMI_SubscribeServer, c caller) (*gpb.SubscribeRequest, error) {
+	end := s.waiting.add(c)
+	defer s.waiting.remove(c, end)
+	var first *gpb.SubscribeRequest
+	received := make(chan error, 1)
+	go func() { // ends with the stream
+		m, err := stream.Recv()
+		first = m
+		received <- err
+	}()
+	timer := time.NewTimer(s.opts.FirstMessageTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-received:
+		return first, err
+	case <-timer.C:
+		return nil, s.bounded(Stream, c, status.Errorf(codes.DeadlineExceeded,
+			"Subscribe of %s ends: no message arrived within %s, the limit of first-message-timeout; "+
+				"send the SubscriptionList at once, or raise it", c, s.opts.FirstMessageTimeout))
+	case <-end:
+		return nil, s.bounded(Stream, c, status.Errorf(codes.ResourceExhausted,
+			"Subscribe of %s ends: the address has more than %d streams without a first message, the limit of "+
+				"max-streams-per-client; send the SubscriptionList at once, or raise it", c, s.waiting.limit))
+	case <-s.stopping:
+		return nil, errStopping
+	}
+}
+
+// bounded counts and logs a call that a bound ends, and returns the error.
+func (s *Server) bounded(kind Kind, c caller, err error) error {
+	s.Refused(kind, c.String(), err)
+	return s.refused(err)
 }
 
 func (s *Server) refused(err error) error {
@@ -105,8 +145,8 @@ const pollGrace = 100 * time.Millisecond
 // updates_only, and in openconfig's server and client, a POLL subscription begins with current
 // values and a sync response; by its section on POLL, values are sent only for a Poll. Both kinds
 // of client are served: one that waits receives the initial values, and one that polls at once
-// receives them once, as the answer.
-func (s *Server) poll(stream gpb.GNMI_SubscribeServer, w *writer, req *request) error {
+// receives them once, as the answer. A stream without a Poll for PollIdleTimeout ends.
+func (s *Server) poll(stream gpb.GNMI_SubscribeServer, c caller, w *writer, req *request) error {
 	next := make(chan error)
 	go func() {
 		for {
@@ -123,6 +163,8 @@ func (s *Server) poll(stream gpb.GNMI_SubscribeServer, w *writer, req *request) 
 	}()
 	grace := time.NewTimer(pollGrace)
 	defer grace.Stop()
+	idle := time.NewTimer(s.opts.PollIdleTimeout)
+	defer idle.Stop()
 	for {
 		select {
 		case <-stream.Context().Done():
@@ -133,8 +175,13 @@ func (s *Server) poll(stream gpb.GNMI_SubscribeServer, w *writer, req *request) 
 			if err := s.values(w, req); err != nil {
 				return err
 			}
+		case <-idle.C:
+			return s.bounded(Stream, c, status.Errorf(codes.DeadlineExceeded,
+				"Subscribe of %s ends: no Poll arrived within %s, the limit of poll-idle-timeout; "+
+					"subscribe again, or raise it", c, s.opts.PollIdleTimeout))
 		case err := <-next:
 			grace.Stop()
+			idle.Reset(s.opts.PollIdleTimeout)
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -163,10 +210,11 @@ func receivePoll(stream gpb.GNMI_SubscribeServer) error {
 	return err
 }
 
-var errSecondList = invalid("Subscribe: a second SubscriptionList; paths cannot be changed on an open stream, open another")
+var errSecondList = invalid("Subscribe: a second SubscriptionList; paths cannot be changed on an open stream, " +
+	"open another")
 
 // request checks the first message of a stream.
-func (s *Server) request(m *gpb.SubscribeRequest) (*request, error) {
+func (s *Server) request(m *gpb.SubscribeRequest, c caller) (*request, error) {
 	l := m.GetSubscribe()
 	if l == nil {
 		if m.GetPoll() != nil {
@@ -199,7 +247,7 @@ func (s *Server) request(m *gpb.SubscribeRequest) (*request, error) {
 	if req.filter.models, err = models(schema, l.GetUseModels()); err != nil {
 		return nil, err
 	}
-	r, err := s.resolver(schema, l.GetPrefix(), m.GetExtension())
+	r, err := s.resolver(schema, c, l.GetPrefix(), m.GetExtension())
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +297,8 @@ func (s *Server) trigger(sub *gpb.Subscription) (trigger, error) {
 	case gpb.SubscriptionMode_TARGET_DEFINED:
 		// Results change once per epoch, so ON_CHANGE suits all of them.
 		if sub.GetSampleInterval() != 0 {
-			return t, invalid("sample_interval %d ns with TARGET_DEFINED: the target chooses the interval; leave it out, or use SAMPLE", sub.GetSampleInterval())
+			return t, invalid("sample_interval %d ns with TARGET_DEFINED: the target chooses the interval; leave it out, "+
+				"or use SAMPLE", sub.GetSampleInterval())
 		}
 		return t, nil
 	case gpb.SubscriptionMode_SAMPLE:

@@ -397,7 +397,8 @@ func TestRefused(t *testing.T) {
 		{"commit", ext(&extpb.Extension{Ext: &extpb.Extension_Commit{}}), codes.Unimplemented, "commit"},
 		{"config subscription", ext(&extpb.Extension{Ext: &extpb.Extension_ConfigSubscription{}}), codes.Unimplemented,
 			"config_subscription"},
-		{"registered", ext(&extpb.Extension{Ext: &extpb.Extension_RegisteredExt{RegisteredExt: &extpb.RegisteredExtension{Id: 999}}}), codes.Unimplemented, "registered"},
+		{"registered", ext(&extpb.Extension{Ext: &extpb.Extension_RegisteredExt{
+			RegisteredExt: &extpb.RegisteredExtension{Id: 999}}}), codes.Unimplemented, "registered"},
 		{"unknown extension", ext(&extpb.Extension{}), codes.Unimplemented, "extension"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -157,7 +157,9 @@ func response(raw []byte) *gpb.SubscribeResponse {
 	return r
 }
 
-var syncResponse = mustMarshal(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true}})
+var syncResponse = mustMarshal(&gpb.SubscribeResponse{
+	Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true},
+})
 
 func mustMarshal(m proto.Message) []byte {
 	b, err := proto.Marshal(m)
