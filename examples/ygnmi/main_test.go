@@ -8,17 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
@@ -34,23 +32,9 @@ func serve(t *testing.T) (*store.Store, *grpc.ClientConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rpc := grpc.NewServer()
-	s.Register(rpc)
-	lis := bufconn.Listen(64 << 10)
-	served := make(chan error, 1)
-	go func() { served <- rpc.Serve(lis) }()
-	conn, err := grpc.NewClient("passthrough:collector", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Serve(t, s.Register)
 	t.Cleanup(func() {
-		conn.Close()
 		if err := s.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		rpc.Stop()
-		if err := <-served; err != nil {
 			t.Error(err)
 		}
 		st.Close()

@@ -4,24 +4,21 @@ package switchgnmi
 
 import (
 	"context"
-	"net"
 	"sync"
 	"testing"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/yang/table"
 	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 func TestMain(m *testing.M) {
-	// ygot, which judges the table, brings glog and its flushing goroutine.
+	// ygot, which validates tables, imports glog, which starts a goroutine.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
 }
 
@@ -94,23 +91,9 @@ func serve(t *testing.T, ports Ports, o Options) gpb.GNMIClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rpc := grpc.NewServer()
-	s.Register(rpc)
-	lis := bufconn.Listen(1 << 20)
-	served := make(chan error, 1)
-	go func() { served <- rpc.Serve(lis) }()
-	conn, err := grpc.NewClient("passthrough:switch", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Serve(t, s.Register)
 	t.Cleanup(func() {
-		conn.Close()
 		if err := s.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		rpc.Stop()
-		if err := <-served; err != nil {
 			t.Error(err)
 		}
 	})
@@ -149,17 +132,21 @@ func TestGetInterface(t *testing.T) {
 		t.Errorf("prefix %v, timestamp %d", n.GetPrefix(), n.GetTimestamp())
 	}
 	want := `{"openconfig-interfaces:name":"Ethernet1","openconfig-interfaces:type":"iana-if-type:ethernetCsmacd",` +
-		`"openconfig-interfaces:enabled":true,"openconfig-interfaces:ifindex":1,"netsketch-p4rt-ids:id":1,"netsketch-platform:hardware-port":"port1",` +
-		`"openconfig-interfaces:admin-status":"UP","openconfig-interfaces:oper-status":"UP","openconfig-interfaces:last-change":150,` +
-		`"openconfig-interfaces:counters":{"in-unicast-pkts":"5","in-multicast-pkts":"3","in-broadcast-pkts":"2","in-octets":"1000","in-errors":"1","in-discards":"0",` +
-		`"out-unicast-pkts":"20","out-multicast-pkts":"0","out-broadcast-pkts":"0","out-octets":"2000","out-errors":"0","out-discards":"2"}}`
+		`"openconfig-interfaces:enabled":true,"openconfig-interfaces:ifindex":1,"netsketch-p4rt-ids:id":1,` +
+		`"netsketch-platform:hardware-port":"port1",` +
+		`"openconfig-interfaces:admin-status":"UP","openconfig-interfaces:oper-status":"UP",` +
+		`"openconfig-interfaces:last-change":150,` +
+		`"openconfig-interfaces:counters":{"in-unicast-pkts":"5","in-multicast-pkts":"3","in-broadcast-pkts":"2",` +
+		`"in-octets":"1000","in-errors":"1","in-discards":"0",` +
+		`"out-unicast-pkts":"20","out-multicast-pkts":"0","out-broadcast-pkts":"0","out-octets":"2000","out-errors":"0",` +
+		`"out-discards":"2"}}`
 	if got := string(n.GetUpdate()[0].GetVal().GetJsonIetfVal()); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
-// TestPortGoesDown follows oper-status over a stream; the port's own notice brings
-// the change, not the interval.
+// TestPortGoesDown follows oper-status over a stream. The port reports the change; the interval is
+// too long to find it.
 func TestPortGoesDown(t *testing.T) {
 	ports := newPorts()
 	c := serve(t, ports, Options{Interval: time.Hour})

@@ -302,7 +302,8 @@ func serveOpenConfig(tb testing.TB) (string, func(int)) {
 	addr := listenTCP(tb, func(r *grpc.Server) { gpb.RegisterGNMIServer(r, s) })
 	paths := make([]*gpb.Path, benchRows)
 	for i := range paths {
-		paths[i] = path(fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=src][flow=%s]/state/packets", benchFlow(i)))
+		paths[i] = path(fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=src][flow=%s]/state/packets",
+			benchFlow(i)))
 	}
 	return addr, func(round int) {
 		for i := range paths {

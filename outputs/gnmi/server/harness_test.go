@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -19,12 +18,11 @@ import (
 	"github.com/openconfig/ygot/ygot"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 	"github.com/netsketch/netsketch/yang/yangtest"
@@ -88,25 +86,7 @@ func (f *fixture) dial(opts ...grpc.DialOption) gpb.GNMIClient {
 // conn is dial for clients that want the connection itself.
 func (f *fixture) conn(opts ...grpc.DialOption) *grpc.ClientConn {
 	f.tb.Helper()
-	rpc := grpc.NewServer()
-	f.server.Register(rpc)
-	lis := bufconn.Listen(256 << 10)
-	served := make(chan error, 1)
-	go func() { served <- rpc.Serve(lis) }()
-	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-	conn, err := grpc.NewClient("passthrough:server", opts...)
-	if err != nil {
-		f.tb.Fatal(err)
-	}
-	f.tb.Cleanup(func() {
-		conn.Close()
-		rpc.Stop()
-		if err := <-served; err != nil {
-			f.tb.Error(err)
-		}
-	})
-	return conn
+	return testkit.Serve(f.tb, f.server.Register, opts...)
 }
 
 // publish publishes tables as the next epoch.

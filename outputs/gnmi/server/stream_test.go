@@ -143,7 +143,8 @@ func TestTwoIntervals(t *testing.T) {
 	onVirtualClock(t, req,
 		func(f *fixture) { f.publish(hitters(t, "s1 10.0.0.1 1"), summary(t, "s1", 1, 1, 1)) },
 		func(v *virtual) {
-			const a, s = "[flow=10.0.0.1]/state/packets = uint 1", "/univmon/summaries/summary[device=s1][dimension=src]/state/epoch = uint 1"
+			const a = "[flow=10.0.0.1]/state/packets = uint 1"
+			const s = "/univmon/summaries/summary[device=s1][dimension=src]/state/epoch = uint 1"
 			want := []string{"0 " + a, "0 " + s, "0 sync", "100 " + a, "150 " + s, "200 " + a, "300 " + a, "300 " + s}
 			if diff := cmp.Diff(want, v.during(310*time.Millisecond)); diff != "" {
 				t.Error(diff)
