@@ -343,7 +343,9 @@ func (s *Store) states() []State {
 			}
 			st.own = st.own || f.own
 			st.Use = joinSorted(st.Use, x.users)
-			st.Problem = cmp.Or(st.Problem, x.problem)
+			if strings.Contains(x.problem, f.name) { // the error names the file
+				st.Problem = x.problem
+			}
 			if c := f.first; st.NotAfter.IsZero() || c.NotAfter.Before(st.NotAfter) {
 				st.Subject, st.NotAfter, st.Status = c.Subject.String(), c.NotAfter, statusOf(c, now)
 				st.DaysLeft = int(math.Floor(c.NotAfter.Sub(now).Hours() / 24))

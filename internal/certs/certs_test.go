@@ -204,13 +204,16 @@ func TestBrokenFiles(t *testing.T) {
 			tc.spoil(p)
 			var problem string
 			testkit.Until(t, "a problem in the state", func() bool {
-				problem = p.state("server.pem").Problem
+				problem = p.state("server.pem").Problem + p.state("clients-ca.pem").Problem
 				return problem != ""
 			})
 			if !strings.Contains(problem, tc.want) || !strings.Contains(problem, p.dir) {
 				t.Errorf("problem %q; expected %q", problem, tc.want)
 			}
 			p.connects("servers 1", "clients 1")
+			if other := p.state("clients-ca.pem").Problem; other != "" && other == p.state("server.pem").Problem {
+				t.Errorf("a problem of one file is the problem of another: %s", other)
+			}
 			time.Sleep(50 * time.Millisecond) // several checks
 			if n := strings.Count(p.log.String(), "level=ERROR"); n != 1 {
 				t.Errorf("logged %d times:\n%s", n, &p.log)
@@ -391,9 +394,9 @@ func TestUses(t *testing.T) {
 func TestErrorsNameTheFile(t *testing.T) {
 	s := certs.New(certs.Options{})
 	for want, f := range map[string]certs.Files{
-		"tls: cert-file: open none.pem":    {Cert: "none.pem", Key: "none.key"},
-		"tls: key-file: open none.key":     {Cert: "certs.go", Key: "none.key"},
-		"tls: client-ca-file certs.go: th": {CA: "certs.go"},
+		"tls: cert-file: open none.pem":                      {Cert: "none.pem", Key: "none.key"},
+		"tls: key-file of cert-file certs.go: open none.key": {Cert: "certs.go", Key: "none.key"},
+		"tls: client-ca-file certs.go: th":                   {CA: "certs.go"},
 	} {
 		if _, err := s.Server(f); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error %v; expected %q", err, want)

@@ -52,7 +52,7 @@ func load(src source) (*material, error) {
 		}
 		key, err := os.ReadFile(src.Key)
 		if err != nil {
-			return nil, fmt.Errorf("tls: key-file: %w", err)
+			return nil, fmt.Errorf("tls: key-file of cert-file %s: %w", src.Cert, err)
 		}
 		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {

@@ -161,21 +161,21 @@ func (s *Server) streaming(on bool) {
 	p := &poller{stop: make(chan struct{}), done: make(chan struct{})}
 	s.poller = p
 	changed := make(chan struct{}, 1)
-	look := func() {
+	notify := func() {
 		select {
 		case changed <- struct{}{}:
 		default:
 		}
 	}
-	unwatch := s.ports.WatchPorts(func(softswitch.PortStatus) { look() })
-	unhear := func() {}
+	unwatch := s.ports.WatchPorts(func(softswitch.PortStatus) { notify() })
+	unwatchLLDP := func() {}
 	if s.opts.LLDP != nil {
-		unhear = s.opts.LLDP.Watch(look)
+		unwatchLLDP = s.opts.LLDP.Watch(notify)
 	}
 	go func() {
 		defer close(p.done)
 		defer unwatch()
-		defer unhear()
+		defer unwatchLLDP()
 		tick := time.NewTicker(s.opts.Interval)
 		defer tick.Stop()
 		for {

@@ -102,9 +102,8 @@ func deliver(b *testing.B, serve func(testing.TB) (string, func(int)), rate, sub
 	b.ReportMetric(0, "ns/op")
 }
 
-// benchClient counts what one subscriber gets. It reads the wire form itself: the
-// clients share the machine with the server, and decoding to Go structs would be most
-// of the work.
+// benchClient counts the updates of a subscriber. It reads the wire form: clients share the machine
+// with the server, and decoding to Go structs would be most of the work.
 type benchClient struct {
 	updates atomic.Uint64
 	synced  chan struct{}
@@ -169,7 +168,7 @@ func newBenchClient(b *testing.B, addr string) *benchClient {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// openconfig/gnmi takes a key that is left out for one that does not match.
+	// For openconfig/gnmi a key that is left out matches nothing.
 	req := subscriptions(gpb.SubscriptionList_STREAM,
 		"/univmon/heavy-hitters/heavy-hitter[device=*][dimension=*][flow=*]/state/packets")
 	req.GetSubscribe().Prefix = &gpb.Path{Target: "netsketch"}

@@ -22,8 +22,7 @@ import (
 	"github.com/netsketch/netsketch/yang/bindings"
 )
 
-// TestOpenConfigClient is the library under gnmi_cli, with no target, as gnmi_cli
-// has it.
+// TestOpenConfigClient reads with the library under gnmi_cli, without a target, as gnmi_cli does.
 func TestOpenConfigClient(t *testing.T) {
 	for _, typ := range []occlient.Type{occlient.Once, occlient.Poll, occlient.Stream} {
 		t.Run(typ.String(), func(t *testing.T) {
@@ -85,7 +84,7 @@ func TestOpenConfigClient(t *testing.T) {
 			}[typ]
 			mu.Lock()
 			defer mu.Unlock()
-			for i := range got { // how the library prints JSON is not our matter
+			for i := range got { // the library prints JSON in its own form
 				got[i] = strings.NewReplacer("{Deprecated TypedValue_JsonVal ", "", "}", "").Replace(got[i])
 			}
 			for i := range want {

@@ -14,9 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// FuzzRequest feeds the bytes of a SubscribeRequest and of a GetRequest to a server:
-// it answers or refuses, with a code that is the client's fault or says what is not
-// served.
+// FuzzRequest sends bytes as a SubscribeRequest and as a GetRequest. The server answers, or refuses
+// them with a code for a client's error or for what it does not serve.
 func FuzzRequest(f *testing.F) {
 	seed := func(m proto.Message) {
 		b, err := proto.Marshal(m)

@@ -83,7 +83,7 @@ func (f *fixture) dial(opts ...grpc.DialOption) gpb.GNMIClient {
 	return gpb.NewGNMIClient(f.conn(opts...))
 }
 
-// conn is dial for clients that want the connection itself.
+// conn returns the connection of dial, for clients that need it.
 func (f *fixture) conn(opts ...grpc.DialOption) *grpc.ClientConn {
 	f.tb.Helper()
 	return testkit.Serve(f.tb, f.server.Register, opts...)
@@ -152,7 +152,7 @@ func built(tb testing.TB, b *table.Builder) *table.Table {
 	return t
 }
 
-// path reads a path's text; "module:" and wildcards may stand in it.
+// path parses a path, which may have modules and wildcards.
 func path(s string) *gpb.Path {
 	p, err := ygot.StringToStructuredPath(s)
 	if err != nil {
@@ -170,7 +170,7 @@ func subscriptions(mode gpb.SubscriptionList_Mode, paths ...string) *gpb.Subscri
 	return &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: l}}
 }
 
-// client is one stream as a test sees it.
+// client is the client's end of a stream.
 type client struct {
 	tb     testing.TB
 	stream gpb.GNMI_SubscribeClient
@@ -204,7 +204,7 @@ func (c *client) next() []string {
 	return lines(m)
 }
 
-// until collects lines until the sync response, or one that holds text.
+// until collects lines up to the first one that contains text, such as "sync".
 func (c *client) until(text string) []string {
 	c.tb.Helper()
 	var out []string
@@ -218,7 +218,7 @@ func (c *client) until(text string) []string {
 	}
 }
 
-// end returns how the stream ends, ignoring what comes before.
+// end receives until the stream ends and returns its error.
 func (c *client) end() error {
 	for {
 		if _, err := c.stream.Recv(); err != nil {

@@ -44,8 +44,7 @@ func onVirtualClock(t *testing.T, req *gpb.SubscribeRequest, before func(*fixtur
 	})
 }
 
-// during returns what is sent until so long after the start, each line with the
-// milliseconds at which it came.
+// during returns what is sent in a time from the start, each line with its time in milliseconds.
 func (v *virtual) during(d time.Duration) []string {
 	end := time.After(time.Until(v.start.Add(d)))
 	var out []string
@@ -212,8 +211,8 @@ func TestAtomicListTooLarge(t *testing.T) {
 	}
 }
 
-// TestPollBegins has a POLL client that waits for initial values, as openconfig's
-// does, and one that polls at once.
+// TestPollBegins checks a POLL client that waits for initial values, as openconfig's does, and one
+// that polls at once.
 func TestPollBegins(t *testing.T) {
 	const a = "[flow=10.0.0.1]/state/packets = uint 1"
 	poll := &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}}
