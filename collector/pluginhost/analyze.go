@@ -235,11 +235,11 @@ func timeoutOr(ctx context.Context) error {
 // unsendable ends the session after an error of transmit, which means that the stream is broken.
 func (s *session) unsendable(err error) error {
 	select { // the exit status of the process is the better reason
-	case <-s.proc.exited:
+	case <-s.proc.ended:
 	case <-s.ctx.Done():
 	case <-time.After(exitGrace):
+		s.fail(fmt.Errorf("%w: send: %w", ErrProtocol, err))
 	}
-	s.fail(fmt.Errorf("%w: send: %w", ErrProtocol, err))
 	<-s.dead
 	return s.exitErr
 }

@@ -159,7 +159,8 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 			ErrStartTimeout, h.opts.StartTimeout)
 	}
 	select {
-	case <-proc.exited:
+	case <-proc.ended:
+		<-proc.exited
 		return fmt.Errorf("%w: before the handshake it %w", ErrNotPlugin, proc.exitErr())
 	case <-time.After(exitGrace):
 		return fmt.Errorf("%w: its standard output is not a handshake", ErrNotPlugin)

@@ -72,7 +72,8 @@ type process struct {
 	stdout      *handshakeReader
 	stderr      *os.File
 
-	exited chan struct{} // closed when the process is reaped
+	ended  chan struct{} // closed when the process has ended
+	exited chan struct{} // closed when its descendants have ended, too, and it is reaped
 
 	mu          sync.Mutex
 	started     bool
@@ -87,7 +88,8 @@ func newProcess(path string, env []string, spawner *spawner, c *confinement, log
 	cmd.Env = env
 	cmd.Dir = filepath.Dir(path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	return &process{path: path, spawner: spawner, confinement: c, cmd: cmd, logs: logs, exited: make(chan struct{})}
+	return &process{path: path, spawner: spawner, confinement: c, cmd: cmd, logs: logs, ended: make(chan struct{}),
+		exited: make(chan struct{})}
 }
 
 // Start implements runner.Runner.
@@ -151,6 +153,7 @@ func (p *process) reap(stdout, stderr *os.File) {
 	if !unreaped {
 		_ = p.cmd.Wait() // ProcessState has the result
 	}
+	close(p.ended)
 	p.mu.Lock()
 	if unreaped {
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)

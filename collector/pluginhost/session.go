@@ -154,7 +154,7 @@ func (s *session) receive() {
 		m, err := s.stream.Recv()
 		if err != nil {
 			select {
-			case <-s.proc.exited: // its exit status is the better reason
+			case <-s.proc.ended: // its exit status is the better reason
 			case <-s.ctx.Done():
 			case <-time.After(exitGrace):
 				s.fail(fmt.Errorf("%w: its stream ended: %s", ErrProtocol, status.Convert(err).Message()))
