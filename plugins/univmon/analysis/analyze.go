@@ -155,11 +155,18 @@ func (a *analysis) addLost(results map[scope]*result) {
 	}
 }
 
+// maxGap bounds the distance of a restored epoch from the first one after a restart. Nothing was
+// measured while the collector was restarted.
+const maxGap = 10
+
 // compare computes the changes since the preceding epoch, if both epochs have all cells of the same
 // switches. Lost data would look like a change.
 func (a *analysis) compare(r *result) {
 	before := a.previous[r.scope]
-	if before == nil || before.epoch+1 != r.epoch || !before.whole || !r.whole || !slices.Equal(before.from, r.from) {
+	if before == nil || !before.whole || !r.whole || !slices.Equal(before.from, r.from) {
+		return
+	}
+	if gap := r.epoch - before.epoch; gap != 1 && !(before.restored && gap <= maxGap) {
 		return
 	}
 	if change, err := universal.Compare(before.estimate, r.estimate); err == nil {

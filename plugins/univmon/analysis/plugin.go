@@ -42,6 +42,7 @@ type result struct {
 	problem  string              // why data is missing
 	from     []string            // switches whose sketches it contains
 	whole    bool                // these switches delivered all cells
+	restored bool                // it is from a saved state
 	sealed   *sealed             // nil for a view of several switches
 	estimate *universal.Estimate // nil when lost
 	change   *universal.Change   // nil without a comparable preceding epoch
@@ -128,6 +129,7 @@ func (p *Plugin) resume() {
 			return
 		}
 		if r, _ := run.add(v, p.measured); r.estimate != nil {
+			r.restored = true
 			p.previous[r.scope] = r
 		}
 	}

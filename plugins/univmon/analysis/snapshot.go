@@ -146,7 +146,7 @@ func readSnapshot(data []byte) (map[scope]*result, error) {
 			return nil, fmt.Errorf("%s: %w", subject(key), err)
 		}
 		body = body[saved.Bytes:]
-		restored[key] = &result{scope: key, epoch: s.Epoch, status: sdk.StatusComplete, whole: true,
+		restored[key] = &result{scope: key, epoch: s.Epoch, status: sdk.StatusComplete, whole: true, restored: true,
 			from: []string{saved.Device}, sealed: cells, estimate: reading.Estimate()}
 	}
 	if len(body) > 0 {

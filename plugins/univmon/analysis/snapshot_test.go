@@ -80,6 +80,31 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// The first epoch after a restart of the collector is compared with the saved one, although epochs
+// between them were not measured.
+func TestRestartWithAGap(t *testing.T) {
+	for gap, want := range map[uint64]bool{1: true, 3: true, maxGap: true, maxGap + 1: false} {
+		p := configured(t, `{}`, sdk.State{})
+		if _, err := p.Analyze(t.Context(), traffic(t, 1)); err != nil {
+			t.Fatal(err)
+		}
+		state, err := p.SaveState()
+		if err != nil {
+			t.Fatal(err)
+		}
+		results, err := configured(t, `{}`, state).Analyze(t.Context(), traffic(t, 1+gap))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range rows(results, summaryList) {
+			if got := row["state/changes"] != ""; got != want {
+				t.Errorf("gap of %d epochs: %s of %s has changes %q", gap, row["dimension"], row["device"],
+					row["state/changes"])
+			}
+		}
+	}
+}
+
 // A state that is too large for all sketches has those that fit; a lost epoch has none.
 func TestStateIsBounded(t *testing.T) {
 	p := configured(t, `{}`, sdk.State{})
