@@ -51,7 +51,6 @@ var words = []struct{ pattern, instead string }{
 // allowed lists expressions in which one of the words is legitimate.
 var allowed = []string{
 	`tell(ing)? apart`, // two things
-	`heavy-loser`,      // a key of scenario files
 	`^\s*-? ?folder:`,  // Grafana's key
 	`[A-Za-z_.]*(Tell|Forget|House|Doubt)[A-Za-z]*\(`, // calls into other modules
 }

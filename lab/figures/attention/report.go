@@ -113,7 +113,7 @@ var csvColumns = []struct {
 	{"hh_load", func(p *Point) float64 { return p.Mean.LoadHH }},
 	{"hl_load", func(p *Point) float64 { return p.Mean.LoadHL }},
 	{"ll_load", func(p *Point) float64 { return p.Mean.LoadLL }},
-	{"heavy_losers_f1", func(p *Point) float64 { return p.RecordedF1 }},
+	{"heavy_victims_f1", func(p *Point) float64 { return p.RecordedF1 }},
 	{"lost_tl_f1", func(p *Point) float64 { return p.HeavyF1 }},
 	{"lost_tl", func(p *Point) float64 { return float64(p.Heavy) }},
 	{"victims_estimate_worst", func(p *Point) float64 { return p.Estimate }},
@@ -172,7 +172,7 @@ func (s Sweep) ReadCSV(r io.Reader) ([]Point, error) {
 				HH: v["hh_flows"], HL: v["hl_flows"], LL: v["ll_flows"], LoadHH: v["hh_load"], LoadHL: v["hl_load"],
 				LoadLL: v["ll_load"],
 			},
-			RecordedF1: v["heavy_losers_f1"], HeavyF1: v["lost_tl_f1"], Heavy: int(v["lost_tl"]),
+			RecordedF1: v["heavy_victims_f1"], HeavyF1: v["lost_tl_f1"], Heavy: int(v["lost_tl"]),
 			Estimate: v["victims_estimate_worst"],
 		}
 		p.X = s.X(p.Place)

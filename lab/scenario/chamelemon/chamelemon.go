@@ -20,7 +20,7 @@ const (
 	VictimsExact      = "victims-exact"       // share of the true victims with the exact number of lost packets
 	VictimsCountError = "victims-count-error" // of the number of victims, which is estimated in state ill
 	LostPacketsError  = "lost-packets-error"  // of the sum of all lost packets
-	HeavyVictimF1     = "heavy-loser-f1"      // flows that lost at least Tl packets
+	HeavyVictimF1     = "heavy-victim-f1"     // flows that lost at least Tl packets
 	// share of the victims found with the switches where they entered and left
 	VictimEnds    = "victim-ends"
 	VictimSizeARE = "victim-size-are" // of the sizes of victims
@@ -54,7 +54,7 @@ func Algorithm() score.Algorithm {
 		return score.Measure{Name: name, List: list, Stat: stat, Leaves: leaves, Dimension: viewWith(required)}
 	}
 	heavy := lost(HeavyVictimF1, "victim", score.F1)
-	heavy.Truth, heavy.Where = "heavy-loser", map[string]string{"kind": "heavy"}
+	heavy.Truth, heavy.Where = "heavy-victim", map[string]string{"kind": "heavy"}
 	return score.Algorithm{
 		Plugin: "chamelemon", Root: "chamelemon", Marker: []string{"attention", "state", "epoch"},
 		Summary: "summary", Status: "status", Lost: LostResults, FalseClaims: FalseClaims, Claims: claims(),

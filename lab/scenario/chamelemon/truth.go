@@ -152,13 +152,13 @@ func (v *view) distribution() {
 	}
 }
 
-// losses holds the flows that lost packets. The table "heavy-loser" has those that lost at least Tl
-// of them; flows with fewer may be published with fewer.
+// losses holds the flows that lost packets. The table "heavy-victim" has those that lost at least
+// Tl of them; flows with fewer may be published with fewer.
 func losses(t score.Tables, e *score.Epoch) {
 	lost, published := e.Truth.Lost, e.Published["victim"][network]
 	t.Row("attention", network, "").Leaves["victims"] = score.Number(len(lost))
 	low := e.Published.Row("attention", network, "").Value("low-threshold")
-	victims, heavy := t.Rows("victim", network), t.Rows("heavy-loser", network)
+	victims, heavy := t.Rows("victim", network), t.Rows("heavy-victim", network)
 	for k, n := range lost {
 		key, leaves := k.String(), score.Leaves{"lost-packets": score.Number(n),
 			"exit": score.Text(e.Home(k.DstAddr()))}
