@@ -200,7 +200,8 @@ func (c *checker) want(e *Expression, in []Field, want Type, what string) error 
 	return err
 }
 
-// expression computes and stores the type of an expression.
+// expression computes and stores the type of an expression. It replaces an operation on constants
+// by its result, so that switches can match it.
 func (c *checker) expression(e *Expression, in []Field) (t Type, err error) {
 	defer func() { e.kind = t }()
 	switch {
@@ -236,6 +237,13 @@ func (c *checker) expression(e *Expression, in []Field) (t Type, err error) {
 	}
 	if !fits {
 		return 0, c.fail(e.At, "%s does not apply to %v and %v", e.Operation, left, right)
+	}
+	if t == Integer && e.Left.Constant != nil && e.Right.Constant != nil {
+		v, ok := e.evaluate(nil)
+		if !ok {
+			return 0, c.fail(e.At, "division by zero")
+		}
+		*e = Expression{At: e.At, Constant: &v}
 	}
 	return t, nil
 }

@@ -346,6 +346,7 @@ func TestErrors(t *testing.T) {
 		{"a = packets.distinct(dst, n=length)\nr = a.join(a, keys=(dst))", `q:2:12: two fields have the name "n"`},
 		{"a = packets.distinct(dst)\nr = a.join(b, keys=(dst))", `q:2:12: unknown sequence "b"`},
 		{"r = packets.distinct(x = length > 5)", `q:1:33: a field cannot be a condition`},
+		{"r = packets.distinct(x = dport + 4 / (1 - 1))", `q:1:36: division by zero`},
 		{"r = packets ; .distinct(dst)", `q:1:13: unexpected character ';'`},
 		{"r = packets.filter(" + strings.Repeat("(", 200), `the expression is nested more than 100 levels deep`},
 	}
@@ -370,6 +371,7 @@ func TestPlacement(t *testing.T) {
 		{"packets.filter((flags & 18) != 2).reduce(keys=(dst), n=count())", "updates", Switches, 2},
 		{"packets.filter(src in 10.0.0.0/8).map(d = dst, l = length).reduce(keys=(d), n=sum(l), m=sum(2))", "updates", Switches, 1},
 		{"packets.map(a = src, b = dport).distinct(b, c = a).reduce(keys=(c), n=count())", "has distinct", Hosts, 0},
+		{"packets.filter(flags == (SYN | 2 * 8)).reduce(keys=(dst), n=sum(3 - 1))", "updates", Switches, 1},
 		{"packets.reduce(keys=(ttl), n=count())", "groups by ttl, which is not in the flow key", Hosts, 0},
 		{"packets.reduce(keys=(dst), n=max(length))", "max is not additive", Hosts, 0},
 		{"packets.reduce(keys=(dst), n=sum(length * 8))", "adds up the result of *", Hosts, 0},
