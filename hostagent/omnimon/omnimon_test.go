@@ -375,6 +375,27 @@ func TestEpochsNotRequestedAreBounded(t *testing.T) {
 	}
 }
 
+// TestReportWhileCounting: a report is encoded while the role counts, and flows come and go. The
+// race detector sees a conflict.
+func TestReportWhileCounting(t *testing.T) {
+	n := newNetwork(t, func(s *wire.Settings) { s.Flows, s.IdleEpochs = 64, 1 })
+	reports := make(chan rows)
+	for e := uint64(100); e < 140; e++ {
+		for port := range uint16(20) {
+			n.in(1, n.out(0, tcpFrame("10.0.0.1", "10.0.0.2", uint16(e)*20+port, 2, packet.FIN, nil)))
+		}
+		n.clocks[0].Advance(e + 1)
+		g := n.hosts[0].Seal(e)
+		go func() { reports <- read(t, g) }()
+		for port := range uint16(20) {
+			n.out(0, tcpFrame("10.0.0.1", "10.0.0.2", uint16(e)*20+port, 2, packet.ACK, nil))
+		}
+		if got := <-reports; len(got.egress) < 20 || got.Counters[wire.Untracked] > 0 && e < 102 {
+			t.Fatalf("epoch %d: %d flows, %v", e, len(got.egress), got.Counters)
+		}
+	}
+}
+
 func TestApply(t *testing.T) {
 	n := newNetwork(t, nil)
 	send := func() { n.out(0, tcpFrame("10.0.0.1", "10.0.0.2", 1, 2, 0, nil)) }

@@ -63,7 +63,7 @@ type Network struct {
 // Epoch is what hosts and switches counted in one epoch.
 type Epoch struct {
 	Number uint64
-	// Reports are the hosts' reports by host number; nil: missing.
+	// Reports are the hosts' reports by host number; nil, or beyond the end: missing.
 	Reports [][]byte
 	// Recorded are the slots by array, Values numbers for each slot; nil: missing.
 	Recorded [][]int64
@@ -161,7 +161,8 @@ func (a *Analyzer) Analyze(e *Epoch) *Result {
 		clear(w.received)
 		w.lossy, w.flows, w.arrived, w.matched, w.warnings = nil, 0, 0, 0, nil
 	}
-	r := &Result{Epoch: e.Number, analyzer: a, reports: slices.Clone(e.Reports)}
+	r := &Result{Epoch: e.Number, analyzer: a, reports: make([][]byte, a.net.Hosts)}
+	copy(r.reports, e.Reports)
 	a.parallel(len(a.refs), func(_ *worker, host int) { clear(a.refs[host]) })
 	a.parallel(len(r.reports), func(w *worker, host int) {
 		if err := a.index(host, r.reports[host], e.Number, w); err != nil {

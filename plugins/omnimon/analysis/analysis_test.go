@@ -216,6 +216,26 @@ func TestMissingData(t *testing.T) {
 		}
 		sim.compare(t, r)
 	})
+	t.Run("a counter of a port", func(t *testing.T) {
+		sim := make4()
+		for i, l := range sim.links {
+			if l.To == 6 {
+				sim.epoch.Arrived[i] = -1
+			}
+		}
+		r := sim.analyze(t)
+		if len(r.Warnings) > 0 {
+			t.Errorf("warnings %v", r.Warnings)
+		}
+		sim.compare(t, r)
+	})
+	t.Run("the last hosts", func(t *testing.T) {
+		sim := make4()
+		sim.epoch.Reports = sim.epoch.Reports[:14]
+		if r := sim.analyze(t); !warned(r, "2 hosts are missing") {
+			t.Errorf("warnings %v", r.Warnings)
+		}
+	})
 	t.Run("a cut report", func(t *testing.T) {
 		sim := make4()
 		sim.epoch.Reports[2] = sim.epoch.Reports[2][:100]

@@ -84,16 +84,17 @@ func lex(file, source string) (tokens []token, err error) {
 			advance(source[:n])
 			source = source[n:]
 			continue
+		case strings.Count(source[:span(source, inAddress)], ":") >= 2:
+			n = span(source, inAddress)
+			t.kind, t.text = address, source[:n]
 		case unicode.IsLetter(r) || r == '_':
 			n = span(source, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' })
 			t.kind, t.text = name, source[:n]
 		case r >= '0' && r <= '9':
-			n = span(source, func(r rune) bool {
-				return r >= '0' && r <= '9' || r >= 'a' && r <= 'f' || r >= 'A' && r <= 'F' || strings.ContainsRune("x.:/", r)
-			})
-			n = len(strings.TrimRight(source[:n], "./:"))
+			n = span(source, func(r rune) bool { return r == 'x' || inAddress(r) })
+			n = len(strings.TrimRight(source[:n], "./"))
 			t.kind, t.text = number, source[:n]
-			if strings.ContainsAny(t.text, ".:") {
+			if strings.Contains(t.text, ".") {
 				t.kind = address
 			} else if i := strings.IndexByte(t.text, '/'); i >= 0 {
 				n, t.text = i, t.text[:i]
@@ -126,6 +127,9 @@ func span(s string, in func(rune) bool) int {
 	}
 	return len(s)
 }
+
+// inAddress reports whether an address or prefix may contain the character.
+func inAddress(r rune) bool { return strings.ContainsRune("0123456789abcdefABCDEF.:/", r) }
 
 func contains(list []string, s string) bool {
 	for _, x := range list {

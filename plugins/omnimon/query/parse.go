@@ -87,8 +87,14 @@ type Expression struct {
 var constants = map[string]int64{"ICMP": 1, "TCP": 6, "UDP": 17, "ICMPv6": 58,
 	"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32}
 
+// maxSource is the largest length of a query in bytes.
+const maxSource = 1 << 16
+
 // Parse parses and checks a query. file names the query in errors.
 func Parse(file, source string) (*Query, error) {
+	if len(source) > maxSource {
+		return nil, &Error{file, Position{1, 1}, fmt.Sprintf("a query of %d bytes: at most %d", len(source), maxSource)}
+	}
 	tokens, err := lex(file, source)
 	if err != nil {
 		return nil, err

@@ -347,6 +347,8 @@ func TestErrors(t *testing.T) {
 		{"a = packets.distinct(dst)\nr = a.join(b, keys=(dst))", `q:2:12: unknown sequence "b"`},
 		{"r = packets.distinct(x = length > 5)", `q:1:33: a field cannot be a condition`},
 		{"r = packets.distinct(x = dport + 4 / (1 - 1))", `q:1:36: division by zero`},
+		{strings.Repeat("#", 1<<17), `q:1:1: a query of 131072 bytes: at most 65536`},
+		{"r = packets.filter(src == fe80::1::2).distinct(src)", `q:1:27: "fe80::1::2" is neither an address`},
 		{"r = packets ; .distinct(dst)", `q:1:13: unexpected character ';'`},
 		{"r = packets.filter(" + strings.Repeat("(", 200), `the expression is nested more than 100 levels deep`},
 	}
@@ -376,6 +378,7 @@ func TestPlacement(t *testing.T) {
 		{"packets.reduce(keys=(dst), n=max(length))", "max is not additive", Hosts, 0},
 		{"packets.reduce(keys=(dst), n=sum(length * 8))", "adds up the result of *", Hosts, 0},
 		{"packets.filter(payload contains \"x\").reduce(keys=(dst), n=count())", "payload is known to hosts only", Hosts, 0},
+		{"packets.filter(src in fe80::/10 || dst == ::1 || src == 10.0.0.1).reduce(keys=(dst), n=count())", "updates", Switches, 3},
 		{"packets.filter(length == ttl).reduce(keys=(dst), n=count())", "compares two fields", Hosts, 0},
 		{"packets.filter(length + ttl > 5).reduce(keys=(dst), n=count())", "compares the result of an expression", Hosts, 0},
 		{"losses.reduce(keys=(dst), n=sum(lost))", "losses are inferred", Collector, 0},

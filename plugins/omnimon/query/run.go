@@ -4,6 +4,7 @@ package query
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -277,7 +278,7 @@ func boolean(b bool) Value {
 // encode is a self-delimiting form of a value.
 func (v Value) encode() string {
 	s := v.String()
-	return string(rune(v.Type)) + string(rune(len(s)+1)) + s
+	return fmt.Sprintf("%d:%d:%s", v.Type, len(s), s)
 }
 
 func compareTuples(a, b Tuple) int {
