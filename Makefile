@@ -99,6 +99,11 @@ fuzz: ## the fuzz targets of the switch, FUZZTIME each (60s); FUZZ="PACKAGE:FUNC
 fuzz-all: ## every fuzz target there is, FUZZTIME each; an hour at 60s
 	@$(MAKE) fuzz FUZZ="$$(grep -rn --include='*_test.go' '^func Fuzz' . | grep -v '^./examples/' | sed -E 's|^\./(.*)/[^/]*_test\.go:[0-9]+:func (Fuzz[A-Za-z0-9]*).*|\1:\2|' | tr '\n' ' ')"
 
+.PHONY: fuzz-bmv2
+fuzz-bmv2: ## mutated packets through the test programs on both switches, if BMv2 is on the PATH; FUZZ_PACKETS=1000, FUZZ_SEED=1, FUZZ_SAMPLES=DIR of BMv2 JSON
+	NETSKETCH_FUZZ_PACKETS=$(or $(FUZZ_PACKETS),1000) NETSKETCH_FUZZ_SEED=$(FUZZ_SEED) NETSKETCH_FUZZ_SAMPLES=$(FUZZ_SAMPLES) \
+	  $(GO) test -run '^TestFuzzBMv2$$' -count 1 -v -timeout 120m ./lab/parity/switches
+
 .PHONY: lint
 lint: $(GOLANGCI) ## vet, static checks, formatting, and the arrows between the rooms
 	$(GOLANGCI) run --allow-parallel-runners ./...

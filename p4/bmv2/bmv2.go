@@ -29,6 +29,7 @@ var ErrNotInstalled = errors.New(Program + " is not on the PATH")
 type Config struct {
 	DeviceID uint64 // 0: 1
 	CPUPort  uint32 // 0: 255
+	Program  string // file with BMv2 JSON to start with; "": none until P4Runtime pushes one
 }
 
 // Switch is a running simple_switch_grpc. Its methods may be called from any goroutine.
@@ -41,7 +42,7 @@ type Switch struct {
 	close      sync.Once
 }
 
-// Start starts the switch without a program, and waits until it takes connections.
+// Start starts the switch, and waits until it takes connections.
 func Start(ctx context.Context, cfg Config) (*Switch, error) {
 	path, err := exec.LookPath(Program)
 	if err != nil {
@@ -79,8 +80,12 @@ func (s *Switch) start(path string, cfg Config) error {
 		return err
 	}
 	s.p4rt, s.data, s.thrift = addresses[0], addresses[1], addresses[2]
+	program := "--no-p4"
+	if cfg.Program != "" {
+		program = cfg.Program
+	}
 	args := []string{
-		"--no-p4", "--device-id", strconv.FormatUint(cfg.DeviceID, 10), "--thrift-port", thrift, "--",
+		program, "--device-id", strconv.FormatUint(cfg.DeviceID, 10), "--thrift-port", thrift, "--",
 		"--grpc-server-addr", s.p4rt, "--dp-grpc-server-addr", s.data, "--cpu-port",
 		strconv.FormatUint(uint64(cfg.CPUPort), 10),
 	}

@@ -26,6 +26,8 @@ func (o output) compare(p output) int {
 	return bytes.Compare(o.frame, p.frame)
 }
 
+func (o output) equal(p output) bool { return o.compare(p) == 0 }
+
 // result is all that a run shows of a switch.
 type result struct {
 	outputs    [][]output // of each packet that was injected, in its order; within a packet sorted
@@ -170,7 +172,7 @@ func compare(t *testing.T, soft, bm *result, in []arrival) {
 	d := &differences{t: t, what: "the switches differ: "}
 	defer d.end()
 	for i := range soft.outputs {
-		if !slices.EqualFunc(soft.outputs[i], bm.outputs[i], func(a, b output) bool { return a.compare(b) == 0 }) {
+		if !slices.EqualFunc(soft.outputs[i], bm.outputs[i], output.equal) {
 			d.add("packet %d, by port %d\n% x\nbecame on the soft switch%s\non BMv2%s",
 				i, in[i].port, in[i].frame, format(soft.outputs[i]), format(bm.outputs[i]))
 		}
