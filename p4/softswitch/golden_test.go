@@ -83,6 +83,11 @@ var goldenInputs = map[string]func(r *rand.Rand) []byte{
 		return b
 	},
 	"registers": func(r *rand.Rand) []byte { return random(r, 18+r.IntN(20)) },
+	"drops": func(r *rand.Rand) []byte {
+		b := random(r, 4+r.IntN(20))
+		b[0], b[1] = byte(r.IntN(10)), byte(r.IntN(5))
+		return b
+	},
 	"rounds": func(r *rand.Rand) []byte {
 		b := random(r, 4+r.IntN(10))
 		b[0] = byte(r.IntN(6))
@@ -234,7 +239,7 @@ func writeGolden(t *testing.T, file string, in [][]byte, out [][][]byte) {
 func bmv2Run(t *testing.T, name string, in [][]byte) [][][]byte {
 	t.Helper()
 	all := make([][][]byte, len(in))
-	if name == "loops" {
+	if name == "loops" || name == "drops" {
 		for i := range in {
 			all[i] = bmv2Files(t, name, in[i:i+1])
 		}
