@@ -71,6 +71,11 @@ figures-check: ## the figures' long tests: recorded rows measured again, every w
 soak: build ## 64 switches, 300 KB each, epochs of 1 s, for 60 s of wall clock: no epoch lost, memory steady
 	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/...
 
+.PHONY: faults
+faults: build $(INFLUXD) ## the fault suite: processes killed, stopped and fed garbage; the table of docs/reliability.md; FAULTS="^database" for some (some ten minutes)
+	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test -run TestFaults -count 1 -v -timeout 60m \
+	  ./lab/faults -write -only '$(or $(FAULTS),.)'
+
 .PHONY: sustain
 sustain: build ## ChameleMon: 1,000 epochs of 50 ms on the wall clock, none partial (SUSTAIN=virtual for a virtual clock)
 	NETSKETCH_SUSTAIN=$(or $(SUSTAIN),wall) $(GO) test -run TestChameleMonSustained -count 1 -v -timeout 30m ./lab/scenario
@@ -105,7 +110,7 @@ fuzz-bmv2: ## mutated packets through the test programs on both switches, if BMv
 	  $(GO) test -run '^TestFuzzBMv2$$' -count 1 -v -timeout 120m ./lab/parity/switches
 
 .PHONY: lint
-lint: $(GOLANGCI) ## vet, static checks, formatting, and the arrows between the rooms
+lint: $(GOLANGCI) ## vet, static checks, formatting, and the imports that components may have
 	$(GOLANGCI) run --allow-parallel-runners ./...
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) vet ./...) || exit 1; done
 
@@ -118,7 +123,7 @@ p4: ## P4Info and BMv2 JSON from p4/programs (needs p4c-bm2-ss on the PATH)
 	$(GO) run ./p4/compiled/build
 
 .PHONY: install
-install: build ## into $(PREFIX)/bin and $(PREFIX)/lib/netsketch/plugins
+install: build ## into PREFIX/bin and PREFIX/lib/netsketch/plugins (/usr/local)
 	install -D -m 0755 $(BIN)/netsketch $(DESTDIR)$(PREFIX)/bin/netsketch
 	@for p in $(PLUGINS); do \
 	  install -D -m 0755 $(BIN)/plugins/netsketch-plugin-$$p $(DESTDIR)$(PREFIX)/lib/netsketch/plugins/netsketch-plugin-$$p; done

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package faults is the fault suite: it runs the collector, its plugins, switches and a database as
+// processes, breaks one of them in each case, and counts what is lost against what was sent.
+//
+// `make faults` runs all cases and writes their table into docs/reliability.md; `go test` runs two
+// of them, so that the harness itself stays in order. The package contains tests only. Command
+// faulty is the plugin that misbehaves.
+//
+// A case is one line of a table (cases_test.go): the fault, what is promised, the processes that it
+// needs, what injects it and what is checked. The harness starts three switches (leaf1, leaf2,
+// spine1) with links and routes, sends numbered packets from one host to the other, and records
+// every epoch that a gNMI subscriber receives.
+//
+// Concurrency: a trial is used by its test's goroutine; traffic and the recorder have goroutines of
+// their own, with their state behind a mutex.
+package faults

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+var (
+	write = flag.Bool("write", false, "write the rows into docs/reliability.md")
+	only  = flag.String("only", "", "run the cases whose fault matches the regular `expression`")
+)
+
+// programs are built once for all cases.
+var programs binaries
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "netsketch-faults-bin-")
+	if err == nil && !testing.Short() {
+		programs, err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// Every promise holds. Without -only, a few cases run.
+func TestFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes for some seconds")
+	}
+	var rows []row
+	before := load()
+	for _, f := range cases {
+		chosen := f.short
+		if *only != "" {
+			chosen = regexp.MustCompile(*only).MatchString(f.name)
+		}
+		if !chosen {
+			continue
+		}
+		r := row{fault: f.name, promise: f.promise}
+		switch {
+		case f.linux && runtime.GOOS != "linux":
+			r.notRun = "needs Linux"
+		case f.root && os.Geteuid() != 0:
+			r.notRun = "needs root"
+		default:
+			t.Run(f.name, func(t *testing.T) { r = f.run(t, programs) })
+		}
+		t.Logf("%v\n%s", r.took.Round(time.Second), r)
+		rows = append(rows, r)
+	}
+	if *write {
+		writeTable(t, rows, before, load())
+	}
+}
+
+// The names of cases are unique, and each case has what it needs to be judged.
+func TestCases(t *testing.T) {
+	var names []string
+	for _, f := range cases {
+		if f.promise == "" || f.inject == nil || f.back == 0 && f.check == nil {
+			t.Errorf("%q is not complete", f.name)
+		}
+		if slices.Contains(names, f.name) {
+			t.Errorf("%q is there twice", f.name)
+		}
+		names = append(names, f.name)
+	}
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The table of results, and its place in docs/reliability.md.
+
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// row is one line of the table.
+type row struct {
+	fault, promise string
+	seen, lost     []string
+	back           string
+	broken         []string // promises that do not hold
+	notRun         string   // the reason
+	took           time.Duration
+}
+
+func (r row) verdict() string {
+	switch {
+	case r.notRun != "":
+		return "not run: " + r.notRun
+	case len(r.broken) > 0:
+		return "**fail**: " + strings.Join(r.broken, "; ")
+	}
+	return "pass"
+}
+
+// cell makes a text fit a cell of a Markdown table.
+func cell(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s) }
+
+func (r row) String() string {
+	back := r.back
+	if back == "" {
+		back = "-"
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", cell(r.fault), cell(r.promise),
+		cell(strings.Join(r.seen, "; ")), cell(strings.Join(r.lost, "; ")), back, cell(r.verdict()))
+}
+
+const (
+	page  = "../../docs/reliability.md"
+	begin = "<!-- faults: written by `make faults`; do not edit -->\n"
+	end   = "<!-- end -->\n"
+	head  = "| fault | promised | seen | lost | back after | result |\n|---|---|---|---|---|---|\n"
+)
+
+// split returns the page before, in and after the table.
+func split(tb testing.TB) (before, table, after string) {
+	tb.Helper()
+	b, err := os.ReadFile(filepath.FromSlash(page))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(b), begin)
+	table, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		tb.Fatalf("%s has no table of faults", page)
+	}
+	return before + begin, table, end + after
+}
+
+// load returns the load average of the last minute; "?" where the system has none.
+func load() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "?"
+	}
+	one, _, _ := strings.Cut(string(b), " ")
+	return one
+}
+
+// writeTable puts the rows into the page; cases that did not run keep theirs. It names the loads at
+// the begin and the end of the run.
+func writeTable(tb testing.TB, rows []row, loads ...string) {
+	tb.Helper()
+	before, table, after := split(tb)
+	var b strings.Builder
+	b.WriteString(head)
+	for _, f := range cases {
+		prefix := fmt.Sprintf("| %s | %s |", cell(f.name), cell(f.promise))
+		for line := range strings.Lines(table) {
+			if strings.HasPrefix(line, prefix) && !slices.ContainsFunc(rows, func(r row) bool { return r.fault == f.name }) {
+				b.WriteString(line)
+			}
+		}
+		for _, r := range rows {
+			if r.fault == f.name {
+				b.WriteString(r.String())
+			}
+		}
+	}
+	fmt.Fprintf(&b, "\nThe newest run: %d of %d cases, %d processors, a load of %s.\n\n", len(rows), len(cases),
+		runtime.NumCPU(), strings.Join(loads, " to "))
+	if err := os.WriteFile(filepath.FromSlash(page), []byte(before+b.String()+after), 0o644); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// The page has a row for each case, with its promise, and none for others.
+func TestPageHasEveryCase(t *testing.T) {
+	_, table, _ := split(t)
+	table, _, _ = strings.Cut(strings.TrimPrefix(table, head), "\n\n")
+	lines := strings.Split(table, "\n")
+	if len(lines) != len(cases) {
+		t.Fatalf("%d rows for %d cases: run make faults", len(lines), len(cases))
+	}
+	for i, f := range cases {
+		if want := fmt.Sprintf("| %s | %s |", cell(f.name), cell(f.promise)); !strings.HasPrefix(lines[i], want) {
+			t.Errorf("row %d is %q, want %q: run make faults", i+1, lines[i], want)
+		}
+	}
+}
