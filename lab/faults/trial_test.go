@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/outputs/influxdb/influxdbtest"
 )
 
@@ -85,6 +86,7 @@ type trial struct {
 	published *recorder // of plugin faulty's rows
 	database  *database // scripted
 	influxd   *influxdbtest.Server
+	authority *testkit.Authority
 	keys      map[string]string // of the configuration, by name; cases may add some
 
 	first    uint64 // epoch from which results are counted
