@@ -38,7 +38,7 @@ type plugin struct {
 	cfg      config.Plugin
 	refusal  error // why the plugin refused the newest configuration and keeps cfg
 	settings sdk.Settings
-	planned  map[string]bool            // devices of the network that settings were made for
+	planned  map[string]bool            // devices whose registers the settings were made for
 	bound    map[string]map[string]bool // the result of bindings for version
 	version  uint64
 	failing  bool       // the last epoch was lost; limits the log to one line per change
@@ -114,7 +114,7 @@ func (p *plugin) reconfigure(ctx context.Context, cfg config.Plugin) error {
 func (p *plugin) configured(s sdk.Settings) {
 	planned := map[string]bool{}
 	for _, d := range p.network().Devices {
-		planned[d.Name] = true
+		planned[d.Name] = len(d.Objects) > 0 // otherwise its registers are not known yet
 	}
 	p.mu.Lock()
 	first := !p.begun
