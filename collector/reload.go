@@ -99,6 +99,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		return changes, c.refuse(err)
 	}
 	if changes.Empty() && plan.Empty() {
+		c.cfg.Store(next) // it may have a document end marker now
 		c.reloads.set(config.ReloadApplied, "")
 		c.self.Changed()
 		return changes, nil

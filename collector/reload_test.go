@@ -133,6 +133,18 @@ func TestReloadThatCannotBeAppliedChangesNothing(t *testing.T) {
 	}
 }
 
+// A document end marker protects from the reload on that adds it, also if nothing else changes.
+func TestReloadThatAddsTheEndMarker(t *testing.T) {
+	base := devicesYAML(2) + pluginsYAML(t, "fake")
+	r := newRig(t, base, nil)
+	if err := r.reload(base + "...\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.reload(base); err == nil || !strings.Contains(err.Error(), "document end marker") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // A configuration that removes more than the bound is held until it is requested again after the
 // stated time.
 func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {
