@@ -72,9 +72,9 @@ func TestNeighbors(t *testing.T) {
 		}
 	}
 	e := func(name string) *gpb.PathElem { return &gpb.PathElem{Name: name} }
-	hears := follow(e("lldp"), e("interfaces"), e("interface"), e("neighbors"), e("neighbor"), e("state"),
+	neighbors := follow(e("lldp"), e("interfaces"), e("interface"), e("neighbors"), e("neighbor"), e("state"),
 		e("system-name"))
-	hears(map[string]bool{"spine1": true, "spine2": true})
+	neighbors(map[string]bool{"spine1": true, "spine2": true})
 
 	oper := follow(e("interfaces"), e("interface"), e("state"), e("oper-status"))
 	link := f.Links[0]

@@ -185,7 +185,7 @@ func TestConfiguredLinks(t *testing.T) {
 				"mode: sample, sample-interval: 1s}]}", d.Address)
 		}
 		return s
-	}, "links:\n  - {from: leaf1/2, to: spine1/2}\n  - {from: leaf2/2, to: spine1/1}\n")
+	}, hosts+"links:\n  - {from: leaf1/2, to: spine1/2}\n  - {from: leaf2/2, to: spine1/1}\n")
 	o.wait("netsketch", "/collector/links/link[port=leaf1/2]/state/status", "mismatch")
 	o.wait("netsketch", "/collector/links/link[port=leaf1/2]/state/peer-discovered", "spine1/1")
 	o.wait("netsketch", "/collector/links/link[port=leaf2/2]/state/status", "configured")
