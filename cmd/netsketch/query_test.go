@@ -182,7 +182,8 @@ func TestQueryCheck(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("r = packets\n  .distinct(dts)\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := run("--check", "--text", bad); err == nil || !strings.Contains(err.Error(), `bad.query:2:13: unknown field "dts"`) {
+	if _, err := run("--check", "--text", bad); err == nil || !strings.Contains(err.Error(),
+		`bad.query:2:13: unknown field "dts"`) {
 		t.Errorf("a misspelled field: %v", err)
 	}
 	if _, err := run("--text", bad, "/collector"); err == nil || !strings.Contains(err.Error(), "check") {

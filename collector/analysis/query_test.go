@@ -70,18 +70,19 @@ func TestQuery(t *testing.T) {
 		t.Errorf("the plugin was asked for %+v", asked)
 	}
 	rows := 0
-	view.Rows(store.ParseQuery("", "/univmon/flows/flow[flow=10.0.0.2]/state/packets"))(func(row *store.Row, m store.Meta) bool {
-		rows++
-		if want := t0.Add(2 * time.Second); row.Entry.Target != "netsketch" || m.Epoch != 1 || !m.Time.Equal(want) {
-			t.Errorf("target %s, epoch %d, time %v; want netsketch, 1, %v", row.Entry.Target, m.Epoch, m.Time, want)
-		}
-		for i, l := range row.List.Leaves {
-			if l.Name == "state/packets" && row.Values[i].String() != "20" {
-				t.Errorf("packets %s, want 20", row.Values[i])
+	view.Rows(store.ParseQuery("", "/univmon/flows/flow[flow=10.0.0.2]/state/packets"))(
+		func(row *store.Row, m store.Meta) bool {
+			rows++
+			if want := t0.Add(2 * time.Second); row.Entry.Target != "netsketch" || m.Epoch != 1 || !m.Time.Equal(want) {
+				t.Errorf("target %s, epoch %d, time %v; want netsketch, 1, %v", row.Entry.Target, m.Epoch, m.Time, want)
 			}
-		}
-		return true
-	})
+			for i, l := range row.List.Leaves {
+				if l.Name == "state/packets" && row.Values[i].String() != "20" {
+					t.Errorf("packets %s, want 20", row.Values[i])
+				}
+			}
+			return true
+		})
 	if rows != 1 {
 		t.Errorf("%d rows, want 1", rows)
 	}

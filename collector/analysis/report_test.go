@@ -18,7 +18,8 @@ import (
 // and the store, from which gNMI and InfluxDB read, receives nothing.
 func TestDecimalsAreFinite(t *testing.T) {
 	r := newRig(t, nil, "fake")
-	for name, entropy := range map[string][]float64{"NaN": {1, math.NaN()}, "+Inf": {math.Inf(1)}, "-Inf": {0, math.Inf(-1)}} {
+	for name, entropy := range map[string][]float64{"NaN": {1, math.NaN()}, "+Inf": {math.Inf(1)},
+		"-Inf": {0, math.Inf(-1)}} {
 		r.plugins["fake"].do(func(p *fakePlugin) {
 			p.analyze = func(context.Context, *sdk.Epoch) (*sdk.Results, error) {
 				return &sdk.Results{Tables: []sdk.TableResult{summary(entropy...)}}, nil

@@ -141,7 +141,8 @@ func (p *plugin) saveState(now bool) {
 	err := writeState(path, p.config().Plugin, s)
 	switch {
 	case err != nil && !p.saved.failing:
-		p.c.log.Error("the state of a plugin cannot be saved, and a restarted collector continues from the last saved one, if any; free space or set another plugins.state-directory",
+		p.c.log.Error("the state of a plugin cannot be saved, and a restarted collector continues from the last saved one, "+
+			"if any; free space or set another plugins.state-directory",
 			"plugin", p.name, "error", err)
 	case err == nil && p.saved.failing:
 		p.c.log.Info("the state of a plugin is saved again", "plugin", p.name)

@@ -251,7 +251,8 @@ func (s *session) transmit(ctx context.Context, epoch *sdk.Epoch, watched map[st
 	s.send.Lock()
 	defer s.send.Unlock()
 	if network.Version != s.network && s.description.Capabilities.NetworkUpdates {
-		if err := s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Network{Network: network.Proto()}}); err != nil {
+		if err := s.stream.Send(
+			&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Network{Network: network.Proto()}}); err != nil {
 			return err
 		}
 		s.network = network.Version

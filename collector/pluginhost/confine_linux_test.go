@@ -203,11 +203,15 @@ func TestEnableMemory(t *testing.T) {
 func TestCgroupPath(t *testing.T) {
 	const v2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 	for name, test := range map[string]struct{ own, mounts, want, err string }{
-		"systemd":     {"0::/system.slice/netsketch.service/collector\n", v2, "/sys/fs/cgroup/system.slice/netsketch.service/collector", ""},
-		"hybrid":      {"4:memory:/user\n0::/user\n", "31 23 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n", "/sys/fs/cgroup/unified/user", ""},
-		"bind mount":  {"0::/pod/box/collector\n", "30 23 0:26 /pod /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "/sys/fs/cgroup/box/collector", ""},
-		"root":        {"0::/\n", v2, "", "in the root of its cgroup hierarchy"},
-		"version 1":   {"4:memory:/user\n", "31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "", "no cgroup v2"},
+		"systemd": {"0::/system.slice/netsketch.service/collector\n", v2,
+			"/sys/fs/cgroup/system.slice/netsketch.service/collector", ""},
+		"hybrid": {"4:memory:/user\n0::/user\n", "31 23 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+			"/sys/fs/cgroup/unified/user", ""},
+		"bind mount": {"0::/pod/box/collector\n", "30 23 0:26 /pod /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+			"/sys/fs/cgroup/box/collector", ""},
+		"root": {"0::/\n", v2, "", "in the root of its cgroup hierarchy"},
+		"version 1": {"4:memory:/user\n", "31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "",
+			"no cgroup v2"},
 		"outside":     {"0::/../other\n", v2, "/sys/fs/cgroup/other", ""},
 		"not mounted": {"0::/user\n", "", "", "no cgroup v2"},
 	} {

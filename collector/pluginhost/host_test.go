@@ -113,7 +113,9 @@ func TestEpochThereAndBack(t *testing.T) {
 	var settings []sdk.Settings
 	inst, err := h.Start(t.Context(), Spec{
 		Name: "sums", Path: filepath.Join(pluginDir(t, "good"), testPrefix+"good"), Config: []byte(`{"greet":"hello"}`),
-		Network: sdk.Network{Version: 4}, EpochLength: time.Second, OnSettings: func(s sdk.Settings) { settings = append(settings, s) },
+		Network: sdk.Network{Version: 4}, EpochLength: time.Second, OnSettings: func(s sdk.Settings) {
+			settings = append(settings, s)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -114,7 +114,8 @@ func (i *Instance) ready(ctx context.Context, s *session, config []byte, network
 ) (sdk.Settings, error) {
 	before := i.Describe()
 	if before.Name != "" && !sameSchema(before, s.description) {
-		return sdk.Settings{}, fmt.Errorf("%w: the file was replaced by one with other YANG modules or lists (version %s, before %s); restart the collector to load it",
+		return sdk.Settings{}, fmt.Errorf("%w: the file was replaced by one with other YANG modules or lists (version %s, "+
+			"before %s); restart the collector to load it",
 			ErrDescription, s.description.Version, before.Version)
 	}
 	if err := validateConfig(s.description.ConfigSchema, config); err != nil {

@@ -147,7 +147,8 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	case proc.pid() == 0 && err != nil: // the system refused: wrong format, no interpreter, …
 		return fmt.Errorf("%w: %w", ErrNotPlugin, err)
 	case version >= 0 && version != sdk.ProtocolVersion:
-		return fmt.Errorf("%w: the plugin speaks version %d, this collector version %d; rebuild the plugin with the SDK of this release",
+		return fmt.Errorf("%w: the plugin speaks version %d, this collector version %d; rebuild the plugin with the SDK of "+
+			"this release",
 			ErrProtocolVersion, version, sdk.ProtocolVersion)
 	case version >= 0 && timedOut:
 		return fmt.Errorf("%w: after its handshake it accepts no connection for %v", ErrStartTimeout,

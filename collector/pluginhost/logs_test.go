@@ -119,7 +119,8 @@ func FuzzHandshakeReader(f *testing.F) {
 func TestNumbersInLines(t *testing.T) {
 	var logs testkit.Log
 	w := newLogSink(logs.Logger(), 1e6, 1e6).writer("stderr")
-	_, _ = io.WriteString(w, `{"@message":"m","epoch":1795233445,"largest":18446744073709551615,"share":0.25,"long":`+strings.Repeat("9", 5000)+"}\n")
+	_, _ = io.WriteString(w, `{"@message":"m","epoch":1795233445,"largest":18446744073709551615,"share":0.25,`+
+		`"long":`+strings.Repeat("9", 5000)+"}\n")
 	text := logs.String()
 	for _, want := range []string{"msg=m epoch=1795233445 largest=18446744073709551615 ", " share=0.25", "9…"} {
 		if !strings.Contains(text, want) {

@@ -395,13 +395,16 @@ func (*rogue) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.
 					Attributes: map[string]string{"a": strings.Repeat("x", 4<<20)}}}})
 			}
 		case "state":
-			_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_State{State: &pluginv1.PluginState{Data: make([]byte, sdk.MaxState+1)}}})
+			_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_State{State: &pluginv1.PluginState{
+				Data: make([]byte, sdk.MaxState+1)}}})
 		case "twice":
-			_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Done{Done: &pluginv1.EpochDone{Epoch: begin.GetEpoch()}}})
+			_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Done{
+				Done: &pluginv1.EpochDone{Epoch: begin.GetEpoch()}}})
 		case "empty":
 			_ = stream.Send(&pluginv1.RunResponse{})
 		}
-		_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Done{Done: &pluginv1.EpochDone{Epoch: begin.GetEpoch()}}})
+		_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Done{
+			Done: &pluginv1.EpochDone{Epoch: begin.GetEpoch()}}})
 	}
 }
 

@@ -44,7 +44,8 @@ func newSocketDir(parent string, sweep func(dir string)) (*socketDir, error) {
 		}
 	}
 	if len(parent)+socketTail > maxSocketPath {
-		return nil, fmt.Errorf("socket directory %s: the path is too long for a socket (at most %d characters); set a shorter one",
+		return nil, fmt.Errorf("socket directory %s: the path is too long for a socket (at most %d characters); set a "+
+			"shorter one",
 			parent, maxSocketPath-socketTail)
 	}
 	sweepSockets(parent, sweep)

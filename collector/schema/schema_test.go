@@ -78,7 +78,8 @@ func TestLookups(t *testing.T) {
 	if err := r.Adopt(univmon.New().Describe()); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range [][]string{{"univmon", "summaries", "summary"}, {"netsketch-univmon:univmon", "summaries", "summary"}} {
+	for _, path := range [][]string{{"univmon", "summaries", "summary"},
+		{"netsketch-univmon:univmon", "summaries", "summary"}} {
 		list, keys, ok := r.ListKeys(path)
 		if !ok || list != summaries || !slices.Equal(keys, []string{"device", "dimension"}) {
 			t.Errorf("%v: list %q, keys %v, %v", path, list, keys, ok)

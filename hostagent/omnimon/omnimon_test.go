@@ -302,7 +302,8 @@ func TestFullTableIsCountedAndPasses(t *testing.T) {
 	if source.Counters[wire.Untracked] != 2 || len(source.egress) != 128 {
 		t.Errorf("counters %v, %d flows", source.Counters, len(source.egress))
 	}
-	if destination.Counters[wire.IngressFull] != 64 || len(destination.ingress) != 64 || destination.Counters[wire.NoHeader] != 2 {
+	if destination.Counters[wire.IngressFull] != 64 || len(destination.ingress) != 64 ||
+		destination.Counters[wire.NoHeader] != 2 {
 		t.Errorf("counters %v, %d rows", destination.Counters, len(destination.ingress))
 	}
 }
@@ -405,14 +406,16 @@ func TestApply(t *testing.T) {
 	s.Hosts = append(s.Hosts, []netip.Addr{netip.MustParseAddr("10.0.0.9")})
 	apply(t, n.hosts[0], s)
 	send()
-	if got := n.seal(0, 100); got.egress["10.0.0.1,10.0.0.2,tcp,1,2"][wire.Packets] != 2 || got.Counters[wire.Restarted] != 0 {
+	if got := n.seal(0, 100); got.egress["10.0.0.1,10.0.0.2,tcp,1,2"][wire.Packets] != 2 ||
+		got.Counters[wire.Restarted] != 0 {
 		t.Errorf("a new host: %+v", got)
 	}
 	send()
 	s.Slots = 128
 	apply(t, n.hosts[0], s)
 	send()
-	if got := n.seal(0, 101); got.egress["10.0.0.1,10.0.0.2,tcp,1,2"][wire.Packets] != 1 || got.Counters[wire.Restarted] != 1 {
+	if got := n.seal(0, 101); got.egress["10.0.0.1,10.0.0.2,tcp,1,2"][wire.Packets] != 1 ||
+		got.Counters[wire.Restarted] != 1 {
 		t.Errorf("other mappings: %+v", got)
 	}
 	for want, change := range map[string]func(*wire.Settings){
@@ -575,7 +578,8 @@ func exactWithSkewedClocks(t *testing.T, seed uint64) {
 				c := cell{e, key}
 				compared++
 				to := int(key[len("10.0.0.1,10.0.0.")]-'0') - 1
-				if got := hosts[to].ingress[[2]int{host, int(rs.index[key])}][wire.Packets]; v[wire.Packets] != sent[c] || got != arrived[c] {
+				if got := hosts[to].ingress[[2]int{host, int(rs.index[key])}][wire.Packets]; v[wire.Packets] != sent[c] ||
+					got != arrived[c] {
 					t.Errorf("seed %d: %s in epoch %d: sent %d, want %d; received %d, want %d", seed, key, e, v[wire.Packets],
 						sent[c], got, arrived[c])
 				}

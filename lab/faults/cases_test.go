@@ -17,7 +17,8 @@ import (
 )
 
 // cases are all faults, in the order of the page.
-var cases = slices.Concat(pluginCases, switchCases, configurationCases, databaseCases, collectorCases, clientCases, tlsCases)
+var cases = slices.Concat(pluginCases, switchCases, configurationCases, databaseCases, collectorCases, clientCases,
+	tlsCases)
 
 // pid returns the process of a plugin.
 func (t *trial) pid(plugin string) int {

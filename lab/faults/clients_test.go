@@ -36,7 +36,8 @@ func (t *trial) stranger() *grpc.ClientConn {
 }
 
 // subscribe opens a stream with a first message, or without one if the list is nil.
-func subscribe(ctx context.Context, conn *grpc.ClientConn, list *gpb.SubscriptionList) (gpb.GNMI_SubscribeClient, error) {
+func subscribe(ctx context.Context, conn *grpc.ClientConn,
+	list *gpb.SubscriptionList) (gpb.GNMI_SubscribeClient, error) {
 	s, err := gpb.NewGNMIClient(conn).Subscribe(ctx)
 	if err == nil && list != nil {
 		err = s.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}})
@@ -126,12 +127,13 @@ func hostileRequests() map[string]*gpb.GetRequest {
 		"ASCII":              {Path: []*gpb.Path{elem("univmon")}, Encoding: gpb.Encoding_ASCII},
 		"unknown type":       {Path: []*gpb.Path{elem("univmon")}, Type: 99},
 		"old path form":      {Path: []*gpb.Path{{Element: []string{"univmon"}}}},
-		"unknown key":        {Path: []*gpb.Path{{Elem: []*gpb.PathElem{{Name: "univmon", Key: map[string]string{"x": "y"}}}}}},
-		"unknown target":     {Prefix: &gpb.Path{Target: "\xf0\x9f\x92\xa3"}, Path: []*gpb.Path{elem("univmon")}},
-		"unknown model":      {Path: []*gpb.Path{elem("univmon")}, UseModels: []*gpb.ModelData{{Name: "x"}}},
-		"origin of both":     {Prefix: &gpb.Path{Origin: "a"}, Path: []*gpb.Path{{Origin: "b"}}},
-		"nothing":            {},
-		"the root":           {Path: []*gpb.Path{nil}},
+		"unknown key": {Path: []*gpb.Path{{Elem: []*gpb.PathElem{{Name: "univmon",
+			Key: map[string]string{"x": "y"}}}}}},
+		"unknown target": {Prefix: &gpb.Path{Target: "\xf0\x9f\x92\xa3"}, Path: []*gpb.Path{elem("univmon")}},
+		"unknown model":  {Path: []*gpb.Path{elem("univmon")}, UseModels: []*gpb.ModelData{{Name: "x"}}},
+		"origin of both": {Prefix: &gpb.Path{Origin: "a"}, Path: []*gpb.Path{{Origin: "b"}}},
+		"nothing":        {},
+		"the root":       {Path: []*gpb.Path{nil}},
 	}
 }
 

@@ -69,7 +69,8 @@ func (t *trial) dropAll(frames int) (left int) {
 	}
 	for range frames {
 		const opDrop = 2
-		if err := in.Write(pcapfile.Packet{Date: time.Unix(1, 0), Frame: append([]byte{opDrop}, make([]byte, 11)...)}); err != nil {
+		if err := in.Write(pcapfile.Packet{Date: time.Unix(1, 0), Frame: append([]byte{opDrop},
+			make([]byte, 11)...)}); err != nil {
 			t.Fatalf("%v", err)
 		}
 	}

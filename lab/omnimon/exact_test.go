@@ -76,7 +76,8 @@ func route(source int, k *flow.Key) (int, *analysis.Path) {
 	p := &analysis.Path{}
 	at := source
 	for _, n := range nodesOf(source, to, k) {
-		p.Hops = append(p.Hops, analysis.Hop{Link: int32(linkIDs[[2]int{at, n}]), Switch: int32(n - hosts), Array: int32(n - hosts)})
+		p.Hops = append(p.Hops, analysis.Hop{Link: int32(linkIDs[[2]int{at, n}]), Switch: int32(n - hosts),
+			Array: int32(n - hosts)})
 		at = n
 	}
 	p.Last = int32(linkIDs[[2]int{at, to}])
@@ -212,7 +213,8 @@ func TestExact(t *testing.T) {
 		}
 		w.run()
 		if w.checked < 2000 || w.lossy < 200 || w.inexact*20 > w.lossy {
-			t.Errorf("seed %d: compared %d flows, %d of them lossy, %d with an undetermined loss", seed, w.checked, w.lossy, w.inexact)
+			t.Errorf("seed %d: compared %d flows, %d of them lossy, %d with an undetermined loss", seed, w.checked, w.lossy,
+				w.inexact)
 		}
 	}
 }
@@ -278,7 +280,8 @@ func (w *world) tick(h int) {
 func (w *world) send(h int) {
 	r := w.random
 	to := (h + 1 + r.IntN(hosts-1)) % hosts
-	flags := []byte{packet.SYN, packet.SYN | packet.ACK, packet.ACK, packet.ACK, packet.ACK, packet.FIN | packet.ACK}[r.IntN(6)]
+	flags := []byte{packet.SYN, packet.SYN | packet.ACK, packet.ACK, packet.ACK, packet.ACK,
+		packet.FIN | packet.ACK}[r.IntN(6)]
 	f := packet.NewFrame(tcp(h, to, uint16(r.IntN(40)), flags, r.IntN(3)*100))
 	var ip packet.IP
 	if err := ip.Parse(packet.EtherTypeIPv4, f.Bytes()[14:]); err != nil {
@@ -382,7 +385,9 @@ func (w *world) compare(r *analysis.Result) {
 	}
 	r.Each(func(f *analysis.Flow) {
 		want := w.truth[flowEpoch{r.Epoch, f.Key}]
-		if want == nil || f.Sent != want.sent || slices.ContainsFunc(want.lost, func(v wire.Values) bool { return v[0] != 0 }) {
+		if want == nil || f.Sent != want.sent || slices.ContainsFunc(want.lost, func(v wire.Values) bool {
+			return v[0] != 0
+		}) {
 			w.t.Fatalf("epoch %d: flow %v sent %v, want %+v", r.Epoch, f.Key, f.Sent, want)
 		}
 		delete(w.truth, flowEpoch{r.Epoch, f.Key})

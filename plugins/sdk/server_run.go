@@ -214,7 +214,8 @@ func (r *run) send(epoch uint64, results *Results, stats *Stats) error {
 		stats.Rows += result.Table.Rows()
 	}
 	for _, event := range results.Events {
-		if err := r.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Event{Event: event.Proto()}}); err != nil {
+		if err := r.stream.Send(
+			&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Event{Event: event.Proto()}}); err != nil {
 			return err
 		}
 	}

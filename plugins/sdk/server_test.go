@@ -141,7 +141,8 @@ func TestRunStream(t *testing.T) {
 	for _, m := range stream.out {
 		got = append(got, m.GetDone().GetError())
 	}
-	want := "the collector canceled the epoch, the collector canceled the epoch, , the plugin's own, , the plugin is being stopped"
+	want := "the collector canceled the epoch, the collector canceled the epoch, , the plugin's own, , the plugin is " +
+		"being stopped"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("%q", got)
 	}

@@ -244,7 +244,8 @@ func PlanFrom(m *pluginv1.Plan) (Plan, error) {
 		case *pluginv1.DeviceWrite_SetDefault:
 			out.Op, entry = SetDefault, kind.SetDefault
 		default:
-			return Plan{}, fmt.Errorf("plan from epoch %d: write %d for device %q has no kind; expected insert, modify, delete or set_default",
+			return Plan{}, fmt.Errorf("plan from epoch %d: write %d for device %q has no kind; expected insert, modify, "+
+				"delete or set_default",
 				p.FromEpoch, i, w.GetDevice())
 		}
 		out.Entry = TableEntry{

@@ -322,7 +322,10 @@ func TestEpochDecoderRefuses(t *testing.T) {
 			})
 		},
 		"an object twice": func(all []proto.Message) []proto.Message { return slices.Insert(all, 1, all[1]) },
-		"odd width":       func(all []proto.Message) []proto.Message { all[1].(*pluginv1.DeviceChunk).WidthBits = 9; return all },
+		"odd width": func(all []proto.Message) []proto.Message {
+			all[1].(*pluginv1.DeviceChunk).WidthBits = 9
+			return all
+		},
 		"total grows": func(all []proto.Message) []proto.Message {
 			all[1].(*pluginv1.DeviceChunk).TotalCells = 1 << 40
 			return all
@@ -341,9 +344,18 @@ func TestEpochDecoderRefuses(t *testing.T) {
 			}
 			return all
 		},
-		"no status":     func(all []proto.Message) []proto.Message { all[len(all)-1].(*pluginv1.EpochEnd).Status = 0; return all },
-		"wrong end":     func(all []proto.Message) []proto.Message { all[len(all)-1].(*pluginv1.EpochEnd).Epoch = 6; return all },
-		"ends at start": func(all []proto.Message) []proto.Message { all[0].(*pluginv1.EpochBegin).EndUnixNs = 5e9; return all },
+		"no status": func(all []proto.Message) []proto.Message {
+			all[len(all)-1].(*pluginv1.EpochEnd).Status = 0
+			return all
+		},
+		"wrong end": func(all []proto.Message) []proto.Message {
+			all[len(all)-1].(*pluginv1.EpochEnd).Epoch = 6
+			return all
+		},
+		"ends at start": func(all []proto.Message) []proto.Message {
+			all[0].(*pluginv1.EpochBegin).EndUnixNs = 5e9
+			return all
+		},
 		"host report cut": func(all []proto.Message) []proto.Message {
 			return slices.DeleteFunc(all, func(m proto.Message) bool {
 				c, ok := m.(*pluginv1.HostChunk)

@@ -93,7 +93,8 @@ func TestPeekErrors(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for want, l := range map[string]Layout{
 		"0x0005": {EtherType: 5, Slots: 2}, "0x0800": {EtherType: 0x800, Slots: 2}, "0 slots": {EtherType: DefaultEtherType},
-		"5 slots": {EtherType: DefaultEtherType, Slots: 5}, "5 maxima": {EtherType: DefaultEtherType, Slots: 1, Differences: 5},
+		"5 slots": {EtherType: DefaultEtherType, Slots: 5}, "5 maxima": {EtherType: DefaultEtherType, Slots: 1,
+			Differences: 5},
 	} {
 		if err := l.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want an error with %q", l, err, want)

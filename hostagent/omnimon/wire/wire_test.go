@@ -147,8 +147,9 @@ func TestEveryTruncationIsAnError(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	s := &Settings{EtherType: 0x88b5, Slots: 512, SlotsPerFlow: 2, Shares: 8, Host: 1, Flows: 9, IngressSlots: 10, IdleEpochs: 11,
-		Hosts: [][]netip.Addr{{netip.MustParseAddr("10.0.0.1")}, {netip.MustParseAddr("::1")}}, Match: "zorro",
+	s := &Settings{EtherType: 0x88b5, Slots: 512, SlotsPerFlow: 2, Shares: 8, Host: 1, Flows: 9, IngressSlots: 10,
+		IdleEpochs: 11,
+		Hosts:      [][]netip.Addr{{netip.MustParseAddr("10.0.0.1")}, {netip.MustParseAddr("::1")}}, Match: "zorro",
 		Extremes: []Extreme{{Field: FieldLength}, {Field: FieldTTL, Min: true}}}
 	data, err := s.Append(nil)
 	if err != nil {

@@ -134,7 +134,8 @@ func TestIllAndBack(t *testing.T) {
 		a := row(t, r, attentionList)
 		hl, ll := row(t, r, encoderList, "device", Network, "part", "hl", "family", "ipv4"),
 			row(t, r, encoderList, "device", Network, "part", "ll", "family", "ipv4")
-		t.Logf("epoch %d: %.0f %% victims, %s then %s, decoded %s, Tl %s, Th %s, sample %s, victims %s, HL %s load %s, LL %s load %s",
+		t.Logf("epoch %d: %.0f %% victims, %s then %s, decoded %s, Tl %s, Th %s, sample %s, victims %s, HL %s load %s, LL "+
+			"%s load %s",
 			f.number, 100*victims, a["network-state"], a["next-state"], a["decoded"], a["low-threshold"],
 			a["highest-threshold"], a["sample-rate"], a["victims"],
 			hl["buckets"], hl["load-factor"], ll["buckets"], ll["load-factor"])

@@ -143,7 +143,8 @@ func (a *analysis) resolveAttention(p *Plugin) {
 	}
 	if p.straggled > 0 && p.straggled+2 == n {
 		a.mixed = true
-		a.problem(Network, outOfStep, fmt.Sprintf("in epoch %d, which used the same bank, more packets left than entered: packets counted after its read-out are included in this epoch", p.straggled))
+		a.problem(Network, outOfStep, fmt.Sprintf("in epoch %d, which used the same bank, more packets left than entered: "+
+			"packets counted after its read-out are included in this epoch", p.straggled))
 	}
 	for _, d := range a.epoch.AccuracyWarnings {
 		subject := d.Device
@@ -342,7 +343,8 @@ func (p *Plugin) recordTransition(a *analysis, out *sdk.Results, reasons []strin
 func (p *Plugin) transitionEvent(a *analysis, reasons []string) sdk.Event {
 	level, text := slog.LevelInfo, "the network is healthy again: all victim flows are published from epoch %d on"
 	if p.transitions.State == Ill {
-		level, text = slog.LevelWarn, "the network is ill: more flows lose packets than the memory holds; heavy victim flows and a sample of the light ones are published from epoch %d on"
+		level, text = slog.LevelWarn, "the network is ill: more flows lose packets than the memory holds; heavy victim "+
+			"flows and a sample of the light ones are published from epoch %d on"
 	}
 	return sdk.Event{Level: level, Message: fmt.Sprintf(text, p.transitions.From),
 		Attributes: map[string]string{"state": p.transitions.State.String(),

@@ -74,7 +74,8 @@ func (r *Room) fits() sdk.FieldErrors {
 	}
 	if r.IllHL+r.IllLL > r.Down {
 		errs = append(errs, sdk.FieldError{Field: "division.illHL",
-			Message: fmt.Sprintf("%d for HL and %d for LL are more than the %d buckets an array of the downstream encoders", r.IllHL, r.IllLL, r.Down)})
+			Message: fmt.Sprintf("%d for HL and %d for LL are more than the %d buckets an array of the downstream encoders",
+				r.IllHL, r.IllLL, r.Down)})
 	}
 	return errs
 }
@@ -123,7 +124,8 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 		if want := 1 + (keyBytes[f]+3)/4; err == nil &&
 			(words != want || number(o, "arrays") != arrays || number(o, "prime") != 4294967291 ||
 				number(o, "fragment") != 32 || number(o, "hash") != 48) {
-			err = fmt.Errorf("%s: %d words a bucket, %s arrays, prime %s, fragments of %s bits, a hash of %s bits; supported are %d words, %d arrays, 4294967291, 32 and 48",
+			err = fmt.Errorf("%s: %d words a bucket, %s arrays, prime %s, fragments of %s bits, a hash of %s bits; supported "+
+				"are %d words, %d arrays, 4294967291, 32 and 48",
 				o.Name, words, o.Annotations["arrays"], o.Annotations["prime"], o.Annotations["fragment"],
 				o.Annotations["hash"], want, arrays)
 		}
@@ -147,7 +149,8 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 		case f == 0 && e.up[f] == "":
 			err = fmt.Errorf("there are no %s encoders", family)
 		case e.up[f] != "" && (l.down[f] < 6 || l.up[f] <= l.down[f]):
-			err = fmt.Errorf("the %s encoders have %d buckets an array upstream and %d downstream; at least 6 downstream and more upstream are needed, or nothing is left for heavy hitters", family, l.up[f], l.down[f])
+			err = fmt.Errorf("the %s encoders have %d buckets an array upstream and %d downstream; at least 6 downstream and "+
+				"more upstream are needed, or nothing is left for heavy hitters", family, l.up[f], l.down[f])
 		}
 	}
 	if err == nil && (e.classifier[0] == "" || e.classifier[1] == "") {
@@ -155,7 +158,8 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 	}
 	if l := &e.layout; err == nil && (l.bits[0] < 1 || l.bits[0] >= l.bits[1] || l.bits[1] > 32 ||
 		min(l.counters[0], l.counters[1]) < 1) {
-		err = fmt.Errorf("the classifier has %d counters of %d bits and %d of %d; the second row needs wider counters than the first, up to 32 bits", l.counters[0], l.bits[0], l.counters[1], l.bits[1])
+		err = fmt.Errorf("the classifier has %d counters of %d bits and %d of %d; the second row needs wider counters than "+
+			"the first, up to 32 bits", l.counters[0], l.bits[0], l.counters[1], l.bits[1])
 	}
 	return e, true, err
 }
@@ -261,7 +265,8 @@ func bind(c *Configuration, network *sdk.Network) (*binding, error) {
 		}
 		if err != nil {
 			outside = append(outside, d.Name)
-			lacking(d.Name, encoderNeed.String(), fmt.Sprintf("no losses are computed, because packets enter and leave at this switch: %v", err))
+			lacking(d.Name, encoderNeed.String(), fmt.Sprintf("no losses are computed, because packets enter and leave at "+
+				"this switch: %v", err))
 			continue
 		}
 		e.ports = ports

@@ -87,7 +87,8 @@ func decodeLosses(b *binding, a *Attention, readings []*reading, before *previou
 			if !result.Complete {
 				l.complete = false
 				l.backward = l.backward || !together && backward(d)
-				l.reason = fmt.Sprintf("the difference of the %s %s parts was not decoded: about %.0f flows in %d buckets", familyName(f), [2]string{"LL", "HL"}[part], into.flows, d.Buckets())
+				l.reason = fmt.Sprintf("the difference of the %s %s parts was not decoded: about %.0f flows in %d buckets",
+					familyName(f), [2]string{"LL", "HL"}[part], into.flows, d.Buckets())
 			}
 			l.results[f][part] = result
 			l.check(&result)
@@ -198,7 +199,8 @@ func (l *losses) check(result *fermat.Result) {
 	}
 	if l.negative > 0 {
 		l.complete = false
-		l.reason = fmt.Sprintf("more packets left than entered in %d flows: the switches' epochs differ, or packets were in flight for longer than the drain", l.negative)
+		l.reason = fmt.Sprintf("more packets left than entered in %d flows: the switches' epochs differ, or packets were "+
+			"in flight for longer than the drain", l.negative)
 	}
 }
 

@@ -35,7 +35,8 @@ func (p *Plugin) Merge(_ context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error
 func addCells(edges []edge, device string, a, b sdk.Cells) (sdk.Cells, error) {
 	i := slices.IndexFunc(edges, func(e edge) bool { return e.name == device })
 	if i < 0 {
-		return sdk.Cells{}, fmt.Errorf("%s was delivered twice, and %s is not an edge switch, so its cells cannot be added", a.Object, device)
+		return sdk.Cells{}, fmt.Errorf("%s was delivered twice, and %s is not an edge switch, so its cells cannot be added",
+			a.Object, device)
 	}
 	e := &edges[i]
 	if err := cmp.Or(a.Check(), b.Check()); err != nil {

@@ -77,7 +77,8 @@ func (p *Plugin) Describe() sdk.Description {
 	return sdk.Description{
 		Name:    "chamelemon",
 		Version: Version,
-		Summary: "lost packets by flow, heavy hitters, heavy changes, flow sizes, cardinality and entropy, with memory divided by network state",
+		Summary: "lost packets by flow, heavy hitters, heavy changes, flow sizes, cardinality and entropy, with memory " +
+			"divided by network state",
 		Programs: []sdk.ProgramNeed{{Role: "edge", Program: "chamelemon"},
 			{Role: "transit", Program: "forwarding"}},
 		Objects:      []sdk.ObjectNeed{classifierNeed, encoderNeed},

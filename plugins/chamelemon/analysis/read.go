@@ -253,7 +253,8 @@ func (r *reading) take(from *register, to *encoder, first int, minus bool) error
 		}
 	}
 	if sums[0] != sums[1] || sums[0] != sums[2] {
-		r.torn = fmt.Sprintf("%s: the arrays of the part from bucket %d on have counted %d, %d and %d packets: a counter wrapped, cells were lost, or packets arrived during the read-out", from.name, first, sums[0], sums[1], sums[2])
+		r.torn = fmt.Sprintf("%s: the arrays of the part from bucket %d on have counted %d, %d and %d packets: a counter "+
+			"wrapped, cells were lost, or packets arrived during the read-out", from.name, first, sums[0], sums[1], sums[2])
 	}
 	return nil
 }

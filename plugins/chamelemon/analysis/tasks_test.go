@@ -89,7 +89,8 @@ func TestTasks(t *testing.T) {
 		{40_000, 0.99, 0.01, 0.3, 0.02, 0.002, 0.05},
 	} {
 		t.Run(fmt.Sprint(tc.flows), func(t *testing.T) {
-			f := newFabric(t, 61, fmt.Sprintf(`{"heavyHitters": {"packets": %d, "share": 0, "limit": 10000}, "heavyChanges": {"packets": %d, "limit": 10000}}`, heavy, heavy))
+			f := newFabric(t, 61,
+				fmt.Sprintf(`{"heavyHitters": {"packets": %d, "share": 0, "limit": 10000}, "heavyChanges": {"packets": %d, "limit": 10000}}`, heavy, heavy))
 			for range 6 {
 				f.play(f.flows(tc.flows, 0.05, 0.05))
 			}
@@ -147,7 +148,8 @@ func TestTasks(t *testing.T) {
 				for _, n := range reported {
 					diff, sum = diff+n, sum+n/2
 				}
-				t.Logf("%s: heavy hitters %d, F1 %.4f ARE %.4f; changes %d, F1 %.4f ARE %.4f; sizes ARE %.4f; flows off by %.4f, entropy by %.5f, distribution by %.4f",
+				t.Logf("%s: heavy hitters %d, F1 %.4f ARE %.4f; changes %d, F1 %.4f ARE %.4f; sizes ARE %.4f; flows off by %.4f, "+
+					"entropy by %.5f, distribution by %.4f",
 					device, len(truth.hitters), hf, hare, len(truth.changes), cf, care, all, cardinality, entropy,
 					diff/sum)
 				if hf < tc.f1 || cf < tc.f1 || hare > tc.are || care > tc.are || all > tc.all ||

@@ -101,7 +101,8 @@ func TestOneState(t *testing.T) {
 					sure = false // it may turn once, whenever chance has it
 				}
 				if turns > 1 || turns > 0 && sure || differ > 2*turns || sure && last != want {
-					t.Errorf("%d victims, %.2f of them heavy, from %s: %s, %d turns, %d epochs in which the two differed", victims, heavy, from, last, turns, differ)
+					t.Errorf("%d victims, %.2f of them heavy, from %s: %s, %d turns, %d epochs in which the two differed", victims,
+						heavy, from, last, turns, differ)
 				}
 			}
 		}

@@ -89,7 +89,9 @@ func accountability(t testing.TB, scale float64, counters, everywhere bool) (sha
 	t.Helper()
 	slots := int(512 * scale)
 	sim := simulate(testbed(), settings{flows: int(380_000 * scale * scale), slots: slots, local: 0.85, mean: 12,
-		counters: counters, seed: 5, mapping: func(r *rand.Rand, n int) [4]uint16 { return pair(n % (slots * (slots - 1) / 2)) },
+		counters: counters, seed: 5, mapping: func(r *rand.Rand, n int) [4]uint16 {
+			return pair(n % (slots * (slots - 1) / 2))
+		},
 		drop: func(element int, _ *simulated, _ float64, r *rand.Rand) bool {
 			return (element == 1 || everywhere && element < 3) && r.Float64() < 0.005
 		}})
@@ -158,7 +160,8 @@ func TestUndeterminedHasBounds(t *testing.T) {
 		clear(victims)
 		sim = simulate(tp, s)
 		a, b := sim.flows[0], sim.flows[1]
-		if a.from != b.from || a.to != b.to || a.path.Hops[0].Switch != 0 || len(a.path.Hops) < 3 || victims[1] == 0 || victims[2] == 0 {
+		if a.from != b.from || a.to != b.to || a.path.Hops[0].Switch != 0 || len(a.path.Hops) < 3 || victims[1] == 0 ||
+			victims[2] == 0 {
 			continue
 		}
 		r := sim.analyze(t)

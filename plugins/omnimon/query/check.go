@@ -43,7 +43,8 @@ type Field struct {
 
 // packetFields are the fields of the stream of packets. Those below are in the flow key, so that
 // the values of a flow can be grouped by them.
-var packetFields = []Field{{"src", Address}, {"dst", Address}, {"proto", Integer}, {"sport", Integer}, {"dport", Integer},
+var packetFields = []Field{{"src", Address}, {"dst", Address}, {"proto", Integer}, {"sport", Integer},
+	{"dport", Integer},
 	{"length", Integer}, {"ttl", Integer}, {"flags", Integer}, {"window", Integer},
 	{"payload", Text}, {"dns_type", Integer}, {"dns_response", Integer}, {"flowlet", Integer}, {"queue", Integer}}
 

@@ -307,7 +307,8 @@ func (p *parser) reduce(o *Operator) error {
 }
 
 // levels are the binary operations by precedence, the weakest first.
-var levels = [][]string{{"||"}, {"&&"}, {"==", "!=", "<", "<=", ">", ">=", "in", "contains"}, {"+", "-"}, {"*", "/", "&", "|"}}
+var levels = [][]string{{"||"}, {"&&"}, {"==", "!=", "<", "<=", ">", ">=", "in", "contains"}, {"+", "-"},
+	{"*", "/", "&", "|"}}
 
 // maxDepth bounds the nesting of expressions.
 const maxDepth = 100

@@ -256,7 +256,8 @@ func (p *Plan) Fit(free Units) (Units, error) {
 		need.Entries += s.Entries * s.Arrays
 	}
 	if need.Arrays > free.Arrays || need.Entries > free.Entries {
-		return free, fmt.Errorf("the query needs %d statistic arrays and %d filter entries; %d and %d are free: end another query first",
+		return free, fmt.Errorf("the query needs %d statistic arrays and %d filter entries; %d and %d are free: end "+
+			"another query first",
 			need.Arrays, need.Entries, free.Arrays, free.Entries)
 	}
 	return Units{free.Arrays - need.Arrays, free.Entries - need.Entries}, nil

@@ -43,8 +43,10 @@ func traffic() (packets []sample) {
 	}
 	add(20_000, func(int) sample {
 		flags := []int64{2, 18, 16, 16, 16, 24, 17}[r.IntN(7)]
-		return sample{src: host(r.IntN(60)), dst: host(r.IntN(60)), proto: []int64{6, 6, 17}[r.IntN(3)], sport: 1000 + r.Int64N(9),
-			dport: []int64{80, 443, 53}[r.IntN(3)], length: 40 + r.Int64N(1400), flags: flags, flowlet: r.Int64N(3), queue: r.Int64N(49)}
+		return sample{src: host(r.IntN(60)), dst: host(r.IntN(60)), proto: []int64{6, 6, 17}[r.IntN(3)],
+			sport: 1000 + r.Int64N(9),
+			dport: []int64{80, 443, 53}[r.IntN(3)], length: 40 + r.Int64N(1400), flags: flags, flowlet: r.Int64N(3),
+			queue: r.Int64N(49)}
 	})
 	for i := range packets {
 		if packets[i].proto == 17 {
@@ -54,7 +56,9 @@ func traffic() (packets []sample) {
 	tcp := func(src, dst string, sport, dport, length, flags int64) sample {
 		return sample{src: src, dst: dst, proto: 6, sport: sport, dport: dport, length: length, flags: flags}
 	}
-	add(90, func(i int) sample { return tcp(host(300+i), "10.9.0.1", 5000, 80, 40, 2) })       // new connections, SYN flood
+	add(90, func(i int) sample {
+		return tcp(host(300+i), "10.9.0.1", 5000, 80, 40, 2)
+	}) // new connections, SYN flood
 	add(90, func(i int) sample { return tcp("10.9.0.1", host(300+i), 80, 5000, 40, 18) })      // its answers
 	add(3, func(i int) sample { return tcp(host(300+i), "10.9.0.1", 5000, 80, 40, 16) })       // few complete
 	add(2, func(i int) sample { return tcp(host(300+i), "10.9.0.1", 5000, 80, 40, 17) })       // fewer end
@@ -71,7 +75,8 @@ func traffic() (packets []sample) {
 		return sample{src: "10.9.0.11", dst: host(3), proto: 17, sport: 53, dport: 3333, length: 90, response: 1, rrType: 1}
 	})
 	add(60, func(i int) sample {
-		return sample{src: "10.9.0.12", dst: host(4), proto: 17, sport: 53, dport: 3333, length: 1400, response: 1, rrType: 46}
+		return sample{src: "10.9.0.12", dst: host(4), proto: 17, sport: 53, dport: 3333, length: 1400, response: 1,
+			rrType: 46}
 	})
 	return packets
 }
@@ -144,7 +149,9 @@ var groundTruth = map[string]func(packets []sample) []string{
 		return distinct(ps, func(p sample) (string, string) { return p.src, p.dst }).above(40)
 	},
 	"port-scan": func(ps []sample) []string {
-		return distinct(ps, func(p sample) (string, string) { return when(p.proto == 6, p.src), fmt.Sprint(p.dport) }).above(40)
+		return distinct(ps, func(p sample) (string, string) {
+			return when(p.proto == 6, p.src), fmt.Sprint(p.dport)
+		}).above(40)
 	},
 	"ddos": func(ps []sample) []string {
 		return distinct(ps, func(p sample) (string, string) { return p.dst, p.src }).above(40)
@@ -179,7 +186,9 @@ var groundTruth = map[string]func(packets []sample) []string{
 		return rows
 	},
 	"slowloris": func(ps []sample) (rows []string) {
-		flows := distinct(ps, func(p sample) (string, string) { return when(p.proto == 6, p.dst), fmt.Sprint(p.src, p.sport) })
+		flows := distinct(ps, func(p sample) (string, string) {
+			return when(p.proto == 6, p.dst), fmt.Sprint(p.src, p.sport)
+		})
 		for host, n := range count(ps, func(p sample) (string, int64) { return when(p.proto == 6, p.dst), p.length }) {
 			if flows[host] > 40 && n/flows[host] < 100 {
 				rows = append(rows, fmt.Sprintf("%s %d", host, n/flows[host]))
@@ -241,7 +250,9 @@ var groundTruth = map[string]func(packets []sample) []string{
 	},
 	"dns-tunneling": func(ps []sample) (rows []string) {
 		opened := count(ps, func(p sample) (string, int64) { return when(p.proto == 6 && p.flags == 2, p.src), 1 })
-		for host, n := range count(ps, func(p sample) (string, int64) { return when(p.proto == 17 && p.sport == 53, p.dst), 1 }) {
+		for host, n := range count(ps, func(p sample) (string, int64) {
+			return when(p.proto == 17 && p.sport == 53, p.dst), 1
+		}) {
 			if opened[host] > 0 && n-opened[host] > 40 {
 				rows = append(rows, fmt.Sprintf("%s %d", host, n-opened[host]))
 			}
@@ -341,7 +352,8 @@ func TestErrors(t *testing.T) {
 		{"r = packets.filter(proto == TCP)", `q:1:1: the result "r" is a stream of packets`},
 		{"r = other.distinct(dst)", `q:1:5: unknown source "other"`},
 		{"a = packets.distinct(dst)\na = packets.distinct(src)", `q:2:1: the name "a" is taken`},
-		{"a = packets.distinct(dst)\nr = packets.distinct(src).join(a, keys=(dst))", `q:2:41: unknown field "dst"; this stream has: src`},
+		{"a = packets.distinct(dst)\nr = packets.distinct(src).join(a, keys=(dst))",
+			`q:2:41: unknown field "dst"; this stream has: src`},
 		{"a = packets.distinct(dst)\nr = packets.distinct(dst).join(packets, keys=(dst))", `q:2:32: join needs a sequence`},
 		{"a = packets.distinct(dst, n=length)\nr = a.join(a, keys=(dst))", `q:2:12: two fields have the name "n"`},
 		{"a = packets.distinct(dst)\nr = a.join(b, keys=(dst))", `q:2:12: unknown sequence "b"`},
@@ -368,17 +380,20 @@ func TestPlacement(t *testing.T) {
 		{"packets.distinct(dst, dport).reduce(keys=(dst), n=count())", "without src", Hosts, 0},
 		{"packets.map(a = src, b = dport).distinct(b).reduce(keys=(b), n=count())", "without src", Hosts, 0},
 		{"packets.reduce(keys=(dst), n=count())", "updates values only", Switches, 1},
-		{"packets.filter(proto == TCP && (dport == 80 || dport == 443)).reduce(keys=(dst), n=count())", "updates", Switches, 2},
+		{"packets.filter(proto == TCP && (dport == 80 || dport == 443)).reduce(keys=(dst), n=count())", "updates", Switches,
+			2},
 		{"packets.filter(!(proto == TCP && dport == 80)).reduce(keys=(dst), n=count())", "updates", Switches, 4},
 		{"packets.filter((flags & 18) != 2).reduce(keys=(dst), n=count())", "updates", Switches, 2},
-		{"packets.filter(src in 10.0.0.0/8).map(d = dst, l = length).reduce(keys=(d), n=sum(l), m=sum(2))", "updates", Switches, 1},
+		{"packets.filter(src in 10.0.0.0/8).map(d = dst, l = length).reduce(keys=(d), n=sum(l), m=sum(2))", "updates",
+			Switches, 1},
 		{"packets.map(a = src, b = dport).distinct(b, c = a).reduce(keys=(c), n=count())", "has distinct", Hosts, 0},
 		{"packets.filter(flags == (SYN | 2 * 8)).reduce(keys=(dst), n=sum(3 - 1))", "updates", Switches, 1},
 		{"packets.reduce(keys=(ttl), n=count())", "groups by ttl, which is not in the flow key", Hosts, 0},
 		{"packets.reduce(keys=(dst), n=max(length))", "max is not additive", Hosts, 0},
 		{"packets.reduce(keys=(dst), n=sum(length * 8))", "adds up the result of *", Hosts, 0},
 		{"packets.filter(payload contains \"x\").reduce(keys=(dst), n=count())", "payload is known to hosts only", Hosts, 0},
-		{"packets.filter(src in fe80::/10 || dst == ::1 || src == 10.0.0.1).reduce(keys=(dst), n=count())", "updates", Switches, 3},
+		{"packets.filter(src in fe80::/10 || dst == ::1 || src == 10.0.0.1).reduce(keys=(dst), n=count())", "updates",
+			Switches, 3},
 		{"packets.filter(length == ttl).reduce(keys=(dst), n=count())", "compares two fields", Hosts, 0},
 		{"packets.filter(length + ttl > 5).reduce(keys=(dst), n=count())", "compares the result of an expression", Hosts, 0},
 		{"losses.reduce(keys=(dst), n=sum(lost))", "losses are inferred", Collector, 0},
@@ -408,7 +423,8 @@ func TestFit(t *testing.T) {
 	if err != nil || left != (Units{1, 6}) {
 		t.Errorf("left %+v, %v", left, err)
 	}
-	if _, err := plan.Fit(left); err == nil || !strings.Contains(err.Error(), "2 statistic arrays and 4 filter entries; 1 and 6 are free") {
+	if _, err := plan.Fit(left); err == nil || !strings.Contains(err.Error(), "2 statistic arrays and 4 filter entries; "+
+		"1 and 6 are free") {
 		t.Errorf("%v", err)
 	}
 }
@@ -420,7 +436,8 @@ func TestDivisionByZeroLeavesTheTupleOut(t *testing.T) {
 	}
 	in := Streams{Losses: []Tuple{}}
 	for _, n := range []int64{0, 5} {
-		in.Losses = append(in.Losses, append(sample{src: "::1", dst: "::2"}.tuple()[:5:5], Value{Type: Text}, Value{Type: Integer, Int: n}))
+		in.Losses = append(in.Losses, append(sample{src: "::1", dst: "::2"}.tuple()[:5:5], Value{Type: Text},
+			Value{Type: Integer, Int: n}))
 	}
 	if rows, undefined := q.Run(in); len(rows) != 1 || rows[0][1].Int != 2 || undefined != 1 {
 		t.Errorf("%v, %d undefined", rows, undefined)

@@ -58,7 +58,8 @@ func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
 	of := sdk.ObjectNeed{Annotations: map[string]string{"part": "heavy", "key": in.dimension, "ways": "", "slots": ""}}
 	heavy := d.Select(of)
 	if len(heavy) == 0 {
-		return in, fmt.Errorf("the pipeline has no heavy keys for it (object with @netsketch_univmon[part=heavy, key=%s])", in.dimension)
+		return in, fmt.Errorf("the pipeline has no heavy keys for it (object with @netsketch_univmon[part=heavy, key=%s])",
+			in.dimension)
 	}
 	in.heavy = heavy[0].Name
 	in.layout.Key = fields

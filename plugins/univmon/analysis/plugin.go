@@ -75,7 +75,8 @@ func (p *Plugin) Describe() sdk.Description {
 	return sdk.Description{
 		Name:    "univmon",
 		Version: Version,
-		Summary: "heavy hitters, changes, DDoS victims, entropy, distinct flows and other sums from universal sketches, per switch and network-wide",
+		Summary: "heavy hitters, changes, DDoS victims, entropy, distinct flows and other sums from universal sketches, " +
+			"per switch and network-wide",
 		Programs: []sdk.ProgramNeed{
 			{Program: "univmon"}, {Program: "univmon-300k"},
 		},

@@ -45,7 +45,8 @@ func traffic(t *testing.T, number uint64, absent ...string) *sdk.Epoch {
 // A plugin that is killed between any two epochs gives the same results as one that keeps running,
 // heavy changes included.
 func TestRestart(t *testing.T) {
-	for _, config := range []string{`{}`, `{"switches": false}`, `{"network": {"enabled": false}, "dimensions": ["src"]}`} {
+	for _, config := range []string{`{}`, `{"switches": false}`,
+		`{"network": {"enabled": false}, "dimensions": ["src"]}`} {
 		a, b := configured(t, config, sdk.State{}), configured(t, config, sdk.State{})
 		changes := 0
 		for number := uint64(1); number <= 6; number++ {

@@ -88,7 +88,8 @@ func Weights(network *sdk.Network, measured func(device string) bool) (map[strin
 		}
 	}
 	if len(queue) == 0 {
-		return nil, errors.New("the topology has no host attached to a switch, so the switches at which packets enter are unknown")
+		return nil, errors.New("the topology has no host attached to a switch, so the switches at which packets enter " +
+			"are unknown")
 	}
 	for len(queue) > 0 {
 		s := queue[0]
@@ -104,7 +105,8 @@ func Weights(network *sdk.Network, measured func(device string) bool) (map[strin
 	for s, d := range distance {
 		for _, n := range neighbors[s] {
 			if distance[n]%2 == d%2 {
-				return nil, fmt.Errorf("%s and %s are linked and equally far from hosts, so no sum of sketches counts packets once", min(s, n), max(s, n))
+				return nil, fmt.Errorf("%s and %s are linked and equally far from hosts, so no sum of sketches counts packets once",
+					min(s, n), max(s, n))
 			}
 		}
 		weights[s] = 1 - 2*(d%2)

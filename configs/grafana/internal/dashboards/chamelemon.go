@@ -41,15 +41,18 @@ func chamelemon() (dashboard.Dashboard, error) {
 		WithVariable(choice("target", "Collector", "chamelemon/attention", "target")).
 		WithVariable(choice("device", "Device", "chamelemon/summary", "device")).
 		WithRow(dashboard.NewRowBuilder("State")).
-		WithPanel(states(about{"Network state", "Healthy: every victim flow is reported. Ill: heavy victim flows, and a sample of the others.", "", 16, 5},
+		WithPanel(states(about{"Network state", "Healthy: every victim flow is reported. Ill: heavy victim flows, and a " +
+			"sample of the others.", "", 16, 5},
 			rows(`SELECT "network-state" AS "measured", "next-state" AS "decided" `+from("chamelemon/attention", "")))).
 		WithPanel(number(about{"Alerts", "Active in the newest epoch.", "none", 4, 5},
 			attention("alerts", "active-alerts"))).
 		WithPanel(number(about{"Changes of state", "Since the plugin was first started.", "none", 4, 5},
 			attention("changes", "changes"))).
-		WithPanel(states(about{"Epochs", "Decoded: all parts of the encoders were decoded. Settled: the plan that the epoch was measured under is certain.", "", 12, 5},
+		WithPanel(states(about{"Epochs", "Decoded: all parts of the encoders were decoded. Settled: the plan that the " +
+			"epoch was measured under is certain.", "", 12, 5},
 			rows(`SELECT "decoded", "settled" `+from("chamelemon/attention", "")))).
-		WithPanel(states(about{"Exactness", "Victims exact: every victim flow is reported with its exact number of lost packets.", "", 12, 5},
+		WithPanel(states(about{"Exactness", "Victims exact: every victim flow is reported with its exact number of lost " +
+			"packets.", "", 12, 5},
 			rows(`SELECT "status", "victims-exact", "packets-exact" `+where(from("chamelemon/summary", ""),
 				`"device" = 'network'`)))).
 		WithPanel(list(about{"Alerts by kind", "The newest state of each alert.", "", 12, 9},
@@ -61,7 +64,8 @@ func chamelemon() (dashboard.Dashboard, error) {
 				`time($__interval), "kind", "subject" fill(null)`), `"active" = true`)))).
 		WithRow(dashboard.NewRowBuilder("Attention")).
 		WithPanel(chart(about{"Division of the IPv4 encoders",
-			"Buckets of an upstream encoder, all arrays together: heavy hitters (HH), heavy victim flows (HL), light victim flows (LL).", "short", 12, 9}, true,
+			"Buckets of an upstream encoder, all arrays together: heavy hitters (HH), heavy victim flows (HL), light victim " +
+				"flows (LL).", "short", 12, 9}, true,
 			lines("$tag_part", `SELECT mean("buckets") `+where(from("chamelemon/encoder",
 				`time($__interval), "part" fill(null)`), `"family" = 'ipv4'`)))).
 		WithPanel(chart(about{"Memory", "Memory of the parts on a switch, upstream.", "bytes", 12, 9}, true,
@@ -70,7 +74,8 @@ func chamelemon() (dashboard.Dashboard, error) {
 			"short", 12, 8}, false, parts("flows", `"part", "family", "device"`))).
 		WithPanel(chart(about{"Load factors", "Flows per bucket. The target is 0.6 to 0.7; above 0.81 decoding fails.",
 			"none", 12, 8}, false, parts("load-factor", `"part", "family", "device"`))).
-		WithPanel(chart(about{"Thresholds", "Tl, the size from which a flow may be a heavy victim flow, and the highest Th, the size from which it may be a heavy hitter.", "short", 8, 8}, false,
+		WithPanel(chart(about{"Thresholds", "Tl, the size from which a flow may be a heavy victim flow, and the highest " +
+			"Th, the size from which it may be a heavy hitter.", "short", 8, 8}, false,
 			attention("Tl", "low-threshold"), attention("Th", "highest-threshold"))).
 		WithPanel(chart(about{"Th by switch", "Number of packets from which a flow may be a heavy hitter.", "short", 8,
 			8}, false,
@@ -85,7 +90,8 @@ func chamelemon() (dashboard.Dashboard, error) {
 			network("lost packets", `mean("lost-packets")`))).
 		WithPanel(list(about{"Top victims", "The flows that lost most packets in an epoch of the time range.", "", 24,
 			10},
-			rows(`SELECT top("lost-packets", "flow", 20) AS "lost-packets", "packets", "kind", "exact", "entry", "exit" `+from("chamelemon/victim", "")),
+			rows(`SELECT top("lost-packets", "flow", 20) AS "lost-packets", "packets", "kind", "exact", "entry", "exit" `+from(
+				"chamelemon/victim", "")),
 			column{"lost-packets", "short", true}, column{"packets", "short", false})).
 		WithRow(dashboard.NewRowBuilder("Flows")).
 		WithPanel(chart(about{"Packets per epoch", "Packets that entered.", "short", 8, 8}, false, summary("packets"))).
@@ -95,7 +101,8 @@ func chamelemon() (dashboard.Dashboard, error) {
 			summary("entropy"))).
 		WithPanel(list(about{"Heavy hitters", "The largest flows of the time range, each at its largest epoch.", "", 12,
 			10},
-			rows(`SELECT top("packets", "device", "flow", 20) AS "packets", "share", "exact" `+from("chamelemon/heavy-hitter", "", "device")),
+			rows(`SELECT top("packets", "device", "flow", 20) AS "packets", "share", "exact" `+from("chamelemon/heavy-hitter",
+				"", "device")),
 			column{"packets", "short", true}, column{"share", "percentunit", false})).
 		WithPanel(list(about{"Heavy changes", "Flows with a large change from one epoch to the next, newest first.", "",
 			12, 10},
@@ -116,7 +123,8 @@ func chamelemon() (dashboard.Dashboard, error) {
 			lines("$tag_device $tag_flow", `SELECT mean("packets") `+from("chamelemon/flow",
 				`time($__interval), "device", "flow" fill(null)`, "device")))).
 		WithRow(dashboard.NewRowBuilder("Times")).
-		WithPanel(chart(about{"Response", "From the end of the read-out until the next configuration was decided, and until the results were computed.", "ns", 12, 8}, false,
+		WithPanel(chart(about{"Response", "From the end of the read-out until the next configuration was decided, and " +
+			"until the results were computed.", "ns", 12, 8}, false,
 			attention("decided", "response-time"), attention("results", "analysis-time"))).
 		WithPanel(chart(about{"Collection", "Stages of the collector: flip, wait for packets in flight, read-out.",
 			"ns", 12, 8}, true,

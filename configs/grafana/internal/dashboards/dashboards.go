@@ -54,7 +54,8 @@ func frame(uid, title, description string) *dashboard.DashboardBuilder {
 		Refresh("5s").
 		Tooltip(dashboard.DashboardCursorSyncCrosshair).
 		WithVariable(dashboard.NewDatasourceVariableBuilder("datasource").Label("Database").Type("influxdb")).
-		Link(dashboard.NewDashboardLinkBuilder("netsketch").Type(dashboard.DashboardLinkTypeDashboards).Tags([]string{"netsketch"}).IncludeVars(true).KeepTime(true))
+		Link(dashboard.NewDashboardLinkBuilder("netsketch").Type(dashboard.DashboardLinkTypeDashboards).Tags(
+			[]string{"netsketch"}).IncludeVars(true).KeepTime(true))
 }
 
 // from returns the clauses of a query on UnivMon's results after the fields: the rows and their
@@ -100,7 +101,8 @@ func univmon() (dashboard.Dashboard, error) {
 			summary("packets"))).
 		WithPanel(chart(about{"Distinct flows", "Different flows in each epoch.", "short", 12, 8}, false,
 			summary("distinct-flows"))).
-		WithPanel(chart(about{"Entropy", "Entropy of packets over flows, in bits: it decreases when few flows dominate, and increases in a scan or a flood from many sources.", "none", 12, 8}, false, summary("entropy"))).
+		WithPanel(chart(about{"Entropy", "Entropy of packets over flows, in bits: it decreases when few flows dominate, " +
+			"and increases in a scan or a flood from many sources.", "none", 12, 8}, false, summary("entropy"))).
 		WithPanel(chart(about{"Second moment (F2)", "Sum of the squared sizes of all flows: how skewed the traffic is.",
 			"short", 12, 8}, false, summary("second-moment"))).
 		WithRow(dashboard.NewRowBuilder("Largest flows")).
@@ -124,7 +126,8 @@ func univmon() (dashboard.Dashboard, error) {
 		WithRow(dashboard.NewRowBuilder("Changes and attacks")).
 		WithPanel(list(about{"Heavy changes", "Flows that changed most from one epoch to the next, newest first.", "",
 			12, 10},
-			rows(`SELECT "device", "dimension", "flow", "kind", "previous", "current", "delta" `+from("univmon/heavy-change", "", both...)+" ORDER BY time DESC LIMIT 100"),
+			rows(`SELECT "device", "dimension", "flow", "kind", "previous", "current", "delta" `+from("univmon/heavy-change", "",
+				both...)+" ORDER BY time DESC LIMIT 100"),
 			column{"previous", "short", false}, column{"current", "short", false}, column{"delta", "short", false})).
 		WithPanel(chart(about{"Change of the largest changes", "Difference in packets from the epoch before.", "short",
 			12, 10}, false,
@@ -133,7 +136,8 @@ func univmon() (dashboard.Dashboard, error) {
 				` AND "rank" <= 5 AND $timeFilter`, 1)))).
 		WithPanel(list(about{"DDoS victims", "Destinations with the most different sources in the time range.", "", 12,
 			8},
-			rows(`SELECT top("distinct-sources", "device", "destination", 20) AS "distinct-sources" `+from("univmon/ddos-victim", "", "device")),
+			rows(`SELECT top("distinct-sources", "device", "destination", 20) AS "distinct-sources" `+from("univmon/ddos-victim",
+				"", "device")),
 			column{"distinct-sources", "short", true})).
 		WithPanel(chart(about{"Sources per victim", "Different source addresses of each victim.", "short", 12, 8},
 			false,

@@ -54,7 +54,8 @@ func chart(a about, stacked bool, queries ...Query) cog.Builder[dashboard.Panel]
 		LineWidth(1).ShowPoints(common.VisibilityModeAuto).
 		SpanNulls(common.BoolOrFloat64{Bool: cog.ToPtr(true)}).
 		AxisSoftMin(0).
-		Legend(common.NewVizLegendOptionsBuilder().DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true)).
+		Legend(common.NewVizLegendOptionsBuilder().DisplayMode(common.LegendDisplayModeList).Placement(
+			common.LegendPlacementBottom).ShowLegend(true)).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
 	if stacked {
 		p.FillOpacity(40).Stacking(common.NewStackingConfigBuilder().Mode(common.StackingModeNormal).Group("A"))
@@ -93,7 +94,8 @@ func states(a about, q Query) cog.Builder[dashboard.Panel] {
 		Datasource(datasource()).
 		MergeValues(true).
 		ShowValue(common.VisibilityModeNever).
-		Legend(common.NewVizLegendOptionsBuilder().DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true)).
+		Legend(common.NewVizLegendOptionsBuilder().DisplayMode(common.LegendDisplayModeList).Placement(
+			common.LegendPlacementBottom).ShowLegend(true)).
 		Mappings([]dashboard.ValueMapping{
 			color("healthy", "green", 0), color("ill", "red", 1), color("complete", "green", 2),
 			color("partial", "orange", 3), color("lost", "red", 4),

@@ -32,7 +32,8 @@ func TestSolve(t *testing.T) {
 		// The paper's figure 5: two flows, two switches, one slot each.
 		{"figure 5", up(4, 1), [][]int32{{0, 1}, {2, 3}, {0, 2}, {1, 3}}, []int64{1, 1, 1, 1}, up(4, 0), up(4, 1), false},
 		// Only elimination sees that an odd cycle determines its unknowns.
-		{"odd cycle", up(3, 9), [][]int32{{0, 1}, {1, 2}, {0, 2}}, []int64{5, 7, 6}, []int64{2, 3, 4}, []int64{2, 3, 4}, false},
+		{"odd cycle", up(3, 9), [][]int32{{0, 1}, {1, 2}, {0, 2}}, []int64{5, 7, 6}, []int64{2, 3, 4}, []int64{2, 3, 4},
+			false},
 		{"odd cycle with half packets", up(3, 9), [][]int32{{0, 1}, {1, 2}, {0, 2}}, []int64{5, 7, 7}, nil, nil, true},
 		{"partly determined", up(5, 9), [][]int32{{0, 1}, {1, 2}, {0, 2}, {2, 3, 4}}, []int64{5, 7, 6, 7},
 			[]int64{2, 3, 4, 0, 0}, []int64{2, 3, 4, 3, 3}, false},
