@@ -60,7 +60,7 @@ func (r *reloads) hold(next *config.Config, removal string, after time.Duration)
 func (c *Collector) Follow(ctx context.Context, path string, requests <-chan struct{}) error {
 	return config.Watch(ctx, path, requests, func(l config.Loaded) {
 		if l.Err != nil {
-			c.refuse(l.Err)
+			_ = c.refuse(l.Err) // it is logged
 			return
 		}
 		_, _ = c.reload(ctx, l.Config, l.Requested) // it is logged

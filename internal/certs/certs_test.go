@@ -70,7 +70,7 @@ func (p *pair) rotateClient(a *testkit.Authority) {
 
 // handshake connects a client to a server and exchanges a byte in each direction. It returns both
 // errors and the certificates that the ends presented.
-func handshake(t *testing.T, server, client *tls.Config) (clientErr, serverErr error, presented [2]string) {
+func handshake(t *testing.T, server, client *tls.Config) (presented [2]string, clientErr, serverErr error) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -110,14 +110,14 @@ func handshake(t *testing.T, server, client *tls.Config) (clientErr, serverErr e
 	}
 	conn.Close()
 	work.Wait()
-	return clientErr, serverErr, presented
+	return presented, clientErr, serverErr
 }
 
 // connects waits until handshakes succeed and present certificates of these authorities.
 func (p *pair) connects(server, client string) {
 	p.t.Helper()
 	testkit.Until(p.t, "a handshake with certificates of "+server+" and "+client, func() bool {
-		clientErr, serverErr, presented := handshake(p.t, p.server, p.client)
+		presented, clientErr, serverErr := handshake(p.t, p.server, p.client)
 		return clientErr == nil && serverErr == nil && presented == [2]string{server, client}
 	})
 }
@@ -162,17 +162,17 @@ func TestUntrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err, _ := handshake(t, p.server, wrongClient); err == nil {
+		if _, _, err := handshake(t, p.server, wrongClient); err == nil {
 			t.Error("a client of another authority is accepted")
 		}
-		if _, err, _ := handshake(t, p.server, noClient); err == nil {
+		if _, _, err := handshake(t, p.server, noClient); err == nil {
 			t.Error("a client without a certificate is accepted")
 		}
-		if err, _, _ := handshake(t, wrongServer, p.client); err == nil ||
+		if _, err, _ := handshake(t, wrongServer, p.client); err == nil ||
 			!strings.Contains(err.Error(), "unknown authority") {
 			t.Errorf("a server of another authority: %v", err)
 		}
-		if err, _, _ := handshake(t, p.server, wrongHost); err == nil || !strings.Contains(err.Error(), "127.0.0.9") {
+		if _, err, _ := handshake(t, p.server, wrongHost); err == nil || !strings.Contains(err.Error(), "127.0.0.9") {
 			t.Errorf("a certificate for another address: %v", err)
 		}
 		p.store.Reload()

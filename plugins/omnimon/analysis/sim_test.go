@@ -83,12 +83,11 @@ func fatTree(k int) *topology {
 // each switch and link lost of each flow.
 type simulation struct {
 	*topology
-	net     Network
-	random  *rand.Rand
-	flows   []*simulated
-	routes  map[flow.Key]*simulated
-	epoch   Epoch
-	perPort bool
+	net    Network
+	random *rand.Rand
+	flows  []*simulated
+	routes map[flow.Key]*simulated
+	epoch  Epoch
 }
 
 type simulated struct {
