@@ -152,7 +152,7 @@ func TestQueryErrors(t *testing.T) {
 		{"no server", "/univmon --address " + free.Addr().String(),
 			"no gNMI server answers on " + free.Addr().String()},
 		{"no port", "/univmon --address localhost", `--address "localhost": expected host:port`},
-		{"no such file", "/univmon --ca-file /nowhere/ca.pem --address " + address, "--ca-file: open /nowhere/ca.pem"},
+		{"no such file", "/univmon --ca-file /nowhere/ca.pem --address " + address, "ca-file: open /nowhere/ca.pem"},
 		{"plaintext and TLS", "/univmon --plaintext --ca-file x --address " + address, "none of the others can be"},
 		{"a certificate without key", "/univmon --cert-file x --address " + address, "key-file"},
 	} {
