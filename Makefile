@@ -18,6 +18,8 @@ GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 INFLUXD  := $(TOOLS)/influxd
 
 export CGO_ENABLED ?= 0
+# One set of flags for binaries and tests, so that each package is compiled once.
+export GOFLAGS := $(GOFLAGS) -trimpath
 # golangci-lint's cache holds the paths of the checkout that filled it: another checkout must not read it.
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 
@@ -27,9 +29,9 @@ help: ## what there is to make
 
 .PHONY: build
 build: ## netsketch into bin/, the plugins into bin/plugins/
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/netsketch ./cmd/netsketch
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/netsketch ./cmd/netsketch
 	@for p in $(PLUGINS); do \
-	  $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/plugins/netsketch-plugin-$$p ./plugins/$$p || exit 1; done
+	  $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/plugins/netsketch-plugin-$$p ./plugins/$$p || exit 1; done
 
 .PHONY: demo
 demo: build ## an emulated network, the collector and UnivMon, live in the terminal (DEMO_FLAGS="--epochs 20 --json")

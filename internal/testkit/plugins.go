@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -17,11 +16,11 @@ import (
 // BuildPlugins copies built-in plugins into a plugin directory. They are built in .cache of the
 // repository, so that the test binaries of a run link each plugin once.
 func BuildPlugins(directory string, names ...string) error {
-	module, err := exec.Command("go", "env", "GOMOD").Output()
+	root, err := Root()
 	if err != nil {
 		return fmt.Errorf("building plugins: %w", err)
 	}
-	built := filepath.Join(filepath.Dir(strings.TrimSpace(string(module))), ".cache", "test-plugins")
+	built := filepath.Join(root, ".cache", "test-plugins")
 	if err := os.MkdirAll(built, 0o755); err != nil {
 		return fmt.Errorf("building plugins: %w", err)
 	}

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 	"github.com/openconfig/ygot/ygot"
 	"github.com/openconfig/ygot/ytypes"
 
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
 	"github.com/netsketch/netsketch/yang/table"
@@ -32,8 +32,11 @@ import (
 // of the plugins, which are read from the source tree. It panics when they cannot be read.
 func Modules() []yang.Module {
 	modules := slices.Concat(yang.CollectorModules(), yang.SwitchModules())
-	_, self, _, _ := runtime.Caller(0)
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(self), "../../plugins/*/analysis/*.yang"))
+	root, err := testkit.Root()
+	if err != nil {
+		panic(err)
+	}
+	files, err := filepath.Glob(filepath.Join(root, "plugins/*/analysis/*.yang"))
 	if err != nil || len(files) == 0 {
 		panic(fmt.Sprintf("no YANG modules of plugins in the source tree: %v", err))
 	}
