@@ -182,12 +182,12 @@ func breakable(text string) bool {
 }
 
 // proseOf returns the lines of a file that are for people: all of a documentation page, the
-// comments of a source file. P4 programs are left out: their text is bound to the compiled files.
+// comments of a source file.
 func proseOf(t *testing.T, path string) []line {
 	t.Helper()
 	ext := filepath.Ext(path)
 	switch ext {
-	case ".go", ".md", ".yang", ".proto", ".yaml", ".sh":
+	case ".go", ".md", ".yang", ".proto", ".p4", ".yaml", ".sh":
 	default:
 		return nil
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A firewall between an inside and an outside: what goes out opens the way for its
-// answers, and nothing else comes in, but for what the table allows.
+// A firewall between an inside and an outside port: an outgoing packet opens the path for its
+// replies, and all other incoming packets are dropped unless the table allows them.
 #include <core.p4>
 #define V1MODEL_VERSION 20200408
 #include <v1model.p4>
@@ -43,7 +43,8 @@ struct metadata_t {
     bit<32> flow;
 }
 
-parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                      inout standard_metadata_t standard) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
@@ -79,7 +80,7 @@ control Firewall(inout headers_t hdr, inout metadata_t meta, inout standard_meta
         mark_to_drop(standard);
     }
 
-    // Servers inside that anybody may reach.
+    // Inside servers that are open to the outside.
     table servers {
         key = {
             hdr.ipv4.dst: lpm;
@@ -97,12 +98,14 @@ control Firewall(inout headers_t hdr, inout metadata_t meta, inout standard_meta
             refuse();
         } else if (standard.ingress_port == INSIDE) {
             hash(meta.flow, HashAlgorithm.crc32, 32w0,
-                 { hdr.ipv4.src, hdr.ipv4.dst, hdr.ipv4.protocol, hdr.ports.src, hdr.ports.dst }, 32w1 * FLOWS);
+                 { hdr.ipv4.src, hdr.ipv4.dst, hdr.ipv4.protocol, hdr.ports.src, hdr.ports.dst },
+                 32w1 * FLOWS);
             open.write(meta.flow, 1);
             standard.egress_spec = OUTSIDE;
         } else {
             hash(meta.flow, HashAlgorithm.crc32, 32w0,
-                 { hdr.ipv4.dst, hdr.ipv4.src, hdr.ipv4.protocol, hdr.ports.dst, hdr.ports.src }, 32w1 * FLOWS);
+                 { hdr.ipv4.dst, hdr.ipv4.src, hdr.ipv4.protocol, hdr.ports.dst, hdr.ports.src },
+                 32w1 * FLOWS);
             open.read(is_open, meta.flow);
             if (is_open == 1) {
                 allow();
@@ -113,7 +116,8 @@ control Firewall(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     }
 }
 
-control Out(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) { apply {} }
+control Out(inout headers_t hdr, inout metadata_t meta,
+            inout standard_metadata_t standard) { apply {} }
 control Check(inout headers_t hdr, inout metadata_t meta) { apply {} }
 control Update(inout headers_t hdr, inout metadata_t meta) { apply {} }
 control FirewallDeparser(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChameleMon at the paper's sizes, for edge switches: 732,160 bytes of registers a
-// bank. Other switches of the network run forwarding.p4, or any program that leaves
-// ToS and traffic class alone. Sizes are parameters: p4c-bm2-ss -DNS_CHAMELEMON_UPSTREAM=2048 ...
+// ChameleMon at the paper's sizes, for edge switches: 732,160 bytes of registers per bank. Other
+// switches of the network run forwarding.p4, or any program that does not change ToS and traffic
+// class. Sizes are parameters: p4c-bm2-ss -DNS_CHAMELEMON_UPSTREAM=2048 ...
 
 #define NS_WITH_CHAMELEMON
 #ifndef NS_CHAMELEMON_TOWER8

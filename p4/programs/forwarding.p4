@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forwarding alone: a switch that measures nothing.
+// Forwarding only: a switch without measurement.
 
 #include "include/switch.p4"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bank that measures now. The collector flips it by changing the default
-// action of a table without keys, which takes effect between two packets. It is
-// stamped into each packet once, so that all of a packet's updates land in one bank.
+// The active bank. The collector flips it by changing the default action of a table without keys,
+// which takes effect between two packets. Each packet reads it once, so that all of its updates
+// are in one bank.
 
 #ifndef NETSKETCH_BANK_P4
 #define NETSKETCH_BANK_P4
@@ -10,7 +10,7 @@
 
 control Bank(inout metadata_t meta) {
     action set_bank(bit<8> bank) {
-        // A bank that does not exist must not become a cell of another register.
+        // The bank is part of cell indexes: one that does not exist would select a wrong cell.
         meta.bank = bank & (NS_BANKS - 1);
     }
 

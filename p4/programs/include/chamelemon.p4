@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChameleMon's data plane of an edge switch (paper, section 3 and appendix D.1). A
-// packet from a host is classified by its flow's size so far and summed into the
-// upstream encoder; three bits of its ToS or traffic class tell the switch where it
-// leaves the network what to do with it there, in the downstream encoder.
+// ChameleMon's data plane of an edge switch (paper, section 3 and appendix D.1). A packet from a
+// host is classified by the current size of its flow and summed into the upstream encoder. Three
+// bits of its ToS or traffic class carry the time bit and the hierarchy to the switch where it
+// leaves the network, which sums it into the downstream encoder.
 //
 //   NS_CHAMELEMON_TOWER8, NS_CHAMELEMON_TOWER16
 //       counters of the classifier's rows of 8 and of 16 bits
 //   NS_CHAMELEMON_UPSTREAM, NS_CHAMELEMON_DOWNSTREAM
 //       buckets in each of an encoder's three arrays, for IPv4
 //   NS_CHAMELEMON_UPSTREAM_IPV6, NS_CHAMELEMON_DOWNSTREAM_IPV6
-//       the same for IPv6, whose identifiers take more than twice the room
+//       the same for IPv6, whose identifiers take more than twice the space
 //
-// The upstream side is in ingress. The downstream side is in egress, behind the queue
-// of the port, so that what that queue drops is a loss. All that a packet does to a
-// register there is one action, because BMv2 runs egress in several threads and locks
-// registers by the action. The registers of the downstream side belong to no control,
-// for they are read out in ingress.
+// The upstream side is in ingress. The downstream side is in egress, after the queue of the port,
+// so that packets that the queue drops count as losses. Each packet accesses a register there in
+// one action only, because BMv2 runs egress in several threads and locks registers per action. The
+// registers of the downstream side are outside of controls, because ingress reads them out.
 //
 // docs/chamelemon-p4.md has the layout of the registers and the arithmetic, bit for bit.
 
@@ -40,8 +39,8 @@
 // The largest prime below 2^32.
 #define CM_PRIME 4294967291
 
-// What the classifier and the sample hash is the flow's crc32 times an odd constant. The
-// encoders add its crc16 times another one.
+// The hashes of the classifier and the sample have the flow's crc32 times an odd constant as
+// input. The encoders add its crc16 times another constant.
 #define CM_ODD_ROW0 0x9e3779b1
 #define CM_ODD_ROW1 0x85ebca6b
 #define CM_ODD_ROW2 0xc2b2ae35
@@ -67,26 +66,33 @@
 #if NS_CHAMELEMON_TOWER8 % NS_CELLS != 0 || NS_CHAMELEMON_TOWER16 % NS_CELLS != 0
 #error a row of the classifier must be a multiple of NS_CELLS counters
 #endif
-#if NS_CHAMELEMON_UPSTREAM % NS_CELLS != 0 || NS_CHAMELEMON_DOWNSTREAM % NS_CELLS != 0 || NS_CHAMELEMON_UPSTREAM_IPV6 % NS_CELLS != 0 || NS_CHAMELEMON_DOWNSTREAM_IPV6 % NS_CELLS != 0
+#if NS_CHAMELEMON_UPSTREAM % NS_CELLS != 0 || NS_CHAMELEMON_DOWNSTREAM % NS_CELLS != 0 || \
+    NS_CHAMELEMON_UPSTREAM_IPV6 % NS_CELLS != 0 || NS_CHAMELEMON_DOWNSTREAM_IPV6 % NS_CELLS != 0
 #error an array of an encoder must be a multiple of NS_CELLS buckets
 #endif
-#if NS_CHAMELEMON_DOWNSTREAM > NS_CHAMELEMON_UPSTREAM || NS_CHAMELEMON_DOWNSTREAM_IPV6 > NS_CHAMELEMON_UPSTREAM_IPV6
+#if NS_CHAMELEMON_DOWNSTREAM > NS_CHAMELEMON_UPSTREAM || \
+    NS_CHAMELEMON_DOWNSTREAM_IPV6 > NS_CHAMELEMON_UPSTREAM_IPV6
 #error a downstream encoder must not be larger than the upstream encoder
 #endif
 
 #define CM meta.chamelemon
 
-// An encoder: register size, and what P4Info says of it. drained is 1 where packets on
-// their way through the network write to it after the flip, by the mark they carry.
-// counter_name is a counter by bank that goes up for each packet that is summed into it,
-// after that, and perhaps for others: who finds it where it was may leave the bank out.
-#define CM_ENCODER(side_name, drained, counter_name, family_number, number, words_number, buckets_number, ids) \
+// An encoder: register size, and its annotations in P4Info. drained is 1 if packets in transit
+// write to it after the flip, by the mark that they carry. counter_name is a counter by bank that
+// is incremented after each packet that is summed into the encoder, and possibly for other
+// packets: if it has not changed, the bank need not be read.
+#define CM_ENCODER(side_name, drained, counter_name, family_number, number, words_number, \
+                   buckets_number, ids) \
     @netsketch_readout[object=number, banks=NS_BANKS, drain=drained, counter=counter_name] \
-    @netsketch_chamelemon[part="encoder", side=side_name, family=family_number, flow="5-tuple", arrays=CM_ARRAYS, buckets=buckets_number, words=words_number, hash=48, fragment=32, prime=CM_PRIME, layout=ids] \
+    @netsketch_chamelemon[part="encoder", side=side_name, family=family_number, flow="5-tuple", \
+                          arrays=CM_ARRAYS, buckets=buckets_number, words=words_number, hash=48, \
+                          fragment=32, prime=CM_PRIME, layout=ids] \
     register<bit<32>>(CM_CELLS(words_number, buckets_number) * NS_BANKS)
 
-CM_ENCODER("downstream", 1, "", 4, CM_DOWNSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_DOWNSTREAM, "count,id[4]") chamelemon_downstream;
-CM_ENCODER("downstream", 1, "egress.chamelemon.encoded_ipv6", 6, CM_DOWNSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAMELEMON_DOWNSTREAM_IPV6, "count,id[10]") chamelemon_downstream_ipv6;
+CM_ENCODER("downstream", 1, "", 4, CM_DOWNSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_DOWNSTREAM,
+           "count,id[4]") chamelemon_downstream;
+CM_ENCODER("downstream", 1, "egress.chamelemon.encoded_ipv6", 6, CM_DOWNSTREAM_IPV6_OBJECT,
+           CM_WORDS_IPV6, NS_CHAMELEMON_DOWNSTREAM_IPV6, "count,id[10]") chamelemon_downstream_ipv6;
 
 // Adds a fragment, which is below the prime, to the next word of a bucket.
 #define CM_ADD(encoder, fragment) \
@@ -99,11 +105,12 @@ CM_ENCODER("downstream", 1, "egress.chamelemon.encoded_ipv6", 6, CM_DOWNSTREAM_I
     } \
     encoder.write(CM.cell, CM.value);
 
-// Counts a packet in its bucket of one array. The bucket lies in that part of the array
-// that belongs to the packet's hierarchy: count buckets from the first on.
+// Counts a packet in its bucket of one array. The bucket is in the part of the array that belongs
+// to the packet's hierarchy: buckets buckets from first on.
 #define CM_COUNT(encoder, array, words, size) \
     hash(CM.cell, HashAlgorithm.crc32, first, \
-         { meta.flow.five_tuple * CM_ODD_ROW##array + meta.flow.check * CM_STEP_ROW##array }, buckets); \
+         { meta.flow.five_tuple * CM_ODD_ROW##array + meta.flow.check * CM_STEP_ROW##array }, \
+         buckets); \
     CM.cell = (CM.cell + (CM.time * CM_ARRAYS + array) * size) * words; \
     encoder.read(CM.value, CM.cell); \
     encoder.write(CM.cell, CM.value + 1);
@@ -114,8 +121,9 @@ CM_ENCODER("downstream", 1, "egress.chamelemon.encoded_ipv6", 6, CM_DOWNSTREAM_I
 
 #define CM_ENCODE_ARRAY_IPV6(encoder, array, size) \
     CM_COUNT(encoder, array, CM_WORDS_IPV6, size) \
-    CM_ADD(encoder, id0) CM_ADD(encoder, id1) CM_ADD(encoder, id2) CM_ADD(encoder, id3) CM_ADD(encoder, id4) \
-    CM_ADD(encoder, id5) CM_ADD(encoder, id6) CM_ADD(encoder, id7) CM_ADD(encoder, id8) CM_ADD(encoder, id9)
+    CM_ADD(encoder, id0) CM_ADD(encoder, id1) CM_ADD(encoder, id2) CM_ADD(encoder, id3) \
+    CM_ADD(encoder, id4) CM_ADD(encoder, id5) CM_ADD(encoder, id6) CM_ADD(encoder, id7) \
+    CM_ADD(encoder, id8) CM_ADD(encoder, id9)
 
 #define CM_ENCODE(CM_ARRAY, encoder, size) \
     CM_ARRAY(encoder, 0, size) \
@@ -164,26 +172,31 @@ control ChameleMonIdentifier(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// The upstream side: flow classifier, upstream encoder, mark; and read-out of all.
+// The upstream side: flow classifier, upstream encoder, mark; and the read-out of all registers.
 control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
                         inout standard_metadata_t standard_metadata) {
-    @netsketch_readout[object=CM_TOWER8_OBJECT, banks=NS_BANKS, counter="ingress.chamelemon.counted"]
-    @netsketch_chamelemon[part="classifier", flow="5-tuple", row=0, bits=8, counters=NS_CHAMELEMON_TOWER8]
+    @netsketch_readout[object=CM_TOWER8_OBJECT, banks=NS_BANKS,
+                       counter="ingress.chamelemon.counted"]
+    @netsketch_chamelemon[part="classifier", flow="5-tuple", row=0, bits=8,
+                          counters=NS_CHAMELEMON_TOWER8]
     register<bit<8>>(NS_CHAMELEMON_TOWER8 * NS_BANKS) tower8;
 
-    @netsketch_readout[object=CM_TOWER16_OBJECT, banks=NS_BANKS, counter="ingress.chamelemon.counted"]
-    @netsketch_chamelemon[part="classifier", flow="5-tuple", row=1, bits=16, counters=NS_CHAMELEMON_TOWER16]
+    @netsketch_readout[object=CM_TOWER16_OBJECT, banks=NS_BANKS,
+                       counter="ingress.chamelemon.counted"]
+    @netsketch_chamelemon[part="classifier", flow="5-tuple", row=1, bits=16,
+                          counters=NS_CHAMELEMON_TOWER16]
     register<bit<16>>(NS_CHAMELEMON_TOWER16 * NS_BANKS) tower16;
 
-    CM_ENCODER("upstream", 0, "ingress.chamelemon.counted", 4, CM_UPSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_UPSTREAM, "count,id[4]") upstream;
-    CM_ENCODER("upstream", 0, "ingress.chamelemon.encoded_ipv6", 6, CM_UPSTREAM_IPV6_OBJECT, CM_WORDS_IPV6, NS_CHAMELEMON_UPSTREAM_IPV6, "count,id[10]") upstream_ipv6;
+    CM_ENCODER("upstream", 0, "ingress.chamelemon.counted", 4, CM_UPSTREAM_OBJECT, CM_WORDS,
+               NS_CHAMELEMON_UPSTREAM, "count,id[4]") upstream;
+    CM_ENCODER("upstream", 0, "ingress.chamelemon.encoded_ipv6", 6, CM_UPSTREAM_IPV6_OBJECT,
+               CM_WORDS_IPV6, NS_CHAMELEMON_UPSTREAM_IPV6, "count,id[10]") upstream_ipv6;
 
-    // Packets whose DSCP will not come back as it was: it is none of the eight that
-    // dscp_in and dscp_out know.
+    // Packets whose DSCP is not restored: it is not one of the eight in dscp_in and dscp_out.
     counter(1, CounterType.packets) dscp_lost;
 
-    // Packets that came in, and those of IPv6 that were encoded, by bank. They are counted
-    // last, so that who reads a counter before the registers misses none.
+    // Packets that arrived, and IPv6 packets that were encoded, by bank. They are counted last, so
+    // that a client that reads a counter before the registers misses no packet.
     counter(NS_BANKS, CounterType.packets) counted;
     counter(NS_BANKS, CounterType.packets) encoded_ipv6;
 
@@ -192,7 +205,7 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
     action from_host() {
     }
 
-    // Ports where packets enter the network from hosts, or from networks beyond it.
+    // Ports where packets enter the network from hosts or from other networks.
     table entry_port {
         key = { standard_metadata.ingress_port: exact @name("port"); }
         actions = { from_host; @defaultonly NoAction; }
@@ -200,11 +213,12 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
         size = 512;
     }
 
-    // Counts the packet and finds the hierarchy of its flow: HH from th packets on, HL
-    // from tl packets on, else LL, which sample of 65,536 flows are encoded of.
+    // Counts the packet and finds the hierarchy of its flow: HH from th packets on, HL from tl
+    // packets on, else LL, of which sample of 65,536 flows are encoded.
     action classify(bit<32> th, bit<32> tl, bit<17> sample) {
         CM.time = (bit<32>)meta.bank;
-        hash(CM.cell, HashAlgorithm.crc32, 32w0, { meta.flow.five_tuple * CM_ODD_ROW0 }, 32w1 * NS_CHAMELEMON_TOWER8);
+        hash(CM.cell, HashAlgorithm.crc32, 32w0, { meta.flow.five_tuple * CM_ODD_ROW0 },
+             32w1 * NS_CHAMELEMON_TOWER8);
         CM.cell = CM.cell + CM.time * NS_CHAMELEMON_TOWER8;
         tower8.read(CM.count8, CM.cell);
         if (CM.count8 != CM_TOWER8_MAX) {
@@ -212,7 +226,8 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
         }
         tower8.write(CM.cell, CM.count8);
 
-        hash(CM.cell, HashAlgorithm.crc32, 32w0, { meta.flow.five_tuple * CM_ODD_ROW1 }, 32w1 * NS_CHAMELEMON_TOWER16);
+        hash(CM.cell, HashAlgorithm.crc32, 32w0, { meta.flow.five_tuple * CM_ODD_ROW1 },
+             32w1 * NS_CHAMELEMON_TOWER16);
         CM.cell = CM.cell + CM.time * NS_CHAMELEMON_TOWER16;
         tower16.read(CM.count16, CM.cell);
         if (CM.count16 != CM_TOWER16_MAX) {
@@ -225,7 +240,8 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
             CM.count16 = (bit<16>)CM.count8;
         }
 
-        hash(CM.value, HashAlgorithm.crc32, 32w0, { meta.flow.five_tuple * CM_ODD_SAMPLE }, 32w0x10000);
+        hash(CM.value, HashAlgorithm.crc32, 32w0, { meta.flow.five_tuple * CM_ODD_SAMPLE },
+             32w0x10000);
         CM.hierarchy = CM_NONE;
         if ((bit<32>)CM.count16 >= th) {
             CM.hierarchy = CM_HITTER;
@@ -253,7 +269,7 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
         encoded_ipv6.count(CM.time);
     }
 
-    // What is not encoded here must not be encoded at the exit.
+    // A packet that is not encoded here must not be encoded at the exit.
     action leave_out() {
         CM.hierarchy = CM_NONE;
     }
@@ -288,8 +304,8 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
         CM.code = CM.tos[7:5];
     }
 
-    // Inside the network the upper three bits of the DSCP stand for all six. Without an
-    // entry they are what they were, so that class selectors survive.
+    // Inside the network the upper three bits of the DSCP stand for all six. Without an entry they
+    // do not change, so that class selectors are kept.
     table dscp_in {
         key = { CM.tos[7:2]: exact @name("dscp"); }
         actions = { carry; carry_class; }
@@ -332,7 +348,8 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
     }
 
     action read_downstream_ipv6() {
-        NS_READ_AND_CLEAR(chamelemon_downstream_ipv6, CM_CELLS(CM_WORDS_IPV6, NS_CHAMELEMON_DOWNSTREAM_IPV6))
+        NS_READ_AND_CLEAR(chamelemon_downstream_ipv6,
+                          CM_CELLS(CM_WORDS_IPV6, NS_CHAMELEMON_DOWNSTREAM_IPV6))
     }
 
     apply {
@@ -343,11 +360,14 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
                 read_tower16();
             } else if (NS_ASKED(CM_UPSTREAM_OBJECT, CM_CELLS(CM_WORDS, NS_CHAMELEMON_UPSTREAM))) {
                 read_upstream();
-            } else if (NS_ASKED(CM_DOWNSTREAM_OBJECT, CM_CELLS(CM_WORDS, NS_CHAMELEMON_DOWNSTREAM))) {
+            } else if (NS_ASKED(CM_DOWNSTREAM_OBJECT,
+                                CM_CELLS(CM_WORDS, NS_CHAMELEMON_DOWNSTREAM))) {
                 read_downstream();
-            } else if (NS_ASKED(CM_UPSTREAM_IPV6_OBJECT, CM_CELLS(CM_WORDS_IPV6, NS_CHAMELEMON_UPSTREAM_IPV6))) {
+            } else if (NS_ASKED(CM_UPSTREAM_IPV6_OBJECT,
+                                CM_CELLS(CM_WORDS_IPV6, NS_CHAMELEMON_UPSTREAM_IPV6))) {
                 read_upstream_ipv6();
-            } else if (NS_ASKED(CM_DOWNSTREAM_IPV6_OBJECT, CM_CELLS(CM_WORDS_IPV6, NS_CHAMELEMON_DOWNSTREAM_IPV6))) {
+            } else if (NS_ASKED(CM_DOWNSTREAM_IPV6_OBJECT,
+                                CM_CELLS(CM_WORDS_IPV6, NS_CHAMELEMON_DOWNSTREAM_IPV6))) {
                 read_downstream_ipv6();
             }
         } else if (entry_port.apply().hit) {
@@ -377,10 +397,10 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
     }
 }
 
-// The downstream side: downstream encoder, and the mark taken off again.
+// The downstream side: downstream encoder, and removal of the mark.
 control ChameleMonExit(inout headers_t hdr, inout metadata_t meta,
                        inout standard_metadata_t standard_metadata) {
-    // Packets of IPv6 that were encoded, by bank.
+    // IPv6 packets that were encoded, by bank.
     counter(NS_BANKS, CounterType.packets) encoded_ipv6;
 
     ChameleMonIdentifier() identifier;
@@ -388,7 +408,7 @@ control ChameleMonExit(inout headers_t hdr, inout metadata_t meta,
     action to_host() {
     }
 
-    // Ports where packets leave the network. A packet to the controller leaves it too.
+    // Ports where packets leave the network. Packets to the controller leave it as well.
     table exit_port {
         key = { standard_metadata.egress_port: exact @name("port"); }
         actions = { to_host; @defaultonly NoAction; }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hashes that flows are known by: crc32 over a flow key's canonical bytes, which
-// are {source, destination, protocol, source port, destination port} in network
-// order, addresses of 4 or 16 bytes. Everything else is derived from them, as
-// crc32(hash * odd): see docs/p4.md. ChameleMon's encoders take crc16 of the 5-tuple besides,
-// so that flows of the same crc32 are not the same flow to them.
+// The hashes of a flow: crc32 over a flow key's canonical bytes, which are {source, destination,
+// protocol, source port, destination port} in network order, with addresses of 4 or 16 bytes. All
+// other hashes are derived from them as crc32(hash * odd): see docs/p4.md. ChameleMon's encoders
+// also use crc16 of the 5-tuple, to separate flows with the same crc32.
 
 #ifndef NETSKETCH_FLOW_P4
 #define NETSKETCH_FLOW_P4

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forwarding: longest-prefix routes for IPv4 and IPv6 to a port or to an ECMP
-// group, TTL and hop limit, MAC rewriting, and a trap for what is not IP.
+// Forwarding: longest-prefix routes for IPv4 and IPv6 to a port or to an ECMP group, TTL and hop
+// limit, MAC rewriting, and a trap for frames that are not IP.
 //
-// ECMP is a table of (group, member) rather than an action selector: the member is
-// a defined function of the flow, the same on every target, and it needs nothing of
-// P4Runtime but table entries. Write members before the routes that name them.
+// ECMP is a table of (group, member) rather than an action selector: the member is a defined
+// function of the flow, the same on every target, and P4Runtime needs only table entries for it.
+// Write members before the routes that refer to them.
 
 #ifndef NETSKETCH_FORWARDING_P4
 #define NETSKETCH_FORWARDING_P4
@@ -13,14 +13,14 @@
 
 control Forwarding(inout headers_t hdr, inout metadata_t meta,
                    inout standard_metadata_t standard_metadata) {
-    // Out of port, as a router with these addresses would send it.
+    // Sends the packet out of port as a router with these addresses.
     action forward(port_t port, mac_t src_mac, mac_t dst_mac) {
         standard_metadata.egress_spec = port;
         hdr.ethernet.src = src_mac;
         hdr.ethernet.dst = dst_mac;
     }
 
-    // One of the size members of group; size is at least 1.
+    // Selects one of the size members of group; size is at least 1.
     action ecmp(bit<16> group, bit<16> size) {
         meta.ecmp_group = group;
         meta.ecmp_size = size;
@@ -59,8 +59,8 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta,
         size = 16384;
     }
 
-    // A switch's own seed keeps switches in a row from all choosing alike. It
-    // multiplies: another seed or prefix of a CRC would only relabel the members.
+    // Each switch has its own seed, so that consecutive switches choose independently. The seed is
+    // a factor: another initial value or prefix of a CRC would only permute the members.
     action choose_member(bit<32> seed) {
         hash(meta.ecmp_member, HashAlgorithm.crc32, 16w0, { meta.flow.five_tuple * seed },
              meta.ecmp_size);
@@ -82,7 +82,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta,
         size = 16384;
     }
 
-    // What to do with a frame that is not IP, by the EtherType after the MAC addresses.
+    // Handles frames that are not IP, by the EtherType after the MAC addresses.
     table trap {
         key = { hdr.ethernet.ether_type: exact; }
         actions = { to_cpu; drop_not_ip; }

@@ -7,12 +7,11 @@
 #include <core.p4>
 #include <v1model.p4>
 
-// The port that packet-out messages enter by and packet-in messages leave by.
-// BMv2 takes the same number as --cpu-port.
+// The port of packet-out and packet-in messages, the same number as BMv2's --cpu-port.
 #define NS_CPU_PORT 255
 
-// Banks of every measured register: one is written, the other ones are read.
-// A power of two, at most 256.
+// Banks of every measured register: one is written, the others are read. A power of two, at most
+// 256.
 #ifndef NS_BANKS
 #define NS_BANKS 2
 #endif
@@ -24,7 +23,7 @@
 #define NS_OP_SEND 0
 #define NS_OP_READ 1
 
-// packet_in.reason; algorithms take numbers from 2 up to 254.
+// packet_in.reason; algorithms use numbers from 2 to 254.
 #define NS_REASON_PUNT 0
 #define NS_REASON_READ 1
 #define NS_REASON_REFUSED 255
@@ -35,11 +34,11 @@
 #define NS_DROP_CHECKSUM 2  // bad IPv4 header checksum
 #define NS_DROP_NOT_IP 3    // neither IPv4 nor IPv6, and not trapped
 #define NS_DROP_TTL 4       // TTL or hop limit would reach zero
-#define NS_DROP_ROUTE 5     // no route, or a route that says drop
+#define NS_DROP_ROUTE 5     // no route, or a route with action drop
 #define NS_DROP_REQUEST 6   // packet-out cut short or with an unknown op
 #define NS_DROP_REASONS 8
 
-// The full range of a 32-bit hash, as the modulus that v1model's hash() wants.
+// The full range of a 32-bit hash, as the modulus of v1model's hash().
 #define NS_HASH_RANGE 64w0x100000000
 
 typedef bit<48> mac_t;
@@ -50,8 +49,8 @@ error {
     BadIpv4HeaderLength
 }
 
-// What the controller sends. op NS_OP_SEND: the payload leaves by egress_port as
-// it is. op NS_OP_READ: the payload is one cells_t that comes back filled in.
+// A packet from the controller. op NS_OP_SEND: the payload leaves by egress_port unchanged.
+// op NS_OP_READ: the payload is one cells_t, which the switch fills and returns.
 @controller_header("packet_out")
 header packet_out_t {
     bit<8>  op;
@@ -62,7 +61,7 @@ header packet_out_t {
     bit<32> seq;
 }
 
-// What the controller receives; object, bank, index and seq mirror the request.
+// A packet to the controller; object, bank, index and seq are those of the request.
 @controller_header("packet_in")
 header packet_in_t {
     bit<8>  reason;
@@ -131,7 +130,7 @@ header ports_t {
     bit<16> dst;
 }
 
-// A block of register cells on its way to the collector, see readout.p4.
+// A block of register cells for the collector, see readout.p4.
 #define NS_CELL_FIELD(unused, name) bit<32> name;
 #define NS_EACH_16(M, R, p) \
     M(R, p##0) M(R, p##1) M(R, p##2) M(R, p##3) M(R, p##4) M(R, p##5) M(R, p##6) M(R, p##7) \
@@ -160,7 +159,7 @@ struct headers_t {
     cells_t         cells;
 }
 
-// The flow of a packet. Ports are zero where the packet has none.
+// The flow of a packet. Ports are zero if the packet has none.
 struct flow_t {
     bit<8>  protocol;
     bit<16> src_port;
@@ -169,12 +168,12 @@ struct flow_t {
     bit<32> src;        // crc32 of the source address
     bit<32> dst;        // crc32 of the destination address
 #ifdef NS_WITH_CHAMELEMON
-    bit<32> check;      // crc16 of what five_tuple is the crc32 of
+    bit<32> check;      // crc16 of the same bytes as five_tuple
 #endif
 }
 
-// Working space of univmon.p4, shared by its instances: they run one after
-// another, and BMv2 clears every such field for every packet.
+// Temporaries of univmon.p4, shared by its instances, which run one after another: BMv2 clears
+// every metadata field for every packet.
 struct univmon_scratch_t {
     bit<32> level_hash;
     bit<32> value;    // twice a counter's cell, plus 1 for the sign -
@@ -185,13 +184,13 @@ struct univmon_scratch_t {
     bit<32> low;
     bit<32> slot;     // number of a slot
     bit<32> slot_hash;
-    bit<32> slot_count; // of the slot taken
+    bit<32> slot_count; // of the selected slot
     bit<32> other_count;
-    bit<32> cell;     // first cell of the slot taken
+    bit<32> cell;     // first cell of the selected slot
     bit<1>  hit;      // that slot holds the flow already
 }
 
-// Working space of chamelemon.p4, in ingress and egress.
+// Temporaries of chamelemon.p4, in ingress and egress.
 struct chamelemon_scratch_t {
     bit<32> time;      // time bit of the packet's epoch
     bit<2>  hierarchy;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parser, header checksum and deparser.
 //
-// What counts as a flow is decided here: the outermost IPv4 or IPv6 header after
-// at most two VLAN tags. A bad version, an IHL below 5 or a header cut short is a
-// parser error, a bad IPv4 header checksum sets checksum_error; such packets are
-// neither counted nor forwarded. Of IPv6's extension headers only a fragment
-// header straight after the fixed header is looked into; any other one stays the
-// flow's protocol, without ports.
+// The flow of a packet is defined here: the outermost IPv4 or IPv6 header after at most two VLAN
+// tags. A bad version, an IHL below 5 or a truncated header is a parser error; a bad IPv4 header
+// checksum sets checksum_error. These packets are neither counted nor forwarded. Of IPv6's
+// extension headers only a fragment header directly after the fixed header is parsed; any other
+// extension header is the flow's protocol, without ports.
 
 #ifndef NETSKETCH_PARSER_P4
 #define NETSKETCH_PARSER_P4
@@ -40,8 +39,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 
-    // The request brings the room for its answer, since BMv2 lets a packet grow
-    // by 512 bytes only.
+    // The request has the size of its answer: a packet can grow by only 512 bytes on BMv2.
     state cells {
         packet.extract(hdr.cells);
         transition accept;

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Read-out: a packet-out with op NS_OP_READ names an object, a bank and the first
-// of NS_CELLS cells, and comes back as packet-in with those cells. Each cell is set
-// to zero by the action that reads it. Requests that name no such cells come back
-// with reason NS_REASON_REFUSED and change nothing.
+// Read-out: a packet-out with op NS_OP_READ names an object, a bank and the first of NS_CELLS
+// cells, and returns as packet-in with those cells. The action that reads a cell sets it to zero.
+// A request for cells that do not exist returns with reason NS_REASON_REFUSED and changes nothing.
 //
-// A structure declares a register of NS_BANKS * CELLS cells, CELLS a multiple of
-// NS_CELLS, puts NS_READ_AND_CLEAR(register) into an action, and calls it where
-// NS_ASKED(object, CELLS) holds.
+// A structure declares a register of NS_BANKS * CELLS cells, CELLS a multiple of NS_CELLS, has
+// NS_READ_AND_CLEAR(register) in an action, and calls that action if NS_ASKED(object, CELLS).
 
 #ifndef NETSKETCH_READOUT_P4
 #define NETSKETCH_READOUT_P4
 
 #include "headers.p4"
 
-// The running index is a header field that is changed in place: an expression in
-// each call would cost one metadata field a call.
+// The index is a header field that is incremented in place: an expression in each call would take
+// one metadata field per call.
 #define NS_READ_CELL(register_name, field) \
     register_name.read(hdr.cells.field, hdr.packet_out.index); \
     register_name.write(hdr.packet_out.index, 0); \
     hdr.packet_out.index = hdr.packet_out.index + 1;
 
-// The same for a register of narrower cells, through a field of their width.
+// NS_READ_CELL for a register of narrower cells, through a field of their width.
 #define NS_READ_NARROW_CELL(register_name, field, narrow) \
     register_name.read(narrow, hdr.packet_out.index); \
     hdr.cells.field = (bit<32>)narrow; \
@@ -39,7 +37,7 @@
     (hdr.packet_out.object == (number) && hdr.packet_out.bank < NS_BANKS \
      && hdr.packet_out.index < (cells) && (hdr.packet_out.index & (NS_CELLS - 1)) == 0)
 
-// Turns a request into its answer, refused until a structure fills it.
+// Converts a request to its answer, which is a refusal until a structure fills it.
 control BeginAnswer(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
     action answer() {
         hdr.packet_in.setValid();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A switch: forwarding, read-out, and the algorithms that a program asks for.
+// A switch: forwarding, read-out, and the algorithms that a program selects.
 //
-// A program defines a flag and the sizes for each algorithm and includes this file.
-// Each algorithm is a control with one instance here; it sees a packet of traffic
-// when packet_in is invalid, and a read-out request when packet_in is valid.
+// A program defines a flag and the sizes for each algorithm and includes this file. Each algorithm
+// is a control with one instance here. It processes a packet of traffic if packet_in is invalid,
+// and a read-out request if packet_in is valid.
 //
 //   NS_WITH_UNIVMON_SRC, NS_WITH_UNIVMON_DST, NS_WITH_UNIVMON_5T
 //       UnivMon by source, destination and 5-tuple, with
@@ -159,4 +159,5 @@ control egress(inout headers_t hdr, inout metadata_t meta,
     }
 }
 
-V1Switch(SwitchParser(), VerifyHeader(), ingress(), egress(), UpdateHeader(), SwitchDeparser()) main;
+V1Switch(SwitchParser(), VerifyHeader(), ingress(), egress(), UpdateHeader(),
+         SwitchDeparser()) main;

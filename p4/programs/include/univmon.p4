@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// UnivMon's data plane for one flow key: a Count sketch per sampling level and the
-// heavy keys of each level (paper, sections 4.2 and 6.2).
+// UnivMon's data plane for one flow key: a Count sketch per sampling level and the heavy keys of
+// each level (paper, sections 4.2 and 6.2).
 //
-// This file is a template. Define the macros below and include it: it yields the
-// control UM_CONTROL, and takes the macros back. Include it once for each flow key.
+// This file is a template. Define the macros below and include it: it defines the control
+// UM_CONTROL and undefines the macros. Include it once for each flow key.
 //
 //   UM_CONTROL  name of the control
 //   UM_KEY      NS_KEY_SRC, NS_KEY_DST or NS_KEY_FIVE_TUPLE
@@ -13,9 +13,9 @@
 //   UM_COLUMNS  counters of a row
 //   UM_SLOTS    heavy keys of a level in each of its four ways
 //
-// A packet updates only the deepest level it reaches. The sketch is linear, so the
-// collector has level i's sketch as the sum over the levels from i on, exactly.
-// docs/p4.md has the layout of the registers and the arithmetic, bit for bit.
+// A packet updates only the deepest level that it reaches. The sketch is linear, so level i's
+// sketch is exactly the sum of the levels from i on. docs/p4.md has the layout of the registers
+// and the arithmetic, bit for bit.
 
 #ifndef NETSKETCH_UNIVMON_P4
 #define NETSKETCH_UNIVMON_P4
@@ -27,8 +27,8 @@
 #define NS_KEY_DST 2
 #define NS_KEY_FIVE_TUPLE 3
 
-// What is hashed is the flow's hash times an odd constant: one for each row, one for
-// the level, one for each way of the heavy keys.
+// The input of each hash is the flow's hash times an odd constant: one for each row, one for the
+// level, one for each way of the heavy keys.
 #define UM_ODD_ROW0 0x9e3779b1
 #define UM_ODD_ROW1 0x85ebca6b
 #define UM_ODD_ROW2 0xc2b2ae35
@@ -40,8 +40,8 @@
 #define UM_ODD_WAY2 0xd6e8feb9
 #define UM_ODD_WAY3 0xb5297a4d
 
-// Ways of the heavy keys. With two, a flow among the largest finds both of its slots
-// taken by larger ones too often: at 0.5 % of the packets, once in a few epochs.
+// Ways of the heavy keys. With two ways, larger flows too often hold both slots of one of the
+// largest flows: for a flow of 0.5 % of the packets, once in a few epochs.
 #define UM_WAYS 4
 
 // Estimates are compared as unsigned numbers with this added.
@@ -53,12 +53,14 @@
 #define UM_FIRST_SLOT(way) ((((bit<32>)meta.bank * UM_LEVELS + level) * UM_WAYS + (way)) * UM_SLOTS)
 
 // First counter of a row of the level.
-#define UM_FIRST_COUNTER(row) ((bit<32>)meta.bank * UM_COUNTER_CELLS + level * UM_LEVEL_CELLS + (row) * UM_COLUMNS)
+#define UM_FIRST_COUNTER(row) \
+    ((bit<32>)meta.bank * UM_COUNTER_CELLS + level * UM_LEVEL_CELLS + (row) * UM_COLUMNS)
 
-// Counts in one row and leaves its estimate. The hash's lowest bit is the sign, the
-// bits above it are the column; as the row's offset is even it can be added to both.
+// Counts in one row and stores its estimate. The hash's lowest bit is the sign, the bits above it
+// are the column; the row's offset is even, so it can be added to both.
 #define UM_COUNT(row, odd, estimate) \
-    hash(UM.value, HashAlgorithm.crc32, 32w2 * UM_FIRST_COUNTER(row), { UM_HASH * odd }, 32w2 * UM_COLUMNS); \
+    hash(UM.value, HashAlgorithm.crc32, 32w2 * UM_FIRST_COUNTER(row), { UM_HASH * odd }, \
+         32w2 * UM_COLUMNS); \
     counters.read(UM.count, UM.value >> 1); \
     if ((UM.value & 1) == 0) { \
         UM.count = UM.count + 1; \
@@ -77,7 +79,7 @@
 
 #define UM_HOLDS(slot_count) (UM.slot_hash == UM_HASH && UM.slot_count != 0)
 
-// Takes the slot of a further way if it holds the flow or has a lower count.
+// Selects the slot of another way if it holds the flow or has a lower count.
 #define UM_LOOK_FURTHER(way, odd) \
     if (UM.hit == 0) { \
         UM_LOOK(way, odd, other_count) \
@@ -90,7 +92,7 @@
         } \
     }
 
-// The next word of the slot taken.
+// Writes the next word of the selected slot.
 #define UM_PUT(word) \
     UM.cell = UM.cell + 1; \
     heavy.write(UM.cell, word);
@@ -145,14 +147,16 @@
 
 control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
     @netsketch_readout[object=UM_OBJECT, banks=NS_BANKS]
-    @netsketch_univmon[part="counters", key=UM_KEY_NAME, levels=UM_LEVELS, rows=UM_ROWS, columns=UM_COLUMNS, packets=UM_PACKETS]
+    @netsketch_univmon[part="counters", key=UM_KEY_NAME, levels=UM_LEVELS, rows=UM_ROWS,
+                       columns=UM_COLUMNS, packets=UM_PACKETS]
     register<bit<32>>(UM_COUNTER_CELLS * NS_BANKS) counters;
 
     @netsketch_readout[object=UM_OBJECT + 1, banks=NS_BANKS]
-    @netsketch_univmon[part="heavy", key=UM_KEY_NAME, levels=UM_LEVELS, ways=UM_WAYS, slots=UM_SLOTS, words=UM_WORDS, layout=UM_LAYOUT]
+    @netsketch_univmon[part="heavy", key=UM_KEY_NAME, levels=UM_LEVELS, ways=UM_WAYS,
+                       slots=UM_SLOTS, words=UM_WORDS, layout=UM_LAYOUT]
     register<bit<32>>(UM_HEAVY_CELLS * NS_BANKS) heavy;
 
-    // Counts the packet at its level. One action: BMv2 pays for each table and branch.
+    // Counts the packet at its level, in one action: tables and branches are slow on BMv2.
     action count(bit<32> level) {
         UM.cell = (bit<32>)meta.bank * UM_COUNTER_CELLS + UM_PACKETS + level;
         counters.read(UM.count, UM.cell);
@@ -182,8 +186,7 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
             UM.row0 = UM.row1;
         }
 
-        // The slot that holds this key, else the one with the lowest count, the first of
-        // equals.
+        // Selects the slot that holds this key, else the first one with the lowest count.
         UM_LOOK(0, UM_ODD_WAY0, slot_count)
         UM.cell = UM.slot * UM_WORDS;
         UM.hit = 0;
