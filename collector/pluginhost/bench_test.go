@@ -81,7 +81,7 @@ func BenchmarkRecovery(b *testing.B) {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
 	defer cancel()
 	for b.Loop() {
-		if err := syscall.Kill(inst.Status().PID, syscall.SIGKILL); err != nil {
+		if err := sendSignal(inst.Status().PID, syscall.SIGKILL); err != nil {
 			b.Fatal(err)
 		}
 		for lost := true; lost; { // the first may still go to the dying process

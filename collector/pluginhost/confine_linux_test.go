@@ -81,7 +81,7 @@ func TestKillTakesDescendants(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := inst.Status().PID
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := sendSignal(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Until(t, "restart", func() bool { s := inst.Status(); return s.State == StateRunning && s.PID != pid })

@@ -5,6 +5,7 @@ package pluginhost
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -103,6 +104,14 @@ func analyze(tb testing.TB, inst *Instance, e *sdk.Epoch, limit time.Duration) (
 		}
 	}
 	return sums, nil
+}
+
+// sendSignal signals one process. Without one, number 0 would mean the process group of the tests.
+func sendSignal(pid int, s syscall.Signal) error {
+	if pid <= 0 {
+		return fmt.Errorf("there is no process %d", pid)
+	}
+	return syscall.Kill(pid, s)
 }
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
@@ -294,7 +303,7 @@ func TestKilledBetweenEpochs(t *testing.T) {
 			t.Fatal(sums, err)
 		}
 		pid := inst.Status().PID
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		if err := sendSignal(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		testkit.Until(t, "notice", func() bool { return inst.Status().PID != pid })
@@ -328,7 +337,7 @@ func TestStateSurvivesKill(t *testing.T) {
 		}
 	}
 	pid := inst.Status().PID
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := sendSignal(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Until(t, "notice", func() bool { return inst.Status().PID != pid })
@@ -366,7 +375,7 @@ func TestKilledDuringAnEpoch(t *testing.T) {
 	go func() {
 		for {
 			if _, err := os.Stat(filepath.Join(tmp, "hangs")); err == nil {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
+				_ = sendSignal(pid, syscall.SIGKILL)
 				return
 			}
 			time.Sleep(time.Millisecond)
@@ -396,7 +405,7 @@ func TestFailedState(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(inst.Status().PID, syscall.SIGKILL); err != nil {
+	if err := sendSignal(inst.Status().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	for s := range states {
@@ -430,7 +439,7 @@ func TestStoppedProcessIsUnhealthy(t *testing.T) {
 	h := newHost(t, Options{HealthInterval: 20 * time.Millisecond, HealthTimeout: 20 * time.Millisecond,
 		HealthFailures: 2})
 	inst := start(t, h, "good")
-	if err := syscall.Kill(inst.Status().PID, syscall.SIGSTOP); err != nil {
+	if err := sendSignal(inst.Status().PID, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Until(t, "restart", func() bool {
@@ -446,7 +455,7 @@ func TestStopOfAStoppedProcess(t *testing.T) {
 	h := newHost(t, Options{StopGrace: 100 * time.Millisecond})
 	inst := start(t, h, "good")
 	pid := inst.Status().PID
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	if err := sendSignal(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	inst.Stop(t.Context())
