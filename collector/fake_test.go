@@ -154,7 +154,7 @@ type fakePlugin struct {
 	config  []string
 	network sdk.Network
 	err     error
-	hold    chan struct{} // Analyse waits for it
+	hold    chan struct{} // Analyze waits for it
 	plans   []sdk.Plan
 	target  string
 	stopped bool

@@ -30,7 +30,7 @@ func pluginCommand() *cobra.Command {
 		Example: "  netsketch plugin list --plugins /usr/local/lib/netsketch/plugins",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, entries, err := catalogue(cmd.Context(), dir)
+			_, entries, err := catalog(cmd.Context(), dir)
 			if err != nil {
 				return err
 			}
@@ -51,7 +51,7 @@ func pluginCommand() *cobra.Command {
 		Example: "  netsketch plugin describe univmon",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			from, entries, err := catalogue(cmd.Context(), dir)
+			from, entries, err := catalog(cmd.Context(), dir)
 			if err != nil {
 				return err
 			}
@@ -72,9 +72,9 @@ func pluginCommand() *cobra.Command {
 	return cmd
 }
 
-// catalogue describes the plugins in dir, or in the default directory when dir is empty. It returns
+// catalog describes the plugins in dir, or in the default directory when dir is empty. It returns
 // the directory that it read.
-func catalogue(ctx context.Context, dir string) (from string, _ []pluginhost.Entry, err error) {
+func catalog(ctx context.Context, dir string) (from string, _ []pluginhost.Entry, err error) {
 	if dir == "" {
 		if dir, err = pluginDirectory(); err != nil {
 			return "", nil, err
@@ -85,6 +85,6 @@ func catalogue(ctx context.Context, dir string) (from string, _ []pluginhost.Ent
 		return dir, nil, err
 	}
 	defer func() { _ = h.Close(context.WithoutCancel(ctx)) }()
-	entries, err := h.Catalogue(ctx, dir)
+	entries, err := h.Catalog(ctx, dir)
 	return dir, entries, err
 }

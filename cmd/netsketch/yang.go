@@ -143,7 +143,7 @@ func loadModels(ctx context.Context, dir string) (*models, error) {
 		m.texts[module.Name] = module
 	}
 	modules := slices.Concat(yang.CollectorModules(), yang.SwitchModules())
-	_, entries, err := catalogue(ctx, dir)
+	_, entries, err := catalog(ctx, dir)
 	if err != nil && dir != "" {
 		return nil, err
 	}

@@ -114,13 +114,13 @@ func TestForeignOwner(t *testing.T) {
 	}
 }
 
-func TestCatalogue(t *testing.T) {
+func TestCatalog(t *testing.T) {
 	h := newHost(t, Options{})
 	dir := pluginDir(t, "good", "twin", "moody", "exit")
 	if err := os.WriteFile(filepath.Join(dir, "README"), []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := h.Catalogue(t.Context(), dir)
+	entries, err := h.Catalog(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

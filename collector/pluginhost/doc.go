@@ -2,7 +2,7 @@
 
 // Package pluginhost starts and supervises plugin processes.
 //
-// A Host owns a private directory for sockets and the thread that starts processes. Host.Catalogue
+// A Host owns a private directory for sockets and the thread that starts processes. Host.Catalog
 // describes the plugins of a directory. Host.Start starts one plugin as an Instance and restarts it
 // whenever it dies. Instance.Analyze gives it one epoch and returns its results. A plugin that
 // crashes, exits, hangs or sends malformed messages loses that epoch and no other.

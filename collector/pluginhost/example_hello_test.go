@@ -30,7 +30,7 @@ func TestThirdPartyPlugin(t *testing.T) {
 	}
 	var schema *yang.Schema
 	h := newHost(t, Options{})
-	entries, err := h.Catalogue(t.Context(), dir)
+	entries, err := h.Catalog(t.Context(), dir)
 	if err != nil || len(entries) != 1 || entries[0].Err != nil || entries[0].Name != "hello" {
 		t.Fatalf("%+v, %v", entries, err)
 	}

@@ -494,7 +494,7 @@ func TestObligation07Cookie(t *testing.T) {
 		c := dial(t, config(s, nil))
 		waitReady(t, c)
 		if cat, err := c.Catalog(); err != nil || cat.Registers.All()[0].Name != "I.words" {
-			t.Errorf("catalogue: %v", err)
+			t.Errorf("catalog: %v", err)
 		}
 	})
 	t.Run("a backup follows the primary to another program", func(t *testing.T) {
@@ -503,7 +503,7 @@ func TestObligation07Cookie(t *testing.T) {
 		b := dial(t, cfg)
 		waitReady(t, b)
 		if _, err := b.Catalog(); !errors.Is(err, p4rt.ErrNotReady) {
-			t.Errorf("a catalogue without a pipeline: %v", err)
+			t.Errorf("a catalog without a pipeline: %v", err)
 		}
 		for _, p := range []*p4rt.Program{program(t, "forwarding"), entities(t)} {
 			c := dial(t, config(s, p))

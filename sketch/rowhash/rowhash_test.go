@@ -48,7 +48,7 @@ func TestKeyIsCRC(t *testing.T) {
 	}
 }
 
-// TestKnownAnswers pins the values to the check value that the CRC catalogue gives
+// TestKnownAnswers pins the values to the check value that the CRC catalog gives
 // for CRC-32, so that the table above is not tested against itself alone.
 func TestKnownAnswers(t *testing.T) {
 	if got := Key([]byte("123456789")); got != 0xcbf43926 {

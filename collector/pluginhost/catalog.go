@@ -9,7 +9,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Entry is a plugin in a catalogue, or a file that could not be used as one.
+// Entry is a plugin in a catalog, or a file that could not be used as one.
 type Entry struct {
 	// Name is the plugin's own name, or the file's while Err is set.
 	Name string
@@ -22,10 +22,10 @@ type Entry struct {
 	Err error
 }
 
-// Catalogue starts every plugin in dir to get its description and ends it. Entries are in the order
+// Catalog starts every plugin in dir to get its description and ends it. Entries are in the order
 // of their file names; those of files that cannot be used have Err set. Of two plugins with one
-// name the second has an error. Catalogue fails if the directory cannot be used.
-func (h *Host) Catalogue(ctx context.Context, dir string) ([]Entry, error) {
+// name the second has an error. Catalog fails if the directory cannot be used.
+func (h *Host) Catalog(ctx context.Context, dir string) ([]Entry, error) {
 	found, rejected, err := Discover(dir)
 	if err != nil {
 		return nil, err
