@@ -17,7 +17,7 @@ type Clock struct {
 }
 
 // NewClock returns a clock in the given epoch. By the local clock, epoch e lasts from e*length to
-// (e+1)*length after the Unix epoch.
+// (e+1)*length after the Unix epoch. A clock with length 0 has no Tick: only Advance moves it.
 func NewClock(length time.Duration, current uint64) *Clock {
 	c := &Clock{length: length}
 	c.current.Store(current)

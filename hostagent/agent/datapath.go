@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent connects the data paths of one host with the collector.
+package agent
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
+)
+
+// DataPath measures the packets of one host for one role. RolePath implements it for a role in Go,
+// hostagent/ebpf for programs in the kernel. All methods but Close may be called from any
+// goroutine.
+type DataPath interface {
+	// Role is the name under which plugins send settings and receive reports; constant.
+	Role() string
+	// Apply applies settings in the format that the role defines. After an error the previous
+	// settings stay in force. Settings equal to those in force change nothing, so a data path that
+	// outlives the agent keeps what it measured.
+	Apply(settings []byte) error
+	// Epoch is the current epoch: the newest that Advance or a packet brought.
+	Epoch() uint64
+	// Advance advances to an epoch and reports whether it is newer than the current one.
+	Advance(epoch uint64) bool
+	// Reset drops what was measured and begins in the epoch, which may be older than the current
+	// one. Settings stay in force.
+	Reset(epoch uint64) error
+	// Seal ends an epoch that is over and returns its report, or nil without data of that epoch,
+	// because it was sealed before, is too old, or no settings are in force.
+	Seal(epoch uint64) (role.Report, error)
+	// Close ends the use of the data path. It is called once, after all other calls.
+	Close() error
+}
+
+// RolePath is the data path of a role in Go. Its caller brings the packets.
+type RolePath struct {
+	create func(*epoch.Clock) role.Role
+	name   string
+
+	mu       sync.Mutex
+	clock    *epoch.Clock
+	role     role.Role
+	settings []byte // in force; nil: none
+}
+
+var _ DataPath = (*RolePath)(nil)
+
+// NewRolePath returns the data path of the role that create returns. Reset creates it again.
+func NewRolePath(create func(*epoch.Clock) role.Role) *RolePath {
+	p := &RolePath{create: create, clock: epoch.NewClock(0, 0)}
+	p.role = create(p.clock)
+	p.name = p.role.Name()
+	return p
+}
+
+// Out receives packets that the host sends, in their order, and may change them.
+func (p *RolePath) Out(frames []*packet.Frame) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.role.Out(frames)
+}
+
+// In receives packets that arrived at the host, in their order, and may change them.
+func (p *RolePath) In(frames []*packet.Frame) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.role.In(frames)
+}
+
+// Role implements DataPath.
+func (p *RolePath) Role() string { return p.name }
+
+// Apply implements DataPath.
+func (p *RolePath) Apply(settings []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.settings != nil && string(settings) == string(p.settings) {
+		return nil
+	}
+	if err := p.role.Apply(settings); err != nil {
+		return err
+	}
+	p.settings = append([]byte{}, settings...)
+	return nil
+}
+
+// Epoch implements DataPath.
+func (p *RolePath) Epoch() uint64 { return p.current().Current() }
+
+// Advance implements DataPath.
+func (p *RolePath) Advance(epoch uint64) bool { return p.current().Advance(epoch) }
+
+func (p *RolePath) current() *epoch.Clock {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.clock
+}
+
+// Reset implements DataPath.
+func (p *RolePath) Reset(to uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clock := epoch.NewClock(0, to)
+	fresh := p.create(clock)
+	if p.settings != nil {
+		if err := fresh.Apply(p.settings); err != nil {
+			return errors.Join(errors.New("the settings in force do not apply again"), err)
+		}
+	}
+	p.clock, p.role = clock, fresh
+	return nil
+}
+
+// Seal implements DataPath.
+func (p *RolePath) Seal(epoch uint64) (role.Report, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.role.Seal(epoch), nil
+}
+
+// Close implements DataPath.
+func (p *RolePath) Close() error { return nil }
