@@ -385,7 +385,7 @@ func TestMissingAndLateSwitchesAreShown(t *testing.T) {
 		}
 	}
 	r.net.SetRefusing(edge, false)
-	// It joins beside the epochs, which do not wait for it: at least the next one is partial.
+	// It joins while epochs go on without it: at least the next one is partial.
 	if r.play(1); r.seen()[5].Status != epoch.Partial {
 		t.Errorf("the epoch in which it was back is %v, want partial", r.seen()[5].Status)
 	}
