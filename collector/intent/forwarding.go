@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 
 	"github.com/netsketch/netsketch/collector/topology"
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -30,11 +29,11 @@ const (
 
 // forwardingEntries makes the entries of a switch's routes. Groups come before the routes that lead
 // to them.
-func forwardingEntries(name string, r topology.Routes) ([]p4rt.Desired, error) {
+func forwardingEntries(r topology.Routes) ([]p4rt.Desired, error) {
 	groups := p4rt.Desired{Tables: []string{tableMembers}}
 	groups.Entries = append(groups.Entries, p4rt.Entry{
 		Table: tableSeed, Default: true, Action: actSeed,
-		Params: []p4rt.Param{p4rt.Uint("seed", uint64(ecmpSeed(name)))},
+		Params: []p4rt.Param{p4rt.Uint("seed", uint64(r.Seed))},
 	})
 	for _, g := range r.Groups {
 		if len(g.Hops) < 2 {
@@ -78,14 +77,6 @@ func forwardParams(h topology.NextHop) []p4rt.Param {
 	}
 }
 
-// ecmpSeed is odd and differs from switch to switch: with equal seeds the second switch on a path
-// receives only flows that hashed alike at the first, and uses one of its ports only.
-func ecmpSeed(name string) uint32 {
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	return h.Sum32() | 1
-}
-
 // CheckRoutes fails when a program does not have the forwarding tables, or a route does not fit
 // them.
 func CheckRoutes(p *p4rt.Program, name string, r topology.Routes) error {
@@ -93,7 +84,7 @@ func CheckRoutes(p *p4rt.Program, name string, r topology.Routes) error {
 	if err != nil {
 		return fmt.Errorf("device %s: program %s: %w", name, p.Name, err)
 	}
-	parts, err := forwardingEntries(name, r)
+	parts, err := forwardingEntries(r)
 	errs := []error{err}
 	for _, part := range parts {
 		for _, table := range part.Tables {
@@ -122,7 +113,7 @@ func (c *Component) SetRoutes(ctx context.Context, name string, r topology.Route
 	if d == nil || !d.forwards {
 		return nil
 	}
-	parts, err := forwardingEntries(name, r)
+	parts, err := forwardingEntries(r)
 	if err != nil {
 		return err
 	}

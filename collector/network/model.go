@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/topology"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -48,6 +49,24 @@ func (c *Component) deviceModel(d Device, topo *topology.Topology) sdk.Device {
 	}
 	for _, p := range topo.Ports(d.Name()) {
 		out.Ports = append(out.Ports, sdk.Port{Number: p, Name: c.deps.PortName(d.Name(), p)})
+	}
+	if m := c.member(d.Name()); m != nil && m.cfg.Forwarding == config.ForwardingManaged {
+		out.Forwarding = forwardingModel(topo.Routes(d.Name()))
+	}
+	return out
+}
+
+func forwardingModel(r topology.Routes) *sdk.Forwarding {
+	out := &sdk.Forwarding{Seed: r.Seed}
+	for _, g := range r.Groups {
+		ports := make([]uint32, len(g.Hops))
+		for i, h := range g.Hops {
+			ports[i] = h.Port
+		}
+		out.Groups = append(out.Groups, sdk.PortGroup{Ports: ports})
+	}
+	for _, route := range r.Routes {
+		out.Routes = append(out.Routes, sdk.Route{Prefix: route.Prefix.String(), Group: int(route.Group) - 1})
 	}
 	return out
 }

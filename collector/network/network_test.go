@@ -158,6 +158,26 @@ func TestModel(t *testing.T) {
 	}
 }
 
+// The model has the routes of devices whose forwarding tables the collector owns.
+func TestModelForwarding(t *testing.T) {
+	r := newRig(t, strings.Replace(twoSwitches, "device-id: 1,", "device-id: 1, forwarding: managed,", 1)+linksAndHosts)
+	devices := r.Model().Devices
+	f := devices[0].Forwarding
+	if f == nil || devices[1].Forwarding != nil {
+		t.Fatalf("forwarding of s1 %v, of s2 %v", f, devices[1].Forwarding)
+	}
+	want := map[string]uint32{"10.0.0.1/32": 2, "10.0.0.2/32": 1, "10.1.0.0/16": 2}
+	for _, route := range f.Routes {
+		if port := f.Groups[route.Group].Port(f.Seed, 1); port != want[route.Prefix] {
+			t.Errorf("%s by port %d, want %d", route.Prefix, port, want[route.Prefix])
+		}
+		delete(want, route.Prefix)
+	}
+	if len(want) > 0 || f.Seed%2 == 0 {
+		t.Errorf("no routes for %v, seed %d", want, f.Seed)
+	}
+}
+
 // Reload closes the sessions of removed and changed devices only. Every change of the model has a
 // new version and is reported.
 func TestReload(t *testing.T) {

@@ -5,6 +5,7 @@ package topology
 import (
 	"cmp"
 	"encoding/binary"
+	"hash/fnv"
 	"net/netip"
 	"slices"
 )
@@ -39,6 +40,11 @@ type Route struct {
 // Routes is the forwarding state of one switch.
 type Routes struct {
 	Switch string
+	// Seed is the factor of the hash that selects a member of a group: the index of the member is
+	// crc32(crc32 of the 5-tuple times Seed) modulo the count of members. It is odd and differs from
+	// switch to switch: with equal seeds the second switch on a path receives only flows that hashed
+	// alike at the first, and uses one of its ports only.
+	Seed   uint32
 	Groups []Group
 	// Routes are sorted: IPv4 first, then by address and prefix length. Prefixes of hosts that the
 	// switch cannot reach are left out.
@@ -130,6 +136,12 @@ func (t *Topology) Routes(name string) Routes {
 	return t.routesOf(i)
 }
 
+func seed(name string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return h.Sum32() | 1
+}
+
 // via is a destination that routes share: another switch, or a host attached to this one.
 type via struct {
 	toSwitch int
@@ -137,7 +149,7 @@ type via struct {
 }
 
 func (t *Topology) routesOf(i int) Routes {
-	out := Routes{Switch: t.switches[i].Name}
+	out := Routes{Switch: t.switches[i].Name, Seed: seed(t.switches[i].Name)}
 	r := t.reach()
 	ids := map[via]uint32{}        // 0: unreachable
 	byPorts := map[string]uint32{} // groups by their next hops, for all destinations

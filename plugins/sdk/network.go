@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
 // Network is the collector's model of the network: devices, hosts and links.
@@ -25,6 +27,38 @@ type Device struct {
 	Program string   `json:"program,omitempty"` // program in its pipeline
 	Objects []Object `json:"objects,omitempty"` // arrays that can be read each epoch
 	Ports   []Port   `json:"ports,omitempty"`
+	// Forwarding is how the device forwards packets; nil if the collector does not install its routes.
+	Forwarding *Forwarding `json:"forwarding,omitempty"`
+}
+
+// Forwarding is the routes of a device. A packet takes the route with the longest prefix that
+// contains its destination, and leaves by a port of the route's group; without a route it is
+// dropped.
+type Forwarding struct {
+	// Seed is the factor of the hash that selects a port of a group, see Port.
+	Seed   uint32      `json:"seed"`
+	Groups []PortGroup `json:"groups,omitempty"`
+	Routes []Route     `json:"routes,omitempty"`
+}
+
+// PortGroup is ports on equally short paths, at least one.
+type PortGroup struct {
+	Ports []uint32 `json:"ports"`
+}
+
+// Route is a destination and its ports.
+type Route struct {
+	Prefix string `json:"prefix"` // such as 10.0.1.0/24
+	Group  int    `json:"group"`  // index into Forwarding.Groups
+}
+
+// Port returns the port of a group by which packets of a flow leave a device with this seed.
+// fiveTuple is rowhash.Key of the flow's canonical 5-tuple.
+func (g *PortGroup) Port(seed, fiveTuple uint32) uint32 {
+	if len(g.Ports) == 1 {
+		return g.Ports[0]
+	}
+	return g.Ports[rowhash.Mix(fiveTuple, seed)%uint32(len(g.Ports))]
 }
 
 // Port is one port of a device.

@@ -97,6 +97,7 @@ func (n Network) Proto() *pluginv1.Network {
 				Ports: toProto(d.Ports, func(p Port) *pluginv1.Port {
 					return &pluginv1.Port{Number: p.Number, Name: p.Name}
 				}),
+				Forwarding: d.Forwarding.proto(),
 			}
 		}),
 		Hosts: toProto(n.Hosts, func(h Host) *pluginv1.Host {
@@ -128,6 +129,7 @@ func NetworkFrom(m *pluginv1.Network) Network {
 				Ports: toProto(d.GetPorts(), func(p *pluginv1.Port) Port {
 					return Port{Number: p.GetNumber(), Name: p.GetName()}
 				}),
+				Forwarding: forwardingFrom(d.GetForwarding()),
 			}
 		}),
 		Hosts: toProto(m.GetHosts(), func(h *pluginv1.Host) Host {
@@ -139,6 +141,32 @@ func NetworkFrom(m *pluginv1.Network) Network {
 				B:           Endpoint{Node: l.GetB().GetNode(), Port: l.GetB().GetPort()},
 				CapacityBPS: l.GetCapacityBps(),
 			}
+		}),
+	}
+}
+
+func (f *Forwarding) proto() *pluginv1.Forwarding {
+	if f == nil {
+		return nil
+	}
+	return &pluginv1.Forwarding{
+		Seed:   f.Seed,
+		Groups: toProto(f.Groups, func(g PortGroup) *pluginv1.PortGroup { return &pluginv1.PortGroup{Ports: g.Ports} }),
+		Routes: toProto(f.Routes, func(r Route) *pluginv1.Route {
+			return &pluginv1.Route{Prefix: r.Prefix, Group: uint32(r.Group)}
+		}),
+	}
+}
+
+func forwardingFrom(m *pluginv1.Forwarding) *Forwarding {
+	if m == nil {
+		return nil
+	}
+	return &Forwarding{
+		Seed:   m.GetSeed(),
+		Groups: toProto(m.GetGroups(), func(g *pluginv1.PortGroup) PortGroup { return PortGroup{Ports: g.GetPorts()} }),
+		Routes: toProto(m.GetRoutes(), func(r *pluginv1.Route) Route {
+			return Route{Prefix: r.GetPrefix(), Group: int(r.GetGroup())}
 		}),
 	}
 }

@@ -445,6 +445,8 @@ func TestModelsRoundTrip(t *testing.T) {
 	}
 	n := Network{Version: 2,
 		Devices: []Device{{Name: "d", Role: "r", Program: "p", Ports: []Port{{1, "eth1"}},
+			Forwarding: &Forwarding{Seed: 7, Groups: []PortGroup{{Ports: []uint32{1, 2}}},
+				Routes: []Route{{Prefix: "10.0.0.0/8", Group: 0}}},
 			Objects: []Object{{Name: "o", Alias: "a", Cells: 4, Width: 13, Banks: 2,
 				Annotations: map[string]string{"x": "y"}}}}},
 		Hosts: []Host{{Name: "h", Addresses: []string{"::1"}, Agent: true}},

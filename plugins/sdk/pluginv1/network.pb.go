@@ -110,7 +110,9 @@ type Device struct {
 	// Arrays that can be read per epoch, sorted by name.
 	Objects []*Object `protobuf:"bytes,4,rep,name=objects,proto3" json:"objects,omitempty"`
 	// Ports, sorted by number.
-	Ports         []*Port `protobuf:"bytes,5,rep,name=ports,proto3" json:"ports,omitempty"`
+	Ports []*Port `protobuf:"bytes,5,rep,name=ports,proto3" json:"ports,omitempty"`
+	// How it forwards packets; absent if the collector does not install its routes.
+	Forwarding    *Forwarding `protobuf:"bytes,7,opt,name=forwarding,proto3" json:"forwarding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -180,6 +182,179 @@ func (x *Device) GetPorts() []*Port {
 	return nil
 }
 
+func (x *Device) GetForwarding() *Forwarding {
+	if x != nil {
+		return x.Forwarding
+	}
+	return nil
+}
+
+// Forwarding is the routes of a device.
+type Forwarding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Factor of the hash that selects a port of a group: the index of the port is
+	// crc32(crc32(5-tuple) * seed) modulo the number of ports.
+	Seed uint32 `protobuf:"varint,1,opt,name=seed,proto3" json:"seed,omitempty"`
+	// Sets of ports on equally short paths.
+	Groups []*PortGroup `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Routes; the longest prefix that contains the destination applies.
+	Routes        []*Route `protobuf:"bytes,3,rep,name=routes,proto3" json:"routes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Forwarding) Reset() {
+	*x = Forwarding{}
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Forwarding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Forwarding) ProtoMessage() {}
+
+func (x *Forwarding) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Forwarding.ProtoReflect.Descriptor instead.
+func (*Forwarding) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Forwarding) GetSeed() uint32 {
+	if x != nil {
+		return x.Seed
+	}
+	return 0
+}
+
+func (x *Forwarding) GetGroups() []*PortGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *Forwarding) GetRoutes() []*Route {
+	if x != nil {
+		return x.Routes
+	}
+	return nil
+}
+
+// PortGroup is a set of ports.
+type PortGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Port numbers, at least one.
+	Ports         []uint32 `protobuf:"varint,1,rep,packed,name=ports,proto3" json:"ports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PortGroup) Reset() {
+	*x = PortGroup{}
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PortGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PortGroup) ProtoMessage() {}
+
+func (x *PortGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PortGroup.ProtoReflect.Descriptor instead.
+func (*PortGroup) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PortGroup) GetPorts() []uint32 {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+// Route is a destination and its ports.
+type Route struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Prefix in text form, such as 10.0.1.0/24.
+	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// Index into Forwarding.groups.
+	Group         uint32 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Route) Reset() {
+	*x = Route{}
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Route) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Route) ProtoMessage() {}
+
+func (x *Route) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Route.ProtoReflect.Descriptor instead.
+func (*Route) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Route) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *Route) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
 // Port is one port of a device.
 type Port struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -193,7 +368,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[2]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -205,7 +380,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[2]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -218,7 +393,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{2}
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Port) GetNumber() uint32 {
@@ -257,7 +432,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[3]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -269,7 +444,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[3]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -282,7 +457,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{3}
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Object) GetName() string {
@@ -342,7 +517,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[4]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +529,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[4]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +542,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{4}
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Host) GetName() string {
@@ -404,7 +579,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[5]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -416,7 +591,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[5]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -429,7 +604,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{5}
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Endpoint) GetNode() string {
@@ -461,7 +636,7 @@ type Link struct {
 
 func (x *Link) Reset() {
 	*x = Link{}
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[6]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -473,7 +648,7 @@ func (x *Link) String() string {
 func (*Link) ProtoMessage() {}
 
 func (x *Link) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[6]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -486,7 +661,7 @@ func (x *Link) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Link.ProtoReflect.Descriptor instead.
 func (*Link) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{6}
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Link) GetA() *Endpoint {
@@ -519,13 +694,26 @@ const file_netsketch_plugin_v1_network_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x125\n" +
 	"\adevices\x18\x02 \x03(\v2\x1b.netsketch.plugin.v1.DeviceR\adevices\x12/\n" +
 	"\x05hosts\x18\x03 \x03(\v2\x19.netsketch.plugin.v1.HostR\x05hosts\x12/\n" +
-	"\x05links\x18\x04 \x03(\v2\x19.netsketch.plugin.v1.LinkR\x05links\"\xb8\x01\n" +
+	"\x05links\x18\x04 \x03(\v2\x19.netsketch.plugin.v1.LinkR\x05links\"\xf9\x01\n" +
 	"\x06Device\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
 	"\aprogram\x18\x03 \x01(\tR\aprogram\x125\n" +
 	"\aobjects\x18\x04 \x03(\v2\x1b.netsketch.plugin.v1.ObjectR\aobjects\x12/\n" +
-	"\x05ports\x18\x05 \x03(\v2\x19.netsketch.plugin.v1.PortR\x05portsJ\x04\b\x06\x10\a\"8\n" +
+	"\x05ports\x18\x05 \x03(\v2\x19.netsketch.plugin.v1.PortR\x05ports\x12?\n" +
+	"\n" +
+	"forwarding\x18\a \x01(\v2\x1f.netsketch.plugin.v1.ForwardingR\n" +
+	"forwardingJ\x04\b\x06\x10\a\"\x8c\x01\n" +
+	"\n" +
+	"Forwarding\x12\x12\n" +
+	"\x04seed\x18\x01 \x01(\rR\x04seed\x126\n" +
+	"\x06groups\x18\x02 \x03(\v2\x1e.netsketch.plugin.v1.PortGroupR\x06groups\x122\n" +
+	"\x06routes\x18\x03 \x03(\v2\x1a.netsketch.plugin.v1.RouteR\x06routes\"!\n" +
+	"\tPortGroup\x12\x14\n" +
+	"\x05ports\x18\x01 \x03(\rR\x05ports\"5\n" +
+	"\x05Route\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\rR\x05group\"8\n" +
 	"\x04Port\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04nameJ\x04\b\x03\x10\x04\"\x8d\x02\n" +
@@ -564,31 +752,37 @@ func file_netsketch_plugin_v1_network_proto_rawDescGZIP() []byte {
 	return file_netsketch_plugin_v1_network_proto_rawDescData
 }
 
-var file_netsketch_plugin_v1_network_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_netsketch_plugin_v1_network_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_netsketch_plugin_v1_network_proto_goTypes = []any{
-	(*Network)(nil),  // 0: netsketch.plugin.v1.Network
-	(*Device)(nil),   // 1: netsketch.plugin.v1.Device
-	(*Port)(nil),     // 2: netsketch.plugin.v1.Port
-	(*Object)(nil),   // 3: netsketch.plugin.v1.Object
-	(*Host)(nil),     // 4: netsketch.plugin.v1.Host
-	(*Endpoint)(nil), // 5: netsketch.plugin.v1.Endpoint
-	(*Link)(nil),     // 6: netsketch.plugin.v1.Link
-	nil,              // 7: netsketch.plugin.v1.Object.AnnotationsEntry
+	(*Network)(nil),    // 0: netsketch.plugin.v1.Network
+	(*Device)(nil),     // 1: netsketch.plugin.v1.Device
+	(*Forwarding)(nil), // 2: netsketch.plugin.v1.Forwarding
+	(*PortGroup)(nil),  // 3: netsketch.plugin.v1.PortGroup
+	(*Route)(nil),      // 4: netsketch.plugin.v1.Route
+	(*Port)(nil),       // 5: netsketch.plugin.v1.Port
+	(*Object)(nil),     // 6: netsketch.plugin.v1.Object
+	(*Host)(nil),       // 7: netsketch.plugin.v1.Host
+	(*Endpoint)(nil),   // 8: netsketch.plugin.v1.Endpoint
+	(*Link)(nil),       // 9: netsketch.plugin.v1.Link
+	nil,                // 10: netsketch.plugin.v1.Object.AnnotationsEntry
 }
 var file_netsketch_plugin_v1_network_proto_depIdxs = []int32{
-	1, // 0: netsketch.plugin.v1.Network.devices:type_name -> netsketch.plugin.v1.Device
-	4, // 1: netsketch.plugin.v1.Network.hosts:type_name -> netsketch.plugin.v1.Host
-	6, // 2: netsketch.plugin.v1.Network.links:type_name -> netsketch.plugin.v1.Link
-	3, // 3: netsketch.plugin.v1.Device.objects:type_name -> netsketch.plugin.v1.Object
-	2, // 4: netsketch.plugin.v1.Device.ports:type_name -> netsketch.plugin.v1.Port
-	7, // 5: netsketch.plugin.v1.Object.annotations:type_name -> netsketch.plugin.v1.Object.AnnotationsEntry
-	5, // 6: netsketch.plugin.v1.Link.a:type_name -> netsketch.plugin.v1.Endpoint
-	5, // 7: netsketch.plugin.v1.Link.b:type_name -> netsketch.plugin.v1.Endpoint
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	1,  // 0: netsketch.plugin.v1.Network.devices:type_name -> netsketch.plugin.v1.Device
+	7,  // 1: netsketch.plugin.v1.Network.hosts:type_name -> netsketch.plugin.v1.Host
+	9,  // 2: netsketch.plugin.v1.Network.links:type_name -> netsketch.plugin.v1.Link
+	6,  // 3: netsketch.plugin.v1.Device.objects:type_name -> netsketch.plugin.v1.Object
+	5,  // 4: netsketch.plugin.v1.Device.ports:type_name -> netsketch.plugin.v1.Port
+	2,  // 5: netsketch.plugin.v1.Device.forwarding:type_name -> netsketch.plugin.v1.Forwarding
+	3,  // 6: netsketch.plugin.v1.Forwarding.groups:type_name -> netsketch.plugin.v1.PortGroup
+	4,  // 7: netsketch.plugin.v1.Forwarding.routes:type_name -> netsketch.plugin.v1.Route
+	10, // 8: netsketch.plugin.v1.Object.annotations:type_name -> netsketch.plugin.v1.Object.AnnotationsEntry
+	8,  // 9: netsketch.plugin.v1.Link.a:type_name -> netsketch.plugin.v1.Endpoint
+	8,  // 10: netsketch.plugin.v1.Link.b:type_name -> netsketch.plugin.v1.Endpoint
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_plugin_v1_network_proto_init() }
@@ -602,7 +796,7 @@ func file_netsketch_plugin_v1_network_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_plugin_v1_network_proto_rawDesc), len(file_netsketch_plugin_v1_network_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
