@@ -39,10 +39,13 @@ func (d *fakeDevice) Measured() bool   { return true }
 func (d *fakeDevice) Banks() int       { return 2 }
 func (d *fakeDevice) DeviceID() uint64 { return d.cfg.Session.DeviceID }
 
-func (d *fakeDevice) Objects() []sdk.Object          { return []sdk.Object{{Name: "counters"}} }
-func (d *fakeDevice) SelectObjects(names []string)   { d.objects = names }
-func (d *fakeDevice) Start(context.Context) error    { d.started = true; return d.cfg.Fault }
-func (d *fakeDevice) Close() error                   { d.closed = true; return nil }
+func (d *fakeDevice) Objects() []sdk.Object        { return []sdk.Object{{Name: "counters"}} }
+func (d *fakeDevice) SelectObjects(names []string) { d.objects = names }
+func (d *fakeDevice) Start(context.Context) error  { d.started = true; return d.cfg.Fault }
+func (d *fakeDevice) Close() error                 { d.closed = true; return nil }
+func (d *fakeDevice) Reconcile(context.Context, ...p4rt.Desired) error {
+	return p4rt.ErrNotReady
+}
 func (d *fakeDevice) Key(p4rt.Entry) (string, error) { return "", nil }
 
 func (d *fakeDevice) Ready() (banks.Incarnation, error) {
