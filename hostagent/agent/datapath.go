@@ -4,7 +4,8 @@
 package agent
 
 import (
-	"errors"
+	"bytes"
+	"fmt"
 	"sync"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
@@ -18,10 +19,13 @@ import (
 type DataPath interface {
 	// Role is the name under which plugins send settings and receive reports; constant.
 	Role() string
-	// Apply applies settings in the format that the role defines. After an error the previous
-	// settings stay in force. Settings equal to those in force change nothing, so a data path that
-	// outlives the agent keeps what it measured.
+	// Apply applies settings in the format that the role defines; nil ends the measurement: packets
+	// pass unchanged. After an error the previous settings stay in force. Settings equal to those in
+	// force change nothing, so a data path that outlives the agent keeps what it measured.
 	Apply(settings []byte) error
+	// Since is the first epoch that was measured whole since settings are in force or since Reset;
+	// ok is false without settings.
+	Since() (epoch uint64, ok bool)
 	// Epoch is the current epoch: the newest that Advance or a packet brought.
 	Epoch() uint64
 	// Advance advances to an epoch and reports whether it is newer than the current one.
@@ -45,6 +49,7 @@ type RolePath struct {
 	clock    *epoch.Clock
 	role     role.Role
 	settings []byte // in force; nil: none
+	since    uint64
 }
 
 var _ DataPath = (*RolePath)(nil)
@@ -78,14 +83,28 @@ func (p *RolePath) Role() string { return p.name }
 func (p *RolePath) Apply(settings []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.settings != nil && string(settings) == string(p.settings) {
+	if settings == nil {
+		p.role, p.settings = p.create(p.clock), nil
+		return nil
+	}
+	if p.settings != nil && bytes.Equal(settings, p.settings) {
 		return nil
 	}
 	if err := p.role.Apply(settings); err != nil {
 		return err
 	}
+	if p.settings == nil {
+		p.since = p.clock.Current() + 1
+	}
 	p.settings = append([]byte{}, settings...)
 	return nil
+}
+
+// Since implements DataPath.
+func (p *RolePath) Since() (epoch uint64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.since, p.settings != nil
 }
 
 // Epoch implements DataPath.
@@ -108,10 +127,10 @@ func (p *RolePath) Reset(to uint64) error {
 	fresh := p.create(clock)
 	if p.settings != nil {
 		if err := fresh.Apply(p.settings); err != nil {
-			return errors.Join(errors.New("the settings in force do not apply again"), err)
+			return fmt.Errorf("apply the settings in force: %w", err)
 		}
 	}
-	p.clock, p.role = clock, fresh
+	p.clock, p.role, p.since = clock, fresh, to+1
 	return nil
 }
 

@@ -6,4 +6,4 @@
 // the module.
 package proto
 
-//go:generate go run ./internal/protogen -root . -out ../../..
+//go:generate go run ../../../internal/protogen -root . -out ../../..

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command protogen compiles the .proto files of the plugin contract and runs protoc-gen-go and
+// Command protogen compiles the .proto files of a contract and runs protoc-gen-go and
 // protoc-gen-go-grpc on them, as tools of this module. The same sources yield the same Go code on
 // every machine.
 package main

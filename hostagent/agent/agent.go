@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent is the session of one host with the collector: it drives the epochs of the host's
+// data paths, applies the settings that plugins send, and reports each epoch.
+//
+//	clock ──▶ Agent ──▶ DataPath (one per role): Advance, Apply, Seal
+//	            │
+//	            ├── epochs up and down: small messages, sent first
+//	            └── reports: sealed on request, sent in chunks, kept until acknowledged
+//
+// The epoch follows algorithm 1 of OmniMon: it advances by the host's clock, by packets of a newer
+// epoch (in the data path), or by the collector. Only an advance by the host's clock is sent to the
+// collector. While the agent has a session, its clock moves the epoch at most MaxAhead epochs
+// beyond the collector's, so that one wrong clock does not move the network.
+//
+// Without a session the agent goes on to count; data paths keep epochs until they are requested, as
+// far as their memory allows.
+//
+// # Concurrency
+//
+// Methods of Agent may be called from any goroutine; Run is called once. All goroutines have ended
+// when Run returns.
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+const (
+	// MaxAhead is the largest count of epochs that a host's clock may be ahead of the collector's.
+	// It equals the distance beyond which other hosts do not accept an epoch in a packet.
+	MaxAhead = 4
+	// DefaultMaxBuffered is the default of Config.MaxBuffered, in bytes.
+	DefaultMaxBuffered = 256 << 20
+	// MaxSettings is the largest size of a role's settings in bytes.
+	MaxSettings = 4 << 20
+
+	firstBackoff = 200 * time.Millisecond
+	maxBackoff   = 5 * time.Second
+)
+
+// Config configures an agent.
+type Config struct {
+	// Address is the collector's, host:port.
+	Address string
+	// TLS secures the session and has the host's certificate; nil: plaintext.
+	TLS *tls.Config
+	// Host is the name of the host; only used on plaintext.
+	Host string
+	// Version is the version of the program.
+	Version string
+	// BootID identifies the boot of the system.
+	BootID string
+	// DataPaths are the roles of this host, with different names. The caller closes them after Run.
+	DataPaths []DataPath
+	// MaxBuffered bounds the reports that wait for their acknowledgment, in bytes. Beyond it the
+	// oldest are dropped and counted. 0 is DefaultMaxBuffered.
+	MaxBuffered int64
+	// UDP sends epochs over UDP if the collector offers it.
+	UDP bool
+}
+
+// Dependencies are what New needs from its caller. Zero values are usable.
+type Dependencies struct {
+	// Clock is the time; nil is the wall clock.
+	Clock Clock
+	// Logger receives state changes; nil disables logging.
+	Logger *slog.Logger
+	// Dial opens a connection to the collector; nil: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// OnChange, if set, is called after Status has changed. It must not block.
+	OnChange func()
+}
+
+// Clock is the time of a host. The clocks of package collector/epoch implement it.
+type Clock interface {
+	// Now is the time of day.
+	Now() time.Time
+	// AfterFunc calls f in a goroutine of its own after d. stop prevents the call.
+	AfterFunc(d time.Duration, f func()) (stop func() bool)
+}
+
+type wallClock struct{}
+
+func (wallClock) Now() time.Time { return time.Now() }
+
+func (wallClock) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+
+// Status is the state of an agent.
+type Status struct {
+	// Connected: the collector has accepted the session.
+	Connected bool
+	// LastError is why the latest session ended or was refused.
+	LastError string
+	// Sessions counts accepted sessions.
+	Sessions uint64
+	// Epoch is the newest epoch of the data paths.
+	Epoch uint64
+	// EpochsSent counts epochs that this host's clock began.
+	EpochsSent uint64
+	// EpochsHeld counts boundaries at which the host's clock was more than MaxAhead epochs ahead.
+	EpochsHeld uint64
+	// ReportsAcknowledged, ReportsRefused and ReportsDropped count reports that the collector took,
+	// that it refused, and that exceeded MaxBuffered.
+	ReportsAcknowledged, ReportsRefused, ReportsDropped uint64
+	// Buffered is the size of the reports that wait for their acknowledgment, in bytes.
+	Buffered int64
+}
+
+// Agent connects the data paths of one host with the collector.
+type Agent struct {
+	cfg      Config
+	deps     Dependencies
+	log      *slog.Logger
+	instance string
+	paths    map[string]DataPath
+	outbox   outbox
+
+	mu       sync.Mutex
+	status   Status
+	session  *session // nil without one
+	schedule schedule
+	newest   uint64 // epoch of the collector
+	timer    func() bool
+	ended    bool
+}
+
+// schedule states how epochs follow from the time of day. The zero value has no epochs.
+type schedule struct {
+	length time.Duration
+	zero   time.Time // start of epoch 0
+}
+
+// at returns the epoch at a time of day.
+func (s schedule) at(t time.Time) uint64 { return uint64(max(0, t.Sub(s.zero)) / s.length) }
+
+// next returns the time from t to the next boundary.
+func (s schedule) next(t time.Time) time.Duration {
+	since := t.Sub(s.zero) % s.length
+	if since < 0 {
+		since += s.length
+	}
+	return s.length - since
+}
+
+// New returns an agent that is not connected.
+func New(cfg Config, deps Dependencies) (*Agent, error) {
+	if deps.Clock == nil {
+		deps.Clock = wallClock{}
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Dial == nil {
+		deps.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+	}
+	if cfg.MaxBuffered <= 0 {
+		cfg.MaxBuffered = DefaultMaxBuffered
+	}
+	a := &Agent{cfg: cfg, deps: deps, log: deps.Logger, instance: randomID(), paths: map[string]DataPath{}}
+	a.outbox.limit = cfg.MaxBuffered
+	for _, p := range cfg.DataPaths {
+		if a.paths[p.Role()] != nil {
+			return nil, fmt.Errorf("agent: two data paths of role %q; one is possible", p.Role())
+		}
+		a.paths[p.Role()] = p
+	}
+	if len(a.paths) == 0 {
+		return nil, errors.New("agent: no data path; expected at least one role")
+	}
+	return a, nil
+}
+
+func randomID() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+// Run keeps a session with the collector until ctx ends, and returns nil then.
+func (a *Agent) Run(ctx context.Context) error {
+	defer a.stopClock()
+	delays := &backoff.ExponentialBackOff{InitialInterval: firstBackoff, MaxInterval: maxBackoff,
+		Multiplier: backoff.DefaultMultiplier, RandomizationFactor: backoff.DefaultRandomizationFactor}
+	for {
+		accepted, err := a.connect(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		a.disconnected(err)
+		if accepted {
+			delays.Reset()
+		}
+		timer := time.NewTimer(delays.NextBackOff())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// disconnected records why a session ended, and logs it if the reason is new.
+func (a *Agent) disconnected(err error) {
+	a.mu.Lock()
+	was := a.status
+	a.status.Connected, a.status.LastError = false, err.Error()
+	a.mu.Unlock()
+	if was.Connected || was.LastError != err.Error() {
+		a.log.Warn("no session with the collector", "address", a.cfg.Address, "error", err)
+	}
+	a.changed()
+}
+
+func (a *Agent) changed() {
+	if a.deps.OnChange != nil {
+		a.deps.OnChange()
+	}
+}
+
+// Status returns the agent's state.
+func (a *Agent) Status() Status {
+	a.mu.Lock()
+	s := a.status
+	a.mu.Unlock()
+	s.Epoch = a.epoch()
+	s.Buffered, s.ReportsDropped = a.outbox.stats()
+	return s
+}
+
+// epoch is the newest epoch of the data paths.
+func (a *Agent) epoch() (newest uint64) {
+	for _, p := range a.paths {
+		newest = max(newest, p.Epoch())
+	}
+	return newest
+}
+
+// Tick advances the epoch by the host's clock, as the agent does at each boundary. An emulation
+// calls it after it has moved a virtual clock, before it moves packets.
+func (a *Agent) Tick() {
+	a.mu.Lock()
+	s, newest, session := a.schedule, a.newest, a.session
+	a.mu.Unlock()
+	if s.length == 0 {
+		return
+	}
+	e := s.at(a.deps.Clock.Now())
+	if session != nil && e > newest+MaxAhead {
+		a.hold(e - newest)
+		return
+	}
+	if !a.advance(e) {
+		return
+	}
+	a.mu.Lock()
+	a.status.EpochsSent++
+	a.mu.Unlock()
+	if session != nil {
+		session.sendEpoch(e)
+	}
+}
+
+// hold records that the host's clock is too far ahead.
+func (a *Agent) hold(by uint64) {
+	a.mu.Lock()
+	first := a.status.EpochsHeld == 0
+	a.status.EpochsHeld++
+	a.mu.Unlock()
+	if first {
+		a.log.Error("the host's clock is ahead of the collector's; epochs follow the collector. Synchronize the clock",
+			"epochs", by)
+	}
+}
+
+// advance advances all data paths and reports whether the epoch is new for one of them.
+func (a *Agent) advance(epoch uint64) bool {
+	newer := false
+	for _, p := range a.paths {
+		newer = p.Advance(epoch) || newer
+	}
+	return newer
+}
+
+// collectorEpoch takes an epoch that the collector sent.
+func (a *Agent) collectorEpoch(epoch uint64) {
+	a.mu.Lock()
+	a.newest = max(a.newest, epoch)
+	a.mu.Unlock()
+	a.advance(epoch)
+}
+
+// setSchedule takes the collector's schedule and its current epoch. If its numbers have gone back,
+// as those of a collector that was started again may, data paths begin again.
+func (a *Agent) setSchedule(s schedule, current uint64) error {
+	for name, p := range a.paths {
+		e := p.Epoch()
+		if e <= current+MaxAhead {
+			p.Advance(current)
+			continue
+		}
+		a.log.Warn("epochs begin again: the collector's epoch is far behind", "role", name, "epoch", e, "collector", current)
+		if err := p.Reset(current); err != nil {
+			return fmt.Errorf("role %s: begin again in epoch %d: %w", name, current, err)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.schedule, a.newest = s, current
+	a.arm()
+	return nil
+}
+
+// arm starts the timer of the next boundary. a.mu is held.
+func (a *Agent) arm() {
+	if a.timer != nil {
+		a.timer()
+	}
+	if a.ended || a.schedule.length == 0 {
+		return
+	}
+	s := a.schedule
+	a.timer = a.deps.Clock.AfterFunc(s.next(a.deps.Clock.Now()), func() {
+		a.mu.Lock()
+		current := !a.ended && a.schedule == s
+		a.mu.Unlock()
+		if !current {
+			return
+		}
+		a.Tick()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.schedule == s {
+			a.arm()
+		}
+	})
+}
+
+func (a *Agent) stopClock() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	if a.timer != nil {
+		a.timer()
+	}
+}
+
+// apply applies settings of a role; nil ends the role's measurement.
+func (a *Agent) apply(role string, settings []byte) error {
+	p := a.paths[role]
+	if p == nil {
+		return fmt.Errorf("this agent has no role %q; it has: %s", role, strings.Join(a.roles(), ", "))
+	}
+	return p.Apply(settings)
+}
+
+// roles lists the names of the roles, sorted.
+func (a *Agent) roles() []string { return slices.Sorted(maps.Keys(a.paths)) }

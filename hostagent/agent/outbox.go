@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"hash/crc32"
+	"slices"
+	"sync"
+
+	"github.com/netsketch/netsketch/hostagent/hostv1"
+)
+
+// chunkBytes is the size of a chunk. A small one lets epochs pass between chunks.
+const chunkBytes = 64 << 10
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// outbox holds encoded reports until the collector acknowledges them. It outlives sessions.
+type outbox struct {
+	limit int64
+
+	mu       sync.Mutex
+	reports  []*outReport // in the order of their epochs' sealing
+	sending  *outReport   // some of its chunks are sent; nil: none
+	bytes    int64
+	dropped  uint64
+	maxBytes uint64 // of a report, as the collector stated it
+}
+
+// outReport is an encoded report.
+type outReport struct {
+	epoch    uint64
+	role     string
+	data     []byte
+	checksum uint32
+	sent     int
+	done     bool // all chunks are sent
+}
+
+// put adds a report, and drops the oldest ones beyond the limit.
+func (o *outbox) put(epoch uint64, role string, data []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reports = append(o.reports, &outReport{epoch: epoch, role: role, data: data,
+		checksum: crc32.Checksum(data, castagnoli)})
+	o.bytes += int64(len(data))
+	for i := 0; o.bytes > o.limit && i < len(o.reports)-1; {
+		if o.reports[i] == o.sending {
+			i++
+			continue
+		}
+		o.bytes -= int64(len(o.reports[i].data))
+		o.reports = slices.Delete(o.reports, i, i+1)
+		o.dropped++
+	}
+}
+
+// again sends a report once more. It returns false without this report.
+func (o *outbox) again(epoch uint64, role string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := o.find(epoch, role)
+	if i < 0 {
+		return false
+	}
+	if r := o.reports[i]; r != o.sending {
+		r.sent, r.done = 0, false
+	}
+	return true
+}
+
+// find returns the index of a report, or -1. o.mu is held.
+func (o *outbox) find(epoch uint64, role string) int {
+	return slices.IndexFunc(o.reports, func(r *outReport) bool { return r.epoch == epoch && r.role == role })
+}
+
+// restart begins a session: all reports are to be sent again.
+func (o *outbox) restart(maxBytes uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sending, o.maxBytes = nil, maxBytes
+	for _, r := range o.reports {
+		r.sent, r.done = 0, false
+	}
+}
+
+// remove ends a report and reports whether there was one.
+func (o *outbox) remove(epoch uint64, role string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := o.find(epoch, role)
+	if i < 0 {
+		return false
+	}
+	if o.reports[i] == o.sending {
+		o.sending = nil
+	}
+	o.bytes -= int64(len(o.reports[i].data))
+	o.reports = slices.Delete(o.reports, i, i+1)
+	return true
+}
+
+// next returns the next chunk, of the report that is being sent or else of the newest epoch, whose
+// deadline is still to come; nil: all are sent.
+func (o *outbox) next() *hostv1.ReportChunk {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.sending
+	if r == nil {
+		for _, x := range o.reports {
+			if !x.done && (r == nil || x.epoch > r.epoch) {
+				r = x
+			}
+		}
+	}
+	if r == nil {
+		return nil
+	}
+	end := min(r.sent+chunkBytes, len(r.data))
+	c := &hostv1.ReportChunk{Epoch: r.epoch, Role: r.role, TotalBytes: uint64(len(r.data)), Checksum: r.checksum,
+		Offset: uint64(r.sent), Data: r.data[r.sent:end]}
+	o.sending, r.sent, r.done = r, end, end == len(r.data)
+	if r.done {
+		o.sending = nil
+	}
+	return c
+}
+
+// tooLarge reports whether the collector refuses reports of this size, and the limit.
+func (o *outbox) tooLarge(size int) (limit uint64, over bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.maxBytes, uint64(size) > o.maxBytes
+}
+
+func (o *outbox) stats() (bytes int64, dropped uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bytes, o.dropped
+}

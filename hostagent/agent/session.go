@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/hostagent/hostv1"
+)
+
+const (
+	// maxTasks bounds the settings and requests that wait for the data paths.
+	maxTasks = 256
+	// keepaliveTime is the interval of probes when the collector is silent.
+	keepaliveTime    = 10 * time.Second
+	keepaliveTimeout = 5 * time.Second
+)
+
+// session is one stream to the collector. The caller of connect receives, one goroutine sends, and
+// one works on settings and reports.
+type session struct {
+	a      *Agent
+	stream hostv1.HostSessions_SessionClient
+	wake   chan struct{} // something is to be sent
+	tasks  chan task
+	udp    *datagrams // nil without UDP
+
+	mu      sync.Mutex
+	epoch   uint64                 // to be sent; 0: none
+	replies []*hostv1.AgentMessage // to be sent, before chunks
+}
+
+// task is work for the data paths: settings or a request.
+type task struct {
+	settings *hostv1.Settings
+	request  *hostv1.ReportRequest
+}
+
+// connect runs one session and returns why it ended, and whether the collector had accepted it.
+func (a *Agent) connect(ctx context.Context) (accepted bool, err error) {
+	secured := insecure.NewCredentials()
+	if a.cfg.TLS != nil {
+		secured = credentials.NewTLS(a.cfg.TLS)
+	}
+	var mu sync.Mutex
+	var dialed error // more precise than the status of the stream
+	var remote net.Addr
+	conn, err := grpc.NewClient("passthrough:///"+a.cfg.Address, grpc.WithTransportCredentials(secured),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			c, err := a.deps.Dial(ctx, address)
+			mu.Lock()
+			defer mu.Unlock()
+			if dialed = err; err == nil {
+				remote = c.RemoteAddr()
+			}
+			return c, err
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxSettings+1<<20)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}))
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := hostv1.NewHostSessionsClient(conn).Session(ctx)
+	if err == nil {
+		err = stream.Send(&hostv1.AgentMessage{Message: &hostv1.AgentMessage_Hello{Hello: a.hello()}})
+	}
+	if err != nil {
+		mu.Lock()
+		defer mu.Unlock()
+		if dialed != nil {
+			return false, dialed
+		}
+		return false, reason(stream, err)
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return false, plain(err)
+	}
+	welcome := first.GetWelcome()
+	if welcome == nil {
+		return false, errors.New("the collector did not begin with Welcome; is it another service?")
+	}
+	s := &session{a: a, stream: stream, wake: make(chan struct{}, 1), tasks: make(chan task, maxTasks)}
+	mu.Lock()
+	at := remote
+	mu.Unlock()
+	return true, s.run(ctx, cancel, welcome, at)
+}
+
+// reason returns the status of a stream whose Send failed.
+func reason(stream hostv1.HostSessions_SessionClient, err error) error {
+	if stream != nil {
+		if _, recvErr := stream.Recv(); recvErr != nil {
+			err = recvErr
+		}
+	}
+	return plain(err)
+}
+
+// plain returns the message of a status without gRPC's decoration.
+func plain(err error) error {
+	if s, ok := status.FromError(err); ok && s.Message() != "" {
+		return fmt.Errorf("%s: %w", s.Message(), errStatus{s.Code().String()})
+	}
+	return err
+}
+
+// errStatus is the code of a gRPC status.
+type errStatus struct{ code string }
+
+func (e errStatus) Error() string { return e.code }
+
+func (a *Agent) hello() *hostv1.Hello {
+	h := &hostv1.Hello{Version: a.cfg.Version, Instance: a.instance, BootId: a.cfg.BootID, Roles: a.roles(),
+		Udp: a.cfg.UDP}
+	if a.cfg.TLS == nil {
+		h.Host = a.cfg.Host
+	}
+	return h
+}
+
+// run runs an accepted session.
+func (s *session) run(ctx context.Context, cancel func(), w *hostv1.Welcome, remote net.Addr) error {
+	a := s.a
+	a.outbox.restart(w.GetMaxReportBytes())
+	if offer := w.GetUdp(); offer != nil && a.cfg.UDP {
+		var err error
+		if s.udp, err = openDatagrams(offer, remote); err != nil {
+			a.log.Warn("epochs are sent over TCP: UDP is not available", "error", err)
+		}
+	}
+	a.mu.Lock()
+	a.session = s
+	a.status.Connected, a.status.LastError = true, ""
+	a.status.Sessions++
+	a.mu.Unlock()
+	a.log.Info("session with the collector", "address", a.cfg.Address)
+	a.changed()
+	var work sync.WaitGroup
+	work.Go(func() { s.send(ctx, cancel) })
+	work.Go(func() { s.work(ctx) })
+	if s.udp != nil {
+		work.Go(func() { s.udp.receive(a.collectorEpoch) })
+	}
+	s.wakeUp()
+	err := s.receive()
+	a.mu.Lock()
+	a.session = nil
+	a.mu.Unlock()
+	cancel()
+	if s.udp != nil {
+		s.udp.close()
+	}
+	work.Wait()
+	return err
+}
+
+// receive takes messages until the stream ends, and returns why it ended.
+func (s *session) receive() error {
+	for {
+		m, err := s.stream.Recv()
+		if err != nil {
+			return plain(err)
+		}
+		if err := s.take(m); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) take(m *hostv1.CollectorMessage) error {
+	a := s.a
+	switch m := m.GetMessage().(type) {
+	case *hostv1.CollectorMessage_Schedule:
+		x := m.Schedule
+		if x.GetLengthNs() <= 0 {
+			return fmt.Errorf("the collector sent an epoch length of %d ns; expected more than 0", x.GetLengthNs())
+		}
+		return a.setSchedule(schedule{length: time.Duration(x.GetLengthNs()), zero: time.Unix(0, x.GetZeroUnixNs())},
+			x.GetEpoch())
+	case *hostv1.CollectorMessage_Epoch:
+		a.collectorEpoch(m.Epoch.GetEpoch())
+	case *hostv1.CollectorMessage_Settings:
+		return s.queue(task{settings: m.Settings})
+	case *hostv1.CollectorMessage_Request:
+		return s.queue(task{request: m.Request})
+	case *hostv1.CollectorMessage_Ack:
+		a.acknowledged(m.Ack)
+	}
+	return nil // a message of a later version
+}
+
+func (s *session) queue(t task) error {
+	select {
+	case s.tasks <- t:
+		return nil
+	default:
+		return fmt.Errorf("the collector sent more than %d settings and requests that are not done", maxTasks)
+	}
+}
+
+// acknowledged drops a report that the collector has, or does not use.
+func (a *Agent) acknowledged(ack *hostv1.ReportAck) {
+	if !a.outbox.remove(ack.GetEpoch(), ack.GetRole()) {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ack.GetError() == "" {
+		a.status.ReportsAcknowledged++
+		return
+	}
+	a.status.ReportsRefused++
+	a.log.Warn("the collector does not use a report", "role", ack.GetRole(), "epoch", ack.GetEpoch(), "reason",
+		ack.GetError())
+}
+
+// work carries out tasks in order.
+func (s *session) work(ctx context.Context) {
+	for {
+		select {
+		case t := <-s.tasks:
+			if t.settings != nil {
+				s.settings(t.settings)
+			} else {
+				s.report(t.request)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *session) settings(m *hostv1.Settings) {
+	data := m.GetData()
+	switch {
+	case m.GetRemove():
+		data = nil
+	case data == nil:
+		data = []byte{}
+	}
+	result := &hostv1.SettingsResult{Role: m.GetRole(), Generation: m.GetGeneration()}
+	if err := s.a.apply(m.GetRole(), data); err != nil {
+		result.Error = err.Error()
+		s.a.log.Warn("settings are refused", "role", m.GetRole(), "error", err)
+	}
+	s.reply(&hostv1.AgentMessage{Message: &hostv1.AgentMessage_Settings{Settings: result}})
+}
+
+// report seals an epoch and queues the reports.
+func (s *session) report(m *hostv1.ReportRequest) {
+	s.a.advance(m.GetEpoch() + 1) // the epoch is over
+	for _, role := range m.GetRoles() {
+		reason, joined := s.seal(m.GetEpoch(), role)
+		if reason != "" {
+			s.reply(&hostv1.AgentMessage{Message: &hostv1.AgentMessage_Missing{Missing: &hostv1.ReportMissing{
+				Epoch: m.GetEpoch(), Role: role, Reason: reason, Joined: joined}}})
+		}
+	}
+	s.wakeUp()
+}
+
+// seal queues the report of an epoch, or returns why there is none.
+func (s *session) seal(epoch uint64, role string) (reason string, joined bool) {
+	a := s.a
+	p := a.paths[role]
+	if p == nil {
+		return "the agent has no such role", false
+	}
+	if a.outbox.again(epoch, role) {
+		return "", false
+	}
+	since, ok := p.Since()
+	switch {
+	case !ok:
+		return "no settings are in force", false
+	case epoch < since:
+		return "the role did not measure from the start of the epoch", true
+	}
+	r, err := p.Seal(epoch)
+	if err != nil {
+		return err.Error(), false
+	}
+	if r == nil {
+		return "no data: the epoch was reported before, or is too old", false
+	}
+	data := r.Append(nil)
+	r.Release()
+	if limit, over := a.outbox.tooLarge(len(data)); over {
+		return fmt.Sprintf("the report has %d bytes, and the collector takes %d; raise agents.max-report", len(data),
+			limit), false
+	}
+	a.outbox.put(epoch, role, data)
+	return "", false
+}
+
+// reply queues a message.
+func (s *session) reply(m *hostv1.AgentMessage) {
+	s.mu.Lock()
+	s.replies = append(s.replies, m)
+	s.mu.Unlock()
+	s.wakeUp()
+}
+
+// sendEpoch sends an epoch that the host's clock began.
+func (s *session) sendEpoch(epoch uint64) {
+	if s.udp != nil && s.udp.send(epoch) == nil {
+		return
+	}
+	s.mu.Lock()
+	s.epoch = max(s.epoch, epoch)
+	s.mu.Unlock()
+	s.wakeUp()
+}
+
+func (s *session) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// send sends what is queued until the session ends: epochs first, then replies, then one chunk.
+func (s *session) send(ctx context.Context, cancel func()) {
+	for {
+		m := s.next()
+		if m == nil {
+			select {
+			case <-s.wake:
+				continue
+			case <-ctx.Done():
+				_ = s.stream.CloseSend()
+				return
+			}
+		}
+		if err := s.stream.Send(m); err != nil {
+			if !errors.Is(err, io.EOF) { // otherwise receive returns the reason
+				s.a.log.Error("a message to the collector cannot be sent; the session ends", "error", err)
+				cancel()
+			}
+			return
+		}
+	}
+}
+
+// next returns the next message to send, or nil.
+func (s *session) next() *hostv1.AgentMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.epoch; e != 0 {
+		s.epoch = 0
+		return &hostv1.AgentMessage{Message: &hostv1.AgentMessage_Epoch{Epoch: &hostv1.EpochBegan{Epoch: e}}}
+	}
+	if len(s.replies) > 0 {
+		m := s.replies[0]
+		s.replies = s.replies[1:]
+		return m
+	}
+	if c := s.a.outbox.next(); c != nil {
+		return &hostv1.AgentMessage{Message: &hostv1.AgentMessage_Chunk{Chunk: c}}
+	}
+	return nil
+}
