@@ -13,27 +13,38 @@ import (
 
 // binding has the parts of a pipeline that the collector uses. Annotations identify them.
 type binding struct {
-	table, action, param string // of the bank
-	banks                int
-	objects              []sdk.Object    // sorted by name
-	drained              map[string]bool // registers that packets in flight change
+	table, action string // that select the bank, or the window of epochs
+	params        []string
+	windowed      bool // packets select the bank
+	banks         int
+	objects       []sdk.Object    // sorted by name
+	drained       map[string]bool // registers that packets in flight change
+	uncounted     string          // register of packets outside of the window; empty: none
+	epochs        int             // cells of uncounted that count by epoch
 }
 
-// bind finds the bank table and the registers of a pipeline.
+// bind finds the bank table, or the window table, and the registers of a pipeline.
 func bind(cat *p4values.Catalog) (*binding, error) {
-	tables := cat.Annotated(p4values.AnnotationBank)
+	annotation, params := p4values.AnnotationBank, 1
+	tables := cat.Annotated(annotation)
+	if len(tables) == 0 {
+		annotation, params = p4values.AnnotationWindow, 2
+		tables = cat.Annotated(annotation)
+	}
 	if len(tables) == 0 {
 		return nil, ErrNoBanks
 	}
 	t := tables[0]
-	if len(tables) > 1 || len(t.Match) > 0 || len(t.Actions) != 1 || len(t.Actions[0].Params) != 1 {
-		return nil, fmt.Errorf("bank table %s: expected one table without keys whose only action has one parameter, "+
-			"the bank", t.Name)
+	if len(tables) > 1 || len(t.Match) > 0 || len(t.Actions) != 1 || len(t.Actions[0].Params) != params {
+		return nil, fmt.Errorf("table %s, @%s: expected one table without keys whose only action has %d parameters: "+
+			"the bank, or the first epoch and the count of epochs", t.Name, annotation, params)
 	}
-	action := t.Actions[0]
-	b := &binding{table: t.Name, action: action.Name, param: action.Params[0].Name, banks: 2,
+	b := &binding{table: t.Name, action: t.Actions[0].Name, windowed: annotation == p4values.AnnotationWindow, banks: 2,
 		drained: map[string]bool{}}
-	if a, ok := t.Annotations.Find(p4values.AnnotationBank); ok && a.Values["banks"] != "" {
+	for _, p := range t.Actions[0].Params {
+		b.params = append(b.params, p.Name)
+	}
+	if a, ok := t.Annotations.Find(annotation); ok && a.Values["banks"] != "" {
 		n, err := a.Int("banks")
 		if err != nil {
 			return nil, fmt.Errorf("bank table %s: %w", t.Name, err)
@@ -51,8 +62,17 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 		if r.Width < 1 || r.Width > 32 {
 			return nil, fmt.Errorf("register %s has cells of %d bits; the read-out carries 1 to 32", r.Name, r.Width)
 		}
-		if v := r.Layout[drainKey]; v != "" && v != "0" {
+		// A window is moved after the drain, so its registers do not change when they are read.
+		if v := r.Layout[drainKey]; v != "" && v != "0" && !b.windowed {
 			b.drained[r.Name] = true
+		}
+		if a, ok := r.Annotations.Find(p4values.AnnotationUncounted); ok {
+			n, err := a.Int("epochs")
+			if err != nil || n < int64(b.banks) || n > int64(r.Readout.Cells) || n&(n-1) != 0 {
+				return nil, fmt.Errorf("register %s: @%s[epochs=%s]: a power of two is needed, at most the %d cells of a bank",
+					r.Name, p4values.AnnotationUncounted, a.Values["epochs"], r.Readout.Cells)
+			}
+			b.uncounted, b.epochs = r.Name, int(n)
 		}
 		b.objects = append(b.objects, sdk.Object{
 			Name: r.Name, Alias: r.Alias, Cells: r.Readout.Cells, Width: r.Width, Banks: r.Readout.Banks,
@@ -60,6 +80,10 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 		})
 	}
 	slices.SortFunc(b.objects, func(x, y sdk.Object) int { return strings.Compare(x.Name, y.Name) })
+	if b.windowed && b.uncounted == "" {
+		return nil, fmt.Errorf("table %s: a window needs a register of packets outside of it (@%s)", t.Name,
+			p4values.AnnotationUncounted)
+	}
 	return b, nil
 }
 
@@ -67,11 +91,11 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 const drainKey = "drain"
 
 // readable lists the registers to read by full name: early ones, and late ones that packets in
-// flight change. nil selected means all.
+// flight change. nil selected means all; packets that were not counted are always read.
 func (b *binding) readable(selected []string) (early, late []string) {
 	for _, o := range b.objects {
 		switch {
-		case selected != nil && !slices.Contains(selected, o.Name):
+		case selected != nil && !slices.Contains(selected, o.Name) && o.Name != b.uncounted:
 		case b.drained[o.Name]:
 			late = append(late, o.Name)
 		default:

@@ -16,6 +16,9 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
+// errOtherSealing: whether packets select the bank is decided before the session.
+var errOtherSealing = errors.New("packets select the bank in this pipeline: name it as program in the configuration")
+
 // contents identifies the period in which the registers keep their contents.
 type contents struct {
 	banks.Incarnation
@@ -87,6 +90,9 @@ func (d *Device) Ready() (banks.Incarnation, error) {
 	if d.bindErr != nil {
 		return banks.Incarnation{}, d.bindErr
 	}
+	if d.binding != nil && d.binding.windowed && d.cfg.Session.Program == nil {
+		return banks.Incarnation{}, errOtherSealing
+	}
 	if d.binding == nil {
 		return banks.Incarnation{}, errors.New("the pipeline on the switch is not known yet")
 	}
@@ -117,14 +123,39 @@ func (d *Device) bound() (session, *binding, []string, error) {
 	return d.session, d.binding, d.selected, nil
 }
 
-// Flip makes packets count in bank from now on.
+// Windowed reports whether packets select the bank; false until the pipeline is known.
+func (d *Device) Windowed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.binding != nil && d.binding.windowed
+}
+
+// Flip makes packets count in bank from now on. It is not for a pipeline with a window.
 func (d *Device) Flip(ctx context.Context, bank int) error {
+	return d.selectBank(ctx, false, uint64(bank))
+}
+
+// SetWindow makes the switch count epochs first to first+size-1 and no others. Packets carry the
+// low 16 bits of an epoch.
+func (d *Device) SetWindow(ctx context.Context, first uint64, size int) error {
+	return d.selectBank(ctx, true, first&0xffff, uint64(size))
+}
+
+// selectBank sets the default action of the bank or window table.
+func (d *Device) selectBank(ctx context.Context, windowed bool, values ...uint64) error {
 	s, b, _, err := d.bound()
 	if err != nil {
 		return err
 	}
+	if b.windowed != windowed {
+		return fmt.Errorf("device %s: %w", d.cfg.Name, errOtherSealing)
+	}
+	var params []p4rt.Param
+	for i, v := range values {
+		params = append(params, p4rt.Uint(b.params[i], v))
+	}
 	begin := time.Now()
-	err = s.SetDefaultAction(ctx, b.table, b.action, p4rt.Uint(b.param, uint64(bank)))
+	err = s.SetDefaultAction(ctx, b.table, b.action, params...)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stats.FlipTime = time.Since(begin)
@@ -158,6 +189,27 @@ func (d *Device) Read(ctx context.Context, bank int, drained epoch.Drained) (*ep
 		d.stats.LastError = err.Error()
 	}
 	return &epoch.Reading{Objects: r.objects}, err
+}
+
+// Uncounted returns the packets in a reading that arrived while their epoch was not in the window,
+// by epoch divided by the number of banks, modulo the length; empty: there are no other packets.
+func (d *Device) Uncounted(r *epoch.Reading) (packets []uint32, empty bool) {
+	d.mu.Lock()
+	b := d.binding
+	d.mu.Unlock()
+	empty = true
+	for _, o := range r.Objects {
+		if b != nil && o.Object == b.uncounted {
+			for n := range min(b.epochs, o.Len()) {
+				packets = append(packets, uint32(o.At(n)))
+			}
+			continue
+		}
+		for n := 0; empty && n < o.Len(); n++ {
+			empty = o.At(n) == 0
+		}
+	}
+	return packets, empty
 }
 
 // readout reads one bank.

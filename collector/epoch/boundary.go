@@ -260,10 +260,10 @@ func (b *boundary) follow(ctx context.Context, i int) {
 		if a.outcome.Flip, a.outcome.Err = b.sealPart(ctx, source.Name(), part); a.outcome.Err == nil {
 			b.readPart(ctx, part, &a)
 		}
-	case b.Opening:
 	case sealing == SealedByPackets:
 		<-b.settled
 		b.readPart(ctx, part, &a)
+	case b.Opening:
 	default:
 		b.collectPart(ctx, part, &a, func() {})
 	}

@@ -328,8 +328,8 @@ func TestPhasesOfEachKindOfSource(t *testing.T) {
 	r.expect(r.step(), "2 complete carried=1 host=5 switch=0")
 }
 
-// Before the first epoch, only sources that the collector seals are collected: there is no report
-// to wait for.
+// Before the first epoch, a source that seals itself is not collected: there is no report to wait
+// for.
 func TestOpeningWaitsForNoReport(t *testing.T) {
 	r := newRig(t, 0)
 	for _, s := range []epoch.Source{&flipped{name: "switch", trace: r.trace},
@@ -340,7 +340,7 @@ func TestOpeningWaitsForNoReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"carried begins 1", "host begins 1", "switch begins 1", "switch is sealed", "switch counts in 1",
-		"wait 2ms", "switch is collected"}
+		"wait 2ms", "switch is collected", "wait 30ms", "carried is collected"}
 	got := r.trace.take()
 	slices.Sort(got)
 	slices.Sort(want)

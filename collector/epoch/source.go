@@ -17,8 +17,8 @@ const (
 	// same time, and collects after the guard. Example: a switch whose bank the collector sets.
 	SealedByCollector Sealing = iota + 1
 	// SealedByPackets: each packet carries its epoch, which selects the bank that counts it. The
-	// engine does not seal; it collects after the guard. Example: OmniMon's switches (OmniMon,
-	// section 5.3).
+	// engine does not seal; it collects after the guard. At the opening, Collect begins to count.
+	// Example: OmniMon's switches (OmniMon, section 5.3).
 	SealedByPackets
 	// SealedBySource: the source ends the epoch by its own clock and reports. The engine does not
 	// seal; Part.Collect waits for the report. Example: a host agent.
@@ -41,7 +41,7 @@ type Boundary struct {
 	// Number is the number of the epoch that ends; epoch Number+1 begins.
 	Number uint64
 	// Opening is set if no epoch ends, because epoch Number+1 is the first one. What was measured
-	// before is discarded. Only parts sealed by the collector are sealed and collected.
+	// before is discarded. Sources that seal themselves are not collected.
 	Opening bool
 }
 

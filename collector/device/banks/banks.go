@@ -19,6 +19,8 @@
 //     other switches counted. The following epochs, as many as that can reach, have an accuracy
 //     warning.
 //
+// A WindowSwitch is not flipped: packets carry their epoch, which selects the bank (window.go).
+//
 // source.go has what a switch does at a boundary, join.go how it joins.
 //
 // # Concurrency
@@ -31,6 +33,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -108,16 +111,25 @@ type Group struct {
 
 	mu      sync.Mutex
 	stopped bool
-	sources map[string]*source
+	sources map[string]member
 	chosen  bool   // shift is
 	shift   uint64 // of the banks against the epochs' numbers
 	open    uint64 // number of the open epoch; 0 before the first
 	opened  time.Duration
 }
 
+// member is a switch of a group.
+type member interface {
+	epoch.Source
+	// check lets the switch join if its incarnation is new.
+	check()
+	// wait waits until the switch has joined and no bank is being read; false if ctx ends before.
+	wait(ctx context.Context) bool
+}
+
 // New returns an empty group.
 func New(cfg Config, clock epoch.Clock) *Group {
-	g := &Group{cfg: cfg, clock: clock, sources: map[string]*source{}}
+	g := &Group{cfg: cfg, clock: clock, sources: map[string]member{}}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
@@ -125,7 +137,10 @@ func New(cfg Config, clock epoch.Clock) *Group {
 // Add adds a switch and lets it join; it replaces a switch of the same name. The source is for an
 // epoch.Engine.
 func (g *Group) Add(sw Switch) epoch.Source {
-	s := newSource(g, sw)
+	s := member(newSource(g, sw))
+	if ws, ok := sw.(WindowSwitch); ok && ws.Windowed() {
+		s = newWindow(g, ws)
+	}
 	g.mu.Lock()
 	g.sources[sw.Name()] = s
 	g.mu.Unlock()
@@ -155,9 +170,9 @@ func (g *Group) Check(name string) {
 // returns the names of the switches that are not so far.
 func (g *Group) WaitJoined(ctx context.Context) []string {
 	var missing []string
-	for _, s := range g.sorted() {
+	for _, s := range g.members() {
 		if !s.wait(ctx) {
-			missing = append(missing, s.sw.Name())
+			missing = append(missing, s.Name())
 		}
 	}
 	return missing
@@ -205,7 +220,7 @@ func (g *Group) begin(number uint64) {
 // huge.
 func (g *Group) commonBanks() uint64 {
 	every := uint64(1)
-	for _, s := range g.sorted() {
+	for _, s := range g.flipped() {
 		if every < 1<<32 {
 			every = leastCommonMultiple(every, uint64(max(s.sw.Banks(), 2)))
 		}
@@ -260,14 +275,36 @@ func (g *Group) goDo(f func()) bool {
 	return true
 }
 
-// sorted lists the sources by name.
-func (g *Group) sorted() []*source {
+// pause waits for d on the clock or in real time, whichever ends first: it belongs to no epoch.
+func (g *Group) pause(ctx context.Context, d time.Duration) error {
+	over := make(chan struct{})
+	stop := g.clock.AfterFunc(d, func() { close(over) })
+	defer stop()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// members lists the switches by name.
+func (g *Group) members() []member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := make([]*source, 0, len(g.sources))
-	for _, s := range g.sources {
-		all = append(all, s)
+	return slices.SortedFunc(maps.Values(g.sources), func(a, b member) int {
+		return strings.Compare(a.Name(), b.Name())
+	})
+}
+
+// flipped lists the switches that the group flips, by name.
+func (g *Group) flipped() (all []*source) {
+	for _, m := range g.members() {
+		if s, ok := m.(*source); ok {
+			all = append(all, s)
+		}
 	}
-	slices.SortFunc(all, func(a, b *source) int { return strings.Compare(a.sw.Name(), b.sw.Name()) })
 	return all
 }

@@ -153,7 +153,7 @@ func (s *source) enter(ctx context.Context, inc Incarnation, isClean bool) (in c
 // packets that carry them leave the network.
 func (s *source) clear(ctx context.Context, inc Incarnation) {
 	unread := s.unread()
-	if len(unread) == 0 || s.pause(ctx, s.g.cfg.Guard+s.g.cfg.Drain) != nil {
+	if len(unread) == 0 || s.g.pause(ctx, s.g.cfg.Guard+s.g.cfg.Drain) != nil {
 		return
 	}
 	for _, b := range unread {
@@ -201,25 +201,10 @@ func (s *source) claim(inc Incarnation, b int) (mine, other *readout) {
 	return s.beginReadout(b), nil
 }
 
-// pause waits for d on the clock or in real time, whichever ends first: it belongs to no epoch.
-func (s *source) pause(ctx context.Context, d time.Duration) error {
-	over := make(chan struct{})
-	stop := s.g.clock.AfterFunc(d, func() { close(over) })
-	defer stop()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-over:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return ctx.Err()
-}
-
 // Prepare clears all banks once more before the first epoch, if packets may have entered the
 // network before all switches had joined: these may carry any bank. It waits until they have left.
 func (g *Group) Prepare(ctx context.Context) {
-	sources := g.sorted()
+	sources := g.flipped()
 	quiet := true
 	for _, s := range sources {
 		s.mu.Lock()

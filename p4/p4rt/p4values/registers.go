@@ -18,6 +18,11 @@ const (
 	AnnotationReadout = "netsketch_readout"
 	// AnnotationBank marks the keyless table whose default action chooses the bank that is written.
 	AnnotationBank = "netsketch_bank"
+	// AnnotationWindow marks the keyless table whose default action sets the epochs that are counted,
+	// where each packet carries its epoch, which selects the bank.
+	AnnotationWindow = "netsketch_window"
+	// AnnotationUncounted marks the register of packets outside of that window.
+	AnnotationUncounted = "netsketch_uncounted"
 	// annotationPrefix begins the names of annotations whose key=value pairs describe a register's
 	// layout.
 	annotationPrefix = "netsketch"

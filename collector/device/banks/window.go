@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package banks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/epoch"
+)
+
+// WindowSwitch is a switch that counts each packet in the bank of the epoch that the packet
+// carries: bank n modulo Banks for epoch n. It counts the epochs of its window, at most as many as
+// it has banks; Flip is not used. Numbers of epochs in packets are those of the collector, possibly
+// cut to fewer bits.
+type WindowSwitch interface {
+	Switch
+	// Windowed reports whether the pipeline has a window; constant for an incarnation.
+	Windowed() bool
+	// SetWindow makes the switch count epochs first to first+size-1 and no others. After an error
+	// the window is unknown.
+	SetWindow(ctx context.Context, first uint64, size int) error
+	// Uncounted returns the packets that arrived while their epoch was not in the window, from a
+	// reading of bank b: element i has those of epochs n with n modulo Banks = b and n / Banks = i,
+	// modulo the length. empty reports that no packet was counted in the bank.
+	Uncounted(r *epoch.Reading) (packets []uint32, empty bool)
+}
+
+// window is a switch whose packets select the bank.
+//
+// The bank of an epoch is read after the epoch has left the window, so no packet changes it
+// meanwhile. An epoch enters the window when its bank is clean, and at the earliest when the epoch
+// before it is open. If that comes too late, the switch is missing from the epoch. Packets that
+// arrive before or after are counted apart and become accuracy warnings, of their own epoch if it
+// has not been delivered.
+type window struct {
+	g  *Group
+	sw WindowSwitch
+	io chan struct{} // holds a token while the window is changed or a bank is read
+
+	mu          sync.Mutex
+	incarnation Incarnation
+	isIn        bool          // first, size and banks are known
+	in          chan struct{} // closed when isIn becomes true; replaced when it becomes false
+	joining     bool
+	joinErr     error  // why the latest join failed
+	tried       bool   // a join of this incarnation began before: its banks are no longer clean
+	first, size uint64 // the window
+	from        uint64 // the first epoch since which each has been in the window
+	banks       []content
+	found       []int             // banks that held packets when the switch joined before the first epoch
+	missed      map[uint64]uint64 // packets that were not counted, by epoch that has not ended
+	unsure      map[uint64]string // why packets of an epoch may be missing, of the same epochs
+	delivered   map[uint64]bool   // epochs that had a reading
+	late        map[uint64]uint64 // packets of these that arrived since, and are not reported
+}
+
+// content is what a bank holds.
+type content struct {
+	epoch uint64 // of the packets; 0: none
+	dirty error  // why it may hold packets of other epochs; nil: it does not
+}
+
+func newWindow(g *Group, sw WindowSwitch) *window {
+	return &window{g: g, sw: sw, io: make(chan struct{}, 1), in: make(chan struct{}),
+		missed: map[uint64]uint64{}, unsure: map[uint64]string{}, delivered: map[uint64]bool{},
+		late: map[uint64]uint64{}}
+}
+
+// Name is the name of the switch.
+func (w *window) Name() string { return w.sw.Name() }
+
+// Sealing: packets carry their epoch.
+func (w *window) Sealing() epoch.Sealing { return epoch.SealedByPackets }
+
+// Begin starts a boundary.
+func (w *window) Begin(b epoch.Boundary) (epoch.Part, []string) {
+	w.g.begin(b.Number + 1)
+	return &windowPart{w, b}, nil
+}
+
+// windowPart is a window at one boundary.
+type windowPart struct {
+	*window
+	epoch.Boundary
+}
+
+// Seal is not called: packets seal the epoch.
+func (p *windowPart) Seal(context.Context) error { return nil }
+
+// Collect moves the window past the epoch and reads its bank. It goes on after the deadline, so
+// that the bank is clean for a later epoch. At the opening it opens the window.
+func (p *windowPart) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result, error) {
+	var late error
+	if !p.Opening {
+		late = drained(ctx)
+	}
+	io, cancel := context.WithTimeout(p.g.ctx, max(ioLimit, 10*p.g.cfg.Interval))
+	defer cancel()
+	if err := p.acquire(io); err != nil {
+		return epoch.Result{}, err
+	}
+	defer p.release()
+	inc, err := p.sw.Ready()
+	if err != nil {
+		p.leave()
+		return epoch.Result{}, err
+	}
+	if in, joinErr := p.joined(inc); !in {
+		return epoch.Result{}, cmp.Or(joinErr, epoch.ErrJoining)
+	}
+	if p.Opening {
+		return epoch.Result{}, p.start(io, p.Number+1)
+	}
+	reading, err := p.advance(io, p.Number)
+	result := epoch.Result{Reading: reading, Warnings: p.warnings(p.Number, reading != nil)}
+	var inexact *InexactError
+	if errors.As(err, &inexact) {
+		result.Warnings = append(result.Warnings, inexact.Reason)
+		err = nil
+	}
+	return result, cmp.Or(err, late)
+}
+
+// acquire waits until no other goroutine changes the window or reads a bank. Methods below that
+// take a context are called between acquire and release.
+func (w *window) acquire(ctx context.Context) error {
+	select {
+	case w.io <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *window) release() { <-w.io }
+
+// start opens the first epoch, which has begun.
+func (w *window) start(ctx context.Context, first uint64) error {
+	w.clear(ctx, first)
+	w.mu.Lock()
+	w.first, w.size = first, 0
+	for _, bank := range w.found {
+		w.unsure[w.next(first-1, bank)] = discarded
+	}
+	w.found = nil
+	w.mu.Unlock()
+	if err := w.extend(ctx, first, first); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.size == 0 {
+		return ErrUnread
+	}
+	return nil
+}
+
+// advance ends an epoch: it closes the epoch, reads its bank, clears what else is not clean, and
+// opens epochs whose banks are free.
+func (w *window) advance(ctx context.Context, number uint64) (reading *epoch.Reading, err error) {
+	w.mu.Lock()
+	first, end := w.first, w.first+w.size
+	w.mu.Unlock()
+	if first <= number {
+		if err := w.set(ctx, number+1, max(end, number+1)); err != nil {
+			return nil, err
+		}
+	}
+	if err = w.counted(number); err == nil {
+		reading, err = w.read(ctx, number, w.bankOf(number))
+	}
+	w.clear(ctx, number)
+	return reading, cmp.Or(err, w.extend(ctx, number+1, w.g.openNumber()+1))
+}
+
+// Why packets of an epoch may be missing.
+const (
+	discarded = "its first packets may have been counted, and discarded, before the switch joined"
+	unread    = "packets that arrived when the switch did not count it are not known: a read-out failed"
+)
+
+// next is the first epoch after number in a bank.
+func (w *window) next(number uint64, bank int) uint64 {
+	banks := uint64(len(w.banks))
+	return number + 1 + (uint64(bank)+banks-(number+1)%banks)%banks
+}
+
+func (w *window) bankOf(number uint64) int { return int(number % uint64(len(w.banks))) }
+
+// counted returns why the bank of an epoch that has left the window does not hold exactly the
+// packets of that epoch.
+func (w *window) counted(number uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch b := w.banks[w.bankOf(number)]; {
+	case number < w.from:
+		return epoch.ErrJoining
+	case b.epoch != number:
+		return ErrUnread
+	default:
+		return b.dirty
+	}
+}
+
+// extend adds epochs to the window from first on, as long as their banks are clean. No epoch before
+// earliest is added: packets of it were not counted. An empty window moves there.
+func (w *window) extend(ctx context.Context, first, earliest uint64) error {
+	w.mu.Lock()
+	if w.size == 0 {
+		w.first = max(w.first, first, earliest)
+		w.from = w.first
+	}
+	end := w.first + w.size
+	for end >= earliest && end < w.first+uint64(len(w.banks)) && w.banks[w.bankOf(end)] == (content{}) {
+		w.banks[w.bankOf(end)].epoch = end
+		end++
+	}
+	first, same := w.first, end == w.first+w.size
+	w.mu.Unlock()
+	if same {
+		return nil
+	}
+	return w.set(ctx, first, end)
+}
+
+// set sets the window to the epochs from first to the one before end. After an error the switch
+// joins anew.
+func (w *window) set(ctx context.Context, first, end uint64) error {
+	if err := w.sw.SetWindow(ctx, first, int(end-first)); err != nil {
+		w.leave()
+		w.g.goDo(w.check)
+		return fmt.Errorf("setting the window to %d epochs from %d on: %w", end-first, first, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.first, w.size = first, end-first
+	return nil
+}
+
+// read reads a bank that is not in the window and notes packets that were not counted; number is
+// the epoch that ends. With an InexactError the reading is valid and the bank is not clean.
+func (w *window) read(ctx context.Context, number uint64, bank int) (*epoch.Reading, error) {
+	reading, err := w.sw.Read(ctx, bank, noDrain)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.banks[bank] = content{}
+	if err != nil {
+		w.banks[bank].dirty = ErrUnread
+	}
+	if reading != nil {
+		packets, _ := w.sw.Uncounted(reading)
+		w.note(number, bank, packets)
+	} else {
+		w.unsure[w.next(number, bank)] = unread
+	}
+	if inexact := (*InexactError)(nil); err != nil && !errors.As(err, &inexact) {
+		return nil, fmt.Errorf("reading bank %d: %w", bank, err)
+	}
+	return reading, err
+}
+
+// note adds packets that were not counted to those of their epochs, from a reading of a bank. Of
+// all epochs that an element stands for, it takes the one nearest to number. w.mu is held.
+func (w *window) note(number uint64, bank int, uncounted []uint32) {
+	banks := int64(len(w.banks))
+	period := banks * int64(len(uncounted))
+	maps.DeleteFunc(w.delivered, func(n uint64, _ bool) bool { return int64(n)+period/2 < int64(number) })
+	for i, packets := range uncounted {
+		if packets == 0 {
+			continue
+		}
+		from := int64(number) - period/2
+		n := from + ((int64(i)*banks+int64(bank)-from)%period+period)%period
+		switch {
+		case n >= int64(number):
+			w.missed[uint64(n)] += uint64(packets)
+		case w.delivered[uint64(n)]:
+			w.late[uint64(n)] += uint64(packets)
+		}
+	}
+}
+
+// warnings returns the reasons why an epoch that ends may be inexact; delivered: it has a reading.
+func (w *window) warnings(number uint64, delivered bool) (all []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if delivered {
+		w.delivered[number] = true
+	}
+	if packets := w.missed[number]; packets > 0 && delivered {
+		all = append(all, fmt.Sprintf("%d packets of the epoch arrived when the switch did not count it", packets))
+	}
+	if reason := w.unsure[number]; reason != "" && delivered {
+		all = append(all, reason)
+	}
+	maps.DeleteFunc(w.missed, func(n, _ uint64) bool { return n <= number })
+	maps.DeleteFunc(w.unsure, func(n uint64, _ string) bool { return n <= number })
+	for _, n := range slices.Sorted(maps.Keys(w.late)) {
+		all = append(all, fmt.Sprintf("%d packets of epoch %d arrived after it was read: epoch.drain is too short, or "+
+			"their epoch is wrong", w.late[n], n))
+	}
+	clear(w.late)
+	return all
+}
+
+// clear reads and discards the banks that are not in the window and not clean, at most twice.
+func (w *window) clear(ctx context.Context, number uint64) {
+	for bank := range w.banks {
+		for try := 0; try < 2 && w.unclean(bank); try++ {
+			_, _ = w.read(ctx, number, bank) // the switch reports errors in its state
+		}
+	}
+}
+
+// unclean reports whether a bank is not in the window and not clean.
+func (w *window) unclean(bank int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.banks[bank]
+	return b != content{} && (b.epoch < w.first || b.epoch >= w.first+w.size)
+}
+
+// check starts a join if the switch is ready and has not joined in this incarnation.
+func (w *window) check() {
+	inc, err := w.sw.Ready()
+	if err != nil {
+		w.leave()
+		return
+	}
+	w.joined(inc)
+}
+
+// joined reports whether the switch has joined in this incarnation, and starts a join if not. The
+// error is that of the latest join.
+func (w *window) joined(inc Incarnation) (in bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.incarnation.ID != inc.ID {
+		w.leaveLocked()
+		w.incarnation, w.tried, w.joinErr = inc, false, nil
+	}
+	if !w.isIn && !w.joining {
+		w.joining = true
+		isClean := inc.Clean && !w.tried
+		w.tried = true
+		if !w.g.goDo(func() { w.join(inc, isClean) }) {
+			w.joining = false
+		}
+	}
+	return w.isIn, w.joinErr
+}
+
+// leave notes that window and banks are unknown.
+func (w *window) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leaveLocked()
+}
+
+func (w *window) leaveLocked() {
+	if w.isIn {
+		w.isIn, w.in = false, make(chan struct{})
+	}
+}
+
+// join closes the window, clears all banks and opens epochs that have not begun. Before the first
+// epoch, start opens them.
+func (w *window) join(inc Incarnation, isClean bool) {
+	ctx, cancel := context.WithTimeout(w.g.ctx, max(ioLimit, 10*w.g.cfg.Interval))
+	defer cancel()
+	err := w.acquire(ctx)
+	if err == nil {
+		err = w.enter(ctx, inc, isClean)
+		w.release()
+	}
+	w.mu.Lock()
+	w.joining, w.joinErr = false, err
+	again := w.incarnation.ID != inc.ID
+	w.mu.Unlock()
+	if again {
+		w.check()
+	}
+}
+
+func (w *window) enter(ctx context.Context, inc Incarnation, isClean bool) error {
+	if err := w.sw.SetWindow(ctx, 0, 0); err != nil {
+		return fmt.Errorf("closing the window: %w", err)
+	}
+	open := w.g.openNumber()
+	w.mu.Lock()
+	w.first, w.size, w.from, w.banks, w.found = 0, 0, open+1, make([]content, max(w.sw.Banks(), 2)), nil
+	w.mu.Unlock()
+	if !isClean {
+		if err := w.g.pause(ctx, w.g.cfg.Guard+w.g.cfg.Drain); err != nil {
+			return err
+		}
+		for bank := range w.banks {
+			reading, err := w.read(ctx, open, bank)
+			if err != nil {
+				return err
+			}
+			if _, empty := w.sw.Uncounted(reading); empty {
+				continue
+			}
+			w.mu.Lock()
+			if w.found = append(w.found, bank); open > 0 {
+				w.unsure[w.next(open, bank)] = discarded
+			}
+			w.mu.Unlock()
+		}
+	}
+	w.mu.Lock()
+	// Packets are at most as many epochs ahead as there are banks; other counts are from a time
+	// without a collector. In the same way a discarded packet is of the next epoch in its bank.
+	ahead := open + uint64(len(w.banks))
+	maps.DeleteFunc(w.missed, func(n, _ uint64) bool { return open == 0 || n <= open || n > ahead })
+	same := w.incarnation.ID == inc.ID
+	if same {
+		w.isIn = true
+		close(w.in)
+	}
+	w.mu.Unlock()
+	if !same {
+		return epoch.ErrJoining
+	}
+	if open = w.g.openNumber(); open == 0 {
+		return nil
+	}
+	return w.extend(ctx, open+1, open+1)
+}
+
+// wait waits until the switch has joined and no bank is being read; false if ctx ends before.
+func (w *window) wait(ctx context.Context) bool {
+	again := time.NewTicker(recheck)
+	defer again.Stop()
+	for {
+		w.check()
+		w.mu.Lock()
+		in, isIn := w.in, w.isIn
+		w.mu.Unlock()
+		if isIn && w.acquire(ctx) == nil {
+			w.release()
+			return true
+		}
+		select {
+		case <-in:
+		case <-again.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
