@@ -163,8 +163,13 @@ func (s *session) analyze(ctx context.Context, epoch *sdk.Epoch, watched map[str
 	if err := s.await(ctx, c, sent); err != nil {
 		return nil, err
 	}
-	if errors.Is(c.err, ErrFailed) && ctx.Err() != nil {
-		return nil, timeoutOr(ctx) // it failed because its time was over
+	if errors.Is(c.err, ErrFailed) {
+		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+			return nil, ErrTimeout // it failed because its time was over; ctx may be about to notice
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 	}
 	if c.err != nil {
 		return nil, c.err

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -81,7 +82,7 @@ func BenchmarkRecovery(b *testing.B) {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
 	defer cancel()
 	for b.Loop() {
-		if err := sendSignal(inst.Status().PID, syscall.SIGKILL); err != nil {
+		if err := testkit.Signal(inst.Status().PID, syscall.SIGKILL); err != nil {
 			b.Fatal(err)
 		}
 		for lost := true; lost; { // the first may still go to the dying process

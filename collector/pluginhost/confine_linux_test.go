@@ -81,7 +81,7 @@ func TestKillTakesDescendants(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := inst.Status().PID
-	if err := sendSignal(pid, syscall.SIGKILL); err != nil {
+	if err := testkit.Signal(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Until(t, "restart", func() bool { s := inst.Status(); return s.State == StateRunning && s.PID != pid })
@@ -94,6 +94,66 @@ func TestKillTakesDescendants(t *testing.T) {
 		t.Errorf("last error %q", why)
 	}
 	childrenOf(t, tmp) // of the successor
+}
+
+// Whatever a plugin's descendants are found by, this process, its session, its ancestors and other
+// descendants of these are none of them.
+func TestMembersSpareOurOwn(t *testing.T) {
+	const self = 40
+	all := []*processInfo{
+		{pid: 1, session: 1}, {pid: 10, parent: 1, session: 10}, // init, and a login
+		{pid: 20, parent: 10, session: 20}, {pid: 30, parent: 20, session: 20}, // make and go
+		{pid: self, parent: 30, session: 20}, {pid: 41, parent: self, session: 20},
+		{pid: 42, parent: self, session: 42}, // a plugin that runs
+		{pid: 50, parent: self, session: 50}, {pid: 51, parent: 50, session: 51}, {pid: 52, parent: 51, session: 50},
+		{pid: 60, parent: 10, session: 60},
+	}
+	numbers := func(belongs func(*processInfo) bool) (pids []int) {
+		for _, p := range members(all, self, belongs) {
+			pids = append(pids, p.pid)
+		}
+		return pids
+	}
+	if got := numbers(func(p *processInfo) bool { return p.pid == 50 }); !slices.Equal(got, []int{50, 51, 52}) {
+		t.Errorf("an orphan and its descendants are %v", got)
+	}
+	if got := numbers(func(p *processInfo) bool { return p.pid <= 41 }); len(got) > 0 {
+		t.Errorf("%v belong to a plugin", got)
+	}
+	if got := numbers(func(*processInfo) bool { return true }); !slices.Equal(got, []int{42, 50, 51, 52, 60}) {
+		t.Errorf("if all belonged, %v would", got)
+	}
+	all = all[:3]
+	if got := numbers(func(*processInfo) bool { return true }); len(got) > 0 {
+		t.Errorf("in a table without this process, %v belong to a plugin", got)
+	}
+}
+
+// A sweep ends what has the socket directory of a dead host in its environment, unless it is of
+// this session: a shell that the variable came to in another way is no plugin.
+func TestSweepSparesThisSession(t *testing.T) {
+	const dir = "/tmp/nsp-of-a-dead-host"
+	begin := func(setsid bool) (*exec.Cmd, chan error) {
+		cmd := exec.Command("/bin/sleep", "300")
+		cmd.Env = []string{"PLUGIN_UNIX_SOCKET_DIR=" + dir + "/plugin-dir1"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: setsid}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		return cmd, ended
+	}
+	ours, oursEnded := begin(false)
+	_, theirsEnded := begin(true)
+	confiner{}.sweep(dir)
+	<-theirsEnded
+	select {
+	case err := <-oursEnded:
+		t.Errorf("process %d of this session was ended: %v", ours.Process.Pid, err)
+	default:
+	}
 }
 
 // Orphans that end by themselves are reaped while the plugin runs, and the exit statuses of other

@@ -114,7 +114,7 @@ func endFamily(belongs func(*processInfo) bool) (left []int) {
 	for limit := time.Now().Add(endGrace); ; time.Sleep(time.Millisecond) {
 		left = left[:0]
 		family.Lock()
-		for _, p := range members(belongs) {
+		for _, p := range members(slices.Collect(processes()), os.Getpid(), belongs) {
 			if !p.end() {
 				left = append(left, p.pid)
 			}
@@ -126,17 +126,29 @@ func endFamily(belongs func(*processInfo) bool) (left []int) {
 	}
 }
 
-// members returns the processes that belong, and their descendants.
-func members(belongs func(*processInfo) bool) (out []*processInfo) {
-	all := slices.Collect(processes())
+// members returns the processes of all that belong, and their descendants. A plugin leads a session
+// of its own: whatever belongs says, process self, its session and its ancestors are none of them.
+func members(all []*processInfo, self int, belongs func(*processInfo) bool) (out []*processInfo) {
+	table := map[int]*processInfo{}
+	for _, p := range all {
+		table[p.pid] = p
+	}
+	if table[self] == nil {
+		return nil
+	}
+	spared := map[int]bool{}
+	for p := table[self]; p != nil && !spared[p.pid]; p = table[p.parent] {
+		spared[p.pid] = true
+	}
 	found := map[int]bool{}
 	for _, p := range all {
-		found[p.pid] = p.pid != os.Getpid() && belongs(p)
+		spared[p.pid] = spared[p.pid] || p.session == table[self].session
+		found[p.pid] = !spared[p.pid] && belongs(p)
 	}
 	for before := -1; before != len(out); { // until no further descendant is found
 		before, out = len(out), out[:0]
 		for _, p := range all {
-			if found[p.pid] = found[p.pid] || found[p.parent]; found[p.pid] {
+			if found[p.pid] = found[p.pid] || found[p.parent] && !spared[p.pid]; found[p.pid] {
 				out = append(out, p)
 			}
 		}

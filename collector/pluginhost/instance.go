@@ -98,12 +98,11 @@ func (i *Instance) bringUp(ctx context.Context) (*session, error) {
 		// The exit error is the first reason, also if the process died before.
 		return nil, &StartError{Name: i.name, Path: i.spec.Path, Err: s.exitErr}
 	}
-	i.mu.Lock()
-	i.description, i.session = s.description, s
-	i.status.Version, i.status.PID = s.description.Version, s.proc.pid()
-	i.status.MemoryLimit, i.status.MemoryMethod = s.proc.confinement.limit, s.proc.confinement.method()
-	i.mu.Unlock()
-	i.setState(StateRunning, nil)
+	i.change(StateRunning, nil, func() {
+		i.description, i.session = s.description, s
+		i.status.Version, i.status.PID = s.description.Version, s.proc.pid()
+		i.status.MemoryLimit, i.status.MemoryMethod = s.proc.confinement.limit, s.proc.confinement.method()
+	})
 	i.settingsChanged(settings)
 	return s, nil
 }
@@ -165,7 +164,7 @@ func (i *Instance) supervise(s *session) {
 			if !i.pause(delay) {
 				return
 			}
-			i.setState(StateStarting, nil)
+			i.setState(StateStarting)
 			if s, err = i.bringUp(i.stopping); err == nil {
 				break
 			}
@@ -187,17 +186,16 @@ func (i *Instance) down(err error, failures int, delay time.Duration) {
 	case failures >= i.host.opts.Backoff.FailedAfter:
 		state = StateFailed
 	}
-	i.mu.Lock()
-	i.session = nil
-	i.status.Restarts++
-	i.status.PID = 0
-	if errors.Is(err, ErrOutOfMemory) {
-		i.status.OutOfMemoryKills++
-	}
-	i.mu.Unlock()
+	i.change(state, err, func() {
+		i.session = nil
+		i.status.Restarts++
+		i.status.PID = 0
+		if errors.Is(err, ErrOutOfMemory) {
+			i.status.OutOfMemoryKills++
+		}
+	})
 	i.logs.flushDrops()
 	i.logs.logger.Error("plugin is down", "error", err, "restart_in", delay, "failures", failures)
-	i.setState(state, err)
 }
 
 // pause waits for d, or until another configuration arrives. It returns false if the instance is
@@ -218,13 +216,18 @@ func (i *Instance) pause(d time.Duration) bool {
 	}
 }
 
-// setState changes the state, wakes goroutines that wait for it, and calls Options.OnChange.
-func (i *Instance) setState(state State, err error) {
+// setState changes the state alone.
+func (i *Instance) setState(state State) { i.change(state, nil, func() {}) }
+
+// change changes the state, and what f changes with it, at once; so no snapshot is of two states.
+// It wakes goroutines that wait for the state and calls Options.OnChange.
+func (i *Instance) change(state State, err error, f func()) {
 	i.mu.Lock()
 	if i.status.State == StateStopped {
 		i.mu.Unlock()
 		return
 	}
+	f()
 	i.status.State = state
 	if err != nil {
 		i.status.LastError, i.status.LastErrorTime, i.downErr = err.Error(), time.Now(), err
@@ -355,7 +358,7 @@ func (i *Instance) configureNext(ctx context.Context, config []byte, network sdk
 	if same {
 		return nil
 	}
-	i.setState(StateStarting, nil)
+	i.setState(StateStarting)
 	select {
 	case i.wake <- struct{}{}:
 	default:
@@ -377,7 +380,7 @@ func (i *Instance) Stop(ctx context.Context) {
 			s.stop(ctx)
 		}
 		i.recorder.close()
-		i.setState(StateStopped, nil)
+		i.change(StateStopped, nil, func() { i.status.PID = 0 })
 		i.logs.flushDrops()
 		i.host.remove(i)
 	})

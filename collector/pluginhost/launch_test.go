@@ -92,7 +92,7 @@ func TestPinnedChecksum(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // a restart checks again
-		if err := sendSignal(inst.Status().PID, syscall.SIGKILL); err != nil {
+		if err := testkit.Signal(inst.Status().PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		testkit.Until(t, "restart", func() bool {
@@ -189,7 +189,7 @@ func TestHostKilled(t *testing.T) {
 		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", child)); strings.Contains(string(text), environment) {
 			t.Errorf("descendant %d of the plugin of a dead host is left", child)
 		}
-		_ = sendSignal(child, syscall.SIGKILL)
+		_ = testkit.Signal(child, syscall.SIGKILL)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is left: %v", path, err)

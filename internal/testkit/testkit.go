@@ -39,7 +39,7 @@ func (l *Log) Logger() *slog.Logger {
 }
 
 // patience is the time that Until waits, enough for a busy machine.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Until polls until a condition holds that another goroutine or process sets without a
 // notification, and fails the test if it does not hold in time. Only the test's goroutine may call

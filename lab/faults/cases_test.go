@@ -5,6 +5,7 @@
 package faults
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/netsketch/netsketch/internal/testkit"
 )
 
 // cases are all faults, in the order of the page.
@@ -35,7 +38,7 @@ func (t *trial) pid(plugin string) int {
 // send sends a signal to a process.
 func (t *trial) send(pid int, s syscall.Signal) {
 	t.Helper()
-	if err := syscall.Kill(pid, s); err != nil {
+	if err := testkit.Signal(pid, s); err != nil {
 		t.Fatalf("%v to process %d: %v", s, pid, err)
 	}
 }
@@ -81,8 +84,14 @@ func (t *trial) child() int {
 		return child > 0
 	})
 	t.Cleanup(func() {
-		if alive(child) {
-			_ = syscall.Kill(child, syscall.SIGKILL) // it may end meanwhile
+		p, err := os.FindProcess(child) // a handle: a later process of this number is not meant
+		if err != nil {
+			return
+		}
+		defer p.Release() //nolint:errcheck // closes the handle
+		environment, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", child))
+		if strings.Contains(string(environment), "FAULTY=child") {
+			_ = p.Kill() // it may end meanwhile
 		}
 	})
 	return child

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/chamelemon"
 	"github.com/netsketch/netsketch/lab/traffic"
@@ -218,13 +219,10 @@ func TestChameleMonLatePlan(t *testing.T) {
 		switch len(run.Report().Epochs) {
 		case 5:
 			stopped = int(leaf(t, run.Address(), pluginPath("chamelemon", "pid")).GetUintVal())
-			if stopped == 0 {
-				return fmt.Errorf("the plugin's process number is not published")
-			}
-			return syscall.Kill(stopped, syscall.SIGSTOP)
+			return testkit.Signal(stopped, syscall.SIGSTOP)
 		case 8:
 			// The collector may have ended it meanwhile, and begun another.
-			if err := syscall.Kill(stopped, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) {
+			if err := testkit.Signal(stopped, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return err
 			}
 		}
@@ -265,7 +263,7 @@ func TestChameleMonKilled(t *testing.T) {
 			switch e := losses(t, &all[len(all)-1]); {
 			case len(all) == killAfter:
 				began, pid = count(run), int(leaf(t, run.Address(), pluginPath("chamelemon", "pid")).GetUintVal())
-				return syscall.Kill(pid, syscall.SIGKILL)
+				return testkit.Signal(pid, syscall.SIGKILL)
 			case len(all) > killAfter && e.State != "none":
 				if back++; back == least {
 					return errEnough
