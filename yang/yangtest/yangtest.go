@@ -36,7 +36,7 @@ func Modules() []yang.Module {
 	if err != nil {
 		panic(err)
 	}
-	files, err := filepath.Glob(filepath.Join(root, "plugins/*/analysis/*.yang"))
+	files, err := filepath.Glob(filepath.Join(root, "plugins/*/*/*.yang"))
 	if err != nil || len(files) == 0 {
 		panic(fmt.Sprintf("no YANG modules of plugins in the source tree: %v", err))
 	}

@@ -227,7 +227,9 @@ func Open(data []byte) (*Report, error) {
 		}
 	}
 	r.rows = r.count(14)
-	r.EgressRows = r.rows
+	if r.EgressRows = r.rows; r.behind > len(r.rest) {
+		r.fail("length of the outgoing flows")
+	}
 	return r, r.err
 }
 

@@ -58,6 +58,8 @@ type Network struct {
 	Bits int
 	// Route returns the destination of a flow and its path, or nil if it has none.
 	Route func(source int, k *flow.Key) (destination int, path *Path)
+	// HostNames and ElementNames, of switches and then links, are for warnings; numbers without them.
+	HostNames, ElementNames []string
 }
 
 // Epoch is what hosts and switches counted in one epoch.
@@ -81,13 +83,18 @@ type Analyzer struct {
 
 // worker is one goroutine's share of the work.
 type worker struct {
+	number         int
 	expected       []int64 // by array, slot and statistic
 	sent, received []int64 // packets by link
 	lossy          []LossyFlow
 	// flows that were sent, rows of flows that arrived, and those of them with a sender
 	flows, arrived, matched int
 	warnings                []string
+	more                    int // warnings that are left out
 }
+
+// maxWarnings bounds the warnings of a worker.
+const maxWarnings = 20
 
 // New returns an analyzer that uses all processors.
 func New(net Network) (*Analyzer, error) {
@@ -106,6 +113,7 @@ func New(net Network) (*Analyzer, error) {
 	}
 	for i := range a.workers {
 		w := &a.workers[i]
+		w.number = i
 		w.expected = make([]int64, net.Arrays*net.Slots*net.Values)
 		w.sent, w.received = make([]int64, len(net.Links)), make([]int64, len(net.Links))
 	}
@@ -124,6 +132,9 @@ type Result struct {
 	Variables, Determined int
 	// Switches and Links are the lost packets.
 	Switches, Links []Bounds
+	// Missing is the count of hosts without a valid report. Losses are then bounded by the flows of
+	// the other hosts only, and their sums leave out the flows of missing hosts.
+	Missing int
 	// Warnings are reasons why the results are inexact. Without any they are exact, except where
 	// bounds differ.
 	Warnings []string
@@ -137,6 +148,16 @@ type Bounds struct{ Low, High int64 }
 
 // Exact reports whether the number is known.
 func (b Bounds) Exact() bool { return b.Low == b.High }
+
+// host names a host in warnings.
+func (a *Analyzer) host(number int) string { return name("host", a.net.HostNames, number) }
+
+func name(kind string, names []string, number int) string {
+	if number < len(names) {
+		return kind + " " + names[number]
+	}
+	return fmt.Sprintf("%s %d", kind, number)
+}
 
 // parallel runs f for each of n items on all workers.
 func (a *Analyzer) parallel(n int, f func(w *worker, item int)) {
@@ -159,50 +180,54 @@ func (a *Analyzer) Analyze(e *Epoch) *Result {
 		clear(w.expected)
 		clear(w.sent)
 		clear(w.received)
-		w.lossy, w.flows, w.arrived, w.matched, w.warnings = nil, 0, 0, 0, nil
+		w.lossy, w.flows, w.arrived, w.matched, w.warnings, w.more = nil, 0, 0, 0, nil, 0
 	}
 	r := &Result{Epoch: e.Number, analyzer: a, reports: make([][]byte, a.net.Hosts)}
 	copy(r.reports, e.Reports)
 	a.parallel(len(a.refs), func(_ *worker, host int) { clear(a.refs[host]) })
 	a.parallel(len(r.reports), func(w *worker, host int) {
 		if err := a.index(host, r.reports[host], e.Number, w); err != nil {
-			w.warn("host %d: %v", host, err)
+			w.warn("%s: %v", a.host(host), err)
 			r.reports[host] = nil
 		}
 	})
 	a.parallel(len(r.reports), func(w *worker, host int) { a.join(r.reports, host, w) })
 
-	total, matched := 0, 0
+	total, matched, more := 0, 0, 0
 	for i := range a.workers {
 		w := &a.workers[i]
 		total, matched, r.Flows = total+w.arrived, matched+w.matched, r.Flows+w.flows
 		r.Lossy = append(r.Lossy, w.lossy...)
-		r.Warnings = append(r.Warnings, w.warnings...)
+		r.Warnings, more = append(r.Warnings, w.warnings...), more+w.more
 	}
-	missing := 0
 	for _, data := range r.reports {
 		if data == nil {
-			missing++
+			r.Missing++
 		}
 	}
-	if missing > 0 {
-		r.warn("%d hosts are missing: losses are bounded by the other hosts only", missing)
-	} else if matched < total {
+	if r.Missing == 0 && matched < total {
 		r.warn("%d flows arrived that their source did not send", total-matched)
 	}
 	slices.Sort(r.Warnings)
+	if more > 0 {
+		r.warn("%d more warnings", more)
+	}
 	slices.SortFunc(r.Lossy, func(a, b LossyFlow) int {
 		if a.Source != b.Source {
 			return a.Source - b.Source
 		}
 		return int(a.Index) - int(b.Index)
 	})
-	in := a.merge(e, missing > 0)
+	in := a.merge(e, r.Missing > 0)
 	in.infer(r)
 	return r
 }
 
 func (w *worker) warn(format string, args ...any) {
+	if len(w.warnings) == maxWarnings {
+		w.more++
+		return
+	}
 	w.warnings = append(w.warnings, fmt.Sprintf(format, args...))
 }
 
@@ -244,7 +269,7 @@ func (a *Analyzer) index(host int, data []byte, epoch uint64, w *worker) error {
 			}
 			w.arrived++
 			if !refs[row.Index].CompareAndSwap(0, uint64(host)<<offsetBits|uint64(row.At+1)) {
-				w.warn("flow %d of host %d arrived at two hosts", row.Index, source)
+				w.warn("flow %d of %s arrived at two hosts", row.Index, a.host(source))
 			}
 		}
 	}
@@ -253,7 +278,7 @@ func (a *Analyzer) index(host int, data []byte, epoch uint64, w *worker) error {
 	}
 	for c, n := range rep.Counters {
 		if c := wire.Counter(c); n > 0 && c.Inexact() {
-			w.warn("host %d: %d packets %v", host, n, c)
+			w.warn("%s: %d packets %v", a.host(host), n, c)
 		}
 	}
 	return nil
@@ -273,12 +298,16 @@ func (a *Analyzer) join(reports [][]byte, host int, w *worker) {
 	refs := a.refs[host]
 	for rep.NextEgress(&row) {
 		if err := sent.Decode(row.Values); err != nil {
-			w.warn("host %d: %v", host, err)
+			w.warn("%s: %v", a.host(host), err)
+			return
+		}
+		if slot := slices.Max(row.Slots[:a.net.SlotsPerFlow]); int(slot) >= a.net.Slots {
+			w.warn("%s: slot %d of %d", a.host(host), slot, a.net.Slots)
 			return
 		}
 		destination, path := a.net.Route(host, &row.Key)
 		if path == nil {
-			w.warn("flow %v of host %d has no path", row.Key, host)
+			w.warn("flow %v of %s has no path", row.Key, a.host(host))
 			continue
 		}
 		w.flows++
@@ -295,7 +324,7 @@ func (a *Analyzer) join(reports [][]byte, host int, w *worker) {
 		if ref != 0 && int(ref>>offsetBits) == destination {
 			check, values := wire.IngressAt(reports[destination], int(ref&(1<<offsetBits-1))-1)
 			if check != wire.Check(&row.Key) {
-				w.warn("host %d counted packets of another flow as %v", destination, row.Key)
+				w.warn("%s counted packets of another flow as %v", a.host(destination), row.Key)
 				continue
 			}
 			w.matched++
@@ -304,7 +333,7 @@ func (a *Analyzer) join(reports [][]byte, host int, w *worker) {
 				continue
 			}
 			if err := received.Decode(values); err != nil {
-				w.warn("host %d: %v", destination, err)
+				w.warn("%s: %v", a.host(destination), err)
 				return
 			}
 		}
@@ -319,7 +348,7 @@ func (a *Analyzer) join(reports [][]byte, host int, w *worker) {
 		w.lossy = append(w.lossy, f)
 	}
 	if err := rep.Err(); err != nil {
-		w.warn("host %d: %v", host, err)
+		w.warn("%s: %v", a.host(host), err)
 	}
 }
 
@@ -382,32 +411,34 @@ func (f *LossyFlow) At(hop int) (v wire.Values, exact bool) {
 	return v, true
 }
 
-// Each calls f for every flow that arrived completely. The flow is valid until f returns. Flows to
-// or from missing hosts are left out.
-func (r *Result) Each(f func(*Flow)) {
+// Workers is the count of workers that call the function of Each.
+func (r *Result) Workers() int { return len(r.analyzer.workers) }
+
+// Each calls f for every flow that arrived completely, concurrently with the numbers of different
+// workers. The flow is valid until f returns. Flows to or from missing hosts are left out. It must
+// be called before the next Analyze.
+func (r *Result) Each(f func(worker int, flow *Flow)) {
 	lossy := make(map[[2]uint32]bool, len(r.Lossy))
 	for i := range r.Lossy {
 		lossy[[2]uint32{uint32(r.Lossy[i].Source), r.Lossy[i].Index}] = true
 	}
-	var row wire.EgressRow
-	for host, data := range r.reports {
-		if data == nil {
-			continue
+	r.analyzer.parallel(len(r.reports), func(w *worker, host int) {
+		rep, err := wire.Open(r.reports[host])
+		if r.reports[host] == nil || err != nil {
+			return
 		}
-		rep, err := wire.Open(data)
-		if err != nil {
-			continue
-		}
+		var row wire.EgressRow
+		var out Flow
 		for rep.NextEgress(&row) {
-			if lossy[[2]uint32{uint32(host), row.Index}] {
+			if len(lossy) > 0 && lossy[[2]uint32{uint32(host), row.Index}] {
 				continue
 			}
-			out := Flow{Key: row.Key, Source: host, Index: row.Index, Age: row.Age}
+			out = Flow{Key: row.Key, Source: host, Index: row.Index, Age: row.Age}
 			out.Destination, out.Path = r.analyzer.net.Route(host, &row.Key)
 			if out.Path == nil || r.reports[out.Destination] == nil || out.Sent.Decode(row.Values) != nil {
 				continue
 			}
-			f(&out)
+			f(w.number, &out)
 		}
-	}
+	})
 }

@@ -171,7 +171,8 @@ func (in *inference) check(r *Result) {
 	}
 	for element, total := range in.total {
 		if total.packets < 0 {
-			r.warn("switch or link %d sent %d packets that it did not receive", element, -total.packets)
+			r.warn("%s sent %d packets that it did not receive", name("switch or link", in.net.ElementNames, element),
+				-total.packets)
 		}
 	}
 }

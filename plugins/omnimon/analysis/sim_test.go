@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -293,13 +294,13 @@ func (sim *simulation) compare(t testing.TB, r *Result) {
 		t.Fatalf("%d flows, %d lossy; want %d, %d; %v", r.Flows, len(r.Lossy), len(sim.flows), lossy, r.Warnings)
 	}
 	seen := 0
-	r.Each(func(f *Flow) {
+	for _, f := range flowsOf(r) {
 		want := sim.routes[f.Key]
 		seen++
 		if f.Sent != want.sent || f.Source != want.from || f.Destination != want.to || f.Path != want.path {
 			t.Fatalf("flow %v: %v from %d to %d, want %v", f.Key, f.Sent, f.Source, f.Destination, want)
 		}
-	})
+	}
 	if seen != len(sim.flows)-lossy {
 		t.Fatalf("%d complete flows, want %d", seen, len(sim.flows)-lossy)
 	}
@@ -365,4 +366,15 @@ func failures(tp *topology, kind string, r *rand.Rand) func(int, *simulated, flo
 			return time > since
 		}
 	}
+}
+
+// flowsOf returns the flows that arrived completely.
+func flowsOf(r *Result) (flows []Flow) {
+	var mu sync.Mutex
+	r.Each(func(_ int, f *Flow) {
+		mu.Lock()
+		defer mu.Unlock()
+		flows = append(flows, *f)
+	})
+	return flows
 }

@@ -28,7 +28,7 @@ var sources = []string{
 	"../modules/*.yang",
 	"../third_party/openconfig-interfaces.yang",
 	"../third_party/openconfig-if-ethernet.yang",
-	"../../plugins/*/analysis/*.yang",
+	"../../plugins/*/*/*.yang",
 }
 
 func main() {

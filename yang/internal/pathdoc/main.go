@@ -38,7 +38,7 @@ func run() error {
 		return fmt.Errorf("%s has no markers", file)
 	}
 	modules := yang.CollectorModules()
-	files, err := filepath.Glob("../plugins/*/analysis/*.yang")
+	files, err := filepath.Glob("../plugins/*/*/*.yang")
 	if err != nil {
 		return err
 	}

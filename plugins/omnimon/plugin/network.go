@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/rowhash"
+)
+
+// network is the network model with switches, hosts and directed links by number.
+type network struct {
+	switches []swtch
+	byName   map[string]int32 // switches
+	links    []link
+	at       map[sdk.Endpoint][2]int32 // at a switch's port: the link that enters, and the one that leaves
+	uplinks  map[string]sdk.Endpoint   // of hosts
+	arrays   int                       // of all switches
+
+	hosts     []string // by number
+	addresses map[netip.Addr]address
+	trees     []atomic.Pointer[tree] // by source host, then by address
+}
+
+// swtch is a switch of the network.
+type swtch struct {
+	name   string
+	counts *counts // nil: it does not measure
+	array  int32   // its first slot array
+	// arrayOf are the slot arrays of its ports, relative to array.
+	arrayOf map[uint32]int32
+	seed    uint32
+	groups  []sdk.PortGroup
+	routes  map[netip.Prefix]int
+	lengths []int // of prefixes, longest first, for IPv4 and IPv6
+}
+
+// link is a directed link.
+type link struct {
+	name     string
+	from, to sdk.Endpoint
+}
+
+// address is an address of a host.
+type address struct{ host, number int32 }
+
+// newNetwork numbers the elements of the model. hosts are the names of hosts by number; those that
+// have left are not in the model.
+func newNetwork(model *sdk.Network, found map[string]*counts, hosts []string) *network {
+	n := &network{byName: map[string]int32{}, at: map[sdk.Endpoint][2]int32{}, uplinks: map[string]sdk.Endpoint{},
+		hosts: hosts, addresses: map[netip.Addr]address{}}
+	for i := range model.Devices {
+		d := &model.Devices[i]
+		n.byName[d.Name] = int32(len(n.switches))
+		s := swtch{name: d.Name, counts: found[d.Name], array: int32(n.arrays), arrayOf: map[uint32]int32{}}
+		if s.counts != nil {
+			n.arrays += s.counts.arrays
+		}
+		if f := d.Forwarding; f != nil {
+			s.forward(f)
+		}
+		n.switches = append(n.switches, s)
+	}
+	for _, l := range model.Links {
+		n.link(l.A, l.B)
+		n.link(l.B, l.A)
+	}
+	for i := range n.switches {
+		n.switches[i].assignArrays(n)
+	}
+	for _, h := range model.Hosts {
+		number := slices.Index(hosts, h.Name)
+		if number < 0 {
+			continue
+		}
+		for _, a := range agentAddresses(&h) {
+			n.addresses[a] = address{int32(number), int32(len(n.addresses))}
+		}
+	}
+	n.trees = make([]atomic.Pointer[tree], len(hosts)*len(n.addresses))
+	return n
+}
+
+// agentAddresses are the addresses of a host; prefixes are left out, because a packet with a header
+// must reach an agent.
+func agentAddresses(h *sdk.Host) (out []netip.Addr) {
+	for _, text := range h.Addresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (s *swtch) forward(f *sdk.Forwarding) {
+	s.seed, s.routes = f.Seed, map[netip.Prefix]int{}
+	s.groups = f.Groups
+	for _, r := range f.Routes {
+		p, err := netip.ParsePrefix(r.Prefix)
+		if err != nil || r.Group < 0 || r.Group >= len(f.Groups) || len(f.Groups[r.Group].Ports) == 0 {
+			continue
+		}
+		s.routes[p] = r.Group
+		if !slices.Contains(s.lengths, p.Bits()) {
+			s.lengths = append(s.lengths, p.Bits())
+		}
+	}
+	slices.Sort(s.lengths)
+	slices.Reverse(s.lengths)
+}
+
+// route returns the group of ports for a destination, or nil.
+func (s *swtch) route(to netip.Addr) *sdk.PortGroup {
+	for _, bits := range s.lengths {
+		if p, err := to.Prefix(bits); err == nil {
+			if g, ok := s.routes[p]; ok {
+				return &s.groups[g]
+			}
+		}
+	}
+	return nil
+}
+
+func (n *network) link(from, to sdk.Endpoint) {
+	number := int32(len(n.links))
+	text := func(e sdk.Endpoint) string {
+		if _, ok := n.byName[e.Node]; ok {
+			return e.Node + ":" + strconv.FormatUint(uint64(e.Port), 10)
+		}
+		return e.Node
+	}
+	n.links = append(n.links, link{text(from) + "-" + text(to), from, to})
+	for side, e := range [2]sdk.Endpoint{to, from} {
+		if _, ok := n.byName[e.Node]; !ok {
+			n.uplinks[e.Node] = [2]sdk.Endpoint{from, to}[side]
+			continue
+		}
+		ends, known := n.at[e]
+		if !known {
+			ends = [2]int32{-1, -1}
+		}
+		ends[side] = number
+		n.at[e] = ends
+	}
+}
+
+// assignArrays deals the slot arrays to the ports of links.
+func (s *swtch) assignArrays(n *network) {
+	if s.counts == nil {
+		return
+	}
+	var ports []uint32
+	for e := range n.at {
+		if e.Node == s.name {
+			ports = append(ports, e.Port)
+		}
+	}
+	slices.Sort(ports)
+	for i, p := range ports {
+		s.arrayOf[p] = int32(i % s.counts.arrays)
+	}
+}
+
+// model returns the network as the analysis sees it.
+func (n *network) model() analysis.Network {
+	out := analysis.Network{Hosts: len(n.hosts), Switches: len(n.switches), Arrays: n.arrays, Values: statistics,
+		Bits: 32, Route: n.route, HostNames: n.hosts}
+	for i := range n.switches {
+		out.ElementNames = append(out.ElementNames, n.switches[i].name)
+	}
+	number := func(e sdk.Endpoint) int32 {
+		if s, ok := n.byName[e.Node]; ok {
+			return s
+		}
+		return analysis.Host
+	}
+	for _, l := range n.links {
+		out.Links = append(out.Links, analysis.Link{From: number(l.from), To: number(l.to)})
+		out.ElementNames = append(out.ElementNames, l.name)
+	}
+	return out
+}
+
+// tree is the paths from a host to an address. Inner nodes are switches with several next hops.
+type tree struct {
+	seed uint32
+	next []*tree // by member; empty: a leaf
+	path *analysis.Path
+}
+
+// maxPaths bounds the paths of one tree, maxHops the switches of a path: a route that loops has
+// none.
+const (
+	maxPaths = 4096
+	maxHops  = 64
+)
+
+// route implements analysis.Network.Route.
+func (n *network) route(source int, k *flow.Key) (destination int, path *analysis.Path) {
+	to, ok := n.addresses[k.DstAddr()]
+	if !ok {
+		return -1, nil
+	}
+	at := &n.trees[source*len(n.addresses)+int(to.number)]
+	t := at.Load()
+	if t == nil {
+		t = n.paths(source, k.DstAddr(), to.host)
+		at.Store(t)
+	}
+	if len(t.next) > 0 {
+		var buffer [37]byte
+		h := rowhash.Key(k.AppendBinary(buffer[:0]))
+		for len(t.next) > 0 {
+			t = t.next[rowhash.Mix(h, t.seed)%uint32(len(t.next))]
+		}
+	}
+	return int(to.host), t.path
+}
+
+// paths computes the tree of paths from a host to an address.
+func (n *network) paths(source int, to netip.Addr, host int32) *tree {
+	uplink, ok := n.uplinks[n.hosts[source]]
+	if !ok {
+		return &tree{}
+	}
+	left := maxPaths
+	return n.walk(uplink, to, n.hosts[host], nil, &left)
+}
+
+// walk continues paths that enter a switch at a port.
+func (n *network) walk(in sdk.Endpoint, to netip.Addr, host string, hops []analysis.Hop, left *int) *tree {
+	number, ok := n.byName[in.Node]
+	ends, linked := n.at[in]
+	if *left--; !ok || !linked || len(hops) == maxHops || *left < 0 || n.switches[number].counts == nil {
+		return &tree{}
+	}
+	s := &n.switches[number]
+	group := s.route(to)
+	if group == nil {
+		return &tree{}
+	}
+	hops = append(slices.Clip(hops), analysis.Hop{Link: ends[0], Switch: number, Array: s.array + s.arrayOf[in.Port]})
+	t := &tree{seed: s.seed}
+	for _, port := range group.Ports {
+		next := &tree{}
+		if ends, ok := n.at[sdk.Endpoint{Node: in.Node, Port: port}]; ok {
+			out := n.links[ends[1]]
+			if out.to.Node == host {
+				next.path = &analysis.Path{Hops: hops, Last: ends[1]}
+			} else {
+				next = n.walk(out.to, to, host, hops, left)
+			}
+		}
+		t.next = append(t.next, next)
+	}
+	if len(t.next) == 1 {
+		return t.next[0]
+	}
+	return t
+}
+
+// element returns the name of a switch or link by its position in analysis.LossyFlow.Losses.
+func (n *network) element(p *analysis.Path, at int) (name, kind string) {
+	switch {
+	case at%2 == 1:
+		return n.switches[p.Hops[at/2].Switch].name, "switch"
+	case at/2 < len(p.Hops):
+		return n.links[p.Hops[at/2].Link].name, "link"
+	}
+	return n.links[p.Last].name, "link"
+}
+
+// describe returns the switches of a path, separated by spaces.
+func (n *network) describe(p *analysis.Path, b []byte) []byte {
+	for i, h := range p.Hops {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = append(b, n.switches[h.Switch].name...)
+	}
+	return b
+}
+
+// counts are the registers of a switch, as its annotations describe them.
+type counts struct {
+	object, uncounted                       string // full names; uncounted is optional
+	arrays, slots, words, arrived, departed int
+	ports                                   int
+	noHeader, badSlot                       int
+}
+
+// statistics is the count of statistics that switches record, without differences of extremes.
+const statistics = 7
+
+var (
+	countsNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "counts", "slots_per_flow": "", "words": "",
+		"arrived": "", "departed": ""}}
+	uncountedNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "uncounted", "bad_slot": ""}, Optional: true}
+)
+
+// find returns the registers of a device; nil, nil if it has none.
+func find(d *sdk.Device, c *Configuration) (*counts, error) {
+	selected := d.Select(countsNeed)
+	if len(selected) == 0 {
+		return nil, nil
+	}
+	o := selected[0]
+	out := &counts{object: o.Name, noHeader: -1, badSlot: -1}
+	var etherType, slotsPerFlow, differences int
+	for _, a := range []struct {
+		name string
+		to   *int
+	}{{"ethertype", &etherType}, {"arrays", &out.arrays}, {"slots", &out.slots}, {"slots_per_flow", &slotsPerFlow},
+		{"differences", &differences}, {"words", &out.words}, {"arrived", &out.arrived}, {"departed", &out.departed},
+		{"ports", &out.ports}} {
+		if err := number(&o, a.name, a.to); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case etherType != int(c.EtherType):
+		return nil, fmt.Errorf("its program has EtherType %#x, the plugin %#x: set etherType", etherType, c.EtherType)
+	case slotsPerFlow != c.SlotsPerFlow:
+		return nil, fmt.Errorf("its program has %d slots per flow, the plugin %d: set slotsPerFlow", slotsPerFlow,
+			c.SlotsPerFlow)
+	case differences != len(c.Extremes):
+		return nil, fmt.Errorf("its program has %d differences, the plugin %d extremes: use another program",
+			differences, len(c.Extremes))
+	case c.Slots > out.slots:
+		return nil, fmt.Errorf("its program has %d slots, the plugin %d: set slots", out.slots, c.Slots)
+	case out.words < statistics || out.arrays < 1 || out.slots < 1 || out.ports < 0 || o.Width != 32:
+		return nil, fmt.Errorf("%s has %d words of %d bits; expected at least %d of 32", o.Name, out.words, o.Width,
+			statistics)
+	}
+	if end := max(out.arrays*out.slots*out.words, out.arrived+out.ports, out.departed+out.ports); end > o.Cells ||
+		out.arrived < 0 || out.departed < 0 {
+		return nil, fmt.Errorf("%s has %d cells, its annotations describe %d", o.Name, o.Cells, end)
+	}
+	for _, u := range d.Select(uncountedNeed) {
+		out.uncounted = u.Name
+		_ = number(&u, "no_header", &out.noHeader)
+		if err := number(&u, "bad_slot", &out.badSlot); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// number reads an annotation that is a number, decimal or with the prefix 0x.
+func number(o *sdk.Object, name string, to *int) error {
+	text := o.Annotations[name]
+	n, err := strconv.ParseInt(text, 0, 32)
+	if err != nil {
+		return fmt.Errorf("annotation %s of %s is %q, not a number", name, o.Name, text)
+	}
+	*to = int(n)
+	return nil
+}

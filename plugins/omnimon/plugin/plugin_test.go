@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+)
+
+// Every value of every flow at every host and switch, and every loss, is what happened.
+func TestExact(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		drop func(s *sim) func(string) bool
+	}{
+		{"no loss", func(*sim) func(string) bool { return never }},
+		{"a lossy spine and a lossy link", func(s *sim) func(string) bool {
+			return func(e string) bool {
+				return e == "spine1" && s.random.IntN(50) == 0 || e == "leaf2:3-h3" && s.random.IntN(40) == 0
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := start(t, `{"limits": {"flows": 1000}}`)
+			s := newSim(t, 5, 0, nil)
+			s.drop = tt.drop(s)
+			indexes := [4]uint32{}
+			for range 500 {
+				s.add(&indexes)
+			}
+			compare(t, s, h.Analyze(s.epoch(numbersOf(t, h.Settings()))))
+		})
+	}
+}
+
+func compare(t *testing.T, s *sim, out *sdk.Results) {
+	t.Helper()
+	summary := rows(t, out, summaryList)[""]
+	if summary["exact"] != true || summary["flows"] != uint64(len(s.flows)) || summary["determined-share"] != 1.0 ||
+		summary["status"] != "complete" {
+		t.Fatalf("summary %v", summary)
+	}
+	flows, hops, losses := rows(t, out, flowList), rows(t, out, hopList), rows(t, out, lossList)
+	links := map[string]uint64{}
+	for _, f := range s.flows {
+		row := flows[f.key.String()]
+		if row["packets"] != uint64(f.sent[wire.Packets]) || row["bytes"] != uint64(f.sent[wire.Bytes]) ||
+			row["received-packets"] != uint64(f.received[wire.Packets]) || row["exact"] != true {
+			t.Fatalf("flow %v: %v, sent %v", f.key, row, f.sent)
+		}
+		for i := range f.at {
+			hop := hops[f.key.String()+" "+string(rune('0'+i))]
+			want := uint64(f.at[i][wire.Packets])
+			if hop["packets-low"] != want || hop["packets-high"] != want || hop["switch"] != f.elements[2*i+1] ||
+				hop["link"] != f.elements[2*i] || hop["determined"] != true {
+				t.Fatalf("flow %v at %s: %v, want %d", f.key, f.elements[2*i+1], hop, want)
+			}
+		}
+		left := uint64(f.sent[wire.Packets])
+		for i, e := range f.elements {
+			if i%2 == 0 {
+				links[e] += left
+			}
+			lost := uint64(f.lost[e])
+			left -= lost
+			if row := losses[f.key.String()+" "+e]; lost > 0 != (row != nil) || lost > 0 && (row["lost-low"] != lost ||
+				row["lost-high"] != lost || row["determined"] != true) {
+				t.Fatalf("flow %v lost %d at %s: %v", f.key, lost, e, row)
+			}
+		}
+	}
+	alerts := rows(t, out, alertList)
+	for name, row := range rows(t, out, linkList) {
+		if row["packets"] != links[name] || row["lost-low"] != uint64(s.lost[name]) || row["determined"] != true ||
+			(s.lost[name] > 0) != (alerts[name+" link-lossy"] != nil) {
+			t.Errorf("link %s: %v, want %d packets, %d lost", name, row, links[name], s.lost[name])
+		}
+	}
+	for name, row := range rows(t, out, switchList) {
+		if row["lost-high"] != uint64(s.lost[name]) || row["status"] != "complete" ||
+			(s.lost[name] > 0) != (alerts[name+" switch-lossy"] != nil) {
+			t.Errorf("switch %s: %v, want %d lost", name, row, s.lost[name])
+		}
+	}
+	for link, name := range rows(t, out, linkFlowList) {
+		if name["rank"].(uint64) > 10 {
+			t.Errorf("%s: %v", link, name)
+		}
+	}
+}
+
+// Nothing inexact is published as exact.
+func TestInexact(t *testing.T) {
+	for _, tt := range []struct {
+		name            string
+		change          func(e *sdk.Epoch)
+		status, problem string
+		flows           bool // flows between hosts that reported stay exact
+		alert           string
+	}{
+		{"a missing host", func(e *sdk.Epoch) {
+			e.Hosts = e.Hosts[1:]
+			e.Missing = []sdk.Missing{{Name: "h1", Reason: "no session", Host: true}}
+		}, "partial", "1 hosts are missing", true, "h1 host-missing"},
+		{"a truncated report", func(e *sdk.Epoch) { e.Hosts[1].Data = e.Hosts[1].Data[:40] }, "partial",
+			"1 hosts are missing", true, "h2 host-missing"},
+		{"a late report", func(e *sdk.Epoch) {
+			e.Hosts[2].Data = slices.Clone(e.Hosts[2].Data)
+			e.Hosts[2].Data[3]--
+		}, "partial", "1 hosts are missing", true, "h3 host-missing"},
+		{"two agents of one name", func(e *sdk.Epoch) { e.Hosts = append(e.Hosts, e.Hosts[3]) }, "complete",
+			"host h4: two agents have its name", false, "network inexact"},
+		{"a switch without data", func(e *sdk.Epoch) {
+			e.Devices = e.Devices[1:]
+			e.Missing = []sdk.Missing{{Name: "leaf1", Reason: "no session"}}
+		}, "partial", "", true, "leaf1 switch-missing"},
+		{"a slot that counted too much", func(e *sdk.Epoch) {
+			cells := slices.Clone(e.Device("spine1").Object("omnimon_counts").Uint32s())
+			cells[0]++
+			e.Put("spine1", sdk.CellsOf("omnimon_counts", cells))
+		}, "complete", "1 slots counted packets that no host sent", false, "network inexact"},
+		{"cells that are missing", func(e *sdk.Epoch) {
+			e.Put("spine1", sdk.CellsOf("omnimon_counts", make([]uint32, 10)))
+		}, "partial", "", true, "spine1 switch-missing"},
+		{"slots that do not exist", func(e *sdk.Epoch) {
+			cells := make([]uint32, 256)
+			cells[129] = 3
+			e.Put("leaf2", sdk.CellsOf("uncounted", cells))
+		}, "complete", "switch leaf2: 3 packets had a slot that does not exist", false, "network inexact"},
+		{"an accuracy warning", func(e *sdk.Epoch) {
+			e.AccuracyWarnings = []sdk.AccuracyWarning{{Device: "leaf1", Reason: "late"}}
+		}, "complete", "leaf1: late", false, "network inexact"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := start(t, "")
+			s := newSim(t, 5, 200, never)
+			e := s.epoch(numbersOf(t, h.Settings()))
+			tt.change(e)
+			out := h.Analyze(e)
+			summary := rows(t, out, summaryList)[""]
+			problem, _ := summary["problem"].(string)
+			if summary["status"] != tt.status || !strings.HasPrefix(problem, tt.problem) ||
+				tt.problem == "" && problem != "" || (summary["exact"] == true) != (problem == "") {
+				t.Errorf("summary %v", summary)
+			}
+			if rows(t, out, alertList)[tt.alert]["active"] != true {
+				t.Errorf("alerts %v", rows(t, out, alertList))
+			}
+			for key, row := range rows(t, out, flowList) {
+				if row["exact"] != tt.flows {
+					t.Fatalf("flow %s: %v", key, row)
+				}
+			}
+			// The next epoch is exact again.
+			next := newSim(t, 6, 200, never).epoch(numbersOf(t, h.Settings()))
+			if row := rows(t, h.Analyze(next), summaryList)[""]; row["exact"] != true {
+				t.Errorf("the next epoch: %v", row)
+			}
+		})
+	}
+}
+
+// Numbers stay with their hosts across restarts, and a watched flow has a row without packets.
+func TestState(t *testing.T) {
+	h := start(t, `{"limits": {"flows": 0}}`)
+	numbers := numbersOf(t, h.Settings())
+	s := newSim(t, 5, 50, never)
+	out := h.Analyze(s.epoch(numbers))
+	network := simNetwork()
+	network.Hosts = append([]sdk.Host{{Name: "a", Addresses: []string{"10.0.0.9"}, Agent: true}}, network.Hosts...)
+	network.Links = append(network.Links, sdk.Link{A: sdk.Endpoint{Node: "a"}, B: sdk.Endpoint{Node: "leaf1", Port: 5}})
+	again := sdktest.Start(t, New(), sdktest.Options{Network: network, State: out.State})
+	settings := again.Settings()
+	settings.Plan.Hosts = slices.DeleteFunc(settings.Plan.Hosts, func(h sdk.HostSetting) bool { return h.Host == "a" })
+	if got := numbersOf(t, settings); !slices.Equal(got, numbers) {
+		t.Errorf("numbers %v after a restart, %v before", got, numbers)
+	}
+	e := newSim(t, 6, 50, never).epoch(numbers)
+	key := s.flows[0].key.String()
+	silent := strings.TrimSuffix(key, "80") + "81"
+	for _, f := range []string{key, silent} {
+		e.Watched = append(e.Watched, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": f}})
+	}
+	flows := rows(t, h.Analyze(e), flowList)
+	if len(flows) != 2 || flows[silent]["packets"] != uint64(0) || flows[silent]["path"] == "" ||
+		flows[key]["exact"] != true {
+		t.Errorf("watched flows %v", flows)
+	}
+}
+
+// Errors of the configuration name their fields.
+func TestConfiguration(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"slotsPerFlow": 5}`:            "slotsPerFlow: ",
+		`{"idleTime": "soon"}`:           "idleTime: ",
+		`{"extremes": [{"field": "x"}]}`: "extremes.0.field: ",
+		`{"slots": 1}`:                   "slots: ",
+		`{"shares": 3}`:                  "shares: is 3; expected at least 4",
+		`{"queries": [{"name": "A"}]}`:   "queries.0.name: ",
+		`{"queries": [{"name": "a", "text": "x = packets.filter("}]}`: "queries.0.text: a:1:",
+		`{"limits": {"flows": -1}}`:                                   "limits.flows: ",
+		`{"unknown": 1}`:                                              "unknown: ",
+	} {
+		_, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(config)}, simNetwork())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", config, err, want)
+		}
+	}
+	s, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(`{"slotsPerFlow": 3}`)}, simNetwork())
+	if err != nil || len(s.Missing) == 0 || !strings.Contains(s.Missing[0].Consequence, "set slotsPerFlow") {
+		t.Errorf("another count of slots per flow than the program: %+v, %v", s.Missing, err)
+	}
+}
+
+// A report of any bytes is refused or makes the epoch inexact, and never a crash.
+func FuzzReport(f *testing.F) {
+	t := &testing.T{}
+	p := New()
+	settings, err := p.Configure(f.Context(), sdk.Config{}, simNetwork())
+	if err != nil {
+		f.Fatal(err)
+	}
+	numbers := numbersOf(t, settings)
+	s := newSim(t, 5, 20, never)
+	f.Add(s.report(1, numbers[1], numbers))
+	f.Fuzz(func(t *testing.T, report []byte) {
+		e := s.epoch(numbers)
+		e.Hosts[1].Data = report
+		if _, err := p.Analyze(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A saved state of any bytes is refused or usable.
+func FuzzState(f *testing.F) {
+	f.Add([]byte(`{"Shares":16,"Hosts":["h1","h2"],"Plans":3,"Alerts":[]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := New()
+		if p.RestoreState(sdk.State{Version: stateVersion, Data: data}) != nil {
+			return
+		}
+		_, _ = p.Configure(t.Context(), sdk.Config{}, simNetwork())
+	})
+}

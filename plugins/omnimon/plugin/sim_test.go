@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/rowhash"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// The network of the tests: two leaves with two hosts each, two spines, ports 1 and 2 between
+// switches, 3 and 4 to hosts.
+const (
+	simSlots = 256
+	simPorts = 8
+	simWords = statistics
+	arrived  = simSlots * simWords
+	departed = arrived + simPorts
+)
+
+func simNetwork() sdk.Network {
+	counts := sdk.Object{Name: "omnimon_counts", Cells: departed + simPorts, Width: 32, Banks: 4,
+		Annotations: map[string]string{"part": "counts", "ethertype": "0x88b5", "arrays": "1", "slots": "256",
+			"slots_per_flow": "2", "differences": "0", "words": "7", "arrived": fmt.Sprint(arrived),
+			"departed": fmt.Sprint(departed), "ports": fmt.Sprint(simPorts)}}
+	uncounted := sdk.Object{Name: "uncounted", Cells: 256, Width: 32, Banks: 4,
+		Annotations: map[string]string{"part": "uncounted", "no_header": "128", "bad_slot": "129"}}
+	n := sdk.Network{}
+	for i, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
+		d := sdk.Device{Name: name, Program: "omnimon", Objects: []sdk.Object{counts, uncounted},
+			Forwarding: &sdk.Forwarding{Seed: uint32(2*i + 12345)}}
+		for p := range uint32(4) {
+			d.Forwarding.Groups = append(d.Forwarding.Groups, sdk.PortGroup{Ports: []uint32{p + 1}})
+		}
+		d.Forwarding.Groups = append(d.Forwarding.Groups, sdk.PortGroup{Ports: []uint32{1, 2}})
+		for h := range 4 {
+			group := 4 // to the spines
+			switch {
+			case i >= 2:
+				group = h / 2
+			case h/2 == i:
+				group = 2 + h%2
+			}
+			d.Forwarding.Routes = append(d.Forwarding.Routes, sdk.Route{Prefix: simAddress(h).String() + "/32", Group: group})
+		}
+		n.Devices = append(n.Devices, d)
+	}
+	for h := range 4 {
+		name := fmt.Sprintf("h%d", h+1)
+		n.Hosts = append(n.Hosts, sdk.Host{Name: name, Addresses: []string{simAddress(h).String()}, Agent: true})
+		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: name},
+			B: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", h/2+1), Port: uint32(3 + h%2)}})
+	}
+	for l := range 2 {
+		for s := range 2 {
+			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", l+1), Port: uint32(s + 1)},
+				B: sdk.Endpoint{Node: fmt.Sprintf("spine%d", s+1), Port: uint32(l + 1)}})
+		}
+	}
+	return n
+}
+
+func simAddress(h int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(h + 1)}) }
+
+// sim is one epoch of traffic.
+type sim struct {
+	t      *testing.T
+	random *rand.Rand
+	number uint64
+	cells  map[string][]uint32
+	flows  []*simFlow
+	drop   func(element string) bool
+	lost   map[string]int64 // by element
+}
+
+type simFlow struct {
+	key            flow.Key
+	from, to       int
+	index          uint32
+	slots          [4]uint16
+	sent, received wire.Values
+	lost           map[string]int64
+	elements       []string // link, switch, link, …
+	at             []wire.Values
+}
+
+func newSim(t *testing.T, number uint64, flows int, drop func(element string) bool) *sim {
+	s := &sim{t: t, random: rand.New(rand.NewPCG(number, 3)), number: number, cells: map[string][]uint32{}, drop: drop,
+		lost: map[string]int64{}}
+	for _, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
+		s.cells[name] = make([]uint32, departed+simPorts)
+	}
+	indexes := [4]uint32{}
+	for range flows {
+		s.add(&indexes)
+	}
+	return s
+}
+
+// add sends the packets of a new flow.
+func (s *sim) add(indexes *[4]uint32) {
+	r := s.random
+	f := &simFlow{from: r.IntN(4), lost: map[string]int64{}}
+	f.to = (f.from + 1 + r.IntN(3)) % 4
+	var err error
+	f.key, err = flow.New(simAddress(f.from), simAddress(f.to), 6, uint16(10_000+len(s.flows)), 80)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	f.index = indexes[f.from]
+	indexes[f.from]++
+	f.slots[0] = uint16(r.IntN(simSlots - 1))
+	f.slots[1] = f.slots[0] + 1 + uint16(r.IntN(simSlots-1-int(f.slots[0])))
+	leaf := func(h int) string { return fmt.Sprintf("leaf%d", h/2+1) }
+	type hop struct {
+		name    string
+		in, out uint32
+	}
+	path := []hop{{leaf(f.from), uint32(3 + f.from%2), uint32(3 + f.to%2)}}
+	if leaf(f.from) != leaf(f.to) {
+		up := rowhash.Mix(rowhash.Key(f.key.AppendBinary(nil)), uint32(2*(f.from/2)+12345))%2 + 1
+		path[0].out = up
+		path = append(path, hop{fmt.Sprintf("spine%d", up), uint32(f.from/2 + 1), uint32(f.to/2 + 1)},
+			hop{leaf(f.to), up, uint32(3 + f.to%2)})
+	}
+	previous := fmt.Sprintf("h%d", f.from+1)
+	for _, h := range path {
+		f.elements = append(f.elements, fmt.Sprintf("%s-%s:%d", previous, h.name, h.in), h.name)
+		previous = fmt.Sprintf("%s:%d", h.name, h.out)
+	}
+	f.elements = append(f.elements, fmt.Sprintf("%s-h%d", previous, f.to+1))
+	f.at = make([]wire.Values, len(path))
+packets:
+	for range 1 + r.IntN(30) {
+		v := wire.Values{wire.Packets: 1, wire.Bytes: int64(40 + r.IntN(1400)), wire.Ack: 1}
+		f.sent.Add(&v)
+		for i, e := range f.elements {
+			if i%2 == 1 {
+				h := path[i/2]
+				cells := s.cells[h.name]
+				cells[arrived+h.in]++
+				for j := range simWords {
+					cells[int(f.slots[i/2%2])*simWords+j] += uint32(v[j])
+				}
+				f.at[i/2].Add(&v)
+			}
+			if s.drop(e) {
+				f.lost[e]++
+				s.lost[e]++
+				continue packets
+			}
+			if i%2 == 1 {
+				s.cells[path[i/2].name][departed+path[i/2].out]++
+			}
+		}
+		f.received.Add(&v)
+	}
+	s.flows = append(s.flows, f)
+}
+
+// report is the report of a host that has this number.
+func (s *sim) report(host, number int, numbers []int) []byte {
+	var b wire.Builder
+	var out []*simFlow
+	in := map[int][]*simFlow{}
+	for _, f := range s.flows {
+		if f.from == host {
+			out = append(out, f)
+		}
+		if f.to == host && f.received[wire.Packets] > 0 {
+			in[numbers[f.from]] = append(in[numbers[f.from]], f)
+		}
+	}
+	b.Begin(&wire.Summary{Host: number, Epoch: s.number, MappingsUsed: uint64(len(out)), MappingsOwned: 2040}, 2, len(out))
+	for _, f := range out {
+		b.Egress(&wire.EgressRow{Index: f.index, Key: f.key, Slots: f.slots}, &f.sent)
+	}
+	b.BeginIngress(len(in))
+	for _, from := range slices.Sorted(maps.Keys(in)) {
+		b.BeginHost(from, len(in[from]))
+		for _, f := range in[from] {
+			b.Ingress(f.index, wire.Check(&f.key), &f.received)
+		}
+	}
+	return b.Data
+}
+
+// epoch is what the collector delivers.
+func (s *sim) epoch(numbers []int) *sdk.Epoch {
+	start := time.Unix(1_700_000_000, 0).Add(time.Duration(s.number) * time.Second)
+	e := &sdk.Epoch{Number: s.number, Start: start, End: start.Add(time.Second), Status: sdk.StatusComplete}
+	for name, cells := range s.cells {
+		e.Expected = append(e.Expected, name)
+		e.Put(name, sdk.CellsOf("omnimon_counts", cells))
+		e.Put(name, sdk.CellsOf("uncounted", make([]uint32, 256)))
+	}
+	slices.Sort(e.Expected)
+	for h := range 4 {
+		e.ExpectedHosts = append(e.ExpectedHosts, fmt.Sprintf("h%d", h+1))
+		e.Hosts = append(e.Hosts, sdk.HostReport{Host: e.ExpectedHosts[h], Role: wire.Role,
+			Data: s.report(h, numbers[h], numbers)})
+	}
+	return e
+}
+
+// numbersOf reads the numbers of hosts from their settings.
+func numbersOf(t *testing.T, s sdk.Settings) []int {
+	t.Helper()
+	numbers := make([]int, 4)
+	for _, h := range s.Plan.Hosts {
+		settings, err := wire.ParseSettings(h.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var i int
+		if _, err := fmt.Sscanf(h.Host, "h%d", &i); err != nil {
+			t.Fatal(err)
+		}
+		numbers[i-1] = settings.Host
+	}
+	return numbers
+}
+
+func start(t *testing.T, config string) *sdktest.Harness {
+	t.Helper()
+	return sdktest.Start(t, New(), sdktest.Options{Config: config, Network: simNetwork()})
+}
+
+// rows returns the rows of a list by their keys, joined by spaces; each is its leaves by name.
+func rows(t *testing.T, r *sdk.Results, list string) map[string]map[string]any {
+	t.Helper()
+	for _, tr := range r.Tables {
+		if tr.Table.List != list {
+			continue
+		}
+		return rowsOf(tr.Table)
+	}
+	t.Fatalf("no table of %s", list)
+	return nil
+}
+
+func rowsOf(t *table.Table) map[string]map[string]any {
+	out := map[string]map[string]any{}
+	for i := range t.Rows() {
+		var keys []string
+		for _, k := range t.Keys {
+			keys = append(keys, fmt.Sprint(k.Value(i)))
+		}
+		row := map[string]any{}
+		for _, c := range t.Values {
+			row[strings.TrimPrefix(c.Name, "state/")] = c.Value(i)
+		}
+		out[strings.Join(keys, " ")] = row
+	}
+	return out
+}
+
+func never(string) bool { return false }

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// The lists of module netsketch-omnimon.
+const (
+	root           = "/netsketch-omnimon:omnimon/"
+	summaryList    = root + "summary"
+	flowList       = root + "flows/flow"
+	hopList        = root + "hops/hop"
+	lossList       = root + "losses/loss"
+	switchList     = root + "switches/switch"
+	linkList       = root + "links/link"
+	linkFlowList   = root + "link-flows/link-flow"
+	hostList       = root + "hosts/host"
+	completionList = root + "completions/completion"
+	alertList      = root + "alerts/alert"
+	queryList      = root + "queries/query"
+	resultList     = queryList + "/results/result"
+)
+
+// publish builds the tables of the epoch. Each replaces its whole list. The caller holds the lock.
+func (r *run) publish(p *Plugin) (*sdk.Results, error) {
+	out := &sdk.Results{}
+	flows := slices.DeleteFunc(r.traffic.top, func(f *published) bool { return r.traffic.watched[f.Key] != nil })
+	flows = append(flows, slices.SortedFunc(maps.Values(r.traffic.watched), func(a, b *published) int {
+		return a.Key.Compare(b.Key)
+	})...)
+	out.Events = p.alerts.update(r.epoch, r.problems)
+	for _, build := range []func() (*table.Table, error){
+		func() (*table.Table, error) { return r.summaryTable(p.alerts.active()) },
+		func() (*table.Table, error) { return r.flowTable(flows) },
+		func() (*table.Table, error) { return r.hopTable(flows) },
+		r.lossTable, r.switchTable, r.linkTable, r.linkFlowTable, r.hostTable, r.completionTable,
+		func() (*table.Table, error) { return p.alerts.table(r.epoch.Number) },
+	} {
+		t, err := build()
+		if err != nil {
+			return nil, err
+		}
+		out.Add(t, true)
+	}
+	return out, nil
+}
+
+// status is the status of the results.
+func (r *run) status() sdk.Status {
+	switch {
+	case r.result == nil || len(r.numbers) > 0 && r.result.Missing == len(r.numbers):
+		return sdk.StatusLost
+	case r.result.Missing > 0 || slices.ContainsFunc(r.switches, func(s switchState) bool { return !s.delivered }):
+		return sdk.StatusPartial
+	}
+	return sdk.StatusComplete
+}
+
+// whole reports whether sums over all flows are exact.
+func (r *run) whole() bool { return r.exact() && r.result.Missing == 0 }
+
+// reason returns why sums over all flows are not exact, or "".
+func (r *run) reason() string {
+	switch {
+	case r.result == nil:
+		return "no switch measures, or no host has an agent"
+	case len(r.inexact) > 0:
+		return r.inexact[0]
+	case r.result.Missing > 0:
+		return fmt.Sprintf("%d hosts are missing", r.result.Missing)
+	}
+	return ""
+}
+
+func optional(a *table.TextAppender, text string) {
+	if text == "" {
+		a.AppendNull()
+		return
+	}
+	a.Append(clip(text))
+}
+
+// known appends a number that cannot be negative, or null.
+func known(a *table.UintAppender, v int64, ok bool) {
+	if !ok || v < 0 {
+		a.AppendNull()
+		return
+	}
+	a.Append(uint64(v))
+}
+
+func (r *run) summaryTable(active uint64) (*table.Table, error) {
+	b := table.NewBuilder(summaryList)
+	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
+	one("epoch", r.epoch.Number)
+	b.Text("state/status").Append(r.status().String())
+	optional(b.Text("state/problem"), r.reason())
+	b.Bool("state/exact").Append(r.whole())
+	hosts, switches, used, owned := 0, 0, uint64(0), uint64(0)
+	for i := range r.hosts {
+		if h := &r.hosts[i]; h.delivered {
+			hosts, used, owned = hosts+1, used+h.summary.MappingsUsed, owned+h.summary.MappingsOwned
+		}
+	}
+	measuring := 0
+	for i := range r.switches {
+		if r.network.switches[i].counts != nil {
+			measuring++
+		}
+		if r.switches[i].delivered {
+			switches++
+		}
+	}
+	lossy, unknowns, determined, share := 0, 0, 0, 1.0
+	if r.result != nil {
+		lossy, unknowns, determined = len(r.result.Lossy), r.result.Variables, r.result.Determined
+		one("flows", uint64(r.result.Flows))
+	}
+	if unknowns > 0 {
+		share = float64(int(1e6*float64(determined)/float64(unknowns))) / 1e6 // never rounded up to 1
+	}
+	one("packets", r.traffic.packets)
+	one("bytes", r.traffic.bytes)
+	one("lossy-flows", uint64(lossy))
+	one("lost-packets", r.traffic.lost)
+	one("unknowns", uint64(unknowns))
+	one("determined", uint64(determined))
+	b.Float("state/determined-share").Append(share)
+	one("hosts", uint64(len(r.numbers)))
+	one("hosts-delivered", uint64(hosts))
+	one("switches", uint64(measuring))
+	one("switches-delivered", uint64(switches))
+	one("mappings-used", used)
+	one("mappings-owned", owned)
+	one("slots", uint64(r.slots))
+	one("slots-per-flow", uint64(r.config.SlotsPerFlow))
+	one("epoch-deviation", uint64(max(r.epoch.Skew, 0)))
+	one("analysis-time", uint64(r.elapsed))
+	one("warnings", uint64(len(r.inexact)))
+	one("active-alerts", active)
+	return b.Table()
+}
+
+// extremeNames are the leaves of maxima and minima.
+var extremeNames = []wire.Extreme{{Field: wire.FieldLength}, {Field: wire.FieldLength, Min: true},
+	{Field: wire.FieldTTL}, {Field: wire.FieldTTL, Min: true}, {Field: wire.FieldWindow},
+	{Field: wire.FieldWindow, Min: true}}
+
+func extremeName(e wire.Extreme) string {
+	if e.Min {
+		return "min-" + string(e.Field)
+	}
+	return "max-" + string(e.Field)
+}
+
+func (r *run) flowTable(flows []*published) (*table.Table, error) {
+	b := table.NewBuilder(flowList)
+	keys, epoch := keyColumn{TextAppender: b.TextKey("flow")}, b.Uint("state/epoch")
+	source, destination, path := b.Text("state/source"), b.Text("state/destination"), b.Text("state/path")
+	var values []*table.UintAppender
+	for s := wire.Packets; s < wire.FirstExtreme; s++ {
+		values = append(values, b.Uint("state/"+s.String()))
+	}
+	var extremes []*table.UintAppender
+	for _, e := range extremeNames {
+		extremes = append(extremes, b.Uint("state/"+extremeName(e)))
+	}
+	received, bytes := b.Uint("state/received-packets"), b.Uint("state/received-bytes")
+	lost, duration, exact := b.Uint("state/lost-packets"), b.Uint("state/duration"), b.Bool("state/exact")
+	var text []byte
+	for _, f := range flows {
+		keys.append(f)
+		epoch.Append(r.epoch.Number)
+		source.Append(r.hosts[f.Source].name)
+		destination.Append(r.hosts[f.Destination].name)
+		text = r.network.describe(f.Path, text[:0])
+		path.AppendBytes(text)
+		for s, a := range values {
+			known(a, f.Sent[s], true)
+		}
+		for i, a := range extremes {
+			at := slices.Index(r.config.Extremes, extremeNames[i])
+			known(a, f.Sent[int(wire.FirstExtreme)+max(at, 0)], at >= 0 && f.Sent[wire.Packets] > 0)
+		}
+		known(received, f.Sent[wire.Packets]-f.Lost[wire.Packets], true)
+		known(bytes, f.Sent[wire.Bytes]-f.Lost[wire.Bytes], true)
+		known(lost, f.Lost[wire.Packets], true)
+		duration.Append(f.Age + 1)
+		exact.Append(r.exact())
+	}
+	return b.Table()
+}
+
+func (r *run) hopTable(flows []*published) (*table.Table, error) {
+	b := table.NewBuilder(hopList)
+	keys, hop, epoch := keyColumn{TextAppender: b.TextKey("flow")}, b.UintKey("hop"), b.Uint("state/epoch")
+	name, link := b.Text("state/switch"), b.Text("state/link")
+	low, high, bytes := b.Uint("state/packets-low"), b.Uint("state/packets-high"), b.Uint("state/bytes")
+	determined := b.Bool("state/determined")
+	for _, f := range flows {
+		for i, h := range f.Path.Hops {
+			keys.append(f)
+			hop.Append(uint64(i))
+			epoch.Append(r.epoch.Number)
+			name.Append(r.network.switches[h.Switch].name)
+			link.Append(r.network.links[h.Link].name)
+			least, most, size, exact := f.Sent[wire.Packets], f.Sent[wire.Packets], f.Sent[wire.Bytes], true
+			if f.lossy != nil {
+				for _, l := range f.lossy.Losses[:2*i+1] {
+					least, most = least-l.Packets.High, most-l.Packets.Low
+				}
+				v, ok := f.lossy.At(i)
+				size, exact = v[wire.Bytes], ok
+				least = max(least, f.Sent[wire.Packets]-f.Lost[wire.Packets])
+			}
+			known(low, least, true)
+			known(high, most, true)
+			known(bytes, size, exact)
+			determined.Append(r.exact() && least == most)
+		}
+	}
+	return b.Table()
+}
+
+// lossTable lists the largest losses of flows.
+func (r *run) lossTable() (*table.Table, error) {
+	b := table.NewBuilder(lossList)
+	keys, element := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("element")
+	epoch, kinds := b.Uint("state/epoch"), b.Text("state/kind")
+	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
+	bytes := b.Uint("state/lost-bytes")
+	if r.result == nil {
+		return b.Table()
+	}
+	for _, l := range r.losses() {
+		keys.append(&published{Flow: l.flow.Flow})
+		name, k := r.network.element(l.flow.Path, l.at)
+		element.Append(name)
+		kinds.Append(k)
+		epoch.Append(r.epoch.Number)
+		known(low, l.Packets.Low, true)
+		known(high, l.Packets.High, true)
+		determined.Append(r.exact() && l.Packets.Exact())
+		known(bytes, l.Values[wire.Bytes], l.Exact)
+	}
+	return b.Table()
+}
+
+// loss is a loss of a flow with its position on the path.
+type loss struct {
+	*analysis.Loss
+	flow *analysis.LossyFlow
+	at   int
+}
+
+// losses are the largest possible losses of flows.
+func (r *run) losses() (out []loss) {
+	for i := range r.result.Lossy {
+		f := &r.result.Lossy[i]
+		for at := range f.Losses {
+			if l := &f.Losses[at]; l.Packets.High > 0 {
+				out = append(out, loss{l, f, at})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b loss) int {
+		return cmp.Or(cmp.Compare(b.Packets.Low, a.Packets.Low), cmp.Compare(b.Packets.High, a.Packets.High))
+	})
+	return out[:min(len(out), r.config.Limits.Losses)]
+}
+
+func (r *run) switchTable() (*table.Table, error) {
+	b := table.NewBuilder(switchList)
+	names, epoch := b.TextKey("switch"), b.Uint("state/epoch")
+	status, problem := b.Text("state/status"), b.Text("state/problem")
+	packets, noHeader := b.Uint("state/packets"), b.Uint("state/no-header")
+	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
+	lossy := b.Uint("state/lossy-flows")
+	flows := make([]uint64, len(r.switches))
+	if r.result != nil {
+		for i := range r.result.Lossy {
+			f := &r.result.Lossy[i]
+			for hop, h := range f.Path.Hops {
+				if f.Losses[2*hop+1].Packets.High > 0 {
+					flows[h.Switch]++
+				}
+			}
+		}
+	}
+	for i := range r.switches {
+		s := &r.switches[i]
+		if r.network.switches[i].counts == nil {
+			continue
+		}
+		names.Append(r.network.switches[i].name)
+		epoch.Append(r.epoch.Number)
+		if s.delivered {
+			status.Append(sdk.StatusComplete.String())
+		} else {
+			status.Append(sdk.StatusLost.String())
+		}
+		optional(problem, s.problem)
+		known(packets, int64(s.arrived), s.delivered)
+		known(noHeader, int64(s.noHeader), s.delivered)
+		r.bounds(low, high, determined, func() analysis.Bounds { return r.result.Switches[i] })
+		lossy.Append(flows[i])
+	}
+	return b.Table()
+}
+
+// bounds appends the sum of losses at an element.
+func (r *run) bounds(low, high *table.UintAppender, determined *table.BoolAppender, of func() analysis.Bounds) {
+	if r.result == nil {
+		low.AppendNull()
+		high.AppendNull()
+		determined.Append(false)
+		return
+	}
+	lost := of()
+	known(low, max(lost.Low, 0), true)
+	known(high, max(lost.High, 0), r.result.Missing == 0)
+	determined.Append(r.whole() && lost.Exact())
+}
+
+func (r *run) linkTable() (*table.Table, error) {
+	b := table.NewBuilder(linkList)
+	names, epoch := b.TextKey("link"), b.Uint("state/epoch")
+	from, to, flows := b.Text("state/from"), b.Text("state/to"), b.Uint("state/flows")
+	packets, bytes, exact := b.Uint("state/packets"), b.Uint("state/bytes"), b.Bool("state/exact")
+	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
+	for i := range r.network.links {
+		l, load := &r.network.links[i], &r.traffic.links[i]
+		names.Append(l.name)
+		epoch.Append(r.epoch.Number)
+		from.Append(l.from.Node)
+		to.Append(l.to.Node)
+		flows.Append(load.flows)
+		packets.Append(load.packets)
+		bytes.Append(load.bytes)
+		exact.Append(r.whole() && load.exact)
+		r.bounds(low, high, determined, func() analysis.Bounds { return r.result.Links[i] })
+	}
+	return b.Table()
+}
+
+func (r *run) linkFlowTable() (*table.Table, error) {
+	b := table.NewBuilder(linkFlowList)
+	names, keys := b.TextKey("link"), keyColumn{TextAppender: b.TextKey("flow")}
+	epoch, rank := b.Uint("state/epoch"), b.Uint("state/rank")
+	packets, bytes := b.Uint("state/packets"), b.Uint("state/bytes")
+	for i := range r.network.links {
+		for n, f := range r.traffic.links[i].top {
+			names.Append(r.network.links[i].name)
+			keys.append(&published{Flow: f})
+			epoch.Append(r.epoch.Number)
+			rank.Append(uint64(n + 1))
+			known(packets, f.Sent[wire.Packets], true)
+			known(bytes, f.Sent[wire.Bytes], true)
+		}
+	}
+	return b.Table()
+}
+
+func (r *run) hostTable() (*table.Table, error) {
+	b := table.NewBuilder(hostList)
+	names, epoch, number := b.TextKey("host"), b.Uint("state/epoch"), b.Uint("state/number")
+	status, problem := b.Text("state/status"), b.Text("state/problem")
+	flows, used, owned := b.Uint("state/flows"), b.Uint("state/mappings-used"), b.Uint("state/mappings-owned")
+	var counters []*table.UintAppender
+	for c := wire.Counter(0); c < wire.Counters; c++ {
+		counters = append(counters, b.Uint("state/"+c.String()))
+	}
+	for n := range r.hosts {
+		h := &r.hosts[n]
+		if h.name == "" {
+			continue
+		}
+		names.Append(h.name)
+		epoch.Append(r.epoch.Number)
+		number.Append(uint64(n))
+		if h.delivered {
+			status.Append(sdk.StatusComplete.String())
+		} else {
+			status.Append(sdk.StatusLost.String())
+		}
+		optional(problem, h.problem)
+		known(flows, int64(h.flows), h.delivered)
+		known(used, int64(h.summary.MappingsUsed), h.delivered)
+		known(owned, int64(h.summary.MappingsOwned), h.delivered)
+		for c, a := range counters {
+			known(a, int64(h.summary.Counters[c]), h.delivered)
+		}
+	}
+	return b.Table()
+}
+
+func (r *run) completionTable() (*table.Table, error) {
+	b := table.NewBuilder(completionList)
+	epochs, epoch, flows := b.UintKey("epochs"), b.Uint("state/epoch"), b.Uint("state/flows")
+	for i, n := range r.traffic.completions {
+		if n > 0 {
+			epochs.Append(1 << min(i, 63))
+			epoch.Append(r.epoch.Number)
+			flows.Append(n)
+		}
+	}
+	return b.Table()
+}
+
+// keyColumn is a column of flow keys in text.
+type keyColumn struct {
+	*table.TextAppender
+	buffer []byte
+}
+
+func (c *keyColumn) append(f *published) {
+	if f.text != "" {
+		c.Append(f.text)
+		return
+	}
+	c.buffer, _ = f.Key.AppendText(c.buffer[:0])
+	c.AppendBytes(c.buffer)
+}
+
+// flowIndex finds flows of one epoch. It does not change once it is made, so queries read it while
+// the next epoch is analyzed.
+type flowIndex struct{ *run }
+
+// find returns the values of a flow, or nil if they are not known.
+func (x flowIndex) find(key flow.Key) *published {
+	f := x.silent(key)
+	if f == nil {
+		return nil
+	}
+	if at := slices.IndexFunc(x.result.Lossy, func(l analysis.LossyFlow) bool { return l.Key == key }); at >= 0 {
+		return &published{Flow: x.result.Lossy[at].Flow, lossy: &x.result.Lossy[at]}
+	}
+	rep, err := wire.Open(x.input.Reports[f.Source])
+	if err != nil {
+		return nil
+	}
+	var row wire.EgressRow
+	for rep.NextEgress(&row) {
+		if row.Key != key {
+			continue
+		}
+		if f.Sent.Decode(row.Values) != nil {
+			return nil
+		}
+		f.Index, f.Age = row.Index, row.Age
+		break
+	}
+	return f
+}
+
+// Query implements sdk.Querier: a flow, or a flow at a switch, in the newest analyzed epoch.
+func (p *Plugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, uint64, error) {
+	if row.List != flowList {
+		return nil, 0, fmt.Errorf("omnimon: rows of %s cannot be queried; use %s", row.List, flowList)
+	}
+	key, err := flow.Parse(flow.FiveTuple, row.Keys["flow"])
+	if err != nil {
+		return nil, 0, fmt.Errorf("omnimon: %w", err)
+	}
+	x := p.newest.Load()
+	if x == nil {
+		return nil, 0, nil
+	}
+	f := x.find(key)
+	if f == nil {
+		return nil, x.epoch.Number, nil
+	}
+	f.text = row.Keys["flow"]
+	t, err := x.flowTable([]*published{f})
+	if err != nil {
+		return nil, 0, err
+	}
+	return []*table.Table{t}, x.epoch.Number, nil
+}
