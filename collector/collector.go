@@ -3,7 +3,7 @@
 // Package collector builds the collector from its components, and starts, reloads and stops them in
 // order. It imports no plugin and no output: the program that embeds it gives outputs the Store.
 //
-//	config ──▶ network ── devices, model ──▶ banks ──▶ epoch
+//	config ──▶ network ── devices, model ──▶ banks ──▶ epoch ◀── host ◀── agents of hosts
 //	             ▲  ▲                                    │ sealed epochs
 //	 links, ids  │  └── routes, plans ── intent ◀──────▶ analysis ──▶ plugin processes
 //	          southbound                    plans        │ tables
@@ -43,6 +43,7 @@ import (
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/host"
 	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/collector/network"
 	"github.com/netsketch/netsketch/collector/pluginhost"
@@ -115,6 +116,7 @@ type Collector struct {
 	epochs    *epoch.Engine
 	banks     *banks.Group
 	intent    *intent.Component
+	hosts     *host.Component
 	network   *network.Component
 	discovery *southbound.Discovery
 	analysis  *analysis.Component
@@ -148,9 +150,16 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	})
 	c.banks = banks.New(banks.Config{Interval: schedule.Interval, Guard: schedule.Guard, Drain: schedule.Drain},
 		deps.Clock)
-	c.intent = intent.New(intent.Config{Guard: schedule.Guard}, intent.Dependencies{
+	if err := c.newHosts(cfg); err != nil {
+		return nil, err
+	}
+	desired := intent.Dependencies{
 		Clock: deps.Clock, Logger: c.log, Epochs: c.epochs, BankShift: c.banks.Shift,
-	})
+	}
+	if cfg.Agents.Address != "" {
+		desired.Hosts = c.hosts
+	}
+	c.intent = intent.New(intent.Config{Guard: schedule.Guard}, desired)
 	c.network, err = network.New(cfg, network.Dependencies{
 		Clock: deps.Clock, Logger: c.log, Programs: deps.Programs, Engine: c.epochs, Banks: c.banks, Intent: c.intent,
 		PortName:     func(device string, port uint32) string { return c.discovery.PortName(device, port) },
@@ -178,7 +187,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	c.self = selfstate.New(selfstate.Config{Enabled: cfg.Metrics.Enabled, Version: deps.Version},
 		selfstate.Dependencies{
 			Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Config: c.cfg.Load, Reloads: c.reloads.get,
-			Network: c.network, Discovery: c.discovery, Intent: c.intent, Analysis: c.analysis,
+			Network: c.network, Hosts: c.hosts, Discovery: c.discovery, Intent: c.intent, Analysis: c.analysis,
 			Certificates: c.certs,
 		})
 	if cfg.HTTP.Address != "" {
@@ -188,6 +197,28 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 			})
 	}
 	return c, nil
+}
+
+// newHosts builds the component of host agents.
+func (c *Collector) newHosts(cfg *config.Config) error {
+	agents := cfg.Agents
+	out := host.Config{Address: agents.Address, Timeout: agents.Timeout, MaxReport: uint64(agents.MaxReport),
+		UDP: agents.UDP, Hosts: cfg.AgentHosts()}
+	if agents.Address != "" {
+		var err error
+		if out.TLS, err = agents.TLS.Server(c.certs); err != nil {
+			return fmt.Errorf("collector: agents.tls: %w", err)
+		}
+	}
+	c.hosts = host.New(out, host.Dependencies{
+		Logger: c.log, Epochs: c.epochs,
+		Settings: func(name string) []intent.HostSetting { return c.intent.HostSettings(name) },
+		Applied: func(name, role string, generation uint64, refusal string) {
+			c.intent.HostApplied(name, role, generation, refusal)
+		},
+		OnChange: c.StateChanged,
+	})
+	return nil
 }
 
 func epochConfig(cfg *config.Config) epoch.Config {
@@ -225,6 +256,9 @@ func (c *Collector) Start(ctx context.Context) error {
 	c.network.Bind(c.analysis.Bindings())
 	c.certs.Declare("devices", c.Config().Certificates()...)
 	c.certs.Start()
+	if err := c.hosts.Start(); err != nil {
+		return fmt.Errorf("collector: %w", err)
+	}
 	c.network.Start()
 	c.discovery.Start()
 	c.self.Start()
@@ -246,6 +280,7 @@ func (c *Collector) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.deps.StopGrace)
 	defer cancel()
 	c.banks.Stop()
+	c.hosts.Stop()
 	c.epochs.Shutdown()
 	err := c.analysis.Stop(ctx)
 	c.cancel()
@@ -313,6 +348,9 @@ func (c *Collector) Certificates() *certs.Store { return c.certs }
 
 // Config returns the current configuration. It must not be changed.
 func (c *Collector) Config() *config.Config { return c.cfg.Load() }
+
+// AgentsAddress returns the address on which host agents connect; "" if they are not served.
+func (c *Collector) AgentsAddress() string { return c.hosts.Address() }
 
 // Health is what /healthz and /readyz report. The caller sets Outputs.
 func (c *Collector) Health() *selfstate.Health { return &c.health }

@@ -112,6 +112,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 	if changes.Log && c.deps.Level != nil {
 		c.deps.Level.Set(next.Log.Level)
 	}
+	c.hosts.SetHosts(next.AgentHosts())
 	err = errors.Join(
 		c.network.Reload(ctx, plan),
 		c.discovery.Reload(next, changes),

@@ -84,6 +84,8 @@ type Plans interface {
 	Collected(ctx context.Context, number uint64) (wait func())
 	// States returns the plans in force on devices during an epoch.
 	States(plugin string, number uint64, devices []string) []sdk.DeviceState
+	// HostRoles returns the roles at a host that have settings of the plugin.
+	HostRoles(plugin, host string) []string
 	// Outcomes returns the outcomes that the plugin has not received.
 	Outcomes(plugin string) []sdk.PlanOutcome
 	// Delivered drops the oldest n outcomes, which the plugin has received.

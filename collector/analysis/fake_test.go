@@ -107,6 +107,7 @@ func (fakeNetwork) IsDevice(name string) bool { return name == "s1" }
 func (fakePlans) Add(context.Context, string, sdk.Plan)             {}
 func (fakePlans) Collected(context.Context, uint64) func()          { return func() {} }
 func (fakePlans) States(string, uint64, []string) []sdk.DeviceState { return nil }
+func (fakePlans) HostRoles(_, _ string) []string                    { return nil }
 func (fakePlans) Outcomes(string) []sdk.PlanOutcome                 { return nil }
 func (fakePlans) Delivered(string, int)                             {}
 func (fakePlans) Drop(string)                                       {}

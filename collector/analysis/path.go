@@ -57,6 +57,10 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 	e := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, BankShift: p.c.deps.BankShift(),
 		Skew: ep.Timings.Skew}
 	for _, o := range ep.Sources {
+		if o.Sealing == epoch.SealedBySource {
+			p.viewHost(e, o)
+			continue
+		}
 		objects := bound[o.Name]
 		if len(objects) == 0 && !(cfg.Selects(o.Name) && (all || o.Err != nil && !p.knows(o.Name))) {
 			continue
@@ -77,19 +81,46 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 	slices.Sort(e.Expected)
 	e.States = p.c.deps.Plans.States(p.name, ep.Number, e.Expected)
 	for _, w := range ep.Warnings {
-		if w.Source == "" || slices.Contains(e.Expected, w.Source) {
+		if w.Source == "" || slices.Contains(e.Expected, w.Source) || slices.Contains(e.ExpectedHosts, w.Source) {
 			e.AccuracyWarnings = append(e.AccuracyWarnings, sdk.AccuracyWarning{Device: w.Source, Reason: w.Reason})
 		}
 	}
 	switch {
 	case len(e.Missing) == 0 && ep.Skipped == 0:
 		e.Status = sdk.StatusComplete
-	case len(e.Devices) == 0:
+	case len(e.Devices)+len(e.Hosts) == 0:
 		e.Status = sdk.StatusLost
 	default:
 		e.Status = sdk.StatusPartial
 	}
 	return e
+}
+
+// viewHost adds the reports of a host's roles that have settings of the plugin.
+func (p *plugin) viewHost(e *sdk.Epoch, o epoch.Outcome) {
+	roles := p.c.deps.Plans.HostRoles(p.name, o.Name)
+	if len(roles) == 0 {
+		return
+	}
+	e.ExpectedHosts = append(e.ExpectedHosts, o.Name)
+	missing := func(err error) {
+		e.Missing = append(e.Missing, sdk.Missing{Name: o.Name, Reason: oneLine(err.Error()), Host: true})
+	}
+	if o.Err != nil {
+		missing(o.Err)
+		return
+	}
+	for _, role := range roles {
+		i := slices.IndexFunc(o.Reading.Hosts, func(r epoch.HostReport) bool { return r.Role == role })
+		switch {
+		case i < 0:
+			missing(fmt.Errorf("no report of role %s was requested: its settings are newer than the epoch", role))
+		case o.Reading.Hosts[i].Err != nil:
+			missing(fmt.Errorf("role %s: %w", role, o.Reading.Hosts[i].Err))
+		default:
+			e.Hosts = append(e.Hosts, sdk.HostReport{Host: o.Name, Role: role, Data: o.Reading.Hosts[i].Data})
+		}
+	}
 }
 
 // knows reports whether the registers of a device are known. They are not while a device cannot be

@@ -22,8 +22,8 @@ type Report struct {
 	Skipped uint64
 	// Warnings are reasons why its results may be inexact.
 	Warnings []epoch.AccuracyWarning
-	// Devices are sorted by name.
-	Devices []DeviceReport
+	// Devices and Hosts are sorted by name.
+	Devices, Hosts []DeviceReport
 	// Plugins are sorted by name.
 	Plugins []PluginReport
 	// Stages divide the time from the epoch's end to its results.
@@ -32,10 +32,10 @@ type Report struct {
 	Cells, Rows int
 }
 
-// DeviceReport is the outcome of an epoch on a device.
+// DeviceReport is the outcome of an epoch on a device or host.
 type DeviceReport struct {
 	Name string
-	// Err is why the device is missing; nil if it is not.
+	// Err is why it is missing; nil if it is not.
 	Err error
 	// Flip and Read are durations.
 	Flip, Read time.Duration
@@ -118,7 +118,11 @@ func (d *Delivery) gather(ep *epoch.Epoch, sealed time.Time, waiting []string, a
 		Stages: Stages{Timings: ep.Timings},
 	}
 	for _, o := range ep.Sources {
-		rep.Devices = append(rep.Devices, DeviceReport{o.Name, o.Err, o.Flip, o.Read})
+		list := &rep.Devices
+		if o.Sealing == epoch.SealedBySource {
+			list = &rep.Hosts
+		}
+		*list = append(*list, DeviceReport{o.Name, o.Err, o.Flip, o.Read})
 		if o.Reading != nil {
 			rep.Cells += o.Reading.Cells()
 		}

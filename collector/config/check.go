@@ -57,6 +57,7 @@ func (c *Config) check(k checker) {
 	c.Epoch.check(k)
 	switches := c.checkDevices(k)
 	c.checkNetwork(k, switches)
+	c.Agents.check(k, c.AgentHosts())
 	c.checkPlugins(k, switches)
 	outputs := map[string]string{}
 	for i, o := range c.Outputs {
@@ -151,6 +152,25 @@ func (g GNMI) check(k checker, at string) {
 	g.TLS.check(k, at+".tls")
 	for i, s := range g.Subscriptions {
 		s.check(k, fmt.Sprintf("%s.subscriptions[%d]", at, i))
+	}
+}
+
+func (a Agents) check(k checker, hosts []string) {
+	switch {
+	case a.Address == "" && len(hosts) > 0:
+		k.reject("agents.address", "is missing; host %s has an agent: expected host:port, such as :9350", hosts[0])
+	case a.Address == "":
+		return
+	case a.TLS.Plaintext && a.TLS != (AgentsTLS{Plaintext: true}):
+		k.reject("agents.tls.plaintext", "turns TLS off, yet other TLS keys are given; expected one or the other")
+	case a.TLS.Plaintext:
+	case a.TLS.CertFile == "":
+		k.reject("agents.tls.cert-file",
+			"is missing; expected a file with the server's certificate, or tls: {plaintext: true}")
+	case a.TLS.KeyFile == "":
+		k.reject("agents.tls.key-file", "is missing; expected a file with the certificate's private key")
+	case a.TLS.ClientCAFile == "":
+		k.reject("agents.tls.client-ca-file", "is missing; expected a file with the certificates to trust for agents")
 	}
 }
 

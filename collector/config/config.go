@@ -33,6 +33,8 @@ type Config struct {
 	Links []Link `yaml:"links" live:"true"`
 	// Hosts are attached to switches; routes lead to their addresses.
 	Hosts []Host `yaml:"hosts" live:"true"`
+	// Agents serves the agents of hosts.
+	Agents Agents `yaml:"agents"`
 	// Plugins are the measurement algorithms.
 	Plugins Plugins `yaml:"plugins"`
 	// Outputs deliver results: gNMI servers and databases.
@@ -215,6 +217,39 @@ type Host struct {
 	// Addresses are the host's IPv4 and IPv6 addresses (10.0.0.1) or the prefixes behind it
 	// (10.0.0.0/24).
 	Addresses []Prefix `yaml:"addresses"`
+	// Agent expects a netsketch agent on the host, whose certificate has the host's name; needs
+	// agents.address.
+	Agent bool `yaml:"agent" default:"false"`
+}
+
+// Agents serves the agents of hosts.
+type Agents struct {
+	// Address is where host agents connect: host:port, ":9350" for every interface. Nothing is
+	// served if empty.
+	Address string `yaml:"address" form:"listen"`
+	// TLS identifies the collector and the agents.
+	TLS AgentsTLS `yaml:"tls"`
+	// Timeout is the time after which an agent that does not reply is disconnected.
+	Timeout time.Duration `yaml:"timeout" default:"10s" range:"2s..10m"`
+	// MaxReport is the largest report of a role of a host in an epoch; larger ones are refused.
+	MaxReport Size `yaml:"max-report" default:"256MiB" range:"64KiB..4GiB"`
+	// UDP sends the numbers of epochs over UDP, too, on the port of address: authentic, and faster
+	// than TCP with many hosts. An agent uses it if its own configuration has udp: true.
+	UDP bool `yaml:"udp" default:"false"`
+}
+
+// AgentsTLS lists the files of the server for agents, in PEM form. Both sides present a
+// certificate.
+type AgentsTLS struct {
+	// Plaintext turns TLS off, so that any agent can state any name: for labs only.
+	Plaintext bool `yaml:"plaintext" default:"false"`
+	// CertFile is the server's certificate, followed by those between it and the root.
+	CertFile string `yaml:"cert-file" form:"file"`
+	// KeyFile is the certificate's private key.
+	KeyFile string `yaml:"key-file" form:"file"`
+	// ClientCAFile holds the certificates to trust for agents. An agent's host is the one of hosts
+	// that is a DNS name of its certificate, or its common name if it has no DNS name.
+	ClientCAFile string `yaml:"client-ca-file" form:"file"`
 }
 
 // Plugins are the measurement algorithms to run.

@@ -25,9 +25,20 @@ func (c *Config) Topology(further ...topology.Link) (*topology.Topology, error) 
 		for i, p := range h.Addresses {
 			prefixes[i] = p.Prefix
 		}
-		b.AddHost(topology.Host{Name: h.Name, MAC: topology.MAC(h.MAC), Prefixes: prefixes, Port: h.Port.port()})
+		b.AddHost(topology.Host{Name: h.Name, MAC: topology.MAC(h.MAC), Prefixes: prefixes, Port: h.Port.port(),
+			Agent: h.Agent})
 	}
 	return b.Build()
 }
 
 func (p PortRef) port() topology.Port { return topology.Port{Switch: p.Switch, Number: p.Port} }
+
+// AgentHosts returns the names of the hosts with agents, in the order of the file.
+func (c *Config) AgentHosts() (names []string) {
+	for _, h := range c.Hosts {
+		if h.Agent {
+			names = append(names, h.Name)
+		}
+	}
+	return names
+}

@@ -29,12 +29,28 @@ func (t TLS) Client(store *certs.Store, address string) (*tls.Config, error) {
 	return c, nil
 }
 
-// Certificates returns the uses of certificates by sessions with devices.
+func (t AgentsTLS) files() certs.Files {
+	return certs.Files{Cert: t.CertFile, Key: t.KeyFile, CA: t.ClientCAFile}
+}
+
+// Server returns the configuration of the server for agents, whose certificates follow their files;
+// nil for plaintext.
+func (t AgentsTLS) Server(store *certs.Store) (*tls.Config, error) {
+	if t.Plaintext {
+		return nil, nil
+	}
+	return store.Server(t.files())
+}
+
+// Certificates returns the uses of certificates by sessions with devices and agents.
 func (c *Config) Certificates() []certs.Use {
 	var out []certs.Use
 	for _, d := range c.Devices {
 		out = append(out, certs.Use{Name: "P4Runtime client of device " + d.Name, Files: d.TLS.files()},
 			certs.Use{Name: "gNMI client of device " + d.Name, Files: d.GNMI.TLS.files()})
+	}
+	if c.Agents.Address != "" && !c.Agents.TLS.Plaintext {
+		out = append(out, certs.Use{Name: "server of host agents", Server: true, Files: c.Agents.TLS.files()})
 	}
 	return out
 }

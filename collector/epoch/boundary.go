@@ -83,7 +83,7 @@ func (b *boundary) begin() {
 	for i, m := range b.members {
 		part, warnings := m.source.Begin(b.Boundary)
 		b.parts[i] = part
-		b.ep.Sources[i] = Outcome{Name: m.source.Name(), Err: ErrLate}
+		b.ep.Sources[i] = Outcome{Name: m.source.Name(), Sealing: m.source.Sealing(), Err: ErrLate}
 		b.warn(m.source.Name(), warnings...)
 	}
 }
@@ -108,7 +108,8 @@ func (b *boundary) seal(caller, deadline context.Context) {
 		}
 		if !b.e.goDo(func() { b.follow(deadline, i) }) {
 			b.seals <- seal{}
-			b.arrivals <- arrival{i: i, outcome: Outcome{Name: m.source.Name(), Err: context.Canceled}}
+			b.arrivals <- arrival{i: i, outcome: Outcome{Name: m.source.Name(), Sealing: m.source.Sealing(),
+				Err: context.Canceled}}
 		}
 	}
 	seals, all := b.awaitSeals(limit, n)
@@ -254,7 +255,7 @@ func (b *boundary) warn(source string, reasons ...string) {
 // follow takes source i through the boundary.
 func (b *boundary) follow(ctx context.Context, i int) {
 	source, part := b.members[i].source, b.parts[i]
-	a := arrival{i: i, outcome: Outcome{Name: source.Name()}}
+	a := arrival{i: i, outcome: Outcome{Name: source.Name(), Sealing: source.Sealing()}}
 	switch sealing := source.Sealing(); {
 	case sealing == SealedByCollector:
 		if a.outcome.Flip, a.outcome.Err = b.sealPart(ctx, source.Name(), part); a.outcome.Err == nil {
@@ -265,7 +266,7 @@ func (b *boundary) follow(ctx context.Context, i int) {
 		b.readPart(ctx, part, &a)
 	case b.Opening:
 	default:
-		b.collectPart(ctx, part, &a, func() {})
+		b.collectPart(ctx, part, &a, func(context.Context) func() { return func() {} })
 	}
 	b.arrive(ctx, a)
 }
@@ -292,11 +293,13 @@ func (b *boundary) sealPart(ctx context.Context, source string, part Part) (took
 
 // readPart collects from a source when there is a place for it among those that are read.
 func (b *boundary) readPart(ctx context.Context, part Part, a *arrival) {
-	b.collectPart(ctx, part, a, b.e.takePlace(b.e.ctx))
+	b.collectPart(ctx, part, a, b.e.takePlace)
 }
 
-// collectPart collects from a source that takes a place until leave is called.
-func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival, leave func()) {
+// collectPart collects from a source that has a place except while it waits for the drain. Sources
+// that report need none.
+func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival, place func(context.Context) func()) {
+	leave := place(b.e.ctx)
 	begin := time.Now()
 	var waited time.Duration
 	result, err := part.Collect(ctx, func(ctx context.Context) error {
@@ -310,7 +313,7 @@ func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival, leave
 			err = ctx.Err()
 		}
 		waited = time.Since(start)
-		leave = b.e.takePlace(ctx)
+		leave = place(ctx)
 		return err
 	})
 	leave()

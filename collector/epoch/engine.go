@@ -133,6 +133,15 @@ func (e *Engine) Current() (number uint64, end time.Time) {
 	return e.open.number, e.clock.Now().Add(e.open.end - e.clock.Monotonic())
 }
 
+// Numbering returns the length of an epoch, the time of day at which epoch 0 would have begun given
+// the start of the open epoch, and the number of that epoch; 0 before Open.
+func (e *Engine) Numbering() (length time.Duration, zero time.Time, number uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	length, number = e.cfg.Interval, e.open.number
+	return length, e.open.start.Add(-time.Duration(number) * length), number
+}
+
 // WaitFunc waits for d, or until ctx ends.
 type WaitFunc = func(ctx context.Context, d time.Duration) error
 

@@ -90,6 +90,8 @@ type AccuracyWarning struct {
 type Outcome struct {
 	// Name is the source's name.
 	Name string
+	// Sealing is the source's.
+	Sealing Sealing
 	// Err is the reason for a missing reading; nil if there is one. It is one of this package's
 	// errors or comes from the source.
 	Err error

@@ -88,6 +88,18 @@ type Report struct {
 type Reading struct {
 	// Objects are the registers of a switch, sorted by name.
 	Objects []sdk.Cells
+	// Hosts are the reports of the roles of a host, sorted by role.
+	Hosts []HostReport
+}
+
+// HostReport is what one role of a host measured.
+type HostReport struct {
+	// Role is the name of the role.
+	Role string
+	// Data is the report in the format that the role defines.
+	Data []byte
+	// Err is why there is no report; nil if there is one.
+	Err error
 }
 
 // Cells is the number of cells in all objects.

@@ -2,7 +2,8 @@
 
 // Package intent owns the desired state of every device: the forwarding entries that follow from
 // the topology, the plans of plugins that are applied, those that are pending, and what was in
-// force on a device in an epoch.
+// force on a device in an epoch. It also owns the settings of roles at hosts, which host agents
+// request.
 //
 // A pre-epoch plan is written before its epoch, when the bank of the epoch is free: to all its
 // devices in parallel, and on all of them or on none. Any other plan is pending at each
@@ -43,6 +44,7 @@ type Dependencies struct {
 	Epochs Epochs       // required
 	// BankShift is added to an epoch's number; modulo a device's banks that is its bank. Required.
 	BankShift func() uint64
+	Hosts     Hosts // nil: no host has an agent
 }
 
 // Epochs is what the component needs of the epoch engine.
@@ -86,6 +88,8 @@ type Component struct {
 	lastWrite time.Duration   // duration of the latest write of a pre-epoch plan
 	plugins   map[string]*history
 
+	hosts         Hosts // nil: none
+	settings      hostSettings
 	warnedNoHosts bool
 }
 
@@ -109,7 +113,8 @@ func New(cfg Config, deps Dependencies) *Component {
 	c := &Component{
 		log: deps.Logger, clock: deps.Clock, epochs: deps.Epochs, bankShift: deps.BankShift,
 		margin:  min(cfg.Guard, maxMargin),
-		devices: map[string]*deviceIntent{}, plugins: map[string]*history{},
+		devices: map[string]*deviceIntent{}, plugins: map[string]*history{}, hosts: deps.Hosts,
+		settings: hostSettings{inForce: map[string]map[string]hostPlan{}, outcomes: map[hostRole]uint64{}},
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -146,6 +151,7 @@ func (c *Component) Drop(plugin string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.plugins, plugin)
+	c.dropHosts(plugin)
 }
 
 // device returns a device, nil when there is none of that name.

@@ -43,10 +43,7 @@ type preEpochPlan struct {
 func (c *Component) Add(ctx context.Context, plugin string, plan sdk.Plan) {
 	parts := split(plugin, plan)
 	c.mu.Lock()
-	if len(plan.Hosts) > 0 && !c.warnedNoHosts {
-		c.warnedNoHosts = true
-		c.log.Warn("plugin plans settings for host agents, and there are no host agents", "plugin", plugin)
-	}
+	c.addHosts(plugin, plan)
 	if c.foreign(parts) {
 		c.mu.Unlock()
 		return

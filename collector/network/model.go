@@ -72,7 +72,7 @@ func forwardingModel(r topology.Routes) *sdk.Forwarding {
 }
 
 func hostModel(h topology.Host) sdk.Host {
-	out := sdk.Host{Name: h.Name}
+	out := sdk.Host{Name: h.Name, Agent: h.Agent}
 	for _, p := range h.Prefixes {
 		if p.IsSingleIP() {
 			out.Addresses = append(out.Addresses, p.Addr().String())

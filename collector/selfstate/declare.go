@@ -14,6 +14,7 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/host"
 	"github.com/netsketch/netsketch/collector/network"
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/southbound"
@@ -34,6 +35,7 @@ func configuration(cfg *config.Config) *bindings.Collector {
 		Guard:       duration(cfg.Epoch.Guard),
 		Deadline:    duration(cfg.Epoch.Deadline),
 		Device:      map[string]*bindings.Collector_Device{},
+		Host:        map[string]*bindings.Collector_Host{},
 		Plugin:      map[string]*bindings.Collector_Plugin{},
 		Output:      map[string]*bindings.Collector_Output{},
 	}
@@ -45,6 +47,9 @@ func configuration(cfg *config.Config) *bindings.Collector {
 			Program:  pipeline(d.Pipeline),
 			Gnmi:     &bindings.Collector_Device_Gnmi{Address: unlessZero(d.GNMI.Address)},
 		}
+	}
+	for _, name := range cfg.AgentHosts() {
+		out.Host[name] = &bindings.Collector_Host{Name: &name}
 	}
 	for _, p := range cfg.Plugins.Instances {
 		out.Plugin[p.Name] = &bindings.Collector_Plugin{Name: &p.Name}
@@ -81,6 +86,7 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Output
 		Heap:           heap(),
 		Reload:         reload(c.deps.Reloads()),
 		Device:         map[string]*bindings.Collector_Device{},
+		Host:           map[string]*bindings.Collector_Host{},
 		Link:           map[string]*bindings.Collector_Link{},
 		Plugin:         map[string]*bindings.Collector_Plugin{},
 		Output:         outputs.ByName,
@@ -91,6 +97,9 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Output
 	}
 	for _, d := range c.deps.Network.Devices() {
 		out.Device[d.Name()] = c.device(d, r)
+	}
+	for _, h := range c.deps.Hosts.Hosts() {
+		out.Host[h.Name] = c.host(h)
 	}
 	for _, l := range c.deps.Discovery.Links() {
 		out.Link[l.Port.String()] = link(l)
@@ -130,12 +139,8 @@ func heap() *uint64 {
 
 // epochState declares the leaves of the newest epoch.
 func epochState(r *analysis.Report, outputs Outputs) *bindings.Collector_Epoch {
-	var missing, warnings []string
-	for _, d := range r.Devices {
-		if d.Err != nil {
-			missing = append(missing, d.Name)
-		}
-	}
+	var warnings []string
+	devices, hosts := missing(r.Devices), missing(r.Hosts)
 	for _, w := range r.Warnings {
 		warnings = append(warnings, strings.TrimSpace(w.Source+" "+w.Reason))
 	}
@@ -145,9 +150,11 @@ func epochState(r *analysis.Report, outputs Outputs) *bindings.Collector_Epoch {
 		Start:            timestamp(r.Start),
 		End:              timestamp(r.End),
 		DevicesExpected:  ygot.Uint32(uint32(len(r.Devices))),
-		DevicesPresent:   ygot.Uint32(uint32(len(r.Devices) - len(missing))),
-		DevicesMissing:   ygot.Uint32(uint32(len(missing))),
-		Missing:          joined(missing, ","),
+		DevicesPresent:   ygot.Uint32(uint32(len(r.Devices) - len(devices))),
+		DevicesMissing:   ygot.Uint32(uint32(len(devices))),
+		HostsExpected:    ygot.Uint32(uint32(len(r.Hosts))),
+		HostsPresent:     ygot.Uint32(uint32(len(r.Hosts) - len(hosts))),
+		Missing:          joined(append(devices, hosts...), ","),
 		AccuracyWarnings: joined(warnings, "; "),
 		FlipTime:         duration(r.Stages.Flip),
 		FlipSkew:         duration(r.Stages.Skew),
@@ -162,6 +169,50 @@ func epochState(r *analysis.Report, outputs Outputs) *bindings.Collector_Epoch {
 		Rows:             ygot.Uint64(uint64(r.Rows)),
 		FirstUpdateTime:  unlessZero(uint64(outputs.FirstUpdate)),
 	}
+}
+
+// missing returns the names of those that are missing from an epoch.
+func missing(reports []analysis.DeviceReport) (names []string) {
+	for _, d := range reports {
+		if d.Err != nil {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+// host declares the leaves of a host with an agent.
+func (c *Component) host(h host.Status) *bindings.Collector_Host {
+	n := c.devices[h.Name]
+	out := &bindings.Collector_Host{
+		Name:            &h.Name,
+		Connected:       &h.Connected,
+		Address:         &h.Address,
+		Version:         &h.Version,
+		BootId:          &h.BootID,
+		Roles:           joined(h.Roles, ","),
+		Udp:             &h.UDP,
+		Sessions:        &h.Sessions,
+		SessionsRefused: &h.SessionsRefused,
+		LastEpoch:       unlessZero(n.last),
+		EpochsComplete:  ygot.Uint64(n.complete),
+		EpochsLost:      ygot.Uint64(n.lost),
+		EpochsBegun:     &h.Epochs,
+		EpochsRefused:   &h.EpochsRefused,
+		Reports:         &h.Reports,
+		ReportBytes:     &h.ReportBytes,
+		ReportsLate:     &h.ReportsLate,
+		ReportsRefused:  &h.ReportsRefused,
+		ReportsLost:     &h.ReportsLost,
+		ReportTime:      duration(h.ReportTime),
+		SettingsApplied: &h.SettingsApplied,
+		SettingsRefused: &h.SettingsRefused,
+		LastError:       ygot.String(h.LastError),
+	}
+	if !h.Since.IsZero() {
+		out.Since = timestamp(h.Since)
+	}
+	return out
 }
 
 // device declares the leaves of a device.

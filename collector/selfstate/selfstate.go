@@ -23,12 +23,14 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/netsketch/netsketch/collector/analysis"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/host"
 	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/collector/network"
 	"github.com/netsketch/netsketch/collector/schema"
@@ -61,6 +63,7 @@ type Dependencies struct {
 	// Reloads returns the outcome of the latest reload.
 	Reloads   func() config.ReloadStatus
 	Network   *network.Component
+	Hosts     *host.Component
 	Discovery *southbound.Discovery
 	Intent    *intent.Component
 	Analysis  *analysis.Component
@@ -82,7 +85,7 @@ type Component struct {
 	mu        sync.Mutex // held during a publication
 	tables    flattener
 	epochs    map[epoch.Status]uint64
-	devices   map[string]deviceEpochs
+	devices   map[string]deviceEpochs // and hosts: their names are distinct
 	published map[string]*table.Table // the newest tables in the store, by list
 	failed    bool                    // a publication failed and was logged
 	outputs   func() Outputs          // nil without outputs
@@ -98,7 +101,7 @@ type Outputs struct {
 	FirstUpdate time.Duration
 }
 
-// deviceEpochs counts the epochs of a device.
+// deviceEpochs counts the epochs of a device or host.
 type deviceEpochs struct {
 	complete, lost uint64
 	last           uint64 // newest complete epoch; 0 if there is none
@@ -158,7 +161,7 @@ func (c *Component) Report(r *analysis.Report) {
 	defer c.mu.Unlock()
 	c.epochs[r.Status]++
 	c.epochs[epoch.Lost] += r.Skipped
-	for _, d := range r.Devices {
+	for _, d := range slices.Concat(r.Devices, r.Hosts) {
 		n := c.devices[d.Name]
 		if d.Err != nil {
 			n.lost++

@@ -43,6 +43,8 @@ type Host struct {
 	Prefixes []netip.Prefix
 	// Port is the port that it is attached to.
 	Port Port
+	// Agent: a netsketch agent measures on the host.
+	Agent bool
 }
 
 // Port is a port of a switch. Numbers count from 1.

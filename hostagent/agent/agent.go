@@ -59,7 +59,8 @@ type Config struct {
 	Address string
 	// TLS secures the session and has the host's certificate; nil: plaintext.
 	TLS *tls.Config
-	// Host is the name of the host; only used on plaintext.
+	// Host is the name of the host. With TLS it may be empty; otherwise it must be that of the
+	// certificate.
 	Host string
 	// Version is the version of the program.
 	Version string

@@ -126,12 +126,8 @@ type errStatus struct{ code string }
 func (e errStatus) Error() string { return e.code }
 
 func (a *Agent) hello() *hostv1.Hello {
-	h := &hostv1.Hello{Version: a.cfg.Version, Instance: a.instance, BootId: a.cfg.BootID, Roles: a.roles(),
-		Udp: a.cfg.UDP}
-	if a.cfg.TLS == nil {
-		h.Host = a.cfg.Host
-	}
-	return h
+	return &hostv1.Hello{Version: a.cfg.Version, Host: a.cfg.Host, Instance: a.instance, BootId: a.cfg.BootID,
+		Roles: a.roles(), Udp: a.cfg.UDP}
 }
 
 // run runs an accepted session.

@@ -13,8 +13,8 @@
 // host that is not configured with an agent, ALREADY_EXISTS while another agent has a session with
 // the same name, and INVALID_ARGUMENT for a message that breaks these rules.
 //
-// The host's name is the only DNS name of the agent's certificate, or its common name if the
-// certificate has no DNS name. Hello.host is used on plaintext connections only.
+// The host is the configured host that is a DNS name of the agent's certificate, or its common name
+// if the certificate has no DNS name. Without TLS it is Hello.host.
 
 package hostv1
 
@@ -327,7 +327,8 @@ type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of the agent's program.
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	// Name of the host; only used without TLS.
+	// Name of the host. Without TLS it is required. With TLS it may be empty; otherwise it must be
+	// that of the certificate.
 	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
 	// Random identifier of this process. A session with the same identifier replaces the earlier one.
 	Instance string `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`

@@ -13,8 +13,8 @@
 // host that is not configured with an agent, ALREADY_EXISTS while another agent has a session with
 // the same name, and INVALID_ARGUMENT for a message that breaks these rules.
 //
-// The host's name is the only DNS name of the agent's certificate, or its common name if the
-// certificate has no DNS name. Hello.host is used on plaintext connections only.
+// The host is the configured host that is a DNS name of the agent's certificate, or its common name
+// if the certificate has no DNS name. Without TLS it is Hello.host.
 
 package hostv1
 

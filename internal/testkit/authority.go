@@ -48,12 +48,14 @@ func (a *Authority) Write(tb testing.TB, directory, name string) string {
 }
 
 // Issue writes a certificate for servers on 127.0.0.1 and for clients, NAME.pem, and its key,
-// NAME.key.
-func (a *Authority) Issue(tb testing.TB, directory, name string, notAfter time.Time) (certFile, keyFile string) {
+// NAME.key. Its common name is name; dns are its DNS names.
+func (a *Authority) Issue(tb testing.TB, directory, name string, notAfter time.Time, dns ...string) (certFile,
+	keyFile string) {
 	tb.Helper()
 	key := newKey(tb)
 	cert := sign(tb, &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: notAfter,
+		DNSNames:    dns,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.Cert, &key.PublicKey, a.key)
 	der, err := x509.MarshalPKCS8PrivateKey(key)

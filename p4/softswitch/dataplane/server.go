@@ -8,7 +8,7 @@
 // Servers and clients may be used from any goroutine.
 package dataplane
 
-//go:generate go run ../../../plugins/sdk/proto/internal/protogen -root proto -out ../../..
+//go:generate go run ../../../internal/protogen -root proto -out ../../..
 
 import (
 	"context"

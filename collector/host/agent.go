@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/hostagent/hostv1"
+)
+
+// errSilent is why an epoch lacks a host whose agent has a session.
+var errSilent = fmt.Errorf("the agent: %w", epoch.ErrLate)
+
+// Status is the state of a host with an agent.
+type Status struct {
+	Name string
+	// Connected: the agent has a session. Address, Version, BootID, Roles, UDP and Since are those of
+	// the current session, or of the latest one.
+	Connected                bool
+	Address, Version, BootID string
+	Roles                    []string
+	UDP                      bool
+	Since                    time.Time
+	// Sessions counts sessions, SessionsRefused those that were refused, such as those of a second
+	// agent with the same name.
+	Sessions, SessionsRefused uint64
+	// Epochs counts epochs that the host's clock began, EpochsRefused those that were too far ahead.
+	Epochs, EpochsRefused uint64
+	// Reports counts the reports of roles. ReportsLate arrived after their epoch was delivered,
+	// ReportsRefused were too large or not requested, ReportsLost did not arrive, or were dropped
+	// before delivery.
+	Reports, ReportsLate, ReportsRefused, ReportsLost uint64
+	// ReportBytes counts the bytes of Reports.
+	ReportBytes uint64
+	// ReportTime is the time from the request to the last report of an epoch, of the newest epoch.
+	ReportTime time.Duration
+	// SettingsApplied and SettingsRefused count outcomes of settings.
+	SettingsApplied, SettingsRefused uint64
+	// LastError is the newest error, with the epoch or role that it concerns.
+	LastError string
+}
+
+// agent is a host with an agent: a source of epochs. It outlives sessions.
+type agent struct {
+	c    *Component
+	name string
+
+	mu        sync.Mutex
+	st        Status
+	session   *session // nil without one
+	wanted    []*want  // in the order of their epochs
+	late      []epoch.Report
+	lateBytes int
+	ended     error // the host is no longer configured
+}
+
+// want is an epoch whose reports are awaited.
+type want struct {
+	epoch     uint64
+	roles     []string // whose reports are missing
+	reports   []epoch.HostReport
+	begun     time.Time     // of the request
+	complete  chan struct{} // closed when none is missing
+	delivered bool          // the epoch was delivered: what arrives is late
+}
+
+func newAgent(c *Component, name string) *agent {
+	return &agent{c: c, name: name, st: Status{Name: name, LastError: "no agent has connected"}}
+}
+
+// Name implements epoch.Source.
+func (a *agent) Name() string { return a.name }
+
+// Sealing implements epoch.Source.
+func (a *agent) Sealing() epoch.Sealing { return epoch.SealedBySource }
+
+// Begin implements epoch.Source.
+func (a *agent) Begin(b epoch.Boundary) (epoch.Part, []string) {
+	a.c.begin(b.Number + 1)
+	a.mu.Lock()
+	s := a.session
+	a.mu.Unlock()
+	if s != nil {
+		s.changed() // settings for the epoch that begins
+	}
+	return &part{a: a, number: b.Number}, nil
+}
+
+// part is one boundary of a host.
+type part struct {
+	a      *agent
+	number uint64
+}
+
+// Seal implements epoch.Part; it is not called.
+func (p *part) Seal(context.Context) error { return nil }
+
+// Collect implements epoch.Part: it requests the reports when the network has drained, and waits
+// for them.
+func (p *part) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result, error) {
+	a := p.a
+	result := epoch.Result{Late: a.takeLate(p.number)}
+	if err := a.connected(); err != nil {
+		a.want(p.number)
+		return result, err
+	}
+	if err := drained(ctx); err != nil {
+		return result, err
+	}
+	w, s := a.want(p.number)
+	if s != nil {
+		s.changed()
+		select {
+		case <-w.complete:
+		case <-s.done:
+		case <-ctx.Done():
+		}
+	}
+	var err error
+	result.Reading, err = a.deliver(w)
+	return result, err
+}
+
+// connected returns why the host has no session; nil if it has one.
+func (a *agent) connected() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.session == nil {
+		return errors.New("no session with the agent: " + a.st.LastError)
+	}
+	return nil
+}
+
+// want begins to await the reports of an epoch, and drops the oldest beyond the bound of late
+// reports.
+func (a *agent) want(number uint64) (*want, *session) {
+	w := &want{epoch: number, begun: time.Now(), complete: make(chan struct{})}
+	for _, s := range a.c.deps.Settings(a.name) {
+		w.roles = append(w.roles, s.Role)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.session == nil {
+		w.delivered = true
+	}
+	if len(w.roles) == 0 {
+		close(w.complete)
+		return w, a.session
+	}
+	a.wanted = append(a.wanted, w)
+	if n := len(a.wanted) - epoch.DefaultLateEpochs - 1; n > 0 {
+		for _, old := range a.wanted[:n] {
+			a.st.ReportsLost += uint64(len(old.roles))
+		}
+		a.wanted = slices.Delete(a.wanted, 0, n)
+	}
+	if a.session != nil {
+		a.session.request(w.epoch, w.roles)
+	}
+	return w, a.session
+}
+
+// deliver returns what arrived of an epoch until now.
+func (a *agent) deliver(w *want) (*epoch.Reading, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w.delivered = true
+	reading := &epoch.Reading{Hosts: w.reports}
+	w.reports = nil
+	missing := errSilent
+	if a.session == nil {
+		missing = errors.New("the session with the agent ended: " + a.st.LastError)
+	}
+	for _, role := range w.roles {
+		reading.Hosts = append(reading.Hosts, epoch.HostReport{Role: role, Err: missing})
+	}
+	sortReports(reading.Hosts)
+	if len(reading.Hosts) == 0 {
+		return reading, nil
+	}
+	if i := slices.IndexFunc(reading.Hosts, func(r epoch.HostReport) bool { return r.Err == nil }); i < 0 {
+		if len(w.roles) > 0 && a.session != nil {
+			a.st.LastError = fmt.Sprintf("epoch %d: no report before the deadline", w.epoch)
+		}
+		return nil, reading.Hosts[0].Err
+	}
+	return reading, nil
+}
+
+func sortReports(reports []epoch.HostReport) {
+	slices.SortFunc(reports, func(x, y epoch.HostReport) int { return strings.Compare(x.Role, y.Role) })
+}
+
+// takeLate returns the reports that arrived after their epochs were delivered.
+func (a *agent) takeLate(number uint64) []epoch.Report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	late := a.late
+	a.late, a.lateBytes = nil, 0
+	for _, r := range late {
+		if r.Epoch+epoch.DefaultLateEpochs < number {
+			a.st.ReportsLost++ // the engine drops it
+		}
+	}
+	return late
+}
+
+// enter begins a session, or returns why there is none.
+func (a *agent) enter(s *session, hello *hostv1.Hello) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended != nil {
+		return a.ended
+	}
+	if old := a.session; old != nil {
+		if old.instance != hello.GetInstance() {
+			err := fmt.Errorf("host %s has a session with another agent, from %s since %s: stop one of the two, "+
+				"or give it the certificate of its own host", a.name, a.st.Address, a.st.Since.Format(time.RFC3339))
+			a.st.SessionsRefused++
+			a.st.LastError = fmt.Sprintf("a second agent, from %s, was refused", s.address)
+			return err
+		}
+		old.end(errors.New("the same agent opened another session"))
+	}
+	a.session = s
+	st := &a.st
+	st.Connected, st.Address, st.Version, st.BootID = true, s.address, hello.GetVersion(), hello.GetBootId()
+	st.Roles, st.UDP, st.Since, st.LastError = slices.Sorted(slices.Values(hello.GetRoles())), false, time.Now(), ""
+	st.Sessions++
+	for _, w := range a.wanted {
+		s.request(w.epoch, w.roles)
+	}
+	return nil
+}
+
+// leave ends a session.
+func (a *agent) leave(s *session, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.session != s {
+		return
+	}
+	a.session, a.st.Connected = nil, false
+	a.st.LastError = err.Error()
+}
+
+// end ends the use of the host.
+func (a *agent) end(reason error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = reason
+	if a.session != nil {
+		a.session.end(reason)
+	}
+}
+
+// aheadOf records an epoch that is too far ahead.
+func (a *agent) aheadOf(by uint64) {
+	a.mu.Lock()
+	first := a.st.EpochsRefused == 0
+	a.st.EpochsRefused++
+	a.st.LastError = fmt.Sprintf("the host's clock is %d epochs ahead of the collector's; synchronize the clocks", by)
+	a.mu.Unlock()
+	if first {
+		a.c.log.Warn("the clock of a host is ahead; its epochs are not relayed", "host", a.name, "epochs", by)
+	}
+	a.c.deps.OnChange()
+}
+
+// awaited returns why a report of a role in an epoch is not awaited; nil if it is.
+func (a *agent) awaited(number uint64, role string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, err := a.find(number, role)
+	return err
+}
+
+// find returns the want that lacks a report. a.mu is held.
+func (a *agent) find(number uint64, role string) (*want, error) {
+	for _, w := range a.wanted {
+		if w.epoch == number && slices.Contains(w.roles, role) {
+			return w, nil
+		}
+	}
+	return nil, fmt.Errorf("no report of role %q in epoch %d is awaited: it was reported before, is more than %d epochs "+
+		"old, or was not requested", role, number, epoch.DefaultLateEpochs)
+}
+
+// report takes the report of a role, or why there is none, and returns why it is not used.
+func (a *agent) report(number uint64, r epoch.HostReport) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w, err := a.find(number, r.Role)
+	if err != nil {
+		return err
+	}
+	w.roles = slices.DeleteFunc(slices.Clone(w.roles), func(role string) bool { return role == r.Role })
+	switch {
+	case r.Err != nil:
+		a.st.ReportsLost++
+		if !errors.Is(r.Err, epoch.ErrJoining) {
+			a.st.LastError = fmt.Sprintf("epoch %d: %v", number, r.Err)
+		}
+	default:
+		a.st.Reports++
+		a.st.ReportBytes += uint64(len(r.Data))
+	}
+	if !w.delivered {
+		w.reports = append(w.reports, r)
+		a.st.ReportTime = time.Since(w.begun)
+	} else if r.Err == nil {
+		a.st.ReportsLate++
+		a.addLate(number, r)
+	}
+	if len(w.roles) == 0 {
+		close(w.complete)
+		a.wanted = slices.DeleteFunc(a.wanted, func(x *want) bool { return x == w })
+	}
+	return nil
+}
+
+// addLate keeps a report until the next boundary, and drops the oldest beyond the bound. a.mu is
+// held.
+func (a *agent) addLate(number uint64, r epoch.HostReport) {
+	a.late = append(a.late, epoch.Report{Epoch: number, Reading: &epoch.Reading{Hosts: []epoch.HostReport{r}}})
+	a.lateBytes += len(r.Data)
+	for a.lateBytes > maxLateBytes && len(a.late) > 1 {
+		a.lateBytes -= len(a.late[0].Reading.Hosts[0].Data)
+		a.late = a.late[1:]
+		a.st.ReportsLost++
+	}
+}
+
+// refused records a report that is not used.
+func (a *agent) refused(reason string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.st.ReportsRefused++
+	a.st.LastError = reason
+}
+
+// settled records the outcome of settings.
+func (a *agent) settled(role, refusal string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if refusal == "" {
+		a.st.SettingsApplied++
+		return
+	}
+	a.st.SettingsRefused++
+	a.st.LastError = fmt.Sprintf("role %s refused its settings: %s", role, refusal)
+}
+
+// began counts an epoch that the host's clock began.
+func (a *agent) began() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.st.Epochs++
+}
+
+func (a *agent) status() Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.st
+}
+
+// usesUDP records that the agent sends epochs over UDP.
+func (a *agent) usesUDP() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.st.UDP = true
+}

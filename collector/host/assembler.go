@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"fmt"
+	"hash/crc32"
+
+	"github.com/netsketch/netsketch/hostagent/hostv1"
+)
+
+// maxChunk is the largest piece of a report in bytes.
+const maxChunk = 1 << 20
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// assembler puts the chunks of one agent together. It holds at most one report of at most limit
+// bytes, and allocates memory for what has arrived, not for what is announced.
+type assembler struct {
+	limit uint64 // bytes
+
+	open     bool // a report is incomplete
+	skip     bool // it is refused
+	epoch    uint64
+	role     string
+	total    uint64
+	checksum uint32
+	got      uint64
+	data     []byte
+}
+
+// add takes a chunk. awaited returns why a report is not awaited; nil if it is. add returns the
+// report when it is complete, or why it is refused when its first chunk arrives. An error is a
+// violation of the contract; the report is incomplete and the stream cannot be used any more.
+func (x *assembler) add(m *hostv1.ReportChunk, awaited func(epoch uint64, role string) error) (
+	report []byte, refusal, err error) {
+	size := uint64(len(m.GetData()))
+	if !x.open {
+		if m.GetOffset() != 0 {
+			return nil, nil, fmt.Errorf("%s begins at offset %d; expected 0", name(m), m.GetOffset())
+		}
+		*x = assembler{limit: x.limit, open: true, epoch: m.GetEpoch(), role: m.GetRole(), total: m.GetTotalBytes(),
+			checksum: m.GetChecksum()}
+		if x.total > x.limit {
+			refusal = fmt.Errorf("%s has %d bytes; agents.max-report allows %d", name(m), x.total, x.limit)
+		} else {
+			refusal = awaited(x.epoch, x.role)
+		}
+		x.skip = refusal != nil
+	}
+	switch {
+	case m.GetEpoch() != x.epoch || m.GetRole() != x.role:
+		err = fmt.Errorf("%s begins before the end of that of role %q in epoch %d", name(m), x.role, x.epoch)
+	case m.GetTotalBytes() != x.total || m.GetChecksum() != x.checksum:
+		err = fmt.Errorf("%s announces %d bytes with checksum %#x, and before %d with %#x", name(m), m.GetTotalBytes(),
+			m.GetChecksum(), x.total, x.checksum)
+	case m.GetOffset() != x.got:
+		err = fmt.Errorf("%s has a chunk out of order, at offset %d; expected %d", name(m), m.GetOffset(), x.got)
+	case size > maxChunk:
+		err = fmt.Errorf("%s has a chunk of %d bytes; at most %d are possible", name(m), size, maxChunk)
+	case size == 0 && x.total > 0:
+		err = fmt.Errorf("%s has a chunk without data", name(m))
+	case size > x.total-x.got:
+		err = fmt.Errorf("%s is larger than announced: more than %d bytes", name(m), x.total)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	x.got += size
+	if !x.skip {
+		x.data = append(x.data, m.GetData()...)
+	}
+	if x.got < x.total {
+		return nil, refusal, nil
+	}
+	x.open = false
+	if x.skip {
+		return nil, refusal, nil
+	}
+	data := x.data
+	x.data = nil
+	if data == nil {
+		data = []byte{}
+	}
+	if sum := crc32.Checksum(data, castagnoli); sum != x.checksum {
+		return nil, nil, fmt.Errorf("%s has checksum %#x; expected %#x", name(m), sum, x.checksum)
+	}
+	return data, nil, nil
+}
+
+// name describes a chunk's report for messages.
+func name(m *hostv1.ReportChunk) string {
+	role := m.GetRole()
+	if len(role) > maxNameBytes {
+		role = role[:maxNameBytes]
+	}
+	return fmt.Sprintf("the report of role %q in epoch %d", role, m.GetEpoch())
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package host serves the agents of hosts: one gRPC stream for each agent, with mutual TLS. Each
+// configured host is a source of the epoch engine that seals its epochs itself and reports.
+//
+//	agent ◀── epochs, settings, requests ── session ◀── Component ◀── intent: settings in force
+//	      ──── epochs, reports ───────────▶         ──▶ agent (Source) ──▶ epoch engine
+//
+// At a boundary the component sends the number of the new epoch to all agents. When the network has
+// drained, it requests the reports of the epoch that has ended. An agent without a report at the
+// deadline makes the epoch partial; its report is delivered later (epoch.Result.Late). An epoch
+// that an agent's clock began is relayed to all other agents (OmniMon, algorithm 1).
+//
+// # Concurrency
+//
+// Methods of Component may be called from any goroutine. Every goroutine has ended when Stop
+// returns.
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/intent"
+	"github.com/netsketch/netsketch/hostagent/hostv1"
+)
+
+const (
+	// maxAhead is the count of epochs that the clock of a host may be ahead of the collector's; a
+	// packet that is further ahead is not accepted by other hosts either.
+	maxAhead = 4
+	// helloTimeout bounds the wait for the first message of an agent.
+	helloTimeout = 10 * time.Second
+	// maxMessage is the largest message of an agent in bytes.
+	maxMessage = 1<<20 + 64<<10
+	// maxLateBytes bounds the late reports of one host that wait for delivery.
+	maxLateBytes = 256 << 20
+)
+
+// Config configures a Component.
+type Config struct {
+	// Address is where agents connect; nothing is served if empty.
+	Address string
+	// TLS is that of the server; nil: plaintext, and agents state the names of their hosts.
+	TLS *tls.Config
+	// Timeout is the time after which an agent that does not reply is disconnected.
+	Timeout time.Duration
+	// MaxReport is the largest report of a role in bytes.
+	MaxReport uint64
+	// UDP offers agents to send epochs over UDP, on the port of Address.
+	UDP bool
+	// Hosts are the names of the hosts with agents.
+	Hosts []string
+}
+
+// Dependencies are what New needs from its caller. All but Logger are required.
+type Dependencies struct {
+	Logger *slog.Logger // nil disables logging
+	Epochs Epochs
+	// Settings returns the settings of a host that are in force. It is not called with locks held.
+	Settings func(host string) []intent.HostSetting
+	// Applied takes the outcome of a setting; refusal is empty if it is in force.
+	Applied func(host, role string, generation uint64, refusal string)
+	// OnChange is called when Hosts may have changed. It must not block.
+	OnChange func()
+}
+
+// Epochs is what the component needs of the epoch engine.
+type Epochs interface {
+	Add(epoch.Source)
+	Remove(name string)
+	// Numbering returns the length of an epoch, the start of epoch 0, and the open epoch; 0: none.
+	Numbering() (length time.Duration, zero time.Time, number uint64)
+}
+
+// Component serves the agents of hosts.
+type Component struct {
+	cfg      Config
+	deps     Dependencies
+	log      *slog.Logger
+	instance string
+	newest   atomic.Uint64 // epoch of the network
+
+	ctx    context.Context // of sessions; ends with Stop
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	agents   map[string]*agent
+	sessions map[*session]struct{}
+	refused  Refusals
+	listener net.Listener
+	rpc      *grpc.Server
+	udp      *datagrams
+}
+
+// Refusals counts sessions that belong to no configured host.
+type Refusals struct {
+	Sessions  uint64
+	LastError string
+}
+
+// New returns a component that does not listen.
+func New(cfg Config, deps Dependencies) *Component {
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	c := &Component{cfg: cfg, deps: deps, log: deps.Logger, instance: hex.EncodeToString(id), agents: map[string]*agent{},
+		sessions: map[*session]struct{}{}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Start listens, and adds the configured hosts to the epochs. Without an address it does nothing.
+func (c *Component) Start() error {
+	if c.cfg.Address == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", c.cfg.Address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("agents.address %s is in use by another program; stop it, or set another address: %w",
+			c.cfg.Address, err)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot listen on agents.address %s: %w", c.cfg.Address, err)
+	}
+	if c.cfg.UDP {
+		if c.udp, err = c.listenUDP(listener.Addr()); err != nil {
+			_ = listener.Close()
+			return err
+		}
+	}
+	secured := insecure.NewCredentials()
+	if c.cfg.TLS != nil {
+		secured = credentials.NewTLS(c.cfg.TLS)
+	}
+	half := max(c.cfg.Timeout/2, time.Second)
+	c.mu.Lock()
+	c.listener = listener
+	c.rpc = grpc.NewServer(grpc.Creds(secured), grpc.MaxRecvMsgSize(maxMessage),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: half, Timeout: half}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.MaxConcurrentStreams(4), grpc.ConnectionTimeout(helloTimeout))
+	hostv1.RegisterHostSessionsServer(c.rpc, service{c: c})
+	c.mu.Unlock()
+	c.work.Go(func() {
+		if err := c.rpc.Serve(listener); err != nil {
+			c.log.Error("agents are not served any more", "address", listener.Addr(), "error", err)
+		}
+	})
+	if c.udp != nil {
+		c.work.Go(c.udp.receive)
+	}
+	c.log.Info("serving host agents", "address", listener.Addr(), "tls", c.cfg.TLS != nil, "udp", c.cfg.UDP)
+	c.SetHosts(c.cfg.Hosts)
+	return nil
+}
+
+// Stop ends all sessions.
+func (c *Component) Stop() {
+	c.cancel()
+	c.mu.Lock()
+	rpc, udp := c.rpc, c.udp
+	c.mu.Unlock()
+	if rpc != nil {
+		rpc.Stop()
+	}
+	if udp != nil {
+		udp.close()
+	}
+	c.work.Wait()
+}
+
+// Address returns the address on which agents are served; empty before Start or without one.
+func (c *Component) Address() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.listener == nil {
+		return ""
+	}
+	return c.listener.Addr().String()
+}
+
+// SetHosts replaces the hosts with agents. The sessions of removed ones end.
+func (c *Component) SetHosts(names []string) {
+	if c.cfg.Address == "" {
+		return
+	}
+	c.mu.Lock()
+	var added, removed []*agent
+	for _, name := range names {
+		if c.agents[name] == nil {
+			a := newAgent(c, name)
+			c.agents[name] = a
+			added = append(added, a)
+		}
+	}
+	for name, a := range c.agents {
+		if !slices.Contains(names, name) {
+			delete(c.agents, name)
+			removed = append(removed, a)
+		}
+	}
+	c.mu.Unlock()
+	for _, a := range removed {
+		c.deps.Epochs.Remove(a.name)
+		a.end(errors.New("the host is no longer configured with an agent"))
+	}
+	for _, a := range added {
+		c.deps.Epochs.Add(a)
+	}
+	c.deps.OnChange()
+}
+
+// Has reports whether the host is configured with an agent.
+func (c *Component) Has(host string) bool { return c.agent(host) != nil }
+
+func (c *Component) agent(name string) *agent {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.agents[name]
+}
+
+// SettingsChanged sends changed settings to agents.
+func (c *Component) SettingsChanged() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.sessions {
+		s.changed()
+	}
+}
+
+// Hosts returns the state of all hosts with agents, sorted by name.
+func (c *Component) Hosts() []Status {
+	c.mu.Lock()
+	agents := make([]*agent, 0, len(c.agents))
+	for _, a := range c.agents {
+		agents = append(agents, a)
+	}
+	c.mu.Unlock()
+	out := make([]Status, len(agents))
+	for i, a := range agents {
+		out[i] = a.status()
+	}
+	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Refusals returns the count of refused sessions that belong to no configured host.
+func (c *Component) Refusals() Refusals {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused
+}
+
+// enter adds a session to those that receive epochs.
+func (c *Component) enter(s *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessions[s] = struct{}{}
+}
+
+func (c *Component) leave(s *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.sessions, s)
+}
+
+// begin takes an epoch that the collector's clock began. Every session sends it.
+func (c *Component) begin(number uint64) {
+	for {
+		old := c.newest.Load()
+		if number <= old {
+			return
+		}
+		if c.newest.CompareAndSwap(old, number) {
+			break
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.sessions {
+		s.changed()
+	}
+}
+
+// relay takes an epoch that the clock of an agent's host began, and sends it to all other agents.
+func (c *Component) relay(from *session, number uint64) {
+	_, _, open := c.deps.Epochs.Numbering()
+	if number > open+maxAhead {
+		from.agent.aheadOf(number - open)
+		return
+	}
+	for {
+		old := c.newest.Load()
+		if number <= old {
+			return
+		}
+		if c.newest.CompareAndSwap(old, number) {
+			break
+		}
+	}
+	from.known(number)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.sessions {
+		if s == from {
+			continue
+		}
+		if c.udp == nil || !c.udp.send(s, number) {
+			s.offer()
+		}
+	}
+}

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/hostagent/hostv1"
+)
+
+// Bounds of what an agent states of itself.
+const (
+	maxNameBytes = 255
+	maxRoles     = 64
+	// maxAcks bounds the acknowledgments that wait for an agent that does not read.
+	maxAcks = 1024
+)
+
+// service serves the sessions of a component.
+type service struct {
+	hostv1.UnimplementedHostSessionsServer
+	c *Component
+}
+
+// session is the stream of one agent. The handler of the stream sends; one goroutine receives.
+type session struct {
+	c        *Component
+	agent    *agent
+	address  string
+	instance string
+	stream   hostv1.HostSessions_SessionServer
+	reports  assembler
+
+	wake   chan struct{}   // something is to be sent
+	done   <-chan struct{} // closed when the session ends
+	cancel context.CancelCauseFunc
+
+	heard atomic.Uint64 // newest epoch that this agent has
+
+	mu       sync.Mutex
+	requests []*hostv1.ReportRequest
+	acks     []*hostv1.ReportAck
+	queued   bool // settings may have changed
+	queue    []*hostv1.CollectorMessage
+
+	// Used by the sender only.
+	length time.Duration // of the schedule that was sent
+	zero   time.Time
+	sent   map[string]uint64 // generation of settings by role
+}
+
+// Session implements hostv1.HostSessionsServer.
+func (v service) Session(stream hostv1.HostSessions_SessionServer) error {
+	c := v.c
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(c.ctx, func() { cancel(status.Error(codes.Unavailable, "the collector stops")) })
+	defer stop()
+	address := "unknown"
+	if p, ok := peer.FromContext(ctx); ok {
+		address = p.Addr.String()
+	}
+	messages, errs := receive(ctx, stream)
+	hello, err := firstMessage(ctx, messages, errs)
+	if err != nil {
+		return c.refuse(address, err)
+	}
+	name, err := c.hostName(ctx, hello)
+	if err != nil {
+		return c.refuse(address, err)
+	}
+	a := c.agent(name)
+	if a == nil {
+		return c.refuse(address, status.Errorf(codes.PermissionDenied,
+			"host %q is not configured with an agent: set agent: true in its entry of hosts", name))
+	}
+	s := &session{c: c, agent: a, address: address, instance: hello.GetInstance(), stream: stream,
+		reports: assembler{limit: c.cfg.MaxReport}, wake: make(chan struct{}, 1), done: ctx.Done(), cancel: cancel,
+		sent: map[string]uint64{}, queued: true}
+	if err := a.enter(s, hello); err != nil {
+		c.log.Warn("a session of a host agent is refused", "host", name, "address", address, "error", err)
+		c.deps.OnChange()
+		return status.Error(codes.AlreadyExists, err.Error())
+	}
+	c.log.Info("host agent connected", "host", name, "address", address, "version", hello.GetVersion(), "roles",
+		strings.Join(hello.GetRoles(), ","))
+	c.deps.OnChange()
+	err = s.run(ctx, hello, messages, errs)
+	a.leave(s, plain(err))
+	c.log.Warn("session of a host agent ended", "host", name, "reason", plain(err))
+	c.deps.OnChange()
+	return err
+}
+
+// receive passes the messages of a stream on until it or ctx ends.
+func receive(ctx context.Context, stream hostv1.HostSessions_SessionServer) (<-chan *hostv1.AgentMessage, <-chan error) {
+	messages, errs := make(chan *hostv1.AgentMessage), make(chan error, 1)
+	go func() {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				errs <- err
+				return
+			}
+			select {
+			case messages <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return messages, errs
+}
+
+func firstMessage(ctx context.Context, messages <-chan *hostv1.AgentMessage, errs <-chan error) (*hostv1.Hello, error) {
+	timer := time.NewTimer(helloTimeout)
+	defer timer.Stop()
+	select {
+	case m := <-messages:
+		hello := m.GetHello()
+		if hello == nil {
+			return nil, status.Error(codes.InvalidArgument, "the first message is not Hello")
+		}
+		return hello, checkHello(hello)
+	case err := <-errs:
+		return nil, err
+	case <-timer.C:
+		return nil, status.Errorf(codes.DeadlineExceeded, "no Hello within %v", helloTimeout)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// checkHello bounds what an agent states of itself.
+func checkHello(h *hostv1.Hello) error {
+	if len(h.GetRoles()) > maxRoles {
+		return status.Errorf(codes.InvalidArgument, "Hello has %d roles; at most %d are possible", len(h.GetRoles()), maxRoles)
+	}
+	for _, text := range append([]string{h.GetVersion(), h.GetHost(), h.GetInstance(), h.GetBootId()}, h.GetRoles()...) {
+		if len(text) > maxNameBytes {
+			return status.Errorf(codes.InvalidArgument, "a field of Hello has %d bytes; at most %d are possible", len(text),
+				maxNameBytes)
+		}
+	}
+	if h.GetInstance() == "" {
+		return status.Error(codes.InvalidArgument, "Hello has no instance")
+	}
+	return nil
+}
+
+// hostName returns the name of an agent's host: the configured host that is a DNS name of the
+// certificate, or its common name if it has no DNS name.
+func (c *Component) hostName(ctx context.Context, hello *hostv1.Hello) (string, error) {
+	if c.cfg.TLS == nil {
+		if hello.GetHost() == "" {
+			return "", status.Error(codes.InvalidArgument, "Hello has no host, which a session without TLS needs")
+		}
+		return hello.GetHost(), nil
+	}
+	p, _ := peer.FromContext(ctx)
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return "", status.Error(codes.Unauthenticated, "the agent has no certificate")
+	}
+	certificate := info.State.PeerCertificates[0]
+	names := certificate.DNSNames
+	if len(names) == 0 {
+		names = []string{certificate.Subject.CommonName}
+	}
+	known := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !c.Has(name) })
+	switch {
+	case len(known) == 0:
+		return "", status.Errorf(codes.PermissionDenied, "the agent's certificate is of %q, which is no host with an agent: "+
+			"its DNS name, or its common name without one, must be the name of an entry of hosts with agent: true",
+			strings.Join(names, ", "))
+	case len(known) > 1:
+		return "", status.Errorf(codes.PermissionDenied, "the agent's certificate is of several hosts: %s",
+			strings.Join(known, ", "))
+	case hello.GetHost() != "" && hello.GetHost() != known[0]:
+		return "", status.Errorf(codes.PermissionDenied, "the agent of host %q has the certificate of host %q",
+			hello.GetHost(), known[0])
+	}
+	return known[0], nil
+}
+
+// refuse records a session without a host.
+func (c *Component) refuse(address string, err error) error {
+	c.mu.Lock()
+	c.refused.Sessions++
+	first := c.refused.LastError != plain(err).Error()
+	c.refused.LastError = plain(err).Error()
+	c.mu.Unlock()
+	if first {
+		c.log.Warn("a session of a host agent is refused", "address", address, "error", plain(err))
+	}
+	c.deps.OnChange()
+	return err
+}
+
+// plain returns the message of a gRPC status.
+func plain(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return errors.New("the agent closed the connection")
+	}
+	if s, ok := status.FromError(err); ok && err != nil {
+		if s.Code() == codes.Canceled {
+			return plain(context.Canceled)
+		}
+		return errors.New(s.Message())
+	}
+	return err
+}
+
+// run serves an accepted session until it ends, and returns the status for the agent.
+func (s *session) run(ctx context.Context, hello *hostv1.Hello, messages <-chan *hostv1.AgentMessage,
+	errs <-chan error) error {
+	c := s.c
+	welcome := &hostv1.Welcome{Instance: c.instance, MaxReportBytes: c.cfg.MaxReport}
+	if c.udp != nil && hello.GetUdp() {
+		welcome.Udp = c.udp.open(s)
+		defer c.udp.forget(s)
+	}
+	s.queue = append(s.queue, &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Welcome{Welcome: welcome}})
+	c.enter(s)
+	defer c.leave(s)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer s.cancel(nil)
+	work.Go(func() {
+		for {
+			select {
+			case m := <-messages:
+				if err := s.take(m); err != nil {
+					s.cancel(err)
+					return
+				}
+			case err := <-errs:
+				s.cancel(agentGone(err))
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return s.send(ctx)
+}
+
+// agentGone returns the reason of an agent that ended its stream.
+func agentGone(err error) error {
+	if st, ok := status.FromError(err); ok {
+		return status.Error(st.Code(), st.Message())
+	}
+	return status.Error(codes.Canceled, "the agent closed the connection") // io.EOF
+}
+
+// end ends the session.
+func (s *session) end(reason error) { s.cancel(status.Error(codes.Aborted, reason.Error())) }
+
+// changed sends what may have changed: the epoch, the schedule and settings.
+func (s *session) changed() {
+	s.mu.Lock()
+	s.queued = true
+	s.mu.Unlock()
+	s.offer()
+}
+
+// offer sends the newest epoch and what is queued.
+func (s *session) offer() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// known records an epoch that the agent has.
+func (s *session) known(number uint64) {
+	for {
+		old := s.heard.Load()
+		if number <= old || s.heard.CompareAndSwap(old, number) {
+			return
+		}
+	}
+}
+
+// request requests the reports of an epoch.
+func (s *session) request(number uint64, roles []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, &hostv1.ReportRequest{Epoch: number, Roles: roles})
+}
+
+// send sends until the session ends, and returns why.
+func (s *session) send(ctx context.Context) error {
+	for {
+		m := s.next()
+		if m == nil {
+			select {
+			case <-s.wake:
+				continue
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if err := s.stream.Send(m); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			return agentGone(err)
+		}
+	}
+}
+
+// next returns the next message to send, or nil: the welcome and the schedule, then the newest
+// epoch, then settings, requests and acknowledgments.
+func (s *session) next() *hostv1.CollectorMessage {
+	s.mu.Lock()
+	if len(s.queue) > 0 {
+		m := s.queue[0]
+		s.queue = s.queue[1:]
+		s.mu.Unlock()
+		return m
+	}
+	s.mu.Unlock()
+	if m := s.epoch(); m != nil {
+		return m
+	}
+	s.mu.Lock()
+	queued := s.queued
+	s.queued = false
+	s.mu.Unlock()
+	if queued {
+		messages := s.settings()
+		s.mu.Lock()
+		s.queue = append(s.queue, messages...)
+		s.mu.Unlock()
+		if len(messages) > 0 {
+			return s.next()
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.requests) > 0 {
+		r := s.requests[0]
+		s.requests = s.requests[1:]
+		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Request{Request: r}}
+	}
+	if len(s.acks) > 0 {
+		a := s.acks[0]
+		s.acks = s.acks[1:]
+		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Ack{Ack: a}}
+	}
+	return nil
+}
+
+// epoch returns the schedule if it has changed, or the newest epoch if the agent does not have it;
+// otherwise nil.
+func (s *session) epoch() *hostv1.CollectorMessage {
+	length, zero, open := s.c.deps.Epochs.Numbering()
+	if open == 0 {
+		return nil // epochs have not begun
+	}
+	newest := max(s.c.newest.Load(), open)
+	if s.length != length || !s.zero.Equal(zero) {
+		s.length, s.zero = length, zero
+		s.known(newest)
+		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Schedule{Schedule: &hostv1.Schedule{
+			LengthNs: length.Nanoseconds(), ZeroUnixNs: zero.UnixNano(), Epoch: newest}}}
+	}
+	if newest <= s.heard.Load() {
+		return nil
+	}
+	s.known(newest)
+	return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Epoch{Epoch: &hostv1.EpochBegan{Epoch: newest}}}
+}
+
+// settings returns the settings that have changed, once epochs have begun.
+func (s *session) settings() (out []*hostv1.CollectorMessage) {
+	if s.length == 0 {
+		return nil
+	}
+	inForce := map[string]bool{}
+	for _, x := range s.c.deps.Settings(s.agent.name) {
+		inForce[x.Role] = true
+		if s.sent[x.Role] == x.Generation {
+			continue
+		}
+		s.sent[x.Role] = x.Generation
+		out = append(out, settingsMessage(&hostv1.Settings{Role: x.Role, Generation: x.Generation, Data: x.Data}))
+	}
+	for role := range s.sent {
+		if !inForce[role] {
+			delete(s.sent, role)
+			out = append(out, settingsMessage(&hostv1.Settings{Role: role, Remove: true}))
+		}
+	}
+	return out
+}
+
+func settingsMessage(m *hostv1.Settings) *hostv1.CollectorMessage {
+	return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Settings{Settings: m}}
+}
+
+// take takes a message of the agent. An error ends the session.
+func (s *session) take(m *hostv1.AgentMessage) error {
+	switch m := m.GetMessage().(type) {
+	case *hostv1.AgentMessage_Epoch:
+		s.epochBegan(m.Epoch.GetEpoch())
+	case *hostv1.AgentMessage_Settings:
+		r := m.Settings
+		if r.GetGeneration() != 0 { // otherwise settings were removed
+			s.agent.settled(r.GetRole(), r.GetError())
+			s.c.deps.Applied(s.agent.name, r.GetRole(), r.GetGeneration(), r.GetError())
+			s.c.deps.OnChange()
+		}
+	case *hostv1.AgentMessage_Chunk:
+		return s.chunk(m.Chunk)
+	case *hostv1.AgentMessage_Missing:
+		r := m.Missing
+		reason := errors.New(r.GetReason())
+		if r.GetJoined() {
+			reason = fmt.Errorf("the agent %w: %s", epoch.ErrJoining, r.GetReason())
+		}
+		_ = s.agent.report(r.GetEpoch(), epoch.HostReport{Role: r.GetRole(), Err: reason}) // it may not be awaited any more
+	case *hostv1.AgentMessage_Hello:
+		return status.Error(codes.InvalidArgument, "a second Hello")
+	}
+	return nil // a message of a later version
+}
+
+func (s *session) epochBegan(number uint64) {
+	s.agent.began()
+	s.c.relay(s, number)
+}
+
+// chunk takes a piece of a report.
+func (s *session) chunk(m *hostv1.ReportChunk) error {
+	done, refusal, err := s.reports.add(m, s.agent.awaited)
+	switch {
+	case err != nil:
+		s.agent.refused(err.Error())
+		return status.Error(codes.InvalidArgument, err.Error())
+	case refusal != nil:
+		s.agent.refused(refusal.Error())
+		s.ack(m, refusal)
+		s.c.deps.OnChange()
+	case done != nil:
+		refusal = s.agent.report(m.GetEpoch(), epoch.HostReport{Role: m.GetRole(), Data: done})
+		if refusal != nil {
+			s.agent.refused(refusal.Error())
+		}
+		s.ack(m, refusal)
+	}
+	return nil
+}
+
+// ack ends the transfer of a report.
+func (s *session) ack(m *hostv1.ReportChunk, refusal error) {
+	a := &hostv1.ReportAck{Epoch: m.GetEpoch(), Role: m.GetRole()}
+	if refusal != nil {
+		a.Error = refusal.Error()
+	}
+	s.mu.Lock()
+	s.acks = append(s.acks, a)
+	over := len(s.acks) > maxAcks
+	s.mu.Unlock()
+	if over {
+		s.end(fmt.Errorf("the agent sends reports and does not read %d acknowledgments", maxAcks))
+	}
+	s.offer()
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package intent
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// Hosts is what the component needs of the agents of hosts.
+type Hosts interface {
+	// Has reports whether the host is configured with an agent.
+	Has(host string) bool
+	// SettingsChanged is called when HostSettings of any host may have changed. It must not block.
+	SettingsChanged()
+}
+
+// HostSetting is the setting of a role at a host that is in force.
+type HostSetting struct {
+	Role string
+	// Plugin is the instance that sent it.
+	Plugin string
+	// Generation changes with each change of the setting; it is never 0.
+	Generation uint64
+	Data       []byte
+}
+
+// maxPendingHosts bounds the settings of hosts that wait for their epoch.
+const maxPendingHosts = 4096
+
+// hostRole is a role at a host; host is empty for all hosts.
+type hostRole struct{ host, role string }
+
+// hostPlan is a setting with the plan that it is from.
+type hostPlan struct {
+	HostSetting
+	at   hostRole
+	plan uint64
+	from uint64
+}
+
+// hostSettings are the settings of roles at hosts. Component.mu guards them.
+type hostSettings struct {
+	generation uint64
+	inForce    map[string]map[string]hostPlan // by host and role; host "" is all hosts
+	pending    []hostPlan                     // for a later epoch, in the order of arrival
+	// outcomes has the generation whose outcome was recorded, by host and role.
+	outcomes map[hostRole]uint64
+}
+
+// addHosts accepts the settings of a plan; they come into force at the start of its epoch. c.mu is
+// held.
+func (c *Component) addHosts(plugin string, plan sdk.Plan) {
+	if len(plan.Hosts) == 0 {
+		return
+	}
+	if c.hosts == nil {
+		if !c.warnedNoHosts {
+			c.warnedNoHosts = true
+			c.log.Warn("plugin plans settings for host agents, and no host has one; set hosts[].agent and agents.address",
+				"plugin", plugin)
+		}
+		return
+	}
+	for _, s := range plan.Hosts {
+		p := hostPlan{HostSetting: HostSetting{Role: s.Role, Plugin: plugin, Data: s.Data},
+			at: hostRole{s.Host, s.Role}, plan: plan.ID, from: plan.FromEpoch}
+		if s.Host != "" && !c.hosts.Has(s.Host) {
+			c.fail(p.part(s.Host), "host "+s.Host+" has no agent in the configuration")
+			continue
+		}
+		if other := c.owner(s.Role); other != "" && other != plugin {
+			c.fail(p.part(s.Host), fmt.Sprintf("role %s has settings of plugin %s; a role belongs to one plugin", s.Role, other))
+			continue
+		}
+		if len(c.settings.pending) == maxPendingHosts {
+			oldest := c.settings.pending[0]
+			c.settings.pending = c.settings.pending[1:]
+			c.fail(oldest.part(oldest.at.host), "dropped: too many settings of hosts wait for their epochs")
+		}
+		c.settings.pending = append(c.settings.pending, p)
+	}
+	c.releaseHosts()
+}
+
+// part describes a setting at a host for outcomes.
+func (p hostPlan) part(host string) part {
+	return part{plugin: p.Plugin, plan: p.plan, device: host, from: p.from}
+}
+
+// owner returns the plugin whose settings a role has; empty if it has none. c.mu is held.
+func (c *Component) owner(role string) string {
+	for _, roles := range c.settings.inForce {
+		if s, ok := roles[role]; ok {
+			return s.Plugin
+		}
+	}
+	for _, s := range c.settings.pending {
+		if s.Role == role {
+			return s.Plugin
+		}
+	}
+	return ""
+}
+
+// releaseHosts brings settings into force whose epoch has begun, and reports whether there were
+// any. c.mu is held.
+func (c *Component) releaseHosts() bool {
+	h := &c.settings
+	if len(h.pending) == 0 {
+		return false
+	}
+	open, _ := c.epochs.Current()
+	before := len(h.pending)
+	h.pending = slices.DeleteFunc(h.pending, func(p hostPlan) bool {
+		if p.from > open {
+			return false
+		}
+		was, exists := h.inForce[p.at.host][p.Role]
+		if p.at.host == "" { // replaces those of single hosts
+			for _, roles := range h.inForce {
+				delete(roles, p.Role)
+			}
+		}
+		if p.Generation = was.Generation; !exists || was.plan != p.plan || !bytes.Equal(was.Data, p.Data) {
+			h.generation++
+			p.Generation = h.generation
+		}
+		if h.inForce[p.at.host] == nil {
+			h.inForce[p.at.host] = map[string]hostPlan{}
+		}
+		h.inForce[p.at.host][p.Role] = p
+		return true
+	})
+	if len(h.pending) == before {
+		return false
+	}
+	c.hosts.SettingsChanged()
+	return true
+}
+
+// HostSettings returns the settings of a host that are in force, sorted by role.
+func (c *Component) HostSettings(host string) []HostSetting {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.releaseHosts()
+	byRole := map[string]HostSetting{}
+	for _, of := range []string{"", host} {
+		for role, s := range c.settings.inForce[of] {
+			byRole[role] = s.HostSetting
+		}
+	}
+	return slices.SortedFunc(maps.Values(byRole), func(a, b HostSetting) int { return cmp.Compare(a.Role, b.Role) })
+}
+
+// HostRoles returns the roles at a host whose settings in force are of a plugin, sorted.
+func (c *Component) HostRoles(plugin, host string) (roles []string) {
+	for _, s := range c.HostSettings(host) {
+		if s.Plugin == plugin {
+			roles = append(roles, s.Role)
+		}
+	}
+	return roles
+}
+
+// HostApplied takes the outcome of a setting at a host: a reason for which it was refused, or none.
+// The plugin receives the first outcome of each host, as of a device.
+func (c *Component) HostApplied(host, role string, generation uint64, refusal string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := &c.settings
+	s, ok := h.inForce[host][role]
+	if !ok {
+		s, ok = h.inForce[""][role]
+	}
+	if !ok || s.Generation != generation || h.outcomes[hostRole{host, role}] == generation {
+		return
+	}
+	h.outcomes[hostRole{host, role}] = generation
+	if refusal != "" {
+		c.fail(s.part(host), refusal)
+		return
+	}
+	open, _ := c.epochs.Current()
+	p := s.part(host)
+	p.from = open + 1 // the first epoch that the host measures whole
+	c.history(s.Plugin).record(p, sdk.PlanApplied, "")
+}
+
+// dropHosts ends the settings of a plugin that has left. c.mu is held.
+func (c *Component) dropHosts(plugin string) {
+	h := &c.settings
+	h.pending = slices.DeleteFunc(h.pending, func(p hostPlan) bool { return p.Plugin == plugin })
+	dropped := false
+	for _, roles := range h.inForce {
+		maps.DeleteFunc(roles, func(_ string, p hostPlan) bool {
+			dropped = dropped || p.Plugin == plugin
+			return p.Plugin == plugin
+		})
+	}
+	if dropped {
+		c.hosts.SettingsChanged()
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package intent
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// fakeHosts are the hosts h1 and h2.
+type fakeHosts struct{ changes atomic.Int64 }
+
+func (*fakeHosts) Has(host string) bool { return host == "h1" || host == "h2" }
+func (h *fakeHosts) SettingsChanged()   { h.changes.Add(1) }
+
+// inForce returns the settings of a host as text.
+func inForceAt(c *Component, host string) (out []string) {
+	for _, s := range c.HostSettings(host) {
+		out = append(out, fmt.Sprintf("%s=%s by %s", s.Role, s.Data, s.Plugin))
+	}
+	return out
+}
+
+func TestHostSettings(t *testing.T) {
+	r := newRig(t, 0)
+	hosts := &fakeHosts{}
+	r.c.hosts = hosts
+	ctx := context.Background()
+	add := func(plugin string, id, from uint64, settings ...sdk.HostSetting) {
+		r.c.Add(ctx, plugin, sdk.Plan{ID: id, FromEpoch: from, Hosts: settings})
+	}
+	expect := func(host string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, inForceAt(r.c, host)); diff != "" {
+			t.Errorf("settings of %s (-want +got):\n%s", host, diff)
+		}
+	}
+	open := r.open
+	add(plugin, 1, 0, sdk.HostSetting{Role: "a", Data: []byte("all")}, sdk.HostSetting{Host: "h2", Role: "b", Data: []byte("2")})
+	expect("h1", "a=all by fake")
+	expect("h2", "a=all by fake", "b=2 by fake")
+	add(plugin, 2, 0, sdk.HostSetting{Host: "h1", Role: "a", Data: []byte("own")})
+	add(plugin, 3, open+1, sdk.HostSetting{Role: "a", Data: []byte("later")})
+	add(plugin, 4, 0, sdk.HostSetting{Host: "h3", Role: "a"})
+	add("other", 5, 0, sdk.HostSetting{Role: "a"})
+	expect("h1", "a=own by fake")
+	changes := hosts.changes.Load()
+	r.open++ // an epoch begins
+	expect("h1", "a=later by fake")
+	if hosts.changes.Load() == changes {
+		t.Error("no change when settings came into force")
+	}
+	if got := r.c.HostRoles(plugin, "h2"); !cmp.Equal(got, []string{"a", "b"}) {
+		t.Errorf("roles %v, want a and b", got)
+	}
+	if got := r.c.HostRoles("other", "h2"); got != nil {
+		t.Errorf("roles %v of a plugin without settings", got)
+	}
+
+	s := r.c.HostSettings("h1")[0]
+	r.c.HostApplied("h1", "a", s.Generation, "")
+	r.c.HostApplied("h1", "a", s.Generation, "") // after a reconnect
+	r.c.HostApplied("h2", "a", s.Generation, "too large")
+	r.c.HostApplied("h2", "a", s.Generation-1, "") // of earlier settings
+	want := []sdk.PlanOutcome{
+		{Plan: 4, Device: "h3", Status: sdk.PlanFailed, Reason: "host h3 has no agent in the configuration"},
+		{Plan: 3, FromEpoch: open + 2, Device: "h1", Status: sdk.PlanApplied},
+		{Plan: 3, FromEpoch: open + 1, Device: "h2", Status: sdk.PlanFailed, Reason: "too large"},
+	}
+	if diff := cmp.Diff(want, r.c.Outcomes(plugin)); diff != "" {
+		t.Errorf("outcomes (-want +got):\n%s", diff)
+	}
+	if got := r.c.Outcomes("other"); len(got) != 1 || got[0].Status != sdk.PlanFailed {
+		t.Errorf("outcomes of a plugin that wants another's role: %+v", got)
+	}
+	r.c.Drop(plugin)
+	expect("h1")
+}
