@@ -77,30 +77,7 @@ func (r *Role) Apply(data []byte) error {
 	if err != nil {
 		return err
 	}
-	layout := header.Layout{EtherType: s.EtherType, Slots: s.SlotsPerFlow, Differences: len(s.Extremes)}
-	if err := layout.Check(); err != nil {
-		return err
-	}
-	switch {
-	case s.Flows < 1 || s.Flows > maxFlows:
-		return fmt.Errorf("flows: a table of %d flows: 1 to %d are possible", s.Flows, maxFlows)
-	case s.IngressSlots < 1:
-		return fmt.Errorf("ingressSlots: %d: at least 1", s.IngressSlots)
-	case s.IdleEpochs < 1:
-		return fmt.Errorf("idleEpochs: %d: at least 1", s.IdleEpochs)
-	case s.Host < 0 || s.Host >= len(s.Hosts):
-		return fmt.Errorf("host: number %d of %d hosts", s.Host, len(s.Hosts))
-	}
-	for _, e := range s.Extremes {
-		if e.Field != wire.FieldLength && e.Field != wire.FieldTTL && e.Field != wire.FieldWindow {
-			return fmt.Errorf("extremes: field %q: %s, %s or %s", e.Field, wire.FieldLength, wire.FieldTTL, wire.FieldWindow)
-		}
-	}
-	hosts, err := newAddresses(s.Hosts)
-	if err != nil {
-		return fmt.Errorf("hosts: %w", err)
-	}
-	share, err := mapping.NewShare(s.Slots, s.SlotsPerFlow, s.Host, s.Shares, s.Seed)
+	layout, hosts, share, err := check(s)
 	if err != nil {
 		return err
 	}
@@ -118,6 +95,54 @@ func (r *Role) Apply(data []byte) error {
 	}
 	r.restart(share, old != nil)
 	return nil
+}
+
+// Check returns the form of headers and the host's mappings, or why settings are invalid. It is the
+// rule of all data paths of the role.
+func Check(s *wire.Settings) (header.Layout, *mapping.Share, error) {
+	layout, _, share, err := check(s)
+	return layout, share, err
+}
+
+func check(s *wire.Settings) (layout header.Layout, hosts addresses, share *mapping.Share, err error) {
+	layout = header.Layout{EtherType: s.EtherType, Slots: s.SlotsPerFlow, Differences: len(s.Extremes)}
+	if err = layout.Check(); err != nil {
+		return layout, hosts, nil, err
+	}
+	switch {
+	case s.Flows < 1 || s.Flows > maxFlows:
+		err = fmt.Errorf("flows: a table of %d flows: 1 to %d are possible", s.Flows, maxFlows)
+	case s.IngressSlots < 1:
+		err = fmt.Errorf("ingressSlots: %d: at least 1", s.IngressSlots)
+	case s.IdleEpochs < 1:
+		err = fmt.Errorf("idleEpochs: %d: at least 1", s.IdleEpochs)
+	case s.Host < 0 || s.Host >= len(s.Hosts):
+		err = fmt.Errorf("host: number %d of %d hosts", s.Host, len(s.Hosts))
+	}
+	for _, e := range s.Extremes {
+		if e.Field != wire.FieldLength && e.Field != wire.FieldTTL && e.Field != wire.FieldWindow {
+			err = fmt.Errorf("extremes: field %q: %s, %s or %s", e.Field, wire.FieldLength, wire.FieldTTL, wire.FieldWindow)
+		}
+	}
+	if err != nil {
+		return layout, hosts, nil, err
+	}
+	if hosts, err = newAddresses(s.Hosts); err != nil {
+		return layout, hosts, nil, fmt.Errorf("hosts: %w", err)
+	}
+	share, err = mapping.NewShare(s.Slots, s.SlotsPerFlow, s.Host, s.Shares, s.Seed)
+	return layout, hosts, share, err
+}
+
+// Keeps reports whether flows keep their index, mapping and header when settings change, so that
+// the flow table need not restart. Both settings are valid.
+func Keeps(old, changed *wire.Settings) bool {
+	before, err := newAddresses(old.Hosts)
+	if err != nil {
+		return false
+	}
+	after, err := newAddresses(changed.Hosts)
+	return err == nil && sameTable(old, changed) && after.contains(&before)
 }
 
 // sameTable reports whether flows keep their index, mapping and header.
