@@ -43,6 +43,7 @@ type Role struct {
 	match    []byte
 	hosts    addresses
 	limit    int // pages of incoming flows per epoch
+	queries  []running
 
 	table   *table
 	pool    *mapping.Pool
@@ -85,6 +86,7 @@ func (r *Role) Apply(data []byte) error {
 	keep := old != nil && sameTable(old, s) && hosts.contains(&r.hosts)
 	r.settings, r.layout, r.hosts, r.match = s, layout, hosts, []byte(s.Match)
 	r.limit = (s.IngressSlots + pageSlots - 1) / pageSlots
+	r.queries = parseQueries(s.Queries) // from the next epoch on
 	if keep {
 		for _, g := range r.recent {
 			if g != nil {
@@ -179,7 +181,7 @@ func (r *Role) begin(e uint64) {
 		Summary: wire.Summary{Host: r.settings.Host, Epoch: e, MappingsOwned: r.owned},
 		pool:    r.pages, flows: r.table.entries, d: r.layout.Slots,
 		egress:  make([]*page, (r.settings.Flows+pageSlots-1)/pageSlots),
-		ingress: make([][]*page, len(r.settings.Hosts)),
+		ingress: make([][]*page, len(r.settings.Hosts)), steps: start(r.queries),
 	}
 	r.recent[e%epochs] = r.current
 }
@@ -375,6 +377,9 @@ func (r *Role) send(w *work) {
 	s := r.current.egressSlot(index)
 	s.follow(r.settings.Extremes, p, &h)
 	s.count(p, r.match)
+	if len(r.current.steps) > 0 {
+		r.current.query(p)
+	}
 	switch {
 	case p.Flags&(packet.FIN|packet.RST) != 0:
 		if e.state == active {

@@ -319,6 +319,10 @@ func TestExamples(t *testing.T) {
 			if len(want) == 0 {
 				t.Error("the traffic has no such anomaly")
 			}
+			if split, undefined := distributed(t, q, in); undefined != 0 || !slices.EqualFunc(split, tuples,
+				func(a, b Tuple) bool { return compareTuples(a, b) == 0 }) {
+				t.Errorf("hosts and collector return %d rows, want %d", len(split), len(tuples))
+			}
 			golden := filepath.Join("testdata", name+".plan")
 			plan := q.Place().String()
 			if os.Getenv("UPDATE_GOLDEN") != "" {
@@ -478,5 +482,70 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: plan %q, printed and parsed again %q", source, a, b)
 		}
 		q.Run(Streams{})
+	})
+}
+
+// distributed runs a query at its places: each packet at the host that sent it.
+func distributed(t *testing.T, q *Query, in Streams) (result []Tuple, undefined int) {
+	t.Helper()
+	plan, parts := q.Place(), map[string][]Tuple{}
+	for i := range plan.Steps {
+		s := &plan.Steps[i]
+		if s.Source != "packets" {
+			continue
+		}
+		hosts := map[netip.Addr]*Local{}
+		for _, p := range in.Packets {
+			l := hosts[p[0].Address]
+			if l == nil {
+				l = s.Start(1 << 16)
+				hosts[p[0].Address] = l
+			}
+			l.Add(p)
+		}
+		for _, l := range hosts {
+			tuples, undefined, dropped := l.Result()
+			back, err := s.DecodeTuples(AppendTuples(nil, tuples))
+			if err != nil || undefined != 0 || dropped != 0 {
+				t.Fatalf("%s: %v, %d undefined, %d dropped", s.Name, err, undefined, dropped)
+			}
+			parts[s.Name] = append(parts[s.Name], back...)
+		}
+	}
+	return plan.Finish(parts, in.Losses)
+}
+
+// Tuples above the limit are counted.
+func TestLimit(t *testing.T) {
+	q, err := Parse("test", "x = packets.distinct(dst, src)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := q.Place().Steps[0].Start(10)
+	for _, p := range traffic()[:100] {
+		l.Add(p.tuple())
+	}
+	if tuples, _, dropped := l.Result(); len(tuples) != 10 || dropped == 0 {
+		t.Errorf("%d tuples, %d dropped", len(tuples), dropped)
+	}
+}
+
+func FuzzTuples(f *testing.F) {
+	q, err := Parse("test", "x = packets.distinct(src, payload, length)")
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := &q.Place().Steps[0]
+	p := traffic()[0].tuple()
+	f.Add(AppendTuples(nil, []Tuple{{p[0], p[9], p[5]}}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tuples, err := s.DecodeTuples(data)
+		if err != nil {
+			return
+		}
+		again, err := s.DecodeTuples(AppendTuples(nil, tuples))
+		if err != nil || len(again) != len(tuples) {
+			t.Errorf("%d tuples, then %d, %v", len(tuples), len(again), err)
+		}
 	})
 }

@@ -4,7 +4,7 @@ package query
 
 import (
 	"cmp"
-	"fmt"
+	"encoding/binary"
 	"slices"
 	"strings"
 )
@@ -110,11 +110,11 @@ func unique(in []Tuple) (out []Tuple) {
 
 // key is a string that is equal for equal tuples only.
 func key(t Tuple) string {
-	var b strings.Builder
+	b := make([]byte, 0, 64)
 	for _, v := range t {
-		b.WriteString(v.encode())
+		b = v.encode(b)
 	}
-	return b.String()
+	return string(b)
 }
 
 func (r *run) reduce(o *Operator, in []Tuple, fields []Field) (out []Tuple, schema []Field) {
@@ -155,17 +155,11 @@ next:
 			out = append(out, row)
 			continue
 		}
-		for i, c := range o.Columns {
-			sum := &out[g][len(at)+i].Int
-			switch c.Function {
-			case "max":
-				*sum = max(*sum, values[i])
-			case "min":
-				*sum = min(*sum, values[i])
-			default:
-				*sum += values[i]
-			}
+		more := make(Tuple, len(values))
+		for i, v := range values {
+			more[i].Int = v
 		}
+		aggregate(o, out[g][len(at):], more)
 	}
 	return out, schema
 }
@@ -275,10 +269,16 @@ func boolean(b bool) Value {
 	return Value{Type: Boolean}
 }
 
-// encode is a self-delimiting form of a value.
-func (v Value) encode() string {
-	s := v.String()
-	return fmt.Sprintf("%d:%d:%s", v.Type, len(s), s)
+// encode appends a self-delimiting form of a value.
+func (v Value) encode(b []byte) []byte {
+	switch b = append(b, byte(v.Type)); v.Type {
+	case Address:
+		raw := v.Address.As16()
+		return append(append(b, byte(v.Address.BitLen())), raw[:]...)
+	case Text:
+		return append(binary.AppendUvarint(b, uint64(len(v.Text))), v.Text...)
+	}
+	return binary.AppendVarint(b, v.Int)
 }
 
 func compareTuples(a, b Tuple) int {
