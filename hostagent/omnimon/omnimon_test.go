@@ -349,6 +349,29 @@ func TestFlowsEnd(t *testing.T) {
 	}
 }
 
+// TestFirstEpochIsLarge: settings arrive before the agent has the collector's epoch, which has more
+// than 32 bits if epochs are short and counted from 1970.
+func TestFirstEpochIsLarge(t *testing.T) {
+	c := epoch.NewClock(time.Second, 0)
+	r := New(c)
+	apply(t, r, defaults(0))
+	const number = 5 << 32
+	c.Advance(number)
+	if g := r.Seal(0); g != nil {
+		g.Release()
+	}
+	send := func(port uint16) {
+		r.Out([]*packet.Frame{packet.NewFrame(tcpFrame("10.0.0.1", "10.0.0.2", port, 2, packet.FIN, nil))})
+	}
+	send(1)
+	c.Advance(number + 2)
+	send(2)
+	report := read(t, r.Seal(number))
+	if len(report.egress) != 1 || report.index["10.0.0.1,10.0.0.2,tcp,1,2"] != 0 || r.table.used() != 2 {
+		t.Errorf("flows %v, %d in the table", report.index, r.table.used())
+	}
+}
+
 func TestEpochsNotRequestedAreBounded(t *testing.T) {
 	n := newNetwork(t, nil)
 	for e := uint64(100); e < 140; e++ {
