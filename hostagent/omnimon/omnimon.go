@@ -43,6 +43,7 @@ type Role struct {
 	match    []byte
 	hosts    addresses
 	limit    int // pages of incoming flows per epoch
+	queries  []running
 
 	table   *table
 	pool    *mapping.Pool
@@ -77,30 +78,7 @@ func (r *Role) Apply(data []byte) error {
 	if err != nil {
 		return err
 	}
-	layout := header.Layout{EtherType: s.EtherType, Slots: s.SlotsPerFlow, Differences: len(s.Extremes)}
-	if err := layout.Check(); err != nil {
-		return err
-	}
-	switch {
-	case s.Flows < 1 || s.Flows > maxFlows:
-		return fmt.Errorf("flows: a table of %d flows: 1 to %d are possible", s.Flows, maxFlows)
-	case s.IngressSlots < 1:
-		return fmt.Errorf("ingressSlots: %d: at least 1", s.IngressSlots)
-	case s.IdleEpochs < 1:
-		return fmt.Errorf("idleEpochs: %d: at least 1", s.IdleEpochs)
-	case s.Host < 0 || s.Host >= len(s.Hosts):
-		return fmt.Errorf("host: number %d of %d hosts", s.Host, len(s.Hosts))
-	}
-	for _, e := range s.Extremes {
-		if e.Field != wire.FieldLength && e.Field != wire.FieldTTL && e.Field != wire.FieldWindow {
-			return fmt.Errorf("extremes: field %q: %s, %s or %s", e.Field, wire.FieldLength, wire.FieldTTL, wire.FieldWindow)
-		}
-	}
-	hosts, err := newAddresses(s.Hosts)
-	if err != nil {
-		return fmt.Errorf("hosts: %w", err)
-	}
-	share, err := mapping.NewShare(s.Slots, s.SlotsPerFlow, s.Host, s.Shares, s.Seed)
+	layout, hosts, share, err := check(s)
 	if err != nil {
 		return err
 	}
@@ -108,6 +86,7 @@ func (r *Role) Apply(data []byte) error {
 	keep := old != nil && sameTable(old, s) && hosts.contains(&r.hosts)
 	r.settings, r.layout, r.hosts, r.match = s, layout, hosts, []byte(s.Match)
 	r.limit = (s.IngressSlots + pageSlots - 1) / pageSlots
+	r.queries = parseQueries(s.Queries) // from the next epoch on
 	if keep {
 		for _, g := range r.recent {
 			if g != nil {
@@ -118,6 +97,54 @@ func (r *Role) Apply(data []byte) error {
 	}
 	r.restart(share, old != nil)
 	return nil
+}
+
+// Check returns the form of headers and the host's mappings, or why settings are invalid. It is the
+// rule of all data paths of the role.
+func Check(s *wire.Settings) (header.Layout, *mapping.Share, error) {
+	layout, _, share, err := check(s)
+	return layout, share, err
+}
+
+func check(s *wire.Settings) (layout header.Layout, hosts addresses, share *mapping.Share, err error) {
+	layout = header.Layout{EtherType: s.EtherType, Slots: s.SlotsPerFlow, Differences: len(s.Extremes)}
+	if err = layout.Check(); err != nil {
+		return layout, hosts, nil, err
+	}
+	switch {
+	case s.Flows < 1 || s.Flows > maxFlows:
+		err = fmt.Errorf("flows: a table of %d flows: 1 to %d are possible", s.Flows, maxFlows)
+	case s.IngressSlots < 1:
+		err = fmt.Errorf("ingressSlots: %d: at least 1", s.IngressSlots)
+	case s.IdleEpochs < 1:
+		err = fmt.Errorf("idleEpochs: %d: at least 1", s.IdleEpochs)
+	case s.Host < 0 || s.Host >= len(s.Hosts):
+		err = fmt.Errorf("host: number %d of %d hosts", s.Host, len(s.Hosts))
+	}
+	for _, e := range s.Extremes {
+		if e.Field != wire.FieldLength && e.Field != wire.FieldTTL && e.Field != wire.FieldWindow {
+			err = fmt.Errorf("extremes: field %q: %s, %s or %s", e.Field, wire.FieldLength, wire.FieldTTL, wire.FieldWindow)
+		}
+	}
+	if err != nil {
+		return layout, hosts, nil, err
+	}
+	if hosts, err = newAddresses(s.Hosts); err != nil {
+		return layout, hosts, nil, fmt.Errorf("hosts: %w", err)
+	}
+	share, err = mapping.NewShare(s.Slots, s.SlotsPerFlow, s.Host, s.Shares, s.Seed)
+	return layout, hosts, share, err
+}
+
+// Keeps reports whether flows keep their index, mapping and header when settings change, so that
+// the flow table need not restart. Both settings are valid.
+func Keeps(old, changed *wire.Settings) bool {
+	before, err := newAddresses(old.Hosts)
+	if err != nil {
+		return false
+	}
+	after, err := newAddresses(changed.Hosts)
+	return err == nil && sameTable(old, changed) && after.contains(&before)
 }
 
 // sameTable reports whether flows keep their index, mapping and header.
@@ -154,7 +181,7 @@ func (r *Role) begin(e uint64) {
 		Summary: wire.Summary{Host: r.settings.Host, Epoch: e, MappingsOwned: r.owned},
 		pool:    r.pages, flows: r.table.entries, d: r.layout.Slots,
 		egress:  make([]*page, (r.settings.Flows+pageSlots-1)/pageSlots),
-		ingress: make([][]*page, len(r.settings.Hosts)),
+		ingress: make([][]*page, len(r.settings.Hosts)), steps: start(r.queries),
 	}
 	r.recent[e%epochs] = r.current
 }
@@ -353,6 +380,9 @@ func (r *Role) send(w *work) {
 	s := r.current.egressSlot(index)
 	s.follow(r.settings.Extremes, p, &h)
 	s.count(p, r.match)
+	if len(r.current.steps) > 0 {
+		r.current.query(p)
+	}
 	switch {
 	case p.Flags&(packet.FIN|packet.RST) != 0:
 		if e.state == active {

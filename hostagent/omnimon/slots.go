@@ -142,6 +142,7 @@ type epochSlots struct {
 	egress   []*page
 	ingress  [][]*page // by source host
 	pages    int       // of ingress
+	steps    []step    // of queries
 	released atomic.Bool
 }
 
@@ -222,6 +223,7 @@ func (g *epochSlots) Append(data []byte) []byte {
 			b.Ingress(index, s.check, &values)
 		})
 	}
+	b.Queries(g.rows())
 	return b.Data
 }
 

@@ -47,6 +47,37 @@ func (p *Pool) Take() (number uint32, slots Slots) {
 	return number, p.share.At(uint64(number))
 }
 
+// Assign records that another allocator, which follows the same order, assigned a mapping.
+func (p *Pool) Assign(number uint32) {
+	for ; p.fresh <= number; p.fresh++ {
+		p.append(&p.free, p.fresh)
+	}
+	if p.flows[number] == 0 {
+		p.used++
+		p.remove(&p.free, number)
+	} else {
+		p.remove(&p.recent, number)
+	}
+	p.flows[number]++
+	p.append(&p.recent, number)
+}
+
+// Cycle appends all mappings in the order in which Take assigns them after the unused ones: those
+// with flows, then the unused ones.
+func (p *Pool) Cycle(order []uint32) []uint32 {
+	follow := func(l *list) {
+		for id := l.first; id != 0; id = p.links[id].next {
+			order = append(order, id-1)
+		}
+	}
+	follow(&p.recent)
+	for n := p.fresh; int(n) < len(p.flows); n++ {
+		order = append(order, n)
+	}
+	follow(&p.free)
+	return order
+}
+
 // Return ends the assignment of the mapping to one flow.
 func (p *Pool) Return(number uint32) {
 	if p.flows[number]--; p.flows[number] == 0 {
@@ -58,6 +89,9 @@ func (p *Pool) Return(number uint32) {
 
 // Used is the count of mappings with at least one flow.
 func (p *Pool) Used() int { return p.used }
+
+// InUse reports whether a flow has the mapping.
+func (p *Pool) InUse(number uint32) bool { return p.flows[number] > 0 }
 
 // Shared reports whether several flows have the mapping.
 func (p *Pool) Shared(number uint32) bool { return p.flows[number] > 1 }

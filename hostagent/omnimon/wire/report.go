@@ -45,11 +45,12 @@ func (c Counter) Inexact() bool { return c >= Untracked }
 //	version     byte
 //	host        16 bits, the number of the reporting host
 //	epoch       64 bits
-//	slots       byte, slots per flow
+//	slots       byte, slots per flow; plus 128 with queries
 //	counters    a count, then integers
 //	mappings    integers: used mappings, mappings in the host's share
 //	egress      length in bytes, 32 bits; a count, then rows: index, flags, key, age, slots, values
 //	ingress     a count of hosts; for each its number, a count, then rows: index, check, values
+//	queries     a count, then rows: id, step, undefined, dropped, problem, tuples
 //
 // Integers are unsigned varints unless a width is given; those with a width are little-endian. The
 // index of a row is the difference to the previous row, from -1 at first. Values are their length
@@ -58,6 +59,8 @@ func (c Counter) Inexact() bool { return c >= Untracked }
 const (
 	version = 1
 	flagV6  = 1 // flag of an egress row
+
+	withQueries = 128
 )
 
 // Builder appends a report to a slice. Call Begin, Egress for each row, BeginIngress, and for each
@@ -65,6 +68,7 @@ const (
 type Builder struct {
 	Data     []byte
 	slots    int
+	form     int // position of the slots per flow
 	egress   int // position of the length of the egress rows
 	previous int64
 }
@@ -84,6 +88,7 @@ func (b *Builder) Begin(s *Summary, slotsPerFlow, rows int) {
 	b.Data = append(b.Data, version)
 	b.Data = binary.LittleEndian.AppendUint16(b.Data, uint16(s.Host))
 	b.Data = binary.LittleEndian.AppendUint64(b.Data, s.Epoch)
+	b.form = len(b.Data)
 	b.Data = append(b.Data, byte(slotsPerFlow))
 	b.count(int(Counters))
 	for _, n := range s.Counters {
@@ -130,6 +135,36 @@ func (b *Builder) Ingress(index, check uint32, values *Values) {
 	b.index(index)
 	b.Data = binary.LittleEndian.AppendUint32(b.Data, check)
 	b.values(values)
+}
+
+// Queries appends the results of queries, after all ingress rows.
+func (b *Builder) Queries(rows []QueryRow) {
+	if len(rows) == 0 {
+		return
+	}
+	b.Data[b.form] |= withQueries
+	b.count(len(rows))
+	for i := range rows {
+		r := &rows[i]
+		for _, v := range []uint64{r.ID, uint64(r.Step), r.Undefined, r.Dropped} {
+			b.Data = binary.AppendUvarint(b.Data, v)
+		}
+		for _, data := range [][]byte{[]byte(r.Problem), r.Tuples} {
+			b.count(len(data))
+			b.Data = append(b.Data, data...)
+		}
+	}
+}
+
+// QueryRow is the result of one step of a query.
+type QueryRow struct {
+	ID   uint64 // Query.ID
+	Step int    // position of the sequence in the query
+	// Undefined packets were left out because an expression divides by zero, Dropped tuples because
+	// there are too many.
+	Undefined, Dropped uint64
+	Problem            string // why the host does not run the query
+	Tuples             []byte // encoded by package query
 }
 
 func (b *Builder) count(n int) { b.Data = binary.AppendUvarint(b.Data, uint64(n)) }
@@ -191,6 +226,7 @@ type Report struct {
 	data, rest   []byte
 	behind       int // length of rest behind the egress rows
 	rows, hosts  int // still to come
+	queries      int // still to come; -1 before their count has been read
 	ingress      bool
 	previous     int64
 	err          error
@@ -209,7 +245,9 @@ func Open(data []byte) (*Report, error) {
 	if b := r.take(8); b != nil {
 		r.Epoch = binary.LittleEndian.Uint64(b)
 	}
-	if r.SlotsPerFlow = int(r.byte()); r.SlotsPerFlow > 4 {
+	form := r.byte()
+	r.queries = -int(form / withQueries) // their count follows the ingress rows
+	if r.SlotsPerFlow = int(form % withQueries); r.SlotsPerFlow > 4 {
 		r.fail("slots per flow")
 	}
 	for i := range r.uvarint() {
@@ -294,7 +332,10 @@ func (r *Report) NextHost() (host int, ok bool) {
 		r.hosts = r.count(3)
 	}
 	if r.hosts == 0 || r.err != nil {
-		if len(r.rest) > 0 {
+		if r.queries < 0 {
+			r.queries = r.count(6)
+		}
+		if len(r.rest) > 0 && r.queries == 0 {
 			r.fail("trailing bytes")
 		}
 		return 0, false
@@ -319,6 +360,21 @@ func (r *Report) NextIngress(row *IngressRow) bool {
 		row.Check = binary.LittleEndian.Uint32(b)
 	}
 	row.Values = r.take(int(r.byte()))
+	return r.err == nil
+}
+
+// NextQuery reads the next result of a query into row, after NextHost has returned false.
+func (r *Report) NextQuery(row *QueryRow) bool {
+	if r.queries <= 0 || r.err != nil {
+		return false
+	}
+	r.queries--
+	*row = QueryRow{ID: r.uvarint(), Step: int(min(r.uvarint(), 1<<16)), Undefined: r.uvarint(), Dropped: r.uvarint()}
+	row.Problem = string(r.take(r.count(1)))
+	row.Tuples = r.take(r.count(1))
+	if r.queries == 0 && len(r.rest) > 0 {
+		r.fail("trailing bytes")
+	}
 	return r.err == nil
 }
 

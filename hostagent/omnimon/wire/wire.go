@@ -112,6 +112,15 @@ type Settings struct {
 	Match string `json:"match,omitempty"`
 	// Extremes are maxima and minima, at most MaxExtremes.
 	Extremes []Extreme `json:"extremes,omitempty"`
+	// Queries run on outgoing packets, in epochs that begin with these settings.
+	Queries []Query `json:"queries,omitempty"`
+}
+
+// Query is a query in OmniMon's language. A host runs the operators of each sequence over packets
+// that need not be at the collector.
+type Query struct {
+	ID   uint64 `json:"id"` // of the results in reports
+	Text string `json:"text"`
 }
 
 // ParseSettings decodes settings.

@@ -39,8 +39,12 @@ func example(t testing.TB) []byte {
 	b.BeginHost(9, 2)
 	b.Ingress(1, 77, &small)
 	b.Ingress(1<<24-1, 78, &large)
+	b.Queries(queries)
 	return b.Data
 }
+
+var queries = []QueryRow{{ID: 1 << 60, Step: 2, Undefined: 3, Dropped: 4, Tuples: []byte{1, 2, 3}},
+	{ID: 7, Problem: "no such field", Tuples: []byte{}}}
 
 func TestReport(t *testing.T) {
 	r, err := Open(example(t))
@@ -91,6 +95,15 @@ func TestReport(t *testing.T) {
 	if _, ok := r.NextHost(); ok || r.Err() != nil {
 		t.Errorf("at the end: another host %v, %v", ok, r.Err())
 	}
+	for _, want := range queries {
+		var got QueryRow
+		if !r.NextQuery(&got) || !reflect.DeepEqual(got, want) {
+			t.Errorf("query %+v, want %+v, %v", got, want, r.Err())
+		}
+	}
+	if r.NextQuery(new(QueryRow)) || r.Err() != nil {
+		t.Errorf("another query, or %v", r.Err())
+	}
 }
 
 func TestSkipEgress(t *testing.T) {
@@ -120,6 +133,8 @@ func drain(data []byte) error {
 	}
 	for {
 		if _, ok := r.NextHost(); !ok {
+			for r.NextQuery(new(QueryRow)) {
+			}
 			return r.Err()
 		}
 		for r.NextIngress(&i) {

@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon"
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+)
+
+// hooks are where the programs are attached.
+type hooks struct {
+	egress, ingress link.Link
+	filter          *filter // instead of egress: clsact
+}
+
+// Names below Config.Pin.
+const (
+	pinnedMaps     = "maps"
+	pinnedEgress   = "egress"
+	pinnedIngress  = "ingress"
+	pinnedSettings = "settings"
+)
+
+func monotonic() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail
+	return time.Duration(t.Nano())
+}
+
+// maxLength is the length of the longest IP packet that has room for a header of a size.
+func (p *Path) maxLength(size int) (int, error) {
+	if p.cfg.Interface == "" {
+		return math.MaxInt32, nil
+	}
+	i, err := net.InterfaceByName(p.cfg.Interface)
+	if err != nil {
+		return 0, fmt.Errorf("interface %s: %w", p.cfg.Interface, err)
+	}
+	return i.MTU - size, nil
+}
+
+// attach makes the interface run the programs of t. Programs that are attached are replaced without
+// a gap.
+func (p *Path) attach(t *tables) error {
+	if p.cfg.Interface == "" {
+		return nil
+	}
+	i, err := net.InterfaceByName(p.cfg.Interface)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", p.cfg.Interface, err)
+	}
+	if err := p.attachIngress(t.ingress, i); err != nil {
+		return fmt.Errorf("program ingress on %s: %w", i.Name, err)
+	}
+	if err := p.attachEgress(t.egress, i); err != nil {
+		return fmt.Errorf("program egress on %s: %w", i.Name, err)
+	}
+	return nil
+}
+
+func (p *Path) attachIngress(prog *ebpf.Program, i *net.Interface) error {
+	if p.hooks.ingress != nil {
+		return p.hooks.ingress.Update(prog)
+	}
+	modes := []link.XDPAttachFlags{link.XDPDriverMode, link.XDPGenericMode}
+	if p.cfg.Generic {
+		modes = modes[1:]
+	}
+	var errs []error
+	for _, mode := range modes {
+		l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: i.Index, Flags: mode})
+		if err == nil {
+			p.hooks.ingress = l
+			return p.pin(l, pinnedIngress)
+		}
+		if errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("%w: another XDP program is attached; remove it: ip link set dev %s xdp off", err, i.Name)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Path) attachEgress(prog *ebpf.Program, i *net.Interface) error {
+	switch {
+	case p.hooks.egress != nil:
+		return p.hooks.egress.Update(prog)
+	case p.hooks.filter != nil:
+		return p.hooks.filter.replace(prog)
+	}
+	if !p.cfg.Clsact {
+		l, err := link.AttachTCX(link.TCXOptions{Program: prog, Interface: i.Index, Attach: ebpf.AttachTCXEgress})
+		if err == nil {
+			p.hooks.egress = l
+			return p.pin(l, pinnedEgress)
+		}
+		if !errors.Is(err, ebpf.ErrNotSupported) {
+			return err
+		}
+		p.cfg.Logger.Info("the kernel has no TCX; using clsact", "interface", i.Name)
+	}
+	f := &filter{index: i.Index}
+	if err := f.replace(prog); err != nil {
+		return err
+	}
+	p.hooks.filter = f
+	return nil
+}
+
+func (p *Path) pin(l link.Link, name string) error {
+	if p.cfg.Pin == "" {
+		return nil
+	}
+	if err := os.MkdirAll(p.cfg.Pin, 0o700); err != nil {
+		return err
+	}
+	return l.Pin(filepath.Join(p.cfg.Pin, name))
+}
+
+// saved describes the pinned tables.
+type saved struct {
+	Program     string // digest of the object
+	Generations int
+	Hosts       int
+	Filter      bool // clsact
+	Settings    []byte
+}
+
+func objectDigest() string {
+	sum := sha256.Sum256(_OmnimonBytes)
+	return hex.EncodeToString(sum[:])
+}
+
+// save pins the tables in force.
+func (p *Path) save() error {
+	if p.cfg.Pin == "" {
+		return nil
+	}
+	dir := filepath.Join(p.cfg.Pin, pinnedMaps)
+	old, err := ebpf.LoadPinnedMap(filepath.Join(dir, omnimonMapControl), nil)
+	same := false
+	if err == nil {
+		a, errA := old.Info()
+		b, errB := p.tables.maps[omnimonMapControl].Info()
+		if errA == nil && errB == nil {
+			idA, _ := a.ID()
+			idB, _ := b.ID()
+			same = idA == idB
+		}
+		_ = old.Close()
+	}
+	if !same {
+		fresh := dir + ".new"
+		if err := errors.Join(os.RemoveAll(fresh), p.tables.pin(fresh), p.saveSettings(fresh), os.RemoveAll(dir)); err != nil {
+			return fmt.Errorf("pin: %w", err)
+		}
+		return os.Rename(fresh, dir)
+	}
+	return p.saveSettings(dir)
+}
+
+func (p *Path) saveSettings(dir string) error {
+	data, err := json.Marshal(&saved{Program: objectDigest(), Generations: p.cfg.Generations, Hosts: p.tables.hosts,
+		Filter: p.hooks.filter != nil, Settings: p.raw})
+	if err != nil {
+		return err
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: pinnedSettings, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(data)),
+		MaxEntries: 1})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err := m.Put(uint32(0), data); err != nil {
+		return err
+	}
+	fresh := filepath.Join(dir, pinnedSettings+".new")
+	_ = os.Remove(fresh)
+	if err := m.Pin(fresh); err != nil {
+		return err
+	}
+	return os.Rename(fresh, filepath.Join(dir, pinnedSettings))
+}
+
+// adopt continues with what an earlier process pinned.
+func (p *Path) adopt() error {
+	var fs unix.Statfs_t
+	for dir := p.cfg.Pin; ; dir = filepath.Dir(dir) {
+		err := unix.Statfs(dir, &fs)
+		if errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("pin %s: %w", p.cfg.Pin, err)
+		}
+		break
+	}
+	if uint32(fs.Type) != unix.BPF_FS_MAGIC {
+		return fmt.Errorf("pin %s: not in a BPF file system: mount -t bpf bpf /sys/fs/bpf", p.cfg.Pin)
+	}
+	p.adoptLinks()
+	m, err := ebpf.LoadPinnedMap(filepath.Join(p.cfg.Pin, pinnedMaps, pinnedSettings), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("pin %s: %w", p.cfg.Pin, err)
+	}
+	defer m.Close()
+	var data []byte
+	if data, err = m.LookupBytes(uint32(0)); err != nil {
+		return fmt.Errorf("pin %s: %w", p.cfg.Pin, err)
+	}
+	var s saved
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("pin %s: %w", p.cfg.Pin, err)
+	}
+	switch {
+	case s.Program != objectDigest():
+		p.cfg.Logger.Warn("the pinned programs are of another version; flows begin again with the next settings",
+			"pin", p.cfg.Pin)
+		return nil
+	case s.Generations != p.cfg.Generations:
+		p.cfg.Logger.Warn("the pinned maps have another count of generations; flows begin again with the next settings",
+			"pin", p.cfg.Pin)
+		return nil
+	}
+	return p.adoptTables(&s)
+}
+
+// adoptLinks opens the pinned links that are attached to the interface.
+func (p *Path) adoptLinks() {
+	if p.cfg.Interface == "" {
+		return
+	}
+	i, err := net.InterfaceByName(p.cfg.Interface)
+	if err != nil {
+		return
+	}
+	for name, to := range map[string]*link.Link{pinnedEgress: &p.hooks.egress, pinnedIngress: &p.hooks.ingress} {
+		file := filepath.Join(p.cfg.Pin, name)
+		l, err := link.LoadPinnedLink(file, nil)
+		if err != nil {
+			continue
+		}
+		at := uint32(0)
+		if info, err := l.Info(); err == nil {
+			if x := info.XDP(); x != nil {
+				at = x.Ifindex
+			} else if x := info.TCX(); x != nil {
+				at = x.Ifindex
+			}
+		}
+		if at != uint32(i.Index) {
+			p.cfg.Logger.Warn("the interface of a pinned program is gone; it is attached again", "interface", i.Name,
+				"program", name)
+			_ = l.Close()
+			_ = os.Remove(file)
+			continue
+		}
+		*to = l
+	}
+}
+
+func (p *Path) adoptTables(s *saved) error {
+	settings, err := wire.ParseSettings(s.Settings)
+	if err != nil {
+		return err
+	}
+	_, share, err := omnimon.Check(settings)
+	if err != nil {
+		return err
+	}
+	t, err := adopt(filepath.Join(p.cfg.Pin, pinnedMaps), s.Generations, s.Hosts)
+	if err != nil {
+		p.cfg.Logger.Warn("the pinned maps are incomplete; flows begin again with the next settings", "error", err)
+		return nil
+	}
+	if s.Filter {
+		if i, err := net.InterfaceByName(p.cfg.Interface); err == nil {
+			p.hooks.filter = &filter{index: i.Index}
+		}
+	}
+	if err := p.attach(t); err != nil {
+		t.close()
+		return err
+	}
+	p.install(t, settings, s.Settings, share)
+	p.now = atomic.LoadUint64(&t.control.Epoch)
+	oldest := t.control.Base
+	if p.now >= t.generations {
+		oldest = max(oldest, p.now-t.generations+1)
+	}
+	for e := oldest; e <= p.now; e++ {
+		if t.control.Released[e%t.generations] != e+1 {
+			p.open = append(p.open, e)
+		}
+	}
+	if err := p.recover(); err != nil {
+		return fmt.Errorf("pin %s: %w", p.cfg.Pin, err)
+	}
+	p.cfg.Logger.Info("adopted the data path in the kernel", "interface", p.cfg.Interface, "epoch", p.now,
+		"epochs", len(p.open))
+	return nil
+}
+
+// recover derives which flows, indexes and mappings are in use. Packets pass meanwhile.
+func (p *Path) recover() error {
+	t := p.tables
+	indexes, err := drain(t.maps[omnimonMapFreeIndexes])
+	if err != nil {
+		return err
+	}
+	numbers, err := drain(t.maps[omnimonMapFreeMappings])
+	if err != nil {
+		return err
+	}
+	if err := t.wait(); err != nil { // flows that took an index before now are in the table
+		return err
+	}
+	fresh := t.fresh()
+	freshNumber := min(uint64(atomic.LoadUint32(&t.control.FreshMapping)), uint64(len(t.mappings)))
+	var flows, lost, back []uint32
+	inStack := make([]bool, t.flows)
+	for _, i := range indexes {
+		inStack[i] = true
+	}
+	for i := range uint32(fresh) {
+		switch state := atomic.LoadUint32(&t.entries[i].State); {
+		case state == unused && !inStack[i]:
+			lost = append(lost, i)
+		case state != unused:
+			flows = append(flows, i)
+		}
+	}
+	slices.SortStableFunc(flows, func(a, b uint32) int {
+		return int(int64(t.entries[a].First) - int64(t.entries[b].First))
+	})
+	for _, i := range flows {
+		e := &t.entries[i]
+		p.assign(i, e.Mapping)
+		switch atomic.LoadUint32(&e.State) {
+		case returned:
+			back = append(back, i)
+			continue
+		case ended, reopened:
+			p.end(i)
+		}
+		var found uint32
+		if err := t.maps[omnimonMapFlows].Lookup(&e.Key, &found); err != nil || found != i {
+			p.marks[i] |= leaving
+			p.limbo = append(p.limbo, i)
+		}
+	}
+	free := make([]bool, len(t.mappings))
+	for _, n := range numbers {
+		free[n] = true
+	}
+	for n := range uint32(freshNumber) {
+		if !free[n] && !p.pool.InUse(n) {
+			numbers = append(numbers, n)
+		}
+	}
+	for _, n := range numbers {
+		if err := t.maps[omnimonMapFreeMappings].Put(nil, n); err != nil {
+			return err
+		}
+	}
+	indexes = append(indexes, lost...)
+	for _, i := range slices.Backward(indexes) {
+		if err := t.maps[omnimonMapFreeIndexes].Put(nil, i); err != nil {
+			return err
+		}
+	}
+	for _, i := range back {
+		if err := p.free(i); err != nil {
+			return err
+		}
+	}
+	p.cycle()
+	return nil
+}
+
+// drain empties a queue or stack of numbers.
+func drain(m *ebpf.Map) (all []uint32, err error) {
+	for {
+		var n uint32
+		err := m.LookupAndDelete(nil, &n)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+}
+
+// Close implements agent.DataPath. Pinned programs go on.
+func (p *Path) Close() error {
+	close(p.done)
+	p.idle.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cfg.Pin == "" {
+		return p.remove()
+	}
+	p.shared.Lock()
+	defer p.shared.Unlock()
+	for _, l := range []link.Link{p.hooks.egress, p.hooks.ingress} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+	if p.tables != nil {
+		p.tables.close()
+		p.tables = nil
+	}
+	return nil
+}
+
+// Remove ends a data path that an earlier process pinned: packets pass unchanged.
+func Remove(cfg Config) error {
+	cfg.manual = true
+	p, err := Open(cfg)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.remove()
+}
+
+// remove detaches the programs and removes the maps.
+func (p *Path) remove() error {
+	var errs []error
+	for _, l := range []link.Link{p.hooks.egress, p.hooks.ingress} {
+		if l == nil {
+			continue
+		}
+		if p.cfg.Pin != "" {
+			errs = append(errs, l.Unpin())
+		}
+		errs = append(errs, l.Close())
+	}
+	if p.hooks.filter != nil {
+		errs = append(errs, p.hooks.filter.remove())
+	}
+	p.hooks = hooks{}
+	if p.cfg.Pin != "" {
+		errs = append(errs, os.RemoveAll(p.cfg.Pin))
+	}
+	p.shared.Lock()
+	defer p.shared.Unlock()
+	if p.tables != nil {
+		p.epoch = atomic.LoadUint64(&p.tables.control.Epoch)
+		p.tables.close()
+		p.tables = nil
+	}
+	p.settings, p.raw = nil, nil
+	p.waiting, p.sealed, p.open = nil, nil, nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/omnimon"
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
+)
+
+// needBPF skips a test where programs cannot be loaded.
+func needBPF(t testing.TB) {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1,
+		InnerMap: &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}})
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		t.Skipf("eBPF programs cannot be loaded here (uid %d): %v", os.Getuid(), err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = m.Close()
+}
+
+// ipFrame returns an Ethernet frame with an IP packet of TCP or UDP.
+func ipFrame(src, dst netip.Addr, proto byte, sport, dport uint16, flags byte, window uint16, payload []byte) []byte {
+	transport := []byte{byte(sport >> 8), byte(sport), byte(dport >> 8), byte(dport)}
+	if proto == packet.ProtocolTCP {
+		transport = append(transport, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags, byte(window>>8), byte(window), 0, 0, 0, 0)
+	} else {
+		transport = append(transport, 0, 0, 0, 0)
+	}
+	transport = append(transport, payload...)
+	f := []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2}
+	if src.Is4() {
+		f = append(f, 8, 0, 0x45, 0)
+		f = binary.BigEndian.AppendUint16(f, uint16(20+len(transport)))
+		f = append(f, 0, 0, 0, 0, 64, proto, 0, 0)
+	} else {
+		f = append(f, 0x86, 0xdd, 0x60, 0, 0, 0)
+		f = binary.BigEndian.AppendUint16(f, uint16(len(transport)))
+		f = append(f, proto, 64)
+	}
+	f = append(append(f, src.AsSlice()...), dst.AsSlice()...)
+	return append(f, transport...)
+}
+
+// defaults are the settings of one of three hosts with addresses 10.0.0.1 to 10.0.0.3.
+func defaults(host int) *wire.Settings {
+	s := &wire.Settings{EtherType: header.DefaultEtherType, Slots: 64, SlotsPerFlow: 2, Shares: 4, Host: host,
+		Flows: 1024, IngressSlots: 4096, IdleEpochs: 1000}
+	for i := range byte(3) {
+		s.Hosts = append(s.Hosts, []netip.Addr{address(i, false), address(i, true)})
+	}
+	return s
+}
+
+func address(host byte, v6 bool) netip.Addr {
+	if v6 {
+		return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: host + 1})
+	}
+	return netip.AddrFrom4([4]byte{10, 0, 0, host + 1})
+}
+
+func encoded(t testing.TB, s *wire.Settings) []byte {
+	t.Helper()
+	data, err := s.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// newPath returns a data path that is not attached and begins in epoch 100.
+func newPath(t testing.TB, cfg Config, s *wire.Settings) *Path {
+	t.Helper()
+	cfg.manual = true
+	p, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	p.Advance(100)
+	if err := p.Apply(encoded(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// run runs a program on a frame and returns the frame that leaves it.
+func run(t testing.TB, prog *ebpf.Program, frame []byte, pass uint32) []byte {
+	t.Helper()
+	out := make([]byte, len(frame)+256)
+	opts := &ebpf.RunOptions{Data: frame, DataOut: out}
+	got, err := prog.Run(opts)
+	if err != nil {
+		t.Fatalf("%d bytes: %v", len(frame), err)
+	}
+	if got != pass {
+		t.Fatalf("verdict %d for %x", got, frame)
+	}
+	return opts.DataOut
+}
+
+const (
+	tcNext  = 0xffffffff
+	xdpPass = 2
+)
+
+// twin is a host in the kernel and in Go.
+type twin struct {
+	t      testing.TB
+	kernel *Path
+	clock  *epoch.Clock
+	role   *omnimon.Role
+}
+
+func newTwin(t testing.TB, s *wire.Settings) *twin {
+	w := &twin{t: t, kernel: newPath(t, Config{}, s), clock: epoch.NewClock(1, 100)}
+	w.role = omnimon.New(w.clock)
+	if err := w.role.Apply(encoded(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *twin) compare(in, kernel, goRole []byte, what string) {
+	w.t.Helper()
+	if !bytes.Equal(kernel, goRole) {
+		w.t.Fatalf("%s %x\nkernel %x\nGo     %x", what, in, kernel, goRole)
+	}
+}
+
+// testable reports whether BPF_PROG_TEST_RUN accepts a frame for the egress program: the kernel
+// refuses one with the EtherType of IP that is shorter than an IP header.
+func testable(frame []byte) bool {
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case packet.EtherTypeIPv4:
+		return len(frame) >= 14+20
+	case packet.EtherTypeIPv6:
+		return len(frame) >= 14+40
+	}
+	return true
+}
+
+func (w *twin) out(frame []byte) []byte {
+	w.t.Helper()
+	if !testable(frame) {
+		return frame
+	}
+	f := packet.NewFrame(frame)
+	w.role.Out([]*packet.Frame{f})
+	got := run(w.t, w.kernel.tables.egress, frame, tcNext)
+	w.compare(frame, got, f.Bytes(), "sent")
+	return got
+}
+
+func (w *twin) in(frame []byte) []byte {
+	w.t.Helper()
+	f := packet.NewFrame(frame)
+	w.role.In([]*packet.Frame{f})
+	got := run(w.t, w.kernel.tables.ingress, frame, xdpPass)
+	w.compare(frame, got, f.Bytes(), "received")
+	w.maintain()
+	return got
+}
+
+func (w *twin) maintain() {
+	w.t.Helper()
+	w.kernel.mu.Lock()
+	defer w.kernel.mu.Unlock()
+	if err := w.kernel.maintain(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *twin) advance(e uint64) {
+	w.t.Helper()
+	w.clock.Advance(e)
+	w.role.Out(nil)
+	w.kernel.Advance(e)
+	w.maintain()
+	if k, g := w.kernel.Epoch(), w.clock.Current(); k != g {
+		w.t.Fatalf("epoch %d in the kernel, %d in Go", k, g)
+	}
+}
+
+// seal compares and returns the reports of an epoch; nil: there is none.
+func (w *twin) seal(e uint64) []byte {
+	w.t.Helper()
+	g := w.role.Seal(e)
+	k, err := w.kernel.Seal(e)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if (g == nil) != (k == nil) {
+		w.t.Fatalf("epoch %d: report in Go: %v, in the kernel: %v", e, g != nil, k != nil)
+	}
+	if g == nil {
+		return nil
+	}
+	want, got := g.Append(nil), k.Append(nil)
+	if !bytes.Equal(want, got) {
+		w.t.Fatalf("epoch %d\nkernel %s\nGo     %s", e, text(w.t, got), text(w.t, want))
+	}
+	g.Release()
+	k.Release()
+	return got
+}
+
+var _ role.Report = (*report)(nil)
+
+// text is a readable report.
+func text(t testing.TB, data []byte) string {
+	r, err := wire.Open(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%+v\n", r.Summary)
+	var row wire.EgressRow
+	var v wire.Values
+	for r.NextEgress(&row) {
+		_ = v.Decode(row.Values)
+		fmt.Fprintf(&b, "  %d %s age %d slots %v: %v\n", row.Index, row.Key, row.Age, row.Slots, v)
+	}
+	for {
+		host, ok := r.NextHost()
+		if !ok {
+			break
+		}
+		var in wire.IngressRow
+		for r.NextIngress(&in) {
+			_ = v.Decode(in.Values)
+			fmt.Fprintf(&b, "  from %d: %d check %x: %v\n", host, in.Index, in.Check, v)
+		}
+	}
+	if r.Err() != nil {
+		fmt.Fprintln(&b, r.Err())
+	}
+	return b.String()
+}
+
+// TestSameAsGo: random traffic of three hosts, with flows that begin and end, delays, losses and
+// damaged frames, gives the same bytes and the same reports in the kernel as in Go.
+func TestSameAsGo(t *testing.T) {
+	needBPF(t)
+	all := []wire.Extreme{{Field: wire.FieldLength}, {Field: wire.FieldLength, Min: true}, {Field: wire.FieldTTL},
+		{Field: wire.FieldWindow, Min: true}}
+	for name, change := range map[string]func(*wire.Settings){
+		"plain": func(*wire.Settings) {},
+		"few mappings": func(s *wire.Settings) {
+			s.Slots, s.Flows, s.IdleEpochs = 6, 64, 3
+		},
+		"one slot, two extremes": func(s *wire.Settings) { s.SlotsPerFlow, s.Extremes = 1, all[:2] },
+		"four slots, all extremes, match": func(s *wire.Settings) {
+			s.SlotsPerFlow, s.Extremes, s.Match = 4, all, "abab"
+		},
+		"tiny tables":     func(s *wire.Settings) { s.Flows, s.IngressSlots, s.IdleEpochs = 70, 128, 1 },
+		"other EtherType": func(s *wire.Settings) { s.EtherType, s.SlotsPerFlow = 0x88b6, 3 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(2) {
+				simulate(t, change, seed)
+			}
+		})
+	}
+}
+
+func simulate(t *testing.T, change func(*wire.Settings), seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 3))
+	var hosts [3]*twin
+	for i := range hosts {
+		s := defaults(i)
+		change(s)
+		hosts[i] = newTwin(t, s)
+	}
+	var flight [][]byte
+	var to []int
+	now := [3]uint64{100, 100, 100}
+	rows := 0
+	for range 3000 {
+		host := r.IntN(3)
+		switch n := r.IntN(100); {
+		case n < 45:
+			dst := r.IntN(4) // host 3 has no agent
+			v6 := r.IntN(3) == 0
+			proto := byte(packet.ProtocolTCP)
+			if r.IntN(4) == 0 {
+				proto = packet.ProtocolUDP
+			}
+			flags := []byte{packet.SYN, packet.ACK, packet.ACK, packet.SYN | packet.ACK, packet.FIN | packet.ACK, packet.RST,
+				packet.PSH | packet.ACK, 0}[r.IntN(8)]
+			payload := make([]byte, r.IntN(200))
+			for i := range payload {
+				payload[i] = "ab"[r.IntN(2)]
+			}
+			if r.IntN(3) == 0 {
+				payload = nil
+			}
+			f := ipFrame(address(byte(host), v6), address(byte(dst), v6), proto, uint16(r.IntN(60)), 80, flags,
+				uint16(r.IntN(1000)), payload)
+			for range r.IntN(3) {
+				f = append(f[:12:12], append([]byte{[]byte{0x81, 0x88, 0x91}[r.IntN(3)], 0, 0, 9}, f[12:]...)...)
+				if f[12] == 0x88 {
+					f[13] = 0xa8
+				}
+			}
+			if r.IntN(10) == 0 {
+				f = damage(r, f)
+			}
+			f = hosts[host].out(f)
+			if dst < 3 && r.IntN(20) > 0 {
+				if r.IntN(10) == 0 {
+					f = damage(r, f)
+				}
+				flight, to = append(flight, f), append(to, dst)
+			}
+		case n < 90 && len(flight) > 0:
+			i := r.IntN(min(len(flight), 40))
+			hosts[to[i]].in(flight[i])
+			flight, to = append(flight[:i], flight[i+1:]...), append(to[:i], to[i+1:]...)
+		case n < 95:
+			now[host] = max(now[host], hosts[host].clock.Current()) + 1 + uint64(r.IntN(2))
+			hosts[host].advance(now[host])
+		default:
+			e := hosts[host].clock.Current() - uint64(r.IntN(6))
+			if data := hosts[host].seal(e); data != nil {
+				rows += len(data)
+			}
+		}
+	}
+	for _, h := range hosts {
+		end := h.clock.Current() + 1
+		h.advance(end)
+		for e := uint64(100); e < end; e++ {
+			h.seal(e)
+		}
+	}
+	if rows < 1000 {
+		t.Errorf("reports of %d bytes: the simulation tests nothing", rows)
+	}
+}
+
+// damage changes bytes, or cuts the frame.
+func damage(r *rand.Rand, f []byte) []byte {
+	f = bytes.Clone(f)
+	for range 1 + r.IntN(3) {
+		f[r.IntN(min(len(f), 64))] = byte(r.Uint32())
+	}
+	if r.IntN(2) == 0 {
+		f = f[:14+r.IntN(len(f)-13)]
+	}
+	return f
+}

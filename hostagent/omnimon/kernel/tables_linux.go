@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon/mapping"
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+)
+
+const (
+	pageSlots = 64      // slots of incoming flows in a page
+	maxCells  = 1 << 28 // of the directory
+	minHosts  = 64      // hosts that the maps have room for
+)
+
+// tables are the maps of one flow table, with those that are arrays in the memory of this process.
+type tables struct {
+	maps            map[string]*ebpf.Map
+	egress, ingress *ebpf.Program // nil if the programs were loaded by an earlier process
+
+	control            *omnimonControlBlock
+	entries            []omnimonFlowEntry
+	outgoing, incoming []omnimonFlowSlot
+	owners             []uint64
+	shared, mappings   []uint64
+	memory             [][]byte
+
+	generations uint64
+	flows       uint64 // entries
+	pages       uint64 // per generation
+	cells       uint32 // of the directory, for each host
+	hosts       int    // that the maps have room for
+	inner       *ebpf.Map
+	barrier     *ebpf.Map
+	synchronous bool // tests run programs only between calls of the Path
+}
+
+// load creates the maps and loads the programs. Packets of IP packets longer than maxLength get no
+// header.
+func load(s *wire.Settings, share *mapping.Share, generations, maxLength int) (*tables, error) {
+	spec, err := loadOmnimon()
+	if err != nil {
+		return nil, err
+	}
+	hosts := max(minHosts, 1<<bits.Len(uint(len(s.Hosts)-1)))
+	addresses := 0
+	for _, list := range s.Hosts {
+		addresses += len(list)
+	}
+	n := int(min(share.Len(), uint64(s.Flows)))
+	pages, cells := (s.IngressSlots+pageSlots-1)/pageSlots, (s.Flows+pageSlots-1)/pageSlots
+	if uint64(generations)*uint64(hosts)*uint64(cells) > maxCells {
+		return nil, fmt.Errorf("%d hosts with %d flows in %d generations need %d cells; at most %d: reduce flows or generations",
+			hosts, s.Flows, generations, uint64(generations)*uint64(hosts)*uint64(cells), maxCells)
+	}
+	if uint64(generations)*uint64(pages)*pageSlots > 1<<31 {
+		return nil, fmt.Errorf("ingressSlots: %d in %d generations: at most 2^31 in all", s.IngressSlots, generations)
+	}
+	for name, size := range map[string]int{
+		omnimonMapFlows: s.Flows, omnimonMapEntries: s.Flows, omnimonMapOutgoing: generations * s.Flows,
+		omnimonMapIncoming: generations * pages * pageSlots, omnimonMapDirectory: generations * hosts * cells,
+		omnimonMapOwners: generations * pages, omnimonMapHosts: max(4*hosts, 2*addresses),
+		omnimonMapFreeIndexes: s.Flows, omnimonMapFreeMappings: n, omnimonMapShared: 2 * n, omnimonMapMappings: n,
+		omnimonMapBegun: s.Flows, omnimonMapEndings: s.Flows,
+	} {
+		spec.Maps[name].MaxEntries = uint32(size)
+	}
+	var fields, minima [wire.MaxExtremes]uint8
+	for i, e := range s.Extremes {
+		fields[i] = map[wire.Field]uint8{wire.FieldLength: 0, wire.FieldTTL: 1, wire.FieldWindow: 2}[e.Field]
+		if e.Min {
+			minima[i] = 1
+		}
+	}
+	for name, value := range map[string]any{
+		"ether_type": s.EtherType, "own_host": uint16(s.Host), "slots_per_flow": uint32(s.SlotsPerFlow),
+		"extremes": uint32(len(s.Extremes)), "fields": fields, "minima": minima, "flow_limit": uint32(s.Flows),
+		"mapping_limit": uint32(n), "page_limit": uint32(pages), "pages_per_host": uint32(cells),
+		"host_limit": uint32(hosts), "generations": uint32(generations), "max_length": uint32(maxLength),
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("variable %s: %w", name, err)
+		}
+	}
+	c, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, explain(err)
+	}
+	t := &tables{maps: c.Maps, egress: c.Programs[omnimonProgEgress], ingress: c.Programs[omnimonProgIngress]}
+	if err := t.open(generations, hosts); err != nil {
+		t.close()
+		return nil, err
+	}
+	for i := range t.mappings {
+		slots := share.At(uint64(i))
+		t.mappings[i] = uint64(slots[0]) | uint64(slots[1])<<16 | uint64(slots[2])<<32 | uint64(slots[3])<<48
+		t.shared[i] = uint64(i)
+	}
+	return t, nil
+}
+
+// explain adds the name of the program and the end of the verifier's log to an error, or the
+// capabilities that are missing.
+func explain(err error) error {
+	var ve *ebpf.VerifierError
+	switch {
+	case errors.As(err, &ve):
+		return fmt.Errorf("the kernel refuses a program: %+v", ve)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: the agent needs the capabilities CAP_BPF and CAP_NET_ADMIN", err)
+	case errors.Is(err, unix.ENOMEM):
+		return fmt.Errorf("%w: not enough memory for the maps: reduce flows, ingressSlots or generations", err)
+	}
+	return err
+}
+
+// adopt opens the maps that an earlier process pinned in a directory.
+func adopt(dir string, generations, hosts int) (*tables, error) {
+	t := &tables{maps: map[string]*ebpf.Map{}}
+	spec, err := loadOmnimon()
+	if err != nil {
+		return nil, err
+	}
+	for name := range spec.Maps {
+		if !state(name) {
+			continue
+		}
+		if t.maps[name], err = ebpf.LoadPinnedMap(dir+"/"+name, nil); err != nil {
+			t.close()
+			return nil, fmt.Errorf("map %s: %w", name, err)
+		}
+	}
+	if err := t.open(generations, hosts); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// state reports whether a map holds more than constants of the programs.
+func state(name string) bool { return name[0] != '.' }
+
+func (t *tables) pin(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for name, m := range t.maps {
+		if !state(name) {
+			continue
+		}
+		if err := m.Pin(dir + "/" + name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tables) open(generations, hosts int) error {
+	t.generations, t.hosts = uint64(generations), hosts
+	t.flows = uint64(t.maps[omnimonMapEntries].MaxEntries())
+	t.pages = uint64(t.maps[omnimonMapOwners].MaxEntries()) / t.generations
+	t.cells = t.maps[omnimonMapDirectory].MaxEntries() / uint32(generations) / uint32(hosts)
+	control, err := view[omnimonControlBlock](t, omnimonMapControl)
+	if err != nil {
+		return err
+	}
+	t.control = &control[0]
+	var errs [6]error
+	t.entries, errs[0] = view[omnimonFlowEntry](t, omnimonMapEntries)
+	t.outgoing, errs[1] = view[omnimonFlowSlot](t, omnimonMapOutgoing)
+	t.incoming, errs[2] = view[omnimonFlowSlot](t, omnimonMapIncoming)
+	t.owners, errs[3] = view[uint64](t, omnimonMapOwners)
+	t.shared, errs[4] = view[uint64](t, omnimonMapShared)
+	t.mappings, errs[5] = view[uint64](t, omnimonMapMappings)
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	inner := &ebpf.MapSpec{Name: "inner", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	if t.inner, err = ebpf.NewMap(inner); err != nil {
+		return fmt.Errorf("map inner: %w", err)
+	}
+	t.barrier, err = ebpf.NewMap(&ebpf.MapSpec{Name: "barrier", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4,
+		MaxEntries: 1, InnerMap: inner})
+	if err != nil {
+		return fmt.Errorf("map barrier: %w", err)
+	}
+	return nil
+}
+
+// wait returns when every program that runs now has ended. An update of a map of maps returns only
+// then, which the kernel guarantees to its users.
+func (t *tables) wait() error {
+	if t.synchronous {
+		return nil
+	}
+	return t.barrier.Put(uint32(0), t.inner)
+}
+
+// view maps the values of an array into memory.
+func view[T any](t *tables, name string) ([]T, error) {
+	m := t.maps[name]
+	size := int(unsafe.Sizeof(*new(T)))
+	if int(m.ValueSize()) != size {
+		return nil, fmt.Errorf("map %s has values of %d bytes, expected %d", name, m.ValueSize(), size)
+	}
+	n := int(m.MaxEntries())
+	page := os.Getpagesize()
+	b, err := unix.Mmap(m.FD(), 0, (n*size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: mmap: %w", name, err)
+	}
+	t.memory = append(t.memory, b)
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n), nil
+}
+
+func (t *tables) close() {
+	for _, b := range t.memory {
+		_ = unix.Munmap(b)
+	}
+	for _, m := range t.maps {
+		_ = m.Close()
+	}
+	for _, c := range []interface{ Close() error }{t.egress, t.ingress, t.inner, t.barrier} {
+		_ = c.Close() // nil is valid
+	}
+	t.memory, t.control = nil, nil
+}
+
+// match sets the string that payloads are searched for, as an automaton (Knuth, Morris, Pratt).
+func (t *tables) match(s string) error {
+	atomic.StoreUint32(&t.control.Match, 0)
+	if s == "" {
+		return nil
+	}
+	if err := t.wait(); err != nil {
+		return err
+	}
+	next := make([]byte, 1<<16)
+	failure := 0
+	for state := range s {
+		copy(next[state<<8:state<<8+256], next[failure<<8:])
+		next[state<<8|int(s[state])] = byte(state + 1)
+		if state > 0 {
+			failure = int(next[failure<<8|int(s[state])])
+		}
+	}
+	for i := range 256 {
+		next[len(s)<<8|i] = byte(len(s))
+	}
+	if err := t.maps[omnimonMapAutomaton].Put(uint32(0), next); err != nil {
+		return fmt.Errorf("map automaton: %w", err)
+	}
+	atomic.StoreUint32(&t.control.Match, uint32(len(s)))
+	return nil
+}
+
+// setHosts makes the map hosts equal to the settings.
+func (t *tables) setHosts(hosts [][]netip.Addr) error {
+	for host, list := range hosts {
+		for _, ip := range list {
+			a := omnimonAddress{}
+			copy(a.Bytes[:], ip.AsSlice())
+			if ip.Is6() {
+				a.V6 = 1
+			}
+			if err := t.maps[omnimonMapHosts].Put(&a, uint32(host)); err != nil {
+				return fmt.Errorf("address %s: %w", ip, err)
+			}
+		}
+	}
+	return nil
+}
