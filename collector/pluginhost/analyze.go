@@ -179,6 +179,7 @@ func (s *session) analyze(ctx context.Context, epoch *sdk.Epoch, watched map[str
 
 // await waits until an epoch is sent and answered. After the deadline it cancels the epoch.
 func (s *session) await(ctx context.Context, c *call, sent <-chan error) error {
+	allowed := s.host.opts.cancelGrace(budgetOf(ctx))
 	var expired error // why ctx ended
 	var grace <-chan time.Time
 	ended, done := ctx.Done(), c.done
@@ -199,14 +200,14 @@ func (s *session) await(ctx context.Context, c *call, sent <-chan error) error {
 			return cmp.Or(expired, s.exitErr)
 		case <-ended:
 			expired, ended = timeoutOr(ctx), nil
-			timer := time.NewTimer(s.host.opts.CancelGrace)
+			timer := time.NewTimer(allowed)
 			defer timer.Stop()
 			grace = timer.C
 			if sent == nil {
 				s.cancelEpoch(c, expired)
 			}
 		case <-grace:
-			reason := fmt.Errorf("%w and did not stop %v after its deadline", expired, s.host.opts.CancelGrace)
+			reason := fmt.Errorf("%w and did not stop %v after its deadline", expired, allowed)
 			if sent != nil {
 				reason = fmt.Errorf("%w and does not read its input", expired)
 			}
@@ -268,11 +269,16 @@ func (s *session) transmit(ctx context.Context, epoch *sdk.Epoch, watched map[st
 		}
 		s.watched = watched
 	}
-	budget := time.Duration(0)
-	if deadline, ok := ctx.Deadline(); ok {
-		budget = max(time.Until(deadline), 1)
+	return epoch.Send(sdk.RunSink{Send: s.stream.Send}, budgetOf(ctx))
+}
+
+// budgetOf returns the time until the deadline of ctx, more than 0; 0 without a deadline.
+func budgetOf(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0
 	}
-	return epoch.Send(sdk.RunSink{Send: s.stream.Send}, budget)
+	return max(time.Until(deadline), 1)
 }
 
 // watchUpdate returns the difference between two sets of rows, or nil if they are equal.

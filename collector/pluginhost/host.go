@@ -28,9 +28,12 @@ type Options struct {
 	// instance.
 	OnChange func(Status)
 
-	StartTimeout   time.Duration // from start to handshake; default 10 s
-	CallTimeout    time.Duration // for Describe, Configure, Query; default 10 s
-	CancelGrace    time.Duration // from an epoch's deadline until a plugin that does not stop is killed; default 250 ms
+	StartTimeout time.Duration // from start to handshake; default 10 s
+	CallTimeout  time.Duration // for Describe, Configure, Query; default 10 s
+	// CancelGrace is the time from an epoch's deadline until a plugin that does not stop is killed;
+	// default as long as it had for the epoch, from 250 ms to 2 s. A start costs a busy machine more
+	// than the rest of an analysis.
+	CancelGrace    time.Duration
 	StopGrace      time.Duration // for Drain and an orderly end together; default 5 s
 	HealthInterval time.Duration // between health checks; default 5 s
 	HealthTimeout  time.Duration // for one check; default 2 s
@@ -65,7 +68,6 @@ func (o Options) withDefaults() Options {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.StartTimeout = cmp.Or(o.StartTimeout, 10*time.Second)
 	o.CallTimeout = cmp.Or(o.CallTimeout, 10*time.Second)
-	o.CancelGrace = cmp.Or(o.CancelGrace, 250*time.Millisecond)
 	o.StopGrace = cmp.Or(o.StopGrace, 5*time.Second)
 	o.HealthInterval = cmp.Or(o.HealthInterval, 5*time.Second)
 	o.HealthTimeout = cmp.Or(o.HealthTimeout, 2*time.Second)
@@ -79,6 +81,11 @@ func (o Options) withDefaults() Options {
 	o.LogLinesPerSec = cmp.Or(o.LogLinesPerSec, 100)
 	o.LogLinesAtOnce = cmp.Or(o.LogLinesAtOnce, 1000)
 	return o
+}
+
+// cancelGrace returns the grace after a deadline that was a time after its call.
+func (o Options) cancelGrace(limit time.Duration) time.Duration {
+	return cmp.Or(o.CancelGrace, min(max(limit, 250*time.Millisecond), 2*time.Second))
 }
 
 // Host starts and supervises plugins.

@@ -203,7 +203,7 @@ var clientCases = []fault{
 			conn := t.stranger()
 			requests := hostileRequests()
 			for name, r := range requests {
-				ctx, cancel := context.WithTimeout(t.client, patience)
+				ctx, cancel := context.WithTimeout(t.client, patience())
 				_, err := gpb.NewGNMIClient(conn).Get(ctx, r)
 				cancel()
 				code := status.Code(err)

@@ -60,10 +60,10 @@ func TestFaults(t *testing.T) {
 		default:
 			t.Run(f.name, func(t *testing.T) { r = f.run(t, programs) })
 		}
-		t.Logf("%v\n%s", r.took.Round(time.Second), r)
+		t.Logf("%v with epochs of %v\n%s", r.took.Round(time.Second), r.interval, r)
 		rows = append(rows, r)
 	}
-	if *write {
+	if *write && len(rows) > 0 {
 		writeTable(t, rows, before, load())
 	}
 }

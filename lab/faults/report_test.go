@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ type row struct {
 	back           string
 	broken         []string // promises that do not hold
 	notRun         string   // the reason
+	interval       time.Duration
 	took           time.Duration
 }
 
@@ -69,21 +71,19 @@ func split(tb testing.TB) (before, table, after string) {
 	return before + begin, table, end + after
 }
 
-// load returns the load average of the last minute; "?" where the system has none.
-func load() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "?"
-	}
+// load returns the load average of the last minute; 0 where the system has none.
+func load() float64 {
+	b, _ := os.ReadFile("/proc/loadavg")
 	one, _, _ := strings.Cut(string(b), " ")
-	return one
+	v, _ := strconv.ParseFloat(one, 64)
+	return v
 }
 
-// writeTable puts the rows into the page; cases that did not run keep theirs. It names the loads at
-// the begin and the end of the run.
-func writeTable(tb testing.TB, rows []row, loads ...string) {
+// writeTable puts the rows into the page; cases that did not run keep theirs. It names the lengths
+// of epochs, and the loads at the begin and the end of the run.
+func writeTable(tb testing.TB, rows []row, before, after float64) {
 	tb.Helper()
-	before, table, after := split(tb)
+	top, table, bottom := split(tb)
 	var b strings.Builder
 	b.WriteString(head)
 	for _, f := range cases {
@@ -99,9 +99,16 @@ func writeTable(tb testing.TB, rows []row, loads ...string) {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\nThe newest run: %d of %d cases, %d processors, a load of %s.\n\n", len(rows), len(cases),
-		runtime.NumCPU(), strings.Join(loads, " to "))
-	if err := os.WriteFile(filepath.FromSlash(page), []byte(before+b.String()+after), 0o644); err != nil {
+	var lengths []string
+	for _, r := range rows {
+		if text := r.interval.String(); r.interval > 0 && !slices.Contains(lengths, text) {
+			lengths = append(lengths, text)
+		}
+	}
+	slices.Sort(lengths)
+	fmt.Fprintf(&b, "\nThe newest run: %d of %d cases, %d processors, a load of %.2f to %.2f, epochs of %s.\n\n",
+		len(rows), len(cases), runtime.NumCPU(), before, after, strings.Join(lengths, " and "))
+	if err := os.WriteFile(filepath.FromSlash(page), []byte(top+b.String()+bottom), 0o644); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -52,7 +52,7 @@ func (t *trial) capabilities(creds credentials.TransportCredentials, md ...strin
 	t.Helper()
 	conn := t.dial(creds)
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.client, md...), patience)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.client, md...), patience())
 	defer cancel()
 	var p peer.Peer
 	_, err := gpb.NewGNMIClient(conn).Capabilities(ctx, &gpb.CapabilityRequest{}, grpc.Peer(&p))
@@ -133,7 +133,7 @@ var tlsCases = []fault{
 			conn := t.stranger()
 			for range 300 {
 				ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "username", "ops",
-					"password", "guess"), patience)
+					"password", "guess"), patience())
 				_, err := gpb.NewGNMIClient(conn).Capabilities(ctx, &gpb.CapabilityRequest{})
 				cancel()
 				t.require(status.Code(err) == codes.Unauthenticated, "a wrong password: %v", err)
@@ -166,7 +166,7 @@ var tlsCases = []fault{
 				"/univmon/*": codes.PermissionDenied, "/collector/state/name": codes.PermissionDenied,
 				"/univmon/flows": codes.PermissionDenied,
 			} {
-				ctx, cancel := context.WithTimeout(tenant, patience)
+				ctx, cancel := context.WithTimeout(tenant, patience())
 				_, err := gpb.NewGNMIClient(conn).Get(ctx, t.request(path))
 				cancel()
 				t.require(status.Code(err) == want, "%s: %v, want %v", path, err, want)

@@ -7,8 +7,10 @@ package faults
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -23,12 +25,18 @@ import (
 	"github.com/netsketch/netsketch/outputs/influxdb/influxdbtest"
 )
 
-// interval is the epoch length of all trials. Bounds are epochs: with a second, they leave a busy
-// machine enough time.
-const interval = time.Second
+// interval is the epoch length of the trial that runs. Bounds are epochs: on a busy machine they are
+// longer, so that the processes of a trial get as much done in one.
+var interval time.Duration
+
+// epochLength returns the epoch length for a load average: 1 s up to a load of 2 for each
+// processor, then more in proportion, at most 3 s.
+func epochLength(load float64, processors int) time.Duration {
+	return time.Duration(min(max(math.Ceil(load/2/float64(processors)), 1), 3)) * time.Second
+}
 
 // patience bounds waits that are no promises.
-const patience = 90 * time.Second
+func patience() time.Duration { return 90 * interval }
 
 // fault is one case.
 type fault struct {
@@ -148,8 +156,8 @@ func poll(limit time.Duration, ok func() bool) bool {
 // await waits for a condition without which the trial cannot go on.
 func (t *trial) await(what string, ok func() bool) {
 	t.Helper()
-	if !poll(patience, ok) {
-		t.Fatalf("not within %v: %s", patience, what)
+	if !poll(patience(), ok) {
+		t.Fatalf("not within %v: %s", patience(), what)
 	}
 }
 
@@ -253,7 +261,7 @@ func (t *trial) config() string {
 		"univmon": indent(t.expand(n.univmon), 6), "faulty": indent(t.expand(n.faulty), 6),
 		"tls": indent(t.expand(n.tls), 4), "gnmikeys": indent(t.expand(n.gnmi), 4),
 		"outputs": indent(t.expand(n.outputs), 2), "top": t.expand(n.top), "device": indent(t.expand(n.device), 2),
-		"devicetls": "", "deadline": "800ms",
+		"devicetls": "", "deadline": (interval * 4 / 5).String(),
 	}
 	if strings.Contains(n.device, "tls:") {
 		values["devicetls"] = "given"
@@ -322,7 +330,8 @@ func (t *trial) wholeSince(epoch uint64) (n int, last uint64) {
 // run runs the case.
 func (f fault) run(tt *testing.T, bin binaries) row {
 	t := &trial{T: tt, fault: f, bin: bin, devices: map[string]*device{}, client: context.Background()}
-	t.row = row{fault: f.name, promise: f.promise}
+	interval = epochLength(load(), runtime.NumCPU())
+	t.row = row{fault: f.name, promise: f.promise, interval: interval}
 	begin := time.Now()
 	func() {
 		// The parts run in a test of their own: a fatal error of a trial ends that alone.
