@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -419,13 +420,11 @@ func (t *trial) account() {
 	}
 	t.network.pause(true)
 	var c counts
-	t.await("packets on their way arrive", func() bool {
-		before := c
+	for settled := false; !settled; { // packets on their way may take long on a busy machine
 		c = t.network.counts()
-		return before.received == c.received && before.injected["leaf2"] == c.injected["leaf2"] &&
-			before.injected["spine1"] == c.injected["spine1"] && before.sent > 0
-	})
-	t.pass(3)
+		t.pass(3)
+		settled = reflect.DeepEqual(c, t.network.counts())
+	}
 	last := t.recorder.last() - 1
 	hit := map[string]bool{}
 	for _, d := range t.hit {

@@ -333,6 +333,9 @@ func (q *Queue) Ack(seq uint64) {
 	defer q.mu.Unlock()
 	if q.out != nil && q.out.seq == seq {
 		q.out = nil
+		if !q.closed {
+			q.save()
+		}
 		return
 	}
 	if q.closed || len(q.segments) == 0 {

@@ -202,6 +202,32 @@ func TestDropWhileOut(t *testing.T) {
 	}
 }
 
+// A record that was dropped while it was outstanding counts as dropped after a restart, unless it
+// was delivered before: nothing else knows about it.
+func TestRestartWhileOut(t *testing.T) {
+	for _, delivered := range []bool{true, false} {
+		o := Options{Dir: t.TempDir(), MaxBytes: 1000, SegmentBytes: 300}
+		q := open(t, o)
+		appendN(t, q, 0, 2)
+		r, _, _ := q.Next()
+		appendN(t, q, 2, 40)
+		var items uint64
+		for i := range uint64(40) {
+			items += uint64(record(i).Items)
+		}
+		if delivered {
+			q.Ack(r.Seq)
+			items -= uint64(r.Items)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s := open(t, o).Stats(); s.Items+s.DroppedSize != items {
+			t.Errorf("delivered %v: %+v of %d items after a restart", delivered, s, items)
+		}
+	}
+}
+
 func TestAgeBound(t *testing.T) {
 	now := start.Add(100 * time.Second)
 	o := Options{Dir: t.TempDir(), MaxAge: 10 * time.Second, SegmentBytes: 400, Now: func() time.Time { return now }}

@@ -54,13 +54,19 @@ func openState(path string) (stateFile, error) {
 }
 
 // save writes the position and the counters if they have changed. It does not sync: after a power
-// failure some records are delivered again.
+// failure some records are delivered again. A record that was dropped while it is outstanding counts
+// as dropped until Ack: if the process ends before, nothing delivers it.
 func (q *Queue) save() {
-	s := &q.state
+	s, counts := &q.state, q.stats
+	if q.out != nil {
+		*q.out.counter += q.out.items
+		counts = q.stats
+		*q.out.counter -= q.out.items
+	}
 	p := position{
 		Generation: s.saved.Generation, Acked: q.acked,
-		DroppedSize: q.stats.DroppedSize, DroppedAge: q.stats.DroppedAge,
-		DroppedCorrupt: q.stats.DroppedCorrupt, Corrupt: q.stats.Corrupt,
+		DroppedSize: counts.DroppedSize, DroppedAge: counts.DroppedAge,
+		DroppedCorrupt: counts.DroppedCorrupt, Corrupt: counts.Corrupt,
 	}
 	if p == s.saved {
 		return
