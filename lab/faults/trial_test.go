@@ -26,8 +26,8 @@ import (
 	"github.com/netsketch/netsketch/outputs/influxdb/influxdbtest"
 )
 
-// interval is the epoch length of the trial that runs. Bounds are epochs: on a busy machine they are
-// longer, so that the processes of a trial get as much done in one.
+// interval is the epoch length of the trial that runs. Bounds are epochs: they are longer on a busy
+// machine, so that the processes of a trial get as much done in one.
 var interval time.Duration
 
 // epochLength returns the epoch length for a load average: 1 s up to a load of 2 for each

@@ -54,8 +54,8 @@ func openState(path string) (stateFile, error) {
 }
 
 // save writes the position and the counters if they have changed. It does not sync: after a power
-// failure some records are delivered again. A record that was dropped while it is outstanding counts
-// as dropped until Ack: if the process ends before, nothing delivers it.
+// failure some records are delivered again. A record that was dropped while it is outstanding is
+// saved as dropped until Ack: if the process ends before, nothing delivers it.
 func (q *Queue) save() {
 	s, counts := &q.state, q.stats
 	if q.out != nil {
