@@ -169,7 +169,7 @@ func (p *Path) save() error {
 		_ = old.Close()
 	}
 	if !same {
-		fresh := dir + ".new"
+		fresh := dir + "-new" // a BPF file system has no names with dots
 		if err := errors.Join(os.RemoveAll(fresh), p.tables.pin(fresh), p.saveSettings(fresh), os.RemoveAll(dir)); err != nil {
 			return fmt.Errorf("pin: %w", err)
 		}
@@ -193,7 +193,7 @@ func (p *Path) saveSettings(dir string) error {
 	if err := m.Put(uint32(0), data); err != nil {
 		return err
 	}
-	fresh := filepath.Join(dir, pinnedSettings+".new")
+	fresh := filepath.Join(dir, pinnedSettings+"-new")
 	_ = os.Remove(fresh)
 	if err := m.Pin(fresh); err != nil {
 		return err

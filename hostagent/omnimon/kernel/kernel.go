@@ -43,6 +43,11 @@ type Config struct {
 	Generic bool
 	// Clsact attaches the egress program to clsact even if the kernel has TCX.
 	Clsact bool
+	// DisableOffloads turns off the features of the interface that would damage packets with a header:
+	// segmentation and checksums by the device. Otherwise Apply fails if they are on. With maxima,
+	// minima or a string to match it also ends segmentation by the kernel (gso_max_segs 1), because
+	// those need every packet.
+	DisableOffloads bool
 	// Logger receives state changes; nil disables logging.
 	Logger *slog.Logger
 

@@ -241,6 +241,9 @@ func (p *Path) restart(s *wire.Settings, raw []byte, share *mapping.Share, size 
 	if err != nil {
 		return err
 	}
+	if err := p.prepare(s); err != nil {
+		return err
+	}
 	t, err := load(s, share, p.cfg.Generations, maxLength)
 	if err != nil {
 		return err

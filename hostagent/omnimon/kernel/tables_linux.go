@@ -29,7 +29,7 @@ const (
 // tables are the maps of one flow table, with those that are arrays in the memory of this process.
 type tables struct {
 	maps            map[string]*ebpf.Map
-	egress, ingress *ebpf.Program // nil if the programs were loaded by an earlier process
+	egress, ingress *ebpf.Program
 
 	control            *omnimonControlBlock
 	entries            []omnimonFlowEntry
@@ -143,7 +143,10 @@ func adopt(dir string, generations, hosts int) (*tables, error) {
 			return nil, fmt.Errorf("map %s: %w", name, err)
 		}
 	}
-	if err := t.open(generations, hosts); err != nil {
+	var errs [2]error
+	t.egress, errs[0] = ebpf.LoadPinnedProgram(dir+"/program_"+omnimonProgEgress, nil)
+	t.ingress, errs[1] = ebpf.LoadPinnedProgram(dir+"/program_"+omnimonProgIngress, nil)
+	if err := errors.Join(errs[0], errs[1], t.open(generations, hosts)); err != nil {
 		t.close()
 		return nil, err
 	}
@@ -165,7 +168,8 @@ func (t *tables) pin(dir string) error {
 			return err
 		}
 	}
-	return nil
+	return errors.Join(t.egress.Pin(dir+"/program_"+omnimonProgEgress),
+		t.ingress.Pin(dir+"/program_"+omnimonProgIngress))
 }
 
 func (t *tables) open(generations, hosts int) error {

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+)
+
+// pair is two network namespaces with a link between them: host 0 and host 1 of defaults.
+type pair struct {
+	t     testing.TB
+	names [2]string // of the namespaces
+	paths [2]*Path
+	pins  [2]string
+}
+
+const (
+	vethMTU = 1600
+	headers = 12 // bytes
+)
+
+func newPair(t testing.TB) *pair {
+	needBPF(t)
+	for _, tool := range []string{"ip"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed", tool)
+		}
+	}
+	p := &pair{t: t}
+	for i := range p.names {
+		p.names[i] = fmt.Sprintf("netsketch-test-%d-%d", os.Getpid(), i)
+		if out, err := exec.Command("ip", "netns", "add", p.names[i]).CombinedOutput(); err != nil {
+			t.Skipf("no network namespace: %s", out)
+		}
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", p.names[i]).Run() })
+	}
+	p.ip("link", "add", "eth0", "mtu", strconv.Itoa(vethMTU), "netns", p.names[0], "type", "veth",
+		"peer", "name", "eth0", "mtu", strconv.Itoa(vethMTU), "netns", p.names[1])
+	for i, name := range p.names {
+		p.ip("-n", name, "link", "set", "eth0", "up")
+		p.ip("-n", name, "addr", "add", fmt.Sprintf("10.0.0.%d/24", i+1), "dev", "eth0")
+		p.ip("-n", name, "addr", "add", fmt.Sprintf("2001:db8::%d/64", i+1), "dev", "eth0", "nodad")
+		p.ip("-n", name, "route", "change", "10.0.0.0/24", "dev", "eth0", "mtu", "1500")
+		p.ip("-n", name, "-6", "route", "add", "2001:db8::/64", "dev", "eth0", "mtu", "1500", "metric", "1")
+	}
+	return p
+}
+
+func (p *pair) ip(args ...string) {
+	p.t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		p.t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// in runs f in the namespace of a host.
+func (p *pair) in(host int, f func() error) {
+	p.t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		done <- func() error {
+			ns, err := os.Open("/run/netns/" + p.names[host])
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			return f()
+		}()
+	}()
+	if err := <-done; err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// open starts the data path of a host in epoch 100.
+func (p *pair) open(host int, change func(*Config, *wire.Settings)) {
+	p.t.Helper()
+	cfg := Config{Interface: "eth0", DisableOffloads: true, manual: true, Pin: p.pins[host]}
+	s := defaults(host)
+	if change != nil {
+		change(&cfg, s)
+	}
+	p.in(host, func() (err error) {
+		if p.paths[host], err = Open(cfg); err != nil {
+			return err
+		}
+		path := p.paths[host]
+		path.Advance(100)
+		return path.Apply(encoded(p.t, s))
+	})
+	path := p.paths[host]
+	p.t.Cleanup(func() {
+		if path == p.paths[host] {
+			_ = path.Close()
+		}
+	})
+}
+
+// transfer sends n bytes over one TCP connection from host 0 to host 1, which answers with as many.
+func (p *pair) transfer(n int64, v6 bool) {
+	p.t.Helper()
+	var l net.Listener
+	p.in(1, func() (err error) {
+		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(address(1, v6), 0)))
+		return err
+	})
+	defer l.Close()
+	served := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			served <- err
+			return
+		}
+		defer c.Close()
+		_, err = io.Copy(c, io.LimitReader(c, n))
+		served <- err
+	}()
+	var c net.Conn
+	p.in(0, func() (err error) {
+		c, err = net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr))
+		return err
+	})
+	defer c.Close()
+	go func() { _, _ = c.Write(make([]byte, n)) }()
+	if got, err := io.Copy(io.Discard, c); err != nil || got != n {
+		p.t.Fatalf("%d of %d bytes came back: %v", got, n, err)
+	}
+	if err := <-served; err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// totals is what a report counts.
+type totals struct {
+	counters         [wire.Counters]uint64
+	sent, received   int64 // packets
+	sentBytes        int64
+	receivedBytes    int64
+	flows            int
+	egress           map[uint32]wire.Values
+	ingress          map[[2]uint32]wire.Values
+	mismatches, lost int
+}
+
+func (p *pair) seal(host int, e uint64) (sum totals) {
+	p.t.Helper()
+	path := p.paths[host]
+	path.Advance(e + 1)
+	g, err := path.Seal(e)
+	if err != nil || g == nil {
+		p.t.Fatalf("epoch %d of host %d: %v", e, host, err)
+	}
+	defer g.Release()
+	r, err := wire.Open(g.Append(nil))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	sum.counters = r.Counters
+	sum.egress, sum.ingress = map[uint32]wire.Values{}, map[[2]uint32]wire.Values{}
+	var row wire.EgressRow
+	var v wire.Values
+	for r.NextEgress(&row) {
+		if err := v.Decode(row.Values); err != nil {
+			p.t.Fatal(err)
+		}
+		sum.egress[row.Index] = v
+		sum.sent += v[wire.Packets]
+		sum.sentBytes += v[wire.Bytes]
+		sum.flows++
+	}
+	for {
+		from, ok := r.NextHost()
+		if !ok {
+			break
+		}
+		var in wire.IngressRow
+		for r.NextIngress(&in) {
+			if err := v.Decode(in.Values); err != nil {
+				p.t.Fatal(err)
+			}
+			sum.ingress[[2]uint32{uint32(from), in.Index}] = v
+			sum.received += v[wire.Packets]
+			sum.receivedBytes += v[wire.Bytes]
+		}
+	}
+	if r.Err() != nil {
+		p.t.Fatal(r.Err())
+	}
+	return sum
+}
+
+// statistic reads a counter of the interface of a host.
+func (p *pair) statistic(host int, name string) (n uint64) {
+	p.t.Helper()
+	out, err := exec.Command("ip", "netns", "exec", p.names[host], "cat",
+		filepath.Join("/sys/class/net/eth0/statistics", name)).Output()
+	if err != nil {
+		p.t.Skipf("no counters of the interface: %v", err)
+	}
+	n, err = strconv.ParseUint(strings.TrimSpace(string(out)), 10, 64)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
+// TestTCPOverVeth: two hosts exchange TCP streams. What one counts as sent, the other counts as
+// received, and both equal the counters of the interfaces.
+func TestTCPOverVeth(t *testing.T) {
+	for name, change := range map[string]func(*Config, *wire.Settings){
+		"TCX and XDP in the driver": func(*Config, *wire.Settings) {},
+		"clsact and generic XDP":    func(c *Config, _ *wire.Settings) { c.Clsact, c.Generic = true, true },
+		"maxima and a string": func(_ *Config, s *wire.Settings) {
+			s.Match = "zorro"
+			s.Extremes = []wire.Extreme{{Field: wire.FieldLength}, {Field: wire.FieldWindow}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t)
+			var before [2]uint64
+			for host := range 2 {
+				p.open(host, change)
+			}
+			for host := range 2 {
+				before[host] = p.statistic(host, "tx_packets")
+			}
+			p.transfer(3<<20, false)
+			p.transfer(1<<20, true)
+			var sums [2]totals
+			var device [2]uint64
+			for host := range 2 {
+				device[host] = p.statistic(host, "tx_packets") - before[host]
+			}
+			for host := range 2 {
+				sums[host] = p.seal(host, 100)
+			}
+			for host, s := range sums {
+				peer := sums[1-host]
+				t.Logf("host %d: sent %d packets in %d flows, received %d; counters %v", host, s.sent, s.flows, s.received, s.counters)
+				for index, v := range s.egress {
+					if got := peer.ingress[[2]uint32{uint32(host), index}]; got != v {
+						t.Errorf("host %d, flow %d: sent %v, received %v", host, index, v, got)
+					}
+				}
+				for c, n := range s.counters {
+					if n > 0 && wire.Counter(c).Inexact() {
+						t.Errorf("host %d: %d packets %v", host, n, wire.Counter(c))
+					}
+				}
+				// Neighbor discovery and the like has no flow, and goes on between the two readings.
+				rest := s.counters[wire.NotIP] + s.counters[wire.Foreign]
+				if sent := uint64(s.sent); s.flows < 2 || sent > device[host] || sent+rest+16 < device[host] {
+					t.Errorf("host %d: counted %d packets in %d flows and %d others; the device sent %d", host, s.sent, s.flows,
+						rest, device[host])
+				}
+				if s.sentBytes < 4<<20 {
+					t.Errorf("host %d: %d bytes", host, s.sentBytes)
+				}
+			}
+		})
+	}
+}
+
+// TestAdopt: packets are counted while no process has the data path. The next process reports the
+// epochs that passed, and goes on with the same flows.
+func TestAdopt(t *testing.T) {
+	const bpffs = "/sys/fs/bpf"
+	var fs unix.Statfs_t
+	if err := unix.Statfs(bpffs, &fs); err != nil || uint32(fs.Type) != unix.BPF_FS_MAGIC {
+		dir := t.TempDir()
+		if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+			t.Skipf("no BPF file system: %v", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+		adoptIn(t, dir)
+		return
+	}
+	adoptIn(t, bpffs)
+}
+
+func adoptIn(t *testing.T, bpffs string) {
+	p := newPair(t)
+	for host := range 2 {
+		p.pins[host] = fmt.Sprintf("%s/netsketch-test-%d/%d", bpffs, os.Getpid(), host)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(p.pins[0])) })
+	for host := range 2 {
+		p.open(host, nil)
+	}
+	p.transfer(1<<20, false)
+	for host := range 2 {
+		if err := p.paths[host].Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.transfer(1<<20, false) // nobody watches
+	for host := range 2 {
+		p.open(host, nil)
+		if e := p.paths[host].Epoch(); e != 100 {
+			t.Errorf("host %d is in epoch %d, want 100", host, e)
+		}
+	}
+	p.transfer(1<<20, false)
+	var sums [2]totals
+	for host := range 2 {
+		sums[host] = p.seal(host, 100)
+	}
+	for host, s := range sums {
+		if s.flows < 3 || s.sentBytes < 3<<20 || s.sent != sums[1-host].received {
+			t.Errorf("host %d: %d flows, %d bytes, sent %d packets, received %d", host, s.flows, s.sentBytes, s.sent,
+				sums[1-host].received)
+		}
+		for c, n := range s.counters {
+			if n > 0 && wire.Counter(c).Inexact() {
+				t.Errorf("host %d: %d packets %v", host, n, wire.Counter(c))
+			}
+		}
+	}
+	// Without an agent, epochs advance by packets of other hosts.
+	if err := p.paths[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.paths[0].Advance(103)
+	p.transfer(1<<16, false)
+	p.open(1, nil)
+	if e := p.paths[1].Epoch(); e != 103 {
+		t.Errorf("host 1 is in epoch %d, want 103", e)
+	}
+	if a, b := p.seal(0, 103), p.seal(1, 103); a.sent != b.received || a.sent == 0 {
+		t.Errorf("sent %d, received %d", a.sent, b.received)
+	}
+	for host := range 2 {
+		p.in(host, func() error { return p.paths[host].Apply(nil) })
+		if _, err := os.Stat(p.pins[host]); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after the end: %v", err)
+		}
+	}
+	p.transfer(1<<16, false)
+}
