@@ -203,19 +203,8 @@ func (p *Path) saveSettings(dir string) error {
 
 // adopt continues with what an earlier process pinned.
 func (p *Path) adopt() error {
-	var fs unix.Statfs_t
-	for dir := p.cfg.Pin; ; dir = filepath.Dir(dir) {
-		err := unix.Statfs(dir, &fs)
-		if errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("pin %s: %w", p.cfg.Pin, err)
-		}
-		break
-	}
-	if uint32(fs.Type) != unix.BPF_FS_MAGIC {
-		return fmt.Errorf("pin %s: not in a BPF file system: mount -t bpf bpf /sys/fs/bpf", p.cfg.Pin)
+	if err := checkPin(p.cfg.Pin); err != nil {
+		return err
 	}
 	p.adoptLinks()
 	m, err := ebpf.LoadPinnedMap(filepath.Join(p.cfg.Pin, pinnedMaps, pinnedSettings), nil)

@@ -29,7 +29,7 @@ const (
 // by their EtherType: segmentation by the device, which would have to repeat the header, and
 // checksums of IPv4 and IPv6 only. Segmentation by the kernel repeats the header.
 func offloads(name string) ([]string, error) {
-	names, blocks, err := features(name)
+	names, blocks, err := featuresOf(name)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func harmful(feature string) bool {
 
 // disable turns features of an interface off.
 func disable(name string, off []string) error {
-	names, blocks, err := features(name)
+	names, blocks, err := featuresOf(name)
 	if err != nil {
 		return err
 	}
@@ -71,9 +71,9 @@ func disable(name string, off []string) error {
 	return ethtool(name, request)
 }
 
-// features returns the names of all features, and for every 32 of them the masks available,
+// featuresOf returns the names of all features, and for every 32 of them the masks available,
 // requested, active and never changed.
-func features(name string) (names []string, blocks []uint32, err error) {
+func featuresOf(name string) (names []string, blocks []uint32, err error) {
 	info := make([]byte, 20)
 	binary.NativeEndian.PutUint32(info, unix.ETHTOOL_GSSET_INFO)
 	binary.NativeEndian.PutUint64(info[8:], 1<<stringsOfFeatures)

@@ -116,6 +116,16 @@ func (p *Path) run() {
 // Role implements agent.DataPath.
 func (p *Path) Role() string { return wire.Role }
 
+// Since implements agent.DataPath.
+func (p *Path) Since() (epoch uint64, ok bool) {
+	p.shared.RLock()
+	defer p.shared.RUnlock()
+	if p.tables == nil {
+		return 0, false
+	}
+	return p.tables.control.Base + 1, true
+}
+
 // Epoch implements agent.DataPath.
 func (p *Path) Epoch() uint64 {
 	p.shared.RLock()
@@ -149,8 +159,8 @@ func (p *Path) Advance(epoch uint64) bool {
 	}
 }
 
-// Schedule sets the clock by which the kernel advances if the agent is late by more than slack or
-// ends: epoch 0 began at zero. A length of 0 ends the clock.
+// Schedule implements agent.Scheduler: the kernel advances by this clock if the agent is late or
+// ends. A length of 0 ends the clock.
 func (p *Path) Schedule(zero time.Time, length, slack time.Duration) {
 	p.shared.RLock()
 	defer p.shared.RUnlock()
@@ -424,6 +434,11 @@ func (p *Path) encode(epoch uint64) (*report, error) {
 		b.Egress(&row, &v)
 	}
 	p.encodeIngress(&b, epoch)
+	var queries []wire.QueryRow
+	for _, q := range p.settings.Queries {
+		queries = append(queries, wire.QueryRow{ID: q.ID, Problem: "the data path in the kernel runs no queries"})
+	}
+	b.Queries(queries)
 	g := &report{epoch: epoch, dropped: s.Counters[wire.Dropped], data: b.Data}
 	if atomic.LoadUint64(&t.control.Epoch) >= epoch+t.generations {
 		p.dropped += 1 + g.dropped

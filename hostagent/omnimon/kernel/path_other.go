@@ -25,6 +25,9 @@ func errSystem() error {
 // Open returns an error that wraps errors.ErrUnsupported.
 func Open(Config) (*Path, error) { return nil, errSystem() }
 
+// Check returns an error that wraps errors.ErrUnsupported.
+func Check(Config) ([]string, error) { return nil, errSystem() }
+
 // Remove returns an error that wraps errors.ErrUnsupported.
 func Remove(Config) error { return errSystem() }
 
@@ -33,6 +36,9 @@ func (*Path) Role() string { return wire.Role }
 
 // Apply implements agent.DataPath.
 func (*Path) Apply([]byte) error { return errSystem() }
+
+// Since implements agent.DataPath.
+func (*Path) Since() (uint64, bool) { return 0, false }
 
 // Epoch implements agent.DataPath.
 func (*Path) Epoch() uint64 { return 0 }

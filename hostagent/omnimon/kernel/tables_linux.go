@@ -10,6 +10,7 @@ import (
 	"math/bits"
 	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
 	"unsafe"
 
@@ -112,15 +113,18 @@ func load(s *wire.Settings, share *mapping.Share, generations, maxLength int) (*
 	return t, nil
 }
 
+const logLines = 12 // of the verifier's, which end with the reason
+
 // explain adds the name of the program and the end of the verifier's log to an error, or the
 // capabilities that are missing.
 func explain(err error) error {
 	var ve *ebpf.VerifierError
 	switch {
 	case errors.As(err, &ve):
-		return fmt.Errorf("the kernel refuses a program: %+v", ve)
+		tail := ve.Log[max(0, len(ve.Log)-logLines):]
+		return fmt.Errorf("the kernel refuses %w\n%s", err, strings.Join(tail, "\n"))
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w: the agent needs the capabilities CAP_BPF and CAP_NET_ADMIN", err)
+		return fmt.Errorf("%w: the agent needs the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", err)
 	case errors.Is(err, unix.ENOMEM):
 		return fmt.Errorf("%w: not enough memory for the maps: reduce flows, ingressSlots or generations", err)
 	}

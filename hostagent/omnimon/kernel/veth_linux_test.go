@@ -315,7 +315,7 @@ func adoptIn(t *testing.T, bpffs string) {
 			t.Fatal(err)
 		}
 	}
-	p.transfer(1<<20, false) // nobody watches
+	p.transfer(1<<20, false) // no process has the data path
 	for host := range 2 {
 		p.open(host, nil)
 		if e := p.paths[host].Epoch(); e != 100 {
@@ -358,4 +358,50 @@ func adoptIn(t *testing.T, bpffs string) {
 		}
 	}
 	p.transfer(1<<16, false)
+}
+
+// TestCapabilities: CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON suffice to load and attach; without them
+// the check names them.
+func TestCapabilities(t *testing.T) {
+	p := newPair(t)
+	with := func(set uint64, f func() error) func() error {
+		return func() error {
+			head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			data := [2]unix.CapUserData{{Effective: uint32(set), Permitted: uint32(set)},
+				{Effective: uint32(set >> 32), Permitted: uint32(set >> 32)}}
+			if err := unix.Capset(&head, &data[0]); err != nil { // of this thread, which ends
+				return err
+			}
+			return f()
+		}
+	}
+	cfg := Config{Interface: "eth0", DisableOffloads: true}
+	p.in(0, with(1<<39|1<<12|1<<38, func() error {
+		warnings, err := Check(cfg)
+		if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "will turn off tx-tcp-segmentation") {
+			t.Errorf("warnings %q, error %v", warnings, err)
+		}
+		path, err := Open(cfg)
+		if err != nil {
+			return err
+		}
+		return errors.Join(path.Apply(encoded(t, defaults(0))), path.Close())
+	}))
+	p.in(0, with(0, func() error {
+		if _, err := Check(cfg); err == nil || !strings.Contains(err.Error(), "CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON") {
+			t.Errorf("error %v, want the capabilities", err)
+		}
+		return nil
+	}))
+	p.in(1, func() error {
+		path, err := Open(Config{Interface: "eth0"})
+		if err != nil {
+			return err
+		}
+		if err := path.Apply(encoded(t, defaults(1))); err == nil ||
+			!strings.Contains(err.Error(), "eth0 has") || !strings.Contains(err.Error(), "ethtool -K") {
+			t.Errorf("error %v, want one about segmentation", err)
+		}
+		return path.Close()
+	})
 }

@@ -638,9 +638,9 @@ int egress(struct __sk_buff *skb) {
 		return PASS;
 	u64 now = tick(c);
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	u32 linear = end - data;
-	if (linear < HEADERS && linear < skb->len) {
-		bpf_skb_pull_data(skb, skb->len < HEADERS ? skb->len : HEADERS);
+	u32 linear = skb->len < HEADERS ? skb->len : HEADERS;
+	if (data + linear > end) {
+		bpf_skb_pull_data(skb, linear);
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
 	}
