@@ -37,7 +37,7 @@ type queryFlags struct {
 	plaintext, json           bool
 	timeout                   time.Duration
 	check                     bool
-	text                      string
+	text, plugin              string
 }
 
 // passwordVariable holds the password of --username, which does not belong into a process list.
@@ -49,20 +49,30 @@ func queryCommand() *cobra.Command {
 		Use:   "query PATH",
 		Short: "Print current results of a collector, from its gNMI server",
 		Long: `Print the rows of a gNMI path, one table per list. A path with all keys of a watchable list, such as a
-flow, is computed by its plugin if it is not among the current results.`,
+flow, is computed by its plugin if it is not among the current results.
+
+With --text, run a query in the language of a plugin until interrupted, and print its results after
+each epoch. The query ends with this command.`,
 		Example: `  netsketch query /univmon/heavy-hitters
   netsketch query '/univmon/flows/flow[device=network][dimension=src][flow=10.0.0.1]' --json
   netsketch query /collector/plugins --address collector.example.net:9339 --ca-file ca.pem --username ops
+  netsketch query --plugin omnimon --text examples/omnimon/queries/slowloris.query
   netsketch query --check --text examples/omnimon/queries/slowloris.query`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if f.check {
+			if f.text != "" {
 				return cobra.NoArgs(cmd, args)
 			}
 			return cobra.ExactArgs(1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.check {
+				if f.text == "" {
+					return errors.New("query: --check needs --text, the file with the query")
+				}
 				return checkQuery(cmd.OutOrStdout(), f.text)
+			}
+			if f.text != "" {
+				return f.runQuery(cmd.Context(), cmd.OutOrStdout())
 			}
 			tables, err := f.get(cmd.Context(), args[0])
 			if err != nil {
@@ -88,10 +98,10 @@ flow, is computed by its plugin if it is not among the current results.`,
 		"`name` that the server's certificate must carry; the host of --address when empty")
 	flags.StringVar(&f.username, "username", "", "`name` to send as metadata, with the password of the "+
 		"environment variable "+passwordVariable)
-	flags.StringVar(&f.text, "text", "", "`file` with a query in OmniMon's language")
+	flags.StringVar(&f.text, "text", "", "`file` with a query in the language of the plugin")
+	flags.StringVar(&f.plugin, "plugin", "omnimon", "`name` of the plugin that runs the query of --text")
 	flags.BoolVar(&f.check, "check", false, "compile the query of --text and print where each of its sequences runs")
 	cmd.MarkFlagsRequiredTogether("cert-file", "key-file")
-	cmd.MarkFlagsRequiredTogether("text", "check")
 	for _, flag := range []string{"ca-file", "cert-file", "server-name"} {
 		cmd.MarkFlagsMutuallyExclusive("plaintext", flag)
 	}
@@ -104,6 +114,24 @@ func (f *queryFlags) get(ctx context.Context, text string) ([]*resultTable, erro
 	if err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "yang: "))
 	}
+	conn, err := f.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	resp, err := gpb.NewGNMIClient(conn).Get(f.login(ctx), &gpb.GetRequest{
+		Prefix: &gpb.Path{Target: f.target}, Path: []*gpb.Path{path}, Encoding: gpb.Encoding_PROTO,
+	})
+	if err != nil {
+		return nil, f.explain(err)
+	}
+	return tablesOf(resp.GetNotification())
+}
+
+// connect returns a connection that is not yet used.
+func (f *queryFlags) connect() (*grpc.ClientConn, error) {
 	creds, err := f.credentials()
 	if err != nil {
 		return nil, err
@@ -112,19 +140,15 @@ func (f *queryFlags) get(ctx context.Context, text string) ([]*resultTable, erro
 	if err != nil {
 		return nil, fmt.Errorf("--address %s: %w", f.address, err)
 	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
-	if f.username != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "username", f.username, "password", os.Getenv(passwordVariable))
+	return conn, nil
+}
+
+// login adds the name and the password, if any.
+func (f *queryFlags) login(ctx context.Context) context.Context {
+	if f.username == "" {
+		return ctx
 	}
-	resp, err := gpb.NewGNMIClient(conn).Get(ctx, &gpb.GetRequest{
-		Prefix: &gpb.Path{Target: f.target}, Path: []*gpb.Path{path}, Encoding: gpb.Encoding_PROTO,
-	})
-	if err != nil {
-		return nil, f.explain(err)
-	}
-	return tablesOf(resp.GetNotification())
+	return metadata.AppendToOutgoingContext(ctx, "username", f.username, "password", os.Getenv(passwordVariable))
 }
 
 // credentials returns TLS, or plaintext where the flags or a loopback address allow it.

@@ -186,7 +186,7 @@ func TestQueryCheck(t *testing.T) {
 		`bad.query:2:13: unknown field "dts"`) {
 		t.Errorf("a misspelled field: %v", err)
 	}
-	if _, err := run("--text", bad, "/collector"); err == nil || !strings.Contains(err.Error(), "check") {
-		t.Errorf("--text without --check: %v", err)
+	if _, err := run("--text", bad, "/collector"); err == nil || !strings.Contains(err.Error(), "unknown command") {
+		t.Errorf("--text and a path: %v", err)
 	}
 }

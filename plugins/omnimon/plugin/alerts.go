@@ -25,7 +25,6 @@ const (
 	switchMissing kind = "switch-missing"
 	inexact       kind = "inexact"
 	planFailed    kind = "plan-failed"
-	queryFailed   kind = "query-failed"
 )
 
 // networkSubject is the subject of alerts about the whole network.
@@ -33,7 +32,7 @@ const networkSubject = "network"
 
 // severity returns the severity of an alert of this kind.
 func (k kind) severity() string {
-	if k == planFailed || k == queryFailed {
+	if k == planFailed {
 		return "minor"
 	}
 	return "major"

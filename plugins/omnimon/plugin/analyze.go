@@ -86,9 +86,18 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	}
 	r.traffic = r.summarize()
 	r.findLosses()
+	changed := p.request(epoch.Watched)
 	out, err := r.publish(p)
 	if err != nil {
 		return nil, fmt.Errorf("epoch %d: %w", epoch.Number, err)
+	}
+	if changed && r.analyzer != nil {
+		hosts, err := r.hostSettings(p.queries())
+		if err != nil {
+			return nil, fmt.Errorf("epoch %d: %w", epoch.Number, err)
+		}
+		p.plans++
+		out.Plans = append(out.Plans, sdk.Plan{ID: p.plans, FromEpoch: epoch.Number + 1, Hosts: hosts})
 	}
 	p.newest.Store(&flowIndex{r})
 	return out, nil

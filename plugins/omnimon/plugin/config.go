@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -44,8 +43,7 @@ type Configuration struct {
 	// Queries run in every epoch.
 	Queries []Query `json:"queries"`
 
-	idle    time.Duration
-	queries []*query.Query
+	idle time.Duration
 }
 
 // Limits bound the rows of lists.
@@ -115,7 +113,6 @@ func (c *Configuration) check() sdk.FieldErrors {
 			bad(field, "the same extreme is given twice")
 		}
 	}
-	c.queries = nil
 	for i, q := range c.Queries {
 		field := fmt.Sprintf("queries.%d", i)
 		if !queryName.MatchString(q.Name) {
@@ -123,12 +120,9 @@ func (c *Configuration) check() sdk.FieldErrors {
 		} else if slices.IndexFunc(c.Queries, func(o Query) bool { return o.Name == q.Name }) < i {
 			bad(field+".name", "%q is given twice", q.Name)
 		}
-		parsed, err := query.Parse(q.Name, q.Text)
-		if err != nil {
-			bad(field+".text", "%v", err)
-			continue
+		if r := newRunning(q.Name, q.Text, false); r.problem != "" {
+			bad(field+".text", "%s", r.problem)
 		}
-		c.queries = append(c.queries, parsed)
 	}
 	return errs
 }

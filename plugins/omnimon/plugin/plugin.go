@@ -36,6 +36,7 @@ type Plugin struct {
 	unsettled int
 	plans     uint64 // the newest Plan.ID
 	alerts    alerts
+	requests  []*running // of clients
 
 	newest atomic.Pointer[flowIndex] // of the newest analyzed epoch, for Query
 }
@@ -49,6 +50,8 @@ type setup struct {
 	numbers  map[string]int     // of hosts with an agent
 	text     string             // of everything that the results depend on
 	settings sdk.Settings
+	queries  []*running    // of the configuration
+	hosts    wire.Settings // of all hosts, without number and queries
 }
 
 // New returns the plugin.
@@ -84,6 +87,7 @@ func (p *Plugin) Describe() sdk.Description {
 			{Path: hostList, Summary: "flows, mappings and counters of a host"},
 			{Path: completionList, Summary: "ended flows by their duration in epochs"},
 			{Path: alertList, Summary: "present and past problems, for alarms"},
+			{Path: requestList, Summary: "a query that runs while a client subscribes to it by its text", Watchable: true},
 			{Path: queryList, Summary: "a running query"},
 			{Path: resultList, Summary: "one result of a query"},
 		},
@@ -103,6 +107,9 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 	defer p.mu.Unlock()
 	state := p.state.number(&c, &model)
 	s, err := newSetup(&c, &model, &state, config.EpochLength)
+	if err == nil && s.analyzer != nil {
+		s.settings.Plan.Hosts, err = s.hostSettings(slices.Concat(s.queries, p.requests))
+	}
 	if err != nil {
 		return sdk.Settings{}, err
 	}
@@ -126,6 +133,9 @@ const maxHosts = 1024
 
 func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength time.Duration) (*setup, error) {
 	s := &setup{config: *c, slots: c.Slots, numbers: map[string]int{}}
+	for _, q := range c.Queries {
+		s.queries = append(s.queries, newRunning(q.Name, q.Text, false))
+	}
 	found := map[string]*counts{}
 	for i := range model.Devices {
 		d := &model.Devices[i]
@@ -186,7 +196,8 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 	if s.analyzer, err = analysis.New(net); err != nil {
 		return nil, err
 	}
-	return s, s.plan(model, state, epochLength)
+	s.plan(model, state, epochLength)
+	return s, nil
 }
 
 func (s *setup) missing(device, object, consequence string, args ...any) {
@@ -207,23 +218,15 @@ func (s *setup) describe(model *sdk.Network, state *saved) string {
 	return b.String()
 }
 
-// plan adds the settings of hosts and the entries of switches.
-func (s *setup) plan(model *sdk.Network, state *saved, epochLength time.Duration) error {
+// plan prepares the settings of hosts and adds the entries of switches.
+func (s *setup) plan(model *sdk.Network, state *saved, epochLength time.Duration) {
 	c := &s.config
-	settings := wire.Settings{
+	s.hosts = wire.Settings{
 		EtherType: c.EtherType, Slots: s.slots, SlotsPerFlow: c.SlotsPerFlow, Seed: c.Seed, Shares: state.Shares,
 		Flows: c.Flows, IngressSlots: c.IngressSlots, IdleEpochs: uint64(max(c.idle/max(epochLength, 1), 1)),
 		Match: c.Match, Extremes: c.Extremes,
 	}
-	settings.Hosts = state.addresses(model, s.numbers)
-	for _, name := range slices.Sorted(maps.Keys(s.numbers)) {
-		settings.Host = s.numbers[name]
-		data, err := settings.Append(nil)
-		if err != nil {
-			return err
-		}
-		s.settings.Plan.Hosts = append(s.settings.Plan.Hosts, sdk.HostSetting{Host: name, Role: wire.Role, Data: data})
-	}
+	s.hosts.Hosts = state.addresses(model, s.numbers)
 	for i := range s.network.switches {
 		w := &s.network.switches[i]
 		if w.counts == nil || w.counts.arrays == 1 {
@@ -237,7 +240,21 @@ func (s *setup) plan(model *sdk.Network, state *saved, epochLength time.Duration
 					Params:  []sdk.ActionParam{{Name: "array", Value: bigEndian(uint64(w.arrayOf[port]), 2)}}}})
 		}
 	}
-	return nil
+}
+
+// hostSettings returns the settings of each host with an agent.
+func (s *setup) hostSettings(queries []*running) (out []sdk.HostSetting, err error) {
+	settings := s.hosts
+	settings.Queries = hostQueries(queries)
+	for _, name := range slices.Sorted(maps.Keys(s.numbers)) {
+		settings.Host = s.numbers[name]
+		data, err := settings.Append(nil)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sdk.HostSetting{Host: name, Role: wire.Role, Data: data})
+	}
+	return out, nil
 }
 
 func bigEndian(v uint64, size int) []byte {

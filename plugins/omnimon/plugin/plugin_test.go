@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/plugins/omnimon/query"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
@@ -190,6 +191,81 @@ func TestState(t *testing.T) {
 	if len(flows) != 2 || flows[silent]["packets"] != uint64(0) || flows[silent]["path"] == "" ||
 		flows[key]["exact"] != true {
 		t.Errorf("watched flows %v", flows)
+	}
+}
+
+// queriesOf returns what hosts run after a plan.
+func queriesOf(t *testing.T, hosts []sdk.HostSetting) []wire.Query {
+	t.Helper()
+	settings, err := wire.ParseSettings(hosts[0].Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return settings.Queries
+}
+
+// A query of the configuration runs in every epoch, and one of a client while it is watched.
+func TestQueries(t *testing.T) {
+	h := start(t, `{"queries": [{"name": "fan-out",
+		"text": "x = packets.distinct(src, dst).reduce(keys=(src), hosts=count())"}]}`)
+	numbers := numbersOf(t, h.Settings())
+	running := queriesOf(t, h.Settings().Plan.Hosts)
+	analyze := func(number uint64, texts ...string) (*sdk.Results, *sim) {
+		s := newSim(t, number, 100, never)
+		s.queries = running
+		e := s.epoch(numbers)
+		for _, text := range texts {
+			e.Watched = append(e.Watched, sdk.RowKey{List: requestList, Keys: map[string]string{"text": text}})
+		}
+		out := h.Analyze(e)
+		for _, p := range out.Plans {
+			if p.FromEpoch != number+1 {
+				t.Errorf("a plan from epoch %d in epoch %d", p.FromEpoch, number)
+			}
+			running = queriesOf(t, p.Hosts)
+		}
+		return out, s
+	}
+	out, _ := analyze(5)
+	results := rows(t, out, resultList)
+	for h := range 4 {
+		if row := results["fan-out "+simAddress(h).String()]; row["value"] != int64(3) {
+			t.Errorf("host %d: %v", h+1, row)
+		}
+	}
+	if row := rows(t, out, queryList)["fan-out"]; row["exact"] != true || row["results"] != uint64(4) ||
+		row["source"] != "configuration" {
+		t.Errorf("query %v", row)
+	}
+
+	const text = "# flows\nflows = packets\n  .distinct(src, dst, sport)\n  .reduce(keys=(dst), flows=count())\n"
+	name := query.ClientName(text)
+	out, _ = analyze(6, text, "x = packets.filter(")
+	if row := rows(t, out, requestList)[text]; row["name"] != name || row["status"] != "running" || len(running) != 2 {
+		t.Errorf("request %v, hosts run %v", row, running)
+	}
+	if row := rows(t, out, requestList)["x = packets.filter("]; row["status"] != "failed" || row["problem"] == nil {
+		t.Errorf("request %v", row)
+	}
+	if row := rows(t, out, queryList)[name]; row["exact"] != false || row["results"] != nil {
+		t.Errorf("the query before hosts run it: %v", row)
+	}
+	out, s := analyze(7, text)
+	want := map[string]int64{}
+	for _, f := range s.flows {
+		want[f.key.DstAddr().String()]++
+	}
+	results = rows(t, out, resultList)
+	for address, n := range want {
+		if row := results[name+" "+address]; row["value"] != n {
+			t.Errorf("%s: %v, want %d flows", address, row, n)
+		}
+	}
+	if row := rows(t, out, queryList)[name]; row["exact"] != true || row["source"] != "client" {
+		t.Errorf("query %v", row)
+	}
+	if out, _ = analyze(8); len(running) != 1 || rows(t, out, queryList)[name] != nil {
+		t.Errorf("hosts run %v after the client left", running)
 	}
 }
 

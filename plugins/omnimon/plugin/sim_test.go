@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/plugins/omnimon/query"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -82,7 +83,9 @@ type sim struct {
 	cells  map[string][]uint32
 	flows  []*simFlow
 	drop   func(element string) bool
-	lost   map[string]int64 // by element
+	// queries run on one packet of each flow.
+	queries []wire.Query
+	lost    map[string]int64 // by element
 }
 
 type simFlow struct {
@@ -194,7 +197,37 @@ func (s *sim) report(host, number int, numbers []int) []byte {
 			b.Ingress(f.index, wire.Check(&f.key), &f.received)
 		}
 	}
+	var answers []wire.QueryRow
+	for _, q := range s.queries {
+		parsed, err := query.Parse("query", q.Text)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for i, step := range parsed.Place().Steps {
+			if step.Source != "packets" {
+				continue
+			}
+			l := step.Start(1000)
+			for _, f := range out {
+				l.Add(packetOf(f))
+			}
+			tuples, _, _ := l.Result()
+			answers = append(answers, wire.QueryRow{ID: q.ID, Step: i, Tuples: query.AppendTuples(nil, tuples)})
+		}
+	}
+	b.Queries(answers)
 	return b.Data
+}
+
+// packetOf is a packet of a flow for queries.
+func packetOf(f *simFlow) query.Tuple {
+	t := make(query.Tuple, len(query.PacketFields()))
+	for i, field := range query.PacketFields() {
+		t[i].Type = field.Type
+	}
+	t[0].Address, t[1].Address = f.key.SrcAddr(), f.key.DstAddr()
+	t[2].Int, t[3].Int, t[4].Int = 6, int64(f.key.SrcPort), int64(f.key.DstPort)
+	return t
 }
 
 // epoch is what the collector delivers.

@@ -30,6 +30,7 @@ const (
 	completionList = root + "completions/completion"
 	alertList      = root + "alerts/alert"
 	queryList      = root + "queries/query"
+	requestList    = root + "requests/request"
 	resultList     = queryList + "/results/result"
 )
 
@@ -40,6 +41,7 @@ func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 	flows = append(flows, slices.SortedFunc(maps.Values(r.traffic.watched), func(a, b *published) int {
 		return a.Key.Compare(b.Key)
 	})...)
+	answers := r.answers(p.queries())
 	out.Events = p.alerts.update(r.epoch, r.problems)
 	for _, build := range []func() (*table.Table, error){
 		func() (*table.Table, error) { return r.summaryTable(p.alerts.active()) },
@@ -47,6 +49,9 @@ func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 		func() (*table.Table, error) { return r.hopTable(flows) },
 		r.lossTable, r.switchTable, r.linkTable, r.linkFlowTable, r.hostTable, r.completionTable,
 		func() (*table.Table, error) { return p.alerts.table(r.epoch.Number) },
+		func() (*table.Table, error) { return r.queryTable(answers) },
+		func() (*table.Table, error) { return r.resultTable(answers) },
+		func() (*table.Table, error) { return r.requestTable(p.requests) },
 	} {
 		t, err := build()
 		if err != nil {

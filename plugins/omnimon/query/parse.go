@@ -9,6 +9,7 @@ package query
 
 import (
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -86,6 +87,16 @@ type Expression struct {
 // constants are names of integers.
 var constants = map[string]int64{"ICMP": 1, "TCP": 6, "UDP": 17, "ICMPv6": 58,
 	"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32}
+
+// ID identifies the text of a query.
+func ID(text string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(text))
+	return h.Sum64()
+}
+
+// ClientName is the name of a query that a client requests by its text.
+func ClientName(text string) string { return fmt.Sprintf("q-%016x", ID(text)) }
 
 // maxSource is the largest length of a query in bytes.
 const maxSource = 1 << 16

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/plugins/omnimon/query"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// running is a query that runs in every epoch.
+type running struct {
+	name, text string
+	id         uint64
+	client     bool   // a client requested it
+	problem    string // why it does not run
+	plan       *query.Plan
+	fields     []query.Field // of results
+}
+
+// newRunning prepares a query. A query that cannot run has a problem.
+func newRunning(name, text string, client bool) *running {
+	r := &running{name: name, text: text, id: query.ID(text), client: client}
+	if client {
+		r.name = query.ClientName(text)
+	}
+	q, err := query.Parse(r.name, text)
+	if err != nil {
+		r.problem = err.Error()
+		return r
+	}
+	r.plan = q.Place()
+	r.fields = q.Sequences[len(q.Sequences)-1].Fields
+	for i := range r.plan.Steps {
+		s := &r.plan.Steps[i]
+		for _, f := range []string{"queue", "flowlet"} {
+			if s.Uses(f) {
+				r.problem = fmt.Sprintf("sequence %s: no host and no program has the field %s", s.Name, f)
+			}
+		}
+	}
+	return r
+}
+
+// maxRequests bounds the queries of clients.
+const maxRequests = 64
+
+// request follows the requests of clients, and returns whether they have changed.
+func (p *Plugin) request(watched []sdk.RowKey) (changed bool) {
+	var next []*running
+	for _, row := range watched {
+		text := row.Keys["text"]
+		if row.List != requestList || slices.ContainsFunc(next, func(r *running) bool { return r.text == text }) {
+			continue
+		}
+		if i := slices.IndexFunc(p.requests, func(r *running) bool { return r.text == text }); i >= 0 {
+			next = append(next, p.requests[i])
+			continue
+		}
+		r := newRunning("", text, true)
+		if len(next) >= maxRequests {
+			r.problem = fmt.Sprintf("%d queries of clients run: end another query first", maxRequests)
+		}
+		next, changed = append(next, r), true
+	}
+	changed = changed || len(next) != len(p.requests)
+	p.requests = next
+	return changed
+}
+
+// queries returns the queries of the configuration and of clients.
+func (p *Plugin) queries() []*running { return slices.Concat(p.setup.queries, p.requests) }
+
+// hostQueries returns what hosts run.
+func hostQueries(queries []*running) (out []wire.Query) {
+	for _, q := range queries {
+		if q.problem == "" && !slices.ContainsFunc(out, func(o wire.Query) bool { return o.ID == q.id }) &&
+			slices.ContainsFunc(q.plan.Steps, func(s query.Step) bool { return s.Source == "packets" }) {
+			out = append(out, wire.Query{ID: q.id, Text: q.text})
+		}
+	}
+	return out
+}
+
+// answer is the result of a query in one epoch.
+type answer struct {
+	*running
+	tuples    []query.Tuple
+	undefined int
+	inexact   string // why the result is not exact
+	waiting   bool   // the hosts do not run it yet
+}
+
+// answers computes the results of all queries.
+func (r *run) answers(queries []*running) (out []*answer) {
+	type part struct {
+		host int
+		row  wire.QueryRow
+	}
+	parts := map[uint64][]part{}
+	for n, data := range r.input.Reports {
+		if r.hosts[n].name == "" || data == nil || len(queries) == 0 {
+			continue
+		}
+		rep, err := wire.Open(data)
+		if err != nil {
+			continue
+		}
+		rep.SkipEgress()
+		var in wire.IngressRow
+		for {
+			if _, ok := rep.NextHost(); !ok {
+				break
+			}
+			for rep.NextIngress(&in) {
+			}
+		}
+		var row wire.QueryRow
+		for rep.NextQuery(&row) {
+			parts[row.ID] = append(parts[row.ID], part{n, row})
+		}
+		if err := rep.Err(); err != nil {
+			r.warn("host %s: %v", r.hosts[n].name, err)
+		}
+	}
+	for _, q := range queries {
+		a := &answer{running: q}
+		out = append(out, a)
+		if q.problem != "" {
+			continue
+		}
+		inexact := func(format string, args ...any) {
+			if a.inexact == "" {
+				a.inexact = fmt.Sprintf(format, args...)
+			}
+		}
+		tuples, expected := map[string][]query.Tuple{}, 0
+		for _, s := range q.plan.Steps {
+			if s.Source == "packets" {
+				expected++
+			}
+		}
+		returned := map[int]int{}
+		for _, p := range parts[q.id] {
+			host := r.hosts[p.host].name
+			switch {
+			case p.row.Problem != "":
+				inexact("host %s: %s", host, p.row.Problem)
+				continue
+			case p.row.Step >= len(q.plan.Steps) || q.plan.Steps[p.row.Step].Source != "packets":
+				inexact("host %s returned a sequence that does not exist", host)
+				continue
+			}
+			s := &q.plan.Steps[p.row.Step]
+			more, err := s.DecodeTuples(p.row.Tuples)
+			if err != nil {
+				inexact("host %s: %v", host, err)
+				continue
+			}
+			if p.row.Dropped > 0 {
+				inexact("host %s: %d tuples of %s are above its limit", host, p.row.Dropped, s.Name)
+			}
+			a.undefined += int(min(p.row.Undefined, 1<<31))
+			tuples[s.Name] = append(tuples[s.Name], more...)
+			returned[p.host]++
+		}
+		for n := range r.hosts {
+			if h := &r.hosts[n]; h.name != "" && expected > 0 {
+				switch {
+				case !h.delivered:
+					inexact("host %s is missing", h.name)
+				case returned[n] < expected:
+					inexact("host %s did not run the query in the whole epoch", h.name)
+				}
+			}
+		}
+		if a.waiting = expected > 0 && len(returned) == 0; a.waiting {
+			continue
+		}
+		var undefined int
+		a.tuples, undefined = q.plan.Finish(tuples, r.lostTuples(q, inexact))
+		a.undefined += undefined
+		if len(r.inexact) > 0 {
+			inexact("%s", r.inexact[0])
+		}
+	}
+	return out
+}
+
+// lostTuples returns the stream of losses, if the query uses it.
+func (r *run) lostTuples(q *running, inexact func(format string, args ...any)) (out []query.Tuple) {
+	if r.result == nil || !slices.ContainsFunc(q.plan.Steps, func(s query.Step) bool { return s.Source == "losses" }) {
+		return nil
+	}
+	if r.result.Missing > 0 {
+		inexact("losses of the flows of missing hosts are unknown")
+	}
+	n := func(v int64) query.Value { return query.Value{Type: query.Integer, Int: v} }
+	for i := range r.result.Lossy {
+		f := &r.result.Lossy[i]
+		for at := range f.Losses {
+			lost := f.Losses[at].Packets
+			if !lost.Exact() {
+				inexact("losses of %v are not determined", f.Key)
+			}
+			if lost.Low == 0 {
+				continue
+			}
+			name, _ := r.network.element(f.Path, at)
+			out = append(out, query.Tuple{{Type: query.Address, Address: f.Key.SrcAddr()},
+				{Type: query.Address, Address: f.Key.DstAddr()}, n(int64(f.Key.Proto)), n(int64(f.Key.SrcPort)),
+				n(int64(f.Key.DstPort)), {Type: query.Text, Text: name}, n(lost.Low)})
+		}
+	}
+	return out
+}
+
+func (r *run) queryTable(answers []*answer) (*table.Table, error) {
+	b := table.NewBuilder(queryList)
+	names, epoch := b.TextKey("name"), b.Uint("state/epoch")
+	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
+	source, plan := b.Text("state/source"), b.Text("state/plan")
+	results, undefined := b.Uint("state/results"), b.Uint("state/undefined")
+	for i, a := range answers {
+		if slices.IndexFunc(answers, func(o *answer) bool { return o.name == a.name }) < i {
+			continue
+		}
+		names.Append(a.name)
+		epoch.Append(r.epoch.Number)
+		status.Append(a.status())
+		optional(problem, cmp.Or(a.problem, a.inexact))
+		exact.Append(a.problem == "" && a.inexact == "")
+		if a.client {
+			source.Append("client")
+		} else {
+			source.Append("configuration")
+		}
+		if a.plan == nil {
+			plan.AppendNull()
+		} else {
+			plan.Append(a.plan.String())
+		}
+		known(results, int64(len(a.tuples)), a.problem == "" && !a.waiting)
+		known(undefined, int64(a.undefined), a.problem == "" && !a.waiting)
+	}
+	return b.Table()
+}
+
+func (q *running) status() string {
+	if q.problem != "" {
+		return "failed"
+	}
+	return "running"
+}
+
+func (r *run) resultTable(answers []*answer) (*table.Table, error) {
+	b := table.NewBuilder(resultList)
+	names, keys, epoch := b.TextKey("query/name"), b.TextKey("key"), b.Uint("state/epoch")
+	value, text := b.Int("state/value"), b.Text("state/tuple")
+	seen := map[string]bool{}
+	for _, a := range answers {
+		for _, t := range a.tuples[:min(len(a.tuples), r.config.Limits.Results)] {
+			key, last := resultKey(t)
+			for n, base := 2, key; seen[a.name+" "+key]; n++ {
+				key = base + " #" + strconv.Itoa(n)
+			}
+			seen[a.name+" "+key] = true
+			names.Append(a.name)
+			keys.Append(key)
+			epoch.Append(r.epoch.Number)
+			if last < 0 {
+				value.AppendNull()
+			} else {
+				value.Append(t[last].Int)
+			}
+			var words []string
+			for i, v := range t {
+				words = append(words, a.fields[i].Name+"="+printable(v.String()))
+			}
+			text.Append(strings.Join(words, " "))
+		}
+	}
+	return b.Table()
+}
+
+// resultKey returns the fields of a tuple without the last integer, and its position, or -1.
+func resultKey(t query.Tuple) (key string, last int) {
+	last = -1
+	for i, v := range t {
+		if v.Type == query.Integer {
+			last = i
+		}
+	}
+	var words []string
+	for i, v := range t {
+		if i != last {
+			words = append(words, printable(v.String()))
+		}
+	}
+	return cmp.Or(strings.Join(words, " "), "all"), last
+}
+
+// printable returns a text that a YANG string can contain, at most 1000 bytes of it.
+func printable(s string) string {
+	return clip(strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return '.'
+		}
+		return r
+	}, s))
+}
+
+func (r *run) requestTable(requests []*running) (*table.Table, error) {
+	b := table.NewBuilder(requestList)
+	texts, epoch, name := b.TextKey("text"), b.Uint("state/epoch"), b.Text("state/name")
+	status, problem := b.Text("state/status"), b.Text("state/problem")
+	for _, q := range requests {
+		texts.Append(q.text)
+		epoch.Append(r.epoch.Number)
+		name.Append(q.name)
+		status.Append(q.status())
+		optional(problem, q.problem)
+	}
+	return b.Table()
+}
