@@ -159,7 +159,7 @@ type TLS struct {
 	CertFile string `yaml:"cert-file" form:"file"`
 	// KeyFile is the PEM private key of cert-file.
 	KeyFile string `yaml:"key-file" form:"file"`
-	// ServerName is the name the switch's certificate must carry; the host of address if empty.
+	// ServerName is the name that the server's certificate must have; the host of address if empty.
 	ServerName string `yaml:"server-name"`
 }
 

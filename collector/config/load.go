@@ -14,6 +14,14 @@ import (
 
 // Load reads and checks a file. The error is Problems, or why the file could not be read.
 func Load(path string) (*Config, error) {
+	data, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+func read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
@@ -23,7 +31,19 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	return Parse(path, data)
+	return data, nil
+}
+
+// LoadSection reads a file that this package does not declare, such as that of a host agent, for
+// Section.Decode. File names and ${VARIABLE} are taken as by Parse.
+func LoadSection(path string) (Section, error) {
+	data, err := read(path)
+	if err != nil {
+		return Section{}, err
+	}
+	r := newReport(path, data)
+	root := r.parse(data, os.LookupEnv)
+	return Section{node: root, source: r.source}, r.err()
 }
 
 // Parse reads and checks YAML text; name stands for the file in errors. Relative file names in it

@@ -240,6 +240,13 @@ func (a *agent) enter(s *session, hello *hostv1.Hello) error {
 	return nil
 }
 
+// other returns the address of another agent that has a session.
+func (a *agent) other(instance string) (address string, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.st.Address, a.session != nil && a.session.instance != instance
+}
+
 // leave ends a session.
 func (a *agent) leave(s *session, err error) {
 	a.mu.Lock()

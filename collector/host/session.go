@@ -90,6 +90,9 @@ func (v service) Session(stream hostv1.HostSessions_SessionServer) error {
 	s := &session{c: c, agent: a, address: address, instance: hello.GetInstance(), stream: stream,
 		reports: assembler{limit: c.cfg.MaxReport}, wake: make(chan struct{}, 1), done: ctx.Done(), cancel: cancel,
 		sent: map[string]uint64{}, queued: true}
+	if hello.GetCheck() {
+		return s.check()
+	}
 	if err := a.enter(s, hello); err != nil {
 		c.log.Warn("a session of a host agent is refused", "host", name, "address", address, "error", err)
 		c.deps.OnChange()
@@ -103,6 +106,15 @@ func (v service) Session(stream hostv1.HostSessions_SessionServer) error {
 	c.log.Warn("session of a host agent ended", "host", name, "reason", plain(err))
 	c.deps.OnChange()
 	return err
+}
+
+// check replies to an agent that requests whether it would be accepted.
+func (s *session) check() error {
+	if other, ok := s.agent.other(s.instance); ok {
+		return status.Errorf(codes.AlreadyExists, "an agent of host %s has a session, from %s", s.agent.name, other)
+	}
+	return s.stream.Send(&hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Welcome{Welcome: &hostv1.Welcome{
+		Instance: s.c.instance, MaxReportBytes: s.c.cfg.MaxReport}}})
 }
 
 // receive passes the messages of a stream on until it or ctx ends.

@@ -49,6 +49,9 @@ const (
 	// MaxSettings is the largest size of a role's settings in bytes.
 	MaxSettings = 4 << 20
 
+	// maxSlack is the longest delay after which a data path advances without the agent.
+	maxSlack = 100 * time.Millisecond
+
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 5 * time.Second
 )
@@ -85,6 +88,21 @@ type Dependencies struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// OnChange, if set, is called after Status has changed. It must not block.
 	OnChange func()
+}
+
+func (d Dependencies) withDefaults() Dependencies {
+	if d.Clock == nil {
+		d.Clock = wallClock{}
+	}
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	if d.Dial == nil {
+		d.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+	}
+	return d
 }
 
 // Clock is the time of a host. The clocks of package collector/epoch implement it.
@@ -160,17 +178,7 @@ func (s schedule) next(t time.Time) time.Duration {
 
 // New returns an agent that is not connected.
 func New(cfg Config, deps Dependencies) (*Agent, error) {
-	if deps.Clock == nil {
-		deps.Clock = wallClock{}
-	}
-	if deps.Logger == nil {
-		deps.Logger = slog.New(slog.DiscardHandler)
-	}
-	if deps.Dial == nil {
-		deps.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", address)
-		}
-	}
+	deps = deps.withDefaults()
 	if cfg.MaxBuffered <= 0 {
 		cfg.MaxBuffered = DefaultMaxBuffered
 	}
@@ -326,7 +334,17 @@ func (a *Agent) setSchedule(s schedule, current uint64) error {
 	defer a.mu.Unlock()
 	a.schedule, a.newest = s, current
 	a.arm()
+	for _, p := range a.paths {
+		a.follow(p)
+	}
 	return nil
+}
+
+// follow passes the schedule to a data path that can go on without the agent. a.mu is held.
+func (a *Agent) follow(p DataPath) {
+	if s, ok := p.(Scheduler); ok && a.schedule.length > 0 {
+		s.Schedule(a.schedule.zero, a.schedule.length, min(a.schedule.length/4, maxSlack))
+	}
 }
 
 // arm starts the timer of the next boundary. a.mu is held.
@@ -369,7 +387,13 @@ func (a *Agent) apply(role string, settings []byte) error {
 	if p == nil {
 		return fmt.Errorf("this agent has no role %q; it has: %s", role, strings.Join(a.roles(), ", "))
 	}
-	return p.Apply(settings)
+	if err := p.Apply(settings); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.follow(p)
+	return nil
 }
 
 // roles lists the names of the roles, sorted.

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/packet"
@@ -38,6 +39,13 @@ type DataPath interface {
 	Seal(epoch uint64) (role.Report, error)
 	// Close ends the use of the data path. It is called once, after all other calls.
 	Close() error
+}
+
+// Scheduler is implemented by data paths that can advance the epoch while the agent does not run.
+type Scheduler interface {
+	// Schedule sets the clock by which the data path advances if the agent is late by more than
+	// slack: epoch n begins at zero + n*length. It has no effect without settings.
+	Schedule(zero time.Time, length, slack time.Duration)
 }
 
 // RolePath is the data path of a role in Go. Its caller brings the packets.

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -50,56 +52,81 @@ type task struct {
 
 // connect runs one session and returns why it ended, and whether the collector had accepted it.
 func (a *Agent) connect(ctx context.Context) (accepted bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o, err := a.open(ctx, a.hello())
+	if err != nil {
+		return false, err
+	}
+	defer o.conn.Close()
+	s := &session{a: a, stream: o.stream, wake: make(chan struct{}, 1), tasks: make(chan task, maxTasks)}
+	return true, s.run(ctx, cancel, o.welcome, o.remote)
+}
+
+// Check returns why the collector would not accept the agent of a configuration with these roles.
+// It needs no data path.
+func Check(ctx context.Context, cfg Config, roles []string) error {
+	a := &Agent{cfg: cfg, deps: Dependencies{}.withDefaults(), instance: randomID()}
+	hello := a.hello()
+	hello.Roles, hello.Check = roles, true
+	o, err := a.open(ctx, hello)
+	if err != nil {
+		return err
+	}
+	return o.conn.Close()
+}
+
+// opened is a stream that the collector has accepted.
+type opened struct {
+	conn    *grpc.ClientConn
+	stream  hostv1.HostSessions_SessionClient
+	welcome *hostv1.Welcome
+	remote  net.Addr
+}
+
+// open opens a stream.
+func (a *Agent) open(ctx context.Context, hello *hostv1.Hello) (o opened, err error) {
 	secured := insecure.NewCredentials()
 	if a.cfg.TLS != nil {
 		secured = credentials.NewTLS(a.cfg.TLS)
 	}
 	var mu sync.Mutex
 	var dialed error // more precise than the status of the stream
-	var remote net.Addr
-	conn, err := grpc.NewClient("passthrough:///"+a.cfg.Address, grpc.WithTransportCredentials(secured),
+	o.conn, err = grpc.NewClient("passthrough:///"+a.cfg.Address, grpc.WithTransportCredentials(secured),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			c, err := a.deps.Dial(ctx, address)
 			mu.Lock()
 			defer mu.Unlock()
 			if dialed = err; err == nil {
-				remote = c.RemoteAddr()
+				o.remote = c.RemoteAddr()
 			}
 			return c, err
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxSettings+1<<20)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}))
 	if err != nil {
-		return false, err
+		return opened{}, err
 	}
-	defer conn.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := hostv1.NewHostSessionsClient(conn).Session(ctx)
+	o.stream, err = hostv1.NewHostSessionsClient(o.conn).Session(ctx)
 	if err == nil {
-		err = stream.Send(&hostv1.AgentMessage{Message: &hostv1.AgentMessage_Hello{Hello: a.hello()}})
+		err = o.stream.Send(&hostv1.AgentMessage{Message: &hostv1.AgentMessage_Hello{Hello: hello}})
 	}
-	if err != nil {
-		mu.Lock()
-		defer mu.Unlock()
-		if dialed != nil {
-			return false, dialed
-		}
-		return false, reason(stream, err)
-	}
-	first, err := stream.Recv()
-	if err != nil {
-		return false, plain(err)
-	}
-	welcome := first.GetWelcome()
-	if welcome == nil {
-		return false, errors.New("the collector did not begin with Welcome; is it another service?")
-	}
-	s := &session{a: a, stream: stream, wake: make(chan struct{}, 1), tasks: make(chan task, maxTasks)}
 	mu.Lock()
-	at := remote
+	failed, remote := dialed, o.remote
 	mu.Unlock()
-	return true, s.run(ctx, cancel, welcome, at)
+	if err != nil {
+		err = cmp.Or(failed, reason(o.stream, err))
+		return opened{}, errors.Join(err, o.conn.Close())
+	}
+	first, err := o.stream.Recv()
+	if err != nil {
+		return opened{}, errors.Join(plain(err), o.conn.Close())
+	}
+	if first.GetWelcome() == nil {
+		return opened{}, errors.Join(errors.New("the collector did not begin with Welcome; is it another service?"),
+			o.conn.Close())
+	}
+	return opened{conn: o.conn, stream: o.stream, welcome: first.GetWelcome(), remote: remote}, nil
 }
 
 // reason returns the status of a stream whose Send failed.
@@ -115,15 +142,21 @@ func reason(stream hostv1.HostSessions_SessionClient, err error) error {
 // plain returns the message of a status without gRPC's decoration.
 func plain(err error) error {
 	if s, ok := status.FromError(err); ok && s.Message() != "" {
-		return fmt.Errorf("%s: %w", s.Message(), errStatus{s.Code().String()})
+		return fmt.Errorf("%s: %w", s.Message(), errStatus{s.Code()})
 	}
 	return err
 }
 
 // errStatus is the code of a gRPC status.
-type errStatus struct{ code string }
+type errStatus struct{ code codes.Code }
 
-func (e errStatus) Error() string { return e.code }
+func (e errStatus) Error() string { return e.code.String() }
+
+// IsRunning reports whether an error of Check is that another agent of the host has a session.
+func IsRunning(err error) bool {
+	s, ok := errors.AsType[errStatus](err)
+	return ok && s.code == codes.AlreadyExists
+}
 
 func (a *Agent) hello() *hostv1.Hello {
 	return &hostv1.Hello{Version: a.cfg.Version, Host: a.cfg.Host, Instance: a.instance, BootId: a.cfg.BootID,

@@ -337,7 +337,10 @@ type Hello struct {
 	// Names of the roles.
 	Roles []string `protobuf:"bytes,5,rep,name=roles,proto3" json:"roles,omitempty"`
 	// The agent can send epochs over UDP.
-	Udp           bool `protobuf:"varint,6,opt,name=udp,proto3" json:"udp,omitempty"`
+	Udp bool `protobuf:"varint,6,opt,name=udp,proto3" json:"udp,omitempty"`
+	// The agent only requests whether it would be accepted: the collector ends the stream after
+	// Welcome.
+	Check         bool `protobuf:"varint,7,opt,name=check,proto3" json:"check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -410,6 +413,13 @@ func (x *Hello) GetRoles() []string {
 func (x *Hello) GetUdp() bool {
 	if x != nil {
 		return x.Udp
+	}
+	return false
+}
+
+func (x *Hello) GetCheck() bool {
+	if x != nil {
+		return x.Check
 	}
 	return false
 }
@@ -1093,14 +1103,15 @@ const file_netsketch_host_v1_host_proto_rawDesc = "" +
 	"\bsettings\x18\x04 \x01(\v2\x1b.netsketch.host.v1.SettingsH\x00R\bsettings\x12<\n" +
 	"\arequest\x18\x05 \x01(\v2 .netsketch.host.v1.ReportRequestH\x00R\arequest\x120\n" +
 	"\x03ack\x18\x06 \x01(\v2\x1c.netsketch.host.v1.ReportAckH\x00R\x03ackB\t\n" +
-	"\amessage\"\x92\x01\n" +
+	"\amessage\"\xa8\x01\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x12\x17\n" +
 	"\aboot_id\x18\x04 \x01(\tR\x06bootId\x12\x14\n" +
 	"\x05roles\x18\x05 \x03(\tR\x05roles\x12\x10\n" +
-	"\x03udp\x18\x06 \x01(\bR\x03udp\"y\n" +
+	"\x03udp\x18\x06 \x01(\bR\x03udp\x12\x14\n" +
+	"\x05check\x18\a \x01(\bR\x05check\"y\n" +
 	"\aWelcome\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12(\n" +
 	"\x10max_report_bytes\x18\x02 \x01(\x04R\x0emaxReportBytes\x12(\n" +

@@ -1,0 +1,29 @@
+module example.com/hostagent-hello
+
+go 1.26.0
+
+require github.com/netsketch/netsketch v0.0.0
+
+require (
+	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
+	github.com/fsnotify/fsnotify v1.10.1 // indirect
+	github.com/goccy/go-yaml v1.19.2 // indirect
+	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/gopacket/gopacket v1.7.7 // indirect
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/openconfig/gnmi v0.14.1 // indirect
+	github.com/openconfig/goyang v1.6.3 // indirect
+	github.com/spf13/cobra v1.10.2 // indirect
+	github.com/spf13/pflag v1.0.10 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
+	google.golang.org/grpc v1.85.0 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)
+
+// Inside of netsketch's repository the example is built against the SDK beside it.
+// In a repository of your own remove this line and run
+// go get github.com/netsketch/netsketch@latest
+replace github.com/netsketch/netsketch => ../..

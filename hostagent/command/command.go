@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the program of a host agent: its configuration file, checks, and the list of
+// its roles. An agent with a role of its own is a main function with one call:
+//
+//	func main() {
+//		command.Main("1.0", command.Role{Name: "hello", New: newHello})
+//	}
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/hostagent/agent"
+	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/input"
+	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/internal/certs"
+)
+
+// Role is a role that a program has. One of New and Kernel may be nil.
+type Role struct {
+	// Name is the name of the role, as role.Role.Name returns it.
+	Name string
+	// New returns the role in Go, with the clock of its epochs.
+	New func(*epoch.Clock) role.Role
+	// Kernel opens the data path in the kernel.
+	Kernel func(Kernel) (agent.DataPath, error)
+	// CheckKernel returns what would make Kernel fail, and warnings.
+	CheckKernel func(Kernel) (warnings []string, err error)
+}
+
+// Kernel configures a data path in the kernel.
+type Kernel struct {
+	// Interface is the network interface that the packets pass.
+	Interface string
+	// Pin is a directory of a BPF file system; empty: nothing outlives the process.
+	Pin string
+	// Logger receives state changes.
+	Logger *slog.Logger
+}
+
+// Main runs the command of an agent with the given roles, and ends the process.
+func Main(version string, roles ...Role) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	cmd := New(version, roles...)
+	cmd.Version, cmd.SilenceErrors, cmd.SilenceUsage = version, true, true
+	err := cmd.ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "hostagent:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// New returns the command of an agent with the given roles.
+func New(version string, roles ...Role) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "hostagent",
+		Short: "Measure the packets of this host, and report each epoch to the collector",
+		Long: `Measure the packets of this host, and report each epoch to the collector, which also sends the settings
+of each role. Certificates are loaded again when their files change and on SIGHUP. SIGTERM ends the agent.`,
+		Example: "  netsketch hostagent --config /etc/netsketch/agent.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := load(path, roles)
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), c, version, roles, logger(cmd.ErrOrStderr(), c.Log))
+		},
+	}
+	cmd.PersistentFlags().StringVarP(&path, "config", "c", "agent.yaml", "configuration `file`")
+	var offline bool
+	checks := &cobra.Command{
+		Use:   "check",
+		Short: "Report what would make the agent fail on this host",
+		Long: `Report what would make the agent fail on this host: the configuration, certificates, the session with the
+collector, interfaces, capabilities and what the kernel lacks. Nothing is measured and nothing remains.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return check(cmd.Context(), cmd.OutOrStdout(), path, version, roles, offline)
+		},
+	}
+	checks.Flags().BoolVar(&offline, "offline", false, "do not connect to the collector")
+	cmd.AddCommand(checks)
+	return cmd
+}
+
+func logger(w io.Writer, c Log) *slog.Logger {
+	o := &slog.HandlerOptions{Level: c.Level}
+	if c.Format == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// configured returns the roles of the file.
+func (c *Config) configured(roles []Role) []Role {
+	return slices.DeleteFunc(slices.Clone(roles), func(r Role) bool {
+		return len(c.Roles) > 0 && !slices.Contains(c.Roles, r.Name)
+	})
+}
+
+// dataPaths are the open data paths of an agent.
+type dataPaths struct {
+	all   []agent.DataPath
+	inGo  []input.Path // those that receive packets from package input
+	close func() error
+}
+
+func (c *Config) open(roles []Role, log *slog.Logger) (*dataPaths, error) {
+	d := &dataPaths{}
+	d.close = func() error {
+		var errs []error
+		for _, p := range d.all {
+			errs = append(errs, p.Close())
+		}
+		return errors.Join(errs...)
+	}
+	for _, r := range c.configured(roles) {
+		switch {
+		case c.Packets.Source != SourceKernel && r.New != nil:
+			p := agent.NewRolePath(r.New)
+			d.all, d.inGo = append(d.all, p), append(d.inGo, p)
+		case c.Packets.Source == SourceKernel && r.Kernel != nil:
+			p, err := r.Kernel(Kernel{Interface: c.Packets.Interface, Pin: c.Packets.Pin, Logger: log})
+			if err != nil {
+				return nil, errors.Join(fmt.Errorf("role %s: %w", r.Name, err), d.close())
+			}
+			d.all = append(d.all, p)
+		default:
+			return nil, errors.Join(fmt.Errorf("role %s does not run with packets.source: %s", r.Name, c.Packets.Source),
+				d.close())
+		}
+	}
+	return d, nil
+}
+
+// agentConfig returns the configuration of the session, whose certificates are in store.
+func (c *Config) agentConfig(store *certs.Store, version string) (agent.Config, error) {
+	secured, err := c.Collector.TLS.Client(store, c.Collector.Address)
+	if err != nil {
+		return agent.Config{}, fmt.Errorf("collector.tls: %w", err)
+	}
+	if secured != nil {
+		t := c.Collector.TLS
+		store.Declare("agent", certs.Use{Name: "client of the collector",
+			Files: certs.Files{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile}})
+	}
+	return agent.Config{Address: c.Collector.Address, TLS: secured, Host: c.Host, Version: version, BootID: bootID(),
+		MaxBuffered: int64(c.MaxBuffered), UDP: c.Collector.UDP}, nil
+}
+
+func run(ctx context.Context, c *Config, version string, roles []Role, log *slog.Logger) (err error) {
+	store := certs.New(certs.Options{Logger: log})
+	cfg, err := c.agentConfig(store, version)
+	if err != nil {
+		return err
+	}
+	store.Start()
+	defer store.Stop()
+	paths, err := c.open(roles, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, paths.close()) }()
+	cfg.DataPaths = paths.all
+	a, err := agent.New(cfg, agent.Dependencies{Logger: log})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { reload(ctx, store) })
+	packets := make(chan error, 1)
+	work.Go(func() {
+		err := c.packets(ctx, paths.inGo, log)
+		if err != nil {
+			cancel()
+		}
+		packets <- err
+	})
+	err = a.Run(ctx)
+	cancel()
+	return errors.Join(err, <-packets)
+}
+
+// reload loads the certificates again on SIGHUP.
+func reload(ctx context.Context, store *certs.Store) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	for {
+		select {
+		case <-hangup:
+			store.Reload()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// packets brings packets to the roles until ctx ends.
+func (c *Config) packets(ctx context.Context, roles []input.Path, log *slog.Logger) error {
+	switch c.Packets.Source {
+	case SourceBridge:
+		s, err := input.Bridge{Inside: c.Packets.Inside, Outside: c.Packets.Outside}.Run(ctx, roles...)
+		log.Info("forwarding ended", "out", s.Out, "in", s.In, "unsent", s.Unsent, "lost", s.Lost, "truncated", s.Truncated)
+		return err
+	case SourceCapture:
+		n, err := input.Capture{File: c.Packets.File, Addresses: c.addresses()}.Run(ctx, roles...)
+		log.Info("the capture file has been played", "file", c.Packets.File, "packets", n)
+		return err
+	case SourceKernel:
+	}
+	return nil
+}
+
+func (c *Config) addresses() (out []netip.Prefix) {
+	for _, p := range c.Packets.Addresses {
+		out = append(out, p.Prefix)
+	}
+	return out
+}

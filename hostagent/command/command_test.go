@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
+)
+
+// testRole has no reports.
+type testRole struct{}
+
+func (testRole) Name() string            { return "test" }
+func (testRole) Apply([]byte) error      { return nil }
+func (testRole) Out([]*packet.Frame)     {}
+func (testRole) In([]*packet.Frame)      {}
+func (testRole) Seal(uint64) role.Report { return nil }
+
+var testRoles = []Role{{Name: "test", New: func(*epoch.Clock) role.Role { return testRole{} }}}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestConfigErrorsNameTheirPlace(t *testing.T) {
+	tests := []struct {
+		name, text string
+		want       []string
+	}{
+		{"empty", "{}", []string{
+			"agent.yaml: collector.address: is missing; expected host:port, such as 192.0.2.1:9350",
+			"agent.yaml: collector.tls.cert-file: is missing; expected a file with the certificate of this host",
+			"agent.yaml: packets.interface: is missing; source kernel needs it"}},
+		{"unknown key", "collector: {address: \"192.0.2.1:9350\", tsl: {}}", []string{
+			`agent.yaml:1:40: collector: unknown key "tsl": did you mean "tls"?`}},
+		{"keys that belong together", `host: h1
+collector: {address: "192.0.2.1:9350"}
+roles: [test, other]
+packets: {source: bridge, inside: veth0, interface: eth0}
+`, []string{
+			"agent.yaml:2:12: collector.tls.cert-file: is missing; expected a file with the certificate of this host",
+			`agent.yaml:3:8: roles: "other" is no role of this program`,
+			"agent.yaml:4:10: packets.outside: is missing; source bridge needs it",
+			"agent.yaml:4:53: packets.interface: is for source kernel; the source is bridge"}},
+		{"plaintext without a name", `collector: {address: "192.0.2.1:9350", tls: {plaintext: true}}
+packets: {interface: eth0}
+`, []string{"agent.yaml: host: is missing; expected the name of this host, which no certificate states on plaintext"}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			path := write(t, tc.text)
+			_, err := load(path, testRoles)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			got := strings.Split(strings.ReplaceAll(err.Error(), filepath.Dir(path)+"/", ""), "\n")
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestExampleIsValid(t *testing.T) {
+	c, err := load("../../configs/agent.yaml", testRoles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Packets.Source != SourceKernel || c.MaxBuffered != 256<<20 ||
+		!strings.HasSuffix(c.Collector.TLS.CertFile, "/configs/tls/h1.pem") && c.Collector.TLS.CertFile != "../../configs/tls/h1.pem" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestCheck: all findings are reported, not only the first.
+func TestCheck(t *testing.T) {
+	path := write(t, `host: h1
+collector: {address: "127.0.0.1:1", tls: {plaintext: true}}
+packets: {source: capture, file: missing.pcap, addresses: [10.0.0.1]}
+`)
+	run := func(args ...string) error {
+		var out bytes.Buffer
+		cmd := New("1", testRoles...)
+		cmd.SetOut(&out)
+		cmd.SetArgs(append([]string{"check", "--config", path}, args...))
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		return fmt.Errorf("%w\n%s", cmd.Execute(), &out)
+	}
+	err := run()
+	for _, want := range []string{"the agent would fail", "ok    configuration", "ok    role test with packets.source: capture",
+		"fail  capture file: ", "fail  session with the collector at 127.0.0.1:1: dial tcp"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nlacks %q", err, want)
+		}
+	}
+	if err := run("--offline"); strings.Contains(err.Error(), "session") {
+		t.Errorf("offline: %v", err)
+	}
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"cmp"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/netsketch/netsketch/collector/config"
+)
+
+// Config is the file of a host agent.
+type Config struct {
+	// Collector is where the agent connects.
+	Collector Collector `yaml:"collector"`
+	// Host is the name of this host in the collector's configuration. With TLS it is that of the
+	// certificate, and may be left out.
+	Host string `yaml:"host" form:"name"`
+	// Roles are the names of the roles to run; all that the program has if empty.
+	Roles []string `yaml:"roles"`
+	// Packets is where packets come from.
+	Packets Packets `yaml:"packets"`
+	// MaxBuffered bounds the reports that wait for the collector's acknowledgment. Beyond it the
+	// oldest are dropped and counted.
+	MaxBuffered config.Size `yaml:"max-buffered" default:"256MiB" range:"1MiB..64GiB"`
+	// Log sets what is logged and how.
+	Log Log `yaml:"log"`
+
+	roles map[string]bool // that the program has
+}
+
+// Collector is where the agent connects.
+type Collector struct {
+	// Address is the collector's agents.address, host:port.
+	Address string `yaml:"address" form:"address" required:"host:port, such as 192.0.2.1:9350"`
+	// TLS secures the session; cert-file is the certificate of this host.
+	TLS config.TLS `yaml:"tls"`
+	// UDP sends the numbers of epochs over UDP if the collector has agents.udp: true.
+	UDP bool `yaml:"udp" default:"false"`
+}
+
+// Source is where packets come from.
+type Source string
+
+// The sources of packets.
+const (
+	SourceKernel  Source = "kernel"
+	SourceBridge  Source = "bridge"
+	SourceCapture Source = "capture"
+)
+
+// Packets is where packets come from.
+type Packets struct {
+	// Source is kernel for programs in the kernel on one interface, bridge to forward between two
+	// interfaces, or capture to play a file.
+	Source Source `yaml:"source" default:"kernel" oneof:"kernel bridge capture"`
+	// Interface is the interface of the kernel's programs.
+	Interface string `yaml:"interface"`
+	// Pin is a directory of a BPF file system, such as /sys/fs/bpf/netsketch: programs and maps stay
+	// there while the agent is down. If empty, they end with it.
+	Pin string `yaml:"pin" form:"file"`
+	// Inside is the interface towards the host, for bridge.
+	Inside string `yaml:"inside"`
+	// Outside is the interface towards the network, for bridge.
+	Outside string `yaml:"outside"`
+	// File is a pcap file, for capture.
+	File string `yaml:"file" form:"file"`
+	// Addresses are the addresses of the host in the file, or prefixes: packets from them leave it.
+	Addresses []config.Prefix `yaml:"addresses"`
+}
+
+// Log sets what is logged and how.
+type Log struct {
+	// Level is the least severe level logged.
+	Level slog.Level `yaml:"level" default:"info" oneof:"debug info warn error"`
+	// Format is text, or json for one object per line.
+	Format config.LogFormat `yaml:"format" default:"text" oneof:"text json"`
+}
+
+// load reads a file. The error names every problem with its line.
+func load(path string, roles []Role) (*Config, error) {
+	section, err := config.LoadSection(path)
+	if err != nil {
+		return nil, err
+	}
+	c := &Config{roles: map[string]bool{}}
+	for _, r := range roles {
+		c.roles[r.Name] = true
+	}
+	return c, section.Decode(c)
+}
+
+// Validate returns the errors that tags cannot express, joined: each a config.KeyError.
+func (c *Config) Validate() error {
+	var errs config.KeyErrors
+	if c.Collector.Address == "" { // there is no key collector
+		errs.Add("collector.address", "is missing; expected host:port, such as 192.0.2.1:9350")
+	}
+	t := c.Collector.TLS
+	switch {
+	case t.Plaintext && t != (config.TLS{Plaintext: true}):
+		errs.Add("collector.tls.plaintext", "turns TLS off, yet other TLS keys are given; expected one or the other")
+	case t.Plaintext && c.Host == "":
+		errs.Add("host", "is missing; expected the name of this host, which no certificate states on plaintext")
+	case t.Plaintext:
+	case t.CertFile == "":
+		errs.Add("collector.tls.cert-file", "is missing; expected a file with the certificate of this host")
+	case t.KeyFile == "":
+		errs.Add("collector.tls.key-file", "is missing; expected a file with the certificate's private key")
+	}
+	for _, name := range c.Roles {
+		if !c.roles[name] {
+			errs.Add("roles", "%q is no role of this program", name)
+		}
+	}
+	p := c.Packets
+	for _, k := range []struct {
+		source Source
+		key    string
+		given  bool
+		needed bool
+	}{
+		{SourceKernel, "interface", p.Interface != "", true}, {SourceKernel, "pin", p.Pin != "", false},
+		{SourceBridge, "inside", p.Inside != "", true}, {SourceBridge, "outside", p.Outside != "", true},
+		{SourceCapture, "file", p.File != "", true}, {SourceCapture, "addresses", len(p.Addresses) > 0, true},
+	} {
+		switch {
+		case k.source == p.Source && k.needed && !k.given:
+			errs.Add("packets."+k.key, "is missing; source %s needs it", p.Source)
+		case k.source != p.Source && k.given:
+			errs.Add("packets."+k.key, "is for source %s; the source is %s", k.source, p.Source)
+		}
+	}
+	if p.Source == SourceBridge && p.Inside != "" && p.Inside == p.Outside {
+		errs.Add("packets.outside", "is the interface inside, too; expected two interfaces")
+	}
+	return errs.Err()
+}
+
+// bootID returns the identifier of the boot of this system; empty if it has none.
+func bootID() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // another system has none
+	return strings.TrimSpace(string(b))
+}
+
+// name describes the host in messages.
+func (c *Config) name() string { return cmp.Or(c.Host, "this host") }

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package input
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/hostagent/packet"
+)
+
+const (
+	// bufferBytes is the largest frame: that of segmentation offloads.
+	bufferBytes = 64 << 10
+	// socketBytes is the receive buffer of a socket.
+	socketBytes = 8 << 20
+	// pollMillis bounds the delay until a change of the context is seen.
+	pollMillis = 100
+	// macBytes is the offset of a VLAN tag in a frame.
+	macBytes = 12
+)
+
+// endpoint is an AF_PACKET socket on an interface.
+type endpoint struct {
+	name string
+	fd   int
+}
+
+// openEndpoint opens a socket that sees the frames that arrive on an interface, and none that are
+// sent.
+func openEndpoint(name string) (*endpoint, error) {
+	dev, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("interface %q: %w", name, err)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if errors.Is(err, unix.EPERM) {
+		return nil, fmt.Errorf("interface %q: packet sockets need the capability CAP_NET_RAW: %w", name, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("interface %q: %w", name, err)
+	}
+	e := &endpoint{name: name, fd: fd}
+	if err := e.setUp(dev.Index); err != nil {
+		e.close()
+		return nil, fmt.Errorf("interface %q: %w", name, err)
+	}
+	return e, nil
+}
+
+func (e *endpoint) setUp(index int) error {
+	for _, option := range []int{unix.PACKET_IGNORE_OUTGOING, unix.PACKET_AUXDATA} {
+		if err := unix.SetsockoptInt(e.fd, unix.SOL_PACKET, option, 1); err != nil {
+			return fmt.Errorf("packet socket: %w", err)
+		}
+	}
+	if unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBytes) != nil { // needs CAP_NET_ADMIN
+		_ = unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, socketBytes) // the kernel may allow less
+	}
+	if err := unix.SetsockoptPacketMreq(e.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+		&unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}); err != nil {
+		return fmt.Errorf("promiscuous mode: %w", err)
+	}
+	all := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))
+	return unix.Bind(e.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index})
+}
+
+func (e *endpoint) close() { _ = unix.Close(e.fd) }
+
+// lost returns the count of frames that the kernel dropped since the last call.
+func (e *endpoint) lost() uint64 {
+	s, err := unix.GetsockoptTpacketStats(e.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	if err != nil {
+		return 0
+	}
+	return uint64(s.Drops)
+}
+
+// receiver reads frames of an endpoint into a batch.
+type receiver struct {
+	*endpoint
+	buffer, control []byte
+	frames          [batch]*packet.Frame
+	truncated       uint64
+}
+
+func newReceiver(e *endpoint) *receiver {
+	r := &receiver{endpoint: e, buffer: make([]byte, bufferBytes+4), control: make([]byte, 256)}
+	for i := range r.frames {
+		r.frames[i] = new(packet.Frame)
+	}
+	return r
+}
+
+// receive returns the frames that have arrived, none if ctx has ended.
+func (r *receiver) receive(ctx context.Context) ([]*packet.Frame, error) {
+	for ctx.Err() == nil {
+		fds := [1]unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds[:], pollMillis); err != nil && !errors.Is(err, unix.EINTR) {
+			return nil, fmt.Errorf("interface %q: poll: %w", r.name, err)
+		}
+		n := 0
+		for n < batch {
+			frame, err := r.next()
+			if errors.Is(err, unix.EAGAIN) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("interface %q: %w", r.name, err)
+			}
+			if frame == nil {
+				continue
+			}
+			r.frames[n].Set(frame)
+			n++
+		}
+		if n > 0 {
+			return r.frames[:n], nil
+		}
+	}
+	return nil, nil
+}
+
+// next returns one frame with its VLAN tag, or nil if it was too long.
+func (r *receiver) next() ([]byte, error) {
+	n, oobn, flags, _, err := unix.Recvmsg(r.fd, r.buffer[4:], r.control, unix.MSG_TRUNC)
+	if err != nil {
+		return nil, err
+	}
+	if flags&unix.MSG_TRUNC != 0 || n > bufferBytes {
+		r.truncated++
+		return nil, nil
+	}
+	frame := r.buffer[4 : 4+n]
+	tpid, tci, ok := vlanTag(r.control[:oobn])
+	if !ok || n < macBytes {
+		return frame, nil
+	}
+	frame = r.buffer[:4+n] // the kernel has removed the tag
+	copy(frame, frame[4:4+macBytes])
+	binary.BigEndian.PutUint16(frame[macBytes:], tpid)
+	binary.BigEndian.PutUint16(frame[macBytes+2:], tci)
+	return frame, nil
+}
+
+// vlanTag returns the VLAN tag in the control messages of a frame.
+func vlanTag(control []byte) (tpid, tci uint16, ok bool) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return 0, 0, false
+	}
+	for _, m := range messages {
+		if m.Header.Level != unix.SOL_PACKET || m.Header.Type != unix.PACKET_AUXDATA ||
+			len(m.Data) < int(unsafe.Sizeof(unix.TpacketAuxdata{})) {
+			continue
+		}
+		aux := (*unix.TpacketAuxdata)(unsafe.Pointer(&m.Data[0]))
+		if aux.Status&unix.TP_STATUS_VLAN_VALID == 0 {
+			continue
+		}
+		tpid = packet.EtherTypeVLAN
+		if aux.Status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
+			tpid = aux.Vlan_tpid
+		}
+		return tpid, aux.Vlan_tci, true
+	}
+	return 0, 0, false
+}
+
+// Run forwards until ctx ends.
+func (b Bridge) Run(ctx context.Context, roles ...Path) (Stats, error) {
+	inside, err := openEndpoint(b.Inside)
+	if err != nil {
+		return Stats{}, err
+	}
+	defer inside.close()
+	outside, err := openEndpoint(b.Outside)
+	if err != nil {
+		return Stats{}, err
+	}
+	defer outside.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var s Stats
+	var mu sync.Mutex
+	forward := func(from, to *endpoint, through func([]*packet.Frame), count *uint64) error {
+		defer cancel()
+		r := newReceiver(from)
+		for {
+			frames, err := r.receive(ctx)
+			if len(frames) == 0 {
+				mu.Lock()
+				defer mu.Unlock()
+				s.Lost += from.lost()
+				s.Truncated += r.truncated
+				return err
+			}
+			through(frames)
+			sent := uint64(0)
+			for _, f := range frames {
+				if send(to.fd, f.Bytes()) == nil {
+					sent++
+				}
+			}
+			mu.Lock()
+			*count += sent
+			s.Unsent += uint64(len(frames)) - sent
+			mu.Unlock()
+		}
+	}
+	errs := make(chan error, 1)
+	go func() { errs <- forward(inside, outside, paths(roles).out, &s.Out) }()
+	err = forward(outside, inside, paths(roles).in, &s.In)
+	err = errors.Join(err, <-errs)
+	return s, err
+}
+
+// send sends a frame, and waits for room in the queue of the interface.
+func send(fd int, frame []byte) error {
+	for {
+		_, err := unix.Write(fd, frame)
+		if !errors.Is(err, unix.EAGAIN) {
+			return err
+		}
+		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		if n, err := unix.Poll(fds[:], pollMillis); n == 0 && err == nil {
+			return unix.EAGAIN
+		}
+	}
+}
+
+// Check returns what would make Run fail.
+func (b Bridge) Check() error {
+	var errs []error
+	for _, name := range []string{b.Inside, b.Outside} {
+		e, err := openEndpoint(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		e.close()
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	in, inErr := net.InterfaceByName(b.Inside)
+	out, outErr := net.InterfaceByName(b.Outside)
+	if err := errors.Join(inErr, outErr); err != nil {
+		return err
+	}
+	if out.MTU < in.MTU+packet.Headroom {
+		return fmt.Errorf("interface %q has an MTU of %d, and %q one of %d: headers of up to %d bytes may not fit; "+
+			"lower the MTU inside, or raise the one outside", b.Outside, out.MTU, b.Inside, in.MTU, packet.Headroom)
+	}
+	return nil
+}

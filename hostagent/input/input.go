@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package input brings packets to roles in Go: from two network interfaces between which it
+// forwards, or from a capture file.
+package input
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/packet"
+)
+
+// ErrUnsupported is the error of systems without AF_PACKET.
+var ErrUnsupported = errors.New("forwarding between interfaces needs Linux")
+
+// batch is the largest count of packets that a role receives at a time.
+const batch = 64
+
+// Path receives packets in their order, and may change them. agent.RolePath implements it.
+type Path interface {
+	Out(frames []*packet.Frame)
+	In(frames []*packet.Frame)
+}
+
+// paths passes packets through the roles of a host: those that leave in the order of the roles,
+// those that arrive in the reverse order.
+type paths []Path
+
+func (p paths) out(frames []*packet.Frame) {
+	for _, x := range p {
+		x.Out(frames)
+	}
+}
+
+func (p paths) in(frames []*packet.Frame) {
+	for i := len(p) - 1; i >= 0; i-- {
+		p[i].In(frames)
+	}
+}
+
+// Bridge forwards between two interfaces: packets from Inside leave the host, packets from Outside
+// arrive. Neither interface may have an address.
+type Bridge struct {
+	Inside, Outside string
+	Logger          *slog.Logger // nil disables logging
+}
+
+// Stats counts the packets of a bridge.
+type Stats struct {
+	// Out and In were forwarded.
+	Out, In uint64
+	// Unsent could not be sent: the kernel refused them, as it does with frames beyond the MTU.
+	Unsent uint64
+	// Lost were dropped by the kernel before they were read.
+	Lost uint64
+	// Truncated were longer than the buffer of 64 KiB, and were not forwarded.
+	Truncated uint64
+}
+
+// Capture plays a capture file at the pace of its dates.
+type Capture struct {
+	// File is the name of a pcap file.
+	File string
+	// Addresses are the host's: packets from them leave it, others arrive.
+	Addresses []netip.Prefix
+}
+
+// pace waits until a packet is due.
+type pace struct {
+	first, began time.Time
+}
+
+func (p *pace) wait(ctx context.Context, date time.Time) error {
+	if p.first.IsZero() {
+		p.first, p.began = date, time.Now()
+	}
+	left := time.Until(p.began.Add(date.Sub(p.first)))
+	if left <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leaves reports whether a frame is from one of the addresses.
+func leaves(frame []byte, addresses []netip.Prefix) bool {
+	link, err := packet.ParseLink(frame)
+	if err != nil {
+		return false
+	}
+	b := frame[link.TypeAt+2:]
+	var source netip.Addr
+	switch {
+	case link.Type == packet.EtherTypeIPv4 && len(b) >= 20:
+		source = netip.AddrFrom4([4]byte(b[12:16]))
+	case link.Type == packet.EtherTypeIPv6 && len(b) >= 40:
+		source = netip.AddrFrom16([16]byte(b[8:24]))
+	}
+	for _, p := range addresses {
+		if p.Contains(source) {
+			return true
+		}
+	}
+	return false
+}
