@@ -5,16 +5,35 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/netsketch/netsketch/hostagent/agent"
 	hostcommand "github.com/netsketch/netsketch/hostagent/command"
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
+	"github.com/netsketch/netsketch/hostagent/omnimon/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/role"
 )
 
 // roles are the roles of the agent that ships with netsketch.
 var roles = []hostcommand.Role{
-	{Name: wire.Role, New: func(c *epoch.Clock) role.Role { return omnimon.New(c) }},
+	{
+		Name:        wire.Role,
+		New:         func(c *epoch.Clock) role.Role { return omnimon.New(c) },
+		Kernel:      openKernel,
+		CheckKernel: func(k hostcommand.Kernel) ([]string, error) { return kernel.Check(kernelConfig(k)) },
+	},
+}
+
+func openKernel(k hostcommand.Kernel) (agent.DataPath, error) {
+	p, err := kernel.Open(kernelConfig(k))
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func kernelConfig(k hostcommand.Kernel) kernel.Config {
+	return kernel.Config{Interface: k.Interface, Pin: k.Pin, DisableOffloads: k.DisableOffloads, Logger: k.Logger}
 }
 
 func hostagentCommand() *cobra.Command { return hostcommand.New(version, roles...) }

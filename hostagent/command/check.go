@@ -93,7 +93,7 @@ func (f *findings) packets(c *Config, roles []Role) {
 		case p.Source == SourceKernel && r.Kernel == nil, p.Source != SourceKernel && r.New == nil:
 			f.report(what, errors.New("this program has no such data path for the role"))
 		case p.Source == SourceKernel && r.CheckKernel != nil:
-			warnings, err := r.CheckKernel(Kernel{Interface: p.Interface, Pin: p.Pin})
+			warnings, err := r.CheckKernel(p.kernel(r.Name, nil))
 			for _, text := range warnings {
 				f.warn(what, text)
 			}

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -47,8 +48,10 @@ type Role struct {
 type Kernel struct {
 	// Interface is the network interface that the packets pass.
 	Interface string
-	// Pin is a directory of a BPF file system; empty: nothing outlives the process.
+	// Pin is a directory of a BPF file system for this role; empty: nothing outlives the process.
 	Pin string
+	// DisableOffloads turns off what would damage packets with a header.
+	DisableOffloads bool
 	// Logger receives state changes.
 	Logger *slog.Logger
 }
@@ -139,7 +142,7 @@ func (c *Config) open(roles []Role, log *slog.Logger) (*dataPaths, error) {
 			p := agent.NewRolePath(r.New)
 			d.all, d.inGo = append(d.all, p), append(d.inGo, p)
 		case c.Packets.Source == SourceKernel && r.Kernel != nil:
-			p, err := r.Kernel(Kernel{Interface: c.Packets.Interface, Pin: c.Packets.Pin, Logger: log})
+			p, err := r.Kernel(c.Packets.kernel(r.Name, log))
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("role %s: %w", r.Name, err), d.close())
 			}
@@ -150,6 +153,15 @@ func (c *Config) open(roles []Role, log *slog.Logger) (*dataPaths, error) {
 		}
 	}
 	return d, nil
+}
+
+// kernel returns the configuration of a role's data path in the kernel.
+func (p Packets) kernel(role string, log *slog.Logger) Kernel {
+	k := Kernel{Interface: p.Interface, DisableOffloads: p.DisableOffloads, Logger: log}
+	if p.Pin != "" {
+		k.Pin = filepath.Join(p.Pin, role)
+	}
+	return k
 }
 
 // agentConfig returns the configuration of the session, whose certificates are in store.

@@ -59,8 +59,11 @@ type Packets struct {
 	// Interface is the interface of the kernel's programs.
 	Interface string `yaml:"interface"`
 	// Pin is a directory of a BPF file system, such as /sys/fs/bpf/netsketch: programs and maps stay
-	// there while the agent is down. If empty, they end with it.
+	// there, by role, while the agent is down. If empty, they end with it.
 	Pin string `yaml:"pin" form:"file"`
+	// DisableOffloads turns off the features of the interface that damage packets with a header, for
+	// source kernel. Otherwise a role whose packets they damage refuses its settings.
+	DisableOffloads bool `yaml:"disable-offloads" default:"false"`
 	// Inside is the interface towards the host, for bridge.
 	Inside string `yaml:"inside"`
 	// Outside is the interface towards the network, for bridge.
@@ -123,6 +126,7 @@ func (c *Config) Validate() error {
 		needed bool
 	}{
 		{SourceKernel, "interface", p.Interface != "", true}, {SourceKernel, "pin", p.Pin != "", false},
+		{SourceKernel, "disable-offloads", p.DisableOffloads, false},
 		{SourceBridge, "inside", p.Inside != "", true}, {SourceBridge, "outside", p.Outside != "", true},
 		{SourceCapture, "file", p.File != "", true}, {SourceCapture, "addresses", len(p.Addresses) > 0, true},
 	} {
