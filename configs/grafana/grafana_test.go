@@ -49,7 +49,7 @@ func load(t *testing.T, text []byte) dashboard.Dashboard {
 func files(t *testing.T) map[string][]byte {
 	t.Helper()
 	names, err := filepath.Glob("dashboards/*.json")
-	if err != nil || len(names) != 3 {
+	if err != nil || len(names) != 4 {
 		t.Fatal(names, err)
 	}
 	out := map[string][]byte{}
@@ -191,6 +191,7 @@ func epochSample(n uint64) []*table.Table {
 	s.univmon(n)
 	s.collector(n)
 	s.chamelemon(n)
+	s.omnimon(n)
 	return s.tables
 }
 

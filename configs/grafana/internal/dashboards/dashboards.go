@@ -19,6 +19,7 @@ func Files() (map[string][]byte, error) {
 	for name, build := range map[string]func() (dashboard.Dashboard, error){
 		"netsketch-univmon.json":    univmon,
 		"netsketch-chamelemon.json": chamelemon,
+		"netsketch-omnimon.json":    omnimon,
 		"netsketch-collector.json":  collector,
 	} {
 		d, err := build()

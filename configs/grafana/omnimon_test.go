@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grafana
+
+import "github.com/netsketch/netsketch/yang/table"
+
+// omnimon returns an epoch of a network with a lossy switch.
+func (s *sample) omnimon(n uint64) {
+	const (
+		top  = "/netsketch-omnimon:omnimon/"
+		flow = "10.0.0.1,10.0.0.2,tcp,1000,80"
+	)
+	b := table.NewBuilder(top + "summary")
+	for _, name := range []string{"epoch", "flows", "lossy-flows", "packets", "lost-packets", "active-alerts",
+		"mappings-used", "mappings-owned", "analysis-time", "epoch-deviation"} {
+		b.Uint("state/" + name).Append(n + 1)
+	}
+	b.Text("state/status").Append("complete")
+	b.Bool("state/exact").Append(n%5 != 0)
+	b.Float("state/determined-share").Append(0.99)
+	s.build(b)
+
+	// one adds a row with a text for each key, numbers and texts.
+	one := func(list string, keys map[string]string, numbers []string, texts map[string]string) {
+		b := table.NewBuilder(top + list)
+		for _, name := range []string{"link", "subject", "switch", "host", "name", "flow", "kind", "element"} {
+			if value, ok := keys[name]; ok {
+				b.TextKey(name).Append(value)
+			}
+		}
+		if list == "completions/completion" {
+			b.UintKey("epochs").Append(4)
+		}
+		for _, name := range append(numbers, "epoch") {
+			b.Uint("state/" + name).Append(n + 1)
+		}
+		if list == "link-flows/link-flow" {
+			b.Uint("state/rank").Append(1)
+		}
+		for name, value := range texts {
+			if value == "true" {
+				b.Bool("state/" + name).Append(true)
+			} else {
+				b.Text("state/" + name).Append(value)
+			}
+		}
+		s.build(b)
+	}
+	type m = map[string]string
+	one("alerts/alert", m{"subject": "spine1", "kind": "switch-lossy"}, []string{"since-epoch", "count"},
+		m{"active": "true", "severity": "major", "text": "it lost 5 packets"})
+	one("switches/switch", m{"switch": "spine1"}, []string{"lost-low", "lost-high", "packets"}, m{"status": "complete"})
+	one("links/link", m{"link": "leaf1:1-spine1:1"}, []string{"lost-low", "lost-high", "packets", "bytes"}, nil)
+	one("link-flows/link-flow", m{"link": "leaf1:1-spine1:1", "flow": flow}, []string{"packets", "bytes"}, nil)
+	one("losses/loss", m{"flow": flow, "element": "spine1"}, []string{"lost-low", "lost-high"},
+		m{"kind": "switch", "determined": "true"})
+	one("flows/flow", m{"flow": flow}, []string{"packets", "bytes", "lost-packets"}, m{"path": "leaf1 spine1 leaf2"})
+	one("completions/completion", nil, []string{"flows"}, nil)
+	one("hosts/host", m{"host": "h1"}, []string{"flows", "untracked", "late"}, m{"status": "complete", "problem": "x"})
+	one("queries/query", m{"name": "slowloris"}, []string{"results"},
+		m{"status": "running", "exact": "true", "problem": "x"})
+}
