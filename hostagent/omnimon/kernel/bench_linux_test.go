@@ -83,9 +83,9 @@ func benchmark(b *testing.B, flows int) {
 	b.ReportMetric(each[2], "empty-ns")
 }
 
-// BenchmarkVeth sends packets from one namespace to another, with and without the data path at both:
-// UDP packets with 18 bytes, in packets per second, and one TCP stream, in bytes per second. For
-// each program it reports the time of a packet by the kernel's statistics.
+// BenchmarkVeth sends packets from one namespace to another, with and without the data path at
+// both: UDP packets with 18 bytes, in packets per second, and one TCP stream, in bytes per second.
+// For each program it reports the time of a packet by the kernel's statistics.
 func BenchmarkVeth(b *testing.B) {
 	for _, agent := range []bool{false, true} {
 		for _, tcp := range []bool{false, true} {

@@ -132,7 +132,8 @@ func checkPrograms() error {
 // checkPin returns why a directory cannot hold pins.
 func checkPin(dir string) error {
 	var fs unix.Statfs_t
-	for at := dir; ; {
+	at := dir
+	for {
 		err := unix.Statfs(at, &fs)
 		if err == nil {
 			break
@@ -146,7 +147,7 @@ func checkPin(dir string) error {
 	switch {
 	case uint32(fs.Type) != unix.BPF_FS_MAGIC:
 		return fmt.Errorf("pin %s: not in a BPF file system: mount -t bpf bpf /sys/fs/bpf", dir)
-	case strings.Contains(dir, "."):
+	case strings.Contains(dir[len(at):], "."):
 		return fmt.Errorf("pin %s: names in a BPF file system have no dots", dir)
 	}
 	return nil

@@ -370,3 +370,36 @@ func damage(r *rand.Rand, f []byte) []byte {
 	}
 	return f
 }
+
+// FuzzFrames compares both data paths on any frame, sent and received, and the reports.
+func FuzzFrames(f *testing.F) {
+	needBPF(f)
+	src, dst := address(0, false), address(1, false)
+	for _, v6 := range []bool{false, true} {
+		frame := ipFrame(address(0, v6), address(1, v6), packet.ProtocolTCP, 1, 2, packet.SYN, 3, []byte("payload"))
+		f.Add(true, frame)
+		f.Add(true, append(frame[:12:12], append([]byte{0x81, 0, 0, 9}, frame[12:]...)...))
+	}
+	f.Add(true, ipFrame(src, dst, packet.ProtocolUDP, 1, 2, 0, 0, nil))
+	h := header.Layout{EtherType: header.DefaultEtherType, Slots: 2, Differences: 1}
+	frame := packet.NewFrame(ipFrame(dst, src, packet.ProtocolTCP, 1, 2, packet.ACK, 3, []byte("ab")))
+	h.Insert(frame, packet.Link{TypeAt: 12, Type: packet.EtherTypeIPv4}, &header.Header{Epoch: 100})
+	f.Add(false, frame.Bytes())
+	s := defaults(0)
+	s.Match, s.Extremes = "ab", []wire.Extreme{{Field: wire.FieldLength, Min: true}}
+	w := newTwin(f, s)
+	f.Fuzz(func(t *testing.T, out bool, frame []byte) {
+		if len(frame) < 14 || len(frame) > 2000 {
+			return
+		}
+		w.t = t
+		if out {
+			w.out(frame)
+		} else {
+			w.in(frame)
+		}
+		e := w.clock.Current()
+		w.advance(e + 1)
+		w.seal(e)
+	})
+}
