@@ -293,7 +293,7 @@ func TestReload(t *testing.T) {
 		p.network.Device("s2") != nil {
 		t.Errorf("plugin was configured %q with network %+v", p.config, p.network)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if missing := r.c.WaitReady(ctx); missing != nil {
 		t.Fatalf("%v are not ready", missing)

@@ -251,7 +251,7 @@ func (r *real) wait(_ context.Context, d time.Duration) error { r.clock.Advance(
 
 func (r *real) ready() {
 	r.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if missing := r.c.WaitReady(ctx); missing != nil {
 		r.tb.Fatalf("%v are not ready", missing)
@@ -653,7 +653,7 @@ func subscribe(tb testing.TB, ctx context.Context, client gpb.GNMIClient, elems 
 
 func TestResultsReachAGNMISubscriber(t *testing.T) {
 	r := startReal(t, "univmon-300k")
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	stream := subscribe(t, ctx, serveGNMI(t, r.c), "univmon", "summaries", "summary", "state", "packets")
 	for { // before there are any data: only the sync

@@ -42,7 +42,7 @@ func TestNeighbors(t *testing.T) {
 	}
 	defer conn.Close()
 	api := gpb.NewGNMIClient(conn)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	follow := func(path ...*gpb.PathElem) func(want map[string]bool) {
 		stream, err := api.Subscribe(ctx)

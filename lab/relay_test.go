@@ -60,7 +60,7 @@ func TestRelay(t *testing.T) {
 		<-served
 	})
 
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	c, err := p4rt.Dial(ctx, p4rt.Config{
 		Target: lis.Addr().String(), DeviceID: 1,

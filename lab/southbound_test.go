@@ -84,7 +84,7 @@ func (o *observed) wait(target, path, want string) {
 		o.t.Fatal(err)
 	}
 	defer sub.Close()
-	limit := time.After(20 * time.Second)
+	limit := time.After(2 * time.Minute)
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	for {
 		got := ""
@@ -131,7 +131,7 @@ func TestDiscovery(t *testing.T) {
 		o.wait(d.Name, "/system/state/hostname", d.Name)
 	}
 	// leaf1 has a route to the host behind leaf2, over the discovered link.
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for {
 		entries, err := o.net.Switch(0).ReadEntries("ingress.forwarding.ipv4_lpm")
 		if err != nil {

@@ -91,7 +91,7 @@ func startSwitch(t *testing.T, args ...string) *running {
 func (r *running) wait(pattern string) string {
 	r.t.Helper()
 	re := regexp.MustCompile(pattern)
-	for deadline := time.After(20 * time.Second); ; {
+	for deadline := time.After(2 * time.Minute); ; {
 		if m := re.FindStringSubmatch(r.log.String()); m != nil {
 			return m[len(m)-1]
 		}

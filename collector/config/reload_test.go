@@ -124,7 +124,7 @@ func TestWatchFollowsWritesRenamesAndSignals(t *testing.T) {
 	// await skips what an editor's intermediate states gave.
 	await := func(what string, ok func(config.Loaded) bool) {
 		t.Helper()
-		limit := time.After(10 * time.Second)
+		limit := time.After(2 * time.Minute)
 		for {
 			select {
 			case l := <-got:

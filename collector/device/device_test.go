@@ -178,7 +178,11 @@ func TestFaults(t *testing.T) {
 			d, sw, _ := start(t, nil)
 			ready(t, d)
 			sw.SetFaults(test.faults)
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			limit := time.Minute
+			if test.want == "deadline" {
+				limit = time.Second
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()
 			err := test.op(ctx, d)
 			if err == nil || !strings.Contains(strings.ToLower(err.Error()), test.want) {

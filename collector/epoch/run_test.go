@@ -50,7 +50,7 @@ func (c *settable) WithTimeout(ctx context.Context, d time.Duration) (context.Co
 	c.mu.Lock()
 	c.longest = max(c.longest, d)
 	c.mu.Unlock()
-	return c.Wall.WithTimeout(ctx, 10*time.Second)
+	return c.Wall.WithTimeout(ctx, 2*time.Minute)
 }
 
 // closed is an epoch with when it was delivered.

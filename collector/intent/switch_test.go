@@ -334,10 +334,10 @@ func TestPartIsWrittenAsAWhole(t *testing.T) {
 	if _, err := other.write(ctx, prefix(sdk.Insert, 11, "drop"), prefix(sdk.Insert, 12, "drop")); err != nil {
 		t.Errorf("an entry of an earlier process: %v", err)
 	}
-	b.sw.SetFaults(fakeswitch.Faults{HangWrite: true})
-	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	ended, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if _, err := other.write(short, prefix(sdk.Insert, 12, "drop")); !errors.Is(err, ErrPartiallyApplied) {
+	b.sw.SetFaults(fakeswitch.Faults{HangWrite: true, OnHang: cancel})
+	if _, err := other.write(ended, prefix(sdk.Insert, 12, "drop")); !errors.Is(err, ErrPartiallyApplied) {
 		t.Errorf("a write without a reply: error %v", err)
 	}
 }

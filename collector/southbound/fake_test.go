@@ -216,7 +216,7 @@ func (w *watched) poke() {
 // wait waits until a condition holds, and checks it after every change.
 func (w *watched) wait(what string, holds func() bool) {
 	w.t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(2 * time.Minute)
 	for !holds() {
 		select {
 		case <-w.changed:

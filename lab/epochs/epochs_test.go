@@ -125,7 +125,7 @@ func newRig(tb testing.TB, virtual bool) *rig {
 	if failed := r.c.FailedPlugins(); len(failed) > 0 {
 		tb.Fatal(failed)
 	}
-	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
 	defer cancel()
 	if missing := r.c.WaitReady(ctx); missing != nil {
 		tb.Fatalf("%v are not ready", missing)

@@ -242,7 +242,7 @@ func TestChameleMonRefusedConfiguration(t *testing.T) {
 	// reports waits until the state of a plugin has this status and error.
 	reports := func(run *scenario.Run, plugin, status, text string) {
 		at := "/collector/plugins/plugin[" + plugin + "]/state/"
-		limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		limit, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		for {
 			state := leaves(t, run.Address(), "collector", "plugins")

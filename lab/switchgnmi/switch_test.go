@@ -328,7 +328,7 @@ func TestSetDelete(t *testing.T) {
 // New and lost neighbors reach a subscriber without the interval.
 func TestNeighborsStream(t *testing.T) {
 	n := newNetwork(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	stream, err := n.api[0].Subscribe(ctx)
 	if err != nil {

@@ -390,7 +390,7 @@ func TestStopsWithAHealthWatcher(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the output waits for its health watcher")
 	}
 }

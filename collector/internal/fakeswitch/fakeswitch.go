@@ -34,6 +34,8 @@ type Faults struct {
 	RefuseWrite error
 	// HangWrite makes every Write block until its context ends.
 	HangWrite bool
+	// OnHang is called when a Write begins to hang; nil: not called.
+	OnHang func()
 	// RefuseTable is the alias of a table that is full.
 	RefuseTable string
 	// DropAfter ends the stream after this number of read-out requests; 0: never.
@@ -233,7 +235,11 @@ func (s *Switch) SetForwardingPipelineConfig(_ context.Context,
 func (s *Switch) Write(ctx context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	s.mu.Lock()
 	if s.faults.HangWrite {
+		begun := s.faults.OnHang
 		s.mu.Unlock()
+		if begun != nil {
+			begun()
+		}
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}

@@ -33,10 +33,10 @@ type arrival struct {
 }
 
 const (
-	patience  = 30 * time.Second // for one step of a switch that shares its cores
-	flipEvery = 5000             // packets
-	inFlight  = 24               // packets in queues: BMv2's hold 64 each and drop in silence
-	window    = 200              // packets; they make no more than inFlight packet-ins
+	patience  = 2 * time.Minute // for one step of a switch that shares its cores
+	flipEvery = 5000            // packets
+	inFlight  = 24              // packets in queues: BMv2's hold 64 each and drop in silence
+	window    = 200             // packets; they make no more than inFlight packet-ins
 )
 
 // driver runs one program on one switch.

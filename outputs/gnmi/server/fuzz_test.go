@@ -36,7 +36,7 @@ func FuzzRequest(f *testing.F) {
 	fix := newFixture(f, func(o *Options) { o.MaxPaths, o.MaxGetLeaves = 20, 1000 })
 	fix.publish(hitters(f, "s1 10.0.0.1 1", "s1 10.0.0.2 2"), summary(f, "s1", 1, 2, 3))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		get := new(gpb.GetRequest)
 		if proto.Unmarshal(b, get) == nil {

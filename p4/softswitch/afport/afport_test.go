@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	inside   = "NETSKETCH_TEST_NETNS"
-	patience = 10 * time.Second
+	patience = 2 * time.Minute
 )
 
 // isolated runs a test in a process and a network namespace of its own: whatever it

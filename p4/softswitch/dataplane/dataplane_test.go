@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	device   = 3
-	patience = 20 * time.Second
+	patience = 2 * time.Minute
 )
 
 // soft is a soft switch behind its services.

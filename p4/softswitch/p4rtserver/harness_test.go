@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // rig is a soft switch with its server, and a connection to it. The tests speak the protocol
 // itself: no client is in between.
