@@ -31,6 +31,7 @@ type run struct {
 	problems []problem
 	// inexact are the reasons why results are not exact, apart from bounds.
 	inexact []string
+	uses    []use // of units, in the epoch
 	traffic *traffic
 }
 
@@ -49,6 +50,7 @@ type switchState struct {
 	problem           string
 	arrived, departed uint64
 	noHeader          uint64
+	units             []uint64 // sums of units
 }
 
 // Analyze implements sdk.Plugin.
@@ -58,7 +60,8 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	if p.setup == nil {
 		return nil, fmt.Errorf("omnimon: epoch %d before a configuration", epoch.Number)
 	}
-	r := &run{setup: p.setup, epoch: epoch}
+	p.epoch = epoch.Number
+	r := &run{setup: p.setup, epoch: epoch, uses: p.uses}
 	if p.unsettled > 0 {
 		p.unsettled--
 		r.warn("the configuration, hosts or routes changed")
@@ -86,18 +89,23 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	}
 	r.traffic = r.summarize()
 	r.findLosses()
-	changed := p.request(epoch.Watched)
+	changed := p.request(epoch.Watched) && r.analyzer != nil
+	var writes []sdk.DeviceWrite
+	if changed {
+		writes = p.assign(p.setup, p.queries(), epoch.Number+1)
+	}
 	out, err := r.publish(p)
 	if err != nil {
 		return nil, fmt.Errorf("epoch %d: %w", epoch.Number, err)
 	}
-	if changed && r.analyzer != nil {
+	if changed {
 		hosts, err := r.hostSettings(p.queries())
 		if err != nil {
 			return nil, fmt.Errorf("epoch %d: %w", epoch.Number, err)
 		}
 		p.plans++
-		out.Plans = append(out.Plans, sdk.Plan{ID: p.plans, FromEpoch: epoch.Number + 1, Hosts: hosts})
+		out.Plans = append(out.Plans, sdk.Plan{ID: p.plans, FromEpoch: epoch.Number + 1, Writes: writes,
+			Hosts: hosts})
 	}
 	p.newest.Store(&flowIndex{r})
 	return out, nil
@@ -273,6 +281,10 @@ func (r *run) readSwitch(s *swtch, state *switchState) {
 		ends := r.network.at[sdk.Endpoint{Node: s.name, Port: port}]
 		r.input.Arrived[ends[0]] = int64(cells[c.arrived+int(port)])
 		r.input.Departed[ends[1]] = int64(cells[c.departed+int(port)])
+	}
+	if state.units, err = r.readUnits(s, data); err != nil {
+		state.problem = err.Error()
+		return
 	}
 	state.delivered = true
 	if c.uncounted == "" {

@@ -294,6 +294,7 @@ type counts struct {
 	arrays, slots, words, arrived, departed int
 	ports                                   int
 	noHeader, badSlot                       int
+	units                                   []unit
 }
 
 // statistics is the count of statistics that switches record, without differences of extremes.
@@ -342,6 +343,10 @@ func find(d *sdk.Device, c *Configuration) (*counts, error) {
 	if end := max(out.arrays*out.slots*out.words, out.arrived+out.ports, out.departed+out.ports); end > o.Cells ||
 		out.arrived < 0 || out.departed < 0 {
 		return nil, fmt.Errorf("%s has %d cells, its annotations describe %d", o.Name, o.Cells, end)
+	}
+	var err error
+	if out.units, err = findUnits(d); err != nil {
+		return nil, err
 	}
 	for _, u := range d.Select(uncountedNeed) {
 		out.uncounted = u.Name

@@ -37,6 +37,8 @@ type Plugin struct {
 	plans     uint64 // the newest Plan.ID
 	alerts    alerts
 	requests  []*running // of clients
+	uses      []use      // of units, by number
+	epoch     uint64     // the newest analyzed one
 
 	newest atomic.Pointer[flowIndex] // of the newest analyzed epoch, for Query
 }
@@ -52,6 +54,7 @@ type setup struct {
 	settings sdk.Settings
 	queries  []*running    // of the configuration
 	hosts    wire.Settings // of all hosts, without number and queries
+	units    int           // of queries, that each measuring switch has
 }
 
 // New returns the plugin.
@@ -73,7 +76,7 @@ func (p *Plugin) Describe() sdk.Description {
 		Programs: []sdk.ProgramNeed{
 			{Program: "omnimon"},
 		},
-		Objects:      []sdk.ObjectNeed{countsNeed, uncountedNeed},
+		Objects:      []sdk.ObjectNeed{countsNeed, uncountedNeed, unitNeed},
 		ConfigSchema: configSchema,
 		Modules:      []sdk.Module{{Name: "netsketch-omnimon", Text: module}},
 		Lists: []sdk.List{
@@ -89,6 +92,7 @@ func (p *Plugin) Describe() sdk.Description {
 			{Path: alertList, Summary: "present and past problems, for alarms"},
 			{Path: requestList, Summary: "a query that runs while a client subscribes to it by its text", Watchable: true},
 			{Path: queryList, Summary: "a running query"},
+			{Path: countList, Summary: "what a unit of a switch counted for a query"},
 			{Path: resultList, Summary: "one result of a query"},
 		},
 	}
@@ -108,6 +112,17 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 	state := p.state.number(&c, &model)
 	s, err := newSetup(&c, &model, &state, config.EpochLength)
 	if err == nil && s.analyzer != nil {
+		uses := p.uses
+		s.settings.Plan.Writes = append(s.settings.Plan.Writes, p.assign(s, slices.Concat(s.queries, p.requests), 0)...)
+		for i := range p.uses {
+			p.uses[i].From = max(p.uses[i].From, p.epoch+unsettledEpochs)
+		}
+		for i, q := range s.queries {
+			if q.problem != "" {
+				p.uses = uses
+				return sdk.Settings{}, sdk.FieldErrors{{Field: fmt.Sprintf("queries.%d.text", i), Message: q.problem}}
+			}
+		}
 		s.settings.Plan.Hosts, err = s.hostSettings(slices.Concat(s.queries, p.requests))
 	}
 	if err != nil {
@@ -149,6 +164,12 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 		}
 		found[d.Name] = r
 		s.settings.Bindings = append(s.settings.Bindings, sdk.Binding{Device: d.Name, Object: r.object})
+		for _, u := range r.units {
+			s.settings.Bindings = append(s.settings.Bindings, sdk.Binding{Device: d.Name, Object: u.object})
+		}
+		if len(found) == 1 || len(r.units) < s.units {
+			s.units = len(r.units)
+		}
 		if r.uncounted != "" {
 			s.settings.Bindings = append(s.settings.Bindings, sdk.Binding{Device: d.Name, Object: r.uncounted})
 		}

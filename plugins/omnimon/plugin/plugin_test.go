@@ -269,6 +269,51 @@ func TestQueries(t *testing.T) {
 	}
 }
 
+// A sequence of switches takes units, as long as some are free.
+func TestUnits(t *testing.T) {
+	const tcp = "x = packets.filter(proto == TCP && dport != 22).reduce(keys=(dst), n=count(), bytes=sum(length))"
+	h := start(t, `{"queries": [{"name": "one", "text": "x = packets.reduce(keys=(src), n=count())"}]}`)
+	writes := h.Settings().Plan.Writes
+	if len(writes) != 4 || writes[0].Entry.Table != "ingress.omnimon.unit0.filter" || len(writes[0].Entry.Matches) > 0 ||
+		writes[0].Entry.Action != "ingress.omnimon.unit0.add_one" || writes[0].Op != sdk.Insert {
+		t.Errorf("writes %+v", writes)
+	}
+	numbers := numbersOf(t, h.Settings())
+	analyze := func(number uint64, texts ...string) *sdk.Results {
+		e := newSim(t, number, 100, never).epoch(numbers)
+		for _, text := range texts {
+			e.Watched = append(e.Watched, sdk.RowKey{List: requestList, Keys: map[string]string{"text": text}})
+		}
+		return h.Analyze(e)
+	}
+	out := analyze(5, tcp)
+	if row := rows(t, out, requestList)[tcp]; row["status"] != "failed" ||
+		!strings.Contains(row["problem"].(string), "needs 2 more units of each switch, 1 of 2 are free") {
+		t.Errorf("request %v", row)
+	}
+	counts, switches := rows(t, out, countList), rows(t, out, switchList)
+	for _, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
+		if sum := counts["one "+name+" x.n"]["sum"]; sum != switches[name]["packets"] {
+			t.Errorf("unit of %s: %v, want %v packets", name, sum, switches[name]["packets"])
+		}
+	}
+	if row := rows(t, out, queryList)["one"]; row["units"] != uint64(1) || row["units-free"] != uint64(1) {
+		t.Errorf("query %v", row)
+	}
+	const one = "x = packets.filter(dport != 22 && src in 10.0.0.0/8).reduce(keys=(dst), bytes=sum(length))"
+	out = analyze(6, one)
+	if len(out.Plans) != 1 || len(out.Plans[0].Writes) != 8 {
+		t.Fatalf("plans %+v", out.Plans)
+	}
+	if w := out.Plans[0].Writes[0]; w.Entry.Action != "ingress.omnimon.unit1.add_length" || w.Entry.Priority != 2 ||
+		len(w.Entry.Matches) != 2 || string(w.Entry.Matches[0].High) != "\x00\x15" {
+		t.Errorf("write %+v", w)
+	}
+	if out = analyze(7); len(out.Plans) != 1 || out.Plans[0].Writes[0].Op != sdk.Delete || len(out.Plans[0].Writes) != 8 {
+		t.Errorf("plans %+v", out.Plans)
+	}
+}
+
 // Errors of the configuration name their fields.
 func TestConfiguration(t *testing.T) {
 	for config, want := range map[string]string{

@@ -24,6 +24,7 @@ type running struct {
 	problem    string // why it does not run
 	plan       *query.Plan
 	fields     []query.Field // of results
+	units      []int         // that it uses
 }
 
 // newRunning prepares a query. A query that cannot run has a problem.
@@ -229,6 +230,7 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	source, plan := b.Text("state/source"), b.Text("state/plan")
 	results, undefined := b.Uint("state/results"), b.Uint("state/undefined")
+	units, free := b.Uint("state/units"), b.Uint("state/units-free")
 	for i, a := range answers {
 		if slices.IndexFunc(answers, func(o *answer) bool { return o.name == a.name }) < i {
 			continue
@@ -248,6 +250,8 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 		} else {
 			plan.Append(a.plan.String())
 		}
+		units.Append(uint64(len(a.units)))
+		free.Append(uint64(r.freeUnits(r.uses)))
 		known(results, int64(len(a.tuples)), a.problem == "" && !a.waiting)
 		known(undefined, int64(a.undefined), a.problem == "" && !a.waiting)
 	}

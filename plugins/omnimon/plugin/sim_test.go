@@ -38,9 +38,15 @@ func simNetwork() sdk.Network {
 			"departed": fmt.Sprint(departed), "ports": fmt.Sprint(simPorts)}}
 	uncounted := sdk.Object{Name: "uncounted", Cells: 256, Width: 32, Banks: 4,
 		Annotations: map[string]string{"part": "uncounted", "no_header": "128", "bad_slot": "129"}}
+	objects := []sdk.Object{counts, uncounted}
+	for i := range 2 {
+		objects = append(objects, sdk.Object{Name: fmt.Sprintf("ingress.omnimon.unit%d.values", i), Cells: simSlots,
+			Width: 32, Banks: 4, Annotations: map[string]string{"part": "unit", "unit": fmt.Sprint(i),
+				"filter": fmt.Sprintf("ingress.omnimon.unit%d.filter", i)}})
+	}
 	n := sdk.Network{}
 	for i, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
-		d := sdk.Device{Name: name, Program: "omnimon", Objects: []sdk.Object{counts, uncounted},
+		d := sdk.Device{Name: name, Program: "omnimon", Objects: objects,
 			Forwarding: &sdk.Forwarding{Seed: uint32(2*i + 12345)}}
 		for p := range uint32(4) {
 			d.Forwarding.Groups = append(d.Forwarding.Groups, sdk.PortGroup{Ports: []uint32{p + 1}})
@@ -238,6 +244,13 @@ func (s *sim) epoch(numbers []int) *sdk.Epoch {
 		e.Expected = append(e.Expected, name)
 		e.Put(name, sdk.CellsOf("omnimon_counts", cells))
 		e.Put(name, sdk.CellsOf("uncounted", make([]uint32, 256)))
+		for i := range 2 { // all packets match
+			unit := make([]uint32, simSlots)
+			for slot := range unit {
+				unit[slot] = cells[slot*simWords]
+			}
+			e.Put(name, sdk.CellsOf(fmt.Sprintf("ingress.omnimon.unit%d.values", i), unit))
+		}
 	}
 	slices.Sort(e.Expected)
 	for h := range 4 {

@@ -66,13 +66,14 @@ type snapshot struct {
 	saved
 	Plans  uint64 // the newest plan's ID
 	Alerts alerts
+	Uses   []use // of units, whose entries the switches have
 }
 
 // SaveState implements sdk.Stateful.
 func (p *Plugin) SaveState() (sdk.State, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	data, err := json.Marshal(snapshot{p.state, p.plans, p.alerts})
+	data, err := json.Marshal(snapshot{p.state, p.plans, p.alerts, p.uses})
 	return sdk.State{Version: stateVersion, Data: data}, err
 }
 
@@ -90,11 +91,15 @@ func (p *Plugin) RestoreState(state sdk.State) error {
 			return fmt.Errorf("host %q has two numbers", h)
 		}
 	}
+	if err := checkUses(s.Uses); err != nil {
+		return err
+	}
 	if s.Shares < 0 || s.Shares > 1<<16 || len(s.Hosts) > 1<<16 {
 		return fmt.Errorf("%d shares for %d hosts", s.Shares, len(s.Hosts))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.state, p.plans, p.alerts = s.saved, s.Plans, s.Alerts
+	p.state, p.plans, p.alerts, p.uses = s.saved, s.Plans, s.Alerts, s.Uses
+	p.epoch = state.Epoch
 	return nil
 }

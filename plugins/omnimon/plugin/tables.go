@@ -31,6 +31,7 @@ const (
 	alertList      = root + "alerts/alert"
 	queryList      = root + "queries/query"
 	requestList    = root + "requests/request"
+	countList      = queryList + "/counts/count"
 	resultList     = queryList + "/results/result"
 )
 
@@ -51,6 +52,7 @@ func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 		func() (*table.Table, error) { return p.alerts.table(r.epoch.Number) },
 		func() (*table.Table, error) { return r.queryTable(answers) },
 		func() (*table.Table, error) { return r.resultTable(answers) },
+		func() (*table.Table, error) { return r.countTable(answers) },
 		func() (*table.Table, error) { return r.requestTable(p.requests) },
 	} {
 		t, err := build()
