@@ -15,6 +15,9 @@ import (
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 )
 
+// readBuffer is the receive buffer in bytes: the clocks of all hosts begin an epoch together.
+const readBuffer = 4 << 20
+
 // datagrams sends and receives epochs over UDP. The key of a session goes to its agent in the
 // stream.
 type datagrams struct {
@@ -38,6 +41,7 @@ func (c *Component) listenUDP(at net.Addr) (*datagrams, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on UDP port %d of agents.address: %w", tcp.Port, err)
 	}
+	_ = conn.SetReadBuffer(readBuffer) // the system may allow less
 	return &datagrams{conn: conn, sessions: map[uint64]*channel{}, ids: map[*session]uint64{}}, nil
 }
 
@@ -87,8 +91,12 @@ func (d *datagrams) receive() {
 			}
 			continue
 		}
-		if s, number := d.take(b[:n], from); s != nil && number > 0 {
+		switch s, number := d.take(b[:n], from); {
+		case s == nil:
+		case number > 0:
 			s.epochBegan(number)
+		default: // the agent shows its address
+			d.send(s, s.c.newest.Load())
 		}
 	}
 }

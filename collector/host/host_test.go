@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +26,21 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// agentVariable makes the test binary an agent of the host that it names, NAME@ADDRESS.
+const agentVariable = "NETSKETCH_TEST_AGENT"
+
+func TestMain(m *testing.M) {
+	if name, address, ok := strings.Cut(os.Getenv(agentVariable), "@"); ok {
+		h := &testHost{name: name}
+		a, err := hostagent.New(hostagent.Config{Address: address, Host: name, DataPaths: []hostagent.DataPath{h.path()}},
+			hostagent.Dependencies{})
+		if err == nil {
+			err = a.Run(context.Background())
+		}
+		panic(err) // it runs until it is killed
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const roleName = "test"
 
@@ -89,6 +105,13 @@ func (r testReport) Append(b []byte) []byte {
 }
 
 func (testReport) Release() {}
+
+// path returns a data path of the host's role.
+func (h *testHost) path() *hostagent.RolePath {
+	return hostagent.NewRolePath(func(c *hostepoch.Clock) role.Role {
+		return &testRole{clock: c, host: h, sealed: map[uint64]bool{}}
+	})
+}
 
 // rig is a component with an epoch engine on virtual time, and agents on loopback.
 type rig struct {
@@ -155,9 +178,7 @@ func (r *rig) newHost(name string) *testHost {
 
 // run starts the agent of a host.
 func (r *rig) run(h *testHost, change func(*hostagent.Config)) *testHost {
-	path := hostagent.NewRolePath(func(c *hostepoch.Clock) role.Role {
-		return &testRole{clock: c, host: h, sealed: map[uint64]bool{}}
-	})
+	path := h.path()
 	cfg := hostagent.Config{Address: r.c.Address(), Host: h.name, Version: "1", DataPaths: []hostagent.DataPath{path}}
 	if change != nil {
 		change(&cfg)
@@ -383,9 +404,7 @@ func (r *rig) sessions() map[*session]struct{} {
 func TestMissedEpochs(t *testing.T) {
 	r := newRig(t, nil, "h1")
 	h := r.newHost("h1")
-	path := hostagent.NewRolePath(func(c *hostepoch.Clock) role.Role {
-		return &testRole{clock: c, host: h, sealed: map[uint64]bool{}}
-	})
+	path := h.path()
 	same := func(c *hostagent.Config) { c.DataPaths = []hostagent.DataPath{path} }
 	r.run(h, same)
 	testkit.Until(t, "a session", func() bool { return r.status("h1").Connected })
@@ -421,6 +440,44 @@ func TestRestartedAgent(t *testing.T) {
 	testkit.Until(t, "settings", func() bool { return r.status("h1").SettingsApplied == 2 })
 	r.expect(r.step(), "h1", "joined during the epoch")
 	r.expect(r.step(), "h1", "h1 one")
+}
+
+// TestKilledAgent: a process that is killed in an epoch is missing from it, and from the one in
+// which it starts again; then results are exact.
+func TestKilledAgent(t *testing.T) {
+	r := newRig(t, nil, "h1", "h2")
+	other := r.start("h2", nil)
+	run := func() *exec.Cmd {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), agentVariable+"=h1@"+r.c.Address())
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill() // it may have been killed
+			_ = cmd.Wait()
+		})
+		testkit.Until(t, "a session of the process", func() bool { return r.status("h1").Connected })
+		return cmd
+	}
+	cmd := run()
+	r.open(other)
+	r.measuring(&testHost{name: "h1"})
+	r.step()
+	r.expect(r.step(), "h1", "h1 one")
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "the end of the session", func() bool { return !r.status("h1").Connected })
+	ep := r.step()
+	r.expect(ep, "h1", "no session with the agent")
+	r.expect(ep, "h2", "h2 one")
+	run()
+	testkit.Until(t, "settings", func() bool { return r.status("h1").SettingsApplied == 2 })
+	r.expect(r.step(), "h1", "joined during the epoch")
+	if ep := r.step(); ep.Status != epoch.Complete {
+		t.Errorf("two epochs later the epoch is %v, want complete", ep.Status)
+	}
 }
 
 func TestTwoAgentsOfOneHost(t *testing.T) {
@@ -501,9 +558,7 @@ func TestClockAhead(t *testing.T) {
 func TestNumbersGoBack(t *testing.T) {
 	r := newRig(t, nil, "h1")
 	h := r.newHost("h1")
-	path := hostagent.NewRolePath(func(c *hostepoch.Clock) role.Role {
-		return &testRole{clock: c, host: h, sealed: map[uint64]bool{}}
-	})
+	path := h.path()
 	path.Advance(1 << 40)
 	r.run(h, func(c *hostagent.Config) { c.DataPaths = []hostagent.DataPath{path} })
 	testkit.Until(t, "a session", func() bool { return r.status("h1").Connected })

@@ -4,23 +4,29 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 )
+
+// helloInterval is the interval at which an agent shows its address until the collector replies.
+const helloInterval = 100 * time.Millisecond
 
 // datagrams sends and receives the epochs of one session over UDP.
 type datagrams struct {
 	conn    *net.UDPConn
 	session uint64
 	key     []byte
+	reached atomic.Bool // a datagram of the collector has arrived
 }
 
-// openDatagrams opens the UDP service at the collector's address, and sends the host's address
-// there.
+// openDatagrams opens the UDP service at the collector's address.
 func openDatagrams(offer *hostv1.UDP, collector net.Addr) (*datagrams, error) {
 	at, ok := collector.(*net.TCPAddr)
 	if !ok {
@@ -30,8 +36,21 @@ func openDatagrams(offer *hostv1.UDP, collector net.Addr) (*datagrams, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &datagrams{conn: conn, session: offer.GetSession(), key: bytes.Clone(offer.GetKey())}
-	return d, d.send(0)
+	return &datagrams{conn: conn, session: offer.GetSession(), key: bytes.Clone(offer.GetKey())}, nil
+}
+
+// announce shows the host's address to the collector until it replies, or until ctx ends.
+func (d *datagrams) announce(ctx context.Context) {
+	tick := time.NewTicker(helloInterval)
+	defer tick.Stop()
+	for !d.reached.Load() {
+		_ = d.send(0) // it is sent again
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (d *datagrams) send(e uint64) error {
@@ -57,6 +76,7 @@ func (d *datagrams) receive(advance func(uint64)) {
 			return d.key
 		})
 		if err == nil && m.Down {
+			d.reached.Store(true)
 			advance(m.Epoch)
 		}
 	}

@@ -185,6 +185,7 @@ func (s *session) run(ctx context.Context, cancel func(), w *hostv1.Welcome, rem
 	work.Go(func() { s.work(ctx) })
 	if s.udp != nil {
 		work.Go(func() { s.udp.receive(a.collectorEpoch) })
+		work.Go(func() { s.udp.announce(ctx) })
 	}
 	s.wakeUp()
 	err := s.receive()
@@ -348,7 +349,7 @@ func (s *session) reply(m *hostv1.AgentMessage) {
 
 // sendEpoch sends an epoch that the host's clock began.
 func (s *session) sendEpoch(epoch uint64) {
-	if s.udp != nil && s.udp.send(epoch) == nil {
+	if s.udp != nil && s.udp.reached.Load() && s.udp.send(epoch) == nil {
 		return
 	}
 	s.mu.Lock()
