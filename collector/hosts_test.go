@@ -153,7 +153,8 @@ func TestReloadHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	rep := r.step()
-	if len(rep.Hosts) != 2 || rep.Hosts[1].Err == nil || !strings.Contains(rep.Hosts[1].Err.Error(), "no agent has connected") {
+	if len(rep.Hosts) != 2 || rep.Hosts[1].Err == nil ||
+		!strings.Contains(rep.Hosts[1].Err.Error(), "no agent has connected") {
 		t.Errorf("hosts %+v, want h2 missing", rep.Hosts)
 	}
 	r.startAgent("h2")

@@ -330,14 +330,16 @@ func TestSettings(t *testing.T) {
 		intent.HostSetting{Role: "other", Generation: 1})
 	testkit.Until(t, "two refusals", func() bool { return r.status("h1").SettingsRefused == 3 })
 	ep = r.step()
-	if got := ep.Sources[0].Reading.Hosts; len(got) != 2 || got[0].Role != "other" || got[0].Err == nil || got[1].Err != nil {
+	got := ep.Sources[0].Reading.Hosts
+	if len(got) != 2 || got[0].Role != "other" || got[0].Err == nil || got[1].Err != nil {
 		t.Errorf("reports %+v, want an error for role other, and a report", got)
 	}
 	r.set("")
 	testkit.Until(t, "removed settings", func() bool { return outcome(r.step(), "h1") == "nothing" })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if got := fmt.Sprint(r.applied); !strings.Contains(got, "h1 test 1 ") || !strings.Contains(got, "has no role \"other\"") {
+	if got := fmt.Sprint(r.applied); !strings.Contains(got, "h1 test 1 ") ||
+		!strings.Contains(got, "has no role \"other\"") {
 		t.Errorf("outcomes %s", got)
 	}
 }
@@ -369,7 +371,8 @@ func TestSlowAgent(t *testing.T) {
 	h2.do(func(h *testHost) { close(h.block); h.block = nil })
 	testkit.Until(t, "the late report", func() bool { return r.status("h2").ReportsLate == 1 })
 	next := r.step()
-	if next.Status != epoch.Complete || len(next.Late) != 1 || next.Late[0].Epoch != ep.Number || next.Late[0].Source != "h2" {
+	if next.Status != epoch.Complete || len(next.Late) != 1 || next.Late[0].Epoch != ep.Number ||
+		next.Late[0].Source != "h2" {
 		t.Errorf("next epoch %v, late %+v, want that of h2 in epoch %d", next.Status, next.Late, ep.Number)
 	}
 }
@@ -383,7 +386,6 @@ func TestReconnect(t *testing.T) {
 	for s := range r.sessions() {
 		s.end(errors.New("cut by the test"))
 	}
-	testkit.Until(t, "the end of the session", func() bool { return !r.status("h1").Connected || r.status("h1").Sessions == 2 })
 	testkit.Until(t, "another session", func() bool { return r.status("h1").Sessions == 2 && r.status("h1").Connected })
 	testkit.Until(t, "settings", func() bool { return r.status("h1").SettingsApplied == 2 })
 	ep := r.step()

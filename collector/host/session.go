@@ -118,7 +118,8 @@ func (s *session) check() error {
 }
 
 // receive passes the messages of a stream on until it or ctx ends.
-func receive(ctx context.Context, stream hostv1.HostSessions_SessionServer) (<-chan *hostv1.AgentMessage, <-chan error) {
+func receive(ctx context.Context, stream hostv1.HostSessions_SessionServer) (<-chan *hostv1.AgentMessage,
+	<-chan error) {
 	messages, errs := make(chan *hostv1.AgentMessage), make(chan error, 1)
 	go func() {
 		for {
@@ -159,7 +160,8 @@ func firstMessage(ctx context.Context, messages <-chan *hostv1.AgentMessage, err
 // checkHello bounds what an agent states of itself.
 func checkHello(h *hostv1.Hello) error {
 	if len(h.GetRoles()) > maxRoles {
-		return status.Errorf(codes.InvalidArgument, "Hello has %d roles; at most %d are possible", len(h.GetRoles()), maxRoles)
+		return status.Errorf(codes.InvalidArgument, "Hello has %d roles; at most %d are possible", len(h.GetRoles()),
+			maxRoles)
 	}
 	for _, text := range append([]string{h.GetVersion(), h.GetHost(), h.GetInstance(), h.GetBootId()}, h.GetRoles()...) {
 		if len(text) > maxNameBytes {

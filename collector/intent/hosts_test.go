@@ -42,7 +42,8 @@ func TestHostSettings(t *testing.T) {
 		}
 	}
 	open := r.open
-	add(plugin, 1, 0, sdk.HostSetting{Role: "a", Data: []byte("all")}, sdk.HostSetting{Host: "h2", Role: "b", Data: []byte("2")})
+	add(plugin, 1, 0, sdk.HostSetting{Role: "a", Data: []byte("all")},
+		sdk.HostSetting{Host: "h2", Role: "b", Data: []byte("2")})
 	expect("h1", "a=all by fake")
 	expect("h2", "a=all by fake", "b=2 by fake")
 	add(plugin, 2, 0, sdk.HostSetting{Host: "h1", Role: "a", Data: []byte("own")})

@@ -82,7 +82,7 @@ func TestExampleIsValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Packets.Source != SourceKernel || c.MaxBuffered != 256<<20 ||
-		!strings.HasSuffix(c.Collector.TLS.CertFile, "/configs/tls/h1.pem") && c.Collector.TLS.CertFile != "../../configs/tls/h1.pem" {
+		c.Collector.TLS.CertFile != filepath.Join("..", "..", "configs", "tls", "h1.pem") {
 		t.Errorf("%+v", c)
 	}
 }
@@ -102,7 +102,8 @@ packets: {source: capture, file: missing.pcap, addresses: [10.0.0.1]}
 		return fmt.Errorf("%w\n%s", cmd.Execute(), &out)
 	}
 	err := run()
-	for _, want := range []string{"the agent would fail", "ok    configuration", "ok    role test with packets.source: capture",
+	for _, want := range []string{"the agent would fail", "ok    configuration",
+		"ok    role test with packets.source: capture",
 		"fail  capture file: ", "fail  session with the collector at 127.0.0.1:1: dial tcp"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nlacks %q", err, want)

@@ -3,7 +3,6 @@
 package command
 
 import (
-	"cmp"
 	"log/slog"
 	"os"
 	"strings"
@@ -148,6 +147,3 @@ func bootID() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // another system has none
 	return strings.TrimSpace(string(b))
 }
-
-// name describes the host in messages.
-func (c *Config) name() string { return cmp.Or(c.Host, "this host") }

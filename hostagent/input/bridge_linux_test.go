@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package input
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/internal/testkit"
+)
+
+const insideVariable = "NETSKETCH_TEST_NETNS"
+
+// isolated runs a test in a process and a network namespace of its own, and returns true there.
+func isolated(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(insideVariable) != "" {
+		return true
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces and AF_PACKET need root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("veth pairs are made with ip (iproute2), which is not on the PATH")
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+	cmd.Env = append(os.Environ(), insideVariable+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.Is(err, unix.EPERM):
+		t.Skipf("this system forbids new network namespaces: %v", err)
+	case err != nil:
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	return false
+}
+
+func TestBridge(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	for _, name := range []string{"all", "default"} { // a kernel without IPv6 has no such file
+		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o600)
+	}
+	for _, args := range []string{
+		"link add name host type veth peer name inside", "link add name outside type veth peer name net",
+		"link set up dev host", "link set up dev inside", "link set up dev outside", "link set up dev net",
+	} {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v\n%s", args, err, out)
+		}
+	}
+	open := func(name string) *endpoint {
+		e, err := openEndpoint(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.close)
+		return e
+	}
+	host, network := open("host"), open("net")
+	b := Bridge{Inside: "inside", Outside: "outside"}
+	if err := b.Check(); err == nil || !strings.Contains(err.Error(), "MTU") {
+		t.Errorf("check: %v, want an error about the MTU", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var r recorder
+	var stats Stats
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		stats, err = b.Run(ctx, &r)
+		done <- err
+	}()
+	// The bridge may not be open yet: send until a frame arrives.
+	expect := func(from, to *endpoint, sent, want []byte) {
+		t.Helper()
+		in := newReceiver(to)
+		testkit.Until(t, "a frame at "+to.name, func() bool {
+			if err := send(from.fd, sent); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				got, err := in.next()
+				if err != nil {
+					return false
+				}
+				if bytes.Equal(got, want) {
+					return true
+				}
+			}
+		})
+	}
+	marked := frame(1, 7)
+	marked[len(marked)-1] = 0xee
+	expect(host, network, frame(1, 7), marked)
+	expect(network, host, frame(2, 0), frame(2, 0))
+	cancel()
+	if err := <-done; err != nil || stats.Out == 0 || stats.In == 0 || stats.Unsent != 0 {
+		t.Errorf("%v, %+v", err, stats)
+	}
+	missing := Bridge{Inside: "inside", Outside: "missing"}
+	if err := missing.Check(); err == nil || !strings.Contains(err.Error(), "missing") {
+		t.Errorf("check of a missing interface: %v", err)
+	}
+}
