@@ -294,7 +294,7 @@ type counts struct {
 	arrays, slots, words, arrived, departed int
 	ports                                   int
 	noHeader, badSlot                       int
-	units                                   []unit
+	units                                   []string // filter tables, by number
 }
 
 // statistics is the count of statistics that switches record, without differences of extremes.
@@ -336,7 +336,7 @@ func find(d *sdk.Device, c *Configuration) (*counts, error) {
 			differences, len(c.Extremes))
 	case c.Slots > out.slots:
 		return nil, fmt.Errorf("its program has %d slots, the plugin %d: set slots", out.slots, c.Slots)
-	case out.words < statistics || out.arrays < 1 || out.slots < 1 || out.ports < 0 || o.Width != 32:
+	case out.words < statistics+differences || out.arrays < 1 || out.slots < 1 || out.ports < 0 || o.Width != 32:
 		return nil, fmt.Errorf("%s has %d words of %d bits; expected at least %d of 32", o.Name, out.words, o.Width,
 			statistics)
 	}
@@ -345,8 +345,11 @@ func find(d *sdk.Device, c *Configuration) (*counts, error) {
 		return nil, fmt.Errorf("%s has %d cells, its annotations describe %d", o.Name, o.Cells, end)
 	}
 	var err error
-	if out.units, err = findUnits(d); err != nil {
+	if out.units, err = findUnits(&o); err != nil {
 		return nil, err
+	}
+	if out.words < statistics+differences+len(out.units) {
+		return nil, fmt.Errorf("%s has %d words for %d units", o.Name, out.words, len(out.units))
 	}
 	for _, u := range d.Select(uncountedNeed) {
 		out.uncounted = u.Name

@@ -76,7 +76,7 @@ func (p *Plugin) Describe() sdk.Description {
 		Programs: []sdk.ProgramNeed{
 			{Program: "omnimon"},
 		},
-		Objects:      []sdk.ObjectNeed{countsNeed, uncountedNeed, unitNeed},
+		Objects:      []sdk.ObjectNeed{countsNeed, uncountedNeed},
 		ConfigSchema: configSchema,
 		Modules:      []sdk.Module{{Name: "netsketch-omnimon", Text: module}},
 		Lists: []sdk.List{
@@ -164,9 +164,6 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 		}
 		found[d.Name] = r
 		s.settings.Bindings = append(s.settings.Bindings, sdk.Binding{Device: d.Name, Object: r.object})
-		for _, u := range r.units {
-			s.settings.Bindings = append(s.settings.Bindings, sdk.Binding{Device: d.Name, Object: u.object})
-		}
 		if len(found) == 1 || len(r.units) < s.units {
 			s.units = len(r.units)
 		}

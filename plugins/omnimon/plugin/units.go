@@ -13,30 +13,23 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// unit is a unit of queries at a switch: a filter table in front of an array of counters.
-type unit struct {
-	number, cells  int
-	object, filter string // full names
-}
-
-var unitNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "unit", "unit": "", "filter": ""}, Optional: true}
-
-// findUnits returns the units of a device, sorted by number.
-func findUnits(d *sdk.Device) (out []unit, err error) {
-	for _, o := range d.Select(unitNeed) {
-		u := unit{object: o.Name, filter: o.Annotations["filter"], cells: o.Cells}
-		if err := number(&o, "unit", &u.number); err != nil {
-			return nil, err
-		}
-		out = append(out, u)
+// findUnits returns the filter tables of the units of a register of counts, by number.
+func findUnits(o *sdk.Object) (filters []string, err error) {
+	if o.Annotations["units"] == "" {
+		return nil, nil
 	}
-	slices.SortFunc(out, func(a, b unit) int { return a.number - b.number })
-	for i, u := range out {
-		if u.number != i {
-			return nil, fmt.Errorf("units are not numbered from 0: %s has number %d", u.object, u.number)
-		}
+	n := 0
+	if err := number(o, "units", &n); err != nil {
+		return nil, err
 	}
-	return out, nil
+	template := o.Annotations["filters"]
+	if n < 0 || n > 256 || n > 0 && !strings.Contains(template, "%") {
+		return nil, fmt.Errorf("annotations units and filters of %s are %d and %q", o.Name, n, template)
+	}
+	for i := range n {
+		filters = append(filters, strings.ReplaceAll(template, "%", strconv.Itoa(i)))
+	}
+	return filters, nil
 }
 
 // use is the use of a unit of all switches by a value that a query adds up.
@@ -117,7 +110,7 @@ func (p *Plugin) assign(s *setup, queries []*running, from uint64) (writes []sdk
 			continue
 		}
 		for n := range min(len(w.counts.units), len(after)) {
-			u := &w.counts.units[n]
+			u := w.counts.units[n]
 			was := use{}
 			if n < len(before) {
 				was = before[n]
@@ -143,15 +136,15 @@ var keys = map[string]struct {
 }{"src": {"src", 4}, "dst": {"dst", 4}, "proto": {"protocol", 1}, "sport": {"src_port", 2}, "dport": {"dst_port", 2},
 	"length": {"length", 4}, "ttl": {"ttl", 1}, "window": {"window", 2}, "flags": {"flags", 1}}
 
-// writes are the changes of the filter of a unit.
-func (x *use) writes(device string, u *unit, op sdk.WriteOp) (out []sdk.DeviceWrite) {
+// writes are the changes of the filter of a unit by its full name.
+func (x *use) writes(device, filter string, op sdk.WriteOp) (out []sdk.DeviceWrite) {
 	action := "add_one"
 	if x.Adds != "" {
 		action = "add_" + x.Adds
 	}
-	control := u.filter[:strings.LastIndex(u.filter, ".")+1]
+	control := filter[:strings.LastIndex(filter, ".")+1]
 	for i, e := range x.Entries {
-		t := sdk.TableEntry{Table: u.filter, Priority: int32(len(x.Entries) - i), Action: control + action}
+		t := sdk.TableEntry{Table: filter, Priority: int32(len(x.Entries) - i), Action: control + action}
 		for _, m := range e {
 			k := keys[m.Field]
 			all := uint64(1)<<(8*k.bytes) - 1
@@ -174,23 +167,15 @@ func (x *use) writes(device string, u *unit, op sdk.WriteOp) (out []sdk.DeviceWr
 	return out
 }
 
-// readUnits adds up the cells of units in use.
-func (r *run) readUnits(s *swtch, data *sdk.DeviceData) (sums []uint64, err error) {
-	for i := range s.counts.units {
-		u := &s.counts.units[i]
-		sums = append(sums, 0)
-		if i >= len(r.uses) || r.uses[i].Query == 0 {
-			continue
-		}
-		cells, err := cellsOf(data, u.object)
-		if err != nil {
-			return nil, err
-		}
-		for _, v := range cells {
-			sums[i] += uint64(v)
+// sumUnits adds up the words of units over all slots.
+func (c *counts) sumUnits(cells []uint32) []uint64 {
+	sums := make([]uint64, len(c.units))
+	for at := c.words - len(c.units); at < c.arrays*c.slots*c.words; at += c.words {
+		for i := range sums {
+			sums[i] += uint64(cells[at+i])
 		}
 	}
-	return sums, nil
+	return sums
 }
 
 // countTable lists what units counted.
