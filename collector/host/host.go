@@ -232,8 +232,15 @@ func (c *Component) SetHosts(names []string) {
 	c.deps.OnChange()
 }
 
-// Has reports whether the host is configured with an agent.
-func (c *Component) Has(host string) bool { return c.agent(host) != nil }
+// Has reports whether the host is configured with an agent. Plugins send settings before Start.
+func (c *Component) Has(host string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rpc == nil && c.cfg.Address != "" {
+		return slices.Contains(c.cfg.Hosts, host)
+	}
+	return c.agents[host] != nil
+}
 
 func (c *Component) agent(name string) *agent {
 	c.mu.Lock()

@@ -647,3 +647,12 @@ func TestCertificates(t *testing.T) {
 		testkit.Until(t, "an error", func() bool { return h.agent.Status().LastError != "" })
 	})
 }
+
+// Plugins send settings when they are configured, which is before Start.
+func TestHasBeforeStart(t *testing.T) {
+	c := New(Config{Address: "127.0.0.1:0", Hosts: []string{"h1"}}, Dependencies{})
+	defer c.Stop()
+	if !c.Has("h1") || c.Has("h2") {
+		t.Errorf("h1 %v, h2 %v", c.Has("h1"), c.Has("h2"))
+	}
+}
