@@ -74,7 +74,7 @@ soak: build ## 64 switches, 300 KB each, epochs of 1 s, for 60 s of wall clock: 
 	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/...
 
 .PHONY: faults
-faults: build $(INFLUXD) ## the fault suite: processes killed, stopped and fed garbage; the table of docs/reliability.md; FAULTS="^database" for some (some ten minutes)
+faults: build $(INFLUXD) ## the fault suite: processes killed, stopped and fed garbage; the table of docs/reliability.md; FAULTS="^database" for some (some ten minutes, thirty on a busy machine)
 	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test -run TestFaults -count 1 -v -timeout 60m \
 	  ./lab/faults -write -only '$(or $(FAULTS),.)'
 

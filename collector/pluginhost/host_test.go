@@ -3,6 +3,7 @@
 package pluginhost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -48,13 +49,16 @@ func install(tb testing.TB, path string) {
 	}
 }
 
-// newHost returns a host that is closed at the end of the test, and checks that
-// nothing of it is left then.
+// newHost returns a host that is closed at the end of the test, and checks that nothing of it is
+// left then. Times that are not given are long enough for a busy machine.
 func newHost(tb testing.TB, opts Options) *Host {
 	tb.Helper()
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	opts.StartTimeout = cmp.Or(opts.StartTimeout, 2*time.Minute)
+	opts.CallTimeout = cmp.Or(opts.CallTimeout, 2*time.Minute)
+	opts.HealthTimeout = cmp.Or(opts.HealthTimeout, time.Minute)
 	h, err := New(opts)
 	if err != nil {
 		tb.Fatal(err)

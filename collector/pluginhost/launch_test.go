@@ -20,7 +20,7 @@ import (
 )
 
 func TestStartRefusals(t *testing.T) {
-	h := newHost(t, Options{StartTimeout: 2 * time.Second})
+	patient, h := newHost(t, Options{}), newHost(t, Options{StartTimeout: 2 * time.Second})
 	dir := pluginDir(t, "notplugin", "exit", "silent", "endless", "liar", "oldversion", "badname", "good")
 	good := filepath.Join(dir, testPrefix+"good")
 	script := filepath.Join(dir, "text")
@@ -56,6 +56,10 @@ func TestStartRefusals(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
+			h := h
+			if !errors.Is(test.want, ErrStartTimeout) {
+				h = patient
+			}
 			inst, err := h.Start(t.Context(), test.spec)
 			var startError *StartError
 			if inst != nil || !errors.Is(err, test.want) || !errors.As(err, &startError) {

@@ -68,6 +68,15 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// Epochs are a second on a machine that has time, and bounded on one that has none.
+func TestEpochLength(t *testing.T) {
+	for load, want := range map[float64]time.Duration{0: 1, 0.4: 1, 4: 1, 4.1: 2, 8: 2, 8.1: 3, 12: 3, 100: 3} {
+		if got := epochLength(load, 2); got != want*time.Second {
+			t.Errorf("load %v on two processors: epochs of %v, want %d s", load, got, want)
+		}
+	}
+}
+
 // The names of cases are unique, and each case has what it needs to be judged.
 func TestCases(t *testing.T) {
 	var names []string
