@@ -20,6 +20,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
 // Sizes of the network: two leaves with three hosts each, two spines. Switches 0 and 1 are leaves.
@@ -69,7 +70,23 @@ func nodesOf(from, to int, k *flow.Key) []int {
 	if a == b {
 		return []int{a}
 	}
-	return []int{a, hosts + leaves + int(k.SrcPort)%spines, b}
+	return []int{a, hosts + leaves + spineOf(k), b}
+}
+
+// spineOf is the spine that leaves choose, by ECMP with the default seed (docs/p4.md).
+func spineOf(k *flow.Key) int {
+	return int(rowhash.Mix(rowhash.Key(k.AppendBinary(nil)), 0x94d049bb) % spines)
+}
+
+// network is what counts and forwards packets.
+type network interface {
+	// receive takes a packet that arrives at a switch on a link. The switch loses it, or sends it
+	// on the link next.
+	receive(sw int, f *packet.Frame, link, next int, lose bool)
+	// collect fills in what the switches counted in an epoch, and clears it.
+	collect(e uint64, in *analysis.Epoch)
+	// values is the count of statistics of a slot, the first of wire.Values.
+	values() int
 }
 
 func route(source int, k *flow.Key) (int, *analysis.Path) {
@@ -98,6 +115,43 @@ func newModel() *model {
 		m.arrived[i], m.departed[i] = make([]int64, len(links)), make([]int64, len(links))
 	}
 	return m
+}
+
+// models are the switches of a network.
+type models struct {
+	t        *testing.T
+	switches []*model
+}
+
+func newModels(t *testing.T) *models {
+	n := &models{t: t}
+	for range switches {
+		n.switches = append(n.switches, newModel())
+	}
+	return n
+}
+
+func (n *models) values() int { return values }
+
+func (n *models) receive(sw int, f *packet.Frame, link, next int, lose bool) {
+	m := n.switches[sw]
+	if group := m.receive(n.t, f, link); !lose {
+		m.departed[group][next]++
+	}
+}
+
+func (n *models) collect(e uint64, in *analysis.Epoch) {
+	group := e % 4
+	for _, sw := range n.switches {
+		in.Recorded = append(in.Recorded, slices.Clone(sw.slots[group]))
+		clear(sw.slots[group])
+		for i := range links {
+			in.Arrived[i] += sw.arrived[group][i]
+			in.Departed[i] += sw.departed[group][i]
+		}
+		clear(sw.arrived[group])
+		clear(sw.departed[group])
+	}
 }
 
 // receive counts a packet that arrives on a link and returns its epoch group.
@@ -182,7 +236,7 @@ type world struct {
 	clocks   []*epoch.Clock
 	skew     []int
 	roles    []*hostrole.Role
-	switches []*model
+	net      network
 	truth    map[flowEpoch]*record
 	relayed  uint64
 	drop     func(element int) bool
@@ -201,8 +255,19 @@ func (w *world) after(ms int, do func()) {
 // network in which a spine and a link drop packets. Collected by epoch, every value of every flow
 // at every switch and every loss equals what happened.
 func TestExact(t *testing.T) {
+	testExact(t, func(t *testing.T) network { return newModels(t) })
+}
+
+// TestExactOnSwitches is TestExact with the compiled program on soft switches, collected through
+// P4Runtime.
+func TestExactOnSwitches(t *testing.T) {
+	testExact(t, func(t *testing.T) network { return newPipelines(t) })
+}
+
+func testExact(t *testing.T, newNetwork func(*testing.T) network) {
 	for seed := range uint64(3) {
-		w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1)), relayed: 10, truth: map[flowEpoch]*record{}}
+		w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1)), relayed: 10, truth: map[flowEpoch]*record{},
+			net: newNetwork(t)}
 		w.drop = func(element int) bool {
 			switch element {
 			case leaves: // the first spine
@@ -223,12 +288,9 @@ func TestExact(t *testing.T) {
 func (w *world) run() {
 	var err error
 	w.analyzer, err = analysis.New(analysis.Network{Hosts: hosts, Switches: switches, Arrays: switches, Links: links,
-		Flows: 1024, Slots: slots, SlotsPerFlow: perFlow, Values: values, Bits: 64, Route: route})
+		Flows: 1024, Slots: slots, SlotsPerFlow: perFlow, Values: w.net.values(), Bits: 32, Route: route})
 	if err != nil {
 		w.t.Fatal(err)
-	}
-	for range switches {
-		w.switches = append(w.switches, newModel())
 	}
 	for h := range hosts {
 		w.skew = append(w.skew, w.random.IntN(1000))
@@ -320,13 +382,12 @@ func (w *world) forward(f *packet.Frame, from int, path []int, hop int, rec *rec
 			w.roles[path[hop]].In([]*packet.Frame{f})
 			return
 		}
-		sw := w.switches[path[hop]-hosts]
-		group := sw.receive(w.t, f, link)
-		if w.drop(path[hop] - hosts) {
+		lose := w.drop(path[hop] - hosts)
+		w.net.receive(path[hop]-hosts, f, link, linkIDs[[2]int{path[hop], path[hop+1]}], lose)
+		if lose {
 			rec.lost[2*hop+1].Add(&v)
 			return
 		}
-		sw.departed[group][linkIDs[[2]int{path[hop], path[hop+1]}]]++
 		w.forward(f, path[hop], path, hop+1, rec, v)
 	})
 }
@@ -335,6 +396,7 @@ func tcp(from, to int, port uint16, flags byte, payload int) []byte {
 	b := []byte{2, 0, 0, 0, 0, byte(to), 2, 0, 0, 0, 0, byte(from), 8, 0, 0x45, 0}
 	b = binary.BigEndian.AppendUint16(b, uint16(40+payload))
 	b = append(b, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, byte(from+1), 10, 0, 0, byte(to+1))
+	sumIPv4(b[14:34])
 	b = binary.BigEndian.AppendUint16(b, port)
 	b = append(b, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0)
 	return append(b, make([]byte, payload)...)
@@ -362,17 +424,7 @@ func (w *world) collect(e uint64) {
 		in.Reports = append(in.Reports, g.Append(nil))
 		g.Release()
 	}
-	group := e % 4
-	for _, sw := range w.switches {
-		in.Recorded = append(in.Recorded, slices.Clone(sw.slots[group]))
-		clear(sw.slots[group])
-		for i := range links {
-			in.Arrived[i] += sw.arrived[group][i]
-			in.Departed[i] += sw.departed[group][i]
-		}
-		clear(sw.arrived[group])
-		clear(sw.departed[group])
-	}
+	w.net.collect(e, &in)
 	if complete {
 		w.compare(w.analyzer.Analyze(&in))
 	}

@@ -248,7 +248,8 @@ func jsonView(sw *bmv2, info *p4configv1.P4Info) []string {
 // TestReadOut checks the registers and their sizes against docs/p4.md.
 func TestReadOut(t *testing.T) {
 	const cells = 256 // of a read-out packet
-	bytesABank := map[string]int{"chamelemon": 732_160, "forwarding": 0, "univmon": 991_232, "univmon-300k": 283_648}
+	bytesABank := map[string]int{"chamelemon": 732_160, "forwarding": 0, "omnimon": 185_344,
+		"univmon": 991_232, "univmon-300k": 283_648}
 	for _, name := range Names() {
 		p, err := Load(name)
 		if err != nil {
@@ -293,8 +294,10 @@ func annotation(p *p4configv1.Preamble, name string) map[string]*p4configv1.Expr
 // annotatedCells returns the number of cells of a bank by an algorithm's annotations.
 func annotatedCells(p *p4configv1.Preamble) int64 {
 	a := annotation(p, "netsketch_univmon")
-	if len(a) == 0 {
-		a = annotation(p, "netsketch_chamelemon")
+	for _, name := range []string{"netsketch_chamelemon", "netsketch_omnimon"} {
+		if len(a) == 0 {
+			a = annotation(p, name)
+		}
 	}
 	number := func(key string) int64 { return a[key].GetInt64Value() }
 	switch a["part"].GetStringValue() {
@@ -305,6 +308,10 @@ func annotatedCells(p *p4configv1.Preamble) int64 {
 		return number("levels") * number("ways") * number("slots") * number("words")
 	case "classifier":
 		return number("counters")
+	case "counts":
+		return number("departed") + number("ports")
+	case "uncounted":
+		return 256
 	case "encoder":
 		return number("arrays") * number("buckets") * number("words")
 	}

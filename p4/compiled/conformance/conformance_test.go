@@ -51,6 +51,7 @@ type bench struct {
 	cat      *p4values.Catalog
 	univmons map[string]*univmon
 	edge     *chamelemon // nil in programs without it
+	omnimon  *omnimon    // the same
 	drops    [dropReasons]int64
 }
 
@@ -66,6 +67,9 @@ func conform(t *testing.T, program string, sw target) {
 		})
 	}
 
+	if b.omnimon != nil {
+		b.conformOmniMon()
+	}
 	for i, f := range oddFrames() {
 		b.send(fmt.Sprintf("odd frame %d", i), 0, f)
 	}
@@ -194,7 +198,7 @@ func newBench(t testing.TB, program string, sw target) *bench {
 		t.Fatal(err)
 	}
 	return &bench{t: t, ctx: ctx, sw: sw, client: client, tap: tap, cat: cat, univmons: instances(cat),
-		edge: newChameleMon(cat)}
+		edge: newChameleMon(cat), omnimon: newOmniMon(cat)}
 }
 
 const (
@@ -267,6 +271,9 @@ func (b *bench) install() {
 }
 
 func (b *bench) flip(bank uint64) {
+	if len(b.cat.Annotated(p4values.AnnotationBank)) == 0 {
+		return
+	}
 	if err := b.client.SetDefaultAction(b.ctx, "ingress.bank.bank", "set_bank", p4rt.Uint("bank", bank)); err != nil {
 		b.t.Fatal(err)
 	}
@@ -339,6 +346,10 @@ func (b *bench) send(label string, bank int, f []byte) {
 	if b.edge != nil {
 		b.edge.pass(bank, parse(f), in, port, want)
 	}
+	if b.omnimon != nil {
+		port, want, forwarded = b.omnimon.expect(f)
+		b.omnimon.pass(f, in, port, forwarded)
+	}
 	if !forwarded {
 		b.drops[port]++
 		return
@@ -371,6 +382,11 @@ func (b *bench) compare(bank int) {
 	}
 	if b.edge != nil {
 		for _, m := range b.edge.all {
+			b.compareRegister(m.register, bank, m.cells)
+		}
+	}
+	if b.omnimon != nil {
+		for _, m := range b.omnimon.all {
 			b.compareRegister(m.register, bank, m.cells)
 		}
 	}
@@ -421,6 +437,11 @@ func (b *bench) compareCounters() {
 			if got := b.readCounter(name); !slices.Equal(got, want[:]) {
 				b.t.Errorf("%s is %v, the model has %v", name, got, *want)
 			}
+		}
+	}
+	if b.omnimon != nil {
+		if got := b.readCounter("omnimon_counted"); !slices.Equal(got, b.omnimon.counted[:]) {
+			b.t.Errorf("omnimon_counted is %v, the model has %v", got, b.omnimon.counted)
 		}
 	}
 }
@@ -489,9 +510,10 @@ func (b *bench) packetOut() {
 // does not return refusals.
 func (b *bench) refusals() {
 	b.t.Helper()
-	object, cells := uint32(1), uint32(0)
+	object, cells, banks := uint32(1), uint32(0), uint32(2)
 	if all := b.cat.Readouts(); len(all) > 0 {
 		object, cells = uint32(all[0].Readout.Object), uint32(all[0].Readout.Cells)
+		banks = uint32(all[0].Readout.Banks)
 	}
 	conn, err := grpc.NewClient(b.sw.address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -530,7 +552,7 @@ func (b *bench) refusals() {
 		object, bank, index uint32
 	}{
 		{"object", 200, 0, 0},
-		{"bank", object, 2, 0},
+		{"bank", object, banks, 0},
 		{"index at the end of the bank", object, 0, cells},
 		{"index beyond 2^31", object, 0, 0xffffff00},
 		{"index between", object, 0, 128},

@@ -130,6 +130,50 @@ header ports_t {
     bit<16> dst;
 }
 
+#ifdef NS_WITH_OMNIMON
+// OmniMon's header, between the link layer and the IP packet: docs/omnimon.md.
+header omnimon_t {
+    bit<16> epoch;
+    bit<24> host_index;
+    bit<8>  hops;
+    bit<16> slot0;
+#if NS_OMNIMON_SLOTS_PER_FLOW > 1
+    bit<16> slot1;
+#endif
+#if NS_OMNIMON_SLOTS_PER_FLOW > 2
+    bit<16> slot2;
+#endif
+#if NS_OMNIMON_SLOTS_PER_FLOW > 3
+    bit<16> slot3;
+#endif
+#if NS_OMNIMON_DIFFERENCES > 0
+    bit<32> difference0;
+#endif
+#if NS_OMNIMON_DIFFERENCES > 1
+    bit<32> difference1;
+#endif
+#if NS_OMNIMON_DIFFERENCES > 2
+    bit<32> difference2;
+#endif
+#if NS_OMNIMON_DIFFERENCES > 3
+    bit<32> difference3;
+#endif
+    bit<16> next; // EtherType of the payload
+}
+
+// The part of TCP's fixed header after the ports.
+header tcp_t {
+    bit<32> sequence;
+    bit<32> acknowledgment;
+    bit<4>  data_offset;
+    bit<4>  reserved;
+    bit<8>  flags;
+    bit<16> window;
+    bit<16> checksum;
+    bit<16> urgent;
+}
+#endif
+
 // A block of register cells for the collector, see readout.p4.
 #define NS_CELL_FIELD(unused, name) bit<32> name;
 #define NS_EACH_16(M, R, p) \
@@ -151,11 +195,17 @@ struct headers_t {
     ethernet_t      ethernet;
     vlan_t          vlan_outer;
     vlan_t          vlan_inner;
+#ifdef NS_WITH_OMNIMON
+    omnimon_t       omnimon;
+#endif
     ipv4_t          ipv4;
     ipv4_options_t  ipv4_options;
     ipv6_t          ipv6;
     ipv6_fragment_t ipv6_fragment;
     ports_t         ports;
+#ifdef NS_WITH_OMNIMON
+    tcp_t           tcp;
+#endif
     cells_t         cells;
 }
 
@@ -212,6 +262,27 @@ struct chamelemon_scratch_t {
     bit<32> id9;
 }
 
+// Temporaries of omnimon.p4, in ingress and egress.
+struct omnimon_scratch_t {
+    bit<1>  present; // the packet has OmniMon's header
+    bit<1>  counted; // it is counted in the bank of its epoch
+    bit<8>  flags;   // of TCP; 0 without TCP
+    bit<1>  bare;    // IP and TCP headers without options and data
+    bit<32> length;  // of the IP packet
+    bit<8>  ttl;     // or hop limit
+    bit<16> window;  // of TCP
+    bit<32> src;     // of IPv4
+    bit<32> dst;
+    bit<16> first;   // first epoch of the window
+    bit<16> size;    // epochs in the window
+    bit<16> slot;
+    bit<16> turn;    // number of the slot in the header
+    bit<32> index;   // of the slot, over all arrays
+    bit<32> slot_cell; // first cell of the slot
+    bit<32> cell;
+    bit<32> value;
+}
+
 struct metadata_t {
     bit<8>  bank;
     bit<8>  drop;
@@ -224,6 +295,9 @@ struct metadata_t {
 #endif
 #ifdef NS_WITH_CHAMELEMON
     chamelemon_scratch_t chamelemon;
+#endif
+#ifdef NS_WITH_OMNIMON
+    omnimon_scratch_t omnimon;
 #endif
 }
 

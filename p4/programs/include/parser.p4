@@ -53,6 +53,9 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             NS_ETHERTYPE_VLAN: vlan_outer;
             NS_ETHERTYPE_QINQ: vlan_outer;
             NS_ETHERTYPE_QINQ_OLD: vlan_outer;
+#ifdef NS_WITH_OMNIMON
+            NS_OMNIMON_ETHERTYPE: omnimon;
+#endif
             default: accept;
         }
     }
@@ -65,6 +68,9 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             NS_ETHERTYPE_VLAN: vlan_inner;
             NS_ETHERTYPE_QINQ: vlan_inner;
             NS_ETHERTYPE_QINQ_OLD: vlan_inner;
+#ifdef NS_WITH_OMNIMON
+            NS_OMNIMON_ETHERTYPE: omnimon;
+#endif
             default: accept;
         }
     }
@@ -74,9 +80,24 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition select(hdr.vlan_inner.ether_type) {
             NS_ETHERTYPE_IPV4: ipv4;
             NS_ETHERTYPE_IPV6: ipv6;
+#ifdef NS_WITH_OMNIMON
+            NS_OMNIMON_ETHERTYPE: omnimon;
+#endif
             default: accept;
         }
     }
+
+#ifdef NS_WITH_OMNIMON
+    state omnimon {
+        packet.extract(hdr.omnimon);
+        meta.omnimon.present = 1;
+        transition select(hdr.omnimon.next) {
+            NS_ETHERTYPE_IPV4: ipv4;
+            NS_ETHERTYPE_IPV6: ipv6;
+            default: accept;
+        }
+    }
+#endif
 
     state ipv4 {
         packet.extract(hdr.ipv4);
@@ -128,8 +149,24 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         packet.extract(hdr.ports);
         meta.flow.src_port = hdr.ports.src;
         meta.flow.dst_port = hdr.ports.dst;
+#ifdef NS_WITH_OMNIMON
+        transition select(meta.omnimon.present, meta.flow.protocol) {
+            (1, NS_PROTOCOL_TCP): tcp;
+            default: accept;
+        }
+#else
+        transition accept;
+#endif
+    }
+
+#ifdef NS_WITH_OMNIMON
+    state tcp {
+        packet.extract(hdr.tcp);
+        meta.omnimon.flags = hdr.tcp.flags;
+        meta.omnimon.window = hdr.tcp.window;
         transition accept;
     }
+#endif
 
     state no_ports {
         meta.flow.src_port = 0;

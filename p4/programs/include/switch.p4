@@ -10,9 +10,12 @@
 //       NS_UNIVMON_SRC_LEVELS, _ROWS, _COLUMNS, _SLOTS and so on
 //   NS_WITH_CHAMELEMON
 //       ChameleMon's edge switch, with the sizes that chamelemon.p4 lists
+//   NS_WITH_OMNIMON
+//       OmniMon's switch, with the sizes that omnimon.p4 lists; no other algorithm, because packets
+//       select the bank
 //
 // Read-out numbers of objects: 1 and 2 univmon_src, 3 and 4 univmon_dst, 5 and 6 univmon_5t,
-// 7 to 12 chamelemon.
+// 7 to 12 chamelemon, 13 and 14 omnimon.
 
 #if defined(NS_WITH_UNIVMON_SRC) || defined(NS_WITH_UNIVMON_DST) || defined(NS_WITH_UNIVMON_5T)
 #define NS_WITH_UNIVMON
@@ -20,7 +23,9 @@
 
 #include "headers.p4"
 #include "parser.p4"
+#ifndef NS_WITH_OMNIMON
 #include "bank.p4"
+#endif
 #include "readout.p4"
 #include "forwarding.p4"
 
@@ -63,6 +68,10 @@
 #include "chamelemon.p4"
 #endif
 
+#ifdef NS_WITH_OMNIMON
+#include "omnimon.p4"
+#endif
+
 #include "flow.p4"
 
 control ingress(inout headers_t hdr, inout metadata_t meta,
@@ -70,7 +79,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
     counter(NS_DROP_REASONS, CounterType.packets) drops;
 
     BeginAnswer() begin_answer;
+#ifndef NS_WITH_OMNIMON
     Bank() bank;
+#endif
     Flow() flow;
     Forwarding() forwarding;
 #ifdef NS_WITH_UNIVMON_SRC
@@ -84,6 +95,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
 #ifdef NS_WITH_CHAMELEMON
     ChameleMonEntry() chamelemon;
+#endif
+#ifdef NS_WITH_OMNIMON
+    OmniMonIngress() omnimon;
 #endif
 
     action refuse(bit<8> reason) {
@@ -117,7 +131,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
             if (hdr.packet_out.isValid()) {
                 begin_answer.apply(hdr, standard_metadata);
             } else if (hdr.ipv4.isValid() || hdr.ipv6.isValid()) {
+#ifndef NS_WITH_OMNIMON
                 bank.apply(meta);
+#endif
                 flow.apply(hdr, meta);
             }
             if (hdr.packet_in.isValid() || hdr.ipv4.isValid() || hdr.ipv6.isValid()) {
@@ -132,6 +148,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
 #ifdef NS_WITH_CHAMELEMON
                 chamelemon.apply(hdr, meta, standard_metadata);
+#endif
+#ifdef NS_WITH_OMNIMON
+                omnimon.apply(hdr, meta, standard_metadata);
 #endif
             }
             if (hdr.packet_in.isValid()) {
@@ -151,10 +170,16 @@ control egress(inout headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_CHAMELEMON
     ChameleMonExit() chamelemon;
 #endif
+#ifdef NS_WITH_OMNIMON
+    OmniMonEgress() omnimon;
+#endif
 
     apply {
 #ifdef NS_WITH_CHAMELEMON
         chamelemon.apply(hdr, meta, standard_metadata);
+#endif
+#ifdef NS_WITH_OMNIMON
+        omnimon.apply(meta, standard_metadata);
 #endif
     }
 }

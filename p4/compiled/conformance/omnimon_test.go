@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/netsketch/netsketch/p4/p4rt"
+)
+
+// window sets the window of switch and model.
+func (b *bench) window(first, size uint16) {
+	b.t.Helper()
+	err := b.client.SetDefaultAction(b.ctx, "ingress.omnimon.window", "set_window", p4rt.Uint("first", uint64(first)),
+		p4rt.Uint("size", uint64(size)))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.omnimon.first, b.omnimon.size = first, size
+}
+
+// anything matches all packets.
+func anything(action string) omFilter {
+	return omFilter{protocol: [2]int{0, 255}, length: [2]int{0, 1 << 17}, srcPort: [2]int{0, 65535}, action: action}
+}
+
+// filters writes entries into the filters of units: none into the first one.
+func (b *bench) filters() {
+	b.t.Helper()
+	syn := anything("add_one")
+	syn.flags, syn.flagsMask, syn.protocol = 2, 0x12, [2]int{6, 6}
+	host := anything("add_length")
+	host.src, host.srcMask = 10<<24|9<<16, 0xffff0000
+	small := anything("skip")
+	small.length = [2]int{0, 43}
+	low := anything("add_ttl")
+	low.srcPort = [2]int{0, 20_000}
+	for i, entries := range [][]omFilter{nil, {syn, anything("skip")}, {small, host, low}, {anything("add_window")}} {
+		if i >= len(b.omnimon.units) {
+			return
+		}
+		u := b.omnimon.units[i]
+		u.entries = entries
+		var out []p4rt.Entry
+		number := func(v int, bytes int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v))[4-bytes:] }
+		for n, e := range entries {
+			span := func(field string, r [2]int, bytes int) p4rt.Match {
+				return p4rt.Range(field, number(r[0], bytes), number(r[1], bytes))
+			}
+			out = append(out, p4rt.Entry{Table: u.control + "filter", Priority: int32(100 - n), Action: u.control + e.action,
+				Match: []p4rt.Match{p4rt.Ternary("src", number(int(e.src), 4), number(int(e.srcMask), 4)),
+					p4rt.Ternary("flags", []byte{e.flags}, []byte{e.flagsMask}), span("protocol", e.protocol, 1),
+					span("length", e.length, 4), span("src_port", e.srcPort, 2)}})
+		}
+		if err := b.client.Reconcile(b.ctx, p4rt.Desired{Entries: out}); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// conformOmniMon compares all banks with the model: packets of epochs inside and outside of the
+// window, with slots that exist and that do not, all TCP flags, and windows that move.
+func (b *bench) conformOmniMon() {
+	b.t.Helper()
+	o := b.omnimon
+	b.filters()
+	if o.arrays > 1 {
+		o.arrayOf[1] = o.arrays - 1
+		err := b.client.Reconcile(b.ctx, p4rt.Desired{Entries: []p4rt.Entry{{Table: "ingress.omnimon.port_array",
+			Action: "ingress.omnimon.use_array", Match: []p4rt.Match{p4rt.Exact("port", []byte{1})},
+			Params: []p4rt.Param{p4rt.Uint("array", uint64(o.arrays-1))}}}})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	for round, w := range [][2]uint16{{0, 0}, {0xfffe, 4}, {0xffff, 3}, {2, 4}} {
+		b.window(w[0], w[1])
+		r := rand.New(rand.NewPCG(uint64(round), 3))
+		for i, f := range slices.Concat(oddFrames(), flowFrames(uint64(30+round), 400, 60)) {
+			b.send(fmt.Sprintf("round %d, frame %d without header", round, i), 0, f)
+			f = b.shimmed(r, f)
+			b.send(fmt.Sprintf("round %d, frame %d", round, i), 0, f)
+			if i%20 == 0 {
+				b.send(fmt.Sprintf("round %d, frame %d cut short", round, i), 0, f[:min(len(f), 12+r.IntN(50))])
+			}
+		}
+		for bank := range 4 {
+			if round != 1 || bank == 2 { // the bank that is read next
+				b.compare(bank)
+			}
+		}
+	}
+	b.compareCounters()
+}
+
+// shimmed returns the frame with a header and other TCP flags.
+func (b *bench) shimmed(r *rand.Rand, f []byte) []byte {
+	o := b.omnimon
+	f = slices.Clone(f)
+	if p := parse(f); p.counted {
+		if tcp, _ := tcpOf(f, &p); tcp != nil && r.IntN(4) > 0 {
+			tcp[13] = byte(r.Uint32())
+			binary.BigEndian.PutUint16(tcp[14:], uint16(r.Uint32()))
+		}
+	}
+	if typeAt(f) == 0 {
+		return f
+	}
+	s := shim{epoch: o.first + uint16(r.IntN(5)), index: r.Uint32N(1 << 24), hops: byte(r.Uint32())}
+	if r.IntN(8) == 0 {
+		s.epoch = uint16(r.Uint32())
+	}
+	for range o.slotsPerFlow {
+		slot := uint16(r.IntN(min(o.slots, 20)))
+		switch r.IntN(8) {
+		case 0:
+			slot = uint16(o.slots - 1)
+		case 1:
+			slot = uint16(r.Uint32())
+		}
+		s.slots = append(s.slots, slot)
+	}
+	for range o.differences {
+		s.differences = append(s.differences, uint32(int32(r.IntN(100)-30)))
+	}
+	return o.insert(f, s)
+}

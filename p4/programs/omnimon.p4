@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// OmniMon with one slot array for each switch: 185,344 bytes of registers per bank. Sizes are
+// parameters: p4c-bm2-ss -DNS_OMNIMON_SLOTS=8192 ...
+
+#define NS_WITH_OMNIMON
+#ifndef NS_OMNIMON_ETHERTYPE
+#define NS_OMNIMON_ETHERTYPE 0x88b5
+#endif
+#ifndef NS_OMNIMON_SLOTS_PER_FLOW
+#define NS_OMNIMON_SLOTS_PER_FLOW 2
+#endif
+#ifndef NS_OMNIMON_DIFFERENCES
+#define NS_OMNIMON_DIFFERENCES 0
+#endif
+#ifndef NS_OMNIMON_SLOTS
+#define NS_OMNIMON_SLOTS 4096
+#endif
+#ifndef NS_OMNIMON_ARRAYS
+#define NS_OMNIMON_ARRAYS 1
+#endif
+#ifndef NS_OMNIMON_UNITS
+#define NS_OMNIMON_UNITS 4
+#endif
+#define NS_BANKS 4
+
+#include "include/switch.p4"
