@@ -292,9 +292,13 @@ func (c *Component) connect(d Device) {
 	if err := d.Start(c.ctx); err != nil {
 		c.log.Error("device cannot be set up; it is missing from epochs", "device", d.Name(), "error", err)
 	}
-	if d.Measured() {
-		c.deps.Engine.Add(c.deps.Banks.Add(d))
+	if !d.Measured() {
+		return
 	}
+	if m, ok := d.(*member); ok {
+		d = m.Device // a member hides that the pipeline may be one whose packets select the bank
+	}
+	c.deps.Engine.Add(c.deps.Banks.Add(d))
 }
 
 // remove closes the session of a device.
