@@ -12,8 +12,8 @@ import (
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
 
-// TestKernelClock: without an agent, packets advance the epoch by the kernel's clock, and the epochs
-// that the maps no longer hold count as dropped.
+// TestKernelClock: without an agent, packets advance the epoch by the clock in the kernel. Epochs
+// that the maps no longer hold are counted as dropped.
 func TestKernelClock(t *testing.T) {
 	needBPF(t)
 	p := newPath(t, Config{}, defaults(0))
