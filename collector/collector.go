@@ -249,6 +249,9 @@ func (c *Collector) Start(ctx context.Context) error {
 			return fmt.Errorf("collector: %w", err)
 		}
 	}
+	if err := c.hosts.Start(); err != nil { // before plugins send settings of hosts
+		return fmt.Errorf("collector: %w", err)
+	}
 	if err := c.analysis.Start(ctx); err != nil {
 		return fmt.Errorf("collector: %w", err)
 	}
@@ -256,9 +259,6 @@ func (c *Collector) Start(ctx context.Context) error {
 	c.network.Bind(c.analysis.Bindings())
 	c.certs.Declare("devices", c.Config().Certificates()...)
 	c.certs.Start()
-	if err := c.hosts.Start(); err != nil {
-		return fmt.Errorf("collector: %w", err)
-	}
 	c.network.Start()
 	c.discovery.Start()
 	c.self.Start()

@@ -59,6 +59,9 @@ func (c *Collector) Open(ctx context.Context, at time.Time, wait epoch.WaitFunc)
 	return err
 }
 
+// Epoch returns the number of the open epoch, 0 before the first, and when it ends.
+func (c *Collector) Epoch() (number uint64, end time.Time) { return c.epochs.Current() }
+
 // Step closes the open epoch at the given time and returns when its results are published. wait
 // waits for the guard: an emulation moves its packets meanwhile.
 func (c *Collector) Step(ctx context.Context, at time.Time, wait epoch.WaitFunc) (Report, error) {
