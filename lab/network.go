@@ -29,6 +29,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
+	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/p4/compiled"
@@ -52,6 +54,8 @@ type Config struct {
 	Logger *slog.Logger // nil: discards
 	// Compiler compiles the programs of soft switches; nil for one of the network's own.
 	Compiler *Compiler
+	// Header is the header that hosts insert (SetHostPath); nil: none.
+	Header *header.Layout
 }
 
 // Network is a running lab.
@@ -65,6 +69,8 @@ type Network struct {
 	loads sync.Pool
 	wake  chan struct{}
 	lag   atomic.Int64
+
+	journal truth.Journal
 
 	agents  sync.WaitGroup // LLDP
 	silence context.CancelFunc
@@ -81,12 +87,6 @@ type Network struct {
 	heldMore bool
 	heldFrom traffic.Source
 	direct   load // the packet that Play hands to a switch without queueing it; Play's own
-}
-
-// host is one end of the network.
-type host struct {
-	up             *wire
-	sent, received atomic.Uint64
 }
 
 // node is one switch with its servers and its ground truth.
@@ -116,6 +116,7 @@ type node struct {
 	// mu orders packets with bank flips, so that ground truth and switch agree on the
 	// epoch of every packet.
 	mu      sync.Mutex
+	scratch packet.Frame      // guarded by mu
 	dropped map[string]uint64 // packets, by reason; guarded by mu
 	copied  uint64            // guarded by mu
 
@@ -191,19 +192,20 @@ func bankTable(p *compiled.Program) uint32 {
 
 // cable makes the wires of the fabric.
 func (n *Network) cable() {
-	wireTo := func(name string, to endpoint, latency time.Duration, loss float64) *wire {
+	wireTo := func(name, link string, to endpoint, latency time.Duration, loss float64) *wire {
 		h := fnv.New64a()
 		h.Write([]byte(name))
 		rng := rand.New(rand.NewPCG(n.cfg.Seed, h.Sum64()))
 		return &wire{
-			name: name, to: to, latency: latency, state: LinkState{Loss: loss}, rng: rng,
+			name: name, link: link, to: to, latency: latency, state: LinkState{Loss: loss}, rng: rng,
 			salt: rand.New(rand.NewPCG(h.Sum64(), n.cfg.Seed)).Uint64(),
 		}
 	}
 	for _, l := range n.cfg.Fabric.Links {
 		a, b := n.nodes[l.A], n.nodes[l.B]
-		ab := wireTo(a.spec.Name+">"+b.spec.Name, endpoint{node: l.B, port: l.PortB}, l.Latency, l.Loss)
-		ba := wireTo(b.spec.Name+">"+a.spec.Name, endpoint{node: l.A, port: l.PortA}, l.Latency, l.Loss)
+		endA, endB := fmt.Sprintf("%s:%d", a.spec.Name, l.PortA), fmt.Sprintf("%s:%d", b.spec.Name, l.PortB)
+		ab := wireTo(a.spec.Name+">"+b.spec.Name, endA+"-"+endB, endpoint{node: l.B, port: l.PortB}, l.Latency, l.Loss)
+		ba := wireTo(b.spec.Name+">"+a.spec.Name, endB+"-"+endA, endpoint{node: l.A, port: l.PortA}, l.Latency, l.Loss)
 		ab.inner, ba.inner = true, true
 		a.out[l.PortA], b.out[l.PortB] = ab, ba
 		n.wires[n.cfg.Fabric.LinkName(l)] = [2]*wire{ab, ba}
@@ -211,8 +213,9 @@ func (n *Network) cable() {
 	for i, h := range n.cfg.Fabric.Hosts {
 		nd := n.nodes[h.Switch]
 		nd.fromHost[h.Port] = true
-		nd.out[h.Port] = wireTo(nd.spec.Name+">"+h.Name, endpoint{host: true, node: i}, 0, 0)
-		n.hosts[i].up = wireTo(h.Name+">"+nd.spec.Name, endpoint{node: h.Switch, port: h.Port}, 0, 0)
+		end := fmt.Sprintf("%s:%d", nd.spec.Name, h.Port)
+		nd.out[h.Port] = wireTo(nd.spec.Name+">"+h.Name, end+"-"+h.Name, endpoint{host: true, node: i}, 0, 0)
+		n.hosts[i].up = wireTo(h.Name+">"+nd.spec.Name, h.Name+"-"+end, endpoint{node: h.Switch, port: h.Port}, 0, 0)
 	}
 }
 
@@ -260,8 +263,9 @@ func (n *Network) leave(nd *node, w *wire, pkt []byte, at time.Duration) {
 	}
 	switch latency, ok := w.carry(&p); {
 	case !ok:
+		n.lose(&p, w.link)
 	case w.to.host && latency == 0:
-		n.hosts[w.to.node].arrive(&p)
+		n.hosts[w.to.node].arrive(pkt, &p)
 	default:
 		n.schedule(at+latency, w.to, pkt, &p)
 	}
@@ -271,13 +275,16 @@ func (n *Network) leave(nd *node, w *wire, pkt []byte, at time.Duration) {
 func (nd *node) receive(port uint32, l *load, at time.Duration) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
-	if e := nd.record.Record(l.frame, nd.fromHost[port]); e.Known() {
+	if e := nd.record.Record(payload(l.frame, nd.net.cfg.Header, &nd.scratch), nd.fromHost[port]); e.Known() {
 		l.entry = e
 	}
 	before := nd.sw.drops()
 	nd.inside.Store(&l.passage)
 	nd.sw.inject(port, l.frame, at) // returns when all copies are out
 	nd.inside.Store(nil)
+	if nd.left.Load() == 0 {
+		nd.net.lose(&l.passage, nd.spec.Name)
+	}
 	nd.account(&before)
 }
 

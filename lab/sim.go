@@ -36,6 +36,10 @@ type passage struct {
 	entry  truth.Entry
 	doomed uint8 // number of the link between switches on which it is lost; 0 for none
 	links  uint8 // it has taken
+
+	journaled bool // it has a header, with this epoch, and this flow
+	epoch     uint16
+	key       flow.Key
 }
 
 // endpoint is a port of a switch, or a host.
@@ -93,6 +97,7 @@ func (q *eventQueue) pop() event {
 // wire is one direction of a link, or of a host's attachment.
 type wire struct {
 	name  string
+	link  string // in the journal
 	to    endpoint
 	inner bool   // between switches
 	salt  uint64 // of the choice of flows
@@ -148,12 +153,6 @@ func (n *Network) schedule(at time.Duration, to endpoint, frame []byte, p *passa
 	l := n.loads.Get().(*load)
 	l.frame, l.passage = append(l.frame[:0], frame...), *p
 	n.enqueue(event{at: at, to: to, load: l})
-}
-
-// arrive takes a frame to a host.
-func (h *host) arrive(p *passage) {
-	h.received.Add(1)
-	p.entry.Left()
 }
 
 func (n *Network) enqueue(ev event) {
@@ -224,12 +223,14 @@ func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Durat
 		}
 		host := &n.hosts[pkt.Host]
 		p := passage{doomed: pkt.Doomed}
-		host.sent.Add(1)
-		if latency, ok := host.up.carry(&p); ok {
+		frame := n.send(host, pkt.Frame, &p)
+		if latency, ok := host.up.carry(&p); !ok {
+			n.lose(&p, host.up.link)
+		} else {
 			if latency > 0 || pending && at == due {
-				n.schedule(at+latency, host.up.to, pkt.Frame, &p)
+				n.schedule(at+latency, host.up.to, frame, &p)
 			} else { // nothing else is to happen before
-				n.direct.frame, n.direct.passage = append(n.direct.frame[:0], pkt.Frame...), p
+				n.direct.frame, n.direct.passage = append(n.direct.frame[:0], frame...), p
 				n.nodes[host.up.to.node].receive(host.up.to.port, &n.direct, at)
 			}
 		}
@@ -263,7 +264,7 @@ func (n *Network) pull(src traffic.Source) (traffic.Packet, bool, error) {
 // deliver hands the frame of an event to where it arrives.
 func (n *Network) deliver(ev event) {
 	if ev.to.host {
-		n.hosts[ev.to.node].arrive(&ev.load.passage)
+		n.hosts[ev.to.node].arrive(ev.load.frame, &ev.load.passage)
 	} else {
 		n.nodes[ev.to.node].receive(ev.to.port, ev.load, ev.at)
 	}

@@ -222,7 +222,11 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 		}
 		mac := fmt.Sprintf("02:00:00:00:%02x:%02x", (i+1)>>8, (i+1)&0xff)
 		hosts = append(hosts, object{"name": h.Name, "port": port(h.Switch, h.Port), "mac": mac,
-			"addresses": addresses})
+			"addresses": addresses, "agent": len(s.Agents) > 0})
+	}
+	agents := object{}
+	if len(s.Agents) > 0 {
+		agents = object{"address": "127.0.0.1:0", "tls": object{"plaintext": true}}
 	}
 	for _, a := range s.Algorithms {
 		instances = append(instances, a.Value())
@@ -245,7 +249,7 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 				object{"path": "/components", "mode": "on-change"},
 			}},
 		},
-		"devices": devices, "links": links, "hosts": hosts,
+		"devices": devices, "links": links, "hosts": hosts, "agents": agents,
 		"plugins": object{"directory": pluginDir, "instances": instances},
 		"outputs": []any{object{"type": "gnmi", "address": listen, "tls": object{"plaintext": true}}},
 	})

@@ -72,6 +72,7 @@ type Run struct {
 	report  Report
 
 	watching []context.CancelFunc // ends the subscriptions to watched rows
+	agents   agents
 }
 
 // Open builds the network and starts the collector against it. When it returns, every
@@ -111,7 +112,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		return r, err
 	}
 	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock,
-		Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler}); err != nil {
+		Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header()}); err != nil {
 		return r, err
 	}
 	if r.cfg, err = s.collectorConfig(r.net, o.PluginDir, o.Listen); err != nil {
@@ -200,7 +201,7 @@ func (r *Run) startCollector(ctx context.Context) (err error) {
 	if missing := r.waitReady(ready); len(missing) > 0 {
 		return fmt.Errorf("scenario: these switches are not measured after %v: %v", readyLimit, missing)
 	}
-	return ctx.Err()
+	return errors.Join(r.startAgents(ready), ctx.Err())
 }
 
 // waitReady waits for the devices; on a virtual clock it lets time go by meanwhile.
@@ -348,7 +349,11 @@ func (r *Run) playVirtual(ctx context.Context) error {
 	interval := r.s.Epoch
 	at := r.virtual.Now().Truncate(interval).Add(interval)
 	labTime := func(t time.Time) time.Duration { return t.Sub(virtualStart) }
-	if err := r.begin(labTime(at)); err != nil {
+	idle := 0 // epochs before the traffic: agents receive their settings in the first one
+	if len(r.s.Agents) > 0 {
+		idle = 1
+	}
+	if err := r.begin(labTime(at.Add(time.Duration(idle) * interval))); err != nil {
 		return err
 	}
 	var waited []time.Duration // of real time, playing packets: the guard first, then what the network takes to drain
@@ -363,9 +368,17 @@ func (r *Run) playVirtual(ctx context.Context) error {
 	if err := r.col.Open(ctx, at, wait); err != nil {
 		return err
 	}
-	for range r.last() {
+	number, _ := r.col.Epoch()
+	if err := errors.Join(r.agents.wait(ctx), r.agents.tick(ctx, number)); err != nil {
+		return err
+	}
+	for n := 0; n-idle < r.last(); n++ {
 		at = at.Add(interval)
 		if err := r.advance(ctx, labTime(at)); err != nil {
+			return err
+		}
+		number++
+		if err := r.agents.tick(ctx, number); err != nil {
 			return err
 		}
 		waited = waited[:0]
@@ -373,6 +386,9 @@ func (r *Run) playVirtual(ctx context.Context) error {
 			return err
 		}
 		rep := <-r.reports
+		if n < idle {
+			continue
+		}
 		for _, d := range waited[min(1, len(waited)):] {
 			rep.Stages.Read -= d // the collector was not at work
 		}
@@ -442,6 +458,7 @@ func (r *Run) Close() error {
 		r.stopOut()
 		errs = append(errs, <-r.outDone)
 	}
+	r.agents.stop()
 	if r.col != nil {
 		errs = append(errs, r.col.Stop(context.Background()))
 	}

@@ -13,6 +13,7 @@ package scenario
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -61,6 +62,9 @@ type Scenario struct {
 	Traffic []Component `yaml:"traffic"`
 	// Faults happen to links and switches.
 	Faults []Fault `yaml:"faults"`
+	// Agents are the roles of the agents that run on every host (omnimon); none by default. With
+	// agents a host has one address of each family.
+	Agents []string `yaml:"agents"`
 	// Algorithms are the plugins, each as the collector's configuration has it (plugins.instances).
 	Algorithms []config.Section `yaml:"algorithms"`
 	// Outputs are further outputs of the collector, as its configuration has them; gNMI is always
@@ -242,6 +246,12 @@ func (s *Scenario) Validate() error {
 			errs.Add("programs", "no switch is called %q, and it is no role: edge or transit", name)
 		}
 	}
+	for i, name := range s.Agents {
+		if hostRoles[name] == nil {
+			errs.Add(fmt.Sprintf("agents[%d]", i), "no role is called %q; there are %v", name,
+				slices.Sorted(maps.Keys(hostRoles)))
+		}
+	}
 	for i, c := range s.Traffic {
 		key := fmt.Sprintf("traffic[%d]", i)
 		if c.Trace == "" && (!c.Exact && c.Rate <= 0 || c.Flows <= 0) {
@@ -355,6 +365,9 @@ func (s *Scenario) fabric() (*lab.Fabric, error) {
 	}
 	for i := range f.Links {
 		f.Links[i].Loss = t.Loss
+	}
+	if len(s.Agents) > 0 {
+		oneAddress(f)
 	}
 	return f, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/chamelemon"
+	"github.com/netsketch/netsketch/lab/scenario/omnimon"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/scenario/univmon"
 	"github.com/netsketch/netsketch/lab/truth"
@@ -22,7 +23,7 @@ import (
 
 // Algorithms returns the algorithms that are scored.
 func Algorithms() []score.Algorithm {
-	return []score.Algorithm{univmon.Algorithm(), chamelemon.Algorithm()}
+	return []score.Algorithm{univmon.Algorithm(), chamelemon.Algorithm(), omnimon.Algorithm()}
 }
 
 // Measures returns the names of all measures: those of every scenario and those of the algorithms.
@@ -88,6 +89,9 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 	index := len(r.report.Epochs)
 	if every := r.s.ScoreEvery; every <= 1 || index%every == every-1 {
 		actual := r.truth(labTime(rep.Start), labTime(rep.End))
+		if len(r.s.Agents) > 0 {
+			actual.Journal = r.net.Journal().Take(uint16(rep.Number))
+		}
 		for _, name := range r.scored {
 			scorer := r.scorers[name]
 			leaves, err := r.client.leaves(ctx, scorer.Algorithm().Root)

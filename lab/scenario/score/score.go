@@ -97,6 +97,8 @@ type Truth struct {
 	// Network is what entered, nil unless Devices has all edge switches. Lost is the part of it
 	// that did not leave.
 	Network, Lost truth.Counts
+	// Journal has the packets that carry the epoch; nil if hosts do not mark packets.
+	Journal *truth.JournalEpoch
 }
 
 // Device is what one switch received in the epoch that it stamped.

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/lab/truth"
+)
+
+// HostPath processes the packets of a host and may change them: the data path of an agent, such as
+// an agent.RolePath. The lab calls Out in one goroutine at a time, and In as well.
+type HostPath interface {
+	// Out receives packets that the host sends.
+	Out(frames []*packet.Frame)
+	// In receives packets that arrived at the host.
+	In(frames []*packet.Frame)
+}
+
+// host is one end of the network.
+type host struct {
+	up             *wire
+	sent, received atomic.Uint64
+
+	path HostPath // nil: packets are not changed
+	out  packet.Frame
+
+	arriving sync.Mutex // orders packets that arrive
+	in       packet.Frame
+}
+
+// SetHostPath passes the packets of host i of the fabric through a data path. Call it before Play.
+func (n *Network) SetHostPath(i int, path HostPath) { n.hosts[i].path = path }
+
+// Journal is the ground truth of packets with the header of Config.Header. Names of links are as in
+// results: "leaf1:3-spine1:1", "h1-leaf1:1".
+func (n *Network) Journal() *truth.Journal { return &n.journal }
+
+// send takes a frame that a host sends and returns what leaves it, which is valid until the next
+// call.
+func (n *Network) send(h *host, frame []byte, p *passage) []byte {
+	h.sent.Add(1)
+	if h.path == nil {
+		return frame
+	}
+	h.out.Set(frame)
+	h.path.Out([]*packet.Frame{&h.out})
+	out := h.out.Bytes()
+	var header header.Header
+	if n.cfg.Header == nil || !peek(out, n.cfg.Header, &header) {
+		return out
+	}
+	if p.key, p.journaled = truth.Parse(frame); p.journaled {
+		p.epoch = header.Epoch
+		n.journal.Send(p.epoch, p.key)
+	}
+	return out
+}
+
+// lose records that a switch or link has lost a packet.
+func (n *Network) lose(p *passage, element string) {
+	if p.journaled {
+		n.journal.Lose(p.epoch, p.key, element)
+	}
+}
+
+// arrive takes a frame to a host.
+func (h *host) arrive(frame []byte, p *passage) {
+	h.received.Add(1)
+	p.entry.Left()
+	if h.path == nil {
+		return
+	}
+	h.arriving.Lock()
+	defer h.arriving.Unlock()
+	h.in.Set(frame)
+	h.path.In([]*packet.Frame{&h.in})
+}
+
+// payload returns a frame without OmniMon's header, which ground truth does not cover. If there is
+// one, scratch holds the result.
+func payload(frame []byte, layout *header.Layout, scratch *packet.Frame) []byte {
+	if layout == nil {
+		return frame
+	}
+	var h header.Header
+	if !peek(frame, layout, &h) {
+		return frame
+	}
+	link, _ := packet.ParseLink(frame) // peek parsed it
+	scratch.Set(frame)
+	layout.Strip(scratch, link, &h)
+	return scratch.Bytes()
+}
+
+// peek reads the header of a frame, and reports whether it has one.
+func peek(frame []byte, layout *header.Layout, h *header.Header) bool {
+	link, err := packet.ParseLink(frame)
+	return err == nil && layout.Peek(frame, link, h) == nil
+}
