@@ -60,7 +60,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	cmd.AddCommand(configCommand(), collectorCommand(), demoCommand(), hostagentCommand(), pluginCommand(), queryCommand(), replayCommand(),
-		switchCommand(), yangCommand())
+	cmd.AddCommand(configCommand(), collectorCommand(), demoCommand(), hostagentCommand(), pluginCommand(),
+		queryCommand(), replayCommand(), switchCommand(), yangCommand())
 	return cmd
 }

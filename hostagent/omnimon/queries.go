@@ -110,7 +110,7 @@ func tuple(p *packet.IP, payload bool) query.Tuple {
 	}
 	kind, response := dns(p)
 	return query.Tuple{a(p.Key.Src), a(p.Key.Dst), n(int(p.Key.Proto)), n(int(p.Key.SrcPort)), n(int(p.Key.DstPort)),
-		n(int(p.Length)), n(int(p.TTL)), n(int(p.Flags)), n(int(p.Window)),
+		n(p.Length), n(int(p.TTL)), n(int(p.Flags)), n(int(p.Window)),
 		{Type: query.Text, Text: text}, n(kind), n(response), n(0), n(0)}
 }
 

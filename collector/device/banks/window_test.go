@@ -215,7 +215,7 @@ func TestWindowJoinsWithStaleBanks(t *testing.T) {
 	b.expect(b.close(), "8 complete s1=0")
 	// A rebooted switch is clean: the next epoch is whole.
 	b.sw.set(func(f *slotted) {
-		*f = slotted{name: f.name, life: banks.Incarnation{ID: 3, Clean: true}} //nolint:govet // mu is held
+		*f = slotted{name: f.name, life: banks.Incarnation{ID: 3, Clean: true}}
 		f.mu.Lock()
 	})
 	b.g.Check("s1")

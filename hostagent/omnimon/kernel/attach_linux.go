@@ -170,7 +170,8 @@ func (p *Path) save() error {
 	}
 	if !same {
 		fresh := dir + "-new" // a BPF file system has no names with dots
-		if err := errors.Join(os.RemoveAll(fresh), p.tables.pin(fresh), p.saveSettings(fresh), os.RemoveAll(dir)); err != nil {
+		err := errors.Join(os.RemoveAll(fresh), p.tables.pin(fresh), p.saveSettings(fresh), os.RemoveAll(dir))
+		if err != nil {
 			return fmt.Errorf("pin: %w", err)
 		}
 		return os.Rename(fresh, dir)

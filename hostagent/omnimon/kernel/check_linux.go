@@ -163,16 +163,18 @@ func checkInterface(cfg *Config) (warnings []string, err error) {
 	}
 	if i.MTU <= 1500 {
 		smallest := header.Layout{Slots: 1}.Size()
-		warnings = append(warnings, fmt.Sprintf("interface %s has an MTU of %d bytes, and a header has %d to %d: longer packets "+
-			"get no header and make epochs inexact. Increase the MTU (ip link set %s mtu %d) and keep that of its routes "+
-			"(ip route change … mtu %d)", i.Name, i.MTU, smallest, maxHeader, i.Name, i.MTU+maxHeader, i.MTU))
+		warnings = append(warnings, fmt.Sprintf("interface %s has an MTU of %d bytes, and a header has %d to %d: "+
+			"longer packets get no header and make epochs inexact. Increase the MTU (ip link set %s mtu %d) "+
+			"and keep that of its routes (ip route change … mtu %d)",
+			i.Name, i.MTU, smallest, maxHeader, i.Name, i.MTU+maxHeader, i.MTU))
 	}
 	found, err := offloads(i.Name)
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		err = nil
 	case err == nil && len(found) > 0 && cfg.DisableOffloads:
-		warnings = append(warnings, fmt.Sprintf("interface %s: the agent will turn off %s", i.Name, strings.Join(found, ", ")))
+		warnings = append(warnings,
+			fmt.Sprintf("interface %s: the agent will turn off %s", i.Name, strings.Join(found, ", ")))
 	case err == nil && len(found) > 0:
 		err = offloadError(i.Name, found)
 	}

@@ -179,6 +179,7 @@ func (p *Path) prepare(s *wire.Settings) error {
 }
 
 func offloadError(name string, found []string) error {
-	return fmt.Errorf("interface %s has %s on, which assume that IP follows Ethernet: turn them off with ethtool -K %s %s off, "+
-		"or let the agent do it", name, strings.Join(found, ", "), name, strings.Join(found, " off "))
+	return fmt.Errorf("interface %s has %s on, which assume that IP follows Ethernet: "+
+		"turn them off with ethtool -K %s %s off, or let the agent do it",
+		name, strings.Join(found, ", "), name, strings.Join(found, " off "))
 }

@@ -64,7 +64,8 @@ func load(s *wire.Settings, share *mapping.Share, generations, maxLength int) (*
 	n := int(min(share.Len(), uint64(s.Flows)))
 	pages, cells := (s.IngressSlots+pageSlots-1)/pageSlots, (s.Flows+pageSlots-1)/pageSlots
 	if uint64(generations)*uint64(hosts)*uint64(cells) > maxCells {
-		return nil, fmt.Errorf("%d hosts with %d flows in %d generations need %d cells; at most %d: reduce flows or generations",
+		return nil, fmt.Errorf("%d hosts with %d flows in %d generations need %d cells; at most %d: "+
+			"reduce flows or generations",
 			hosts, s.Flows, generations, uint64(generations)*uint64(hosts)*uint64(cells), maxCells)
 	}
 	if uint64(generations)*uint64(pages)*pageSlots > 1<<31 {

@@ -154,14 +154,13 @@ func (p *pair) transfer(n int64, v6 bool) {
 
 // totals is what a report counts.
 type totals struct {
-	counters         [wire.Counters]uint64
-	sent, received   int64 // packets
-	sentBytes        int64
-	receivedBytes    int64
-	flows            int
-	egress           map[uint32]wire.Values
-	ingress          map[[2]uint32]wire.Values
-	mismatches, lost int
+	counters       [wire.Counters]uint64
+	sent, received int64 // packets
+	sentBytes      int64
+	receivedBytes  int64
+	flows          int
+	egress         map[uint32]wire.Values
+	ingress        map[[2]uint32]wire.Values
 }
 
 func (p *pair) seal(host int, e uint64) (sum totals) {
@@ -258,7 +257,8 @@ func TestTCPOverVeth(t *testing.T) {
 			}
 			for host, s := range sums {
 				peer := sums[1-host]
-				t.Logf("host %d: sent %d packets in %d flows, received %d; counters %v", host, s.sent, s.flows, s.received, s.counters)
+				t.Logf("host %d: sent %d packets in %d flows, received %d; counters %v",
+					host, s.sent, s.flows, s.received, s.counters)
 				for index, v := range s.egress {
 					if got := peer.ingress[[2]uint32{uint32(host), index}]; got != v {
 						t.Errorf("host %d, flow %d: sent %v, received %v", host, index, v, got)

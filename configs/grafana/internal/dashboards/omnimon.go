@@ -51,8 +51,9 @@ func omnimon() (dashboard.Dashboard, error) {
 			summary("packets", "packets"))).
 		WithPanel(chart(about{"Bytes by link", "Bytes of the IP packets sent on each link in an epoch.", "bytes", 12, 8},
 			false, by("omnimon/link", "link", `max("bytes")`))).
-		WithPanel(list(about{"Flows with the most packets", "The largest flows of the time range, each at its largest epoch.", "", 12,
-			10},
+		WithPanel(list(about{
+			"Flows with the most packets", "The largest flows of the time range, each at its largest epoch.", "", 12, 10,
+		},
 			rows(`SELECT top("packets", "flow", 20) AS "packets", "bytes", "lost-packets", "path" `+
 				from("omnimon/flow", "")),
 			column{"packets", "short", true}, column{"bytes", "bytes", false})).
