@@ -52,6 +52,30 @@ func (d *fakeDevice) Ready() (banks.Incarnation, error) {
 	return banks.Incarnation{}, errors.New("the fake has no session")
 }
 
+// windowDevice is a device whose packets select the bank.
+type windowDevice struct {
+	*fakeDevice
+	windows chan int // sizes of windows; -1 for a flip
+}
+
+func (d *windowDevice) Windowed() bool { return true }
+
+func (d *windowDevice) SetWindow(_ context.Context, _ uint64, size int) error {
+	d.windows <- size
+	return nil
+}
+
+func (d *windowDevice) Flip(context.Context, int) error {
+	d.windows <- -1
+	return nil
+}
+
+func (d *windowDevice) Uncounted(*epoch.Reading) ([]uint32, bool) { return nil, true }
+
+func (d *windowDevice) Ready() (banks.Incarnation, error) {
+	return banks.Incarnation{ID: 1, Clean: true}, nil
+}
+
 // rig is a component with fake devices.
 type rig struct {
 	*Component
@@ -59,6 +83,7 @@ type rig struct {
 	cfg     *config.Config
 	devices map[string]*fakeDevice // the newest one of each name
 	models  int                    // calls of OnModel
+	windows chan int               // of the device w1, a windowDevice
 }
 
 func parse(t *testing.T, yaml string) *config.Config {
@@ -72,7 +97,7 @@ func parse(t *testing.T, yaml string) *config.Config {
 
 func newRig(t *testing.T, yaml string) *rig {
 	t.Helper()
-	r := &rig{t: t, cfg: parse(t, yaml), devices: map[string]*fakeDevice{}}
+	r := &rig{t: t, cfg: parse(t, yaml), devices: map[string]*fakeDevice{}, windows: make(chan int, 16)}
 	engine := epoch.New(epoch.Config{Interval: time.Second}, epoch.Dependencies{Clock: epoch.Wall{},
 		Logger: slog.New(slog.DiscardHandler)})
 	group := banks.New(banks.Config{Interval: time.Second}, epoch.Wall{})
@@ -89,6 +114,9 @@ func newRig(t *testing.T, yaml string) *rig {
 		NewDevice: func(dc device.Config) (Device, error) {
 			d := &fakeDevice{cfg: dc}
 			r.devices[dc.Name] = d
+			if dc.Name == "w1" {
+				return &windowDevice{d, r.windows}, nil
+			}
 			return d, nil
 		},
 	})
@@ -208,6 +236,20 @@ func TestReload(t *testing.T) {
 	if !r.devices["s2"].closed || s1.closed || r.IsDevice("s2") || !r.IsDevice("s1") || r.models != 2 ||
 		r.Version() == before {
 		t.Errorf("devices %v, %d models, version %d after %d", r.Devices(), r.models, r.Version(), before)
+	}
+}
+
+// A switch whose packets select the bank has its window moved, and is not flipped.
+func TestWindow(t *testing.T) {
+	one, _, _ := strings.Cut(strings.Replace(twoSwitches, "name: s1", "name: w1", 1), "  - {name: s2")
+	r := newRig(t, one)
+	t.Cleanup(r.deps.Banks.Stop)
+	r.Start()
+	if size := <-r.windows; size != 0 {
+		t.Errorf("the switch joined with %d; expected a window without epochs", size)
+	}
+	if missing := r.deps.Banks.WaitJoined(t.Context()); len(missing) > 0 {
+		t.Errorf("not joined: %v", missing)
 	}
 }
 
