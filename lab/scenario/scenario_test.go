@@ -21,7 +21,7 @@ var plugins string
 // compiler compiles each program once for all networks of the tests.
 var compiler lab.Compiler
 
-func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon") }
+func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon", "omnimon") }
 
 // play plays a scenario on a virtual clock.
 func play(t *testing.T, s *scenario.Scenario) *scenario.Report {
@@ -211,6 +211,7 @@ func TestScenarioErrorsNameLineAndKey(t *testing.T) {
 		{"a link's fault at a switch", "faults:\n  - {switch: leaf1, loss: 0.1}\n",
 			"faults[0]: loss, flows and down are faults of a link"},
 		{"too many watched flows", "watch: 100000\n", "watch: expected 0 to 5000"},
+		{"unknown role of agents", "agents: [omnimom]\n", "agents[0]: no role is called \"omnimom\"; there are [omnimon]"},
 		{"unknown host", "traffic:\n  - {rate: 1, flows: 1, senders: [h99]}\n", "h99"},
 		{"empty file", "", "traffic: there is none"},
 		{"no component", "name: x\ntraffic: []\n", "traffic: there is none"},
