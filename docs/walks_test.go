@@ -61,6 +61,7 @@ func receiver(e ast.Expr) string {
 // after another, in a numbered list.
 var walks = []string{
 	"From a register cell to a subscriber",
+	"From a packet at a host to a result",
 	"From a YAML key to a table entry",
 	"From a plan to a switch",
 }

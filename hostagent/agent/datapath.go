@@ -15,7 +15,7 @@ import (
 )
 
 // DataPath measures the packets of one host for one role. RolePath implements it for a role in Go,
-// hostagent/ebpf for programs in the kernel. All methods but Close may be called from any
+// hostagent/omnimon/kernel for programs in the kernel. All methods but Close may be called from any
 // goroutine.
 type DataPath interface {
 	// Role is the name under which plugins send settings and receive reports; constant.
