@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -103,7 +104,11 @@ func (v service) Session(stream hostv1.HostSessions_SessionServer) error {
 	c.deps.OnChange()
 	err = s.run(ctx, hello, messages, errs)
 	a.leave(s, plain(err))
-	c.log.Warn("session of a host agent ended", "host", name, "reason", plain(err))
+	level := slog.LevelWarn
+	if c.ctx.Err() != nil { // the collector stops
+		level = slog.LevelInfo
+	}
+	c.log.Log(ctx, level, "session of a host agent ended", "host", name, "reason", plain(err))
 	c.deps.OnChange()
 	return err
 }
