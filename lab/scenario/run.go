@@ -458,10 +458,10 @@ func (r *Run) Close() error {
 		r.stopOut()
 		errs = append(errs, <-r.outDone)
 	}
+	r.agents.stop()
 	if r.col != nil {
 		errs = append(errs, r.col.Stop(context.Background()))
 	}
-	r.agents.stop() // after the collector, which would log a warning for each session that ends
 	if r.net != nil {
 		errs = append(errs, r.net.Close())
 	}
