@@ -278,7 +278,11 @@ func (a *Analyzer) index(host int, data []byte, epoch uint64, w *worker) error {
 	}
 	for c, n := range rep.Counters {
 		if c := wire.Counter(c); n > 0 && c.Inexact() {
-			w.warn("%s: %d packets %v", a.host(host), n, c)
+			remedy := ""
+			if c == wire.Late {
+				remedy = ", lost in their epoch: raise epoch.drain"
+			}
+			w.warn("%s: %d packets %v%s", a.host(host), n, c, remedy)
 		}
 	}
 	return nil

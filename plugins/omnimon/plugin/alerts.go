@@ -43,6 +43,7 @@ type problem struct {
 	subject string
 	kind    kind
 	text    string
+	unsure  bool // an alert of it stays, but none begins
 }
 
 // alert is a problem over time.
@@ -80,6 +81,9 @@ func (a *alerts) update(epoch *sdk.Epoch, problems []problem) (events []sdk.Even
 	for _, p := range problems {
 		id := alert{Subject: p.subject, Kind: p.kind}
 		still[id] = true
+		if p.unsure {
+			continue
+		}
 		i, ok := slices.BinarySearchFunc(*a, id, alert.compare)
 		if !ok {
 			*a = slices.Insert(*a, i, id)

@@ -31,6 +31,8 @@ type run struct {
 	problems []problem
 	// inexact are the reasons why results are not exact, apart from bounds.
 	inexact []string
+	// warned: an accuracy warning concerns the counters of switches too.
+	warned  bool
 	uses    []use // of units, in the epoch
 	traffic *traffic
 }
@@ -69,6 +71,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	for _, w := range epoch.AccuracyWarnings {
 		r.warn("%s", cmp.Or(w.Device, "all devices")+": "+w.Reason)
 	}
+	r.warned = len(r.inexact) > 0
 	r.readHosts(p.unknown)
 	if err := r.readSwitches(ctx); err != nil {
 		return nil, err
@@ -117,7 +120,7 @@ func (r *run) warn(format string, args ...any) {
 }
 
 func (r *run) problem(subject string, k kind, format string, args ...any) {
-	r.problems = append(r.problems, problem{subject, k, fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems, problem{subject: subject, kind: k, text: fmt.Sprintf(format, args...)})
 }
 
 // exact reports whether values without bounds are exact.
@@ -508,7 +511,8 @@ func (r *run) silent(key flow.Key) *published {
 	return &published{Flow: analysis.Flow{Key: key, Source: int(source.host), Destination: destination, Path: path}}
 }
 
-// findLosses names lossy and dead switches and links.
+// findLosses names lossy and dead switches and links. In an inexact epoch only the counters of
+// switches are evidence of a loss, unless an accuracy warning concerns them too.
 func (r *run) findLosses() {
 	if r.result == nil {
 		return
@@ -517,23 +521,40 @@ func (r *run) findLosses() {
 		r.problem(networkSubject, inexact, "%s (%d reasons)", w, len(r.inexact))
 	}
 	for i, lost := range r.result.Switches {
-		s := &r.switches[i]
-		switch {
-		case lost.Low <= 0:
-		case s.delivered && s.departed == 0 && uint64(lost.Low) == s.arrived:
-			r.problem(r.network.switches[i].name, switchDead, "it lost all %d packets that arrived", lost.Low)
-		default:
-			r.problem(r.network.switches[i].name, switchLossy, "it lost %s", span(lost))
+		s, sure := &r.switches[i], r.exact()
+		if !sure && !r.warned && s.delivered && s.problem == "" {
+			lost, sure = counted(int64(s.arrived), int64(s.departed)), true
 		}
+		all := s.delivered && s.departed == 0 && uint64(lost.Low) == s.arrived
+		r.loss(r.network.switches[i].name, lost, sure, all, switchLossy, switchDead, "arrived")
 	}
 	for i, lost := range r.result.Links {
-		switch {
-		case lost.Low <= 0:
-		case r.input.Arrived[i] == 0 && r.input.Departed[i] == lost.Low:
-			r.problem(r.network.links[i].name, linkDead, "it lost all %d packets that were sent on it", lost.Low)
-		default:
-			r.problem(r.network.links[i].name, linkLossy, "it lost %s", span(lost))
+		sent, received, sure := r.input.Departed[i], r.input.Arrived[i], r.exact()
+		if !sure && !r.warned && sent >= 0 && received >= 0 {
+			lost, sure = counted(sent, received), true
 		}
+		all := received == 0 && sent == lost.Low
+		r.loss(r.network.links[i].name, lost, sure, all, linkLossy, linkDead, "were sent on it")
+	}
+}
+
+// counted is the loss between two counters of switches.
+func counted(before, after int64) analysis.Bounds {
+	return analysis.Bounds{Low: before - after, High: before - after}
+}
+
+// loss names what a switch or link lost, all or not. If that is not sure, alerts neither begin nor
+// end.
+func (r *run) loss(subject string, lost analysis.Bounds, sure, all bool, lossy, dead kind, packets string) {
+	switch {
+	case !sure:
+		r.problems = append(r.problems, problem{subject: subject, kind: lossy, unsure: true},
+			problem{subject: subject, kind: dead, unsure: true})
+	case lost.Low <= 0:
+	case all:
+		r.problem(subject, dead, "it lost all %d packets that %s", lost.Low, packets)
+	default:
+		r.problem(subject, lossy, "it lost %s", span(lost))
 	}
 }
 

@@ -166,6 +166,47 @@ func TestInexact(t *testing.T) {
 	}
 }
 
+// In an inexact epoch, an alert of a loss that only hosts show neither begins nor ends; counters of
+// switches still begin one, unless an accuracy warning concerns them too.
+func TestInexactLosses(t *testing.T) {
+	const link, linkAlert, spineAlert = "leaf2:3-h3", "leaf2:3-h3 link-lossy", "spine1 switch-dead"
+	drop := func(elements ...string) func(string) bool {
+		return func(e string) bool { return slices.Contains(elements, e) }
+	}
+	h := start(t, "")
+	for i, tt := range []struct {
+		name         string
+		drop         func(string) bool
+		late, warned bool
+		link, spine  bool // the alert is active
+	}{
+		{"late packets", drop(link), true, false, false, false},
+		{"an exact epoch", drop(link), false, false, true, false},
+		{"late packets without a loss", never, true, false, true, false},
+		{"an exact epoch without a loss", never, false, false, false, false},
+		{"an accuracy warning", drop(link, "spine1"), false, true, false, false},
+		{"late packets and a dead switch", drop(link, "spine1"), true, false, false, true},
+		{"an accuracy warning without a loss", never, false, true, false, true},
+	} {
+		s := newSim(t, uint64(5+i), 200, tt.drop)
+		if tt.late {
+			s.counters[wire.Late] = 17
+		}
+		e := s.epoch(numbersOf(t, h.Settings()))
+		if tt.warned {
+			e.AccuracyWarnings = []sdk.AccuracyWarning{{Device: "leaf1", Reason: "late"}}
+		}
+		out := h.Analyze(e)
+		alerts := rows(t, out, alertList)
+		if (alerts[linkAlert]["active"] == true) != tt.link || (alerts[spineAlert]["active"] == true) != tt.spine {
+			t.Errorf("%s: %v", tt.name, alerts)
+		}
+		if exact := !tt.late && !tt.warned; rows(t, out, summaryList)[""]["exact"] != exact {
+			t.Errorf("%s: %v", tt.name, rows(t, out, summaryList))
+		}
+	}
+}
+
 // Numbers stay with their hosts across restarts, and a watched flow has a row without packets.
 func TestState(t *testing.T) {
 	h := start(t, `{"limits": {"flows": 0}}`)

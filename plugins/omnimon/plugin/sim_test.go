@@ -88,6 +88,8 @@ type sim struct {
 	// queries run on one packet of each flow.
 	queries []wire.Query
 	lost    map[string]int64 // by element
+	// counters of every host.
+	counters [wire.Counters]uint64
 }
 
 type simFlow struct {
@@ -191,7 +193,8 @@ func (s *sim) report(host, number int, numbers []int) []byte {
 			in[numbers[f.from]] = append(in[numbers[f.from]], f)
 		}
 	}
-	b.Begin(&wire.Summary{Host: number, Epoch: s.number, MappingsUsed: uint64(len(out)), MappingsOwned: 2040}, 2, len(out))
+	b.Begin(&wire.Summary{Host: number, Epoch: s.number, Counters: s.counters,
+		MappingsUsed: uint64(len(out)), MappingsOwned: 2040}, 2, len(out))
 	for _, f := range out {
 		b.Egress(&wire.EgressRow{Index: f.index, Key: f.key, Slots: f.slots}, &f.sent)
 	}
