@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netns_test
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/netsketch/netsketch/collector/config"
+)
+
+// The files of the example are valid.
+func TestFiles(t *testing.T) {
+	c, err := config.Load("collector.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Devices) != 1 || len(c.Hosts) != 2 {
+		t.Errorf("%d devices, %d hosts", len(c.Devices), len(c.Hosts))
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("bash is not on the PATH")
+	}
+	if out, err := exec.Command(bash, "-n", "netns.sh").CombinedOutput(); err != nil {
+		t.Errorf("netns.sh: %v\n%s", err, out)
+	}
+}
+
+// The example runs and its results are what happened.
+func TestRun(t *testing.T) {
+	if os.Getenv("NETSKETCH_NETNS") == "" || os.Geteuid() != 0 {
+		t.Skip("it makes interfaces and namespaces: run it as root after make build, with NETSKETCH_NETNS=1")
+	}
+	cmd := exec.CommandContext(t.Context(), "./netns.sh", "run")
+	cmd.Env = append(os.Environ(), "RUN="+t.TempDir()+"/run")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
