@@ -6,12 +6,14 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/internal/p4tap"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -130,9 +132,37 @@ func forwarding(p *p4rt.Program, in []arrival) *program {
 		},
 	}
 	for _, table := range p.P4Info.GetTables() {
-		if table.GetPreamble().GetName() == "ingress.bank.bank" {
-			out.bankTable = table.GetPreamble().GetName()
+		switch name := table.GetPreamble().GetName(); name {
+		case "ingress.bank.bank":
+			out.bankTable = name
+		case "ingress.omnimon.window":
+			out.defaults = append(out.defaults, defaultAction{name, "set_window",
+				[]p4rt.Param{p4rt.Uint("first", 1), p4rt.Uint("size", 3)}})
+			out.frames = withHeaders
 		}
+	}
+	return out
+}
+
+// withHeaders inserts OmniMon's header into two of three IP packets: of epochs 0 to 7, three of
+// them in the window, with up to five hops and any slots.
+func withHeaders(in []arrival) []arrival {
+	out := slices.Clone(in)
+	for i, a := range in {
+		if len(a.frame) < 14 || i%3 == 0 {
+			continue
+		}
+		next := binary.BigEndian.Uint16(a.frame[12:])
+		if next != 0x0800 && next != 0x86dd {
+			continue
+		}
+		mixed := uint32(i) * 0x9e3779b1
+		f := binary.BigEndian.AppendUint16(slices.Clone(a.frame[:12]), header.DefaultEtherType)
+		f = binary.BigEndian.AppendUint16(f, uint16(i>>4&7))           // epoch
+		f = binary.BigEndian.AppendUint32(f, uint32(i)<<8|uint32(i%5)) // host index, hops
+		f = binary.BigEndian.AppendUint32(f, mixed)                    // two slots
+		f = binary.BigEndian.AppendUint16(f, next)
+		out[i].frame = append(f, a.frame[14:]...)
 	}
 	return out
 }
