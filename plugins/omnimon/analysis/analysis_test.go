@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package analysis
+package analysis_test
 
 import (
 	"fmt"
@@ -12,17 +12,38 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/lab/omnimon/simulation"
+	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
+// analyze analyzes a simulated epoch.
+func analyze(t testing.TB, sim *simulation.Simulation) *analysis.Result {
+	t.Helper()
+	r, err := sim.Analyze()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// compare fails if the result differs from what happened.
+func compare(t testing.TB, sim *simulation.Simulation, r *analysis.Result) {
+	t.Helper()
+	if err := sim.Compare(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestNoLoss(t *testing.T) {
 	for _, perPort := range []bool{false, true} {
-		sim := simulate(fatTree(4), settings{flows: 5000, slots: 256, mean: 8, perPort: perPort, seed: 1})
-		r := sim.analyze(t)
+		sim := simulation.Run(simulation.FatTree(4), simulation.Settings{Flows: 5000, Slots: 256, Mean: 8,
+			PerPort: perPort, Seed: 1})
+		r := analyze(t, sim)
 		if len(r.Warnings) > 0 || len(r.Lossy) > 0 {
 			t.Errorf("%d lossy flows, warnings %v", len(r.Lossy), r.Warnings)
 		}
-		sim.compare(t, r)
+		compare(t, sim, r)
 	}
 }
 
@@ -60,22 +81,22 @@ func BenchmarkLossDiagnosis(b *testing.B) {
 // diagnose fails if the loss of a switch or link is not exact.
 func diagnose(t testing.TB, kind string, flows int, seed uint64) (variables, determined int) {
 	t.Helper()
-	tp := fatTree(8)
-	sim := simulate(tp, settings{flows: flows, slots: 8192, local: 0.55, mean: 10, counters: true, seed: seed,
-		drop: failures(tp, kind, rand.New(rand.NewPCG(seed, 9)))})
-	r := sim.analyze(t)
+	tp := simulation.FatTree(8)
+	sim := simulation.Run(tp, simulation.Settings{Flows: flows, Slots: 8192, Local: 0.55, Mean: 10, Counters: true,
+		Seed: seed, Drop: simulation.Failures(tp, kind, rand.New(rand.NewPCG(seed, 9)))})
+	r := analyze(t, sim)
 	if len(r.Warnings) > 0 || len(r.Lossy) == 0 {
 		t.Fatalf("%s, seed %d: %d lossy flows, warnings %v", kind, seed, len(r.Lossy), r.Warnings)
 	}
-	sim.compare(t, r)
-	switches, links := sim.lossesBy()
+	compare(t, sim, r)
+	switches, links := sim.Losses()
 	for i, want := range switches {
-		if r.Switches[i] != (Bounds{want, want}) {
+		if r.Switches[i] != (analysis.Bounds{Low: want, High: want}) {
 			t.Errorf("%s, seed %d: switch %d lost %d, result %+v", kind, seed, i, want, r.Switches[i])
 		}
 	}
 	for i, want := range links {
-		if r.Links[i] != (Bounds{want, want}) {
+		if r.Links[i] != (analysis.Bounds{Low: want, High: want}) {
 			t.Errorf("%s, seed %d: link %d lost %d, result %+v", kind, seed, i, want, r.Links[i])
 		}
 	}
@@ -88,18 +109,18 @@ func diagnose(t testing.TB, kind string, flows int, seed uint64) (variables, det
 func accountability(t testing.TB, scale float64, counters, everywhere bool) (share float64) {
 	t.Helper()
 	slots := int(512 * scale)
-	sim := simulate(testbed(), settings{flows: int(380_000 * scale * scale), slots: slots, local: 0.85, mean: 12,
-		counters: counters, seed: 5, mapping: func(r *rand.Rand, n int) [4]uint16 {
-			return pair(n % (slots * (slots - 1) / 2))
+	sim := simulation.Run(simulation.Testbed(), simulation.Settings{Flows: int(380_000 * scale * scale), Slots: slots,
+		Local: 0.85, Mean: 12, Counters: counters, Seed: 5, Mapping: func(n int, _ *simulation.Flow) [4]uint16 {
+			return simulation.Pair(n % (slots * (slots - 1) / 2))
 		},
-		drop: func(element int, _ *simulated, _ float64, r *rand.Rand) bool {
+		Drop: func(element int, _ *simulation.Flow, _ float64, r *rand.Rand) bool {
 			return (element == 1 || everywhere && element < 3) && r.Float64() < 0.005
 		}})
-	r := sim.analyze(t)
+	r := analyze(t, sim)
 	if len(r.Warnings) > 0 {
 		t.Fatalf("warnings %v", r.Warnings)
 	}
-	sim.compare(t, r)
+	compare(t, sim, r)
 	return float64(r.Determined) / float64(r.Variables)
 }
 
@@ -135,41 +156,41 @@ func BenchmarkAccountability(b *testing.B) {
 // TestUndeterminedHasBounds is the paper's figure 5: two flows with the same mapping that pass the
 // same two switches, each of which drops one packet. No value is determined, and none is guessed.
 func TestUndeterminedHasBounds(t *testing.T) {
-	tp := testbed()
+	tp := simulation.Testbed()
 	victims := map[int]int{}
-	sim := simulate(tp, settings{flows: 2, slots: 4, mean: 1, seed: 3, counters: true,
-		mapping: func(*rand.Rand, int) [4]uint16 { return [4]uint16{0, 1} }})
-	for _, f := range sim.flows { // send again with fixed ends
-		if f.from == f.to {
+	sim := simulation.Run(tp, simulation.Settings{Flows: 2, Slots: 4, Mean: 1, Seed: 3, Counters: true,
+		Mapping: func(int, *simulation.Flow) [4]uint16 { return [4]uint16{0, 1} }})
+	for _, f := range sim.Flows { // send again with fixed ends
+		if f.From == f.To {
 			t.Fatal("unexpected flow")
 		}
 	}
-	s := settings{flows: 2, slots: 4, mean: 1, counters: true,
-		mapping: func(*rand.Rand, int) [4]uint16 { return [4]uint16{0, 1} },
-		drop: func(element int, f *simulated, _ float64, _ *rand.Rand) bool {
-			if element > 2 || element == 0 || len(f.path.Hops) < 3 || f.lost[3][wire.Packets]+f.lost[5][wire.Packets] > 0 {
+	s := simulation.Settings{Flows: 2, Slots: 4, Mean: 1, Counters: true,
+		Mapping: func(int, *simulation.Flow) [4]uint16 { return [4]uint16{0, 1} },
+		Drop: func(element int, f *simulation.Flow, _ float64, _ *rand.Rand) bool {
+			if element > 2 || element == 0 || len(f.Path.Hops) < 3 || f.Lost[3][wire.Packets]+f.Lost[5][wire.Packets] > 0 {
 				return false
 			}
-			if element == 2 && f.index%2 == 0 || element == int(f.path.Hops[2].Switch) && f.index%2 == 1 {
+			if element == 2 && f.Index%2 == 0 || element == int(f.Path.Hops[2].Switch) && f.Index%2 == 1 {
 				victims[element]++
 				return true
 			}
 			return false
 		}}
-	for s.seed = range uint64(2000) {
+	for s.Seed = range uint64(2000) {
 		clear(victims)
-		sim = simulate(tp, s)
-		a, b := sim.flows[0], sim.flows[1]
-		if a.from != b.from || a.to != b.to || a.path.Hops[0].Switch != 0 || len(a.path.Hops) < 3 || victims[1] == 0 ||
+		sim = simulation.Run(tp, s)
+		a, b := sim.Flows[0], sim.Flows[1]
+		if a.From != b.From || a.To != b.To || a.Path.Hops[0].Switch != 0 || len(a.Path.Hops) < 3 || victims[1] == 0 ||
 			victims[2] == 0 {
 			continue
 		}
-		r := sim.analyze(t)
-		sim.compare(t, r)
+		r := analyze(t, sim)
+		compare(t, sim, r)
 		if len(r.Lossy) != 2 || r.Determined == r.Variables || len(r.Warnings) > 0 {
 			t.Fatalf("%d lossy flows, %d of %d unknowns determined, %v", len(r.Lossy), r.Determined, r.Variables, r.Warnings)
 		}
-		if l := r.Lossy[0].Losses[3]; l.Exact || l.Packets != (Bounds{0, 1}) {
+		if l := r.Lossy[0].Losses[3]; l.Exact || l.Packets != (analysis.Bounds{Low: 0, High: 1}) {
 			t.Errorf("loss %+v, want between 0 and 1 packets", l)
 		}
 		return
@@ -178,23 +199,23 @@ func TestUndeterminedHasBounds(t *testing.T) {
 }
 
 func TestMissingData(t *testing.T) {
-	make4 := func() *simulation {
-		tp := fatTree(4)
-		return simulate(tp, settings{flows: 3000, slots: 512, mean: 10, counters: true, seed: 4,
-			drop: failures(tp, "congestion", rand.New(rand.NewPCG(4, 4)))})
+	make4 := func() *simulation.Simulation {
+		tp := simulation.FatTree(4)
+		return simulation.Run(tp, simulation.Settings{Flows: 3000, Slots: 512, Mean: 10, Counters: true, Seed: 4,
+			Drop: simulation.Failures(tp, "congestion", rand.New(rand.NewPCG(4, 4)))})
 	}
 	t.Run("a host", func(t *testing.T) {
 		sim := make4()
-		sim.epoch.Reports[3] = nil
-		r := sim.analyze(t)
+		sim.Epoch.Reports[3] = nil
+		r := analyze(t, sim)
 		if r.Missing != 1 || len(r.Warnings) > 0 {
 			t.Errorf("%d missing, warnings %v", r.Missing, r.Warnings)
 		}
 		contains(t, sim, r)
 		complete := 0
-		for _, f := range flowsOf(r) {
-			if want := sim.routes[f.Key]; f.Sent != want.sent || want.sent != want.received || want.from == 3 || want.to == 3 {
-				t.Fatalf("flow %v: %v, want %v", f.Key, f.Sent, want.sent)
+		for _, f := range simulation.Complete(r) {
+			if want := sim.Route(&f.Key); f.Sent != want.Sent || want.Sent != want.Received || want.From == 3 || want.To == 3 {
+				t.Fatalf("flow %v: %v, want %v", f.Key, f.Sent, want.Sent)
 			}
 			complete++
 		}
@@ -204,74 +225,74 @@ func TestMissingData(t *testing.T) {
 	})
 	t.Run("a switch", func(t *testing.T) {
 		sim := make4()
-		sim.epoch.Recorded[6] = nil
-		for i, l := range sim.links {
+		sim.Epoch.Recorded[6] = nil
+		for i, l := range sim.Links {
 			if l.From == 6 {
-				sim.epoch.Departed[i] = -1
+				sim.Epoch.Departed[i] = -1
 			}
 			if l.To == 6 {
-				sim.epoch.Arrived[i] = -1
+				sim.Epoch.Arrived[i] = -1
 			}
 		}
-		r := sim.analyze(t)
+		r := analyze(t, sim)
 		if len(r.Warnings) > 0 {
 			t.Errorf("warnings %v", r.Warnings)
 		}
-		sim.compare(t, r)
+		compare(t, sim, r)
 	})
 	t.Run("a counter of a port", func(t *testing.T) {
 		sim := make4()
-		for i, l := range sim.links {
+		for i, l := range sim.Links {
 			if l.To == 6 {
-				sim.epoch.Arrived[i] = -1
+				sim.Epoch.Arrived[i] = -1
 			}
 		}
-		r := sim.analyze(t)
+		r := analyze(t, sim)
 		if len(r.Warnings) > 0 {
 			t.Errorf("warnings %v", r.Warnings)
 		}
-		sim.compare(t, r)
+		compare(t, sim, r)
 	})
 	t.Run("the last hosts", func(t *testing.T) {
 		sim := make4()
-		sim.epoch.Reports = sim.epoch.Reports[:14]
-		if r := sim.analyze(t); r.Missing != 2 {
+		sim.Epoch.Reports = sim.Epoch.Reports[:14]
+		if r := analyze(t, sim); r.Missing != 2 {
 			t.Errorf("warnings %v", r.Warnings)
 		}
 	})
 	t.Run("a cut report", func(t *testing.T) {
 		sim := make4()
-		sim.epoch.Reports[2] = sim.epoch.Reports[2][:100]
-		if r := sim.analyze(t); !warned(r, "host 2: invalid OmniMon report") || r.Missing != 1 {
+		sim.Epoch.Reports[2] = sim.Epoch.Reports[2][:100]
+		if r := analyze(t, sim); !warned(r, "host 2: invalid OmniMon report") || r.Missing != 1 {
 			t.Errorf("warnings %v", r.Warnings)
 		}
 	})
 	t.Run("the report of another host", func(t *testing.T) {
 		sim := make4()
-		sim.epoch.Reports[2] = sim.epoch.Reports[1]
-		if r := sim.analyze(t); !warned(r, "host 2: report of host 1") {
+		sim.Epoch.Reports[2] = sim.Epoch.Reports[1]
+		if r := analyze(t, sim); !warned(r, "host 2: report of host 1") {
 			t.Errorf("warnings %v", r.Warnings)
 		}
 	})
 	t.Run("packets that no host sent", func(t *testing.T) {
 		sim := make4()
-		sim.epoch.Recorded[0][0] += 1000
-		if r := sim.analyze(t); !warned(r, "1 slots counted packets that no host sent") {
+		sim.Epoch.Recorded[0][0] += 1000
+		if r := analyze(t, sim); !warned(r, "1 slots counted packets that no host sent") {
 			t.Errorf("warnings %v", r.Warnings)
 		}
 	})
 }
 
-func warned(r *Result, text string) bool {
+func warned(r *analysis.Result, text string) bool {
 	return slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.Contains(w, text) })
 }
 
 // contains fails if the bounds of a loss do not contain the truth.
-func contains(t *testing.T, sim *simulation, r *Result) {
+func contains(t *testing.T, sim *simulation.Simulation, r *analysis.Result) {
 	t.Helper()
 	for i := range r.Lossy {
 		for n, l := range r.Lossy[i].Losses {
-			if p := sim.routes[r.Lossy[i].Key].lost[n][wire.Packets]; l.Packets.Low > p || l.Packets.High < p {
+			if p := sim.Route(&r.Lossy[i].Key).Lost[n][wire.Packets]; l.Packets.Low > p || l.Packets.High < p {
 				t.Fatalf("flow %v lost %d packets at %d, result %+v", r.Lossy[i].Key, p, n, l)
 			}
 		}
@@ -279,9 +300,9 @@ func contains(t *testing.T, sim *simulation, r *Result) {
 }
 
 func TestNewRefusesBadNetworks(t *testing.T) {
-	for want, net := range map[string]Network{"0 statistics": {Bits: 32}, "counters of 4 bits": {Values: 8, Bits: 4},
-		"70000 hosts": {Values: 8, Bits: 32, Hosts: 70_000}} {
-		if _, err := New(net); err == nil || !strings.Contains(err.Error(), want) {
+	for want, net := range map[string]analysis.Network{"0 statistics": {Bits: 32},
+		"counters of 4 bits": {Values: 8, Bits: 4}, "70000 hosts": {Values: 8, Bits: 32, Hosts: 70_000}} {
+		if _, err := analysis.New(net); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want an error with %q", err, want)
 		}
 	}
@@ -292,31 +313,31 @@ func TestNewRefusesBadNetworks(t *testing.T) {
 func BenchmarkAnalyze(b *testing.B) {
 	for _, rate := range []float64{0, 0.0005} {
 		b.Run(fmt.Sprintf("drop=%v", rate), func(b *testing.B) {
-			s := settings{flows: 1_000_000, slots: 3072, local: 0.85, mean: 10, counters: true, seed: 2}
+			s := simulation.Settings{Flows: 1_000_000, Slots: 3072, Local: 0.85, Mean: 10, Counters: true, Seed: 2}
 			if rate > 0 {
-				s.drop = func(element int, _ *simulated, _ float64, r *rand.Rand) bool {
+				s.Drop = func(element int, _ *simulation.Flow, _ float64, r *rand.Rand) bool {
 					return element == 2 && r.Float64() < 0.004 || element == 0 && r.Float64() < rate
 				}
 			}
-			sim := simulate(testbed(), s)
+			sim := simulation.Run(simulation.Testbed(), s)
 			// The simulation's routes are a Go map; a real one is a function of the addresses.
-			var paths [8][8]*Path
-			for _, f := range sim.flows {
-				paths[f.from][f.to] = f.path
+			var paths [8][8]*analysis.Path
+			for _, f := range sim.Flows {
+				paths[f.From][f.To] = f.Path
 			}
-			sim.net.Route = func(source int, k *flow.Key) (int, *Path) {
+			sim.Net.Route = func(source int, k *flow.Key) (int, *analysis.Path) {
 				to := int(k.Dst[3])
 				return to, paths[source][to]
 			}
-			a, err := New(sim.net)
+			a, err := analysis.New(sim.Net)
 			if err != nil {
 				b.Fatal(err)
 			}
-			a.Analyze(&sim.epoch)
-			var r *Result
+			a.Analyze(&sim.Epoch)
+			var r *analysis.Result
 			start := cpuTime(b)
 			for b.Loop() {
-				r = a.Analyze(&sim.epoch)
+				r = a.Analyze(&sim.Epoch)
 			}
 			b.ReportMetric(float64((cpuTime(b)-start).Milliseconds())/float64(b.N), "cpu-ms/op")
 			b.ReportMetric(float64(len(r.Lossy)), "lossy-flows")
