@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
-	"github.com/netsketch/netsketch/plugins/omnimon/internal/linear"
+	"github.com/netsketch/netsketch/plugins/omnimon/linear"
 )
 
 // inference attributes the losses of one epoch (paper, section 5.2).
