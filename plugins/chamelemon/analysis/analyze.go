@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
 )
 
 // analysis is the work on one epoch.
@@ -33,8 +34,8 @@ type analysis struct {
 	readings    []*reading // of the edges that delivered, in their order
 	losses      *losses    // never nil
 	previous    *previous
-	problems    []problem
-	alerts      alerts
+	problems    []alert.Problem
+	alerts      alert.List // that have a row
 	transitions transitions
 	began       time.Time
 	response    time.Duration // until next was decided
@@ -97,15 +98,15 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 }
 
 // problem records a problem of this epoch.
-func (a *analysis) problem(subject string, k kind, text string) {
-	a.problems = append(a.problems, problem{subject, k, text})
+func (a *analysis) problem(subject string, k alert.Kind, text string) {
+	a.problems = append(a.problems, alert.Problem{Subject: subject, Kind: k, Text: text})
 }
 
 // problemOf returns the first problem of a switch, or "".
 func (a *analysis) problemOf(subject string) string {
 	for _, p := range a.problems {
-		if p.subject == subject && p.kind != badWatch {
-			return p.text
+		if p.Subject == subject && p.Kind != badWatch {
+			return p.Text
 		}
 	}
 	return ""
@@ -248,8 +249,8 @@ func (a *analysis) detect() {
 	a.losses = l
 	// Decoded losses are inexact if the switches' epochs may differ.
 	for _, p := range a.problems {
-		if p.kind == outOfStep || p.kind == badCells {
-			a.warning = p.text
+		if p.Kind == outOfStep || p.Kind == badCells {
+			a.warning = p.Text
 		}
 	}
 }
@@ -348,14 +349,5 @@ func (p *Plugin) transitionEvent(a *analysis, reasons []string) sdk.Event {
 	}
 	return sdk.Event{Level: level, Message: fmt.Sprintf(text, p.transitions.From),
 		Attributes: map[string]string{"state": p.transitions.State.String(),
-			"reasons": clip(strings.Join(reasons, "; "))}}
-}
-
-// clip limits a message to 900 bytes, below the bound for events.
-func clip(s string) string {
-	const most = 900
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + " …"
+			"reasons": alert.Clip(strings.Join(reasons, "; "))}}
 }

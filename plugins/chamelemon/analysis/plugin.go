@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
 )
 
 //go:embed netsketch-chamelemon.yang
@@ -34,7 +35,7 @@ type Plugin struct {
 	straggled   uint64
 	previous    *previous
 	transitions transitions
-	alerts      alerts
+	alerts      alert.List
 	restored    *snapshot // until the first Configure
 
 	newest atomic.Pointer[flowSizes] // of the newest analyzed epoch, for Query
@@ -61,7 +62,7 @@ func New() *Plugin { return NewAt(time.Now) }
 // analysis times. A clock of processor time excludes other load of the machine.
 func NewAt(now func() time.Time) *Plugin {
 	return &Plugin{now: now, config: DefaultConfiguration(), binding: &binding{},
-		alerts: alerts{{Subject: Network, Kind: networkIll}}}
+		alerts: alert.List{{Subject: Network, Kind: networkIll}}}
 }
 
 // The interfaces of the plugin contract that Plugin implements.

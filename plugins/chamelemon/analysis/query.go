@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -86,7 +87,7 @@ func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) 
 		}
 		n, sure, known := s.at(name, key)
 		if !known {
-			unknown(text, fmt.Sprintf("epoch %d has no data of %s", s.epoch, clip(name)))
+			unknown(text, fmt.Sprintf("epoch %d has no data of %s", s.epoch, alert.Clip(name)))
 			continue
 		}
 		device.Append(name)
@@ -100,7 +101,7 @@ func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) 
 
 // watchedTable makes the list of flows with the epoch's watched rows.
 func (a *analysis) watchedTable([]*view) (*table.Table, error) {
-	return a.sizes().table(a.epoch.Watched, func(flow, reason string) { a.problem(clip(flow), badWatch, reason) })
+	return a.sizes().table(a.epoch.Watched, func(flow, reason string) { a.problem(alert.Clip(flow), badWatch, reason) })
 }
 
 // Query implements sdk.Querier: the packets of one flow in the newest analyzed epoch, at an edge

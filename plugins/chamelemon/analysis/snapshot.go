@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
 )
 
 // stateVersion is the version of the encoding of the saved state: the length of a JSON object (four
@@ -31,7 +32,7 @@ type snapshot struct {
 	// Straggled is the latest epoch in which more packets left than entered.
 	Straggled   uint64
 	Transitions transitions `json:"Turns"` // the name in version 1
-	Alerts      alerts
+	Alerts      alert.List
 	// Previous is the number of the preceding epoch; Kept lists the switches whose flows follow.
 	// In a large network not all of them fit: changes of the others appear one epoch later.
 	Previous uint64
@@ -86,7 +87,7 @@ func (p *Plugin) SaveState() (sdk.State, error) {
 	for i := range b.edges {
 		s.Edges = append(s.Edges, b.edges[i].saved())
 	}
-	s.Alerts = p.alerts.newest(savedAlerts)
+	s.Alerts = p.alerts.Newest(savedAlerts)
 	head, err := json.Marshal(&s)
 	if err != nil {
 		return sdk.State{}, err
@@ -248,10 +249,7 @@ func (s *snapshot) check() error {
 			return fmt.Errorf("no plan for bank %d", bank)
 		}
 	}
-	if !slices.IsSortedFunc(s.Alerts, alert.compare) {
-		return errors.New("alerts out of order")
-	}
-	return nil
+	return s.Alerts.Check()
 }
 
 // readSizes reads the flow sizes of an edge switch.

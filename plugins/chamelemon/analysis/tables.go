@@ -184,9 +184,8 @@ func (p *Plugin) publish(a *analysis, out *sdk.Results) (*sdk.Results, error) {
 			return nil, err
 		}
 	}
-	raised, cleared := p.alerts.update(a.epoch, a.problems)
-	out.Events = append(out.Events, alertEvents(raised, cleared)...)
-	a.alerts = p.alerts
+	out.Events = append(out.Events, alertEvents(p.alerts.Update(a.epoch, a.problems))...)
+	a.alerts = published(p.alerts)
 	if err := add(a.alertTable); err != nil {
 		return nil, err
 	}
@@ -429,13 +428,7 @@ func (a *analysis) attentionTable([]*view) (*table.Table, error) {
 		at.AppendNull()
 	}
 	b.Uint("state/changes").Append(a.transitions.Count)
-	active := 0
-	for _, x := range a.alerts {
-		if x.Active && x.Kind != badWatch {
-			active++
-		}
-	}
-	b.Uint("state/active-alerts").Append(uint64(active))
+	b.Uint("state/active-alerts").Append(a.alerts.Active())
 	b.Uint("state/response-time").Append(uint64(max(a.response, 0)))
 	b.Uint("state/analysis-time").Append(uint64(max(a.total, 0)))
 	return b.Table()

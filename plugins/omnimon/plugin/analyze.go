@@ -16,6 +16,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -28,7 +29,7 @@ type run struct {
 	input    analysis.Epoch
 	result   *analysis.Result // nil without an analyzer
 	elapsed  time.Duration
-	problems []problem
+	problems []alert.Problem
 	// inexact are the reasons why results are not exact, apart from bounds.
 	inexact []string
 	// warned: an accuracy warning concerns the counters of switches too.
@@ -119,8 +120,8 @@ func (r *run) warn(format string, args ...any) {
 	r.inexact = append(r.inexact, fmt.Sprintf(format, args...))
 }
 
-func (r *run) problem(subject string, k kind, format string, args ...any) {
-	r.problems = append(r.problems, problem{subject: subject, kind: k, text: fmt.Sprintf(format, args...)})
+func (r *run) problem(subject string, k alert.Kind, format string, args ...any) {
+	r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: k, Text: fmt.Sprintf(format, args...)})
 }
 
 // exact reports whether values without bounds are exact.
@@ -545,11 +546,11 @@ func counted(before, after int64) analysis.Bounds {
 
 // loss names what a switch or link lost, all or not. If that is not sure, alerts neither begin nor
 // end.
-func (r *run) loss(subject string, lost analysis.Bounds, sure, all bool, lossy, dead kind, packets string) {
+func (r *run) loss(subject string, lost analysis.Bounds, sure, all bool, lossy, dead alert.Kind, packets string) {
 	switch {
 	case !sure:
-		r.problems = append(r.problems, problem{subject: subject, kind: lossy, unsure: true},
-			problem{subject: subject, kind: dead, unsure: true})
+		r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: lossy, Unsure: true},
+			alert.Problem{Subject: subject, Kind: dead, Unsure: true})
 	case lost.Low <= 0:
 	case all:
 		r.problem(subject, dead, "it lost all %d packets that %s", lost.Low, packets)

@@ -18,6 +18,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
 )
 
 //go:embed netsketch-omnimon.yang
@@ -35,7 +36,7 @@ type Plugin struct {
 	// unsettled is the count of coming epochs in which hosts, switches or routes may have changed.
 	unsettled int
 	plans     uint64 // the newest Plan.ID
-	alerts    alerts
+	alerts    alert.List
 	requests  []*running // of clients
 	uses      []use      // of units, by number
 	epoch     uint64     // the newest analyzed one

@@ -13,6 +13,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/plugins/omnimon/query"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -314,7 +315,7 @@ func resultKey(t query.Tuple) (key string, last int) {
 
 // printable returns a text that a YANG string can contain, at most 1000 bytes of it.
 func printable(s string) string {
-	return clip(strings.Map(func(r rune) rune {
+	return alert.Clip(strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
 			return '.'
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
 )
 
 // stateVersion is the version of the format of the saved state: the JSON of type snapshot.
@@ -65,7 +66,7 @@ func (s *saved) addresses(model *sdk.Network, numbers map[string]int) [][]netip.
 type snapshot struct {
 	saved
 	Plans  uint64 // the newest plan's ID
-	Alerts alerts
+	Alerts alert.List
 	Uses   []use // of units, whose entries the switches have
 }
 
@@ -90,6 +91,9 @@ func (p *Plugin) RestoreState(state sdk.State) error {
 		if slices.Index(s.Hosts, h) < i {
 			return fmt.Errorf("host %q has two numbers", h)
 		}
+	}
+	if err := s.Alerts.Check(); err != nil {
+		return err
 	}
 	if err := checkUses(s.Uses); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -43,13 +44,13 @@ func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 		return a.Key.Compare(b.Key)
 	})...)
 	answers := r.answers(p.queries())
-	out.Events = p.alerts.update(r.epoch, r.problems)
+	out.Events = alertEvents(p.alerts.Update(r.epoch, r.problems))
 	for _, build := range []func() (*table.Table, error){
-		func() (*table.Table, error) { return r.summaryTable(p.alerts.active()) },
+		func() (*table.Table, error) { return r.summaryTable(p.alerts.Active()) },
 		func() (*table.Table, error) { return r.flowTable(flows) },
 		func() (*table.Table, error) { return r.hopTable(flows) },
 		r.lossTable, r.switchTable, r.linkTable, r.linkFlowTable, r.hostTable, r.completionTable,
-		func() (*table.Table, error) { return p.alerts.table(r.epoch.Number) },
+		func() (*table.Table, error) { return p.alerts.Table(alertList, r.epoch.Number, severity) },
 		func() (*table.Table, error) { return r.queryTable(answers) },
 		func() (*table.Table, error) { return r.resultTable(answers) },
 		func() (*table.Table, error) { return r.countTable(answers) },
@@ -96,7 +97,7 @@ func optional(a *table.TextAppender, text string) {
 		a.AppendNull()
 		return
 	}
-	a.Append(clip(text))
+	a.Append(alert.Clip(text))
 }
 
 // known appends a number that cannot be negative, or null.

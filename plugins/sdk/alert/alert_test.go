@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alert
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+func epoch(number uint64) *sdk.Epoch {
+	return &sdk.Epoch{Number: number, End: time.Unix(int64(number), 0)}
+}
+
+// An alert begins with its problem, stays with an unsure one, and ends without; an unsure problem
+// alone begins none.
+func TestUpdate(t *testing.T) {
+	sure := Problem{Subject: "s1", Kind: "lossy", Text: "it lost 3 packets"}
+	unsure := Problem{Subject: "s1", Kind: "lossy", Unsure: true}
+	var l List
+	for i, tt := range []struct {
+		problems []Problem
+		changes  string
+		active   uint64
+	}{
+		{[]Problem{unsure}, "", 0},
+		{[]Problem{sure, {Subject: "a", Kind: "dead", Text: "x"}}, "s1 began in 2, a began in 2", 2},
+		{[]Problem{unsure}, "a ended in 3", 1},
+		{[]Problem{{Subject: "s1", Kind: "lossy", Text: "it lost 4 packets"}}, "", 1},
+		{nil, "s1 ended in 5", 0},
+		{[]Problem{sure}, "s1 began in 6", 1},
+	} {
+		var changes []string
+		for _, x := range l.Update(epoch(uint64(i+1)), tt.problems) {
+			what := map[bool]string{true: "began", false: "ended"}[x.Active]
+			changes = append(changes, fmt.Sprintf("%s %s in %d", x.Subject, what, x.Since))
+		}
+		if got := strings.Join(changes, ", "); got != tt.changes || l.Active() != tt.active {
+			t.Errorf("epoch %d: %q, %d active; want %q, %d", i+1, got, l.Active(), tt.changes, tt.active)
+		}
+		if err := l.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	tab, err := l.Table("/m:a/alert", 6, func(Kind) string { return "major" })
+	if err != nil || tab.Rows() != 2 {
+		t.Fatalf("%d rows, %v", tab.Rows(), err)
+	}
+	want := map[string]any{"state/epoch": uint64(6), "state/active": true, "state/severity": "major",
+		"state/text": sure.Text, "state/since-epoch": uint64(6), "state/last-change": uint64(6e9), "state/count": uint64(2)}
+	for _, c := range tab.Values {
+		if got := c.Value(1); got != want[c.Name] {
+			t.Errorf("%s is %v; want %v", c.Name, got, want[c.Name])
+		}
+	}
+	if e := l[1].Event("switch s1"); e.Level != slog.LevelWarn || e.Message != "switch s1: it lost 3 packets" ||
+		e.Attributes["alert"] != "lossy" {
+		t.Errorf("event %v", e)
+	}
+	if e := l[0].Event("a"); e.Level != slog.LevelInfo || e.Message != "a: resolved" {
+		t.Errorf("event %v", e)
+	}
+}
+
+// Of too many alerts the inactive ones that ended first are dropped.
+func TestBound(t *testing.T) {
+	var l List
+	problems := make([]Problem, most+10)
+	for i := range problems {
+		problems[i] = Problem{Subject: fmt.Sprintf("s%04d", i), Kind: "k", Text: strings.Repeat("ü", 600)}
+	}
+	l.Update(epoch(1), problems[:20])
+	l.Update(epoch(2), problems[10:20]) // ends the first ten
+	l.Update(epoch(3), problems[20:])
+	if len(l) != most || l[0].Subject != "s0010" || l.Active() != most-10 {
+		t.Errorf("%d alerts from %s on, %d active", len(l), l[0].Subject, l.Active())
+	}
+	if text := l[0].Text; len(text) > 910 || !strings.HasSuffix(text, "ü …") {
+		t.Errorf("a text of %d bytes", len(text))
+	}
+	l[1], l[2] = l[2], l[1]
+	if l.Check() == nil {
+		t.Error("alerts out of order are valid")
+	}
+}
