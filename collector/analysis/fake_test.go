@@ -92,6 +92,9 @@ func (p *fakePlugin) Status() pluginhost.Status {
 
 func (p *fakePlugin) Stop(context.Context) {}
 
+// roles are those of the plugins at hosts.
+var roles = map[string][]string{"h1": {"role"}}
+
 // fakeNetwork has one switch, s1. fakePlans accepts everything.
 type (
 	fakeNetwork struct{}
@@ -107,7 +110,7 @@ func (fakeNetwork) IsDevice(name string) bool { return name == "s1" }
 func (fakePlans) Add(context.Context, string, sdk.Plan)             {}
 func (fakePlans) Collected(context.Context, uint64) func()          { return func() {} }
 func (fakePlans) States(string, uint64, []string) []sdk.DeviceState { return nil }
-func (fakePlans) HostRoles(_, _ string) []string                    { return nil }
+func (fakePlans) HostRoles(_, host string) []string                 { return roles[host] }
 func (fakePlans) Outcomes(string) []sdk.PlanOutcome                 { return nil }
 func (fakePlans) Delivered(string, int)                             {}
 func (fakePlans) Drop(string)                                       {}

@@ -80,10 +80,22 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 	}
 	slices.Sort(e.Expected)
 	e.States = p.c.deps.Plans.States(p.name, ep.Number, e.Expected)
+	concerns := func(source string) bool {
+		return source == "" || slices.Contains(e.Expected, source) || slices.Contains(e.ExpectedHosts, source)
+	}
 	for _, w := range ep.Warnings {
-		if w.Source == "" || slices.Contains(e.Expected, w.Source) || slices.Contains(e.ExpectedHosts, w.Source) {
+		if concerns(w.Source) {
 			e.AccuracyWarnings = append(e.AccuracyWarnings, sdk.AccuracyWarning{Device: w.Source, Reason: w.Reason})
 		}
+	}
+	for _, w := range ep.LateWarnings {
+		if concerns(w.Source) {
+			e.LateWarnings = append(e.LateWarnings, sdk.LateWarning{Epoch: w.Epoch,
+				AccuracyWarning: sdk.AccuracyWarning{Device: w.Source, Reason: w.Reason}})
+		}
+	}
+	for _, r := range ep.Late {
+		p.viewLate(e, r)
 	}
 	switch {
 	case len(e.Missing) == 0 && ep.Skipped == 0:
@@ -119,6 +131,18 @@ func (p *plugin) viewHost(e *sdk.Epoch, o epoch.Outcome) {
 			missing(fmt.Errorf("role %s: %w", role, o.Reading.Hosts[i].Err))
 		default:
 			e.Hosts = append(e.Hosts, sdk.HostReport{Host: o.Name, Role: role, Data: o.Reading.Hosts[i].Data})
+		}
+	}
+}
+
+// viewLate adds the late reports of a host's roles that have settings of the plugin. Late cells of a
+// switch are not used: plugins could not combine them with an epoch that they have analyzed.
+func (p *plugin) viewLate(e *sdk.Epoch, r epoch.Report) {
+	roles := p.c.deps.Plans.HostRoles(p.name, r.Source)
+	for _, h := range r.Reading.Hosts {
+		if h.Err == nil && slices.Contains(roles, h.Role) {
+			e.Late = append(e.Late, sdk.LateReport{Epoch: r.Epoch,
+				HostReport: sdk.HostReport{Host: r.Source, Role: h.Role, Data: h.Data}})
 		}
 	}
 }

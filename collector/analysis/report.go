@@ -114,7 +114,7 @@ func (d *Delivery) expire(lag int) {
 // gather makes the report as the plugins finish.
 func (d *Delivery) gather(ep *epoch.Epoch, sealed time.Time, waiting []string, answers <-chan PluginReport) Report {
 	rep := Report{
-		Number: ep.Number, Start: ep.Start, End: ep.End, Status: ep.Status, Skipped: ep.Skipped, Warnings: ep.Warnings,
+		Number: ep.Number, Start: ep.Start, End: ep.End, Status: ep.Status, Skipped: ep.Skipped, Warnings: ep.AllWarnings(),
 		Stages: Stages{Timings: ep.Timings},
 	}
 	for _, o := range ep.Sources {

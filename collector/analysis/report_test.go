@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -107,5 +108,47 @@ func TestReportsDoNotWaitForAHangingPlugin(t *testing.T) {
 	<-slow
 	if rep := last.Wait(); rep.Plugins[1].Err != nil {
 		t.Errorf("after the release: %+v", rep)
+	}
+}
+
+// A plugin receives late reports and late warnings with the epoch that they belong to, of its own
+// roles and of devices and hosts that it expects.
+func TestLateReports(t *testing.T) {
+	r := newRig(t, nil, "fake")
+	var got *sdk.Epoch
+	r.plugins["fake"].do(func(p *fakePlugin) {
+		p.analyze = func(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
+			got = e
+			return &sdk.Results{}, nil
+		}
+	})
+	reading := func(data string) *epoch.Reading {
+		return &epoch.Reading{Hosts: []epoch.HostReport{{Role: "other", Data: []byte("x")},
+			{Role: "role", Data: []byte(data)}}}
+	}
+	warning := func(number uint64, source string) epoch.LateWarning {
+		return epoch.LateWarning{Epoch: number, AccuracyWarning: epoch.AccuracyWarning{Source: source, Reason: "late"}}
+	}
+	rep := r.c.Deliver(&epoch.Epoch{
+		Number: 5, Start: time.Unix(5, 0), End: time.Unix(6, 0), Status: epoch.Complete,
+		Sources: []epoch.Outcome{{Name: "h1", Sealing: epoch.SealedBySource, Reading: reading("five")}},
+		Late: []epoch.Report{{Epoch: 3, Source: "h1", Reading: reading("three")},
+			{Epoch: 4, Source: "h1", Reading: &epoch.Reading{Hosts: []epoch.HostReport{{Role: "role", Err: epoch.ErrLate}}}},
+			{Epoch: 4, Source: "h9", Reading: reading("four")}, {Epoch: 4, Source: "s1", Reading: &epoch.Reading{}}},
+		LateWarnings: []epoch.LateWarning{warning(2, "h1"), warning(3, "s9"), warning(4, "")},
+	}).Wait()
+	if rep.Plugins[0].Err != nil || got == nil {
+		t.Fatalf("report %+v", rep)
+	}
+	if len(got.Late) != 1 || got.Late[0].Epoch != 3 || got.Late[0].Host != "h1" || string(got.Late[0].Data) != "three" ||
+		len(got.Hosts) != 1 || string(got.Hosts[0].Data) != "five" {
+		t.Errorf("late %v, in time %v", got.Late, got.Hosts)
+	}
+	if w := got.LateWarnings; len(got.AccuracyWarnings) > 0 || len(w) != 2 || w[0].Epoch != 2 || w[0].Device != "h1" ||
+		w[1].Epoch != 4 || w[1].Reason != "late" {
+		t.Errorf("late warnings %v, others %v", w, got.AccuracyWarnings)
+	}
+	if len(rep.Warnings) != 3 || rep.Warnings[0].Reason != "epoch 2: late" {
+		t.Errorf("the report's warnings: %v", rep.Warnings)
 	}
 }

@@ -243,6 +243,10 @@ func (b *boundary) drain() {
 func (b *boundary) take(a arrival) {
 	b.ep.Sources[a.i] = a.outcome
 	b.warn(a.outcome.Name, a.result.Warnings...)
+	for _, w := range a.result.LateWarnings {
+		w.Source = a.outcome.Name
+		b.ep.LateWarnings = append(b.ep.LateWarnings, w)
+	}
 }
 
 // warn adds accuracy warnings to the epoch.
@@ -428,10 +432,11 @@ func (e *Engine) logChanges(b *boundary, ep *Epoch) {
 			m.missing.bad = 0
 		}
 	}
-	switch begins, over := e.inexact.update(len(ep.Warnings) > 0); {
+	warnings := ep.AllWarnings()
+	switch begins, over := e.inexact.update(len(warnings) > 0); {
 	case begins:
-		w := ep.Warnings[0]
-		e.log.Warn("epochs may be inexact", "device", w.Source, "reason", w.Reason, "reasons", len(ep.Warnings))
+		w := warnings[0]
+		e.log.Warn("epochs may be inexact", "device", w.Source, "reason", w.Reason, "reasons", len(warnings))
 	case over:
 		e.log.Info("epochs are exact again", "epochs-inexact", e.inexact.bad)
 		e.inexact.bad = 0

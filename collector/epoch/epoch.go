@@ -38,6 +38,8 @@ package epoch
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 )
 
@@ -86,6 +88,13 @@ type AccuracyWarning struct {
 	Reason string
 }
 
+// LateWarning is a reason why an epoch that was delivered before may be inexact.
+type LateWarning struct {
+	// Epoch is the number of the epoch.
+	Epoch uint64
+	AccuracyWarning
+}
+
 // Outcome is the result of one source in one epoch.
 type Outcome struct {
 	// Name is the source's name.
@@ -131,6 +140,8 @@ type Epoch struct {
 	Sources []Outcome
 	// Warnings are the reasons why the epoch may be inexact.
 	Warnings []AccuracyWarning
+	// LateWarnings are reasons, found since, why epochs that were delivered before may be inexact.
+	LateWarnings []LateWarning
 	// Late are reports of earlier epochs that arrived since the last delivery, in order of arrival.
 	Late []Report
 	// Dropped is the number of reports that arrived more than Config.LateEpochs epochs late, since
@@ -143,4 +154,14 @@ type Epoch struct {
 	Timings Timings
 	// Closed is when the epoch was ready for delivery.
 	Closed time.Time
+}
+
+// AllWarnings returns the warnings of the epoch and of earlier ones, for an operator.
+func (e *Epoch) AllWarnings() []AccuracyWarning {
+	all := slices.Clone(e.Warnings)
+	for _, w := range e.LateWarnings {
+		w.Reason = fmt.Sprintf("epoch %d: %s", w.Epoch, w.Reason)
+		all = append(all, w.AccuracyWarning)
+	}
+	return all
 }

@@ -63,12 +63,16 @@ type Part interface {
 // ctx's error.
 type Drained = func(ctx context.Context) error
 
-// Result is what a source returns at a boundary. Warnings and Late count even if Collect fails.
+// Result is what a source returns at a boundary. Warnings, LateWarnings and Late count even if
+// Collect fails.
 type Result struct {
 	// Reading is what was measured in the epoch.
 	Reading *Reading
 	// Warnings are reasons why the epoch may be inexact.
 	Warnings []string
+	// LateWarnings are reasons why epochs that were delivered before may be inexact. The engine sets
+	// Source.
+	LateWarnings []LateWarning
 	// Late are reports of earlier epochs that arrived since the last boundary. The engine sets
 	// Source.
 	Late []Report

@@ -55,6 +55,9 @@ type Epoch struct {
 	Devices []DeviceData
 	// Hosts holds the reports of hosts, sorted by host and role.
 	Hosts []HostReport
+	// Late holds reports of earlier epochs that arrived after those were delivered, in order of
+	// arrival. A report is at most four epochs late.
+	Late []LateReport
 	// Watched lists the rows of watchable lists to publish in addition to the usual rows, sorted.
 	Watched []RowKey
 	// BankShift is the offset between epoch numbers and banks: see BankOf. It is constant while the
@@ -66,6 +69,8 @@ type Epoch struct {
 	// packets of its own, although all data has arrived. Results that compare devices are then not
 	// exact.
 	AccuracyWarnings []AccuracyWarning
+	// LateWarnings are such reasons for epochs that were delivered before.
+	LateWarnings []LateWarning
 	// States holds the plan under which each expected device measured, sorted by device. It is
 	// empty if the caller does not track plans, as in most tests.
 	States []DeviceState
@@ -86,6 +91,12 @@ func (e *Epoch) BankOf(epoch uint64, banks int) int {
 type AccuracyWarning struct {
 	Device string // the device that causes it; empty: all devices
 	Reason string
+}
+
+// LateWarning is a reason why results of an epoch that was delivered before may be inexact.
+type LateWarning struct {
+	Epoch uint64
+	AccuracyWarning
 }
 
 // DeviceState is the plan under which a device measured an epoch.
@@ -127,6 +138,12 @@ type HostReport struct {
 	Host string
 	Role string
 	Data []byte
+}
+
+// LateReport is a report that arrived after its epoch was delivered.
+type LateReport struct {
+	Epoch uint64
+	HostReport
 }
 
 // Device returns the data of the device, or nil if there is none.
@@ -176,6 +193,9 @@ func (e *Epoch) Bytes() int {
 	}
 	for i := range e.Hosts {
 		sum += len(e.Hosts[i].Data)
+	}
+	for i := range e.Late {
+		sum += len(e.Late[i].Data)
 	}
 	return sum
 }

@@ -39,7 +39,9 @@ func MergeParts(parts []*Epoch, add func(device string, a, b Cells) (Cells, erro
 		out.ExpectedHosts = append(out.ExpectedHosts, part.ExpectedHosts...)
 		out.Missing = append(out.Missing, part.Missing...)
 		out.Hosts = append(out.Hosts, part.Hosts...)
+		out.Late = append(out.Late, part.Late...)
 		out.AccuracyWarnings = append(out.AccuracyWarnings, part.AccuracyWarnings...)
+		out.LateWarnings = append(out.LateWarnings, part.LateWarnings...)
 		out.States = append(out.States, part.States...)
 		out.Plans = append(out.Plans, part.Plans...)
 		if err := out.put(part.Devices, add); err != nil {

@@ -50,7 +50,12 @@ func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 		}
 	}
 	for i := range e.Hosts {
-		if err := sendReport(sink, &e.Hosts[i]); err != nil {
+		if err := sendReport(sink, &e.Hosts[i], 0); err != nil {
+			return err
+		}
+	}
+	for i := range e.Late {
+		if err := sendReport(sink, &e.Late[i].HostReport, e.Late[i].Epoch); err != nil {
 			return err
 		}
 	}
@@ -61,6 +66,9 @@ func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 		}),
 		AccuracyWarnings: toProto(e.AccuracyWarnings, func(d AccuracyWarning) *pluginv1.AccuracyWarning {
 			return &pluginv1.AccuracyWarning{Device: d.Device, Reason: d.Reason}
+		}),
+		LateWarnings: toProto(e.LateWarnings, func(w LateWarning) *pluginv1.LateWarning {
+			return &pluginv1.LateWarning{Epoch: w.Epoch, Device: w.Device, Reason: w.Reason}
 		}),
 		SkewNs: int64(e.Skew),
 	})
@@ -83,12 +91,12 @@ func sendCells(sink EpochSink, device string, cells Cells) error {
 	}
 }
 
-func sendReport(sink EpochSink, report *HostReport) error {
+func sendReport(sink EpochSink, report *HostReport, late uint64) error {
 	for at := 0; ; at += MaxChunk {
 		end := min(at+MaxChunk, len(report.Data))
 		err := sink.Host(&pluginv1.HostChunk{
 			Host: report.Host, Role: report.Role, TotalBytes: uint64(len(report.Data)), Offset: uint64(at),
-			Data: report.Data[at:end],
+			Data: report.Data[at:end], LateEpoch: late,
 		})
 		if err != nil || end == len(report.Data) {
 			return err
@@ -199,8 +207,17 @@ func (d *EpochDecoder) Host(m *pluginv1.HostChunk) error {
 		if err := d.begin(m.GetHost(), m.GetRole(), int(m.GetTotalBytes())); err != nil {
 			return err
 		}
-		d.open.Hosts = append(d.open.Hosts, HostReport{Host: m.GetHost(), Role: m.GetRole()})
-		d.filling = &d.open.Hosts[len(d.open.Hosts)-1].Data
+		report := HostReport{Host: m.GetHost(), Role: m.GetRole()}
+		switch late := m.GetLateEpoch(); {
+		case late == 0:
+			d.open.Hosts = append(d.open.Hosts, report)
+			d.filling = &d.open.Hosts[len(d.open.Hosts)-1].Data
+		case late >= d.open.Number:
+			return fmt.Errorf("epoch %d: host %s: a late report of epoch %d", d.open.Number, m.GetHost(), late)
+		default:
+			d.open.Late = append(d.open.Late, LateReport{late, report})
+			d.filling = &d.open.Late[len(d.open.Late)-1].Data
+		}
 	}
 	return d.fill(m.GetHost(), m.GetRole(), int(m.GetOffset()), int(m.GetTotalBytes()), m.GetData())
 }
@@ -262,6 +279,9 @@ func (d *EpochDecoder) End(m *pluginv1.EpochEnd) error {
 	epoch.Skew = time.Duration(m.GetSkewNs())
 	epoch.AccuracyWarnings = toProto(m.GetAccuracyWarnings(), func(d *pluginv1.AccuracyWarning) AccuracyWarning {
 		return AccuracyWarning{Device: d.GetDevice(), Reason: d.GetReason()}
+	})
+	epoch.LateWarnings = toProto(m.GetLateWarnings(), func(w *pluginv1.LateWarning) LateWarning {
+		return LateWarning{w.GetEpoch(), AccuracyWarning{Device: w.GetDevice(), Reason: w.GetReason()}}
 	})
 	slices.SortStableFunc(epoch.Hosts, func(a, b HostReport) int {
 		if c := strings.Compare(a.Host, b.Host); c != 0 {

@@ -239,6 +239,9 @@ func testEpoch() *Epoch {
 		Missing: []Missing{{Name: "s3", Reason: "no answer by the deadline"}, {Name: "h9", Reason: "gone", Host: true}},
 		Hosts: []HostReport{{Host: "h1", Role: "a", Data: bytes.Repeat([]byte("r"), MaxChunk+1)},
 			{Host: "h1", Role: "b"}, {Host: "h2", Role: "a", Data: []byte("x")}},
+		Late: []LateReport{{3, HostReport{Host: "h2", Role: "a", Data: []byte("y")}},
+			{4, HostReport{Host: "h2", Role: "a", Data: bytes.Repeat([]byte("z"), MaxChunk+1)}}},
+		LateWarnings: []LateWarning{{4, AccuracyWarning{"s1", "2 packets arrived after it was read"}}},
 	}
 	cells := make([]uint32, MaxChunk/4*2+7)
 	for i := range cells {
@@ -343,6 +346,10 @@ func TestEpochDecoderRefuses(t *testing.T) {
 				}
 			}
 			return all
+		},
+		"late report of this epoch": func(all []proto.Message) []proto.Message {
+			all[len(all)-2].(*pluginv1.HostChunk).Offset = 0 // it follows a complete report
+			return slices.Insert(all, len(all)-1, proto.Message(&pluginv1.HostChunk{Host: "h3", Role: "a", LateEpoch: 5}))
 		},
 		"no status": func(all []proto.Message) []proto.Message {
 			all[len(all)-1].(*pluginv1.EpochEnd).Status = 0

@@ -37,8 +37,8 @@ type WindowSwitch interface {
 // The bank of an epoch is read after the epoch has left the window, so no packet changes it
 // meanwhile. An epoch enters the window when its bank is clean, and at the earliest when the epoch
 // before it is open. If that comes too late, the switch is missing from the epoch. Packets that
-// arrive before or after are counted apart and become accuracy warnings, of their own epoch if it
-// has not been delivered.
+// arrive before or after are counted apart and become accuracy warnings of their own epoch, late
+// ones if it has been delivered.
 type window struct {
 	g  *Group
 	sw WindowSwitch
@@ -119,7 +119,8 @@ func (p *windowPart) Collect(ctx context.Context, drained epoch.Drained) (epoch.
 		return epoch.Result{}, p.start(io, p.Number+1)
 	}
 	reading, err := p.advance(io, p.Number)
-	result := epoch.Result{Reading: reading, Warnings: p.warnings(p.Number, reading != nil)}
+	result := epoch.Result{Reading: reading}
+	result.Warnings, result.LateWarnings = p.warnings(p.Number, reading != nil)
 	var inexact *InexactError
 	if errors.As(err, &inexact) {
 		result.Warnings = append(result.Warnings, inexact.Reason)
@@ -287,8 +288,9 @@ func (w *window) note(number uint64, bank int, uncounted []uint32) {
 	}
 }
 
-// warnings returns the reasons why an epoch that ends may be inexact; delivered: it has a reading.
-func (w *window) warnings(number uint64, delivered bool) (all []string) {
+// warnings returns the reasons why an epoch that ends, and epochs before it, may be inexact;
+// delivered: it has a reading.
+func (w *window) warnings(number uint64, delivered bool) (all []string, late []epoch.LateWarning) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if delivered {
@@ -303,11 +305,11 @@ func (w *window) warnings(number uint64, delivered bool) (all []string) {
 	maps.DeleteFunc(w.missed, func(n, _ uint64) bool { return n <= number })
 	maps.DeleteFunc(w.unsure, func(n uint64, _ string) bool { return n <= number })
 	for _, n := range slices.Sorted(maps.Keys(w.late)) {
-		all = append(all, fmt.Sprintf("%d packets of epoch %d arrived after it was read: epoch.drain is too short, or "+
-			"their epoch is wrong", w.late[n], n))
+		late = append(late, epoch.LateWarning{Epoch: n, AccuracyWarning: epoch.AccuracyWarning{Reason: fmt.Sprintf(
+			"%d packets arrived after it was read: epoch.drain is too short, or their epoch is wrong", w.late[n])}})
 	}
 	clear(w.late)
-	return all
+	return all, late
 }
 
 // clear reads and discards the banks that are not in the window and not clean, at most twice.

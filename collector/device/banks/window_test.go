@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -136,7 +135,7 @@ func (b *windowBench) close() string {
 	b.t.Helper()
 	var warnings []string
 	b.each = func(ep *epoch.Epoch) {
-		for _, w := range ep.Warnings {
+		for _, w := range ep.AllWarnings() {
 			warnings = append(warnings, w.Reason)
 		}
 	}
@@ -175,7 +174,7 @@ func TestWindowReportsUncountedPackets(t *testing.T) {
 	for n := 2; n < 5; n++ {
 		b.expect(b.close(), fmt.Sprintf("%d complete s1=0", n))
 	}
-	b.expect(b.close(), "5 complete s1=0; 2 packets of epoch 1 arrived after it was read: epoch.drain is too short, or "+
+	b.expect(b.close(), "5 complete s1=0; epoch 1: 2 packets arrived after it was read: epoch.drain is too short, or "+
 		"their epoch is wrong")
 	b.expect(b.close(), "6 complete s1=0")
 	b.expect(b.close(), "7 complete s1=0; 9 packets of the epoch arrived when the switch did not count it")
@@ -298,14 +297,10 @@ func TestWindowIsExactOrSaysSo(t *testing.T) {
 		b := newWindowBench(t, newSlotted("s1")).open()
 		sent, got := map[uint64]int{}, map[uint64]int{}
 		b.each = func(ep *epoch.Epoch) {
-			for _, w := range ep.Warnings {
-				var packets, late int
-				if _, err := fmt.Sscanf(w.Reason, "%d packets of epoch %d ", &packets, &late); err == nil {
-					delete(got, uint64(late))
-				}
+			for _, w := range ep.LateWarnings {
+				delete(got, w.Epoch)
 			}
-			own := func(w epoch.AccuracyWarning) bool { return !strings.Contains(w.Reason, "after it was read") }
-			if o := ep.Sources[0]; o.Err == nil && !slices.ContainsFunc(ep.Warnings, own) {
+			if o := ep.Sources[0]; o.Err == nil && len(ep.Warnings) == 0 {
 				got[ep.Number] = count(o.Reading)
 			}
 		}

@@ -521,7 +521,10 @@ type HostChunk struct {
 	// Offset of this piece in the report, in bytes.
 	Offset uint64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
 	// The piece, in the format that the host role defines. At most 1 MiB.
-	Data          []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
+	Data []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
+	// The earlier epoch that the report belongs to, if it arrived after that
+	// epoch was sent; otherwise 0.
+	LateEpoch     uint64 `protobuf:"varint,6,opt,name=late_epoch,json=lateEpoch,proto3" json:"late_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -589,6 +592,13 @@ func (x *HostChunk) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *HostChunk) GetLateEpoch() uint64 {
+	if x != nil {
+		return x.LateEpoch
+	}
+	return 0
 }
 
 // Missing is a device or host whose data is missing or incomplete.
@@ -669,7 +679,9 @@ type EpochEnd struct {
 	AccuracyWarnings []*AccuracyWarning `protobuf:"bytes,4,rep,name=accuracy_warnings,json=accuracyWarnings,proto3" json:"accuracy_warnings,omitempty"`
 	// Time between the first and the last device's flip at the end of the epoch,
 	// nanoseconds.
-	SkewNs        int64 `protobuf:"varint,5,opt,name=skew_ns,json=skewNs,proto3" json:"skew_ns,omitempty"`
+	SkewNs int64 `protobuf:"varint,5,opt,name=skew_ns,json=skewNs,proto3" json:"skew_ns,omitempty"`
+	// Reasons why results of earlier epochs may be inexact.
+	LateWarnings  []*LateWarning `protobuf:"bytes,6,rep,name=late_warnings,json=lateWarnings,proto3" json:"late_warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -739,6 +751,13 @@ func (x *EpochEnd) GetSkewNs() int64 {
 	return 0
 }
 
+func (x *EpochEnd) GetLateWarnings() []*LateWarning {
+	if x != nil {
+		return x.LateWarnings
+	}
+	return nil
+}
+
 // AccuracyWarning is a reason why results of an epoch may be inexact.
 type AccuracyWarning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -794,6 +813,71 @@ func (x *AccuracyWarning) GetReason() string {
 	return ""
 }
 
+// LateWarning is a reason why results of an epoch that was sent before may be
+// inexact.
+type LateWarning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the epoch.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Name of the device that causes it; empty: all devices.
+	Device string `protobuf:"bytes,2,opt,name=device,proto3" json:"device,omitempty"`
+	// What happened, for the operator.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LateWarning) Reset() {
+	*x = LateWarning{}
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LateWarning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LateWarning) ProtoMessage() {}
+
+func (x *LateWarning) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LateWarning.ProtoReflect.Descriptor instead.
+func (*LateWarning) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *LateWarning) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LateWarning) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *LateWarning) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // EpochCancel cancels the analysis of an epoch. The plugin stops it and still
 // answers with EpochDone.
 type EpochCancel struct {
@@ -808,7 +892,7 @@ type EpochCancel struct {
 
 func (x *EpochCancel) Reset() {
 	*x = EpochCancel{}
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[8]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -820,7 +904,7 @@ func (x *EpochCancel) String() string {
 func (*EpochCancel) ProtoMessage() {}
 
 func (x *EpochCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[8]
+	mi := &file_netsketch_plugin_v1_epoch_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -833,7 +917,7 @@ func (x *EpochCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochCancel.ProtoReflect.Descriptor instead.
 func (*EpochCancel) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{8}
+	return file_netsketch_plugin_v1_epoch_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *EpochCancel) GetEpoch() uint64 {
@@ -887,27 +971,34 @@ const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"totalCells\x12\x1d\n" +
 	"\n" +
 	"first_cell\x18\x05 \x01(\x04R\tfirstCell\x12\x12\n" +
-	"\x04data\x18\x06 \x01(\fR\x04data\"\x80\x01\n" +
+	"\x04data\x18\x06 \x01(\fR\x04data\"\x9f\x01\n" +
 	"\tHostChunk\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1f\n" +
 	"\vtotal_bytes\x18\x03 \x01(\x04R\n" +
 	"totalBytes\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data\"I\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\x12\x1d\n" +
+	"\n" +
+	"late_epoch\x18\x06 \x01(\x04R\tlateEpoch\"I\n" +
 	"\aMissing\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04host\x18\x03 \x01(\bR\x04host\"\xfe\x01\n" +
+	"\x04host\x18\x03 \x01(\bR\x04host\"\xc5\x02\n" +
 	"\bEpochEnd\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x128\n" +
 	"\x06status\x18\x02 \x01(\x0e2 .netsketch.plugin.v1.EpochStatusR\x06status\x126\n" +
 	"\amissing\x18\x03 \x03(\v2\x1c.netsketch.plugin.v1.MissingR\amissing\x12Q\n" +
 	"\x11accuracy_warnings\x18\x04 \x03(\v2$.netsketch.plugin.v1.AccuracyWarningR\x10accuracyWarnings\x12\x17\n" +
-	"\askew_ns\x18\x05 \x01(\x03R\x06skewNs\"A\n" +
+	"\askew_ns\x18\x05 \x01(\x03R\x06skewNs\x12E\n" +
+	"\rlate_warnings\x18\x06 \x03(\v2 .netsketch.plugin.v1.LateWarningR\flateWarnings\"A\n" +
 	"\x0fAccuracyWarning\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\";\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"S\n" +
+	"\vLateWarning\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06device\x18\x02 \x01(\tR\x06device\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\";\n" +
 	"\vEpochCancel\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason*w\n" +
@@ -936,7 +1027,7 @@ func file_netsketch_plugin_v1_epoch_proto_rawDescGZIP() []byte {
 }
 
 var file_netsketch_plugin_v1_epoch_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_netsketch_plugin_v1_epoch_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_netsketch_plugin_v1_epoch_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_netsketch_plugin_v1_epoch_proto_goTypes = []any{
 	(EpochStatus)(0),        // 0: netsketch.plugin.v1.EpochStatus
 	(PlanStatus)(0),         // 1: netsketch.plugin.v1.PlanStatus
@@ -948,20 +1039,22 @@ var file_netsketch_plugin_v1_epoch_proto_goTypes = []any{
 	(*Missing)(nil),         // 7: netsketch.plugin.v1.Missing
 	(*EpochEnd)(nil),        // 8: netsketch.plugin.v1.EpochEnd
 	(*AccuracyWarning)(nil), // 9: netsketch.plugin.v1.AccuracyWarning
-	(*EpochCancel)(nil),     // 10: netsketch.plugin.v1.EpochCancel
+	(*LateWarning)(nil),     // 10: netsketch.plugin.v1.LateWarning
+	(*EpochCancel)(nil),     // 11: netsketch.plugin.v1.EpochCancel
 }
 var file_netsketch_plugin_v1_epoch_proto_depIdxs = []int32{
-	3, // 0: netsketch.plugin.v1.EpochBegin.devices:type_name -> netsketch.plugin.v1.DeviceState
-	4, // 1: netsketch.plugin.v1.EpochBegin.plans:type_name -> netsketch.plugin.v1.PlanOutcome
-	1, // 2: netsketch.plugin.v1.PlanOutcome.status:type_name -> netsketch.plugin.v1.PlanStatus
-	0, // 3: netsketch.plugin.v1.EpochEnd.status:type_name -> netsketch.plugin.v1.EpochStatus
-	7, // 4: netsketch.plugin.v1.EpochEnd.missing:type_name -> netsketch.plugin.v1.Missing
-	9, // 5: netsketch.plugin.v1.EpochEnd.accuracy_warnings:type_name -> netsketch.plugin.v1.AccuracyWarning
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	3,  // 0: netsketch.plugin.v1.EpochBegin.devices:type_name -> netsketch.plugin.v1.DeviceState
+	4,  // 1: netsketch.plugin.v1.EpochBegin.plans:type_name -> netsketch.plugin.v1.PlanOutcome
+	1,  // 2: netsketch.plugin.v1.PlanOutcome.status:type_name -> netsketch.plugin.v1.PlanStatus
+	0,  // 3: netsketch.plugin.v1.EpochEnd.status:type_name -> netsketch.plugin.v1.EpochStatus
+	7,  // 4: netsketch.plugin.v1.EpochEnd.missing:type_name -> netsketch.plugin.v1.Missing
+	9,  // 5: netsketch.plugin.v1.EpochEnd.accuracy_warnings:type_name -> netsketch.plugin.v1.AccuracyWarning
+	10, // 6: netsketch.plugin.v1.EpochEnd.late_warnings:type_name -> netsketch.plugin.v1.LateWarning
+	7,  // [7:7] is the sub-list for method output_type
+	7,  // [7:7] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_plugin_v1_epoch_proto_init() }
@@ -975,7 +1068,7 @@ func file_netsketch_plugin_v1_epoch_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_plugin_v1_epoch_proto_rawDesc), len(file_netsketch_plugin_v1_epoch_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
