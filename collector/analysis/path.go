@@ -135,8 +135,8 @@ func (p *plugin) viewHost(e *sdk.Epoch, o epoch.Outcome) {
 	}
 }
 
-// viewLate adds the late reports of a host's roles that have settings of the plugin. Late cells of a
-// switch are not used: plugins could not combine them with an epoch that they have analyzed.
+// viewLate adds the late reports of a host's roles that have settings of the plugin. Late cells
+// of a switch are not used: a plugin could not combine them with an epoch that it has analyzed.
 func (p *plugin) viewLate(e *sdk.Epoch, r epoch.Report) {
 	roles := p.c.deps.Plans.HostRoles(p.name, r.Source)
 	for _, h := range r.Reading.Hosts {

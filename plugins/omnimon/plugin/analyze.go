@@ -30,11 +30,14 @@ type run struct {
 	result   *analysis.Result // nil without an analyzer
 	elapsed  time.Duration
 	problems []alert.Problem
+	lateness []late
 	// inexact are the reasons why results are not exact, apart from bounds.
 	inexact []string
 	// warned: an accuracy warning concerns the counters of switches too.
-	warned  bool
-	uses    []use // of units, in the epoch
+	warned bool
+	uses   []use // of units, in the epoch
+	// held are losses that only the report of the host at the end of a link shows, by host.
+	held    []heldLoss
 	traffic *traffic
 }
 
@@ -92,7 +95,9 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		}
 	}
 	r.traffic = r.summarize()
+	p.results.withdraw(r)
 	r.findLosses()
+	p.results.confirm(r)
 	changed := p.request(epoch.Watched) && r.analyzer != nil
 	var writes []sdk.DeviceWrite
 	if changed {
@@ -127,8 +132,8 @@ func (r *run) problem(subject string, k alert.Kind, format string, args ...any) 
 // exact reports whether values without bounds are exact.
 func (r *run) exact() bool { return r.result != nil && len(r.inexact) == 0 }
 
-// readHosts sorts the reports by host number. A report of an earlier epoch is too late: that epoch
-// was published as partial.
+// readHosts sorts the reports by host number. Of a late report only the count of late packets is
+// used: its epoch was published as partial.
 func (r *run) readHosts(unknown map[string]bool) {
 	r.hosts = make([]hostState, len(r.network.hosts))
 	r.input.Reports = make([][]byte, len(r.network.hosts))
@@ -161,8 +166,17 @@ func (r *run) readHosts(unknown map[string]bool) {
 			h.problem = "two agents have its name"
 			r.warn("host %s: %s", h.name, h.problem)
 		default:
+			r.late(h.name, &rep.Summary)
 			h.delivered, h.summary, h.flows = true, rep.Summary, rep.EgressRows
 			r.input.Reports[n] = report.Data
+		}
+	}
+	for i := range r.epoch.Late {
+		report := &r.epoch.Late[i]
+		if n, ok := r.numbers[report.Host]; ok && report.Role == wire.Role {
+			if rep, err := wire.Open(report.Data); err == nil && rep.Host == n && rep.Epoch == report.Epoch {
+				r.late(report.Host, &rep.Summary)
+			}
 		}
 	}
 	missing := map[string]string{}
@@ -535,7 +549,9 @@ func (r *run) findLosses() {
 			lost, sure = counted(sent, received), true
 		}
 		all := received == 0 && sent == lost.Low
+		found := len(r.problems)
 		r.loss(r.network.links[i].name, lost, sure, all, linkLossy, linkDead, "were sent on it")
+		r.hold(i, found)
 	}
 }
 

@@ -40,6 +40,7 @@ type Plugin struct {
 	requests  []*running // of clients
 	uses      []use      // of units, by number
 	epoch     uint64     // the newest analyzed one
+	results   history
 
 	newest atomic.Pointer[flowIndex] // of the newest analyzed epoch, for Query
 }
@@ -91,6 +92,7 @@ func (p *Plugin) Describe() sdk.Description {
 			{Path: hostList, Summary: "flows, mappings and counters of a host"},
 			{Path: completionList, Summary: "ended flows by their duration in epochs"},
 			{Path: alertList, Summary: "present and past problems, for alarms"},
+			{Path: withdrawalList, Summary: "an epoch whose results were published as exact and are not"},
 			{Path: requestList, Summary: "a query that runs while a client subscribes to it by its text", Watchable: true},
 			{Path: queryList, Summary: "a running query"},
 			{Path: countList, Summary: "what a unit of a switch counted for a query"},

@@ -227,6 +227,12 @@ func (s *sim) report(host, number int, numbers []int) []byte {
 	return b.Data
 }
 
+// lateCounts is the report of a host to which late packets came.
+func (s *sim) lateCounts(host int, numbers []int) []byte {
+	s.counters[wire.Late] = 1
+	return s.report(host, numbers[host], numbers)
+}
+
 // packetOf is a packet of a flow for queries.
 func packetOf(f *simFlow) query.Tuple {
 	t := make(query.Tuple, len(query.PacketFields()))

@@ -68,13 +68,14 @@ type snapshot struct {
 	Plans  uint64 // the newest plan's ID
 	Alerts alert.List
 	Uses   []use // of units, whose entries the switches have
+	history
 }
 
 // SaveState implements sdk.Stateful.
 func (p *Plugin) SaveState() (sdk.State, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	data, err := json.Marshal(snapshot{p.state, p.plans, p.alerts, p.uses})
+	data, err := json.Marshal(snapshot{p.state, p.plans, p.alerts, p.uses, p.results})
 	return sdk.State{Version: stateVersion, Data: data}, err
 }
 
@@ -92,7 +93,7 @@ func (p *Plugin) RestoreState(state sdk.State) error {
 			return fmt.Errorf("host %q has two numbers", h)
 		}
 	}
-	if err := s.Alerts.Check(); err != nil {
+	if err := cmp.Or(s.Alerts.Check(), s.check()); err != nil {
 		return err
 	}
 	if err := checkUses(s.Uses); err != nil {
@@ -104,6 +105,6 @@ func (p *Plugin) RestoreState(state sdk.State) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state, p.plans, p.alerts, p.uses = s.saved, s.Plans, s.Alerts, s.Uses
-	p.epoch = state.Epoch
+	p.epoch, p.results = state.Epoch, s.history
 	return nil
 }

@@ -31,6 +31,7 @@ const (
 	completionList = root + "completions/completion"
 	alertList      = root + "alerts/alert"
 	queryList      = root + "queries/query"
+	withdrawalList = root + "withdrawals/withdrawal"
 	requestList    = root + "requests/request"
 	countList      = queryList + "/counts/count"
 	resultList     = queryList + "/results/result"
@@ -51,6 +52,7 @@ func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 		func() (*table.Table, error) { return r.hopTable(flows) },
 		r.lossTable, r.switchTable, r.linkTable, r.linkFlowTable, r.hostTable, r.completionTable,
 		func() (*table.Table, error) { return p.alerts.Table(alertList, r.epoch.Number, severity) },
+		p.results.table,
 		func() (*table.Table, error) { return r.queryTable(answers) },
 		func() (*table.Table, error) { return r.resultTable(answers) },
 		func() (*table.Table, error) { return r.countTable(answers) },
