@@ -49,8 +49,7 @@ type SourceOnly struct {
 // Problem is the reason why the INT of a packet, or a telemetry report, was not read whole.
 type Problem uint8
 
-// The problems. A packet with one from UnknownVersion on has INT whose extent is known, so it can be
-// removed.
+// The problems. From UnknownVersion on the extent of INT is known, so it can be removed.
 const (
 	None            Problem = iota // read whole
 	Absent                         // the packet has no INT

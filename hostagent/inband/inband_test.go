@@ -452,7 +452,7 @@ func TestWrongChecksum(t *testing.T) {
 	}
 }
 
-// TestChecksums covers both forms of zero: all last words of a payload, so that every checksum
+// TestChecksums covers both forms of zero: all payloads of one word, so that every checksum
 // occurs.
 func TestChecksums(t *testing.T) {
 	for _, proto := range []uint8{packet.ProtocolTCP, packet.ProtocolUDP} {

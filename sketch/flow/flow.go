@@ -185,6 +185,22 @@ func ParseBinary(f Fields, b []byte) (Key, error) {
 	return k, nil
 }
 
+// Hash returns a 64-bit hash for tables of 5-tuples.
+func (k *Key) Hash(seed uint64) uint64 {
+	h := mix(seed, binary.LittleEndian.Uint64(k.Src[:]))
+	h = mix(h, binary.LittleEndian.Uint64(k.Dst[:]))
+	if k.V6 {
+		h = mix(h, binary.LittleEndian.Uint64(k.Src[8:]))
+		h = mix(h, binary.LittleEndian.Uint64(k.Dst[8:]))
+	}
+	return mix(h, uint64(k.SrcPort)<<32|uint64(k.DstPort)<<16|uint64(k.Proto))
+}
+
+func mix(h, word uint64) uint64 {
+	h = (h ^ word) * 0x9e3779b97f4a7c15
+	return h ^ h>>32
+}
+
 // Compare orders keys by family, then by their canonical binary form, then by mask.
 // It is a total order, so that results are the same in every run.
 func (k Key) Compare(o Key) int {

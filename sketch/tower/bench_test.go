@@ -121,3 +121,18 @@ func BenchmarkShared(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLatency is a packet's latency at one switch.
+func BenchmarkLatency(b *testing.B) {
+	t := zipf.T1()
+	l, err := NewLatency[family.Fast](Config{Memory: 3 << 20})
+	if err != nil {
+		b.Fatal(err)
+	}
+	zipf.Speed(b, t.Len(), func() {
+		l.Reset()
+		for i := range t.Len() {
+			l.Insert(t.Key(i), uint32(i)&0xffff)
+		}
+	})
+}

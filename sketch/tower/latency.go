@@ -4,6 +4,7 @@ package tower
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
@@ -13,67 +14,120 @@ import (
 // Latency is the tower whose counters are buckets of a frequency and a latency counter
 // (SketchINT §V-B). The key is the flow's bytes, with the switch's number before or after
 // them if latencies are recorded by flow and switch.
+//
+// A bucket is a part of one word, so that a packet accesses one cache line per row. Buckets whose
+// frequency counter has at most 8 bits have 32 bits, others 64; the latency counter takes the rest.
 type Latency[F family.Hash] struct {
-	packets *Sketch[F]
-	sums    []uint64 // packed like the packets' words, in counters of the rows' shape
-	rows    []row
-	shape   []Row
+	seed  uint64
+	shape []Row
+	rows  []buckets
+	words []uint64
 }
 
-// extraBits is the width of a latency counter beyond that of its frequency counter.
-const extraBits = 16
+// buckets is a row of buckets.
+type buckets struct {
+	cols  family.Range
+	start uint64 // first word
+	pack  uint32 // binary logarithm of the buckets of a word
+	bits  uint32 // of the frequency counter, which is the lower one
+	mask  uint64 // all ones of the frequency counter
+	sums  uint64 // all ones of the latency counter
+	all   uint64 // all ones of a bucket
+}
 
-// NewLatency returns an empty tower of buckets. The rows are those of the frequency counters; each
-// has a latency counter that is 16 bits wider, up to 32. For both kinds, all ones mean +∞.
-// Insertion is CM. Memory is the size of both.
+// smallBits is the width of the largest frequency counter that shares 32 bits with its latency.
+const smallBits = 8
+
+// perWord returns the binary logarithm of the buckets of a word.
+func perWord(bits int) uint32 {
+	if bits <= smallBits {
+		return 1
+	}
+	return 0
+}
+
+// NewLatency returns an empty tower of buckets. The rows are those of the frequency counters, by
+// default 8, 16 and 24 bits wide. For both kinds of counters, all ones mean +∞. Insertion is CM.
+// Memory is the size of both.
 func NewLatency[F family.Hash](c Config) (*Latency[F], error) {
 	if c.Conservative {
 		return nil, fmt.Errorf("%w: tower: buckets of latencies are inserted into as in CM, not conservatively",
 			sketch.ErrConfig)
 	}
 	if c.Rows == nil {
-		bits := c.Bits
-		if bits == nil {
-			bits = []int{8, 16, 32} // the widths that the paper uses for latencies
+		if c.Bits == nil {
+			c.Bits = []int{8, 16, 24}
 		}
-		for _, b := range bits {
-			if b < 2 || b > 32 {
-				return nil, fmt.Errorf("%w: tower: %d-bit counters; expected 2 to 32 bits", sketch.ErrConfig, b)
-			}
-			// A counter costs its share of a word; each row may leave two words partly unused.
-			cost := 1/float64(wordBits/b) + 1/float64(wordBits/min(b+extraBits, 32))
-			width := int(float64(c.Memory/(wordBits/8)/len(bits)-2) / cost)
-			c.Rows = append(c.Rows, Row{Bits: b, Width: width})
+		for _, b := range c.Bits {
+			c.Rows = append(c.Rows, Row{Bits: b, Width: c.Memory / (wordBits / 8) / len(c.Bits) << perWord(b)})
 		}
 		c.Memory, c.Bits = 0, nil
 	}
-	p, err := New[F](c)
+	shape, err := c.rows()
 	if err != nil {
 		return nil, err
 	}
-	l := &Latency[F]{packets: p}
-	for _, r := range p.shape {
-		l.shape = append(l.shape, Row{Bits: min(r.Bits+extraBits, 32), Width: r.Width})
+	if err := family.Check[F](len(shape), c.Seed); err != nil {
+		return nil, fmt.Errorf("tower: %w", err)
 	}
-	var total int
-	l.rows, total = plan(l.shape)
-	l.sums = make([]uint64, total)
+	total := latencyWords(shape)
+	if total > sketch.MaxMemory/8 {
+		return nil, fmt.Errorf("%w: tower: %d words of buckets; expected at most %d", sketch.ErrConfig, total,
+			sketch.MaxMemory/8)
+	}
+	l := &Latency[F]{seed: c.Seed, shape: shape, words: make([]uint64, total)}
+	start := uint64(0)
+	for _, r := range shape {
+		size := uint32(wordBits) >> perWord(r.Bits)
+		l.rows = append(l.rows, buckets{cols: family.NewRange(uint32(r.Width)), start: start, pack: perWord(r.Bits),
+			bits: uint32(r.Bits), mask: 1<<r.Bits - 1, sums: 1<<(size-uint32(r.Bits)) - 1,
+			all: math.MaxUint64 >> (wordBits - size)})
+		start += bucketWords(r)
+	}
 	return l, nil
 }
 
+func bucketWords(r Row) uint64 { return (uint64(r.Width)-1)>>perWord(r.Bits) + 1 }
+
+func latencyWords(shape []Row) (total uint64) {
+	for _, r := range shape {
+		total += bucketWords(r)
+	}
+	return total
+}
+
 // Memory returns the bytes of all counters.
-func (l *Latency[F]) Memory() int { return l.packets.Memory() + len(l.sums)*wordBits/8 }
+func (l *Latency[F]) Memory() int { return len(l.words) * wordBits / 8 }
+
+// locate returns the word and the shift of a digest's bucket.
+func locate[F family.Hash](r *buckets, d uint64, row int) (word uint64, shift uint32) {
+	col := family.Column[F](d, row, &r.cols)
+	return r.start + uint64(col>>r.pack), col & r.pack * 32
+}
 
 // Insert records a packet of a key and its latency, in any unit.
-func (l *Latency[F]) Insert(key []byte, latency uint32) {
-	d := family.Digest[F](l.packets.seed, key)
-	l.packets.increment(d)
+func (l *Latency[F]) Insert(key []byte, latency uint32) { l.Add(key, 1, uint64(latency)) }
+
+// Add records packets of a key with the sum of their latencies. It equals one Insert for each.
+func (l *Latency[F]) Add(key []byte, packets uint32, sum uint64) {
+	d := family.Digest[F](l.seed, key)
 	for i := range l.rows {
 		r := &l.rows[i]
-		at, shift := r.locate(family.Column[F](d, i, &r.cols))
-		v := l.sums[at] >> shift & r.mask
-		l.sums[at] += (min(v+uint64(latency), r.mask) - v) << shift
+		at, shift := locate[F](r, d, i)
+		word := &l.words[at]
+		old := *word >> (shift & 63) & r.all
+		count := min(old&r.mask+uint64(packets), r.mask)
+		total := min(old>>(r.bits&63)+min(sum, r.sums), r.sums)
+		*word += (count | total<<(r.bits&63) - old) << (shift & 63)
 	}
+}
+
+// infinite returns +∞ for a counter whose bits are all ones.
+func infinite(v, ones uint64) uint64 {
+	if v == ones {
+		return math.MaxUint64
+	}
+	return v
 }
 
 // InsertBatch records one packet of each key, with its latency; keys are concatenated, size bytes
@@ -93,89 +147,79 @@ func (l *Latency[F]) InsertBatch(keys []byte, size int, latencies []uint32) erro
 
 // Bound is Sketch.Bound of the packets; a latency is a sum over as many flows.
 func (l *Latency[F]) Bound(size uint32, total uint64) sketch.Bound {
-	return l.packets.Bound(size, total)
+	return bound(l.shape, size, total)
 }
 
 // Query returns the estimated packets and total latency of a key; ok is false if one of
-// them has overflowed in every row or no packet was seen. The mean is latency / packets.
-func (l *Latency[F]) Query(key []byte) (packets, latency uint32, ok bool) {
-	d := family.Digest[F](l.packets.seed, key)
-	n, sum := uint64(Overflow), uint64(Overflow)
+// them has overflowed in every row or no packet was seen. The mean is sum / packets.
+func (l *Latency[F]) Query(key []byte) (packets uint32, sum uint64, ok bool) {
+	d := family.Digest[F](l.seed, key)
+	n, least := uint64(Overflow), uint64(math.MaxUint64)
 	for i := range l.rows {
 		r := &l.rows[i]
-		n = min(n, l.packets.value(i, d))
-		at, shift := r.locate(family.Column[F](d, i, &r.cols))
-		if v := l.sums[at] >> shift & r.mask; v != r.mask {
-			sum = min(sum, v)
-		}
+		at, shift := locate[F](r, d, i)
+		v := l.words[at] >> shift & r.all
+		n, least = min(n, infinite(v&r.mask, r.mask)), min(least, infinite(v>>r.bits, r.sums))
 	}
-	return uint32(n), uint32(sum), n != Overflow && sum != Overflow && n > 0
+	return uint32(n), least, n < Overflow && least != math.MaxUint64 && n > 0
 }
 
 // Reset empties the tower.
-func (l *Latency[F]) Reset() {
-	l.packets.Reset()
-	clear(l.sums)
-}
+func (l *Latency[F]) Reset() { clear(l.words) }
 
 // Merge adds the records of o.
 func (l *Latency[F]) Merge(o *Latency[F]) error {
 	if o == nil {
 		return fmt.Errorf("%w: tower: nothing to merge", sketch.ErrMismatch)
 	}
-	if err := l.packets.Merge(o.packets); err != nil {
+	if err := match(l.shape, o.shape, l.seed, o.seed, false, false); err != nil {
 		return err
 	}
-	// The shape equals that of the packets, so this cannot fail.
-	sums, others := Sketch[F]{rows: l.rows, words: l.sums, shape: l.shape},
-		Sketch[F]{rows: o.rows, words: o.sums, shape: o.shape}
-	return sums.Merge(&others)
+	for i := range l.rows {
+		r := &l.rows[i]
+		end := r.start + bucketWords(l.shape[i])
+		for at := r.start; at < end; at++ {
+			merged := uint64(0)
+			for shift := uint32(0); shift < wordBits; shift += wordBits >> r.pack {
+				a, b := l.words[at]>>shift&r.all, o.words[at]>>shift&r.all
+				packets := min(a&r.mask+b&r.mask, r.mask)
+				merged |= (packets | min(a>>r.bits+b>>r.bits, r.sums)<<r.bits) << shift
+			}
+			l.words[at] = merged
+		}
+	}
+	return nil
 }
 
 // MarshalBinary serializes the tower.
 func (l *Latency[F]) MarshalBinary() ([]byte, error) {
-	w := wire.NewWriter(wire.TowerLatency, family.ID[F](), l.packets.seed, l.Memory())
-	writeShape(w, 0, l.packets.shape)
-	w.U32(uint32(len(l.sums)))
-	w.U64(l.packets.words...)
-	w.U64(l.sums...)
+	w := wire.NewWriter(wire.TowerBuckets, family.ID[F](), l.seed, l.Memory())
+	writeShape(w, 0, l.shape)
+	w.U64(l.words...)
 	return w.Bytes(), nil
 }
 
 // UnmarshalBinary replaces the tower by a serialized one.
 func (l *Latency[F]) UnmarshalBinary(b []byte) error {
-	r, err := wire.NewReader(b, wire.TowerLatency, family.ID[F]())
+	r, err := wire.NewReader(b, wire.TowerBuckets, family.ID[F]())
 	if err != nil {
 		return fmt.Errorf("tower: %w", err)
 	}
-	c := Config{Seed: r.Seed}
-	flags, n := r.U32(), r.U32()
-	if flags != 0 || n < 1 || n > family.MaxRows {
-		return fmt.Errorf("tower: %w: %d rows", sketch.ErrFormat, n)
+	c, err := readShape(r)
+	if err != nil {
+		return fmt.Errorf("tower: %w", err)
 	}
-	for range n {
-		c.Rows = append(c.Rows, Row{Bits: int(r.U32()), Width: int(r.U32())})
+	if c.Conservative {
+		return fmt.Errorf("tower: %w: buckets of conservative insertion", sketch.ErrFormat)
 	}
-	if _, err := c.rows(); err != nil {
-		return fmt.Errorf("tower: %w: %w", sketch.ErrFormat, err)
-	}
-	total, sums := 0, 0
-	for _, row := range c.Rows {
-		total += words(row)
-		sums += words(Row{Bits: min(row.Bits+extraBits, 32), Width: row.Width})
-	}
-	if stated := r.U32(); int(stated) != sums {
-		return fmt.Errorf("tower: %w: %d words of latencies; the shape has %d", sketch.ErrFormat, stated, sums)
-	}
-	if err := r.Expect((total + sums) * wordBits / 8); err != nil {
+	if err := r.Expect(int(latencyWords(c.Rows)) * wordBits / 8); err != nil {
 		return fmt.Errorf("tower: %w", err)
 	}
 	fresh, err := NewLatency[F](c)
 	if err != nil {
 		return err
 	}
-	wire.Cells(r, fresh.packets.words)
-	wire.Cells(r, fresh.sums)
+	wire.Cells(r, fresh.words)
 	*l = *fresh
 	return nil
 }

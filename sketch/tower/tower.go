@@ -366,11 +366,13 @@ func (s *Sketch[F]) Row(i int) []uint32 {
 // Bound is the one of the paper's Theorem 1 in its simplest form, Markov's inequality in
 // every row that can hold the estimate: with the total of the packets, an estimate of
 // a flow of the given size is at most Over too high. Rows that overflowed do not contribute.
-func (s *Sketch[F]) Bound(size uint32, total uint64) sketch.Bound {
-	width, usable := uint32(math.MaxUint32), 0
-	for i := range s.rows {
-		if uint64(size) < s.rows[i].mask {
-			width = min(width, s.rows[i].cols.Len())
+func (s *Sketch[F]) Bound(size uint32, total uint64) sketch.Bound { return bound(s.shape, size, total) }
+
+func bound(shape []Row, size uint32, total uint64) sketch.Bound {
+	width, usable := math.MaxInt, 0
+	for _, r := range shape {
+		if uint64(size) < 1<<r.Bits-1 {
+			width = min(width, r.Width)
 			usable++
 		}
 	}
@@ -389,11 +391,19 @@ func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	if o == nil {
 		return fmt.Errorf("%w: tower: nothing to merge", sketch.ErrMismatch)
 	}
-	if s.seed != o.seed || s.cu != o.cu || !slices.Equal(s.shape, o.shape) {
-		return fmt.Errorf("%w: tower: rows %v, seed %d, conservative %v and rows %v, seed %d, conservative %v",
-			sketch.ErrMismatch, s.shape, s.seed, s.cu, o.shape, o.seed, o.cu)
+	if err := match(s.shape, o.shape, s.seed, o.seed, s.cu, o.cu); err != nil {
+		return err
 	}
 	s.merge(o)
+	return nil
+}
+
+// match returns an error unless two towers have the same shape, seed and insertion.
+func match(a, b []Row, seedA, seedB uint64, cuA, cuB bool) error {
+	if seedA != seedB || cuA != cuB || !slices.Equal(a, b) {
+		return fmt.Errorf("%w: tower: rows %v, seed %d, conservative %v and rows %v, seed %d, conservative %v",
+			sketch.ErrMismatch, a, seedA, cuA, b, seedB, cuB)
+	}
 	return nil
 }
 
@@ -437,8 +447,7 @@ func writeShape(w *wire.Writer, flags uint32, shape []Row) {
 	}
 }
 
-// readShape reads the shape and checks that its words follow, before anything is
-// allocated for them.
+// readShape reads the shape.
 func readShape(r *wire.Reader) (Config, error) {
 	flags, n := r.U32(), r.U32()
 	if flags > 1 || n < 1 || n > family.MaxRows {
@@ -451,11 +460,7 @@ func readShape(r *wire.Reader) (Config, error) {
 	if _, err := c.rows(); err != nil {
 		return c, fmt.Errorf("%w: %w", sketch.ErrFormat, err)
 	}
-	total := 0
-	for _, row := range c.Rows {
-		total += words(row)
-	}
-	return c, r.Expect(total * wordBits / 8)
+	return c, nil
 }
 
 // UnmarshalBinary replaces the tower by a serialized one.
@@ -466,6 +471,13 @@ func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
 	}
 	c, err := readShape(r)
 	if err != nil {
+		return fmt.Errorf("tower: %w", err)
+	}
+	total := 0
+	for _, row := range c.Rows {
+		total += words(row)
+	}
+	if err := r.Expect(total * wordBits / 8); err != nil { // before memory is allocated
 		return fmt.Errorf("tower: %w", err)
 	}
 	n, err := New[F](c)

@@ -3,6 +3,7 @@
 package tower
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -215,7 +216,7 @@ func TestBadConfig(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 		if c.Memory == 39 {
-			c.Memory = 30
+			c.Memory = 20
 		}
 		if _, err := NewLatency[family.Fast](c); !errors.Is(err, sketch.ErrConfig) {
 			t.Errorf("latency: %+v: %v", c, err)
@@ -364,6 +365,57 @@ func TestSharedNeighbours(t *testing.T) {
 		if n := got.Query(key); n != packets {
 			t.Errorf("%x: %d packets, want %d", key, n, packets)
 		}
+	}
+}
+
+// TestLatencyAgainstModel: buckets of all widths against plain numbers, up to overflow of either
+// counter; merged towers equal one that saw all packets.
+func TestLatencyAgainstModel(t *testing.T) {
+	c := Config{Rows: []Row{{2, 31}, {8, 17}, {9, 7}, {16, 5}, {32, 3}}, Seed: 5}
+	var towers [3]*Latency[family.Fast]
+	for i := range towers {
+		var err error
+		if towers[i], err = NewLatency[family.Fast](c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	type bucket struct{ packets, sum float64 }
+	model := make([][]bucket, len(c.Rows))
+	for i, row := range c.Rows {
+		model[i] = make([]bucket, row.Width)
+	}
+	for n := range 40_000 {
+		key := binary.BigEndian.AppendUint32(nil, uint32(r.IntN(90)))
+		latency := uint32(r.IntN(1000))
+		if n%3 == 0 {
+			latency = math.MaxUint32
+		}
+		packets, sum := math.Inf(1), math.Inf(1)
+		for i, row := range c.Rows {
+			cols := family.NewRange(uint32(row.Width))
+			b := &model[i][family.Column[family.Fast](family.Digest[family.Fast](c.Seed, key), i, &cols)]
+			b.packets, b.sum = b.packets+1, b.sum+float64(latency)
+			size := 64
+			if row.Bits <= 8 {
+				size = 32
+			}
+			if b.packets < math.Exp2(float64(row.Bits))-1 {
+				packets = min(packets, b.packets)
+			}
+			if b.sum < math.Exp2(float64(size-row.Bits))-1 {
+				sum = min(sum, b.sum)
+			}
+		}
+		towers[0].Insert(key, latency)
+		towers[1+n%2].Add(key, 1, uint64(latency))
+		p, s, ok := towers[0].Query(key)
+		if ok != (!math.IsInf(packets, 1) && !math.IsInf(sum, 1)) || ok && (float64(p) != packets || float64(s) != sum) {
+			t.Fatalf("packet %d: %d, %d, %v; want %v, %v", n, p, s, ok, packets, sum)
+		}
+	}
+	if err := towers[1].Merge(towers[2]); err != nil || !slices.Equal(towers[0].words, towers[1].words) {
+		t.Errorf("%v: merged towers differ from one tower", err)
 	}
 }
 

@@ -8,7 +8,6 @@
 package wire
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -143,18 +142,4 @@ func (s *Settings) Append(b []byte) ([]byte, error) {
 func Check(k *flow.Key) uint32 { return uint32(Hash(k, 0)) }
 
 // Hash returns a 64-bit hash of a 5-tuple.
-func Hash(k *flow.Key, seed uint64) uint64 {
-	h := seed
-	h = step(h, binary.LittleEndian.Uint64(k.Src[:]))
-	h = step(h, binary.LittleEndian.Uint64(k.Dst[:]))
-	if k.V6 {
-		h = step(h, binary.LittleEndian.Uint64(k.Src[8:]))
-		h = step(h, binary.LittleEndian.Uint64(k.Dst[8:]))
-	}
-	return step(h, uint64(k.SrcPort)<<32|uint64(k.DstPort)<<16|uint64(k.Proto))
-}
-
-func step(h, word uint64) uint64 {
-	h = (h ^ word) * 0x9e3779b97f4a7c15
-	return h ^ h>>32
-}
+func Hash(k *flow.Key, seed uint64) uint64 { return k.Hash(seed) }

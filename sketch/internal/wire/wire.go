@@ -20,8 +20,9 @@ const (
 	Tower
 	Fermat
 	SuMax
-	TowerLatency
+	_ // buckets of two arrays, until their counters shared a word
 	Universal
+	TowerBuckets
 )
 
 const (
