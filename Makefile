@@ -130,7 +130,7 @@ BPF := hostagent/omnimon/kernel
 bpf: ## eBPF object and Go bindings of the host agent (needs clang, llvm-strip and libbpf-dev)
 	cd $(BPF) && GOPACKAGE=kernel $(GO) run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -tags linux \
 	  -cflags "-O2 -g -mcpu=v3 -Wall -Werror -Wno-unused-function -idirafter /usr/include/$$(uname -m)-linux-gnu" \
-	  -type control_block -type flow_key -type flow_entry -type flow_slot -type counts -type address -type began \
+	  -type control_block -type flow_key -type flow_entry -type flow_slot -type counts -type address -type began -type event -type flow_place \
 	  omnimon bpf/omnimon.c && sha256sum bpf/omnimon.c omnimon_bpfel.o omnimon_bpfel.go >digests.txt
 
 .PHONY: install

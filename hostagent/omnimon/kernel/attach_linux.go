@@ -355,8 +355,8 @@ func (p *Path) recover() error {
 		case ended, reopened:
 			p.end(i)
 		}
-		var found uint32
-		if err := t.maps[omnimonMapFlows].Lookup(&e.Key, &found); err != nil || found != i {
+		var found omnimonFlowPlace
+		if err := t.maps[omnimonMapFlows].Lookup(&e.Key, &found); err != nil || found.Index != i {
 			p.marks[i] |= leaving
 			p.limbo = append(p.limbo, i)
 		}

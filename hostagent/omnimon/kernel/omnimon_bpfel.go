@@ -34,7 +34,8 @@ type omnimonControlBlock struct {
 	Start        uint64
 	Zero         uint64
 	Match        uint32
-	Unused       [3]uint32
+	Events       uint32
+	Unused       [2]uint32
 	Sealed       [32]uint64
 	Released     [32]uint64
 	Pages        [32]uint64
@@ -47,29 +48,53 @@ type omnimonControlBlock struct {
 type omnimonCounts struct {
 	_     structs.HostLayout
 	Epoch uint64
-	N     [13]uint64
+	N     [14]uint64
+}
+
+type omnimonEvent struct {
+	_        structs.HostLayout
+	Epoch    uint64
+	Key      omnimonFlowKey
+	Length   uint32
+	Headers  uint32
+	Segments uint32
+	Segment  uint32
+	Window   uint16
+	Ttl      uint8
+	Flags    uint8
+	Size     uint32
+}
+
+type omnimonEventData struct {
+	_       structs.HostLayout
+	Event   omnimonEvent
+	Payload [16384]uint8
 }
 
 type omnimonFlowEntry struct {
 	_       structs.HostLayout
 	Slots   [4]uint16
 	First   uint64
-	Last    uint64
 	Mapping uint32
 	State   uint32
 	Key     omnimonFlowKey
-	Unused  [3]uint64
 }
 
 type omnimonFlowKey struct {
 	_     structs.HostLayout
 	Src   [16]uint8
 	Dst   [16]uint8
-	Sport uint16
-	Dport uint16
+	Ports uint32
 	Proto uint8
 	V6    uint8
 	Zero  uint16
+}
+
+type omnimonFlowPlace struct {
+	_     structs.HostLayout
+	Index uint32
+	Zero  uint32
+	Slots uint64
 }
 
 type omnimonFlowSlot struct {
@@ -77,10 +102,10 @@ type omnimonFlowSlot struct {
 	Epoch    uint64
 	Bytes    uint64
 	Packets  uint32
-	Syn      uint32
-	FinRst   uint32
-	SynAck   uint32
 	Ack      uint32
+	Syn      uint32
+	SynAck   uint32
+	FinRst   uint32
 	Bare     uint32
 	Matched  uint32
 	Check    uint32
@@ -108,6 +133,7 @@ const (
 	omnimonMapDirectory    = "directory"
 	omnimonMapEndings      = "endings"
 	omnimonMapEntries      = "entries"
+	omnimonMapEvents       = "events"
 	omnimonMapFlows        = "flows"
 	omnimonMapFreeIndexes  = "free_indexes"
 	omnimonMapFreeMappings = "free_mappings"
@@ -117,6 +143,7 @@ const (
 	omnimonMapMappings     = "mappings"
 	omnimonMapOutgoing     = "outgoing"
 	omnimonMapOwners       = "owners"
+	omnimonMapScratch      = "scratch"
 	omnimonMapShared       = "shared"
 	omnimonProgEgress      = "egress"
 	omnimonProgIngress     = "ingress"
@@ -192,6 +219,7 @@ type omnimonMapSpecs struct {
 	Directory    *ebpf.MapSpec `ebpf:"directory"`
 	Endings      *ebpf.MapSpec `ebpf:"endings"`
 	Entries      *ebpf.MapSpec `ebpf:"entries"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
 	Flows        *ebpf.MapSpec `ebpf:"flows"`
 	FreeIndexes  *ebpf.MapSpec `ebpf:"free_indexes"`
 	FreeMappings *ebpf.MapSpec `ebpf:"free_mappings"`
@@ -201,6 +229,7 @@ type omnimonMapSpecs struct {
 	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
 	Outgoing     *ebpf.MapSpec `ebpf:"outgoing"`
 	Owners       *ebpf.MapSpec `ebpf:"owners"`
+	Scratch      *ebpf.MapSpec `ebpf:"scratch"`
 	Shared       *ebpf.MapSpec `ebpf:"shared"`
 }
 
@@ -250,6 +279,7 @@ type omnimonMaps struct {
 	Directory    *ebpf.Map `ebpf:"directory"`
 	Endings      *ebpf.Map `ebpf:"endings"`
 	Entries      *ebpf.Map `ebpf:"entries"`
+	Events       *ebpf.Map `ebpf:"events"`
 	Flows        *ebpf.Map `ebpf:"flows"`
 	FreeIndexes  *ebpf.Map `ebpf:"free_indexes"`
 	FreeMappings *ebpf.Map `ebpf:"free_mappings"`
@@ -259,6 +289,7 @@ type omnimonMaps struct {
 	Mappings     *ebpf.Map `ebpf:"mappings"`
 	Outgoing     *ebpf.Map `ebpf:"outgoing"`
 	Owners       *ebpf.Map `ebpf:"owners"`
+	Scratch      *ebpf.Map `ebpf:"scratch"`
 	Shared       *ebpf.Map `ebpf:"shared"`
 }
 
@@ -271,6 +302,7 @@ func (m *omnimonMaps) Close() error {
 		m.Directory,
 		m.Endings,
 		m.Entries,
+		m.Events,
 		m.Flows,
 		m.FreeIndexes,
 		m.FreeMappings,
@@ -280,6 +312,7 @@ func (m *omnimonMaps) Close() error {
 		m.Mappings,
 		m.Outgoing,
 		m.Owners,
+		m.Scratch,
 		m.Shared,
 	)
 }

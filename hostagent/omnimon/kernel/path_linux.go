@@ -301,6 +301,16 @@ func (t *tables) fresh() uint64 {
 	return min(uint64(atomic.LoadUint32(&t.control.FreshIndex)), t.flows)
 }
 
+// last is the epoch of the latest packet of a flow. A flow of which the maps hold no packet is
+// older than they reach, and its first epoch suffices.
+func (t *tables) last(index uint32) uint64 {
+	last := t.entries[index].First
+	for at := uint64(index); at < uint64(len(t.outgoing)); at += t.flows {
+		last = max(last, atomic.LoadUint64(&t.outgoing[at].Epoch))
+	}
+	return last
+}
+
 // maintain follows the epoch: it seals old epochs and ends flows. p.mu is held, as in all functions
 // below.
 func (p *Path) maintain() error {
@@ -406,12 +416,13 @@ func (p *Path) encode(epoch uint64) (*report, error) {
 	if err := t.maps[omnimonMapCounters].Lookup(uint32(at), &counts); err != nil {
 		return nil, fmt.Errorf("map counters: %w", err)
 	}
+	unread := uint64(0) // packets that queries did not see
 	for _, c := range counts {
-		if c.Epoch != epoch {
-			continue
-		}
-		for i, n := range c.N {
-			s.Counters[i] += n
+		if c.Epoch == epoch {
+			for i := range s.Counters {
+				s.Counters[i] += c.N[i]
+			}
+			unread += c.N[wire.Counters]
 		}
 	}
 	s.Counters[wire.Dropped], p.dropped = p.dropped, 0
@@ -438,6 +449,7 @@ func (p *Path) encode(epoch uint64) (*report, error) {
 	for _, q := range p.settings.Queries {
 		queries = append(queries, wire.QueryRow{ID: q.ID, Problem: "the data path in the kernel runs no queries"})
 	}
+	_ = unread
 	b.Queries(queries)
 	g := &report{epoch: epoch, dropped: s.Counters[wire.Dropped], data: b.Data}
 	if atomic.LoadUint64(&t.control.Epoch) >= epoch+t.generations {
@@ -498,8 +510,8 @@ func (p *Path) encodeIngress(b *wire.Builder, epoch uint64) {
 }
 
 func key(k *omnimonFlowKey) flow.Key {
-	return flow.Key{Src: k.Src, Dst: k.Dst, Proto: k.Proto, SrcPort: k.Sport, DstPort: k.Dport, Mask: flow.FiveTuple,
-		V6: k.V6 != 0}
+	return flow.Key{Src: k.Src, Dst: k.Dst, Proto: k.Proto, SrcPort: uint16(k.Ports), DstPort: uint16(k.Ports >> 16),
+		Mask: flow.FiveTuple, V6: k.V6 != 0}
 }
 
 func values(s *omnimonFlowSlot) (v wire.Values) {
@@ -574,7 +586,7 @@ func (p *Path) retire() error {
 		case atomic.CompareAndSwapUint32(&e.State, reopened, active):
 			p.marks[index] &^= ending
 			return true
-		case atomic.LoadUint64(&e.Last) >= oldest:
+		case t.last(index) >= oldest:
 			return false
 		}
 		p.marks[index] = p.marks[index]&^ending | leaving
@@ -587,13 +599,13 @@ func (p *Path) retire() error {
 			break
 		}
 		e := &t.entries[p.cursor]
-		last := atomic.LoadUint64(&e.Last)
 		state := atomic.LoadUint32(&e.State)
 		// An ended flow is idle and not among the endings if it ended while it was reopened.
-		if state != unused && state != returned && last < oldest && last+p.settings.IdleEpochs < p.now &&
-			p.marks[p.cursor]&(ending|leaving) == 0 {
-			p.marks[p.cursor] |= leaving
-			gone = append(gone, p.cursor)
+		if state != unused && state != returned && p.marks[p.cursor]&(ending|leaving) == 0 {
+			if last := t.last(p.cursor); last < oldest && last+p.settings.IdleEpochs < p.now {
+				p.marks[p.cursor] |= leaving
+				gone = append(gone, p.cursor)
+			}
 		}
 		p.cursor++
 	}
@@ -624,7 +636,7 @@ func (p *Path) leave(gone []uint32, oldest uint64) error {
 	gone = append(p.limbo, gone...)
 	p.limbo = nil
 	for _, index := range gone {
-		if atomic.LoadUint64(&t.entries[index].Last) >= oldest {
+		if t.last(index) >= oldest {
 			p.limbo = append(p.limbo, index)
 			continue
 		}

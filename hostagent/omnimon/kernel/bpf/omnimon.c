@@ -4,10 +4,11 @@
 // hostagent/omnimon. Program egress runs at TCX or clsact, ingress at XDP, because only XDP can
 // remove bytes behind an EtherType that the kernel does not know.
 //
-// All arrays but the counters are shared by the processors. A packet changes its slot, and its
-// entry in the flow table, under a spin lock that the flow's number selects. A cell of an epoch has
-// the number of its epoch; the first packet of a later epoch that uses the same cell clears it. So
-// nothing has to be cleared when an epoch begins, and counting goes on without the agent.
+// All arrays but the counters are shared by the processors. A packet adds to its slot by atomic
+// instructions; a flow whose packets carry differences has a spin lock instead. A slot has the
+// number of its epoch; the first packet of a later epoch that uses the same slot clears it, under a
+// spin lock that the number of the slot selects. So nothing has to be cleared when an epoch begins,
+// and counting goes on without the agent.
 
 #include <stdbool.h>
 #include <linux/bpf.h>
@@ -69,6 +70,7 @@ enum {
 	RESTARTED,
 	COUNTERS,
 	COUNTED = COUNTERS,
+	UNREAD = COUNTERS, // packets that queries did not see, because map events was full
 };
 
 enum { FIELD_LENGTH, FIELD_TTL, FIELD_WINDOW };
@@ -93,22 +95,28 @@ volatile const u32 max_length;     // of an IP packet with a header, in bytes
 
 struct flow_key {
 	u8 src[16], dst[16];
-	u16 sport, dport;
+	u32 ports; // source in the lower half
 	u8 proto, v6;
 	u16 zero;
 };
 
-struct flow_entry {
-	u16 slots[4];
-	u64 first, last; // epochs
-	u32 mapping, state;
-	struct flow_key key;
-	u64 unused[3]; // the first 32 bytes lie in one cache line
+// flow_place is what the packets of a flow need of its entry.
+struct flow_place {
+	u32 index, zero;
+	u64 slots; // 16 bits each
 };
 
+struct flow_entry {
+	u16 slots[4];
+	u64 first; // epoch
+	u32 mapping, state;
+	struct flow_key key;
+};
+
+// flow_slot is one cache line. A packet adds to two values at once, as one of 64 bits.
 struct flow_slot {
 	u64 epoch, bytes;
-	u32 packets, syn, fin_rst, syn_ack, ack, bare, matched, check;
+	u32 packets, ack, syn, syn_ack, fin_rst, bare, matched, check;
 	s32 extremes[MAX_EXTREMES];
 	u64 unused;
 };
@@ -120,7 +128,7 @@ struct lock {
 
 struct counts {
 	u64 epoch;
-	u64 n[COUNTERS];
+	u64 n[COUNTERS + 1]; // the last: UNREAD
 };
 
 struct address {
@@ -139,7 +147,8 @@ struct control_block {
 	// zero begins at start, and nothing happens before deadline. A length of 0: no clock.
 	u64 deadline, length, start, zero;
 	u32 match; // length of the string to find, 0: none
-	u32 unused[3];
+	u32 events; // what queries need: EVENTS and others
+	u32 unused[2];
 	u64 sealed[MAX_GENERATIONS];   // epoch plus one
 	u64 released[MAX_GENERATIONS]; // epoch plus one
 	u64 pages[MAX_GENERATIONS];    // epoch in the upper half, count in the lower
@@ -161,7 +170,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct flow_key);
-	__type(value, u32);
+	__type(value, struct flow_place);
 } flows SEC(".maps");
 
 struct {
@@ -285,6 +294,48 @@ struct {
 	__type(value, u8[1 << 16]);
 } automaton SEC(".maps");
 
+// events are the packets that a host sent while queries run, for the agent, which runs the queries.
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 << 20);
+} events SEC(".maps");
+
+// Bits of control.events.
+enum {
+	EVENTS = 1,      // of packets
+	EVENTS_DNS = 2,  // with the beginning of a DNS message
+	EVENTS_DATA = 4, // with the payload
+};
+
+enum {
+	DNS_PORT = 53,
+	MAX_DNS = 512,    // bytes that hold the first question of a message
+	MAX_DATA = 16383, // bytes of a payload
+};
+
+// event is a packet that was counted, or the segments of one that will be segmented.
+struct event {
+	u64 epoch;
+	struct flow_key key;
+	u32 length, headers; // of the IP packet; of IP and transport
+	u32 segments, segment; // count, and data in each but the last
+	u16 window;
+	u8 ttl, flags;
+	u32 size; // of the payload that follows
+};
+
+struct event_data {
+	struct event event;
+	u8 payload[MAX_DATA + 1];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct event_data);
+} scratch SEC(".maps");
+
 // packet is what the programs use of a frame.
 struct packet {
 	struct flow_key key;
@@ -310,7 +361,7 @@ inline void count(u64 epoch, u32 why) {
 		__builtin_memset(c->n, 0, sizeof(c->n));
 		c->epoch = epoch;
 	}
-	if (why < COUNTERS)
+	if (why <= UNREAD)
 		c->n[why]++;
 }
 
@@ -338,9 +389,7 @@ inline u64 tick(struct control_block *c) {
 	return *(volatile u64 *)&c->epoch;
 }
 
-inline u16 load16(const void *p) {
-	return (u16)((const u8 *)p)[0] << 8 | ((const u8 *)p)[1];
-}
+inline u16 load16(const void *p) { return bpf_ntohs(*(const u16 *)p); }
 
 // parse_link parses the MAC addresses and at most two VLAN tags. It returns false if the frame is
 // truncated.
@@ -383,8 +432,8 @@ inline u32 parse_ip(void *data, void *end, u16 type, struct packet *p) {
 		if (size < 20 || (void *)b + size > end || p->length < size)
 			return MALFORMED;
 		p->key.proto = b[9];
-		__builtin_memcpy(p->key.src, b + 12, 4);
-		__builtin_memcpy(p->key.dst, b + 16, 4);
+		*(u64 *)p->key.src = *(u32 *)(b + 12);
+		*(u64 *)p->key.dst = *(u32 *)(b + 16);
 		p->ttl = b[8];
 		later = load16(b + 6) & 0x1fff;
 	} else if (type == ETH_IPV6) {
@@ -394,8 +443,10 @@ inline u32 parse_ip(void *data, void *end, u16 type, struct packet *p) {
 		p->length = 40 + load16(b + 4);
 		p->key.v6 = 1;
 		p->key.proto = b[6];
-		__builtin_memcpy(p->key.src, b + 8, 16);
-		__builtin_memcpy(p->key.dst, b + 24, 16);
+		for (u32 i = 0; i < 16; i += 8) {
+			*(u64 *)(p->key.src + i) = *(u64 *)(b + 8 + i);
+			*(u64 *)(p->key.dst + i) = *(u64 *)(b + 24 + i);
+		}
 		p->ttl = b[7];
 		if (b[6] == FRAGMENT) {
 			if ((void *)b + 48 > end)
@@ -427,8 +478,7 @@ inline u32 parse_ip(void *data, void *end, u16 type, struct packet *p) {
 		p->flags = b[13];
 		p->window = load16(b + 14);
 	}
-	p->key.sport = load16(b);
-	p->key.dport = load16(b + 2);
+	p->key.ports = load16(b) | (u32)load16(b + 2) << 16;
 	p->payload += size;
 	p->headers += size;
 	return COUNTED;
@@ -445,7 +495,7 @@ inline u32 check_value(const struct flow_key *k) {
 	u64 h = step(step(0, src[0]), dst[0]);
 	if (k->v6)
 		h = step(step(h, src[1]), dst[1]);
-	return step(h, (u64)k->sport << 32 | (u64)k->dport << 16 | k->proto);
+	return step(h, (u64)(u16)k->ports << 32 | k->ports >> 16 << 16 | k->proto);
 }
 
 inline u32 *find_host(const u8 *bytes, u8 v6) {
@@ -459,38 +509,52 @@ inline struct lock *lock_of(u32 n) {
 	return bpf_map_lookup_elem(&locks, &n);
 }
 
-// renew clears a slot of an older epoch.
-inline void renew(struct flow_slot *s, u64 epoch) {
+inline void clear(struct flow_slot *s, u64 epoch, u32 check) {
 	if (s->epoch != epoch) {
-		__builtin_memset(s, 0, sizeof(*s));
-		s->epoch = epoch;
+		__builtin_memset(&s->bytes, 0, sizeof(*s) - sizeof(s->epoch));
+		s->check = check;
+		__sync_lock_test_and_set(&s->epoch, epoch); // after the others
 	}
 }
 
-inline void add_flags(struct flow_slot *s, const struct packet *p, u8 flags, u32 n) {
-	if ((flags & (SYN | ACK)) == SYN)
-		s->syn += n;
-	else if ((flags & (SYN | ACK)) == (SYN | ACK))
-		s->syn_ack += n;
-	else if ((flags & (FIN | RST | ACK)) == ACK)
-		s->ack += n;
-	if (flags & (FIN | RST))
-		s->fin_rst += n;
+// renew clears slot number n if it is of an older epoch. It returns false if the slot belongs to a
+// flow with another check value.
+inline bool renew(struct flow_slot *s, u32 n, u64 epoch, u32 check) {
+	if (s->epoch == epoch && s->check == check)
+		return true;
+	struct lock *l = lock_of(n);
+	if (!l)
+		return false; // unreachable
+	bpf_spin_lock(&l->lock);
+	clear(s, epoch, check);
+	bool same = s->check == check;
+	bpf_spin_unlock(&l->lock);
+	return same;
+}
+
+// add2 adds to two values that lie next to each other.
+inline void add2(u32 *first, u32 n, u32 second) {
+	__sync_fetch_and_add((u64 *)first, (u64)second << 32 | n);
 }
 
 // add counts a packet, or the segments of one that will be segmented: all have its flags, but FIN
 // belongs to the last.
 inline void add(struct flow_slot *s, const struct packet *p, u32 segments, bool matched) {
-	s->packets += segments;
-	s->bytes += p->length + (u64)(segments - 1) * p->headers;
-	if (p->tcp) {
-		add_flags(s, p, p->flags, 1);
-		if (segments > 1)
-			add_flags(s, p, p->flags & ~(FIN | PSH), segments - 1);
-		if (segments == 1 && p->length == (p->key.v6 ? 60 : 40))
-			s->bare++;
-	}
-	s->matched += matched;
+	u8 flags = p->flags;
+	u32 acks = 0, ends = flags & (FIN | RST) ? 1 : 0;
+	if (flags & RST)
+		ends = segments;
+	if ((flags & (SYN | RST | ACK)) == ACK)
+		acks = segments - (flags & FIN ? 1 : 0);
+	__sync_fetch_and_add(&s->bytes, p->length + (u64)(segments - 1) * p->headers);
+	add2(&s->packets, segments, acks);
+	if (flags & SYN)
+		add2(&s->syn, flags & ACK ? 0 : segments, flags & ACK ? segments : 0);
+	u32 bare = p->tcp && p->length == (p->key.v6 ? 60 : 40);
+	if (ends | bare)
+		add2(&s->fin_rst, ends, bare);
+	if (matched)
+		__sync_fetch_and_add(&s->matched, 1);
 }
 
 inline s32 field(u32 i, const struct packet *p) {
@@ -565,36 +629,38 @@ inline u32 take_mapping(struct control_block *c) {
 }
 
 // begin adds a flow and returns COUNTED, or why it is not tracked.
-inline u32 begin(struct control_block *c, struct packet *p, u64 now, u32 *index) {
+inline u32 begin(struct control_block *c, struct packet *p, u64 now, struct flow_place *place) {
 	u32 *host = find_host(p->key.src, p->key.v6);
 	if (!host || *host != own_host || !find_host(p->key.dst, p->key.v6))
 		return FOREIGN;
-	if (bpf_map_pop_elem(&free_indexes, index)) {
+	u32 index;
+	if (bpf_map_pop_elem(&free_indexes, &index)) {
 		if (*(volatile u32 *)&c->fresh_index >= flow_limit)
 			return UNTRACKED;
-		*index = __sync_fetch_and_add(&c->fresh_index, 1);
-		if (*index >= flow_limit)
+		index = __sync_fetch_and_add(&c->fresh_index, 1);
+		if (index >= flow_limit)
 			return UNTRACKED;
 	}
-	struct flow_entry *e = bpf_map_lookup_elem(&entries, index);
+	struct flow_entry *e = bpf_map_lookup_elem(&entries, &index);
 	if (!e)
 		return UNTRACKED;
-	struct began b = { .index = *index, .mapping = take_mapping(c) };
+	struct began b = { .index = index, .mapping = take_mapping(c) };
 	u64 *slots = bpf_map_lookup_elem(&mappings, &b.mapping);
-	if (slots)
-		__builtin_memcpy(e->slots, slots, 8);
-	e->first = e->last = now;
+	place->index = index;
+	place->slots = slots ? *slots : 0;
+	__builtin_memcpy(e->slots, &place->slots, 8);
+	e->first = now;
 	e->mapping = b.mapping;
 	e->key = p->key;
 	e->state = ACTIVE;
-	if (bpf_map_update_elem(&flows, &p->key, index, BPF_NOEXIST)) {
+	if (bpf_map_update_elem(&flows, &p->key, place, BPF_NOEXIST)) {
 		// Another processor added the flow. The agent gives index and mapping back.
 		e->state = RETURNED;
 		bpf_map_push_elem(&begun, &b, 0);
-		u32 *found = bpf_map_lookup_elem(&flows, &p->key);
+		struct flow_place *found = bpf_map_lookup_elem(&flows, &p->key);
 		if (!found)
 			return UNTRACKED;
-		*index = *found;
+		*place = *found;
 		return COUNTED;
 	}
 	bpf_map_push_elem(&begun, &b, 0);
@@ -603,31 +669,85 @@ inline u32 begin(struct control_block *c, struct packet *p, u64 now, u32 *index)
 
 inline u32 header_size(void) { return 8 + 2 * slots_per_flow + 4 * extremes; }
 
-// put_link writes the link layer, with tags and the EtherType type, to the front of a frame.
-inline bool put_link(void *data, void *end, u32 link, const u16 *old, u16 type) {
-	u16 *to = data;
-	if (data + 14 > end)
+// link_layer is the MAC addresses and tags of a frame.
+struct link_layer {
+	u64 macs;
+	u32 rest, tags[2];
+};
+
+// get_link reads the link layer at the front of a frame, which has an IP packet or a header as well.
+inline bool get_link(void *data, void *end, struct link_layer *l) {
+	if (data + 20 > end)
 		return false;
-	for (u32 i = 0; i < 6; i++)
-		to[i] = old[i];
-	if (link == 14) {
-		to[6] = bpf_htons(type);
-		return true;
-	}
-	if (data + 18 > end)
-		return false;
-	to[6] = old[6];
-	to[7] = old[7];
-	if (link == 18) {
-		to[8] = bpf_htons(type);
-		return true;
-	}
-	if (data + 22 > end)
-		return false;
-	to[8] = old[8];
-	to[9] = old[9];
-	to[10] = bpf_htons(type);
+	l->macs = *(u64 *)data;
+	l->rest = *(u32 *)(data + 8);
+	l->tags[0] = *(u32 *)(data + 12);
+	l->tags[1] = *(u32 *)(data + 16);
 	return true;
+}
+
+// put_link writes a link layer of a length with the EtherType type.
+inline bool put_link(void *data, void *end, u32 length, const struct link_layer *l, u16 type) {
+	void *to = data + 12;
+	if (to + 2 > end)
+		return false;
+	*(u64 *)data = l->macs;
+	*(u32 *)(data + 8) = l->rest;
+	if (length >= 18) {
+		if (to + 6 > end)
+			return false;
+		*(u32 *)to = l->tags[0];
+		to += 4;
+	}
+	if (length == 22) {
+		if (to + 6 > end)
+			return false;
+		*(u32 *)to = l->tags[1];
+		to += 4;
+	}
+	*(u16 *)to = bpf_htons(type);
+	return true;
+}
+
+// read_by_queries sends what queries need of a packet to the agent.
+inline void read_by_queries(struct __sk_buff *skb, const struct packet *p, u32 needs, u64 now, u32 segments,
+			    u32 shift, u32 size) {
+	u32 zero = 0;
+	struct event_data *d = bpf_map_lookup_elem(&scratch, &zero);
+	if (!d)
+		return; // unreachable
+	struct event *e = &d->event;
+	e->epoch = now;
+	e->key = p->key;
+	e->length = p->length;
+	e->headers = p->headers;
+	e->segments = segments;
+	e->segment = skb->gso_size;
+	e->window = p->window;
+	e->ttl = p->ttl;
+	e->flags = p->flags;
+	e->size = 0;
+	if (size > MAX_DATA || (size && bpf_skb_load_bytes(skb, p->payload + shift, d->payload, size))) {
+		count(now, UNREAD);
+		return;
+	}
+	e->size = size;
+	// The agent reads map events periodically, so it is not woken up.
+	if (bpf_ringbuf_output(&events, d, sizeof(*e) + size, BPF_RB_NO_WAKEUP))
+		count(now, UNREAD);
+}
+
+// payload_size is how much of the payload queries need.
+inline u32 payload_size(const struct __sk_buff *skb, const struct packet *p, u32 needs) {
+	if (p->payload >= skb->len)
+		return 0;
+	u32 size = skb->len - p->payload;
+	if (needs & EVENTS_DATA)
+		return size;
+	if (!(needs & EVENTS_DNS) || p->key.proto != UDP ||
+	    ((u16)p->key.ports != DNS_PORT && p->key.ports >> 16 != DNS_PORT))
+		return 0;
+	return size < MAX_DNS ? size : MAX_DNS;
 }
 
 SEC("tc")
@@ -645,95 +765,92 @@ int egress(struct __sk_buff *skb) {
 		end = (void *)(long)skb->data_end;
 	}
 	u32 why = MALFORMED;
+	struct link_layer old;
 	if (parse_link(data, end, &p))
 		why = parse_ip(data, end, p.type, &p);
-	if (why != COUNTED) {
+	if (why != COUNTED || !get_link(data, end, &old)) {
 		count(now, why);
 		return PASS;
 	}
-	u32 index, *found = bpf_map_lookup_elem(&flows, &p.key);
+	struct flow_place place = {}, *found = bpf_map_lookup_elem(&flows, &p.key);
 	if (found) {
-		index = *found;
+		place = *found;
 	} else {
-		why = begin(c, &p, now, &index);
+		why = begin(c, &p, now, &place);
 		if (why != COUNTED) {
 			count(now, why);
 			return PASS;
 		}
 	}
-	u32 segments = 1, longest = p.length, size = header_size();
+	u32 segments = 1, longest = p.length, size = header_size(), needs = c->events, data_size = 0;
+	if (needs)
+		data_size = payload_size(skb, &p, needs);
 	if (skb->gso_size && p.length > p.headers) {
 		segments = (p.length - p.headers + skb->gso_size - 1) / skb->gso_size;
 		longest = p.headers + skb->gso_size;
 	}
-	// Differences and the string are of one packet, so they need packets that are not segmented later.
-	if (longest > max_length || (segments > 1 && (extremes || c->match)) ||
+	// Differences, the string and the payload are of one packet, so they need packets that are not
+	// segmented later.
+	if (longest > max_length || (segments > 1 && (extremes || c->match || data_size)) ||
 	    bpf_skb_change_head(skb, size, 0)) {
 		count(now, UNTRACKED);
 		return PASS;
 	}
-	bool matched = contains(skb, search_skb, p.payload + size, skb->len, c->match);
+	bool matched = false;
+	if (c->match)
+		matched = contains(skb, search_skb, p.payload + size, skb->len, c->match);
 
-	struct flow_entry *e = bpf_map_lookup_elem(&entries, &index);
-	u32 at = (u32)(now & (generations - 1)) * flow_limit + index;
+	u32 at = (u32)(now & (generations - 1)) * flow_limit + place.index;
 	struct flow_slot *s = bpf_map_lookup_elem(&outgoing, &at);
-	struct lock *l = lock_of(index);
-	u16 h[MAX_HEADER / 2] = {};
-	u16 old[10];
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
-	if (!e || !s || !l || data + size + 24 > end)
-				return SHOT; // unreachable: the frame has an IP header
-	bool ending = false;
-	bpf_spin_lock(&l->lock);
-	renew(s, now);
-	if (now > e->last)
-		e->last = now;
-	u32 first = !s->packets;
-	for (u32 i = 0; i < MAX_EXTREMES; i++) {
-		if (i >= extremes)
-			break;
-		s32 value = field(i, &p), before = s->extremes[i], difference = 0;
-		if (first)
-			difference = value;
-		else if (minima[i] ? value < before : value > before)
-			difference = value - before;
-		if (first || difference)
-			s->extremes[i] = value;
-		h[3 + slots_per_flow + 2 * i & 15] = bpf_htons((u32)difference >> 16);
-		h[4 + slots_per_flow + 2 * i & 15] = bpf_htons((u32)difference);
+	void *h = data + (p.link & 31);
+	if (!s || h + size > end || size < 10 || size > MAX_HEADER || !put_link(data, end, p.link, &old, ether_type))
+		return SHOT; // unreachable: the frame has an IP header
+	u32 differences[MAX_EXTREMES] = {};
+	if (extremes) {
+		struct lock *l = lock_of(place.index);
+		if (!l)
+			return SHOT; // unreachable
+		bpf_spin_lock(&l->lock);
+		clear(s, now, 0);
+		u32 first = !s->packets;
+		for (u32 i = 0; i < MAX_EXTREMES; i++) {
+			if (i >= extremes)
+				break;
+			s32 value = field(i, &p), before = s->extremes[i];
+			if (first || (minima[i] ? value < before : value > before)) {
+				differences[i] = first ? value : value - before;
+				s->extremes[i] = value;
+			}
+		}
+		add(s, &p, segments, matched);
+		bpf_spin_unlock(&l->lock);
+	} else {
+		renew(s, place.index, now, 0);
+		add(s, &p, segments, matched);
 	}
-	add(s, &p, segments, matched);
-	if (p.flags & (FIN | RST)) {
-		ending = e->state == ACTIVE;
-		e->state = ENDED;
-	} else if (p.flags & SYN && e->state == ENDED) {
-		e->state = REOPENED;
+	if (p.flags & (FIN | SYN | RST)) {
+		struct flow_entry *e = bpf_map_lookup_elem(&entries, &place.index);
+		if (e && p.flags & (FIN | RST)) {
+			if (__sync_lock_test_and_set(&e->state, ENDED) == ACTIVE)
+				bpf_map_push_elem(&endings, &place.index, 0);
+		} else if (e) {
+			__sync_val_compare_and_swap(&e->state, ENDED, REOPENED);
+		}
 	}
-	u64 slots = *(u64 *)e->slots;
-	bpf_spin_unlock(&l->lock);
-	if (ending)
-		bpf_map_push_elem(&endings, &index, 0);
-
-	h[0] = bpf_htons(now);
-	h[1] = bpf_htons(index >> 8);
-	h[2] = bpf_htons(index << 8);
-	for (u32 i = 0; i < 4; i++) {
+	*(u64 *)h = bpf_cpu_to_be64(now << 48 | (u64)place.index << 24 | (place.slots & 0xffff));
+	for (u32 i = 1; i < 4; i++) {
 		if (i < slots_per_flow)
-			h[3 + i] = bpf_htons(slots >> 16 * i);
+			*(u16 *)(h + 6 + 2 * i) = bpf_htons(place.slots >> 16 * i);
 	}
-	h[(size / 2 - 1) & 15] = bpf_htons(p.type);
-	for (u32 i = 0; i < 10; i++)
-		old[i] = ((u16 *)(data + size))[i];
-	if (!put_link(data, end, p.link, old, ether_type))
-		return SHOT; // unreachable
-	void *to = data + (p.link & 31);
-	if (to + size > end)
-		return SHOT; // unreachable
-	for (u32 i = 0; i < MAX_HEADER / 2; i++) {
-		if (2 * i < size)
-			((u16 *)to)[i] = h[i];
+	for (u32 i = 0; i < MAX_EXTREMES; i++) {
+		if (i < extremes)
+			*(u32 *)(h + 6 + 2 * slots_per_flow + 4 * i) = bpf_htonl(differences[i]);
 	}
+	*(u16 *)(h + size - 2) = bpf_htons(p.type);
+	if (needs)
+		read_by_queries(skb, &p, needs, now, segments, size, data_size);
 	return PASS;
 }
 
@@ -780,10 +897,11 @@ inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
 	return n;
 }
 
-// receive counts an incoming packet without its header h, or returns why it does not, and the
-// epoch to which that belongs.
-inline u32 receive(struct control_block *c, struct xdp_md *xdp, struct packet *p, const u16 *h, u64 now, u64 *epoch) {
-	s32 distance = (s16)(bpf_ntohs(h[0]) - (u16)now);
+// receive counts an incoming packet without its header, which begins with head, or returns why it
+// does not, and the epoch to which that belongs.
+inline u32 receive(struct control_block *c, struct xdp_md *xdp, struct packet *p, u64 head, const s32 *differences,
+		   u64 now, u64 *epoch) {
+	s32 distance = (s16)((u16)(head >> 48) - (u16)now);
 	*epoch = now;
 	if (distance > WINDOW || distance < -WINDOW)
 		return UNKNOWN_EPOCH;
@@ -794,7 +912,7 @@ inline u32 receive(struct control_block *c, struct xdp_md *xdp, struct packet *p
 	    c->sealed[e & (generations - 1) & (MAX_GENERATIONS - 1)] == e + 1)
 		return LATE;
 	*epoch = e;
-	u32 index = (u32)bpf_ntohs(h[1]) << 8 | bpf_ntohs(h[2]) >> 8;
+	u32 index = head >> 24 & 0xffffff;
 	u32 *host = find_host(p->key.src, p->key.v6);
 	if (!host)
 		return UNKNOWN_HOST;
@@ -805,37 +923,27 @@ inline u32 receive(struct control_block *c, struct xdp_md *xdp, struct packet *p
 		return INGRESS_FULL;
 	u32 at = ((u32)(e & (generations - 1)) * page_limit + page - 1) * PAGE + index % PAGE;
 	struct flow_slot *s = bpf_map_lookup_elem(&incoming, &at);
-	struct lock *l = lock_of(at);
-	if (!s || !l)
-		return INGRESS_FULL;
+	if (!s)
+		return INGRESS_FULL; // unreachable
 	bool matched = false;
 	if (c->match)
 		matched = contains(xdp, search_xdp, p->payload, bpf_xdp_get_buff_len(xdp), c->match);
-	u32 check = check_value(&p->key);
-	bool forged = false;
-	bpf_spin_lock(&l->lock);
-	renew(s, e);
-	if (!s->packets)
-		s->check = check;
-	forged = s->check != check;
-	if (!forged) {
-		for (u32 i = 0; i < MAX_EXTREMES; i++) {
-			if (i >= extremes)
-				break;
-			s->extremes[i] += (u32)bpf_ntohs(h[(3 + slots_per_flow + 2 * i) & 15]) << 16 |
-					  bpf_ntohs(h[(4 + slots_per_flow + 2 * i) & 15]);
-		}
-		add(s, p, 1, matched);
+	if (!renew(s, at, e, check_value(&p->key)))
+		return FORGED;
+	for (u32 i = 0; i < MAX_EXTREMES; i++) {
+		if (i < extremes)
+			__sync_fetch_and_add(&s->extremes[i], differences[i]);
 	}
-	bpf_spin_unlock(&l->lock);
-	return forged ? FORGED : COUNTED;
+	add(s, p, 1, matched);
+	return COUNTED;
 }
 
 SEC("xdp.frags")
 int ingress(struct xdp_md *xdp) {
 	struct control_block *c = state();
 	struct packet p = {};
-	u16 h[MAX_HEADER / 2] = {}, old[10] = {};
+	struct link_layer old;
+	s32 differences[MAX_EXTREMES] = {};
 	if (!c)
 		return XDP_PASS;
 	u64 now = tick(c);
@@ -850,34 +958,31 @@ int ingress(struct xdp_md *xdp) {
 		return XDP_PASS;
 	}
 	u32 size = header_size();
-	void *from = data + (p.link & 31);
-	if (from + size > end) {
+	void *h = data + (p.link & 31);
+	if (h + size > end || size < 10 || size > MAX_HEADER || !get_link(data, end, &old)) {
 		count(now, MALFORMED);
 		return XDP_PASS;
 	}
-	for (u32 i = 0; i < MAX_HEADER / 2; i++) {
-		if (2 * i < size)
-			h[i] = ((u16 *)from)[i];
+	u64 head = bpf_be64_to_cpu(*(u64 *)h);
+	for (u32 i = 0; i < MAX_EXTREMES; i++) {
+		if (i < extremes)
+			differences[i] = bpf_ntohl(*(u32 *)(h + 6 + 2 * slots_per_flow + 4 * i));
 	}
-	u16 next = bpf_ntohs(h[(size / 2 - 1) & 15]);
-	for (u32 i = 0; i < 10; i++) {
-		if (i < p.link / 2 - 1)
-			old[i] = ((u16 *)data)[i];
-	}
+	u16 next = load16(h + size - 2);
 	if (bpf_xdp_adjust_head(xdp, size)) {
 		count(now, MALFORMED); // unreachable: the frame has more bytes
 		return XDP_PASS;
 	}
 	data = (void *)(long)xdp->data;
 	end = (void *)(long)xdp->data_end;
-	if (!put_link(data, end, p.link, old, next))
+	if (!put_link(data, end, p.link, &old, next))
 		return XDP_DROP; // unreachable
 	if (parse_ip(data, end, next, &p) != COUNTED) {
 		count(now, MALFORMED);
 		return XDP_PASS;
 	}
 	u64 epoch;
-	u32 why = receive(c, xdp, &p, h, now, &epoch);
+	u32 why = receive(c, xdp, &p, head, differences, now, &epoch);
 	if (why != COUNTED)
 		count(epoch, why);
 	return XDP_PASS;
