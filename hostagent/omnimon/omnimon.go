@@ -43,7 +43,7 @@ type Role struct {
 	match    []byte
 	hosts    addresses
 	limit    int // pages of incoming flows per epoch
-	queries  []running
+	queries  Queries
 
 	table   *table
 	pool    *mapping.Pool
@@ -86,7 +86,7 @@ func (r *Role) Apply(data []byte) error {
 	keep := old != nil && sameTable(old, s) && hosts.contains(&r.hosts)
 	r.settings, r.layout, r.hosts, r.match = s, layout, hosts, []byte(s.Match)
 	r.limit = (s.IngressSlots + pageSlots - 1) / pageSlots
-	r.queries = parseQueries(s.Queries) // from the next epoch on
+	r.queries = ParseQueries(s.Queries) // from the next epoch on
 	if keep {
 		for _, g := range r.recent {
 			if g != nil {
@@ -181,7 +181,7 @@ func (r *Role) begin(e uint64) {
 		Summary: wire.Summary{Host: r.settings.Host, Epoch: e, MappingsOwned: r.owned},
 		pool:    r.pages, flows: r.table.entries, d: r.layout.Slots,
 		egress:  make([]*page, (r.settings.Flows+pageSlots-1)/pageSlots),
-		ingress: make([][]*page, len(r.settings.Hosts)), steps: start(r.queries),
+		ingress: make([][]*page, len(r.settings.Hosts)), steps: r.queries.Start(),
 	}
 	r.recent[e%epochs] = r.current
 }
@@ -381,7 +381,7 @@ func (r *Role) send(w *work) {
 	s.follow(r.settings.Extremes, p, &h)
 	s.count(p, r.match)
 	if len(r.current.steps) > 0 {
-		r.current.query(p)
+		r.current.steps.Add(p)
 	}
 	switch {
 	case p.Flags&(packet.FIN|packet.RST) != 0:

@@ -3,6 +3,7 @@
 package omnimon
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -18,6 +19,9 @@ const maxTuples = 1 << 16
 // switchFields are fields of packets that hosts do not have.
 var switchFields = []string{"queue", "flowlet"}
 
+// Queries are the queries of settings, as a host runs them on the packets that it sends.
+type Queries []running
+
 // running is a query of the settings.
 type running struct {
 	id      uint64
@@ -25,27 +29,27 @@ type running struct {
 	problem string // why this host cannot run it
 }
 
-// step is a step of a query in one epoch.
+// Steps are the steps of all queries in one epoch, and their results.
+type Steps []step
+
 type step struct {
 	wire.QueryRow
 	local   *query.Local // nil with a problem
 	payload bool         // it reads the payload
 }
 
-// parseQueries prepares the queries of the settings. The plugin has checked them; one that this
-// agent cannot run is reported with the reason.
-func parseQueries(settings []wire.Query) (out []running) {
+// ParseQueries prepares the queries of settings. The plugin has checked them; one that this agent
+// cannot run is reported with the reason.
+func ParseQueries(settings []wire.Query) (out Queries) {
 	for _, s := range settings {
 		r := running{id: s.ID}
 		if q, err := query.Parse("query", s.Text); err != nil {
 			r.problem = err.Error()
 		} else {
 			r.plan = q.Place()
-			for i := range r.plan.Steps {
-				for _, f := range switchFields {
-					if r.plan.Steps[i].Uses(f) {
-						r.problem = "hosts do not know the field " + f
-					}
+			for _, f := range switchFields {
+				if r.uses(f) {
+					r.problem = "hosts do not know the field " + f
 				}
 			}
 		}
@@ -54,16 +58,28 @@ func parseQueries(settings []wire.Query) (out []running) {
 	return out
 }
 
-// start returns the steps of all queries for an epoch that begins.
-func start(queries []running) (out []step) {
-	for _, q := range queries {
-		if q.problem != "" {
-			out = append(out, step{QueryRow: wire.QueryRow{ID: q.id, Problem: q.problem}})
+func (r *running) uses(field string) bool {
+	return slices.ContainsFunc(r.plan.Steps, func(s query.Step) bool { return s.Uses(field) })
+}
+
+// Use reports whether a query that this host runs reads one of the fields of packets. Without
+// fields it reports whether there is any query.
+func (q Queries) Use(fields ...string) bool {
+	return slices.ContainsFunc(q, func(r running) bool {
+		return r.problem == "" && (len(fields) == 0 || slices.ContainsFunc(fields, r.uses))
+	})
+}
+
+// Start returns the steps of all queries for an epoch that begins.
+func (q Queries) Start() (out Steps) {
+	for _, r := range q {
+		if r.problem != "" {
+			out = append(out, step{QueryRow: wire.QueryRow{ID: r.id, Problem: r.problem}})
 			continue
 		}
-		for i := range q.plan.Steps {
-			if s := &q.plan.Steps[i]; s.Source == "packets" {
-				out = append(out, step{QueryRow: wire.QueryRow{ID: q.id, Step: i}, local: s.Start(maxTuples),
+		for i := range r.plan.Steps {
+			if s := &r.plan.Steps[i]; s.Source == "packets" {
+				out = append(out, step{QueryRow: wire.QueryRow{ID: r.id, Step: i}, local: s.Start(maxTuples),
 					payload: s.Uses("payload")})
 			}
 		}
@@ -71,25 +87,34 @@ func start(queries []running) (out []step) {
 	return out
 }
 
-// query runs the queries of the epoch on an outgoing packet.
-func (g *epochSlots) query(p *packet.IP) {
-	t := tuple(p, slices.ContainsFunc(g.steps, func(s step) bool { return s.payload }))
-	for i := range g.steps {
-		if l := g.steps[i].local; l != nil {
+// Fail returns the results of queries that do not run in an epoch.
+func (q Queries) Fail(problem string) (out Steps) {
+	for _, r := range q {
+		out = append(out, step{QueryRow: wire.QueryRow{ID: r.id, Problem: cmp.Or(r.problem, problem)}})
+	}
+	return out
+}
+
+// Add runs the queries on an outgoing packet.
+func (s Steps) Add(p *packet.IP) {
+	t := tuple(p, slices.ContainsFunc(s, func(s step) bool { return s.payload }))
+	for i := range s {
+		if l := s[i].local; l != nil {
 			l.Add(t)
 		}
 	}
 }
 
-// rows returns the results of the epoch's steps.
-func (g *epochSlots) rows() (out []wire.QueryRow) {
-	for i := range g.steps {
-		s := g.steps[i].QueryRow
-		if l := g.steps[i].local; l != nil {
+// Rows returns the results. Packets that Add did not receive are counted as dropped.
+func (s Steps) Rows(unread uint64) (out []wire.QueryRow) {
+	for i := range s {
+		row := s[i].QueryRow
+		if l := s[i].local; l != nil {
 			tuples, undefined, dropped := l.Result()
-			s.Undefined, s.Dropped, s.Tuples = uint64(undefined), uint64(dropped), query.AppendTuples(nil, tuples)
+			row.Undefined, row.Dropped = uint64(undefined), uint64(dropped)+unread
+			row.Tuples = query.AppendTuples(nil, tuples)
 		}
-		out = append(out, s)
+		out = append(out, row)
 	}
 	return out
 }

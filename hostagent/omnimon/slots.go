@@ -142,7 +142,7 @@ type epochSlots struct {
 	egress   []*page
 	ingress  [][]*page // by source host
 	pages    int       // of ingress
-	steps    []step    // of queries
+	steps    Steps     // of queries
 	released atomic.Bool
 }
 
@@ -223,7 +223,7 @@ func (g *epochSlots) Append(data []byte) []byte {
 			b.Ingress(index, s.check, &values)
 		})
 	}
-	b.Queries(g.rows())
+	b.Queries(g.steps.Rows(0))
 	return b.Data
 }
 

@@ -296,6 +296,8 @@ func (p *Path) adoptTables(s *saved) error {
 	}
 	p.install(t, settings, s.Settings, share)
 	p.now = atomic.LoadUint64(&t.control.Epoch)
+	p.queries = adopted(settings.Queries, p.now)
+	p.follow()
 	oldest := t.control.Base
 	if p.now >= t.generations {
 		oldest = max(oldest, p.now-t.generations+1)
@@ -466,7 +468,7 @@ func (p *Path) remove() error {
 		p.tables.close()
 		p.tables = nil
 	}
-	p.settings, p.raw = nil, nil
+	p.settings, p.raw, p.queries = nil, nil, nil
 	p.waiting, p.sealed, p.open = nil, nil, nil
 	return errors.Join(errs...)
 }

@@ -25,13 +25,17 @@ import (
 func BenchmarkPacket(b *testing.B) {
 	needBPF(b)
 	for _, flows := range []int{1, 10_000, 1_000_000} {
-		b.Run(fmt.Sprintf("flows=%d", flows), func(b *testing.B) { benchmark(b, flows) })
+		b.Run(fmt.Sprintf("flows=%d", flows), func(b *testing.B) { benchmark(b, flows, "") })
 	}
+	b.Run("flows=1/query", func(b *testing.B) { benchmark(b, 1, totalsQuery) })
 }
 
-func benchmark(b *testing.B, flows int) {
+func benchmark(b *testing.B, flows int, query string) {
 	settings := func(host int) *wire.Settings {
 		s := defaults(host)
+		if query != "" {
+			s.Queries = []wire.Query{{Text: query}}
+		}
 		s.Slots, s.Flows, s.IngressSlots = 3072, 1<<20, 1<<20
 		return s
 	}
@@ -71,6 +75,9 @@ func benchmark(b *testing.B, flows int) {
 		frame := frames[r.IntN(flows)]
 		run(b, destination.tables.ingress, run(b, source.tables.egress, frame, tcNext), xdpPass)
 		run(b, empty, frame, tcNext)
+		if err := source.readEvents(); err != nil {
+			b.Fatal(err)
+		}
 	}
 	after, count := measure()
 	var each [3]float64

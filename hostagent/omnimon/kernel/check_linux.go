@@ -88,7 +88,7 @@ func checkKernel() error {
 	}
 	need("instructions of version 3, Linux 5.12", features.HaveV3ISA())
 	need("arrays that processes map, Linux 5.5", features.HaveMapFlag(features.BPF_F_MMAPABLE))
-	for _, m := range []ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.Queue, ebpf.Stack, ebpf.ArrayOfMaps} {
+	for _, m := range []ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.Queue, ebpf.Stack, ebpf.ArrayOfMaps, ebpf.RingBuf} {
 		need("map type "+m.String(), features.HaveMapType(m))
 	}
 	for _, h := range []struct {

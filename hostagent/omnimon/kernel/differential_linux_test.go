@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -130,10 +131,11 @@ type twin struct {
 	kernel *Path
 	clock  *epoch.Clock
 	role   *omnimon.Role
+	tuples map[uint64]int // results of queries, by their number
 }
 
 func newTwin(t testing.TB, s *wire.Settings) *twin {
-	w := &twin{t: t, kernel: newPath(t, Config{}, s), clock: epoch.NewClock(1, 100)}
+	w := &twin{t: t, kernel: newPath(t, Config{}, s), clock: epoch.NewClock(1, 100), tuples: map[uint64]int{}}
 	w.role = omnimon.New(w.clock)
 	if err := w.role.Apply(encoded(t, s)); err != nil {
 		t.Fatal(err)
@@ -222,7 +224,33 @@ func (w *twin) seal(e uint64) []byte {
 	}
 	g.Release()
 	k.Release()
+	w.count(got)
 	return got
+}
+
+// count adds the tuples of a report to those of the queries.
+func (w *twin) count(data []byte) {
+	w.t.Helper()
+	r, err := wire.Open(data)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.SkipEgress()
+	for _, ok := r.NextHost(); ok; _, ok = r.NextHost() {
+		for in := new(wire.IngressRow); r.NextIngress(in); {
+		}
+	}
+	var row wire.QueryRow
+	for r.NextQuery(&row) {
+		n, _ := binary.Uvarint(row.Tuples)
+		w.tuples[row.ID] += int(n)
+		if row.Problem == "" && row.Dropped > 0 {
+			w.t.Errorf("query %d: %d packets dropped", row.ID, row.Dropped)
+		}
+	}
+	if r.Err() != nil {
+		w.t.Fatal(r.Err())
+	}
 }
 
 var _ role.Report = (*report)(nil)
@@ -258,6 +286,15 @@ func text(t testing.TB, data []byte) string {
 	return b.String()
 }
 
+// queries use all fields that hosts have, and one that they do not have.
+var queries = []string{
+	`x = packets.filter(proto == TCP && flags & SYN == SYN).distinct(src, dport, ttl).reduce(keys=(src), n=count())`,
+	`x = packets.reduce(keys=(dst, dport), bytes=sum(length), most=max(window))`,
+	`x = packets.filter(payload contains "abab").distinct(src, sport, length)`,
+	`x = packets.filter(dns_response == 1).reduce(keys=(dns_type), n=count())`,
+	`x = packets.filter(queue > 1).reduce(keys=(dst), n=count())`,
+}
+
 // TestSameAsGo: random traffic of three hosts, with flows that begin and end, delays, losses and
 // damaged frames, gives the same bytes and the same reports in the kernel as in Go.
 func TestSameAsGo(t *testing.T) {
@@ -273,13 +310,16 @@ func TestSameAsGo(t *testing.T) {
 		"four slots, all extremes, match": func(s *wire.Settings) {
 			s.SlotsPerFlow, s.Extremes, s.Match = 4, all, "abab"
 		},
+		"queries": func(s *wire.Settings) {
+			for id, text := range queries {
+				s.Queries = append(s.Queries, wire.Query{ID: uint64(id), Text: text})
+			}
+		},
 		"tiny tables":     func(s *wire.Settings) { s.Flows, s.IngressSlots, s.IdleEpochs = 70, 128, 1 },
 		"other EtherType": func(s *wire.Settings) { s.EtherType, s.SlotsPerFlow = 0x88b6, 3 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(2) {
-				simulate(t, change, seed)
-			}
+			simulate(t, change, uint64(len(name)))
 		})
 	}
 }
@@ -302,7 +342,7 @@ func simulate(t *testing.T, change func(*wire.Settings), seed uint64) {
 		case n < 45:
 			dst := r.IntN(4) // host 3 has no agent
 			v6 := r.IntN(3) == 0
-			proto := byte(packet.ProtocolTCP)
+			proto, dport := byte(packet.ProtocolTCP), uint16(80)
 			if r.IntN(4) == 0 {
 				proto = packet.ProtocolUDP
 			}
@@ -312,10 +352,14 @@ func simulate(t *testing.T, change func(*wire.Settings), seed uint64) {
 			for i := range payload {
 				payload[i] = "ab"[r.IntN(2)]
 			}
-			if r.IntN(3) == 0 {
+			switch r.IntN(6) {
+			case 0, 1:
 				payload = nil
+			case 2:
+				proto, dport = packet.ProtocolUDP, 53
+				payload = append([]byte{0, 0, byte(r.IntN(2)) << 7, 0, 0, 1, 11: 0}, 1, 'a', 0, 0, byte(r.IntN(3)))
 			}
-			f := ipFrame(address(byte(host), v6), address(byte(dst), v6), proto, uint16(r.IntN(60)), 80, flags,
+			f := ipFrame(address(byte(host), v6), address(byte(dst), v6), proto, uint16(r.IntN(60)), dport, flags,
 				uint16(r.IntN(1000)), payload)
 			for range r.IntN(3) {
 				f = append(f[:12:12], append([]byte{[]byte{0x81, 0x88, 0x91}[r.IntN(3)], 0, 0, 9}, f[12:]...)...)
@@ -356,6 +400,11 @@ func simulate(t *testing.T, change func(*wire.Settings), seed uint64) {
 	}
 	if rows < 1000 {
 		t.Errorf("reports of %d bytes: the simulation tests nothing", rows)
+	}
+	for _, q := range hosts[0].kernel.settings.Queries {
+		if n := hosts[0].tuples[q.ID]; (n > 0) == strings.Contains(q.Text, "queue") {
+			t.Errorf("%d tuples of %s", n, q.Text)
+		}
 	}
 }
 

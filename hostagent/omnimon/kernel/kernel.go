@@ -46,7 +46,7 @@ type Config struct {
 	// DisableOffloads turns off the features of the interface that would damage packets with a header:
 	// segmentation and checksums by the device. Otherwise Apply fails if they are on. With maxima,
 	// minima or a string to match it also ends segmentation by the kernel (gso_max_segs 1), because
-	// those need every packet.
+	// those need every packet. So do queries that read the payload.
 	DisableOffloads bool
 	// Logger receives state changes; nil disables logging.
 	Logger *slog.Logger

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 )
 
@@ -166,7 +167,8 @@ func (p *Path) prepare(s *wire.Settings) error {
 			return fmt.Errorf("interface %s does not turn off %s", p.cfg.Interface, strings.Join(found, ", "))
 		}
 	}
-	if p.cfg.DisableOffloads && (len(s.Extremes) > 0 || s.Match != "") {
+	if p.cfg.DisableOffloads && (len(s.Extremes) > 0 || s.Match != "" ||
+		omnimon.ParseQueries(s.Queries).Use("payload")) {
 		i, err := net.InterfaceByName(p.cfg.Interface)
 		if err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/mapping"
@@ -76,6 +77,9 @@ type Path struct {
 	cursor   uint32
 	rows     []uint32
 	order    []uint32
+	queries  []applied // the newest last
+	steps    map[uint64]omnimon.Steps
+	record   ringbuf.Record // of readEvents
 	owners   []owner
 }
 
@@ -84,7 +88,8 @@ func Open(cfg Config) (*Path, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	p := &Path{cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), restarts: map[uint64]uint64{}}
+	p := &Path{cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), restarts: map[uint64]uint64{},
+		steps: map[uint64]omnimon.Steps{}}
 	if cfg.Pin != "" {
 		if err := p.adopt(); err != nil {
 			return nil, err
@@ -98,18 +103,39 @@ func Open(cfg Config) (*Path, error) {
 
 // run does what follows an epoch, so that Advance does not wait for it.
 func (p *Path) run() {
+	tick := time.NewTicker(pollEvents)
+	defer tick.Stop()
+	var poll <-chan time.Time // nil without queries
 	for {
+		var work func() error
 		select {
 		case <-p.done:
 			return
 		case <-p.wake:
+			work = p.maintain
+		case <-poll:
+			work = p.readEvents
 		}
 		p.mu.Lock()
-		err := p.maintain()
+		var err error
+		if poll = nil; p.tables != nil {
+			err = work()
+			if atomic.LoadUint32(&p.tables.control.Events) != 0 {
+				poll = tick.C
+			}
+		}
 		p.mu.Unlock()
 		if err != nil {
 			p.cfg.Logger.Error("OmniMon's maps cannot be maintained", "interface", p.cfg.Interface, "error", err)
 		}
+	}
+}
+
+// follow makes run look at the tables.
+func (p *Path) follow() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -143,10 +169,7 @@ func (p *Path) Advance(epoch uint64) bool {
 	at := &p.epoch
 	if p.tables != nil {
 		at = &p.tables.control.Epoch
-		select {
-		case p.wake <- struct{}{}:
-		default:
-		}
+		p.follow()
 	}
 	for {
 		old := atomic.LoadUint64(at)
@@ -201,6 +224,9 @@ func (p *Path) Apply(raw []byte) error {
 		return fmt.Errorf("match: %d bytes; the kernel searches for at most %d", len(s.Match), MaxMatch)
 	}
 	if p.keeps(s) {
+		if err := p.prepare(s); err != nil {
+			return err
+		}
 		if s.Match != p.settings.Match {
 			if err := p.tables.match(s.Match); err != nil {
 				return err
@@ -208,6 +234,10 @@ func (p *Path) Apply(raw []byte) error {
 		}
 		if err := p.tables.setHosts(s.Hosts); err != nil {
 			return err
+		}
+		if !slices.Equal(s.Queries, p.settings.Queries) {
+			p.setQueries(s.Queries)
+			p.follow()
 		}
 		p.settings, p.raw = s, slices.Clone(raw)
 		return p.save()
@@ -267,6 +297,8 @@ func (p *Path) restart(s *wire.Settings, raw []byte, share *mapping.Share, size 
 		t.close()
 		return err
 	}
+	queries := omnimon.ParseQueries(s.Queries)
+	t.control.Events = needs(queries)
 	if err := p.attach(t); err != nil {
 		t.close()
 		return err
@@ -276,6 +308,8 @@ func (p *Path) restart(s *wire.Settings, raw []byte, share *mapping.Share, size 
 	}
 	p.install(t, s, raw, share)
 	p.now, p.open = epoch, []uint64{epoch}
+	p.queries, p.steps = []applied{{since: epoch, queries: queries}}, map[uint64]omnimon.Steps{}
+	p.follow()
 	if again {
 		p.restarts[epoch]++
 	}
@@ -331,7 +365,8 @@ func (p *Path) maintain() error {
 		p.open = append(p.open, e)
 	}
 	p.now = to
-	if err := errors.Join(t.wait(), p.begun()); err != nil { // all processors have left the epochs before
+	// All processors have left the epochs before.
+	if err := errors.Join(t.wait(), p.begun(), p.readEvents()); err != nil {
 		return err
 	}
 	for len(p.open) > 0 && p.open[0]+window <= to {
@@ -349,6 +384,7 @@ func (p *Path) maintain() error {
 		p.waiting[0].Release()
 		p.waiting = slices.Delete(p.waiting, 0, 1)
 	}
+	p.retireQueries()
 	return p.retire()
 }
 
@@ -368,7 +404,7 @@ func (p *Path) Seal(epoch uint64) (role.Report, error) {
 	if i := slices.Index(p.open, epoch); i >= 0 {
 		t := p.tables
 		atomic.StoreUint64(&t.control.Sealed[epoch%t.generations], epoch+1)
-		if err := errors.Join(t.wait(), p.begun()); err != nil {
+		if err := errors.Join(t.wait(), p.begun(), p.readEvents()); err != nil {
 			return nil, err
 		}
 		p.open = slices.Delete(p.open, i, i+1)
@@ -445,12 +481,8 @@ func (p *Path) encode(epoch uint64) (*report, error) {
 		b.Egress(&row, &v)
 	}
 	p.encodeIngress(&b, epoch)
-	var queries []wire.QueryRow
-	for _, q := range p.settings.Queries {
-		queries = append(queries, wire.QueryRow{ID: q.ID, Problem: "the data path in the kernel runs no queries"})
-	}
-	_ = unread
-	b.Queries(queries)
+	b.Queries(p.stepsOf(epoch).Rows(unread))
+	delete(p.steps, epoch)
 	g := &report{epoch: epoch, dropped: s.Counters[wire.Dropped], data: b.Data}
 	if atomic.LoadUint64(&t.control.Epoch) >= epoch+t.generations {
 		p.dropped += 1 + g.dropped

@@ -12,9 +12,11 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/mapping"
@@ -44,6 +46,7 @@ type tables struct {
 	pages       uint64 // per generation
 	cells       uint32 // of the directory, for each host
 	hosts       int    // that the maps have room for
+	events      *ringbuf.Reader
 	inner       *ebpf.Map
 	barrier     *ebpf.Map
 	synchronous bool // tests run programs only between calls of the Path
@@ -197,6 +200,10 @@ func (t *tables) open(generations, hosts int) error {
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
+	if t.events, err = ringbuf.NewReader(t.maps[omnimonMapEvents]); err != nil {
+		return fmt.Errorf("map events: %w", err)
+	}
+	t.events.SetDeadline(time.Unix(1, 0)) // do not wait
 	inner := &ebpf.MapSpec{Name: "inner", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
 	if t.inner, err = ebpf.NewMap(inner); err != nil {
 		return fmt.Errorf("map inner: %w", err)
@@ -244,6 +251,9 @@ func (t *tables) close() {
 	}
 	for _, c := range []interface{ Close() error }{t.egress, t.ingress, t.inner, t.barrier} {
 		_ = c.Close() // nil is valid
+	}
+	if t.events != nil {
+		_ = t.events.Close()
 	}
 	t.memory, t.control = nil, nil
 }

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
 // pair is two network namespaces with a link between them: host 0 and host 1 of defaults.
@@ -159,6 +160,7 @@ type totals struct {
 	sentBytes      int64
 	receivedBytes  int64
 	flows          int
+	queries        []wire.QueryRow
 	egress         map[uint32]wire.Values
 	ingress        map[[2]uint32]wire.Values
 }
@@ -204,6 +206,10 @@ func (p *pair) seal(host int, e uint64) (sum totals) {
 			sum.receivedBytes += v[wire.Bytes]
 		}
 	}
+	var q wire.QueryRow
+	for r.NextQuery(&q) {
+		sum.queries = append(sum.queries, q)
+	}
 	if r.Err() != nil {
 		p.t.Fatal(r.Err())
 	}
@@ -225,12 +231,32 @@ func (p *pair) statistic(host int, name string) (n uint64) {
 	return n
 }
 
+// totalsQuery adds up all packets that a host sends.
+const totalsQuery = "x = packets.reduce(keys=(proto), n=count(), bytes=sum(length))"
+
+func totalsOf(t testing.TB, row *wire.QueryRow) (packets, bytes int64) {
+	t.Helper()
+	q, err := query.Parse("query", totalsQuery)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tuples, err := q.Place().Steps[row.Step].DecodeTuples(row.Tuples)
+	if err != nil || row.Problem != "" || row.Dropped > 0 {
+		t.Fatalf("query: %+v, %v", row, err)
+	}
+	for _, v := range tuples {
+		packets, bytes = packets+v[1].Int, bytes+v[2].Int
+	}
+	return packets, bytes
+}
+
 // TestTCPOverVeth: two hosts exchange TCP streams. What one counts as sent, the other counts as
 // received, and both equal the counters of the interfaces.
 func TestTCPOverVeth(t *testing.T) {
 	for name, change := range map[string]func(*Config, *wire.Settings){
 		"TCX and XDP in the driver": func(*Config, *wire.Settings) {},
 		"clsact and generic XDP":    func(c *Config, _ *wire.Settings) { c.Clsact, c.Generic = true, true },
+		"queries":                   func(_ *Config, s *wire.Settings) { s.Queries = []wire.Query{{Text: totalsQuery}} },
 		"maxima and a string": func(_ *Config, s *wire.Settings) {
 			s.Match = "zorro"
 			s.Extremes = []wire.Extreme{{Field: wire.FieldLength}, {Field: wire.FieldWindow}}
@@ -262,6 +288,12 @@ func TestTCPOverVeth(t *testing.T) {
 				for index, v := range s.egress {
 					if got := peer.ingress[[2]uint32{uint32(host), index}]; got != v {
 						t.Errorf("host %d, flow %d: sent %v, received %v", host, index, v, got)
+					}
+				}
+				if len(s.queries) > 0 {
+					if n, bytes := totalsOf(t, &s.queries[0]); n != s.sent || bytes != s.sentBytes {
+						t.Errorf("host %d: query: %d packets, %d bytes; flows: %d packets, %d bytes", host, n, bytes, s.sent,
+							s.sentBytes)
 					}
 				}
 				for c, n := range s.counters {
@@ -306,8 +338,9 @@ func adoptIn(t *testing.T, bpffs string) {
 		p.pins[host] = fmt.Sprintf("%s/netsketch-test-%d/%d", bpffs, os.Getpid(), host)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(p.pins[0])) })
+	withQuery := func(_ *Config, s *wire.Settings) { s.Queries = []wire.Query{{Text: totalsQuery}} }
 	for host := range 2 {
-		p.open(host, nil)
+		p.open(host, withQuery)
 	}
 	p.transfer(1<<20, false)
 	for host := range 2 {
@@ -317,7 +350,7 @@ func adoptIn(t *testing.T, bpffs string) {
 	}
 	p.transfer(1<<20, false) // no process has the data path
 	for host := range 2 {
-		p.open(host, nil)
+		p.open(host, withQuery)
 		if e := p.paths[host].Epoch(); e != 100 {
 			t.Errorf("host %d is in epoch %d, want 100", host, e)
 		}
@@ -344,12 +377,22 @@ func adoptIn(t *testing.T, bpffs string) {
 	}
 	p.paths[0].Advance(103)
 	p.transfer(1<<16, false)
-	p.open(1, nil)
+	p.open(1, withQuery)
 	if e := p.paths[1].Epoch(); e != 103 {
 		t.Errorf("host 1 is in epoch %d, want 103", e)
 	}
 	if a, b := p.seal(0, 103), p.seal(1, 103); a.sent != b.received || a.sent == 0 {
 		t.Errorf("sent %d, received %d", a.sent, b.received)
+	} else if n, _ := totalsOf(t, &a.queries[0]); n != a.sent {
+		t.Errorf("sent %d, query: %d", a.sent, n)
+	} else if b.queries[0].Problem == "" {
+		t.Error("the query has a result in an epoch that began without the agent")
+	}
+	p.transfer(1<<16, false)
+	if b := p.seal(1, 104); b.sent == 0 {
+		t.Error("no packets in epoch 104")
+	} else if n, _ := totalsOf(t, &b.queries[0]); n != b.sent {
+		t.Errorf("sent %d, query: %d", b.sent, n)
 	}
 	for host := range 2 {
 		p.in(host, func() error { return p.paths[host].Apply(nil) })

@@ -168,7 +168,7 @@ func (r *run) answers(queries []*running) (out []*answer) {
 				continue
 			}
 			if p.row.Dropped > 0 {
-				inexact("host %s: %d tuples of %s are above its limit", host, p.row.Dropped, s.Name)
+				inexact("host %s: %d tuples or packets of %s are above its limits", host, p.row.Dropped, s.Name)
 			}
 			a.undefined += int(min(p.row.Undefined, 1<<31))
 			tuples[s.Name] = append(tuples[s.Name], more...)

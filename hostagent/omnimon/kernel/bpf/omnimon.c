@@ -297,7 +297,7 @@ struct {
 // events are the packets that a host sent while queries run, for the agent, which runs the queries.
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 8 << 20);
+	__uint(max_entries, 4 << 20);
 } events SEC(".maps");
 
 // Bits of control.events.
