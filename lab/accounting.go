@@ -22,6 +22,9 @@ var dropNames = [dropReasons]string{
 	"dropped by the egress pipeline", "dropped by the ingress pipeline",
 }
 
+// dropFault is the reason if SetLoss lost the packet.
+const dropFault = "fault of the switch"
+
 // dropUnknown is the reason if the switch counted none, as BMv2 does.
 const dropUnknown = "reason not counted"
 
@@ -85,13 +88,11 @@ func (w *wire) losses() uint64 {
 	return w.lost
 }
 
-// account records the result of the packet that a switch has processed. nd.mu is held.
-func (nd *node) account(before *dropCounts) {
-	left := nd.left.Swap(0)
-	if left > 0 {
-		nd.copied += left - 1
-		return
+// reason names why the switch has dropped the packet that it has processed. nd.mu is held.
+func (nd *node) reason(before *dropCounts) string {
+	if nd.faulty {
+		return dropFault
 	}
 	after := nd.sw.drops()
-	nd.dropped[after.reason(before)]++
+	return after.reason(before)
 }

@@ -36,6 +36,7 @@ type backend interface {
 	watch(port uint32, changed func(disabled bool))
 	disabled(port uint32) (bool, error)
 	setPortUp(port uint32, up bool) error
+	portUp(port uint32) bool
 	// close frees everything; the services have stopped.
 	close() error
 }
@@ -56,7 +57,7 @@ type soft struct {
 func (n *Network) newSoft(nd *node, seed uint64) (*soft, error) {
 	log := n.log.With("switch", nd.spec.Name)
 	s := &soft{net: n, nd: nd, sw: softswitch.New(softswitch.Config{Name: nd.spec.Name, Clock: n.clock.Now, Seed: seed,
-		Logger: log})}
+		Drop: nd.drop, Logger: log})}
 	for port, w := range nd.out {
 		err := s.sw.AddPort(port, softswitch.Port{
 			Name: fmt.Sprintf("Ethernet%d", port), Speed: linkSpeed,
@@ -121,6 +122,8 @@ func (s *soft) disabled(port uint32) (bool, error) {
 }
 
 func (s *soft) setPortUp(port uint32, up bool) error { return s.sw.SetPortUp(port, up) }
+
+func (s *soft) portUp(port uint32) bool { return s.sw.PortUp(port) }
 
 func (s *soft) close() error {
 	var errs []error

@@ -163,6 +163,8 @@ func (s *external) disabled(uint32) (bool, error) { return false, nil }
 // setPortUp does nothing: the lab itself drops packets on a link that is down.
 func (s *external) setPortUp(uint32, bool) error { return nil }
 
+func (s *external) portUp(uint32) bool { return true }
+
 func (s *external) close() error {
 	s.cancel()
 	var errs []error

@@ -54,23 +54,34 @@ func (n *Network) send(h *host, frame []byte, p *passage) []byte {
 		return out
 	}
 	if p.key, p.journaled = truth.Parse(frame); p.journaled {
-		p.epoch = header.Epoch
-		n.journal.Send(p.epoch, p.key)
+		p.epoch, p.bytes = header.Epoch, truth.Length(frame)
+		n.journal.Send(p.epoch, p.key, p.bytes)
 	}
 	return out
+}
+
+// enter records that a packet has entered the pipeline of a switch.
+func (n *Network) enter(p *passage, name string) {
+	if p.journaled {
+		n.journal.Enter(p.epoch, truth.Hop{Flow: p.key, Number: p.hops, Switch: name}, p.bytes)
+	}
+	p.hops++
 }
 
 // lose records that a switch or link has lost a packet.
 func (n *Network) lose(p *passage, element string) {
 	if p.journaled {
-		n.journal.Lose(p.epoch, p.key, element)
+		n.journal.Lose(p.epoch, truth.Loss{Flow: p.key, Element: element}, p.bytes)
 	}
 }
 
 // arrive takes a frame to a host.
-func (h *host) arrive(frame []byte, p *passage) {
+func (n *Network) arrive(h *host, frame []byte, p *passage) {
 	h.received.Add(1)
 	p.entry.Left()
+	if p.journaled {
+		n.journal.Receive(p.epoch, p.key, p.bytes)
+	}
 	if h.path == nil {
 		return
 	}

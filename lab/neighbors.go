@@ -23,7 +23,7 @@ func isLLDP(pkt []byte) bool {
 // so that experiments are the same with it and without.
 func (n *Network) neighbor(w *wire, pkt []byte, at time.Duration) {
 	w.mu.Lock()
-	down := w.state.Down
+	down := w.down
 	w.mu.Unlock()
 	if !down && !w.to.host {
 		n.nodes[w.to.node].sw.neighbor(w.to.port, pkt, at)
@@ -67,7 +67,7 @@ func (n *Network) carrier(name string) error {
 	var errs []error
 	for i, w := range pair {
 		w.mu.Lock()
-		down := w.state.Down
+		down := w.down
 		w.mu.Unlock()
 		from := pair[1-i].to // the end that the wire leaves
 		disabled, err := n.nodes[from.node].sw.disabled(from.port)

@@ -16,9 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -101,7 +99,8 @@ type node struct {
 	served   chan error
 	serving  bool
 	stopped  atomic.Bool
-	out      map[uint32]*wire
+	out      map[uint32]*wire  // by port
+	in       map[uint32]string // links that end at a port, by port
 	fromHost map[uint32]bool
 	record   *truth.Recorder
 	net      *Network
@@ -119,6 +118,9 @@ type node struct {
 	scratch packet.Frame      // guarded by mu
 	dropped map[string]uint64 // packets, by reason; guarded by mu
 	copied  uint64            // guarded by mu
+	chance  chance            // guarded by mu
+	toward  uint32            // port of the packet inside; guarded by mu
+	faulty  bool              // a fault of the switch lost it; guarded by mu
 
 	left            atomic.Uint64 // copies of the packet inside that have left
 	fromControllers atomic.Uint64 // packets that left and were not inside
@@ -153,7 +155,8 @@ func New(cfg Config) (*Network, error) {
 		}
 		n.nodes = append(n.nodes, &node{
 			spec: s, deviceID: uint64(i + 1), bankID: bankTable(program), net: n,
-			out: map[uint32]*wire{}, fromHost: map[uint32]bool{},
+			out: map[uint32]*wire{}, in: map[uint32]string{}, fromHost: map[uint32]bool{},
+			chance: newChance(cfg.Seed, s.Name),
 			record: truth.NewRecorder(cfg.Keep),
 			served: make(chan error, 1), dropped: map[string]uint64{},
 		})
@@ -193,13 +196,9 @@ func bankTable(p *compiled.Program) uint32 {
 // cable makes the wires of the fabric.
 func (n *Network) cable() {
 	wireTo := func(name, link string, to endpoint, latency time.Duration, loss float64) *wire {
-		h := fnv.New64a()
-		h.Write([]byte(name))
-		rng := rand.New(rand.NewPCG(n.cfg.Seed, h.Sum64()))
-		return &wire{
-			name: name, link: link, to: to, latency: latency, state: LinkState{Loss: loss}, rng: rng,
-			salt: rand.New(rand.NewPCG(h.Sum64(), n.cfg.Seed)).Uint64(),
-		}
+		w := &wire{name: name, link: link, to: to, latency: latency, chance: newChance(n.cfg.Seed, name)}
+		w.chance.loss = loss
+		return w
 	}
 	for _, l := range n.cfg.Fabric.Links {
 		a, b := n.nodes[l.A], n.nodes[l.B]
@@ -208,6 +207,7 @@ func (n *Network) cable() {
 		ba := wireTo(b.spec.Name+">"+a.spec.Name, endB+"-"+endA, endpoint{node: l.A, port: l.PortA}, l.Latency, l.Loss)
 		ab.inner, ba.inner = true, true
 		a.out[l.PortA], b.out[l.PortB] = ab, ba
+		a.in[l.PortA], b.in[l.PortB] = ba.link, ab.link
 		n.wires[n.cfg.Fabric.LinkName(l)] = [2]*wire{ab, ba}
 	}
 	for i, h := range n.cfg.Fabric.Hosts {
@@ -216,6 +216,7 @@ func (n *Network) cable() {
 		end := fmt.Sprintf("%s:%d", nd.spec.Name, h.Port)
 		nd.out[h.Port] = wireTo(nd.spec.Name+">"+h.Name, end+"-"+h.Name, endpoint{host: true, node: i}, 0, 0)
 		n.hosts[i].up = wireTo(h.Name+">"+nd.spec.Name, h.Name+"-"+end, endpoint{node: h.Switch, port: h.Port}, 0, 0)
+		nd.in[h.Port] = n.hosts[i].up.link
 	}
 }
 
@@ -265,7 +266,7 @@ func (n *Network) leave(nd *node, w *wire, pkt []byte, at time.Duration) {
 	case !ok:
 		n.lose(&p, w.link)
 	case w.to.host && latency == 0:
-		n.hosts[w.to.node].arrive(pkt, &p)
+		n.arrive(&n.hosts[w.to.node], pkt, &p)
 	default:
 		n.schedule(at+latency, w.to, pkt, &p)
 	}
@@ -278,14 +279,42 @@ func (nd *node) receive(port uint32, l *load, at time.Duration) {
 	if e := nd.record.Record(payload(l.frame, nd.net.cfg.Header, &nd.scratch), nd.fromHost[port]); e.Known() {
 		l.entry = e
 	}
-	before := nd.sw.drops()
+	before, up := nd.sw.drops(), nd.sw.portUp(port)
+	if up {
+		nd.net.enter(&l.passage, nd.spec.Name)
+	}
+	nd.toward, nd.faulty = 0, false
 	nd.inside.Store(&l.passage)
 	nd.sw.inject(port, l.frame, at) // returns when all copies are out
 	nd.inside.Store(nil)
-	if nd.left.Load() == 0 {
-		nd.net.lose(&l.passage, nd.spec.Name)
+	left := nd.left.Swap(0)
+	if left > 0 {
+		nd.copied += left - 1
+		return
 	}
-	nd.account(&before)
+	element, reason := nd.spec.Name, nd.reason(&before)
+	switch w := nd.out[nd.toward]; {
+	case nd.stopped.Load():
+	case !up:
+		element, reason = nd.in[port], dropNames[dropPort] // the link failed while the packet was on it
+	case reason == dropNames[dropPort] && w != nil:
+		element = w.link // the switch sent it into a link that is down
+	}
+	nd.dropped[reason]++
+	nd.net.lose(&l.passage, element)
+}
+
+// drop draws whether a fault of the switch loses the packet inside. Packets of controllers are not
+// lost. nd.mu is held.
+func (nd *node) drop(from, to uint32) bool {
+	p := nd.inside.Load()
+	if p == nil || nd.in[from] == "" || nd.out[to] == nil {
+		return false
+	}
+	nd.toward = to
+	lost := nd.chance.loses(p)
+	nd.faulty = nd.faulty || lost
+	return lost
 }
 
 // orderFlips keeps packets out of the switch while its bank is flipped or its pipeline is replaced,
@@ -427,10 +456,20 @@ func (n *Network) SetLink(name string, s LinkState) error {
 	}
 	for _, w := range pair {
 		w.mu.Lock()
-		w.state = s
+		w.down, w.chance.loss, w.chance.flows = s.Down, s.Loss, s.Flows
 		w.mu.Unlock()
 	}
 	return n.carrier(name)
+}
+
+// SetLoss makes switch i lose a share of the packets that it has received and counted, in all flows
+// or in a share of them as in LinkState. A share of 1 is a switch whose forwarding has failed while
+// its control plane works. BMv2 loses none.
+func (n *Network) SetLoss(i int, loss, flows float64) {
+	nd := n.nodes[i]
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	nd.chance.loss, nd.chance.flows = loss, flows
 }
 
 // SetSkew makes switch i late by d: it carries out flips of its bank, and acknowledges them, so

@@ -36,10 +36,12 @@ type passage struct {
 	entry  truth.Entry
 	doomed uint8 // number of the link between switches on which it is lost; 0 for none
 	links  uint8 // it has taken
+	hops   uint8 // switches that it has entered
 
 	journaled bool // it has a header, with this epoch, and this flow
 	epoch     uint16
 	key       flow.Key
+	bytes     int // of the IP packet
 }
 
 // endpoint is a port of a switch, or a host.
@@ -99,15 +101,29 @@ type wire struct {
 	name  string
 	link  string // in the journal
 	to    endpoint
-	inner bool   // between switches
-	salt  uint64 // of the choice of flows
+	inner bool // between switches
 
 	mu      sync.Mutex
 	latency time.Duration
-	state   LinkState
-	rng     *rand.Rand
+	down    bool
+	chance  chance
 	sent    uint64
 	lost    uint64
+}
+
+// chance loses packets of a wire or a switch. Its owner locks it.
+type chance struct {
+	loss, flows float64 // as in Loss
+	salt        uint64  // of the choice of flows
+	rng         *rand.Rand
+}
+
+// newChance returns the chance of a named element, without losses.
+func newChance(seed uint64, name string) chance {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return chance{rng: rand.New(rand.NewPCG(seed, h.Sum64())),
+		salt: rand.New(rand.NewPCG(h.Sum64(), seed)).Uint64()}
 }
 
 // carry returns the delay of the next frame; ok is false if it is lost.
@@ -118,23 +134,23 @@ func (w *wire) carry(p *passage) (time.Duration, bool) {
 	if w.inner {
 		p.links++
 	}
-	if w.state.Down || w.inner && p.links == p.doomed || w.loses(p) {
+	if w.down || w.inner && p.links == p.doomed || w.chance.loses(p) {
 		w.lost++
 		return 0, false
 	}
 	return w.latency, true
 }
 
-// loses draws whether the packet is lost by chance. w.mu is held.
-func (w *wire) loses(p *passage) bool {
-	if w.state.Loss <= 0 || w.state.Flows > 0 && w.state.Flows < 1 && !w.picks(p) {
+// loses draws whether the packet is lost.
+func (c *chance) loses(p *passage) bool {
+	if c.loss <= 0 || c.flows > 0 && c.flows < 1 && !c.picks(p) {
 		return false
 	}
-	return w.rng.Float64() < w.state.Loss
+	return c.rng.Float64() < c.loss
 }
 
 // picks reports whether a gray failure affects the packet's flow.
-func (w *wire) picks(p *passage) bool {
+func (c *chance) picks(p *passage) bool {
 	if !p.entry.Known() {
 		return false
 	}
@@ -142,10 +158,10 @@ func (w *wire) picks(p *passage) bool {
 	h := fnv.New64a()
 	h.Write(p.entry.Key.AppendBinary(b[:0]))
 	// FNV's upper bits hardly depend on the last bytes: mix them (the finalizer of SplitMix64).
-	x := h.Sum64() ^ w.salt
+	x := h.Sum64() ^ c.salt
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return float64((x^x>>31)>>11)/(1<<53) < w.state.Flows
+	return float64((x^x>>31)>>11)/(1<<53) < c.flows
 }
 
 // schedule queues a copy of frame for arrival at to.
@@ -264,7 +280,7 @@ func (n *Network) pull(src traffic.Source) (traffic.Packet, bool, error) {
 // deliver hands the frame of an event to where it arrives.
 func (n *Network) deliver(ev event) {
 	if ev.to.host {
-		n.hosts[ev.to.node].arrive(ev.load.frame, &ev.load.passage)
+		n.arrive(&n.hosts[ev.to.node], ev.load.frame, &ev.load.passage)
 	} else {
 		n.nodes[ev.to.node].receive(ev.to.port, ev.load, ev.at)
 	}

@@ -185,14 +185,16 @@ func (x *Fault) atSwitch(i int, start time.Duration) (out []action) {
 	at := func(d time.Duration, do func(*lab.Network)) {
 		out = append(out, action{start + d, func(n *lab.Network) error { do(n); return nil }})
 	}
-	if !x.Refuse && x.Late == 0 {
+	if !x.Refuse && x.Late == 0 && x.Loss == 0 {
 		at(x.From, func(n *lab.Network) { n.StopSwitch(i) })
 		return out
 	}
-	refuse, late := x.Refuse, x.Late
-	at(x.From, func(n *lab.Network) { n.SetRefusing(i, refuse); n.SetSkew(i, late) })
+	set := func(x Fault) func(*lab.Network) {
+		return func(n *lab.Network) { n.SetRefusing(i, x.Refuse); n.SetSkew(i, x.Late); n.SetLoss(i, x.Loss, x.Flows) }
+	}
+	at(x.From, set(*x))
 	if x.Until > 0 {
-		at(x.Until, func(n *lab.Network) { n.SetRefusing(i, false); n.SetSkew(i, 0) })
+		at(x.Until, set(Fault{}))
 	}
 	return out
 }

@@ -168,7 +168,8 @@ type Fault struct {
 	Flows float64 `yaml:"flows"`
 	// Down takes the link down.
 	Down bool `yaml:"down"`
-	// Switch is the switch that fails permanently, unless Refuse or Late set another fault.
+	// Switch is the switch that fails permanently, unless Loss, Refuse or Late set another fault. With
+	// Loss it counts the packets that it loses.
 	Switch string `yaml:"switch"`
 	// Refuse makes the switch refuse all calls of its controllers, while it forwards packets.
 	Refuse bool `yaml:"refuse-calls"`
@@ -288,10 +289,12 @@ func (s *Scenario) Validate() error {
 			errs.Add(key, "flows is a share of them, 0 to 1; found %v", x.Flows)
 		case x.Late < 0:
 			errs.Add(key, "expected a delay of 0 or more for late; found %v", x.Late)
-		case x.Link != "" && (x.Refuse || x.Late > 0), x.Switch != "" && (x.Loss > 0 || x.Flows > 0 || x.Down):
-			errs.Add(key, "loss, flows and down are faults of a link, refuse-calls and late of a switch")
+		case x.Link != "" && (x.Refuse || x.Late > 0), x.Switch != "" && x.Down:
+			errs.Add(key, "down is a fault of a link, refuse-calls and late of a switch")
 		case x.Link != "" && x.Loss == 0 && !x.Down:
 			errs.Add(key, "nothing happens to the link: expected a loss above 0, or down")
+		case x.Flows > 0 && x.Loss == 0:
+			errs.Add(key, "flows is the share of flows that a loss is about; expected a loss above 0")
 		case x.Until != 0 && x.Until <= x.From:
 			errs.Add(key, "until %v is not after from %v", x.Until, x.From)
 		}

@@ -17,8 +17,21 @@ type Journal struct {
 
 // JournalEpoch is one epoch of a Journal.
 type JournalEpoch struct {
-	Sent Counts
-	Lost map[Loss]uint64 // packets
+	Sent, Received map[flow.Key]Volume // by hosts
+	Entered        map[Hop]Volume      // switches
+	Lost           map[Loss]Volume
+}
+
+// Volume is the size of traffic.
+type Volume struct{ Packets, Bytes uint64 }
+
+func (v Volume) add(bytes int) Volume { return Volume{v.Packets + 1, v.Bytes + uint64(bytes)} }
+
+// Hop is a switch on the path of a flow, numbered from 0.
+type Hop struct {
+	Flow   flow.Key
+	Number uint8
+	Switch string
 }
 
 // Loss names the flow of lost packets and the switch or link that lost them.
@@ -34,24 +47,44 @@ func (j *Journal) at(epoch uint16) *JournalEpoch {
 	}
 	e := j.epochs[epoch]
 	if e == nil {
-		e = &JournalEpoch{Sent: Counts{}, Lost: map[Loss]uint64{}}
+		e = &JournalEpoch{Sent: map[flow.Key]Volume{}, Received: map[flow.Key]Volume{}, Entered: map[Hop]Volume{},
+			Lost: map[Loss]Volume{}}
 		j.epochs[epoch] = e
 	}
 	return e
 }
 
-// Send counts a packet that a host sent in an epoch, modulo 65,536.
-func (j *Journal) Send(epoch uint16, k flow.Key) {
+// Send counts a packet that a host sent in an epoch, modulo 65,536. bytes is the length of the IP
+// packet.
+func (j *Journal) Send(epoch uint16, k flow.Key, bytes int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.at(epoch).Sent[k]++
+	m := j.at(epoch).Sent
+	m[k] = m[k].add(bytes)
+}
+
+// Enter counts a packet that entered the pipeline of a switch.
+func (j *Journal) Enter(epoch uint16, h Hop, bytes int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	m := j.at(epoch).Entered
+	m[h] = m[h].add(bytes)
 }
 
 // Lose counts a packet that was lost.
-func (j *Journal) Lose(epoch uint16, k flow.Key, element string) {
+func (j *Journal) Lose(epoch uint16, l Loss, bytes int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.at(epoch).Lost[Loss{k, element}]++
+	m := j.at(epoch).Lost
+	m[l] = m[l].add(bytes)
+}
+
+// Receive counts a packet that arrived at a host.
+func (j *Journal) Receive(epoch uint16, k flow.Key, bytes int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	m := j.at(epoch).Received
+	m[k] = m[k].add(bytes)
 }
 
 // Take returns an epoch and removes it from the journal.

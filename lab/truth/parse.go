@@ -41,23 +41,38 @@ const (
 // UDP or is a later fragment. Parse follows only one IPv6 extension header, a fragment header right
 // after the fixed header; any other is the flow's protocol.
 func Parse(frame []byte) (flow.Key, bool) {
-	if len(frame) < ethernetLen {
-		return flow.Key{}, false
-	}
-	kind, rest := binary.BigEndian.Uint16(frame[12:]), frame[ethernetLen:]
-	for tags := 0; kind == typeVLAN || kind == typeQinQ || kind == typeQinQ0; tags++ {
-		if tags == maxTags || len(rest) < vlanLen {
-			return flow.Key{}, false
-		}
-		kind, rest = binary.BigEndian.Uint16(rest[2:]), rest[vlanLen:]
-	}
-	switch kind {
+	switch kind, rest := parseLink(frame); kind {
 	case typeIPv4:
 		return parseIPv4(rest)
 	case typeIPv6:
 		return parseIPv6(rest)
 	}
 	return flow.Key{}, false
+}
+
+// Length returns the length of the IP packet in a frame that Parse accepts, from its header.
+func Length(frame []byte) int {
+	kind, rest := parseLink(frame)
+	if kind == typeIPv6 {
+		return ipv6Len + int(binary.BigEndian.Uint16(rest[4:]))
+	}
+	return int(binary.BigEndian.Uint16(rest[2:]))
+}
+
+// parseLink returns the EtherType behind at most two VLAN tags and what follows it; 0 if the frame
+// has none.
+func parseLink(frame []byte) (kind uint16, rest []byte) {
+	if len(frame) < ethernetLen {
+		return 0, nil
+	}
+	kind, rest = binary.BigEndian.Uint16(frame[12:]), frame[ethernetLen:]
+	for tags := 0; kind == typeVLAN || kind == typeQinQ || kind == typeQinQ0; tags++ {
+		if tags == maxTags || len(rest) < vlanLen {
+			return 0, nil
+		}
+		kind, rest = binary.BigEndian.Uint16(rest[2:]), rest[vlanLen:]
+	}
+	return kind, rest
 }
 
 func parseIPv4(b []byte) (flow.Key, bool) {

@@ -374,6 +374,11 @@ func (s *Switch) learn(l *lane, p *machine.Packet) {
 
 // egress queues a packet at its port, or sends it on.
 func (s *Switch) egress(l *lane, q queued) {
+	if s.cfg.Drop != nil && s.cfg.Drop(q.p.Port, q.port) {
+		s.queueDrops.Add(1)
+		l.Give(q.p)
+		return
+	}
 	if line := s.queueOf(q.port); line != nil {
 		s.wait(l, q, line)
 		return

@@ -47,6 +47,9 @@ func (s *Switch) SetQueues(id uint32, p Port) error {
 // neither receives nor sends packets.
 func (s *Switch) SetPortUp(id uint32, up bool) error { return s.ports.SetUp(id, up) }
 
+// PortUp reports whether a port exists and is up.
+func (s *Switch) PortUp(id uint32) bool { return s.ports.IsUp(id) }
+
 // SetPortEnabled enables or disables a port by configuration. A port is up if it is enabled and its
 // link is up (SetPortUp).
 func (s *Switch) SetPortEnabled(id uint32, enabled bool) error {

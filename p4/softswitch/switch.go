@@ -27,6 +27,9 @@ type Config struct {
 	Parallel int                  // packets that run concurrently; 0 is 1
 	MaxLoops int                  // resubmits and recirculations of a packet before it is dropped and counted; 0: 64
 	Logger   *slog.Logger         // nil disables logging
+	// Drop is called between ingress and egress with the ports of a packet, in its goroutine; true
+	// drops it as a full queue does. It must not call the switch. nil: none.
+	Drop func(from, to uint32) bool
 }
 
 // Switch is a soft switch. Create it with New.

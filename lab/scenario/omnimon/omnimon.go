@@ -1,31 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package omnimon declares how the results of the plugin omnimon are scored: the packets of every
-// published flow, and every lost packet by its flow and the switch or link that lost it.
+// Package omnimon declares how the results of the plugin omnimon are scored: the packets and bytes
+// of every published flow at its source, its destination and every switch between them, and every
+// lost packet by its flow and the switch or link that lost it.
 package omnimon
 
 import (
+	"fmt"
+
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // Measures that a scenario can bound.
 const (
-	FlowsExact  = "flows-exact"  // share of the published flows with exact sent and lost packets
-	LossF1      = "loss-f1"      // flows and elements that lost packets
-	LossesExact = "losses-exact" // share of these with the exact number of lost packets
-	LinksExact  = "links-exact"  // share of the links with exact sent packets and exact losses
-	LostPackets = "lost-packets-error"
-	FalseClaims = "false-claims" // values published as exact that are not, mean over the epochs
-	LostResults = "lost"         // share of epochs without a complete result
+	FlowsExact    = "flows-exact"    // share of the published flows that are exact at both hosts
+	HopsPublished = "hops-published" // share of the flows and switches on their paths that are published
+	HopsExact     = "hops-exact"     // share of these that are exact
+	LossF1        = "loss-f1"        // flows and elements that lost packets
+	LossesExact   = "losses-exact"   // share of these with the exact lost packets and bytes
+	SwitchesExact = "switches-exact" // share of the switches with exact losses
+	LinksExact    = "links-exact"    // share of the links with exact losses
+	LostPackets   = "lost-packets-error"
+	Determined    = "determined"   // share of the unknowns that are determined, mean over the epochs
+	FalseClaims   = "false-claims" // values published as exact that are not, mean over the epochs
+	LostResults   = "lost"         // share of epochs without a complete result
 )
 
 // Lists of the plugin.
 const (
-	summary = "summary"
-	flows   = "flow"
-	losses  = "loss"
-	links   = "link"
+	summary  = "summary"
+	flows    = "flow"
+	hops     = "hop"
+	losses   = "loss"
+	switches = "switch"
+	links    = "link"
 )
 
 // rows is the number of rows in the report and on the screen.
@@ -43,15 +52,24 @@ func Algorithm() score.Algorithm {
 		Views:       func(*score.Setting) []score.View { return []score.View{{Device: score.Network}} },
 		GroundTruth: groundTruth,
 		Measures: []score.Measure{
-			of(FlowsExact, flows, score.FoundCorrect, "packets", "lost-packets"),
+			of(FlowsExact, flows, score.FoundCorrect, "packets", "bytes", "received-packets", "received-bytes",
+				"lost-packets"),
+			of(HopsPublished, hops, score.Recall),
+			of(HopsExact, hops, score.FoundCorrect, "switch", "packets-low", "packets-high", "bytes"),
 			of(LossF1, losses, score.F1),
-			of(LossesExact, losses, score.Correct, "lost-low", "lost-high"),
+			of(LossesExact, losses, score.Correct, "lost-low", "lost-high", "lost-bytes"),
+			of(SwitchesExact, switches, score.Correct, "lost-low", "lost-high"),
 			of(LinksExact, links, score.Correct, "lost-low", "lost-high"),
 			of(LostPackets, summary, score.RelativeError, "lost-packets"),
+			of(Determined, summary, func(m *score.Measure, published, _ score.Rows) (score.Score, bool) {
+				return score.Score{Value: published[""].Value(m.Leaves[0])}, true
+			}, "determined-share"),
 		},
 		Claims: []score.Claim{
-			{List: flows, If: "exact", Leaves: []string{"packets", "lost-packets"}},
+			{List: flows, If: "exact", Leaves: []string{"packets", "bytes", "lost-packets"}},
+			{List: hops, If: "determined", Leaves: []string{"packets-low", "packets-high"}},
 			{List: losses, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
+			{List: switches, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
 			{List: links, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
 			{List: summary, If: "exact", Leaves: []string{"packets", "flows", "lost-packets", "lossy-flows"}},
 		},
@@ -82,23 +100,37 @@ func groundTruth(*score.Setting) (func(*score.Epoch) score.Tables, error) {
 			return t
 		}
 		lost, byFlow, byElement := uint64(0), map[flow.Key]uint64{}, map[string]uint64{}
+		bounds := func(n uint64) score.Leaves {
+			return score.Leaves{"lost-low": score.Number(n), "lost-high": score.Number(n)}
+		}
 		for l, n := range j.Lost {
-			lost += n
-			byFlow[l.Flow] += n
-			byElement[l.Element] += n
-			t.Rows(losses, network).Add(l.Element+"/"+l.Flow.String(),
-				score.Leaves{"lost-low": score.Number(n), "lost-high": score.Number(n)})
+			lost += n.Packets
+			byFlow[l.Flow] += n.Packets
+			byElement[l.Element] += n.Packets
+			row := t.Rows(losses, network).Add(l.Element+"/"+l.Flow.String(), bounds(n.Packets))
+			row.Leaves["lost-bytes"] = score.Number(n.Bytes)
 		}
 		t.Rows(losses, network) // without losses none may be published
+		sent := uint64(0)
 		for k, n := range j.Sent {
-			t.Rows(flows, network).Add(k.String(),
-				score.Leaves{"packets": score.Number(n), "lost-packets": score.Number(byFlow[k])})
+			sent += n.Packets
+			received := j.Received[k]
+			t.Rows(flows, network).Add(k.String(), score.Leaves{
+				"packets": score.Number(n.Packets), "bytes": score.Number(n.Bytes),
+				"received-packets": score.Number(received.Packets), "received-bytes": score.Number(received.Bytes),
+				"lost-packets": score.Number(byFlow[k])})
 		}
-		for name := range e.Published[links][network] {
-			n := byElement[name]
-			t.Rows(links, network).Add(name, score.Leaves{"lost-low": score.Number(n), "lost-high": score.Number(n)})
+		for h, n := range j.Entered {
+			t.Rows(hops, network).Add(fmt.Sprintf("%v/%d", h.Flow, h.Number), score.Leaves{
+				"switch": score.Text(h.Switch), "bytes": score.Number(n.Bytes),
+				"packets-low": score.Number(n.Packets), "packets-high": score.Number(n.Packets)})
 		}
-		t.Rows(summary, network).Add("", score.Leaves{"packets": score.Number(j.Sent.Packets()),
+		for _, list := range []string{switches, links} {
+			for name := range e.Published[list][network] {
+				t.Rows(list, network).Add(name, bounds(byElement[name]))
+			}
+		}
+		t.Rows(summary, network).Add("", score.Leaves{"packets": score.Number(sent),
 			"flows": score.Number(len(j.Sent)), "lost-packets": score.Number(lost),
 			"lossy-flows": score.Number(len(byFlow))})
 		return t
