@@ -9,6 +9,7 @@ package analysis
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -31,9 +32,20 @@ type Hop struct {
 
 // Path is the path of a flow through at least one switch.
 type Path struct {
+	// Hops are empty if they were sought and are not determined.
 	Hops []Hop
 	// Last is the link to the destination.
 	Last int32
+	// From is the link from the source. It is set if Hops are empty.
+	From int32
+}
+
+// first is the link from the source.
+func (p *Path) first() int32 {
+	if len(p.Hops) == 0 {
+		return p.From
+	}
+	return p.Hops[0].Link
 }
 
 // Host is the end of a link that is no switch.
@@ -58,6 +70,8 @@ type Network struct {
 	Bits int
 	// Route returns the destination of a flow and its path, or nil if it has none.
 	Route func(source int, k *flow.Key) (destination int, path *Path)
+	// Search, if set, replaces Route.
+	Search *Search
 	// HostNames and ElementNames, of switches and then links, are for warnings; numbers without them.
 	HostNames, ElementNames []string
 }
@@ -76,9 +90,10 @@ type Epoch struct {
 
 // Analyzer analyzes epochs one after the other. It keeps memory between epochs.
 type Analyzer struct {
-	net     Network
-	refs    [][]atomic.Uint64 // by source host and host index: the row at the destination, plus one
-	workers []worker
+	net       Network
+	refs      [][]atomic.Uint64 // by source host and host index: the row at the destination, plus one
+	workers   []worker
+	distances []int32 // of switches from hosts, with Search
 }
 
 // worker is one goroutine's share of the work.
@@ -87,6 +102,7 @@ type worker struct {
 	expected       []int64 // by array, slot and statistic
 	sent, received []int64 // packets by link
 	lossy          []LossyFlow
+	unplaced       []LossyFlow // with or without losses
 	// flows that were sent, rows of flows that arrived, and those of them with a sender
 	flows, arrived, matched int
 	warnings                []string
@@ -111,6 +127,9 @@ func New(net Network) (*Analyzer, error) {
 	for i := range a.refs {
 		a.refs[i] = make([]atomic.Uint64, net.Flows)
 	}
+	if net.Search != nil {
+		a.distances = distancesOf(&net)
+	}
 	for i := range a.workers {
 		w := &a.workers[i]
 		w.number = i
@@ -127,6 +146,8 @@ type Result struct {
 	Flows int
 	// Lossy are the flows of which packets were lost, by source and host index.
 	Lossy []LossyFlow
+	// Unplaced are flows whose path was sought and is not determined, by source and host index.
+	Unplaced []Flow
 	// Variables counts what was unknown about lossy flows: one number of lost packets for each switch
 	// and link on a flow's path. Determined of them have one possible value.
 	Variables, Determined int
@@ -141,6 +162,7 @@ type Result struct {
 
 	analyzer *Analyzer
 	reports  [][]byte
+	paths    [][]*Path // by host and row, if they are sought
 }
 
 // Bounds is a number of packets of which only bounds may be known.
@@ -180,7 +202,7 @@ func (a *Analyzer) Analyze(e *Epoch) *Result {
 		clear(w.expected)
 		clear(w.sent)
 		clear(w.received)
-		w.lossy, w.flows, w.arrived, w.matched, w.warnings, w.more = nil, 0, 0, 0, nil, 0
+		w.lossy, w.unplaced, w.flows, w.arrived, w.matched, w.warnings, w.more = nil, nil, 0, 0, 0, nil, 0
 	}
 	r := &Result{Epoch: e.Number, analyzer: a, reports: make([][]byte, a.net.Hosts)}
 	copy(r.reports, e.Reports)
@@ -191,7 +213,10 @@ func (a *Analyzer) Analyze(e *Epoch) *Result {
 			r.reports[host] = nil
 		}
 	})
-	a.parallel(len(r.reports), func(w *worker, host int) { a.join(r.reports, host, w) })
+	if a.net.Search != nil {
+		r.paths = a.search(r.reports, e.Recorded)
+	}
+	a.parallel(len(r.reports), func(w *worker, host int) { a.join(r, host, w) })
 
 	total, matched, more := 0, 0, 0
 	for i := range a.workers {
@@ -212,13 +237,16 @@ func (a *Analyzer) Analyze(e *Epoch) *Result {
 	if more > 0 {
 		r.warn("%d more warnings", more)
 	}
-	slices.SortFunc(r.Lossy, func(a, b LossyFlow) int {
-		if a.Source != b.Source {
-			return a.Source - b.Source
-		}
-		return int(a.Index) - int(b.Index)
-	})
+	slices.SortFunc(r.Lossy, func(a, b LossyFlow) int { return a.compare(&b.Flow) })
 	in := a.merge(e, r.Missing > 0)
+	for i := range a.workers {
+		for j := range a.workers[i].unplaced {
+			f := &a.workers[i].unplaced[j]
+			r.Unplaced = append(r.Unplaced, f.Flow)
+			in.leaveOut(f)
+		}
+	}
+	slices.SortFunc(r.Unplaced, func(a, b Flow) int { return a.compare(&b) })
 	in.infer(r)
 	return r
 }
@@ -289,7 +317,8 @@ func (a *Analyzer) index(host int, data []byte, epoch uint64, w *worker) error {
 }
 
 // join compares what a host sent with what arrived, and adds the flows to the slots on their paths.
-func (a *Analyzer) join(reports [][]byte, host int, w *worker) {
+func (a *Analyzer) join(r *Result, host int, w *worker) {
+	reports := r.reports
 	if reports[host] == nil {
 		return
 	}
@@ -299,8 +328,7 @@ func (a *Analyzer) join(reports [][]byte, host int, w *worker) {
 	}
 	var row wire.EgressRow
 	var sent, received wire.Values
-	refs := a.refs[host]
-	for rep.NextEgress(&row) {
+	for n := 0; rep.NextEgress(&row); n++ {
 		if err := sent.Decode(row.Values); err != nil {
 			w.warn("%s: %v", a.host(host), err)
 			return
@@ -309,30 +337,26 @@ func (a *Analyzer) join(reports [][]byte, host int, w *worker) {
 			w.warn("%s: slot %d of %d", a.host(host), slot, a.net.Slots)
 			return
 		}
-		destination, path := a.net.Route(host, &row.Key)
+		destination, path := r.route(host, n, &row.Key)
 		if path == nil {
 			w.warn("flow %v of %s has no path", row.Key, a.host(host))
 			continue
 		}
 		w.flows++
 		a.add(w, path, &row.Slots, &sent)
-		w.sent[path.Hops[0].Link] += sent[wire.Packets]
+		w.sent[path.first()] += sent[wire.Packets]
 		if reports[destination] == nil {
 			continue
 		}
 		received = wire.Values{}
-		ref := uint64(0)
-		if int(row.Index) < len(refs) {
-			ref = refs[row.Index].Load()
+		values, own := a.arrived(reports, host, &row, destination)
+		if !own {
+			w.warn("%s counted packets of another flow as %v", a.host(destination), row.Key)
+			continue
 		}
-		if ref != 0 && int(ref>>offsetBits) == destination {
-			check, values := wire.IngressAt(reports[destination], int(ref&(1<<offsetBits-1))-1)
-			if check != wire.Check(&row.Key) {
-				w.warn("%s counted packets of another flow as %v", a.host(destination), row.Key)
-				continue
-			}
+		if values != nil {
 			w.matched++
-			if bytes.Equal(values, row.Values) {
+			if bytes.Equal(values, row.Values) && len(path.Hops) > 0 {
 				w.received[path.Last] += sent[wire.Packets]
 				continue
 			}
@@ -349,11 +373,39 @@ func (a *Analyzer) join(reports [][]byte, host int, w *worker) {
 			w.warn("more packets of %v arrived than were sent", row.Key)
 			continue
 		}
-		w.lossy = append(w.lossy, f)
+		if len(path.Hops) == 0 {
+			w.unplaced = append(w.unplaced, f)
+		} else {
+			w.lossy = append(w.lossy, f)
+		}
 	}
 	if err := rep.Err(); err != nil {
 		w.warn("%s: %v", a.host(host), err)
 	}
+}
+
+// route returns the destination and the path of the flow in a row of a host's report.
+func (r *Result) route(host, row int, k *flow.Key) (destination int, path *Path) {
+	net := &r.analyzer.net
+	if net.Search == nil {
+		return net.Route(host, k)
+	}
+	destination, _, _ = net.Search.Ends(host, k)
+	return destination, r.Path(host, row, nil)
+}
+
+// arrived returns the values of a flow at its destination, nil if nothing arrived. own is false if
+// they are those of another flow.
+func (a *Analyzer) arrived(reports [][]byte, host int, row *wire.EgressRow, destination int) (values []byte, own bool) {
+	refs, ref := a.refs[host], uint64(0)
+	if int(row.Index) < len(refs) {
+		ref = refs[row.Index].Load()
+	}
+	if ref == 0 || int(ref>>offsetBits) != destination || reports[destination] == nil {
+		return nil, true
+	}
+	check, values := wire.IngressAt(reports[destination], int(ref&(1<<offsetBits-1))-1)
+	return values, check == wire.Check(&row.Key)
 }
 
 // add adds the values of a flow to the slot of each switch on its path.
@@ -381,6 +433,10 @@ type Flow struct {
 	Age                 uint64 // epochs since the first packet
 	Path                *Path
 	Sent, Lost          wire.Values
+}
+
+func (f *Flow) compare(g *Flow) int {
+	return cmp.Or(cmp.Compare(f.Source, g.Source), cmp.Compare(f.Index, g.Index))
 }
 
 // LossyFlow is a flow of which packets were lost.
@@ -415,16 +471,31 @@ func (f *LossyFlow) At(hop int) (v wire.Values, exact bool) {
 	return v, true
 }
 
+// Path returns the path of the flow in a row of a host's report if paths are sought, otherwise
+// route.
+func (r *Result) Path(host, row int, route *Path) *Path {
+	if r.paths == nil {
+		return route
+	}
+	if row < len(r.paths[host]) {
+		return r.paths[host][row]
+	}
+	return nil
+}
+
 // Workers is the count of workers that call the function of Each.
 func (r *Result) Workers() int { return len(r.analyzer.workers) }
 
-// Each calls f for every flow that arrived completely, concurrently with the numbers of different
-// workers. The flow is valid until f returns. Flows to or from missing hosts are left out. It must
-// be called before the next Analyze.
+// Each calls f for every flow that arrived completely and is not unplaced, concurrently with the
+// numbers of different workers. The flow is valid until f returns. Flows to or from missing hosts
+// are left out. It must be called before the next Analyze.
 func (r *Result) Each(f func(worker int, flow *Flow)) {
-	lossy := make(map[[2]uint32]bool, len(r.Lossy))
+	lossy := make(map[[2]uint32]bool, len(r.Lossy)+len(r.Unplaced))
 	for i := range r.Lossy {
 		lossy[[2]uint32{uint32(r.Lossy[i].Source), r.Lossy[i].Index}] = true
+	}
+	for i := range r.Unplaced {
+		lossy[[2]uint32{uint32(r.Unplaced[i].Source), r.Unplaced[i].Index}] = true
 	}
 	r.analyzer.parallel(len(r.reports), func(w *worker, host int) {
 		rep, err := wire.Open(r.reports[host])
@@ -433,12 +504,12 @@ func (r *Result) Each(f func(worker int, flow *Flow)) {
 		}
 		var row wire.EgressRow
 		var out Flow
-		for rep.NextEgress(&row) {
+		for n := 0; rep.NextEgress(&row); n++ {
 			if len(lossy) > 0 && lossy[[2]uint32{uint32(host), row.Index}] {
 				continue
 			}
 			out = Flow{Key: row.Key, Source: host, Index: row.Index, Age: row.Age}
-			out.Destination, out.Path = r.analyzer.net.Route(host, &row.Key)
+			out.Destination, out.Path = r.route(host, n, &row.Key)
 			if out.Path == nil || r.reports[out.Destination] == nil || out.Sent.Decode(row.Values) != nil {
 				continue
 			}

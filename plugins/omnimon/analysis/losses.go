@@ -25,6 +25,21 @@ type inference struct {
 	deficits []int64
 	present  []bool  // by array
 	total    []total // by switch, then by link
+	// leftOut are slot numbers that flows without a path may have used, at any switch.
+	leftOut map[int]bool
+	// floating is what such flows lost; above 0, the losses of elements have no equations.
+	floating int64
+}
+
+// leaveOut leaves out the equations that a flow without a path may be a part of.
+func (in *inference) leaveOut(f *LossyFlow) {
+	if in.leftOut == nil {
+		in.leftOut = map[int]bool{}
+	}
+	for _, slot := range f.slots[:in.net.SlotsPerFlow] {
+		in.leftOut[int(slot)] = true
+	}
+	in.floating += f.Lost[wire.Packets]
 }
 
 // total is the count of packets that a switch or link lost, if it is known.
@@ -141,12 +156,15 @@ func (in *inference) infer(r *Result) {
 		})
 	}
 	for element, total := range in.total {
+		sum := &r.Links
+		if element < in.net.Switches {
+			sum = &r.Switches
+		} else {
+			element -= in.net.Switches
+		}
+		(*sum)[element].High += in.floating
 		if total.known && len(r.Warnings) == 0 {
-			if element < in.net.Switches {
-				r.Switches[element] = Bounds{total.packets, total.packets}
-			} else {
-				r.Links[element-in.net.Switches] = Bounds{total.packets, total.packets}
-			}
+			(*sum)[element] = Bounds{total.packets, total.packets}
 		}
 	}
 	in.values(r, unknowns, flowOf, packets)
@@ -161,7 +179,7 @@ func (in *inference) check(r *Result) {
 	size := in.net.Slots * in.net.Values
 	for array, present := range in.present {
 		for i := 0; present && i < size; i += in.net.Values {
-			if in.deficits[array*size+i] < 0 {
+			if in.deficits[array*size+i] < 0 && !in.leftOut[i/in.net.Values] {
 				negative++
 			}
 		}
@@ -222,13 +240,17 @@ func (in *inference) solve(r *Result, s wire.Statistic, unknowns, flowOf []int32
 			u := unknowns[f.first+n]
 			if u >= 0 {
 				all = append(all, u)
-				if s == wire.Packets && in.total[element].known {
+				if s == wire.Packets && in.total[element].known && in.floating == 0 {
 					row(elements, &elementOrder, element)
 					elements[element] = append(elements[element], u)
 				}
 			}
 			if hop := n / 2; n%2 == 0 && hop < len(f.Path.Hops) && in.present[f.Path.Hops[hop].Array] && in.deficits != nil {
-				at := (int(f.Path.Hops[hop].Array)*in.net.Slots+int(f.slots[hop%in.net.SlotsPerFlow]))*in.net.Values + int(s)
+				slot := int(f.slots[hop%in.net.SlotsPerFlow])
+				if in.leftOut[slot] {
+					return
+				}
+				at := (int(f.Path.Hops[hop].Array)*in.net.Slots+slot)*in.net.Values + int(s)
 				row(slots, &order, at)
 				slots[at] = append(slots[at], all...)
 			}

@@ -448,6 +448,25 @@ func (r *run) summarize() *traffic {
 			out.links[link].exact = out.links[link].exact && exact
 		}
 	}
+	for i := range r.result.Unplaced { // between switches, any link may have had them
+		f := &r.result.Unplaced[i]
+		s := &shares[0]
+		add(s, f)
+		s.lost += uint64(f.Lost[wire.Packets])
+		if w := out.watched[f.Key]; w != nil {
+			w.Flow = *f
+		}
+		received := f.Sent
+		received.Sub(&f.Lost)
+		on(&s.links[f.Path.From], f, &f.Sent)
+		on(&s.links[f.Path.Last], f, &received)
+		out.links[f.Path.Last].exact = out.links[f.Path.Last].exact && received == f.Sent
+	}
+	for i := range out.links {
+		_, from := r.network.byName[r.network.links[i].from.Node]
+		_, to := r.network.byName[r.network.links[i].to.Node]
+		out.links[i].exact = out.links[i].exact && (len(r.result.Unplaced) == 0 || !from || !to)
+	}
 	var all top
 	for i := range shares {
 		s := &shares[i]

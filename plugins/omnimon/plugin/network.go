@@ -27,6 +27,8 @@ type network struct {
 	hosts     []string // by number
 	addresses map[netip.Addr]address
 	trees     []atomic.Pointer[tree] // by source host, then by address
+	// search: another controller owns the routes of a switch that measures.
+	search bool
 }
 
 // swtch is a switch of the network.
@@ -39,7 +41,8 @@ type swtch struct {
 	seed    uint32
 	groups  []sdk.PortGroup
 	routes  map[netip.Prefix]int
-	lengths []int // of prefixes, longest first, for IPv4 and IPv6
+	lengths []int   // of prefixes, longest first, for IPv4 and IPv6
+	out     []int32 // links that leave it
 }
 
 // link is a directed link.
@@ -62,6 +65,7 @@ func newNetwork(model *sdk.Network, found map[string]*counts, hosts []string) *n
 		s := swtch{name: d.Name, counts: found[d.Name], array: int32(n.arrays), arrayOf: map[uint32]int32{}}
 		if s.counts != nil {
 			n.arrays += s.counts.arrays
+			n.search = n.search || d.Forwarding == nil
 		}
 		if f := d.Forwarding; f != nil {
 			s.forward(f)
@@ -71,6 +75,11 @@ func newNetwork(model *sdk.Network, found map[string]*counts, hosts []string) *n
 	for _, l := range model.Links {
 		n.link(l.A, l.B)
 		n.link(l.B, l.A)
+	}
+	for i := range n.links {
+		if from, ok := n.byName[n.links[i].from.Node]; ok {
+			n.switches[from].out = append(n.switches[from].out, int32(i))
+		}
 	}
 	for i := range n.switches {
 		n.switches[i].assignArrays(n)
@@ -185,7 +194,57 @@ func (n *network) model() analysis.Network {
 		out.Links = append(out.Links, analysis.Link{From: number(l.from), To: number(l.to)})
 		out.ElementNames = append(out.ElementNames, l.name)
 	}
+	if n.search {
+		out.Search = n.searchModel()
+	}
 	return out
+}
+
+// searchModel lets the analysis search for paths. Switches whose routes the collector installs send
+// by these.
+func (n *network) searchModel() *analysis.Search {
+	s := &analysis.Search{Ends: n.ends, Next: n.next}
+	for _, l := range n.links {
+		array, host := int32(-1), int32(slices.Index(n.hosts, l.to.Node))
+		if number, ok := n.byName[l.to.Node]; ok {
+			host = -1
+			if w := &n.switches[number]; w.counts != nil {
+				array = w.array + w.arrayOf[l.to.Port]
+			}
+		}
+		s.Arrays, s.Hosts = append(s.Arrays, array), append(s.Hosts, host)
+	}
+	return s
+}
+
+// ends implements analysis.Search.
+func (n *network) ends(source int, k *flow.Key) (destination int, first, last int32) {
+	to, ok := n.addresses[k.DstAddr()]
+	if !ok {
+		return -1, -1, -1
+	}
+	in, isLinked := n.at[n.uplinks[n.hosts[source]]]
+	out, isReachable := n.at[n.uplinks[n.hosts[to.host]]]
+	if !isLinked || !isReachable {
+		return -1, -1, -1
+	}
+	return int(to.host), in[0], out[1]
+}
+
+// next implements analysis.Search.
+func (n *network) next(at int32, k *flow.Key, links []int32) []int32 {
+	s := &n.switches[at]
+	if s.routes == nil {
+		return append(links, s.out...)
+	}
+	if group := s.route(k.DstAddr()); group != nil {
+		var buffer [37]byte
+		port := group.Port(s.seed, rowhash.Key(k.AppendBinary(buffer[:0])))
+		if ends, ok := n.at[sdk.Endpoint{Node: s.name, Port: port}]; ok {
+			return append(links, ends[1])
+		}
+	}
+	return links
 }
 
 // tree is the paths from a host to an address. Inner nodes are switches with several next hops.
@@ -207,6 +266,13 @@ func (n *network) route(source int, k *flow.Key) (destination int, path *analysi
 	to, ok := n.addresses[k.DstAddr()]
 	if !ok {
 		return -1, nil
+	}
+	if n.search {
+		destination, first, last := n.ends(source, k)
+		if destination < 0 {
+			return -1, nil
+		}
+		return destination, &analysis.Path{From: first, Last: last}
 	}
 	at := &n.trees[source*len(n.addresses)+int(to.number)]
 	t := at.Load()

@@ -173,9 +173,6 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 		if r.uncounted != "" {
 			s.settings.Bindings = append(s.settings.Bindings, sdk.Binding{Device: d.Name, Object: r.uncounted})
 		}
-		if d.Forwarding == nil {
-			s.missing(d.Name, "routes", "no paths through this switch: set its forwarding to managed")
-		}
 		if c.Slots == 0 && (s.slots == 0 || r.slots < s.slots) {
 			s.slots = r.slots
 		}

@@ -97,6 +97,64 @@ func compare(t *testing.T, s *sim, out *sdk.Results) {
 	}
 }
 
+// Where another controller owns the routes of some or all switches, paths follow from the slots.
+func TestOtherRoutes(t *testing.T) {
+	for name, other := range map[string][]string{"all": {"leaf1", "leaf2", "spine1", "spine2"}, "one": {"leaf2"}} {
+		for _, drop := range []func(string) bool{never, func(e string) bool { return e == "leaf1:2-spine2:1" }} {
+			network := simNetwork()
+			for i := range network.Devices {
+				if d := &network.Devices[i]; slices.Contains(other, d.Name) {
+					d.Forwarding = nil
+				}
+			}
+			h := sdktest.Start(t, New(), sdktest.Options{Network: network})
+			numbers := numbersOf(t, h.Settings())
+			s := newSim(t, 5, 60, drop)
+			if len(s.lost) == 0 {
+				compare(t, s, h.Analyze(s.epoch(numbers)))
+				continue
+			}
+			// Of some flows the link loses all packets, so nothing shows by which spine they went.
+			e := s.epoch(numbers)
+			for _, f := range s.flows {
+				e.Watched = append(e.Watched, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": f.key.String()}})
+			}
+			out := h.Analyze(e)
+			unplaced := 0
+			flows, hops, links := rows(t, out, flowList), rows(t, out, hopList), rows(t, out, linkList)
+			for _, f := range s.flows {
+				row := flows[f.key.String()]
+				if row["packets"] != uint64(f.sent[wire.Packets]) || row["exact"] != true ||
+					row["received-packets"] != uint64(f.received[wire.Packets]) {
+					t.Fatalf("%s: flow %v: %v", name, f.key, row)
+				}
+				if row["path"] == "" {
+					unplaced++
+					continue
+				}
+				for i := range f.at {
+					hop := hops[f.key.String()+" "+string(rune('0'+i))]
+					if hop["switch"] != f.elements[2*i+1] || hop["packets-low"].(uint64) > uint64(f.at[i][wire.Packets]) ||
+						hop["packets-high"].(uint64) < uint64(f.at[i][wire.Packets]) {
+						t.Fatalf("%s: flow %v at %s: %v", name, f.key, f.elements[2*i+1], hop)
+					}
+				}
+			}
+			summary := rows(t, out, summaryList)[""]
+			if summary["unplaced-flows"] != uint64(unplaced) || summary["exact"] != true ||
+				unplaced != map[string]int{"all": 12, "one": 0}[name] {
+				t.Errorf("%s: %d flows of %d without a path: %v", name, unplaced, len(s.flows), summary)
+			}
+			for link, row := range links {
+				if row["lost-low"] != uint64(s.lost[link]) || row["lost-high"] != uint64(s.lost[link]) ||
+					unplaced > 0 && row["exact"] == true && !strings.Contains(link, "h") {
+					t.Errorf("%s: link %s: %v, lost %d", name, link, row, s.lost[link])
+				}
+			}
+		}
+	}
+}
+
 // Nothing inexact is published as exact.
 func TestInexact(t *testing.T) {
 	for _, tt := range []struct {

@@ -206,6 +206,11 @@ func (r *run) lostTuples(q *running, inexact func(format string, args ...any)) (
 		inexact("losses of the flows of missing hosts are unknown")
 	}
 	n := func(v int64) query.Value { return query.Value{Type: query.Integer, Int: v} }
+	for i := range r.result.Unplaced {
+		if f := &r.result.Unplaced[i]; f.Lost != (wire.Values{}) {
+			inexact("losses of %v, whose path is not determined, are unknown", f.Key)
+		}
+	}
 	for i := range r.result.Lossy {
 		f := &r.result.Lossy[i]
 		for at := range f.Losses {

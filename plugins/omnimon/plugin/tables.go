@@ -133,9 +133,15 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 			switches++
 		}
 	}
-	lossy, unknowns, determined, share := 0, 0, 0, 1.0
+	lossy, unplaced, unknowns, determined, share := 0, 0, 0, 0, 1.0
 	if r.result != nil {
 		lossy, unknowns, determined = len(r.result.Lossy), r.result.Variables, r.result.Determined
+		for i := range r.result.Unplaced {
+			unplaced++
+			if r.result.Unplaced[i].Lost[wire.Packets] > 0 {
+				lossy++
+			}
+		}
 		one("flows", uint64(r.result.Flows))
 	}
 	if unknowns > 0 {
@@ -144,6 +150,7 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	one("packets", r.traffic.packets)
 	one("bytes", r.traffic.bytes)
 	one("lossy-flows", uint64(lossy))
+	one("unplaced-flows", uint64(unplaced))
 	one("lost-packets", r.traffic.lost)
 	one("unknowns", uint64(unknowns))
 	one("determined", uint64(determined))
@@ -457,15 +464,19 @@ func (x flowIndex) find(key flow.Key) *published {
 	if at := slices.IndexFunc(x.result.Lossy, func(l analysis.LossyFlow) bool { return l.Key == key }); at >= 0 {
 		return &published{Flow: x.result.Lossy[at].Flow, lossy: &x.result.Lossy[at]}
 	}
+	if at := slices.IndexFunc(x.result.Unplaced, func(u analysis.Flow) bool { return u.Key == key }); at >= 0 {
+		return &published{Flow: x.result.Unplaced[at]}
+	}
 	rep, err := wire.Open(x.input.Reports[f.Source])
 	if err != nil {
 		return nil
 	}
 	var row wire.EgressRow
-	for rep.NextEgress(&row) {
+	for n := 0; rep.NextEgress(&row); n++ {
 		if row.Key != key {
 			continue
 		}
+		f.Path = x.result.Path(f.Source, n, f.Path)
 		if f.Sent.Decode(row.Values) != nil {
 			return nil
 		}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis_test
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/lab/omnimon/simulation"
+	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// unrouted lets the analysis search for paths: a switch may send any packet by any of its links.
+func unrouted(sim *simulation.Simulation) {
+	out, hosts, arrays := make([][]int32, sim.Switches), make([]int32, len(sim.Links)), make([]int32, len(sim.Links))
+	for i, l := range sim.Links {
+		if hosts[i] = -1; l.From != analysis.Host {
+			out[l.From] = append(out[l.From], int32(i))
+		}
+		arrays[i] = l.To
+	}
+	ends := map[[2]int][2]int32{}
+	for _, f := range sim.Flows {
+		ends[[2]int{f.From, f.To}] = [2]int32{f.Path.Hops[0].Link, f.Path.Last}
+		hosts[f.Path.Last] = int32(f.To)
+	}
+	sim.Net.Search = &analysis.Search{Arrays: arrays, Hosts: hosts,
+		Ends: func(source int, k *flow.Key) (int, int32, int32) {
+			f := sim.Route(k)
+			if f == nil || f.From != source {
+				return -1, -1, -1
+			}
+			e := ends[[2]int{f.From, f.To}]
+			return f.To, e[0], e[1]
+		},
+		Next: func(at int32, _ *flow.Key, links []int32) []int32 { return append(links, out[at]...) },
+	}
+	sim.Net.Route = nil
+}
+
+// checkPaths fails if a path, a value, a loss or a bound differs from what happened. It returns the
+// share of flows with a path.
+func checkPaths(t *testing.T, sim *simulation.Simulation, r *analysis.Result) (share float64) {
+	t.Helper()
+	if len(r.Warnings) > 0 || r.Flows != len(sim.Flows) {
+		t.Fatalf("%d flows of %d, warnings %v", r.Flows, len(sim.Flows), r.Warnings)
+	}
+	complete := simulation.Complete(r)
+	for _, f := range slices.Concat(complete, r.Unplaced) {
+		want := sim.Route(&f.Key)
+		lost := want.Sent
+		lost.Sub(&want.Received)
+		if f.Sent != want.Sent || f.Lost != lost || f.Destination != want.To || f.Path.Last != want.Path.Last ||
+			len(f.Path.Hops) > 0 && !reflect.DeepEqual(f.Path, want.Path) {
+			t.Fatalf("flow %v: %+v by %+v, want %+v by %+v", f.Key, f, f.Path, want, want.Path)
+		}
+	}
+	for i := range r.Lossy {
+		f := &r.Lossy[i]
+		want := sim.Route(&f.Key)
+		if !reflect.DeepEqual(f.Path, want.Path) {
+			t.Fatalf("lossy flow %v by %+v, want %+v", f.Key, f.Path, want.Path)
+		}
+		for n, l := range f.Losses {
+			if l.Exact && l.Values != want.Lost[n] {
+				t.Fatalf("flow %v lost %v at %d, result %+v", f.Key, want.Lost[n], n, l)
+			}
+		}
+	}
+	contains(t, sim, r)
+	switches, links := sim.Losses()
+	for i, b := range append(slices.Clone(r.Switches), r.Links...) {
+		if want := append(slices.Clone(switches), links...)[i]; b.Low != want || b.High != want {
+			t.Errorf("element %d lost %d, result %+v", i, want, b)
+		}
+	}
+	if n := len(complete) + len(r.Lossy) + len(r.Unplaced); n != len(sim.Flows) {
+		t.Fatalf("%d flows of %d", n, len(sim.Flows))
+	}
+	return 1 - float64(len(r.Unplaced))/float64(len(sim.Flows))
+}
+
+// Where another controller owns the routes, every path that is found is the right one, without loss
+// and with each kind of failure.
+func TestSearch(t *testing.T) {
+	tp := simulation.FatTree(4)
+	for _, tt := range []struct { // seeds are fixed: the shares are those that were measured
+		kind         string
+		flows, slots int
+		share        float64
+	}{
+		{"", 2000, 1024, 1}, {"", 5000, 256, 0.38}, {"congestion", 2000, 1024, 0.99}, {"gray failure", 2000, 1024, 0.98},
+		{"switch crash", 2000, 1024, 0.57}, {"link failure", 2000, 1024, 0.87},
+	} {
+		s := simulation.Settings{Flows: tt.flows, Slots: tt.slots, Mean: 10, Counters: true, Seed: 7}
+		if tt.kind != "" {
+			s.Drop = simulation.Failures(tp, tt.kind, rand.New(rand.NewPCG(7, 9)))
+		}
+		sim := simulation.Run(tp, s)
+		unrouted(sim)
+		r := analyze(t, sim)
+		share := checkPaths(t, sim, r)
+		t.Logf("%s, %d flows, %d slots: %.4f have a path, %d of %d unknowns", tt.kind, tt.flows, tt.slots, share,
+			r.Determined, r.Variables)
+		if share < tt.share {
+			t.Errorf("%s, %d flows, %d slots: %.4f of the flows have a path; want %v", tt.kind, tt.flows, tt.slots, share,
+				tt.share)
+		}
+	}
+}
+
+// A flow that changes its path within the epoch, or that two paths explain, has no path and is
+// exact at its hosts; the other flows are exact everywhere.
+func TestSearchUnplaced(t *testing.T) {
+	tp := simulation.FatTree(4)
+	sim := simulation.Run(tp, simulation.Settings{Flows: 500, Slots: 1024, Mean: 10, Counters: true, Seed: 8})
+	unrouted(sim)
+	i := slices.IndexFunc(sim.Flows, func(f *simulation.Flow) bool {
+		return len(f.Path.Hops) == 5 && f.Sent[wire.Packets] > 5
+	})
+	f := sim.Flows[i]
+	other := slices.IndexFunc(sim.Flows, func(g *simulation.Flow) bool {
+		return len(g.Path.Hops) == 5 && g.From/4 == f.From/4 && g.To/4 == f.To/4 && g.Path.Hops[2] != f.Path.Hops[2] &&
+			g.Path.Hops[1].Switch != f.Path.Hops[1].Switch
+	})
+	if other < 0 {
+		t.Fatal("no flow takes another path between the same pods")
+	}
+	cell := func(hop int, array int32) []int64 {
+		return sim.Epoch.Recorded[array][int(f.Slots[hop%2])*sim.Net.Values:]
+	}
+	for hop := 1; hop < 4; hop++ { // one packet takes the other path
+		from, to := f.Path.Hops[hop], sim.Flows[other].Path.Hops[hop]
+		cell(hop, from.Array)[wire.Packets]--
+		cell(hop, to.Array)[wire.Packets]++
+	}
+	sim.Epoch.Arrived, sim.Epoch.Departed = nil, nil
+	r := analyze(t, sim)
+	if len(r.Unplaced) != 1 || r.Unplaced[0].Key != f.Key || r.Unplaced[0].Sent != f.Sent ||
+		r.Unplaced[0].Lost != (wire.Values{}) || len(r.Warnings) > 0 || len(r.Lossy) > 0 {
+		t.Errorf("%d unplaced, %d lossy flows, warnings %v", len(r.Unplaced), len(r.Lossy), r.Warnings)
+	}
+	for _, g := range simulation.Complete(r) {
+		if want := sim.Route(&g.Key); !reflect.DeepEqual(g.Path, want.Path) {
+			t.Fatalf("flow %v by %+v, want %+v", g.Key, g.Path, want.Path)
+		}
+	}
+}
