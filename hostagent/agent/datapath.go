@@ -84,6 +84,15 @@ func (p *RolePath) In(frames []*packet.Frame) {
 	p.role.In(frames)
 }
 
+// Receive receives telemetry reports, if the role is a role.Receiver.
+func (p *RolePath) Receive(datagrams []role.Datagram) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r, ok := p.role.(role.Receiver); ok {
+		r.Receive(datagrams)
+	}
+}
+
 // Role implements DataPath.
 func (p *RolePath) Role() string { return p.name }
 

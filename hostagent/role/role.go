@@ -4,7 +4,11 @@
 // each epoch. A third party builds an agent with a role of its own by implementing Role.
 package role
 
-import "github.com/netsketch/netsketch/hostagent/packet"
+import (
+	"net/netip"
+
+	"github.com/netsketch/netsketch/hostagent/packet"
+)
 
 // Role is one algorithm at one host. Its methods are called by one goroutine at a time; only the
 // reports that Seal returns are used by others.
@@ -21,6 +25,18 @@ type Role interface {
 	// Seal ends an epoch that is over and returns its report, or nil if the role has no data of that
 	// epoch, because it was sealed before or is too old. It does not wait.
 	Seal(epoch uint64) Report
+}
+
+// Receiver is implemented by roles that measure telemetry reports of switches, too.
+type Receiver interface {
+	// Receive receives datagrams in the order of each sender. They are valid until it returns.
+	Receive(datagrams []Datagram)
+}
+
+// Datagram is the payload of a UDP packet with telemetry reports.
+type Datagram struct {
+	From    netip.Addr
+	Payload []byte
 }
 
 // Report is what a role measured in one epoch. It may be used concurrently with the role, by one

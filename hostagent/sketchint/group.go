@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sketchint
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/netsketch/netsketch/hostagent/inband"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+const (
+	// sets of ways flows each are cached: their packets are added up before they enter the towers,
+	// as the paper's per-flow information. The cache has 4 MiB.
+	sets, ways = 1 << 12, 4
+	// cachedHops bounds the paths of cached flows. Longer ones enter the towers packet by packet.
+	cachedHops = 6
+	// maxNodes bounds the switches of an interval.
+	maxNodes = 1 << 14
+)
+
+// noLatency is the latency of a hop that has none.
+const noLatency = 1<<32 - 1
+
+// hop is a switch on the path of a cached flow.
+type hop struct {
+	node           uint32
+	packets, worst uint32 // with a latency, since the flow entered the cache
+	before         uint32 // packets in the tower at that time
+	sum            uint64
+	sumBefore      uint64
+}
+
+// entry is a cached flow with one path.
+type entry struct {
+	key      flow.Key
+	seen     uint32 // packets and reports in the cache
+	hops     uint8
+	used     bool
+	heavy    bool // is in the table of heavy flows
+	packets  uint32
+	estimate uint32 // of the tower when the flow entered the cache
+	hop      [cachedHops]hop
+}
+
+// place is a flow at a switch.
+type place struct {
+	key  flow.Key
+	node uint32
+}
+
+// group is what one lane measures in one interval: the paper's group of sketches.
+type group struct {
+	settings *wire.Settings
+	interval uint64
+	wire.Report
+	tags     [][ways]uint64 // hashes of the cached flows
+	cache    [][ways]entry
+	heavy    map[flow.Key]*wire.Heavy
+	inflated map[place]*wire.Inflated
+	nodes    map[uint32]*wire.Node
+
+	decoder *inband.Decoder
+	reader  *inband.Reader
+	packet  inband.Packet
+	report  inband.Report
+	path    [inband.MaxHops + 1]uint32 // of the packet in work, the latest hop first
+	latency [inband.MaxHops + 1]uint32
+	long    hop // of a path that is not cached
+	scratch [flow.MaxBinary + 4]byte
+}
+
+func newGroup(s *wire.Settings) (*group, error) {
+	g := &group{settings: s, tags: make([][ways]uint64, sets), cache: make([][ways]entry, sets),
+		heavy: map[flow.Key]*wire.Heavy{}, inflated: map[place]*wire.Inflated{}, nodes: map[uint32]*wire.Node{},
+		decoder: inband.NewDecoder(s.Marks), reader: inband.NewReader(s.Marks)}
+	var err error
+	g.Flows, g.Latencies, err = s.NewTowers()
+	return g, err
+}
+
+// reset empties the group for another interval. It is finished, so the cache is empty.
+func (g *group) reset() {
+	flows, latencies := g.Flows, g.Latencies
+	flows.Reset()
+	latencies.Reset()
+	g.Report = wire.Report{Flows: flows, Latencies: latencies}
+	clear(g.heavy)
+	clear(g.inflated)
+	clear(g.nodes)
+}
+
+// receive measures a packet that arrived at the host and removes its INT.
+func (g *group) receive(f *packet.Frame) {
+	link, err := packet.ParseLink(f.Bytes())
+	if err != nil {
+		g.Problems[inband.Malformed]++
+		return
+	}
+	p := &g.packet
+	problem := g.decoder.Decode(f.Bytes(), link, p)
+	g.Problems[problem]++
+	if problem == inband.NotIP || problem == inband.Malformed {
+		return
+	}
+	g.Counters[wire.Packets]++
+	if problem == inband.UnknownVersion {
+		g.Versions[p.Version]++
+	}
+	if p.IP.Key.Mask == flow.FiveTuple {
+		g.flags(p, problem)
+		g.add(&p.IP.Key, g.hops(p, 0), true)
+	}
+	if p.HasINT() {
+		g.Counters[wire.WithINT]++
+		g.Counters[wire.INTBytes] += uint64(p.Size())
+		p.Strip(f, link)
+	}
+}
+
+// flags counts what the header of a packet states, if it was read.
+func (g *group) flags(p *inband.Packet, problem inband.Problem) {
+	if !p.HasINT() || p.Kind != inband.MD || problem == inband.UnknownVersion || problem == inband.Truncated {
+		return
+	}
+	if p.Copy {
+		g.Counters[wire.Copies]++
+	}
+	if p.MTU {
+		g.Counters[wire.MTUExceeded]++
+	}
+	if p.HopLimit || p.Remaining == 0 {
+		g.Counters[wire.HopLimit]++
+	}
+	if p.Unknown() {
+		g.Counters[wire.UnknownInstruct]++
+	}
+}
+
+// hops copies the hops of a packet behind the first n of the path, and returns the new length.
+func (g *group) hops(p *inband.Packet, n int) int {
+	for i := range p.Hops() {
+		latency, ok := p.HopLatency(i)
+		if !ok {
+			latency = noLatency
+		}
+		g.path[n], g.latency[n] = p.Node(i), latency
+		n++
+	}
+	g.Counters[wire.Hops] += uint64(n)
+	return n
+}
+
+// datagram measures the telemetry reports of one datagram, which is valid.
+func (g *group) datagram() {
+	r := &g.report
+	for {
+		problem, ok := g.reader.Next(r)
+		if !ok {
+			return
+		}
+		g.Counters[wire.Reports]++
+		g.Problems[problem]++
+		if problem != inband.None {
+			continue
+		}
+		g.individual(r)
+	}
+}
+
+// individual measures one telemetry report. A report with the metadata of earlier hops is that of a
+// sink, and counts a packet of the flow. Others count at their own switch alone: each switch of the
+// path sends one.
+func (g *group) individual(r *inband.Report) {
+	p := &r.Packet
+	if r.Dropped {
+		g.Counters[wire.Drops]++
+		if n := g.node(r.Node); n != nil {
+			n.Drops++
+		}
+	}
+	switch {
+	case r.Problem == inband.NotIP || r.Problem == inband.Malformed || p.IP.Key.Mask != flow.FiveTuple:
+		g.Counters[wire.ReportsNoFlow]++
+		return
+	case r.Problem != inband.None && r.Problem != inband.Absent:
+		g.Problems[r.Problem]++
+		if r.Problem == inband.UnknownVersion {
+			g.Versions[p.Version]++
+		}
+	}
+	g.flags(p, r.Problem)
+	n, sink := 0, p.Hops() > 0 && !r.Intermediate
+	if p.Hops() == 0 || p.Node(0) != r.Node { // the node may have added itself to the stack
+		g.path[0], g.latency[0] = r.Node, noLatency
+		if r.Hop.Has.Contains(inband.Latency) {
+			g.latency[0] = r.Hop.Latency
+		}
+		n = 1
+	}
+	if p.Hops() > 0 && r.Intermediate {
+		p = new(inband.Packet) // the sink reports the same hops
+	}
+	g.add(&r.Packet.IP.Key, g.hops(p, n), sink)
+}
+
+// add adds a packet of a flow with the first n hops of g.path. It counts as a packet of the flow if
+// whole is set.
+func (g *group) add(k *flow.Key, n int, whole bool) {
+	path := g.path[:n]
+	hash := k.Hash(g.settings.Seed)
+	for _, node := range path {
+		hash = (hash ^ uint64(node)) * 0x9e3779b97f4a7c15
+	}
+	e := g.cacheEntry(k, path, hash)
+	e.seen++
+	if whole {
+		e.packets++
+		if !e.heavy && uint64(e.estimate)+uint64(e.packets) >= uint64(g.settings.Heavy) {
+			e.heavy = g.mark(k, path)
+		}
+	}
+	for i := range path {
+		latency := g.latency[i]
+		if latency == noLatency {
+			g.Counters[wire.NoLatency]++
+			continue
+		}
+		h := &g.long
+		if n <= cachedHops {
+			h = &e.hop[i]
+		} else {
+			g.enter(k, h, path[i])
+		}
+		h.packets++
+		h.sum += uint64(latency)
+		h.worst = max(h.worst, latency)
+		packets, sum := float64(h.before)+float64(h.packets), float64(h.sumBefore)+float64(h.sum)
+		if float64(latency)*packets > g.settings.Inflation*sum {
+			g.inflate(k, path[i], latency)
+		}
+		if n > cachedHops {
+			g.leave(k, h)
+		}
+	}
+}
+
+// cacheEntry returns the entry of a flow and its path. A new one replaces that with the fewest
+// packets.
+func (g *group) cacheEntry(k *flow.Key, path []uint32, hash uint64) *entry {
+	set := hash >> 40 % sets
+	tags, entries := &g.tags[set], &g.cache[set]
+	for i, tag := range tags {
+		if e := &entries[i]; tag == hash && e.used && e.key == *k && e.same(path) {
+			return e
+		}
+	}
+	way := 0
+	for i := range entries {
+		if e := &entries[i]; !e.used || e.seen < entries[way].seen {
+			if way = i; !e.used {
+				break
+			}
+		}
+	}
+	e := &entries[way]
+	g.flush(e)
+	g.load(e, k, path)
+	tags[way] = hash
+	return e
+}
+
+// same reports whether the entry has the path. Of a longer path it has the hash alone.
+func (e *entry) same(path []uint32) bool {
+	if int(e.hops) != len(path) || len(path) > cachedHops {
+		return int(e.hops) == len(path)
+	}
+	for i, node := range path {
+		if e.hop[i].node != node {
+			return false
+		}
+	}
+	return true
+}
+
+// places returns the cached hops.
+func (e *entry) places() []hop {
+	if e.hops > cachedHops {
+		return nil
+	}
+	return e.hop[:e.hops]
+}
+
+// load puts a flow into the cache, with what the towers have of it.
+func (g *group) load(e *entry, k *flow.Key, path []uint32) {
+	e.key, e.hops, e.used, e.heavy = *k, uint8(len(path)), true, false
+	e.seen, e.packets, e.estimate = 0, 0, g.Flows.Query(k.AppendBinary(g.scratch[:0]))
+	for i := range e.places() {
+		g.enter(k, &e.hop[i], path[i])
+	}
+}
+
+// enter begins a hop with what the tower has of it.
+func (g *group) enter(k *flow.Key, h *hop, node uint32) {
+	*h = hop{node: node}
+	if n, sum, ok := g.Latencies.Query(wire.AppendKey(g.scratch[:0], k, node)); ok {
+		h.before, h.sumBefore = n, sum
+	}
+}
+
+// leave adds a hop to the tower.
+func (g *group) leave(k *flow.Key, h *hop) {
+	if h.packets == 0 {
+		return
+	}
+	g.Latencies.Add(wire.AppendKey(g.scratch[:0], k, h.node), h.packets, h.sum)
+	if n := g.node(h.node); n != nil {
+		n.Packets += uint64(h.packets)
+		n.Sum += h.sum
+		n.Worst = max(n.Worst, h.worst)
+	} else {
+		g.Counters[wire.NodesFull] += uint64(h.packets)
+	}
+	h.packets = 0
+}
+
+// flush adds a cached flow to the towers.
+func (g *group) flush(e *entry) {
+	if !e.used {
+		return
+	}
+	if e.packets > 0 {
+		g.Flows.Add(e.key.AppendBinary(g.scratch[:0]), e.packets)
+		e.packets = 0
+	}
+	for i := range e.places() {
+		g.leave(&e.key, &e.hop[i])
+	}
+	e.used = false
+}
+
+// finish adds all cached flows to the towers.
+func (g *group) finish() {
+	for set := range g.cache {
+		for way := range ways {
+			g.flush(&g.cache[set][way])
+		}
+	}
+}
+
+// mark puts a flow and its path into the table of heavy flows, and reports whether it has room.
+func (g *group) mark(k *flow.Key, path []uint32) bool {
+	h := g.heavy[*k]
+	if h == nil {
+		if len(g.heavy) >= g.settings.HeavyFlows {
+			g.Counters[wire.HeavyFull]++
+			return false
+		}
+		h = &wire.Heavy{Key: *k}
+		g.heavy[*k] = h
+	}
+	if len(path) > 0 { // the latest hop is the first one
+		path = slices.Clone(path)
+		slices.Reverse(path)
+		if h.Path != nil && !slices.Equal(h.Path, path) {
+			h.Changes++
+		}
+		h.Path = path
+	}
+	return true
+}
+
+// inflate counts an inflated latency.
+func (g *group) inflate(k *flow.Key, node, latency uint32) {
+	at := place{*k, node}
+	f := g.inflated[at]
+	if f == nil {
+		if len(g.inflated) >= g.settings.InflatedFlows {
+			g.Counters[wire.InflatedFull]++
+			return
+		}
+		f = &wire.Inflated{Key: *k, Node: node}
+		g.inflated[at] = f
+	}
+	f.Packets++
+	f.Worst = max(f.Worst, latency)
+}
+
+// node returns the counts of a switch, or nil without room.
+func (g *group) node(id uint32) *wire.Node {
+	n := g.nodes[id]
+	if n == nil && len(g.nodes) < maxNodes {
+		n = &wire.Node{ID: id}
+		g.nodes[id] = n
+	}
+	return n
+}
+
+// merge adds what another lane measured in the same interval. Both are finished.
+func (g *group) merge(o *group) error {
+	for i, n := range o.Problems {
+		g.Problems[i] += n
+	}
+	for i, n := range o.Versions {
+		g.Versions[i] += n
+	}
+	for i, n := range o.Counters {
+		g.Counters[i] += n
+	}
+	for k, h := range o.heavy {
+		switch mine := g.heavy[k]; {
+		case mine != nil:
+			mine.Changes += h.Changes
+			if !slices.Equal(mine.Path, h.Path) {
+				mine.Changes++
+			}
+		case len(g.heavy) < g.settings.HeavyFlows:
+			g.heavy[k] = h
+		default:
+			g.Counters[wire.HeavyFull]++
+		}
+	}
+	for at, f := range o.inflated {
+		switch mine := g.inflated[at]; {
+		case mine != nil:
+			mine.Packets += f.Packets
+			mine.Worst = max(mine.Worst, f.Worst)
+		case len(g.inflated) < g.settings.InflatedFlows:
+			g.inflated[at] = f
+		default:
+			g.Counters[wire.InflatedFull]++
+		}
+	}
+	for id, n := range o.nodes {
+		mine := g.node(id)
+		if mine == nil {
+			g.Counters[wire.NodesFull] += n.Packets
+			continue
+		}
+		mine.Packets, mine.Sum, mine.Drops = mine.Packets+n.Packets, mine.Sum+n.Sum, mine.Drops+n.Drops
+		mine.Worst = max(mine.Worst, n.Worst)
+	}
+	return errors.Join(g.Flows.Merge(o.Flows), g.Latencies.Merge(o.Latencies))
+}
+
+// rows sorts the tables into the report.
+func (g *group) rows() {
+	g.Heavy = sorted(g.heavy, func(a, b wire.Heavy) int { return a.Key.Compare(b.Key) })
+	g.Inflated = sorted(g.inflated, func(a, b wire.Inflated) int {
+		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Node, b.Node))
+	})
+	g.Nodes = sorted(g.nodes, func(a, b wire.Node) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+func sorted[K comparable, V any](table map[K]*V, order func(a, b V) int) (rows []V) {
+	for _, row := range table {
+		rows = append(rows, *row)
+	}
+	slices.SortFunc(rows, order)
+	return rows
+}
