@@ -203,7 +203,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 func (c *Collector) newHosts(cfg *config.Config) error {
 	agents := cfg.Agents
 	out := host.Config{Address: agents.Address, Timeout: agents.Timeout, MaxReport: uint64(agents.MaxReport),
-		UDP: agents.UDP, Hosts: cfg.AgentHosts()}
+		MaxEpoch: uint64(agents.MaxEpoch), UDP: agents.UDP, Hosts: cfg.AgentHosts()}
 	if agents.Address != "" {
 		var err error
 		if out.TLS, err = agents.TLS.Server(c.certs); err != nil {

@@ -233,6 +233,8 @@ type Agents struct {
 	Timeout time.Duration `yaml:"timeout" default:"10s" range:"2s..10m"`
 	// MaxReport is the largest report of a role of a host in an epoch; larger ones are refused.
 	MaxReport Size `yaml:"max-report" default:"256MiB" range:"64KiB..4GiB"`
+	// MaxEpoch bounds the reports of all hosts in one epoch; reports beyond it are refused.
+	MaxEpoch Size `yaml:"max-epoch" default:"2GiB" range:"64KiB..256GiB"`
 	// UDP sends the numbers of epochs over UDP, too, on the port of address: authentic, and faster
 	// than TCP with many hosts. An agent uses it if its own configuration has udp: true.
 	UDP bool `yaml:"udp" default:"false"`

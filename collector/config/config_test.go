@@ -111,7 +111,8 @@ func TestFullFile(t *testing.T) {
 	if got, want := c.Hosts[0].Addresses[0].Prefix, netip.MustParsePrefix("10.0.1.1/32"); got != want {
 		t.Errorf("h1 address %s, want %s", got, want)
 	}
-	if got, want := c.Agents, (config.Agents{Address: ":9350", Timeout: 10 * time.Second, MaxReport: 64 << 20, UDP: true,
+	if got, want := c.Agents, (config.Agents{Address: ":9350", Timeout: 10 * time.Second, MaxReport: 64 << 20,
+		MaxEpoch: 2 << 30, UDP: true,
 		TLS: config.AgentsTLS{CertFile: "/etc/netsketch/tls/collector.pem", KeyFile: "/etc/netsketch/tls/collector.key",
 			ClientCAFile: "/etc/netsketch/tls/agents.pem"}}); got != want {
 		t.Errorf("agents %+v, want %+v", got, want)

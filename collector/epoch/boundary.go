@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -412,13 +413,49 @@ func (t *trouble) update(bad bool) (begins, over bool) {
 	return false, false
 }
 
-// logChanges logs which sources have become missing or are back, and changes of accuracy.
+// Names lists names for the log: the first five, and the count of the others.
+func Names(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ",")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ","), len(names)-most)
+}
+
+// logHosts logs a change of hosts in one line, of which reasons has the first.
+func (e *Engine) logHosts(level slog.Level, message string, all int, hosts, reasons []string) {
+	if len(hosts) == 0 {
+		return
+	}
+	args := []any{"count", fmt.Sprintf("%d of %d", len(hosts), all), "hosts", Names(hosts)}
+	if len(reasons) > 0 {
+		args = append(args, "reason", reasons[0])
+	}
+	e.log.Log(e.ctx, level, message, args...)
+}
+
+// logChanges logs which sources have become missing or are back, and changes of accuracy. Hosts
+// share a line.
 func (e *Engine) logChanges(b *boundary, ep *Epoch) {
+	hosts := 0
+	var measured, missing, again, reasons []string
+	defer func() {
+		e.logHosts(slog.LevelInfo, "hosts are measured", hosts, measured, nil)
+		e.logHosts(slog.LevelWarn, "hosts are missing from the epoch", hosts, missing, reasons)
+		e.logHosts(slog.LevelInfo, "hosts are measured again", hosts, again, nil)
+	}()
 	for i, m := range b.members {
-		err := ep.Sources[i].Err
+		err, name := ep.Sources[i].Err, m.source.Name()
+		isHost := m.source.Sealing() == SealedBySource
+		if isHost {
+			hosts++
+		}
 		if err == nil && !m.seen {
-			e.log.Info("device is measured", "device", m.source.Name())
-			m.seen, m.missing = true, trouble{}
+			if m.seen, m.missing = true, (trouble{}); isHost {
+				measured = append(measured, name)
+			} else {
+				e.log.Info("device is measured", "device", name)
+			}
 		}
 		if errors.Is(err, ErrJoining) && !m.missing.logged {
 			continue
@@ -426,9 +463,17 @@ func (e *Engine) logChanges(b *boundary, ep *Epoch) {
 		switch begins, over := m.missing.update(err != nil); {
 		case begins:
 			reason := strings.ReplaceAll(err.Error(), "\n", "; ")
-			e.log.Warn("device is missing from the epoch", "device", m.source.Name(), "reason", reason)
+			if isHost {
+				missing, reasons = append(missing, name), append(reasons, reason)
+			} else {
+				e.log.Warn("device is missing from the epoch", "device", name, "reason", reason)
+			}
 		case over:
-			e.log.Info("device is measured again", "device", m.source.Name(), "epochs-missed", m.missing.bad)
+			if isHost {
+				again = append(again, name)
+			} else {
+				e.log.Info("device is measured again", "device", name, "epochs-missed", m.missing.bad)
+			}
 			m.missing.bad = 0
 		}
 	}

@@ -382,11 +382,11 @@ func TestMissingReport(t *testing.T) {
 		b.report(i, 1)
 		r.step()
 	}
-	if n := strings.Count(r.log.String(), "device is missing"); n != 2 {
+	if n := strings.Count(r.log.String(), "hosts are missing"); n != 2 {
 		t.Errorf("%d lines about missing sources, want one each:\n%s", n, r.log)
 	}
-	if n := strings.Count(r.log.String(), "device is measured"); n != 3 ||
-		!strings.Contains(r.log.String(), `msg="device is measured again" device=a epochs-missed=1`) {
+	if n := strings.Count(r.log.String(), "hosts are measured"); n != 3 ||
+		!strings.Contains(r.log.String(), `msg="hosts are measured again" count="1 of 2" hosts=a`) {
 		t.Errorf("%d lines about sources with data, want 3:\n%s", n, r.log)
 	}
 }

@@ -29,10 +29,10 @@ type assembler struct {
 	data     []byte
 }
 
-// add takes a chunk. awaited returns why a report is not awaited; nil if it is. add returns the
-// report when it is complete, or why it is refused when its first chunk arrives. An error is a
+// add takes a chunk. admit returns why a report that begins is not used; nil if it is. add returns
+// the report when it is complete, or why it is refused when its first chunk arrives. An error is a
 // violation of the contract; the report is incomplete and the stream cannot be used any more.
-func (x *assembler) add(m *hostv1.ReportChunk, awaited func(epoch uint64, role string) error) (
+func (x *assembler) add(m *hostv1.ReportChunk, admit func(*hostv1.ReportChunk) error) (
 	report []byte, refusal, err error) {
 	size := uint64(len(m.GetData()))
 	if !x.open {
@@ -44,7 +44,7 @@ func (x *assembler) add(m *hostv1.ReportChunk, awaited func(epoch uint64, role s
 		if x.total > x.limit {
 			refusal = fmt.Errorf("%s has %d bytes; agents.max-report allows %d", name(m), x.total, x.limit)
 		} else {
-			refusal = awaited(x.epoch, x.role)
+			refusal = admit(m)
 		}
 		x.skip = refusal != nil
 	}
@@ -73,8 +73,8 @@ func (x *assembler) add(m *hostv1.ReportChunk, awaited func(epoch uint64, role s
 	if x.got < x.total {
 		return nil, refusal, nil
 	}
-	x.open = false
 	if x.skip {
+		x.open = false
 		return nil, refusal, nil
 	}
 	data := x.data
@@ -85,6 +85,7 @@ func (x *assembler) add(m *hostv1.ReportChunk, awaited func(epoch uint64, role s
 	if sum := crc32.Checksum(data, castagnoli); sum != x.checksum {
 		return nil, nil, fmt.Errorf("%s has checksum %#x; expected %#x", name(m), sum, x.checksum)
 	}
+	x.open = false
 	return data, nil, nil
 }
 

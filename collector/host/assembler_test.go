@@ -25,7 +25,7 @@ func chunks(epoch uint64, data []byte, sizes ...int) (out []*hostv1.ReportChunk)
 	return out
 }
 
-func all(uint64, string) error { return nil }
+func all(*hostv1.ReportChunk) error { return nil }
 
 func TestAssembler(t *testing.T) {
 	data := []byte("0123456789")
@@ -84,7 +84,7 @@ func TestAssemblerRefuses(t *testing.T) {
 	x := assembler{limit: 8}
 	refusals := 0
 	for _, c := range append(chunks(1, []byte("0123456789"), 5, 5), chunks(2, []byte("01"), 2)...) {
-		_, refusal, err := x.add(c, func(epoch uint64, _ string) error { return errors.New("unknown epoch") })
+		_, refusal, err := x.add(c, func(*hostv1.ReportChunk) error { return errors.New("unknown epoch") })
 		if err != nil {
 			t.Fatal(err)
 		}

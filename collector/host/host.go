@@ -65,6 +65,8 @@ type Config struct {
 	Timeout time.Duration
 	// MaxReport is the largest report of a role in bytes.
 	MaxReport uint64
+	// MaxEpoch bounds the reports of all hosts in one epoch, in bytes.
+	MaxEpoch uint64
 	// UDP offers agents to send epochs over UDP, on the port of Address.
 	UDP bool
 	// Hosts are the names of the hosts with agents.
@@ -99,6 +101,9 @@ type Component struct {
 	instance string
 	newest   atomic.Uint64 // epoch of the network
 
+	connections connections
+	volume      volume
+
 	ctx    context.Context // of sessions; ends with Stop
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -127,6 +132,7 @@ func New(cfg Config, deps Dependencies) *Component {
 	_, _ = rand.Read(id) // never fails
 	c := &Component{cfg: cfg, deps: deps, log: deps.Logger, instance: hex.EncodeToString(id), agents: map[string]*agent{},
 		sessions: map[*session]struct{}{}}
+	c.connections.c, c.connections.after, c.volume.limit = c, gatherTime, cfg.MaxEpoch
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -189,6 +195,7 @@ func (c *Component) Stop() {
 		udp.close()
 	}
 	c.work.Wait()
+	c.connections.flush()
 }
 
 // Address returns the address on which agents are served; empty before Start or without one.

@@ -132,8 +132,8 @@ var start = time.Unix(1_000_000, 0).UTC()
 func newRig(t *testing.T, change func(*Config), hosts ...string) *rig {
 	r := &rig{t: t, clock: epoch.NewVirtual(start, 0), at: start, settings: map[string][]intent.HostSetting{}}
 	r.engine = epoch.New(epoch.Config{Interval: time.Second, Deadline: 800 * time.Millisecond,
-		Origin: time.Unix(0, 0)}, epoch.Dependencies{Clock: r.clock})
-	cfg := Config{Address: "127.0.0.1:0", Timeout: 10 * time.Second, MaxReport: 1 << 20, Hosts: hosts}
+		Origin: time.Unix(0, 0)}, epoch.Dependencies{Clock: r.clock, Logger: r.log.Logger()})
+	cfg := Config{Address: "127.0.0.1:0", Timeout: 10 * time.Second, MaxReport: 1 << 20, MaxEpoch: 1 << 30, Hosts: hosts}
 	if change != nil {
 		change(&cfg)
 	}
@@ -496,6 +496,43 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 	testkit.Until(t, "a session of the second agent", func() bool { return second.agent.Status().Connected })
 }
 
+// TestConnectionsShareALine: hosts that connect, are measured, and leave together have one line of
+// the log for each change.
+func TestConnectionsShareALine(t *testing.T) {
+	names := make([]string, 8)
+	for i := range names {
+		names[i] = fmt.Sprintf("h%d", i)
+	}
+	r := newRig(t, nil, names...)
+	r.c.connections.after = time.Hour // flushed by the test
+	hosts := make([]*testHost, len(names))
+	for i, name := range names {
+		hosts[i] = r.start(name, nil)
+	}
+	r.c.connections.flush()
+	r.open(hosts...)
+	r.step()
+	r.step()
+	for _, h := range hosts[2:] {
+		h.cancel()
+		testkit.Until(t, "the end of "+h.name, func() bool { return !r.status(h.name).Connected })
+	}
+	r.c.connections.flush()
+	r.step()
+	log := r.log.String()
+	for _, line := range []string{
+		`level=INFO msg="host agents connected" connected="8 of 8" hosts="h0,h1,h2,h3,h4 and 3 more"`,
+		`level=INFO msg="hosts are measured" count="8 of 8" hosts="h0,h1,h2,h3,h4 and 3 more"`,
+		`level=WARN msg="sessions of host agents ended" connected="2 of 8" hosts="h2,h3,h4,h5,h6 and 1 more" ` +
+			`reason="the agent closed the connection"`,
+		`level=WARN msg="hosts are missing from the epoch" count="6 of 8" hosts="h2,h3,h4,h5,h6 and 1 more" reason=`,
+	} {
+		if n := strings.Count(log, line); n != 1 {
+			t.Errorf("%d lines %s in\n%s", n, line, log)
+		}
+	}
+}
+
 // TestRelay: the epoch that one host's clock begins reaches all others, with one message up.
 func TestRelay(t *testing.T) {
 	for _, udp := range []bool{false, true} {
@@ -579,6 +616,47 @@ func TestLargeReport(t *testing.T) {
 	r.expect(r.step(), "h1", "raise agents.max-report")
 	h.do(func(h *testHost) { h.size = 0 })
 	r.expect(r.step(), "h1", "h1 one")
+}
+
+// TestVolume: reports beyond the bound of an epoch are refused with the reason; others are used.
+func TestVolume(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.MaxEpoch = 1000 }, "h1", "h2", "h3")
+	hosts := []*testHost{r.start("h1", nil), r.start("h2", nil), r.start("h3", nil)}
+	for _, h := range hosts {
+		h.do(func(h *testHost) { h.size = 400 })
+	}
+	r.open(hosts...)
+	r.step()
+	ep := r.step()
+	refused := 0
+	for _, h := range hosts {
+		if got := outcome(ep, h.name); strings.Contains(got, "more than the 1000 that agents.max-epoch allows") {
+			refused++
+			if s := r.status(h.name); s.ReportsRefused != 1 || !strings.Contains(s.LastError, "agents.max-epoch") {
+				t.Errorf("status %+v", s)
+			}
+		} else if !strings.Contains(got, h.name+" one") {
+			t.Errorf("host %s: %s", h.name, got)
+		}
+		h.do(func(h *testHost) { h.size = 0 })
+	}
+	if refused != 1 || ep.Status != epoch.Partial {
+		t.Errorf("%d reports were refused, the epoch is %v; want 1, partial", refused, ep.Status)
+	}
+	if ep := r.step(); ep.Status != epoch.Complete {
+		t.Errorf("the next epoch is %v, want complete", ep.Status)
+	}
+	var v volume
+	v.limit = 10
+	if !v.add(5, 10) || v.add(5, 1) || !v.add(6, 4) || v.add(4, 11) {
+		t.Error("the bound is not that of each epoch")
+	}
+	if v.remove(5, 10); !v.add(5, 6) || v.add(5, 5) {
+		t.Error("a report that did not arrive still counts")
+	}
+	if v.add(20, 1); len(v.byEpoch) != 1 {
+		t.Errorf("%d epochs are kept; want 1", len(v.byEpoch))
+	}
 }
 
 func TestRemovedHost(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -99,16 +98,14 @@ func (v service) Session(stream hostv1.HostSessions_SessionServer) error {
 		c.deps.OnChange()
 		return status.Error(codes.AlreadyExists, err.Error())
 	}
-	c.log.Info("host agent connected", "host", name, "address", address, "version", hello.GetVersion(), "roles",
-		strings.Join(hello.GetRoles(), ","))
+	c.connections.connected(name)
 	c.deps.OnChange()
 	err = s.run(ctx, hello, messages, errs)
-	a.leave(s, plain(err))
-	level := slog.LevelWarn
-	if c.ctx.Err() != nil { // the collector stops
-		level = slog.LevelInfo
+	if x := &s.reports; x.open && !x.skip {
+		c.volume.remove(x.epoch, x.total) // it is sent again
 	}
-	c.log.Log(ctx, level, "session of a host agent ended", "host", name, "reason", plain(err))
+	a.leave(s, plain(err))
+	c.connections.ended(name, plain(err))
 	c.deps.OnChange()
 	return err
 }
@@ -466,13 +463,14 @@ func (s *session) epochBegan(number uint64) {
 
 // chunk takes a piece of a report.
 func (s *session) chunk(m *hostv1.ReportChunk) error {
-	done, refusal, err := s.reports.add(m, s.agent.awaited)
+	done, refusal, err := s.reports.add(m, s.admit)
 	switch {
 	case err != nil:
 		s.agent.refused(err.Error())
 		return status.Error(codes.InvalidArgument, err.Error())
 	case refusal != nil:
 		s.agent.refused(refusal.Error())
+		_ = s.agent.report(m.GetEpoch(), epoch.HostReport{Role: m.GetRole(), Err: refusal}) // it may not be awaited
 		s.ack(m, refusal)
 		s.c.deps.OnChange()
 	case done != nil:
@@ -481,6 +479,19 @@ func (s *session) chunk(m *hostv1.ReportChunk) error {
 			s.agent.refused(refusal.Error())
 		}
 		s.ack(m, refusal)
+	}
+	return nil
+}
+
+// admit returns why a report that begins is not used: it is not awaited, or the reports of its
+// epoch have too many bytes.
+func (s *session) admit(m *hostv1.ReportChunk) error {
+	if err := s.agent.awaited(m.GetEpoch(), m.GetRole()); err != nil {
+		return err
+	}
+	if !s.c.volume.add(m.GetEpoch(), m.GetTotalBytes()) {
+		return fmt.Errorf("%s has %d bytes; with it, the reports of all hosts in the epoch have more than the %d that "+
+			"agents.max-epoch allows", name(m), m.GetTotalBytes(), s.c.cfg.MaxEpoch)
 	}
 	return nil
 }

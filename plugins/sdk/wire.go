@@ -8,6 +8,7 @@ package sdk
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -232,10 +233,47 @@ func (p Plan) Proto() *pluginv1.Plan {
 			}
 			return out
 		}),
-		Hosts: toProto(p.Hosts, func(h HostSetting) *pluginv1.HostSetting {
-			return &pluginv1.HostSetting{Host: h.Host, Role: h.Role, Data: h.Data}
-		}),
+		Hosts: hostSettingsProto(p.Hosts),
 	}
+}
+
+func hostSettingsProto(settings []HostSetting) []*pluginv1.HostSetting {
+	var before []byte
+	return toProto(settings, func(h HostSetting) *pluginv1.HostSetting {
+		tail := 0
+		for tail < min(len(before), len(h.Data)) && before[len(before)-1-tail] == h.Data[len(h.Data)-1-tail] {
+			tail++
+		}
+		before = h.Data
+		return &pluginv1.HostSetting{Host: h.Host, Role: h.Role, Data: h.Data[:len(h.Data)-tail], Tail: uint64(tail)}
+	})
+}
+
+// maxHostSettings bounds the settings of hosts in a plan, in bytes.
+const maxHostSettings = 256 << 20
+
+func hostSettingsFrom(settings []*pluginv1.HostSetting) (out []HostSetting, err error) {
+	var before []byte
+	sum := uint64(0)
+	for _, h := range settings {
+		data, tail := h.GetData(), h.GetTail()
+		if tail > uint64(len(before)) {
+			return nil, fmt.Errorf("the setting of host %q ends with %d bytes of the one before it, which has %d", h.GetHost(),
+				tail, len(before))
+		}
+		if sum += uint64(len(data)) + tail; sum > maxHostSettings {
+			return nil, fmt.Errorf("settings of hosts have more than %d MiB", maxHostSettings>>20)
+		}
+		switch end := before[uint64(len(before))-tail:]; {
+		case len(data) == 0 && tail > 0:
+			data = end
+		case tail > 0:
+			data = slices.Concat(data, end)
+		}
+		before = data
+		out = append(out, HostSetting{Host: h.GetHost(), Role: h.GetRole(), Data: data})
+	}
+	return out, nil
 }
 
 func (e TableEntry) proto() *pluginv1.TableEntry {
@@ -253,11 +291,10 @@ func (e TableEntry) proto() *pluginv1.TableEntry {
 
 // PlanFrom converts the message back. A write without a kind is an error.
 func PlanFrom(m *pluginv1.Plan) (Plan, error) {
-	p := Plan{
-		FromEpoch: m.GetFromEpoch(), ID: m.GetId(), PreEpoch: m.GetPreEpoch(),
-		Hosts: toProto(m.GetHosts(), func(h *pluginv1.HostSetting) HostSetting {
-			return HostSetting{Host: h.GetHost(), Role: h.GetRole(), Data: h.GetData()}
-		}),
+	p := Plan{FromEpoch: m.GetFromEpoch(), ID: m.GetId(), PreEpoch: m.GetPreEpoch()}
+	var err error
+	if p.Hosts, err = hostSettingsFrom(m.GetHosts()); err != nil {
+		return Plan{}, fmt.Errorf("plan from epoch %d: %w", p.FromEpoch, err)
 	}
 	for i, w := range m.GetWrites() {
 		out := DeviceWrite{Device: w.GetDevice()}

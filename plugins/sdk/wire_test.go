@@ -609,3 +609,41 @@ func TestTableDecoderIsBounded(t *testing.T) {
 		t.Errorf("rows that do not come: %d bytes of memory, error %v", took, err)
 	}
 }
+
+// Settings of hosts share their ends on the wire: those of many hosts, each of which lists all
+// hosts, are not larger than a message.
+func TestHostSettings(t *testing.T) {
+	common := bytes.Repeat([]byte("192.0.2.1,"), 1024)
+	p := Plan{ID: 1}
+	for i := range 1024 {
+		p.Hosts = append(p.Hosts, HostSetting{Host: fmt.Sprintf("h%d", i), Role: "r",
+			Data: slices.Concat(fmt.Appendf(nil, "host %d of ", i), common)})
+	}
+	p.Hosts[500].Data = nil
+	p.Hosts[501].Data = []byte("x")
+	m := p.Proto()
+	if size := proto.Size(m); size > 64<<10 {
+		t.Errorf("a plan of %d bytes", size)
+	}
+	got, err := PlanFrom(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range p.Hosts {
+		if x, y := p.Hosts[i], got.Hosts[i]; x.Host != y.Host || x.Role != y.Role || !bytes.Equal(x.Data, y.Data) {
+			t.Fatalf("setting %d: %.100q, want %.100q", i, y.Data, x.Data)
+		}
+	}
+	m.Hosts[3].Tail++ // more than the setting before it has
+	m.Hosts[3].Tail += uint64(len(p.Hosts[2].Data))
+	if _, err := PlanFrom(m); err == nil || !strings.Contains(err.Error(), `host "h3"`) {
+		t.Errorf("error %v", err)
+	}
+	large := &pluginv1.Plan{Hosts: []*pluginv1.HostSetting{{Data: make([]byte, 1<<20)}}}
+	for range 256 {
+		large.Hosts = append(large.Hosts, &pluginv1.HostSetting{Tail: 1 << 20})
+	}
+	if _, err := PlanFrom(large); err == nil || !strings.Contains(err.Error(), "more than 256 MiB") {
+		t.Errorf("error %v", err)
+	}
+}

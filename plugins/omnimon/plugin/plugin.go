@@ -5,6 +5,7 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	_ "embed" // the YANG module
 	"fmt"
@@ -145,8 +146,8 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 // of the change and those that are not yet analyzed.
 const unsettledEpochs = 4
 
-// maxHosts bounds the hosts: the settings of all hosts, which have the addresses of all hosts, are
-// one plan of at most 16 MiB.
+// maxHosts bounds the hosts. The settings of each host have the addresses of all hosts, which they
+// share in a message.
 const maxHosts = 1024
 
 func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength time.Duration) (*setup, error) {
@@ -264,13 +265,15 @@ func (s *setup) plan(model *sdk.Network, state *saved, epochLength time.Duration
 func (s *setup) hostSettings(queries []*running) (out []sdk.HostSetting, err error) {
 	settings := s.hosts
 	settings.Queries = hostQueries(queries)
+	settings.Host = -1 // encoded once, since only the number differs
+	data, err := settings.Append(nil)
+	if err != nil {
+		return nil, err
+	}
+	head, tail, _ := bytes.Cut(data, []byte(`"host":-1,`))
 	for _, name := range slices.Sorted(maps.Keys(s.numbers)) {
-		settings.Host = s.numbers[name]
-		data, err := settings.Append(nil)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, sdk.HostSetting{Host: name, Role: wire.Role, Data: data})
+		out = append(out, sdk.HostSetting{Host: name, Role: wire.Role,
+			Data: slices.Concat(head, fmt.Appendf(nil, `"host":%d,`, s.numbers[name]), tail)})
 	}
 	return out, nil
 }

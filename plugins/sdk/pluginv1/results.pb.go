@@ -853,8 +853,12 @@ type HostSetting struct {
 	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	// Role in the algorithm it is for.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// The setting, in the format that the host role defines.
-	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// The setting, in the format that the host role defines; without its end if
+	// tail is set.
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// The setting ends with that many last bytes of the setting before it in the
+	// plan, because settings of hosts have much in common.
+	Tail          uint64 `protobuf:"varint,4,opt,name=tail,proto3" json:"tail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -908,6 +912,13 @@ func (x *HostSetting) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *HostSetting) GetTail() uint64 {
+	if x != nil {
+		return x.Tail
+	}
+	return 0
 }
 
 // Event is a message for the operator. It goes to the collector's log.
@@ -1167,11 +1178,12 @@ const file_netsketch_plugin_v1_results_proto_rawDesc = "" +
 	"prefix_len\x18\x05 \x01(\x05R\tprefixLen\"7\n" +
 	"\vActionParam\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value\"I\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"]\n" +
 	"\vHostSetting\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"\xe3\x01\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12\x12\n" +
+	"\x04tail\x18\x04 \x01(\x04R\x04tail\"\xe3\x01\n" +
 	"\x05Event\x125\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x1f.netsketch.plugin.v1.EventLevelR\x05level\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12J\n" +
