@@ -42,7 +42,7 @@ TESTFLAGS := -timeout 60m -vet=off
 
 .PHONY: test
 test: build $(INFLUXD) ## every test, the ones against a real InfluxDB among them
-	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test $(TESTFLAGS) ./...
+	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test $(TESTFLAGS) ./...
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) test $(TESTFLAGS) ./...) || exit 1; done
 
 LOAD ?= 8

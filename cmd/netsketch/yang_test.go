@@ -5,12 +5,11 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/internal/testkit"
 )
 
 // command runs netsketch with arguments and returns its standard output.
@@ -93,11 +92,8 @@ module: netsketch-p4rt-ids
 
 func TestYangValidate(t *testing.T) {
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o",
-		filepath.Join(dir, pluginhost.FilePrefix+"hello"), ".")
-	build.Dir = filepath.Join("..", "..", "examples", "plugin-hello")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build in %s: %v\n%s", build.Dir, err, out)
+	if err := testkit.BuildPlugins(dir, "hello"); err != nil {
+		t.Fatal(err)
 	}
 	tests := []struct{ name, doc, want string }{
 		{"state", `{"netsketch-lldp:lldp": {"state": {"enabled": true, "counters": {"frame-in": "3"}}}}`, ""},

@@ -4,12 +4,11 @@ package pluginhost
 
 import (
 	"context"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang"
 )
@@ -22,11 +21,8 @@ func TestThirdPartyPlugin(t *testing.T) {
 		t.Skip("builds a binary")
 	}
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o",
-		filepath.Join(dir, FilePrefix+"hello"), ".")
-	build.Dir = filepath.Join("..", "..", "examples", "plugin-hello")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build in %s: %v\n%s", build.Dir, err, out)
+	if err := testkit.BuildPlugins(dir, "hello"); err != nil {
+		t.Fatal(err)
 	}
 	var schema *yang.Schema
 	h := newHost(t, Options{})

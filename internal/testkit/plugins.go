@@ -13,31 +13,45 @@ import (
 	"go.uber.org/goleak"
 )
 
-// BuildPlugins copies built-in plugins into a plugin directory. They are built in .cache of the
-// repository, so that the test binaries of a run link each plugin once.
+// BuildPlugins copies plugins into a plugin directory: built-in ones, and hello, an example with a
+// module of its own. They are those of NETSKETCH_BIN, which make passes, or are built in .cache of
+// the repository, so that the test binaries of a run link each plugin once.
 func BuildPlugins(directory string, names ...string) error {
 	root, err := Root()
 	if err != nil {
 		return fmt.Errorf("building plugins: %w", err)
 	}
-	built := filepath.Join(root, ".cache", "test-plugins")
-	if err := os.MkdirAll(built, 0o755); err != nil {
-		return fmt.Errorf("building plugins: %w", err)
-	}
+	bin := os.Getenv("NETSKETCH_BIN")
 	var errs []error
 	for _, name := range names {
-		binary := filepath.Join(built, "netsketch-plugin-"+name)
-		build := exec.Command("go", "build", "-buildvcs=false", "-o", binary,
-			"github.com/netsketch/netsketch/plugins/"+name)
-		// In the same file system go renames what it linked: other tests never see half a file.
-		build.Env = append(os.Environ(), "GOTMPDIR="+built)
-		if out, err := build.CombinedOutput(); err != nil {
-			errs = append(errs, fmt.Errorf("building plugin %s: %w\n%s", name, err, out))
-			continue
+		from, file := filepath.Join(bin, "plugins"), "netsketch-plugin-"+name
+		if bin == "" || name == "hello" {
+			from = filepath.Join(root, ".cache", "test-plugins")
+			if err := buildPlugin(root, from, name, file); err != nil {
+				errs = append(errs, fmt.Errorf("building plugin %s: %w", name, err))
+				continue
+			}
 		}
-		errs = append(errs, copyFile(filepath.Join(directory, filepath.Base(binary)), binary))
+		errs = append(errs, copyFile(filepath.Join(directory, file), filepath.Join(from, file)))
 	}
 	return errors.Join(errs...)
+}
+
+func buildPlugin(root, into, name, file string) error {
+	if err := os.MkdirAll(into, 0o755); err != nil {
+		return err
+	}
+	build := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(into, file))
+	if build.Dir = filepath.Join(root, "plugins", name); name == "hello" {
+		build.Dir = filepath.Join(root, "examples", "plugin-hello")
+	}
+	// In the same file system go renames what it linked: other tests never see half a file.
+	build.Env = append(os.Environ(), "GOTMPDIR="+into)
+	out, err := build.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
 }
 
 func copyFile(to, from string) error {

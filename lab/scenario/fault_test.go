@@ -207,7 +207,7 @@ func TestInterruptEndsInOrder(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	run, err := scenario.Open(ctx, s, scenario.Options{
-		PluginDir: plugins, Listen: "127.0.0.1:0",
+		Compiler: &compiler, PluginDir: plugins, Listen: "127.0.0.1:0",
 		OnEpoch: func(r *scenario.Run) error {
 			if len(r.Report().Epochs) == 2 {
 				cancel()

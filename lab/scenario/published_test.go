@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/yang"
@@ -189,21 +188,13 @@ func once(t *testing.T, c gnmi.GNMIClient, p *gnmi.Path) ([]*gnmi.Update, error)
 // The binary alone adds its YANG module to Capabilities, and its paths can be subscribed to.
 func TestThirdPartyPluginIsServed(t *testing.T) {
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "netsketch-plugin-hello"), ".")
-	build.Dir = "../../examples/plugin-hello"
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the example: %v\n%s", err, out)
-	}
-	univmon, err := os.ReadFile(filepath.Join(plugins, "netsketch-plugin-univmon"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "netsketch-plugin-univmon"), univmon, 0o700); err != nil {
+	if err := testkit.BuildPlugins(dir, "hello", "univmon"); err != nil {
 		t.Fatal(err)
 	}
 	s := small(t, "  - {plugin: hello, config: {objects: \"*\"}}\n")
 	s.Epochs = 2
-	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: dir, Listen: "127.0.0.1:0", Virtual: true})
+	run, err := scenario.Open(t.Context(), s,
+		scenario.Options{Compiler: &compiler, PluginDir: dir, Listen: "127.0.0.1:0", Virtual: true})
 	if err != nil {
 		t.Fatal(err)
 	}
