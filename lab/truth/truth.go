@@ -68,7 +68,7 @@ func (c Counts) SecondMoment() float64 {
 	return sum
 }
 
-// Top returns the n flows with the most packets, most first; equal ones by key text.
+// Top returns the n flows with the most packets, most first; equal ones in the order of keys.
 // A negative n means all.
 func (c Counts) Top(n int) []Flow {
 	return top(c.list(func(uint64) bool { return true }), n)
@@ -122,7 +122,7 @@ func top(flows []Flow, n int) []Flow {
 		if a.Packets != b.Packets {
 			return cmp.Compare(b.Packets, a.Packets)
 		}
-		return cmp.Compare(a.Key.String(), b.Key.String())
+		return a.Key.Compare(b.Key)
 	})
 	if n >= 0 && n < len(flows) {
 		flows = flows[:n]
