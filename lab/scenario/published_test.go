@@ -59,14 +59,14 @@ func checkSchema(t *testing.T, tap *store.Tap) {
 // schema accepts all, and the dashboard queries nothing else.
 func TestEveryChameleMonLeafIsPublished(t *testing.T) {
 	s := load(t, "tasks", 5)
-	s.Watch, s.Expect, s.Traffic[0].Flows, s.Traffic[1].Flows, s.Traffic[0].MaxPackets = 20, nil, 2500, 300, 21
+	s.Watch, s.Expect, s.Traffic[0].Flows, s.Traffic[1].Flows, s.Traffic[0].MaxPackets = 20, nil, 2500, 300, 11
 	// First it cannot be decoded, and then the network turns ill.
-	s.Traffic[0].Changes = []traffic.Change{{From: s.Epoch, Flows: 16_000,
+	s.Traffic[0].Changes = []traffic.Change{{From: s.Epoch, Flows: 11_000,
 		Victims: &traffic.Victims{Share: 0.75, Loss: 0.3}}}
 	var err error
 	if s.Algorithms[0], err = config.SectionOf("all.yaml", `
 plugin: chamelemon
-config: {start: {high: 4}, heavyHitters: {packets: 20, share: 0}, heavyChanges: {packets: 20}}`); err != nil {
+config: {start: {high: 4}, heavyHitters: {packets: 10, share: 0}, heavyChanges: {packets: 10}}`); err != nil {
 		t.Fatal(err)
 	}
 	published := map[[2]string]bool{} // list, or container, and leaf
