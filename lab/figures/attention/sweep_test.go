@@ -39,7 +39,7 @@ func TestFigures(t *testing.T) {
 		{Sweep{14, "CACHE", false}, Place{80_000, 0.1}, "ill", 3, 2, 0, true},
 		{Sweep{8, "DCTCP", true}, Place{50_000, 0.125}, "healthy", 0, 1, 8000, true},
 		{Sweep{8, "DCTCP", true}, Place{50_000, 0.175}, "ill", 0, 0, 8000, false},
-		{Sweep{16, "VL2", false}, Place{60_000, 0.1}, "healthy", 0, 1, 8000, false},
+		{Sweep{16, "VL2", false}, Place{60_000, 0.1}, "healthy", 0, 1, 8000, true},
 		{Sweep{18, "HADOOP", false}, Place{80_000, 0.1}, "ill", 0, 2, 6000, true},
 	} {
 		t.Run(tc.sweep.Workload+" "+tc.sweep.axis(tc.sweep.X(tc.place)), func(t *testing.T) {
