@@ -18,8 +18,9 @@ GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 INFLUXD  := $(TOOLS)/influxd
 
 export CGO_ENABLED ?= 0
-# One set of flags for binaries and tests, so that each package is compiled once.
-export GOFLAGS := $(GOFLAGS) -trimpath
+# One set of flags for binaries and tests, so that each package is compiled once; without debug information, which
+# LDFLAGS and `go test` strip anyway. Debug with plain `go build` and `go test`.
+export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false
 # golangci-lint's cache holds the paths of the checkout that filled it: another checkout must not read it.
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 
