@@ -8,10 +8,12 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/hostagent/agent"
-	"github.com/netsketch/netsketch/hostagent/epoch"
+	hostepoch "github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -20,8 +22,8 @@ import (
 )
 
 // hostRoles creates the roles of agents, by name.
-var hostRoles = map[string]func(*epoch.Clock) role.Role{
-	wire.Role: func(c *epoch.Clock) role.Role { return omnimon.New(c) },
+var hostRoles = map[string]func(*hostepoch.Clock) role.Role{
+	wire.Role: func(c *hostepoch.Clock) role.Role { return omnimon.New(c) },
 }
 
 // header is the header that hosts insert, that of the program omnimon; nil: none.
@@ -43,12 +45,28 @@ func oneAddress(f *lab.Fabric) {
 
 // agents are the agents of all hosts.
 type agents struct {
-	all    []*agent.Agent
-	cancel context.CancelFunc
-	work   sync.WaitGroup
-	// settled is closed when all roles have settings.
-	settled chan struct{}
+	running context.Context
+	cancel  context.CancelFunc
+	all     []*hostAgent // by the fabric's hosts
 }
+
+// hostAgent is the agent of one host.
+type hostAgent struct {
+	*agent.Agent
+	clock *hostClock
+	stop  context.CancelFunc
+	// settled is closed when all roles have settings, ended when the agent has ended.
+	settled, ended chan struct{}
+}
+
+// hostClock is the clock of a host, which may be wrong.
+type hostClock struct {
+	agent.Clock
+	offset atomic.Int64 // nanoseconds that it is ahead
+}
+
+// Now implements agent.Clock.
+func (c *hostClock) Now() time.Time { return c.Clock.Now().Add(time.Duration(c.offset.Load())) }
 
 // measured is the data path of a host, which states when it has settings.
 type measured struct {
@@ -70,47 +88,78 @@ func (r *Run) startAgents(ctx context.Context) error {
 	if len(r.s.Agents) == 0 {
 		return nil
 	}
-	var running context.Context
-	running, r.agents.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	var settled sync.WaitGroup
-	for i, h := range r.net.Fabric().Hosts {
-		cfg := agent.Config{Address: r.col.AgentsAddress(), Host: h.Name, Version: r.o.Version, BootID: h.Name}
-		var paths []lab.HostPath
-		for _, name := range r.s.Agents {
-			settled.Add(1)
-			m := &measured{agent.NewRolePath(hostRoles[name]), sync.OnceFunc(settled.Done)}
-			cfg.DataPaths, paths = append(cfg.DataPaths, m), append(paths, m)
-		}
-		deps := agent.Dependencies{Logger: r.o.Logger.With("host", h.Name)}
+	a := &r.agents
+	a.running, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	for i := range r.net.Fabric().Hosts {
+		var base agent.Clock = epoch.Wall{}
 		if r.virtual != nil {
-			deps.Clock = r.virtual
+			base = r.virtual
 		}
-		a, err := agent.New(cfg, deps)
-		if err != nil {
-			return fmt.Errorf("scenario: host %s: %w", h.Name, err)
+		a.all = append(a.all, &hostAgent{clock: &hostClock{Clock: base}})
+		if err := r.startAgent(i); err != nil {
+			return err
 		}
-		r.net.SetHostPath(i, paths[0])
-		r.agents.all = append(r.agents.all, a)
-		r.agents.work.Go(func() { _ = a.Run(running) }) // returns nil when it is stopped
 	}
-	r.agents.settled = make(chan struct{})
-	go func() { settled.Wait(); close(r.agents.settled) }()
 	return nil
+}
+
+// startAgent starts the agent of host i.
+func (r *Run) startAgent(i int) error {
+	a, h := r.agents.all[i], r.net.Fabric().Hosts[i]
+	cfg := agent.Config{Address: r.col.AgentsAddress(), Host: h.Name, Version: r.o.Version, BootID: h.Name}
+	var paths []lab.HostPath
+	var settled sync.WaitGroup
+	for _, name := range r.s.Agents {
+		settled.Add(1)
+		m := &measured{agent.NewRolePath(hostRoles[name]), sync.OnceFunc(settled.Done)}
+		cfg.DataPaths, paths = append(cfg.DataPaths, m), append(paths, m)
+	}
+	x, err := agent.New(cfg, agent.Dependencies{Logger: r.o.Logger.With("host", h.Name), Clock: a.clock})
+	if err != nil {
+		return fmt.Errorf("scenario: host %s: %w", h.Name, err)
+	}
+	r.net.SetHostPath(i, paths[0])
+	var ctx context.Context
+	ctx, a.stop = context.WithCancel(r.agents.running)
+	done, ended := make(chan struct{}), make(chan struct{})
+	a.Agent, a.settled, a.ended = x, done, ended
+	go func() { settled.Wait(); close(done) }()
+	go func() {
+		defer close(ended)
+		_ = x.Run(ctx) // returns nil when it is stopped
+	}()
+	return nil
+}
+
+// killAgent ends the agent of host i with its data path, so that packets pass the host as without
+// an agent.
+func (r *Run) killAgent(i int) {
+	r.net.SetHostPath(i, nil)
+	a := r.agents.all[i]
+	a.stop()
+	<-a.ended
+}
+
+// restartAgent starts the agent of host i again, and waits until it has settings.
+func (r *Run) restartAgent(ctx context.Context, i int) error {
+	if err := r.startAgent(i); err != nil {
+		return err
+	}
+	return r.agents.wait(ctx)
 }
 
 // wait waits until all roles have settings, which agents receive when epochs have begun.
 func (a *agents) wait(ctx context.Context) error {
-	if a.cancel == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
-	select {
-	case <-a.settled:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("scenario: not all agents have settings after %v: %v", readyLimit, a.errors())
+	for _, x := range a.all {
+		select {
+		case <-x.settled:
+		case <-ctx.Done():
+			return fmt.Errorf("scenario: not all agents have settings after %v: %v", readyLimit, a.errors())
+		}
 	}
+	return nil
 }
 
 // errors lists the last errors of agents.
@@ -123,13 +172,28 @@ func (a *agents) errors() (out []string) {
 	return out
 }
 
-// tick advances the epochs of all hosts by their clocks, after a virtual clock has moved, and waits
-// until all are in an epoch.
-func (a *agents) tick(ctx context.Context, number uint64) error {
+// stragglers reports whether the clock of a host is wrong.
+func (a *agents) stragglers() bool {
+	return slices.ContainsFunc(a.all, func(x *hostAgent) bool { return x.clock.offset.Load() != 0 })
+}
+
+// tick advances the epochs of all hosts by their clocks, after a virtual clock has moved.
+func (a *agents) tick() {
+	for _, x := range a.all {
+		x.Tick()
+	}
+}
+
+// follow waits until all hosts are at least in the given epoch, or in a newer one up to newest that
+// a host is in: the collector relays an epoch that the clock of a host begins.
+func (a *agents) follow(ctx context.Context, number, newest uint64) error {
+	for _, x := range a.all {
+		number = max(number, min(x.Status().Epoch, newest))
+	}
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
 	for _, x := range a.all {
-		for x.Tick(); x.Status().Epoch < number; x.Tick() { // the first one comes from the collector
+		for ; x.alive() && x.Status().Epoch < number; x.Tick() { // the first one comes from the collector
 			select {
 			case <-ctx.Done():
 				return fmt.Errorf("scenario: an agent is in epoch %d instead of %d after %v: %v", x.Status().Epoch, number,
@@ -141,9 +205,38 @@ func (a *agents) tick(ctx context.Context, number uint64) error {
 	return nil
 }
 
+// alive reports whether the agent has not been killed.
+func (x *hostAgent) alive() bool {
+	select {
+	case <-x.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// next returns the first boundary after a time by the clock of a host that is wrong; limit if there
+// is none before.
+func (a *agents) next(after, limit time.Time, interval time.Duration) time.Time {
+	for _, x := range a.all {
+		if offset := time.Duration(x.clock.offset.Load()); offset != 0 {
+			at := after.Add(offset).Truncate(interval).Add(interval - offset)
+			if at.Before(limit) {
+				limit = at
+			}
+		}
+	}
+	return limit
+}
+
 func (a *agents) stop() {
-	if a.cancel != nil {
-		a.cancel()
-		a.work.Wait()
+	if a.cancel == nil {
+		return
+	}
+	a.cancel()
+	for _, x := range a.all {
+		if x.ended != nil {
+			<-x.ended
+		}
 	}
 }

@@ -4,6 +4,7 @@ package scenario
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -158,45 +159,52 @@ func (s *Scenario) placeTraces(f *lab.Fabric) (map[string]*placement, error) {
 // action is a fault's beginning or end.
 type action struct {
 	at time.Duration
-	do func(*lab.Network) error
+	do func(context.Context, *Run) error
 }
 
 // actions lists what faults do, in order of time, shifted by start.
 func (s *Scenario) actions(f *lab.Fabric, start time.Duration) []action {
 	var out []action
 	for _, x := range s.Faults {
-		if x.Switch != "" {
-			out = append(out, x.atSwitch(f.Find(x.Switch), start)...)
-			continue
-		}
-		state := lab.LinkState{Loss: x.Loss, Flows: x.Flows, Down: x.Down}
-		out = append(out, action{start + x.From, func(n *lab.Network) error { return n.SetLink(x.Link, state) }})
-		if x.Until > 0 {
-			out = append(out, action{start + x.Until,
-				func(n *lab.Network) error { return n.SetLink(x.Link, lab.LinkState{Loss: s.Topology.Loss}) }})
+		begin, end := x.actions(s, f)
+		out = append(out, action{start + x.From, begin})
+		if x.Until > 0 && end != nil {
+			out = append(out, action{start + x.Until, end})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b action) int { return cmp.Compare(a.at, b.at) })
 	return out
 }
 
-// atSwitch lists the actions of a fault of switch i.
-func (x *Fault) atSwitch(i int, start time.Duration) (out []action) {
-	at := func(d time.Duration, do func(*lab.Network)) {
-		out = append(out, action{start + d, func(n *lab.Network) error { do(n); return nil }})
+// actions returns what happens when the fault begins and ends; end is nil if it does not end.
+func (x *Fault) actions(s *Scenario, f *lab.Fabric) (begin, end func(context.Context, *Run) error) {
+	host, sw := findHost(f, x.Host), f.Find(x.Switch)
+	switch {
+	case x.Link != "":
+		set := func(state lab.LinkState) func(context.Context, *Run) error {
+			return func(_ context.Context, r *Run) error { return r.net.SetLink(x.Link, state) }
+		}
+		return set(lab.LinkState{Loss: x.Loss, Flows: x.Flows, Down: x.Down}), set(lab.LinkState{Loss: s.Topology.Loss})
+	case x.Kill:
+		return func(_ context.Context, r *Run) error { r.killAgent(host); return nil },
+			func(ctx context.Context, r *Run) error { return r.restartAgent(ctx, host) }
+	case x.Host != "":
+		set := func(ahead time.Duration) func(context.Context, *Run) error {
+			return func(_ context.Context, r *Run) error { r.agents.all[host].clock.offset.Store(int64(ahead)); return nil }
+		}
+		return set(x.Clock), set(0)
+	case x.Loss == 0 && !x.Refuse && x.Late == 0:
+		return func(_ context.Context, r *Run) error { r.net.StopSwitch(sw); return nil }, nil
 	}
-	if !x.Refuse && x.Late == 0 && x.Loss == 0 {
-		at(x.From, func(n *lab.Network) { n.StopSwitch(i) })
-		return out
+	set := func(x Fault) func(context.Context, *Run) error {
+		return func(_ context.Context, r *Run) error {
+			r.net.SetRefusing(sw, x.Refuse)
+			r.net.SetSkew(sw, x.Late)
+			r.net.SetLoss(sw, x.Loss, x.Flows)
+			return nil
+		}
 	}
-	set := func(x Fault) func(*lab.Network) {
-		return func(n *lab.Network) { n.SetRefusing(i, x.Refuse); n.SetSkew(i, x.Late); n.SetLoss(i, x.Loss, x.Flows) }
-	}
-	at(x.From, set(*x))
-	if x.Until > 0 {
-		at(x.Until, set(Fault{}))
-	}
-	return out
+	return set(*x), set(Fault{})
 }
 
 // collectorConfig writes the configuration file that a user of this network would

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,15 +32,16 @@ type failures struct {
 	seed        uint64
 }
 
-func (x *failures) scenario(tb testing.TB) *scenario.Scenario {
+// omnimonScenario is a network with agents on all hosts in which everything must be exact.
+func omnimonScenario(tb testing.TB, seed uint64, epochs int, topology string, flows, rate int) *scenario.Scenario {
 	tb.Helper()
-	s, err := scenario.Parse("failures.yaml", fmt.Appendf(nil, `
-name: omnimon-failures
+	s, err := scenario.Parse("omnimon.yaml", fmt.Appendf(nil, `
+name: omnimon
 seed: %d
 epochs: %d
 epoch: 100ms
 program: omnimon
-topology: {kind: fat-tree, k: %d, latency: 10us}
+topology: %s
 agents: [omnimon]
 traffic:
   - {name: web, rate: %d, flows: %d, zipf: 1.0, udp: 0.3, ipv6: 0.2}
@@ -57,10 +59,17 @@ expect:
   - {measure: lost-packets-error, at-most: 0}
   - {measure: false-claims, at-most: 0}
   - {measure: partial-epochs, at-most: 0}
-`, x.seed, len(failureKinds)+2, x.k, x.rate, x.flows, x.flows))
+`, seed, epochs, topology, rate, flows, flows))
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return s
+}
+
+func (x *failures) scenario(tb testing.TB) *scenario.Scenario {
+	tb.Helper()
+	s := omnimonScenario(tb, x.seed, len(failureKinds)+2, fmt.Sprintf("{kind: fat-tree, k: %d, latency: 10us}", x.k),
+		x.flows, x.rate)
 	f, err := lab.FatTree(x.k, 0, 0, 0)
 	if err != nil {
 		tb.Fatal(err)
@@ -96,7 +105,8 @@ expect:
 // outcome is an epoch with one kind of failure.
 type outcome struct {
 	kind                           string
-	flows, lossy, rows, lost       int // rows: flows and elements that lost packets
+	packets, flows, lossy, lost    int
+	rows                           int // flows and elements that lost packets
 	unknowns, determined, elements int // elements that lost packets
 	f1                             float64
 }
@@ -135,31 +145,11 @@ func (x *failures) play(t *testing.T) []outcome {
 		t.Errorf("%d switches and links lost packets by the results, and %d by their counters", len(published),
 			len(counted))
 	}
-	network, total := score.View{Device: score.Network}, 0
+	total := 0
 	var out []outcome
 	for i := range r.Epochs {
-		o := r.Epochs[i].Results["omnimon"]
-		if o == nil {
-			t.Fatalf("epoch %d of the run has no result of OmniMon", i+1)
-		}
-		figure := func(leaf string) int {
-			f, ok := o.Figure("summary", network, leaf)
-			if !ok || f.Error() != 0 {
-				t.Errorf("epoch %d of the run: %s %+v, published: %v", i+1, leaf, f, ok)
-			}
-			return int(f.Measured)
-		}
-		row := o.Published.Row("summary", network, "")
-		e := outcome{flows: figure("flows"), lossy: figure("lossy-flows"), lost: figure("lost-packets"),
-			rows:     o.Score(omnimon.LossesExact, network).Counts.TruePositive,
-			unknowns: int(row.Value("unknowns")), determined: int(row.Value("determined")),
-			elements: lossy[i], f1: o.Score(omnimon.LossF1, network).Value}
-		if n := o.Score(omnimon.FlowsExact, network).Counts.TruePositive; n != e.flows || n < x.flows/3 {
-			t.Errorf("epoch %d of the run: %d exact flows of %d", i+1, n, e.flows)
-		}
-		if exact, ok := row.Number("exact"); !ok || exact != 1 {
-			t.Errorf("epoch %d of the run is not published as exact", i+1)
-		}
+		e := exactEpoch(t, r, i, x.flows/3)
+		e.elements = lossy[i]
 		total += e.lost
 		failing := i > 0 && i <= len(failureKinds)
 		if failing != (e.lossy > 0) || failing != (e.elements > 0) || e.elements > 2*x.elements {
@@ -180,6 +170,38 @@ func (x *failures) play(t *testing.T) []outcome {
 		t.Errorf("%d packets were lost in the epochs, %+v", total, r.Network)
 	}
 	return out
+}
+
+// network is the view of OmniMon's results.
+var network = score.View{Device: score.Network}
+
+// exactEpoch checks that epoch i of a run is published as exact, with all flows, which must be at
+// least a number.
+func exactEpoch(t *testing.T, r *scenario.Report, i, flows int) outcome {
+	t.Helper()
+	o := r.Epochs[i].Results["omnimon"]
+	if o == nil {
+		t.Fatalf("epoch %d of the run has no result of OmniMon", i+1)
+	}
+	figure := func(leaf string) int {
+		f, ok := o.Figure("summary", network, leaf)
+		if !ok || f.Error() != 0 {
+			t.Errorf("epoch %d of the run: %s %+v, published: %v", i+1, leaf, f, ok)
+		}
+		return int(f.Measured)
+	}
+	row := o.Published.Row("summary", network, "")
+	e := outcome{packets: figure("packets"), flows: figure("flows"), lossy: figure("lossy-flows"),
+		lost: figure("lost-packets"), rows: o.Score(omnimon.LossesExact, network).Counts.TruePositive,
+		unknowns: int(row.Value("unknowns")), determined: int(row.Value("determined")),
+		f1: o.Score(omnimon.LossF1, network).Value}
+	if n := o.Score(omnimon.FlowsExact, network).Counts.TruePositive; n != e.flows || n < flows {
+		t.Errorf("epoch %d of the run: %d exact flows of %d", i+1, n, e.flows)
+	}
+	if !row.Is("exact") {
+		t.Errorf("epoch %d of the run is not published as exact: %s", i+1, row.Text("problem"))
+	}
+	return e
 }
 
 // discards returns the packets that each directed link and each switch lost, by the counters of the
@@ -219,6 +241,58 @@ func TestOmniMonFailures(t *testing.T) {
 	x := failures{k: 4, elements: 2, flows: 200, rate: 6000, gray: 0.1, seed: 1}
 	for _, o := range x.play(t) {
 		t.Logf("%+v", o)
+	}
+}
+
+// TestOmniMonStraggler is the straggler of Exp#4 of the paper: the clock of a host is 1 ms to 1 s
+// ahead or behind, one after the other. Everything stays exact, of all packets.
+func TestOmniMonStraggler(t *testing.T) {
+	offsets := []time.Duration{time.Millisecond, -time.Millisecond, 10 * time.Millisecond, -10 * time.Millisecond,
+		100 * time.Millisecond, -100 * time.Millisecond, time.Second, -time.Second}
+	s := omnimonScenario(t, 3, 2*len(offsets)+2, "{hosts-per-leaf: 2}", 100, 3000)
+	s.Faults = []scenario.Fault{{Link: "leaf1-spine1", Loss: 0.05, From: s.Epoch}}
+	for i, d := range offsets {
+		begin := time.Duration(2*i+1) * s.Epoch
+		s.Faults = append(s.Faults, scenario.Fault{Host: "h2", Clock: d, From: begin, Until: begin + 2*s.Epoch})
+	}
+	r := play(t, s)
+	check(t, r, s.Epochs)
+	packets := 0
+	for i := range r.Epochs {
+		e := exactEpoch(t, r, i, 0)
+		packets += e.packets
+		t.Logf("%+v", e)
+	}
+	// The run ends with the first packets of the next epoch, which last as long as the drain.
+	if n := int(r.Network.Sent) - packets; n < 0 || n > packets/len(r.Epochs)/2 {
+		t.Errorf("%d packets in the epochs of %d that were sent", packets, r.Network.Sent)
+	}
+}
+
+// TestOmniMonKilledAgent kills an agent with its data path in the middle of an epoch and starts it
+// again later in the epoch. Results are exact again within two epochs, and nothing is published as
+// exact before that is not.
+func TestOmniMonKilledAgent(t *testing.T) {
+	s := omnimonScenario(t, 4, 6, "{hosts-per-leaf: 2}", 100, 3000)
+	const killed = 2
+	s.Faults = []scenario.Fault{
+		{Link: "leaf1-spine1", Loss: 0.05},
+		{Host: "h2", Kill: true, From: killed*s.Epoch + 40*time.Millisecond, Until: killed*s.Epoch + 60*time.Millisecond},
+	}
+	s.Expect = slices.DeleteFunc(s.Expect, func(b scenario.Bound) bool { return b.Measure != omnimon.FalseClaims })
+	r := play(t, s)
+	check(t, r, s.Epochs)
+	for i := range r.Epochs {
+		if o := r.Epochs[i].Results["omnimon"]; i >= killed && i < killed+2 {
+			row := o.Published.Row("summary", network, "")
+			t.Logf("epoch %d of the run: exact %v, %s", i+1, row.Is("exact"), row.Text("problem"))
+			if i == killed && row.Is("exact") {
+				t.Error("the epoch in which the agent was killed is published as exact")
+			}
+			continue
+		}
+		e := exactEpoch(t, r, i, 50)
+		t.Logf("%+v", e)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/traffic"
@@ -328,7 +329,7 @@ func (r *Run) advance(ctx context.Context, until time.Duration) error {
 		if err := r.net.Play(ctx, r.source, r.actions[0].at); err != nil {
 			return err
 		}
-		if err := r.actions[0].do(r.net); err != nil {
+		if err := r.actions[0].do(ctx, r); err != nil {
 			return err
 		}
 		r.actions = r.actions[1:]
@@ -369,16 +370,24 @@ func (r *Run) playVirtual(ctx context.Context) error {
 		return err
 	}
 	number, _ := r.col.Epoch()
-	if err := errors.Join(r.agents.wait(ctx), r.agents.tick(ctx, number)); err != nil {
+	if err := errors.Join(r.agents.wait(ctx), r.boundary(ctx, number)); err != nil {
 		return err
 	}
 	for n := 0; n-idle < r.last(); n++ {
-		at = at.Add(interval)
-		if err := r.advance(ctx, labTime(at)); err != nil {
+		end := at.Add(interval)
+		for at = r.agents.next(at, end, interval); at.Before(end); at = r.agents.next(at, end, interval) {
+			if err := r.advance(ctx, labTime(at)); err != nil {
+				return err
+			}
+			if err := r.boundary(ctx, 0); err != nil {
+				return err
+			}
+		}
+		if err := r.advance(ctx, labTime(end)); err != nil {
 			return err
 		}
 		number++
-		if err := r.agents.tick(ctx, number); err != nil {
+		if err := r.boundary(ctx, number); err != nil {
 			return err
 		}
 		waited = waited[:0]
@@ -397,6 +406,22 @@ func (r *Run) playVirtual(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// relayed is the time that the message takes that begins an epoch, if the clock of a host is wrong.
+const relayed = 100 * time.Microsecond
+
+// boundary advances the epochs of hosts by their clocks. When it returns, all are at least in the
+// given epoch, and in that of the others unless the collector refuses to relay it.
+func (r *Run) boundary(ctx context.Context, number uint64) error {
+	r.agents.tick()
+	if r.agents.stragglers() {
+		if err := r.advance(ctx, r.net.Clock().Now()+relayed); err != nil {
+			return err
+		}
+	}
+	open, _ := r.col.Epoch()
+	return r.agents.follow(ctx, number, open+agent.MaxAhead)
 }
 
 // playWall plays while a collector runs on the wall clock.

@@ -177,6 +177,13 @@ type Fault struct {
 	Late time.Duration `yaml:"late"`
 	// From is when it begins, counted from the first epoch.
 	From time.Duration `yaml:"from"`
+	// Host is the host whose agent or clock fails.
+	Host string `yaml:"host"`
+	// Clock is the time by which the host's clock is ahead of the others.
+	Clock time.Duration `yaml:"clock"`
+	// Kill ends the host's agent with its data path; it starts again at Until, without what it had
+	// measured.
+	Kill bool `yaml:"kill"`
 	// Until is when all is as before; never when 0.
 	Until time.Duration `yaml:"until"`
 }
@@ -274,29 +281,8 @@ func (s *Scenario) Validate() error {
 		}
 	}
 	for i, x := range s.Faults {
-		key := fmt.Sprintf("faults[%d]", i)
-		switch {
-		case (x.Link == "") == (x.Switch == ""):
-			errs.Add(key, "expected either a link or a switch")
-		case x.Switch != "" && f.Find(x.Switch) < 0:
-			errs.Add(key, "no switch is called %q", x.Switch)
-		case x.Link != "" && !slices.ContainsFunc(f.Links, func(l lab.Link) bool { return f.LinkName(l) == x.Link }):
-			errs.Add(key, "no link is called %q; a link's name is both switches', such as %s", x.Link,
-				f.LinkName(f.Links[0]))
-		case x.Loss < 0 || x.Loss > 1:
-			errs.Add(key, "a loss is a share, 0 to 1; found %v", x.Loss)
-		case x.Flows < 0 || x.Flows > 1:
-			errs.Add(key, "flows is a share of them, 0 to 1; found %v", x.Flows)
-		case x.Late < 0:
-			errs.Add(key, "expected a delay of 0 or more for late; found %v", x.Late)
-		case x.Link != "" && (x.Refuse || x.Late > 0), x.Switch != "" && x.Down:
-			errs.Add(key, "down is a fault of a link, refuse-calls and late of a switch")
-		case x.Link != "" && x.Loss == 0 && !x.Down:
-			errs.Add(key, "nothing happens to the link: expected a loss above 0, or down")
-		case x.Flows > 0 && x.Loss == 0:
-			errs.Add(key, "flows is the share of flows that a loss is about; expected a loss above 0")
-		case x.Until != 0 && x.Until <= x.From:
-			errs.Add(key, "until %v is not after from %v", x.Until, x.From)
+		if err := x.check(s, f); err != nil {
+			errs.Add(fmt.Sprintf("faults[%d]", i), "%v", err)
 		}
 	}
 	for i, b := range s.Expect {
@@ -328,6 +314,48 @@ func (c *Component) check(epoch time.Duration) error {
 	case c.From%epoch != 0 || c.Until%epoch != 0:
 		return fmt.Errorf("exact flows begin and end with an epoch; from %v and until %v are no multiples of %v",
 			c.From, c.Until, epoch)
+	}
+	return nil
+}
+
+// check reports what is wrong with a fault.
+func (x *Fault) check(s *Scenario, f *lab.Fabric) error {
+	subjects := 0
+	for _, name := range []string{x.Link, x.Switch, x.Host} {
+		if name != "" {
+			subjects++
+		}
+	}
+	switch {
+	case subjects != 1:
+		return errors.New("expected either a link, a switch or a host")
+	case x.Switch != "" && f.Find(x.Switch) < 0:
+		return fmt.Errorf("no switch is called %q", x.Switch)
+	case x.Link != "" && !slices.ContainsFunc(f.Links, func(l lab.Link) bool { return f.LinkName(l) == x.Link }):
+		return fmt.Errorf("no link is called %q; a link's name is both switches', such as %s", x.Link,
+			f.LinkName(f.Links[0]))
+	case x.Host != "" && findHost(f, x.Host) < 0:
+		return fmt.Errorf("no host is called %q; they are h1 to h%d", x.Host, len(f.Hosts))
+	case x.Loss < 0 || x.Loss > 1:
+		return fmt.Errorf("a loss is a share, 0 to 1; found %v", x.Loss)
+	case x.Flows < 0 || x.Flows > 1:
+		return fmt.Errorf("flows is a share of them, 0 to 1; found %v", x.Flows)
+	case x.Late < 0:
+		return fmt.Errorf("expected a delay of 0 or more for late; found %v", x.Late)
+	case x.Link == "" && x.Down, x.Switch == "" && (x.Refuse || x.Late > 0), x.Host != "" && x.Loss > 0,
+		x.Host == "" && (x.Clock != 0 || x.Kill):
+		return errors.New("down is a fault of a link, loss of a link or switch, refuse-calls and late of a switch, " +
+			"clock and kill of a host")
+	case x.Host != "" && len(s.Agents) == 0:
+		return errors.New("a host can fail if it has an agent; expected agents in the scenario")
+	case x.Link != "" && x.Loss == 0 && !x.Down:
+		return errors.New("nothing happens to the link: expected a loss above 0, or down")
+	case x.Host != "" && (x.Clock == 0) == !x.Kill:
+		return errors.New("expected either clock or kill for a host")
+	case x.Flows > 0 && x.Loss == 0:
+		return errors.New("flows is the share of flows that a loss is about; expected a loss above 0")
+	case x.Until != 0 && x.Until <= x.From:
+		return fmt.Errorf("until %v is not after from %v", x.Until, x.From)
 	}
 	return nil
 }
