@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -90,21 +91,59 @@ func benchmark(b *testing.B, flows int, query string) {
 	b.ReportMetric(each[2], "empty-ns")
 }
 
-// BenchmarkVeth sends packets from one namespace to another, with and without the data path at
-// both: UDP packets with 18 bytes, in packets per second, and one TCP stream, in bytes per second.
-// For each program it reports the time of a packet by the kernel's statistics.
+// Setups of BenchmarkVeth.
+const (
+	plain     = "plain"     // veth passes packets of 64 KB whole
+	segments  = "segments"  // the kernel segments, as for any device that does not
+	emptyXDP  = "empty XDP" // and a program that does nothing receives
+	withAgent = "agent"     // and the data path sends and receives
+)
+
+// BenchmarkVeth sends packets from one namespace to another: UDP packets with 18 bytes, in packets
+// per second, and one TCP stream in both directions, in bytes per second. For each program it
+// reports the time of a packet by the kernel's statistics.
 func BenchmarkVeth(b *testing.B) {
-	for _, agent := range []bool{false, true} {
-		for _, tcp := range []bool{false, true} {
-			b.Run(fmt.Sprintf("agent=%v/tcp=%v", agent, tcp), func(b *testing.B) { benchmarkVeth(b, agent, tcp) })
+	for _, protocol := range []string{"udp", "tcp"} {
+		for _, setup := range []string{plain, segments, emptyXDP, withAgent} {
+			b.Run(protocol+"/"+setup, func(b *testing.B) { benchmarkVeth(b, setup, protocol == "tcp") })
 		}
 	}
 }
 
-func benchmarkVeth(b *testing.B, agent, tcp bool) {
+func benchmarkVeth(b *testing.B, setup string, tcp bool) {
 	p := newPair(b)
 	var programs []*ebpf.Program
-	if agent {
+	for host := range 2 {
+		if setup == segments || setup == emptyXDP {
+			p.in(host, func() error {
+				found, err := offloads("eth0")
+				if err != nil {
+					return err
+				}
+				return disable("eth0", found)
+			})
+		}
+		if setup == emptyXDP {
+			p.in(host, func() error {
+				pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
+					Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+				if err != nil {
+					return err
+				}
+				b.Cleanup(func() { _ = pass.Close() })
+				i, err := net.InterfaceByName("eth0")
+				if err != nil {
+					return err
+				}
+				l, err := link.AttachXDP(link.XDPOptions{Program: pass, Interface: i.Index, Flags: link.XDPDriverMode})
+				if err == nil {
+					b.Cleanup(func() { _ = l.Close() })
+				}
+				return err
+			})
+		}
+	}
+	if setup == withAgent {
 		for host := range 2 {
 			p.open(host, nil)
 			programs = append(programs, p.paths[host].tables.egress, p.paths[host].tables.ingress)
@@ -122,7 +161,8 @@ func benchmarkVeth(b *testing.B, agent, tcp bool) {
 		for b.Loop() {
 			p.transfer(size, false)
 		}
-		b.ReportMetric(2*size*float64(b.N)/b.Elapsed().Seconds()/1e6, "MB/s")
+		megabytes := 2 * size * float64(b.N) / 1e6
+		b.ReportMetric(megabytes/b.Elapsed().Seconds(), "MB/s")
 		return
 	}
 	var l net.PacketConn
@@ -145,7 +185,7 @@ func benchmarkVeth(b *testing.B, agent, tcp bool) {
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "packets/s")
 	for i, name := range []string{"egress-ns", "ingress-ns"} {
-		if !agent {
+		if setup != withAgent {
 			break
 		}
 		s, err := programs[3*i].Stats() // egress of host 0, ingress of host 1

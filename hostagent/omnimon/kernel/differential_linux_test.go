@@ -420,6 +420,66 @@ func damage(r *rand.Rand, f []byte) []byte {
 	return f
 }
 
+// TestBadInput: each kind of bad packet is counted, in the kernel as in Go.
+func TestBadInput(t *testing.T) {
+	needBPF(t)
+	s := defaults(0)
+	s.Flows, s.IngressSlots = 64, 64 // one page of incoming flows
+	w := newTwin(t, s)
+	var want [wire.Counters]uint64
+	plain := func(src, dst byte, port uint16) []byte {
+		return ipFrame(address(src, false), address(dst, false), packet.ProtocolUDP, port, 9, 0, 0, nil)
+	}
+	in := func(why wire.Counter, h header.Header, src byte, port uint16) []byte {
+		l := header.Layout{EtherType: s.EtherType, Slots: s.SlotsPerFlow}
+		f := packet.NewFrame(plain(src, 0, port))
+		l.Insert(f, packet.Link{TypeAt: 12, Type: packet.EtherTypeIPv4}, &h)
+		w.in(f.Bytes())
+		if why < wire.Counters {
+			want[why]++
+		}
+		return f.Bytes()
+	}
+	const good = wire.Counters
+	frame := in(good, header.Header{Epoch: 100, HostIndex: 3}, 1, 1)
+	in(wire.Forged, header.Header{Epoch: 100, HostIndex: 3}, 1, 2)
+	in(wire.UnknownEpoch, header.Header{Epoch: 105, HostIndex: 3}, 1, 1)
+	in(wire.UnknownEpoch, header.Header{Epoch: 95, HostIndex: 3}, 1, 1)
+	in(wire.Late, header.Header{Epoch: 99, HostIndex: 3}, 1, 1)
+	in(wire.UnknownHost, header.Header{Epoch: 100, HostIndex: 3}, 9, 1)
+	in(wire.BadIndex, header.Header{Epoch: 100, HostIndex: 64}, 1, 1)
+	in(wire.BadIndex, header.Header{Epoch: 100, HostIndex: header.MaxHostIndex}, 1, 1)
+	in(wire.IngressFull, header.Header{Epoch: 100, HostIndex: 3}, 2, 1)
+	for n := 14; n < len(frame); n++ { // the header, IP and UDP, each cut anywhere
+		w.in(frame[:n])
+		want[wire.Malformed]++
+	}
+	w.in(plain(1, 0, 1))
+	want[wire.NoHeader]++
+	w.out(append(make([]byte, 12), 8, 6, 0, 1))
+	want[wire.NotIP]++
+	w.out(plain(0, 9, 1))
+	w.out(plain(1, 0, 1))
+	want[wire.Foreign] += 2
+	for port := range uint16(64 + 5) {
+		w.out(plain(0, 1, port))
+	}
+	want[wire.Untracked] += 5
+	w.out(plain(0, 1, 7)[:40])
+	want[wire.Malformed]++
+	w.advance(101)
+	r, err := wire.Open(w.seal(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Counters != want {
+		t.Errorf("counters %v, want %v", r.Counters, want)
+	}
+	if r.EgressRows != 64 {
+		t.Errorf("%d flows, want 64", r.EgressRows)
+	}
+}
+
 // FuzzFrames compares both data paths on any frame, sent and received, and the reports.
 func FuzzFrames(f *testing.F) {
 	needBPF(f)
