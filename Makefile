@@ -34,6 +34,11 @@ build: ## netsketch into bin/, the plugins into bin/plugins/
 	@for p in $(PLUGINS); do \
 	  $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/plugins/netsketch-plugin-$$p ./plugins/$$p || exit 1; done
 
+.PHONY: netns
+netns: build ## OmniMon on real packets: two network namespaces with agents in the kernel (needs root, ip and ethtool)
+	$(GO) build -o $(BIN)/omnimon-netns-check ./examples/omnimon/netns/check
+	examples/omnimon/netns/netns.sh run
+
 .PHONY: demo
 demo: build ## an emulated network, the collector and UnivMon, live in the terminal (DEMO_FLAGS="--epochs 20 --json")
 	$(BIN)/netsketch demo $(DEMO_FLAGS)

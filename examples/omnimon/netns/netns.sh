@@ -5,12 +5,14 @@
 #
 #   sudo ./netns.sh run       up, check, down
 #   sudo ./netns.sh up        build it and start switch, collector and agents
-#   sudo ./netns.sh check     send 16 MB from h1 to h2 over TCP; compare results and what happened
+#   sudo ./netns.sh check     send 16 MB from h1 to h2 over TCP, kill an agent, send 4 MB; compare
+#                             results and what happened
 #   sudo ./netns.sh query P   print the rows of a path, such as /omnimon/flows
 #   sudo ./netns.sh down      stop and remove everything that up created
 #
-# BIN is the directory of netsketch and its plugins, RUN a new one for logs and process ids, QUEUE
-# the rate and depth of the queue to h2, in packets a second and packets.
+# BIN is the directory of netsketch and its plugins, RUN a new one for logs and process ids, BYTES
+# the size of the first file, QUEUE the rate and depth of the queue to h2, in packets a second and
+# packets.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 BIN=$(realpath "${BIN:-$here/../../../bin}")
@@ -54,20 +56,26 @@ host() {
   cat >"$RUN/$1.yaml" <<YAML
 host: $1
 collector: {address: "10.255.0.1:9350", tls: {plaintext: true}}
-packets: {source: kernel, interface: eth0, disable-offloads: true}
+packets: {source: kernel, interface: eth0, disable-offloads: true, pin: "$RUN/bpf/$1"}
 YAML
   start "$1" ip netns exec "nsk-$1" "$BIN/netsketch" hostagent --config "$RUN/$1.yaml"
 }
 
 up() {
-  [ -x "$BIN/netsketch" ] || fail "$BIN/netsketch does not exist: run make build, or set BIN"
-  for i in ip ethtool python3; do
+  for i in netsketch omnimon-netns-check; do
+    [ -x "$BIN/$i" ] || fail "$BIN/$i does not exist: run make netns, or set BIN"
+  done
+  for i in ip ethtool; do
     [ -n "$(command -v $i)" ] || fail "$i is not on the PATH: install it"
   done
   mkdir "$RUN" || fail "another run left $RUN: run $0 down first"
   trap 'tail -n 5 "$RUN"/*.log >&2; down' EXIT
   trap 'exit 1' INT TERM
   : >"$RUN/made"
+  # ip netns exec hides /sys/fs/bpf.
+  mkdir "$RUN/bpf"
+  mount -t bpf bpf "$RUN/bpf"
+  made umount "$RUN/bpf"
   ip link add name nsk-mgmt type bridge
   made ip link del dev nsk-mgmt
   ip addr add 10.255.0.1/24 dev nsk-mgmt
@@ -91,7 +99,7 @@ up() {
 
 check() {
   [ -e "$RUN/made" ] || fail "nothing runs: run $0 up first"
-  BIN=$BIN python3 "$here/check.py"
+  "$BIN/omnimon-netns-check" -bin "$BIN" -run "$RUN" -bytes "${BYTES:-16777216}"
 }
 
 # down ends only processes that up started: those of its process ids that still run netsketch.

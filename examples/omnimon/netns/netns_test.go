@@ -3,7 +3,6 @@
 package netns_test
 
 import (
-	"os"
 	"os/exec"
 	"testing"
 
@@ -26,18 +25,4 @@ func TestFiles(t *testing.T) {
 	if out, err := exec.Command(bash, "-n", "netns.sh").CombinedOutput(); err != nil {
 		t.Errorf("netns.sh: %v\n%s", err, out)
 	}
-}
-
-// The example runs and its results are what happened.
-func TestRun(t *testing.T) {
-	if os.Getenv("NETSKETCH_NETNS") == "" || os.Geteuid() != 0 {
-		t.Skip("it makes interfaces and namespaces: run it as root after make build, with NETSKETCH_NETNS=1")
-	}
-	cmd := exec.CommandContext(t.Context(), "./netns.sh", "run")
-	cmd.Env = append(os.Environ(), "RUN="+t.TempDir()+"/run")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Logf("%s", out)
 }
