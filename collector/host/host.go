@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +52,11 @@ const (
 	helloTimeout = 10 * time.Second
 	// maxMessage is the largest message of an agent in bytes.
 	maxMessage = 1<<20 + 64<<10
+	// window is the flow-control window of a session in bytes. With a fixed one, gRPC does not
+	// estimate the bandwidth by a ping for each message, which doubles the work of an epoch.
+	window = 512 << 10
+	// relays is the largest count of goroutines that send an epoch by UDP.
+	relays = 4
 	// maxLateBytes bounds the late reports of one host that wait for delivery.
 	maxLateBytes = 256 << 20
 )
@@ -164,6 +170,7 @@ func (c *Component) Start() error {
 	c.mu.Lock()
 	c.listener = listener
 	c.rpc = grpc.NewServer(grpc.Creds(secured), grpc.MaxRecvMsgSize(maxMessage),
+		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: half, Timeout: half}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(4), grpc.ConnectionTimeout(helloTimeout))
@@ -336,13 +343,30 @@ func (c *Component) relay(from *session, number uint64) {
 	}
 	from.known(number)
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	others := make([]*session, 0, len(c.sessions))
 	for s := range c.sessions {
-		if s == from {
-			continue
+		if s != from {
+			others = append(others, s)
 		}
-		if c.udp == nil || !c.udp.send(s, number) {
+	}
+	c.mu.Unlock()
+	if c.udp == nil {
+		for _, s := range others {
 			s.offer()
 		}
+		return
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	for n := min(relays, runtime.GOMAXPROCS(0)); n > 0; n-- {
+		share := others[:len(others)/n]
+		others = others[len(share):]
+		work.Go(func() {
+			for _, s := range share {
+				if !c.udp.send(s, number) {
+					s.offer()
+				}
+			}
+		})
 	}
 }

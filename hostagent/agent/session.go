@@ -28,6 +28,9 @@ const (
 	// keepaliveTime is the interval of probes when the collector is silent.
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
+	// window is the flow-control window in bytes. With a fixed one, gRPC does not estimate the
+	// bandwidth by a ping for each message.
+	window = 512 << 10
 )
 
 // session is one stream to the collector. The caller of connect receives, one goroutine sends, and
@@ -103,6 +106,7 @@ func (a *Agent) open(ctx context.Context, hello *hostv1.Hello) (o opened, err er
 			return c, err
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxSettings+1<<20)),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}))
 	if err != nil {
 		return opened{}, err
