@@ -226,6 +226,20 @@ func TestInexact(t *testing.T) {
 	}
 }
 
+// Each counter of what a host could not measure makes the epoch inexact and is named.
+func TestInexactCounters(t *testing.T) {
+	h := start(t, "")
+	for c := range wire.Counters {
+		s := newSim(t, uint64(5+c), 10, never)
+		s.counters[c] = 3
+		row := rows(t, h.Analyze(s.epoch(numbersOf(t, h.Settings()))), summaryList)[""]
+		if problem := fmt.Sprint(row["problem"]); (row["exact"] == true) == c.Inexact() ||
+			c.Inexact() && !strings.Contains(problem, fmt.Sprintf("3 packets %v", c)) {
+			t.Errorf("%v: exact %v, problem %q", c, row["exact"], problem)
+		}
+	}
+}
+
 // In an inexact epoch, an alert of a loss that only hosts show neither begins nor ends; counters of
 // switches still begin one, unless an accuracy warning concerns them too.
 func TestInexactLosses(t *testing.T) {
