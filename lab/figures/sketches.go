@@ -41,7 +41,7 @@ func sketchesCommand() *cobra.Command {
 
 Traces: zipf:SKEW, cdf:FILE (lines of a flow size and the share of flows not larger),
 pcap:FILE, records:FILE (records of a 13-byte key and an 8-byte time).
-Figures: ` + strings.Join(sketches.Names(), " ") + `;
+Figures: ` + strings.Join(suite.Names(sketches.Suites()), " ") + `;
 all when none is named. Everything but times and speeds comes out the same each time.`,
 		Example: `  figures sketches --figures speed
   figures sketches --trace pcap:capture.pcap.gz --figures sketchint-5 --csv errors.csv --plots plots
@@ -67,7 +67,7 @@ all when none is named. Everything but times and speeds comes out the same each 
 }
 
 func runSketches(ctx context.Context, out, progress io.Writer, f sketchesFlags) error {
-	suites, err := sketches.Select(f.figures)
+	suites, err := suite.Select(sketches.Suites(), f.figures)
 	if err != nil {
 		return err
 	}

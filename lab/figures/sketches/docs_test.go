@@ -7,11 +7,7 @@ import (
 	"flag"
 	"math"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
@@ -22,12 +18,7 @@ const figures = "../../../docs/figures"
 // committed are the rows of a suite that docs/figures shows.
 func committed(t *testing.T, name string) []suite.Row {
 	t.Helper()
-	f, err := os.Open(filepath.Join(figures, name+".csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	rows, err := suite.ReadCSV(f)
+	rows, err := suite.Recorded(figures, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,65 +28,16 @@ func committed(t *testing.T, name string) []suite.Row {
 // TestPages: the pages and charts of docs/figures follow from their rows, and there is no other
 // chart of these figures.
 func TestPages(t *testing.T) {
-	known := make(map[string]bool)
-	same := func(name, text string) {
-		t.Helper()
-		known[name] = true
-		path := filepath.Join(figures, name)
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(string(b), text); d != "" {
-			t.Errorf("%s differs from the page of its rows (write it with `make figures`): %s", name, d)
-		}
-	}
-	for _, s := range Suites() {
-		rows := committed(t, s.Name)
-		known[s.Name+".csv"] = true
-		same(s.Name+".md", s.Page(rows, suite.Command("zipf:1.1", 2_000_000, 1, s.Name)))
-		for _, p := range s.Plots {
-			if svg := p.SVG(rows); svg != nil {
-				same(p.File+".svg", string(svg))
-			} else {
-				t.Errorf("%s: no row for chart %s", s.Name, p.File)
-			}
-		}
-	}
-	files, err := os.ReadDir(figures)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		for _, s := range Suites() {
-			if rest, ours := strings.CutPrefix(f.Name(), s.Name); ours && !known[f.Name()] &&
-				(rest[0] == '-' || rest[0] == '.') {
-				t.Errorf("%s belongs to no figure", f.Name())
-			}
-		}
+	for _, err := range suite.CheckPages(figures, Suites(), command) {
+		t.Error(err)
 	}
 }
 
 // TestClaims: each statement of the papers holds for the committed rows or has a reason why not,
 // and no statement that holds has one.
 func TestClaims(t *testing.T) {
-	for _, s := range Suites() {
-		rows := committed(t, s.Name)
-		for _, c := range s.Claims {
-			if strings.Contains(c.Ours(rows), "–") {
-				t.Errorf("%s %s: %q: a value is missing: %s", s.Name, c.Figure, c.Paper, c.Ours(rows))
-			}
-			if c.Holds == nil {
-				continue
-			}
-			switch holds := c.Holds(rows); {
-			case !holds && c.Why == "":
-				t.Errorf("%s %s: %q does not hold: %s", s.Name, c.Figure, c.Paper, c.Ours(rows))
-			case holds && c.Why != "":
-				t.Errorf("%s %s: %q holds, so the reason why not is out of date: %s", s.Name, c.Figure, c.Paper,
-					c.Ours(rows))
-			}
-		}
+	for _, err := range suite.CheckClaims(figures, Suites()) {
+		t.Error(err)
 	}
 }
 

@@ -360,10 +360,10 @@ func TestMixedTrace(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
-	if s, err := Select([]string{"speed"}); err != nil || len(s) != 1 || s[0].Name != "speed" {
+	if s, err := suite.Select(Suites(), []string{"speed"}); err != nil || len(s) != 1 || s[0].Name != "speed" {
 		t.Errorf("%v, %v", s, err)
 	}
-	if _, err := Select([]string{"no-such"}); err == nil {
+	if _, err := suite.Select(Suites(), []string{"no-such"}); err == nil {
 		t.Error("a figure that does not exist")
 	}
 }

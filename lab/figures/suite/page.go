@@ -4,6 +4,7 @@ package suite
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -135,7 +136,7 @@ func (s *Suite) claims(b *strings.Builder, rows []Row) {
 			holds = "yes"
 		default:
 			holds = "no"
-			if c.Why != "" && rows[0].Trace == standard {
+			if c.Why != "" && rows[0].Trace == cmp.Or(s.Traffic, standard) {
 				holds = "no: " + c.Why
 			}
 		}
@@ -191,8 +192,8 @@ func digits4(v float64) string {
 	return fmt.Sprintf("%.4g", v)
 }
 
-// Write writes a suite's page, charts and rows to a directory.
-func (s *Suite) Write(directory string, rows []Row, command string) error {
+// files returns a suite's page, charts and rows by file name.
+func (s *Suite) files(rows []Row, command string) (map[string][]byte, error) {
 	files := map[string][]byte{s.Name + ".md": []byte(s.Page(rows, command))}
 	for _, p := range s.Plots {
 		if svg := p.SVG(rows); svg != nil {
@@ -200,10 +201,17 @@ func (s *Suite) Write(directory string, rows []Row, command string) error {
 		}
 	}
 	var b bytes.Buffer
-	if err := WriteCSV(&b, rows); err != nil {
+	err := WriteCSV(&b, rows)
+	files[s.Name+".csv"] = b.Bytes()
+	return files, err
+}
+
+// Write writes a suite's page, charts and rows to a directory.
+func (s *Suite) Write(directory string, rows []Row, command string) error {
+	files, err := s.files(rows, command)
+	if err != nil {
 		return err
 	}
-	files[s.Name+".csv"] = b.Bytes()
 	for name, data := range files {
 		//nolint:gosec // figures are public
 		if err := os.WriteFile(filepath.Join(directory, name), data, 0o644); err != nil {

@@ -35,7 +35,9 @@ type Suite struct {
 	Setup  string // how the paper measured, and how this differs
 	Plots  []Plot
 	Claims []Claim
-	// Measure returns the rows of a trace.
+	// Traffic of the committed rows, to which the reasons in the claims apply; "": the standard trace.
+	Traffic string
+	// Measure returns the rows of a trace; a suite that makes its own traffic gets nil.
 	Measure func(ctx context.Context, t *trace.Trace, o Options) ([]Row, error)
 	// Table writes the rows; nil for a table for each plot and one for the rest.
 	Table func(rows []Row) string

@@ -62,7 +62,7 @@ func TestEntries(t *testing.T) {
 			t.Errorf("%s: units %+v", condition, units)
 		}
 		for _, p := range packets {
-			tuple := p.tuple()
+			tuple := tuple(p)
 			fits, _ := s.Operators[0].Condition.evaluate(tuple)
 			got := slices.ContainsFunc(units[0].Entries, func(e Entry) bool { return e.matches(tuple) })
 			if got != (fits.Int != 0) {

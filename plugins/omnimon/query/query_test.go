@@ -4,274 +4,24 @@ package query
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/netsketch/netsketch/lab/omnimon/workload"
 )
 
-// sample is a packet or loss of the test traffic in Go, for ground truth.
-type sample struct {
-	src, dst                                             string
-	proto, sport, dport, length, flags, rrType, response int64
-	flowlet, queue                                       int64
-	payload                                              string
-}
+// traffic is the workload of the tests.
+func traffic() []workload.Packet { return workload.Traffic(20_000, 8_000, 60) }
 
-func (p sample) tuple() Tuple {
+func tuple(p workload.Packet) Tuple {
 	n := func(v int64) Value { return Value{Type: Integer, Int: v} }
 	a := func(s string) Value { return Value{Type: Address, Address: netip.MustParseAddr(s)} }
-	return Tuple{a(p.src), a(p.dst), n(p.proto), n(p.sport), n(p.dport), n(p.length), n(64), n(p.flags), n(1000),
-		{Type: Text, Text: p.payload}, n(p.rrType), n(p.response), n(p.flowlet), n(p.queue)}
-}
-
-func (p sample) flow() string {
-	return fmt.Sprintf("%s %s %d %d %d", p.src, p.dst, p.proto, p.sport, p.dport)
-}
-
-// traffic is background traffic with every anomaly that the example queries look for.
-func traffic() (packets []sample) {
-	r := rand.New(rand.NewPCG(8, 8))
-	host := func(n int) string { return fmt.Sprintf("10.0.%d.%d", n/200, n%200+1) }
-	add := func(n int, make func(i int) sample) {
-		for i := range n {
-			packets = append(packets, make(i))
-		}
-	}
-	add(20_000, func(int) sample {
-		flags := []int64{2, 18, 16, 16, 16, 24, 17}[r.IntN(7)]
-		return sample{src: host(r.IntN(60)), dst: host(r.IntN(60)), proto: []int64{6, 6, 17}[r.IntN(3)],
-			sport: 1000 + r.Int64N(9),
-			dport: []int64{80, 443, 53}[r.IntN(3)], length: 40 + r.Int64N(1400), flags: flags, flowlet: r.Int64N(3),
-			queue: r.Int64N(49)}
-	})
-	for i := range packets {
-		if packets[i].proto == 17 {
-			packets[i].flags = 0
-		}
-	}
-	tcp := func(src, dst string, sport, dport, length, flags int64) sample {
-		return sample{src: src, dst: dst, proto: 6, sport: sport, dport: dport, length: length, flags: flags}
-	}
-	add(90, func(i int) sample {
-		return tcp(host(300+i), "10.9.0.1", 5000, 80, 40, 2)
-	}) // new connections, SYN flood
-	add(90, func(i int) sample { return tcp("10.9.0.1", host(300+i), 80, 5000, 40, 18) })      // its answers
-	add(3, func(i int) sample { return tcp(host(300+i), "10.9.0.1", 5000, 80, 40, 16) })       // few complete
-	add(2, func(i int) sample { return tcp(host(300+i), "10.9.0.1", 5000, 80, 40, 17) })       // fewer end
-	add(70, func(i int) sample { return tcp(host(500+i), "10.9.0.2", 22, 22, 120, 24) })       // SSH
-	add(80, func(i int) sample { return tcp("10.9.0.3", "10.9.0.4", 999, int64(i+1), 40, 2) }) // port scan
-	add(60, func(i int) sample { return tcp(host(700), "10.9.0.5", int64(i), 80, 44, 24) })    // slowloris
-	add(50, func(i int) sample { return tcp(host(800), "10.9.0.6", 7, 23, 52, 24) })           // telnet probes
-	add(70, func(i int) sample { return tcp(host(801), "10.9.0.7", 7, 23, 52, 24) })           // without command
-	add(30, func(i int) sample { return tcp(host(900+i), "10.9.0.8", 7, 80, 40, []int64{2, 17}[i%2]) })
-	add(60, func(i int) sample { return tcp(host(900+i/2), "10.9.0.9", 7, 80, 40, []int64{2, 17}[i%2]) })
-	add(1, func(int) sample { p := tcp(host(800), "10.9.0.6", 7, 23, 60, 24); p.payload = "sh zorro"; return p })
-	add(40, func(i int) sample { p := tcp(host(5), "10.9.0.10", int64(i), 80, 1500, 16); p.queue = 60; return p })
-	add(150, func(i int) sample {
-		return sample{src: "10.9.0.11", dst: host(3), proto: 17, sport: 53, dport: 3333, length: 90, response: 1, rrType: 1}
-	})
-	add(60, func(i int) sample {
-		return sample{src: "10.9.0.12", dst: host(4), proto: 17, sport: 53, dport: 3333, length: 1400, response: 1,
-			rrType: 46}
-	})
-	return packets
-}
-
-// loss is a loss of the test traffic.
-type loss struct {
-	flow sample
-	lost int64
-}
-
-func losses(packets []sample) (out []loss) {
-	for i, p := range packets[:4000] {
-		if i%40 == 0 {
-			out = append(out, loss{p, int64(i%3) + 1})
-		}
-	}
-	return out
-}
-
-type counts map[string]int64
-
-// count adds up f over all packets by the key that it returns; an empty key leaves a packet out.
-func count(packets []sample, f func(p sample) (key string, n int64)) counts {
-	c := counts{}
-	for _, p := range packets {
-		if k, n := f(p); k != "" {
-			c[k] += n
-		}
-	}
-	return c
-}
-
-// distinct counts different second results by the first one.
-func distinct(packets []sample, f func(p sample) (key, member string)) counts {
-	seen, c := map[[2]string]bool{}, counts{}
-	for _, p := range packets {
-		if k, m := f(p); k != "" && !seen[[2]string{k, m}] {
-			seen[[2]string{k, m}] = true
-			c[k]++
-		}
-	}
-	return c
-}
-
-func (c counts) above(n int64) (rows []string) {
-	for k, v := range c {
-		if v > n {
-			rows = append(rows, fmt.Sprintf("%s %d", k, v))
-		}
-	}
-	return rows
-}
-
-func when(ok bool, key string) string {
-	if ok {
-		return key
-	}
-	return ""
-}
-
-// groundTruth computes the result of each example query in Go, without the query language.
-var groundTruth = map[string]func(packets []sample) []string{
-	"new-tcp-connections": func(ps []sample) []string { return syns(ps).above(40) },
-	"ssh-brute-force": func(ps []sample) []string {
-		return distinct(ps, func(p sample) (string, string) {
-			return when(p.proto == 6 && p.dport == 22, fmt.Sprintf("%s %d", p.dst, p.length)), p.src
-		}).above(40)
-	},
-	"superspreader": func(ps []sample) []string {
-		return distinct(ps, func(p sample) (string, string) { return p.src, p.dst }).above(40)
-	},
-	"port-scan": func(ps []sample) []string {
-		return distinct(ps, func(p sample) (string, string) {
-			return when(p.proto == 6, p.src), fmt.Sprint(p.dport)
-		}).above(40)
-	},
-	"ddos": func(ps []sample) []string {
-		return distinct(ps, func(p sample) (string, string) { return p.dst, p.src }).above(40)
-	},
-	"syn-flood": func(ps []sample) (rows []string) {
-		s := syns(ps)
-		answers := count(ps, func(p sample) (string, int64) { return when(p.proto == 6 && p.flags == 18, p.src), 1 })
-		acks := count(ps, func(p sample) (string, int64) { return when(p.proto == 6 && p.flags == 16, p.dst), 1 })
-		for host, n := range s {
-			if open := n + answers[host] - 2*acks[host]; open > 40 && answers[host] > 0 && acks[host] > 0 {
-				rows = append(rows, fmt.Sprintf("%s %d", host, open))
-			}
-		}
-		return rows
-	},
-	"tcp-incomplete-flows": func(ps []sample) (rows []string) {
-		f := fins(ps)
-		for host, n := range syns(ps) {
-			if f[host] > 0 && n-f[host] > 40 {
-				rows = append(rows, fmt.Sprintf("%s %d", host, n-f[host]))
-			}
-		}
-		return rows
-	},
-	"completed-flows": func(ps []sample) (rows []string) {
-		f := fins(ps)
-		for host, n := range syns(ps) {
-			if n > 20 && 10*f[host] >= 9*n {
-				rows = append(rows, fmt.Sprintf("%s %d %d", host, n, f[host]))
-			}
-		}
-		return rows
-	},
-	"slowloris": func(ps []sample) (rows []string) {
-		flows := distinct(ps, func(p sample) (string, string) {
-			return when(p.proto == 6, p.dst), fmt.Sprint(p.src, p.sport)
-		})
-		for host, n := range count(ps, func(p sample) (string, int64) { return when(p.proto == 6, p.dst), p.length }) {
-			if flows[host] > 40 && n/flows[host] < 100 {
-				rows = append(rows, fmt.Sprintf("%s %d", host, n/flows[host]))
-			}
-		}
-		return rows
-	},
-	"zorro": func(ps []sample) []string {
-		probes := count(ps, func(p sample) (string, int64) {
-			return when(p.proto == 6 && p.dport == 23, fmt.Sprintf("%s %d", p.dst, p.length)), 1
-		})
-		hosts := counts{}
-		for k, n := range probes {
-			host, _, _ := strings.Cut(k, " ")
-			for _, p := range ps {
-				if n > 40 && p.dst == host && p.dport == 23 && strings.Contains(p.payload, "zorro") {
-					hosts[host] = 1
-				}
-			}
-		}
-		var rows []string
-		for host := range hosts {
-			rows = append(rows, host)
-		}
-		return rows
-	},
-	"packet-counts": func(ps []sample) []string {
-		return count(ps, func(p sample) (string, int64) { return p.flow(), 1 }).above(0)
-	},
-	"flowlet-size-histogram": func(ps []sample) []string {
-		c := counts{}
-		for _, n := range count(ps, func(p sample) (string, int64) { return fmt.Sprint(p.flow(), " ", p.flowlet), 1 }) {
-			c[fmt.Sprint(n)]++
-		}
-		return c.above(0)
-	},
-	"cardinality": func(ps []sample) []string {
-		c := counts{}
-		for _, p := range ps {
-			c[p.flow()] = 1
-		}
-		return []string{fmt.Sprint(len(c))}
-	},
-	"lossy-connections": func(ps []sample) (rows []string) {
-		sent := count(ps, func(p sample) (string, int64) { return p.flow(), 1 })
-		lost := counts{}
-		for _, l := range losses(ps) {
-			lost[l.flow.flow()] += l.lost
-		}
-		for k, n := range lost {
-			if 100*n > sent[k] {
-				rows = append(rows, fmt.Sprintf("%s %d %d", k, sent[k], n))
-			}
-		}
-		return rows
-	},
-	"tcp-incast": func(ps []sample) []string {
-		return count(ps, func(p sample) (string, int64) { return when(p.proto == 6 && p.queue > 48, p.dst), 1 }).above(20)
-	},
-	"dns-tunneling": func(ps []sample) (rows []string) {
-		opened := count(ps, func(p sample) (string, int64) { return when(p.proto == 6 && p.flags == 2, p.src), 1 })
-		for host, n := range count(ps, func(p sample) (string, int64) {
-			return when(p.proto == 17 && p.sport == 53, p.dst), 1
-		}) {
-			if opened[host] > 0 && n-opened[host] > 40 {
-				rows = append(rows, fmt.Sprintf("%s %d", host, n-opened[host]))
-			}
-		}
-		return rows
-	},
-	"reflection-dns": func(ps []sample) []string {
-		return count(ps, func(p sample) (string, int64) {
-			return when(p.proto == 17 && p.sport == 53 && p.response == 1 && p.rrType == 46, p.dst), 1
-		}).above(40)
-	},
-}
-
-func syns(ps []sample) counts {
-	return count(ps, func(p sample) (string, int64) { return when(p.proto == 6 && p.flags == 2, p.dst), 1 })
-}
-
-func fins(ps []sample) counts {
-	return count(ps, func(p sample) (string, int64) { return when(p.proto == 6 && p.flags&1 == 1, p.dst), 1 })
+	return Tuple{a(p.Src), a(p.Dst), n(p.Proto), n(p.SrcPort), n(p.DstPort), n(p.Length), n(64), n(p.Flags), n(1000),
+		{Type: Text, Text: p.Payload}, n(p.DNSType), n(p.Response), n(p.Flowlet), n(p.Queue)}
 }
 
 // TestExamples runs every example query on traffic with every anomaly and compares the result with
@@ -280,15 +30,15 @@ func TestExamples(t *testing.T) {
 	packets := traffic()
 	var in Streams
 	for _, p := range packets {
-		in.Packets = append(in.Packets, p.tuple())
+		in.Packets = append(in.Packets, tuple(p))
 	}
-	for _, l := range losses(packets) {
-		in.Losses = append(in.Losses, append(slices.Clone(l.flow.tuple()[:5]), Value{Type: Text, Text: "leaf-1"},
-			Value{Type: Integer, Int: l.lost}))
+	for _, l := range workload.Losses(packets) {
+		in.Losses = append(in.Losses, append(slices.Clone(tuple(l.Flow)[:5]), Value{Type: Text, Text: "leaf-1"},
+			Value{Type: Integer, Int: l.Lost}))
 	}
 	files, err := filepath.Glob("../../../examples/omnimon/queries/*.query")
-	if err != nil || len(files) != len(groundTruth) {
-		t.Fatalf("%d queries, ground truth of %d, %v", len(files), len(groundTruth), err)
+	if err != nil || len(files) != len(workload.Results) {
+		t.Fatalf("%d queries, ground truth of %d, %v", len(files), len(workload.Results), err)
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".query")
@@ -310,7 +60,7 @@ func TestExamples(t *testing.T) {
 				}
 				got = append(got, strings.Join(words, " "))
 			}
-			want := groundTruth[name](packets)
+			want := workload.Results[name](packets)
 			slices.Sort(got)
 			slices.Sort(want)
 			if !slices.Equal(got, want) || undefined != 0 {
@@ -440,7 +190,7 @@ func TestDivisionByZeroLeavesTheTupleOut(t *testing.T) {
 	}
 	in := Streams{Losses: []Tuple{}}
 	for _, n := range []int64{0, 5} {
-		in.Losses = append(in.Losses, append(sample{src: "::1", dst: "::2"}.tuple()[:5:5], Value{Type: Text},
+		in.Losses = append(in.Losses, append(tuple(workload.Packet{Src: "::1", Dst: "::2"})[:5:5], Value{Type: Text},
 			Value{Type: Integer, Int: n}))
 	}
 	if rows, undefined := q.Run(in); len(rows) != 1 || rows[0][1].Int != 2 || undefined != 1 {
@@ -523,7 +273,7 @@ func TestLimit(t *testing.T) {
 	}
 	l := q.Place().Steps[0].Start(10)
 	for _, p := range traffic()[:100] {
-		l.Add(p.tuple())
+		l.Add(tuple(p))
 	}
 	if tuples, _, dropped := l.Result(); len(tuples) != 10 || dropped == 0 {
 		t.Errorf("%d tuples, %d dropped", len(tuples), dropped)
@@ -536,7 +286,7 @@ func FuzzTuples(f *testing.F) {
 		f.Fatal(err)
 	}
 	s := &q.Place().Steps[0]
-	p := traffic()[0].tuple()
+	p := tuple(traffic()[0])
 	f.Add(AppendTuples(nil, []Tuple{{p[0], p[9], p[5]}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tuples, err := s.DecodeTuples(data)
