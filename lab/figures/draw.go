@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/lab/figures/attention"
+	"github.com/netsketch/netsketch/lab/figures/omnimon"
 	"github.com/netsketch/netsketch/lab/figures/overtime"
 	"github.com/netsketch/netsketch/lab/figures/sketches"
 )
@@ -25,6 +26,9 @@ It measures nothing and takes seconds.`,
 				return err
 			}
 			if err := attention.Draw(directory); err != nil {
+				return err
+			}
+			if err := omnimon.Draw(directory); err != nil {
 				return err
 			}
 			return overtime.Draw(filepath.Join(directory, "chamelemon-9"))

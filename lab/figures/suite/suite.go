@@ -25,7 +25,7 @@ type Row struct {
 	Metric    string  `json:"metric"`
 	Value     float64 `json:"value"`
 	Unit      string  `json:"unit"`
-	Trace     string  `json:"trace"`
+	Trace     string  `json:"trace"` // "": of the suite's own traffic
 }
 
 // Suite is the tasks of one figure, or of several that share their measurements.
@@ -35,8 +35,6 @@ type Suite struct {
 	Setup  string // how the paper measured, and how this differs
 	Plots  []Plot
 	Claims []Claim
-	// Traffic of the committed rows, to which the reasons in the claims apply; "": the standard trace.
-	Traffic string
 	// Measure returns the rows of a trace; a suite that makes its own traffic gets nil.
 	Measure func(ctx context.Context, t *trace.Trace, o Options) ([]Row, error)
 	// Table writes the rows; nil for a table for each plot and one for the rest.

@@ -129,23 +129,29 @@ type Simulation struct {
 
 	settings Settings
 	random   *rand.Rand
+	indexes  []uint32 // next ones, by host
 	routes   map[flow.Key]*Flow
 }
 
-// Run simulates an epoch.
-func Run(tp *Topology, s Settings) *Simulation {
-	sim := &Simulation{Topology: tp, settings: s, random: rand.New(rand.NewPCG(s.Seed, 11)), routes: map[flow.Key]*Flow{}}
+// New returns an epoch without flows, for Add and Count.
+func New(tp *Topology, s Settings) *Simulation {
+	sim := &Simulation{Topology: tp, settings: s, random: rand.New(rand.NewPCG(s.Seed, 11)), routes: map[flow.Key]*Flow{},
+		indexes: make([]uint32, tp.Hosts)}
 	arrays := tp.Switches
 	if s.PerPort {
 		arrays = len(tp.Links)
 	}
 	sim.Net = analysis.Network{Hosts: tp.Hosts, Switches: tp.Switches, Arrays: arrays, Links: tp.Links, Flows: s.Flows,
 		Slots: s.Slots, SlotsPerFlow: 2, Values: int(wire.FirstExtreme), Bits: 32, Route: sim.route}
-	indexes := make([]uint32, tp.Hosts)
+	return sim
+}
+
+// Run simulates an epoch.
+func Run(tp *Topology, s Settings) *Simulation {
+	sim := New(tp, s)
 	for n := range s.Flows {
-		f := sim.flow(n)
-		f.Index = indexes[f.From]
-		indexes[f.From]++
+		from, to := sim.hosts()
+		f := sim.Add(from, to, flow.Key{Proto: 6, SrcPort: uint16(n), DstPort: uint16(n >> 16)})
 		packets := 1 + int(sim.random.ExpFloat64()*(s.Mean-1)*math.Exp(sim.random.NormFloat64()-0.5))
 		for i := range packets {
 			sim.send(f, (float64(i)+sim.random.Float64())/float64(packets))
@@ -155,40 +161,86 @@ func Run(tp *Topology, s Settings) *Simulation {
 	return sim
 }
 
-func (sim *Simulation) flow(n int) *Flow {
-	r, s := sim.random, &sim.settings
-	f := &Flow{From: r.IntN(sim.Hosts)}
-	for f.To = f.From; f.To == f.From; {
-		if r.Float64() < s.Local {
-			f.To = f.From/sim.HostsPerEdge*sim.HostsPerEdge + r.IntN(sim.HostsPerEdge)
-		} else {
-			f.To = r.IntN(sim.Hosts)
+// Controller simulates the epoch of Exp#3: flows on the testbed, of which about 0.6 % are lossy if
+// losses is set. Its routes are a function of the addresses, as those of a real network.
+func Controller(flows int, losses bool) *Simulation {
+	s := Settings{Flows: flows, Slots: 3072, Local: 0.85, Mean: 10, Counters: true, Seed: 2}
+	if losses {
+		s.Drop = func(element int, _ *Flow, _ float64, r *rand.Rand) bool {
+			return element == 2 && r.Float64() < 0.004 || element == 0 && r.Float64() < 0.0005
 		}
 	}
-	f.Key = flow.Key{Mask: flow.FiveTuple, Proto: 6, SrcPort: uint16(n), DstPort: uint16(n >> 16)}
-	binary.BigEndian.PutUint16(f.Key.Src[2:], uint16(f.From))
-	binary.BigEndian.PutUint16(f.Key.Dst[2:], uint16(f.To))
+	sim := Run(Testbed(), s)
+	var paths [8][8]*analysis.Path
+	for _, f := range sim.Flows {
+		if p := &paths[f.From][f.To]; *p == nil {
+			*p = f.Path
+		}
+		f.Path = paths[f.From][f.To]
+	}
+	sim.Net.Route = func(source int, k *flow.Key) (int, *analysis.Path) {
+		to := int(k.Dst[3])
+		return to, paths[source][to]
+	}
+	return sim
+}
+
+// hosts draws the ends of a flow.
+func (sim *Simulation) hosts() (from, to int) {
+	r := sim.random
+	from = r.IntN(sim.Hosts)
+	for to = from; to == from; {
+		if r.Float64() < sim.settings.Local {
+			to = from/sim.HostsPerEdge*sim.HostsPerEdge + r.IntN(sim.HostsPerEdge)
+		} else {
+			to = r.IntN(sim.Hosts)
+		}
+	}
+	return from, to
+}
+
+// Add adds a flow without packets between two hosts. It sets the addresses of the key, whose
+// protocol and ports differ from those of other flows.
+func (sim *Simulation) Add(from, to int, key flow.Key) *Flow {
+	s, n := &sim.settings, len(sim.Flows)
+	f := &Flow{Key: between(from, to, key), From: from, To: to, Index: sim.indexes[from]}
+	sim.indexes[from]++
 	if s.Mapping != nil {
 		f.Slots = s.Mapping(n, f)
 	} else {
 		pairs := s.Slots * (s.Slots - 1) / 2 // pair number n in a pseudo-random order
 		f.Slots = Pair(int(uint64(n) * 0x9e3779b1 % uint64(pairs)))
 	}
-	f.Path = &analysis.Path{}
-	at := node(f.From)
-	for _, sw := range sim.path(f.From, f.To, uint32(wire.Hash(&f.Key, 1))) {
-		h := analysis.Hop{Link: sim.ids[[2]int32{at, sw}], Switch: sw, Array: sw}
-		if s.PerPort {
-			h.Array = h.Link
-		}
-		f.Path.Hops = append(f.Path.Hops, h)
-		at = sw
-	}
-	f.Path.Last = sim.ids[[2]int32{at, node(f.To)}]
+	f.Path = sim.Path(from, to, key)
 	f.Lost = make([]wire.Values, 2*len(f.Path.Hops)+1)
 	sim.Flows = append(sim.Flows, f)
 	sim.routes[f.Key] = f
 	return f
+}
+
+// between sets the addresses of a key.
+func between(from, to int, key flow.Key) flow.Key {
+	key.Mask = flow.FiveTuple
+	binary.BigEndian.PutUint16(key.Src[2:], uint16(from))
+	binary.BigEndian.PutUint16(key.Dst[2:], uint16(to))
+	return key
+}
+
+// Path is the path of a flow that Add would add.
+func (sim *Simulation) Path(from, to int, key flow.Key) *analysis.Path {
+	key = between(from, to, key)
+	p := &analysis.Path{}
+	at := node(from)
+	for _, sw := range sim.path(from, to, uint32(wire.Hash(&key, 1))) {
+		h := analysis.Hop{Link: sim.ids[[2]int32{at, sw}], Switch: sw, Array: sw}
+		if sim.settings.PerPort {
+			h.Array = h.Link
+		}
+		p.Hops = append(p.Hops, h)
+		at = sw
+	}
+	p.Last = sim.ids[[2]int32{at, node(to)}]
+	return p
 }
 
 // Pair is pair number n of all pairs of slots.

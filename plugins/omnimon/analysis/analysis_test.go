@@ -14,7 +14,6 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/lab/omnimon/simulation"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
-	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // analyze analyzes a simulated epoch.
@@ -311,24 +310,9 @@ func TestNewRefusesBadNetworks(t *testing.T) {
 // BenchmarkAnalyze measures an epoch of 1,000,000 flows on the paper's testbed (Exp#3), without
 // loss and with loss of about 0.5 % of the flows.
 func BenchmarkAnalyze(b *testing.B) {
-	for _, rate := range []float64{0, 0.0005} {
-		b.Run(fmt.Sprintf("drop=%v", rate), func(b *testing.B) {
-			s := simulation.Settings{Flows: 1_000_000, Slots: 3072, Local: 0.85, Mean: 10, Counters: true, Seed: 2}
-			if rate > 0 {
-				s.Drop = func(element int, _ *simulation.Flow, _ float64, r *rand.Rand) bool {
-					return element == 2 && r.Float64() < 0.004 || element == 0 && r.Float64() < rate
-				}
-			}
-			sim := simulation.Run(simulation.Testbed(), s)
-			// The simulation's routes are a Go map; a real one is a function of the addresses.
-			var paths [8][8]*analysis.Path
-			for _, f := range sim.Flows {
-				paths[f.From][f.To] = f.Path
-			}
-			sim.Net.Route = func(source int, k *flow.Key) (int, *analysis.Path) {
-				to := int(k.Dst[3])
-				return to, paths[source][to]
-			}
+	for _, losses := range []bool{false, true} {
+		b.Run(fmt.Sprintf("losses=%v", losses), func(b *testing.B) {
+			sim := simulation.Controller(1_000_000, losses)
 			a, err := analysis.New(sim.Net)
 			if err != nil {
 				b.Fatal(err)
@@ -341,7 +325,7 @@ func BenchmarkAnalyze(b *testing.B) {
 			}
 			b.ReportMetric(float64((cpuTime(b)-start).Milliseconds())/float64(b.N), "cpu-ms/op")
 			b.ReportMetric(float64(len(r.Lossy)), "lossy-flows")
-			if len(r.Warnings) > 0 || r.Flows != 1_000_000 || (rate > 0) != (len(r.Lossy) > 0) {
+			if len(r.Warnings) > 0 || r.Flows != 1_000_000 || losses != (len(r.Lossy) > 0) {
 				b.Fatalf("%d flows, %d lossy, %v", r.Flows, len(r.Lossy), r.Warnings)
 			}
 		})

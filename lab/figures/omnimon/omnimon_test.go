@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package omnimon
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
+	"github.com/netsketch/netsketch/lab/omnimon/workload"
+)
+
+const figures = "docs/figures"
+
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../../.."); err != nil { // where the command runs
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// TestPages: the pages and charts of docs/figures follow from their rows.
+func TestPages(t *testing.T) {
+	for _, err := range suite.CheckPages(figures, Suites(), Command) {
+		t.Error(err)
+	}
+}
+
+// TestClaims: each statement of the paper holds for the recorded rows or has a reason why not, and
+// no statement that holds has one.
+func TestClaims(t *testing.T) {
+	for _, err := range suite.CheckClaims(figures, Suites()) {
+		t.Error(err)
+	}
+}
+
+// recorded are the rows of a figure in docs/figures.
+func recorded(t *testing.T, name string) suite.Values {
+	t.Helper()
+	rows, err := suite.Recorded(figures, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// compare fails if rows differ from the recorded ones. Times are not compared.
+func compare(t *testing.T, name string, rows []suite.Row) {
+	t.Helper()
+	want := recorded(t, name)
+	if len(rows) != len(want) {
+		t.Fatalf("%d rows, recorded %d", len(rows), len(want))
+	}
+	for i, r := range rows {
+		if w := want[i]; r.Structure != w.Structure || r.Variant != w.Variant || r.Task != w.Task || r.Metric != w.Metric ||
+			r.Unit != "ms" && r.Unit != "µs" && !(math.Abs(r.Value-w.Value) <= 1e-5*math.Abs(w.Value)) {
+			t.Errorf("%+v, recorded %+v", r, w)
+		}
+	}
+}
+
+// TestTable1: the recorded lines are those of the queries.
+func TestTable1(t *testing.T) {
+	rows, err := queryLines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "omnimon-table-1", rows)
+}
+
+// TestMappingSlots: the slots of Figure 14 are the least ones.
+func TestMappingSlots(t *testing.T) {
+	for i, want := range []float64{1_000_000, 1_415, 183, 72} {
+		if r := mappingSlots()[i]; r.Value != want {
+			t.Errorf("%+v, want %v", r, want)
+		}
+	}
+}
+
+// TestQueries: Figure 16 on a small workload. All results are those of the computation in Go.
+func TestQueries(t *testing.T) {
+	rows, err := runQueries(workload.Traffic(5_000, 2_000, 400))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range inExp10 {
+		v := suite.Values(rows)
+		if v.Get(file, 0, "queries", "F1") != 1 || v.Get(file, 0, "queries", "results") == 0 {
+			t.Errorf("%s: F1 %v of %v results", file, v.Get(file, 0, "queries", "F1"), v.Get(file, 0, "queries", "results"))
+		}
+	}
+}
+
+// TestAccountability: Figure 12 with an eighth of the slots and a sixty-fourth of the flows. With
+// losses at one switch all variables are determined with each mapping, and every result agrees with
+// what happened.
+func TestAccountability(t *testing.T) {
+	rows, err := accountability(0.125, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mappingNames() {
+		v := suite.Values(rows)
+		if n, share := v.Get(m, 0, "one switch", "variables"), v.Get(m, 0, "one switch", "determined"); n < 40 || share != 1 {
+			t.Errorf("%s: %v of %v variables determined", m, share, n)
+		}
+	}
+}
+
+// TestStraggler: Figure 11 (c) with a clock that is a second behind. Hosts count every packet in
+// one epoch, which clocks alone do not.
+func TestStraggler(t *testing.T) {
+	s, err := newStraggler(1_000_000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.run(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.results(); err != nil || r.counts != 0 || r.clockCounts < 0.3 || r.times > 0.02 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestOverhead: Figure 10 with few flows.
+func TestOverhead(t *testing.T) {
+	rows, err := overhead([]int{2_000}, 1)
+	if err != nil || len(rows) != 6 {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
+}
+
+// TestBalance: Figure 17 with few packets. OmniMon has no errors.
+func TestBalance(t *testing.T) {
+	tr, err := trace.Load("zipf:1.1", 20_000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := balance(tr, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, scheme := range schemes {
+		for _, metric := range []string{"FNR", "FPR", "RE"} {
+			v := suite.Values(rows).Variant("OmniMon", scheme, "heavy hitters of links", metric)
+			if n := suite.Values(rows).Variant("OmniMon", scheme, "heavy hitters of links", "heavy hitters"); v != 0 || n < 100 {
+				t.Errorf("%s: %s of %v heavy hitters is %v", scheme, metric, n, v)
+			}
+		}
+	}
+}
+
+// TestRecordedRows: measuring again gives the recorded rows of all figures, except times.
+func TestRecordedRows(t *testing.T) {
+	if os.Getenv("NETSKETCH_FIGURES") == "" {
+		t.Skip("measures for minutes, and needs p4c: run `make figures-check`, which sets NETSKETCH_FIGURES")
+	}
+	for _, s := range Suites() {
+		rows, err := s.Run(t.Context(), nil, suite.Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, s.Name, rows)
+	}
+}
