@@ -12,10 +12,14 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/hostagent/sketchint"
+	sketchintwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
 )
 
-// roles are the roles of the agent that ships with netsketch.
+// roles are the roles of the agent that ships with netsketch. Packets that arrive pass the last one
+// first: OmniMon's header precedes that of IP.
 var roles = []hostcommand.Role{
+	{Name: sketchintwire.Role, New: func(c *epoch.Clock) role.Role { return sketchint.New(c) }},
 	{
 		Name:        wire.Role,
 		New:         func(c *epoch.Clock) role.Role { return omnimon.New(c) },

@@ -90,7 +90,7 @@ func (f *findings) packets(c *Config, roles []Role) {
 	for _, r := range c.configured(roles) {
 		what := fmt.Sprintf("role %s with packets.source: %s", r.Name, p.Source)
 		switch {
-		case p.Source == SourceKernel && r.Kernel == nil, p.Source != SourceKernel && r.New == nil:
+		case !r.runs(p.Source):
 			f.report(what, errors.New("this program has no such data path for the role"))
 		case p.Source == SourceKernel && r.CheckKernel != nil:
 			warnings, err := r.CheckKernel(p.kernel(r.Name, nil))
@@ -106,6 +106,8 @@ func (f *findings) packets(c *Config, roles []Role) {
 	case SourceBridge:
 		f.report(fmt.Sprintf("forwarding between %s and %s", p.Inside, p.Outside),
 			input.Bridge{Inside: p.Inside, Outside: p.Outside}.Check())
+	case SourceReports:
+		f.report("telemetry reports at "+p.Receive, p.receiver(nil).Check())
 	case SourceCapture:
 		_, err := os.Stat(p.File)
 		f.report("capture file", err)

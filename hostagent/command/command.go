@@ -28,6 +28,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/input"
+	"github.com/netsketch/netsketch/hostagent/report"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/internal/certs"
 )
@@ -116,14 +117,32 @@ func logger(w io.Writer, c Log) *slog.Logger {
 // configured returns the roles of the file.
 func (c *Config) configured(roles []Role) []Role {
 	return slices.DeleteFunc(slices.Clone(roles), func(r Role) bool {
-		return len(c.Roles) > 0 && !slices.Contains(c.Roles, r.Name)
+		if len(c.Roles) > 0 {
+			return !slices.Contains(c.Roles, r.Name)
+		}
+		return !r.runs(c.Packets.Source)
 	})
+}
+
+// runs reports whether the role has a data path for a source of packets.
+func (r Role) runs(s Source) bool {
+	switch s {
+	case SourceKernel:
+		return r.Kernel != nil
+	case SourceReports:
+		if r.New == nil {
+			return false
+		}
+		_, ok := r.New(epoch.NewClock(0, 0)).(role.Receiver)
+		return ok
+	}
+	return r.New != nil
 }
 
 // dataPaths are the open data paths of an agent.
 type dataPaths struct {
 	all   []agent.DataPath
-	inGo  []input.Path // those that receive packets from package input
+	inGo  []*agent.RolePath // those that receive packets or reports from this process
 	close func() error
 }
 
@@ -136,20 +155,24 @@ func (c *Config) open(roles []Role, log *slog.Logger) (*dataPaths, error) {
 		}
 		return errors.Join(errs...)
 	}
-	for _, r := range c.configured(roles) {
+	configured := c.configured(roles)
+	if len(configured) == 0 {
+		return nil, fmt.Errorf("no role of this program runs with packets.source: %s", c.Packets.Source)
+	}
+	for _, r := range configured {
 		switch {
-		case c.Packets.Source != SourceKernel && r.New != nil:
-			p := agent.NewRolePath(r.New)
-			d.all, d.inGo = append(d.all, p), append(d.inGo, p)
-		case c.Packets.Source == SourceKernel && r.Kernel != nil:
+		case !r.runs(c.Packets.Source):
+			return nil, errors.Join(fmt.Errorf("role %s does not run with packets.source: %s", r.Name, c.Packets.Source),
+				d.close())
+		case c.Packets.Source == SourceKernel:
 			p, err := r.Kernel(c.Packets.kernel(r.Name, log))
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("role %s: %w", r.Name, err), d.close())
 			}
 			d.all = append(d.all, p)
 		default:
-			return nil, errors.Join(fmt.Errorf("role %s does not run with packets.source: %s", r.Name, c.Packets.Source),
-				d.close())
+			p := agent.NewRolePath(r.New)
+			d.all, d.inGo = append(d.all, p), append(d.inGo, p)
 		}
 	}
 	return d, nil
@@ -230,9 +253,18 @@ func reload(ctx context.Context, store *certs.Store) {
 	}
 }
 
-// packets brings packets to the roles until ctx ends.
-func (c *Config) packets(ctx context.Context, roles []input.Path, log *slog.Logger) error {
+// packets brings packets or telemetry reports to the roles until ctx ends.
+func (c *Config) packets(ctx context.Context, paths []*agent.RolePath, log *slog.Logger) error {
+	var roles []input.Path
+	var receivers []report.Path
+	for _, p := range paths {
+		roles, receivers = append(roles, p), append(receivers, p)
+	}
 	switch c.Packets.Source {
+	case SourceReports:
+		s, err := c.Packets.receiver(log).Run(ctx, receivers...)
+		log.Info("receiving telemetry reports ended", "received", s.Received, "dropped", s.Dropped)
+		return err
 	case SourceBridge:
 		s, err := input.Bridge{Inside: c.Packets.Inside, Outside: c.Packets.Outside}.Run(ctx, roles...)
 		log.Info("forwarding ended", "out", s.Out, "in", s.In, "unsent", s.Unsent, "lost", s.Lost, "truncated", s.Truncated)
@@ -244,6 +276,10 @@ func (c *Config) packets(ctx context.Context, roles []input.Path, log *slog.Logg
 	case SourceKernel:
 	}
 	return nil
+}
+
+func (p Packets) receiver(log *slog.Logger) report.Receiver {
+	return report.Receiver{Address: p.Receive, Sockets: p.Sockets, Logger: log}
 }
 
 func (c *Config) addresses() (out []netip.Prefix) {

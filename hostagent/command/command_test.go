@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
@@ -57,6 +58,12 @@ packets: {source: bridge, inside: veth0, interface: eth0}
 			`agent.yaml:3:8: roles: "other" is no role of this program`,
 			"agent.yaml:4:10: packets.outside: is missing; source bridge needs it",
 			"agent.yaml:4:53: packets.interface: is for source kernel; the source is bridge"}},
+		{"reports without an address", `host: h1
+collector: {address: "192.0.2.1:9350", tls: {plaintext: true}}
+packets: {source: reports, interface: eth0}
+`, []string{
+			"agent.yaml:3:10: packets.receive: is missing; source reports needs it",
+			"agent.yaml:3:39: packets.interface: is for source kernel; the source is reports"}},
 		{"plaintext without a name", `collector: {address: "192.0.2.1:9350", tls: {plaintext: true}}
 packets: {interface: eth0}
 `, []string{"agent.yaml: host: is missing; expected the name of this host, which no certificate states on plaintext"}},
@@ -73,6 +80,48 @@ packets: {interface: eth0}
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// receiverRole measures telemetry reports.
+type receiverRole struct{ testRole }
+
+func (receiverRole) Receive([]role.Datagram) {}
+
+// TestRolesOfASource: without roles in the file, those run that the source suits; a role that it
+// does not suit is an error.
+func TestRolesOfASource(t *testing.T) {
+	roles := append(testRoles, Role{Name: "receiver", New: func(*epoch.Clock) role.Role { return receiverRole{} }},
+		Role{Name: "kernel", Kernel: func(Kernel) (agent.DataPath, error) {
+			return agent.NewRolePath(testRoles[0].New), nil
+		}})
+	for _, tc := range []struct {
+		source Source
+		named  []string
+		want   string
+	}{
+		{SourceKernel, nil, "kernel"}, {SourceBridge, nil, "test receiver"}, {SourceReports, nil, "receiver"},
+		{SourceReports, []string{"receiver"}, "receiver"},
+		{SourceReports, []string{"test"}, "role test does not run with packets.source: reports"},
+		{SourceKernel, []string{"receiver"}, "role receiver does not run with packets.source: kernel"},
+	} {
+		c := &Config{Roles: tc.named, Packets: Packets{Source: tc.source}}
+		var got []string
+		for _, r := range c.configured(roles) {
+			got = append(got, r.Name)
+		}
+		d, err := c.open(roles, nil)
+		if err != nil {
+			got = []string{err.Error()}
+		} else if len(d.all) != len(got) {
+			t.Errorf("%d data paths of %v", len(d.all), got)
+		}
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%s, %v: %v; want %s", tc.source, tc.named, got, tc.want)
+		}
+	}
+	if _, err := (&Config{Packets: Packets{Source: SourceReports}}).open(testRoles, nil); err == nil {
+		t.Error("no role is accepted")
 	}
 }
 

@@ -17,7 +17,7 @@ type Config struct {
 	// Host is the name of this host in the collector's configuration. With TLS it is that of the
 	// certificate, and may be left out.
 	Host string `yaml:"host" form:"name"`
-	// Roles are the names of the roles to run; all that the program has if empty.
+	// Roles are the names of the roles to run; if empty, all that run with the source of packets.
 	Roles []string `yaml:"roles"`
 	// Packets is where packets come from.
 	Packets Packets `yaml:"packets"`
@@ -48,13 +48,14 @@ const (
 	SourceKernel  Source = "kernel"
 	SourceBridge  Source = "bridge"
 	SourceCapture Source = "capture"
+	SourceReports Source = "reports"
 )
 
 // Packets is where packets come from.
 type Packets struct {
 	// Source is kernel for programs in the kernel on one interface, bridge to forward between two
-	// interfaces, or capture to play a file.
-	Source Source `yaml:"source" default:"kernel" oneof:"kernel bridge capture"`
+	// interfaces, capture to play a file, or reports to receive telemetry reports of switches.
+	Source Source `yaml:"source" default:"kernel" oneof:"kernel bridge capture reports"`
 	// Interface is the interface of the kernel's programs.
 	Interface string `yaml:"interface"`
 	// Pin is a directory of a BPF file system, such as /sys/fs/bpf/netsketch: programs and maps stay
@@ -71,6 +72,10 @@ type Packets struct {
 	File string `yaml:"file" form:"file"`
 	// Addresses are the addresses of the host in the file, or prefixes: packets from them leave it.
 	Addresses []config.Prefix `yaml:"addresses"`
+	// Receive is the UDP address of telemetry reports, such as :32766, for reports.
+	Receive string `yaml:"receive"`
+	// Sockets is the count of sockets, and of processors, that receive them, for reports.
+	Sockets int `yaml:"sockets" default:"1" range:"1..64"`
 }
 
 // Log sets what is logged and how.
@@ -128,6 +133,7 @@ func (c *Config) Validate() error {
 		{SourceKernel, "disable-offloads", p.DisableOffloads, false},
 		{SourceBridge, "inside", p.Inside != "", true}, {SourceBridge, "outside", p.Outside != "", true},
 		{SourceCapture, "file", p.File != "", true}, {SourceCapture, "addresses", len(p.Addresses) > 0, true},
+		{SourceReports, "receive", p.Receive != "", true}, {SourceReports, "sockets", p.Sockets > 1, false},
 	} {
 		switch {
 		case k.source == p.Source && k.needed && !k.given:
