@@ -211,7 +211,7 @@ func (c *Collector) newHosts(cfg *config.Config) error {
 		}
 	}
 	c.hosts = host.New(out, host.Dependencies{
-		Logger: c.log, Epochs: c.epochs,
+		Logger: c.log, Epochs: c.epochs, Now: c.deps.Clock.Now,
 		Settings: func(name string) []intent.HostSetting { return c.intent.HostSettings(name) },
 		Applied: func(name, role string, generation uint64, refusal string) {
 			c.intent.HostApplied(name, role, generation, refusal)

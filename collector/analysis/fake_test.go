@@ -93,7 +93,7 @@ func (p *fakePlugin) Status() pluginhost.Status {
 func (p *fakePlugin) Stop(context.Context) {}
 
 // roles are those of the plugins at hosts.
-var roles = map[string][]string{"h1": {"role"}}
+var roles = map[string][]string{"h1": {"role"}, "h2": {"role"}, "h3": {"role"}}
 
 // fakeNetwork has one switch, s1. fakePlans accepts everything.
 type (

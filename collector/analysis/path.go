@@ -78,6 +78,7 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 		}
 		e.Devices = append(e.Devices, data)
 	}
+	e.Deviation = deviation(ep, e.ExpectedHosts)
 	slices.Sort(e.Expected)
 	e.States = p.c.deps.Plans.States(p.name, ep.Number, e.Expected)
 	concerns := func(source string) bool {
@@ -106,6 +107,22 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 		e.Status = sdk.StatusPartial
 	}
 	return e
+}
+
+// deviation is the time between the first and the last of the hosts, sorted, that began the next
+// epoch.
+func deviation(ep *epoch.Epoch, hosts []string) time.Duration {
+	var first, last time.Time
+	for _, o := range ep.Sources {
+		if _, expected := slices.BinarySearch(hosts, o.Name); o.Began.IsZero() || !expected {
+			continue
+		}
+		if first.IsZero() || o.Began.Before(first) {
+			first = o.Began
+		}
+		last = latest(last, o.Began)
+	}
+	return last.Sub(first)
 }
 
 // viewHost adds the reports of a host's roles that have settings of the plugin.

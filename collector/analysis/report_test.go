@@ -112,7 +112,7 @@ func TestReportsDoNotWaitForAHangingPlugin(t *testing.T) {
 }
 
 // A plugin receives late reports and late warnings with the epoch that they belong to, of its own
-// roles and of devices and hosts that it expects.
+// roles and of devices and hosts that it expects; and the deviation of its hosts.
 func TestLateReports(t *testing.T) {
 	r := newRig(t, nil, "fake")
 	var got *sdk.Epoch
@@ -131,7 +131,12 @@ func TestLateReports(t *testing.T) {
 	}
 	rep := r.c.Deliver(&epoch.Epoch{
 		Number: 5, Start: time.Unix(5, 0), End: time.Unix(6, 0), Status: epoch.Complete,
-		Sources: []epoch.Outcome{{Name: "h1", Sealing: epoch.SealedBySource, Reading: reading("five")}},
+		Sources: []epoch.Outcome{
+			{Name: "h1", Sealing: epoch.SealedBySource, Reading: reading("five"), Began: time.Unix(6, 300)},
+			{Name: "h2", Sealing: epoch.SealedBySource, Reading: reading("five"), Began: time.Unix(6, 100)},
+			{Name: "h3", Sealing: epoch.SealedBySource, Reading: reading("five")},
+			{Name: "h4", Sealing: epoch.SealedBySource, Reading: reading("five"), Began: time.Unix(6, 900)},
+		},
 		Late: []epoch.Report{{Epoch: 3, Source: "h1", Reading: reading("three")},
 			{Epoch: 4, Source: "h1", Reading: &epoch.Reading{Hosts: []epoch.HostReport{{Role: "role", Err: epoch.ErrLate}}}},
 			{Epoch: 4, Source: "h9", Reading: reading("four")}, {Epoch: 4, Source: "s1", Reading: &epoch.Reading{}}},
@@ -141,8 +146,8 @@ func TestLateReports(t *testing.T) {
 		t.Fatalf("report %+v", rep)
 	}
 	if len(got.Late) != 1 || got.Late[0].Epoch != 3 || got.Late[0].Host != "h1" || string(got.Late[0].Data) != "three" ||
-		len(got.Hosts) != 1 || string(got.Hosts[0].Data) != "five" {
-		t.Errorf("late %v, in time %v", got.Late, got.Hosts)
+		len(got.Hosts) != 3 || string(got.Hosts[0].Data) != "five" || got.Deviation != 200 {
+		t.Errorf("late %v, in time %v, deviation %v", got.Late, got.Hosts, got.Deviation)
 	}
 	if w := got.LateWarnings; len(got.AccuracyWarnings) > 0 || len(w) != 2 || w[0].Epoch != 2 || w[0].Device != "h1" ||
 		w[1].Epoch != 4 || w[1].Reason != "late" {

@@ -325,7 +325,7 @@ func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival, place
 	a.outcome.Read = time.Since(begin) - waited
 	a.result, a.outcome.Err = result, err
 	if err == nil {
-		a.outcome.Reading = result.Reading
+		a.outcome.Reading, a.outcome.Began = result.Reading, result.Began
 	}
 }
 

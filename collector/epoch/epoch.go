@@ -106,6 +106,8 @@ type Outcome struct {
 	Err error
 	// Reading is what the source measured.
 	Reading *Reading
+	// Began is when a host began the next epoch; the zero time if it is not known.
+	Began time.Time
 	// Flip is the duration of the seal, Read that of the collection without the wait for the drain;
 	// zero if there was none.
 	Flip, Read time.Duration

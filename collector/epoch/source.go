@@ -4,6 +4,7 @@ package epoch
 
 import (
 	"context"
+	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -68,6 +69,9 @@ type Drained = func(ctx context.Context) error
 type Result struct {
 	// Reading is what was measured in the epoch.
 	Reading *Reading
+	// Began is when a host began the next epoch, on the clock of the epochs; the zero time if it is
+	// not known.
+	Began time.Time
 	// Warnings are reasons why the epoch may be inexact.
 	Warnings []string
 	// LateWarnings are reasons why epochs that were delivered before may be inexact. The engine sets

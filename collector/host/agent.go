@@ -68,6 +68,8 @@ type want struct {
 	reports   []epoch.HostReport
 	begun     time.Time     // of the request
 	complete  chan struct{} // closed when none is missing
+	requested time.Time     // when the newest request was sent, on the clock of the epochs
+	began     time.Time     // when the host began the next epoch, estimated; zero: not known
 	delivered bool          // the epoch was delivered: what arrives is late
 }
 
@@ -125,6 +127,9 @@ func (p *part) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result
 	}
 	var err error
 	result.Reading, err = a.deliver(w)
+	a.mu.Lock()
+	result.Began = w.began
+	a.mu.Unlock()
 	return result, err
 }
 
@@ -342,6 +347,35 @@ func (a *agent) addLate(number uint64, r epoch.HostReport) {
 		a.lateBytes -= len(a.late[0].Reading.Hosts[0].Data)
 		a.late = a.late[1:]
 		a.st.ReportsLost++
+	}
+}
+
+// asked records that a request is sent.
+func (a *agent) asked(number uint64) {
+	now := a.c.deps.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.wanted {
+		if w.epoch == number {
+			w.requested = now
+		}
+	}
+}
+
+// answered estimates when the host began the next epoch, from the first chunk of a report that has
+// just arrived: at the earliest if the request took no time, at the latest if the chunk took none.
+func (a *agent) answered(m *hostv1.ReportChunk) {
+	toRequest, toChunk := time.Duration(m.GetBeginToRequestNs()), time.Duration(m.GetBeginToChunkNs())
+	now := a.c.deps.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w, err := a.find(m.GetEpoch(), m.GetRole())
+	if err != nil || w.requested.IsZero() || !w.began.IsZero() || toRequest <= 0 || toChunk < toRequest {
+		return
+	}
+	earliest, latest := w.requested.Add(-toRequest), now.Add(-toChunk)
+	if !latest.Before(earliest) { // otherwise the host states more time than has passed
+		w.began = earliest.Add(latest.Sub(earliest) / 2)
 	}
 }
 

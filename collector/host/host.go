@@ -83,6 +83,8 @@ type Config struct {
 type Dependencies struct {
 	Logger *slog.Logger // nil disables logging
 	Epochs Epochs
+	// Now is the time of the clock of the epochs; nil: the wall clock.
+	Now func() time.Time
 	// Settings returns the settings of a host that are in force. It is not called with locks held.
 	Settings func(host string) []intent.HostSetting
 	// Applied takes the outcome of a setting; refusal is empty if it is in force.
@@ -133,6 +135,9 @@ type Refusals struct {
 func New(cfg Config, deps Dependencies) *Component {
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
 	}
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails

@@ -568,6 +568,32 @@ func TestRelay(t *testing.T) {
 	}
 }
 
+// TestDeviation: the collector knows when each host began an epoch although clocks differ, within
+// the time that a request and a report take.
+func TestDeviation(t *testing.T) {
+	r := newRig(t, nil, "h1", "h2", "h3")
+	hosts := []*testHost{r.start("h1", nil), r.start("h2", nil), r.start("h3", nil)}
+	hosts[1].clock.Advance(time.Hour) // its time of day does not matter
+	r.open(hosts...)
+	r.step()
+	number, _ := r.engine.Current()
+	r.c.begin(number + 1)
+	age := func(i int) time.Duration { return time.Duration(i+1) * 200 * time.Millisecond }
+	for i, h := range hosts {
+		testkit.Until(t, "the epoch at "+h.name, func() bool { return h.agent.Status().Epoch == number+1 })
+		h.clock.Advance(age(i)) // the epoch is open since then
+	}
+	begin := time.Now() // the component runs on the wall clock, the hosts on theirs
+	ep := r.step()
+	took := time.Since(begin)
+	for i, o := range ep.Sources {
+		want := begin.Add(-age(i))
+		if off := o.Began.Sub(want); off < 0 || off > took {
+			t.Errorf("%s began at %v after what happened; the epoch took %v", o.Name, off, took)
+		}
+	}
+}
+
 // TestClockAhead: a clock that is far ahead moves neither the network nor its own host.
 func TestClockAhead(t *testing.T) {
 	r := newRig(t, nil, "h1", "h2")

@@ -367,12 +367,14 @@ func (s *session) next() *hostv1.CollectorMessage {
 		}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if len(s.requests) > 0 {
 		r := s.requests[0]
 		s.requests = s.requests[1:]
+		s.mu.Unlock()
+		s.agent.asked(r.GetEpoch())
 		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Request{Request: r}}
 	}
+	defer s.mu.Unlock()
 	if len(s.acks) > 0 {
 		a := s.acks[0]
 		s.acks = s.acks[1:]
@@ -463,6 +465,9 @@ func (s *session) epochBegan(number uint64) {
 
 // chunk takes a piece of a report.
 func (s *session) chunk(m *hostv1.ReportChunk) error {
+	if m.GetOffset() == 0 {
+		s.agent.answered(m)
+	}
 	done, refusal, err := s.reports.add(m, s.admit)
 	switch {
 	case err != nil:

@@ -148,6 +148,7 @@ type Agent struct {
 	instance string
 	paths    map[string]DataPath
 	outbox   outbox
+	begins   begins
 
 	mu       sync.Mutex
 	status   Status
@@ -189,6 +190,9 @@ func New(cfg Config, deps Dependencies) (*Agent, error) {
 			return nil, fmt.Errorf("agent: two data paths of role %q; one is possible", p.Role())
 		}
 		a.paths[p.Role()] = p
+		if n, ok := p.(Notifier); ok {
+			n.OnAdvance(a.began)
+		}
 	}
 	if len(a.paths) == 0 {
 		return nil, errors.New("agent: no data path; expected at least one role")
@@ -305,8 +309,12 @@ func (a *Agent) advance(epoch uint64) bool {
 	for _, p := range a.paths {
 		newer = p.Advance(epoch) || newer
 	}
+	a.began(a.epoch())
 	return newer
 }
+
+// began records the begin of an epoch, if it is new.
+func (a *Agent) began(epoch uint64) { a.begins.add(epoch, a.deps.Clock.Now()) }
 
 // collectorEpoch takes an epoch that the collector sent.
 func (a *Agent) collectorEpoch(epoch uint64) {

@@ -48,6 +48,13 @@ type Scheduler interface {
 	Schedule(zero time.Time, length, slack time.Duration)
 }
 
+// Notifier is implemented by data paths that state when they begin an epoch. Of others, the agent
+// records when it notices.
+type Notifier interface {
+	// OnAdvance calls f with each epoch that begins from now on. f does not block.
+	OnAdvance(f func(epoch uint64))
+}
+
 // RolePath is the data path of a role in Go. Its caller brings the packets.
 type RolePath struct {
 	create func(*epoch.Clock) role.Role
@@ -58,9 +65,13 @@ type RolePath struct {
 	role     role.Role
 	settings []byte // in force; nil: none
 	since    uint64
+	notify   func(epoch uint64)
 }
 
-var _ DataPath = (*RolePath)(nil)
+var (
+	_ DataPath = (*RolePath)(nil)
+	_ Notifier = (*RolePath)(nil)
+)
 
 // NewRolePath returns the data path of the role that create returns. Reset creates it again.
 func NewRolePath(create func(*epoch.Clock) role.Role) *RolePath {
@@ -141,6 +152,9 @@ func (p *RolePath) Reset(to uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clock := epoch.NewClock(0, to)
+	if p.notify != nil {
+		clock.OnAdvance(p.notify)
+	}
 	fresh := p.create(clock)
 	if p.settings != nil {
 		if err := fresh.Apply(p.settings); err != nil {
@@ -156,6 +170,14 @@ func (p *RolePath) Seal(epoch uint64) (role.Report, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.role.Seal(epoch), nil
+}
+
+// OnAdvance implements Notifier.
+func (p *RolePath) OnAdvance(f func(epoch uint64)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.notify = f
+	p.clock.OnAdvance(f)
 }
 
 // Close implements DataPath.

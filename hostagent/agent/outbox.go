@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 )
@@ -35,13 +36,16 @@ type outReport struct {
 	checksum uint32
 	sent     int
 	done     bool // all chunks are sent
+	// requested is the time from the begin of the next epoch to the request of the report; 0: not
+	// known.
+	requested time.Duration
 }
 
 // put adds a report, and drops the oldest ones beyond the limit.
-func (o *outbox) put(epoch uint64, role string, data []byte) {
+func (o *outbox) put(epoch uint64, role string, data []byte, requested time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.reports = append(o.reports, &outReport{epoch: epoch, role: role, data: data,
+	o.reports = append(o.reports, &outReport{epoch: epoch, role: role, data: data, requested: requested,
 		checksum: crc32.Checksum(data, castagnoli)})
 	o.bytes += int64(len(data))
 	for i := 0; o.bytes > o.limit && i < len(o.reports)-1; {
@@ -80,7 +84,7 @@ func (o *outbox) restart(maxBytes uint64) {
 	defer o.mu.Unlock()
 	o.sending, o.maxBytes = nil, maxBytes
 	for _, r := range o.reports {
-		r.sent, r.done = 0, false
+		r.sent, r.done, r.requested = 0, false, 0
 	}
 }
 
@@ -118,7 +122,7 @@ func (o *outbox) next() *hostv1.ReportChunk {
 	}
 	end := min(r.sent+chunkBytes, len(r.data))
 	c := &hostv1.ReportChunk{Epoch: r.epoch, Role: r.role, TotalBytes: uint64(len(r.data)), Checksum: r.checksum,
-		Offset: uint64(r.sent), Data: r.data[r.sent:end]}
+		Offset: uint64(r.sent), Data: r.data[r.sent:end], BeginToRequestNs: int64(r.requested)}
 	o.sending, r.sent, r.done = r, end, end == len(r.data)
 	if r.done {
 		o.sending = nil

@@ -37,12 +37,12 @@ func drain(t *testing.T, o *outbox, most int) (sent []string) {
 func TestOutboxOrder(t *testing.T) {
 	o := outbox{limit: 1 << 20}
 	large := bytes.Repeat([]byte("x"), 2*chunkBytes+1)
-	o.put(1, "r", large)
+	o.put(1, "r", large, 0)
 	if c := o.next(); c.GetEpoch() != 1 || len(c.GetData()) != chunkBytes {
 		t.Fatalf("first chunk %d", c.GetEpoch())
 	}
-	o.put(2, "r", []byte("two"))
-	o.put(3, "r", nil)
+	o.put(2, "r", []byte("two"), 0)
+	o.put(3, "r", nil, 0)
 	if c := o.next(); c.GetEpoch() != 1 || c.GetOffset() != chunkBytes {
 		t.Errorf("a report of epoch %d comes between the chunks of another", c.GetEpoch())
 	}
@@ -77,10 +77,10 @@ func TestOutboxOrder(t *testing.T) {
 // the one of which chunks were sent.
 func TestOutboxIsBounded(t *testing.T) {
 	o := outbox{limit: 3 * chunkBytes}
-	o.put(1, "r", make([]byte, 2*chunkBytes))
+	o.put(1, "r", make([]byte, 2*chunkBytes), 0)
 	o.next()
 	for e := uint64(2); e <= 6; e++ {
-		o.put(e, "r", make([]byte, chunkBytes))
+		o.put(e, "r", make([]byte, chunkBytes), 0)
 		if n, _ := o.stats(); n > o.limit {
 			t.Errorf("%d bytes after epoch %d, the limit is %d", n, e, o.limit)
 		}
@@ -89,7 +89,7 @@ func TestOutboxIsBounded(t *testing.T) {
 		t.Errorf("%d bytes, %d dropped; want %d, 4", n, dropped, o.limit)
 	}
 	o.remove(1, "r")
-	o.put(7, "r", make([]byte, 10*chunkBytes)) // by itself above the limit: it is kept, alone
+	o.put(7, "r", make([]byte, 10*chunkBytes), 0) // by itself above the limit: it is kept, alone
 	if n, dropped := o.stats(); n != 10*chunkBytes || dropped != 5 {
 		t.Errorf("%d bytes, %d dropped", n, dropped)
 	}

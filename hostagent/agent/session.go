@@ -299,8 +299,9 @@ func (s *session) settings(m *hostv1.Settings) {
 // report seals an epoch and queues the reports.
 func (s *session) report(m *hostv1.ReportRequest) {
 	s.a.advance(m.GetEpoch() + 1) // the epoch is over
+	requested, _ := s.a.begins.since(m.GetEpoch()+1, s.a.deps.Clock.Now())
 	for _, role := range m.GetRoles() {
-		reason, joined := s.seal(m.GetEpoch(), role)
+		reason, joined := s.seal(m.GetEpoch(), role, requested)
 		if reason != "" {
 			s.reply(&hostv1.AgentMessage{Message: &hostv1.AgentMessage_Missing{Missing: &hostv1.ReportMissing{
 				Epoch: m.GetEpoch(), Role: role, Reason: reason, Joined: joined}}})
@@ -310,7 +311,7 @@ func (s *session) report(m *hostv1.ReportRequest) {
 }
 
 // seal queues the report of an epoch, or returns why there is none.
-func (s *session) seal(epoch uint64, role string) (reason string, joined bool) {
+func (s *session) seal(epoch uint64, role string, requested time.Duration) (reason string, joined bool) {
 	a := s.a
 	p := a.paths[role]
 	if p == nil {
@@ -339,7 +340,7 @@ func (s *session) seal(epoch uint64, role string) (reason string, joined bool) {
 		return fmt.Sprintf("the report has %d bytes, and the collector takes %d; raise agents.max-report", len(data),
 			limit), false
 	}
-	a.outbox.put(epoch, role, data)
+	a.outbox.put(epoch, role, data, requested)
 	return "", false
 }
 
@@ -406,6 +407,9 @@ func (s *session) next() *hostv1.AgentMessage {
 		return m
 	}
 	if c := s.a.outbox.next(); c != nil {
+		if since, ok := s.a.begins.since(c.GetEpoch()+1, s.a.deps.Clock.Now()); ok && c.GetBeginToRequestNs() > 0 {
+			c.BeginToChunkNs = int64(since)
+		}
 		return &hostv1.AgentMessage{Message: &hostv1.AgentMessage_Chunk{Chunk: c}}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 type Clock struct {
 	length  time.Duration
 	current atomic.Uint64
+	notify  atomic.Pointer[func(epoch uint64)]
 }
 
 // NewClock returns a clock in the given epoch. By the local clock, epoch e lasts from e*length to
@@ -34,6 +35,9 @@ func (c *Clock) Tick(now time.Time) (epoch uint64, notify bool) {
 	return epoch, c.Advance(epoch)
 }
 
+// OnAdvance calls f with each epoch that Advance begins from now on, in its goroutine.
+func (c *Clock) OnAdvance(f func(epoch uint64)) { c.notify.Store(&f) }
+
 // Advance advances to a newer epoch that a packet or the collector brings. It returns false if the
 // epoch is not newer.
 func (c *Clock) Advance(epoch uint64) bool {
@@ -43,6 +47,9 @@ func (c *Clock) Advance(epoch uint64) bool {
 			return false
 		}
 		if c.current.CompareAndSwap(old, epoch) {
+			if f := c.notify.Load(); f != nil {
+				(*f)(epoch)
+			}
 			return true
 		}
 	}

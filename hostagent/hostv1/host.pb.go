@@ -870,9 +870,14 @@ type ReportChunk struct {
 	// Offset of this piece, in bytes.
 	Offset uint64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
 	// The piece, at most 1 MiB.
-	Data          []byte `protobuf:"bytes,6,opt,name=data,proto3" json:"data,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Data []byte `protobuf:"bytes,6,opt,name=data,proto3" json:"data,omitempty"`
+	// Nanoseconds from the begin of the next epoch at the host to the receipt of
+	// the request, and to the sending of the chunk; both 0 if the begin is not
+	// known. In the first chunk only.
+	BeginToRequestNs int64 `protobuf:"varint,7,opt,name=begin_to_request_ns,json=beginToRequestNs,proto3" json:"begin_to_request_ns,omitempty"`
+	BeginToChunkNs   int64 `protobuf:"varint,8,opt,name=begin_to_chunk_ns,json=beginToChunkNs,proto3" json:"begin_to_chunk_ns,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ReportChunk) Reset() {
@@ -945,6 +950,20 @@ func (x *ReportChunk) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *ReportChunk) GetBeginToRequestNs() int64 {
+	if x != nil {
+		return x.BeginToRequestNs
+	}
+	return 0
+}
+
+func (x *ReportChunk) GetBeginToChunkNs() int64 {
+	if x != nil {
+		return x.BeginToChunkNs
+	}
+	return 0
 }
 
 // ReportMissing states that there is no report.
@@ -1143,7 +1162,7 @@ const file_netsketch_host_v1_host_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\tR\x05error\";\n" +
 	"\rReportRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
-	"\x05roles\x18\x02 \x03(\tR\x05roles\"\xa0\x01\n" +
+	"\x05roles\x18\x02 \x03(\tR\x05roles\"\xfa\x01\n" +
 	"\vReportChunk\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1f\n" +
@@ -1151,7 +1170,9 @@ const file_netsketch_host_v1_host_proto_rawDesc = "" +
 	"totalBytes\x12\x1a\n" +
 	"\bchecksum\x18\x04 \x01(\rR\bchecksum\x12\x16\n" +
 	"\x06offset\x18\x05 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x06 \x01(\fR\x04data\"i\n" +
+	"\x04data\x18\x06 \x01(\fR\x04data\x12-\n" +
+	"\x13begin_to_request_ns\x18\a \x01(\x03R\x10beginToRequestNs\x12)\n" +
+	"\x11begin_to_chunk_ns\x18\b \x01(\x03R\x0ebeginToChunkNs\"i\n" +
 	"\rReportMissing\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x16\n" +

@@ -65,6 +65,9 @@ type Epoch struct {
 	BankShift uint64
 	// Skew is the time between the first and the last device's flip at the end of the epoch.
 	Skew time.Duration
+	// Deviation is the time between the first and the last host's begin of the next epoch, as the
+	// collector estimates it from when requests and reports pass; 0 if it is not known.
+	Deviation time.Duration
 	// AccuracyWarnings are reasons why the epoch may contain packets of another epoch, or lack
 	// packets of its own, although all data has arrived. Results that compare devices are then not
 	// exact.

@@ -34,7 +34,7 @@ func MergeParts(parts []*Epoch, add func(device string, a, b Cells) (Cells, erro
 		if part.Status > StatusComplete || len(part.Missing) > 0 {
 			out.Status = StatusPartial
 		}
-		out.Skew = max(out.Skew, part.Skew)
+		out.Skew, out.Deviation = max(out.Skew, part.Skew), max(out.Deviation, part.Deviation)
 		out.Expected = append(out.Expected, part.Expected...)
 		out.ExpectedHosts = append(out.ExpectedHosts, part.ExpectedHosts...)
 		out.Missing = append(out.Missing, part.Missing...)

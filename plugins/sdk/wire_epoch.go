@@ -70,7 +70,7 @@ func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 		LateWarnings: toProto(e.LateWarnings, func(w LateWarning) *pluginv1.LateWarning {
 			return &pluginv1.LateWarning{Epoch: w.Epoch, Device: w.Device, Reason: w.Reason}
 		}),
-		SkewNs: int64(e.Skew),
+		SkewNs: int64(e.Skew), DeviationNs: int64(e.Deviation),
 	})
 }
 
@@ -276,7 +276,7 @@ func (d *EpochDecoder) End(m *pluginv1.EpochEnd) error {
 	epoch.Missing = toProto(m.GetMissing(), func(m *pluginv1.Missing) Missing {
 		return Missing{Name: m.GetName(), Reason: m.GetReason(), Host: m.GetHost()}
 	})
-	epoch.Skew = time.Duration(m.GetSkewNs())
+	epoch.Skew, epoch.Deviation = time.Duration(m.GetSkewNs()), time.Duration(m.GetDeviationNs())
 	epoch.AccuracyWarnings = toProto(m.GetAccuracyWarnings(), func(d *pluginv1.AccuracyWarning) AccuracyWarning {
 		return AccuracyWarning{Device: d.GetDevice(), Reason: d.GetReason()}
 	})

@@ -163,7 +163,7 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	one("mappings-owned", owned)
 	one("slots", uint64(r.slots))
 	one("slots-per-flow", uint64(r.config.SlotsPerFlow))
-	one("epoch-deviation", uint64(max(r.epoch.Skew, 0)))
+	one("epoch-deviation", uint64(max(r.epoch.Deviation, 0)))
 	one("analysis-time", uint64(r.elapsed))
 	one("warnings", uint64(len(r.inexact)))
 	one("active-alerts", active)

@@ -681,7 +681,10 @@ type EpochEnd struct {
 	// nanoseconds.
 	SkewNs int64 `protobuf:"varint,5,opt,name=skew_ns,json=skewNs,proto3" json:"skew_ns,omitempty"`
 	// Reasons why results of earlier epochs may be inexact.
-	LateWarnings  []*LateWarning `protobuf:"bytes,6,rep,name=late_warnings,json=lateWarnings,proto3" json:"late_warnings,omitempty"`
+	LateWarnings []*LateWarning `protobuf:"bytes,6,rep,name=late_warnings,json=lateWarnings,proto3" json:"late_warnings,omitempty"`
+	// Time between the first and the last host's begin of the next epoch,
+	// nanoseconds; 0 if it is not known.
+	DeviationNs   int64 `protobuf:"varint,7,opt,name=deviation_ns,json=deviationNs,proto3" json:"deviation_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -756,6 +759,13 @@ func (x *EpochEnd) GetLateWarnings() []*LateWarning {
 		return x.LateWarnings
 	}
 	return nil
+}
+
+func (x *EpochEnd) GetDeviationNs() int64 {
+	if x != nil {
+		return x.DeviationNs
+	}
+	return 0
 }
 
 // AccuracyWarning is a reason why results of an epoch may be inexact.
@@ -984,14 +994,15 @@ const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"\aMissing\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04host\x18\x03 \x01(\bR\x04host\"\xc5\x02\n" +
+	"\x04host\x18\x03 \x01(\bR\x04host\"\xe8\x02\n" +
 	"\bEpochEnd\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x128\n" +
 	"\x06status\x18\x02 \x01(\x0e2 .netsketch.plugin.v1.EpochStatusR\x06status\x126\n" +
 	"\amissing\x18\x03 \x03(\v2\x1c.netsketch.plugin.v1.MissingR\amissing\x12Q\n" +
 	"\x11accuracy_warnings\x18\x04 \x03(\v2$.netsketch.plugin.v1.AccuracyWarningR\x10accuracyWarnings\x12\x17\n" +
 	"\askew_ns\x18\x05 \x01(\x03R\x06skewNs\x12E\n" +
-	"\rlate_warnings\x18\x06 \x03(\v2 .netsketch.plugin.v1.LateWarningR\flateWarnings\"A\n" +
+	"\rlate_warnings\x18\x06 \x03(\v2 .netsketch.plugin.v1.LateWarningR\flateWarnings\x12!\n" +
+	"\fdeviation_ns\x18\a \x01(\x03R\vdeviationNs\"A\n" +
 	"\x0fAccuracyWarning\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"S\n" +
