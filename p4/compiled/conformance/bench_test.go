@@ -11,7 +11,7 @@ import (
 // enter and leave there, and the read-out of a bank over P4Runtime on loopback.
 func BenchmarkChameleMon(b *testing.B) {
 	sw := startSoft(b)
-	n := newBench(b, "chamelemon", sw)
+	n := newBench(b, load(b, "chamelemon"), sw)
 	n.install()
 	n.configure(cmConfig{entry: []uint32{1}, exit: []uint32{2, 4},
 		epochs: [2]cmEpoch{smallEpoch(40, 1, 0), smallEpoch(40, 1, 0)}})

@@ -86,7 +86,7 @@ func (r *reference) inject(port uint32, frame []byte) error {
 func TestBMv2(t *testing.T) {
 	for _, name := range compiled.Names() {
 		t.Run(name, func(t *testing.T) {
-			conform(t, name, startBMv2(t))
+			conform(t, load(t, name), startBMv2(t))
 		})
 	}
 }

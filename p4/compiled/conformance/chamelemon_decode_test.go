@@ -253,7 +253,7 @@ const fabricPort = 7
 func newDecodeNetwork(t *testing.T, start func(*testing.T) target, e cmEpoch) *decodeNetwork {
 	n := &decodeNetwork{t: t, epoch: e}
 	for i, exit := range [][]uint32{{5, 6}, {2, 4}} {
-		b := newBench(t, "chamelemon", start(t))
+		b := newBench(t, load(t, "chamelemon"), start(t))
 		b.install()
 		b.configure(cmConfig{epochs: [2]cmEpoch{e, e}, entry: []uint32{1}, exit: exit})
 		n.edges[i] = b

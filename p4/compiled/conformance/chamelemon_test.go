@@ -124,9 +124,9 @@ func (h *hop) through(label string, f []byte) frameOut {
 // configuration of each time bit changes while the other one is in use. Both edges must
 // agree with the model in every cell, and hosts must get what hosts sent.
 func conformPath(t *testing.T, start func(*testing.T) target, packets int) {
-	first := &hop{bench: newBench(t, "chamelemon", start(t))}
-	middle := &hop{bench: newBench(t, "forwarding", start(t))}
-	last := &hop{bench: newBench(t, "chamelemon", start(t))}
+	first := &hop{bench: newBench(t, load(t, "chamelemon"), start(t))}
+	middle := &hop{bench: newBench(t, load(t, "forwarding"), start(t))}
+	last := &hop{bench: newBench(t, load(t, "chamelemon"), start(t))}
 	r := rand.New(rand.NewPCG(12, 0))
 	config := func(th, tl, sample, light, heavy uint32) cmEpoch {
 		e := cmEpoch{th: th, tl: tl, sample: sample}
@@ -220,7 +220,7 @@ func conformPath(t *testing.T, start func(*testing.T) target, packets int) {
 // that were sent: no update is lost among BMv2's threads, or counted in the other bank.
 func conformEdgeFlips(t *testing.T, sw target, n int) {
 	const flips = 8
-	b := newBench(t, "chamelemon", sw)
+	b := newBench(t, load(t, "chamelemon"), sw)
 	b.install()
 	e := cmEpoch{th: 0xffffffff, tl: 1}
 	e.divide(0, 0, 1000, 4096)

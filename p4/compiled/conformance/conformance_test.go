@@ -56,7 +56,7 @@ type bench struct {
 }
 
 // conform runs a program on a switch and compares it with the model.
-func conform(t *testing.T, program string, sw target) {
+func conform(t *testing.T, program *compiled.Program, sw target) *bench {
 	b := newBench(t, program, sw)
 	b.install()
 	if b.edge != nil {
@@ -97,12 +97,13 @@ func conform(t *testing.T, program string, sw target) {
 	}
 	b.compare(1)
 	b.compare(0)
+	return b
 }
 
 // conformTrace sends n packets of real traffic, some of them broken.
 func conformTrace(t *testing.T, program string, sw target, n int) {
 	frames := realFrames(t, n)
-	b := newBench(t, program, sw)
+	b := newBench(t, load(t, program), sw)
 	b.install()
 	for i, f := range frames {
 		b.send(fmt.Sprintf("packet %d of the trace", i+1), 0, f)
@@ -116,7 +117,7 @@ func conformTrace(t *testing.T, program string, sw target, n int) {
 // are those sent, in every instance.
 func conformFlips(t *testing.T, program string, sw target, n int) {
 	const flips = 12
-	b := newBench(t, program, sw)
+	b := newBench(t, load(t, program), sw)
 	b.install()
 	sent, n := b.traffic(n)
 
@@ -174,11 +175,17 @@ func (b *bench) traffic(n int) (sent <-chan error, packets int) {
 	return done, len(frames)
 }
 
-func newBench(t testing.TB, program string, sw target) *bench {
-	p, err := compiled.Load(program)
+// load returns a committed program.
+func load(t testing.TB, name string) *compiled.Program {
+	t.Helper()
+	p, err := compiled.Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+func newBench(t testing.TB, p *compiled.Program, sw target) *bench {
 	cat, err := p4values.NewCatalog(p.P4Info)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +194,7 @@ func newBench(t testing.TB, program string, sw target) *bench {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*patience)
 	client, err := p4rt.Dial(ctx, p4rt.Config{
 		Target: sw.address(), DeviceID: deviceID, ReadoutTimeout: patience, DialOptions: tap.DialOptions(),
-		Program: &p4rt.Program{Name: program, DeviceConfig: p.JSON, P4Info: p.P4Info},
+		Program: &p4rt.Program{Name: p.Name, DeviceConfig: p.JSON, P4Info: p.P4Info},
 	})
 	if err != nil {
 		cancel()

@@ -61,7 +61,7 @@ func (s *soft) inject(port uint32, frame []byte) error {
 
 func TestSoftSwitch(t *testing.T) {
 	for _, name := range compiled.Names() {
-		t.Run(name, func(t *testing.T) { conform(t, name, startSoft(t)) })
+		t.Run(name, func(t *testing.T) { conform(t, load(t, name), startSoft(t)) })
 	}
 }
 
