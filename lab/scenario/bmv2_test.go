@@ -21,8 +21,36 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// published is all of what ChameleMon publishes in an epoch, by path.
+// published is all of what a plugin publishes in an epoch, by path.
 type published map[string]string
+
+// record returns the epochs of a run that are played with o, each as the leaves below /root.
+func record(t *testing.T, root string, o *scenario.Options) *[]published {
+	t.Helper()
+	epochs := new([]published)
+	o.OnEpoch = func(run *scenario.Run) error {
+		updates, err := once(t, connect(t, run.Address()), &gnmi.Path{Elem: []*gnmi.PathElem{{Name: root}}})
+		if err != nil {
+			return err
+		}
+		p := published{}
+		for _, u := range updates {
+			path, value := text(u.GetPath()), u.GetVal().String()
+			switch leaf := path[strings.LastIndexByte(path, '/')+1:]; leaf {
+			case "response-time", "analysis-time":
+				continue // of the machine, not of the network
+			case "epoch", "since-epoch": // the lab's time begins as soon as the switches are ready
+				value = fmt.Sprint(int64(u.GetVal().GetUintVal() - run.Report().Epochs[0].Epoch))
+			case "last-change":
+				value = fmt.Sprint(int64(u.GetVal().GetUintVal()) - run.Report().Epochs[0].End.UnixNano())
+			}
+			p[path] = value
+		}
+		*epochs = append(*epochs, p)
+		return nil
+	}
+	return epochs
+}
 
 // The example on BMv2: edge switches with simple_switch_grpc give the same as soft switches, leaf
 // by leaf over gNMI, and both match the ground truth.
@@ -119,32 +147,54 @@ func playPair(t *testing.T, external ...string) (*scenario.Report, []published) 
 		t.Fatal(err)
 	}
 	s.Algorithms, s.Expect = []config.Section{section}, nil // attention goes from Th 4 to Th 1
-	var epochs []published
 	o := scenario.Options{Virtual: true, BMv2: external}
-	o.OnEpoch = func(run *scenario.Run) error {
-		updates, err := once(t, connect(t, run.Address()), &gnmi.Path{Elem: []*gnmi.PathElem{{Name: "chamelemon"}}})
-		if err != nil {
-			return err
-		}
-		p := published{}
-		for _, u := range updates {
-			path, value := text(u.GetPath()), u.GetVal().String()
-			switch leaf := path[strings.LastIndexByte(path, '/')+1:]; leaf {
-			case "response-time", "analysis-time":
-				continue // of the machine, not of the network
-			case "epoch", "since-epoch": // the lab's time begins as soon as the switches are ready
-				value = fmt.Sprint(int64(u.GetVal().GetUintVal() - run.Report().Epochs[0].Epoch))
-			}
-			p[path] = value
-		}
-		epochs = append(epochs, p)
-		return nil
-	}
+	epochs := record(t, "chamelemon", &o)
 	report := playWith(t, s, o)
-	if len(epochs) != pairEpochs || len(report.Epochs) != pairEpochs {
-		t.Fatalf("%d epochs were played and %d read, not %d", len(report.Epochs), len(epochs), pairEpochs)
+	if len(*epochs) != pairEpochs || len(report.Epochs) != pairEpochs {
+		t.Fatalf("%d epochs were played and %d read, not %d", len(report.Epochs), len(*epochs), pairEpochs)
 	}
-	return report, epochs
+	return report, *epochs
+}
+
+// Two pods of the example's fat tree on BMv2: four edge, four aggregation and two core switches
+// with simple_switch_grpc give the same as soft switches, leaf by leaf over gNMI, and both meet the
+// example's bounds.
+func TestOmniMonOnBMv2(t *testing.T) {
+	if _, err := exec.LookPath(bmv2.Program); err != nil {
+		t.Skipf("%v: the example is played on soft switches only", err)
+	}
+	const epochs = 4
+	play := func(external ...string) (*scenario.Report, []published) {
+		s, err := scenario.Load("../../examples/omnimon/fat-tree.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Epochs, s.Topology.Pods, s.Topology.Cores = epochs, 2, 2
+		s.Traffic[0].Rate, s.Traffic[0].Flows = 4000, 200
+		s.Faults[0].From, s.Faults[0].Until, s.Faults[0].Loss = s.Epoch, 3*s.Epoch, 0.2
+		s.Faults[1].From = 2 * s.Epoch
+		o := scenario.Options{Virtual: true, BMv2: external}
+		leaves := record(t, "omnimon", &o)
+		r := playWith(t, s, o)
+		check(t, r, epochs)
+		return r, *leaves
+	}
+	soft, want := play()
+	external, got := play("edge", "transit")
+	if diff := gocmp.Diff(soft.Network, external.Network); diff != "" || soft.Network.Lost == 0 {
+		t.Errorf("%d packets were lost (-soft switches, +BMv2):\n%s", soft.Network.Lost, diff)
+	}
+	for i := range want {
+		if diff := gocmp.Diff(want[i], got[i]); diff != "" {
+			t.Errorf("epoch %d of the run (-soft switches, +BMv2):\n%.4000s", i+1, diff)
+		}
+		lost := want[i]["/omnimon/summary/state/lost-packets"]
+		t.Logf("epoch %d of the run: %d leaves; lost packets: %s", i+1, len(got[i]), lost)
+		if faulty := i > 0; len(got[i]) < 1000 || faulty != (lost != "uint_val:0") {
+			t.Errorf("epoch %d of the run: %d leaves, lost packets: %q, with faults: %v", i+1, len(got[i]), lost, faulty)
+		}
+	}
+	t.Logf("%+v", external.Network)
 }
 
 // text writes a path out.
