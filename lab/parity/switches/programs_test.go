@@ -62,7 +62,9 @@ func programs(t *testing.T, in []arrival) (out []*program) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, forwarding(&p4rt.Program{Name: name, DeviceConfig: p.JSON, P4Info: p.P4Info}, in))
+		f := forwarding(&p4rt.Program{Name: name, DeviceConfig: p.JSON, P4Info: p.P4Info}, in)
+		f.inFrames = name == "sketchint" // the number of a report; this test has no sink
+		out = append(out, f)
 	}
 	return append(out, features(t), externs(t), formats(t))
 }
@@ -171,11 +173,22 @@ func withHeaders(in []arrival) []arrival {
 // all stay zero fails the test: its algorithm belongs here.
 func measuring(info *configv1.P4Info) (out []p4rt.Entry) {
 	for _, table := range info.GetTables() {
-		if table.GetPreamble().GetName() == "ingress.chamelemon.thresholds" {
+		switch table.GetPreamble().GetName() {
+		case "ingress.chamelemon.thresholds":
 			out = append(out, chamelemon()...)
+		case "ingress.sketchint.source_ipv4", "ingress.sketchint.source_ipv6":
+			out = append(out, telemetry(table.GetPreamble().GetName()))
 		}
 	}
 	return out
+}
+
+// telemetry lets half of the flows begin to carry INT, with all metadata but those that depend on
+// the clock and on queues.
+func telemetry(table string) p4rt.Entry {
+	return p4rt.Entry{Table: table, Priority: 1, Action: "ingress.sketchint.start",
+		Match:  []p4rt.Match{p4rt.Range("src_port", []byte{0, 0}, []byte{0x9f, 0xff})},
+		Params: []p4rt.Param{p4rt.Uint("instructions", 0xc3ff), p4rt.Uint("hops", 5)}}
 }
 
 // chamelemon sets up an edge switch with hosts at both ends: what enters by ports 1 to 4 and

@@ -38,6 +38,9 @@
 #define NS_DROP_REQUEST 6   // packet-out cut short or with an unknown op
 #define NS_DROP_REASONS 8
 
+// standard_metadata.instance_type of a packet that was cloned in egress.
+#define NS_EGRESS_CLONE 2
+
 // The full range of a 32-bit hash, as the modulus of v1model's hash().
 #define NS_HASH_RANGE 64w0x100000000
 
@@ -160,7 +163,9 @@ header omnimon_t {
 #endif
     bit<16> next; // EtherType of the payload
 }
+#endif
 
+#if defined(NS_WITH_OMNIMON) || defined(NS_WITH_SKETCHINT)
 // The part of TCP's fixed header after the ports.
 header tcp_t {
     bit<32> sequence;
@@ -172,6 +177,10 @@ header tcp_t {
     bit<16> checksum;
     bit<16> urgent;
 }
+#endif
+
+#ifdef NS_WITH_SKETCHINT
+#include "int-headers.p4"
 #endif
 
 // A block of register cells for the collector, see readout.p4.
@@ -192,6 +201,11 @@ header cells_t {
 struct headers_t {
     packet_in_t     packet_in;
     packet_out_t    packet_out;
+#ifdef NS_WITH_SKETCHINT
+    ethernet_t      report_ethernet;
+    ipv4_t          report_ipv4;
+    int_report_t    report;
+#endif
     ethernet_t      ethernet;
     vlan_t          vlan_outer;
     vlan_t          vlan_inner;
@@ -203,8 +217,31 @@ struct headers_t {
     ipv6_t          ipv6;
     ipv6_fragment_t ipv6_fragment;
     ports_t         ports;
-#ifdef NS_WITH_OMNIMON
+#if defined(NS_WITH_OMNIMON) || defined(NS_WITH_SKETCHINT)
     tcp_t           tcp;
+#endif
+#ifdef NS_WITH_SKETCHINT
+    tcp_options_t   tcp_options;
+    udp_t           udp;
+    int_shim_t      int_shim;
+    int_md_t        int_md;
+    int_node_t      int_node;
+    int_ports_t     int_ports;
+    int_latency_t   int_latency;
+    int_queue_t     int_queue;
+    int_time_t      int_ingress_time;
+    int_time_t      int_egress_time;
+    int_pad1_t      int_pad1;
+    int_pad2_t      int_pad2;
+    int_pad4_t      int_pad4;
+    int_pad8_t      int_pad8;
+    int_pad16_t     int_pad16;
+    int_stack_t     int_stack;
+    int_fill_t      report_fill;
+    // Not emitted: what a sink removed.
+    int_shim_t      kept_shim;
+    int_md_t        kept_md;
+    int_stack_t     kept_stack;
 #endif
     cells_t         cells;
 }
@@ -298,6 +335,9 @@ struct metadata_t {
 #endif
 #ifdef NS_WITH_OMNIMON
     omnimon_scratch_t omnimon;
+#endif
+#ifdef NS_WITH_SKETCHINT
+    sketchint_scratch_t sketchint;
 #endif
 }
 

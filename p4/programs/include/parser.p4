@@ -47,6 +47,9 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state ethernet {
         packet.extract(hdr.ethernet);
+#ifdef NS_WITH_SKETCHINT
+        meta.sketchint.link = 14;
+#endif
         transition select(hdr.ethernet.ether_type) {
             NS_ETHERTYPE_IPV4: ipv4;
             NS_ETHERTYPE_IPV6: ipv6;
@@ -62,6 +65,9 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state vlan_outer {
         packet.extract(hdr.vlan_outer);
+#ifdef NS_WITH_SKETCHINT
+        meta.sketchint.link = 18;
+#endif
         transition select(hdr.vlan_outer.ether_type) {
             NS_ETHERTYPE_IPV4: ipv4;
             NS_ETHERTYPE_IPV6: ipv6;
@@ -77,6 +83,9 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state vlan_inner {
         packet.extract(hdr.vlan_inner);
+#ifdef NS_WITH_SKETCHINT
+        meta.sketchint.link = 22;
+#endif
         transition select(hdr.vlan_inner.ether_type) {
             NS_ETHERTYPE_IPV4: ipv4;
             NS_ETHERTYPE_IPV6: ipv6;
@@ -104,6 +113,11 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         verify(hdr.ipv4.version == 4, error.BadIpVersion);
         verify(hdr.ipv4.ihl >= 5, error.BadIpv4HeaderLength);
         meta.flow.protocol = hdr.ipv4.protocol;
+#ifdef NS_WITH_SKETCHINT
+        meta.sketchint.dscp = hdr.ipv4.tos[7:2];
+        meta.sketchint.fragment = hdr.ipv4.flags[0:0];
+        meta.sketchint.payload = (bit<32>)hdr.ipv4.total_length - ((bit<32>)hdr.ipv4.ihl << 2);
+#endif
         transition select(hdr.ipv4.ihl) {
             5: ipv4_payload;
             default: ipv4_options;
@@ -127,6 +141,10 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         packet.extract(hdr.ipv6);
         verify(hdr.ipv6.version == 6, error.BadIpVersion);
         meta.flow.protocol = hdr.ipv6.next_header;
+#ifdef NS_WITH_SKETCHINT
+        meta.sketchint.dscp = hdr.ipv6.traffic_class[7:2];
+        meta.sketchint.payload = (bit<32>)hdr.ipv6.payload_length;
+#endif
         transition select(hdr.ipv6.next_header) {
             NS_PROTOCOL_TCP: ports;
             NS_PROTOCOL_UDP: ports;
@@ -138,6 +156,9 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state ipv6_fragment {
         packet.extract(hdr.ipv6_fragment);
         meta.flow.protocol = hdr.ipv6_fragment.next_header;
+#ifdef NS_WITH_SKETCHINT
+        meta.sketchint.fragment = 1;
+#endif
         transition select(hdr.ipv6_fragment.fragment_offset, hdr.ipv6_fragment.next_header) {
             (0, NS_PROTOCOL_TCP): ports;
             (0, NS_PROTOCOL_UDP): ports;
@@ -154,6 +175,12 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             (1, NS_PROTOCOL_TCP): tcp;
             default: accept;
         }
+#elif defined(NS_WITH_SKETCHINT)
+        transition select(meta.sketchint.fragment, meta.flow.protocol) {
+            (0, NS_PROTOCOL_TCP): tcp;
+            (0, NS_PROTOCOL_UDP): udp;
+            default: accept;
+        }
 #else
         transition accept;
 #endif
@@ -164,6 +191,76 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         packet.extract(hdr.tcp);
         meta.omnimon.flags = hdr.tcp.flags;
         meta.omnimon.window = hdr.tcp.window;
+        transition accept;
+    }
+#endif
+
+#ifdef NS_WITH_SKETCHINT
+    state tcp {
+        packet.extract(hdr.tcp);
+        meta.sketchint.payload = meta.sketchint.payload - ((bit<32>)hdr.tcp.data_offset << 2);
+        transition select(hdr.tcp.data_offset) {
+            0 .. 4: accept; // not a TCP header
+            5: sketchint;
+            default: tcp_options;
+        }
+    }
+
+    state tcp_options {
+        packet.extract(hdr.tcp_options, ((bit<32>)hdr.tcp.data_offset - 5) << 5);
+        transition sketchint;
+    }
+
+    state udp {
+        packet.extract(hdr.udp);
+        meta.sketchint.payload = meta.sketchint.payload - 8;
+        transition sketchint;
+    }
+
+    // A payload below 0 is above 16 bits: IP's length ends within the headers.
+    state sketchint {
+        meta.sketchint.whole = 1;
+        transition select(meta.sketchint.dscp, meta.sketchint.payload) {
+            (NS_SKETCHINT_DSCP, 16 .. 0xffff): int_header;
+            (_, 0 .. 0xffff): accept;
+            default: no_int;
+        }
+    }
+
+    state no_int {
+        meta.sketchint.whole = 0;
+        transition accept;
+    }
+
+    state int_header {
+        packet.extract(hdr.int_shim);
+        packet.extract(hdr.int_md);
+        meta.sketchint.state = IM_STATE_UNKNOWN;
+        transition select(hdr.int_shim.kind, hdr.int_shim.npt, hdr.int_md.version) {
+            (1, 0, 2): int_length;
+            default: accept;
+        }
+    }
+
+    state int_length {
+        meta.sketchint.state = IM_STATE_LENGTH;
+        meta.sketchint.payload = meta.sketchint.payload - 4
+            - ((bit<32>)hdr.int_shim.length << 2);
+        transition select(hdr.int_shim.length, meta.sketchint.payload) {
+            (0 .. 2, _): accept;
+            (3, 0 .. 0xffff): int_present;
+            (_, 0 .. 0xffff): int_stack;
+            default: accept;
+        }
+    }
+
+    state int_stack {
+        packet.extract(hdr.int_stack, ((bit<32>)hdr.int_shim.length - 3) << 5);
+        transition int_present;
+    }
+
+    state int_present {
+        meta.sketchint.state = IM_STATE_PRESENT;
         transition accept;
     }
 #endif
@@ -189,15 +286,86 @@ control VerifyHeader(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
+#ifdef NS_WITH_SKETCHINT
+#define NS_INT_HEADER(prefix) \
+    hdr.prefix##_shim.kind, hdr.prefix##_shim.npt, hdr.prefix##_shim.reserved0, \
+    hdr.prefix##_shim.length, hdr.prefix##_shim.reserved1, hdr.prefix##_shim.dscp, \
+    hdr.prefix##_shim.reserved2, hdr.prefix##_md.version, hdr.prefix##_md.discard, \
+    hdr.prefix##_md.hops_exceeded, hdr.prefix##_md.mtu_exceeded, hdr.prefix##_md.reserved, \
+    hdr.prefix##_md.hop_words, hdr.prefix##_md.remaining_hops, hdr.prefix##_md.instructions, \
+    hdr.prefix##_md.domain, hdr.prefix##_md.ds_instructions, hdr.prefix##_md.ds_flags
+
+// What INT adds to the sum of a packet, without words of all ones, which do not change a sum.
+// Fields of headers that the packet does not have are left out.
+#define NS_INT_SUM \
+    meta.sketchint.checksum, meta.sketchint.removed, meta.sketchint.length_sum, \
+    NS_INT_HEADER(int), hdr.int_node.id, hdr.int_ports.ingress, hdr.int_ports.egress, \
+    hdr.int_latency.latency, hdr.int_queue.id, hdr.int_queue.occupancy, \
+    hdr.int_ingress_time.time, hdr.int_egress_time.time
+#endif
+
 control UpdateHeader(inout headers_t hdr, inout metadata_t meta) {
     apply {
         NS_IPV4_CHECKSUM(update_checksum)
+#ifdef NS_WITH_SKETCHINT
+        update_checksum(hdr.report_ipv4.isValid(),
+            { hdr.report_ipv4.version, hdr.report_ipv4.ihl, hdr.report_ipv4.tos,
+              hdr.report_ipv4.total_length, hdr.report_ipv4.identification, hdr.report_ipv4.flags,
+              hdr.report_ipv4.fragment_offset, hdr.report_ipv4.ttl, hdr.report_ipv4.protocol,
+              hdr.report_ipv4.src, hdr.report_ipv4.dst },
+            hdr.report_ipv4.checksum, HashAlgorithm.csum16);
+        update_checksum(hdr.kept_shim.isValid(), { NS_INT_HEADER(kept), hdr.kept_stack.hops },
+            meta.sketchint.removed, HashAlgorithm.csum16);
+        // The length is in the pseudo-header, and in that of UDP.
+        update_checksum(meta.sketchint.sum_tcp == 1, { NS_INT_SUM },
+            hdr.tcp.checksum, HashAlgorithm.csum16);
+        update_checksum(meta.sketchint.sum_udp == 1, { NS_INT_SUM, meta.sketchint.length_sum },
+            hdr.udp.checksum, HashAlgorithm.csum16);
+        // UDP has ones for a checksum of zero.
+        update_checksum(meta.sketchint.sum_udp == 1 && hdr.udp.checksum == 0,
+            { meta.sketchint.zero }, hdr.udp.checksum, HashAlgorithm.csum16);
+#endif
     }
 }
 
 control SwitchDeparser(packet_out packet, in headers_t hdr) {
     apply {
+#ifdef NS_WITH_SKETCHINT
+        packet.emit(hdr.packet_in);
+        packet.emit(hdr.packet_out);
+        packet.emit(hdr.report_ethernet);
+        packet.emit(hdr.report_ipv4);
+        packet.emit(hdr.report);
+        packet.emit(hdr.ethernet);
+        packet.emit(hdr.vlan_outer);
+        packet.emit(hdr.vlan_inner);
+        packet.emit(hdr.ipv4);
+        packet.emit(hdr.ipv4_options);
+        packet.emit(hdr.ipv6);
+        packet.emit(hdr.ipv6_fragment);
+        packet.emit(hdr.ports);
+        packet.emit(hdr.tcp);
+        packet.emit(hdr.tcp_options);
+        packet.emit(hdr.udp);
+        packet.emit(hdr.int_shim);
+        packet.emit(hdr.int_md);
+        packet.emit(hdr.int_node);
+        packet.emit(hdr.int_ports);
+        packet.emit(hdr.int_latency);
+        packet.emit(hdr.int_queue);
+        packet.emit(hdr.int_ingress_time);
+        packet.emit(hdr.int_egress_time);
+        packet.emit(hdr.int_pad1);
+        packet.emit(hdr.int_pad2);
+        packet.emit(hdr.int_pad4);
+        packet.emit(hdr.int_pad8);
+        packet.emit(hdr.int_pad16);
+        packet.emit(hdr.int_stack);
+        packet.emit(hdr.report_fill);
+        packet.emit(hdr.cells);
+#else
         packet.emit(hdr);
+#endif
     }
 }
 

@@ -13,6 +13,8 @@
 //   NS_WITH_OMNIMON
 //       OmniMon's switch, with the sizes that omnimon.p4 lists; no other algorithm, because packets
 //       select the bank
+//   NS_WITH_SKETCHINT
+//       INT source, transit and sink: sketchint.p4; no other algorithm
 //
 // Read-out numbers of objects: 1 and 2 univmon_src, 3 and 4 univmon_dst, 5 and 6 univmon_5t,
 // 7 to 12 chamelemon, 13 and 14 omnimon.
@@ -72,6 +74,10 @@
 #include "omnimon.p4"
 #endif
 
+#ifdef NS_WITH_SKETCHINT
+#include "sketchint.p4"
+#endif
+
 #include "flow.p4"
 
 control ingress(inout headers_t hdr, inout metadata_t meta,
@@ -98,6 +104,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
 #ifdef NS_WITH_OMNIMON
     OmniMonIngress() omnimon;
+#endif
+#ifdef NS_WITH_SKETCHINT
+    SketchIntIngress() sketchint;
 #endif
 
     action refuse(bit<8> reason) {
@@ -152,6 +161,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_OMNIMON
                 omnimon.apply(hdr, meta, standard_metadata);
 #endif
+#ifdef NS_WITH_SKETCHINT
+                sketchint.apply(hdr, meta, standard_metadata);
+#endif
             }
             if (hdr.packet_in.isValid()) {
                 end_answer();
@@ -173,6 +185,9 @@ control egress(inout headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_OMNIMON
     OmniMonEgress() omnimon;
 #endif
+#ifdef NS_WITH_SKETCHINT
+    SketchIntEgress() sketchint;
+#endif
 
     apply {
 #ifdef NS_WITH_CHAMELEMON
@@ -180,6 +195,9 @@ control egress(inout headers_t hdr, inout metadata_t meta,
 #endif
 #ifdef NS_WITH_OMNIMON
         omnimon.apply(meta, standard_metadata);
+#endif
+#ifdef NS_WITH_SKETCHINT
+        sketchint.apply(hdr, meta, standard_metadata);
 #endif
     }
 }

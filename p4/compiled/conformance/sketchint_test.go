@@ -1,0 +1,726 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/softswitch"
+)
+
+// intMD is shim, metadata header and stack of INT-MD version 2.1, as sections 5.6 and 5.7 of the
+// INT specification lay them out.
+type intMD struct {
+	kind, npt, version, dscp                      byte
+	discard, hopsExceeded, mtuExceeded            bool
+	hopWords, remaining                           byte
+	instructions, domain, dsInstructions, dsFlags uint16
+	stack                                         []uint32
+	length                                        int // of the shim, if it is not that of the stack
+}
+
+func (m *intMD) bytes() []byte {
+	length := m.length
+	if length == 0 {
+		length = 3 + len(m.stack)
+	}
+	out := []byte{m.kind<<4 | m.npt<<2, byte(length), 0, m.dscp << 2}
+	word := uint32(m.version)<<28 | uint32(m.hopWords)<<8 | uint32(m.remaining)
+	for i, flag := range []bool{m.discard, m.hopsExceeded, m.mtuExceeded} {
+		if flag {
+			word |= 1 << (27 - i)
+		}
+	}
+	out = binary.BigEndian.AppendUint32(out, word)
+	for _, v := range []uint16{m.instructions, m.domain, m.dsInstructions, m.dsFlags} {
+		out = binary.BigEndian.AppendUint16(out, v)
+	}
+	for _, w := range m.stack {
+		out = binary.BigEndian.AppendUint32(out, w)
+	}
+	return out
+}
+
+// words is the length of the metadata that instructions request: four bytes each, eight for bits 4
+// to 6.
+func words(instructions uint16) byte {
+	return byte(bits.OnesCount16(instructions) + bits.OnesCount16(instructions&0x0e00))
+}
+
+// segment locates the parts of a frame with TCP or UDP.
+type segment struct {
+	ip, l4, payload, sum int // sum is the offset of the checksum
+	v6, udp              bool
+}
+
+func locate(f []byte) (s segment) {
+	p := parse(f)
+	s.ip, s.v6, s.udp = p.ip, p.v6, p.protocol == 17
+	s.l4 = s.ip + 40
+	if !s.v6 {
+		s.l4 = s.ip + int(f[s.ip]&15)*4
+	}
+	s.payload, s.sum = s.l4+8, s.l4+6
+	if !s.udp {
+		s.payload, s.sum = s.l4+int(f[s.l4+12]>>4)*4, s.l4+16
+	}
+	return s
+}
+
+// seal sets lengths, checksums and DSCP of a frame. UDP's checksum stays zero if it is.
+func seal(f []byte, dscp byte) []byte {
+	s := locate(f)
+	setTos(f[s.ip:], s.v6, dscp<<2|tosOf(f)&3)
+	size := uint16(len(f) - s.l4)
+	var pseudo []byte
+	if s.v6 {
+		binary.BigEndian.PutUint16(f[s.ip+4:], size)
+		pseudo = slices.Concat(f[s.ip+8:s.ip+40], []byte{0, 0, 0, 0, 0, 0, 0, f[s.ip+6]})
+	} else {
+		h := f[s.ip:s.l4]
+		binary.BigEndian.PutUint16(h[2:], uint16(len(f)-s.ip))
+		h[10], h[11] = 0, 0
+		binary.BigEndian.PutUint16(h[10:], checksum(h))
+		pseudo = slices.Concat(h[12:20], []byte{0, 0, 0, h[9]})
+	}
+	pseudo = binary.BigEndian.AppendUint16(pseudo, size)
+	if s.udp {
+		binary.BigEndian.PutUint16(f[s.l4+4:], size)
+		if binary.BigEndian.Uint16(f[s.sum:]) == 0 {
+			return f
+		}
+	}
+	f[s.sum], f[s.sum+1] = 0, 0
+	sum := checksum(append(slices.Concat(pseudo, f[s.l4:]), make([]byte, len(f[s.l4:])&1)...))
+	if s.udp && sum == 0 {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(f[s.sum:], sum)
+	return f
+}
+
+func tosOf(f []byte) byte { return parse(f).tos }
+
+// intDSCP marks packets with INT.
+const intDSCP = 0x17
+
+// with returns a frame with INT behind its TCP or UDP header.
+func (m *intMD) with(f []byte) []byte {
+	at := locate(f).payload
+	return seal(slices.Concat(f[:at], m.bytes(), f[at:]), intDSCP)
+}
+
+// hopValues are what a switch measured of a packet.
+type hopValues struct {
+	latency, occupancy uint32
+	ingress, egress    uint64
+	node               uint32
+	inPort, outPort    uint16
+}
+
+// push returns INT after a switch: with a hop, or with the flag that says why there is none. reason
+// is the index into sketchint_left_out; 0: pushed. size is the length of the IP packet.
+func (m intMD) push(v hopValues, size, mtu int) (out intMD, reason int) {
+	n := int(m.hopWords)
+	switch {
+	case m.hopWords < words(m.instructions):
+		return m, 3
+	case m.remaining == 0:
+		m.hopsExceeded = true
+		return m, 5
+	case 3+len(m.stack)+n > 255:
+		return m, 4
+	case size+4*n > mtu:
+		m.mtuExceeded = true
+		return m, 6
+	}
+	var hop []uint32
+	for bit, value := range [][]uint32{{v.node}, {uint32(v.inPort)<<16 | uint32(v.outPort)}, {v.latency}, {v.occupancy},
+		{uint32(v.ingress >> 32), uint32(v.ingress)}, {uint32(v.egress >> 32), uint32(v.egress)}} {
+		if m.instructions&(0x8000>>bit) != 0 {
+			hop = append(hop, value...)
+		}
+	}
+	for len(hop) < n {
+		hop = append(hop, 0xffffffff)
+	}
+	m.remaining--
+	m.stack = slices.Concat(hop, m.stack)
+	return m, 0
+}
+
+// measured reads the values of the newest hop in a frame that left, from its place in the stack.
+func measured(f []byte, instructions uint16) (v hopValues) {
+	at := locate(f).payload + 16
+	for bit := range 6 {
+		if instructions&(0x8000>>bit) == 0 {
+			continue
+		}
+		if len(f) < at+4 {
+			return v
+		}
+		w := binary.BigEndian.Uint32(f[at:])
+		at += 4
+		switch bit {
+		case 2:
+			v.latency = w
+		case 3:
+			v.occupancy = w
+		case 4, 5:
+			if len(f) < at+4 {
+				return v
+			}
+			time := uint64(w)<<32 | uint64(binary.BigEndian.Uint32(f[at:]))
+			at += 4
+			if bit == 4 {
+				v.ingress = time
+			} else {
+				v.egress = time
+			}
+		}
+	}
+	return v
+}
+
+// plausible checks measured values: times in whole microseconds that rise from packet to packet, a
+// latency that is their difference, and hardly a queue.
+func (i *intBench) plausible(label string, v hopValues, instructions uint16) {
+	i.t.Helper()
+	has := func(bit int) bool { return instructions&(0x8000>>bit) != 0 }
+	if has(4) {
+		if v.ingress%1000 != 0 || v.ingress < i.latest || v.ingress-i.latest > uint64(10*patience) {
+			i.t.Errorf("%s: ingress timestamp %d after %d", label, v.ingress, i.latest)
+		}
+		i.latest = v.ingress
+	}
+	if has(4) && has(5) && (v.egress%1000 != 0 || v.egress < v.ingress ||
+		has(2) && uint64(v.latency) != v.egress-v.ingress) {
+		i.t.Errorf("%s: ingress %d, egress %d, latency %d", label, v.ingress, v.egress, v.latency)
+	}
+	if has(2) && (v.latency%1000 != 0 || v.latency > 4e9) || has(3) && v.occupancy > 64 {
+		i.t.Errorf("%s: latency %d, occupancy %d", label, v.latency, v.occupancy)
+	}
+}
+
+// intBench is a switch that runs sketchint, with what the model counts.
+type intBench struct {
+	*bench
+	node    uint32
+	mtu     int
+	leftOut [9]int64
+	latest  uint64 // ingress timestamp
+	reports uint32
+}
+
+const (
+	toReport, reportPort, reportSession = 3, 9, 5 // 10.3.128.0/17 leaves by port 3
+	toHost                              = 5       // the default route
+	sourcePort                          = 4242    // of flows that begin to carry INT
+)
+
+func startINT(t testing.TB, sw target) *intBench {
+	i := &intBench{bench: newBench(t, load(t, "sketchint"), sw), mtu: 1500}
+	i.install()
+	return i
+}
+
+func (i *intBench) set(table, action string, params ...p4rt.Param) {
+	i.t.Helper()
+	if err := i.client.SetDefaultAction(i.ctx, "egress.sketchint."+table, action, params...); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+func (i *intBench) setNode(id uint32) {
+	i.node = id
+	i.set("node", "set_node", p4rt.Uint("id", uint64(id)))
+}
+func (i *intBench) setMTU(n int) { i.mtu = n; i.set("mtu", "set_mtu", p4rt.Uint("bytes", uint64(n))) }
+
+// configure writes sinks, reports, and instructions for the flows from sourcePort.
+func (i *intBench) configureINT(instructions uint16, hops byte) {
+	i.t.Helper()
+	port := func(n byte) []p4rt.Match { return []p4rt.Match{p4rt.Exact("port", []byte{n})} }
+	sinks := []p4rt.Entry{{Table: "egress.sketchint.sink", Action: "egress.sketchint.remove", Match: port(toHost)},
+		{Table: "egress.sketchint.sink", Action: "egress.sketchint.report", Match: port(toReport),
+			Params: []p4rt.Param{p4rt.Uint("session", reportSession)}}}
+	number := binary.BigEndian.AppendUint16(nil, sourcePort)
+	for _, family := range []string{"ipv4", "ipv6"} {
+		sinks = append(sinks, p4rt.Entry{Table: "ingress.sketchint.source_" + family, Priority: 1,
+			Action: "ingress.sketchint.start", Match: []p4rt.Match{p4rt.Range("src_port", number, number)},
+			Params: []p4rt.Param{p4rt.Uint("instructions", uint64(instructions)), p4rt.Uint("hops", uint64(hops))}})
+	}
+	if err := i.client.Reconcile(i.ctx, p4rt.Desired{Entries: sinks}); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// output returns the next frame that leaves.
+func (i *intBench) output(label string) frameOut {
+	i.t.Helper()
+	select {
+	case got := <-i.sw.output():
+		return got
+	case <-time.After(patience):
+		i.t.Fatalf("%s: no frame left", label)
+		return frameOut{}
+	}
+}
+
+// same sends a frame and expects it to leave as want does without INT's switch.
+func (i *intBench) same(label string, f, want []byte) []byte {
+	i.t.Helper()
+	if err := i.sw.inject(1, f); err != nil {
+		i.t.Fatal(err)
+	}
+	return i.left(label, want)
+}
+
+// left compares the frame that leaves with want, as forwarded.
+func (i *intBench) left(label string, want []byte) []byte {
+	i.t.Helper()
+	port, want, forwarded := expect(want)
+	if !forwarded {
+		i.t.Fatalf("%s: the test has a frame that is not forwarded: % x", label, want)
+	}
+	got := i.output(label)
+	if got.port != port || !bytes.Equal(got.frame, want) {
+		i.t.Fatalf("%s: left by port %d as\n% x, want by port %d\n% x", label, got.port, got.frame, port, want)
+	}
+	return got.frame
+}
+
+// transit sends plain with m and expects the hop of the switch. before is INT as it arrives at the
+// model: m, or the header of the source.
+func (i *intBench) transit(label string, plain, f []byte, before intMD) []byte {
+	i.t.Helper()
+	if err := i.sw.inject(1, f); err != nil {
+		i.t.Fatal(err)
+	}
+	port, _, _ := expect(plain)
+	got := i.output(label)
+	size := len(before.with(plain)) - locate(plain).ip
+	v := hopValues{node: i.node, inPort: 1, outPort: uint16(port)}
+	after, reason := before.push(v, size, i.mtu)
+	if i.leftOut[reason]++; reason == 0 {
+		m := measured(got.frame, before.instructions)
+		i.plausible(label, m, before.instructions)
+		m.node, m.inPort, m.outPort = v.node, v.inPort, v.outPort
+		after, _ = before.push(m, size, i.mtu)
+	}
+	_, want, _ := expect(after.with(plain))
+	if got.port != port || !bytes.Equal(got.frame, want) {
+		i.t.Fatalf("%s: left by port %d as\n% x, want by port %d\n% x", label, got.port, got.frame, port, want)
+	}
+	return got.frame
+}
+
+// plainFrames are TCP and UDP over both families to a destination, with payloads of odd and even
+// length, tags, options and no checksum.
+func plainFrames(v4 [4]byte, v6 [16]byte, src uint16) (out [][]byte) {
+	r := rand.New(rand.NewPCG(5, uint64(src)))
+	payload := func(n int) []byte {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		return b
+	}
+	tcp := func(options, n int) []byte {
+		h := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, src), 80)
+		h = append(h, payload(8)...)
+		h = append(h, byte(20+options)<<2, 0x18, 1, 2, 0, 0, 0, 0)
+		return slices.Concat(h, bytes.Repeat([]byte{1}, options), payload(n))
+	}
+	udp := func(sum byte, n int) []byte {
+		h := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, src), 53)
+		return slices.Concat(h, []byte{0, 0, 0, sum}, payload(n))
+	}
+	for k, n := range []int{0, 1, 6, 100, 777} {
+		tags := [][]uint16{nil, {0x8100}, {0x88a8, 0x8100}}[k%3]
+		for _, segment := range [][]byte{tcp(0, n), tcp(12, n), tcp(40, n), udp(1, n), udp(0, n)} {
+			protocol := byte(17)
+			if len(segment) > 12 && segment[3] == 80 {
+				protocol = 6
+			}
+			options := bytes.Repeat([]byte{1}, 4*(k%2))
+			src4 := [4]byte{10, 9, 0, byte(n)}
+			out = append(out, ethernet(0x0800, tags, ipv4(src4, v4, protocol, 64, 0x4000, options, segment)),
+				ethernet(0x86dd, tags, ipv6(address6(9), v6, protocol, 64, segment)))
+		}
+	}
+	for i, f := range out {
+		setTos(f[locate(f).ip:], locate(f).v6, byte(i)<<2|byte(i%4)) // ECN as well
+		f = seal(f, byte(i)%intDSCP)
+		if s := locate(f); s.udp && len(f) == s.payload+100 && binary.BigEndian.Uint16(f[s.sum:]) != 0 {
+			last := f[len(f)-2:] // so that the checksum comes to zero, which UDP writes as ones
+			sum := uint32(binary.BigEndian.Uint16(last)) + uint32(binary.BigEndian.Uint16(f[s.sum:]))
+			binary.BigEndian.PutUint16(last, uint16(sum+sum>>16))
+			f = seal(f, byte(i)%intDSCP)
+		}
+		out[i] = f
+	}
+	return out
+}
+
+// conformINT compares a switch with the model of INT.
+func conformINT(t *testing.T, sw target) {
+	i := startINT(t, sw)
+	i.setNode(0x01020304)
+	entity := &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{
+		PacketReplicationEngineEntry: &p4v1.PacketReplicationEngineEntry{
+			Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{CloneSessionEntry: &p4v1.CloneSessionEntry{
+				SessionId: reportSession, Replicas: []*p4v1.Replica{{PortKind: &p4v1.Replica_EgressPort{EgressPort: reportPort},
+					Instance: 1}}}}}}}
+	if err := i.tap.Write(i.ctx, p4v1.Update_INSERT, entity); err != nil {
+		t.Fatal(err)
+	}
+	i.set("collector", "send", p4rt.Uint("src_mac", 0x0a0b0c0d0e0f), p4rt.Uint("dst_mac", 0x010203040506),
+		p4rt.Uint("src", 0xc0000201), p4rt.Uint("dst", 0xc0000202), p4rt.Uint("src_port", 5000),
+		p4rt.Uint("dst_port", 32766))
+	i.configureINT(0xfdff, 3)
+	i.source()
+	i.transits()
+	i.foreign()
+	i.sinks()
+	i.path()
+	i.compareCounters()
+	if got := i.readCounter("sketchint_left_out"); !slices.Equal(got[1:], i.leftOut[1:]) {
+		t.Errorf("sketchint_left_out is %v, the model has %v", got, i.leftOut)
+	}
+}
+
+var toSwitch6 = address6(0, 0, 7) // leaves by port 4
+
+func (i *intBench) source() {
+	i.t.Helper()
+	start := func(f []byte, instructions uint16, hops byte) intMD {
+		return intMD{kind: 1, version: 2, dscp: tosOf(f) >> 2, hopWords: words(instructions), remaining: hops,
+			instructions: instructions}
+	}
+	for n, f := range plainFrames([4]byte{10, 0, 0, 2}, toSwitch6, sourcePort) {
+		i.transit(fmt.Sprintf("source, frame %d", n), f, f, start(f, 0xfdff, 3))
+	}
+	for n, f := range plainFrames([4]byte{10, 0, 0, 2}, toSwitch6, 4243) {
+		i.same(fmt.Sprintf("another flow, frame %d", n), f, f)
+	}
+	frames := plainFrames([4]byte{10, 0, 0, 2}, toSwitch6, sourcePort)
+	for bit := range 16 {
+		i.configureINT(0x8000>>bit, 255)
+		i.transit(fmt.Sprintf("source, instruction %d", bit), frames[bit], frames[bit], start(frames[bit], 0x8000>>bit, 255))
+	}
+	// An MTU with room for the packet, for the header, and for the metadata.
+	i.configureINT(0xfc00, 3)
+	for n, f := range frames {
+		size := len(f) - locate(f).ip
+		for _, more := range []int{0, 15, 16, 47, 48} {
+			i.setMTU(size + more)
+			label := fmt.Sprintf("source, frame %d of %d bytes, MTU %d", n, size, i.mtu)
+			if more < 16 {
+				i.same(label, f, f)
+				i.leftOut[7]++
+			} else {
+				i.transit(label, f, f, start(f, 0xfc00, 3))
+			}
+		}
+	}
+	i.setMTU(1500)
+	// Fragments carry no INT.
+	for _, fragment := range []uint16{0x2000, 0x2005} {
+		f := slices.Clone(frames[0])
+		h := f[locate(f).ip:][:20]
+		binary.BigEndian.PutUint16(h[6:], fragment)
+		h[10], h[11] = 0, 0
+		binary.BigEndian.PutUint16(h[10:], checksum(h))
+		i.same("a fragment", f, f)
+	}
+}
+
+// random returns INT of an earlier switch.
+func random(r *rand.Rand) intMD {
+	m := intMD{kind: 1, version: 2, dscp: byte(r.IntN(64)), remaining: byte(1 + r.IntN(255)),
+		instructions: uint16(r.Uint32()), domain: uint16(r.Uint32()), dsInstructions: uint16(r.Uint32()),
+		dsFlags: uint16(r.Uint32()), discard: r.IntN(2) == 0, mtuExceeded: r.IntN(2) == 0}
+	m.hopWords = min(31, words(m.instructions)+byte(r.IntN(4)))
+	for range int(m.hopWords) * r.IntN(4) {
+		m.stack = append(m.stack, r.Uint32())
+	}
+	return m
+}
+
+func (i *intBench) transits() {
+	i.t.Helper()
+	r := rand.New(rand.NewPCG(6, 7))
+	for n, f := range plainFrames([4]byte{10, 0, 0, 3}, toSwitch6, 1000) {
+		for range 4 {
+			m := random(r)
+			label := fmt.Sprintf("transit, frame %d, %+v", n, m)
+			i.transit(label, f, m.with(f), m)
+			full := m
+			full.remaining = 0
+			i.transit(label+", no hops remain", f, full.with(f), full)
+			small := m
+			if small.hopWords = words(m.instructions); small.hopWords > 0 {
+				small.hopWords--
+				i.transit(label+", too few words", f, small.with(f), small)
+			}
+			if m.hopWords > 0 {
+				i.setMTU(len(m.with(f)) - locate(f).ip + 4*int(m.hopWords) - r.IntN(2))
+				i.transit(label+", at the MTU", f, m.with(f), m)
+				i.setMTU(1500)
+			}
+		}
+		for _, length := range []int{241, 242, 252} {
+			m := intMD{kind: 1, version: 2, remaining: 9, instructions: 0xfc80, hopWords: 11,
+				stack: make([]uint32, length)}
+			i.setMTU(9000)
+			i.transit(fmt.Sprintf("transit, frame %d, stack of %d words", n, length), f, m.with(f), m)
+			i.setMTU(1500)
+		}
+	}
+}
+
+// foreign sends packets with the DSCP of INT that are left alone: what follows is not INT-MD
+// version 2, or has wrong lengths.
+func (i *intBench) foreign() {
+	i.t.Helper()
+	frames := plainFrames([4]byte{10, 0, 0, 4}, toSwitch6, sourcePort)
+	for n, f := range frames {
+		good := intMD{kind: 1, version: 2, hopWords: 1, remaining: 4, instructions: 0x8000, stack: []uint32{5}}
+		for _, c := range []struct {
+			reason int
+			change func(*intMD)
+		}{
+			{1, func(m *intMD) { m.kind = 2 }}, {1, func(m *intMD) { m.kind = 3 }}, {1, func(m *intMD) { m.npt = 1 }},
+			{1, func(m *intMD) { m.version = 1 }}, {1, func(m *intMD) { m.version = 3 }},
+			{2, func(m *intMD) { m.length = 2 }}, {2, func(m *intMD) { m.length = 1 }},
+			{2, func(m *intMD) { m.length = 5 + (len(f)-locate(f).payload)/4 }}, {2, func(m *intMD) { m.length = 255 }},
+		} {
+			m := good
+			c.change(&m)
+			whole := m.with(f)
+			i.same(fmt.Sprintf("frame %d, %+v", n, m), whole, whole)
+			i.leftOut[c.reason]++
+		}
+		// Too short for INT, and cut off within it.
+		whole := seal(slices.Concat(f[:locate(f).payload], make([]byte, n%16)), intDSCP)
+		plain := slices.Clone(whole)
+		plain[locate(f).l4], plain[locate(f).l4+1] = 1, 2 // not of sourcePort
+		plain = seal(plain, intDSCP)
+		i.same(fmt.Sprintf("frame %d, %d bytes with the DSCP of INT", n, n%16), plain, plain)
+		whole = good.with(f)
+		at := locate(f).payload
+		for _, cut := range []int{at + 3, at + 15, at + 19} {
+			if err := i.sw.inject(1, whole[:cut]); err != nil {
+				i.t.Fatal(err)
+			}
+			i.drops[dropMalformed]++
+		}
+	}
+	for _, f := range frames {
+		if s := locate(f); !s.udp && s.payload > s.l4+20 { // within the options of TCP
+			if err := i.sw.inject(1, f[:s.payload-1]); err != nil {
+				i.t.Fatal(err)
+			}
+			i.drops[dropMalformed]++
+		}
+	}
+}
+
+// sinks sends packets with INT to ports of hosts, without and with reports.
+func (i *intBench) sinks() {
+	i.t.Helper()
+	r := rand.New(rand.NewPCG(8, 9))
+	for n, f := range plainFrames([4]byte{192, 0, 2, 1}, toSwitch6, 2000) {
+		if locate(f).v6 {
+			continue // the routes of the bench leave IPv6 to port 4, which is no sink
+		}
+		m := random(r)
+		m.discard, m.dscp = false, tosOf(f)>>2
+		i.same(fmt.Sprintf("sink, frame %d, %+v", n, m), m.with(f), f)
+		broken, want := m.with(f), slices.Clone(f)
+		if s := locate(f); len(f) > s.payload { // corruption does not become valid
+			broken[len(broken)-1] ^= 0x55
+			want[len(want)-1] ^= 0x55
+			i.same(fmt.Sprintf("sink, frame %d, corrupted", n), broken, want)
+		}
+	}
+	for n, f := range plainFrames([4]byte{10, 3, 200, 1}, toSwitch6, 2000) {
+		if locate(f).v6 {
+			continue
+		}
+		for _, words := range []int{0, 8, 180, 252} {
+			m := intMD{kind: 1, version: 2, dscp: tosOf(f) >> 2, discard: n%7 == 3, hopWords: 8, remaining: 4,
+				instructions: 0xfc00}
+			for range words {
+				m.stack = append(m.stack, r.Uint32())
+			}
+			i.reported(fmt.Sprintf("report, frame %d, %d words, %+v", n, words, m), f, m.with(f), len(m.bytes()), m.discard)
+		}
+	}
+	for n, f := range plainFrames([4]byte{10, 3, 200, 1}, toSwitch6, sourcePort) {
+		if !locate(f).v6 {
+			i.reported(fmt.Sprintf("report of one switch, frame %d", n), f, f, 0, false)
+		}
+	}
+}
+
+// reported sends f, which is plain with INT of size bytes, and expects plain and a report.
+func (i *intBench) reported(label string, plain, f []byte, size int, discarded bool) {
+	i.t.Helper()
+	if err := i.sw.inject(1, f); err != nil {
+		i.t.Fatal(err)
+	}
+	var report []byte
+	frames := 2
+	if discarded {
+		frames = 1
+		i.leftOut[8]++
+	}
+	for range frames {
+		got := i.output(label)
+		if got.port == reportPort {
+			report = got.frame
+			continue
+		}
+		port, want, _ := expect(plain)
+		if discarded || got.port != port || !bytes.Equal(got.frame, want) {
+			i.t.Fatalf("%s: left by port %d as\n% x, want by port %d\n% x", label, got.port, got.frame, port, want)
+		}
+	}
+	_, inner, _ := expect(f)
+	inner = append(slices.Clone(inner[:locate(f).payload+size]), 0, 0)
+	inner = inner[:min(len(inner), 960)]
+	if len(report) != 14+20+56+len(inner) {
+		i.t.Fatalf("%s: a report of %d bytes, want %d: % x", label, len(report), 14+20+56+len(inner), report)
+	}
+	udp := binary.BigEndian.AppendUint16([]byte{5000 >> 8, 5000 & 255, 32766 >> 8, 32766 & 255}, uint16(56+len(inner)))
+	udp = append(udp, 0, 0)
+	udp = binary.BigEndian.AppendUint32(udp, 2<<28|i.reports)
+	udp = binary.BigEndian.AppendUint32(udp, i.node)
+	udp = append(udp, 0x13, byte((36+len(inner))/4), 7, 0x20, 0x7c, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, toReport)
+	i.reports++
+	values := report[14+20+len(udp):][:24]
+	v := hopValues{latency: binary.BigEndian.Uint32(values), occupancy: binary.BigEndian.Uint32(values[4:]),
+		ingress: binary.BigEndian.Uint64(values[8:]), egress: binary.BigEndian.Uint64(values[16:])}
+	i.plausible(label, v, 0xfc00)
+	ip := ipv4([4]byte{192, 0, 2, 1}, [4]byte{192, 0, 2, 2}, 17, 64, 0x4000, nil, slices.Concat(udp, values, inner))
+	want := slices.Concat([]byte{1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14, 15, 8, 0}, ip)
+	if !bytes.Equal(report, want) {
+		i.t.Fatalf("%s: report\n% x, want\n% x", label, report, want)
+	}
+}
+
+// path sends packets over a source, a transit switch and a sink: the host gets what the other host
+// sent, but for what routers change.
+func (i *intBench) path() {
+	i.t.Helper()
+	for n, f := range plainFrames([4]byte{10, 0, 0, 5}, toSwitch6, sourcePort) {
+		if locate(f).v6 {
+			continue
+		}
+		label := fmt.Sprintf("path, frame %d", n)
+		m := intMD{kind: 1, version: 2, dscp: tosOf(f) >> 2, hopWords: 8, remaining: 3, instructions: 0xfc00}
+		i.setNode(1)
+		hop := i.transit(label+", source", f, f, m)
+		// INT as it arrives at the second switch.
+		s := locate(hop)
+		m.remaining--
+		for w := range 8 {
+			m.stack = append(m.stack, binary.BigEndian.Uint32(hop[s.payload+16+4*w:]))
+		}
+		_, plain, _ := expect(f)
+		i.setNode(2)
+		hop = i.transit(label+", transit", plain, hop, m)
+		_, plain, _ = expect(plain)
+		// To the port of a host.
+		for _, frame := range [][]byte{hop, plain} {
+			copy(frame[s.ip+16:], []byte{192, 0, 2, 9})
+		}
+		hop, plain = seal(hop, intDSCP), seal(plain, tosOf(plain)>>2)
+		i.same(label+", sink", hop, plain)
+	}
+	i.setNode(0x01020304)
+}
+
+// BenchmarkINT is a packet of 100 bytes payload through the soft switch: without INT, and with all
+// metadata that the switch has at a source, a third switch and a sink.
+func BenchmarkINT(b *testing.B) {
+	sw := startSoft(b)
+	i := startINT(b, sw)
+	i.configureINT(0xfc00, 9)
+	frame := func(dst [4]byte, src uint16) []byte { return plainFrames(dst, toSwitch6, src)[30] }
+	m := intMD{kind: 1, version: 2, hopWords: 8, remaining: 9, instructions: 0xfc00, stack: make([]uint32, 16)}
+	inside, host := [4]byte{10, 0, 0, 2}, [4]byte{192, 0, 2, 1}
+	for name, f := range map[string][]byte{"forwarded": frame(inside, 1), "source": frame(inside, sourcePort),
+		"transit": m.with(frame(inside, 1)), "sink": m.with(frame(host, 1))} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				sw.sw.Inject(1, f, 0)
+				<-sw.out
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "packets/s")
+		})
+	}
+}
+
+// delayed is a soft switch with a virtual clock, whose packets leave one by one, 10 µs apart.
+type delayed struct {
+	*soft
+	at time.Duration
+}
+
+const service = 10 * time.Microsecond
+
+func startDelayed(t *testing.T) *delayed {
+	t.Helper()
+	d := &delayed{soft: startSoft(t)}
+	for port := range uint32(16) {
+		if err := d.sw.SetQueues(port, softswitch.Port{QueueRate: uint64(time.Second / service)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func (d *delayed) inject(port uint32, frame []byte) error {
+	d.at += time.Millisecond
+	d.sw.Inject(port, frame, d.at)
+	d.sw.Advance(d.at + 2*service) // a report waits as well
+	return nil
+}
+
+func TestSoftSwitchINT(t *testing.T) { conformINT(t, startDelayed(t)) }
+
+// TestINTQueue: a queue that builds up is in occupancy, latency and egress timestamp of each
+// packet.
+func TestINTQueue(t *testing.T) {
+	d := startDelayed(t)
+	i := startINT(t, d)
+	i.configureINT(0x3c00, 4) // latency, queue, timestamps
+	f := plainFrames([4]byte{10, 0, 0, 2}, toSwitch6, sourcePort)[0]
+	for range 5 {
+		d.sw.Inject(1, f, d.at)
+	}
+	d.sw.Advance(d.at + time.Second)
+	for n := range 5 {
+		wait := time.Duration(n+1) * service
+		want := hopValues{latency: uint32(wait), occupancy: uint32(n), ingress: uint64(d.at),
+			egress: uint64(d.at + wait)}
+		if got := measured(i.output("burst").frame, 0x3c00); got != want {
+			t.Errorf("packet %d of a burst: %+v, want %+v", n, got, want)
+		}
+	}
+}
+
+func TestBMv2INT(t *testing.T) { conformINT(t, startBMv2(t)) }
