@@ -469,6 +469,17 @@ func (r *Role) strip(w *work) bool {
 	return true
 }
 
+// unclaimed returns the slots of an epoch that are not recent and whose report has not been
+// claimed, or nil. The clock of another host moved the epoch by several at once.
+func (r *Role) unclaimed(epoch uint16) *epochSlots {
+	for _, g := range r.waiting {
+		if uint16(g.Epoch) == epoch {
+			return g
+		}
+	}
+	return nil
+}
+
 // touchIn reads the memory that receive needs.
 func (r *Role) touchIn(ws []work) {
 	for i := range ws {
@@ -498,11 +509,13 @@ func (r *Role) receive(w *work) (*epochSlots, wire.Counter) {
 	}
 	g := r.recent[h.Epoch%epochs]
 	if g == nil || uint16(g.Epoch) != h.Epoch {
-		return r.current, wire.Late
+		if g = r.unclaimed(h.Epoch); g == nil {
+			return r.current, wire.Late
+		}
 	}
 	host, ok := r.hosts.find(&p.Key.Src, p.Key.V6)
 	switch {
-	case !ok:
+	case !ok || int(host) >= len(g.ingress):
 		return g, wire.UnknownHost
 	case int(h.HostIndex) >= r.settings.Flows:
 		return g, wire.BadIndex

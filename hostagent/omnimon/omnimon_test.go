@@ -372,6 +372,21 @@ func TestFirstEpochIsLarge(t *testing.T) {
 	}
 }
 
+// TestEpochMovesByFour: a packet that is on its way while another host's clock moves the epoch by
+// four is in the report of its epoch, which has not been requested.
+func TestEpochMovesByFour(t *testing.T) {
+	n := newNetwork(t, nil)
+	f := n.out(0, tcpFrame("10.0.0.1", "10.0.0.2", 1, 2, 0, nil))
+	n.clocks[1].Advance(104)
+	n.in(1, f)
+	if got := n.seal(1, 100); len(got.ingress) != 1 || got.Counters[wire.Late] != 0 {
+		t.Errorf("report of the packet's epoch: %+v", got)
+	}
+	if got := n.seal(1, 104); got.Counters[wire.Late] != 0 {
+		t.Errorf("report of the newest epoch: %+v", got)
+	}
+}
+
 func TestEpochsNotRequestedAreBounded(t *testing.T) {
 	n := newNetwork(t, nil)
 	for e := uint64(100); e < 140; e++ {

@@ -184,22 +184,38 @@ func (a *agents) tick() {
 	}
 }
 
-// follow waits until all hosts are at least in the given epoch, or in a newer one up to newest that
-// a host is in: the collector relays an epoch that the clock of a host begins.
-func (a *agents) follow(ctx context.Context, number, newest uint64) error {
+// follow waits until all hosts are at least in the given epoch. It gives the collector time to
+// relay a newer one that the clock of a host has begun; one that is too far ahead is not relayed.
+func (a *agents) follow(ctx context.Context, number uint64) error {
+	newest := number
 	for _, x := range a.all {
-		number = max(number, min(x.Status().Epoch, newest))
+		newest = max(newest, x.Status().Epoch)
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	ready, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
 	for _, x := range a.all {
-		for ; x.alive() && x.Status().Epoch < number; x.Tick() { // the first one comes from the collector
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("scenario: an agent is in epoch %d instead of %d after %v: %v", x.Status().Epoch, number,
-					readyLimit, a.errors())
-			case <-time.After(time.Millisecond):
-			}
+		if err := x.reach(ready, number); err != nil {
+			return fmt.Errorf("%w: %v", err, a.errors())
+		}
+	}
+	relay, cancel := context.WithTimeout(ctx, relayLimit)
+	defer cancel()
+	for _, x := range a.all {
+		_ = x.reach(relay, newest)
+	}
+	return ctx.Err()
+}
+
+// relayLimit is the real time in which the collector relays an epoch.
+const relayLimit = 200 * time.Millisecond
+
+// reach waits until the agent, unless it was killed, is in an epoch.
+func (x *hostAgent) reach(ctx context.Context, number uint64) error {
+	for ; x.alive() && x.Status().Epoch < number; x.Tick() { // the first one comes from the collector
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("scenario: an agent is in epoch %d instead of %d", x.Status().Epoch, number)
+		case <-time.After(time.Millisecond):
 		}
 	}
 	return nil

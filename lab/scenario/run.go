@@ -17,7 +17,6 @@ import (
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
-	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/traffic"
@@ -412,7 +411,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 const relayed = 100 * time.Microsecond
 
 // boundary advances the epochs of hosts by their clocks. When it returns, all are at least in the
-// given epoch, and in that of the others unless the collector refuses to relay it.
+// given epoch.
 func (r *Run) boundary(ctx context.Context, number uint64) error {
 	r.agents.tick()
 	if r.agents.stragglers() {
@@ -420,8 +419,7 @@ func (r *Run) boundary(ctx context.Context, number uint64) error {
 			return err
 		}
 	}
-	open, _ := r.col.Epoch()
-	return r.agents.follow(ctx, number, open+agent.MaxAhead)
+	return r.agents.follow(ctx, number)
 }
 
 // playWall plays while a collector runs on the wall clock.

@@ -55,7 +55,7 @@ type late struct {
 
 // lateEpochs is how many epochs late a packet may be to be counted as late by a host: one that is
 // later is counted as unknown-epoch. The report does not state the epoch of late packets.
-const lateEpochs = 3
+const lateEpochs = 4
 
 // late notes the late packets that a report of a host has.
 func (r *run) late(host string, s *wire.Summary) {
