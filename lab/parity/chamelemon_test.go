@@ -141,13 +141,7 @@ func configureEdge(t *testing.T, sw *softswitch.Switch) {
 	t.Helper()
 	add := func(table, action string, match []softswitch.Match, params ...uint64) {
 		t.Helper()
-		a := softswitch.Action{Kind: softswitch.ActionCall, Name: action}
-		for _, p := range params {
-			a.Params = append(a.Params, p4values.Uint(p))
-		}
-		if err := sw.InsertEntry(table, softswitch.Entry{Match: match, Action: a}); err != nil {
-			t.Fatal(err)
-		}
+		insert(t, sw, table, softswitch.Entry{Match: match, Action: call(action, params...)})
 	}
 	exact := func(values ...uint64) (out []softswitch.Match) {
 		for _, v := range values {

@@ -5,5 +5,5 @@
 // sketch/universal, and compares every register cell. ChameleMon's are compared with
 // sketch/tower and sketch/fermat, which decode the lost packets from them besides. Another
 // one runs real packets through the switch and the UnivMon plugin and compares the
-// results with the ground truth.
+// results with the ground truth. INT that switches write is read by the decoder of host agents.
 package parity

@@ -72,6 +72,22 @@ func real(t *testing.T) [][]byte {
 	return frames(t, trace)
 }
 
+// call is an action with its parameters.
+func call(action string, params ...uint64) softswitch.Action {
+	a := softswitch.Action{Kind: softswitch.ActionCall, Name: action}
+	for _, p := range params {
+		a.Params = append(a.Params, p4values.Uint(p))
+	}
+	return a
+}
+
+func insert(t *testing.T, sw *softswitch.Switch, table string, e softswitch.Entry) {
+	t.Helper()
+	if err := sw.InsertEntry(table, e); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // mirror is a sketch of sketch/universal with the registers that it mirrors.
 type mirror struct {
 	key             string
