@@ -84,7 +84,7 @@ func (d *Decoder) locate(ip []byte, dscp uint8, p *Packet) bool {
 			return true
 		case m.VXLAN:
 			b := ip[min(p.at, len(ip)):]
-			if len(b) >= vxlanHeader && b[0]&vxlanNextFlag != 0 && (b[3] == vxlanINT1 || b[3] == vxlanINT2) {
+			if len(b) >= vxlanHeader && b[0]&vxlanNextFlag != 0 && d.nextINT(b[3]) {
 				p.Carrier, p.at = VXLAN, p.at+vxlanHeader
 				return true
 			}
@@ -176,7 +176,8 @@ func (d *Decoder) header(ip []byte, truncated bool, p *Packet) Problem {
 		return d.metadata(whole[at+4:at+size], p)
 	}
 	result := None
-	for first := true; ; first = false {
+	p.Kind = Destination
+	for {
 		if at+shimHeader > len(whole) {
 			p.size = 0
 			return cut(at+shimHeader, end)
@@ -194,19 +195,13 @@ func (d *Decoder) header(ip []byte, truncated bool, p *Packet) Problem {
 			p.size = 0
 			return cut(at+size, end)
 		}
-		problem := None
-		if kind != Destination {
-			problem = d.metadata(b[shimHeader:size], p)
-		}
-		if first {
+		if kind != Destination && p.Kind != MD && p.Kind != MX { // others are skipped
 			p.Kind = kind
-		}
-		if result == None {
-			result = problem
+			result = d.metadata(b[shimHeader:size], p)
 		}
 		p.shim, p.size = at, at+size-p.at
 		at += size
-		if p.Carrier != VXLAN || !nextINT(b[3]) {
+		if p.Carrier != VXLAN || !d.nextINT(b[3]) {
 			break
 		}
 	}
@@ -216,7 +211,13 @@ func (d *Decoder) header(ip []byte, truncated bool, p *Packet) Problem {
 	return result
 }
 
-func nextINT(protocol uint8) bool { return protocol == vxlanINT1 || protocol == vxlanINT2 }
+// nextINT reports whether a next protocol of VXLAN GPE is INT.
+func (d *Decoder) nextINT(protocol uint8) bool {
+	if d.marks.VXLANNext != 0 {
+		return protocol == d.marks.VXLANNext
+	}
+	return protocol == vxlanINT1 || protocol == vxlanINT2
+}
 
 // cut is the problem of INT that ends behind the bytes that are there: at most up to end.
 func cut(at, end int) Problem {

@@ -28,8 +28,10 @@ type Marks struct {
 	UDPPort uint16 `json:"udpPort,omitempty"`
 	// GRE is the protocol type of INT in GRE.
 	GRE uint16 `json:"gre,omitempty"`
-	// VXLAN is the UDP port of VXLAN GPE; IANA's is 4790.
-	VXLAN uint16 `json:"vxlan,omitempty"`
+	// VXLAN is the UDP port of VXLAN GPE; IANA's is 4790. VXLANNext is the next protocol of INT; 0
+	// stands for those of the specifications, 0x80 and 0x08.
+	VXLAN     uint16 `json:"vxlan,omitempty"`
+	VXLANNext uint8  `json:"vxlanNext,omitempty"`
 	// Geneve is the UDP port of Geneve, IANA's is 6081; the others are those of the INT-MD option.
 	Geneve      uint16 `json:"geneve,omitempty"`
 	GeneveClass uint16 `json:"geneveClass,omitempty"`
@@ -255,11 +257,28 @@ func (p *Packet) Node(hop int) uint32 {
 	return binary.BigEndian.Uint32(p.stack[hop*p.hop:])
 }
 
-// HopLatency returns the latency of a hop: as the hop states it, or else the difference of its
-// timestamps. It is false if the hop has neither.
-func (p *Packet) HopLatency(hop int) (uint32, bool) {
-	return p.layout.latency(p.stack[hop*p.hop:])
+// Path copies the node ids and the latencies of all hops, the latest hop first. A latency is what
+// the hop states, or else the difference of its timestamps, or NoLatency if it has neither.
+func (p *Packet) Path(nodes, latencies []uint32) {
+	l, b := p.layout, p.stack
+	for i := range p.hops {
+		nodes[i] = binary.BigEndian.Uint32(b)
+		if l.has.Contains(Latency) {
+			latencies[i] = binary.BigEndian.Uint32(b[l.at[Latency]:])
+		} else {
+			latencies[i] = NoLatency
+		}
+		if latencies[i] == NoLatency {
+			if v, ok := l.latency(b); ok {
+				latencies[i] = v
+			}
+		}
+		b = b[p.hop:]
+	}
 }
+
+// NoLatency is the latency of a hop that does not have one.
+const NoLatency = invalid
 
 const invalid = 1<<32 - 1
 

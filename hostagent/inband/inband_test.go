@@ -161,11 +161,10 @@ func TestCarriers(t *testing.T) {
 				t.Errorf("%s, IPv6 %v: %v, %d hops, %d remaining", name, v6, problem, p.Hops(), p.Remaining)
 				continue
 			}
-			for i := range 3 {
-				latency, ok := p.HopLatency(i)
-				if p.Node(i) != uint32(73-i) || latency != uint32(1002-i) || !ok {
-					t.Errorf("%s, IPv6 %v: hop %d is node %d with latency %d, %v", name, v6, i, p.Node(i), latency, ok)
-				}
+			var nodes, latencies [3]uint32
+			p.Path(nodes[:], latencies[:])
+			if nodes != [3]uint32{73, 72, 71} || latencies != [3]uint32{1002, 1001, 1000} {
+				t.Errorf("%s, IPv6 %v: nodes %v with latencies %v", name, v6, nodes, latencies)
 			}
 			key := p.IP.Key
 			p.Strip(f, link)
@@ -220,6 +219,20 @@ func TestBeforeOptions(t *testing.T) {
 	}
 	if p.Strip(f, link); !bytes.Equal(f.Bytes(), s.Frame()) {
 		t.Errorf("got %x\nwant %x", f.Bytes(), s.Frame())
+	}
+}
+
+// TestNextProtocol reads INT with another next protocol of VXLAN GPE.
+func TestNextProtocol(t *testing.T) {
+	m := marks()
+	i := int2()
+	s := tunnel(false, 4790, be(0x0c00, 0x82, 0, 9<<8), i.Shim(1, 0, 3))
+	if _, _, _, problem := decode(t, m, s.Frame()); problem != Absent {
+		t.Errorf("0x82 without the mark: %v", problem)
+	}
+	m.VXLANNext = 0x82
+	if _, _, p, problem := decode(t, m, s.Frame()); problem != None || p.Hops() != 3 {
+		t.Errorf("0x82 with the mark: %v, %d hops", problem, p.Hops())
 	}
 }
 
@@ -282,8 +295,9 @@ func TestLatencyOfTimestamps(t *testing.T) {
 	} {
 		marked := i.Mark(sent(packet.ProtocolTCP, false), 0x17)
 		_, _, p, problem := decode(t, marks(), marked.Frame())
-		if latency, ok := p.HopLatency(0); problem != None || latency != 30 || !ok {
-			t.Errorf("version %d: %v, latency %d, %v", i.Version, problem, latency, ok)
+		var nodes, latencies [1]uint32
+		if p.Path(nodes[:], latencies[:]); problem != None || latencies[0] != 30 {
+			t.Errorf("version %d: %v, latency %d", i.Version, problem, latencies[0])
 		}
 	}
 }
@@ -495,13 +509,15 @@ func FuzzDecode(f *testing.F) {
 			}
 			var p Packet
 			problem := NewDecoder(m).Decode(frame.Bytes(), link, &p)
+			var nodes, latencies [MaxHops]uint32
+			p.Path(nodes[:], latencies[:])
 			for i := range p.Hops() {
 				var h Hop
 				p.Hop(i, &h)
-				if _, ok := p.HopLatency(i); ok != h.Has.Contains(Latency) {
-					t.Fatalf("hop %d has a latency: %v; fields %b", i, ok, h.Has)
+				if nodes[i] != p.Node(i) || h.Has.Contains(Latency) != (latencies[i] != NoLatency) ||
+					h.Has.Contains(Latency) && h.Latency != latencies[i] {
+					t.Fatalf("hop %d: node %d, latency %d; %+v", i, nodes[i], latencies[i], h)
 				}
-				_ = p.Node(i)
 			}
 			if p.Hops() > 0 && problem != None ||
 				p.HasINT() && problem != None && problem != Truncated && problem < UnknownVersion {

@@ -51,7 +51,7 @@ func BenchmarkIn(b *testing.B) {
 		exponent float64
 		lanes    int
 	}{{"testbed", 9000, 1, 1}, {"testbed", 9000, 1, 2}, {"uniform", 60_000, 0, 1}} {
-		data := trace(c.flows, 200_000, c.exponent)
+		data := trace(c.flows, 20_000, c.exponent)
 		b.Run(fmt.Sprintf("%s/lanes=%d", c.name, c.lanes), func(b *testing.B) {
 			s := defaults()
 			s.Flows, s.Latencies, s.Heavy, s.HeavyFlows, s.InflatedFlows = 1<<20, 3<<20, 1500, 1024, 1024

@@ -23,9 +23,6 @@ const (
 	maxNodes = 1 << 14
 )
 
-// noLatency is the latency of a hop that has none.
-const noLatency = 1<<32 - 1
-
 // hop is a switch on the path of a cached flow.
 type hop struct {
 	node           uint32
@@ -143,14 +140,8 @@ func (g *group) flags(p *inband.Packet, problem inband.Problem) {
 
 // hops copies the hops of a packet behind the first n of the path, and returns the new length.
 func (g *group) hops(p *inband.Packet, n int) int {
-	for i := range p.Hops() {
-		latency, ok := p.HopLatency(i)
-		if !ok {
-			latency = noLatency
-		}
-		g.path[n], g.latency[n] = p.Node(i), latency
-		n++
-	}
+	p.Path(g.path[n:], g.latency[n:])
+	n += p.Hops()
 	g.Counters[wire.Hops] += uint64(n)
 	return n
 }
@@ -196,7 +187,7 @@ func (g *group) individual(r *inband.Report) {
 	g.flags(p, r.Problem)
 	n, sink := 0, p.Hops() > 0 && !r.Intermediate
 	if p.Hops() == 0 || p.Node(0) != r.Node { // the node may have added itself to the stack
-		g.path[0], g.latency[0] = r.Node, noLatency
+		g.path[0], g.latency[0] = r.Node, inband.NoLatency
 		if r.Hop.Has.Contains(inband.Latency) {
 			g.latency[0] = r.Hop.Latency
 		}
@@ -226,7 +217,7 @@ func (g *group) add(k *flow.Key, n int, whole bool) {
 	}
 	for i := range path {
 		latency := g.latency[i]
-		if latency == noLatency {
+		if latency == inband.NoLatency {
 			g.Counters[wire.NoLatency]++
 			continue
 		}
