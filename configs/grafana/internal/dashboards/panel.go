@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build dashboards
+
 // The kinds of panels that the dashboards use, in one style.
 
 package dashboards

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build dashboards
+
 // Package dashboards builds netsketch's Grafana dashboards.
 //
 // Concurrency: the functions may be called from any goroutine, after Register has returned.

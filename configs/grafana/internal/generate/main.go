@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build dashboards
+
 // Generate writes the dashboards as JSON. go generate runs it in configs/grafana.
 package main
 
