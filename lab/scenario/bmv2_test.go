@@ -170,7 +170,8 @@ func TestOmniMonOnBMv2(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Epochs, s.Topology.Pods, s.Topology.Cores = epochs, 2, 2
-		s.Traffic[0].Rate, s.Traffic[0].Flows = 4000, 200
+		s.Traffic[0].Rate, s.Traffic[0].Flows = 400/s.Epoch.Seconds(), 200
+		s.Faults = s.Faults[:2] // the others are in other pods
 		s.Faults[0].From, s.Faults[0].Until, s.Faults[0].Loss = s.Epoch, 3*s.Epoch, 0.2
 		s.Faults[1].From = 2 * s.Epoch
 		o := scenario.Options{Virtual: true, BMv2: external}
