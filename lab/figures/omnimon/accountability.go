@@ -254,14 +254,15 @@ func accountabilityFigure() suite.Suite {
 			"one slot.\n\n"+
 			"A variable is the count of packets that a lossy flow lost at one switch of its path. It is determined if it has "+
 			"one possible value, and each is compared with what happened. With the data-center steps: the plugin's analysis, "+
-			"with its port counters. They show which switches lose packets; the paper assumes it (sparsity). Without step 3: "+
+			"with its port counters. They show which switches lose packets; the paper assumes it (sparsity). It uses all "+
+			"statistics of a slot together; the paper uses packets. Without step 3: "+
 			"the equations of steps 1 and 2, with an unknown for each lossy flow at all three switches. Without port "+
 			"counters: the plugin's analysis of slots and reports alone, in which links may lose packets, too.\n\n"+
-			"With losses at one switch each mapping determines all variables. With losses at several switches %d slots are "+
-			"too few for thousands of lossy flows between the edges, also with Oracle's mapping: there the result is below "+
-			"the paper's. Mappings differ where the lossy flows are about as many as the slots. The solver stops after a "+
-			"count of operations, so that shares of large systems are lower bounds; Oracle's regular mapping reaches that "+
-			"limit, too.", accountableSlots, accountableFlows, accountableMean, accountableSlots),
+			"With losses at one switch each mapping determines all variables; with losses at both edges the result is near "+
+			"the paper's, and with losses at all three switches it is below, also with Oracle's mapping: %d slots are few for "+
+			"thousands of lossy flows between the edges. The solver and the search stop after a count of operations, so the "+
+			"shares of large systems are lower bounds, and a mapping can be ahead of Oracle's.",
+			accountableSlots, accountableFlows, accountableMean, accountableSlots),
 		Plots: []suite.Plot{
 			plot("determined", "with", "With the data-center steps: share determined"),
 			plot("without step 3", "without", "Without step 3: share determined"),

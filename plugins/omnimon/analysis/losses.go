@@ -134,6 +134,9 @@ func (in *inference) infer(r *Result) {
 		r.Variables += len(r.Lossy[i].Losses)
 	}
 	packets := in.solve(r, wire.Packets, unknowns, flowOf, nil)
+	if !slices.Equal(packets.Low, packets.High) && len(r.Warnings) == 0 {
+		in.combine(r, unknowns, packets)
+	}
 	r.Switches, r.Links = make([]Bounds, in.net.Switches), make([]Bounds, len(in.net.Links))
 	for i := range r.Lossy {
 		f := &r.Lossy[i]
@@ -214,6 +217,27 @@ func (in *inference) unknowns(r *Result) (unknowns, flowOf []int32) {
 	return unknowns, flowOf
 }
 
+// passages calls f for each slot that a flow passed and that has equations: with the position of
+// its first value, and the unknowns of what the flow lost before it. f must not change them.
+func (in *inference) passages(flow *LossyFlow, unknowns []int32, f func(at int, before []int32)) {
+	if in.deficits == nil {
+		return
+	}
+	var before []int32
+	in.elements(flow.Path, func(n, _ int) {
+		if u := unknowns[flow.first+n]; u >= 0 {
+			before = append(before, u)
+		}
+		hop := n / 2
+		if n%2 == 1 || hop == len(flow.Path.Hops) || !in.present[flow.Path.Hops[hop].Array] {
+			return
+		}
+		if slot := int(flow.slots[hop%in.net.SlotsPerFlow]); !in.leftOut[slot] {
+			f((int(flow.Path.Hops[hop].Array)*in.net.Slots+slot)*in.net.Values, before)
+		}
+	})
+}
+
 // solve solves the equations of one statistic. fixed narrows the bounds of unknowns at the start.
 func (in *inference) solve(r *Result, s wire.Statistic, unknowns, flowOf []int32,
 	fixed func(unknown int32, lost int64) (low, high int64)) *linear.System {
@@ -238,22 +262,18 @@ func (in *inference) solve(r *Result, s wire.Statistic, unknowns, flowOf []int32
 		var all []int32
 		in.elements(f.Path, func(n, element int) {
 			u := unknowns[f.first+n]
-			if u >= 0 {
-				all = append(all, u)
-				if s == wire.Packets && in.total[element].known && in.floating == 0 {
-					row(elements, &elementOrder, element)
-					elements[element] = append(elements[element], u)
-				}
+			if u < 0 {
+				return
 			}
-			if hop := n / 2; n%2 == 0 && hop < len(f.Path.Hops) && in.present[f.Path.Hops[hop].Array] && in.deficits != nil {
-				slot := int(f.slots[hop%in.net.SlotsPerFlow])
-				if in.leftOut[slot] {
-					return
-				}
-				at := (int(f.Path.Hops[hop].Array)*in.net.Slots+slot)*in.net.Values + int(s)
-				row(slots, &order, at)
-				slots[at] = append(slots[at], all...)
+			all = append(all, u)
+			if s == wire.Packets && in.total[element].known && in.floating == 0 {
+				row(elements, &elementOrder, element)
+				elements[element] = append(elements[element], u)
 			}
+		})
+		in.passages(f, unknowns, func(at int, before []int32) {
+			row(slots, &order, at+int(s))
+			slots[at+int(s)] = append(slots[at+int(s)], before...)
 		})
 		sys.Add(all, f.Lost[s])
 	}

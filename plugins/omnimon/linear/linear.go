@@ -75,6 +75,14 @@ func (s *System) Solve() (contradictions []int) {
 	return slices.Compact(s.bad)
 }
 
+// Propagate narrows the bounds by single equations only, and returns contradictions as Solve.
+func (s *System) Propagate() (contradictions []int) {
+	s.prepare()
+	s.propagate()
+	slices.Sort(s.bad)
+	return slices.Compact(s.bad)
+}
+
 func (s *System) prepare() {
 	s.uses = make([][]int32, len(s.Low))
 	s.sums = make([]bound, s.Len())
