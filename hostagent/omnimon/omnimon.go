@@ -179,7 +179,7 @@ func (r *Role) begin(e uint64) {
 	r.now = e
 	r.current = &epochSlots{
 		Summary: wire.Summary{Host: r.settings.Host, Epoch: e, MappingsOwned: r.owned},
-		pool:    r.pages, flows: r.table.entries, d: r.layout.Slots,
+		pool:    r.pages, flows: r.table.entries, base: r.base, d: r.layout.Slots,
 		egress:  make([]*page, (r.settings.Flows+pageSlots-1)/pageSlots),
 		ingress: make([][]*page, len(r.settings.Hosts)), steps: r.queries.Start(),
 	}
@@ -412,7 +412,7 @@ func (r *Role) lookup(k *flow.Key, hash uint32) (index uint32, why wire.Counter)
 		return 0, wire.Untracked
 	}
 	e := &r.table.entries[index]
-	e.first, e.state = r.now, active
+	e.first, e.state = uint32(r.now-r.base), active
 	e.mapping, e.slots = r.pool.Take()
 	return index, counted
 }

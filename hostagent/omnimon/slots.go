@@ -138,6 +138,7 @@ type epochSlots struct {
 	wire.Summary
 	pool     *pool
 	flows    []entry
+	base     uint64 // epoch in which the table began
 	d        int
 	egress   []*page
 	ingress  [][]*page // by source host
@@ -201,7 +202,7 @@ func (g *epochSlots) Append(data []byte) []byte {
 	b.Begin(&g.Summary, g.d, count(g.egress))
 	each(g.egress, func(index uint32, s *slot) {
 		e := &g.flows[index]
-		row := wire.EgressRow{Index: index, Key: e.key, Age: g.Epoch - e.first, Slots: e.slots}
+		row := wire.EgressRow{Index: index, Key: e.key, Age: g.Epoch - g.base - uint64(e.first), Slots: e.slots}
 		values := s.values()
 		b.Egress(&row, &values)
 	})

@@ -11,14 +11,15 @@ import (
 )
 
 // entry is an outgoing flow. A report reads key, slots and first concurrently; they do not change
-// while a report that contains the flow is in use.
+// while a report that contains the flow is in use. An entry is one cache line.
 type entry struct {
 	key     flow.Key
 	slots   mapping.Slots
-	first   uint64 // epoch of the first packet
-	last    uint32 // epoch of the latest packet, as epochs since the table began
+	first   uint32 // epoch of the first packet, as epochs since the table began
+	last    uint32 // the same of the latest packet
 	mapping uint32 // number in the pool
 	state   state
+	_       [3]byte
 }
 
 type state uint8
