@@ -5,6 +5,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -14,13 +15,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
@@ -313,6 +318,65 @@ func TestTCPOverVeth(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTagged: frames with VLAN tags reach the stack without the header and are counted. VLAN 0 needs
+// no VLAN device.
+func TestTagged(t *testing.T) {
+	p := newPair(t)
+	p.open(1, nil)
+	var l *net.UDPConn
+	var mac net.HardwareAddr
+	p.in(1, func() (err error) {
+		if l, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address(1, false), 0))); err != nil {
+			return err
+		}
+		i, err := net.InterfaceByName("eth0")
+		if err == nil {
+			mac = i.HardwareAddr
+		}
+		return err
+	})
+	defer l.Close()
+	frame := ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, 1, uint16(l.LocalAddr().(*net.UDPAddr).Port),
+		0, 0, []byte("hello"))
+	copy(frame, mac)
+	sum := uint32(0)
+	for i := 14; i < 34; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(frame[i:]))
+	}
+	binary.BigEndian.PutUint16(frame[24:], ^uint16(sum+sum>>16))
+	udp := frame[34+4:]
+	binary.BigEndian.PutUint16(udp, uint16(8+len("hello")))
+	layout := header.Layout{EtherType: header.DefaultEtherType, Slots: 2}
+	tags := [][]byte{nil, {0x81, 0, 0, 0}, {0x88, 0xa8, 0, 0, 0x81, 0, 0, 0}}
+	buffer := make([]byte, 100)
+	for i, tag := range tags {
+		f := packet.NewFrame(slices.Concat(frame[:12], tag, frame[12:]))
+		link := packet.Link{TypeAt: 12 + len(tag), Type: packet.EtherTypeIPv4}
+		layout.Insert(f, link, &header.Header{Epoch: 100, HostIndex: uint32(i)})
+		p.in(0, func() error { return sendRaw("eth0", f.Bytes()) })
+		_ = l.SetReadDeadline(time.Now().Add(time.Minute))
+		if n, err := l.Read(buffer); err != nil || string(buffer[:n]) != "hello" {
+			t.Fatalf("%d tags: received %q, %v", len(tag)/4, buffer[:n], err)
+		}
+	}
+	if s := p.seal(1, 100); s.received != int64(len(tags)) || len(s.ingress) != len(tags) || s.counters[wire.Malformed] > 0 {
+		t.Errorf("%d packets counted in %d flows, want %d; counters %v", s.received, len(s.ingress), len(tags), s.counters)
+	}
+}
+
+func sendRaw(device string, frame []byte) error {
+	i, err := net.InterfaceByName(device)
+	if err != nil {
+		return err
+	}
+	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	return unix.Sendto(s, frame, 0, &unix.SockaddrLinklayer{Ifindex: i.Index})
 }
 
 // TestAdopt: packets are counted while no process has the data path. The next process reports the
