@@ -320,8 +320,8 @@ func TestTCPOverVeth(t *testing.T) {
 	}
 }
 
-// TestTagged: frames with VLAN tags reach the stack without the header and are counted. VLAN 0 needs
-// no VLAN device.
+// TestTagged: frames with VLAN tags reach the stack without the header and are counted. VLAN 0
+// needs no VLAN device.
 func TestTagged(t *testing.T) {
 	p := newPair(t)
 	p.open(1, nil)
