@@ -224,7 +224,7 @@ type intBench struct {
 
 const (
 	toReport, reportPort, reportSession = 3, 9, 5 // 10.3.128.0/17 leaves by port 3
-	toHost                              = 5       // the default route
+	toHost, toReport6                   = 5, 6    // the default routes
 	sourcePort                          = 4242    // of flows that begin to carry INT
 )
 
@@ -251,9 +251,11 @@ func (i *intBench) setMTU(n int) { i.mtu = n; i.set("mtu", "set_mtu", p4rt.Uint(
 func (i *intBench) configureINT(instructions uint16, hops byte) {
 	i.t.Helper()
 	port := func(n byte) []p4rt.Match { return []p4rt.Match{p4rt.Exact("port", []byte{n})} }
-	sinks := []p4rt.Entry{{Table: "egress.sketchint.sink", Action: "egress.sketchint.remove", Match: port(toHost)},
-		{Table: "egress.sketchint.sink", Action: "egress.sketchint.report", Match: port(toReport),
-			Params: []p4rt.Param{p4rt.Uint("session", reportSession)}}}
+	sinks := []p4rt.Entry{{Table: "egress.sketchint.sink", Action: "egress.sketchint.remove", Match: port(toHost)}}
+	for _, n := range []byte{toReport, toReport6} {
+		sinks = append(sinks, p4rt.Entry{Table: "egress.sketchint.sink", Action: "egress.sketchint.report", Match: port(n),
+			Params: []p4rt.Param{p4rt.Uint("session", reportSession)}})
+	}
 	number := binary.BigEndian.AppendUint16(nil, sourcePort)
 	for _, family := range []string{"ipv4", "ipv6"} {
 		sinks = append(sinks, p4rt.Entry{Table: "ingress.sketchint.source_" + family, Priority: 1,
@@ -543,7 +545,7 @@ func (i *intBench) sinks() {
 	r := rand.New(rand.NewPCG(8, 9))
 	for n, f := range plainFrames([4]byte{192, 0, 2, 1}, toSwitch6, 2000) {
 		if locate(f).v6 {
-			continue // the routes of the bench leave IPv6 to port 4, which is no sink
+			continue // port 4 is no sink
 		}
 		m := random(r)
 		m.discard, m.dscp = false, tosOf(f)>>2
@@ -555,10 +557,7 @@ func (i *intBench) sinks() {
 			i.same(fmt.Sprintf("sink, frame %d, corrupted", n), broken, want)
 		}
 	}
-	for n, f := range plainFrames([4]byte{10, 3, 200, 1}, toSwitch6, 2000) {
-		if locate(f).v6 {
-			continue
-		}
+	for n, f := range plainFrames([4]byte{10, 3, 200, 1}, [16]byte{0xfd}, 2000) {
 		for _, words := range []int{0, 8, 180, 252} {
 			m := intMD{kind: 1, version: 2, dscp: tosOf(f) >> 2, discard: n%7 == 3, hopWords: 8, remaining: 4,
 				instructions: 0xfc00}
@@ -568,10 +567,8 @@ func (i *intBench) sinks() {
 			i.reported(fmt.Sprintf("report, frame %d, %d words, %+v", n, words, m), f, m.with(f), len(m.bytes()), m.discard)
 		}
 	}
-	for n, f := range plainFrames([4]byte{10, 3, 200, 1}, toSwitch6, sourcePort) {
-		if !locate(f).v6 {
-			i.reported(fmt.Sprintf("report of one switch, frame %d", n), f, f, 0, false)
-		}
+	for n, f := range plainFrames([4]byte{10, 3, 200, 1}, [16]byte{0xfd}, sourcePort) {
+		i.reported(fmt.Sprintf("report of one switch, frame %d", n), f, f, 0, false)
 	}
 }
 
@@ -581,6 +578,7 @@ func (i *intBench) reported(label string, plain, f []byte, size int, discarded b
 	if err := i.sw.inject(1, f); err != nil {
 		i.t.Fatal(err)
 	}
+	port, want, _ := expect(plain)
 	var report []byte
 	frames := 2
 	if discarded {
@@ -593,7 +591,6 @@ func (i *intBench) reported(label string, plain, f []byte, size int, discarded b
 			report = got.frame
 			continue
 		}
-		port, want, _ := expect(plain)
 		if discarded || got.port != port || !bytes.Equal(got.frame, want) {
 			i.t.Fatalf("%s: left by port %d as\n% x, want by port %d\n% x", label, got.port, got.frame, port, want)
 		}
@@ -608,14 +605,14 @@ func (i *intBench) reported(label string, plain, f []byte, size int, discarded b
 	udp = append(udp, 0, 0)
 	udp = binary.BigEndian.AppendUint32(udp, 2<<28|i.reports)
 	udp = binary.BigEndian.AppendUint32(udp, i.node)
-	udp = append(udp, 0x13, byte((36+len(inner))/4), 7, 0x20, 0x7c, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, toReport)
+	udp = append(udp, 0x13, byte((36+len(inner))/4), 7, 0x20, 0x7c, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, byte(port))
 	i.reports++
 	values := report[14+20+len(udp):][:24]
 	v := hopValues{latency: binary.BigEndian.Uint32(values), occupancy: binary.BigEndian.Uint32(values[4:]),
 		ingress: binary.BigEndian.Uint64(values[8:]), egress: binary.BigEndian.Uint64(values[16:])}
 	i.plausible(label, v, 0xfc00)
 	ip := ipv4([4]byte{192, 0, 2, 1}, [4]byte{192, 0, 2, 2}, 17, 64, 0x4000, nil, slices.Concat(udp, values, inner))
-	want := slices.Concat([]byte{1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14, 15, 8, 0}, ip)
+	want = slices.Concat([]byte{1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14, 15, 8, 0}, ip)
 	if !bytes.Equal(report, want) {
 		i.t.Fatalf("%s: report\n% x, want\n% x", label, report, want)
 	}
