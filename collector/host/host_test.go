@@ -310,6 +310,25 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// TestSettingsFollowTheSchedule: a session that begins before the epochs sends its settings when
+// they begin.
+func TestSettingsFollowTheSchedule(t *testing.T) {
+	engine := &fixedEpochs{}
+	c := New(Config{Hosts: []string{"h1"}}, Dependencies{Epochs: engine, OnChange: func() {},
+		Settings: func(string) []intent.HostSetting { return []intent.HostSetting{{Role: roleName, Generation: 1}} }})
+	s := &session{c: c, agent: newAgent(c, "h1"), sent: map[string]uint64{}, queued: true}
+	if m := s.next(); m != nil {
+		t.Errorf("message %v before the first epoch", m)
+	}
+	engine.number.Store(1)
+	if m := s.next(); m.GetSchedule() == nil {
+		t.Errorf("message %v, want the schedule", m)
+	}
+	if m := s.next(); m.GetSettings().GetGeneration() != 1 {
+		t.Errorf("message %v, want the settings", m)
+	}
+}
+
 func TestSettings(t *testing.T) {
 	r := newRig(t, nil, "h1")
 	h := r.start("h1", nil)

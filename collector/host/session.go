@@ -354,8 +354,10 @@ func (s *session) next() *hostv1.CollectorMessage {
 		return m
 	}
 	s.mu.Lock()
-	queued := s.queued
-	s.queued = false
+	queued := s.queued && s.length > 0 // settings follow the schedule, which may come at any moment
+	if queued {
+		s.queued = false
+	}
 	s.mu.Unlock()
 	if queued {
 		messages := s.settings()
@@ -404,11 +406,8 @@ func (s *session) epoch() *hostv1.CollectorMessage {
 	return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Epoch{Epoch: &hostv1.EpochBegan{Epoch: newest}}}
 }
 
-// settings returns the settings that have changed, once epochs have begun.
+// settings returns the settings that have changed.
 func (s *session) settings() (out []*hostv1.CollectorMessage) {
-	if s.length == 0 {
-		return nil
-	}
 	inForce := map[string]bool{}
 	for _, x := range s.c.deps.Settings(s.agent.name) {
 		inForce[x.Role] = true
