@@ -387,7 +387,7 @@ func consistencyFigure() suite.Suite {
 		Setup: fmt.Sprintf("(b): 1,024 agents and a collector in one process on two processors, over the loopback "+
 			"interface with TLS, by `go test -bench EpochDeviation ./collector/host`: the time from the advance of one host by "+
 			"its clock until the median host, the 99th percentile and the last host have the epoch. The paper has eight "+
-			"servers with a TCP stack in user space. These times depend on the load of the machine.\n\n"+
+			"servers with a TCP stack in user space. The times were recorded while other programs used both processors.\n\n"+
 			"(c) and (d): the Go data path of %d hosts on a virtual clock, %d flows of at least a second, every second one "+
 			"from the straggler, packets of up to %d µs delay, epochs of %d ms, messages of %d µs to and from the collector. "+
 			"The clock of the straggler is behind by up to a second. Errors are means over the flows of the straggler: of the "+
