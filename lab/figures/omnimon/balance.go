@@ -238,7 +238,7 @@ func balance(t *trace.Trace, seed uint64) (rows []suite.Row, err error) {
 			}
 			piped := map[uint32]int64{}
 			for _, f := range p.Heavy() {
-				piped[binary.LittleEndian.Uint32([]byte(f.Key))] = f.Count
+				piped[binary.LittleEndian.Uint32(f.Key)] = f.Count
 			}
 			ours.add(shown[link], want, int64(len(packets)))
 			pipe.add(piped, want, int64(len(packets)))

@@ -45,9 +45,8 @@ func overhead(counts []int, runs int) (rows []suite.Row, err error) {
 			if err != nil {
 				return nil, err
 			}
-			result := a.Analyze(&sim.Epoch)
-			if err := sim.Compare(result); err != nil || len(result.Warnings) > 0 {
-				return nil, fmt.Errorf("%d flows: %v, %v", flows, err, result.Warnings)
+			if _, err := checked(sim); err != nil {
+				return nil, fmt.Errorf("%d flows: %w", flows, err)
 			}
 			elapsed, processor := spent(runs, func() { a.Analyze(&sim.Epoch) })
 			name := "analysis"
