@@ -80,7 +80,8 @@ func benchmarkDeviation(b *testing.B, hosts int, udp bool) {
 	}
 	engine := &fixedEpochs{}
 	engine.number.Store(1)
-	cfg := Config{Address: "127.0.0.1:0", Timeout: time.Minute, MaxReport: 1 << 20, MaxEpoch: 1 << 30, UDP: udp, Hosts: names}
+	cfg := Config{Address: "127.0.0.1:0", Timeout: time.Minute, MaxReport: 1 << 20, MaxEpoch: 1 << 30, UDP: udp,
+		Hosts: names}
 	c := New(cfg, Dependencies{
 		Epochs: engine, Settings: func(string) []intent.HostSetting { return nil },
 		Applied: func(string, string, uint64, string) {}, OnChange: func() {},

@@ -231,9 +231,9 @@ func testEpoch() *Epoch {
 	e := &Epoch{
 		Number: 5, Start: time.Unix(5, 0).UTC(), End: time.Unix(6, 1).UTC(), Status: StatusPartial,
 		Expected: []string{"s1", "s2", "s3"}, ExpectedHosts: []string{"h1"},
-		BankShift: 1, Skew: 7 * time.Microsecond, Deviation: 8 * time.Microsecond, AccuracyWarnings: []AccuracyWarning{{"s2", "flipped late"},
-			{Reason: "clocks"}},
-		States: []DeviceState{{Device: "s1", Plan: 8}, {Device: "s2", Mixed: true}},
+		BankShift: 1, Skew: 7 * time.Microsecond, Deviation: 8 * time.Microsecond,
+		AccuracyWarnings: []AccuracyWarning{{"s2", "flipped late"}, {Reason: "clocks"}},
+		States:           []DeviceState{{Device: "s1", Plan: 8}, {Device: "s2", Mixed: true}},
 		Plans: []PlanOutcome{{8, 5, "s1", PlanApplied, ""}, {9, 7, "s1", PlanLate, "came 3 ms too late"},
 			{9, 7, "s2", PlanFailed, "refused"}},
 		Missing: []Missing{{Name: "s3", Reason: "no answer by the deadline"}, {Name: "h9", Reason: "gone", Host: true}},

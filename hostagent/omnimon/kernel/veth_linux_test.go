@@ -338,8 +338,8 @@ func TestTagged(t *testing.T) {
 		return err
 	})
 	defer l.Close()
-	frame := ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, 1, uint16(l.LocalAddr().(*net.UDPAddr).Port),
-		0, 0, []byte("hello"))
+	port := uint16(l.LocalAddr().(*net.UDPAddr).Port)
+	frame := ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, 1, port, 0, 0, []byte("hello"))
 	copy(frame, mac)
 	sum := uint32(0)
 	for i := 14; i < 34; i += 2 {
@@ -361,7 +361,8 @@ func TestTagged(t *testing.T) {
 			t.Fatalf("%d tags: received %q, %v", len(tag)/4, buffer[:n], err)
 		}
 	}
-	if s := p.seal(1, 100); s.received != int64(len(tags)) || len(s.ingress) != len(tags) || s.counters[wire.Malformed] > 0 {
+	s := p.seal(1, 100)
+	if s.received != int64(len(tags)) || len(s.ingress) != len(tags) || s.counters[wire.Malformed] > 0 {
 		t.Errorf("%d packets counted in %d flows, want %d; counters %v", s.received, len(s.ingress), len(tags), s.counters)
 	}
 }
