@@ -3,6 +3,8 @@
 package main
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/hostagent/agent"
@@ -22,7 +24,7 @@ var roles = []hostcommand.Role{
 	{Name: sketchintwire.Role, New: func(c *epoch.Clock) role.Role { return sketchint.New(c) }},
 	{
 		Name:        wire.Role,
-		New:         func(c *epoch.Clock) role.Role { return omnimon.New(c) },
+		New:         func(c *epoch.Clock) role.Role { return omnimon.New(c, time.Now) },
 		Kernel:      openKernel,
 		CheckKernel: func(k hostcommand.Kernel) ([]string, error) { return kernel.Check(kernelConfig(k)) },
 	},

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
@@ -37,6 +38,8 @@ const (
 // Role measures the packets of one host. Its methods are called by one goroutine at a time.
 type Role struct {
 	clock *epoch.Clock
+	time  func() time.Time
+	began time.Time
 
 	settings *wire.Settings // nil: packets pass unchanged
 	layout   header.Layout
@@ -58,14 +61,18 @@ type Role struct {
 	dropped uint64              // epochs since the previous report
 	endings []uint32            // flows that ended and are not yet removed
 	cursor  uint32              // next entry to check for idle flows
+	sent    time.Duration       // of the packets in work, since began; only if queries read flowlets
 	work    [batch]work
 	touched uint32 // keeps the reads of touchOut and touchIn
 }
 
 var _ role.Role = (*Role)(nil)
 
-// New returns a role without settings: packets pass unchanged until Apply.
-func New(clock *epoch.Clock) *Role { return &Role{clock: clock} }
+// New returns a role without settings: packets pass unchanged until Apply. now returns the time at
+// which packets are sent.
+func New(clock *epoch.Clock, now func() time.Time) *Role {
+	return &Role{clock: clock, time: now, began: now()}
+}
 
 // Name implements role.Role.
 func (r *Role) Name() string { return wire.Role }
@@ -86,8 +93,8 @@ func (r *Role) Apply(data []byte) error {
 	keep := old != nil && sameTable(old, s) && hosts.contains(&r.hosts)
 	r.settings, r.layout, r.hosts, r.match = s, layout, hosts, []byte(s.Match)
 	r.limit = (s.IngressSlots + pageSlots - 1) / pageSlots
-	r.queries = ParseQueries(s.Queries) // from the next epoch on
 	if keep {
+		r.queries = ParseQueries(s, r.queries) // from the next epoch on
 		for _, g := range r.recent {
 			if g != nil {
 				g.ingress = append(g.ingress, make([][]*page, max(0, len(s.Hosts)-len(g.ingress)))...)
@@ -95,6 +102,7 @@ func (r *Role) Apply(data []byte) error {
 		}
 		return nil
 	}
+	r.queries = ParseQueries(s, Queries{})
 	r.restart(share, old != nil)
 	return nil
 }
@@ -120,6 +128,8 @@ func check(s *wire.Settings) (layout header.Layout, hosts addresses, share *mapp
 		err = fmt.Errorf("idleEpochs: %d: at least 1", s.IdleEpochs)
 	case s.Host < 0 || s.Host >= len(s.Hosts):
 		err = fmt.Errorf("host: number %d of %d hosts", s.Host, len(s.Hosts))
+	case s.FlowletGap < 0:
+		err = fmt.Errorf("flowletGap: %v: at least 0", s.FlowletGap)
 	}
 	for _, e := range s.Extremes {
 		if e.Field != wire.FieldLength && e.Field != wire.FieldTTL && e.Field != wire.FieldWindow {
@@ -284,6 +294,7 @@ func (r *Role) retire() {
 
 func (r *Role) remove(index uint32) {
 	r.pool.Return(r.table.entries[index].mapping)
+	r.queries.Drop(index)
 	r.table.remove(index)
 }
 
@@ -309,6 +320,9 @@ func (r *Role) Out(frames []*packet.Frame) {
 		return
 	}
 	r.advance()
+	if r.current.steps.flowlets != nil {
+		r.sent = r.time().Sub(r.began)
+	}
 	for chunk := range slices.Chunk(frames, batch) {
 		n := 0
 		for _, f := range chunk {
@@ -380,8 +394,8 @@ func (r *Role) send(w *work) {
 	s := r.current.egressSlot(index)
 	s.follow(r.settings.Extremes, p, &h)
 	s.count(p, r.match)
-	if len(r.current.steps) > 0 {
-		r.current.steps.Add(p)
+	if r.current.steps.Run() {
+		r.current.steps.Add(p, index, r.sent)
 	}
 	switch {
 	case p.Flags&(packet.FIN|packet.RST) != 0:

@@ -121,6 +121,7 @@ type network struct {
 	t      *testing.T
 	clocks []*epoch.Clock
 	hosts  []*Role
+	now    time.Time
 }
 
 func newNetwork(t *testing.T, change func(*wire.Settings)) *network {
@@ -132,7 +133,7 @@ func newNetwork(t *testing.T, change func(*wire.Settings)) *network {
 		}
 		c := epoch.NewClock(time.Second, 100)
 		n.clocks = append(n.clocks, c)
-		n.hosts = append(n.hosts, New(c))
+		n.hosts = append(n.hosts, New(c, func() time.Time { return n.now }))
 		apply(t, n.hosts[i], s)
 	}
 	return n
@@ -353,7 +354,7 @@ func TestFlowsEnd(t *testing.T) {
 // than 32 bits if epochs are short and counted from 1970.
 func TestFirstEpochIsLarge(t *testing.T) {
 	c := epoch.NewClock(time.Second, 0)
-	r := New(c)
+	r := New(c, time.Now)
 	apply(t, r, defaults(0))
 	const number = 5 << 32
 	c.Advance(number)
@@ -461,6 +462,7 @@ func TestApply(t *testing.T) {
 		"slots per flow": func(s *wire.Settings) { s.SlotsPerFlow = 9 },
 		"flows":          func(s *wire.Settings) { s.Flows = 1 << 25 },
 		"ingressSlots":   func(s *wire.Settings) { s.IngressSlots = 0 },
+		"flowletGap":     func(s *wire.Settings) { s.FlowletGap = -1 },
 		"idleEpochs":     func(s *wire.Settings) { s.IdleEpochs = 0 },
 		"number 7":       func(s *wire.Settings) { s.Host = 7 },
 		`field "size"`:   func(s *wire.Settings) { s.Extremes = []wire.Extreme{{Field: "size"}} },
@@ -504,7 +506,7 @@ func exactWithSkewedClocks(t *testing.T, seed uint64) {
 		skew[i] = r.Int64N(1000)
 		c := epoch.NewClock(length*time.Millisecond, 10)
 		n.clocks = append(n.clocks, c)
-		n.hosts = append(n.hosts, New(c))
+		n.hosts = append(n.hosts, New(c, time.Now))
 		apply(t, n.hosts[i], defaults(i))
 	}
 	type event struct {

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
@@ -17,10 +18,14 @@ import (
 const maxTuples = 1 << 16
 
 // switchFields are fields of packets that hosts do not have.
-var switchFields = []string{"queue", "flowlet"}
+var switchFields = []string{"queue"}
 
 // Queries are the queries of settings, as a host runs them on the packets that it sends.
-type Queries []running
+type Queries struct {
+	running  []running
+	gap      time.Duration // the longest time between two packets of a flowlet
+	flowlets flowlets      // nil: no query reads the field flowlet
+}
 
 // running is a query of the settings.
 type running struct {
@@ -30,18 +35,49 @@ type running struct {
 }
 
 // Steps are the steps of all queries in one epoch, and their results.
-type Steps []step
+type Steps struct {
+	list     []step
+	payload  bool // a step reads the payload
+	gap      time.Duration
+	flowlets flowlets
+}
 
 type step struct {
 	wire.QueryRow
-	local   *query.Local // nil with a problem
-	payload bool         // it reads the payload
+	local *query.Local // nil with a problem
+}
+
+// flowlets numbers the flowlets of the flows that a host sends, by host index.
+type flowlets []flowlet
+
+type flowlet struct {
+	last   time.Duration // when the latest packet was sent
+	number uint32
+	began  bool
+}
+
+// number returns the flowlet of a packet. A packet that was sent more than gap after all others of
+// its flow begins the next flowlet.
+func (l flowlets) number(index uint32, sent, gap time.Duration) int {
+	if l == nil {
+		return 0
+	}
+	f := &l[index]
+	if f.began && sent-f.last > gap {
+		f.number++
+	}
+	if !f.began || sent > f.last {
+		f.last, f.began = sent, true
+	}
+	return int(f.number)
 }
 
 // ParseQueries prepares the queries of settings. The plugin has checked them; one that this agent
-// cannot run is reported with the reason.
-func ParseQueries(settings []wire.Query) (out Queries) {
-	for _, s := range settings {
+// cannot run is reported with the reason. Flowlets go on from those of the queries before, if the
+// flow table is the same.
+func ParseQueries(settings *wire.Settings, before Queries) Queries {
+	out := Queries{gap: settings.FlowletGap}
+	for _, s := range settings.Queries {
 		r := running{id: s.ID}
 		if q, err := query.Parse("query", s.Text); err != nil {
 			r.problem = err.Error()
@@ -53,9 +89,21 @@ func ParseQueries(settings []wire.Query) (out Queries) {
 				}
 			}
 		}
-		out = append(out, r)
+		out.running = append(out.running, r)
+	}
+	if out.Use("flowlet") {
+		if out.flowlets = before.flowlets; out.flowlets == nil {
+			out.flowlets = make(flowlets, settings.Flows)
+		}
 	}
 	return out
+}
+
+// Drop drops the flowlets of a flow, whose index becomes free.
+func (q Queries) Drop(index uint32) {
+	if q.flowlets != nil {
+		q.flowlets[index] = flowlet{}
+	}
 }
 
 func (r *running) uses(field string) bool {
@@ -65,22 +113,22 @@ func (r *running) uses(field string) bool {
 // Use reports whether a query that this host runs reads one of the fields of packets. Without
 // fields it reports whether there is any query.
 func (q Queries) Use(fields ...string) bool {
-	return slices.ContainsFunc(q, func(r running) bool {
+	return slices.ContainsFunc(q.running, func(r running) bool {
 		return r.problem == "" && (len(fields) == 0 || slices.ContainsFunc(fields, r.uses))
 	})
 }
 
 // Start returns the steps of all queries for an epoch that begins.
-func (q Queries) Start() (out Steps) {
-	for _, r := range q {
+func (q Queries) Start() *Steps {
+	out := &Steps{payload: q.Use("payload"), gap: q.gap, flowlets: q.flowlets}
+	for _, r := range q.running {
 		if r.problem != "" {
-			out = append(out, step{QueryRow: wire.QueryRow{ID: r.id, Problem: r.problem}})
+			out.list = append(out.list, step{QueryRow: wire.QueryRow{ID: r.id, Problem: r.problem}})
 			continue
 		}
 		for i := range r.plan.Steps {
 			if s := &r.plan.Steps[i]; s.Source == "packets" {
-				out = append(out, step{QueryRow: wire.QueryRow{ID: r.id, Step: i}, local: s.Start(maxTuples),
-					payload: s.Uses("payload")})
+				out.list = append(out.list, step{QueryRow: wire.QueryRow{ID: r.id, Step: i}, local: s.Start(maxTuples)})
 			}
 		}
 	}
@@ -88,28 +136,33 @@ func (q Queries) Start() (out Steps) {
 }
 
 // Fail returns the results of queries that do not run in an epoch.
-func (q Queries) Fail(problem string) (out Steps) {
-	for _, r := range q {
-		out = append(out, step{QueryRow: wire.QueryRow{ID: r.id, Problem: cmp.Or(r.problem, problem)}})
+func (q Queries) Fail(problem string) *Steps {
+	out := new(Steps)
+	for _, r := range q.running {
+		out.list = append(out.list, step{QueryRow: wire.QueryRow{ID: r.id, Problem: cmp.Or(r.problem, problem)}})
 	}
 	return out
 }
 
-// Add runs the queries on an outgoing packet.
-func (s Steps) Add(p *packet.IP) {
-	t := tuple(p, slices.ContainsFunc(s, func(s step) bool { return s.payload }))
-	for i := range s {
-		if l := s[i].local; l != nil {
+// Run reports whether there is any step.
+func (s *Steps) Run() bool { return len(s.list) > 0 }
+
+// Add runs the queries on an outgoing packet of the flow with a host index. Its time counts from
+// any zero.
+func (s *Steps) Add(p *packet.IP, index uint32, sent time.Duration) {
+	t := tuple(p, s.flowlets.number(index, sent, s.gap), s.payload)
+	for i := range s.list {
+		if l := s.list[i].local; l != nil {
 			l.Add(t)
 		}
 	}
 }
 
 // Rows returns the results. Packets that Add did not receive are counted as dropped.
-func (s Steps) Rows(unread uint64) (out []wire.QueryRow) {
-	for i := range s {
-		row := s[i].QueryRow
-		if l := s[i].local; l != nil {
+func (s *Steps) Rows(unread uint64) (out []wire.QueryRow) {
+	for i := range s.list {
+		row := s.list[i].QueryRow
+		if l := s.list[i].local; l != nil {
 			tuples, undefined, dropped := l.Result()
 			row.Undefined, row.Dropped = uint64(undefined), uint64(dropped)+unread
 			row.Tuples = query.AppendTuples(nil, tuples)
@@ -121,7 +174,7 @@ func (s Steps) Rows(unread uint64) (out []wire.QueryRow) {
 
 // tuple returns the fields of a packet in the order of query.PacketFields. The payload is copied
 // only if it is needed.
-func tuple(p *packet.IP, payload bool) query.Tuple {
+func tuple(p *packet.IP, flowlet int, payload bool) query.Tuple {
 	n := func(v int) query.Value { return query.Value{Type: query.Integer, Int: int64(v)} }
 	a := func(b [16]byte) query.Value {
 		if p.Key.V6 {
@@ -136,7 +189,7 @@ func tuple(p *packet.IP, payload bool) query.Tuple {
 	kind, response := dns(p)
 	return query.Tuple{a(p.Key.Src), a(p.Key.Dst), n(int(p.Key.Proto)), n(int(p.Key.SrcPort)), n(int(p.Key.DstPort)),
 		n(p.Length), n(int(p.TTL)), n(int(p.Flags)), n(int(p.Window)),
-		{Type: query.Text, Text: text}, n(kind), n(response), n(0), n(0)}
+		{Type: query.Text, Text: text}, n(kind), n(response), n(flowlet), n(0)}
 }
 
 // dns returns the type of the first question of a DNS message over UDP port 53, and 1 for a

@@ -143,7 +143,7 @@ type epochSlots struct {
 	egress   []*page
 	ingress  [][]*page // by source host
 	pages    int       // of ingress
-	steps    Steps     // of queries
+	steps    *Steps    // of queries
 	released atomic.Bool
 }
 

@@ -304,7 +304,7 @@ func (w *world) run() {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		r := hostrole.New(c)
+		r := hostrole.New(c, time.Now)
 		if err := r.Apply(data); err != nil {
 			w.t.Fatal(err)
 		}

@@ -21,9 +21,9 @@ import (
 	"github.com/netsketch/netsketch/lab"
 )
 
-// hostRoles creates the roles of agents, by name.
-var hostRoles = map[string]func(*hostepoch.Clock) role.Role{
-	wire.Role: func(c *hostepoch.Clock) role.Role { return omnimon.New(c) },
+// hostRoles creates the roles of agents, by name, with the clock of the host.
+var hostRoles = map[string]func(*hostepoch.Clock, func() time.Time) role.Role{
+	wire.Role: func(c *hostepoch.Clock, now func() time.Time) role.Role { return omnimon.New(c, now) },
 }
 
 // header is the header that hosts insert, that of the program omnimon; nil: none.
@@ -111,7 +111,8 @@ func (r *Run) startAgent(i int) error {
 	var settled sync.WaitGroup
 	for _, name := range r.s.Agents {
 		settled.Add(1)
-		m := &measured{agent.NewRolePath(hostRoles[name]), sync.OnceFunc(settled.Done)}
+		create := func(c *hostepoch.Clock) role.Role { return hostRoles[name](c, a.clock.Now) }
+		m := &measured{agent.NewRolePath(create), sync.OnceFunc(settled.Done)}
 		cfg.DataPaths, paths = append(cfg.DataPaths, m), append(paths, m)
 	}
 	x, err := agent.New(cfg, agent.Dependencies{Logger: r.o.Logger.With("host", h.Name), Clock: a.clock})

@@ -296,7 +296,7 @@ func (p *Path) adoptTables(s *saved) error {
 	}
 	p.install(t, settings, s.Settings, share)
 	p.now = atomic.LoadUint64(&t.control.Epoch)
-	p.queries = adopted(settings.Queries, p.now)
+	p.queries = adopted(settings, p.now)
 	p.follow()
 	oldest := t.control.Base
 	if p.now >= t.generations {

@@ -14,6 +14,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -132,11 +134,12 @@ type twin struct {
 	clock  *epoch.Clock
 	role   *omnimon.Role
 	tuples map[uint64]int // results of queries, by their number
+	sent   time.Time      // when the kernel sent the packet that the role receives
 }
 
 func newTwin(t testing.TB, s *wire.Settings) *twin {
 	w := &twin{t: t, kernel: newPath(t, Config{}, s), clock: epoch.NewClock(1, 100), tuples: map[uint64]int{}}
-	w.role = omnimon.New(w.clock)
+	w.role = omnimon.New(w.clock, func() time.Time { return w.sent })
 	if err := w.role.Apply(encoded(t, s)); err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +171,11 @@ func (w *twin) out(frame []byte) []byte {
 		return frame
 	}
 	f := packet.NewFrame(frame)
-	w.role.Out([]*packet.Frame{f})
 	got := run(w.t, w.kernel.tables.egress, frame, tcNext)
+	if w.kernel.tables.control.Events&eventsWithTime != 0 {
+		w.sent = time.Unix(0, int64(newest(w.t, w.kernel).Sent))
+	}
+	w.role.Out([]*packet.Frame{f})
 	w.compare(frame, got, f.Bytes(), "sent")
 	return got
 }
@@ -299,6 +305,20 @@ func text(t testing.TB, data []byte) string {
 	return b.String()
 }
 
+// newest runs the queries on the packets that were sent, and returns the event of the last one.
+func newest(t testing.TB, p *Path) omnimonEvent {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.readEvents(); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.record.RawSample) == 0 {
+		return omnimonEvent{}
+	}
+	return *(*omnimonEvent)(unsafe.Pointer(&p.record.RawSample[0]))
+}
+
 // queries use all fields that hosts have, and one that they do not have.
 var queries = []string{
 	`x = packets.filter(proto == TCP && flags & SYN == SYN).distinct(src, dport, ttl).reduce(keys=(src), n=count())`,
@@ -327,6 +347,10 @@ func TestSameAsGo(t *testing.T) {
 			for id, text := range queries {
 				s.Queries = append(s.Queries, wire.Query{ID: uint64(id), Text: text})
 			}
+		},
+		"flowlets": func(s *wire.Settings) {
+			s.Flows, s.IngressSlots, s.IdleEpochs, s.FlowletGap = 70, 128, 1, 20*time.Millisecond
+			s.Queries = []wire.Query{{Text: `x = packets.reduce(keys=(src, dst, sport, dport, flowlet), n=count())`}}
 		},
 		"tiny tables":     func(s *wire.Settings) { s.Flows, s.IngressSlots, s.IdleEpochs = 70, 128, 1 },
 		"other EtherType": func(s *wire.Settings) { s.EtherType, s.SlotsPerFlow = 0x88b6, 3 },

@@ -168,7 +168,7 @@ func (p *Path) prepare(s *wire.Settings) error {
 		}
 	}
 	if p.cfg.DisableOffloads && (len(s.Extremes) > 0 || s.Match != "" ||
-		omnimon.ParseQueries(s.Queries).Use("payload")) {
+		omnimon.ParseQueries(s, omnimon.Queries{}).Use("payload")) {
 		i, err := net.InterfaceByName(p.cfg.Interface)
 		if err != nil {
 			return err

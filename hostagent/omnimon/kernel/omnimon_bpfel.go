@@ -52,17 +52,18 @@ type omnimonCounts struct {
 }
 
 type omnimonEvent struct {
-	_        structs.HostLayout
-	Epoch    uint64
-	Key      omnimonFlowKey
-	Length   uint32
-	Headers  uint32
-	Segments uint32
-	Segment  uint32
-	Window   uint16
-	Ttl      uint8
-	Flags    uint8
-	Size     uint32
+	_       structs.HostLayout
+	Epoch   uint64
+	Sent    uint64
+	Key     omnimonFlowKey
+	Index   uint32
+	Length  uint32
+	Segment uint16
+	Window  uint16
+	Ttl     uint8
+	Flags   uint8
+	Headers uint8
+	Zero    uint8
 }
 
 type omnimonEventData struct {

@@ -78,7 +78,7 @@ type Path struct {
 	rows     []uint32
 	order    []uint32
 	queries  []applied // the newest last
-	steps    map[uint64]omnimon.Steps
+	steps    map[uint64]*omnimon.Steps
 	record   ringbuf.Record // of readEvents
 	owners   []owner
 }
@@ -89,7 +89,7 @@ func Open(cfg Config) (*Path, error) {
 		return nil, err
 	}
 	p := &Path{cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), restarts: map[uint64]uint64{},
-		steps: map[uint64]omnimon.Steps{}}
+		steps: map[uint64]*omnimon.Steps{}}
 	if cfg.Pin != "" {
 		if err := p.adopt(); err != nil {
 			return nil, err
@@ -235,8 +235,8 @@ func (p *Path) Apply(raw []byte) error {
 		if err := p.tables.setHosts(s.Hosts); err != nil {
 			return err
 		}
-		if !slices.Equal(s.Queries, p.settings.Queries) {
-			p.setQueries(s.Queries)
+		if !slices.Equal(s.Queries, p.settings.Queries) || s.FlowletGap != p.settings.FlowletGap {
+			p.setQueries(s)
 			p.follow()
 		}
 		p.settings, p.raw = s, slices.Clone(raw)
@@ -297,7 +297,7 @@ func (p *Path) restart(s *wire.Settings, raw []byte, share *mapping.Share, size 
 		t.close()
 		return err
 	}
-	queries := omnimon.ParseQueries(s.Queries)
+	queries := omnimon.ParseQueries(s, omnimon.Queries{})
 	t.control.Events = needs(queries)
 	if err := p.attach(t); err != nil {
 		t.close()
@@ -308,7 +308,7 @@ func (p *Path) restart(s *wire.Settings, raw []byte, share *mapping.Share, size 
 	}
 	p.install(t, s, raw, share)
 	p.now, p.open = epoch, []uint64{epoch}
-	p.queries, p.steps = []applied{{since: epoch, queries: queries}}, map[uint64]omnimon.Steps{}
+	p.queries, p.steps = []applied{{since: epoch, queries: queries}}, map[uint64]*omnimon.Steps{}
 	p.follow()
 	if again {
 		p.restarts[epoch]++
@@ -685,6 +685,9 @@ func (p *Path) free(index uint32) error {
 	t := p.tables
 	number := t.entries[index].Mapping
 	p.marks[index] = 0
+	for _, a := range p.queries {
+		a.queries.Drop(index)
+	}
 	atomic.StoreUint32(&t.entries[index].State, unused)
 	p.pool.Return(number)
 	if !p.pool.InUse(number) {

@@ -5,6 +5,7 @@
 package kernel
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -24,6 +25,7 @@ const (
 	eventsOfPackets = 1 << iota
 	eventsWithDNS
 	eventsWithPayload
+	eventsWithTime
 )
 
 // pollEvents is how often map events is read. It has room for 50,000 packets without payload.
@@ -47,29 +49,33 @@ func needs(q omnimon.Queries) (bits uint32) {
 	if q.Use("payload") {
 		bits |= eventsWithPayload
 	}
+	if q.Use("flowlet") {
+		bits |= eventsWithTime
+	}
 	return bits
 }
 
 // adopted returns the queries of an earlier process. Results in the epochs up to now are lost.
-func adopted(settings []wire.Query, now uint64) []applied {
-	q := omnimon.ParseQueries(settings)
+func adopted(settings *wire.Settings, now uint64) []applied {
+	q := omnimon.ParseQueries(settings, omnimon.Queries{})
 	return []applied{{queries: q, problem: "the agent was restarted in this epoch"}, {since: now + 1, queries: q}}
 }
 
 // setQueries runs other queries, from the next epoch on.
-func (p *Path) setQueries(settings []wire.Query) {
-	q := omnimon.ParseQueries(settings)
+func (p *Path) setQueries(settings *wire.Settings) {
+	q := omnimon.ParseQueries(settings, p.queries[len(p.queries)-1].queries)
 	at := &p.tables.control.Events
 	atomic.StoreUint32(at, atomic.LoadUint32(at)|needs(q)) // before the epoch that they begin with
 	p.queries = append(p.queries, applied{since: p.Epoch() + 1, queries: q})
 }
 
 // stepsOf returns the steps of the queries of an epoch.
-func (p *Path) stepsOf(epoch uint64) omnimon.Steps {
+func (p *Path) stepsOf(epoch uint64) *omnimon.Steps {
 	steps, ok := p.steps[epoch]
 	if ok {
 		return steps
 	}
+	steps = new(omnimon.Steps)
 	for _, a := range p.queries {
 		switch {
 		case a.since > epoch:
@@ -92,7 +98,7 @@ func (p *Path) retireQueries() {
 	for len(p.queries) > 1 && p.queries[1].since <= oldest {
 		p.queries = p.queries[1:]
 	}
-	maps.DeleteFunc(p.steps, func(epoch uint64, _ omnimon.Steps) bool { return epoch < oldest })
+	maps.DeleteFunc(p.steps, func(epoch uint64, _ *omnimon.Steps) bool { return epoch < oldest })
 	if n := len(p.queries); n > 0 && p.queries[n-1].since <= p.now {
 		atomic.StoreUint32(&p.tables.control.Events, needs(p.queries[n-1].queries))
 	}
@@ -113,8 +119,8 @@ func (p *Path) readEvents() error {
 			return fmt.Errorf("map events: a record of %d bytes, expected at least %d", len(data), size)
 		}
 		e := (*omnimonEvent)(unsafe.Pointer(&data[0]))
-		if steps := p.stepsOf(e.Epoch); len(steps) > 0 {
-			e.packets(data[size:], steps.Add)
+		if steps := p.stepsOf(e.Epoch); steps.Run() {
+			e.packets(data[size:], func(ip *packet.IP) { steps.Add(ip, e.Index, time.Duration(e.Sent)) })
 		}
 	}
 	return nil
@@ -128,15 +134,16 @@ func (e *omnimonEvent) packets(payload []byte, f func(*packet.IP)) {
 	)
 	ip := &packet.IP{Key: key(&e.Key), TTL: e.Ttl, Window: e.Window, TCP: e.Key.Proto == packet.ProtocolTCP,
 		Payload: payload}
-	for i := range e.Segments {
-		ip.Length, ip.Flags = int(e.Headers+e.Segment), e.Flags
+	rest := int(e.Length) - int(e.Headers)
+	segment := cmp.Or(int(e.Segment), rest)
+	for i := 0; i == 0 || rest > 0; i++ {
+		ip.Length, ip.Flags = int(e.Headers)+rest, e.Flags
 		if i > 0 {
 			ip.Flags &^= first
 		}
-		if i < e.Segments-1 {
+		if rest -= segment; rest > 0 {
+			ip.Length = int(e.Headers) + segment
 			ip.Flags &^= last
-		} else {
-			ip.Length = int(e.Length - i*e.Segment)
 		}
 		f(ip)
 	}

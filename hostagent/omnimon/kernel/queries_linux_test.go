@@ -5,7 +5,10 @@
 package kernel
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
@@ -57,6 +60,58 @@ func TestUnreadPackets(t *testing.T) {
 	p.Advance(102)
 	if read, _ := totalsOf(t, reported(t, p, 101)); read != 1 {
 		t.Errorf("%d packets in the next epoch, want 1", read)
+	}
+}
+
+// flowletsOf returns each flowlet with its packets.
+func flowletsOf(t *testing.T, row *wire.QueryRow, text string) string {
+	t.Helper()
+	var out []string
+	for _, v := range tuplesOf(t, row, text) {
+		out = append(out, fmt.Sprint(v[0].Int, " ", v[1].Int))
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestFlowlets: flowlets follow from the time at which the kernel sent a packet, not from the time
+// at which the agent reads it, and go on when queries change.
+func TestFlowlets(t *testing.T) {
+	needBPF(t)
+	const text = "x = packets.reduce(keys=(flowlet), n=count())"
+	for gap, want := range map[time.Duration]string{time.Nanosecond: "0 1, 1 1, 2 1", time.Hour: "0 3"} {
+		s := defaults(0)
+		s.FlowletGap, s.Queries = gap, []wire.Query{{Text: text}}
+		p := newPath(t, Config{}, s)
+		frame := ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, 1, 2, 0, 0, nil)
+		before := monotonic()
+		for range 3 {
+			run(t, p.tables.egress, frame, tcNext)
+		}
+		if sent := time.Duration(newest(t, p).Sent); sent < before || sent > monotonic() {
+			t.Errorf("sent at %v, which is not between %v and %v", sent, before, monotonic())
+		}
+		p.Advance(101)
+		if got := flowletsOf(t, reported(t, p, 100), text); got != want {
+			t.Errorf("gap %v: %q, want %q", gap, got, want)
+		}
+		s.FlowletGap = 2 * gap
+		if err := p.Apply(encoded(t, s)); err != nil {
+			t.Fatal(err)
+		}
+		p.Advance(102)
+		run(t, p.tables.egress, frame, tcNext)
+		p.Advance(103)
+		want = map[time.Duration]string{time.Nanosecond: "3 1", time.Hour: "0 1"}[gap]
+		if got := flowletsOf(t, reported(t, p, 102), text); got != want {
+			t.Errorf("gap %v, two epochs later: %q, want %q", gap, got, want)
+		}
+	}
+	s := defaults(0)
+	s.Queries = []wire.Query{{Text: totalsQuery}}
+	p := newPath(t, Config{}, s)
+	run(t, p.tables.egress, ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, 1, 2, 0, 0, nil), tcNext)
+	if e := newest(t, p); e.Epoch != 100 || e.Sent != 0 {
+		t.Errorf("event %+v: a time that no query reads", e)
 	}
 }
 

@@ -241,7 +241,16 @@ const totalsQuery = "x = packets.reduce(keys=(proto), n=count(), bytes=sum(lengt
 
 func totalsOf(t testing.TB, row *wire.QueryRow) (packets, bytes int64) {
 	t.Helper()
-	q, err := query.Parse("query", totalsQuery)
+	for _, v := range tuplesOf(t, row, totalsQuery) {
+		packets, bytes = packets+v[1].Int, bytes+v[2].Int
+	}
+	return packets, bytes
+}
+
+// tuplesOf returns the tuples of a query that hosts run.
+func tuplesOf(t testing.TB, row *wire.QueryRow, text string) []query.Tuple {
+	t.Helper()
+	q, err := query.Parse("query", text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,10 +258,7 @@ func totalsOf(t testing.TB, row *wire.QueryRow) (packets, bytes int64) {
 	if err != nil || row.Problem != "" || row.Dropped > 0 {
 		t.Fatalf("query: %+v, %v", row, err)
 	}
-	for _, v := range tuples {
-		packets, bytes = packets+v[1].Int, bytes+v[2].Int
-	}
-	return packets, bytes
+	return tuples
 }
 
 // TestTCPOverVeth: two hosts exchange TCP streams. What one counts as sent, the other counts as

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/netsketch/netsketch/sketch/flow"
 )
@@ -113,6 +114,8 @@ type Settings struct {
 	Extremes []Extreme `json:"extremes,omitempty"`
 	// Queries run on outgoing packets, in epochs that begin with these settings.
 	Queries []Query `json:"queries,omitempty"`
+	// FlowletGap is the longest time between two packets of a flowlet.
+	FlowletGap time.Duration `json:"flowletGap,omitempty"`
 }
 
 // Query is a query in OmniMon's language. A host runs the operators of each sequence over packets

@@ -163,8 +163,8 @@ func TestEveryTruncationIsAnError(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	s := &Settings{EtherType: 0x88b5, Slots: 512, SlotsPerFlow: 2, Shares: 8, Host: 1, Flows: 9, IngressSlots: 10,
-		IdleEpochs: 11,
-		Hosts:      [][]netip.Addr{{netip.MustParseAddr("10.0.0.1")}, {netip.MustParseAddr("::1")}}, Match: "zorro",
+		IdleEpochs: 11, FlowletGap: 500_000,
+		Hosts: [][]netip.Addr{{netip.MustParseAddr("10.0.0.1")}, {netip.MustParseAddr("::1")}}, Match: "zorro",
 		Extremes: []Extreme{{Field: FieldLength}, {Field: FieldTTL, Min: true}}}
 	data, err := s.Append(nil)
 	if err != nil {

@@ -179,7 +179,7 @@ func runQueries(packets []workload.Packet) (rows []suite.Row, err error) {
 		if err != nil {
 			return nil, err
 		}
-		roles[h] = hostrole.New(clock)
+		roles[h] = hostrole.New(clock, time.Now)
 		if err := roles[h].Apply(data); err != nil {
 			return nil, err
 		}

@@ -8,7 +8,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"time"
 )
+
+// FlowletGap is the longest time between two packets of a flowlet.
+const FlowletGap = 500 * time.Microsecond
 
 // Packet is one packet.
 type Packet struct {
@@ -17,8 +21,10 @@ type Packet struct {
 	Length                  int64 // of the IP packet
 	Flags                   int64 // of TCP
 	DNSType, Response       int64
-	Flowlet, Queue          int64 // what only switches have
+	Queue                   int64 // what only switches have
 	Payload                 string
+	Sent                    time.Duration // since the first packet
+	Flowlet                 int64         // of the flow, which follows from Sent
 }
 
 func (p Packet) flow() string {
@@ -28,6 +34,7 @@ func (p Packet) flow() string {
 // Traffic is background traffic of flows between hosts, with every anomaly that the example queries
 // look for.
 func Traffic(background, flows, hosts int) (packets []Packet) {
+	var now time.Duration
 	r := rand.New(rand.NewPCG(8, 8))
 	host := func(n int) string { return fmt.Sprintf("10.0.%d.%d", n/200, n%200+1) }
 	keys := make([]Packet, flows)
@@ -37,7 +44,9 @@ func Traffic(background, flows, hosts int) (packets []Packet) {
 	}
 	for range background {
 		p := keys[r.IntN(flows)]
-		p.Length, p.Flowlet, p.Queue = 40+r.Int64N(1400), r.Int64N(3), r.Int64N(49)
+		p.Length = 40 + r.Int64N(1400)
+		now += time.Duration(50 + 50*r.Int64N(3)) // so that flows of the tests have pauses
+		p.Sent, p.Queue = now, r.Int64N(49)
 		if p.Proto == 6 {
 			p.Flags = []int64{2, 18, 16, 16, 16, 24, 17}[r.IntN(7)]
 		}
@@ -45,7 +54,10 @@ func Traffic(background, flows, hosts int) (packets []Packet) {
 	}
 	add := func(n int, make func(i int) Packet) {
 		for i := range n {
-			packets = append(packets, make(i))
+			p := make(i)
+			now += 20 * time.Microsecond
+			p.Sent = now
+			packets = append(packets, p)
 		}
 	}
 	tcp := func(src, dst string, sport, dport, length, flags int64) Packet {
@@ -74,7 +86,22 @@ func Traffic(background, flows, hosts int) (packets []Packet) {
 		return Packet{Src: "10.9.0.12", Dst: host(4), Proto: 17, SrcPort: 53, DstPort: 3333, Length: 1400, Response: 1,
 			DNSType: 46}
 	})
+	numberFlowlets(packets)
 	return packets
+}
+
+// numberFlowlets numbers the flowlets of each flow from 0.
+func numberFlowlets(packets []Packet) {
+	last := map[string]Packet{}
+	for i := range packets {
+		p := &packets[i]
+		if before, ok := last[p.flow()]; ok {
+			if p.Flowlet = before.Flowlet; p.Sent > before.Sent+FlowletGap {
+				p.Flowlet++
+			}
+		}
+		last[p.flow()] = *p
+	}
 }
 
 // Loss is a count of lost packets of a flow.

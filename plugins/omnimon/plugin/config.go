@@ -34,6 +34,8 @@ type Configuration struct {
 	IngressSlots int `json:"ingressSlots"`
 	// IdleTime without packets ends a flow, such as "30m".
 	IdleTime string `json:"idleTime"`
+	// FlowletGap is the longest time between two packets of a flowlet, such as "500us".
+	FlowletGap string `json:"flowletGap"`
 	// Match is the text that the statistic matched counts; empty: none.
 	Match string `json:"match"`
 	// Extremes are maxima and minima of fields.
@@ -43,7 +45,7 @@ type Configuration struct {
 	// Queries run in every epoch.
 	Queries []Query `json:"queries"`
 
-	idle time.Duration
+	idle, gap time.Duration
 }
 
 // Limits bound the rows of lists.
@@ -64,7 +66,8 @@ type Query struct {
 func DefaultConfiguration() Configuration {
 	return Configuration{
 		EtherType: 0x88b5, SlotsPerFlow: 2, Flows: 1 << 16, IngressSlots: 1 << 16, IdleTime: "30m",
-		Limits: Limits{Flows: 1000, Losses: 10_000, LinkFlows: 10, Results: 1000},
+		FlowletGap: "500us",
+		Limits:     Limits{Flows: 1000, Losses: 10_000, LinkFlows: 10, Results: 1000},
 	}
 }
 
@@ -98,6 +101,9 @@ func (c *Configuration) check() sdk.FieldErrors {
 	var err error
 	if c.idle, err = time.ParseDuration(c.IdleTime); err != nil || c.idle <= 0 {
 		bad("idleTime", "is %q; expected a duration such as 30m", c.IdleTime)
+	}
+	if c.gap, err = time.ParseDuration(c.FlowletGap); err != nil || c.gap <= 0 {
+		bad("flowletGap", "is %q; expected a duration such as 500us", c.FlowletGap)
 	}
 	if len(c.Match) > 64 {
 		bad("match", "has %d bytes; expected at most 64", len(c.Match))

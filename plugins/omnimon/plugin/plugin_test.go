@@ -499,6 +499,7 @@ func TestConfiguration(t *testing.T) {
 	for config, want := range map[string]string{
 		`{"slotsPerFlow": 5}`:            "slotsPerFlow: ",
 		`{"idleTime": "soon"}`:           "idleTime: ",
+		`{"flowletGap": "0s"}`:           "flowletGap: ",
 		`{"extremes": [{"field": "x"}]}`: "extremes.0.field: ",
 		`{"slots": 1}`:                   "slots: ",
 		`{"shares": 3}`:                  "shares: is 3; expected at least 4",

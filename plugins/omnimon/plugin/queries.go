@@ -43,7 +43,7 @@ func newRunning(name, text string, client bool) *running {
 	r.fields = q.Sequences[len(q.Sequences)-1].Fields
 	for i := range r.plan.Steps {
 		s := &r.plan.Steps[i]
-		for _, f := range []string{"queue", "flowlet"} {
+		for _, f := range []string{"queue"} {
 			if s.Uses(f) {
 				r.problem = fmt.Sprintf("sequence %s: no host and no program has the field %s", s.Name, f)
 			}

@@ -305,6 +305,7 @@ enum {
 	EVENTS = 1,      // of packets
 	EVENTS_DNS = 2,  // with the beginning of a DNS message
 	EVENTS_DATA = 4, // with the payload
+	EVENTS_TIME = 8, // with the time at which it was sent
 };
 
 enum {
@@ -315,13 +316,11 @@ enum {
 
 // event is a packet that was counted, or the segments of one that will be segmented.
 struct event {
-	u64 epoch;
+	u64 epoch, sent; // sent: nanoseconds of CLOCK_MONOTONIC
 	struct flow_key key;
-	u32 length, headers; // of the IP packet; of IP and transport
-	u32 segments, segment; // count, and data in each but the last
-	u16 window;
-	u8 ttl, flags;
-	u32 size; // of the payload that follows
+	u32 index, length; // of the flow; of the IP packet
+	u16 segment, window; // segment: data in each segment but the last, 0: no segments
+	u8 ttl, flags, headers, zero; // headers: length of IP and transport
 };
 
 struct event_data {
@@ -710,7 +709,7 @@ inline bool put_link(void *data, void *end, u32 length, const struct link_layer 
 }
 
 // read_by_queries sends what queries need of a packet to the agent.
-inline void read_by_queries(struct __sk_buff *skb, const struct packet *p, u32 needs, u64 now, u32 segments,
+inline void read_by_queries(struct __sk_buff *skb, const struct packet *p, u32 needs, u64 now, u32 index,
 			    u32 shift, u32 size) {
 	u32 zero = 0;
 	struct event_data *d = bpf_map_lookup_elem(&scratch, &zero);
@@ -718,20 +717,19 @@ inline void read_by_queries(struct __sk_buff *skb, const struct packet *p, u32 n
 		return; // unreachable
 	struct event *e = &d->event;
 	e->epoch = now;
+	e->sent = needs & EVENTS_TIME ? bpf_ktime_get_ns() : 0;
 	e->key = p->key;
+	e->index = index;
 	e->length = p->length;
 	e->headers = p->headers;
-	e->segments = segments;
 	e->segment = skb->gso_size;
 	e->window = p->window;
 	e->ttl = p->ttl;
 	e->flags = p->flags;
-	e->size = 0;
 	if (size > MAX_DATA || (size && bpf_skb_load_bytes(skb, p->payload + shift, d->payload, size))) {
 		count(now, UNREAD);
 		return;
 	}
-	e->size = size;
 	// The agent reads map events periodically, so it is not woken up.
 	if (bpf_ringbuf_output(&events, d, sizeof(*e) + size, BPF_RB_NO_WAKEUP))
 		count(now, UNREAD);
@@ -850,7 +848,7 @@ int egress(struct __sk_buff *skb) {
 	}
 	*(u16 *)(h + size - 2) = bpf_htons(p.type);
 	if (needs)
-		read_by_queries(skb, &p, needs, now, segments, size, data_size);
+		read_by_queries(skb, &p, needs, now, place.index, size, data_size);
 	return PASS;
 }
 
