@@ -27,7 +27,7 @@ import (
 
 // The layout of the program omnimon (docs/omnimon-p4.md).
 const (
-	words    = 11
+	words    = 12
 	arrived  = 4096 * words
 	departed = arrived + 512
 	cpuPort  = 255
@@ -39,6 +39,7 @@ const (
 type pipelines struct {
 	t        *testing.T
 	switches []*softswitch.Switch
+	devices  []*device.Device
 	clock    *epoch.Virtual
 	engine   *epoch.Engine
 	left     []departure // of the packet in work
@@ -85,6 +86,7 @@ func newPipelines(t *testing.T) *pipelines {
 	t.Cleanup(cancel)
 	for i := range switches {
 		d := p.start(ctx, i)
+		p.devices = append(p.devices, d)
 		p.engine.Add(group.Add(d))
 	}
 	if missing := group.WaitJoined(ctx); missing != nil {
@@ -102,7 +104,8 @@ func (p *pipelines) wait(context.Context, time.Duration) error { return nil }
 func (p *pipelines) start(ctx context.Context, i int) *device.Device {
 	t := p.t
 	t.Helper()
-	sw := softswitch.New(softswitch.Config{CPUPort: cpuPort})
+	// On the wall clock a timer would serve the queues.
+	sw := softswitch.New(softswitch.Config{CPUPort: cpuPort, Clock: func() time.Duration { return 0 }})
 	t.Cleanup(func() { sw.Close() })
 	for port := range uint32(8) {
 		if err := sw.AddPort(port, softswitch.Port{Tx: func(pkt []byte, _ time.Duration) {
@@ -208,8 +211,8 @@ func (p *pipelines) receive(sw int, f *packet.Frame, link, next int, lose bool) 
 	}
 }
 
-// collect closes the engine's epoch, which reads the switches.
-func (p *pipelines) collect(e uint64, in *analysis.Epoch) {
+// close closes the engine's epoch, which reads the switches.
+func (p *pipelines) close(e uint64) []epoch.Outcome {
 	end := time.Unix(0, 0).Add(time.Duration(e) * length * time.Millisecond)
 	p.clock.AdvanceTo(end)
 	ep, err := p.engine.Close(context.Background(), end, p.wait)
@@ -219,7 +222,12 @@ func (p *pipelines) collect(e uint64, in *analysis.Epoch) {
 	if ep.Number != e || ep.Status != epoch.Complete || len(ep.Warnings) > 0 {
 		p.t.Fatalf("epoch %d instead of %d is %v, warnings %v, sources %+v", ep.Number, e, ep.Status, ep.Warnings, ep.Sources)
 	}
-	for sw, o := range ep.Sources {
+	return ep.Sources
+}
+
+// collect adds what the switches counted in an epoch.
+func (p *pipelines) collect(e uint64, in *analysis.Epoch) {
+	for sw, o := range p.close(e) {
 		for _, cells := range o.Reading.Objects {
 			if cells.Object != "omnimon_counts" {
 				continue

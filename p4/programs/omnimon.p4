@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// OmniMon with one slot array for each switch: 185,344 bytes of registers per bank. Sizes are
+// OmniMon with one slot array for each switch: 201,728 bytes of registers per bank. Sizes are
 // parameters: p4c-bm2-ss -DNS_OMNIMON_SLOTS=8192 ...
 
 #define NS_WITH_OMNIMON
@@ -20,6 +20,9 @@
 #endif
 #ifndef NS_OMNIMON_UNITS
 #define NS_OMNIMON_UNITS 4
+#endif
+#ifndef NS_OMNIMON_QUEUE_UNITS
+#define NS_OMNIMON_QUEUE_UNITS 1
 #endif
 #define NS_BANKS 4
 

@@ -25,7 +25,7 @@ type form struct {
 
 // Constants of the default program that its JSON does not have: words of a slot, and cells of port
 // counters.
-const banks, words, portCells = 4, 11, 1024
+const banks, words, portCells = 4, 12, 1024
 
 // formOf reads a program of OmniMon.
 func formOf(program []byte) (f form, err error) {
@@ -103,7 +103,8 @@ func memory(ctx context.Context) (rows []suite.Row, err error) {
 			if s.arrays == 3 {
 				continue // the program's arrays are a power of two
 			}
-			f, err := compile(ctx, "-DNS_OMNIMON_UNITS=0", fmt.Sprintf("-DNS_OMNIMON_SLOTS=%d", memorySlots),
+			f, err := compile(ctx, "-DNS_OMNIMON_UNITS=0", "-DNS_OMNIMON_QUEUE_UNITS=0",
+				fmt.Sprintf("-DNS_OMNIMON_SLOTS=%d", memorySlots),
 				fmt.Sprintf("-DNS_OMNIMON_SLOTS_PER_FLOW=%d", d), fmt.Sprintf("-DNS_OMNIMON_ARRAYS=%d", s.arrays))
 			if err != nil {
 				return nil, err

@@ -353,7 +353,7 @@ func queryFigure() suite.Suite {
 					return fmt.Sprintf("%.4g KB/s at 10 epochs a second", v.Get("all", 0, "queries", "bytes from a switch")/100)
 				},
 				Holds: func(v suite.Values) bool { return v.Get("all", 0, "queries", "bytes from a switch")/100 <= 180 },
-				Why: "a bank here has 4,096 slots of 11 words of 4 bytes; the paper's 180 KB/s have room for 512 slots of 9 " +
+				Why: "a bank here has 4,096 slots of 12 words of 4 bytes; the paper's 180 KB/s have room for 512 slots of 9 " +
 					"words, but Exp#5 is the only experiment with 512 slots",
 			},
 			{

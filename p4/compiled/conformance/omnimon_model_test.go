@@ -27,6 +27,8 @@ type omnimon struct {
 	arrived, departed, noHeader, badSlot int
 	counts, uncounted                    *omRegister
 	units                                []*omUnit
+	queueUnits                           []*omUnit // in egress
+	depth                                int       // of the queue that the next packet finds
 	all                                  []*omRegister
 	first, size                          uint16         // window
 	arrayOf                              map[uint32]int // by port
@@ -43,6 +45,7 @@ func (r *omRegister) add(bank, cell int, n uint32) { r.cells[bank*r.register.Rea
 // omUnit is a unit of queries.
 type omUnit struct {
 	control string // full name
+	queue   bool   // it matches the queue depth
 	entries []omFilter
 }
 
@@ -51,7 +54,7 @@ type omFilter struct {
 	src, srcMask     uint32
 	flags, flagsMask byte
 	protocol, length [2]int // ranges
-	srcPort          [2]int
+	srcPort, queue   [2]int
 	action           string
 }
 
@@ -76,6 +79,9 @@ func newOmniMon(cat *p4values.Catalog) *omnimon {
 			o.arrived, o.departed = number("arrived"), number("departed")
 			for n := range number("units") {
 				o.units = append(o.units, &omUnit{control: fmt.Sprintf("ingress.omnimon.unit%d.", n)})
+			}
+			for n := range number("queue_units") {
+				o.queueUnits = append(o.queueUnits, &omUnit{control: fmt.Sprintf("egress.omnimon.unit%d.", n), queue: true})
 			}
 		case "uncounted":
 			o.uncounted, o.noHeader, o.badSlot = reg, number("no_header"), number("bad_slot")
@@ -229,6 +235,13 @@ func (o *omnimon) pass(f []byte, in, out uint32, forwarded bool) {
 	for i, u := range o.units {
 		o.counts.add(bank, slot*o.words+7+o.differences+i, u.match(fields))
 	}
+	if !forwarded {
+		return
+	}
+	fields.queue = o.depth
+	for i, u := range o.queueUnits {
+		o.counts.add(bank, slot*o.words+7+o.differences+len(o.units)+i, u.match(fields))
+	}
 }
 
 // omFields are what filters match and units add.
@@ -236,6 +249,7 @@ type omFields struct {
 	src                                    uint32
 	protocol, length, ttl, window, srcPort int
 	flags                                  byte
+	queue                                  int
 }
 
 // values returns the statistics of a packet, and its fields.
@@ -270,7 +284,8 @@ func (u *omUnit) match(f omFields) (amount uint32) {
 	in := func(v int, r [2]int) bool { return v >= r[0] && v <= r[1] }
 	for _, e := range u.entries {
 		if (f.src^e.src)&e.srcMask != 0 || (f.flags^e.flags)&e.flagsMask != 0 || !in(f.protocol, e.protocol) ||
-			!in(f.length, e.length) || !in(f.srcPort, e.srcPort) {
+			!in(f.length, e.length) || !in(f.srcPort, e.srcPort) ||
+			!in(f.queue, e.queue) {
 			continue
 		}
 		switch e.action {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"testing"
+	"time"
 
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
@@ -24,7 +26,8 @@ func (b *bench) window(first, size uint16) {
 
 // anything matches all packets.
 func anything(action string) omFilter {
-	return omFilter{protocol: [2]int{0, 255}, length: [2]int{0, 1 << 17}, srcPort: [2]int{0, 65535}, action: action}
+	return omFilter{protocol: [2]int{0, 255}, length: [2]int{0, 1 << 17}, srcPort: [2]int{0, 65535},
+		queue: [2]int{0, 1<<19 - 1}, action: action}
 }
 
 // filters writes entries into the filters of units: none into the first one.
@@ -39,25 +42,40 @@ func (b *bench) filters() {
 	low := anything("add_ttl")
 	low.srcPort = [2]int{0, 20_000}
 	for i, entries := range [][]omFilter{nil, {syn, anything("skip")}, {small, host, low}, {anything("add_window")}} {
-		if i >= len(b.omnimon.units) {
-			return
+		if i < len(b.omnimon.units) {
+			b.filter(b.omnimon.units[i], entries)
 		}
-		u := b.omnimon.units[i]
-		u.entries = entries
-		var out []p4rt.Entry
-		number := func(v int, bytes int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v))[4-bytes:] }
-		for n, e := range entries {
-			span := func(field string, r [2]int, bytes int) p4rt.Match {
-				return p4rt.Range(field, number(r[0], bytes), number(r[1], bytes))
-			}
-			out = append(out, p4rt.Entry{Table: u.control + "filter", Priority: int32(100 - n), Action: u.control + e.action,
-				Match: []p4rt.Match{p4rt.Ternary("src", number(int(e.src), 4), number(int(e.srcMask), 4)),
-					p4rt.Ternary("flags", []byte{e.flags}, []byte{e.flagsMask}), span("protocol", e.protocol, 1),
-					span("length", e.length, 4), span("src_port", e.srcPort, 2)}})
+	}
+	long := anything("add_length")
+	long.queue[0] = 1
+	for i, entries := range [][]omFilter{{long, syn, low}, {anything("add_window")}} {
+		if i < len(b.omnimon.queueUnits) {
+			b.filter(b.omnimon.queueUnits[i], entries)
 		}
-		if err := b.client.Reconcile(b.ctx, p4rt.Desired{Entries: out}); err != nil {
-			b.t.Fatal(err)
+	}
+}
+
+// filter writes entries into the filter of a unit.
+func (b *bench) filter(u *omUnit, entries []omFilter) {
+	b.t.Helper()
+	u.entries = entries
+	var out []p4rt.Entry
+	number := func(v int, bytes int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v))[4-bytes:] }
+	for n, e := range entries {
+		span := func(field string, r [2]int, bytes int) p4rt.Match {
+			return p4rt.Range(field, number(r[0], bytes), number(r[1], bytes))
 		}
+		match := []p4rt.Match{p4rt.Ternary("src", number(int(e.src), 4), number(int(e.srcMask), 4)),
+			p4rt.Ternary("flags", []byte{e.flags}, []byte{e.flagsMask}), span("protocol", e.protocol, 1),
+			span("length", e.length, 4), span("src_port", e.srcPort, 2)}
+		if u.queue {
+			match = append(match, span("queue", e.queue, 3))
+		}
+		out = append(out, p4rt.Entry{Table: u.control + "filter", Priority: int32(100 - n), Action: u.control + e.action,
+			Match: match})
+	}
+	if err := b.client.Reconcile(b.ctx, p4rt.Desired{Entries: out}); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
@@ -127,4 +145,41 @@ func (b *bench) shimmed(r *rand.Rand, f []byte) []byte {
 		s.differences = append(s.differences, uint32(int32(r.IntN(100)-30)))
 	}
 	return o.insert(f, s)
+}
+
+// TestOmniMonQueue: a unit in egress matches the depth of the queue that a packet found, and not
+// the packets behind it, and counts in the slot and the bank of the packet.
+func TestOmniMonQueue(t *testing.T) {
+	d := startDelayed(t)
+	b := newBench(t, load(t, "omnimon"), d)
+	b.install()
+	b.window(8, 4)
+	waited := anything("add_one")
+	waited.queue = [2]int{2, 5}
+	b.filter(b.omnimon.queueUnits[0], []omFilter{waited})
+	r := rand.New(rand.NewPCG(1, 3))
+	depths, left := map[uint32]int{}, 0
+	for _, f := range flowFrames(50, 100, 60) {
+		f = b.shimmed(r, f)
+		d.sw.Inject(1, f, 0)
+		port, _, forwarded := b.omnimon.expect(f)
+		b.omnimon.depth = depths[port]
+		b.omnimon.pass(f, 1, port, forwarded)
+		if forwarded && port != cpuPort {
+			depths[port]++
+			left++
+		}
+	}
+	d.sw.Advance(time.Second)
+	counted := uint32(0)
+	for bank := range 4 {
+		for slot := range b.omnimon.slots {
+			at := bank*b.omnimon.counts.register.Readout.Cells + (slot+1)*b.omnimon.words - 1
+			counted += b.omnimon.counts.cells[at]
+		}
+		b.compare(bank)
+	}
+	if counted < 10 || len(depths) < 3 || len(d.out) != left {
+		t.Errorf("%d packets counted, %d ports, %d of %d packets left", counted, len(depths), len(d.out), left)
+	}
 }

@@ -86,10 +86,10 @@ func TestOtherSizes(t *testing.T) {
 func TestOmniMonSizes(t *testing.T) {
 	const prefix = "NS_OMNIMON_"
 	for name, s := range map[string]sizes{
-		"one-slot":        {"SLOTS_PER_FLOW": 1, "SLOTS": 256, "UNITS": 0},
-		"three-slots":     {"SLOTS_PER_FLOW": 3, "SLOTS": 512, "UNITS": 1},
-		"largest":         {"SLOTS_PER_FLOW": 4, "DIFFERENCES": 4, "SLOTS": 1024, "UNITS": 8},
-		"two-differences": {"DIFFERENCES": 2, "SLOTS": 2048, "UNITS": 1},
+		"one-slot":        {"SLOTS_PER_FLOW": 1, "SLOTS": 256, "UNITS": 0, "QUEUE_UNITS": 0},
+		"three-slots":     {"SLOTS_PER_FLOW": 3, "SLOTS": 512, "UNITS": 0},
+		"largest":         {"SLOTS_PER_FLOW": 4, "DIFFERENCES": 4, "SLOTS": 1024, "UNITS": 8, "QUEUE_UNITS": 4},
+		"two-differences": {"DIFFERENCES": 2, "SLOTS": 2048, "UNITS": 1, "QUEUE_UNITS": 2},
 		"array-per-port":  {"ARRAYS": 16, "SLOTS": 256, "UNITS": 1},
 		"most-slots":      {"SLOTS": 65536, "UNITS": 0, "ETHERTYPE": 0x88b6},
 	} {
@@ -101,7 +101,7 @@ func TestOmniMonSizes(t *testing.T) {
 			t.Run("SoftSwitch", func(t *testing.T) {
 				b := conform(t, p, startSoft(t)).omnimon
 				found := sizes{"SLOTS_PER_FLOW": b.slotsPerFlow, "DIFFERENCES": b.differences, "SLOTS": b.slots,
-					"ARRAYS": b.arrays, "UNITS": len(b.units), "ETHERTYPE": int(b.etherType)}
+					"ARRAYS": b.arrays, "UNITS": len(b.units), "QUEUE_UNITS": len(b.queueUnits), "ETHERTYPE": int(b.etherType)}
 				for key, want := range s {
 					if found[key] != want {
 						t.Errorf("P4Info has %s = %d, compiled with %d", key, found[key], want)
@@ -114,7 +114,7 @@ func TestOmniMonSizes(t *testing.T) {
 		})
 	}
 	for _, s := range []sizes{{"SLOTS_PER_FLOW": 5}, {"DIFFERENCES": 5}, {"SLOTS": 1000}, {"SLOTS": 131072}, {"ARRAYS": 3},
-		{"UNITS": 9}} {
+		{"UNITS": 9}, {"QUEUE_UNITS": 5}} {
 		if _, err := compile(t, "omnimon", prefix, s); err == nil {
 			t.Errorf("%v compiles", s)
 		}

@@ -681,7 +681,9 @@ const service = 10 * time.Microsecond
 
 func startDelayed(t *testing.T) *delayed {
 	t.Helper()
-	d := &delayed{soft: startSoft(t)}
+	// On the wall clock a timer would serve the queues.
+	d := &delayed{soft: startConfigured(t, softswitch.Config{CPUPort: cpuPort,
+		Clock: func() time.Duration { return 0 }})}
 	for port := range uint32(16) {
 		if err := d.sw.SetQueues(port, softswitch.Port{QueueRate: uint64(time.Second / service)}); err != nil {
 			t.Fatal(err)

@@ -23,7 +23,12 @@ type soft struct {
 
 func startSoft(tb testing.TB) *soft {
 	tb.Helper()
-	s := &soft{sw: softswitch.New(softswitch.Config{CPUPort: cpuPort}), out: make(chan frameOut, 1024)}
+	return startConfigured(tb, softswitch.Config{CPUPort: cpuPort})
+}
+
+func startConfigured(tb testing.TB, c softswitch.Config) *soft {
+	tb.Helper()
+	s := &soft{sw: softswitch.New(c), out: make(chan frameOut, 1024)}
 	tb.Cleanup(func() { s.sw.Close() })
 	for id := range uint32(16) {
 		err := s.sw.AddPort(id, softswitch.Port{Tx: func(pkt []byte, _ time.Duration) {

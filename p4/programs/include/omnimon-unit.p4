@@ -6,9 +6,14 @@
 // This file is a template, like univmon.p4. Define the macros below and include it.
 //
 //   OM_UNIT         name of the control
-//   OM_UNIT_NUMBER  number of the unit, from 0
+//   OM_UNIT_NUMBER  number of the word in the slot, from 0
+//   OM_UNIT_QUEUE   if defined: the unit runs in egress and matches the queue depth as well
 
+#ifdef OM_UNIT_QUEUE
+control OM_UNIT(inout metadata_t meta, in bit<19> queue) {
+#else
 control OM_UNIT(inout metadata_t meta) {
+#endif
     action add_one() {
         OM_UNIT_ADD(1)
     }
@@ -40,6 +45,9 @@ control OM_UNIT(inout metadata_t meta) {
             OM.ttl: range @name("ttl");
             OM.window: range @name("window");
             OM.flags: ternary @name("flags");
+#ifdef OM_UNIT_QUEUE
+            queue: range @name("queue"); // depth that the packet found when it was enqueued
+#endif
         }
         actions = { add_one; add_length; add_ttl; add_window; skip; }
         default_action = skip;
@@ -52,4 +60,5 @@ control OM_UNIT(inout metadata_t meta) {
 }
 
 #undef OM_UNIT
+#undef OM_UNIT_QUEUE
 #undef OM_UNIT_NUMBER

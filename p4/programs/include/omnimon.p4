@@ -9,7 +9,8 @@
 //   NS_OMNIMON_SLOTS           slots of an array, a multiple of 256, at most 65,536
 //   NS_OMNIMON_ARRAYS          slot arrays, a power of two: 1 for the switch, or one for each port
 //                              where packets enter
-//   NS_OMNIMON_UNITS           units of queries, 0 to 8: omnimon-unit.p4
+//   NS_OMNIMON_UNITS           units of queries in ingress, 0 to 8: omnimon-unit.p4
+//   NS_OMNIMON_QUEUE_UNITS     units of queries in egress, which match the queue depth, 0 to 4
 //
 // docs/omnimon-p4.md has the layout of the registers, bit for bit.
 
@@ -26,7 +27,7 @@
 // A bank of counts: slots, then packets with a header by port of arrival and of departure.
 #define OM_STATISTICS 7
 #define OM_UNITS (OM_STATISTICS + NS_OMNIMON_DIFFERENCES) // first word of units in a slot
-#define OM_WORDS (OM_UNITS + NS_OMNIMON_UNITS)
+#define OM_WORDS (OM_UNITS + NS_OMNIMON_UNITS + NS_OMNIMON_QUEUE_UNITS)
 #define OM_PORTS 512 // all values of port_t
 #define OM_ARRIVED (NS_OMNIMON_ARRAYS * NS_OMNIMON_SLOTS * OM_WORDS)
 #define OM_DEPARTED (OM_ARRIVED + OM_PORTS)
@@ -60,6 +61,9 @@
 #if NS_OMNIMON_UNITS < 0 || NS_OMNIMON_UNITS > 8
 #error NS_OMNIMON_UNITS must be 0 to 8
 #endif
+#if NS_OMNIMON_QUEUE_UNITS < 0 || NS_OMNIMON_QUEUE_UNITS > 4
+#error NS_OMNIMON_QUEUE_UNITS must be 0 to 4
+#endif
 
 #define OM meta.omnimon
 
@@ -68,9 +72,10 @@
 @netsketch_omnimon[part="counts", ethertype=NS_OMNIMON_ETHERTYPE, arrays=NS_OMNIMON_ARRAYS,
                    slots=NS_OMNIMON_SLOTS, slots_per_flow=NS_OMNIMON_SLOTS_PER_FLOW,
                    differences=NS_OMNIMON_DIFFERENCES, units=NS_OMNIMON_UNITS,
-                   filters="ingress.omnimon.unit%.filter", words=OM_WORDS, arrived=OM_ARRIVED,
+                   filters="ingress.omnimon.unit%.filter", queue_units=NS_OMNIMON_QUEUE_UNITS,
+                   queue_filters="egress.omnimon.unit%.filter", words=OM_WORDS, arrived=OM_ARRIVED,
                    departed=OM_DEPARTED, ports=OM_PORTS,
-                   layout="packets,bytes,syn,fin-rst,syn-ack,ack,bare,differences,units"]
+                   layout="packets,bytes,syn,fin-rst,syn-ack,ack,bare,differences,units,queue-units"]
 register<bit<32>>(OM_COUNTS_CELLS * NS_BANKS) omnimon_counts;
 counter(NS_BANKS, CounterType.packets) omnimon_counted;
 
@@ -128,6 +133,32 @@ counter(NS_BANKS, CounterType.packets) omnimon_counted;
 #if NS_OMNIMON_UNITS > 7
 #define OM_UNIT OmniMonUnit7
 #define OM_UNIT_NUMBER 7
+#include "omnimon-unit.p4"
+#endif
+
+// Units in egress.
+#if NS_OMNIMON_QUEUE_UNITS > 0
+#define OM_UNIT OmniMonQueueUnit0
+#define OM_UNIT_NUMBER NS_OMNIMON_UNITS
+#define OM_UNIT_QUEUE
+#include "omnimon-unit.p4"
+#endif
+#if NS_OMNIMON_QUEUE_UNITS > 1
+#define OM_UNIT OmniMonQueueUnit1
+#define OM_UNIT_NUMBER (NS_OMNIMON_UNITS + 1)
+#define OM_UNIT_QUEUE
+#include "omnimon-unit.p4"
+#endif
+#if NS_OMNIMON_QUEUE_UNITS > 2
+#define OM_UNIT OmniMonQueueUnit2
+#define OM_UNIT_NUMBER (NS_OMNIMON_UNITS + 2)
+#define OM_UNIT_QUEUE
+#include "omnimon-unit.p4"
+#endif
+#if NS_OMNIMON_QUEUE_UNITS > 3
+#define OM_UNIT OmniMonQueueUnit3
+#define OM_UNIT_NUMBER (NS_OMNIMON_UNITS + 3)
+#define OM_UNIT_QUEUE
 #include "omnimon-unit.p4"
 #endif
 
@@ -366,6 +397,19 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
 
 // Counts packets that depart, after the queue of the port.
 control OmniMonEgress(inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+#if NS_OMNIMON_QUEUE_UNITS > 0
+    OmniMonQueueUnit0() unit0;
+#endif
+#if NS_OMNIMON_QUEUE_UNITS > 1
+    OmniMonQueueUnit1() unit1;
+#endif
+#if NS_OMNIMON_QUEUE_UNITS > 2
+    OmniMonQueueUnit2() unit2;
+#endif
+#if NS_OMNIMON_QUEUE_UNITS > 3
+    OmniMonQueueUnit3() unit3;
+#endif
+
     action depart() {
         OM.cell = (bit<32>)meta.bank * OM_COUNTS_CELLS + OM_DEPARTED
             + (bit<32>)standard_metadata.egress_port;
@@ -376,6 +420,18 @@ control OmniMonEgress(inout metadata_t meta, inout standard_metadata_t standard_
     apply {
         if (OM.counted == 1) {
             depart();
+#if NS_OMNIMON_QUEUE_UNITS > 0
+            unit0.apply(meta, standard_metadata.enq_qdepth);
+#endif
+#if NS_OMNIMON_QUEUE_UNITS > 1
+            unit1.apply(meta, standard_metadata.enq_qdepth);
+#endif
+#if NS_OMNIMON_QUEUE_UNITS > 2
+            unit2.apply(meta, standard_metadata.enq_qdepth);
+#endif
+#if NS_OMNIMON_QUEUE_UNITS > 3
+            unit3.apply(meta, standard_metadata.enq_qdepth);
+#endif
         }
     }
 }
