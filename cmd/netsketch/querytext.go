@@ -28,7 +28,11 @@ func checkQuery(w io.Writer, file string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(w, q.Place())
+	plan := q.Place()
+	if _, err := plan.Queue(); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	_, err = fmt.Fprint(w, plan)
 	return err
 }
 

@@ -367,7 +367,7 @@ func (a *Analyzer) join(r *Result, host int, w *worker) {
 		}
 		w.received[path.Last] += received[wire.Packets]
 		f := LossyFlow{Flow: Flow{Key: row.Key, Source: host, Destination: destination, Index: row.Index, Age: row.Age,
-			Path: path, Sent: sent, Lost: sent}, slots: row.Slots}
+			Path: path, Slots: row.Slots, Sent: sent, Lost: sent}}
 		f.Lost.Sub(&received)
 		if slices.Min(f.Lost[:wire.FirstExtreme]) < 0 {
 			w.warn("more packets of %v arrived than were sent", row.Key)
@@ -432,6 +432,7 @@ type Flow struct {
 	Index               uint32
 	Age                 uint64 // epochs since the first packet
 	Path                *Path
+	Slots               [4]uint16 // the first ones are used, as many as a flow has
 	Sent, Lost          wire.Values
 }
 
@@ -446,7 +447,6 @@ type LossyFlow struct {
 	// and so on to the last link.
 	Losses []Loss
 
-	slots [4]uint16
 	first int // unknown of Losses[0]; -1 for each that is known to be zero
 }
 
@@ -508,7 +508,7 @@ func (r *Result) Each(f func(worker int, flow *Flow)) {
 			if len(lossy) > 0 && lossy[[2]uint32{uint32(host), row.Index}] {
 				continue
 			}
-			out = Flow{Key: row.Key, Source: host, Index: row.Index, Age: row.Age}
+			out = Flow{Key: row.Key, Source: host, Index: row.Index, Age: row.Age, Slots: row.Slots}
 			out.Destination, out.Path = r.route(host, n, &row.Key)
 			if out.Path == nil || r.reports[out.Destination] == nil || out.Sent.Decode(row.Values) != nil {
 				continue

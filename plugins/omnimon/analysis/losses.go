@@ -36,7 +36,7 @@ func (in *inference) leaveOut(f *LossyFlow) {
 	if in.leftOut == nil {
 		in.leftOut = map[int]bool{}
 	}
-	for _, slot := range f.slots[:in.net.SlotsPerFlow] {
+	for _, slot := range f.Slots[:in.net.SlotsPerFlow] {
 		in.leftOut[int(slot)] = true
 	}
 	in.floating += f.Lost[wire.Packets]
@@ -232,7 +232,7 @@ func (in *inference) passages(flow *LossyFlow, unknowns []int32, f func(at int, 
 		if n%2 == 1 || hop == len(flow.Path.Hops) || !in.present[flow.Path.Hops[hop].Array] {
 			return
 		}
-		if slot := int(flow.slots[hop%in.net.SlotsPerFlow]); !in.leftOut[slot] {
+		if slot := int(flow.Slots[hop%in.net.SlotsPerFlow]); !in.leftOut[slot] {
 			f((int(flow.Path.Hops[hop].Array)*in.net.Slots+slot)*in.net.Values, before)
 		}
 	})

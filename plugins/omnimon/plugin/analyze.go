@@ -35,7 +35,7 @@ type run struct {
 	inexact []string
 	// warned: an accuracy warning concerns the counters of switches too.
 	warned bool
-	uses   []use // of units, in the epoch
+	uses   [kinds][]use // of units, in the epoch
 	// held are losses that only the report of the host at the end of a link shows, by host.
 	held    []heldLoss
 	traffic *traffic
@@ -56,7 +56,8 @@ type switchState struct {
 	problem           string
 	arrived, departed uint64
 	noHeader          uint64
-	units             []uint64 // sums of units
+	units             [kinds][]uint64 // sums of units
+	queue             [][]uint32      // words of used units in egress, by unit, array and slot
 }
 
 // Analyze implements sdk.Plugin.
@@ -67,6 +68,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		return nil, fmt.Errorf("omnimon: epoch %d before a configuration", epoch.Number)
 	}
 	p.epoch = epoch.Number
+	p.fail(epoch.Plans)
 	r := &run{setup: p.setup, epoch: epoch, uses: p.uses}
 	if p.unsettled > 0 {
 		p.unsettled--
@@ -301,6 +303,7 @@ func (r *run) readSwitch(s *swtch, state *switchState) {
 		r.input.Departed[ends[1]] = int64(cells[c.departed+int(port)])
 	}
 	state.units = c.sumUnits(cells)
+	state.queue = c.queueWords(cells, r.uses[inEgress])
 	state.delivered = true
 	if c.uncounted == "" {
 		return

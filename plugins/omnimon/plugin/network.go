@@ -360,7 +360,7 @@ type counts struct {
 	arrays, slots, words, arrived, departed int
 	ports                                   int
 	noHeader, badSlot                       int
-	units                                   []string // filter tables, by number
+	units                                   [kinds][]string // filter tables, by number
 }
 
 // statistics is the count of statistics that switches record, without differences of extremes.
@@ -414,8 +414,8 @@ func find(d *sdk.Device, c *Configuration) (*counts, error) {
 	if out.units, err = findUnits(&o); err != nil {
 		return nil, err
 	}
-	if out.words < statistics+differences+len(out.units) {
-		return nil, fmt.Errorf("%s has %d words for %d units", o.Name, out.words, len(out.units))
+	if n := out.unitCount(); out.words < statistics+differences+n {
+		return nil, fmt.Errorf("%s has %d words for %d units", o.Name, out.words, n)
 	}
 	for _, u := range d.Select(uncountedNeed) {
 		out.uncounted = u.Name

@@ -38,9 +38,9 @@ type Plugin struct {
 	unsettled int
 	plans     uint64 // the newest Plan.ID
 	alerts    alert.List
-	requests  []*running // of clients
-	uses      []use      // of units, by number
-	epoch     uint64     // the newest analyzed one
+	requests  []*running   // of clients
+	uses      [kinds][]use // of units, by number
+	epoch     uint64       // the newest analyzed one
 	results   history
 
 	newest atomic.Pointer[flowIndex] // of the newest analyzed epoch, for Query
@@ -57,7 +57,7 @@ type setup struct {
 	settings sdk.Settings
 	queries  []*running    // of the configuration
 	hosts    wire.Settings // of all hosts, without number and queries
-	units    int           // of queries, that each measuring switch has
+	units    [kinds]int    // of queries, that each measuring switch has
 }
 
 // New returns the plugin.
@@ -118,8 +118,10 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 	if err == nil && s.analyzer != nil {
 		uses := p.uses
 		s.settings.Plan.Writes = append(s.settings.Plan.Writes, p.assign(s, slices.Concat(s.queries, p.requests), 0)...)
-		for i := range p.uses {
-			p.uses[i].From = max(p.uses[i].From, p.epoch+unsettledEpochs)
+		for _, uses := range p.uses {
+			for i := range uses {
+				uses[i].From, uses[i].Plan, uses[i].Failed = max(uses[i].From, p.epoch+unsettledEpochs), p.plans+1, ""
+			}
 		}
 		for i, q := range s.queries {
 			if q.problem != "" {
@@ -168,8 +170,10 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 		}
 		found[d.Name] = r
 		s.settings.Bindings = append(s.settings.Bindings, sdk.Binding{Device: d.Name, Object: r.object})
-		if len(found) == 1 || len(r.units) < s.units {
-			s.units = len(r.units)
+		for k := range s.units {
+			if n := len(r.units[k]); len(found) == 1 || n < s.units[k] {
+				s.units[k] = n
+			}
 		}
 		if r.uncounted != "" {
 			s.settings.Bindings = append(s.settings.Bindings, sdk.Binding{Device: d.Name, Object: r.uncounted})

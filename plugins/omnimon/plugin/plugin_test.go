@@ -5,6 +5,7 @@ package plugin
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -492,6 +493,106 @@ func TestUnits(t *testing.T) {
 	if out = analyze(7); len(out.Plans) != 1 || out.Plans[0].Writes[0].Op != sdk.Delete || len(out.Plans[0].Writes) != 8 {
 		t.Errorf("plans %+v", out.Plans)
 	}
+}
+
+// The counts of units in egress give the packets of each group that waited in queues: exactly if
+// flows of different groups share no slot, else the lower bound.
+func TestQueue(t *testing.T) {
+	const text = "result = packets.filter(queue > 48).reduce(keys=(dst), waiting=count()).filter(waiting > 3)"
+	h := start(t, fmt.Sprintf(`{"queries": [{"name": "incast", "text": %q}]}`, text))
+	settings := h.Settings()
+	if w := settings.Plan.Writes; len(w) != 4 || w[0].Entry.Table != "egress.omnimon.unit0.filter" ||
+		w[0].Entry.Action != "egress.omnimon.unit0.add_one" || len(w[0].Entry.Matches) != 1 ||
+		w[0].Entry.Matches[0].Field != "queue" || string(w[0].Entry.Matches[0].Value) != "\x00\x00\x31" ||
+		string(w[0].Entry.Matches[0].High) != "\x07\xff\xff" {
+		t.Errorf("writes %+v", w)
+	}
+	numbers := numbersOf(t, settings)
+	analyze := func(s *sim, change func(*sdk.Epoch)) (query map[string]any, results map[string]map[string]any,
+		waited map[string]int64) {
+		waited = map[string]int64{}
+		for _, f := range s.flows {
+			waited[f.key.DstAddr().String()] += f.waited
+		}
+		e := s.epoch(numbers)
+		if change != nil {
+			change(e)
+		}
+		out := h.Analyze(e)
+		return rows(t, out, queryList)["incast"], rows(t, out, resultList), waited
+	}
+	if row, results, _ := analyze(newSim(t, 3, 12, never), nil); row["exact"] != false || len(results) > 0 {
+		t.Errorf("before the entries are in force: %v, %v", row, results)
+	}
+	row, results, waited := analyze(newSim(t, 4, 6, never), nil)
+	if row["exact"] != true || row["units"] != uint64(1) || row["units-free"] != uint64(0) {
+		t.Errorf("few flows: %v", row)
+	}
+	for to, n := range waited {
+		got, ok := results["incast "+to]["value"]
+		if n <= 3 && ok || n > 3 && got != n {
+			t.Errorf("%s: %v, want %d", to, got, n)
+		}
+	}
+	row, results, waited = analyze(newSim(t, 5, 300, never), nil)
+	if problem, _ := row["problem"].(string); row["exact"] != false || !strings.Contains(problem, "share slots") {
+		t.Errorf("many flows: %v", row)
+	}
+	for to, n := range waited {
+		if got := results["incast "+to]["value"].(int64); got > n || got == 0 {
+			t.Errorf("%s: lower bound %d of %d", to, got, n)
+		}
+	}
+	random := rand.New(rand.NewPCG(6, 6))
+	row, results, waited = analyze(newSim(t, 6, 6, func(string) bool { return random.IntN(10) == 0 }), nil)
+	for to, n := range waited {
+		if got, _ := results["incast "+to]["value"].(int64); row["exact"] != true || n > 3 && got != n {
+			t.Errorf("with losses, %s: %v, want %d, %v", to, got, n, row)
+		}
+	}
+	for want, change := range map[string]func(*sdk.Epoch){
+		"host h1 is missing": func(e *sdk.Epoch) { e.Hosts = e.Hosts[1:] },
+		"switch spine1 is missing": func(e *sdk.Epoch) {
+			e.Devices = slices.DeleteFunc(e.Devices, func(d sdk.DeviceData) bool { return d.Name == "spine1" })
+		},
+		"switch leaf2 did not have": func(e *sdk.Epoch) {
+			e.States = []sdk.DeviceState{{Device: "leaf1", Plan: 9}, {Device: "leaf2", Plan: 9, Mixed: true}}
+		},
+		"in egress, its flows can have added": func(e *sdk.Epoch) {
+			cells := e.Device("leaf1").Object("omnimon_counts").Uint32s()
+			cells[statistics+2] = 100_000
+			e.Put("leaf1", sdk.CellsOf("omnimon_counts", cells))
+		},
+	} {
+		row, _, _ := analyze(newSim(t, 7, 12, never), change)
+		if problem, _ := row["problem"].(string); row["exact"] != false || !strings.Contains(problem, want) {
+			t.Errorf("%v, want %s", row, want)
+		}
+	}
+	if row, _, _ := analyze(newSim(t, 8, 12, never), func(e *sdk.Epoch) {
+		e.Plans = []sdk.PlanOutcome{{Plan: settings.Plan.ID, Device: "leaf2", Status: sdk.PlanFailed}}
+	}); row["exact"] != false || !strings.Contains(row["problem"].(string), "leaf2 did not apply") {
+		t.Errorf("a plan that failed: %v", row)
+	}
+	e := newSim(t, 9, 12, never).epoch(numbers)
+	for _, text := range queueProblems {
+		e.Watched = append(e.Watched, sdk.RowKey{List: requestList, Keys: map[string]string{"text": text}})
+	}
+	requests := rows(t, h.Analyze(e), requestList)
+	for problem, text := range queueProblems {
+		if row := requests[text]; row["status"] != "failed" || !strings.Contains(row["problem"].(string), problem) {
+			t.Errorf("%v, want %s", row, problem)
+		}
+	}
+}
+
+// queueProblems are queries that switches cannot run, by a part of the problem.
+var queueProblems = map[string]string{
+	"1 more units in egress of each switch, 0 of 1": "x = packets.filter(queue > 9).reduce(keys=(src), n=count())",
+	"runs at hosts: has distinct":                   "x = packets.filter(queue > 9).distinct(src, dst)",
+	"add up one, length":                            "x = packets.reduce(keys=(dst), n=sum(queue))",
+	"make two queries": "a = packets.reduce(keys=(dst), n=count())\nb = packets.filter(queue > 9)" +
+		".reduce(keys=(dst), w=count())\nx = a.join(b, keys=(dst))",
 }
 
 // Errors of the configuration name their fields.

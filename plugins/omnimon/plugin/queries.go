@@ -25,6 +25,7 @@ type running struct {
 	problem    string // why it does not run
 	plan       *query.Plan
 	fields     []query.Field // of results
+	kind       int           // of the units that it uses
 	units      []int         // that it uses
 }
 
@@ -41,13 +42,11 @@ func newRunning(name, text string, client bool) *running {
 	}
 	r.plan = q.Place()
 	r.fields = q.Sequences[len(q.Sequences)-1].Fields
-	for i := range r.plan.Steps {
-		s := &r.plan.Steps[i]
-		for _, f := range []string{"queue"} {
-			if s.Uses(f) {
-				r.problem = fmt.Sprintf("sequence %s: no host and no program has the field %s", s.Name, f)
-			}
-		}
+	switch queue, err := r.plan.Queue(); {
+	case err != nil:
+		r.problem = err.Error()
+	case queue:
+		r.kind = inEgress
 	}
 	return r
 }
@@ -84,7 +83,8 @@ func (p *Plugin) queries() []*running { return slices.Concat(p.setup.queries, p.
 // hostQueries returns what hosts run.
 func hostQueries(queries []*running) (out []wire.Query) {
 	for _, q := range queries {
-		if q.problem == "" && !slices.ContainsFunc(out, func(o wire.Query) bool { return o.ID == q.id }) &&
+		if q.problem == "" && q.kind == inIngress &&
+			!slices.ContainsFunc(out, func(o wire.Query) bool { return o.ID == q.id }) &&
 			slices.ContainsFunc(q.plan.Steps, func(s query.Step) bool { return s.Source == "packets" }) {
 			out = append(out, wire.Query{ID: q.id, Text: q.text})
 		}
@@ -146,7 +146,7 @@ func (r *run) answers(queries []*running) (out []*answer) {
 		}
 		tuples, expected := map[string][]query.Tuple{}, 0
 		for _, s := range q.plan.Steps {
-			if s.Source == "packets" {
+			if s.Source == "packets" && q.kind == inIngress {
 				expected++
 			}
 		}
@@ -175,7 +175,7 @@ func (r *run) answers(queries []*running) (out []*answer) {
 			returned[p.host]++
 		}
 		for n := range r.hosts {
-			if h := &r.hosts[n]; h.name != "" && expected > 0 {
+			if h := &r.hosts[n]; h.name != "" && (expected > 0 || q.kind == inEgress) {
 				switch {
 				case !h.delivered:
 					inexact("host %s is missing", h.name)
@@ -184,7 +184,13 @@ func (r *run) answers(queries []*running) (out []*answer) {
 				}
 			}
 		}
-		if a.waiting = expected > 0 && len(returned) == 0; a.waiting {
+		if q.kind == inEgress {
+			tuples, a.waiting = r.queueTuples(q, inexact)
+		} else {
+			a.waiting = expected > 0 && len(returned) == 0
+		}
+		if a.waiting {
+			inexact("it does not run yet")
 			continue
 		}
 		var undefined int
@@ -257,7 +263,7 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 			plan.Append(a.plan.String())
 		}
 		units.Append(uint64(len(a.units)))
-		free.Append(uint64(r.freeUnits(r.uses)))
+		free.Append(uint64(r.freeUnits(a.kind)))
 		known(results, int64(len(a.tuples)), a.problem == "" && !a.waiting)
 		known(undefined, int64(a.undefined), a.problem == "" && !a.waiting)
 	}

@@ -26,7 +26,7 @@ import (
 const (
 	simSlots = 256
 	simPorts = 8
-	simWords = statistics + 2 // units, which all packets match
+	simWords = statistics + 3 // two units, which all packets match, and one in egress
 	arrived  = simSlots * simWords
 	departed = arrived + simPorts
 )
@@ -34,8 +34,9 @@ const (
 func simNetwork() sdk.Network {
 	counts := sdk.Object{Name: "omnimon_counts", Cells: departed + simPorts, Width: 32, Banks: 4,
 		Annotations: map[string]string{"part": "counts", "ethertype": "0x88b5", "arrays": "1", "slots": "256",
-			"slots_per_flow": "2", "differences": "0", "words": "9", "units": "2",
-			"filters": "ingress.omnimon.unit%.filter", "arrived": fmt.Sprint(arrived),
+			"slots_per_flow": "2", "differences": "0", "words": fmt.Sprint(simWords), "units": "2",
+			"filters": "ingress.omnimon.unit%.filter", "queue_units": "1",
+			"queue_filters": "egress.omnimon.unit%.filter", "arrived": fmt.Sprint(arrived),
 			"departed": fmt.Sprint(departed), "ports": fmt.Sprint(simPorts)}}
 	uncounted := sdk.Object{Name: "uncounted", Cells: 256, Width: 32, Banks: 4,
 		Annotations: map[string]string{"part": "uncounted", "no_header": "128", "bad_slot": "129"}}
@@ -88,6 +89,7 @@ type sim struct {
 	// queries run on one packet of each flow.
 	queries []wire.Query
 	lost    map[string]int64 // by element
+	waits   *rand.Rand       // draws the packets that wait in a queue, which the unit in egress counts
 	// counters of every host.
 	counters [wire.Counters]uint64
 }
@@ -101,11 +103,12 @@ type simFlow struct {
 	lost           map[string]int64
 	elements       []string // link, switch, link, …
 	at             []wire.Values
+	waited         int64 // packets, at all switches
 }
 
 func newSim(t *testing.T, number uint64, flows int, drop func(element string) bool) *sim {
 	s := &sim{t: t, random: rand.New(rand.NewPCG(number, 3)), number: number, cells: map[string][]uint32{}, drop: drop,
-		lost: map[string]int64{}}
+		lost: map[string]int64{}, waits: rand.New(rand.NewPCG(number, 4))}
 	for _, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
 		s.cells[name] = make([]uint32, departed+simPorts)
 	}
@@ -172,7 +175,12 @@ packets:
 				continue packets
 			}
 			if i%2 == 1 {
-				s.cells[path[i/2].name][departed+path[i/2].out]++
+				cells := s.cells[path[i/2].name]
+				cells[departed+path[i/2].out]++
+				if s.waits.IntN(4) == 0 {
+					cells[int(f.slots[i/2%2])*simWords+statistics+2]++
+					f.waited++
+				}
 			}
 		}
 		f.received.Add(&v)

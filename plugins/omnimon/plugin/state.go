@@ -67,7 +67,8 @@ type snapshot struct {
 	saved
 	Plans  uint64 // the newest plan's ID
 	Alerts alert.List
-	Uses   []use // of units, whose entries the switches have
+	// Uses of units, whose entries the switches have.
+	Uses, QueueUses []use
 	history
 }
 
@@ -75,7 +76,7 @@ type snapshot struct {
 func (p *Plugin) SaveState() (sdk.State, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	data, err := json.Marshal(snapshot{p.state, p.plans, p.alerts, p.uses, p.results})
+	data, err := json.Marshal(snapshot{p.state, p.plans, p.alerts, p.uses[inIngress], p.uses[inEgress], p.results})
 	return sdk.State{Version: stateVersion, Data: data}, err
 }
 
@@ -96,7 +97,7 @@ func (p *Plugin) RestoreState(state sdk.State) error {
 	if err := cmp.Or(s.Alerts.Check(), s.check()); err != nil {
 		return err
 	}
-	if err := checkUses(s.Uses); err != nil {
+	if err := checkUses(slices.Concat(s.Uses, s.QueueUses)); err != nil {
 		return err
 	}
 	if s.Shares < 0 || s.Shares > 1<<16 || len(s.Hosts) > 1<<16 {
@@ -104,7 +105,8 @@ func (p *Plugin) RestoreState(state sdk.State) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.state, p.plans, p.alerts, p.uses = s.saved, s.Plans, s.Alerts, s.Uses
+	p.state, p.plans, p.alerts = s.saved, s.Plans, s.Alerts
+	p.uses = [kinds][]use{inIngress: s.Uses, inEgress: s.QueueUses}
 	p.epoch, p.results = state.Epoch, s.history
 	return nil
 }

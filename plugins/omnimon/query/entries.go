@@ -22,18 +22,19 @@ type Entry []Match
 type Unit struct {
 	Name    string // of the aggregate
 	Entries []Entry
-	Adds    string // "length", "ttl" or "window"; empty: one
+	Adds    string   // "length", "ttl" or "window"; empty: one
+	Keys    []string // fields of packets that the sequence groups by
 }
 
 // widths are the bits of the fields that filters match.
 var widths = map[string]int{"src": 32, "dst": 32, "proto": 8, "sport": 16, "dport": 16, "length": 32, "ttl": 8,
-	"flags": 8, "window": 16}
+	"flags": 8, "window": 16, "queue": 19}
 
 // masked are the fields that match by mask.
 var masked = []string{"src", "dst", "flags"}
 
 // Units returns what the sequence needs of units, one for each aggregate. ok is false if filters
-// cannot express it; hosts run the sequence in either case.
+// cannot express it; hosts run the sequence in either case, unless it uses the queue depth.
 func (s *Step) Units() (units []Unit, ok bool) {
 	if s.Place != Switches {
 		return nil, false
@@ -57,8 +58,12 @@ func (s *Step) Units() (units []Unit, ok bool) {
 			}
 			defined = next
 		case Reduce:
+			var keys []string
+			for _, k := range o.Keys {
+				keys = append(keys, defined[k.Text].Field)
+			}
 			for _, c := range o.Columns {
-				u := Unit{Name: c.Name.Text, Entries: entries}
+				u := Unit{Name: c.Name.Text, Entries: entries, Keys: keys}
 				if c.Expression != nil {
 					switch e := substitute(c.Expression, defined); {
 					case e.Constant != nil && e.Constant.Int == 1:

@@ -41,7 +41,7 @@ func TestEntries(t *testing.T) {
 		"src != 10.9.0.1 && length >= 40":            true,
 		"length > 5 && length < 3":                   true,
 		"sport == dport":                             false,
-		"queue > 5":                                  false,
+		"queue > 5 && dst != 10.9.0.2":               true,
 		"length & 1 == 0":                            false,
 		"flags < 4":                                  false,
 	} {

@@ -244,6 +244,30 @@ func entries(e *Expression, negated bool) (n int, reason string) {
 	return 1, ""
 }
 
+// Queue reports whether the query uses the queue depth. It returns an error if switches, which
+// alone measure it, cannot run each of its sequences over packets.
+func (p *Plan) Queue() (used bool, err error) {
+	used = slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Uses("queue") })
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if !used || s.Source != "packets" {
+			continue
+		}
+		switch _, ok := s.Units(); {
+		case !s.Uses("queue"):
+			return true, fmt.Errorf("sequence %s does not use the field queue, another sequence of the query does: make two "+
+				"queries of them", s.Name)
+		case s.Place != Switches:
+			return true, fmt.Errorf("sequence %s uses the field queue, which only switches have, and runs at %s: %s", s.Name,
+				s.Place, s.Reason)
+		case !ok:
+			return true, fmt.Errorf("sequence %s uses the field queue, which only switches have, and their filters cannot "+
+				"express it: compare fields with constants, and add up one, length, ttl or window", s.Name)
+		}
+	}
+	return used, nil
+}
+
 // Units are what a pipeline offers to queries.
 type Units struct{ Arrays, Entries int }
 
