@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -332,6 +333,64 @@ func TestOmniMonKilledAgent(t *testing.T) {
 		}
 		e := exactEpoch(t, r, i, 50)
 		t.Logf("%+v", e)
+	}
+}
+
+// TestOmniMonFlowlets: agents number flowlets by the times of packets, and the results of queries
+// reach gNMI. With a gap of 5 ms, a flow with a packet every 10 ms has as many flowlets as packets,
+// and one with a packet every 2 ms has one flowlet, which goes on in all epochs.
+func TestOmniMonFlowlets(t *testing.T) {
+	sizes, err := os.ReadFile("../../examples/omnimon/queries/flowlet-size-histogram.query")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const numbers, few, many = "x = packets.reduce(keys=(flowlet), n=count())", 10, 50
+	s, err := scenario.Parse("flowlets.yaml", fmt.Appendf(nil, `
+name: flowlets
+seed: 7
+epochs: 3
+epoch: 100ms
+program: omnimon
+topology: {hosts-per-leaf: 1}
+agents: [omnimon]
+traffic:
+  - {name: slow, exact: true, flows: 1, scale: %d}
+  - {name: fast, exact: true, flows: 1, scale: %d}
+algorithms:
+  - plugin: omnimon
+    config: {flowletGap: 5ms, queries: [{name: sizes, text: %q}, {name: numbers, text: %q}]}
+`, few, many, sizes, numbers))
+	if err != nil {
+		t.Fatal(err)
+	}
+	epochs := 0
+	playWith(t, s, scenario.Options{Virtual: true, OnEpoch: func(run *scenario.Run) error {
+		updates, err := once(t, connect(t, run.Address()), path("omnimon", "queries"))
+		if err != nil {
+			return err
+		}
+		got, exact := map[string]int64{}, 0
+		for _, u := range updates {
+			e := u.GetPath().GetElem()
+			switch leaf := e[len(e)-1].GetName(); {
+			case leaf == "exact" && u.GetVal().GetBoolVal():
+				exact++
+			case leaf == "value":
+				got[e[2].GetKey()["name"]+" "+e[4].GetKey()["key"]] = u.GetVal().GetIntVal()
+			}
+		}
+		want := map[string]int64{"sizes 1": few, fmt.Sprint("sizes ", many): 1, "numbers 0": many}
+		for i := range few {
+			want[fmt.Sprint("numbers ", epochs*few+i)]++
+		}
+		if exact != 2 || !maps.Equal(got, want) {
+			t.Errorf("epoch %d: %d exact queries, results %v, want %v", epochs, exact, got, want)
+		}
+		epochs++
+		return nil
+	}})
+	if epochs != s.Epochs {
+		t.Errorf("%d epochs, want %d", epochs, s.Epochs)
 	}
 }
 

@@ -138,7 +138,8 @@ type twin struct {
 }
 
 func newTwin(t testing.TB, s *wire.Settings) *twin {
-	w := &twin{t: t, kernel: newPath(t, Config{}, s), clock: epoch.NewClock(1, 100), tuples: map[uint64]int{}}
+	w := &twin{t: t, kernel: newPath(t, Config{}, s), clock: epoch.NewClock(1, 100), tuples: map[uint64]int{},
+		sent: time.Unix(0, 0)}
 	w.role = omnimon.New(w.clock, func() time.Time { return w.sent })
 	if err := w.role.Apply(encoded(t, s)); err != nil {
 		t.Fatal(err)
@@ -299,6 +300,9 @@ func text(t testing.TB, data []byte) string {
 			fmt.Fprintf(&b, "  from %d: %d check %x: %v\n", host, in.Index, in.Check, v)
 		}
 	}
+	for q := new(wire.QueryRow); r.NextQuery(q); {
+		fmt.Fprintf(&b, "  query %+v\n", *q)
+	}
 	if r.Err() != nil {
 		fmt.Fprintln(&b, r.Err())
 	}
@@ -348,11 +352,10 @@ func TestSameAsGo(t *testing.T) {
 				s.Queries = append(s.Queries, wire.Query{ID: uint64(id), Text: text})
 			}
 		},
-		"flowlets": func(s *wire.Settings) {
-			s.Flows, s.IngressSlots, s.IdleEpochs, s.FlowletGap = 70, 128, 1, 20*time.Millisecond
+		"tiny tables, flowlets": func(s *wire.Settings) {
+			s.Flows, s.IngressSlots, s.IdleEpochs, s.FlowletGap = 70, 128, 1, time.Nanosecond
 			s.Queries = []wire.Query{{Text: `x = packets.reduce(keys=(src, dst, sport, dport, flowlet), n=count())`}}
 		},
-		"tiny tables":     func(s *wire.Settings) { s.Flows, s.IngressSlots, s.IdleEpochs = 70, 128, 1 },
 		"other EtherType": func(s *wire.Settings) { s.EtherType, s.SlotsPerFlow = 0x88b6, 3 },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -74,11 +74,12 @@ func flowletsOf(t *testing.T, row *wire.QueryRow, text string) string {
 }
 
 // TestFlowlets: flowlets follow from the time at which the kernel sent a packet, not from the time
-// at which the agent reads it, and go on when queries change.
+// at which the agent reads it, and go on when the gap changes.
 func TestFlowlets(t *testing.T) {
 	needBPF(t)
 	const text = "x = packets.reduce(keys=(flowlet), n=count())"
-	for gap, want := range map[time.Duration]string{time.Nanosecond: "0 1, 1 1, 2 1", time.Hour: "0 3"} {
+	const pause = 20 * time.Millisecond
+	for gap, want := range map[time.Duration]string{pause: "0 1, 1 1, 2 1", time.Hour: "0 3"} {
 		s := defaults(0)
 		s.FlowletGap, s.Queries = gap, []wire.Query{{Text: text}}
 		p := newPath(t, Config{}, s)
@@ -86,6 +87,7 @@ func TestFlowlets(t *testing.T) {
 		before := monotonic()
 		for range 3 {
 			run(t, p.tables.egress, frame, tcNext)
+			time.Sleep(pause)
 		}
 		if sent := time.Duration(newest(t, p).Sent); sent < before || sent > monotonic() {
 			t.Errorf("sent at %v, which is not between %v and %v", sent, before, monotonic())
@@ -94,16 +96,16 @@ func TestFlowlets(t *testing.T) {
 		if got := flowletsOf(t, reported(t, p, 100), text); got != want {
 			t.Errorf("gap %v: %q, want %q", gap, got, want)
 		}
-		s.FlowletGap = 2 * gap
+		s.FlowletGap = pause + time.Hour - gap
 		if err := p.Apply(encoded(t, s)); err != nil {
 			t.Fatal(err)
 		}
 		p.Advance(102)
 		run(t, p.tables.egress, frame, tcNext)
 		p.Advance(103)
-		want = map[time.Duration]string{time.Nanosecond: "3 1", time.Hour: "0 1"}[gap]
+		want = map[time.Duration]string{pause: "2 1", time.Hour: "1 1"}[gap]
 		if got := flowletsOf(t, reported(t, p, 102), text); got != want {
-			t.Errorf("gap %v, two epochs later: %q, want %q", gap, got, want)
+			t.Errorf("gap %v after %v: %q, want %q", s.FlowletGap, gap, got, want)
 		}
 	}
 	s := defaults(0)
