@@ -183,8 +183,8 @@ var keys = map[string]struct {
 	name string
 	bits int
 }{"src": {"src", 32}, "dst": {"dst", 32}, "proto": {"protocol", 8}, "sport": {"src_port", 16},
-	"dport": {"dst_port", 16}, "length": {"length", 32}, "ttl": {"ttl", 8}, "window": {"window", 16}, "flags": {"flags", 8},
-	"queue": {"queue", 19}}
+	"dport": {"dst_port", 16}, "length": {"length", 32}, "ttl": {"ttl", 8}, "window": {"window", 16},
+	"flags": {"flags", 8}, "queue": {"queue", 19}}
 
 // writes are the changes of the filter of a unit by its full name.
 func (x *use) writes(device, filter string, op sdk.WriteOp) (out []sdk.DeviceWrite) {
