@@ -296,7 +296,8 @@ func accountabilityFigure() suite.Suite {
 			{
 				Figure: "12(b)", Paper: "with them Oracle infers all",
 				Ours: places("Oracle"), Holds: everywhere("Oracle", 1),
-				Why: "it holds with losses at one edge switch. Oracle's mapping shares slots, too: over 20,000 lossy flows have 512",
+				Why: "it holds with losses at one edge switch. Oracle's mapping shares slots, too: over 20,000 lossy flows " +
+					"have 512",
 			},
 			{
 				Figure: "12(b)", Paper: "without step 3 all schemes infer around 50 %",
