@@ -95,8 +95,7 @@ func overheadFigure() suite.Suite {
 			"comparison of every flow at its source and destination and of all slots. Each result was compared with what "+
 			"happened. Mapping is what a source spends on new flows; the collector sends the agents a seed instead of lists. "+
 			"Epoch synchronization is in [Figure 11](omnimon-11.md).\n\n"+
-			"Elapsed times were recorded while other programs used both processors; processor times are of all processors "+
-			"together, so on an idle machine the analysis takes no longer than its processor time.", overheadRuns),
+			"Processor times are of both processors together.", overheadRuns),
 		Plots: []suite.Plot{
 			{File: "omnimon-10-processor", Title: "Processor time (ms)", Task: "controller", Metric: "processor", X: x,
 				Log: true},
