@@ -92,13 +92,17 @@ func (r row) text(name string) string {
 	return s
 }
 
-// number returns an integer, which JSON may hold as text.
+// number returns an integer, which JSON may hold as text. Text that is none ends the program: as 0 it
+// could pass for a count.
 func (r row) number(name string) int64 {
 	switch v := r[name].(type) {
 	case float64:
 		return int64(v)
 	case string:
-		n, _ := strconv.ParseInt(v, 10, 64)
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			panic(fmt.Sprintf("leaf %s: %v", name, err))
+		}
 		return n
 	}
 	return 0
