@@ -126,8 +126,9 @@ fuzz-bmv2: ## mutated packets through the test programs on both switches, if BMv
 	  $(GO) test -run '^TestFuzzBMv2$$' -count 1 -v -timeout 120m ./lab/parity/switches
 
 .PHONY: lint
-lint: $(GOLANGCI) ## vet, static checks, formatting, and the imports that components may have
+lint: $(GOLANGCI) ## vet, static checks, formatting, the imports that components may have, and the words of code and docs
 	$(GOLANGCI) run --allow-parallel-runners ./...
+	$(GO) test -vet=off -run TestWordsAndLineLengths ./docs
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) vet ./...) || exit 1; done
 
 .PHONY: generate

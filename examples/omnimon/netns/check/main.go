@@ -92,8 +92,8 @@ func (r row) text(name string) string {
 	return s
 }
 
-// number returns an integer, which JSON may hold as text. Text that is none ends the program: as 0 it
-// could pass for a count.
+// number returns an integer, which JSON may hold as text. A leaf that is missing or
+// is no number ends the program: as 0 it could pass for a count.
 func (r row) number(name string) int64 {
 	switch v := r[name].(type) {
 	case float64:
@@ -105,7 +105,7 @@ func (r row) number(name string) int64 {
 		}
 		return n
 	}
-	return 0
+	panic(fmt.Sprintf("leaf %s: %v, want a number", name, r[name]))
 }
 
 func (r row) is(name string) bool {
