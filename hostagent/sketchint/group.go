@@ -203,7 +203,7 @@ func (g *group) individual(r *inband.Report) {
 // whole is set.
 func (g *group) add(k *flow.Key, n int, whole bool) {
 	path := g.path[:n]
-	hash := k.Hash(g.settings.Seed)
+	hash := k.Hash(0)
 	for _, node := range path {
 		hash = (hash ^ uint64(node)) * 0x9e3779b97f4a7c15
 	}

@@ -27,7 +27,7 @@ const dscp = 0x17
 
 func defaults() *wire.Settings {
 	return &wire.Settings{Marks: inband.Marks{DSCP: dscp, DSCPMask: 0x3f}, Interval: 1, Flows: 1 << 16, Latencies: 1 << 19,
-		Seed: 7, Heavy: 100, HeavyFlows: 16, Inflation: 5, InflatedFlows: 16}
+		Heavy: 100, HeavyFlows: 16, Inflation: 5, InflatedFlows: 16}
 }
 
 // start returns a role with settings, in epoch 10.

@@ -192,7 +192,7 @@ func (p *parser) body(r *Report) {
 		r.Sources = append(r.Sources, Source{Address: a, Node: p.u32(), Hardware: uint8(p.number(255)), Received: p.u64(),
 			Lost: p.u64(), Late: p.u64(), Restarts: p.u64()})
 	}
-	r.Flows, r.Latencies = new(tower.Sketch[family.Fast]), new(tower.Latency[family.Fast])
+	r.Flows, r.Latencies = new(tower.Sketch[family.P4]), new(tower.Latency[family.P4])
 	for _, t := range []interface{ UnmarshalBinary([]byte) error }{r.Flows, r.Latencies} {
 		if data := p.bytes(p.count(1)); p.err == nil {
 			if err := t.UnmarshalBinary(data); err != nil {

@@ -27,11 +27,10 @@ type Settings struct {
 	Marks inband.Marks `json:"marks"`
 	// Interval is the count of epochs after which a group of sketches is reported.
 	Interval uint64 `json:"interval"`
-	// Flows and Latencies are the sizes of the two towers in bytes; Seed is that of their hashes, the
-	// same at all hosts.
-	Flows     int    `json:"flows"`
-	Latencies int    `json:"latencies"`
-	Seed      uint64 `json:"seed,omitempty"`
+	// Flows and Latencies are the sizes of the two towers in bytes. Their hashes are those of the P4
+	// programs, so that towers of hosts, of the kernel and of edge switches have equal counters.
+	Flows     int `json:"flows"`
+	Latencies int `json:"latencies"`
 	// Conservative is CU insertion into the tower of flows.
 	Conservative bool `json:"conservative,omitempty"`
 	// Heavy is the count of packets from which a flow and its path are in the table of heavy flows,
@@ -78,12 +77,12 @@ func (s *Settings) Append(b []byte) ([]byte, error) {
 }
 
 // NewTowers returns empty towers.
-func (s *Settings) NewTowers() (*tower.Sketch[family.Fast], *tower.Latency[family.Fast], error) {
-	flows, err := tower.New[family.Fast](tower.Config{Memory: s.Flows, Seed: s.Seed, Conservative: s.Conservative})
+func (s *Settings) NewTowers() (*tower.Sketch[family.P4], *tower.Latency[family.P4], error) {
+	flows, err := tower.New[family.P4](tower.Config{Memory: s.Flows, Conservative: s.Conservative})
 	if err != nil {
 		return nil, nil, fmt.Errorf("flows: %w", err)
 	}
-	latencies, err := tower.NewLatency[family.Fast](tower.Config{Memory: s.Latencies, Seed: s.Seed})
+	latencies, err := tower.NewLatency[family.P4](tower.Config{Memory: s.Latencies})
 	if err != nil {
 		return nil, nil, fmt.Errorf("latencies: %w", err)
 	}
@@ -180,6 +179,6 @@ type Report struct {
 	Inflated    []Inflated
 	Nodes       []Node
 	Sources     []Source
-	Flows       *tower.Sketch[family.Fast]
-	Latencies   *tower.Latency[family.Fast]
+	Flows       *tower.Sketch[family.P4]
+	Latencies   *tower.Latency[family.P4]
 }

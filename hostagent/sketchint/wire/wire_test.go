@@ -13,7 +13,7 @@ import (
 
 func example(t testing.TB) *Report {
 	t.Helper()
-	s := Settings{Flows: 200, Latencies: 200, Seed: 3}
+	s := Settings{Flows: 200, Latencies: 200}
 	r := &Report{First: 5, Last: 9}
 	var err error
 	if r.Flows, r.Latencies, err = s.NewTowers(); err != nil {
