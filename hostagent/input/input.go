@@ -98,14 +98,7 @@ func leaves(frame []byte, addresses []netip.Prefix) bool {
 	if err != nil {
 		return false
 	}
-	b := frame[link.TypeAt+2:]
-	var source netip.Addr
-	switch {
-	case link.Type == packet.EtherTypeIPv4 && len(b) >= 20:
-		source = netip.AddrFrom4([4]byte(b[12:16]))
-	case link.Type == packet.EtherTypeIPv6 && len(b) >= 40:
-		source = netip.AddrFrom16([16]byte(b[8:24]))
-	}
+	source := link.Source(frame)
 	for _, p := range addresses {
 		if p.Contains(source) {
 			return true

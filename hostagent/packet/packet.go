@@ -10,6 +10,7 @@ package packet
 import (
 	"encoding/binary"
 	"errors"
+	"net/netip"
 
 	"github.com/netsketch/netsketch/sketch/flow"
 )
@@ -84,6 +85,19 @@ func ParseLink(frame []byte) (Link, error) {
 		return Link{}, ErrTruncated
 	}
 	return Link{TypeAt: at, Type: binary.BigEndian.Uint16(frame[at:])}, nil
+}
+
+// Source returns the source address of the frame whose link layer this is. It is invalid if the
+// frame is not IP or too short.
+func (l Link) Source(frame []byte) netip.Addr {
+	b := frame[l.TypeAt+2:]
+	switch {
+	case l.Type == EtherTypeIPv4 && len(b) >= ipv4:
+		return netip.AddrFrom4([4]byte(b[12:16]))
+	case l.Type == EtherTypeIPv6 && len(b) >= ipv6:
+		return netip.AddrFrom16([16]byte(b[8:24]))
+	}
+	return netip.Addr{}
 }
 
 // IP is what the data path uses of an IP packet.

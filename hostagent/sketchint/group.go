@@ -5,6 +5,9 @@ package sketchint
 import (
 	"cmp"
 	"errors"
+	"math"
+	"math/bits"
+	"net/netip"
 	"slices"
 
 	"github.com/netsketch/netsketch/hostagent/inband"
@@ -50,6 +53,12 @@ type place struct {
 	node uint32
 }
 
+// fault is a problem of one sender.
+type fault struct {
+	address netip.Addr
+	problem inband.Problem
+}
+
 // group is what one lane measures in one interval: the paper's group of sketches.
 type group struct {
 	settings *wire.Settings
@@ -60,6 +69,8 @@ type group struct {
 	heavy    map[flow.Key]*wire.Heavy
 	inflated map[place]*wire.Inflated
 	nodes    map[uint32]*wire.Node
+	faults   map[fault]*wire.Fault
+	factor   uint64 // of inflated latencies, in units of 1/256
 
 	decoder *inband.Decoder
 	reader  *inband.Reader
@@ -74,6 +85,7 @@ type group struct {
 func newGroup(s *wire.Settings) (*group, error) {
 	g := &group{settings: s, tags: make([][ways]uint64, sets), cache: make([][ways]entry, sets),
 		heavy: map[flow.Key]*wire.Heavy{}, inflated: map[place]*wire.Inflated{}, nodes: map[uint32]*wire.Node{},
+		faults: map[fault]*wire.Fault{}, factor: s.Factor(),
 		decoder: inband.NewDecoder(s.Marks), reader: inband.NewReader(s.Marks)}
 	var err error
 	g.Flows, g.Latencies, err = s.NewTowers()
@@ -89,6 +101,7 @@ func (g *group) reset() {
 	clear(g.heavy)
 	clear(g.inflated)
 	clear(g.nodes)
+	clear(g.faults)
 }
 
 // receive measures a packet that arrived at the host and removes its INT.
@@ -101,6 +114,9 @@ func (g *group) receive(f *packet.Frame) {
 	p := &g.packet
 	problem := g.decoder.Decode(f.Bytes(), link, p)
 	g.Problems[problem]++
+	if problem > inband.NotIP {
+		g.fault(link.Source(f.Bytes()), problem)
+	}
 	if problem == inband.NotIP || problem == inband.Malformed {
 		return
 	}
@@ -117,6 +133,24 @@ func (g *group) receive(f *packet.Frame) {
 		g.Counters[wire.INTBytes] += uint64(p.Size())
 		p.Strip(f, link)
 	}
+}
+
+// fault counts a problem by the sender of the packet or datagram, if it has an address.
+func (g *group) fault(from netip.Addr, problem inband.Problem) {
+	if !from.IsValid() {
+		return
+	}
+	at := fault{from, problem}
+	f := g.faults[at]
+	if f == nil {
+		if len(g.faults) >= wire.MaxFaults {
+			g.Counters[wire.FaultsFull]++
+			return
+		}
+		f = &wire.Fault{Address: from, Problem: problem}
+		g.faults[at] = f
+	}
+	f.Packets++
 }
 
 // flags counts what the header of a packet states, if it was read.
@@ -147,7 +181,7 @@ func (g *group) hops(p *inband.Packet, n int) int {
 }
 
 // datagram measures the telemetry reports of one datagram, which is valid.
-func (g *group) datagram() {
+func (g *group) datagram(from netip.Addr) {
 	r := &g.report
 	for {
 		problem, ok := g.reader.Next(r)
@@ -157,16 +191,17 @@ func (g *group) datagram() {
 		g.Counters[wire.Reports]++
 		g.Problems[problem]++
 		if problem != inband.None {
+			g.fault(from, problem)
 			continue
 		}
-		g.individual(r)
+		g.individual(r, from)
 	}
 }
 
 // individual measures one telemetry report. A report with the metadata of earlier hops is that of a
 // sink, and counts a packet of the flow. Others count at their own switch alone: each switch of the
 // path sends one.
-func (g *group) individual(r *inband.Report) {
+func (g *group) individual(r *inband.Report, from netip.Addr) {
 	p := &r.Packet
 	if r.Dropped {
 		g.Counters[wire.Drops]++
@@ -180,6 +215,7 @@ func (g *group) individual(r *inband.Report) {
 		return
 	case r.Problem != inband.None && r.Problem != inband.Absent:
 		g.Problems[r.Problem]++
+		g.fault(from, r.Problem)
 		if r.Problem == inband.UnknownVersion {
 			g.Versions[p.Version]++
 		}
@@ -230,8 +266,9 @@ func (g *group) add(k *flow.Key, n int, whole bool) {
 		h.packets++
 		h.sum += uint64(latency)
 		h.worst = max(h.worst, latency)
-		packets, sum := float64(h.before)+float64(h.packets), float64(h.sumBefore)+float64(h.sum)
-		if float64(latency)*packets > g.settings.Inflation*sum {
+		packets := min(uint64(h.before)+uint64(h.packets), math.MaxUint32)
+		high, low := bits.Mul64(g.factor, h.sumBefore+h.sum)
+		if x := uint64(latency) * packets; x>>56 > high || x>>56 == high && x<<8 > low {
 			g.inflate(k, path[i], latency)
 		}
 		if n > cachedHops {
@@ -426,6 +463,16 @@ func (g *group) merge(o *group) error {
 			g.Counters[wire.InflatedFull]++
 		}
 	}
+	for at, f := range o.faults {
+		switch mine := g.faults[at]; {
+		case mine != nil:
+			mine.Packets += f.Packets
+		case len(g.faults) < wire.MaxFaults:
+			g.faults[at] = f
+		default:
+			g.Counters[wire.FaultsFull] += f.Packets
+		}
+	}
 	for id, n := range o.nodes {
 		mine := g.node(id)
 		if mine == nil {
@@ -445,6 +492,9 @@ func (g *group) rows() {
 		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Node, b.Node))
 	})
 	g.Nodes = sorted(g.nodes, func(a, b wire.Node) int { return cmp.Compare(a.ID, b.ID) })
+	g.Faults = sorted(g.faults, func(a, b wire.Fault) int {
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Problem, b.Problem))
+	})
 }
 
 func sorted[K comparable, V any](table map[K]*V, order func(a, b V) int) (rows []V) {

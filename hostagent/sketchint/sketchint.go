@@ -121,6 +121,7 @@ func (r *Role) Receive(datagrams []role.Datagram) {
 		version, problem := g.reader.Begin(d.Payload)
 		if problem != inband.None {
 			g.Problems[problem]++
+			g.fault(d.From, problem)
 			if problem == inband.UnknownVersion {
 				g.Versions[version]++
 			}
@@ -129,7 +130,7 @@ func (r *Role) Receive(datagrams []role.Datagram) {
 		if !r.sources.count(d.From, g.reader.Group()) {
 			g.Counters[wire.SourcesFull]++
 		}
-		g.datagram()
+		g.datagram(d.From)
 	}
 	r.own.give(g)
 }

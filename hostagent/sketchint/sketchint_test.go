@@ -281,6 +281,7 @@ func TestSettings(t *testing.T) {
 	for _, bad := range []string{"", "{", `{"interval":0,"heavy":1,"inflation":5,"flows":1000,"latencies":1000}`,
 		`{"interval":1,"heavy":0,"inflation":5,"flows":1000,"latencies":1000}`,
 		`{"interval":1,"heavy":1,"inflation":0,"flows":1000,"latencies":1000}`,
+		`{"interval":1,"heavy":1,"inflation":4097,"flows":1000,"latencies":1000}`,
 		`{"interval":1,"heavy":1,"inflation":5,"flows":1,"latencies":1000}`,
 		`{"interval":1,"heavy":1,"inflation":5,"flows":1000,"latencies":1}`,
 		`{"interval":1,"heavy":1,"inflation":5,"flows":1000,"latencies":1000,"heavyFlows":-1}`,
@@ -310,9 +311,30 @@ func TestBadPackets(t *testing.T) {
 		inband.TooManyHops: 1, inband.Malformed: 1, inband.NotIP: 1}
 	want := [wire.Counters]uint64{wire.Packets: 4, wire.WithINT: 3, wire.INTBytes: 24 + 16 + 65*8 + 28, wire.Hops: 1,
 		wire.Copies: 1, wire.MTUExceeded: 1, wire.HopLimit: 1, wire.UnknownInstruct: 1}
+	from := sent(1).Src
+	faults := []wire.Fault{{Address: from, Problem: inband.Fragment, Packets: 1},
+		{Address: from, Problem: inband.UnknownVersion, Packets: 1}, {Address: from, Problem: inband.TooManyHops, Packets: 1}}
+	if !slices.Equal(got.Faults, faults) {
+		t.Errorf("faults %v", got.Faults)
+	}
 	if got.Problems != wantProblems || got.Counters != want || got.Versions[5] != 1 {
 		t.Errorf("problems %v\nwant     %v\ncounters %v\nwant     %v\nversions %v", got.Problems, wantProblems, got.Counters,
 			want, got.Versions)
+	}
+}
+
+// TestFaults: the table of faults is bounded, and what it has no room for is counted.
+func TestFaults(t *testing.T) {
+	r, clock := start(t, defaults())
+	for i := range wire.MaxFaults + 3 {
+		f := with(i, 72, 1)
+		f[14+6] = 0x20 // a fragment
+		r.In(frames(f, f))
+	}
+	clock.Advance(11)
+	got := seal(t, r, 10)
+	if len(got.Faults) != wire.MaxFaults || got.Counters[wire.FaultsFull] != 2*3 || got.Faults[7].Packets != 2 {
+		t.Errorf("%d faults, %d without room", len(got.Faults), got.Counters[wire.FaultsFull])
 	}
 }
 
@@ -372,6 +394,9 @@ func TestReceive(t *testing.T) {
 	if got.Counters[wire.Reports] != 7 || got.Counters[wire.Drops] != 1 || got.Nodes[3].Drops != 1 ||
 		got.Problems[inband.UnknownVersion] != 1 || got.Versions[7] != 1 {
 		t.Errorf("%v, %v, %v", got.Counters, got.Problems, got.Nodes)
+	}
+	if want := []wire.Fault{{Address: other, Problem: inband.UnknownVersion, Packets: 1}}; !slices.Equal(got.Faults, want) {
+		t.Errorf("faults %v", got.Faults)
 	}
 }
 

@@ -25,12 +25,13 @@ import (
 //	inflated   a count, then rows: key, node, packets, worst
 //	nodes      a count, then rows: id, packets, sum, worst, drops
 //	sources    a count, then rows: length of the address, address, node, hardware, four counters
+//	faults     a count, then rows: length of the address, address, problem, packets
 //	flows      length, the serialized tower
 //	latencies  length, the serialized tower
 //
 // It ends behind the epochs if the interval has not ended. Integers are unsigned varints. A key is
 // its length and its canonical bytes.
-const version = 1
+const version = 2
 
 // Append appends the encoded report.
 func (r *Report) Append(b []byte) ([]byte, error) {
@@ -65,9 +66,12 @@ func (r *Report) Append(b []byte) ([]byte, error) {
 	b = u(b, uint64(len(r.Sources)))
 	for i := range r.Sources {
 		s := &r.Sources[i]
-		a := s.Address.AsSlice()
-		b = append(u(b, uint64(len(a))), a...)
+		b = appendAddress(b, s.Address)
 		b = u(u(u(u(u(u(b, uint64(s.Node)), uint64(s.Hardware)), s.Received), s.Lost), s.Late), s.Restarts)
+	}
+	b = u(b, uint64(len(r.Faults)))
+	for _, f := range r.Faults {
+		b = u(u(appendAddress(b, f.Address), uint64(f.Problem)), f.Packets)
 	}
 	flows, err := r.Flows.MarshalBinary()
 	if err != nil {
@@ -84,6 +88,11 @@ func (r *Report) Append(b []byte) ([]byte, error) {
 func appendFlow(b []byte, k *flow.Key) []byte {
 	b = append(b, byte(k.Mask.Size(k.V6)))
 	return k.AppendBinary(b)
+}
+
+func appendAddress(b []byte, a netip.Addr) []byte {
+	s := a.AsSlice()
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 // errShort is the error of bytes that end too early.
@@ -139,6 +148,14 @@ func (p *parser) flow() flow.Key {
 	return k
 }
 
+func (p *parser) address() netip.Addr {
+	a, ok := netip.AddrFromSlice(p.bytes(int(p.number(16))))
+	if !ok {
+		p.fail(errors.New("the address of a source has neither 4 nor 16 bytes"))
+	}
+	return a
+}
+
 func (p *parser) counters(out []uint64) {
 	if n := p.count(1); n != len(out) && p.err == nil {
 		p.fail(fmt.Errorf("%d counters; expected %d", n, len(out)))
@@ -185,12 +202,12 @@ func (p *parser) body(r *Report) {
 		r.Nodes = append(r.Nodes, Node{ID: p.u32(), Packets: p.u64(), Sum: p.u64(), Worst: p.u32(), Drops: p.u64()})
 	}
 	for range p.count(7) {
-		a, ok := netip.AddrFromSlice(p.bytes(int(p.number(16))))
-		if !ok {
-			p.fail(errors.New("the address of a source has neither 4 nor 16 bytes"))
-		}
-		r.Sources = append(r.Sources, Source{Address: a, Node: p.u32(), Hardware: uint8(p.number(255)), Received: p.u64(),
-			Lost: p.u64(), Late: p.u64(), Restarts: p.u64()})
+		r.Sources = append(r.Sources, Source{Address: p.address(), Node: p.u32(), Hardware: uint8(p.number(255)),
+			Received: p.u64(), Lost: p.u64(), Late: p.u64(), Restarts: p.u64()})
+	}
+	for range p.count(7) {
+		r.Faults = append(r.Faults, Fault{Address: p.address(), Problem: inband.Problem(p.number(uint64(inband.Problems - 1))),
+			Packets: p.u64()})
 	}
 	r.Flows, r.Latencies = new(tower.Sketch[family.P4]), new(tower.Latency[family.P4])
 	for _, t := range []interface{ UnmarshalBinary([]byte) error }{r.Flows, r.Latencies} {

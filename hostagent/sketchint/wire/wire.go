@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 
 	"github.com/netsketch/netsketch/hostagent/inband"
@@ -38,13 +39,19 @@ type Settings struct {
 	Heavy      uint32 `json:"heavy"`
 	HeavyFlows int    `json:"heavyFlows"`
 	// Inflation is the multiple of a flow's mean latency at a switch beyond which a latency is
-	// inflated; InflatedFlows bounds the table of flows and switches with one.
+	// inflated, in steps of 1/256; InflatedFlows bounds the table of flows and switches with one.
 	Inflation     float64 `json:"inflation"`
 	InflatedFlows int     `json:"inflatedFlows"`
 }
 
 // maxTable bounds the tables of a report.
 const maxTable = 1 << 20
+
+// maxInflation is the largest Inflation.
+const maxInflation = 1 << 12
+
+// MaxFaults bounds the table of faults in an interval.
+const MaxFaults = 1 << 10
 
 // ParseSettings decodes and checks settings.
 func ParseSettings(data []byte) (*Settings, error) {
@@ -61,7 +68,7 @@ func ParseSettings(data []byte) (*Settings, error) {
 	check(s.Interval >= 1, "interval: %d epochs; expected at least 1", s.Interval)
 	check(s.Heavy >= 1, "heavy: %d packets; expected at least 1", s.Heavy)
 	check(s.HeavyFlows >= 0 && s.HeavyFlows <= maxTable, "heavyFlows: %d; expected 0 to %d", s.HeavyFlows, maxTable)
-	check(s.Inflation >= 1, "inflation: %v; expected at least 1", s.Inflation)
+	check(s.Inflation >= 1 && s.Inflation <= maxInflation, "inflation: %v; expected 1 to %d", s.Inflation, maxInflation)
 	check(s.InflatedFlows >= 0 && s.InflatedFlows <= maxTable, "inflatedFlows: %d; expected 0 to %d", s.InflatedFlows,
 		maxTable)
 	for _, only := range s.Marks.SourceOnly {
@@ -69,6 +76,9 @@ func ParseSettings(data []byte) (*Settings, error) {
 	}
 	return s, errors.Join(errs...)
 }
+
+// Factor is Inflation in units of 1/256.
+func (s *Settings) Factor() uint64 { return uint64(math.Round(s.Inflation * 256)) }
 
 // Append appends the encoded settings.
 func (s *Settings) Append(b []byte) ([]byte, error) {
@@ -113,17 +123,19 @@ const (
 	Reports                        // individual telemetry reports
 	ReportsNoFlow                  // reports without the packet that they are about
 	Drops                          // reports of dropped packets
+	FaultsFull                     // packets and reports with a problem that the table of faults has no room for
 	Dropped                        // intervals whose report was not requested in time
 	HeavyFull                      // packets of heavy flows that the table has no room for
 	InflatedFull                   // inflated latencies that the table has no room for
 	NodesFull                      // packets at switches that the table has no room for
 	SourcesFull                    // datagrams of nodes that the table has no room for
+	Unread                         // packets whose INT a data path in the kernel does not read
 	Counters
 )
 
 var counterNames = [Counters]string{"packets", "with-int", "int-bytes", "hops", "no-latency", "copies", "mtu-exceeded",
-	"hop-limit", "unknown-instruction", "reports", "reports-no-flow", "drops", "dropped", "heavy-full", "inflated-full",
-	"nodes-full", "sources-full"}
+	"hop-limit", "unknown-instruction", "reports", "reports-no-flow", "drops", "faults-full", "dropped", "heavy-full",
+	"inflated-full", "nodes-full", "sources-full", "unread"}
 
 // String returns the name of a counter, such as "hop-limit".
 func (c Counter) String() string { return counterNames[c] }
@@ -167,6 +179,13 @@ type Source struct {
 	Restarts uint64 // of the sequence numbers
 }
 
+// Fault counts the packets or datagrams of one sender that have a problem.
+type Fault struct {
+	Address netip.Addr // source of the packet
+	Problem inband.Problem
+	Packets uint64
+}
+
 // Report is what a host reports for an epoch.
 type Report struct {
 	// First and Last are the epochs of the interval. Last is 0 if the interval has not ended with the
@@ -179,6 +198,7 @@ type Report struct {
 	Inflated    []Inflated
 	Nodes       []Node
 	Sources     []Source
+	Faults      []Fault
 	Flows       *tower.Sketch[family.P4]
 	Latencies   *tower.Latency[family.P4]
 }

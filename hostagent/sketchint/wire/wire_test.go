@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/netsketch/netsketch/hostagent/inband"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -35,6 +36,7 @@ func example(t testing.TB) *Report {
 	r.Nodes = []Node{{ID: 1, Packets: 2, Sum: 3, Worst: 4, Drops: 5}}
 	r.Sources = []Source{{Address: netip.MustParseAddr("192.0.2.1"), Node: 1, Hardware: 2, Received: 3, Lost: 4, Late: 5,
 		Restarts: 6}, {Address: netip.MustParseAddr("2001:db8::1")}}
+	r.Faults = []Fault{{Address: netip.MustParseAddr("2001:db8::1"), Problem: inband.Problems - 1, Packets: 1 << 40}}
 	return r
 }
 
