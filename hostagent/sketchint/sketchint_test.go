@@ -395,7 +395,8 @@ func TestReceive(t *testing.T) {
 		got.Problems[inband.UnknownVersion] != 1 || got.Versions[7] != 1 {
 		t.Errorf("%v, %v, %v", got.Counters, got.Problems, got.Nodes)
 	}
-	if want := []wire.Fault{{Address: other, Problem: inband.UnknownVersion, Packets: 1}}; !slices.Equal(got.Faults, want) {
+	faults := []wire.Fault{{Address: other, Problem: inband.UnknownVersion, Packets: 1}}
+	if !slices.Equal(got.Faults, faults) {
 		t.Errorf("faults %v", got.Faults)
 	}
 }

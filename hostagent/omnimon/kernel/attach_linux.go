@@ -22,6 +22,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 )
@@ -81,23 +82,12 @@ func (p *Path) attachIngress(prog *ebpf.Program, i *net.Interface) error {
 	if p.hooks.ingress != nil {
 		return p.hooks.ingress.Update(prog)
 	}
-	modes := []link.XDPAttachFlags{link.XDPDriverMode, link.XDPGenericMode}
-	if p.cfg.Generic {
-		modes = modes[1:]
+	l, err := hostkernel.AttachXDP(prog, i, p.cfg.Generic)
+	if err != nil {
+		return err
 	}
-	var errs []error
-	for _, mode := range modes {
-		l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: i.Index, Flags: mode})
-		if err == nil {
-			p.hooks.ingress = l
-			return p.pin(l, pinnedIngress)
-		}
-		if errors.Is(err, unix.EBUSY) {
-			return fmt.Errorf("%w: another XDP program is attached; remove it: ip link set dev %s xdp off", err, i.Name)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	p.hooks.ingress = l
+	return p.pin(l, pinnedIngress)
 }
 
 func (p *Path) attachEgress(prog *ebpf.Program, i *net.Interface) error {
@@ -130,10 +120,7 @@ func (p *Path) pin(l link.Link, name string) error {
 	if p.cfg.Pin == "" {
 		return nil
 	}
-	if err := os.MkdirAll(p.cfg.Pin, 0o700); err != nil {
-		return err
-	}
-	return l.Pin(filepath.Join(p.cfg.Pin, name))
+	return hostkernel.Pin(l, p.cfg.Pin, name)
 }
 
 // saved describes the pinned tables.
@@ -204,7 +191,7 @@ func (p *Path) saveSettings(dir string) error {
 
 // adopt continues with what an earlier process pinned.
 func (p *Path) adopt() error {
-	if err := checkPin(p.cfg.Pin); err != nil {
+	if err := hostkernel.CheckPin(p.cfg.Pin); err != nil {
 		return err
 	}
 	p.adoptLinks()
@@ -247,24 +234,12 @@ func (p *Path) adoptLinks() {
 		return
 	}
 	for name, to := range map[string]*link.Link{pinnedEgress: &p.hooks.egress, pinnedIngress: &p.hooks.ingress} {
-		file := filepath.Join(p.cfg.Pin, name)
-		l, err := link.LoadPinnedLink(file, nil)
-		if err != nil {
-			continue
-		}
-		at := uint32(0)
-		if info, err := l.Info(); err == nil {
-			if x := info.XDP(); x != nil {
-				at = x.Ifindex
-			} else if x := info.TCX(); x != nil {
-				at = x.Ifindex
-			}
-		}
-		if at != uint32(i.Index) {
+		l, err := hostkernel.Adopt(p.cfg.Pin, name, i)
+		if errors.Is(err, hostkernel.ErrGone) {
 			p.cfg.Logger.Warn("the interface of a pinned program is gone; it is attached again", "interface", i.Name,
 				"program", name)
-			_ = l.Close()
-			_ = os.Remove(file)
+		}
+		if err != nil {
 			continue
 		}
 		*to = l

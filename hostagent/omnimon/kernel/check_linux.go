@@ -9,15 +9,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
+	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -31,9 +29,9 @@ func Check(cfg Config) (warnings []string, err error) {
 	}
 	var errs []error
 	if cfg.Pin != "" {
-		errs = append(errs, checkPin(cfg.Pin))
+		errs = append(errs, hostkernel.CheckPin(cfg.Pin))
 	}
-	if err := checkCapabilities(); err != nil {
+	if err := hostkernel.CheckCapabilities(); err != nil {
 		return nil, errors.Join(append(errs, err)...) // the others would only say the same
 	}
 	errs = append(errs, checkKernel(), checkPrograms())
@@ -44,69 +42,15 @@ func Check(cfg Config) (warnings []string, err error) {
 	return warnings, errors.Join(errs...)
 }
 
-// capabilities that suffice, by their numbers in linux/capability.h. Without CAP_PERFMON the
-// verifier refuses variable offsets into packets.
-var capabilities = []struct {
-	name string
-	bit  uint
-}{{"CAP_BPF", 39}, {"CAP_NET_ADMIN", 12}, {"CAP_PERFMON", 38}}
-
-func checkCapabilities() error {
-	text, err := os.ReadFile("/proc/thread-self/status")
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(text)) {
-		value, ok := strings.CutPrefix(line, "CapEff:")
-		if !ok {
-			continue
-		}
-		set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
-		if err != nil {
-			return err
-		}
-		var missing []string
-		for _, c := range capabilities {
-			if set>>c.bit&1 == 0 {
-				missing = append(missing, c.name)
-			}
-		}
-		if len(missing) > 0 {
-			return fmt.Errorf("missing capabilities: %s", strings.Join(missing, ", "))
-		}
-	}
-	return nil
-}
-
-// checkKernel names the features that the kernel lacks.
 func checkKernel() error {
-	var missing []string
-	need := func(name string, err error) {
-		if err != nil {
-			missing = append(missing, fmt.Sprintf("%s (%v)", name, err))
-		}
-	}
-	need("instructions of version 3, Linux 5.12", features.HaveV3ISA())
-	need("arrays that processes map, Linux 5.5", features.HaveMapFlag(features.BPF_F_MMAPABLE))
-	for _, m := range []ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.Queue, ebpf.Stack, ebpf.ArrayOfMaps, ebpf.RingBuf} {
-		need("map type "+m.String(), features.HaveMapType(m))
-	}
-	for _, h := range []struct {
-		program ebpf.ProgramType
-		helper  asm.BuiltinFunc
-		since   string
-	}{
-		{ebpf.SchedCLS, asm.FnSkbChangeHead, "5.8"}, {ebpf.SchedCLS, asm.FnLoop, "5.17"},
-		{ebpf.SchedCLS, asm.FnKtimeGetCoarseNs, "5.11"}, {ebpf.XDP, asm.FnXdpAdjustHead, "4.10"},
-		{ebpf.XDP, asm.FnXdpLoadBytes, "5.18"}, {ebpf.XDP, asm.FnXdpGetBuffLen, "5.18"},
-	} {
-		need(fmt.Sprintf("%v in %v programs, Linux %s", h.helper, h.program, h.since),
-			features.HaveProgramHelper(h.program, h.helper))
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("the kernel lacks %s", strings.Join(missing, "; "))
-	}
-	return nil
+	return hostkernel.CheckFeatures(
+		[]ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.Queue, ebpf.Stack, ebpf.ArrayOfMaps, ebpf.RingBuf},
+		[]hostkernel.Helper{{Program: ebpf.SchedCLS, Func: asm.FnSkbChangeHead, Since: "5.8"},
+			{Program: ebpf.SchedCLS, Func: asm.FnLoop, Since: "5.17"},
+			{Program: ebpf.SchedCLS, Func: asm.FnKtimeGetCoarseNs, Since: "5.11"},
+			{Program: ebpf.XDP, Func: asm.FnXdpAdjustHead, Since: "4.10"},
+			{Program: ebpf.XDP, Func: asm.FnXdpLoadBytes, Since: "5.18"},
+			{Program: ebpf.XDP, Func: asm.FnXdpGetBuffLen, Since: "5.18"}})
 }
 
 // checkPrograms loads the programs with small maps.
@@ -126,30 +70,6 @@ func checkPrograms() error {
 		return err
 	}
 	t.close()
-	return nil
-}
-
-// checkPin returns why a directory cannot hold pins.
-func checkPin(dir string) error {
-	var fs unix.Statfs_t
-	at := dir
-	for {
-		err := unix.Statfs(at, &fs)
-		if err == nil {
-			break
-		}
-		up := at[:max(strings.LastIndexByte(at, '/'), 0)]
-		if !errors.Is(err, unix.ENOENT) || up == "" {
-			return fmt.Errorf("pin %s: %w", dir, err)
-		}
-		at = up
-	}
-	switch {
-	case uint32(fs.Type) != unix.BPF_FS_MAGIC:
-		return fmt.Errorf("pin %s: not in a BPF file system: mount -t bpf bpf /sys/fs/bpf", dir)
-	case strings.Contains(dir[len(at):], "."):
-		return fmt.Errorf("pin %s: names in a BPF file system have no dots", dir)
-	}
 	return nil
 }
 

@@ -10,15 +10,13 @@ import (
 	"math/bits"
 	"net/netip"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
+	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon/mapping"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 )
@@ -39,7 +37,7 @@ type tables struct {
 	outgoing, incoming []omnimonFlowSlot
 	owners             []uint64
 	shared, mappings   []uint64
-	memory             [][]byte
+	memory             hostkernel.Memory
 
 	generations uint64
 	flows       uint64 // entries
@@ -47,8 +45,7 @@ type tables struct {
 	cells       uint32 // of the directory, for each host
 	hosts       int    // that the maps have room for
 	events      *ringbuf.Reader
-	inner       *ebpf.Map
-	barrier     *ebpf.Map
+	barrier     *hostkernel.Barrier
 	synchronous bool // tests run programs only between calls of the Path
 }
 
@@ -102,7 +99,7 @@ func load(s *wire.Settings, share *mapping.Share, generations, maxLength int) (*
 	}
 	c, err := ebpf.NewCollection(spec)
 	if err != nil {
-		return nil, explain(err)
+		return nil, hostkernel.Explain(err, "flows, ingressSlots or generations")
 	}
 	t := &tables{maps: c.Maps, egress: c.Programs[omnimonProgEgress], ingress: c.Programs[omnimonProgIngress]}
 	if err := t.open(generations, hosts); err != nil {
@@ -115,24 +112,6 @@ func load(s *wire.Settings, share *mapping.Share, generations, maxLength int) (*
 		t.shared[i] = uint64(i)
 	}
 	return t, nil
-}
-
-const logLines = 12 // of the verifier's, which end with the reason
-
-// explain adds the name of the program and the end of the verifier's log to an error, or the
-// capabilities that are missing.
-func explain(err error) error {
-	var ve *ebpf.VerifierError
-	switch {
-	case errors.As(err, &ve):
-		tail := ve.Log[max(0, len(ve.Log)-logLines):]
-		return fmt.Errorf("the kernel refuses %w\n%s", err, strings.Join(tail, "\n"))
-	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w: the agent needs the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", err)
-	case errors.Is(err, unix.ENOMEM):
-		return fmt.Errorf("%w: not enough memory for the maps: reduce flows, ingressSlots or generations", err)
-	}
-	return err
 }
 
 // adopt opens the maps that an earlier process pinned in a directory.
@@ -185,18 +164,18 @@ func (t *tables) open(generations, hosts int) error {
 	t.flows = uint64(t.maps[omnimonMapEntries].MaxEntries())
 	t.pages = uint64(t.maps[omnimonMapOwners].MaxEntries()) / t.generations
 	t.cells = t.maps[omnimonMapDirectory].MaxEntries() / uint32(generations) / uint32(hosts)
-	control, err := view[omnimonControlBlock](t, omnimonMapControl)
+	control, err := hostkernel.View[omnimonControlBlock](&t.memory, t.maps[omnimonMapControl], omnimonMapControl)
 	if err != nil {
 		return err
 	}
 	t.control = &control[0]
 	var errs [6]error
-	t.entries, errs[0] = view[omnimonFlowEntry](t, omnimonMapEntries)
-	t.outgoing, errs[1] = view[omnimonFlowSlot](t, omnimonMapOutgoing)
-	t.incoming, errs[2] = view[omnimonFlowSlot](t, omnimonMapIncoming)
-	t.owners, errs[3] = view[uint64](t, omnimonMapOwners)
-	t.shared, errs[4] = view[uint64](t, omnimonMapShared)
-	t.mappings, errs[5] = view[uint64](t, omnimonMapMappings)
+	t.entries, errs[0] = hostkernel.View[omnimonFlowEntry](&t.memory, t.maps[omnimonMapEntries], omnimonMapEntries)
+	t.outgoing, errs[1] = hostkernel.View[omnimonFlowSlot](&t.memory, t.maps[omnimonMapOutgoing], omnimonMapOutgoing)
+	t.incoming, errs[2] = hostkernel.View[omnimonFlowSlot](&t.memory, t.maps[omnimonMapIncoming], omnimonMapIncoming)
+	t.owners, errs[3] = hostkernel.View[uint64](&t.memory, t.maps[omnimonMapOwners], omnimonMapOwners)
+	t.shared, errs[4] = hostkernel.View[uint64](&t.memory, t.maps[omnimonMapShared], omnimonMapShared)
+	t.mappings, errs[5] = hostkernel.View[uint64](&t.memory, t.maps[omnimonMapMappings], omnimonMapMappings)
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
@@ -204,58 +183,30 @@ func (t *tables) open(generations, hosts int) error {
 		return fmt.Errorf("map events: %w", err)
 	}
 	t.events.SetDeadline(time.Unix(1, 0)) // do not wait
-	inner := &ebpf.MapSpec{Name: "inner", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
-	if t.inner, err = ebpf.NewMap(inner); err != nil {
-		return fmt.Errorf("map inner: %w", err)
-	}
-	t.barrier, err = ebpf.NewMap(&ebpf.MapSpec{Name: "barrier", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4,
-		MaxEntries: 1, InnerMap: inner})
-	if err != nil {
-		return fmt.Errorf("map barrier: %w", err)
-	}
-	return nil
+	t.barrier, err = hostkernel.NewBarrier()
+	return err
 }
 
-// wait returns when every program that runs now has ended. An update of a map of maps returns only
-// then, which the kernel guarantees to its users.
+// wait returns when every program that runs now has ended.
 func (t *tables) wait() error {
 	if t.synchronous {
 		return nil
 	}
-	return t.barrier.Put(uint32(0), t.inner)
-}
-
-// view maps the values of an array into memory.
-func view[T any](t *tables, name string) ([]T, error) {
-	m := t.maps[name]
-	size := int(unsafe.Sizeof(*new(T)))
-	if int(m.ValueSize()) != size {
-		return nil, fmt.Errorf("map %s has values of %d bytes, expected %d", name, m.ValueSize(), size)
-	}
-	n := int(m.MaxEntries())
-	page := os.Getpagesize()
-	b, err := unix.Mmap(m.FD(), 0, (n*size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("map %s: mmap: %w", name, err)
-	}
-	t.memory = append(t.memory, b)
-	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n), nil
+	return t.barrier.Wait()
 }
 
 func (t *tables) close() {
-	for _, b := range t.memory {
-		_ = unix.Munmap(b)
-	}
+	t.memory.Unmap()
 	for _, m := range t.maps {
 		_ = m.Close()
 	}
-	for _, c := range []interface{ Close() error }{t.egress, t.ingress, t.inner, t.barrier} {
+	for _, c := range []interface{ Close() error }{t.egress, t.ingress, t.barrier} {
 		_ = c.Close() // nil is valid
 	}
 	if t.events != nil {
 		_ = t.events.Close()
 	}
-	t.memory, t.control = nil, nil
+	t.control = nil
 }
 
 // match sets the string that payloads are searched for, as an automaton (Knuth, Morris, Pratt).

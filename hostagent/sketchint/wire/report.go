@@ -206,8 +206,8 @@ func (p *parser) body(r *Report) {
 			Received: p.u64(), Lost: p.u64(), Late: p.u64(), Restarts: p.u64()})
 	}
 	for range p.count(7) {
-		r.Faults = append(r.Faults, Fault{Address: p.address(), Problem: inband.Problem(p.number(uint64(inband.Problems - 1))),
-			Packets: p.u64()})
+		r.Faults = append(r.Faults, Fault{Address: p.address(),
+			Problem: inband.Problem(p.number(uint64(inband.Problems - 1))), Packets: p.u64()})
 	}
 	r.Flows, r.Latencies = new(tower.Sketch[family.P4]), new(tower.Latency[family.P4])
 	for _, t := range []interface{ UnmarshalBinary([]byte) error }{r.Flows, r.Latencies} {

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Memory is the values of arrays in the memory of this process.
+type Memory struct{ mapped [][]byte }
+
+// View maps the values of an array with a name into memory. They are valid until Unmap.
+func View[T any](memory *Memory, m *ebpf.Map, name string) ([]T, error) {
+	size := int(unsafe.Sizeof(*new(T)))
+	if int(m.ValueSize()) != size {
+		return nil, fmt.Errorf("map %s has values of %d bytes, expected %d", name, m.ValueSize(), size)
+	}
+	n := int(m.MaxEntries())
+	page := os.Getpagesize()
+	b, err := unix.Mmap(m.FD(), 0, (n*size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: mmap: %w", name, err)
+	}
+	memory.mapped = append(memory.mapped, b)
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n), nil
+}
+
+// Unmap ends the use of all views.
+func (m *Memory) Unmap() {
+	for _, b := range m.mapped {
+		_ = unix.Munmap(b)
+	}
+	m.mapped = nil
+}
+
+// Barrier waits for programs.
+type Barrier struct{ outer, inner *ebpf.Map }
+
+// NewBarrier returns a barrier.
+func NewBarrier() (*Barrier, error) {
+	spec := &ebpf.MapSpec{Name: "inner", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	inner, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, fmt.Errorf("map inner: %w", err)
+	}
+	outer, err := ebpf.NewMap(&ebpf.MapSpec{Name: "barrier", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4,
+		MaxEntries: 1, InnerMap: spec})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("map barrier: %w", err), inner.Close())
+	}
+	return &Barrier{outer, inner}, nil
+}
+
+// Wait returns when every program that runs now has ended. An update of a map of maps returns only
+// then, which the kernel guarantees to its users.
+func (b *Barrier) Wait() error { return b.outer.Put(uint32(0), b.inner) }
+
+// Close ends the use of the barrier. A nil one is valid.
+func (b *Barrier) Close() error {
+	if b == nil {
+		return nil
+	}
+	return errors.Join(b.outer.Close(), b.inner.Close())
+}
+
+const logLines = 12 // of the verifier's, which end with the reason
+
+// Explain adds the end of the verifier's log to an error of loading programs, or the capabilities
+// that are missing, or what to reduce if the memory does not suffice.
+func Explain(err error, reduce string) error {
+	var ve *ebpf.VerifierError
+	switch {
+	case errors.As(err, &ve):
+		tail := ve.Log[max(0, len(ve.Log)-logLines):]
+		return fmt.Errorf("the kernel refuses %w\n%s", err, strings.Join(tail, "\n"))
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: the agent needs the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", err)
+	case errors.Is(err, unix.ENOMEM):
+		return fmt.Errorf("%w: not enough memory for the maps: reduce %s", err, reduce)
+	}
+	return err
+}
