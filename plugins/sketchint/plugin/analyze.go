@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/netsketch/netsketch/hostagent/inband"
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/tower"
+)
+
+// interval is what hosts measured in one interval. It does not change once it is analyzed, except
+// that reports that arrive late are added before the next one is.
+type interval struct {
+	*setup
+	number    uint64 // of the interval: that of an epoch divided by the epochs of an interval
+	epoch     *sdk.Epoch
+	observers []*observer // sorted by name
+	flows     map[flow.Key]*heavyFlow
+	problems  []alert.Problem
+	// inexact are the reasons why results are not exact, apart from the errors of sketches.
+	inexact []string
+	cost    collection
+}
+
+// observer is a host in one interval.
+type observer struct {
+	name    string
+	report  *wire.Report // nil: not delivered
+	whole   bool         // it measured the whole interval
+	problem string
+	heavy   map[flow.Key]*wire.Heavy
+}
+
+// heavyFlow is a flow that gets rows.
+type heavyFlow struct {
+	key      flow.Key
+	at       *observer
+	packets  uint32
+	known    bool     // packets
+	path     []uint32 // node ids; nil: not known
+	changes  uint32
+	previous []uint32 // another path, in the interval before; nil: the same, or not known
+	text     string   // of the flow in the path of a client; empty: the canonical text
+}
+
+// place is a flow at a switch.
+type place struct {
+	key  flow.Key
+	node uint32
+}
+
+// collection is what the collection of reports took.
+type collection struct{ bytes, packets uint64 }
+
+// segment is the payload of a packet of a host's session with the collector, in bytes: an MTU of
+// 1,500 without the headers of IPv4 and TCP with timestamps.
+const segment = 1448
+
+func (c *collection) add(bytes int) {
+	c.bytes += uint64(bytes)
+	c.packets += uint64((bytes + segment - 1) / segment)
+}
+
+// Analyze implements sdk.Plugin. Results are those of an interval, in its last epoch; in the other
+// epochs nothing is published.
+func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.setup == nil {
+		return nil, fmt.Errorf("sketchint: epoch %d before a configuration", epoch.Number)
+	}
+	p.late(epoch)
+	for i := range epoch.Hosts {
+		if epoch.Hosts[i].Role == wire.Role {
+			p.collects.add(len(epoch.Hosts[i].Data))
+		}
+	}
+	for _, o := range epoch.Plans {
+		if o.Status != sdk.PlanApplied {
+			p.failures = append(p.failures, alert.Problem{Subject: o.Device, Kind: planFailed,
+				Text: fmt.Sprintf("the plan of this configuration is %v: %s", o.Status, o.Reason)})
+		}
+	}
+	if (epoch.Number+1)%p.setup.epochs != 0 {
+		return &sdk.Results{}, nil
+	}
+	r := &interval{setup: p.setup, number: epoch.Number / p.setup.epochs, epoch: epoch, cost: p.collects,
+		flows: map[flow.Key]*heavyFlow{}, problems: p.failures}
+	p.collects, p.failures = collection{}, nil
+	r.read()
+	r.find(p.before(r))
+	p.inflate(r)
+	out, err := p.publish(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("epoch %d: %w", epoch.Number, err)
+	}
+	p.previous = r
+	p.newest.Store(r)
+	return out, nil
+}
+
+// before returns the interval in front of r, or nil if the plugin does not have it.
+func (p *Plugin) before(r *interval) *interval {
+	if p.previous == nil || p.previous.number+1 != r.number || p.previous.epochs != r.epochs {
+		return nil
+	}
+	return p.previous
+}
+
+// late adds reports that arrived late to the newest interval: its results were published as
+// partial, but the changes of the next one are compared with them.
+func (p *Plugin) late(epoch *sdk.Epoch) {
+	for i := range epoch.Late {
+		l := &epoch.Late[i]
+		if l.Role != wire.Role {
+			continue
+		}
+		p.collects.add(len(l.Data))
+		if p.previous == nil || l.Epoch != p.previous.epoch.Number {
+			continue
+		}
+		at := slices.IndexFunc(p.previous.observers, func(o *observer) bool { return o.name == l.Host })
+		if at < 0 || p.previous.observers[at].report != nil {
+			continue
+		}
+		next := *p.previous // queries read the old one
+		next.observers = slices.Clone(next.observers)
+		o := &observer{name: l.Host}
+		next.observers[at] = o
+		o.read(&next, l.Data)
+		next.flows = map[flow.Key]*heavyFlow{}
+		next.find(nil)
+		p.previous = &next
+	}
+}
+
+// read parses the reports of all hosts with an agent.
+func (r *interval) read() {
+	missing := map[string]string{}
+	for _, m := range r.epoch.Missing {
+		if m.Host {
+			missing[m.Name] = m.Reason
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.hosts)) {
+		o := &observer{name: name}
+		r.observers = append(r.observers, o)
+		for i := range r.epoch.Hosts {
+			if h := &r.epoch.Hosts[i]; h.Host == name && h.Role == wire.Role {
+				o.read(r, h.Data)
+			}
+		}
+		if o.report == nil {
+			o.problem = cmp.Or(o.problem, missing[name], "no report arrived")
+			r.problem(name, hostMissing, "%s", o.problem)
+			continue
+		}
+		for c, n := range o.report.Counters {
+			if c := wire.Counter(c); n > 0 && c.Inexact() {
+				o.problem = cmp.Or(o.problem, fmt.Sprintf("%d %v", n, c))
+				r.inexact = append(r.inexact, fmt.Sprintf("host %s: %d %v", name, n, c))
+			}
+		}
+		r.unread(o)
+	}
+}
+
+// read parses the report of an observer.
+func (o *observer) read(r *interval, data []byte) {
+	rep, err := wire.ParseReport(data)
+	switch {
+	case err != nil:
+		o.problem = err.Error()
+		return
+	case rep.Last == 0:
+		o.problem = "its interval has not ended: its settings are outdated"
+		return
+	case rep.Last != r.epoch.Number:
+		o.problem = fmt.Sprintf("its report of epoch %d arrived too late", rep.Last)
+		return
+	}
+	o.report = rep
+	first := r.number * r.epochs
+	if o.whole = rep.First == first; !o.whole {
+		o.problem = fmt.Sprintf("it measured from epoch %d on; the interval began with epoch %d", rep.First, first)
+	}
+	o.heavy = make(map[flow.Key]*wire.Heavy, len(rep.Heavy))
+	for i := range rep.Heavy {
+		o.heavy[rep.Heavy[i].Key] = &rep.Heavy[i]
+	}
+}
+
+// unread reports packets whose INT, and telemetry reports, that a host could not read.
+func (r *interval) unread(o *observer) {
+	sum, worst := uint64(0), inband.None
+	for p, n := range o.report.Problems {
+		switch p := inband.Problem(p); p {
+		case inband.None, inband.Absent, inband.NotIP:
+		default:
+			if sum += n; n > o.report.Problems[worst] || worst == inband.None && n > 0 {
+				worst = p
+			}
+		}
+	}
+	if sum > 0 {
+		r.problem(o.name, unread, "INT of %d packets could not be read; most of them: %v", sum, worst)
+	}
+}
+
+func (r *interval) problem(subject string, k alert.Kind, format string, args ...any) {
+	r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: k, Text: fmt.Sprintf(format, args...)})
+}
+
+// size returns the packets of a flow; ok is false without a report or if all its counters have
+// overflowed.
+func (o *observer) size(k *flow.Key) (packets uint32, ok bool) {
+	if o.report == nil {
+		return 0, false
+	}
+	packets = o.report.Flows.Query(k.AppendBinary(nil))
+	return packets, packets != tower.Overflow
+}
+
+// latency returns the packets of a flow at a switch and the sum of their latencies.
+func (o *observer) latency(k *flow.Key, node uint32) (packets uint32, sum uint64, ok bool) {
+	return o.report.Latencies.Query(wire.AppendKey(nil, k, node))
+}
+
+// find collects the heavy flows of all observers, and compares their paths with those before. A
+// flow that several observers report is that of the observer with the most packets.
+func (r *interval) find(before *interval) {
+	for _, o := range r.observers {
+		for _, h := range o.heavy {
+			f := &heavyFlow{key: h.Key, at: o, path: h.Path, changes: h.Changes}
+			f.packets, f.known = o.size(&h.Key)
+			if other := r.flows[h.Key]; other != nil && other.packets >= f.packets {
+				continue
+			}
+			r.flows[h.Key] = f
+			if before == nil || f.path == nil {
+				continue
+			}
+			if was := before.flows[h.Key]; was != nil && was.path != nil && !slices.Equal(was.path, f.path) {
+				f.previous = was.path
+			}
+		}
+	}
+}
+
+// heaviest returns flows by their packets, the largest first.
+func heaviest(flows map[flow.Key]*heavyFlow) []*heavyFlow {
+	return slices.SortedFunc(maps.Values(flows), func(a, b *heavyFlow) int {
+		return cmp.Or(cmp.Compare(b.packets, a.packets), a.key.Compare(b.key))
+	})
+}
+
+// flow returns a flow that clients asked for; nil if no observer may have seen it.
+func (r *interval) flow(text string) *heavyFlow {
+	key, err := flow.Parse(flow.FiveTuple, text)
+	if err != nil {
+		return nil
+	}
+	if f := r.flows[key]; f != nil {
+		named := *f
+		named.text = text
+		return &named
+	}
+	f := &heavyFlow{key: key, text: text}
+	for _, o := range r.observers {
+		packets, ok := o.size(&key)
+		if o.report == nil {
+			continue
+		}
+		if r.at[key.DstAddr().String()] == o.name {
+			f.at, f.packets, f.known = o, packets, ok
+			return f
+		}
+		if f.at == nil || packets > f.packets {
+			f.at, f.packets, f.known = o, packets, ok
+		}
+	}
+	if f.at == nil {
+		return nil
+	}
+	return f
+}
+
+// hop is a flow at one switch.
+type hop struct {
+	node    uint32
+	packets uint32
+	sum     uint64
+	known   bool
+}
+
+// hops returns a flow at the switches of its path. Without a path these are all switches of which
+// the tower has packets of the flow.
+func (f *heavyFlow) hops() (out []hop) {
+	for i, node := range f.path {
+		if slices.Contains(f.path[:i], node) {
+			continue // a loop
+		}
+		h := hop{node: node}
+		h.packets, h.sum, h.known = f.at.latency(&f.key, node)
+		out = append(out, h)
+	}
+	if f.path != nil {
+		return out
+	}
+	for _, n := range f.at.report.Nodes {
+		h := hop{node: n.ID}
+		if h.packets, h.sum, h.known = f.at.latency(&f.key, n.ID); h.known {
+			out = append(out, h)
+		}
+	}
+	return out
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// program is the beginning of the names of SketchINT's programs.
+const program = "sketchint"
+
+// mostEntries is the size of the tables where INT starts.
+const mostEntries = 1024
+
+// nodeTable is a table without keys.
+const nodeTable = "egress.sketchint.node"
+
+// inserts reports whether a switch runs a program of SketchINT: the plugin writes its tables.
+func inserts(d *sdk.Device) bool { return strings.HasPrefix(d.Program, program) }
+
+// assign returns the node ids of switches: the given ones, those that they had, and for the others
+// the lowest that are free, in the order of names. A switch that has left keeps its id, so that its
+// last packets are not another switch's.
+func assign(c *Configuration, model *sdk.Network, known map[string]uint32) map[string]uint32 {
+	out, taken := map[string]uint32{}, map[uint32]bool{}
+	for _, n := range c.Nodes {
+		taken[n.ID] = true
+	}
+	for name, id := range known {
+		if !taken[id] {
+			out[name], taken[id] = id, true
+		}
+	}
+	given := map[string]uint32{}
+	for _, n := range c.Nodes {
+		given[n.Name] = n.ID
+	}
+	next := uint32(1)
+	for _, name := range devices(model) {
+		if id, ok := given[name]; ok {
+			out[name] = id
+			continue
+		}
+		if out[name] > 0 {
+			continue
+		}
+		for taken[next] {
+			next++
+		}
+		out[name], taken[next] = next, true
+	}
+	return out
+}
+
+// devices returns the names of the switches that insert INT, sorted.
+func devices(model *sdk.Network) (names []string) {
+	for i := range model.Devices {
+		if inserts(&model.Devices[i]) {
+			names = append(names, model.Devices[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// entries returns the entries of all switches, those of a switch together.
+func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
+	agents := map[string]bool{}
+	hosts := map[string]bool{}
+	for i := range model.Hosts {
+		hosts[model.Hosts[i].Name] = true
+		agents[model.Hosts[i].Name] = model.Hosts[i].Agent
+	}
+	ends := map[string]map[uint32]string{} // what is at the other end of a port
+	for _, l := range model.Links {
+		for _, e := range [][2]sdk.Endpoint{{l.A, l.B}, {l.B, l.A}} {
+			if ends[e[0].Node] == nil {
+				ends[e[0].Node] = map[uint32]string{}
+			}
+			ends[e[0].Node][e[0].Port] = e[1].Node
+		}
+	}
+	var out []sdk.DeviceWrite
+	for _, name := range devices(model) {
+		d := model.Device(name)
+		write := func(op sdk.WriteOp, e sdk.TableEntry) {
+			out = append(out, sdk.DeviceWrite{Device: name, Op: op, Entry: e})
+		}
+		write(sdk.SetDefault, sdk.TableEntry{Table: nodeTable, Action: "egress.sketchint.set_node",
+			Params: []sdk.ActionParam{{Name: "id", Value: binary.BigEndian.AppendUint32(nil, s.nodes[name])}}})
+		write(sdk.SetDefault, sdk.TableEntry{Table: "egress.sketchint.mtu", Action: "egress.sketchint.set_mtu",
+			Params: []sdk.ActionParam{{Name: "bytes", Value: short(s.config.MTU)}}})
+		for _, p := range d.Ports {
+			if _, linked := ends[name][p.Number]; !linked {
+				write(sdk.Insert, sinkEntry(p.Number))
+			}
+		}
+		sources := 0
+		for _, port := range slices.Sorted(maps.Keys(ends[name])) {
+			other := ends[name][port]
+			if !hosts[other] {
+				continue
+			}
+			if s.config.Sinks == sinksSwitches || !agents[other] {
+				write(sdk.Insert, sinkEntry(port))
+			}
+			sources++
+			for i := range s.config.traffic {
+				t := &s.config.traffic[i]
+				for v6, table := range []string{"ingress.sketchint.source_ipv4", "ingress.sketchint.source_ipv6"} {
+					if t.family(v6 == 1) {
+						write(sdk.Insert, s.sourceEntry(table, port, t, int32(len(s.config.traffic)-i)))
+					}
+				}
+			}
+		}
+		if n := sources * len(s.config.traffic); n > mostEntries {
+			return nil, sdk.FieldErrors{{Field: "traffic", Message: fmt.Sprintf(
+				"has %d rows, so switch %s needs %d entries for %d ports of hosts; it has %d", len(s.config.traffic), name, n,
+				sources, mostEntries)}}
+		}
+	}
+	return out, nil
+}
+
+// family reports whether the row selects packets of IPv6 or IPv4.
+func (t *traffic) family(v6 bool) bool {
+	for _, p := range []netip.Prefix{t.source, t.destination} {
+		if p.IsValid() && p.Addr().Is6() != v6 {
+			return false
+		}
+	}
+	return true
+}
+
+// short returns 16 bits as a P4 value.
+func short[T ~int | ~uint16 | ~uint32](v T) []byte {
+	return binary.BigEndian.AppendUint16(nil, uint16(v))
+}
+
+// sinkEntry ends INT at a port.
+func sinkEntry(port uint32) sdk.TableEntry {
+	return sdk.TableEntry{Table: "egress.sketchint.sink", Action: "egress.sketchint.remove",
+		Matches: []sdk.FieldMatch{{Field: "port", Value: short(port), PrefixLen: -1}}}
+}
+
+// portMask is all bits of a port of v1model.
+var portMask = []byte{1, 0xff}
+
+func (s *setup) sourceEntry(table string, port uint32, t *traffic, priority int32) sdk.TableEntry {
+	matches := []sdk.FieldMatch{{Field: "port", Value: short(port), Mask: portMask, PrefixLen: -1}}
+	for _, p := range []struct {
+		field string
+		netip.Prefix
+	}{{"src", t.source}, {"dst", t.destination}} {
+		if p.IsValid() && p.Bits() > 0 {
+			address := p.Addr().AsSlice()
+			mask := make([]byte, len(address))
+			for i := range p.Bits() {
+				mask[i/8] |= 0x80 >> (i % 8)
+			}
+			matches = append(matches, sdk.FieldMatch{Field: p.field, Value: address, Mask: mask, PrefixLen: -1})
+		}
+	}
+	if t.protocol > 0 {
+		matches = append(matches, sdk.FieldMatch{Field: "protocol", Value: []byte{t.protocol}, Mask: []byte{0xff},
+			PrefixLen: -1})
+	}
+	for _, p := range []struct {
+		field string
+		ports
+	}{{"src_port", t.sourcePorts}, {"dst_port", t.destinationPorts}} {
+		if p.ports != allPorts {
+			matches = append(matches, sdk.FieldMatch{Field: p.field, Value: short(p.low), High: short(p.high), PrefixLen: -1})
+		}
+	}
+	return sdk.TableEntry{Table: table, Matches: matches, Priority: priority, Action: "ingress.sketchint.start",
+		Params: []sdk.ActionParam{{Name: "instructions", Value: short(s.config.instructions())},
+			{Name: "hops", Value: []byte{byte(s.config.MaxHops)}}}}
+}
+
+// written identifies an entry on a switch, without its action.
+func written(w *sdk.DeviceWrite) string {
+	e := w.Entry
+	key, _ := json.Marshal(struct { // cannot fail
+		Device, Table string
+		Matches       []sdk.FieldMatch
+		Priority      int32
+	}{w.Device, e.Table, e.Matches, e.Priority})
+	return string(key)
+}
+
+// replace returns the writes that replace earlier entries by others: first the deletes, so that
+// there is room. Entries of switches that have left the network are dropped.
+func replace(earlier, now []sdk.DeviceWrite, model *sdk.Network) []sdk.DeviceWrite {
+	stay := map[string]bool{}
+	for i := range now {
+		stay[written(&now[i])] = true
+	}
+	var out []sdk.DeviceWrite
+	for _, w := range earlier {
+		if d := model.Device(w.Device); w.Op == sdk.Insert && !stay[written(&w)] && d != nil && inserts(d) {
+			w.Op = sdk.Delete
+			out = append(out, w)
+		}
+	}
+	return append(out, now...)
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plugin is the SketchINT plugin: it lets switches add INT to packets and hosts compress
+// it, and publishes latencies by flow and switch, heavy hitters and changes by switch, and paths.
+// docs/sketchint.md describes it.
+package plugin
+
+import (
+	"context"
+	_ "embed" // the YANG module
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
+)
+
+//go:embed netsketch-sketchint.yang
+var module string
+
+// Version is the plugin's own version.
+const Version = "0.1.0"
+
+// Plugin is SketchINT. New makes one.
+type Plugin struct {
+	mu     sync.Mutex // guards the fields below
+	setup  *setup     // nil before Configure
+	nodes  map[string]uint32
+	writes []sdk.DeviceWrite // entries that the switches have
+	plans  uint64            // the newest Plan.ID
+	alerts alert.List
+	// inflated has the first epoch of flows at switches with inflated latencies in every interval
+	// since.
+	inflated map[place]uint64
+	collects collection
+	failures []alert.Problem // of plans, since the newest interval
+	previous *interval       // the newest one, with those of its reports that arrived late
+
+	newest atomic.Pointer[interval] // for Query
+}
+
+// setup is a configuration applied to a network.
+type setup struct {
+	config   Configuration
+	epochs   uint64            // of an interval
+	length   time.Duration     // of an epoch
+	nodes    map[string]uint32 // ids by the name of the switch
+	names    map[uint32]string // of switches by id
+	switches []string          // that insert INT, sorted
+	hosts    map[string]bool   // with an agent
+	at       map[string]string // hosts by address
+	settings sdk.Settings
+}
+
+// New returns the plugin.
+func New() *Plugin { return &Plugin{nodes: map[string]uint32{}, inflated: map[place]uint64{}} }
+
+// The interfaces of the plugin contract that Plugin implements.
+var (
+	_ sdk.Plugin   = (*Plugin)(nil)
+	_ sdk.Querier  = (*Plugin)(nil)
+	_ sdk.Stateful = (*Plugin)(nil)
+)
+
+// Describe implements sdk.Plugin.
+func (p *Plugin) Describe() sdk.Description {
+	return sdk.Description{
+		Name:         "sketchint",
+		Version:      Version,
+		Summary:      "latencies of every flow at every switch, heavy hitters and changes by switch, and paths, from INT",
+		Programs:     []sdk.ProgramNeed{{Program: program}},
+		Objects:      []sdk.ObjectNeed{towerNeed},
+		ConfigSchema: configSchema,
+		Modules:      []sdk.Module{{Name: "netsketch-sketchint", Text: module}},
+		Lists: []sdk.List{
+			{Path: summaryList, Summary: "totals of the network"},
+			{Path: flowList, Summary: "a heavy or watched flow, its path and latency", Watchable: true},
+			{Path: latencyList, Summary: "latency of a flow at a switch", Watchable: true},
+			{Path: inflationList, Summary: "a flow at a switch with inflated latencies"},
+			{Path: hitterList, Summary: "a heavy hitter at a host or switch"},
+			{Path: changeList, Summary: "a heavy change at a host or switch"},
+			{Path: pathList, Summary: "a heavy flow whose path changed"},
+			{Path: measurementList, Summary: "flows and entropy of a host"},
+			{Path: rangeList, Summary: "flows of a range of sizes"},
+			{Path: switchList, Summary: "latency and drops of a switch"},
+			{Path: hostList, Summary: "report and counters of a host"},
+			{Path: sourceList, Summary: "telemetry reports of a sender"},
+			{Path: costList, Summary: "bytes and packets of collection, and those of INT"},
+			{Path: alertList, Summary: "present and past problems, for alarms"},
+		},
+	}
+}
+
+// towerNeed is the towers of edge switches.
+var towerNeed = sdk.ObjectNeed{Annotations: map[string]string{"algorithm": "sketchint"}, Optional: true}
+
+// Configure implements sdk.Plugin.
+func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Network) (sdk.Settings, error) {
+	c := DefaultConfiguration()
+	if err := config.Decode(&c); err != nil {
+		return sdk.Settings{}, err
+	}
+	if errs := c.check(); len(errs) > 0 {
+		return sdk.Settings{}, errs
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, err := newSetup(&c, &model, assign(&c, &model, p.nodes), config.EpochLength)
+	if err != nil {
+		return sdk.Settings{}, err
+	}
+	writes, err := s.entries(&model)
+	if err != nil {
+		return sdk.Settings{}, err
+	}
+	hosts, err := s.hostSettings(&model)
+	if err != nil {
+		return sdk.Settings{}, err
+	}
+	p.plans++
+	s.settings.Plan = &sdk.Plan{ID: p.plans, Writes: replace(p.writes, writes, &model), Hosts: hosts}
+	p.setup, p.nodes, p.writes = s, s.nodes, writes
+	return s.settings, nil
+}
+
+func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epoch time.Duration) (*setup, error) {
+	s := &setup{config: *c, epochs: 1, length: epoch, nodes: nodes, names: map[uint32]string{},
+		switches: devices(model), hosts: map[string]bool{}, at: map[string]string{}}
+	if epoch > 0 {
+		s.epochs = uint64((c.interval + epoch - 1) / epoch)
+	}
+	for name, id := range nodes {
+		s.names[id] = name
+	}
+	for _, n := range c.Nodes {
+		s.names[n.ID] = n.Name
+	}
+	for i := range model.Hosts {
+		h := &model.Hosts[i]
+		if h.Agent {
+			s.hosts[h.Name] = true
+			for _, a := range h.Addresses {
+				s.at[a] = h.Name
+			}
+		}
+	}
+	if len(s.switches) == 0 && len(model.Devices) > 0 {
+		s.missing("program "+program, "no switch is configured for INT; that of other switches is read")
+	}
+	if len(s.hosts) == 0 && len(model.Hosts) > 0 {
+		s.missing("host agents", "no results: set agent on the hosts that run one")
+	}
+	return s, nil
+}
+
+func (s *setup) missing(object, consequence string) {
+	s.settings.Missing = append(s.settings.Missing, sdk.MissingObject{Object: object, Consequence: consequence})
+}
+
+// hostSettings returns the settings of each host with an agent.
+func (s *setup) hostSettings(model *sdk.Network) (out []sdk.HostSetting, err error) {
+	c := &s.config
+	settings := wire.Settings{Marks: c.Marks, Interval: s.epochs, Flows: c.FlowTower, Latencies: c.LatencyTower,
+		Conservative: c.Conservative, Heavy: c.threshold(), HeavyFlows: c.HeavyFlows, Inflation: c.Inflation,
+		InflatedFlows: c.InflatedFlows}
+	data, err := settings.Append(nil)
+	if err != nil {
+		return nil, fmt.Errorf("settings of hosts: %w", err)
+	}
+	for i := range model.Hosts {
+		if model.Hosts[i].Agent {
+			out = append(out, sdk.HostSetting{Host: model.Hosts[i].Name, Role: wire.Role, Data: data})
+		}
+	}
+	return out, nil
+}
+
+// name returns the name of a switch, or its node id if it has none.
+func (s *setup) name(node uint32) string {
+	if name, ok := s.names[node]; ok {
+		return name
+	}
+	return fmt.Sprint(node)
+}

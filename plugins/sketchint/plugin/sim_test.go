@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/inband"
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// The network of the tests: two leaves with two hosts each, two spines, ports 1 and 2 between
+// switches, 3 and 4 to hosts, 5 to nothing.
+func simNetwork() sdk.Network {
+	n := sdk.Network{}
+	for _, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
+		d := sdk.Device{Name: name, Program: "sketchint"}
+		for p := range uint32(5) {
+			d.Ports = append(d.Ports, sdk.Port{Number: p + 1})
+		}
+		n.Devices = append(n.Devices, d)
+	}
+	for h := range 4 {
+		name := fmt.Sprintf("h%d", h+1)
+		n.Hosts = append(n.Hosts, sdk.Host{Name: name, Addresses: []string{simAddress(h, h%2 == 1).String()}, Agent: true})
+		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: name},
+			B: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", h/2+1), Port: uint32(3 + h%2)}})
+	}
+	for l := range 2 {
+		for s := range 2 {
+			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", l+1), Port: uint32(s + 1)},
+				B: sdk.Endpoint{Node: fmt.Sprintf("spine%d", s+1), Port: uint32(l + 1)}})
+		}
+	}
+	return n
+}
+
+// Every second host has an IPv6 address.
+func simAddress(h int, v6 bool) netip.Addr {
+	if v6 {
+		return netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", h+1))
+	}
+	return netip.AddrFrom4([4]byte{10, 0, 0, byte(h + 1)})
+}
+
+// Node ids, in the order of names.
+const (
+	leaf1 = iota + 1
+	leaf2
+	spine1
+	spine2
+)
+
+// simFlow is the packets of a flow to a host in one interval, each with the same latencies.
+type simFlow struct {
+	to, port  int // destination host; source port
+	path      []uint32
+	packets   uint32
+	latencies []uint32
+	changes   uint32
+	slow      uint32 // packets with ten times the latency at the last switch
+}
+
+func (f *simFlow) key() flow.Key {
+	v6 := f.to%2 == 1
+	k, err := flow.New(simAddress(100, v6), simAddress(f.to, v6), 6, uint16(f.port), 80)
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
+// simReport is the report of a host as its role makes it, for an interval of the plugin's settings.
+func simReport(t testing.TB, s *wire.Settings, first, last uint64, flows []simFlow) *wire.Report {
+	t.Helper()
+	r := &wire.Report{First: first, Last: last}
+	var err error
+	if r.Flows, r.Latencies, err = s.NewTowers(); err != nil {
+		t.Fatal(err)
+	}
+	nodes := map[uint32]*wire.Node{}
+	for i := range flows {
+		f := &flows[i]
+		k := f.key()
+		r.Flows.Add(k.AppendBinary(nil), f.packets)
+		r.Counters[wire.Packets] += uint64(f.packets)
+		r.Problems[inband.None] += uint64(f.packets)
+		r.Counters[wire.Hops] += uint64(f.packets) * uint64(len(f.path))
+		if len(f.path) > 0 {
+			r.Counters[wire.WithINT] += uint64(f.packets)
+			r.Counters[wire.INTBytes] += uint64(f.packets) * uint64(16+8*len(f.path))
+		}
+		if f.packets >= s.Heavy {
+			r.Heavy = append(r.Heavy, wire.Heavy{Key: k, Path: f.path, Changes: f.changes})
+		}
+		for j, node := range f.path {
+			n := nodes[node]
+			if n == nil {
+				n = &wire.Node{ID: node}
+				nodes[node] = n
+			}
+			sum, worst := uint64(f.packets)*uint64(f.latencies[j]), f.latencies[j]
+			if j == len(f.path)-1 && f.slow > 0 {
+				worst *= 10
+				sum += uint64(f.slow) * uint64(worst-f.latencies[j])
+				r.Inflated = append(r.Inflated, wire.Inflated{Key: k, Node: node, Packets: f.slow, Worst: worst})
+			}
+			r.Latencies.Add(wire.AppendKey(nil, &k, node), f.packets, sum)
+			n.Packets, n.Sum, n.Worst = n.Packets+uint64(f.packets), n.Sum+sum, max(n.Worst, worst)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(nodes)) {
+		r.Nodes = append(r.Nodes, *nodes[id])
+	}
+	return r
+}
+
+// simEpoch is the last epoch of an interval of five in which hosts received flows.
+func simEpoch(t testing.TB, h *sdktest.Harness, interval uint64, flows []simFlow) *sdk.Epoch {
+	t.Helper()
+	e := &sdk.Epoch{Number: 5*interval + 4, Status: sdk.StatusComplete, Start: time.Unix(int64(5*interval), 0),
+		End: time.Unix(int64(5*interval+5), 0)}
+	for i := range 4 {
+		var own []simFlow
+		for _, f := range flows {
+			if f.to == i {
+				own = append(own, f)
+			}
+		}
+		name := fmt.Sprintf("h%d", i+1)
+		e.ExpectedHosts = append(e.ExpectedHosts, name)
+		setReport(t, e, name, simReport(t, settingsOf(t, h, name), 5*interval, e.Number, own))
+	}
+	return e
+}
+
+// setReport sets the report of a host.
+func setReport(t testing.TB, e *sdk.Epoch, host string, r *wire.Report) {
+	t.Helper()
+	data, err := r.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setData(e, host, data)
+}
+
+func setData(e *sdk.Epoch, host string, data []byte) {
+	e.Hosts = slices.DeleteFunc(e.Hosts, func(h sdk.HostReport) bool { return h.Host == host })
+	if data != nil {
+		e.Hosts = append(e.Hosts, sdk.HostReport{Host: host, Role: wire.Role, Data: data})
+	}
+}
+
+// settingsOf are the settings that the plugin sends to a host.
+func settingsOf(t testing.TB, h *sdktest.Harness, host string) *wire.Settings {
+	t.Helper()
+	hosts := h.Settings().Plan.Hosts
+	i := slices.IndexFunc(hosts, func(s sdk.HostSetting) bool { return s.Host == host && s.Role == wire.Role })
+	if i < 0 {
+		t.Fatalf("no settings of host %s in %v", host, hosts)
+	}
+	s, err := wire.ParseSettings(hosts[i].Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func start(t testing.TB, config string) *sdktest.Harness {
+	t.Helper()
+	return sdktest.Start(t, New(), sdktest.Options{Config: config, Network: simNetwork(), EpochLength: time.Second})
+}
+
+// rows returns the rows of a list by their keys, joined by spaces; each is its leaves by name.
+func rows(t testing.TB, r *sdk.Results, list string) map[string]map[string]any {
+	t.Helper()
+	for _, tr := range r.Tables {
+		if tr.Table.List == list {
+			return rowsOf(tr.Table)
+		}
+	}
+	t.Fatalf("no table of %s", list)
+	return nil
+}
+
+func rowsOf(t *table.Table) map[string]map[string]any {
+	out := map[string]map[string]any{}
+	for i := range t.Rows() {
+		var keys []string
+		for _, k := range t.Keys {
+			keys = append(keys, fmt.Sprint(k.Value(i)))
+		}
+		row := map[string]any{}
+		for _, c := range t.Values {
+			row[strings.TrimPrefix(c.Name, "state/")] = c.Value(i)
+		}
+		out[strings.Join(keys, " ")] = row
+	}
+	return out
+}
+
+// expect compares some leaves of a row.
+func expect(t testing.TB, list map[string]map[string]any, key string, leaves map[string]any) {
+	t.Helper()
+	row, ok := list[key]
+	if !ok {
+		t.Errorf("no row %q in %v", key, slices.Sorted(maps.Keys(list)))
+		return
+	}
+	for name, want := range leaves {
+		if n, ok := want.(int); ok {
+			want = uint64(n)
+		}
+		if row[name] != want {
+			t.Errorf("%s: %s is %v, want %v", key, name, row[name], want)
+		}
+	}
+}

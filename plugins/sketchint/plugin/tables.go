@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/netsketch/netsketch/hostagent/inband"
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// The lists of module netsketch-sketchint.
+const (
+	root            = "/netsketch-sketchint:sketchint/"
+	summaryList     = root + "summary"
+	flowList        = root + "flows/flow"
+	latencyList     = root + "latencies/latency"
+	inflationList   = root + "inflations/inflation"
+	hitterList      = root + "heavy-hitters/heavy-hitter"
+	changeList      = root + "heavy-changes/heavy-change"
+	pathList        = root + "path-changes/path-change"
+	measurementList = root + "measurements/measurement"
+	rangeList       = root + "distributions/range"
+	switchList      = root + "switches/switch"
+	hostList        = root + "hosts/host"
+	sourceList      = root + "sources/source"
+	costList        = root + "cost"
+	alertList       = root + "alerts/alert"
+)
+
+// publish builds the tables of an interval. Each replaces its whole list. The caller holds the
+// lock.
+func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error) {
+	out := &sdk.Results{}
+	all := heaviest(r.flows)
+	flows, latencies := r.watched()
+	for _, f := range all[:min(len(all), r.config.Limits.Flows)] {
+		if flows[f.key] == nil {
+			flows[f.key] = f
+		}
+	}
+	listed := heaviest(flows)
+	for _, f := range listed {
+		if latencies[f.key] == nil {
+			latencies[f.key] = f
+		}
+	}
+	inflations := r.inflations(p.inflated)
+	switches := r.states(inflations)
+	changed := r.pathChanges(all)
+	r.alarm(switches, changed)
+	out.Events = alertEvents(p.alerts.Update(r.epoch, r.problems))
+	measurements := r.measurements()
+	for _, build := range []func() (*table.Table, error){
+		func() (*table.Table, error) { return r.summaryTable(p.alerts.Active(), &measurements[0]) },
+		func() (*table.Table, error) { return r.flowTable(listed) },
+		func() (*table.Table, error) { return r.latencyTable(heaviest(latencies)) },
+		func() (*table.Table, error) { return r.inflationTable(inflations) },
+		func() (*table.Table, error) { return r.hitterTable(r.hitters()) },
+		func() (*table.Table, error) { return r.changeTable(r.changes(p.before(r))) },
+		func() (*table.Table, error) { return r.pathTable(changed) },
+		func() (*table.Table, error) { return r.measurementTable(measurements) },
+		func() (*table.Table, error) { return r.rangeTable(measurements) },
+		func() (*table.Table, error) { return r.switchTable(switches) },
+		r.hostTable, r.sourceTable, r.costTable,
+		func() (*table.Table, error) { return p.alerts.Table(alertList, r.epoch.Number, severity) },
+	} {
+		t, err := build()
+		if err != nil {
+			return nil, err
+		}
+		out.Add(t, true)
+	}
+	return out, ctx.Err()
+}
+
+// watched returns the flows that clients watch, as flows or by their latency at a switch.
+func (r *interval) watched() (flows, latencies map[flow.Key]*heavyFlow) {
+	flows, latencies = map[flow.Key]*heavyFlow{}, map[flow.Key]*heavyFlow{}
+	for _, row := range r.epoch.Watched {
+		f := r.flow(row.Keys["flow"])
+		if f == nil {
+			continue
+		}
+		switch row.List {
+		case flowList:
+			flows[f.key] = f
+		case latencyList:
+			latencies[f.key] = f
+		}
+	}
+	return flows, latencies
+}
+
+func optional(a *table.TextAppender, text string) {
+	if text == "" {
+		a.AppendNull()
+		return
+	}
+	a.Append(alert.Clip(text))
+}
+
+// known appends a number, or null.
+func known[T ~uint32 | ~uint64](a *table.UintAppender, v T, ok bool) {
+	if !ok {
+		a.AppendNull()
+		return
+	}
+	a.Append(uint64(v))
+}
+
+// mean appends a mean in nanoseconds, or null without packets.
+func mean[T ~uint32 | ~uint64](a *table.UintAppender, sum uint64, packets T, ok bool) {
+	known(a, sum/max(uint64(packets), 1), ok && packets > 0)
+}
+
+func whole(v float64) uint64 { return uint64(max(math.Round(v), 0)) }
+
+// digits rounds to the six digits of the module's decimals.
+func digits(v float64) float64 { return math.Round(v*1e6) / 1e6 }
+
+func (r *interval) summaryTable(active uint64, all *measurement) (*table.Table, error) {
+	b := table.NewBuilder(summaryList)
+	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
+	one("epoch", r.epoch.Number)
+	one("first-epoch", r.number*r.epochs)
+	b.Text("state/status").Append(r.status().String())
+	optional(b.Text("state/problem"), r.reason())
+	delivered, heavy := uint64(0), uint64(0)
+	var counters [wire.Counters]uint64
+	for _, o := range r.observers {
+		if o.report == nil {
+			continue
+		}
+		delivered++
+		for c, n := range o.report.Counters {
+			counters[c] += n
+		}
+	}
+	for _, f := range r.flows {
+		if f.heavy(r) {
+			heavy++
+		}
+	}
+	one("hosts", uint64(len(r.observers)))
+	one("hosts-delivered", delivered)
+	one("switches", uint64(len(r.switches)))
+	for _, c := range []wire.Counter{wire.Packets, wire.WithINT, wire.Hops, wire.Reports} {
+		one(c.String(), counters[c])
+	}
+	known(b.Uint("state/flows"), whole(all.flows), all.counted && delivered > 0)
+	one("heavy-flows", heavy)
+	one("warnings", uint64(len(r.inexact)))
+	one("active-alerts", active)
+	return b.Table()
+}
+
+// keyColumn is a column of flow keys in text.
+type keyColumn struct {
+	*table.TextAppender
+	buffer []byte
+}
+
+func (c *keyColumn) append(k *flow.Key, text string) {
+	if text != "" {
+		c.Append(text)
+		return
+	}
+	c.buffer, _ = k.AppendText(c.buffer[:0])
+	c.AppendBytes(c.buffer)
+}
+
+func (r *interval) flowTable(flows []*heavyFlow) (*table.Table, error) {
+	b := table.NewBuilder(flowList)
+	keys, epoch, host := keyColumn{TextAppender: b.TextKey("flow")}, b.Uint("state/epoch"), b.Text("state/host")
+	packets, path, previous := b.Uint("state/packets"), b.Text("state/path"), b.Text("state/previous-path")
+	changes, latency := b.Uint("state/path-changes"), b.Uint("state/latency")
+	for _, f := range flows {
+		keys.append(&f.key, f.text)
+		epoch.Append(r.epoch.Number)
+		host.Append(f.at.name)
+		known(packets, f.packets, f.known)
+		optional(path, r.path(f.path))
+		optional(previous, r.path(f.previous))
+		known(changes, f.changes, f.path != nil)
+		sum, hops := uint64(0), f.hops()
+		ok := f.path != nil
+		for _, h := range hops {
+			if ok = ok && h.known; ok {
+				sum += h.sum / uint64(h.packets)
+			}
+		}
+		known(latency, sum, ok)
+	}
+	return b.Table()
+}
+
+func (r *interval) latencyTable(flows []*heavyFlow) (*table.Table, error) {
+	b := table.NewBuilder(latencyList)
+	keys, names := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("switch")
+	epoch, host := b.Uint("state/epoch"), b.Text("state/host")
+	packets, latency := b.Uint("state/packets"), b.Uint("state/latency")
+	for _, f := range flows {
+		for _, h := range f.hops() {
+			keys.append(&f.key, f.text)
+			names.Append(r.name(h.node))
+			epoch.Append(r.epoch.Number)
+			host.Append(f.at.name)
+			known(packets, h.packets, h.known)
+			mean(latency, h.sum, h.packets, h.known)
+		}
+	}
+	return b.Table()
+}
+
+func (r *interval) inflationTable(inflations []*inflation) (*table.Table, error) {
+	b := table.NewBuilder(inflationList)
+	keys, names := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("switch")
+	epoch, since, host := b.Uint("state/epoch"), b.Uint("state/since-epoch"), b.Text("state/host")
+	packets, worst, latency := b.Uint("state/packets"), b.Uint("state/worst"), b.Uint("state/latency")
+	for _, f := range inflations[:min(len(inflations), r.config.Limits.Inflations)] {
+		keys.append(&f.Key, "")
+		names.Append(r.name(f.Node))
+		epoch.Append(r.epoch.Number)
+		since.Append(f.since)
+		host.Append(f.at.name)
+		packets.Append(uint64(f.Packets))
+		worst.Append(uint64(f.Worst))
+		n, sum, ok := f.at.latency(&f.Key, f.Node)
+		mean(latency, sum, n, ok)
+	}
+	return b.Table()
+}
+
+func (r *interval) hitterTable(of elements) (*table.Table, error) {
+	b := table.NewBuilder(hitterList)
+	names, keys := b.TextKey("element"), keyColumn{TextAppender: b.TextKey("flow")}
+	epoch, rank, packets := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets")
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		for i, h := range of[name] {
+			names.Append(name)
+			keys.append(&h.key, "")
+			epoch.Append(r.epoch.Number)
+			rank.Append(uint64(i + 1))
+			packets.Append(uint64(h.after))
+		}
+	}
+	return b.Table()
+}
+
+func (r *interval) changeTable(of elements) (*table.Table, error) {
+	b := table.NewBuilder(changeList)
+	names, keys := b.TextKey("element"), keyColumn{TextAppender: b.TextKey("flow")}
+	epoch, before, after := b.Uint("state/epoch"), b.Uint("state/packets-before"), b.Uint("state/packets-after")
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		for _, h := range of[name] {
+			names.Append(name)
+			keys.append(&h.key, "")
+			epoch.Append(r.epoch.Number)
+			before.Append(uint64(h.before))
+			after.Append(uint64(h.after))
+		}
+	}
+	return b.Table()
+}
+
+func (r *interval) pathTable(changed []*pathChange) (*table.Table, error) {
+	b := table.NewBuilder(pathList)
+	keys, epoch, at := keyColumn{TextAppender: b.TextKey("flow")}, b.Uint("state/epoch"), b.Text("state/switch")
+	previous, path, changes := b.Text("state/previous-path"), b.Text("state/path"), b.Uint("state/path-changes")
+	for _, c := range changed[:min(len(changed), r.config.Limits.Flows)] {
+		keys.append(&c.flow.key, "")
+		epoch.Append(r.epoch.Number)
+		at.Append(c.at)
+		optional(previous, c.before)
+		path.Append(r.path(c.flow.path))
+		changes.Append(uint64(c.flow.changes))
+	}
+	return b.Table()
+}
+
+func (r *interval) measurementTable(measurements []measurement) (*table.Table, error) {
+	b := table.NewBuilder(measurementList)
+	names, epoch, packets := b.TextKey("element"), b.Uint("state/epoch"), b.Uint("state/packets")
+	flows, entropy := b.Uint("state/flows"), b.Float("state/entropy")
+	for i := range measurements {
+		m := &measurements[i]
+		names.Append(m.element)
+		epoch.Append(r.epoch.Number)
+		packets.Append(m.packets)
+		known(flows, whole(m.flows), m.counted)
+		if m.ok {
+			entropy.Append(digits(m.entropy()))
+		} else {
+			entropy.AppendNull()
+		}
+	}
+	return b.Table()
+}
+
+func (r *interval) rangeTable(measurements []measurement) (*table.Table, error) {
+	b := table.NewBuilder(rangeList)
+	names, first, epoch := b.TextKey("element"), b.UintKey("first"), b.Uint("state/epoch")
+	last, flows := b.Uint("state/last"), b.Uint("state/flows")
+	for i := range measurements {
+		if !measurements[i].ok {
+			continue
+		}
+		for j, n := range measurements[i].ranges() {
+			if whole(n) == 0 {
+				continue
+			}
+			names.Append(measurements[i].element)
+			first.Append(1 << j)
+			epoch.Append(r.epoch.Number)
+			last.Append(1<<(j+1) - 1)
+			flows.Append(whole(n))
+		}
+	}
+	return b.Table()
+}
+
+func (r *interval) switchTable(switches map[string]*switchState) (*table.Table, error) {
+	b := table.NewBuilder(switchList)
+	names, epoch, id := b.TextKey("switch"), b.Uint("state/epoch"), b.Uint("state/node-id")
+	packets, latency, worst := b.Uint("state/packets"), b.Uint("state/latency"), b.Uint("state/worst")
+	drops, flows, inflated := b.Uint("state/drops"), b.Uint("state/inflated-flows"), b.Uint("state/inflated-packets")
+	heavy := b.Uint("state/heavy-flows")
+	for _, name := range slices.Sorted(maps.Keys(switches)) {
+		s := switches[name]
+		names.Append(name)
+		epoch.Append(r.epoch.Number)
+		id.Append(uint64(s.id))
+		packets.Append(s.packets)
+		mean(latency, s.sum, s.packets, true)
+		known(worst, s.worst, s.packets > 0)
+		drops.Append(s.drops)
+		flows.Append(s.inflatedFlows)
+		inflated.Append(s.inflatedPackets)
+		heavy.Append(s.heavyFlows)
+	}
+	return b.Table()
+}
+
+func (r *interval) hostTable() (*table.Table, error) {
+	b := table.NewBuilder(hostList)
+	names, epoch := b.TextKey("host"), b.Uint("state/epoch")
+	status, problem := b.Text("state/status"), b.Text("state/problem")
+	var counters, problems []*table.UintAppender
+	for c := wire.Counter(0); c < wire.Counters; c++ {
+		counters = append(counters, b.Uint("state/"+c.String()))
+	}
+	for p := inband.None; p < inband.Problems; p++ {
+		problems = append(problems, b.Uint("state/int-"+p.String()))
+	}
+	for _, o := range r.observers {
+		names.Append(o.name)
+		epoch.Append(r.epoch.Number)
+		switch {
+		case o.report == nil:
+			status.Append(sdk.StatusLost.String())
+		case !o.whole:
+			status.Append(sdk.StatusPartial.String())
+		default:
+			status.Append(sdk.StatusComplete.String())
+		}
+		optional(problem, o.problem)
+		for c, a := range counters {
+			known(a, o.count(func(r *wire.Report) uint64 { return r.Counters[c] }), o.report != nil)
+		}
+		for p, a := range problems {
+			known(a, o.count(func(r *wire.Report) uint64 { return r.Problems[p] }), o.report != nil)
+		}
+	}
+	return b.Table()
+}
+
+// count returns a count of the report, or 0 without one.
+func (o *observer) count(of func(r *wire.Report) uint64) uint64 {
+	if o.report == nil {
+		return 0
+	}
+	return of(o.report)
+}
+
+func (r *interval) sourceTable() (*table.Table, error) {
+	b := table.NewBuilder(sourceList)
+	hosts, addresses := b.TextKey("host"), b.TextKey("address")
+	nodes, hardware := b.UintKey("node-id"), b.UintKey("hardware")
+	epoch, name := b.Uint("state/epoch"), b.Text("state/switch")
+	received, lost, late, restarts := b.Uint("state/received"), b.Uint("state/lost"), b.Uint("state/late"),
+		b.Uint("state/restarts")
+	for _, o := range r.observers {
+		if o.report == nil {
+			continue
+		}
+		for i := range o.report.Sources {
+			s := &o.report.Sources[i]
+			hosts.Append(o.name)
+			addresses.Append(s.Address.String())
+			nodes.Append(uint64(s.Node))
+			hardware.Append(uint64(s.Hardware))
+			epoch.Append(r.epoch.Number)
+			name.Append(r.name(s.Node))
+			received.Append(s.Received)
+			lost.Append(s.Lost)
+			late.Append(s.Late)
+			restarts.Append(s.Restarts)
+		}
+	}
+	return b.Table()
+}
+
+// headers is the least that a report of passport mode has in front of INT: the headers of Ethernet,
+// IPv4 and UDP of the packet that the sink switch sends, in bytes.
+const headers = 14 + 20 + 8
+
+// costTable compares what the collection took with INT's passport mode, in which the sink sends the
+// headers and the INT of each packet in a packet of its own (paper, section VII).
+func (r *interval) costTable() (*table.Table, error) {
+	b := table.NewBuilder(costList)
+	packets, bytes := uint64(0), uint64(0)
+	for _, o := range r.observers {
+		n := o.count(func(r *wire.Report) uint64 { return r.Counters[wire.WithINT] })
+		packets += n
+		bytes += n*headers + o.count(func(r *wire.Report) uint64 { return r.Counters[wire.INTBytes] })
+	}
+	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
+	one("epoch", r.epoch.Number)
+	one("bytes", r.cost.bytes)
+	one("packets", r.cost.packets)
+	one("passport-bytes", bytes)
+	one("passport-packets", packets)
+	for _, x := range []struct {
+		name   string
+		of, to uint64
+	}{{"bytes-ratio", r.cost.bytes, bytes}, {"packets-ratio", r.cost.packets, packets}} {
+		a := b.Float("state/" + x.name)
+		if x.to == 0 {
+			a.AppendNull()
+			continue
+		}
+		a.Append(digits(float64(x.of) / float64(x.to)))
+	}
+	return b.Table()
+}
+
+// Query implements sdk.Querier: a flow, or a flow at a switch, in the newest interval.
+func (p *Plugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, uint64, error) {
+	if row.List != flowList && row.List != latencyList {
+		return nil, 0, fmt.Errorf("sketchint: rows of %s cannot be queried; use %s or %s", row.List, flowList, latencyList)
+	}
+	if _, err := flow.Parse(flow.FiveTuple, row.Keys["flow"]); err != nil {
+		return nil, 0, fmt.Errorf("sketchint: %w", err)
+	}
+	r := p.newest.Load()
+	if r == nil {
+		return nil, 0, nil
+	}
+	f := r.flow(row.Keys["flow"])
+	if f == nil {
+		return nil, r.epoch.Number, nil
+	}
+	build := r.flowTable
+	if row.List == latencyList {
+		build = r.latencyTable
+	}
+	t, err := build([]*heavyFlow{f})
+	if err != nil {
+		return nil, 0, err
+	}
+	return []*table.Table{t}, r.epoch.Number, nil
+}

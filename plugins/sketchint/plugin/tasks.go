@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/estimate"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// networkElement is the element of results over all hosts together.
+const networkElement = "network"
+
+// hitter is a heavy hitter, or a heavy change, of one element.
+type hitter struct {
+	key           flow.Key
+	before, after uint32
+}
+
+func (h hitter) by() uint32 { return max(h.before, h.after) - min(h.before, h.after) }
+
+// elements are flows by element: hosts, switches and the network.
+type elements map[string][]hitter
+
+// add adds a flow to its host, the switches of its path, and the network.
+func (e elements) add(r *interval, host string, path []uint32, h hitter) {
+	names := []string{networkElement, host}
+	for _, node := range path {
+		names = append(names, r.name(node))
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		e[name] = append(e[name], h)
+	}
+}
+
+// sort orders each element's flows, the largest first, and keeps the given number.
+func (e elements) sort(most int, size func(h hitter) uint32) {
+	for name, flows := range e {
+		slices.SortFunc(flows, func(a, b hitter) int { return cmp.Or(cmp.Compare(size(b), size(a)), a.key.Compare(b.key)) })
+		e[name] = flows[:min(len(flows), most)]
+	}
+}
+
+// hitters returns the heavy hitters (paper, section V): flows of at least Heavy packets.
+func (r *interval) hitters() elements {
+	out := elements{}
+	for _, f := range r.flows {
+		if f.heavy(r) {
+			out.add(r, f.at.name, f.path, hitter{key: f.key, after: f.packets})
+		}
+	}
+	out.sort(r.config.Limits.SwitchFlows, func(h hitter) uint32 { return h.after })
+	return out
+}
+
+// heavy reports whether the flow is a heavy hitter.
+func (f *heavyFlow) heavy(r *interval) bool { return f.known && f.packets >= r.config.Heavy }
+
+// changes returns the heavy changes: flows whose packets in two consecutive intervals differ by
+// more than Change. Each is in the table of heavy flows of one of them, and the towers have its
+// packets in both.
+func (r *interval) changes(before *interval) elements {
+	out := elements{}
+	if before == nil {
+		return out
+	}
+	for _, o := range r.observers {
+		at := slices.IndexFunc(before.observers, func(was *observer) bool { return was.name == o.name })
+		if at < 0 || !o.whole || !before.observers[at].whole {
+			continue
+		}
+		was := before.observers[at]
+		flows := maps.Clone(was.heavy)
+		maps.Copy(flows, o.heavy)
+		for key, h := range flows {
+			x, y := was.heavy[key], o.heavy[key]
+			b, okB := was.size(&key)
+			a, okA := o.size(&key)
+			c := hitter{key, b, a}
+			if !okA || !okB || c.by() <= r.config.Change {
+				continue
+			}
+			if path := h.Path; path == nil && x != nil && y != nil {
+				out.add(r, o.name, x.Path, c)
+			} else {
+				out.add(r, o.name, path, c)
+			}
+		}
+	}
+	out.sort(r.config.Limits.SwitchFlows, hitter.by)
+	return out
+}
+
+// measurement is the local tasks of one host, or of all.
+type measurement struct {
+	element string
+	packets uint64
+	flows   float64
+	counted bool // flows
+	sizes   estimate.Distribution
+	large   []uint32 // sizes of flows beyond the distribution
+	ok      bool     // the distribution
+}
+
+// measure estimates the number of flows, and the distribution of their sizes, of a host (paper,
+// section V-A). Flows of the table of heavy flows have their sizes; the distribution of the others
+// is that of the tower's rows.
+func (r *interval) measure(o *observer) (m measurement) {
+	m = measurement{element: o.name, packets: o.report.Counters[wire.Packets], ok: true}
+	limit := uint64(r.config.threshold())
+	if o.report.Counters[wire.HeavyFull] > 0 {
+		limit = math.MaxUint16
+	}
+	limit = min(limit, math.MaxUint16)
+	var rows [][]uint32
+	var widths []int
+	var limits []uint32
+	for i, row := range o.report.Flows.Rows() {
+		rows, widths = append(rows, o.report.Flows.Row(i)), append(widths, row.Bits)
+		limits = append(limits, uint32(1<<row.Bits-1))
+		if uint64(1)<<row.Bits-1 >= limit {
+			break
+		}
+	}
+	m.flows, m.counted = estimate.Flows(rows...)
+	var err error
+	if r.config.Conservative {
+		for i, row := range rows {
+			for j, v := range row {
+				row[j] = min(v, limits[i])
+			}
+		}
+		m.sizes, err = estimate.Maxima(rows, limits)
+	} else {
+		m.sizes, err = estimate.Rows(rows, widths, estimate.MRAC{})
+	}
+	if err != nil {
+		m.ok = false
+		return m
+	}
+	m.sizes = m.sizes[:min(uint64(len(m.sizes)), limit)]
+	for key := range o.heavy {
+		if n, ok := o.size(&key); ok && uint64(n) >= limit {
+			m.large = append(m.large, n)
+		}
+	}
+	return m
+}
+
+// measurements returns those of all hosts that delivered, and their sum: a flow ends at one host.
+func (r *interval) measurements() []measurement {
+	all := measurement{element: networkElement, counted: true, ok: true}
+	out := []measurement{all}
+	for _, o := range r.observers {
+		if o.report == nil {
+			continue
+		}
+		m := r.measure(o)
+		out = append(out, m)
+		all.packets, all.flows, all.counted, all.ok = all.packets+m.packets, all.flows+m.flows, all.counted && m.counted,
+			all.ok && m.ok
+		for len(all.sizes) < len(m.sizes) {
+			all.sizes = append(all.sizes, 0)
+		}
+		for size, n := range m.sizes {
+			all.sizes[size] += n
+		}
+		all.large = append(all.large, m.large...)
+	}
+	out[0] = all
+	return out
+}
+
+// entropy returns the entropy of packets over flows, in bits.
+func (m *measurement) entropy() float64 {
+	total, h := m.sizes.Packets(), 0.0
+	for _, n := range m.large {
+		total += float64(n)
+	}
+	if total == 0 {
+		return 0
+	}
+	add := func(size, flows float64) {
+		if flows > 0 {
+			h -= flows * size / total * math.Log2(size/total)
+		}
+	}
+	for size := 1; size < len(m.sizes); size++ {
+		add(float64(size), m.sizes[size])
+	}
+	for _, n := range m.large {
+		add(float64(n), 1)
+	}
+	return h
+}
+
+// ranges returns flows by the binary logarithm of their size: range i is 2^i to 2^(i+1)-1 packets.
+func (m *measurement) ranges() (out [32]float64) {
+	for size := 1; size < len(m.sizes); size++ {
+		out[bits.Len(uint(size))-1] += m.sizes[size]
+	}
+	for _, n := range m.large {
+		out[bits.Len32(max(n, 1))-1]++
+	}
+	return out
+}
+
+// switchState is a switch in one interval, over all packets that hosts received.
+type switchState struct {
+	id              uint32
+	packets, sum    uint64 // with a latency
+	worst           uint32
+	drops           uint64
+	inflatedFlows   uint64
+	inflatedPackets uint64
+	inflatedWorst   uint32
+	inflated        []*inflation
+	since           uint64 // epoch of the first of its inflated flows
+	heavyFlows      uint64
+}
+
+// inflation is a flow at a switch with inflated latencies.
+type inflation struct {
+	wire.Inflated
+	at    *observer
+	since uint64
+}
+
+// inflations returns flows at switches with inflated latencies, by the number of packets.
+func (r *interval) inflations(since map[place]uint64) []*inflation {
+	found := map[place]*inflation{}
+	for _, o := range r.observers {
+		if o.report == nil {
+			continue
+		}
+		for _, f := range o.report.Inflated {
+			at := place{f.Key, f.Node}
+			if known := found[at]; known != nil {
+				known.Packets += f.Packets
+				known.Worst = max(known.Worst, f.Worst)
+				continue
+			}
+			found[at] = &inflation{f, o, since[at]}
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b *inflation) int {
+		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Node, b.Node), a.Key.Compare(b.Key))
+	})
+}
+
+// inflate notes since when flows at switches have inflated latencies.
+func (p *Plugin) inflate(r *interval) {
+	now := map[place]uint64{}
+	for _, o := range r.observers {
+		if o.report == nil {
+			continue
+		}
+		for _, f := range o.report.Inflated {
+			at := place{f.Key, f.Node}
+			since, known := p.inflated[at]
+			if !known {
+				since = r.number * r.epochs
+			}
+			now[at] = since
+		}
+	}
+	p.inflated = now
+}
+
+// states returns the switches: those of the plan, and those that hosts saw, by name.
+func (r *interval) states(inflations []*inflation) map[string]*switchState {
+	out := map[string]*switchState{}
+	for _, name := range r.switches {
+		out[name] = &switchState{id: r.nodes[name]}
+	}
+	at := func(node uint32) *switchState {
+		name := r.name(node)
+		if out[name] == nil {
+			out[name] = &switchState{id: node}
+		}
+		return out[name]
+	}
+	for _, o := range r.observers {
+		if o.report == nil {
+			continue
+		}
+		for _, n := range o.report.Nodes {
+			s := at(n.ID)
+			s.packets, s.sum, s.worst, s.drops = s.packets+n.Packets, s.sum+n.Sum, max(s.worst, n.Worst), s.drops+n.Drops
+		}
+	}
+	for _, f := range inflations {
+		s := at(f.Node)
+		if s.inflatedFlows++; s.inflatedFlows == 1 || f.since < s.since {
+			s.since = f.since
+		}
+		s.inflatedPackets += uint64(f.Packets)
+		s.inflatedWorst = max(s.inflatedWorst, f.Worst)
+		s.inflated = append(s.inflated, f)
+	}
+	for _, f := range r.flows {
+		if !f.heavy(r) {
+			continue
+		}
+		for i, node := range f.path {
+			if !slices.Contains(f.path[:i], node) {
+				at(node).heavyFlows++
+			}
+		}
+	}
+	return out
+}
+
+// path returns the names of switches, separated by spaces.
+func (r *interval) path(nodes []uint32) string {
+	var b strings.Builder
+	for i, n := range nodes {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(r.name(n))
+	}
+	return b.String()
+}
+
+// fork returns the last switch that two paths have in common from their beginning; the first one of
+// the path if there is none.
+func fork(before, now []uint32) uint32 {
+	at := 0
+	for at < len(before) && at < len(now) && before[at] == now[at] {
+		at++
+	}
+	return now[max(at-1, 0)]
+}
+
+// status is complete if all hosts delivered the whole interval.
+func (r *interval) status() sdk.Status {
+	delivered, whole := 0, 0
+	for _, o := range r.observers {
+		if o.report != nil {
+			delivered++
+		}
+		if o.whole {
+			whole++
+		}
+	}
+	switch {
+	case delivered == 0:
+		return sdk.StatusLost
+	case whole < len(r.observers):
+		return sdk.StatusPartial
+	}
+	return sdk.StatusComplete
+}
+
+// reason returns why results are not complete and exact, or "".
+func (r *interval) reason() string {
+	if len(r.observers) == 0 {
+		return "no host has an agent"
+	}
+	for _, o := range r.observers {
+		if !o.whole {
+			return fmt.Sprintf("host %s: %s", o.name, o.problem)
+		}
+	}
+	if len(r.inexact) > 0 {
+		return r.inexact[0]
+	}
+	return ""
+}
