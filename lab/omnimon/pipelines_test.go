@@ -28,7 +28,7 @@ import (
 // The layout of the program omnimon (docs/omnimon-p4.md).
 const (
 	words    = 12
-	arrived  = 4096 * words
+	arrived  = 8192 * words
 	departed = arrived + 512
 	cpuPort  = 255
 

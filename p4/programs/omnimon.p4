@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OmniMon with one slot array for each switch: 201,728 bytes of registers per bank. Sizes are
-// parameters: p4c-bm2-ss -DNS_OMNIMON_SLOTS=8192 ...
+// OmniMon with one slot array for each switch: 398,336 bytes of registers per bank. Sizes are
+// parameters: p4c-bm2-ss -DNS_OMNIMON_SLOTS=4096 ...
 
 #define NS_WITH_OMNIMON
 #ifndef NS_OMNIMON_ETHERTYPE
@@ -13,7 +13,7 @@
 #define NS_OMNIMON_DIFFERENCES 0
 #endif
 #ifndef NS_OMNIMON_SLOTS
-#define NS_OMNIMON_SLOTS 4096
+#define NS_OMNIMON_SLOTS 8192
 #endif
 #ifndef NS_OMNIMON_ARRAYS
 #define NS_OMNIMON_ARRAYS 1

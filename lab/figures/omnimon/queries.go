@@ -156,7 +156,7 @@ func runQueries(packets []workload.Packet) (rows []suite.Row, err error) {
 		hostOf[name] = h
 		addresses[h] = append(addresses[h], a)
 	}
-	settings := wire.Settings{EtherType: header.DefaultEtherType, Slots: 4096, SlotsPerFlow: 2, Shares: 2 * queryHosts,
+	settings := wire.Settings{EtherType: header.DefaultEtherType, Slots: 8192, SlotsPerFlow: 2, Shares: 2 * queryHosts,
 		Flows: 1 << 17, IngressSlots: 1 << 17, IdleEpochs: 8, Hosts: addresses}
 	plans := map[uint64]*query.Plan{}
 	for i, file := range inExp10 {
@@ -328,7 +328,7 @@ func queryFigure() suite.Suite {
 			"addresses at %d hosts, %d packets, with an anomaly for each query. The Go data path of the hosts runs all "+
 			"queries on every packet; the results come from the bytes of its reports, and are compared with those of a "+
 			"computation in Go that does not use the query language. F1 is of whole rows: address and number.\n\n"+
-			"Bytes are of one epoch. A query at switches adds a word to each of their 4,096 slots for each unit that it "+
+			"Bytes are of one epoch. A query at switches adds a word to each of their 8,192 slots for each unit that it "+
 			"takes; the collector reads the whole bank, and results come from the hosts. The paper's queries at hosts "+
 			"cost no bytes from switches, and its bytes from hosts are not stated. Table 3 has 10 messages a second from a "+
 			"switch, so its KB/s are ten epochs: 2 KB for each word of 512 slots. It has 800 KB/s for all statistics, "+
@@ -353,14 +353,14 @@ func queryFigure() suite.Suite {
 					return fmt.Sprintf("%.4g KB/s at 10 epochs a second", v.Get("all", 0, "queries", "bytes from a switch")/100)
 				},
 				Holds: func(v suite.Values) bool { return v.Get("all", 0, "queries", "bytes from a switch")/100 <= 180 },
-				Why: "a bank here has 4,096 slots of 12 words of 4 bytes; the paper's 180 KB/s have room for 512 slots of 9 " +
+				Why: "a bank here has 8,192 slots of 12 words of 4 bytes; the paper's 180 KB/s have room for 512 slots of 9 " +
 					"words, but Exp#5 is the only experiment with 512 slots",
 			},
 			{
 				Figure: "16(b)", Paper: "OM-Q: 26 KB/s from a switch for an application, on average",
 				Ours:  func(v suite.Values) string { return fmt.Sprintf("%.4g KB/s, on average", meanSwitch(v)) },
 				Holds: func(v suite.Values) bool { return meanSwitch(v) <= 26 },
-				Why:   "4,096 slots instead of 512: for 512 slots the mean is an eighth",
+				Why:   "8,192 slots instead of 512: for 512 slots the mean is a sixteenth",
 			},
 		},
 		Measure: func(context.Context, *trace.Trace, suite.Options) ([]suite.Row, error) {
