@@ -128,7 +128,14 @@ func (p *parser) u64() uint64 { return p.number(1<<64 - 1) }
 func (p *parser) u32() uint32 { return uint32(p.number(1<<32 - 1)) }
 
 // count reads the count of rows of at least the given size.
-func (p *parser) count(size int) int { return int(p.number(uint64(len(p.b) / size))) }
+func (p *parser) count(size int) int {
+	n := p.u64()
+	if n > uint64(len(p.b)/size) {
+		p.fail(errShort)
+		return 0
+	}
+	return int(n)
+}
 
 func (p *parser) bytes(n int) []byte {
 	if n > len(p.b) {
