@@ -187,6 +187,9 @@ func (o *observer) read(r *interval, data []byte) {
 	case rep.Last != r.epoch.Number:
 		o.problem = fmt.Sprintf("its report of epoch %d arrived too late", rep.Last)
 		return
+	case rep.Flows.Memory() != r.towers[0] || rep.Latencies.Memory() != r.towers[1]:
+		o.problem = "its towers have another size: its settings are outdated"
+		return
 	}
 	o.report = rep
 	first := r.number * r.epochs

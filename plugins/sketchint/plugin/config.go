@@ -174,8 +174,8 @@ func (c *Configuration) check() sdk.FieldErrors {
 		bad("change", "is 0; expected at least 1 packet")
 	}
 	between("heavyFlows", c.HeavyFlows, 0, 1<<20)
-	if !(c.Inflation >= 1) {
-		bad("inflation", "is %v; expected at least 1", c.Inflation)
+	if c.Inflation < 1 || c.Inflation > 4096 {
+		bad("inflation", "is %v; expected 1 to 4096", c.Inflation)
 	}
 	between("inflatedFlows", c.InflatedFlows, 0, 1<<20)
 	if c.InflatedPackets < 1 {

@@ -53,6 +53,7 @@ type setup struct {
 	hosts    map[string]bool   // with an agent
 	at       map[string]string // hosts by address
 	settings sdk.Settings
+	towers   [2]int // bytes of the tower of flows and that of latencies, in reports
 }
 
 // New returns the plugin.
@@ -88,6 +89,7 @@ func (p *Plugin) Describe() sdk.Description {
 			{Path: switchList, Summary: "latency and drops of a switch"},
 			{Path: hostList, Summary: "report and counters of a host"},
 			{Path: sourceList, Summary: "telemetry reports of a sender"},
+			{Path: faultList, Summary: "packets of a sender whose INT could not be read"},
 			{Path: costList, Summary: "bytes and packets of collection, and those of INT"},
 			{Path: alertList, Summary: "present and past problems, for alarms"},
 		},
@@ -166,6 +168,11 @@ func (s *setup) hostSettings(model *sdk.Network) (out []sdk.HostSetting, err err
 	settings := wire.Settings{Marks: c.Marks, Interval: s.epochs, Flows: c.FlowTower, Latencies: c.LatencyTower,
 		Conservative: c.Conservative, Heavy: c.threshold(), HeavyFlows: c.HeavyFlows, Inflation: c.Inflation,
 		InflatedFlows: c.InflatedFlows}
+	flows, latencies, err := settings.NewTowers()
+	if err != nil {
+		return nil, err
+	}
+	s.towers = [2]int{flows.Memory(), latencies.Memory()}
 	data, err := settings.Append(nil)
 	if err != nil {
 		return nil, fmt.Errorf("settings of hosts: %w", err)

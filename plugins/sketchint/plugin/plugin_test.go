@@ -3,7 +3,18 @@
 package plugin
 
 import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/inband"
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
 
 // Flows, latencies and paths of every switch are what happened, over IPv4 and IPv6.
@@ -60,4 +71,419 @@ func TestInterval(t *testing.T) {
 			"for 5s (5 epochs): " + key(0)})
 	expect(t, rows(t, out, costList), "", map[string]any{"passport-packets": 1180,
 		"passport-bytes": 1180*(headers+16) + 8*3420})
+}
+
+// Changes are those between consecutive intervals, at the host and at each switch of the path.
+func TestChanges(t *testing.T) {
+	h := start(t, `{"heavy": 100, "change": 50}`)
+	flows := []simFlow{
+		{to: 2, port: 1, path: []uint32{leaf1, leaf2}, packets: 200, latencies: []uint32{1, 1}}, // grows
+		{to: 2, port: 2, path: []uint32{leaf1, leaf2}, packets: 90, latencies: []uint32{1, 1}},  // ends
+		{to: 2, port: 3, path: []uint32{leaf1, leaf2}, packets: 90, latencies: []uint32{1, 1}},  // by 50
+	}
+	h.Analyze(simEpoch(t, h, 1, flows))
+	next := []simFlow{flows[0], flows[2],
+		{to: 3, port: 4, path: []uint32{spine1, leaf2}, packets: 51, latencies: []uint32{1, 1}}} // begins
+	next[0].packets, next[1].packets = 260, 140
+	out := h.Analyze(simEpoch(t, h, 2, next))
+	list := rows(t, out, changeList)
+	for _, element := range []string{"network", "h3", "leaf1", "leaf2"} {
+		expect(t, list, element+" "+flows[0].key().String(), map[string]any{"packets-before": 200, "packets-after": 260})
+		expect(t, list, element+" "+flows[1].key().String(), map[string]any{"packets-before": 90, "packets-after": 0})
+	}
+	for _, element := range []string{"network", "h4", "spine1", "leaf2"} {
+		expect(t, list, element+" "+next[2].key().String(), map[string]any{"packets-before": 0, "packets-after": 51})
+	}
+	if len(list) != 12 {
+		t.Errorf("changes %v", list)
+	}
+	if list := rows(t, h.Analyze(simEpoch(t, h, 4, flows)), changeList); len(list) != 0 {
+		t.Errorf("changes over an interval that is missing: %v", list)
+	}
+}
+
+// A report that arrives late does not change what was published, but the next interval is compared
+// with it.
+func TestLateReport(t *testing.T) {
+	h := start(t, `{"heavy": 100, "change": 50}`)
+	flows := []simFlow{{to: 2, port: 1, path: []uint32{leaf1, leaf2}, packets: 200, latencies: []uint32{1, 1}}}
+	e := simEpoch(t, h, 1, flows)
+	late := sdk.LateReport{Epoch: e.Number, HostReport: e.Hosts[2]}
+	setData(e, "h3", nil)
+	e.Missing, e.Status = []sdk.Missing{{Name: "h3", Reason: "no answer", Host: true}}, sdk.StatusPartial
+	out := h.Analyze(e)
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "partial", "problem": "host h3: no answer",
+		"hosts-delivered": 3, "packets": 0})
+	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "lost", "problem": "no answer", "packets": nil})
+	expect(t, rows(t, out, alertList), "h3 host-missing", map[string]any{"active": true, "text": "no answer"})
+	middle := simEpoch(t, h, 2, nil)
+	middle.Number, middle.Late = 10, []sdk.LateReport{late}
+	if out := h.Analyze(middle); len(out.Tables) != 0 {
+		t.Errorf("tables %v within an interval", out.Tables)
+	}
+	flows[0].packets = 300
+	out = h.Analyze(simEpoch(t, h, 2, flows))
+	expect(t, rows(t, out, changeList), "h3 "+flows[0].key().String(), map[string]any{"packets-before": 200,
+		"packets-after": 300})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete"})
+	expect(t, rows(t, out, alertList), "h3 host-missing", map[string]any{"active": false})
+}
+
+// Reports that cannot be used are named, and the other hosts' results are published.
+func TestBadReports(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		data func(t *testing.T, s *wire.Settings) []byte
+		want string
+	}{
+		{"garbage", func(*testing.T, *wire.Settings) []byte { return []byte{200, 1} }, "no version of it"},
+		{"truncated", func(t *testing.T, s *wire.Settings) []byte {
+			return appendReport(t, simReport(t, s, 5, 9, nil))[:40]
+		}, "ends too early"},
+		{"of another interval", func(t *testing.T, s *wire.Settings) []byte {
+			return appendReport(t, simReport(t, s, 0, 4, nil))
+		}, "its report of epoch 4 arrived too late"},
+		{"of an interval that has not ended", func(*testing.T, *wire.Settings) []byte {
+			return appendReport(t, &wire.Report{First: 9})
+		}, "its settings are outdated"},
+		{"of a part of the interval", func(t *testing.T, s *wire.Settings) []byte {
+			return appendReport(t, simReport(t, s, 7, 9, nil))
+		}, "it measured from epoch 7 on; the interval began with epoch 5"},
+		{"of towers of another size", func(t *testing.T, s *wire.Settings) []byte {
+			other := *s
+			other.Flows = 80
+			return appendReport(t, simReport(t, &other, 5, 9, nil))
+		}, "its towers have another size: its settings are outdated"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := start(t, `{"heavy": 100, "change": 50}`)
+			flows := []simFlow{{to: 2, port: 1, path: []uint32{leaf1}, packets: 200, latencies: []uint32{1}}}
+			e := simEpoch(t, h, 1, flows)
+			setData(e, "h1", tt.data(t, settingsOf(t, h, "h1")))
+			out := h.Analyze(e)
+			expect(t, rows(t, out, summaryList), "", map[string]any{"status": "partial", "packets": 200})
+			problem, _ := rows(t, out, hostList)["h1"]["problem"].(string)
+			if !strings.Contains(problem, tt.want) {
+				t.Errorf("problem %q, want %q", problem, tt.want)
+			}
+			expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "complete", "problem": nil})
+			expect(t, rows(t, out, flowList), flows[0].key().String(), map[string]any{"packets": 200})
+		})
+	}
+}
+
+func appendReport(t *testing.T, r *wire.Report) []byte {
+	t.Helper()
+	data, err := r.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Without any report the interval is lost; the lists have rows for hosts and switches.
+func TestLostInterval(t *testing.T) {
+	h := start(t, "")
+	e := simEpoch(t, h, 1, nil)
+	e.Hosts, e.Status = nil, sdk.StatusLost
+	out := h.Analyze(e)
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "lost", "problem": "host h1: no report arrived",
+		"hosts": 4, "hosts-delivered": 0, "flows": nil})
+	if hosts, switches := rows(t, out, hostList), rows(t, out, switchList); len(hosts) != 4 || len(switches) != 4 {
+		t.Errorf("hosts %v, switches %v", hosts, switches)
+	}
+	expect(t, rows(t, out, costList), "", map[string]any{"bytes-ratio": nil})
+}
+
+// A switch that the collector does not manage has its node id as name, or a configured one.
+func TestForeignNodes(t *testing.T) {
+	h := start(t, `{"heavy": 10, "change": 10, "nodes": [{"name": "border", "id": 77}, {"name": "spine2", "id": 9}]}`)
+	f := simFlow{to: 0, port: 1, path: []uint32{4711, 77, 9}, packets: 20, latencies: []uint32{1, 2, 3}}
+	out := h.Analyze(simEpoch(t, h, 1, []simFlow{f}))
+	expect(t, rows(t, out, flowList), f.key().String(), map[string]any{"path": "4711 border spine2", "latency": 6})
+	list := rows(t, out, switchList)
+	expect(t, list, "4711", map[string]any{"node-id": 4711, "packets": 20})
+	expect(t, list, "border", map[string]any{"node-id": 77, "latency": 2})
+	expect(t, list, "spine2", map[string]any{"node-id": 9, "latency": 3})
+	expect(t, list, "spine1", map[string]any{"node-id": 3, "packets": 0})
+}
+
+// A path that changes is found with the last switch in common, within an interval and between two.
+func TestPathChanges(t *testing.T) {
+	h := start(t, `{"heavy": 10, "change": 10}`)
+	flows := []simFlow{
+		{to: 2, port: 1, path: []uint32{leaf1, spine1, leaf2}, packets: 20, latencies: []uint32{1, 1, 1}},
+		{to: 3, port: 2, path: []uint32{leaf1, spine1, leaf2}, packets: 20, latencies: []uint32{1, 1, 1}},
+	}
+	h.Analyze(simEpoch(t, h, 1, flows))
+	flows[0].path = []uint32{leaf1, spine2, leaf2}
+	flows[1].changes = 2
+	out := h.Analyze(simEpoch(t, h, 2, flows))
+	list := rows(t, out, pathList)
+	expect(t, list, flows[0].key().String(), map[string]any{"switch": "leaf1", "previous-path": "leaf1 spine1 leaf2",
+		"path": "leaf1 spine2 leaf2", "path-changes": 0})
+	expect(t, list, flows[1].key().String(), map[string]any{"previous-path": nil, "path-changes": 2})
+	expect(t, rows(t, out, flowList), flows[0].key().String(), map[string]any{"previous-path": "leaf1 spine1 leaf2"})
+	text, _ := rows(t, out, alertList)["leaf1 path-changed"]["text"].(string)
+	if !strings.Contains(text, "2 flows") || !strings.Contains(text, "from leaf1 spine1 leaf2 to leaf1 spine2 leaf2") {
+		t.Errorf("alert %q", text)
+	}
+	flows[1].changes = 0
+	out = h.Analyze(simEpoch(t, h, 3, flows))
+	expect(t, rows(t, out, alertList), "leaf1 path-changed", map[string]any{"active": false})
+}
+
+// Inflated latencies of consecutive intervals have the epoch in which they began.
+func TestInflationOverTime(t *testing.T) {
+	h := start(t, `{"inflatedPackets": 5}`)
+	f := simFlow{to: 2, port: 1, path: []uint32{leaf1, leaf2}, packets: 100, latencies: []uint32{100, 100}, slow: 9}
+	key := f.key().String() + " leaf2"
+	h.Analyze(simEpoch(t, h, 1, []simFlow{f}))
+	out := h.Analyze(simEpoch(t, h, 2, []simFlow{f}))
+	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 5, "packets": 9, "worst": 1000,
+		"latency": 100 + 9*9})
+	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": true, "since-epoch": 9,
+		"text": "9 packets of 1 flows had more than 5 times the mean latency of their flow, up to 1µs, " +
+			"for 10s (10 epochs): " + f.key().String()})
+	f.slow = 4
+	out = h.Analyze(simEpoch(t, h, 3, []simFlow{f}))
+	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 5, "packets": 4})
+	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": false})
+	f.slow = 0
+	h.Analyze(simEpoch(t, h, 4, []simFlow{f}))
+	f.slow = 5
+	out = h.Analyze(simEpoch(t, h, 5, []simFlow{f}))
+	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 25})
+}
+
+// Any flow can be watched and queried: a light one has the switches whose towers have it.
+func TestWatchedFlows(t *testing.T) {
+	h := start(t, "")
+	light := simFlow{to: 3, port: 1, path: []uint32{leaf1, leaf2}, packets: 3, latencies: []uint32{10, 20}}
+	other := simFlow{to: 2, port: 7, path: []uint32{spine1}, packets: 4, latencies: []uint32{30}}
+	absent := simFlow{to: 0, port: 9}
+	e := simEpoch(t, h, 1, []simFlow{light, other})
+	for _, f := range []*simFlow{&light, &absent} {
+		e.Watched = append(e.Watched, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": f.key().String()}})
+	}
+	e.Watched = append(e.Watched, sdk.RowKey{List: latencyList, Keys: map[string]string{"flow": other.key().String(),
+		"switch": "spine1"}}, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": "no flow"}})
+	out := h.Analyze(e)
+	list := rows(t, out, flowList)
+	expect(t, list, light.key().String(), map[string]any{"host": "h4", "packets": 3, "path": nil, "latency": nil})
+	expect(t, list, absent.key().String(), map[string]any{"host": "h1", "packets": 0})
+	if len(list) != 2 {
+		t.Errorf("flows %v", list)
+	}
+	list = rows(t, out, latencyList)
+	expect(t, list, light.key().String()+" leaf1", map[string]any{"packets": 3, "latency": 10})
+	expect(t, list, light.key().String()+" leaf2", map[string]any{"packets": 3, "latency": 20})
+	expect(t, list, other.key().String()+" spine1", map[string]any{"packets": 4, "latency": 30})
+	if len(list) != 3 {
+		t.Errorf("latencies %v", list)
+	}
+	tables, err := h.Query(sdk.RowKey{List: latencyList, Keys: map[string]string{"flow": light.key().String(),
+		"switch": "leaf2"}})
+	if err != nil || len(tables) != 1 {
+		t.Fatalf("query: %v, %v", tables, err)
+	}
+	expect(t, rowsOf(tables[0]), light.key().String()+" leaf2", map[string]any{"packets": 3})
+	if _, err := h.Query(sdk.RowKey{List: hostList, Keys: map[string]string{"host": "h1"}}); err == nil ||
+		!strings.Contains(err.Error(), flowList) {
+		t.Errorf("query of a host: %v", err)
+	}
+}
+
+// Tables that were full, and INT that could not be read, are alerts.
+func TestInexact(t *testing.T) {
+	h := start(t, "")
+	e := simEpoch(t, h, 1, nil)
+	r := simReport(t, settingsOf(t, h, "h2"), 5, 9, nil)
+	r.Counters[wire.HeavyFull] = 7
+	r.Problems[inband.Truncated], r.Problems[inband.Fragment] = 3, 2
+	r.Faults = []wire.Fault{{Address: netip.MustParseAddr("10.8.8.8"), Problem: inband.Truncated, Packets: 3}}
+	r.Nodes = []wire.Node{{ID: leaf1, Drops: 6}}
+	r.Sources = []wire.Source{{Address: netip.MustParseAddr("10.9.9.9"), Node: leaf1, Hardware: 2, Received: 50, Lost: 4}}
+	setReport(t, e, "h2", r)
+	out := h.Analyze(e)
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete", "problem": "host h2: 7 heavy-full",
+		"warnings": 1})
+	expect(t, rows(t, out, hostList), "h2", map[string]any{"heavy-full": 7, "int-truncated": 3, "problem": "7 heavy-full"})
+	list := rows(t, out, alertList)
+	expect(t, list, "network inexact", map[string]any{"text": "host h2: 7 heavy-full"})
+	expect(t, list, "h2 unread", map[string]any{
+		"text": "INT of 5 packets could not be read; most of them: truncated"})
+	expect(t, list, "leaf1 packets-dropped", map[string]any{"text": "it reported 6 dropped packets"})
+	expect(t, rows(t, out, faultList), "h2 10.8.8.8 truncated", map[string]any{"packets": 3})
+	expect(t, rows(t, out, sourceList), "h2 10.9.9.9 1 2", map[string]any{"switch": "leaf1", "received": 50, "lost": 4})
+}
+
+// The plan numbers switches, starts INT at ports of hosts, and ends it where no agent does.
+func TestPlan(t *testing.T) {
+	n := simNetwork()
+	n.Hosts[1].Agent = false
+	n.Devices = append(n.Devices, sdk.Device{Name: "old", Program: "univmon"})
+	h := sdktest.Start(t, New(), sdktest.Options{Network: n, Config: `{"mtu": 9000, "metadata": ["latency", "queue"],
+		"traffic": [{"destination": "10.0.0.0/24", "protocol": "tcp", "destinationPorts": "80-90"}, {"protocol": "udp"}]}`})
+	plan := h.Settings().Plan
+	if len(plan.Hosts) != 3 {
+		t.Errorf("settings of %d hosts", len(plan.Hosts))
+	}
+	var got []string
+	for _, w := range plan.Writes {
+		if w.Device == "leaf1" {
+			got = append(got, text(w))
+		}
+	}
+	source := " start instructions=b000 hops=10"
+	want := []string{
+		"default node set_node id=00000001", "default mtu set_mtu bytes=2328",
+		"insert sink port=0005 remove",
+		"insert source_ipv4 port=0003&01ff dst=0a000000&ffffff00 protocol=06&ff dst_port=0050-005a priority 2" + source,
+		"insert source_ipv4 port=0003&01ff protocol=11&ff priority 1" + source,
+		"insert source_ipv6 port=0003&01ff protocol=11&ff priority 1" + source,
+		"insert sink port=0004 remove",
+		"insert source_ipv4 port=0004&01ff dst=0a000000&ffffff00 protocol=06&ff dst_port=0050-005a priority 2" + source,
+		"insert source_ipv4 port=0004&01ff protocol=11&ff priority 1" + source,
+		"insert source_ipv6 port=0004&01ff protocol=11&ff priority 1" + source,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("entries\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	// Another configuration deletes what it does not have.
+	n.Hosts[1].Agent = true
+	s, err := h.Configure(`{"mtu": 9000, "metadata": ["latency", "queue"], "traffic": [{"protocol": "udp"}]}`, n,
+		time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = nil
+	for _, w := range s.Plan.Writes {
+		if w.Device == "leaf1" && w.Op == sdk.Delete {
+			got = append(got, text(w))
+		}
+	}
+	// The row of UDP has another place, and no priority above it.
+	want = []string{
+		"delete source_ipv4 port=0003&01ff dst=0a000000&ffffff00 protocol=06&ff dst_port=0050-005a priority 2" + source,
+		"delete sink port=0004 remove",
+		"delete source_ipv4 port=0004&01ff dst=0a000000&ffffff00 protocol=06&ff dst_port=0050-005a priority 2" + source,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("deletes\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// text describes a write, without the names of tables' controls.
+func text(w sdk.DeviceWrite) string {
+	last := func(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
+	b := map[sdk.WriteOp]string{sdk.Insert: "insert", sdk.Delete: "delete", sdk.SetDefault: "default"}[w.Op]
+	b += " " + last(w.Entry.Table)
+	for _, m := range w.Entry.Matches {
+		switch {
+		case m.High != nil:
+			b += fmt.Sprintf(" %s=%x-%x", m.Field, m.Value, m.High)
+		case m.Mask != nil:
+			b += fmt.Sprintf(" %s=%x&%x", m.Field, m.Value, m.Mask)
+		default:
+			b += fmt.Sprintf(" %s=%x", m.Field, m.Value)
+		}
+	}
+	if w.Entry.Priority > 0 {
+		b += fmt.Sprint(" priority ", w.Entry.Priority)
+	}
+	b += " " + last(w.Entry.Action)
+	for _, p := range w.Entry.Params {
+		b += fmt.Sprintf(" %s=%x", p.Name, p.Value)
+	}
+	return b
+}
+
+// With INT that ends at switches every port of a host ends it.
+func TestSinksAtSwitches(t *testing.T) {
+	h := start(t, `{"sinks": "switches"}`)
+	ports := 0
+	for _, w := range h.Settings().Plan.Writes {
+		if w.Entry.Table == "egress.sketchint.sink" && w.Device == "leaf1" {
+			ports++
+		}
+	}
+	if ports != 3 { // two of hosts, one of nothing
+		t.Errorf("INT ends at %d ports", ports)
+	}
+}
+
+// Node ids, entries and alerts outlive the process.
+func TestState(t *testing.T) {
+	h := start(t, `{"nodes": [{"name": "leaf2", "id": 2}]}`)
+	e := simEpoch(t, h, 1, nil)
+	e.Hosts = nil
+	state := h.Analyze(e).State
+	n := simNetwork()
+	n.Devices = append([]sdk.Device{{Name: "a", Program: "sketchint-edge"}}, n.Devices[1:]...) // without leaf1
+	p := New()
+	h = sdktest.Start(t, p, sdktest.Options{Network: n, State: state})
+	want := map[string]uint32{"leaf1": 1, "leaf2": 2, "spine1": 3, "spine2": 4, "a": 5}
+	if !maps.Equal(p.nodes, want) {
+		t.Errorf("node ids %v, want %v", p.nodes, want)
+	}
+	out := h.Analyze(simEpoch(t, h, 2, nil))
+	expect(t, rows(t, out, alertList), "h1 host-missing", map[string]any{"active": false, "count": 1})
+	for _, bad := range []string{`{`, `{"Nodes": {"a": 1, "b": 1}}`, `{"Nodes": {"a": 0}}`,
+		`{"Alerts": [{"Subject": "b"}, {"Subject": "a"}]}`} {
+		if err := New().RestoreState(sdk.State{Version: stateVersion, Data: []byte(bad)}); err == nil {
+			t.Errorf("state %s was accepted", bad)
+		}
+	}
+	if err := New().RestoreState(sdk.State{Version: 99}); err == nil {
+		t.Error("state of another version was accepted")
+	}
+}
+
+// Each wrong key is named, with what is expected.
+func TestConfigErrors(t *testing.T) {
+	h := start(t, "")
+	for config, want := range map[string]string{
+		`{"interval": "soon"}`:                `interval: is "soon"; expected a duration`,
+		`{"interval": "2h"}`:                  "interval: ",
+		`{"metadata": ["weather"]}`:           `metadata.0: is "weather"; expected latency`,
+		`{"metadata": ["queue", "queue"]}`:    `metadata.1: "queue" is given twice`,
+		`{"maxHops": 65}`:                     "maxHops: is 65; expected 1 to 64",
+		`{"mtu": 9}`:                          "mtu: is 9; expected 576 to 65535",
+		`{"sinks": "sea"}`:                    "sinks: is \"sea\"; expected hosts or switches",
+		`{"nodes": [{"name": "", "id": 1}]}`:  "nodes.0.name: has 0 bytes",
+		`{"nodes": [{"name": "a", "id": 0}]}`: "nodes.0.id: is 0; expected 1 to 4294967294",
+		`{"nodes": [{"name": "a", "id": 1}, {"name": "b", "id": 1}]}`:             "nodes.1.id: 1 is given twice",
+		`{"nodes": [{"name": "a", "id": 1}, {"name": "a", "id": 2}]}`:             `nodes.1.name: "a" is given twice`,
+		`{"traffic": [{"source": "10"}]}`:                                         `traffic.0.source: is "10"; expected a prefix`,
+		`{"traffic": [{"source": "10.0.0.0/8", "destination": "2001:db8::/32"}]}`: "traffic.0.destination: ",
+		`{"traffic": [{"protocol": "icmp"}]}`:                                     `traffic.0.protocol: is "icmp"; expected tcp or udp`,
+		`{"traffic": [{"sourcePorts": "9-1"}]}`:                                   `traffic.0.sourcePorts: is "9-1"; expected a port`,
+		`{"flowTower": 8}`:                                                        "flowTower: is 8; expected 40",
+		`{"latencyTower": 100000000}`:                                             "latencyTower: is 100000000; expected 24",
+		`{"heavy": 0}`:                                                            "heavy: is 0",
+		`{"change": 0}`:                                                           "change: is 0",
+		`{"heavyFlows": -1}`:                                                      "heavyFlows: is -1",
+		`{"inflation": 0.5}`:                                                      "inflation: is 0.5; expected",
+		`{"inflatedFlows": 2000000}`:                                              "inflatedFlows: ",
+		`{"inflatedPackets": 0}`:                                                  "inflatedPackets: ",
+		`{"limits": {"flows": -1}}`:                                               "limits.flows: ",
+		`{"marks": {"sourceOnly": [{"words": 256}]}}`:                             "marks.sourceOnly.0.words: is 256; expected 0 to 255",
+		`{"interwal": "5s"}`:                                                      "interwal: is not a key",
+	} {
+		if _, err := h.Configure(config, simNetwork(), time.Second); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", config, err, want)
+		}
+	}
+	rows := strings.Repeat(`{}, `, 63) + "{}"
+	n := simNetwork()
+	for p := range uint32(20) {
+		name := fmt.Sprintf("x%d", p)
+		n.Hosts = append(n.Hosts, sdk.Host{Name: name})
+		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: name}, B: sdk.Endpoint{Node: "leaf1", Port: 10 + p}})
+	}
+	if _, err := h.Configure(`{"traffic": [`+rows+`]}`, n, time.Second); err == nil ||
+		!strings.Contains(err.Error(), "switch leaf1 needs 1408 entries for 22 ports of hosts; it has 1024") {
+		t.Errorf("too many entries: %v", err)
+	}
 }

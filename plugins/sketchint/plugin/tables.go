@@ -32,6 +32,7 @@ const (
 	switchList      = root + "switches/switch"
 	hostList        = root + "hosts/host"
 	sourceList      = root + "sources/source"
+	faultList       = root + "faults/fault"
 	costList        = root + "cost"
 	alertList       = root + "alerts/alert"
 )
@@ -70,7 +71,7 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 		func() (*table.Table, error) { return r.measurementTable(measurements) },
 		func() (*table.Table, error) { return r.rangeTable(measurements) },
 		func() (*table.Table, error) { return r.switchTable(switches) },
-		r.hostTable, r.sourceTable, r.costTable,
+		r.hostTable, r.sourceTable, r.faultTable, r.costTable,
 		func() (*table.Table, error) { return p.alerts.Table(alertList, r.epoch.Number, severity) },
 	} {
 		t, err := build()
@@ -414,6 +415,25 @@ func (r *interval) sourceTable() (*table.Table, error) {
 			lost.Append(s.Lost)
 			late.Append(s.Late)
 			restarts.Append(s.Restarts)
+		}
+	}
+	return b.Table()
+}
+
+func (r *interval) faultTable() (*table.Table, error) {
+	b := table.NewBuilder(faultList)
+	hosts, addresses, problems := b.TextKey("host"), b.TextKey("address"), b.TextKey("problem")
+	epoch, packets := b.Uint("state/epoch"), b.Uint("state/packets")
+	for _, o := range r.observers {
+		if o.report == nil {
+			continue
+		}
+		for _, f := range o.report.Faults {
+			hosts.Append(o.name)
+			addresses.Append(f.Address.String())
+			problems.Append(f.Problem.String())
+			epoch.Append(r.epoch.Number)
+			packets.Append(f.Packets)
 		}
 	}
 	return b.Table()
