@@ -135,6 +135,7 @@ type Collector struct {
 func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	deps = deps.withDefaults()
 	c := &Collector{deps: deps, log: deps.Logger}
+	cfg = c.autoload(cfg)
 	c.cfg.Store(cfg)
 	c.reloads.set(config.ReloadApplied, "")
 	c.ctx, c.cancel = context.WithCancel(context.Background())

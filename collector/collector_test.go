@@ -179,6 +179,41 @@ func TestPluginThatFailsHarmsNoOther(t *testing.T) {
 	}
 }
 
+// With plugins.autoload the plugins of the directory run that no instance names; without it they
+// are logged. A reload starts those that were added to the directory.
+func TestAutoload(t *testing.T) {
+	yaml := devicesYAML(1) + pluginsYAML(t, "good")
+	dir := parseConfig(t, yaml).Plugins.Directory
+	writeFile(t, dir+"/"+pluginhost.FilePrefix+"extra", "")
+	r := newRig(t, yaml, nil)
+	if rep := r.step(); len(rep.Plugins) != 1 || !strings.Contains(r.log.String(), "plugins=[extra]") {
+		t.Fatalf("report %+v, log:\n%s", rep.Plugins, r.log)
+	}
+	yaml = strings.Replace(yaml, "plugins:\n", "plugins:\n  autoload: true\n", 1)
+	for _, name := range []string{"extra", "more", "not a name"} {
+		writeFile(t, dir+"/"+pluginhost.FilePrefix+name, "")
+		if _, err := r.c.Reload(t.Context(), parseConfig(t, yaml)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := []string{}
+	for _, p := range r.step().Plugins {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, []string{"extra", "good", "more"}) {
+		t.Errorf("plugins %q", names)
+	}
+	for _, want := range []string{"nothing changed", "plugin not a name: "} {
+		if !strings.Contains(r.log.String(), want) {
+			t.Errorf("%q is not in the log:\n%s", want, r.log)
+		}
+	}
+	if _, err := r.c.Reload(t.Context(), parseConfig(t, yaml)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A plugin that did not start is started as soon as it can be, and measures.
 func TestPluginThatDidNotStartIsTriedAgain(t *testing.T) {
 	yaml := devicesYAML(1) + strings.Replace(pluginsYAML(t, "broken", "good"), "plugins:\n",

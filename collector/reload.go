@@ -85,6 +85,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		return config.Changes{}, errors.New("collector: Reload without Start, or after Stop")
 	}
 	current := c.Config()
+	next = c.autoload(next)
 	changes := config.Compare(current, next)
 	if err := current.CheckComplete(next); err != nil {
 		return changes, c.refuse(err)
@@ -102,6 +103,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		c.cfg.Store(next) // it may have a document end marker now
 		c.reloads.set(config.ReloadApplied, "")
 		c.self.Changed()
+		c.log.Info("configuration reloaded: nothing changed")
 		return changes, nil
 	}
 	if err := c.hold(current, next, requested); err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/internal/suggest"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -93,46 +94,22 @@ func (n *Node) noChild(name string) error {
 	}
 	hint := ""
 	if c := n.closest(name); c != "" {
-		hint = fmt.Sprintf("; is %s meant?", c)
+		hint = fmt.Sprintf("; did you mean %q?", c)
 	}
 	return fmt.Errorf("yang: there is no %q at %s%s", name, where, hint)
 }
 
 // closest returns the name of the child that is most similar to a wrong name, or nothing.
 func (n *Node) closest(name string) string {
-	if _, local, ok := strings.Cut(name, ":"); ok {
-		name = local
+	_, local, ok := strings.Cut(name, ":")
+	if !ok {
+		local = name
 	}
-	best, at := max(len(name)/3, 1)+1, ""
-	for _, c := range n.children {
-		if len(name) > 64 {
-			break
-		}
-		if d := editDistance(name, c.Name); d < best {
-			best, at = d, c.Name
-		}
+	names := make([]string, len(n.children))
+	for i, c := range n.children {
+		names[i] = c.Name
 	}
-	return at
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			next := min(row[j]+1, row[j+1]+1, diagonal+cost)
-			diagonal, row[j+1] = row[j+1], next
-		}
-	}
-	return row[len(b)]
+	return suggest.Nearest(local, names)
 }
 
 // List describes the tables of a list.

@@ -272,7 +272,7 @@ func TestValidate(t *testing.T) {
 		want string
 	}{
 		{"list", change(func(t *table.Table) { t.List = "/netsketch-univmon:univmon/heavy-hiters/heavy-hitter" }),
-			`yang: there is no "heavy-hiters" at /netsketch-univmon:univmon; is heavy-hitters meant?`},
+			`yang: there is no "heavy-hiters" at /netsketch-univmon:univmon; did you mean "heavy-hitters"?`},
 		{"path form", change(func(t *table.Table) {
 			t.List = "/netsketch-univmon:univmon/heavy-hitters/netsketch-univmon:heavy-hitter"
 		}), "its path is " + hitters},
@@ -280,7 +280,7 @@ func TestValidate(t *testing.T) {
 			"2 key columns (device, dimension), the list has the keys device, dimension, flow"},
 		{"key order", change(func(t *table.Table) { t.Keys[0], t.Keys[1] = t.Keys[1], t.Keys[0] }), "in this order"},
 		{"unknown leaf", change(func(t *table.Table) { t.Values[2].Name = "state/packet" }),
-			`column state/packet: yang: there is no "packet" at ` + hitters + `/state; is packets meant?`},
+			`column state/packet: yang: there is no "packet" at ` + hitters + `/state; did you mean "packets"?`},
 		{"container", change(func(t *table.Table) { t.Values[2].Name = "state" }), "column state is a container"},
 		{"kind", change(func(t *table.Table) { t.Values[2] = table.Int64s("state/packets", []int64{1, 2, 3}) }),
 			"column state/packets is int64; the leaf is a uint64, carried as uint64"},
@@ -389,7 +389,7 @@ func TestResolve(t *testing.T) {
 		{&gpb.Path{Origin: "openconfig", Elem: []*gpb.PathElem{elem("collector"), elem("epoch")}},
 			[]string{"/netsketch-collector:collector/epoch"}},
 		{&gpb.Path{Origin: "cli"}, []string{`!origin "cli"`}},
-		{path(elem("univmom")), []string{`!there is no "univmom" at the top of the tree; is univmon meant? ` +
+		{path(elem("univmom")), []string{`!there is no "univmom" at the top of the tree; did you mean "univmon"? ` +
 			`(element 1 of /univmom)`}},
 		{path(elem("univmon"), elem("flows"), elem("flow", "destination", "a")),
 			[]string{"!has no key \"destination\", its keys are device, dimension, flow"}},

@@ -3,42 +3,57 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/outputs/all"
 )
 
 func configCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Check configuration files and print the reference of keys"}
-	cmd.AddCommand(&cobra.Command{
-		Use:     "check FILE...",
-		Short:   "Report all errors in configuration files, with file, line, column and key",
-		Example: "  netsketch config check configs/netsketch.yaml",
-		Args:    cobra.MinimumNArgs(1),
+	var check configCheck
+	checkCmd := &cobra.Command{
+		Use:   "check FILE...",
+		Short: "Report all errors in configuration files, with file, line, column and key",
+		Long: "Report all errors in configuration files, with file, line, column and key. Pipelines and certificates\n" +
+			"are loaded, and plugins are started for a moment to check their configuration. A scenario file is\n" +
+			"recognized and checked as one.",
+		Example: "  netsketch config check configs/netsketch.yaml\n" +
+			"  netsketch config check --dial /etc/netsketch/netsketch.yaml",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			failed := false
 			for _, path := range args {
-				c, err := checkConfig(path)
+				valid, err := check.run(cmd.Context(), cmd.ErrOrStderr(), path)
 				if err != nil {
 					failed = true
 					printProblems(cmd.ErrOrStderr(), err)
 					continue
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: valid: %s, %s, %s\n", path, counted(len(c.Devices), "device"),
-					counted(len(c.Plugins.Instances), "plugin"), counted(len(c.Outputs), "output"))
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: valid: %s\n", path, valid)
 			}
 			if failed {
 				return errSilent
 			}
 			return nil
 		},
-	}, &cobra.Command{
+	}
+	checkCmd.Flags().BoolVar(&check.fileOnly, "file-only", false,
+		"check the file alone: do not start plugins, or load pipelines and certificates")
+	checkCmd.Flags().BoolVar(&check.dial, "dial", false,
+		"also check that the P4Runtime and gNMI addresses of all devices accept connections")
+	cmd.AddCommand(checkCmd, &cobra.Command{
 		Use:   "reference",
 		Short: "Print every key of the configuration with its values, default and meaning, as Markdown",
 		Args:  cobra.NoArgs,
@@ -50,19 +65,99 @@ func configCommand() *cobra.Command {
 	return cmd
 }
 
-func checkConfig(path string) (*config.Config, error) {
+// configCheck checks a configuration file.
+type configCheck struct{ fileOnly, dial bool }
+
+// run returns what a valid file configures, or all that is wrong with it. It prints warnings to
+// warn.
+func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (string, error) {
 	c, err := config.Load(path)
 	if err != nil {
-		return nil, err
+		if isScenario(path) {
+			s, err := scenario.Load(path)
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("scenario %s; play it with netsketch demo --scenario %s", s.Name, path), nil
+		}
+		return "", err
 	}
 	if err := all.Check(c.Outputs); err != nil {
-		return nil, err
+		return "", err
 	}
 	if len(c.Devices) == 0 {
-		return nil, fmt.Errorf("%s: devices: is missing, so the collector would measure nothing; expected at "+
+		return "", fmt.Errorf("%s: devices: is missing, so the collector would measure nothing; expected at "+
 			"least one switch", path)
 	}
-	return c, nil
+	if len(c.Outputs) == 0 {
+		fmt.Fprintf(warn, "%s: warning: outputs: is empty, so results can be read nowhere; add for example "+
+			"{type: gnmi, address: 127.0.0.1:9339}\n", path)
+	}
+	if !o.fileOnly {
+		err = inFile(path, collector.Check(ctx, c, collector.Dependencies{Programs: scenario.Programs, Version: version}))
+	}
+	if o.dial {
+		err = errors.Join(err, inFile(path, dialDevices(ctx, c.Devices)))
+	}
+	return fmt.Sprintf("%s, %s, %s", counted(len(c.Devices), "device"),
+		counted(len(c.Plugins.Instances), "plugin"), counted(len(c.Outputs), "output")), err
+}
+
+// isScenario reports whether a file has the keys that only scenarios have.
+func isScenario(path string) bool {
+	section, err := config.LoadSection(path)
+	if err != nil {
+		return false
+	}
+	keys, _ := section.Value().(map[string]any)
+	return keys["traffic"] != nil && keys["devices"] == nil
+}
+
+// inFile puts the name of the file in front of errors that do not have it.
+func inFile(path string, err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	switch {
+	case err == nil:
+		return nil
+	case ok:
+		var all []error
+		for _, e := range joined.Unwrap() {
+			all = append(all, inFile(path, e))
+		}
+		return errors.Join(all...)
+	case strings.HasPrefix(err.Error(), path):
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// dialDevices connects to the addresses of all devices at the same time.
+func dialDevices(ctx context.Context, devices []config.Device) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	type target struct{ what, address string }
+	var targets []target
+	for _, d := range devices {
+		targets = append(targets, target{"device " + d.Name + ": P4Runtime", d.Address})
+		if d.GNMI.Address != "" && d.GNMI.Address != d.Address {
+			targets = append(targets, target{"device " + d.Name + ": gNMI", d.GNMI.Address})
+		}
+	}
+	failed := make([]error, len(targets))
+	var all sync.WaitGroup
+	for i, t := range targets {
+		all.Go(func() {
+			var dialer net.Dialer
+			conn, err := dialer.DialContext(ctx, "tcp", t.address)
+			if err != nil {
+				failed[i] = fmt.Errorf("%s: %w", t.what, err)
+				return
+			}
+			_ = conn.Close() // nothing was sent
+		})
+	}
+	all.Wait()
+	return errors.Join(failed...)
 }
 
 // printProblems prints each problem with the line of the file that it is about.

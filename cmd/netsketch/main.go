@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,14 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintln(cmd.OutOrStdout(), "netsketch version", version, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
+		},
+	})
 	cmd.AddCommand(configCommand(), collectorCommand(), demoCommand(), hostagentCommand(), pluginCommand(),
 		queryCommand(), replayCommand(), switchCommand(), yangCommand())
 	return cmd

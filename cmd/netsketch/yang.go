@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -70,6 +71,26 @@ func yangCommand() *cobra.Command {
 			}
 			_, err := io.WriteString(cmd.OutOrStdout(), text.Text)
 			return err
+		}),
+	}, &cobra.Command{
+		Use:   "export DIR",
+		Short: "Write all modules and what they import into a directory, one file each, for other tools",
+		Long: "Write all modules and what they import into a directory, one file each, for other tools. The\n" +
+			"directory is created; existing files are replaced.",
+		Example: "  netsketch yang export modules && gnmic path --file modules/netsketch-univmon.yang --dir modules",
+		Args:    cobra.ExactArgs(1),
+		RunE: with(func(cmd *cobra.Command, m *models, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return err
+			}
+			for _, name := range slices.Sorted(maps.Keys(m.texts)) {
+				path := filepath.Join(args[0], name+".yang")
+				if err := os.WriteFile(path, []byte(m.texts[name].Text), 0o644); err != nil {
+					return err
+				}
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", args[0], counted(len(m.texts), "module"))
+			return nil
 		}),
 	}, &cobra.Command{
 		Use:   "tree [MODULE...]",

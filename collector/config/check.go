@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -252,7 +251,7 @@ func (c *Config) checkPlugins(k checker, switches map[string]string) {
 	names, binaries, records := map[string]string{}, map[string]string{}, map[string]string{}
 	for i, p := range c.Plugins.Instances {
 		at := fmt.Sprintf("plugins.instances[%d]", i)
-		binary := strings.TrimPrefix(filepath.Base(p.Plugin), "netsketch-plugin-")
+		binary := p.Binary()
 		if other, taken := binaries[binary]; taken && p.Plugin != "" {
 			k.reject(at+".plugin", "%s is already %s, and each would replace the other's results; "+
 				"expected one instance with the devices of both", binary, other)

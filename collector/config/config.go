@@ -15,7 +15,12 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -262,8 +267,48 @@ type Plugins struct {
 	StateDirectory string `yaml:"state-directory" form:"file"`
 	// Restart sets when a plugin that exited is started again; the first restart is immediate.
 	Restart Restart `yaml:"restart"`
+	// Autoload also runs the plugins of the directory that no instance names, each with its default
+	// configuration. The directory is read at the start and when the configuration is reloaded.
+	Autoload bool `yaml:"autoload" live:"true"`
 	// Instances are the plugin processes to run.
 	Instances []Plugin `yaml:"instances" live:"true"`
+}
+
+// WithPlugins returns the configuration with further plugins of the plugin directory, each with the
+// default configuration. The error joins why some cannot be added.
+func (c *Config) WithPlugins(names []string) (_ *Config, err error) {
+	next := *c
+	next.Plugins.Instances = slices.Clone(c.Plugins.Instances)
+	for _, name := range names {
+		p := Default[Plugin]()
+		p.Plugin = name
+		p.complete(c)
+		switch invalid := checkName(name); {
+		case invalid != nil:
+			err = errors.Join(err, fmt.Errorf("plugin %s: %w; rename the file", name, invalid))
+		case slices.ContainsFunc(next.Plugins.Instances, func(q Plugin) bool { return q.Name == name }):
+			err = errors.Join(err, fmt.Errorf("plugin %s: another plugin has the instance name %s; "+
+				"name it in plugins.instances", name, name))
+		default:
+			next.Plugins.Instances = append(next.Plugins.Instances, p)
+		}
+	}
+	return &next, err
+}
+
+// Binary returns the name of the plugin's file without its prefix.
+func (p Plugin) Binary() string {
+	return strings.TrimPrefix(filepath.Base(p.Plugin), "netsketch-plugin-")
+}
+
+// complete derives values that were not given from others.
+func (p *Plugin) complete(c *Config) {
+	if p.Name == "" {
+		p.Name = filepath.Base(p.Plugin)
+	}
+	if p.Deadline == 0 {
+		p.Deadline = c.Epoch.Interval
+	}
 }
 
 // Plugin is one plugin process.

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/netsketch/netsketch/internal/suggest"
 )
 
 // A struct field declares its key by tags:
@@ -256,7 +258,7 @@ func (d *decoder) assign(v reflect.Value, tag reflect.StructTag, text string) er
 }
 
 func notOneOf(allowed []string, text string) error {
-	if near := nearest(text, allowed); near != "" {
+	if near := suggest.Nearest(text, allowed); near != "" {
 		return fmt.Errorf("expected %s; found %q: did you mean %q?", oneOf(allowed), text, near)
 	}
 	return fmt.Errorf("expected %s; found %q", oneOf(allowed), text)

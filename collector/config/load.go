@@ -123,12 +123,7 @@ func (c *Config) complete(directory string, given map[string]Position) {
 	}
 	for i := range c.Plugins.Instances {
 		p := &c.Plugins.Instances[i]
-		if p.Name == "" {
-			p.Name = filepath.Base(p.Plugin)
-		}
-		if p.Deadline == 0 {
-			p.Deadline = c.Epoch.Interval
-		}
+		p.complete(c)
 		if filepath.Base(p.Plugin) != p.Plugin {
 			p.Plugin = relativeTo(directory, p.Plugin)
 		}

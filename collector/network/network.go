@@ -374,5 +374,16 @@ func (c *Component) member(name string) *member {
 	return c.devices[name]
 }
 
+// Faults returns why devices cannot be set up. A device whose id its gNMI server is to report has
+// no fault.
+func (c *Component) Faults() (faults []error) {
+	for _, d := range c.Devices() {
+		if m := c.member(d.Name()); m.fault != nil && !errors.Is(m.fault, errNoDeviceID) {
+			faults = append(faults, m.fault)
+		}
+	}
+	return faults
+}
+
 // IsDevice reports whether there is a device of this name.
 func (c *Component) IsDevice(name string) bool { return c.member(name) != nil }

@@ -6,12 +6,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"github.com/netsketch/netsketch/internal/suggest"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -48,20 +52,45 @@ func validateConfig(schema string, config []byte) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &invalid):
-		return fmt.Errorf("%w: %w", ErrConfig, fieldErrors(invalid))
+		return fmt.Errorf("%w: %w", ErrConfig, fieldErrors(compiler, invalid))
 	}
 	return fmt.Errorf("%w: %w", ErrConfig, err)
 }
 
 // fieldErrors lists the innermost causes: the fields to correct.
-func fieldErrors(e *jsonschema.ValidationError) sdk.FieldErrors {
+func fieldErrors(c *jsonschema.Compiler, e *jsonschema.ValidationError) sdk.FieldErrors {
+	if unknown, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
+		return unknownFields(c, e, unknown.Properties)
+	}
 	if len(e.Causes) == 0 {
 		text := e.ErrorKind.LocalizedString(message.NewPrinter(language.English))
 		return sdk.FieldErrors{{Field: strings.Join(e.InstanceLocation, "."), Message: text}}
 	}
 	var all sdk.FieldErrors
 	for _, cause := range e.Causes {
-		all = append(all, fieldErrors(cause)...)
+		all = append(all, fieldErrors(c, cause)...)
+	}
+	return all
+}
+
+// unknownFields names each field that the schema of an object does not have, and the one meant.
+func unknownFields(c *jsonschema.Compiler, e *jsonschema.ValidationError, unknown []string) sdk.FieldErrors {
+	var known []string
+	if object, err := c.Compile(e.SchemaURL); err == nil {
+		known = slices.Sorted(maps.Keys(object.Properties))
+	}
+	hint := "expected one of " + strings.Join(known, ", ")
+	if len(known) == 0 {
+		hint = "no key is expected here"
+	}
+	var all sdk.FieldErrors
+	for _, name := range unknown {
+		h := hint
+		if near := suggest.Nearest(name, known); near != "" {
+			h = fmt.Sprintf("did you mean %q?", near)
+		}
+		all = append(all, sdk.FieldError{Field: strings.Join(append(slices.Clone(e.InstanceLocation), name), "."),
+			Message: fmt.Sprintf("unknown key %q: %s", name, h)})
 	}
 	return all
 }

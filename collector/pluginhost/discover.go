@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/netsketch/netsketch/internal/suggest"
 )
 
 // FilePrefix begins the file names of plugins and is not part of a plugin's name. A file without it
@@ -99,6 +101,9 @@ func Find(dir, name string) (string, error) {
 	}
 	if len(names) == 0 {
 		return "", fmt.Errorf("plugin %s: there is no plugin in %s; put %s%s there", name, dir, FilePrefix, name)
+	}
+	if near := suggest.Nearest(name, names); near != "" {
+		return "", fmt.Errorf("plugin %s: not in %s; did you mean %q?", name, dir, near)
 	}
 	return "", fmt.Errorf("plugin %s: not in %s; there are %s", name, dir, strings.Join(names, ", "))
 }

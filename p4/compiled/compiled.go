@@ -18,6 +18,8 @@ import (
 
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/netsketch/netsketch/internal/suggest"
 )
 
 //go:embed *.json *.p4info.txtpb digests.txt
@@ -53,6 +55,9 @@ func Names() []string {
 func Load(name string) (*Program, error) {
 	json, err := files.ReadFile(name + jsonSuffix)
 	if err != nil {
+		if near := suggest.Nearest(name, Names()); near != "" {
+			return nil, fmt.Errorf("no compiled P4 program %q; did you mean %q?", name, near)
+		}
 		return nil, fmt.Errorf("no compiled P4 program %q; there are %s", name, strings.Join(Names(), ", "))
 	}
 	text, err := files.ReadFile(name + infoSuffix)

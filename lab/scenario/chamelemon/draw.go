@@ -39,7 +39,7 @@ func screen() score.Screen {
 			{Head: "chg. F1", Width: 8, Cell: score.ScoreOf(HeavyChangeF1)},
 		},
 		Commands: []string{
-			"gnmic -a %s --insecure subscribe --path /chamelemon/attention --stream-mode on-change",
+			"gnmic -a %s --insecure -e proto --format flat subscribe --path /chamelemon/attention --stream-mode on-change",
 			"gnmi_cli -a %s -insecure -query_type once -q /chamelemon/victims",
 		},
 	}

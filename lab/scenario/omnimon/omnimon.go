@@ -84,8 +84,8 @@ func Algorithm() score.Algorithm {
 				{Head: "lost", Width: 6, Cell: score.Measured(summary, "lost-packets")},
 			},
 			Commands: []string{
-				"gnmic -a %s --insecure get --path /omnimon/losses/loss",
-				"gnmic -a %s --insecure subscribe --mode stream --path /omnimon/links/link",
+				"gnmic -a %s --insecure -e proto --format flat get --path /omnimon/losses/loss",
+				"gnmic -a %s --insecure -e proto --format flat subscribe --mode stream --path /omnimon/links/link",
 			},
 		},
 	}

@@ -81,7 +81,7 @@ func TestGet(t *testing.T) {
 		{"no such entry", gpb.Encoding_PROTO, "/univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9]",
 			[]string{"NotFound: Get: /univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9] has no value (yet)"}},
 		{"outside the schema", gpb.Encoding_JSON, "/univmon/summarys",
-			[]string{`InvalidArgument: path: there is no "summarys" at /netsketch-univmon:univmon; is summaries meant? ` +
+			[]string{`InvalidArgument: path: there is no "summarys" at /netsketch-univmon:univmon; did you mean "summaries"? ` +
 				`(element 2 of /univmon/summarys)`}},
 		{"encoding", gpb.Encoding_ASCII, "/", []string{"Unimplemented: encoding ASCII is unsupported; expected JSON, " +
 			"JSON_IETF or PROTO"}},

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// config check loads pipelines, starts plugins and names what a collector could not do.
+func TestConfigCheck(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	example, err := os.ReadFile("../../configs/netsketch.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := strings.NewReplacer("../bin/plugins", plugins, "127.0.0.1:9559", listener.Addr().String()).
+		Replace(string(example))
+	scenario, err := os.ReadFile("../../examples/omnimon/fat-tree.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	withPlugin := func(lines string) string {
+		return strings.Replace(good, "    - plugin: univmon\n", "    - plugin: univmon\n"+lines, 1)
+	}
+	for _, c := range []struct {
+		name, text string
+		args       []string
+		out, err   string // parts of the output and of the errors; errors are none if empty
+	}{
+		{name: "valid", text: good, out: "valid: 3 devices, 1 plugin, 1 output"},
+		{name: "pipeline", text: strings.Replace(good, "pipeline: univmon", "pipeline: univmo", 1),
+			err: `device leaf1: pipeline univmo: no compiled P4 program "univmo"; did you mean "univmon"?`},
+		{name: "plugin", text: withPlugin("    - plugin: camelemon\n"),
+			err: `plugin camelemon: not in ` + plugins + `; did you mean "chamelemon"?`},
+		{name: "key of a plugin", text: withPlugin("      config: {dimensons: []}\n"),
+			err: `plugins.instances[0].config.dimensons: unknown key "dimensons": did you mean "dimensions"?`},
+		{name: "the file alone", text: withPlugin("    - plugin: camelemon\n"), args: []string{"--file-only"},
+			out: "valid: 3 devices, 2 plugins, 1 output"},
+		{name: "no outputs", text: good[:strings.Index(good, "outputs:")], out: "valid: 3 devices, 1 plugin, 0 outputs",
+			err: "warning: outputs: is empty"},
+		{name: "scenario", text: string(scenario), out: "valid: scenario omnimon-fat-tree; play it with"},
+		{name: "wrong scenario", text: strings.Replace(string(scenario), "epochs:", "epoch:", 1), err: "epoch"},
+		{name: "unreachable", text: strings.Replace(good, "127.0.0.1:9560", closed.Addr().String(), 1),
+			args: []string{"--dial"}, err: "device leaf2: P4Runtime: dial tcp " + closed.Addr().String()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "n.yaml")
+			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var out, problems bytes.Buffer
+			cmd := root()
+			cmd.SetOut(&out)
+			cmd.SetErr(&problems)
+			cmd.SetArgs(append([]string{"config", "check", path}, c.args...))
+			err := cmd.ExecuteContext(t.Context())
+			if (err == nil) != (c.out != "") {
+				t.Errorf("error %v, output %q, errors:\n%s", err, &out, &problems)
+			}
+			if !strings.Contains(out.String(), c.out) || c.out == "" && out.Len() > 0 {
+				t.Errorf("output %q, want %q", &out, c.out)
+			}
+			if !strings.Contains(problems.String(), c.err) || c.err == "" && problems.Len() > 0 {
+				t.Errorf("errors %q, want %q", &problems, c.err)
+			}
+			if strings.Contains(problems.String(), "leaf1: P4Runtime") {
+				t.Errorf("leaf1 accepts connections:\n%s", &problems)
+			}
+		})
+	}
+}
+
+// yang export writes modules that load again.
+func TestYangExport(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "modules")
+	if out, err := command(t, "", "yang", "export", dir, "--plugins", plugins); err != nil ||
+		!strings.Contains(out, " modules") {
+		t.Fatalf("%q, %v", out, err)
+	}
+	for _, name := range []string{"netsketch-univmon", "netsketch-types", "openconfig-interfaces", "ietf-yang-types"} {
+		text, err := os.ReadFile(filepath.Join(dir, name+".yang"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown, err := command(t, "", "yang", "show", name, "--plugins", plugins)
+		if err != nil || shown != string(text) {
+			t.Errorf("%s: the file differs from what is shown, or %v", name, err)
+		}
+	}
+}

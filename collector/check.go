@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/pluginhost"
+)
+
+// Check returns what a collector with this configuration could not do, beyond what config.Load
+// finds: devices that cannot be set up, for example because their pipeline is unknown, and plugins
+// that do not start or refuse their configuration. It starts the plugins for a moment and connects
+// to nothing.
+func Check(ctx context.Context, cfg *config.Config, deps Dependencies) error {
+	next := *cfg
+	next.Plugins.StateDirectory = ""
+	next.Plugins.Instances = slices.Clone(cfg.Plugins.Instances)
+	for i := range next.Plugins.Instances {
+		next.Plugins.Instances[i].Record = ""
+	}
+	deps.Logger = slog.New(slog.DiscardHandler)
+	c, err := New(&next, deps)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(c.network.Faults()...)
+	if startErr := c.analysis.Start(ctx); startErr != nil {
+		err = errors.Join(err, startErr)
+	}
+	failed := c.analysis.Failed()
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		var inFile config.Problems
+		if errors.As(failed[name], &inFile) {
+			err = errors.Join(err, inFile)
+			continue
+		}
+		err = errors.Join(err, failed[name])
+	}
+	return errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
+}
+
+// autoload returns the configuration with an instance of every plugin in the plugin directory if
+// plugins.autoload is set. If not, it logs the plugins that no instance names.
+func (c *Collector) autoload(cfg *config.Config) *config.Config {
+	var others []string
+	found, _, err := pluginhost.Discover(cfg.Plugins.Directory)
+	if err != nil { // a plugin that is in the configuration reports it when it starts
+		if cfg.Plugins.Autoload {
+			c.log.Error("no plugins are loaded from the directory", "error", err)
+		}
+		return cfg
+	}
+	for _, candidate := range found {
+		if !slices.ContainsFunc(cfg.Plugins.Instances, func(p config.Plugin) bool {
+			return p.Binary() == candidate.Name
+		}) {
+			others = append(others, candidate.Name)
+		}
+	}
+	switch {
+	case len(others) == 0:
+		return cfg
+	case cfg.Plugins.Autoload:
+		next, err := cfg.WithPlugins(others)
+		if err != nil {
+			c.log.Error("some plugins of the directory are not loaded", "error", err)
+		}
+		return next
+	}
+	c.log.Info(fmt.Sprintf("plugins in %s are not in the configuration, so they do not run; plugins.autoload runs them",
+		cfg.Plugins.Directory), "plugins", others)
+	return cfg
+}
