@@ -69,6 +69,7 @@ type group struct {
 	heavy    map[flow.Key]*wire.Heavy
 	inflated map[place]*wire.Inflated
 	nodes    map[uint32]*wire.Node
+	queues   map[queue]*wire.Queue
 	faults   map[fault]*wire.Fault
 	factor   uint64 // of inflated latencies, in units of 1/256
 
@@ -84,7 +85,7 @@ type group struct {
 
 func newGroup(s *wire.Settings) (*group, error) {
 	g := &group{settings: s, tags: make([][ways]uint64, sets), cache: make([][ways]entry, sets),
-		heavy: map[flow.Key]*wire.Heavy{}, inflated: map[place]*wire.Inflated{}, nodes: map[uint32]*wire.Node{},
+		heavy: map[flow.Key]*wire.Heavy{}, inflated: map[place]*wire.Inflated{}, nodes: map[uint32]*wire.Node{}, queues: map[queue]*wire.Queue{},
 		faults: map[fault]*wire.Fault{}, factor: s.Factor(),
 		decoder: inband.NewDecoder(s.Marks), reader: inband.NewReader(s.Marks)}
 	var err error
@@ -101,6 +102,7 @@ func (g *group) reset() {
 	clear(g.heavy)
 	clear(g.inflated)
 	clear(g.nodes)
+	clear(g.queues)
 	clear(g.faults)
 }
 
@@ -177,6 +179,7 @@ func (g *group) hops(p *inband.Packet, n int) int {
 	p.Path(g.path[n:], g.latency[n:])
 	n += p.Hops()
 	g.Counters[wire.Hops] += uint64(n)
+	g.measureQueues(p)
 	return n
 }
 
@@ -227,6 +230,7 @@ func (g *group) individual(r *inband.Report, from netip.Addr) {
 		if r.Hop.Has.Contains(inband.Latency) {
 			g.latency[0] = r.Hop.Latency
 		}
+		g.measureQueue(r.Node, &r.Hop)
 		n = 1
 	}
 	if p.Hops() > 0 && r.Intermediate {
@@ -482,6 +486,7 @@ func (g *group) merge(o *group) error {
 		mine.Packets, mine.Sum, mine.Drops = mine.Packets+n.Packets, mine.Sum+n.Sum, mine.Drops+n.Drops
 		mine.Worst = max(mine.Worst, n.Worst)
 	}
+	g.mergeQueues(o)
 	return errors.Join(g.Flows.Merge(o.Flows), g.Latencies.Merge(o.Latencies))
 }
 
@@ -490,6 +495,9 @@ func (g *group) rows() {
 	g.Heavy = sorted(g.heavy, func(a, b wire.Heavy) int { return a.Key.Compare(b.Key) })
 	g.Inflated = sorted(g.inflated, func(a, b wire.Inflated) int {
 		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Node, b.Node))
+	})
+	g.Queues = sorted(g.queues, func(a, b wire.Queue) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))
 	})
 	g.Nodes = sorted(g.nodes, func(a, b wire.Node) int { return cmp.Compare(a.ID, b.ID) })
 	g.Faults = sorted(g.faults, func(a, b wire.Fault) int {

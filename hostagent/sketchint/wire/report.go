@@ -26,6 +26,7 @@ import (
 //	nodes      a count, then rows: id, packets, sum, worst, drops
 //	sources    a count, then rows: length of the address, address, node, hardware, four counters
 //	faults     a count, then rows: length of the address, address, problem, packets
+//	queues     a count, then rows: node, id, packets, timed, sum, occupancy, worst
 //	flows      length, the serialized tower
 //	latencies  length, the serialized tower
 //
@@ -72,6 +73,10 @@ func (r *Report) Append(b []byte) ([]byte, error) {
 	b = u(b, uint64(len(r.Faults)))
 	for _, f := range r.Faults {
 		b = u(u(appendAddress(b, f.Address), uint64(f.Problem)), f.Packets)
+	}
+	b = u(b, uint64(len(r.Queues)))
+	for _, q := range r.Queues {
+		b = u(u(u(u(u(u(u(b, uint64(q.Node)), uint64(q.ID)), q.Packets), q.Timed), q.Sum), q.Occupancy), uint64(q.Worst))
 	}
 	flows, err := r.Flows.MarshalBinary()
 	if err != nil {
@@ -215,6 +220,10 @@ func (p *parser) body(r *Report) {
 	for range p.count(7) {
 		r.Faults = append(r.Faults, Fault{Address: p.address(),
 			Problem: inband.Problem(p.number(uint64(inband.Problems - 1))), Packets: p.u64()})
+	}
+	for range p.count(7) {
+		r.Queues = append(r.Queues, Queue{Node: p.u32(), ID: uint8(p.number(255)), Packets: p.u64(), Timed: p.u64(),
+			Sum: p.u64(), Occupancy: p.u64(), Worst: p.u32()})
 	}
 	r.Flows, r.Latencies = new(tower.Sketch[family.P4]), new(tower.Latency[family.P4])
 	for _, t := range []interface{ UnmarshalBinary([]byte) error }{r.Flows, r.Latencies} {

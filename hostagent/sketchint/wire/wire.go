@@ -127,7 +127,7 @@ const (
 	Dropped                        // intervals whose report was not requested in time
 	HeavyFull                      // packets of heavy flows that the table has no room for
 	InflatedFull                   // inflated latencies that the table has no room for
-	NodesFull                      // packets at switches that the table has no room for
+	NodesFull                      // packets at switches and queues that the tables have no room for
 	SourcesFull                    // datagrams of nodes that the table has no room for
 	Unread                         // packets whose INT a data path in the kernel does not read
 	Counters
@@ -168,6 +168,17 @@ type Node struct {
 	Drops   uint64 // dropped packets that the node reported
 }
 
+// Queue is a queue of a switch, if packets have queue metadata.
+type Queue struct {
+	Node      uint32
+	ID        uint8
+	Packets   uint64
+	Timed     uint64 // those with a latency
+	Sum       uint64 // of latencies
+	Occupancy uint64 // sum over packets, in the unit of the switch
+	Worst     uint32 // occupancy
+}
+
 // Source is a sender of telemetry reports. Its counts are those since the agent started.
 type Source struct {
 	Address  netip.Addr
@@ -199,6 +210,7 @@ type Report struct {
 	Nodes       []Node
 	Sources     []Source
 	Faults      []Fault
+	Queues      []Queue
 	Flows       *tower.Sketch[family.P4]
 	Latencies   *tower.Latency[family.P4]
 }

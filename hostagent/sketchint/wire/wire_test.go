@@ -36,6 +36,7 @@ func example(t testing.TB) *Report {
 	r.Nodes = []Node{{ID: 1, Packets: 2, Sum: 3, Worst: 4, Drops: 5}}
 	r.Sources = []Source{{Address: netip.MustParseAddr("192.0.2.1"), Node: 1, Hardware: 2, Received: 3, Lost: 4, Late: 5,
 		Restarts: 6}, {Address: netip.MustParseAddr("2001:db8::1")}}
+	r.Queues = []Queue{{Node: 1<<32 - 1, ID: 255, Packets: 1 << 50, Timed: 2, Sum: 3, Occupancy: 4, Worst: 1<<32 - 1}}
 	r.Faults = []Fault{{Address: netip.MustParseAddr("2001:db8::1"), Problem: inband.Problems - 1, Packets: 1 << 40}}
 	return r
 }
