@@ -87,6 +87,7 @@ func (p *Plugin) Describe() sdk.Description {
 			{Path: measurementList, Summary: "flows and entropy of a host"},
 			{Path: rangeList, Summary: "flows of a range of sizes"},
 			{Path: switchList, Summary: "latency and drops of a switch"},
+			{Path: queueList, Summary: "latency and occupancy of a queue"},
 			{Path: hostList, Summary: "report and counters of a host"},
 			{Path: sourceList, Summary: "telemetry reports of a sender"},
 			{Path: faultList, Summary: "packets of a sender whose INT could not be read"},

@@ -302,9 +302,14 @@ func TestInexact(t *testing.T) {
 	r.Counters[wire.HeavyFull] = 7
 	r.Problems[inband.Truncated], r.Problems[inband.Fragment] = 3, 2
 	r.Faults = []wire.Fault{{Address: netip.MustParseAddr("10.8.8.8"), Problem: inband.Truncated, Packets: 3}}
+	r.Queues = []wire.Queue{{Node: leaf1, ID: 3, Packets: 4, Timed: 2, Sum: 50, Occupancy: 6, Worst: 5}}
 	r.Nodes = []wire.Node{{ID: leaf1, Drops: 6}}
 	r.Sources = []wire.Source{{Address: netip.MustParseAddr("10.9.9.9"), Node: leaf1, Hardware: 2, Received: 50, Lost: 4}}
 	setReport(t, e, "h2", r)
+	other := simReport(t, settingsOf(t, h, "h1"), 5, 9, nil)
+	other.Queues = []wire.Queue{{Node: leaf1, ID: 3, Packets: 4, Timed: 1, Sum: 40, Occupancy: 5, Worst: 4},
+		{Node: leaf1, ID: 4, Packets: 1}}
+	setReport(t, e, "h1", other)
 	out := h.Analyze(e)
 	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete", "problem": "host h2: 7 heavy-full",
 		"warnings": 1})
@@ -314,6 +319,9 @@ func TestInexact(t *testing.T) {
 	expect(t, list, "h2 unread", map[string]any{
 		"text": "INT of 5 packets could not be read; most of them: truncated"})
 	expect(t, list, "leaf1 packets-dropped", map[string]any{"text": "it reported 6 dropped packets"})
+	expect(t, rows(t, out, queueList), "leaf1 3", map[string]any{"packets": 8, "latency": 30, "occupancy": 1.375,
+		"worst-occupancy": 5})
+	expect(t, rows(t, out, queueList), "leaf1 4", map[string]any{"packets": 1, "latency": nil, "occupancy": 0.0})
 	expect(t, rows(t, out, faultList), "h2 10.8.8.8 truncated", map[string]any{"packets": 3})
 	expect(t, rows(t, out, sourceList), "h2 10.9.9.9 1 2", map[string]any{"switch": "leaf1", "received": 50, "lost": 4})
 }

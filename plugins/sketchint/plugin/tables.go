@@ -3,11 +3,13 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/netsketch/netsketch/hostagent/inband"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
@@ -30,6 +32,7 @@ const (
 	measurementList = root + "measurements/measurement"
 	rangeList       = root + "distributions/range"
 	switchList      = root + "switches/switch"
+	queueList       = root + "queues/queue"
 	hostList        = root + "hosts/host"
 	sourceList      = root + "sources/source"
 	faultList       = root + "faults/fault"
@@ -71,7 +74,7 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 		func() (*table.Table, error) { return r.measurementTable(measurements) },
 		func() (*table.Table, error) { return r.rangeTable(measurements) },
 		func() (*table.Table, error) { return r.switchTable(switches) },
-		r.hostTable, r.sourceTable, r.faultTable, r.costTable,
+		r.queueTable, r.hostTable, r.sourceTable, r.faultTable, r.costTable,
 		func() (*table.Table, error) { return p.alerts.Table(alertList, r.epoch.Number, severity) },
 	} {
 		t, err := build()
@@ -347,6 +350,45 @@ func (r *interval) switchTable(switches map[string]*switchState) (*table.Table, 
 		flows.Append(s.inflatedFlows)
 		inflated.Append(s.inflatedPackets)
 		heavy.Append(s.heavyFlows)
+	}
+	return b.Table()
+}
+
+// queueState is a queue of a switch, by names.
+type queueState struct {
+	name string
+	id   uint8
+}
+
+func (r *interval) queueTable() (*table.Table, error) {
+	b := table.NewBuilder(queueList)
+	names, ids, epoch := b.TextKey("switch"), b.UintKey("queue"), b.Uint("state/epoch")
+	packets, latency := b.Uint("state/packets"), b.Uint("state/latency")
+	occupancy, worst := b.Float("state/occupancy"), b.Uint("state/worst-occupancy")
+	all := map[queueState]wire.Queue{}
+	for _, o := range r.observers {
+		if o.report == nil {
+			continue
+		}
+		for _, q := range o.report.Queues {
+			at := queueState{r.name(q.Node), q.ID}
+			sum := all[at]
+			sum.Packets, sum.Timed, sum.Sum = sum.Packets+q.Packets, sum.Timed+q.Timed, sum.Sum+q.Sum
+			sum.Occupancy, sum.Worst = sum.Occupancy+q.Occupancy, max(sum.Worst, q.Worst)
+			all[at] = sum
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(all), func(a, b queueState) int {
+		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
+	}) {
+		q := all[at]
+		names.Append(at.name)
+		ids.Append(uint64(at.id))
+		epoch.Append(r.epoch.Number)
+		packets.Append(q.Packets)
+		mean(latency, q.Sum, q.Timed, true)
+		occupancy.Append(digits(float64(q.Occupancy) / float64(max(q.Packets, 1))))
+		worst.Append(uint64(q.Worst))
 	}
 	return b.Table()
 }
