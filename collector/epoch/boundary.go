@@ -486,4 +486,15 @@ func (e *Engine) logChanges(b *boundary, ep *Epoch) {
 		e.log.Info("epochs are exact again", "epochs-inexact", e.inexact.bad)
 		e.inexact.bad = 0
 	}
+	took := ep.Closed.Sub(ep.End)
+	switch begins, over := e.tight.update(took > e.cfg.Deadline*4/5); {
+	case begins:
+		e.log.Warn("the collection takes most of epoch.deadline; devices are missing from epochs if it takes longer: "+
+			"a longer epoch.interval and epoch.deadline, or fewer and smaller registers, help",
+			"took", took.Round(time.Millisecond), "deadline", e.cfg.Deadline)
+	case over:
+		e.log.Info("the collection ends well before epoch.deadline again", "took", took.Round(time.Millisecond),
+			"epochs-near", e.tight.bad)
+		e.tight.bad = 0
+	}
 }

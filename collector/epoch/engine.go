@@ -65,6 +65,7 @@ type Engine struct {
 	work   sync.WaitGroup
 
 	inexact trouble // accuracy warnings; only used by boundaries
+	tight   trouble // collections that take most of the deadline; only used by boundaries
 
 	mu      sync.Mutex
 	closed  bool

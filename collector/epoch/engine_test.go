@@ -59,6 +59,7 @@ type flipped struct {
 	counter  int
 	sealErr  error
 	warnings []string
+	collect  func() // called by Collect; nil does nothing
 }
 
 func (f *flipped) Name() string           { return f.name }
@@ -84,6 +85,9 @@ func (p *flippedPart) Seal(context.Context) error {
 
 func (p *flippedPart) Collect(context.Context, epoch.Drained) (epoch.Result, error) {
 	p.trace.add("%s is collected", p.name)
+	if p.collect != nil {
+		p.collect()
+	}
 	return epoch.Result{Reading: reading(p.sealed)}, nil
 }
 
@@ -416,6 +420,29 @@ func TestFlappingSourceIsLoggedOnce(t *testing.T) {
 	} {
 		if n := strings.Count(r.log.String(), line); n != want {
 			t.Errorf("%d lines %s, want %d:\n%s", n, line, want, r.log)
+		}
+	}
+}
+
+// A collection that takes most of the deadline is logged before devices are missing, and its end.
+func TestCollectionNearTheDeadlineIsLogged(t *testing.T) {
+	r := newRig(t, 0)
+	took := time.Duration(0)
+	r.e.Add(&flipped{name: "switch", trace: r.trace, collect: func() { r.clock.Advance(took) }})
+	r.open()
+	const near, again = `msg="the collection takes most of epoch.deadline`, `msg="the collection ends well before`
+	for _, c := range []struct {
+		took        time.Duration
+		near, again int // lines of the log by then
+	}{{600 * time.Millisecond, 0, 0}, {650 * time.Millisecond, 1, 0}, {700 * time.Millisecond, 1, 0}, {0, 1, 1}} {
+		took = c.took
+		for range 5 {
+			if ep := r.step(); ep.Sources[0].Err != nil {
+				t.Fatal(ep.Sources[0].Err)
+			}
+		}
+		if a, b := strings.Count(r.log.String(), near), strings.Count(r.log.String(), again); a != c.near || b != c.again {
+			t.Errorf("after %v: %d and %d lines, want %d and %d:\n%s", c.took, a, b, c.near, c.again, r.log)
 		}
 	}
 }
