@@ -85,7 +85,8 @@ type group struct {
 
 func newGroup(s *wire.Settings) (*group, error) {
 	g := &group{settings: s, tags: make([][ways]uint64, sets), cache: make([][ways]entry, sets),
-		heavy: map[flow.Key]*wire.Heavy{}, inflated: map[place]*wire.Inflated{}, nodes: map[uint32]*wire.Node{}, queues: map[queue]*wire.Queue{},
+		heavy: map[flow.Key]*wire.Heavy{}, inflated: map[place]*wire.Inflated{}, nodes: map[uint32]*wire.Node{},
+		queues: map[queue]*wire.Queue{},
 		faults: map[fault]*wire.Fault{}, factor: s.Factor(),
 		decoder: inband.NewDecoder(s.Marks), reader: inband.NewReader(s.Marks)}
 	var err error
