@@ -47,7 +47,7 @@ type dashboard struct {
 func files(t *testing.T) map[string][]byte {
 	t.Helper()
 	names, err := filepath.Glob("dashboards/*.json")
-	if err != nil || len(names) != 4 {
+	if err != nil || len(names) != 5 {
 		t.Fatal(names, err)
 	}
 	out := map[string][]byte{}
@@ -127,6 +127,7 @@ func epochSample(n uint64) []*table.Table {
 	s.collector(n)
 	s.chamelemon(n)
 	s.omnimon(n)
+	s.sketchint(n)
 	return s.tables
 }
 

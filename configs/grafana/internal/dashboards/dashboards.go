@@ -22,6 +22,7 @@ func Files() (map[string][]byte, error) {
 		"netsketch-univmon.json":    univmon,
 		"netsketch-chamelemon.json": chamelemon,
 		"netsketch-omnimon.json":    omnimon,
+		"netsketch-sketchint.json":  sketchint,
 		"netsketch-collector.json":  collector,
 	} {
 		d, err := build()

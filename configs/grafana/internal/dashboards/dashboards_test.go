@@ -34,7 +34,7 @@ func load(t *testing.T, text []byte) dashboard.Dashboard {
 func files(t *testing.T) map[string][]byte {
 	t.Helper()
 	names, err := filepath.Glob("../../dashboards/*.json")
-	if err != nil || len(names) != 4 {
+	if err != nil || len(names) != 5 {
 		t.Fatal(names, err)
 	}
 	out := map[string][]byte{}

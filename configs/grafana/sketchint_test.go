@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grafana
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// sketchint returns an interval of a network with an inflated latency and a changed path.
+func (s *sample) sketchint(n uint64) {
+	const flow = "10.0.0.1,10.0.0.2,tcp,1000,80"
+	// one adds a row with keys, of which numbers are keys with the value 1, and values.
+	one := func(list, keys, numbers string, texts map[string]string) {
+		b := table.NewBuilder("/netsketch-sketchint:sketchint/" + list)
+		for name := range strings.FieldsSeq(keys) {
+			switch name {
+			case "first", "queue", "node-id", "hardware":
+				b.UintKey(name).Append(1)
+			case "flow":
+				b.TextKey(name).Append(flow)
+			case "kind", "address", "problem":
+				b.TextKey(name).Append(texts[name])
+			case "element":
+				b.TextKey(name).Append("network")
+			default:
+				b.TextKey(name).Append("leaf1")
+			}
+		}
+		b.Uint("state/epoch").Append(5*n + 4)
+		for name := range strings.FieldsSeq(numbers) {
+			switch name {
+			case "entropy", "occupancy", "bytes-ratio":
+				b.Float("state/" + name).Append(0.025)
+			case "rank":
+				b.Uint("state/" + name).Append(1)
+			default:
+				b.Uint("state/" + name).Append(n + 1)
+			}
+		}
+		for name, value := range texts {
+			switch {
+			case slices.Contains(strings.Fields(keys), name):
+			case value == "true":
+				b.Bool("state/" + name).Append(true)
+			default:
+				b.Text("state/" + name).Append(value)
+			}
+		}
+		s.build(b)
+	}
+	type m = map[string]string
+	path := "leaf1 spine1 leaf2"
+	one("summary", "", "active-alerts packets with-int flows heavy-flows", m{"status": "complete"})
+	one("flows/flow", "flow", "packets latency", m{"path": path, "host": "h1"})
+	one("inflations/inflation", "flow switch", "packets worst latency since-epoch", nil)
+	one("heavy-hitters/heavy-hitter", "element flow", "packets rank", nil)
+	one("heavy-changes/heavy-change", "element flow", "packets-before packets-after", nil)
+	one("path-changes/path-change", "flow", "", m{"switch": "leaf1", "previous-path": path, "path": "leaf1 spine2 leaf2"})
+	one("measurements/measurement", "element", "entropy", nil)
+	one("distributions/range", "element first", "flows", nil)
+	one("switches/switch", "switch", "latency worst inflated-packets drops", nil)
+	one("queues/queue", "switch queue", "occupancy", nil)
+	one("hosts/host", "host", "packets with-int mtu-exceeded", m{"status": "complete", "problem": "3 heavy-full"})
+	one("faults/fault", "host address problem", "packets", m{"address": "10.0.0.9", "problem": "truncated"})
+	one("sources/source", "host address node-id hardware", "received lost late restarts", m{"address": "10.0.0.8"})
+	one("cost", "", "bytes passport-bytes bytes-ratio", nil)
+	one("alerts/alert", "subject kind", "since-epoch count", m{"kind": "latency-inflated", "active": "true",
+		"severity": "major", "text": "9 packets of 1 flows"})
+}
