@@ -139,14 +139,18 @@ generate: ## generated Go code; leaves no diff when it is up to date
 p4: ## P4Info and BMv2 JSON from p4/programs (needs p4c-bm2-ss on the PATH)
 	$(GO) run ./p4/compiled/build
 
-BPF := hostagent/omnimon/kernel
+BPF2GO := GOPACKAGE=kernel $(GO) run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -tags linux \
+  -cflags "-O2 -g -mcpu=v3 -Wall -Werror -Wno-unused-function -idirafter /usr/include/$$(uname -m)-linux-gnu"
 
 .PHONY: bpf
-bpf: ## eBPF object and Go bindings of the host agent (needs clang, llvm-strip and libbpf-dev)
-	cd $(BPF) && GOPACKAGE=kernel $(GO) run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -tags linux \
-	  -cflags "-O2 -g -mcpu=v3 -Wall -Werror -Wno-unused-function -idirafter /usr/include/$$(uname -m)-linux-gnu" \
+bpf: ## eBPF objects and Go bindings of the host agent (needs clang, llvm-strip and libbpf-dev)
+	cd hostagent/omnimon/kernel && $(BPF2GO) \
 	  -type control_block -type flow_key -type flow_entry -type flow_slot -type counts -type address -type began -type event -type flow_place \
 	  omnimon bpf/omnimon.c && sha256sum bpf/omnimon.c omnimon_bpfel.o omnimon_bpfel.go >digests.txt
+	cd hostagent/sketchint/kernel && $(BPF2GO) \
+	  -type control_block -type key -type entry -type entry_set -type tag_set -type counts -type flow_id -type heavy_flow -type place \
+	  -type inflated_flow -type node_id -type node_counts -type fault_id \
+	  sketchint bpf/sketchint.c && sha256sum bpf/sketchint.c sketchint_bpfel.o sketchint_bpfel.go >digests.txt
 
 .PHONY: install
 install: build ## into PREFIX/bin and PREFIX/lib/netsketch/plugins (/usr/local)

@@ -15,19 +15,39 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/sketchint"
+	sketchintkernel "github.com/netsketch/netsketch/hostagent/sketchint/kernel"
 	sketchintwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
 )
 
 // roles are the roles of the agent that ships with netsketch. Packets that arrive pass the last one
 // first: OmniMon's header precedes that of IP.
 var roles = []hostcommand.Role{
-	{Name: sketchintwire.Role, New: func(c *epoch.Clock) role.Role { return sketchint.New(c) }},
+	{
+		Name:   sketchintwire.Role,
+		New:    func(c *epoch.Clock) role.Role { return sketchint.New(c) },
+		Kernel: openSketchINT,
+		CheckKernel: func(k hostcommand.Kernel) ([]string, error) {
+			return sketchintkernel.Check(sketchintConfig(k))
+		},
+	},
 	{
 		Name:        wire.Role,
 		New:         func(c *epoch.Clock) role.Role { return omnimon.New(c, time.Now) },
 		Kernel:      openKernel,
 		CheckKernel: func(k hostcommand.Kernel) ([]string, error) { return kernel.Check(kernelConfig(k)) },
 	},
+}
+
+func openSketchINT(k hostcommand.Kernel) (agent.DataPath, error) {
+	p, err := sketchintkernel.Open(sketchintConfig(k))
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func sketchintConfig(k hostcommand.Kernel) sketchintkernel.Config {
+	return sketchintkernel.Config{Interface: k.Interface, Pin: k.Pin, Logger: k.Logger}
 }
 
 func openKernel(k hostcommand.Kernel) (agent.DataPath, error) {

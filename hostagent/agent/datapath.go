@@ -15,8 +15,8 @@ import (
 )
 
 // DataPath measures the packets of one host for one role. RolePath implements it for a role in Go,
-// hostagent/omnimon/kernel for programs in the kernel. All methods but Close may be called from any
-// goroutine.
+// hostagent/omnimon/kernel and hostagent/sketchint/kernel for programs in the kernel. All methods
+// but Close may be called from any goroutine.
 type DataPath interface {
 	// Role is the name under which plugins send settings and receive reports; constant.
 	Role() string

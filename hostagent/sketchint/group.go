@@ -491,6 +491,22 @@ func (g *group) merge(o *group) error {
 	return errors.Join(g.Flows.Merge(o.Flows), g.Latencies.Merge(o.Latencies))
 }
 
+// adopt fills the tables from the rows of the report.
+func (g *group) adopt() {
+	for i := range g.Heavy {
+		g.heavy[g.Heavy[i].Key] = &g.Heavy[i]
+	}
+	for i := range g.Inflated {
+		g.inflated[place{g.Inflated[i].Key, g.Inflated[i].Node}] = &g.Inflated[i]
+	}
+	for i := range g.Nodes {
+		g.nodes[g.Nodes[i].ID] = &g.Nodes[i]
+	}
+	for i := range g.Faults {
+		g.faults[fault{g.Faults[i].Address, g.Faults[i].Problem}] = &g.Faults[i]
+	}
+}
+
 // rows sorts the tables into the report.
 func (g *group) rows() {
 	g.Heavy = sorted(g.heavy, func(a, b wire.Heavy) int { return a.Key.Compare(b.Key) })

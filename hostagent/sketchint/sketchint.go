@@ -188,6 +188,27 @@ func (r *Role) finish(g *group) {
 	}
 }
 
+// Keep adds what a data path outside of this process measured in an interval that is over. fill
+// writes it into an empty report. It may be called from any goroutine.
+func (r *Role) Keep(interval uint64, fill func(*wire.Report) error) error {
+	s := r.settings.Load()
+	if s == nil {
+		return nil
+	}
+	g := r.empty(s)
+	if g == nil {
+		return nil
+	}
+	g.interval = interval
+	if err := fill(&g.Report); err != nil {
+		r.release(g)
+		return err
+	}
+	g.adopt()
+	r.finish(g)
+	return nil
+}
+
 // empty returns an empty group.
 func (r *Role) empty(s *wire.Settings) *group {
 	r.mu.Lock()
@@ -261,7 +282,9 @@ func (r *Role) Seal(e uint64) role.Report {
 			return true
 		}
 		if w.interval < interval {
-			r.dropped++
+			if w.interval >= r.next { // not of the epoch in which settings came into force
+				r.dropped++
+			}
 			r.release(w)
 		}
 		return w.interval < interval

@@ -99,6 +99,10 @@ func latencyWords(shape []Row) (total uint64) {
 // Memory returns the bytes of all counters.
 func (l *Latency[F]) Memory() int { return len(l.words) * wordBits / 8 }
 
+// Words returns the buckets, row by row, each in whole words of which the lower bits are the first
+// bucket, and in a bucket the packets.
+func (l *Latency[F]) Words() []uint64 { return l.words }
+
 // locate returns the word and the shift of a digest's bucket.
 func locate[F family.Hash](r *buckets, d uint64, row int) (word uint64, shift uint32) {
 	col := family.Column[F](d, row, &r.cols)

@@ -57,6 +57,10 @@ func (s *Sketch[F]) Rows() []Row { return slices.Clone(s.shape) }
 // Memory returns the size of the counters in bytes.
 func (s *Sketch[F]) Memory() int { return len(s.words) * wordBits / 8 }
 
+// Words returns the counters, row by row, each in whole words of which the lower bits are the first
+// counter. A data path that counts elsewhere copies its words here.
+func (s *Sketch[F]) Words() []uint64 { return s.words }
+
 // Insert counts one packet of a key.
 func (s *Sketch[F]) Insert(key []byte) {
 	d := family.Digest[F](s.seed, key)

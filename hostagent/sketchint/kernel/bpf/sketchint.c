@@ -1,0 +1,1295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// SketchINT's host role in the kernel: the same packets, towers and counts as package
+// hostagent/sketchint. Program receive reads INT over TCP and UDP, measures it, and removes it.
+//
+// Each processor is a lane of its own: what it writes is not shared, so nothing is locked. There are
+// two groups of everything that belongs to an interval; the agent switches between them, and reads
+// and clears the group that no processor uses any more.
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define inline __attribute__((always_inline)) static __inline__
+#define part __attribute__((noinline)) // the verifier checks it by itself
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+
+enum {
+	ETH_IPV4 = 0x0800,
+	ETH_IPV6 = 0x86dd,
+	ETH_VLAN = 0x8100,
+	ETH_QINQ = 0x88a8,
+	ETH_QINQ_OLD = 0x9100,
+	TCP = 6,
+	UDP = 17,
+	GRE = 47,
+	FRAGMENT = 44,
+	FRONT = 192,   // bytes of a frame that are always read: all headers up to INT, and short INT
+	BUFFER = 2048, // more than all headers and the longest INT
+	GROUPS = 2,
+	SETS = 1 << 12,
+	WAYS = 4,
+	CACHED_HOPS = 6,
+	MAX_HOPS = 64,
+	MAX_SOURCE_ONLY = 8,
+	FLOW_ROWS = 5,
+	MAX_NODES = 1 << 14,
+	MAX_FAULTS = 1 << 10,
+};
+
+// Problems, as in package inband.
+enum {
+	NONE,
+	ABSENT,
+	NOT_IP,
+	MALFORMED,
+	TRUNCATED,
+	LENGTH_MISMATCH,
+	FRAGMENTED,
+	UNKNOWN_TYPE,
+	UNKNOWN_VERSION,
+	BAD_HOP_LENGTH,
+	BAD_STACK_LENGTH,
+	TOO_MANY_HOPS,
+	UNKNOWN_DOMAIN,
+	NO_NODE_ID,
+	PROBLEMS = 16,
+};
+
+// Counters, as in package wire.
+enum {
+	PACKETS,
+	WITH_INT,
+	INT_BYTES,
+	HOPS,
+	NO_LATENCY,
+	COPIES,
+	MTU_EXCEEDED,
+	HOP_LIMIT,
+	UNKNOWN_INSTRUCTION,
+	REPORTS,
+	REPORTS_NO_FLOW,
+	DROPS,
+	FAULTS_FULL,
+	DROPPED,
+	HEAVY_FULL,
+	INFLATED_FULL,
+	NODES_FULL,
+	SOURCES_FULL,
+	UNREAD,
+	COUNTERS,
+};
+
+// Carriers that are read.
+enum { CARRIER_TCP = 1, CARRIER_UDP, CARRIER_UDP_PORT, CARRIER_UDP_ENCAP };
+
+enum { MD = 1, DESTINATION, MX };
+
+enum { INVALID = 0xffffffff };
+
+// Tables that are bounded in an interval.
+enum { HEAVY, INFLATED, NODES, FAULTS, TABLES };
+
+// Settings, constant while the program is loaded.
+volatile const u8 mark_dscp;
+volatile const u8 mark_dscp_mask;
+volatile const u8 before_options;
+volatile const u8 vxlan_next;
+volatile const u8 geneve_type;
+volatile const u16 udp_port;
+volatile const u16 gre_type;
+volatile const u16 vxlan_port;
+volatile const u16 geneve_port;
+volatile const u16 geneve_class;
+volatile const u64 probe; // in network order
+volatile const u32 source_only; // rows of the next three
+volatile const u16 source_domain[MAX_SOURCE_ONLY];
+volatile const u16 source_instruction[MAX_SOURCE_ONLY];
+volatile const u8 source_words[MAX_SOURCE_ONLY];
+volatile const u32 flow_words;    // of each row of the tower of flows
+volatile const u32 latency_words; // of each row of the tower of latencies
+volatile const u32 heavy_packets;
+volatile const u32 factor; // of an inflated latency, in units of 1/256
+volatile const u32 limits[TABLES];
+volatile const u32 crc_tables[4 * 256]; // of CRC-32, for four bytes at a time
+
+struct key {
+	u64 src[2], dst[2]; // in network order
+	u16 sport, dport;   // in host order
+	u8 proto, v6;
+	u16 zero;
+};
+
+// hop is a switch on the path of a cached flow.
+struct hop {
+	u32 node, packets, worst, before;
+	u64 sum, sum_before;
+};
+
+// entry is a cached flow with one path.
+struct entry {
+	struct key key;
+	u32 crc; // state of CRC-32 behind the key
+	u32 seen, packets, estimate;
+	u8 hops, used, heavy, zero;
+	u32 zero2;
+	struct hop hop[CACHED_HOPS];
+};
+
+struct tag_set {
+	u64 tag[WAYS];
+};
+
+struct entry_set {
+	struct entry entry[WAYS];
+};
+
+struct counts {
+	u64 problems[PROBLEMS], versions[16], counters[24];
+};
+
+struct flow_id {
+	u32 group, zero;
+	struct key key;
+};
+
+struct heavy_flow {
+	u32 changes, hops;
+	u32 path[MAX_HOPS]; // the latest hop first
+};
+
+struct place {
+	u32 group, node;
+	struct key key;
+};
+
+struct inflated_flow {
+	u32 packets, worst;
+};
+
+struct node_id {
+	u32 group, node;
+};
+
+struct node_counts {
+	u64 packets, sum, worst;
+};
+
+struct fault_id {
+	u64 address[2];
+	u16 v6, group;
+	u32 problem;
+};
+
+struct control_block {
+	u32 active; // group
+	u32 zero;
+	u32 used[GROUPS * TABLES]; // rows of tables
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct control_block);
+} control SEC(".maps");
+
+// The next five: by lane and group, and then by set or word.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct counts);
+} lanes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct tag_set);
+} tags SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct entry_set);
+} cache SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} latencies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct flow_id);
+	__type(value, struct heavy_flow);
+} heavy SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct place);
+	__type(value, struct inflated_flow);
+} inflated SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GROUPS * MAX_NODES);
+	__type(key, struct node_id);
+	__type(value, struct node_counts);
+} nodes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GROUPS * MAX_FAULTS);
+	__type(key, struct fault_id);
+	__type(value, u64);
+} faults SEC(".maps");
+
+// packet is the packet in work. Offsets are from the begin of the frame.
+struct packet {
+	struct key key;
+	u32 ip, l4, at, shim; // headers; INT; shim header
+	u32 length, size;     // of IP; of INT, 0: none to remove
+	u32 stack, hop;       // first hop, bytes of a hop
+	u32 latency_at, in_at, out_at; // within a hop
+	u16 hops, bitmap;
+	u8 carrier, kind, version, flags, mtu, remaining, next, unread;
+	u8 has_latency, has_in, has_out;
+	u8 addressed; // there is a source address
+};
+
+struct scratch {
+	u8 bytes[BUFFER + 16];
+	struct packet packet;
+	u32 path[MAX_HOPS], latency[MAX_HOPS];
+	struct heavy_flow heavy;
+	struct place place;
+	struct flow_id flow;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+inline struct scratch *scratch(void) {
+	u32 zero = 0;
+	return bpf_map_lookup_elem(&scratches, &zero);
+}
+
+inline struct control_block *state(void) {
+	u32 zero = 0;
+	return bpf_map_lookup_elem(&control, &zero);
+}
+
+inline struct counts *counts_of(u32 slot) { return bpf_map_lookup_elem(&lanes, &slot); }
+
+inline u8 read8(const struct scratch *s, u32 at) { return s->bytes[at & (BUFFER - 1)]; }
+inline u16 raw16(const struct scratch *s, u32 at) { return *(u16 *)(s->bytes + (at & (BUFFER - 1))); }
+inline u32 raw32(const struct scratch *s, u32 at) { return *(u32 *)(s->bytes + (at & (BUFFER - 1))); }
+inline u64 raw64(const struct scratch *s, u32 at) { return *(u64 *)(s->bytes + (at & (BUFFER - 1))); }
+inline u16 read16(const struct scratch *s, u32 at) { return bpf_ntohs(raw16(s, at)); }
+inline u32 read32(const struct scratch *s, u32 at) { return bpf_ntohl(raw32(s, at)); }
+inline u64 read64(const struct scratch *s, u32 at) { return bpf_be64_to_cpu(raw64(s, at)); }
+inline void write8(struct scratch *s, u32 at, u8 v) { s->bytes[at & (BUFFER - 1)] = v; }
+inline void write_raw16(struct scratch *s, u32 at, u16 v) { *(u16 *)(s->bytes + (at & (BUFFER - 1))) = v; }
+
+inline u32 ones(u32 v) { // of 16 bits
+	v = v - (v >> 1 & 0x5555);
+	v = (v & 0x3333) + (v >> 2 & 0x3333);
+	v = (v + (v >> 4)) & 0x0f0f;
+	return (v + (v >> 8)) & 31;
+}
+
+// words is the length of the metadata of instructions, without that of a domain.
+inline u32 words(u8 version, u16 bitmap) {
+	u32 n = ones(bitmap) + (bitmap >> 9 & 1);
+	if (version != 1)
+		n += (bitmap >> 11 & 1) + (bitmap >> 10 & 1);
+	return n;
+}
+
+// stack finds the hops of a stack of a length, whose hops have the given words.
+inline u32 find_hops(struct scratch *s, struct packet *p, u32 length, u32 hop_words, u16 domain, u16 instructions) {
+	if (!length)
+		return NONE;
+	u32 known = words(p->version, p->bitmap), extra = 0;
+	if (hop_words < known || !hop_words)
+		return BAD_HOP_LENGTH;
+	u32 hop = hop_words * 4;
+	if (instructions) {
+		bool found = false;
+		for (u32 i = 0; i < MAX_SOURCE_ONLY; i++) {
+			if (i >= source_only || source_domain[i] != domain)
+				continue;
+			found = true;
+			if (source_instruction[i] & instructions)
+				extra += source_words[i] * 4;
+		}
+		if (!found && (hop_words == known || length % hop))
+			return UNKNOWN_DOMAIN;
+	}
+	if (length < extra || (length - extra) % hop)
+		return BAD_STACK_LENGTH;
+	u32 n = (length - extra) / hop;
+	if (n > MAX_HOPS)
+		return TOO_MANY_HOPS;
+	if (!(p->bitmap & 0x8000))
+		return NO_NODE_ID;
+	p->hops = n;
+	p->hop = hop;
+	p->has_latency = p->bitmap >> 13 & 1;
+	p->has_in = p->bitmap >> 11 & 1;
+	p->has_out = p->bitmap >> 10 & 1;
+	p->latency_at = 4 * words(p->version, p->bitmap & 0xc000);
+	p->in_at = 4 * words(p->version, p->bitmap & 0xf000);
+	p->out_at = 4 * words(p->version, p->bitmap & 0xf800);
+	return NONE;
+}
+
+// metadata reads the metadata header at an offset, with length bytes up to the end of INT.
+inline u32 metadata(struct scratch *s, struct packet *p, u32 at, u32 length) {
+	if (length < 4)
+		return TRUNCATED;
+	u8 first = read8(s, at);
+	u32 header = 12;
+	p->version = first >> 4;
+	if (p->version == 1) {
+		header = 8;
+		p->flags = (first << 2 & 0x08) | (first << 2 & 0x04);
+		p->mtu = read8(s, at + 1) >> 7;
+	} else if (p->version == 2) {
+		p->flags = first & 0x0c;
+		p->mtu = first >> 1 & 1;
+	} else {
+		return UNKNOWN_VERSION;
+	}
+	if (length < header)
+		return TRUNCATED;
+	p->remaining = read8(s, at + 3);
+	p->bitmap = read16(s, at + 4);
+	u16 domain = 0, instructions = 0;
+	if (p->version == 2) {
+		domain = read16(s, at + 6);
+		instructions = read16(s, at + 8);
+	}
+	p->stack = at + header;
+	return find_hops(s, p, length - header, read8(s, at + 2) & 0x1f, domain, instructions);
+}
+
+inline bool geneve_int(const struct scratch *s, u32 at, u32 available) {
+	if (available < at + 8)
+		return false;
+	u32 end = at + 8 + (read8(s, at) & 0x3f) * 4;
+	at += 8;
+	for (u32 i = 0; i < 16; i++) { // those of the bytes that are read
+		if (at + 4 > end || at + 4 > available)
+			return false;
+		if (read16(s, at) == geneve_class && read8(s, at + 2) == geneve_type)
+			return true;
+		at += 4 + (read8(s, at + 3) & 0x1f) * 4;
+	}
+	return false;
+}
+
+// locate sets the carrier and the offset of INT, or returns false without INT. available is the end
+// of the bytes that are read.
+inline bool locate(struct scratch *s, struct packet *p, u8 dscp, bool tcp, u32 available) {
+	u32 l4 = p->l4;
+	if (p->key.proto == TCP) {
+		u32 header = 20;
+		if (!before_options && tcp) {
+			header = (read8(s, l4 + 12) >> 4) * 4;
+			if (header < 20)
+				header = 20;
+		}
+		p->carrier = CARRIER_TCP;
+		p->at = l4 + header;
+	} else if (p->key.proto == UDP) {
+		u16 port = p->key.dport;
+		p->carrier = CARRIER_UDP;
+		p->at = l4 + 8;
+		if (!port) {
+			// a later fragment
+		} else if (port == udp_port) {
+			p->carrier = CARRIER_UDP_PORT;
+			return true;
+		} else if (port == vxlan_port) {
+			if (available >= p->at + 8 && read8(s, p->at) & 4) {
+				u8 next = read8(s, p->at + 3);
+				p->unread = vxlan_next ? next == vxlan_next : next == 0x08 || next == 0x80;
+			}
+		} else if (port == geneve_port) {
+			p->unread = geneve_int(s, p->at, available);
+		}
+	} else if (p->key.proto == GRE) {
+		p->unread = gre_type && available >= l4 + 4 && read16(s, l4 + 2) == gre_type && !(read8(s, l4) & 0x40);
+		return p->unread;
+	} else {
+		return false;
+	}
+	if (p->unread)
+		return true;
+	if (probe && available >= p->at + 8 && raw64(s, p->at) == probe)
+		return true;
+	return mark_dscp_mask && (dscp & mark_dscp_mask) == mark_dscp;
+}
+
+// load_rest reads the frame up to an offset.
+inline bool load_rest(struct xdp_md *xdp, struct scratch *s, u32 end, u32 length) {
+	if (end > length)
+		end = length;
+	if (end <= FRONT)
+		return true;
+	u32 more = end - FRONT;
+	if (more > BUFFER - FRONT)
+		return false;
+	asm volatile("" : "+r"(more)); // the verifier derives the range of the size from the mask
+	more = ((more - 1) & (BUFFER - 1)) + 1;
+	if (more > BUFFER - FRONT)
+		return false;
+	return !bpf_xdp_load_bytes(xdp, FRONT, s->bytes + FRONT, more);
+}
+
+// headers reads the shim header and what follows. end is the end of INT by the lengths of IP and UDP.
+inline u32 headers(struct xdp_md *xdp, struct scratch *s, struct packet *p, u32 length) {
+	u32 last = p->ip + p->length, end = last;
+	if (p->key.proto == UDP) {
+		end = p->l4 + read16(s, p->l4 + 4);
+		if (end > last)
+			return LENGTH_MISMATCH;
+	}
+	if (last > length)
+		return LENGTH_MISMATCH;
+	u32 at = p->at;
+	if (probe && p->carrier <= CARRIER_UDP && at + 8 <= end && raw64(s, at) == probe)
+		at += 8;
+	if (at + 4 > end)
+		return LENGTH_MISMATCH;
+	u8 first = read8(s, at), kind = first >> 4;
+	u32 size = 4 + read8(s, at + 1) * 4;
+	if (!kind) { // version 1.0
+		kind = first;
+		size = read8(s, at + 2) * 4;
+	}
+	if (kind < MD || kind > MX || size < 4)
+		return UNKNOWN_TYPE;
+	if (at + size > end)
+		return LENGTH_MISMATCH;
+	if (!load_rest(xdp, s, at + size + 8, length)) {
+		p->unread = 1;
+		return ABSENT;
+	}
+	u32 problem = NONE;
+	p->kind = kind;
+	if (kind != DESTINATION)
+		problem = metadata(s, p, at + 4, size - 4);
+	p->shim = at;
+	p->size = at + size - p->at;
+	if (p->carrier != CARRIER_UDP_PORT)
+		return problem;
+	p->next = read8(s, at + 3);
+	switch (first >> 2 & 3) {
+	case 1:
+		p->key.dport = read16(s, at + 2);
+		return problem;
+	case 2:
+		break;
+	default:
+		p->size = 0;
+		return UNKNOWN_TYPE;
+	}
+	p->carrier = CARRIER_UDP_ENCAP;
+	p->key.proto = p->next;
+	p->key.sport = 0;
+	p->key.dport = 0;
+	at += size;
+	if (p->next == TCP || p->next == UDP) {
+		if (at + 8 > last) {
+			p->size = 0;
+			return MALFORMED;
+		}
+		p->key.sport = read16(s, at);
+		p->key.dport = read16(s, at + 2);
+	}
+	return problem;
+}
+
+// decode reads a packet and returns its problem.
+part int decode(struct xdp_md *xdp) {
+	struct scratch *s = scratch();
+	if (!s)
+		return MALFORMED; // unreachable
+	struct packet *p = &s->packet;
+	u32 length = bpf_xdp_get_buff_len(xdp);
+	__builtin_memset(p, 0, sizeof(*p));
+	u32 available = length < FRONT ? length : FRONT;
+	if (available < 14)
+		return MALFORMED;
+	asm volatile("" : "+r"(available));
+	available = ((available - 1) & 255) + 1;
+	if (available > FRONT || bpf_xdp_load_bytes(xdp, 0, s->bytes, available))
+		return MALFORMED;
+	u32 at = 12;
+	u16 type = read16(s, at);
+	for (u32 i = 0; i < 2; i++) {
+		if (type != ETH_VLAN && type != ETH_QINQ && type != ETH_QINQ_OLD)
+			break;
+		at += 4;
+		if (available < at + 2)
+			return MALFORMED;
+		type = read16(s, at);
+	}
+	at += 2;
+	p->ip = at;
+	u32 size;
+	bool later = false, fragment;
+	u8 dscp;
+	if (type == ETH_IPV4) {
+		if (available < at + 20)
+			return MALFORMED;
+		p->key.src[0] = raw32(s, at + 12);
+		p->addressed = 1;
+		u8 first = read8(s, at);
+		size = (first & 15) * 4;
+		p->length = read16(s, at + 2);
+		if (first >> 4 != 4 || size < 20 || available < at + size || p->length < size)
+			return MALFORMED;
+		p->key.dst[0] = raw32(s, at + 16);
+		p->key.proto = read8(s, at + 9);
+		u16 offset = read16(s, at + 6);
+		later = offset & 0x1fff;
+		fragment = offset & 0x3fff;
+		dscp = read8(s, at + 1) >> 2;
+		p->l4 = at + size;
+	} else if (type == ETH_IPV6) {
+		if (available < at + 40)
+			return MALFORMED;
+		p->key.v6 = 1;
+		p->key.src[0] = raw64(s, at + 8);
+		p->key.src[1] = raw64(s, at + 16);
+		p->addressed = 1;
+		u16 first = read16(s, at);
+		if (first >> 12 != 6)
+			return MALFORMED;
+		p->key.dst[0] = raw64(s, at + 24);
+		p->key.dst[1] = raw64(s, at + 32);
+		p->length = 40 + read16(s, at + 4);
+		p->key.proto = read8(s, at + 6);
+		dscp = first >> 6 & 0x3f;
+		size = 40;
+		p->l4 = at + size;
+		fragment = p->key.proto == FRAGMENT;
+		if (fragment) {
+			if (available < at + 48)
+				return MALFORMED;
+			p->key.proto = read8(s, at + 40);
+			later = read16(s, at + 42) & 0xfff8;
+			size = 48;
+		}
+	} else {
+		return NOT_IP;
+	}
+	at += size;
+	bool tcp = false;
+	if (!later && (p->key.proto == TCP || p->key.proto == UDP)) {
+		tcp = p->key.proto == TCP;
+		if (available < at + (tcp ? 20 : 8))
+			return MALFORMED;
+		p->key.sport = read16(s, at);
+		p->key.dport = read16(s, at + 2);
+	}
+	if (!locate(s, p, dscp, tcp, available))
+		return ABSENT;
+	if (fragment) {
+		p->unread = 0;
+		return FRAGMENTED;
+	}
+	if (p->unread)
+		return ABSENT;
+	u32 problem = headers(xdp, s, p, length);
+	if (!p->size)
+		p->hops = 0;
+	return problem;
+}
+
+inline u32 hop_latency(const struct scratch *s, const struct packet *p, u32 at) {
+	if (p->has_latency) {
+		u32 v = read32(s, at + p->latency_at);
+		if (v != INVALID)
+			return v;
+	}
+	if (!p->has_in || !p->has_out)
+		return INVALID;
+	if (p->version == 1) {
+		u32 in = read32(s, at + p->in_at), out = read32(s, at + p->out_at);
+		return in != INVALID && out != INVALID && out - in < 1u << 31 ? out - in : INVALID;
+	}
+	u64 in = read64(s, at + p->in_at), out = read64(s, at + p->out_at);
+	return in + 1 && out + 1 && out - in < INVALID ? out - in : INVALID;
+}
+
+// read_hops copies node ids and latencies of the hops, the latest first.
+part int read_hops(void) {
+	struct scratch *s = scratch();
+	if (!s)
+		return 0;
+	struct packet *p = &s->packet;
+	u32 at = p->stack, n = p->hops, hop = p->hop;
+	for (u32 i = 0; i < MAX_HOPS; i++) {
+		if (i >= n)
+			break;
+		s->path[i] = read32(s, at);
+		s->latency[i] = hop_latency(s, p, at);
+		at += hop;
+	}
+	return 0;
+}
+
+inline u32 crc4(u32 crc, u32 word) {
+	u32 x = crc ^ word;
+	return crc_tables[768 + (x & 255)] ^ crc_tables[512 + (x >> 8 & 255)] ^ crc_tables[256 + (x >> 16 & 255)] ^
+	       crc_tables[x >> 24];
+}
+
+inline u32 crc1(u32 crc, u8 byte) { return crc >> 8 ^ crc_tables[(u8)crc ^ byte]; }
+
+// crc_of is the state of CRC-32 behind the canonical bytes of a key.
+inline u32 crc_of(const struct key *k) {
+	u32 crc = crc4(INVALID, k->src[0]);
+	if (k->v6)
+		crc = crc4(crc4(crc4(crc, k->src[0] >> 32), k->src[1]), k->src[1] >> 32);
+	crc = crc4(crc, k->dst[0]);
+	if (k->v6)
+		crc = crc4(crc4(crc4(crc, k->dst[0] >> 32), k->dst[1]), k->dst[1] >> 32);
+	u16 sport = bpf_htons(k->sport), dport = bpf_htons(k->dport);
+	crc = crc4(crc, k->proto | (u32)sport << 8 | (u32)dport << 24);
+	return crc1(crc, dport >> 8);
+}
+
+inline u32 odd(u32 row) {
+	switch (row) {
+	case 0:
+		return 0x9e3779b1;
+	case 1:
+		return 0x85ebca6b;
+	case 2:
+		return 0xc2b2ae35;
+	case 3:
+		return 0x27d4eb2f;
+	}
+	return 0x165667b1;
+}
+
+// column is rowhash.Mix modulo a width.
+inline u32 column(u32 digest, u32 row, u32 width) {
+	return ~crc4(INVALID, __builtin_bswap32(digest * odd(row))) % width;
+}
+
+inline u64 least(u64 a, u64 b) { return a < b ? a : b; }
+
+// flow_counter returns the word and the shift of a counter in the tower of flows.
+inline u64 *flow_counter(u32 slot, u32 digest, u32 row, u32 *shift) {
+	u32 log = 5 - row; // of the counters of a word: 32 of 2 bits to 2 of 32
+	u32 col = column(digest, row, flow_words << log);
+	u32 at = (slot * FLOW_ROWS + row) * flow_words + (col >> log);
+	*shift = (col & ((1 << log) - 1)) << (row + 1);
+	return bpf_map_lookup_elem(&flows, &at);
+}
+
+inline u64 flow_mask(u32 row) { return (1ull << (2 << row)) - 1; }
+
+part int add_flow(u32 slot, u32 digest, u32 packets) {
+#pragma unroll
+	for (u32 row = 0; row < FLOW_ROWS; row++) {
+		u32 shift;
+		u64 mask = flow_mask(row), *word = flow_counter(slot, digest, row, &shift);
+		if (!word)
+			return 0; // unreachable
+		u64 v = *word >> shift & mask;
+		*word += (least(v + packets, mask) - v) << shift;
+	}
+	return 0;
+}
+
+// query_flow returns the estimate of a flow, all ones if all counters have overflowed.
+part u32 query_flow(u32 slot, u32 digest) {
+	u64 n = INVALID;
+#pragma unroll
+	for (u32 row = 0; row < FLOW_ROWS; row++) {
+		u32 shift;
+		u64 mask = flow_mask(row), *word = flow_counter(slot, digest, row, &shift);
+		if (!word)
+			return 0; // unreachable
+		u64 v = *word >> shift & mask;
+		if (v != mask)
+			n = least(n, v);
+	}
+	return n;
+}
+
+inline u64 *bucket(u32 slot, u32 digest, u32 row, u32 *shift) {
+	u32 col = column(digest, row, row ? latency_words : 2 * latency_words);
+	*shift = 0;
+	if (!row) {
+		*shift = (col & 1) * 32;
+		col >>= 1;
+	}
+	u32 at = (slot * 3 + row) * latency_words + col;
+	return bpf_map_lookup_elem(&latencies, &at);
+}
+
+// Packets in the lower bits of a bucket: 8 of 32, 16 and 24 of 64.
+inline u32 packet_bits(u32 row) { return 8 * (row + 1); }
+inline u64 bucket_mask(u32 row) { return row ? ~0ull : 0xffffffff; }
+
+inline u32 node_digest(u32 crc, u32 node) { return ~crc4(crc, bpf_htonl(node)); }
+
+// take_row takes room for a row of a table, or returns false.
+inline bool take_row(u32 slot, u32 table) {
+	struct control_block *c = state();
+	if (!c)
+		return false;
+	u32 *used = &c->used[(slot & 1) * TABLES + table];
+	if (__sync_fetch_and_add(used, 1) < limits[table])
+		return true;
+	__sync_fetch_and_add(used, -1);
+	return false;
+}
+
+inline void give_row(u32 slot, u32 table) {
+	struct control_block *c = state();
+	if (c)
+		__sync_fetch_and_add(&c->used[(slot & 1) * TABLES + table], -1);
+}
+
+// leave adds a hop of a flow to the tower of latencies and to the table of nodes. many is its
+// packets in the lower half and its worst latency in the upper.
+part int leave(u32 slot, u32 crc, u32 node, u64 many, u64 sum) {
+	u32 packets = many, worst = many >> 32, digest = node_digest(crc, node);
+#pragma unroll
+	for (u32 row = 0; row < 3; row++) {
+		u32 shift, bits = packet_bits(row);
+		u64 *word = bucket(slot, digest, row, &shift);
+		if (!word)
+			return 0; // unreachable
+		u64 all = bucket_mask(row), mask = (1ull << bits) - 1, sums = all >> bits;
+		u64 old = *word >> shift & all;
+		u64 count = least((old & mask) + packets, mask), total = least((old >> bits) + least(sum, sums), sums);
+		*word += ((count | total << bits) - old) << shift;
+	}
+	struct node_id id = { .group = slot & 1, .node = node };
+	struct node_counts *n = bpf_map_lookup_elem(&nodes, &id);
+	if (!n) {
+		struct node_counts fresh = { .packets = packets, .sum = sum, .worst = worst };
+		if (take_row(slot, NODES)) {
+			if (!bpf_map_update_elem(&nodes, &id, &fresh, BPF_NOEXIST))
+				return 0;
+			give_row(slot, NODES); // another processor added it, or there is no memory
+			n = bpf_map_lookup_elem(&nodes, &id);
+		}
+		if (!n) {
+			struct counts *c = counts_of(slot);
+			if (c)
+				c->counters[NODES_FULL] += packets;
+			return 0;
+		}
+	}
+	n->packets += packets;
+	n->sum += sum;
+	if (worst > n->worst)
+		n->worst = worst;
+	return 0;
+}
+
+// query_latency returns the packets of a flow at a node, and their latencies in sum; 0 if a counter
+// has overflowed in every row.
+inline u32 query_latency(u32 slot, u32 digest, u64 *sum) {
+	u64 n = INVALID, s = ~0ull;
+	*sum = 0;
+#pragma unroll
+	for (u32 row = 0; row < 3; row++) {
+		u32 shift, bits = packet_bits(row);
+		u64 *word = bucket(slot, digest, row, &shift);
+		if (!word)
+			return 0; // unreachable
+		u64 all = bucket_mask(row), mask = (1ull << bits) - 1, v = *word >> shift & all;
+		if ((v & mask) != mask)
+			n = least(n, v & mask);
+		if (v >> bits != all >> bits)
+			s = least(s, v >> bits);
+	}
+	if (n == INVALID || s == ~0ull || !n)
+		return 0;
+	*sum = s;
+	return n;
+}
+
+part int enter(struct hop *h, u32 slot, u32 crc, u32 node) {
+	if (!h)
+		return 0;
+	u64 sum;
+	h->before = query_latency(slot, node_digest(crc, node), &sum);
+	h->sum_before = sum;
+	h->node = node;
+	h->packets = 0;
+	h->worst = 0;
+	h->sum = 0;
+	return 0;
+}
+
+inline struct entry *entry_of(u32 set, u32 way) {
+	struct entry_set *e = bpf_map_lookup_elem(&cache, &set);
+	return e ? &e->entry[way & (WAYS - 1)] : 0;
+}
+
+// flush adds a cached flow to the towers.
+part int flush(u32 slot, u32 set, u32 way) {
+	struct entry *e = entry_of(set, way);
+	if (!e || !e->used)
+		return 0;
+	u32 crc = e->crc, n = e->hops;
+	if (e->packets)
+		add_flow(slot, ~crc, e->packets);
+	for (u32 i = 0; i < CACHED_HOPS; i++) {
+		if (i >= n || n > CACHED_HOPS)
+			break;
+		struct hop *h = &e->hop[i];
+		if (h->packets)
+			leave(slot, crc, h->node, h->packets | (u64)h->worst << 32, h->sum);
+	}
+	e->used = 0;
+	return 0;
+}
+
+// load puts the flow of the packet and its path into the cache.
+part int load(u32 slot, u32 set, u32 way) {
+	struct scratch *s = scratch();
+	struct entry *e = entry_of(set, way);
+	if (!s || !e)
+		return 0;
+	u32 n = s->packet.hops;
+	e->key = s->packet.key;
+	e->crc = crc_of(&e->key);
+	e->hops = n;
+	e->used = 1;
+	e->heavy = 0;
+	e->seen = 0;
+	e->packets = 0;
+	e->estimate = query_flow(slot, ~e->crc);
+	for (u32 i = 0; i < CACHED_HOPS; i++) {
+		if (i >= n || n > CACHED_HOPS)
+			break;
+		enter(&e->hop[i], slot, e->crc, s->path[i]);
+	}
+	return 0;
+}
+
+// mark_heavy puts the flow of the packet and its path into the table of heavy flows. It returns 1,
+// or 0 without room.
+part int mark_heavy(u32 slot) {
+	struct scratch *s = scratch();
+	if (!s)
+		return 0;
+	u32 n = s->packet.hops;
+	s->flow.group = slot & 1;
+	s->flow.key = s->packet.key;
+	struct heavy_flow *h = bpf_map_lookup_elem(&heavy, &s->flow);
+	if (!h) {
+		s->heavy.changes = 0;
+		s->heavy.hops = 0;
+		bool room = take_row(slot, HEAVY);
+		if (room && bpf_map_update_elem(&heavy, &s->flow, &s->heavy, BPF_NOEXIST))
+			give_row(slot, HEAVY);
+		h = room ? bpf_map_lookup_elem(&heavy, &s->flow) : 0;
+		if (!h) {
+			struct counts *c = counts_of(slot);
+			if (c)
+				c->counters[HEAVY_FULL]++;
+			return 0;
+		}
+	}
+	if (!n)
+		return 1;
+	bool same = h->hops == n;
+	for (u32 i = 0; i < MAX_HOPS; i++) {
+		if (i >= n)
+			break;
+		if (h->path[i] != s->path[i]) {
+			same = false;
+			h->path[i] = s->path[i];
+		}
+	}
+	if (!same && h->hops)
+		h->changes++;
+	h->hops = n;
+	return 1;
+}
+
+// inflate counts an inflated latency of the packet.
+part int inflate(u32 slot, u32 node, u32 latency) {
+	struct scratch *s = scratch();
+	if (!s)
+		return 0;
+	s->place.group = slot & 1;
+	s->place.node = node;
+	s->place.key = s->packet.key;
+	struct inflated_flow *f = bpf_map_lookup_elem(&inflated, &s->place);
+	if (!f) {
+		struct inflated_flow none = {};
+		bool room = take_row(slot, INFLATED);
+		if (room && bpf_map_update_elem(&inflated, &s->place, &none, BPF_NOEXIST))
+			give_row(slot, INFLATED);
+		f = room ? bpf_map_lookup_elem(&inflated, &s->place) : 0;
+		if (!f) {
+			struct counts *c = counts_of(slot);
+			if (c)
+				c->counters[INFLATED_FULL]++;
+			return 0;
+		}
+	}
+	__sync_fetch_and_add(&f->packets, 1);
+	if (latency > f->worst)
+		f->worst = latency;
+	return 0;
+}
+
+// measure adds a latency to a hop, and returns whether it is inflated.
+inline bool measure(struct hop *h, u32 latency) {
+	h->packets++;
+	h->sum += latency;
+	if (latency > h->worst)
+		h->worst = latency;
+	// latency * packets * 256 > factor * sum, in halves because both sides exceed 64 bits
+	u64 sum = h->sum_before + h->sum, packets = least((u64)h->before + h->packets, INVALID);
+	u64 x = (u64)latency * packets;
+	u64 low = (u32)sum * (u64)factor, high = (sum >> 32) * factor + (low >> 32);
+	return x >> 24 > high || (x >> 24 == high && (u32)(x << 8) > (u32)low);
+}
+
+inline bool same_key(const struct key *a, const struct key *b) {
+	return !((a->src[0] ^ b->src[0]) | (a->src[1] ^ b->src[1]) | (a->dst[0] ^ b->dst[0]) | (a->dst[1] ^ b->dst[1]) |
+		 (*(const u64 *)&a->sport ^ *(const u64 *)&b->sport));
+}
+
+inline bool same_path(const struct entry *e, const struct scratch *s, u32 n) {
+	if (e->hops != n)
+		return false;
+	if (n > CACHED_HOPS) // the hash alone
+		return true;
+	for (u32 i = 0; i < CACHED_HOPS; i++) {
+		if (i >= n)
+			break;
+		if (e->hop[i].node != s->path[i])
+			return false;
+	}
+	return true;
+}
+
+inline u64 mix(u64 h, u64 word) {
+	h = (h ^ word) * 0x9e3779b97f4a7c15;
+	return h ^ h >> 32;
+}
+
+// find returns the way of the flow of the packet in its set. A new flow replaces that with the
+// fewest packets.
+part u32 find(u32 slot) {
+	struct scratch *s = scratch();
+	if (!s)
+		return 0;
+	const struct key *k = &s->packet.key;
+	u32 n = s->packet.hops;
+	u64 hash = mix(mix(0, k->src[0]), k->dst[0]);
+	if (k->v6)
+		hash = mix(mix(hash, k->src[1]), k->dst[1]);
+	hash = mix(hash, (u64)k->sport << 32 | (u32)k->dport << 16 | k->proto);
+	for (u32 i = 0; i < MAX_HOPS; i++) {
+		if (i >= n)
+			break;
+		hash = (hash ^ s->path[i]) * 0x9e3779b97f4a7c15;
+	}
+	u32 set = slot * SETS + (hash >> 40) % SETS, way = WAYS;
+	struct tag_set *t = bpf_map_lookup_elem(&tags, &set);
+	struct entry_set *e = bpf_map_lookup_elem(&cache, &set);
+	if (!t || !e)
+		return 0;
+#pragma unroll
+	for (u32 i = 0; i < WAYS; i++) {
+		if (way == WAYS && t->tag[i] == hash && e->entry[i].used && same_key(&e->entry[i].key, k) &&
+		    same_path(&e->entry[i], s, n))
+			way = i;
+	}
+	if (way < WAYS)
+		return set * WAYS + way;
+	u32 fewest = INVALID;
+	way = 0;
+#pragma unroll
+	for (u32 i = 0; i < WAYS; i++) {
+		u32 seen = e->entry[i].used ? e->entry[i].seen + 1 : 0;
+		if (seen < fewest) {
+			fewest = seen;
+			way = i;
+		}
+	}
+	flush(slot, set, way);
+	load(slot, set, way);
+	t->tag[way & (WAYS - 1)] = hash;
+	return set * WAYS + way;
+}
+
+// long_hop measures a hop of a path that is not cached.
+part int long_hop(u32 slot, u32 crc, u32 node, u32 latency) {
+	struct hop h = {};
+	enter(&h, slot, crc, node);
+	if (measure(&h, latency))
+		inflate(slot, node, latency);
+	return leave(slot, crc, node, 1 | (u64)latency << 32, latency);
+}
+
+// add measures the packet: one of its flow, with the latencies of its hops.
+part int add(u32 slot) {
+	u32 at = find(slot);
+	struct scratch *s = scratch();
+	struct entry *e = entry_of(at / WAYS, at);
+	struct counts *c = counts_of(slot);
+	if (!s || !e || !c)
+		return 0;
+	u32 n = s->packet.hops;
+	e->seen++;
+	e->packets++;
+	if (!e->heavy && (u64)e->estimate + e->packets >= heavy_packets)
+		e->heavy = mark_heavy(slot);
+	c->counters[HOPS] += n;
+	if (n > CACHED_HOPS) {
+		u32 crc = e->crc;
+		for (u32 i = 0; i < MAX_HOPS; i++) {
+			if (i >= n)
+				break;
+			if (s->latency[i] == INVALID)
+				c->counters[NO_LATENCY]++;
+			else
+				long_hop(slot, crc, s->path[i], s->latency[i]);
+		}
+		return 0;
+	}
+	for (u32 i = 0; i < CACHED_HOPS; i++) {
+		if (i >= n)
+			break;
+		u32 latency = s->latency[i];
+		if (latency == INVALID)
+			c->counters[NO_LATENCY]++;
+		else if (measure(&e->hop[i], latency))
+			inflate(slot, e->hop[i].node, latency);
+	}
+	return 0;
+}
+
+// fault counts a problem by the sender of the packet.
+part int fault(u32 slot, u32 problem) {
+	struct scratch *s = scratch();
+	struct counts *c = counts_of(slot);
+	if (!s || !c || !s->packet.addressed)
+		return 0;
+	struct fault_id id = { .v6 = s->packet.key.v6, .group = slot & 1, .problem = problem };
+	id.address[0] = s->packet.key.src[0];
+	id.address[1] = s->packet.key.src[1];
+	u64 one = 1, *n = bpf_map_lookup_elem(&faults, &id);
+	if (!n) {
+		bool room = take_row(slot, FAULTS);
+		if (room && !bpf_map_update_elem(&faults, &id, &one, BPF_NOEXIST))
+			return 0;
+		if (room)
+			give_row(slot, FAULTS);
+		n = room ? bpf_map_lookup_elem(&faults, &id) : 0;
+		if (!n) {
+			c->counters[FAULTS_FULL]++;
+			return 0;
+		}
+	}
+	__sync_fetch_and_add(n, 1);
+	return 0;
+}
+
+// Checksums are sums of 16-bit words in network order, modulo 2^16-1.
+
+// sum_of returns the sum of the bytes of INT, whose length is a multiple of 4.
+part u64 sum_of(u32 at, u32 size) {
+	struct scratch *s = scratch();
+	u64 sum = 0;
+	if (!s)
+		return 0;
+	for (u32 i = 0; i < 140; i++) {
+		if (size < 8)
+			break;
+		u64 v = raw64(s, at);
+		sum += (v >> 32) + (u32)v;
+		at += 8;
+		size -= 8;
+	}
+	if (size)
+		sum += raw32(s, at);
+	return sum;
+}
+
+// update adds n to the checksum at an offset. Zero has two forms, of which never becomes the other.
+inline void update(struct scratch *s, u32 at, u64 n, u16 never) {
+	u64 v = n + raw16(s, at);
+	v = (v >> 32) + (u32)v;
+	v = (v >> 32) + (u32)v;
+	v = (v >> 16) + (v & 0xffff);
+	v = (v >> 16) + (v & 0xffff);
+	v = (v >> 16) + (v & 0xffff);
+	if ((u16)v == never)
+		v = ~v;
+	write_raw16(s, at, v);
+}
+
+// replace writes a word in network order and returns what that adds to a checksum.
+inline u64 replace(struct scratch *s, u32 at, u16 word) {
+	u16 old = raw16(s, at);
+	write_raw16(s, at, word);
+	return (u64)old + (u16)~word;
+}
+
+inline void restore_dscp(struct scratch *s, const struct packet *p) {
+	if (p->shim > p->at) // a probe marker
+		return;
+	u32 ip = p->ip;
+	u8 value = read8(s, p->shim + 3) & 0xfc, second = read8(s, ip + 1);
+	if (p->key.v6) {
+		u8 class = value | (second >> 4 & 3);
+		write8(s, ip, (read8(s, ip) & 0xf0) | class >> 4);
+		write8(s, ip + 1, class << 4 | (second & 0x0f));
+		return;
+	}
+	update(s, ip + 10, replace(s, ip, read8(s, ip) | (u16)(value | (second & 3)) << 8), 0xffff);
+}
+
+// strip removes INT, so that the packet is as its sender wrote it. It returns 0 if the frame cannot
+// be changed.
+part int strip(struct xdp_md *xdp) {
+	struct scratch *s = scratch();
+	if (!s)
+		return 0;
+	struct packet *p = &s->packet;
+	u32 at = p->at, size = p->size, ip = p->ip, l4 = p->l4;
+	if (p->carrier == CARRIER_UDP_ENCAP) {
+		at = l4;
+		size = p->at + p->size - l4;
+		if (p->key.v6)
+			write8(s, ip + 6, p->next);
+		else
+			update(s, ip + 10, replace(s, ip + 8, read8(s, ip + 8) | (u16)p->next << 8), 0xffff);
+	} else {
+		u64 removed = sum_of(at, size) + bpf_htons(size);
+		if (p->carrier == CARRIER_TCP) {
+			restore_dscp(s, p);
+			update(s, l4 + 16, removed, 0xffff);
+		} else {
+			removed += replace(s, l4 + 4, bpf_htons(read16(s, l4 + 4) - size));
+			if (p->carrier == CARRIER_UDP)
+				restore_dscp(s, p);
+			else
+				removed += replace(s, l4 + 2, bpf_htons(p->key.dport));
+			if (raw16(s, l4 + 6)) // zero: no checksum
+				update(s, l4 + 6, removed, 0);
+		}
+	}
+	if (p->key.v6) {
+		write_raw16(s, ip + 4, bpf_htons(read16(s, ip + 4) - size));
+	} else {
+		write_raw16(s, ip + 2, bpf_htons(read16(s, ip + 2) - size));
+		update(s, ip + 10, bpf_htons(size), 0xffff);
+	}
+	if (bpf_xdp_adjust_head(xdp, size))
+		return 0;
+	asm volatile("" : "+r"(at));
+	at = ((at - 1) & 255) + 1;
+	bpf_xdp_store_bytes(xdp, 0, s->bytes, at); // the frame has these bytes
+	return 1;
+}
+
+// flags counts what the header of a packet states, if it was read.
+inline void flags(struct counts *c, const struct packet *p, u32 problem) {
+	if (!p->size || p->kind != MD || problem == UNKNOWN_VERSION || problem == TRUNCATED)
+		return;
+	if (p->flags & 0x08)
+		c->counters[COPIES]++;
+	if (p->mtu)
+		c->counters[MTU_EXCEEDED]++;
+	if (p->flags & 0x04 || !p->remaining)
+		c->counters[HOP_LIMIT]++;
+	if (p->bitmap & (p->version == 1 ? 0x00fe : 0x007e))
+		c->counters[UNKNOWN_INSTRUCTION]++;
+}
+
+SEC("xdp.frags")
+int receive(struct xdp_md *xdp) {
+	struct control_block *state_now = state();
+	struct scratch *s = scratch();
+	if (!state_now || !s)
+		return XDP_PASS; // unreachable
+	u32 slot = bpf_get_smp_processor_id() * GROUPS + (*(volatile u32 *)&state_now->active & 1);
+	struct counts *c = counts_of(slot);
+	if (!c)
+		return XDP_PASS; // unreachable
+	u32 problem = decode(xdp);
+	const struct packet *p = &s->packet;
+	c->problems[problem & (PROBLEMS - 1)]++;
+	if (problem > NOT_IP)
+		fault(slot, problem);
+	if (problem == NOT_IP || problem == MALFORMED)
+		return XDP_PASS;
+	c->counters[PACKETS]++;
+	if (problem == UNKNOWN_VERSION)
+		c->versions[p->version & 15]++;
+	if (p->unread)
+		c->counters[UNREAD]++;
+	flags(c, p, problem);
+	if (p->hops)
+		read_hops();
+	add(slot);
+	if (!p->size)
+		return XDP_PASS;
+	if (!strip(xdp)) {
+		c->counters[UNREAD]++;
+		return XDP_PASS;
+	}
+	c->counters[WITH_INT]++;
+	c->counters[INT_BYTES] += p->size;
+	return XDP_PASS;
+}
+
+char _license[] SEC("license") = "Apache-2.0";

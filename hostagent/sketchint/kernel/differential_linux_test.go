@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/inband"
+	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/hostagent/sketchint"
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// needBPF skips a test where programs cannot be loaded.
+func needBPF(t testing.TB) {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUHash, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		t.Skipf("eBPF programs cannot be loaded here (uid %d): %v", os.Getuid(), err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = m.Close()
+}
+
+const (
+	dscp    = 0x17
+	xdpPass = 2
+)
+
+func defaults() *wire.Settings {
+	return &wire.Settings{Marks: inband.Marks{DSCP: dscp, DSCPMask: 0x3f}, Interval: 1, Flows: 1 << 12, Latencies: 1 << 14,
+		Heavy: 20, HeavyFlows: 16, Inflation: 2.5, InflatedFlows: 64}
+}
+
+func encoded(t testing.TB, s *wire.Settings) []byte {
+	t.Helper()
+	data, err := s.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// onProcessor runs the goroutine on one processor until the test ends.
+func onProcessor(t testing.TB, n int) {
+	t.Helper()
+	runtime.LockOSThread() // the thread ends with the goroutine
+	var set unix.CPUSet
+	set.Set(n)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		t.Skipf("processor %d: %v", n, err)
+	}
+}
+
+// twin is a host in the kernel and in Go.
+type twin struct {
+	t      testing.TB
+	kernel *Path
+	clock  *epoch.Clock
+	role   *sketchint.Role
+}
+
+// newTwin returns a twin in epoch 10.
+func newTwin(t testing.TB, s *wire.Settings) *twin {
+	needBPF(t)
+	onProcessor(t, 0)
+	p, err := Open(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	w := &twin{t: t, kernel: p, clock: epoch.NewClock(0, 9)}
+	w.role = sketchint.New(w.clock)
+	p.Advance(9)
+	if err := errors.Join(p.Apply(encoded(t, s)), w.role.Apply(encoded(t, s))); err != nil {
+		t.Fatal(err)
+	}
+	w.advance(10)
+	return w
+}
+
+func (w *twin) advance(e uint64) {
+	w.clock.Advance(e)
+	w.kernel.Advance(e)
+}
+
+// run runs the program on a frame and returns what the stack receives.
+func run(t testing.TB, prog *ebpf.Program, frame []byte) []byte {
+	t.Helper()
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
+	got, err := prog.Run(opts)
+	if err != nil {
+		t.Fatalf("%d bytes: %v", len(frame), err)
+	}
+	if got != xdpPass {
+		t.Fatalf("verdict %d for %x", got, frame)
+	}
+	return opts.DataOut
+}
+
+// in receives a frame and compares what both make of it.
+func (w *twin) in(frame []byte) {
+	w.t.Helper()
+	if len(frame) < 14 { // the kernel refuses it
+		return
+	}
+	f := packet.NewFrame(frame)
+	w.role.In([]*packet.Frame{f})
+	if got := run(w.t, w.kernel.tables.program, frame); !bytes.Equal(got, f.Bytes()) {
+		w.t.Fatalf("received %x\nkernel %x\nGo     %x", frame, got, f.Bytes())
+	}
+}
+
+// seal compares and returns the reports of an epoch.
+func (w *twin) seal(e uint64) *wire.Report {
+	w.t.Helper()
+	k, err := w.kernel.Seal(e)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	got, want := open(w.t, k), open(w.t, w.role.Seal(e))
+	for name, same := range map[string]bool{
+		"flows":     slices.Equal(got.Flows.Words(), want.Flows.Words()),
+		"latencies": slices.Equal(got.Latencies.Words(), want.Latencies.Words()),
+		"problems":  got.Problems == want.Problems, "versions": got.Versions == want.Versions,
+		"counters": got.Counters == want.Counters, "inflated": slices.Equal(got.Inflated, want.Inflated),
+		"heavy": fmt.Sprint(got.Heavy) == fmt.Sprint(want.Heavy),
+		"nodes": slices.Equal(got.Nodes, want.Nodes), "faults": slices.Equal(got.Faults, want.Faults),
+		"epochs": got.First == want.First && got.Last == want.Last,
+	} {
+		if !same {
+			got.Flows, got.Latencies, want.Flows, want.Latencies = nil, nil, nil, nil
+			w.t.Fatalf("%s differ in epoch %d\nkernel %+v\nGo     %+v", name, e, got, want)
+		}
+	}
+	return got
+}
+
+func open(t testing.TB, sealed role.Report) *wire.Report {
+	t.Helper()
+	if sealed == nil {
+		t.Fatal("no report")
+	}
+	r, err := wire.ParseReport(sealed.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed.Release()
+	return r
+}
+
+// traffic makes packets with INT of all kinds, and damages some.
+type traffic struct {
+	*rand.Rand
+	marks  inband.Marks
+	damage int // one packet of this count
+}
+
+func (r *traffic) sent(number int) inbandtest.Sent {
+	s := inbandtest.Sent{Src: netip.AddrFrom4([4]byte{10, 0, byte(number >> 8), byte(number)}),
+		Dst: netip.MustParseAddr("10.9.9.9"), Proto: 17, SrcPort: uint16(number), DstPort: 80,
+		DSCP: uint8(r.IntN(8)), ECN: uint8(r.IntN(4)), Payload: make([]byte, r.IntN(40)), NoChecksum: r.IntN(4) == 0}
+	if number%3 == 0 {
+		s.Src, s.Dst = netip.AddrFrom16([16]byte{0x20, 1, 14: byte(number >> 8), 15: byte(number)}),
+			netip.MustParseAddr("2001:db8::9")
+	}
+	if number%2 == 0 {
+		s.Proto, s.NoChecksum = 6, false
+		s.Options = make([]byte, 4*r.IntN(11))
+	}
+	for i := range s.Payload {
+		s.Payload[i] = byte(r.Uint32())
+	}
+	return s
+}
+
+// header returns INT with hops of a path that the flow has nearly always.
+func (r *traffic) header(number int) *inbandtest.INT {
+	i := &inbandtest.INT{Version: 2, Remaining: uint8(r.IntN(4)), Instructions: 0xa000}
+	if r.IntN(3) == 0 {
+		i.Version = 1
+	}
+	if r.IntN(4) == 0 {
+		i.Instructions = uint16(r.Uint32()) | 0x8000
+	}
+	words := 0
+	for bit := range 16 {
+		if i.Instructions>>(15-bit)&1 == 1 {
+			words++
+			if bit == 6 || i.Version == 2 && (bit == 4 || bit == 5) {
+				words++
+			}
+		}
+	}
+	if i.Version == 2 && r.IntN(8) == 0 {
+		i.Domain, i.DomainInstructions = uint16(r.IntN(2)), uint16(1<<r.IntN(3))
+		words += r.IntN(2)
+	}
+	if r.IntN(16) == 0 {
+		i.Flags, i.MTU = uint8(r.IntN(16)), i.Version == 1
+	}
+	i.HopWords = uint8(words)
+	hops := number % 9
+	if r.IntN(50) == 0 {
+		hops = r.IntN(66)
+	}
+	for hop := range hops {
+		i.Stack = append(i.Stack, uint32(number%5*8+hop))
+		for range words - 1 {
+			v := r.Uint32N(1000)
+			if r.IntN(10) == 0 {
+				v = math.MaxUint32 >> r.IntN(3)
+			}
+			i.Stack = append(i.Stack, v)
+		}
+	}
+	if (len(i.Bytes())+3)/4 > 254 {
+		i.Stack = nil
+	}
+	return i
+}
+
+// frame returns a packet of a flow, with INT in a random carrier.
+func (r *traffic) frame(number int) []byte {
+	s := r.sent(number)
+	i := r.header(number)
+	switch n := r.IntN(12); {
+	case n == 0:
+	case n == 1: // probe marker
+		probe := binary.BigEndian.AppendUint64(nil, r.marks.Probe)
+		s.Payload = slices.Concat(probe, i.Shim(1, 0, 0), s.Payload)
+	case n == 2 && s.Proto == 17: // by UDP port
+		if i.Version == 1 {
+			i.Version = 2
+		}
+		s.Payload = append(i.Shim(1, uint8(1<<2), s.DstPort), s.Payload...)
+		s.DstPort = r.marks.UDPPort
+	case n == 3 && s.Proto == 17: // behind an additional UDP header
+		inner := s.Transport()
+		next := s.Proto
+		s.Payload = slices.Concat(i.Shim(1, uint8(2<<2), uint16(next)), inner)
+		s.DstPort, s.NoChecksum = r.marks.UDPPort, r.IntN(2) == 0
+	case n == 5 && r.IntN(8) == 0: // cut short
+		s.Payload = slices.Concat([]byte{0x10, byte(r.IntN(3)), 0, 0, 0x20, 0, 2, 0, 0xa0, 0, 0, 0}, s.Payload)
+		s.DSCP = dscp
+	case n == 4 && r.IntN(4) == 0: // for the sink alone, or INT-MX
+		s.Payload = append(i.Shim(uint8(2+r.IntN(2)), 0, uint16(s.DSCP)<<2), s.Payload...)
+		s.DSCP = dscp
+	default:
+		s = i.Mark(s, dscp)
+	}
+	f := s.Frame()
+	for range r.IntN(3) {
+		if r.IntN(3) == 0 {
+			f = slices.Concat(f[:12], []byte{0x81, 0, 0, 5}, f[12:])
+		}
+	}
+	if r.IntN(r.damage) != 0 {
+		return f
+	}
+	switch r.IntN(3) {
+	case 0:
+		return f[:r.IntN(len(f))]
+	case 1:
+		for range 1 + r.IntN(3) {
+			f[12+r.IntN(min(len(f), 140)-12)] = byte(r.Uint32())
+		}
+	default:
+		at := 14 + r.IntN(min(len(f), 100)-14)
+		f[at] ^= 1 << r.IntN(8)
+	}
+	return f
+}
+
+// TestSameAsGo: random packets of all carriers that the kernel reads, whole and damaged, give the
+// same bytes, the same towers and the same tables in the kernel as in Go.
+func TestSameAsGo(t *testing.T) {
+	sum := wire.Report{}
+	for _, tc := range []struct {
+		name   string
+		change func(*wire.Settings)
+		flows  int
+	}{
+		{"few flows", func(*wire.Settings) {}, 40},
+		{"more flows than the cache holds", func(s *wire.Settings) { s.Heavy = 2 }, 30_000},
+		{"overflows", func(s *wire.Settings) { s.Flows, s.Latencies, s.Inflation = 40*5, 24*3, 1.001 }, 40},
+		{"before options", func(s *wire.Settings) { s.Marks.BeforeOptions = true }, 100},
+		{"intervals", func(s *wire.Settings) { s.Interval = 2 }, 40},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := defaults()
+			s.Marks.Probe, s.Marks.UDPPort = 0x0123456789abcdef, 5555
+			s.Marks.SourceOnly = []inband.SourceOnly{{Domain: 1, Instruction: 1, Words: 2}, {Domain: 1, Instruction: 2}}
+			s.HeavyFlows = 1 << 16
+			s.InflatedFlows = 1 << 16
+			tc.change(s)
+			w := newTwin(t, s)
+			r := &traffic{rand.New(rand.NewPCG(1, uint64(tc.flows))), s.Marks, 6}
+			for e := uint64(10); e < 14; e++ {
+				for range 4000 {
+					w.in(r.frame(r.IntN(tc.flows)))
+				}
+				w.advance(e + 1)
+				if (e+1)%s.Interval != 0 {
+					continue
+				}
+				got := w.seal(e)
+				for i, n := range got.Problems {
+					sum.Problems[i] += n
+				}
+				for i, n := range got.Counters {
+					sum.Counters[i] += n
+				}
+				if len(got.Heavy) == 0 || len(got.Inflated) == 0 || len(got.Nodes) == 0 || len(got.Faults) == 0 {
+					t.Errorf("%d heavy flows, %d inflated, %d nodes, %d faults", len(got.Heavy), len(got.Inflated),
+						len(got.Nodes), len(got.Faults))
+				}
+			}
+		})
+	}
+	for i, n := range sum.Problems[:inband.BadReportLength] {
+		if n == 0 {
+			t.Errorf("no packet with problem %v", inband.Problem(i))
+		}
+	}
+	for _, c := range []wire.Counter{wire.WithINT, wire.NoLatency, wire.Copies, wire.MTUExceeded, wire.HopLimit,
+		wire.UnknownInstruct} {
+		if sum.Counters[c] == 0 {
+			t.Errorf("no packet with counter %v", c)
+		}
+	}
+}
+
+// TestBounds: full tables count what they have no room for, and the next interval begins with empty
+// ones.
+func TestBounds(t *testing.T) {
+	s := defaults()
+	s.Heavy, s.HeavyFlows, s.Inflation, s.InflatedFlows = 1, 2, 1.5, 3
+	w := newTwin(t, s)
+	frame := func(number int, latency uint32) []byte {
+		i := inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000, Stack: []uint32{72, latency}}
+		m := i.Mark(inbandtest.Sent{Src: netip.AddrFrom4([4]byte{10, 0, byte(number >> 8), byte(number)}),
+			Dst: netip.MustParseAddr("10.9.9.9"), Proto: 17, DstPort: 80}, dscp)
+		return m.Frame()
+	}
+	for e := uint64(10); e < 12; e++ {
+		for flow := range wire.MaxFaults + 7 {
+			w.in(frame(flow, 1))
+			broken := frame(flow, 2)
+			broken[14+6] = 0x20 // a fragment
+			w.in(broken)
+			if flow < 5 {
+				w.in(frame(flow, 100))
+			}
+		}
+		w.advance(e + 1)
+		sealed, err := w.kernel.Seal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := open(t, sealed)
+		if len(got.Heavy) != 2 || len(got.Inflated) != 3 || len(got.Faults) != wire.MaxFaults ||
+			got.Counters[wire.FaultsFull] != 7 || got.Counters[wire.InflatedFull] != 2 || got.Counters[wire.HeavyFull] == 0 {
+			t.Errorf("%d heavy flows, %d inflated, %d faults, counters %v", len(got.Heavy), len(got.Inflated),
+				len(got.Faults), got.Counters)
+		}
+	}
+}
+
+// TestUnread: packets with INT that the program does not read pass unchanged and are counted.
+func TestUnread(t *testing.T) {
+	s := defaults()
+	s.Marks = inband.Marks{GRE: 0x1234, VXLAN: 4790, Geneve: 6081, GeneveClass: 0x103, GeneveType: 1}
+	w := newTwin(t, s)
+	udp := func(port uint16, payload ...byte) []byte {
+		p := inbandtest.Sent{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.9.9.9"), Proto: 17,
+			DstPort: port, Payload: append(payload, make([]byte, 40)...)}
+		return p.Frame()
+	}
+	gre := udp(1)
+	gre[14+9] = 47
+	copy(gre[34:], []byte{0, 0, 0x12, 0x34})
+	for _, f := range [][]byte{gre, udp(4790, 4, 0, 0, 0x80), udp(6081, 3, 0, 0x65, 0x58, 0, 0, 0, 0, 1, 2, 3, 1, 0, 0, 0,
+		0, 1, 3, 1, 0), udp(4790), udp(6081), udp(4790, 4, 0, 0, 3)} {
+		if got := run(t, w.kernel.tables.program, f); !bytes.Equal(got, f) {
+			t.Errorf("received %x\ngot      %x", f, got)
+		}
+	}
+	w.advance(11)
+	sealed, err := w.kernel.Seal(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := open(t, sealed); got.Counters[wire.Unread] != 3 || got.Problems[inband.Absent] != 6 {
+		t.Errorf("%v, %v", got.Counters, got.Problems)
+	}
+}
+
+// TestLanes: what several processors measure adds up.
+func TestLanes(t *testing.T) {
+	needBPF(t)
+	if runtime.NumCPU() < 2 {
+		t.Skip("one processor")
+	}
+	s := defaults()
+	s.Heavy = 1 << 31
+	p, err := Open(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.Advance(10)
+	if err := p.Apply(encoded(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	p.Advance(11)
+	flows, latencies, err := s.NewTowers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := func(number int) []byte {
+		m := (&inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000,
+			Stack: inbandtest.Hops(5, 1, uint32(number))}).Mark(inbandtest.Sent{Src: netip.MustParseAddr("10.0.0.1"),
+			Dst: netip.MustParseAddr("10.9.9.9"), Proto: 17, SrcPort: uint16(number), DstPort: 80}, dscp)
+		return m.Frame()
+	}
+	const packets = 500
+	done := make(chan bool)
+	for n := range 2 {
+		go func() {
+			defer func() { done <- true }()
+			onProcessor(t, n)
+			for i := range packets {
+				run(t, p.tables.program, frame(i%50))
+			}
+		}()
+	}
+	<-done
+	<-done
+	for i := range packets {
+		k, err := flow.New(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.9.9.9"), 17, uint16(i%50), 80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flows.Add(k.AppendBinary(nil), 2)
+		for hop := range uint32(5) {
+			latencies.Add(wire.AppendKey(nil, &k, 1+hop), 2, 2*uint64(uint32(i%50)+hop))
+		}
+	}
+	p.Advance(12)
+	sealed, err := p.Seal(11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := open(t, sealed)
+	if !slices.Equal(got.Flows.Words(), flows.Words()) || !slices.Equal(got.Latencies.Words(), latencies.Words()) ||
+		got.Counters[wire.Packets] != 2*packets || len(got.Nodes) != 5 || got.Nodes[0].Packets != 2*packets {
+		t.Errorf("towers differ; counters %v, nodes %v", got.Counters, got.Nodes)
+	}
+}
+
+// TestRefused: settings that the program cannot apply are refused with the way out, and the
+// previous ones stay in force.
+func TestRefused(t *testing.T) {
+	w := newTwin(t, defaults())
+	s := defaults()
+	s.Conservative, s.Marks.SourceOnly = true, make([]inband.SourceOnly, maxSourceOnly+1)
+	err := w.kernel.Apply(encoded(t, s))
+	if err == nil || !strings.Contains(err.Error(), "use packets.source: bridge") ||
+		!strings.Contains(err.Error(), "sourceOnly: 9 rows") {
+		t.Errorf("%v", err)
+	}
+	r := &traffic{rand.New(rand.NewPCG(1, 1)), s.Marks, 6}
+	w.in(r.frame(1))
+	w.advance(11)
+	w.seal(10)
+}
+
+// BenchmarkPacket measures a packet in the program, by the kernel's statistics of programs, less
+// what they measure of a program that does nothing. Between two packets lies a system call, so the
+// caches are colder than under load.
+func BenchmarkPacket(b *testing.B) {
+	for _, flows := range []int{1, 9000, 60_000} {
+		for _, hops := range []int{0, 5} {
+			b.Run(fmt.Sprintf("flows=%d/hops=%d", flows, hops), func(b *testing.B) { benchmarkPacket(b, flows, hops) })
+		}
+	}
+}
+
+func benchmarkPacket(b *testing.B, flows, hops int) {
+	s := defaults()
+	s.Flows, s.Latencies, s.Heavy, s.HeavyFlows, s.InflatedFlows = 1<<20, 3<<20, 1500, 1024, 1024
+	s.Inflation = 5
+	w := newTwin(b, s)
+	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer empty.Close()
+	r := rand.New(rand.NewPCG(1, 1))
+	frames := make([][]byte, 20_000)
+	for i := range frames {
+		number := r.IntN(flows)
+		sent := inbandtest.Sent{Src: netip.AddrFrom4([4]byte{10, 0, byte(number >> 8), byte(number)}),
+			Dst: netip.MustParseAddr("10.9.9.9"), Proto: 6, SrcPort: 1000, DstPort: 80, Payload: make([]byte, 100)}
+		if hops > 0 {
+			sent = (&inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000,
+				Stack: inbandtest.Hops(hops, uint32(number%16)*8, 1000+r.Uint32N(1000))}).Mark(sent, dscp)
+		}
+		frames[i] = sent.Frame()
+	}
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stats.Close()
+	programs := []*ebpf.Program{w.kernel.tables.program, empty}
+	measure := func() (ns, runs [2]float64) {
+		for i, p := range programs {
+			s, err := p.Stats()
+			if err != nil {
+				b.Fatal(err)
+			}
+			ns[i], runs[i] = float64(s.Runtime), float64(s.RunCount)
+		}
+		return ns, runs
+	}
+	out := make([]byte, 1024)
+	each := func(frame []byte) {
+		for _, p := range programs {
+			if _, err := p.Run(&ebpf.RunOptions{Data: frame, DataOut: out}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	for _, f := range frames {
+		each(f)
+	}
+	ns, runs := measure()
+	for n := 0; b.Loop(); n++ {
+		each(frames[n%len(frames)])
+	}
+	after, count := measure()
+	idle := (after[1] - ns[1]) / (count[1] - runs[1])
+	b.ReportMetric((after[0]-ns[0])/(count[0]-runs[0])-idle, "packet-ns")
+	b.ReportMetric(idle, "empty-ns")
+}

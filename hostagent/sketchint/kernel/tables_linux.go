@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/netsketch/netsketch/hostagent/inband"
+	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/tower"
+)
+
+// Sizes in bpf/sketchint.c.
+const (
+	groups      = 2
+	sets        = 1 << 12
+	flowRows    = 5
+	latencyRows = 3
+	maxNodes    = 1 << 14
+)
+
+// Tables that are bounded in an interval, as in bpf/sketchint.c.
+const (
+	tableHeavy = iota
+	tableInflated
+	tableNodes
+	tableFaults
+	boundedTables
+)
+
+// tables are the maps of one program, with those that are arrays in the memory of this process.
+type tables struct {
+	settings *wire.Settings
+	maps     map[string]*ebpf.Map
+	program  *ebpf.Program
+	memory   hostkernel.Memory
+	barrier  *hostkernel.Barrier
+
+	control   *sketchintControlBlock
+	counts    []sketchintCounts // by lane and group, as the next four
+	tags      []sketchintTagSet
+	cache     []sketchintEntrySet
+	flows     []uint64
+	latencies []uint64
+	// Of another lane, to be merged.
+	otherFlows     *tower.Sketch[family.P4]
+	otherLatencies *tower.Latency[family.P4]
+
+	role            *kernelRole
+	interval, ended uint64 // the current one, and the one in the group that no program uses
+	pending         bool   // that group has an interval
+}
+
+// load creates the maps and loads the program.
+func load(s *wire.Settings) (*tables, error) {
+	spec, err := loadSketchint()
+	if err != nil {
+		return nil, err
+	}
+	t := &tables{settings: s}
+	if t.otherFlows, t.otherLatencies, err = s.NewTowers(); err != nil {
+		return nil, err
+	}
+	lanes, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, err
+	}
+	flowWords, latencyWords := len(t.otherFlows.Words()), len(t.otherLatencies.Words())
+	for name, size := range map[string]int{
+		sketchintMapLanes: groups * lanes, sketchintMapTags: groups * lanes * sets, sketchintMapCache: groups * lanes * sets,
+		sketchintMapFlows: groups * lanes * flowWords, sketchintMapLatencies: groups * lanes * latencyWords,
+		sketchintMapHeavy: groups * max(s.HeavyFlows, 1), sketchintMapInflated: groups * max(s.InflatedFlows, 1),
+	} {
+		spec.Maps[name].MaxEntries = uint32(size)
+	}
+	for name, value := range variables(s, flowWords/flowRows, latencyWords/latencyRows) {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("variable %s: %w", name, err)
+		}
+	}
+	c, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, hostkernel.Explain(err, "the sizes of towers and tables")
+	}
+	t.maps, t.program = c.Maps, c.Programs[sketchintProgReceive]
+	if err := t.open(); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// variables are the constants of the program.
+func variables(s *wire.Settings, flowWords, latencyWords int) map[string]any {
+	m := &s.Marks
+	var domains, instructions [maxSourceOnly]uint16
+	var words [maxSourceOnly]uint8
+	for i, o := range m.SourceOnly {
+		domains[i], instructions[i], words[i] = o.Domain, o.Instruction, uint8(o.Words)
+	}
+	flag := map[bool]uint8{true: 1}
+	return map[string]any{
+		"mark_dscp": m.DSCP, "mark_dscp_mask": m.DSCPMask, "before_options": flag[m.BeforeOptions],
+		"vxlan_next": m.VXLANNext, "geneve_type": m.GeneveType, "udp_port": m.UDPPort, "gre_type": m.GRE,
+		"vxlan_port": m.VXLAN, "geneve_port": m.Geneve, "geneve_class": m.GeneveClass,
+		"probe": bits.ReverseBytes64(m.Probe), "source_only": uint32(len(m.SourceOnly)), "source_domain": domains,
+		"source_instruction": instructions, "source_words": words, "flow_words": uint32(flowWords),
+		"latency_words": uint32(latencyWords), "heavy_packets": s.Heavy, "factor": uint32(s.Factor()),
+		"limits": [boundedTables]uint32{tableHeavy: uint32(s.HeavyFlows), tableInflated: uint32(s.InflatedFlows),
+			tableNodes: maxNodes, tableFaults: wire.MaxFaults},
+		"crc_tables": crcTables(),
+	}
+}
+
+// crcTables are the tables of CRC-32 for four bytes at a time: table k is the state after a byte
+// and k bytes of zero.
+func crcTables() (t [4 * 256]uint32) {
+	copy(t[:], crc32.IEEETable[:])
+	for i := 256; i < len(t); i++ {
+		v := t[i-256]
+		t[i] = v>>8 ^ t[v&0xff]
+	}
+	return t
+}
+
+func (t *tables) open() error {
+	var errs [7]error
+	control, err := hostkernel.View[sketchintControlBlock](&t.memory, t.maps[sketchintMapControl], sketchintMapControl)
+	if err != nil {
+		return err
+	}
+	t.control = &control[0]
+	t.counts, errs[0] = hostkernel.View[sketchintCounts](&t.memory, t.maps[sketchintMapLanes], sketchintMapLanes)
+	t.tags, errs[1] = hostkernel.View[sketchintTagSet](&t.memory, t.maps[sketchintMapTags], sketchintMapTags)
+	t.cache, errs[2] = hostkernel.View[sketchintEntrySet](&t.memory, t.maps[sketchintMapCache], sketchintMapCache)
+	t.flows, errs[3] = hostkernel.View[uint64](&t.memory, t.maps[sketchintMapFlows], sketchintMapFlows)
+	t.latencies, errs[4] = hostkernel.View[uint64](&t.memory, t.maps[sketchintMapLatencies], sketchintMapLatencies)
+	t.barrier, errs[5] = hostkernel.NewBarrier()
+	return errors.Join(errs[:]...)
+}
+
+func (t *tables) close() {
+	t.memory.Unmap()
+	for _, m := range t.maps {
+		_ = m.Close()
+	}
+	_ = t.program.Close()
+	_ = t.barrier.Close()
+}
+
+// lane is what one processor measured in an interval.
+type lane struct {
+	counts           *sketchintCounts
+	tags             []sketchintTagSet
+	cache            []sketchintEntrySet
+	flows, latencies []uint64
+}
+
+// used returns the lanes of a group that had packets.
+func (t *tables) used(group uint32) (out []lane) {
+	f, l := len(t.otherFlows.Words()), len(t.otherLatencies.Words())
+	for slot := int(group); slot < len(t.counts); slot += groups {
+		if c := &t.counts[slot]; c.Problems != [len(c.Problems)]uint64{} {
+			out = append(out, lane{c, t.tags[slot*sets:][:sets], t.cache[slot*sets:][:sets], t.flows[slot*f:][:f],
+				t.latencies[slot*l:][:l]})
+		}
+	}
+	return out
+}
+
+// read adds up the lanes of a group that no program uses any more.
+func (t *tables) read(group uint32, r *wire.Report) error {
+	nodes, err := t.readTables(group, r)
+	if err != nil {
+		return err
+	}
+	lanes := t.used(group)
+	for i, l := range lanes {
+		for n := range r.Problems {
+			r.Problems[n] += l.counts.Problems[n]
+		}
+		for n := range r.Versions {
+			r.Versions[n] += l.counts.Versions[n]
+		}
+		for n := range r.Counters {
+			r.Counters[n] += l.counts.Counters[n]
+		}
+		if i == 0 {
+			copy(r.Flows.Words(), l.flows)
+			copy(r.Latencies.Words(), l.latencies)
+			continue
+		}
+		copy(t.otherFlows.Words(), l.flows)
+		copy(t.otherLatencies.Words(), l.latencies)
+		if err := errors.Join(r.Flows.Merge(t.otherFlows), r.Latencies.Merge(t.otherLatencies)); err != nil {
+			return err
+		}
+	}
+	for _, l := range lanes {
+		for set := range l.cache {
+			for way := range l.cache[set].Entry {
+				if e := &l.cache[set].Entry[way]; e.Used != 0 {
+					flush(e, r, nodes)
+				}
+			}
+		}
+	}
+	for _, n := range nodes {
+		r.Nodes = append(r.Nodes, *n)
+	}
+	return nil
+}
+
+// flush adds a cached flow to the towers and nodes.
+func flush(e *sketchintEntry, r *wire.Report, nodes map[uint32]*wire.Node) {
+	k := keyOf(&e.Key)
+	var scratch [flow.MaxBinary + 4]byte
+	if e.Packets > 0 {
+		r.Flows.Add(k.AppendBinary(scratch[:0]), e.Packets)
+	}
+	if int(e.Hops) > len(e.Hop) {
+		return
+	}
+	for i := range e.Hop[:e.Hops] {
+		h := &e.Hop[i]
+		if h.Packets == 0 {
+			continue
+		}
+		r.Latencies.Add(wire.AppendKey(scratch[:0], &k, h.Node), h.Packets, h.Sum)
+		n := nodes[h.Node]
+		if n == nil {
+			if len(nodes) >= maxNodes {
+				r.Counters[wire.NodesFull] += uint64(h.Packets)
+				continue
+			}
+			n = &wire.Node{ID: h.Node}
+			nodes[h.Node] = n
+		}
+		n.Packets += uint64(h.Packets)
+		n.Sum += h.Sum
+		n.Worst = max(n.Worst, h.Worst)
+	}
+}
+
+// readTables reads the tables of a group. Nodes are returned, since cached flows add to them.
+func (t *tables) readTables(group uint32, r *wire.Report) (map[uint32]*wire.Node, error) {
+	nodes := map[uint32]*wire.Node{}
+	var flowID sketchintFlowId
+	var h sketchintHeavyFlow
+	err := each(t.maps[sketchintMapHeavy], sketchintMapHeavy, &flowID, &h, func() {
+		if flowID.Group != group {
+			return
+		}
+		row := wire.Heavy{Key: keyOf(&flowID.Key), Changes: h.Changes}
+		if h.Hops > 0 { // the latest hop is the first one
+			row.Path = slices.Clone(h.Path[:h.Hops])
+			slices.Reverse(row.Path)
+		}
+		r.Heavy = append(r.Heavy, row)
+	})
+	var place sketchintPlace
+	var f sketchintInflatedFlow
+	err = errors.Join(err, each(t.maps[sketchintMapInflated], sketchintMapInflated, &place, &f, func() {
+		if place.Group == group {
+			r.Inflated = append(r.Inflated, wire.Inflated{Key: keyOf(&place.Key), Node: place.Node, Packets: f.Packets,
+				Worst: f.Worst})
+		}
+	}))
+	var node sketchintNodeId
+	var counts []sketchintNodeCounts
+	err = errors.Join(err, each(t.maps[sketchintMapNodes], sketchintMapNodes, &node, &counts, func() {
+		if node.Group != group {
+			return
+		}
+		n := &wire.Node{ID: node.Node}
+		for _, c := range counts {
+			n.Packets, n.Sum, n.Worst = n.Packets+c.Packets, n.Sum+c.Sum, max(n.Worst, uint32(c.Worst))
+		}
+		nodes[n.ID] = n
+	}))
+	var fault sketchintFaultId
+	var packets uint64
+	err = errors.Join(err, each(t.maps[sketchintMapFaults], sketchintMapFaults, &fault, &packets, func() {
+		if uint32(fault.Group) == group {
+			r.Faults = append(r.Faults, wire.Fault{Address: address(fault.Address, fault.V6 != 0),
+				Problem: inband.Problem(fault.Problem), Packets: packets})
+		}
+	}))
+	return nodes, err
+}
+
+// each calls f with each row of a map in key and value.
+func each(m *ebpf.Map, name string, key, value any, f func()) error {
+	rows := m.Iterate()
+	for rows.Next(key, value) {
+		f()
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("map %s: %w", name, err)
+	}
+	return nil
+}
+
+// clear empties a group that no program uses.
+func (t *tables) clear(group uint32) error {
+	for _, l := range t.used(group) {
+		*l.counts = sketchintCounts{}
+		clear(l.tags)
+		clear(l.cache)
+		clear(l.flows)
+		clear(l.latencies)
+	}
+	err := errors.Join(
+		remove(t.maps[sketchintMapHeavy], func(k *sketchintFlowId) bool { return k.Group == group }),
+		remove(t.maps[sketchintMapInflated], func(k *sketchintPlace) bool { return k.Group == group }),
+		remove(t.maps[sketchintMapNodes], func(k *sketchintNodeId) bool { return k.Group == group }),
+		remove(t.maps[sketchintMapFaults], func(k *sketchintFaultId) bool { return uint32(k.Group) == group }))
+	clear(t.control.Used[group*boundedTables:][:boundedTables])
+	return err
+}
+
+// remove removes the rows of a map that match.
+func remove[K any](m *ebpf.Map, match func(*K) bool) error {
+	var keys []K
+	var last any
+	for {
+		var k K
+		err := m.NextKey(last, &k)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("map %s: %w", m, err)
+		}
+		if match(&k) {
+			keys = append(keys, k)
+		}
+		last = &k
+	}
+	for i := range keys {
+		if err := m.Delete(&keys[i]); err != nil {
+			return fmt.Errorf("map %s: %w", m, err)
+		}
+	}
+	return nil
+}
+
+func keyOf(k *sketchintKey) flow.Key {
+	return flow.Key{Src: address16(k.Src), Dst: address16(k.Dst), SrcPort: k.Sport, DstPort: k.Dport, Proto: k.Proto,
+		Mask: flow.FiveTuple, V6: k.V6 != 0}
+}
+
+func address16(words [2]uint64) (b [16]byte) {
+	binary.LittleEndian.PutUint64(b[:], words[0])
+	binary.LittleEndian.PutUint64(b[8:], words[1])
+	return b
+}
+
+func address(words [2]uint64, v6 bool) netip.Addr {
+	b := address16(words)
+	if v6 {
+		return netip.AddrFrom16(b)
+	}
+	return netip.AddrFrom4([4]byte(b[:4]))
+}
