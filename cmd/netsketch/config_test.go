@@ -47,7 +47,7 @@ func TestConfigCheck(t *testing.T) {
 		{name: "plugin", text: withPlugin("    - plugin: camelemon\n"),
 			err: `plugin camelemon: not in ` + plugins + `; did you mean "chamelemon"?`},
 		{name: "key of a plugin", text: withPlugin("      config: {dimensons: []}\n"),
-			err: `plugins.instances[0].config.dimensons: unknown key "dimensons": did you mean "dimensions"?`},
+			err: `plugins.instances[0].config: unknown key "dimensons": did you mean "dimensions"?`},
 		{name: "the file alone", text: withPlugin("    - plugin: camelemon\n"), args: []string{"--file-only"},
 			out: "valid: 3 devices, 2 plugins, 1 output"},
 		{name: "no outputs", text: good[:strings.Index(good, "outputs:")], out: "valid: 3 devices, 1 plugin, 0 outputs",

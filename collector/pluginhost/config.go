@@ -89,7 +89,7 @@ func unknownFields(c *jsonschema.Compiler, e *jsonschema.ValidationError, unknow
 		if near := suggest.Nearest(name, known); near != "" {
 			h = fmt.Sprintf("did you mean %q?", near)
 		}
-		all = append(all, sdk.FieldError{Field: strings.Join(append(slices.Clone(e.InstanceLocation), name), "."),
+		all = append(all, sdk.FieldError{Field: strings.Join(e.InstanceLocation, "."),
 			Message: fmt.Sprintf("unknown key %q: %s", name, h)})
 	}
 	return all
