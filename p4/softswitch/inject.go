@@ -115,7 +115,7 @@ func (s *Switch) SetPacketIn(f func(pkt []byte)) {
 
 // enter runs a packet in a lane, then sends the results. It returns false if no program is loaded.
 func (s *Switch) enter(out *txBuffer, port uint32, pkt []byte, at time.Duration) bool {
-	if s.waiting.Load() > 0 {
+	if s.waiting.Load() > 0 && (port != s.cfg.CPUPort || s.cfg.Clock == nil) {
 		s.Advance(at)
 	}
 	l := s.lockLane(out.lane)

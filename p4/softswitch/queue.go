@@ -87,8 +87,8 @@ func (s *Switch) nextQueue() (first *ports.Queue[queued], at time.Duration, ok b
 }
 
 // Advance sends the packets that leave queues up to a time on the switch's clock, in order of
-// departure. Inject and PacketOut advance to the time of their packet, and on the wall clock a
-// timer advances. The owner of another clock calls Advance at the times of NextDeparture.
+// departure. Inject advances to the time of its packet; on the wall clock PacketOut and a timer do
+// so, too. The owner of another clock calls Advance at the times of NextDeparture.
 func (s *Switch) Advance(now time.Duration) {
 	for {
 		q, at, ok := s.nextQueue()
@@ -140,6 +140,9 @@ func (s *Switch) depart(l *lane, d *ports.Departure[queued]) {
 	p.Set(std.QID, uint64(d.Priority))
 	p.Now = d.At
 	l.budget = maxCopies
+	if s.cfg.Depart != nil {
+		s.cfg.Depart(d.Item.port)
+	}
 	s.leave(l, d.Item)
 	s.settle(l)
 }

@@ -279,3 +279,26 @@ func TestQueueOnTheWallClock(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestDepart: Config.Depart is called before each packet leaves its queue. Packets of a controller
+// do not advance queues if the clock has an owner.
+func TestDepart(t *testing.T) {
+	t.Parallel()
+	var ports []uint32
+	var sent func() []left
+	before := 0
+	s, take := queueBench(t, Config{Clock: func() time.Duration { return time.Hour }, Depart: func(port uint32) {
+		ports = append(ports, port)
+		before += len(sent())
+	}}, Port{QueueRate: 1000})
+	sent = take
+	s.Inject(0, []byte{1, 0, 0, 0}, 0)
+	s.Inject(0, []byte{1, 0, 1, 0}, 0)
+	if err := s.PacketOut([]byte{1, 0, 2, 0}); err != nil || len(ports) > 0 {
+		t.Errorf("a controller's packet advanced the queues of ports %v: %v", ports, err)
+	}
+	s.Advance(time.Hour - ms)
+	if !slices.Equal(ports, []uint32{1, 1}) || before != 1 || len(take()) != 1 {
+		t.Errorf("departures from ports %v, %d packets left before the last one", ports, before)
+	}
+}

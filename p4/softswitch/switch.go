@@ -30,6 +30,9 @@ type Config struct {
 	// Drop is called between ingress and egress with the ports of a packet, in its goroutine; true
 	// drops it as a full queue does. It must not call the switch. nil: none.
 	Drop func(from, to uint32) bool
+	// Depart is called before a packet that has waited in the queues of a port runs through egress and
+	// leaves, in the goroutine of Inject or Advance. It must not call the switch. nil: none.
+	Depart func(port uint32)
 }
 
 // Switch is a soft switch. Create it with New.
