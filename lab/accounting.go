@@ -30,10 +30,11 @@ const dropUnknown = "reason not counted"
 
 type dropCounts [dropReasons]uint64
 
-// reason names the count that grew.
+// reason names a count that grew, and takes one packet of it into before.
 func (after *dropCounts) reason(before *dropCounts) string {
 	for i := range after {
 		if after[i] > before[i] {
+			before[i]++
 			return dropNames[i]
 		}
 	}
@@ -50,7 +51,7 @@ type Stats struct {
 	Received        uint64            // packets that hosts received
 	Lost            uint64            // packets lost on links
 	Dropped         map[string]uint64 // packets that switches dropped, by reason
-	InTransit       uint64            // packets on the way
+	InTransit       uint64            // packets on the way, or in queues
 	Lag             time.Duration     // largest delay of a packet on the wall clock
 }
 
@@ -68,6 +69,7 @@ func (n *Network) Stats() Stats {
 		}
 		s.Copied += nd.copied
 		nd.mu.Unlock()
+		nd.waitingPackets(func(*passage) { s.InTransit++ })
 		s.FromControllers += nd.fromControllers.Load()
 		for _, w := range nd.out {
 			s.Lost += w.losses()
@@ -77,7 +79,11 @@ func (n *Network) Stats() Stats {
 		s.Lost += n.hosts[i].up.losses()
 	}
 	n.queueMu.Lock()
-	s.InTransit = uint64(len(n.queue))
+	for i := range n.queue {
+		if n.queue[i].load != nil {
+			s.InTransit++
+		}
+	}
 	n.queueMu.Unlock()
 	return s
 }
@@ -86,13 +92,4 @@ func (w *wire) losses() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lost
-}
-
-// reason names why the switch has dropped the packet that it has processed. nd.mu is held.
-func (nd *node) reason(before *dropCounts) string {
-	if nd.faulty {
-		return dropFault
-	}
-	after := nd.sw.drops()
-	return after.reason(before)
 }

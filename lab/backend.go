@@ -57,15 +57,19 @@ type soft struct {
 func (n *Network) newSoft(nd *node, seed uint64) (*soft, error) {
 	log := n.log.With("switch", nd.spec.Name)
 	s := &soft{net: n, nd: nd, sw: softswitch.New(softswitch.Config{Name: nd.spec.Name, Clock: n.clock.Now, Seed: seed,
-		Drop: nd.drop, Logger: log})}
+		Drop: nd.queue, Depart: nd.depart, Logger: log})}
 	for port, w := range nd.out {
-		err := s.sw.AddPort(port, softswitch.Port{
-			Name: fmt.Sprintf("Ethernet%d", port), Speed: linkSpeed,
-			Tx: func(pkt []byte, at time.Duration) { n.leave(nd, w, pkt, at) },
-		})
+		err := s.sw.AddPort(port, n.cfg.Fabric.Queue.port(fmt.Sprintf("Ethernet%d", port),
+			func(pkt []byte, at time.Duration) { n.leave(nd, w, pkt, at) }))
 		if err != nil {
 			s.sw.Close()
 			return nil, fmt.Errorf("port %d: %w", port, err)
+		}
+	}
+	if nd.depth > 0 {
+		nd.lines = map[uint32]*line{}
+		for port := range nd.out {
+			nd.lines[port] = new(line)
 		}
 	}
 	s.lldp = lldp.New(s.sw, lldp.Config{

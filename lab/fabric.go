@@ -52,6 +52,7 @@ type Fabric struct {
 	Switches []Switch
 	Hosts    []Host
 	Links    []Link
+	Queue    Queue
 }
 
 // maxHosts is how many prefixes the address plan has.

@@ -18,6 +18,8 @@ type HostPath interface {
 	Out(frames []*packet.Frame)
 	// In receives packets that arrived at the host.
 	In(frames []*packet.Frame)
+	// Epoch is the epoch in which packets are measured that arrive now.
+	Epoch() uint64
 }
 
 // host is one end of the network.
@@ -39,10 +41,17 @@ func (n *Network) SetHostPath(i int, path HostPath) { n.hosts[i].path = path }
 // results: "leaf1:3-spine1:1", "h1-leaf1:1".
 func (n *Network) Journal() *truth.Journal { return &n.journal }
 
+// Stays is the ground truth of how long packets stayed at switches, by the epoch in which they
+// arrived at a host with a data path; empty without Config.Track. BMv2's stays are not known.
+func (n *Network) Stays() *truth.Stays { return &n.stays }
+
 // send takes a frame that a host sends and returns what leaves it, which is valid until the next
 // call.
 func (n *Network) send(h *host, frame []byte, p *passage) []byte {
 	h.sent.Add(1)
+	if n.cfg.Track {
+		p.key, p.tracked = truth.Parse(frame)
+	}
 	if h.path == nil {
 		return frame
 	}
@@ -87,6 +96,9 @@ func (n *Network) arrive(h *host, frame []byte, p *passage) {
 	}
 	h.arriving.Lock()
 	defer h.arriving.Unlock()
+	if p.tracked {
+		n.stays.Arrive(h.path.Epoch(), p.key, p.stays)
+	}
 	h.in.Set(frame)
 	h.path.In([]*packet.Frame{&h.in})
 }

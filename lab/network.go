@@ -54,6 +54,8 @@ type Config struct {
 	Compiler *Compiler
 	// Header is the header that hosts insert (SetHostPath); nil: none.
 	Header *header.Layout
+	// Track keeps the ground truth of how long packets stayed at switches (Network.Stays).
+	Track bool
 }
 
 // Network is a running lab.
@@ -69,6 +71,7 @@ type Network struct {
 	lag   atomic.Int64
 
 	journal truth.Journal
+	stays   truth.Stays
 
 	agents  sync.WaitGroup // LLDP
 	silence context.CancelFunc
@@ -99,6 +102,8 @@ type node struct {
 	served   chan error
 	serving  bool
 	stopped  atomic.Bool
+	index    int
+	depth    int               // of its ports' queues
 	out      map[uint32]*wire  // by port
 	in       map[uint32]string // links that end at a port, by port
 	fromHost map[uint32]bool
@@ -121,6 +126,15 @@ type node struct {
 	chance  chance            // guarded by mu
 	toward  uint32            // port of the packet inside; guarded by mu
 	faulty  bool              // a fault of the switch lost it; guarded by mu
+	joined  uint64            // queues that copies of it have joined; guarded by mu
+
+	gone []gone // not yet accounted for; guarded by mu
+
+	leaving passage       // the packet inside that leaves a queue; guarded by mu
+	planned time.Duration // the event of the next departure; 0: none; guarded by mu
+
+	lineMu sync.Mutex
+	lines  map[uint32]*line // by port; nil without queues; the lines are guarded by lineMu
 
 	left            atomic.Uint64 // copies of the packet inside that have left
 	fromControllers atomic.Uint64 // packets that left and were not inside
@@ -154,8 +168,9 @@ func New(cfg Config) (*Network, error) {
 			return nil, fmt.Errorf("lab: switch %s: no program is given for it or its role, %s", s.Name, s.Role)
 		}
 		n.nodes = append(n.nodes, &node{
-			spec: s, deviceID: uint64(i + 1), bankID: bankTable(program), net: n,
-			out: map[uint32]*wire{}, in: map[uint32]string{}, fromHost: map[uint32]bool{},
+			spec: s, deviceID: uint64(i + 1), bankID: bankTable(program), net: n, index: i,
+			depth: cfg.Fabric.Queue.depth(),
+			out:   map[uint32]*wire{}, in: map[uint32]string{}, fromHost: map[uint32]bool{},
 			chance: newChance(cfg.Seed, s.Name),
 			record: truth.NewRecorder(cfg.Keep),
 			served: make(chan error, 1), dropped: map[string]uint64{},
@@ -259,6 +274,10 @@ func (n *Network) leave(nd *node, w *wire, pkt []byte, at time.Duration) {
 	if inside := nd.inside.Load(); inside != nil {
 		p = *inside
 		nd.left.Add(1)
+		if p.tracked {
+			p.stays = append(p.stays[:len(p.stays):len(p.stays)],
+				truth.Stay{Switch: nd.spec.Name, Delay: at - p.entered})
+		}
 	} else {
 		nd.fromControllers.Add(1)
 	}
@@ -276,32 +295,22 @@ func (n *Network) leave(nd *node, w *wire, pkt []byte, at time.Duration) {
 func (nd *node) receive(port uint32, l *load, at time.Duration) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
+	nd.advance(at)
 	if e := nd.record.Record(payload(l.frame, nd.net.cfg.Header, &nd.scratch), nd.fromHost[port]); e.Known() {
 		l.entry = e
 	}
 	before, up := nd.sw.drops(), nd.sw.portUp(port)
+	down := port // where the packet is lost
 	if up {
+		down = 0
 		nd.net.enter(&l.passage, nd.spec.Name)
+		l.entered = at
 	}
 	nd.toward, nd.faulty = 0, false
 	nd.inside.Store(&l.passage)
-	nd.sw.inject(port, l.frame, at) // returns when all copies are out
-	nd.inside.Store(nil)
-	left := nd.left.Swap(0)
-	if left > 0 {
-		nd.copied += left - 1
-		return
-	}
-	element, reason := nd.spec.Name, nd.reason(&before)
-	switch w := nd.out[nd.toward]; {
-	case nd.stopped.Load():
-	case !up:
-		element, reason = nd.in[port], dropNames[dropPort] // the link failed while the packet was on it
-	case reason == dropNames[dropPort] && w != nil:
-		element = w.link // the switch sent it into a link that is down
-	}
-	nd.dropped[reason]++
-	nd.net.lose(&l.passage, element)
+	nd.sw.inject(port, l.frame, at) // returns when all copies are out or wait
+	nd.account(&before, down)
+	nd.plan()
 }
 
 // drop draws whether a fault of the switch loses the packet inside. Packets of controllers are not
@@ -315,6 +324,22 @@ func (nd *node) drop(from, to uint32) bool {
 	lost := nd.chance.loses(p)
 	nd.faulty = nd.faulty || lost
 	return lost
+}
+
+// queue is called with the ports of each packet and copy between ingress and egress, and reports
+// whether a fault of the switch loses it. nd.mu is held unless a controller sent the packet.
+func (nd *node) queue(from, to uint32) bool {
+	if nd.drop(from, to) {
+		return true
+	}
+	if nd.lines[to] != nil {
+		traffic := from != softswitch.DefaultCPUPort
+		if traffic {
+			nd.toward = to
+		}
+		nd.wait(to, traffic)
+	}
+	return false
 }
 
 // orderFlips keeps packets out of the switch while its bank is flipped or its pipeline is replaced,
@@ -342,6 +367,7 @@ func (nd *node) orderFlips(ctx context.Context, req any, _ *grpc.UnaryServerInfo
 		defer nd.mu.Unlock()
 		resp, err := handler(ctx, req)
 		if err == nil {
+			nd.flush()
 			nd.record.Reset(nd.net.clock.Now())
 		}
 		return resp, err
@@ -420,12 +446,19 @@ func (n *Network) Switch(i int) *softswitch.Switch {
 	return nil
 }
 
-// OnTheWay returns the packets that entered in a segment and are between two switches: neither lost
-// nor out of the network.
+// OnTheWay returns the packets that entered in a segment and are between two switches or in a
+// queue: neither lost nor out of the network.
 func (n *Network) OnTheWay(s *truth.Segment) truth.Counts {
+	out := truth.Counts{}
+	for _, nd := range n.nodes {
+		nd.waitingPackets(func(p *passage) {
+			if p.entry.In(s) {
+				out[p.entry.Key]++
+			}
+		})
+	}
 	n.queueMu.Lock()
 	defer n.queueMu.Unlock()
-	out := truth.Counts{}
 	for i := range n.queue {
 		if l := n.queue[i].load; l != nil && l.entry.In(s) {
 			out[l.entry.Key]++

@@ -17,12 +17,13 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// event is a frame that arrives somewhere at a moment of the lab's time.
+// event is a frame that arrives somewhere at a moment of the lab's time, or packets that leave the
+// queues of a switch.
 type event struct {
 	at   time.Duration
 	seq  uint64 // order of events at one moment
 	to   endpoint
-	load *load
+	load *load // nil: departures from the switch's queues
 }
 
 // load is a frame on its way and the state of its packet.
@@ -42,6 +43,10 @@ type passage struct {
 	epoch     uint16
 	key       flow.Key
 	bytes     int // of the IP packet
+
+	tracked bool          // its stays are ground truth, and key is its flow
+	entered time.Duration // the switch where it is
+	stays   []truth.Stay  // at earlier switches
 }
 
 // endpoint is a port of a switch, or a host.
@@ -279,6 +284,10 @@ func (n *Network) pull(src traffic.Source) (traffic.Packet, bool, error) {
 
 // deliver hands the frame of an event to where it arrives.
 func (n *Network) deliver(ev event) {
+	if ev.load == nil {
+		n.nodes[ev.to.node].serve(ev.at)
+		return
+	}
 	if ev.to.host {
 		n.arrive(&n.hosts[ev.to.node], ev.load.frame, &ev.load.passage)
 	} else {

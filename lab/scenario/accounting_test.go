@@ -139,3 +139,27 @@ func TestLossesAreAccountedFor(t *testing.T) {
 		}
 	}
 }
+
+// A port that receives more than it can send fills its queue: it sends at its rate, the packets
+// that find the queue full are dropped and counted, and those that wait at the end are on the way.
+func TestQueuesAreAccountedFor(t *testing.T) {
+	const rate, depth, epochs = 2000, 20, 2
+	s := small(t, "")
+	s.Epochs, s.Topology.QueueRate, s.Topology.QueueDepth = epochs, rate, depth
+	s.Traffic[0].Senders, s.Traffic[0].Receivers = []string{"h2", "h3", "h4"}, []string{"h1"}
+	n := play(t, s).Network // which checks the sums
+	const full = "egress queue full"
+	sent := uint64(rate * epochs * s.Epoch / time.Second)
+	if n.Received > sent*51/50 || n.Received < sent*49/50 || n.InFlight < depth/2 || n.Dropped[full] < n.Sent*2/5 {
+		t.Errorf("%+v; a port sends about %d packets in the time, %d wait at most", n, sent, depth)
+	}
+	s.Traffic[0].Until = s.Epoch
+	if n = play(t, s).Network; n.Received <= sent/2 || n.InFlight > 0 || n.Dropped[full] == 0 {
+		t.Errorf("%+v; the queue has emptied after the traffic", n)
+	}
+	s.Topology.QueueRate = 0
+	if _, err := scenario.Open(t.Context(), s, scenario.Options{Compiler: &compiler}); err == nil ||
+		!strings.Contains(err.Error(), "queue-rate") {
+		t.Errorf("a depth without a rate: %v", err)
+	}
+}

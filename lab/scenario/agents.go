@@ -18,12 +18,15 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/hostagent/sketchint"
+	intwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/lab"
 )
 
 // hostRoles creates the roles of agents, by name, with the clock of the host.
 var hostRoles = map[string]func(*hostepoch.Clock, func() time.Time) role.Role{
-	wire.Role: func(c *hostepoch.Clock, now func() time.Time) role.Role { return omnimon.New(c, now) },
+	wire.Role:    func(c *hostepoch.Clock, now func() time.Time) role.Role { return omnimon.New(c, now) },
+	intwire.Role: func(c *hostepoch.Clock, _ func() time.Time) role.Role { return sketchint.New(c) },
 }
 
 // header is the header that hosts insert, that of the program omnimon; nil: none.

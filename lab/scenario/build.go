@@ -180,6 +180,11 @@ func (s *Scenario) actions(f *lab.Fabric, start time.Duration) []action {
 func (x *Fault) actions(s *Scenario, f *lab.Fabric) (begin, end func(context.Context, *Run) error) {
 	host, sw := findHost(f, x.Host), f.Find(x.Switch)
 	switch {
+	case x.Avoid:
+		set := func(avoid bool) func(context.Context, *Run) error {
+			return func(ctx context.Context, r *Run) error { return r.avoid(ctx, x.Link, avoid) }
+		}
+		return set(true), set(false)
 	case x.Link != "":
 		set := func(state lab.LinkState) func(context.Context, *Run) error {
 			return func(_ context.Context, r *Run) error { return r.net.SetLink(x.Link, state) }
@@ -205,6 +210,21 @@ func (x *Fault) actions(s *Scenario, f *lab.Fabric) (begin, end func(context.Con
 		}
 	}
 	return set(*x), set(Fault{})
+}
+
+// avoid removes a link from the collector's configuration, or adds it again.
+func (r *Run) avoid(ctx context.Context, name string, avoid bool) error {
+	f, next := r.net.Fabric(), *r.col.Config()
+	i := slices.IndexFunc(f.Links, func(l lab.Link) bool { return f.LinkName(l) == name })
+	same := func(l config.Link) bool { return l == r.cfg.Links[i] } // in the fabric's order
+	next.Links = slices.DeleteFunc(slices.Clone(next.Links), same)
+	if !avoid {
+		next.Links = append(next.Links, r.cfg.Links[i])
+	}
+	if _, err := r.col.Reload(ctx, &next); err != nil {
+		return fmt.Errorf("scenario: link %s: %w", name, err)
+	}
+	return nil
 }
 
 // collectorConfig writes the configuration file that a user of this network would

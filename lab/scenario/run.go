@@ -17,6 +17,7 @@ import (
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
+	intwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/traffic"
@@ -112,7 +113,8 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		return r, err
 	}
 	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock,
-		Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header()}); err != nil {
+		Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header(),
+		Track: slices.Contains(s.Agents, intwire.Role)}); err != nil {
 		return r, err
 	}
 	if r.cfg, err = s.collectorConfig(r.net, o.PluginDir, o.Listen); err != nil {

@@ -62,8 +62,8 @@ type Scenario struct {
 	Traffic []Component `yaml:"traffic"`
 	// Faults happen to links and switches.
 	Faults []Fault `yaml:"faults"`
-	// Agents are the roles of the agents that run on every host (omnimon); none by default. With
-	// agents a host has one address of each family.
+	// Agents are the roles of the agents that run on every host (omnimon, sketchint); none by
+	// default. With agents a host has one address of each family.
 	Agents []string `yaml:"agents"`
 	// Algorithms are the plugins, each as the collector's configuration has it (plugins.instances).
 	Algorithms []config.Section `yaml:"algorithms"`
@@ -100,6 +100,10 @@ type Topology struct {
 	Latency time.Duration `yaml:"latency"`
 	// Loss is the share of packets every link between switches loses, 0 to 1.
 	Loss float64 `yaml:"loss"`
+	// QueueRate is the packets a second that leave each port of a switch; 0: they leave at once.
+	QueueRate uint64 `yaml:"queue-rate"`
+	// QueueDepth bounds the packets that wait at a port; 64 when 0.
+	QueueDepth int `yaml:"queue-depth"`
 }
 
 // SetDefaults is the smallest network with a choice of paths.
@@ -168,6 +172,8 @@ type Fault struct {
 	Flows float64 `yaml:"flows"`
 	// Down takes the link down.
 	Down bool `yaml:"down"`
+	// Avoid removes the link from the collector's configuration: routes avoid it, while it works.
+	Avoid bool `yaml:"avoid"`
 	// Switch is the switch that fails permanently, unless Loss, Refuse or Late set another fault. With
 	// Loss it counts the packets that it loses.
 	Switch string `yaml:"switch"`
@@ -342,14 +348,16 @@ func (x *Fault) check(s *Scenario, f *lab.Fabric) error {
 		return fmt.Errorf("flows is a share of them, 0 to 1; found %v", x.Flows)
 	case x.Late < 0:
 		return fmt.Errorf("expected a delay of 0 or more for late; found %v", x.Late)
-	case x.Link == "" && x.Down, x.Switch == "" && (x.Refuse || x.Late > 0), x.Host != "" && x.Loss > 0,
+	case x.Link == "" && (x.Down || x.Avoid), x.Switch == "" && (x.Refuse || x.Late > 0), x.Host != "" && x.Loss > 0,
 		x.Host == "" && (x.Clock != 0 || x.Kill):
-		return errors.New("down is a fault of a link, loss of a link or switch, refuse-calls and late of a switch, " +
-			"clock and kill of a host")
+		return errors.New("down and avoid are faults of a link, loss of a link or switch, refuse-calls and late of a " +
+			"switch, clock and kill of a host")
 	case x.Host != "" && len(s.Agents) == 0:
 		return errors.New("a host can fail if it has an agent; expected agents in the scenario")
-	case x.Link != "" && x.Loss == 0 && !x.Down:
-		return errors.New("nothing happens to the link: expected a loss above 0, or down")
+	case x.Link != "" && x.Loss == 0 && !x.Down && !x.Avoid:
+		return errors.New("nothing happens to the link: expected a loss above 0, down or avoid")
+	case x.Avoid && (x.Loss > 0 || x.Down):
+		return errors.New("avoid is a fault of its own: a link that routes avoid carries no packets to lose")
 	case x.Host != "" && (x.Clock == 0) == !x.Kill:
 		return errors.New("expected either clock or kill for a host")
 	case x.Flows > 0 && x.Loss == 0:
@@ -396,6 +404,10 @@ func (s *Scenario) fabric() (*lab.Fabric, error) {
 	}
 	for i := range f.Links {
 		f.Links[i].Loss = t.Loss
+	}
+	f.Queue = lab.Queue{Rate: t.QueueRate, Depth: t.QueueDepth}
+	if t.QueueDepth != 0 && t.QueueRate == 0 {
+		return nil, errors.New("queue-depth: ports have queues if queue-rate is above 0")
 	}
 	if len(s.Agents) > 0 {
 		oneAddress(f)
