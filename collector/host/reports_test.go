@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/epoch"
+	hostagent "github.com/netsketch/netsketch/hostagent/agent"
+	"github.com/netsketch/netsketch/internal/testkit"
+)
+
+func TestReports(t *testing.T) {
+	r := newRig(t, nil, "h1", "h2")
+	h1, h2 := r.start("h1", nil), r.start("h2", nil)
+	h2.size = 300_000 // several chunks
+	r.open(h1, h2)
+	first := r.step()
+	r.expect(first, "h1", "joined during the epoch")
+	if first.Status != epoch.Lost {
+		t.Errorf("status %v of the epoch in which settings came, want lost", first.Status)
+	}
+	for range 3 {
+		ep := r.step()
+		r.expect(ep, "h1", fmt.Sprintf("h1 one %d", ep.Number))
+		r.expect(ep, "h2", fmt.Sprintf("h2 one %d", ep.Number))
+		if ep.Status != epoch.Complete {
+			t.Errorf("epoch %d is %v, want complete", ep.Number, ep.Status)
+		}
+	}
+	testkit.Until(t, "acknowledgments", func() bool { return h2.agent.Status().ReportsAcknowledged == 3 })
+	if s := r.status("h2"); s.Reports != 3 || s.ReportBytes < 900_000 || s.LastError != "" || !s.Connected {
+		t.Errorf("status %+v", s)
+	}
+	if s := h2.agent.Status(); s.Buffered != 0 || s.Epoch != r.c.newest.Load() {
+		t.Errorf("agent %+v, newest epoch %d", s, r.c.newest.Load())
+	}
+}
+
+// TestSlowAgent: an agent that does not report in time makes its epoch partial and delays no other
+// host; the report is delivered later.
+func TestSlowAgent(t *testing.T) {
+	r := newRig(t, nil, "h1", "h2")
+	h1, h2 := r.start("h1", nil), r.start("h2", nil)
+	r.open(h1, h2)
+	r.step()
+	h2.do(func(h *testHost) { h.block = make(chan struct{}) })
+	r.at = r.at.Add(time.Second)
+	r.clock.AdvanceTo(r.at)
+	ctx, cancel := context.WithCancel(context.Background())
+	closed := make(chan *epoch.Epoch, 1)
+	go func() {
+		ep, _ := r.engine.Close(ctx, r.at, noWait) // ctx ends instead of the deadline, which is in real time
+		closed <- ep
+	}()
+	testkit.Until(t, "the report of h1", func() bool { return r.status("h1").Reports == 1 })
+	cancel()
+	ep := <-closed
+	r.expect(ep, "h1", "h1 one")
+	r.expect(ep, "h2", "not read before the deadline")
+	if ep.Status != epoch.Partial {
+		t.Errorf("status %v, want partial", ep.Status)
+	}
+	h2.do(func(h *testHost) { close(h.block); h.block = nil })
+	testkit.Until(t, "the late report", func() bool { return r.status("h2").ReportsLate == 1 })
+	next := r.step()
+	if next.Status != epoch.Complete || len(next.Late) != 1 || next.Late[0].Epoch != ep.Number ||
+		next.Late[0].Source != "h2" {
+		t.Errorf("next epoch %v, late %+v, want that of h2 in epoch %d", next.Status, next.Late, ep.Number)
+	}
+}
+
+// TestMissedEpochs: epochs that ended without a session arrive when the agent is back.
+func TestMissedEpochs(t *testing.T) {
+	r := newRig(t, nil, "h1")
+	h := r.newHost("h1")
+	path := h.path()
+	same := func(c *hostagent.Config) { c.DataPaths = []hostagent.DataPath{path} }
+	r.run(h, same)
+	testkit.Until(t, "a session", func() bool { return r.status("h1").Connected })
+	r.open(h)
+	r.step()
+	h.cancel()
+	testkit.Until(t, "the end of the session", func() bool { return !r.status("h1").Connected })
+	a, b := r.step(), r.step()
+	r.expect(a, "h1", "no session with the agent: the agent closed the connection")
+	if b.Status != epoch.Lost {
+		t.Errorf("an epoch without any source is %v, want lost", b.Status)
+	}
+	r.run(h, same) // another process with the data path of the first
+	testkit.Until(t, "the missed reports", func() bool { return r.status("h1").ReportsLate == 2 })
+	ep := r.step()
+	if len(ep.Late) != 2 || ep.Late[0].Epoch+ep.Late[1].Epoch != a.Number+b.Number {
+		t.Errorf("late %+v, want epochs %d and %d", ep.Late, a.Number, b.Number)
+	}
+	r.expect(ep, "h1", fmt.Sprintf("h1 one %d", ep.Number))
+}
+
+func TestLargeReport(t *testing.T) {
+	r := newRig(t, nil, "h1")
+	h := r.start("h1", nil)
+	h.do(func(h *testHost) { h.size = 2 << 20 })
+	r.open(h)
+	r.step()
+	r.expect(r.step(), "h1", "raise agents.max-report")
+	h.do(func(h *testHost) { h.size = 0 })
+	r.expect(r.step(), "h1", "h1 one")
+}
+
+// TestVolume: reports beyond the bound of an epoch are refused with the reason; others are used.
+func TestVolume(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.MaxEpoch = 1000 }, "h1", "h2", "h3")
+	hosts := []*testHost{r.start("h1", nil), r.start("h2", nil), r.start("h3", nil)}
+	for _, h := range hosts {
+		h.do(func(h *testHost) { h.size = 400 })
+	}
+	r.open(hosts...)
+	r.step()
+	ep := r.step()
+	refused := 0
+	for _, h := range hosts {
+		if got := outcome(ep, h.name); strings.Contains(got, "more than the 1000 that agents.max-epoch allows") {
+			refused++
+			if s := r.status(h.name); s.ReportsRefused != 1 || !strings.Contains(s.LastError, "agents.max-epoch") {
+				t.Errorf("status %+v", s)
+			}
+		} else if !strings.Contains(got, h.name+" one") {
+			t.Errorf("host %s: %s", h.name, got)
+		}
+		h.do(func(h *testHost) { h.size = 0 })
+	}
+	if refused != 1 || ep.Status != epoch.Partial {
+		t.Errorf("%d reports were refused, the epoch is %v; want 1, partial", refused, ep.Status)
+	}
+	if ep := r.step(); ep.Status != epoch.Complete {
+		t.Errorf("the next epoch is %v, want complete", ep.Status)
+	}
+	var v volume
+	v.limit = 10
+	if !v.add(5, 10) || v.add(5, 1) || !v.add(6, 4) || v.add(4, 11) {
+		t.Error("the bound is not that of each epoch")
+	}
+	if v.remove(5, 10); !v.add(5, 6) || v.add(5, 5) {
+		t.Error("a report that did not arrive still counts")
+	}
+	if v.add(20, 1); len(v.byEpoch) != 1 {
+		t.Errorf("%d epochs are kept; want 1", len(v.byEpoch))
+	}
+}
