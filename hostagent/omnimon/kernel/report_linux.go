@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// Seal implements agent.DataPath.
+func (p *Path) Seal(epoch uint64) (role.Report, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tables == nil {
+		return nil, nil
+	}
+	if err := p.maintain(); err != nil {
+		return nil, err
+	}
+	if epoch >= p.now {
+		return nil, nil
+	}
+	if i := slices.Index(p.open, epoch); i >= 0 {
+		t := p.tables
+		atomic.StoreUint64(&t.control.Sealed[epoch%t.generations], epoch+1)
+		if err := errors.Join(t.wait(), p.begun(), p.readEvents()); err != nil {
+			return nil, err
+		}
+		p.open = slices.Delete(p.open, i, i+1)
+		g, err := p.encode(epoch)
+		if g == nil || err != nil {
+			return nil, err
+		}
+		return g, nil
+	}
+	for i, g := range p.waiting {
+		if g.epoch == epoch {
+			p.waiting = slices.Delete(p.waiting, i, i+1)
+			return g, nil
+		}
+	}
+	return nil, nil
+}
+
+// report is an encoded report. Its flows keep their entries until it is released.
+type report struct {
+	epoch, dropped uint64
+	data           []byte
+	released       atomic.Bool
+}
+
+// Append implements role.Report.
+func (g *report) Append(b []byte) []byte { return append(b, g.data...) }
+
+// Release implements role.Report.
+func (g *report) Release() { g.released.Store(true) }
+
+// owner is the place of a page of incoming flows.
+type owner struct {
+	cell uint64
+	page int
+}
+
+// encode returns the report of an epoch whose packets are all counted, or nil if the kernel has
+// used its slots again; that is counted as dropped.
+func (p *Path) encode(epoch uint64) (*report, error) {
+	t := p.tables
+	at := epoch % t.generations
+	s := wire.Summary{Host: p.settings.Host, Epoch: epoch, MappingsUsed: uint64(p.pool.Used()), MappingsOwned: p.owned}
+	var counts []omnimonCounts
+	if err := t.maps[omnimonMapCounters].Lookup(uint32(at), &counts); err != nil {
+		return nil, fmt.Errorf("map counters: %w", err)
+	}
+	unread := uint64(0) // packets that queries did not see
+	for _, c := range counts {
+		if c.Epoch == epoch {
+			for i := range s.Counters {
+				s.Counters[i] += c.N[i]
+			}
+			unread += c.N[wire.Counters]
+		}
+	}
+	s.Counters[wire.Dropped], p.dropped = p.dropped, 0
+	s.Counters[wire.Restarted] = p.restarts[epoch]
+	delete(p.restarts, epoch)
+
+	b := wire.Builder{}
+	out := t.outgoing[at*t.flows : (at+1)*t.flows]
+	p.rows = p.rows[:0]
+	for i := range out[:t.fresh()] {
+		if out[i].Epoch == epoch && out[i].Packets != 0 {
+			p.rows = append(p.rows, uint32(i))
+		}
+	}
+	b.Begin(&s, p.settings.SlotsPerFlow, len(p.rows))
+	for _, i := range p.rows {
+		e := &t.entries[i]
+		row := wire.EgressRow{Index: i, Key: key(&e.Key), Age: epoch - e.First, Slots: e.Slots}
+		v := values(&out[i])
+		b.Egress(&row, &v)
+	}
+	p.encodeIngress(&b, epoch)
+	b.Queries(p.stepsOf(epoch).Rows(unread))
+	delete(p.steps, epoch)
+	g := &report{epoch: epoch, dropped: s.Counters[wire.Dropped], data: b.Data}
+	if atomic.LoadUint64(&t.control.Epoch) >= epoch+t.generations {
+		p.dropped += 1 + g.dropped
+		return nil, nil
+	}
+	p.sealed = append(p.sealed, g)
+	return g, nil
+}
+
+func (p *Path) encodeIngress(b *wire.Builder, epoch uint64) {
+	t := p.tables
+	at := epoch % t.generations
+	used := uint64(0)
+	if n := atomic.LoadUint64(&t.control.Pages[at]); uint32(n>>32) == uint32(epoch) {
+		used = uint64(uint32(n))
+	}
+	p.owners = p.owners[:0]
+	for i, cell := range t.owners[at*t.pages:][:used] {
+		p.owners = append(p.owners, owner{cell, i})
+	}
+	slices.SortFunc(p.owners, func(a, b owner) int { return cmp.Compare(a.cell, b.cell) })
+	slots := t.incoming[at*t.pages*pageSlots:]
+	each := func(pages []owner, f func(index uint32, s *omnimonFlowSlot)) {
+		for _, o := range pages {
+			for i := range slots[o.page*pageSlots:][:pageSlots] {
+				if s := &slots[o.page*pageSlots+i]; s.Epoch == epoch && s.Packets != 0 {
+					f(uint32(o.cell%uint64(t.cells))*pageSlots+uint32(i), s)
+				}
+			}
+		}
+	}
+	type host struct {
+		number, rows int
+		pages        []owner
+	}
+	var hosts []host
+	for rest := p.owners; len(rest) > 0; {
+		h := host{number: int(rest[0].cell / uint64(t.cells))}
+		n := 1
+		for n < len(rest) && int(rest[n].cell/uint64(t.cells)) == h.number {
+			n++
+		}
+		h.pages, rest = rest[:n], rest[n:]
+		each(h.pages, func(uint32, *omnimonFlowSlot) { h.rows++ })
+		if h.rows > 0 {
+			hosts = append(hosts, h)
+		}
+	}
+	b.BeginIngress(len(hosts))
+	for _, h := range hosts {
+		b.BeginHost(h.number, h.rows)
+		each(h.pages, func(index uint32, s *omnimonFlowSlot) {
+			v := values(s)
+			b.Ingress(index, s.Check, &v)
+		})
+	}
+}
+
+func key(k *omnimonFlowKey) flow.Key {
+	return flow.Key{Src: k.Src, Dst: k.Dst, Proto: k.Proto, SrcPort: uint16(k.Ports), DstPort: uint16(k.Ports >> 16),
+		Mask: flow.FiveTuple, V6: k.V6 != 0}
+}
+
+func values(s *omnimonFlowSlot) (v wire.Values) {
+	v[wire.Packets], v[wire.Bytes] = int64(s.Packets), int64(s.Bytes)
+	v[wire.SYN], v[wire.FinRst], v[wire.SynAck], v[wire.Ack] = int64(s.Syn), int64(s.FinRst), int64(s.SynAck), int64(s.Ack)
+	v[wire.Bare], v[wire.Matched] = int64(s.Bare), int64(s.Matched)
+	for i, x := range s.Extremes {
+		v[wire.FirstExtreme+wire.Statistic(i)] = int64(x)
+	}
+	return v
+}
