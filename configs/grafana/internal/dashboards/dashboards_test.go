@@ -7,7 +7,6 @@ package dashboards
 import (
 	"bytes"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
@@ -31,24 +30,13 @@ func load(t *testing.T, text []byte) dashboard.Dashboard {
 	return d
 }
 
-func files(t *testing.T) map[string][]byte {
-	t.Helper()
-	names, err := filepath.Glob("../../dashboards/*.json")
-	if err != nil || len(names) != 5 {
-		t.Fatal(names, err)
-	}
-	out := map[string][]byte{}
-	for _, n := range names {
-		if out[filepath.Base(n)], err = os.ReadFile(n); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return out
-}
-
 func TestStrict(t *testing.T) {
+	files, err := Files()
+	if err != nil {
+		t.Fatal(err)
+	}
 	uids := map[string]bool{}
-	for name, text := range files(t) {
+	for name, text := range files {
 		d := load(t, text)
 		if d.Uid == nil || uids[*d.Uid] {
 			t.Errorf("%s: uid %v", name, d.Uid)
@@ -90,7 +78,7 @@ func TestStrict(t *testing.T) {
 			}
 		}
 	}
-	bad := bytes.Replace(files(t)["netsketch-univmon.json"], []byte(`"rawQuery"`), []byte(`"rawQueri"`), 1)
+	bad := bytes.Replace(files["netsketch-univmon.json"], []byte(`"rawQuery"`), []byte(`"rawQueri"`), 1)
 	var d dashboard.Dashboard
 	if err := d.UnmarshalJSONStrict(bad); err == nil {
 		t.Error("a misspelled key was accepted")
