@@ -103,11 +103,7 @@ func resultOf(t *testing.T, g role.Report, text string) (rows []string) {
 	}
 	tuples, _ = plan.Finish(map[string][]query.Tuple{s.Name: tuples}, nil)
 	for _, tuple := range tuples {
-		var words []string
-		for _, v := range tuple {
-			words = append(words, v.String())
-		}
-		rows = append(rows, strings.Join(words, " "))
+		rows = append(rows, tuple.String())
 	}
 	return rows
 }

@@ -260,11 +260,7 @@ func queryRows(packets []workload.Packet, plans map[uint64]*query.Plan, parts []
 		}
 		var got []string
 		for _, t := range tuples {
-			var words []string
-			for _, v := range t {
-				words = append(words, v.String())
-			}
-			got = append(got, strings.Join(words, " "))
+			got = append(got, t.String())
 		}
 		want := workload.Results[file](packets)
 		row(file, "results", float64(len(want)))

@@ -54,11 +54,7 @@ func TestExamples(t *testing.T) {
 			tuples, undefined := q.Run(in)
 			var got []string
 			for _, tuple := range tuples {
-				var words []string
-				for _, v := range tuple {
-					words = append(words, v.String())
-				}
-				got = append(got, strings.Join(words, " "))
+				got = append(got, tuple.String())
 			}
 			want := workload.Results[name](packets)
 			slices.Sort(got)

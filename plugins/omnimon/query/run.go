@@ -12,6 +12,15 @@ import (
 // Tuple is one element of a stream: a value for each field.
 type Tuple []Value
 
+// String returns the values, separated by spaces.
+func (t Tuple) String() string {
+	var words []string
+	for _, v := range t {
+		words = append(words, v.String())
+	}
+	return strings.Join(words, " ")
+}
+
 // Streams are the tuples of packets and losses in one epoch, with the fields of PacketFields and
 // LossFields.
 type Streams struct {
