@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/netsketch/netsketch/hostagent/inband"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
@@ -143,6 +146,9 @@ func (p *Plugin) late(epoch *sdk.Epoch) {
 	}
 }
 
+// workers bounds the reports that are parsed or measured at the same time.
+const workers = 4
+
 // read parses the reports of all hosts with an agent.
 func (r *interval) read() {
 	missing := map[string]string{}
@@ -152,22 +158,39 @@ func (r *interval) read() {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.hosts)) {
-		o := &observer{name: name}
-		r.observers = append(r.observers, o)
-		for i := range r.epoch.Hosts {
-			if h := &r.epoch.Hosts[i]; h.Host == name && h.Role == wire.Role {
-				o.read(r, h.Data)
-			}
+		r.observers = append(r.observers, &observer{name: name})
+	}
+	var group errgroup.Group
+	group.SetLimit(workers)
+	seen := map[int]bool{}
+	for i := range r.epoch.Hosts {
+		h := &r.epoch.Hosts[i]
+		at, ok := slices.BinarySearchFunc(r.observers, h.Host, func(o *observer, name string) int {
+			return strings.Compare(o.name, name)
+		})
+		if ok && h.Role == wire.Role && seen[at] {
+			r.inexact = append(r.inexact, fmt.Sprintf("host %s: two agents have its name", h.Host))
+			continue
 		}
+		if ok && h.Role == wire.Role {
+			seen[at] = true
+			group.Go(func() error {
+				r.observers[at].read(r, h.Data)
+				return nil
+			})
+		}
+	}
+	_ = group.Wait() // errors are problems of their hosts
+	for _, o := range r.observers {
 		if o.report == nil {
-			o.problem = cmp.Or(o.problem, missing[name], "no report arrived")
-			r.problem(name, hostMissing, "%s", o.problem)
+			o.problem = cmp.Or(o.problem, missing[o.name], "no report arrived")
+			r.problem(o.name, hostMissing, "%s", o.problem)
 			continue
 		}
 		for c, n := range o.report.Counters {
 			if c := wire.Counter(c); n > 0 && c.Inexact() {
 				o.problem = cmp.Or(o.problem, fmt.Sprintf("%d %v", n, c))
-				r.inexact = append(r.inexact, fmt.Sprintf("host %s: %d %v", name, n, c))
+				r.inexact = append(r.inexact, fmt.Sprintf("host %s: %d %v", o.name, n, c))
 			}
 		}
 		r.unread(o)

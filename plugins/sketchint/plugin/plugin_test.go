@@ -310,12 +310,14 @@ func TestInexact(t *testing.T) {
 	other.Queues = []wire.Queue{{Node: leaf1, ID: 3, Packets: 4, Timed: 1, Sum: 40, Occupancy: 5, Worst: 4},
 		{Node: leaf1, ID: 4, Packets: 1}}
 	setReport(t, e, "h1", other)
+	e.Hosts = append(e.Hosts, e.Hosts[0], sdk.HostReport{Host: "h1", Role: "other"},
+		sdk.HostReport{Host: "nobody", Role: wire.Role})
+	twice := "host " + e.Hosts[0].Host + ": two agents have its name"
 	out := h.Analyze(e)
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete", "problem": "host h2: 7 heavy-full",
-		"warnings": 1})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete", "problem": twice, "warnings": 2})
 	expect(t, rows(t, out, hostList), "h2", map[string]any{"heavy-full": 7, "int-truncated": 3, "problem": "7 heavy-full"})
 	list := rows(t, out, alertList)
-	expect(t, list, "network inexact", map[string]any{"text": "host h2: 7 heavy-full"})
+	expect(t, list, "network inexact", map[string]any{"text": twice + "; host h2: 7 heavy-full"})
 	expect(t, list, "h2 unread", map[string]any{
 		"text": "INT of 5 packets could not be read; most of them: truncated"})
 	expect(t, list, "leaf1 packets-dropped", map[string]any{"text": "it reported 6 dropped packets"})

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/estimate"
@@ -161,11 +163,23 @@ func (r *interval) measure(o *observer) (m measurement) {
 func (r *interval) measurements() []measurement {
 	all := measurement{element: networkElement, counted: true, ok: true}
 	out := []measurement{all}
-	for _, o := range r.observers {
+	own := make([]measurement, len(r.observers))
+	var group errgroup.Group
+	group.SetLimit(workers)
+	for i, o := range r.observers {
+		if o.report != nil {
+			group.Go(func() error {
+				own[i] = r.measure(o)
+				return nil
+			})
+		}
+	}
+	_ = group.Wait() // has no error
+	for i, o := range r.observers {
 		if o.report == nil {
 			continue
 		}
-		m := r.measure(o)
+		m := own[i]
 		out = append(out, m)
 		all.packets, all.flows, all.counted, all.ok = all.packets+m.packets, all.flows+m.flows, all.counted && m.counted,
 			all.ok && m.ok
