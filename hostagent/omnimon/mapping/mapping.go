@@ -20,7 +20,8 @@ const (
 	MaxK     = 1 << 16
 )
 
-// Slots are the slots of one mapping in increasing order; only the first d count.
+// Slots are the slots of one mapping; only the first d count. Packets use them in turn, hop by hop,
+// so the order is pseudo-random: the first and every other position use all slots equally often.
 type Slots [MaxSlots]uint16
 
 // Share is one host's share of all mappings.
@@ -76,7 +77,16 @@ func NewShare(k, d, host, hosts int, seed uint64) (*Share, error) {
 func (s *Share) Len() uint64 { return (s.total - s.host + s.of - 1) / s.of }
 
 // At returns mapping i of the share; i is below Len.
-func (s *Share) At(i uint64) Slots { return s.unrank(s.permute(s.host + i*s.of)) }
+func (s *Share) At(i uint64) Slots {
+	rank := s.permute(s.host + i*s.of)
+	set := s.unrank(rank)
+	first := int(mix(rank^s.keys[0]) % uint64(s.d))
+	slots := set
+	for j := range s.d {
+		slots[j] = set[(first+j)%s.d]
+	}
+	return slots
+}
 
 // permute returns the position of x under the permutation of [0, total): a Feistel network over the
 // next even count of bits, repeated until the result is in range.
@@ -92,8 +102,8 @@ func (s *Share) permute(x uint64) uint64 {
 	}
 }
 
-// unrank returns the rank-th set in the combinatorial number system: rank = C(c1, 1) + … + C(cd, d)
-// with c1 < … < cd.
+// unrank returns the rank-th set, in increasing order, in the combinatorial number system: rank =
+// C(c1, 1) + … + C(cd, d) with c1 < … < cd.
 func (s *Share) unrank(rank uint64) (slots Slots) {
 	top := s.k
 	for j := s.d; j >= 1; j-- {

@@ -4,6 +4,7 @@ package mapping
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -27,6 +28,7 @@ func TestSharesPartitionAllMappings(t *testing.T) {
 			s := share(t, tc.k, tc.d, host, tc.hosts)
 			for i := range s.Len() {
 				m := s.At(i)
+				slices.Sort(m[:tc.d])
 				if seen[m] {
 					t.Fatalf("k=%d d=%d: %v twice", tc.k, tc.d, m)
 				}
@@ -44,20 +46,25 @@ func TestSharesPartitionAllMappings(t *testing.T) {
 	}
 }
 
-// TestSharesSpreadOverSlots: the first mappings of a share use all slots about equally often.
+// TestSharesSpreadOverSlots: the first mappings of a share use all slots about equally often at
+// each position, so that flows are spread at every hop.
 func TestSharesSpreadOverSlots(t *testing.T) {
 	const k, flows = 512, 20_000
-	s := share(t, k, 2, 3, 5)
-	var count [k]int
-	for i := range uint64(flows) {
-		m := s.At(i)
-		count[m[0]]++
-		count[m[1]]++
-	}
-	want := float64(2*flows) / k
-	for slot, n := range count {
-		if math.Abs(float64(n)-want) > 6*math.Sqrt(want) {
-			t.Errorf("slot %d has %d of %d flows, expected about %.0f", slot, n, flows, want)
+	for d := 2; d <= MaxSlots; d++ {
+		s := share(t, k, d, 3, 5)
+		var count [MaxSlots][k]int
+		for i := range uint64(flows) {
+			for j, slot := range s.At(i) {
+				count[j][slot]++
+			}
+		}
+		want := float64(flows) / k
+		for j := range d {
+			for slot, n := range count[j] {
+				if math.Abs(float64(n)-want) > 6*math.Sqrt(want) {
+					t.Errorf("d=%d: slot %d has %d of %d flows at position %d, expected about %.0f", d, slot, n, flows, j, want)
+				}
+			}
 		}
 	}
 }

@@ -243,13 +243,17 @@ func (sim *Simulation) Path(from, to int, key flow.Key) *analysis.Path {
 	return p
 }
 
-// Pair is pair number n of all pairs of slots.
+// Pair is pair number n of all pairs of slots. The smaller slot is the first one in half of them.
 func Pair(n int) [4]uint16 {
 	high := int((1 + math.Sqrt(float64(1+8*n))) / 2)
 	for high*(high-1)/2 > n {
 		high--
 	}
-	return [4]uint16{uint16(n - high*(high-1)/2), uint16(high)}
+	low := n - high*(high-1)/2
+	if (low+high)%2 > 0 {
+		return [4]uint16{uint16(high), uint16(low)}
+	}
+	return [4]uint16{uint16(low), uint16(high)}
 }
 
 // elements calls f with each switch and link on a path until it returns false, in the order of
