@@ -3,6 +3,9 @@
 package analysis
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/plugins/omnimon/linear"
 )
@@ -14,32 +17,67 @@ const (
 	maxRounds = 16
 )
 
-// passage is a lossy flow at a slot: the unknowns that add up to what it lost before the switch.
+// passage is a lossy flow at a slot: the unknowns of what it lost before the switch, and behind it.
 type passage struct {
-	flow     int32
-	unknowns []int32
+	flow           int32
+	before, behind []int32
+	whole          bool // it lost nothing or everything before the slot
 }
 
-// part is what a flow may have lost before a slot: nothing or all values, if it lost one packet.
+// bounds are those of the packets that were lost before the slot.
+func (p *passage) bounds(r *Result, sys *linear.System) (low, high int64) {
+	total := r.Lossy[p.flow].Lost[wire.Packets]
+	least, most := total, total
+	for _, u := range p.before {
+		low, high = low+sys.Low[u], high+sys.High[u]
+	}
+	for _, u := range p.behind {
+		least, most = least-sys.High[u], most-sys.Low[u]
+	}
+	return max(low, least), min(high, most)
+}
+
+// state is what a flow lost before a slot, of what it lost.
+type state uint8
+
+const (
+	none state = iota
+	all
+	some
+)
+
+// part is a flow at a slot in a search.
 type part struct {
-	passage
-	lost *wire.Values
-	ones int // solutions in which it is lost
+	*passage
+	lost        *wire.Values
+	none, all   bool  // what is possible
+	first, last int64 // packets, if it is some of them
+	state       state
+	least, most int64 // packets in all solutions
+	divided     bool  // in a solution
 }
 
-// combine narrows the bounds of packets by all statistics together. A flow that lost one packet
-// lost all statistics of the loss at one place. So the flows that lost it before a slot are a
-// subset whose values add up to what the slot lacks. Flows that are in all subsets of this kind, or
-// in none, are determined; the search is complete, so nothing is guessed.
+// combine narrows the bounds of packets by all statistics together. A flow that lost nothing before
+// a slot, or everything, lost no or all statistics there; if it lost some of its packets before,
+// their statistics have bounds. What the flows lost adds up to what the slot lacks. All solutions
+// at a slot are searched, and what they agree on is determined, so nothing is guessed.
 func (in *inference) combine(r *Result, unknowns []int32, sys *linear.System) {
 	slots := map[int][]passage{}
 	var order []int
 	for i := range r.Lossy {
-		in.passages(&r.Lossy[i], unknowns, func(at int, before []int32) {
+		f := &r.Lossy[i]
+		var all []int32
+		for _, u := range unknowns[f.first : f.first+len(f.Losses)] {
+			if u >= 0 {
+				all = append(all, u)
+			}
+		}
+		in.passages(f, unknowns, func(at int, before []int32) {
 			if slots[at] == nil {
 				order = append(order, at)
 			}
-			slots[at] = append(slots[at], passage{int32(i), before[:len(before):len(before)]})
+			n := len(before)
+			slots[at] = append(slots[at], passage{flow: int32(i), before: all[:n:n], behind: all[n:]})
 		})
 	}
 	width := map[int]int64{} // of the bounds at a slot when it was searched
@@ -49,10 +87,9 @@ func (in *inference) combine(r *Result, unknowns []int32, sys *linear.System) {
 		again = false
 		for _, at := range order {
 			w := int64(0)
-			for _, p := range slots[at] {
-				for _, u := range p.unknowns {
-					w += sys.High[u] - sys.Low[u]
-				}
+			for i := range slots[at] {
+				low, high := slots[at][i].bounds(r, sys)
+				w += high - low
 			}
 			if old, searched := width[at]; w == 0 || searched && old == w {
 				continue
@@ -84,71 +121,63 @@ func (in *inference) combine(r *Result, unknowns []int32, sys *linear.System) {
 	}
 }
 
-// search finds the subsets of flows whose values add up to a deficit.
+// search finds what the flows may have lost before a slot: their values add up to a deficit.
 type search struct {
 	parts            []part
 	rest             []wire.Values // sums of the parts from each one on
-	deficit          wire.Values
-	count            int // of statistics
-	taken            uint32
-	others           others
-	least, most      int64 // packets of others in the solutions
+	deficit          wire.Values   // without the parts that are taken whole
+	low, high        wire.Values   // bounds of the sum of the divided parts
+	count            int           // of statistics
 	steps, solutions int
-}
-
-// others are the flows at a slot that lost several packets. Only their sum is searched.
-type others struct {
-	unknowns  []int32
-	low, high int64 // packets before the slot
-	lost      wire.Values
 }
 
 // minBytes is the least length of an IP packet.
 const minBytes = 20
 
-// possible reports whether the flows may have lost these values before the slot: no packets have
-// no values, all packets have all, and both the lost and the other packets have a length.
-func (o *others) possible(v *wire.Values, count int) bool {
-	packets, left := v[wire.Packets], o.lost[wire.Packets]-v[wire.Packets]
-	if packets < o.low || packets > o.high {
-		return false
-	}
-	for i := range count {
-		if packets == 0 && v[i] != 0 || left == 0 && v[i] != o.lost[i] {
-			return false
+// divided are bounds of the values of a loss of a to b packets before a slot and of the others
+// behind it.
+func (s *search) divided(lost *wire.Values, a, b int64) (low, high wire.Values) {
+	total := lost[wire.Packets]
+	low[wire.Packets], high[wire.Packets] = a, b
+	for i := 1; i < s.count; i++ {
+		if i == int(wire.Bytes) {
+			low[i], high[i] = minBytes*a, lost[i]-minBytes*(total-b)
+			continue
 		}
+		low[i], high[i] = max(0, lost[i]-(total-a)), min(lost[i], b) // a packet counts once
 	}
-	return count <= int(wire.Bytes) ||
-		v[wire.Bytes] >= minBytes*packets && o.lost[wire.Bytes]-v[wire.Bytes] >= minBytes*left
+	return low, high
 }
 
 // begin prepares the search at a slot. It returns false if there is nothing to search.
 func (s *search) begin(r *Result, sys *linear.System, passages []passage, deficits []int64) bool {
 	*s = search{parts: s.parts[:0], rest: s.rest[:0], count: len(deficits)}
 	copy(s.deficit[:], deficits)
-	for _, p := range passages {
+	for n := range passages {
+		p := &passages[n]
 		lost := &r.Lossy[p.flow].Lost
-		low, high := int64(0), int64(0)
-		for _, u := range p.unknowns {
-			low, high = low+sys.Low[u], high+sys.High[u]
-		}
-		switch total := lost[wire.Packets]; {
+		low, high := p.bounds(r, sys)
+		total := lost[wire.Packets]
+		switch {
 		case high == 0:
 		case low == total:
 			s.deficit.Sub(lost)
-		case total == 1:
-			s.parts = append(s.parts, part{passage: p, lost: lost})
 		default:
-			o := &s.others
-			o.unknowns, o.low, o.high = append(o.unknowns, p.unknowns...), o.low+low, o.high+min(high, total)
-			o.lost.Add(lost)
+			s.parts = append(s.parts, part{passage: p, lost: lost, none: low == 0, all: high == total,
+				first: max(low, 1), last: min(high, total-1)})
+			if p.whole {
+				s.parts[len(s.parts)-1].last = 0
+			}
 		}
 	}
-	if len(s.parts) > maxOpen || len(s.parts)+len(s.others.unknowns) == 0 {
+	if len(s.parts) > maxOpen || len(s.parts) == 0 {
 		return false
 	}
+	slices.SortFunc(s.parts, func(a, b part) int {
+		return cmp.Or(-cmp.Compare(a.lost[min(s.count-1, int(wire.Bytes))], b.lost[min(s.count-1, int(wire.Bytes))]),
+			cmp.Compare(a.flow, b.flow))
+	})
 	s.rest = append(s.rest, make([]wire.Values, len(s.parts)+1)...)
-	s.rest[len(s.parts)] = s.others.lost
 	for i := len(s.parts) - 1; i >= 0; i-- {
 		s.rest[i] = s.rest[i+1]
 		s.rest[i].Add(s.parts[i].lost)
@@ -162,46 +191,105 @@ func (s *search) next(n int) {
 		return
 	}
 	for i := range s.count {
-		if s.deficit[i] < 0 || s.deficit[i] > s.rest[n][i] {
+		if s.deficit[i] < s.low[i] || s.deficit[i] > s.rest[n][i]+s.high[i] {
 			return
 		}
 	}
-	if n < len(s.parts) {
-		s.next(n + 1)
-		s.deficit.Sub(s.parts[n].lost)
-		s.taken |= 1 << n
-		s.next(n + 1)
-		s.taken &^= 1 << n
-		s.deficit.Add(s.parts[n].lost)
+	if n == len(s.parts) {
+		s.solution()
 		return
 	}
-	if !s.others.possible(&s.deficit, s.count) {
-		return
+	p := &s.parts[n]
+	if p.none {
+		p.state = none
+		s.next(n + 1)
 	}
-	packets := s.deficit[wire.Packets]
-	if s.solutions == 0 {
-		s.least, s.most = packets, packets
+	if p.all {
+		p.state = all
+		s.deficit.Sub(p.lost)
+		s.next(n + 1)
+		s.deficit.Add(p.lost)
 	}
-	s.least, s.most = min(s.least, packets), max(s.most, packets)
-	s.solutions++
-	for i := range s.parts {
-		if s.taken&(1<<i) != 0 {
-			s.parts[i].ones++
-		}
+	if p.first <= p.last {
+		p.state = some
+		low, high := s.divided(p.lost, p.first, p.last)
+		s.low.Add(&low)
+		s.high.Add(&high)
+		s.next(n + 1)
+		s.low.Sub(&low)
+		s.high.Sub(&high)
 	}
 }
 
-// add adds an equation for each flow that all solutions agree on.
-func (s *search) add(sys *linear.System) (added bool) {
+// solution notes what the parts are in one solution. The packets of divided parts are narrowed by
+// their sum, and the sum then by the other statistics.
+func (s *search) solution() {
+	packets := s.deficit[wire.Packets]
+	var low, high wire.Values
 	for i := range s.parts {
-		if p := &s.parts[i]; p.ones == 0 || p.ones == s.solutions {
-			sys.Add(p.unknowns, int64(p.ones/s.solutions))
-			added = true
+		if p := &s.parts[i]; p.state == some {
+			a, b := s.share(p, packets)
+			l, h := s.divided(p.lost, a, b)
+			low.Add(&l)
+			high.Add(&h)
 		}
 	}
-	if len(s.others.unknowns) > 0 && s.least == s.most {
-		sys.Add(s.others.unknowns, s.least)
-		added = true
+	for i := range s.count {
+		if s.deficit[i] < low[i] || s.deficit[i] > high[i] {
+			return
+		}
+	}
+	s.solutions++
+	for i := range s.parts {
+		p := &s.parts[i]
+		a, b := int64(0), int64(0)
+		switch p.state {
+		case all:
+			a, b = p.lost[wire.Packets], p.lost[wire.Packets]
+		case some:
+			a, b = s.share(p, packets)
+			p.divided = true
+		}
+		if s.solutions == 1 {
+			p.least, p.most = a, b
+		}
+		p.least, p.most = min(p.least, a), max(p.most, b)
+	}
+}
+
+// share is what a divided part may be if all of them add up to a number of packets.
+func (s *search) share(p *part, packets int64) (low, high int64) {
+	return max(p.first, packets-(s.high[wire.Packets]-p.last)), min(p.last, packets-(s.low[wire.Packets]-p.first))
+}
+
+// add narrows the bounds of the flows by all solutions.
+func (s *search) add(sys *linear.System) (added bool) {
+	for i := range s.parts {
+		p := &s.parts[i]
+		total := p.lost[wire.Packets]
+		if !p.divided && p.first <= p.last {
+			p.whole, added = true, true
+		}
+		switch {
+		case p.least == p.most:
+			sys.Add(p.before, p.least)
+			added = true
+		case len(p.before) == 1:
+			added = narrow(sys, p.before[0], p.least, p.most) || added
+		case len(p.behind) == 1:
+			added = narrow(sys, p.behind[0], total-p.most, total-p.least) || added
+		}
 	}
 	return added
+}
+
+// narrow narrows the bounds of an unknown. Bounds that exclude each other stay: they show in the
+// equations.
+func narrow(sys *linear.System, u int32, low, high int64) bool {
+	low, high = max(low, sys.Low[u]), min(high, sys.High[u])
+	if low > high || low == sys.Low[u] && high == sys.High[u] {
+		return false
+	}
+	sys.Low[u], sys.High[u] = low, high
+	return true
 }
