@@ -67,9 +67,9 @@ func examples[T any](flows []T, text func(T) string) string {
 
 // alarm adds the problems that concern switches: inflated latencies with the flows and how long,
 // drops, and changed paths.
-func (r *interval) alarm(switches map[string]*switchState, changed []*pathChange) {
-	for _, name := range slices.Sorted(maps.Keys(switches)) {
-		s := switches[name]
+func (r *interval) alarm(changed []*pathChange) {
+	for _, name := range slices.Sorted(maps.Keys(r.switches)) {
+		s := r.switches[name]
 		if s.drops > 0 {
 			r.problem(name, packetsDropped, "it reported %d dropped packets", s.drops)
 		}

@@ -32,6 +32,9 @@ type interval struct {
 	// inexact are the reasons why results are not exact, apart from the errors of sketches.
 	inexact []string
 	cost    collection
+	omitted uint64 // rows that limits leave out
+	// switches have rows: those of the plan, and a limited number of others.
+	switches map[string]*switchState
 }
 
 // observer is a host in one interval.

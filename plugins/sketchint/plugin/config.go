@@ -92,6 +92,8 @@ type Limits struct {
 	Flows       int `json:"flows"`       // flows with the most packets
 	Inflations  int `json:"inflations"`  // flows at switches with inflated latencies
 	SwitchFlows int `json:"switchFlows"` // heavy hitters and heavy changes of one host or switch
+	Foreign     int `json:"foreign"`     // switches that the plugin does not configure
+	Senders     int `json:"senders"`     // to a host: of telemetry reports, and of packets that cannot be read
 }
 
 // The places where INT ends.
@@ -115,7 +117,7 @@ func DefaultConfiguration() Configuration {
 		Interval: "5s", Metadata: []string{"latency"}, MaxHops: 16, MTU: 1500, Sinks: sinksHosts,
 		Marks: inband.Marks{DSCP: 0x17, DSCPMask: 0x3f}, FlowTower: 256 << 10, LatencyTower: 1 << 20,
 		Heavy: 500, Change: 250, HeavyFlows: 4096, Inflation: 5, InflatedFlows: 4096, InflatedPackets: 10,
-		Limits: Limits{Flows: 1000, Inflations: 1000, SwitchFlows: 100},
+		Limits: Limits{Flows: 1000, Inflations: 1000, SwitchFlows: 100, Foreign: 1000, Senders: 1000},
 	}
 }
 
@@ -184,6 +186,8 @@ func (c *Configuration) check() sdk.FieldErrors {
 	between("limits.flows", c.Limits.Flows, 0, 1_000_000)
 	between("limits.inflations", c.Limits.Inflations, 0, 1_000_000)
 	between("limits.switchFlows", c.Limits.SwitchFlows, 0, 100_000)
+	between("limits.foreign", c.Limits.Foreign, 0, 100_000)
+	between("limits.senders", c.Limits.Senders, 0, 100_000)
 	for i, only := range c.Marks.SourceOnly {
 		between(fmt.Sprintf("marks.sourceOnly.%d.words", i), only.Words, 0, 255)
 	}

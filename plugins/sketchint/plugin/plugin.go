@@ -49,7 +49,7 @@ type setup struct {
 	length   time.Duration     // of an epoch
 	nodes    map[string]uint32 // ids by the name of the switch
 	names    map[uint32]string // of switches by id
-	switches []string          // that insert INT, sorted
+	own      []string          // switches that insert INT, sorted
 	hosts    map[string]bool   // with an agent
 	at       map[string]string // hosts by address
 	settings sdk.Settings
@@ -131,7 +131,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 
 func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epoch time.Duration) (*setup, error) {
 	s := &setup{config: *c, epochs: 1, length: epoch, nodes: nodes, names: map[uint32]string{},
-		switches: devices(model), hosts: map[string]bool{}, at: map[string]string{}}
+		own: devices(model), hosts: map[string]bool{}, at: map[string]string{}}
 	if epoch > 0 {
 		s.epochs = uint64((c.interval + epoch - 1) / epoch)
 	}
@@ -150,7 +150,7 @@ func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epo
 			}
 		}
 	}
-	if len(s.switches) == 0 && len(model.Devices) > 0 {
+	if len(s.own) == 0 && len(model.Devices) > 0 {
 		s.missing("program "+program, "no switch is configured for INT; that of other switches is read")
 	}
 	if len(s.hosts) == 0 && len(model.Hosts) > 0 {

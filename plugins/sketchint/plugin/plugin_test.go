@@ -208,6 +208,41 @@ func TestForeignNodes(t *testing.T) {
 	expect(t, list, "spine1", map[string]any{"node-id": 3, "packets": 0})
 }
 
+// Packets with INT may name any number of switches: those with the most packets have rows, and the
+// others are counted.
+func TestForgedNodes(t *testing.T) {
+	h := start(t, `{"heavy": 10, "change": 10, "limits": {"foreign": 2, "senders": 1, "inflations": 1}}`)
+	forged := simFlow{to: 0, port: 1, packets: 20, slow: 2}
+	for node := range uint32(60) {
+		forged.path, forged.latencies = append(forged.path, 1000+node), append(forged.latencies, 1)
+	}
+	more := simFlow{to: 1, port: 2, path: []uint32{1030, 1040, leaf1}, packets: 30, latencies: []uint32{1, 1, 1}, slow: 1}
+	e := simEpoch(t, h, 1, []simFlow{forged, more})
+	r := simReport(t, settingsOf(t, h, "h3"), 5, 9, nil)
+	r.Queues = []wire.Queue{{Node: 1040, ID: 1, Packets: 1}, {Node: 1041, ID: 1, Packets: 1}}
+	for i := range byte(3) {
+		address := netip.AddrFrom4([4]byte{10, 0, 0, i})
+		r.Faults = append(r.Faults, wire.Fault{Address: address, Problem: inband.Truncated, Packets: 1})
+		r.Sources = append(r.Sources, wire.Source{Address: address})
+	}
+	setReport(t, e, "h3", r)
+	out := h.Analyze(e)
+	list := rows(t, out, switchList)
+	expect(t, list, "1040", map[string]any{"packets": 50})
+	if list["1030"] == nil || len(list) != 6 {
+		t.Errorf("switches %v", slices.Sorted(maps.Keys(list)))
+	}
+	list = rows(t, out, hitterList)
+	expect(t, list, "1040 "+forged.key().String(), map[string]any{"packets": 20, "rank": 2})
+	if len(list) != 2*2+2*2+1 { // network and hosts, two foreign switches, leaf1
+		t.Errorf("heavy hitters %v", slices.Sorted(maps.Keys(list)))
+	}
+	if queues, faults := rows(t, out, queueList), rows(t, out, faultList); len(queues) != 1 || len(faults) != 1 {
+		t.Errorf("queues %v, faults %v", queues, faults)
+	}
+	expect(t, rows(t, out, summaryList), "", map[string]any{"omitted-rows": 58 + 1 + 1 + 2 + 2})
+}
+
 // A path that changes is found with the last switch in common, within an interval and between two.
 func TestPathChanges(t *testing.T) {
 	h := start(t, `{"heavy": 10, "change": 10}`)

@@ -58,13 +58,13 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 		}
 	}
 	inflations := r.inflations(p.inflated)
-	switches := r.states(inflations)
+	r.switches = r.states(inflations)
+	r.bound()
 	changed := r.pathChanges(all)
-	r.alarm(switches, changed)
+	r.alarm(changed)
 	out.Events = alertEvents(p.alerts.Update(r.epoch, r.problems))
 	measurements := r.measurements()
 	for _, build := range []func() (*table.Table, error){
-		func() (*table.Table, error) { return r.summaryTable(p.alerts.Active(), &measurements[0]) },
 		func() (*table.Table, error) { return r.flowTable(listed) },
 		func() (*table.Table, error) { return r.latencyTable(heaviest(latencies)) },
 		func() (*table.Table, error) { return r.inflationTable(inflations) },
@@ -73,9 +73,9 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 		func() (*table.Table, error) { return r.pathTable(changed) },
 		func() (*table.Table, error) { return r.measurementTable(measurements) },
 		func() (*table.Table, error) { return r.rangeTable(measurements) },
-		func() (*table.Table, error) { return r.switchTable(switches) },
-		r.queueTable, r.hostTable, r.sourceTable, r.faultTable, r.costTable,
+		r.switchTable, r.queueTable, r.hostTable, r.sourceTable, r.faultTable, r.costTable,
 		func() (*table.Table, error) { return p.alerts.Table(alertList, r.epoch.Number, severity) },
+		func() (*table.Table, error) { return r.summaryTable(p.alerts.Active(), &measurements[0]) }, // last: counts rows
 	} {
 		t, err := build()
 		if err != nil {
@@ -102,6 +102,33 @@ func (r *interval) watched() (flows, latencies map[flow.Key]*heavyFlow) {
 		}
 	}
 	return flows, latencies
+}
+
+// limit returns the first rows of a list, and counts the others.
+func limit[T any](r *interval, rows []T, most int) []T {
+	if len(rows) <= most {
+		return rows
+	}
+	r.omitted += uint64(len(rows) - most)
+	return rows[:most]
+}
+
+// bound leaves out the switches with the fewest packets among those that the plugin does not
+// configure: whoever sends packets with INT can name any number of them.
+func (r *interval) bound() {
+	var foreign []string
+	for name := range r.switches {
+		if _, own := slices.BinarySearch(r.own, name); !own {
+			foreign = append(foreign, name)
+		}
+	}
+	slices.SortFunc(foreign, func(a, b string) int {
+		return cmp.Or(cmp.Compare(r.switches[b].packets, r.switches[a].packets), strings.Compare(a, b))
+	})
+	for _, name := range foreign[min(len(foreign), r.config.Limits.Foreign):] {
+		r.omitted++
+		delete(r.switches, name)
+	}
 }
 
 func optional(a *table.TextAppender, text string) {
@@ -156,12 +183,13 @@ func (r *interval) summaryTable(active uint64, all *measurement) (*table.Table, 
 	}
 	one("hosts", uint64(len(r.observers)))
 	one("hosts-delivered", delivered)
-	one("switches", uint64(len(r.switches)))
+	one("switches", uint64(len(r.own)))
 	for _, c := range []wire.Counter{wire.Packets, wire.WithINT, wire.Hops, wire.Reports} {
 		one(c.String(), counters[c])
 	}
 	known(b.Uint("state/flows"), whole(all.flows), all.counted && delivered > 0)
 	one("heavy-flows", heavy)
+	one("omitted-rows", r.omitted)
 	one("warnings", uint64(len(r.inexact)))
 	one("active-alerts", active)
 	return b.Table()
@@ -230,7 +258,7 @@ func (r *interval) inflationTable(inflations []*inflation) (*table.Table, error)
 	keys, names := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("switch")
 	epoch, since, host := b.Uint("state/epoch"), b.Uint("state/since-epoch"), b.Text("state/host")
 	packets, worst, latency := b.Uint("state/packets"), b.Uint("state/worst"), b.Uint("state/latency")
-	for _, f := range inflations[:min(len(inflations), r.config.Limits.Inflations)] {
+	for _, f := range limit(r, inflations, r.config.Limits.Inflations) {
 		keys.append(&f.Key, "")
 		names.Append(r.name(f.Node))
 		epoch.Append(r.epoch.Number)
@@ -280,7 +308,7 @@ func (r *interval) pathTable(changed []*pathChange) (*table.Table, error) {
 	b := table.NewBuilder(pathList)
 	keys, epoch, at := keyColumn{TextAppender: b.TextKey("flow")}, b.Uint("state/epoch"), b.Text("state/switch")
 	previous, path, changes := b.Text("state/previous-path"), b.Text("state/path"), b.Uint("state/path-changes")
-	for _, c := range changed[:min(len(changed), r.config.Limits.Flows)] {
+	for _, c := range limit(r, changed, r.config.Limits.Flows) {
 		keys.append(&c.flow.key, "")
 		epoch.Append(r.epoch.Number)
 		at.Append(c.at)
@@ -332,14 +360,14 @@ func (r *interval) rangeTable(measurements []measurement) (*table.Table, error) 
 	return b.Table()
 }
 
-func (r *interval) switchTable(switches map[string]*switchState) (*table.Table, error) {
+func (r *interval) switchTable() (*table.Table, error) {
 	b := table.NewBuilder(switchList)
 	names, epoch, id := b.TextKey("switch"), b.Uint("state/epoch"), b.Uint("state/node-id")
 	packets, latency, worst := b.Uint("state/packets"), b.Uint("state/latency"), b.Uint("state/worst")
 	drops, flows, inflated := b.Uint("state/drops"), b.Uint("state/inflated-flows"), b.Uint("state/inflated-packets")
 	heavy := b.Uint("state/heavy-flows")
-	for _, name := range slices.Sorted(maps.Keys(switches)) {
-		s := switches[name]
+	for _, name := range slices.Sorted(maps.Keys(r.switches)) {
+		s := r.switches[name]
 		names.Append(name)
 		epoch.Append(r.epoch.Number)
 		id.Append(uint64(s.id))
@@ -360,6 +388,7 @@ type queueState struct {
 	id   uint8
 }
 
+// queueTable has the queues of switches that have rows.
 func (r *interval) queueTable() (*table.Table, error) {
 	b := table.NewBuilder(queueList)
 	names, ids, epoch := b.TextKey("switch"), b.UintKey("queue"), b.Uint("state/epoch")
@@ -372,6 +401,10 @@ func (r *interval) queueTable() (*table.Table, error) {
 		}
 		for _, q := range o.report.Queues {
 			at := queueState{r.name(q.Node), q.ID}
+			if r.switches[at.name] == nil {
+				r.omitted++
+				continue
+			}
 			sum := all[at]
 			sum.Packets, sum.Timed, sum.Sum = sum.Packets+q.Packets, sum.Timed+q.Timed, sum.Sum+q.Sum
 			sum.Occupancy, sum.Worst = sum.Occupancy+q.Occupancy, max(sum.Worst, q.Worst)
@@ -445,8 +478,7 @@ func (r *interval) sourceTable() (*table.Table, error) {
 		if o.report == nil {
 			continue
 		}
-		for i := range o.report.Sources {
-			s := &o.report.Sources[i]
+		for _, s := range limit(r, o.report.Sources, r.config.Limits.Senders) {
 			hosts.Append(o.name)
 			addresses.Append(s.Address.String())
 			nodes.Append(uint64(s.Node))
@@ -470,7 +502,7 @@ func (r *interval) faultTable() (*table.Table, error) {
 		if o.report == nil {
 			continue
 		}
-		for _, f := range o.report.Faults {
+		for _, f := range limit(r, o.report.Faults, r.config.Limits.Senders) {
 			hosts.Append(o.name)
 			addresses.Append(f.Address.String())
 			problems.Append(f.Problem.String())

@@ -33,11 +33,13 @@ func (h hitter) by() uint32 { return max(h.before, h.after) - min(h.before, h.af
 // elements are flows by element: hosts, switches and the network.
 type elements map[string][]hitter
 
-// add adds a flow to its host, the switches of its path, and the network.
+// add adds a flow to its host, the switches of its path that have rows, and the network.
 func (e elements) add(r *interval, host string, path []uint32, h hitter) {
 	names := []string{networkElement, host}
 	for _, node := range path {
-		names = append(names, r.name(node))
+		if name := r.name(node); r.switches[name] != nil {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
@@ -294,7 +296,7 @@ func (p *Plugin) inflate(r *interval) {
 // states returns the switches: those of the plan, and those that hosts saw, by name.
 func (r *interval) states(inflations []*inflation) map[string]*switchState {
 	out := map[string]*switchState{}
-	for _, name := range r.switches {
+	for _, name := range r.own {
 		out[name] = &switchState{id: r.nodes[name]}
 	}
 	at := func(node uint32) *switchState {
