@@ -8,8 +8,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,21 +15,19 @@ import (
 	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/netsketch/netsketch/examples/internal/netns"
 )
 
 const (
-	server    = "10.0.2.1:8000"
-	collector = "10.255.0.1:9339"
-	device    = "10.255.0.1:9559"
-	patience  = 2 * time.Minute
+	server   = "10.0.2.1:8000"
+	device   = "10.255.0.1:9559"
+	patience = 2 * time.Minute
 )
 
 // links are the links of the hosts, by the interface of the switch.
@@ -49,8 +45,8 @@ func main() {
 	case "send":
 		err = send(*size)
 	default:
-		c := &check{netsketch: filepath.Join(*bin, "netsketch"), run: *run, epochs: map[int64]row{}, flows: map[int64]row{},
-			losses: map[string]row{}, alerts: map[string]bool{}}
+		c := &check{netsketch: filepath.Join(*bin, "netsketch"), run: *run, epochs: map[int64]netns.Row{},
+			flows: map[int64]netns.Row{}, losses: map[string]netns.Row{}, alerts: map[string]bool{}}
 		err = c.all(*size)
 	}
 	if err != nil {
@@ -84,95 +80,38 @@ func send(size int64) error {
 	return errors.Join(err, c.Close())
 }
 
-// row is the keys and values of a row of a list.
-type row map[string]any
-
-func (r row) text(name string) string {
-	s, _ := r[name].(string)
-	return s
-}
-
-// number returns an integer, which JSON may hold as text. A leaf that is missing or
-// is no number ends the program: as 0 it could pass for a count.
-func (r row) number(name string) int64 {
-	switch v := r[name].(type) {
-	case float64:
-		return int64(v)
-	case string:
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil {
-			panic(fmt.Sprintf("leaf %s: %v", name, err))
-		}
-		return n
-	}
-	panic(fmt.Sprintf("leaf %s: %v, want a number", name, r[name]))
-}
-
-func (r row) is(name string) bool {
-	b, _ := r[name].(bool)
-	return b
-}
-
 // check has what was published since the last reset, by epoch.
 type check struct {
 	netsketch, run string
-	epochs, flows  map[int64]row
-	losses         map[string]row
+	epochs, flows  map[int64]netns.Row
+	losses         map[string]netns.Row
 	alerts         map[string]bool
-}
-
-// query returns the rows of all lists below a path. Containers are in the list "".
-func (c *check) query(path, address string) (map[string][]row, error) {
-	cmd := exec.Command(c.netsketch, "query", path, "--json", "--plaintext", "--address", address)
-	var message bytes.Buffer
-	cmd.Stderr = &message
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("query %s: %w: %s", path, err, message.String())
-	}
-	var parts []struct {
-		List string
-		Rows []struct{ Keys, Values row }
-	}
-	if err := json.Unmarshal(out, &parts); err != nil {
-		return nil, fmt.Errorf("query %s: %w", path, err)
-	}
-	lists := map[string][]row{}
-	for _, p := range parts {
-		for _, r := range p.Rows {
-			all := row{}
-			maps.Copy(all, r.Keys)
-			maps.Copy(all, r.Values)
-			lists[p.List] = append(lists[p.List], all)
-		}
-	}
-	return lists, nil
 }
 
 // poll keeps the rows that are new and returns the newest epoch. Lists are replaced one by one.
 func (c *check) poll() (newest int64, err error) {
-	lists, err := c.query("/omnimon", collector)
+	lists, err := netns.Query(c.netsketch, "/omnimon", netns.Collector)
 	if err != nil {
 		return 0, err
 	}
 	for _, r := range lists[""] { // leaves have the whole path as their name
-		short := row{}
+		short := netns.Row{}
 		for name, v := range r {
 			short[path.Base(name)] = v
 		}
-		c.epochs[short.number("epoch")] = short
+		c.epochs[short.Number("epoch")] = short
 	}
 	for _, r := range lists["/omnimon/flows/flow"] {
-		if r.text("source") == "h1" {
-			c.flows[r.number("epoch")] = r
+		if r.Text("source") == "h1" {
+			c.flows[r.Number("epoch")] = r
 		}
 	}
 	for _, r := range lists["/omnimon/losses/loss"] {
-		c.losses[fmt.Sprint(r.number("epoch"), r.text("flow"), r.text("element"))] = r
+		c.losses[fmt.Sprint(r.Number("epoch"), r.Text("flow"), r.Text("element"))] = r
 	}
 	for _, r := range lists["/omnimon/alerts/alert"] {
-		if r.is("active") {
-			c.alerts[r.text("kind")+" "+r.text("subject")] = true
+		if r.Is("active") {
+			c.alerts[r.Text("kind")+" "+r.Text("subject")] = true
 		}
 	}
 	for epoch := range c.epochs {
@@ -198,32 +137,21 @@ func (c *check) wait(epoch int64) error {
 // its queues, and the links, on arrival. A busy machine loses packets on arrival because the switch
 // does not get the processor in time.
 func (c *check) dropped() (map[string]int64, error) {
-	lists, err := c.query("/interfaces/interface/state/counters", device)
+	lists, err := netns.Query(c.netsketch, "/interfaces/interface/state/counters", device)
 	if err != nil {
 		return nil, err
 	}
 	sum := map[string]int64{}
 	for _, r := range lists["/interfaces/interface"] {
-		sum["s1"] += r.number("counters/out-discards")
-		sum[links[r.text("name")]] += r.number("counters/in-discards")
+		sum["s1"] += r.Number("counters/out-discards")
+		sum[links[r.Text("name")]] += r.Number("counters/in-discards")
 	}
 	return sum, nil
 }
 
-// program starts this program in the namespace of a host.
-func program(host string, args ...string) (*exec.Cmd, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command("ip", append([]string{"netns", "exec", "nsk-" + host, self}, args...)...)
-	cmd.Stderr = os.Stderr
-	return cmd, nil
-}
-
 // transfer sends a file and returns how many bytes arrived. It calls during on the way.
 func (c *check) transfer(size int64, during func() error) (received int64, err error) {
-	to, err := program("h2", "receive")
+	to, err := netns.Program("h2", "receive")
 	if err != nil {
 		return 0, err
 	}
@@ -239,7 +167,7 @@ func (c *check) transfer(size int64, during func() error) (received int64, err e
 	if _, err := fmt.Fscanln(out, &ready); err != nil {
 		return 0, fmt.Errorf("the program in h2: %w", err)
 	}
-	from, err := program("h1", "-bytes", fmt.Sprint(size), "send")
+	from, err := netns.Program("h1", "-bytes", fmt.Sprint(size), "send")
 	if err != nil {
 		return 0, err
 	}
@@ -284,7 +212,7 @@ func (c *check) all(size int64) error {
 
 // sends sends a file and compares the results of its epochs, of which some may be inexact.
 func (c *check) sends(size int64, inexact int, during func() error) error {
-	for _, m := range []map[int64]row{c.epochs, c.flows} {
+	for _, m := range []map[int64]netns.Row{c.epochs, c.flows} {
 		clear(m)
 	}
 	first, err := c.poll()
@@ -335,7 +263,7 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 	}
 	found := 0
 	for e := first + 1; e <= last; e++ {
-		if r, ok := c.epochs[e]; !ok || !r.is("exact") {
+		if r, ok := c.epochs[e]; !ok || !r.Is("exact") {
 			found++
 			fmt.Printf("epoch %d was published: %v; problem: %v\n", e, ok, r["problem"])
 			expect(e < last, "the last epoch is not exact")
@@ -346,9 +274,9 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 	}
 	lost := map[string]int64{}
 	for _, r := range c.losses {
-		if r.number("epoch") > first {
-			lost[r.text("element")] += r.number("lost-low")
-			expect(r.is("determined"), "loss of flow %s at %s is not determined", r.text("flow"), r.text("element"))
+		if r.Number("epoch") > first {
+			lost[r.Text("element")] += r.Number("lost-low")
+			expect(r.Is("determined"), "loss of flow %s at %s is not determined", r.Text("flow"), r.Text("element"))
 		}
 	}
 	var ofFlow int64
@@ -357,10 +285,10 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 		if e <= first {
 			continue
 		}
-		fmt.Printf("epoch %d: %s path %s: %d packets sent, %d lost\n", e, r.text("flow"), r.text("path"),
-			r.number("packets"), r.number("lost-packets"))
-		ofFlow += r.number("lost-packets")
-		expect(r.text("path") == "s1", "path %q, want s1", r.text("path"))
+		fmt.Printf("epoch %d: %s path %s: %d packets sent, %d lost\n", e, r.Text("flow"), r.Text("path"),
+			r.Number("packets"), r.Number("lost-packets"))
+		ofFlow += r.Number("lost-packets")
+		expect(r.Text("path") == "s1", "path %q, want s1", r.Text("path"))
 	}
 	fmt.Println("losses by element:", lost, "alerts:", slices.Sorted(maps.Keys(c.alerts)))
 	fmt.Println("packets that the switch dropped:", happened)
@@ -387,28 +315,8 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 
 // kill ends the agent of a host by SIGKILL and starts it again, as a service manager does.
 func (c *check) kill(host string) error {
-	pidFile := filepath.Join(c.run, host+".pid")
-	text, err := os.ReadFile(pidFile)
-	if err != nil {
+	if err := netns.Kill(c.run, host); err != nil {
 		return err
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return err
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		return fmt.Errorf("process %d: %w", pid, err)
-	}
-	log, err := os.OpenFile(filepath.Join(c.run, host+".log"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command("ip", "netns", "exec", "nsk-"+host, c.netsketch, "hostagent", "--config",
-		filepath.Join(c.run, host+".yaml"))
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	return os.WriteFile(pidFile, []byte(fmt.Sprintln(cmd.Process.Pid)), 0o600)
+	return netns.Start(c.netsketch, c.run, host)
 }

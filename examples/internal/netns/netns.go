@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package netns has what the checks of examples with network namespaces share. lib.sh, next to it,
+// is what their scripts share.
+package netns
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Collector is the gNMI address of the collector.
+const Collector = "10.255.0.1:9339"
+
+// Row is the keys and values of a row of a list.
+type Row map[string]any
+
+// Text returns a text, empty if there is none.
+func (r Row) Text(name string) string {
+	s, _ := r[name].(string)
+	return s
+}
+
+// Number returns an integer, which JSON may hold as text. A leaf that is missing or is no number
+// ends the program: as 0 it could pass for a count.
+func (r Row) Number(name string) int64 {
+	switch v := r[name].(type) {
+	case float64:
+		return int64(v)
+	case string:
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			panic(fmt.Sprintf("leaf %s: %v", name, err))
+		}
+		return n
+	}
+	panic(fmt.Sprintf("leaf %s: %v, want a number", name, r[name]))
+}
+
+// Is returns a truth value, false if there is none.
+func (r Row) Is(name string) bool {
+	b, _ := r[name].(bool)
+	return b
+}
+
+// Query returns the rows of all lists below a path of a gNMI server. Containers are in the list "".
+// netsketch is the name of the program.
+func Query(netsketch, path, address string) (map[string][]Row, error) {
+	cmd := exec.Command(netsketch, "query", path, "--json", "--plaintext", "--address", address)
+	var message bytes.Buffer
+	cmd.Stderr = &message
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("query %s: %w: %s", path, err, message.String())
+	}
+	var parts []struct {
+		List string
+		Rows []struct{ Keys, Values Row }
+	}
+	if err := json.Unmarshal(out, &parts); err != nil {
+		return nil, fmt.Errorf("query %s: %w", path, err)
+	}
+	lists := map[string][]Row{}
+	for _, p := range parts {
+		for _, r := range p.Rows {
+			all := Row{}
+			maps.Copy(all, r.Keys)
+			maps.Copy(all, r.Values)
+			lists[p.List] = append(lists[p.List], all)
+		}
+	}
+	return lists, nil
+}
+
+// Program returns this program in the namespace of a host.
+func Program(host string, args ...string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("ip", append([]string{"netns", "exec", "nsk-" + host, self}, args...)...)
+	cmd.Stderr = os.Stderr
+	return cmd, nil
+}
+
+// Kill ends the agent of a host by SIGKILL. run is the directory of logs and process ids.
+func Kill(run, host string) error {
+	text, err := os.ReadFile(filepath.Join(run, host+".pid"))
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// Start starts the agent of a host again, as a service manager does.
+func Start(netsketch, run, host string) error {
+	log, err := os.OpenFile(filepath.Join(run, host+".log"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command("ip", "netns", "exec", "nsk-"+host, netsketch, "hostagent", "--config",
+		filepath.Join(run, host+".yaml"))
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(run, host+".pid"), []byte(fmt.Sprintln(cmd.Process.Pid)), 0o600)
+}
