@@ -24,6 +24,7 @@ type HostPath interface {
 
 // host is one end of the network.
 type host struct {
+	name           string
 	up             *wire
 	sent, received atomic.Uint64
 
@@ -97,7 +98,7 @@ func (n *Network) arrive(h *host, frame []byte, p *passage) {
 	h.arriving.Lock()
 	defer h.arriving.Unlock()
 	if p.tracked {
-		n.stays.Arrive(h.path.Epoch(), p.key, p.stays)
+		n.stays.Arrive(h.path.Epoch(), h.name, p.key, p.stays)
 	}
 	h.in.Set(frame)
 	h.path.In([]*packet.Frame{&h.in})

@@ -230,6 +230,7 @@ func (n *Network) cable() {
 		nd.fromHost[h.Port] = true
 		end := fmt.Sprintf("%s:%d", nd.spec.Name, h.Port)
 		nd.out[h.Port] = wireTo(nd.spec.Name+">"+h.Name, end+"-"+h.Name, endpoint{host: true, node: i}, 0, 0)
+		n.hosts[i].name = h.Name
 		n.hosts[i].up = wireTo(h.Name+">"+nd.spec.Name, h.Name+"-"+end, endpoint{node: h.Switch, port: h.Port}, 0, 0)
 		nd.in[h.Port] = n.hosts[i].up.link
 	}

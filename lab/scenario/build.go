@@ -212,6 +212,12 @@ func (x *Fault) actions(s *Scenario, f *lab.Fabric) (begin, end func(context.Con
 	return set(*x), set(Fault{})
 }
 
+// avoids reports whether routes avoid a link for some time. The collector then has no gNMI of the
+// switches: it would add the link again, because LLDP discovers it.
+func (s *Scenario) avoids() bool {
+	return slices.ContainsFunc(s.Faults, func(x Fault) bool { return x.Avoid })
+}
+
 // avoid removes a link from the collector's configuration, or adds it again.
 func (r *Run) avoid(ctx context.Context, name string, avoid bool) error {
 	f, next := r.net.Fabric(), *r.col.Config()
@@ -236,7 +242,7 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 	for _, d := range n.Devices() {
 		device := object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role),
 			"pipeline": s.program(d.Name, d.Role)}
-		if d.GNMI {
+		if d.GNMI && !s.avoids() {
 			device["gnmi"] = object{"address": d.Address}
 		}
 		devices = append(devices, device)

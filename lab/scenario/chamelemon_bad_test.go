@@ -36,7 +36,7 @@ func leaves(t *testing.T, addr string, elems ...string) map[string]string {
 		name := ""
 		for _, e := range u.GetPath().GetElem() {
 			name += "/" + e.GetName()
-			for _, k := range []string{"subject", "kind", "device", "name", "switch", "link"} {
+			for _, k := range []string{"subject", "kind", "device", "name", "switch", "link", "element", "flow"} {
 				if v, ok := e.GetKey()[k]; ok {
 					name += "[" + v + "]"
 				}

@@ -22,7 +22,9 @@ var plugins string
 // compiler compiles each program once for all networks of the tests.
 var compiler lab.Compiler
 
-func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon", "omnimon") }
+func TestMain(m *testing.M) {
+	testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon", "omnimon", "sketchint")
+}
 
 // play plays a scenario on a virtual clock.
 func play(t *testing.T, s *scenario.Scenario) *scenario.Report {

@@ -17,13 +17,14 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario/chamelemon"
 	"github.com/netsketch/netsketch/lab/scenario/omnimon"
 	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/lab/scenario/sketchint"
 	"github.com/netsketch/netsketch/lab/scenario/univmon"
 	"github.com/netsketch/netsketch/lab/truth"
 )
 
 // Algorithms returns the algorithms that are scored.
 func Algorithms() []score.Algorithm {
-	return []score.Algorithm{univmon.Algorithm(), chamelemon.Algorithm(), omnimon.Algorithm()}
+	return []score.Algorithm{univmon.Algorithm(), chamelemon.Algorithm(), omnimon.Algorithm(), sketchint.Algorithm()}
 }
 
 // Measures returns the names of all measures: those of every scenario and those of the algorithms.
@@ -38,7 +39,7 @@ func Measures() []string {
 
 // startScoring makes a scorer for each algorithm of the scenario that is scored.
 func (r *Run) startScoring(f *lab.Fabric) error {
-	setting := score.Setting{Changes: r.s.changes(), Watch: r.s.Watch, Home: func(a netip.Addr) string {
+	setting := score.Setting{Epoch: r.s.Epoch, Changes: r.s.changes(), Watch: r.s.Watch, Home: func(a netip.Addr) string {
 		for _, h := range f.Hosts {
 			if slices.ContainsFunc(append(h.Prefixes[:len(h.Prefixes):len(h.Prefixes)], h.V4, h.V6),
 				func(p netip.Prefix) bool { return p.Contains(a) }) {
@@ -90,7 +91,7 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 	if every := r.s.ScoreEvery; every <= 1 || index%every == every-1 {
 		actual := r.truth(labTime(rep.Start), labTime(rep.End))
 		if len(r.s.Agents) > 0 {
-			actual.Journal = r.net.Journal().Take(uint16(rep.Number))
+			actual.Journal, actual.Stays = r.net.Journal().Take(uint16(rep.Number)), r.net.Stays().Take(rep.Number)
 		}
 		for _, name := range r.scored {
 			scorer := r.scorers[name]

@@ -3,7 +3,6 @@
 package truth
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -48,6 +47,7 @@ func (d Delays) Mean() float64 { return float64(d.Sum) / float64(d.Packets) }
 
 // Path is the path of a flow's last packet.
 type Path struct {
+	Host     string // that received it
 	Switches []string
 	Previous []string // the path before its last change; nil: there was none
 }
@@ -57,8 +57,9 @@ func newStaysEpoch() *StaysEpoch {
 	return &StaysEpoch{Packets: map[flow.Key]uint64{}, Delays: map[FlowAt]Delays{}, Paths: map[flow.Key]Path{}}
 }
 
-// Arrive records a packet that arrived in an epoch, with its stays in the order of its path.
-func (s *Stays) Arrive(epoch uint64, k flow.Key, stays []Stay) {
+// Arrive records a packet that arrived at a host in an epoch, with its stays in the order of its
+// path.
+func (s *Stays) Arrive(epoch uint64, host string, k flow.Key, stays []Stay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.epochs == nil {
@@ -84,7 +85,7 @@ func (s *Stays) Arrive(epoch uint64, k flow.Key, stays []Stay) {
 	if known {
 		p.Previous = p.Switches
 	}
-	p.Switches = make([]string, len(stays))
+	p.Host, p.Switches = host, make([]string, len(stays))
 	for i := range stays {
 		p.Switches[i] = stays[i].Switch
 	}
@@ -105,24 +106,4 @@ func (s *Stays) Take(epoch uint64) *StaysEpoch {
 		return newStaysEpoch()
 	}
 	return e
-}
-
-// Add adds the packets of a later epoch.
-func (e *StaysEpoch) Add(later *StaysEpoch) {
-	for k, n := range later.Packets {
-		e.Packets[k] += n
-	}
-	for at, d := range later.Delays {
-		old := e.Delays[at]
-		e.Delays[at] = Delays{old.Packets + d.Packets, old.Sum + d.Sum, max(old.Worst, d.Worst)}
-	}
-	for k, p := range later.Paths {
-		if old, known := e.Paths[k]; known && p.Previous == nil {
-			p.Previous = old.Previous
-			if !slices.Equal(old.Switches, p.Switches) {
-				p.Previous = old.Switches
-			}
-		}
-		e.Paths[k] = p
-	}
 }

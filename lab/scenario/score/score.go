@@ -14,6 +14,7 @@ package score
 import (
 	"encoding/json"
 	"net/netip"
+	"time"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
 
@@ -70,6 +71,7 @@ func (a *Algorithm) MeasureNames() []string {
 // Setting describes the run that is scored.
 type Setting struct {
 	Config  json.RawMessage         // of the plugin; nil if the scenario has none
+	Epoch   time.Duration           // length of an epoch
 	Edges   []string                // switches with hosts
 	Home    func(netip.Addr) string // the edge switch of an address, "" for an unknown one
 	Changes []int                   // epochs of the run, from 0, in which traffic or faults change
@@ -99,6 +101,8 @@ type Truth struct {
 	Network, Lost truth.Counts
 	// Journal has the packets that carry the epoch; nil if hosts do not mark packets.
 	Journal *truth.JournalEpoch
+	// Stays has the packets that arrived at hosts with the role sketchint; nil without it.
+	Stays *truth.StaysEpoch
 }
 
 // Device is what one switch received in the epoch that it stamped.

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario_test
+
+import (
+	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/p4/bmv2"
+)
+
+// sketchintScenario is a network with queues and agents on all hosts.
+func sketchintScenario(tb testing.TB, topology string, epochs int, more string) *scenario.Scenario {
+	tb.Helper()
+	s, err := scenario.Parse("sketchint.yaml", fmt.Appendf(nil, `
+name: sketchint
+seed: 43
+epochs: %d
+epoch: 200ms
+program: sketchint
+topology: %s
+agents: [sketchint]
+algorithms:
+  - {plugin: sketchint, config: {interval: 200ms, heavy: 20, change: 10, flowTower: 8000, latencyTower: 24000}}
+watch: 100
+%s`, epochs, topology, more))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// TestSketchINT: a queue builds up in an epoch and a path changes in another one. Both are found,
+// at the right switches and of the right flows. Latencies are those that the lab's events have.
+func TestSketchINT(t *testing.T) {
+	s := sketchintScenario(t, "{kind: fat-tree, k: 4, latency: 10us, queue-rate: 20000, queue-depth: 256}", 5, `
+traffic:
+  - {name: web, rate: 8000, flows: 100, zipf: 0.5, udp: 0.3, ipv6: 0.2}
+  - {name: service, rate: 4000, flows: 24, udp: 0.3, receivers: [h1]}
+  - {name: incast, rate: 30000, flows: 16, udp: 0.5, receivers: [h1], from: 250ms, until: 260ms}
+faults:
+  - {link: edge3-2-agg3-1, avoid: true, from: 600ms, until: 800ms}
+expect:
+  - {measure: latency-are, at-most: 0.002}
+  - {measure: inflated-f1, at-least: 0.85}
+  - {measure: heavy-hitter-f1, at-least: 1}
+  - {measure: flow-size-are, at-most: 0.0002}
+  - {measure: paths-exact, at-least: 1}
+  - {measure: path-change-f1, at-least: 1}
+  - {measure: switch-packets-error, at-most: 0}
+  - {measure: switch-latency-error, at-most: 0.0001}
+  - {measure: latency-alert-f1, at-least: 1}
+  - {measure: partial-epochs, at-most: 0}
+`)
+	var inflated, changed []string // active alerts, by epoch
+	r := playWith(t, s, scenario.Options{Virtual: true, OnEpoch: func(run *scenario.Run) error {
+		all := leaves(t, run.Address(), "sketchint", "alerts")
+		active := func(kind string) (names []string) {
+			for at, value := range all {
+				if subject, ok := strings.CutSuffix(at, "["+kind+"]/state/active"); ok && value == "true" {
+					names = append(names, strings.TrimPrefix(subject, "/sketchint/alerts/alert"))
+				}
+			}
+			slices.Sort(names)
+			return names
+		}
+		inflated = append(inflated, fmt.Sprint(active("latency-inflated")))
+		changed = append(changed, fmt.Sprint(active("path-changed")))
+		return nil
+	}})
+	check(t, r, s.Epochs)
+	if want := []string{"[]", "[[edge1-1]]", "[]", "[]", "[]"}; !slices.Equal(inflated, want) {
+		t.Errorf("alerts of inflated latencies by epoch %v, want %v", inflated, want)
+	}
+	// Of flows to its hosts, the switches of the senders have an alert, too.
+	for i, names := range changed {
+		if moved := i >= 3; moved != strings.Contains(names, "[edge3-2]") || !moved && names != "[]" {
+			t.Errorf("epoch %d of the run: alerts of changed paths %v", i+1, names)
+		}
+	}
+}
+
+// TestSketchINTOnBMv2 compares what is published of the same traffic over BMv2 and over soft
+// switches: everything but latencies, which BMv2 has in real time.
+func TestSketchINTOnBMv2(t *testing.T) {
+	if _, err := exec.LookPath(bmv2.Program); err != nil {
+		t.Skipf("%v: the scenario is played on soft switches only", err)
+	}
+	s := sketchintScenario(t, "{kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2}", 2, `
+traffic:
+  - {name: web, rate: 3000, flows: 40, zipf: 1.0, udp: 0.3, ipv6: 0.2}
+expect:
+  - {measure: heavy-hitter-f1, at-least: 1}
+  - {measure: heavy-change-f1, at-least: 1}
+  - {measure: flow-size-are, at-most: 0}
+  - {measure: paths-exact, at-least: 1}
+  - {measure: switch-packets-error, at-most: 0}
+  - {measure: partial-epochs, at-most: 0}
+`)
+	var results []map[string]string
+	for _, external := range [][]string{nil, {"edge", "transit"}} {
+		last := map[string]string{}
+		r := playWith(t, s, scenario.Options{Virtual: true, BMv2: external, OnEpoch: func(run *scenario.Run) error {
+			for _, list := range []string{"flows", "heavy-hitters", "heavy-changes", "switches", "measurements", "hosts"} {
+				maps.Copy(last, leaves(t, run.Address(), "sketchint", list))
+			}
+			return nil
+		}})
+		check(t, r, s.Epochs)
+		maps.DeleteFunc(last, func(at, _ string) bool {
+			return strings.HasSuffix(at, "/latency") || strings.HasSuffix(at, "/worst") || strings.Contains(at, "inflated") ||
+				strings.HasSuffix(at, "/epoch")
+		})
+		results = append(results, last)
+	}
+	if len(results[0]) < 100 {
+		t.Errorf("%d leaves to compare", len(results[0]))
+	}
+	for at, value := range results[0] {
+		if got := results[1][at]; got != value {
+			t.Errorf("%s: %q on BMv2, %q on soft switches", at, got, value)
+		}
+	}
+}
