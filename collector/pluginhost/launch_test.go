@@ -20,7 +20,7 @@ import (
 )
 
 func TestStartRefusals(t *testing.T) {
-	patient, h := newHost(t, Options{}), newHost(t, Options{StartTimeout: 2 * time.Second})
+	patient, h := newHost(t, Options{}), newHost(t, Options{StartTimeout: 250 * time.Millisecond})
 	dir := pluginDir(t, "notplugin", "exit", "silent", "endless", "liar", "oldversion", "badname", "good")
 	good := filepath.Join(dir, testPrefix+"good")
 	script := filepath.Join(dir, "text")
@@ -39,7 +39,7 @@ func TestStartRefusals(t *testing.T) {
 			[]string{"status 3", "cannot find libfoo.so"}},
 		{"no program", Spec{Path: script}, ErrNotPlugin, []string{script}},
 		{"hangs at handshake", Spec{Path: filepath.Join(dir, testPrefix+"silent")}, ErrStartTimeout,
-			[]string{"no handshake", "2s"}},
+			[]string{"no handshake", "250ms"}},
 		{"writes without end", Spec{Path: filepath.Join(dir, testPrefix+"endless")}, ErrStartTimeout, nil},
 		{"no listener", Spec{Path: filepath.Join(dir, testPrefix+"liar")}, ErrDescription, nil},
 		{"wrong protocol version", Spec{Path: filepath.Join(dir, testPrefix+"oldversion")}, ErrProtocolVersion,
