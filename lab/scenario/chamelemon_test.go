@@ -36,6 +36,7 @@ func load(t *testing.T, name string, epochs int) *scenario.Scenario {
 // lost packets and how many.
 func TestChameleMonHealthy(t *testing.T) {
 	s := load(t, "small", 0)
+	s.Traffic[0].MaxPackets = 12
 	r := play(t, s)
 	check(t, r, s.Epochs)
 	settled := 0
@@ -76,6 +77,7 @@ func TestChameleMonExamples(t *testing.T) {
 func TestChameleMonTasks(t *testing.T) {
 	s := load(t, "tasks", 5)
 	s.Watch, s.Traffic[0].Flows, s.Traffic[1].Flows = 100, 2500, 300
+	s.Traffic[0].MaxPackets, s.Traffic[1].MaxPackets = 70, 70 // heavy hitters have 50
 	s.Expect = nil
 	least, most := 1.0, 0.00001 // entropy is published with six digits
 	for _, m := range []string{chamelemon.HeavyHitterF1, chamelemon.HeavyChangeF1, chamelemon.VictimEnds,
@@ -111,7 +113,7 @@ func TestChameleMonFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := load(t, name, 6)
 			s.Faults[0].From = 2 * s.Epoch
-			s.Traffic[0].Flows = 1000
+			s.Traffic[0].Flows, s.Traffic[0].MaxPackets = 1000, 40
 			r := play(t, s)
 			check(t, r, s.Epochs)
 			for i := range r.Epochs {
@@ -133,7 +135,7 @@ func faulty(t *testing.T, epochs int, faults ...scenario.Fault) *scenario.Scenar
 	t.Helper()
 	s := load(t, "small", epochs)
 	s.Faults, s.Expect = faults, nil
-	s.Traffic[0].Flows, s.Traffic[0].MaxPackets = 10*victims, 12
+	s.Traffic[0].Flows, s.Traffic[0].MaxPackets = 10*victims, 6
 	return s
 }
 
@@ -211,7 +213,7 @@ func TestChameleMonClockBeyondTheGuard(t *testing.T) {
 func TestChameleMonLatePlan(t *testing.T) {
 	s := load(t, "small", 200)
 	s.Epoch, s.Expect = 400*time.Millisecond, nil
-	s.Traffic[0].Changes = nil
+	s.Traffic[0].Changes, s.Traffic[0].MaxPackets = nil, 6
 	for i := range s.Epochs / 2 { // attention moves all the time
 		s.Traffic[0].Changes = append(s.Traffic[0].Changes, change(s.Epoch*time.Duration(2*i+1), 1500*(1+i%2*3)))
 	}
