@@ -181,7 +181,7 @@ func TestMutatedPrograms(t *testing.T) {
 	t.Parallel()
 	ran, total := 0, 0
 	for i, js := range testPrograms(t) {
-		for seed := range uint64(60) {
+		for seed := range uint64(30) {
 			r := rand.New(rand.NewPCG(seed, 3))
 			total++
 			if runHostile(mutated(js, uint64(i)<<32|seed), random(r, r.IntN(200)), random(r, 300),
