@@ -248,7 +248,7 @@ func TestConfigure(t *testing.T) {
 		}
 	}
 	f := newFabric(t, 25, `{}`)
-	steady(f, 30_000)
+	steady(f, 10_000)
 	s, err := f.h.Configure(`{"iterations": 3}`, network(), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func TestConfigure(t *testing.T) {
 			t.Fatalf("a new configuration writes to %s in the midst of an epoch", w.Entry.Table)
 		}
 	}
-	flows := f.flows(30_000, 0.1, 0)
+	flows := f.flows(10_000, 0.1, 0)
 	exactLosses(t, f, lab.Rows(f.play(flows), victimList), flows)
 }
 
