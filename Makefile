@@ -54,8 +54,9 @@ TESTFLAGS := -timeout 60m -vet=off
 
 .PHONY: test
 test: build $(INFLUXD) ## every test, the ones against a real InfluxDB among them
-	@$(COMPILE) list -export -deps -test ./... >/dev/null
-	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test $(TESTFLAGS) ./...
+	@tested=$$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); \
+	$(COMPILE) list -export -deps -test $$tested >/dev/null; \
+	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test $(TESTFLAGS) $$tested
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) test $(TESTFLAGS) ./...) || exit 1; done
 
 LOAD ?= 8
