@@ -147,11 +147,14 @@ type sketchintScratch struct {
 		Addressed  uint8
 		_          [4]byte
 	}
-	Path    [64]uint32
-	Latency [64]uint32
-	Heavy   sketchintHeavyFlow
-	Place   sketchintPlace
-	Flow    sketchintFlowId
+	Hops [64]struct {
+		_       structs.HostLayout
+		Node    uint32
+		Latency uint32
+	}
+	Heavy sketchintHeavyFlow
+	Place sketchintPlace
+	Flow  sketchintFlowId
 }
 
 type sketchintTagSet struct {

@@ -288,10 +288,15 @@ struct packet {
 	u8 addressed; // there is a source address
 };
 
+// reading is what a hop wrote.
+struct reading {
+	u32 node, latency;
+};
+
 struct scratch {
 	u8 bytes[BUFFER + 16];
 	struct packet packet;
-	u32 path[MAX_HOPS], latency[MAX_HOPS];
+	struct reading hops[MAX_HOPS];
 	struct heavy_flow heavy;
 	struct place place;
 	struct flow_id flow;
@@ -361,21 +366,22 @@ inline u32 find_hops(struct scratch *s, struct packet *p, u32 length, u32 hop_wo
 		if (!found && (hop_words == known || length % hop))
 			return UNKNOWN_DOMAIN;
 	}
-	if (length < extra || (length - extra) % hop)
-		return BAD_STACK_LENGTH;
 	u32 n = (length - extra) / hop;
+	if (length < extra || n * hop != length - extra)
+		return BAD_STACK_LENGTH;
 	if (n > MAX_HOPS)
 		return TOO_MANY_HOPS;
 	if (!(p->bitmap & 0x8000))
 		return NO_NODE_ID;
 	p->hops = n;
 	p->hop = hop;
-	p->has_latency = p->bitmap >> 13 & 1;
-	p->has_in = p->bitmap >> 11 & 1;
-	p->has_out = p->bitmap >> 10 & 1;
-	p->latency_at = 4 * words(p->version, p->bitmap & 0xc000);
-	p->in_at = 4 * words(p->version, p->bitmap & 0xf000);
-	p->out_at = 4 * words(p->version, p->bitmap & 0xf800);
+	u32 b = p->bitmap;
+	p->has_latency = b >> 13 & 1;
+	p->has_in = b >> 11 & 1;
+	p->has_out = b >> 10 & 1;
+	p->latency_at = 4 + 4 * (b >> 14 & 1);
+	p->in_at = p->latency_at + 4 * ((b >> 13 & 1) + (b >> 12 & 1));
+	p->out_at = p->in_at + (p->version == 1 ? 4 : 8) * (b >> 11 & 1);
 	return NONE;
 }
 
@@ -465,6 +471,42 @@ inline bool locate(struct scratch *s, struct packet *p, u8 dscp, bool tcp, u32 a
 	if (probe && available >= p->at + 8 && raw64(s, p->at) == probe)
 		return true;
 	return mark_dscp_mask && (dscp & mark_dscp_mask) == mark_dscp;
+}
+
+// load_front reads the first bytes of the frame, at most FRONT.
+inline bool load_front(struct xdp_md *xdp, struct scratch *s, u32 size) {
+	const u64 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	if (data + FRONT / 8 <= end) {
+		u64 *to = (u64 *)s->bytes;
+#pragma unroll
+		for (u32 i = 0; i < FRONT / 8; i++)
+			to[i] = data[i];
+		return true;
+	}
+	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
+	size = ((size - 1) & 255) + 1;
+	return size <= FRONT && !bpf_xdp_load_bytes(xdp, 0, s->bytes, size);
+}
+
+// store_front writes the first bytes of the frame, of which there are more than 16.
+inline void store_front(struct xdp_md *xdp, struct scratch *s, u32 size) {
+	void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	u32 at = 0;
+	for (; at + 8 <= size && at < 192; at += 8) {
+		u64 *to = data + at;
+		if ((void *)(to + 1) > end)
+			break;
+		*to = raw64(s, at);
+	}
+	u32 last = (size - 8) & 255; // the rest, with bytes that are written twice
+	u64 *to = data + last;
+	if (at + 8 > size && (void *)(to + 1) <= end) {
+		*to = raw64(s, last);
+		return;
+	}
+	asm volatile("" : "+r"(size)); // the frame is in fragments
+	size = ((size - 1) & 255) + 1;
+	bpf_xdp_store_bytes(xdp, 0, s->bytes, size);
 }
 
 // load_rest reads the frame up to an offset.
@@ -558,10 +600,8 @@ part int decode(struct xdp_md *xdp) {
 	u32 available = length < FRONT ? length : FRONT;
 	if (available < 14)
 		return MALFORMED;
-	asm volatile("" : "+r"(available));
-	available = ((available - 1) & 255) + 1;
-	if (available > FRONT || bpf_xdp_load_bytes(xdp, 0, s->bytes, available))
-		return MALFORMED;
+	if (!load_front(xdp, s, available))
+		return MALFORMED; // unreachable
 	u32 at = 12;
 	u16 type = read16(s, at);
 	for (u32 i = 0; i < 2; i++) {
@@ -671,8 +711,8 @@ part int read_hops(void) {
 	for (u32 i = 0; i < MAX_HOPS; i++) {
 		if (i >= n)
 			break;
-		s->path[i] = read32(s, at);
-		s->latency[i] = hop_latency(s, p, at);
+		s->hops[i].node = read32(s, at);
+		s->hops[i].latency = hop_latency(s, p, at);
 		at += hop;
 	}
 	return 0;
@@ -912,7 +952,7 @@ part int load(u32 slot, u32 set, u32 way) {
 	for (u32 i = 0; i < CACHED_HOPS; i++) {
 		if (i >= n || n > CACHED_HOPS)
 			break;
-		enter(&e->hop[i], slot, e->crc, s->path[i]);
+		enter(&e->hop[i], slot, e->crc, s->hops[i].node);
 	}
 	return 0;
 }
@@ -947,9 +987,9 @@ part int mark_heavy(u32 slot) {
 	for (u32 i = 0; i < MAX_HOPS; i++) {
 		if (i >= n)
 			break;
-		if (h->path[i] != s->path[i]) {
+		if (h->path[i] != s->hops[i].node) {
 			same = false;
-			h->path[i] = s->path[i];
+			h->path[i] = s->hops[i].node;
 		}
 	}
 	if (!same && h->hops)
@@ -1012,7 +1052,7 @@ inline bool same_path(const struct entry *e, const struct scratch *s, u32 n) {
 	for (u32 i = 0; i < CACHED_HOPS; i++) {
 		if (i >= n)
 			break;
-		if (e->hop[i].node != s->path[i])
+		if (e->hop[i].node != s->hops[i].node)
 			return false;
 	}
 	return true;
@@ -1038,7 +1078,7 @@ part u32 find(u32 slot) {
 	for (u32 i = 0; i < MAX_HOPS; i++) {
 		if (i >= n)
 			break;
-		hash = (hash ^ s->path[i]) * 0x9e3779b97f4a7c15;
+		hash = (hash ^ s->hops[i].node) * 0x9e3779b97f4a7c15;
 	}
 	u32 set = slot * SETS + (hash >> 40) % SETS, way = WAYS;
 	struct tag_set *t = bpf_map_lookup_elem(&tags, &set);
@@ -1097,17 +1137,17 @@ part int add(u32 slot) {
 		for (u32 i = 0; i < MAX_HOPS; i++) {
 			if (i >= n)
 				break;
-			if (s->latency[i] == INVALID)
+			if (s->hops[i].latency == INVALID)
 				c->counters[NO_LATENCY]++;
 			else
-				long_hop(slot, crc, s->path[i], s->latency[i]);
+				long_hop(slot, crc, s->hops[i].node, s->hops[i].latency);
 		}
 		return 0;
 	}
 	for (u32 i = 0; i < CACHED_HOPS; i++) {
 		if (i >= n)
 			break;
-		u32 latency = s->latency[i];
+		u32 latency = s->hops[i].latency;
 		if (latency == INVALID)
 			c->counters[NO_LATENCY]++;
 		else if (measure(&e->hop[i], latency))
@@ -1235,9 +1275,7 @@ part int strip(struct xdp_md *xdp) {
 	}
 	if (bpf_xdp_adjust_head(xdp, size))
 		return 0;
-	asm volatile("" : "+r"(at));
-	at = ((at - 1) & 255) + 1;
-	bpf_xdp_store_bytes(xdp, 0, s->bytes, at); // the frame has these bytes
+	store_front(xdp, s, at);
 	return 1;
 }
 

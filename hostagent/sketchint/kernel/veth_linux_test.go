@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
+	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/internal/testkit"
+)
+
+const insideVariable = "NETSKETCH_TEST_NETNS"
+
+// isolated runs a test or benchmark in a process and a network namespace of its own, in which veth
+// connects net and host, and returns true there.
+func isolated(t testing.TB) bool {
+	t.Helper()
+	if os.Getenv(insideVariable) != "" {
+		for _, name := range []string{"all", "default"} { // a kernel without IPv6 has no such file
+			_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o600)
+		}
+		for _, args := range []string{"link add name net type veth peer name host", "link set up dev net",
+			"link set up dev host"} {
+			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %s: %v\n%s", args, err, out)
+			}
+		}
+		return true
+	}
+	needBPF(t)
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces and AF_PACKET need root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("veth pairs are made with ip (iproute2), which is not on the PATH")
+	}
+	args := []string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.count=1"}
+	if b, ok := t.(*testing.B); ok {
+		args = []string{"-test.run=^$", "-test.bench=^" + b.Name() + "$"}
+	}
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), insideVariable+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.Is(err, unix.EPERM):
+		t.Skipf("this system forbids new network namespaces: %v", err)
+	case err != nil:
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	return false
+}
+
+// socket returns a socket for frames of an interface, which does not block.
+func socket(t testing.TB, name string) int {
+	t.Helper()
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
+	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err == nil {
+		err = unix.Bind(s, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(s) })
+	return s
+}
+
+// bpfFS returns a directory of a BPF file system.
+func bpfFS(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+		t.Skipf("no BPF file system: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	return dir
+}
+
+// TestVeth: the program removes INT on an interface, also without an agent; the next agent takes
+// over, and settings that end remove everything.
+func TestVeth(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	cfg := Config{Interface: "host", Pin: filepath.Join(bpfFS(t), "sketchint")}
+	from, to := socket(t, "net"), socket(t, "host")
+	sent := inbandtest.Sent{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.9.9.9"), Proto: 17,
+		SrcPort: 7, DstPort: 80, Payload: make([]byte, 64)}
+	marked := (&inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000,
+		Stack: inbandtest.Hops(2, 1, 1000)}).Mark(sent, dscp)
+	expect := func(what string, want []byte) {
+		t.Helper()
+		if _, err := unix.Write(from, marked.Frame()); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 2048)
+		testkit.Until(t, what, func() bool {
+			n, err := unix.Read(to, got)
+			if err != nil {
+				return false
+			}
+			got = got[:n]
+			return true
+		})
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: got %x\nwant %x", what, got, want)
+		}
+	}
+	start := func() *Path {
+		t.Helper()
+		p, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Advance(10)
+		if err := p.Apply(encoded(t, defaults())); err != nil {
+			t.Fatal(err)
+		}
+		p.Advance(11)
+		return p
+	}
+	expect("before", marked.Frame())
+	p := start()
+	expect("with an agent", sent.Frame())
+	other, err := Open(Config{Interface: "host"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = other.Apply(encoded(t, defaults()))
+	if err == nil || !strings.Contains(err.Error(), "ip link set dev host xdp off") {
+		t.Errorf("a second program: %v", err)
+	}
+	if err := errors.Join(other.Close(), p.Close()); err != nil {
+		t.Fatal(err)
+	}
+	expect("without an agent", sent.Frame())
+	p = start()
+	expect("with the next agent", sent.Frame())
+	p.Advance(12)
+	sealed, err := p.Seal(11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := open(t, sealed); r.Counters[wire.WithINT] != 1 || r.Counters[wire.Hops] != 2 {
+		t.Errorf("counters %v, want those of one packet", r.Counters)
+	}
+	if err := p.Apply(nil); err != nil {
+		t.Fatal(err)
+	}
+	expect("after the settings", marked.Frame())
+	if _, err := os.Stat(cfg.Pin); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("pins remain: %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if warnings, err := Check(cfg); err != nil || len(warnings) > 0 {
+		t.Errorf("check: %v, %q", err, warnings)
+	}
+	cfg.Pin = "/tmp/elsewhere"
+	if _, err := Check(cfg); err == nil || !strings.Contains(err.Error(), "not in a BPF file system") {
+		t.Errorf("check of pins elsewhere: %v", err)
+	}
+}
+
+// BenchmarkVeth sends packets of 5 hops and 100 bytes from one end of veth to the other: without a
+// program, with one that does nothing, and with the data path.
+func BenchmarkVeth(b *testing.B) {
+	if !isolated(b) {
+		return
+	}
+	from := socket(b, "net")
+	frame := (&inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000,
+		Stack: inbandtest.Hops(5, 1, 1000)}).Mark(inbandtest.Sent{Src: netip.MustParseAddr("10.0.0.1"),
+		Dst: netip.MustParseAddr("10.9.9.9"), Proto: 6, SrcPort: 7, DstPort: 80, Payload: make([]byte, 100)}, dscp)
+	data := frame.Frame()
+	send := func(b *testing.B) {
+		for b.Loop() {
+			if _, err := unix.Write(from, data); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds()/1e6, "Mpackets/s")
+	}
+	b.Run("no program", send)
+	b.Run("empty program", func(b *testing.B) {
+		empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer empty.Close()
+		i, err := net.InterfaceByName("host")
+		if err != nil {
+			b.Fatal(err)
+		}
+		l, err := hostkernel.AttachXDP(empty, i, false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer l.Close()
+		send(b)
+	})
+	b.Run("data path", func(b *testing.B) {
+		p, err := Open(Config{Interface: "host"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer p.Close()
+		if err := p.Apply(encoded(b, defaults())); err != nil {
+			b.Fatal(err)
+		}
+		send(b)
+		stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer stats.Close()
+		for range 10_000 {
+			if _, err := unix.Write(from, data); err != nil {
+				b.Fatal(err)
+			}
+		}
+		s, err := p.tables.program.Stats()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(s.Runtime)/float64(s.RunCount), "packet-ns")
+	})
+}
