@@ -129,6 +129,7 @@ func (in *inference) elements(p *Path, f func(n int, element int)) {
 func (in *inference) infer(r *Result) {
 	in.check(r)
 	unknowns, flowOf := in.unknowns(r)
+	in.explain(r, unknowns)
 	r.Variables = 0
 	for i := range r.Lossy {
 		r.Variables += len(r.Lossy[i].Losses)
@@ -194,6 +195,37 @@ func (in *inference) check(r *Result) {
 		if total.packets < 0 {
 			r.warn("%s sent %d packets that it did not receive", name("switch or link", in.net.ElementNames, element),
 				-total.packets)
+		}
+	}
+}
+
+// explain warns of slots, switches and links that lack packets although no flow lost any there: the
+// packets arrived at their hosts, but a switch did not count them in the epoch.
+func (in *inference) explain(r *Result, unknowns []int32) {
+	if in.deficits == nil {
+		return
+	}
+	passed, elements := map[int]bool{}, make([]bool, len(in.total))
+	for i := range r.Lossy {
+		f := &r.Lossy[i]
+		in.passages(f, unknowns, func(at int, _ []int32) { passed[at] = true })
+		in.elements(f.Path, func(_, element int) { elements[element] = true })
+	}
+	slots, size := 0, in.net.Slots*in.net.Values
+	for array, present := range in.present {
+		for i := 0; present && i < size; i += in.net.Values {
+			if at := array*size + i; in.deficits[at] > 0 && !passed[at] && !in.leftOut[i/in.net.Values] {
+				slots++
+			}
+		}
+	}
+	if slots > 0 {
+		r.warn("%d slots did not count packets that arrived", slots)
+	}
+	for element, total := range in.total {
+		if total.packets > 0 && !elements[element] && in.floating == 0 {
+			r.warn("%s did not count %d packets that arrived", name("switch or link", in.net.ElementNames, element),
+				total.packets)
 		}
 	}
 }

@@ -31,6 +31,8 @@ type run struct {
 	elapsed  time.Duration
 	problems []alert.Problem
 	lateness []late
+	// confirmed is the epoch whose results are final since this one; 0: none.
+	confirmed uint64
 	// inexact are the reasons why results are not exact, apart from bounds.
 	inexact []string
 	// warned: an accuracy warning concerns the counters of switches too.

@@ -8,19 +8,25 @@ import (
 	"slices"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
 // Packets that arrive after the report of their epoch look like lost ones. Hosts and switches count
-// them in a later epoch; the results of their own, which were published as exact, are withdrawn. An
-// alert of a loss that only the report of a host shows begins when the next report of the host has
-// no such packets.
+// them in a later epoch; the results of their own, which were published as exact, are withdrawn.
+// Results of an epoch without missing packets are final: all counts agree, so none of its packets
+// can be late. An alert of a loss that only the report of a host shows begins when the next report
+// of the host has no such packets.
 
 // history is what later epochs may show to be wrong. The plugin saves it.
 type history struct {
-	// Exact are the newest epochs that were published with exact results.
+	// Exact are the newest epochs that were published with exact results that are not final: packets
+	// are missing.
 	Exact []uint64 `json:",omitempty"`
+	// Last is the newest epoch, and Unreported the newest one in which a host or switch is missing.
+	Last       uint64 `json:",omitempty"`
+	Unreported uint64 `json:",omitempty"`
 	// Withdrawn are the newest epochs whose results were exact no longer, in their order.
 	Withdrawn []withdrawal `json:",omitempty"`
 	// Held are losses of the epoch HeldIn that are not confirmed.
@@ -87,9 +93,21 @@ func (h *history) withdraw(r *run) {
 	}
 	slices.SortFunc(h.Withdrawn, func(a, b withdrawal) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	h.Withdrawn = h.Withdrawn[max(0, len(h.Withdrawn)-maxWithdrawn):]
-	if r.exact() {
+	if r.exact() && r.traffic.lost > 0 {
 		h.Exact = append(h.Exact, r.epoch.Number)
 		h.Exact = h.Exact[max(0, len(h.Exact)-maxExact):]
+	}
+	if r.epoch.Number != h.Last+1 {
+		h.Unreported = r.epoch.Number - 1
+	}
+	h.Last = r.epoch.Number
+	if r.result == nil || r.status() != sdk.StatusComplete {
+		h.Unreported = r.epoch.Number
+	}
+	// A late packet of the epoch is in one of the next lateEpochs reports of its host, and in the
+	// read-out of its bank, which is that of the last of these epochs.
+	if n := int64(r.epoch.Number) - lateEpochs; n > 0 && h.Unreported <= uint64(n) && slices.Contains(h.Exact, uint64(n)) {
+		r.confirmed = uint64(n)
 	}
 }
 

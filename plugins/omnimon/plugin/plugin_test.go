@@ -285,9 +285,10 @@ func TestInexactLosses(t *testing.T) {
 	}
 }
 
-// Results are withdrawn if a later report, a late report, or a switch has packets that arrived
-// after their epoch was reported. The list outlives the process.
+// Results with losses are withdrawn if a later report, a late report, or a switch has packets that
+// arrived after their epoch was reported. The list outlives the process.
 func TestWithdrawals(t *testing.T) {
+	lossy := func(e string) bool { return e == "leaf2:3-h3" }
 	h := start(t, "")
 	numbers := numbersOf(t, h.Settings())
 	lateReport := func(number, counted uint64) sdk.LateReport {
@@ -302,6 +303,7 @@ func TestWithdrawals(t *testing.T) {
 		change func(s *sim, e *sdk.Epoch)
 		want   string // withdrawn epochs, with the epoch that showed it
 	}{
+		{19, func(s *sim, e *sdk.Epoch) { *e = *newSim(t, 19, 100, never).epoch(numbers) }, ""}, // final
 		{20, nil, ""},
 		{21, nil, ""},
 		{22, func(_ *sim, e *sdk.Epoch) {
@@ -320,12 +322,15 @@ func TestWithdrawals(t *testing.T) {
 		{26, func(_ *sim, e *sdk.Epoch) { e.Hosts[2].Data = newSim(t, 26, 0, never).lateCounts(2, numbers) },
 			"20 25, 21 25, 23 27, 24 26, 25 26"},
 	} {
-		s := newSim(t, tt.number, 100, never)
+		s := newSim(t, tt.number, 100, lossy)
 		e := s.epoch(numbers)
 		if tt.change != nil {
 			tt.change(s, e)
 		}
 		out = h.Analyze(e)
+		if final := rows(t, out, summaryList)[""]["final"]; final != (tt.number == 19) {
+			t.Errorf("epoch %d: final %v", tt.number, final)
+		}
 		got := ""
 		withdrawn := rows(t, out, withdrawalList)
 		for _, k := range slices.Sorted(maps.Keys(withdrawn)) {
@@ -344,6 +349,29 @@ func TestWithdrawals(t *testing.T) {
 	again := sdktest.Start(t, New(), sdktest.Options{Network: simNetwork(), State: out.State})
 	if n := len(rows(t, again.Analyze(newSim(t, 27, 0, never).epoch(numbers)), withdrawalList)); n != 5 {
 		t.Errorf("%d withdrawn epochs after a restart, 5 before", n)
+	}
+}
+
+// Exact results with losses are confirmed four epochs later, if all hosts reported since and none
+// had late packets.
+func TestConfirmations(t *testing.T) {
+	h := start(t, "")
+	numbers := numbersOf(t, h.Settings())
+	want := map[uint64]any{24: uint64(20), 25: uint64(21), 33: uint64(29), 34: uint64(30)}
+	for number := uint64(20); number < 36; number++ {
+		s := newSim(t, number, 100, func(e string) bool { return e == "leaf2:3-h3" && number != 31 })
+		if number == 28 {
+			s.counters[wire.Late] = 1 // of 24 to 27
+		}
+		e := s.epoch(numbers)
+		if number == 26 { // 22 is not confirmed in it, and 23 in 27
+			e.Hosts = e.Hosts[1:]
+			e.Status = sdk.StatusPartial
+		}
+		row := rows(t, h.Analyze(e), summaryList)[""]
+		if row["confirmed-epoch"] != want[number] {
+			t.Errorf("epoch %d confirms %v, want %v; exact %v", number, row["confirmed-epoch"], want[number], row["exact"])
+		}
 	}
 }
 

@@ -118,6 +118,12 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	b.Text("state/status").Append(r.status().String())
 	optional(b.Text("state/problem"), r.reason())
 	b.Bool("state/exact").Append(r.whole())
+	b.Bool("state/final").Append(r.whole() && r.traffic.lost == 0)
+	if confirmed := b.Uint("state/confirmed-epoch"); r.confirmed > 0 {
+		confirmed.Append(r.confirmed)
+	} else {
+		confirmed.AppendNull()
+	}
 	hosts, switches, used, owned := 0, 0, uint64(0), uint64(0)
 	for i := range r.hosts {
 		if h := &r.hosts[i]; h.delivered {
