@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/netsketch/netsketch/collector"
@@ -48,6 +49,8 @@ type EpochScore struct {
 	End    time.Time `json:"end"`
 	Status string    `json:"status"` // complete, partial or lost
 	Stages Stages    `json:"stages"`
+	// Absent has the reasons why switches and hosts are missing from it, by name.
+	Absent map[string]string `json:"absent,omitempty"`
 	// Failed has the errors of plugins without results, by plugin.
 	Failed map[string]string `json:"failed,omitempty"`
 	// Results are those of the algorithms that are scored, by plugin. There are none in an epoch
@@ -61,6 +64,20 @@ func (e *EpochScore) missing() (n, of int) {
 		n, of = n+len(r.Missing), of+r.Views
 	}
 	return n, of
+}
+
+// whole reports whether the epoch covers all switches and hosts, and no plugin lost it.
+func (e *EpochScore) whole() bool { return e.Status == "complete" && len(e.Failed) == 0 }
+
+// reasons returns why the epoch is not whole, in one line.
+func (e *EpochScore) reasons() string {
+	var out []string
+	for _, all := range []map[string]string{e.Absent, e.Failed} {
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			out = append(out, name+": "+all[name])
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // Stages are the parts of the time from an epoch's end until its results could be
@@ -142,8 +159,7 @@ func (r *Report) finish(bounds []Bound, scorers map[string]*score.Scorer) {
 // complete, and packets were late by a good part of one. It returns nothing otherwise.
 func (r *Report) slow(interval time.Duration) string {
 	lag := time.Duration(r.Network.LagNS)
-	if i := slices.IndexFunc(r.Totals, func(t score.Total) bool { return t.Measure == PartialEpochs }); i < 0 ||
-		r.Totals[i].Value == 0 || lag < interval/10 {
+	if lag < interval/10 || !slices.ContainsFunc(r.Epochs, func(e EpochScore) bool { return !e.whole() }) {
 		return ""
 	}
 	return fmt.Sprintf("packets were up to %v late: this machine is too slow, or has too much else to do, for epochs "+
@@ -185,7 +201,7 @@ func partials(epochs []EpochScore) []score.Total {
 	}
 	t := score.Total{Measure: PartialEpochs, Views: len(epochs)}
 	for i := range epochs {
-		if epochs[i].Status != "complete" || len(epochs[i].Failed) > 0 {
+		if !epochs[i].whole() {
 			t.Value += 1 / float64(len(epochs))
 			t.Worst = 1
 		}

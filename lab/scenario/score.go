@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
@@ -104,6 +105,14 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 			if err := r.watch(ctx, scorer.Watch()); err != nil {
 				return err
 			}
+		}
+	}
+	for _, d := range slices.Concat(rep.Devices, rep.Hosts) {
+		if d.Err != nil {
+			if e.Absent == nil {
+				e.Absent = map[string]string{}
+			}
+			e.Absent[d.Name] = strings.ReplaceAll(d.Err.Error(), "\n", "; ")
 		}
 	}
 	for _, p := range rep.Plugins {

@@ -28,19 +28,56 @@ func (v *ViewWriter) Epoch(r *Run) error {
 	if len(rep.Epochs) == 0 {
 		return nil
 	}
-	b := score.Canvas{Terminal: v.Terminal}
+	screen := score.Canvas{Terminal: v.Terminal}
+	lines := 0
+	if v.Terminal && v.Size != nil {
+		screen.Columns, lines = v.Size()
+	}
+	text := r.draw(screen)
+	if over := strings.Count(text, "\n") - (lines - 1); lines > 0 && over > 0 { // shorter tables
+		screen.Rows = max(4, r.longestTable()-over-1)
+		text = r.draw(screen)
+	}
+	if v.Terminal {
+		text = score.ClearScreen + fit(text, screen.Columns, lines)
+	}
+	_, err := io.WriteString(v.W, text)
+	return err
+}
+
+// longestTable returns the number of rows of the longest table of the newest epoch.
+func (r *Run) longestTable() (rows int) {
+	for _, result := range r.report.Epochs[len(r.report.Epochs)-1].Results {
+		rows = max(rows, result.Views)
+	}
+	return rows
+}
+
+// draw returns the screen of the newest epoch.
+func (r *Run) draw(b score.Canvas) string {
+	rep := &r.report
 	e := &rep.Epochs[len(rep.Epochs)-1]
 	b.Printf("%s  %s: %d switches, %d hosts, program %s\n", b.Bold("netsketch demo"), rep.Scenario, rep.Switches,
 		rep.Hosts, rep.Program)
-	b.Printf("epoch %d, the %s of this run, ended %s", e.Epoch, ordinal(len(rep.Epochs)), e.End.Format("15:04:05.000"))
+	b.Printf("epoch %d, %s of the run, ended %s", e.Epoch, ordinal(len(rep.Epochs)), e.End.Format("15:04:05"))
 	if n, of := e.missing(); n > 0 {
 		b.WriteString(b.Red(fmt.Sprintf("; no result for %d of %d views", n, of)))
 	}
 	if rep.Latency != nil {
-		b.Printf("; results over gNMI %.1f ms later (median)", float64(rep.Latency.MedianNS)/1e6)
+		b.Printf("; over gNMI %.1f ms later", float64(rep.Latency.MedianNS)/1e6)
 	}
 	ms := func(ns int64) float64 { return float64(ns) / 1e6 }
-	b.Printf("\nflip %.1f ms, wait %.1f ms, read-out %.1f ms, plugin %.1f ms, publish %.1f ms\n\n",
+	b.WriteByte('\n')
+	if !e.whole() {
+		b.WriteString(b.Red(e.Status+": "+e.reasons()) + "\n")
+		if len(e.Absent) > 0 {
+			b.WriteString(b.Red("results of the network leave these out") + "\n")
+		}
+		if hint := rep.slow(r.s.Epoch); hint != "" && r.virtual == nil {
+			b.WriteString(b.Bold(hint) + "\n")
+		}
+	}
+	b.Printf("flip %.1f ms, wait %.1f ms, read-out %.1f ms, plugin %.1f ms, publish %.1f ms\n\n",
 		ms(e.Stages.FlipNS), ms(e.Stages.WaitNS), ms(e.Stages.ReadNS), ms(e.Stages.PluginNS), ms(e.Stages.PublishNS))
 	for _, name := range r.scored {
 		r.scorers[name].Draw(&b)
@@ -48,24 +85,29 @@ func (v *ViewWriter) Epoch(r *Run) error {
 	b.WriteString("try it from another terminal:\n")
 	for _, name := range r.scored {
 		for _, line := range r.scorers[name].Algorithm().Screen.Commands {
-			b.Printf("  %s\n", b.Bold(strings.ReplaceAll(line, "%s", rep.GNMI)))
+			for _, part := range continued(strings.ReplaceAll(line, "%s", rep.GNMI), b.Columns-2) {
+				b.Printf("  %s\n", b.Bold(part))
+			}
 		}
 	}
-	text := b.String() + "\n"
-	if v.Terminal {
-		if v.Size != nil {
-			text = fit(text, v.Size)
+	return b.String() + "\n"
+}
+
+// continued breaks a command that is longer than a number of columns into lines that a shell joins.
+func continued(command string, columns int) (lines []string) {
+	for columns > 2 && len(command) > columns {
+		at := strings.LastIndexByte(command[:columns-2], ' ')
+		if at <= 0 {
+			break
 		}
-		text = score.ClearScreen + text
+		lines, command = append(lines, command[:at]+" \\"), "  "+command[at+1:]
 	}
-	_, err := io.WriteString(v.W, text)
-	return err
+	return append(lines, command)
 }
 
 // fit cuts a screen to the terminal, so that its top stays where it is: long lines end early, and
 // the last line has the number of omitted lines.
-func fit(text string, size func() (columns, lines int)) string {
-	columns, rows := size()
+func fit(text string, columns, rows int) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if rows > 1 && len(lines) > rows-1 { // the cursor stays on a line of its own
 		left := len(lines) - max(rows-2, 0)
@@ -123,9 +165,9 @@ func (v *ViewWriter) End(r *Report) error {
 				t.Packets)
 		}
 	}
+	b.WriteString(b.Dim(fmt.Sprintf("  %-22s %-9s %10s   %s\n", "measure", "by", "run", "worst switch and epoch")))
 	for _, t := range r.Totals {
-		b.Printf("  %-22s %-9s %10.5f   worst of one switch and epoch %10.5f\n", t.Measure, t.Dimension, t.Value,
-			t.Worst)
+		b.Printf("  %-22s %-9s %10.5f   %22.5f\n", t.Measure, t.Dimension, t.Value, t.Worst)
 	}
 	for _, x := range r.Expected {
 		mark := b.Green("met   ")

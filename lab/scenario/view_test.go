@@ -23,8 +23,38 @@ func TestScreenIsCutToTheTerminal(t *testing.T) {
 		{80, 4, "\x1b[1mabcdef\x1b[0m\n1…3456\n… 2 more lines in a larger terminal\n"},
 		{6, 2, "… 4 mo\n"},
 	} {
-		if got := fit(text, func() (int, int) { return tc.columns, tc.lines }); got != tc.want {
+		if got := fit(text, tc.columns, tc.lines); got != tc.want {
 			t.Errorf("%d columns, %d lines: %q, want %q", tc.columns, tc.lines, got, tc.want)
+		}
+	}
+}
+
+// A long command is broken into lines that a shell joins.
+func TestCommandsFitTheTerminal(t *testing.T) {
+	const command = "gnmic -a 127.0.0.1:9339 --insecure subscribe --path /univmon/heavy-hitters"
+	for columns, want := range map[int]string{
+		0: command, 80: command,
+		40: "gnmic -a 127.0.0.1:9339 --insecure \\\n  subscribe --path \\\n  /univmon/heavy-hitters",
+	} {
+		if got := strings.Join(continued(command, columns), "\n"); got != want {
+			t.Errorf("%d columns:\n%s\nwant\n%s", columns, got, want)
+		}
+	}
+}
+
+// A table is narrowed by cutting the middle of flows, and by less room between columns; numbers are
+// whole.
+func TestTablesAreNarrowed(t *testing.T) {
+	const long = "fd00::3670:643b:88e9:8cf8,fd00::6:51e7:8a2f:1fc7:a8dc,udp,22340,8080"
+	c := score.Canvas{Columns: 60}
+	c.Flows("top flows", []score.FlowFigure{{Flow: long, Figure: score.Figure{Measured: 12345678, True: 12345679}}})
+	lines := strings.Split(c.String(), "\n")
+	if len(lines) != 4 || len([]rune(lines[0])) != 60 || len([]rune(lines[1])) != 60 {
+		t.Fatalf("not 60 columns:\n%s", &c)
+	}
+	for _, part := range []string{"fd00::3670:643", "…", "udp,22340,8080", " 12345678 ", " 12345679 ", "0.00 %"} {
+		if !strings.Contains(lines[1], part) {
+			t.Errorf("%q is not in %q", part, lines[1])
 		}
 	}
 }
@@ -33,19 +63,18 @@ func TestScreenIsCutToTheTerminal(t *testing.T) {
 func TestSlowMachineIsReported(t *testing.T) {
 	for _, tc := range []struct {
 		lag      time.Duration
-		partial  float64
+		status   string
 		reported bool
 	}{
-		{870 * time.Millisecond, 0.1, true},
-		{870 * time.Millisecond, 0, false},
-		{20 * time.Millisecond, 0.1, false},
+		{870 * time.Millisecond, "partial", true},
+		{870 * time.Millisecond, "complete", false},
+		{20 * time.Millisecond, "partial", false},
 	} {
-		r := Report{Network: NetworkStats{LagNS: int64(tc.lag)},
-			Totals: []score.Total{{Measure: PartialEpochs, Value: tc.partial}}}
+		r := Report{Network: NetworkStats{LagNS: int64(tc.lag)}, Epochs: []EpochScore{{Status: tc.status}}}
 		got := r.slow(time.Second)
 		if tc.reported != (got != "") || tc.reported &&
 			(!strings.Contains(got, "870ms late") || !strings.Contains(got, "--virtual")) {
-			t.Errorf("%v late, %v partial: %q", tc.lag, tc.partial, got)
+			t.Errorf("%v late, %v: %q", tc.lag, tc.status, got)
 		}
 	}
 }

@@ -3,10 +3,12 @@
 package score
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Terminal control sequences (ECMA-48).
@@ -23,6 +25,26 @@ const (
 type Canvas struct {
 	strings.Builder
 	Terminal bool
+	// Columns is the width to which tables are narrowed; 0 narrows none.
+	Columns int
+	// Rows is the number of rows of a table; 0 stands for Screen.Rows, or for all on a terminal.
+	Rows int
+}
+
+// flowColumns is the width of flows in a table of flows, and flowFigures that of its numbers.
+const (
+	flowColumns = 72
+	flowFigures = 31
+)
+
+// shorten cuts the middle of a text to a number of columns.
+func shorten(text string, columns int) string {
+	runes := []rune(text)
+	if len(runes) <= columns || columns < 3 {
+		return text
+	}
+	tail := columns / 2 // of a flow: its protocol and ports
+	return string(runes[:columns-tail-1]) + "…" + string(runes[len(runes)-tail:])
 }
 
 func (c *Canvas) style(code, text string) string {
@@ -52,13 +74,17 @@ func (c *Canvas) Flows(title string, flows []FlowFigure) {
 	if len(flows) == 0 {
 		return
 	}
-	c.WriteString(c.Dim(fmt.Sprintf("%-72s %10s %10s %8s\n", title, "measured", "true", "error")))
+	width := flowColumns
+	if c.Columns > 0 {
+		width = min(width, max(20, c.Columns-flowFigures))
+	}
+	c.WriteString(c.Dim(fmt.Sprintf("%-*s %10s %10s %8s\n", width, shorten(title, width), "measured", "true", "error")))
 	for _, f := range flows {
 		measured, relative := fmt.Sprintf("%.0f", f.Measured), Percent(f.Error())
 		if f.Measured == 0 {
 			measured, relative = "-", "-" // below the threshold, not published
 		}
-		c.Printf("%-72s %10s %10.0f %8s\n", f.Flow, measured, f.True, relative)
+		c.Printf("%-*s %10s %10.0f %8s\n", width, shorten(f.Flow, width), measured, f.True, relative)
 	}
 	c.WriteByte('\n')
 }
@@ -93,23 +119,68 @@ func (s *Scorer) Draw(c *Canvas) {
 
 // table draws a row for each view that was scored.
 func (x *Screen) table(c *Canvas, r *Result, summary string) {
-	line := func(cell func(*Column) string) string {
-		cells := make([]string, len(x.Columns))
-		for i := range x.Columns {
-			cells[i] = fmt.Sprintf("%*s", x.Columns[i].Width, cell(&x.Columns[i]))
-		}
-		return strings.Join(cells, " ") + "\n"
-	}
-	c.WriteString(c.Dim(line(func(col *Column) string { return col.Head })))
 	views := slices.DeleteFunc(r.Published.Views(summary), func(v View) bool { return !r.Scored(summary, v) })
-	for i, view := range views {
-		if i == x.Rows && x.Rows > 0 {
-			c.Printf("… and %d more\n", len(views)-i)
-			break
+	slices.SortStableFunc(views, func(a, b View) int { // the network comes first
+		switch {
+		case a.Device == b.Device:
+			return 0
+		case a.Device == Network:
+			return -1
+		case b.Device == Network:
+			return 1
 		}
-		c.WriteString(line(func(col *Column) string { return col.Cell(r, view) }))
+		return 0
+	})
+	rows := [][]string{make([]string, len(x.Columns))}
+	for i := range x.Columns {
+		rows[0][i] = x.Columns[i].Head
+	}
+	shown := cmp.Or(c.Rows, x.Rows)
+	if c.Terminal && c.Rows == 0 || shown == 0 {
+		shown = len(views)
+	}
+	for _, view := range views[:min(shown, len(views))] {
+		row := make([]string, len(x.Columns))
+		for i := range x.Columns {
+			row[i] = x.Columns[i].Cell(r, view)
+		}
+		rows = append(rows, row)
+	}
+	widths := x.widths(rows, c.Columns)
+	for i, row := range rows {
+		for j := range row {
+			row[j] = fmt.Sprintf("%*s", widths[j], row[j])
+		}
+		line := strings.Join(row, " ") + "\n"
+		if i == 0 {
+			line = c.Dim(line)
+		}
+		c.WriteString(line)
+	}
+	if more := len(views) - shown; more > 0 {
+		c.Printf("… and %d more\n", more)
 	}
 	c.WriteByte('\n')
+}
+
+// widths returns the columns' widths, negative ones align left: those that are declared if they fit
+// the screen, and otherwise the least.
+func (x *Screen) widths(rows [][]string, columns int) []int {
+	declared, least, sum := make([]int, len(x.Columns)), make([]int, len(x.Columns)), -1
+	for i := range x.Columns {
+		declared[i] = x.Columns[i].Width
+		for _, row := range rows {
+			least[i] = max(least[i], utf8.RuneCountInString(row[i]))
+		}
+		sum += 1 + max(declared[i], -declared[i])
+		if declared[i] < 0 {
+			least[i] = -least[i]
+		}
+	}
+	if columns == 0 || sum <= columns {
+		return declared
+	}
+	return least
 }
 
 // busiest returns the view with the most packets of those with top rows in a list; of equal ones

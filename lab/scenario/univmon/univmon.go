@@ -56,11 +56,11 @@ func Algorithm() score.Algorithm {
 		Screen: score.Screen{
 			Columns: []score.Column{
 				{Head: "switch", Width: -10, Cell: func(_ *score.Result, v score.View) string { return v.Device }},
-				{Head: "flows by", Width: -8, Cell: func(_ *score.Result, v score.View) string { return v.Dimension }},
+				{Head: "by", Width: -8, Cell: func(_ *score.Result, v score.View) string { return v.Dimension }},
 				{Head: "packets", Width: 9, Cell: score.Measured("summary", "packets")},
 				{Head: "flows (true)", Width: 16, Cell: score.WithTrue("summary", "distinct-flows", 0)},
-				{Head: "entropy/bit (true)", Width: 20, Cell: score.WithTrue("summary", "entropy", 3)},
-				{Head: "heavy hitters", Width: 17, Cell: score.Found(HeavyHitterF1)},
+				{Head: "entropy (true)", Width: 20, Cell: score.WithTrue("summary", "entropy", 3)},
+				{Head: "heavy found", Width: 17, Cell: score.Found(HeavyHitterF1)},
 				{Head: "F1", Width: 8, Cell: score.ScoreOf(HeavyHitterF1)},
 				{Head: "chg. F1", Width: 8, Cell: score.ScoreOf(ChangeF1)},
 			},
