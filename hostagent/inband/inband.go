@@ -141,6 +141,9 @@ type Packet struct {
 	shim         int // offset of the last shim header
 }
 
+// Clear makes the packet one without INT and without a flow.
+func (p *Packet) Clear() { *p = Packet{} }
+
 // Hops returns the count of hops in the stack.
 func (p *Packet) Hops() int { return p.hops }
 

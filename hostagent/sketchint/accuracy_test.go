@@ -33,6 +33,7 @@ func TestAccuracy(t *testing.T) {
 		places := map[place]*exact{}
 		sizes := map[flow.Key]int{}
 		g := r.own.take()
+		a := &g.block[0]
 		for range packets {
 			number := int(math.Exp(rnd.Float64()*math.Log(flows+1))) - 1 // Zipf with exponent 1
 			k := key(t, number)
@@ -43,7 +44,7 @@ func TestAccuracy(t *testing.T) {
 				if rnd.IntN(200) == 0 {
 					latency *= 20
 				}
-				g.path[i], g.latency[i] = node, latency
+				a.path[i], a.latency[i] = node, latency
 				x := places[place{k, node}]
 				if x == nil {
 					x = new(exact)
@@ -52,7 +53,9 @@ func TestAccuracy(t *testing.T) {
 				x.packets, x.sum = x.packets+1, x.sum+float64(latency)
 				x.inflated = x.inflated || float64(latency)*x.packets > s.Inflation*x.sum
 			}
-			g.add(&k, hops, true)
+			a.packet.IP.Key, a.hops = k, hops
+			a.identify()
+			g.add(a, true)
 		}
 		r.own.give(g)
 		clock.Advance(11)

@@ -14,6 +14,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
 const (
@@ -35,16 +36,33 @@ type hop struct {
 	sumBefore      uint64
 }
 
-// entry is a cached flow with one path.
+// entry is a cached flow with one path: four cache lines.
 type entry struct {
 	key      flow.Key
+	digest   uint32 // of the key
 	seen     uint32 // packets and reports in the cache
+	packets  uint32
+	estimate uint32 // of the tower when the flow entered the cache
 	hops     uint8
 	used     bool
 	heavy    bool // is in the table of heavy flows
-	packets  uint32
-	estimate uint32 // of the tower when the flow entered the cache
 	hop      [cachedHops]hop
+}
+
+// block is the count of packets that are read before they are measured, so that their cache misses
+// overlap.
+const block = 16
+
+// arrival is a packet, or a telemetry report, that has been read.
+type arrival struct {
+	packet  inband.Packet
+	link    packet.Link
+	flow    bool   // has one
+	digest  uint32 // of its key
+	hash    uint64 // of the flow and the path
+	hops    int
+	path    [inband.MaxHops + 1]uint32 // node ids, the latest hop first
+	latency [inband.MaxHops + 1]uint32
 }
 
 // place is a flow at a switch.
@@ -75,12 +93,11 @@ type group struct {
 
 	decoder *inband.Decoder
 	reader  *inband.Reader
-	packet  inband.Packet
 	report  inband.Report
-	path    [inband.MaxHops + 1]uint32 // of the packet in work, the latest hop first
-	latency [inband.MaxHops + 1]uint32
-	long    hop // of a path that is not cached
-	scratch [flow.MaxBinary + 4]byte
+	block   [block]arrival // packets in work
+	long    hop            // of a path that is not cached
+	touched uint64         // so that the compiler keeps the accesses of touch
+	scratch [flow.MaxBinary]byte
 }
 
 func newGroup(s *wire.Settings) (*group, error) {
@@ -107,14 +124,42 @@ func (g *group) reset() {
 	clear(g.faults)
 }
 
-// receive measures a packet that arrived at the host and removes its INT.
-func (g *group) receive(f *packet.Frame) {
+// receive measures packets that arrived at the host, in their order, and removes their INT.
+func (g *group) receive(frames []*packet.Frame) {
+	for len(frames) > 0 {
+		n := min(len(frames), block)
+		for i, f := range frames[:n] {
+			g.read(&g.block[i], f)
+		}
+		for i := range n {
+			g.touch(&g.block[i])
+		}
+		for i, f := range frames[:n] {
+			a := &g.block[i]
+			if a.flow {
+				g.add(a, true)
+			}
+			if p := &a.packet; p.HasINT() {
+				g.Counters[wire.WithINT]++
+				g.Counters[wire.INTBytes] += uint64(p.Size())
+				p.Strip(f, a.link)
+			}
+		}
+		frames = frames[n:]
+	}
+}
+
+// read reads a packet.
+func (g *group) read(a *arrival, f *packet.Frame) {
+	p := &a.packet
+	a.flow = false
 	link, err := packet.ParseLink(f.Bytes())
 	if err != nil {
 		g.Problems[inband.Malformed]++
+		p.Clear()
 		return
 	}
-	p := &g.packet
+	a.link = link
 	problem := g.decoder.Decode(f.Bytes(), link, p)
 	g.Problems[problem]++
 	if problem > inband.NotIP {
@@ -129,12 +174,7 @@ func (g *group) receive(f *packet.Frame) {
 	}
 	if p.IP.Key.Mask == flow.FiveTuple {
 		g.flags(p, problem)
-		g.add(&p.IP.Key, g.hops(p, 0), true)
-	}
-	if p.HasINT() {
-		g.Counters[wire.WithINT]++
-		g.Counters[wire.INTBytes] += uint64(p.Size())
-		p.Strip(f, link)
+		g.hops(a, p, 0)
 	}
 }
 
@@ -175,13 +215,56 @@ func (g *group) flags(p *inband.Packet, problem inband.Problem) {
 	}
 }
 
-// hops copies the hops of a packet behind the first n of the path, and returns the new length.
-func (g *group) hops(p *inband.Packet, n int) int {
-	p.Path(g.path[n:], g.latency[n:])
-	n += p.Hops()
-	g.Counters[wire.Hops] += uint64(n)
+// hops copies the hops of a packet behind the first n of the path. The flow is that of a.packet.
+func (g *group) hops(a *arrival, p *inband.Packet, n int) {
+	p.Path(a.path[n:], a.latency[n:])
+	a.flow, a.hops = true, n+p.Hops()
+	g.Counters[wire.Hops] += uint64(a.hops)
 	g.measureQueues(p)
-	return n
+	a.identify()
+}
+
+// identify computes the hash of the flow and the path.
+func (a *arrival) identify() {
+	a.hash = a.packet.IP.Key.Hash(0)
+	for _, node := range a.path[:a.hops] {
+		a.hash = (a.hash ^ uint64(node)) * 0x9e3779b97f4a7c15
+	}
+}
+
+// touch brings what add will access into the cache.
+func (g *group) touch(a *arrival) {
+	if !a.flow {
+		return
+	}
+	set := setOf(a.hash)
+	tags, entries := &g.tags[set], &g.cache[set]
+	for i, tag := range tags {
+		if tag == a.hash {
+			e := &entries[i]
+			g.touched += uint64(e.digest) + e.hop[1].sum + e.hop[3].sum
+			return
+		}
+	}
+	// The flow enters the cache, and another one leaves it.
+	sum := g.Flows.Touch(uint64(g.digest(a)))
+	for _, node := range a.path[:min(a.hops, cachedHops)] {
+		sum += g.Latencies.Touch(uint64(rowhash.Next(a.digest, node)))
+	}
+	e := &entries[victim(entries)]
+	if e.used {
+		sum += g.Flows.Touch(uint64(e.digest))
+		for i := range e.places() {
+			sum += g.Latencies.Touch(uint64(rowhash.Next(e.digest, e.hop[i].node)))
+		}
+	}
+	g.touched += sum
+}
+
+// digest computes the digest of the flow.
+func (g *group) digest(a *arrival) uint32 {
+	a.digest = rowhash.Key(a.packet.IP.Key.AppendBinary(g.scratch[:0]))
+	return a.digest
 }
 
 // datagram measures the telemetry reports of one datagram, which is valid.
@@ -225,11 +308,12 @@ func (g *group) individual(r *inband.Report, from netip.Addr) {
 		}
 	}
 	g.flags(p, r.Problem)
+	a := &g.block[0]
 	n, sink := 0, p.Hops() > 0 && !r.Intermediate
 	if p.Hops() == 0 || p.Node(0) != r.Node { // the node may have added itself to the stack
-		g.path[0], g.latency[0] = r.Node, inband.NoLatency
+		a.path[0], a.latency[0] = r.Node, inband.NoLatency
 		if r.Hop.Has.Contains(inband.Latency) {
-			g.latency[0] = r.Hop.Latency
+			a.latency[0] = r.Hop.Latency
 		}
 		g.measureQueue(r.Node, &r.Hop)
 		n = 1
@@ -237,18 +321,15 @@ func (g *group) individual(r *inband.Report, from netip.Addr) {
 	if p.Hops() > 0 && r.Intermediate {
 		p = new(inband.Packet) // the sink reports the same hops
 	}
-	g.add(&r.Packet.IP.Key, g.hops(p, n), sink)
+	a.packet.IP.Key = r.Packet.IP.Key
+	g.hops(a, p, n)
+	g.add(a, sink)
 }
 
-// add adds a packet of a flow with the first n hops of g.path. It counts as a packet of the flow if
-// whole is set.
-func (g *group) add(k *flow.Key, n int, whole bool) {
-	path := g.path[:n]
-	hash := k.Hash(0)
-	for _, node := range path {
-		hash = (hash ^ uint64(node)) * 0x9e3779b97f4a7c15
-	}
-	e := g.cacheEntry(k, path, hash)
+// add adds a packet of a flow with its hops. It counts as a packet of the flow if whole is set.
+func (g *group) add(a *arrival, whole bool) {
+	k, n, path := &a.packet.IP.Key, a.hops, a.path[:a.hops]
+	e := g.cacheEntry(a)
 	e.seen++
 	if whole {
 		e.packets++
@@ -256,8 +337,7 @@ func (g *group) add(k *flow.Key, n int, whole bool) {
 			e.heavy = g.mark(k, path)
 		}
 	}
-	for i := range path {
-		latency := g.latency[i]
+	for i, latency := range a.latency[:n] {
 		if latency == inband.NoLatency {
 			g.Counters[wire.NoLatency]++
 			continue
@@ -266,7 +346,7 @@ func (g *group) add(k *flow.Key, n int, whole bool) {
 		if n <= cachedHops {
 			h = &e.hop[i]
 		} else {
-			g.enter(k, h, path[i])
+			g.enter(e.digest, h, path[i])
 		}
 		h.packets++
 		h.sum += uint64(latency)
@@ -277,21 +357,15 @@ func (g *group) add(k *flow.Key, n int, whole bool) {
 			g.inflate(k, path[i], latency)
 		}
 		if n > cachedHops {
-			g.leave(k, h)
+			g.leave(e.digest, h)
 		}
 	}
 }
 
-// cacheEntry returns the entry of a flow and its path. A new one replaces that with the fewest
-// packets.
-func (g *group) cacheEntry(k *flow.Key, path []uint32, hash uint64) *entry {
-	set := hash >> 40 % sets
-	tags, entries := &g.tags[set], &g.cache[set]
-	for i, tag := range tags {
-		if e := &entries[i]; tag == hash && e.used && e.key == *k && e.same(path) {
-			return e
-		}
-	}
+func setOf(hash uint64) uint64 { return hash >> 40 % sets }
+
+// victim returns the way that a new flow takes: a free one, or that with the fewest packets.
+func victim(entries *[ways]entry) int {
 	way := 0
 	for i := range entries {
 		if e := &entries[i]; !e.used || e.seen < entries[way].seen {
@@ -300,10 +374,25 @@ func (g *group) cacheEntry(k *flow.Key, path []uint32, hash uint64) *entry {
 			}
 		}
 	}
+	return way
+}
+
+// cacheEntry returns the entry of a flow and its path. A new one replaces that with the fewest
+// packets.
+func (g *group) cacheEntry(a *arrival) *entry {
+	k, path := &a.packet.IP.Key, a.path[:a.hops]
+	set := setOf(a.hash)
+	tags, entries := &g.tags[set], &g.cache[set]
+	for i, tag := range tags {
+		if e := &entries[i]; tag == a.hash && e.used && e.key == *k && e.same(path) {
+			return e
+		}
+	}
+	way := victim(entries)
 	e := &entries[way]
 	g.flush(e)
-	g.load(e, k, path)
-	tags[way] = hash
+	g.load(e, a)
+	tags[way] = a.hash
 	return e
 }
 
@@ -329,28 +418,28 @@ func (e *entry) places() []hop {
 }
 
 // load puts a flow into the cache, with what the towers have of it.
-func (g *group) load(e *entry, k *flow.Key, path []uint32) {
-	e.key, e.hops, e.used, e.heavy = *k, uint8(len(path)), true, false
-	e.seen, e.packets, e.estimate = 0, 0, g.Flows.Query(k.AppendBinary(g.scratch[:0]))
+func (g *group) load(e *entry, a *arrival) {
+	e.key, e.digest, e.hops, e.used, e.heavy = a.packet.IP.Key, g.digest(a), uint8(a.hops), true, false
+	e.seen, e.packets, e.estimate = 0, 0, g.Flows.QueryDigest(uint64(e.digest))
 	for i := range e.places() {
-		g.enter(k, &e.hop[i], path[i])
+		g.enter(e.digest, &e.hop[i], a.path[i])
 	}
 }
 
-// enter begins a hop with what the tower has of it.
-func (g *group) enter(k *flow.Key, h *hop, node uint32) {
+// enter begins a hop with what the tower has of it. digest is that of the flow.
+func (g *group) enter(digest uint32, h *hop, node uint32) {
 	*h = hop{node: node}
-	if n, sum, ok := g.Latencies.Query(wire.AppendKey(g.scratch[:0], k, node)); ok {
+	if n, sum, ok := g.Latencies.QueryDigest(uint64(rowhash.Next(digest, node))); ok {
 		h.before, h.sumBefore = n, sum
 	}
 }
 
 // leave adds a hop to the tower.
-func (g *group) leave(k *flow.Key, h *hop) {
+func (g *group) leave(digest uint32, h *hop) {
 	if h.packets == 0 {
 		return
 	}
-	g.Latencies.Add(wire.AppendKey(g.scratch[:0], k, h.node), h.packets, h.sum)
+	g.Latencies.AddDigest(uint64(rowhash.Next(digest, h.node)), h.packets, h.sum)
 	if n := g.node(h.node); n != nil {
 		n.Packets += uint64(h.packets)
 		n.Sum += h.sum
@@ -367,11 +456,11 @@ func (g *group) flush(e *entry) {
 		return
 	}
 	if e.packets > 0 {
-		g.Flows.Add(e.key.AppendBinary(g.scratch[:0]), e.packets)
+		g.Flows.AddDigest(uint64(e.digest), e.packets)
 		e.packets = 0
 	}
 	for i := range e.places() {
-		g.leave(&e.key, &e.hop[i])
+		g.leave(e.digest, &e.hop[i])
 	}
 	e.used = false
 }

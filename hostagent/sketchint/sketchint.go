@@ -105,9 +105,7 @@ func (l *Lane) In(frames []*packet.Frame) {
 	if g == nil {
 		return
 	}
-	for _, f := range frames {
-		g.receive(f)
-	}
+	g.receive(frames)
 	l.give(g)
 }
 

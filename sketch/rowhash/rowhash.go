@@ -49,6 +49,13 @@ func Key(b []byte) uint32 {
 	return ^crc
 }
 
+// Next returns the hash of a key that is followed by the four big-endian bytes of a word; h is the
+// hash of the key.
+func Next(h, word uint32) uint32 {
+	x := bits.ReverseBytes32(word) ^ ^h
+	return ^(tables[3][x&0xff] ^ tables[2][x>>8&0xff] ^ tables[1][x>>16&0xff] ^ tables[0][x>>24])
+}
+
 // Check returns g, the second hash of a key's canonical bytes.
 func Check(b []byte) uint16 {
 	var crc uint16

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -69,5 +70,16 @@ func BenchmarkMix(b *testing.B) {
 	}
 	if h == 0 {
 		b.Log(h)
+	}
+}
+
+// TestNext: the hash of a key continues with a word.
+func TestNext(t *testing.T) {
+	for _, key := range [][]byte{nil, {1}, tuple(1, 2, 3, 4)} {
+		for _, word := range []uint32{0, 1, 0x01020304, 1<<32 - 1} {
+			if got, want := Next(Key(key), word), Key(append(slices.Clone(key), be32(word)...)); got != want {
+				t.Errorf("%x, %#x: %#x, want %#x", key, word, got, want)
+			}
+		}
 	}
 }

@@ -114,7 +114,11 @@ func (l *Latency[F]) Insert(key []byte, latency uint32) { l.Add(key, 1, uint64(l
 
 // Add records packets of a key with the sum of their latencies. It equals one Insert for each.
 func (l *Latency[F]) Add(key []byte, packets uint32, sum uint64) {
-	d := family.Digest[F](l.seed, key)
+	l.AddDigest(family.Digest[F](l.seed, key), packets, sum)
+}
+
+// AddDigest is Add for a key by its digest in the family.
+func (l *Latency[F]) AddDigest(d uint64, packets uint32, sum uint64) {
 	for i := range l.rows {
 		r := &l.rows[i]
 		at, shift := locate[F](r, d, i)
@@ -157,7 +161,20 @@ func (l *Latency[F]) Bound(size uint32, total uint64) sketch.Bound {
 // Query returns the estimated packets and total latency of a key; ok is false if one of
 // them has overflowed in every row or no packet was seen. The mean is sum / packets.
 func (l *Latency[F]) Query(key []byte) (packets uint32, sum uint64, ok bool) {
-	d := family.Digest[F](l.seed, key)
+	return l.QueryDigest(family.Digest[F](l.seed, key))
+}
+
+// Touch brings the buckets of a digest into the cache. The sum of their words has no meaning.
+func (l *Latency[F]) Touch(d uint64) (sum uint64) {
+	for i := range l.rows {
+		at, _ := locate[F](&l.rows[i], d, i)
+		sum += l.words[at]
+	}
+	return sum
+}
+
+// QueryDigest is Query for a key by its digest in the family.
+func (l *Latency[F]) QueryDigest(d uint64) (packets uint32, sum uint64, ok bool) {
 	n, least := uint64(Overflow), uint64(math.MaxUint64)
 	for i := range l.rows {
 		r := &l.rows[i]

@@ -72,8 +72,10 @@ func (s *Sketch[F]) Insert(key []byte) {
 }
 
 // Add counts n packets of a key.
-func (s *Sketch[F]) Add(key []byte, n uint32) {
-	d := family.Digest[F](s.seed, key)
+func (s *Sketch[F]) Add(key []byte, n uint32) { s.AddDigest(family.Digest[F](s.seed, key), n) }
+
+// AddDigest is Add for a key by its digest in the family.
+func (s *Sketch[F]) AddDigest(d uint64, n uint32) {
 	if s.cu {
 		s.raise(d, uint64(n))
 	} else {
@@ -318,6 +320,19 @@ func (s *Sketch[F]) value(i int, d uint64) uint64 {
 func (s *Sketch[F]) Query(key []byte) uint32 {
 	d := family.Digest[F](s.seed, key)
 	return uint32(s.query(d))
+}
+
+// QueryDigest is Query for a key by its digest in the family.
+func (s *Sketch[F]) QueryDigest(d uint64) uint32 { return uint32(s.query(d)) }
+
+// Touch brings the counters of a digest into the cache. The sum of their words has no meaning.
+func (s *Sketch[F]) Touch(d uint64) (sum uint64) {
+	for i := range s.rows {
+		r := &s.rows[i]
+		at, _ := r.locate(family.Column[F](d, i, &r.cols))
+		sum += s.words[at]
+	}
+	return sum
 }
 
 func (s *Sketch[F]) query(d uint64) uint64 {
