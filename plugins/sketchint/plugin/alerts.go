@@ -73,13 +73,20 @@ func (r *interval) alarm(changed []*pathChange) {
 		if s.drops > 0 {
 			r.problem(name, packetsDropped, "it reported %d dropped packets", s.drops)
 		}
-		if s.inflatedPackets < r.config.InflatedPackets {
+		if s.inflatedPackets < r.config.InflatedPackets && s.lasting == 0 {
 			continue
 		}
 		epochs := r.epoch.Number + 1 - s.since
-		r.problem(name, latencyInflated,
-			"%d packets of %d flows had more than %g times the mean latency of their flow, up to %v, for %v (%d epochs): %s",
-			s.inflatedPackets, s.inflatedFlows, r.config.Inflation, time.Duration(s.inflatedWorst),
+		var text string
+		if s.inflatedPackets > 0 {
+			text = fmt.Sprintf("%d packets had more than %g times the mean latency of their flow, up to %v; ",
+				s.inflatedPackets, r.config.Inflation, time.Duration(s.inflatedWorst))
+		}
+		if s.lasting > 0 {
+			text += fmt.Sprintf("%d flows have a mean latency of more than %g times the normal one; ", s.lasting,
+				r.config.Inflation)
+		}
+		r.problem(name, latencyInflated, "%s%d flows are affected, for %v (%d epochs): %s", text, s.inflatedFlows,
 			time.Duration(epochs)*r.length, epochs, examples(s.inflated, func(f *inflation) string { return f.Key.String() }))
 	}
 	at := map[string][]*pathChange{}

@@ -34,7 +34,8 @@ type interval struct {
 	cost    collection
 	omitted uint64 // rows that limits leave out
 	// switches have rows: those of the plan, and a limited number of others.
-	switches map[string]*switchState
+	switches   map[string]*switchState
+	inflations []*inflation
 }
 
 // observer is a host in one interval.
@@ -104,7 +105,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	p.collects, p.failures = collection{}, nil
 	r.read()
 	r.find(p.before(r))
-	p.inflate(r)
+	p.inflate(r, p.before(r))
 	out, err := p.publish(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("epoch %d: %w", epoch.Number, err)

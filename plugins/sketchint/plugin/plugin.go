@@ -32,9 +32,8 @@ type Plugin struct {
 	writes []sdk.DeviceWrite // entries that the switches have
 	plans  uint64            // the newest Plan.ID
 	alerts alert.List
-	// inflated has the first epoch of flows at switches with inflated latencies in every interval
-	// since.
-	inflated map[place]uint64
+	// inflated are flows at switches that had inflated latencies in the newest interval.
+	inflated map[place]*inflation
 	collects collection
 	failures []alert.Problem // of plans, since the newest interval
 	previous *interval       // the newest one, with those of its reports that arrived late
@@ -57,7 +56,7 @@ type setup struct {
 }
 
 // New returns the plugin.
-func New() *Plugin { return &Plugin{nodes: map[string]uint32{}, inflated: map[place]uint64{}} }
+func New() *Plugin { return &Plugin{nodes: map[string]uint32{}, inflated: map[place]*inflation{}} }
 
 // The interfaces of the plugin contract that Plugin implements.
 var (

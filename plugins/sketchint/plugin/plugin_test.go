@@ -23,15 +23,15 @@ func TestInterval(t *testing.T) {
 	across := []uint32{leaf1, spine1, leaf2}
 	flows := []simFlow{
 		{to: 2, port: 1, path: across, packets: 1000, latencies: []uint32{1000, 2000, 3000}, slow: 10},
-		{to: 3, port: 2, path: across, packets: 120, latencies: []uint32{1500, 2500, 3500}},
+		{to: 3, port: 2, path: across, packets: 100, latencies: []uint32{1500, 2500, 3500}},
 		{to: 0, port: 3, path: []uint32{leaf1}, packets: 60, latencies: []uint32{700}},
 		{to: 1, port: 4, packets: 5},
 	}
 	key := func(i int) string { return flows[i].key().String() }
 	out := h.Analyze(simEpoch(t, h, 1, flows))
 	expect(t, rows(t, out, summaryList), "", map[string]any{"epoch": 9, "first-epoch": 5, "status": "complete",
-		"problem": nil, "hosts": 4, "hosts-delivered": 4, "switches": 4, "packets": 1185, "with-int": 1180, "flows": 4,
-		"hops": 3420, "heavy-flows": 2, "active-alerts": 1})
+		"problem": nil, "hosts": 4, "hosts-delivered": 4, "switches": 4, "packets": 1165, "with-int": 1160, "flows": 4,
+		"hops": 3360, "heavy-flows": 2, "active-alerts": 1})
 	list := rows(t, out, flowList)
 	expect(t, list, key(0), map[string]any{"host": "h3", "packets": 1000, "path": "leaf1 spine1 leaf2",
 		"previous-path": nil, "path-changes": 0, "latency": 1000 + 2000 + 3270})
@@ -41,7 +41,7 @@ func TestInterval(t *testing.T) {
 	}
 	list = rows(t, out, latencyList)
 	expect(t, list, key(0)+" leaf2", map[string]any{"host": "h3", "packets": 1000, "latency": 3270})
-	expect(t, list, key(1)+" spine1", map[string]any{"host": "h4", "packets": 120, "latency": 2500})
+	expect(t, list, key(1)+" spine1", map[string]any{"host": "h4", "packets": 100, "latency": 2500})
 	if len(list) != 7 {
 		t.Errorf("%d latencies", len(list))
 	}
@@ -50,7 +50,7 @@ func TestInterval(t *testing.T) {
 	list = rows(t, out, hitterList)
 	for _, element := range []string{"network", "leaf1", "spine1", "leaf2"} {
 		expect(t, list, element+" "+key(0), map[string]any{"packets": 1000, "rank": 1})
-		expect(t, list, element+" "+key(1), map[string]any{"packets": 120, "rank": 2})
+		expect(t, list, element+" "+key(1), map[string]any{"packets": 100, "rank": 2})
 	}
 	expect(t, list, "h3 "+key(0), map[string]any{"rank": 1})
 	expect(t, list, "h4 "+key(1), map[string]any{"rank": 1})
@@ -61,16 +61,18 @@ func TestInterval(t *testing.T) {
 		t.Errorf("changes in the first interval: %v", list)
 	}
 	list = rows(t, out, switchList)
-	expect(t, list, "leaf2", map[string]any{"node-id": leaf2, "packets": 1120, "latency": (3_270_000 + 420_000) / 1120,
+	expect(t, list, "leaf2", map[string]any{"node-id": leaf2, "packets": 1100, "latency": (3_270_000 + 350_000) / 1100,
 		"worst": 30_000, "drops": 0, "inflated-flows": 1, "inflated-packets": 10, "heavy-flows": 2})
 	expect(t, list, "spine2", map[string]any{"packets": 0, "latency": nil, "worst": nil})
-	expect(t, rows(t, out, measurementList), "network", map[string]any{"packets": 1185, "flows": 4})
-	expect(t, rows(t, out, rangeList), "h3 512", map[string]any{"last": 1023, "flows": 1})
+	expect(t, rows(t, out, measurementList), "network", map[string]any{"packets": 1165, "flows": 4})
+	for _, where := range []string{"h3 512", "network 512", "h4 64", "network 64", "h1 32", "h2 4"} {
+		expect(t, rows(t, out, rangeList), where, map[string]any{"flows": 1})
+	}
 	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": true,
-		"text": "10 packets of 1 flows had more than 5 times the mean latency of their flow, up to 30µs, " +
-			"for 5s (5 epochs): " + key(0)})
-	expect(t, rows(t, out, costList), "", map[string]any{"passport-packets": 1180,
-		"passport-bytes": 1180*(headers+16) + 8*3420})
+		"text": "10 packets had more than 5 times the mean latency of their flow, up to 30µs; " +
+			"1 flows are affected, for 5s (5 epochs): " + key(0)})
+	expect(t, rows(t, out, costList), "", map[string]any{"passport-packets": 1160,
+		"passport-bytes": 1160*(headers+16) + 8*3360})
 }
 
 // Changes are those between consecutive intervals, at the host and at each switch of the path.
@@ -102,6 +104,100 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// A flow that moves to another path changes at the switches that it leaves and joins, by the
+// packets that it has there. In an interval in which it moves they are those of the tower of
+// latencies.
+func TestChangesOfMovedFlows(t *testing.T) {
+	h := start(t, `{"heavy": 100, "change": 50}`)
+	one := []uint32{1, 1, 1}
+	f := simFlow{to: 2, port: 1, path: []uint32{leaf1, spine1, leaf2}, packets: 200, latencies: one}
+	h.Analyze(simEpoch(t, h, 1, []simFlow{f}))
+	f.path = []uint32{leaf1, spine2, leaf2}
+	out := h.Analyze(simEpoch(t, h, 2, []simFlow{f}))
+	list := rows(t, out, changeList)
+	expect(t, list, "spine1 "+f.key().String(), map[string]any{"packets-before": 200, "packets-after": 0})
+	expect(t, list, "spine2 "+f.key().String(), map[string]any{"packets-before": 0, "packets-after": 200})
+	if len(list) != 2 {
+		t.Errorf("changes %v", list)
+	}
+	// It moves back after 120 packets: as two flows of the simulation with one key.
+	rest := f
+	f.packets, rest.packets, rest.path = 120, 80, []uint32{leaf1, spine1, leaf2}
+	e := simEpoch(t, h, 3, []simFlow{f, rest})
+	r := simReport(t, settingsOf(t, h, "h3"), 15, 19, []simFlow{f, rest})
+	r.Heavy = []wire.Heavy{{Key: f.key(), Path: rest.path, Changes: 1}}
+	setReport(t, e, "h3", r)
+	list = rows(t, h.Analyze(e), changeList)
+	expect(t, list, "spine1 "+f.key().String(), map[string]any{"packets-before": 0, "packets-after": 80})
+	expect(t, list, "spine2 "+f.key().String(), map[string]any{"packets-before": 200, "packets-after": 120})
+	if len(list) != 2 {
+		t.Errorf("changes %v", list)
+	}
+}
+
+// Intervals that a host did not measure whole have no changes.
+func TestChangesOfPartialIntervals(t *testing.T) {
+	flows := []simFlow{{to: 2, port: 1, path: []uint32{leaf1}, packets: 200, latencies: []uint32{1}}}
+	for name, partial := range map[string]uint64{"before": 1, "after": 2} {
+		h := start(t, `{"heavy": 100, "change": 50}`)
+		for interval := range uint64(3) {
+			e := simEpoch(t, h, interval, nil)
+			if interval > 0 {
+				sent := slices.Clone(flows)
+				sent[0].packets *= uint32(interval)
+				first := 5 * interval
+				if interval == partial {
+					first++
+				}
+				setReport(t, e, "h3", simReport(t, settingsOf(t, h, "h3"), first, e.Number, sent))
+			}
+			if list := rows(t, h.Analyze(e), changeList); len(list) > 0 && interval == 2 {
+				t.Errorf("partial %s: changes %v", name, list)
+			}
+		}
+	}
+	// Other lengths of intervals are not compared either.
+	h := start(t, `{"heavy": 100, "change": 50}`)
+	h.Analyze(simEpoch(t, h, 1, flows))
+	if _, err := h.Configure(`{"heavy": 100, "change": 50, "interval": "4500ms"}`, simNetwork(), 3*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	e := simEpoch(t, h, 0, nil)
+	e.Number = 5 // of intervals of two epochs
+	setReport(t, e, "h3", simReport(t, settingsOf(t, h, "h3"), 4, 5, nil))
+	out := h.Analyze(e)
+	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "complete"})
+	if list := rows(t, out, changeList); len(list) > 0 {
+		t.Errorf("changes between intervals of different lengths: %v", list)
+	}
+}
+
+// A flow that several hosts report is that of the host with the most packets: a host that receives
+// telemetry reports, and the destination.
+func TestSeveralHostsReportAFlow(t *testing.T) {
+	h := start(t, `{"heavy": 100, "change": 50, "inflatedPackets": 12}`)
+	loop := simFlow{to: 2, port: 1, path: []uint32{leaf1, spine1, leaf1}, packets: 150, latencies: []uint32{10, 10, 10},
+		slow: 6}
+	e := simEpoch(t, h, 1, []simFlow{loop})
+	r := simReport(t, settingsOf(t, h, "h4"), 5, 9, []simFlow{loop})
+	more := simFlow{to: 2, port: 1, packets: 10}
+	k := more.key()
+	r.Flows.Add(k.AppendBinary(nil), more.packets)
+	setReport(t, e, "h4", r)
+	light := simFlow{to: 8, port: 3, packets: 7} // to an address of no host
+	setReport(t, e, "h1", simReport(t, settingsOf(t, h, "h1"), 5, 9, []simFlow{light}))
+	e.Watched = []sdk.RowKey{{List: flowList, Keys: map[string]string{"flow": light.key().String()}}}
+	out := h.Analyze(e)
+	list := rows(t, out, flowList)
+	expect(t, list, loop.key().String(), map[string]any{"host": "h4", "packets": 160, "path": "leaf1 spine1 leaf1"})
+	expect(t, list, light.key().String(), map[string]any{"host": "h1", "packets": 7})
+	if list := rows(t, out, latencyList); len(list) != 2 { // of the loop, each switch once
+		t.Errorf("latencies %v", list)
+	}
+	expect(t, rows(t, out, inflationList), loop.key().String()+" leaf1", map[string]any{"packets": 12})
+	expect(t, rows(t, out, alertList), "leaf1 latency-inflated", map[string]any{"active": true})
+}
+
 // A report that arrives late does not change what was published, but the next interval is compared
 // with it.
 func TestLateReport(t *testing.T) {
@@ -117,12 +213,15 @@ func TestLateReport(t *testing.T) {
 	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "lost", "problem": "no answer", "packets": nil})
 	expect(t, rows(t, out, alertList), "h3 host-missing", map[string]any{"active": true, "text": "no answer"})
 	middle := simEpoch(t, h, 2, nil)
-	middle.Number, middle.Late = 10, []sdk.LateReport{late}
+	middle.Number, middle.Late = 10, []sdk.LateReport{{Epoch: 4, HostReport: sdk.HostReport{Host: "h3", Role: wire.Role,
+		Data: []byte("of an earlier epoch")}}, late}
 	if out := h.Analyze(middle); len(out.Tables) != 0 {
 		t.Errorf("tables %v within an interval", out.Tables)
 	}
-	flows[0].packets = 300
+	flows[0].packets, flows[0].path = 300, []uint32{leaf1, spine1, leaf2}
+	flows[0].latencies = []uint32{1, 1, 1}
 	out = h.Analyze(simEpoch(t, h, 2, flows))
+	expect(t, rows(t, out, pathList), flows[0].key().String(), map[string]any{"previous-path": "leaf1 leaf2"})
 	expect(t, rows(t, out, changeList), "h3 "+flows[0].key().String(), map[string]any{"packets-before": 200,
 		"packets-after": 300})
 	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete"})
@@ -184,11 +283,25 @@ func appendReport(t *testing.T, r *wire.Report) []byte {
 // Without any report the interval is lost; the lists have rows for hosts and switches.
 func TestLostInterval(t *testing.T) {
 	h := start(t, "")
-	e := simEpoch(t, h, 1, nil)
-	e.Hosts, e.Status = nil, sdk.StatusLost
+	e := simEpoch(t, h, 0, nil)
+	e.Plans = []sdk.PlanOutcome{{Device: "leaf1", Status: sdk.PlanApplied},
+		{Device: "leaf2", Status: sdk.PlanFailed, Reason: "no such table"}}
 	out := h.Analyze(e)
+	expect(t, rows(t, out, alertList), "leaf2 plan-failed", map[string]any{"active": true,
+		"text": "the plan of this configuration is failed: no such table"})
+	if list := rows(t, out, alertList); len(list) != 1 {
+		t.Errorf("alerts %v", list)
+	}
+	if bytes := rows(t, out, costList)[""]["bytes"]; bytes == uint64(0) {
+		t.Error("reports without bytes")
+	}
+	e = simEpoch(t, h, 1, nil)
+	e.Hosts, e.Status = nil, sdk.StatusLost
+	out = h.Analyze(e)
+	expect(t, rows(t, out, alertList), "leaf2 plan-failed", map[string]any{"active": false})
 	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "lost", "problem": "host h1: no report arrived",
 		"hosts": 4, "hosts-delivered": 0, "flows": nil})
+	expect(t, rows(t, out, costList), "", map[string]any{"bytes": 0, "packets": 0})
 	if hosts, switches := rows(t, out, hostList), rows(t, out, switchList); len(hosts) != 4 || len(switches) != 4 {
 		t.Errorf("hosts %v, switches %v", hosts, switches)
 	}
@@ -278,8 +391,8 @@ func TestInflationOverTime(t *testing.T) {
 	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 5, "packets": 9, "worst": 1000,
 		"latency": 100 + 9*9})
 	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": true, "since-epoch": 9,
-		"text": "9 packets of 1 flows had more than 5 times the mean latency of their flow, up to 1µs, " +
-			"for 10s (10 epochs): " + f.key().String()})
+		"text": "9 packets had more than 5 times the mean latency of their flow, up to 1µs; " +
+			"1 flows are affected, for 10s (10 epochs): " + f.key().String()})
 	f.slow = 4
 	out = h.Analyze(simEpoch(t, h, 3, []simFlow{f}))
 	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 5, "packets": 4})
@@ -289,6 +402,36 @@ func TestInflationOverTime(t *testing.T) {
 	f.slow = 5
 	out = h.Analyze(simEpoch(t, h, 5, []simFlow{f}))
 	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 25})
+}
+
+// A queue that stays full raises the mean: the inflation lasts until the mean is normal again.
+func TestLastingInflation(t *testing.T) {
+	h := start(t, `{"inflatedPackets": 5}`)
+	f := simFlow{to: 2, port: 1, path: []uint32{leaf1, leaf2}, packets: 100, latencies: []uint32{100, 100}}
+	other := simFlow{to: 3, port: 2, path: []uint32{leaf1, leaf2}, packets: 100, latencies: []uint32{100, 100}, slow: 5}
+	key := f.key().String() + " leaf2"
+	h.Analyze(simEpoch(t, h, 1, []simFlow{f}))
+	f.slow = 9
+	out := h.Analyze(simEpoch(t, h, 2, []simFlow{f}))
+	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 10, "packets": 9, "normal-latency": 100})
+	f.slow, f.latencies[1] = 0, 501
+	out = h.Analyze(simEpoch(t, h, 3, []simFlow{f, other}))
+	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 10, "packets": 0, "worst": nil,
+		"latency": 501, "normal-latency": 100})
+	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": true,
+		"text": "5 packets had more than 5 times the mean latency of their flow, up to 1µs; 1 flows have a mean latency of " +
+			"more than 5 times the normal one; 2 flows are affected, for 10s (10 epochs): " + other.key().String() + "; " +
+			f.key().String()})
+	out = h.Analyze(simEpoch(t, h, 4, []simFlow{f}))
+	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": true,
+		"text": "1 flows have a mean latency of more than 5 times the normal one; 1 flows are affected, " +
+			"for 15s (15 epochs): " + f.key().String()})
+	f.latencies[1] = 500
+	out = h.Analyze(simEpoch(t, h, 5, []simFlow{f}))
+	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": false})
+	if list := rows(t, out, inflationList); len(list) != 0 {
+		t.Errorf("inflations %v", list)
+	}
 }
 
 // Any flow can be watched and queried: a light one has the switches whose towers have it.
@@ -466,11 +609,24 @@ func TestState(t *testing.T) {
 	state := h.Analyze(e).State
 	n := simNetwork()
 	n.Devices = append([]sdk.Device{{Name: "a", Program: "sketchint-edge"}}, n.Devices[1:]...) // without leaf1
+	n.Devices[2].Ports = slices.Delete(n.Devices[2].Ports, 2, 3)                               // of spine1
 	p := New()
 	h = sdktest.Start(t, p, sdktest.Options{Network: n, State: state})
 	want := map[string]uint32{"leaf1": 1, "leaf2": 2, "spine1": 3, "spine2": 4, "a": 5}
 	if !maps.Equal(p.nodes, want) {
 		t.Errorf("node ids %v, want %v", p.nodes, want)
+	}
+	if id := h.Settings().Plan.ID; id != 2 {
+		t.Errorf("plan %d after plan 1", id)
+	}
+	var deletes []string
+	for _, w := range h.Settings().Plan.Writes {
+		if w.Op == sdk.Delete {
+			deletes = append(deletes, w.Device+" "+text(w))
+		}
+	}
+	if want := []string{"spine1 delete sink port=0003 remove"}; !slices.Equal(deletes, want) {
+		t.Errorf("deletes %v, want %v", deletes, want)
 	}
 	out := h.Analyze(simEpoch(t, h, 2, nil))
 	expect(t, rows(t, out, alertList), "h1 host-missing", map[string]any{"active": false, "count": 1})

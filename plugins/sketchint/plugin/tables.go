@@ -57,8 +57,7 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 			latencies[f.key] = f
 		}
 	}
-	inflations := r.inflations(p.inflated)
-	r.switches = r.states(inflations)
+	r.switches = r.states()
 	r.bound()
 	changed := r.pathChanges(all)
 	r.alarm(changed)
@@ -67,7 +66,7 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 	for _, build := range []func() (*table.Table, error){
 		func() (*table.Table, error) { return r.flowTable(listed) },
 		func() (*table.Table, error) { return r.latencyTable(heaviest(latencies)) },
-		func() (*table.Table, error) { return r.inflationTable(inflations) },
+		r.inflationTable,
 		func() (*table.Table, error) { return r.hitterTable(r.hitters()) },
 		func() (*table.Table, error) { return r.changeTable(r.changes(p.before(r))) },
 		func() (*table.Table, error) { return r.pathTable(changed) },
@@ -253,19 +252,21 @@ func (r *interval) latencyTable(flows []*heavyFlow) (*table.Table, error) {
 	return b.Table()
 }
 
-func (r *interval) inflationTable(inflations []*inflation) (*table.Table, error) {
+func (r *interval) inflationTable() (*table.Table, error) {
 	b := table.NewBuilder(inflationList)
 	keys, names := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("switch")
 	epoch, since, host := b.Uint("state/epoch"), b.Uint("state/since-epoch"), b.Text("state/host")
 	packets, worst, latency := b.Uint("state/packets"), b.Uint("state/worst"), b.Uint("state/latency")
-	for _, f := range limit(r, inflations, r.config.Limits.Inflations) {
+	normal := b.Uint("state/normal-latency")
+	for _, f := range limit(r, r.inflations, r.config.Limits.Inflations) {
 		keys.append(&f.Key, "")
 		names.Append(r.name(f.Node))
 		epoch.Append(r.epoch.Number)
 		since.Append(f.since)
 		host.Append(f.at.name)
 		packets.Append(uint64(f.Packets))
-		worst.Append(uint64(f.Worst))
+		known(worst, f.Worst, f.Packets > 0)
+		known(normal, whole(f.normal), f.normal > 0)
 		n, sum, ok := f.at.latency(&f.Key, f.Node)
 		mean(latency, sum, n, ok)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/estimate"
 	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/tower"
 )
 
 // networkElement is the element of results over all hosts together.
@@ -33,25 +34,18 @@ func (h hitter) by() uint32 { return max(h.before, h.after) - min(h.before, h.af
 // elements are flows by element: hosts, switches and the network.
 type elements map[string][]hitter
 
-// add adds a flow to its host, the switches of its path that have rows, and the network.
-func (e elements) add(r *interval, host string, path []uint32, h hitter) {
-	names := []string{networkElement, host}
-	for _, node := range path {
-		if name := r.name(node); r.switches[name] != nil {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
+// add adds a flow to elements.
+func (e elements) add(names []string, h hitter) {
+	for _, name := range names {
 		e[name] = append(e[name], h)
 	}
 }
 
-// sort orders each element's flows, the largest first, and keeps the given number.
-func (e elements) sort(most int, size func(h hitter) uint32) {
+// sort orders each element's flows, the largest first, and leaves out those beyond the limit.
+func (e elements) sort(r *interval, size func(h hitter) uint32) {
 	for name, flows := range e {
 		slices.SortFunc(flows, func(a, b hitter) int { return cmp.Or(cmp.Compare(size(b), size(a)), a.key.Compare(b.key)) })
-		e[name] = flows[:min(len(flows), most)]
+		e[name] = limit(r, flows, r.config.Limits.SwitchFlows)
 	}
 }
 
@@ -60,10 +54,14 @@ func (r *interval) hitters() elements {
 	out := elements{}
 	for _, f := range r.flows {
 		if f.heavy(r) {
-			out.add(r, f.at.name, f.path, hitter{key: f.key, after: f.packets})
+			names := []string{networkElement, f.at.name}
+			for _, node := range r.listed(f.path) {
+				names = append(names, r.name(node))
+			}
+			out.add(names, hitter{key: f.key, after: f.packets})
 		}
 	}
-	out.sort(r.config.Limits.SwitchFlows, func(h hitter) uint32 { return h.after })
+	out.sort(r, func(h hitter) uint32 { return h.after })
 	return out
 }
 
@@ -71,38 +69,72 @@ func (r *interval) hitters() elements {
 func (f *heavyFlow) heavy(r *interval) bool { return f.known && f.packets >= r.config.Heavy }
 
 // changes returns the heavy changes: flows whose packets in two consecutive intervals differ by
-// more than Change. Each is in the table of heavy flows of one of them, and the towers have its
-// packets in both.
+// more than Change, at their host or at a switch. Each is in the table of heavy flows of one of
+// them, and the towers have its packets in both. A flow that moved to another path changed at the
+// switches that it left and joined.
 func (r *interval) changes(before *interval) elements {
 	out := elements{}
 	if before == nil {
 		return out
 	}
 	for _, o := range r.observers {
-		at := slices.IndexFunc(before.observers, func(was *observer) bool { return was.name == o.name })
-		if at < 0 || !o.whole || !before.observers[at].whole {
+		was := before.observer(o.name)
+		if was == nil || !was.whole || !o.whole {
 			continue
 		}
-		was := before.observers[at]
 		flows := maps.Clone(was.heavy)
 		maps.Copy(flows, o.heavy)
-		for key, h := range flows {
-			x, y := was.heavy[key], o.heavy[key]
+		for key := range flows {
 			b, okB := was.size(&key)
 			a, okA := o.size(&key)
-			c := hitter{key, b, a}
-			if !okA || !okB || c.by() <= r.config.Change {
-				continue
+			if c := (hitter{key, b, a}); okA && okB && c.by() > r.config.Change {
+				out.add([]string{networkElement, o.name}, c)
 			}
-			if path := h.Path; path == nil && x != nil && y != nil {
-				out.add(r, o.name, x.Path, c)
-			} else {
-				out.add(r, o.name, path, c)
+			var nodes []uint32
+			for _, h := range []*wire.Heavy{was.heavy[key], o.heavy[key]} {
+				if h != nil {
+					nodes = append(nodes, h.Path...)
+				}
+			}
+			for _, node := range r.listed(nodes) {
+				b, okB := was.sizeAt(&key, node)
+				a, okA := o.sizeAt(&key, node)
+				if c := (hitter{key, b, a}); okA && okB && c.by() > r.config.Change {
+					out.add([]string{r.name(node)}, c)
+				}
 			}
 		}
 	}
-	out.sort(r.config.Limits.SwitchFlows, hitter.by)
+	out.sort(r, hitter.by)
 	return out
+}
+
+// listed returns the switches of paths that have rows, each once.
+func (r *interval) listed(nodes []uint32) (out []uint32) {
+	for _, node := range nodes {
+		if r.switches[r.name(node)] != nil && !slices.Contains(out, node) {
+			out = append(out, node)
+		}
+	}
+	return out
+}
+
+// sizeAt returns the packets of a flow at a switch. If all packets of the flow took one path, they
+// are all of them or none. Otherwise, and of a flow whose path is not known, they are those of the
+// tower of latencies; without latencies all of them.
+func (o *observer) sizeAt(k *flow.Key, node uint32) (packets uint32, ok bool) {
+	h := o.heavy[*k]
+	switch {
+	case h != nil && h.Path != nil && h.Changes == 0:
+		if !slices.Contains(h.Path, node) {
+			return 0, true
+		}
+		return o.size(k)
+	case len(o.report.Nodes) == 0:
+		return o.size(k)
+	}
+	packets, _, _ = o.latency(k, node)
+	return packets, packets != tower.Overflow
 }
 
 // measurement is the local tasks of one host, or of all.
@@ -240,6 +272,7 @@ type switchState struct {
 	inflatedFlows   uint64
 	inflatedPackets uint64
 	inflatedWorst   uint32
+	lasting         uint64 // flows whose mean is inflated
 	inflated        []*inflation
 	since           uint64 // epoch of the first of its inflated flows
 	heavyFlows      uint64
@@ -248,12 +281,52 @@ type switchState struct {
 // inflation is a flow at a switch with inflated latencies.
 type inflation struct {
 	wire.Inflated
-	at    *observer
-	since uint64
+	at *observer
+	onset
 }
 
-// inflations returns flows at switches with inflated latencies, by the number of packets.
-func (r *interval) inflations(since map[place]uint64) []*inflation {
+// onset is when inflated latencies of a flow at a switch began.
+type onset struct {
+	since  uint64  // first epoch of the first interval
+	normal float64 // mean latency in the interval before; 0: not known
+}
+
+// lasts reports whether the mean latency is inflated, compared with the normal one.
+func (f *inflation) lasts(r *interval) bool {
+	return f.normal > 0 && f.at.mean(&f.Key, f.Node) > r.config.Inflation*f.normal
+}
+
+// mean returns the mean latency of a flow at a switch, or 0 if it is not known.
+func (o *observer) mean(k *flow.Key, node uint32) float64 {
+	if o.report == nil {
+		return 0
+	}
+	n, sum, ok := o.latency(k, node)
+	if !ok {
+		return 0
+	}
+	return float64(sum) / float64(n)
+}
+
+// observer returns the observer of that name, or nil.
+func (r *interval) observer(name string) *observer {
+	if r == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(r.observers, name, func(o *observer, name string) int {
+		return strings.Compare(o.name, name)
+	})
+	if !ok {
+		return nil
+	}
+	return r.observers[i]
+}
+
+// inflate finds the flows at switches with inflated latencies, those with the most packets first,
+// and notes since when they have them. Hosts compare latencies with the mean of the interval. If a
+// queue stays full, that mean rises until no latency is inflated; so the inflation goes on as long
+// as the mean is inflated itself, compared with that of the interval before the inflation began.
+func (p *Plugin) inflate(r, before *interval) {
 	found := map[place]*inflation{}
 	for _, o := range r.observers {
 		if o.report == nil {
@@ -266,35 +339,33 @@ func (r *interval) inflations(since map[place]uint64) []*inflation {
 				known.Worst = max(known.Worst, f.Worst)
 				continue
 			}
-			found[at] = &inflation{f, o, since[at]}
+			begin := onset{since: r.number * r.epochs}
+			if was := p.inflated[at]; was != nil {
+				begin = was.onset
+			} else if b := before.observer(o.name); b != nil {
+				begin.normal = b.mean(&f.Key, f.Node)
+			}
+			found[at] = &inflation{f, o, begin}
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b *inflation) int {
+	for at, was := range p.inflated {
+		o := r.observer(was.at.name)
+		if found[at] != nil || o == nil {
+			continue
+		}
+		f := &inflation{wire.Inflated{Key: at.key, Node: at.node}, o, was.onset}
+		if f.lasts(r) {
+			found[at] = f
+		}
+	}
+	p.inflated = found
+	r.inflations = slices.SortedFunc(maps.Values(found), func(a, b *inflation) int {
 		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Node, b.Node), a.Key.Compare(b.Key))
 	})
 }
 
-// inflate notes since when flows at switches have inflated latencies.
-func (p *Plugin) inflate(r *interval) {
-	now := map[place]uint64{}
-	for _, o := range r.observers {
-		if o.report == nil {
-			continue
-		}
-		for _, f := range o.report.Inflated {
-			at := place{f.Key, f.Node}
-			since, known := p.inflated[at]
-			if !known {
-				since = r.number * r.epochs
-			}
-			now[at] = since
-		}
-	}
-	p.inflated = now
-}
-
 // states returns the switches: those of the plan, and those that hosts saw, by name.
-func (r *interval) states(inflations []*inflation) map[string]*switchState {
+func (r *interval) states() map[string]*switchState {
 	out := map[string]*switchState{}
 	for _, name := range r.own {
 		out[name] = &switchState{id: r.nodes[name]}
@@ -315,12 +386,15 @@ func (r *interval) states(inflations []*inflation) map[string]*switchState {
 			s.packets, s.sum, s.worst, s.drops = s.packets+n.Packets, s.sum+n.Sum, max(s.worst, n.Worst), s.drops+n.Drops
 		}
 	}
-	for _, f := range inflations {
+	for _, f := range r.inflations {
 		s := at(f.Node)
 		if s.inflatedFlows++; s.inflatedFlows == 1 || f.since < s.since {
 			s.since = f.since
 		}
 		s.inflatedPackets += uint64(f.Packets)
+		if f.lasts(r) {
+			s.lasting++
+		}
 		s.inflatedWorst = max(s.inflatedWorst, f.Worst)
 		s.inflated = append(s.inflated, f)
 	}
