@@ -128,7 +128,8 @@ func accountability(scale float64, seed uint64) (rows []suite.Row, err error) {
 			row("determined", float64(determined)/float64(n))
 			every := sim.Switches * len(result.Lossy)
 			row("determined of all switches", 1-float64(n-determined)/float64(every))
-			row("without step 3", withoutSteps(sim, result))
+			unknowns, found := withoutSteps(sim, result, false)
+			row("without step 3", float64(found)/float64(unknowns))
 			counted := sim.Epoch
 			sim.Epoch.Arrived, sim.Epoch.Departed = nil, nil
 			if result, err = checked(sim); err != nil {
@@ -170,9 +171,10 @@ func switchVariables(r *analysis.Result) (all, determined int) {
 	return all, determined
 }
 
-// withoutSteps solves the equations of steps 1 and 2: every lossy flow has an unknown for every
-// switch, on its path or not, and links lose nothing. It returns the share that is determined.
-func withoutSteps(sim *simulation.Simulation, r *analysis.Result) float64 {
+// withoutSteps solves the equations of steps 1 and 2, and returns the count of unknowns and how
+// many are determined. Every lossy flow has an unknown for every switch, or for those on its path.
+// What a link loses belongs to the switch before it.
+func withoutSteps(sim *simulation.Simulation, r *analysis.Result, onPath bool) (unknowns, determined int) {
 	sys := &linear.System{}
 	type slot struct {
 		array int32
@@ -182,12 +184,22 @@ func withoutSteps(sim *simulation.Simulation, r *analysis.Result) float64 {
 	var order []slot
 	for i := range r.Lossy {
 		f := sim.Route(&r.Lossy[i].Key)
-		first := int32(len(sys.Low))
-		all := make([]int32, sim.Switches)
 		lost := r.Lossy[i].Lost[wire.Packets]
-		for s := range sim.Switches {
-			all[s] = first + int32(s)
+		unknownOf := map[int32]int32{}
+		var all []int32
+		add := func(s int32) {
+			unknownOf[s] = int32(len(sys.Low))
+			all = append(all, unknownOf[s])
 			sys.Low, sys.High = append(sys.Low, 0), append(sys.High, lost)
+		}
+		if onPath {
+			for _, h := range f.Path.Hops {
+				add(h.Switch)
+			}
+		} else {
+			for s := range sim.Switches {
+				add(int32(s))
+			}
 		}
 		sys.Add(all, lost)
 		var before []int32
@@ -199,21 +211,20 @@ func withoutSteps(sim *simulation.Simulation, r *analysis.Result) float64 {
 			}
 			terms[at] = append(terms[at], before...)
 			deficits[at] += sum
-			before = append(before, first+h.Switch)
-			sum += f.Lost[2*hop+1][wire.Packets]
+			before = append(before, unknownOf[h.Switch])
+			sum += f.Lost[2*hop+1][wire.Packets] + f.Lost[2*hop+2][wire.Packets]
 		}
 	}
 	for _, at := range order {
 		sys.Add(terms[at], deficits[at])
 	}
 	sys.Solve()
-	determined := 0
 	for u := range sys.Low {
 		if sys.Low[u] == sys.High[u] {
 			determined++
 		}
 	}
-	return float64(determined) / float64(len(sys.Low))
+	return len(sys.Low), determined
 }
 
 // placeNames and mappingNames are the tasks and structures of the rows.

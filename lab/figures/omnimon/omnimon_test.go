@@ -111,6 +111,22 @@ func TestAccountability(t *testing.T) {
 	}
 }
 
+// TestDiagnosis: Figure 15 (b) with one seed.
+func TestDiagnosis(t *testing.T) {
+	rows, err := diagnosis(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range failures {
+		v := suite.Values(rows)
+		with, path, without := v.Get("OmniMon", 0, kind, "determined"), v.Get("OmniMon", 0, kind, "without sparsity"),
+			v.Get("OmniMon", 0, kind, "without step 3")
+		if with != 1 || path < 0.995 || without < 0.5 || without > path {
+			t.Errorf("%s: %v determined, %v without sparsity, %v without step 3", kind, with, path, without)
+		}
+	}
+}
+
 // TestStraggler: Figure 11 (c) with a clock that is a second behind. Hosts count every packet in
 // one epoch, which clocks alone do not.
 func TestStraggler(t *testing.T) {
