@@ -332,6 +332,19 @@ type hop struct {
 	known   bool
 }
 
+// latency returns the sum of the mean latencies along the path of a flow; ok is false if one is not
+// known.
+func (f *heavyFlow) latency() (sum uint64, ok bool) {
+	for _, node := range f.path { // a loop passes a switch again
+		packets, latencies, known := f.at.latency(&f.key, node)
+		if !known {
+			return 0, false
+		}
+		sum += latencies / uint64(packets)
+	}
+	return sum, f.path != nil
+}
+
 // hops returns a flow at the switches of its path. Without a path these are all switches of which
 // the tower has packets of the flow.
 func (f *heavyFlow) hops() (out []hop) {

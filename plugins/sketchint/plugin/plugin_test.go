@@ -189,7 +189,9 @@ func TestSeveralHostsReportAFlow(t *testing.T) {
 	e.Watched = []sdk.RowKey{{List: flowList, Keys: map[string]string{"flow": light.key().String()}}}
 	out := h.Analyze(e)
 	list := rows(t, out, flowList)
-	expect(t, list, loop.key().String(), map[string]any{"host": "h4", "packets": 160, "path": "leaf1 spine1 leaf1"})
+	expect(t, list, loop.key().String(), map[string]any{"host": "h4", "packets": 160, "path": "leaf1 spine1 leaf1",
+		"latency": 2*(10+6*90/(2*150)) + 10})
+	expect(t, rows(t, out, hitterList), "leaf1 "+loop.key().String(), map[string]any{"rank": 1})
 	expect(t, list, light.key().String(), map[string]any{"host": "h1", "packets": 7})
 	if list := rows(t, out, latencyList); len(list) != 2 { // of the loop, each switch once
 		t.Errorf("latencies %v", list)
@@ -482,6 +484,8 @@ func TestInexact(t *testing.T) {
 	r.Faults = []wire.Fault{{Address: netip.MustParseAddr("10.8.8.8"), Problem: inband.Truncated, Packets: 3}}
 	r.Queues = []wire.Queue{{Node: leaf1, ID: 3, Packets: 4, Timed: 2, Sum: 50, Occupancy: 6, Worst: 5}}
 	r.Nodes = []wire.Node{{ID: leaf1, Drops: 6}}
+	silent := simFlow{to: 1, port: 1} // its hops have no latency
+	r.Heavy = []wire.Heavy{{Key: silent.key(), Path: []uint32{leaf1, leaf2}}}
 	r.Sources = []wire.Source{{Address: netip.MustParseAddr("10.9.9.9"), Node: leaf1, Hardware: 2, Received: 50, Lost: 4}}
 	setReport(t, e, "h2", r)
 	other := simReport(t, settingsOf(t, h, "h1"), 5, 9, nil)
@@ -494,6 +498,7 @@ func TestInexact(t *testing.T) {
 	out := h.Analyze(e)
 	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete", "problem": twice, "warnings": 2})
 	expect(t, rows(t, out, hostList), "h2", map[string]any{"heavy-full": 7, "int-truncated": 3, "problem": "7 heavy-full"})
+	expect(t, rows(t, out, flowList), silent.key().String(), map[string]any{"path": "leaf1 leaf2", "latency": nil})
 	list := rows(t, out, alertList)
 	expect(t, list, "network inexact", map[string]any{"text": twice + "; host h2: 7 heavy-full"})
 	expect(t, list, "h2 unread", map[string]any{

@@ -222,13 +222,7 @@ func (r *interval) flowTable(flows []*heavyFlow) (*table.Table, error) {
 		optional(path, r.path(f.path))
 		optional(previous, r.path(f.previous))
 		known(changes, f.changes, f.path != nil)
-		sum, hops := uint64(0), f.hops()
-		ok := f.path != nil
-		for _, h := range hops {
-			if ok = ok && h.known; ok {
-				sum += h.sum / uint64(h.packets)
-			}
-		}
+		sum, ok := f.latency()
 		known(latency, sum, ok)
 	}
 	return b.Table()
