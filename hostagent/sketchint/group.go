@@ -591,6 +591,9 @@ func (g *group) adopt() {
 	for i := range g.Nodes {
 		g.nodes[g.Nodes[i].ID] = &g.Nodes[i]
 	}
+	for i := range g.Queues {
+		g.queues[queue{g.Queues[i].Node, g.Queues[i].ID}] = &g.Queues[i]
+	}
 	for i := range g.Faults {
 		g.faults[fault{g.Faults[i].Address, g.Faults[i].Problem}] = &g.Faults[i]
 	}

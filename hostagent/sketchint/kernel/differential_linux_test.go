@@ -141,20 +141,28 @@ func (w *twin) seal(e uint64) *wire.Report {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	got, want := open(w.t, k), open(w.t, w.role.Seal(e))
+	g := w.role.Seal(e)
+	if k == nil || g == nil {
+		w.t.Fatalf("epoch %d: report in the kernel: %v, in Go: %v", e, k != nil, g != nil)
+	}
+	same := bytes.Equal(k.Append(nil), g.Append(nil))
+	got, want := open(w.t, k), open(w.t, g)
 	for name, same := range map[string]bool{
 		"flows":     slices.Equal(got.Flows.Words(), want.Flows.Words()),
 		"latencies": slices.Equal(got.Latencies.Words(), want.Latencies.Words()),
 		"problems":  got.Problems == want.Problems, "versions": got.Versions == want.Versions,
 		"counters": got.Counters == want.Counters, "inflated": slices.Equal(got.Inflated, want.Inflated),
 		"heavy": fmt.Sprint(got.Heavy) == fmt.Sprint(want.Heavy),
-		"nodes": slices.Equal(got.Nodes, want.Nodes), "faults": slices.Equal(got.Faults, want.Faults),
+		"nodes": slices.Equal(got.Nodes, want.Nodes), "queues": slices.Equal(got.Queues, want.Queues), "faults": slices.Equal(got.Faults, want.Faults),
 		"epochs": got.First == want.First && got.Last == want.Last,
 	} {
 		if !same {
 			got.Flows, got.Latencies, want.Flows, want.Latencies = nil, nil, nil, nil
 			w.t.Fatalf("%s differ in epoch %d\nkernel %+v\nGo     %+v", name, e, got, want)
 		}
+	}
+	if !same {
+		w.t.Fatalf("reports of epoch %d differ", e)
 	}
 	return got
 }
@@ -334,7 +342,8 @@ func TestSameAsGo(t *testing.T) {
 				for i, n := range got.Counters {
 					sum.Counters[i] += n
 				}
-				if len(got.Heavy) == 0 || len(got.Inflated) == 0 || len(got.Nodes) == 0 || len(got.Faults) == 0 {
+				if len(got.Heavy) == 0 || len(got.Inflated) == 0 || len(got.Nodes) == 0 || len(got.Faults) == 0 ||
+					len(got.Queues) == 0 {
 					t.Errorf("%d heavy flows, %d inflated, %d nodes, %d faults", len(got.Heavy), len(got.Inflated),
 						len(got.Nodes), len(got.Faults))
 				}

@@ -17,7 +17,7 @@ type sketchintControlBlock struct {
 	_      structs.HostLayout
 	Active uint32
 	Zero   uint32
-	Used   [8]uint32
+	Used   [10]uint32
 }
 
 type sketchintCounts struct {
@@ -114,6 +114,22 @@ type sketchintPlace struct {
 	Key   sketchintKey
 }
 
+type sketchintQueueCounts struct {
+	_         structs.HostLayout
+	Packets   uint64
+	Timed     uint64
+	Sum       uint64
+	Occupancy uint64
+	Worst     uint64
+}
+
+type sketchintQueueId struct {
+	_     structs.HostLayout
+	Group uint32
+	Node  uint32
+	Id    uint32
+}
+
 type sketchintScratch struct {
 	_      structs.HostLayout
 	Bytes  [2064]uint8
@@ -175,6 +191,7 @@ const (
 	sketchintMapLanes             = "lanes"
 	sketchintMapLatencies         = "latencies"
 	sketchintMapNodes             = "nodes"
+	sketchintMapQueues            = "queues"
 	sketchintMapScratches         = "scratches"
 	sketchintMapTags              = "tags"
 	sketchintProgReceive          = "receive"
@@ -259,6 +276,7 @@ type sketchintMapSpecs struct {
 	Lanes     *ebpf.MapSpec `ebpf:"lanes"`
 	Latencies *ebpf.MapSpec `ebpf:"latencies"`
 	Nodes     *ebpf.MapSpec `ebpf:"nodes"`
+	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Scratches *ebpf.MapSpec `ebpf:"scratches"`
 	Tags      *ebpf.MapSpec `ebpf:"tags"`
 }
@@ -319,6 +337,7 @@ type sketchintMaps struct {
 	Lanes     *ebpf.Map `ebpf:"lanes"`
 	Latencies *ebpf.Map `ebpf:"latencies"`
 	Nodes     *ebpf.Map `ebpf:"nodes"`
+	Queues    *ebpf.Map `ebpf:"queues"`
 	Scratches *ebpf.Map `ebpf:"scratches"`
 	Tags      *ebpf.Map `ebpf:"tags"`
 }
@@ -334,6 +353,7 @@ func (m *sketchintMaps) Close() error {
 		m.Lanes,
 		m.Latencies,
 		m.Nodes,
+		m.Queues,
 		m.Scratches,
 		m.Tags,
 	)

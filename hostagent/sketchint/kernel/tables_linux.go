@@ -30,6 +30,7 @@ const (
 	flowRows    = 5
 	latencyRows = 3
 	maxNodes    = 1 << 14
+	maxQueues   = 1 << 14
 )
 
 // Tables that are bounded in an interval, as in bpf/sketchint.c.
@@ -38,6 +39,7 @@ const (
 	tableInflated
 	tableNodes
 	tableFaults
+	tableQueues
 	boundedTables
 )
 
@@ -120,7 +122,7 @@ func variables(s *wire.Settings, flowWords, latencyWords int) map[string]any {
 		"source_instruction": instructions, "source_words": words, "flow_words": uint32(flowWords),
 		"latency_words": uint32(latencyWords), "heavy_packets": s.Heavy, "factor": uint32(s.Factor()),
 		"limits": [boundedTables]uint32{tableHeavy: uint32(s.HeavyFlows), tableInflated: uint32(s.InflatedFlows),
-			tableNodes: maxNodes, tableFaults: wire.MaxFaults},
+			tableNodes: maxNodes, tableFaults: wire.MaxFaults, tableQueues: maxQueues},
 		"crc_tables": crcTables(),
 	}
 }
@@ -291,6 +293,19 @@ func (t *tables) readTables(group uint32, r *wire.Report) (map[uint32]*wire.Node
 		}
 		nodes[n.ID] = n
 	}))
+	var queue sketchintQueueId
+	var queues []sketchintQueueCounts
+	err = errors.Join(err, each(t.maps[sketchintMapQueues], sketchintMapQueues, &queue, &queues, func() {
+		if queue.Group != group {
+			return
+		}
+		q := wire.Queue{Node: queue.Node, ID: uint8(queue.Id)}
+		for _, c := range queues {
+			q.Packets, q.Timed, q.Sum = q.Packets+c.Packets, q.Timed+c.Timed, q.Sum+c.Sum
+			q.Occupancy, q.Worst = q.Occupancy+c.Occupancy, max(q.Worst, uint32(c.Worst))
+		}
+		r.Queues = append(r.Queues, q)
+	}))
 	var fault sketchintFaultId
 	var packets uint64
 	err = errors.Join(err, each(t.maps[sketchintMapFaults], sketchintMapFaults, &fault, &packets, func() {
@@ -327,6 +342,7 @@ func (t *tables) clear(group uint32) error {
 		remove(t.maps[sketchintMapHeavy], func(k *sketchintFlowId) bool { return k.Group == group }),
 		remove(t.maps[sketchintMapInflated], func(k *sketchintPlace) bool { return k.Group == group }),
 		remove(t.maps[sketchintMapNodes], func(k *sketchintNodeId) bool { return k.Group == group }),
+		remove(t.maps[sketchintMapQueues], func(k *sketchintQueueId) bool { return k.Group == group }),
 		remove(t.maps[sketchintMapFaults], func(k *sketchintFaultId) bool { return uint32(k.Group) == group }))
 	clear(t.control.Used[group*boundedTables:][:boundedTables])
 	return err

@@ -41,6 +41,7 @@ enum {
 	MAX_SOURCE_ONLY = 8,
 	FLOW_ROWS = 5,
 	MAX_NODES = 1 << 14,
+	MAX_QUEUES = 1 << 14,
 	MAX_FAULTS = 1 << 10,
 };
 
@@ -95,7 +96,7 @@ enum { MD = 1, DESTINATION, MX };
 enum { INVALID = 0xffffffff };
 
 // Tables that are bounded in an interval.
-enum { HEAVY, INFLATED, NODES, FAULTS, TABLES };
+enum { HEAVY, INFLATED, NODES, FAULTS, QUEUES, TABLES };
 
 // Settings, constant while the program is loaded.
 volatile const u8 mark_dscp;
@@ -180,6 +181,14 @@ struct node_id {
 
 struct node_counts {
 	u64 packets, sum, worst;
+};
+
+struct queue_id {
+	u32 group, node, id;
+};
+
+struct queue_counts {
+	u64 packets, timed, sum, occupancy, worst;
 };
 
 struct fault_id {
@@ -268,6 +277,14 @@ struct {
 } nodes SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GROUPS * MAX_QUEUES);
+	__type(key, struct queue_id);
+	__type(value, struct queue_counts);
+} queues SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, GROUPS * MAX_FAULTS);
@@ -281,7 +298,7 @@ struct packet {
 	u32 ip, l4, at, shim; // headers; INT; shim header
 	u32 length, size;     // of IP; of INT, 0: none to remove
 	u32 stack, hop;       // first hop, bytes of a hop
-	u32 latency_at, in_at, out_at; // within a hop
+	u32 latency_at, in_at, out_at; // within a hop; a queue follows the latency
 	u16 hops, bitmap;
 	u8 carrier, kind, version, flags, mtu, remaining, next, unread;
 	u8 has_latency, has_in, has_out;
@@ -718,6 +735,68 @@ part int read_hops(void) {
 	return 0;
 }
 
+// take_row takes room for a row of a table, or returns false.
+inline bool take_row(u32 slot, u32 table) {
+	struct control_block *c = state();
+	if (!c)
+		return false;
+	u32 *used = &c->used[(slot & 1) * TABLES + table];
+	if (__sync_fetch_and_add(used, 1) < limits[table])
+		return true;
+	__sync_fetch_and_add(used, -1);
+	return false;
+}
+
+inline void give_row(u32 slot, u32 table) {
+	struct control_block *c = state();
+	if (c)
+		__sync_fetch_and_add(&c->used[(slot & 1) * TABLES + table], -1);
+}
+
+// queue_of returns the counts of a queue, or null without room.
+inline struct queue_counts *queue_of(u32 slot, const struct queue_id *id) {
+	struct queue_counts none = {}, *q = bpf_map_lookup_elem(&queues, id);
+	if (q || !take_row(slot, QUEUES))
+		return q;
+	if (bpf_map_update_elem(&queues, id, &none, BPF_NOEXIST))
+		give_row(slot, QUEUES); // another processor added it, or there is no memory
+	return bpf_map_lookup_elem(&queues, id);
+}
+
+// measure_queues measures the queues of the hops that read_hops has copied.
+part int measure_queues(u32 slot) {
+	struct scratch *s = scratch();
+	struct counts *c = counts_of(slot);
+	if (!s || !c)
+		return 0;
+	struct packet *p = &s->packet;
+	u32 at = p->stack + p->latency_at + 4 * p->has_latency, n = p->hops, hop = p->hop;
+	for (u32 i = 0; i < MAX_HOPS; i++) {
+		if (i >= n)
+			break;
+		u32 v = read32(s, at), node = s->hops[i].node, latency = s->hops[i].latency;
+		at += hop;
+		if (v == INVALID)
+			continue;
+		struct queue_id id = { .group = slot & 1, .node = node == INVALID ? 0 : node, .id = v >> 24 };
+		struct queue_counts *q = queue_of(slot, &id);
+		if (!q) {
+			c->counters[NODES_FULL]++;
+			continue;
+		}
+		v &= 0xffffff;
+		q->packets++;
+		q->occupancy += v;
+		if (v > q->worst)
+			q->worst = v;
+		if (latency != INVALID) {
+			q->timed++;
+			q->sum += latency;
+		}
+	}
+	return 0;
+}
+
 inline u32 crc4(u32 crc, u32 word) {
 	u32 x = crc ^ word;
 	return crc_tables[768 + (x & 255)] ^ crc_tables[512 + (x >> 8 & 255)] ^ crc_tables[256 + (x >> 16 & 255)] ^
@@ -816,24 +895,6 @@ inline u32 packet_bits(u32 row) { return 8 * (row + 1); }
 inline u64 bucket_mask(u32 row) { return row ? ~0ull : 0xffffffff; }
 
 inline u32 node_digest(u32 crc, u32 node) { return ~crc4(crc, bpf_htonl(node)); }
-
-// take_row takes room for a row of a table, or returns false.
-inline bool take_row(u32 slot, u32 table) {
-	struct control_block *c = state();
-	if (!c)
-		return false;
-	u32 *used = &c->used[(slot & 1) * TABLES + table];
-	if (__sync_fetch_and_add(used, 1) < limits[table])
-		return true;
-	__sync_fetch_and_add(used, -1);
-	return false;
-}
-
-inline void give_row(u32 slot, u32 table) {
-	struct control_block *c = state();
-	if (c)
-		__sync_fetch_and_add(&c->used[(slot & 1) * TABLES + table], -1);
-}
 
 // leave adds a hop of a flow to the tower of latencies and to the table of nodes. many is its
 // packets in the lower half and its worst latency in the upper.
@@ -1316,8 +1377,11 @@ int receive(struct xdp_md *xdp) {
 	if (p->unread)
 		c->counters[UNREAD]++;
 	flags(c, p, problem);
-	if (p->hops)
+	if (p->hops) {
 		read_hops();
+		if (p->bitmap & 0x1000)
+			measure_queues(slot);
+	}
 	add(slot);
 	if (!p->size)
 		return XDP_PASS;
