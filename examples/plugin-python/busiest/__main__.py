@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The busiest cell of every array that switches measure with: an example of a plugin in Python."""
+
+import os
+
+import serving
+from netsketch.plugin.v1 import plugin_pb2
+
+LIST = "/acme-busiest:busiest/arrays/array"
+MODULE = os.path.join(os.path.dirname(__file__), "acme-busiest.yang")
+
+
+class Busiest:
+    def __init__(self):
+        self.least = 1
+
+    def describe(self):
+        return plugin_pb2.DescribeResponse(
+            name="busiest",
+            version="0.1.0",
+            summary="the busiest cell of every array that switches measure with",
+            objects=[plugin_pb2.ObjectNeed(name="*")],
+            config_schema="""{
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {"least": {"type": "integer", "minimum": 1,
+                    "description": "arrays whose busiest cell is smaller are left out"}}
+            }""",
+            modules=[plugin_pb2.YangModule(
+                name="acme-busiest", text=__loader__.get_data(MODULE).decode())],  # a file of the archive
+            lists=[plugin_pb2.ListInfo(path=LIST, summary="one array of one switch")],
+        )
+
+    def configure(self, config, network):
+        self.least = config.get("least", 1)
+        return plugin_pb2.ConfigureResponse()  # reads all objects
+
+    def analyze(self, epoch):
+        rows = []
+        for device, arrays in sorted(epoch.cells.items()):
+            for name, cells in sorted(arrays.items()):
+                most = max(cells, default=0)
+                if most >= self.least:
+                    rows.append((device, name, cells.tolist().index(most), most))
+        table = serving.Table(LIST)
+        table.key("device", [r[0] for r in rows])
+        table.key("object", [r[1] for r in rows])
+        table.number("state/epoch", "uint", [epoch.number] * len(rows))
+        table.number("state/cell", "uint", [r[2] for r in rows])
+        table.number("state/count", "uint", [r[3] for r in rows])
+        return [table]
+
+
+serving.serve(Busiest())
