@@ -20,6 +20,7 @@ const (
 	pathChanged     alert.Kind = "path-changed"
 	packetsDropped  alert.Kind = "packets-dropped"
 	hostMissing     alert.Kind = "host-missing"
+	switchMissing   alert.Kind = "switch-missing"
 	unread          alert.Kind = "unread"
 	inexact         alert.Kind = "inexact"
 	planFailed      alert.Kind = "plan-failed"
@@ -40,7 +41,7 @@ func alertEvents(changes []alert.Alert) (events []sdk.Event) {
 		x := &changes[i]
 		name := x.Subject
 		switch x.Kind {
-		case latencyInflated, pathChanged, packetsDropped:
+		case latencyInflated, pathChanged, packetsDropped, switchMissing:
 			name = "switch " + name
 		case hostMissing, unread:
 			name = "host " + name

@@ -38,9 +38,10 @@ type interval struct {
 	inflations []*inflation
 }
 
-// observer is a host in one interval.
+// observer is a host, or an edge switch with towers, in one interval.
 type observer struct {
 	name    string
+	edge    bool
 	report  *wire.Report // nil: not delivered
 	whole   bool         // it measured the whole interval
 	problem string
@@ -86,6 +87,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		return nil, fmt.Errorf("sketchint: epoch %d before a configuration", epoch.Number)
 	}
 	p.late(epoch)
+	p.gather(epoch)
 	for i := range epoch.Hosts {
 		if epoch.Hosts[i].Role == wire.Role {
 			p.collects.add(len(epoch.Hosts[i].Data))
@@ -104,6 +106,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		flows: map[flow.Key]*heavyFlow{}, problems: p.failures}
 	p.collects, p.failures = collection{}, nil
 	r.read()
+	r.readEdges(p.edges)
 	r.find(p.before(r))
 	p.inflate(r, p.before(r))
 	out, err := p.publish(ctx, r)
@@ -266,14 +269,18 @@ func (o *observer) latency(k *flow.Key, node uint32) (packets uint32, sum uint64
 }
 
 // find collects the heavy flows of all observers, and compares their paths with those before. A
-// flow that several observers report is that of the observer with the most packets.
+// flow that several observers report is that of the one with the most packets, among those that
+// sums over the network include.
 func (r *interval) find(before *interval) {
 	for _, o := range r.observers {
 		for _, h := range o.heavy {
 			f := &heavyFlow{key: h.Key, at: o, path: h.Path, changes: h.Changes}
 			f.packets, f.known = o.size(&h.Key)
-			if other := r.flows[h.Key]; other != nil && other.packets >= f.packets {
-				continue
+			if other := r.flows[h.Key]; other != nil {
+				if first := r.counted(other.at); first != r.counted(o) && first || first == r.counted(o) &&
+					other.packets >= f.packets {
+					continue
+				}
 			}
 			r.flows[h.Key] = f
 			if before == nil || f.path == nil {

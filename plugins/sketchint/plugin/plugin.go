@@ -9,6 +9,8 @@ import (
 	"context"
 	_ "embed" // the YANG module
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +37,7 @@ type Plugin struct {
 	// inflated are flows at switches that had inflated latencies in the newest interval.
 	inflated map[place]*inflation
 	collects collection
+	edges    map[string]*gathered
 	failures []alert.Problem // of plans, since the newest interval
 	previous *interval       // the newest one, with those of its reports that arrived late
 
@@ -50,7 +53,8 @@ type setup struct {
 	names    map[uint32]string // of switches by id
 	own      []string          // switches that insert INT, sorted
 	hosts    map[string]bool   // with an agent
-	at       map[string]string // hosts by address
+	at       map[string]string // observers by the addresses of hosts
+	edges    []*edge           // sorted by name
 	settings sdk.Settings
 	towers   [2]int // bytes of the tower of flows and that of latencies, in reports
 }
@@ -72,7 +76,7 @@ func (p *Plugin) Describe() sdk.Description {
 		Version:      Version,
 		Summary:      "latencies of every flow at every switch, heavy hitters and changes by switch, and paths, from INT",
 		Programs:     []sdk.ProgramNeed{{Program: program}},
-		Objects:      []sdk.ObjectNeed{towerNeed},
+		Objects:      []sdk.ObjectNeed{flowsNeed, latenciesNeed},
 		ConfigSchema: configSchema,
 		Modules:      []sdk.Module{{Name: "netsketch-sketchint", Text: module}},
 		Lists: []sdk.List{
@@ -95,9 +99,6 @@ func (p *Plugin) Describe() sdk.Description {
 		},
 	}
 }
-
-// towerNeed is the towers of edge switches.
-var towerNeed = sdk.ObjectNeed{Annotations: map[string]string{"algorithm": "sketchint"}, Optional: true}
 
 // Configure implements sdk.Plugin.
 func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Network) (sdk.Settings, error) {
@@ -140,11 +141,16 @@ func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epo
 	for _, n := range c.Nodes {
 		s.names[n.ID] = n.Name
 	}
+	s.findEdges(model)
 	for i := range model.Hosts {
 		h := &model.Hosts[i]
 		if h.Agent {
 			s.hosts[h.Name] = true
-			for _, a := range h.Addresses {
+		}
+		for _, a := range h.Addresses {
+			if at := s.edgeOf(model, h.Name); at != "" && (!h.Agent || s.countsAtEdges()) {
+				s.at[a] = at
+			} else if h.Agent {
 				s.at[a] = h.Name
 			}
 		}
@@ -157,6 +163,43 @@ func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epo
 	}
 	return s, nil
 }
+
+// findEdges finds the switches with towers.
+func (s *setup) findEdges(model *sdk.Network) {
+	for i := range model.Devices {
+		d := &model.Devices[i]
+		e, err := findEdge(d)
+		if err != nil {
+			s.settings.Missing = append(s.settings.Missing, sdk.MissingObject{Device: d.Name, Object: "towers",
+				Consequence: fmt.Sprintf("the towers of this switch are not read: %v", err)})
+		}
+		if e != nil {
+			s.edges = append(s.edges, e)
+			s.settings.Bindings = append(s.settings.Bindings, sdk.Binding{Device: d.Name, Object: e.flows.object},
+				sdk.Binding{Device: d.Name, Object: e.latencies.object})
+		}
+	}
+	slices.SortFunc(s.edges, func(a, b *edge) int { return strings.Compare(a.name, b.name) })
+}
+
+// edgeOf returns the edge switch of a host, or "".
+func (s *setup) edgeOf(model *sdk.Network, host string) string {
+	for _, l := range model.Links {
+		for _, e := range [][2]string{{l.A.Node, l.B.Node}, {l.B.Node, l.A.Node}} {
+			if e[0] == host && slices.ContainsFunc(s.edges, func(x *edge) bool { return x.name == e[1] }) {
+				return e[1]
+			}
+		}
+	}
+	return ""
+}
+
+// countsAtEdges reports whether edge switches count all packets, so that hosts count them again.
+func (s *setup) countsAtEdges() bool { return s.config.Sinks == sinksSwitches && len(s.edges) > 0 }
+
+// counted reports whether an observer is part of sums over the network, which have each packet
+// once.
+func (s *setup) counted(o *observer) bool { return o.report != nil && (o.edge || !s.countsAtEdges()) }
 
 func (s *setup) missing(object, consequence string) {
 	s.settings.Missing = append(s.settings.Missing, sdk.MissingObject{Object: object, Consequence: consequence})

@@ -167,12 +167,13 @@ func (r *interval) summaryTable(active uint64, all *measurement) (*table.Table, 
 	delivered, heavy := uint64(0), uint64(0)
 	var counters [wire.Counters]uint64
 	for _, o := range r.observers {
-		if o.report == nil {
-			continue
+		if o.report != nil && !o.edge {
+			delivered++
 		}
-		delivered++
-		for c, n := range o.report.Counters {
-			counters[c] += n
+		if r.counted(o) {
+			for c, n := range o.report.Counters {
+				counters[c] += n
+			}
 		}
 	}
 	for _, f := range r.flows {
@@ -180,13 +181,13 @@ func (r *interval) summaryTable(active uint64, all *measurement) (*table.Table, 
 			heavy++
 		}
 	}
-	one("hosts", uint64(len(r.observers)))
+	one("hosts", uint64(len(r.hosts)))
 	one("hosts-delivered", delivered)
 	one("switches", uint64(len(r.own)))
 	for _, c := range []wire.Counter{wire.Packets, wire.WithINT, wire.Hops, wire.Reports} {
 		one(c.String(), counters[c])
 	}
-	known(b.Uint("state/flows"), whole(all.flows), all.counted && delivered > 0)
+	known(b.Uint("state/flows"), whole(all.flows), all.counted && r.status() != sdk.StatusLost)
 	one("heavy-flows", heavy)
 	one("omitted-rows", r.omitted)
 	one("warnings", uint64(len(r.inexact)))
@@ -360,7 +361,7 @@ func (r *interval) switchTable() (*table.Table, error) {
 	names, epoch, id := b.TextKey("switch"), b.Uint("state/epoch"), b.Uint("state/node-id")
 	packets, latency, worst := b.Uint("state/packets"), b.Uint("state/latency"), b.Uint("state/worst")
 	drops, flows, inflated := b.Uint("state/drops"), b.Uint("state/inflated-flows"), b.Uint("state/inflated-packets")
-	heavy := b.Uint("state/heavy-flows")
+	heavy, status, problem := b.Uint("state/heavy-flows"), b.Text("state/tower-status"), b.Text("state/tower-problem")
 	for _, name := range slices.Sorted(maps.Keys(r.switches)) {
 		s := r.switches[name]
 		names.Append(name)
@@ -373,6 +374,13 @@ func (r *interval) switchTable() (*table.Table, error) {
 		flows.Append(s.inflatedFlows)
 		inflated.Append(s.inflatedPackets)
 		heavy.Append(s.heavyFlows)
+		if o := r.observer(name); o != nil && o.edge {
+			status.Append(o.status().String())
+			optional(problem, o.problem)
+		} else {
+			status.AppendNull()
+			problem.AppendNull()
+		}
 	}
 	return b.Table()
 }
@@ -433,29 +441,36 @@ func (r *interval) hostTable() (*table.Table, error) {
 		problems = append(problems, b.Uint("state/int-"+p.String()))
 	}
 	for _, o := range r.observers {
+		if o.edge {
+			continue
+		}
 		names.Append(o.name)
 		epoch.Append(r.epoch.Number)
-		switch {
-		case o.report == nil:
-			status.Append(sdk.StatusLost.String())
-		case !o.whole:
-			status.Append(sdk.StatusPartial.String())
-		default:
-			status.Append(sdk.StatusComplete.String())
-		}
+		status.Append(o.status().String())
 		optional(problem, o.problem)
 		for c, a := range counters {
-			known(a, o.count(func(r *wire.Report) uint64 { return r.Counters[c] }), o.report != nil)
+			known(a, o.get(func(r *wire.Report) uint64 { return r.Counters[c] }), o.report != nil)
 		}
 		for p, a := range problems {
-			known(a, o.count(func(r *wire.Report) uint64 { return r.Problems[p] }), o.report != nil)
+			known(a, o.get(func(r *wire.Report) uint64 { return r.Problems[p] }), o.report != nil)
 		}
 	}
 	return b.Table()
 }
 
-// count returns a count of the report, or 0 without one.
-func (o *observer) count(of func(r *wire.Report) uint64) uint64 {
+// status is complete if the observer delivered the whole interval.
+func (o *observer) status() sdk.Status {
+	switch {
+	case o.report == nil:
+		return sdk.StatusLost
+	case !o.whole:
+		return sdk.StatusPartial
+	}
+	return sdk.StatusComplete
+}
+
+// get returns a count of the report, or 0 without one.
+func (o *observer) get(of func(r *wire.Report) uint64) uint64 {
 	if o.report == nil {
 		return 0
 	}
@@ -518,9 +533,8 @@ func (r *interval) costTable() (*table.Table, error) {
 	b := table.NewBuilder(costList)
 	packets, bytes := uint64(0), uint64(0)
 	for _, o := range r.observers {
-		n := o.count(func(r *wire.Report) uint64 { return r.Counters[wire.WithINT] })
-		packets += n
-		bytes += n*headers + o.count(func(r *wire.Report) uint64 { return r.Counters[wire.INTBytes] })
+		n, size := r.passport(o)
+		packets, bytes = packets+n, bytes+size
 	}
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
 	one("epoch", r.epoch.Number)

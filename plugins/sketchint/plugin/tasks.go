@@ -55,7 +55,7 @@ func (r *interval) hitters() elements {
 	for _, f := range r.flows {
 		if f.heavy(r) {
 			names := []string{networkElement, f.at.name}
-			for _, node := range r.listed(f.path) {
+			for _, node := range r.listed(f.switches(r)) {
 				names = append(names, r.name(node))
 			}
 			out.add(names, hitter{key: f.key, after: f.packets})
@@ -67,6 +67,28 @@ func (r *interval) hitters() elements {
 
 // heavy reports whether the flow is a heavy hitter.
 func (f *heavyFlow) heavy(r *interval) bool { return f.known && f.packets >= r.config.Heavy }
+
+// switches returns the switches at which a flow is a heavy hitter: those of its path. An edge
+// switch does not know the path; they are those at which the tower of latencies has enough packets.
+func (f *heavyFlow) switches(r *interval) (nodes []uint32) {
+	if !f.at.edge {
+		return f.path
+	}
+	for _, h := range f.hops() {
+		if h.packets >= r.config.Heavy {
+			nodes = append(nodes, h.node)
+		}
+	}
+	return nodes
+}
+
+// nodes returns the switches that the report has.
+func (o *observer) nodes() (out []uint32) {
+	for _, n := range o.report.Nodes {
+		out = append(out, n.ID)
+	}
+	return out
+}
 
 // changes returns the heavy changes: flows whose packets in two consecutive intervals differ by
 // more than Change, at their host or at a switch. Each is in the table of heavy flows of one of
@@ -88,13 +110,19 @@ func (r *interval) changes(before *interval) elements {
 			b, okB := was.size(&key)
 			a, okA := o.size(&key)
 			if c := (hitter{key, b, a}); okA && okB && c.by() > r.config.Change {
-				out.add([]string{networkElement, o.name}, c)
+				out.add([]string{o.name}, c)
+				if r.counted(o) {
+					out.add([]string{networkElement}, c)
+				}
 			}
 			var nodes []uint32
 			for _, h := range []*wire.Heavy{was.heavy[key], o.heavy[key]} {
 				if h != nil {
 					nodes = append(nodes, h.Path...)
 				}
+			}
+			if o.edge {
+				nodes = append(nodes, o.nodes()...)
 			}
 			for _, node := range r.listed(nodes) {
 				b, okB := was.sizeAt(&key, node)
@@ -154,7 +182,7 @@ type measurement struct {
 func (r *interval) measure(o *observer) (m measurement) {
 	m = measurement{element: o.name, packets: o.report.Counters[wire.Packets], ok: true}
 	limit := uint64(r.config.threshold())
-	if o.report.Counters[wire.HeavyFull] > 0 {
+	if o.edge || o.report.Counters[wire.HeavyFull] > 0 { // not all heavy flows are known
 		limit = math.MaxUint16
 	}
 	limit = min(limit, math.MaxUint16)
@@ -170,7 +198,7 @@ func (r *interval) measure(o *observer) (m measurement) {
 	}
 	m.flows, m.counted = estimate.Flows(rows...)
 	var err error
-	if r.config.Conservative {
+	if r.config.Conservative && !o.edge {
 		for i, row := range rows {
 			for j, v := range row {
 				row[j] = min(v, limits[i])
@@ -193,7 +221,8 @@ func (r *interval) measure(o *observer) (m measurement) {
 	return m
 }
 
-// measurements returns those of all hosts that delivered, and their sum: a flow ends at one host.
+// measurements returns those of all hosts and edge switches that delivered, and their sum: a flow
+// ends at one of them.
 func (r *interval) measurements() []measurement {
 	all := measurement{element: networkElement, counted: true, ok: true}
 	out := []measurement{all}
@@ -215,6 +244,9 @@ func (r *interval) measurements() []measurement {
 		}
 		m := own[i]
 		out = append(out, m)
+		if !r.counted(o) {
+			continue
+		}
 		all.packets, all.flows, all.counted, all.ok = all.packets+m.packets, all.flows+m.flows, all.counted && m.counted,
 			all.ok && m.ok
 		for len(all.sizes) < len(m.sizes) {
@@ -402,8 +434,9 @@ func (r *interval) states() map[string]*switchState {
 		if !f.heavy(r) {
 			continue
 		}
-		for i, node := range f.path {
-			if !slices.Contains(f.path[:i], node) {
+		nodes := f.switches(r)
+		for i, node := range nodes {
+			if !slices.Contains(nodes[:i], node) {
 				at(node).heavyFlows++
 			}
 		}
@@ -453,14 +486,22 @@ func (r *interval) status() sdk.Status {
 	return sdk.StatusComplete
 }
 
+// kind returns "host" or "switch".
+func (o *observer) kind() string {
+	if o.edge {
+		return "switch"
+	}
+	return "host"
+}
+
 // reason returns why results are not complete and exact, or "".
 func (r *interval) reason() string {
 	if len(r.observers) == 0 {
-		return "no host has an agent"
+		return "no host has an agent, and no switch has towers"
 	}
 	for _, o := range r.observers {
 		if !o.whole {
-			return fmt.Sprintf("host %s: %s", o.name, o.problem)
+			return fmt.Sprintf("%s %s: %s", o.kind(), o.name, o.problem)
 		}
 	}
 	if len(r.inexact) > 0 {

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/tower"
+)
+
+const simCells = 1024 // of each row
+
+// edgeNetwork is the network with towers at the leaves. h2 has no agent.
+func edgeNetwork() sdk.Network {
+	n := simNetwork()
+	for i := range 2 {
+		n.Devices[i].Program = "sketchint-edge"
+		n.Devices[i].Objects = []sdk.Object{
+			{Name: "sketchint_flows", Cells: flowRows * simCells, Width: 32, Banks: 2,
+				Annotations: map[string]string{"part": "flows", "rows": "2,4,8,16,32", "cells": "1024"}},
+			{Name: "sketchint_latencies", Cells: latencyRows * simCells, Width: 32, Banks: 2,
+				Annotations: map[string]string{"part": "latencies", "rows": "8+24,16+48,24+40", "cells": "1024"}},
+		}
+	}
+	n.Hosts[1].Agent = false
+	return n
+}
+
+// setTowers sets the registers of an edge switch to the towers of flows.
+func setTowers(t *testing.T, e *sdk.Epoch, name string, flows []simFlow) {
+	t.Helper()
+	f, err := tower.New[family.P4](tower.Config{Memory: 4 * flowRows * simCells})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tower.NewLatency[family.P4](tower.Config{Memory: 4 * latencyRows * simCells})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range flows {
+		k := flows[i].key()
+		f.Add(k.AppendBinary(nil), flows[i].packets)
+		for j, node := range flows[i].path {
+			l.Add(wire.AppendKey(nil, &k, node), flows[i].packets, uint64(flows[i].packets)*uint64(flows[i].latencies[j]))
+		}
+	}
+	for object, words := range map[string][]uint64{"sketchint_flows": f.Words(), "sketchint_latencies": l.Words()} {
+		var cells []uint32
+		for _, w := range words {
+			cells = append(cells, uint32(w), uint32(w>>32))
+		}
+		e.Put(name, sdk.CellsOf(object, cells))
+	}
+}
+
+// Edge switches measure what hosts measure, over all epochs of the interval. Hosts count the same
+// packets again, without INT, and know the flows.
+func TestEdgeSwitches(t *testing.T) {
+	h := sdktest.Start(t, New(), sdktest.Options{Network: edgeNetwork(),
+		Config: `{"sinks": "switches", "heavy": 100, "change": 50}`})
+	if n := len(h.Settings().Bindings); n != 4 {
+		t.Fatalf("%d objects are read", n)
+	}
+	f := simFlow{to: 2, port: 1, path: []uint32{leaf1, spine1, leaf2}, packets: 30, latencies: []uint32{10, 20, 30}}
+	light := simFlow{to: 3, port: 2, path: []uint32{leaf2}, packets: 2, latencies: []uint32{7}}
+	local := simFlow{to: 1, port: 3, path: []uint32{leaf1}, packets: 1, latencies: []uint32{9}}
+	run := func(interval uint64, f simFlow, without int) *sdk.Results {
+		t.Helper()
+		for i := range uint64(5) {
+			e := &sdk.Epoch{Number: 5*interval + i, Status: sdk.StatusComplete, End: time.Unix(int64(5*interval+i), 0)}
+			setTowers(t, e, "leaf1", []simFlow{local})
+			if int(i) != without {
+				setTowers(t, e, "leaf2", []simFlow{f, light})
+			}
+			if i < 4 {
+				if out := h.Analyze(e); len(out.Tables) > 0 {
+					t.Errorf("tables in epoch %d", e.Number)
+				}
+				continue
+			}
+			for _, name := range []string{"h1", "h3", "h4"} {
+				own := []simFlow{}
+				if name == "h3" { // without INT
+					own = append(own, simFlow{to: f.to, port: f.port, packets: 5 * f.packets})
+				}
+				setReport(t, e, name, simReport(t, settingsOf(t, h, name), 5*interval, e.Number, own))
+			}
+			e.Watched = []sdk.RowKey{{List: flowList, Keys: map[string]string{"flow": light.key().String()}},
+				{List: flowList, Keys: map[string]string{"flow": local.key().String()}}}
+			return h.Analyze(e)
+		}
+		return nil
+	}
+	out := run(1, f, -1)
+	packets, hops := 5*(30+2+1), 5*(3*30+2+1)
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete", "packets": packets, "hops": hops,
+		"flows": 3, "hosts": 3, "hosts-delivered": 3, "heavy-flows": 1})
+	list := rows(t, out, flowList)
+	expect(t, list, f.key().String(), map[string]any{"host": "leaf2", "packets": 150, "path": nil, "latency": nil})
+	expect(t, list, light.key().String(), map[string]any{"host": "leaf2", "packets": 10})
+	expect(t, list, local.key().String(), map[string]any{"host": "leaf1", "packets": 5})
+	list = rows(t, out, latencyList)
+	expect(t, list, f.key().String()+" spine1", map[string]any{"packets": 150, "latency": 20})
+	expect(t, list, light.key().String()+" leaf2", map[string]any{"packets": 10, "latency": 7})
+	if len(list) != 5 {
+		t.Errorf("latencies %v", list)
+	}
+	list = rows(t, out, hitterList)
+	for _, element := range []string{"network", "leaf1", "spine1", "leaf2"} {
+		expect(t, list, element+" "+f.key().String(), map[string]any{"packets": 150})
+	}
+	if len(list) != 4 {
+		t.Errorf("heavy hitters %v", slices.Sorted(maps.Keys(list)))
+	}
+	expect(t, rows(t, out, measurementList), "leaf2", map[string]any{"packets": 160, "flows": 2})
+	expect(t, rows(t, out, measurementList), "network", map[string]any{"packets": packets, "flows": 3})
+	expect(t, rows(t, out, switchList), "leaf2", map[string]any{"tower-status": "complete", "heavy-flows": 1})
+	expect(t, rows(t, out, switchList), "spine1", map[string]any{"tower-status": nil})
+	expect(t, rows(t, out, costList), "", map[string]any{"passport-packets": packets,
+		"passport-bytes": packets*(headers+intHeader) + 8*hops})
+	if list := rows(t, out, hostList); len(list) != 3 {
+		t.Errorf("hosts %v", list)
+	}
+
+	moved := f
+	moved.path = []uint32{leaf1, spine2, leaf2}
+	list = rows(t, run(2, moved, -1), changeList)
+	expect(t, list, "spine1 "+f.key().String(), map[string]any{"packets-before": 150, "packets-after": 0})
+	expect(t, list, "spine2 "+f.key().String(), map[string]any{"packets-before": 0, "packets-after": 150})
+	if len(list) != 2 {
+		t.Errorf("changes %v", list)
+	}
+
+	out = run(3, f, 1) // without the towers of the second epoch
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "partial", "packets": packets - 32,
+		"problem": "switch leaf2: epoch 16: nothing was delivered"})
+	expect(t, rows(t, out, switchList), "leaf2", map[string]any{"tower-status": "partial",
+		"tower-problem": "epoch 16: nothing was delivered"})
+	expect(t, rows(t, out, alertList), "leaf2 switch-missing", map[string]any{"active": true})
+	if list := rows(t, out, changeList); len(list) != 0 {
+		t.Errorf("changes %v", list)
+	}
+}
+
+// Where INT ends at hosts, edge switches count the packets to hosts without an agent.
+func TestEdgeSwitchesAndHosts(t *testing.T) {
+	h := sdktest.Start(t, New(), sdktest.Options{Network: edgeNetwork(), Config: `{"interval": "1s"}`})
+	e := &sdk.Epoch{Number: 7, Status: sdk.StatusComplete, End: time.Unix(8, 0)}
+	at := simFlow{to: 0, port: 1, path: []uint32{leaf1}, packets: 3, latencies: []uint32{10}}
+	without := simFlow{to: 1, port: 2, path: []uint32{leaf1}, packets: 4, latencies: []uint32{20}}
+	setTowers(t, e, "leaf1", []simFlow{without})
+	setTowers(t, e, "leaf2", nil)
+	for i, name := range []string{"h1", "h3", "h4"} {
+		setReport(t, e, name, simReport(t, settingsOf(t, h, name), 7, 7, []simFlow{at}[min(i, 1):]))
+	}
+	for _, f := range []simFlow{at, without} {
+		e.Watched = append(e.Watched, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": f.key().String()}})
+	}
+	out := h.Analyze(e)
+	expect(t, rows(t, out, summaryList), "", map[string]any{"packets": 7, "status": "complete"})
+	expect(t, rows(t, out, flowList), at.key().String(), map[string]any{"host": "h1", "packets": 3})
+	expect(t, rows(t, out, flowList), without.key().String(), map[string]any{"host": "leaf1", "packets": 4})
+}
+
+// Registers of another shape are named, and cells that do not fit are not used.
+func TestBadTowers(t *testing.T) {
+	n := edgeNetwork()
+	n.Devices[0].Objects[0].Cells--
+	n.Devices[1].Objects[1].Annotations = map[string]string{"part": "latencies", "rows": "8+24,16+48,24+40", "cells": "x"}
+	missing := sdktest.Start(t, New(), sdktest.Options{Network: n}).Settings().Missing
+	for i, want := range []string{`sketchint_flows has 5119 cells of 32 bits; expected 5 rows of "1024" cells`,
+		`sketchint_latencies has 3072 cells of 32 bits; expected 3 rows of "x" cells`} {
+		if len(missing) != 2 || !strings.Contains(missing[i].Consequence, want) {
+			t.Errorf("missing %v, want %s", missing, want)
+		}
+	}
+	for name, change := range map[string]func(e *sdk.Epoch){
+		"sketchint_flows was not delivered": func(e *sdk.Epoch) { e.Devices[0].Objects = e.Devices[0].Objects[1:] },
+		"4 bytes in cells of 32 bits": func(e *sdk.Epoch) {
+			e.Put("leaf1", sdk.CellsOf("sketchint_latencies", []uint32{1}))
+		},
+		"bytes in cells of 64 bits": func(e *sdk.Epoch) {
+			e.Put("leaf1", sdk.CellsOf("sketchint_flows", make([]uint64, flowRows*simCells/2)))
+		},
+		"no answer": func(e *sdk.Epoch) { e.Missing = []sdk.Missing{{Name: "leaf1", Reason: "no answer"}} },
+	} {
+		h := sdktest.Start(t, New(), sdktest.Options{Network: edgeNetwork(), Config: `{"interval": "1s"}`})
+		e := &sdk.Epoch{Number: 7, Status: sdk.StatusPartial, End: time.Unix(8, 0)}
+		setTowers(t, e, "leaf1", nil)
+		setTowers(t, e, "leaf2", nil)
+		change(e)
+		problem, _ := rows(t, h.Analyze(e), switchList)["leaf1"]["tower-problem"].(string)
+		if !strings.Contains(problem, name) {
+			t.Errorf("problem %q, want %q", problem, name)
+		}
+	}
+}
