@@ -40,8 +40,8 @@ func benchmark(b *testing.B, flows int, query string) {
 		s.Slots, s.Flows, s.IngressSlots = 3072, 1<<20, 1<<20
 		return s
 	}
-	source := newPath(b, Config{Generations: 4}, settings(0))
-	destination := newPath(b, Config{Generations: 4}, settings(1))
+	source := newPath(b, Config{Generations: 8}, settings(0))
+	destination := newPath(b, Config{Generations: 8}, settings(1))
 	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
 	if err != nil {

@@ -183,25 +183,12 @@ func (w *twin) out(frame []byte) []byte {
 
 func (w *twin) in(frame []byte) []byte {
 	w.t.Helper()
-	if w.four(frame) {
-		return frame
-	}
 	f := packet.NewFrame(frame)
 	w.role.In([]*packet.Frame{f})
 	got := run(w.t, w.kernel.tables.ingress, frame, xdpPass)
 	w.compare(frame, got, f.Bytes(), "received")
 	w.maintain()
 	return got
-}
-
-// four reports whether a frame belongs to the epoch four before the current one. In Go it is
-// counted if the report of that epoch has not been requested; in the kernel it is late, because the
-// maps may use its slots again before the agent reads them.
-func (w *twin) four(frame []byte) bool {
-	l, err := packet.ParseLink(frame)
-	at := l.TypeAt + 2
-	return err == nil && l.Type == w.kernel.settings.EtherType && len(frame) >= at+2 &&
-		int16(binary.BigEndian.Uint16(frame[at:])-uint16(w.clock.Current())) == -4
 }
 
 func (w *twin) maintain() {
@@ -517,6 +504,74 @@ func TestBadInput(t *testing.T) {
 	}
 	if r.EgressRows != 64 {
 		t.Errorf("%d flows, want 64", r.EgressRows)
+	}
+}
+
+// TestFourEpochsBehind: a packet from four epochs before the current one is in the report of its
+// epoch until that is requested, and late afterwards. If the epochs move on by four before the
+// agent reads what was counted, the report is dropped, and counted as dropped.
+func TestFourEpochsBehind(t *testing.T) {
+	needBPF(t)
+	s := defaults(0)
+	w := newTwin(t, s)
+	in := func(epoch uint16, port uint16) {
+		t.Helper()
+		l := header.Layout{EtherType: s.EtherType, Slots: s.SlotsPerFlow}
+		f := packet.NewFrame(ipFrame(address(1, false), address(0, false), packet.ProtocolUDP, port, 9, 0, 0, nil))
+		l.Insert(f, packet.Link{TypeAt: 12, Type: packet.EtherTypeIPv4}, &header.Header{Epoch: epoch,
+			HostIndex: uint32(port)})
+		w.in(f.Bytes())
+	}
+	expect := func(epoch uint64, packets, late int) {
+		t.Helper()
+		r, err := wire.Open(w.seal(epoch))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SkipEgress()
+		n := 0
+		for _, ok := r.NextHost(); ok; _, ok = r.NextHost() {
+			for row := new(wire.IngressRow); r.NextIngress(row); {
+				var v wire.Values
+				if err := v.Decode(row.Values); err != nil {
+					t.Fatal(err)
+				}
+				n += int(v[wire.Packets])
+			}
+		}
+		if n != packets || r.Counters[wire.Late] != uint64(late) {
+			t.Errorf("epoch %d: %d packets, %d late; want %d, %d", epoch, n, r.Counters[wire.Late], packets, late)
+		}
+	}
+	in(100, 1)
+	in(104, 1) // the epoch moves by four
+	in(100, 1)
+	in(100, 2)
+	in(99, 1)         // unknown
+	expect(100, 3, 0) // requested while packets of it may come
+	in(100, 1)        // late
+	w.advance(105)
+	in(101, 1)
+	w.advance(106) // 101 is complete
+	in(101, 1)     // unknown
+	expect(101, 1, 0)
+	expect(104, 1, 1)
+	in(110, 1) // epochs 102 and 103 wait, without such packets
+	expect(102, 0, 0)
+	in(106, 1)
+	if w.role.Seal(106) == nil {
+		t.Error("Go has no report of epoch 106")
+	}
+	w.kernel.Advance(114) // the kernel may use the slots of 106 again
+	if g, err := w.kernel.Seal(106); g != nil || err != nil {
+		t.Errorf("report %v, %v; the packet is not in it", g, err)
+	}
+	g, err := w.kernel.Seal(107)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := wire.Open(g.Append(nil)); err != nil || r.Counters[wire.Dropped] != 1 {
+		t.Errorf("the next report counts %d as dropped, %v; want 1", r.Counters[wire.Dropped], err)
 	}
 }
 

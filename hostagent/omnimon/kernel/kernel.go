@@ -37,7 +37,7 @@ type Config struct {
 	// path.
 	Pin string
 	// Generations is the count of epochs that the maps hold: those that packets may belong to, and
-	// those that wait for the agent. A power of two, 4 to MaxGenerations; 0 is DefaultGenerations.
+	// those that wait for the agent. A power of two, 8 to MaxGenerations; 0 is DefaultGenerations.
 	Generations int
 	// Generic selects XDP in the network stack instead of XDP in the driver.
 	Generic bool
@@ -58,8 +58,8 @@ func (c *Config) check() error {
 	switch n := c.Generations; {
 	case n == 0:
 		c.Generations = DefaultGenerations
-	case n < 4 || n > MaxGenerations || n&(n-1) != 0:
-		return fmt.Errorf("generations: %d: a power of two from 4 to %d", n, MaxGenerations)
+	case n < 8 || n > MaxGenerations || n&(n-1) != 0:
+		return fmt.Errorf("generations: %d: a power of two from 8 to %d", n, MaxGenerations)
 	}
 	if c.Interface != "" {
 		if _, err := net.InterfaceByName(c.Interface); err != nil {

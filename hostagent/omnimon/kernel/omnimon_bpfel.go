@@ -38,6 +38,7 @@ type omnimonControlBlock struct {
 	Unused       [2]uint32
 	Sealed       [32]uint64
 	Released     [32]uint64
+	Behind       [32]uint64
 	Pages        [32]uint64
 	FreshIndex   uint32
 	FreshMapping uint32

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	window       = 4  // epochs that packets may belong to, as in package omnimon
+	window       = 4  // the largest distance of a packet's epoch to the current one
 	maxUnclaimed = 16 // older epochs that wait until they are requested
 )
 
@@ -345,6 +345,9 @@ func (p *Path) maintain() error {
 	p.now = to
 	// All processors have left the epochs before.
 	if err := errors.Join(t.wait(), p.begun(), p.readEvents()); err != nil {
+		return err
+	}
+	if err := p.refresh(); err != nil {
 		return err
 	}
 	for len(p.open) > 0 && p.open[0]+window <= to {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -30,9 +31,7 @@ func (p *Path) Seal(epoch uint64) (role.Report, error) {
 		return nil, nil
 	}
 	if i := slices.Index(p.open, epoch); i >= 0 {
-		t := p.tables
-		atomic.StoreUint64(&t.control.Sealed[epoch%t.generations], epoch+1)
-		if err := errors.Join(t.wait(), p.begun(), p.readEvents()); err != nil {
+		if err := p.closeEpoch(epoch); err != nil {
 			return nil, err
 		}
 		p.open = slices.Delete(p.open, i, i+1)
@@ -42,20 +41,71 @@ func (p *Path) Seal(epoch uint64) (role.Report, error) {
 		}
 		return g, nil
 	}
-	for i, g := range p.waiting {
-		if g.epoch == epoch {
-			p.waiting = slices.Delete(p.waiting, i, i+1)
-			return g, nil
+	i := slices.IndexFunc(p.waiting, func(g *report) bool { return g.epoch == epoch })
+	if i < 0 {
+		return nil, nil
+	}
+	if epoch+window >= p.now { // packets may still have been counted
+		if err := p.closeEpoch(epoch); err != nil {
+			return nil, err
+		}
+		if err := p.update(p.waiting[i]); err != nil {
+			return nil, err
 		}
 	}
-	return nil, nil
+	g := p.waiting[i]
+	p.waiting = slices.Delete(p.waiting, i, i+1)
+	if g.data == nil {
+		return nil, nil
+	}
+	return g, nil
+}
+
+// closeEpoch makes packets of an epoch late, and waits until all others of it are counted.
+func (p *Path) closeEpoch(epoch uint64) error {
+	t := p.tables
+	atomic.StoreUint64(&t.control.Sealed[epoch%t.generations], epoch+1)
+	return errors.Join(t.wait(), p.begun(), p.readEvents())
+}
+
+// refresh completes the waiting reports of epochs whose packets are all counted by now.
+func (p *Path) refresh() error {
+	for _, g := range p.waiting {
+		if !g.complete && g.epoch+window < p.now {
+			if err := p.update(g); err != nil {
+				return err
+			}
+		}
+	}
+	p.waiting = slices.DeleteFunc(p.waiting, func(g *report) bool { return g.data == nil })
+	return nil
+}
+
+// update adds the packets to a report that were counted after it was encoded, from four epochs
+// later, if there are any. If the kernel has used the slots again, the report is dropped: data is
+// nil.
+func (p *Path) update(g *report) error {
+	g.complete = true
+	if t := p.tables; atomic.LoadUint64(&t.control.Behind[g.epoch%t.generations]) <= g.epoch {
+		return nil
+	}
+	intact, err := p.fill(g)
+	if err == nil && !intact {
+		p.dropped += 1 + g.dropped
+		g.data = nil
+		g.Release()
+	}
+	return err
 }
 
 // report is an encoded report. Its flows keep their entries until it is released.
 type report struct {
-	epoch, dropped uint64
-	data           []byte
-	released       atomic.Bool
+	epoch, dropped, restarted uint64
+	mappings                  uint64 // in use when it was encoded
+	steps                     *omnimon.Steps
+	data                      []byte
+	complete                  bool // no packet can be counted any more
+	released                  atomic.Bool
 }
 
 // Append implements role.Report.
@@ -70,15 +120,35 @@ type owner struct {
 	page int
 }
 
-// encode returns the report of an epoch whose packets are all counted, or nil if the kernel has
-// used its slots again; that is counted as dropped.
+// encode returns the report of an epoch, or nil if the kernel has used its slots again; that is
+// counted as dropped.
 func (p *Path) encode(epoch uint64) (*report, error) {
-	t := p.tables
+	g := &report{epoch: epoch, dropped: p.dropped, restarted: p.restarts[epoch], mappings: uint64(p.pool.Used()),
+		steps: p.stepsOf(epoch), complete: epoch+window < p.now}
+	p.dropped = 0
+	delete(p.restarts, epoch)
+	delete(p.steps, epoch)
+	intact, err := p.fill(g)
+	if err != nil {
+		return nil, err
+	}
+	if !intact {
+		p.dropped = 1 + g.dropped
+		return nil, nil
+	}
+	p.sealed = append(p.sealed, g)
+	return g, nil
+}
+
+// fill encodes the packets of a report that are counted in the maps. It returns false if the kernel
+// has used its slots again.
+func (p *Path) fill(g *report) (bool, error) {
+	t, epoch := p.tables, g.epoch
 	at := epoch % t.generations
-	s := wire.Summary{Host: p.settings.Host, Epoch: epoch, MappingsUsed: uint64(p.pool.Used()), MappingsOwned: p.owned}
+	s := wire.Summary{Host: p.settings.Host, Epoch: epoch, MappingsUsed: g.mappings, MappingsOwned: p.owned}
 	var counts []omnimonCounts
 	if err := t.maps[omnimonMapCounters].Lookup(uint32(at), &counts); err != nil {
-		return nil, fmt.Errorf("map counters: %w", err)
+		return false, fmt.Errorf("map counters: %w", err)
 	}
 	unread := uint64(0) // packets that queries did not see
 	for _, c := range counts {
@@ -89,9 +159,7 @@ func (p *Path) encode(epoch uint64) (*report, error) {
 			unread += c.N[wire.Counters]
 		}
 	}
-	s.Counters[wire.Dropped], p.dropped = p.dropped, 0
-	s.Counters[wire.Restarted] = p.restarts[epoch]
-	delete(p.restarts, epoch)
+	s.Counters[wire.Dropped], s.Counters[wire.Restarted] = g.dropped, g.restarted
 
 	b := wire.Builder{}
 	out := t.outgoing[at*t.flows : (at+1)*t.flows]
@@ -109,15 +177,9 @@ func (p *Path) encode(epoch uint64) (*report, error) {
 		b.Egress(&row, &v)
 	}
 	p.encodeIngress(&b, epoch)
-	b.Queries(p.stepsOf(epoch).Rows(unread))
-	delete(p.steps, epoch)
-	g := &report{epoch: epoch, dropped: s.Counters[wire.Dropped], data: b.Data}
-	if atomic.LoadUint64(&t.control.Epoch) >= epoch+t.generations {
-		p.dropped += 1 + g.dropped
-		return nil, nil
-	}
-	p.sealed = append(p.sealed, g)
-	return g, nil
+	b.Queries(g.steps.Rows(unread))
+	g.data = b.Data
+	return atomic.LoadUint64(&t.control.Epoch) < epoch+t.generations, nil
 }
 
 func (p *Path) encodeIngress(b *wire.Builder, epoch uint64) {

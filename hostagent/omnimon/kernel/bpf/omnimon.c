@@ -44,7 +44,7 @@ enum {
 	ACK = 16,
 	HEADERS = 128, // no header that the programs read ends beyond it
 	MACS = 12,
-	WINDOW = 4, // epochs that packets may belong to, and the largest distance to a newer one
+	WINDOW = 4, // the largest distance of a packet's epoch to the current one
 	PAGE = 64,  // slots of incoming flows
 	LOCKS = 4096,
 	MAX_GENERATIONS = 32,
@@ -151,6 +151,7 @@ struct control_block {
 	u32 unused[2];
 	u64 sealed[MAX_GENERATIONS];   // epoch plus one
 	u64 released[MAX_GENERATIONS]; // epoch plus one
+	u64 behind[MAX_GENERATIONS];   // epoch plus one, if a packet was counted WINDOW epochs later
 	u64 pages[MAX_GENERATIONS];    // epoch in the upper half, count in the lower
 	u32 fresh_index, fresh_mapping;
 	u64 shared; // upper bit: half of the map shared; rest: count of mappings that were taken
@@ -509,7 +510,7 @@ inline struct lock *lock_of(u32 n) {
 }
 
 inline void clear(struct flow_slot *s, u64 epoch, u32 check) {
-	if (s->epoch != epoch) {
+	if (s->epoch < epoch) {
 		__builtin_memset(&s->bytes, 0, sizeof(*s) - sizeof(s->epoch));
 		s->check = check;
 		__sync_lock_test_and_set(&s->epoch, epoch); // after the others
@@ -517,7 +518,7 @@ inline void clear(struct flow_slot *s, u64 epoch, u32 check) {
 }
 
 // renew clears slot number n if it is of an older epoch. It returns false if the slot belongs to a
-// flow with another check value.
+// flow with another check value, or to a later epoch.
 inline bool renew(struct flow_slot *s, u32 n, u64 epoch, u32 check) {
 	if (s->epoch == epoch && s->check == check)
 		return true;
@@ -526,7 +527,7 @@ inline bool renew(struct flow_slot *s, u32 n, u64 epoch, u32 check) {
 		return false; // unreachable
 	bpf_spin_lock(&l->lock);
 	clear(s, epoch, check);
-	bool same = s->check == check;
+	bool same = s->epoch == epoch && s->check == check;
 	bpf_spin_unlock(&l->lock);
 	return same;
 }
@@ -876,9 +877,10 @@ inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
 		n = value;
 	} else {
 		u64 used = *pages;
+		bool gone = (s32)((u32)(used >> 32) - (u32)epoch) > 0; // a later epoch has the pages
 		if (used >> 32 != (u32)epoch)
 			used = tag;
-		if ((u32)used < page_limit) {
+		if (!gone && (u32)used < page_limit) {
 			n = (u32)++used;
 			*pages = used;
 			*d = tag | n;
@@ -906,9 +908,11 @@ inline u32 receive(struct control_block *c, struct xdp_md *xdp, struct packet *p
 	u64 e = now + distance;
 	if (distance > 0)
 		advance(c, e);
-	if (distance <= -WINDOW || e < c->base || e > now + WINDOW ||
-	    c->sealed[e & (generations - 1) & (MAX_GENERATIONS - 1)] == e + 1)
+	u32 g = e & (generations - 1) & (MAX_GENERATIONS - 1);
+	if (e < c->base || e > now + WINDOW || c->sealed[g] == e + 1)
 		return LATE;
+	if (distance == -WINDOW)
+		c->behind[g] = e + 1;
 	*epoch = e;
 	u32 index = head >> 24 & 0xffffff;
 	u32 *host = find_host(p->key.src, p->key.v6);
