@@ -20,6 +20,7 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
+	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/internal/testkit"
 )
@@ -395,5 +396,57 @@ func TestDatagrams(t *testing.T) {
 		if d.Epoch == 14 {
 			break
 		}
+	}
+}
+
+// plainRole counts packets that arrive.
+type plainRole struct{ in int }
+
+func (*plainRole) Name() string                { return "r" }
+func (*plainRole) Apply([]byte) error          { return nil }
+func (*plainRole) Out([]*packet.Frame)         {}
+func (r *plainRole) In(frames []*packet.Frame) { r.in += len(frames) }
+func (*plainRole) Seal(uint64) role.Report     { return nil }
+
+// parallelRole counts the packets of its lanes.
+type parallelRole struct {
+	plainRole
+	lanes []*countingLane
+}
+
+type countingLane struct{ packets int }
+
+func (l *countingLane) In(frames []*packet.Frame) { l.packets += len(frames) }
+
+func (r *parallelRole) NewLane() role.Lane {
+	r.lanes = append(r.lanes, new(countingLane))
+	return r.lanes[len(r.lanes)-1]
+}
+
+// TestLanes: lanes of a path use lanes of its role, also after the role was created again. Lanes of
+// a role without lanes use the role.
+func TestLanes(t *testing.T) {
+	var created []*parallelRole
+	p := NewRolePath(func(*epoch.Clock) role.Role {
+		created = append(created, new(parallelRole))
+		return created[len(created)-1]
+	})
+	frames := make([]*packet.Frame, 3)
+	a, b := p.Lane(), p.Lane()
+	a.In(frames)
+	b.In(frames[:2])
+	a.In(frames)
+	if err := p.Reset(5); err != nil {
+		t.Fatal(err)
+	}
+	a.In(frames[:1])
+	if n := len(created); n != 2 || len(created[0].lanes) != 2 || created[0].lanes[0].packets != 6 ||
+		created[0].lanes[1].packets != 2 || len(created[1].lanes) != 1 || created[1].lanes[0].packets != 1 {
+		t.Errorf("%d roles, %+v", n, created)
+	}
+	single := new(plainRole)
+	NewRolePath(func(*epoch.Clock) role.Role { return single }).Lane().In(frames)
+	if single.in != 3 {
+		t.Errorf("the role received %d packets, want 3", single.in)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
@@ -59,6 +60,7 @@ type Notifier interface {
 type RolePath struct {
 	create func(*epoch.Clock) role.Role
 	name   string
+	serial atomic.Uint64 // of the role, changed with it
 
 	mu       sync.Mutex
 	clock    *epoch.Clock
@@ -95,6 +97,30 @@ func (p *RolePath) In(frames []*packet.Frame) {
 	p.role.In(frames)
 }
 
+// Lane returns a receiver of packets that arrive, for one goroutine. Lanes of a role.Parallel run
+// at the same time, those of another role one after the other.
+func (p *RolePath) Lane() role.Lane { return &lane{path: p} }
+
+// lane is a lane of the role of a path.
+type lane struct {
+	path   *RolePath
+	serial uint64 // of the role
+	own    role.Lane
+}
+
+func (l *lane) In(frames []*packet.Frame) {
+	p := l.path
+	if l.own == nil || l.serial != p.serial.Load() {
+		p.mu.Lock()
+		l.own, l.serial = p, p.serial.Load()
+		if r, ok := p.role.(role.Parallel); ok {
+			l.own = r.NewLane()
+		}
+		p.mu.Unlock()
+	}
+	l.own.In(frames)
+}
+
 // Receive receives telemetry reports, if the role is a role.Receiver.
 func (p *RolePath) Receive(datagrams []role.Datagram) {
 	p.mu.Lock()
@@ -113,6 +139,7 @@ func (p *RolePath) Apply(settings []byte) error {
 	defer p.mu.Unlock()
 	if settings == nil {
 		p.role, p.settings = p.create(p.clock), nil
+		p.serial.Add(1)
 		return nil
 	}
 	if p.settings != nil && bytes.Equal(settings, p.settings) {
@@ -162,6 +189,7 @@ func (p *RolePath) Reset(to uint64) error {
 		}
 	}
 	p.clock, p.role, p.since = clock, fresh, to+1
+	p.serial.Add(1)
 	return nil
 }
 

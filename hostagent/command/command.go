@@ -266,7 +266,8 @@ func (c *Config) packets(ctx context.Context, paths []*agent.RolePath, log *slog
 		log.Info("receiving telemetry reports ended", "received", s.Received, "dropped", s.Dropped)
 		return err
 	case SourceBridge:
-		s, err := input.Bridge{Inside: c.Packets.Inside, Outside: c.Packets.Outside}.Run(ctx, roles...)
+		b := input.Bridge{Inside: c.Packets.Inside, Outside: c.Packets.Outside, Sockets: c.Packets.Sockets}
+		s, err := b.Run(ctx, roles...)
 		log.Info("forwarding ended", "out", s.Out, "in", s.In, "unsent", s.Unsent, "lost", s.Lost, "truncated", s.Truncated)
 		return err
 	case SourceCapture:

@@ -74,7 +74,8 @@ type Packets struct {
 	Addresses []config.Prefix `yaml:"addresses"`
 	// Receive is the UDP address of telemetry reports, such as :32766, for reports.
 	Receive string `yaml:"receive"`
-	// Sockets is the count of sockets, and of processors, that receive them, for reports.
+	// Sockets is the count of sockets, and of processors, that receive reports, or for bridge packets
+	// from the interface outside.
 	Sockets int `yaml:"sockets" default:"1" range:"1..64"`
 }
 
@@ -133,7 +134,7 @@ func (c *Config) Validate() error {
 		{SourceKernel, "disable-offloads", p.DisableOffloads, false},
 		{SourceBridge, "inside", p.Inside != "", true}, {SourceBridge, "outside", p.Outside != "", true},
 		{SourceCapture, "file", p.File != "", true}, {SourceCapture, "addresses", len(p.Addresses) > 0, true},
-		{SourceReports, "receive", p.Receive != "", true}, {SourceReports, "sockets", p.Sockets > 1, false},
+		{SourceReports, "receive", p.Receive != "", true},
 	} {
 		switch {
 		case k.source == p.Source && k.needed && !k.given:
@@ -141,6 +142,9 @@ func (c *Config) Validate() error {
 		case k.source != p.Source && k.given:
 			errs.Add("packets."+k.key, "is for source %s; the source is %s", k.source, p.Source)
 		}
+	}
+	if p.Sockets > 1 && p.Source != SourceReports && p.Source != SourceBridge {
+		errs.Add("packets.sockets", "is for sources reports and bridge; the source is %s", p.Source)
 	}
 	if p.Source == SourceBridge && p.Inside != "" && p.Inside == p.Outside {
 		errs.Add("packets.outside", "is the interface inside, too; expected two interfaces")

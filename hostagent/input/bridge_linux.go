@@ -74,6 +74,52 @@ func (e *endpoint) setUp(index int) error {
 
 func (e *endpoint) close() { _ = unix.Close(e.fd) }
 
+// drain drops the frames that have arrived.
+func (e *endpoint) drain() {
+	for buffer := []byte{0}; ; {
+		if _, err := unix.Read(e.fd, buffer); err != nil {
+			return
+		}
+	}
+}
+
+// fanout is sockets on one interface, among which the kernel distributes frames by flow.
+type fanout []*endpoint
+
+func (f fanout) close() {
+	for _, e := range f {
+		e.close()
+	}
+}
+
+func openFanout(name string, sockets int) (f fanout, err error) {
+	group := unix.PACKET_FANOUT_FLAG_UNIQUEID << 16
+	for range sockets {
+		e, err := openEndpoint(name)
+		if err != nil {
+			f.close()
+			return nil, err
+		}
+		f = append(f, e)
+		if sockets == 1 {
+			break
+		}
+		err = unix.SetsockoptInt(e.fd, unix.SOL_PACKET, unix.PACKET_FANOUT, group|unix.PACKET_FANOUT_HASH<<16)
+		if err == nil && len(f) == 1 {
+			group, err = unix.GetsockoptInt(e.fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
+			group &= 0xffff
+		}
+		if err != nil {
+			f.close()
+			return nil, fmt.Errorf("interface %q: %d sockets: %w", name, sockets, err)
+		}
+		if len(f) > 1 {
+			e.drain() // of frames that another socket has, too
+		}
+	}
+	return f, nil
+}
+
 // lost returns the count of frames that the kernel dropped since the last call.
 func (e *endpoint) lost() uint64 {
 	s, err := unix.GetsockoptTpacketStats(e.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
@@ -181,7 +227,7 @@ func (b Bridge) Run(ctx context.Context, roles ...Path) (Stats, error) {
 		return Stats{}, err
 	}
 	defer inside.close()
-	outside, err := openEndpoint(b.Outside)
+	outside, err := openFanout(b.Outside, max(b.Sockets, 1))
 	if err != nil {
 		return Stats{}, err
 	}
@@ -215,10 +261,14 @@ func (b Bridge) Run(ctx context.Context, roles ...Path) (Stats, error) {
 			mu.Unlock()
 		}
 	}
-	errs := make(chan error, 1)
-	go func() { errs <- forward(inside, outside, paths(roles).out, &s.Out) }()
-	err = forward(outside, inside, paths(roles).in, &s.In)
-	err = errors.Join(err, <-errs)
+	errs := make(chan error)
+	go func() { errs <- forward(inside, outside[0], paths(roles).out, &s.Out) }()
+	for _, e := range outside {
+		go func() { errs <- forward(e, inside, paths(roles).lane(), &s.In) }()
+	}
+	for range 1 + len(outside) {
+		err = errors.Join(err, <-errs)
+	}
 	return s, err
 }
 

@@ -44,10 +44,65 @@ func isolated(t *testing.T) bool {
 	return false
 }
 
-func TestBridge(t *testing.T) {
+// TestFanout: each frame arrives at one socket, those of a flow at the same one.
+func TestFanout(t *testing.T) {
 	if !isolated(t) {
 		return
 	}
+	addLinks(t)
+	from, err := openEndpoint("net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.close()
+	to, err := openFanout("outside", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.close()
+	const flows, each = 32, 5
+	for range each {
+		for n := range byte(flows) {
+			if err := send(from.fd, frame(n, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var seen [2]map[string]int
+	all := 0
+	testkit.Until(t, "all frames", func() bool {
+		for i, e := range to {
+			if seen[i] == nil {
+				seen[i] = map[string]int{}
+			}
+			in := newReceiver(e)
+			for {
+				got, err := in.next()
+				if err != nil {
+					break
+				}
+				if bytes.HasPrefix(got, frame(0, 0)[:11]) {
+					seen[i][string(got)]++
+					all++
+				}
+			}
+		}
+		return all >= flows*each
+	})
+	for n := range byte(flows) {
+		f := frame(n, 0)
+		if a, b := seen[0][string(f)], seen[1][string(f)]; max(a, b) != each || min(a, b) != 0 {
+			t.Errorf("flow %d: %d and %d frames, want %d at one socket", n, a, b, each)
+		}
+	}
+	if len(seen[0]) == 0 || len(seen[1]) == 0 {
+		t.Errorf("%d and %d flows at the sockets", len(seen[0]), len(seen[1]))
+	}
+}
+
+// addLinks connects host with inside, and outside with net.
+func addLinks(t *testing.T) {
+	t.Helper()
 	for _, name := range []string{"all", "default"} { // a kernel without IPv6 has no such file
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o600)
 	}
@@ -59,6 +114,13 @@ func TestBridge(t *testing.T) {
 			t.Fatalf("ip %s: %v\n%s", args, err, out)
 		}
 	}
+}
+
+func TestBridge(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	addLinks(t)
 	open := func(name string) *endpoint {
 		e, err := openEndpoint(name)
 		if err != nil {
@@ -68,7 +130,7 @@ func TestBridge(t *testing.T) {
 		return e
 	}
 	host, network := open("host"), open("net")
-	b := Bridge{Inside: "inside", Outside: "outside"}
+	b := Bridge{Inside: "inside", Outside: "outside", Sockets: 2}
 	if err := b.Check(); err == nil || !strings.Contains(err.Error(), "MTU") {
 		t.Errorf("check: %v, want an error about the MTU", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
 )
 
 // recorder records packets, and marks those that leave in their last byte.
@@ -40,6 +41,8 @@ func (r *recorder) In(frames []*packet.Frame) {
 		r.in = append(r.in, string(f.Bytes()))
 	}
 }
+
+func (r *recorder) Lane() role.Lane { return r }
 
 // frame is an IPv4 packet from 10.0.0.n, with a VLAN tag if vlan is not 0.
 func frame(n, vlan byte) []byte {

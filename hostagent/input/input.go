@@ -9,9 +9,11 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
 )
 
 // ErrUnsupported is the error of systems without AF_PACKET.
@@ -24,6 +26,8 @@ const batch = 64
 type Path interface {
 	Out(frames []*packet.Frame)
 	In(frames []*packet.Frame)
+	// Lane returns a receiver of packets that arrive, for one goroutine.
+	Lane() role.Lane
 }
 
 // paths passes packets through the roles of a host: those that leave in the order of the roles,
@@ -33,6 +37,19 @@ type paths []Path
 func (p paths) out(frames []*packet.Frame) {
 	for _, x := range p {
 		x.Out(frames)
+	}
+}
+
+// lane returns what passes packets that arrive through a lane of each role.
+func (p paths) lane() func(frames []*packet.Frame) {
+	var lanes []role.Lane
+	for _, x := range slices.Backward(p) {
+		lanes = append(lanes, x.Lane())
+	}
+	return func(frames []*packet.Frame) {
+		for _, l := range lanes {
+			l.In(frames)
+		}
 	}
 }
 
@@ -46,7 +63,10 @@ func (p paths) in(frames []*packet.Frame) {
 // arrive. Neither interface may have an address.
 type Bridge struct {
 	Inside, Outside string
-	Logger          *slog.Logger // nil disables logging
+	// Sockets is the count of sockets, and of goroutines, that receive packets from Outside. The
+	// kernel distributes them by addresses and ports. 0 stands for 1.
+	Sockets int
+	Logger  *slog.Logger // nil disables logging
 }
 
 // Stats counts the packets of a bridge.

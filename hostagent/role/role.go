@@ -27,6 +27,19 @@ type Role interface {
 	Seal(epoch uint64) Report
 }
 
+// Parallel is implemented by roles that measure packets that arrive in several goroutines.
+type Parallel interface {
+	// NewLane returns a lane. It is called as the methods of Role are.
+	NewLane() Lane
+}
+
+// Lane receives a part of the packets that arrive at a host: all packets of a flow or none. It is
+// used by one goroutine at a time, at the same time as other lanes and the methods of its role.
+type Lane interface {
+	// In receives packets that arrived at the host, in their order, and may change them.
+	In(frames []*packet.Frame)
+}
+
 // Receiver is implemented by roles that measure telemetry reports of switches, too.
 type Receiver interface {
 	// Receive receives datagrams in the order of each sender. They are valid until it returns.

@@ -45,6 +45,7 @@ type Role struct {
 var (
 	_ role.Role     = (*Role)(nil)
 	_ role.Receiver = (*Role)(nil)
+	_ role.Parallel = (*Role)(nil)
 )
 
 // Lane measures packets in one goroutine without locks: the groups of all lanes are merged when
@@ -70,6 +71,9 @@ func (r *Role) Lane() *Lane {
 	r.lanes = append(r.lanes, l)
 	return l
 }
+
+// NewLane implements role.Parallel.
+func (r *Role) NewLane() role.Lane { return r.Lane() }
 
 // Name implements role.Role.
 func (r *Role) Name() string { return wire.Role }

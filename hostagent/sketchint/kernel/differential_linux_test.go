@@ -153,7 +153,8 @@ func (w *twin) seal(e uint64) *wire.Report {
 		"problems":  got.Problems == want.Problems, "versions": got.Versions == want.Versions,
 		"counters": got.Counters == want.Counters, "inflated": slices.Equal(got.Inflated, want.Inflated),
 		"heavy": fmt.Sprint(got.Heavy) == fmt.Sprint(want.Heavy),
-		"nodes": slices.Equal(got.Nodes, want.Nodes), "queues": slices.Equal(got.Queues, want.Queues), "faults": slices.Equal(got.Faults, want.Faults),
+		"nodes": slices.Equal(got.Nodes, want.Nodes), "queues": slices.Equal(got.Queues, want.Queues),
+		"faults": slices.Equal(got.Faults, want.Faults),
 		"epochs": got.First == want.First && got.Last == want.Last,
 	} {
 		if !same {
