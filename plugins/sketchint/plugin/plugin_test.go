@@ -127,7 +127,15 @@ func TestChangesOfMovedFlows(t *testing.T) {
 	r := simReport(t, settingsOf(t, h, "h3"), 15, 19, []simFlow{f, rest})
 	r.Heavy = []wire.Heavy{{Key: f.key(), Path: rest.path, Changes: 1}}
 	setReport(t, e, "h3", r)
-	list = rows(t, h.Analyze(e), changeList)
+	out = h.Analyze(e)
+	list = rows(t, out, hitterList)
+	expect(t, list, "leaf2 "+f.key().String(), map[string]any{"packets": 200})
+	expect(t, list, "spine2 "+f.key().String(), map[string]any{"packets": 120})
+	if _, ok := list["spine1 "+f.key().String()]; ok {
+		t.Errorf("heavy hitters %v", list)
+	}
+	expect(t, rows(t, out, switchList), "spine2", map[string]any{"heavy-flows": 1})
+	list = rows(t, out, changeList)
 	expect(t, list, "spine1 "+f.key().String(), map[string]any{"packets-before": 0, "packets-after": 80})
 	expect(t, list, "spine2 "+f.key().String(), map[string]any{"packets-before": 200, "packets-after": 120})
 	if len(list) != 2 {

@@ -59,6 +59,7 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 	}
 	r.switches = r.states()
 	r.bound()
+	hitters := r.hitters()
 	changed := r.pathChanges(all)
 	r.alarm(changed)
 	out.Events = alertEvents(p.alerts.Update(r.epoch, r.problems))
@@ -67,7 +68,7 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 		func() (*table.Table, error) { return r.flowTable(listed) },
 		func() (*table.Table, error) { return r.latencyTable(heaviest(latencies)) },
 		r.inflationTable,
-		func() (*table.Table, error) { return r.hitterTable(r.hitters()) },
+		func() (*table.Table, error) { return r.hitterTable(hitters) },
 		func() (*table.Table, error) { return r.changeTable(r.changes(p.before(r))) },
 		func() (*table.Table, error) { return r.pathTable(changed) },
 		func() (*table.Table, error) { return r.measurementTable(measurements) },

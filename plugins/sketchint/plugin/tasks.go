@@ -49,16 +49,32 @@ func (e elements) sort(r *interval, size func(h hitter) uint32) {
 	}
 }
 
-// hitters returns the heavy hitters (paper, section V): flows of at least Heavy packets.
+// elementsOf returns the elements, apart from switches, of a flow that an observer has.
+func (r *interval) elementsOf(o *observer) (names []string) {
+	if r.counted(o) {
+		names = append(names, networkElement)
+	}
+	if !o.edge {
+		names = append(names, o.name)
+	}
+	return names
+}
+
+// hitters returns the heavy hitters (paper, section V): flows of at least Heavy packets at their
+// host or at a switch. At the switches of its path a flow has all of its packets, unless its path
+// changed in the interval. It also counts them at switches.
 func (r *interval) hitters() elements {
 	out := elements{}
 	for _, f := range r.flows {
 		if f.heavy(r) {
-			names := []string{networkElement, f.at.name}
-			for _, node := range r.listed(f.switches(r)) {
-				names = append(names, r.name(node))
+			out.add(r.elementsOf(f.at), hitter{key: f.key, after: f.packets})
+		}
+		for _, node := range r.listed(f.switches()) {
+			if n, ok := f.at.sizeAt(&f.key, node); ok && n >= r.config.Heavy {
+				name := r.name(node)
+				r.switches[name].heavyFlows++
+				out.add([]string{name}, hitter{key: f.key, after: n})
 			}
-			out.add(names, hitter{key: f.key, after: f.packets})
 		}
 	}
 	out.sort(r, func(h hitter) uint32 { return h.after })
@@ -68,18 +84,12 @@ func (r *interval) hitters() elements {
 // heavy reports whether the flow is a heavy hitter.
 func (f *heavyFlow) heavy(r *interval) bool { return f.known && f.packets >= r.config.Heavy }
 
-// switches returns the switches at which a flow is a heavy hitter: those of its path. An edge
-// switch does not know the path; they are those at which the tower of latencies has enough packets.
-func (f *heavyFlow) switches(r *interval) (nodes []uint32) {
-	if !f.at.edge {
-		return f.path
+// switches returns the switches that a flow may have passed, some of them several times.
+func (f *heavyFlow) switches() []uint32 {
+	if f.at.edge {
+		return f.at.nodes()
 	}
-	for _, h := range f.hops() {
-		if h.packets >= r.config.Heavy {
-			nodes = append(nodes, h.node)
-		}
-	}
-	return nodes
+	return slices.Concat(f.path, f.previous)
 }
 
 // nodes returns the switches that the report has.
@@ -110,10 +120,7 @@ func (r *interval) changes(before *interval) elements {
 			b, okB := was.size(&key)
 			a, okA := o.size(&key)
 			if c := (hitter{key, b, a}); okA && okB && c.by() > r.config.Change {
-				out.add([]string{o.name}, c)
-				if r.counted(o) {
-					out.add([]string{networkElement}, c)
-				}
+				out.add(r.elementsOf(o), c)
 			}
 			var nodes []uint32
 			for _, h := range []*wire.Heavy{was.heavy[key], o.heavy[key]} {
@@ -429,17 +436,6 @@ func (r *interval) states() map[string]*switchState {
 		}
 		s.inflatedWorst = max(s.inflatedWorst, f.Worst)
 		s.inflated = append(s.inflated, f)
-	}
-	for _, f := range r.flows {
-		if !f.heavy(r) {
-			continue
-		}
-		nodes := f.switches(r)
-		for i, node := range nodes {
-			if !slices.Contains(nodes[:i], node) {
-				at(node).heavyFlows++
-			}
-		}
 	}
 	return out
 }
