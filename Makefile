@@ -19,9 +19,12 @@ INFLUXD  := $(TOOLS)/influxd
 
 export CGO_ENABLED ?= 0
 # One set of flags for binaries and tests, so that each package is compiled once; without debug information, which
-# LDFLAGS and `go test` strip anyway. Debug with plain `go build` and `go test`. The InfluxDB client imports a generated
-# parser that nothing runs here; to optimize it takes the compiler longer than any other package.
-export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -gcflags=github.com/influxdata/line-protocol=-N
+# LDFLAGS and `go test` strip anyway. Debug with plain `go build` and `go test`. UNUSED are large packages that others
+# import and that nothing runs here: a parser of the InfluxDB client and its API, other formats than SVG of gonum/plot.
+# The compiler does not optimize them; the first takes it longer than any other package.
+UNUSED := github.com/influxdata/line-protocol github.com/influxdata/influxdb-client-go/v2/domain \
+  codeberg.org/go-pdf/fpdf golang.org/x/image/draw
+export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false $(addprefix -gcflags=,$(addsuffix =-N,$(UNUSED)))
 # golangci-lint's cache holds the paths of the checkout that filled it: another checkout must not read it.
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 
