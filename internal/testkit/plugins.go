@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -63,8 +64,12 @@ func copyFile(to, from string) error {
 }
 
 // MainWithPlugins is the TestMain of a package whose tests start plugins. It builds the plugins
-// into a directory, which it stores in *directory, and fails if a goroutine remains.
+// into a directory, which it stores in *directory, and fails if a goroutine remains. Without GOGC
+// the heap may grow more than Go's default allows, which saves a tenth of the processor time.
 func MainWithPlugins(m *testing.M, directory *string, names ...string) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
 	var err error
 	if *directory, err = os.MkdirTemp("", "netsketch-plugins-"); err == nil {
 		err = BuildPlugins(*directory, names...)
