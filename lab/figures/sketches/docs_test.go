@@ -100,7 +100,7 @@ func TestCommittedRows(t *testing.T) {
 		}
 	}
 	compare("sketchint-5", rows)
-	compare("lightguardian-5", chances(suite.Options{Seed: 1}, chanceWidths[:1]))
+	compare("lightguardian-5", chances(suite.Options{Seed: 1, Decodings: 10_000}, chanceWidths[:1]))
 }
 
 var update = flag.Bool("update", false, "write testdata/small.csv again")
@@ -143,7 +143,7 @@ func TestSmallRows(t *testing.T) {
 			t.Errorf("%+v, recorded %+v (write it with -update)", r, w)
 		}
 	}
-	for _, r := range chances(suite.Options{Seed: 1}, chanceWidths[:1]) {
+	for _, r := range chances(suite.Options{Seed: 1, Decodings: 10_000}, chanceWidths[:1]) {
 		x := suite.Values(committed(t, "lightguardian-5")).Variant(r.Structure, r.Variant, r.Task, r.Metric)
 		if !(math.Abs(x-r.Value) <= 1e-3*math.Abs(x)) {
 			t.Errorf("%+v, committed %v", r, x)

@@ -320,11 +320,11 @@ func packetsAt(v suite.Values, width, k int) float64 {
 // chances counts the packets until every column has been sent under k+chance selection
 // (LightGuardian §5.3): each of k arrays has a bit for every column; a packet takes the column
 // of the first random bit, one an array, that is still zero, and sets it; and any when all
-// were set. Means over 16 to 100 runs.
+// were set. Means over 16 to 100 runs, at most a hundredth of the decodings.
 func chances(o suite.Options, widths []int) (rows []suite.Row) {
 	r := rand.New(rand.NewPCG(o.Seed, 0x6b))
 	for _, width := range widths {
-		runs := min(100, 1<<20/width)
+		runs := min(100, 1<<20/width, max(o.Decodings/100, 1))
 		for k := range 5 {
 			total := 0
 			for range runs {

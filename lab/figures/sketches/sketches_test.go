@@ -42,7 +42,7 @@ func small(t *testing.T, spec string) *trace.Trace {
 // of a figure has rows and is well-formed, the page names it, and a second run gives the
 // same rows, but for times and speeds.
 func TestSuites(t *testing.T) {
-	tr, err := trace.Load("zipf:1.1", 10_000, 3)
+	tr, err := trace.Load("zipf:1.1", 5000, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
