@@ -5,7 +5,6 @@ package plugin
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +26,9 @@ var (
 	latenciesNeed = sdk.ObjectNeed{Optional: true,
 		Annotations: map[string]string{"part": "latencies", "rows": "8+24,16+48,24+40", "cells": ""}}
 )
+
+// edgeInstructions are those of the INT that edge switches read: node ids and latencies.
+const edgeInstructions = 0xa000
 
 // The rows of the towers.
 const (
@@ -188,7 +190,7 @@ func (r *interval) readEdges(of map[string]*gathered) {
 }
 
 // count derives the counters of a report from the towers of an edge switch. The highest row of a
-// tower has all packets, unless a counter has overflowed. The switch itself adds nothing to INT.
+// tower has all packets, unless a counter has overflowed.
 func (o *observer) count() {
 	c := &o.report.Counters
 	for _, n := range o.report.Flows.Row(flowRows - 1) {
@@ -207,11 +209,13 @@ func (r *interval) passport(o *observer) (packets, bytes uint64) {
 	}
 	c := &o.report.Counters
 	if o.edge {
-		hop := 4 * uint64(bits.OnesCount16(r.config.instructions())+bits.OnesCount16(r.config.instructions()&0x0c00))
-		return c[wire.Packets], c[wire.Packets]*(headers+intHeader) + c[wire.Hops]*hop
+		return c[wire.Packets], c[wire.Packets]*(headers+intHeader) + c[wire.Hops]*edgeHop
 	}
 	return c[wire.WithINT], c[wire.WithINT]*headers + c[wire.INTBytes]
 }
 
-// intHeader is the shim and the metadata header of INT-MD, in bytes.
-const intHeader = 16
+// The bytes of INT-MD: shim and metadata header, and a hop with edgeInstructions.
+const (
+	intHeader = 16
+	edgeHop   = 8
+)

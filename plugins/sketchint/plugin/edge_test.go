@@ -170,6 +170,18 @@ func TestEdgeSwitchesAndHosts(t *testing.T) {
 	expect(t, rows(t, out, flowList), without.key().String(), map[string]any{"host": "leaf1", "packets": 4})
 }
 
+// Edge switches read node ids and latencies alone.
+func TestMetadataOfEdgeSwitches(t *testing.T) {
+	h := sdktest.Start(t, New(), sdktest.Options{Network: edgeNetwork(), Config: `{"metadata": ["latency", "queue"]}`})
+	if missing := h.Settings().Missing; len(missing) != 1 || !strings.Contains(missing[0].Consequence, "latencies alone") {
+		t.Errorf("missing %v", missing)
+	}
+	_, err := h.Configure(`{"sinks": "switches", "metadata": ["latency", "queue"]}`, edgeNetwork(), time.Second)
+	if err == nil || !strings.Contains(err.Error(), `metadata: is ["latency" "queue"]; the towers of edge switches`) {
+		t.Errorf("%v", err)
+	}
+}
+
 // Registers of another shape are named, and cells that do not fit are not used.
 func TestBadTowers(t *testing.T) {
 	n := edgeNetwork()

@@ -142,6 +142,14 @@ func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epo
 		s.names[n.ID] = n.Name
 	}
 	s.findEdges(model)
+	if len(s.edges) > 0 && c.instructions() != edgeInstructions {
+		const text = "the towers of edge switches read latencies alone"
+		if c.Sinks == sinksSwitches {
+			return nil, sdk.FieldErrors{{Field: "metadata", Message: fmt.Sprintf(
+				"is %q; %s: expected [\"latency\"], or sinks hosts", c.Metadata, text)}}
+		}
+		s.missing("metadata latency alone", "edge switches have no latencies of other switches: "+text)
+	}
 	for i := range model.Hosts {
 		h := &model.Hosts[i]
 		if h.Agent {
