@@ -11,6 +11,7 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/omnimon"
 	"github.com/netsketch/netsketch/lab/figures/overtime"
 	"github.com/netsketch/netsketch/lab/figures/sketches"
+	"github.com/netsketch/netsketch/lab/figures/sketchint"
 )
 
 func drawCommand() *cobra.Command {
@@ -29,6 +30,9 @@ It measures nothing and takes seconds.`,
 				return err
 			}
 			if err := omnimon.Draw(directory); err != nil {
+				return err
+			}
+			if err := sketchint.Draw(directory); err != nil {
 				return err
 			}
 			return overtime.Draw(filepath.Join(directory, "chamelemon-9"))
