@@ -249,7 +249,7 @@ func jsonView(sw *bmv2, info *p4configv1.P4Info) []string {
 func TestReadOut(t *testing.T) {
 	const cells = 256 // of a read-out packet
 	bytesABank := map[string]int{"chamelemon": 732_160, "forwarding": 0, "omnimon": 398_336,
-		"sketchint": 0, "univmon": 991_232, "univmon-300k": 283_648}
+		"sketchint": 0, "sketchint-edge": 22_528, "univmon": 991_232, "univmon-300k": 283_648}
 	for _, name := range Names() {
 		p, err := Load(name)
 		if err != nil {
@@ -297,7 +297,7 @@ func annotation(p *p4configv1.Preamble, name string) map[string]*p4configv1.Expr
 // annotatedCells returns the number of cells of a bank by an algorithm's annotations.
 func annotatedCells(p *p4configv1.Preamble) int64 {
 	a := annotation(p, "netsketch_univmon")
-	for _, name := range []string{"netsketch_chamelemon", "netsketch_omnimon"} {
+	for _, name := range []string{"netsketch_chamelemon", "netsketch_omnimon", "netsketch_sketchint"} {
 		if len(a) == 0 {
 			a = annotation(p, name)
 		}
@@ -315,6 +315,8 @@ func annotatedCells(p *p4configv1.Preamble) int64 {
 		return number("departed") + number("ports")
 	case "uncounted":
 		return 256
+	case "flows", "latencies":
+		return number("cells") * int64(strings.Count(a["rows"].GetStringValue(), ",")+1)
 	case "encoder":
 		return number("arrays") * number("buckets") * number("words")
 	}

@@ -119,7 +119,7 @@ func parity(t *testing.T, p *program, source string, in []arrival, withBMv2 bool
 	begin := time.Now()
 	soft := drive(t, startSoft(t), p, in, nil)
 	report.add(t, p.Name, "soft switch", source, soft, time.Since(begin))
-	if s := soft.totals(); s.cells > 0 && s.filled == 0 {
+	if s := soft.totals(); s.cells > 0 && s.filled == 0 && !p.inFrames {
 		t.Error("all register cells are zero: nothing was compared; set the program up in programs_test.go")
 	}
 	golden := filepath.Join("testdata", p.Name+"."+source+".golden")

@@ -338,6 +338,9 @@ struct metadata_t {
 #endif
 #ifdef NS_WITH_SKETCHINT
     sketchint_scratch_t sketchint;
+#ifdef NS_WITH_SKETCHINT_TOWERS
+    sketchint_towers_scratch_t sketchint_towers;
+#endif
 #endif
 }
 

@@ -124,6 +124,26 @@ header int_fill_t {
     bit<16> zero;
 }
 
+// Temporaries of sketchint-towers.p4. The parser sets the first ones.
+struct sketchint_towers_scratch_t {
+    bit<256> stack;  // the latest hops that were read; the oldest one in the lowest 64 bits
+    bit<8>  hops;    // in the stack
+    bit<1>  unread;  // INT has another stack
+    bit<32> node;
+    bit<32> latency;
+    bit<32> place;   // hash of the flow and the node id
+    bit<32> first;   // cell of the bank
+    bit<32> column;
+    bit<32> cell;
+    bit<32> upper;
+    bit<32> word;
+    bit<32> high;
+    bit<8>  shift;
+    bit<64> bucket;
+    bit<64> packets;
+    bit<64> sum;
+}
+
 // Temporaries of sketchint.p4. The parser sets the first ones.
 struct sketchint_scratch_t {
     bit<6>  dscp;

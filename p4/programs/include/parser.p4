@@ -254,7 +254,51 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 
+#ifdef NS_WITH_SKETCHINT_TOWERS
+    // Hops of a node id and a latency. The deparser needs the stack as it is.
     state int_stack {
+        transition select(hdr.int_md.hop_words, hdr.int_md.instructions, hdr.int_shim.length) {
+            (2, 0xa000, 5): int_hop1;
+            (2, 0xa000, 7): int_hop2;
+            (2, 0xa000, 9): int_hop3;
+            (2, 0xa000, 11): int_hop4;
+            default: int_unread;
+        }
+    }
+
+    state int_hop1 {
+        meta.sketchint_towers.stack = (bit<256>)packet.lookahead<bit<64>>();
+        meta.sketchint_towers.hops = 1;
+        transition int_hops;
+    }
+
+    state int_hop2 {
+        meta.sketchint_towers.stack = (bit<256>)packet.lookahead<bit<128>>();
+        meta.sketchint_towers.hops = 2;
+        transition int_hops;
+    }
+
+    state int_hop3 {
+        meta.sketchint_towers.stack = (bit<256>)packet.lookahead<bit<192>>();
+        meta.sketchint_towers.hops = 3;
+        transition int_hops;
+    }
+
+    state int_hop4 {
+        meta.sketchint_towers.stack = packet.lookahead<bit<256>>();
+        meta.sketchint_towers.hops = 4;
+        transition int_hops;
+    }
+
+    state int_unread {
+        meta.sketchint_towers.unread = 1;
+        transition int_hops;
+    }
+
+    state int_hops {
+#else
+    state int_stack {
+#endif
         packet.extract(hdr.int_stack, ((bit<32>)hdr.int_shim.length - 3) << 5);
         transition int_present;
     }

@@ -26,7 +26,11 @@
 #define IM_HEADER_WORDS 3 // metadata header
 #define IM_HEADER_BYTES 16 // shim and metadata header
 
+#ifdef NS_WITH_SKETCHINT_TOWERS
+#define IM_LEFT_OUT 10 // reasons in sketchint_left_out
+#else
 #define IM_LEFT_OUT 9 // reasons in sketchint_left_out
+#endif
 #define IM_REASON_UNKNOWN 1
 #define IM_REASON_LENGTH 2
 #define IM_REASON_HOP_WORDS 3
@@ -35,6 +39,7 @@
 #define IM_REASON_MTU 6
 #define IM_REASON_SOURCE_MTU 7
 #define IM_REASON_DISCARDED 8
+#define IM_REASON_UNREAD 9
 
 #define IM_REPORT_VERSION 2
 #define IM_REPORT_KIND 1  // INT
@@ -50,6 +55,10 @@
 // Packets with or for INT that the switch left as they were, did not push metadata on, or discarded
 // as their header requests, by reason.
 counter(IM_LEFT_OUT, CounterType.packets) sketchint_left_out;
+
+#ifdef NS_WITH_SKETCHINT_TOWERS
+#include "sketchint-towers.p4"
+#endif
 
 // Selects the packets that start to carry INT here.
 control SketchIntIngress(inout headers_t hdr, inout metadata_t meta,
@@ -92,7 +101,26 @@ control SketchIntIngress(inout headers_t hdr, inout metadata_t meta,
         sketchint_left_out.count(reason);
     }
 
+#ifdef NS_WITH_SKETCHINT_TOWERS
+    action read_flows() {
+        NS_READ_AND_CLEAR(sketchint_flows, IT_FLOWS)
+    }
+
+    action read_latencies() {
+        NS_READ_AND_CLEAR(sketchint_latencies, IT_LATENCIES)
+    }
+#endif
+
     apply {
+#ifdef NS_WITH_SKETCHINT_TOWERS
+        if (hdr.packet_in.isValid()) {
+            if (NS_ASKED(IT_FLOWS_OBJECT, IT_FLOWS)) {
+                read_flows();
+            } else if (NS_ASKED(IT_LATENCIES_OBJECT, IT_LATENCIES)) {
+                read_latencies();
+            }
+        } else
+#endif
         if (IM.state == IM_STATE_UNKNOWN) {
             leave_out(IM_REASON_UNKNOWN);
         } else if (IM.state == IM_STATE_LENGTH) {
@@ -150,6 +178,10 @@ control SketchIntEgress(inout headers_t hdr, inout metadata_t meta,
         default_action = NoAction;
         size = 512;
     }
+
+#ifdef NS_WITH_SKETCHINT_TOWERS
+    SketchIntTowers() towers;
+#endif
 
     action leave_out(bit<32> reason) {
         sketchint_left_out.count(reason);
@@ -445,6 +477,9 @@ control SketchIntEgress(inout headers_t hdr, inout metadata_t meta,
             }
             if (IM.sink == 1) {
                 set_inner();
+#ifdef NS_WITH_SKETCHINT_TOWERS
+                towers.apply(hdr, meta);
+#endif
                 if (IM.state == IM_STATE_PRESENT) {
                     if (hdr.ipv4.isValid()) {
                         set_dscp_ipv4(hdr.int_shim.dscp);

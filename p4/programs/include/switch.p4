@@ -15,9 +15,11 @@
 //       select the bank
 //   NS_WITH_SKETCHINT
 //       INT source, transit and sink: sketchint.p4; no other algorithm
+//   NS_WITH_SKETCHINT_TOWERS
+//       with NS_WITH_SKETCHINT: towers at the sink, with the sizes that sketchint-towers.p4 lists
 //
 // Read-out numbers of objects: 1 and 2 univmon_src, 3 and 4 univmon_dst, 5 and 6 univmon_5t,
-// 7 to 12 chamelemon, 13 and 14 omnimon.
+// 7 to 12 chamelemon, 13 and 14 omnimon, 15 and 16 sketchint.
 
 #if defined(NS_WITH_UNIVMON_SRC) || defined(NS_WITH_UNIVMON_DST) || defined(NS_WITH_UNIVMON_5T)
 #define NS_WITH_UNIVMON
