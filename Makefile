@@ -108,7 +108,7 @@ chamelemon-figure9: build ## ChameleMon's Figure 9 on the emulated testbed, into
 	$(GO) run ./lab/figures overtime
 
 .PHONY: omnimon-failures
-omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of failures, 20 seeds (a quarter of an hour of processor time)
+omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of failures, 20 seeds (eight minutes of processor time)
 	NETSKETCH_EXP9=$(CURDIR)/.cache/omnimon-9.csv $(GO) test -run TestOmniMonExp9 -count 1 -v -timeout 120m ./lab/scenario
 
 # Targets that parse bytes from outside, PACKAGE:FUNCTION; CI runs each for FUZZTIME.

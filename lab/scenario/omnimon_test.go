@@ -393,7 +393,7 @@ algorithms:
 func TestOmniMonExp9(t *testing.T) {
 	file := os.Getenv("NETSKETCH_EXP9")
 	if file == "" {
-		t.Skip("takes a quarter of an hour of processor time: run `make omnimon-failures`, which sets NETSKETCH_EXP9")
+		t.Skip("takes eight minutes of processor time: run `make omnimon-failures`, which sets NETSKETCH_EXP9")
 	}
 	rows := [][]string{{"kind", "seed", "lossy_elements", "flows", "lossy_flows", "lost_packets", "flow_losses",
 		"unknowns", "determined", "f1"}}
