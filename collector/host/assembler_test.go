@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,24 +80,32 @@ func TestAssembler(t *testing.T) {
 	}
 }
 
-// TestAssemblerRefuses: a refused report is skipped without memory, and the next one is taken.
+// TestAssemblerRefuses: a report that is too large, or not admitted, is skipped without memory, and
+// the next one is taken.
 func TestAssemblerRefuses(t *testing.T) {
 	x := assembler{limit: 8}
-	refusals := 0
+	admit := func(c *hostv1.ReportChunk) error {
+		if c.GetEpoch() != 2 {
+			t.Errorf("epoch %d was admitted before its size was checked", c.GetEpoch())
+		}
+		return errors.New("unknown epoch")
+	}
+	var refusals []string
 	for _, c := range append(chunks(1, []byte("0123456789"), 5, 5), chunks(2, []byte("01"), 2)...) {
-		_, refusal, err := x.add(c, func(*hostv1.ReportChunk) error { return errors.New("unknown epoch") })
+		_, refusal, err := x.add(c, admit)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if refusal != nil {
-			refusals++
+			refusals = append(refusals, refusal.Error())
 		}
 		if x.data != nil {
 			t.Errorf("%d bytes kept of a refused report", len(x.data))
 		}
 	}
-	if refusals != 2 {
-		t.Errorf("%d refusals, want 2", refusals)
+	if want := []string{`the report of role "r" in epoch 1 has 10 bytes; agents.max-report allows 8`,
+		"unknown epoch"}; !slices.Equal(refusals, want) {
+		t.Errorf("refusals %q, want %q", refusals, want)
 	}
 	if done, _, err := x.add(chunks(3, []byte("ok"), 2)[0], all); string(done) != "ok" || err != nil {
 		t.Errorf("the next report: %q, %v", done, err)
