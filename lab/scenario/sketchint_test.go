@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // sketchintScenario is a network with queues and agents on all hosts.
-func sketchintScenario(tb testing.TB, topology string, epochs int, more string) *scenario.Scenario {
+func sketchintScenario(tb testing.TB, topology string, epochs int, sinks, more string) *scenario.Scenario {
 	tb.Helper()
 	s, err := scenario.Parse("sketchint.yaml", fmt.Appendf(nil, `
 name: sketchint
@@ -26,9 +27,9 @@ program: sketchint
 topology: %s
 agents: [sketchint]
 algorithms:
-  - {plugin: sketchint, config: {interval: 200ms, heavy: 20, change: 10, flowTower: 8000, latencyTower: 24000}}
+  - {plugin: sketchint, config: {interval: 200ms, sinks: %s, heavy: 20, change: 10, flowTower: 8000, latencyTower: 24000}}
 watch: 100
-%s`, epochs, topology, more))
+%s`, epochs, topology, sinks, more))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -38,7 +39,7 @@ watch: 100
 // TestSketchINT: a queue builds up in an epoch and a path changes in another one. Both are found,
 // at the right switches and of the right flows. Latencies are those that the lab's events have.
 func TestSketchINT(t *testing.T) {
-	s := sketchintScenario(t, "{kind: fat-tree, k: 4, latency: 10us, queue-rate: 20000, queue-depth: 256}", 5, `
+	s := sketchintScenario(t, "{kind: fat-tree, k: 4, latency: 10us, queue-rate: 20000, queue-depth: 256}", 5, "hosts", `
 traffic:
   - {name: web, rate: 8000, flows: 100, zipf: 0.5, udp: 0.3, ipv6: 0.2}
   - {name: service, rate: 4000, flows: 24, udp: 0.3, receivers: [h1]}
@@ -91,7 +92,7 @@ func TestSketchINTOnBMv2(t *testing.T) {
 	if _, err := exec.LookPath(bmv2.Program); err != nil {
 		t.Skipf("%v: the scenario is played on soft switches only", err)
 	}
-	s := sketchintScenario(t, "{kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2}", 2, `
+	s := sketchintScenario(t, "{kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2}", 2, "hosts", `
 traffic:
   - {name: web, rate: 3000, flows: 40, zipf: 1.0, udp: 0.3, ipv6: 0.2}
 expect:
@@ -125,5 +126,35 @@ expect:
 		if got := results[1][at]; got != value {
 			t.Errorf("%s: %q on BMv2, %q on soft switches", at, got, value)
 		}
+	}
+}
+
+// TestSketchINTAtEdgeSwitches: without agents, towers of edge switches measure. The collector reads
+// them as banks; every packet is in the results of one switch and one epoch.
+func TestSketchINTAtEdgeSwitches(t *testing.T) {
+	s := sketchintScenario(t, "{kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2, queue-rate: 20000}", 3, "switches", `
+programs: {edge: sketchint-edge}
+traffic:
+  - {name: web, rate: 8000, flows: 100, zipf: 0.5, udp: 0.3, ipv6: 0.2, until: 400ms}
+`)
+	s.Agents = nil
+	total, atEdges := 0, 0
+	r := playWith(t, s, scenario.Options{Virtual: true, OnEpoch: func(run *scenario.Run) error {
+		count := func(path ...string) int {
+			sum := 0
+			for at, value := range leaves(t, run.Address(), append([]string{"sketchint"}, path...)...) {
+				n, err := strconv.Atoi(value)
+				if err == nil && strings.HasSuffix(at, "/state/packets") && !strings.Contains(at, "[network]") {
+					sum += n
+				}
+			}
+			return sum
+		}
+		total += count("summary")
+		atEdges += count("measurements")
+		return nil
+	}})
+	if sent := int(r.Network.Sent); r.Network.Received != r.Network.Sent || total != sent || atEdges != sent {
+		t.Errorf("%d packets in the results, %d at edge switches; %+v", total, atEdges, r.Network)
 	}
 }
