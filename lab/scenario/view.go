@@ -73,7 +73,7 @@ func (r *Run) draw(b score.Canvas) string {
 		if len(e.Absent) > 0 {
 			b.WriteString(b.Red("results of the network leave these out") + "\n")
 		}
-		if hint := rep.slow(r.s.Epoch); hint != "" && r.virtual == nil {
+		if hint := rep.slow(r.s.Epoch); hint != "" && r.virtual == nil && b.Terminal { // elsewhere it is at the end
 			b.WriteString(b.Bold(hint) + "\n")
 		}
 	}
