@@ -64,7 +64,11 @@ func (b *builder) calculation(name, algo string, inputs []bmv2json.CalcInput,
 			item := program.HashInput{Header: h, Slot: h.Base + f.Slot, Words: f.Words, Width: f.Width}
 			c.Items = append(c.Items, item)
 			if f.Width == h.Type.MaxVariable && h.Type.Variable >= 0 && &h.Type.Fields[h.Type.Variable] == f {
-				c.Absent = append(c.Absent, h.Base)
+				absent := h.Base
+				if h.Metadata { // p4c's copy of a field, which has no validity
+					absent += h.Type.VariableLen
+				}
+				c.Absent = append(c.Absent, absent)
 				break
 			}
 			t.Wire(item.Slot, bit, f.Width)

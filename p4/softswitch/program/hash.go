@@ -13,7 +13,7 @@ type Hash struct {
 
 	// When all headers are valid, but for those of variable length:
 	Valid  []int // validity slots of headers that have to be valid
-	Absent []int // of headers with variable-length inputs, which have to be invalid
+	Absent []int // of headers with variable-length inputs, which have to be invalid, or empty if metadata
 	Emits  []Emit
 	Bytes  int
 
