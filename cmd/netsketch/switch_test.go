@@ -341,7 +341,7 @@ func TestSwitchRefuses(t *testing.T) {
 		{"--port 1=" + in + " --port 1=" + in, "port 1: already exists"},
 		{"--port 255=" + in, "not the CPU port"},
 		{"--program forwarding --json " + notJSON, "exclude each other"},
-		{"--program missing", "forwarding, omnimon, sketchint, sketchint-edge, univmon"},
+		{"--program missing", "forwarding, lightguardian, omnimon, sketchint, sketchint-edge, univmon"},
 		{"--device-id 0", "P4Runtime reserves 0"},
 		{"--parallel -5", "--parallel -5: expected 0 or more"},
 		{"--json " + notJSON, notJSON},

@@ -74,15 +74,19 @@ func drive(t *testing.T, tgt *target, prog *program, in []arrival, expect *resul
 	d.install()
 	defer d.open()()
 	rng := rand.New(rand.NewPCG(5, 1))
+	most := inFlight
+	if prog.serial {
+		most = 1
+	}
 	for i, a := range in {
 		if i%flipEvery == 0 {
-			d.flip(uint64(i / flipEvery % 2))
+			d.flip(uint64(i / flipEvery))
 			d.packetOuts(rng, 10)
 		}
 		if i%window == 0 {
 			d.await(i / window)
 		}
-		for d.waiting >= inFlight {
+		for d.waiting >= most {
 			d.receive()
 		}
 		d.inject(a, uint64(i+1))

@@ -28,6 +28,7 @@ type program struct {
 	settings  []*p4v1.Entity // modified once these are there
 	bankTable string         // "": the program has no banks
 	inFrames  bool           // registers show in the packets that leave, and cannot be read
+	serial    bool           // a packet changes later ones in egress: one at a time
 	valueSets []setMember
 	// makes the program's packets of those of all programs; nil: they are the same
 	frames    func(in []arrival) []arrival
@@ -63,7 +64,9 @@ func programs(t *testing.T, in []arrival) (out []*program) {
 			t.Fatal(err)
 		}
 		f := forwarding(&p4rt.Program{Name: name, DeviceConfig: p.JSON, P4Info: p.P4Info}, in)
-		f.inFrames = strings.HasPrefix(name, "sketchint") // numbers and times in reports and towers; this test has no sink
+		// Numbers and times in reports and towers, where this test has no sink; sketches that leave in
+		// packets.
+		f.inFrames = strings.HasPrefix(name, "sketchint") || name == "lightguardian"
 		out = append(out, f)
 	}
 	return append(out, features(t), externs(t), formats(t))
@@ -141,10 +144,29 @@ func forwarding(p *p4rt.Program, in []arrival) *program {
 			out.defaults = append(out.defaults, defaultAction{name, "set_window",
 				[]p4rt.Param{p4rt.Uint("first", 1), p4rt.Uint("size", 3)}})
 			out.frames = withHeaders
+		case "ingress.lightguardian.carry":
+			out.serial, out.frames = true, firstOnes
+			out.defaults = append(out.defaults, sketchlets()...)
 		}
 	}
 	return out
 }
+
+// sketchlets lets a third of the packets carry sketchlets, in which nothing depends on the clock:
+// the unit of time is half an hour, and all delays are in the third of four ranges.
+func sketchlets() []defaultAction {
+	return []defaultAction{
+		{"ingress.lightguardian.carry", "set_carry", []p4rt.Param{p4rt.Uint("device", 0x1234),
+			p4rt.Uint("probability", 22_000), p4rt.Uint("chances", 2), p4rt.Uint("seed", 0x2c9277b5)}},
+		{"ingress.lightguardian.clock", "set_clock", []p4rt.Param{p4rt.Uint("unit", 31)}},
+		{"egress.lightguardian.delays", "set_delays", []p4rt.Param{p4rt.Uint("limit1", 0), p4rt.Uint("limit2", 0),
+			p4rt.Uint("limit3", 0xffffffff)}},
+	}
+}
+
+// firstOnes returns the packets of four intervals, in the last two of which packets carry
+// sketchlets: one at a time takes long.
+func firstOnes(in []arrival) []arrival { return in[:min(len(in), 4*flipEvery)] }
 
 // withHeaders inserts OmniMon's header into two of three IP packets: of epochs 0 to 7, three of
 // them in the window, with up to five hops and any slots.

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/compiled"
@@ -48,6 +50,18 @@ func startBMv2(t *testing.T) *reference {
 func (r *reference) open() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	client, err := dataplane.Open(ctx, r.conn, deviceID)
+	for ; err == nil; client, err = dataplane.Open(ctx, r.conn, deviceID) {
+		select {
+		case <-client.Packets(): // BMv2 refuses streams for a moment after it was given a program
+			err = client.Err()
+			client.Close()
+			if status.Code(err) == codes.Unavailable {
+				continue
+			}
+		case <-time.After(20 * time.Millisecond):
+		}
+		break
+	}
 	if err != nil {
 		cancel()
 		return err

@@ -165,7 +165,7 @@ header omnimon_t {
 }
 #endif
 
-#if defined(NS_WITH_OMNIMON) || defined(NS_WITH_SKETCHINT)
+#if defined(NS_WITH_OMNIMON) || defined(NS_WITH_SKETCHINT) || defined(NS_WITH_LIGHTGUARDIAN)
 // The part of TCP's fixed header after the ports.
 header tcp_t {
     bit<32> sequence;
@@ -179,8 +179,24 @@ header tcp_t {
 }
 #endif
 
+#if defined(NS_WITH_SKETCHINT) || defined(NS_WITH_LIGHTGUARDIAN)
+// UDP's header after the ports.
+header udp_t {
+    bit<16> length;
+    bit<16> checksum;
+}
+
+header tcp_options_t {
+    varbit<320> options;
+}
+#endif
+
 #ifdef NS_WITH_SKETCHINT
 #include "int-headers.p4"
+#endif
+
+#ifdef NS_WITH_LIGHTGUARDIAN
+#include "lightguardian-headers.p4"
 #endif
 
 // A block of register cells for the collector, see readout.p4.
@@ -217,8 +233,24 @@ struct headers_t {
     ipv6_t          ipv6;
     ipv6_fragment_t ipv6_fragment;
     ports_t         ports;
-#if defined(NS_WITH_OMNIMON) || defined(NS_WITH_SKETCHINT)
+#if defined(NS_WITH_OMNIMON) || defined(NS_WITH_SKETCHINT) || defined(NS_WITH_LIGHTGUARDIAN)
     tcp_t           tcp;
+#endif
+#ifdef NS_WITH_LIGHTGUARDIAN
+    tcp_options_t   tcp_options;
+    udp_t           udp;
+    sketchlet_t     sketchlet;
+    sketchlet_cells_t sketchlet_cells;
+    sketchlet_row_t sketchlet_row0;
+#if NS_LIGHTGUARDIAN_ROWS > 1
+    sketchlet_row_t sketchlet_row1;
+#endif
+#if NS_LIGHTGUARDIAN_ROWS > 2
+    sketchlet_row_t sketchlet_row2;
+#endif
+#if NS_LIGHTGUARDIAN_ROWS > 3
+    sketchlet_row_t sketchlet_row3;
+#endif
 #endif
 #ifdef NS_WITH_SKETCHINT
     tcp_options_t   tcp_options;
@@ -341,6 +373,9 @@ struct metadata_t {
 #ifdef NS_WITH_SKETCHINT_TOWERS
     sketchint_towers_scratch_t sketchint_towers;
 #endif
+#endif
+#ifdef NS_WITH_LIGHTGUARDIAN
+    lightguardian_scratch_t lightguardian;
 #endif
 }
 

@@ -14,16 +14,6 @@
 #define IM_STATE_LENGTH 2  // a length below that of the header or beyond the IP packet
 #define IM_STATE_PRESENT 3
 
-// UDP's header after the ports.
-header udp_t {
-    bit<16> length;
-    bit<16> checksum;
-}
-
-header tcp_options_t {
-    varbit<320> options;
-}
-
 // Follows the TCP or UDP header of a packet with the DSCP of INT.
 header int_shim_t {
     bit<4> kind; // 1: INT-MD

@@ -118,6 +118,12 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         meta.sketchint.fragment = hdr.ipv4.flags[0:0];
         meta.sketchint.payload = (bit<32>)hdr.ipv4.total_length - ((bit<32>)hdr.ipv4.ihl << 2);
 #endif
+#ifdef NS_WITH_LIGHTGUARDIAN
+        meta.lightguardian.ipv4 = 1;
+        meta.lightguardian.fragment = hdr.ipv4.flags[0:0];
+        meta.lightguardian.mark = hdr.ipv4.flags[2:2]; // of UDP
+        meta.lightguardian.payload = (bit<32>)hdr.ipv4.total_length - ((bit<32>)hdr.ipv4.ihl << 2);
+#endif
         transition select(hdr.ipv4.ihl) {
             5: ipv4_payload;
             default: ipv4_options;
@@ -145,6 +151,9 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         meta.sketchint.dscp = hdr.ipv6.traffic_class[7:2];
         meta.sketchint.payload = (bit<32>)hdr.ipv6.payload_length;
 #endif
+#ifdef NS_WITH_LIGHTGUARDIAN
+        meta.lightguardian.payload = (bit<32>)hdr.ipv6.payload_length;
+#endif
         transition select(hdr.ipv6.next_header) {
             NS_PROTOCOL_TCP: ports;
             NS_PROTOCOL_UDP: ports;
@@ -158,6 +167,9 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         meta.flow.protocol = hdr.ipv6_fragment.next_header;
 #ifdef NS_WITH_SKETCHINT
         meta.sketchint.fragment = 1;
+#endif
+#ifdef NS_WITH_LIGHTGUARDIAN
+        meta.lightguardian.fragment = 1;
 #endif
         transition select(hdr.ipv6_fragment.fragment_offset, hdr.ipv6_fragment.next_header) {
             (0, NS_PROTOCOL_TCP): ports;
@@ -179,6 +191,13 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition select(meta.sketchint.fragment, meta.flow.protocol) {
             (0, NS_PROTOCOL_TCP): tcp;
             (0, NS_PROTOCOL_UDP): udp;
+            default: accept;
+        }
+#elif defined(NS_WITH_LIGHTGUARDIAN)
+        transition select(meta.lightguardian.fragment, meta.lightguardian.ipv4,
+                          meta.flow.protocol) {
+            (0, _, NS_PROTOCOL_TCP): tcp;
+            (0, 1, NS_PROTOCOL_UDP): udp; // UDP over IPv6 has no bit for the carry mark
             default: accept;
         }
 #else
@@ -309,6 +328,63 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
 #endif
 
+#ifdef NS_WITH_LIGHTGUARDIAN
+    state tcp {
+        packet.extract(hdr.tcp);
+        meta.lightguardian.mark = hdr.tcp.reserved[3:3];
+        meta.lightguardian.payload = meta.lightguardian.payload
+            - ((bit<32>)hdr.tcp.data_offset << 2);
+        transition select(hdr.tcp.data_offset) {
+            0 .. 4: accept; // not a TCP header
+            5: lightguardian;
+            default: tcp_options;
+        }
+    }
+
+    state tcp_options {
+        packet.extract(hdr.tcp_options, ((bit<32>)hdr.tcp.data_offset - 5) << 5);
+        transition lightguardian;
+    }
+
+    state udp {
+        packet.extract(hdr.udp);
+        meta.lightguardian.payload = meta.lightguardian.payload - 8;
+        transition lightguardian;
+    }
+
+    // A payload below 0 is above 16 bits: IP's length ends within the headers.
+    state lightguardian {
+        meta.lightguardian.whole = 1;
+        transition select(meta.lightguardian.mark, meta.lightguardian.payload) {
+            (1, 10 .. 0xffff): sketchlet;
+            (_, 0 .. 0xffff): accept;
+            default: no_sketchlet;
+        }
+    }
+
+    state no_sketchlet {
+        meta.lightguardian.whole = 0;
+        transition accept;
+    }
+
+    state sketchlet {
+        packet.extract(hdr.sketchlet);
+        meta.lightguardian.payload = meta.lightguardian.payload - 10
+            - ((bit<32>)hdr.sketchlet.words << 2);
+        transition select(hdr.sketchlet.words, meta.lightguardian.payload) {
+            (0, _): accept;
+            (_, 0 .. 0xffff): sketchlet_cells;
+            default: accept;
+        }
+    }
+
+    state sketchlet_cells {
+        packet.extract(hdr.sketchlet_cells, (bit<32>)hdr.sketchlet.words << 5);
+        meta.lightguardian.present = 1;
+        transition accept;
+    }
+#endif
+
     state no_ports {
         meta.flow.src_port = 0;
         meta.flow.dst_port = 0;
@@ -368,6 +444,20 @@ control UpdateHeader(inout headers_t hdr, inout metadata_t meta) {
         // UDP has ones for a checksum of zero.
         update_checksum(meta.sketchint.sum_udp == 1 && hdr.udp.checksum == 0,
             { meta.sketchint.zero }, hdr.udp.checksum, HashAlgorithm.csum16);
+#endif
+#ifdef NS_WITH_LIGHTGUARDIAN
+        update_checksum(meta.lightguardian.sum_tcp == 1,
+            { meta.lightguardian.checksum, meta.lightguardian.content,
+              meta.lightguardian.length_sum, meta.lightguardian.mark_sum },
+            hdr.tcp.checksum, HashAlgorithm.csum16);
+        // The length is in the pseudo-header, and in that of UDP.
+        update_checksum(meta.lightguardian.sum_udp == 1,
+            { meta.lightguardian.checksum, meta.lightguardian.content,
+              meta.lightguardian.length_sum, meta.lightguardian.length_sum },
+            hdr.udp.checksum, HashAlgorithm.csum16);
+        // UDP has ones for a checksum of zero.
+        update_checksum(meta.lightguardian.sum_udp == 1 && hdr.udp.checksum == 0,
+            { meta.lightguardian.zero }, hdr.udp.checksum, HashAlgorithm.csum16);
 #endif
     }
 }

@@ -17,6 +17,8 @@
 //       INT source, transit and sink: sketchint.p4; no other algorithm
 //   NS_WITH_SKETCHINT_TOWERS
 //       with NS_WITH_SKETCHINT: towers at the sink, with the sizes that sketchint-towers.p4 lists
+//   NS_WITH_LIGHTGUARDIAN
+//       LightGuardian's switch, with the sizes that lightguardian.p4 lists; no other algorithm
 //
 // Read-out numbers of objects: 1 and 2 univmon_src, 3 and 4 univmon_dst, 5 and 6 univmon_5t,
 // 7 to 12 chamelemon, 13 and 14 omnimon, 15 and 16 sketchint.
@@ -80,6 +82,10 @@
 #include "sketchint.p4"
 #endif
 
+#ifdef NS_WITH_LIGHTGUARDIAN
+#include "lightguardian.p4"
+#endif
+
 #include "flow.p4"
 
 control ingress(inout headers_t hdr, inout metadata_t meta,
@@ -109,6 +115,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
 #ifdef NS_WITH_SKETCHINT
     SketchIntIngress() sketchint;
+#endif
+#ifdef NS_WITH_LIGHTGUARDIAN
+    LightGuardianIngress() lightguardian;
 #endif
 
     action refuse(bit<8> reason) {
@@ -166,6 +175,11 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_SKETCHINT
                 sketchint.apply(hdr, meta, standard_metadata);
 #endif
+#ifdef NS_WITH_LIGHTGUARDIAN
+                if (!hdr.packet_in.isValid()) {
+                    lightguardian.apply(hdr, meta, standard_metadata);
+                }
+#endif
             }
             if (hdr.packet_in.isValid()) {
                 end_answer();
@@ -190,6 +204,9 @@ control egress(inout headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_SKETCHINT
     SketchIntEgress() sketchint;
 #endif
+#ifdef NS_WITH_LIGHTGUARDIAN
+    LightGuardianEgress() lightguardian;
+#endif
 
     apply {
 #ifdef NS_WITH_CHAMELEMON
@@ -200,6 +217,9 @@ control egress(inout headers_t hdr, inout metadata_t meta,
 #endif
 #ifdef NS_WITH_SKETCHINT
         sketchint.apply(hdr, meta, standard_metadata);
+#endif
+#ifdef NS_WITH_LIGHTGUARDIAN
+        lightguardian.apply(hdr, meta, standard_metadata);
 #endif
     }
 }
