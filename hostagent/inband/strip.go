@@ -4,7 +4,6 @@ package inband
 
 import (
 	"encoding/binary"
-	"math/bits"
 
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
@@ -24,9 +23,9 @@ func (p *Packet) Strip(f *packet.Frame, link packet.Link) {
 	switch p.Carrier {
 	case TCP:
 		p.dscp(ip, shim)
-		add(ip[p.l4+16:], sum(ip[at:at+size])+uint64(size), 0xffff)
+		packet.AddChecksum(ip[p.l4+16:], packet.Sum(ip[at:at+size])+uint64(size), 0xffff)
 	case UDP, UDPPort:
-		p.udp(ip, sum(ip[at:at+size]), shim)
+		p.udp(ip, packet.Sum(ip[at:at+size]), shim)
 	case UDPEncap:
 		at, size = p.l4, p.at+p.size-p.l4
 		p.protocol(ip, shim[3])
@@ -45,41 +44,11 @@ func (p *Packet) Strip(f *packet.Frame, link packet.Link) {
 		binary.BigEndian.PutUint16(length, binary.BigEndian.Uint16(length)-uint16(size))
 	} else {
 		binary.BigEndian.PutUint16(ip[2:], binary.BigEndian.Uint16(ip[2:])-uint16(size))
-		add(ip[10:], uint64(size), 0xffff)
+		packet.AddChecksum(ip[10:], uint64(size), 0xffff)
 	}
 	p.IP.Length -= size
 	f.Remove(start+at, size)
 	p.size, p.hops, p.stack = 0, 0, nil
-}
-
-// sum returns the sum of the 16-bit words of b, which has an even length, modulo 2^16-1.
-func sum(b []byte) uint64 {
-	var s, carry uint64
-	for len(b) >= 8 {
-		s, carry = bits.Add64(s, binary.BigEndian.Uint64(b), carry)
-		b = b[8:]
-	}
-	s, carry = bits.Add64(s, 0, carry)
-	s += carry
-	s = s>>32 + s&0xffffffff
-	for ; len(b) >= 2; b = b[2:] {
-		s += uint64(binary.BigEndian.Uint16(b))
-	}
-	return s
-}
-
-// add adds n to a checksum. Removing bytes from what a checksum covers adds their sum. Zero has two
-// forms, of which never becomes the other one.
-func add(checksum []byte, n uint64, never uint16) {
-	s := n + uint64(binary.BigEndian.Uint16(checksum))
-	s = s>>32 + s&0xffffffff
-	s = s>>16 + s&0xffff
-	s = s>>16 + s&0xffff
-	s = s>>16 + s&0xffff
-	if uint16(s) == never {
-		s = ^s
-	}
-	binary.BigEndian.PutUint16(checksum, uint16(s))
 }
 
 // replace writes a 16-bit word at an even offset and returns what that adds to a checksum.
@@ -101,7 +70,7 @@ func (p *Packet) dscp(ip, shim []byte) {
 		ip[0], ip[1] = ip[0]&0xf0|class>>4, class<<4|ip[1]&0x0f
 		return
 	}
-	add(ip[10:], replace(ip, uint16(ip[0])<<8|uint16(value|ip[1]&3)), 0xffff)
+	packet.AddChecksum(ip[10:], replace(ip, uint16(ip[0])<<8|uint16(value|ip[1]&3)), 0xffff)
 }
 
 // protocol writes the protocol of the IP header.
@@ -110,7 +79,7 @@ func (p *Packet) protocol(ip []byte, protocol uint8) {
 		ip[6] = protocol
 		return
 	}
-	add(ip[10:], replace(ip[8:], uint16(ip[8])<<8|uint16(protocol)), 0xffff)
+	packet.AddChecksum(ip[10:], replace(ip[8:], uint16(ip[8])<<8|uint16(protocol)), 0xffff)
 }
 
 // udp restores the UDP header when bytes of the given sum are removed behind it.
@@ -124,7 +93,7 @@ func (p *Packet) udp(ip []byte, removed uint64, shim []byte) {
 		removed += replace(udp[2:], p.IP.Key.DstPort)
 	}
 	if binary.BigEndian.Uint16(udp[6:]) != 0 { // zero: the packet has no checksum
-		add(udp[6:], removed, 0)
+		packet.AddChecksum(udp[6:], removed, 0)
 	}
 }
 
@@ -133,7 +102,7 @@ func (p *Packet) gre(ip, shim []byte) {
 	gre := ip[p.l4:]
 	change := replace(gre[2:], binary.BigEndian.Uint16(shim[2:]))
 	if gre[0]&0x80 != 0 {
-		add(gre[4:], change+sum(ip[p.at:p.at+p.size]), 0xffff)
+		packet.AddChecksum(gre[4:], change+packet.Sum(ip[p.at:p.at+p.size]), 0xffff)
 	}
 }
 
@@ -152,7 +121,7 @@ func (p *Packet) unwrap(f *packet.Frame, link packet.Link, next uint16) {
 // vxlan restores the VXLAN header.
 func (p *Packet) vxlan(ip, shim []byte) {
 	header := ip[p.l4+udpHeader:]
-	removed := sum(ip[p.at : p.at+p.size])
+	removed := packet.Sum(ip[p.at : p.at+p.size])
 	flags, next := header[0], shim[3]
 	if p.Carrier == VXLANEncap {
 		flags, next = flags&^vxlanNextFlag, 0
@@ -165,7 +134,7 @@ func (p *Packet) vxlan(ip, shim []byte) {
 // geneve restores the Geneve header.
 func (p *Packet) geneve(ip []byte) {
 	header := ip[p.l4+udpHeader:]
-	removed := sum(ip[p.at : p.at+p.size])
+	removed := packet.Sum(ip[p.at : p.at+p.size])
 	options := header[0]&0x3f - uint8(p.size/4)
 	flags := header[1]
 	if ip[p.at+2]&0x80 != 0 && !p.critical(ip) {
