@@ -10,6 +10,8 @@ import (
 	"github.com/netsketch/netsketch/hostagent/agent"
 	hostcommand "github.com/netsketch/netsketch/hostagent/command"
 	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/lightguardian"
+	lightguardianwire "github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -22,6 +24,10 @@ import (
 // roles are the roles of the agent that ships with netsketch. Packets that arrive pass the last one
 // first: OmniMon's header precedes that of IP.
 var roles = []hostcommand.Role{
+	{
+		Name: lightguardianwire.Role,
+		New:  func(c *epoch.Clock) role.Role { return lightguardian.New(c) },
+	},
 	{
 		Name:   sketchintwire.Role,
 		New:    func(c *epoch.Clock) role.Role { return sketchint.New(c) },
