@@ -16,6 +16,7 @@ import (
 	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
 // lgBench is a switch that runs lightguardian, with the model.
@@ -434,6 +435,69 @@ func (l *lgBench) output(label string) frameOut {
 
 func TestBMv2LightGuardian(t *testing.T) {
 	conformLightGuardian(t, load(t, "lightguardian"), startBMv2(t))
+}
+
+// TestSelection: packets that k+chance selection needs until 90 and 99 % of the columns have left,
+// in multiples of the columns, are those of independent random numbers (paper, Figure 5h), for λc
+// of 1/64. The hashes are those of the model, which the switches are compared with.
+func TestSelection(t *testing.T) {
+	for k, want := range [][2]float64{{2.30, 4.61}, {1.54, 2.78}, {1.44, 2.41}, {1.43, 2.34}, {1.43, 2.33}} {
+		m := newLightGuardian(t, newCatalog(t, "lightguardian"))
+		m.chances = k
+		left, seen, packets, at90 := m.config.Width, map[uint16]bool{}, 0, 0
+		for n := uint32(1); left > m.config.Width/100; n++ {
+			p := passage{interval: 300, random: mix(n, 0x2c9277b5)}
+			if p.random&0xffff >= 1024 {
+				continue
+			}
+			packets++
+			if column := m.choose(p); !seen[column] {
+				seen[column] = true
+				left--
+			}
+			if at90 == 0 && left <= m.config.Width/10 {
+				at90 = packets
+			}
+		}
+		width := float64(m.config.Width)
+		got := [2]float64{float64(at90) / width, float64(packets) / width}
+		t.Logf("k = %d: %.2f and %.2f, of random numbers %.2f and %.2f", k, got[0], got[1], want[0], want[1])
+		if math.Abs(got[0]/want[0]-1) > 0.06 || math.Abs(got[1]/want[1]-1) > 0.06 {
+			t.Errorf("k = %d: %.2f and %.2f, of random numbers %.2f and %.2f", k, got[0], got[1], want[0], want[1])
+		}
+	}
+}
+
+func newCatalog(t *testing.T, program string) *p4values.Catalog {
+	t.Helper()
+	cat, err := p4values.NewCatalog(load(t, program).P4Info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cat
+}
+
+// BenchmarkLightGuardian is a packet of 100 bytes payload through the soft switch: measured, and
+// with a sketchlet.
+func BenchmarkLightGuardian(b *testing.B) {
+	for name, probability := range map[string]uint32{"measured": 0, "one-in-64": 1024, "all-carry": 1 << 16} {
+		b.Run(name, func(b *testing.B) {
+			sw := startSoft(b)
+			l := startLightGuardian(b, load(b, "lightguardian"), sw)
+			l.carry(1, probability, 2)
+			f := plainFrames([4]byte{10, 0, 0, 2}, toSwitch6, 1)[30]
+			for bank := range byte(3) {
+				l.interval(bank)
+				sw.sw.Inject(1, f, 0)
+				<-sw.out
+			}
+			for b.Loop() {
+				sw.sw.Inject(1, f, 0)
+				<-sw.out
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "packets/s")
+		})
+	}
 }
 
 // TestLightGuardianSizes: the sizes of the sketch are parameters of the compiler. Needs p4c-bm2-ss
