@@ -165,9 +165,9 @@ func (v *ViewWriter) End(r *Report) error {
 				t.Packets)
 		}
 	}
-	b.WriteString(b.Dim(fmt.Sprintf("  %-22s %-9s %10s   %s\n", "measure", "by", "run", "worst switch and epoch")))
+	b.WriteString(b.Dim(fmt.Sprintf("  %-24s %-9s %10s   %s\n", "measure", "by", "run", "worst switch and epoch")))
 	for _, t := range r.Totals {
-		b.Printf("  %-22s %-9s %10.5f   %22.5f\n", t.Measure, t.Dimension, t.Value, t.Worst)
+		b.Printf("  %-24s %-9s %10.5f   %22.5f\n", t.Measure, t.Dimension, t.Value, t.Worst)
 	}
 	for _, x := range r.Expected {
 		mark := b.Green("met   ")

@@ -101,9 +101,9 @@ func Algorithm() score.Algorithm {
 				{Head: "alerts", Width: 7, Cell: score.Measured(summary, "active-alerts")},
 			},
 			Commands: []string{
-				"gnmic -a %s --insecure get --path /sketchint/alerts/alert",
-				"gnmic -a %s --insecure get --path /sketchint/path-changes/path-change",
-				"gnmic -a %s --insecure subscribe --mode stream --path /sketchint/switches/switch",
+				"gnmic -a %s --insecure -e proto --format flat get --path /sketchint/alerts/alert",
+				"gnmic -a %s --insecure -e proto --format flat get --path /sketchint/path-changes/path-change",
+				"gnmic -a %s --insecure -e proto --format flat subscribe --mode stream --path /sketchint/switches/switch",
 			},
 		},
 		Watch: watch,
