@@ -27,7 +27,8 @@ program: sketchint
 topology: %s
 agents: [sketchint]
 algorithms:
-  - {plugin: sketchint, config: {interval: 200ms, sinks: %s, heavy: 20, change: 10, flowTower: 8000, latencyTower: 24000}}
+  - {plugin: sketchint, config: {interval: 200ms, sinks: %s, heavy: 20, change: 10,
+                                 flowTower: 8000, latencyTower: 24000}}
 watch: 100
 %s`, epochs, topology, sinks, more))
 	if err != nil {
