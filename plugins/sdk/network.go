@@ -5,6 +5,7 @@
 package sdk
 
 import (
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -59,6 +60,42 @@ func (g *PortGroup) Port(seed, fiveTuple uint32) uint32 {
 		return g.Ports[0]
 	}
 	return g.Ports[rowhash.Mix(fiveTuple, seed)%uint32(len(g.Ports))]
+}
+
+// RouteTable finds routes by destination.
+type RouteTable struct {
+	groups  map[netip.Prefix]int
+	lengths []int // of prefixes, longest first, for IPv4 and IPv6
+}
+
+// NewRouteTable returns the table of routes. Routes whose prefix is not one are left out.
+func NewRouteTable(routes []Route) *RouteTable {
+	t := &RouteTable{groups: map[netip.Prefix]int{}}
+	for _, r := range routes {
+		p, err := netip.ParsePrefix(r.Prefix)
+		if err != nil {
+			continue
+		}
+		t.groups[p] = r.Group
+		if !slices.Contains(t.lengths, p.Bits()) {
+			t.lengths = append(t.lengths, p.Bits())
+		}
+	}
+	slices.Sort(t.lengths)
+	slices.Reverse(t.lengths)
+	return t
+}
+
+// Group returns the group of the longest prefix that contains an address; ok is false without one.
+func (t *RouteTable) Group(to netip.Addr) (group int, ok bool) {
+	for _, bits := range t.lengths {
+		if p, err := to.Prefix(bits); err == nil {
+			if group, ok = t.groups[p]; ok {
+				return group, true
+			}
+		}
+	}
+	return 0, false
 }
 
 // Port is one port of a device.

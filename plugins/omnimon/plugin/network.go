@@ -40,9 +40,8 @@ type swtch struct {
 	arrayOf map[uint32]int32
 	seed    uint32
 	groups  []sdk.PortGroup
-	routes  map[netip.Prefix]int
-	lengths []int   // of prefixes, longest first, for IPv4 and IPv6
-	out     []int32 // links that leave it
+	routes  *sdk.RouteTable // nil: another controller owns them
+	out     []int32         // links that leave it
 }
 
 // link is a directed link.
@@ -109,32 +108,23 @@ func agentAddresses(h *sdk.Host) (out []netip.Addr) {
 }
 
 func (s *swtch) forward(f *sdk.Forwarding) {
-	s.seed, s.routes = f.Seed, map[netip.Prefix]int{}
-	s.groups = f.Groups
-	for _, r := range f.Routes {
-		p, err := netip.ParsePrefix(r.Prefix)
-		if err != nil || r.Group < 0 || r.Group >= len(f.Groups) || len(f.Groups[r.Group].Ports) == 0 {
-			continue
-		}
-		s.routes[p] = r.Group
-		if !slices.Contains(s.lengths, p.Bits()) {
-			s.lengths = append(s.lengths, p.Bits())
-		}
+	s.seed, s.groups = f.Seed, f.Groups
+	valid := func(r sdk.Route) bool {
+		return r.Group >= 0 && r.Group < len(f.Groups) && len(f.Groups[r.Group].Ports) > 0
 	}
-	slices.Sort(s.lengths)
-	slices.Reverse(s.lengths)
+	s.routes = sdk.NewRouteTable(slices.DeleteFunc(slices.Clone(f.Routes), func(r sdk.Route) bool { return !valid(r) }))
 }
 
 // route returns the group of ports for a destination, or nil.
 func (s *swtch) route(to netip.Addr) *sdk.PortGroup {
-	for _, bits := range s.lengths {
-		if p, err := to.Prefix(bits); err == nil {
-			if g, ok := s.routes[p]; ok {
-				return &s.groups[g]
-			}
-		}
+	if s.routes == nil {
+		return nil
 	}
-	return nil
+	g, ok := s.routes.Group(to)
+	if !ok {
+		return nil
+	}
+	return &s.groups[g]
 }
 
 func (n *network) link(from, to sdk.Endpoint) {
