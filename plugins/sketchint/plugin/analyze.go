@@ -46,6 +46,7 @@ type observer struct {
 	whole   bool         // it measured the whole interval
 	problem string
 	heavy   map[flow.Key]*wire.Heavy
+	routes  []*routing // of an edge switch: those in force in the interval, the newest last
 }
 
 // heavyFlow is a flow that gets rows.
@@ -106,7 +107,8 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		flows: map[flow.Key]*heavyFlow{}, problems: p.failures}
 	p.collects, p.failures = collection{}, nil
 	r.read()
-	r.readEdges(p.edges)
+	r.readEdges(p.edges, slices.Clone(p.routes))
+	p.routes = retire(p.routes)
 	r.find(p.before(r))
 	p.inflate(r, p.before(r))
 	out, err := p.publish(ctx, r)
@@ -352,8 +354,8 @@ func (f *heavyFlow) latency() (sum uint64, ok bool) {
 	return sum, f.path != nil
 }
 
-// hops returns a flow at the switches of its path. Without a path these are all switches of which
-// the tower has packets of the flow.
+// hops returns a flow at the switches of its path. Without a path these are the switches that it
+// may have passed, of which the tower has packets of the flow.
 func (f *heavyFlow) hops() (out []hop) {
 	for i, node := range f.path {
 		if slices.Contains(f.path[:i], node) {
@@ -366,9 +368,9 @@ func (f *heavyFlow) hops() (out []hop) {
 	if f.path != nil {
 		return out
 	}
-	for _, n := range f.at.report.Nodes {
-		h := hop{node: n.ID}
-		if h.packets, h.sum, h.known = f.at.latency(&f.key, n.ID); h.known {
+	for _, node := range f.at.candidates(&f.key) {
+		h := hop{node: node}
+		if h.packets, h.sum, h.known = f.at.latency(&f.key, node); h.known {
 			out = append(out, h)
 		}
 	}

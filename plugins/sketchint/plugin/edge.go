@@ -153,7 +153,7 @@ func (g *gathered) add(e *edge, epoch *sdk.Epoch) error {
 
 // readEdges makes observers of the edge switches. The switches have no keys of flows: heavy flows
 // are those of the tables of hosts that end at the switch.
-func (r *interval) readEdges(of map[string]*gathered) {
+func (r *interval) readEdges(of map[string]*gathered, routes []*routing) {
 	var hosts []*observer
 	for _, o := range r.observers {
 		if o.report != nil {
@@ -162,7 +162,8 @@ func (r *interval) readEdges(of map[string]*gathered) {
 	}
 	for _, e := range r.edges {
 		g := of[e.name]
-		o := &observer{name: e.name, edge: true, problem: g.problem, whole: g.epochs == r.epochs}
+		o := &observer{name: e.name, edge: true, problem: g.problem, whole: g.epochs == r.epochs,
+			routes: routes}
 		r.observers = append(r.observers, o)
 		if !o.whole {
 			o.problem = cmp.Or(o.problem, fmt.Sprintf("%d of %d epochs were delivered", g.epochs, r.epochs))

@@ -5,6 +5,7 @@ package plugin
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -117,7 +118,8 @@ func TestEdgeSwitches(t *testing.T) {
 	for _, element := range []string{"network", "leaf1", "spine1", "leaf2"} {
 		expect(t, list, element+" "+f.key().String(), map[string]any{"packets": 150})
 	}
-	if len(list) != 4 {
+	expect(t, list, "h3 "+f.key().String(), map[string]any{"packets": 150}) // the agent has them, too
+	if len(list) != 5 {
 		t.Errorf("heavy hitters %v", slices.Sorted(maps.Keys(list)))
 	}
 	expect(t, rows(t, out, measurementList), "leaf2", map[string]any{"packets": 160, "flows": 2})
@@ -214,4 +216,111 @@ func TestBadTowers(t *testing.T) {
 			t.Errorf("problem %q, want %q", problem, name)
 		}
 	}
+}
+
+// routedNetwork is the edge network with routes by the given spines. h1 has the flows' sources.
+func routedNetwork(spines ...uint32) sdk.Network {
+	n := edgeNetwork()
+	n.Hosts[0].Addresses = append(n.Hosts[0].Addresses, simAddress(100, false).String(), simAddress(100, true).String())
+	for i := range n.Devices {
+		f := &sdk.Forwarding{Seed: 0x9e3779b1 + uint32(i)*2, Groups: []sdk.PortGroup{{Ports: spines}}}
+		for p := range uint32(4) {
+			f.Groups = append(f.Groups, sdk.PortGroup{Ports: []uint32{p + 1}})
+		}
+		for h := range 4 {
+			group := 0
+			switch leaf := h / 2; {
+			case i >= 2:
+				group = 1 + leaf // of a spine to a leaf
+			case i == leaf:
+				group = 3 + h%2
+			}
+			for _, a := range n.Hosts[h].Addresses {
+				bits := "/32"
+				if strings.Contains(a, ":") {
+					bits = "/128"
+				}
+				f.Routes = append(f.Routes, sdk.Route{Prefix: a + bits, Group: group})
+			}
+		}
+		n.Devices[i].Forwarding = f
+	}
+	return n
+}
+
+// Routes limit the switches at which an edge switch finds a flow. A flow that is not where its hash
+// sends it is found at the other switches of equally short paths.
+func TestRoutesOfEdgeSwitches(t *testing.T) {
+	const config = `{"sinks": "switches", "interval": "1s", "heavy": 100, "change": 50}`
+	flows := [2]simFlow{} // by the spine that the hash selects
+	for port := 1; port < 100; port++ {
+		f := simFlow{to: 2, port: port, packets: 200, latencies: []uint32{10, 20, 30}}
+		k := f.key()
+		path := newRouting(new(routedNetwork(1, 2)), map[string]uint32{"leaf1": leaf1, "leaf2": leaf2, "spine1": spine1,
+			"spine2": spine2}).follow(&k, true)
+		if len(path) != 3 || path[0] != leaf1 || path[2] != leaf2 {
+			t.Fatalf("port %d: path %v", port, path)
+		}
+		f.path = path
+		flows[path[1]-spine1] = f
+	}
+	at := func(f simFlow, spine uint32) simFlow { // a flow that takes the path by a spine
+		f.path = []uint32{leaf1, spine, leaf2}
+		return f
+	}
+	analyze := func(h *sdktest.Harness, epoch uint64, of ...simFlow) (hitters, changes []string) {
+		t.Helper()
+		e := &sdk.Epoch{Number: epoch, Status: sdk.StatusComplete, End: time.Unix(int64(epoch), 0)}
+		setTowers(t, e, "leaf1", nil)
+		setTowers(t, e, "leaf2", of)
+		var own []simFlow
+		for _, f := range of {
+			if f.packets > 0 && f.changes == 0 {
+				own = append(own, simFlow{to: f.to, port: f.port, packets: f.packets})
+			}
+		}
+		for i, name := range []string{"h1", "h3", "h4"} {
+			setReport(t, e, name, simReport(t, settingsOf(t, h, name), epoch, epoch, own[:len(own)*(i%2)]))
+		}
+		out := h.Analyze(e)
+		names := func(list string) (names []string) {
+			for at := range rows(t, out, list) {
+				if name, flow, _ := strings.Cut(at, " "); strings.Contains(name, "e") && name != networkElement {
+					names = append(names, name+" "+strings.Split(flow, ",")[3])
+				}
+			}
+			slices.Sort(names)
+			return names
+		}
+		return names(hitterList), names(changeList)
+	}
+	want := func(what string, got []string, want ...string) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	f := flows[0]
+	port := strconv.Itoa(f.port)
+	collision := at(f, spine2)
+	collision.path, collision.latencies, collision.changes = collision.path[1:2], collision.latencies[1:2], 1
+	h := sdktest.Start(t, New(), sdktest.Options{Network: routedNetwork(1, 2), Config: config})
+	hitters, _ := analyze(h, 1, f)
+	want("on the expected path", hitters, "leaf1 "+port, "leaf2 "+port, "spine1 "+port)
+	hitters, changes := analyze(h, 2, at(f, spine2))
+	want("on another path", hitters, "leaf1 "+port, "leaf2 "+port, "spine2 "+port)
+	want("that moved", changes, "spine1 "+port, "spine2 "+port)
+	// The packets of the other flow stand for a collision.
+	hitters, _ = analyze(h, 3, f, collision)
+	want("with a collision", hitters, "leaf1 "+port, "leaf2 "+port, "spine1 "+port)
+	// Routes by one spine are in force; the packets of the interval took the old ones, or both.
+	if _, err := h.Configure(config, routedNetwork(2), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	hitters, _ = analyze(h, 4, f)
+	want("on the path before", hitters, "leaf1 "+port, "leaf2 "+port, "spine1 "+port)
+	hitters, _ = analyze(h, 5, at(f, spine2))
+	want("on the new path", hitters, "leaf1 "+port, "leaf2 "+port, "spine2 "+port)
+	hitters, _ = analyze(h, 6, at(f, spine1))
+	want("without a route", hitters, "leaf1 "+port, "leaf2 "+port)
 }

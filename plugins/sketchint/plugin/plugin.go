@@ -38,6 +38,7 @@ type Plugin struct {
 	inflated map[place]*inflation
 	collects collection
 	edges    map[string]*gathered
+	routes   []*routing      // of this interval and the one before, the newest last
 	failures []alert.Problem // of plans, since the newest interval
 	previous *interval       // the newest one, with those of its reports that arrived late
 
@@ -126,6 +127,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 	p.plans++
 	s.settings.Plan = &sdk.Plan{ID: p.plans, Writes: replace(p.writes, writes, &model), Hosts: hosts}
 	p.setup, p.nodes, p.writes = s, s.nodes, writes
+	p.routes = append(p.routes, newRouting(&model, s.nodes))
 	return s.settings, nil
 }
 

@@ -65,9 +65,16 @@ func (r *interval) elementsOf(o *observer) (names []string) {
 // changed in the interval. It also counts them at switches.
 func (r *interval) hitters() elements {
 	out := elements{}
+	for _, o := range r.observers {
+		for key := range o.heavy {
+			if n, ok := o.size(&key); ok && n >= r.config.Heavy && !o.edge {
+				out.add([]string{o.name}, hitter{key: key, after: n})
+			}
+		}
+	}
 	for _, f := range r.flows {
-		if f.heavy(r) {
-			out.add(r.elementsOf(f.at), hitter{key: f.key, after: f.packets})
+		if f.heavy(r) && r.counted(f.at) {
+			out.add([]string{networkElement}, hitter{key: f.key, after: f.packets})
 		}
 		for _, node := range r.listed(f.switches()) {
 			if n, ok := f.at.sizeAt(&f.key, node); ok && n >= r.config.Heavy {
@@ -87,17 +94,9 @@ func (f *heavyFlow) heavy(r *interval) bool { return f.known && f.packets >= r.c
 // switches returns the switches that a flow may have passed, some of them several times.
 func (f *heavyFlow) switches() []uint32 {
 	if f.at.edge {
-		return f.at.nodes()
+		return f.at.candidates(&f.key)
 	}
 	return slices.Concat(f.path, f.previous)
-}
-
-// nodes returns the switches that the report has.
-func (o *observer) nodes() (out []uint32) {
-	for _, n := range o.report.Nodes {
-		out = append(out, n.ID)
-	}
-	return out
 }
 
 // changes returns the heavy changes: flows whose packets in two consecutive intervals differ by
@@ -129,7 +128,7 @@ func (r *interval) changes(before *interval) elements {
 				}
 			}
 			if o.edge {
-				nodes = append(nodes, o.nodes()...)
+				nodes = slices.Concat(was.candidates(&key), o.candidates(&key))
 			}
 			for _, node := range r.listed(nodes) {
 				b, okB := was.sizeAt(&key, node)
@@ -160,6 +159,8 @@ func (r *interval) listed(nodes []uint32) (out []uint32) {
 func (o *observer) sizeAt(k *flow.Key, node uint32) (packets uint32, ok bool) {
 	h := o.heavy[*k]
 	switch {
+	case o.edge:
+		return o.sizeOnRoute(k, node)
 	case h != nil && h.Path != nil && h.Changes == 0:
 		if !slices.Contains(h.Path, node) {
 			return 0, true
