@@ -159,3 +159,23 @@ traffic:
 		t.Errorf("%d packets in the results, %d at edge switches; %+v", total, atEdges, r.Network)
 	}
 }
+
+// TestSketchINTAtSwitchesAndHosts: edge switches measure, and agents, which receive packets without
+// INT, name the heavy flows. Routes keep collisions in the small towers from adding switches.
+func TestSketchINTAtSwitchesAndHosts(t *testing.T) {
+	s := sketchintScenario(t, "{kind: fat-tree, k: 4, latency: 10us, queue-rate: 20000, queue-depth: 256}", 5, "switches", `
+programs: {edge: sketchint-edge}
+traffic:
+  - {name: web, rate: 8000, flows: 100, zipf: 0.5, udp: 0.3, ipv6: 0.2}
+  - {name: service, rate: 4000, flows: 24, udp: 0.3, receivers: [h1]}
+faults:
+  - {link: edge3-2-agg3-1, avoid: true, from: 600ms, until: 800ms}
+expect:
+  - {measure: heavy-hitter-f1, at-least: 1}
+  - {measure: heavy-change-f1, at-least: 1}
+  - {measure: flow-size-are, at-most: 0.0008}
+  - {measure: partial-epochs, at-most: 0}
+`)
+	r := playWith(t, s, scenario.Options{Virtual: true})
+	check(t, r, s.Epochs)
+}
