@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -30,6 +31,7 @@ type sketchesFlags struct {
 	json    bool
 	csv     string
 	plots   string
+	peers   []string
 }
 
 func sketchesCommand() *cobra.Command {
@@ -63,7 +65,23 @@ all when none is named. Everything but times and speeds comes out the same each 
 	cmd.Flags().
 		StringVar(&f.plots, "plots", "", "also write SVG plots, a page and the rows as CSV for each figure to this "+
 			"directory")
+	cmd.Flags().StringArrayVar(&f.peers, "peer", nil, "NAME=COMMAND of a program to compare speeds with, in the figures "+
+		"speed and sketchint-6; repeatable. docs/figures/README.md says what it reads and prints")
 	return cmd
+}
+
+// parsePeers reads NAME=COMMAND; spaces separate the command's arguments.
+func parsePeers(flags []string) (peers []suite.Peer, err error) {
+	for _, s := range flags {
+		name, command, _ := strings.Cut(s, "=")
+		p := suite.Peer{Name: name, Command: strings.Fields(command)}
+		if strings.TrimSpace(name) == "" || strings.ContainsAny(name, "|\n") || len(p.Command) == 0 ||
+			slices.ContainsFunc(peers, func(o suite.Peer) bool { return o.Name == name }) {
+			return nil, fmt.Errorf("--peer %q: expected NAME=COMMAND, each name once", s)
+		}
+		peers = append(peers, p)
+	}
+	return peers, nil
 }
 
 func runSketches(ctx context.Context, out, progress io.Writer, f sketchesFlags) error {
@@ -86,6 +104,9 @@ func runSketches(ctx context.Context, out, progress io.Writer, f sketchesFlags) 
 		if err := writable("--plots", f.plots); err != nil {
 			return err
 		}
+	}
+	if f.options.Peers, err = parsePeers(f.peers); err != nil {
+		return err
 	}
 	t, err := trace.Load(f.trace, f.packets, f.options.Seed)
 	if err != nil {

@@ -187,16 +187,86 @@ func TestSketchesBadInput(t *testing.T) {
 		"not a capture":    {[]string{"--trace", "pcap:" + text}, text},
 		"not a CDF":        {[]string{"--trace", "cdf:" + text}, "line 2"},
 		"no such kind":     {[]string{"--trace", "tcp:1"}, "zipf:SKEW"},
-		"no such figure":   {[]string{"--figures", "sketchint-6"}, "there are sketchint-5, chamelemon-4, "},
+		"no such figure":   {[]string{"--figures", "sketchint-9"}, "there are sketchint-5, sketchint-6, "},
 		"no packets":       {[]string{"--packets", "0"}, "0 packets"},
 		"too many packets": {[]string{"--packets", "1000000000000"}, "expected 1 to"},
 		"no runs":          {[]string{"--runs", "0"}, "--runs"},
 		"no decodings":     {[]string{"--decodings", "-1"}, "--decodings"},
+		"peer unnamed":     {[]string{"--peer", "=true"}, `--peer "=true"`},
+		"peer twice":       {[]string{"--peer", "a=true", "--peer", "a=false"}, `--peer "a=false"`},
+		"peer no command":  {[]string{"--peer", "a= "}, `--peer "a= "`},
 		"arguments":        {[]string{"zipf:1.1"}, "zipf:1.1"},
 	} {
 		out, _, err := runSketchesCommand(t, tc.args...)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || out != "" {
 			t.Errorf("%s: error %v, output %q", name, err, out)
+		}
+	}
+}
+
+// peer writes a program that prints an answer for CM on one thread, and only its name otherwise.
+func peer(t *testing.T, answer string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "peer")
+	script := `#!/bin/sh
+test "$(wc -c < "$2")" = 63000 || { echo "file $2 of other length" >&2; exit 1; }
+test "$1" = first && test $# = 6 || { echo "called with $*" >&2; exit 1; }
+echo about a test
+case "$3 $4 $5 $6" in "CM 5 2097152 1") ` + answer + `;; esac
+`
+	if err := os.WriteFile(name, []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestSketchesPeer: a peer gets the file of keys and the structure, and its speed and the ratio
+// follow from what it prints. There are no rows for structures that it lacks.
+func TestSketchesPeer(t *testing.T) {
+	args := []string{"--trace", "records:" + records(t, 3000, 0), "--figures", "sketchint-6", "--runs", "1", "--json",
+		"--peer", "other=" + peer(t, "echo insertion 3000 1500000") + " first"}
+	out, _, err := runSketchesCommand(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows suite.Values
+	if err := json.Unmarshal([]byte(out), &rows); err != nil {
+		t.Fatal(err)
+	}
+	const variant, metric = "5 rows, 2 MB", "speed by processor time"
+	if x := rows.Variant("CM of other", variant, "insertion", metric); x != 2 { // 3,000 packets in 1.5 ms
+		t.Errorf("speed %v", x)
+	}
+	if x := rows.Variant("other", "a test", "peer", "key"); x != 13 {
+		t.Errorf("keys of %v bytes", x)
+	}
+	ours, ratio := rows.Variant("CM", variant, "insertion", metric), rows.Variant("CM", variant, "insertion",
+		"ratio to other")
+	if !(ratio > 0.99*ours/2 && ratio < 1.01*ours/2) { // the peer's time is always the same
+		t.Errorf("ratio %v of %v and 2", ratio, ours)
+	}
+	for _, r := range rows {
+		if strings.HasSuffix(r.Structure, " of other") && (r.Structure != "CM of other" || r.Task == "query") {
+			t.Errorf("%+v, which the peer did not print", r)
+		}
+	}
+}
+
+// TestSketchesBadPeer: an error names the peer and what it did.
+func TestSketchesBadPeer(t *testing.T) {
+	for answer, want := range map[string]string{
+		"echo insertion 2999 1000":               `line "insertion 2999 1000": expected 3000`,
+		"echo insertion 3000 0":                  `line "insertion 3000 0"`,
+		"echo insertion 3000 NaN":                `line "insertion 3000 NaN"`,
+		"echo ARE -1":                            `line "ARE -1"`,
+		"echo speed 12":                          `line "speed 12": expected about TEXT`,
+		"echo out of memory >&2; exit 3":         "exit status 3: out of memory",
+		"echo insertion 3000 1000; echo 'about'": `line "about"`,
+	} {
+		_, _, err := runSketchesCommand(t, "--trace", "records:"+records(t, 3000, 0), "--figures", "sketchint-6", "--runs",
+			"1", "--peer", "other="+peer(t, answer)+" first")
+		if err == nil || !strings.Contains(err.Error(), "peer other: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", answer, err, want)
 		}
 	}
 }

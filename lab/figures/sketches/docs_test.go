@@ -58,17 +58,6 @@ func TestNoWorse(t *testing.T) {
 	}
 }
 
-// TestSpeedRows: each of the authors' speeds has a measurement here.
-func TestSpeedRows(t *testing.T) {
-	rows := suite.Values(committed(t, "speed"))
-	for k := range authors {
-		if math.IsNaN(rows.Variant(k[0], k[1], "insertion", "speed")) &&
-			math.IsNaN(rows.Variant(k[0], k[1], "decoding", "time")) {
-			t.Errorf("%v is not measured", k)
-		}
-	}
-}
-
 // TestCommittedRows: measuring again gives the committed rows, here those of TowerCU at
 // 900 KB and of the fast parts. Processors that fuse multiplications and additions
 // may differ in the last digits.

@@ -10,7 +10,8 @@ import "github.com/netsketch/netsketch/lab/figures/suite"
 // Suites are all figures, in order.
 func Suites() []suite.Suite {
 	return []suite.Suite{
-		sketchintFigure5(), chamelemonFigure4(), chamelemonFigure5(), chamelemonFigure6(), chamelemonFigure11(),
+		sketchintFigure5(), sketchintFigure6(),
+		chamelemonFigure4(), chamelemonFigure5(), chamelemonFigure6(), chamelemonFigure11(),
 		lightguardianFigure5(),
 		univmonFigure8(), univmonFigure10(), univmonFigure11(), univmonFigure13(), accuracyT1(), speedSuite(),
 	}

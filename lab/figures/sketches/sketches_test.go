@@ -84,7 +84,7 @@ func TestSuites(t *testing.T) {
 					t.Errorf("plot %s", p.File)
 				}
 			}
-			if s.Name == "speed" {
+			if s.Name == "speed" || s.Name == "sketchint-6" {
 				return
 			}
 			again, err := s.Run(t.Context(), tr, o)

@@ -26,45 +26,17 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// job is one line of the speed table.
-type job struct {
-	structure, variant string
-	memory             int
-	insert             func() // inserts the whole trace
-}
-
-// authors are the authors' own programs on T1, in million packets a second: one thread, g++ 12
-// -O2, on a 2-core machine; the higher of two readings. Of decoding, the lower in milliseconds.
-var authors = map[[2]string]float64{
-	{"CM", small500 + "Insert"}: 48, {"CM", small500 + "InsertBatch"}: 48, {"CU", small500 + "Insert"}: 37,
-	{"CU", small500 + "InsertBatch"}:  37,
-	{"TowerCM", small2000 + "Insert"}: 31.5, {"TowerCM", small2000 + "InsertBatch"}: 31.5,
-	{"TowerCU", small2000 + "Insert"}: 23.8, {"TowerCU", small2000 + "InsertBatch"}: 23.8,
-	{"Fermat", "3 rows of 833, 2^61-1, Insert"}: 30, {"Fermat", "3 rows of 833, 2^61-1, InsertBatch"}: 30,
-	{"Fermat", "3 rows of 833, 31-bit fragments, InsertBatch"}: 30,
-	{"Tower+Fermat", "8 and 16 bits, 2500 buckets"}:            18,
-	{"SuMax", "0.5 MB, 3 rows, 8 ranges, intervals"}:           5, {"SuMax", "1.5 MB, 3 rows, 8 ranges, intervals"}: 4.6,
-	{"SuMax", "6 MB, 3 rows, 8 ranges, intervals"}: 2.2,
-	{"UnivMon", "14 levels, 5 rows"}:               2.2,
-	{"Elastic", "heavy and light part"}:            108,
-	{"Fermat", "10,000 flows, 1.3 buckets each"}:   7,
-}
-
-const (
-	small500  = "3 rows, 0.5 MB, "
-	small2000 = "5 rows, 2 MB, "
-	lockFree  = "5 rows, 2 MB, lock-free, "
-)
+const lockFree = "5 rows, 2 MB, lock-free, "
 
 func speedSuite() suite.Suite {
 	return suite.Suite{
 		Name: "speed", Title: "Insertions a second on one core, and decoding",
-		Setup: "Medians of `--runs` passes over the trace after a warm-up pass, on one thread that is locked to its " +
-			"goroutine. The spread is the slowest pass minus the fastest, divided by the median: " +
-			"it shows the effect of other work on the machine. The speed by processor time is the median for this " +
-			"thread alone. It is the same on an idle machine, decides on a busy one, and the ratios use it. " +
-			"The authors' figures are of their own C++ programs on the same kind of trace and machine; " +
-			"ElasticSketch's uses AVX2. Memory larger than the caches shows the gain of InsertBatch. The " +
+		Setup: "Medians of `--runs` passes over the trace. Every pass has an empty structure and follows one to warm " +
+			"up. The passes run on one thread that stays on one processor. The spread is the slowest pass minus the " +
+			"fastest, divided by the median: it shows the effect of other work on the machine. The speed by " +
+			"processor time is the median for this thread alone. It is the same on an idle machine and decides on a " +
+			"busy one. `--peer NAME=COMMAND` adds another program's speed and the ratio to it, see " +
+			"[sketchint-6](sketchint-6.md). Memory larger than the caches shows the gain of InsertBatch. The " +
 			"two-core line is the median of the ratios of runs in pairs.",
 		Measure: speed, Table: speedTable,
 	}
@@ -72,29 +44,9 @@ func speedSuite() suite.Suite {
 
 // speed measures one job after the other.
 func speed(ctx context.Context, t *trace.Trace, o suite.Options) (rows []suite.Row, err error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	rows = append(rows, row("machine", machine(), 0, "machine", "processors", float64(runtime.NumCPU()), "processors",
-		t.Name))
-	var all []job
-	for _, f := range []func(*trace.Trace, suite.Options) ([]job, error){counterJobs, fermatJobs, otherJobs} {
-		jobs, err := f(t, o)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, jobs...)
-	}
-	for _, j := range all {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		s := measure(o.Runs, j.insert)
-		n := float64(t.Len()) / 1e6
-		rows = append(rows,
-			row(j.structure, j.variant, j.memory, "insertion", "speed", n/s.median, "Mpackets/s", t.Name),
-			row(j.structure, j.variant, j.memory, "insertion", "speed by processor time", n/s.processor, "Mpackets/s",
-				t.Name),
-			row(j.structure, j.variant, j.memory, "insertion", "spread", s.spread, "ratio", t.Name))
+	rows, err = measureAll(ctx, t, o, counterJobs, fermatJobs, otherJobs)
+	if err != nil {
+		return nil, err
 	}
 	for _, f := range []func(*trace.Trace, suite.Options) ([]suite.Row, error){sharedSpeed, decodingSpeed} {
 		more, err := f(t, o)
@@ -106,25 +58,37 @@ func speed(ctx context.Context, t *trace.Trace, o suite.Options) (rows []suite.R
 	return rows, nil
 }
 
-// timing is what several passes took, in seconds.
-type timing struct{ median, spread, processor float64 }
+// measureAll measures jobs on a thread of its own. The rows of machine and peers come first.
+func measureAll(ctx context.Context, t *trace.Trace, o suite.Options,
+	makers ...func(*trace.Trace, suite.Options) ([]job, error)) (rows []suite.Row, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	b, stop, err := newBench(t, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	for _, f := range makers {
+		jobs, err := f(t, o)
+		if err != nil {
+			return nil, err
+		}
+		for _, j := range jobs {
+			more, err := b.measure(ctx, j)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, more...)
+		}
+	}
+	return append(b.programs(), rows...), nil
+}
 
-// measure times runs passes, at least 3, after one to warm up.
-func measure(runs int, f func()) (s timing) {
-	f()
-	runtime.GC()
-	var wall, processor []float64
-	for range max(runs, 3) {
-		cpu, start := threadTime(), time.Now()
-		f()
-		wall, processor = append(wall, time.Since(start).Seconds()), append(processor, (threadTime()-cpu).Seconds())
-	}
-	s.median, s.processor = median(wall), median(processor)
-	s.spread = (slices.Max(wall) - slices.Min(wall)) / s.median
-	if s.processor == 0 { // no clock for processor time on this system
-		s.processor = s.median
-	}
-	return s
+// insertions is a job of a speed line, on one thread. Peers are asked for structures of this many
+// rows, and for none when it is 0.
+func insertions(structure, variant string, memory, rows int, reset, f func()) job {
+	return job{structure: structure, variant: variant, memory: memory, task: insertion, rows: rows, threads: 1,
+		fresh: func() error { reset(); return nil }, pass: alone(f)}
 }
 
 func counterJobs(t *trace.Trace, _ suite.Options) (jobs []job, err error) {
@@ -141,18 +105,20 @@ func counterJobs(t *trace.Trace, _ suite.Options) (jobs []job, err error) {
 			}
 			label := fmt.Sprintf("3 rows, %g MB, ", float64(memory)/1e6)
 			jobs = append(jobs,
-				job{name, label + "Insert", memory, func() {
+				insertions(name, label+"Insert", memory, 3, c.Reset, func() {
 					for i := range t.Len() {
 						c.Insert(t.Key(i))
 					}
-				}},
-				job{name, label + "InsertBatch", memory, func() { _ = c.InsertBatch(t.Keys(), t.KeyBytes()) }})
+				}),
+				insertions(name, label+"InsertBatch", memory, 3, c.Reset, func() {
+					_ = c.InsertBatch(t.Keys(), t.KeyBytes())
+				}))
 			if memory == 500_000 {
-				jobs = append(jobs, job{name, label + "Insert, P4 hashes", memory, func() {
+				jobs = append(jobs, insertions(name, label+"Insert, P4 hashes", memory, 0, p.Reset, func() {
 					for i := range t.Len() {
 						p.Insert(t.Key(i))
 					}
-				}})
+				}))
 			}
 		}
 		for _, memory := range []int{2_000_000, 64_000_000} {
@@ -162,12 +128,14 @@ func counterJobs(t *trace.Trace, _ suite.Options) (jobs []job, err error) {
 			}
 			label := fmt.Sprintf("5 rows, %g MB, ", float64(memory)/1e6)
 			jobs = append(jobs,
-				job{towerName, label + "Insert", memory, func() {
+				insertions(towerName, label+"Insert", memory, 5, w.Reset, func() {
 					for i := range t.Len() {
 						w.Insert(t.Key(i))
 					}
-				}},
-				job{towerName, label + "InsertBatch", memory, func() { _ = w.InsertBatch(t.Keys(), t.KeyBytes()) }})
+				}),
+				insertions(towerName, label+"InsertBatch", memory, 5, w.Reset, func() {
+					_ = w.InsertBatch(t.Keys(), t.KeyBytes())
+				}))
 		}
 	}
 	return jobs, nil
@@ -177,35 +145,40 @@ func fermatJobs(t *trace.Trace, o suite.Options) (jobs []job, err error) {
 	f, err1 := fermat.New[host, fermat.Mersenne61](fermat.Config{Width: 833, KeyBytes: t.KeyBytes()})
 	f32, err2 := fermat.New[host, fermat.Prime32](fermat.Config{Width: 833, KeyBytes: t.KeyBytes()})
 	large, err3 := fermat.New[host, fermat.Mersenne61](fermat.Config{Memory: 64_000_000, KeyBytes: t.KeyBytes()})
-	tf, err4 := towerFermat[fermat.Mersenne61]().build(t, 500_000, papers.heavy*float64(t.Len()), o.Seed)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}
+	var tf *structure
+	both := insertions("Tower+Fermat", "8 and 16 bits, 2500 buckets", 500_000, 2, nil, func() {
+		for i := range t.Len() {
+			tf.insert(t.Key(i))
+		}
+	})
+	both.fresh = func() (err error) {
+		tf, err = towerFermat[fermat.Mersenne61]().build(t, 500_000, papers.heavy*float64(t.Len()), o.Seed)
+		return err
+	}
 	return []job{
-		{"Fermat", "3 rows of 833, 2^61-1, Insert", f.Memory(), func() {
+		insertions("Fermat", "3 rows of 833, 2^61-1, Insert", f.Memory(), 3, f.Reset, func() {
 			for i := range t.Len() {
 				_ = f.Insert(t.Key(i))
 			}
-		}},
-		{"Fermat", "3 rows of 833, 2^61-1, InsertBatch", f.Memory(), func() {
+		}),
+		insertions("Fermat", "3 rows of 833, 2^61-1, InsertBatch", f.Memory(), 3, f.Reset, func() {
 			_ = f.InsertBatch(t.Keys(), t.KeyBytes())
-		}},
-		{"Fermat", "3 rows of 833, 31-bit fragments, InsertBatch", f32.Memory(), func() {
+		}),
+		insertions("Fermat", "3 rows of 833, 31-bit fragments, InsertBatch", f32.Memory(), 3, f32.Reset, func() {
 			_ = f32.InsertBatch(t.Keys(), t.KeyBytes())
-		}},
-		{"Fermat", "3 rows, 64 MB, 2^61-1, Insert", large.Memory(), func() {
+		}),
+		insertions("Fermat", "3 rows, 64 MB, 2^61-1, Insert", large.Memory(), 3, large.Reset, func() {
 			for i := range t.Len() {
 				_ = large.Insert(t.Key(i))
 			}
-		}},
-		{"Fermat", "3 rows, 64 MB, 2^61-1, InsertBatch", large.Memory(), func() {
+		}),
+		insertions("Fermat", "3 rows, 64 MB, 2^61-1, InsertBatch", large.Memory(), 3, large.Reset, func() {
 			_ = large.InsertBatch(t.Keys(), t.KeyBytes())
-		}},
-		{"Tower+Fermat", "8 and 16 bits, 2500 buckets", 500_000, func() {
-			for i := range t.Len() {
-				tf.insert(t.Key(i))
-			}
-		}},
+		}),
+		both,
 	}, nil
 }
 
@@ -215,34 +188,65 @@ func otherJobs(t *trace.Trace, _ suite.Options) (jobs []job, err error) {
 		if err != nil {
 			return nil, err
 		}
-		jobs = append(jobs, job{"SuMax", fmt.Sprintf("%g MB, 3 rows, 8 ranges, intervals", float64(memory)/1e6), memory,
-			func() {
+		jobs = append(jobs, insertions("SuMax", fmt.Sprintf("%g MB, 3 rows, 8 ranges, intervals", float64(memory)/1e6),
+			memory, 3, s.Reset, func() {
 				for i := range t.Len() {
 					s.Record(t.Key(i), sumax.Packet{Delay: uint32(i) & 7, At: t.At(i)})
 				}
-			}})
+			}))
 	}
-	u, err1 := universal.New(universal.Layout{Key: flow.FiveTuple, Levels: 14, Rows: 5, Columns: 2048, Ways: 2,
-		Slots: 64})
-	e, err2 := baseline.NewElastic[host](500_000, t.KeyBytes(), 0)
-	if err := errors.Join(err1, err2); err != nil {
+	u, err := universal.New(universal.Layout{Key: flow.FiveTuple, Levels: 14, Rows: 5, Columns: 2048, Ways: 2, Slots: 64})
+	if err != nil {
 		return nil, err
 	}
 	keys := make([]flow.Key, t.Len())
 	for i := range keys {
 		keys[i] = t.Parse(t.Key(i))
 	}
-	return append(jobs,
-		job{"UnivMon", "14 levels, 5 rows", u.Layout().Bytes(), func() {
-			for i := range keys {
-				u.Update(&keys[i])
-			}
-		}},
-		job{"Elastic", "heavy and light part", 500_000, func() {
-			for i := range t.Len() {
-				_ = e.Insert(t.Key(i))
-			}
-		}}), nil
+	var e *baseline.Elastic[host]
+	elastic := insertions("Elastic", "heavy and light part", 500_000, 1, nil, func() {
+		for i := range t.Len() {
+			_ = e.Insert(t.Key(i))
+		}
+	})
+	elastic.fresh = func() (err error) {
+		e, err = baseline.NewElastic[host](500_000, t.KeyBytes(), 0)
+		return err
+	}
+	return append(jobs, insertions("UnivMon", "14 levels, 5 rows", u.Layout().Bytes(), 5, u.Reset, func() {
+		for i := range keys {
+			u.Update(&keys[i])
+		}
+	}), elastic), nil
+}
+
+// sharedPass inserts all packets with several writers, each a part of the trace, and returns the
+// seconds on the clock and the processor time of the slowest writer.
+func sharedPass(t *trace.Trace, shared *tower.Shared[host], writers int) (wall float64, slowest time.Duration) {
+	used := make([]time.Duration, writers)
+	all := make([]*tower.Writer[host], writers)
+	for i := range all {
+		all[i] = shared.Writer()
+	}
+	start := time.Now()
+	work := func(n int) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		w := all[n]
+		cpu := threadTime()
+		for i := n * t.Len() / writers; i < (n+1)*t.Len()/writers; i++ {
+			w.Insert(t.Key(i))
+		}
+		w.Flush()
+		used[n] = threadTime() - cpu
+	}
+	var wg sync.WaitGroup
+	for n := 1; n < writers; n++ {
+		wg.Go(func() { work(n) })
+	}
+	work(0)
+	wg.Wait()
+	return time.Since(start).Seconds(), slices.Max(used)
 }
 
 // sharedSpeed measures the lock-free tower with one writer and with two, in pairs.
@@ -251,31 +255,10 @@ func sharedSpeed(t *trace.Trace, o suite.Options) (rows []suite.Row, err error) 
 	if err != nil {
 		return nil, err
 	}
-	// pass returns the seconds on the clock and, of the slower writer, on its processor.
 	pass := func(writers int) (wall, processor float64) {
-		used := make([]time.Duration, writers)
-		all := make([]*tower.Writer[host], writers)
-		for i := range all {
-			all[i] = shared.Writer()
-		}
-		start := time.Now()
-		var wg sync.WaitGroup
-		for n, w := range all {
-			wg.Go(func() {
-				runtime.LockOSThread()
-				defer runtime.UnlockOSThread()
-				cpu := threadTime()
-				for i := n * t.Len() / writers; i < (n+1)*t.Len()/writers; i++ {
-					w.Insert(t.Key(i))
-				}
-				w.Flush()
-				used[n] = threadTime() - cpu
-			})
-		}
-		wg.Wait()
-		wall = time.Since(start).Seconds()
+		wall, slowest := sharedPass(t, shared, writers)
 		shared.Reset()
-		if processor = slices.Max(used).Seconds(); processor == 0 {
+		if processor = slowest.Seconds(); processor == 0 { // no clock for processor time on this system
 			processor = wall
 		}
 		return wall, processor
@@ -299,7 +282,7 @@ func sharedSpeed(t *trace.Trace, o suite.Options) (rows []suite.Row, err error) 
 		m := median(wall[i])
 		put(cores, "speed", n/m, "Mpackets/s")
 		put(cores, "speed by processor time", n/median(processor[i]), "Mpackets/s")
-		put(cores, "spread", (slices.Max(wall[i])-slices.Min(wall[i]))/m, "ratio")
+		put(cores, "spread", spread(wall[i]), "ratio")
 	}
 	put("2 cores", "times one core", median(ratios), "times")
 	put("2 cores", "times one core by processor time", median(alone), "times")
@@ -320,19 +303,29 @@ func decodingSpeed(_ *trace.Trace, o suite.Options) ([]suite.Row, error) {
 		}
 	}
 	complete := true
-	d := measure(10*o.Runs, func() {
-		r, err := s.Decode()
-		complete = complete && err == nil && r.Complete
-	})
+	var wall, processor []float64
+	for i := range 10*max(o.Runs, 3) + 1 {
+		start, used := time.Now(), alone(func() {
+			r, err := s.Decode()
+			complete = complete && err == nil && r.Complete
+		})()
+		if i == 0 { // warms up
+			continue
+		}
+		wall, processor = append(wall, time.Since(start).Seconds()), append(processor, used.Seconds())
+	}
+	if threadTime() == 0 { // no clock for processor time on this system
+		processor = wall
+	}
 	if !complete {
 		return nil, fmt.Errorf("%d flows do not decode from 1.3 buckets each", flows)
 	}
 	const variant = "10,000 flows, 1.3 buckets each"
 	return []suite.Row{
-		row("Fermat", variant, s.Memory(), "decoding", "time", d.median*1e3, "ms", "generated keys"),
-		row("Fermat", variant, s.Memory(), "decoding", "time by processor time", d.processor*1e3, "ms",
+		row("Fermat", variant, s.Memory(), "decoding", "time", median(wall)*1e3, "ms", "generated keys"),
+		row("Fermat", variant, s.Memory(), "decoding", "time by processor time", median(processor)*1e3, "ms",
 			"generated keys"),
-		row("Fermat", variant, s.Memory(), "decoding", "spread", d.spread, "ratio", "generated keys"),
+		row("Fermat", variant, s.Memory(), "decoding", "spread", spread(wall), "ratio", "generated keys"),
 	}, nil
 }
 
@@ -350,43 +343,49 @@ func machine() string {
 	return model + ", " + runtime.Version()
 }
 
-// speedTable has a line for each structure, with the authors' figure.
+// speedTable has a line for each structure, with the speeds of peers and the ratios to them.
 func speedTable(rows []suite.Row) string {
 	var b strings.Builder
 	v := suite.Values(rows)
+	var peers []string
 	for _, r := range rows {
-		if r.Task == "machine" {
+		switch r.Task {
+		case "machine":
 			fmt.Fprintf(&b, "Machine: %s, %g processors.\n\n", r.Variant, r.Value)
+		case "peer":
+			peers = append(peers, r.Structure)
+			fmt.Fprintf(&b, "Peer %s: %s. The ratio is ours to theirs, the median of passes in pairs.\n\n", r.Structure,
+				r.Variant)
 		}
 	}
-	b.WriteString("| structure | variant | bytes | speed, million packets/s | spread | by processor time | authors' " +
-		"| ratio to it |\n|---|---|---|---|---|---|---|---|\n")
-	line := func(r suite.Row, spread, processor float64, better func(ours, theirs float64) float64) {
-		theirs, ratio := "", ""
-		if x, ok := authors[[2]string{r.Structure, r.Variant}]; ok {
-			theirs, ratio = fmt.Sprintf("%g", x), fmt.Sprintf("%.2f", better(processor, x))
-		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %.3g | %.0f %% | %s | %s | %s |\n", r.Structure, r.Variant, r.Memory, r.Value,
-			100*spread, suite.Short(processor), theirs, ratio)
+	b.WriteString("| structure | variant | bytes | speed, million packets/s | spread | by processor time |")
+	for _, p := range peers {
+		fmt.Fprintf(&b, " %s | ratio to %s | spread of ratio |", p, p)
 	}
+	b.WriteString("\n" + strings.Repeat("|---", 6+3*len(peers)) + "|\n")
 	for _, r := range rows {
-		if r.Metric == "speed" {
-			line(r, v.Variant(r.Structure, r.Variant, "insertion", "spread"),
-				v.Variant(r.Structure, r.Variant, "insertion", "speed by processor time"),
-				func(ours, theirs float64) float64 {
-					return ours / theirs
-				})
+		if r.Metric != "speed" {
+			continue
 		}
+		get := func(metric string) float64 { return v.Variant(r.Structure, r.Variant, insertion, metric) }
+		fmt.Fprintf(&b, "| %s | %s | %d | %.3g | %.0f %% | %s |", r.Structure, r.Variant, r.Memory, r.Value,
+			100*get("spread"), suite.Short(get("speed by processor time")))
+		for _, p := range peers {
+			if ratio := get("ratio to " + p); ratio > 0 {
+				fmt.Fprintf(&b, " %s | %.2f | %.0f %% |", suite.Short(v.Variant(r.Structure+" of "+p, r.Variant, insertion,
+					"speed by processor time")), ratio, 100*get("spread of ratio to "+p))
+			} else {
+				b.WriteString(" | | |")
+			}
+		}
+		b.WriteString("\n")
 	}
-	b.WriteString("\n| structure | variant | bytes | time, ms | spread | by processor time | authors' | ratio to it " +
-		"|\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n| structure | variant | bytes | time, ms | spread | by processor time |\n|---|---|---|---|---|---|\n")
 	for _, r := range rows {
 		if r.Metric == "time" {
-			line(r, v.Variant(r.Structure, r.Variant, "decoding", "spread"),
-				v.Variant(r.Structure, r.Variant, "decoding", "time by processor time"),
-				func(ours, theirs float64) float64 {
-					return theirs / ours
-				})
+			fmt.Fprintf(&b, "| %s | %s | %d | %.3g | %.0f %% | %s |\n", r.Structure, r.Variant, r.Memory, r.Value,
+				100*v.Variant(r.Structure, r.Variant, "decoding", "spread"),
+				suite.Short(v.Variant(r.Structure, r.Variant, "decoding", "time by processor time")))
 		}
 	}
 	fmt.Fprintf(&b, "\nLock-free, two cores are %.2f times one (the goal is 1.9), by the processor time of the "+

@@ -47,6 +47,18 @@ type Options struct {
 	Runs int // of speed measurements, and of everything repeated with other seeds; at least 1
 	// Decodings is the largest number of tries at a memory, of which 99.9 % must succeed.
 	Decodings int
+	// Peers are other programs that measured speeds are compared with.
+	Peers []Peer
+}
+
+// Peer is a program that inserts the same keys into a structure of its own, once a run. Its
+// arguments are a file of keys (as `records:FILE` reads), the structure's name, its rows, its
+// bytes and a number of threads. It prints lines: `about TEXT`; `insertion PACKETS NANOSECONDS` and
+// `query KEYS NANOSECONDS`, in processor time of the slowest thread; `ARE VALUE`. It prints only
+// `about` if it has no such structure.
+type Peer struct {
+	Name    string
+	Command []string // the program and its first arguments; at least the program
 }
 
 // Plot is one chart of a suite: a task's metric against memory, or against the number in the
