@@ -263,22 +263,28 @@ func (p *Packet) Node(hop int) uint32 {
 // Path copies the node ids and the latencies of all hops, the latest hop first. A latency is what
 // the hop states, or else the difference of its timestamps, or NoLatency if it has neither.
 func (p *Packet) Path(nodes, latencies []uint32) {
-	l, b := p.layout, p.stack
-	for i := range p.hops {
-		nodes[i] = binary.BigEndian.Uint32(b)
-		if l.has.Contains(Latency) {
-			latencies[i] = binary.BigEndian.Uint32(b[l.at[Latency]:])
-		} else {
-			latencies[i] = NoLatency
+	nodes = nodes[:p.hops]
+	latencies = latencies[:len(nodes)]
+	l, b, size := p.layout, p.stack, p.hop
+	if size == 8 && l != nil && l.bitmap == nodeLatency { // the most common hops
+		for i := range nodes {
+			h := b[i*8 : i*8+8 : i*8+8]
+			nodes[i], latencies[i] = binary.BigEndian.Uint32(h), binary.BigEndian.Uint32(h[4:])
 		}
-		if latencies[i] == NoLatency {
-			if v, ok := l.latency(b); ok {
-				latencies[i] = v
-			}
+		return
+	}
+	for i := range nodes {
+		latency, ok := l.latency(b)
+		if !ok {
+			latency = NoLatency
 		}
-		b = b[p.hop:]
+		nodes[i], latencies[i] = binary.BigEndian.Uint32(b), latency
+		b = b[size:]
 	}
 }
+
+// nodeLatency are the instructions for the node id and the hop latency alone.
+const nodeLatency = 1<<(15-NodeID) | 1<<(15-Latency)
 
 // NoLatency is the latency of a hop that does not have one.
 const NoLatency = invalid
