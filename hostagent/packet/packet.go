@@ -147,8 +147,9 @@ func (p *IP) parseIPv4(b []byte) error {
 		return ErrLength
 	}
 	p.Key = flow.Key{Proto: b[9], Mask: flow.FiveTuple}
-	copy(p.Key.Src[:4], b[12:16])
-	copy(p.Key.Dst[:4], b[16:20])
+	// Whole words: the processor forwards them to the loads of Key.Hash.
+	binary.LittleEndian.PutUint64(p.Key.Src[:], uint64(binary.LittleEndian.Uint32(b[12:])))
+	binary.LittleEndian.PutUint64(p.Key.Dst[:], uint64(binary.LittleEndian.Uint32(b[16:])))
 	p.Length, p.HeaderLength, p.TTL = length, header, b[8]
 	later := binary.BigEndian.Uint16(b[6:])&0x1fff != 0
 	return p.parseTransport(b[header:], later)
