@@ -60,6 +60,7 @@ type arrival struct {
 	flow    bool   // has one
 	digest  uint32 // of its key
 	hash    uint64 // of the flow and the path
+	way     int    // of the cache that had this hash when the packet was read, or ways
 	hops    int
 	path    [inband.MaxHops + 1]uint32 // node ids, the latest hop first
 	latency [inband.MaxHops + 1]uint32
@@ -95,7 +96,7 @@ type group struct {
 	reader  *inband.Reader
 	report  inband.Report
 	block   [block]arrival // packets in work
-	long    hop            // of a path that is not cached
+	long    [1]hop         // of a path that is not cached
 	touched uint64         // so that the compiler keeps the accesses of touch
 	scratch [flow.MaxBinary]byte
 }
@@ -226,10 +227,11 @@ func (g *group) hops(a *arrival, p *inband.Packet, n int) {
 
 // identify computes the hash of the flow and the path.
 func (a *arrival) identify() {
-	a.hash = a.packet.IP.Key.Hash(0)
+	hash := a.packet.IP.Key.Hash(0)
 	for _, node := range a.path[:a.hops] {
-		a.hash = (a.hash ^ uint64(node)) * 0x9e3779b97f4a7c15
+		hash = (hash ^ uint64(node)) * 0x9e3779b97f4a7c15
 	}
+	a.hash = hash
 }
 
 // touch brings what add will access into the cache.
@@ -239,12 +241,22 @@ func (g *group) touch(a *arrival) {
 	}
 	set := setOf(a.hash)
 	tags, entries := &g.tags[set], &g.cache[set]
-	for i, tag := range tags {
+	// The loop has a fixed length, because which way it is cannot be predicted.
+	way, other := 0, 1
+	for _, tag := range tags {
 		if tag == a.hash {
-			e := &entries[i]
-			g.touched += uint64(e.digest) + e.hop[1].sum + e.hop[3].sum
-			return
+			other = 0
 		}
+		way += other
+	}
+	a.way = way
+	if way < ways {
+		e := &entries[way]
+		g.touched += uint64(e.digest) + e.hop[1].sum + e.hop[3].sum
+		if a.hops > 4 {
+			g.touched += e.hop[5].sum
+		}
+		return
 	}
 	// The flow enters the cache, and another one leaves it.
 	sum := g.Flows.Touch(uint64(g.digest(a)))
@@ -337,28 +349,42 @@ func (g *group) add(a *arrival, whole bool) {
 			e.heavy = g.mark(k, path)
 		}
 	}
-	for i, latency := range a.latency[:n] {
+	latencies := a.latency[:len(path)]
+	if n <= cachedHops {
+		g.measure(k, e.hop[:n], latencies)
+		return
+	}
+	for i := range path {
+		g.enter(e.digest, &g.long[0], path[i])
+		g.measure(k, g.long[:], latencies[i:i+1])
+		g.leave(e.digest, &g.long[0])
+	}
+}
+
+// measure adds the latencies of a packet to hops of its flow.
+func (g *group) measure(k *flow.Key, hops []hop, latencies []uint32) {
+	latencies = latencies[:len(hops)]
+	factor, missing, inflated := g.factor, uint64(0), uint64(0) // inflated has a bit for each hop
+	for i := range hops {
+		h, latency := &hops[i], latencies[i]
 		if latency == inband.NoLatency {
-			g.Counters[wire.NoLatency]++
+			missing++
 			continue
-		}
-		h := &g.long
-		if n <= cachedHops {
-			h = &e.hop[i]
-		} else {
-			g.enter(e.digest, h, path[i])
 		}
 		h.packets++
 		h.sum += uint64(latency)
 		h.worst = max(h.worst, latency)
-		packets := min(uint64(h.before)+uint64(h.packets), math.MaxUint32)
-		high, low := bits.Mul64(g.factor, h.sumBefore+h.sum)
-		if x := uint64(latency) * packets; x>>56 > high || x>>56 == high && x<<8 > low {
-			g.inflate(k, path[i], latency)
+		// Inflated: latency * packets > factor / 256 * sum, in 128 bits.
+		x := uint64(latency) * min(uint64(h.before)+uint64(h.packets), math.MaxUint32)
+		high, low := bits.Mul64(factor, h.sumBefore+h.sum)
+		if x>>56 > high || x>>56 == high && x<<8 > low {
+			inflated |= 1 << (i % 64)
 		}
-		if n > cachedHops {
-			g.leave(e.digest, h)
-		}
+	}
+	g.Counters[wire.NoLatency] += missing
+	for ; inflated != 0; inflated &= inflated - 1 {
+		i := bits.TrailingZeros64(inflated)
+		g.inflate(k, hops[i].node, latencies[i])
 	}
 }
 
@@ -380,11 +406,15 @@ func victim(entries *[ways]entry) int {
 // cacheEntry returns the entry of a flow and its path. A new one replaces that with the fewest
 // packets.
 func (g *group) cacheEntry(a *arrival) *entry {
-	k, path := &a.packet.IP.Key, a.path[:a.hops]
 	set := setOf(a.hash)
 	tags, entries := &g.tags[set], &g.cache[set]
+	if a.way < ways && tags[a.way] == a.hash {
+		if e := &entries[a.way]; e.is(a) {
+			return e
+		}
+	}
 	for i, tag := range tags {
-		if e := &entries[i]; tag == a.hash && e.used && e.key == *k && e.same(path) {
+		if e := &entries[i]; tag == a.hash && e.is(a) {
 			return e
 		}
 	}
@@ -396,13 +426,18 @@ func (g *group) cacheEntry(a *arrival) *entry {
 	return e
 }
 
-// same reports whether the entry has the path. Of a longer path it has the hash alone.
-func (e *entry) same(path []uint32) bool {
-	if int(e.hops) != len(path) || len(path) > cachedHops {
-		return int(e.hops) == len(path)
+// is reports whether the entry has the flow and the path. Of a longer path it has the hash alone.
+func (e *entry) is(a *arrival) bool {
+	k := &a.packet.IP.Key
+	// The keys are compared by their fields, because comparing them whole takes a call.
+	if !e.used || int(e.hops) != a.hops || e.key.Src != k.Src || e.key.Dst != k.Dst || e.key.Proto != k.Proto ||
+		e.key.SrcPort != k.SrcPort || e.key.DstPort != k.DstPort || e.key.V6 != k.V6 || e.key.Mask != k.Mask {
+		return false
 	}
-	for i, node := range path {
-		if e.hop[i].node != node {
+	hops := e.places()
+	path := a.path[:len(hops)]
+	for i := range hops {
+		if hops[i].node != path[i] {
 			return false
 		}
 	}
