@@ -10,18 +10,34 @@ import (
 // Sum returns the sum of the 16-bit words of b modulo 2^16-1, as the Internet checksum (RFC 1071)
 // uses it. An odd last byte is left out.
 func Sum(b []byte) uint64 {
+	// A sum of words in the other byte order is the sum with its bytes exchanged (RFC 1071, section
+	// 2), and longer words have the same sum.
 	var s, carry uint64
-	for len(b) >= 8 {
-		s, carry = bits.Add64(s, binary.BigEndian.Uint64(b), carry)
-		b = b[8:]
+	for ; len(b) >= 32; b = b[32:] {
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b), 0)
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b[8:]), carry)
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b[16:]), carry)
+		s, carry = bits.Add64(s, binary.LittleEndian.Uint64(b[24:]), carry)
+		s, carry = bits.Add64(s, 0, carry)
+		s += carry
 	}
-	s, carry = bits.Add64(s, 0, carry)
-	s += carry
 	s = s>>32 + s&0xffffffff
-	for ; len(b) >= 2; b = b[2:] {
-		s += uint64(binary.BigEndian.Uint16(b))
+	for ; len(b) >= 8; b = b[8:] {
+		v := binary.LittleEndian.Uint64(b)
+		s += v>>32 + v&0xffffffff
 	}
-	return s
+	if len(b) >= 4 {
+		s += uint64(binary.LittleEndian.Uint32(b))
+		b = b[4:]
+	}
+	if len(b) >= 2 {
+		s += uint64(binary.LittleEndian.Uint16(b))
+	}
+	s = s>>32 + s&0xffffffff
+	s = s>>16 + s&0xffff
+	s = s>>16 + s&0xffff
+	s = s>>16 + s&0xffff
+	return uint64(bits.ReverseBytes16(uint16(s)))
 }
 
 // AddChecksum adds n, below 2^48, to a checksum. Removing bytes from what a checksum covers adds
