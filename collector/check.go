@@ -50,7 +50,7 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) error {
 // plugins.autoload is set. If not, it logs the plugins that no instance names.
 func (c *Collector) autoload(cfg *config.Config) *config.Config {
 	var others []string
-	found, _, err := pluginhost.Discover(cfg.Plugins.Directory)
+	found, refused, err := pluginhost.Discover(cfg.Plugins.Directory)
 	if err != nil { // a plugin that is in the configuration reports it when it starts
 		if cfg.Plugins.Autoload {
 			c.log.Error("no plugins are loaded from the directory", "error", err)
@@ -62,6 +62,11 @@ func (c *Collector) autoload(cfg *config.Config) *config.Config {
 			return p.Binary() == candidate.Name
 		}) {
 			others = append(others, candidate.Name)
+		}
+	}
+	if cfg.Plugins.Autoload {
+		for _, r := range refused {
+			c.log.Error("a plugin of the directory is not loaded", "file", r.Path, "error", r.Err)
 		}
 	}
 	switch {

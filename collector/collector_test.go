@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -190,6 +191,9 @@ func TestAutoload(t *testing.T) {
 		t.Fatalf("report %+v, log:\n%s", rep.Plugins, r.log)
 	}
 	yaml = strings.Replace(yaml, "plugins:\n", "plugins:\n  autoload: true\n", 1)
+	if err := os.WriteFile(dir+"/README", nil, 0o600); err != nil { // not executable
+		t.Fatal(err)
+	}
 	for _, name := range []string{"extra", "more", "not a name"} {
 		writeFile(t, dir+"/"+pluginhost.FilePrefix+name, "")
 		if _, err := r.c.Reload(t.Context(), parseConfig(t, yaml)); err != nil {
@@ -204,7 +208,7 @@ func TestAutoload(t *testing.T) {
 	if !slices.Equal(names, []string{"extra", "good", "more"}) {
 		t.Errorf("plugins %q", names)
 	}
-	for _, want := range []string{"nothing changed", "plugin not a name: "} {
+	for _, want := range []string{"nothing changed", "plugin not a name: ", dir + "/README"} {
 		if !strings.Contains(r.log.String(), want) {
 			t.Errorf("%q is not in the log:\n%s", want, r.log)
 		}
