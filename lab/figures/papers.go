@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netsketch/netsketch/lab/figures/omnimon"
+	"github.com/netsketch/netsketch/lab/figures/sketchint"
+	"github.com/netsketch/netsketch/lab/figures/suite"
+)
+
+func omnimonCommand() *cobra.Command {
+	p := paper{omnimon.Select, omnimon.Command}
+	return p.command(&cobra.Command{
+		Use:   "omnimon",
+		Short: "OmniMon by the figures and tables of the paper",
+		Long: `Measures what the figures and the tables of the OmniMon paper show and prints the rows.
+Figures have the numbers of the paper's captions. Run it in the repository: it reads the example
+queries, and figure 14 compiles programs with p4c-bm2-ss.`,
+		Example: `  figures omnimon --figures 12,14
+  figures omnimon --out docs/figures`,
+	}, "figures to measure, such as 12,table-1; all when empty")
+}
+
+func sketchintCommand() *cobra.Command {
+	p := paper{sketchint.Select, sketchint.Command}
+	return p.command(&cobra.Command{
+		Use:   "sketchint",
+		Short: "SketchINT by the figures of the paper",
+		Long: `Measures what Figures 7 and 8 of the SketchINT paper show, with the role of host agents on an emulated
+testbed, and prints the rows.`,
+		Example: `  figures sketchint --figures 7
+  figures sketchint --out docs/figures`,
+	}, "figures to measure, such as 7,8; all when empty")
+}
+
+// paper has the figures of a paper: those of some numbers, all for none, and what makes one.
+type paper struct {
+	choose func(figures []string) ([]suite.Suite, error)
+	made   func(name string) string
+}
+
+// command completes the command of a paper, whose figures usage describes.
+func (p paper) command(cmd *cobra.Command, usage string) *cobra.Command {
+	var figures []string
+	var out string
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), figures, out)
+	}
+	cmd.Flags().StringSliceVar(&figures, "figures", nil, usage)
+	cmd.Flags().StringVar(&out, "out", "", "write a page, charts (SVG) and rows (CSV) for each to this directory")
+	return cmd
+}
+
+// run measures figures and prints their rows.
+func (p paper) run(ctx context.Context, out, progress io.Writer, figures []string, directory string) error {
+	suites, err := p.choose(figures)
+	if err != nil {
+		return err
+	}
+	if directory != "" {
+		if err := writable("--out", directory); err != nil {
+			return err
+		}
+	}
+	var rows []suite.Row
+	for _, s := range suites {
+		begin := time.Now()
+		r, err := s.Run(ctx, nil, suite.Options{Seed: 1})
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+		fmt.Fprintf(progress, "%s: %v\n", s.Title, time.Since(begin).Round(time.Second))
+		rows = append(rows, r...)
+		if directory != "" {
+			if err := s.Write(directory, r, p.made(s.Name)); err != nil {
+				return err
+			}
+		}
+	}
+	return suite.WriteCSV(out, rows)
+}
