@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lightguardian is LightGuardian's host role in Go (paper, sections 6.1 and 7.2): it
-// removes sketchlets from packets that arrive and reports them to the collector.
+// removes sketchlets from packets that arrive, and reports them and the flows of the host to the
+// collector.
 //
 // docs/lightguardian.md describes the role.
 package lightguardian
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // maxUnclaimed is the count of epochs that are kept until the collector requests them.
@@ -24,19 +25,18 @@ const maxUnclaimed = 4
 // time.
 type Role struct {
 	clock    *epoch.Clock
-	settings *wire.Settings // nil: sketchlets are removed and not kept
-	devices  map[uint16]wire.Device
+	settings *applied // nil: sketchlets are removed and not kept
 
 	next    uint64 // first epoch that is not reported
-	current *batch
-	waiting []*batch // epochs that are over, in their order
+	current *Batch
+	waiting []*Batch // epochs that are over, in their order
 	dropped uint64
 }
 
-// batch has the sketchlets of an epoch.
-type batch struct {
-	wire.Report
-	at map[uint64]int // offset of a sketchlet, by device, column and interval
+// applied are the settings of a role, with their devices by ID.
+type applied struct {
+	wire.Settings
+	devices map[uint16]wire.Device
 }
 
 var _ role.Role = (*Role)(nil)
@@ -44,7 +44,7 @@ var _ role.Role = (*Role)(nil)
 // New returns a role without settings: sketchlets are removed from packets and not kept.
 func New(clock *epoch.Clock) *Role {
 	r := &Role{clock: clock}
-	r.current = empty(clock.Current())
+	r.current = r.empty(clock.Current())
 	return r
 }
 
@@ -57,24 +57,47 @@ func (r *Role) Apply(data []byte) error {
 	if err != nil {
 		return err
 	}
-	r.settings, r.devices = s, map[uint16]wire.Device{}
+	r.settings = &applied{*s, map[uint16]wire.Device{}}
 	for _, d := range s.Devices {
-		r.devices[d.ID] = d
+		r.settings.devices[d.ID] = d
 	}
 	now := r.clock.Current()
 	r.waiting, r.dropped, r.next = nil, 0, now+1
-	r.current = empty(now)
+	r.current = r.empty(now)
 	return nil
 }
 
 // Out implements role.Role: hosts insert no sketchlets.
-func (r *Role) Out([]*packet.Frame) {}
+func (r *Role) Out(frames []*packet.Frame) {
+	r.advance()
+	b, flows := r.current, r.flows()
+	var ip packet.IP
+	for _, f := range frames {
+		frame := f.Bytes()
+		link, err := packet.ParseLink(frame)
+		if err != nil || link.Type != packet.EtherTypeIPv4 && link.Type != packet.EtherTypeIPv6 {
+			continue
+		}
+		b.Counters[wire.Sent]++
+		switch {
+		case !flows:
+		case ip.Parse(link.Type, frame[link.TypeAt+2:]) == nil:
+			b.Count(&ip.Key, 1, 0)
+		default:
+			b.Counters[wire.NoFlow]++
+		}
+	}
+}
+
+// flows reports whether the settings ask for flows.
+func (r *Role) flows() bool { return r.settings != nil && r.settings.Flows > 0 }
 
 // In implements role.Role.
 func (r *Role) In(frames []*packet.Frame) {
 	r.advance()
-	b := r.current
+	b, flows := r.current, r.flows()
 	var p place
+	var ip packet.IP
 	for _, f := range frames {
 		frame := f.Bytes()
 		link, err := packet.ParseLink(frame)
@@ -86,6 +109,15 @@ func (r *Role) In(frames []*packet.Frame) {
 		}
 		b.Counters[wire.Packets]++
 		start := link.TypeAt + 2
+		var key *flow.Key
+		if flows {
+			if ip.Parse(link.Type, frame[start:]) == nil {
+				key = &ip.Key
+				b.Count(key, 0, 1)
+			} else {
+				b.Counters[wire.NoFlow]++
+			}
+		}
 		if !p.locate(link.Type, frame[start:]) {
 			continue
 		}
@@ -94,47 +126,13 @@ func (r *Role) In(frames []*packet.Frame) {
 		case err == nil:
 			b.Counters[wire.Sketchlets]++
 			b.Counters[wire.InBandBytes] += uint64(len(s))
-			r.keep(b, s)
+			b.Keep(s, key)
 			p.strip(f, start, len(s))
 		case errors.Is(err, wire.ErrShort):
 			b.Counters[wire.Short]++
 		default:
 			b.Counters[wire.BadCheck]++
 		}
-	}
-}
-
-// keep adds a sketchlet to the report. One that differs from an earlier one of the same column
-// replaces it: a packet that waited in a queue while its interval ended was counted in between.
-func (r *Role) keep(b *batch, s wire.Sketchlet) {
-	if r.settings == nil {
-		return
-	}
-	d, known := r.devices[s.Device()]
-	switch {
-	case !known:
-		b.Counters[wire.UnknownDevice]++
-		return
-	case int(s.Column()) >= d.Columns:
-		b.Counters[wire.UnknownColumn]++
-		return
-	case s.Words() != d.Words:
-		b.Counters[wire.WrongWords]++
-		return
-	}
-	key := uint64(s.Device())<<24 | uint64(s.Column())<<8 | uint64(s.Interval())
-	at, seen := b.at[key]
-	switch {
-	case seen && bytes.Equal(b.Report.Sketchlets[at:at+len(s)], s):
-		b.Counters[wire.Duplicates]++
-	case seen:
-		b.Counters[wire.Disagreeing]++
-		copy(b.Report.Sketchlets[at:], s)
-	case len(b.Report.Sketchlets)+len(s) > r.settings.Kept:
-		b.Counters[wire.Full]++
-	default:
-		b.at[key] = len(b.Report.Sketchlets)
-		b.Report.Sketchlets = append(b.Report.Sketchlets, s...)
 	}
 }
 
@@ -146,18 +144,26 @@ func (r *Role) advance() {
 	}
 	if r.settings == nil || r.current.Epoch < r.next {
 		r.current.Epoch = now // the first report has the sketchlets that arrived before its epoch
+		r.current.forgetFlows()
 		return
 	}
 	if r.waiting = append(r.waiting, r.current); len(r.waiting) > maxUnclaimed {
 		r.dropped++
 		r.waiting = slices.Delete(r.waiting, 0, 1)
 	}
-	r.current = empty(now)
+	r.current = r.empty(now)
 }
 
-// empty returns an empty batch.
-func empty(e uint64) *batch {
-	return &batch{Report: wire.Report{Epoch: e}, at: map[uint64]int{}}
+// Batch returns what was measured in an epoch, or nil if it was sealed or dropped. A data path in
+// the kernel adds to it.
+func (r *Role) Batch(e uint64) *Batch {
+	r.advance()
+	for _, b := range append(r.waiting, r.current) {
+		if b.Epoch == e {
+			return b
+		}
+	}
+	return nil
 }
 
 // Seal implements role.Role. Sketchlets belong to the epoch in which they arrive.
@@ -166,8 +172,8 @@ func (r *Role) Seal(e uint64) role.Report {
 	if r.settings == nil || e >= r.clock.Current() || e < r.next {
 		return nil
 	}
-	var found *batch
-	r.waiting = slices.DeleteFunc(r.waiting, func(b *batch) bool {
+	var found *Batch
+	r.waiting = slices.DeleteFunc(r.waiting, func(b *Batch) bool {
 		switch {
 		case b.Epoch == e:
 			found = b
@@ -177,7 +183,7 @@ func (r *Role) Seal(e uint64) role.Report {
 		return b.Epoch <= e
 	})
 	if found == nil { // no packet in the epoch
-		found = empty(e)
+		found = r.empty(e)
 	}
 	r.next = e + 1
 	found.Counters[wire.Dropped], r.dropped = r.dropped, 0
@@ -188,7 +194,10 @@ func (r *Role) Seal(e uint64) role.Report {
 type report struct{ wire.Report }
 
 // Append implements role.Report.
-func (r *report) Append(b []byte) []byte { return r.Report.Append(b) }
+func (r *report) Append(b []byte) []byte {
+	r.Sort()
+	return r.Report.Append(b)
+}
 
 // Release implements role.Report.
 func (r *report) Release() {}

@@ -218,6 +218,68 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestFlows: flows are counted in both directions and have the devices of their sketchlets; what
+// has no room or no key is counted.
+func TestFlows(t *testing.T) {
+	s := settings
+	s.Flows, s.Devices = 2, nil
+	for id := range uint16(wire.MaxDevices + 2) {
+		s.Devices = append(s.Devices, wire.Device{ID: id, Columns: 16, Words: 3})
+	}
+	r, clock := start(t, s)
+	out := func(data []byte) { r.Out([]*packet.Frame{packet.NewFrame(data)}) }
+	for _, id := range slices.Backward(s.Devices) {
+		in(r, frame(4, 6, true, wire.Append(nil, id.ID, 15, 4, []uint32{1, 2, 3}), []byte("data")))
+	}
+	in(r, frame(4, 6, true, wire.Append(nil, 99, 15, 4, []uint32{1, 2, 3})))
+	out(frame(4, 6, false, []byte("data")))
+	out(frame(6, 6, false))
+	out(frame(4, 17, false))
+	out(frame(4, 17, false)[:40])
+	in(r, frame(4, 17, false)[:30])
+	in(r, []byte("no IP packet at all"))
+	report := seal(t, r, clock, 11)
+	if len(report.Flows) != 2 || report.Flows[0].Key.V6 || !report.Flows[1].Key.V6 {
+		t.Fatalf("flows %+v", report.Flows)
+	}
+	if f := report.Flows[0]; f.Received != wire.MaxDevices+3 || f.Sent != 1 || len(f.Devices) != wire.MaxDevices ||
+		!slices.IsSorted(f.Devices) || f.Key.String() != "10.1.0.0,10.1.0.0,tcp,4660,80" {
+		t.Errorf("flow over IPv4: %+v", f)
+	}
+	if f := report.Flows[1]; f.Received != 0 || f.Sent != 1 || len(f.Devices) != 0 {
+		t.Errorf("flow over IPv6: %+v", f)
+	}
+	for c, want := range map[wire.Counter]uint64{wire.FlowsFull: 1, wire.NoFlow: 2, wire.DevicesFull: 2,
+		wire.UnknownDevice: 1, wire.Packets: wire.MaxDevices + 4} {
+		if report.Counters[c] != want {
+			t.Errorf("%v: %d, want %d", c, report.Counters[c], want)
+		}
+	}
+}
+
+// TestFlowsOfFirstEpoch: the first report has the sketchlets that arrived since the settings, and
+// the flows of its epoch alone.
+func TestFlowsOfFirstEpoch(t *testing.T) {
+	clock := epoch.NewClock(0, 10)
+	r := New(clock)
+	s := settings
+	s.Flows = 9
+	data, err := s.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Apply(data); err != nil {
+		t.Fatal(err)
+	}
+	in(r, frame(4, 6, true, wire.Append(nil, 7, 15, 4, []uint32{1, 2, 3})))
+	clock.Advance(11)
+	in(r, frame(4, 17, false))
+	if report := seal(t, r, clock, 11); len(report.Sketchlets) != 22 || len(report.Flows) != 1 ||
+		report.Flows[0].Key.Proto != 17 {
+		t.Errorf("report %+v", report)
+	}
+}
+
 // TestWithoutSettings: sketchlets are removed although nothing reports them.
 func TestWithoutSettings(t *testing.T) {
 	r := New(epoch.NewClock(0, 1))
@@ -235,22 +297,28 @@ func TestWithoutSettings(t *testing.T) {
 }
 
 // BenchmarkIn is one core from memory: packets of 512 bytes payload, one of share with a sketchlet
-// of 21 cells of one of 20 switches. The frames are restored in each round.
+// of 21 cells of one of 20 switches; without and with the flows of the packets, 1,000. The frames
+// are restored in each round.
 func BenchmarkIn(b *testing.B) {
 	payload := make([]byte, 512)
 	s := wire.Settings{Kept: 1 << 23}
 	for id := range uint16(20) {
 		s.Devices = append(s.Devices, wire.Device{ID: id, Columns: 4096, Words: 21})
 	}
-	for name, share := range map[string]int{"1of16": 16, "all": 1} {
-		b.Run(name, func(b *testing.B) {
+	for _, c := range []struct {
+		name         string
+		share, flows int
+	}{{"1of16", 16, 0}, {"all", 1, 0}, {"1of16/flows", 16, 1000}} {
+		b.Run(c.name, func(b *testing.B) {
+			s.Flows = c.flows
 			r, _ := start(b, s)
 			data := make([][]byte, 4096)
 			for i := range data {
 				data[i] = frame(4, 6, false, payload)
-				if i%share == 0 {
+				if i%c.share == 0 {
 					data[i] = frame(4, 6, true, wire.Append(nil, uint16(i%20), uint16(i), 9, make([]uint32, 21)), payload)
 				}
+				binary.BigEndian.PutUint16(data[i][34:], uint16(i%1000)) // the port; checksums are not read
 			}
 			frames := make([]*packet.Frame, 64)
 			for i := range frames {

@@ -6,10 +6,14 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // Role is the name of the host role.
@@ -19,8 +23,10 @@ const Role = "lightguardian"
 type Settings struct {
 	// Devices are the switches whose sketchlets are kept.
 	Devices []Device `json:"devices"`
-	// Kept bounds the bytes of the sketchlets that the report of an epoch has.
+	// Kept bounds the bytes of the sketchlets that the report of an epoch has; at most 2^30.
 	Kept int `json:"kept"`
+	// Flows bounds the flows that the report of an epoch has; at most MaxFlows. 0: it has none.
+	Flows int `json:"flows"`
 }
 
 // Device is a switch and the shape of its sketch.
@@ -29,6 +35,12 @@ type Device struct {
 	Columns int    `json:"columns"`
 	Words   int    `json:"words"` // cells of a sketchlet
 }
+
+// MaxFlows is the largest value of Settings.Flows, MaxDevices that of the length of Flow.Devices.
+const (
+	MaxFlows   = 1 << 20
+	MaxDevices = 32
+)
 
 // maxColumns is the largest count of columns, maxKept that of Kept.
 const (
@@ -49,6 +61,9 @@ func ParseSettings(data []byte) (*Settings, error) {
 	}
 	if s.Kept < 0 || s.Kept > maxKept {
 		fail("kept: %d bytes; expected 0 to %d", s.Kept, maxKept)
+	}
+	if s.Flows < 0 || s.Flows > MaxFlows {
+		fail("flows: %d; expected 0 to %d", s.Flows, MaxFlows)
 	}
 	seen := map[uint16]bool{}
 	for i, d := range s.Devices {
@@ -75,10 +90,11 @@ func (s *Settings) Append(b []byte) ([]byte, error) {
 // Counter counts packets and sketchlets of an epoch.
 type Counter int
 
-// The counters. Sketchlets from UnknownDevice to Full are removed from their packets and are not in
-// the report.
+// The counters. Sketchlets from UnknownDevice to Full, and Stale ones, are removed from their
+// packets and are not in the report.
 const (
 	Packets       Counter = iota // IP packets that arrived, with a sketchlet or without
+	Sent                         // IP packets that left the host
 	Sketchlets                   // sketchlets that were removed
 	InBandBytes                  // their bytes
 	Short                        // packets with the mark whose sketchlet would be longer than the packet
@@ -87,29 +103,55 @@ const (
 	UnknownColumn                // sketchlets of columns that the device does not have
 	WrongWords                   // sketchlets with another count of cells
 	Duplicates                   // sketchlets that the report has already
-	Full                         // sketchlets beyond Kept
+	Full                         // sketchlets beyond Kept; in the kernel also beyond the memory for them
+	FlowsFull                    // packets of flows beyond Flows; they are in no flow of the report
 	Disagreeing                  // sketchlets that replaced one of the same column with other cells
 	Dropped                      // epochs whose report was not requested in time
+	Stale                        // in the kernel: sketchlets that nothing read in time
+	Unread                       // in the kernel: packets with the mark that it could not read or change
+	NoFlow                       // IP packets whose headers have no valid flow key, if Flows is set
+	DevicesFull                  // devices beyond MaxDevices of a flow
 	Counters
 )
 
-var counterNames = [Counters]string{"packets", "sketchlets", "in-band-bytes", "short", "bad-check", "unknown-device",
-	"unknown-column", "wrong-words", "duplicates", "full", "disagreeing", "dropped"}
+var counterNames = [Counters]string{"packets", "sent", "sketchlets", "in-band-bytes", "short", "bad-check",
+	"unknown-device", "unknown-column", "wrong-words", "duplicates", "full", "flows-full", "disagreeing", "dropped",
+	"stale", "unread", "no-flow", "devices-full"}
 
 // String returns the name of a counter, such as "bad-check".
 func (c Counter) String() string { return counterNames[c] }
 
-// Report is what a host reports for an epoch: the sketchlets that arrived in it.
+// Flow is a flow of which packets passed the host in an epoch. The switches' sketches hold no keys,
+// so these are the keys that they are asked for.
+type Flow struct {
+	// Key is the 5-tuple.
+	Key flow.Key
+	// Sent are the packets that the host sent, Received those that arrived at it.
+	Sent, Received uint64
+	// Devices are the switches whose sketchlets arrived in packets of the flow, ascending.
+	Devices []uint16
+}
+
+// Report is what a host reports for an epoch: the sketchlets and flows that it saw in it.
 type Report struct {
 	Epoch    uint64
 	Counters [Counters]uint64
+	// Flows are in the order of their keys.
+	Flows []Flow
 	// Sketchlets are encoded one behind another, in the order in which their columns first arrived.
 	Sketchlets []byte
 }
 
-// A report is the version, the epoch, a count of counters, the counters, and the sketchlets to its
-// end. Integers are unsigned varints.
-const version = 1
+// A report is
+//
+//	version     byte
+//	epoch
+//	counters    a count, then counters
+//	flows       a count, then rows: key, sent, received, a count of devices, devices
+//	sketchlets  to its end
+//
+// Integers are unsigned varints. A key is its length and its canonical bytes.
+const version = 2
 
 // Append appends the encoded report.
 func (r *Report) Append(b []byte) []byte {
@@ -117,6 +159,15 @@ func (r *Report) Append(b []byte) []byte {
 	b = u(u(append(b, version), r.Epoch), uint64(Counters))
 	for _, n := range r.Counters {
 		b = u(b, n)
+	}
+	b = u(b, uint64(len(r.Flows)))
+	for i := range r.Flows {
+		f := &r.Flows[i]
+		b = f.Key.AppendBinary(append(b, byte(f.Key.Mask.Size(f.Key.V6))))
+		b = u(u(u(b, f.Sent), f.Received), uint64(len(f.Devices)))
+		for _, d := range f.Devices {
+			b = u(b, uint64(d))
+		}
 	}
 	return append(b, r.Sketchlets...)
 }
@@ -126,23 +177,20 @@ func ParseReport(b []byte) (*Report, error) {
 	if len(b) == 0 || b[0] != version {
 		return nil, fmt.Errorf("report of role %s: %.1x is no version of it; expected %d", Role, b, version)
 	}
-	b = b[1:]
-	r := new(Report)
-	numbers := [2 + Counters]uint64{}
-	for i := range numbers {
-		v, n := binary.Uvarint(b)
-		if n <= 0 {
-			return nil, fmt.Errorf("report of role %s: ends within its counters", Role)
-		}
-		if i == 1 && v != uint64(Counters) {
-			return nil, fmt.Errorf("report of role %s: %d counters; expected %d", Role, v, Counters)
-		}
-		numbers[i], b = v, b[n:]
+	d := decoder{b: b[1:]}
+	r := &Report{Epoch: d.number()}
+	if n := d.number(); d.err == nil && n != uint64(Counters) {
+		d.fail("%d counters; expected %d", n, Counters)
 	}
-	r.Epoch = numbers[0]
-	copy(r.Counters[:], numbers[2:])
-	r.Sketchlets = b
-	for len(b) > 0 {
+	for i := range r.Counters {
+		r.Counters[i] = d.number()
+	}
+	d.flows(r)
+	if d.err != nil {
+		return nil, fmt.Errorf("report of role %s: %w", Role, d.err)
+	}
+	r.Sketchlets = d.b
+	for b := d.b; len(b) > 0; {
 		s, err := Find(b)
 		if err != nil {
 			return nil, fmt.Errorf("report of role %s: %d bytes before its end: %w", Role, len(b), err)
@@ -150,6 +198,72 @@ func ParseReport(b []byte) (*Report, error) {
 		b = b[len(s):]
 	}
 	return r, nil
+}
+
+// decoder reads a report. After an error it reads nothing.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	d.err = cmp.Or(d.err, fmt.Errorf(format, args...))
+	d.b = nil
+}
+
+func (d *decoder) number() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.fail("ends within its numbers")
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+// flows reads the flows.
+func (d *decoder) flows(r *Report) {
+	n := d.number()
+	if n > MaxFlows {
+		d.fail("%d flows; expected at most %d", n, MaxFlows)
+	}
+	for range n {
+		size := d.number()
+		if d.err != nil || size > uint64(len(d.b)) {
+			d.fail("ends within its flows")
+			return
+		}
+		f := Flow{}
+		var err error
+		if f.Key, err = flow.ParseBinary(flow.FiveTuple, d.b[:size]); err != nil {
+			d.fail("flow %d: %w", len(r.Flows), err)
+			return
+		}
+		d.b = d.b[size:]
+		if i := len(r.Flows); i > 0 && r.Flows[i-1].Key.Compare(f.Key) >= 0 {
+			d.fail("flow %d is not behind the one before it", i)
+		}
+		f.Sent, f.Received = d.number(), d.number()
+		devices := d.number()
+		if devices > MaxDevices {
+			d.fail("flow %d: %d devices; expected at most %d", len(r.Flows), devices, MaxDevices)
+			return
+		}
+		for range devices {
+			id := d.number()
+			if k := len(f.Devices); id > 1<<16-1 || k > 0 && id <= uint64(f.Devices[k-1]) {
+				d.fail("flow %d: device %d is too large, or not behind the one before it", len(r.Flows), id)
+				return
+			}
+			f.Devices = append(f.Devices, uint16(id))
+		}
+		r.Flows = append(r.Flows, f)
+	}
+}
+
+// Sort brings the flows of a report into its order.
+func (r *Report) Sort() {
+	slices.SortFunc(r.Flows, func(a, b Flow) int { return a.Key.Compare(b.Key) })
 }
 
 // All calls yield with the sketchlets of a report.

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lightguardian
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// Batch has the sketchlets and flows of an epoch.
+type Batch struct {
+	wire.Report
+	settings *applied         // nil: nothing is kept
+	at       map[uint64]int   // offset of a sketchlet, by device, column and interval
+	flows    map[flow.Key]int // index of a flow in the report
+}
+
+// empty returns an empty batch.
+func (r *Role) empty(e uint64) *Batch {
+	return &Batch{Report: wire.Report{Epoch: e}, settings: r.settings, at: map[uint64]int{}, flows: map[flow.Key]int{}}
+}
+
+// forgetFlows removes the flows, which were counted in a part of an epoch.
+func (b *Batch) forgetFlows() {
+	b.Flows = nil
+	clear(b.flows)
+	for _, c := range []wire.Counter{wire.NoFlow, wire.FlowsFull, wire.DevicesFull} {
+		b.Counters[c] = 0
+	}
+}
+
+// Count counts packets of a flow that the host sent, and that it received.
+func (b *Batch) Count(key *flow.Key, sent, received uint64) {
+	i, known := b.flows[*key]
+	if !known {
+		if b.settings == nil || len(b.Flows) >= b.settings.Flows {
+			b.Counters[wire.FlowsFull] += sent + received
+			return
+		}
+		i = len(b.Flows)
+		b.Flows = append(b.Flows, wire.Flow{Key: *key})
+		b.flows[*key] = i
+	}
+	f := &b.Flows[i]
+	f.Sent += sent
+	f.Received += received
+}
+
+// Keep adds a sketchlet, which arrived in a packet of a flow; nil: not known. One that differs from
+// an earlier one of the same column replaces it: a packet that waited in a queue while its interval
+// ended was counted in between.
+func (b *Batch) Keep(s wire.Sketchlet, key *flow.Key) {
+	if b.settings == nil {
+		return
+	}
+	d, known := b.settings.devices[s.Device()]
+	switch {
+	case !known:
+		b.Counters[wire.UnknownDevice]++
+		return
+	case int(s.Column()) >= d.Columns:
+		b.Counters[wire.UnknownColumn]++
+		return
+	case s.Words() != d.Words:
+		b.Counters[wire.WrongWords]++
+		return
+	}
+	if key != nil {
+		b.passed(key, d.ID)
+	}
+	id := uint64(s.Device())<<24 | uint64(s.Column())<<8 | uint64(s.Interval())
+	at, seen := b.at[id]
+	switch {
+	case seen && bytes.Equal(b.Sketchlets[at:at+len(s)], s):
+		b.Counters[wire.Duplicates]++
+	case seen:
+		b.Counters[wire.Disagreeing]++
+		copy(b.Sketchlets[at:], s)
+	case len(b.Sketchlets)+len(s) > b.settings.Kept:
+		b.Counters[wire.Full]++
+	default:
+		b.at[id] = len(b.Sketchlets)
+		b.Sketchlets = append(b.Sketchlets, s...)
+	}
+}
+
+// passed adds a device to those of a flow.
+func (b *Batch) passed(key *flow.Key, device uint16) {
+	i, known := b.flows[*key]
+	if !known {
+		return // the packet is counted as one of a flow too many
+	}
+	f := &b.Flows[i]
+	at, there := slices.BinarySearch(f.Devices, device)
+	switch {
+	case there:
+	case len(f.Devices) == wire.MaxDevices:
+		b.Counters[wire.DevicesFull]++
+	default:
+		f.Devices = slices.Insert(f.Devices, at, device)
+	}
+}
