@@ -26,6 +26,7 @@ const (
 	vxlanHeader  = 8
 	geneveHeader = 8
 	shimHeader   = 4
+	maxShims     = 8 // headers in VXLAN
 	probeMarker  = 8
 )
 
@@ -177,7 +178,7 @@ func (d *Decoder) header(ip []byte, truncated bool, p *Packet) Problem {
 	}
 	result := None
 	p.Kind = Destination
-	for {
+	for n := 1; ; n++ {
 		if at+shimHeader > len(whole) {
 			p.size = 0
 			return cut(at+shimHeader, end)
@@ -203,6 +204,10 @@ func (d *Decoder) header(ip []byte, truncated bool, p *Packet) Problem {
 		at += size
 		if p.Carrier != VXLAN || !d.nextINT(b[3]) {
 			break
+		}
+		if n == maxShims {
+			p.size = 0
+			return UnknownType
 		}
 	}
 	if problem := p.original(ip); problem != None {

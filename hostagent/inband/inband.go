@@ -60,7 +60,7 @@ const (
 	Truncated                      // INT is cut short
 	LengthMismatch                 // a length of INT or UDP disagrees with that of IP
 	Fragment                       // marked as INT, and a fragment
-	UnknownType                    // a shim header of unknown type
+	UnknownType                    // a shim header of unknown type, or more than 8 of them
 	UnknownVersion                 // a header of unknown version
 	BadHopLength                   // the metadata of a hop is shorter than its instructions require
 	BadStackLength                 // the stack is not a whole number of hops

@@ -379,6 +379,12 @@ func TestProblems(t *testing.T) {
 	last[ip+6] = 0
 	port := udp
 	port.DstPort, port.Payload = 5000, i.Shim(1, 0, 0)
+	chain := func(n int) []byte { // the others are for the sink alone
+		more := slices.Concat(i.Shim(1, 0, vxlanINT2), slices.Repeat([]byte{2 << 4, 0, 0, vxlanINT2}, n-2),
+			[]byte{2 << 4, 0, 0, 3})
+		s := tunnel(false, 4790, be(0x0c00, vxlanINT2, 0, 9<<8), more)
+		return s.Frame()
+	}
 	for _, tc := range []struct {
 		name    string
 		frame   []byte
@@ -398,6 +404,8 @@ func TestProblems(t *testing.T) {
 		{"shim type 0 of version 1", edit(shim, 0), UnknownType, false},
 		{"shim type 7", edit(shim, 0x70), UnknownType, false},
 		{"port without next protocol", port.Frame(), UnknownType, false},
+		{"9 headers", chain(9), UnknownType, false},
+		{"8 headers", chain(8), None, true},
 		{"header shorter than version 2", edit(shim+1, 2), Truncated, true},
 		{"no header", edit(shim+1, 0), Truncated, true},
 		{"version 3", edit(shim+4, 0x30), UnknownVersion, true},
