@@ -58,6 +58,12 @@ func defaults() *wire.Settings {
 		Heavy: 20, HeavyFlows: 16, Inflation: 2.5, InflatedFlows: 64}
 }
 
+// allMarks enables all carriers.
+func allMarks() inband.Marks {
+	return inband.Marks{DSCP: dscp, DSCPMask: 0x3f, Probe: 0x0123456789abcdef, UDPPort: 5555, GRE: 0x1234, VXLAN: 4790,
+		Geneve: 6081, GeneveClass: 0x103, GeneveType: 0x81}
+}
+
 func encoded(t testing.TB, s *wire.Settings) []byte {
 	t.Helper()
 	data, err := s.Append(nil)
@@ -255,11 +261,82 @@ func (r *traffic) header(number int) *inbandtest.INT {
 	return i
 }
 
+// tunnel returns a packet of a flow in GRE, VXLAN or Geneve with INT.
+func (r *traffic) tunnel(number int) inbandtest.Sent {
+	inner, s, i := r.sent(number), r.sent(number), r.header(number)
+	body := inner.Frame()
+	u8 := func(values ...int) uint8 { return uint8(values[r.IntN(len(values))]) }
+	if r.IntN(3) == 0 {
+		return r.gre(&inner, s, i)
+	}
+	s.Proto, s.Options, s.DstPort, s.NoChecksum = 17, nil, r.marks.VXLAN, r.IntN(2) == 0
+	if r.IntN(2) == 0 {
+		next := u8(0x80, 0x80, 0x08)
+		head := []byte{u8(0x0c, 0x0c, 0x08), 0, 0, next, 0, 0, 9, 0}
+		for n := r.IntN(10); n > 0 && r.IntN(2) == 0; n-- {
+			head = append(head, []byte{u8(0x20, 0x10), 1, 0, next, 1, 2, 3, 4}...)
+		}
+		head = slices.Concat(head, i.Shim(1, 0, uint16(u8(0, 0x80))<<8|uint16(u8(3, 3, 0x80))))
+		for range r.IntN(3) {
+			head = append(head, 0x20, 1, u8(0, 0x80), u8(3, 3, 0x80), 1, 2, 3, 4)
+		}
+		s.Payload = append(head, body...)
+		return s
+	}
+	s.DstPort = r.marks.Geneve
+	var options []byte
+	add := func(class uint16, kind uint8, data []byte) {
+		if len(options)+4+len(data) <= 252 && len(data) <= 124 {
+			options = append(binary.BigEndian.AppendUint16(options, class), kind, uint8(len(data)/4))
+			options = append(options, data...)
+		}
+	}
+	for range r.IntN(4) {
+		add(9, u8(1, 0x81), make([]byte, 4*r.IntN(20)))
+	}
+	add(r.marks.GeneveClass, r.marks.GeneveType, i.Bytes())
+	for range r.IntN(3) {
+		add(9, u8(1, 0x81), make([]byte, 4*r.IntN(20)))
+	}
+	s.Payload = slices.Concat([]byte{uint8(len(options) / 4), u8(0, 0x40), 0x65, 0x58, 0, 0, 9, 0}, options, body)
+	return s
+}
+
+// gre returns a packet in GRE with INT, some of which the INT source has put there.
+func (r *traffic) gre(inner *inbandtest.Sent, s inbandtest.Sent, i *inbandtest.INT) inbandtest.Sent {
+	body := inner.Frame()
+	next, second := binary.BigEndian.Uint16(body[12:]), uint8(8*r.IntN(2))
+	switch r.IntN(4) {
+	case 0:
+		next = 0x6558
+		if r.IntN(2) == 0 {
+			body = slices.Concat(body[:12], []byte{0x81, 0, 0, 5}, body[12:])
+		}
+	case 1:
+		next, body = uint16(r.Uint32()), body[:r.IntN(len(body))] // not IP, or cut short
+	default:
+		body = body[14:]
+	}
+	flags := uint16(r.IntN(16)) << 12 &^ 0x4000
+	if r.IntN(20) == 0 {
+		flags |= 0x4000 // source routes
+	}
+	head := binary.BigEndian.AppendUint16(nil, flags)
+	head = binary.BigEndian.AppendUint16(head, r.marks.GRE)
+	for _, bit := range []uint16{0x8000, 0x2000, 0x1000} {
+		if flags&bit != 0 {
+			head = binary.BigEndian.AppendUint32(head, r.Uint32())
+		}
+	}
+	s.Proto, s.Options, s.Payload = 47, nil, slices.Concat(head, i.Shim(1, second, next), body)
+	return s
+}
+
 // frame returns a packet of a flow, with INT in a random carrier.
 func (r *traffic) frame(number int) []byte {
 	s := r.sent(number)
 	i := r.header(number)
-	switch n := r.IntN(12); {
+	switch n := r.IntN(14); {
 	case n == 0:
 	case n == 1: // probe marker
 		probe := binary.BigEndian.AppendUint64(nil, r.marks.Probe)
@@ -278,6 +355,8 @@ func (r *traffic) frame(number int) []byte {
 	case n == 5 && r.IntN(8) == 0: // cut short
 		s.Payload = slices.Concat([]byte{0x10, byte(r.IntN(3)), 0, 0, 0x20, 0, 2, 0, 0xa0, 0, 0, 0}, s.Payload)
 		s.DSCP = dscp
+	case n >= 12:
+		s = r.tunnel(number)
 	case n == 4 && r.IntN(4) == 0: // for the sink alone, or INT-MX
 		s.Payload = append(i.Shim(uint8(2+r.IntN(2)), 0, uint16(s.DSCP)<<2), s.Payload...)
 		s.DSCP = dscp
@@ -311,6 +390,7 @@ func (r *traffic) frame(number int) []byte {
 // same bytes, the same towers and the same tables in the kernel as in Go.
 func TestSameAsGo(t *testing.T) {
 	sum := wire.Report{}
+	var carriers [inband.Geneve + 1]int // packets whose INT is removed
 	for _, tc := range []struct {
 		name   string
 		change func(*wire.Settings)
@@ -324,16 +404,23 @@ func TestSameAsGo(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := defaults()
-			s.Marks.Probe, s.Marks.UDPPort = 0x0123456789abcdef, 5555
+			s.Marks = allMarks()
 			s.Marks.SourceOnly = []inband.SourceOnly{{Domain: 1, Instruction: 1, Words: 2}, {Domain: 1, Instruction: 2}}
 			s.HeavyFlows = 1 << 16
 			s.InflatedFlows = 1 << 16
 			tc.change(s)
 			w := newTwin(t, s)
 			r := &traffic{rand.New(rand.NewPCG(1, uint64(tc.flows))), s.Marks, 6}
+			d := inband.NewDecoder(s.Marks)
 			for e := uint64(10); e < 14; e++ {
 				for range 4000 {
-					w.in(r.frame(r.IntN(tc.flows)))
+					frame := r.frame(r.IntN(tc.flows))
+					w.in(frame)
+					var p inband.Packet
+					if link, err := packet.ParseLink(frame); err == nil {
+						d.Decode(frame, link, &p)
+						carriers[p.Carrier]++
+					}
 				}
 				w.advance(e + 1)
 				if (e+1)%s.Interval != 0 {
@@ -353,6 +440,11 @@ func TestSameAsGo(t *testing.T) {
 				}
 			}
 		})
+	}
+	for c, n := range carriers {
+		if n < 100 {
+			t.Errorf("%d packets with carrier %d", n, c)
+		}
 	}
 	for i, n := range sum.Problems[:inband.BadReportLength] {
 		if n == 0 {
@@ -403,32 +495,46 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestUnread: packets with INT that the program does not read pass unchanged and are counted.
-func TestUnread(t *testing.T) {
+// TestLongHeaders: INT behind the longest options of Geneve and in the most headers of VXLAN is
+// removed as in Go, also from a frame in fragments; one that does not fit into the first fragment
+// passes unchanged and is counted.
+func TestLongHeaders(t *testing.T) {
 	s := defaults()
-	s.Marks = inband.Marks{GRE: 0x1234, VXLAN: 4790, Geneve: 6081, GeneveClass: 0x103, GeneveType: 1}
+	s.Marks = allMarks()
 	w := newTwin(t, s)
-	udp := func(port uint16, payload ...byte) []byte {
+	udp := func(port uint16, payload ...[]byte) []byte {
 		p := inbandtest.Sent{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.9.9.9"), Proto: 17,
-			DstPort: port, Payload: append(payload, make([]byte, 40)...)}
+			DstPort: port, Payload: slices.Concat(payload...)}
 		return p.Frame()
 	}
-	gre := udp(1)
-	gre[14+9] = 47
-	copy(gre[34:], []byte{0, 0, 0x12, 0x34})
-	for _, f := range [][]byte{gre, udp(4790, 4, 0, 0, 0x80), udp(6081, 3, 0, 0x65, 0x58, 0, 0, 0, 0, 1, 2, 3, 1, 0, 0, 0,
-		0, 1, 3, 1, 0), udp(4790), udp(6081), udp(4790, 4, 0, 0, 3)} {
-		if got := run(t, w.kernel.tables.program, f); !bytes.Equal(got, f) {
-			t.Errorf("received %x\ngot      %x", f, got)
-		}
+	i := inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000, Stack: inbandtest.Hops(5, 1, 1000)}
+	options := slices.Repeat([]byte{0, 9, 1, 0}, (252-56)/4)
+	option := slices.Concat([]byte{1, 3, s.Marks.GeneveType, 13}, i.Bytes())
+	vxlan := func(headers, words int) []byte {
+		h := append([]byte{0x20, byte(words), 0, 0x80}, make([]byte, 4*words)...)
+		return slices.Concat([]byte{0x0c, 0, 0, 0x80, 0, 0, 9, 0}, slices.Repeat(h, headers-1), i.Shim(1, 0, 3))
+	}
+	for _, size := range []int{40, 3000} {
+		body := make([]byte, size)
+		w.in(udp(s.Marks.Geneve, []byte{63, 0, 0x65, 0x58, 0, 0, 9, 0}, options, option, body))
+		w.in(udp(s.Marks.VXLAN, vxlan(8, 100), body))
+		w.in(udp(s.Marks.VXLAN, vxlan(9, 1), body))
 	}
 	w.advance(11)
-	sealed, err := w.kernel.Seal(10)
+	if got := w.seal(10); got.Counters[wire.WithINT] != 4 || got.Problems[inband.UnknownType] != 2 {
+		t.Errorf("%v, %v", got.Counters, got.Problems)
+	}
+	long := udp(s.Marks.VXLAN, vxlan(8, 255))
+	if got := run(t, w.kernel.tables.program, long); !bytes.Equal(got, long) {
+		t.Errorf("received %x\ngot      %x", long, got)
+	}
+	w.advance(12)
+	sealed, err := w.kernel.Seal(11)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := open(t, sealed); got.Counters[wire.Unread] != 3 || got.Problems[inband.Absent] != 6 {
-		t.Errorf("%v, %v", got.Counters, got.Problems)
+	if got := open(t, sealed); got.Counters[wire.Unread] != 1 {
+		t.Errorf("%v, want a packet that could not be changed", got.Counters)
 	}
 }
 
@@ -521,7 +627,7 @@ func TestLanes(t *testing.T) {
 // FuzzSameAsGo: any frames give the same bytes and the same reports in the kernel as in Go.
 func FuzzSameAsGo(f *testing.F) {
 	s := defaults()
-	s.Marks.Probe, s.Marks.UDPPort = 0x0123456789abcdef, 5555
+	s.Marks = allMarks()
 	s.Marks.SourceOnly = []inband.SourceOnly{{Domain: 1, Instruction: 1, Words: 2}}
 	s.Heavy, s.HeavyFlows, s.InflatedFlows = 1, 1<<16, 1<<16
 	r := &traffic{rand.New(rand.NewPCG(1, 1)), s.Marks, 1 << 30}

@@ -132,7 +132,7 @@ type sketchintQueueId struct {
 
 type sketchintScratch struct {
 	_      structs.HostLayout
-	Bytes  [2064]uint8
+	Bytes  [16400]uint8
 	Packet struct {
 		_          structs.HostLayout
 		Key        sketchintKey
@@ -156,14 +156,15 @@ type sketchintScratch struct {
 		Mtu        uint8
 		Remaining  uint8
 		Next       uint8
-		Unread     uint8
 		HasLatency uint8
 		HasIn      uint8
 		HasOut     uint8
 		Addressed  uint8
+		NoFlow     uint8
 		_          [4]byte
 	}
-	Hops [64]struct {
+	Inner sketchintKey
+	Hops  [64]struct {
 		_       structs.HostLayout
 		Node    uint32
 		Latency uint32

@@ -129,7 +129,7 @@ const (
 	InflatedFull                   // inflated latencies that the table has no room for
 	NodesFull                      // packets at switches and queues that the tables have no room for
 	SourcesFull                    // datagrams of nodes that the table has no room for
-	Unread                         // packets whose INT a data path in the kernel does not read
+	Unread                         // packets whose INT a data path in the kernel could not remove
 	Counters
 )
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // SketchINT's host role in the kernel: the same packets, towers and counts as package
-// hostagent/sketchint. Program receive reads INT over TCP and UDP, measures it, and removes it.
+// hostagent/sketchint. Program receive reads INT, measures it, and removes it.
 //
 // Each processor is a lane of its own: what it writes is not shared, so nothing is locked. There are
 // two groups of everything that belongs to an interval; the agent switches between them, and reads
@@ -31,8 +31,14 @@ enum {
 	UDP = 17,
 	GRE = 47,
 	FRAGMENT = 44,
-	FRONT = 192,   // bytes of a frame that are always read: all headers up to INT, and short INT
-	BUFFER = 2048, // more than all headers and the longest INT
+	ETH_BRIDGED = 0x6558, // an Ethernet frame in GRE
+	VXLAN_PORT = 4789,    // without GPE
+	VXLAN_NEXT = 4,       // flag: there is a next protocol
+	GENEVE_OPTIONS = 252, // bytes, at most
+	MAX_SHIMS = 8,        // INT headers of a packet in VXLAN
+	FRONT = 192,          // bytes of a frame that are always read: all headers up to INT, and short INT
+	BUFFER = 1 << 14,     // more than all headers and the longest INT
+	INNER = 22 + 60 + 20, // bytes of the headers of a packet in GRE, at most
 	GROUPS = 2,
 	SETS = 1 << 12,
 	WAYS = 4,
@@ -88,8 +94,18 @@ enum {
 	COUNTERS,
 };
 
-// Carriers that are read.
-enum { CARRIER_TCP = 1, CARRIER_UDP, CARRIER_UDP_PORT, CARRIER_UDP_ENCAP };
+// Carriers, as in package inband.
+enum {
+	CARRIER_TCP = 1,
+	CARRIER_UDP,
+	CARRIER_UDP_PORT,
+	CARRIER_UDP_ENCAP,
+	CARRIER_GRE,
+	CARRIER_GRE_ENCAP,
+	CARRIER_VXLAN,
+	CARRIER_VXLAN_ENCAP,
+	CARRIER_GENEVE,
+};
 
 enum { MD = 1, DESTINATION, MX };
 
@@ -300,9 +316,17 @@ struct packet {
 	u32 stack, hop;       // first hop, bytes of a hop
 	u32 latency_at, in_at, out_at; // within a hop; a queue follows the latency
 	u16 hops, bitmap;
-	u8 carrier, kind, version, flags, mtu, remaining, next, unread;
+	u8 carrier, kind, version, flags, mtu, remaining, next;
 	u8 has_latency, has_in, has_out;
 	u8 addressed; // there is a source address
+	u8 no_flow;   // the original packet in GRE is not IP
+};
+
+// ip_header is what parse_ip reads besides the key.
+struct ip_header {
+	u32 size, l4, length; // of the header with what precedes the transport; without; of the packet
+	u8 dscp;
+	bool fragment, tcp; // tcp: its header is there
 };
 
 // reading is what a hop wrote.
@@ -313,6 +337,7 @@ struct reading {
 struct scratch {
 	u8 bytes[BUFFER + 16];
 	struct packet packet;
+	struct key inner; // flow of the original packet in GRE
 	struct reading hops[MAX_HOPS];
 	struct heavy_flow heavy;
 	struct place place;
@@ -432,24 +457,16 @@ inline u32 metadata(struct scratch *s, struct packet *p, u32 at, u32 length) {
 	return find_hops(s, p, length - header, read8(s, at + 2) & 0x1f, domain, instructions);
 }
 
-inline bool geneve_int(const struct scratch *s, u32 at, u32 available) {
-	if (available < at + 8)
-		return false;
-	u32 end = at + 8 + (read8(s, at) & 0x3f) * 4;
-	at += 8;
-	for (u32 i = 0; i < 16; i++) { // those of the bytes that are read
-		if (at + 4 > end || at + 4 > available)
-			return false;
-		if (read16(s, at) == geneve_class && read8(s, at + 2) == geneve_type)
-			return true;
-		at += 4 + (read8(s, at + 3) & 0x1f) * 4;
-	}
-	return false;
+// next_int returns whether a next protocol of VXLAN GPE is INT.
+inline bool next_int(u8 protocol) {
+	return vxlan_next ? protocol == vxlan_next : protocol == 0x08 || protocol == 0x80;
 }
+
+part u32 geneve_option(struct xdp_md *xdp);
 
 // locate sets the carrier and the offset of INT, or returns false without INT. available is the end
 // of the bytes that are read.
-inline bool locate(struct scratch *s, struct packet *p, u8 dscp, bool tcp, u32 available) {
+inline bool locate(struct xdp_md *xdp, struct scratch *s, struct packet *p, u8 dscp, bool tcp, u32 available) {
 	u32 l4 = p->l4;
 	if (p->key.proto == TCP) {
 		u32 header = 20;
@@ -470,21 +487,29 @@ inline bool locate(struct scratch *s, struct packet *p, u8 dscp, bool tcp, u32 a
 			p->carrier = CARRIER_UDP_PORT;
 			return true;
 		} else if (port == vxlan_port) {
-			if (available >= p->at + 8 && read8(s, p->at) & 4) {
-				u8 next = read8(s, p->at + 3);
-				p->unread = vxlan_next ? next == vxlan_next : next == 0x08 || next == 0x80;
+			if (available >= p->at + 8 && read8(s, p->at) & VXLAN_NEXT && next_int(read8(s, p->at + 3))) {
+				p->carrier = CARRIER_VXLAN;
+				p->at += 8;
+				return true;
 			}
 		} else if (port == geneve_port) {
-			p->unread = geneve_int(s, p->at, available);
+			u32 at = geneve_option(xdp);
+			if (at) {
+				p->carrier = CARRIER_GENEVE;
+				p->at = at;
+				return true;
+			}
 		}
 	} else if (p->key.proto == GRE) {
-		p->unread = gre_type && available >= l4 + 4 && read16(s, l4 + 2) == gre_type && !(read8(s, l4) & 0x40);
-		return p->unread;
+		u8 first = read8(s, l4);
+		if (!gre_type || available < l4 + 4 || read16(s, l4 + 2) != gre_type || first & 0x40)
+			return false;
+		p->carrier = CARRIER_GRE;
+		p->at = l4 + 4 + 4 * ((first >> 7) + (first >> 5 & 1) + (first >> 4 & 1)); // checksum, key, number
+		return true;
 	} else {
 		return false;
 	}
-	if (p->unread)
-		return true;
 	if (probe && available >= p->at + 8 && raw64(s, p->at) == probe)
 		return true;
 	return mark_dscp_mask && (dscp & mark_dscp_mask) == mark_dscp;
@@ -521,8 +546,8 @@ inline void store_front(struct xdp_md *xdp, struct scratch *s, u32 size) {
 		*to = raw64(s, last);
 		return;
 	}
-	asm volatile("" : "+r"(size)); // the frame is in fragments
-	size = ((size - 1) & 255) + 1;
+	asm volatile("" : "+r"(size)); // the frame is in fragments, or options of Geneve are long
+	size = ((size - 1) & 511) + 1;
 	bpf_xdp_store_bytes(xdp, 0, s->bytes, size);
 }
 
@@ -542,36 +567,67 @@ inline bool load_rest(struct xdp_md *xdp, struct scratch *s, u32 end, u32 length
 	return !bpf_xdp_load_bytes(xdp, FRONT, s->bytes + FRONT, more);
 }
 
-// headers reads the shim header and what follows. end is the end of INT by the lengths of IP and UDP.
-inline u32 headers(struct xdp_md *xdp, struct scratch *s, struct packet *p, u32 length) {
-	u32 last = p->ip + p->length, end = last;
-	if (p->key.proto == UDP) {
-		end = p->l4 + read16(s, p->l4 + 4);
-		if (end > last)
-			return LENGTH_MISMATCH;
+// geneve_option returns the offset of the INT option in the options of Geneve behind UDP, or 0.
+part u32 geneve_option(struct xdp_md *xdp) {
+	struct scratch *s = scratch();
+	if (!s)
+		return 0;
+	u32 length = bpf_xdp_get_buff_len(xdp), at = s->packet.at;
+	if (length < at + 8)
+		return 0;
+	u32 end = at + 8 + (read8(s, at) & 0x3f) * 4;
+	if (end > length)
+		end = length;
+	if (!load_rest(xdp, s, end, length))
+		return 0; // unreachable
+	at += 8;
+	for (u32 i = 0; i < GENEVE_OPTIONS / 4 && at + 4 <= end; i++) {
+		if (read16(s, at) == geneve_class && read8(s, at + 2) == geneve_type)
+			return at;
+		at += 4 + (read8(s, at + 3) & 0x1f) * 4;
 	}
-	if (last > length)
+	return 0;
+}
+
+// int_end finds the end of the bytes that INT may occupy, by the lengths of IP and UDP.
+inline u32 int_end(const struct scratch *s, const struct packet *p, u32 length, u32 *end) {
+	u32 last = p->ip + p->length;
+	*end = last;
+	if (p->key.proto == UDP)
+		*end = p->l4 + read16(s, p->l4 + 4);
+	return *end > last || last > length ? LENGTH_MISMATCH : NONE;
+}
+
+// read_shim reads the shim header at an offset.
+inline u32 read_shim(const struct scratch *s, u32 at, u32 end, u8 *kind, u32 *size) {
+	if (at + 4 > end)
 		return LENGTH_MISMATCH;
+	u8 first = read8(s, at);
+	*kind = first >> 4;
+	*size = 4 + read8(s, at + 1) * 4;
+	if (!*kind) { // version 1.0
+		*kind = first;
+		*size = read8(s, at + 2) * 4;
+	}
+	if (*kind < MD || *kind > MX || *size < 4)
+		return UNKNOWN_TYPE;
+	return at + *size > end ? LENGTH_MISMATCH : NONE;
+}
+
+// headers reads the shim header and what follows, in TCP and UDP.
+inline u32 headers(struct xdp_md *xdp, struct scratch *s, struct packet *p, u32 length) {
+	u32 end, size, problem = int_end(s, p, length, &end);
+	if (problem)
+		return problem;
 	u32 at = p->at;
 	if (probe && p->carrier <= CARRIER_UDP && at + 8 <= end && raw64(s, at) == probe)
 		at += 8;
-	if (at + 4 > end)
-		return LENGTH_MISMATCH;
-	u8 first = read8(s, at), kind = first >> 4;
-	u32 size = 4 + read8(s, at + 1) * 4;
-	if (!kind) { // version 1.0
-		kind = first;
-		size = read8(s, at + 2) * 4;
-	}
-	if (kind < MD || kind > MX || size < 4)
-		return UNKNOWN_TYPE;
-	if (at + size > end)
-		return LENGTH_MISMATCH;
-	if (!load_rest(xdp, s, at + size + 8, length)) {
-		p->unread = 1;
-		return ABSENT;
-	}
-	u32 problem = NONE;
+	u8 kind;
+	problem = read_shim(s, at, end, &kind, &size);
+	if (problem)
+		return problem;
+	if (!load_rest(xdp, s, at + size + 8, length))
+		return MALFORMED; // unreachable
 	p->kind = kind;
 	if (kind != DESTINATION)
 		problem = metadata(s, p, at + 4, size - 4);
@@ -580,7 +636,7 @@ inline u32 headers(struct xdp_md *xdp, struct scratch *s, struct packet *p, u32 
 	if (p->carrier != CARRIER_UDP_PORT)
 		return problem;
 	p->next = read8(s, at + 3);
-	switch (first >> 2 & 3) {
+	switch (read8(s, at) >> 2 & 3) {
 	case 1:
 		p->key.dport = read16(s, at + 2);
 		return problem;
@@ -596,7 +652,7 @@ inline u32 headers(struct xdp_md *xdp, struct scratch *s, struct packet *p, u32 
 	p->key.dport = 0;
 	at += size;
 	if (p->next == TCP || p->next == UDP) {
-		if (at + 8 > last) {
+		if (at + 8 > p->ip + p->length) {
 			p->size = 0;
 			return MALFORMED;
 		}
@@ -604,6 +660,181 @@ inline u32 headers(struct xdp_md *xdp, struct scratch *s, struct packet *p, u32 
 		p->key.dport = read16(s, at + 2);
 	}
 	return problem;
+}
+
+// parse_link finds the EtherType behind at most two VLAN tags, from the offset of the first one.
+inline bool parse_link(const struct scratch *s, u32 available, u32 *at, u16 *type) {
+	if (available < *at + 2)
+		return false;
+	*type = read16(s, *at);
+	for (u32 i = 0; i < 2; i++) {
+		if (*type != ETH_VLAN && *type != ETH_QINQ && *type != ETH_QINQ_OLD)
+			break;
+		*at += 4;
+		if (available < *at + 2)
+			return false;
+		*type = read16(s, *at);
+	}
+	return true;
+}
+
+// parse_ip reads the IP packet at an offset. The key is zero, and has the source address also if the
+// header is invalid and its fixed part is there.
+inline u32 parse_ip(const struct scratch *s, u32 at, u16 type, u32 available, struct key *k, struct ip_header *h,
+		    u8 *addressed) {
+	bool later = false;
+	h->fragment = false;
+	h->tcp = false;
+	if (type == ETH_IPV4) {
+		if (available < at + 20)
+			return MALFORMED;
+		k->src[0] = raw32(s, at + 12);
+		*addressed = 1;
+		u8 first = read8(s, at);
+		h->size = (first & 15) * 4;
+		h->length = read16(s, at + 2);
+		if (first >> 4 != 4 || h->size < 20 || available < at + h->size || h->length < h->size)
+			return MALFORMED;
+		k->dst[0] = raw32(s, at + 16);
+		k->proto = read8(s, at + 9);
+		u16 offset = read16(s, at + 6);
+		later = offset & 0x1fff;
+		h->fragment = offset & 0x3fff;
+		h->dscp = read8(s, at + 1) >> 2;
+		h->l4 = at + h->size;
+	} else if (type == ETH_IPV6) {
+		if (available < at + 40)
+			return MALFORMED;
+		k->v6 = 1;
+		k->src[0] = raw64(s, at + 8);
+		k->src[1] = raw64(s, at + 16);
+		*addressed = 1;
+		u16 first = read16(s, at);
+		if (first >> 12 != 6)
+			return MALFORMED;
+		k->dst[0] = raw64(s, at + 24);
+		k->dst[1] = raw64(s, at + 32);
+		h->length = 40 + read16(s, at + 4);
+		k->proto = read8(s, at + 6);
+		h->dscp = first >> 6 & 0x3f;
+		h->size = 40;
+		h->l4 = at + 40;
+		h->fragment = k->proto == FRAGMENT;
+		if (h->fragment) {
+			if (available < at + 48)
+				return MALFORMED;
+			k->proto = read8(s, at + 40);
+			later = read16(s, at + 42) & 0xfff8;
+			h->size = 48;
+		}
+	} else {
+		return NOT_IP;
+	}
+	at += h->size;
+	if (!later && (k->proto == TCP || k->proto == UDP)) {
+		h->tcp = k->proto == TCP;
+		if (available < at + (h->tcp ? 20 : 8))
+			return MALFORMED;
+		k->sport = read16(s, at);
+		k->dport = read16(s, at + 2);
+	}
+	return NONE;
+}
+
+// inside reads the flow of the packet that the INT source put into GRE.
+part int inside(struct xdp_md *xdp) {
+	struct scratch *s = scratch();
+	if (!s)
+		return MALFORMED; // unreachable
+	struct packet *p = &s->packet;
+	u32 length = bpf_xdp_get_buff_len(xdp), at = p->at + p->size, available = at + INNER;
+	if (available > length)
+		available = length;
+	if (!load_rest(xdp, s, available, length))
+		return MALFORMED; // unreachable
+	u16 type = read16(s, p->shim + 2);
+	if (type == ETH_BRIDGED) {
+		at += 12;
+		if (!parse_link(s, available, &at, &type)) {
+			p->size = 0;
+			return MALFORMED;
+		}
+		at += 2;
+	}
+	struct ip_header h;
+	__builtin_memset(&s->inner, 0, sizeof(s->inner));
+	u8 addressed;
+	p->no_flow = parse_ip(s, at, type, available, &s->inner, &h, &addressed) != NONE;
+	return NONE;
+}
+
+// tunnel_metadata is metadata, verified by itself.
+part u32 tunnel_metadata(u32 at, u32 length) {
+	struct scratch *s = scratch();
+	return s ? metadata(s, &s->packet, at, length) : MALFORMED;
+}
+
+// tunnel reads INT in GRE, VXLAN or Geneve.
+part u32 tunnel(struct xdp_md *xdp) {
+	struct scratch *s = scratch();
+	if (!s)
+		return MALFORMED; // unreachable
+	struct packet *p = &s->packet;
+	u32 length = bpf_xdp_get_buff_len(xdp), at = p->at, end, size = 0, problem = int_end(s, p, length, &end);
+	if (problem)
+		return problem;
+	if (p->carrier == CARRIER_GENEVE) {
+		u32 options = p->l4 + 16 + (read8(s, p->l4 + 8) & 0x3f) * 4;
+		if (end > options)
+			end = options;
+		size = 4 + (read8(s, at + 3) & 0x1f) * 4;
+		if (at + size > end)
+			return LENGTH_MISMATCH;
+		p->kind = MD;
+		p->shim = at;
+		p->size = size;
+		return tunnel_metadata(at + 4, size - 4);
+	}
+	u8 read = DESTINATION;
+	for (u32 i = 0; i < MAX_SHIMS; i++) {
+		u8 kind;
+		u32 bad = read_shim(s, at, end, &kind, &size);
+		if (bad) {
+			p->size = 0;
+			return bad;
+		}
+		if (!load_rest(xdp, s, at + size + 4, length))
+			return MALFORMED; // unreachable
+		if (kind != DESTINATION && read == DESTINATION) { // others are skipped
+			read = kind;
+			problem = tunnel_metadata(at + 4, size - 4);
+		}
+		p->kind = read;
+		p->shim = at;
+		at += size;
+		p->size = at - p->at;
+		if (p->carrier == CARRIER_VXLAN && next_int(read8(s, p->shim + 3)))
+			continue;
+		u8 first = read8(s, p->shim);
+		if (p->carrier == CARRIER_VXLAN) {
+			if (first >> 4 && read8(s, p->shim + 2) & 0x80) {
+				p->carrier = CARRIER_VXLAN_ENCAP;
+				p->key.dport = VXLAN_PORT;
+			}
+			return problem;
+		}
+		if (!(first >> 4)) { // version 1.0 has no INT in GRE
+			p->size = 0;
+			return UNKNOWN_TYPE;
+		}
+		if (!(first & 8))
+			return problem;
+		p->carrier = CARRIER_GRE_ENCAP;
+		bad = inside(xdp);
+		return bad ? bad : problem;
+	}
+	p->size = 0;
+	return UNKNOWN_TYPE;
 }
 
 // decode reads a packet and returns its problem.
@@ -620,83 +851,21 @@ part int decode(struct xdp_md *xdp) {
 	if (!load_front(xdp, s, available))
 		return MALFORMED; // unreachable
 	u32 at = 12;
-	u16 type = read16(s, at);
-	for (u32 i = 0; i < 2; i++) {
-		if (type != ETH_VLAN && type != ETH_QINQ && type != ETH_QINQ_OLD)
-			break;
-		at += 4;
-		if (available < at + 2)
-			return MALFORMED;
-		type = read16(s, at);
-	}
-	at += 2;
-	p->ip = at;
-	u32 size;
-	bool later = false, fragment;
-	u8 dscp;
-	if (type == ETH_IPV4) {
-		if (available < at + 20)
-			return MALFORMED;
-		p->key.src[0] = raw32(s, at + 12);
-		p->addressed = 1;
-		u8 first = read8(s, at);
-		size = (first & 15) * 4;
-		p->length = read16(s, at + 2);
-		if (first >> 4 != 4 || size < 20 || available < at + size || p->length < size)
-			return MALFORMED;
-		p->key.dst[0] = raw32(s, at + 16);
-		p->key.proto = read8(s, at + 9);
-		u16 offset = read16(s, at + 6);
-		later = offset & 0x1fff;
-		fragment = offset & 0x3fff;
-		dscp = read8(s, at + 1) >> 2;
-		p->l4 = at + size;
-	} else if (type == ETH_IPV6) {
-		if (available < at + 40)
-			return MALFORMED;
-		p->key.v6 = 1;
-		p->key.src[0] = raw64(s, at + 8);
-		p->key.src[1] = raw64(s, at + 16);
-		p->addressed = 1;
-		u16 first = read16(s, at);
-		if (first >> 12 != 6)
-			return MALFORMED;
-		p->key.dst[0] = raw64(s, at + 24);
-		p->key.dst[1] = raw64(s, at + 32);
-		p->length = 40 + read16(s, at + 4);
-		p->key.proto = read8(s, at + 6);
-		dscp = first >> 6 & 0x3f;
-		size = 40;
-		p->l4 = at + size;
-		fragment = p->key.proto == FRAGMENT;
-		if (fragment) {
-			if (available < at + 48)
-				return MALFORMED;
-			p->key.proto = read8(s, at + 40);
-			later = read16(s, at + 42) & 0xfff8;
-			size = 48;
-		}
-	} else {
-		return NOT_IP;
-	}
-	at += size;
-	bool tcp = false;
-	if (!later && (p->key.proto == TCP || p->key.proto == UDP)) {
-		tcp = p->key.proto == TCP;
-		if (available < at + (tcp ? 20 : 8))
-			return MALFORMED;
-		p->key.sport = read16(s, at);
-		p->key.dport = read16(s, at + 2);
-	}
-	if (!locate(s, p, dscp, tcp, available))
+	u16 type;
+	if (!parse_link(s, available, &at, &type))
+		return MALFORMED;
+	p->ip = at + 2;
+	struct ip_header h;
+	u32 problem = parse_ip(s, p->ip, type, available, &p->key, &h, &p->addressed);
+	if (problem)
+		return problem;
+	p->length = h.length;
+	p->l4 = h.l4;
+	if (!locate(xdp, s, p, h.dscp, h.tcp, available))
 		return ABSENT;
-	if (fragment) {
-		p->unread = 0;
+	if (h.fragment)
 		return FRAGMENTED;
-	}
-	if (p->unread)
-		return ABSENT;
-	u32 problem = headers(xdp, s, p, length);
+	problem = p->carrier >= CARRIER_GRE ? tunnel(xdp) : headers(xdp, s, p, length);
 	if (!p->size)
 		p->hops = 0;
 	return problem;
@@ -1251,7 +1420,7 @@ part u64 sum_of(u32 at, u32 size) {
 	u64 sum = 0;
 	if (!s)
 		return 0;
-	for (u32 i = 0; i < 140; i++) {
+	for (u32 i = 0; i < BUFFER / 8; i++) {
 		if (size < 8)
 			break;
 		u64 v = raw64(s, at);
@@ -1298,6 +1467,83 @@ inline void restore_dscp(struct scratch *s, const struct packet *p) {
 	update(s, ip + 10, replace(s, ip, read8(s, ip) | (u16)(value | (second & 3)) << 8), 0xffff);
 }
 
+// restore_udp restores the header of UDP when size bytes are removed behind it. removed is what their
+// removal and other changes add to the checksum.
+inline void restore_udp(struct scratch *s, const struct packet *p, u64 removed, u32 size) {
+	u32 l4 = p->l4;
+	removed += bpf_htons(size) + replace(s, l4 + 4, bpf_htons(read16(s, l4 + 4) - size));
+	if (p->carrier == CARRIER_UDP)
+		restore_dscp(s, p);
+	else
+		removed += replace(s, l4 + 2, bpf_htons(p->key.dport));
+	if (raw16(s, l4 + 6)) // zero: no checksum
+		update(s, l4 + 6, removed, 0);
+}
+
+// critical returns whether an option of Geneve other than that of INT is critical.
+inline bool critical(const struct scratch *s, const struct packet *p, u32 end) {
+	u32 at = p->l4 + 16;
+	for (u32 i = 0; i < GENEVE_OPTIONS / 4 && at + 4 <= end; i++) {
+		if (at != p->shim && read8(s, at + 2) & 0x80)
+			return true;
+		at += 4 + (read8(s, at + 3) & 0x1f) * 4;
+	}
+	return false;
+}
+
+// restore_tunnel restores the headers of GRE, VXLAN or Geneve, and of UDP.
+part int restore_tunnel(struct xdp_md *xdp, u64 removed) {
+	struct scratch *s = scratch();
+	if (!s)
+		return 0;
+	struct packet *p = &s->packet;
+	u32 at = p->l4 + 8, shim = p->shim, size = p->size;
+	switch (p->carrier) {
+	case CARRIER_GRE:
+		removed += replace(s, p->l4 + 2, raw16(s, shim + 2));
+		if (read8(s, p->l4) & 0x80)
+			update(s, p->l4 + 4, removed, 0xffff);
+		return 0;
+	case CARRIER_GENEVE: {
+		u8 options = read8(s, at), flags = read8(s, at + 1);
+		u32 end = at + 8 + (options & 0x3f) * 4, length = bpf_xdp_get_buff_len(xdp);
+		if (read8(s, shim + 2) & 0x80 && !critical(s, p, end < length ? end : length))
+			flags &= ~0x40;
+		removed += replace(s, at, (u8)(options - size / 4) | (u16)flags << 8);
+		break;
+	}
+	default: {
+		u8 flags = read8(s, at), next = read8(s, shim + 3);
+		if (p->carrier == CARRIER_VXLAN_ENCAP) {
+			flags &= ~VXLAN_NEXT;
+			next = 0;
+		}
+		removed += replace(s, at, flags | (u16)read8(s, at + 1) << 8);
+		removed += replace(s, at + 2, read8(s, at + 2) | (u16)next << 8);
+	}
+	}
+	restore_udp(s, p, removed, size);
+	return 0;
+}
+
+// unwrap removes the headers that the INT source put in front of a packet. It returns 0 if the frame
+// cannot be changed.
+part int unwrap(struct xdp_md *xdp) {
+	struct scratch *s = scratch();
+	if (!s)
+		return 0;
+	struct packet *p = &s->packet;
+	u32 behind = p->at + p->size;
+	u16 type = raw16(s, p->shim + 2);
+	if (type == bpf_htons(ETH_BRIDGED))
+		return !bpf_xdp_adjust_head(xdp, behind);
+	write_raw16(s, p->ip - 2, type);
+	if (bpf_xdp_adjust_head(xdp, behind - p->ip))
+		return 0;
+	store_front(xdp, s, p->ip);
+	return 1;
+}
+
 // strip removes INT, so that the packet is as its sender wrote it. It returns 0 if the frame cannot
 // be changed.
 part int strip(struct xdp_md *xdp) {
@@ -1305,27 +1551,23 @@ part int strip(struct xdp_md *xdp) {
 	if (!s)
 		return 0;
 	struct packet *p = &s->packet;
-	u32 at = p->at, size = p->size, ip = p->ip, l4 = p->l4;
+	u32 at = p->at, size = p->size, ip = p->ip;
 	if (p->carrier == CARRIER_UDP_ENCAP) {
-		at = l4;
-		size = p->at + p->size - l4;
+		at = p->l4;
+		size = p->at + p->size - at;
 		if (p->key.v6)
 			write8(s, ip + 6, p->next);
 		else
 			update(s, ip + 10, replace(s, ip + 8, read8(s, ip + 8) | (u16)p->next << 8), 0xffff);
 	} else {
-		u64 removed = sum_of(at, size) + bpf_htons(size);
+		u64 removed = sum_of(at, size);
 		if (p->carrier == CARRIER_TCP) {
 			restore_dscp(s, p);
-			update(s, l4 + 16, removed, 0xffff);
+			update(s, p->l4 + 16, removed + bpf_htons(size), 0xffff);
+		} else if (p->carrier < CARRIER_GRE) {
+			restore_udp(s, p, removed, size);
 		} else {
-			removed += replace(s, l4 + 4, bpf_htons(read16(s, l4 + 4) - size));
-			if (p->carrier == CARRIER_UDP)
-				restore_dscp(s, p);
-			else
-				removed += replace(s, l4 + 2, bpf_htons(p->key.dport));
-			if (raw16(s, l4 + 6)) // zero: no checksum
-				update(s, l4 + 6, removed, 0);
+			restore_tunnel(xdp, removed);
 		}
 	}
 	if (p->key.v6) {
@@ -1374,18 +1616,21 @@ int receive(struct xdp_md *xdp) {
 	c->counters[PACKETS]++;
 	if (problem == UNKNOWN_VERSION)
 		c->versions[p->version & 15]++;
-	if (p->unread)
-		c->counters[UNREAD]++;
-	flags(c, p, problem);
-	if (p->hops) {
-		read_hops();
-		if (p->bitmap & 0x1000)
-			measure_queues(slot);
+	bool wrapped = p->carrier == CARRIER_GRE_ENCAP;
+	if (wrapped)
+		s->packet.key = s->inner;
+	if (!p->no_flow) {
+		flags(c, p, problem);
+		if (p->hops) {
+			read_hops();
+			if (p->bitmap & 0x1000)
+				measure_queues(slot);
+		}
+		add(slot);
 	}
-	add(slot);
 	if (!p->size)
 		return XDP_PASS;
-	if (!strip(xdp)) {
+	if (!(wrapped ? unwrap(xdp) : strip(xdp))) {
 		c->counters[UNREAD]++;
 		return XDP_PASS;
 	}
