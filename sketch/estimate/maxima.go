@@ -13,16 +13,25 @@ import (
 // flows, each weighted by its variance, m(e^t-t-1) for m counters at a load of t flows each. ok is
 // false if every row is full.
 func Flows(rows ...[]uint32) (flows float64, ok bool) {
+	counters, zeros := make([]int, len(rows)), make([]int, len(rows))
+	for i, row := range rows {
+		counters[i], zeros[i] = len(row), Zeros(row)
+	}
+	return FlowsByZeros(counters, zeros)
+}
+
+// FlowsByZeros is Flows from each row's number of counters and of those that are zero.
+func FlowsByZeros(counters, zeros []int) (flows float64, ok bool) {
 	var sum, weights float64
-	for _, row := range rows {
-		n, ok := Cardinality(len(row), Zeros(row))
+	for i, m := range counters {
+		n, ok := Cardinality(m, zeros[i])
 		if !ok {
 			continue
 		}
 		if n == 0 {
 			return 0, true
 		}
-		m := float64(len(row))
+		m := float64(m)
 		w := 1 / (m * (math.Exp(n/m) - n/m - 1))
 		sum, weights = sum+w*n, weights+w
 	}

@@ -32,18 +32,64 @@ type MRAC struct {
 	Overflow uint32
 }
 
+const mostSplit = 4096
+
+// Histogram is the number of counters of each value. The zero value is empty.
+type Histogram struct {
+	small [mostSplit + 1]int // by value
+	large map[uint32]int     // by value above mostSplit
+	n     int
+}
+
+// Add adds n counters of a value, or removes as many when n is negative.
+func (h *Histogram) Add(value uint32, n int) {
+	h.n += n
+	if value <= mostSplit {
+		h.small[value] += n
+		return
+	}
+	if h.large == nil {
+		h.large = make(map[uint32]int)
+	}
+	if h.large[value] += n; h.large[value] == 0 {
+		delete(h.large, value)
+	}
+}
+
+// AtLeast returns the number of counters of at least a value.
+func (h *Histogram) AtLeast(value uint32) (n int) {
+	for v := value; v <= mostSplit; v++ {
+		n += h.small[v]
+	}
+	for v, count := range h.large {
+		if v >= value {
+			n += count
+		}
+	}
+	return n
+}
+
 // Run estimates the distribution. A row without zero counters, and a size above 2^26, are errors
 // that wrap ErrLimit.
 func (m MRAC) Run(row []uint32) (Distribution, error) {
+	h := new(Histogram)
+	for _, v := range row {
+		h.Add(v, 1)
+	}
+	return m.RunHistogram(h)
+}
+
+// RunHistogram is Run for a row of which only the numbers of counters by value are known.
+func (m MRAC) RunHistogram(h *Histogram) (Distribution, error) {
 	if m.Largest == 0 {
 		m.Largest = 256
 	}
 	if m.Iterations == 0 {
 		m.Iterations = 20
 	}
-	if m.Largest < 1 || m.Largest > 4096 || m.Iterations < 1 || len(row) == 0 {
-		return nil, fmt.Errorf("%w: MRAC: largest %d (1 to 4096), %d iterations, %d counters: the least of each is 1",
-			sketch.ErrConfig, m.Largest, m.Iterations, len(row))
+	if m.Largest < 1 || m.Largest > mostSplit || m.Iterations < 1 || h.n < 1 {
+		return nil, fmt.Errorf("%w: MRAC: largest %d (1 to %d), %d iterations, %d counters: the least of each is 1",
+			sketch.ErrConfig, m.Largest, mostSplit, m.Iterations, h.n)
 	}
 	if m.Overflow > 0 {
 		m.Largest = int(min(int64(m.Largest), int64(m.Overflow)-1))
@@ -54,43 +100,50 @@ func (m MRAC) Run(row []uint32) (Distribution, error) {
 	}
 	start := time.Now()
 	counts := make([]float64, m.Largest+1)
-	var large []uint32
-	for _, v := range row {
-		switch {
-		case int64(v) <= int64(m.Largest):
-			counts[v]++
-		case v > largestSize && (m.Overflow == 0 || v < m.Overflow):
+	large := h.n // counters above Largest
+	for v := range counts {
+		counts[v] = float64(h.small[v])
+		large -= h.small[v]
+	}
+	for v := range h.large {
+		if v > largestSize && (m.Overflow == 0 || v < m.Overflow) {
 			return nil, fmt.Errorf("%w: MRAC: a counter of %d; expected at most %d", sketch.ErrLimit, v, largestSize)
-		default:
-			large = append(large, v)
 		}
 	}
 	if counts[0] == 0 {
 		return nil, fmt.Errorf("%w: MRAC: none of %d counters is zero, so that flows cannot be separated",
-			sketch.ErrLimit, len(row))
+			sketch.ErrLimit, h.n)
 	}
-	lambda, over := m.begin(counts, float64(len(row)))
+	lambda, over := m.begin(counts, float64(h.n))
 	for i := range m.Iterations {
 		if m.Time > 0 && i > 0 && time.Since(start) > m.Time {
 			break
 		}
-		lambda, over = step(lambda, over, counts, float64(len(row)), float64(len(large)))
+		lambda, over = step(lambda, over, counts, float64(h.n), float64(large))
 	}
 	d := make(Distribution, len(lambda))
 	mean := 0.0
 	for x := 1; x < len(lambda); x++ {
-		d[x] = lambda[x] * float64(len(row))
+		d[x] = lambda[x] * float64(h.n)
 		mean += float64(x) * lambda[x]
 	}
-	for _, v := range large {
+	add := func(v uint32, n int) {
 		if m.Overflow > 0 && v >= m.Overflow {
-			continue
+			return
 		}
 		x := int(max(float64(v)-math.Round(mean), float64(m.Largest+1)))
 		for x >= len(d) {
 			d = append(d, make(Distribution, x+1-len(d))...)
 		}
-		d[x]++
+		d[x] += float64(n)
+	}
+	for v := m.Largest + 1; v <= mostSplit; v++ {
+		if n := h.small[v]; n > 0 {
+			add(uint32(v), n)
+		}
+	}
+	for v, n := range h.large {
+		add(v, n)
 	}
 	return d, nil
 }
@@ -123,12 +176,12 @@ func step(lambda []float64, over float64, counts []float64, n, large float64) (n
 	p := make([]float64, len(lambda))
 	p[0] = math.Exp(-min(total, 600))
 	beyond := 1 - p[0]
+	packets := make([]float64, len(lambda)) // expected in a counter, by size
+	for x := range packets {
+		packets[x] = float64(x) * lambda[x]
+	}
 	for v := 1; v < len(p); v++ {
-		sum := 0.0
-		for x := 1; x <= v; x++ {
-			sum += float64(x) * lambda[x] * p[v-x]
-		}
-		p[v] = sum / float64(v)
+		p[v] = convolved(packets[1:v+1], p[:v]) / float64(v)
 		beyond -= p[v]
 	}
 	next = make([]float64, len(lambda))
@@ -151,6 +204,23 @@ func step(lambda []float64, over float64, counts []float64, n, large float64) (n
 		next[x] += share * lambda[x] * max(1-within, 0)
 	}
 	return next, share * over
+}
+
+// convolved returns the sum of a[i] b[len(b)-1-i]. Four sums run in parallel in the processor.
+func convolved(a, b []float64) float64 {
+	var s0, s1, s2, s3 float64
+	for len(a) >= 4 && len(b) >= 4 {
+		c := b[len(b)-4:]
+		s0 += a[0] * c[3]
+		s1 += a[1] * c[2]
+		s2 += a[2] * c[1]
+		s3 += a[3] * c[0]
+		a, b = a[4:], b[:len(b)-4]
+	}
+	for i, x := range a {
+		s0 += x * b[len(b)-1-i]
+	}
+	return s0 + s1 + s2 + s3
 }
 
 // Rows combines the distributions of a tower's rows (SketchINT §V-A): row i provides the sizes that
