@@ -10,9 +10,11 @@ package sumax
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/estimate"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/internal/shape"
 	"github.com/netsketch/netsketch/sketch/internal/wire"
@@ -92,8 +94,16 @@ type Sketch[F family.Hash] struct {
 	cfg      Config
 	cols     family.Range
 	n        int      // cells of a bucket
-	cells    []uint32 // row-major buckets
+	cells    []uint32 // the buckets of a column, row by row, before those of the next
 	received []uint64 // bit set of the received columns; nil: all
+	arrived  int      // columns that were received, if received is not nil
+	tally    *tally   // of the received columns; nil: to be counted
+}
+
+// tally is what the estimates of all flows need.
+type tally struct {
+	zeros [family.MaxRows]int // empty buckets of each row
+	first estimate.Histogram  // sizes of the first row
 }
 
 // New returns an empty sketch with all its columns.
@@ -111,13 +121,14 @@ func New[F family.Hash](c Config) (*Sketch[F], error) {
 		nil
 }
 
-// NewPartial returns a sketch without columns, for SetColumn.
+// NewPartial returns a sketch without columns, for SetColumn. Its answers refer to the columns that
+// have been set so far, in any order, and more columns refine them.
 func NewPartial[F family.Hash](c Config) (*Sketch[F], error) {
 	s, err := New[F](c)
 	if err != nil {
 		return nil, err
 	}
-	s.received = make([]uint64, (s.cfg.Width+63)/64)
+	s.received, s.tally = make([]uint64, (s.cfg.Width+63)/64), new(tally)
 	return s, nil
 }
 
@@ -146,6 +157,7 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("sumax", keys, size); err != nil {
 		return err
 	}
+	s.tally = nil
 	var digests [family.Block]uint64
 	for len(keys) > 0 {
 		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
@@ -160,12 +172,14 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 
 // Add adds n to the size of a key, for example bytes.
 func (s *Sketch[F]) Add(key []byte, n uint32) {
+	s.tally = nil
 	at := s.columns(family.Digest[F](s.cfg.Seed, key))
 	s.sum(&at, 0, n)
 }
 
 // Record records a packet with the delay and arrival for which the sketch has cells (§4.4).
 func (s *Sketch[F]) Record(key []byte, p Packet) {
+	s.tally = nil
 	at := s.columns(family.Digest[F](s.cfg.Seed, key))
 	if !s.cfg.NoSizes {
 		s.sum(&at, 0, 1)
@@ -200,26 +214,35 @@ func (s *Sketch[F]) delayRange(delay uint32) (i int) {
 	return i
 }
 
+// at returns the index of the first cell of a bucket.
+func (s *Sketch[F]) at(row int, col uint32) int { return (int(col)*s.cfg.Rows + row) * s.n }
+
 // bucket returns the cells of a bucket.
 func (s *Sketch[F]) bucket(row int, col uint32) []uint32 {
-	i := (row*s.cfg.Width + int(col)) * s.n
+	i := s.at(row, col)
 	return s.cells[i : i+s.n : i+s.n]
+}
+
+// column returns the cells of a column, row by row.
+func (s *Sketch[F]) column(col uint32) []uint32 {
+	i, n := s.at(0, col), s.cfg.Rows*s.n
+	return s.cells[i : i+n : i+n]
 }
 
 // sum is Algorithm 1 for one sum cell: the smallest sum so far replaces CU's minimum.
 // Cells stop at 2^32-1.
 func (s *Sketch[F]) sum(at *[family.MaxRows]uint32, cell int, n uint32) {
 	least := uint32(math.MaxUint32)
-	cells, stride := s.cells[cell:], s.cfg.Width*s.n
+	cells, stride := s.cells[cell:], s.cfg.Rows*s.n
 	for _, col := range at[:min(s.cfg.Rows, family.MaxRows)] {
-		c := &cells[int(col)*s.n]
+		c := &cells[int(col)*stride]
 		to := *c + n
 		if to < n {
 			to = math.MaxUint32
 		}
 		least = min(least, to)
 		*c = max(*c, least)
-		cells = cells[min(stride, len(cells)):]
+		cells = cells[min(s.n, len(cells)):]
 	}
 }
 
@@ -229,7 +252,7 @@ func (s *Sketch[F]) smallest(d uint64, cell int) (v uint32, ok bool) {
 	for r := range s.cfg.Rows {
 		col := family.Column[F](d, r, &s.cols)
 		if s.has(col) {
-			v, ok = min(v, s.cells[(r*s.cfg.Width+int(col))*s.n+cell]), true
+			v, ok = min(v, s.cells[s.at(r, col)+cell]), true
 		}
 	}
 	return v, ok
@@ -290,23 +313,87 @@ func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) 
 	return interval, last, true
 }
 
-// Row returns the size cells of a row, or the sums over the ranges, for linear counting and MRAC.
-// The paper uses the first row.
+// Row returns the size cells of a row, or the sums over the ranges, in packets. A partial sketch
+// returns those of the received columns.
 func (s *Sketch[F]) Row(i int) []uint32 {
-	out := make([]uint32, s.cfg.Width)
-	for c := range out {
-		b := s.bucket(i, uint32(c))
-		out[c] = b[0]
-		if s.cfg.NoSizes {
-			for _, n := range b[1 : 1+len(s.cfg.Ranges)] {
-				if out[c] += n; out[c] < n {
-					out[c] = math.MaxUint32
-					break
-				}
+	out := make([]uint32, 0, s.ReceivedColumns())
+	for c := range uint32(s.cfg.Width) {
+		if !s.has(c) {
+			continue
+		}
+		out = append(out, s.size(s.bucket(i, c)))
+	}
+	return out
+}
+
+// size returns the size of a bucket.
+func (s *Sketch[F]) size(bucket []uint32) uint32 {
+	v := bucket[0]
+	if s.cfg.NoSizes {
+		for _, n := range bucket[1 : 1+len(s.cfg.Ranges)] {
+			if v += n; v < n {
+				return math.MaxUint32
 			}
 		}
 	}
-	return out
+	return v
+}
+
+// add adds a column to the tally, or removes it when n is -1.
+func (s *Sketch[F]) add(t *tally, column []uint32, n int) {
+	for r := range s.cfg.Rows {
+		v := s.size(column[r*s.n : (r+1)*s.n])
+		if v == 0 {
+			t.zeros[r] += n
+		}
+		if r == 0 {
+			t.first.Add(v, n)
+		}
+	}
+}
+
+// tallied returns the tally of the received columns.
+func (s *Sketch[F]) tallied() *tally {
+	if s.tally == nil {
+		s.tally = new(tally)
+		for c := range uint32(s.cfg.Width) {
+			if s.has(c) {
+				s.add(s.tally, s.column(c), 1)
+			}
+		}
+	}
+	return s.tally
+}
+
+// Cardinality estimates the number of flows by linear counting (§6.1), over the received buckets of
+// all rows. ok is false if no column was received, or if no received bucket is empty.
+func (s *Sketch[F]) Cardinality() (flows float64, ok bool) {
+	if s.ReceivedColumns() == 0 {
+		return 0, false
+	}
+	counters := slices.Repeat([]int{s.ReceivedColumns()}, s.cfg.Rows)
+	flows, ok = estimate.FlowsByZeros(counters, s.tallied().zeros[:s.cfg.Rows])
+	return flows / s.Received(), ok
+}
+
+// Distribution estimates the numbers of flows by their packets with MRAC (§6.1) over the received
+// buckets of the first row, whose cells are plain sums, divided by the share of received columns.
+// Buckets of at least limit packets are left out and counted; a distribution takes 8 bytes for each
+// size below limit. An error wraps sketch.ErrLimit if no received bucket is empty, and
+// sketch.ErrConfig if no column was received or limit is below 2.
+func (s *Sketch[F]) Distribution(limit uint32) (d estimate.Distribution, omitted int, err error) {
+	if limit < 2 {
+		return nil, 0, fmt.Errorf("%w: sumax: sizes below %d; expected a limit of at least 2", sketch.ErrConfig, limit)
+	}
+	sizes := &s.tallied().first
+	if d, err = (estimate.MRAC{Overflow: limit}).RunHistogram(sizes); err != nil {
+		return nil, 0, fmt.Errorf("sumax: %w", err)
+	}
+	share := s.Received()
+	for x := range d {
+		d[x] /= share
+	}
+	return d, sizes.AtLeast(limit), nil
 }
 
 // Bound is that of the paper's Theorem 6.1, with the total of the packets: a valid size is at most
@@ -331,17 +418,14 @@ func (s *Sketch[F]) Bound(total uint64) sketch.Bound {
 }
 
 // Received returns the share of received columns, 0 to 1.
-func (s *Sketch[F]) Received() float64 {
+func (s *Sketch[F]) Received() float64 { return float64(s.ReceivedColumns()) / float64(s.cfg.Width) }
+
+// ReceivedColumns returns the number of received columns.
+func (s *Sketch[F]) ReceivedColumns() int {
 	if s.received == nil {
-		return 1
+		return s.cfg.Width
 	}
-	n := 0
-	for c := range s.cfg.Width {
-		if s.has(uint32(c)) {
-			n++
-		}
-	}
-	return float64(n) / float64(s.cfg.Width)
+	return s.arrived
 }
 
 // Column appends the cells of a column, row by row, to dst: the content of a sketchlet (§5.1).
@@ -349,31 +433,56 @@ func (s *Sketch[F]) Column(dst []uint32, col int) ([]uint32, error) {
 	if col < 0 || col >= s.cfg.Width {
 		return dst, fmt.Errorf("%w: sumax: column %d of %d", sketch.ErrMismatch, col, s.cfg.Width)
 	}
-	for r := range s.cfg.Rows {
-		dst = append(dst, s.bucket(r, uint32(col))...)
-	}
-	return dst, nil
+	return append(dst, s.column(uint32(col))...), nil
 }
 
-// SetColumn sets a received column. A column may be received more than once.
-func (s *Sketch[F]) SetColumn(col int, cells []uint32) error {
+// Receipt is the relation of a received column to those received before.
+type Receipt uint8
+
+// What SetColumn received.
+const (
+	First    Receipt = iota // the first cells of the column
+	Again                   // the same cells as before
+	Replaced                // other cells than before, which they replace
+)
+
+// SetColumn sets a received column. A column may be received more than once: the later cells count.
+// Of a sketch that has all its columns a column is received First.
+func (s *Sketch[F]) SetColumn(col int, cells []uint32) (Receipt, error) {
 	if col < 0 || col >= s.cfg.Width || len(cells) != s.cfg.Rows*s.n {
-		return fmt.Errorf("%w: sumax: column %d with %d cells; there are %d columns of %d", sketch.ErrMismatch, col,
-			len(cells), s.cfg.Width, s.cfg.Rows*s.n)
+		return First, fmt.Errorf("%w: sumax: column %d with %d cells; there are %d columns of %d", sketch.ErrMismatch,
+			col, len(cells), s.cfg.Width, s.cfg.Rows*s.n)
 	}
-	for r := range s.cfg.Rows {
-		copy(s.bucket(r, uint32(col)), cells[r*s.n:])
-	}
-	if s.received != nil {
+	receipt, column := First, s.column(uint32(col))
+	if s.received == nil {
+		s.tally = nil
+	} else if s.has(uint32(col)) {
+		if slices.Equal(column, cells) {
+			return Again, nil
+		}
+		receipt = Replaced
+		if s.tally != nil {
+			s.add(s.tally, column, -1)
+		}
+	} else {
 		s.received[col/64] |= 1 << (col % 64)
+		s.arrived++
 	}
-	return nil
+	if s.tally != nil {
+		s.add(s.tally, cells, 1)
+	}
+	copy(column, cells)
+	return receipt, nil
 }
 
 // Reset empties the sketch; a partial one then has no columns.
 func (s *Sketch[F]) Reset() {
 	clear(s.cells)
 	clear(s.received)
+	s.arrived, s.tally = 0, nil
+	if s.received != nil {
+		s.tally = new(tally)
+	}
 }
 
 // Merge adds the sums of o and keeps the larger maxima. Sizes remain never too low. Both sketches
@@ -389,6 +498,7 @@ func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 		return fmt.Errorf("%w: sumax: partial sketches cannot be merged, because each may lack columns of the other",
 			sketch.ErrMismatch)
 	}
+	s.tally = nil
 	sums := s.n
 	if s.cfg.Intervals {
 		sums -= 2
@@ -426,7 +536,11 @@ func (s *Sketch[F]) MarshalBinary() ([]byte, error) {
 	w.U32(flags, uint32(s.cfg.Rows), uint32(s.cfg.Width), uint32(len(s.cfg.Ranges)))
 	w.U32(s.cfg.Ranges...)
 	w.U64(s.received...)
-	w.U32(s.cells...)
+	for r := range s.cfg.Rows {
+		for c := range uint32(s.cfg.Width) {
+			w.U32(s.bucket(r, c)...)
+		}
+	}
 	return w.Bytes(), nil
 }
 
@@ -464,8 +578,15 @@ func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
 		if rest := width % 64; rest != 0 && n.received[received-1]>>rest != 0 {
 			return fmt.Errorf("sumax: %w: columns beyond the width", sketch.ErrFormat)
 		}
+		for _, set := range n.received {
+			n.arrived += bits.OnesCount64(set)
+		}
 	}
-	wire.Cells(r, n.cells)
+	for row := range rows {
+		for c := range uint32(width) {
+			wire.Cells(r, n.bucket(row, c))
+		}
+	}
 	*s = *n
 	return nil
 }

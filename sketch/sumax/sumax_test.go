@@ -174,7 +174,7 @@ func TestPartial(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.SetColumn(col, cells); err != nil {
+		if _, err := p.SetColumn(col, cells); err != nil {
 			t.Fatal(err)
 		}
 		if (i+1)%1000 != 0 {
@@ -205,8 +205,10 @@ func TestPartial(t *testing.T) {
 	if b := p.Bound(10); math.Abs(b.Failure-math.Exp(-3)) > 1e-12 {
 		t.Errorf("%+v", b)
 	}
-	for _, err := range []error{p.SetColumn(-1, nil), p.SetColumn(0, nil), p.SetColumn(5000, make([]uint32, 15)),
-		p.Merge(s), s.Merge(p)} {
+	_, err1 := p.SetColumn(-1, nil)
+	_, err2 := p.SetColumn(0, nil)
+	_, err3 := p.SetColumn(5000, make([]uint32, 15))
+	for _, err := range []error{err1, err2, err3, p.Merge(s), s.Merge(p)} {
 		if !errors.Is(err, sketch.ErrMismatch) {
 			t.Error(err)
 		}
@@ -280,7 +282,7 @@ func TestBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.SetColumn(3, []uint32{1, 2, 3}); err != nil {
+	if _, err := p.SetColumn(3, []uint32{1, 2, 3}); err != nil {
 		t.Fatal(err)
 	}
 	golden.Check(t, "partial", p, build[family.Fast](t, Config{Width: 1}))

@@ -284,7 +284,7 @@ func partials(_ context.Context, t *trace.Trace, o suite.Options) (rows []suite.
 			if err != nil {
 				return nil, err
 			}
-			if err := p.SetColumn(col, cells); err != nil {
+			if _, err := p.SetColumn(col, cells); err != nil {
 				return nil, err
 			}
 			part := (i + 1) * 20 / width

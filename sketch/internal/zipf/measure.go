@@ -14,17 +14,33 @@ import (
 func Speed(b *testing.B, packets int, pass func()) {
 	b.Helper()
 	b.ReportAllocs()
+	wall, cpu := best(b, pass)
+	b.ReportMetric(float64(packets)/wall.Seconds()/1e6, "Mpackets/s")
+	if cpu > 0 {
+		b.ReportMetric(float64(packets)/cpu.Seconds()/1e6, "Mpackets/cpu-s")
+	}
+}
+
+// Time runs pass b.N times and reports the processor time of the best pass in milliseconds, if the
+// system has it.
+func Time(b *testing.B, pass func()) {
+	b.Helper()
+	if _, cpu := best(b, pass); cpu > 0 {
+		b.ReportMetric(cpu.Seconds()*1e3, "cpu-ms/op")
+	}
+}
+
+// best returns the times of the best of b.N passes.
+func best(b *testing.B, pass func()) (wall, cpu time.Duration) {
+	b.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	wall, cpu := time.Duration(1<<62), time.Duration(1<<62)
+	wall, cpu = 1<<62, 1<<62
 	b.ResetTimer()
 	for range b.N {
 		start, used := time.Now(), ThreadTime()
 		pass()
 		wall, cpu = min(wall, time.Since(start)), min(cpu, ThreadTime()-used)
 	}
-	b.ReportMetric(float64(packets)/wall.Seconds()/1e6, "Mpackets/s")
-	if cpu > 0 {
-		b.ReportMetric(float64(packets)/cpu.Seconds()/1e6, "Mpackets/cpu-s")
-	}
+	return wall, cpu
 }

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sumax
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/estimate"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/zipf"
+)
+
+// receive sets columns of s in p.
+func receive[F family.Hash](tb testing.TB, p, s *Sketch[F], columns []int) {
+	tb.Helper()
+	var cells []uint32
+	for _, col := range columns {
+		var err error
+		if cells, err = s.Column(cells[:0], col); err != nil {
+			tb.Fatal(err)
+		}
+		if _, err := p.SetColumn(col, cells); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func partial[F family.Hash](tb testing.TB, c Config) *Sketch[F] {
+	tb.Helper()
+	p, err := NewPartial[F](c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+// TestReceipts: a column counts once, and the later of two disagreeing ones counts, in whichever
+// row they disagree.
+func TestReceipts(t *testing.T) {
+	p := partial[family.P4](t, Config{Width: 2})
+	for i, tc := range []struct {
+		col     int
+		cells   []uint32
+		receipt Receipt
+		columns int
+	}{
+		{1, []uint32{1, 2, 3}, First, 1},
+		{1, []uint32{1, 2, 3}, Again, 1},
+		{1, []uint32{1, 2, 4}, Replaced, 1},
+		{1, []uint32{0, 2, 4}, Replaced, 1},
+		{0, []uint32{0, 0, 0}, First, 2},
+		{0, []uint32{0, 0, 0}, Again, 2},
+	} {
+		receipt, err := p.SetColumn(tc.col, tc.cells)
+		cells, _ := p.Column(nil, tc.col)
+		if err != nil || receipt != tc.receipt || p.ReceivedColumns() != tc.columns || !slices.Equal(cells, tc.cells) {
+			t.Errorf("%d: %v, %d columns, cells %d (%v); want %+v", i, receipt, p.ReceivedColumns(), cells, err, tc)
+		}
+	}
+	p.Reset()
+	if n, row := p.ReceivedColumns(), p.Row(0); n != 0 || len(row) != 0 {
+		t.Errorf("after Reset: %d columns, a row of %d", n, len(row))
+	}
+	if receipt, err := p.SetColumn(1, []uint32{1, 2, 3}); err != nil || receipt != First || p.Received() != 0.5 {
+		t.Errorf("after Reset: %v (%v), received %v", receipt, err, p.Received())
+	}
+	full := build[family.P4](t, Config{Width: 2})
+	if receipt, err := full.SetColumn(1, []uint32{1, 2, 3}); err != nil || receipt != First || full.Received() != 1 {
+		t.Errorf("of a whole sketch: %v (%v), received %v", receipt, err, full.Received())
+	}
+}
+
+// TestPartialEstimates: of a share of the columns the estimates of a device are those of all flows.
+// Limits are about twice the largest errors of ten orders of the columns. Those of the entropy are
+// due to the largest flows, whose buckets of the first row are received or not.
+func TestPartialEstimates(t *testing.T) {
+	tr := zipf.New(3, 200_000, 40_000, 1.1, 13)
+	var sizes []uint32
+	for _, n := range tr.Count {
+		sizes = append(sizes, n)
+	}
+	truth := estimate.Sizes(sizes)
+	for _, noSizes := range []bool{false, true} {
+		c := Config{Width: 1 << 14, Ranges: []uint32{5}, Intervals: true, NoSizes: noSizes}
+		s := build[family.P4](t, c)
+		for i := range tr.Len() {
+			s.Record(tr.Key(i), Packet{Delay: uint32(i) % 10, At: uint32(i) + 1})
+		}
+		order := rand.New(rand.NewPCG(7, 7)).Perm(c.Width)
+		p := partial[family.P4](t, c)
+		if _, ok := p.Cardinality(); ok {
+			t.Error("a cardinality of no column")
+		}
+		if _, _, err := p.Distribution(1 << 20); !errors.Is(err, sketch.ErrConfig) {
+			t.Errorf("a distribution of no column: %v", err)
+		}
+		for i, tc := range []struct{ flows, entropy, wmre float64 }{
+			{0.03, 0.3, 0.22}, {0.015, 0.3, 0.17}, {0.002, 0.0005, 0.12}} {
+			share := []float64{0.3, 0.6, 1}[i]
+			from, to := p.ReceivedColumns(), int(share*float64(c.Width))
+			receive(t, p, s, order[from:to])
+			flows, ok := p.Cardinality()
+			d, omitted, err := p.Distribution(1 << 20)
+			if !ok || err != nil || omitted != 0 {
+				t.Fatalf("share %v: %v, %v, %d omitted", share, ok, err, omitted)
+			}
+			x, h := math.Abs(flows/truth.Flows()-1), math.Abs(d.Entropy()/truth.Entropy()-1)
+			w := estimate.WMRE(truth, d)
+			t.Logf("share %v: cardinality off by %.4f, entropy by %.4f, WMRE %.4f", share, x, h, w)
+			if x > tc.flows || h > tc.entropy || w > tc.wmre {
+				t.Errorf("share %v: cardinality off by %.4f, entropy by %.4f, WMRE %.4f", share, x, h, w)
+			}
+		}
+		// A column with impossible cells, such as a forged one, must not take memory.
+		before, _, _ := p.Distribution(1 << 16)
+		honest, _ := p.Column(nil, 9)
+		cells := slices.Repeat([]uint32{math.MaxUint32}, c.cells()*3)
+		if _, err := p.SetColumn(9, cells); err != nil {
+			t.Fatal(err)
+		}
+		if d, omitted, err := p.Distribution(1 << 16); err != nil || omitted != 1 || len(d) > 1<<16 {
+			t.Errorf("a forged column: %d sizes, %d omitted (%v)", len(d), omitted, err)
+		}
+		if receipt, _ := p.SetColumn(9, honest); receipt != Replaced {
+			t.Errorf("the column after a forged one: %v", receipt)
+		}
+		b, err := p.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back Sketch[family.P4]
+		if err := back.UnmarshalBinary(b); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []*Sketch[family.P4]{p, &back} { // of back all columns are counted again
+			d, omitted, err := p.Distribution(1 << 16)
+			flows, _ := p.Cardinality()
+			if x, _ := s.Cardinality(); err != nil || omitted != 0 || !slices.Equal(d, before) || flows != x {
+				t.Errorf("after the forged column: %d sizes, %d omitted (%v); %v flows, want %v", len(d), omitted, err,
+					flows, x)
+			}
+		}
+		if _, _, err := p.Distribution(1); !errors.Is(err, sketch.ErrConfig) {
+			t.Errorf("sizes below 1: %v", err)
+		}
+	}
+	full := partial[family.P4](t, Config{Width: 1})
+	if _, err := full.SetColumn(0, []uint32{1, 2, 3}); err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := full.Cardinality(); ok {
+		t.Errorf("%v flows without an empty bucket", n)
+	}
+	if _, _, err := full.Distribution(9); !errors.Is(err, sketch.ErrLimit) {
+		t.Errorf("a distribution without an empty bucket: %v", err)
+	}
+}
+
+// device is a sketch of 3 × 2^16 buckets as the P4 program fills it, and its columns in the order
+// of arrival.
+func device(tb testing.TB) (s *Sketch[family.P4], columns [][]uint32, order []int) {
+	tb.Helper()
+	s = build[family.P4](tb, Config{Width: 1 << 16, Ranges: []uint32{50, 100, 200}, Intervals: true})
+	tr := zipf.New(3, 500_000, 50_000, 1.1, 13)
+	for i := range tr.Len() {
+		s.Record(tr.Key(i), Packet{Delay: uint32(i) % 256, At: uint32(i) + 1})
+	}
+	order = rand.New(rand.NewPCG(7, 7)).Perm(s.cfg.Width)
+	for _, col := range order {
+		cells, err := s.Column(nil, col)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		columns = append(columns, cells)
+	}
+	return s, columns, order
+}
+
+// BenchmarkReconstruct is the reconstruction of one device with 3 × 2^16 buckets of seven cells
+// from its columns in random order. The aim is 20 ms.
+func BenchmarkReconstruct(b *testing.B) {
+	s, columns, order := device(b)
+	p := partial[family.P4](b, s.Config())
+	zipf.Time(b, func() {
+		p.Reset()
+		for i, col := range order {
+			if _, err := p.SetColumn(col, columns[i]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkRefine is one more batch of 350 columns, and the answers after it: sizes, delays and
+// gaps of a thousand flows, the cardinality, the distribution. The aim is 2 ms.
+func BenchmarkRefine(b *testing.B) {
+	s, columns, order := device(b)
+	p := partial[family.P4](b, s.Config())
+	var flows [1000][13]byte
+	for i := range flows {
+		flows[i][0], flows[i][1] = byte(i), byte(i>>8)
+	}
+	const batch = 350
+	at := 0
+	next := func(b *testing.B) {
+		for range batch {
+			if _, err := p.SetColumn(order[at], columns[at]); err != nil {
+				b.Fatal(err)
+			}
+			at = (at + 1) % len(order)
+		}
+	}
+	for range len(order) / 2 / batch {
+		next(b)
+	}
+	var delays []uint32
+	for _, answers := range []bool{false, true} {
+		b.Run(map[bool]string{false: "columns", true: "answers"}[answers], func(b *testing.B) {
+			zipf.Time(b, func() {
+				next(b)
+				if !answers {
+					return
+				}
+				for i := range flows {
+					p.Query(flows[i][:])
+					delays, _ = p.Delays(delays[:0], flows[i][:])
+					p.MaxInterval(flows[i][:])
+				}
+				if _, ok := p.Cardinality(); !ok {
+					b.Fatal("no cardinality")
+				}
+				if _, _, err := p.Distribution(1 << 20); err != nil {
+					b.Fatal(err)
+				}
+			})
+		})
+	}
+}
