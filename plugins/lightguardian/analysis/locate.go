@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package analysis locates faults of flows from what the sketches of the devices on their paths
+// have of them (LightGuardian, section 6.2). It has no state.
+package analysis
+
+// Fault is what is wrong with a flow at a device.
+type Fault uint8
+
+// The faults that sketches locate.
+const (
+	InflatedLatency Fault = iota
+	RandomDrops
+	Loop
+	Blackhole
+	AbnormalJitter
+)
+
+var faultNames = [...]string{"inflated-latency", "random-drops", "loop", "blackhole", "abnormal-jitter"}
+
+// String returns the name of a fault, such as "random-drops".
+func (f Fault) String() string { return faultNames[f] }
+
+// Hop is what one device of a flow's path has of the flow in an interval.
+type Hop struct {
+	Valid    bool     // the sketch has received a row of the flow; without it the hop is not judged
+	Packets  uint32   // that left the device
+	Delays   []uint32 // packets by delay range; nil: not measured
+	Interval uint32   // maximum inter-arrival time, in any unit; 0: not measured, or one packet
+}
+
+// Rules are the thresholds of the faults. A fault whose threshold is 0 is not searched for.
+type Rules struct {
+	// SlowShare is the least share, 0 to 1, of a flow's packets in the delay range SlowRange and above
+	// of an inflated latency.
+	SlowShare float64
+	SlowRange int
+	// Drops is the least share, 0 to 1, of the packets of the hops before that a hop with random drops
+	// lacks, and DropPackets the least number.
+	Drops       float64
+	DropPackets uint32
+	// Blackhole is the largest share, 0 to 1, of the packets of the hops before that a blackhole has.
+	Blackhole float64
+	// Loop is how many times the packets of the hops before a loop has at least; above 1.
+	Loop float64
+	// Jitter is how many times the maximum inter-arrival time of the hops before an abnormal jitter
+	// has at least; above 1. JitterLeast is the least time, in the unit of Interval.
+	Jitter      float64
+	JitterLeast uint32
+}
+
+// Finding is a fault at a hop.
+type Finding struct {
+	Fault Fault
+	Hop   int // index in the path
+	// Value is what the threshold is compared with: the share of slow packets, that of lacking
+	// packets, or the ratio to the hops before.
+	Value float64
+}
+
+// Locate appends the faults of a flow whose path is known to dst, hop by hop. The sender may be the
+// first hop of the path: faults at the first hop are found only in comparison with it, but for
+// inflated latencies.
+//
+// The size of a flow before a hop is the smallest of the hops before it: sizes fall along the path,
+// and the error of a sketch is never below 0. For the same reason the inter-arrival time is the
+// largest one, because flows that share a bucket shorten it. A fall is attributed to the first hop
+// with the smaller size, a loop to each of its hops. Behind a loop or a blackhole sizes are not
+// judged.
+func (r *Rules) Locate(dst []Finding, path []Hop) []Finding {
+	var packets, interval uint32 // of the hops before
+	first, looped, ended := true, false, false
+	for i := range path {
+		h := &path[i]
+		if !h.Valid {
+			continue
+		}
+		if share, slow := r.slow(h.Delays); slow {
+			dst = append(dst, Finding{InflatedLatency, i, share})
+		}
+		if first {
+			packets, interval, first = h.Packets, h.Interval, false
+			ended = packets == 0
+			continue
+		}
+		if ratio := float64(h.Interval) / float64(interval); r.Jitter > 0 && interval > 0 && h.Interval >= r.JitterLeast &&
+			ratio >= r.Jitter {
+			dst = append(dst, Finding{AbnormalJitter, i, ratio})
+		}
+		interval = max(interval, h.Interval)
+		if ended {
+			continue
+		}
+		ratio := float64(h.Packets) / float64(packets)
+		lacking := packets - min(packets, h.Packets)
+		switch {
+		case r.Loop > 0 && ratio >= r.Loop:
+			dst = append(dst, Finding{Loop, i, ratio})
+			looped = true
+			continue
+		case looped:
+			ended = true
+			continue
+		case r.Blackhole > 0 && ratio <= r.Blackhole:
+			dst = append(dst, Finding{Blackhole, i, ratio})
+			ended = true
+		case r.Drops > 0 && 1-ratio >= r.Drops && lacking >= r.DropPackets:
+			dst = append(dst, Finding{RandomDrops, i, 1 - ratio})
+		}
+		packets = min(packets, h.Packets)
+		ended = ended || packets == 0
+	}
+	return dst
+}
+
+// slow returns the share of slow packets, and whether the latency is inflated.
+func (r *Rules) slow(delays []uint32) (share float64, inflated bool) {
+	total, slow := uint64(0), uint64(0)
+	for i, n := range delays {
+		total += uint64(n)
+		if i >= r.SlowRange {
+			slow += uint64(n)
+		}
+	}
+	if r.SlowShare <= 0 || slow == 0 {
+		return 0, false
+	}
+	share = float64(slow) / float64(total)
+	return share, share >= r.SlowShare
+}

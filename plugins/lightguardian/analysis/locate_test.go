@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"slices"
+	"testing"
+)
+
+var rules = Rules{SlowShare: 0.8, SlowRange: 1, Drops: 0.02, DropPackets: 5, Blackhole: 0.1, Loop: 2, Jitter: 10,
+	JitterLeast: 100}
+
+// sizes is a path whose hops have these packets; a negative one is not valid.
+func sizes(packets ...int) (path []Hop) {
+	for _, n := range packets {
+		path = append(path, Hop{Valid: n >= 0, Packets: uint32(max(n, 0))})
+	}
+	return path
+}
+
+// TestSizes has the examples of the paper's section 6.2, whose switches are s1 to s5, and others.
+func TestSizes(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		path []Hop
+		want []Finding
+	}{
+		{"s4 is a blackhole", sizes(100, 100, 100, 0, 0), []Finding{{Blackhole, 3, 0}}},
+		{"s3 and s4 are in a loop", sizes(100, 100, 5000, 5000, 0), []Finding{{Loop, 2, 50}, {Loop, 3, 50}}},
+		{"s3 drops packets", sizes(100, 100, 95, 95, 95), []Finding{{RandomDrops, 2, 0.05}}},
+		{"nothing", sizes(100, 100, 100), nil},
+		{"a size that is too high", sizes(100, 130, 100), nil},
+		{"a blackhole behind a size that is too high", sizes(100, 190, 10, 8), []Finding{{Blackhole, 2, 0.1}}},
+		{"drops twice", sizes(1000, 900, 900, 450),
+			[]Finding{{RandomDrops, 1, 0.1}, {RandomDrops, 3, 0.5}}},
+		{"too few packets", sizes(100, 96), nil},
+		{"too small a share", sizes(1000, 990), nil},
+		{"a hop without a row", sizes(100, -1, 0), []Finding{{Blackhole, 2, 0}}},
+		{"no hop before", sizes(-1, -1, 0, 5), nil},
+		{"behind a blackhole nothing is judged", sizes(100, 5, 0, 900), []Finding{{Blackhole, 1, 0.05}}},
+		{"behind a loop nothing is judged", sizes(100, 200, 90, 400), []Finding{{Loop, 1, 2}}},
+		{"no packets", sizes(0, 0, 7), nil},
+		{"no hops", nil, nil},
+	} {
+		got := rules.Locate(nil, tc.path)
+		if !slices.EqualFunc(got, tc.want, func(a, b Finding) bool {
+			return a.Fault == b.Fault && a.Hop == b.Hop && a.Value > b.Value-1e-9 && a.Value < b.Value+1e-9
+		}) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+		if got := new(Rules).Locate(nil, tc.path); got != nil {
+			t.Errorf("%s: %v without a threshold", tc.name, got)
+		}
+	}
+}
+
+func TestLatencyAndJitter(t *testing.T) {
+	path := []Hop{
+		{Valid: true, Packets: 10, Delays: []uint32{10, 0, 0}, Interval: 40},
+		{Valid: true, Packets: 10, Delays: []uint32{2, 7, 1}, Interval: 60},
+		{Valid: false, Packets: 10, Delays: []uint32{0, 10, 0}, Interval: 9000},
+		{Valid: true, Packets: 10, Delays: []uint32{3, 7, 0}, Interval: 600},
+		{Valid: true, Packets: 10, Interval: 0},
+		{Valid: true, Packets: 10, Delays: []uint32{0, 0, 0}, Interval: 5999},
+		{Valid: true, Packets: 10, Delays: []uint32{0}, Interval: 60_000},
+	}
+	want := []Finding{{InflatedLatency, 1, 0.8}, {AbnormalJitter, 3, 10}, {AbnormalJitter, 6, 60_000. / 5999}}
+	if got := rules.Locate(nil, path); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	path[0].Interval, path[1].Interval, path[3].Interval, path[6].Interval = 2, 99, 99, 99
+	path[5].Interval = 99
+	if got := rules.Locate(nil, path); !slices.Equal(got, want[:1]) {
+		t.Errorf("%v with times below the least one", got)
+	}
+	if got := AbnormalJitter.String(); got != "abnormal-jitter" {
+		t.Error(got)
+	}
+}
