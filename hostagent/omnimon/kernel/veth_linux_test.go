@@ -123,6 +123,10 @@ func (p *pair) open(host int, change func(*Config, *wire.Settings)) {
 	})
 }
 
+// receiveBuffer is the receive buffer of the tests' TCP connections. Its packets fit into the 256
+// places of a veth queue, so that none is lost if a busy machine empties the queue late.
+const receiveBuffer = 64 << 10
+
 // transfer sends n bytes over one TCP connection from host 0 to host 1, which answers with as many.
 func (p *pair) transfer(n int64, v6 bool) {
 	p.t.Helper()
@@ -140,15 +144,20 @@ func (p *pair) transfer(n int64, v6 bool) {
 			return
 		}
 		defer c.Close()
-		_, err = io.Copy(c, io.LimitReader(c, n))
+		if err = c.(*net.TCPConn).SetReadBuffer(receiveBuffer); err == nil {
+			_, err = io.Copy(c, io.LimitReader(c, n))
+		}
 		served <- err
 	}()
-	var c net.Conn
+	var c *net.TCPConn
 	p.in(0, func() (err error) {
 		c, err = net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr))
 		return err
 	})
 	defer c.Close()
+	if err := c.SetReadBuffer(receiveBuffer); err != nil {
+		p.t.Fatal(err)
+	}
 	go func() { _, _ = c.Write(make([]byte, n)) }()
 	if got, err := io.Copy(io.Discard, c); err != nil || got != n {
 		p.t.Fatalf("%d of %d bytes came back: %v", got, n, err)
