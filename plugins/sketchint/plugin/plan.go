@@ -4,7 +4,6 @@ package plugin
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -185,32 +184,4 @@ func (s *setup) sourceEntry(table string, port uint32, t *traffic, priority int3
 	return sdk.TableEntry{Table: table, Matches: matches, Priority: priority, Action: "ingress.sketchint.start",
 		Params: []sdk.ActionParam{{Name: "instructions", Value: short(s.config.instructions())},
 			{Name: "hops", Value: []byte{byte(s.config.MaxHops)}}}}
-}
-
-// written identifies an entry on a switch, without its action.
-func written(w *sdk.DeviceWrite) string {
-	e := w.Entry
-	key, _ := json.Marshal(struct { // cannot fail
-		Device, Table string
-		Matches       []sdk.FieldMatch
-		Priority      int32
-	}{w.Device, e.Table, e.Matches, e.Priority})
-	return string(key)
-}
-
-// replace returns the writes that replace earlier entries by others: first the deletes, so that
-// there is room. Entries of switches that have left the network are dropped.
-func replace(earlier, now []sdk.DeviceWrite, model *sdk.Network) []sdk.DeviceWrite {
-	stay := map[string]bool{}
-	for i := range now {
-		stay[written(&now[i])] = true
-	}
-	var out []sdk.DeviceWrite
-	for _, w := range earlier {
-		if d := model.Device(w.Device); w.Op == sdk.Insert && !stay[written(&w)] && d != nil && inserts(d) {
-			w.Op = sdk.Delete
-			out = append(out, w)
-		}
-	}
-	return append(out, now...)
 }

@@ -125,7 +125,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 		return sdk.Settings{}, err
 	}
 	p.plans++
-	s.settings.Plan = &sdk.Plan{ID: p.plans, Writes: replace(p.writes, writes, &model), Hosts: hosts}
+	s.settings.Plan = &sdk.Plan{ID: p.plans, Writes: sdk.Replace(p.writes, writes, s.owns), Hosts: hosts}
 	p.setup, p.nodes, p.writes = s, s.nodes, writes
 	p.routes = append(p.routes, newRouting(&model, s.nodes))
 	return s.settings, nil
@@ -210,6 +210,12 @@ func (s *setup) countsAtEdges() bool { return s.config.Sinks == sinksSwitches &&
 // counted reports whether an observer is part of sums over the network, which have each packet
 // once.
 func (s *setup) counted(o *observer) bool { return o.report != nil && (o.edge || !s.countsAtEdges()) }
+
+// owns reports whether a switch inserts INT.
+func (s *setup) owns(name string) bool {
+	_, ok := slices.BinarySearch(s.own, name)
+	return ok
+}
 
 func (s *setup) missing(object, consequence string) {
 	s.settings.Missing = append(s.settings.Missing, sdk.MissingObject{Object: object, Consequence: consequence})

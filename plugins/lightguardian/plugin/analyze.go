@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
+	"github.com/netsketch/netsketch/sketch/estimate"
+)
+
+// run is the analysis of one epoch: the interval whose columns arrive in it is published with what
+// has arrived.
+type run struct {
+	*interval
+	epoch    *sdk.Epoch
+	reports  map[string]*reported // of the epoch, by host
+	flows    []*flowState         // with faults first, then the largest
+	tasks    map[string]*task     // by switch
+	problems []alert.Problem
+	inexact  []string
+	faults   int
+	omitted  uint64 // rows that limits leave out
+}
+
+// task is what a sketch has of all flows of a switch.
+type task struct {
+	packets float64
+	flows   float64
+	counted bool // flows
+	sizes   estimate.Distribution
+}
+
+// Analyze implements sdk.Plugin.
+func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.setup == nil {
+		return nil, fmt.Errorf("lightguardian: epoch %d before a configuration", epoch.Number)
+	}
+	now := p.open(epoch)
+	r := &run{epoch: epoch, reports: map[string]*reported{}, tasks: map[string]*task{}}
+	for i := range epoch.Late {
+		if l := &epoch.Late[i]; l.Role == wire.Role {
+			if late := p.read(&l.HostReport, l.Epoch, true); late.problem != "" {
+				r.inexact = append(r.inexact, fmt.Sprintf("host %s, late report of epoch %d: %s", l.Host, l.Epoch, late.problem))
+			}
+		}
+	}
+	for i := range epoch.Hosts {
+		h := &epoch.Hosts[i]
+		if h.Role != wire.Role || !slices.Contains(p.setup.hosts, h.Host) {
+			continue
+		}
+		x := p.read(h, epoch.Number, false)
+		if x.report != nil || r.reports[h.Host] == nil {
+			r.reports[h.Host] = x
+		}
+		if x.problem != "" {
+			r.inexact = append(r.inexact, fmt.Sprintf("host %s: %s", h.Host, x.problem))
+		}
+	}
+	if r.interval = p.at(now.number - 1); r.interval == nil { // the first one has no columns
+		r.interval = &interval{setup: p.setup, number: now.number - 1, first: now.first - min(now.first, p.setup.epochs),
+			last: now.first - min(now.first, 1), switches: map[string]*column{}, routes: now.routes}
+	}
+	r.outcomes(epoch)
+	r.missing()
+	r.flows = r.all()
+	r.sketches()
+	out, err := p.publish(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("epoch %d: %w", epoch.Number, err)
+	}
+	p.newest, p.epoch = r.interval, epoch.Number
+	return out, nil
+}
+
+// outcomes adds plans that failed, and reasons why the epoch is inexact.
+func (r *run) outcomes(epoch *sdk.Epoch) {
+	for _, o := range epoch.Plans {
+		if o.Status != sdk.PlanApplied {
+			r.problem(o.Device, planFailed, "the plan of this configuration is %v: %s", o.Status, o.Reason)
+		}
+	}
+	for _, w := range epoch.AccuracyWarnings {
+		r.inexact = append(r.inexact, cmp.Or(w.Device, "all devices")+": "+w.Reason)
+	}
+}
+
+func (r *run) problem(subject string, k alert.Kind, format string, args ...any) {
+	r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: k, Text: fmt.Sprintf(format, args...)})
+}
+
+// missing adds hosts without a report, and switches without columns although hosts reported.
+func (r *run) missing() {
+	reasons := map[string]string{}
+	for _, m := range r.epoch.Missing {
+		if m.Host {
+			reasons[m.Name] = m.Reason
+		}
+	}
+	for _, host := range r.hosts {
+		x := r.reports[host]
+		switch {
+		case x == nil:
+			x = &reported{host: host, epoch: r.epoch.Number, problem: cmp.Or(reasons[host], "no report arrived")}
+			r.reports[host] = x
+			fallthrough
+		case x.report == nil:
+			r.problem(host, hostMissing, "%s", x.problem)
+		}
+	}
+	if r.status() == sdk.StatusLost {
+		return
+	}
+	for _, name := range r.own {
+		if r.share(name) == 0 {
+			r.problem(name, switchMissing, "no column of epochs %d to %d has been received: it forwards too few packets, or "+
+				"was restarted", r.first, r.last)
+		}
+	}
+}
+
+// workers bounds the sketches that are measured at the same time.
+const workers = 4
+
+// largestSize bounds the sizes of flows of a distribution: larger flows are in no range.
+const largestSize = 1 << 16
+
+// sketches measures the sketch of each switch.
+func (r *run) sketches() {
+	var group errgroup.Group
+	group.SetLimit(workers)
+	for _, name := range slices.Sorted(maps.Keys(r.switches)) {
+		c := r.switches[name]
+		if c.sketch == nil {
+			continue
+		}
+		t := &task{}
+		r.tasks[name] = t
+		group.Go(func() error {
+			for _, n := range c.sketch.Row(0) {
+				t.packets += float64(n)
+			}
+			t.packets /= c.sketch.Received()
+			t.flows, t.counted = c.sketch.Cardinality()
+			if d, _, err := c.sketch.Distribution(largestSize); err == nil {
+				t.sizes = d
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // no error: a full sketch has no sizes
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/routes"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/sumax"
+)
+
+// lateEpochs is how late a report may be, in epochs: an interval is final when that many have
+// passed since its sketchlets were carried.
+const lateEpochs = 4
+
+// interval is what is known of one interval: the flows that hosts sent and received in it, and the
+// columns of the sketches of switches, which arrive in the next interval.
+type interval struct {
+	*setup
+	number      uint64
+	first, last uint64 // epochs
+	flows       map[flow.Key]*ends
+	switches    map[string]*column
+	routes      []*routes.Routes // in force in the interval, the newest last
+	reports     map[report]bool  // that were read
+}
+
+// report is the report of a host in an epoch.
+type report struct {
+	host  string
+	epoch uint64
+}
+
+// ends is a flow at its hosts.
+type ends struct {
+	from, to       string // hosts that sent and received it; empty: none reported it
+	sent, received uint64
+	devices        []uint16 // whose sketchlets came with its packets, ascending
+}
+
+// column is the sketch of a switch.
+type column struct {
+	sketch      *sumax.Sketch[family.P4] // nil: no column has been received
+	late        int                      // columns that arrived first in late reports
+	disagreeing uint64                   // columns that arrived with different cells
+}
+
+// numberOf returns the number of the interval that an epoch is part of.
+func (p *Plugin) numberOf(epoch uint64) uint64 { return (epoch + p.shift) / p.setup.epochs }
+
+// at returns an interval by its number; nil if it is final, or before the plugin began.
+func (p *Plugin) at(number uint64) *interval { return p.intervals[number] }
+
+// open makes the interval of an epoch, and drops those that are final.
+func (p *Plugin) open(epoch *sdk.Epoch) *interval {
+	if p.shift != epoch.BankShift {
+		p.shift, p.intervals, p.newest = epoch.BankShift, map[uint64]*interval{}, nil
+	}
+	n := p.numberOf(epoch.Number)
+	i := p.intervals[n]
+	if i == nil {
+		first := n * p.setup.epochs
+		i = &interval{setup: p.setup, number: n, first: first - min(first, p.shift), flows: map[flow.Key]*ends{},
+			switches: map[string]*column{}, reports: map[report]bool{}}
+		i.last = i.first + p.setup.epochs - 1
+		p.intervals[n] = i
+	}
+	i.setup = p.setup
+	if len(i.routes) == 0 && p.newest != nil && len(p.newest.routes) > 0 {
+		i.routes = p.newest.routes[len(p.newest.routes)-1:] // analysis is later than packets
+	}
+	if len(i.routes) == 0 || i.routes[len(i.routes)-1] != p.setup.routes {
+		i.routes = append(i.routes[:len(i.routes):len(i.routes)], p.setup.routes)
+	}
+	maps.DeleteFunc(p.intervals, func(_ uint64, old *interval) bool {
+		return old.final() < epoch.Number || old.first > epoch.Number
+	})
+	return i
+}
+
+// final is the epoch whose results have the last columns of the interval.
+func (i *interval) final() uint64 { return i.last + i.epochs + lateEpochs }
+
+// reported is a report of the role of a host.
+type reported struct {
+	host    string
+	epoch   uint64
+	late    bool
+	report  *wire.Report // nil: it cannot be used
+	problem string
+	old     uint64 // sketchlets of older intervals
+}
+
+// read parses a report and adds it to the intervals that it is about.
+func (p *Plugin) read(h *sdk.HostReport, epoch uint64, late bool) *reported {
+	r := &reported{host: h.Host, epoch: epoch, late: late}
+	rep, err := wire.ParseReport(h.Data)
+	switch {
+	case err != nil:
+		r.problem = err.Error()
+		return r
+	case rep.Epoch != epoch:
+		r.problem = fmt.Sprintf("the report is of epoch %d; expected %d", rep.Epoch, epoch)
+		return r
+	}
+	i := p.at(p.numberOf(epoch))
+	if i != nil && i.reports[report{h.Host, epoch}] {
+		r.problem = "a second report of the epoch: two agents have this name"
+		return r
+	}
+	r.report = rep
+	for c, n := range rep.Counters {
+		if c := wire.Counter(c); n > 0 && inexact(c) {
+			r.problem = cmp.Or(r.problem, fmt.Sprintf("%d %v", n, c))
+		}
+	}
+	if i != nil {
+		i.reports[report{h.Host, epoch}] = true
+		i.addFlows(h.Host, rep.Flows)
+	}
+	p.addSketchlets(r)
+	return r
+}
+
+// inexact reports whether a counter of a report shows that some of what the host should have
+// reported is missing.
+func inexact(c wire.Counter) bool {
+	switch c {
+	case wire.Full, wire.FlowsFull, wire.Dropped, wire.Stale, wire.Unread, wire.WrongWords, wire.UnknownColumn:
+		return true
+	}
+	return false
+}
+
+func (i *interval) addFlows(host string, flows []wire.Flow) {
+	for j := range flows {
+		f := &flows[j]
+		e := i.flows[f.Key]
+		if e == nil {
+			e = &ends{}
+			i.flows[f.Key] = e
+		}
+		if f.Sent > 0 {
+			e.from, e.sent = host, e.sent+f.Sent
+		}
+		if f.Received > 0 {
+			e.to, e.received = host, e.received+f.Received
+		}
+		for _, id := range f.Devices {
+			if at, known := slices.BinarySearch(e.devices, id); !known {
+				e.devices = slices.Insert(e.devices, at, id)
+			}
+		}
+	}
+}
+
+// addSketchlets adds the columns of a report to their intervals. In the epochs of an interval
+// switches carry the one before. At its beginning packets that are on their way have that before
+// it, and at its end a host whose epochs begin late receives the next one.
+func (p *Plugin) addSketchlets(r *reported) {
+	carried := p.numberOf(r.epoch) - 1
+	var cells []uint32
+	for s := range r.report.All {
+		number := carried
+		switch uint8(carried) - s.Interval() {
+		case 0:
+		case 1:
+			number--
+		case 255:
+			number++
+		default:
+			r.old++
+			continue
+		}
+		i := p.at(number)
+		name, known := p.setup.names[s.Device()]
+		if !known || i == nil || int(s.Column()) >= p.setup.config.Sketch.Columns {
+			r.old++
+			continue
+		}
+		cells = s.Cells(cells[:0])
+		if !i.add(name, int(s.Column()), cells, r.late) {
+			r.old++
+		}
+	}
+}
+
+// add adds a column of a switch. Of different cells it keeps those with the largest sum, because
+// cells only grow while an interval is measured.
+func (i *interval) add(name string, at int, cells []uint32, late bool) bool {
+	c := i.switches[name]
+	if c == nil {
+		c = &column{}
+		i.switches[name] = c
+	}
+	if c.sketch == nil {
+		var err error
+		if c.sketch, err = i.config.Sketch.partial(); err != nil {
+			return false // checked with the configuration
+		}
+	}
+	was, err := c.sketch.Column(nil, at)
+	if err != nil {
+		return false
+	}
+	receipt, err := c.sketch.SetColumn(at, cells)
+	switch {
+	case err != nil:
+		return false
+	case receipt == sumax.First:
+		if late {
+			c.late++
+		}
+	case receipt == sumax.Replaced:
+		c.disagreeing++
+		if sum(was) > sum(cells) {
+			_, err = c.sketch.SetColumn(at, was)
+		}
+	}
+	return err == nil
+}
+
+func sum(cells []uint32) (n uint64) {
+	for _, c := range cells {
+		n += uint64(c)
+	}
+	return n
+}
+
+// share returns the share of the columns of a switch that were received.
+func (i *interval) share(name string) float64 {
+	if c := i.switches[name]; c != nil && c.sketch != nil {
+		return c.sketch.Received()
+	}
+	return 0
+}
+
+// received returns the mean share over all switches.
+func (i *interval) received() float64 {
+	all := 0.0
+	for _, name := range i.own {
+		all += i.share(name)
+	}
+	return all / float64(max(len(i.own), 1))
+}
+
+// delivered returns the count of hosts that have reported the whole interval.
+func (i *interval) delivered() (n int) {
+	for _, host := range i.hosts {
+		if i.measures(host) {
+			n++
+		}
+	}
+	return n
+}
+
+// status is complete if all hosts have reported the interval and all switches have sent columns of
+// it.
+func (i *interval) status() sdk.Status {
+	sending := 0
+	for _, name := range i.own {
+		if i.share(name) > 0 {
+			sending++
+		}
+	}
+	switch {
+	case sending == 0:
+		return sdk.StatusLost
+	case sending < len(i.own) || i.delivered() < len(i.hosts):
+		return sdk.StatusPartial
+	}
+	return sdk.StatusComplete
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// program is the beginning of the names of LightGuardian's programs.
+const program = "lightguardian"
+
+// banks is the count of interval numbers that a switch distinguishes.
+const banks = 256
+
+// defaultMTU is that of a port without an entry.
+const defaultMTU = 1500
+
+// sends reports whether a switch runs a program of LightGuardian: the plugin writes its tables.
+func sends(d *sdk.Device) bool { return strings.HasPrefix(d.Program, program) }
+
+// devices returns the names of the switches that send sketchlets, sorted.
+func devices(model *sdk.Network) (names []string) {
+	for i := range model.Devices {
+		if sends(&model.Devices[i]) {
+			names = append(names, model.Devices[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// assign returns the device ids of switches: the given ones, those that they had, and for the
+// others the lowest that are free, in the order of names. A switch that has left keeps its id while
+// there are others, so that its last sketchlets are not another switch's.
+func assign(c *Configuration, model *sdk.Network, known map[string]uint16) (map[string]uint16, error) {
+	out, taken := map[string]uint16{}, map[uint16]bool{}
+	given := map[string]uint16{}
+	for _, d := range c.Devices {
+		given[d.Name], taken[d.ID] = d.ID, true
+	}
+	names := devices(model)
+	for name, id := range known {
+		if _, present := slices.BinarySearch(names, name); !taken[id] && (present || len(known) < math.MaxUint16) {
+			out[name], taken[id] = id, true
+		}
+	}
+	next := uint16(1)
+	for _, name := range names {
+		if id, ok := given[name]; ok {
+			out[name] = id
+			continue
+		}
+		if out[name] > 0 {
+			continue
+		}
+		for taken[next] {
+			if next == math.MaxUint16 {
+				return nil, fmt.Errorf("switch %s: all %d device ids are in use", name, math.MaxUint16)
+			}
+			next++
+		}
+		out[name], taken[next] = next, true
+	}
+	return out, nil
+}
+
+// entries returns the entries of all switches, those of a switch together.
+func (s *setup) entries(model *sdk.Network) (out []sdk.DeviceWrite) {
+	keep := map[string]bool{} // nodes at ports where sketchlets stay
+	for i := range model.Devices {
+		keep[model.Devices[i].Name] = true
+	}
+	for _, name := range s.hosts {
+		keep[name] = true
+	}
+	ends := map[string]map[uint32]string{} // what is at the other end of a port
+	for _, l := range model.Links {
+		for _, e := range [][2]sdk.Endpoint{{l.A, l.B}, {l.B, l.A}} {
+			if ends[e[0].Node] == nil {
+				ends[e[0].Node] = map[uint32]string{}
+			}
+			ends[e[0].Node][e[0].Port] = e[1].Node
+		}
+	}
+	for _, name := range s.own {
+		write := func(op sdk.WriteOp, e sdk.TableEntry) {
+			out = append(out, sdk.DeviceWrite{Device: name, Op: op, Entry: e})
+		}
+		for _, e := range s.defaults(name) {
+			write(sdk.SetDefault, e)
+		}
+		ports := map[uint32]bool{}
+		for _, p := range model.Device(name).Ports {
+			ports[p.Number] = true
+		}
+		for port := range ends[name] {
+			ports[port] = true
+		}
+		for _, port := range slices.Sorted(maps.Keys(ports)) {
+			if s.config.MTU != defaultMTU {
+				write(sdk.Insert, portEntry("mtu", port, "set_mtu", number("bytes", s.config.MTU, 2)))
+			}
+			if !keep[ends[name][port]] {
+				write(sdk.Insert, portEntry("strip", port, "remove"))
+			}
+		}
+	}
+	return out
+}
+
+// defaults returns the entries of tables without keys of a switch.
+func (s *setup) defaults(name string) []sdk.TableEntry {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	seed := h.Sum32() | 1 // another one at each switch, so that they select other packets
+	var limits []sdk.ActionParam
+	for i, d := range s.config.Sketch.Delays {
+		limits = append(limits, number(fmt.Sprintf("limit%d", i+1), d, 4))
+	}
+	return []sdk.TableEntry{
+		{Table: "ingress.lightguardian.carry", Action: "ingress.lightguardian.set_carry", Params: []sdk.ActionParam{
+			number("device", s.ids[name], 2),
+			number("probability", uint32(math.Round(s.config.Probability*65_536)), 3),
+			number("chances", s.config.Chances, 1), number("seed", seed, 4)}},
+		{Table: "ingress.lightguardian.clock", Action: "ingress.lightguardian.set_clock",
+			Params: []sdk.ActionParam{number("unit", s.config.Unit, 1)}},
+		{Table: "egress.lightguardian.delays", Action: "egress.lightguardian.set_delays", Params: limits},
+	}
+}
+
+// portEntry is an entry for the packets that leave by a port.
+func portEntry(table string, port uint32, action string, params ...sdk.ActionParam) sdk.TableEntry {
+	return sdk.TableEntry{Table: "egress.lightguardian." + table, Action: "egress.lightguardian." + action, Params: params,
+		Matches: []sdk.FieldMatch{{Field: "port", Value: bigEndian(port, 2), PrefixLen: -1}}}
+}
+
+func number[T ~int | ~uint16 | ~uint32](name string, v T, bytes int) sdk.ActionParam {
+	return sdk.ActionParam{Name: name, Value: bigEndian(v, bytes)}
+}
+
+func bigEndian[T ~int | ~uint16 | ~uint32](v T, bytes int) []byte {
+	return binary.BigEndian.AppendUint32(nil, uint32(v))[4-bytes:]
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/sketch/sumax"
+)
+
+// All columns of an interval give each flow at each switch of its path.
+func TestInterval(t *testing.T) {
+	h := start(t, "")
+	s := newSim(t)
+	k := simKey(t, 2, "spine1")
+	s.send(k, 2, 100, "leaf1", "spine1", "leaf2")
+	local := simKey(t, 1, "leaf1")
+	s.send(local, 1, 30, "leaf1")
+	out := play(t, h, 5, s)
+	expect(t, rows(t, out, summaryList), "", map[string]any{"epoch": 6, "first-epoch": 5, "last-epoch": 5,
+		"final-epoch": 10, "status": "complete", "received": 1.0, "valid": 1.0, "hosts": 4, "hosts-delivered": 4,
+		"switches": 4, "switches-received": 4, "flows": 2, "faults": 0, "active-alerts": 0, "warnings": 0})
+	expect(t, rows(t, out, flowList), k.String(), map[string]any{"sender": "h1", "receiver": "h3", "sent": 100,
+		"received-packets": 100, "lost": 0, "path": "leaf1 spine1 leaf2", "valid-hops": 3, "received": 1.0, "faults": 0})
+	list := rows(t, out, hopList)
+	expect(t, list, k.String()+" spine1", map[string]any{"position": 2, "expected": true, "valid": true, "packets": 100,
+		"lost": 0, "slow": 0.0, "gap": 1_000_000, "last-arrival": 99_001_000})
+	if len(list) != 4 {
+		t.Errorf("%d hops", len(list))
+	}
+	expect(t, rows(t, out, delayList), k.String()+" leaf2 0", map[string]any{"to": 50_000, "packets": 100})
+	expect(t, rows(t, out, switchList), "leaf1", map[string]any{"packets": 130, "flows": 2, "received": 1.0})
+	expect(t, rows(t, out, rangeList), "leaf1 64", map[string]any{"last": 127, "flows": 1})
+	expect(t, rows(t, out, coverageList), "5 leaf1", map[string]any{"received-columns": simColumns, "final": false})
+	tables, err := h.Query(sdk.RowKey{List: hopList, Keys: map[string]string{"flow": k.String(), "switch": "leaf2"}})
+	if err != nil || len(tables) != 1 {
+		t.Fatalf("%v: %v", tables, err)
+	}
+	expect(t, rowsOf(tables[0]), k.String()+" leaf2", map[string]any{"packets": 100})
+}
+
+// Each fault is found at the switch that has it, names the flow, and begins and ends an alert.
+func TestFaults(t *testing.T) {
+	path := []string{"leaf1", "spine1", "leaf2"}
+	tests := map[string]struct {
+		at   []string
+		send func(s *sim)
+	}{
+		"inflated-latency": {[]string{"spine1"}, func(s *sim) {
+			k := simKey(t, 2, "spine1")
+			s.add(0, k).Sent, s.add(2, k).Received = 100, 100
+			s.pass(k, 100, 10, 1000, "leaf1", "leaf2")
+			s.pass(k, 60, 500, 1000, "spine1")
+			s.pass(k, 40, 10, 1000, "spine1")
+		}},
+		"random-drops": {[]string{"spine1"}, func(s *sim) {
+			k := simKey(t, 2, "spine1")
+			s.add(0, k).Sent, s.add(2, k).Received = 100, 80
+			s.pass(k, 100, 10, 1000, "leaf1")
+			s.pass(k, 80, 10, 1000, "spine1", "leaf2")
+		}},
+		"blackhole": {[]string{"leaf2"}, func(s *sim) { s.send(simKey(t, 2, "spine1"), -1, 100, path[:2]...) }},
+		"loop": {[]string{"leaf1", "spine1"}, func(s *sim) {
+			k := simKey(t, 2, "spine1")
+			s.add(0, k).Sent = 100
+			s.pass(k, 3000, 10, 30, "leaf1", "spine1")
+		}},
+		"abnormal-jitter": {[]string{"spine1"}, func(s *sim) {
+			k := simKey(t, 2, "spine1")
+			s.send(k, 2, 100, "leaf1")
+			for _, name := range path[1:] {
+				s.pass(k, 50, 10, 1000, name)
+				s.sketches[name].Record(k.AppendBinary(nil), sumax.Packet{Delay: 10, At: 350_000})
+			}
+			s.add(0, k).Sent, s.add(2, k).Received = 51, 51
+		}},
+		"abnormal-path": {[]string{"spine2"}, func(s *sim) {
+			s.send(simKey(t, 2, "spine1"), 2, 100, "leaf1", "spine2", "leaf2")
+		}},
+	}
+	for kind, test := range tests {
+		t.Run(kind, func(t *testing.T) {
+			h, k := start(t, ""), simKey(t, 2, "spine1")
+			s := newSim(t)
+			test.send(s)
+			out := play(t, h, 5, s)
+			faults, alerts := rows(t, out, faultList), rows(t, out, alertList)
+			if len(faults) != len(test.at) {
+				t.Errorf("faults %v", slices.Sorted(maps.Keys(faults)))
+			}
+			for _, name := range test.at {
+				expect(t, faults, k.String()+" "+name+" "+kind, map[string]any{"since-epoch": 5, "located": true})
+				expect(t, alerts, name+" "+kind, map[string]any{"active": true, "text": "1 flows: " + k.String()})
+			}
+			s = newSim(t)
+			s.send(k, 2, 100, path...)
+			out = h.Analyze(simEpoch(t, h, 7, s, nil, everything)) // of interval 6: no flows were reported
+			if list := rows(t, out, faultList); len(list) > 0 {
+				t.Errorf("faults %v after the end", list)
+			}
+			expect(t, rows(t, out, alertList), test.at[0]+" "+kind, map[string]any{"active": false})
+		})
+	}
+}
+
+// Hosts without an agent, and dead ones, leave what the others received: fewer columns, of which
+// the faults are still found, without false ones.
+func TestDeadHosts(t *testing.T) {
+	h := start(t, "")
+	s, k := newSim(t), simKey(t, 2, "spine1")
+	s.send(k, -1, 100, "leaf1", "spine1")
+	h.Analyze(simEpoch(t, h, 5, nil, s, nil))
+	e := simEpoch(t, h, 6, s, nil, map[int]share{0: {4, []int{0, 1}}})
+	for _, host := range []string{"h2", "h3", "h4"} {
+		setData(e, host, nil)
+		e.Missing = append(e.Missing, sdk.Missing{Name: host, Host: true, Reason: "is away"})
+	}
+	out := h.Analyze(e)
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete", "received": 0.5})
+	expect(t, rows(t, out, hostList), "h2", map[string]any{"status": "lost", "problem": "is away", "sketchlets": nil})
+	expect(t, rows(t, out, alertList), "h2 host-missing", map[string]any{"active": true, "text": "is away"})
+	valid := map[string]bool{}
+	for key, hop := range rows(t, out, hopList) {
+		valid[strings.TrimPrefix(key, k.String()+" ")] = hop["valid"].(bool)
+		if hop["valid"] == false && hop["packets"] != nil {
+			t.Errorf("%s has packets without a column: %v", key, hop)
+		}
+	}
+	for key, fault := range rows(t, out, faultList) {
+		switch {
+		case !strings.HasSuffix(key, "blackhole"):
+			t.Errorf("fault %s: %v", key, fault)
+		case fault["located"] == true && !strings.Contains(key, "leaf2"):
+			t.Errorf("fault %s is located, of hops %v", key, valid)
+		}
+	}
+	// The next interval has no reports of flows at all: nothing is known of its flows.
+	e = simEpoch(t, h, 7, nil, nil, nil)
+	e.Hosts = nil
+	expect(t, rows(t, h.Analyze(e), summaryList), "", map[string]any{"status": "lost", "received": 0.0, "flows": 0})
+}
+
+// Late reports complete an interval until it is final; the coverage has how much.
+func TestLateReports(t *testing.T) {
+	h := start(t, "")
+	s := newSim(t)
+	s.send(simKey(t, 2, "spine1"), 2, 100, "leaf1", "spine1", "leaf2")
+	h.Analyze(simEpoch(t, h, 5, nil, s, nil))
+	e := simEpoch(t, h, 6, s, nil, everything)
+	late := sdk.LateReport{Epoch: 6, HostReport: e.Hosts[1]}
+	setData(e, late.Host, nil)
+	out := h.Analyze(e)
+	expect(t, rows(t, out, coverageList), "5 spine2", map[string]any{"received": 0.75, "late-columns": 0, "final": false})
+	e = simEpoch(t, h, 7, newSim(t), nil, nil)
+	e.Late = []sdk.LateReport{late}
+	out = h.Analyze(e)
+	expect(t, rows(t, out, coverageList), "5 spine2", map[string]any{"received": 1.0, "late-columns": 64, "final": false,
+		"final-epoch": 10})
+	e = simEpoch(t, h, 8, newSim(t), nil, nil)
+	e.Late = []sdk.LateReport{late}
+	expect(t, rows(t, h.Analyze(e), summaryList), "", map[string]any{"warnings": 1}) // twice
+	for n := uint64(9); n <= 10; n++ {
+		out = h.Analyze(simEpoch(t, h, n, newSim(t), nil, nil))
+	}
+	expect(t, rows(t, out, coverageList), "5 spine2", map[string]any{"final": true, "received": 1.0})
+	if _, ok := rows(t, h.Analyze(simEpoch(t, h, 11, nil, nil, nil)), coverageList)["5 spine2"]; ok {
+		t.Error("a final interval stays")
+	}
+}
+
+// Input that no agent sends, or that is too old, is counted and named.
+func TestBadInput(t *testing.T) {
+	h := start(t, "")
+	id := settingsOf(t, h).Devices[0].ID
+	k := simKey(t, 2, "spine1")
+	report := func(sketchlets ...[]byte) []byte {
+		return (&wire.Report{Epoch: 6, Sketchlets: slices.Concat(sketchlets...)}).Append(nil)
+	}
+	cells := make([]uint32, 21)
+	interval := uint8((&sdk.Epoch{BankShift: 7}).BankOf(5, banks))
+	good := wire.Append(nil, id, 0, interval, cells)
+	cells[0] = 5
+	other := wire.Append(nil, id, 0, interval, cells)
+	tests := map[string]struct {
+		data    []byte
+		host    map[string]any
+		columns int
+	}{
+		"malformed": {[]byte{99}, map[string]any{"status": "lost", "old-sketchlets": nil}, 0},
+		"of another epoch": {(&wire.Report{Epoch: 5}).Append(nil),
+			map[string]any{"status": "lost", "problem": "the report is of epoch 5; expected 6"}, 0},
+		"unknown device": {report(wire.Append(nil, 999, 0, interval, cells)), map[string]any{"old-sketchlets": 1}, 0},
+		"unknown column": {report(wire.Append(nil, id, simColumns, interval, cells)), map[string]any{"old-sketchlets": 1}, 0},
+		"words":          {report(wire.Append(nil, id, 0, interval, cells[1:])), map[string]any{"old-sketchlets": 1}, 0},
+		"older interval": {report(wire.Append(nil, id, 0, interval-3, cells)), map[string]any{"old-sketchlets": 1}, 0},
+		"good":           {report(good), map[string]any{"old-sketchlets": 0, "status": "complete"}, 1},
+		"twice":          {report(good, good), map[string]any{"old-sketchlets": 0}, 1},
+		"disagreeing":    {report(other, good), map[string]any{"old-sketchlets": 0}, 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := start(t, "")
+			s := newSim(t)
+			s.send(k, 2, 100, "leaf1", "spine1", "leaf2")
+			h.Analyze(simEpoch(t, h, 5, nil, s, nil))
+			e := simEpoch(t, h, 6, nil, nil, nil)
+			setData(e, "h1", test.data)
+			out := h.Analyze(e)
+			expect(t, rows(t, out, hostList), "h1", test.host)
+			expect(t, rows(t, out, coverageList), "5 leaf1", map[string]any{"received-columns": test.columns,
+				"disagreeing-columns": map[bool]int{true: 1}[name == "disagreeing"]})
+			if name == "disagreeing" {
+				expect(t, rows(t, out, switchList), "leaf1", map[string]any{"packets": 5 * simColumns})
+			}
+		})
+	}
+}
+
+// FuzzReport: no report breaks an analysis.
+func FuzzReport(f *testing.F) {
+	p := New()
+	if _, err := p.Configure(f.Context(), sdk.Config{JSON: []byte(simConfig("")), EpochLength: time.Second},
+		simNetwork()); err != nil {
+		f.Fatal(err)
+	}
+	f.Add((&wire.Report{Epoch: 1, Sketchlets: wire.Append(nil, 1, 3, 7, make([]uint32, 21))}).Append(nil))
+	f.Add([]byte{1, 2, 3})
+	number := uint64(1)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		number++
+		e := &sdk.Epoch{Number: number, End: time.Unix(int64(number), 0)}
+		if r, err := wire.ParseReport(data); err == nil {
+			r.Epoch = number
+			data = r.Append(nil)
+		}
+		setData(e, "h1", data)
+		setData(e, "h2", data)
+		if _, err := p.Analyze(t.Context(), e); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The plan has the tables of docs/lightguardian-p4.md, and ports without an agent get strip. A
+// second one deletes what is not needed any more.
+func TestPlan(t *testing.T) {
+	n := simNetwork()
+	n.Hosts[1].Agent = false
+	h := sdktest.Start(t, New(), sdktest.Options{Config: simConfig(`, "mtu": 9000, "probability": 1, "devices":
+		[{"name": "spine1", "id": 700}]`), Network: n})
+	count := func(s sdk.Settings) map[string]int {
+		got := map[string]int{}
+		for _, w := range s.Plan.Writes {
+			table := w.Entry.Table[strings.LastIndex(w.Entry.Table, ".")+1:]
+			if w.Op == sdk.Delete {
+				table = "delete " + table
+			}
+			got[table]++
+		}
+		return got
+	}
+	want := map[string]int{"carry": 4, "clock": 4, "delays": 4, "mtu": 20, "strip": 9}
+	if got := count(h.Settings()); !maps.Equal(got, want) {
+		t.Errorf("entries %v, want %v", got, want)
+	}
+	for _, w := range h.Settings().Plan.Writes {
+		if w.Device == "spine1" && w.Entry.Table == "ingress.lightguardian.carry" {
+			if p := w.Entry.Params; !slices.Equal(p[0].Value, []byte{2, 188}) || !slices.Equal(p[1].Value, []byte{1, 0, 0}) {
+				t.Errorf("parameters %v of spine1", p)
+			}
+		}
+	}
+	second, err := h.Configure(simConfig(""), simNetwork(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = map[string]int{"carry": 4, "clock": 4, "delays": 4, "delete mtu": 20, "delete strip": 1, "strip": 8}
+	if got := count(second); !maps.Equal(got, want) {
+		t.Errorf("entries %v, want %v", got, want)
+	}
+}
+
+// Errors of the configuration name the field and what is expected.
+func TestConfiguration(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"sketch": {"columns": 1000}}`:                                 "sketch.columns: is 1000; expected a power of two",
+		`{"sketch": {"rows": 0}}`:                                       "rows",
+		`{"sketch": {"delays": [100, 50]}}`:                             "sketch: ",
+		`{"rules": {"slow": 70}}`:                                       "rules.slow: is 70 µs; expected one of sketch.delays, [50 100 200]",
+		`{"rules": {"loop": 0.5}}`:                                      "rules.loop: is 0.5; expected a ratio above 1",
+		`{"rules": {"jitterTime": "soon"}}`:                             "rules.jitterTime: is \"soon\"; expected a duration",
+		`{"probability": 2}`:                                            "probability",
+		`{"devices": [{"name": "a", "id": 1}, {"name": "b", "id": 1}]}`: "devices.1.id: 1 is given twice",
+		`{"devices": [{"name": "a", "id": 1}, {"name": "a", "id": 2}]}`: "devices.1.name: \"a\" is given twice",
+	} {
+		_, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(config)}, simNetwork())
+		var fields sdk.FieldErrors
+		if !errors.As(err, &fields) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", config, err, want)
+		}
+	}
+}
+
+// A new process keeps device ids, entries and alerts.
+func TestState(t *testing.T) {
+	h := start(t, "")
+	s := newSim(t)
+	s.send(simKey(t, 2, "spine1"), -1, 100, "leaf1", "spine1")
+	out := play(t, h, 5, s)
+	p := New()
+	if err := p.RestoreState(*out.State); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.alerts.Active(); n != 1 || p.ids["spine2"] != settingsOf(t, h).Devices[3].ID || p.plans != 1 {
+		t.Errorf("%d alerts, ids %v, plan %d", n, p.ids, p.plans)
+	}
+	for _, bad := range []string{`{"IDs": {"a": 1, "b": 1}}`, `{"IDs": {"a": 0}}`, `[`} {
+		if err := New().RestoreState(sdk.State{Version: stateVersion, Data: []byte(bad)}); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
+	if err := New().RestoreState(sdk.State{Version: 99}); err == nil {
+		t.Error("another version is accepted")
+	}
+}

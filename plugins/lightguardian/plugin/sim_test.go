@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/routes"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/sumax"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+const simColumns = 256
+
+// simConfig is the configuration of the tests, with more keys.
+func simConfig(more string) string {
+	return fmt.Sprintf(`{"sketch": {"columns": %d} %s}`, simColumns, more)
+}
+
+// simNetwork is two leaves with two hosts each, and two spines. Ports 1 and 2 are between switches,
+// 3 and 4 to hosts, 5 to nothing. h4 has an IPv6 address.
+func simNetwork() sdk.Network {
+	n := sdk.Network{}
+	for i, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
+		d := sdk.Device{Name: name, Program: "lightguardian"}
+		f := &sdk.Forwarding{Seed: 0x9e3779b1 + uint32(i)*2, Groups: []sdk.PortGroup{{Ports: []uint32{1, 2}}}}
+		for p := range uint32(5) {
+			d.Ports = append(d.Ports, sdk.Port{Number: p + 1})
+			f.Groups = append(f.Groups, sdk.PortGroup{Ports: []uint32{p + 1}})
+		}
+		for h := range 4 {
+			group, address := 0, simAddress(h)
+			switch leaf := h / 2; {
+			case i >= 2:
+				group = 1 + leaf // of a spine to a leaf
+			case i == leaf:
+				group = 3 + h%2
+			}
+			f.Routes = append(f.Routes, sdk.Route{Prefix: netip.PrefixFrom(address, address.BitLen()).String(), Group: group})
+		}
+		d.Forwarding = f
+		n.Devices = append(n.Devices, d)
+	}
+	for h := range 4 {
+		name := fmt.Sprintf("h%d", h+1)
+		n.Hosts = append(n.Hosts, sdk.Host{Name: name, Addresses: []string{simAddress(h).String()}, Agent: true})
+		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: name},
+			B: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", h/2+1), Port: uint32(3 + h%2)}})
+	}
+	for l := range 2 {
+		for s := range 2 {
+			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", l+1), Port: uint32(s + 1)},
+				B: sdk.Endpoint{Node: fmt.Sprintf("spine%d", s+1), Port: uint32(l + 1)}})
+		}
+	}
+	return n
+}
+
+func simAddress(h int) netip.Addr {
+	if h == 3 {
+		return netip.MustParseAddr("2001:db8::4")
+	}
+	return netip.AddrFrom4([4]byte{10, 0, 0, byte(h + 1)})
+}
+
+// sim is the network in one interval: the sketches of its switches and what hosts counted.
+type sim struct {
+	sketches map[string]*sumax.Sketch[family.P4]
+	flows    map[int]map[flow.Key]*wire.Flow // by host
+}
+
+func newSim(t testing.TB) *sim {
+	t.Helper()
+	s := &sim{map[string]*sumax.Sketch[family.P4]{}, map[int]map[flow.Key]*wire.Flow{}}
+	for _, d := range simNetwork().Devices {
+		var err error
+		if s.sketches[d.Name], err = sumax.New[family.P4](sumax.Config{Rows: 3, Width: simColumns,
+			Ranges: []uint32{50, 100, 200}, Intervals: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for h := range 4 {
+		s.flows[h] = map[flow.Key]*wire.Flow{}
+	}
+	return s
+}
+
+// simKey is a flow from h1 to a host by a spine that its hash selects.
+func simKey(t testing.TB, to int, spine string) flow.Key {
+	t.Helper()
+	model := simNetwork()
+	from := 0
+	if to == 3 {
+		t.Fatal("h4 has no IPv4 address")
+	}
+	for port := range uint16(1000) {
+		k, err := flow.New(simAddress(from), simAddress(to), 6, port+1, 80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(routes.New(&model).Path(&k), spine) {
+			return k
+		}
+	}
+	t.Fatalf("no flow to h%d by %s", to+1, spine)
+	return flow.Key{}
+}
+
+// send sends packets of a flow from h1 over switches to a host; -1: they do not arrive.
+func (s *sim) send(k flow.Key, to, packets int, path ...string) {
+	s.add(0, k).Sent += uint64(packets)
+	s.pass(k, packets, 10, 1000, path...)
+	if to >= 0 {
+		s.add(to, k).Received += uint64(packets)
+	}
+}
+
+func (s *sim) add(host int, k flow.Key) *wire.Flow {
+	if s.flows[host][k] == nil {
+		s.flows[host][k] = &wire.Flow{Key: k}
+	}
+	return s.flows[host][k]
+}
+
+// pass lets packets pass switches with a delay and a gap in µs.
+func (s *sim) pass(k flow.Key, packets int, delay, gap uint32, path ...string) {
+	for _, name := range path {
+		for n := range packets {
+			s.sketches[name].Record(k.AppendBinary(nil), sumax.Packet{Delay: delay, At: 1 + uint32(n)*gap})
+		}
+	}
+}
+
+// share is which columns a host receives: of columns modulo of, those equal to one of these.
+type share struct {
+	of    int
+	these []int
+}
+
+// everything is all columns, each at one of the four hosts.
+var everything = map[int]share{0: {4, []int{0}}, 1: {4, []int{1}}, 2: {4, []int{2}}, 3: {4, []int{3}}}
+
+// epoch is the epoch after the interval of s: its columns arrive. next has the flows of the epoch
+// itself; nil: there are none.
+func simEpoch(t testing.TB, h *sdktest.Harness, number uint64, s, next *sim, columns map[int]share) *sdk.Epoch {
+	t.Helper()
+	e := &sdk.Epoch{Number: number, Status: sdk.StatusComplete, Start: time.Unix(int64(number), 0),
+		End: time.Unix(int64(number+1), 0), BankShift: 7}
+	settings := settingsOf(t, h)
+	for host := range 4 {
+		name := fmt.Sprintf("h%d", host+1)
+		e.ExpectedHosts = append(e.ExpectedHosts, name)
+		r := &wire.Report{Epoch: number}
+		if next != nil {
+			for _, k := range slices.SortedFunc(maps.Keys(next.flows[host]), flow.Key.Compare) {
+				r.Flows = append(r.Flows, *next.flows[host][k])
+			}
+		}
+		if s != nil {
+			r.Sketchlets = s.columns(t, settings, e.BankOf(number-1, banks), columns[host])
+		}
+		setReport(e, name, r)
+	}
+	return e
+}
+
+// columns returns sketchlets of all switches.
+func (s *sim) columns(t testing.TB, settings *wire.Settings, interval int, which share) (b []byte) {
+	t.Helper()
+	for i, d := range simNetwork().Devices {
+		for c := range simColumns {
+			if which.of == 0 || !slices.Contains(which.these, c%which.of) {
+				continue
+			}
+			cells, err := s.sketches[d.Name].Column(nil, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = wire.Append(b, settings.Devices[i].ID, uint16(c), uint8(interval), cells)
+		}
+	}
+	return b
+}
+
+func setReport(e *sdk.Epoch, host string, r *wire.Report) {
+	setData(e, host, r.Append(nil))
+}
+
+func setData(e *sdk.Epoch, host string, data []byte) {
+	e.Hosts = slices.DeleteFunc(e.Hosts, func(h sdk.HostReport) bool { return h.Host == host })
+	if data != nil {
+		e.Hosts = append(e.Hosts, sdk.HostReport{Host: host, Role: wire.Role, Data: data})
+	}
+}
+
+// settingsOf returns the settings that the plugin sends to hosts.
+func settingsOf(t testing.TB, h *sdktest.Harness) *wire.Settings {
+	t.Helper()
+	s, err := wire.ParseSettings(h.Settings().Plan.Hosts[0].Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func start(t testing.TB, more string) *sdktest.Harness {
+	t.Helper()
+	return sdktest.Start(t, New(), sdktest.Options{Config: simConfig(more), Network: simNetwork(),
+		EpochLength: time.Second})
+}
+
+// play analyzes an interval that all switches measured, and the epoch in which its columns arrive.
+func play(t testing.TB, h *sdktest.Harness, number uint64, s *sim) *sdk.Results {
+	t.Helper()
+	h.Analyze(simEpoch(t, h, number, nil, s, nil))
+	return h.Analyze(simEpoch(t, h, number+1, s, nil, everything))
+}
+
+// rows returns the rows of a list by their keys, joined by spaces; each is its leaves by name.
+func rows(t testing.TB, r *sdk.Results, list string) map[string]map[string]any {
+	t.Helper()
+	for _, tr := range r.Tables {
+		if tr.Table.List == list {
+			return rowsOf(tr.Table)
+		}
+	}
+	t.Fatalf("no table of %s", list)
+	return nil
+}
+
+func rowsOf(t *table.Table) map[string]map[string]any {
+	out := map[string]map[string]any{}
+	for i := range t.Rows() {
+		var keys []string
+		for _, k := range t.Keys {
+			keys = append(keys, fmt.Sprint(k.Value(i)))
+		}
+		row := map[string]any{}
+		for _, c := range t.Values {
+			row[strings.TrimPrefix(c.Name, "state/")] = c.Value(i)
+		}
+		out[strings.Join(keys, " ")] = row
+	}
+	return out
+}
+
+// expect compares some leaves of a row.
+func expect(t testing.TB, list map[string]map[string]any, key string, leaves map[string]any) {
+	t.Helper()
+	row, ok := list[key]
+	if !ok {
+		t.Errorf("no row %q in %v", key, slices.Sorted(maps.Keys(list)))
+		return
+	}
+	for name, want := range leaves {
+		if n, ok := want.(int); ok {
+			want = uint64(n)
+		}
+		if row[name] != want {
+			t.Errorf("%s: %s is %v, want %v", key, name, row[name], want)
+		}
+	}
+}
