@@ -7,6 +7,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"strings"
 	"unsafe"
@@ -70,6 +71,16 @@ func (b *Barrier) Close() error {
 		return nil
 	}
 	return errors.Join(b.outer.Close(), b.inner.Close())
+}
+
+// CRC32Tables fills t with tables of CRC-32 (IEEE), of 256 entries each, for several bytes at a
+// time: table k is the state after a byte and k bytes of zero.
+func CRC32Tables(t []uint32) {
+	copy(t, crc32.IEEETable[:])
+	for i := 256; i < len(t); i++ {
+		v := t[i-256]
+		t[i] = v>>8 ^ t[v&0xff]
+	}
 }
 
 const logLines = 12 // of the verifier's, which end with the reason

@@ -12,7 +12,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/inband"
 	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
+	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/sketchint"
@@ -34,19 +34,6 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/tower"
 )
-
-// needBPF skips a test where programs cannot be loaded.
-func needBPF(t testing.TB) {
-	t.Helper()
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUHash, KeySize: 4, ValueSize: 8, MaxEntries: 1})
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
-		t.Skipf("eBPF programs cannot be loaded here (uid %d): %v", os.Getuid(), err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = m.Close()
-}
 
 const (
 	dscp    = 0x17
@@ -73,17 +60,6 @@ func encoded(t testing.TB, s *wire.Settings) []byte {
 	return data
 }
 
-// onProcessor runs the goroutine on one processor until the test ends.
-func onProcessor(t testing.TB, n int) {
-	t.Helper()
-	runtime.LockOSThread() // the thread ends with the goroutine
-	var set unix.CPUSet
-	set.Set(n)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		t.Skipf("processor %d: %v", n, err)
-	}
-}
-
 // twin is a host in the kernel and in Go.
 type twin struct {
 	t      testing.TB
@@ -94,8 +70,8 @@ type twin struct {
 
 // newTwin returns a twin in epoch 10.
 func newTwin(t testing.TB, s *wire.Settings) *twin {
-	needBPF(t)
-	onProcessor(t, 0)
+	kerneltest.NeedBPF(t)
+	kerneltest.OnProcessor(t, 0)
 	p, err := Open(Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -541,7 +517,7 @@ func TestLongHeaders(t *testing.T) {
 // TestLanes: several processors measure while intervals end. What they measured adds up: no packet
 // is lost or counted twice.
 func TestLanes(t *testing.T) {
-	needBPF(t)
+	kerneltest.NeedBPF(t)
 	if runtime.NumCPU() < 2 {
 		t.Skip("one processor")
 	}
@@ -568,7 +544,7 @@ func TestLanes(t *testing.T) {
 	for n := range processors {
 		go func() {
 			defer func() { done <- true }()
-			onProcessor(t, n)
+			kerneltest.OnProcessor(t, n)
 			for i := range packets {
 				run(t, p.tables.program, frame(i%50))
 			}
@@ -640,7 +616,7 @@ func FuzzSameAsGo(f *testing.F) {
 		if len(frame) > 3000 { // BPF_PROG_TEST_RUN has a page, and fragments beyond it
 			return
 		}
-		onProcessor(t, 0)
+		kerneltest.OnProcessor(t, 0)
 		w.t = t
 		w.in(frame)
 		w.in(frame)

@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -114,6 +113,8 @@ func variables(s *wire.Settings, flowWords, latencyWords int) map[string]any {
 		domains[i], instructions[i], words[i] = o.Domain, o.Instruction, uint8(o.Words)
 	}
 	flag := map[bool]uint8{true: 1}
+	crc := make([]uint32, 4*256)
+	hostkernel.CRC32Tables(crc)
 	return map[string]any{
 		"mark_dscp": m.DSCP, "mark_dscp_mask": m.DSCPMask, "before_options": flag[m.BeforeOptions],
 		"vxlan_next": m.VXLANNext, "geneve_type": m.GeneveType, "udp_port": m.UDPPort, "gre_type": m.GRE,
@@ -123,19 +124,8 @@ func variables(s *wire.Settings, flowWords, latencyWords int) map[string]any {
 		"latency_words": uint32(latencyWords), "heavy_packets": s.Heavy, "factor": uint32(s.Factor()),
 		"limits": [boundedTables]uint32{tableHeavy: uint32(s.HeavyFlows), tableInflated: uint32(s.InflatedFlows),
 			tableNodes: maxNodes, tableFaults: wire.MaxFaults, tableQueues: maxQueues},
-		"crc_tables": crcTables(),
+		"crc_tables": crc,
 	}
-}
-
-// crcTables are the tables of CRC-32 for four bytes at a time: table k is the state after a byte
-// and k bytes of zero.
-func crcTables() (t [4 * 256]uint32) {
-	copy(t[:], crc32.IEEETable[:])
-	for i := 256; i < len(t); i++ {
-		v := t[i-256]
-		t[i] = v>>8 ^ t[v&0xff]
-	}
-	return t
 }
 
 func (t *tables) open() error {

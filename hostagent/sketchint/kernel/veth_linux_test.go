@@ -10,10 +10,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -22,91 +20,19 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
+	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-const insideVariable = "NETSKETCH_TEST_NETNS"
-
-// isolated runs a test or benchmark in a process and a network namespace of its own, in which veth
-// connects net and host, and returns true there.
-func isolated(t testing.TB) bool {
-	t.Helper()
-	if os.Getenv(insideVariable) != "" {
-		for _, name := range []string{"all", "default"} { // a kernel without IPv6 has no such file
-			_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o600)
-		}
-		for _, args := range []string{"link add name net type veth peer name host", "link set up dev net",
-			"link set up dev host"} {
-			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-				t.Fatalf("ip %s: %v\n%s", args, err, out)
-			}
-		}
-		return true
-	}
-	needBPF(t)
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces and AF_PACKET need root")
-	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("veth pairs are made with ip (iproute2), which is not on the PATH")
-	}
-	args := []string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.count=1"}
-	if b, ok := t.(*testing.B); ok {
-		args = []string{"-test.run=^$", "-test.bench=^" + b.Name() + "$"}
-	}
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), insideVariable+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case errors.Is(err, unix.EPERM):
-		t.Skipf("this system forbids new network namespaces: %v", err)
-	case err != nil:
-		t.Fatalf("%v:\n%s", err, out)
-	}
-	t.Logf("%s", out)
-	return false
-}
-
-// socket returns a socket for frames of an interface, which does not block.
-func socket(t testing.TB, name string) int {
-	t.Helper()
-	i, err := net.InterfaceByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
-	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err == nil {
-		err = unix.Bind(s, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(s) })
-	return s
-}
-
-// bpfFS returns a directory of a BPF file system.
-func bpfFS(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Skipf("no BPF file system: %v", err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
-	return dir
-}
-
 // TestVeth: the program removes INT on an interface, also without an agent; the next agent takes
 // over, and settings that end remove everything.
 func TestVeth(t *testing.T) {
-	if !isolated(t) {
+	if !kerneltest.Isolated(t) {
 		return
 	}
-	cfg := Config{Interface: "host", Pin: filepath.Join(bpfFS(t), "sketchint")}
-	from, to := socket(t, "net"), socket(t, "host")
+	cfg := Config{Interface: "host", Pin: filepath.Join(kerneltest.BPFFS(t), "sketchint")}
+	from, to := kerneltest.Socket(t, "net"), kerneltest.Socket(t, "host")
 	sent := inbandtest.Sent{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.9.9.9"), Proto: 17,
 		SrcPort: 7, DstPort: 80, Payload: make([]byte, 64)}
 	marked := (&inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000,
@@ -197,10 +123,10 @@ func TestVeth(t *testing.T) {
 // BenchmarkVeth sends packets of 5 hops and 100 bytes from one end of veth to the other: without a
 // program, with one that does nothing, and with the data path.
 func BenchmarkVeth(b *testing.B) {
-	if !isolated(b) {
+	if !kerneltest.Isolated(b) {
 		return
 	}
-	from := socket(b, "net")
+	from := kerneltest.Socket(b, "net")
 	frame := (&inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000,
 		Stack: inbandtest.Hops(5, 1, 1000)}).Mark(inbandtest.Sent{Src: netip.MustParseAddr("10.0.0.1"),
 		Dst: netip.MustParseAddr("10.9.9.9"), Proto: 6, SrcPort: 7, DstPort: 80, Payload: make([]byte, 100)}, dscp)

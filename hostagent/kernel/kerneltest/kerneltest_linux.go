@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+// Package kerneltest has what the tests of data paths in the kernel share.
+package kerneltest
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+const insideVariable = "NETSKETCH_TEST_NETNS"
+
+// NeedBPF skips a test where programs cannot be loaded.
+func NeedBPF(t testing.TB) {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUHash, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		t.Skipf("eBPF programs cannot be loaded here (uid %d): %v", os.Getuid(), err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = m.Close()
+}
+
+// OnProcessor runs the goroutine on one processor until the test ends.
+func OnProcessor(t testing.TB, n int) {
+	t.Helper()
+	runtime.LockOSThread() // the thread ends with the goroutine
+	var set unix.CPUSet
+	set.Set(n)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		t.Skipf("processor %d: %v", n, err)
+	}
+}
+
+// Isolated runs a test or benchmark in a process and a network namespace of its own, in which veth
+// connects net and host, and returns true there.
+func Isolated(t testing.TB) bool {
+	t.Helper()
+	if os.Getenv(insideVariable) != "" {
+		for _, name := range []string{"all", "default"} { // a kernel without IPv6 has no such file
+			_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o600)
+		}
+		for _, args := range []string{"link add name net type veth peer name host", "link set up dev net",
+			"link set up dev host"} {
+			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %s: %v\n%s", args, err, out)
+			}
+		}
+		return true
+	}
+	NeedBPF(t)
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces and AF_PACKET need root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("veth pairs are made with ip (iproute2), which is not on the PATH")
+	}
+	args := []string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.count=1"}
+	if b, ok := t.(*testing.B); ok {
+		args = []string{"-test.run=^$", "-test.bench=^" + b.Name() + "$"}
+	}
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), insideVariable+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.Is(err, unix.EPERM):
+		t.Skipf("this system forbids new network namespaces: %v", err)
+	case err != nil:
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	return false
+}
+
+// Socket returns a socket for frames of an interface, which does not block.
+func Socket(t testing.TB, name string) int {
+	t.Helper()
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
+	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err == nil {
+		err = unix.Bind(s, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(s) })
+	return s
+}
+
+// BPFFS returns a directory of a BPF file system.
+func BPFFS(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+		t.Skipf("no BPF file system: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	return dir
+}
