@@ -158,6 +158,9 @@ bpf: ## eBPF objects and Go bindings of the host agent (needs clang, llvm-strip 
 	  -type control_block -type key -type entry -type entry_set -type tag_set -type counts -type flow_id -type heavy_flow -type place \
 	  -type inflated_flow -type node_id -type node_counts -type fault_id -type queue_id -type queue_counts \
 	  sketchint bpf/sketchint.c && sha256sum bpf/sketchint.c sketchint_bpfel.o sketchint_bpfel.go >digests.txt
+	cd hostagent/lightguardian/kernel && $(BPF2GO) \
+	  -type control_block -type key -type flow_counts -type counts -type event \
+	  lightguardian bpf/lightguardian.c && sha256sum bpf/lightguardian.c lightguardian_bpfel.o lightguardian_bpfel.go >digests.txt
 
 .PHONY: install
 install: build ## into PREFIX/bin and PREFIX/lib/netsketch/plugins (/usr/local)

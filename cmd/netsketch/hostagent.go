@@ -11,6 +11,7 @@ import (
 	hostcommand "github.com/netsketch/netsketch/hostagent/command"
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/lightguardian"
+	lightguardiankernel "github.com/netsketch/netsketch/hostagent/lightguardian/kernel"
 	lightguardianwire "github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/kernel"
@@ -25,8 +26,12 @@ import (
 // first: OmniMon's header precedes that of IP.
 var roles = []hostcommand.Role{
 	{
-		Name: lightguardianwire.Role,
-		New:  func(c *epoch.Clock) role.Role { return lightguardian.New(c) },
+		Name:   lightguardianwire.Role,
+		New:    func(c *epoch.Clock) role.Role { return lightguardian.New(c) },
+		Kernel: openLightGuardian,
+		CheckKernel: func(k hostcommand.Kernel) ([]string, error) {
+			return lightguardiankernel.Check(lightguardianConfig(k))
+		},
 	},
 	{
 		Name:   sketchintwire.Role,
@@ -42,6 +47,18 @@ var roles = []hostcommand.Role{
 		Kernel:      openKernel,
 		CheckKernel: func(k hostcommand.Kernel) ([]string, error) { return kernel.Check(kernelConfig(k)) },
 	},
+}
+
+func openLightGuardian(k hostcommand.Kernel) (agent.DataPath, error) {
+	p, err := lightguardiankernel.Open(lightguardianConfig(k))
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func lightguardianConfig(k hostcommand.Kernel) lightguardiankernel.Config {
+	return lightguardiankernel.Config{Interface: k.Interface, Pin: k.Pin, AtOnce: k.Named, Logger: k.Logger}
 }
 
 func openSketchINT(k hostcommand.Kernel) (agent.DataPath, error) {

@@ -16,14 +16,15 @@ import (
 )
 
 // DataPath measures the packets of one host for one role. RolePath implements it for a role in Go,
-// hostagent/omnimon/kernel and hostagent/sketchint/kernel for programs in the kernel. All methods
-// but Close may be called from any goroutine.
+// packages kernel below hostagent for programs in the kernel. All methods but Close may be called
+// from any goroutine.
 type DataPath interface {
 	// Role is the name under which plugins send settings and receive reports; constant.
 	Role() string
 	// Apply applies settings in the format that the role defines; nil ends the measurement: packets
-	// pass unchanged. After an error the previous settings stay in force. Settings equal to those in
-	// force change nothing, so a data path that outlives the agent keeps what it measured.
+	// pass unchanged, but for LightGuardian's sketchlets, which are removed. After an error the
+	// previous settings stay in force. Settings equal to those in force change nothing, so a data path
+	// that outlives the agent keeps what it measured.
 	Apply(settings []byte) error
 	// Since is the first epoch that was measured whole since settings are in force or since Reset;
 	// ok is false without settings.

@@ -93,7 +93,7 @@ func (f *findings) packets(c *Config, roles []Role) {
 		case !r.runs(p.Source):
 			f.report(what, errors.New("this program has no such data path for the role"))
 		case p.Source == SourceKernel && r.CheckKernel != nil:
-			warnings, err := r.CheckKernel(p.kernel(r.Name, nil))
+			warnings, err := r.CheckKernel(c.kernel(r.Name, nil))
 			for _, text := range warnings {
 				f.warn(what, text)
 			}

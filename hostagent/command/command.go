@@ -51,6 +51,8 @@ type Kernel struct {
 	Interface string
 	// Pin is a directory of a BPF file system for this role; empty: nothing outlives the process.
 	Pin string
+	// Named: the configuration names the role. Otherwise it may have no settings ever.
+	Named bool
 	// DisableOffloads turns off what would damage packets with a header.
 	DisableOffloads bool
 	// Logger receives state changes.
@@ -165,7 +167,7 @@ func (c *Config) open(roles []Role, log *slog.Logger) (*dataPaths, error) {
 			return nil, errors.Join(fmt.Errorf("role %s does not run with packets.source: %s", r.Name, c.Packets.Source),
 				d.close())
 		case c.Packets.Source == SourceKernel:
-			p, err := r.Kernel(c.Packets.kernel(r.Name, log))
+			p, err := r.Kernel(c.kernel(r.Name, log))
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("role %s: %w", r.Name, err), d.close())
 			}
@@ -179,8 +181,10 @@ func (c *Config) open(roles []Role, log *slog.Logger) (*dataPaths, error) {
 }
 
 // kernel returns the configuration of a role's data path in the kernel.
-func (p Packets) kernel(role string, log *slog.Logger) Kernel {
-	k := Kernel{Interface: p.Interface, DisableOffloads: p.DisableOffloads, Logger: log}
+func (c *Config) kernel(role string, log *slog.Logger) Kernel {
+	p := c.Packets
+	k := Kernel{Interface: p.Interface, Named: slices.Contains(c.Roles, role), DisableOffloads: p.DisableOffloads,
+		Logger: log}
 	if p.Pin != "" {
 		k.Pin = filepath.Join(p.Pin, role)
 	}

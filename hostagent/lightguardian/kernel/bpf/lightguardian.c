@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// LightGuardian's host role in the kernel: the same packets, sketchlets and counts as package
+// hostagent/lightguardian. Program receive removes sketchlets from packets and copies them to map
+// sketchlets; it and program send count the packets of flows.
+//
+// There are two groups of counts and flows; the agent switches between them, and reads and clears
+// the group that no processor uses any more. Removal does not depend on settings.
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define inline __attribute__((always_inline)) static __inline__
+#define part __attribute__((noinline)) // the verifier checks it by itself
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+
+enum {
+	ETH_IPV4 = 0x0800,
+	ETH_IPV6 = 0x86dd,
+	ETH_VLAN = 0x8100,
+	ETH_QINQ = 0x88a8,
+	ETH_QINQ_OLD = 0x9100,
+	TCP = 6,
+	UDP = 17,
+	FRAGMENT = 44,
+	TCP_MARK = 0x08, // in the byte of the data offset
+	UDP_MARK = 0x80, // in the byte of the flags of IPv4
+	FRONT = 160,     // more than the longest headers: 14 + 2 * 4 + 60 + 60 bytes
+	SKETCHLET = 1040, // more than the longest one: 10 + 255 * 4 bytes
+	WORDS_AT = 9,
+	HEADER = 10,
+	GROUPS = 2,
+	MAX_FLOWS = 1 << 17, // of a group
+	MEMORY = 1 << 22,    // bytes of map sketchlets
+	NEXT = -1,           // TCX: the next program decides
+};
+
+// Counters, as in package wire.
+enum {
+	PACKETS,
+	SENT,
+	SKETCHLETS,
+	IN_BAND_BYTES,
+	SHORT,
+	BAD_CHECK,
+	UNKNOWN_DEVICE,
+	UNKNOWN_COLUMN,
+	WRONG_WORDS,
+	DUPLICATES,
+	FULL,
+	FLOWS_FULL,
+	DISAGREEING,
+	DROPPED,
+	STALE,
+	UNREAD,
+	NO_FLOW,
+	COUNTERS,
+};
+
+// Tables of CRC-32, for eight bytes at a time; constant while the program is loaded.
+volatile const u32 crc_tables[8 * 256];
+
+struct key {
+	u64 src[2], dst[2]; // in network order
+	u16 sport, dport;   // in host order
+	u8 proto, v6;
+	u16 zero;
+};
+
+struct flow_counts {
+	u64 sent, received;
+};
+
+struct counts {
+	u64 counters[24];
+};
+
+// event is a sketchlet in map sketchlets, which follows it.
+struct event {
+	u64 at; // time of the kernel's monotonic clock, in ns
+	u32 group;
+	u16 keyed, zero;
+	struct key key; // if keyed
+};
+
+struct control_block {
+	u32 active; // group
+	u32 limit;  // of flows in a group
+	u32 used[GROUPS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct control_block);
+} control SEC(".maps");
+
+// By processor and group.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct counts);
+} lanes SEC(".maps");
+
+struct flow_table {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_FLOWS);
+	__type(key, struct key);
+	__type(value, struct flow_counts);
+} flows_0 SEC(".maps"), flows_1 SEC(".maps"); // of the groups
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, MEMORY);
+} sketchlets SEC(".maps");
+
+// packet is the packet in work. Offsets are from the begin of the frame.
+struct packet {
+	u32 ip, l4, payload, end;
+	u8 v6, udp;
+};
+
+struct scratch {
+	u8 front[FRONT + 16];
+	struct packet packet;
+	struct key key;
+	struct event event;
+	u8 sketchlet[SKETCHLET];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+inline struct scratch *scratch(void) {
+	u32 zero = 0;
+	return bpf_map_lookup_elem(&scratches, &zero);
+}
+
+inline struct control_block *state(void) {
+	u32 zero = 0;
+	return bpf_map_lookup_elem(&control, &zero);
+}
+
+inline struct counts *counts_of(u32 group) {
+	u32 at = bpf_get_smp_processor_id() * GROUPS + group;
+	return bpf_map_lookup_elem(&lanes, &at);
+}
+
+// Offsets into front are below FRONT, which the comparisons show to the verifier.
+inline u8 read8(const struct scratch *s, u32 at) { return at < FRONT ? s->front[at] : 0; }
+inline u16 raw16(const struct scratch *s, u32 at) { return at < FRONT ? *(u16 *)(s->front + at) : 0; }
+inline u32 raw32(const struct scratch *s, u32 at) { return at < FRONT ? *(u32 *)(s->front + at) : 0; }
+inline u64 raw64(const struct scratch *s, u32 at) { return at < FRONT ? *(u64 *)(s->front + at) : 0; }
+inline u16 read16(const struct scratch *s, u32 at) { return bpf_ntohs(raw16(s, at)); }
+
+inline void write8(struct scratch *s, u32 at, u8 v) {
+	if (at < FRONT)
+		s->front[at] = v;
+}
+
+inline void write_raw16(struct scratch *s, u32 at, u16 v) {
+	if (at < FRONT)
+		*(u16 *)(s->front + at) = v;
+}
+
+// link returns the offset of the IP header in a frame of which the first bytes are read, or 0
+// without one.
+inline u32 link(const struct scratch *s, u32 have, u16 *type) {
+	u32 at = 12;
+#pragma unroll
+	for (u32 i = 0; i < 2; i++) {
+		if (have < at + 2)
+			return 0;
+		u16 t = read16(s, at);
+		if (t != ETH_VLAN && t != ETH_QINQ && t != ETH_QINQ_OLD)
+			break;
+		at += 4;
+	}
+	if (have < at + 2)
+		return 0;
+	*type = read16(s, at);
+	return *type == ETH_IPV4 || *type == ETH_IPV6 ? at + 2 : 0;
+}
+
+// find_key sets the key of a packet whose headers are valid.
+inline bool find_key(const struct scratch *s, u32 type, u32 ip, u32 have, struct key *k) {
+	u32 n = have - ip, l4 = 40;
+	bool later;
+	k->sport = k->dport = k->zero = 0;
+	k->src[1] = k->dst[1] = 0;
+	if (type == ETH_IPV4) {
+		l4 = (read8(s, ip) & 15) * 4;
+		if (n < 20 || read8(s, ip) >> 4 != 4 || l4 < 20 || n < l4 || read16(s, ip + 2) < l4)
+			return false;
+		k->v6 = 0;
+		k->src[0] = raw32(s, ip + 12);
+		k->dst[0] = raw32(s, ip + 16);
+		k->proto = read8(s, ip + 9);
+		later = read16(s, ip + 6) & 0x1fff;
+	} else {
+		if (n < 40 || read8(s, ip) >> 4 != 6)
+			return false;
+		k->v6 = 1;
+		k->src[0] = raw64(s, ip + 8);
+		k->src[1] = raw64(s, ip + 16);
+		k->dst[0] = raw64(s, ip + 24);
+		k->dst[1] = raw64(s, ip + 32);
+		k->proto = read8(s, ip + 6);
+		later = false;
+		if (k->proto == FRAGMENT) {
+			if (n < 48)
+				return false;
+			k->proto = read8(s, ip + 40);
+			later = read16(s, ip + 42) & 0xfff8;
+			l4 = 48;
+		}
+	}
+	if (later || (k->proto != TCP && k->proto != UDP))
+		return true;
+	if (n < l4 + (k->proto == TCP ? 20 : 8))
+		return false;
+	k->sport = read16(s, ip + l4);
+	k->dport = read16(s, ip + l4 + 2);
+	return true;
+}
+
+// room_for takes room for a flow, or returns false.
+inline bool room_for(struct control_block *c, u32 group) {
+	u32 *used = &c->used[group], limit = c->limit < MAX_FLOWS ? c->limit : MAX_FLOWS;
+	if (__sync_fetch_and_add(used, 1) < limit)
+		return true;
+	__sync_fetch_and_add(used, -1);
+	return false;
+}
+
+// flow_of returns the counts of a flow, or null without room.
+inline struct flow_counts *flow_of(struct control_block *c, struct flow_table *flows, u32 group, const struct key *k) {
+	struct flow_counts none = {}, *f = bpf_map_lookup_elem(flows, k);
+	if (f || !room_for(c, group))
+		return f;
+	if (bpf_map_update_elem(flows, k, &none, BPF_NOEXIST))
+		__sync_fetch_and_add(&c->used[group], -1); // another processor added it, or there is no memory
+	return bpf_map_lookup_elem(flows, k);
+}
+
+// count counts packets of the flow of the packet: sent ones, or if there are none, one that was
+// received. It returns 1 if the flow has room.
+part int count(u32 group, u32 type, u32 ip, u32 have, u32 sent) {
+	struct control_block *c = state();
+	struct scratch *s = scratch();
+	struct counts *n = counts_of(group);
+	if (!c || !s || !n)
+		return 0; // unreachable
+	u32 packets = sent ? sent : 1;
+	if (!find_key(s, type, ip, have, &s->key)) {
+		n->counters[NO_FLOW] += packets;
+		return 0;
+	}
+	struct flow_counts *f = group ? flow_of(c, &flows_1, 1, &s->key) : flow_of(c, &flows_0, 0, &s->key);
+	if (!f)
+		n->counters[FLOWS_FULL] += packets;
+	else if (sent)
+		__sync_fetch_and_add(&f->sent, sent);
+	else
+		__sync_fetch_and_add(&f->received, 1);
+	return f != 0;
+}
+
+// locate finds the payload of a packet with the carry mark, or returns false.
+inline bool locate(const struct scratch *s, struct packet *p, u32 type, u32 ip, u32 length) {
+	u32 n = length - ip;
+	u8 proto, first = read8(s, ip);
+	p->ip = ip;
+	p->v6 = type == ETH_IPV6;
+	if (!p->v6) {
+		p->l4 = (first & 15) * 4;
+		p->end = read16(s, ip + 2);
+		if (n < 20 || first >> 4 != 4 || p->l4 < 20 || read16(s, ip + 6) & 0x3fff)
+			return false;
+		proto = read8(s, ip + 9);
+	} else {
+		if (n < 40 || first >> 4 != 6)
+			return false;
+		p->l4 = 40;
+		p->end = 40 + read16(s, ip + 4);
+		proto = read8(s, ip + 6);
+	}
+	p->udp = proto == UDP;
+	p->payload = p->l4 + 8;
+	if (proto == TCP) {
+		u8 offset = read8(s, ip + p->l4 + 12);
+		u32 header = (offset >> 4) * 4;
+		if (n < p->l4 + 20 || !(offset & TCP_MARK) || header < 20)
+			return false;
+		p->payload = p->l4 + header;
+	} else if (!p->udp || p->v6 || !(read8(s, ip + 6) & UDP_MARK)) {
+		return false;
+	}
+	if (p->end > n)
+		p->end = n;
+	return p->payload <= p->end;
+}
+
+// load_front reads the first bytes of a frame and returns how many, or 0.
+inline u32 load_front(struct xdp_md *xdp, struct scratch *s, u32 length) {
+	const u64 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	if (data + FRONT / 8 <= end) {
+		u64 *to = (u64 *)s->front;
+#pragma unroll
+		for (u32 i = 0; i < FRONT / 8; i++)
+			to[i] = data[i];
+		return FRONT;
+	}
+	u32 size = length < FRONT ? length : FRONT;
+	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
+	size = ((size - 1) & 0xff) + 1;
+	return size <= FRONT && !bpf_xdp_load_bytes(xdp, 0, s->front, size) ? size : 0;
+}
+
+inline u32 crc1(u32 crc, u8 byte) { return crc >> 8 ^ crc_tables[(u8)crc ^ byte]; }
+
+inline u32 crc4(u32 crc, u32 word) {
+	u32 x = crc ^ word;
+	return crc_tables[768 + (x & 255)] ^ crc_tables[512 + (x >> 8 & 255)] ^ crc_tables[256 + (x >> 16 & 255)] ^
+	       crc_tables[x >> 24];
+}
+
+inline u32 crc8(u32 crc, u64 words) {
+	u32 x = crc ^ (u32)words, y = words >> 32;
+	return crc_tables[1792 + (x & 255)] ^ crc_tables[1536 + (x >> 8 & 255)] ^ crc_tables[1280 + (x >> 16 & 255)] ^
+	       crc_tables[1024 + (x >> 24)] ^ crc_tables[768 + (y & 255)] ^ crc_tables[512 + (y >> 8 & 255)] ^
+	       crc_tables[256 + (y >> 16 & 255)] ^ crc_tables[y >> 24];
+}
+
+// verify returns the check of a sketchlet in its upper half, and the sum of its bytes, as checksums
+// use it, in the lower half.
+part u64 verify(u32 size) {
+	struct scratch *s = scratch();
+	if (!s)
+		return 0; // unreachable
+	const u8 *b = s->sketchlet;
+	u32 at = 6, crc = crc1(crc1(~0u, b[4]), b[5]);
+	u64 sum = (u64) * (u32 *)b + *(u16 *)(b + 4);
+	size -= 6;
+	for (u32 i = 0; i < 128; i++) {
+		if (size < 8)
+			break;
+		u64 v = *(u64 *)(b + at);
+		crc = crc8(crc, v);
+		sum += (v >> 32) + (u32)v;
+		at += 8;
+		size -= 8;
+	}
+	if (size && at <= SKETCHLET - 4) {
+		u32 v = *(u32 *)(b + at);
+		crc = crc4(crc, v);
+		sum += v;
+	}
+	sum = (sum >> 32) + (u32)sum;
+	sum = (sum >> 16) + (sum & 0xffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	return (u64)~crc << 32 | sum;
+}
+
+// update adds n to the checksum at an offset. Zero has two forms, of which never becomes the other.
+inline void update(struct scratch *s, u32 at, u64 n, u16 never) {
+	u64 v = n + raw16(s, at);
+	v = (v >> 16) + (v & 0xffff);
+	v = (v >> 16) + (v & 0xffff);
+	v = (v >> 16) + (v & 0xffff);
+	if ((u16)v == never)
+		v = ~v;
+	write_raw16(s, at, v);
+}
+
+// strip removes a sketchlet of a size and a sum, so that the packet is as its sender wrote it: the
+// headers move to the front. It returns 0 if the frame cannot be changed.
+part int strip(struct xdp_md *xdp, u32 size, u32 sum) {
+	struct scratch *s = scratch();
+	if (!s)
+		return 0; // unreachable
+	struct packet *p = &s->packet;
+	u32 ip = p->ip, l4 = ip + p->l4, front = ip + p->payload;
+	u64 shorter = bpf_htons(size), removed = sum + shorter;
+	if (p->udp) {
+		write_raw16(s, l4 + 4, bpf_htons(read16(s, l4 + 4) - size));
+		if (raw16(s, l4 + 6)) // zero: the packet has no checksum
+			update(s, l4 + 6, removed + shorter, 0);
+	} else {
+		write8(s, l4 + 12, read8(s, l4 + 12) & ~TCP_MARK);
+		update(s, l4 + 16, removed + bpf_htons(TCP_MARK << 8), 0xffff);
+	}
+	if (p->v6) {
+		write_raw16(s, ip + 4, bpf_htons(read16(s, ip + 4) - size));
+	} else {
+		u64 changed = shorter;
+		if (p->udp) {
+			write8(s, ip + 6, read8(s, ip + 6) & ~UDP_MARK);
+			changed += bpf_htons(UDP_MARK << 8);
+		}
+		write_raw16(s, ip + 2, bpf_htons(read16(s, ip + 2) - size));
+		update(s, ip + 10, changed, 0xffff);
+	}
+	if (bpf_xdp_adjust_head(xdp, size))
+		return 0;
+	asm volatile("" : "+r"(front)); // the verifier derives the range of the size from the mask
+	front = ((front - 1) & 0xff) + 1;
+	if (front <= FRONT)
+		bpf_xdp_store_bytes(xdp, 0, s->front, front); // cannot fail: the frame has these bytes
+	return 1;
+}
+
+// keep copies a sketchlet to map sketchlets, or returns 0 if it is full.
+part int keep(u32 group, u32 size, u32 keyed) {
+	struct scratch *s = scratch();
+	if (!s)
+		return 0; // unreachable
+	s->event.at = bpf_ktime_get_coarse_ns();
+	s->event.group = group;
+	s->event.keyed = keyed;
+	s->event.key = s->key;
+	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
+	size &= 2047;
+	if (size > SKETCHLET)
+		return 0; // unreachable
+	return !bpf_ringbuf_output(&sketchlets, &s->event, sizeof(s->event) + size, BPF_RB_NO_WAKEUP);
+}
+
+SEC("xdp.frags")
+int receive(struct xdp_md *xdp) {
+	struct control_block *c = state();
+	struct scratch *s = scratch();
+	if (!c || !s)
+		return XDP_PASS; // unreachable
+	u32 group = *(volatile u32 *)&c->active & 1;
+	struct counts *n = counts_of(group);
+	if (!n)
+		return XDP_PASS; // unreachable
+	u32 length = bpf_xdp_get_buff_len(xdp), have = load_front(xdp, s, length), keyed = 0;
+	u16 type = 0;
+	u32 ip = link(s, have, &type);
+	if (!ip)
+		return XDP_PASS;
+	n->counters[PACKETS]++;
+	if (c->limit)
+		keyed = count(group, type, ip, have, 0);
+	struct packet *p = &s->packet;
+	if (!locate(s, p, type, ip, length))
+		return XDP_PASS;
+	u32 at = ip + p->payload, room = p->end - p->payload;
+	u32 words = read8(s, at + WORDS_AT), size = HEADER + 4 * words;
+	if (room < HEADER || !words || size > room) {
+		n->counters[SHORT]++;
+		return XDP_PASS;
+	}
+	if (bpf_xdp_load_bytes(xdp, at, s->sketchlet, size)) {
+		n->counters[UNREAD]++;
+		return XDP_PASS;
+	}
+	u64 verified = verify(size);
+	if (bpf_htonl(verified >> 32) != *(u32 *)s->sketchlet) {
+		n->counters[BAD_CHECK]++;
+		return XDP_PASS;
+	}
+	if (!strip(xdp, size, (u32)verified)) {
+		n->counters[UNREAD]++;
+		return XDP_PASS;
+	}
+	n->counters[SKETCHLETS]++;
+	n->counters[IN_BAND_BYTES] += size;
+	if (!keep(group, size, keyed))
+		n->counters[FULL]++;
+	return XDP_PASS;
+}
+
+SEC("tc")
+int send(struct __sk_buff *skb) {
+	struct control_block *c = state();
+	struct scratch *s = scratch();
+	if (!c || !s)
+		return NEXT; // unreachable
+	u32 group = *(volatile u32 *)&c->active & 1;
+	struct counts *n = counts_of(group);
+	if (!n)
+		return NEXT; // unreachable
+	u32 size = skb->len < FRONT ? skb->len : FRONT;
+	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
+	size = ((size - 1) & 0xff) + 1;
+	if (size > FRONT || bpf_skb_load_bytes(skb, 0, s->front, size))
+		return NEXT;
+	u16 type = 0;
+	u32 ip = link(s, size, &type), packets = skb->gso_segs ? skb->gso_segs : 1;
+	if (!ip)
+		return NEXT;
+	n->counters[SENT] += packets;
+	if (c->limit)
+		count(group, type, ip, size, packets);
+	return NEXT;
+}
+
+char _license[] SEC("license") = "Apache-2.0";

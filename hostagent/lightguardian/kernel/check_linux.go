@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
+)
+
+// Check returns what would make the data path fail on this host, and warnings. It loads the
+// programs and removes them; packets are not changed.
+func Check(cfg Config) (warnings []string, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	var errs []error
+	if cfg.Pin != "" {
+		errs = append(errs, hostkernel.CheckPin(cfg.Pin))
+	}
+	if err := hostkernel.CheckCapabilities(); err != nil {
+		return nil, errors.Join(append(errs, err)...) // the others would only say the same
+	}
+	errs = append(errs, hostkernel.CheckFeatures(
+		[]ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.ArrayOfMaps, ebpf.RingBuf},
+		[]hostkernel.Helper{{Program: ebpf.XDP, Func: asm.FnXdpAdjustHead, Since: "4.10"},
+			{Program: ebpf.XDP, Func: asm.FnKtimeGetCoarseNs, Since: "5.11"},
+			{Program: ebpf.XDP, Func: asm.FnXdpLoadBytes, Since: "5.18"},
+			{Program: ebpf.XDP, Func: asm.FnXdpStoreBytes, Since: "5.18"},
+			{Program: ebpf.XDP, Func: asm.FnXdpGetBuffLen, Since: "5.18"}}))
+	t, err := load("")
+	if errs = append(errs, err); err == nil {
+		t.close()
+	}
+	if cfg.Interface != "" {
+		i, err := net.InterfaceByName(cfg.Interface)
+		if errs = append(errs, err); err == nil && i.Flags&net.FlagUp == 0 {
+			warnings = append(warnings, fmt.Sprintf("interface %s is down", i.Name))
+		}
+	}
+	return warnings, errors.Join(errs...)
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
+	"github.com/netsketch/netsketch/hostagent/lightguardian"
+	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+const (
+	groups   = 2       // as in bpf/lightguardian.c
+	maxFlows = 1 << 17 // of a group, as in bpf/lightguardian.c
+
+	// maxAge is the age of a sketchlet beyond which it is not reported. The number of its interval is
+	// ambiguous after 256 intervals.
+	maxAge = 10 * time.Second
+
+	// mapsPrefix begins the name of the directory of pinned maps, which ends with the digest of the
+	// program.
+	mapsPrefix = "maps-"
+)
+
+// tables are the maps of the programs, with those that are arrays in the memory of this process.
+type tables struct {
+	maps          map[string]*ebpf.Map
+	receive, send *ebpf.Program
+	memory        hostkernel.Memory
+	barrier       *hostkernel.Barrier
+
+	control    *lightguardianControlBlock
+	counts     []lightguardianCounts // by processor and group
+	sketchlets *ringbuf.Reader
+	record     ringbuf.Record
+	maxAge     time.Duration // of sketchlets
+}
+
+// load loads the programs. With a directory, their maps are those that are pinned there, or else
+// are pinned.
+func load(pin string) (*tables, error) {
+	spec, err := loadLightguardian()
+	if err != nil {
+		return nil, err
+	}
+	processors, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps[lightguardianMapLanes].MaxEntries = uint32(groups * processors)
+	crc := make([]uint32, 8*256)
+	hostkernel.CRC32Tables(crc)
+	if err := spec.Variables["crc_tables"].Set(crc); err != nil {
+		return nil, fmt.Errorf("variable crc_tables: %w", err)
+	}
+	opts := ebpf.CollectionOptions{}
+	if pin != "" {
+		if opts.Maps.PinPath, err = mapsIn(pin); err != nil {
+			return nil, fmt.Errorf("pin %s: %w", pin, err)
+		}
+		for _, name := range []string{lightguardianMapControl, lightguardianMapLanes, lightguardianMapFlows0,
+			lightguardianMapFlows1, lightguardianMapSketchlets} {
+			spec.Maps[name].Pinning = ebpf.PinByName
+		}
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, opts)
+	if err != nil {
+		return nil, hostkernel.Explain(err, "the memory that others use")
+	}
+	t := &tables{maps: c.Maps, receive: c.Programs[lightguardianProgReceive], send: c.Programs[lightguardianProgSend],
+		maxAge: maxAge}
+	if err := t.open(); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// mapsIn returns the directory of the maps, which it creates. It removes those of other programs.
+func mapsIn(pin string) (string, error) {
+	sum := sha256.Sum256(_LightguardianBytes)
+	dir := filepath.Join(pin, mapsPrefix+hex.EncodeToString(sum[:8]))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	all, err := os.ReadDir(pin)
+	for _, d := range all {
+		if other := filepath.Join(pin, d.Name()); strings.HasPrefix(d.Name(), mapsPrefix) && other != dir {
+			err = errors.Join(err, os.RemoveAll(other))
+		}
+	}
+	return dir, err
+}
+
+func (t *tables) open() error {
+	control, err := hostkernel.View[lightguardianControlBlock](&t.memory, t.maps[lightguardianMapControl],
+		lightguardianMapControl)
+	if err != nil {
+		return err
+	}
+	t.control = &control[0]
+	if t.counts, err = hostkernel.View[lightguardianCounts](&t.memory, t.maps[lightguardianMapLanes],
+		lightguardianMapLanes); err != nil {
+		return err
+	}
+	if t.sketchlets, err = ringbuf.NewReader(t.maps[lightguardianMapSketchlets]); err != nil {
+		return fmt.Errorf("map %s: %w", lightguardianMapSketchlets, err)
+	}
+	t.sketchlets.SetDeadline(time.Unix(1, 0)) // do not wait
+	t.barrier, err = hostkernel.NewBarrier()
+	return err
+}
+
+func (t *tables) close() {
+	t.memory.Unmap()
+	if t.sketchlets != nil {
+		_ = t.sketchlets.Close()
+	}
+	for _, m := range t.maps {
+		_ = m.Close()
+	}
+	_ = t.receive.Close()
+	_ = t.send.Close()
+	_ = t.barrier.Close()
+}
+
+// monotonic is the clock of the programs.
+func monotonic() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail
+	return time.Duration(t.Nano())
+}
+
+// drain brings the sketchlets that have arrived to the batches of their groups. whole states for
+// which groups the flows count.
+func (t *tables) drain(batches [groups]*lightguardian.Batch, whole [groups]bool) error {
+	const recordHeader, header = 8, int(unsafe.Sizeof(lightguardianEvent{}))
+	now := monotonic()
+	for rest := t.sketchlets.AvailableBytes(); rest > 0; { // not those that arrive meanwhile
+		if err := t.sketchlets.ReadInto(&t.record); err != nil {
+			return fmt.Errorf("map %s: %w", lightguardianMapSketchlets, err)
+		}
+		data := t.record.RawSample
+		rest -= recordHeader + (len(data)+7)/8*8
+		if len(data) < header {
+			return fmt.Errorf("map %s: a record of %d bytes, expected at least %d", lightguardianMapSketchlets, len(data),
+				header)
+		}
+		e := (*lightguardianEvent)(unsafe.Pointer(&data[0]))
+		group := e.Group & (groups - 1)
+		b := batches[group]
+		s, err := wire.Find(data[header:])
+		switch {
+		case err != nil:
+			return fmt.Errorf("map %s: %w", lightguardianMapSketchlets, err)
+		case b == nil: // its epoch has been dropped, and counted
+		case now-time.Duration(e.At) > t.maxAge:
+			b.Counters[wire.Stale]++
+		case e.Keyed != 0 && whole[group]:
+			key := keyOf(&e.Key)
+			b.Count(&key, 0, 0)
+			b.Keep(s, &key)
+		default:
+			b.Keep(s, nil)
+		}
+	}
+	return nil
+}
+
+// collect adds the counts of a group that no program uses to a batch, if there is one, and clears
+// the group. whole states whether the flows count.
+func (t *tables) collect(group uint32, b *lightguardian.Batch, whole bool) error {
+	if b == nil {
+		b = new(lightguardian.Batch) // its epoch has been dropped, and counted
+		whole = false
+	}
+	for i := int(group); i < len(t.counts); i += groups {
+		for c := range b.Counters {
+			if n := t.counts[i].Counters[c]; whole || c != int(wire.NoFlow) && c != int(wire.FlowsFull) {
+				b.Counters[c] += n
+			}
+		}
+		t.counts[i] = lightguardianCounts{}
+	}
+	name := [groups]string{lightguardianMapFlows0, lightguardianMapFlows1}[group]
+	const many = 4096
+	var cursor ebpf.MapBatchCursor
+	keys, counts := make([]lightguardianKey, many), make([]lightguardianFlowCounts, many)
+	for {
+		n, err := t.maps[name].BatchLookupAndDelete(&cursor, keys, counts, nil)
+		for i := range n {
+			if whole {
+				key := keyOf(&keys[i])
+				b.Count(&key, counts[i].Sent, counts[i].Received)
+			}
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("map %s: %w", name, err)
+		}
+	}
+	t.control.Used[group] = 0
+	return nil
+}
+
+func keyOf(k *lightguardianKey) flow.Key {
+	out := flow.Key{SrcPort: k.Sport, DstPort: k.Dport, Proto: k.Proto, Mask: flow.FiveTuple, V6: k.V6 != 0}
+	for i := range k.Src {
+		binary.LittleEndian.PutUint64(out.Src[8*i:], k.Src[i])
+		binary.LittleEndian.PutUint64(out.Dst[8*i:], k.Dst[i])
+	}
+	return out
+}

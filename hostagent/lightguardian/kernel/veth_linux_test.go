@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
+	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/internal/testkit"
+)
+
+// TestVeth: the programs remove sketchlets on an interface before there are settings, with an agent
+// and without one. The next agent reports what arrived meanwhile.
+func TestVeth(t *testing.T) {
+	if !kerneltest.Isolated(t) {
+		return
+	}
+	cfg := Config{Interface: "host", Pin: filepath.Join(kerneltest.BPFFS(t), wire.Role), AtOnce: true}
+	from, to := kerneltest.Socket(t, "net"), kerneltest.Socket(t, "host")
+	plain := slices.Concat(make([]byte, 12), []byte{8, 0, 0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0,
+		0, 2}, make([]byte, 12), []byte{5 << 4}, make([]byte, 7), bytes.Repeat([]byte("data"), 5))
+	// The kernel drops what is sent before the link is up, which takes long on a busy machine.
+	testkit.Until(t, "the link is up", func() bool {
+		if _, err := unix.Write(from, plain); err != nil {
+			return false
+		}
+		n, err := unix.Read(to, make([]byte, 2048))
+		return err == nil && n == len(plain)
+	})
+	column := uint16(0)
+	expect := func(what string, stripped bool) {
+		t.Helper()
+		sent := bytes.Clone(plain[:54])
+		sent[46] |= 8
+		sent = append(wire.Append(sent, 3, column, 0, make([]uint32, 19)), plain[54:]...)
+		sent[17] += 86 // the length
+		column++
+		if _, err := unix.Write(from, sent); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 2048)
+		testkit.Until(t, what, func() bool {
+			n, err := unix.Read(to, got[:cap(got)])
+			got = got[:max(n, 0)]
+			return err == nil && (n == len(sent) || n == len(plain) && column > 1)
+		})
+		want := sent
+		if stripped { // checksums change by the difference
+			want = bytes.Clone(plain)
+			copy(want[24:26], got[24:26])
+			copy(want[50:52], got[50:52])
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: got %x\nwant %x", what, got, want)
+		}
+	}
+	start := func() *Path {
+		t.Helper()
+		p, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	apply := func(p *Path) {
+		t.Helper()
+		p.Advance(10)
+		if err := p.Apply(encoded(t, defaults())); err != nil {
+			t.Fatal(err)
+		}
+		p.Advance(11)
+	}
+	columns := func(p *Path, e uint64) (out []uint16) {
+		t.Helper()
+		p.Advance(e + 1)
+		sealed, err := p.Seal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := open(t, sealed)
+		for s := range r.All {
+			out = append(out, s.Column())
+		}
+		if len(r.Flows) != 1 || r.Flows[0].Received != 1 || r.Flows[0].Sent != 2 || r.Counters[wire.Sent] < 2 {
+			t.Errorf("epoch %d: flows %+v, counters %v", e, r.Flows, r.Counters)
+		}
+		return out
+	}
+	send := func() {
+		t.Helper()
+		for range 2 {
+			if _, err := unix.Write(to, plain); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	expect("before", false)
+	p := start()
+	expect("without settings", true)
+	apply(p)
+	expect("with an agent", true)
+	send()
+	if got := columns(p, 11); !slices.Equal(got, []uint16{1, 2}) {
+		t.Errorf("columns %v", got)
+	}
+	if err := p.Apply(nil); err != nil {
+		t.Fatal(err)
+	}
+	expect("after the settings", true)
+	other, err := Open(Config{Interface: "host"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = other.Apply(encoded(t, defaults()))
+	if err == nil || !strings.Contains(err.Error(), "ip link set dev host xdp off") {
+		t.Errorf("a second program: %v", err)
+	}
+	if err := errors.Join(other.Close(), p.Close()); err != nil {
+		t.Fatal(err)
+	}
+	expect("without an agent", true)
+	cfg.AtOnce = false
+	p = start()
+	expect("with the next agent", true)
+	apply(p)
+	expect("with settings", true)
+	send()
+	if got := columns(p, 11); !slices.Equal(got, []uint16{3, 4, 5, 6}) {
+		t.Errorf("columns %v", got)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(cfg.Pin); err != nil {
+		t.Fatal(err)
+	}
+	marked := append(wire.Append(bytes.Clone(plain[:54]), 3, 0, 0, make([]uint32, 19)), plain[54:]...)
+	marked[46], marked[17] = marked[46]|8, marked[17]+86
+	testkit.Until(t, "without pins, which the kernel removes later", func() bool {
+		if _, err := unix.Write(from, marked); err != nil {
+			t.Fatal(err)
+		}
+		n, err := unix.Read(to, make([]byte, 2048))
+		return err == nil && n == len(marked)
+	})
+	if out, err := exec.Command("ip", "link", "set", "dev", "host", "down").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if i, err := net.InterfaceByName("host"); err != nil || i.Flags&net.FlagUp != 0 {
+		t.Fatalf("interface %+v: %v", i, err)
+	}
+	if warnings, err := Check(cfg); err != nil || !slices.Equal(warnings, []string{"interface host is down"}) {
+		t.Errorf("check: %v, %q", err, warnings)
+	}
+	cfg.Pin = "/tmp/elsewhere"
+	if _, err := Check(cfg); err == nil || !strings.Contains(err.Error(), "not in a BPF file system") {
+		t.Errorf("check of pins elsewhere: %v", err)
+	}
+}
