@@ -53,6 +53,7 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -349,6 +350,9 @@ func (c *Collector) Certificates() *certs.Store { return c.certs }
 
 // Config returns the current configuration. It must not be changed.
 func (c *Collector) Config() *config.Config { return c.cfg.Load() }
+
+// Network returns the network model that plugins receive.
+func (c *Collector) Network() sdk.Network { return c.network.Model() }
 
 // AgentsAddress returns the address on which host agents connect; "" if they are not served.
 func (c *Collector) AgentsAddress() string { return c.hosts.Address() }

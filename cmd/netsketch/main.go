@@ -70,6 +70,6 @@ func root() *cobra.Command {
 		},
 	})
 	cmd.AddCommand(configCommand(), collectorCommand(), demoCommand(), hostagentCommand(), pluginCommand(),
-		queryCommand(), replayCommand(), switchCommand(), yangCommand())
+		queryCommand(), replayCommand(), switchCommand(), univmonCommand(), yangCommand())
 	return cmd
 }

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// maxPaths bounds the paths of a pair. A pair with more is counted at one of its ends.
+const maxPaths = 64
+
+// Map is what manifests need of a network model. Indexes of switches are those of
+// sdk.Network.Devices.
+type Map struct {
+	// Problem has the switches and pairs; the caller adds dimensions.
+	Problem Problem
+	// Sites are the prefixes of each switch, of its hosts or from the configuration, sorted. A
+	// packet belongs to the pair of the switches with the longest prefixes that contain its source
+	// and its destination.
+	Sites [][]netip.Prefix
+	// Internal are the ports of each switch that lead to other switches, sorted. Packets enter the
+	// network at all other ports.
+	Internal [][]uint32
+}
+
+// mapper builds a Map.
+type mapper struct {
+	network *sdk.Network
+	index   map[string]int
+	peers   []map[uint32]int // switches by port
+	tables  []*sdk.RouteTable
+	hosts   []int // with addresses, by switch
+	out     *Map
+}
+
+// Read returns the Map of a network. A pair is two switches with prefixes; a switch with several
+// hosts is a pair with itself. Paths are those of the collector's routes. Where it does not install
+// routes, only the ends of a path are certain, and the path consists of these. Owners are prefixes
+// by the name of the switch at which their packets enter and leave, in addition to those of hosts.
+func Read(n *sdk.Network, owners map[string]string) (*Map, error) {
+	m := &mapper{network: n, index: make(map[string]int), hosts: make([]int, len(n.Devices)), out: &Map{
+		Sites: make([][]netip.Prefix, len(n.Devices)), Internal: make([][]uint32, len(n.Devices)),
+	}}
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		m.index[d.Name] = i
+		m.out.Problem.Switches = append(m.out.Problem.Switches, Switch{Name: d.Name})
+		m.peers = append(m.peers, make(map[uint32]int))
+		var table *sdk.RouteTable
+		if d.Forwarding != nil {
+			table = sdk.NewRouteTable(d.Forwarding.Routes)
+		}
+		m.tables = append(m.tables, table)
+	}
+	m.attach()
+	for text, name := range owners {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s is not a prefix; expected one such as 10.1.0.0/16", text)
+		}
+		i, ok := m.index[name]
+		if !ok {
+			return nil, fmt.Errorf("%s: no switch is called %q", text, name)
+		}
+		m.out.Sites[i] = append(m.out.Sites[i], prefix.Masked())
+		m.hosts[i]++
+	}
+	for i := range m.out.Sites {
+		slices.SortFunc(m.out.Sites[i], netip.Prefix.Compare)
+		m.out.Sites[i] = slices.Compact(m.out.Sites[i])
+		slices.Sort(m.out.Internal[i])
+	}
+	m.pairs()
+	return m.out, nil
+}
+
+// attach reads links: which ports lead to switches, and the addresses of hosts at others.
+func (m *mapper) attach() {
+	addresses := make(map[string][]string)
+	for _, h := range m.network.Hosts {
+		addresses[h.Name] = h.Addresses
+	}
+	for _, l := range m.network.Links {
+		for _, ends := range [][2]sdk.Endpoint{{l.A, l.B}, {l.B, l.A}} {
+			at, ok := m.index[ends[0].Node]
+			if !ok {
+				continue
+			}
+			if to, ok := m.index[ends[1].Node]; ok {
+				m.peers[at][ends[0].Port] = to
+				m.out.Internal[at] = append(m.out.Internal[at], ends[0].Port)
+				continue
+			}
+			known := false
+			for _, text := range addresses[ends[1].Node] {
+				prefix, err := netip.ParsePrefix(text)
+				if err != nil {
+					a, err := netip.ParseAddr(text)
+					if err != nil {
+						continue
+					}
+					prefix = netip.PrefixFrom(a, a.BitLen())
+				}
+				m.out.Sites[at] = append(m.out.Sites[at], prefix.Masked())
+				known = true
+			}
+			if known {
+				m.hosts[at]++
+			}
+		}
+	}
+}
+
+// pairs adds all pairs with their paths.
+func (m *mapper) pairs() {
+	for to := range m.out.Sites {
+		if len(m.out.Sites[to]) == 0 {
+			continue
+		}
+		next := m.next(to)
+		for from := range m.out.Sites {
+			if len(m.out.Sites[from]) == 0 || from == to && m.hosts[to] < 2 {
+				continue
+			}
+			m.out.Problem.Pairs = append(m.out.Problem.Pairs, Pair{from, to, m.walk(from, to, next)})
+		}
+	}
+}
+
+// hops are the switches to which a switch sends the packets to a destination.
+type hops struct {
+	to      []int
+	unknown bool // the collector does not install its routes
+}
+
+// next returns the hops to the prefixes of a switch.
+func (m *mapper) next(to int) []hops {
+	out := make([]hops, len(m.out.Sites))
+	for i := range out {
+		if m.tables[i] == nil {
+			out[i].unknown = true
+			continue
+		}
+		for _, prefix := range m.out.Sites[to] {
+			group, ok := m.tables[i].Group(prefix.Addr())
+			if !ok {
+				continue
+			}
+			for _, port := range m.network.Devices[i].Forwarding.Groups[group].Ports {
+				if peer, ok := m.peers[i][port]; ok && !slices.Contains(out[i].to, peer) {
+					out[i].to = append(out[i].to, peer)
+				}
+			}
+		}
+		slices.Sort(out[i].to)
+	}
+	return out
+}
+
+// walk follows the hops. A path ends at the destination, or where routes end: packets are dropped
+// there. Paths with a loop, which routes in transition can have, count as unknown.
+func (m *mapper) walk(from, to int, next []hops) (out [][]int) {
+	ends := [][]int{slices.Compact([]int{from, to})}
+	unknown := false
+	var step func(path []int)
+	step = func(path []int) {
+		at := path[len(path)-1]
+		switch {
+		case unknown:
+		case at == to, len(next[at].to) == 0 && !next[at].unknown:
+			out = append(out, slices.Clone(path))
+			unknown = len(out) > maxPaths
+		case next[at].unknown:
+			unknown = true
+		default:
+			for _, j := range next[at].to {
+				if slices.Contains(path, j) {
+					unknown = true
+					return
+				}
+				step(append(path, j))
+			}
+		}
+	}
+	step([]int{from})
+	if unknown {
+		return ends
+	}
+	return out
+}
