@@ -69,6 +69,9 @@ func update(w sdk.DeviceWrite) p4rt.Update {
 	e := p4rt.Entry{
 		Table: w.Entry.Table, Priority: w.Entry.Priority, Action: w.Entry.Action, Default: w.Op == sdk.SetDefault,
 	}
+	if e.Table == sdk.CloneSessions {
+		e.Table = p4rt.CloneSessions
+	}
 	for _, p := range w.Entry.Params {
 		e.Params = append(e.Params, p4rt.Param{Name: p.Name, Value: p.Value})
 	}

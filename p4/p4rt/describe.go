@@ -24,6 +24,10 @@ func describeEntity(cat *p4values.Catalog, e *p4v1.Entity) string {
 	switch e := e.GetEntity().(type) {
 	case *p4v1.Entity_TableEntry:
 		return describeEntry(cat, e.TableEntry)
+	case *p4v1.Entity_PacketReplicationEngineEntry:
+		if s := e.PacketReplicationEngineEntry.GetCloneSessionEntry(); s != nil {
+			return describeSession(s)
+		}
 	case *p4v1.Entity_CounterEntry:
 		return name(cat.Counters, e.CounterEntry.GetCounterId(), "counter") + index(e.CounterEntry.GetIndex())
 	case *p4v1.Entity_RegisterEntry:

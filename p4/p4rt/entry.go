@@ -15,7 +15,7 @@ import (
 // Entry is a table entry, or the default action of a table, by names: P4Info's full names or unique
 // aliases.
 type Entry struct {
-	Table    string
+	Table    string  // or CloneSessions
 	Match    []Match // in any order; fields left out match everything, which exact fields cannot
 	Priority int32   // above 0 exactly where a field of the table is ternary, range or optional; the highest wins
 	Default  bool    // the table's default action: no match, no priority
@@ -84,6 +84,9 @@ func Bytes(name string, v []byte) Param { return Param{name, v} }
 // zero, matches of everything left out. The error names the table, field or parameter that the
 // program does not have, or whose value does not fit.
 func (e Entry) Build(cat *p4values.Catalog) (*p4v1.Entity, error) {
+	if e.Table == CloneSessions {
+		return e.cloneSession(false)
+	}
 	t, out, err := e.buildKey(cat)
 	if err != nil {
 		return nil, err
@@ -96,6 +99,9 @@ func (e Entry) Build(cat *p4values.Catalog) (*p4v1.Entity, error) {
 
 // BuildKey is Build without the action, which a deletion does not need.
 func (e Entry) BuildKey(cat *p4values.Catalog) (*p4v1.Entity, error) {
+	if e.Table == CloneSessions {
+		return e.cloneSession(true)
+	}
 	_, out, err := e.buildKey(cat)
 	if err != nil {
 		return nil, err
@@ -106,11 +112,11 @@ func (e Entry) BuildKey(cat *p4values.Catalog) (*p4v1.Entity, error) {
 // Key returns what identifies the entry on a switch with this program, the same for every form of
 // its values and names.
 func (e Entry) Key(cat *p4values.Catalog) (string, error) {
-	_, key, err := e.buildKey(cat)
+	key, err := e.BuildKey(cat)
 	if err != nil {
 		return "", err
 	}
-	return entryKey(cat, key), nil
+	return entityKey(cat, key), nil
 }
 
 func (e Entry) buildKey(cat *p4values.Catalog) (*p4values.Table, *p4v1.TableEntry, error) {

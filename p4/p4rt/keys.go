@@ -15,7 +15,24 @@ func tableEntity(e *p4v1.TableEntry) *p4v1.Entity {
 	return &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: e}}
 }
 
-// entryKey returns what identifies an entry on a switch, the same for every form of its values.
+// entityKey returns what identifies an entry or clone session on a switch, the same for every form
+// of its values.
+func entityKey(cat *p4values.Catalog, e *p4v1.Entity) string {
+	if s := e.GetPacketReplicationEngineEntry().GetCloneSessionEntry(); s != nil {
+		return sessionKey(s)
+	}
+	return entryKey(cat, e.GetTableEntry())
+}
+
+// entityForm returns a string that is equal for entries and clone sessions that are equal.
+func entityForm(cat *p4values.Catalog, e *p4v1.Entity) string {
+	if s := e.GetPacketReplicationEngineEntry().GetCloneSessionEntry(); s != nil {
+		return sessionForm(s)
+	}
+	return comparableForm(cat, e.GetTableEntry())
+}
+
+// entryKey is entityKey of an entry.
 func entryKey(cat *p4values.Catalog, e *p4v1.TableEntry) string {
 	return marshal(&p4v1.TableEntry{
 		TableId: e.GetTableId(), Match: canonicalMatch(cat, e), Priority: e.GetPriority(),

@@ -60,7 +60,7 @@ func (s *session) reconcile() (step, error) {
 
 // wantedPart is a Desired in P4Runtime's form.
 type wantedPart struct {
-	entries []*p4v1.TableEntry
+	entries []*p4v1.Entity
 	keys    []string // of entries
 	owned   map[uint32]bool
 }
@@ -115,7 +115,7 @@ func (d Desired) build(cat *p4values.Catalog, n int, wanted map[string]int) (wan
 			errs = append(errs, err)
 			continue
 		}
-		key := entryKey(cat, entity.GetTableEntry())
+		key := entityKey(cat, entity)
 		if of, ok := wanted[key]; ok {
 			if of == n {
 				errs = append(errs, fmt.Errorf("desired twice: %s", describeEntity(cat, entity)))
@@ -123,40 +123,51 @@ func (d Desired) build(cat *p4values.Catalog, n int, wanted map[string]int) (wan
 			continue
 		}
 		wanted[key] = n
-		p.entries, p.keys = append(p.entries, entity.GetTableEntry()), append(p.keys, key)
+		p.entries, p.keys = append(p.entries, entity), append(p.keys, key)
 	}
 	return p, errors.Join(errs...)
 }
 
-// held is an entry on the switch.
+// held is an entry or clone session on the switch.
 type held struct {
-	*p4v1.TableEntry
+	*p4v1.Entity
 	comparable string
 }
 
-// readTables reads the tables that are owned or have wanted entries, and wanted default actions.
+// readTables reads the tables that are owned or have wanted entries, wanted default actions, and
+// clone sessions if any are wanted.
 func (s *session) readTables(ctx context.Context, cat *p4values.Catalog, parts []wantedPart) (map[string]held, error) {
 	type query struct {
 		table     uint32
 		isDefault bool
 	}
-	queries := map[query]bool{}
+	queries, sessions := map[query]bool{}, false
 	for _, p := range parts {
 		for id := range p.owned {
 			queries[query{id, false}] = true
 		}
 		for _, e := range p.entries {
-			queries[query{e.GetTableId(), e.GetIsDefaultAction()}] = true
+			if t := e.GetTableEntry(); t != nil {
+				queries[query{t.GetTableId(), t.GetIsDefaultAction()}] = true
+			} else {
+				sessions = true
+			}
 		}
 	}
-	have := map[string]held{}
+	var entities []*p4v1.Entity
 	for q := range queries {
-		entity := tableEntity(&p4v1.TableEntry{TableId: q.table, IsDefaultAction: q.isDefault})
+		entities = append(entities, tableEntity(&p4v1.TableEntry{TableId: q.table, IsDefaultAction: q.isDefault}))
+	}
+	if sessions {
+		entities = append(entities, sessionEntity(&p4v1.CloneSessionEntry{}))
+	}
+	have := map[string]held{}
+	for _, entity := range entities {
 		for e, err := range s.read(ctx, []*p4v1.Entity{entity}) {
 			if err != nil {
 				return nil, err
 			}
-			have[entryKey(cat, e.GetTableEntry())] = held{e.GetTableEntry(), comparableForm(cat, e.GetTableEntry())}
+			have[entityKey(cat, e)] = held{e, entityForm(cat, e)}
 		}
 	}
 	return have, nil
@@ -167,20 +178,20 @@ func (p wantedPart) difference(
 	cat *p4values.Catalog, wanted map[string]int, have map[string]held,
 ) (updates []*p4v1.Update) {
 	for _, key := range slices.Sorted(maps.Keys(have)) {
-		e := have[key]
+		e := have[key].GetTableEntry()
 		_, keep := wanted[key]
 		if p.owned[e.GetTableId()] && !keep && !e.GetIsConst() && !e.GetIsDefaultAction() {
-			updates = append(updates, &p4v1.Update{Type: p4v1.Update_DELETE, Entity: tableEntity(e.TableEntry)})
+			updates = append(updates, &p4v1.Update{Type: p4v1.Update_DELETE, Entity: tableEntity(e)})
 		}
 	}
 	for i, e := range p.entries {
 		there, ok := have[p.keys[i]]
 		switch {
-		case ok && there.comparable == comparableForm(cat, e):
-		case ok || e.GetIsDefaultAction():
-			updates = append(updates, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: tableEntity(e)})
+		case ok && there.comparable == entityForm(cat, e):
+		case ok || e.GetTableEntry().GetIsDefaultAction():
+			updates = append(updates, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: e})
 		default:
-			updates = append(updates, &p4v1.Update{Type: p4v1.Update_INSERT, Entity: tableEntity(e)})
+			updates = append(updates, &p4v1.Update{Type: p4v1.Update_INSERT, Entity: e})
 		}
 	}
 	return updates

@@ -169,10 +169,7 @@ func batches(cat *p4values.Catalog, updates []*p4v1.Update, maxBytes, maxUpdates
 	keys := map[string]bool{}
 	for i, u := range updates {
 		n := proto.Size(u) + 6
-		key := ""
-		if e := u.GetEntity().GetTableEntry(); e != nil {
-			key = entryKey(cat, e)
-		}
+		key := entityKey(cat, u.GetEntity())
 		if len(now.updates) > 0 && (keys[key] || size+n > maxBytes || len(now.updates) == maxUpdates) {
 			out = append(out, now)
 			now, size = batch{}, overhead
@@ -180,9 +177,7 @@ func batches(cat *p4values.Catalog, updates []*p4v1.Update, maxBytes, maxUpdates
 		}
 		now.updates, now.index = append(now.updates, u), append(now.index, i)
 		size += n
-		if key != "" {
-			keys[key] = true
-		}
+		keys[key] = true
 	}
 	if len(now.updates) > 0 {
 		out = append(out, now)

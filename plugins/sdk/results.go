@@ -139,7 +139,12 @@ type DeviceWrite struct {
 	Entry  TableEntry `json:"entry"`
 }
 
-// TableEntry is a P4 table entry by P4Info names (full names or aliases).
+// CloneSessions is the table of clone sessions of a switch: where copies of packets go that its
+// program makes. The key is the field "session", 1 to 32,767; the action "clone" has the parameter
+// "port".
+const CloneSessions = "clone-sessions"
+
+// TableEntry is a P4 table entry by P4Info names (full names or aliases), or one of CloneSessions.
 type TableEntry struct {
 	Table    string        `json:"table"`
 	Matches  []FieldMatch  `json:"matches,omitempty"` // an omitted field matches everything

@@ -629,7 +629,8 @@ func (*DeviceWrite_SetDefault) isDeviceWrite_Write() {}
 // TableEntry is a P4 table entry by P4Info names.
 type TableEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Full name or alias of the table.
+	// Full name or alias of the table; or clone-sessions, whose key is the field
+	// session, 1 to 32767, and whose action clone has the parameter port.
 	Table string `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Match fields; an omitted field matches everything.
 	Matches []*FieldMatch `protobuf:"bytes,2,rep,name=matches,proto3" json:"matches,omitempty"`
