@@ -97,7 +97,7 @@ func (n *Network) arrive(h *host, frame []byte, p *passage) {
 	}
 	h.arriving.Lock()
 	defer h.arriving.Unlock()
-	if p.tracked {
+	if key, ok := truth.Parse(frame); p.tracked && ok && key == p.key { // and no telemetry report of it
 		n.stays.Arrive(h.path.Epoch(), h.name, p.key, p.stays)
 	}
 	h.in.Set(frame)

@@ -298,8 +298,8 @@ func (g *group) datagram(from netip.Addr) {
 }
 
 // individual measures one telemetry report. A report with the metadata of earlier hops is that of a
-// sink, and counts a packet of the flow. Others count at their own switch alone: each switch of the
-// path sends one.
+// sink, and counts a packet of the flow. Others count at their own switch alone, since each switch
+// of the path sends one, unless settings state that only sinks do.
 func (g *group) individual(r *inband.Report, from netip.Addr) {
 	p := &r.Packet
 	if r.Dropped {
@@ -321,7 +321,7 @@ func (g *group) individual(r *inband.Report, from netip.Addr) {
 	}
 	g.flags(p, r.Problem)
 	a := &g.block[0]
-	n, sink := 0, p.Hops() > 0 && !r.Intermediate
+	n, sink := 0, (p.Hops() > 0 || g.settings.SinkReports) && !r.Intermediate
 	if p.Hops() == 0 || p.Node(0) != r.Node { // the node may have added itself to the stack
 		a.path[0], a.latency[0] = r.Node, inband.NoLatency
 		if r.Hop.Has.Contains(inband.Latency) {

@@ -17,6 +17,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/sketchint"
 	intwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
@@ -58,6 +59,7 @@ type hostAgent struct {
 	*agent.Agent
 	clock *hostClock
 	stop  context.CancelFunc
+	idle  bool // gets no settings: another host receives the reports of its packets
 	// settled is closed when all roles have settings, ended when the agent has ended.
 	settled, ended chan struct{}
 }
@@ -86,6 +88,30 @@ func (m *measured) Apply(settings []byte) error {
 	return err
 }
 
+// receiver is the data path of a host that receives telemetry reports.
+type receiver struct {
+	lab.HostPath
+	path *agent.RolePath
+}
+
+// In implements lab.HostPath: the agent receives reports and no packets.
+func (r *receiver) In(frames []*packet.Frame) {
+	for _, f := range frames {
+		link, err := packet.ParseLink(f.Bytes())
+		if err != nil {
+			continue
+		}
+		var ip packet.IP
+		if ip.Parse(link.Type, f.Bytes()[link.TypeAt+2:]) == nil && ip.Key.Proto == packet.ProtocolUDP &&
+			ip.Key.DstPort == reportPort {
+			r.path.Receive([]role.Datagram{{From: ip.Key.SrcAddr(), Payload: ip.Payload}})
+		}
+	}
+}
+
+// reportPort is the UDP port of telemetry reports.
+const reportPort = 32766
+
 // startAgents starts an agent on each host.
 func (r *Run) startAgents(ctx context.Context) error {
 	if len(r.s.Agents) == 0 {
@@ -98,7 +124,8 @@ func (r *Run) startAgents(ctx context.Context) error {
 		if r.virtual != nil {
 			base = r.virtual
 		}
-		a.all = append(a.all, &hostAgent{clock: &hostClock{Clock: base}})
+		idle := r.s.Receiver != "" && r.net.Fabric().Hosts[i].Name != r.s.Receiver
+		a.all = append(a.all, &hostAgent{clock: &hostClock{Clock: base}, idle: idle})
 		if err := r.startAgent(i); err != nil {
 			return err
 		}
@@ -113,14 +140,21 @@ func (r *Run) startAgent(i int) error {
 	var paths []lab.HostPath
 	var settled sync.WaitGroup
 	for _, name := range r.s.Agents {
-		settled.Add(1)
+		applied := func() {}
+		if !a.idle {
+			settled.Add(1)
+			applied = sync.OnceFunc(settled.Done)
+		}
 		create := func(c *hostepoch.Clock) role.Role { return hostRoles[name](c, a.clock.Now) }
-		m := &measured{agent.NewRolePath(create), sync.OnceFunc(settled.Done)}
+		m := &measured{agent.NewRolePath(create), applied}
 		cfg.DataPaths, paths = append(cfg.DataPaths, m), append(paths, m)
 	}
 	x, err := agent.New(cfg, agent.Dependencies{Logger: r.o.Logger.With("host", h.Name), Clock: a.clock})
 	if err != nil {
 		return fmt.Errorf("scenario: host %s: %w", h.Name, err)
+	}
+	if h.Name == r.s.Receiver {
+		paths[0] = &receiver{paths[0], paths[0].(*measured).RolePath}
 	}
 	r.net.SetHostPath(i, paths[0])
 	var ctx context.Context

@@ -65,6 +65,9 @@ type Scenario struct {
 	// Agents are the roles of the agents that run on every host (omnimon, sketchint); none by
 	// default. With agents a host has one address of each family.
 	Agents []string `yaml:"agents"`
+	// Receiver is the host whose agent receives telemetry reports instead of packets. Only this agent
+	// measures.
+	Receiver string `yaml:"receiver"`
 	// Algorithms are the plugins, each as the collector's configuration has it (plugins.instances).
 	Algorithms []config.Section `yaml:"algorithms"`
 	// Outputs are further outputs of the collector, as its configuration has them; gNMI is always
@@ -259,6 +262,9 @@ func (s *Scenario) Validate() error {
 		if name != string(lab.RoleEdge) && name != string(lab.RoleTransit) && f.Find(name) < 0 {
 			errs.Add("programs", "no switch is called %q, and it is no role: edge or transit", name)
 		}
+	}
+	if s.Receiver != "" && (findHost(f, s.Receiver) < 0 || len(s.Agents) == 0) {
+		errs.Add("receiver", "expected a host, h1 to h%d, in a scenario with agents; found %q", len(f.Hosts), s.Receiver)
 	}
 	for i, name := range s.Agents {
 		if hostRoles[name] == nil {

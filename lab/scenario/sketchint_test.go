@@ -130,6 +130,35 @@ expect:
 	}
 }
 
+// TestSketchINTReports: INT ends at the last switches, which send telemetry reports to the agent of
+// a host. What it measures is what agents at all hosts would; a report may arrive in the epoch
+// behind that of its packet.
+func TestSketchINTReports(t *testing.T) {
+	s := sketchintScenario(t, "{kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2, queue-rate: 50000}", 3,
+		`switches,
+      reports: {host: h4, mac: "02:00:00:00:00:04", source: 192.0.2.1}`, `
+receiver: h4
+traffic:
+  - {name: web, rate: 3000, flows: 60, zipf: 0.8, udp: 0.3, ipv6: 0.2}
+expect:
+  - {measure: latency-are, at-most: 0.002}
+  - {measure: heavy-hitter-f1, at-least: 1}
+  - {measure: flow-size-are, at-most: 0.005}
+  - {measure: paths-exact, at-least: 1}
+  - {measure: switch-packets-error, at-most: 0.005}
+  - {measure: partial-epochs, at-most: 0}
+`)
+	r := playWith(t, s, scenario.Options{Virtual: true, OnEpoch: func(run *scenario.Run) error {
+		for at, value := range leaves(t, run.Address(), "sketchint", "sources") {
+			if strings.HasSuffix(at, "/state/lost") && value != "0" {
+				t.Errorf("%s: %s", at, value)
+			}
+		}
+		return nil
+	}})
+	check(t, r, s.Epochs)
+}
+
 // TestSketchINTAtEdgeSwitches: without agents, towers of edge switches measure. The collector reads
 // them as banks; every packet is in the results of one switch and one epoch.
 func TestSketchINTAtEdgeSwitches(t *testing.T) {

@@ -26,6 +26,9 @@ const Role = "sketchint"
 type Settings struct {
 	// Marks state how packets with INT are marked.
 	Marks inband.Marks `json:"marks"`
+	// SinkReports: telemetry reports are those of the last switches. One without metadata of earlier
+	// hops counts a packet of a flow that passed one switch.
+	SinkReports bool `json:"sinkReports,omitempty"`
 	// Interval is the count of epochs after which a group of sketches is reported.
 	Interval uint64 `json:"interval"`
 	// Flows and Latencies are the sizes of the two towers in bytes. Their hashes are those of the P4

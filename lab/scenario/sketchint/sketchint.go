@@ -214,9 +214,9 @@ func (x *exact) places() {
 	}
 }
 
-// sizes returns the packets of flows by element: switches, the hosts that received them, and the
-// network.
-func sizes(e *truth.StaysEpoch) map[string]map[flow.Key]uint64 {
+// sizes returns the packets of flows by element: switches, the hosts whose agents measure them, and
+// the network.
+func (x *exact) sizes(e *truth.StaysEpoch) map[string]map[flow.Key]uint64 {
 	out := map[string]map[flow.Key]uint64{}
 	add := func(element string, k flow.Key, n uint64) {
 		if out[element] == nil {
@@ -229,14 +229,18 @@ func sizes(e *truth.StaysEpoch) map[string]map[flow.Key]uint64 {
 	}
 	for k, n := range e.Packets {
 		add(score.Network, k, n)
-		add(e.Paths[k].Host, k, n)
+		if r := x.c.Reports; r != nil {
+			add(r.Host, k, n)
+		} else {
+			add(e.Paths[k].Host, k, n)
+		}
 	}
 	return out
 }
 
 // elements adds the heavy hitters and the heavy changes.
 func (x *exact) elements() {
-	now := sizes(x.now)
+	now := x.sizes(x.now)
 	heavy := x.t.Rows(hitters, network)
 	for element, flows := range now {
 		for k, n := range flows {
@@ -248,7 +252,7 @@ func (x *exact) elements() {
 	if x.before == nil {
 		return
 	}
-	before, changed := sizes(x.before), x.t.Rows(changes, network)
+	before, changed := x.sizes(x.before), x.t.Rows(changes, network)
 	for element := range before {
 		if now[element] == nil {
 			now[element] = map[flow.Key]uint64{}

@@ -34,6 +34,8 @@ type Configuration struct {
 	Traffic []Traffic `json:"traffic"`
 	// Sinks are where INT ends: "hosts" or "switches".
 	Sinks string `json:"sinks"`
+	// Reports are where switches send telemetry reports of packets whose INT they end; nil: nowhere.
+	Reports *Reports `json:"reports"`
 	// Nodes have given node ids, or names for ids of switches that the collector does not manage.
 	Nodes []Node `json:"nodes"`
 	// Marks are how packets with INT are marked.
@@ -148,6 +150,12 @@ func (c *Configuration) check() sdk.FieldErrors {
 	between("mtu", c.MTU, 576, 65_535)
 	if c.Sinks != sinksHosts && c.Sinks != sinksSwitches {
 		bad("sinks", "is %q; expected hosts or switches", c.Sinks)
+	}
+	if c.Reports != nil {
+		c.Reports.check(bad)
+		if c.Sinks != sinksSwitches {
+			bad("reports", "are of switches where INT ends; expected sinks: switches")
+		}
 	}
 	c.checkNodes(bad)
 	c.traffic = nil

@@ -97,9 +97,16 @@ func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
 			Params: []sdk.ActionParam{{Name: "id", Value: binary.BigEndian.AppendUint32(nil, s.nodes[name])}}})
 		write(sdk.SetDefault, sdk.TableEntry{Table: "egress.sketchint.mtu", Action: "egress.sketchint.set_mtu",
 			Params: []sdk.ActionParam{{Name: "bytes", Value: short(s.config.MTU)}}})
+		session := uint16(0)
+		if port, ok := s.reportsBy(name); ok {
+			session = reportSession
+			for _, w := range s.reports.entries(port) {
+				write(w.Op, w.Entry)
+			}
+		}
 		for _, p := range d.Ports {
 			if _, linked := ends[name][p.Number]; !linked {
-				write(sdk.Insert, sinkEntry(p.Number))
+				write(sdk.Insert, sinkEntry(p.Number, session))
 			}
 		}
 		sources := 0
@@ -109,7 +116,7 @@ func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
 				continue
 			}
 			if s.config.Sinks == sinksSwitches || !agents[other] {
-				write(sdk.Insert, sinkEntry(port))
+				write(sdk.Insert, sinkEntry(port, session))
 			}
 			sources++
 			for i := range s.config.traffic {
@@ -145,10 +152,23 @@ func short[T ~int | ~uint16 | ~uint32](v T) []byte {
 	return binary.BigEndian.AppendUint16(nil, uint16(v))
 }
 
-// sinkEntry ends INT at a port.
-func sinkEntry(port uint32) sdk.TableEntry {
-	return sdk.TableEntry{Table: "egress.sketchint.sink", Action: "egress.sketchint.remove",
+// sinkEntry ends INT at a port, with reports to a clone session if there is one.
+func sinkEntry(port uint32, session uint16) sdk.TableEntry {
+	e := sdk.TableEntry{Table: "egress.sketchint.sink", Action: "egress.sketchint.remove",
 		Matches: []sdk.FieldMatch{{Field: "port", Value: short(port), PrefixLen: -1}}}
+	if session > 0 {
+		e.Action, e.Params = "egress.sketchint.report", []sdk.ActionParam{{Name: "session", Value: short(session)}}
+	}
+	return e
+}
+
+// reportsBy returns the port by which a switch sends reports.
+func (s *setup) reportsBy(name string) (port uint32, ok bool) {
+	if s.reports == nil {
+		return 0, false
+	}
+	port, ok = s.reports.ports[name]
+	return port, ok
 }
 
 // portMask is all bits of a port of v1model.

@@ -56,6 +56,7 @@ type setup struct {
 	hosts    map[string]bool   // with an agent
 	at       map[string]string // observers by the addresses of hosts
 	edges    []*edge           // sorted by name
+	reports  *reporting        // nil: no reports of switches
 	settings sdk.Settings
 	towers   [2]int // bytes of the tower of flows and that of latencies, in reports
 }
@@ -144,6 +145,9 @@ func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epo
 		s.names[n.ID] = n.Name
 	}
 	s.findEdges(model)
+	if err := s.collect(model); err != nil {
+		return nil, err
+	}
 	if len(s.edges) > 0 && c.instructions() != edgeInstructions {
 		const text = "the towers of edge switches read latencies alone"
 		if c.Sinks == sinksSwitches {
@@ -154,12 +158,14 @@ func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epo
 	}
 	for i := range model.Hosts {
 		h := &model.Hosts[i]
-		if h.Agent {
+		if s.measures(h) {
 			s.hosts[h.Name] = true
 		}
 		for _, a := range h.Addresses {
 			if at := s.edgeOf(model, h.Name); at != "" && (!h.Agent || s.countsAtEdges()) {
 				s.at[a] = at
+			} else if s.reports != nil {
+				s.at[a] = s.reports.host
 			} else if h.Agent {
 				s.at[a] = h.Name
 			}
@@ -221,12 +227,17 @@ func (s *setup) missing(object, consequence string) {
 	s.settings.Missing = append(s.settings.Missing, sdk.MissingObject{Object: object, Consequence: consequence})
 }
 
+// measures reports whether the agent of a host measures: with reports of switches that of one host.
+func (s *setup) measures(h *sdk.Host) bool {
+	return h.Agent && (s.reports == nil || h.Name == s.reports.host)
+}
+
 // hostSettings returns the settings of each host with an agent.
 func (s *setup) hostSettings(model *sdk.Network) (out []sdk.HostSetting, err error) {
 	c := &s.config
 	settings := wire.Settings{Marks: c.Marks, Interval: s.epochs, Flows: c.FlowTower, Latencies: c.LatencyTower,
 		Conservative: c.Conservative, Heavy: c.threshold(), HeavyFlows: c.HeavyFlows, Inflation: c.Inflation,
-		InflatedFlows: c.InflatedFlows}
+		InflatedFlows: c.InflatedFlows, SinkReports: s.reports != nil}
 	flows, latencies, err := settings.NewTowers()
 	if err != nil {
 		return nil, err
@@ -237,7 +248,7 @@ func (s *setup) hostSettings(model *sdk.Network) (out []sdk.HostSetting, err err
 		return nil, fmt.Errorf("settings of hosts: %w", err)
 	}
 	for i := range model.Hosts {
-		if model.Hosts[i].Agent {
+		if s.measures(&model.Hosts[i]) {
 			out = append(out, sdk.HostSetting{Host: model.Hosts[i].Name, Role: wire.Role, Data: data})
 		}
 	}

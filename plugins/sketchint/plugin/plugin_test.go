@@ -3,7 +3,6 @@
 package plugin
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -519,101 +518,6 @@ func TestInexact(t *testing.T) {
 	expect(t, rows(t, out, sourceList), "h2 10.9.9.9 1 2", map[string]any{"switch": "leaf1", "received": 50, "lost": 4})
 }
 
-// The plan numbers switches, starts INT at ports of hosts, and ends it where no agent does.
-func TestPlan(t *testing.T) {
-	n := simNetwork()
-	n.Hosts[1].Agent = false
-	n.Devices = append(n.Devices, sdk.Device{Name: "old", Program: "univmon"})
-	h := sdktest.Start(t, New(), sdktest.Options{Network: n, Config: `{"mtu": 9000, "metadata": ["latency", "queue"],
-		"traffic": [{"destination": "10.0.0.0/24", "protocol": "tcp", "destinationPorts": "80-90"}, {"protocol": "udp"}]}`})
-	plan := h.Settings().Plan
-	if len(plan.Hosts) != 3 {
-		t.Errorf("settings of %d hosts", len(plan.Hosts))
-	}
-	var got []string
-	for _, w := range plan.Writes {
-		if w.Device == "leaf1" {
-			got = append(got, text(w))
-		}
-	}
-	source := " start instructions=b000 hops=10"
-	want := []string{
-		"default node set_node id=00000001", "default mtu set_mtu bytes=2328",
-		"insert sink port=0005 remove",
-		"insert source_ipv4 port=0003&01ff dst=0a000000&ffffff00 protocol=06&ff dst_port=0050-005a priority 2" + source,
-		"insert source_ipv4 port=0003&01ff protocol=11&ff priority 1" + source,
-		"insert source_ipv6 port=0003&01ff protocol=11&ff priority 1" + source,
-		"insert sink port=0004 remove",
-		"insert source_ipv4 port=0004&01ff dst=0a000000&ffffff00 protocol=06&ff dst_port=0050-005a priority 2" + source,
-		"insert source_ipv4 port=0004&01ff protocol=11&ff priority 1" + source,
-		"insert source_ipv6 port=0004&01ff protocol=11&ff priority 1" + source,
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("entries\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-	// Another configuration deletes what it does not have.
-	n.Hosts[1].Agent = true
-	s, err := h.Configure(`{"mtu": 9000, "metadata": ["latency", "queue"], "traffic": [{"protocol": "udp"}]}`, n,
-		time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got = nil
-	for _, w := range s.Plan.Writes {
-		if w.Device == "leaf1" && w.Op == sdk.Delete {
-			got = append(got, text(w))
-		}
-	}
-	// The row of UDP has another place, and no priority above it.
-	want = []string{
-		"delete source_ipv4 port=0003&01ff dst=0a000000&ffffff00 protocol=06&ff dst_port=0050-005a priority 2" + source,
-		"delete sink port=0004 remove",
-		"delete source_ipv4 port=0004&01ff dst=0a000000&ffffff00 protocol=06&ff dst_port=0050-005a priority 2" + source,
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("deletes\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-// text describes a write, without the names of tables' controls.
-func text(w sdk.DeviceWrite) string {
-	last := func(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
-	b := map[sdk.WriteOp]string{sdk.Insert: "insert", sdk.Delete: "delete", sdk.SetDefault: "default"}[w.Op]
-	b += " " + last(w.Entry.Table)
-	for _, m := range w.Entry.Matches {
-		switch {
-		case m.High != nil:
-			b += fmt.Sprintf(" %s=%x-%x", m.Field, m.Value, m.High)
-		case m.Mask != nil:
-			b += fmt.Sprintf(" %s=%x&%x", m.Field, m.Value, m.Mask)
-		default:
-			b += fmt.Sprintf(" %s=%x", m.Field, m.Value)
-		}
-	}
-	if w.Entry.Priority > 0 {
-		b += fmt.Sprint(" priority ", w.Entry.Priority)
-	}
-	b += " " + last(w.Entry.Action)
-	for _, p := range w.Entry.Params {
-		b += fmt.Sprintf(" %s=%x", p.Name, p.Value)
-	}
-	return b
-}
-
-// With INT that ends at switches every port of a host ends it.
-func TestSinksAtSwitches(t *testing.T) {
-	h := start(t, `{"sinks": "switches"}`)
-	ports := 0
-	for _, w := range h.Settings().Plan.Writes {
-		if w.Entry.Table == "egress.sketchint.sink" && w.Device == "leaf1" {
-			ports++
-		}
-	}
-	if ports != 3 { // two of hosts, one of nothing
-		t.Errorf("INT ends at %d ports", ports)
-	}
-}
-
 // Node ids, entries and alerts outlive the process.
 func TestState(t *testing.T) {
 	h := start(t, `{"nodes": [{"name": "leaf2", "id": 2}]}`)
@@ -651,53 +555,5 @@ func TestState(t *testing.T) {
 	}
 	if err := New().RestoreState(sdk.State{Version: 99}); err == nil {
 		t.Error("state of another version was accepted")
-	}
-}
-
-// Each wrong key is named, with what is expected.
-func TestConfigErrors(t *testing.T) {
-	h := start(t, "")
-	for config, want := range map[string]string{
-		`{"interval": "soon"}`:                `interval: is "soon"; expected a duration`,
-		`{"interval": "2h"}`:                  "interval: ",
-		`{"metadata": ["weather"]}`:           `metadata.0: is "weather"; expected latency`,
-		`{"metadata": ["queue", "queue"]}`:    `metadata.1: "queue" is given twice`,
-		`{"maxHops": 65}`:                     "maxHops: is 65; expected 1 to 64",
-		`{"mtu": 9}`:                          "mtu: is 9; expected 576 to 65535",
-		`{"sinks": "sea"}`:                    "sinks: is \"sea\"; expected hosts or switches",
-		`{"nodes": [{"name": "", "id": 1}]}`:  "nodes.0.name: has 0 bytes",
-		`{"nodes": [{"name": "a", "id": 0}]}`: "nodes.0.id: is 0; expected 1 to 4294967294",
-		`{"nodes": [{"name": "a", "id": 1}, {"name": "b", "id": 1}]}`:             "nodes.1.id: 1 is given twice",
-		`{"nodes": [{"name": "a", "id": 1}, {"name": "a", "id": 2}]}`:             `nodes.1.name: "a" is given twice`,
-		`{"traffic": [{"source": "10"}]}`:                                         `traffic.0.source: is "10"; expected a prefix`,
-		`{"traffic": [{"source": "10.0.0.0/8", "destination": "2001:db8::/32"}]}`: "traffic.0.destination: ",
-		`{"traffic": [{"protocol": "icmp"}]}`:                                     `traffic.0.protocol: is "icmp"; expected tcp or udp`,
-		`{"traffic": [{"sourcePorts": "9-1"}]}`:                                   `traffic.0.sourcePorts: is "9-1"; expected a port`,
-		`{"flowTower": 8}`:                                                        "flowTower: is 8; expected 40",
-		`{"latencyTower": 100000000}`:                                             "latencyTower: is 100000000; expected 24",
-		`{"heavy": 0}`:                                                            "heavy: is 0",
-		`{"change": 0}`:                                                           "change: is 0",
-		`{"heavyFlows": -1}`:                                                      "heavyFlows: is -1",
-		`{"inflation": 0.5}`:                                                      "inflation: is 0.5; expected",
-		`{"inflatedFlows": 2000000}`:                                              "inflatedFlows: ",
-		`{"inflatedPackets": 0}`:                                                  "inflatedPackets: ",
-		`{"limits": {"flows": -1}}`:                                               "limits.flows: ",
-		`{"marks": {"sourceOnly": [{"words": 256}]}}`:                             "marks.sourceOnly.0.words: is 256; expected 0 to 255",
-		`{"interwal": "5s"}`:                                                      "interwal: is not a key",
-	} {
-		if _, err := h.Configure(config, simNetwork(), time.Second); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", config, err, want)
-		}
-	}
-	rows := strings.Repeat(`{}, `, 63) + "{}"
-	n := simNetwork()
-	for p := range uint32(20) {
-		name := fmt.Sprintf("x%d", p)
-		n.Hosts = append(n.Hosts, sdk.Host{Name: name})
-		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: name}, B: sdk.Endpoint{Node: "leaf1", Port: 10 + p}})
-	}
-	if _, err := h.Configure(`{"traffic": [`+rows+`]}`, n, time.Second); err == nil ||
-		!strings.Contains(err.Error(), "switch leaf1 needs 1408 entries for 22 ports of hosts; it has 1024") {
-		t.Errorf("too many entries: %v", err)
 	}
 }
