@@ -141,9 +141,6 @@ type Packet struct {
 	shim         int // offset of the last shim header
 }
 
-// Clear makes the packet one without INT and without a flow.
-func (p *Packet) Clear() { *p = Packet{} }
-
 // Hops returns the count of hops in the stack.
 func (p *Packet) Hops() int { return p.hops }
 
@@ -212,6 +209,7 @@ type layout struct {
 	words   int // without domain-specific metadata
 	at      [fields]int8
 	has     Fields
+	timed   bool // node ids and latencies, no queues and no reserved instructions: what Take reads
 }
 
 // words returns the words of an instruction.
@@ -235,6 +233,7 @@ func (l *layout) set(version uint8, bitmap uint16) {
 		}
 		l.words += words(version, bit)
 	}
+	l.timed = l.has&(1<<NodeID|1<<Latency|1<<Queue) == 1<<NodeID|1<<Latency && bitmap&reserved2 == 0
 }
 
 // Decoder reads packets and reports. One goroutine may use it at a time.
@@ -260,31 +259,23 @@ func (p *Packet) Node(hop int) uint32 {
 	return binary.BigEndian.Uint32(p.stack[hop*p.hop:])
 }
 
+// Step is a switch on the path of a packet, and the latency that it states.
+type Step struct{ Node, Latency uint32 }
+
 // Path copies the node ids and the latencies of all hops, the latest hop first. A latency is what
 // the hop states, or else the difference of its timestamps, or NoLatency if it has neither.
-func (p *Packet) Path(nodes, latencies []uint32) {
-	nodes = nodes[:p.hops]
-	latencies = latencies[:len(nodes)]
-	l, b, size := p.layout, p.stack, p.hop
-	if size == 8 && l != nil && l.bitmap == nodeLatency { // the most common hops
-		for i := range nodes {
-			h := b[i*8 : i*8+8 : i*8+8]
-			nodes[i], latencies[i] = binary.BigEndian.Uint32(h), binary.BigEndian.Uint32(h[4:])
-		}
-		return
-	}
-	for i := range nodes {
+func (p *Packet) Path(path []Step) {
+	path = path[:p.hops]
+	l, b := p.layout, p.stack
+	for i := range path {
 		latency, ok := l.latency(b)
 		if !ok {
 			latency = NoLatency
 		}
-		nodes[i], latencies[i] = binary.BigEndian.Uint32(b), latency
-		b = b[size:]
+		path[i] = Step{binary.BigEndian.Uint32(b), latency}
+		b = b[p.hop:]
 	}
 }
-
-// nodeLatency are the instructions for the node id and the hop latency alone.
-const nodeLatency = 1<<(15-NodeID) | 1<<(15-Latency)
 
 // NoLatency is the latency of a hop that does not have one.
 const NoLatency = invalid

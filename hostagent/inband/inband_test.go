@@ -13,6 +13,7 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // marks enables all carriers. The numbers without an assignment are arbitrary.
@@ -148,7 +149,76 @@ func decode(t testing.TB, m Marks, frame []byte) (*packet.Frame, packet.Link, *P
 		t.Fatal(err)
 	}
 	p := new(Packet)
-	return f, link, p, NewDecoder(m).Decode(f.Bytes(), link, p)
+	problem := NewDecoder(m).Decode(f.Bytes(), link, p)
+	taken(t, m, frame)
+	return f, link, p, problem
+}
+
+// taken reports whether Take reads a frame. It does what Decode, Path and Strip do, or nothing.
+func taken(t testing.TB, m Marks, frame []byte) bool {
+	t.Helper()
+	d, f, want := NewDecoder(m), packet.NewFrame(frame), packet.NewFrame(frame)
+	link, err := packet.ParseLink(frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var k flow.Key
+	var path, wantPath [MaxHops]Step
+	hops, size, ok := d.Take(f, link, &k, path[:])
+	if !ok {
+		if !bytes.Equal(f.Bytes(), frame) {
+			t.Errorf("not taken, and changed: %x\nto %x", frame, f.Bytes())
+		}
+		return false
+	}
+	var p Packet
+	problem := d.Decode(want.Bytes(), link, &p)
+	p.Path(wantPath[:])
+	if problem != None || p.Hops() != hops || path != wantPath || p.IP.Key != k || p.Size() != size || p.Kind != MD ||
+		p.Copy || p.HopLimit || p.MTU || p.Remaining == 0 || p.Unknown() || p.Instructions&(1<<(15-Queue)) != 0 {
+		t.Errorf("%x: took %v, path %v, %d bytes; decoded %v: %+v, path %v", frame, k, path[:hops], size, problem, p,
+			wantPath[:p.Hops()])
+	}
+	if p.Strip(want, link); !bytes.Equal(f.Bytes(), want.Bytes()) {
+		t.Errorf("took %x\nremains %x\nwant    %x", frame, f.Bytes(), want.Bytes())
+	}
+	return true
+}
+
+// TestTake: what nearly all packets are is taken.
+func TestTake(t *testing.T) {
+	common := map[string]bool{"tcp 2.1": true, "tcp options": true, "udp 2.1": true, "udp no checksum": true}
+	for name, c := range carriers(false) {
+		if got := taken(t, marks(), c[0].Frame()); got != common[name] {
+			t.Errorf("%s: taken %v", name, got)
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*inbandtest.INT)
+		want   bool
+	}{
+		{"ports, and a reserved word of the hop", func(i *inbandtest.INT) {
+			i.Instructions, i.HopWords, i.Stack = 0xe000, 4, []uint32{7, 8, 9, 10, 6, 5, 4, 3}
+		}, true},
+		{"64 hops", func(i *inbandtest.INT) { i.Stack = inbandtest.Hops(64, 1, 1) }, true},
+		{"65 hops", func(i *inbandtest.INT) { i.Stack = inbandtest.Hops(65, 1, 1) }, false},
+		{"no hop", func(i *inbandtest.INT) { i.Stack = nil }, false},
+		{"a part of a hop", func(i *inbandtest.INT) { i.Stack = append(i.Stack, 1) }, false},
+		{"a switch without latency", func(i *inbandtest.INT) { i.Stack[3] = invalid }, false},
+		{"queues", func(i *inbandtest.INT) { i.Instructions, i.HopWords = 0xb000, 3 }, false},
+		{"a reserved instruction", func(i *inbandtest.INT) { i.Instructions, i.HopWords = 0xa002, 3 }, false},
+		{"no remaining hops", func(i *inbandtest.INT) { i.Remaining = 0 }, false},
+		{"a flag", func(i *inbandtest.INT) { i.Flags = 2 }, false},
+		{"hops shorter than instructions", func(i *inbandtest.INT) { i.HopWords = 1 }, false},
+	} {
+		i := int2()
+		tc.change(&i)
+		m := i.Mark(sent(packet.ProtocolUDP, false), 0x17)
+		if got := taken(t, marks(), m.Frame()); got != tc.want {
+			t.Errorf("%s: taken %v", tc.name, got)
+		}
+	}
 }
 
 // TestCarriers reads INT in all carriers and removes it: the packet is as its sender wrote it, byte
@@ -161,10 +231,9 @@ func TestCarriers(t *testing.T) {
 				t.Errorf("%s, IPv6 %v: %v, %d hops, %d remaining", name, v6, problem, p.Hops(), p.Remaining)
 				continue
 			}
-			var nodes, latencies [3]uint32
-			p.Path(nodes[:], latencies[:])
-			if nodes != [3]uint32{73, 72, 71} || latencies != [3]uint32{1002, 1001, 1000} {
-				t.Errorf("%s, IPv6 %v: nodes %v with latencies %v", name, v6, nodes, latencies)
+			var path [3]Step
+			if p.Path(path[:]); path != [3]Step{{73, 1002}, {72, 1001}, {71, 1000}} {
+				t.Errorf("%s, IPv6 %v: path %v", name, v6, path)
 			}
 			key := p.IP.Key
 			p.Strip(f, link)
@@ -295,9 +364,9 @@ func TestLatencyOfTimestamps(t *testing.T) {
 	} {
 		marked := i.Mark(sent(packet.ProtocolTCP, false), 0x17)
 		_, _, p, problem := decode(t, marks(), marked.Frame())
-		var nodes, latencies [1]uint32
-		if p.Path(nodes[:], latencies[:]); problem != None || latencies[0] != 30 {
-			t.Errorf("version %d: %v, latency %d", i.Version, problem, latencies[0])
+		var path [1]Step
+		if p.Path(path[:]); problem != None || path[0].Latency != 30 {
+			t.Errorf("version %d: %v, latency %d", i.Version, problem, path[0].Latency)
 		}
 	}
 }
@@ -483,6 +552,8 @@ func TestChecksums(t *testing.T) {
 		i := int2()
 		d := NewDecoder(marks())
 		var p Packet
+		var k flow.Key
+		var path [MaxHops]Step
 		f := new(packet.Frame)
 		for word := range 1 << 16 {
 			binary.BigEndian.PutUint16(s.Payload, uint16(word))
@@ -492,6 +563,10 @@ func TestChecksums(t *testing.T) {
 			d.Decode(f.Bytes(), link, &p)
 			if p.Strip(f, link); !bytes.Equal(f.Bytes(), s.Frame()) {
 				t.Fatalf("protocol %d, payload %x: got %x\nwant %x", proto, word, f.Bytes(), s.Frame())
+			}
+			f.Set(m.Frame())
+			if _, _, ok := d.Take(f, link, &k, path[:]); !ok || !bytes.Equal(f.Bytes(), s.Frame()) {
+				t.Fatalf("protocol %d, payload %x: taken %v, %x\nwant %x", proto, word, ok, f.Bytes(), s.Frame())
 			}
 		}
 	}
@@ -517,14 +592,15 @@ func FuzzDecode(f *testing.F) {
 			}
 			var p Packet
 			problem := NewDecoder(m).Decode(frame.Bytes(), link, &p)
-			var nodes, latencies [MaxHops]uint32
-			p.Path(nodes[:], latencies[:])
+			taken(t, m, b)
+			var path [MaxHops]Step
+			p.Path(path[:])
 			for i := range p.Hops() {
 				var h Hop
 				p.Hop(i, &h)
-				if nodes[i] != p.Node(i) || h.Has.Contains(Latency) != (latencies[i] != NoLatency) ||
-					h.Has.Contains(Latency) && h.Latency != latencies[i] {
-					t.Fatalf("hop %d: node %d, latency %d; %+v", i, nodes[i], latencies[i], h)
+				if path[i].Node != p.Node(i) || h.Has.Contains(Latency) != (path[i].Latency != NoLatency) ||
+					h.Has.Contains(Latency) && h.Latency != path[i].Latency {
+					t.Fatalf("hop %d: %+v; %+v", i, path[i], h)
 				}
 			}
 			if p.Hops() > 0 && problem != None ||

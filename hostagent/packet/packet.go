@@ -69,6 +69,13 @@ type Link struct {
 
 // ParseLink parses the MAC addresses and at most two VLAN tags.
 func ParseLink(frame []byte) (Link, error) {
+	if len(frame) >= macs+2 && frame[macs] == EtherTypeIPv4>>8 && frame[macs+1] == EtherTypeIPv4&0xff {
+		return Link{macs, EtherTypeIPv4}, nil // most frames; this is inlined
+	}
+	return parseTags(frame)
+}
+
+func parseTags(frame []byte) (Link, error) {
 	at := macs
 	for range maxTags {
 		if len(frame) < at+2 {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/netsketch/netsketch/hostagent/inband"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
@@ -44,7 +45,7 @@ func TestAccuracy(t *testing.T) {
 				if rnd.IntN(200) == 0 {
 					latency *= 20
 				}
-				a.path[i], a.latency[i] = node, latency
+				a.path[i] = inband.Step{Node: node, Latency: latency}
 				x := places[place{k, node}]
 				if x == nil {
 					x = new(exact)
@@ -53,8 +54,8 @@ func TestAccuracy(t *testing.T) {
 				x.packets, x.sum = x.packets+1, x.sum+float64(latency)
 				x.inflated = x.inflated || float64(latency)*x.packets > s.Inflation*x.sum
 			}
-			a.packet.IP.Key, a.hops = k, hops
-			a.identify()
+			a.key = k
+			g.identify(a, hops)
 			g.add(a, true)
 		}
 		r.own.give(g)

@@ -4,11 +4,13 @@ package sketchint
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"math"
 	"math/bits"
 	"net/netip"
 	"slices"
+	"unsafe"
 
 	"github.com/netsketch/netsketch/hostagent/inband"
 	"github.com/netsketch/netsketch/hostagent/packet"
@@ -27,27 +29,36 @@ const (
 	maxNodes = 1 << 14
 )
 
-// hop is a switch on the path of a cached flow.
-type hop struct {
-	node           uint32
-	packets, worst uint32 // with a latency, since the flow entered the cache
-	before         uint32 // packets in the tower at that time
-	sum            uint64
-	sumBefore      uint64
-}
-
-// entry is a cached flow with one path: four cache lines.
+// entry is a cached flow with one path: four cache lines. A packet with five hops or fewer accesses
+// the first two.
 type entry struct {
-	key      flow.Key
+	src, dst uint64 // first halves of the addresses
+	label    uint64 // the rest of the key and the count of hops; 0: the entry is free
+	hash     uint64 // of the flow and the path
 	digest   uint32 // of the key
 	seen     uint32 // packets and reports in the cache
 	packets  uint32
-	estimate uint32 // of the tower when the flow entered the cache
-	hops     uint8
-	used     bool
-	heavy    bool // is in the table of heavy flows
+	heavyAt  uint32 // packets from which the flow enters the table of heavy flows
 	hop      [cachedHops]hop
+	node     [cachedHops]uint32
+	// packets and latencies that the tower had when the flow entered the cache
+	before         [cachedHops]uint32
+	sumBefore      [cachedHops]uint64
+	srcLow, dstLow uint64 // second halves of IPv6 addresses
 }
+
+// hop is a cached flow at a switch: its packets with a latency, the sum of these latencies, and the
+// worst one. Packets and sum include what the tower had when the flow entered the cache.
+type hop struct {
+	sum            uint64
+	packets, worst uint32
+}
+
+// The sizes of a cache line and of an entry in words of 8 bytes.
+const (
+	line       = 8
+	entryWords = uint32(unsafe.Sizeof(entry{})) / 8
+)
 
 // block is the count of packets that are read before they are measured, so that their cache misses
 // overlap.
@@ -55,15 +66,23 @@ const block = 16
 
 // arrival is a packet, or a telemetry report, that has been read.
 type arrival struct {
-	packet  inband.Packet
-	link    packet.Link
-	flow    bool   // has one
-	digest  uint32 // of its key
-	hash    uint64 // of the flow and the path
-	way     int    // of the cache that had this hash when the packet was read, or ways
-	hops    int
-	path    [inband.MaxHops + 1]uint32 // node ids, the latest hop first
-	latency [inband.MaxHops + 1]uint32
+	key    flow.Key
+	hash   uint64 // of the flow and the path
+	digest uint32 // of the key, if the flow is not cached
+	flow   bool   // has one
+	way    uint8  // of the cache that had this tag when the packet was read, or ways
+	hops   uint8
+	path   [inband.MaxHops + 1]inband.Step // the latest hop first
+}
+
+// label is the rest of the key and the count of hops.
+func (a *arrival) label() uint64 {
+	k := &a.key
+	label := uint64(k.SrcPort)<<48 | uint64(k.DstPort)<<32 | uint64(k.Proto)<<24 | uint64(a.hops)<<16 | 1
+	if k.V6 {
+		label |= 1 << 8
+	}
+	return label
 }
 
 // place is a flow at a switch.
@@ -83,7 +102,7 @@ type group struct {
 	settings *wire.Settings
 	interval uint64
 	wire.Report
-	tags     [][ways]uint64 // hashes of the cached flows
+	tags     []uint64 // of each set: 16 bits of the hash of each way
 	cache    [][ways]entry
 	heavy    map[flow.Key]*wire.Heavy
 	inflated map[place]*wire.Inflated
@@ -93,16 +112,18 @@ type group struct {
 	factor   uint64 // of inflated latencies, in units of 1/256
 
 	decoder *inband.Decoder
+	packet  inband.Packet
 	reader  *inband.Reader
 	report  inband.Report
 	block   [block]arrival // packets in work
-	long    [1]hop         // of a path that is not cached
+	long    entry          // one hop of a path that is not cached
 	touched uint64         // so that the compiler keeps the accesses of touch
 	scratch [flow.MaxBinary]byte
+	fetch   []uint32 // words of the cache that packets in work access
 }
 
 func newGroup(s *wire.Settings) (*group, error) {
-	g := &group{settings: s, tags: make([][ways]uint64, sets), cache: make([][ways]entry, sets),
+	g := &group{settings: s, tags: make([]uint64, sets), cache: make([][ways]entry, sets),
 		heavy: map[flow.Key]*wire.Heavy{}, inflated: map[place]*wire.Inflated{}, nodes: map[uint32]*wire.Node{},
 		queues: map[queue]*wire.Queue{},
 		faults: map[fault]*wire.Fault{}, factor: s.Factor(),
@@ -135,32 +156,33 @@ func (g *group) receive(frames []*packet.Frame) {
 		for i := range n {
 			g.touch(&g.block[i])
 		}
-		for i, f := range frames[:n] {
-			a := &g.block[i]
-			if a.flow {
+		prefetch(unsafe.Pointer(&g.cache[0]), g.fetch)
+		g.fetch = g.fetch[:0]
+		for i := range n {
+			if a := &g.block[i]; a.flow {
 				g.add(a, true)
-			}
-			if p := &a.packet; p.HasINT() {
-				g.Counters[wire.WithINT]++
-				g.Counters[wire.INTBytes] += uint64(p.Size())
-				p.Strip(f, a.link)
 			}
 		}
 		frames = frames[n:]
 	}
 }
 
-// read reads a packet.
+// read reads a packet and removes its INT.
 func (g *group) read(a *arrival, f *packet.Frame) {
-	p := &a.packet
 	a.flow = false
 	link, err := packet.ParseLink(f.Bytes())
 	if err != nil {
 		g.Problems[inband.Malformed]++
-		p.Clear()
 		return
 	}
-	a.link = link
+	if hops, size, ok := g.decoder.Take(f, link, &a.key, a.path[:inband.MaxHops]); ok {
+		g.Problems[inband.None]++
+		g.Counters[wire.Packets]++
+		g.removed(size)
+		g.identify(a, hops)
+		return
+	}
+	p := &g.packet
 	problem := g.decoder.Decode(f.Bytes(), link, p)
 	g.Problems[problem]++
 	if problem > inband.NotIP {
@@ -177,6 +199,16 @@ func (g *group) read(a *arrival, f *packet.Frame) {
 		g.flags(p, problem)
 		g.hops(a, p, 0)
 	}
+	if p.HasINT() {
+		g.removed(p.Size())
+		p.Strip(f, link)
+	}
+}
+
+// removed counts INT that is removed from a packet.
+func (g *group) removed(size int) {
+	g.Counters[wire.WithINT]++
+	g.Counters[wire.INTBytes] += uint64(size)
 }
 
 // fault counts a problem by the sender of the packet or datagram, if it has an address.
@@ -216,22 +248,22 @@ func (g *group) flags(p *inband.Packet, problem inband.Problem) {
 	}
 }
 
-// hops copies the hops of a packet behind the first n of the path. The flow is that of a.packet.
+// hops reads the flow of a packet, and its hops behind the first n of the path.
 func (g *group) hops(a *arrival, p *inband.Packet, n int) {
-	p.Path(a.path[n:], a.latency[n:])
-	a.flow, a.hops = true, n+p.Hops()
-	g.Counters[wire.Hops] += uint64(a.hops)
+	a.key = p.IP.Key
+	p.Path(a.path[n:])
 	g.measureQueues(p)
-	a.identify()
+	g.identify(a, n+p.Hops())
 }
 
 // identify computes the hash of the flow and the path.
-func (a *arrival) identify() {
-	hash := a.packet.IP.Key.Hash(0)
-	for _, node := range a.path[:a.hops] {
-		hash = (hash ^ uint64(node)) * 0x9e3779b97f4a7c15
+func (g *group) identify(a *arrival, hops int) {
+	hash := a.key.Hash(0)
+	for i := range a.path[:hops] {
+		hash = (hash ^ uint64(a.path[i].Node)) * 0x9e3779b97f4a7c15
 	}
-	a.hash = hash
+	a.hash, a.flow, a.hops = hash, true, uint8(hops)
+	g.Counters[wire.Hops] += uint64(hops)
 }
 
 // touch brings what add will access into the cache.
@@ -239,35 +271,31 @@ func (g *group) touch(a *arrival) {
 	if !a.flow {
 		return
 	}
+	// The first way with the tag of the flow: the lowest 16 bits that are zero.
 	set := setOf(a.hash)
-	tags, entries := &g.tags[set], &g.cache[set]
-	// The loop has a fixed length, because which way it is cannot be predicted.
-	way, other := 0, 1
-	for _, tag := range tags {
-		if tag == a.hash {
-			other = 0
-		}
-		way += other
-	}
-	a.way = way
+	x := g.tags[set] ^ tagOf(a.hash)*tagOnes
+	zeros := (x - tagOnes) &^ x & (tagOnes << 15)
+	way := bits.TrailingZeros64(zeros) / 16
+	a.way = uint8(way)
 	if way < ways {
-		e := &entries[way]
-		g.touched += uint64(e.digest) + e.hop[1].sum + e.hop[3].sum
-		if a.hops > 4 {
-			g.touched += e.hop[5].sum
+		at := uint32(set*ways+uint64(way)) * entryWords
+		g.fetch = append(g.fetch, at, at+line)
+		if a.hops >= cachedHops {
+			g.fetch = append(g.fetch, at+2*line)
 		}
 		return
 	}
 	// The flow enters the cache, and another one leaves it.
+	entries := &g.cache[set]
 	sum := g.Flows.Touch(uint64(g.digest(a)))
-	for _, node := range a.path[:min(a.hops, cachedHops)] {
-		sum += g.Latencies.Touch(uint64(rowhash.Next(a.digest, node)))
+	for _, s := range a.path[:min(a.hops, cachedHops)] {
+		sum += g.Latencies.Touch(uint64(rowhash.Next(a.digest, s.Node)))
 	}
 	e := &entries[victim(entries)]
-	if e.used {
+	if e.label != 0 {
 		sum += g.Flows.Touch(uint64(e.digest))
-		for i := range e.places() {
-			sum += g.Latencies.Touch(uint64(rowhash.Next(e.digest, e.hop[i].node)))
+		for _, node := range e.nodes() {
+			sum += g.Latencies.Touch(uint64(rowhash.Next(e.digest, node)))
 		}
 	}
 	g.touched += sum
@@ -275,7 +303,7 @@ func (g *group) touch(a *arrival) {
 
 // digest computes the digest of the flow.
 func (g *group) digest(a *arrival) uint32 {
-	a.digest = rowhash.Key(a.packet.IP.Key.AppendBinary(g.scratch[:0]))
+	a.digest = rowhash.Key(a.key.AppendBinary(g.scratch[:0]))
 	return a.digest
 }
 
@@ -323,79 +351,95 @@ func (g *group) individual(r *inband.Report, from netip.Addr) {
 	a := &g.block[0]
 	n, sink := 0, (p.Hops() > 0 || g.settings.SinkReports) && !r.Intermediate
 	if p.Hops() == 0 || p.Node(0) != r.Node { // the node may have added itself to the stack
-		a.path[0], a.latency[0] = r.Node, inband.NoLatency
+		a.path[0] = inband.Step{Node: r.Node, Latency: inband.NoLatency}
 		if r.Hop.Has.Contains(inband.Latency) {
-			a.latency[0] = r.Hop.Latency
+			a.path[0].Latency = r.Hop.Latency
 		}
 		g.measureQueue(r.Node, &r.Hop)
 		n = 1
 	}
 	if p.Hops() > 0 && r.Intermediate {
-		p = new(inband.Packet) // the sink reports the same hops
+		p = &inband.Packet{IP: p.IP} // the sink reports the same hops
 	}
-	a.packet.IP.Key = r.Packet.IP.Key
 	g.hops(a, p, n)
 	g.add(a, sink)
 }
 
 // add adds a packet of a flow with its hops. It counts as a packet of the flow if whole is set.
 func (g *group) add(a *arrival, whole bool) {
-	k, n, path := &a.packet.IP.Key, a.hops, a.path[:a.hops]
+	path := a.path[:a.hops]
 	e := g.cacheEntry(a)
 	e.seen++
 	if whole {
 		e.packets++
-		if !e.heavy && uint64(e.estimate)+uint64(e.packets) >= uint64(g.settings.Heavy) {
-			e.heavy = g.mark(k, path)
+		if e.packets >= e.heavyAt && g.mark(&a.key, path) {
+			e.heavyAt = math.MaxUint32
 		}
 	}
-	latencies := a.latency[:len(path)]
-	if n <= cachedHops {
-		g.measure(k, e.hop[:n], latencies)
+	if len(path) <= cachedHops {
+		g.measure(&a.key, e.hop[:len(path)], path)
 		return
 	}
+	g.long.digest = e.digest
 	for i := range path {
-		g.enter(e.digest, &g.long[0], path[i])
-		g.measure(k, g.long[:], latencies[i:i+1])
-		g.leave(e.digest, &g.long[0])
+		g.enter(&g.long, 0, path[i].Node)
+		g.measure(&a.key, g.long.hop[:1], path[i:i+1])
+		g.leave(&g.long, 0)
 	}
 }
 
-// measure adds the latencies of a packet to hops of its flow.
-func (g *group) measure(k *flow.Key, hops []hop, latencies []uint32) {
-	latencies = latencies[:len(hops)]
-	factor, missing, inflated := g.factor, uint64(0), uint64(0) // inflated has a bit for each hop
+// measure adds the latencies of a packet to the hops of its flow.
+func (g *group) measure(k *flow.Key, hops []hop, path []inband.Step) {
+	path = path[:len(hops)]
+	factor, inflated := g.factor, uint64(0)
 	for i := range hops {
-		h, latency := &hops[i], latencies[i]
+		h, latency := &hops[i], path[i].Latency
 		if latency == inband.NoLatency {
-			missing++
+			g.Counters[wire.NoLatency]++
 			continue
 		}
 		h.packets++
 		h.sum += uint64(latency)
 		h.worst = max(h.worst, latency)
-		// Inflated: latency * packets > factor / 256 * sum, in 128 bits.
-		x := uint64(latency) * min(uint64(h.before)+uint64(h.packets), math.MaxUint32)
-		high, low := bits.Mul64(factor, h.sumBefore+h.sum)
-		if x>>56 > high || x>>56 == high && x<<8 > low {
-			inflated |= 1 << (i % 64)
-		}
+		inflated |= h.inflated(latency, factor)
 	}
-	g.Counters[wire.NoLatency] += missing
-	for ; inflated != 0; inflated &= inflated - 1 {
-		i := bits.TrailingZeros64(inflated)
-		g.inflate(k, hops[i].node, latencies[i])
+	if inflated != 0 {
+		g.inflations(k, hops, path)
+	}
+}
+
+// inflated returns 1 if the latency of the last packet is inflated, and 0 otherwise, without a
+// branch: latency * packets > factor / 256 * sum, in 128 bits.
+func (h *hop) inflated(latency uint32, factor uint64) uint64 {
+	x := uint64(latency) * uint64(h.packets)
+	high, low := bits.Mul64(factor, h.sum)
+	_, more := bits.Sub64(low, x<<8, 0)
+	_, more = bits.Sub64(high, x>>56, more)
+	return more
+}
+
+// inflations counts the inflated latencies of a packet that has been measured.
+func (g *group) inflations(k *flow.Key, hops []hop, path []inband.Step) {
+	for i := range hops {
+		if s := &path[i]; s.Latency != inband.NoLatency && hops[i].inflated(s.Latency, g.factor) != 0 {
+			g.inflate(k, s.Node, s.Latency)
+		}
 	}
 }
 
 func setOf(hash uint64) uint64 { return hash >> 40 % sets }
 
+func tagOf(hash uint64) uint64 { return hash >> 24 & 0xffff }
+
+// tagOnes is 1 for each way of a word of tags.
+const tagOnes = 0x0001_0001_0001_0001
+
 // victim returns the way that a new flow takes: a free one, or that with the fewest packets.
 func victim(entries *[ways]entry) int {
 	way := 0
 	for i := range entries {
-		if e := &entries[i]; !e.used || e.seen < entries[way].seen {
-			if way = i; !e.used {
+		if e := &entries[i]; e.label == 0 || e.seen < entries[way].seen {
+			if way = i; e.label == 0 {
 				break
 			}
 		}
@@ -407,14 +451,12 @@ func victim(entries *[ways]entry) int {
 // packets.
 func (g *group) cacheEntry(a *arrival) *entry {
 	set := setOf(a.hash)
-	tags, entries := &g.tags[set], &g.cache[set]
-	if a.way < ways && tags[a.way] == a.hash {
-		if e := &entries[a.way]; e.is(a) {
-			return e
-		}
+	entries := &g.cache[set]
+	if a.way < ways && entries[a.way].is(a) {
+		return &entries[a.way]
 	}
-	for i, tag := range tags {
-		if e := &entries[i]; tag == a.hash && e.is(a) {
+	for i := range entries {
+		if e := &entries[i]; e.is(a) {
 			return e
 		}
 	}
@@ -422,82 +464,82 @@ func (g *group) cacheEntry(a *arrival) *entry {
 	e := &entries[way]
 	g.flush(e)
 	g.load(e, a)
-	tags[way] = a.hash
+	g.tags[set] ^= (g.tags[set]>>(way*16)&0xffff ^ tagOf(a.hash)) << (way * 16)
 	return e
 }
 
-// is reports whether the entry has the flow and the path. Of a longer path it has the hash alone.
+// is reports whether the entry has the flow and the path. Of the path it compares the hash: two
+// paths of a flow have the same one once in 2^64.
 func (e *entry) is(a *arrival) bool {
-	k := &a.packet.IP.Key
-	// The keys are compared by their fields, because comparing them whole takes a call.
-	if !e.used || int(e.hops) != a.hops || e.key.Src != k.Src || e.key.Dst != k.Dst || e.key.Proto != k.Proto ||
-		e.key.SrcPort != k.SrcPort || e.key.DstPort != k.DstPort || e.key.V6 != k.V6 || e.key.Mask != k.Mask {
-		return false
-	}
-	hops := e.places()
-	path := a.path[:len(hops)]
-	for i := range hops {
-		if hops[i].node != path[i] {
-			return false
-		}
-	}
-	return true
+	k := &a.key
+	return e.hash == a.hash && e.label == a.label() && e.src == binary.LittleEndian.Uint64(k.Src[:]) &&
+		e.dst == binary.LittleEndian.Uint64(k.Dst[:]) &&
+		(!k.V6 || e.srcLow == binary.LittleEndian.Uint64(k.Src[8:]) && e.dstLow == binary.LittleEndian.Uint64(k.Dst[8:]))
 }
 
-// places returns the cached hops.
-func (e *entry) places() []hop {
-	if e.hops > cachedHops {
+// nodes returns the nodes of the cached hops.
+func (e *entry) nodes() []uint32 {
+	hops := e.label >> 16 & 0xff
+	if hops > cachedHops {
 		return nil
 	}
-	return e.hop[:e.hops]
+	return e.node[:hops]
 }
 
 // load puts a flow into the cache, with what the towers have of it.
 func (g *group) load(e *entry, a *arrival) {
-	e.key, e.digest, e.hops, e.used, e.heavy = a.packet.IP.Key, g.digest(a), uint8(a.hops), true, false
-	e.seen, e.packets, e.estimate = 0, 0, g.Flows.QueryDigest(uint64(e.digest))
-	for i := range e.places() {
-		g.enter(e.digest, &e.hop[i], a.path[i])
+	k := &a.key
+	e.src, e.srcLow = binary.LittleEndian.Uint64(k.Src[:]), binary.LittleEndian.Uint64(k.Src[8:])
+	e.dst, e.dstLow = binary.LittleEndian.Uint64(k.Dst[:]), binary.LittleEndian.Uint64(k.Dst[8:])
+	e.label, e.hash, e.digest = a.label(), a.hash, g.digest(a)
+	e.seen, e.packets = 0, 0
+	estimate := g.Flows.QueryDigest(uint64(e.digest))
+	e.heavyAt = g.settings.Heavy - min(estimate, g.settings.Heavy)
+	for i := range e.nodes() {
+		g.enter(e, i, a.path[i].Node)
 	}
 }
 
-// enter begins a hop with what the tower has of it. digest is that of the flow.
-func (g *group) enter(digest uint32, h *hop, node uint32) {
-	*h = hop{node: node}
-	if n, sum, ok := g.Latencies.QueryDigest(uint64(rowhash.Next(digest, node))); ok {
-		h.before, h.sumBefore = n, sum
+// enter begins a hop with what the tower has of it.
+func (g *group) enter(e *entry, i int, node uint32) {
+	n, sum, ok := g.Latencies.QueryDigest(uint64(rowhash.Next(e.digest, node)))
+	if !ok {
+		n, sum = 0, 0
 	}
+	e.node[i], e.before[i], e.sumBefore[i] = node, n, sum
+	e.hop[i] = hop{sum: sum, packets: n}
 }
 
 // leave adds a hop to the tower.
-func (g *group) leave(digest uint32, h *hop) {
-	if h.packets == 0 {
+func (g *group) leave(e *entry, i int) {
+	h := &e.hop[i]
+	packets, sum := h.packets-e.before[i], h.sum-e.sumBefore[i]
+	if packets == 0 {
 		return
 	}
-	g.Latencies.AddDigest(uint64(rowhash.Next(digest, h.node)), h.packets, h.sum)
-	if n := g.node(h.node); n != nil {
-		n.Packets += uint64(h.packets)
-		n.Sum += h.sum
+	g.Latencies.AddDigest(uint64(rowhash.Next(e.digest, e.node[i])), packets, sum)
+	if n := g.node(e.node[i]); n != nil {
+		n.Packets += uint64(packets)
+		n.Sum += sum
 		n.Worst = max(n.Worst, h.worst)
 	} else {
-		g.Counters[wire.NodesFull] += uint64(h.packets)
+		g.Counters[wire.NodesFull] += uint64(packets)
 	}
-	h.packets = 0
 }
 
 // flush adds a cached flow to the towers.
 func (g *group) flush(e *entry) {
-	if !e.used {
+	if e.label == 0 {
 		return
 	}
 	if e.packets > 0 {
 		g.Flows.AddDigest(uint64(e.digest), e.packets)
 		e.packets = 0
 	}
-	for i := range e.places() {
-		g.leave(e.digest, &e.hop[i])
+	for i := range e.nodes() {
+		g.leave(e, i)
 	}
-	e.used = false
+	e.label = 0
 }
 
 // finish adds all cached flows to the towers.
@@ -510,7 +552,7 @@ func (g *group) finish() {
 }
 
 // mark puts a flow and its path into the table of heavy flows, and reports whether it has room.
-func (g *group) mark(k *flow.Key, path []uint32) bool {
+func (g *group) mark(k *flow.Key, path []inband.Step) bool {
 	h := g.heavy[*k]
 	if h == nil {
 		if len(g.heavy) >= g.settings.HeavyFlows {
@@ -520,13 +562,15 @@ func (g *group) mark(k *flow.Key, path []uint32) bool {
 		h = &wire.Heavy{Key: *k}
 		g.heavy[*k] = h
 	}
-	if len(path) > 0 { // the latest hop is the first one
-		path = slices.Clone(path)
-		slices.Reverse(path)
-		if h.Path != nil && !slices.Equal(h.Path, path) {
+	if len(path) > 0 {
+		nodes := make([]uint32, len(path))
+		for i := range path { // the latest hop is the first one
+			nodes[len(path)-1-i] = path[i].Node
+		}
+		if h.Path != nil && !slices.Equal(h.Path, nodes) {
 			h.Changes++
 		}
-		h.Path = path
+		h.Path = nodes
 	}
 	return true
 }
