@@ -5,15 +5,10 @@
 package gnmi
 
 import (
-	"errors"
-	"fmt"
-	"strings"
 	"time"
 
-	gpb "github.com/openconfig/gnmi/proto/gnmi"
-
 	"github.com/netsketch/netsketch/collector/config"
-	"github.com/netsketch/netsketch/yang"
+	"github.com/netsketch/netsketch/outputs/access"
 )
 
 // Config is the output's section of the configuration. The tags are those of package config.
@@ -21,7 +16,7 @@ type Config struct {
 	// Address is where the server listens: host:port, ":9339" for every interface.
 	Address string `yaml:"address" default:"127.0.0.1:9339" form:"listen"`
 	// TLS secures connections.
-	TLS TLSConfig `yaml:"tls"`
+	TLS access.TLS `yaml:"tls"`
 	// Username is required of every client, with the password, as gRPC metadata of these names.
 	Username string `yaml:"username"`
 	// Password is required of every client, with the username.
@@ -37,7 +32,7 @@ type Config struct {
 	// Users are more logins, and the names of client certificates, each with the paths that the
 	// user may read. Without users and username, every client that can connect may read
 	// everything.
-	Users []User `yaml:"users"`
+	Users []access.User `yaml:"users"`
 
 	// MaxStreams bounds the open subscriptions. A stream counts from its first message on.
 	MaxStreams int `yaml:"max-streams" default:"1024" range:"1.."`
@@ -67,82 +62,12 @@ type Config struct {
 	StopTimeout time.Duration `yaml:"stop-timeout" default:"3s" range:"0s.."`
 }
 
-// TLSConfig lists the files of a TLS server, in PEM form. Its keys are those of a device's session.
-type TLSConfig struct {
-	// Plaintext turns TLS off; without it cert-file and key-file are needed.
-	Plaintext bool `yaml:"plaintext" default:"false"`
-	// CertFile is the server's certificate, followed by those between it and the root.
-	CertFile string `yaml:"cert-file" form:"file"`
-	// KeyFile is the certificate's private key.
-	KeyFile string `yaml:"key-file" form:"file"`
-	// ClientCAFile holds the certificates to trust for clients; if given, clients need a
-	// certificate.
-	ClientCAFile string `yaml:"client-ca-file" form:"file"`
-}
-
-// User is a login, or the name of a client certificate.
-type User struct {
-	// Name is the username, or the name of a client certificate: its common name, or its first
-	// alternative name if it has none.
-	Name string `yaml:"name" required:"a username, or the name of a client certificate"`
-	// Password is expected with the username. Without a password, the user is the client whose
-	// certificate has the name.
-	Password config.Secret `yaml:"password"`
-	// Paths are what the user may read, with everything below them: paths such as /univmon or
-	// /interfaces/interface[name=Ethernet1]. If there are none, everything.
-	Paths []string `yaml:"paths"`
-}
-
 // DefaultConfig returns the default settings.
 func DefaultConfig() Config { return config.Default[Config]() }
 
 // Validate returns the errors that tags cannot express, joined: each a config.KeyError.
 func (c *Config) Validate() error {
 	var errs config.KeyErrors
-	switch {
-	case c.TLS.Plaintext && c.TLS != (TLSConfig{Plaintext: true}):
-		errs.Add("tls.plaintext", "turns TLS off, yet other TLS keys are given; expected one or the other")
-	case c.TLS.Plaintext:
-	case c.TLS.CertFile == "":
-		errs.Add("tls.cert-file", "is missing; expected a file with the server's certificate, or tls: {plaintext: true}")
-	case c.TLS.KeyFile == "":
-		errs.Add("tls.key-file", "is missing; expected a file with the certificate's private key")
-	}
-	if (c.Username == "") != (c.Password == "") {
-		errs.Add("username", "expected username and password, or neither")
-	}
-	names := map[string]bool{c.Username: c.Username != ""}
-	for i, u := range c.Users {
-		at := fmt.Sprintf("users[%d]", i)
-		if names[u.Name] {
-			errs.Add(at+".name", "%q is already a user; expected unique names", u.Name)
-		}
-		names[u.Name] = true
-		if u.Password == "" && c.TLS.ClientCAFile == "" {
-			errs.Add(at+".password", "is missing; expected a password, or tls.client-ca-file for the names of certificates")
-		}
-		for j, p := range u.Paths {
-			if _, err := scope(p); err != nil {
-				errs.Add(fmt.Sprintf("%s.paths[%d]", at, j), "%s", err)
-			}
-		}
-	}
+	access.Check(&errs, c.TLS, c.Username, c.Password, c.Users)
 	return errs.Err()
-}
-
-// scope parses a path that a user may read. Names have no module.
-func scope(text string) (*gpb.Path, error) {
-	p, err := yang.ParsePath(text)
-	if err != nil {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "yang: "))
-	}
-	for _, e := range p.GetElem() {
-		if _, name, found := strings.Cut(e.GetName(), ":"); found {
-			e.Name = name
-		}
-		if e.GetName() == "*" || e.GetName() == "..." {
-			return nil, fmt.Errorf("%s: wildcards can only be values of keys", text)
-		}
-	}
-	return p, nil
 }

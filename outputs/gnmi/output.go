@@ -31,6 +31,7 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/outputs"
+	"github.com/netsketch/netsketch/outputs/access"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/yang"
 )
@@ -61,14 +62,14 @@ type Output struct {
 	deps   Dependencies
 	logger *slog.Logger
 	creds  credentials.TransportCredentials
-	users  []user
+	users  access.Users
 	health *health.Server
 
 	stopping context.Context // ends when stop begins
 	endOther context.CancelFunc
 
 	mu     sync.Mutex
-	lis    *listener
+	lis    *access.Listener
 	rpc    *grpc.Server
 	gnmi   *server.Server
 	status outputs.Status
@@ -84,7 +85,8 @@ func New(name string, c Config, deps Dependencies) (*Output, error) {
 		return nil, err
 	}
 	o := &Output{
-		name: name, config: c, deps: deps, logger: deps.Logger.With("output", name), users: usersOf(&c),
+		name: name, config: c, deps: deps, logger: deps.Logger.With("output", name),
+		users: access.UsersOf(c.Username, c.Password, c.Users),
 		creds: insecure.NewCredentials(), health: health.NewServer(), status: outputs.Down,
 	}
 	o.stopping, o.endOther = context.WithCancel(context.Background())
@@ -110,7 +112,7 @@ func (o *Output) Type() string { return "gnmi" }
 func (o *Output) Start(s *store.Store) error {
 	gnmi, err := server.New(server.Options{
 		Store: s, Schema: o.deps.Schema, Querier: o.deps.Querier, Atomic: o.config.Atomic,
-		User: userOf, LowestInterval: o.config.SampleInterval, MaxStreams: o.config.MaxStreams,
+		User: access.UserOf, LowestInterval: o.config.SampleInterval, MaxStreams: o.config.MaxStreams,
 		MaxStreamsPerClient: o.config.MaxStreamsPerClient, MaxStreamsPerUser: o.config.MaxStreamsPerUser,
 		FirstMessageTimeout: o.config.FirstMessageTimeout, PollIdleTimeout: o.config.PollIdleTimeout,
 		MaxGets: o.config.MaxGets, MaxGetsPerClient: o.config.MaxGetsPerClient,
@@ -130,15 +132,9 @@ func (o *Output) Start(s *store.Store) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.gnmi = gnmi
-	o.lis = &listener{Listener: lis, limit: o.config.MaxConnections, perClient: o.config.MaxConnectionsPerClient,
-		clients: map[string]int{}, refused: gnmi.Refused}
-	for _, u := range o.users {
-		for _, p := range u.Paths {
-			if err := o.deps.Schema().CheckPath(nil, p); err != nil {
-				o.logger.Warn("a user may read a path that no module has", "user", u.Name, "error", err)
-			}
-		}
-	}
+	limits := access.Limits{Total: o.config.MaxConnections, PerClient: o.config.MaxConnectionsPerClient}
+	o.lis = access.NewListener(lis, limits, gnmi.Refused)
+	o.users.WarnUnknownPaths(o.deps.Schema(), o.logger)
 	o.rpc = grpc.NewServer(
 		grpc.Creds(o.creds),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second,
@@ -167,6 +163,12 @@ func (o *Output) Address() string {
 	}
 	return o.lis.Addr().String()
 }
+
+// Plaintext reports whether clients connect without TLS.
+func (o *Output) Plaintext() bool { return o.config.TLS.Plaintext }
+
+// Login reports whether clients need a username or a certificate of a user.
+func (o *Output) Login() bool { return len(o.users) > 0 }
 
 // Run serves until ctx ends, and then ends the streams.
 func (o *Output) Run(ctx context.Context) error {
@@ -221,20 +223,9 @@ func (o *Output) State() outputs.State {
 	st := outputs.State{Status: o.status, LastError: o.err}
 	if o.gnmi != nil {
 		st.Sent = o.gnmi.Stats().Updates
-		st.Clients = o.clients()
+		st.Clients = access.Clients(o.lis.Count(), o.gnmi.Stats())
 	}
 	return st
-}
-
-// clients returns the state of the clients. o.mu is held.
-func (o *Output) clients() outputs.Clients {
-	s := o.gnmi.Stats()
-	return outputs.Clients{
-		Connections: o.lis.count(), Streams: s.Streams, StreamsWaiting: s.Waiting, Gets: s.Gets,
-		ConnectionsRefused: s.RefusedBy[server.Connection], LoginsRefused: s.RefusedBy[server.Login],
-		StreamsRefused: s.RefusedBy[server.Stream], GetsRefused: s.RefusedBy[server.Get],
-		PathsRefused: s.RefusedBy[server.Path], RequestsRefused: s.Refused,
-	}
 }
 
 // boundUnary ends a Get, Set or Capabilities that takes longer than unaryTimeout, such as one whose

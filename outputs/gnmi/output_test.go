@@ -31,6 +31,7 @@ import (
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/outputs"
+	"github.com/netsketch/netsketch/outputs/access"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/yangtest"
 )
@@ -214,7 +215,7 @@ func TestUsers(t *testing.T) {
 	c.TLS.CertFile, c.TLS.KeyFile = ca.Issue(t, dir, "server", time.Now().AddDate(1, 0, 0))
 	c.TLS.ClientCAFile = ca.Write(t, dir, "ca.pem")
 	c.Username, c.Password = "ops", config.Secret("s3cret")
-	c.Users = []User{
+	c.Users = []access.User{
 		{Name: "tenant", Password: "t3nant", Paths: []string{"/netsketch-univmon:univmon/summaries"}},
 		{Name: "grafana", Paths: []string{"/univmon", "/collector"}},
 	}
@@ -566,11 +567,11 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		}
 	}
 	c := plain()
-	c.TLS = TLSConfig{CertFile: "/nowhere/cert.pem", KeyFile: "/nowhere/key.pem"}
+	c.TLS = access.TLS{CertFile: "/nowhere/cert.pem", KeyFile: "/nowhere/key.pem"}
 	if _, err := New("gnmi", c, deps); err == nil || !strings.Contains(err.Error(), "/nowhere/cert.pem") {
 		t.Errorf("a certificate that is not there: %v", err)
 	}
-	c.TLS = TLSConfig{Plaintext: true}
+	c.TLS = access.TLS{Plaintext: true}
 	c.Atomic = []string{"/nowhere"}
 	o, err := New("gnmi", c, deps)
 	if err != nil {

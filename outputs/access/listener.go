@@ -2,7 +2,7 @@
 
 // A bound on connections, for memory and file descriptors.
 
-package gnmi
+package access
 
 import (
 	"fmt"
@@ -12,20 +12,27 @@ import (
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 )
 
-// listener accepts connections up to a limit, in all and per client address, and closes further
-// ones at once.
-type listener struct {
+// Limits bound the open connections: in all, and per client address.
+type Limits struct{ Total, PerClient int }
+
+// Listener accepts connections within the limits, and closes further ones at once.
+type Listener struct {
 	net.Listener
-	limit, perClient int
-	refused          func(kind server.Kind, client string, err error)
+	limits  Limits
+	refused func(kind server.Kind, client string, err error)
 
 	mu      sync.Mutex
 	open    int
 	clients map[string]int // open, by address
 }
 
+// NewListener limits the connections of a listener. It calls refused for each one that it closes.
+func NewListener(l net.Listener, limits Limits, refused func(kind server.Kind, client string, err error)) *Listener {
+	return &Listener{Listener: l, limits: limits, refused: refused, clients: map[string]int{}}
+}
+
 // Accept returns the next connection within the limits.
-func (l *listener) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
@@ -41,23 +48,23 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *listener) enter(address string) error {
+func (l *Listener) enter(address string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.clients[address] >= l.perClient:
+	case l.clients[address] >= l.limits.PerClient:
 		return fmt.Errorf("the address has %d connections, the limit of max-connections-per-client; "+
-			"close some, or raise it", l.perClient)
-	case l.open >= l.limit:
+			"close some, or raise it", l.limits.PerClient)
+	case l.open >= l.limits.Total:
 		return fmt.Errorf("all clients have %d connections, the limit of max-connections; close some, or raise it",
-			l.limit)
+			l.limits.Total)
 	}
 	l.open++
 	l.clients[address]++
 	return nil
 }
 
-func (l *listener) leave(address string) {
+func (l *Listener) leave(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open--
@@ -66,8 +73,8 @@ func (l *listener) leave(address string) {
 	}
 }
 
-// count returns the number of open connections.
-func (l *listener) count() int {
+// Count returns the number of open connections.
+func (l *Listener) Count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open
