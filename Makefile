@@ -162,6 +162,11 @@ bpf: ## eBPF objects and Go bindings of the host agent (needs clang, llvm-strip 
 	  -type control_block -type key -type flow_counts -type counts -type event \
 	  lightguardian bpf/lightguardian.c && sha256sum bpf/lightguardian.c lightguardian_bpfel.o lightguardian_bpfel.go >digests.txt
 
+.PHONY: console
+console: ## the console's pages from outputs/web/console (needs node 20 and npm)
+	cd outputs/web/console && npm ci --no-audit --no-fund && npm run build
+	cd outputs/web && sha256sum console/*.* console/src/* dist/*.* dist/assets/* >digests.txt
+
 .PHONY: install
 install: build ## into PREFIX/bin and PREFIX/lib/netsketch/plugins (/usr/local)
 	install -D -m 0755 $(BIN)/netsketch $(DESTDIR)$(PREFIX)/bin/netsketch

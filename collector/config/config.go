@@ -350,7 +350,7 @@ type Restart struct {
 
 // Output delivers results to subscribers or a database.
 type Output struct {
-	// Type is the kind of output: gnmi or influxdb.
+	// Type is the kind of output: gnmi, influxdb or web.
 	Type string `yaml:"type" required:"the kind of output, such as gnmi"`
 	// Name is the output's name in the collector's state and logs; unique. The type if empty.
 	Name string `yaml:"name" form:"name"`

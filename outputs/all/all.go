@@ -21,6 +21,7 @@ import (
 	"github.com/netsketch/netsketch/outputs/gnmi"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/outputs/influxdb"
+	"github.com/netsketch/netsketch/outputs/web"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -43,22 +44,37 @@ type Collector interface {
 	Certificates() *certs.Store
 }
 
+// environment is what an output is made with.
+type environment struct {
+	Collector
+	logger   *slog.Logger
+	endpoint func() *web.Endpoint // of the first gNMI output
+}
+
 // kinds makes an output of each type from its settings.
-var kinds = map[string]func(config.Output, Collector, *slog.Logger) (outputs.Output, error){
-	"gnmi": func(o config.Output, c Collector, logger *slog.Logger) (outputs.Output, error) {
+var kinds = map[string]func(config.Output, environment) (outputs.Output, error){
+	"gnmi": func(o config.Output, e environment) (outputs.Output, error) {
 		var settings gnmi.Config
 		if err := o.Settings.Decode(&settings); err != nil {
 			return nil, err
 		}
-		return gnmi.New(o.Name, settings, gnmi.Dependencies{Schema: c.Schema, Querier: c,
-			Certificates: c.Certificates(), Logger: logger})
+		return gnmi.New(o.Name, settings, gnmi.Dependencies{Schema: e.Schema, Querier: e.Collector,
+			Certificates: e.Certificates(), Logger: e.logger})
 	},
-	"influxdb": func(o config.Output, c Collector, logger *slog.Logger) (outputs.Output, error) {
+	"influxdb": func(o config.Output, e environment) (outputs.Output, error) {
 		var settings influxdb.Config
 		if err := o.Settings.Decode(&settings); err != nil {
 			return nil, err
 		}
-		return influxdb.New(o.Name, settings, c.Certificates(), logger)
+		return influxdb.New(o.Name, settings, e.Certificates(), e.logger)
+	},
+	"web": func(o config.Output, e environment) (outputs.Output, error) {
+		var settings web.Config
+		if err := o.Settings.Decode(&settings); err != nil {
+			return nil, err
+		}
+		return web.New(o.Name, settings, web.Dependencies{Schema: e.Schema, Certificates: e.Certificates(),
+			Endpoint: e.endpoint, Measurement: influxdb.Measurement, Logger: e.logger})
 	},
 }
 
@@ -98,6 +114,7 @@ func (u unbound) Certificates() *certs.Store { return certs.New(certs.Options{})
 func build(list []config.Output, c Collector, logger *slog.Logger) ([]outputs.Output, error) {
 	var outs []outputs.Output
 	var errs []error
+	e := environment{Collector: c, logger: logger, endpoint: func() *web.Endpoint { return endpointOf(outs) }}
 	for _, o := range list {
 		build, ok := kinds[o.Type]
 		if !ok {
@@ -106,7 +123,7 @@ func build(list []config.Output, c Collector, logger *slog.Logger) ([]outputs.Ou
 				fmt.Sprintf("there is no output %q; expected %s", o.Type, types)))
 			continue
 		}
-		out, err := build(o, c, logger)
+		out, err := build(o, e)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -114,6 +131,16 @@ func build(list []config.Output, c Collector, logger *slog.Logger) ([]outputs.Ou
 		outs = append(outs, out)
 	}
 	return outs, errors.Join(errs...)
+}
+
+// endpointOf returns the address of the first gNMI output; nil if there is none.
+func endpointOf(outs []outputs.Output) *web.Endpoint {
+	for _, o := range outs {
+		if x, ok := o.(*gnmi.Output); ok && x.Address() != "" {
+			return &web.Endpoint{Address: x.Address(), Plaintext: x.Plaintext(), Login: x.Login()}
+		}
+	}
+	return nil
 }
 
 // state returns the state of all outputs: of gNMI outputs the sum of their subscriptions, and the
@@ -127,6 +154,16 @@ func (s *Set) state() selfstate.Outputs {
 		}
 	}
 	return out
+}
+
+// ConsoleURL returns where a browser finds the first web output; empty if there is none.
+func (s *Set) ConsoleURL() string {
+	for _, o := range s.outputs {
+		if x, ok := o.(*web.Output); ok {
+			return x.URL()
+		}
+	}
+	return ""
 }
 
 // Address returns the address of the output of that name, empty if it does not listen.

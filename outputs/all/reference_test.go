@@ -21,6 +21,7 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/outputs/gnmi"
 	"github.com/netsketch/netsketch/outputs/influxdb"
+	"github.com/netsketch/netsketch/outputs/web"
 )
 
 var update = flag.Bool("update", false, "rewrite the reference of keys")
@@ -64,6 +65,7 @@ func generate(t *testing.T) string {
 	w.table(reflect.TypeFor[config.Config](), "")
 	w.table(reflect.TypeFor[gnmi.Config](), "outputs[] of type gnmi")
 	w.table(reflect.TypeFor[influxdb.Config](), "outputs[] of type influxdb")
+	w.table(reflect.TypeFor[web.Config](), "outputs[] of type web")
 	return w.String()
 }
 

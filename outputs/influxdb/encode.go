@@ -59,10 +59,10 @@ type layout struct {
 	targetName  string
 }
 
-// measurement returns the name for a list's path: the path without module names and without the
+// Measurement returns the name for a list's path: the path without module names and without the
 // container around the list, unless the list is at the top. It omits a container named state, too,
 // so that a table of it has the same points as a table of the container around it.
-func measurement(list string, keyed bool) string {
+func Measurement(list string, keyed bool) string {
 	parts := strings.Split(strings.TrimPrefix(list, "/"), "/")
 	for i, p := range parts {
 		if _, local, ok := strings.Cut(p, ":"); ok {
@@ -92,7 +92,7 @@ func safeName(name string) string {
 }
 
 func newLayout(t *table.Table) *layout {
-	l := &layout{measurement: measurement(t.List, len(t.Keys) > 0), targetName: "target"}
+	l := &layout{measurement: Measurement(t.List, len(t.Keys) > 0), targetName: "target"}
 	taken := map[string]bool{}
 	for i := range t.Keys {
 		k := &t.Keys[i]

@@ -122,7 +122,7 @@ func TestMeasurement(t *testing.T) {
 		{"/a:x/b:ys/b:y", true, "x/y"},
 	}
 	for _, tt := range tests {
-		if got := measurement(tt.list, tt.keyed); got != tt.want {
+		if got := Measurement(tt.list, tt.keyed); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.list, got, tt.want)
 		}
 	}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A table of any number of rows, of which only the visible ones are drawn.
+
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import type { ComponentChildren } from 'preact'
+
+export interface TableColumn<T> {
+  title: string
+  hint?: string
+  right?: boolean
+  wide?: boolean
+  text: (row: T) => string
+  number?: (row: T) => number // sorts by it
+}
+
+interface Props<T> {
+  label: string
+  rows: T[]
+  columns: TableColumn<T>[]
+  id: (row: T) => string
+  selected?: string
+  onSelect?: (row: T) => void
+  empty?: ComponentChildren
+  height?: string
+  order?: [number, boolean] // column and whether descending, until the user sorts
+}
+
+const rowHeight = 28
+const margin = 8 // rows drawn above and below the visible ones
+
+export function Table<T>({ label, rows, columns, id, selected, onSelect, empty, height, order }: Props<T>) {
+  const [sort, setSort] = useState<[number, boolean] | undefined>(order)
+  const [filter, setFilter] = useState('')
+  const [top, setTop] = useState(0)
+  const [view, setView] = useState(600)
+  const scroller = useRef<HTMLDivElement>(null)
+
+  useEffect(() => {
+    const at = scroller.current!
+    const seen = new ResizeObserver(() => setView(at.clientHeight))
+    seen.observe(at)
+    return () => seen.disconnect()
+  }, [])
+
+  const shown = useMemo(() => {
+    const want = filter.toLowerCase()
+    const out = want ? rows.filter((r) => columns.some((c) => c.text(r).toLowerCase().includes(want))) : rows.slice()
+    const by = sort && columns[sort[0]]
+    if (!by) return out
+    const sign = sort[1] ? -1 : 1
+    if (by.number) {
+      // Every key is computed once; rows without a value come last.
+      const keyed = out.map((r) => ({ r, k: by.number!(r) }))
+      keyed.sort((a, b) => (Number.isNaN(a.k) ? 1 : Number.isNaN(b.k) ? -1 : sign * (a.k - b.k)))
+      return keyed.map((x) => x.r)
+    }
+    const keyed = out.map((r) => ({ r, k: by.text(r) }))
+    keyed.sort((a, b) => (a.k < b.k ? -sign : a.k > b.k ? sign : 0))
+    return keyed.map((x) => x.r)
+  }, [rows, filter, sort, columns])
+
+  const first = Math.max(0, Math.min(Math.floor(top / rowHeight) - margin, shown.length - 1))
+  const last = Math.min(shown.length, Math.ceil((top + view) / rowHeight) + margin)
+  const template = columns.map((c) => (c.wide ? 'minmax(16rem, 3fr)' : 'minmax(7rem, 1fr)')).join(' ')
+
+  const move = (by: number) => {
+    if (!onSelect || !shown.length) return
+    const at = shown.findIndex((r) => id(r) === selected)
+    const next = Math.max(0, Math.min(shown.length - 1, at + by))
+    onSelect(shown[next]!)
+    const s = scroller.current!
+    if (next * rowHeight < s.scrollTop) s.scrollTop = next * rowHeight
+    if ((next + 2) * rowHeight > s.scrollTop + s.clientHeight) s.scrollTop = (next + 2) * rowHeight - s.clientHeight
+  }
+  const keys = (e: KeyboardEvent) => {
+    const by = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 15, PageUp: -15, Home: -1e9, End: 1e9 }[e.key]
+    if (by === undefined) return
+    e.preventDefault()
+    move(by)
+  }
+
+  return (
+    <div class="table">
+      <div class="table-bar">
+        <input
+          type="search"
+          class="filter"
+          placeholder="filter"
+          aria-label={`Filter ${label}`}
+          value={filter}
+          onInput={(e) => setFilter(e.currentTarget.value)}
+        />
+        <span class="count">
+          {shown.length === rows.length ? rows.length : `${shown.length} of ${rows.length}`} rows
+        </span>
+      </div>
+      <div
+        class="scroller"
+        ref={scroller}
+        style={{ height: `min(${height ?? '60vh'}, ${Math.max(rows.length + 1, 2) * rowHeight + 14}px)` }}
+        tabIndex={0}
+        role="grid"
+        aria-label={label}
+        aria-rowcount={shown.length}
+        onScroll={(e) => setTop(e.currentTarget.scrollTop)}
+        onKeyDown={keys}
+      >
+        <div class="tr head" role="row" style={{ gridTemplateColumns: template }}>
+          {columns.map((c, i) => (
+            <span
+              key={c.title}
+              role="columnheader"
+              class={c.right ? 'right' : ''}
+              aria-sort={sort?.[0] === i ? (sort[1] ? 'descending' : 'ascending') : 'none'}
+            >
+              <button title={c.hint} onClick={() => setSort(sort?.[0] === i ? [i, !sort[1]] : [i, !!c.number])}>
+                {c.title}
+                {sort?.[0] === i ? (sort[1] ? ' ↓' : ' ↑') : ''}
+              </button>
+            </span>
+          ))}
+        </div>
+        <div style={{ height: `${first * rowHeight}px` }} />
+        {shown.slice(first, last).map((r, i) => {
+          const key = id(r)
+          return (
+            <div
+              key={key}
+              role="row"
+              aria-rowindex={first + i + 1}
+              aria-selected={key === selected}
+              class={'tr' + (key === selected ? ' selected' : '')}
+              style={{ gridTemplateColumns: template }}
+              onClick={() => onSelect?.(r)}
+            >
+              {columns.map((c) => (
+                <span key={c.title} role="gridcell" class={c.right ? 'right' : ''} title={c.text(r)}>
+                  {c.text(r)}
+                </span>
+              ))}
+            </div>
+          )
+        })}
+        <div style={{ height: `${Math.max(0, shown.length - last) * rowHeight}px` }} />
+        {!rows.length && <p class="empty">{empty ?? 'No rows yet.'}</p>}
+      </div>
+    </div>
+  )
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package web is the console: pages for people over HTTP, with the values that the gNMI server of
+// the same store sends. The pages are built from the sources in console and embedded from dist.
+//
+// A browser subscribes as a gNMI client does: api.go translates its request to a gNMI Subscribe of
+// a server.Server in this process, and the answers to server-sent events. Permissions, limits,
+// watched flows and coalescing are those of that server.
+//
+// Concurrency: as for outputs.Output.
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/outputs"
+	"github.com/netsketch/netsketch/outputs/access"
+	"github.com/netsketch/netsketch/outputs/gnmi/server"
+	"github.com/netsketch/netsketch/yang"
+)
+
+// Bounds of connections and requests.
+const (
+	headerTimeout  = 10 * time.Second // until a request has arrived, TLS handshake included
+	idleConnection = 2 * time.Minute  // until a connection without requests is closed
+	maxHeader      = 32 << 10         // bytes of a request's header
+	maxBody        = 512 << 10        // bytes of a request's body
+)
+
+// Dependencies are what an output needs from the collector.
+type Dependencies struct {
+	// Schema returns the current schema, with the modules of the running plugins.
+	Schema func() *yang.Schema
+	// Certificates loads those of the server.
+	Certificates *certs.Store
+	// Endpoint returns the gNMI server that the console names in its commands; nil if there is none.
+	Endpoint func() *Endpoint
+	// Measurement returns the name of a list's points in InfluxDB; keyed reports that the list has
+	// keys.
+	Measurement func(list string, keyed bool) string
+	Logger      *slog.Logger
+}
+
+// Endpoint is a gNMI server as its clients name it.
+type Endpoint struct {
+	Address   string `json:"address"`
+	Plaintext bool   `json:"plaintext"`
+	Login     bool   `json:"login"` // clients need a username
+}
+
+// Output serves the console. It is an outputs.Output.
+type Output struct {
+	name   string
+	config Config
+	deps   Dependencies
+	logger *slog.Logger
+	users  access.Users
+	tls    *tls.Config // nil without TLS
+
+	mu     sync.Mutex
+	lis    *access.Listener
+	http   *http.Server
+	gnmi   *server.Server
+	status outputs.Status
+	err    string
+}
+
+var _ outputs.Output = (*Output)(nil)
+
+// New returns an output with these settings. It fails if the settings contradict each other, or a
+// file that they name cannot be read.
+func New(name string, c Config, deps Dependencies) (*Output, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	o := &Output{
+		name: name, config: c, deps: deps, logger: deps.Logger.With("output", name),
+		users: access.UsersOf(c.Username, c.Password, c.Users), status: outputs.Down,
+	}
+	if !c.TLS.Plaintext {
+		files := certs.Files{Cert: c.TLS.CertFile, Key: c.TLS.KeyFile, CA: c.TLS.ClientCAFile}
+		t, err := deps.Certificates.Server(files)
+		if err != nil {
+			return nil, err
+		}
+		deps.Certificates.Declare("output "+name, certs.Use{Name: "server of output " + name, Server: true, Files: files})
+		o.tls = withHTTP(t)
+	}
+	return o, nil
+}
+
+// withHTTP returns the configuration with the protocols of HTTP. A browser needs the second version
+// for more than six streams.
+func withHTTP(t *tls.Config) *tls.Config {
+	t, inner := t.Clone(), t.GetConfigForClient
+	t.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		c, err := inner(hello)
+		if err != nil {
+			return nil, err
+		}
+		c = c.Clone()
+		c.NextProtos = []string{"h2", "http/1.1"}
+		return c, nil
+	}
+	return t
+}
+
+// Name returns the output's name in the configuration.
+func (o *Output) Name() string { return o.name }
+
+// Type returns "web".
+func (o *Output) Type() string { return "web" }
+
+// Start listens on the configured address.
+func (o *Output) Start(s *store.Store) error {
+	gnmi, err := server.New(server.Options{
+		Store: s, Schema: o.deps.Schema, User: access.UserOf, MaxStreams: o.config.MaxStreams,
+		MaxStreamsPerClient: o.config.MaxStreamsPerClient, MaxStreamsPerUser: o.config.MaxStreamsPerUser,
+		MaxPaths: o.config.MaxPaths, Logger: o.logger,
+	})
+	if err != nil {
+		return err
+	}
+	pages, err := loadAssets()
+	if err != nil {
+		return err
+	}
+	lis, err := net.Listen("tcp", o.config.Address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("console address %s is in use by another program; stop it, or set another address: %w",
+			o.config.Address, err)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot listen on console address %s: %w", o.config.Address, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.gnmi = gnmi
+	limits := access.Limits{Total: o.config.MaxConnections, PerClient: o.config.MaxConnectionsPerClient}
+	o.lis = access.NewListener(lis, limits, gnmi.Refused)
+	o.users.WarnUnknownPaths(o.deps.Schema(), o.logger)
+	a := &api{output: o, gnmi: gnmi, target: s.DefaultTarget()}
+	o.http = &http.Server{
+		Handler: o.guard(a.handler(pages)), TLSConfig: o.tls, ReadHeaderTimeout: headerTimeout,
+		ReadTimeout: headerTimeout, IdleTimeout: idleConnection, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(o.logger.Handler(), slog.LevelDebug),
+	}
+	o.status = outputs.Up
+	return nil
+}
+
+// Address returns the address of the started server, with the actual port for port 0; empty before.
+func (o *Output) Address() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.lis == nil {
+		return ""
+	}
+	return o.lis.Addr().String()
+}
+
+// URL returns where a browser on this machine finds the started console; empty before.
+func (o *Output) URL() string {
+	address := o.Address()
+	if address == "" {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err == nil && ip.IsUnspecified() {
+		address = net.JoinHostPort("localhost", port)
+	}
+	if o.tls != nil {
+		return "https://" + address + "/"
+	}
+	return "http://" + address + "/"
+}
+
+// Run serves until ctx ends, and then ends the streams.
+func (o *Output) Run(ctx context.Context) error {
+	o.logger.Info("serving the console", "url", o.URL())
+	served := make(chan error, 1)
+	go func() {
+		if o.tls != nil {
+			served <- o.http.ServeTLS(o.lis, "", "")
+			return
+		}
+		served <- o.http.Serve(o.lis)
+	}()
+	var err error
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+		o.stop()
+		err = <-served
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.status = outputs.Stopped
+	if err != nil {
+		o.err = err.Error()
+		return fmt.Errorf("console on %s: %w", o.lis.Addr(), err)
+	}
+	return nil
+}
+
+// stop ends streams in order. After StopTimeout it closes the connections of browsers that do not
+// read.
+func (o *Output) stop() {
+	limit, cancel := context.WithTimeout(context.Background(), o.config.StopTimeout)
+	defer cancel()
+	if o.gnmi.Close(limit) == nil && o.http.Shutdown(limit) == nil {
+		return
+	}
+	o.http.Close()
+	// Streams end with their connections; the lock of Close has no other holder.
+	_ = o.gnmi.Close(context.Background())
+}
+
+// State returns the output's state.
+func (o *Output) State() outputs.State {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	st := outputs.State{Status: o.status, LastError: o.err}
+	if o.gnmi != nil {
+		st.Sent = o.gnmi.Stats().Updates
+		st.Clients = access.Clients(o.lis.Count(), o.gnmi.Stats())
+	}
+	return st
+}
+
+// identify returns the user of a request.
+func (o *Output) identify(r *http.Request) (server.User, bool) {
+	var login *access.Login
+	if name, password, ok := r.BasicAuth(); ok {
+		login = &access.Login{Name: name, Password: password}
+	} else if r.Header.Get("Authorization") != "" {
+		login = &access.Login{}
+	}
+	return o.users.Identify(login, r.TLS)
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The schema as pages read it.
+
+package web
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/netsketch/netsketch/yang"
+)
+
+// node is a node of the schema's tree.
+type node struct {
+	Name        string   `json:"name"`
+	Module      string   `json:"module,omitempty"` // where it differs from the parent's
+	Kind        string   `json:"kind"`
+	Description string   `json:"description,omitempty"`
+	Config      bool     `json:"config,omitempty"`
+	Plugin      bool     `json:"plugin,omitempty"` // a top-level node of a plugin's module
+	Type        string   `json:"type,omitempty"`
+	Base        string   `json:"base,omitempty"` // the built-in type of Type
+	Units       string   `json:"units,omitempty"`
+	Values      []string `json:"values,omitempty"` // of an enumeration
+	Keys        []string `json:"keys,omitempty"`
+	// Measurement and Tags are a list's points in InfluxDB, or those of a container outside lists.
+	// Tags are the names of the key columns, enclosing lists first.
+	Measurement string   `json:"measurement,omitempty"`
+	Tags        []string `json:"tags,omitempty"`
+	Children    []*node  `json:"children,omitempty"`
+}
+
+// schemaCache keeps the newest schema as a file.
+type schemaCache struct {
+	mu     sync.Mutex
+	schema *yang.Schema
+	file   *file
+}
+
+func (c *schemaCache) of(s *yang.Schema, measurement func(string, bool) string) (*file, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.schema == s {
+		return c.file, nil
+	}
+	text, err := json.Marshal(treeOf(s, measurement))
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFile("application/json", text)
+	if err != nil {
+		return nil, err
+	}
+	c.schema, c.file = s, f
+	return f, nil
+}
+
+// treeOf returns the schema's root.
+func treeOf(s *yang.Schema, measurement func(string, bool) string) *node {
+	t := tree{measurement: measurement, bundled: yang.BundledNames()}
+	return t.node(s.Root())
+}
+
+type tree struct {
+	measurement func(list string, keyed bool) string
+	bundled     []string // modules that are no plugin's
+}
+
+func (t *tree) node(n *yang.Node) *node {
+	out := &node{Name: n.Name, Kind: n.Kind.String(), Config: n.Config, Keys: n.KeyNames(),
+		Description: strings.Join(strings.Fields(n.Description), " ")}
+	if p := n.Parent; p != nil {
+		if p.Module != n.Module {
+			out.Module = n.Module
+		}
+		out.Plugin = p.Parent == nil && !slices.Contains(t.bundled, n.Module)
+	}
+	if l := n.Leaf; l != nil {
+		out.Type, out.Base, out.Units = l.Type.Name, l.Type.Base.String(), l.Units
+		if l.Type.Base == yang.Enumeration {
+			out.Values = l.Type.Values
+		}
+	}
+	if l := n.List; l != nil {
+		out.Measurement = t.measurement(l.Path, len(l.Keys) > 0)
+		for _, k := range l.KeyColumns() {
+			out.Tags = append(out.Tags, k.Name)
+		}
+	}
+	for _, c := range n.Children() {
+		out.Children = append(out.Children, t.node(c))
+	}
+	return out
+}
