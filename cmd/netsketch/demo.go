@@ -18,14 +18,15 @@ import (
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/outputs/web"
 )
 
 type demoFlags struct {
-	scenario, trace, listen, http, plugins, log string
-	epochs                                      int
-	json, virtual                               bool
-	bmv2                                        []string
-	influx                                      influxFlags
+	scenario, trace, listen, web, http, plugins, log string
+	epochs                                           int
+	json, virtual                                    bool
+	bmv2                                             []string
+	influx                                           influxFlags
 }
 
 type influxFlags struct{ url, token, org, bucket string }
@@ -64,6 +65,8 @@ The exit code is 0 only if the results meet the bounds of the scenario.`,
 		"simple_switch_grpc, from the PATH, instead of soft switches")
 	flags.StringVar(&f.listen, "gnmi", "127.0.0.1:9339",
 		"`address` of the collector's gNMI server; port 0 takes a free one")
+	flags.StringVar(&f.web, "web", web.DefaultConfig().Address,
+		"`address` of the console, a web page; port 0 takes a free one; not served when empty")
 	flags.StringVar(&f.http, "http", "", "`address` of the collector's /metrics, /healthz and /readyz; not "+
 		"served when empty")
 	flags.StringVar(&f.plugins, "plugins", "", pluginsUsage)
@@ -95,7 +98,7 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (*scenario.Report, error) {
 	out := cmd.OutOrStdout()
 	view := &scenario.ViewWriter{W: out, Terminal: isTerminal(out),
 		Size: func() (columns, lines int) { return terminalSize(out) }}
-	o := scenario.Options{PluginDir: dir, Listen: f.listen, HTTP: f.http, Virtual: f.virtual, BMv2: f.bmv2,
+	o := scenario.Options{PluginDir: dir, Listen: f.listen, Web: f.web, HTTP: f.http, Virtual: f.virtual, BMv2: f.bmv2,
 		Logger: logger, Version: version}
 	if !f.json {
 		o.OnEpoch = view.Epoch
@@ -108,6 +111,9 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (*scenario.Report, error) {
 	if !f.json {
 		fmt.Fprintf(out, "%d switches measured, results at gNMI %s; the first epoch ends within two seconds\n",
 			len(run.Network().Devices()), run.Address())
+		if url := run.ConsoleURL(); url != "" {
+			fmt.Fprintf(out, "console: %s\n", url)
+		}
 	}
 	report, err := run.Play(cmd.Context())
 	if err = errors.Join(err, run.Close()); err != nil {

@@ -235,7 +235,7 @@ func (r *Run) avoid(ctx context.Context, name string, avoid bool) error {
 
 // collectorConfig writes the configuration file that a user of this network would
 // write, and reads it as the collector does.
-func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*config.Config, error) {
+func (s *Scenario) collectorConfig(n *lab.Network, opts Options) (*config.Config, error) {
 	type object = map[string]any
 	f := n.Fabric()
 	var devices, links, hosts, instances []any
@@ -273,6 +273,11 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 			epoch[key] = d.String()
 		}
 	}
+	plaintext := object{"plaintext": true}
+	outputs := []any{object{"type": "gnmi", "address": opts.Listen, "tls": plaintext}}
+	if opts.Web != "" {
+		outputs = append(outputs, object{"type": "web", "address": opts.Web, "tls": plaintext})
+	}
 	data, err := json.Marshal(object{
 		"name":  "netsketch",
 		"epoch": epoch,
@@ -286,8 +291,8 @@ func (s *Scenario) collectorConfig(n *lab.Network, pluginDir, listen string) (*c
 			}},
 		},
 		"devices": devices, "links": links, "hosts": hosts, "agents": agents,
-		"plugins": object{"directory": pluginDir, "instances": instances},
-		"outputs": []any{object{"type": "gnmi", "address": listen, "tls": object{"plaintext": true}}},
+		"plugins": object{"directory": opts.PluginDir, "instances": instances},
+		"outputs": outputs,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("scenario: %w", err)

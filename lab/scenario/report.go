@@ -24,7 +24,8 @@ type Report struct {
 	Switches int       `json:"switches"`
 	Hosts    int       `json:"hosts"`
 	Program  string    `json:"program"`
-	GNMI     string    `json:"gnmi"` // address of the collector's gNMI server
+	GNMI     string    `json:"gnmi"`              // address of the collector's gNMI server
+	Console  string    `json:"console,omitempty"` // URL of the console
 	Started  time.Time `json:"started"`
 
 	Epochs   []EpochScore  `json:"epochs"`

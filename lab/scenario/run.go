@@ -32,6 +32,8 @@ type Options struct {
 	PluginDir string
 	// Listen is the address of the collector's gNMI server; port 0 selects a free one.
 	Listen string
+	// Web is the address of the console; port 0 selects a free one. It is not served if empty.
+	Web string
 	// HTTP is the address of /metrics, /healthz and /readyz; they are not served if empty.
 	HTTP string
 	// Virtual plays on a virtual clock: as fast as it can be computed, and the same in
@@ -117,7 +119,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		Track: slices.Contains(s.Agents, intwire.Role)}); err != nil {
 		return r, err
 	}
-	if r.cfg, err = s.collectorConfig(r.net, o.PluginDir, o.Listen); err != nil {
+	if r.cfg, err = s.collectorConfig(r.net, o); err != nil {
 		return r, err
 	}
 	if err := r.startCollector(ctx); err != nil {
@@ -125,7 +127,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	}
 	r.report = Report{
 		Scenario: s.Name, Clock: "wall", Switches: len(f.Switches), Hosts: len(f.Hosts), Program: s.programText(),
-		GNMI: r.outs.Address("gnmi"), Started: time.Now().UTC(),
+		GNMI: r.outs.Address("gnmi"), Console: r.outs.ConsoleURL(), Started: time.Now().UTC(),
 	}
 	if o.Virtual {
 		r.report.Clock = "virtual"
@@ -264,6 +266,9 @@ func Programs(name string) (*p4rt.Program, error) {
 
 // Address returns where the collector's gNMI server listens.
 func (r *Run) Address() string { return r.report.GNMI }
+
+// ConsoleURL returns where a browser finds the console; empty without one.
+func (r *Run) ConsoleURL() string { return r.report.Console }
 
 // Report returns the report so far, which grows with each epoch.
 func (r *Run) Report() *Report { return &r.report }
