@@ -367,4 +367,9 @@ func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	if err != nil || transit.Measured() {
 		t.Errorf("a switch that only forwards is a source of epochs: %v", err)
 	}
+	numbered, err := device.New(device.Config{Name: "s3",
+		Session: p4rt.Config{Target: "x:1", DeviceID: 1, Program: program(t, "lightguardian")}}, device.Dependencies{})
+	if err != nil || !numbered.Measured() {
+		t.Errorf("a switch that numbers its intervals is no source of epochs: %v", err)
+	}
 }

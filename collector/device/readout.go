@@ -26,11 +26,13 @@ type contents struct {
 }
 
 // Measured reports whether the switch can be a source of epochs: a backup cannot, because only a
-// primary may flip banks, nor can a switch whose program has no registers to read.
+// primary may flip banks, nor can a switch whose program has no registers to read. A program with
+// more than two banks and no such registers numbers its intervals by them.
 func (d *Device) Measured() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	nothing := errors.Is(d.bindErr, ErrNoBanks) || d.bindErr == nil && d.binding != nil && len(d.binding.objects) == 0
+	nothing := errors.Is(d.bindErr, ErrNoBanks) ||
+		d.bindErr == nil && d.binding != nil && len(d.binding.objects) == 0 && d.binding.banks == 2
 	return d.cfg.Session.Mode == p4rt.Primary && (d.cfg.Session.Program == nil || !nothing)
 }
 
