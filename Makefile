@@ -42,11 +42,13 @@ build: ## netsketch into bin/, the plugins into bin/plugins/
 	  $(COMPILE) build -ldflags '$(LDFLAGS)' -o $(BIN)/plugins/netsketch-plugin-$$p ./plugins/$$p || exit 1; done
 
 .PHONY: netns
-netns: build ## OmniMon and SketchINT on real packets: network namespaces with agents in the kernel (needs root, ip and ethtool)
+netns: build ## OmniMon, SketchINT and LightGuardian on real packets: network namespaces with agents in the kernel (needs root, ip and ethtool)
 	$(GO) build -o $(BIN)/omnimon-netns-check ./examples/omnimon/netns/check
 	$(GO) build -o $(BIN)/sketchint-netns-check ./examples/sketchint/netns/check
+	$(GO) build -o $(BIN)/lightguardian-netns-check ./examples/lightguardian/netns/check
 	examples/omnimon/netns/netns.sh run
 	examples/sketchint/netns/netns.sh run
+	examples/lightguardian/netns/netns.sh run
 
 .PHONY: demo
 demo: build ## an emulated network, the collector and UnivMon, live in the terminal (DEMO_FLAGS="--epochs 20 --json")

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netns
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Server is where h2 receives files.
+const Server = "10.0.2.1:8000"
+
+// Main runs a check, or the part of Transfer that the arguments of the process name, and ends the
+// process if there is an error.
+func Main(check func() error) {
+	var err error
+	switch arg := append(os.Args[1:], "", ""); arg[0] {
+	case "receive":
+		err = receive()
+	case "send":
+		var size int64
+		if size, err = strconv.ParseInt(arg[1], 10, 64); err == nil {
+			err = send(size)
+		}
+	case "capture":
+		err = capture(arg[1])
+	default:
+		err = check()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "FAILED:", err)
+		os.Exit(1)
+	}
+}
+
+// receive prints a line when it listens, and the size and the hash of what one connection brings.
+func receive() error {
+	l, err := net.Listen("tcp", Server)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	c, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	hash := sha256.New()
+	n, err := io.Copy(hash, c)
+	fmt.Println(n, hex.EncodeToString(hash.Sum(nil)))
+	return err
+}
+
+// content is the bytes of a file.
+func content(size int64) []byte {
+	b := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{byte(size)}).Read(b) // never fails
+	return b
+}
+
+func send(size int64) error {
+	c, err := net.Dial("tcp", Server)
+	if err != nil {
+		return err
+	}
+	_, err = c.Write(content(size))
+	return errors.Join(err, c.Close())
+}
+
+// capture prints a line when it captures, and at the end of its input the hash of each packet from
+// h1 to the Server, without what routers may change.
+func capture(device string) error {
+	i, err := net.InterfaceByName(device)
+	if err != nil {
+		return err
+	}
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
+	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20); err != nil {
+		return err
+	}
+	if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}); err != nil {
+		return err
+	}
+	if err := unix.Bind(s, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	end := make(chan bool)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the input
+		close(end)
+	}()
+	var seen []string
+	frame := make([]byte, 1<<16)
+	for {
+		n, err := unix.Read(s, frame)
+		switch {
+		case err == nil:
+			if hash := digest(frame[:n]); hash != "" {
+				seen = append(seen, hash)
+			}
+			continue
+		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
+			return err
+		}
+		select {
+		case <-end:
+			var stats unix.TpacketStats
+			size := uint32(unsafe.Sizeof(stats))
+			if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s), unix.SOL_PACKET, unix.PACKET_STATISTICS,
+				uintptr(unsafe.Pointer(&stats)), uintptr(unsafe.Pointer(&size)), 0); errno != 0 {
+				return errno
+			}
+			if stats.Drops > 0 {
+				return fmt.Errorf("the capture of %s lost %d packets", device, stats.Drops)
+			}
+			_, err := fmt.Println(strings.Join(append(seen, "end"), "\n"))
+			return err
+		default:
+		}
+	}
+}
+
+// digest is the hash of a packet from h1 to the Server, empty of others. MAC addresses, TTL and the
+// checksum of IPv4 do not count, because routers change them.
+func digest(frame []byte) string {
+	if len(frame) < 14+20+20 || binary.BigEndian.Uint16(frame[12:]) != 0x0800 {
+		return ""
+	}
+	ip := slices.Clone(frame[14:])
+	tcp := ip[int(ip[0]&15)*4:]
+	if ip[9] != 6 || net.IP(ip[12:16]).String() != "10.0.1.1" || len(tcp) < 20 ||
+		binary.BigEndian.Uint16(tcp[2:]) != 8000 {
+		return ""
+	}
+	ip = ip[:min(int(binary.BigEndian.Uint16(ip[2:])), len(ip))] // without the padding of Ethernet
+	ip[8], ip[10], ip[11] = 0, 0, 0
+	sum := sha256.Sum256(ip)
+	return hex.EncodeToString(sum[:])
+}
+
+// child is a program in a namespace that is ready.
+type child struct {
+	*exec.Cmd
+	in  io.Closer
+	out io.Reader
+}
+
+func start(host string, args ...string) (*child, error) {
+	cmd, err := Program(host, args...)
+	if err != nil {
+		return nil, err
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, errIn := cmd.StdinPipe()
+	out, errOut := cmd.StdoutPipe()
+	if err := errors.Join(errIn, errOut, cmd.Start()); err != nil {
+		return nil, err
+	}
+	var ready string
+	if _, err := fmt.Fscanln(out, &ready); err != nil || ready != "ready" {
+		return nil, fmt.Errorf("program %v in %s: %q, %w", args, host, ready, err)
+	}
+	return &child{cmd, in, out}, nil
+}
+
+// transfer sends a file, calls during on the way, and returns the packets that h1 sent and h2
+// received.
+func transfer(size int64, during func() error) (sent, received []string, err error) {
+	var captures [2]*child
+	for i, host := range []string{"h1", "h2"} {
+		if captures[i], err = start(host, "capture", "eth0"); err != nil {
+			return nil, nil, err
+		}
+		defer func() { _ = captures[i].Process.Kill() }() // fails after its end
+	}
+	to, err := start("h2", "receive")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = to.Process.Kill() }()
+	from, err := Program("h1", "send", fmt.Sprint(size))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := from.Start(); err != nil {
+		return nil, nil, err
+	}
+	time.Sleep(200 * time.Millisecond)
+	if err := during(); err != nil {
+		return nil, nil, err
+	}
+	var n int64
+	var hash string
+	if _, err := fmt.Fscanln(to.out, &n, &hash); err != nil {
+		return nil, nil, fmt.Errorf("the program in h2: %w", err)
+	}
+	if err := errors.Join(from.Wait(), to.Wait()); err != nil {
+		return nil, nil, err
+	}
+	want := sha256.Sum256(content(size))
+	fmt.Printf("h2 received %d bytes\n", n)
+	if n != size || hash != hex.EncodeToString(want[:]) {
+		return nil, nil, fmt.Errorf("%d bytes with hash %s sent, %d with hash %s received", size,
+			hex.EncodeToString(want[:]), n, hash)
+	}
+	var lists [2][]string
+	for i, capture := range captures {
+		if err := capture.in.Close(); err != nil {
+			return nil, nil, err
+		}
+		text, err := io.ReadAll(capture.out)
+		if err := errors.Join(err, capture.Wait()); err != nil {
+			return nil, nil, err
+		}
+		lists[i] = strings.Fields(string(text))
+		lists[i] = lists[i][:len(lists[i])-1] // the end
+	}
+	return lists[0], lists[1], nil
+}
+
+// Transfer sends a file of a size from h1 to h2 over TCP, calls during on the way, and returns how
+// many packets arrived. Each must be a packet as h1 sent it; switches may have dropped others, and
+// processors may have passed them in another order.
+func Transfer(size int64, during func() error) (int64, error) {
+	sent, received, err := transfer(size, during)
+	if err != nil {
+		return 0, err
+	}
+	left := map[string]int{}
+	for _, hash := range sent {
+		left[hash]++
+	}
+	for n, hash := range received {
+		if left[hash] == 0 {
+			return 0, fmt.Errorf("packet %d that h2 received is none that h1 sent", n)
+		}
+		left[hash]--
+	}
+	fmt.Printf("h1 sent %d packets, h2 received %d of them as they were sent\n", len(sent), len(received))
+	if len(received) < int(size/1500) {
+		return 0, fmt.Errorf("%d packets for %d bytes", len(received), size)
+	}
+	return int64(len(received)), nil
+}
