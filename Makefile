@@ -48,6 +48,7 @@ netns: build ## OmniMon, SketchINT and LightGuardian on real packets: network na
 	$(GO) build -o $(BIN)/lightguardian-netns-check ./examples/lightguardian/netns/check
 	examples/omnimon/netns/netns.sh run
 	examples/sketchint/netns/netns.sh run
+	AGENTS=bridge examples/sketchint/netns/netns.sh run
 	examples/lightguardian/netns/netns.sh run
 
 .PHONY: demo

@@ -43,14 +43,23 @@ prepare() {
   ip link set dev nsk-mgmt up
 }
 
-# host NAME NUMBER: a namespace with eth0 to the switch, and mgmt to the collector.
+# host NAME NUMBER: a namespace with eth0 to the switch, and mgmt to the collector. With AGENTS=bridge
+# its agent is not in the kernel: it forwards between eth0 and the switch.
 host() {
+  local MTU=9000 link=$1-sw agent=(ip netns exec "nsk-$1")
+  local packets="{source: kernel, interface: eth0, disable-offloads: true, pin: \"$RUN/bpf/$1\"}"
+  if [ "${AGENTS:-kernel}" = bridge ]; then
+    link=$1-in agent=()
+    MTU=8000 # the bridge needs room for headers outside
+    packets="{source: bridge, inside: $1-in, outside: $1-out, sockets: 2}"
+    wire "$1-out" "$1-sw"
+  fi
   ip netns add "nsk-$1"
   made ip netns del "nsk-$1"
-  ip link add name "$1-sw" mtu 9000 type veth peer name eth0 mtu 9000 netns "nsk-$1"
-  made ip link del dev "$1-sw"
-  sysctl -qw "net.ipv6.conf.$1-sw.disable_ipv6=1" 2>/dev/null || true
-  ip link set dev "$1-sw" up
+  ip link add name "$link" mtu $MTU type veth peer name eth0 mtu $MTU netns "nsk-$1"
+  made ip link del dev "$link"
+  sysctl -qw "net.ipv6.conf.$link.disable_ipv6=1" 2>/dev/null || true
+  ip link set dev "$link" up
   ip -n "nsk-$1" link set dev lo up
   ip -n "nsk-$1" link set dev eth0 address "02:00:00:00:0$2:01" up
   ip -n "nsk-$1" addr add "10.0.$2.1/24" dev eth0
@@ -67,9 +76,9 @@ host() {
 host: $1
 collector: {address: "10.255.0.1:9350", tls: {plaintext: true}}
 roles: [$NAME]
-packets: {source: kernel, interface: eth0, disable-offloads: true, pin: "$RUN/bpf/$1"}
+packets: $packets
 YAML
-  start "$1" ip netns exec "nsk-$1" "$BIN/netsketch" hostagent --config "$RUN/$1.yaml"
+  start "$1" "${agent[@]}" "$BIN/netsketch" hostagent --config "$RUN/$1.yaml"
 }
 
 # wire A B: a link between two switches.

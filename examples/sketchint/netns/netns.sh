@@ -12,7 +12,8 @@
 #
 # BIN is the directory of netsketch and its plugins, RUN a new one for logs and process ids, BYTES
 # the size of the first file, QUEUE the rate and depth of the queue to h2, in packets a second and
-# packets.
+# packets. With AGENTS=bridge the agents are in Go and forward between hosts and switches; none is
+# killed, because nothing is forwarded without it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 NAME=sketchint
@@ -30,6 +31,8 @@ up() {
   collector /sketchint/summary 'status": "complete'
 }
 
-check() { "$BIN/sketchint-netns-check" -bin "$BIN" -run "$RUN" -bytes "${BYTES:-8388608}"; }
+check() {
+  "$BIN/sketchint-netns-check" -bin "$BIN" -run "$RUN" -bytes "${BYTES:-8388608}" -agents "${AGENTS:-kernel}"
+}
 
 main "$@"
