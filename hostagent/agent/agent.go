@@ -52,6 +52,9 @@ const (
 	// maxSlack is the longest delay after which a data path advances without the agent.
 	maxSlack = 100 * time.Millisecond
 
+	// busyWait is how long reports wait when the load is high.
+	busyWait = 100 * time.Millisecond
+
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 5 * time.Second
 )
@@ -76,6 +79,9 @@ type Config struct {
 	MaxBuffered int64
 	// UDP sends epochs over UDP if the collector offers it.
 	UDP bool
+	// Busy, if set, reports whether the load of the host is high. Reports wait then; it is called
+	// again after 100 ms, and before each chunk. Epochs do not wait.
+	Busy func() bool
 }
 
 // Dependencies are what New needs from its caller. Zero values are usable.
@@ -136,6 +142,8 @@ type Status struct {
 	// ReportsAcknowledged, ReportsRefused and ReportsDropped count reports that the collector took,
 	// that it refused, and that exceeded MaxBuffered.
 	ReportsAcknowledged, ReportsRefused, ReportsDropped uint64
+	// ChunksHeld counts times at which a part of a report waited because of Config.Busy.
+	ChunksHeld uint64
 	// Buffered is the size of the reports that wait for their acknowledgment, in bytes.
 	Buffered int64
 }
@@ -301,6 +309,21 @@ func (a *Agent) hold(by uint64) {
 		a.log.Error("the host's clock is ahead of the collector's; epochs follow the collector. Synchronize the clock",
 			"epochs", by)
 	}
+}
+
+// busy reports whether reports wait because the load of the host is high.
+func (a *Agent) busy() bool {
+	if a.cfg.Busy == nil || !a.outbox.waiting() || !a.cfg.Busy() {
+		return false
+	}
+	a.mu.Lock()
+	first := a.status.ChunksHeld == 0
+	a.status.ChunksHeld++
+	a.mu.Unlock()
+	if first {
+		a.log.Info("reports wait while the load of this host is high; this is logged once")
+	}
+	return true
 }
 
 // advance advances all data paths and reports whether the epoch is new for one of them.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -246,6 +247,27 @@ func TestResendAfterReconnect(t *testing.T) {
 	testkit.Until(t, "the refusal", func() bool { return a.Status().ReportsRefused == 1 })
 	if st := a.Status(); st.Buffered != 0 || st.ReportsAcknowledged != 1 || st.ReportsDropped != 0 {
 		t.Errorf("status %+v", st)
+	}
+}
+
+// While the load is high epochs are sent, and reports wait.
+func TestReportsWaitForLowLoad(t *testing.T) {
+	c := newCollector(t)
+	var busy atomic.Bool
+	busy.Store(true)
+	a, _ := c.start(&fakePath{size: 10}, func(cfg *Config) { cfg.Busy = busy.Load })
+	s := c.accept(&hostv1.Welcome{MaxReportBytes: 1000})
+	s.request(10) // also of a role that the agent does not have
+	if m := s.receive().GetMissing(); m.GetRole() != "absent" {
+		t.Errorf("missing %v; want that of the other role", m)
+	}
+	testkit.Until(t, "the report waits", func() bool { return a.Status().ChunksHeld > 1 })
+	if b := a.Status().Buffered; b != 10 {
+		t.Errorf("%d bytes wait, want 10", b)
+	}
+	busy.Store(false)
+	if e, data := s.report(); e != 10 || len(data) != 10 {
+		t.Errorf("epoch %d, %d bytes", e, len(data))
 	}
 }
 

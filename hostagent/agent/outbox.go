@@ -11,8 +11,9 @@ import (
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 )
 
-// chunkBytes is the size of a chunk. A small one lets epochs pass between chunks.
-const chunkBytes = 64 << 10
+// chunkBytes is the size of a chunk, such as 350 sketchlets of LightGuardian. A small one lets
+// epochs pass between chunks.
+const chunkBytes = 32 << 10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -128,6 +129,13 @@ func (o *outbox) next() *hostv1.ReportChunk {
 		o.sending = nil
 	}
 	return c
+}
+
+// waiting reports whether there is a chunk to send.
+func (o *outbox) waiting() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.reports, func(r *outReport) bool { return !r.done })
 }
 
 // tooLarge reports whether the collector refuses reports of this size, and the limit.

@@ -373,10 +373,16 @@ func (s *session) wakeUp() {
 // send sends what is queued until the session ends: epochs first, then replies, then one chunk.
 func (s *session) send(ctx context.Context, cancel func()) {
 	for {
-		m := s.next()
+		m, held := s.next()
 		if m == nil {
+			var later <-chan time.Time
+			if held {
+				later = time.After(busyWait)
+			}
 			select {
 			case <-s.wake:
+				continue
+			case <-later:
 				continue
 			case <-ctx.Done():
 				_ = s.stream.CloseSend()
@@ -393,24 +399,27 @@ func (s *session) send(ctx context.Context, cancel func()) {
 	}
 }
 
-// next returns the next message to send, or nil.
-func (s *session) next() *hostv1.AgentMessage {
+// next returns the next message to send, or nil; held states that a chunk waits for a lower load.
+func (s *session) next() (m *hostv1.AgentMessage, held bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.epoch; e != 0 {
 		s.epoch = 0
-		return &hostv1.AgentMessage{Message: &hostv1.AgentMessage_Epoch{Epoch: &hostv1.EpochBegan{Epoch: e}}}
+		return &hostv1.AgentMessage{Message: &hostv1.AgentMessage_Epoch{Epoch: &hostv1.EpochBegan{Epoch: e}}}, false
 	}
 	if len(s.replies) > 0 {
 		m := s.replies[0]
 		s.replies = s.replies[1:]
-		return m
+		return m, false
+	}
+	if s.a.busy() {
+		return nil, true
 	}
 	if c := s.a.outbox.next(); c != nil {
 		if since, ok := s.a.begins.since(c.GetEpoch()+1, s.a.deps.Clock.Now()); ok && c.GetBeginToRequestNs() > 0 {
 			c.BeginToChunkNs = int64(since)
 		}
-		return &hostv1.AgentMessage{Message: &hostv1.AgentMessage_Chunk{Chunk: c}}
+		return &hostv1.AgentMessage{Message: &hostv1.AgentMessage_Chunk{Chunk: c}}, false
 	}
-	return nil
+	return nil, false
 }

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -202,8 +203,13 @@ func (c *Config) agentConfig(store *certs.Store, version string) (agent.Config, 
 		store.Declare("agent", certs.Use{Name: "client of the collector",
 			Files: certs.Files{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile}})
 	}
-	return agent.Config{Address: c.Collector.Address, TLS: secured, Host: c.Host, Version: version, BootID: bootID(),
-		MaxBuffered: int64(c.MaxBuffered), UDP: c.Collector.UDP}, nil
+	cfg := agent.Config{Address: c.Collector.Address, TLS: secured, Host: c.Host, Version: version, BootID: bootID(),
+		MaxBuffered: int64(c.MaxBuffered), UDP: c.Collector.UDP}
+	if c.HoldAbove > 0 {
+		cfg.Busy = (&meter{dir: filepath.Join("/sys/class/net", c.interfaceName(), "statistics"),
+			limit: float64(c.HoldAbove), now: time.Now}).busy
+	}
+	return cfg, nil
 }
 
 func run(ctx context.Context, c *Config, version string, roles []Role, log *slog.Logger) (err error) {

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"cmp"
 	"log/slog"
 	"os"
 	"strings"
@@ -24,6 +25,9 @@ type Config struct {
 	// MaxBuffered bounds the reports that wait for the collector's acknowledgment. Beyond it the
 	// oldest are dropped and counted.
 	MaxBuffered config.Size `yaml:"max-buffered" default:"256MiB" range:"1MiB..64GiB"`
+	// HoldAbove is the traffic of the interface in a direction, in bytes a second, above which reports
+	// wait. 0: they never do.
+	HoldAbove config.Size `yaml:"hold-above" default:"0" range:"0..1TiB"`
 	// Log sets what is logged and how.
 	Log Log `yaml:"log"`
 
@@ -143,6 +147,9 @@ func (c *Config) Validate() error {
 			errs.Add("packets."+k.key, "is for source %s; the source is %s", k.source, p.Source)
 		}
 	}
+	if c.HoldAbove > 0 && p.Source != SourceKernel && p.Source != SourceBridge {
+		errs.Add("hold-above", "needs an interface: source kernel or bridge; the source is %s", p.Source)
+	}
 	if p.Sockets > 1 && p.Source != SourceReports && p.Source != SourceBridge {
 		errs.Add("packets.sockets", "is for sources reports and bridge; the source is %s", p.Source)
 	}
@@ -151,6 +158,9 @@ func (c *Config) Validate() error {
 	}
 	return errs.Err()
 }
+
+// interfaceName is the interface towards the network; empty without one.
+func (c *Config) interfaceName() string { return cmp.Or(c.Packets.Interface, c.Packets.Outside) }
 
 // bootID returns the identifier of the boot of this system; empty if it has none.
 func bootID() string {
