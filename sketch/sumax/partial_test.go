@@ -161,6 +161,40 @@ func TestPartialEstimates(t *testing.T) {
 	}
 }
 
+// TestLoneGap: the gap of a key is that of the first row if its bucket has the size of the key,
+// although other rows have shorter ones, and the smallest if it has not, or has not arrived.
+func TestLoneGap(t *testing.T) {
+	key := []byte("key")
+	d := family.Digest[family.P4](0, key)
+	for _, noSizes := range []bool{false, true} {
+		for _, tc := range []struct{ first, others, gap uint32 }{{0, 0, 700}, {0, 1, 200}, {1, 0, 200}} {
+			p := partial[family.P4](t, Config{Width: 100, Ranges: []uint32{5}, NoSizes: noSizes, Intervals: true})
+			columns := map[uint32][]uint32{}
+			// Size, two ranges, gap and last arrival by row; the size of the key is 4 or 3+1.
+			for r, b := range [3][]uint32{{4 + tc.others, 3 + tc.others, 1, 700, 900}, {5, 4, 2, 200, 950},
+				{4, 3, 1, 300, 980}} {
+				if noSizes {
+					b = b[1:]
+				}
+				col := family.Column[family.P4](d, r, &p.cols)
+				if columns[col] == nil {
+					columns[col] = make([]uint32, 3*p.n)
+				}
+				copy(columns[col][r*p.n:], b)
+			}
+			for r := int(tc.first); r < 3; r++ {
+				col := family.Column[family.P4](d, r, &p.cols)
+				if _, err := p.SetColumn(int(col), columns[col]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, last, ok := p.MaxInterval(key); !ok || got != tc.gap || last != []uint32{900, 950}[tc.first] {
+				t.Errorf("without sizes %v, %+v: gap %d, last %d", noSizes, tc, got, last)
+			}
+		}
+	}
+}
+
 // device is a sketch of 3 × 2^16 buckets as the P4 program fills it, and its columns in the order
 // of arrival.
 func device(tb testing.TB) (s *Sketch[family.P4], columns [][]uint32, order []int) {

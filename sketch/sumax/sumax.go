@@ -266,7 +266,11 @@ func (s *Sketch[F]) has(col uint32) bool {
 // none of its columns was received (§6.1: with a share θ of the columns, 1-(1-θ)^rows of the keys
 // have one).
 func (s *Sketch[F]) Query(key []byte) (size uint32, valid bool) {
-	d := family.Digest[F](s.cfg.Seed, key)
+	return s.query(family.Digest[F](s.cfg.Seed, key))
+}
+
+// query is Query by digest.
+func (s *Sketch[F]) query(d uint64) (size uint32, valid bool) {
 	v, ok := s.smallest(d, 0)
 	if !ok {
 		return 0, false
@@ -298,17 +302,25 @@ func (s *Sketch[F]) Delays(dst []uint32, key []byte) (delays []uint32, valid boo
 	return dst, true
 }
 
-// MaxInterval returns the longest gap between two packets of a key, and its last arrival.
-// In a bucket with other flows, gaps are shorter and the arrival is later.
+// MaxInterval returns the longest gap between two packets of a key, and its last arrival, both in
+// the unit of Packet.At. In a bucket with other flows, gaps are shorter and the arrival is later,
+// so the paper takes the smallest of the rows for both (§4.3). But sizes of the first row are plain
+// sums: a bucket of it that has the size of the key has no other flow, and its gap is returned.
 func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) {
 	if !s.cfg.Intervals {
 		return 0, 0, false
 	}
 	d := family.Digest[F](s.cfg.Seed, key)
-	interval, valid = s.smallest(d, s.n-2)
-	last, _ = s.smallest(d, s.n-1)
+	size, valid := s.query(d)
 	if !valid {
 		return 0, 0, false
+	}
+	interval, _ = s.smallest(d, s.n-2)
+	last, _ = s.smallest(d, s.n-1)
+	if col := family.Column[F](d, 0, &s.cols); s.has(col) {
+		if b := s.bucket(0, col); s.size(b) == size {
+			interval = b[s.n-2]
+		}
 	}
 	return interval, last, true
 }
