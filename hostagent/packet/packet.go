@@ -69,13 +69,6 @@ type Link struct {
 
 // ParseLink parses the MAC addresses and at most two VLAN tags.
 func ParseLink(frame []byte) (Link, error) {
-	if len(frame) >= macs+2 && frame[macs] == EtherTypeIPv4>>8 && frame[macs+1] == EtherTypeIPv4&0xff {
-		return Link{macs, EtherTypeIPv4}, nil // most frames; this is inlined
-	}
-	return parseTags(frame)
-}
-
-func parseTags(frame []byte) (Link, error) {
 	at := macs
 	for range maxTags {
 		if len(frame) < at+2 {
@@ -154,9 +147,7 @@ func (p *IP) parseIPv4(b []byte) error {
 		return ErrLength
 	}
 	p.Key = flow.Key{Proto: b[9], Mask: flow.FiveTuple}
-	// Whole words: the processor forwards them to the loads of Key.Hash.
-	binary.LittleEndian.PutUint64(p.Key.Src[:], uint64(binary.LittleEndian.Uint32(b[12:])))
-	binary.LittleEndian.PutUint64(p.Key.Dst[:], uint64(binary.LittleEndian.Uint32(b[16:])))
+	p.Key.SetIPv4(binary.LittleEndian.Uint64(b[12:]))
 	p.Length, p.HeaderLength, p.TTL = length, header, b[8]
 	later := binary.BigEndian.Uint16(b[6:])&0x1fff != 0
 	return p.parseTransport(b[header:], later)

@@ -15,6 +15,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 )
 
@@ -183,6 +184,16 @@ func ParseBinary(f Fields, b []byte) (Key, error) {
 		k.DstPort = binary.BigEndian.Uint16(b)
 	}
 	return k, nil
+}
+
+// SetIPv4 sets the addresses to those of IPv4, which are the bytes of a little-endian word: source
+// and destination, as in the header.
+func (k *Key) SetIPv4(addresses uint64) {
+	// Rotated words are stored whole, so that the processor forwards them to the loads of Hash.
+	binary.LittleEndian.PutUint64(k.Src[:], bits.RotateLeft64(addresses<<32, 32))
+	binary.LittleEndian.PutUint64(k.Src[8:], 0)
+	binary.LittleEndian.PutUint64(k.Dst[:], bits.RotateLeft64(addresses>>32<<32, 32))
+	binary.LittleEndian.PutUint64(k.Dst[8:], 0)
 }
 
 // Hash returns a 64-bit hash for tables of 5-tuples.
