@@ -164,7 +164,7 @@ func taken(t testing.TB, m Marks, frame []byte) bool {
 	}
 	var k flow.Key
 	var path, wantPath [MaxHops]Step
-	hops, size, ok := d.Take(f, link, &k, path[:])
+	hops, size, ok := d.Take(f, &k, path[:])
 	if !ok {
 		if !bytes.Equal(f.Bytes(), frame) {
 			t.Errorf("not taken, and changed: %x\nto %x", frame, f.Bytes())
@@ -565,7 +565,7 @@ func TestChecksums(t *testing.T) {
 				t.Fatalf("protocol %d, payload %x: got %x\nwant %x", proto, word, f.Bytes(), s.Frame())
 			}
 			f.Set(m.Frame())
-			if _, _, ok := d.Take(f, link, &k, path[:]); !ok || !bytes.Equal(f.Bytes(), s.Frame()) {
+			if _, _, ok := d.Take(f, &k, path[:]); !ok || !bytes.Equal(f.Bytes(), s.Frame()) {
 				t.Fatalf("protocol %d, payload %x: taken %v, %x\nwant %x", proto, word, ok, f.Bytes(), s.Frame())
 			}
 		}

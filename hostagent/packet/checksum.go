@@ -40,14 +40,10 @@ func Sum(b []byte) uint64 {
 	return uint64(bits.ReverseBytes16(uint16(s)))
 }
 
-// AddChecksum adds n, below 2^48, to a checksum. Removing bytes from what a checksum covers adds
+// AddChecksum adds n, below 2^63, to a checksum. Removing bytes from what a checksum covers adds
 // their sum. Zero has two forms, of which never becomes the other one.
 func AddChecksum(checksum []byte, n uint64, never uint16) {
-	s := n + uint64(binary.BigEndian.Uint16(checksum))
-	s = s>>32 + s&0xffffffff
-	s = s>>16 + s&0xffff
-	s = s>>16 + s&0xffff
-	s = s>>16 + s&0xffff
+	s := (n + uint64(binary.BigEndian.Uint16(checksum))) % 0xffff
 	if uint16(s) == never {
 		s = ^s
 	}

@@ -169,17 +169,17 @@ func (g *group) receive(frames []*packet.Frame) {
 
 // read reads a packet and removes its INT.
 func (g *group) read(a *arrival, f *packet.Frame) {
-	a.flow = false
-	link, err := packet.ParseLink(f.Bytes())
-	if err != nil {
-		g.Problems[inband.Malformed]++
-		return
-	}
-	if hops, size, ok := g.decoder.Take(f, link, &a.key, a.path[:inband.MaxHops]); ok {
+	if hops, size, ok := g.decoder.Take(f, &a.key, a.path[:inband.MaxHops]); ok {
 		g.Problems[inband.None]++
 		g.Counters[wire.Packets]++
 		g.removed(size)
 		g.identify(a, hops)
+		return
+	}
+	a.flow = false
+	link, err := packet.ParseLink(f.Bytes())
+	if err != nil {
+		g.Problems[inband.Malformed]++
 		return
 	}
 	p := &g.packet
@@ -390,12 +390,20 @@ func (g *group) add(a *arrival, whole bool) {
 
 // measure adds the latencies of a packet to the hops of its flow.
 func (g *group) measure(k *flow.Key, hops []hop, path []inband.Step) {
+	missing, inflated := addLatencies(hops, path, g.factor)
+	g.Counters[wire.NoLatency] += missing
+	if inflated != 0 {
+		g.inflations(k, hops, path)
+	}
+}
+
+// addLatencies returns how many latencies are missing, and whether one is inflated.
+func addLatencies(hops []hop, path []inband.Step, factor uint64) (missing, inflated uint64) {
 	path = path[:len(hops)]
-	factor, inflated := g.factor, uint64(0)
 	for i := range hops {
 		h, latency := &hops[i], path[i].Latency
 		if latency == inband.NoLatency {
-			g.Counters[wire.NoLatency]++
+			missing++
 			continue
 		}
 		h.packets++
@@ -403,9 +411,7 @@ func (g *group) measure(k *flow.Key, hops []hop, path []inband.Step) {
 		h.worst = max(h.worst, latency)
 		inflated |= h.inflated(latency, factor)
 	}
-	if inflated != 0 {
-		g.inflations(k, hops, path)
-	}
+	return missing, inflated
 }
 
 // inflated returns 1 if the latency of the last packet is inflated, and 0 otherwise, without a
