@@ -19,8 +19,9 @@ import (
 
 const insideVariable = "NETSKETCH_TEST_NETNS"
 
-// isolated runs a test in a process and a network namespace of its own, and returns true there.
-func isolated(t *testing.T) bool {
+// isolated runs a test or benchmark in a process and a network namespace of its own, and returns
+// true there.
+func isolated(t testing.TB) bool {
 	t.Helper()
 	if os.Getenv(insideVariable) != "" {
 		return true
@@ -31,7 +32,11 @@ func isolated(t *testing.T) bool {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("veth pairs are made with ip (iproute2), which is not on the PATH")
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+	args := []string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.count=1"}
+	if b, ok := t.(*testing.B); ok {
+		args = []string{"-test.run=^$", "-test.bench=^" + b.Name() + "$", "-test.benchtime=2s"}
+	}
+	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), insideVariable+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
@@ -41,6 +46,7 @@ func isolated(t *testing.T) bool {
 	case err != nil:
 		t.Fatalf("%v:\n%s", err, out)
 	}
+	t.Logf("%s", out)
 	return false
 }
 
@@ -101,7 +107,7 @@ func TestFanout(t *testing.T) {
 }
 
 // addLinks connects host with inside, and outside with net.
-func addLinks(t *testing.T) {
+func addLinks(t testing.TB) {
 	t.Helper()
 	for _, name := range []string{"all", "default"} { // a kernel without IPv6 has no such file
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o600)
