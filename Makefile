@@ -170,6 +170,10 @@ console: ## the console's pages from outputs/web/console (needs node 20 and npm)
 	cd outputs/web/console && npm ci --no-audit --no-fund && npm run build
 	cd outputs/web && sha256sum console/*.* console/src/* dist/*.* dist/assets/* >digests.txt
 
+.PHONY: console-check
+console-check: ## the console in Chromium: pages, keys, values next to gNMI's, no other host, frame times (needs chromium; a minute)
+	$(GO) test $(TESTFLAGS) -tags console -run TestBrowser -count 1 -v ./outputs/web
+
 .PHONY: install
 install: build ## into PREFIX/bin and PREFIX/lib/netsketch/plugins (/usr/local)
 	install -D -m 0755 $(BIN)/netsketch $(DESTDIR)$(PREFIX)/bin/netsketch

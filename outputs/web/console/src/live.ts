@@ -127,6 +127,8 @@ function push(s: Sample[], row: Row, leaf: string): void {
   if (s.length > samplesKept) s.splice(0, s.length - samplesKept)
 }
 
+const drawInterval = 100 // milliseconds
+
 export type Status = 'connecting' | 'live' | 'paused' | 'refused' | 'lost'
 
 export interface Request {
@@ -144,6 +146,7 @@ export class Live {
   private timer = 0
   private wait = 500
   private dirty = false
+  private drawn = -1e9 // when it was drawn last
   private closed = false
 
   constructor(
@@ -175,16 +178,17 @@ export class Live {
     this.notify()
   }
 
-  // notify draws once per frame at most.
+  // notify draws soon, in a frame of its own, and leaves frames for scrolling between two drawings.
   private notify(): void {
     if (this.dirty || this.closed) return
     this.dirty = true
     const draw = () => {
       this.dirty = false
+      this.drawn = performance.now()
       if (!this.closed) this.changed()
     }
-    if (document.hidden) setTimeout(draw)
-    else requestAnimationFrame(draw)
+    const wait = Math.max(0, this.drawn + drawInterval - performance.now())
+    setTimeout(() => (document.hidden ? draw() : requestAnimationFrame(draw)), wait)
   }
 
   private async connect(): Promise<void> {
