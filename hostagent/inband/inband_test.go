@@ -371,6 +371,27 @@ func TestLatencyOfTimestamps(t *testing.T) {
 	}
 }
 
+// TestClockGoesBack: a hop whose egress timestamp is before that of its ingress has no latency.
+// Timestamps of other switches do not matter: only those of one hop are compared.
+func TestClockGoesBack(t *testing.T) {
+	for _, i := range []inbandtest.INT{
+		{Version: 1, HopWords: 3, Instructions: 0x8c00, Stack: []uint32{2, 7, 37, 1, 9_000, 8_990}},
+		{Version: 2, HopWords: 5, Instructions: 0x8c00, Stack: []uint32{2, 0, 7, 0, 37, 1, 6, 9_000, 6, 8_990}},
+	} {
+		marked := i.Mark(sent(packet.ProtocolTCP, false), 0x17)
+		_, _, p, problem := decode(t, marks(), marked.Frame())
+		if problem != None || p.Hops() != 2 {
+			t.Fatalf("version %d: %v, %d hops", i.Version, problem, p.Hops())
+		}
+		var first, last Hop
+		p.Hop(0, &last)
+		p.Hop(1, &first)
+		if !last.Has.Contains(Latency) || last.Latency != 30 || first.Has.Contains(Latency) {
+			t.Errorf("version %d: %+v behind %+v", i.Version, last, first)
+		}
+	}
+}
+
 // TestGolden reads packets written by hand from the examples of the specification.
 func TestGolden(t *testing.T) {
 	const (
@@ -446,6 +467,12 @@ func TestProblems(t *testing.T) {
 	fragment := edit(ip+6, 0x20)
 	last := edit(ip+7, 9)
 	last[ip+6] = 0
+	six := sent(packet.ProtocolUDP, true)
+	six = i.Mark(six, 0x17)
+	fragment6 := six.Frame()
+	fragment6 = slices.Concat(fragment6[:ip+6], []byte{protocolV6Frag}, fragment6[ip+7:ip+40],
+		[]byte{packet.ProtocolUDP, 0, 0, 1, 0, 0, 0, 7}, fragment6[ip+40:])
+	fragment6[ip+5] += 8
 	port := udp
 	port.DstPort, port.Payload = 5000, i.Shim(1, 0, 0)
 	chain := func(n int) []byte { // the others are for the sink alone
@@ -470,6 +497,7 @@ func TestProblems(t *testing.T) {
 		{"UDP longer than IP", longUDP, LengthMismatch, false},
 		{"first fragment", fragment, Fragment, false},
 		{"last fragment", last, Fragment, false},
+		{"fragment of IPv6", fragment6, Fragment, false},
 		{"shim type 0 of version 1", edit(shim, 0), UnknownType, false},
 		{"shim type 7", edit(shim, 0x70), UnknownType, false},
 		{"port without next protocol", port.Frame(), UnknownType, false},

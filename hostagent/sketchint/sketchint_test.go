@@ -304,13 +304,15 @@ func TestBadPackets(t *testing.T) {
 	fragment[14+6] = 0x20
 	limit := inbandtest.INT{Version: 2, Flags: 0x0e, HopWords: 3, Instructions: 0xa002, Stack: []uint32{72, 1, 9}}
 	flags := limit.Mark(sent(1), dscp)
-	r.In(frames(version, fragment, hops, flags.Frame(), []byte{1, 2, 3}, make([]byte, 60)))
+	none := inbandtest.INT{Version: 2, HopWords: 2, Instructions: 0xa000, Stack: []uint32{72, 1}}
+	remaining := none.Mark(sent(1), dscp)
+	r.In(frames(version, fragment, hops, flags.Frame(), remaining.Frame(), []byte{1, 2, 3}, make([]byte, 60)))
 	clock.Advance(11)
 	got := seal(t, r, 10)
-	wantProblems := [inband.Problems]uint64{inband.None: 1, inband.UnknownVersion: 1, inband.Fragment: 1,
+	wantProblems := [inband.Problems]uint64{inband.None: 2, inband.UnknownVersion: 1, inband.Fragment: 1,
 		inband.TooManyHops: 1, inband.Malformed: 1, inband.NotIP: 1}
-	want := [wire.Counters]uint64{wire.Packets: 4, wire.WithINT: 3, wire.INTBytes: 24 + 16 + 65*8 + 28, wire.Hops: 1,
-		wire.Copies: 1, wire.MTUExceeded: 1, wire.HopLimit: 1, wire.UnknownInstruct: 1}
+	want := [wire.Counters]uint64{wire.Packets: 5, wire.WithINT: 4, wire.INTBytes: 24 + 16 + 65*8 + 28 + 24, wire.Hops: 2,
+		wire.Copies: 1, wire.MTUExceeded: 1, wire.HopLimit: 2, wire.UnknownInstruct: 1}
 	from := sent(1).Src
 	faults := []wire.Fault{{Address: from, Problem: inband.Fragment, Packets: 1},
 		{Address: from, Problem: inband.UnknownVersion, Packets: 1}, {Address: from, Problem: inband.TooManyHops, Packets: 1}}
@@ -335,6 +337,26 @@ func TestFaults(t *testing.T) {
 	got := seal(t, r, 10)
 	if len(got.Faults) != wire.MaxFaults || got.Counters[wire.FaultsFull] != 2*3 || got.Faults[7].Packets != 2 {
 		t.Errorf("%d faults, %d without room", len(got.Faults), got.Counters[wire.FaultsFull])
+	}
+}
+
+// TestFloods: packets that name any number of switches, and reports of any number of senders, fill
+// tables of a fixed size, and what these have no room for is counted.
+func TestFloods(t *testing.T) {
+	r, clock := start(t, defaults())
+	for first := uint32(1); first <= maxNodes+1; first += inband.MaxHops {
+		r.In(frames(with(1, inbandtest.Hops(inband.MaxHops, first, 1)...)))
+	}
+	p := sent(1)
+	ip := p.IP()
+	for node := range uint32(maxSources + 3) {
+		r.Receive([]role.Datagram{{From: p.Src, Payload: datagram(1, node, 0xa0, 5, ip[:len(ip)/4*4])}})
+	}
+	clock.Advance(11)
+	got := seal(t, r, 10)
+	if len(got.Nodes) != maxNodes || got.Counters[wire.NodesFull] == 0 || len(got.Sources) != maxSources ||
+		got.Counters[wire.SourcesFull] != 3 {
+		t.Errorf("%d nodes, %d senders; %v", len(got.Nodes), len(got.Sources), got.Counters)
 	}
 }
 
