@@ -86,6 +86,9 @@ func Bundled(names ...string) ([]Module, error) {
 // CollectorModules returns the modules of the collector's own configuration and state.
 func CollectorModules() []Module { return mustBundled("netsketch-collector") }
 
+// HostModules returns the modules that a host agent serves.
+func HostModules() []Module { return mustBundled("netsketch-host") }
+
 // SwitchModules returns the modules that the soft switch serves and that the collector republishes
 // of any switch: interfaces, Ethernet, P4Runtime port numbers, LLDP, components and system.
 func SwitchModules() []Module {

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +15,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/lightguardian"
 	lightguardiankernel "github.com/netsketch/netsketch/hostagent/lightguardian/kernel"
 	lightguardianwire "github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/hostagent/local"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -29,6 +32,7 @@ var roles = []hostcommand.Role{
 		Name:   lightguardianwire.Role,
 		New:    func(c *epoch.Clock) role.Role { return lightguardian.New(c) },
 		Kernel: openLightGuardian,
+		Local:  answerLocally,
 		CheckKernel: func(k hostcommand.Kernel) ([]string, error) {
 			return lightguardiankernel.Check(lightguardianConfig(k))
 		},
@@ -55,6 +59,20 @@ func openLightGuardian(k hostcommand.Kernel) (agent.DataPath, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// answerLocally is LightGuardian's local analysis mode.
+func answerLocally(ctx context.Context, l hostcommand.Local) error {
+	path, ok := l.Path.(local.Path)
+	if !ok {
+		return fmt.Errorf("local: data path %T has no role in Go", l.Path)
+	}
+	s, err := local.Listen(local.Config{Address: l.Address, Host: l.Host, Logger: l.Logger}, path)
+	if err != nil {
+		return err
+	}
+	l.Logger.Info("answering queries of this host", "address", l.Address)
+	return s.Run(ctx)
 }
 
 func lightguardianConfig(k hostcommand.Kernel) lightguardiankernel.Config {

@@ -131,6 +131,13 @@ func (p *RolePath) Receive(datagrams []role.Datagram) {
 	}
 }
 
+// Inspect calls f with the role, while it receives no packets.
+func (p *RolePath) Inspect(f func(role.Role)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(p.role)
+}
+
 // Role implements DataPath.
 func (p *RolePath) Role() string { return p.name }
 

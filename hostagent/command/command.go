@@ -42,8 +42,23 @@ type Role struct {
 	New func(*epoch.Clock) role.Role
 	// Kernel opens the data path in the kernel.
 	Kernel func(Kernel) (agent.DataPath, error)
+	// Local, if set, answers queries about what the role measures at an address of this host, until
+	// ctx ends.
+	Local func(ctx context.Context, l Local) error
 	// CheckKernel returns what would make Kernel fail, and warnings.
 	CheckKernel func(Kernel) (warnings []string, err error)
+}
+
+// Local configures the queries of programs on this host.
+type Local struct {
+	// Address is that of a socket, such as unix:///run/netsketch/hostagent.sock.
+	Address string
+	// Host is the name of this host.
+	Host string
+	// Path is the data path of the role.
+	Path agent.DataPath
+	// Logger receives errors.
+	Logger *slog.Logger
 }
 
 // Kernel configures a data path in the kernel.
@@ -235,6 +250,14 @@ func run(ctx context.Context, c *Config, version string, roles []Role, log *slog
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { reload(ctx, store) })
+	local := make(chan error, 1)
+	work.Go(func() {
+		err := c.local(ctx, roles, paths, log)
+		if err != nil {
+			cancel()
+		}
+		local <- err
+	})
 	packets := make(chan error, 1)
 	work.Go(func() {
 		err := c.packets(ctx, paths.inGo, log)
@@ -245,7 +268,20 @@ func run(ctx context.Context, c *Config, version string, roles []Role, log *slog
 	})
 	err = a.Run(ctx)
 	cancel()
-	return errors.Join(err, <-packets)
+	return errors.Join(err, <-packets, <-local)
+}
+
+// local answers queries of programs on this host until ctx ends.
+func (c *Config) local(ctx context.Context, roles []Role, paths *dataPaths, log *slog.Logger) error {
+	if c.Local == "" {
+		return nil
+	}
+	for i, r := range c.configured(roles) {
+		if r.Local != nil {
+			return r.Local(ctx, Local{Address: c.Local, Host: c.Host, Path: paths.all[i], Logger: log})
+		}
+	}
+	return fmt.Errorf("local: no role that runs with packets.source: %s answers queries", c.Packets.Source)
 }
 
 // reload loads the certificates again on SIGHUP.

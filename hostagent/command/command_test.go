@@ -62,10 +62,12 @@ packets: {source: bridge, inside: veth0, interface: eth0}
 collector: {address: "192.0.2.1:9350", tls: {plaintext: true}}
 packets: {source: reports, interface: eth0}
 hold-above: 10MB
+local: 127.0.0.1:9339
 `, []string{
 			"agent.yaml:3:10: packets.receive: is missing; source reports needs it",
 			"agent.yaml:3:39: packets.interface: is for source kernel; the source is reports",
-			"agent.yaml:4:13: hold-above: needs an interface: source kernel or bridge; the source is reports"}},
+			"agent.yaml:4:13: hold-above: needs an interface: source kernel or bridge; the source is reports",
+			`agent.yaml:5:8: local: "127.0.0.1:9339" is no socket of this host; expected unix:///run/netsketch/hostagent.sock`}},
 		{"plaintext without a name", `collector: {address: "192.0.2.1:9350", tls: {plaintext: true}}
 packets: {interface: eth0}
 `, []string{"agent.yaml: host: is missing; expected the name of this host, which no certificate states on plaintext"}},

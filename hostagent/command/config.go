@@ -25,9 +25,12 @@ type Config struct {
 	// MaxBuffered bounds the reports that wait for the collector's acknowledgment. Beyond it the
 	// oldest are dropped and counted.
 	MaxBuffered config.Size `yaml:"max-buffered" default:"256MiB" range:"1MiB..64GiB"`
-	// HoldAbove is the traffic of the interface in a direction, in bytes a second, above which reports
-	// wait. 0: they never do.
+	// HoldAbove is the traffic of the interface in a direction, in bytes a second, above which
+	// reports wait. 0: they never do.
 	HoldAbove config.Size `yaml:"hold-above" default:"0" range:"0..1TiB"`
+	// Local is the address of a socket, such as unix:///run/netsketch/hostagent.sock, at which
+	// programs on this host may query the results of a role over gNMI. If empty, there is none.
+	Local string `yaml:"local"`
 	// Log sets what is logged and how.
 	Log Log `yaml:"log"`
 
@@ -146,6 +149,9 @@ func (c *Config) Validate() error {
 		case k.source != p.Source && k.given:
 			errs.Add("packets."+k.key, "is for source %s; the source is %s", k.source, p.Source)
 		}
+	}
+	if c.Local != "" && !strings.HasPrefix(c.Local, "unix:///") {
+		errs.Add("local", "%q is no socket of this host; expected unix:///run/netsketch/hostagent.sock", c.Local)
 	}
 	if c.HoldAbove > 0 && p.Source != SourceKernel && p.Source != SourceBridge {
 		errs.Add("hold-above", "needs an interface: source kernel or bridge; the source is %s", p.Source)

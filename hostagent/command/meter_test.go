@@ -19,7 +19,8 @@ func TestMeter(t *testing.T) {
 		rx, tx int
 		want   bool
 	}{
-		{0, 1 << 40, 5, false}, {100 * time.Millisecond, 1<<40 + 100, 5, false}, {100 * time.Millisecond, 1<<40 + 201, 5, true},
+		{0, 1 << 40, 5, false}, {100 * time.Millisecond, 1<<40 + 100, 5, false},
+		{100 * time.Millisecond, 1<<40 + 201, 5, true},
 		{99 * time.Millisecond, 1<<40 + 201, 5, true}, {time.Millisecond, 1<<40 + 201, 105, false},
 		{time.Second, 1<<40 + 201, 1106, true}, {time.Second, 0, 0, false}, {time.Second, -1, 1001, true},
 	} {

@@ -30,6 +30,7 @@ type Role struct {
 	next    uint64 // first epoch that is not reported
 	current *Batch
 	waiting []*Batch // epochs that are over, in their order
+	latest  *Batch   // the newest epoch that is over; nil: none
 	dropped uint64
 }
 
@@ -62,7 +63,7 @@ func (r *Role) Apply(data []byte) error {
 		r.settings.devices[d.ID] = d
 	}
 	now := r.clock.Current()
-	r.waiting, r.dropped, r.next = nil, 0, now+1
+	r.waiting, r.latest, r.dropped, r.next = nil, nil, 0, now+1
 	r.current = r.empty(now)
 	return nil
 }
@@ -147,6 +148,7 @@ func (r *Role) advance() {
 		r.current.forgetFlows()
 		return
 	}
+	r.latest = r.current
 	if r.waiting = append(r.waiting, r.current); len(r.waiting) > maxUnclaimed {
 		r.dropped++
 		r.waiting = slices.Delete(r.waiting, 0, 1)
@@ -164,6 +166,19 @@ func (r *Role) Batch(e uint64) *Batch {
 		}
 	}
 	return nil
+}
+
+// Latest returns the settings and what was measured in the newest epoch that is over and had
+// packets; ok is false without one. The report is a copy.
+func (r *Role) Latest() (s wire.Settings, report wire.Report, ok bool) {
+	r.advance()
+	b := r.latest
+	if b == nil {
+		return wire.Settings{}, wire.Report{}, false
+	}
+	report = b.Report
+	report.Flows, report.Sketchlets = slices.Clone(b.Flows), slices.Clone(b.Sketchlets)
+	return b.settings.Settings, report, true
 }
 
 // Seal implements role.Role. Sketchlets belong to the epoch in which they arrive.
@@ -195,6 +210,7 @@ type report struct{ wire.Report }
 
 // Append implements role.Report.
 func (r *report) Append(b []byte) []byte {
+	r.Flows = slices.Clone(r.Flows) // the role may read them
 	r.Sort()
 	return r.Report.Append(b)
 }

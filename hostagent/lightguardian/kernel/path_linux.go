@@ -323,6 +323,13 @@ func (r *kernelRole) Seal(e uint64) role.Report {
 	return r.Role.Seal(e)
 }
 
+// Latest returns what the role in Go returns.
+func (r *kernelRole) Latest() (s wire.Settings, report wire.Report, ok bool) {
+	r.path.mu.Lock()
+	defer r.path.mu.Unlock()
+	return r.Role.Latest()
+}
+
 // Close implements agent.DataPath. Pinned programs go on.
 func (p *Path) Close() error {
 	close(p.done)

@@ -27,11 +27,38 @@ type Settings struct {
 	Kept int `json:"kept"`
 	// Flows bounds the flows that the report of an epoch has; at most MaxFlows. 0: it has none.
 	Flows int `json:"flows"`
+	// Sketch is the shape of the sketches of all devices, with which a host can answer queries by
+	// itself; nil: it cannot.
+	Sketch *Sketch `json:"sketch,omitempty"`
+}
+
+// Sketch is the shape of the sketches of switches, as the compiled program has it.
+type Sketch struct {
+	Rows int `json:"rows"`
+	// Delays are the lowest delays of the ranges after the first one, in µs.
+	Delays []uint32 `json:"delays"`
+	Sizes  bool     `json:"sizes"` // cells of flow sizes
+	Gaps   bool     `json:"gaps"`  // cells of inter-arrival times
+	// Unit is the exponent of the unit of times: 2^Unit µs.
+	Unit int `json:"unit"`
+}
+
+// words is the count of cells of a sketchlet.
+func (s *Sketch) words() int {
+	n := len(s.Delays) + 1
+	if s.Sizes {
+		n++
+	}
+	if s.Gaps {
+		n += 2
+	}
+	return n * s.Rows
 }
 
 // Device is a switch and the shape of its sketch.
 type Device struct {
 	ID      uint16 `json:"id"`
+	Name    string `json:"name,omitempty"` // of the switch, in answers of the host
 	Columns int    `json:"columns"`
 	Words   int    `json:"words"` // cells of a sketchlet
 }
@@ -47,6 +74,7 @@ const (
 	maxColumns = 1 << 16
 	maxWords   = 255
 	maxKept    = 1 << 30
+	maxUnit    = 16
 )
 
 // ParseSettings decodes and checks settings.
@@ -65,6 +93,14 @@ func ParseSettings(data []byte) (*Settings, error) {
 	if s.Flows < 0 || s.Flows > MaxFlows {
 		fail("flows: %d; expected 0 to %d", s.Flows, MaxFlows)
 	}
+	if k := s.Sketch; k != nil {
+		if k.Rows < 1 || k.Rows > 4 || len(k.Delays) < 1 || len(k.Delays) > 7 || !slices.IsSorted(k.Delays) {
+			fail("sketch: %d rows, delays %v; expected 1 to 4 rows, 1 to 7 ascending delays", k.Rows, k.Delays)
+		}
+		if k.Unit < 0 || k.Unit > maxUnit {
+			fail("sketch: unit %d; expected 0 to %d", k.Unit, maxUnit)
+		}
+	}
 	seen := map[uint16]bool{}
 	for i, d := range s.Devices {
 		if d.Columns < 1 || d.Columns > maxColumns {
@@ -72,6 +108,9 @@ func ParseSettings(data []byte) (*Settings, error) {
 		}
 		if d.Words < 1 || d.Words > maxWords {
 			fail("devices[%d]: %d words; expected 1 to %d", i, d.Words, maxWords)
+		}
+		if k := s.Sketch; k != nil && d.Words != k.words() {
+			fail("devices[%d]: %d words; the sketch has %d", i, d.Words, k.words())
 		}
 		if seen[d.ID] {
 			fail("devices[%d]: device %d is there twice", i, d.ID)

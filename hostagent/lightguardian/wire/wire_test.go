@@ -89,9 +89,17 @@ func TestSettings(t *testing.T) {
 	if got, err := ParseSettings(b); err != nil || !reflect.DeepEqual(*got, want) {
 		t.Errorf("%v: %+v", err, got)
 	}
-	_, err = ParseSettings([]byte(`{"kept": 9999999999, "flows": 1048577, "devices": [{"id": 1, "columns": 65537},
+	want.Devices[0].Words, want.Sketch = 21, &Sketch{Rows: 3, Delays: []uint32{50, 100, 200}, Sizes: true, Gaps: true}
+	if b, err = want.Append(nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ParseSettings(b); err != nil || !reflect.DeepEqual(*got, want) {
+		t.Errorf("%v: %+v", err, got)
+	}
+	_, err = ParseSettings([]byte(`{"kept": 9999999999, "flows": 1048577, "sketch": {"rows": 5, "unit": 33}, "devices": [{"id": 1, "columns": 65537},
 		{"id": 1, "columns": 1, "words": 256}]}`))
-	for _, text := range []string{"kept: 9999999999", "flows: 1048577", "devices[0]: 65537 columns",
+	for _, text := range []string{"kept: 9999999999", "flows: 1048577", "sketch: 5 rows, delays []", "unit 33",
+		"devices[1]: 256 words; the sketch has 5", "devices[0]: 65537 columns",
 		"devices[0]: 0 words", "256 words", "device 1 is there twice"} {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("error %v, want one with %q", err, text)

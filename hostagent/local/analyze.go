@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package local
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/sumax"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// maxFlows is the largest count of flows that are published.
+const maxFlows = 1000
+
+// Paths of the lists.
+const (
+	root       = "/netsketch-host:host"
+	flowList   = root + "/flows/flow"
+	hopList    = root + "/hops/hop"
+	delayList  = root + "/delays/delay"
+	switchList = root + "/switches/switch"
+)
+
+// device is the sketch of a switch, of which a part has arrived.
+type device struct {
+	wire.Device
+	name     string
+	interval uint8
+	old      uint64 // sketchlets of other intervals
+	sketch   *sumax.Sketch[family.P4]
+}
+
+// reconstruct returns the sketches of the switches whose sketchlets are in a report, in the order
+// of their names. Of several intervals of a switch that with the most sketchlets counts.
+func reconstruct(s *wire.Settings, r *wire.Report) ([]*device, error) {
+	if s.Sketch == nil {
+		return nil, nil
+	}
+	var counts = map[uint16]*[256]uint32{}
+	for k := range r.All {
+		c := counts[k.Device()]
+		if c == nil {
+			c = new([256]uint32)
+			counts[k.Device()] = c
+		}
+		c[k.Interval()]++
+	}
+	byID := map[uint16]*device{}
+	var all []*device
+	for _, d := range s.Devices {
+		c := counts[d.ID]
+		if c == nil {
+			continue
+		}
+		x := &device{Device: d, name: cmp.Or(d.Name, fmt.Sprintf("device-%d", d.ID))}
+		for i, n := range c {
+			if x.old += uint64(n); n > c[x.interval] {
+				x.interval = uint8(i)
+			}
+		}
+		x.old -= uint64(c[x.interval])
+		var err error
+		x.sketch, err = sumax.NewPartial[family.P4](sumax.Config{Rows: s.Sketch.Rows, Width: d.Columns,
+			Ranges: s.Sketch.Delays, NoSizes: !s.Sketch.Sizes, Intervals: s.Sketch.Gaps})
+		if err != nil {
+			return nil, fmt.Errorf("switch %s: %w", x.name, err)
+		}
+		byID[d.ID] = x
+		all = append(all, x)
+	}
+	var cells []uint32
+	for k := range r.All {
+		x := byID[k.Device()]
+		if x == nil || k.Interval() != x.interval {
+			continue
+		}
+		cells = k.Cells(cells[:0])
+		if _, err := x.sketch.SetColumn(int(k.Column()), cells); err != nil {
+			return nil, fmt.Errorf("switch %s: %w", x.name, err)
+		}
+	}
+	slices.SortFunc(all, func(a, b *device) int { return strings.Compare(a.name, b.name) })
+	return all, nil
+}
+
+// share rounds to the six digits of the module's decimals.
+func share(v float64) float64 { return math.Round(v*1e6) / 1e6 }
+
+// analyze returns the rows of an epoch.
+func analyze(host string, s *wire.Settings, r *wire.Report) ([]*table.Table, error) {
+	devices, err := reconstruct(s, r)
+	if err != nil {
+		return nil, err
+	}
+	flows := slices.Clone(r.Flows)
+	slices.SortFunc(flows, func(a, b wire.Flow) int {
+		return cmp.Or(cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), a.Key.Compare(b.Key))
+	})
+	flows = flows[:min(len(flows), maxFlows)]
+	var out []*table.Table
+	add := func(t *table.Table, e error) {
+		out, err = append(out, t), cmp.Or(err, e)
+	}
+	add(summary(host, s, r, len(flows), len(devices)))
+	add(flowTable(devices, r.Epoch, flows))
+	hops, delays, e := hopTables(s, devices, r.Epoch, flows)
+	add(hops, e)
+	add(delays, e)
+	add(switchTable(devices, r.Epoch))
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func summary(host string, s *wire.Settings, r *wire.Report, flows, switches int) (*table.Table, error) {
+	b := table.NewBuilder(root + "/summary")
+	b.Text("state/name").Append(host)
+	one := func(name string, n int) { b.Uint("state/" + name).Append(uint64(n)) }
+	b.Uint("state/epoch").Append(r.Epoch)
+	one("flows", len(r.Flows))
+	one("omitted-flows", len(r.Flows)-flows)
+	sketchlets := 0
+	for range r.All {
+		sketchlets++
+	}
+	one("sketchlets", sketchlets)
+	one("switches", switches)
+	return b.Table()
+}
+
+func flowTable(devices []*device, epoch uint64, flows []wire.Flow) (*table.Table, error) {
+	b := table.NewBuilder(flowList)
+	key, at := b.TextKey("flow"), b.Uint("state/epoch")
+	sent, received, switches := b.Uint("state/sent"), b.Uint("state/received-packets"), b.Text("state/switches")
+	for i := range flows {
+		f := &flows[i]
+		key.Append(f.Key.String())
+		at.Append(epoch)
+		sent.Append(f.Sent)
+		received.Append(f.Received)
+		var names []string
+		for _, d := range devices {
+			if slices.Contains(f.Devices, d.ID) {
+				names = append(names, d.name)
+			}
+		}
+		switches.Append(strings.Join(names, " "))
+	}
+	return b.Table()
+}
+
+func hopTables(s *wire.Settings, devices []*device, epoch uint64, flows []wire.Flow) (hops, ranges *table.Table,
+	err error) {
+	h := table.NewBuilder(hopList)
+	key, name, at := h.TextKey("flow"), h.TextKey("switch"), h.Uint("state/epoch")
+	carrier, packets, received := h.Bool("state/carrier"), h.Uint("state/packets"), h.Float("state/received")
+	gap, last := h.Uint("state/gap"), h.Uint("state/last-arrival")
+	d := table.NewBuilder(delayList)
+	dKey, dName, from := d.TextKey("flow"), d.TextKey("switch"), d.UintKey("from")
+	dAt, to, dPackets := d.Uint("state/epoch"), d.Uint("state/to"), d.Uint("state/packets")
+	var binary []byte
+	var delays []uint32
+	for i := range flows {
+		f := &flows[i]
+		text := f.Key.String()
+		binary = f.Key.AppendBinary(binary[:0])
+		for _, x := range devices {
+			n, valid := x.sketch.Query(binary)
+			carried := slices.Contains(f.Devices, x.ID)
+			if !valid || n == 0 && !carried {
+				continue
+			}
+			key.Append(text)
+			name.Append(x.name)
+			at.Append(epoch)
+			carrier.Append(carried)
+			packets.Append(uint64(n))
+			received.Append(share(x.sketch.Received()))
+			unit := uint64(1000) << s.Sketch.Unit // ns
+			if interval, end, ok := x.sketch.MaxInterval(binary); ok && n > 0 && end > 0 {
+				gap.Append(uint64(interval) * unit)
+				last.Append(uint64(end-1) * unit)
+			} else {
+				gap.AppendNull()
+				last.AppendNull()
+			}
+			delays, _ = x.sketch.Delays(delays[:0], binary)
+			for j, n := range delays {
+				if n == 0 {
+					continue
+				}
+				low := uint64(0)
+				if j > 0 {
+					low = uint64(s.Sketch.Delays[j-1]) * 1000
+				}
+				dKey.Append(text)
+				dName.Append(x.name)
+				from.Append(low)
+				dAt.Append(epoch)
+				dPackets.Append(uint64(n))
+				if j < len(s.Sketch.Delays) {
+					to.Append(uint64(s.Sketch.Delays[j]) * 1000)
+				} else {
+					to.AppendNull()
+				}
+			}
+		}
+	}
+	if hops, err = h.Table(); err == nil {
+		ranges, err = d.Table()
+	}
+	return hops, ranges, err
+}
+
+func switchTable(devices []*device, epoch uint64) (*table.Table, error) {
+	b := table.NewBuilder(switchList)
+	name, at, id := b.TextKey("switch"), b.Uint("state/epoch"), b.Uint("state/device-id")
+	interval, columns := b.Uint("state/interval"), b.Uint("state/columns")
+	got, received, old := b.Uint("state/received-columns"), b.Float("state/received"), b.Uint("state/old-sketchlets")
+	for _, d := range devices {
+		name.Append(d.name)
+		at.Append(epoch)
+		id.Append(uint64(d.ID))
+		interval.Append(uint64(d.interval))
+		columns.Append(uint64(d.Columns))
+		got.Append(uint64(d.sketch.ReceivedColumns()))
+		received.Append(share(d.sketch.Received()))
+		old.Append(d.old)
+	}
+	return b.Table()
+}
