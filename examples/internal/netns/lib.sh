@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the examples with network namespaces share. A script sets NAME and here, sources this file,
-# defines up and check, and calls main "$@".
+# What the examples with network namespaces share. A script sets NAME and here, and LOCAL if agents
+# answer queries by themselves, sources this file, defines up and check, and calls main "$@".
 
 BIN=$(realpath "${BIN:-$here/../../../bin}")
 RUN=${RUN:-/tmp/netsketch-$NAME}
@@ -77,6 +77,7 @@ host: $1
 collector: {address: "10.255.0.1:9350", tls: {plaintext: true}}
 roles: [$NAME]
 packets: $packets
+${LOCAL:+local: "unix://$RUN/$1.sock"}
 YAML
   start "$1" "${agent[@]}" "$BIN/netsketch" hostagent --config "$RUN/$1.yaml"
 }

@@ -16,6 +16,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 NAME=lightguardian
+LOCAL=1
 . "$here/../../internal/netns/lib.sh"
 
 up() {

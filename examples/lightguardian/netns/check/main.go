@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/netsketch/netsketch/examples/internal/netns"
@@ -23,20 +24,29 @@ func main() {
 		run := flag.String("run", "", "`directory` of netsketch's logs and process ids")
 		size := flag.Int64("bytes", 24<<20, "`size` of the first file; the others are a third of it")
 		flag.Parse()
-		c := &check{netsketch: filepath.Join(*bin, "netsketch"), run: *run}
+		c := &check{netsketch: filepath.Join(*bin, "netsketch"), run: *run, ended: map[string]bool{}}
 		return c.all(*size)
 	})
 }
 
 type check struct {
 	netsketch, run string
+
+	mu         sync.Mutex
+	flows      map[string]netns.Row // to the server, by epoch and key
+	hops       map[string]netns.Row // of these flows, by switch
+	ended      map[string]bool      // flows of earlier files
+	sketchlets int64                // most of a host in an epoch
+	err        error                // of polling
 }
 
 // all sends a file, and another one during which it kills the agent of h2. The program in the
 // kernel outlives the agent and goes on to remove sketchlets.
 func (c *check) all(size int64) error {
+	c.restart()
+	go c.poll()
 	fmt.Println("sending")
-	packets, err := netns.Transfer(size, func() error { return nil })
+	packets, err := netns.Transfer(size, c.local)
 	if err != nil {
 		return err
 	}
@@ -51,6 +61,7 @@ func (c *check) all(size int64) error {
 		return err
 	}
 	time.Sleep(5 * time.Second) // until the agent has its settings, and an epoch has begun
+	c.restart()
 	if packets, err = netns.Transfer(size/3, func() error { return nil }); err != nil {
 		return fmt.Errorf("with the agent started again: %w", err)
 	}
@@ -61,58 +72,126 @@ func (c *check) all(size int64) error {
 	return nil
 }
 
+// local waits until the agent of h2 has reconstructed by itself how many packets of the flow passed
+// a switch.
+func (c *check) local() error {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		lists, err := netns.Query(c.netsketch, "/host", "unix://"+c.run+"/h2.sock")
+		if err != nil {
+			return err
+		}
+		for _, r := range lists["/host/hops/hop"] {
+			if n := r.Number("packets"); toServer(r) && r.Is("carrier") && n > 0 {
+				fmt.Printf("the agent of h2, epoch %d: %d packets at %s\n", r.Number("epoch"), n, r.Text("switch"))
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("the agent of h2 has no switch of the flow to %s after %v", netns.Server, patience)
+}
+
+// restart drops results, and ignores those flows from now on.
+func (c *check) restart() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.flows {
+		c.ended[r.Text("flow")] = true
+	}
+	c.flows, c.hops, c.sketchlets = map[string]netns.Row{}, map[string]netns.Row{}, 0
+}
+
+// poll reads results until the process ends, because each epoch replaces those of the epoch before.
+func (c *check) poll() {
+	for ; ; time.Sleep(200 * time.Millisecond) {
+		lists, err := netns.Query(c.netsketch, "/lightguardian", netns.Collector)
+		c.mu.Lock()
+		if err != nil {
+			c.err = err
+		}
+		c.take(lists)
+		c.mu.Unlock()
+	}
+}
+
+// take keeps results. c.mu is held.
+func (c *check) take(lists map[string][]netns.Row) {
+	for _, r := range lists["/lightguardian/flows/flow"] {
+		if toServer(r) && !c.ended[r.Text("flow")] {
+			c.flows[fmt.Sprint(r.Number("epoch"), r.Text("flow"))] = r
+		}
+	}
+	for _, r := range lists["/lightguardian/hops/hop"] {
+		if toServer(r) && !c.ended[r.Text("flow")] && r.Is("valid") {
+			c.hops[r.Text("switch")] = r
+		}
+	}
+	for _, r := range lists["/lightguardian/hosts/host"] {
+		if r["sketchlets"] == nil { // the host did not report
+			continue
+		}
+		c.sketchlets = max(c.sketchlets, r.Number("sketchlets"))
+		for _, counter := range []string{"short", "bad-check", "unread", "unknown-device", "unknown-column", "wrong-words",
+			"full", "flows-full"} {
+			if n := r.Number(counter); n != 0 {
+				c.err = fmt.Errorf("host %s: %s is %d", r.Text("host"), counter, n)
+			}
+		}
+	}
+}
+
 // results waits until flows to the server in consecutive epochs have the packets that arrived, and
 // until a count of switches have them in their sketches. A switch sends its sketch in the packets
 // of the next epoch.
 func (c *check) results(packets int64, switches int) error {
-	flows, hops := map[string]netns.Row{}, map[string]netns.Row{}
-	var sum, sketchlets int64
-	for end := time.Now().Add(patience); sum < packets || len(hops) < switches; time.Sleep(200 * time.Millisecond) {
-		if time.Now().After(end) {
-			return fmt.Errorf("after %v results have %d packets to %s at %d switches; expected %d at %d", patience, sum,
-				netns.Server, len(hops), packets, switches)
-		}
-		lists, err := netns.Query(c.netsketch, "/lightguardian", netns.Collector)
-		if err != nil {
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		done, err := c.compare(packets, switches)
+		if err != nil || done {
 			return err
 		}
-		for _, r := range lists["/lightguardian/flows/flow"] {
-			if toServer(r) {
-				flows[fmt.Sprint(r.Number("epoch"), r.Text("flow"))] = r
-			}
-		}
-		for _, r := range lists["/lightguardian/hops/hop"] {
-			if toServer(r) && r.Is("valid") {
-				hops[r.Text("switch")] = r
-			}
-		}
-		for _, r := range lists["/lightguardian/hosts/host"] {
-			sketchlets = max(sketchlets, r.Number("sketchlets"))
-			for _, counter := range []string{"short", "bad-check", "unread", "unknown-device", "unknown-column", "wrong-words",
-				"full", "flows-full"} {
-				if n := r.Number(counter); n != 0 {
-					return fmt.Errorf("host %s: %s is %d", r.Text("host"), counter, n)
-				}
-			}
-		}
-		sum = 0
-		for _, r := range flows {
-			sum += r.Number("received-packets")
+		if time.Now().After(end) {
+			return fmt.Errorf("after %v: %w", patience, c.missing(packets, switches))
 		}
 	}
-	for _, r := range flows {
-		fmt.Printf("epoch %d: %s path %s: %d packets sent, %d received\n", r.Number("epoch"), r.Text("flow"),
-			r.Text("path"), r.Number("sent"), r.Number("received-packets"))
+}
+
+// sum is the count of packets of the flows. c.mu is held.
+func (c *check) sum() (n int64) {
+	for _, r := range c.flows {
+		if r["received-packets"] != nil { // h2 reported
+			n += r.Number("received-packets")
+		}
 	}
-	for name, r := range hops {
+	return n
+}
+
+func (c *check) missing(packets int64, switches int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Errorf("results have %d packets to %s at %d switches; expected %d at %d", c.sum(), netns.Server,
+		len(c.hops), packets, switches)
+}
+
+// compare compares results once all packets are there, and prints them.
+func (c *check) compare(packets int64, switches int) (done bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sum := c.sum()
+	if c.err != nil || sum < packets || len(c.hops) < switches {
+		return false, c.err
+	}
+	for _, r := range c.flows {
+		fmt.Printf("epoch %d: %s path %s: %v packets sent, %v received\n", r.Number("epoch"), r.Text("flow"),
+			r.Text("path"), r["sent"], r["received-packets"])
+	}
+	for name, r := range c.hops {
 		fmt.Printf("epoch %d: %d packets at %s\n", r.Number("epoch"), r.Number("packets"), name)
 	}
-	fmt.Printf("%d sketchlets in an epoch\n", sketchlets)
-	if sum != packets || sketchlets == 0 {
-		return fmt.Errorf("results have %d packets to %s, of %d sketchlets; %d packets arrived", sum, netns.Server,
-			sketchlets, packets)
+	fmt.Printf("%d sketchlets in an epoch\n", c.sketchlets)
+	if sum != packets || c.sketchlets == 0 {
+		return false, fmt.Errorf("results have %d packets to %s, of %d sketchlets; %d packets arrived", sum, netns.Server,
+			c.sketchlets, packets)
 	}
-	return nil
+	return true, nil
 }
 
 // toServer reports whether a row is about the flow to the server.
