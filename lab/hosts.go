@@ -83,6 +83,9 @@ func (n *Network) lose(p *passage, element string) {
 	if p.journaled {
 		n.journal.Lose(p.epoch, truth.Loss{Flow: p.key, Element: element}, p.bytes)
 	}
+	if p.tracked {
+		p.entry.Lost(element)
+	}
 }
 
 // arrive takes a frame to a host.

@@ -278,11 +278,12 @@ func (n *Network) leave(nd *node, w *wire, pkt []byte, at time.Duration) {
 		if p.tracked {
 			p.stays = append(p.stays[:len(p.stays):len(p.stays)],
 				truth.Stay{Switch: nd.spec.Name, Delay: at - p.entered})
+			nd.record.Depart(p.segment, p.key, p.hops-1, p.entered, at)
 		}
 	} else {
 		nd.fromControllers.Add(1)
 	}
-	switch latency, ok := w.carry(&p); {
+	switch latency, ok := w.carry(&p, at); {
 	case !ok:
 		n.lose(&p, w.link)
 	case w.to.host && latency == 0:
@@ -305,7 +306,7 @@ func (nd *node) receive(port uint32, l *load, at time.Duration) {
 	if up {
 		down = 0
 		nd.net.enter(&l.passage, nd.spec.Name)
-		l.entered = at
+		l.entered, l.segment = at, nd.record.Open()
 	}
 	nd.toward, nd.faulty = 0, false
 	nd.inside.Store(&l.passage)
@@ -480,6 +481,8 @@ type LinkState struct {
 	Flows float64
 	// Down loses everything and sets the ports at both ends down.
 	Down bool
+	// Held is the lab's time until which packets wait on the link; then all of them arrive.
+	Held time.Duration
 }
 
 // SetLink changes a link, both directions.
@@ -490,7 +493,7 @@ func (n *Network) SetLink(name string, s LinkState) error {
 	}
 	for _, w := range pair {
 		w.mu.Lock()
-		w.down, w.chance.loss, w.chance.flows = s.Down, s.Loss, s.Flows
+		w.down, w.held, w.chance.loss, w.chance.flows = s.Down, s.Held, s.Loss, s.Flows
 		w.mu.Unlock()
 	}
 	return n.carrier(name)

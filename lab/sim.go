@@ -44,9 +44,10 @@ type passage struct {
 	key       flow.Key
 	bytes     int // of the IP packet
 
-	tracked bool          // its stays are ground truth, and key is its flow
-	entered time.Duration // the switch where it is
-	stays   []truth.Stay  // at earlier switches
+	tracked bool           // its stays are ground truth, and key is its flow
+	entered time.Duration  // the switch where it is
+	segment *truth.Segment // of that switch
+	stays   []truth.Stay   // at earlier switches
 }
 
 // endpoint is a port of a switch, or a host.
@@ -111,6 +112,7 @@ type wire struct {
 	mu      sync.Mutex
 	latency time.Duration
 	down    bool
+	held    time.Duration // packets wait until then
 	chance  chance
 	sent    uint64
 	lost    uint64
@@ -131,8 +133,8 @@ func newChance(seed uint64, name string) chance {
 		salt: rand.New(rand.NewPCG(h.Sum64(), seed)).Uint64()}
 }
 
-// carry returns the delay of the next frame; ok is false if it is lost.
-func (w *wire) carry(p *passage) (time.Duration, bool) {
+// carry returns the delay of a frame that is sent now; ok is false if it is lost.
+func (w *wire) carry(p *passage, now time.Duration) (time.Duration, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sent++
@@ -143,7 +145,7 @@ func (w *wire) carry(p *passage) (time.Duration, bool) {
 		w.lost++
 		return 0, false
 	}
-	return w.latency, true
+	return max(w.latency, w.held-now), true
 }
 
 // loses draws whether the packet is lost.
@@ -245,7 +247,7 @@ func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Durat
 		host := &n.hosts[pkt.Host]
 		p := passage{doomed: pkt.Doomed}
 		frame := n.send(host, pkt.Frame, &p)
-		if latency, ok := host.up.carry(&p); !ok {
+		if latency, ok := host.up.carry(&p, at); !ok {
 			n.lose(&p, host.up.link)
 		} else {
 			if latency > 0 || pending && at == due {

@@ -139,6 +139,22 @@ type Segment struct {
 	Other          uint64        // frames that belong to no flow
 
 	left Counts // of these, the packets that have left the network; guarded by the recorder's lock
+
+	// Of packets that are tracked, by flow, what left the switch, and what was lost after it had
+	// entered here. The recorder's lock guards them.
+	departed map[flow.Key]*Departures
+	losses   map[Loss]uint64
+}
+
+// Departures are the packets of a flow that arrived at a switch in a segment and left it.
+type Departures struct {
+	Packets uint64
+	Hop     uint8 // how many switches they had entered before this one, the least
+	// Delays are the times from arrival at a port to departure.
+	Delays []time.Duration
+	// Gap is the longest time between the arrivals of two packets that left one after the other.
+	Gap  time.Duration
+	last time.Duration
 }
 
 // Entry is a packet that entered the network: its flow and the epoch of the switch where it
@@ -154,6 +170,19 @@ func (e *Entry) Known() bool { return e.at != nil }
 
 // In reports whether the packet entered in this segment.
 func (e *Entry) In(s *Segment) bool { return e.in == s }
+
+// Lost records that a switch or link has lost the packet.
+func (e *Entry) Lost(element string) {
+	if e.at == nil {
+		return
+	}
+	e.at.mu.Lock()
+	defer e.at.mu.Unlock()
+	if e.in.losses == nil {
+		e.in.losses = map[Loss]uint64{}
+	}
+	e.in.losses[Loss{e.Key, element}]++
+}
 
 // Left records that the packet has left the network.
 func (e *Entry) Left() {
@@ -201,6 +230,51 @@ func (r *Recorder) Record(frame []byte, entering bool) Entry {
 	}
 	r.open.Entered[k]++
 	return Entry{Key: k, at: r, in: r.open}
+}
+
+// Open returns the segment of packets that arrive now.
+func (r *Recorder) Open() *Segment {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.open
+}
+
+// Depart records that a packet of a flow leaves the switch. It arrived in the segment.
+func (r *Recorder) Depart(s *Segment, k flow.Key, hop uint8, arrived, left time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.departed == nil {
+		s.departed = map[flow.Key]*Departures{}
+	}
+	d := s.departed[k]
+	if d == nil {
+		d = &Departures{Hop: hop, last: arrived}
+		s.departed[k] = d
+	}
+	d.Packets++
+	d.Hop = min(d.Hop, hop)
+	d.Delays = append(d.Delays, left-arrived)
+	d.Gap = max(d.Gap, arrived-d.last)
+	d.last = max(d.last, arrived)
+}
+
+// Departed returns, by flow, the packets that arrived in the segment and have left the switch.
+func (r *Recorder) Departed(s *Segment) map[flow.Key]Departures {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[flow.Key]Departures, len(s.departed))
+	for k, d := range s.departed {
+		out[k] = *d
+	}
+	return out
+}
+
+// Losses returns the packets that entered the network in the segment and were lost, by flow and by
+// the switch or link that lost them.
+func (r *Recorder) Losses(s *Segment) map[Loss]uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(s.losses)
 }
 
 // Lost returns the number of packets, by flow, that entered in the segment and have not left the

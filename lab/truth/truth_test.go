@@ -5,6 +5,7 @@ package truth_test
 import (
 	"math"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -185,5 +186,27 @@ func TestLostPacketsBelongToTheEpochOfTheirEntry(t *testing.T) {
 	}
 	if got := r.Lost(second); len(got) != 0 {
 		t.Errorf("lost in the second epoch: %v", got)
+	}
+}
+
+// Departures of a segment are those of packets that arrived in it, whenever they leave.
+func TestDepartures(t *testing.T) {
+	r := truth.NewRecorder(1)
+	f := frame("10.0.0.1", "10.0.0.2", 6)
+	k, _ := truth.Parse(f)
+	e := r.Record(f, true)
+	s := r.Open()
+	r.Depart(s, k, 2, 10, 15)
+	r.Seal(20, 1)
+	r.Record(f, true)
+	r.Depart(s, k, 1, 40, 60)
+	r.Depart(r.Open(), k, 1, 50, 51)
+	e.Lost("leaf1")
+	d := r.Departed(s)[k]
+	if d.Packets != 2 || d.Hop != 1 || d.Gap != 30 || !slices.Equal(d.Delays, []time.Duration{5, 20}) {
+		t.Errorf("departures %+v", d)
+	}
+	if n := r.Departed(r.Open())[k].Packets; n != 1 || r.Losses(s)[truth.Loss{Flow: k, Element: "leaf1"}] != 1 {
+		t.Errorf("%d departures of the open segment, losses %v", n, r.Losses(s))
 	}
 }
