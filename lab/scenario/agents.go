@@ -14,6 +14,8 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/hostagent/agent"
 	hostepoch "github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/lightguardian"
+	lgwire "github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -28,6 +30,7 @@ import (
 var hostRoles = map[string]func(*hostepoch.Clock, func() time.Time) role.Role{
 	wire.Role:    func(c *hostepoch.Clock, now func() time.Time) role.Role { return omnimon.New(c, now) },
 	intwire.Role: func(c *hostepoch.Clock, _ func() time.Time) role.Role { return sketchint.New(c) },
+	lgwire.Role:  func(c *hostepoch.Clock, _ func() time.Time) role.Role { return lightguardian.New(c) },
 }
 
 // header is the header that hosts insert, that of the program omnimon; nil: none.

@@ -189,7 +189,18 @@ func (x *Fault) actions(s *Scenario, f *lab.Fabric) (begin, end func(context.Con
 		set := func(state lab.LinkState) func(context.Context, *Run) error {
 			return func(_ context.Context, r *Run) error { return r.net.SetLink(x.Link, state) }
 		}
+		if x.Stall {
+			return func(_ context.Context, r *Run) error {
+				return r.net.SetLink(x.Link, lab.LinkState{Loss: s.Topology.Loss, Held: r.net.Clock().Now() + x.Until - x.From})
+			}, set(lab.LinkState{Loss: s.Topology.Loss})
+		}
 		return set(lab.LinkState{Loss: x.Loss, Flows: x.Flows, Down: x.Down}), set(lab.LinkState{Loss: s.Topology.Loss})
+	case x.To != "":
+		var restore func() error
+		return func(_ context.Context, r *Run) (err error) {
+			restore, err = r.net.Misroute(sw, findHost(f, x.To), x.Via)
+			return err
+		}, func(context.Context, *Run) error { return restore() }
 	case x.Kill:
 		return func(_ context.Context, r *Run) error { r.killAgent(host); return nil },
 			func(ctx context.Context, r *Run) error { return r.restartAgent(ctx, host) }

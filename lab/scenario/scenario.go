@@ -177,13 +177,18 @@ type Fault struct {
 	Down bool `yaml:"down"`
 	// Avoid removes the link from the collector's configuration: routes avoid it, while it works.
 	Avoid bool `yaml:"avoid"`
-	// Switch is the switch that fails permanently, unless Loss, Refuse or Late set another fault. With
-	// Loss it counts the packets that it loses.
+	// Switch is the switch that fails permanently, unless Loss, Refuse, Late or To set another fault.
+	// With Loss it counts the packets that it loses.
 	Switch string `yaml:"switch"`
 	// Refuse makes the switch refuse all calls of its controllers, while it forwards packets.
 	Refuse bool `yaml:"refuse-calls"`
 	// Late is the delay with which the switch flips its bank.
 	Late time.Duration `yaml:"late"`
+	// To is the host to which the switch has wrong routes, and Via the neighbor that they lead to.
+	To  string `yaml:"to"`
+	Via string `yaml:"via"`
+	// Stall lets packets wait on the link until the end of the fault.
+	Stall bool `yaml:"stall"`
 	// From is when it begins, counted from the first epoch.
 	From time.Duration `yaml:"from"`
 	// Host is the host whose agent or clock fails.
@@ -354,14 +359,24 @@ func (x *Fault) check(s *Scenario, f *lab.Fabric) error {
 		return fmt.Errorf("flows is a share of them, 0 to 1; found %v", x.Flows)
 	case x.Late < 0:
 		return fmt.Errorf("expected a delay of 0 or more for late; found %v", x.Late)
-	case x.Link == "" && (x.Down || x.Avoid), x.Switch == "" && (x.Refuse || x.Late > 0), x.Host != "" && x.Loss > 0,
-		x.Host == "" && (x.Clock != 0 || x.Kill):
-		return errors.New("down and avoid are faults of a link, loss of a link or switch, refuse-calls and late of a " +
-			"switch, clock and kill of a host")
+	case x.Link == "" && (x.Down || x.Avoid || x.Stall), x.Switch == "" && (x.Refuse || x.Late > 0 || x.To != ""),
+		x.Host != "" && x.Loss > 0, x.Host == "" && (x.Clock != 0 || x.Kill):
+		return errors.New("down, avoid and stall are faults of a link, loss of a link or switch, refuse-calls, late and to " +
+			"of a switch, clock and kill of a host")
+	case (x.To == "") != (x.Via == ""):
+		return errors.New("wrong routes have a host, to, and a neighbor of the switch, via; expected both")
+	case x.To != "" && findHost(f, x.To) < 0:
+		return fmt.Errorf("to: no host is called %q; they are h1 to h%d", x.To, len(f.Hosts))
+	case x.Via != "" && !slices.ContainsFunc(f.Links, func(l lab.Link) bool {
+		return l.A == f.Find(x.Switch) && l.B == f.Find(x.Via) || l.B == f.Find(x.Switch) && l.A == f.Find(x.Via)
+	}):
+		return fmt.Errorf("via: switch %s has no link to %s; expected a neighbor of it", x.Switch, x.Via)
+	case x.Stall && (x.Until == 0 || x.Loss > 0 || x.Down || x.Avoid):
+		return errors.New("stall is a fault of its own, and packets wait until it ends; expected until")
 	case x.Host != "" && len(s.Agents) == 0:
 		return errors.New("a host can fail if it has an agent; expected agents in the scenario")
-	case x.Link != "" && x.Loss == 0 && !x.Down && !x.Avoid:
-		return errors.New("nothing happens to the link: expected a loss above 0, down or avoid")
+	case x.Link != "" && x.Loss == 0 && !x.Down && !x.Avoid && !x.Stall:
+		return errors.New("nothing happens to the link: expected a loss above 0, down, avoid or stall")
 	case x.Avoid && (x.Loss > 0 || x.Down):
 		return errors.New("avoid is a fault of its own: a link that routes avoid carries no packets to lose")
 	case x.Host != "" && (x.Clock == 0) == !x.Kill:

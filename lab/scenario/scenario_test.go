@@ -23,7 +23,7 @@ var plugins string
 var compiler lab.Compiler
 
 func TestMain(m *testing.M) {
-	testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon", "omnimon", "sketchint")
+	testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon", "omnimon", "sketchint", "lightguardian")
 }
 
 // play plays a scenario on a virtual clock.
@@ -212,7 +212,11 @@ func TestScenarioErrorsNameLineAndKey(t *testing.T) {
 		{"unknown link", "faults:\n  - {link: leaf1-leaf2, from: 1s}\n", "leaf1-leaf2"},
 		{"no fault", "faults:\n  - {link: leaf1-spine2, flows: 0.01}\n", "faults[0]: nothing happens to the link"},
 		{"a link's fault at a switch", "faults:\n  - {switch: leaf1, down: true}\n",
-			"faults[0]: down and avoid are faults of a link"},
+			"faults[0]: down, avoid and stall are faults of a link"},
+		{"wrong routes to nowhere", "faults:\n  - {switch: leaf1, to: h1}\n", "faults[0]: wrong routes have a host, to, and"},
+		{"wrong routes without a link", "faults:\n  - {switch: leaf1, to: h1, via: leaf2}\n",
+			"faults[0]: via: switch leaf1 has no link to leaf2"},
+		{"a stall without an end", "faults:\n  - {link: leaf1-spine1, stall: true}\n", "packets wait until it ends"},
 		{"clock and kill", "agents: [omnimon]\nfaults:\n  - {host: h1, clock: 1ms, kill: true}\n",
 			"faults[0]: expected either clock or kill"},
 		{"a host without an agent", "faults:\n  - {host: h1, kill: true}\n", "expected agents in the scenario"},
@@ -220,7 +224,7 @@ func TestScenarioErrorsNameLineAndKey(t *testing.T) {
 		{"no loss at a switch", "faults:\n  - {switch: leaf1, flows: 0.1}\n", "faults[0]: flows is the share"},
 		{"too many watched flows", "watch: 100000\n", "watch: expected 0 to 5000"},
 		{"unknown role of agents", "agents: [omnimom]\n",
-			"agents[0]: no role is called \"omnimom\"; there are [omnimon sketchint]"},
+			"agents[0]: no role is called \"omnimom\"; there are [lightguardian omnimon sketchint]"},
 		{"unknown host", "traffic:\n  - {rate: 1, flows: 1, senders: [h99]}\n", "h99"},
 		{"empty file", "", "traffic: there is none"},
 		{"no component", "name: x\ntraffic: []\n", "traffic: there is none"},

@@ -16,6 +16,7 @@ import (
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/chamelemon"
+	"github.com/netsketch/netsketch/lab/scenario/lightguardian"
 	"github.com/netsketch/netsketch/lab/scenario/omnimon"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/scenario/sketchint"
@@ -25,7 +26,8 @@ import (
 
 // Algorithms returns the algorithms that are scored.
 func Algorithms() []score.Algorithm {
-	return []score.Algorithm{univmon.Algorithm(), chamelemon.Algorithm(), omnimon.Algorithm(), sketchint.Algorithm()}
+	return []score.Algorithm{univmon.Algorithm(), chamelemon.Algorithm(), omnimon.Algorithm(), sketchint.Algorithm(),
+		lightguardian.Algorithm()}
 }
 
 // Measures returns the names of all measures: those of every scenario and those of the algorithms.
@@ -176,7 +178,8 @@ func (r *Run) truth(start, end time.Duration) score.Truth {
 			edges = edges && sw.Role != lab.RoleEdge
 			continue
 		}
-		d := &score.Device{All: seg.All, Entered: seg.Entered, Lost: record.Lost(seg)}
+		d := &score.Device{All: seg.All, Entered: seg.Entered, Lost: record.Lost(seg), Departed: record.Departed(seg),
+			Losses: record.Losses(seg)}
 		for k, n := range r.net.OnTheWay(seg) { // where the network drains more slowly than is waited for
 			if d.Lost[k] -= n; d.Lost[k] == 0 {
 				delete(d.Lost, k)

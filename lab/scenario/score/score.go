@@ -19,6 +19,7 @@ import (
 	"github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // Algorithm declares how the results of a plugin are scored.
@@ -110,6 +111,10 @@ type Device struct {
 	All     truth.Counts // 5-tuples of all packets that arrived
 	Entered truth.Counts // of those that arrived from hosts
 	Lost    truth.Counts // of those that entered, the packets that did not leave the network
+	// Departed are the packets of All that left the switch, and Losses the packets of Entered by what
+	// lost them; nil unless packets are tracked.
+	Departed map[flow.Key]truth.Departures
+	Losses   map[truth.Loss]uint64
 }
 
 // Measure compares a list of the published results with the ground truth, view by view.

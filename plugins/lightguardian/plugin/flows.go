@@ -132,7 +132,7 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 			continue
 		}
 		for _, name := range r.Neighbors(before.name) {
-			if slices.Contains(path, name) {
+			if slices.Contains(path, name) || slices.ContainsFunc(f.hops, func(h hop) bool { return h.name == name }) {
 				continue
 			}
 			other := i.hop(&f.key, name, f)

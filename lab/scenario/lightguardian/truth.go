@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lightguardian
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/plugins/lightguardian/plugin"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// margin is by which factor a fault must exceed its threshold to be required. Between the threshold
+// divided and multiplied by it, results may have the fault or not: estimates have errors.
+const margin = 1.5
+
+// exact computes the ground truth of an interval.
+type exact struct {
+	c      *plugin.Configuration
+	t      score.Tables
+	now    *score.Truth
+	normal paths
+}
+
+// passed is a flow at a switch.
+type passed struct {
+	name string
+	truth.Departures
+}
+
+// journey is a flow: what entered the network, and the switches that it left, in order.
+type journey struct {
+	key    flow.Key
+	sent   uint64
+	lost   uint64
+	hops   []passed
+	losses map[string]uint64 // by what lost them
+}
+
+// journeys returns the flows of an interval.
+func journeys(t *score.Truth) map[flow.Key]*journey {
+	all := map[flow.Key]*journey{}
+	at := func(k flow.Key) *journey {
+		if all[k] == nil {
+			all[k] = &journey{key: k, losses: map[string]uint64{}}
+		}
+		return all[k]
+	}
+	for name, d := range t.Devices {
+		for k, n := range d.Entered {
+			at(k).sent += n
+		}
+		for l, n := range d.Losses {
+			j := at(l.Flow)
+			j.lost, j.losses[l.Element] = j.lost+n, j.losses[l.Element]+n
+		}
+		for k, n := range d.Departed {
+			at(k).hops = append(at(k).hops, passed{name, n})
+		}
+	}
+	for _, j := range all {
+		slices.SortFunc(j.hops, func(a, b passed) int {
+			return cmp.Or(cmp.Compare(a.Hop, b.Hop), strings.Compare(a.name, b.name))
+		})
+	}
+	return all
+}
+
+// paths are the switches of flows that no fault has changed: of the first interval that has them.
+type paths map[flow.Key][]string
+
+func (p paths) learn(t *score.Truth) {
+	for k, j := range journeys(t) {
+		if p[k] != nil || len(j.hops) == 0 {
+			continue
+		}
+		for _, h := range j.hops {
+			p[k] = append(p[k], h.name)
+		}
+	}
+}
+
+// rows returns a table of the network.
+func (x *exact) rows(list string) score.Rows { return x.t.Rows(list, network) }
+
+func (x *exact) compute() {
+	for _, kind := range kinds { // also without rows
+		x.rows(faults + " " + kind)
+		x.rows(alerts + " " + kind)
+	}
+	x.rows(summary).Add("", nil)
+	for _, j := range journeys(x.now) {
+		x.hops(j)
+		x.latency(j)
+		x.jitter(j)
+		x.path(j)
+		x.drops(j)
+	}
+	x.switches()
+}
+
+// hops adds a flow at switches, its delays and gaps.
+func (x *exact) hops(j *journey) {
+	for _, h := range j.hops {
+		x.rows(hops).Add(j.key.String()+"/"+h.name, score.Leaves{"packets": score.Number(h.Packets),
+			"gap": score.Number(uint64(h.Gap))})
+		counts := make([]uint64, len(x.c.Sketch.Delays)+1)
+		for _, d := range h.Delays {
+			counts[x.delayRange(d)]++
+		}
+		for i, n := range counts {
+			low := uint64(0)
+			if i > 0 {
+				low = uint64(x.c.Sketch.Delays[i-1]) * 1000
+			}
+			if n > 0 {
+				x.rows(delays).Add(fmt.Sprintf("%v/%d/%s", j.key, low, h.name), score.Leaves{"packets": score.Number(n)})
+			}
+		}
+	}
+}
+
+// delayRange returns the range of a delay.
+func (x *exact) delayRange(d time.Duration) (i int) {
+	for _, limit := range x.c.Sketch.Delays {
+		if d < time.Duration(limit)*time.Microsecond {
+			break
+		}
+		i++
+	}
+	return i
+}
+
+// fault adds a fault of a flow at a switch: by its value and threshold required, optional or none.
+func (x *exact) fault(j *journey, kind, name string, value, threshold float64) {
+	least := float64(x.c.Rules.Packets)
+	if value < threshold/margin || float64(j.sent) < least/margin {
+		return
+	}
+	optional := value < threshold*margin || float64(j.sent) < least*margin
+	for list, key := range map[string]string{faults: j.key.String() + "/" + kind + "/" + name, alerts: kind + "/" + name} {
+		rows := x.rows(list + " " + kind)
+		if rows[key] == nil {
+			rows.Add(key, nil).Optional = true
+		}
+		rows[key].Optional = rows[key].Optional && optional
+	}
+}
+
+func (x *exact) latency(j *journey) {
+	for _, h := range j.hops {
+		n := 0
+		for _, d := range h.Delays {
+			if d >= time.Duration(x.c.Rules.Slow)*time.Microsecond {
+				n++
+			}
+		}
+		x.fault(j, slow, h.name, float64(n)/float64(h.Packets), x.c.Rules.SlowShare)
+	}
+}
+
+func (x *exact) jitter(j *journey) {
+	longest := time.Duration(0)
+	least, _ := time.ParseDuration(x.c.Rules.JitterTime) // the plugin has checked it
+	for _, h := range j.hops {
+		if longest > 0 {
+			ratio := min(float64(h.Gap)/float64(longest)/x.c.Rules.Jitter, float64(h.Gap)/float64(least))
+			x.fault(j, jitter, h.name, ratio*x.c.Rules.Jitter, x.c.Rules.Jitter)
+		}
+		longest = max(longest, h.Gap)
+	}
+}
+
+// path adds the switches that a flow does not pass without a fault.
+func (x *exact) path(j *journey) {
+	normal, first := x.normal[j.key], true
+	for _, h := range j.hops {
+		if normal == nil || slices.Contains(normal, h.name) {
+			continue
+		}
+		value := x.c.Rules.Path // possible: a sketchlet of the switch may have come with its packets
+		if share := float64(h.Packets) / float64(j.sent); first && share >= 0.75 {
+			value = margin
+		}
+		x.fault(j, path, h.name, value, x.c.Rules.Path)
+		first = false
+	}
+}
+
+// drops adds the loop of a flow, or else what lost its packets.
+func (x *exact) drops(j *journey) {
+	looped := false
+	for _, h := range j.hops {
+		if ratio := float64(h.Packets) / float64(max(j.sent, 1)); ratio >= x.c.Rules.Loop/margin && j.lost > 0 {
+			x.fault(j, loop, h.name, ratio, x.c.Rules.Loop)
+			looped = true
+		}
+	}
+	for _, element := range slices.Sorted(maps.Keys(j.losses)) {
+		n := j.losses[element]
+		name, before := x.culprit(j, element, n)
+		share := float64(n) / float64(max(before, 1))
+		switch enough := n >= 2*uint64(x.c.Rules.DropPackets); {
+		case looped: // at the switch where packets expire
+			x.possible(j, drops, name)
+			x.possible(j, blackhole, name)
+		case share >= 0.99 && enough:
+			x.fault(j, blackhole, name, 1, 0.1)
+			x.possible(j, path, name)
+		case share > 0.8 || !enough:
+			x.possible(j, drops, name)
+			x.possible(j, blackhole, name)
+		default:
+			x.fault(j, drops, name, share, x.c.Rules.Drops)
+		}
+	}
+}
+
+// possible adds a fault that results may have or not.
+func (x *exact) possible(j *journey, kind, name string) { x.fault(j, kind, name, 1, 1) }
+
+// culprit returns where a loss is seen first, and how many packets arrived there: at the switch
+// that lost packets before it counted them, or behind a link at its far end.
+func (x *exact) culprit(j *journey, element string, n uint64) (name string, before uint64) {
+	before = j.sent
+	for _, h := range j.hops {
+		missing := before - min(before, h.Packets)
+		if h.name == element || strings.HasPrefix(element, h.name+":") && 2*missing >= n {
+			return h.name, before
+		}
+		before = h.Packets
+		if rest, ok := strings.CutPrefix(element, h.name+":"); ok { // of the link behind the switch
+			_, far, _ := strings.Cut(rest, "-")
+			far, _, _ = strings.Cut(far, ":")
+			return far, before
+		}
+	}
+	name, _, _ = strings.Cut(element, ":") // nothing left the switch
+	return name, before
+}
+
+// unlocated allows published faults that do not claim to be located, of flows that have the fault.
+func (x *exact) unlocated(published score.Rows) {
+	for key, row := range published {
+		parts := strings.Split(key, "/") // flow, kind, switch
+		if row.Is("located") || len(parts) != 3 {
+			continue
+		}
+		rows := x.rows(faults + " " + parts[1])
+		for other, actual := range rows {
+			if actual != nil && strings.HasPrefix(other, parts[0]+"/") && rows[key] == nil {
+				rows.Add(key, nil).Optional = true
+				break
+			}
+		}
+	}
+}
+
+// switches adds the flows, packets, entropy and sizes of switches.
+func (x *exact) switches() {
+	for name, d := range x.now.Devices {
+		counts, sizes := truth.Counts{}, map[int]int{}
+		for k, n := range d.Departed {
+			counts[k] = n.Packets
+			sizes[1<<(bits.Len64(n.Packets)-1)]++
+		}
+		x.rows(switches).Add(name, score.Leaves{"flows": score.Number(len(counts)),
+			"packets": score.Number(counts.Packets()), "entropy": score.Number(counts.Entropy())})
+		for first, n := range sizes {
+			x.rows(ranges).Add(fmt.Sprintf("%d/%s", first, name), score.Leaves{"flows": score.Number(n)})
+		}
+	}
+}

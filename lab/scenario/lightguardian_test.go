@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario_test
+
+import (
+	"fmt"
+	"maps"
+	"os/exec"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/p4/bmv2"
+)
+
+// lightguardianScenario is two leaves and two spines with agents on all hosts.
+func lightguardianScenario(tb testing.TB, epochs int, more string) *scenario.Scenario {
+	tb.Helper()
+	s, err := scenario.Parse("lightguardian.yaml", fmt.Appendf(nil, `
+name: lightguardian
+seed: 47
+epochs: %d
+epoch: 200ms
+program: lightguardian
+topology: {kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2}
+agents: [lightguardian]
+algorithms:
+  - {plugin: lightguardian, config: {probability: 0.4}}
+%s`, epochs, more))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// TestLightGuardian: a switch drops packets in one interval, then has wrong routes in another one,
+// and both are found one interval later. Then half of the agents die: fewer columns arrive, and no
+// fault is found.
+func TestLightGuardian(t *testing.T) {
+	s := lightguardianScenario(t, 7, `
+traffic:
+  - {name: web, rate: 50000, flows: 40, udp: 0.3}
+faults:
+  - {switch: spine1, loss: 0.4, from: 400ms, until: 600ms}
+  - {switch: spine1, to: h1, via: leaf2, from: 600ms, until: 800ms}
+  - {host: h2, kill: true, from: 800ms}
+  - {host: h4, kill: true, from: 800ms}
+expect:
+  - {measure: hop-size-are, at-most: 0.01}
+  - {measure: fault-alert-f1, dimension: random-drops, at-least: 1}
+  - {measure: fault-alert-f1, dimension: loop, at-least: 1}
+  - {measure: alert-intervals, at-most: 1}
+`)
+	var received []float64
+	active := map[string][]int{} // epochs of the run, by alert
+	r := playWith(t, s, scenario.Options{Virtual: true, OnEpoch: func(run *scenario.Run) error {
+		i := len(run.Report().Epochs) - 1
+		p := run.Report().Epochs[i].Results["lightguardian"].Published
+		for _, rows := range p["summary"] {
+			received = append(received, rows[""].Value("received"))
+		}
+		for _, rows := range p["alert"] {
+			for key, row := range rows {
+				if row.Is("active") {
+					active[key] = append(active[key], i)
+				}
+			}
+		}
+		return nil
+	}})
+	check(t, r, s.Epochs)
+	if len(received) != 7 || received[2] < 0.3 || received[6] > 0.8*received[2] || received[6] < 0.1 {
+		t.Errorf("received shares %v; want less without two hosts", received)
+	}
+	for key, epochs := range active {
+		missing := strings.HasPrefix(key, "host-missing/h")
+		if fault := epochs[0] == 3 || epochs[0] == 4; !missing && (!fault || len(epochs) > 1) {
+			t.Errorf("alert %s is active in epochs %v of the run", key, epochs)
+		}
+	}
+	for _, host := range []string{"h2", "h4"} {
+		if epochs := active["host-missing/"+host]; len(epochs) == 0 || epochs[len(epochs)-1] != 6 {
+			t.Errorf("host %s is missing in epochs %v of the run", host, epochs)
+		}
+	}
+}
+
+// TestLightGuardianOnBMv2 compares what is published of one interval over BMv2 and over soft
+// switches: all but times.
+func TestLightGuardianOnBMv2(t *testing.T) {
+	if _, err := exec.LookPath(bmv2.Program); err != nil {
+		t.Skipf("%v: the scenario is played on soft switches only", err)
+	}
+	s := lightguardianScenario(t, 3, `
+traffic:
+  - {name: web, rate: 3000, flows: 10, udp: 0.3}
+expect:
+  - {measure: hop-size-are, at-most: 0}
+  - {measure: partial-epochs, at-most: 0}
+`)
+	var results []map[string]string
+	for _, external := range [][]string{nil, {"edge", "transit"}} {
+		last := map[string]string{}
+		r := playWith(t, s, scenario.Options{Virtual: true, BMv2: external, OnEpoch: func(run *scenario.Run) error {
+			for _, list := range []string{"flows", "hops", "coverage", "switches", "hosts"} {
+				maps.Copy(last, leaves(t, run.Address(), "lightguardian", list))
+			}
+			return nil
+		}})
+		check(t, r, s.Epochs)
+		maps.DeleteFunc(last, func(at, _ string) bool {
+			leaf := at[strings.LastIndexByte(at, '/')+1:]
+			return leaf == "gap" || leaf == "last-arrival" || leaf == "slow" || leaf == "faults" ||
+				strings.HasSuffix(leaf, "epoch")
+		})
+		results = append(results, last)
+	}
+	if diff := gocmp.Diff(results[0], results[1]); diff != "" || len(results[0]) < 300 {
+		t.Errorf("%d leaves (-soft switches, +BMv2):\n%.4000s", len(results[0]), diff)
+	}
+}
