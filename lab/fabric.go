@@ -158,6 +158,45 @@ func FatTree(k, pods, cores int, latency time.Duration) (*Fabric, error) {
 	return f, nil
 }
 
+// Graph returns a network of any shape, with hosts at each switch. Links are pairs of names; the
+// switches are those that they name, in order.
+func Graph(links [][2]string, hostsPerSwitch int, latency time.Duration) (*Fabric, error) {
+	if len(links) == 0 || hostsPerSwitch < 1 {
+		return nil, fmt.Errorf("lab: graph of %d links and %d hosts a switch: at least 1 and 1 are needed", len(links),
+			hostsPerSwitch)
+	}
+	f := &Fabric{}
+	ports := make(map[int]uint32) // in use
+	add := func(name string) (int, uint32) {
+		at := f.Find(name)
+		if at < 0 {
+			at = len(f.Switches)
+			f.Switches = append(f.Switches, Switch{name, RoleEdge})
+			ports[at] = uint32(hostsPerSwitch)
+		}
+		ports[at]++
+		return at, ports[at]
+	}
+	for _, l := range links {
+		a, portA := add(l[0])
+		b, portB := add(l[1])
+		if a == b || portA > maxPort || portB > maxPort {
+			return nil, fmt.Errorf("lab: graph: link %s-%s joins a switch to itself, or one with more than %d ports", l[0],
+				l[1], maxPort)
+		}
+		f.Links = append(f.Links, Link{A: a, PortA: portA, B: b, PortB: portB, Latency: latency})
+	}
+	if len(f.Switches)*hostsPerSwitch > maxHosts {
+		return nil, fmt.Errorf("lab: graph of %d hosts: at most %d", len(f.Switches)*hostsPerSwitch, maxHosts)
+	}
+	for s := range f.Switches {
+		for h := range hostsPerSwitch {
+			f.addHost(s, uint32(h+1))
+		}
+	}
+	return f, nil
+}
+
 // maxPort is the highest port number in use; 255 is the CPU port.
 const maxPort = 254
 

@@ -24,6 +24,9 @@ func TestFabricShapes(t *testing.T) {
 		{"8-ary fat tree", fat(8, 0, 0), 80, 128, 256},
 		{"two pods of a 4-ary fat tree", fat(4, 2, 0), 12, 8, 16},
 		{"ChameleMon's testbed", fat(4, 2, 2), 10, 8, 12},
+		{"triangle with a tail", func() (*lab.Fabric, error) {
+			return lab.Graph([][2]string{{"A", "B"}, {"B", "C"}, {"C", "A"}, {"C", "D"}}, 2, 0)
+		}, 4, 8, 4},
 	}
 	for _, tt := range tests {
 		f, err := tt.build()

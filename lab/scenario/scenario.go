@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
@@ -53,6 +54,9 @@ type Scenario struct {
 	// ScoreEvery is the distance of epochs that are read and scored, for long runs; 0: every epoch.
 	// The status of all epochs is reported.
 	ScoreEvery int `yaml:"score-every"`
+	// WarmUp is the number of epochs at the beginning that are played and not scored, such as those
+	// before plugins have configured switches.
+	WarmUp int `yaml:"warm-up"`
 	// Watch is the number of flows whose sizes are requested and scored; of those of the
 	// first epoch.
 	Watch int `yaml:"watch"`
@@ -85,13 +89,13 @@ func (s *Scenario) SetDefaults() {
 
 // Topology describes the network.
 type Topology struct {
-	// Kind is leaf-spine or fat-tree.
+	// Kind is leaf-spine, fat-tree or graph.
 	Kind string `yaml:"kind"`
 	// Leaves is the number of leaf switches of a leaf-spine network.
 	Leaves int `yaml:"leaves"`
 	// Spines is the number of its spine switches.
 	Spines int `yaml:"spines"`
-	// HostsPerLeaf is the number of hosts at each leaf.
+	// HostsPerLeaf is the number of hosts at each leaf, or at each switch of a graph.
 	HostsPerLeaf int `yaml:"hosts-per-leaf"`
 	// K is the arity of a fat tree: k pods of k/2 edge and k/2 aggregation switches.
 	K int `yaml:"k"`
@@ -99,6 +103,9 @@ type Topology struct {
 	Pods int `yaml:"pods"`
 	// Cores is the number of core switches of a fat tree, a multiple of k/2; 0: all (k/2)².
 	Cores int `yaml:"cores"`
+	// Links are those of a graph, such as CHCG-CLEV: the names of two switches, which have no
+	// hyphens.
+	Links []string `yaml:"links"`
 	// Latency is that of every link between switches.
 	Latency time.Duration `yaml:"latency"`
 	// Loss is the share of packets every link between switches loses, 0 to 1.
@@ -251,6 +258,9 @@ func (s *Scenario) Validate() error {
 	}
 	if s.Epochs < 0 {
 		errs.Add("epochs", "expected 0 or more; found %d", s.Epochs)
+	}
+	if s.WarmUp < 0 || s.Epochs > 0 && s.WarmUp >= s.Epochs {
+		errs.Add("warm-up", "expected 0 or more epochs, and fewer than there are; found %d", s.WarmUp)
 	}
 	if s.Watch < 0 || s.Watch > mostWatched {
 		errs.Add("watch", "expected 0 to %d flows; found %d", mostWatched, s.Watch)
@@ -414,8 +424,18 @@ func (s *Scenario) fabric() (*lab.Fabric, error) {
 		f, err = lab.LeafSpine(t.Leaves, t.Spines, t.HostsPerLeaf, t.Latency)
 	case "fat-tree":
 		f, err = lab.FatTree(t.K, t.Pods, t.Cores, t.Latency)
+	case "graph":
+		var links [][2]string
+		for _, text := range t.Links {
+			names := strings.Split(text, "-")
+			if len(names) != 2 || names[0] == "" || names[1] == "" {
+				return nil, fmt.Errorf("links: %q; expected the names of two switches, such as CHCG-CLEV", text)
+			}
+			links = append(links, [2]string{names[0], names[1]})
+		}
+		f, err = lab.Graph(links, t.HostsPerLeaf, t.Latency)
 	default:
-		return nil, fmt.Errorf("kind %q: expected leaf-spine or fat-tree", t.Kind)
+		return nil, fmt.Errorf("kind %q: expected leaf-spine, fat-tree or graph", t.Kind)
 	}
 	if err != nil {
 		return nil, err

@@ -91,7 +91,7 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 		Results: map[string]*score.Result{},
 	}
 	index := len(r.report.Epochs)
-	if every := r.s.ScoreEvery; every <= 1 || index%every == every-1 {
+	if every := r.s.ScoreEvery; index >= r.s.WarmUp && (every <= 1 || index%every == every-1) {
 		actual := r.truth(labTime(rep.Start), labTime(rep.End))
 		if len(r.s.Agents) > 0 {
 			actual.Journal, actual.Stays = r.net.Journal().Take(uint16(rep.Number)), r.net.Stays().Take(rep.Number)
