@@ -50,6 +50,7 @@ type bench struct {
 	tap      *p4tap.Tap
 	cat      *p4values.Catalog
 	univmons map[string]*univmon
+	duties   *duties     // nil without entries
 	edge     *chamelemon // nil in programs without it
 	omnimon  *omnimon    // the same
 	drops    [dropReasons]int64
@@ -70,6 +71,7 @@ func conform(t *testing.T, program *compiled.Program, sw target) *bench {
 	if b.omnimon != nil {
 		b.conformOmniMon()
 	}
+	theseDuties().install(b)
 	for i, f := range oddFrames() {
 		b.send(fmt.Sprintf("odd frame %d", i), 0, f)
 	}
@@ -346,7 +348,9 @@ func (b *bench) send(label string, bank int, f []byte) {
 	}
 	if p := parse(f); p.counted {
 		for _, u := range b.univmons {
-			u.count(bank, p)
+			if b.duties.counts(bank, in, p, u.key) {
+				u.count(bank, p)
+			}
 		}
 	}
 	port, want, forwarded := expect(f)

@@ -309,6 +309,13 @@ struct univmon_scratch_t {
     bit<1>  hit;      // that slot holds the flow already
 }
 
+// What duties.p4 finds for a packet.
+struct duties_t {
+    bit<16> origin;      // site of the source; 0: none
+    bit<16> destination; // site of the destination; 0: none
+    bit<8>  dimensions;  // to count
+}
+
 // Temporaries of chamelemon.p4, in ingress and egress.
 struct chamelemon_scratch_t {
     bit<32> time;      // time bit of the packet's epoch
@@ -360,6 +367,7 @@ struct metadata_t {
     bit<16> ecmp_size;
     bit<16> ecmp_member;
 #ifdef NS_WITH_UNIVMON
+    duties_t duties;
     univmon_scratch_t univmon;
 #endif
 #ifdef NS_WITH_CHAMELEMON

@@ -35,9 +35,14 @@
 #include "readout.p4"
 #include "forwarding.p4"
 
+#ifdef NS_WITH_UNIVMON
+#include "duties.p4"
+#endif
+
 #ifdef NS_WITH_UNIVMON_SRC
 #define NS_WITH_SRC_HASH
 #define UM_CONTROL UnivMonSrc
+#define UM_COUNTED "ingress.univmon_src.counted"
 #define UM_KEY NS_KEY_SRC
 #define UM_OBJECT 1
 #define UM_LEVELS NS_UNIVMON_SRC_LEVELS
@@ -50,6 +55,7 @@
 #ifdef NS_WITH_UNIVMON_DST
 #define NS_WITH_DST_HASH
 #define UM_CONTROL UnivMonDst
+#define UM_COUNTED "ingress.univmon_dst.counted"
 #define UM_KEY NS_KEY_DST
 #define UM_OBJECT 3
 #define UM_LEVELS NS_UNIVMON_DST_LEVELS
@@ -61,6 +67,7 @@
 
 #ifdef NS_WITH_UNIVMON_5T
 #define UM_CONTROL UnivMon5t
+#define UM_COUNTED "ingress.univmon_5t.counted"
 #define UM_KEY NS_KEY_FIVE_TUPLE
 #define UM_OBJECT 5
 #define UM_LEVELS NS_UNIVMON_5T_LEVELS
@@ -98,6 +105,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
     Flow() flow;
     Forwarding() forwarding;
+#ifdef NS_WITH_UNIVMON
+    Duties() duties;
+#endif
 #ifdef NS_WITH_UNIVMON_SRC
     UnivMonSrc() univmon_src;
 #endif
@@ -155,16 +165,25 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
                 bank.apply(meta);
 #endif
                 flow.apply(hdr, meta);
+#ifdef NS_WITH_UNIVMON
+                duties.apply(hdr, meta, standard_metadata);
+#endif
             }
             if (hdr.packet_in.isValid() || hdr.ipv4.isValid() || hdr.ipv6.isValid()) {
 #ifdef NS_WITH_UNIVMON_SRC
-                univmon_src.apply(hdr, meta);
+                if (hdr.packet_in.isValid() || NS_COUNTS(NS_KEY_SRC)) {
+                    univmon_src.apply(hdr, meta);
+                }
 #endif
 #ifdef NS_WITH_UNIVMON_DST
-                univmon_dst.apply(hdr, meta);
+                if (hdr.packet_in.isValid() || NS_COUNTS(NS_KEY_DST)) {
+                    univmon_dst.apply(hdr, meta);
+                }
 #endif
 #ifdef NS_WITH_UNIVMON_5T
-                univmon_5t.apply(hdr, meta);
+                if (hdr.packet_in.isValid() || NS_COUNTS(NS_KEY_FIVE_TUPLE)) {
+                    univmon_5t.apply(hdr, meta);
+                }
 #endif
 #ifdef NS_WITH_CHAMELEMON
                 chamelemon.apply(hdr, meta, standard_metadata);

@@ -6,6 +6,7 @@
 // UM_CONTROL and undefines the macros. Include it once for each flow key.
 //
 //   UM_CONTROL  name of the control
+//   UM_COUNTED  full name of its counter, in quotes
 //   UM_KEY      NS_KEY_SRC, NS_KEY_DST or NS_KEY_FIVE_TUPLE
 //   UM_OBJECT   read-out number of the counters; the heavy keys have the next one
 //   UM_LEVELS   sampling levels, 2 to 16
@@ -26,6 +27,9 @@
 #define NS_KEY_SRC 1
 #define NS_KEY_DST 2
 #define NS_KEY_FIVE_TUPLE 3
+
+// Whether the switch counts the packet by this key: see duties.p4.
+#define NS_COUNTS(key) ((meta.duties.dimensions & (1 << (key - 1))) != 0)
 
 // The input of each hash is the flow's hash times an odd constant: one for each row, one for the
 // level, one for each way of the heavy keys.
@@ -146,15 +150,19 @@
 #endif
 
 control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
-    @netsketch_readout[object=UM_OBJECT, banks=NS_BANKS]
+    @netsketch_readout[object=UM_OBJECT, banks=NS_BANKS, counter=UM_COUNTED]
     @netsketch_univmon[part="counters", key=UM_KEY_NAME, levels=UM_LEVELS, rows=UM_ROWS,
-                       columns=UM_COLUMNS, packets=UM_PACKETS]
+                       columns=UM_COLUMNS, packets=UM_PACKETS, duty=UM_KEY]
     register<bit<32>>(UM_COUNTER_CELLS * NS_BANKS) counters;
 
-    @netsketch_readout[object=UM_OBJECT + 1, banks=NS_BANKS]
+    @netsketch_readout[object=UM_OBJECT + 1, banks=NS_BANKS, counter=UM_COUNTED]
     @netsketch_univmon[part="heavy", key=UM_KEY_NAME, levels=UM_LEVELS, ways=UM_WAYS,
                        slots=UM_SLOTS, words=UM_WORDS, layout=UM_LAYOUT]
     register<bit<32>>(UM_HEAVY_CELLS * NS_BANKS) heavy;
+
+    // Packets by bank. They are counted last, so that a client that reads a counter before the
+    // registers misses no packet.
+    counter(NS_BANKS, CounterType.packets) counted;
 
     // Counts the packet at its level, in one action: tables and branches are slow on BMv2.
     action count(bit<32> level) {
@@ -218,6 +226,7 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
                 }
             }
         }
+        counted.count((bit<32>)meta.bank);
     }
 
     // The level is the number of leading ones of a hash, the last level at most.
@@ -299,6 +308,7 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
 }
 
 #undef UM_CONTROL
+#undef UM_COUNTED
 #undef UM_KEY
 #undef UM_OBJECT
 #undef UM_LEVELS
