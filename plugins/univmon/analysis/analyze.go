@@ -21,10 +21,15 @@ import (
 // Analyze implements sdk.Plugin.
 func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	p.mu.Lock()
-	config, plan, previous := p.config, p.plan, maps.Clone(p.previous)
+	config, plan, previous, network := p.config, p.plan, maps.Clone(p.previous), p.network
 	p.mu.Unlock()
 
-	run := analysis{epoch: epoch, config: &config, plan: plan, previous: previous}
+	run := analysis{epoch: epoch, config: &config, plan: plan, previous: previous, views: plan.views}
+	var events []sdk.Event
+	var plans []sdk.Plan
+	if config.Network.Enabled && config.Network.Scheme != SchemeWeights {
+		events, plans = p.assign(&run, &network)
+	}
 	results, err := run.switches(ctx)
 	if err != nil {
 		return nil, err
@@ -46,9 +51,42 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out.Events = append(out.Events, p.problemEvents(run.problems)...)
+	out.Events = append(append(out.Events, events...), p.problemEvents(run.problems)...)
+	out.Plans = plans
 	p.measured, p.previous = measured, results
 	return out, nil
+}
+
+// assign adds the views of the assignment under which an epoch was measured, and returns the plan
+// of the next one.
+func (p *Plugin) assign(a *analysis, network *sdk.Network) (events []sdk.Event, plans []sdk.Plan) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := &p.duties
+	d.outcomes(a.epoch)
+	var ok bool
+	if a.views, a.incomplete, ok = d.assigned(a.epoch, a.plan); !ok {
+		a.problem("network", "no results: no manifests are in force, so packets count on every switch that they cross")
+		for _, dimension := range a.plan.dimensions {
+			a.views = append(a.views, view{dimension: dimension, assigned: true})
+		}
+	}
+	_, now, _ := d.inForce(a.epoch)
+	if now != nil && d.before != nil && now != d.before {
+		a.warning = "may be inexact: manifests changed when the epoch began, so packets that were in the network then may " +
+			"count twice or not at all"
+	}
+	if now != nil {
+		d.before = now
+	}
+	for _, w := range a.epoch.AccuracyWarnings {
+		a.warning = "may be inexact: " + strings.TrimSpace(w.Device+" "+w.Reason)
+	}
+	events = d.want(a.config, network, a.epoch)
+	if plan, ok := d.plan(a.epoch); ok {
+		plans = append(plans, plan)
+	}
+	return events, plans
 }
 
 // analysis is the work on one epoch.
@@ -57,8 +95,12 @@ type analysis struct {
 	config   *Configuration
 	plan     *plan
 	previous map[scope]*result
+	views    []view
 	problems map[string]string // by subject
 	failed   map[scope]string  // why data of a switch has no result
+
+	incomplete string // why packets are not counted under the assignment in force
+	warning    string // why an assigned view may be inexact
 }
 
 func (a *analysis) problem(subject, format string, args ...any) {
@@ -176,11 +218,11 @@ func (a *analysis) compare(r *result) {
 
 // network combines the switches' sketches so that each packet is counted once.
 func (a *analysis) network(ctx context.Context, switches map[scope]*result) (map[scope]*result, error) {
-	results := make([]*result, len(a.plan.views))
-	missing := make([]string, len(a.plan.views))
+	results := make([]*result, len(a.views))
+	missing := make([]string, len(a.views))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i, v := range a.plan.views {
+	for i, v := range a.views {
 		group.Go(func() error {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
@@ -209,7 +251,7 @@ func (a *analysis) network(ctx context.Context, switches map[scope]*result) (map
 // weight -1, whose sketch removes packets that others counted twice, there is no result.
 func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 	r := &result{scope: scope{Network, v.dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete, whole: true}
-	if len(v.plus) == 1 && len(v.minus) == 0 {
+	if len(v.plus) == 1 && len(v.minus) == 0 && !v.assigned {
 		if one := switches[scope{v.plus[0], v.dimension}]; one != nil { // the network is one switch
 			*r = *one
 			r.scope = scope{Network, v.dimension}
@@ -228,6 +270,9 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 				r.status, r.whole, r.problem = sdk.StatusPartial, false, name+": "+s.problem
 			}
 			r.from = append(r.from, name)
+			if n, _ := s.estimate.Packets(); v.assigned && n == 0 && len(readings) > 0 {
+				continue // a sketch that the switch does not use
+			}
 			readings = append(readings, s.estimate.Reading())
 		}
 		return readings
@@ -235,8 +280,15 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 	plus := collect(v.plus)
 	edges := len(absent)
 	minus := collect(v.minus)
+	absent = append(absent, v.excluded...)
+	if v.assigned {
+		edges = len(absent)
+	}
 	if len(plus) == 0 || len(absent) > edges {
 		r.status, r.whole, r.from = sdk.StatusLost, false, nil
+		if len(absent) == 0 {
+			return r, "no results: no manifests are in force"
+		}
 		return r, "no results without " + strings.Join(absent, ", ")
 	}
 	sum, err := universal.Sum(plus, minus)
@@ -246,9 +298,16 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 	}
 	r.estimate = sum.Estimate()
 	if len(absent) > 0 {
-		r.status = sdk.StatusPartial
+		r.status, r.whole = sdk.StatusPartial, r.whole && !v.assigned
 		return r, fmt.Sprintf("results rest on %d of %d switches; missing: %s",
 			len(r.from), len(r.from)+len(absent), strings.Join(absent, ", "))
+	}
+	if v.assigned && r.whole {
+		r.from = []string{Network} // whatever switches count
+		if a.incomplete != "" {
+			r.status, r.whole = sdk.StatusPartial, false
+		}
+		return r, cmp.Or(a.incomplete, a.warning)
 	}
 	return r, ""
 }

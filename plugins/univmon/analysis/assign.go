@@ -17,6 +17,8 @@ type Assignment struct {
 	*manifest.Manifest
 	// Unfit are the switches that count nothing, with the reason.
 	Unfit map[string]string
+
+	bits map[string]int // of the dimensions in entries, from 1
 }
 
 // Assign computes an assignment by a scheme. All switches that count need the same sketches of all
@@ -24,15 +26,16 @@ type Assignment struct {
 // reason.
 func (c *Configuration) Assign(network *sdk.Network, scheme manifest.Scheme, absent map[string]string) (*Assignment,
 	error) {
-	m, err := manifest.Read(network, nil)
+	m, err := manifest.Read(network, c.Network.Prefixes)
 	if err != nil {
 		return nil, err
 	}
-	a := &Assignment{Map: m, Unfit: make(map[string]string)}
+	a := &Assignment{Map: m, Unfit: make(map[string]string), bits: make(map[string]int)}
 	layouts := make(map[string]universal.Layout)
 	wanted := c.Dimensions
 	for i := range network.Devices {
 		d := &network.Devices[i]
+		m.Problem.Switches[i].Capacity = c.Network.Memory
 		found, _ := find(d)
 		if len(wanted) == 0 { // those of the first switch that measures
 			for _, name := range dimensions {
@@ -49,6 +52,10 @@ func (c *Configuration) Assign(network *sdk.Network, scheme manifest.Scheme, abs
 			in, ok := found[name]
 			if first, known := layouts[name]; !ok {
 				reason = "it does not measure " + name
+			} else if in.duty == 0 {
+				reason = "its pipeline counts all packets by " + name
+			} else if bit := a.bits[name]; bit != 0 && bit != in.duty {
+				reason = fmt.Sprintf("duties for %s have bit %d, those of others bit %d", name, in.duty, bit)
 			} else if known && in.layout != first {
 				reason = fmt.Sprintf("its sketch of %s (%v) differs from that of others (%v)", name, in.layout, first)
 			}
@@ -59,7 +66,7 @@ func (c *Configuration) Assign(network *sdk.Network, scheme manifest.Scheme, abs
 			continue
 		}
 		for _, name := range wanted {
-			layouts[name] = found[name].layout
+			layouts[name], a.bits[name] = found[name].layout, found[name].duty
 		}
 	}
 	if len(layouts) == 0 {

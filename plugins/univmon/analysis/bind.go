@@ -20,6 +20,7 @@ type instance struct {
 	counters  string // full names of the objects
 	heavy     string
 	packets   int // first of the counts by level, among the counters; -1: none
+	duty      int // bit of the dimension in the entries of duties.p4, from 1; 0: none
 }
 
 // find returns the usable sketches on a device by dimension, and the unusable ones with reasons. It
@@ -80,6 +81,11 @@ func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
 	if text, ok := counters.Annotations["packets"]; ok {
 		if in.packets, err = strconv.Atoi(text); err != nil {
 			return in, fmt.Errorf("annotation packets of %s is %q, not a number", counters.Name, text)
+		}
+	}
+	if text, ok := counters.Annotations["duty"]; ok {
+		if in.duty, err = strconv.Atoi(text); err != nil || in.duty < 1 || in.duty > 8 {
+			return in, fmt.Errorf("annotation duty of %s is %q, not 1 to 8", counters.Name, text)
 		}
 	}
 	if err := in.layout.Validate(); err != nil {
@@ -143,6 +149,8 @@ type view struct {
 	dimension string
 	plus      []string // devices, sorted
 	minus     []string
+	assigned  bool     // each packet is counted by one of plus
+	excluded  []string // those that measured under another assignment
 }
 
 func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
@@ -183,7 +191,7 @@ func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 				Object: "universal sketch of " + dimension, Consequence: "no results for " + dimension})
 		}
 	}
-	if c.Network.Enabled {
+	if c.Network.Enabled && c.Network.Scheme == SchemeWeights {
 		if err := p.addViews(c, network, wanted); err != nil {
 			return nil, err
 		}

@@ -5,9 +5,11 @@ package analysis
 import (
 	_ "embed"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/univmon/manifest"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -41,7 +43,18 @@ type NetworkView struct {
 	// Weights of switches, by their names or roles: 1 adds a switch's sketch, -1
 	// subtracts it, 0 omits it. Empty: computed from the topology.
 	Weights map[string]int `json:"weights"`
+	// Scheme is how packets that cross several switches are counted once: SchemeWeights, or one of
+	// manifest.Schemes, by which each switch counts a part of them.
+	Scheme manifest.Scheme `json:"scheme"`
+	// Prefixes are further addresses by the name of the switch at which their packets enter and
+	// leave, for schemes other than SchemeWeights.
+	Prefixes map[string]string `json:"prefixes"`
+	// Memory bounds the sketches of a switch in bytes, for the same schemes; 0: no limit.
+	Memory int `json:"memory"`
 }
+
+// SchemeWeights: every switch counts all packets, and sketches are added and subtracted.
+const SchemeWeights manifest.Scheme = "weights"
 
 // Threshold defines heavy flows: both conditions must hold.
 type Threshold struct {
@@ -60,7 +73,7 @@ type Victims struct {
 func DefaultConfiguration() Configuration {
 	return Configuration{
 		Switches:     true,
-		Network:      NetworkView{Enabled: true},
+		Network:      NetworkView{Enabled: true, Scheme: SchemeWeights},
 		HeavyHitters: Threshold{Share: 0.005, Packets: 1, Limit: 1000},
 		HeavyChanges: Threshold{Share: 0.01, Packets: 20, Limit: 1000},
 		DDoSVictims:  Victims{Sources: 1000, Limit: 100},
@@ -113,6 +126,22 @@ func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 	for name, w := range c.Network.Weights {
 		if w < -1 || w > 1 {
 			bad("network.weights."+name, "is %d; expected 1, 0 or -1", w)
+		}
+	}
+	if n := &c.Network; n.Scheme != SchemeWeights && !slices.Contains(manifest.Schemes, n.Scheme) {
+		bad("network.scheme", "is %q; expected %s or one of %v", n.Scheme, SchemeWeights, manifest.Schemes)
+	} else if n.Scheme != SchemeWeights && len(n.Weights) > 0 {
+		bad("network.weights", "are for the scheme %s; the scheme is %s", SchemeWeights, n.Scheme)
+	} else if n.Scheme == SchemeWeights && (len(n.Prefixes) > 0 || n.Memory != 0) {
+		bad("network.scheme", "is %s, which has neither prefixes nor memory; expected one of %v", n.Scheme,
+			manifest.Schemes)
+	}
+	if c.Network.Memory < 0 {
+		bad("network.memory", "is %d; expected bytes, 0 or more", c.Network.Memory)
+	}
+	for text := range c.Network.Prefixes {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			bad("network.prefixes."+text, "is not a prefix; expected one such as 10.1.0.0/16")
 		}
 	}
 	names := make(map[string]bool)

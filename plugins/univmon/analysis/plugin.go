@@ -29,6 +29,8 @@ type Plugin struct {
 	measured map[scope]*result // newest results of the switches' sketches, which are saved
 	previous map[scope]*result // latest result of each scope
 	reported map[string]string // latest problem by subject; one that goes on is logged once
+	network  sdk.Network       // newest model
+	duties   duties
 }
 
 // scope is the device and dimension of a result.
@@ -109,7 +111,8 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.config, p.plan = c, plan
+	p.config, p.plan, p.network = c, plan, network
+	p.duties.stale = true
 	if len(p.previous) == 0 {
 		p.resume()
 	}
@@ -150,7 +153,8 @@ func (p *Plugin) NetworkChanged(_ context.Context, network sdk.Network) {
 			return // only weights can be wrong
 		}
 	}
-	p.plan = plan
+	p.plan, p.network = plan, network
+	p.duties.stale = true
 }
 
 // Query implements sdk.Querier: the packets of one flow in the latest analyzed epoch, on a switch

@@ -15,24 +15,33 @@ import (
 //     has as many variables as switches, whatever the number of dimensions.
 //   - The sum of bounds of its parts, each rounded up to what whole sketches can cost.
 //
-// Odd cycles of paths with two switches make it tighter: a sketch on every second switch is not
-// enough for them.
+// Odd cycles and cliques of paths with two switches make it tighter: a sketch on every second
+// switch is not enough for them.
 func lowerBound(p *Problem, sets [][]int) float64 {
 	if len(sets) == 0 || len(p.Dimensions) == 0 {
 		return 0
 	}
 	all, unit := 0, 0
+	var sizes []int
 	for _, d := range p.Dimensions {
 		all += d.Bytes
 		unit = gcd(unit, d.Bytes)
+		sizes = append(sizes, d.Bytes)
 	}
+	slices.Sort(sizes)
 	n, demands := len(p.Switches), demandsOf(len(p.Switches), sets)
 	most := 0.0
 	for _, d := range p.Dimensions {
 		most = max(most, float64(d.Bytes)) // some switch keeps its sketch
 	}
 	for _, d := range demands {
-		most = max(most, roundUp(float64(all)*d.sketches/float64(len(d.of)), unit))
+		mean := d.sketches / float64(len(d.of)) // of each dimension on a switch
+		most = max(most, roundUp(float64(all)*mean, unit))
+		least := 0.0 // the smallest sketches on a switch with at least the mean number
+		for _, size := range sizes[:int(math.Ceil(float64(len(sizes))*mean-1e-9))] {
+			least += float64(size)
+		}
+		most = max(most, least)
 	}
 	sum, sketches := 0.0, math.Ceil(fractional(n, demands, 0, 0)-1e-6)
 	for _, d := range p.Dimensions {
@@ -58,8 +67,8 @@ type demand struct {
 	sketches float64
 }
 
-// demandsOf returns one sketch for each set, and (L + 1) / 2 for odd cycles of L sets of two
-// switches.
+// demandsOf returns one sketch for each set, (L + 1) / 2 for odd cycles of L sets of two switches,
+// and three for four switches that are a set with each other.
 func demandsOf(n int, sets [][]int) (out []demand) {
 	links := make([][]int, n)
 	for _, set := range sets {
@@ -76,6 +85,18 @@ func demandsOf(n int, sets [][]int) (out []demand) {
 			if name := [3]int{cycle[0], cycle[1], cycle[2]}; !seen[name] {
 				seen[name] = true
 				out = append(out, demand{cycle, float64(len(cycle)+1) / 2})
+			}
+		}
+	}
+	for a := range links {
+		for _, b := range links[a] {
+			for _, c := range links[a] {
+				for _, d := range links[a] {
+					if a < b && b < c && c < d && slices.Contains(links[b], c) && slices.Contains(links[b], d) &&
+						slices.Contains(links[c], d) && len(out) < len(sets)+4*n {
+						out = append(out, demand{[]int{a, b, c, d}, 3})
+					}
+				}
 			}
 		}
 	}
