@@ -14,6 +14,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -38,6 +39,16 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
 }
 
+// schema has the modules that ship, and that of a plugin of a third party.
+var schema = sync.OnceValues(func() (*yang.Schema, error) {
+	const name = "acme-hello"
+	text, err := os.ReadFile("../../examples/plugin-hello/" + name + ".yang")
+	if err != nil {
+		return nil, err
+	}
+	return yang.Load(append(yangtest.Modules(), yang.Module{Name: name, Text: string(text)})...)
+})
+
 // fixture is a running console over a store.
 type fixture struct {
 	*Output
@@ -55,10 +66,14 @@ func plain() Config {
 
 func start(t *testing.T, c Config) *fixture {
 	t.Helper()
-	f := &fixture{t: t, store: store.New(store.Options{Schema: yangtest.Schema(t)}), client: &http.Client{
+	modules, err := schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{t: t, store: store.New(store.Options{Schema: modules}), client: &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{}, ForceAttemptHTTP2: true}}}
 	o, err := New("web", c, Dependencies{
-		Schema: func() *yang.Schema { return yangtest.Schema(t) }, Certificates: certs.New(certs.Options{}),
+		Schema: func() *yang.Schema { return modules }, Certificates: certs.New(certs.Options{}),
 		Endpoint:    func() *Endpoint { return &Endpoint{Address: "192.0.2.1:9339", Plaintext: true} },
 		Measurement: func(list string, keyed bool) string { return fmt.Sprint(list, " ", keyed) },
 		Logger:      slog.New(slog.DiscardHandler),
@@ -509,7 +524,7 @@ func TestSchema(t *testing.T) {
 		}
 		return n
 	}
-	if !at("univmon").Plugin || at("collector").Plugin || at("interfaces").Plugin {
+	if !at("univmon").Plugin || !at("hello").Plugin || at("collector").Plugin || at("interfaces").Plugin {
 		t.Error("the nodes of plugins are not marked as those")
 	}
 	list := at("omnimon/queries/query/results/result")

@@ -3,7 +3,7 @@
 // Alerts of the plugins, and what is wrong with the collector itself.
 
 import { useMemo } from 'preact/hooks'
-import { State, useApp, useLive, type App } from './app'
+import { useApp, type App } from './app'
 import { clock } from './format'
 import { listOf, tables, type SchemaNode } from './schema'
 import { Table, type TableColumn } from './table'
@@ -53,8 +53,6 @@ function own({ base }: App): Alert[] {
   return out
 }
 
-export const countAlerts = (app: App): number => own(app).length
-
 // alertLists returns the lists of plugins that have alerts: by their name, and leaves text and
 // active.
 export function alertLists(schema: SchemaNode): SchemaNode[] {
@@ -63,6 +61,28 @@ export function alertLists(schema: SchemaNode): SchemaNode[] {
     .flatMap((n) => tables(n).lists)
     .filter((l) => l.name === 'alert' && l.children?.some((c) => c.children?.some((x) => x.name === 'text')))
 }
+
+// all returns the collector's own alerts and those of the plugins, active ones first.
+function all(app: App): Alert[] {
+  const out = own(app)
+  for (const list of alertLists(app.schema))
+    for (const row of app.base.tree.list(list.path)) {
+      const get = (leaf: string) => String(row.values.get('state/' + leaf) ?? '')
+      out.push({
+        id: row.id,
+        source: listOf(row.path).split('/')[1]!,
+        severity: get('severity'),
+        active: get('active') === 'true',
+        subject: [row.keys.subject, row.keys.kind].filter(Boolean).join(' '),
+        text: get('text'),
+        since: get('since-epoch'),
+        time: row.time,
+      })
+    }
+  return out.sort((a, b) => Number(b.active) - Number(a.active) || b.time - a.time)
+}
+
+export const countAlerts = (app: App): number => all(app).filter((a) => a.active).length
 
 const columns: TableColumn<Alert>[] = [
   { title: 'state', text: (a) => (a.active ? 'active' : 'over') },
@@ -76,32 +96,13 @@ const columns: TableColumn<Alert>[] = [
 
 export function Alerts() {
   const app = useApp()
-  const lists = useMemo(() => alertLists(app.schema), [app.schema])
-  const live = useLive(lists.length ? { paths: lists.map((l) => l.path) } : null)
-  const rows = useMemo(() => {
-    const out = own(app)
-    for (const row of live?.tree.rows.values() ?? []) {
-      const get = (leaf: string) => String(row.values.get('state/' + leaf) ?? '')
-      out.push({
-        id: row.id,
-        source: listOf(row.path).split('/')[1]!,
-        severity: get('severity'),
-        active: get('active') === 'true',
-        subject: [row.keys.subject, row.keys.kind].filter(Boolean).join(' '),
-        text: get('text'),
-        since: get('since-epoch'),
-        time: row.time,
-      })
-    }
-    return out.sort((a, b) => Number(b.active) - Number(a.active) || b.time - a.time)
-  }, [app.base.tree.version, live?.tree.version])
+  const rows = useMemo(() => all(app), [app.base.tree.version, app.schema])
   const active = rows.filter((a) => a.active).length
   return (
     <>
       <h1>
         Alerts <small>{active} active</small>
       </h1>
-      <State live={live} />
       <Table label="Alerts" rows={rows} columns={columns} id={(a) => a.id} empty="No alerts: every switch, plugin and output works, and no plugin reports one." />
     </>
   )

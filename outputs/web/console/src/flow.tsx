@@ -115,7 +115,7 @@ function FlowList({ live, list }: { live: Live; list: SchemaNode }) {
         id={(r) => r.id}
         selected={selected}
         onSelect={(r) => select(r.id)}
-        height={`${Math.min(16, rows.length * 1.8 + 4)}rem`}
+        height="18rem"
       />
       {row && <Details key={row.id} row={row} tree={live.tree} node={list} />}
     </section>

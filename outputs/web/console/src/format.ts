@@ -39,6 +39,7 @@ export function text(v: Value | undefined, n?: SchemaNode): string {
   if (!n) return s
   if (n.type === 'timestamp' && /^\d+$/.test(s)) return s === '0' ? '' : new Date(Number(s) / 1e6).toLocaleString()
   if (n.units === 'nanoseconds' || n.type === 'nanoseconds') return duration(Number(s))
+  if (n.type === 'epoch-number') return s
   if (/^-?\d+$/.test(s) && n.base !== 'string') return group(s)
   if (n.base === 'decimal64') return String(Number(Number(s).toPrecision(6)))
   return s

@@ -5,7 +5,7 @@
 import { render } from 'preact'
 import { useEffect, useReducer, useRef, useState } from 'preact/hooks'
 import { AppContext, go, href, Queries, State, useRoute, type App, type Epoch } from './app'
-import { Alerts, countAlerts } from './alerts'
+import { alertLists, Alerts, countAlerts } from './alerts'
 import type { Info } from './commands'
 import { Epochs } from './epochs'
 import { Flow } from './flow'
@@ -40,30 +40,39 @@ function useConsole(): { app?: App; error: string } {
   const [error, setError] = useState('')
   const app = useRef<App>(undefined)
   useEffect(() => {
-    let base: Live | undefined
+    const epochs: Epoch[] = []
     let plugins = ''
     const schema = async () => link(await load<SchemaNode>('/api/schema'))
-    const changed = () => {
+    // follow subscribes to the collector's state and to the alerts of the plugins.
+    const follow = (tree: SchemaNode): Live => {
+      const base = new Live({ paths: ['/collector', ...alertLists(tree).map((l) => l.path)] }, () => changed(base))
+      base.tree.onSet = (row) => row.path === '/collector/epoch/state' && remember(epochs, row.values)
+      return base
+    }
+    const changed = (base: Live) => {
       // A plugin that starts brings its modules.
-      const running = base!.tree
+      const running = base.tree
         .list('/collector/plugins/plugin')
         .filter((r) => r.values.get('state/status') === 'running')
         .map((r) => r.path)
         .join()
-      if (plugins && running !== plugins) void schema().then((s) => ((app.current!.schema = s), draw(0)))
+      if (plugins && running && running !== plugins) void schema().then(replace)
       plugins = running || plugins
+      draw(0)
+    }
+    const replace = (tree: SchemaNode) => {
+      app.current!.schema = tree
+      app.current!.base.close()
+      app.current!.base = follow(tree)
       draw(0)
     }
     void Promise.all([load<Info>('/api/info'), schema()])
       .then(([info, tree]) => {
-        const epochs: Epoch[] = []
-        base = new Live({ paths: ['/collector'] }, changed)
-        base.tree.onSet = (row) => row.path === '/collector/epoch/state' && remember(epochs, row.values)
-        app.current = { info, schema: tree, base, epochs, queries: new Queries(() => draw(0)) }
+        app.current = { info, schema: tree, base: follow(tree), epochs, queries: new Queries(() => draw(0)) }
         draw(0)
       })
       .catch((e: unknown) => setError(String(e)))
-    return () => base?.close()
+    return () => app.current?.base.close()
   }, [])
   return { app: app.current, error }
 }

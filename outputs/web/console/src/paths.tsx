@@ -14,11 +14,12 @@ interface Leaf {
   row: Row
   leaf: string
   path: string
+  below: string // the path from the opened one on
   node?: SchemaNode
 }
 
 const columns: TableColumn<Leaf>[] = [
-  { title: 'path', wide: true, text: (l) => l.path },
+  { title: 'path', wide: true, text: (l) => l.below },
   {
     title: 'value',
     text: (l) => {
@@ -40,8 +41,11 @@ export function Paths({ path, target }: { path: string; target: string }) {
   const leaves = useMemo(() => {
     const out: Leaf[] = []
     for (const row of live?.tree.rows.values() ?? [])
-      for (const leaf of row.values.keys())
-        out.push({ row, leaf, path: `${row.path}/${leaf}`, node: find(schema, `${row.list}/${leaf}`) })
+      for (const leaf of row.values.keys()) {
+        const full = `${row.path}/${leaf}`
+        const below = full.startsWith(path + '/') ? '…' + full.slice(path.length) : full
+        out.push({ row, leaf, path: full, below, node: find(schema, `${row.list}/${leaf}`) })
+      }
     return out
   }, [live, version])
   const open = (to: string) => go(href('paths', [], { path: to, ...(target ? { target } : {}) }))

@@ -2,6 +2,7 @@
 
 // Queries of OmniMon: to start, to watch, to stop.
 
+import { useMemo } from 'preact/hooks'
 import { State, useApp, useLive, useRows } from './app'
 import type { Live } from './live'
 import { columnsOf, Container } from './plugin'
@@ -63,8 +64,10 @@ function Query({ live, name }: { live: Live; name: string }) {
   const { schema } = useApp()
   const results = '/omnimon/queries/query/results/result'
   const query = live.tree.list('/omnimon/queries/query').find((r) => r.keys.name === name)
-  const rows = useRows(live, results).filter((r) => r.path.includes(`/query[name=${name}]/`))
+  const all = useRows(live, results)
+  const rows = useMemo(() => all.filter((r) => r.path.includes(`/query[name=${name}]/`)), [all, name])
   const list = find(schema, results)!
+  const shown = useMemo(() => columnsOf(list).filter((c) => c.title !== 'name'), [list])
   const state = find(schema, '/omnimon/queries/query/state')!
   const leaves = query && { ...query, values: new Map([...query.values].map(([k, v]) => [k.replace(/^state\//, ''), v])) }
   return (
@@ -74,7 +77,7 @@ function Query({ live, name }: { live: Live; name: string }) {
       <Table
         label={`Results of ${name}`}
         rows={rows}
-        columns={columnsOf(list).filter((c) => c.title !== 'name')}
+        columns={shown}
         id={(r) => r.id}
         height="16rem"
         empty="The query has no result in the newest epoch."

@@ -29,6 +29,25 @@ interface Props<T> {
 const rowHeight = 28
 const margin = 8 // rows drawn above and below the visible ones
 
+const sampled = 200 // rows that the width of a column is taken from
+const widest = 44 // characters of a text; numbers are never cut
+
+// useWidths returns the widths of the columns, by their widest texts. They never shrink, so that the
+// columns stay where they are while values change.
+function useWidths<T>(rows: T[], columns: TableColumn<T>[]): string {
+  const grown = useRef<{ columns: TableColumn<T>[]; widths: number[] }>({ columns, widths: [] })
+  return useMemo(() => {
+    if (grown.current.columns !== columns) grown.current = { columns, widths: [] }
+    const { widths } = grown.current
+    columns.forEach((c, i) => {
+      let n = Math.max(widths[i] ?? 0, c.title.length + 2)
+      for (const r of rows.slice(0, sampled)) n = Math.max(n, c.text(r).length)
+      widths[i] = c.number ? n : Math.min(n, widest)
+    })
+    return columns.map((c, i) => `minmax(${widths[i]! + 2}ch, ${c.wide ? 3 : 1}fr)`).join(' ')
+  }, [rows, columns])
+}
+
 export function Table<T>({ label, rows, columns, id, selected, onSelect, empty, height, order }: Props<T>) {
   const [sort, setSort] = useState<[number, boolean] | undefined>(order)
   const [filter, setFilter] = useState('')
@@ -62,7 +81,7 @@ export function Table<T>({ label, rows, columns, id, selected, onSelect, empty, 
 
   const first = Math.max(0, Math.min(Math.floor(top / rowHeight) - margin, shown.length - 1))
   const last = Math.min(shown.length, Math.ceil((top + view) / rowHeight) + margin)
-  const template = columns.map((c) => (c.wide ? 'minmax(16rem, 3fr)' : 'minmax(7rem, 1fr)')).join(' ')
+  const template = useWidths(rows, columns)
 
   const move = (by: number) => {
     if (!onSelect || !shown.length) return

@@ -293,7 +293,6 @@ function Graph({ switches, edges, selected, onSelect }: { switches: Switch[]; ed
         layout: { name: 'preset', padding: 24 },
         minZoom: 0.1,
         maxZoom: 3,
-        wheelSensitivity: 0.3,
         autounselectify: true,
         style: [
           {
