@@ -10,7 +10,6 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
-	"unsafe"
 
 	"github.com/netsketch/netsketch/hostagent/inband"
 	"github.com/netsketch/netsketch/hostagent/packet"
@@ -54,25 +53,18 @@ type hop struct {
 	packets, worst uint32
 }
 
-// The sizes of a cache line and of an entry in words of 8 bytes.
-const (
-	line       = 8
-	entryWords = uint32(unsafe.Sizeof(entry{})) / 8
-)
-
 // block is the count of packets that are read before they are measured, so that their cache misses
 // overlap.
 const block = 16
 
 // arrival is a packet, or a telemetry report, that has been read.
 type arrival struct {
-	key    flow.Key
-	hash   uint64 // of the flow and the path
-	digest uint32 // of the key, if the flow is not cached
-	flow   bool   // has one
-	way    uint8  // of the cache that had this tag when the packet was read, or ways
-	hops   uint8
-	path   [inband.MaxHops + 1]inband.Step // the latest hop first
+	key  flow.Key
+	hash uint64 // of the flow and the path
+	flow bool   // has one
+	way  uint8  // of the cache that had this tag when the packet was read, or ways
+	hops uint8
+	path [inband.MaxHops + 1]inband.Step // the latest hop first
 }
 
 // label is the rest of the key and the count of hops.
@@ -102,11 +94,12 @@ type group struct {
 	settings *wire.Settings
 	interval uint64
 	wire.Report
-	tags     []uint64 // of each set: 16 bits of the hash of each way
-	cache    [][ways]entry
+	tags     *[sets]uint64 // of each set: 16 bits of the hash of each way
+	cache    *[sets][ways]entry
 	heavy    map[flow.Key]*wire.Heavy
 	inflated map[place]*wire.Inflated
 	nodes    map[uint32]*wire.Node
+	recent   [128]*wire.Node // of nodes, by the last bits of their ids
 	queues   map[queue]*wire.Queue
 	faults   map[fault]*wire.Fault
 	factor   uint64 // of inflated latencies, in units of 1/256
@@ -117,13 +110,15 @@ type group struct {
 	report  inband.Report
 	block   [block]arrival // packets in work
 	long    entry          // one hop of a path that is not cached
-	touched uint64         // so that the compiler keeps the accesses of touch
 	scratch [flow.MaxBinary]byte
-	fetch   []uint32 // words of the cache that packets in work access
+	// Words of the towers that packets in work will access, and a sum so that the compiler keeps the
+	// accesses of touch.
+	flows, latencies []uint32
+	touched          uint64
 }
 
 func newGroup(s *wire.Settings) (*group, error) {
-	g := &group{settings: s, tags: make([]uint64, sets), cache: make([][ways]entry, sets),
+	g := &group{settings: s, tags: new([sets]uint64), cache: new([sets][ways]entry),
 		heavy: map[flow.Key]*wire.Heavy{}, inflated: map[place]*wire.Inflated{}, nodes: map[uint32]*wire.Node{},
 		queues: map[queue]*wire.Queue{},
 		faults: map[fault]*wire.Fault{}, factor: s.Factor(),
@@ -142,6 +137,7 @@ func (g *group) reset() {
 	clear(g.heavy)
 	clear(g.inflated)
 	clear(g.nodes)
+	clear(g.recent[:])
 	clear(g.queues)
 	clear(g.faults)
 }
@@ -153,11 +149,7 @@ func (g *group) receive(frames []*packet.Frame) {
 		for i, f := range frames[:n] {
 			g.read(&g.block[i], f)
 		}
-		for i := range n {
-			g.touch(&g.block[i])
-		}
-		prefetch(unsafe.Pointer(&g.cache[0]), g.fetch)
-		g.fetch = g.fetch[:0]
+		g.touch(g.block[:n])
 		for i := range n {
 			if a := &g.block[i]; a.flow {
 				g.add(a, true)
@@ -266,46 +258,77 @@ func (g *group) identify(a *arrival, hops int) {
 	g.Counters[wire.Hops] += uint64(hops)
 }
 
-// touch brings what add will access into the cache.
-func (g *group) touch(a *arrival) {
-	if !a.flow {
-		return
+// touch finds the entries of packets, and brings what add will access into the caches of the
+// processor. Accesses that do not wait for each other overlap, so they are apart from other work.
+func (g *group) touch(arrivals []arrival) {
+	missed := false
+	for i := range arrivals {
+		missed = g.find(&arrivals[i]) || missed
 	}
-	// The first way with the tag of the flow: the lowest 16 bits that are zero.
-	set := setOf(a.hash)
-	x := g.tags[set] ^ tagOf(a.hash)*tagOnes
-	zeros := (x - tagOnes) &^ x & (tagOnes << 15)
-	way := bits.TrailingZeros64(zeros) / 16
-	a.way = uint8(way)
-	if way < ways {
-		at := uint32(set*ways+uint64(way)) * entryWords
-		g.fetch = append(g.fetch, at, at+line)
-		if a.hops >= cachedHops {
-			g.fetch = append(g.fetch, at+2*line)
-		}
-		return
-	}
-	// The flow enters the cache, and another one leaves it.
-	entries := &g.cache[set]
-	sum := g.Flows.Touch(uint64(g.digest(a)))
-	for _, s := range a.path[:min(a.hops, cachedHops)] {
-		sum += g.Latencies.Touch(uint64(rowhash.Next(a.digest, s.Node)))
-	}
-	e := &entries[victim(entries)]
-	if e.label != 0 {
-		sum += g.Flows.Touch(uint64(e.digest))
-		for _, node := range e.nodes() {
-			sum += g.Latencies.Touch(uint64(rowhash.Next(e.digest, node)))
-		}
+	sum := uint64(0)
+	for i := range arrivals {
+		a := &arrivals[i]
+		e := &g.cache[setOf(a.hash)][a.way%ways]
+		sum += e.src + e.hop[1].sum
 	}
 	g.touched += sum
+	if missed {
+		g.touchMissed(arrivals)
+	}
 }
 
-// digest computes the digest of the flow.
-func (g *group) digest(a *arrival) uint32 {
-	a.digest = rowhash.Key(a.key.AppendBinary(g.scratch[:0]))
-	return a.digest
+// find finds the entry of a flow, and reports whether it is not cached.
+func (g *group) find(a *arrival) (missed bool) {
+	// The first way with the tag of the flow: the lowest 16 bits that are zero.
+	x := g.tags[setOf(a.hash)] ^ tagOf(a.hash)*tagOnes
+	zeros := (x - tagOnes) &^ x & (tagOnes << 15)
+	a.way = uint8(bits.TrailingZeros64(zeros) / 16)
+	return a.flow && a.way == ways
 }
+
+// touchMissed is touch for flows without an entry: they enter the cache, and others leave it.
+func (g *group) touchMissed(arrivals []arrival) {
+	sum := uint64(0)
+	for i := range arrivals {
+		if a := &arrivals[i]; a.flow && a.way == ways {
+			entries := &g.cache[setOf(a.hash)]
+			for way := range entries {
+				sum += entries[way].label + uint64(entries[way].node[0])
+			}
+		}
+	}
+	g.flows, g.latencies = g.flows[:0], g.latencies[:0]
+	for i := range arrivals {
+		a := &arrivals[i]
+		if !a.flow || a.way < ways {
+			continue
+		}
+		digest := g.digest(a)
+		g.flows = g.Flows.AppendPlaces(g.flows, uint64(digest))
+		for _, s := range a.path[:min(a.hops, cachedHops)] {
+			g.latencies = g.Latencies.AppendPlaces(g.latencies, uint64(rowhash.Next(digest, s.Node)))
+		}
+		entries := &g.cache[setOf(a.hash)]
+		if e := &entries[victim(entries)]; e.label != 0 {
+			sum += e.hop[1].sum + e.sumBefore[cachedHops-1]
+			g.flows = g.Flows.AppendPlaces(g.flows, uint64(e.digest))
+			for _, node := range e.nodes() {
+				g.latencies = g.Latencies.AppendPlaces(g.latencies, uint64(rowhash.Next(e.digest, node)))
+			}
+		}
+	}
+	g.touched += sum + sumOf(g.Flows.Words(), g.flows) + sumOf(g.Latencies.Words(), g.latencies)
+}
+
+func sumOf(words []uint64, places []uint32) (sum uint64) {
+	for _, at := range places {
+		sum += words[at]
+	}
+	return sum
+}
+
+// digest returns the digest of the flow.
+func (g *group) digest(a *arrival) uint32 { return rowhash.Key(a.key.AppendBinary(g.scratch[:0])) }
 
 // datagram measures the telemetry reports of one datagram, which is valid.
 func (g *group) datagram(from netip.Addr) {
@@ -599,11 +622,19 @@ func (g *group) inflate(k *flow.Key, node, latency uint32) {
 
 // node returns the counts of a switch, or nil without room.
 func (g *group) node(id uint32) *wire.Node {
+	recent := &g.recent[id%uint32(len(g.recent))]
+	if n := *recent; n != nil && n.ID == id {
+		return n
+	}
 	n := g.nodes[id]
-	if n == nil && len(g.nodes) < maxNodes {
+	if n == nil {
+		if len(g.nodes) >= maxNodes {
+			return nil
+		}
 		n = &wire.Node{ID: id}
 		g.nodes[id] = n
 	}
+	*recent = n
 	return n
 }
 

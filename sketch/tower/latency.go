@@ -164,13 +164,13 @@ func (l *Latency[F]) Query(key []byte) (packets uint32, sum uint64, ok bool) {
 	return l.QueryDigest(family.Digest[F](l.seed, key))
 }
 
-// Touch brings the buckets of a digest into the cache. The sum of their words has no meaning.
-func (l *Latency[F]) Touch(d uint64) (sum uint64) {
+// AppendPlaces appends the indices in Words of the buckets of a digest.
+func (l *Latency[F]) AppendPlaces(places []uint32, d uint64) []uint32 {
 	for i := range l.rows {
 		at, _ := locate[F](&l.rows[i], d, i)
-		sum += l.words[at]
+		places = append(places, uint32(at))
 	}
-	return sum
+	return places
 }
 
 // QueryDigest is Query for a key by its digest in the family.

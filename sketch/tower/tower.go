@@ -325,14 +325,14 @@ func (s *Sketch[F]) Query(key []byte) uint32 {
 // QueryDigest is Query for a key by its digest in the family.
 func (s *Sketch[F]) QueryDigest(d uint64) uint32 { return uint32(s.query(d)) }
 
-// Touch brings the counters of a digest into the cache. The sum of their words has no meaning.
-func (s *Sketch[F]) Touch(d uint64) (sum uint64) {
+// AppendPlaces appends the indices in Words of the counters of a digest.
+func (s *Sketch[F]) AppendPlaces(places []uint32, d uint64) []uint32 {
 	for i := range s.rows {
 		r := &s.rows[i]
 		at, _ := r.locate(family.Column[F](d, i, &r.cols))
-		sum += s.words[at]
+		places = append(places, at)
 	}
-	return sum
+	return places
 }
 
 func (s *Sketch[F]) query(d uint64) uint64 {

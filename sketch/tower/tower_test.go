@@ -523,3 +523,39 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestPlaces: a key changes the words at its places, and no others.
+func TestPlaces(t *testing.T) {
+	flows, err := New[family.P4](Config{Memory: 5000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	latencies, err := NewLatency[family.P4](Config{Memory: 5000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := range uint64(100) {
+		flows.AddDigest(d, 1)
+		latencies.AddDigest(d, 1, 1)
+		for name, at := range map[string][2][]uint32{
+			"flows":     {changed(flows.Words()), flows.AppendPlaces(nil, d)},
+			"latencies": {changed(latencies.Words()), latencies.AppendPlaces(nil, d)},
+		} {
+			if !slices.Equal(at[0], at[1]) {
+				t.Errorf("%s: digest %d changes words %v; its places are %v", name, d, at[0], at[1])
+			}
+		}
+		flows.Reset()
+		latencies.Reset()
+	}
+}
+
+// changed returns the indices of words that are not 0.
+func changed(words []uint64) (at []uint32) {
+	for i, w := range words {
+		if w != 0 {
+			at = append(at, uint32(i))
+		}
+	}
+	return at
+}
