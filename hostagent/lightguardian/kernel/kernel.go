@@ -6,7 +6,7 @@
 //
 //	received ◀── stack ◀── XDP: program receive ◀── device
 //	                    │        │
-//	        two groups of counts └── sketchlets: a ring buffer that Path reads
+//	        two groups of counts └── sketchlets: a buffer that Path reads
 //	                    │
 //	sent ──▶ stack ──▶ TCX: program send ──▶ device
 //

@@ -30,7 +30,7 @@ type lightguardianEvent struct {
 	At    uint64
 	Group uint32
 	Keyed uint16
-	Zero  uint16
+	Size  uint16
 	Key   lightguardianKey
 }
 
@@ -49,6 +49,19 @@ type lightguardianKey struct {
 	Proto uint8
 	V6    uint8
 	Zero  uint16
+}
+
+type lightguardianLine struct {
+	_     structs.HostLayout
+	Words [8]uint64
+}
+
+type lightguardianRing struct {
+	_         structs.HostLayout
+	Written   uint64
+	Unused    [7]uint64
+	Read      uint64
+	UnusedToo [7]uint64
 }
 
 type lightguardianScratch struct {
@@ -78,11 +91,13 @@ const (
 	lightguardianMapFlows0     = "flows_0"
 	lightguardianMapFlows1     = "flows_1"
 	lightguardianMapLanes      = "lanes"
+	lightguardianMapRings      = "rings"
 	lightguardianMapScratches  = "scratches"
 	lightguardianMapSketchlets = "sketchlets"
 	lightguardianProgReceive   = "receive"
 	lightguardianProgSend      = "send"
 	lightguardianVarCrcTables  = "crc_tables"
+	lightguardianVarLaneLines  = "lane_lines"
 )
 
 // loadLightguardian returns the embedded CollectionSpec for lightguardian.
@@ -139,6 +154,7 @@ type lightguardianMapSpecs struct {
 	Flows0     *ebpf.MapSpec `ebpf:"flows_0"`
 	Flows1     *ebpf.MapSpec `ebpf:"flows_1"`
 	Lanes      *ebpf.MapSpec `ebpf:"lanes"`
+	Rings      *ebpf.MapSpec `ebpf:"rings"`
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
 	Sketchlets *ebpf.MapSpec `ebpf:"sketchlets"`
 }
@@ -148,6 +164,7 @@ type lightguardianMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type lightguardianVariableSpecs struct {
 	CrcTables *ebpf.VariableSpec `ebpf:"crc_tables"`
+	LaneLines *ebpf.VariableSpec `ebpf:"lane_lines"`
 }
 
 // lightguardianObjects contains all objects after they have been loaded into the kernel.
@@ -174,6 +191,7 @@ type lightguardianMaps struct {
 	Flows0     *ebpf.Map `ebpf:"flows_0"`
 	Flows1     *ebpf.Map `ebpf:"flows_1"`
 	Lanes      *ebpf.Map `ebpf:"lanes"`
+	Rings      *ebpf.Map `ebpf:"rings"`
 	Scratches  *ebpf.Map `ebpf:"scratches"`
 	Sketchlets *ebpf.Map `ebpf:"sketchlets"`
 }
@@ -184,6 +202,7 @@ func (m *lightguardianMaps) Close() error {
 		m.Flows0,
 		m.Flows1,
 		m.Lanes,
+		m.Rings,
 		m.Scratches,
 		m.Sketchlets,
 	)
@@ -194,6 +213,7 @@ func (m *lightguardianMaps) Close() error {
 // It can be passed to loadLightguardianObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lightguardianVariables struct {
 	CrcTables *ebpf.Variable `ebpf:"crc_tables"`
+	LaneLines *ebpf.Variable `ebpf:"lane_lines"`
 }
 
 // lightguardianPrograms contains all programs after they have been loaded into the kernel.

@@ -30,7 +30,7 @@ const (
 	pinnedSend    = "send"
 )
 
-// pollSketchlets is how often map sketchlets is read, which has room for 27,000 of 94 bytes.
+// pollSketchlets is how often map sketchlets is read, which has room for 20,000 of 94 bytes.
 const pollSketchlets = 10 * time.Millisecond
 
 // Path is an agent.DataPath in the kernel. It is safe for concurrent use. Its epochs and reports

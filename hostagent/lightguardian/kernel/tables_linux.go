@@ -10,14 +10,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
@@ -34,6 +35,10 @@ const (
 	// ambiguous after 256 intervals.
 	maxAge = 10 * time.Second
 
+	memory     = 4 << 20 // bytes of map sketchlets, unless the processors need more
+	lineBytes  = int(unsafe.Sizeof(lightguardianLine{}))
+	leastLines = 1024 // for a processor
+
 	// mapsPrefix begins the name of the directory of pinned maps, which ends with the digest of the
 	// program.
 	mapsPrefix = "maps-"
@@ -46,11 +51,12 @@ type tables struct {
 	memory        hostkernel.Memory
 	barrier       *hostkernel.Barrier
 
-	control    *lightguardianControlBlock
-	counts     []lightguardianCounts // by processor and group
-	sketchlets *ringbuf.Reader
-	record     ringbuf.Record
-	maxAge     time.Duration // of sketchlets
+	control *lightguardianControlBlock
+	counts  []lightguardianCounts // by processor and group
+	lines   []lightguardianLine
+	rings   []lightguardianRing // by processor
+	record  []byte
+	maxAge  time.Duration // of sketchlets
 }
 
 // load loads the programs. With a directory, their maps are those that are pinned there, or else
@@ -64,11 +70,16 @@ func load(pin string) (*tables, error) {
 	if err != nil {
 		return nil, err
 	}
+	lines := lanes(processors)
 	spec.Maps[lightguardianMapLanes].MaxEntries = uint32(groups * processors)
+	spec.Maps[lightguardianMapRings].MaxEntries = uint32(processors)
+	spec.Maps[lightguardianMapSketchlets].MaxEntries = uint32(lines * processors)
 	crc := make([]uint32, 8*256)
 	hostkernel.CRC32Tables(crc)
-	if err := spec.Variables["crc_tables"].Set(crc); err != nil {
-		return nil, fmt.Errorf("variable crc_tables: %w", err)
+	for name, value := range map[string]any{"crc_tables": crc, "lane_lines": uint32(lines)} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("variable %s: %w", name, err)
+		}
 	}
 	opts := ebpf.CollectionOptions{}
 	if pin != "" {
@@ -76,7 +87,7 @@ func load(pin string) (*tables, error) {
 			return nil, fmt.Errorf("pin %s: %w", pin, err)
 		}
 		for _, name := range []string{lightguardianMapControl, lightguardianMapLanes, lightguardianMapFlows0,
-			lightguardianMapFlows1, lightguardianMapSketchlets} {
+			lightguardianMapFlows1, lightguardianMapSketchlets, lightguardianMapRings} {
 			spec.Maps[name].Pinning = ebpf.PinByName
 		}
 	}
@@ -91,6 +102,11 @@ func load(pin string) (*tables, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// lanes is the count of lines of map sketchlets for each processor, a power of two.
+func lanes(processors int) int {
+	return max(1<<(bits.Len(uint(memory/lineBytes/processors))-1), leastLines)
 }
 
 // mapsIn returns the directory of the maps, which it creates. It removes those of other programs.
@@ -120,19 +136,20 @@ func (t *tables) open() error {
 		lightguardianMapLanes); err != nil {
 		return err
 	}
-	if t.sketchlets, err = ringbuf.NewReader(t.maps[lightguardianMapSketchlets]); err != nil {
-		return fmt.Errorf("map %s: %w", lightguardianMapSketchlets, err)
+	if t.lines, err = hostkernel.View[lightguardianLine](&t.memory, t.maps[lightguardianMapSketchlets],
+		lightguardianMapSketchlets); err != nil {
+		return err
 	}
-	t.sketchlets.SetDeadline(time.Unix(1, 0)) // do not wait
+	if t.rings, err = hostkernel.View[lightguardianRing](&t.memory, t.maps[lightguardianMapRings],
+		lightguardianMapRings); err != nil {
+		return err
+	}
 	t.barrier, err = hostkernel.NewBarrier()
 	return err
 }
 
 func (t *tables) close() {
 	t.memory.Unmap()
-	if t.sketchlets != nil {
-		_ = t.sketchlets.Close()
-	}
 	for _, m := range t.maps {
 		_ = m.Close()
 	}
@@ -151,37 +168,48 @@ func monotonic() time.Duration {
 // drain brings the sketchlets that have arrived to the batches of their groups. whole states for
 // which groups the flows count.
 func (t *tables) drain(batches [groups]*lightguardian.Batch, whole [groups]bool) error {
-	const recordHeader, header = 8, int(unsafe.Sizeof(lightguardianEvent{}))
+	const header = int(unsafe.Sizeof(lightguardianEvent{}))
 	now := monotonic()
-	for rest := t.sketchlets.AvailableBytes(); rest > 0; { // not those that arrive meanwhile
-		if err := t.sketchlets.ReadInto(&t.record); err != nil {
-			return fmt.Errorf("map %s: %w", lightguardianMapSketchlets, err)
-		}
-		data := t.record.RawSample
-		rest -= recordHeader + (len(data)+7)/8*8
-		if len(data) < header {
-			return fmt.Errorf("map %s: a record of %d bytes, expected at least %d", lightguardianMapSketchlets, len(data),
-				header)
-		}
-		e := (*lightguardianEvent)(unsafe.Pointer(&data[0]))
-		group := e.Group & (groups - 1)
-		b := batches[group]
-		s, err := wire.Find(data[header:])
-		switch {
-		case err != nil:
-			return fmt.Errorf("map %s: %w", lightguardianMapSketchlets, err)
-		case b == nil: // its epoch has been dropped, and counted
-		case now-time.Duration(e.At) > t.maxAge:
-			b.Counters[wire.Stale]++
-		case e.Keyed != 0 && whole[group]:
-			key := keyOf(&e.Key)
-			b.Count(&key, 0, 0)
-			b.Keep(s, &key)
-		default:
-			b.Keep(s, nil)
+	lines := uint64(len(t.lines) / len(t.rings))
+	for processor := range t.rings {
+		ring := &t.rings[processor]
+		own := t.lines[uint64(processor)*lines:][:lines]
+		end := atomic.LoadUint64(&ring.Written) // not those that arrive meanwhile
+		for ring.Read < end {
+			e := (*lightguardianEvent)(unsafe.Pointer(&own[ring.Read%lines]))
+			n := header + int(e.Size)
+			at := ring.Read
+			for t.record = t.record[:0]; len(t.record) < n && at < end; at++ {
+				t.record = append(t.record, unsafe.Slice((*byte)(unsafe.Pointer(&own[at%lines])), lineBytes)...)
+			}
+			s, err := wire.Find(t.record[header:])
+			if err != nil {
+				atomic.StoreUint64(&ring.Read, end)
+				return fmt.Errorf("map %s: %w", lightguardianMapSketchlets, err)
+			}
+			t.keep(e, s, now, batches, whole)
+			atomic.StoreUint64(&ring.Read, at) // the program may write the lines again
 		}
 	}
 	return nil
+}
+
+// keep brings a sketchlet to the batch of its group.
+func (t *tables) keep(e *lightguardianEvent, s wire.Sketchlet, now time.Duration,
+	batches [groups]*lightguardian.Batch, whole [groups]bool) {
+	group := e.Group & (groups - 1)
+	b := batches[group]
+	switch {
+	case b == nil: // its epoch has been dropped, and counted
+	case now-time.Duration(e.At) > t.maxAge:
+		b.Counters[wire.Stale]++
+	case e.Keyed != 0 && whole[group]:
+		key := keyOf(&e.Key)
+		b.Count(&key, 0, 0)
+		b.Keep(s, &key)
+	default:
+		b.Keep(s, nil)
+	}
 }
 
 // collect adds the counts of a group that no program uses to a batch, if there is one, and clears

@@ -38,7 +38,8 @@ enum {
 	HEADER = 10,
 	GROUPS = 2,
 	MAX_FLOWS = 1 << 17, // of a group
-	MEMORY = 1 << 22,    // bytes of map sketchlets
+	LINE = 64,           // bytes of a line of map sketchlets
+	LINES = (56 + SKETCHLET) / LINE, // of the longest event
 	NEXT = -1,           // TCX: the next program decides
 };
 
@@ -67,6 +68,9 @@ enum {
 // Tables of CRC-32, for eight bytes at a time; constant while the program is loaded.
 volatile const u32 crc_tables[8 * 256];
 
+// Lines of map sketchlets for each processor, a power of two.
+volatile const u32 lane_lines;
+
 struct key {
 	u64 src[2], dst[2]; // in network order
 	u16 sport, dport;   // in host order
@@ -82,12 +86,21 @@ struct counts {
 	u64 counters[24];
 };
 
-// event is a sketchlet in map sketchlets, which follows it.
+// event is the begin of a sketchlet in map sketchlets. A multiple of lines has both.
 struct event {
 	u64 at; // time of the kernel's monotonic clock, in ns
 	u32 group;
-	u16 keyed, zero;
+	u16 keyed, size;
 	struct key key; // if keyed
+};
+
+struct line {
+	u64 words[LINE / 8];
+};
+
+// ring is the part of a processor of map sketchlets: lines that were written and that were read.
+struct ring {
+	u64 written, unused[7], read, unused_too[7];
 };
 
 struct control_block {
@@ -121,10 +134,22 @@ struct flow_table {
 	__type(value, struct flow_counts);
 } flows_0 SEC(".maps"), flows_1 SEC(".maps"); // of the groups
 
+// By processor, and then by line.
 struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, MEMORY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct line);
 } sketchlets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct ring);
+} rings SEC(".maps");
 
 // packet is the packet in work. Offsets are from the begin of the frame.
 struct packet {
@@ -426,20 +451,38 @@ part int strip(struct xdp_md *xdp, u32 size, u32 sum) {
 	return 1;
 }
 
-// keep copies a sketchlet to map sketchlets, or returns 0 if it is full.
+// keep copies a sketchlet to map sketchlets, or returns 0 if it is full. Only this processor writes
+// its part of the map, and only the agent reads.
 part int keep(u32 group, u32 size, u32 keyed) {
 	struct scratch *s = scratch();
-	if (!s)
+	u32 processor = bpf_get_smp_processor_id();
+	struct ring *r = bpf_map_lookup_elem(&rings, &processor);
+	if (!s || !r)
 		return 0; // unreachable
+	u64 written = r->written;
+	u32 n = (sizeof(s->event) + size + LINE - 1) / LINE;
+	if (written + n - *(volatile u64 *)&r->read > lane_lines)
+		return 0;
 	s->event.at = bpf_ktime_get_coarse_ns();
 	s->event.group = group;
 	s->event.keyed = keyed;
-	s->event.key = s->key;
-	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
-	size &= 2047;
-	if (size > SKETCHLET)
-		return 0; // unreachable
-	return !bpf_ringbuf_output(&sketchlets, &s->event, sizeof(s->event) + size, BPF_RB_NO_WAKEUP);
+	s->event.size = size;
+	if (keyed)
+		s->event.key = s->key;
+	const u64 *from = (const u64 *)&s->event;
+	for (u32 i = 0; i < LINES; i++) {
+		if (i >= n)
+			break;
+		u32 at = processor * lane_lines + ((written + i) & (lane_lines - 1));
+		struct line *to = bpf_map_lookup_elem(&sketchlets, &at);
+		if (!to)
+			return 0; // unreachable
+#pragma unroll
+		for (u32 k = 0; k < LINE / 8; k++)
+			to->words[k] = from[i * (LINE / 8) + k];
+	}
+	__sync_fetch_and_add(&r->written, n); // behind the lines, for the agent
+	return 1;
 }
 
 SEC("xdp.frags")
