@@ -5,6 +5,7 @@ package scenario_test
 import (
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -194,7 +195,7 @@ func TestThirdPartyPluginIsServed(t *testing.T) {
 	s := small(t, "  - {plugin: hello, config: {objects: \"*\"}}\n")
 	s.Epochs = 2
 	run, err := scenario.Open(t.Context(), s,
-		scenario.Options{Compiler: &compiler, PluginDir: dir, Listen: "127.0.0.1:0", Virtual: true})
+		scenario.Options{Compiler: &compiler, PluginDir: dir, Listen: "127.0.0.1:0", Web: "127.0.0.1:0", Virtual: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,6 +206,15 @@ func TestThirdPartyPluginIsServed(t *testing.T) {
 	}()
 	if _, err := run.Play(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	pages, err := http.Get(run.ConsoleURL() + "api/schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pages.Body.Close()
+	tree, err := io.ReadAll(pages.Body)
+	if err != nil || !strings.Contains(string(tree), `"name":"hello","module":"acme-hello"`) {
+		t.Errorf("the console has no page for the plugin: %v, %.200s", err, tree)
 	}
 	c := connect(t, run.Address())
 	capabilities, err := c.Capabilities(t.Context(), &gnmi.CapabilityRequest{})

@@ -226,8 +226,7 @@ func (o *Output) stop() {
 		return
 	}
 	o.http.Close()
-	// Streams end with their connections; the lock of Close has no other holder.
-	_ = o.gnmi.Close(context.Background())
+	_ = o.gnmi.Close(context.Background()) // returns once the streams have ended with their connections
 }
 
 // State returns the output's state.

@@ -2,7 +2,7 @@
 
 // The selected row: its values over time, and commands that read it elsewhere.
 
-import { useState } from 'preact/hooks'
+import { useRef, useState } from 'preact/hooks'
 import { commands } from './commands'
 import { Chart } from './chart'
 import { useApp } from './app'
@@ -12,11 +12,13 @@ import { columns, find, isNumber, type SchemaNode } from './schema'
 
 export function Copy({ line, label }: { line: string; label: string }) {
   const [copied, setCopied] = useState(false)
+  const code = useRef<HTMLElement>(null)
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(line)
     } catch {
-      // Browsers have no clipboard on plain HTTP from another machine: the line can be selected.
+      // Browsers have no clipboard on plain HTTP from another machine: the line is selected instead.
+      getSelection()?.selectAllChildren(code.current!)
       return
     }
     setCopied(true)
@@ -25,7 +27,7 @@ export function Copy({ line, label }: { line: string; label: string }) {
   return (
     <div class="copy">
       <span class="tool">{label}</span>
-      <code tabIndex={0}>{line}</code>
+      <code tabIndex={0} ref={code}>{line}</code>
       <button onClick={copy} aria-label={`Copy the ${label} line`}>
         {copied ? 'copied' : 'copy'}
       </button>

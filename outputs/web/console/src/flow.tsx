@@ -38,7 +38,8 @@ export function Flow({ flow }: { flow: string }) {
   const lists = useMemo(() => flowLists(schema), [schema])
   const switches = base.tree.list('/collector/devices/device').map((r) => r.keys.name!)
   const names = switches.join()
-  const paths = useMemo(() => (flow ? lists.flatMap((l) => pathsOf(l, flow, switches)).slice(0, mostPaths) : []), [flow, lists, names])
+  const all = useMemo(() => (flow ? lists.flatMap((l) => pathsOf(l, flow, switches)) : []), [flow, lists, names])
+  const paths = useMemo(() => all.slice(0, mostPaths), [all])
   const live = useLive(paths.length ? { paths } : null)
   return (
     <>
@@ -61,6 +62,12 @@ export function Flow({ flow }: { flow: string }) {
         epoch on.
       </p>
       {!lists.length && <p class="notice refused">No running plugin has a list of flows.</p>}
+      {all.length > mostPaths && (
+        <p class="notice lost">
+          The flow has {all.length} paths, of which the first {mostPaths} are watched. Open one by its path instead:{' '}
+          <a href={href('paths', [], { path: all.at(-1)! })}>{all.at(-1)}</a>
+        </p>
+      )}
       {flow && <State live={live} />}
       {live && <Found key={flow} live={live} lists={lists} flow={flow} />}
     </>
