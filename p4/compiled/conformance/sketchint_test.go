@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -15,149 +14,24 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/netsketch/netsketch/p4/p4rt"
-	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// intMD is shim, metadata header and stack of INT-MD version 2.1, as sections 5.6 and 5.7 of the
-// INT specification lay them out.
-type intMD struct {
-	kind, npt, version, dscp                      byte
-	discard, hopsExceeded, mtuExceeded            bool
-	hopWords, remaining                           byte
-	instructions, domain, dsInstructions, dsFlags uint16
-	stack                                         []uint32
-	length                                        int // of the shim, if it is not that of the stack
+// intBench is a switch that runs sketchint or sketchint-edge, with what the model counts.
+type intBench struct {
+	*bench
+	node    uint32
+	mtu     int
+	leftOut [10]int64
+	edge    bool   // the program is sketchint-edge
+	latest  uint64 // ingress timestamp
+	reports uint32
 }
 
-func (m *intMD) bytes() []byte {
-	length := m.length
-	if length == 0 {
-		length = 3 + len(m.stack)
-	}
-	out := []byte{m.kind<<4 | m.npt<<2, byte(length), 0, m.dscp << 2}
-	word := uint32(m.version)<<28 | uint32(m.hopWords)<<8 | uint32(m.remaining)
-	for i, flag := range []bool{m.discard, m.hopsExceeded, m.mtuExceeded} {
-		if flag {
-			word |= 1 << (27 - i)
-		}
-	}
-	out = binary.BigEndian.AppendUint32(out, word)
-	for _, v := range []uint16{m.instructions, m.domain, m.dsInstructions, m.dsFlags} {
-		out = binary.BigEndian.AppendUint16(out, v)
-	}
-	for _, w := range m.stack {
-		out = binary.BigEndian.AppendUint32(out, w)
-	}
-	return out
-}
-
-// words is the length of the metadata that instructions request: four bytes each, eight for bits 4
-// to 6.
-func words(instructions uint16) byte {
-	return byte(bits.OnesCount16(instructions) + bits.OnesCount16(instructions&0x0e00))
-}
-
-// segment locates the parts of a frame with TCP or UDP.
-type segment struct {
-	ip, l4, payload, sum int // sum is the offset of the checksum
-	v6, udp              bool
-}
-
-func locate(f []byte) (s segment) {
-	p := parse(f)
-	s.ip, s.v6, s.udp = p.ip, p.v6, p.protocol == 17
-	s.l4 = s.ip + 40
-	if !s.v6 {
-		s.l4 = s.ip + int(f[s.ip]&15)*4
-	}
-	s.payload, s.sum = s.l4+8, s.l4+6
-	if !s.udp {
-		s.payload, s.sum = s.l4+int(f[s.l4+12]>>4)*4, s.l4+16
-	}
-	return s
-}
-
-// seal sets lengths, checksums and DSCP of a frame. UDP's checksum stays zero if it is.
-func seal(f []byte, dscp byte) []byte {
-	s := locate(f)
-	setTos(f[s.ip:], s.v6, dscp<<2|tosOf(f)&3)
-	size := uint16(len(f) - s.l4)
-	var pseudo []byte
-	if s.v6 {
-		binary.BigEndian.PutUint16(f[s.ip+4:], size)
-		pseudo = slices.Concat(f[s.ip+8:s.ip+40], []byte{0, 0, 0, 0, 0, 0, 0, f[s.ip+6]})
-	} else {
-		h := f[s.ip:s.l4]
-		binary.BigEndian.PutUint16(h[2:], uint16(len(f)-s.ip))
-		h[10], h[11] = 0, 0
-		binary.BigEndian.PutUint16(h[10:], checksum(h))
-		pseudo = slices.Concat(h[12:20], []byte{0, 0, 0, h[9]})
-	}
-	pseudo = binary.BigEndian.AppendUint16(pseudo, size)
-	if s.udp {
-		binary.BigEndian.PutUint16(f[s.l4+4:], size)
-		if binary.BigEndian.Uint16(f[s.sum:]) == 0 {
-			return f
-		}
-	}
-	f[s.sum], f[s.sum+1] = 0, 0
-	sum := checksum(append(slices.Concat(pseudo, f[s.l4:]), make([]byte, len(f[s.l4:])&1)...))
-	if s.udp && sum == 0 {
-		sum = 0xffff
-	}
-	binary.BigEndian.PutUint16(f[s.sum:], sum)
-	return f
-}
-
-func tosOf(f []byte) byte { return parse(f).tos }
-
-// intDSCP marks packets with INT.
-const intDSCP = 0x17
-
-// with returns a frame with INT behind its TCP or UDP header.
-func (m *intMD) with(f []byte) []byte {
-	at := locate(f).payload
-	return seal(slices.Concat(f[:at], m.bytes(), f[at:]), intDSCP)
-}
-
-// hopValues are what a switch measured of a packet.
-type hopValues struct {
-	latency, occupancy uint32
-	ingress, egress    uint64
-	node               uint32
-	inPort, outPort    uint16
-}
-
-// push returns INT after a switch: with a hop, or with the flag that says why there is none. reason
-// is the index into sketchint_left_out; 0: pushed. size is the length of the IP packet.
-func (m intMD) push(v hopValues, size, mtu int) (out intMD, reason int) {
-	n := int(m.hopWords)
-	switch {
-	case m.hopWords < words(m.instructions):
-		return m, 3
-	case m.remaining == 0:
-		m.hopsExceeded = true
-		return m, 5
-	case 3+len(m.stack)+n > 255:
-		return m, 4
-	case size+4*n > mtu:
-		m.mtuExceeded = true
-		return m, 6
-	}
-	var hop []uint32
-	for bit, value := range [][]uint32{{v.node}, {uint32(v.inPort)<<16 | uint32(v.outPort)}, {v.latency}, {v.occupancy},
-		{uint32(v.ingress >> 32), uint32(v.ingress)}, {uint32(v.egress >> 32), uint32(v.egress)}} {
-		if m.instructions&(0x8000>>bit) != 0 {
-			hop = append(hop, value...)
-		}
-	}
-	for len(hop) < n {
-		hop = append(hop, 0xffffffff)
-	}
-	m.remaining--
-	m.stack = slices.Concat(hop, m.stack)
-	return m, 0
-}
+const (
+	toReport, reportPort, reportSession = 3, 9, 5 // 10.3.128.0/17 leaves by port 3
+	toHost, toReport6                   = 5, 6    // the default routes
+	sourcePort                          = 4242    // of flows that begin to carry INT
+)
 
 // ends counts a packet whose INT ends here. The towers of sketchint-edge read hops of a node id and
 // a latency, up to four.
@@ -166,39 +40,6 @@ func (i *intBench) ends(m *intMD) {
 	if i.edge && len(m.stack) > 0 && !read {
 		i.leftOut[9]++
 	}
-}
-
-// measured reads the values of the newest hop in a frame that left, from its place in the stack.
-func measured(f []byte, instructions uint16) (v hopValues) {
-	at := locate(f).payload + 16
-	for bit := range 6 {
-		if instructions&(0x8000>>bit) == 0 {
-			continue
-		}
-		if len(f) < at+4 {
-			return v
-		}
-		w := binary.BigEndian.Uint32(f[at:])
-		at += 4
-		switch bit {
-		case 2:
-			v.latency = w
-		case 3:
-			v.occupancy = w
-		case 4, 5:
-			if len(f) < at+4 {
-				return v
-			}
-			time := uint64(w)<<32 | uint64(binary.BigEndian.Uint32(f[at:]))
-			at += 4
-			if bit == 4 {
-				v.ingress = time
-			} else {
-				v.egress = time
-			}
-		}
-	}
-	return v
 }
 
 // plausible checks measured values: times in whole microseconds that rise from packet to packet, a
@@ -220,23 +61,6 @@ func (i *intBench) plausible(label string, v hopValues, instructions uint16) {
 		i.t.Errorf("%s: latency %d, occupancy %d", label, v.latency, v.occupancy)
 	}
 }
-
-// intBench is a switch that runs sketchint or sketchint-edge, with what the model counts.
-type intBench struct {
-	*bench
-	node    uint32
-	mtu     int
-	leftOut [10]int64
-	edge    bool   // the program is sketchint-edge
-	latest  uint64 // ingress timestamp
-	reports uint32
-}
-
-const (
-	toReport, reportPort, reportSession = 3, 9, 5 // 10.3.128.0/17 leaves by port 3
-	toHost, toReport6                   = 5, 6    // the default routes
-	sourcePort                          = 4242    // of flows that begin to carry INT
-)
 
 func startINT(t testing.TB, sw target, program string) *intBench {
 	i := &intBench{bench: newBench(t, load(t, program), sw), mtu: 1500, edge: program == "sketchint-edge"}
@@ -686,59 +510,10 @@ func BenchmarkINT(b *testing.B) {
 	}
 }
 
-// delayed is a soft switch with a virtual clock, whose packets leave one by one, 10 µs apart.
-type delayed struct {
-	*soft
-	at time.Duration
-}
-
-const service = 10 * time.Microsecond
-
-func startDelayed(t *testing.T) *delayed {
-	t.Helper()
-	// On the wall clock a timer would serve the queues.
-	d := &delayed{soft: startConfigured(t, softswitch.Config{CPUPort: cpuPort,
-		Clock: func() time.Duration { return 0 }})}
-	for port := range uint32(16) {
-		if err := d.sw.SetQueues(port, softswitch.Port{QueueRate: uint64(time.Second / service)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return d
-}
-
-func (d *delayed) inject(port uint32, frame []byte) error {
-	d.at += time.Millisecond
-	d.sw.Inject(port, frame, d.at)
-	d.sw.Advance(d.at + 2*service) // a report waits as well
-	return nil
-}
-
 // TestSoftSwitchINT: towers at the sink do not change what leaves.
 func TestSoftSwitchINT(t *testing.T) {
 	for _, program := range []string{"sketchint", "sketchint-edge"} {
 		t.Run(program, func(t *testing.T) { conformINT(t, startDelayed(t), program) })
-	}
-}
-
-// TestINTQueue: a queue that builds up is in occupancy, latency and egress timestamp of each
-// packet.
-func TestINTQueue(t *testing.T) {
-	d := startDelayed(t)
-	i := startINT(t, d, "sketchint")
-	i.configureINT(0x3c00, 4) // latency, queue, timestamps
-	f := plainFrames([4]byte{10, 0, 0, 2}, toSwitch6, sourcePort)[0]
-	for range 5 {
-		d.sw.Inject(1, f, d.at)
-	}
-	d.sw.Advance(d.at + time.Second)
-	for n := range 5 {
-		wait := time.Duration(n+1) * service
-		want := hopValues{latency: uint32(wait), occupancy: uint32(n), ingress: uint64(d.at),
-			egress: uint64(d.at + wait)}
-		if got := measured(i.output("burst").frame, 0x3c00); got != want {
-			t.Errorf("packet %d of a burst: %+v, want %+v", n, got, want)
-		}
 	}
 }
 
