@@ -10,33 +10,11 @@
 // spin lock that the number of the slot selects. So nothing has to be cleared when an epoch begins,
 // and counting goes on without the agent.
 
-#include <stdbool.h>
-#include <linux/bpf.h>
-#include <linux/types.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-#define inline __attribute__((always_inline)) static __inline__
-
-typedef __u8 u8;
-typedef __u16 u16;
-typedef __u32 u32;
-typedef __u64 u64;
-typedef __s16 s16;
-typedef __s32 s32;
-typedef __s64 s64;
+#include "../../../kernel/bpf/common.h"
 
 enum { PASS = -1, SHOT = 2 }; // TCX_NEXT and TCX_DROP, TC_ACT_UNSPEC and TC_ACT_SHOT
 
 enum {
-	ETH_IPV4 = 0x0800,
-	ETH_IPV6 = 0x86dd,
-	ETH_VLAN = 0x8100,
-	ETH_QINQ = 0x88a8,
-	ETH_QINQ_OLD = 0x9100,
-	TCP = 6,
-	UDP = 17,
-	FRAGMENT = 44,
 	FIN = 1,
 	SYN = 2,
 	RST = 4,
@@ -398,12 +376,12 @@ inline bool parse_link(void *data, void *end, struct packet *p) {
 	if (data + at + 2 > end)
 		return false;
 	u16 type = load16(data + at);
-	if (type == ETH_VLAN || type == ETH_QINQ || type == ETH_QINQ_OLD) {
+	if (is_tag(type)) {
 		at += 4;
 		if (data + at + 2 > end)
 			return false;
 		type = load16(data + at);
-		if (type == ETH_VLAN || type == ETH_QINQ || type == ETH_QINQ_OLD) {
+		if (is_tag(type)) {
 			at += 4;
 			if (data + at + 2 > end)
 				return false;
@@ -482,11 +460,6 @@ inline u32 parse_ip(void *data, void *end, u16 type, struct packet *p) {
 	p->payload += size;
 	p->headers += size;
 	return COUNTED;
-}
-
-inline u64 step(u64 h, u64 word) {
-	h = (h ^ word) * 0x9e3779b97f4a7c15;
-	return h ^ h >> 32;
 }
 
 // check_value is wire.Check.

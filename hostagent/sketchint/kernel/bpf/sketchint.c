@@ -7,30 +7,10 @@
 // two groups of everything that belongs to an interval; the agent switches between them, and reads
 // and clears the group that no processor uses any more.
 
-#include <stdbool.h>
-#include <linux/bpf.h>
-#include <linux/types.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-#define inline __attribute__((always_inline)) static __inline__
-#define part __attribute__((noinline)) // the verifier checks it by itself
-
-typedef __u8 u8;
-typedef __u16 u16;
-typedef __u32 u32;
-typedef __u64 u64;
+#include "../../../kernel/bpf/common.h"
 
 enum {
-	ETH_IPV4 = 0x0800,
-	ETH_IPV6 = 0x86dd,
-	ETH_VLAN = 0x8100,
-	ETH_QINQ = 0x88a8,
-	ETH_QINQ_OLD = 0x9100,
-	TCP = 6,
-	UDP = 17,
 	GRE = 47,
-	FRAGMENT = 44,
 	ETH_BRIDGED = 0x6558, // an Ethernet frame in GRE
 	VXLAN_PORT = 4789,    // without GPE
 	VXLAN_NEXT = 4,       // flag: there is a next protocol
@@ -668,7 +648,7 @@ inline bool parse_link(const struct scratch *s, u32 available, u32 *at, u16 *typ
 		return false;
 	*type = read16(s, *at);
 	for (u32 i = 0; i < 2; i++) {
-		if (*type != ETH_VLAN && *type != ETH_QINQ && *type != ETH_QINQ_OLD)
+		if (!is_tag(*type))
 			break;
 		*at += 4;
 		if (available < *at + 2)
@@ -1288,11 +1268,6 @@ inline bool same_path(const struct entry *e, const struct scratch *s, u32 n) {
 	return true;
 }
 
-inline u64 mix(u64 h, u64 word) {
-	h = (h ^ word) * 0x9e3779b97f4a7c15;
-	return h ^ h >> 32;
-}
-
 // find returns the way of the flow of the packet in its set. A new flow replaces that with the
 // fewest packets.
 part u32 find(u32 slot) {
@@ -1301,10 +1276,10 @@ part u32 find(u32 slot) {
 		return 0;
 	const struct key *k = &s->packet.key;
 	u32 n = s->packet.hops;
-	u64 hash = mix(mix(0, k->src[0]), k->dst[0]);
+	u64 hash = step(step(0, k->src[0]), k->dst[0]);
 	if (k->v6)
-		hash = mix(mix(hash, k->src[1]), k->dst[1]);
-	hash = mix(hash, (u64)k->sport << 32 | (u32)k->dport << 16 | k->proto);
+		hash = step(step(hash, k->src[1]), k->dst[1]);
+	hash = step(hash, (u64)k->sport << 32 | (u32)k->dport << 16 | k->proto);
 	for (u32 i = 0; i < MAX_HOPS; i++) {
 		if (i >= n)
 			break;

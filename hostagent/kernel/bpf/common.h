@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the programs of host roles in the kernel share: types, numbers of protocols, the hash of
+// flows and checksums.
+
+#ifndef NETSKETCH_COMMON_H
+#define NETSKETCH_COMMON_H
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define inline __attribute__((always_inline)) static __inline__
+#define part __attribute__((noinline)) // the verifier checks it by itself
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s16 s16;
+typedef __s32 s32;
+typedef __s64 s64;
+
+enum {
+	ETH_IPV4 = 0x0800,
+	ETH_IPV6 = 0x86dd,
+	ETH_VLAN = 0x8100,
+	ETH_QINQ = 0x88a8,
+	ETH_QINQ_OLD = 0x9100,
+	TCP = 6,
+	UDP = 17,
+	FRAGMENT = 44,
+};
+
+inline bool is_tag(u16 type) { return type == ETH_VLAN || type == ETH_QINQ || type == ETH_QINQ_OLD; }
+
+// step is a step of the hash of flows: flow.Key.Hash.
+inline u64 step(u64 h, u64 word) {
+	h = (h ^ word) * 0x9e3779b97f4a7c15;
+	return h ^ h >> 32;
+}
+
+#endif
