@@ -47,7 +47,7 @@ type dashboard struct {
 func files(t *testing.T) map[string][]byte {
 	t.Helper()
 	names, err := filepath.Glob("dashboards/*.json")
-	if err != nil || len(names) != 5 {
+	if err != nil || len(names) != 6 {
 		t.Fatal(names, err)
 	}
 	out := map[string][]byte{}
@@ -128,6 +128,7 @@ func epochSample(n uint64) []*table.Table {
 	s.chamelemon(n)
 	s.omnimon(n)
 	s.sketchint(n)
+	s.lightguardian(n)
 	return s.tables
 }
 

@@ -19,11 +19,12 @@ import (
 func Files() (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for name, build := range map[string]func() (dashboard.Dashboard, error){
-		"netsketch-univmon.json":    univmon,
-		"netsketch-chamelemon.json": chamelemon,
-		"netsketch-omnimon.json":    omnimon,
-		"netsketch-sketchint.json":  sketchint,
-		"netsketch-collector.json":  collector,
+		"netsketch-univmon.json":       univmon,
+		"netsketch-chamelemon.json":    chamelemon,
+		"netsketch-omnimon.json":       omnimon,
+		"netsketch-sketchint.json":     sketchint,
+		"netsketch-lightguardian.json": lightguardian,
+		"netsketch-collector.json":     collector,
 	} {
 		d, err := build()
 		if err != nil {

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grafana
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// lightguardian returns an interval of a network with a fault.
+func (s *sample) lightguardian(n uint64) {
+	const flow = "10.0.0.1,10.0.0.2,tcp,1000,80"
+	// one adds a row with keys and values.
+	one := func(list, keys, numbers, shares string, texts map[string]string) {
+		b := table.NewBuilder("/netsketch-lightguardian:lightguardian/" + list)
+		for name := range strings.FieldsSeq(keys) {
+			switch name {
+			case "first", "first-epoch", "from":
+				b.UintKey(name).Append(1)
+			case "flow":
+				b.TextKey(name).Append(flow)
+			case "kind":
+				b.TextKey(name).Append(texts[name])
+			default:
+				b.TextKey(name).Append("leaf1")
+			}
+		}
+		b.Uint("state/epoch").Append(n)
+		for name := range strings.FieldsSeq(numbers) {
+			b.Uint("state/" + name).Append(n + 1)
+		}
+		for name := range strings.FieldsSeq(shares) {
+			b.Float("state/" + name).Append(0.625)
+		}
+		for name, value := range texts {
+			switch {
+			case slices.Contains(strings.Fields(keys), name):
+			case value == "true":
+				b.Bool("state/" + name).Append(true)
+			default:
+				b.Text("state/" + name).Append(value)
+			}
+		}
+		s.build(b)
+	}
+	type m = map[string]string
+	one("summary", "", "active-alerts in-band-bytes", "received valid", m{"status": "complete"})
+	one("flows/flow", "flow", "sent received-packets lost", "received", m{"path": "leaf1 leaf2", "sender": "h1",
+		"receiver": "h2"})
+	one("hops/hop", "flow switch", "packets lost gap", "received slow", m{"valid": "true"})
+	one("faults/fault", "flow switch kind", "since-epoch sent received-packets", "value", m{"kind": "loop", "after": "h1"})
+	one("switches/switch", "switch", "packets flows", "received entropy", nil)
+	one("distributions/range", "switch first", "flows", "received", nil)
+	one("coverage/interval", "first-epoch switch", "received-columns late-columns disagreeing-columns", "received",
+		m{"final": "true"})
+	one("hosts/host", "host", "packets sketchlets bad-check full", "", m{"status": "partial", "problem": "full"})
+	one("alerts/alert", "subject kind", "since-epoch count", "", m{"kind": "loop", "active": "true", "severity": "major",
+		"text": flow})
+}
