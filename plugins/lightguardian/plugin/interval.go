@@ -50,6 +50,7 @@ type column struct {
 	sketch      *sumax.Sketch[family.P4] // nil: no column has been received
 	late        int                      // columns that arrived first in late reports
 	disagreeing uint64                   // columns that arrived with different cells
+	was         []uint32                 // cells before those that arrive
 }
 
 // numberOf returns the number of the interval that an epoch is part of.
@@ -206,8 +207,8 @@ func (i *interval) add(name string, at int, cells []uint32, late bool) bool {
 			return false // checked with the configuration
 		}
 	}
-	was, err := c.sketch.Column(nil, at)
-	if err != nil {
+	var err error
+	if c.was, err = c.sketch.Column(c.was[:0], at); err != nil {
 		return false
 	}
 	receipt, err := c.sketch.SetColumn(at, cells)
@@ -220,8 +221,8 @@ func (i *interval) add(name string, at int, cells []uint32, late bool) bool {
 		}
 	case receipt == sumax.Replaced:
 		c.disagreeing++
-		if sum(was) > sum(cells) {
-			_, err = c.sketch.SetColumn(at, was)
+		if sum(c.was) > sum(cells) {
+			_, err = c.sketch.SetColumn(at, c.was)
 		}
 	}
 	return err == nil
