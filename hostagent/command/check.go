@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,6 +56,7 @@ func check(ctx context.Context, w io.Writer, path, version string, roles []Role,
 	}
 	f.report("certificates", err)
 	f.packets(c, roles)
+	f.local(c, roles)
 	if err == nil && !offline {
 		what := "session with the collector at " + cfg.Address
 		err := session(ctx, cfg, c.configured(roles))
@@ -113,6 +116,18 @@ func (f *findings) packets(c *Config, roles []Role) {
 		f.report("capture file", err)
 	case SourceKernel:
 	}
+}
+
+// local checks the socket for queries of programs on this host.
+func (f *findings) local(c *Config, roles []Role) {
+	if c.Local == "" {
+		return
+	}
+	_, err := os.Stat(filepath.Dir(strings.TrimPrefix(c.Local, "unix://")))
+	if !slices.ContainsFunc(c.configured(roles), func(r Role) bool { return r.Local != nil }) {
+		err = errors.Join(err, c.errNoLocal())
+	}
+	f.report("queries at "+c.Local, err)
 }
 
 // session returns why the collector would not accept this agent.

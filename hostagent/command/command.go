@@ -281,7 +281,12 @@ func (c *Config) local(ctx context.Context, roles []Role, paths *dataPaths, log 
 			return r.Local(ctx, Local{Address: c.Local, Host: c.Host, Path: paths.all[i], Logger: log})
 		}
 	}
-	return fmt.Errorf("local: no role that runs with packets.source: %s answers queries", c.Packets.Source)
+	return c.errNoLocal()
+}
+
+func (c *Config) errNoLocal() error {
+	return fmt.Errorf("local: no role that runs with packets.source: %s answers queries; remove the key, or name one in "+
+		"roles", c.Packets.Source)
 }
 
 // reload loads the certificates again on SIGHUP.

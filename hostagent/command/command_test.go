@@ -145,6 +145,7 @@ func TestCheck(t *testing.T) {
 	path := write(t, `host: h1
 collector: {address: "127.0.0.1:1", tls: {plaintext: true}}
 packets: {source: capture, file: missing.pcap, addresses: [10.0.0.1]}
+local: unix:///no-such-directory/socket
 `)
 	run := func(args ...string) error {
 		var out bytes.Buffer
@@ -157,7 +158,8 @@ packets: {source: capture, file: missing.pcap, addresses: [10.0.0.1]}
 	err := run()
 	for _, want := range []string{"the agent would fail", "ok    configuration",
 		"ok    role test with packets.source: capture",
-		"fail  capture file: ", "fail  session with the collector at 127.0.0.1:1: dial tcp"} {
+		"fail  capture file: ", "fail  queries at unix:///no-such-directory/socket: stat /no-such-directory: ",
+		"no role that runs with packets.source: capture answers queries", "fail  session with the collector at 127.0.0.1:1: dial tcp"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nlacks %q", err, want)
 		}

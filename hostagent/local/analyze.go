@@ -121,7 +121,9 @@ func analyze(host string, s *wire.Settings, r *wire.Report) ([]*table.Table, err
 
 func summary(host string, s *wire.Settings, r *wire.Report, flows, switches int) (*table.Table, error) {
 	b := table.NewBuilder(root + "/summary")
-	b.Text("state/name").Append(host)
+	if host != "" { // else the certificate states it
+		b.Text("state/name").Append(host)
+	}
 	one := func(name string, n int) { b.Uint("state/" + name).Append(uint64(n)) }
 	b.Uint("state/epoch").Append(r.Epoch)
 	one("flows", len(r.Flows))
