@@ -449,11 +449,12 @@ func TestSlowBrowser(t *testing.T) {
 	page := f.follow(body)
 	testkit.Until(t, "both streams are open", func() bool { return f.State().Clients.Streams == 2 })
 
-	const rows, full = 1000, 60 // rounds that fill every buffer of the connection
+	const rows, full = 100, 20 // rounds that fill every buffer of the connection
+	long := strings.Repeat("x", 4000)
 	packets := map[string]uint64{}
 	for n := uint64(1); f.State().Clients.StreamsRefused == 0; n++ {
 		for i := range rows {
-			packets[fmt.Sprintf("10.0.%d.%d", i/256, i%256)] = n
+			packets[fmt.Sprint(i, long)] = n
 		}
 		f.flows(packets)
 		want, have := fmt.Sprintf(`"%d"`, n), 0
