@@ -66,7 +66,8 @@ The exit code is 0 only if the results meet the bounds of the scenario.`,
 	flags.StringVar(&f.listen, "gnmi", "127.0.0.1:9339",
 		"`address` of the collector's gNMI server; port 0 takes a free one")
 	flags.StringVar(&f.web, "web", web.DefaultConfig().Address,
-		"`address` of the console, a web page; port 0 takes a free one; not served when empty")
+		"`address` of the console, a web page; port 0 takes a free one, as does the default if --gnmi is given; not "+
+			"served when empty")
 	flags.StringVar(&f.http, "http", "", "`address` of the collector's /metrics, /healthz and /readyz; not "+
 		"served when empty")
 	flags.StringVar(&f.plugins, "plugins", "", pluginsUsage)
@@ -94,6 +95,9 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (*scenario.Report, error) {
 		if dir, err = pluginDirectory(); err != nil {
 			return nil, err
 		}
+	}
+	if flags := cmd.Flags(); flags.Changed("gnmi") && !flags.Changed("web") {
+		f.web = "127.0.0.1:0" // a second demo must not meet the first one's console
 	}
 	out := cmd.OutOrStdout()
 	view := &scenario.ViewWriter{W: out, Terminal: isTerminal(out),
