@@ -10,6 +10,7 @@ package countmin
 import (
 	"fmt"
 	"math"
+	"math/bits"
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
@@ -37,8 +38,6 @@ type Sketch[F family.Hash] struct {
 	cells []uint32 // row-major
 	total uint64   // sum of all added
 	full  bool     // a counter has reached its limit
-
-	fetched uint32 // keeps the reads of counters from being optimized away
 }
 
 // New returns an empty sketch.
@@ -71,16 +70,15 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("countmin", keys, size); err != nil {
 		return err
 	}
+	if !s.cfg.Conservative {
+		s.total += uint64(len(keys) / size)
+		family.SumBatch[F](s.cfg.Seed, keys, size, s.addRows)
+		return nil
+	}
 	var digests [family.Block]uint64
 	for len(keys) > 0 {
 		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
-		if s.cfg.Conservative {
-			for part := digests[:n]; len(part) > 0; part = part[min(raiseBlock, len(part)):] {
-				s.raiseRows(part[:min(raiseBlock, len(part))])
-			}
-		} else {
-			s.addRows(digests[:n])
-		}
+		s.raiseBlock(digests[:n])
 		keys = keys[n*size:]
 	}
 	return nil
@@ -107,60 +105,76 @@ func (s *Sketch[F]) add(d uint64, n uint32) {
 	}
 }
 
-// addRows counts one packet of each digest, row by row: the accesses to one row are independent.
-func (s *Sketch[F]) addRows(digests []uint64) {
-	s.total += uint64(len(digests))
+// addRows adds numbers to digests, row by row: the accesses to one row are independent.
+func (s *Sketch[F]) addRows(digests []uint64, numbers []uint32) {
 	var cols [family.Block]uint32
+	full := false
 	for r := range s.cfg.Rows {
 		row := s.Row(r)
 		family.RowColumns[F](digests, r, &s.cols, cols[:])
-		for _, col := range cols[:len(digests)] {
-			if c := &row[col]; *c != math.MaxUint32 {
-				*c++
+		for i, n := range numbers {
+			if c := &row[cols[i%family.Block]]; *c <= ^n {
+				*c += n
 			} else {
-				s.full = true
+				*c, full = math.MaxUint32, true
 			}
 		}
+	}
+	if full {
+		s.full = true
 	}
 }
 
-// raiseBlock is the number of keys whose counters raiseRows reads at once: they fit the first
-// cache.
-const raiseBlock = 64
+// inCaches is the size in bytes up to which the counters are usually in the second cache.
+const inCaches = 1 << 20
 
-// raiseRows is raise by one for each digest. It reads all counters first, row by row, so that many
-// accesses overlap.
-func (s *Sketch[F]) raiseRows(digests []uint64) {
+// raiseBlock is raise by one for each digest. If accesses have to wait for memory, it finds all
+// columns first, so that more of them overlap.
+func (s *Sketch[F]) raiseBlock(digests []uint64) {
 	s.total += uint64(len(digests))
-	var cols [family.MaxRows][raiseBlock]uint32
-	var at [family.MaxRows][]uint32
-	fetched := uint32(0)
-	rows := min(s.cfg.Rows, family.MaxRows)
-	for r := range rows {
-		at[r] = cols[r][:len(digests)]
-		family.RowColumns[F](digests, r, &s.cols, at[r])
-		row := s.Row(r)
-		for _, col := range at[r] {
-			fetched += row[col]
-		}
-	}
-	s.fetched = fetched
-	if rows == 3 {
+	if s.cfg.Rows == 3 && s.Memory() <= inCaches && family.ID[F]() == family.ID[family.Fast]() {
 		first, second, third := s.Row(0), s.Row(1), s.Row(2)
-		one, two, three := at[0], at[1][:len(at[0])], at[2][:len(at[0])]
-		for i, col := range one {
-			a, b, c := &first[col], &second[two[i]], &third[three[i]]
-			to := min(*a, *b, *c)
-			if to++; to == 0 {
-				to, s.full = math.MaxUint32, true
-			}
-			*a, *b, *c = max(*a, to), max(*b, to), max(*c, to)
+		width := uint64(s.cfg.Width)
+		full := uint32(0)
+		for _, d := range digests {
+			full |= raiseThree(&first[uint64(family.FastValue(d, 0))*width>>32],
+				&second[uint64(family.FastValue(d, 1))*width>>32], &third[uint64(family.FastValue(d, 2))*width>>32])
 		}
+		s.full = s.full || full != 0
 		return
 	}
-	for _, d := range digests {
-		s.raise(d, 1)
+	var cols [family.MaxRows][family.Block]uint32
+	rows := min(s.cfg.Rows, family.MaxRows)
+	for r := range rows {
+		family.RowColumns[F](digests, r, &s.cols, cols[r][:])
 	}
+	if rows == 3 {
+		full := uint32(0)
+		first, second, third := s.Row(0), s.Row(1), s.Row(2)
+		for i := range len(digests) {
+			i %= family.Block
+			full |= raiseThree(&first[cols[0][i]], &second[cols[1][i]], &third[cols[2][i]])
+		}
+		s.full = s.full || full != 0
+		return
+	}
+	var at [family.MaxRows]uint32
+	for i := range len(digests) {
+		for r := range rows {
+			at[r] = cols[r][i%family.Block]
+		}
+		s.raiseColumns(at[:rows], 1)
+	}
+}
+
+// raiseThree is raise by one for a key's counters in three rows. Which of them change makes no
+// branch. It returns 1 if they are full.
+func raiseThree(a, b, c *uint32) (full uint32) {
+	x, y, z := *a, *b, *c
+	to, full := bits.Add32(min(x, y, z), 1, 0)
+	to -= full
+	*a, *b, *c = max(x, to), max(y, to), max(z, to)
+	return full
 }
 
 // raise sets every counter of a key that is below the estimate plus n to that sum.
@@ -168,16 +182,19 @@ func (s *Sketch[F]) raise(d uint64, n uint32) {
 	var cols [family.MaxRows]uint32
 	at := cols[:min(s.cfg.Rows, family.MaxRows)]
 	family.Columns[F](d, &s.cols, at)
-	cells, start, width := s.cells, uint32(0), uint32(s.cfg.Width)
 	if len(at) == 3 && n == 1 {
-		a, b, c := &cells[at[0]], &cells[width+at[1]], &cells[2*width+at[2]]
-		to := min(*a, *b, *c)
-		if to++; to == 0 {
-			to, s.full = math.MaxUint32, true
+		width := uint32(s.cfg.Width)
+		if raiseThree(&s.cells[at[0]], &s.cells[width+at[1]], &s.cells[2*width+at[2]]) != 0 {
+			s.full = true
 		}
-		*a, *b, *c = max(*a, to), max(*b, to), max(*c, to)
 		return
 	}
+	s.raiseColumns(at, n)
+}
+
+// raiseColumns is raise for a key's columns, which it overwrites.
+func (s *Sketch[F]) raiseColumns(at []uint32, n uint32) {
+	cells, start, width := s.cells, uint32(0), uint32(s.cfg.Width)
 	least := uint32(math.MaxUint32)
 	for r, col := range at {
 		at[r] = start + col

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -122,6 +123,19 @@ func TestLimit(t *testing.T) {
 		}
 		if !cu && !errors.Is(s.Subtract(s), sketch.ErrLimit) {
 			t.Error("subtracted a counter at its limit")
+		}
+		one, batch := build[family.Fast](t, s.cfg), build[family.Fast](t, s.cfg)
+		for _, x := range []*Sketch[family.Fast]{one, batch} {
+			x.Add(key, math.MaxUint32-3000)
+		}
+		keys := make([]byte, 4000) // all the same
+		keys[3999], key[0] = 1, 0
+		for range keys[:3999] {
+			one.Insert(key)
+		}
+		one.Insert(keys[3999:])
+		if err := batch.InsertBatch(keys, 1); err != nil || !reflect.DeepEqual(one, batch) {
+			t.Errorf("a batch that reaches the limit differs (%v)", err)
 		}
 		s.Reset()
 		if s.Query(key) != 0 || s.Bound().Over != 0 || s.Bound().Under != 0 {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"sync"
 
 	"github.com/netsketch/netsketch/sketch"
 )
@@ -28,21 +29,136 @@ func CheckBatch(what string, keys []byte, size int) error {
 func Digests[F Hash](seed uint64, keys []byte, size int, out []uint64) int {
 	n := min(len(keys)/size, len(out))
 	out = out[:n]
-	if !isP4[F]() && size >= 8 && size <= 16 {
-		seedA, seedB := mixA^seed, mixB^seed
+	if isP4[F]() || size != 13 && size != 4 {
 		for i := range out {
-			key := keys[i*size:][:size]
-			a, b := binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[size-8:])
-			hi, lo := bits.Mul64(a^mixA, b^seedB)
-			hi, lo = bits.Mul64(hi^mixB^uint64(size), lo^seedA)
-			out[i] = hi ^ lo
+			out[i] = Digest[F](seed, keys[i*size:][:size])
 		}
 		return n
 	}
-	for i := range out {
-		out[i] = Digest[F](seed, keys[i*size:][:size])
+	rest := out
+	if size == 13 { // four keys a turn, for one check of bounds
+		for ; len(rest) >= 4; rest, keys = rest[4:], keys[4*13:] {
+			k := (*[4 * 13]byte)(keys)
+			rest[0] = fold(seed, binary.LittleEndian.Uint64(k[0:]), binary.LittleEndian.Uint64(k[5:]), 13)
+			rest[1] = fold(seed, binary.LittleEndian.Uint64(k[13:]), binary.LittleEndian.Uint64(k[18:]), 13)
+			rest[2] = fold(seed, binary.LittleEndian.Uint64(k[26:]), binary.LittleEndian.Uint64(k[31:]), 13)
+			rest[3] = fold(seed, binary.LittleEndian.Uint64(k[39:]), binary.LittleEndian.Uint64(k[44:]), 13)
+		}
+	} else {
+		for ; len(rest) >= 4; rest, keys = rest[4:], keys[4*4:] {
+			k := (*[4 * 4]byte)(keys)
+			for i := range 4 {
+				v := uint64(binary.LittleEndian.Uint32(k[4*i:]))
+				rest[i] = fold(seed, v, v, 4)
+			}
+		}
+	}
+	for i := range rest {
+		rest[i] = Digest[F](seed, keys[i*size:][:size])
 	}
 	return n
+}
+
+// sums are the memory of SumBatch.
+type sums struct {
+	// held are numbers of packets by digest. Each word is a digest whose lower bits, those of its
+	// place, are replaced by the number. They fill half of a usual first cache, and are 0 between
+	// batches.
+	held    [2048]uint64
+	packets [Block]uint64
+	ones    [Block]uint32
+	// digests and numbers are sums that had to make room for others.
+	digests [2 * Block]uint64
+	numbers [2 * Block]uint32
+}
+
+const (
+	numberBits = uint64(len(sums{}.held) - 1)
+	// sumsFrom is the number of keys from which a batch is worth emptying held.
+	sumsFrom = 8 * Block
+	// sumsPause is the number of blocks that pass without sums after one in which few packets had
+	// equal digests.
+	sumsPause = 16
+)
+
+var sumsPool = sync.Pool{New: func() any {
+	s := new(sums)
+	for i := range s.ones {
+		s.ones[i] = 1
+	}
+	return s
+}}
+
+// SumBatch passes the packets of a batch to add, a block at a time, as digests and their numbers of
+// packets, some of which may be 0. In skewed traffic most packets belong to few flows; their
+// packets are added up first. A digest may come several times and in any order, so that the
+// structure's counters must not depend on it. The keys are concatenated, size bytes each.
+func SumBatch[F Hash](seed uint64, keys []byte, size int, add func(digests []uint64, numbers []uint32)) {
+	s := sumsPool.Get().(*sums)
+	most := len(keys) >= sumsFrom*size
+	out, pause := 0, 0
+	for len(keys) > 0 {
+		n := Digests[F](seed, keys, size, s.packets[:])
+		keys = keys[n*size:]
+		if !most || pause > 0 {
+			pause--
+			add(s.packets[:n], s.ones[:n])
+			continue
+		}
+		before := out
+		out = s.hold(s.packets[:n], out)
+		if out-before > n/4*3 {
+			pause = sumsPause
+		}
+		if out > Block {
+			out -= Block
+			add(s.digests[out:out+Block], s.numbers[out:out+Block])
+		}
+	}
+	if most {
+		add(s.digests[:out], s.numbers[:out])
+		s.empty(add)
+	}
+	sumsPool.Put(s) // not after a panic: it may not be empty
+}
+
+// hold adds packets. It appends the sums that had to make room to the first out ones and returns
+// how many these are then.
+func (s *sums) hold(packets []uint64, out int) int {
+	held, digests, numbers := s.held[:], s.digests[:], s.numbers[:]
+	for _, d := range packets { // no branch: whether digests are equal is not predictable
+		old, place := held[d&numberBits], d&^numberBits
+		digests[out&(2*Block-1)] = old&^numberBits | d&numberBits
+		numbers[out&(2*Block-1)] = uint32(old) & uint32(numberBits)
+		sum, leaves := place|1, 1
+		if old^place < numberBits { // equal, and the number has room
+			sum = old + 1
+		}
+		if old^place < numberBits {
+			leaves = 0
+		}
+		held[d&numberBits] = sum
+		out += leaves
+	}
+	return out
+}
+
+// empty passes all sums on.
+func (s *sums) empty(add func(digests []uint64, numbers []uint32)) {
+	for first := 0; first < len(s.held); first += Block {
+		for i, sum := range s.held[first : first+Block] {
+			s.digests[i], s.numbers[i] = sum&^numberBits|uint64(first+i), uint32(sum&numberBits)
+		}
+		add(s.digests[:Block], s.numbers[:Block])
+	}
+	clear(s.held[:])
+}
+
+// fold is the hash of Fast for a key of up to 16 bytes in two words.
+func fold(seed, a, b, size uint64) uint64 {
+	hi, lo := bits.Mul64(a^mixA, b^mixB^seed)
+	hi, lo = bits.Mul64(hi^mixB^size, lo^mixA^seed)
+	return hi ^ lo
 }
 
 // FastValue is Value for Fast. It is small enough for the compiler to inline.

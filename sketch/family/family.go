@@ -117,9 +117,7 @@ func Digest[F Hash](seed uint64, key []byte) uint64 {
 			a |= uint64(v) << (8 * i)
 		}
 	}
-	hi, lo := bits.Mul64(a^mixA, b^mixB^seed)
-	hi, lo = bits.Mul64(hi^mixB^uint64(n), lo^mixA^seed)
-	return hi ^ lo
+	return fold(seed, a, b, uint64(n))
 }
 
 // long hashes keys of more than 16 bytes.

@@ -92,19 +92,20 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("tower", keys, size); err != nil {
 		return err
 	}
+	if !s.cu {
+		family.SumBatch[F](s.seed, keys, size, s.addBlock)
+		return nil
+	}
 	var digests [family.Block]uint64
 	for len(keys) > 0 {
 		n := family.Digests[F](s.seed, keys, size, digests[:])
-		switch {
-		case s.cu:
+		if len(s.even) == 5 {
+			for _, d := range digests[:n] {
+				raiseFive(s.words, s.even, d)
+			}
+		} else {
 			for _, d := range digests[:n] {
 				s.raise(d, 1)
-			}
-		case s.even != nil && s.Memory() <= rowByRow:
-			incrementRows(s.words, s.even, digests[:n])
-		default:
-			for _, d := range digests[:n] {
-				s.increment(d)
 			}
 		}
 		keys = keys[n*size:]
@@ -172,17 +173,28 @@ func (r *evenRow) query(words []uint64, hash uint32) uint64 {
 	return v
 }
 
-// incrementRows is incrementEven for many keys, row by row: the accesses to one row are
-// independent.
-func incrementRows(words []uint64, rows []evenRow, digests []uint64) {
+// addBlock adds numbers of packets to digests.
+func (s *Sketch[F]) addBlock(digests []uint64, numbers []uint32) {
+	if s.even != nil && s.Memory() <= rowByRow {
+		addRows(s.words, s.even, digests, numbers)
+		return
+	}
+	for i, d := range digests {
+		s.add(d, uint64(numbers[i]))
+	}
+}
+
+// addRows adds to even rows, row by row: the accesses to one row are independent.
+func addRows(words []uint64, rows []evenRow, digests []uint64, numbers []uint32) {
+	numbers = numbers[:len(digests)]
 	for i := range rows {
 		r := rows[i]
 		words := words[r.start : r.start+r.words]
-		for _, d := range digests {
+		for k, d := range digests {
 			x := uint64(family.FastValue(d, i)) * r.words
 			w, shift := &words[x>>32], x>>26&r.lanes&63
-			below := (*w>>shift&r.mask - r.mask) >> 63
-			*w += below << shift
+			room := r.mask - *w>>shift&r.mask
+			*w += min(uint64(numbers[k]), room) << shift
 		}
 	}
 }
