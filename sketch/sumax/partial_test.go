@@ -162,17 +162,19 @@ func TestPartialEstimates(t *testing.T) {
 }
 
 // TestLoneGap: the gap of a key is that of the first row if its bucket has the size of the key,
-// although other rows have shorter ones, and the smallest if it has not, or has not arrived.
+// although other rows have shorter ones, or else the smallest of the rows with this size, or of
+// all.
 func TestLoneGap(t *testing.T) {
 	key := []byte("key")
 	d := family.Digest[family.P4](0, key)
 	for _, noSizes := range []bool{false, true} {
-		for _, tc := range []struct{ first, others, gap uint32 }{{0, 0, 700}, {0, 1, 200}, {1, 0, 200}} {
+		for _, tc := range []struct{ first, others, last, gap uint32 }{{0, 0, 0, 700}, {0, 1, 0, 300},
+			{1, 0, 0, 300}, {1, 0, 5, 200}} {
 			p := partial[family.P4](t, Config{Width: 100, Ranges: []uint32{5}, NoSizes: noSizes, Intervals: true})
 			columns := map[uint32][]uint32{}
 			// Size, two ranges, gap and last arrival by row; the size of the key is 4 or 3+1.
 			for r, b := range [3][]uint32{{4 + tc.others, 3 + tc.others, 1, 700, 900}, {5, 4, 2, 200, 950},
-				{4, 3, 1, 300, 980}} {
+				{4 + tc.last, 3 + tc.last, 1, 300, 980}} {
 				if noSizes {
 					b = b[1:]
 				}

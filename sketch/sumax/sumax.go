@@ -304,8 +304,11 @@ func (s *Sketch[F]) Delays(dst []uint32, key []byte) (delays []uint32, valid boo
 
 // MaxInterval returns the longest gap between two packets of a key, and its last arrival, both in
 // the unit of Packet.At. In a bucket with other flows, gaps are shorter and the arrival is later,
-// so the paper takes the smallest of the rows for both (§4.3). But sizes of the first row are plain
-// sums: a bucket of it that has the size of the key has no other flow, and its gap is returned.
+// so the paper takes the smallest of the rows for both (§4.3). Here the gap is that of the first
+// row if its bucket has the size of the key: sizes of this row are plain sums, so the key is alone.
+// If not, it is the smallest of the rows whose buckets have this size, because one with more is
+// shared, and only without them that of all rows. With up to half a flow to a column this is
+// closer.
 func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) {
 	if !s.cfg.Intervals {
 		return 0, 0, false
@@ -315,12 +318,19 @@ func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) 
 	if !valid {
 		return 0, 0, false
 	}
-	interval, _ = s.smallest(d, s.n-2)
 	last, _ = s.smallest(d, s.n-1)
-	if col := family.Column[F](d, 0, &s.cols); s.has(col) {
-		if b := s.bucket(0, col); s.size(b) == size {
-			interval = b[s.n-2]
+	interval, alone := uint32(math.MaxUint32), false
+	for r := range s.cfg.Rows {
+		col := family.Column[F](d, r, &s.cols)
+		if b := s.bucket(r, col); s.has(col) && s.size(b) == size {
+			interval, alone = min(interval, b[s.n-2]), true
+			if r == 0 {
+				break
+			}
 		}
+	}
+	if !alone {
+		interval, _ = s.smallest(d, s.n-2)
 	}
 	return interval, last, true
 }
