@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/lab/figures/attention"
+	"github.com/netsketch/netsketch/lab/figures/lightguardian"
 	"github.com/netsketch/netsketch/lab/figures/omnimon"
 	"github.com/netsketch/netsketch/lab/figures/overtime"
 	"github.com/netsketch/netsketch/lab/figures/sketches"
@@ -33,6 +34,9 @@ It measures nothing and takes seconds.`,
 				return err
 			}
 			if err := sketchint.Draw(directory); err != nil {
+				return err
+			}
+			if err := lightguardian.Draw(directory); err != nil {
 				return err
 			}
 			return overtime.Draw(filepath.Join(directory, "chamelemon-9"))

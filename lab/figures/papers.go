@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netsketch/netsketch/lab/figures/lightguardian"
 	"github.com/netsketch/netsketch/lab/figures/omnimon"
 	"github.com/netsketch/netsketch/lab/figures/sketchint"
 	"github.com/netsketch/netsketch/lab/figures/suite"
@@ -38,6 +39,19 @@ testbed, and prints the rows.`,
 		Example: `  figures sketchint --figures 7
   figures sketchint --out docs/figures`,
 	}, "figures to measure, such as 7,8; all when empty")
+}
+
+func lightguardianCommand() *cobra.Command {
+	p := paper{lightguardian.Select, lightguardian.Command}
+	return p.command(&cobra.Command{
+		Use:   "lightguardian",
+		Short: "LightGuardian by the figures of the paper",
+		Long: `Measures what the figures of the LightGuardian paper show beyond Figure 5, with the sketches of switches,
+the selection of sketchlets and the rules of the plugin in memory, and prints the rows. Figure 7 has
+Figures 8 to 10 too, and 13 has 6 and 14.`,
+		Example: `  figures lightguardian --figures 13
+  figures lightguardian --out docs/figures`,
+	}, "figures to measure, such as 7,12; all when empty")
 }
 
 // paper has the figures of a paper: those of some numbers, all for none, and what makes one.

@@ -192,12 +192,7 @@ func load(spec string, packets int, seed uint64) (*Trace, error) {
 		if packets < 1 || packets > 1<<28 {
 			return nil, fmt.Errorf("trace %q: %d packets; expected 1 to %d", spec, packets, 1<<28)
 		}
-		ranks := max(packets/10, 1)
-		weights := make([]float64, ranks)
-		for i := range weights {
-			weights[i] = math.Pow(float64(i+1), -skew)
-		}
-		return generate(spec, weights, packets, seed)
+		return Zipf(spec, skew, max(packets/10, 1), packets, seed)
 	case "cdf":
 		if packets < 1 || packets > 1<<28 {
 			return nil, fmt.Errorf("trace %q: %d packets; expected 1 to %d", spec, packets, 1<<28)
@@ -218,6 +213,16 @@ func load(spec string, packets int, seed uint64) (*Trace, error) {
 		return ReadRecords(arg, f)
 	}
 	return nil, fmt.Errorf("trace %q: expected zipf:SKEW, cdf:FILE, pcap:FILE or records:FILE", spec)
+}
+
+// Zipf returns packets of at most as many flows as there are ranks, which are drawn in proportion
+// to rank^-skew. Ranks and packets are at least 1.
+func Zipf(name string, skew float64, ranks, packets int, seed uint64) (*Trace, error) {
+	weights := make([]float64, ranks)
+	for i := range weights {
+		weights[i] = math.Pow(float64(i+1), -skew)
+	}
+	return generate(name, weights, packets, seed)
 }
 
 // generate draws packets of flows with random keys in proportion to their weights.

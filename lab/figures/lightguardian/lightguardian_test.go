@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lightguardian
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/netsketch/netsketch/lab/figures/suite"
+)
+
+const figures = "docs/figures"
+
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../../.."); err != nil { // where the command runs
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// TestPages: the pages and charts of docs/figures follow from their rows.
+func TestPages(t *testing.T) {
+	for _, err := range suite.CheckPages(figures, Suites(), Command) {
+		t.Error(err)
+	}
+}
+
+// TestClaims: each statement of the paper holds for the recorded rows or has a reason why not, and
+// no statement that holds has one.
+func TestClaims(t *testing.T) {
+	for _, err := range suite.CheckClaims(figures, Suites()) {
+		t.Error(err)
+	}
+}
+
+// TestLocating: the faults with a fiftieth of the packets, flows and columns of 2^16.
+func TestLocating(t *testing.T) {
+	for i, least := range []float64{0.95, 0.99, 0.9} {
+		e := experiments[i]
+		rows, err := locate(e, 1<<16, 0.02, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, most := e.extremes(rows, e.task, "F1", 1<<16)
+		faults := suite.Values(rows).Variant("all", "columns 65536", e.task, "faults")
+		t.Logf("%s: F1 %v of %v faults", e.task, most, faults)
+		if most < least || faults < 5 {
+			t.Errorf("%s: F1 %v of %v faults, want %v", e.task, most, faults, least)
+		}
+	}
+}
+
+// TestDeadHosts: sketches are whole but those of switches that reach no living host, and half of
+// the hosts leave 89 % of them: with 16 hosts 0.891 is expected, and two thirds of an edge switch
+// are two standard errors of 30 runs.
+func TestDeadHosts(t *testing.T) {
+	v := suite.Values(robustness(8, 30, 1))
+	if x := v.Variant("RSR", "dead hosts 8", robustTask, "share"); math.Abs(x-0.891) > 0.033 {
+		t.Errorf("share of whole sketches %v", x)
+	}
+	if x := suite.Values(robustness(1, 3, 1)).Variant("FRR", "dead hosts 1", robustTask, "share"); x != 1 {
+		t.Errorf("one dead host: share of runs with all sketches %v", x)
+	}
+}
+
+// TestCollection: the shares of docs/lightguardian-p4.md of independent random numbers, 1.43 and
+// 2.33 packets with sketchlets a column for 90 and 99 % with k 4, within a twentieth; and bytes in
+// band.
+func TestCollection(t *testing.T) {
+	for _, r := range oneSwitch(8, 1<<13, "", "") {
+		want := map[string]float64{"90 %": 1.43, "99 %": 2.33}[r.Structure]
+		if got := r.Value / 8 / (1 << 13); r.Metric == "packets" && math.Abs(got/want-1) > 0.05 {
+			t.Errorf("%s: %v packets with a sketchlet for a column, want %v", r.Structure, got, want)
+		}
+	}
+	rows, err := bytesInBand("DCTCP", fullLoad, chosen, 0.01, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if r.Structure == "LightGuardian" && r.Unit == "%" && !(r.Value > 0.03 && r.Value <= 0.07) {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestDelays: Figure 12 with a hundredth of the flows and of the memory.
+func TestDelays(t *testing.T) {
+	tr, err := workloadOf(0.01, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &measured{tr, 1, 0.01}
+	e, err := m.delays(delayLaws[0], 30_000, []int{20_000})
+	if err != nil || !(e[2][0] < e[0][0] && e[0][0] < e[1][0]) {
+		t.Errorf("WMRE of SuMax, CM and CU: %v (%v)", e, err)
+	}
+	few, err1 := m.lastArrivals(30_000)
+	more, err2 := m.lastArrivals(120_000)
+	if err1 != nil || err2 != nil || !(more.exact > few.exact && few.exact > 0.5 && more.absolute < few.absolute) {
+		t.Errorf("last arrivals: %+v, with more memory %+v (%v, %v)", few, more, err1, err2)
+	}
+}
+
+// TestRecordedRows: measuring again gives the recorded rows.
+func TestRecordedRows(t *testing.T) {
+	if os.Getenv("NETSKETCH_FIGURES") == "" {
+		t.Skip("measures for minutes: run `make figures-check`, which sets NETSKETCH_FIGURES")
+	}
+	for _, s := range Suites() {
+		rows, err := s.Run(t.Context(), nil, suite.Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := suite.Recorded(figures, s.Name)
+		if err != nil || len(want) != len(rows) {
+			t.Fatalf("%d rows, recorded %d: %v", len(rows), len(want), err)
+		}
+		for i, r := range rows {
+			if w := want[i]; r.Structure != w.Structure || r.Variant != w.Variant || r.Task != w.Task || r.Metric != w.Metric ||
+				!(math.Abs(r.Value-w.Value) <= 1e-5*math.Abs(w.Value)) {
+				t.Errorf("%+v, recorded %+v", r, w)
+			}
+		}
+	}
+}

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lightguardian
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
+	"github.com/netsketch/netsketch/plugins/lightguardian/analysis"
+	"github.com/netsketch/netsketch/sketch/sumax"
+)
+
+// The paper's Mininet experiments (section 8.3.1), with what it does not state: flows have the same
+// mean size, packets arrive at random times of an interval, packets loop until their TTL is over,
+// and a slow link has a twentieth of the packets' rate and a queue.
+const (
+	allPackets  = 10_000_000
+	flowsOfSize = 100_000 // of blackholes and loops
+	flowsOfGap  = 10_000  // of jitter
+	interval    = 5_000_000
+	carrying    = 1. / 4
+	chances     = 4
+	loopShare   = 0.1
+	ttl         = 64
+	slowRate    = 0.05
+	queue       = 32 // packets
+)
+
+// locatingColumns are those of Figures 7 to 10; the paper has 2^12 (50 KB) and 2^16 (800 KB).
+var locatingColumns = []int{1 << 12, 1 << 14, 1 << 16}
+
+// experiment is one fault with the thresholds that are compared.
+type experiment struct {
+	task, figure string
+	fault        analysis.Fault
+	flows        int
+	config       sumax.Config
+	thresholds   []float64
+	rules        func(threshold float64) analysis.Rules
+	prepare      func(n *network)
+}
+
+var experiments = []experiment{
+	{"blackholes", "8", analysis.Blackhole, flowsOfSize, sumax.Config{}, []float64{0.1, 0.3, 0.5},
+		func(x float64) analysis.Rules { return analysis.Rules{Blackhole: x} }, (*network).breakLinks},
+	{"loops", "9", analysis.Loop, flowsOfSize, sumax.Config{}, []float64{2, 4, 8},
+		func(x float64) analysis.Rules { return analysis.Rules{Loop: x} }, (*network).loopFlows},
+	{"abnormal jitter", "10", analysis.AbnormalJitter, flowsOfGap, sumax.Config{Intervals: true},
+		[]float64{2, 3, 4},
+		func(x float64) analysis.Rules { return analysis.Rules{Jitter: x} }, (*network).slowLinks},
+}
+
+// link is a link between two switches, in one direction.
+type link [2]int
+
+// slowLink is a queue that sends packets at a fixed rate.
+type slowLink struct {
+	service float64 // µs a packet
+	free    float64 // when it can send the next one
+	queue   []delayed
+}
+
+// packet is a packet on its way.
+type packet struct {
+	flow           *flowState
+	device, column int // of its sketchlet; device -1: it has none
+}
+
+// delayed is a packet in a queue before a hop of its path.
+type delayed struct {
+	packet
+	hop int
+	at  float64 // when it leaves, µs
+}
+
+// network is the switches with their sketches, and the flows in one experiment.
+type network struct {
+	tree
+	r        *rand.Rand
+	flows    []*flowState
+	packets  int // of all flows in an interval
+	broken   map[link]bool
+	slow     map[link]*slowLink // of every second flow
+	sketches []*sumax.Sketch[hash]
+	received []*sumax.Sketch[hash]
+}
+
+// newNetwork returns the flows of an experiment and its fault, the same for each number of columns.
+func newNetwork(e experiment, flows, packets int, seed uint64) *network {
+	n := &network{tree: mininet, r: rand.New(rand.NewPCG(seed, 0x6c6f63)), broken: map[link]bool{},
+		slow: map[link]*slowLink{}, packets: packets}
+	for i := range flows {
+		n.flows = append(n.flows, n.newFlow(i, n.r))
+	}
+	e.prepare(n)
+	return n
+}
+
+// randomLink returns a link between an aggregation switch and another switch, in one direction.
+func (n *network) randomLink() link {
+	for {
+		f := n.flows[n.r.IntN(len(n.flows))]
+		if len(f.path) > 1 {
+			i := n.r.IntN(len(f.path) - 1)
+			return link{f.path[i], f.path[i+1]}
+		}
+	}
+}
+
+// breakLinks shuts two links down, in both directions.
+func (n *network) breakLinks() {
+	for len(n.broken) < 4 {
+		l := n.randomLink()
+		n.broken[l], n.broken[link{l[1], l[0]}] = true, true
+	}
+}
+
+// loopFlows lets a share of the flows loop between two neighbors on their paths.
+func (n *network) loopFlows() {
+	for _, f := range n.flows {
+		if len(f.path) > 1 && n.r.Float64() < loopShare {
+			f.loop = n.r.IntN(len(f.path) - 1)
+		}
+	}
+}
+
+// slowLinks gives two links a slow link in parallel, which has a twentieth of the rate that its
+// flows need.
+func (n *network) slowLinks() {
+	for len(n.slow) < 2 {
+		n.slow[n.randomLink()] = &slowLink{}
+	}
+	for l, s := range n.slow {
+		flows := 0
+		for i, f := range n.flows {
+			f.slow = i%2 == 0
+			if j := slices.Index(f.path, l[0]); f.slow && j >= 0 && j+1 < len(f.path) && f.path[j+1] == l[1] {
+				flows++
+			}
+		}
+		s.service = interval / (slowRate * float64(flows) * float64(n.packets) / float64(len(n.flows)))
+	}
+}
+
+// faulty returns whether a hop of a flow has the fault of the experiment.
+func (n *network) faulty(f *flowState, hop int, fault analysis.Fault) bool {
+	if fault == analysis.Loop {
+		return f.loop >= 0 && (hop == f.loop || hop == f.loop+1)
+	}
+	for i := 1; i <= hop; i++ { // the first such link: the next one has less to do
+		if l := (link{f.path[i-1], f.path[i]}); n.broken[l] || f.slow && n.slow[l] != nil {
+			return i == hop
+		}
+	}
+	return false
+}
+
+// send sends packets of random flows in an interval. at receives each packet at each switch, in the
+// order of their times in µs, and may give it a sketchlet. deliver receives it at its host.
+func (n *network) send(at func(p *packet, node int, time float64), deliver func(p *packet)) {
+	var links []*slowLink
+	for _, l := range slices.SortedFunc(maps.Keys(n.slow), func(a, b link) int { return slices.Compare(a[:], b[:]) }) {
+		n.slow[l].free, n.slow[l].queue = 0, nil
+		links = append(links, n.slow[l])
+	}
+	travel := func(p packet, hop int, time float64, queued bool) {
+		f := p.flow
+		for ; hop < len(f.path); hop++ {
+			if hop > 0 && !queued {
+				l := link{f.path[hop-1], f.path[hop]}
+				if n.broken[l] {
+					return
+				}
+				if s := n.slow[l]; s != nil && f.slow {
+					if len(s.queue) < queue {
+						s.free = max(s.free, time) + s.service
+						s.queue = append(s.queue, delayed{p, hop, s.free})
+					}
+					return
+				}
+			}
+			queued = false
+			at(&p, f.path[hop], time)
+			if f.loop >= 0 && hop == f.loop+1 {
+				for i := range ttl - hop - 1 {
+					at(&p, f.path[f.loop+i%2], time)
+				}
+				return
+			}
+		}
+		deliver(&p)
+	}
+	drain := func(until float64) {
+		for _, s := range links {
+			for len(s.queue) > 0 && s.queue[0].at <= until {
+				d := s.queue[0]
+				s.queue = s.queue[1:]
+				travel(d.packet, d.hop, d.at, true)
+			}
+		}
+	}
+	time := 1.
+	for range n.packets {
+		time += n.r.ExpFloat64() * interval / float64(n.packets)
+		drain(time)
+		f := n.flows[n.r.IntN(len(n.flows))]
+		f.sent++
+		travel(packet{f, -1, 0}, 0, time, false)
+	}
+	drain(math.Inf(1))
+}
+
+// measure fills the sketches in one interval and collects them in the next one.
+func (n *network) measure(config sumax.Config) error {
+	var selectors []*selector
+	for node := range n.switches() {
+		s, err := sumax.New[hash](config)
+		if err != nil {
+			return err
+		}
+		p, err := sumax.NewPartial[hash](config)
+		if err != nil {
+			return err
+		}
+		n.sketches, n.received = append(n.sketches, s), append(n.received, p)
+		selectors = append(selectors, newSelector(node, carrying, config.Width, chances))
+	}
+	n.send(func(p *packet, node int, time float64) {
+		n.sketches[node].Record(p.flow.key[:], sumax.Packet{At: uint32(time)})
+	}, func(*packet) {})
+	for _, f := range n.flows {
+		f.measured = f.sent
+	}
+	var cells []uint32
+	var err error
+	n.send(func(p *packet, node int, _ float64) {
+		if col, ok := selectors[node].packet(p.device >= 0); ok {
+			p.device, p.column = node, col
+		}
+	}, func(p *packet) {
+		if p.device < 0 || err != nil {
+			return
+		}
+		if cells, err = n.sketches[p.device].Column(cells[:0], p.column); err == nil {
+			_, err = n.received[p.device].SetColumn(p.column, cells)
+		}
+	})
+	return err
+}
+
+// score compares what the rules find with the faults.
+type score struct{ right, found, faults int }
+
+func (s score) precision() float64 { return float64(s.right) / float64(max(s.found, 1)) }
+func (s score) recall() float64    { return float64(s.right) / float64(max(s.faults, 1)) }
+func (s score) f1() float64        { return 2 * float64(s.right) / float64(max(s.found+s.faults, 1)) }
+
+// locate judges all flows by the received columns.
+func (n *network) locate(fault analysis.Fault, rules analysis.Rules) (s score) {
+	var findings []analysis.Finding
+	path := make([]analysis.Hop, 0, 1+longest)
+	for _, f := range n.flows {
+		if f.measured == 0 {
+			continue
+		}
+		path = append(path[:0], analysis.Hop{Valid: true, Packets: f.measured}) // its sender reports it
+		for hop, node := range f.path {
+			var h analysis.Hop
+			h.Packets, h.Valid = n.received[node].Query(f.key[:])
+			h.Interval, _, _ = n.received[node].MaxInterval(f.key[:])
+			path = append(path, h)
+			if n.faulty(f, hop, fault) {
+				s.faults++
+			}
+		}
+		findings = rules.Locate(findings[:0], path)
+		for _, x := range findings {
+			s.found++
+			if n.faulty(f, x.Hop-1, fault) {
+				s.right++
+			}
+		}
+	}
+	return s
+}
+
+// locate measures an experiment with one number of columns. scale is the share of the packets, the
+// flows and the columns, part that of the flows in addition.
+func locate(e experiment, columns int, scale, part float64, seed uint64) ([]suite.Row, error) {
+	n := newNetwork(e, int(float64(e.flows)*scale*part), int(allPackets*scale), seed)
+	config := e.config
+	config.Width = int(float64(columns) * scale)
+	if err := n.measure(config); err != nil {
+		return nil, err
+	}
+	received := 0.
+	for _, s := range n.received {
+		received += s.Received() / float64(len(n.received))
+	}
+	task := e.task
+	if part < 1 {
+		task += fmt.Sprintf(parted, part*100)
+	}
+	row := func(structure, metric string, value float64, unit string) suite.Row {
+		return suite.Row{Structure: structure, Variant: fmt.Sprintf("columns %d", columns),
+			Memory: n.received[0].Memory(), Task: task, Metric: metric, Value: value, Unit: unit}
+	}
+	rows := []suite.Row{row("all", "received columns", received, "ratio")}
+	for i, x := range e.thresholds {
+		s := n.locate(e.fault, e.rules(x))
+		name := e.threshold(x)
+		if i == 0 {
+			rows = append(rows, row("all", "faults", float64(s.faults), "flows at switches"))
+		}
+		rows = append(rows, row(name, "F1", s.f1(), "ratio"), row(name, "PR", s.precision(), "ratio"),
+			row(name, "RR", s.recall(), "ratio"))
+	}
+	return rows, nil
+}
+
+const parted = ", %g %% of the flows" // in an interval
+
+func (e experiment) threshold(x float64) string { return fmt.Sprintf("threshold %g", x) }
+
+// measureLocating measures all experiments. scale is that of locate.
+func measureLocating(ctx context.Context, columns []int, runs int, scale float64, seed uint64) ([]suite.Row, error) {
+	var work []func() ([]suite.Row, error)
+	for _, e := range experiments {
+		for _, c := range columns {
+			work = append(work, func() ([]suite.Row, error) { return locate(e, c, scale, 1, seed) })
+		}
+	}
+	work = append(work, func() ([]suite.Row, error) { return locate(experiments[0], 1<<16, scale, 0.5, seed) },
+		func() ([]suite.Row, error) { return locate(experiments[2], 1<<12, scale, 0.1, seed) })
+	for dead := 1; dead <= mininet.hosts()/2; dead++ {
+		work = append(work, func() ([]suite.Row, error) { return robustness(dead, runs, seed), nil })
+	}
+	return inTurn(ctx, work)
+}
+
+// extremes returns the smallest and the largest value of an experiment over its thresholds.
+func (e experiment) extremes(v suite.Values, task, metric string, columns int) (least, most float64) {
+	var all []float64
+	for _, x := range e.thresholds {
+		all = append(all, v.Variant(e.threshold(x), fmt.Sprintf("columns %d", columns), task, metric))
+	}
+	return slices.Min(all), slices.Max(all)
+}
+
+// reaches claims that an experiment's metric reaches a value with one of the thresholds.
+func (e experiment) reaches(figure, paper, task, metric string, columns int, least float64, why string) suite.Claim {
+	return suite.Claim{Figure: figure, Paper: paper, Why: why,
+		Ours: func(v suite.Values) string {
+			a, b := e.extremes(v, task, metric, columns)
+			return fmt.Sprintf("%s to %s", suite.Short(a), suite.Short(b))
+		},
+		Holds: func(v suite.Values) bool { _, most := e.extremes(v, task, metric, columns); return most >= least }}
+}
+
+// within claims that PR and RR of all thresholds are at least the paper's.
+func (e experiment) within(paper string, columns int, precision, recall float64, why string) suite.Claim {
+	return suite.Claim{Figure: e.figure, Paper: paper, Why: why,
+		Ours: func(v suite.Values) string {
+			a, b := e.extremes(v, e.task, "PR", columns)
+			c, d := e.extremes(v, e.task, "RR", columns)
+			return fmt.Sprintf("PR %s to %s, RR %s to %s", suite.Short(a), suite.Short(b), suite.Short(c), suite.Short(d))
+		},
+		Holds: func(v suite.Values) bool {
+			p, _ := e.extremes(v, e.task, "PR", columns)
+			r, _ := e.extremes(v, e.task, "RR", columns)
+			return p >= precision && r >= recall
+		}}
+}
+
+// Why statements do not hold.
+const (
+	threeShared = "a flow that a switch does not receive has other flows in all three buckets with the cube of their " +
+		"share, some 2 % with the 20,000 flows of a switch; the paper does not state how many flows an interval has"
+	halfShared = "over four tenths of the buckets have flows, so that one flow in ten has others in all three; from 2^14 " +
+		"buckets a row F1 is 0.99"
+)
+
+func locatingFigure() suite.Suite {
+	blackholes, loops, jitter := experiments[0], experiments[1], experiments[2]
+	share := func(v suite.Values, metric string, dead int) float64 {
+		return v.Variant(metric, fmt.Sprintf("dead hosts %d", dead), robustTask, "share")
+	}
+	robust := func(paper, metric string, dead int, least float64, why string) suite.Claim {
+		return suite.Claim{Figure: "7(d)", Paper: paper, Why: why,
+			Ours:  func(v suite.Values) string { return suite.Short(share(v, metric, dead)) },
+			Holds: func(v suite.Values) bool { return share(v, metric, dead) >= least }}
+	}
+	var plots []suite.Plot
+	for _, e := range experiments {
+		for _, metric := range []string{"F1", "PR", "RR"} {
+			plots = append(plots, suite.Plot{
+				File:  "lightguardian-7-" + suite.FileName(e.task) + "-" + strings.ToLower(metric),
+				Title: strings.ToUpper(e.task[:1]) + e.task[1:] + ": " + metric, Task: e.task, Metric: metric, X: "columns"})
+		}
+	}
+	plots = append(plots, suite.Plot{File: "lightguardian-7-dead-hosts", Title: "Whole sketches by dead hosts",
+		Task: robustTask, Metric: "share", X: "dead hosts"})
+	return suite.Suite{
+		Name: "lightguardian-7", Title: "LightGuardian, Figures 7 to 10: locating faults, dead hosts",
+		Setup: "The paper: Mininet with 16 hosts and 20 switches, 10 million packets of 0.1 million flows (jitter: " +
+			"10 thousand), 3 × 2^16 buckets in 800 KB. Here: the same fat tree, in memory, with all packets in one " +
+			"interval. Its columns are collected with the packets of the next one, λc 1/4, k 4, so that not all arrive. " +
+			"The rules are the plugin's; the number of packets that the sender's agent reports is the first size of a " +
+			"path. What the paper does not state is chosen here: packets belong to random flows; two links between " +
+			"switches are down; a looping packet passes two switches until its TTL of 64 is over; two links have a " +
+			"parallel link with a twentieth of the rate that its half of the flows needs, and a queue of 32 packets. " +
+			"Precision (PR) and recall (RR) count flows at switches. Thresholds are the ratios of a hop's packets, or " +
+			"of its maximum inter-arrival time, to those of the hops before. A bucket for jitter has 12 bytes: size, " +
+			"gap and last arrival. Figure 7(d): 2^8 columns, λc 1/8, packets of 1,500 bytes at 90 % of 40 Gbit/s, " +
+			"times 2^8/2^16, in 200 runs.",
+		Measure: func(ctx context.Context, _ *trace.Trace, o suite.Options) ([]suite.Row, error) {
+			return measureLocating(ctx, locatingColumns, robustRuns, 1, o.Seed)
+		},
+		Plots: plots,
+		Claims: []suite.Claim{
+			blackholes.reaches("7(a)", "blackholes, 2^16 buckets a row: F1 can reach 0.99", blackholes.task, "F1", 1<<16,
+				0.99, threeShared),
+			blackholes.reaches("7(a)", "the same, with half of the flows in an interval",
+				blackholes.task+fmt.Sprintf(parted, 50.), "F1", 1<<16, 0.99, ""),
+			loops.reaches("7(b)", "loops, 2^16 buckets a row: F1 about 0.99", loops.task, "F1", 1<<16, 0.99, ""),
+			jitter.reaches("7(c)", "jitter: F1 close to 1 (2^12 buckets a row)", jitter.task, "F1", 1<<12, 0.99, halfShared),
+			jitter.reaches("7(c)", "the same with 2^16 buckets a row", jitter.task, "F1", 1<<16, 0.99, ""),
+			robust("4 of 16 hosts dead: all sketches recovered in more than 60 % of the runs", "FRR", 4, 0.6, ""),
+			robust("7 hosts dead: more than 90 % of the sketches", "RSR", 7, 0.9, ""),
+			robust("8 hosts dead: 89 % of the sketches", "RSR", 8, 0.885, ""),
+			robust("8 hosts dead: all sketches in some runs", "FRR", 8, 1e-9, ""),
+			blackholes.within("2^16 buckets a row: PR 0.982 to 0.997, RR 0.998 to 0.999", 1<<16, 0.982, 0.998, threeShared),
+			loops.within("2^16 buckets a row: PR 0.988 to 0.994, RR 0.993 to 0.998", 1<<16, 0.988, 0.993, ""),
+			jitter.within("2^12 buckets a row: PR 0.998 to 0.999, RR 0.994 to 0.999", 1<<12, 0.998, 0.994, halfShared),
+		},
+	}
+}
