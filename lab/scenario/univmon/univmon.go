@@ -25,6 +25,7 @@ const (
 	DistinctError     = "distinct-error"      // number of flows
 	SecondMomentError = "second-moment-error" // sum of the squares of the flow sizes
 	PacketsError      = "packets-error"       // packets of a switch
+	VictimF1          = "ddos-f1"             // destinations of at least the configured number of sources
 	LostViews         = "lost"                // share of switches and epochs without a result
 )
 
@@ -40,6 +41,8 @@ func Algorithm() score.Algorithm {
 			{Name: HeavyHitterF1, List: "heavy-hitter", Stat: score.F1},
 			{Name: HeavyHitterError, List: "heavy-hitter", Stat: score.RelativeError, Leaves: []string{"packets"}},
 			{Name: ChangeF1, List: "heavy-change", Stat: score.F1},
+			{Name: VictimF1, List: "ddos-victim", Stat: score.F1,
+				Dimension: func(*score.Epoch, score.View) (string, bool) { return "dst", true }},
 			{Name: EntropyError, List: "summary", Stat: score.RelativeError, Leaves: []string{"entropy"}},
 			{Name: DistinctError, List: "summary", Stat: score.RelativeError, Leaves: []string{"distinct-flows"}},
 			{Name: SecondMomentError, List: "summary", Stat: score.RelativeError, Leaves: []string{"second-moment"}},
@@ -105,7 +108,7 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 			}
 		}
 		if now := counts(e.Truth, score.Network); now != nil {
-			victims(t, e.Published, now)
+			victims(t, e.Published, now, c.DDoSVictims.Sources)
 		}
 		return t
 	}, nil
@@ -154,21 +157,23 @@ func changes(t score.Tables, view score.View, before, now truth.Counts, heavy an
 	}
 }
 
-// victims counts the sources of the destinations that are published as attacked in the whole
-// network.
-func victims(t, published score.Tables, now truth.Counts) {
+// victims lists the destinations in the whole network with at least that many sources, and, as
+// unwanted, others that are published as attacked.
+func victims(t, published score.Tables, now truth.Counts, least float64) {
 	view := score.View{Device: score.Network}
-	sources := map[string]map[flow.Key]bool{}
-	for destination := range published["ddos-victim"][view] {
-		sources[destination] = map[flow.Key]bool{}
-	}
+	sources := map[flow.Key]map[flow.Key]bool{}
 	for k := range now {
-		if s := sources[k.Project(flow.Dst).String()]; s != nil && len(sources) > 0 {
-			s[k.Project(flow.Src)] = true
+		destination := k.Project(flow.Dst)
+		if sources[destination] == nil {
+			sources[destination] = map[flow.Key]bool{}
 		}
+		sources[destination][k.Project(flow.Src)] = true
 	}
 	rows := t.Rows("ddos-victim", view)
 	for destination, s := range sources {
-		rows.Add(destination, score.Leaves{"distinct-sources": score.Number(len(s))})
+		key, attacked := destination.String(), float64(len(s)) >= least
+		if attacked || published["ddos-victim"][view][key] != nil {
+			rows.Add(key, score.Leaves{"distinct-sources": score.Number(len(s))}).Unwanted = !attacked
+		}
 	}
 }
