@@ -159,7 +159,8 @@ local: unix:///no-such-directory/socket
 	for _, want := range []string{"the agent would fail", "ok    configuration",
 		"ok    role test with packets.source: capture",
 		"fail  capture file: ", "fail  queries at unix:///no-such-directory/socket: stat /no-such-directory: ",
-		"no role that runs with packets.source: capture answers queries", "fail  session with the collector at 127.0.0.1:1: dial tcp"} {
+		"no role that runs with packets.source: capture answers queries",
+		"fail  session with the collector at 127.0.0.1:1: dial tcp"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nlacks %q", err, want)
 		}

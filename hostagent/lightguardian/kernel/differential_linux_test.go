@@ -354,7 +354,8 @@ func TestFullAndStale(t *testing.T) {
 	}
 	got := seal(10)
 	kept, full := uint64(len(got.Sketchlets)/1030), got.Counters[wire.Full]
-	if uint64(lanes(len(w.kernel.tables.rings))/17) != kept || kept+full != packets || got.Counters[wire.Sketchlets] != packets ||
+	if uint64(lanes(len(w.kernel.tables.rings))/17) != kept || kept+full != packets ||
+		got.Counters[wire.Sketchlets] != packets ||
 		len(got.Flows) != 1 || got.Flows[0].Received != packets || !slices.Equal(got.Flows[0].Devices, []uint16{0}) {
 		t.Errorf("%d kept, %d without room, counters %v, flows %v", kept, full, got.Counters, got.Flows)
 	}
