@@ -48,7 +48,7 @@ func lightguardianCommand() *cobra.Command {
 		Short: "LightGuardian by the figures of the paper",
 		Long: `Measures what the figures of the LightGuardian paper show beyond Figure 5, with the sketches of switches,
 the selection of sketchlets and the rules of the plugin in memory, and prints the rows. Figure 7 has
-Figures 8 to 10 too, and 13 has 6 and 14.`,
+Figures 8 to 10 too, 11 has Table 3, and 13 has 6 and 14.`,
 		Example: `  figures lightguardian --figures 13
   figures lightguardian --out docs/figures`,
 	}, "figures to measure, such as 7,12; all when empty")

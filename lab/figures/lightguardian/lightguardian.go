@@ -24,7 +24,7 @@ type hash = family.P4
 
 // Suites are all figures, in order.
 func Suites() []suite.Suite {
-	return []suite.Suite{locatingFigure(), collectionFigure(), delayFigure()}
+	return []suite.Suite{locatingFigure(), collectionFigure(), taskFigure(), delayFigure()}
 }
 
 const prefix = "lightguardian-"

@@ -383,8 +383,8 @@ func (e experiment) within(paper string, columns int, precision, recall float64,
 const (
 	threeShared = "a flow that a switch does not receive has other flows in all three buckets with the cube of their " +
 		"share, some 2 % with the 20,000 flows of a switch; the paper does not state how many flows an interval has"
-	halfShared = "over four tenths of the buckets have flows, so that one flow in ten has others in all three; from 2^14 " +
-		"buckets a row F1 is 0.99"
+	halfShared = "over four tenths of the buckets have flows, so that one flow in ten has others in all three; " +
+		"from 2^14 buckets a row F1 is 0.99"
 )
 
 func locatingFigure() suite.Suite {
