@@ -110,6 +110,10 @@ chamelemon-healthy: build ## ChameleMon's program, collector and plugin on four 
 chamelemon-figure9: build ## ChameleMon's Figure 9 on the emulated testbed, into docs/figures (minutes)
 	$(GO) run ./lab/figures overtime
 
+.PHONY: univmon-isp
+univmon-isp: build ## UnivMon's manifests on a backbone of 25 switches, against ground truth (half a minute)
+	$(BIN)/netsketch demo --scenario examples/univmon/isp.yaml --virtual --json --gnmi 127.0.0.1:0
+
 .PHONY: omnimon-failures
 omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of failures, 20 seeds (eight minutes of processor time)
 	NETSKETCH_EXP9=$(CURDIR)/.cache/omnimon-9.csv $(GO) test -run TestOmniMonExp9 -count 1 -v -timeout 120m ./lab/scenario
