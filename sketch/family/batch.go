@@ -39,17 +39,17 @@ func Digests[F Hash](seed uint64, keys []byte, size int, out []uint64) int {
 	if size == 13 { // four keys a turn, for one check of bounds
 		for ; len(rest) >= 4; rest, keys = rest[4:], keys[4*13:] {
 			k := (*[4 * 13]byte)(keys)
-			rest[0] = fold(seed, binary.LittleEndian.Uint64(k[0:]), binary.LittleEndian.Uint64(k[5:]), 13)
-			rest[1] = fold(seed, binary.LittleEndian.Uint64(k[13:]), binary.LittleEndian.Uint64(k[18:]), 13)
-			rest[2] = fold(seed, binary.LittleEndian.Uint64(k[26:]), binary.LittleEndian.Uint64(k[31:]), 13)
-			rest[3] = fold(seed, binary.LittleEndian.Uint64(k[39:]), binary.LittleEndian.Uint64(k[44:]), 13)
+			rest[0] = FastDigest(seed, binary.LittleEndian.Uint64(k[0:]), binary.LittleEndian.Uint64(k[5:]), 13)
+			rest[1] = FastDigest(seed, binary.LittleEndian.Uint64(k[13:]), binary.LittleEndian.Uint64(k[18:]), 13)
+			rest[2] = FastDigest(seed, binary.LittleEndian.Uint64(k[26:]), binary.LittleEndian.Uint64(k[31:]), 13)
+			rest[3] = FastDigest(seed, binary.LittleEndian.Uint64(k[39:]), binary.LittleEndian.Uint64(k[44:]), 13)
 		}
 	} else {
 		for ; len(rest) >= 4; rest, keys = rest[4:], keys[4*4:] {
 			k := (*[4 * 4]byte)(keys)
 			for i := range 4 {
 				v := uint64(binary.LittleEndian.Uint32(k[4*i:]))
-				rest[i] = fold(seed, v, v, 4)
+				rest[i] = FastDigest(seed, v, v, 4)
 			}
 		}
 	}
@@ -155,8 +155,8 @@ func (s *sums) empty(add func(digests []uint64, numbers []uint32)) {
 }
 
 // fold is the hash of Fast for a key of up to 16 bytes in two words.
-func fold(seed, a, b, size uint64) uint64 {
-	hi, lo := bits.Mul64(a^mixA, b^mixB^seed)
+func FastDigest(seed, first, last, size uint64) uint64 {
+	hi, lo := bits.Mul64(first^mixA, last^mixB^seed)
 	hi, lo = bits.Mul64(hi^mixB^size, lo^mixA^seed)
 	return hi ^ lo
 }

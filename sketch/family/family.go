@@ -117,7 +117,7 @@ func Digest[F Hash](seed uint64, key []byte) uint64 {
 			a |= uint64(v) << (8 * i)
 		}
 	}
-	return fold(seed, a, b, uint64(n))
+	return FastDigest(seed, a, b, uint64(n))
 }
 
 // long hashes keys of more than 16 bytes.

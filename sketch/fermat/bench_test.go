@@ -18,6 +18,9 @@ import (
 func BenchmarkInsert(b *testing.B) {
 	t := zipf.T1()
 	b.Run("fast", func(b *testing.B) { insert[family.Fast, Mersenne61](b, t) })
+	b.Run("fast 4 bytes", func(b *testing.B) {
+		insert[family.Fast, Mersenne61](b, zipf.New(1, 2_000_000, 200_000, 1.1, 4))
+	})
 	b.Run("fast 31-bit fragments", func(b *testing.B) { insert[family.Fast, Prime32](b, t) })
 	b.Run("p4", func(b *testing.B) { insert[family.P4, Prime32](b, t) })
 }

@@ -89,6 +89,9 @@ type Sketch[F family.Hash, E Field] struct {
 	stride    int // buckets from one row to the next; more than Width in a part
 	offset    int // first bucket of a row
 	full      bool
+	// whole is for three rows of keys of 13 bytes in two fragments of 60 bits, or of 4 in one, and
+	// the family Fast: insertWhole inserts them.
+	whole bool
 }
 
 // New returns an empty sketch.
@@ -100,6 +103,8 @@ func New[F family.Hash, E Field](c Config) (*Sketch[F, E], error) {
 	return &Sketch[F, E]{
 		cfg: c, cols: family.NewRange(uint32(c.Width)), fragments: n,
 		cells: make([]E, c.Rows*c.Width*(1+n)), stride: c.Width,
+		whole: family.ID[F]() == family.ID[family.Fast]() && c.Rows == 3 && c.Fingerprint == 0 &&
+			c.FragmentBits == 60 && (c.KeyBytes == 13 || c.KeyBytes == 4),
 	}, nil
 }
 
@@ -146,7 +151,12 @@ func (s *Sketch[F, E]) Insert(key []byte) error {
 	if len(key) != s.cfg.KeyBytes {
 		return errKey
 	}
-	s.insert(family.Digest[F](s.cfg.Seed, key), key)
+	d := family.Digest[F](s.cfg.Seed, key)
+	if s.whole {
+		s.insertWhole(d, key)
+	} else {
+		s.insert(d, key)
+	}
 	return nil
 }
 
@@ -155,11 +165,23 @@ func (s *Sketch[F, E]) InsertBatch(keys []byte, size int) error {
 	if size != s.cfg.KeyBytes || len(keys)%size != 0 {
 		return errKey
 	}
+	if (size == 13 || size == 4) && len(keys) >= sumsFrom*size {
+		for len(keys) > 0 {
+			n := min(len(keys), numberBits*size)
+			s.insertSums(keys[:n], size)
+			keys = keys[n:]
+		}
+		return nil
+	}
 	var digests [family.Block]uint64
 	for len(keys) > 0 {
 		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
 		for i, d := range digests[:n] {
-			s.insert(d, keys[i*size:(i+1)*size])
+			if key := keys[i*size:][:size]; s.whole {
+				s.insertWhole(d, key)
+			} else {
+				s.insert(d, key)
+			}
 		}
 		keys = keys[n*size:]
 	}
@@ -191,16 +213,11 @@ func (s *Sketch[F, E]) insert(d uint64, key []byte) {
 	}
 }
 
-// insert2 is insert for identifiers of two fragments, as of IPv4 5-tuples in Mersenne61, and
-// insert4 for those of four, in Prime32.
+// insert2 is insert for identifiers of two fragments, and insert4 for those of four, as of IPv4
+// 5-tuples in Prime32.
 func (s *Sketch[F, E]) insert2(d uint64, key []byte, at []uint32) {
 	var frags [2]E
-	if len(key) == 13 && s.cfg.FragmentBits == 60 && s.cfg.Fingerprint == 0 { // as split does
-		lo, hi := binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[5:])>>24
-		frags[0], frags[1] = E(lo&(1<<60-1)), E(lo>>60|hi<<4)
-	} else {
-		s.split(d, key, frags[:])
-	}
+	s.split(d, key, frags[:])
 	start, stride, cells, full := s.offset, s.stride, s.cells, false
 	f0, f1 := frags[0], frags[1]
 	for _, col := range at {

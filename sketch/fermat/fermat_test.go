@@ -15,6 +15,7 @@ import (
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/internal/golden"
+	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
 func build[F family.Hash, E Field](tb testing.TB, c Config) *Sketch[F, E] {
@@ -165,6 +166,60 @@ func insertIsAdd[F family.Hash, E Field](t *testing.T, bits int) {
 		}
 		if !slices.Equal(one.cells, sum.cells) || !slices.Equal(one.cells, batch.cells) {
 			t.Errorf("%d bytes: the buckets differ", size)
+		}
+	}
+}
+
+// TestLongBatches: long batches of addresses and of 5-tuples, into a sketch or a part of one, give
+// the buckets of single insertion, also if counts reach their limit. Add wraps such counts.
+func TestLongBatches(t *testing.T) {
+	t.Run("fast", func(t *testing.T) { longBatches[family.Fast, Mersenne61](t, Config{Seed: 5}) })
+	t.Run("2 rows", func(t *testing.T) { longBatches[family.Fast, Mersenne61](t, Config{Rows: 2}) })
+	t.Run("31", func(t *testing.T) { longBatches[family.Fast, Prime32](t, Config{}) })
+	t.Run("p4", func(t *testing.T) { longBatches[family.P4, Prime32](t, Config{FragmentBits: 32, Fingerprint: 7}) })
+}
+
+func longBatches[F family.Hash, E Field](t *testing.T, c Config) {
+	for _, size := range []int{4, 13} {
+		tr := zipf.New(9, 20_000, 4000, 1.1, size)
+		tr.Keys = append(tr.Keys, make([]byte, 3*size)...) // the key of zeros
+		tr.Count[string(make([]byte, size))] += 3
+		c.Width, c.KeyBytes = 300, size
+		var sketches [3]*Sketch[F, E]
+		for i := range sketches {
+			parts, err := build[F, E](t, c).Divide(10, 200)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sketches[i] = parts[1]
+			for row := range parts[1].cfg.Rows {
+				parts[1].at(row, 7)[0] = ^E(0)>>1 - 5
+			}
+		}
+		one, batch, sum := sketches[0], sketches[1], sketches[2]
+		for i := range tr.Len() {
+			if err := one.Insert(tr.Key(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := batch.InsertBatch(tr.Keys, size); err != nil {
+			t.Fatal(err)
+		}
+		if !one.full || !batch.full || !slices.Equal(one.cells, batch.cells) {
+			t.Errorf("%d bytes: a batch gives other buckets", size)
+		}
+		for k, n := range tr.Count {
+			if err := sum.Add([]byte(k), int64(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, want := range sum.cells {
+			if i%(1+sum.fragments) == 0 && want > ^E(0)>>1 {
+				want = ^E(0) >> 1
+			}
+			if one.cells[i] != want {
+				t.Fatalf("%d bytes: word %d is %d, expected %d", size, i, one.cells[i], want)
+			}
 		}
 	}
 }
