@@ -35,7 +35,8 @@ func speedSuite() suite.Suite {
 			"up. The passes run on one thread that stays on one processor. The spread is the slowest pass minus the " +
 			"fastest, divided by the median: it shows the effect of other work on the machine. The speed by " +
 			"processor time is the median for this thread alone. It is the same on an idle machine and decides on a " +
-			"busy one. `--peer NAME=COMMAND` adds another program's speed and the ratio to it, see " +
+			"busy one. The keys of lines with sources are the source addresses. InsertBatch adds up equal keys of " +
+			"a batch before it inserts them, but not for CU, whose counters depend on the order. `--peer NAME=COMMAND` adds another program's speed and the ratio to it, see " +
 			"[sketchint-6](sketchint-6.md). Memory larger than the caches shows the gain of InsertBatch. The " +
 			"two-core line is the median of the ratios of runs in pairs.",
 		Measure: speed, Table: speedTable,
@@ -145,7 +146,9 @@ func fermatJobs(t *trace.Trace, o suite.Options) (jobs []job, err error) {
 	f, err1 := fermat.New[host, fermat.Mersenne61](fermat.Config{Width: 833, KeyBytes: t.KeyBytes()})
 	f32, err2 := fermat.New[host, fermat.Prime32](fermat.Config{Width: 833, KeyBytes: t.KeyBytes()})
 	large, err3 := fermat.New[host, fermat.Mersenne61](fermat.Config{Memory: 64_000_000, KeyBytes: t.KeyBytes()})
-	if err := errors.Join(err1, err2, err3); err != nil {
+	sources := t.Sources()
+	s, err4 := fermat.New[host, fermat.Mersenne61](fermat.Config{Width: 833, KeyBytes: sources.KeyBytes()})
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, err
 	}
 	var tf *structure
@@ -166,6 +169,14 @@ func fermatJobs(t *trace.Trace, o suite.Options) (jobs []job, err error) {
 		}),
 		insertions("Fermat", "3 rows of 833, 2^61-1, InsertBatch", f.Memory(), 3, f.Reset, func() {
 			_ = f.InsertBatch(t.Keys(), t.KeyBytes())
+		}),
+		insertions("Fermat", "3 rows of 833, sources, 2^61-1, Insert", s.Memory(), 3, s.Reset, func() {
+			for i := range sources.Len() {
+				_ = s.Insert(sources.Key(i))
+			}
+		}),
+		insertions("Fermat", "3 rows of 833, sources, 2^61-1, InsertBatch", s.Memory(), 3, s.Reset, func() {
+			_ = s.InsertBatch(sources.Keys(), sources.KeyBytes())
 		}),
 		insertions("Fermat", "3 rows of 833, 31-bit fragments, InsertBatch", f32.Memory(), 3, f32.Reset, func() {
 			_ = f32.InsertBatch(t.Keys(), t.KeyBytes())
