@@ -256,7 +256,9 @@ func (n *Network) startNode(nd *node, seed uint64) error {
 		return err
 	}
 	nd.addr = lis.Addr().String()
-	nd.rpc = grpc.NewServer(append(nd.sw.serverOptions(), grpc.UnaryInterceptor(nd.orderFlips))...)
+	// A call may compile a program; the switch ends behind it.
+	nd.rpc = grpc.NewServer(append(nd.sw.serverOptions(), grpc.UnaryInterceptor(nd.orderFlips),
+		grpc.WaitForHandlers(true))...)
 	if nd.gnmi, err = nd.sw.services(nd.rpc); err != nil {
 		return errors.Join(err, lis.Close())
 	}
