@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/p4/compiled"
+)
+
+// suggestValues lets shell completion suggest values of the flags and arguments of cmd and of the
+// commands below it. The kind of a value is the word in capitals after the name of a command, or
+// the name in the usage of a flag. Values of other kinds have no suggestions.
+func suggestValues(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		suggestValues(c)
+	}
+	kind := ""
+	if fields := strings.Fields(cmd.Use); len(fields) > 1 {
+		kind = strings.Trim(fields[1], "[].")
+	}
+	if cmd.ValidArgsFunction == nil && cmd.Runnable() {
+		cmd.ValidArgsFunction = suggestions(kind)
+	}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if _, exists := cmd.GetFlagCompletionFunc(f.Name); exists || f.Value.Type() == "bool" {
+			return
+		}
+		kind, _ := pflag.UnquoteUsage(f)
+		if f.Name == "plugin" {
+			kind = "plugin"
+		}
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, suggestions(kind))
+	})
+}
+
+// suggestions returns what suggests values of a kind.
+func suggestions(kind string) cobra.CompletionFunc {
+	switch kind {
+	case "FILE", "file":
+		return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+	case "DIR", "directory":
+		return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		}
+	case "NAME", "plugin":
+		return values(pluginNames)
+	case "MODULE":
+		return values(moduleNames)
+	case "PATH":
+		return values(listPaths)
+	case "level":
+		return values(func(*cobra.Command) []string { return []string{"debug", "info", "warn", "error"} })
+	case "program":
+		return values(func(*cobra.Command) []string { return compiled.Names() })
+	}
+	return cobra.NoFileCompletions
+}
+
+// values suggests those of the values that start with what was typed. Several arguments of a
+// command are of one kind.
+func values(list func(*cobra.Command) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		found := slices.DeleteFunc(list(cmd), func(v string) bool { return !strings.HasPrefix(v, typed) })
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// directoryOf returns the plugin directory of a command's flag, or the default one.
+func directoryOf(cmd *cobra.Command) string {
+	if dir, err := cmd.Flags().GetString("plugins"); err == nil && dir != "" {
+		return dir
+	}
+	dir, _ := pluginDirectory() // without plugins, there is nothing to suggest
+	return dir
+}
+
+// pluginNames returns the plugins of the directory, without starting them.
+func pluginNames(cmd *cobra.Command) (names []string) {
+	found, _, _ := pluginhost.Discover(directoryOf(cmd))
+	for _, c := range found {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func moduleNames(cmd *cobra.Command) []string {
+	m, err := loadModels(cmd.Context(), directoryOf(cmd))
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(m.texts))
+}
+
+// listPaths returns the paths of all lists, as gNMI clients write them.
+func listPaths(cmd *cobra.Command) (paths []string) {
+	m, err := loadModels(cmd.Context(), directoryOf(cmd))
+	if err != nil {
+		return nil
+	}
+	for _, l := range m.schema.Lists() {
+		path := ""
+		for n := l.Node; n.Parent != nil; n = n.Parent {
+			path = "/" + n.Name + path
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
