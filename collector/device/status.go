@@ -76,10 +76,14 @@ func (d *Device) logChange(logged, st p4rt.Status) bool {
 	if reason != "" {
 		d.setLastError(reason)
 	}
-	switch st.State {
-	case p4rt.Ready, p4rt.ReadOnly:
+	switch {
+	case usable(st.State):
 		if logged.State == st.State && logged.Session == st.Session && logged.Term == st.Term {
 			return false
+		}
+		if logged.Session != 0 && logged.Session != st.Session && usable(logged.State) {
+			// Watch leaves out statuses in between.
+			d.log.Warn("session is down", "address", d.cfg.Session.Target, "reason", "lost; the next one is up already")
 		}
 		d.setLastError(reason)
 		d.log.Info("session is up", "address", d.cfg.Session.Target, "state", st.State.String(), "pushed", st.Pushed)
@@ -87,7 +91,7 @@ func (d *Device) logChange(logged, st p4rt.Status) bool {
 			d.log.Error("switch does not hold all desired entries", "error", reason)
 		}
 		return true
-	case p4rt.Down, p4rt.Standby:
+	case st.State == p4rt.Down, st.State == p4rt.Standby:
 		if logged.State == st.State && sameKind(logged.Reason, st.Reason) {
 			return false
 		}
@@ -96,6 +100,8 @@ func (d *Device) logChange(logged, st p4rt.Status) bool {
 	}
 	return false
 }
+
+func usable(s p4rt.State) bool { return s == p4rt.Ready || s == p4rt.ReadOnly }
 
 // sameKind reports whether two reasons differ in their text at most: a lost connection and one that
 // is refused are of one kind, a refused pipeline is of another.
