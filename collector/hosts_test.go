@@ -105,6 +105,11 @@ func TestHosts(t *testing.T) {
 	}
 	a1.Tick() // the host's clock began the epoch that the collector opened
 	path.Out([]*packet.Frame{packet.NewFrame(make([]byte, 60)), packet.NewFrame(make([]byte, 60))})
+	p.do(func(p *fakePlugin) {
+		if m := p.epochs[len(p.epochs)-1].MissingHosts(); !m["h1"].Joined || !m["h2"].Joined {
+			t.Errorf("hosts missing from the epoch in which settings came: %+v, want both, which joined", m)
+		}
+	})
 	rep := r.step()
 	if rep.Status != epoch.Complete {
 		t.Errorf("epoch with reports is %v, want complete", rep.Status)

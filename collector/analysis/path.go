@@ -67,7 +67,7 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 		}
 		e.Expected = append(e.Expected, o.Name)
 		if o.Err != nil {
-			e.Missing = append(e.Missing, sdk.Missing{Name: o.Name, Reason: oneLine(o.Err.Error())})
+			e.Missing = append(e.Missing, missingData(o.Name, o.Err, false))
 			continue
 		}
 		data := sdk.DeviceData{Name: o.Name}
@@ -125,6 +125,11 @@ func deviation(ep *epoch.Epoch, hosts []string) time.Duration {
 	return last.Sub(first)
 }
 
+// missingData is what plugins learn of a source that is missing.
+func missingData(name string, err error, host bool) sdk.Missing {
+	return sdk.Missing{Name: name, Reason: oneLine(err.Error()), Host: host, Joined: errors.Is(err, epoch.ErrJoining)}
+}
+
 // viewHost adds the reports of a host's roles that have settings of the plugin.
 func (p *plugin) viewHost(e *sdk.Epoch, o epoch.Outcome) {
 	roles := p.c.deps.Plans.HostRoles(p.name, o.Name)
@@ -133,7 +138,7 @@ func (p *plugin) viewHost(e *sdk.Epoch, o epoch.Outcome) {
 	}
 	e.ExpectedHosts = append(e.ExpectedHosts, o.Name)
 	missing := func(err error) {
-		e.Missing = append(e.Missing, sdk.Missing{Name: o.Name, Reason: oneLine(err.Error()), Host: true})
+		e.Missing = append(e.Missing, missingData(o.Name, err, true))
 	}
 	if o.Err != nil {
 		missing(o.Err)
@@ -143,7 +148,8 @@ func (p *plugin) viewHost(e *sdk.Epoch, o epoch.Outcome) {
 		i := slices.IndexFunc(o.Reading.Hosts, func(r epoch.HostReport) bool { return r.Role == role })
 		switch {
 		case i < 0:
-			missing(fmt.Errorf("no report of role %s was requested: its settings are newer than the epoch", role))
+			missing(fmt.Errorf("%w: no report of role %s was requested: its settings are newer than the epoch",
+				epoch.ErrJoining, role))
 		case o.Reading.Hosts[i].Err != nil:
 			missing(fmt.Errorf("role %s: %w", role, o.Reading.Hosts[i].Err))
 		default:

@@ -123,11 +123,23 @@ func (e *Epoch) State(device string) *DeviceState {
 	return &e.States[i]
 }
 
+// MissingHosts returns the hosts of Missing, by name.
+func (e *Epoch) MissingHosts() map[string]Missing {
+	out := map[string]Missing{}
+	for _, m := range e.Missing {
+		if m.Host {
+			out[m.Name] = m
+		}
+	}
+	return out
+}
+
 // Missing is a device or host whose data is missing or incomplete.
 type Missing struct {
 	Name   string
 	Reason string
 	Host   bool // true for a host, false for a device
+	Joined bool // it joined during the epoch, and so did not measure the whole of it
 }
 
 // DeviceData is the data of one device.

@@ -62,7 +62,7 @@ func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 	return sink.End(&pluginv1.EpochEnd{
 		Epoch: e.Number, Status: pluginv1.EpochStatus(e.Status),
 		Missing: toProto(e.Missing, func(m Missing) *pluginv1.Missing {
-			return &pluginv1.Missing{Name: m.Name, Reason: m.Reason, Host: m.Host}
+			return &pluginv1.Missing{Name: m.Name, Reason: m.Reason, Host: m.Host, Joined: m.Joined}
 		}),
 		AccuracyWarnings: toProto(e.AccuracyWarnings, func(d AccuracyWarning) *pluginv1.AccuracyWarning {
 			return &pluginv1.AccuracyWarning{Device: d.Device, Reason: d.Reason}
@@ -274,7 +274,7 @@ func (d *EpochDecoder) End(m *pluginv1.EpochEnd) error {
 	epoch := d.open
 	epoch.Status = Status(m.GetStatus())
 	epoch.Missing = toProto(m.GetMissing(), func(m *pluginv1.Missing) Missing {
-		return Missing{Name: m.GetName(), Reason: m.GetReason(), Host: m.GetHost()}
+		return Missing{Name: m.GetName(), Reason: m.GetReason(), Host: m.GetHost(), Joined: m.GetJoined()}
 	})
 	epoch.Skew, epoch.Deviation = time.Duration(m.GetSkewNs()), time.Duration(m.GetDeviationNs())
 	epoch.AccuracyWarnings = toProto(m.GetAccuracyWarnings(), func(d *pluginv1.AccuracyWarning) AccuracyWarning {

@@ -102,21 +102,16 @@ func (r *run) problem(subject string, k alert.Kind, format string, args ...any) 
 
 // missing adds hosts without a report, and switches without columns although hosts reported.
 func (r *run) missing() {
-	reasons := map[string]string{}
-	for _, m := range r.epoch.Missing {
-		if m.Host {
-			reasons[m.Name] = m.Reason
-		}
-	}
+	missing := r.epoch.MissingHosts()
 	for _, host := range r.hosts {
-		x := r.reports[host]
+		x, m := r.reports[host], missing[host]
 		switch {
 		case x == nil:
-			x = &reported{host: host, epoch: r.epoch.Number, problem: cmp.Or(reasons[host], "no report arrived")}
+			x = &reported{host: host, epoch: r.epoch.Number, problem: cmp.Or(m.Reason, "no report arrived")}
 			r.reports[host] = x
 			fallthrough
 		case x.report == nil:
-			r.problem(host, hostMissing, "%s", x.problem)
+			r.problems = append(r.problems, alert.OfMissing(host, hostMissing, x.problem, m))
 		}
 	}
 	if r.status() == sdk.StatusLost {

@@ -121,12 +121,15 @@ func TestDeadHosts(t *testing.T) {
 	e := simEpoch(t, h, 6, s, nil, map[int]share{0: {4, []int{0, 1}}})
 	for _, host := range []string{"h2", "h3", "h4"} {
 		setData(e, host, nil)
-		e.Missing = append(e.Missing, sdk.Missing{Name: host, Host: true, Reason: "is away"})
+		e.Missing = append(e.Missing, sdk.Missing{Name: host, Host: true, Reason: "is away", Joined: host == "h4"})
 	}
 	out := h.Analyze(e)
 	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete", "received": 0.5})
 	expect(t, rows(t, out, hostList), "h2", map[string]any{"status": "lost", "problem": "is away", "sketchlets": nil})
 	expect(t, rows(t, out, alertList), "h2 host-missing", map[string]any{"active": true, "text": "is away"})
+	if a := rows(t, out, alertList); a["h4 host-missing"] != nil {
+		t.Errorf("alerts %v, want none of a host that joined", a)
+	}
 	valid := map[string]bool{}
 	for key, hop := range rows(t, out, hopList) {
 		valid[strings.TrimPrefix(key, k.String()+" ")] = hop["valid"].(bool)

@@ -183,12 +183,7 @@ func (r *run) readHosts(unknown map[string]bool) {
 			}
 		}
 	}
-	missing := map[string]string{}
-	for _, m := range r.epoch.Missing {
-		if m.Host {
-			missing[m.Name] = m.Reason
-		}
-	}
+	missing := r.epoch.MissingHosts()
 	for n := range r.hosts {
 		h := &r.hosts[n]
 		if h.name == "" { // it has left; no flow is its own
@@ -203,8 +198,9 @@ func (r *run) readHosts(unknown map[string]bool) {
 			}
 			continue
 		}
-		h.problem = cmp.Or(h.problem, missing[h.name], "no report arrived")
-		r.problem(h.name, hostMissing, "%s", h.problem)
+		m := missing[h.name]
+		h.problem = cmp.Or(h.problem, m.Reason, "no report arrived")
+		r.problems = append(r.problems, alert.OfMissing(h.name, hostMissing, h.problem, m))
 	}
 }
 

@@ -169,6 +169,10 @@ func TestInexact(t *testing.T) {
 			e.Hosts = e.Hosts[1:]
 			e.Missing = []sdk.Missing{{Name: "h1", Reason: "no session", Host: true}}
 		}, "partial", "1 hosts are missing", true, "h1 host-missing"},
+		{"a host that joined", func(e *sdk.Epoch) {
+			e.Hosts = e.Hosts[1:]
+			e.Missing = []sdk.Missing{{Name: "h1", Reason: "joined", Host: true, Joined: true}}
+		}, "partial", "1 hosts are missing", true, ""},
 		{"a truncated report", func(e *sdk.Epoch) { e.Hosts[1].Data = e.Hosts[1].Data[:40] }, "partial",
 			"1 hosts are missing", true, "h2 host-missing"},
 		{"a late report", func(e *sdk.Epoch) {
@@ -210,7 +214,7 @@ func TestInexact(t *testing.T) {
 				tt.problem == "" && problem != "" || (summary["exact"] == true) != (problem == "") {
 				t.Errorf("summary %v", summary)
 			}
-			if rows(t, out, alertList)[tt.alert]["active"] != true {
+			if a := rows(t, out, alertList); tt.alert != "" && a[tt.alert]["active"] != true || tt.alert == "" && len(a) > 0 {
 				t.Errorf("alerts %v", rows(t, out, alertList))
 			}
 			for key, row := range rows(t, out, flowList) {

@@ -28,6 +28,12 @@ type Problem struct {
 	Unsure bool
 }
 
+// OfMissing returns the problem of a host or device whose data is missing. One that joined during
+// the epoch begins no alert, as it could not measure the whole of it.
+func OfMissing(subject string, k Kind, text string, m sdk.Missing) Problem {
+	return Problem{Subject: subject, Kind: k, Text: text, Unsure: m.Joined}
+}
+
 // Alert is a problem over time.
 type Alert struct {
 	Subject string

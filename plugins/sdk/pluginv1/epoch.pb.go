@@ -609,7 +609,9 @@ type Missing struct {
 	// The reason, for the operator.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// True for a host, false for a device.
-	Host          bool `protobuf:"varint,3,opt,name=host,proto3" json:"host,omitempty"`
+	Host bool `protobuf:"varint,3,opt,name=host,proto3" json:"host,omitempty"`
+	// True if it joined during the epoch, and so did not measure the whole of it.
+	Joined        bool `protobuf:"varint,4,opt,name=joined,proto3" json:"joined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -661,6 +663,13 @@ func (x *Missing) GetReason() string {
 func (x *Missing) GetHost() bool {
 	if x != nil {
 		return x.Host
+	}
+	return false
+}
+
+func (x *Missing) GetJoined() bool {
+	if x != nil {
+		return x.Joined
 	}
 	return false
 }
@@ -990,11 +999,12 @@ const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12\x12\n" +
 	"\x04data\x18\x05 \x01(\fR\x04data\x12\x1d\n" +
 	"\n" +
-	"late_epoch\x18\x06 \x01(\x04R\tlateEpoch\"I\n" +
+	"late_epoch\x18\x06 \x01(\x04R\tlateEpoch\"a\n" +
 	"\aMissing\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04host\x18\x03 \x01(\bR\x04host\"\xe8\x02\n" +
+	"\x04host\x18\x03 \x01(\bR\x04host\x12\x16\n" +
+	"\x06joined\x18\x04 \x01(\bR\x06joined\"\xe8\x02\n" +
 	"\bEpochEnd\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x128\n" +
 	"\x06status\x18\x02 \x01(\x0e2 .netsketch.plugin.v1.EpochStatusR\x06status\x126\n" +

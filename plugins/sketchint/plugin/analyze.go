@@ -160,12 +160,7 @@ const workers = 4
 
 // read parses the reports of all hosts with an agent.
 func (r *interval) read() {
-	missing := map[string]string{}
-	for _, m := range r.epoch.Missing {
-		if m.Host {
-			missing[m.Name] = m.Reason
-		}
-	}
+	missing := r.epoch.MissingHosts()
 	for _, name := range slices.Sorted(maps.Keys(r.hosts)) {
 		r.observers = append(r.observers, &observer{name: name})
 	}
@@ -192,8 +187,9 @@ func (r *interval) read() {
 	_ = group.Wait() // errors are problems of their hosts
 	for _, o := range r.observers {
 		if o.report == nil {
-			o.problem = cmp.Or(o.problem, missing[o.name], "no report arrived")
-			r.problem(o.name, hostMissing, "%s", o.problem)
+			m := missing[o.name]
+			o.problem = cmp.Or(o.problem, m.Reason, "no report arrived")
+			r.problems = append(r.problems, alert.OfMissing(o.name, hostMissing, o.problem, m))
 			continue
 		}
 		for c, n := range o.report.Counters {

@@ -215,12 +215,18 @@ func TestLateReport(t *testing.T) {
 	e := simEpoch(t, h, 1, flows)
 	late := sdk.LateReport{Epoch: e.Number, HostReport: e.Hosts[2]}
 	setData(e, "h3", nil)
-	e.Missing, e.Status = []sdk.Missing{{Name: "h3", Reason: "no answer", Host: true}}, sdk.StatusPartial
+	e.Missing, e.Status = []sdk.Missing{{Name: "h3", Reason: "no answer", Host: true},
+		{Name: "h4", Reason: "joined", Host: true, Joined: true}}, sdk.StatusPartial
+	setData(e, "h4", nil)
 	out := h.Analyze(e)
 	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "partial", "problem": "host h3: no answer",
-		"hosts-delivered": 3, "packets": 0})
+		"hosts-delivered": 2, "packets": 0})
 	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "lost", "problem": "no answer", "packets": nil})
 	expect(t, rows(t, out, alertList), "h3 host-missing", map[string]any{"active": true, "text": "no answer"})
+	expect(t, rows(t, out, hostList), "h4", map[string]any{"status": "lost", "problem": "joined"})
+	if a := rows(t, out, alertList); len(a) != 1 {
+		t.Errorf("alerts %v, want none of a host that joined", a)
+	}
 	middle := simEpoch(t, h, 2, nil)
 	middle.Number, middle.Late = 10, []sdk.LateReport{{Epoch: 4, HostReport: sdk.HostReport{Host: "h3", Role: wire.Role,
 		Data: []byte("of an earlier epoch")}}, late}
