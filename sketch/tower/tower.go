@@ -83,10 +83,6 @@ func (s *Sketch[F]) AddDigest(d uint64, n uint32) {
 	}
 }
 
-// rowByRow is the size in bytes up to which a batch passes the tower row by row. A larger tower is
-// not in the caches, and accesses to many rows at once overlap better.
-const rowByRow = 4 << 20
-
 // InsertBatch counts one packet of each key; keys are concatenated, size bytes each.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("tower", keys, size); err != nil {
@@ -175,7 +171,7 @@ func (r *evenRow) query(words []uint64, hash uint32) uint64 {
 
 // addBlock adds numbers of packets to digests.
 func (s *Sketch[F]) addBlock(digests []uint64, numbers []uint32) {
-	if s.even != nil && s.Memory() <= rowByRow {
+	if s.even != nil {
 		addRows(s.words, s.even, digests, numbers)
 		return
 	}
