@@ -42,4 +42,38 @@ inline u64 step(u64 h, u64 word) {
 	return h ^ h >> 32;
 }
 
+// updated is a checksum to which n is added. Zero has two forms, of which never becomes the other.
+inline u16 updated(u16 checksum, u64 n, u16 never) {
+	u64 v = n + checksum;
+	v = (v >> 32) + (u32)v;
+	v = (v >> 32) + (u32)v;
+	v = (v >> 16) + (v & 0xffff);
+	v = (v >> 16) + (v & 0xffff);
+	v = (v >> 16) + (v & 0xffff);
+	if ((u16)v == never)
+		v = ~v;
+	return v;
+}
+
+#ifdef CRC_BYTES
+// Tables of CRC-32, for CRC_BYTES bytes at a time; constant while the program is loaded.
+volatile const u32 crc_tables[CRC_BYTES * 256];
+
+inline u32 crc1(u32 crc, u8 byte) { return crc >> 8 ^ crc_tables[(u8)crc ^ byte]; }
+
+inline u32 crc4(u32 crc, u32 word) {
+	u32 x = crc ^ word;
+	return crc_tables[768 + (x & 255)] ^ crc_tables[512 + (x >> 8 & 255)] ^ crc_tables[256 + (x >> 16 & 255)] ^
+	       crc_tables[x >> 24];
+}
+
+// key is the key of a flow.
+struct key {
+	u64 src[2], dst[2]; // in network order
+	u16 sport, dport;   // in host order
+	u8 proto, v6;
+	u16 zero;
+};
+#endif
+
 #endif

@@ -7,29 +7,10 @@
 // There are two groups of counts and flows; the agent switches between them, and reads and clears
 // the group that no processor uses any more. Removal does not depend on settings.
 
-#include <stdbool.h>
-#include <linux/bpf.h>
-#include <linux/types.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-#define inline __attribute__((always_inline)) static __inline__
-#define part __attribute__((noinline)) // the verifier checks it by itself
-
-typedef __u8 u8;
-typedef __u16 u16;
-typedef __u32 u32;
-typedef __u64 u64;
+#define CRC_BYTES 8
+#include "../../../kernel/bpf/common.h"
 
 enum {
-	ETH_IPV4 = 0x0800,
-	ETH_IPV6 = 0x86dd,
-	ETH_VLAN = 0x8100,
-	ETH_QINQ = 0x88a8,
-	ETH_QINQ_OLD = 0x9100,
-	TCP = 6,
-	UDP = 17,
-	FRAGMENT = 44,
 	TCP_MARK = 0x08, // in the byte of the data offset
 	UDP_MARK = 0x80, // in the byte of the flags of IPv4
 	FRONT = 160,     // more than the longest headers: 14 + 2 * 4 + 60 + 60 bytes
@@ -65,18 +46,8 @@ enum {
 	COUNTERS,
 };
 
-// Tables of CRC-32, for eight bytes at a time; constant while the program is loaded.
-volatile const u32 crc_tables[8 * 256];
-
 // Lines of map sketchlets for each processor, a power of two.
 volatile const u32 lane_lines;
-
-struct key {
-	u64 src[2], dst[2]; // in network order
-	u16 sport, dport;   // in host order
-	u8 proto, v6;
-	u16 zero;
-};
 
 struct flow_counts {
 	u64 sent, received;
@@ -213,7 +184,7 @@ inline u32 link(const struct scratch *s, u32 have, u16 *type) {
 		if (have < at + 2)
 			return 0;
 		u16 t = read16(s, at);
-		if (t != ETH_VLAN && t != ETH_QINQ && t != ETH_QINQ_OLD)
+		if (!is_tag(t))
 			break;
 		at += 4;
 	}
@@ -358,14 +329,6 @@ inline u32 load_front(struct xdp_md *xdp, struct scratch *s, u32 length) {
 	return size <= FRONT && !bpf_xdp_load_bytes(xdp, 0, s->front, size) ? size : 0;
 }
 
-inline u32 crc1(u32 crc, u8 byte) { return crc >> 8 ^ crc_tables[(u8)crc ^ byte]; }
-
-inline u32 crc4(u32 crc, u32 word) {
-	u32 x = crc ^ word;
-	return crc_tables[768 + (x & 255)] ^ crc_tables[512 + (x >> 8 & 255)] ^ crc_tables[256 + (x >> 16 & 255)] ^
-	       crc_tables[x >> 24];
-}
-
 inline u32 crc8(u32 crc, u64 words) {
 	u32 x = crc ^ (u32)words, y = words >> 32;
 	return crc_tables[1792 + (x & 255)] ^ crc_tables[1536 + (x >> 8 & 255)] ^ crc_tables[1280 + (x >> 16 & 255)] ^
@@ -403,15 +366,9 @@ part u64 verify(u32 size) {
 	return (u64)~crc << 32 | sum;
 }
 
-// update adds n to the checksum at an offset. Zero has two forms, of which never becomes the other.
+// update adds n to the checksum at an offset. never is as in updated.
 inline void update(struct scratch *s, u32 at, u64 n, u16 never) {
-	u64 v = n + raw16(s, at);
-	v = (v >> 16) + (v & 0xffff);
-	v = (v >> 16) + (v & 0xffff);
-	v = (v >> 16) + (v & 0xffff);
-	if ((u16)v == never)
-		v = ~v;
-	write_raw16(s, at, v);
+	write_raw16(s, at, updated(raw16(s, at), n, never));
 }
 
 // strip removes a sketchlet of a size and a sum, so that the packet is as its sender wrote it: the

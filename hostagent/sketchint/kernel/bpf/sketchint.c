@@ -7,6 +7,7 @@
 // two groups of everything that belongs to an interval; the agent switches between them, and reads
 // and clears the group that no processor uses any more.
 
+#define CRC_BYTES 4
 #include "../../../kernel/bpf/common.h"
 
 enum {
@@ -115,14 +116,6 @@ volatile const u32 latency_words; // of each row of the tower of latencies
 volatile const u32 heavy_packets;
 volatile const u32 factor; // of an inflated latency, in units of 1/256
 volatile const u32 limits[TABLES];
-volatile const u32 crc_tables[4 * 256]; // of CRC-32, for four bytes at a time
-
-struct key {
-	u64 src[2], dst[2]; // in network order
-	u16 sport, dport;   // in host order
-	u8 proto, v6;
-	u16 zero;
-};
 
 // hop is a switch on the path of a cached flow.
 struct hop {
@@ -946,14 +939,6 @@ part int measure_queues(u32 slot) {
 	return 0;
 }
 
-inline u32 crc4(u32 crc, u32 word) {
-	u32 x = crc ^ word;
-	return crc_tables[768 + (x & 255)] ^ crc_tables[512 + (x >> 8 & 255)] ^ crc_tables[256 + (x >> 16 & 255)] ^
-	       crc_tables[x >> 24];
-}
-
-inline u32 crc1(u32 crc, u8 byte) { return crc >> 8 ^ crc_tables[(u8)crc ^ byte]; }
-
 // crc_of is the state of CRC-32 behind the canonical bytes of a key.
 inline u32 crc_of(const struct key *k) {
 	u32 crc = crc4(INVALID, k->src[0]);
@@ -1408,17 +1393,9 @@ part u64 sum_of(u32 at, u32 size) {
 	return sum;
 }
 
-// update adds n to the checksum at an offset. Zero has two forms, of which never becomes the other.
+// update adds n to the checksum at an offset. never is as in updated.
 inline void update(struct scratch *s, u32 at, u64 n, u16 never) {
-	u64 v = n + raw16(s, at);
-	v = (v >> 32) + (u32)v;
-	v = (v >> 32) + (u32)v;
-	v = (v >> 16) + (v & 0xffff);
-	v = (v >> 16) + (v & 0xffff);
-	v = (v >> 16) + (v & 0xffff);
-	if ((u16)v == never)
-		v = ~v;
-	write_raw16(s, at, v);
+	write_raw16(s, at, updated(raw16(s, at), n, never));
 }
 
 // replace writes a word in network order and returns what that adds to a checksum.
