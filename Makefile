@@ -7,6 +7,7 @@ GO       ?= go
 BIN      := $(CURDIR)/bin
 TOOLS    := $(CURDIR)/.cache/bin
 PREFIX   ?= /usr/local
+SYSCONFDIR ?= /etc
 PLUGINS  := $(notdir $(patsubst %/main.go,%,$(wildcard plugins/*/main.go)))
 EXAMPLES := $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -14,8 +15,10 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 
 GOLANGCI_VERSION := v2.12.2
 INFLUXD_VERSION  := v1.8.10
+NFPM_VERSION := v2.44.1
 GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 INFLUXD  := $(TOOLS)/influxd
+NFPM     := $(TOOLS)/nfpm-$(NFPM_VERSION)
 
 export CGO_ENABLED ?= 0
 # One set of flags for binaries and tests, so that each package is compiled once; without debug information, which
@@ -178,18 +181,63 @@ console: ## the console's pages from outputs/web/console (needs node 20 and npm)
 console-check: ## the console in Chromium: pages, keys, values next to gNMI's, no other host, frame times (needs chromium; a minute)
 	$(GO) test $(TESTFLAGS) -tags console -run TestBrowser -count 1 -v ./outputs/web
 
+# The manual pages and completions come from a binary of this machine; GOARCH may be another's.
+HOST_NETSKETCH := env -u GOOS -u GOARCH $(GO) run -ldflags '$(LDFLAGS)' ./cmd/netsketch
+ROOT := $(DESTDIR)$(PREFIX)
+
 .PHONY: install
-install: build ## into PREFIX/bin and PREFIX/lib/netsketch/plugins (/usr/local)
-	install -D -m 0755 $(BIN)/netsketch $(DESTDIR)$(PREFIX)/bin/netsketch
+install: build ## into PREFIX (/usr/local): commands, plugins, units, manual pages, completions; configurations into SYSCONFDIR (/etc)
+	install -D -m 0755 $(BIN)/netsketch $(ROOT)/bin/netsketch
 	@for p in $(PLUGINS); do \
-	  install -D -m 0755 $(BIN)/plugins/netsketch-plugin-$$p $(DESTDIR)$(PREFIX)/lib/netsketch/plugins/netsketch-plugin-$$p; done
+	  install -D -m 0755 $(BIN)/plugins/netsketch-plugin-$$p $(ROOT)/lib/netsketch/plugins/netsketch-plugin-$$p; done
+	@install -d $(ROOT)/lib/systemd/system $(ROOT)/share/man/man1 $(ROOT)/share/bash-completion/completions \
+	  $(ROOT)/share/zsh/site-functions $(ROOT)/share/fish/vendor_completions.d $(DESTDIR)$(SYSCONFDIR)/netsketch
+	@for u in configs/systemd/*.service; do \
+	  sed 's|/usr/local/|$(PREFIX)/|' $$u >$(ROOT)/lib/systemd/system/$${u##*/}; done
+	install -D -m 0644 packaging/netsketch.sysusers $(ROOT)/lib/sysusers.d/netsketch.conf
+	SOURCE_DATE_EPOCH=$(DATE) $(HOST_NETSKETCH) man $(ROOT)/share/man/man1
+	gzip -9nf $(ROOT)/share/man/man1/netsketch*.1
+	$(HOST_NETSKETCH) completion bash >$(ROOT)/share/bash-completion/completions/netsketch
+	$(HOST_NETSKETCH) completion zsh >$(ROOT)/share/zsh/site-functions/_netsketch
+	$(HOST_NETSKETCH) completion fish >$(ROOT)/share/fish/vendor_completions.d/netsketch.fish
+	install -D -m 0644 -t $(ROOT)/share/doc/netsketch README.md CHANGELOG.md LICENSE
+	install -D -m 0644 -t $(ROOT)/share/netsketch/grafana/dashboards configs/grafana/dashboards/*.json
+	install -D -m 0644 -t $(ROOT)/share/netsketch/grafana/provisioning/datasources configs/grafana/provisioning/datasources/*
+	install -D -m 0644 -t $(ROOT)/share/netsketch/grafana/provisioning/dashboards configs/grafana/provisioning/dashboards/*
+	@etc=$(DESTDIR)$(SYSCONFDIR)/netsketch; \
+	[ -e $$etc/netsketch.yaml ] || sed -e 's|^# configs/netsketch.yaml|# $(SYSCONFDIR)/netsketch/netsketch.yaml|' -e \
+	  's|^  directory: .*|  directory: $(PREFIX)/lib/netsketch/plugins\n  state-directory: /var/lib/netsketch/plugins|' \
+	  configs/netsketch.yaml >$$etc/netsketch.yaml; \
+	[ -e $$etc/agent.yaml ] || install -m 0644 configs/agent.yaml $$etc/agent.yaml
+
+# Files of packages and archives have the date of the commit, no owner, and the order of their names.
+DATE := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+DIST := $(CURDIR)/dist
+ARCH ?= $(shell $(GO) env GOARCH)
+TREE := $(CURDIR)/.cache/package/$(ARCH)
+# A version that is no release sorts before all releases.
+PACKAGE_VERSION := $(shell echo '$(VERSION)' | sed -E 's/^v([0-9])/\1/; t dots; s/^/0~git$(DATE)./; :dots; s/-/./g')
+NAME := netsketch-$(VERSION)-linux-$(ARCH)
+
+.PHONY: package
+package: $(NFPM) ## deb and rpm for ARCH (this machine's), into dist/
+	rm -rf $(TREE)
+	GOOS=linux GOARCH=$(ARCH) $(MAKE) install BIN=$(CURDIR)/.cache/package/bin-$(ARCH) PREFIX=/usr SYSCONFDIR=/etc DESTDIR=$(TREE)
+	find $(TREE) -exec touch -h -d @$(DATE) {} +
+	mkdir -p $(DIST)
+	@for p in deb rpm; do SOURCE_DATE_EPOCH=$(DATE) NFPM_ARCH=$(ARCH) NFPM_VERSION='$(PACKAGE_VERSION)' NFPM_TREE=$(TREE) \
+	  $(NFPM) package --config packaging/nfpm.yaml --packager $$p --target $(DIST)/$(NAME).$$p || exit 1; done
+
+.PHONY: package-check
+package-check: package ## installs, checks and purges the deb in a copy of this system (needs root, Debian, systemd; some 10 s)
+	packaging/check.sh $(DIST)/$(NAME).deb
 
 .PHONY: influxd
 influxd: $(INFLUXD) ## the InfluxDB that the tests run against, built from its module
 
 .PHONY: clean
 clean: ## what the other targets made
-	rm -rf $(BIN) .cache
+	rm -rf $(BIN) .cache dist
 
 $(GOLANGCI):
 	@mkdir -p $(TOOLS)
@@ -199,3 +247,8 @@ $(GOLANGCI):
 $(INFLUXD):
 	@mkdir -p $(TOOLS)
 	GOBIN=$(TOOLS) $(GO) install -tags uint64 github.com/influxdata/influxdb/cmd/influxd@$(INFLUXD_VERSION)
+
+$(NFPM):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
+	@mv $(TOOLS)/nfpm $@

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# check.sh FILE.deb: installs the package in a copy of this system, checks what it installed, and
+# purges it. The copy is an overlay in a mount namespace: nothing of this system changes.
+set -euo pipefail
+fail() { echo "package-check: $*" >&2; exit 1; }
+
+if [ "${1:-}" != inside ]; then
+  [ $# = 1 ] && [ -f "$1" ] || fail "expected the file name of a deb"
+  [ "$(id -u)" = 0 ] || fail "needs root, for a mount namespace"
+  for tool in dpkg apt-get systemd-analyze unshare; do
+    command -v $tool >/dev/null || fail "needs $tool: run it on Debian or Ubuntu"
+  done
+  copy=$(mktemp -d)
+  trap 'rmdir "$copy"' EXIT
+  unshare --mount --net --pid --fork --propagation private "$(realpath "$0")" inside "$(realpath "$1")" "$copy"
+  exit
+fi
+
+copy=$3
+mount -t tmpfs none "$copy"
+mkdir "$copy"/{upper,work,root}
+mount -t overlay overlay -o "lowerdir=/,upperdir=$copy/upper,workdir=$copy/work" "$copy/root"
+root=$copy/root
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/run"
+mount -t tmpfs tmpfs "$root/tmp"
+cp "$2" "$root/tmp/netsketch.deb"
+rm -rf "$root/usr/local/bin/netsketch" "$root/etc/netsketch"
+run() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
+
+run apt-get install -qq -o APT::Sandbox::User=root /tmp/netsketch.deb >"$copy/log" 2>&1 ||
+  { cat "$copy/log" >&2; fail "the package cannot be installed"; }
+run netsketch version
+run getent passwd netsketch >/dev/null || fail "no user netsketch"
+[ "$(run stat -c '%U:%G %a' /etc/netsketch/netsketch.yaml)" = "root:netsketch 640" ] || fail "netsketch.yaml: wrong owner or mode"
+run setpriv --reuid netsketch --regid netsketch --clear-groups --no-new-privs --bounding-set -all \
+  netsketch config check /etc/netsketch/netsketch.yaml || fail "the collector's user cannot use its configuration"
+
+units=(netsketch-collector.service netsketch-hostagent.service netsketch-switch@leaf1.service)
+# A key that only newer versions of systemd have is ignored by older ones.
+problems=$(run systemd-analyze verify --recursive-errors=no "${units[@]}" 2>&1 | grep -v "Unknown key.*DelegateSubgroup" || true)
+[ -z "$problems" ] || fail "systemd-analyze verify: $problems"
+for unit in "${units[@]}"; do
+  grep -q "^ExecStart=/usr/bin/netsketch " "$root/usr/lib/systemd/system/${unit/leaf1/}" || fail "$unit does not run /usr/bin/netsketch"
+  run systemd-analyze security --offline=yes --threshold=25 --no-pager "${unit/leaf1/}" >"$copy/log" 2>&1 ||
+    { cat "$copy/log" >&2; fail "$unit: exposure above 2.5"; }
+  tail -n 1 "$copy/log"
+done
+for page in netsketch netsketch-collector netsketch-yang-export; do
+  [ -f "$root/usr/share/man/man1/$page.1.gz" ] || run dpkg -L netsketch | grep -q "/$page.1.gz" || fail "no manual page $page"
+done
+run bash -c '. /usr/share/bash-completion/completions/netsketch && complete -p netsketch' >/dev/null || fail "no completion"
+
+run dpkg --purge netsketch >"$copy/log" 2>&1 || { cat "$copy/log" >&2; fail "the package cannot be purged"; }
+left=$(find "$root/usr/bin" "$root/usr/lib/systemd" "$root/usr/lib/netsketch" "$root/etc/netsketch" "$root/var/lib/netsketch" \
+  -name 'netsketch*' 2>/dev/null || true)
+[ -z "$left" ] || fail "the package left $left"
+echo "package-check: installed, checked and purged"
