@@ -258,7 +258,7 @@ func (c *Collector) Start(ctx context.Context) error {
 		return fmt.Errorf("collector: %w", err)
 	}
 	c.health.Schema.Store(true)
-	c.network.Bind(c.analysis.Bindings())
+	c.network.Bind(c.analysis.Bindings(), c.analysis.BankEpochs())
 	c.certs.Declare("devices", c.Config().Certificates()...)
 	c.certs.Start()
 	c.network.Start()
@@ -318,12 +318,12 @@ func (c *Collector) exclusive(f func()) bool {
 // modelChanged passes the network model to plugins and their bindings to devices.
 func (c *Collector) modelChanged(ctx context.Context) {
 	c.analysis.SetNetwork(ctx)
-	c.network.Bind(c.analysis.Bindings())
+	c.network.Bind(c.analysis.Bindings(), c.analysis.BankEpochs())
 }
 
 // settingsChanged passes the bindings of plugins to devices and applies standing plans.
 func (c *Collector) settingsChanged() {
-	c.network.Bind(c.analysis.Bindings())
+	c.network.Bind(c.analysis.Bindings(), c.analysis.BankEpochs())
 	c.network.ApplyPending(c.ctx)
 }
 

@@ -74,6 +74,8 @@ func (d *fakeDevice) do(f func(*fakeDevice)) {
 
 func (d *fakeDevice) SelectObjects(o []string) { d.do(func(d *fakeDevice) { d.wanted = o }) }
 
+func (d *fakeDevice) SetBankEpochs(int) {}
+
 func (d *fakeDevice) Key(e p4rt.Entry) (string, error) { return e.Table, nil }
 
 func (d *fakeDevice) Write(_ context.Context, updates ...p4rt.Update) error {

@@ -120,7 +120,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		c.discovery.Reload(next, changes),
 		c.analysis.Reload(ctx, analysisConfig(next), changes),
 	)
-	c.network.Bind(c.analysis.Bindings())
+	c.network.Bind(c.analysis.Bindings(), c.analysis.BankEpochs())
 	reason := ""
 	if err != nil {
 		reason = err.Error()

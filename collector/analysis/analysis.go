@@ -271,3 +271,23 @@ func (c *Component) Bindings() map[string][]string {
 	}
 	return all
 }
+
+// BankEpochs returns, by device, how many epochs devices without registers to read count in a bank:
+// the most that a plugin requests; no entry: one.
+func (c *Component) BankEpochs() map[string]int {
+	all := map[string]int{}
+	for _, p := range c.running() {
+		p.mu.Lock()
+		n := p.settings.BankEpochs
+		p.mu.Unlock()
+		if n < 2 {
+			continue
+		}
+		network := p.network()
+		for i := range network.Devices {
+			name := network.Devices[i].Name
+			all[name] = max(all[name], n)
+		}
+	}
+	return all
+}

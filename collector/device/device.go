@@ -94,6 +94,7 @@ type Device struct {
 	session  session  // nil before Start
 	binding  *binding // nil until the pipeline is known
 	bindErr  error
+	epochs   int      // in a bank, of SetBankEpochs
 	selected []string // full names of the registers to read; nil means all
 	contents contents
 	stats    Stats

@@ -136,6 +136,28 @@ func TestOnlySelectedObjectsAreRead(t *testing.T) {
 	}
 }
 
+// Epochs share a bank only where banks are numbers of intervals.
+func TestBankEpochs(t *testing.T) {
+	for name, want := range map[string]struct{ banks, bank uint64 }{"lightguardian": {1024, 2}, "univmon-300k": {2, 1}} {
+		p := program(t, name)
+		sw := fakeswitch.Start(t, p.P4Info)
+		d, _, _ := start(t, func(c *device.Config) { c.Session.Target, c.Session.Program = sw.Address, p })
+		before := ready(t, d)
+		d.SetBankEpochs(4)
+		after := ready(t, d)
+		if n := d.Banks(); n != int(want.banks) || (after.ID != before.ID) != (n > 2) {
+			t.Errorf("%s: %d banks, incarnation %v after %v", name, n, after, before)
+		}
+		if err := d.Flip(t.Context(), int(min(want.banks-1, 11))); err != nil || sw.Bank() != want.bank {
+			t.Errorf("%s: bank %d, error %v", name, sw.Bank(), err)
+		}
+		d.SetBankEpochs(4)
+		if again := ready(t, d); again != after {
+			t.Errorf("%s: the same number begins incarnation %v after %v", name, again, after)
+		}
+	}
+}
+
 func TestRebootIsANewIncarnation(t *testing.T) {
 	d, sw, _ := start(t, nil)
 	before := ready(t, d)

@@ -36,14 +36,37 @@ func (d *Device) Measured() bool {
 	return d.cfg.Session.Mode == p4rt.Primary && (d.cfg.Session.Program == nil || !nothing)
 }
 
-// Banks is the number of banks; 2 until the pipeline is known.
+// Banks is the number of banks; 2 until the pipeline is known. If epochs share a bank, each counts
+// as a bank of its own.
 func (d *Device) Banks() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.binding == nil {
 		return 2
 	}
-	return d.binding.banks
+	return d.binding.banks * d.bankEpochs()
+}
+
+// bankEpochs is how many epochs are counted in a bank. d.mu is held.
+func (d *Device) bankEpochs() int {
+	if d.binding == nil || d.binding.banks == 2 || d.binding.windowed || len(d.binding.objects) > 0 {
+		return 1
+	}
+	return min(max(d.epochs, 1), sdk.MaxBankEpochs)
+}
+
+// SetBankEpochs sets how many epochs are counted in a bank, up to sdk.MaxBankEpochs, if the program
+// has more than two banks and no registers to read; 0 is one. Another number begins a new
+// incarnation.
+func (d *Device) SetBankEpochs(epochs int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.bankEpochs()
+	d.epochs = epochs
+	if d.bankEpochs() != before {
+		d.contents.ID++
+		d.contents.Clean = false
+	}
 }
 
 // Objects lists the registers that can be read, by name; nil until the pipeline is known.
@@ -132,9 +155,13 @@ func (d *Device) Windowed() bool {
 	return d.binding != nil && d.binding.windowed
 }
 
-// Flip makes packets count in bank from now on. It is not for a pipeline with a window.
+// Flip makes packets count in bank from now on. It is not for a pipeline with a window. If epochs
+// share a bank, the switch stays in it at boundaries between them.
 func (d *Device) Flip(ctx context.Context, bank int) error {
-	return d.selectBank(ctx, false, uint64(bank))
+	d.mu.Lock()
+	epochs := d.bankEpochs()
+	d.mu.Unlock()
+	return d.selectBank(ctx, false, uint64(bank/epochs))
 }
 
 // SetWindow makes the switch count epochs first to first+size-1 and no others. Packets carry the

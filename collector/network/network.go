@@ -65,6 +65,7 @@ type Device interface {
 	Measured() bool
 	Objects() []sdk.Object
 	SelectObjects(names []string)
+	SetBankEpochs(epochs int)
 	Key(e p4rt.Entry) (string, error)
 	Write(ctx context.Context, updates ...p4rt.Update) error
 	Reconcile(ctx context.Context, parts ...p4rt.Desired) error
@@ -349,10 +350,12 @@ func (c *Component) ApplyPending(ctx context.Context) {
 	}
 }
 
-// Bind sets the registers to read, by device.
-func (c *Component) Bind(objects map[string][]string) {
+// Bind sets, by device, the registers to read, and how many epochs a device without registers to
+// read counts in a bank.
+func (c *Component) Bind(objects map[string][]string, bankEpochs map[string]int) {
 	for _, d := range c.Devices() {
 		d.SelectObjects(append([]string{}, objects[d.Name()]...))
+		d.SetBankEpochs(bankEpochs[d.Name()])
 	}
 }
 

@@ -30,6 +30,7 @@ type fakeDevice struct {
 	started bool
 	closed  bool
 	objects []string
+	epochs  int
 }
 
 func (d *fakeDevice) Name() string     { return d.cfg.Name }
@@ -41,6 +42,7 @@ func (d *fakeDevice) DeviceID() uint64 { return d.cfg.Session.DeviceID }
 
 func (d *fakeDevice) Objects() []sdk.Object        { return []sdk.Object{{Name: "counters"}} }
 func (d *fakeDevice) SelectObjects(names []string) { d.objects = names }
+func (d *fakeDevice) SetBankEpochs(epochs int)     { d.epochs = epochs }
 func (d *fakeDevice) Start(context.Context) error  { d.started = true; return d.cfg.Fault }
 func (d *fakeDevice) Close() error                 { d.closed = true; return nil }
 func (d *fakeDevice) Reconcile(context.Context, ...p4rt.Desired) error {
@@ -304,9 +306,12 @@ func TestTopologyAndBindings(t *testing.T) {
 	if got := r.Model(); !slices.Equal(got.Links, want) || got.Version == before || r.models != 1 {
 		t.Errorf("links %v, version %d after %d, %d models", got.Links, got.Version, before, r.models)
 	}
-	r.Bind(map[string][]string{"s2": {"counters"}, "gone": {"x"}})
+	r.Bind(map[string][]string{"s2": {"counters"}, "gone": {"x"}}, map[string]int{"s2": 4, "gone": 2})
 	if s1, s2 := r.devices["s1"].objects, r.devices["s2"].objects; s1 == nil || len(s1) != 0 ||
 		!slices.Equal(s2, []string{"counters"}) {
 		t.Errorf("registers of s1 %v and of s2 %v", s1, s2)
+	}
+	if s1, s2 := r.devices["s1"].epochs, r.devices["s2"].epochs; s1 != 0 || s2 != 4 {
+		t.Errorf("epochs in a bank of s1 %d and of s2 %d", s1, s2)
 	}
 }

@@ -87,7 +87,14 @@ type Settings struct {
 	Missing []MissingObject `json:"missing,omitempty"`
 	// Plan is written before the first epoch; nil: no plan. Its FromEpoch is ignored.
 	Plan *Plan `json:"plan,omitempty"`
+	// BankEpochs is how many epochs a device of the plugin counts in a bank, if its program has no
+	// objects to read and more than two banks: up to MaxBankEpochs; 0: one. With n banks it counts an
+	// epoch in the bank Epoch.BankOf(number, n × BankEpochs) / BankEpochs.
+	BankEpochs int `json:"bankEpochs,omitempty"`
 }
+
+// MaxBankEpochs is the largest Settings.BankEpochs.
+const MaxBankEpochs = 64
 
 // Binding is an object of a device.
 type Binding struct {

@@ -684,7 +684,10 @@ type ConfigureResponse struct {
 	// them.
 	Missing []*MissingObject `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`
 	// Table entries and host settings for the first epoch.
-	Plan          *Plan `protobuf:"bytes,4,opt,name=plan,proto3" json:"plan,omitempty"`
+	Plan *Plan `protobuf:"bytes,4,opt,name=plan,proto3" json:"plan,omitempty"`
+	// Epochs that a device of the plugin counts in a bank, if its program has
+	// no objects to read and more than two banks. 0: one.
+	BankEpochs    uint32 `protobuf:"varint,5,opt,name=bank_epochs,json=bankEpochs,proto3" json:"bank_epochs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -745,6 +748,13 @@ func (x *ConfigureResponse) GetPlan() *Plan {
 		return x.Plan
 	}
 	return nil
+}
+
+func (x *ConfigureResponse) GetBankEpochs() uint32 {
+	if x != nil {
+		return x.BankEpochs
+	}
+	return 0
 }
 
 // FieldError is one error in a configuration.
@@ -1910,12 +1920,14 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"\vPluginState\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"\xf3\x01\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\x94\x02\n" +
 	"\x11ConfigureResponse\x127\n" +
 	"\x06errors\x18\x01 \x03(\v2\x1f.netsketch.plugin.v1.FieldErrorR\x06errors\x128\n" +
 	"\bbindings\x18\x02 \x03(\v2\x1c.netsketch.plugin.v1.BindingR\bbindings\x12<\n" +
 	"\amissing\x18\x03 \x03(\v2\".netsketch.plugin.v1.MissingObjectR\amissing\x12-\n" +
-	"\x04plan\x18\x04 \x01(\v2\x19.netsketch.plugin.v1.PlanR\x04plan\"<\n" +
+	"\x04plan\x18\x04 \x01(\v2\x19.netsketch.plugin.v1.PlanR\x04plan\x12\x1f\n" +
+	"\vbank_epochs\x18\x05 \x01(\rR\n" +
+	"bankEpochs\"<\n" +
 	"\n" +
 	"FieldError\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
