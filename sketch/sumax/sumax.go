@@ -286,6 +286,18 @@ func (s *Sketch[F]) query(d uint64) (size uint32, valid bool) {
 	return v, true
 }
 
+// Whole reports whether the buckets of a key have been received in all rows: columns that arrive
+// later do not change its answers.
+func (s *Sketch[F]) Whole(key []byte) bool {
+	at := s.columns(family.Digest[F](s.cfg.Seed, key))
+	for _, col := range at[:s.cfg.Rows] {
+		if !s.has(col) {
+			return false
+		}
+	}
+	return true
+}
+
 // Delays appends the packets of a key in each delay range to dst.
 func (s *Sketch[F]) Delays(dst []uint32, key []byte) (delays []uint32, valid bool) {
 	if s.cfg.Ranges == nil {
