@@ -37,7 +37,8 @@ func severity(k alert.Kind) string {
 const namedFlows = 3
 
 // alarm adds the faults of flows as problems of their switches. A fault begins no alert if switches
-// in front of it were not measured, because one of them may be to blame.
+// in front of it were not measured, because one of them may be to blame, nor if later columns may
+// change it. Early results end no alert.
 func (p *Plugin) alarm(r *run) {
 	type subject struct{ name, kind string }
 	all := map[subject][]*flowState{}
@@ -46,11 +47,21 @@ func (p *Plugin) alarm(r *run) {
 		for _, x := range f.faults {
 			s := subject{x.name, x.kind}
 			all[s] = append(all[s], f)
-			sure[s] = sure[s] || !x.unsure
+			sure[s] = sure[s] || !x.unsure && !(x.early && r.early())
 			at := place{f.key, x.name, x.kind}
 			seen[at] = cmp.Or(p.since[at], r.first)
 		}
 		r.faults += len(f.faults)
+	}
+	if r.early() {
+		for at, since := range p.since {
+			seen[at] = cmp.Or(seen[at], since)
+		}
+		for _, x := range p.alerts {
+			if x.Active && x.Kind != hostMissing && x.Kind != inexactKind && x.Kind != planFailed {
+				r.problems = append(r.problems, alert.Problem{Subject: x.Subject, Kind: x.Kind, Unsure: true})
+			}
+		}
 	}
 	p.since = seen
 	for _, s := range slices.SortedFunc(maps.Keys(all), func(a, b subject) int {

@@ -114,7 +114,7 @@ func (r *run) missing() {
 			r.problems = append(r.problems, alert.OfMissing(host, hostMissing, x.problem, m))
 		}
 	}
-	if r.status() == sdk.StatusLost {
+	if r.status() == sdk.StatusLost || r.early() {
 		return
 	}
 	for _, name := range r.own {
@@ -124,6 +124,9 @@ func (r *run) missing() {
 		}
 	}
 }
+
+// early reports whether later results of the interval follow.
+func (r *run) early() bool { return r.epoch.Number < r.settled() }
 
 // workers bounds the sketches that are measured at the same time.
 const workers = 4

@@ -22,6 +22,8 @@ var configSchema string
 type Configuration struct {
 	// Sketch is the shape of the sketch of the switches: that of their compiled program.
 	Sketch Sketch `json:"sketch"`
+	// Interval is the count of epochs of an interval.
+	Interval int `json:"interval"`
 	// Probability is the share of packets without a sketchlet that get one (λc), 0 to 1.
 	Probability float64 `json:"probability"`
 	// Chances is k of the k+chance selection.
@@ -92,8 +94,8 @@ type Limits struct {
 // DefaultConfiguration returns the defaults: the sketch is that of the compiled program.
 func DefaultConfiguration() Configuration {
 	return Configuration{
-		Sketch:      Sketch{Rows: 3, Columns: 4096, Delays: []uint32{50, 100, 200}, Sizes: true, Gaps: true},
-		Probability: 1. / 16, Chances: 4, MTU: 1500, ReportBytes: 8 << 20, ReportFlows: 1 << 16,
+		Sketch:   Sketch{Rows: 3, Columns: 4096, Delays: []uint32{50, 100, 200}, Sizes: true, Gaps: true},
+		Interval: 1, Probability: 1. / 16, Chances: 4, MTU: 1500, ReportBytes: 8 << 20, ReportFlows: 1 << 16,
 		Rules: Rules{Packets: 20, Slow: 200, SlowShare: 0.5, Drops: 0.05, DropPackets: 5, Blackhole: 0.05, Loop: 3,
 			Jitter: 5, JitterTime: "50ms", Path: 0.5},
 		Limits: Limits{Flows: 1000, Faults: 1000},
@@ -133,6 +135,7 @@ func (c *Configuration) check() sdk.FieldErrors {
 		}
 	}
 	c.checkSketch(bad, between)
+	between("interval", c.Interval, 1, sdk.MaxBankEpochs)
 	share("probability", c.Probability)
 	between("chances", c.Chances, 0, 4)
 	between("unit", c.Unit, 0, maxUnit)

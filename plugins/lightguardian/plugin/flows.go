@@ -27,6 +27,8 @@ type flowState struct {
 	known  [2]bool // that sent and got are known
 	hops   []hop   // switches in order
 	faults []fault
+
+	rerouted bool // several routes were in force
 }
 
 // hop is a flow at a switch.
@@ -36,6 +38,7 @@ type hop struct {
 	last  uint32 // time of the last packet since the interval began, in the unit of sketches
 	share float64
 	off   bool // it is not on the expected path
+	whole bool // later columns do not change it
 }
 
 // fault is a fault of a flow at a switch.
@@ -45,6 +48,7 @@ type fault struct {
 	after  string // where the flow was measured before it; empty: nowhere
 	value  float64
 	unsure bool // switches between after and name were not measured
+	early  bool // later columns may change it
 }
 
 // place is a fault of a flow at a switch, over time.
@@ -68,7 +72,7 @@ func (i *interval) follow(k flow.Key) *flowState {
 
 // ends returns a flow on routes.
 func (i *interval) ends(k flow.Key, r *routes.Routes) *flowState {
-	f := &flowState{key: k}
+	f := &flowState{key: k, rerouted: len(i.routes) > 1}
 	f.from, f.to = r.Ends(&k)
 	e := i.flows[k]
 	if e == nil {
@@ -110,6 +114,7 @@ func (i *interval) hop(k *flow.Key, name string, f *flowState) hop {
 	if !h.Valid {
 		return h
 	}
+	h.whole = c.sketch.Whole(key)
 	h.Delays, _ = c.sketch.Delays(nil, key)
 	h.Interval, h.last, _ = c.sketch.MaxInterval(key)
 	if f.known[0] && float64(h.Packets) < max(i.config.Rules.Loop, 1)*float64(f.sent) {
@@ -137,10 +142,11 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 			}
 			other := i.hop(&f.key, name, f)
 			if other.Valid && float64(other.Packets) >= least*float64(before.Packets) && other.Packets > h.Packets {
-				other.off = true
+				other.off, other.whole = true, other.whole && h.whole
 				*h = other
 				break
 			}
+			h.whole = h.whole && other.whole // it may turn out to be the one
 		}
 	}
 }
@@ -181,17 +187,33 @@ func (f *flowState) locate(i *interval) {
 			}
 			x.unsure = true
 		}
+		first := 0
 		if found.Fault == analysis.InflatedLatency {
-			x.after, x.unsure = "", false
+			x.after, x.unsure, first = "", false, max(found.Hop-1, 0)
 		}
+		x.early = f.early(first, found.Hop)
 		f.faults = append(f.faults, x)
 	}
 	for j := range f.hops {
 		if h := &f.hops[j]; h.off {
 			f.faults = append(f.faults, fault{kind: abnormalPath, name: h.name, after: f.hops[max(j-1, 0)].name,
-				value: float64(h.Packets) / float64(max(f.hops[max(j-1, 0)].Packets, 1))})
+				value: float64(h.Packets) / float64(max(f.hops[max(j-1, 0)].Packets, 1)), early: f.early(0, j+1)})
 		}
 	}
+}
+
+// early reports whether columns or reports that arrive later may change what the hops from first
+// to end, without it, show.
+func (f *flowState) early(first, end int) bool {
+	if !f.known[0] || !f.known[1] || f.rerouted {
+		return true
+	}
+	for j := first; j < min(end, len(f.hops)); j++ {
+		if !f.hops[j].whole {
+			return true
+		}
+	}
+	return false
 }
 
 // strays adds the switches that are not on the path and whose sketchlets came with packets of the

@@ -16,8 +16,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/sumax"
 )
 
-// lateEpochs is how late a report may be, in epochs: an interval is final when that many have
-// passed since its sketchlets were carried.
+// lateEpochs is how late a report may be, in epochs: columns of an interval are dropped when that
+// many have passed since they were carried.
 const lateEpochs = 4
 
 // interval is what is known of one interval: the flows that hosts sent and received in it, and the
@@ -70,7 +70,7 @@ func (p *Plugin) open(epoch *sdk.Epoch) *interval {
 		first := n * p.setup.epochs
 		i = &interval{setup: p.setup, number: n, first: first - min(first, p.shift), flows: map[flow.Key]*ends{},
 			switches: map[string]*column{}, reports: map[report]bool{}}
-		i.last = i.first + p.setup.epochs - 1
+		i.last = first + p.setup.epochs - 1 - min(first+p.setup.epochs-1, p.shift)
 		p.intervals[n] = i
 	}
 	i.setup = p.setup
@@ -86,8 +86,12 @@ func (p *Plugin) open(epoch *sdk.Epoch) *interval {
 	return i
 }
 
-// final is the epoch whose results have the last columns of the interval.
-func (i *interval) final() uint64 { return i.last + i.epochs + lateEpochs }
+// settled is the epoch whose results of the interval are the last ones: the last epoch in which
+// switches carry it.
+func (i *interval) settled() uint64 { return i.last + i.epochs }
+
+// final is the epoch whose reports have the last columns of the interval: of late reports, too.
+func (i *interval) final() uint64 { return i.settled() + lateEpochs }
 
 // reported is a report of the role of a host.
 type reported struct {

@@ -121,8 +121,9 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 }
 
 func newSetup(c *Configuration, model *sdk.Network, ids map[string]uint16, epoch time.Duration) *setup {
-	s := &setup{config: *c, epochs: 1, length: epoch, ids: ids, names: map[uint16]string{}, own: devices(model),
-		routes: routes.New(model)}
+	s := &setup{config: *c, epochs: uint64(c.Interval), length: epoch, ids: ids, names: map[uint16]string{},
+		own: devices(model), routes: routes.New(model)}
+	s.settings.BankEpochs = c.Interval
 	for _, name := range s.own {
 		s.names[ids[name]] = name
 	}

@@ -26,8 +26,9 @@ func TestInterval(t *testing.T) {
 	s.send(local, 1, 30, "leaf1")
 	out := play(t, h, 5, s)
 	expect(t, rows(t, out, summaryList), "", map[string]any{"epoch": 6, "first-epoch": 5, "last-epoch": 5,
-		"final-epoch": 10, "status": "complete", "received": 1.0, "valid": 1.0, "hosts": 4, "hosts-delivered": 4,
-		"switches": 4, "switches-received": 4, "flows": 2, "faults": 0, "active-alerts": 0, "warnings": 0})
+		"final-epoch": 6, "final": true, "status": "complete", "received": 1.0, "valid": 1.0, "hosts": 4,
+		"hosts-delivered": 4,
+		"switches":        4, "switches-received": 4, "flows": 2, "faults": 0, "active-alerts": 0, "warnings": 0})
 	expect(t, rows(t, out, flowList), k.String(), map[string]any{"sender": "h1", "receiver": "h3", "sent": 100,
 		"received-packets": 100, "lost": 0, "path": "leaf1 spine1 leaf2", "valid-hops": 3, "received": 1.0, "faults": 0})
 	list := rows(t, out, hopList)
@@ -179,6 +180,75 @@ func TestLateReports(t *testing.T) {
 	}
 }
 
+// Results of an interval of four epochs are published early, refined with each epoch that carries
+// it and with late reports, and final in the last one.
+func TestRefined(t *testing.T) {
+	h, k := start(t, `, "interval": 4`), simKey(t, 2, "spine1")
+	if n := h.Settings().BankEpochs; n != 4 {
+		t.Fatalf("%d epochs share a bank", n)
+	}
+	s, flows := newSim(t), newSim(t)
+	s.send(k, 2, 400, "leaf1", "spine1", "leaf2")
+	flows.send(k, 2, 100)                           // in each epoch
+	for number := uint64(5); number < 9; number++ { // interval 3: the shift is 7
+		h.Analyze(simEpoch(t, h, number, nil, flows, nil))
+	}
+	var late sdk.HostReport
+	for i, want := range []float64{0.25, 0.25, 0.75, 1} {
+		e := carrying(t, h, uint64(9+i), s, share{4, []int{i}})
+		switch i {
+		case 1:
+			late = e.Hosts[len(e.Hosts)-1]
+			setData(e, late.Host, nil)
+		case 2:
+			e.Late = []sdk.LateReport{{Epoch: e.Number - 1, HostReport: late}}
+		}
+		out := h.Analyze(e)
+		stamp := map[string]any{"epoch": 9 + i, "first-epoch": 5, "final": i == 3, "received": want}
+		expect(t, rows(t, out, summaryList), "", stamp)
+		expect(t, rows(t, out, summaryList), "", map[string]any{"last-epoch": 8, "final-epoch": 12, "flows": 1})
+		expect(t, rows(t, out, flowList), k.String(), stamp)
+		expect(t, rows(t, out, flowList), k.String(), map[string]any{"sent": 400, "lost": 0})
+		expect(t, rows(t, out, hopList), k.String()+" spine1", stamp)
+		expect(t, rows(t, out, coverageList), "5 spine1", map[string]any{"final-epoch": 16, "received": want})
+		if i == 3 {
+			expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"valid": true, "packets": 400})
+		}
+	}
+}
+
+// Early results begin an alert once all buckets of a flow have arrived, and only final ones end it.
+func TestEarlyAlerts(t *testing.T) {
+	h, k := start(t, `, "interval": 4`), simKey(t, 2, "spine1")
+	s, flows := newSim(t), newSim(t)
+	s.pass(k, 400, 10, 1000, "leaf1")
+	s.pass(k, 200, 10, 1000, "spine1", "leaf2")
+	flows.add(0, k).Sent, flows.add(2, k).Received = 100, 50
+	for number := uint64(5); number < 9; number++ {
+		h.Analyze(simEpoch(t, h, number, nil, flows, nil))
+	}
+	none := newSim(t)
+	for i, step := range []struct {
+		of     *sim
+		these  []int // columns modulo 2
+		fault  bool
+		active bool
+	}{
+		{s, []int{0}, true, false}, {s, []int{1}, true, true}, {s, nil, true, true}, {s, nil, true, true},
+		{none, []int{0}, false, true}, {none, []int{1}, false, true}, {none, nil, false, true}, {none, nil, false, false},
+	} {
+		out := h.Analyze(carrying(t, h, uint64(9+i), step.of, share{2, step.these}))
+		fault, found := rows(t, out, faultList)[k.String()+" spine1 random-drops"]
+		if found != step.fault || found && (fault["located"] != true || fault["final"] != (i == 3)) {
+			t.Errorf("epoch %d: fault %v", 9+i, fault)
+		}
+		alert := rows(t, out, alertList)["spine1 random-drops"]
+		if active := alert["active"] == true; active != step.active || active && alert["since-epoch"] != uint64(10) {
+			t.Errorf("epoch %d: alert %v", 9+i, alert)
+		}
+	}
+}
+
 // Input that no agent sends, or that is too old, is counted and named.
 func TestBadInput(t *testing.T) {
 	h := start(t, "")
@@ -301,6 +371,7 @@ func TestConfiguration(t *testing.T) {
 		`{"rules": {"loop": 0.5}}`:                                      "rules.loop: is 0.5; expected a ratio above 1",
 		`{"rules": {"jitterTime": "soon"}}`:                             "rules.jitterTime: is \"soon\"; expected a duration",
 		`{"probability": 2}`:                                            "probability",
+		`{"interval": 65}`:                                              "interval: is 65; expected 1 to 64",
 		`{"devices": [{"name": "a", "id": 1}, {"name": "b", "id": 1}]}`: "devices.1.id: 1 is given twice",
 		`{"devices": [{"name": "a", "id": 1}, {"name": "a", "id": 2}]}`: "devices.1.name: \"a\" is given twice",
 	} {

@@ -175,6 +175,16 @@ func simEpoch(t testing.TB, h *sdktest.Harness, number uint64, s, next *sim, col
 	return e
 }
 
+// carrying is an epoch without packets in which columns of s arrive at h1, with intervals of four
+// epochs.
+func carrying(t testing.TB, h *sdktest.Harness, number uint64, s *sim, columns share) *sdk.Epoch {
+	t.Helper()
+	e := simEpoch(t, h, number, nil, nil, nil)
+	interval := e.BankOf(number, 4*banks)/4 - 1
+	setReport(e, "h1", &wire.Report{Epoch: number, Sketchlets: s.columns(t, settingsOf(t, h), interval, columns)})
+	return e
+}
+
 // columns returns sketchlets of all switches.
 func (s *sim) columns(t testing.TB, settings *wire.Settings, interval int, which share) (b []byte) {
 	t.Helper()

@@ -149,13 +149,19 @@ func (c *keyColumn) append(f *flowState) {
 }
 
 // stamp is the columns that rows about an interval begin with.
-type stamp struct{ epoch, first *table.UintAppender }
+type stamp struct {
+	epoch, first *table.UintAppender
+	final        *table.BoolAppender
+}
 
-func stamps(b *table.Builder) stamp { return stamp{b.Uint("state/epoch"), b.Uint("state/first-epoch")} }
+func stamps(b *table.Builder) stamp {
+	return stamp{b.Uint("state/epoch"), b.Uint("state/first-epoch"), b.Bool("state/final")}
+}
 
 func (s stamp) append(epoch uint64, i *interval) {
 	s.epoch.Append(epoch)
 	s.first.Append(i.first)
+	s.final.Append(epoch >= i.settled())
 }
 
 func (r *run) summaryTable(active uint64) (*table.Table, error) {
@@ -163,7 +169,7 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
 	stamps(b).append(r.epoch.Number, r.interval)
 	one("last-epoch", r.last)
-	one("final-epoch", r.final())
+	one("final-epoch", r.settled())
 	b.Text("state/status").Append(r.status().String())
 	b.Float("state/received").Append(digits(r.received()))
 	one("hosts", uint64(len(r.hosts)))
