@@ -71,6 +71,7 @@ type Run struct {
 	actions []action
 	places  map[string]*placement
 	scorers map[string]*score.Scorer // by plugin
+	shared  int                      // epochs that share a bank
 	scored  []string                 // their names, in the order of the scenario
 	latency *latencies
 	report  Report

@@ -77,6 +77,13 @@ func (r *Run) startScoring(f *lab.Fabric) error {
 			if err != nil {
 				return fmt.Errorf("scenario: algorithms: %w", err)
 			}
+			if algorithm.BankEpochs != nil {
+				n, err := algorithm.BankEpochs(&setting)
+				if err != nil {
+					return fmt.Errorf("scenario: algorithms: %w", err)
+				}
+				r.shared = max(r.shared, n)
+			}
 			r.scorers[instance.Plugin] = scorer
 			r.scored = append(r.scored, instance.Plugin)
 		}
@@ -169,6 +176,7 @@ func (r *Run) watch(ctx context.Context, rows []*gnmi.Path) error {
 func (r *Run) truth(start, end time.Duration) score.Truth {
 	out := score.Truth{Devices: map[string]*score.Device{}, Complete: true, Network: truth.Counts{},
 		Lost: truth.Counts{}}
+	start -= time.Duration(max(r.shared-1, 0)) * r.s.Epoch
 	edges := true
 	for i, sw := range r.net.Fabric().Switches {
 		record := r.net.Truth(i)

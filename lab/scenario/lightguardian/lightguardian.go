@@ -3,11 +3,14 @@
 // Package lightguardian declares how the results of the plugin lightguardian are scored: sizes,
 // delays and gaps of flows at switches, the six faults and their alerts, flows and entropy of
 // switches. The ground truth is what the lab knows of each packet: where it entered, which switches
-// it left and when, and what lost it. Results of an epoch are about the epoch before.
+// it left and when, and what lost it. Results are about the interval before that of the epoch. Of
+// those before the final ones only the shares of columns and valid hops have scores.
 package lightguardian
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
@@ -20,6 +23,8 @@ import (
 const (
 	Received        = "received"          // share of the columns, as published
 	Valid           = "valid"             // share of the hops with a bucket, as published
+	EarlyReceived   = "early-received"    // as received, before the final results: 1/4 is the first of four epochs
+	EarlyValid      = "early-valid"       // as valid, before the final results
 	HopSizeARE      = "hop-size-are"      // packets of published flows at switches
 	DelayARE        = "delay-are"         // packets of published flows in ranges of delays
 	GapARE          = "gap-are"           // maximum inter-arrival times of published flows
@@ -68,8 +73,8 @@ func Algorithm() score.Algorithm {
 			Dimension: func(*score.Epoch, score.View) (string, bool) { return "", true }}
 	}
 	measures := []score.Measure{
-		of(Received, summary, published, "received"),
-		of(Valid, summary, published, "valid"),
+		share(Received, final, "received"), share(Valid, final, "valid"),
+		share(EarlyReceived, early, "received"), share(EarlyValid, early, "valid"),
 		of(HopSizeARE, hops, score.FoundError, "packets"),
 		of(DelayARE, delays, score.FoundError, "packets"),
 		of(GapARE, hops, score.FoundError, "gap"),
@@ -89,7 +94,7 @@ func Algorithm() score.Algorithm {
 	return score.Algorithm{
 		Plugin: "lightguardian", Root: "lightguardian", Marker: []string{"summary", "state", "epoch"},
 		Summary: summary, Status: "status", Lost: LostResults,
-		GroundTruth: groundTruth,
+		GroundTruth: groundTruth, BankEpochs: bankEpochs,
 		Measures:    measures,
 		RunMeasures: map[string]func(*score.History) (score.Total, bool){AlertIntervals: alertIntervals},
 		Report:      append([]string{summary, alerts}, alertTables()...),
@@ -120,41 +125,76 @@ func alertTables() (lists []string) {
 	return lists
 }
 
+// share is a published share of the network.
+func share(name string, of func(*score.Epoch, score.View) (string, bool), leaf string) score.Measure {
+	return score.Measure{Name: name, List: summary, Stat: published, Leaves: []string{leaf}, Dimension: of}
+}
+
+// final counts final results.
+func final(e *score.Epoch, _ score.View) (string, bool) {
+	row := e.Published.Row(summary, network, "")
+	return "", row != nil && row.Is("final")
+}
+
+// early counts the others, by their place in the interval.
+func early(e *score.Epoch, v score.View) (string, bool) {
+	row := e.Published.Row(summary, network, "")
+	if _, ok := final(e, v); ok || row == nil {
+		return "", false
+	}
+	epochs := intervalOf(row).epochs
+	return fmt.Sprintf("%.0f/%.0f", row.Value("epoch")+epochs-row.Value("final-epoch"), epochs), true
+}
+
+// measured is the interval of a row of the summary.
+type measured struct{ last, epochs float64 }
+
+func intervalOf(row *score.Row) measured {
+	last := row.Value("last-epoch")
+	return measured{last, row.Value("final-epoch") - last}
+}
+
 // published is a published value itself.
 func published(m *score.Measure, rows, _ score.Rows) (score.Score, bool) {
 	v, ok := rows[""].Number(m.Leaves[0])
 	return score.Score{Value: v}, ok
 }
 
-// alertIntervals is how many intervals after the beginning of a fault its alert is active: the mean
-// and the largest of all faults. A fault without an alert counts with the rest of the run.
+// alertIntervals is how many intervals after the end of the one in which a fault began its alert
+// began: the mean and the largest of all faults. A fault without an alert counts with the rest of
+// the run.
 func alertIntervals(h *score.History) (t score.Total, ok bool) {
+	add := func(epochs float64, i measured) {
+		after := max(epochs, 1) / i.epochs
+		t.Value, t.Worst, t.Views = t.Value+after, max(t.Worst, after), t.Views+1
+	}
 	for _, kind := range kinds {
-		open := map[string]int{} // result in which the fault of a switch began to be visible
-		for n, r := range h.Results {
+		open, alerted := map[string]measured{}, map[string]bool{} // by switch: where the fault began
+		now := 0.0
+		for _, r := range h.Results {
+			row := r.Published[summary][network][""]
+			if row == nil || !row.Is("final") {
+				continue
+			}
 			truth, found := r.Truth[alerts+" "+kind][network], r.Published[alerts][network]
-			for key, row := range truth {
-				_, began := open[key]
-				if !began && !row.Optional {
-					open[key] = n
+			now = row.Value("epoch")
+			for key, actual := range truth {
+				began, ok := open[key]
+				if !ok && !actual.Optional {
+					began, ok = intervalOf(row), true
+					open[key] = began
 				}
-				at, began := open[key]
-				if began && at >= 0 && found[key].Is("active") {
-					after := float64(n - at + 1) // results are about the interval before
-					t.Value, t.Worst, t.Views = t.Value+after, max(t.Worst, after), t.Views+1
-					open[key] = -1
-				}
-			}
-			for key := range open {
-				if truth[key] == nil && open[key] == -1 {
-					delete(open, key)
+				if ok && !alerted[key] && found[key].Is("active") {
+					add(found[key].Value("since-epoch")-began.last, began)
+					alerted[key] = true
 				}
 			}
+			maps.DeleteFunc(open, func(key string, _ measured) bool { return alerted[key] && truth[key] == nil })
+			maps.DeleteFunc(alerted, func(key string, _ bool) bool { return truth[key] == nil })
 		}
-		for _, at := range open {
-			if at >= 0 {
-				after := float64(len(h.Results) - at + 1)
-				t.Value, t.Worst, t.Views = t.Value+after, max(t.Worst, after), t.Views+1
+		for key, began := range open {
+			if !alerted[key] {
+				add(now+began.epochs-began.last, began)
 			}
 		}
 	}
@@ -162,25 +202,46 @@ func alertIntervals(h *score.History) (t score.Total, ok bool) {
 	return t, t.Views > 0
 }
 
+func configuration(s *score.Setting) (c plugin.Configuration, err error) {
+	c = plugin.DefaultConfiguration()
+	if s.Config != nil {
+		err = json.Unmarshal(s.Config, &c)
+	}
+	return c, err
+}
+
+func bankEpochs(s *score.Setting) (int, error) {
+	c, err := configuration(s)
+	return c.Interval, err
+}
+
 // groundTruth returns the function that computes the ground truth of an epoch.
 func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
-	c := plugin.DefaultConfiguration()
-	if s.Config != nil {
-		if err := json.Unmarshal(s.Config, &c); err != nil {
-			return nil, err
-		}
+	c, err := configuration(s)
+	if err != nil {
+		return nil, err
 	}
-	normal := paths{}
+	normal, intervals := paths{}, map[uint64]*score.Truth{} // by their last epoch
 	return func(e *score.Epoch) score.Tables {
 		t := score.Tables{}
 		row := e.Published.Row(summary, network, "")
 		if e.Truth != nil && len(e.Truth.Devices) > 0 {
 			normal.learn(e.Truth)
+			intervals[e.Number] = e.Truth
 		}
-		if e.Before == nil || row == nil || row.Value("received") == 0 {
+		maps.DeleteFunc(intervals, func(last uint64, _ *score.Truth) bool { return last+2*uint64(c.Interval) <= e.Number })
+		if row == nil || row.Value("received") == 0 {
 			return t // the first intervals are not sent
 		}
-		x := &exact{c: &c, t: t, now: e.Before, normal: normal}
+		now := intervals[uint64(row.Value("last-epoch"))]
+		if now == nil {
+			return t
+		}
+		x := &exact{c: &c, t: t, now: now, normal: normal}
+		if !row.Is("final") {
+			x.rows(summary).Add("", nil)
+			return t
+		}
 		x.compute()
 		x.unlocated(e.Published[faults][network])
 		for key, row := range e.Published[alerts][network] {

@@ -36,7 +36,9 @@ type Algorithm struct {
 	// GroundTruth checks the plugin's configuration and returns the function that computes the
 	// ground truth of an epoch.
 	GroundTruth func(*Setting) (func(*Epoch) Tables, error)
-	Measures    []Measure
+	// BankEpochs is how many epochs switches count in a bank; nil: one.
+	BankEpochs func(*Setting) (int, error)
+	Measures   []Measure
 	// Lost names the measure for the share of views without a complete result.
 	Lost   string
 	Claims []Claim
@@ -93,7 +95,8 @@ type Epoch struct {
 
 // Truth is the ground truth of an epoch.
 type Truth struct {
-	// Devices are the switches whose bank was flipped at both ends of the epoch.
+	// Devices are the switches whose bank was flipped at both ends of the epoch; if epochs share a
+	// bank, at the end of the epoch and at the beginning of the first one in the bank.
 	Devices map[string]*Device
 	// Complete reports that Devices has all switches with banks.
 	Complete bool
