@@ -232,6 +232,20 @@ package: $(NFPM) ## deb and rpm for ARCH (this machine's), into dist/
 package-check: package ## installs, checks and purges the deb in a copy of this system (needs root, Debian, systemd; some 10 s)
 	packaging/check.sh $(DIST)/$(NAME).deb
 
+.PHONY: release
+release: ## archives, packages and SBOMs for amd64 and arm64, with checksums, into dist/; one commit gives the same bytes
+	@case '$(VERSION)' in *-dirty | unknown) echo "release: commit all changes first: the version is $(VERSION)" >&2; exit 1;; esac
+	rm -rf $(DIST)
+	@for a in amd64 arm64; do $(MAKE) archive ARCH=$$a VERSION='$(VERSION)' DATE=$(DATE) || exit 1; done
+	cd $(DIST) && sha256sum netsketch-* >SHA256SUMS
+
+.PHONY: archive
+archive: package
+	tar --create --sort=name --mtime=@$(DATE) --owner=0 --group=0 --numeric-owner --format=ustar --mode=u+rw,go+r-w \
+	  --transform='s|^\./|$(NAME)/|' --directory=$(TREE) ./usr ./etc | gzip -9n >$(DIST)/$(NAME).tar.gz
+	SOURCE_DATE_EPOCH=$(DATE) env -u GOOS -u GOARCH $(GO) run ./packaging/sbom -version '$(VERSION)' \
+	  $(TREE)/usr/bin/* $(TREE)/usr/lib/netsketch/plugins/* >$(DIST)/$(NAME).cdx.json
+
 .PHONY: influxd
 influxd: $(INFLUXD) ## the InfluxDB that the tests run against, built from its module
 
