@@ -230,7 +230,8 @@ func (r *Run) waitReady(ctx context.Context) []string {
 }
 
 // waitForwarding waits until the collector reports all switches as connected, also those that are
-// not measured: they have their routes then.
+// not measured: they have their routes then. Entries that plugins planned follow on such switches;
+// it waits for them, too, so that the first packets are treated as all others.
 func (r *Run) waitForwarding(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
@@ -246,6 +247,9 @@ func (r *Run) waitForwarding(ctx context.Context) error {
 			}
 		}
 		if want := len(r.net.Devices()); connected == want {
+			if r.waitReady(ctx); ctx.Err() != nil {
+				return fmt.Errorf("scenario: not all switches have the entries that plugins planned after %v", readyLimit)
+			}
 			return nil
 		} else if ctx.Err() != nil {
 			return fmt.Errorf("scenario: %d of %d switches are connected after %v", connected, want, readyLimit)

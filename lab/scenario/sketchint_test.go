@@ -141,11 +141,11 @@ receiver: h4
 traffic:
   - {name: web, rate: 3000, flows: 60, zipf: 0.8, udp: 0.3, ipv6: 0.2}
 expect:
-  - {measure: latency-are, at-most: 0.002}
+  - {measure: latency-are, at-most: 0.0005}
   - {measure: heavy-hitter-f1, at-least: 1}
-  - {measure: flow-size-are, at-most: 0.005}
+  - {measure: flow-size-are, at-most: 0.0025}
   - {measure: paths-exact, at-least: 1}
-  - {measure: switch-packets-error, at-most: 0.005}
+  - {measure: switch-packets-error, at-most: 0.002}
   - {measure: partial-epochs, at-most: 0}
 `)
 	r := playWith(t, s, scenario.Options{Virtual: true, OnEpoch: func(run *scenario.Run) error {
