@@ -43,12 +43,22 @@ export function commands(info: Info, root: SchemaNode, target: string, entry: st
     const cli = ['gnmi_cli', '-a', at, info.gnmi.plaintext ? '-insecure' : '-ca_crt ca.pem']
     if (info.gnmi.login) cli.push('-with_user_pass')
     if (other) cli.push('-t', shell(target))
-    cli.push('-query_type streaming', '-q', shell(path))
+    // gnmi_cli takes a comma in -q for the end of a path.
+    cli.push('-query_type streaming', path.includes(',') ? `-proto ${shell(subscribe(path))}` : `-q ${shell(path)}`)
     out.push({ tool: 'gnmi_cli', line: cli.join(' ') })
   }
   const line = influxQL(root, target || info.target, entry, leaf)
   if (line) out.push({ tool: 'InfluxQL', line })
   return out
+}
+
+// subscribe returns a SubscribeRequest for a path, in the text form of Protocol Buffers.
+function subscribe(path: string): string {
+  const elems = parse(path).map((e) => {
+    const keys = e.keys.map(([key, value]) => ` key: {key: ${name(key)} value: ${name(value)}}`)
+    return `elem: {name: ${name(e.name)}${keys.join('')}}`
+  })
+  return `subscribe: {mode: STREAM prefix: {} subscription: {mode: ON_CHANGE path: {${elems.join(' ')}}}}`
 }
 
 // influxQL returns a query for the points of an entry's leaf, or of all of its leaves.
