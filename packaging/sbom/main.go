@@ -35,7 +35,7 @@ func main() {
 
 func write(version string, binaries []string) error {
 	if len(binaries) == 0 {
-		return errors.New("no binary: expected sbom -version VERSION BINARY...")
+		return errors.New("no binary: expected sbom -version VERSION BINARY")
 	}
 	seconds, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
 	if err != nil {
