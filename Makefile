@@ -169,7 +169,7 @@ bpf: ## eBPF objects and Go bindings of the host agent (needs clang, llvm-strip 
 	  -type inflated_flow -type node_id -type node_counts -type fault_id -type queue_id -type queue_counts \
 	  sketchint bpf/sketchint.c && sha256sum bpf/sketchint.c ../../kernel/bpf/common.h sketchint_bpfel.o sketchint_bpfel.go >digests.txt
 	cd hostagent/lightguardian/kernel && $(BPF2GO) \
-	  -type control_block -type key -type flow_counts -type counts -type event -type line -type ring \
+	  -type control_block -type key -type flow_counts -type counts -type event -type record -type ring \
 	  lightguardian bpf/lightguardian.c && sha256sum bpf/lightguardian.c ../../kernel/bpf/common.h lightguardian_bpfel.o lightguardian_bpfel.go >digests.txt
 
 .PHONY: console

@@ -25,14 +25,24 @@ func View[T any](memory *Memory, m *ebpf.Map, name string) ([]T, error) {
 	if int(m.ValueSize()) != size {
 		return nil, fmt.Errorf("map %s has values of %d bytes, expected %d", name, m.ValueSize(), size)
 	}
-	n := int(m.MaxEntries())
+	b, err := Bytes(memory, m, name)
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), m.MaxEntries()), nil
+}
+
+// Bytes maps the values of an array with a name, of a multiple of 8 bytes each, into memory. They
+// are valid until Unmap.
+func Bytes(memory *Memory, m *ebpf.Map, name string) ([]byte, error) {
+	size := int(m.MaxEntries()) * int(m.ValueSize())
 	page := os.Getpagesize()
-	b, err := unix.Mmap(m.FD(), 0, (n*size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	b, err := unix.Mmap(m.FD(), 0, (size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map %s: mmap: %w", name, err)
 	}
 	memory.mapped = append(memory.mapped, b)
-	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n), nil
+	return b[:size], nil
 }
 
 // Unmap ends the use of all views.

@@ -29,8 +29,9 @@ func Check(cfg Config) (warnings []string, err error) {
 		return nil, errors.Join(append(errs, err)...) // the others would only say the same
 	}
 	errs = append(errs, hostkernel.CheckFeatures(
-		[]ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.ArrayOfMaps, ebpf.RingBuf},
+		[]ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.ArrayOfMaps},
 		[]hostkernel.Helper{{Program: ebpf.XDP, Func: asm.FnXdpAdjustHead, Since: "4.10"},
+			{Program: ebpf.XDP, Func: asm.FnJiffies64, Since: "5.6"},
 			{Program: ebpf.XDP, Func: asm.FnKtimeGetCoarseNs, Since: "5.11"},
 			{Program: ebpf.XDP, Func: asm.FnXdpLoadBytes, Since: "5.18"},
 			{Program: ebpf.XDP, Func: asm.FnXdpStoreBytes, Since: "5.18"},

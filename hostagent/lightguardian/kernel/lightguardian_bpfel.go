@@ -51,15 +51,18 @@ type lightguardianKey struct {
 	Zero  uint16
 }
 
-type lightguardianLine struct {
-	_     structs.HostLayout
-	Words [8]uint64
+type lightguardianRecord struct {
+	_         structs.HostLayout
+	Event     lightguardianEvent
+	Sketchlet [1040]uint8
 }
 
 type lightguardianRing struct {
 	_         structs.HostLayout
 	Written   uint64
-	Unused    [7]uint64
+	Jiffies   uint64
+	Now       uint64
+	Unused    [5]uint64
 	Read      uint64
 	UnusedToo [7]uint64
 }
@@ -77,10 +80,11 @@ type lightguardianScratch struct {
 		Udp     uint8
 		_       [2]byte
 	}
-	_         [4]byte
-	Key       lightguardianKey
-	Event     lightguardianEvent
-	Sketchlet [1040]uint8
+	_      [4]byte
+	Key    lightguardianKey
+	Place  uint32
+	Keyed  uint32
+	Record lightguardianRecord
 }
 
 // Names of all BPF objects in the ELF.
@@ -97,7 +101,7 @@ const (
 	lightguardianProgReceive   = "receive"
 	lightguardianProgSend      = "send"
 	lightguardianVarCrcTables  = "crc_tables"
-	lightguardianVarLaneLines  = "lane_lines"
+	lightguardianVarLaneBytes  = "lane_bytes"
 )
 
 // loadLightguardian returns the embedded CollectionSpec for lightguardian.
@@ -164,7 +168,7 @@ type lightguardianMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type lightguardianVariableSpecs struct {
 	CrcTables *ebpf.VariableSpec `ebpf:"crc_tables"`
-	LaneLines *ebpf.VariableSpec `ebpf:"lane_lines"`
+	LaneBytes *ebpf.VariableSpec `ebpf:"lane_bytes"`
 }
 
 // lightguardianObjects contains all objects after they have been loaded into the kernel.
@@ -213,7 +217,7 @@ func (m *lightguardianMaps) Close() error {
 // It can be passed to loadLightguardianObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lightguardianVariables struct {
 	CrcTables *ebpf.Variable `ebpf:"crc_tables"`
-	LaneLines *ebpf.Variable `ebpf:"lane_lines"`
+	LaneBytes *ebpf.Variable `ebpf:"lane_bytes"`
 }
 
 // lightguardianPrograms contains all programs after they have been loaded into the kernel.

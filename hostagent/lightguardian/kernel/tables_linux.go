@@ -35,9 +35,11 @@ const (
 	// ambiguous after 256 intervals.
 	maxAge = 10 * time.Second
 
-	memory     = 4 << 20 // bytes of map sketchlets, unless the processors need more
-	lineBytes  = int(unsafe.Sizeof(lightguardianLine{}))
-	leastLines = 1024 // for a processor
+	memory      = 4 << 20                                   // bytes of map sketchlets, unless the processors need more
+	leastLane   = 1 << 16                                   // bytes for a processor
+	mostLane    = 1 << 21                                   // older kernels have no larger values
+	recordBytes = int(unsafe.Sizeof(lightguardianRecord{})) // of the longest sketchlet
+	eventBytes  = int(unsafe.Sizeof(lightguardianEvent{}))  // the begin of a record
 
 	// mapsPrefix begins the name of the directory of pinned maps, which ends with the digest of the
 	// program.
@@ -53,10 +55,9 @@ type tables struct {
 
 	control *lightguardianControlBlock
 	counts  []lightguardianCounts // by processor and group
-	lines   []lightguardianLine
-	rings   []lightguardianRing // by processor
-	record  []byte
-	maxAge  time.Duration // of sketchlets
+	lanes   []byte                // of all processors
+	rings   []lightguardianRing   // by processor
+	maxAge  time.Duration         // of sketchlets
 }
 
 // load loads the programs. With a directory, their maps are those that are pinned there, or else
@@ -70,13 +71,14 @@ func load(pin string) (*tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := lanes(processors)
+	lane := laneBytes(processors)
 	spec.Maps[lightguardianMapLanes].MaxEntries = uint32(groups * processors)
 	spec.Maps[lightguardianMapRings].MaxEntries = uint32(processors)
-	spec.Maps[lightguardianMapSketchlets].MaxEntries = uint32(lines * processors)
+	spec.Maps[lightguardianMapSketchlets].MaxEntries = uint32(processors)
+	spec.Maps[lightguardianMapSketchlets].ValueSize = uint32(lane + 2*recordBytes)
 	crc := make([]uint32, 8*256)
 	hostkernel.CRC32Tables(crc)
-	for name, value := range map[string]any{"crc_tables": crc, "lane_lines": uint32(lines)} {
+	for name, value := range map[string]any{"crc_tables": crc, "lane_bytes": uint32(lane)} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("variable %s: %w", name, err)
 		}
@@ -104,9 +106,10 @@ func load(pin string) (*tables, error) {
 	return t, nil
 }
 
-// lanes is the count of lines of map sketchlets for each processor, a power of two.
-func lanes(processors int) int {
-	return max(1<<(bits.Len(uint(memory/lineBytes/processors))-1), leastLines)
+// laneBytes is the count of bytes of map sketchlets for each processor, a power of two, without
+// those of a record that begins before their end.
+func laneBytes(processors int) int {
+	return min(max(1<<(bits.Len(uint(memory/processors))-1), leastLane), mostLane)
 }
 
 // mapsIn returns the directory of the maps, which it creates. It removes those of other programs.
@@ -136,7 +139,7 @@ func (t *tables) open() error {
 		lightguardianMapLanes); err != nil {
 		return err
 	}
-	if t.lines, err = hostkernel.View[lightguardianLine](&t.memory, t.maps[lightguardianMapSketchlets],
+	if t.lanes, err = hostkernel.Bytes(&t.memory, t.maps[lightguardianMapSketchlets],
 		lightguardianMapSketchlets); err != nil {
 		return err
 	}
@@ -168,27 +171,24 @@ func monotonic() time.Duration {
 // drain brings the sketchlets that have arrived to the batches of their groups. whole states for
 // which groups the flows count.
 func (t *tables) drain(batches [groups]*lightguardian.Batch, whole [groups]bool) error {
-	const header = int(unsafe.Sizeof(lightguardianEvent{}))
 	now := monotonic()
-	lines := uint64(len(t.lines) / len(t.rings))
+	size := len(t.lanes) / len(t.rings)
+	lane := uint64(size - 2*recordBytes)
 	for processor := range t.rings {
 		ring := &t.rings[processor]
-		own := t.lines[uint64(processor)*lines:][:lines]
+		own := t.lanes[processor*size:][:size]
 		end := atomic.LoadUint64(&ring.Written) // not those that arrive meanwhile
 		for ring.Read < end {
-			e := (*lightguardianEvent)(unsafe.Pointer(&own[ring.Read%lines]))
-			n := header + int(e.Size)
-			at := ring.Read
-			for t.record = t.record[:0]; len(t.record) < n && at < end; at++ {
-				t.record = append(t.record, unsafe.Slice((*byte)(unsafe.Pointer(&own[at%lines])), lineBytes)...)
-			}
-			s, err := wire.Find(t.record[header:])
+			record := own[ring.Read%lane:][:recordBytes]
+			e := (*lightguardianEvent)(unsafe.Pointer(&record[0]))
+			s, err := wire.Find(record[eventBytes:][:min(int(e.Size), recordBytes-eventBytes)])
 			if err != nil {
 				atomic.StoreUint64(&ring.Read, end)
 				return fmt.Errorf("map %s: %w", lightguardianMapSketchlets, err)
 			}
 			t.keep(e, s, now, batches, whole)
-			atomic.StoreUint64(&ring.Read, at) // the program may write the lines again
+			next := ring.Read + uint64(eventBytes+len(s)+7)&^7
+			atomic.StoreUint64(&ring.Read, next) // the program may write the record again
 		}
 	}
 	return nil

@@ -19,9 +19,8 @@ enum {
 	HEADER = 10,
 	GROUPS = 2,
 	MAX_FLOWS = 1 << 17, // of a group
-	LINE = 64,           // bytes of a line of map sketchlets
-	LINES = (56 + SKETCHLET) / LINE, // of the longest event
 	NEXT = -1,           // TCX: the next program decides
+	BEFORE_CHECK = 0x9a1c9d90, // the state of CRC-32 that is that of its begin two bytes of zero later
 };
 
 // Counters, as in package wire.
@@ -46,8 +45,9 @@ enum {
 	COUNTERS,
 };
 
-// Lines of map sketchlets for each processor, a power of two.
-volatile const u32 lane_lines;
+// Bytes of map sketchlets for each processor, a power of two, without those of a record that begins
+// before their end.
+volatile const u32 lane_bytes;
 
 struct flow_counts {
 	u64 sent, received;
@@ -57,21 +57,23 @@ struct counts {
 	u64 counters[24];
 };
 
-// event is the begin of a sketchlet in map sketchlets. A multiple of lines has both.
+// event is the begin of a record in map sketchlets. The sketchlet follows, up to a multiple of 8
+// bytes.
 struct event {
 	u64 at; // time of the kernel's monotonic clock, in ns
 	u32 group;
-	u16 keyed, size;
-	struct key key; // if keyed
+	u16 keyed, size; // of the sketchlet
+	struct key key;  // if keyed
 };
 
-struct line {
-	u64 words[LINE / 8];
+struct record {
+	struct event event;
+	u8 sketchlet[SKETCHLET];
 };
 
-// ring is the part of a processor of map sketchlets: lines that were written and that were read.
+// ring is the part of a processor of map sketchlets: bytes that were written and that were read.
 struct ring {
-	u64 written, unused[7], read, unused_too[7];
+	u64 written, jiffies, now, unused[5], read, unused_too[7];
 };
 
 struct control_block {
@@ -105,13 +107,14 @@ struct flow_table {
 	__type(value, struct flow_counts);
 } flows_0 SEC(".maps"), flows_1 SEC(".maps"); // of the groups
 
-// By processor, and then by line.
+// By processor: records one behind another, behind them room for one that begins before the end,
+// and a record that nothing reads, of a sketchlet without room.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct line);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(struct record));
 } sketchlets SEC(".maps");
 
 struct {
@@ -132,8 +135,8 @@ struct scratch {
 	u8 front[FRONT + 16];
 	struct packet packet;
 	struct key key;
-	struct event event;
-	u8 sketchlet[SKETCHLET];
+	u32 place, keyed; // with packet in memory for the verifier: it follows one path for all values
+	struct record record; // of a sketchlet that is not in the first part of the frame
 };
 
 struct {
@@ -278,9 +281,10 @@ part int count(u32 group, u32 type, u32 ip, u32 have, u32 sent) {
 	return f != 0;
 }
 
-// locate finds the payload of a packet with the carry mark, or returns false.
-inline bool locate(const struct scratch *s, struct packet *p, u32 type, u32 ip, u32 length) {
-	u32 n = length - ip;
+// locate finds the payload of a packet with the carry mark, or returns false. The end is that of the
+// IP packet, which may be beyond the frame.
+inline bool locate(const struct scratch *s, struct packet *p, u32 type, u32 ip, u32 have) {
+	u32 n = have - ip;
 	u8 proto, first = read8(s, ip);
 	p->ip = ip;
 	p->v6 = type == ETH_IPV6;
@@ -308,13 +312,11 @@ inline bool locate(const struct scratch *s, struct packet *p, u32 type, u32 ip, 
 	} else if (!p->udp || p->v6 || !(read8(s, ip + 6) & UDP_MARK)) {
 		return false;
 	}
-	if (p->end > n)
-		p->end = n;
-	return p->payload <= p->end;
+	return true;
 }
 
 // load_front reads the first bytes of a frame and returns how many, or 0.
-inline u32 load_front(struct xdp_md *xdp, struct scratch *s, u32 length) {
+inline u32 load_front(struct xdp_md *xdp, struct scratch *s) {
 	const u64 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
 	if (data + FRONT / 8 <= end) {
 		u64 *to = (u64 *)s->front;
@@ -323,7 +325,7 @@ inline u32 load_front(struct xdp_md *xdp, struct scratch *s, u32 length) {
 			to[i] = data[i];
 		return FRONT;
 	}
-	u32 size = length < FRONT ? length : FRONT;
+	u32 length = bpf_xdp_get_buff_len(xdp), size = length < FRONT ? length : FRONT;
 	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
 	size = ((size - 1) & 0xff) + 1;
 	return size <= FRONT && !bpf_xdp_load_bytes(xdp, 0, s->front, size) ? size : 0;
@@ -336,29 +338,30 @@ inline u32 crc8(u32 crc, u64 words) {
 	       crc_tables[256 + (y >> 16 & 255)] ^ crc_tables[y >> 24];
 }
 
-// verify returns the check of a sketchlet in its upper half, and the sum of its bytes, as checksums
-// use it, in the lower half.
-part u64 verify(u32 size) {
-	struct scratch *s = scratch();
-	if (!s)
+// copy copies a sketchlet to a record. It returns its check in the upper half, and the sum of its
+// bytes, as checksums use it, in the lower half.
+inline u64 copy(const u8 *from, const u8 *end, u8 *to, u32 size) {
+	if (from + HEADER > end)
 		return 0; // unreachable
-	const u8 *b = s->sketchlet;
-	u32 at = 6, crc = crc1(crc1(~0u, b[4]), b[5]);
-	u64 sum = (u64) * (u32 *)b + *(u16 *)(b + 4);
-	size -= 6;
+	u16 first = *(u16 *)from;
+	u64 v = *(u64 *)(from + 2), sum = first + (v >> 32) + (u32)v;
+	*(u16 *)to = first;
+	*(u64 *)(to + 2) = v;
+	u32 at = HEADER, crc = crc8(BEFORE_CHECK, v & ~0xffffull);
 	for (u32 i = 0; i < 128; i++) {
-		if (size < 8)
+		if (at + 8 > size || from + at + 8 > end)
 			break;
-		u64 v = *(u64 *)(b + at);
+		v = *(u64 *)(from + at);
 		crc = crc8(crc, v);
 		sum += (v >> 32) + (u32)v;
+		*(u64 *)(to + at) = v;
 		at += 8;
-		size -= 8;
 	}
-	if (size && at <= SKETCHLET - 4) {
-		u32 v = *(u32 *)(b + at);
-		crc = crc4(crc, v);
-		sum += v;
+	if (at < size && from + at + 4 <= end) {
+		u32 w = *(u32 *)(from + at);
+		crc = crc4(crc, w);
+		sum += w;
+		*(u32 *)(to + at) = w;
 	}
 	sum = (sum >> 32) + (u32)sum;
 	sum = (sum >> 16) + (sum & 0xffff);
@@ -371,12 +374,29 @@ inline void update(struct scratch *s, u32 at, u64 n, u16 never) {
 	write_raw16(s, at, updated(raw16(s, at), n, never));
 }
 
+// store_front writes the first bytes of a frame, which has them: at least the headers of IPv4 and UDP.
+inline bool store_front(struct xdp_md *xdp, struct scratch *s, u32 size) {
+	u8 *to = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	u32 at = 0;
+	for (u32 i = 0; i < FRONT / 8; i++) {
+		if (at + 8 > size || to + at + 8 > end)
+			break;
+		*(u64 *)(to + at) = *(u64 *)(s->front + at);
+		at += 8;
+	}
+	u32 last = size - 8;
+	if (at + 8 > size && last < FRONT && to + last + 8 <= end) {
+		*(u64 *)(to + last) = *(u64 *)(s->front + last);
+		return true;
+	}
+	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
+	size = ((size - 1) & 0xff) + 1;
+	return size <= FRONT && !bpf_xdp_store_bytes(xdp, 0, s->front, size);
+}
+
 // strip removes a sketchlet of a size and a sum, so that the packet is as its sender wrote it: the
-// headers move to the front. It returns 0 if the frame cannot be changed.
-part int strip(struct xdp_md *xdp, u32 size, u32 sum) {
-	struct scratch *s = scratch();
-	if (!s)
-		return 0; // unreachable
+// headers move to the front. It returns false if the frame cannot be changed.
+inline bool strip(struct xdp_md *xdp, struct scratch *s, u32 size, u32 sum) {
 	struct packet *p = &s->packet;
 	u32 ip = p->ip, l4 = ip + p->l4, front = ip + p->payload;
 	u64 shorter = bpf_htons(size), removed = sum + shorter;
@@ -399,47 +419,78 @@ part int strip(struct xdp_md *xdp, u32 size, u32 sum) {
 		write_raw16(s, ip + 2, bpf_htons(read16(s, ip + 2) - size));
 		update(s, ip + 10, changed, 0xffff);
 	}
-	if (bpf_xdp_adjust_head(xdp, size))
-		return 0;
-	asm volatile("" : "+r"(front)); // the verifier derives the range of the size from the mask
-	front = ((front - 1) & 0xff) + 1;
-	if (front <= FRONT)
-		bpf_xdp_store_bytes(xdp, 0, s->front, front); // cannot fail: the frame has these bytes
-	return 1;
+	return !bpf_xdp_adjust_head(xdp, size) && store_front(xdp, s, front);
 }
 
-// keep copies a sketchlet to map sketchlets, or returns 0 if it is full. Only this processor writes
-// its part of the map, and only the agent reads.
-part int keep(u32 group, u32 size, u32 keyed) {
-	struct scratch *s = scratch();
+// take removes the sketchlet behind the carry mark, if there is one, and copies it to map sketchlets
+// if it has room. Only this processor writes its part of the map, and only the agent reads.
+inline void take(struct xdp_md *xdp, struct scratch *s, struct counts *n, u32 group) {
+	struct packet *p = &s->packet;
+	asm volatile("" ::: "memory");
+	const u8 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	u32 length = end - data, at = p->ip + p->payload;
+	if (p->ip + p->end > length) {
+		length = bpf_xdp_get_buff_len(xdp) - p->ip;
+		p->end = p->end < length ? p->end : length;
+	}
+	if (p->payload > p->end)
+		return;
+	u32 room = p->end - p->payload, words = read8(s, at + WORDS_AT), size = HEADER + 4 * words;
+	if (room < HEADER || !words || size > room) {
+		n->counters[SHORT]++;
+		return;
+	}
 	u32 processor = bpf_get_smp_processor_id();
 	struct ring *r = bpf_map_lookup_elem(&rings, &processor);
-	if (!s || !r)
-		return 0; // unreachable
+	u8 *lane = bpf_map_lookup_elem(&sketchlets, &processor);
+	if (!r || !lane || at >= FRONT)
+		return; // unreachable
 	u64 written = r->written;
-	u32 n = (sizeof(s->event) + size + LINE - 1) / LINE;
-	if (written + n - *(volatile u64 *)&r->read > lane_lines)
-		return 0;
-	s->event.at = bpf_ktime_get_coarse_ns();
-	s->event.group = group;
-	s->event.keyed = keyed;
-	s->event.size = size;
-	if (keyed)
-		s->event.key = s->key;
-	const u64 *from = (const u64 *)&s->event;
-	for (u32 i = 0; i < LINES; i++) {
-		if (i >= n)
-			break;
-		u32 at = processor * lane_lines + ((written + i) & (lane_lines - 1));
-		struct line *to = bpf_map_lookup_elem(&sketchlets, &at);
-		if (!to)
-			return 0; // unreachable
-#pragma unroll
-		for (u32 k = 0; k < LINE / 8; k++)
-			to->words[k] = from[i * (LINE / 8) + k];
+	u32 bytes = (sizeof(struct event) + size + 7) & ~7, last = lane_bytes + sizeof(struct record);
+	s->place = written & (lane_bytes - 1);
+	if (written + bytes - *(volatile u64 *)&r->read > lane_bytes)
+		s->place = last;
+	asm volatile("" ::: "memory");
+	u32 place = s->place;
+	if (place > last)
+		return; // unreachable
+	struct record *to = (void *)(lane + place);
+	const u8 *from = data + at;
+	if (from + size > end) { // in another part of the frame
+		if (bpf_xdp_load_bytes(xdp, at, s->record.sketchlet, size)) {
+			n->counters[UNREAD]++;
+			return;
+		}
+		from = s->record.sketchlet;
+		end = from + SKETCHLET;
 	}
-	__sync_fetch_and_add(&r->written, n); // behind the lines, for the agent
-	return 1;
+	u64 copied = copy(from, end, to->sketchlet, size);
+	if (bpf_htonl(copied >> 32) != *(u32 *)to->sketchlet) {
+		n->counters[BAD_CHECK]++;
+		return;
+	}
+	if (!strip(xdp, s, size, (u32)copied)) {
+		n->counters[UNREAD]++;
+		return;
+	}
+	n->counters[SKETCHLETS]++;
+	n->counters[IN_BAND_BYTES] += size;
+	if (place == last) {
+		n->counters[FULL]++;
+		return;
+	}
+	u64 jiffies = bpf_jiffies64();
+	if (r->jiffies != jiffies) {
+		r->jiffies = jiffies;
+		r->now = bpf_ktime_get_coarse_ns();
+	}
+	to->event.at = r->now;
+	to->event.group = group;
+	to->event.keyed = s->keyed;
+	to->event.size = size;
+	if (s->keyed)
+		to->event.key = s->key;
+	__sync_fetch_and_add(&r->written, bytes); // behind the record, for the agent
 }
 
 SEC("xdp.frags")
@@ -452,40 +503,16 @@ int receive(struct xdp_md *xdp) {
 	struct counts *n = counts_of(group);
 	if (!n)
 		return XDP_PASS; // unreachable
-	u32 length = bpf_xdp_get_buff_len(xdp), have = load_front(xdp, s, length), keyed = 0;
+	u32 have = load_front(xdp, s);
 	u16 type = 0;
 	u32 ip = link(s, have, &type);
 	if (!ip)
 		return XDP_PASS;
 	n->counters[PACKETS]++;
-	if (c->limit)
-		keyed = count(group, type, ip, have, 0);
+	s->keyed = c->limit ? count(group, type, ip, have, 0) : 0;
 	struct packet *p = &s->packet;
-	if (!locate(s, p, type, ip, length))
-		return XDP_PASS;
-	u32 at = ip + p->payload, room = p->end - p->payload;
-	u32 words = read8(s, at + WORDS_AT), size = HEADER + 4 * words;
-	if (room < HEADER || !words || size > room) {
-		n->counters[SHORT]++;
-		return XDP_PASS;
-	}
-	if (bpf_xdp_load_bytes(xdp, at, s->sketchlet, size)) {
-		n->counters[UNREAD]++;
-		return XDP_PASS;
-	}
-	u64 verified = verify(size);
-	if (bpf_htonl(verified >> 32) != *(u32 *)s->sketchlet) {
-		n->counters[BAD_CHECK]++;
-		return XDP_PASS;
-	}
-	if (!strip(xdp, size, (u32)verified)) {
-		n->counters[UNREAD]++;
-		return XDP_PASS;
-	}
-	n->counters[SKETCHLETS]++;
-	n->counters[IN_BAND_BYTES] += size;
-	if (!keep(group, size, keyed))
-		n->counters[FULL]++;
+	if (locate(s, p, type, ip, have))
+		take(xdp, s, n, group);
 	return XDP_PASS;
 }
 

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
+	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+)
+
+const (
+	frameBytes = 414 // of a frame of the benchmark
+	frameBegin = 176 // its headers and its sketchlet, a multiple of 8
+	rotation   = 64  // frames that a program of the benchmark writes in turn
+)
+
+// frameOf returns a frame of a kind, tcp4, tcp6 or udp4, from a port, with a sketchlet or without.
+// Its checksums are zero: they change by the difference.
+func frameOf(kind string, port uint16, sketchlet []byte) []byte {
+	ip := []byte{0x45, 0, 1, 144, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2}
+	l4 := make([]byte, 20)
+	l4[12] = 5 << 4
+	ether := []byte{8, 0}
+	switch kind {
+	case "tcp6":
+		ip = slices.Concat([]byte{0x60, 0, 0, 0, 1, 104, 6, 64}, make([]byte, 31), []byte{1})
+		ether = []byte{0x86, 0xdd}
+	case "udp4":
+		l4 = []byte{0, 0, 0, 80, 1, 124, 1, 1}
+		ip[9] = 17
+	}
+	switch {
+	case sketchlet == nil:
+	case kind == "udp4":
+		ip[6] |= 0x80
+	default:
+		l4[12] |= 8
+	}
+	binary.BigEndian.PutUint16(l4, port)
+	f := slices.Concat(make([]byte, 12), ether, ip, l4, sketchlet, make([]byte, frameBytes))
+	return f[:frameBytes]
+}
+
+// BenchmarkPacket measures a packet in program receive, less a program that does nothing.
+// Sketchlets have 21 cells.
+//
+//   - packet-ns: one packet in each system call, by the kernel's statistics of programs. The caches
+//     are colder than under load.
+//   - burst-ns: 2,000 packets in a system call, by its duration. A program in front writes each
+//     packet and moves its head back, for which a few nanoseconds are part of the result.
+func BenchmarkPacket(b *testing.B) {
+	for _, c := range []struct {
+		kind  string
+		mark  bool
+		flows int
+	}{{"tcp4", false, 0}, {"tcp4", true, 0}, {"tcp6", true, 0}, {"udp4", true, 0}, {"tcp4", false, 1}, {"tcp4", true, 1},
+		{"tcp4", false, 1000}, {"tcp4", true, 1000}} {
+		b.Run(fmt.Sprintf("%s/flows=%d/sketchlet=%v", c.kind, c.flows, c.mark), func(b *testing.B) {
+			benchmarkPacket(b, c.kind, c.flows, c.mark)
+		})
+	}
+}
+
+func benchmarkPacket(b *testing.B, kind string, flows int, mark bool) {
+	s := &wire.Settings{Kept: 1 << 24, Flows: flows, Devices: []wire.Device{{ID: 7, Columns: 1 << 16, Words: 21}}}
+	w := newTwin(b, s)
+	r := rand.New(rand.NewPCG(1, 2))
+	frames := make([][]byte, 20_000)
+	for i := range frames {
+		var sketchlet []byte
+		if mark {
+			cells := make([]uint32, 21)
+			for k := range cells {
+				cells[k] = r.Uint32N(1 << r.IntN(20))
+			}
+			sketchlet = wire.Append(nil, 7, uint16(i), 0, cells)
+		}
+		frames[i] = frameOf(kind, uint16(i%max(flows, 1)), sketchlet)
+	}
+	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "Apache-2.0",
+		Flags:        unix.BPF_F_XDP_HAS_FRAGS,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer empty.Close()
+	programs := [2]*ebpf.Program{w.kernel.tables.receive, empty}
+	b.Run("packets", func(b *testing.B) { single(b, programs, frames) })
+	b.Run("bursts", func(b *testing.B) { bursts(b, w.kernel, programs, frames[:rotation]) })
+}
+
+// single measures packets one by one.
+func single(b *testing.B, programs [2]*ebpf.Program, frames [][]byte) {
+	kerneltest.OnProcessor(b, 0)
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stats.Close()
+	measure := func() (ns, runs [2]float64) {
+		for i, p := range programs {
+			s, err := p.Stats()
+			if err != nil {
+				b.Fatal(err)
+			}
+			ns[i], runs[i] = float64(s.Runtime), float64(s.RunCount)
+		}
+		return ns, runs
+	}
+	out := make([]byte, 1024)
+	each := func(frame []byte) {
+		for _, p := range programs {
+			if _, err := p.Run(&ebpf.RunOptions{Data: frame, DataOut: out}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	for _, f := range frames {
+		each(f)
+	}
+	ns, runs := measure()
+	for n := 0; b.Loop(); n++ {
+		each(frames[n%len(frames)])
+	}
+	after, count := measure()
+	idle := (after[1] - ns[1]) / (count[1] - runs[1])
+	b.ReportMetric((after[0]-ns[0])/(count[0]-runs[0])-idle, "packet-ns")
+	b.ReportMetric(idle, "empty-ns")
+}
+
+// bursts measures many packets in a system call. Its results are medians.
+func bursts(b *testing.B, path *Path, programs [2]*ebpf.Program, frames [][]byte) {
+	kerneltest.OnProcessor(b, 0)
+	var took [2][]float64
+	var writers [2]*ebpf.Program
+	for i, p := range programs {
+		writers[i] = writer(b, p, frames)
+	}
+	for b.Loop() {
+		for i, p := range writers {
+			_, each, err := p.Benchmark(frames[0], 2000, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			took[i] = append(took[i], float64(each.Nanoseconds()))
+		}
+		path.mu.Lock()
+		path.drain()
+		path.mu.Unlock()
+	}
+	for i := range took {
+		slices.Sort(took[i])
+	}
+	idle := took[1][len(took[1])/2]
+	b.ReportMetric(took[0][len(took[0])/2]-idle, "burst-ns")
+	b.ReportMetric(idle, "empty-ns")
+}
+
+// writer returns a program that writes the begin of one of the frames in turn over the packet,
+// whose head it moves back, and calls another program.
+func writer(b *testing.B, next *ebpf.Program, frames [][]byte) *ebpf.Program {
+	b.Helper()
+	value := make([]byte, 8, 8+rotation*frameBegin) // begins with a count
+	for _, f := range frames {
+		value = append(value, f[:frameBegin]...)
+	}
+	templates, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(value)), MaxEntries: 1,
+		Contents: []ebpf.MapKV{{Key: uint32(0), Value: value}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = templates.Close() })
+	calls, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1,
+		Contents: []ebpf.MapKV{{Key: uint32(0), Value: next}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = calls.Close() })
+	const data, end = 0, 4 // fields of xdp_md
+	code := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LoadMem(asm.R3, asm.R6, data, asm.Word), asm.LoadMem(asm.R2, asm.R6, end, asm.Word),
+		asm.Sub.Reg(asm.R2, asm.R3),
+		asm.Sub.Imm(asm.R2, frameBytes),
+		asm.JEq.Imm(asm.R2, 0, "write"),
+		asm.FnXdpAdjustHead.Call(),
+		asm.LoadMem(asm.R2, asm.R6, data, asm.Word).WithSymbol("write"), asm.LoadMem(asm.R3, asm.R6, end, asm.Word),
+		asm.Mov.Reg(asm.R4, asm.R2), asm.Add.Imm(asm.R4, frameBegin),
+		asm.JGT.Reg(asm.R4, asm.R3, "out"),
+		asm.LoadMapValue(asm.R5, templates.FD(), 0),
+		asm.LoadMem(asm.R1, asm.R5, 0, asm.DWord), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R5, 0, asm.R1, asm.DWord),
+		asm.And.Imm(asm.R1, rotation-1), asm.Mul.Imm(asm.R1, frameBegin), asm.Add.Reg(asm.R5, asm.R1),
+	}
+	for at := int16(0); at < frameBegin; at += 8 {
+		code = append(code, asm.LoadMem(asm.R0, asm.R5, 8+at, asm.DWord), asm.StoreMem(asm.R2, at, asm.R0, asm.DWord))
+	}
+	code = append(code, asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMapPtr(asm.R2, calls.FD()), asm.Mov.Imm(asm.R3, 0),
+		asm.FnTailCall.Call(), asm.Mov.Imm(asm.R0, 0).WithSymbol("out"), asm.Return())
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "Apache-2.0",
+		Flags: unix.BPF_F_XDP_HAS_FRAGS, Instructions: code})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = p.Close() })
+	return p
+}
