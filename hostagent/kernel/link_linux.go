@@ -7,6 +7,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,24 +18,30 @@ import (
 )
 
 // AttachXDP attaches a program to the driver of an interface, or else or if generic is set to the
-// network stack.
-func AttachXDP(prog *ebpf.Program, i *net.Interface, generic bool) (link.Link, error) {
-	modes := []link.XDPAttachFlags{link.XDPDriverMode, link.XDPGenericMode}
-	if generic {
-		modes = modes[1:]
-	}
-	var errs []error
-	for _, mode := range modes {
+// network stack, which runs it on every interface. A change of the mode is logged.
+func AttachXDP(prog *ebpf.Program, i *net.Interface, generic bool, log *slog.Logger) (link.Link, error) {
+	attach := func(mode link.XDPAttachFlags) (link.Link, error) {
 		l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: i.Index, Flags: mode})
-		if err == nil {
-			return l, nil
-		}
 		if errors.Is(err, unix.EBUSY) {
-			return nil, fmt.Errorf("%w: another XDP program is attached; remove it: ip link set dev %s xdp off", err, i.Name)
+			err = fmt.Errorf("%w: another XDP program is attached; remove it: ip link set dev %s xdp off", err, i.Name)
 		}
-		errs = append(errs, err)
+		return l, err
 	}
-	return nil, errors.Join(errs...)
+	if generic {
+		return attach(link.XDPGenericMode)
+	}
+	l, refused := attach(link.XDPDriverMode)
+	if refused == nil || errors.Is(refused, unix.EBUSY) {
+		return l, refused
+	}
+	l, err := attach(link.XDPGenericMode)
+	if err != nil {
+		return nil, fmt.Errorf("the driver refuses XDP: %w; the network stack refuses it: %w; packets.source: bridge "+
+			"needs no XDP", refused, err)
+	}
+	log.Warn("XDP runs in the network stack, which takes more time: the driver refuses it", "interface", i.Name, "error",
+		refused)
+	return l, nil
 }
 
 // Pin pins a link in a directory, which it creates.

@@ -30,7 +30,7 @@ const (
 	pinnedSend    = "send"
 )
 
-// pollSketchlets is how often map sketchlets is read, which has room for 20,000 of 94 bytes.
+// pollSketchlets is how often map sketchlets is read, which has room for 27,000 of 94 bytes.
 const pollSketchlets = 10 * time.Millisecond
 
 // Path is an agent.DataPath in the kernel. It is safe for concurrent use. Its epochs and reports
@@ -154,7 +154,7 @@ func (p *Path) attach(t *tables) error {
 		return fmt.Errorf("interface %s: %w", p.cfg.Interface, err)
 	}
 	err = p.put(&p.receive, pinnedReceive, t.receive, func() (link.Link, error) {
-		return hostkernel.AttachXDP(t.receive, i, p.cfg.Generic)
+		return hostkernel.AttachXDP(t.receive, i, p.cfg.Generic, p.cfg.Logger)
 	})
 	if err != nil {
 		return fmt.Errorf("program receive on %s: %w", i.Name, err)

@@ -157,6 +157,17 @@ func TestVeth(t *testing.T) {
 		n, err := unix.Read(to, make([]byte, 2048))
 		return err == nil && n == len(marked)
 	})
+	if p, err = Open(Config{Interface: "host", AtOnce: true, Generic: true}); err != nil {
+		t.Fatal(err)
+	}
+	expect("in the network stack", true)
+	if out, err := exec.Command("ip", "-details", "link", "show", "dev", "host").CombinedOutput(); err != nil ||
+		!bytes.Contains(out, []byte("xdpgeneric")) {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if out, err := exec.Command("ip", "link", "set", "dev", "host", "down").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -82,7 +82,7 @@ func (p *Path) attachIngress(prog *ebpf.Program, i *net.Interface) error {
 	if p.hooks.ingress != nil {
 		return p.hooks.ingress.Update(prog)
 	}
-	l, err := hostkernel.AttachXDP(prog, i, p.cfg.Generic)
+	l, err := hostkernel.AttachXDP(prog, i, p.cfg.Generic, p.cfg.Logger)
 	if err != nil {
 		return err
 	}

@@ -144,7 +144,7 @@ func (p *Path) attach(prog *ebpf.Program) error {
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", p.cfg.Interface, err)
 	}
-	l, err := hostkernel.AttachXDP(prog, i, p.cfg.Generic)
+	l, err := hostkernel.AttachXDP(prog, i, p.cfg.Generic, p.cfg.Logger)
 	if err != nil {
 		return fmt.Errorf("program receive on %s: %w", i.Name, err)
 	}

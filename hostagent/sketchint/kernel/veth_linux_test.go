@@ -7,6 +7,7 @@ package kernel
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -151,7 +152,7 @@ func BenchmarkVeth(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		l, err := hostkernel.AttachXDP(empty, i, false)
+		l, err := hostkernel.AttachXDP(empty, i, false, slog.New(slog.DiscardHandler))
 		if err != nil {
 			b.Fatal(err)
 		}
