@@ -30,7 +30,7 @@ type Role struct {
 	next    uint64 // first epoch that is not reported
 	current *Batch
 	waiting []*Batch // epochs that are over, in their order
-	latest  *Batch   // the newest epoch that is over; nil: none
+	recent  []*Batch // the newest epochs that are over, at most those of an interval
 	dropped uint64
 }
 
@@ -63,7 +63,7 @@ func (r *Role) Apply(data []byte) error {
 		r.settings.devices[d.ID] = d
 	}
 	now := r.clock.Current()
-	r.waiting, r.latest, r.dropped, r.next = nil, nil, 0, now+1
+	r.waiting, r.recent, r.dropped, r.next = nil, nil, 0, now+1
 	r.current = r.empty(now)
 	return nil
 }
@@ -148,12 +148,27 @@ func (r *Role) advance() {
 		r.current.forgetFlows()
 		return
 	}
-	r.latest = r.current
+	r.remember(r.current)
 	if r.waiting = append(r.waiting, r.current); len(r.waiting) > maxUnclaimed {
 		r.dropped++
 		r.waiting = slices.Delete(r.waiting, 0, 1)
 	}
 	r.current = r.empty(now)
+}
+
+// remember keeps what Latest returns: the epochs of an interval, with no more sketchlets than the
+// report of an epoch has, and at least the newest epoch.
+func (r *Role) remember(b *Batch) {
+	r.recent = append(r.recent, b)
+	bytes := 0
+	for _, b := range r.recent {
+		bytes += len(b.Sketchlets)
+	}
+	epochs := uint64(max(r.settings.Interval, 1))
+	for len(r.recent) > 1 && (r.recent[0].Epoch+epochs <= b.Epoch || bytes > r.settings.Kept) {
+		bytes -= len(r.recent[0].Sketchlets)
+		r.recent = slices.Delete(r.recent, 0, 1)
+	}
 }
 
 // Batch returns what was measured in an epoch, or nil if it was sealed or dropped. A data path in
@@ -168,17 +183,26 @@ func (r *Role) Batch(e uint64) *Batch {
 	return nil
 }
 
-// Latest returns the settings and what was measured in the newest epoch that is over and had
-// packets; ok is false without one. The report is a copy.
+// Latest returns the settings and what was measured up to the newest epoch that is over and had
+// packets, in as many epochs as an interval has; ok is false without one. The report is a copy.
 func (r *Role) Latest() (s wire.Settings, report wire.Report, ok bool) {
 	r.advance()
-	b := r.latest
-	if b == nil {
+	if len(r.recent) == 0 {
 		return wire.Settings{}, wire.Report{}, false
 	}
-	report = b.Report
-	report.Flows, report.Sketchlets = slices.Clone(b.Flows), slices.Clone(b.Sketchlets)
-	return b.settings.Settings, report, true
+	sum := r.empty(0)
+	for _, b := range r.recent {
+		sum.Epoch, sum.Counters = b.Epoch, b.Counters
+		sum.Sketchlets = append(sum.Sketchlets, b.Sketchlets...)
+		for i := range b.Flows {
+			f := &b.Flows[i]
+			sum.Count(&f.Key, f.Sent, f.Received)
+			for _, device := range f.Devices {
+				sum.passed(&f.Key, device)
+			}
+		}
+	}
+	return r.settings.Settings, sum.Report, true
 }
 
 // Seal implements role.Role. Sketchlets belong to the epoch in which they arrive.

@@ -280,6 +280,31 @@ func TestFlowsOfFirstEpoch(t *testing.T) {
 	}
 }
 
+// TestLatest: results of the host itself are those of the epochs of an interval, with no more
+// sketchlets of older ones than a report has.
+func TestLatest(t *testing.T) {
+	for _, c := range []struct {
+		interval, kept      int
+		sketchlets, packets int
+	}{{0, 1000, 1, 1}, {2, 1000, 2, 2}, {3, 1000, 2, 2}, {4, 1000, 3, 3}, {4, 2 * 22, 2, 2}, {4, 22, 1, 1}} {
+		s := settings
+		s.Interval, s.Kept, s.Flows = c.interval, c.kept, 9
+		r, clock := start(t, s)
+		for _, e := range []uint64{11, 13, 14} {
+			clock.Advance(e)
+			in(r, frame(4, 6, true, wire.Append(nil, 7, uint16(e), 4, []uint32{1, 2, 3})))
+		}
+		if clock.Advance(15); len(r.waiting) != 2 {
+			t.Fatalf("%d epochs wait", len(r.waiting))
+		}
+		_, got, ok := r.Latest()
+		if !ok || got.Epoch != 14 || len(got.Sketchlets) != c.sketchlets*22 || len(got.Flows) != 1 ||
+			got.Flows[0].Received != uint64(c.packets) || len(got.Flows[0].Devices) != 1 {
+			t.Errorf("%+v: %v, report %+v", c, ok, got)
+		}
+	}
+}
+
 // TestWithoutSettings: sketchlets are removed although nothing reports them.
 func TestWithoutSettings(t *testing.T) {
 	r := New(epoch.NewClock(0, 1))

@@ -32,8 +32,8 @@ import (
 const columns = 64
 
 func settings() *wire.Settings {
-	s := &wire.Settings{Kept: 1 << 20, Flows: 5000, Sketch: &wire.Sketch{Rows: 3, Delays: []uint32{50, 100, 200},
-		Sizes: true, Gaps: true, Unit: 3}}
+	s := &wire.Settings{Kept: 1 << 20, Flows: 5000, Interval: 2, Sketch: &wire.Sketch{Rows: 3,
+		Delays: []uint32{50, 100, 200}, Sizes: true, Gaps: true, Unit: 3}}
 	for id, name := range []string{"s1", "s2"} {
 		s.Devices = append(s.Devices, wire.Device{ID: uint16(id), Name: name, Columns: columns, Words: 21})
 	}
@@ -61,7 +61,7 @@ func keyOf(t testing.TB, port uint16) flow.Key {
 }
 
 // start returns a server whose host received the first columns of the sketch of s1, and one of
-// s2's of an older interval, in epoch 11.
+// s2's of an older interval, in epochs 11 and 12, which are an interval.
 func start(t *testing.T, received int) (address string) {
 	t.Helper()
 	path := agent.NewRolePath(func(c *epoch.Clock) role.Role { return lightguardian.New(c) })
@@ -85,6 +85,9 @@ func start(t *testing.T, received int) (address string) {
 	}
 	var cells []uint32
 	for c := range received {
+		if c == received/2 {
+			path.Advance(12)
+		}
 		if cells, err = sketch.Column(cells[:0], c); err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +95,7 @@ func start(t *testing.T, received int) (address string) {
 	}
 	path.In([]*packet.Frame{arriving(7, wire.Append(nil, 0, 9, 4, make([]uint32, 21))),
 		arriving(9, wire.Append(nil, 1, 9, 4, make([]uint32, 21)))})
-	path.Advance(12)
+	path.Advance(13)
 	address = Scheme + filepath.Join(t.TempDir(), "socket")
 	s, err := Listen(Config{Address: address, Host: "h1"}, path)
 	if err != nil {
@@ -148,7 +151,7 @@ func TestLocal(t *testing.T) {
 	all := get(t, address, "/host")
 	hop := fmt.Sprintf("/host/hops/hop[flow=%s][switch=s1]/state/", key)
 	for leaf, want := range map[string]string{
-		"/host/summary/state/name": `string_val:"h1"`, "/host/summary/state/epoch": "uint_val:11",
+		"/host/summary/state/name": `string_val:"h1"`, "/host/summary/state/epoch": "uint_val:12",
 		"/host/summary/state/sketchlets": "uint_val:66", "/host/summary/state/flows": "uint_val:2",
 		"/host/summary/state/omitted-flows":                                  "uint_val:0",
 		fmt.Sprintf("/host/flows/flow[flow=%s]/state/received-packets", key): "uint_val:65",

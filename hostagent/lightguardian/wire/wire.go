@@ -27,6 +27,8 @@ type Settings struct {
 	Kept int `json:"kept"`
 	// Flows bounds the flows that the report of an epoch has; at most MaxFlows. 0: it has none.
 	Flows int `json:"flows"`
+	// Interval is the count of epochs of an interval of the devices, 1 to MaxInterval; 0 is 1.
+	Interval int `json:"interval,omitempty"`
 	// Sketch is the shape of the sketches of all devices, with which a host can answer queries by
 	// itself; nil: it cannot.
 	Sketch *Sketch `json:"sketch,omitempty"`
@@ -63,10 +65,12 @@ type Device struct {
 	Words   int    `json:"words"` // cells of a sketchlet
 }
 
-// MaxFlows is the largest value of Settings.Flows, MaxDevices that of the length of Flow.Devices.
+// MaxFlows is the largest value of Settings.Flows, MaxInterval that of Settings.Interval,
+// MaxDevices that of the length of Flow.Devices.
 const (
-	MaxFlows   = 1 << 20
-	MaxDevices = 32
+	MaxFlows    = 1 << 20
+	MaxInterval = 64
+	MaxDevices  = 32
 )
 
 // maxColumns is the largest count of columns, maxKept that of Kept.
@@ -92,6 +96,9 @@ func ParseSettings(data []byte) (*Settings, error) {
 	}
 	if s.Flows < 0 || s.Flows > MaxFlows {
 		fail("flows: %d; expected 0 to %d", s.Flows, MaxFlows)
+	}
+	if s.Interval < 0 || s.Interval > MaxInterval {
+		fail("interval: %d epochs; expected 1 to %d", s.Interval, MaxInterval)
 	}
 	if k := s.Sketch; k != nil {
 		if k.Rows < 1 || k.Rows > 4 || len(k.Delays) < 1 || len(k.Delays) > 7 || !slices.IsSorted(k.Delays) {

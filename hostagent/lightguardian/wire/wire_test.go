@@ -81,7 +81,8 @@ func TestTooManyFlows(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	want := Settings{Kept: 5, Flows: MaxFlows, Devices: []Device{{ID: 1, Columns: 65536, Words: 255}}}
+	want := Settings{Kept: 5, Flows: MaxFlows, Interval: MaxInterval,
+		Devices: []Device{{ID: 1, Columns: 65536, Words: 255}}}
 	b, err := want.Append(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -96,10 +97,10 @@ func TestSettings(t *testing.T) {
 	if got, err := ParseSettings(b); err != nil || !reflect.DeepEqual(*got, want) {
 		t.Errorf("%v: %+v", err, got)
 	}
-	_, err = ParseSettings([]byte(`{"kept": 9999999999, "flows": 1048577, "sketch": {"rows": 5, "unit": 33}, "devices": [{"id": 1, "columns": 65537},
+	_, err = ParseSettings([]byte(`{"kept": 9999999999, "flows": 1048577, "interval": 65, "sketch": {"rows": 5, "unit": 33}, "devices": [{"id": 1, "columns": 65537},
 		{"id": 1, "columns": 1, "words": 256}]}`))
-	for _, text := range []string{"kept: 9999999999", "flows: 1048577", "sketch: 5 rows, delays []", "unit 33",
-		"devices[1]: 256 words; the sketch has 5", "devices[0]: 65537 columns",
+	for _, text := range []string{"kept: 9999999999", "flows: 1048577", "interval: 65 epochs",
+		"sketch: 5 rows, delays []", "unit 33", "devices[1]: 256 words; the sketch has 5", "devices[0]: 65537 columns",
 		"devices[0]: 0 words", "256 words", "device 1 is there twice"} {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("error %v, want one with %q", err, text)

@@ -164,8 +164,8 @@ func (s *setup) sameSketches(other *setup) bool {
 // hostSettings returns the settings of each host with an agent.
 func (s *setup) hostSettings() (out []sdk.HostSetting, err error) {
 	k := &s.config.Sketch
-	settings := wire.Settings{Kept: s.config.ReportBytes, Flows: s.config.ReportFlows, Sketch: &wire.Sketch{Rows: k.Rows,
-		Delays: k.Delays, Sizes: k.Sizes, Gaps: k.Gaps, Unit: s.config.Unit}}
+	settings := wire.Settings{Kept: s.config.ReportBytes, Flows: s.config.ReportFlows, Interval: s.config.Interval,
+		Sketch: &wire.Sketch{Rows: k.Rows, Delays: k.Delays, Sizes: k.Sizes, Gaps: k.Gaps, Unit: s.config.Unit}}
 	for _, name := range s.own {
 		settings.Devices = append(settings.Devices, wire.Device{ID: s.ids[name], Name: name, Columns: k.Columns,
 			Words: k.words()})
