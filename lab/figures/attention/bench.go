@@ -129,7 +129,8 @@ func (o *Options) method(figures string) string {
 		figures, len(o.Seeds), o.Settle, o.Measure, 100*o.Loss)
 }
 
-// Draw writes the charts of all sweeps from the points recorded in a directory.
+// Draw writes the charts and pages of all sweeps from the points recorded in a directory, which are
+// of the default numbers of epochs.
 func Draw(directory string) error {
 	for _, s := range Sweeps() {
 		f, err := os.Open(filepath.Join(directory, s.Name()+".csv"))
@@ -141,6 +142,15 @@ func Draw(directory string) error {
 			return fmt.Errorf("%s: %w", f.Name(), err)
 		}
 		if err := s.draw(directory, points); err != nil {
+			return err
+		}
+		var o Options
+		o.complete()
+		if len(points) > 0 {
+			o.Seeds = make([]uint64, points[0].Epochs/o.Measure)
+		}
+		if err := write(directory, s.Name()+".md",
+			[]byte(chart.Wrap(s.Page(points, o.method(strconv.Itoa(s.Figure)))))); err != nil {
 			return err
 		}
 	}

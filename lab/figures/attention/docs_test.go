@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestCommittedCharts: the charts in docs/figures follow from their rows, and writing the rows
-// again changes nothing.
+// TestCommittedCharts: the charts and pages in docs/figures follow from their rows, and writing the
+// rows again changes nothing. Each statement of the paper holds or has a reason.
 func TestCommittedCharts(t *testing.T) {
 	const figures = "../../../docs/figures"
 	copied := t.TempDir()
@@ -35,14 +35,18 @@ func TestCommittedCharts(t *testing.T) {
 	if err != nil || len(charts) != 4*len(Sweeps())+2 {
 		t.Errorf("%d charts (%v)", len(charts), err)
 	}
-	for _, name := range charts {
+	pages, err := filepath.Glob(copied + "/*.md")
+	if err != nil || len(pages) != len(Sweeps()) {
+		t.Errorf("%d pages (%v)", len(pages), err)
+	}
+	for _, name := range append(charts, pages...) {
 		drawn, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		committed, err := os.ReadFile(filepath.Join(figures, filepath.Base(name)))
 		if err != nil || !bytes.Equal(drawn, committed) {
-			t.Errorf("%s differs from its rows' chart (write it with `make figures`): %v", filepath.Base(name), err)
+			t.Errorf("%s differs from its rows (write it with `make figures`): %v", filepath.Base(name), err)
 		}
 	}
 	for _, s := range Sweeps() {
@@ -53,6 +57,11 @@ func TestCommittedCharts(t *testing.T) {
 		points, err := s.ReadCSV(bytes.NewReader(data))
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, c := range s.Claims(points) {
+			if !c.Holds && c.Why == "" {
+				t.Errorf("%s: %q does not hold: %s", s.Name(), c.Paper, c.Ours)
+			}
 		}
 		var again bytes.Buffer
 		if err := WriteCSV(&again, points); err != nil || len(points) != len(s.Places()) {

@@ -65,7 +65,7 @@ func responses(ctx context.Context, o Options, out string) ([]Drawn, error) {
 	for _, d := range all {
 		list = append(list, d.Claims...)
 	}
-	claims(&b, list)
+	claims(&b, "the paper", list)
 	if err := write(out, responseName+".csv", responseCSV(all)); err != nil {
 		return nil, err
 	}
@@ -138,11 +138,10 @@ func drawResponses(directory string) error {
 
 func responseClaim(s Sweep, points []Point) Claim {
 	worst := slices.MaxFunc(points, func(a, b Point) int { return int(a.Response - b.Response) })
-	return Claim{
+	return claim(
 		fmt.Sprintf("%s over %s: within %v", s.Workload, s.label(), MostResponse),
 		fmt.Sprintf("%.1f ms at most, at %s", milliseconds(worst.Response.Seconds()), s.axis(worst.X)),
-		worst.Response <= MostResponse,
-	}
+		worst.Response <= MostResponse, "")
 }
 
 // responseChart draws the response times of workloads over the same axis.
