@@ -72,7 +72,7 @@ func (p *Plugin) save(limit int) (sdk.State, error) {
 		saved := savedSketch{key.device, key.dimension, r.sealed.layout, r.sealed.packets != nil, 0}
 		start := len(body)
 		for _, cells := range [][]uint32{r.sealed.counters, r.sealed.heavy, r.sealed.packets} {
-			body = appendCells(body, cells)
+			body = universal.AppendCells(body, cells)
 		}
 		saved.Bytes = len(body) - start
 		decoded += saved.Layout.Bytes()
@@ -163,7 +163,7 @@ func readSealed(saved *savedSketch, b []byte) (*sealed, error) {
 	}
 	var err error
 	for _, cells := range [][]uint32{s.counters, s.heavy, s.packets} {
-		if b, err = readCells(cells, b); err != nil {
+		if b, err = universal.ReadCells(cells, b); err != nil {
 			return nil, err
 		}
 	}
@@ -171,45 +171,6 @@ func readSealed(saved *savedSketch, b []byte) (*sealed, error) {
 		return nil, fmt.Errorf("%d bytes too many", len(b))
 	}
 	return s, nil
-}
-
-// appendCells appends cells. Small counters of either sign are short.
-func appendCells(b []byte, cells []uint32) []byte {
-	for i := 0; i < len(cells); {
-		if v := int32(cells[i]); v != 0 {
-			b = binary.AppendVarint(b, int64(v))
-			i++
-			continue
-		}
-		start := i
-		for i < len(cells) && cells[i] == 0 {
-			i++
-		}
-		b = binary.AppendUvarint(append(b, 0), uint64(i-start))
-	}
-	return b
-}
-
-// readCells reads all cells and returns what follows them.
-func readCells(cells []uint32, b []byte) ([]byte, error) {
-	for i := 0; i < len(cells); {
-		v, n := binary.Varint(b)
-		if n <= 0 || int64(int32(v)) != v {
-			return nil, errors.New("a cell is cut off or too large")
-		}
-		b = b[n:]
-		if v != 0 {
-			cells[i] = uint32(v)
-			i++
-			continue
-		}
-		zeros, n := binary.Uvarint(b)
-		if n <= 0 || zeros == 0 || zeros > uint64(len(cells)-i) {
-			return nil, errors.New("a run of zeros is cut off or too long")
-		}
-		b, i = b[n:], i+int(zeros)
-	}
-	return b, nil
 }
 
 // compare orders scopes by device and dimension.
