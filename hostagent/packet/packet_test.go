@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -161,6 +162,25 @@ func FuzzParse(f *testing.F) {
 		}
 		if p.Length < p.HeaderLength || len(p.Payload) > len(frame) {
 			t.Errorf("length %d, header %d, payload %d of %d", p.Length, p.HeaderLength, len(p.Payload), len(frame))
+		}
+	})
+}
+
+// FuzzFlow: a frame has the flow that the ground truth of switches has, or none.
+func FuzzFlow(f *testing.F) {
+	whole := tcp4("data")
+	whole[10], whole[11] = 0x23, 0xc3 // the checksum
+	for _, frame := range [][]byte{join(addresses, []byte{8, 0}, tcp4("")), join(addresses, []byte{8, 0}, whole),
+		join(addresses, []byte{0x81, 0, 0, 5, 0x88, 0xa8, 0, 5, 8, 0}, whole[:28]),
+		join(addresses, []byte{0x86, 0xdd}, udp6(0)), join(addresses, []byte{0x86, 0xdd}, udp6(8)),
+		join(addresses, []byte{0x86, 0xdd}, udp6(0)[:50])} {
+		f.Add(frame)
+	}
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		want, ok := truth.Parse(frame)
+		var got flow.Key
+		if err := Flow(&got, frame); ok != (err == nil) || ok && got != want {
+			t.Errorf("% x: %v, %v; expected %v, %v", frame, got, err, want, ok)
 		}
 	})
 }

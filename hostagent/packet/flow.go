@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packet
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// ErrChecksum is the reason of an IPv4 header whose checksum differs.
+var ErrChecksum = errors.New("wrong IPv4 header checksum")
+
+// ports is the length of the ports of TCP and UDP.
+const ports = 4
+
+// Flow parses the 5-tuple of a frame into k and returns a reason for a frame without one. Unlike
+// IP.Parse it accepts exactly the frames that the P4 programs count (docs/p4.md): of TCP and UDP it
+// needs the ports only, it checks the checksum of IPv4 headers, and it ignores IP's total length.
+func Flow(k *flow.Key, frame []byte) error {
+	link, err := ParseLink(frame)
+	if err != nil {
+		return err
+	}
+	b := frame[link.TypeAt+2:]
+	switch link.Type {
+	case EtherTypeIPv4:
+		return flowIPv4(k, b)
+	case EtherTypeIPv6:
+		return flowIPv6(k, b)
+	}
+	return ErrNotIP
+}
+
+func flowIPv4(k *flow.Key, b []byte) error {
+	if len(b) < ipv4 {
+		return ErrTruncated
+	}
+	if b[0]>>4 != 4 {
+		return ErrVersion
+	}
+	header := int(b[0]&0xf) * 4
+	switch {
+	case header < ipv4:
+		return ErrLength
+	case len(b) < header:
+		return ErrTruncated
+	}
+	*k = flow.Key{Proto: b[9], Mask: flow.FiveTuple}
+	k.SetIPv4(binary.LittleEndian.Uint64(b[12:]))
+	if err := flowPorts(k, b[header:], binary.BigEndian.Uint16(b[6:])&0x1fff != 0); err != nil {
+		return err
+	}
+	sum := uint32(0)
+	for i := 0; i < header; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	if sum = sum>>16 + sum&0xffff; sum>>16+sum&0xffff != 0xffff {
+		return ErrChecksum
+	}
+	return nil
+}
+
+func flowIPv6(k *flow.Key, b []byte) error {
+	if len(b) < ipv6 {
+		return ErrTruncated
+	}
+	if b[0]>>4 != 6 {
+		return ErrVersion
+	}
+	*k = flow.Key{Proto: b[6], Mask: flow.FiveTuple, V6: true}
+	copy(k.Src[:], b[8:24])
+	copy(k.Dst[:], b[24:40])
+	b = b[ipv6:]
+	if k.Proto != protocolFragment {
+		return flowPorts(k, b, false)
+	}
+	if len(b) < 8 {
+		return ErrTruncated
+	}
+	k.Proto = b[0]
+	return flowPorts(k, b[8:], binary.BigEndian.Uint16(b[2:])&0xfff8 != 0)
+}
+
+// flowPorts parses the ports of TCP and UDP. A later fragment has none.
+func flowPorts(k *flow.Key, b []byte, later bool) error {
+	if later || k.Proto != ProtocolTCP && k.Proto != ProtocolUDP {
+		return nil
+	}
+	if len(b) < ports {
+		return ErrTruncated
+	}
+	k.SrcPort, k.DstPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+	return nil
+}
