@@ -117,6 +117,10 @@ chamelemon-figure9: build ## ChameleMon's Figure 9 on the emulated testbed, into
 univmon-isp: build ## UnivMon's manifests on a backbone of 25 switches, against ground truth (half a minute)
 	$(BIN)/netsketch demo --scenario examples/univmon/isp.yaml --virtual --json --gnmi 127.0.0.1:0
 
+.PHONY: univmon-hosts
+univmon-hosts: build ## UnivMon counted by agents on hosts, where switches only forward, against ground truth (seconds)
+	$(BIN)/netsketch demo --scenario examples/univmon/hosts.yaml --virtual --json --gnmi 127.0.0.1:0
+
 .PHONY: omnimon-failures
 omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of failures, 20 seeds (eight minutes of processor time)
 	NETSKETCH_EXP9=$(CURDIR)/.cache/omnimon-9.csv $(GO) test -run TestOmniMonExp9 -count 1 -v -timeout 120m ./lab/scenario
@@ -171,6 +175,9 @@ bpf: ## eBPF objects and Go bindings of the host agent (needs clang, llvm-strip 
 	cd hostagent/lightguardian/kernel && $(BPF2GO) \
 	  -type control_block -type key -type flow_counts -type counts -type event -type record -type ring \
 	  lightguardian bpf/lightguardian.c && sha256sum bpf/lightguardian.c ../../kernel/bpf/common.h lightguardian_bpfel.o lightguardian_bpfel.go >digests.txt
+	cd hostagent/univmon/kernel && $(BPF2GO) \
+	  -type control_block -type counts -type divisor \
+	  univmon bpf/univmon.c && sha256sum bpf/univmon.c ../../kernel/bpf/common.h univmon_bpfel.o univmon_bpfel.go >digests.txt
 
 .PHONY: console
 console: ## the console's pages from outputs/web/console (needs node 20 and npm)

@@ -23,11 +23,22 @@ import (
 	"github.com/netsketch/netsketch/hostagent/sketchint"
 	sketchintkernel "github.com/netsketch/netsketch/hostagent/sketchint/kernel"
 	sketchintwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/hostagent/univmon"
+	univmonkernel "github.com/netsketch/netsketch/hostagent/univmon/kernel"
+	univmonwire "github.com/netsketch/netsketch/hostagent/univmon/wire"
 )
 
 // roles are the roles of the agent that ships with netsketch. Packets that arrive pass the last one
 // first: OmniMon's header precedes that of IP.
 var roles = []hostcommand.Role{
+	{
+		Name:   univmonwire.Role,
+		New:    func(c *epoch.Clock) role.Role { return univmon.New(c) },
+		Kernel: openUnivMon,
+		CheckKernel: func(k hostcommand.Kernel) ([]string, error) {
+			return univmonkernel.Check(univmonConfig(k))
+		},
+	},
 	{
 		Name:   lightguardianwire.Role,
 		New:    func(c *epoch.Clock) role.Role { return lightguardian.New(c) },
@@ -51,6 +62,18 @@ var roles = []hostcommand.Role{
 		Kernel:      openKernel,
 		CheckKernel: func(k hostcommand.Kernel) ([]string, error) { return kernel.Check(kernelConfig(k)) },
 	},
+}
+
+func openUnivMon(k hostcommand.Kernel) (agent.DataPath, error) {
+	p, err := univmonkernel.Open(univmonConfig(k))
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func univmonConfig(k hostcommand.Kernel) univmonkernel.Config {
+	return univmonkernel.Config{Interface: k.Interface, Logger: k.Logger}
 }
 
 func openLightGuardian(k hostcommand.Kernel) (agent.DataPath, error) {

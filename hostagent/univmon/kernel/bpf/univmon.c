@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// UnivMon's host role in the kernel: the same cells and counts as package hostagent/univmon, which
+// are those of p4/programs/include/univmon.p4. Packets pass unchanged.
+//
+// There are two groups of cells for each processor; the agent switches between them, and adds up and
+// clears the group that no processor uses any more.
+
+#define CRC_BYTES 4
+#include "../../../kernel/bpf/common.h"
+
+enum {
+	FRONT = 96, // more than the longest headers: 14 + 2 * 4 + 60 + 4 bytes
+	GROUPS = 2,
+	MAX_SKETCHES = 8,
+	NEXT = -1, // TCX: the next program decides
+};
+
+// Fields of keys, as in package flow.
+enum {
+	SRC = 1,
+	DST = 2,
+	PROTO = 4,
+	SRC_PORT = 8,
+	DST_PORT = 16,
+};
+
+// Counters, as in package wire.
+enum {
+	SENT,
+	RECEIVED,
+	NOT_IP,
+	TRUNCATED,
+	BAD_VERSION,
+	BAD_LENGTH,
+	BAD_CHECKSUM,
+	COUNTERS,
+};
+
+// Odd constants of hashes, as in package rowhash.
+#define ODD_LEVEL 0x2545f491
+#define ODD_ROW0 0x9e3779b1
+#define ODD_ROW1 0x85ebca6b
+#define ODD_ROW2 0xc2b2ae35
+#define ODD_ROW3 0x27d4eb2f
+#define ODD_ROW4 0x165667b1
+#define ODD_WAY0 0x7feb352d
+#define ODD_WAY1 0x846ca68b
+#define ODD_WAY2 0xd6e8feb9
+#define ODD_WAY3 0xb5297a4d
+
+// divisor is a number and what divides by it: 2^32 / n, rounded down.
+struct divisor {
+	u64 inverse;
+	u32 n;
+	u32 unused;
+};
+
+// shape is that of a sketch. Cells are counted from the begin of a lane.
+struct shape {
+	struct divisor cells, slots; // twice the columns; slots of a way
+	u32 counters, heavy, packets; // first cells
+	u32 levels, rows, columns, ways, words;
+	u32 fields, unused;
+};
+
+volatile const u32 sketches;
+volatile const struct shape shapes[MAX_SKETCHES];
+volatile const u32 lane_cells; // of a processor in a group
+
+struct counts {
+	u64 counters[16];
+};
+
+struct control_block {
+	u32 active; // group
+	u32 unused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct control_block);
+} control SEC(".maps");
+
+// By processor and group, as the next one.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct counts);
+} lanes SEC(".maps");
+
+// The cells of a lane are one value: the agent sets its size.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, 4);
+	__uint(value_size, 4);
+} cells SEC(".maps");
+
+struct scratch {
+	u8 front[FRONT + 16];
+	u32 src[4], dst[4]; // in network order; an IPv4 address is the first word
+	u32 ports;          // in network order
+	u8 proto, v6;
+	u16 unused;
+	u32 packets;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+inline struct scratch *scratch(void) {
+	u32 zero = 0;
+	return bpf_map_lookup_elem(&scratches, &zero);
+}
+
+// Offsets into front are below FRONT, which the comparisons show to the verifier.
+inline u8 read8(const struct scratch *s, u32 at) { return at < FRONT ? s->front[at] : 0; }
+inline u16 raw16(const struct scratch *s, u32 at) { return at < FRONT ? *(u16 *)(s->front + at) : 0; }
+inline u32 raw32(const struct scratch *s, u32 at) { return at < FRONT ? *(u32 *)(s->front + at) : 0; }
+inline u16 read16(const struct scratch *s, u32 at) { return bpf_ntohs(raw16(s, at)); }
+
+// valid_checksum adds up the 16-bit words of an IPv4 header; a valid one has all ones.
+inline bool valid_checksum(const struct scratch *s, u32 ip, u32 header) {
+	u64 sum = 0;
+	for (u32 i = 0; i < 60; i += 4) {
+		if (i >= header)
+			break;
+		sum += raw32(s, ip + i);
+	}
+	sum = (sum >> 32) + (u32)sum;
+	sum = (sum >> 32) + (u32)sum;
+	sum = (sum >> 16) + (sum & 0xffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	return sum == 0xffff;
+}
+
+// find_key sets the key of the packet, or returns the counter of packets without one. have is the
+// count of bytes of front.
+inline int find_key(struct scratch *s, u32 have, u32 tags) {
+	u32 at = 12, l4;
+	bool later = false;
+#pragma unroll
+	for (u32 i = 0; i < 2; i++) {
+		if (have < at + 2)
+			return TRUNCATED;
+		if (i >= tags || !is_tag(read16(s, at)))
+			break;
+		at += 4;
+	}
+	if (have < at + 2)
+		return TRUNCATED;
+	u16 type = read16(s, at);
+	u32 ip = at + 2, n = have - ip;
+	s->ports = 0;
+	if (type == ETH_IPV4) {
+		if (n < 20)
+			return TRUNCATED;
+		if (read8(s, ip) >> 4 != 4)
+			return BAD_VERSION;
+		l4 = (read8(s, ip) & 15) * 4;
+		if (l4 < 20)
+			return BAD_LENGTH;
+		if (n < l4)
+			return TRUNCATED;
+		s->v6 = 0;
+		s->src[0] = raw32(s, ip + 12);
+		s->dst[0] = raw32(s, ip + 16);
+		s->src[1] = s->src[2] = s->src[3] = 0;
+		s->dst[1] = s->dst[2] = s->dst[3] = 0;
+		s->proto = read8(s, ip + 9);
+		later = read16(s, ip + 6) & 0x1fff;
+	} else if (type == ETH_IPV6) {
+		if (n < 40)
+			return TRUNCATED;
+		if (read8(s, ip) >> 4 != 6)
+			return BAD_VERSION;
+		l4 = 40;
+		s->v6 = 1;
+#pragma unroll
+		for (u32 i = 0; i < 4; i++) {
+			s->src[i] = raw32(s, ip + 8 + 4 * i);
+			s->dst[i] = raw32(s, ip + 24 + 4 * i);
+		}
+		s->proto = read8(s, ip + 6);
+		if (s->proto == FRAGMENT) {
+			if (n < 48)
+				return TRUNCATED;
+			s->proto = read8(s, ip + 40);
+			later = read16(s, ip + 42) & 0xfff8;
+			l4 = 48;
+		}
+	} else {
+		return NOT_IP;
+	}
+	if (!later && (s->proto == TCP || s->proto == UDP)) {
+		if (n < l4 + 4)
+			return TRUNCATED;
+		s->ports = raw32(s, ip + l4);
+	}
+	if (type == ETH_IPV4 && !valid_checksum(s, ip, l4))
+		return BAD_CHECKSUM;
+	return COUNTERS;
+}
+
+inline u32 crc_address(u32 crc, const u32 *a, u8 v6) {
+	crc = crc4(crc, a[0]);
+	if (v6)
+		crc = crc4(crc4(crc4(crc, a[1]), a[2]), a[3]);
+	return crc;
+}
+
+// hash_of is the hash of the fields of the key.
+inline u32 hash_of(const struct scratch *s, u32 fields) {
+	u32 crc = ~0u;
+	if (fields & SRC)
+		crc = crc_address(crc, s->src, s->v6);
+	if (fields & DST)
+		crc = crc_address(crc, s->dst, s->v6);
+	if (fields & PROTO)
+		crc = crc1(crc, s->proto);
+	if ((fields & (SRC_PORT | DST_PORT)) == (SRC_PORT | DST_PORT))
+		return ~crc4(crc, s->ports);
+	if (fields & SRC_PORT)
+		crc = crc1(crc1(crc, s->ports & 255), s->ports >> 8 & 255);
+	if (fields & DST_PORT)
+		crc = crc1(crc1(crc, s->ports >> 16 & 255), s->ports >> 24);
+	return ~crc;
+}
+
+inline u32 mix(u32 h, u32 odd) { return ~crc4(~0u, bpf_htonl(h * odd)); }
+
+// modulo is v mod d: the quotient is exact or one too low.
+inline u32 modulo(u32 v, const volatile struct divisor *d) {
+	u32 n = d->n, rest = v - (u32)(v * d->inverse >> 32) * n;
+	return rest >= n ? rest - n : rest;
+}
+
+// ones is the count of leading ones.
+inline u32 ones(u32 v) {
+	u32 n = 0;
+	for (u32 i = 0; i < 16; i++) {
+		if (!(v >> 31))
+			break;
+		v <<= 1;
+		n++;
+	}
+	return n;
+}
+
+// cell returns a cell of a lane. The comparison shows the verifier that it is in there, if the
+// compiler uses the register that was compared.
+inline u32 *cell(u32 *lane, u32 at) {
+	u64 offset = at;
+	asm volatile("" : "+r"(offset));
+	if (offset >= lane_cells)
+		return 0;
+	asm volatile("" : "+r"(offset));
+	return lane + offset;
+}
+
+inline void put(u32 *lane, u32 at, u32 word) {
+	u32 *c = cell(lane, at);
+	if (c)
+		*c = word;
+}
+
+inline s32 median(s32 a, s32 b, s32 c) {
+	s32 low = a < b ? a : b, high = a < b ? b : a;
+	return c < low ? low : c < high ? c : high;
+}
+
+// put_address writes the four words of an address and returns the offset behind them.
+inline u32 put_address(u32 *lane, u32 at, const u32 *a) {
+#pragma unroll
+	for (u32 i = 0; i < 4; i++)
+		put(lane, at + i, bpf_ntohl(a[i]));
+	return at + 4;
+}
+
+// store writes the key of the packet into the slot that begins at an offset.
+inline void store(u32 *lane, u32 at, const struct scratch *s, u32 fields, u32 h) {
+	put(lane, at + 1, h);
+	put(lane, at + 2, (s->v6 ? 6 : 4) << 8 | (fields & PROTO ? s->proto : 0));
+	at += 3;
+	if (fields & (SRC_PORT | DST_PORT)) {
+		u32 ports = bpf_ntohl(s->ports);
+		put(lane, at, (fields & SRC_PORT ? ports & 0xffff0000 : 0) | (fields & DST_PORT ? ports & 0xffff : 0));
+		at++;
+	}
+	if (fields & SRC)
+		at = put_address(lane, at, s->src);
+	if (fields & DST)
+		put_address(lane, at, s->dst);
+}
+
+// work is what count does with a packet in a sketch.
+struct work {
+	u32 *lane;
+	const volatile struct shape *k;
+	u32 h, packets;
+	u32 at;          // first cell of a row or way
+	u32 best, least; // first cell and count of the slot with the lowest one
+};
+
+// count_row counts in the next row and returns its estimate.
+inline s32 count_row(struct work *w, u32 odd) {
+	u32 v = modulo(mix(w->h, odd), &w->k->cells), *c = cell(w->lane, w->at + (v >> 1));
+	w->at += w->k->columns;
+	if (!c)
+		return 0; // unreachable
+	u32 n = v & 1 ? *c - w->packets : *c + w->packets;
+	*c = n;
+	return v & 1 ? -n : n;
+}
+
+// look looks for the key in the slot of the next way. If it is there, its count is updated.
+inline bool look(struct work *w, u32 odd, u32 estimate) {
+	u32 words = w->k->words, slot = w->at + modulo(mix(w->h, odd), &w->k->slots) * words;
+	u32 *count = cell(w->lane, slot), *hash = cell(w->lane, slot + 1);
+	w->at += w->k->slots.n * words;
+	if (!count || !hash)
+		return true; // unreachable
+	u32 n = *count;
+	if (n && *hash == w->h) {
+		if (estimate > n)
+			*count = estimate;
+		return true;
+	}
+	if (n < w->least) {
+		w->best = slot;
+		w->least = n;
+	}
+	return false;
+}
+
+// count counts the packets in a sketch of a lane.
+part int count(u32 number, u32 i) {
+	struct scratch *s = scratch();
+	struct work w = { .lane = bpf_map_lookup_elem(&cells, &number) };
+	if (!s || !w.lane || i >= MAX_SKETCHES)
+		return 0; // unreachable
+	w.k = &shapes[i];
+	w.packets = s->packets;
+	w.h = hash_of(s, w.k->fields);
+	u32 level = ones(mix(w.h, ODD_LEVEL)), last = w.k->levels - 1, rows = w.k->rows, ways = w.k->ways;
+	if (level > last)
+		level = last;
+	u32 *c = cell(w.lane, w.k->packets + level);
+	if (c)
+		*c += w.packets;
+
+	w.at = w.k->counters + level * rows * w.k->columns;
+	s32 row0 = count_row(&w, ODD_ROW0), row1 = count_row(&w, ODD_ROW1), row2 = count_row(&w, ODD_ROW2);
+	if (rows > 3)
+		count_row(&w, ODD_ROW3);
+	if (rows > 4)
+		count_row(&w, ODD_ROW4);
+	s32 estimate = median(row0, row1, row2);
+	if (estimate <= 0)
+		return 1;
+
+	// The slot that holds the key, else the first one with the lowest count.
+	w.at = w.k->heavy + level * ways * w.k->slots.n * w.k->words;
+	w.least = ~0u;
+	if (look(&w, ODD_WAY0, estimate) || look(&w, ODD_WAY1, estimate) ||
+	    (ways > 2 && look(&w, ODD_WAY2, estimate)) || (ways > 3 && look(&w, ODD_WAY3, estimate)))
+		return 1;
+	if ((u32)estimate > w.least) {
+		put(w.lane, w.best, estimate);
+		store(w.lane, w.best, s, w.k->fields, w.h);
+	}
+	return 1;
+}
+
+// measure counts a packet, or a packet that is segmented later as all of its segments.
+inline int measure(struct __sk_buff *skb, u32 direction) {
+	u32 zero = 0;
+	struct control_block *c = bpf_map_lookup_elem(&control, &zero);
+	struct scratch *s = scratch();
+	if (!c || !s)
+		return NEXT; // unreachable
+	u32 number = bpf_get_smp_processor_id() * GROUPS + (*(volatile u32 *)&c->active & 1);
+	struct counts *n = bpf_map_lookup_elem(&lanes, &number);
+	if (!n)
+		return NEXT; // unreachable
+	u32 size = skb->len < FRONT ? skb->len : FRONT;
+	s->packets = skb->gso_segs ? skb->gso_segs : 1;
+	n->counters[direction] += s->packets;
+	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
+	size = ((size - 1) & 0x7f) + 1;
+	u32 reason = TRUNCATED;
+	if (size <= FRONT && !bpf_skb_load_bytes(skb, 0, s->front, size))
+		reason = find_key(s, size, skb->vlan_present ? 1 : 2);
+	if (reason < COUNTERS) {
+		n->counters[reason] += s->packets;
+		return NEXT;
+	}
+	for (u32 i = 0; i < MAX_SKETCHES; i++) {
+		if (i >= sketches)
+			break;
+		count(number, i);
+	}
+	return NEXT;
+}
+
+SEC("tc")
+int send(struct __sk_buff *skb) { return measure(skb, SENT); }
+
+SEC("tc")
+int receive(struct __sk_buff *skb) { return measure(skb, RECEIVED); }
+
+char _license[] SEC("license") = "Apache-2.0";

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/hostagent/univmon"
+	"github.com/netsketch/netsketch/hostagent/univmon/wire"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/universal"
+)
+
+// small have few cells and odd sizes, so that flows collide in each.
+var small = []universal.Layout{
+	{Key: flow.Src, Levels: 3, Rows: 3, Columns: 7, Ways: 2, Slots: 1},
+	{Key: flow.Dst, Levels: 10, Rows: 4, Columns: 64, Ways: 3, Slots: 5},
+	{Key: flow.FiveTuple, Levels: 16, Rows: 5, Columns: 33, Ways: 4, Slots: 7},
+}
+
+func encoded(t testing.TB, s *wire.Settings) []byte {
+	t.Helper()
+	data, err := s.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// open returns a data path with settings in epoch 11.
+func open(t testing.TB, cfg Config, s *wire.Settings) *Path {
+	t.Helper()
+	p, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	p.Advance(10)
+	if err := p.Apply(encoded(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	p.Advance(11)
+	return p
+}
+
+// seal returns the report of an epoch.
+func seal(t testing.TB, p *Path, e uint64) *wire.Report {
+	t.Helper()
+	p.Advance(e + 1)
+	sealed, err := p.Seal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report(t, sealed)
+}
+
+func report(t testing.TB, sealed role.Report) *wire.Report {
+	t.Helper()
+	if sealed == nil {
+		t.Fatal("no report")
+	}
+	r, err := wire.ParseReport(sealed.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed.Release()
+	return r
+}
+
+// same compares reports.
+func same(t testing.TB, got, want *wire.Report) {
+	t.Helper()
+	if got.Epoch != want.Epoch || got.Counters != want.Counters {
+		t.Errorf("kernel: epoch %d, counters %v; Go: epoch %d, counters %v", got.Epoch, got.Counters, want.Epoch,
+			want.Counters)
+	}
+	for i, w := range want.Sketches {
+		g := got.Sketches[i]
+		if !slices.Equal(g.Counters(), w.Counters()) || !slices.Equal(g.Heavy(), w.Heavy()) ||
+			!slices.Equal(g.Packets(), w.Packets()) {
+			t.Errorf("epoch %d, sketch of %v: cells differ", want.Epoch, w.Layout().Key)
+		}
+	}
+}
+
+// frames makes packets of all kinds, and damages some.
+type frames struct{ *rand.Rand }
+
+func (r frames) next() []byte {
+	f := make([]byte, 12)
+	for range max(0, r.IntN(8)-4) {
+		f = append(f, 0x81, 0, 0, byte(r.IntN(9)))
+	}
+	segment := make([]byte, 20)
+	for i := range 4 {
+		segment[i] = byte(r.IntN(3))
+	}
+	protocol := []byte{6, 17, 6, 1, 44}[r.IntN(5)]
+	if r.IntN(3) == 0 {
+		ip := make([]byte, 40)
+		ip[0], ip[6] = 0x60, protocol
+		for i := 8; i < 40; i++ {
+			ip[i] = byte(r.IntN(8) / 7)
+		}
+		if protocol == 44 {
+			segment = append([]byte{[]byte{6, 17, 58}[r.IntN(3)], 0, 0, byte(r.IntN(16))}, segment...)
+		}
+		f = slices.Concat(f, []byte{0x86, 0xdd}, ip, segment)
+	} else {
+		ip := make([]byte, 4*(5+max(0, r.IntN(21)-10)))
+		ip[0], ip[9] = 0x40|byte(len(ip)/4), protocol
+		ip[7] = byte(r.IntN(10) / 9)
+		copy(ip[12:], []byte{10, 0, 0, byte(r.IntN(9)), 10, 0, byte(r.IntN(2)), 1})
+		sum := uint32(0)
+		for i := 0; i < len(ip); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+		}
+		sum = sum>>16 + sum&0xffff
+		binary.BigEndian.PutUint16(ip[10:], ^uint16(sum+sum>>16))
+		f = slices.Concat(f, []byte{8, 0}, ip, segment)
+	}
+	switch r.IntN(12) {
+	case 0:
+		return f[:34+r.IntN(len(f)-34)]
+	case 1:
+		f[12+r.IntN(len(f)-12)] ^= 1 << r.IntN(8)
+	}
+	return f
+}
+
+// twin is a host in the kernel and in Go.
+type twin struct {
+	kernel *Path
+	clock  *epoch.Clock
+	role   *univmon.Role
+}
+
+func newTwin(t testing.TB, s *wire.Settings) *twin {
+	kerneltest.NeedBPF(t)
+	w := &twin{clock: epoch.NewClock(0, 10)}
+	w.role = univmon.New(w.clock)
+	if err := w.role.Apply(encoded(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	w.kernel = open(t, Config{}, s)
+	w.clock.Advance(11)
+	return w
+}
+
+// pass runs a program on a frame, which both count segments times.
+func (w *twin) pass(t testing.TB, frame []byte, sent bool, segments uint32) {
+	t.Helper()
+	program := w.kernel.tables.receive
+	if sent {
+		program = w.kernel.tables.send
+	}
+	context := make([]byte, 192) // struct __sk_buff
+	binary.LittleEndian.PutUint32(context[164:], segments)
+	if _, err := program.Run(&ebpf.RunOptions{Data: frame, Context: context}); err != nil {
+		if errors.Is(err, unix.EINVAL) { // the kernel has no frame without a whole IP header
+			return
+		}
+		t.Fatal(err)
+	}
+	for range max(segments, 1) {
+		f := packet.NewFrame(frame)
+		if sent {
+			w.role.Out([]*packet.Frame{f})
+		} else {
+			w.role.In([]*packet.Frame{f})
+		}
+	}
+}
+
+// TestSameAsGo: random packets, whole and damaged, give the same cells and counts in the kernel as
+// in Go.
+func TestSameAsGo(t *testing.T) {
+	kerneltest.NeedBPF(t)
+	kerneltest.OnProcessor(t, 0) // keys of several compete for slots when their cells are added up
+	w := newTwin(t, &wire.Settings{Sent: true, Received: true, Sketches: small})
+	r := frames{rand.New(rand.NewPCG(1, 2))}
+	sum := wire.Report{}
+	for e := uint64(11); e < 14; e++ {
+		for range 4000 {
+			w.pass(t, r.next(), r.IntN(2) == 0, uint32(max(0, r.IntN(40)-30)))
+		}
+		w.clock.Advance(e + 1)
+		got := seal(t, w.kernel, e)
+		same(t, got, report(t, w.role.Seal(e)))
+		for i, n := range got.Counters {
+			sum.Counters[i] += n
+		}
+	}
+	for c := range wire.Dropped {
+		if sum.Counters[c] == 0 {
+			t.Errorf("no packet is counted as %v", c)
+		}
+	}
+}
+
+// FuzzSameAsGo: any frames give the same cells and counts in the kernel as in Go.
+func FuzzSameAsGo(f *testing.F) {
+	r := frames{rand.New(rand.NewPCG(1, 1))}
+	for range 20 {
+		f.Add(r.next())
+	}
+	kerneltest.NeedBPF(f)
+	w := newTwin(f, &wire.Settings{Sent: true, Received: true, Sketches: small})
+	e, n := uint64(11), 0
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		if len(frame) < 14 || len(frame) > 3000 { // the kernel refuses it
+			return
+		}
+		kerneltest.OnProcessor(t, 0)
+		w.pass(t, frame, true, 0)
+		if n++; n%20 == 0 { // a report waits for all processors
+			w.clock.Advance(e + 1)
+			same(t, seal(t, w.kernel, e), report(t, w.role.Seal(e)))
+			e++
+		}
+	})
+}
+
+// udp returns a packet.
+func udp() []byte {
+	return slices.Concat(make([]byte, 12), []byte{8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0x66, 0xcf, 10, 0, 0, 1, 10,
+		0, 0, 2}, make([]byte, 8))
+}
+
+// TestProcessors: two processors count while epochs end. No packet is lost or counted twice.
+func TestProcessors(t *testing.T) {
+	kerneltest.NeedBPF(t)
+	p := open(t, Config{}, &wire.Settings{Sent: true, Sketches: small})
+	send := p.tables.send
+	const packets = 2000
+	done := make(chan error, 2)
+	for n := range 2 {
+		go func() {
+			kerneltest.OnProcessor(t, n)
+			frame := udp()
+			frame[34] = byte(n) // of the port
+			for range packets {
+				if _, err := send.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	sent, counted := uint64(0), uint32(0)
+	for e, ended := uint64(11), 0; ended < 2; e++ {
+		select {
+		case err := <-done:
+			if ended++; err != nil {
+				t.Fatal(err)
+			}
+		default:
+		}
+		got := seal(t, p, e)
+		sent += got.Counters[wire.Sent]
+		for _, n := range got.Sketches[0].Packets() {
+			counted += n
+		}
+	}
+	if sent != 2*packets || counted != 2*packets {
+		t.Errorf("%d packets, %d of them in a sketch, want %d", sent, counted, 2*packets)
+	}
+}
+
+// TestVeth: packets that pass an interface are counted, also those that are segmented later, until
+// the settings are removed.
+func TestVeth(t *testing.T) {
+	if !kerneltest.Isolated(t) {
+		return
+	}
+	p := open(t, Config{Interface: "host"}, &wire.Settings{Sent: true, Received: true, Sketches: small})
+	from, to := kerneltest.Socket(t, "net"), kerneltest.Socket(t, "host")
+	frame := udp()
+	const received, sent = 30, 20
+	write := func(socket, n int) {
+		t.Helper()
+		for range n {
+			if _, err := unix.Write(socket, frame); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got := [2]uint64{}
+	for e := uint64(11); got[0] == 0 || got[1] == 0; e++ { // until the link is up
+		write(from, 1)
+		write(to, 1)
+		c := seal(t, p, e)
+		got = [2]uint64{c.Counters[wire.Sent], c.Counters[wire.Received]}
+		if e > 20_000 {
+			t.Fatal("no packet is counted")
+		}
+	}
+	write(from, received)
+	write(to, sent)
+	c := seal(t, p, p.Epoch())
+	if c.Counters[wire.Sent] != sent || c.Counters[wire.Received] != received ||
+		slices.Max(c.Sketches[0].Packets()) != sent+received {
+		t.Errorf("counters %v, packets %v", c.Counters, c.Sketches[0].Packets())
+	}
+	if err := p.Apply(nil); err != nil || p.tables != nil {
+		t.Errorf("the programs go on without settings: %v", err)
+	}
+	if warnings, err := Check(Config{Interface: "host"}); err != nil || len(warnings) > 0 {
+		t.Errorf("check: %v, %v", warnings, err)
+	}
+}
+
+// BenchmarkPacket measures a packet in program send with the sketches of the P4 program univmon, by
+// the kernel's statistics of programs, less what they measure of a program that does nothing.
+// Between two packets lies a system call, so the caches are colder than under load.
+func BenchmarkPacket(b *testing.B) {
+	kerneltest.NeedBPF(b)
+	kerneltest.OnProcessor(b, 0)
+	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer empty.Close()
+	for _, flows := range []int{1, 1000, 20_000} {
+		b.Run(map[int]string{1: "flows=1", 1000: "flows=1000", 20_000: "flows=20000"}[flows], func(b *testing.B) {
+			kerneltest.OnProcessor(b, 0)
+			p := open(b, Config{}, &wire.Settings{Sent: true, Sketches: wire.Sketches()})
+			stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer stats.Close()
+			frame := udp()
+			random := rand.New(rand.NewPCG(1, 2))
+			each := func() {
+				v := uint32(random.IntN(flows))
+				binary.BigEndian.PutUint16(frame[28:], uint16(v))
+				binary.BigEndian.PutUint16(frame[32:], uint16(v/3))
+				fix(frame)
+				for _, p := range []*ebpf.Program{p.tables.send, empty} {
+					if _, err := p.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			measure := func(p *ebpf.Program) (ns, runs float64) {
+				s, err := p.Stats()
+				if err != nil {
+					b.Fatal(err)
+				}
+				return float64(s.Runtime), float64(s.RunCount)
+			}
+			for range 20_000 {
+				each()
+			}
+			ns, runs := measure(p.tables.send)
+			idle, idleRuns := measure(empty)
+			for b.Loop() {
+				each()
+			}
+			after, count := measure(p.tables.send)
+			idleAfter, idleCount := measure(empty)
+			nothing := (idleAfter - idle) / (idleCount - idleRuns)
+			b.ReportMetric((after-ns)/(count-runs)-nothing, "packet-ns")
+			b.ReportMetric(nothing, "empty-ns")
+		})
+	}
+}
+
+// fix sets the checksum of an IPv4 header without options behind an untagged link layer.
+func fix(frame []byte) {
+	frame[24], frame[25] = 0, 0
+	sum := uint32(0)
+	for i := 14; i < 34; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(frame[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(frame[24:], ^uint16(sum+sum>>16))
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
+	"github.com/netsketch/netsketch/hostagent/univmon/wire"
+	"github.com/netsketch/netsketch/sketch/universal"
+)
+
+const groups = 2 // as in bpf/univmon.c
+
+// tables are the programs and maps of settings, with the maps in the memory of this process.
+type tables struct {
+	settings      *wire.Settings
+	maps          map[string]*ebpf.Map
+	send, receive *ebpf.Program
+	links         []link.Link
+	memory        hostkernel.Memory
+	barrier       *hostkernel.Barrier
+
+	control *univmonControlBlock
+	counts  []univmonCounts // by processor and group, as lanes
+	lanes   [][]*universal.Sketch
+
+	epoch, ended uint64 // the current one, and the one in the group that no program uses
+	pending      bool   // that group has an epoch
+}
+
+// shapes returns the shapes of the sketches for the programs and the count of cells of a lane. The
+// packets by level follow the slots of a sketch.
+func shapes(s *wire.Settings) (out [wire.MaxSketches]univmonShape, cells int) {
+	for i, l := range s.Sketches {
+		counters, heavy := cells, cells+l.CounterCells()
+		packets := heavy + l.HeavyCells()
+		out[i] = univmonShape{
+			Cells: divisor(2 * l.Columns), Slots: divisor(l.Slots),
+			Counters: uint32(counters), Heavy: uint32(heavy), Packets: uint32(packets),
+			Levels: uint32(l.Levels), Rows: uint32(l.Rows), Columns: uint32(l.Columns), Ways: uint32(l.Ways),
+			Words: uint32(l.Words()), Fields: uint32(l.Key),
+		}
+		cells = packets + l.Levels
+	}
+	return out, (cells + 1) &^ 1 // values of maps have a multiple of 8 bytes
+}
+
+func divisor(n int) univmonDivisor { return univmonDivisor{N: uint32(n), Inverse: 1 << 32 / uint64(n)} }
+
+// load creates the maps and loads the programs.
+func load(s *wire.Settings) (*tables, error) {
+	spec, err := loadUnivmon()
+	if err != nil {
+		return nil, err
+	}
+	processors, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, err
+	}
+	shape, cells := shapes(s)
+	spec.Maps[univmonMapLanes].MaxEntries = uint32(groups * processors)
+	spec.Maps[univmonMapCells].MaxEntries = uint32(groups * processors)
+	spec.Maps[univmonMapCells].ValueSize = uint32(4 * cells)
+	crc := make([]uint32, 4*256)
+	hostkernel.CRC32Tables(crc)
+	for name, value := range map[string]any{"crc_tables": crc, "shapes": shape, "sketches": uint32(len(s.Sketches)),
+		"lane_cells": uint32(cells)} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("variable %s: %w", name, err)
+		}
+	}
+	c, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, hostkernel.Explain(err, "the sizes of the sketches, of which each processor has two groups")
+	}
+	t := &tables{settings: s, maps: c.Maps, send: c.Programs[univmonProgSend], receive: c.Programs[univmonProgReceive]}
+	if err := t.open(cells); err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	return t, nil
+}
+
+// open maps the memory of the maps.
+func (t *tables) open(cells int) error {
+	control, err := hostkernel.View[univmonControlBlock](&t.memory, t.maps[univmonMapControl], univmonMapControl)
+	if err != nil {
+		return err
+	}
+	t.control = &control[0]
+	if t.counts, err = hostkernel.View[univmonCounts](&t.memory, t.maps[univmonMapLanes], univmonMapLanes); err != nil {
+		return err
+	}
+	all, err := hostkernel.Bytes(&t.memory, t.maps[univmonMapCells], univmonMapCells)
+	if err != nil {
+		return err
+	}
+	words := unsafe.Slice((*uint32)(unsafe.Pointer(&all[0])), len(all)/4)
+	for lane := range t.counts {
+		own := words[lane*cells:][:cells]
+		var sketches []*universal.Sketch
+		for _, l := range t.settings.Sketches {
+			counters, heavy := l.CounterCells(), l.HeavyCells()
+			s, err := universal.Open(l, own[:counters:counters], own[counters:][:heavy:heavy],
+				own[counters+heavy:][:l.Levels:l.Levels])
+			if err != nil {
+				return err
+			}
+			sketches, own = append(sketches, s), own[counters+heavy+l.Levels:]
+		}
+		t.lanes = append(t.lanes, sketches)
+	}
+	t.barrier, err = hostkernel.NewBarrier()
+	return err
+}
+
+// attach makes an interface run the programs of the directions that are counted, before others that
+// insert headers into sent packets.
+func (t *tables) attach(name string) error {
+	if name == "" {
+		return nil
+	}
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	for _, d := range []struct {
+		wanted  bool
+		program *ebpf.Program
+		name    string
+		at      ebpf.AttachType
+	}{{t.settings.Sent, t.send, univmonProgSend, ebpf.AttachTCXEgress},
+		{t.settings.Received, t.receive, univmonProgReceive, ebpf.AttachTCXIngress}} {
+		if !d.wanted {
+			continue
+		}
+		l, err := link.AttachTCX(link.TCXOptions{Program: d.program, Interface: i.Index, Attach: d.at, Anchor: link.Head()})
+		if errors.Is(err, ebpf.ErrNotSupported) {
+			err = fmt.Errorf("the kernel has no TCX, expected Linux 6.6 or later: %w", err)
+		}
+		if err != nil {
+			return fmt.Errorf("program %s on %s: %w", d.name, i.Name, err)
+		}
+		t.links = append(t.links, l)
+	}
+	return nil
+}
+
+// collect adds the lanes of a group that no program uses to an empty report, if there is one, and
+// clears them.
+func (t *tables) collect(group uint32, r *wire.Report) error {
+	var errs []error
+	first := true // cells of one processor are copied as they are
+	for i := int(group); i < len(t.counts); i += groups {
+		if t.counts[i] == (univmonCounts{}) {
+			continue
+		}
+		for k, s := range t.lanes[i] {
+			switch {
+			case r == nil: // dropped, or not measured whole
+			case first:
+				copy(r.Sketches[k].Counters(), s.Counters())
+				copy(r.Sketches[k].Heavy(), s.Heavy())
+				copy(r.Sketches[k].Packets(), s.Packets())
+			default:
+				errs = append(errs, r.Sketches[k].Merge(s))
+			}
+			s.Reset()
+		}
+		if first = false; r != nil {
+			for c := range wire.Dropped {
+				r.Counters[c] += t.counts[i].Counters[c]
+			}
+		}
+		t.counts[i] = univmonCounts{}
+	}
+	return errors.Join(errs...)
+}
+
+// close ends the programs and removes the maps.
+func (t *tables) close() error {
+	var errs []error
+	for _, l := range t.links {
+		errs = append(errs, l.Close())
+	}
+	t.memory.Unmap()
+	for _, m := range t.maps {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(append(errs, t.send.Close(), t.receive.Close(), t.barrier.Close())...)
+}

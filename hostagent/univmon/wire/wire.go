@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wire defines what a host that runs the role univmon and the UnivMon plugin exchange: the
+// settings that the plugin sends, and the report of one epoch that the host returns. The collector
+// passes both on as bytes.
+package wire
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/universal"
+)
+
+// Role is the name of the host role.
+const Role = "univmon"
+
+// Settings configure the role at one host.
+type Settings struct {
+	// Sent and Received state which packets are counted: those that leave the host, and those that
+	// arrive. At least one is set.
+	Sent     bool `json:"sent,omitempty"`
+	Received bool `json:"received,omitempty"`
+	// Sketches are the shapes of the sketches, 1 to MaxSketches, each with another key.
+	Sketches []universal.Layout `json:"sketches"`
+}
+
+// MaxSketches is the largest count of sketches.
+const MaxSketches = 8
+
+// maxBytes bounds the cells of all sketches.
+const maxBytes = 64 << 20
+
+// Sketches are those of the program univmon: those of a host in a network whose switches have none.
+func Sketches() []universal.Layout {
+	return []universal.Layout{
+		{Key: flow.Src, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 64},
+		{Key: flow.Dst, Levels: 10, Rows: 3, Columns: 896, Ways: 4, Slots: 64},
+		{Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 128},
+	}
+}
+
+// ParseSettings decodes and checks settings.
+func ParseSettings(data []byte) (*Settings, error) {
+	s := new(Settings)
+	err := json.Unmarshal(data, s)
+	if err == nil && !s.Sent && !s.Received {
+		err = errors.New("neither sent nor received packets are counted")
+	}
+	if err == nil {
+		err = check(s.Sketches)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("settings of role %s: %w", Role, err)
+	}
+	return s, nil
+}
+
+// check returns why these are not the sketches of a host.
+func check(sketches []universal.Layout) error {
+	if n := len(sketches); n < 1 || n > MaxSketches {
+		return fmt.Errorf("%d sketches; expected 1 to %d", n, MaxSketches)
+	}
+	bytes, seen := 0, map[flow.Fields]bool{}
+	for _, l := range sketches {
+		if err := l.Validate(); err != nil {
+			return err
+		}
+		if seen[l.Key] {
+			return fmt.Errorf("two sketches of %v; expected one", l.Key)
+		}
+		seen[l.Key] = true
+		if bytes += l.Bytes(); bytes > maxBytes {
+			return fmt.Errorf("sketches of more than %d bytes", maxBytes)
+		}
+	}
+	return nil
+}
+
+// Append appends the encoded settings.
+func (s *Settings) Append(b []byte) ([]byte, error) {
+	data, err := json.Marshal(s)
+	return append(b, data...), err
+}
+
+// Counter counts packets of an epoch in the directions that settings name.
+type Counter int
+
+// The counters. Packets from NotIP to BadChecksum are in no sketch.
+const (
+	Sent        Counter = iota // packets that left the host
+	Received                   // packets that arrived at it
+	NotIP                      // neither IPv4 nor IPv6 behind at most two VLAN tags
+	Truncated                  // a header is cut off
+	BadVersion                 // the IP version differs from the EtherType
+	BadLength                  // an IPv4 header shorter than 20 bytes
+	BadChecksum                // of an IPv4 header
+	Dropped                    // epochs whose report was not requested in time
+	Counters
+)
+
+var counterNames = [Counters]string{"sent", "received", "not-ip", "truncated", "bad-version", "bad-length",
+	"bad-checksum", "dropped"}
+
+// String returns the name of a counter, such as "bad-checksum".
+func (c Counter) String() string { return counterNames[c] }
+
+// Report is what a host reports for an epoch.
+type Report struct {
+	Epoch    uint64
+	Counters [Counters]uint64
+	// Sketches are in the order of the settings.
+	Sketches []*universal.Sketch
+}
+
+// A report is
+//
+//	version   byte
+//	epoch
+//	counters  a count, then counters
+//	sketches  a count, then sketches: key, levels, rows, columns, ways, slots, and then its counters,
+//	          heavy-key slots and packets by level as universal.AppendCells appends them
+//
+// Integers are unsigned varints.
+const version = 1
+
+// Append appends the encoded report.
+func (r *Report) Append(b []byte) []byte {
+	u := binary.AppendUvarint
+	b = u(u(append(b, version), r.Epoch), uint64(Counters))
+	for _, n := range r.Counters {
+		b = u(b, n)
+	}
+	b = u(b, uint64(len(r.Sketches)))
+	for _, s := range r.Sketches {
+		l := s.Layout()
+		for _, n := range []int{int(l.Key), l.Levels, l.Rows, l.Columns, l.Ways, l.Slots} {
+			b = u(b, uint64(n))
+		}
+	}
+	for _, s := range r.Sketches {
+		for _, cells := range [][]uint32{s.Counters(), s.Heavy(), s.Packets()} {
+			b = universal.AppendCells(b, cells)
+		}
+	}
+	return b
+}
+
+// ParseReport decodes and checks a report.
+func ParseReport(b []byte) (*Report, error) {
+	r, err := parseReport(b)
+	if err != nil {
+		return nil, fmt.Errorf("report of role %s: %w", Role, err)
+	}
+	return r, nil
+}
+
+func parseReport(b []byte) (*Report, error) {
+	if len(b) == 0 || b[0] != version {
+		return nil, fmt.Errorf("%.1x is no version of it; expected %d", b, version)
+	}
+	var err error
+	rest := b[1:]
+	number := func() uint64 {
+		v, n := binary.Uvarint(rest)
+		if n <= 0 {
+			err, rest = errors.New("ends within its numbers"), nil
+			return 0
+		}
+		rest = rest[n:]
+		return v
+	}
+	r := &Report{Epoch: number()}
+	if n := number(); err == nil && n != uint64(Counters) {
+		return nil, fmt.Errorf("%d counters; expected %d", n, Counters)
+	}
+	for i := range r.Counters {
+		r.Counters[i] = number()
+	}
+	n := number()
+	if n > MaxSketches {
+		return nil, fmt.Errorf("%d sketches; expected 1 to %d", n, MaxSketches)
+	}
+	layouts := make([]universal.Layout, n)
+	for i := range layouts {
+		l := &layouts[i]
+		l.Key = flow.Fields(min(number(), 0xff))
+		for _, to := range []*int{&l.Levels, &l.Rows, &l.Columns, &l.Ways, &l.Slots} {
+			*to = int(min(number(), maxBytes))
+		}
+	}
+	if err == nil {
+		err = check(layouts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range layouts {
+		s, err := universal.New(l)
+		if err != nil {
+			return nil, err
+		}
+		for _, cells := range [][]uint32{s.Counters(), s.Heavy(), s.Packets()} {
+			if rest, err = universal.ReadCells(cells, rest); err != nil {
+				return nil, fmt.Errorf("sketch of %v: %w", l.Key, err)
+			}
+		}
+		r.Sketches = append(r.Sketches, s)
+	}
+	if len(rest) > 0 {
+		return nil, fmt.Errorf("%d bytes too many", len(rest))
+	}
+	return r, nil
+}
