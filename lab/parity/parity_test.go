@@ -15,6 +15,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/netsketch/netsketch/hostagent/agent"
+	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
+	hostunivmon "github.com/netsketch/netsketch/hostagent/univmon"
+	"github.com/netsketch/netsketch/hostagent/univmon/wire"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/p4/compiled"
@@ -157,8 +163,50 @@ func (m *mirror) cells(t *testing.T, bank int) (counters, heavy []uint32) {
 	return counters, s.Heavy()
 }
 
+// hosts returns a host for each bank, with the sketches of the mirrors.
+func hosts(t *testing.T, all []*mirror) (out [2]*agent.RolePath) {
+	t.Helper()
+	s := wire.Settings{Sent: true}
+	for _, m := range all {
+		s.Sketches = append(s.Sketches, m.banks[0].Layout())
+	}
+	settings, err := s.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bank := range out {
+		out[bank] = agent.NewRolePath(func(c *epoch.Clock) role.Role { return hostunivmon.New(c) })
+		if err := out[bank].Apply(settings); err != nil {
+			t.Fatal(err)
+		}
+		out[bank].Advance(1)
+	}
+	return out
+}
+
+// compareHost compares the cells of a bank's host with those of the mirrors.
+func compareHost(t *testing.T, host *agent.RolePath, bank int, all []*mirror) {
+	t.Helper()
+	host.Advance(2)
+	sealed, err := host.Seal(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := wire.ParseReport(sealed.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range all {
+		got, want := report.Sketches[i], m.banks[bank]
+		if !slices.Equal(got.Counters(), want.Counters()) || !slices.Equal(got.Heavy(), want.Heavy()) ||
+			!slices.Equal(got.Packets(), want.Packets()) {
+			t.Errorf("%s, bank %d: the cells of the host differ from the switch's", m.key, bank)
+		}
+	}
+}
+
 // TestRegistersMatchModel sends packets while the bank is flipped every 2,500 of them, and
-// compares all cells of all registers and banks.
+// compares all cells of all registers and banks, also those of a host that sends the packets.
 func TestRegistersMatchModel(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -195,6 +243,7 @@ func compare(t *testing.T, name string, all []*mirror, sent [][]byte) {
 		t.Fatal(err)
 	}
 	counted := 0
+	senders := hosts(t, all)
 	for i, frame := range sent {
 		bank := i / 2500 % 2
 		if i%2500 == 0 {
@@ -205,6 +254,7 @@ func compare(t *testing.T, name string, all []*mirror, sent [][]byte) {
 			}
 		}
 		sw.Inject(1, frame, time.Duration(i)*time.Microsecond)
+		senders[bank].Out([]*packet.Frame{packet.NewFrame(frame)})
 		if key, ok := truth.Parse(frame); ok {
 			counted++
 			for _, m := range all {
@@ -213,6 +263,9 @@ func compare(t *testing.T, name string, all []*mirror, sent [][]byte) {
 		}
 	}
 	t.Logf("%d of %d packets belong to flows; %d sketches", counted, len(sent), len(all))
+	for bank, host := range senders {
+		compareHost(t, host, bank, all)
+	}
 	for _, m := range all {
 		for bank := range m.banks {
 			counters, heavy := m.cells(t, bank)
