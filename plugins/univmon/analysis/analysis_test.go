@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/netsketch/netsketch/hostagent/univmon/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -320,7 +321,7 @@ func TestPartialEpochs(t *testing.T) {
 		}
 	}
 	expectLost(r, "leaf2", "no answer")
-	if !strings.Contains(sdktest.Text(r), "src of network: results rest on 2 of 3 switches; missing: leaf2") {
+	if !strings.Contains(sdktest.Text(r), "src of network: results rest on 2 of 3 devices; missing: leaf2") {
 		t.Errorf("no event names the missing switch: %s", sdktest.Text(r))
 	}
 	if r = h.Analyze(quiet(4, "leaf2")); len(r.Events) != 0 {
@@ -381,6 +382,77 @@ func TestPartialEpochs(t *testing.T) {
 	}
 }
 
+// TestHosts: hosts with agents are devices, and without switches the network is their sum. Settings
+// are sent once; a report of other settings is no result.
+func TestHosts(t *testing.T) {
+	network := sdk.Network{Hosts: []sdk.Host{{Name: "h1", Agent: true}, {Name: "h2"}, {Name: "h3", Agent: true}}}
+	h := sdktest.Start(t, New(), sdktest.Options{Network: network, Config: `{"hosts": {"packets": "sent"}}`})
+	plan := h.Settings().Plan
+	if plan == nil || len(plan.Hosts) != 2 || plan.Hosts[0].Host != "h1" || plan.Hosts[1].Host != "h3" {
+		t.Fatalf("plan %+v", plan)
+	}
+	settings, err := wire.ParseSettings(plan.Hosts[0].Data)
+	if err != nil || !settings.Sent || settings.Received || !slices.Equal(settings.Sketches, wire.Sketches()) {
+		t.Fatalf("settings %+v, %v", settings, err)
+	}
+	report := func(packets int, sketches []universal.Layout) []byte {
+		r := wire.Report{}
+		r.Counters[wire.Truncated] = 3
+		k := key(t, "10.0.0.1", "10.0.0.2", 80)
+		for _, l := range sketches {
+			s, err := universal.New(l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range packets {
+				s.Update(&k)
+			}
+			r.Sketches = append(r.Sketches, s)
+		}
+		return r.Append(nil)
+	}
+	epoch := func(number uint64, hosts ...sdk.HostReport) *sdk.Epoch {
+		start := time.Unix(1_700_000_000, 0).Add(time.Duration(number) * time.Second)
+		return &sdk.Epoch{Number: number, Start: start, End: start.Add(time.Second), Status: sdk.StatusComplete,
+			ExpectedHosts: []string{"h1", "h3"}, Hosts: hosts}
+	}
+	check := func(r *sdk.Results, device, status, packets string) {
+		t.Helper()
+		for _, dimension := range []string{"src", "dst", "5-tuple"} {
+			row := find1(t, rows(r, summaryList), "device", device, "dimension", dimension)
+			if row["state/status"] != status || row["state/packets"] != packets {
+				t.Errorf("%s by %s: %v; expected %s, %q packets", device, dimension, row, status, packets)
+			}
+		}
+	}
+	all := wire.Sketches()
+	r := h.Analyze(epoch(1, sdk.HostReport{Host: "h1", Role: wire.Role, Data: report(20, all)},
+		sdk.HostReport{Host: "h3", Role: wire.Role, Data: report(30, all)}))
+	check(r, "h1", "complete", "20")
+	check(r, "h3", "complete", "30")
+	check(r, Network, "complete", "50")
+	if text := sdktest.Text(r); !strings.Contains(text, "h1: packets or epochs are not counted: truncated 3") {
+		t.Errorf("no event has the packets that are not counted: %s", text)
+	}
+	if len(r.Plans) > 0 {
+		t.Errorf("hosts receive their settings again: %+v", r.Plans)
+	}
+	other := slices.Clone(all)
+	other[2].Slots--
+	other[1].Rows++
+	other[0].Levels--
+	missing := epoch(2, sdk.HostReport{Host: "h3", Role: wire.Role, Data: report(30, other)})
+	missing.Missing = []sdk.Missing{{Name: "h1", Reason: "no session", Host: true}}
+	r = h.Analyze(missing)
+	check(r, "h1", "lost", "")
+	check(r, "h3", "lost", "")
+	check(r, Network, "lost", "")
+	row := find1(t, rows(r, summaryList), "device", "h3", "dimension", "src")
+	if row["state/problem"] == "" || !strings.Contains(row["state/problem"], "of other settings") {
+		t.Errorf("%v", row)
+	}
+}
+
 func TestConfiguration(t *testing.T) {
 	tests := []struct {
 		name, config string
@@ -400,6 +472,7 @@ func TestConfiguration(t *testing.T) {
 		{"weight", `{"network": {"weights": {"edge": 2}}}`, []string{"network.weights.edge", "is 2"}},
 		{"role", `{"network": {"weights": {"core": 1}}}`,
 			[]string{"network.weights", "core: no switch has this name or role"}},
+		{"hosts", `{"hosts": {"packets": "some"}}`, []string{"hosts.packets", `is "some"; expected none, sent`}},
 		{"icebergs", `{"icebergs": {"share": 0.1}}`, []string{"icebergs.limit", "is 0"}},
 	}
 	for _, tc := range tests {

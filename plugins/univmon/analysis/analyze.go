@@ -52,6 +52,9 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out.Events = append(append(out.Events, events...), p.problemEvents(run.problems)...)
+	if plan, ok := p.newHostPlan(epoch); ok {
+		plans = append(plans, plan)
+	}
 	out.Plans = plans
 	p.measured, p.previous = measured, results
 	return out, nil
@@ -110,26 +113,34 @@ func (a *analysis) problem(subject, format string, args ...any) {
 	a.problems[subject] = fmt.Sprintf(format, args...)
 }
 
-// switches analyzes the sketches of each switch, in parallel.
+// switches analyzes the sketches of each switch and host, in parallel.
 func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 	incomplete := a.missing()
 	type job struct {
-		in     instance
-		data   *sdk.DeviceData
+		open   func() (*sealed, error)
 		result *result
 		err    error
 	}
 	var jobs []*job
+	add := func(device, dimension string, open func() (*sealed, error)) {
+		r := &result{scope: scope{device, dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete,
+			whole: true, from: []string{device}}
+		if r.problem = incomplete[device]; r.problem != "" {
+			r.status, r.whole = sdk.StatusPartial, false
+		}
+		jobs = append(jobs, &job{open: open, result: r})
+	}
 	for i := range a.epoch.Devices {
 		data := &a.epoch.Devices[i]
 		instances := a.plan.instances[data.Name]
 		for _, dimension := range slices.Sorted(maps.Keys(instances)) {
-			r := &result{scope: scope{data.Name, dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete,
-				whole: true, from: []string{data.Name}}
-			if r.problem = incomplete[data.Name]; r.problem != "" {
-				r.status, r.whole = sdk.StatusPartial, false
-			}
-			jobs = append(jobs, &job{in: instances[dimension], data: data, result: r})
+			in := instances[dimension]
+			add(data.Name, dimension, func() (*sealed, error) { return in.open(data) })
+		}
+	}
+	for _, h := range a.hostReports() {
+		for dimension, in := range a.plan.instances[h.name] {
+			add(h.name, dimension, func() (*sealed, error) { return h.sealed(&in) })
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -139,7 +150,7 @@ func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
 			}
-			if j.result.sealed, j.err = j.in.open(j.data); j.err != nil {
+			if j.result.sealed, j.err = j.open(); j.err != nil {
 				return nil
 			}
 			reading, err := j.result.sealed.reading()
@@ -179,12 +190,12 @@ func (a *analysis) missing() map[string]string {
 	return reasons
 }
 
-// addLost adds a result without data for each dimension of each expected switch that has no other,
+// addLost adds a result without data for each dimension of each expected device that has no other,
 // so that a lost epoch differs from one without traffic. A switch whose program is not known has
 // the dimensions of the others.
 func (a *analysis) addLost(results map[scope]*result) {
 	reasons := a.missing()
-	for _, name := range a.epoch.Expected {
+	for _, name := range a.expected() {
 		own := a.plan.instances[name]
 		for _, dimension := range a.plan.dimensions {
 			s := scope{name, dimension}
@@ -299,7 +310,7 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 	r.estimate = sum.Estimate()
 	if len(absent) > 0 {
 		r.status, r.whole = sdk.StatusPartial, r.whole && !v.assigned
-		return r, fmt.Sprintf("results rest on %d of %d switches; missing: %s",
+		return r, fmt.Sprintf("results rest on %d of %d devices; missing: %s",
 			len(r.from), len(r.from)+len(absent), strings.Join(absent, ", "))
 	}
 	if v.assigned && r.whole {

@@ -139,7 +139,9 @@ func (in *instance) cells(d *sdk.DeviceData, object string, need int) ([]uint32,
 // plan is the configuration applied to a network: the sketches to read and to combine.
 type plan struct {
 	instances  map[string]map[string]instance // by device, by dimension
-	dimensions []string                       // those that a switch measures; without any, those configured
+	dimensions []string                       // those that a device measures; without any, those configured
+	hosts      []string                       // that measure, sorted
+	hostPlan   []sdk.HostSetting              // of these hosts
 	views      []view                         // one for each dimension of the network
 	settings   sdk.Settings
 }
@@ -177,6 +179,10 @@ func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 			p.instances[d.Name] = use
 		}
 	}
+	switches := len(p.instances) > 0
+	if err := p.addHosts(c, network, wanted, measured); err != nil {
+		return nil, err
+	}
 	p.dimensions = wanted
 	if len(measured) > 0 {
 		p.dimensions = slices.Sorted(maps.Keys(measured))
@@ -192,16 +198,16 @@ func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 		}
 	}
 	if c.Network.Enabled && c.Network.Scheme == SchemeWeights {
-		if err := p.addViews(c, network, wanted); err != nil {
+		if err := p.addViews(c, network, wanted, switches); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-// addViews computes the views of the network.
-func (p *plan) addViews(c *Configuration, network *sdk.Network, wanted []string) error {
-	weights, err := weigh(c.Network.Weights, network, func(device string) bool { return len(p.instances[device]) > 0 })
+// addViews computes the views of the network. switches states whether any switch measures.
+func (p *plan) addViews(c *Configuration, network *sdk.Network, wanted []string, switches bool) error {
+	weights, err := p.weigh(c, network, switches)
 	if err != nil {
 		if len(c.Network.Weights) > 0 {
 			return sdk.FieldErrors{{Field: "network.weights", Message: err.Error()}}
@@ -214,8 +220,7 @@ func (p *plan) addViews(c *Configuration, network *sdk.Network, wanted []string)
 	for _, dimension := range wanted {
 		v := view{dimension: dimension}
 		var first instance
-		for i := range network.Devices {
-			name := network.Devices[i].Name
+		for _, name := range p.devices(network) {
 			in, ok := p.instances[name][dimension]
 			w := weights[name]
 			switch {

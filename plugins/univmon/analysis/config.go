@@ -24,6 +24,8 @@ type Configuration struct {
 	Switches bool `json:"switches"`
 	// Network configures the network-wide view.
 	Network NetworkView `json:"network"`
+	// Hosts configures what host agents with the role univmon count.
+	Hosts HostView `json:"hosts"`
 	// HeavyHitters are flows of at least Share of the packets.
 	HeavyHitters Threshold `json:"heavyHitters"`
 	// Icebergs is HeavyHitters for device "network"; default: HeavyHitters.
@@ -40,7 +42,7 @@ type Configuration struct {
 type NetworkView struct {
 	// Enabled enables results of device "network".
 	Enabled bool `json:"enabled"`
-	// Weights of switches, by their names or roles: 1 adds a switch's sketch, -1
+	// Weights of switches, by their names or roles, and of hosts by their names: 1 adds a sketch, -1
 	// subtracts it, 0 omits it. Empty: computed from the topology.
 	Weights map[string]int `json:"weights"`
 	// Scheme is how packets that cross several switches are counted once: SchemeWeights, or one of
@@ -55,6 +57,22 @@ type NetworkView struct {
 
 // SchemeWeights: every switch counts all packets, and sketches are added and subtracted.
 const SchemeWeights manifest.Scheme = "weights"
+
+// HostView configures which packets hosts count. Each host with an agent is then a device.
+type HostView struct {
+	Packets HostPackets `json:"packets"`
+}
+
+// HostPackets are packets that hosts count.
+type HostPackets string
+
+// The packets that hosts can count: none, those that they send, those that arrive, or both.
+const (
+	HostsNone     HostPackets = "none"
+	HostsSent     HostPackets = "sent"
+	HostsReceived HostPackets = "received"
+	HostsAll      HostPackets = "all"
+)
 
 // Threshold defines heavy flows: both conditions must hold.
 type Threshold struct {
@@ -74,6 +92,7 @@ func DefaultConfiguration() Configuration {
 	return Configuration{
 		Switches:     true,
 		Network:      NetworkView{Enabled: true, Scheme: SchemeWeights},
+		Hosts:        HostView{Packets: HostsNone},
 		HeavyHitters: Threshold{Share: 0.005, Packets: 1, Limit: 1000},
 		HeavyChanges: Threshold{Share: 0.01, Packets: 20, Limit: 1000},
 		DDoSVictims:  Victims{Sources: 1000, Limit: 100},
@@ -122,6 +141,9 @@ func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 	}
 	if c.DDoSVictims.Limit < 1 {
 		bad("ddosVictims.limit", "is %d; expected 1 or more rows", c.DDoSVictims.Limit)
+	}
+	if h := c.Hosts.Packets; !slices.Contains([]HostPackets{HostsNone, HostsSent, HostsReceived, HostsAll}, h) {
+		bad("hosts.packets", "is %q; expected %s, %s, %s or %s", h, HostsNone, HostsSent, HostsReceived, HostsAll)
 	}
 	for name, w := range c.Network.Weights {
 		if w < -1 || w > 1 {

@@ -31,6 +31,8 @@ type Plugin struct {
 	reported map[string]string // latest problem by subject; one that goes on is logged once
 	network  sdk.Network       // newest model
 	duties   duties
+	// hostSettings are the settings that hosts were sent, by name.
+	hostSettings map[string]string
 }
 
 // scope is the device and dimension of a result.
@@ -78,7 +80,7 @@ func (p *Plugin) Describe() sdk.Description {
 		Name:    "univmon",
 		Version: Version,
 		Summary: "heavy hitters, changes, DDoS victims, entropy, distinct flows and other sums from universal sketches, " +
-			"per switch and network-wide",
+			"per switch, per host and network-wide",
 		Programs: []sdk.ProgramNeed{
 			{Program: "univmon"}, {Program: "univmon-300k"},
 		},
@@ -112,6 +114,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.config, p.plan, p.network = c, plan, network
+	p.planned()
 	p.duties.stale = true
 	if len(p.previous) == 0 {
 		p.resume()

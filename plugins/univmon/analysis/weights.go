@@ -14,28 +14,53 @@ import (
 // Network is the device name of results for the whole network.
 const Network = "network"
 
-// weigh returns the weight of each switch's sketch in the network-wide sum, in which every packet
-// counts once. Switches that are not measured must have weight 0.
-func weigh(configured map[string]int, network *sdk.Network, measured func(device string) bool) (map[string]int, error) {
-	if len(configured) > 0 {
-		return configuredWeights(configured, network)
+// devices returns the names of all switches and of the hosts that measure.
+func (p *plan) devices(network *sdk.Network) []string {
+	names := make([]string, 0, len(network.Devices)+len(p.hosts))
+	for i := range network.Devices {
+		names = append(names, network.Devices[i].Name)
 	}
-	return Weights(network, measured)
+	return append(names, p.hosts...)
+}
+
+// weigh returns the weight of each device's sketch in the network-wide sum, in which every packet
+// counts once. Switches that are not measured must have weight 0. Hosts have a weight if it is
+// configured, or if no switch measures.
+func (p *plan) weigh(c *Configuration, network *sdk.Network, switches bool) (map[string]int, error) {
+	switch {
+	case len(c.Network.Weights) > 0:
+		return p.configuredWeights(c.Network.Weights, network)
+	case switches || len(p.hosts) == 0:
+		return Weights(network, func(device string) bool { return len(p.instances[device]) > 0 })
+	case c.Hosts.Packets == HostsAll:
+		return nil, errors.New("hosts count the packets that they send and those that arrive, so packets between them " +
+			"count twice (hosts.packets)")
+	}
+	weights := make(map[string]int)
+	for _, name := range p.hosts {
+		weights[name] = 1
+	}
+	return weights, nil
 }
 
 // configuredWeights looks weights up by name, then by role.
-func configuredWeights(configured map[string]int, network *sdk.Network) (map[string]int, error) {
+func (p *plan) configuredWeights(configured map[string]int, network *sdk.Network) (map[string]int, error) {
 	used := make(map[string]bool)
 	weights := make(map[string]int)
-	for i := range network.Devices {
-		d := &network.Devices[i]
-		for _, name := range []string{d.Name, d.Role} {
+	look := func(device string, keys ...string) {
+		for _, name := range keys {
 			if w, ok := configured[name]; ok && name != "" {
-				weights[d.Name] = w
+				weights[device] = w
 				used[name] = true
-				break
+				return
 			}
 		}
+	}
+	for i := range network.Devices {
+		look(network.Devices[i].Name, network.Devices[i].Name, network.Devices[i].Role)
+	}
+	for _, name := range p.hosts {
+		look(name, name)
 	}
 	var unknown []string
 	for name := range configured {
@@ -43,9 +68,10 @@ func configuredWeights(configured map[string]int, network *sdk.Network) (map[str
 			unknown = append(unknown, name)
 		}
 	}
-	if len(unknown) > 0 && len(network.Devices) > 0 {
+	if len(unknown) > 0 && len(network.Devices)+len(p.hosts) > 0 {
 		slices.Sort(unknown)
-		return nil, fmt.Errorf("%s: no switch has this name or role", strings.Join(unknown, ", "))
+		return nil, fmt.Errorf("%s: no switch has this name or role, and no host that measures has this name",
+			strings.Join(unknown, ", "))
 	}
 	return weights, nil
 }

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/netsketch/netsketch/hostagent/univmon/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/universal"
+)
+
+// Hosts as devices: agents with the role univmon count packets in the sketches of switches.
+
+// addHosts adds the hosts with agents that measure, with the sketches of the first switch that has
+// them, else those of the program univmon. measured are the dimensions of switches, to which those
+// of hosts are added.
+func (p *plan) addHosts(c *Configuration, network *sdk.Network, wanted []string, measured map[string]bool) error {
+	if c.Hosts.Packets == HostsNone {
+		return nil
+	}
+	for i := range network.Hosts {
+		if h := &network.Hosts[i]; h.Agent {
+			p.hosts = append(p.hosts, h.Name)
+		}
+	}
+	slices.Sort(p.hosts)
+	if len(p.hosts) == 0 {
+		if len(network.Hosts) > 0 {
+			p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{Object: "host agents",
+				Consequence: "no results of hosts: set agent on the hosts that run one"})
+		}
+		return nil
+	}
+	if len(measured) > 0 {
+		wanted = slices.Sorted(maps.Keys(measured))
+	}
+	settings := wire.Settings{Sent: c.Hosts.Packets != HostsReceived, Received: c.Hosts.Packets != HostsSent}
+	use := make(map[string]instance)
+	for _, l := range wire.Sketches() {
+		dimension := l.Key.String()
+		if !slices.Contains(wanted, dimension) {
+			continue
+		}
+		for i := range network.Devices {
+			if in, ok := p.instances[network.Devices[i].Name][dimension]; ok {
+				l = in.layout
+				break
+			}
+		}
+		settings.Sketches = append(settings.Sketches, l)
+		use[dimension] = instance{dimension: dimension, layout: l}
+		measured[dimension] = true
+	}
+	data, err := settings.Append(nil)
+	if err != nil {
+		return fmt.Errorf("settings of hosts: %w", err)
+	}
+	for _, name := range p.hosts {
+		p.instances[name] = use
+		p.hostPlan = append(p.hostPlan, sdk.HostSetting{Host: name, Role: wire.Role, Data: data})
+	}
+	p.settings.Plan = &sdk.Plan{Hosts: p.hostPlan}
+	return nil
+}
+
+// hostData is the report of a host: its sketches by dimension, or why there are none.
+type hostData struct {
+	name     string
+	sketches map[string]*universal.Sketch
+	err      error
+}
+
+// hostReports returns the reports of hosts that measure. Late ones are problems.
+func (a *analysis) hostReports() (out []hostData) {
+	for i := range a.epoch.Late {
+		if l := &a.epoch.Late[i]; l.Role == wire.Role {
+			a.problem(l.Host, "its report of epoch %d arrived after that epoch was published, and is not used", l.Epoch)
+		}
+	}
+	for i := range a.epoch.Hosts {
+		h := &a.epoch.Hosts[i]
+		if _, measures := slices.BinarySearch(a.plan.hosts, h.Host); h.Role != wire.Role || !measures {
+			continue
+		}
+		d := hostData{name: h.Host, sketches: make(map[string]*universal.Sketch)}
+		var r *wire.Report
+		if r, d.err = wire.ParseReport(h.Data); d.err == nil {
+			for _, s := range r.Sketches {
+				d.sketches[s.Layout().Key.String()] = s
+			}
+			a.unparsed(h.Host, &r.Counters)
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// unparsed reports packets that a host could not count, and epochs whose report it dropped.
+func (a *analysis) unparsed(host string, counters *[wire.Counters]uint64) {
+	text := ""
+	for c := wire.Truncated; c < wire.Counters; c++ { // others than IP are no problem
+		if n := counters[c]; n > 0 {
+			text += fmt.Sprintf(" %s %d", c, n)
+		}
+	}
+	if text != "" {
+		a.problem(host, "packets or epochs are not counted:%s", text)
+	}
+}
+
+// sealed returns the cells of a dimension.
+func (d *hostData) sealed(in *instance) (*sealed, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	s := d.sketches[in.dimension]
+	switch {
+	case s == nil:
+		return nil, fmt.Errorf("its report has no sketch of %s", in.dimension)
+	case s.Layout() != in.layout:
+		return nil, fmt.Errorf("its sketch is of other settings (%v), expected %v", s.Layout(), in.layout)
+	}
+	return &sealed{in.layout, s.Counters(), s.Heavy(), s.Packets()}, nil
+}
+
+// newHostPlan returns the plan of settings that hosts do not have yet. The caller holds the lock.
+func (p *Plugin) newHostPlan(epoch *sdk.Epoch) (plan sdk.Plan, ok bool) {
+	plan.FromEpoch = epoch.Number + 1
+	for _, s := range p.plan.hostPlan {
+		if string(s.Data) != p.hostSettings[s.Host] {
+			plan.Hosts = append(plan.Hosts, s)
+		}
+	}
+	p.planned()
+	return plan, len(plan.Hosts) > 0
+}
+
+// planned records that all settings have been sent. The caller holds the lock.
+func (p *Plugin) planned() {
+	p.hostSettings = make(map[string]string)
+	for _, s := range p.plan.hostPlan {
+		p.hostSettings[s.Host] = string(s.Data)
+	}
+}
+
+// expected returns the devices whose results an epoch should have, each once.
+func (a *analysis) expected() []string {
+	names := append(slices.Clone(a.epoch.Expected), a.plan.hosts...)
+	slices.SortFunc(names, cmp.Compare[string])
+	return slices.Compact(names)
+}
