@@ -23,6 +23,8 @@ import (
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/sketchint"
 	intwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/hostagent/univmon"
+	umwire "github.com/netsketch/netsketch/hostagent/univmon/wire"
 	"github.com/netsketch/netsketch/lab"
 )
 
@@ -31,6 +33,7 @@ var hostRoles = map[string]func(*hostepoch.Clock, func() time.Time) role.Role{
 	wire.Role:    func(c *hostepoch.Clock, now func() time.Time) role.Role { return omnimon.New(c, now) },
 	intwire.Role: func(c *hostepoch.Clock, _ func() time.Time) role.Role { return sketchint.New(c) },
 	lgwire.Role:  func(c *hostepoch.Clock, _ func() time.Time) role.Role { return lightguardian.New(c) },
+	umwire.Role:  func(c *hostepoch.Clock, _ func() time.Time) role.Role { return univmon.New(c) },
 }
 
 // header is the header that hosts insert, that of the program omnimon; nil: none.

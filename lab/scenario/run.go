@@ -17,8 +17,7 @@ import (
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
-	lgwire "github.com/netsketch/netsketch/hostagent/lightguardian/wire"
-	intwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/traffic"
@@ -118,7 +117,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	}
 	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock,
 		Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header(),
-		Track: slices.Contains(s.Agents, intwire.Role) || slices.Contains(s.Agents, lgwire.Role)}); err != nil {
+		Track: slices.ContainsFunc(s.Agents, func(name string) bool { return name != wire.Role })}); err != nil {
 		return r, err
 	}
 	if r.cfg, err = s.collectorConfig(r.net, o); err != nil {

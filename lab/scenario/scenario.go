@@ -66,8 +66,8 @@ type Scenario struct {
 	Traffic []Component `yaml:"traffic"`
 	// Faults happen to links and switches.
 	Faults []Fault `yaml:"faults"`
-	// Agents are the roles of the agents that run on every host (omnimon, sketchint); none by
-	// default. With agents a host has one address of each family.
+	// Agents are the roles of the agents that run on every host (omnimon, sketchint, lightguardian,
+	// univmon); none by default. With agents a host has one address of each family.
 	Agents []string `yaml:"agents"`
 	// Receiver is the host whose agent receives telemetry reports instead of packets. Only this agent
 	// measures.
