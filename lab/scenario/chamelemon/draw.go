@@ -40,7 +40,7 @@ func screen() score.Screen {
 		},
 		Commands: []string{
 			"gnmic -a %s --insecure -e proto --format flat subscribe --path /chamelemon/attention --stream-mode on-change",
-			"gnmi_cli -a %s -insecure -query_type once -q /chamelemon/victims",
+			"netsketch query /chamelemon/victims --address %s",
 		},
 	}
 }

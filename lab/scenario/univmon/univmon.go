@@ -70,7 +70,7 @@ func Algorithm() score.Algorithm {
 			Rows: 12,
 			Commands: []string{
 				"gnmic -a %s --insecure -e proto --format flat subscribe --path /univmon/heavy-hitters --stream-mode on-change",
-				"gnmi_cli -a %s -insecure -query_type once -q /univmon/summaries",
+				"netsketch query /univmon/summaries --address %s",
 			},
 		},
 	}
