@@ -22,11 +22,11 @@ import (
 )
 
 type demoFlags struct {
-	scenario, trace, listen, web, http, plugins, log string
-	epochs                                           int
-	json, virtual                                    bool
-	bmv2                                             []string
-	influx                                           influxFlags
+	scenario, trace, iface, listen, web, http, plugins, log string
+	epochs                                                  int
+	json, virtual                                           bool
+	bmv2                                                    []string
+	influx                                                  influxFlags
 }
 
 type influxFlags struct{ url, token, org, bucket string }
@@ -35,20 +35,30 @@ func demoCommand() *cobra.Command {
 	var f demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Play a scenario: an emulated network, the collector, and its results next to the ground truth",
+		Short: "Show the system at work: on an emulated network, or on this machine's own traffic",
 		Long: `Play a scenario: P4 switches, hosts and links are emulated in this process, packets are sent
 through them, and the collector measures the network as it would a real one: it drives the switches
 through P4Runtime, feeds plugin processes, and serves results over gNMI. The demo reads them back
 over gNMI and shows each next to the ground truth.
 
-The exit code is 0 only if the results meet the bounds of the scenario.`,
+The exit code is 0 only if the results meet the bounds of the scenario.
+
+With --interface, the demo measures the traffic of a network interface of this machine instead: its top
+flows, changes and entropy. It only reads packets, and needs root or the capability CAP_NET_RAW (Linux).
+One frame can stand for several packets on the wire, because the kernel joins and splits them later.
+The exit code is 0 only if all epochs are complete.`,
 		Example: `  netsketch demo                                  the built-in scenario, until Ctrl-C
   netsketch demo --trace packets.pcap.gz --epochs 10 --json
-  netsketch demo --scenario my.yaml --virtual --epochs 60`,
+  netsketch demo --scenario my.yaml --virtual --epochs 60
+  netsketch demo --interface eth0                 this machine's own traffic`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, err := runDemo(cmd, &f)
-			if err != nil && f.json && report == nil {
+			run := runDemo
+			if f.iface != "" {
+				run = runLive
+			}
+			began, err := run(cmd, &f)
+			if err != nil && f.json && !began {
 				// A reader of the object sees in it, too, that there was no run.
 				return errors.Join(err, printJSON(cmd.OutOrStdout(), map[string]any{"ok": false, "error": err.Error()}))
 			}
@@ -58,6 +68,8 @@ The exit code is 0 only if the results meet the bounds of the scenario.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.scenario, "scenario", "", "scenario `file`; the built-in one when empty")
 	flags.StringVar(&f.trace, "trace", "", "replay a pcap `file`, gzipped or not, instead of the scenario's traffic")
+	flags.StringVar(&f.iface, "interface", "",
+		"measure the traffic of the `interface` of this machine instead of a scenario's")
 	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs; 0: as in the scenario, else until Ctrl-C")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of the live table")
 	flags.BoolVar(&f.virtual, "virtual", false, "play on a virtual clock, as fast as it can be computed")
@@ -76,41 +88,96 @@ The exit code is 0 only if the results meet the bounds of the scenario.`,
 	flags.StringVar(&f.influx.token, "influxdb-token", "", "its `token`, or user:password")
 	flags.StringVar(&f.influx.org, "influxdb-org", "", "its `organization`")
 	flags.StringVar(&f.influx.bucket, "influxdb-bucket", "netsketch", "its `bucket`, or database/retention")
+	for _, other := range []string{"scenario", "trace", "virtual", "bmv2"} {
+		cmd.MarkFlagsMutuallyExclusive("interface", other)
+	}
 	return cmd
 }
 
-// runDemo plays the scenario. The report is nil when it could not begin; otherwise it
-// has been printed.
-func runDemo(cmd *cobra.Command, f *demoFlags) (*scenario.Report, error) {
-	s, err := f.load()
-	if err != nil {
-		return nil, err
-	}
+// prepare returns the log and the view of a demo, and sets the flags that depend on others.
+func (f *demoFlags) prepare(cmd *cobra.Command) (*slog.Logger, *scenario.ViewWriter, error) {
 	logger, err := newLogger(cmd.ErrOrStderr(), f.log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	dir := f.plugins
-	if dir == "" {
-		if dir, err = pluginDirectory(); err != nil {
-			return nil, err
+	if f.plugins == "" {
+		if f.plugins, err = pluginDirectory(); err != nil {
+			return nil, nil, err
 		}
 	}
 	if flags := cmd.Flags(); flags.Changed("gnmi") && !flags.Changed("web") {
 		f.web = "127.0.0.1:0" // a second demo must not meet the first one's console
 	}
 	out := cmd.OutOrStdout()
-	view := &scenario.ViewWriter{W: out, Terminal: isTerminal(out),
-		Size: func() (columns, lines int) { return terminalSize(out) }}
-	o := scenario.Options{PluginDir: dir, Listen: f.listen, Web: f.web, HTTP: f.http, Virtual: f.virtual, BMv2: f.bmv2,
-		Logger: logger, Version: version}
+	return logger, &scenario.ViewWriter{W: out, Terminal: isTerminal(out),
+		Size: func() (columns, lines int) { return terminalSize(out) }}, nil
+}
+
+// runLive measures an interface. If began is set, the report has been printed.
+func runLive(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
+	if f.epochs < 0 {
+		return false, fmt.Errorf("--epochs %d: expected 0 or more", f.epochs)
+	}
+	logger, view, err := f.prepare(cmd)
+	if err != nil {
+		return false, err
+	}
+	o := scenario.LiveOptions{Interface: f.iface, Epochs: f.epochs, PluginDir: f.plugins, Listen: f.listen, Web: f.web,
+		HTTP: f.http, Logger: logger, Version: version}
+	if o.Outputs, err = f.outputs(); err != nil {
+		return false, err
+	}
+	out := cmd.OutOrStdout()
+	if !f.json {
+		o.OnEpoch = view.Live
+		fmt.Fprintf(out, "reading the packets of %s; none is sent or changed\n", f.iface)
+	}
+	live, err := scenario.OpenLive(cmd.Context(), o)
+	if err != nil {
+		return false, fmt.Errorf("--interface: %w", err)
+	}
+	if !f.json {
+		fmt.Fprintf(out, "results at gNMI %s; the first epoch ends within two seconds\n", live.Address())
+		if url := live.ConsoleURL(); url != "" {
+			fmt.Fprintf(out, "console: %s\n", url)
+		}
+	}
+	report, err := live.Play(cmd.Context())
+	if err = errors.Join(err, live.Close()); err != nil {
+		report.OK, report.Error = false, err.Error()
+	}
+	if f.json {
+		err = errors.Join(err, printJSON(out, report))
+	}
+	if err == nil && !report.OK {
+		err = errSilent
+	}
+	return true, err
+}
+
+// runDemo plays the scenario. If began is set, the report has been printed.
+func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
+	s, err := f.load()
+	if err != nil {
+		return false, err
+	}
+	logger, view, err := f.prepare(cmd)
+	if err != nil {
+		return false, err
+	}
+	out := cmd.OutOrStdout()
+	o := scenario.Options{PluginDir: f.plugins, Listen: f.listen, Web: f.web, HTTP: f.http, Virtual: f.virtual,
+		BMv2: f.bmv2, Logger: logger, Version: version}
+	if f.virtual && f.influx.url != "" { // the newest points are those that a dashboard shows
+		o.Start = time.Now().Truncate(s.Epoch).Add(-virtualSpan(s))
+	}
 	if !f.json {
 		o.OnEpoch = view.Epoch
 		fmt.Fprintf(out, "starting %s: %s\n", s.Name, s.Summary)
 	}
 	run, err := scenario.Open(cmd.Context(), s, o)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	if !f.json {
 		fmt.Fprintf(out, "%d switches measured, results at gNMI %s; the first epoch ends within two seconds\n",
@@ -127,11 +194,26 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (*scenario.Report, error) {
 		err = errors.Join(err, printJSON(out, report))
 	} else {
 		err = errors.Join(err, view.End(report))
+		if n := len(report.Epochs); n > 0 && f.virtual && f.influx.url != "" {
+			from, to := report.Epochs[0].End.UTC(), report.Epochs[n-1].End.UTC()
+			fmt.Fprintf(out, "the points in InfluxDB are dated %s to %s; in Grafana's address: from=%d&to=%d\n",
+				from.Format(time.RFC3339), to.Format(time.RFC3339), from.UnixMilli(), to.UnixMilli())
+		}
 	}
 	if err == nil && !report.OK {
 		err = errSilent
 	}
-	return report, err
+	return true, err
+}
+
+// virtualSpan returns how long before the present the virtual time of a scenario begins, so that it
+// ends at the present; an hour if the scenario has no end. An epoch before the first one is not
+// measured, and agents take another.
+func virtualSpan(s *scenario.Scenario) time.Duration {
+	if s.Epochs == 0 {
+		return time.Hour
+	}
+	return time.Duration(s.Epochs+2) * s.Epoch
 }
 
 func printJSON(w io.Writer, v any) error {
@@ -160,14 +242,18 @@ func (f *demoFlags) load() (*scenario.Scenario, error) {
 	if f.epochs > 0 {
 		s.Epochs = f.epochs
 	}
-	if f.influx.url != "" {
-		section, err := f.influx.section()
-		if err != nil {
-			return nil, err
-		}
-		s.Outputs = append(s.Outputs, config.Output{Type: "influxdb", Settings: section})
+	outputs, err := f.outputs()
+	s.Outputs = append(s.Outputs, outputs...)
+	return s, err
+}
+
+// outputs returns the outputs of flags.
+func (f *demoFlags) outputs() ([]config.Output, error) {
+	if f.influx.url == "" {
+		return nil, nil
 	}
-	return s, nil
+	section, err := f.influx.section()
+	return []config.Output{{Type: "influxdb", Settings: section}}, err
 }
 
 // section writes the flags as the output's configuration.

@@ -14,6 +14,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
@@ -39,6 +42,8 @@ type Options struct {
 	// Virtual plays on a virtual clock: as fast as it can be computed, and the same in
 	// every run. Otherwise an epoch takes its time.
 	Virtual bool
+	// Start is when virtual time begins; January 1, 2026 if it is zero.
+	Start time.Time
 	// BMv2 are the switches, by name or role, that run BMv2's simple_switch_grpc instead of a soft
 	// switch.
 	BMv2 []string
@@ -108,7 +113,10 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	}
 	clock := lab.WallClock(time.Now())
 	if o.Virtual {
-		r.virtual = epoch.NewVirtual(virtualStart, virtualLimit)
+		if r.o.Start.IsZero() {
+			r.o.Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		}
+		r.virtual = epoch.NewVirtual(r.o.Start, virtualLimit)
 		clock = lab.VirtualClock(r.virtual)
 	}
 	external, err := bmv2Switches(f, o.BMv2)
@@ -161,9 +169,6 @@ func bmv2Switches(f *lab.Fabric, names []string) (map[string]bool, error) {
 // virtualLimit bounds, in real time, what a boundary takes on a virtual clock. Packets are played
 // meanwhile, on a busy machine slowly.
 const virtualLimit = 3 * time.Minute
-
-// virtualStart is when virtual time begins.
-var virtualStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // readyLimit is how long devices may take to be measured.
 const readyLimit = 30 * time.Second
@@ -302,7 +307,7 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 	err := play(ctx)
 	stop()
 	watching.Wait()
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
 		err = nil // the requested end
 	}
 	if err != nil {
@@ -360,7 +365,7 @@ func (r *Run) last() int {
 func (r *Run) playVirtual(ctx context.Context) error {
 	interval := r.s.Epoch
 	at := r.virtual.Now().Truncate(interval).Add(interval)
-	labTime := func(t time.Time) time.Duration { return t.Sub(virtualStart) }
+	labTime := func(t time.Time) time.Duration { return t.Sub(r.o.Start) }
 	idle := 0 // epochs before the traffic: agents receive their settings in the first one
 	if len(r.s.Agents) > 0 {
 		idle = 1

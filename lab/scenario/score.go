@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -93,10 +94,8 @@ func (r *Run) startScoring(f *lab.Fabric) error {
 
 // score reads the results of an epoch over gNMI and compares them with the ground truth.
 func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time.Time) time.Duration) error {
-	e := EpochScore{
-		Epoch: rep.Number, End: rep.End, Status: rep.Status.String(), Stages: stagesOf(rep.Stages),
-		Results: map[string]*score.Result{},
-	}
+	e := epochOf(&rep, r.o.Logger)
+	e.Results = map[string]*score.Result{}
 	index := len(r.report.Epochs)
 	if every := r.s.ScoreEvery; index >= r.s.WarmUp && (every <= 1 || index%every == every-1) {
 		actual := r.truth(labTime(rep.Start), labTime(rep.End))
@@ -116,6 +115,17 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 			}
 		}
 	}
+	r.report.Epochs = append(r.report.Epochs, e)
+	if r.o.OnEpoch == nil {
+		return nil
+	}
+	r.fillStats()
+	return r.o.OnEpoch(r)
+}
+
+// epochOf returns an epoch without results, and logs which plugins lost it.
+func epochOf(rep *collector.Report, logger *slog.Logger) EpochScore {
+	e := EpochScore{Epoch: rep.Number, End: rep.End, Status: rep.Status.String(), Stages: stagesOf(rep.Stages)}
 	for _, d := range slices.Concat(rep.Devices, rep.Hosts) {
 		if d.Err != nil {
 			if e.Absent == nil {
@@ -130,15 +140,10 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 				e.Failed = map[string]string{}
 			}
 			e.Failed[p.Name] = p.Err.Error()
-			r.o.Logger.Warn("a plugin lost an epoch", "plugin", p.Name, "epoch", rep.Number, "error", p.Err)
+			logger.Warn("a plugin lost an epoch", "plugin", p.Name, "epoch", rep.Number, "error", p.Err)
 		}
 	}
-	r.report.Epochs = append(r.report.Epochs, e)
-	if r.o.OnEpoch == nil {
-		return nil
-	}
-	r.fillStats()
-	return r.o.OnEpoch(r)
+	return e
 }
 
 // watch subscribes to rows until the run is closed. It returns when the collector has synchronized.

@@ -24,19 +24,23 @@ type ViewWriter struct {
 
 // Epoch draws the newest epoch of the run.
 func (v *ViewWriter) Epoch(r *Run) error {
-	rep := &r.report
-	if len(rep.Epochs) == 0 {
+	if len(r.report.Epochs) == 0 {
 		return nil
 	}
+	return v.show(r.draw, r.longestTable())
+}
+
+// show writes a screen. If the terminal has too few lines, tables become shorter than the longest.
+func (v *ViewWriter) show(draw func(score.Canvas) string, longest int) error {
 	screen := score.Canvas{Terminal: v.Terminal}
 	lines := 0
 	if v.Terminal && v.Size != nil {
 		screen.Columns, lines = v.Size()
 	}
-	text := r.draw(screen)
+	text := draw(screen)
 	if over := strings.Count(text, "\n") - (lines - 1); lines > 0 && over > 0 { // shorter tables
-		screen.Rows = max(4, r.longestTable()-over-1)
-		text = r.draw(screen)
+		screen.Rows = max(4, longest-over-1)
+		text = draw(screen)
 	}
 	if v.Terminal {
 		text = score.ClearScreen + fit(text, screen.Columns, lines)

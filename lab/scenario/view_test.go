@@ -78,3 +78,36 @@ func TestSlowMachineIsReported(t *testing.T) {
 		}
 	}
 }
+
+// The screen of an interface shows what is published, states what is missing, and fits 80 columns.
+func TestLiveScreen(t *testing.T) {
+	view := score.View{Device: "eth0", Dimension: "5-tuple"}
+	tables := score.Tables{}
+	tables.Rows("summary", view).Add("", score.Leaves{"packets": score.Number(1200), "entropy": score.Number(3.25)})
+	tables.Rows("summary", score.View{Device: score.Network, Dimension: "5-tuple"}).Add("", score.Leaves{})
+	const flow = "fd00::3670:643b:88e9:8cf8,fd00::6:51e7:8a2f:1fc7:a8dc,udp,22340,8080"
+	tables.Rows("heavy-hitter", view).Add(flow, score.Leaves{"packets": score.Number(300), "share": score.Number(0.25)})
+	tables.Rows("heavy-change", view).Add("up", score.Leaves{"delta": score.Number(20)})
+	tables.Rows("heavy-change", view).Add("down", score.Leaves{"delta": score.Number(-70)})
+	report := LiveReport{Interface: "eth0", GNMI: "127.0.0.1:9339", Epochs: []LiveEpoch{{
+		EpochScore: EpochScore{Epoch: 7, Status: "partial", Absent: map[string]string{"eth0": "read-out took too long"}},
+		Frames:     1300, Lost: 4, Results: tables}}}
+	text := report.draw(score.Canvas{Columns: 80})
+	for _, want := range []string{
+		"eth0, live: packets are read, none is sent or changed", "1300 frames", "partial: eth0: read-out took too long",
+		"dropped 4 frames", "5-tuple          1200          -     3.250", "25.00 %", "udp,22340,8080",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if down, up := strings.Index(text, "\ndown"), strings.Index(text, "\nup"); down < 0 || up < down {
+		t.Errorf("the larger change is not first:\n%s", text)
+	}
+	for line := range strings.Lines(text) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 && !strings.Contains(line, "partial") &&
+			!strings.Contains(line, "dropped") { // prose is cut on a terminal
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+}

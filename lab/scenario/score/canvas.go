@@ -37,8 +37,8 @@ const (
 	flowFigures = 31
 )
 
-// shorten cuts the middle of a text to a number of columns.
-func shorten(text string, columns int) string {
+// Shorten cuts the middle of a text to a number of columns.
+func Shorten(text string, columns int) string {
 	runes := []rune(text)
 	if len(runes) <= columns || columns < 3 {
 		return text
@@ -78,13 +78,13 @@ func (c *Canvas) Flows(title string, flows []FlowFigure) {
 	if c.Columns > 0 {
 		width = min(width, max(20, c.Columns-flowFigures))
 	}
-	c.WriteString(c.Dim(fmt.Sprintf("%-*s %10s %10s %8s\n", width, shorten(title, width), "measured", "true", "error")))
+	c.WriteString(c.Dim(fmt.Sprintf("%-*s %10s %10s %8s\n", width, Shorten(title, width), "measured", "true", "error")))
 	for _, f := range flows {
 		measured, relative := fmt.Sprintf("%.0f", f.Measured), Percent(f.Error())
 		if f.Measured == 0 {
 			measured, relative = "-", "-" // below the threshold, not published
 		}
-		c.Printf("%-*s %10s %10.0f %8s\n", width, shorten(f.Flow, width), measured, f.True, relative)
+		c.Printf("%-*s %10s %10.0f %8s\n", width, Shorten(f.Flow, width), measured, f.True, relative)
 	}
 	c.WriteByte('\n')
 }

@@ -161,9 +161,9 @@ type Leaf struct {
 	Value
 }
 
-// read arranges the leaves of one epoch: …/LIST[keys]/state/LEAF and …/CONTAINER/state/LEAF. Rows
+// Read arranges the leaves of one epoch: …/LIST[keys]/state/LEAF and …/CONTAINER/state/LEAF. Rows
 // that carry the number of another epoch are dropped.
-func read(leaves []Leaf, epoch uint64) Tables {
+func Read(leaves []Leaf, epoch uint64) Tables {
 	t := Tables{}
 	for i := range leaves {
 		p := leaves[i].Path

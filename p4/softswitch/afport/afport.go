@@ -26,10 +26,14 @@ var ErrUnsupported = errors.New("AF_PACKET ports need Linux")
 
 // Config is the configuration of a port.
 type Config struct {
-	Interface string       // of this machine, in the network namespace of the caller's thread
-	Name      string       // of the port; "": the interface's
-	RingBytes int          // buffer for received frames, at least 4 MiB; 0: 8 MiB
-	Logger    *slog.Logger // nil: discards
+	Interface string // of this machine, in the network namespace of the caller's thread
+	Name      string // of the port; "": the interface's
+	RingBytes int    // buffer for received frames, at least 4 MiB; 0: 8 MiB
+	// Watch makes a port that only observes the machine's own traffic: it receives the frames that
+	// this machine sends, too, without promiscuous mode, and sends nothing. On a loopback interface
+	// each frame is received once.
+	Watch  bool
+	Logger *slog.Logger // nil: discards
 }
 
 // Stats count the frames of a port.
@@ -38,7 +42,7 @@ type Stats struct {
 	Truncated uint64 // received, longer than a block of the ring (1 MiB), and not injected
 	Lost      uint64 // by the kernel: the ring was full
 	Sent      uint64
-	Unsent    uint64 // the kernel refused them: longer than the interface's MTU, interface down
+	Unsent    uint64 // the kernel refused them: longer than the MTU, interface down; or a port with Watch
 }
 
 const (

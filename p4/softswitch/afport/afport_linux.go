@@ -124,7 +124,7 @@ func (p *Port) Close() error {
 
 // openSocket opens the socket. The caller holds mu, or the only reference.
 func (p *Port) openSocket() error {
-	sock, err := openRing(p.cfg.Interface, p.cfg.RingBytes)
+	sock, err := openRing(p.cfg.Interface, p.cfg.RingBytes, p.cfg.Watch)
 	if err != nil {
 		return err
 	}
@@ -258,6 +258,10 @@ func (p *Port) follow(failed error) {
 
 // send sends what leaves the switch: at once, or in a burst with what follows.
 func (p *Port) send(frame []byte, _ time.Duration) {
+	if p.cfg.Watch {
+		p.unsent.Add(1)
+		return
+	}
 	p.waiting.Lock()
 	full := p.late.add(frame)
 	p.waiting.Unlock()

@@ -39,9 +39,9 @@ const (
 
 var errAgain = errors.New("no frame is there")
 
-// openRing opens a socket on an interface. It sees frames from then on that arrive, and none that
-// this machine sends.
-func openRing(name string, ringBytes int) (*socket, error) {
+// openRing opens a socket on an interface. It receives the frames that arrive from then on, and if
+// watch is set those that this machine sends.
+func openRing(name string, ringBytes int, watch bool) (*socket, error) {
 	dev, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("AF_PACKET socket: %w", err)
@@ -52,14 +52,14 @@ func openRing(name string, ringBytes int) (*socket, error) {
 		return nil, fmt.Errorf("AF_PACKET socket: %w", err)
 	}
 	s := &socket{fd: fd}
-	if err := s.setUp(dev.Index, ringBytes); err != nil {
+	if err := s.setUp(dev, ringBytes, watch); err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *socket) setUp(dev, ringBytes int) error {
+func (s *socket) setUp(dev *net.Interface, ringBytes int, watch bool) error {
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
 		return fmt.Errorf("AF_PACKET socket: TPACKET_V3: %w", err)
 	}
@@ -76,20 +76,24 @@ func (s *socket) setUp(dev, ringBytes int) error {
 		return fmt.Errorf("AF_PACKET socket: ring: %w", err)
 	}
 	s.ring = ring
-	filter := make([]unix.SockFilter, len(arriving))
-	for i, in := range arriving {
-		filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	if !watch || dev.Flags&net.FlagLoopback != 0 { // what a loopback interface sends arrives there
+		filter := make([]unix.SockFilter, len(arriving))
+		for i, in := range arriving {
+			filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+		}
+		if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+			&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
+			return fmt.Errorf("AF_PACKET socket's filter: %w", err)
+		}
 	}
-	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
-		return fmt.Errorf("AF_PACKET socket's filter: %w", err)
-	}
-	if err := unix.SetsockoptPacketMreq(s.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
-		&unix.PacketMreq{Ifindex: int32(dev), Type: unix.PACKET_MR_PROMISC}); err != nil {
-		return fmt.Errorf("promiscuous mode: %w", err)
+	if !watch {
+		if err := unix.SetsockoptPacketMreq(s.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+			&unix.PacketMreq{Ifindex: int32(dev.Index), Type: unix.PACKET_MR_PROMISC}); err != nil {
+			return fmt.Errorf("promiscuous mode: %w", err)
+		}
 	}
 	all := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))
-	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: dev}); err != nil {
+	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: dev.Index}); err != nil {
 		return fmt.Errorf("AF_PACKET socket: %w", err)
 	}
 	return nil
