@@ -20,7 +20,7 @@ const pluginsUsage = "`directory` of plugin binaries; default: plugins next to t
 
 func pluginCommand() *cobra.Command {
 	var dir string
-	cmd := &cobra.Command{Use: "plugin", Short: "Inspect plugin binaries"}
+	cmd := &cobra.Command{Use: "plugin", Short: "Inspect plugin binaries, and begin a plugin of your own"}
 	cmd.PersistentFlags().StringVar(&dir, "plugins", "", pluginsUsage)
 	cmd.AddCommand(&cobra.Command{
 		Use:   "list",
@@ -69,6 +69,7 @@ func pluginCommand() *cobra.Command {
 			return fmt.Errorf("no plugin %q in %s: see `netsketch plugin list`", args[0], from)
 		},
 	})
+	cmd.AddCommand(pluginNewCommand())
 	return cmd
 }
 

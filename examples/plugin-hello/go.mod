@@ -25,7 +25,6 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-// Inside of netsketch's repository the example is built against the SDK beside it.
-// In a repository of your own remove this line and run
-// go get github.com/netsketch/netsketch@latest
+// Until netsketch is published: a checkout of it. Afterwards remove this line and run
+// go get github.com/netsketch/netsketch@latest && go mod tidy
 replace github.com/netsketch/netsketch => ../..

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command plugin-hello is an example of a netsketch plugin outside of the repository. It publishes
-// the fill of the arrays that switches measure with, under paths of its own YANG module.
+// Command plugin-hello is a netsketch plugin. It publishes the fill of the arrays that switches
+// measure with, under paths of its own YANG module.
 package main
 
 import (
@@ -18,17 +18,17 @@ var module string
 
 const list = "/acme-hello:hello/arrays/array"
 
-func main() { sdk.Serve(&hello{}) }
+func main() { sdk.Serve(&plugin{}) }
 
-// hello holds the configuration. It keeps no state between epochs.
-type hello struct {
+// plugin holds the configuration. It keeps no state between epochs.
+type plugin struct {
 	config struct {
 		Objects string `json:"objects"`
 	}
 }
 
 // Describe describes the plugin and the list that it publishes.
-func (h *hello) Describe() sdk.Description {
+func (p *plugin) Describe() sdk.Description {
 	return sdk.Description{
 		Name:    "hello",
 		Version: "0.1.0",
@@ -45,20 +45,20 @@ func (h *hello) Describe() sdk.Description {
 }
 
 // Configure selects the arrays to read.
-func (h *hello) Configure(_ context.Context, config sdk.Config, network sdk.Network) (sdk.Settings, error) {
-	wanted := h.config
+func (p *plugin) Configure(_ context.Context, config sdk.Config, network sdk.Network) (sdk.Settings, error) {
+	wanted := p.config
 	wanted.Objects = "*"
 	if err := config.Decode(&wanted); err != nil {
 		return sdk.Settings{}, err
 	}
-	h.config = wanted
+	p.config = wanted
 	bindings, missing := network.Bind([]sdk.ObjectNeed{{Name: wanted.Objects}})
 	slog.Info("hello", "devices", len(network.Devices), "arrays", len(bindings))
 	return sdk.Settings{Bindings: bindings, Missing: missing}, nil
 }
 
 // Analyze counts the cells of an epoch that are not zero.
-func (h *hello) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	b := table.NewBuilder(list)
 	device, object := b.TextKey("device"), b.TextKey("object")
 	number, cells, used, fill := b.Uint("state/epoch"), b.Uint("state/cells"), b.Uint("state/used-cells"),

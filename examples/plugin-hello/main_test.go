@@ -5,14 +5,16 @@ package main
 import (
 	"errors"
 	"flag"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/record"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
 
-var update = flag.Bool("update", false, "write the golden files")
+var update = flag.Bool("update", false, "write the recording and the golden files")
 
 var network = sdk.Network{Devices: []sdk.Device{{
 	Name: "leaf1",
@@ -33,7 +35,7 @@ func epoch(number uint64) *sdk.Epoch {
 }
 
 func TestFill(t *testing.T) {
-	h := sdktest.Start(t, &hello{}, sdktest.Options{Network: network})
+	h := sdktest.Start(t, &plugin{}, sdktest.Options{Network: network})
 	if n := len(h.Settings().Bindings); n != 2 {
 		t.Errorf("%d arrays to read, want 2", n)
 	}
@@ -41,8 +43,36 @@ func TestFill(t *testing.T) {
 	sdktest.Golden(t, "testdata/fill.golden", *update, h.Analyze(epoch(1)), h.Analyze(epoch(2)), h.Analyze(lost))
 }
 
+// A recording holds what a plugin receives; a collector writes one with the key record. This one
+// has two epochs, and gives the results that they gave.
+func TestRecording(t *testing.T) {
+	const path = "testdata/epochs.rec"
+	if *update {
+		if err := write(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := sdktest.Start(t, &plugin{}, sdktest.Options{Network: network})
+	sdktest.Golden(t, "testdata/recording.golden", *update, h.Replay(path)...)
+}
+
+// write records two epochs.
+func write(path string) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	w, err := record.NewWriter(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.Configure(record.Setup{EpochLength: time.Second, Network: network}), w.Write(epoch(1)),
+		w.Write(epoch(2)))
+}
+
 func TestConfiguration(t *testing.T) {
-	h := sdktest.Start(t, &hello{}, sdktest.Options{Network: network, Config: `{"objects":"*counters"}`})
+	h := sdktest.Start(t, &plugin{}, sdktest.Options{Network: network, Config: `{"objects":"*counters"}`})
 	if b := h.Settings().Bindings; len(b) != 1 || b[0].Object != "MyIngress.counters" {
 		t.Errorf("arrays to read: %v", b)
 	}
