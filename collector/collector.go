@@ -193,7 +193,8 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 			Certificates: c.certs,
 		})
 	if cfg.HTTP.Address != "" {
-		c.http = selfstate.NewServer(selfstate.ServerConfig{Address: cfg.HTTP.Address, Version: deps.Version},
+		c.http = selfstate.NewServer(selfstate.ServerConfig{Address: cfg.HTTP.Address, Version: deps.Version,
+			Results: cfg.HTTP.Results, ResultRows: cfg.HTTP.ResultRows},
 			selfstate.ServerDependencies{
 				Store: c.store, Schema: c.schema, Health: &c.health, Logger: c.log,
 			})

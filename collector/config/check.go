@@ -58,9 +58,25 @@ func (c *Config) check(k checker) {
 	c.checkNetwork(k, switches)
 	c.Agents.check(k, c.AgentHosts())
 	c.checkPlugins(k, switches)
+	c.HTTP.check(k)
 	outputs := map[string]string{}
 	for i, o := range c.Outputs {
 		k.unique(fmt.Sprintf("outputs[%d].name", i), o.Name, outputs)
+	}
+}
+
+func (h HTTP) check(k checker) {
+	for i, list := range h.Results {
+		at := fmt.Sprintf("http.results[%d]", i)
+		if !strings.HasPrefix(list, "/") || strings.HasSuffix(list, "/") || strings.ContainsAny(list, "[:") {
+			k.reject(at, "expected the path of a list without keys and modules, such as /univmon/summaries/summary; found %q",
+				list)
+		}
+		for j, other := range h.Results {
+			if i != j && strings.HasPrefix(list+"/", other+"/") && (list != other || i > j) {
+				k.reject(at, "%q is a part of http.results[%d]; expected each list once", list, j)
+			}
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ type Config struct {
 	Log Log `yaml:"log"`
 	// Metrics sets where the collector's own state is published.
 	Metrics Metrics `yaml:"metrics"`
-	// HTTP serves /metrics, /healthz and /readyz to operators.
+	// HTTP serves /metrics, /metrics/results, /healthz and /readyz to operators.
 	HTTP HTTP `yaml:"http"`
 
 	text outline
@@ -398,4 +398,9 @@ type HTTP struct {
 	// Address is where the server listens: host:port, ":9340" for every interface. There is no
 	// authentication. Nothing is served if empty.
 	Address string `yaml:"address" form:"listen"`
+	// Results lists the lists of results whose numbers /metrics/results has, such as
+	// /univmon/summaries/summary. Names of flows and devices are labels there.
+	Results []string `yaml:"results"`
+	// ResultRows bounds the rows of each of these lists; the others are omitted and counted.
+	ResultRows int `yaml:"result-rows" default:"1000" range:"1..100000"`
 }

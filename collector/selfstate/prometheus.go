@@ -3,6 +3,7 @@
 package selfstate
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -75,13 +76,15 @@ func (m *leafMetrics) metric(l *store.List, leaf string) *leafMetric {
 	key := leafKey{l.Path, leaf}
 	x, known := m.metrics[key]
 	if !known {
-		x = newLeafMetric(m.schema(), l, leaf)
+		x = newLeafMetric(m.schema(), l, leaf, metricName(l, leaf), labelsOf(l))
 		m.metrics[key] = x
 	}
 	return x
 }
 
-func newLeafMetric(schema *yang.Schema, l *store.List, name string) *leafMetric {
+// newLeafMetric returns the metric of a leaf with the beginning of its name and the labels for
+// keys; nil if the leaf has none.
+func newLeafMetric(schema *yang.Schema, l *store.List, name, full string, labels []string) *leafMetric {
 	list, err := schema.List(l.Path)
 	if err != nil {
 		return nil
@@ -92,7 +95,6 @@ func newLeafMetric(schema *yang.Schema, l *store.List, name string) *leafMetric 
 		return nil
 	}
 	x := &leafMetric{kind: prometheus.GaugeValue, scale: 1}
-	full := metricName(l, name)
 	if leaf.Type.Base == yang.Enumeration {
 		x.states = leaf.Type.Values
 	}
@@ -107,14 +109,6 @@ func newLeafMetric(schema *yang.Schema, l *store.List, name string) *leafMetric 
 	if leaf.Type.Name == "counter64" {
 		x.kind, full = prometheus.CounterValue, full+"_total"
 	}
-	var labels []string
-	for _, k := range l.Keys {
-		label := l.Elems[k.Elem]
-		if len(l.KeysAt(k.Elem)) > 1 {
-			label += "_" + k.Name
-		}
-		labels = append(labels, strings.ReplaceAll(label, "-", "_"))
-	}
 	if x.states != nil {
 		labels = append(labels, "state")
 	}
@@ -122,20 +116,37 @@ func newLeafMetric(schema *yang.Schema, l *store.List, name string) *leafMetric 
 	return x
 }
 
+// labelsOf returns the labels for the keys of a list.
+func labelsOf(l *store.List) (labels []string) {
+	for _, k := range l.Keys {
+		label := l.Elems[k.Elem]
+		if len(l.KeysAt(k.Elem)) > 1 {
+			label += "_" + k.Name
+		}
+		labels = append(labels, strings.ReplaceAll(label, "-", "_"))
+	}
+	return labels
+}
+
 // metricName joins the path of a leaf, without the containers around lists, the containers state,
 // and the top container if more names follow.
 func metricName(l *store.List, leaf string) string {
-	var names []string
-	for i, e := range append(l.Elems[:len(l.Elems):len(l.Elems)], strings.Split(leaf, "/")...) {
-		aroundList := i+1 < len(l.Elems) && len(l.KeysAt(i+1)) > 0
-		if e != "state" && !aroundList {
-			names = append(names, e)
-		}
-	}
+	names := namesOf(l, leaf)
 	if len(names) > 2 {
 		names = names[1:]
 	}
 	return "netsketch_" + strings.ReplaceAll(strings.Join(names, "_"), "-", "_")
+}
+
+// namesOf returns the path of a leaf, without the containers around lists and the containers state.
+func namesOf(l *store.List, leaf string) (names []string) {
+	for i, e := range append(l.Elems[:len(l.Elems):len(l.Elems)], strings.Split(leaf, "/")...) {
+		aroundList := i > 0 && i+1 < len(l.Elems) && len(l.KeysAt(i+1)) > 0
+		if e != "state" && !aroundList {
+			names = append(names, e)
+		}
+	}
+	return names
 }
 
 // send sends the metrics of a value.
@@ -148,6 +159,81 @@ func (x *leafMetric) send(out chan<- prometheus.Metric, v store.Value, labels []
 		return
 	}
 	out <- prometheus.MustNewConstMetric(x.desc, x.kind, number(v)*x.scale, labels...)
+}
+
+// resultMetrics is a prometheus.Collector of the leaves of some lists of results. Metrics follow
+// the rules of leafMetrics, with these differences: names begin with netsketch_ and the top
+// container, which names the plugin, and labels have the names of keys, "device" for that of a
+// switch. Text with any content, such as a flow, is a label, so the number of rows is bounded.
+type resultMetrics struct {
+	store  *store.Store
+	schema func() *yang.Schema
+	lists  []string // paths, as in a gNMI request
+	rows   int      // of a list
+}
+
+var (
+	resultRows = prometheus.NewDesc("netsketch_results_rows",
+		"Rows of a list of results in this answer.", []string{"list"}, nil)
+	resultsOmitted = prometheus.NewDesc("netsketch_results_rows_omitted",
+		"Rows of a list of results beyond http.result-rows.", []string{"list"}, nil)
+)
+
+// Describe sends nothing: the metrics depend on what is published.
+func (m *resultMetrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends the metrics of the newest epoch.
+func (m *resultMetrics) Collect(out chan<- prometheus.Metric) {
+	view, schema := m.store.View(), m.schema()
+	for _, list := range m.lists {
+		metrics := map[leafKey]*leafMetric{} // a plugin's schema can change
+		sent, omitted := 0, 0
+		for row := range view.Rows(store.ParseQuery("", list)) {
+			if sent == m.rows {
+				omitted++
+				continue
+			}
+			sent++
+			labels := make([]string, len(row.Entry.Keys), len(row.Entry.Keys)+1)
+			for i, k := range row.Entry.Keys {
+				labels[i] = strings.ToValidUTF8(k.String(), "?")
+			}
+			for i, v := range row.Values {
+				if v.Absent() {
+					continue
+				}
+				name := row.List.Leaves[i].Name
+				key := leafKey{row.List.Path, name}
+				x, known := metrics[key]
+				if !known {
+					full := "netsketch_" + strings.ReplaceAll(strings.Join(namesOf(row.List, name), "_"), "-", "_")
+					x = newLeafMetric(schema, row.List, name, full, resultLabels(row.List))
+					metrics[key] = x
+				}
+				if x != nil {
+					x.send(out, v, labels)
+				}
+			}
+		}
+		out <- prometheus.MustNewConstMetric(resultRows, prometheus.GaugeValue, float64(sent), list)
+		out <- prometheus.MustNewConstMetric(resultsOmitted, prometheus.GaugeValue, float64(omitted), list)
+	}
+}
+
+// resultLabels returns the labels for the keys of a list of results: their names, with that of the
+// list in front where two are equal.
+func resultLabels(l *store.List) (labels []string) {
+	for _, k := range l.Keys {
+		label := k.Name
+		if label == "switch" {
+			label = "device"
+		}
+		if slices.Contains(labels, label) || label == "state" { // state is the label of enumerations
+			label = l.Elems[k.Elem] + "_" + k.Name
+		}
+		labels = append(labels, strings.ReplaceAll(label, "-", "_"))
+	}
+	return labels
 }
 
 // number returns a value as a float.

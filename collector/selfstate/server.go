@@ -54,6 +54,10 @@ type ServerConfig struct {
 	Address string
 	// Version is the version of the program.
 	Version string
+	// Results are the paths of the lists that /metrics/results has, and ResultRows is the largest
+	// number of rows of each. Without lists there is no such page.
+	Results    []string
+	ResultRows int
 }
 
 // ServerDependencies are what NewServer needs from its caller. All are required.
@@ -64,7 +68,7 @@ type ServerDependencies struct {
 	Logger *slog.Logger
 }
 
-// Server serves /metrics, /healthz and /readyz. Create it with NewServer.
+// Server serves /metrics, /metrics/results, /healthz and /readyz. Create it with NewServer.
 type Server struct {
 	cfg      ServerConfig
 	log      *slog.Logger
@@ -90,10 +94,15 @@ func NewServer(cfg ServerConfig, deps ServerDependencies) *Server {
 	ready := append(alive, condition{"schema", &h.Schema}, condition{"epochs", &h.Epochs},
 		condition{"outputs", &h.Outputs})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(deps.Logger.Handler(), slog.LevelWarn), MaxRequestsInFlight: maxScrapes,
-		Timeout: scrapeTimeout,
-	}))
+	scrape := promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(deps.Logger.Handler(), slog.LevelWarn),
+		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, scrape))
+	if len(cfg.Results) > 0 {
+		results := prometheus.NewRegistry()
+		results.MustRegister(&resultMetrics{store: deps.Store, schema: deps.Schema.Current, lists: cfg.Results,
+			rows: cfg.ResultRows})
+		mux.Handle("GET /metrics/results", promhttp.HandlerFor(results, scrape))
+	}
 	mux.Handle("GET /healthz", conditions(alive))
 	mux.Handle("GET /readyz", conditions(ready))
 	s := &Server{cfg: cfg, log: deps.Logger}

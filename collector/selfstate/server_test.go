@@ -21,6 +21,7 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
+	"github.com/netsketch/netsketch/yang/table"
 )
 
 // serve starts a server on a free port, with a store.
@@ -196,5 +197,62 @@ func TestStopWithAStalledClient(t *testing.T) {
 	s.Stop(over)
 	if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
 		t.Errorf("reading from a closed connection: %v", err)
+	}
+}
+
+// Results have the names of leaves and keys, and a bounded number of rows.
+func TestMetricsOfResults(t *testing.T) {
+	modules, err := yang.Bundled("netsketch-types")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := schema.New(append(modules, yang.Module{Name: "acme-top", Text: `module acme-top {
+		namespace "urn:acme"; prefix a; revision 2026-11-22;
+		container porttop { config false; list port { key "switch state";
+			leaf switch { type leafref { path "../values/switch"; } } leaf state { type uint8; }
+			container values { leaf switch { type string; } leaf packets { type uint64; } leaf text { type string; } } } } }`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := store.New(store.Options{Schema: r})
+	s := NewServer(ServerConfig{Address: "127.0.0.1:0", Results: []string{"/porttop/port", "/absent"}, ResultRows: 2},
+		ServerDependencies{Store: st, Schema: r, Health: &Health{}, Logger: slog.New(slog.DiscardHandler)})
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Stop(context.Background())
+		st.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	b := table.NewBuilder("/acme-top:porttop/port")
+	device, state := b.TextKey("switch"), b.UintKey("state")
+	packets, text := b.Uint("values/packets"), b.Text("values/text")
+	for i, name := range []string{"s1", "s\xff2", "s3"} {
+		device.Append(name)
+		state.Append(uint64(i))
+		packets.Append(uint64(10 - i))
+		text.Append("x")
+	}
+	rows, err := b.Table()
+	if err == nil {
+		err = st.Publish(store.Batch{Time: time.Unix(1, 0), Tables: []store.Publication{{Table: rows, Replace: true}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, body := get(t, s, "/metrics/results")
+	got := slices.DeleteFunc(samples(body), func(l string) bool { return strings.HasPrefix(l, "#") })
+	want := []string{
+		`netsketch_porttop_port_values_packets{device="s1",port_state="0"} 10`,
+		`netsketch_porttop_port_values_packets{device="s?2",port_state="1"} 9`,
+		`netsketch_results_rows_omitted{list="/absent"} 0`,
+		`netsketch_results_rows_omitted{list="/porttop/port"} 1`,
+		`netsketch_results_rows{list="/absent"} 0`,
+		`netsketch_results_rows{list="/porttop/port"} 2`,
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); code != http.StatusOK || diff != "" {
+		t.Errorf("status %d, metrics (-want +got):\n%s", code, diff)
 	}
 }
