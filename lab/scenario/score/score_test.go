@@ -130,7 +130,7 @@ func TestRead(t *testing.T) {
 	}
 	a, old := map[string]string{"device": "leaf1", "dimension": "src", "part": "hl", "family": "ipv4"},
 		map[string]string{"device": "leaf1", "dimension": "src", "part": "ll", "family": "ipv4"}
-	got := read([]Leaf{
+	got := Read([]Leaf{
 		leaf(Number(7), "encoder", a, "state", "epoch"), leaf(Text("full"), "encoder", a, "state", "status"),
 		leaf(Text("hl"), "encoder", a, "part"),
 		leaf(Number(6), "encoder", old, "state", "epoch"),
