@@ -14,6 +14,7 @@ import (
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/pages"
 	"github.com/netsketch/netsketch/sketch/internal/shape"
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
@@ -47,7 +48,7 @@ func New[F family.Hash](c Config) (*Sketch[F], error) {
 		return nil, err
 	}
 	c.Memory = 0
-	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), cells: make([]uint32, c.Rows*c.Width)}, nil
+	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), cells: pages.Make[uint32](c.Rows * c.Width)}, nil
 }
 
 // Config returns the shape, with its actual Width.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/pages"
 	"github.com/netsketch/netsketch/sketch/internal/shape"
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
@@ -102,7 +103,7 @@ func New[F family.Hash, E Field](c Config) (*Sketch[F, E], error) {
 	n := c.fragments()
 	return &Sketch[F, E]{
 		cfg: c, cols: family.NewRange(uint32(c.Width)), fragments: n,
-		cells: make([]E, c.Rows*c.Width*(1+n)), stride: c.Width,
+		cells: pages.Make[E](c.Rows * c.Width * (1 + n)), stride: c.Width,
 		whole: family.ID[F]() == family.ID[family.Fast]() && c.Rows == 3 && c.Fingerprint == 0 &&
 			c.FragmentBits == 60 && (c.KeyBytes == 13 || c.KeyBytes == 4),
 	}, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/estimate"
 	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/pages"
 	"github.com/netsketch/netsketch/sketch/internal/shape"
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
@@ -117,8 +118,8 @@ func New[F family.Hash](c Config) (*Sketch[F], error) {
 		return nil, err
 	}
 	c.Memory = 0
-	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), n: n, cells: make([]uint32, c.Rows*c.Width*n)},
-		nil
+	return &Sketch[F]{cfg: c, cols: family.NewRange(uint32(c.Width)), n: n,
+		cells: pages.Make[uint32](c.Rows * c.Width * n)}, nil
 }
 
 // NewPartial returns a sketch without columns, for SetColumn. Its answers refer to the columns that

@@ -8,6 +8,7 @@ import (
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/pages"
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
@@ -75,7 +76,7 @@ func NewLatency[F family.Hash](c Config) (*Latency[F], error) {
 		return nil, fmt.Errorf("%w: tower: %d words of buckets; expected at most %d", sketch.ErrConfig, total,
 			sketch.MaxMemory/8)
 	}
-	l := &Latency[F]{seed: c.Seed, shape: shape, words: make([]uint64, total)}
+	l := &Latency[F]{seed: c.Seed, shape: shape, words: pages.Make[uint64](int(total))}
 	start := uint64(0)
 	for _, r := range shape {
 		size := uint32(wordBits) >> perWord(r.Bits)

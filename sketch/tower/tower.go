@@ -16,6 +16,7 @@ import (
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/pages"
 	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
@@ -44,7 +45,7 @@ func New[F family.Hash](c Config) (*Sketch[F], error) {
 	s := &Sketch[F]{seed: c.Seed, cu: c.Conservative, shape: slices.Clone(rows)}
 	var total int
 	s.rows, total = plan(rows)
-	s.words = make([]uint64, total)
+	s.words = pages.Make[uint64](total)
 	if family.ID[F]() == family.ID[family.Fast]() {
 		s.even = even(s.rows, rows)
 	}

@@ -3,13 +3,18 @@
 package tower
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
@@ -558,4 +563,33 @@ func changed(words []uint64) (at []uint32) {
 		}
 	}
 	return at
+}
+
+// TestHugePages: large towers begin at a huge page, and ask for such pages.
+func TestHugePages(t *testing.T) {
+	at := func(s *Sketch[family.Fast]) uintptr { return uintptr(unsafe.Pointer(&s.words[0])) }
+	large := build[family.Fast](t, Config{Memory: 3 << 20})
+	if first := at(large); first%(2<<20) != 0 || len(large.words) != cap(large.words) || large.Memory() > 3<<20 {
+		t.Errorf("%d bytes begin at %#x", large.Memory(), first)
+	}
+	if slices.Max(large.words) != 0 {
+		t.Error("not empty")
+	}
+	smaps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil || !bytes.Contains(smaps, []byte("THPeligible")) {
+		t.Skip("the system does not show whether it has huge pages")
+	}
+	advised := false
+	inside := false
+	for line := range bytes.Lines(smaps) {
+		var from, to uintptr
+		if n, _ := fmt.Sscanf(string(line), "%x-%x ", &from, &to); n == 2 {
+			inside = from <= at(large) && at(large) < to
+		}
+		advised = advised || inside && bytes.HasPrefix(line, []byte("VmFlags:")) && bytes.Contains(line, []byte(" hg"))
+	}
+	if !advised {
+		t.Error("the kernel was not asked for huge pages")
+	}
+	runtime.KeepAlive(large)
 }
