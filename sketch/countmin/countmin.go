@@ -79,7 +79,10 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	var digests [family.Block]uint64
 	for len(keys) > 0 {
 		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
-		s.raiseBlock(digests[:n])
+		s.total += uint64(n)
+		if s.raiseBlock(digests[:n]) != 0 {
+			s.full = true
+		}
 		keys = keys[n*size:]
 	}
 	return nil
@@ -89,6 +92,10 @@ func (s *Sketch[F]) add(d uint64, n uint32) {
 	s.total += uint64(n)
 	if s.cfg.Conservative {
 		s.raise(d, n)
+		return
+	}
+	if s.cfg.Rows == 3 && family.ID[F]() == family.ID[family.Fast]() {
+		s.addThree(d, n)
 		return
 	}
 	var cols [family.MaxRows]uint32
@@ -103,6 +110,22 @@ func (s *Sketch[F]) add(d uint64, n uint32) {
 			*c, s.full = math.MaxUint32, true
 		}
 		base = base[width:]
+	}
+}
+
+// addThree is add for three rows of the family Fast. All counters are read before one is written,
+// so that cache misses overlap.
+func (s *Sketch[F]) addThree(d uint64, n uint32) {
+	cells, width := s.cells, uint64(s.cfg.Width)
+	a := &cells[uint64(family.FastValue(d, 0))*width>>32]
+	b := &cells[width+uint64(family.FastValue(d, 1))*width>>32]
+	c := &cells[2*width+uint64(family.FastValue(d, 2))*width>>32]
+	x, over := bits.Add32(*a, n, 0)
+	y, overB := bits.Add32(*b, n, 0)
+	z, overC := bits.Add32(*c, n, 0)
+	*a, *b, *c = x|-over, y|-overB, z|-overC
+	if over|overB|overC != 0 {
+		s.full = true
 	}
 }
 
@@ -130,34 +153,37 @@ func (s *Sketch[F]) addRows(digests []uint64, numbers []uint32) {
 const inCaches = 1 << 20
 
 // raiseBlock is raise by one for each digest. If accesses have to wait for memory, it finds all
-// columns first, so that more of them overlap.
-func (s *Sketch[F]) raiseBlock(digests []uint64) {
-	s.total += uint64(len(digests))
+// columns first, so that more of them overlap. It returns 1 if a counter is full.
+func (s *Sketch[F]) raiseBlock(digests []uint64) (full uint32) {
 	if s.cfg.Rows == 3 && s.Memory() <= inCaches && family.ID[F]() == family.ID[family.Fast]() {
 		first, second, third := s.Row(0), s.Row(1), s.Row(2)
 		width := uint64(s.cfg.Width)
-		full := uint32(0)
 		for _, d := range digests {
 			full |= raiseThree(&first[uint64(family.FastValue(d, 0))*width>>32],
 				&second[uint64(family.FastValue(d, 1))*width>>32], &third[uint64(family.FastValue(d, 2))*width>>32])
 		}
-		s.full = s.full || full != 0
-		return
+		return full
 	}
 	var cols [family.MaxRows][family.Block]uint32
 	rows := min(s.cfg.Rows, family.MaxRows)
 	for r := range rows {
 		family.RowColumns[F](digests, r, &s.cols, cols[r][:])
 	}
-	if rows == 3 {
-		full := uint32(0)
+	switch rows {
+	case 3:
 		first, second, third := s.Row(0), s.Row(1), s.Row(2)
 		for i := range len(digests) {
 			i %= family.Block
 			full |= raiseThree(&first[cols[0][i]], &second[cols[1][i]], &third[cols[2][i]])
 		}
-		s.full = s.full || full != 0
-		return
+		return full
+	case 5:
+		r0, r1, r2, r3, r4 := s.Row(0), s.Row(1), s.Row(2), s.Row(3), s.Row(4)
+		for i := range len(digests) {
+			i %= family.Block
+			full |= raiseFive(&r0[cols[0][i]], &r1[cols[1][i]], &r2[cols[2][i]], &r3[cols[3][i]], &r4[cols[4][i]])
+		}
+		return full
 	}
 	var at [family.MaxRows]uint32
 	for i := range len(digests) {
@@ -166,6 +192,16 @@ func (s *Sketch[F]) raiseBlock(digests []uint64) {
 		}
 		s.raiseColumns(at[:rows], 1)
 	}
+	return 0
+}
+
+// raiseFive is raiseThree for five rows.
+func raiseFive(a, b, c, d, e *uint32) (full uint32) {
+	v, w, x, y, z := *a, *b, *c, *d, *e
+	to, full := bits.Add32(min(v, w, x, y, z), 1, 0)
+	to -= full
+	*a, *b, *c, *d, *e = max(v, to), max(w, to), max(x, to), max(y, to), max(z, to)
+	return full
 }
 
 // raiseThree is raise by one for a key's counters in three rows. Which of them change makes no

@@ -32,7 +32,7 @@ func TestNeverTooLow(t *testing.T) {
 }
 
 func neverTooLow[F family.Hash](t *testing.T) {
-	for rows, size := range map[int]int{2: 4, 3: 13, 4: 37} {
+	for rows, size := range map[int]int{2: 4, 3: 13, 5: 37} {
 		tr := zipf.New(2, 200_000, 30_000, 1.1, size)
 		cm, cu := build[F](t, Config{Rows: rows, Memory: 100_000}),
 			build[F](t, Config{Rows: rows, Memory: 100_000, Conservative: true})
