@@ -90,8 +90,8 @@ type Sketch[F family.Hash, E Field] struct {
 	stride    int // buckets from one row to the next; more than Width in a part
 	offset    int // first bucket of a row
 	full      bool
-	// whole is for three rows of keys of 13 bytes in two fragments of 60 bits, or of 4 in one, and
-	// the family Fast: insertWhole inserts them.
+	// whole is for three rows of keys of 13 or 4 bytes in fragments of 60 or 31 bits, and the family
+	// Fast: insertWhole inserts them.
 	whole bool
 }
 
@@ -105,7 +105,7 @@ func New[F family.Hash, E Field](c Config) (*Sketch[F, E], error) {
 		cfg: c, cols: family.NewRange(uint32(c.Width)), fragments: n,
 		cells: pages.Make[E](c.Rows * c.Width * (1 + n)), stride: c.Width,
 		whole: family.ID[F]() == family.ID[family.Fast]() && c.Rows == 3 && c.Fingerprint == 0 &&
-			c.FragmentBits == 60 && (c.KeyBytes == 13 || c.KeyBytes == 4),
+			(c.FragmentBits == 60 || c.FragmentBits == 31) && (c.KeyBytes == 13 || c.KeyBytes == 4),
 	}, nil
 }
 

@@ -19,21 +19,47 @@ func words(key []byte) (lo, hi uint64) {
 // insertWhole is insert for keys that Sketch.whole describes.
 func (s *Sketch[F, E]) insertWhole(d uint64, key []byte) {
 	lo, hi := words(key)
-	full := false
-	if len(key) == 13 {
-		f0, f1 := E(lo&(1<<60-1)), E(lo>>60|hi<<4)
-		a, b, c := s.three(d)
-		full = add3(a, 1, f0, f1)
-		full = add3(b, 1, f0, f1) || full
-		full = add3(c, 1, f0, f1) || full
-	} else {
-		a, b, c := s.two(d)
-		full = add2(a, 1, E(lo))
-		full = add2(b, 1, E(lo)) || full
-		full = add2(c, 1, E(lo)) || full
-	}
-	if full {
+	if s.addWhole(d, lo, hi, 1, false) {
 		s.full = true
+	}
+}
+
+// addWhole adds n packets of a key in two words; n is 1 unless there may be many. It reports
+// whether a count stopped at its maximum.
+func (s *Sketch[F, E]) addWhole(d, lo, hi uint64, n E, many bool) (full bool) {
+	switch s.fragments {
+	case 4:
+		f := [4]E{E(lo & (1<<31 - 1)), E(lo >> 31 & (1<<31 - 1)), E((lo>>62 | hi<<2) & (1<<31 - 1)), E(hi >> 29)}
+		if many {
+			for i := range f {
+				f[i] = mul(f[i], n)
+			}
+		}
+		a, b, c := s.five(d)
+		full = add5(a, n, &f)
+		full = add5(b, n, &f) || full
+		return add5(c, n, &f) || full
+	case 2:
+		f0, f1 := E(lo&(1<<60-1)), E(lo>>60|hi<<4)
+		if !wide[E]() {
+			f0, f1 = E(lo&(1<<31-1)), E(lo>>31)
+		}
+		if many {
+			f0, f1 = mul(f0, n), mul(f1, n)
+		}
+		a, b, c := s.three(d)
+		full = add3(a, n, f0, f1)
+		full = add3(b, n, f0, f1) || full
+		return add3(c, n, f0, f1) || full
+	default:
+		f := E(lo)
+		if many {
+			f = mul(f, n)
+		}
+		a, b, c := s.two(d)
+		full = add2(a, n, f)
+		full = add2(b, n, f) || full
+		return add2(c, n, f) || full
 	}
 }
 
@@ -53,6 +79,15 @@ func (s *Sketch[F, E]) two(d uint64) (a, b, c *[2]E) {
 	j := s.offset + step + int(uint64(family.FastValue(d, 1))*n>>32)
 	k := s.offset + 2*step + int(uint64(family.FastValue(d, 2))*n>>32)
 	return (*[2]E)(cells[2*i:]), (*[2]E)(cells[2*j:]), (*[2]E)(cells[2*k:])
+}
+
+// five is three for buckets of a count and four sums.
+func (s *Sketch[F, E]) five(d uint64) (a, b, c *[5]E) {
+	n, step, cells := uint64(s.cfg.Width), s.stride, s.cells
+	i := s.offset + int(uint64(family.FastValue(d, 0))*n>>32)
+	j := s.offset + step + int(uint64(family.FastValue(d, 1))*n>>32)
+	k := s.offset + 2*step + int(uint64(family.FastValue(d, 2))*n>>32)
+	return (*[5]E)(cells[5*i:]), (*[5]E)(cells[5*j:]), (*[5]E)(cells[5*k:])
 }
 
 // add3 adds packets and their identifiers to a bucket.
@@ -124,17 +159,9 @@ func (s *Sketch[F, E]) addSum(lo, hi uint64, size int) {
 	case !s.whole:
 		full = s.addSplit(lo, hi, size, n)
 	case size == 13:
-		a, b, c := s.three(family.FastDigest(s.cfg.Seed, lo, lo>>40|hi<<24, 13))
-		f0, f1 := mul(E(lo&(1<<60-1)), n), mul(E(lo>>60|hi<<4), n)
-		full = add3(a, n, f0, f1)
-		full = add3(b, n, f0, f1) || full
-		full = add3(c, n, f0, f1) || full
+		full = s.addWhole(family.FastDigest(s.cfg.Seed, lo, lo>>40|hi<<24, 13), lo, hi, n, true)
 	default:
-		a, b, c := s.two(family.FastDigest(s.cfg.Seed, lo, lo, 4))
-		f := mul(E(lo), n)
-		full = add2(a, n, f)
-		full = add2(b, n, f) || full
-		full = add2(c, n, f) || full
+		full = s.addWhole(family.FastDigest(s.cfg.Seed, lo, lo, 4), lo, hi, n, true)
 	}
 	if full {
 		s.full = true
@@ -169,5 +196,13 @@ func (s *Sketch[F, E]) addSplit(lo, hi uint64, size int, n E) (full bool) {
 func add2[E Field](b *[2]E, n, f E) (full bool) {
 	full = addCount(&b[0], n)
 	b[1] = add(b[1], f)
+	return full
+}
+
+// add5 is add3 for a bucket of four sums.
+func add5[E Field](b *[5]E, n E, f *[4]E) (full bool) {
+	full = addCount(&b[0], n)
+	b[1], b[2] = add(b[1], f[0]), add(b[2], f[1])
+	b[3], b[4] = add(b[3], f[2]), add(b[4], f[3])
 	return full
 }
