@@ -194,3 +194,13 @@ func RowColumns[F Hash](digests []uint64, row int, r *Range, out []uint32) {
 		out[i] = uint32(d * m >> 32 * n >> 32)
 	}
 }
+
+// RowProducts returns the hashes of many digests in one row of Fast, each times n: the upper 32
+// bits are Column with the range n. out must be as long as digests.
+func RowProducts(digests []uint64, row int, n uint64, out []uint64) {
+	out = out[:len(digests)]
+	m := odd[row&(MaxRows-1)]
+	for i, d := range digests {
+		out[i] = d * m >> 32 * n
+	}
+}

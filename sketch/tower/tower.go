@@ -31,6 +31,8 @@ type Sketch[F family.Hash] struct {
 	even  []evenRow // the same rows; nil if they are not even
 	words []uint64
 	shape []Row
+	// touched is a sum so that the compiler keeps accesses that only bring words into the caches.
+	touched uint64
 }
 
 // New returns an empty tower.
@@ -97,8 +99,8 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	for len(keys) > 0 {
 		n := family.Digests[F](s.seed, keys, size, digests[:])
 		if len(s.even) == 5 {
-			for _, d := range digests[:n] {
-				raiseFive(s.words, s.even, d)
+			for block := range slices.Chunk(digests[:n], touchedBlock) {
+				s.touched += raiseBlock(s.words, s.even, block)
 			}
 		} else {
 			for _, d := range digests[:n] {
@@ -108,6 +110,42 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 		keys = keys[n*size:]
 	}
 	return nil
+}
+
+// InsertBatchAbove is InsertBatch that appends to above the keys whose estimate exceeds the limit
+// after their insertion, in their order, and returns it: InsertQuery for many keys. (ChameleMon's
+// classifier, §3.2, passes such packets on to an encoder.)
+func (s *Sketch[F]) InsertBatchAbove(keys []byte, size int, limit uint32, above []byte) ([]byte, error) {
+	if err := family.CheckBatch("tower", keys, size); err != nil {
+		return above, err
+	}
+	var digests [family.Block]uint64
+	var places [family.Block]uint32
+	for len(keys) > 0 {
+		n := family.Digests[F](s.seed, keys, size, digests[:])
+		found := 0
+		for i, d := range digests[:n] { // no branch: whether an estimate exceeds the limit is not predictable
+			places[found%family.Block] = uint32(i)
+			exceeds := 0
+			if s.insertQuery(d) > uint64(limit) {
+				exceeds = 1
+			}
+			found += exceeds
+		}
+		for _, i := range places[:found] {
+			above = appendKey(above, keys[int(i)*size:], size)
+		}
+		keys = keys[n*size:]
+	}
+	return above, nil
+}
+
+// appendKey appends the first bytes of keys.
+func appendKey(to, keys []byte, size int) []byte {
+	if size == 13 {
+		return append(to, (*[13]byte)(keys)[:]...)
+	}
+	return append(to, keys[:size]...)
 }
 
 // increment adds 1 to every counter of a key that has not overflowed, without a branch:
@@ -183,16 +221,24 @@ func (s *Sketch[F]) addBlock(digests []uint64, numbers []uint32) {
 
 // addRows adds to even rows, row by row: the accesses to one row are independent.
 func addRows(words []uint64, rows []evenRow, digests []uint64, numbers []uint32) {
-	numbers = numbers[:len(digests)]
+	var at [family.Block]uint64
 	for i := range rows {
-		r := rows[i]
-		words := words[r.start : r.start+r.words]
-		for k, d := range digests {
-			x := uint64(family.FastValue(d, i)) * r.words
-			w, shift := &words[x>>32], x>>26&r.lanes&63
-			room := r.mask - *w>>shift&r.mask
-			*w += min(uint64(numbers[k]), room) << shift
-		}
+		r := &rows[i]
+		places := at[:len(digests)]
+		family.RowProducts(digests, i, r.words, places)
+		r.add(words[r.start:r.start+r.words], places, numbers)
+	}
+}
+
+// add adds numbers to the counters at hashes × words. The fewer instructions a counter takes, the
+// more accesses overlap.
+func (r *evenRow) add(words, places []uint64, numbers []uint32) {
+	mask, lanes := r.mask, r.lanes
+	numbers = numbers[:len(places)]
+	for k, x := range places {
+		w, shift := &words[x>>32], x>>26&lanes&63
+		room := mask - *w>>shift&mask
+		*w += min(uint64(numbers[k]), room) << shift
 	}
 }
 
@@ -237,14 +283,15 @@ func (s *Sketch[F]) raise(d, n uint64) {
 	}
 }
 
-// find returns a counter's word, its shift, and its value, Overflow if it has overflowed.
+// find returns a counter's word, its shift, and its value, the largest number if it has overflowed.
 func (r *evenRow) find(words []uint64, hash uint32) (w *uint64, shift, v uint64) {
-	x := uint64(hash) * r.words
+	return r.counter(words, uint64(hash)*r.words)
+}
+
+// counter is find for hash × words.
+func (r *evenRow) counter(words []uint64, x uint64) (w *uint64, shift, v uint64) {
 	w, shift = &words[r.start+x>>32], x>>26&r.lanes&63
-	if v = *w >> shift & r.mask; v == r.mask {
-		v = Overflow
-	}
-	return w, shift, v
+	return w, shift, (*w>>shift+1)&r.mask - 1
 }
 
 // is returns 1 for equal numbers and 0 otherwise, without a branch.
@@ -262,7 +309,7 @@ func raiseFive(words []uint64, rows []evenRow, d uint64) {
 	w3, s3, v3 := rows[3].find(words, family.FastValue(d, 3))
 	w4, s4, v4 := rows[4].find(words, family.FastValue(d, 4))
 	least := min(v0, v1, v2, v3, v4)
-	if least == Overflow {
+	if least == math.MaxUint64 {
 		return
 	}
 	*w0 += is(v0, least) << (s0 & 63)
@@ -270,6 +317,47 @@ func raiseFive(words []uint64, rows []evenRow, d uint64) {
 	*w2 += is(v2, least) << (s2 & 63)
 	*w3 += is(v3, least) << (s3 & 63)
 	*w4 += is(v4, least) << (s4 & 63)
+}
+
+// touchedBlock is the number of keys whose counters in five rows fit the first cache.
+const touchedBlock = 64
+
+// raiseBlock is raiseFive for up to touchedBlock digests. It reads all words first: such accesses
+// do not wait for each other. It returns a sum of them.
+func raiseBlock(words []uint64, rows []evenRow, digests []uint64) (touched uint64) {
+	var at [5][touchedBlock]uint64
+	digests = digests[:min(len(digests), touchedBlock)]
+	for i := range at {
+		r, places := &rows[i], at[i][:len(digests)]
+		family.RowProducts(digests, i, r.words, places)
+		touched += touch(words[r.start:r.start+r.words], places)
+	}
+	for k := range digests {
+		k %= touchedBlock
+		w0, s0, v0 := rows[0].counter(words, at[0][k])
+		w1, s1, v1 := rows[1].counter(words, at[1][k])
+		w2, s2, v2 := rows[2].counter(words, at[2][k])
+		w3, s3, v3 := rows[3].counter(words, at[3][k])
+		w4, s4, v4 := rows[4].counter(words, at[4][k])
+		least := min(v0, v1, v2, v3, v4)
+		if least == math.MaxUint64 {
+			continue
+		}
+		*w0 += is(v0, least) << (s0 & 63)
+		*w1 += is(v1, least) << (s1 & 63)
+		*w2 += is(v2, least) << (s2 & 63)
+		*w3 += is(v3, least) << (s3 & 63)
+		*w4 += is(v4, least) << (s4 & 63)
+	}
+	return touched
+}
+
+// touch reads the words at hashes × words and returns their sum.
+func touch(words, places []uint64) (sum uint64) {
+	for _, x := range places {
+		sum += words[x>>32]
+	}
+	return sum
 }
 
 func raiseEven(words []uint64, rows []evenRow, d, n uint64) {
@@ -360,20 +448,27 @@ func (s *Sketch[F]) query(d uint64) uint64 {
 
 // InsertQuery counts one packet of a key and returns the new estimate.
 func (s *Sketch[F]) InsertQuery(key []byte) uint32 {
-	d := family.Digest[F](s.seed, key)
+	return uint32(s.insertQuery(family.Digest[F](s.seed, key)))
+}
+
+func (s *Sketch[F]) insertQuery(d uint64) uint64 {
 	if s.even != nil && !s.cu {
+		if len(s.even) == 2 { // as in ChameleMon
+			a := s.even[0].incrementQuery(s.words, family.FastValue(d, 0))
+			return min(a, s.even[1].incrementQuery(s.words, family.FastValue(d, 1)))
+		}
 		least := uint64(Overflow)
 		for i := range s.even {
 			least = min(least, s.even[i].incrementQuery(s.words, family.FastValue(d, i)))
 		}
-		return uint32(least)
+		return least
 	}
 	if s.cu {
 		s.raise(d, 1)
 	} else {
 		s.increment(d)
 	}
-	return uint32(s.query(d))
+	return s.query(d)
 }
 
 // Row returns a copy of a row's counters, Overflow for those that have overflowed: the

@@ -87,10 +87,16 @@ func againstModel[F family.Hash](t *testing.T) {
 		for _, cu := range []bool{false, true} {
 			c.Conservative = cu
 			one, batch, asked := build[F](t, c), build[F](t, c), build[F](t, c)
+			passed := build[F](t, c)
+			const limit = 20
+			var above []byte
 			m := newModel[F](c, one.Rows())
 			for i := range tr.Len() {
 				one.Insert(tr.Key(i))
 				m.insert(tr.Key(i))
+				if m.query(tr.Key(i)) > limit {
+					above = append(above, tr.Key(i)...)
+				}
 				if got, want := asked.InsertQuery(tr.Key(i)), m.query(tr.Key(i)); uint64(got) != want {
 					t.Fatalf("%+v: packet %d: InsertQuery says %d, want %d", c, i, got, want)
 				}
@@ -100,6 +106,12 @@ func againstModel[F family.Hash](t *testing.T) {
 			}
 			if err := batch.InsertBatch(tr.Keys, tr.Size); err != nil || !slices.Equal(one.words, batch.words) {
 				t.Errorf("%+v: a batch gives other cells (%v)", c, err)
+			}
+			got, err := passed.InsertBatchAbove(tr.Keys, tr.Size, limit, bytes.Clone(tr.Key(0)))
+			if err != nil || !slices.Equal(one.words, passed.words) ||
+				!bytes.Equal(got, append(bytes.Clone(tr.Key(0)), above...)) || len(above) == 0 {
+				t.Errorf("%+v: %d bytes of keys above the limit, want %d, or other cells (%v)", c, len(got)-tr.Size,
+					len(above), err)
 			}
 			for i, r := range m.rows {
 				got := one.Row(i)
@@ -229,6 +241,10 @@ func TestBadConfig(t *testing.T) {
 	}
 	if _, err := NewLatency[family.Fast](Config{Memory: 1000, Conservative: true}); !errors.Is(err, sketch.ErrConfig) {
 		t.Error(err)
+	}
+	if above, err := build[family.Fast](t, Config{Memory: 100}).InsertBatchAbove([]byte{1}, 2, 0, []byte{7}); !errors.
+		Is(err, sketch.ErrMismatch) || len(above) != 1 {
+		t.Errorf("%x, %v", above, err)
 	}
 	if err := build[family.Fast](t, Config{Memory: 100}).InsertBatch([]byte{1}, 2); !errors.Is(err,
 		sketch.ErrMismatch) {
