@@ -15,6 +15,10 @@ import (
 // fermatBuckets are those of chamelemon App. E: 2,500 decode 99.9 % of the time.
 const fermatBuckets = 2500
 
+// classified is the number of keys of a batch after which Tower+Fermat passes those above the
+// threshold on: few enough for the second cache.
+const classified = 1 << 14
+
 // towerFermat is ChameleMon's combination: packets beyond the limit's half, which is the
 // heavy-change threshold, go into Fermat. Its buckets take 8 bytes for an
 // address and 20 for an IPv4 5-tuple, as the paper's.
@@ -33,12 +37,21 @@ func towerFermat[E fermat.Field]() kind {
 		if err != nil {
 			return nil, err
 		}
-		threshold := uint32(max(1, limit/2))
+		threshold, size := uint32(max(1, limit/2)), on.KeyBytes()
 		var large map[string]float64
 		s := &structure{
 			insert: func(k []byte) {
 				if t.InsertQuery(k) > threshold {
 					_ = f.Insert(k)
+				}
+			},
+			insertBatch: func(keys []byte) {
+				above := make([]byte, 0, classified*size)
+				for len(keys) > 0 {
+					n := min(len(keys), classified*size)
+					above, _ = t.InsertBatchAbove(keys[:n], size, threshold, above[:0])
+					_ = f.InsertBatch(above, size)
+					keys = keys[n:]
 				}
 			},
 			seal: func() error {

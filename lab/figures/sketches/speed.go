@@ -152,15 +152,18 @@ func fermatJobs(t *trace.Trace, o suite.Options) (jobs []job, err error) {
 		return nil, err
 	}
 	var tf *structure
-	both := insertions("Tower+Fermat", "8 and 16 bits, 2500 buckets", 500_000, 2, nil, func() {
+	const both = "8 and 16 bits, 2500 buckets, "
+	one := insertions("Tower+Fermat", both+"Insert", 500_000, 2, nil, func() {
 		for i := range t.Len() {
 			tf.insert(t.Key(i))
 		}
 	})
-	both.fresh = func() (err error) {
+	one.fresh = func() (err error) {
 		tf, err = towerFermat[fermat.Mersenne61]().build(t, 500_000, papers.heavy*float64(t.Len()), o.Seed)
 		return err
 	}
+	batches := insertions("Tower+Fermat", both+"InsertBatch", 500_000, 2, nil, func() { tf.insertBatch(t.Keys()) })
+	batches.fresh = one.fresh
 	return []job{
 		insertions("Fermat", "3 rows of 833, 2^61-1, Insert", f.Memory(), 3, f.Reset, func() {
 			for i := range t.Len() {
@@ -178,6 +181,11 @@ func fermatJobs(t *trace.Trace, o suite.Options) (jobs []job, err error) {
 		insertions("Fermat", "3 rows of 833, sources, 2^61-1, InsertBatch", s.Memory(), 3, s.Reset, func() {
 			_ = s.InsertBatch(sources.Keys(), sources.KeyBytes())
 		}),
+		insertions("Fermat", "3 rows of 833, 31-bit fragments, Insert", f32.Memory(), 3, f32.Reset, func() {
+			for i := range t.Len() {
+				_ = f32.Insert(t.Key(i))
+			}
+		}),
 		insertions("Fermat", "3 rows of 833, 31-bit fragments, InsertBatch", f32.Memory(), 3, f32.Reset, func() {
 			_ = f32.InsertBatch(t.Keys(), t.KeyBytes())
 		}),
@@ -189,7 +197,8 @@ func fermatJobs(t *trace.Trace, o suite.Options) (jobs []job, err error) {
 		insertions("Fermat", "3 rows, 64 MB, 2^61-1, InsertBatch", large.Memory(), 3, large.Reset, func() {
 			_ = large.InsertBatch(t.Keys(), t.KeyBytes())
 		}),
-		both,
+		one,
+		batches,
 	}, nil
 }
 

@@ -22,6 +22,7 @@ type host = family.Fast
 // structure is one sketch under test. Those of its answers that it does not have are nil.
 type structure struct {
 	insert       func(key []byte)
+	insertBatch  func(keys []byte) // as insert, key by key; nil if there is none
 	size         func(key []byte) float64
 	kept         func(key []byte) float64 // the size of a flow that is kept, for those without size
 	heavy        func(limit float64) map[string]float64
@@ -265,8 +266,12 @@ func (k kind) fill(t *trace.Trace, memory int, limit float64, seed uint64) (*str
 	if s.insert == nil {
 		return nil, errors.New("nothing to insert with")
 	}
-	for i := range t.Len() {
-		s.insert(t.Key(i))
+	if s.insertBatch != nil {
+		s.insertBatch(t.Keys())
+	} else {
+		for i := range t.Len() {
+			s.insert(t.Key(i))
+		}
 	}
 	if s.seal != nil {
 		if err := s.seal(); err != nil {
