@@ -3,11 +3,15 @@
 package lab
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -17,13 +21,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/p4/bmv2"
+	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
 )
 
 // external is BMv2's simple_switch_grpc in its own process. The node's P4Runtime server relays all
 // messages to it, so the lab records the flips of its bank. Packets enter one by one, each after
-// the one before has left: the lab cannot attribute late packets or copies. It has no gNMI and no
-// LLDP.
+// the one before and its clones have left: the lab cannot attribute late packets. It has no gNMI
+// and no LLDP.
 type external struct {
 	net     *Network
 	nd      *node
@@ -33,6 +38,7 @@ type external struct {
 	data    *grpc.ClientConn
 	ctx     context.Context // until close
 	cancel  context.CancelFunc
+	clones  atomic.Bool // a controller has written a clone session
 
 	// Of inject, which the node calls from one goroutine at a time.
 	packets *dataplane.Client // nil before the first packet
@@ -72,7 +78,7 @@ func (s *external) serverOptions() []grpc.ServerOption {
 }
 
 func (s *external) services(rpc *grpc.Server) (bool, error) {
-	p4v1.RegisterP4RuntimeServer(rpc, &relay{to: p4v1.NewP4RuntimeClient(s.control)})
+	p4v1.RegisterP4RuntimeServer(rpc, &relay{to: p4v1.NewP4RuntimeClient(s.control), wrote: s.wrote})
 	return false, nil
 }
 
@@ -80,7 +86,11 @@ func (s *external) inject(port uint32, frame []byte, at time.Duration) {
 	if s.nd.stopped.Load() {
 		return
 	}
-	out, err := s.pass(port, frame)
+	first, err := s.pass(port, frame)
+	out := []dataplane.Packet{first}
+	if err == nil && s.clones.Load() {
+		out, err = s.follow(first)
+	}
 	if err != nil {
 		if s.gone++; s.gone == 1 {
 			s.log.Warn("a packet did not leave BMv2; further losses are counted, not logged", "port", port, "error",
@@ -88,14 +98,25 @@ func (s *external) inject(port uint32, frame []byte, at time.Duration) {
 		}
 		return
 	}
-	if w := s.nd.out[out.Port]; w != nil {
-		s.net.leave(s.nd, w, out.Frame, at)
+	for _, p := range out {
+		if w := s.nd.out[p.Port]; w != nil {
+			s.net.leave(s.nd, w, p.Frame, at)
+		}
+	}
+}
+
+// wrote is called with what controllers write.
+func (s *external) wrote(r *p4v1.WriteRequest) {
+	for _, u := range r.GetUpdates() {
+		if u.GetEntity().GetPacketReplicationEngineEntry().GetCloneSessionEntry() != nil {
+			s.clones.Store(true)
+		}
 	}
 }
 
 var errSwallowed = fmt.Errorf("nothing for %v", swallowed)
 
-// pass sends a packet through the switch.
+// pass sends a packet through the switch and returns the first copy that leaves.
 func (s *external) pass(port uint32, frame []byte) (dataplane.Packet, error) {
 	s.id++
 	for {
@@ -130,22 +151,62 @@ func (s *external) pass(port uint32, frame []byte) (dataplane.Packet, error) {
 	}
 }
 
-// await returns the result of the newest packet.
+// follow returns all copies of the newest packet, of which the first has left, in the order of
+// their ports. When one of them leaves, all others are in the queues of their ports, or behind
+// them: they leave before frames that join the queues of all ports then.
+func (s *external) follow(first dataplane.Packet) ([]dataplane.Packet, error) {
+	out, id := []dataplane.Packet{first}, s.id
+	for port := range s.nd.out {
+		s.id++
+		if err := s.packets.Inject(softswitch.DefaultCPUPort, sendOut(port), s.id); err != nil {
+			return nil, err
+		}
+	}
+	for behind := 0; behind < len(s.nd.out); {
+		p, err := s.next()
+		switch {
+		case err != nil:
+			return nil, err
+		case p.ID == id:
+			out = append(out, p)
+		case p.ID > id:
+			behind++
+		}
+	}
+	slices.SortStableFunc(out, func(a, b dataplane.Packet) int { return cmp.Compare(a.Port, b.Port) })
+	return out, nil
+}
+
+// sendOut returns a packet-out that sends 60 bytes of zeros by a port: the header of the data plane
+// programs (docs/p4.md), with op 0, and the port in the second and third byte.
+func sendOut(port uint32) []byte {
+	const header, frame = 13, 60
+	b := make([]byte, header+frame)
+	binary.BigEndian.PutUint16(b[1:], uint16(port))
+	return b
+}
+
+// await returns the first copy of the newest packet that leaves.
 func (s *external) await() (dataplane.Packet, error) {
+	for {
+		if p, err := s.next(); err != nil || p.ID == s.id {
+			return p, err
+		}
+	}
+}
+
+// next returns the next packet that leaves.
+func (s *external) next() (dataplane.Packet, error) {
 	limit := time.NewTimer(swallowed)
 	defer limit.Stop()
-	for {
-		select {
-		case p, ok := <-s.packets.Packets():
-			if !ok {
-				return p, errors.Join(s.packets.Err(), s.ctx.Err())
-			}
-			if p.ID == s.id {
-				return p, nil
-			}
-		case <-limit.C:
-			return dataplane.Packet{}, errSwallowed
+	select {
+	case p, ok := <-s.packets.Packets():
+		if !ok {
+			return p, errors.Join(s.packets.Err(), s.ctx.Err())
 		}
+		return p, nil
+	case <-limit.C:
+		return dataplane.Packet{}, errSwallowed
 	}
 }
 
@@ -190,10 +251,12 @@ func (s *external) close() error {
 // relay passes P4Runtime on to another server. Errors go back as they are.
 type relay struct {
 	p4v1.UnimplementedP4RuntimeServer
-	to p4v1.P4RuntimeClient
+	to    p4v1.P4RuntimeClient
+	wrote func(*p4v1.WriteRequest) // is called before a write
 }
 
 func (r *relay) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
+	r.wrote(req)
 	return r.to.Write(ctx, req)
 }
 

@@ -43,8 +43,9 @@ type Config struct {
 	Program  *compiled.Program
 	Programs map[string]*compiled.Program // by a switch's name, or else its role
 	// BMv2 names the switches, by name or role, that run BMv2's simple_switch_grpc instead of soft
-	// switches. It must be on the PATH, and programs there must send on one copy of each packet at
-	// most. LinkState.Down takes no ports of it down.
+	// switches. It must be on the PATH. Copies of a packet are carried on if they are clones, and
+	// programs there must read packets of the CPU port as those of this repository do, to send
+	// frames behind the clones. LinkState.Down takes no ports of it down.
 	BMv2   map[string]bool
 	Clock  Clock        // nil: a wall clock that starts now
 	Seed   uint64       // of losses and of the switches' random()

@@ -48,7 +48,7 @@ func TestRelay(t *testing.T) {
 	}
 	t.Cleanup(func() { conn.Close() })
 	rpc := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
-	p4v1.RegisterP4RuntimeServer(rpc, &relay{to: p4v1.NewP4RuntimeClient(conn)})
+	p4v1.RegisterP4RuntimeServer(rpc, &relay{to: p4v1.NewP4RuntimeClient(conn), wrote: new(external).wrote})
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
