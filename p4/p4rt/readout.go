@@ -125,8 +125,7 @@ func (c *Client) ReadBanks(ctx context.Context, bank int, registers ...string) (
 		if err := checkBank(r, bank); err != nil {
 			return nil, fmt.Errorf("p4rt %s: %w", c.cfg.Target, err)
 		}
-		cells := &Cells{Register: r, Bank: bank, Data: make([]byte, bankCells(r)*4)}
-		job.parts = append(job.parts, &readPart{reg: r, cells: cells})
+		job.parts = append(job.parts, newReadPart(r, bank))
 	}
 	if p.readout == nil || !s.isPrimary() {
 		return s.readBanksByRegister(ctx, bank, job.parts)
@@ -163,10 +162,40 @@ func bankCells(r *p4values.Register) int {
 type readPart struct {
 	reg     *p4values.Register
 	cells   *Cells
-	arrived int // cells
+	arrived int    // cells, also those that are known to be zero
+	asked   []bool // by packet: requested, or known to be zero
 	lost    []CellRange
-	next    int // first cell that is not requested
 	cause   error
+
+	packets uint64 // that changed the bank since it was cleared, if known
+	known   bool
+}
+
+func newReadPart(r *p4values.Register, bank int) *readPart {
+	cells := &Cells{Register: r, Bank: bank, Data: make([]byte, bankCells(r)*4)}
+	return &readPart{reg: r, cells: cells, asked: make([]bool, (cells.Len()+readoutCells-1)/readoutCells)}
+}
+
+// skip takes the cells of a packet as zero.
+func (p *readPart) skip(packet int) {
+	if !p.asked[packet] {
+		p.asked[packet] = true
+		p.arrived += p.size(packet)
+	}
+}
+
+// size returns the cells of a packet.
+func (p *readPart) size(packet int) int { return min(readoutCells, p.cells.Len()-packet*readoutCells) }
+
+// unread returns the cells that were not requested.
+func (p *readPart) unread() (out []CellRange) {
+	for i, asked := range p.asked {
+		if !asked {
+			out = append(out, CellRange{i * readoutCells, p.size(i)})
+		}
+	}
+	sortRanges(&out)
+	return out
 }
 
 // readJob is one call of ReadBanks. Its fields are guarded by the session's readouts.mu once it
@@ -182,47 +211,59 @@ type readJob struct {
 
 // run sends the requests, waits for the replies and reports.
 func (j *readJob) run(ctx context.Context) ([]*Cells, error) {
-	err := j.send(ctx)
+	err := j.skipPieces(ctx)
 	if err == nil {
-		err = j.wait(ctx)
+		err = j.request(ctx, func(*readPart, int) bool { return true })
 	}
 	j.s.readouts.abandon(j, err)
 	return j.report()
 }
 
-// send requests all cells of all parts, with at most readoutWindow requests in flight.
-func (j *readJob) send(ctx context.Context) error {
+// request requests the packets that have not been and that f selects, with at most readoutWindow
+// requests in flight, and waits for the replies.
+func (j *readJob) request(ctx context.Context, f func(part *readPart, packet int) bool) error {
 	look := time.NewTicker(j.s.c.cfg.ReadoutTimeout / readoutPoll)
 	defer look.Stop()
 	for _, part := range j.parts {
 		m := j.headers.newRequests(part.reg.Readout.Object, uint8(part.cells.Bank))
-		for first := part.next; first < part.cells.Len(); first += readoutCells {
-			for admitted := false; !admitted; {
-				select {
-				case j.s.readouts.window <- struct{}{}:
-					admitted = true
-				case <-look.C:
-					if err := j.s.readouts.expire(j, j.s.c.cfg.ReadoutTimeout); err != nil {
-						return err
-					}
-				case <-j.done:
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				case <-j.s.ctx.Done():
-					return j.s.lost(context.Cause(j.s.ctx))
-				}
-				if err := j.s.readouts.stoppedBy(j); err != nil {
-					if admitted {
-						<-j.s.readouts.window
-					}
-					return err
-				}
+		for i, asked := range part.asked {
+			if asked || !f(part, i) {
+				continue
 			}
-			seq := j.s.readouts.register(j, part, first, &j.s.c.seq)
-			if err := j.s.send(ctx, m.request(uint32(first), seq)); err != nil {
+			if err := j.admit(ctx, look.C); err != nil {
+				return err
+			}
+			seq := j.s.readouts.register(j, part, i, &j.s.c.seq)
+			if err := j.s.send(ctx, m.request(uint32(i*readoutCells), seq)); err != nil {
 				return err
 			}
 			j.s.c.stats.packetOuts.Add(1)
+		}
+	}
+	return j.wait(ctx)
+}
+
+// admit waits for a token of the window, and looks for lost replies meanwhile.
+func (j *readJob) admit(ctx context.Context, look <-chan time.Time) error {
+	for admitted := false; !admitted; {
+		select {
+		case j.s.readouts.window <- struct{}{}:
+			admitted = true
+		case <-look:
+			if err := j.s.readouts.expire(j, j.s.c.cfg.ReadoutTimeout); err != nil {
+				return err
+			}
+		case <-j.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-j.s.ctx.Done():
+			return j.s.lost(context.Cause(j.s.ctx))
+		}
+		if err := j.s.readouts.stoppedBy(j); err != nil {
+			if admitted {
+				<-j.s.readouts.window
+			}
+			return err
 		}
 	}
 	return nil
@@ -267,9 +308,7 @@ func (j *readJob) report() ([]*Cells, error) {
 		if e.Cause == nil {
 			e.Cause = j.stopped
 		}
-		if p.next < p.cells.Len() {
-			e.Unread = []CellRange{{p.next, p.cells.Len() - p.next}}
-		}
+		e.Unread = p.unread()
 		errs = append(errs, e)
 	}
 	if len(errs) == 0 {
@@ -306,7 +345,7 @@ func (s *seqSource) next() uint32 { return s.n.Add(1) }
 
 // register adds a request before it is sent. The caller holds a token of the window; the reply
 // returns it.
-func (r *readouts) register(j *readJob, part *readPart, first int, seqs *seqSource) uint32 {
+func (r *readouts) register(j *readJob, part *readPart, packet int, seqs *seqSource) uint32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seq := seqs.next()
@@ -314,9 +353,9 @@ func (r *readouts) register(j *readJob, part *readPart, first int, seqs *seqSour
 	if len(r.pending) == 0 {
 		r.replied = now
 	}
-	r.pending[seq] = &pendingRange{job: j, part: part, first: first, sent: now}
+	r.pending[seq] = &pendingRange{job: j, part: part, first: packet * readoutCells, sent: now}
 	j.waiting++
-	part.next = min(first+readoutCells, part.cells.Len())
+	part.asked[packet] = true
 	return seq
 }
 

@@ -39,13 +39,13 @@ func (e *emptied) note(p *readPart) {
 	e.at[p.key()] = p.cells.count
 }
 
-// take reports whether no packet has changed a bank since it was cleared, and removes its count.
-func (e *emptied) take(p *readPart) bool {
+// take sets how many packets have changed a bank since it was cleared, and removes its count.
+func (e *emptied) take(p *readPart) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at, known := e.at[p.key()]
 	delete(e.at, p.key())
-	return known && p.cells.counted && at == p.cells.count
+	p.packets, p.known = p.cells.count-at, known && p.cells.counted
 }
 
 // skipEmpty reads the counters of the parts that have one, and skips the parts that no packet has
@@ -70,8 +70,80 @@ func (j *readJob) skipEmpty(ctx context.Context) {
 		e.mu.Unlock()
 	}
 	for _, p := range j.parts {
-		if e.take(p) {
-			p.arrived, p.next = p.cells.Len(), p.cells.Len()
+		if e.take(p); p.known && p.packets == 0 {
+			for i := range p.asked {
+				p.skip(i)
+			}
+		}
+	}
+}
+
+// skipPieces reads the marks of the parts that have some, and skips the pieces that no packet has
+// changed. If the marks do not add up to the packets that the counter has counted, a packet came
+// while the bank was read, and all cells are read.
+func (j *readJob) skipPieces(ctx context.Context) error {
+	marked := map[*readPart]*readPart{} // the parts with the marks
+	for _, p := range j.parts {
+		if pieces := p.reg.Readout.Pieces; pieces != nil && p.known && p.packets > 0 {
+			for _, marker := range j.parts {
+				if marker.reg == pieces.Marker {
+					marked[p] = marker
+				}
+			}
+		}
+	}
+	if len(marked) == 0 {
+		return nil
+	}
+	err := j.request(ctx, func(part *readPart, packet int) bool {
+		for p, marker := range marked {
+			pieces := p.reg.Readout.Pieces
+			if part == marker && overlap(packet, pieces.First, pieces.First+pieces.Count) {
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		return err
+	}
+	for p, marker := range marked {
+		p.skipUnmarked(marker.cells)
+	}
+	return nil
+}
+
+// overlap reports whether a packet has cells from first to last-1.
+func overlap(packet, first, last int) bool {
+	return packet*readoutCells < last && first < (packet+1)*readoutCells
+}
+
+// skipUnmarked skips the pieces whose mark is zero.
+func (p *readPart) skipUnmarked(marks *Cells) {
+	pieces := p.reg.Readout.Pieces
+	var sum uint32
+	changed := make([]bool, len(p.asked)) // by packet
+	if marks.Register == p.reg {
+		for i := range changed {
+			changed[i] = overlap(i, pieces.First, p.cells.Len())
+		}
+	}
+	for i := range pieces.Count {
+		mark := marks.At(pieces.First + i)
+		sum += mark
+		if mark == 0 {
+			continue
+		}
+		for at := i * pieces.Cells / readoutCells; at < len(changed) && at*readoutCells < (i+1)*pieces.Cells; at++ {
+			changed[at] = true
+		}
+	}
+	if sum != uint32(p.packets) {
+		return
+	}
+	for i := range changed {
+		if !changed[i] {
+			p.skip(i)
 		}
 	}
 }

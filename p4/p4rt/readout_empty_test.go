@@ -3,7 +3,9 @@
 package p4rt_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -145,5 +147,101 @@ func TestReadoutCountersMustBeThere(t *testing.T) {
 	}
 	if _, err := p4values.NewCatalog(info); err == nil {
 		t.Error("a counter with one cell for two banks is accepted")
+	}
+}
+
+// Pieces of a bank that no packet has changed are not read, if all packets are in the marks.
+func TestEmptyPiecesAreNotRead(t *testing.T) {
+	const counters, heavy, counter = "ingress.univmon_src.counters", "ingress.univmon_src.heavy",
+		"ingress.univmon_src.counted"
+	const columns, levels, slots = 3 * 512, 10, 4 * 32 * 7 // cells of a level
+	s := startSwitch(t)
+	c := dial(t, config(s, program(t, "univmon-300k")))
+	waitReady(t, c)
+	var requests atomic.Int64
+	s.meddle(func(m *meddler) {
+		m.up = func(r *p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error) {
+			requests.Add(1)
+			return r, nil
+		}
+	})
+	packets := uint64(0)
+	packet := func(t *testing.T, level int, mark bool) {
+		t.Helper()
+		packets++
+		err := errors.Join(s.sw.WriteRegister(counters, columns*level+5, 7), s.sw.WriteRegister(heavy, slots*level+1, 8),
+			s.sw.WriteCounter(counter, 0, softswitch.CounterData{Packets: packets}))
+		if mark {
+			err = errors.Join(err, s.sw.WriteRegister(counters, columns*levels+level, 1))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const all = (columns*levels+256)/256 + slots*levels/256
+	expect := func(t *testing.T, wantRequests int, in ...int) {
+		t.Helper()
+		requests.Store(0)
+		cells, err := c.ReadBanks(t.Context(), 0, counters, heavy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := int(requests.Load()); n != wantRequests {
+			t.Errorf("%d requests, want %d", n, wantRequests)
+		}
+		for level := range levels {
+			want := [2]uint32{}
+			if slices.Contains(in, level) {
+				want = [2]uint32{7, 8}
+			}
+			if got := [2]uint32{cells[0].At(columns*level + 5), cells[1].At(slots*level + 1)}; got != want {
+				t.Errorf("level %d: cells %v, want %v", level, got, want)
+			}
+		}
+	}
+	expect(t, all) // what the bank holds is not known
+	expect(t, 0)
+	packet(t, 1, true)
+	expect(t, 1+6+4, 1) // the marks, 1,536 counters, and 896 cells of heavy keys from cell 896 on
+	expect(t, 0)
+	packet(t, 0, true)
+	packet(t, 9, true)
+	expect(t, 1+2*6+2*4, 0, 9)
+	packet(t, 2, true)
+	packet(t, 3, false) // its mark was read and cleared before
+	expect(t, all, 2, 3)
+	expect(t, 0)
+
+	// Packets, and the cells that they left on the switch.
+	for n := range 10 {
+		ip := []byte{0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, byte(n), 10, 0, 0, 99}
+		binary.BigEndian.PutUint16(ip[10:], ^uint16(0x4500+20+64<<8+253+2*10<<8+n+99))
+		s.sw.Inject(1, append(append(make([]byte, 12), 8, 0), ip...), 0)
+	}
+	requests.Store(0)
+	var want [2][]uint64
+	for i, name := range []string{counters, heavy} {
+		var err error
+		if want[i], err = s.sw.ReadRegister(name, 0, []int{columns*levels + 256, slots * levels}[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cells, err := c.ReadBanks(t.Context(), 0, counters, heavy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := 0
+	for i, c := range cells {
+		for j, w := range want[i] {
+			if uint64(c.At(j)) != w {
+				t.Fatalf("%s[%d] is %d, want %d", c.Register.Name, j, c.At(j), w)
+			}
+			if i == 0 && j >= columns*levels {
+				counted += int(w)
+			}
+		}
+	}
+	if n := requests.Load(); counted != 10 || n < 11 || n > all/2 {
+		t.Errorf("%d packets counted, %d requests", counted, n)
 	}
 }

@@ -407,7 +407,7 @@ func TestReadoutRefused(t *testing.T) {
 	for _, r := range p.P4Info.GetRegisters() { // P4Info lies about an object number
 		for _, a := range r.GetPreamble().GetStructuredAnnotations() {
 			for _, kv := range a.GetKvPairList().GetKvPairs() {
-				if a.GetName() == p4values.AnnotationReadout && kv.GetKey() == "object" {
+				if a.GetName() == p4values.AnnotationReadout && (kv.GetKey() == "object" || kv.GetKey() == "marker") {
 					kv.GetValue().Value = &p4configv1.Expression_Int64Value{Int64Value: kv.GetValue().GetInt64Value() +
 						100}
 				}

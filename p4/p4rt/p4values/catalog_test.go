@@ -128,6 +128,10 @@ func TestCatalogRefuses(t *testing.T) {
 		"banks do not part": {`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=1,banks=3)" } size: 4 }`, "cannot be split"},
 		"object twice": {`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=1)" } size: 4 }
 			registers { preamble { id: 6 name: "s" annotations: "@netsketch_readout(object=1)" } size: 4 }`, "same read-out object"},
+		"pieces without a counter": {`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=1,piece=2,marker=1,marks=2)" } size: 4 }`,
+			"expected a counter, and a mark"},
+		"pieces without marks": {`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=1,piece=2,marker=1)" } size: 4 }`,
+			`no "marks"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := NewCatalog(parseInfo(t, tc.info)); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -177,6 +177,19 @@ type Readout struct {
 	// if the program has no such counter. If the count has not changed since the bank was cleared,
 	// the bank is empty.
 	Counter *Counter
+
+	// Pieces names the cells that mark which pieces of a bank are empty; nil if the program has none.
+	Pieces *Pieces
+}
+
+// Pieces are parts of a bank with Cells cells each, from its first cell on. Each packet that
+// Counter counts changes one of them, and increases a mark: the cell First+i, for piece i, of the
+// same bank of Marker. If Marker is the register itself, the cells from First on are in no piece.
+type Pieces struct {
+	Cells  int
+	Marker *Register
+	First  int
+	Count  int
 }
 
 // Digest is a digest of the program.

@@ -14,7 +14,7 @@ import (
 // Annotations of the data plane programs (docs/p4.md has their syntax).
 const (
 	// AnnotationReadout marks a register that can be read by packet: @netsketch_readout(object=N,
-	// banks=B).
+	// banks=B, counter=NAME, piece=CELLS, marker=N, marks=CELL).
 	AnnotationReadout = "netsketch_readout"
 	// AnnotationBank marks the keyless table whose default action chooses the bank that is written.
 	AnnotationBank = "netsketch_bank"
@@ -61,7 +61,47 @@ func (b *builder) registers() error {
 			return err
 		}
 	}
+	for _, r := range b.cat.Readouts() {
+		a, _ := r.Annotations.Find(AnnotationReadout)
+		var err error
+		if r.Readout.Pieces, err = b.pieces(a, r); err != nil {
+			return fmt.Errorf("register %q: @%s: %w", r.Name, a.Name, err)
+		}
+	}
 	return nil
+}
+
+// pieces returns the pieces that a read-out's annotation describes; nil if it describes none.
+func (b *builder) pieces(a Annotation, r *Register) (*Pieces, error) {
+	if a.Values["piece"] == "" {
+		return nil, nil
+	}
+	var values [3]int64
+	for i, key := range []string{"piece", "marker", "marks"} {
+		var err error
+		if values[i], err = a.Int(key); err != nil {
+			return nil, err
+		}
+	}
+	p := &Pieces{Cells: int(values[0]), First: int(values[2])}
+	for _, other := range b.cat.Readouts() {
+		if int64(other.Readout.Object) == values[1] {
+			p.Marker = other
+		}
+	}
+	cells := r.Readout.Cells
+	if p.Marker == r {
+		cells = p.First
+	}
+	if p.Cells > 0 {
+		p.Count = (cells + p.Cells - 1) / p.Cells
+	}
+	if r.Readout.Counter == nil || p.Cells <= 0 || p.Marker == nil || p.Marker.Readout.Banks != r.Readout.Banks ||
+		p.First < 0 || p.First+p.Count > p.Marker.Readout.Cells {
+		return nil, fmt.Errorf("piece=%d, marker=%d, marks=%d: expected a counter, and a mark for each piece in the "+
+			"register of object %d", values[0], values[1], values[2], values[1])
+	}
+	return p, nil
 }
 
 // bitstring returns the width of a plain number, through type definitions.

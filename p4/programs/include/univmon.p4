@@ -137,7 +137,8 @@
 #define UM_LEVEL_CELLS (UM_ROWS * UM_COLUMNS)
 #define UM_PACKETS (UM_LEVELS * UM_LEVEL_CELLS)
 #define UM_COUNTER_CELLS (UM_PACKETS + NS_CELLS)
-#define UM_HEAVY_CELLS (UM_LEVELS * UM_WAYS * UM_SLOTS * UM_WORDS)
+#define UM_LEVEL_HEAVY_CELLS (UM_WAYS * UM_SLOTS * UM_WORDS)
+#define UM_HEAVY_CELLS (UM_LEVELS * UM_LEVEL_HEAVY_CELLS)
 
 #if UM_COUNTER_CELLS % NS_CELLS != 0 || UM_HEAVY_CELLS % NS_CELLS != 0
 #error a bank of each register must be a multiple of NS_CELLS cells
@@ -150,12 +151,14 @@
 #endif
 
 control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
-    @netsketch_readout[object=UM_OBJECT, banks=NS_BANKS, counter=UM_COUNTED]
+    @netsketch_readout[object=UM_OBJECT, banks=NS_BANKS, counter=UM_COUNTED,
+                       piece=UM_LEVEL_CELLS, marker=UM_OBJECT, marks=UM_PACKETS]
     @netsketch_univmon[part="counters", key=UM_KEY_NAME, levels=UM_LEVELS, rows=UM_ROWS,
                        columns=UM_COLUMNS, packets=UM_PACKETS, duty=UM_KEY]
     register<bit<32>>(UM_COUNTER_CELLS * NS_BANKS) counters;
 
-    @netsketch_readout[object=UM_OBJECT + 1, banks=NS_BANKS, counter=UM_COUNTED]
+    @netsketch_readout[object=UM_OBJECT + 1, banks=NS_BANKS, counter=UM_COUNTED,
+                       piece=UM_LEVEL_HEAVY_CELLS, marker=UM_OBJECT, marks=UM_PACKETS]
     @netsketch_univmon[part="heavy", key=UM_KEY_NAME, levels=UM_LEVELS, ways=UM_WAYS,
                        slots=UM_SLOTS, words=UM_WORDS, layout=UM_LAYOUT]
     register<bit<32>>(UM_HEAVY_CELLS * NS_BANKS) heavy;
