@@ -8,36 +8,42 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// The words of a heavy-key slot. A slot with count zero is empty.
+// The words of a heavy-key slot. A slot with count zero is empty. The fields of the key follow: a
+// word with the source port in the upper half and the destination port in the lower one if it has
+// one of them, and four words for each address, an IPv4 address in the first.
 const (
 	wordCount = iota // the estimate when it last grew
 	wordHash         // crc32 of the key
-	wordKind         // family (4 or 6) << 8 | protocol, which is 0 in address keys
-	wordAddr         // address keys: four words, an IPv4 address in the first
-	wordPorts = wordAddr
-	wordSrc   = wordPorts + 1
-	wordDst   = wordSrc + 4
+	wordKind         // family (4 or 6) << 8 | protocol, which is 0 in keys without
 )
 
 // store writes the key, not the count, into a slot.
 func store(slot []uint32, k *flow.Key, h uint32, f flow.Fields) {
-	family := uint32(4)
+	kind := uint32(4 << 8)
 	if k.V6 {
-		family = 6
+		kind = 6 << 8
 	}
-	slot[wordHash] = h
-	switch f {
-	case flow.Src:
-		slot[wordKind] = family << 8
-		storeAddr(slot[wordAddr:], &k.Src)
-	case flow.Dst:
-		slot[wordKind] = family << 8
-		storeAddr(slot[wordAddr:], &k.Dst)
-	default:
-		slot[wordKind] = family<<8 | uint32(k.Proto)
-		slot[wordPorts] = uint32(k.SrcPort)<<16 | uint32(k.DstPort)
-		storeAddr(slot[wordSrc:], &k.Src)
-		storeAddr(slot[wordDst:], &k.Dst)
+	if f&flow.Proto != 0 {
+		kind |= uint32(k.Proto)
+	}
+	slot[wordHash], slot[wordKind] = h, kind
+	slot = slot[wordKind+1:]
+	if f&(flow.SrcPort|flow.DstPort) != 0 {
+		slot[0] = 0
+		if f&flow.SrcPort != 0 {
+			slot[0] = uint32(k.SrcPort) << 16
+		}
+		if f&flow.DstPort != 0 {
+			slot[0] |= uint32(k.DstPort)
+		}
+		slot = slot[1:]
+	}
+	if f&flow.Src != 0 {
+		storeAddr(slot, &k.Src)
+		slot = slot[4:]
+	}
+	if f&flow.Dst != 0 {
+		storeAddr(slot, &k.Dst)
 	}
 }
 
@@ -64,19 +70,28 @@ func load(slot []uint32, f flow.Fields, level, levels int) (k flow.Key, h uint32
 	switch slot[wordKind] >> 8 {
 	case 4:
 	case 6:
-		k.V6 = true
+		k.V6 = f&(flow.Src|flow.Dst) != 0 // other keys have no family
 	default:
 		return k, 0, false
 	}
-	switch f {
-	case flow.Src:
-		k.Src = loadAddr(slot[wordAddr:])
-	case flow.Dst:
-		k.Dst = loadAddr(slot[wordAddr:])
-	default:
+	if f&flow.Proto != 0 {
 		k.Proto = uint8(slot[wordKind])
-		k.SrcPort, k.DstPort = uint16(slot[wordPorts]>>16), uint16(slot[wordPorts])
-		k.Src, k.Dst = loadAddr(slot[wordSrc:]), loadAddr(slot[wordDst:])
+	}
+	rest := slot[wordKind+1:]
+	if f&(flow.SrcPort|flow.DstPort) != 0 {
+		if f&flow.SrcPort != 0 {
+			k.SrcPort = uint16(rest[0] >> 16)
+		}
+		if f&flow.DstPort != 0 {
+			k.DstPort = uint16(rest[0])
+		}
+		rest = rest[1:]
+	}
+	if f&flow.Src != 0 {
+		k.Src, rest = loadAddr(rest), rest[4:]
+	}
+	if f&flow.Dst != 0 {
+		k.Dst = loadAddr(rest)
 	}
 	h = hashOf(&k, f)
 	return k, h, h == slot[wordHash] && levelOf(h, levels) == level

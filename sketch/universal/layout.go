@@ -23,7 +23,7 @@ var ErrMismatch = fmt.Errorf("%w: layouts differ", sketch.ErrMismatch)
 // Layout is the shape of a universal sketch, the same as of one instance of
 // p4/programs/include/univmon.p4.
 type Layout struct {
-	Key     flow.Fields // what makes up a flow: flow.Src, flow.Dst or flow.FiveTuple
+	Key     flow.Fields // what makes up a flow, at least one field
 	Levels  int         // sampling levels, 2 to 16
 	Rows    int         // rows of a level's Count sketch, 3 to 5
 	Columns int         // counters of a row
@@ -59,8 +59,8 @@ func (l Layout) Validate() error {
 
 func (l Layout) check() error {
 	switch {
-	case l.Key != flow.Src && l.Key != flow.Dst && l.Key != flow.FiveTuple:
-		return fmt.Errorf("universal: key %v: no heavy-key slots are defined for it; use src, dst or 5-tuple", l.Key)
+	case l.Key == 0 || l.Key&^flow.FiveTuple != 0:
+		return fmt.Errorf("universal: key %v; expected fields of a 5-tuple, such as src or src+dst", l.Key)
 	case l.Levels < 2 || l.Levels > maxLevels:
 		return fmt.Errorf("universal: %d levels; expected 2 to %d", l.Levels, maxLevels)
 	case l.Rows < 3 || l.Rows > len(rowhash.Odd):
@@ -78,12 +78,13 @@ func (l Layout) check() error {
 }
 
 // Words returns the number of 32-bit cells of a heavy-key slot: the count, the key's hash, family
-// and protocol, the ports of a 5-tuple, and four for each address.
+// and protocol, one for ports, and four for each address that the key has.
 func (l Layout) Words() int {
-	if l.Key == flow.FiveTuple {
-		return 12
+	words := wordKind + 1
+	if l.Key&(flow.SrcPort|flow.DstPort) != 0 {
+		words++
 	}
-	return 7
+	return words + 4*(l.Key&(flow.Src|flow.Dst)).Count()
 }
 
 // CounterCells returns the number of counters: level-major, then row, then column.

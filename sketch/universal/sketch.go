@@ -158,10 +158,22 @@ func hashOf(k *flow.Key, f flow.Fields) uint32 {
 	case flow.Dst:
 		return rowhash.Key(k.Dst[:n])
 	}
-	b := append(append(buf[:0], k.Src[:n]...), k.Dst[:n]...)
-	b = append(b, k.Proto)
-	b = binary.BigEndian.AppendUint16(b, k.SrcPort)
-	b = binary.BigEndian.AppendUint16(b, k.DstPort)
+	b := buf[:0]
+	if f&flow.Src != 0 {
+		b = append(b, k.Src[:n]...)
+	}
+	if f&flow.Dst != 0 {
+		b = append(b, k.Dst[:n]...)
+	}
+	if f&flow.Proto != 0 {
+		b = append(b, k.Proto)
+	}
+	if f&flow.SrcPort != 0 {
+		b = binary.BigEndian.AppendUint16(b, k.SrcPort)
+	}
+	if f&flow.DstPort != 0 {
+		b = binary.BigEndian.AppendUint16(b, k.DstPort)
+	}
 	return rowhash.Key(b)
 }
 

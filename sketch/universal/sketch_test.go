@@ -27,6 +27,7 @@ func TestCellsByTheBook(t *testing.T) {
 	be := func(v uint32) uint32 { return crc32.ChecksumIEEE(binary.BigEndian.AppendUint32(nil, v)) }
 	for _, l := range []Layout{
 		small, {flow.Src, 10, 3, 512, 2, 64}, {flow.Dst, 3, 3, 960, 4, 32}, {flow.FiveTuple, 4, 5, 64, 3, 8},
+		{flow.Src | flow.Dst, 4, 3, 64, 4, 8}, {flow.Dst | flow.DstPort, 4, 3, 64, 4, 8}, {flow.Proto, 4, 3, 8, 4, 8},
 	} {
 		t.Run(l.String(), func(t *testing.T) {
 			packets := trace.Zipf(3, 10_000, 4000, 1)
@@ -69,6 +70,7 @@ func TestCellsByTheBook(t *testing.T) {
 				}
 				if est[1] > 0 && uint32(est[1]) > heavy[take] {
 					heavy[take] = uint32(est[1])
+					k.V6 = p.Key.V6 // a key without addresses has none, its slot has the packet's
 					putKey(heavy[take+1:], k, h)
 				}
 			}
@@ -102,6 +104,13 @@ func putKey(words []uint32, k flow.Key, h uint32) {
 		addr(words[2:], k.Src)
 	case flow.Dst:
 		addr(words[2:], k.Dst)
+	case flow.Src | flow.Dst:
+		addr(words[2:], k.Src)
+		addr(words[6:], k.Dst)
+	case flow.Dst | flow.DstPort:
+		words[2] = uint32(k.DstPort)
+		addr(words[3:], k.Dst)
+	case flow.Proto:
 	default:
 		words[2] = uint32(k.SrcPort)<<16 | uint32(k.DstPort)
 		addr(words[3:], k.Src)
@@ -168,7 +177,7 @@ func TestLayoutErrors(t *testing.T) {
 		l    Layout
 		want string
 	}{
-		{Layout{flow.Proto, 8, 3, 300, 2, 16}, "src, dst or 5-tuple"},
+		{Layout{0, 8, 3, 300, 2, 16}, "key none"}, {Layout{32, 8, 3, 300, 2, 16}, "expected fields of a 5-tuple"},
 		{Layout{flow.Src, 1, 3, 300, 2, 16}, "1 levels"},
 		{Layout{flow.Src, 8, 6, 300, 2, 16}, "6 rows"},
 		{Layout{flow.Src, 8, 3, 0, 2, 16}, "0 columns"},

@@ -30,6 +30,10 @@ var small = []universal.Layout{
 	{Key: flow.Src, Levels: 3, Rows: 3, Columns: 7, Ways: 2, Slots: 1},
 	{Key: flow.Dst, Levels: 10, Rows: 4, Columns: 64, Ways: 3, Slots: 5},
 	{Key: flow.FiveTuple, Levels: 16, Rows: 5, Columns: 33, Ways: 4, Slots: 7},
+	{Key: flow.Src | flow.Dst, Levels: 4, Rows: 3, Columns: 16, Ways: 4, Slots: 2},
+	{Key: flow.Dst | flow.DstPort, Levels: 2, Rows: 3, Columns: 9, Ways: 4, Slots: 3},
+	{Key: flow.Proto, Levels: 2, Rows: 3, Columns: 1, Ways: 2, Slots: 2},
+	{Key: flow.Src | flow.SrcPort, Levels: 5, Rows: 3, Columns: 16, Ways: 4, Slots: 2},
 }
 
 func encoded(t testing.TB, s *wire.Settings) []byte {
@@ -195,7 +199,7 @@ func TestSameAsGo(t *testing.T) {
 	r := frames{rand.New(rand.NewPCG(1, 2))}
 	sum := wire.Report{}
 	for e := uint64(11); e < 14; e++ {
-		for range 4000 {
+		for range 1500 {
 			w.pass(t, r.next(), r.IntN(2) == 0, uint32(max(0, r.IntN(40)-30)))
 		}
 		w.clock.Advance(e + 1)

@@ -34,13 +34,22 @@ const MaxSketches = 8
 // maxBytes bounds the cells of all sketches.
 const maxBytes = 64 << 20
 
-// Sketches are those of the program univmon: those of a host in a network whose switches have none.
-func Sketches() []universal.Layout {
-	return []universal.Layout{
-		{Key: flow.Src, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 64},
-		{Key: flow.Dst, Levels: 10, Rows: 3, Columns: 896, Ways: 4, Slots: 64},
-		{Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 128},
+// Sketch is the shape of a host's sketch in a network whose switches have none of the key: that of
+// the P4 program univmon, and for other keys that of its 5-tuples.
+func Sketch(key flow.Fields) universal.Layout {
+	l := universal.Layout{Key: key, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 128}
+	switch key {
+	case flow.Src:
+		l.Slots = 64
+	case flow.Dst:
+		l.Columns, l.Slots = 896, 64
 	}
+	return l
+}
+
+// Sketches are those of the P4 program univmon.
+func Sketches() []universal.Layout {
+	return []universal.Layout{Sketch(flow.Src), Sketch(flow.Dst), Sketch(flow.FiveTuple)}
 }
 
 // ParseSettings decodes and checks settings.

@@ -447,6 +447,23 @@ func TestHosts(t *testing.T) {
 	check(r, "h1", "lost", "")
 	check(r, "h3", "lost", "")
 	check(r, Network, "lost", "")
+	for _, dimension := range []string{"src+dst", "dst+dst-port", "proto"} {
+		_, err := h.Configure(`{"dimensions": ["`+dimension+`"], "hosts": {"packets": "sent"}}`, network, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields, err := flow.ParseFields(dimension)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := key(t, "10.0.0.1", "10.0.0.2", 80).Project(fields)
+		got := h.Analyze(epoch(3, sdk.HostReport{Host: "h1", Role: wire.Role,
+			Data: report(7, []universal.Layout{wire.Sketch(fields)})}))
+		hitter := find1(t, rows(got, hitterList), "device", "h1", "dimension", dimension)
+		if hitter["flow"] != k.String() || hitter["state/packets"] != "7" {
+			t.Errorf("%s: %v; expected %v with 7 packets", dimension, hitter, k)
+		}
+	}
 	row := find1(t, rows(r, summaryList), "device", "h3", "dimension", "src")
 	if row["state/problem"] == "" || !strings.Contains(row["state/problem"], "of other settings") {
 		t.Errorf("%v", row)
@@ -463,7 +480,8 @@ func TestConfiguration(t *testing.T) {
 		{"share", `{"heavyHitters": {"share": 5}}`, []string{"heavyHitters.share", "is 5", "at most 1"}},
 		{"several", `{"heavyChanges": {"share": 0}, "ddosVictims": {"sources": 1}, "dimensions": ["src", "port"]}`,
 			[]string{"heavyChanges.share", "ddosVictims.sources",
-				`dimensions.1: is "port"; expected src, dst or 5-tuple`}},
+				`dimensions.1: is "port"; expected 5-tuple or fields of it in their order`}},
+		{"order", `{"dimensions": ["dst+src"]}`, []string{`dimensions.0: is "dst+src"; expected`}},
 		{"twice", `{"dimensions": ["src", "src"]}`, []string{`dimensions.1: "src" is given twice`}},
 		{"power", `{"functions": [{"name": "cubes", "power": 3}]}`,
 			[]string{"functions.0.power", "is 3", "grow faster"}},

@@ -38,7 +38,7 @@ func (c *Configuration) Assign(network *sdk.Network, scheme manifest.Scheme, abs
 		m.Problem.Switches[i].Capacity = c.Network.Memory
 		found, _ := find(d)
 		if len(wanted) == 0 { // those of the first switch that measures
-			for _, name := range dimensions {
+			for _, name := range allDimensions() {
 				if _, ok := found[name]; ok {
 					wanted = append(wanted, name)
 				}

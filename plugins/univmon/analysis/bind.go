@@ -157,9 +157,9 @@ type view struct {
 
 func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 	p := &plan{instances: make(map[string]map[string]instance)}
-	wanted := c.Dimensions
+	wanted, usual := c.Dimensions, c.Dimensions
 	if len(wanted) == 0 {
-		wanted = dimensions
+		wanted, usual = allDimensions(), dimensions
 	}
 	measured := make(map[string]bool)
 	for i := range network.Devices {
@@ -180,10 +180,10 @@ func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 		}
 	}
 	switches := len(p.instances) > 0
-	if err := p.addHosts(c, network, wanted, measured); err != nil {
+	if err := p.addHosts(c, network, usual, measured); err != nil {
 		return nil, err
 	}
-	p.dimensions = wanted
+	p.dimensions = usual
 	if len(measured) > 0 {
 		p.dimensions = slices.Sorted(maps.Keys(measured))
 	}

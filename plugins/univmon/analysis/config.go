@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/netsketch/netsketch/hostagent/univmon/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/univmon/manifest"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -18,7 +19,7 @@ var configSchema string
 
 // Configuration is the configuration of the plugin. config.schema.json describes its JSON form.
 type Configuration struct {
-	// Dimensions to analyze: "src", "dst", "5-tuple". Empty: all that the switches measure.
+	// Dimensions to analyze, such as "src" or "5-tuple". Empty: all that the switches measure.
 	Dimensions []string `json:"dimensions"`
 	// Switches enables results of each switch.
 	Switches bool `json:"switches"`
@@ -114,8 +115,9 @@ func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 		errs = append(errs, sdk.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
 	}
 	for i, d := range c.Dimensions {
-		if _, err := flow.ParseFields(d); err != nil || !slices.Contains(dimensions, d) {
-			bad(fmt.Sprintf("dimensions.%d", i), "is %q; expected src, dst or 5-tuple", d)
+		if f, err := flow.ParseFields(d); err != nil || f.String() != d {
+			bad(fmt.Sprintf("dimensions.%d", i), "is %q; expected 5-tuple or fields of it in their order, such as src or "+
+				"dst+dst-port", d)
 		} else if slices.Index(c.Dimensions, d) < i {
 			bad(fmt.Sprintf("dimensions.%d", i), "%q is given twice", d)
 		}
@@ -141,6 +143,9 @@ func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 	}
 	if c.DDoSVictims.Limit < 1 {
 		bad("ddosVictims.limit", "is %d; expected 1 or more rows", c.DDoSVictims.Limit)
+	}
+	if n := len(c.Dimensions); n > wire.MaxSketches && c.Hosts.Packets != HostsNone {
+		bad("dimensions", "are %d; expected at most %d where hosts count packets", n, wire.MaxSketches)
 	}
 	if h := c.Hosts.Packets; !slices.Contains([]HostPackets{HostsNone, HostsSent, HostsReceived, HostsAll}, h) {
 		bad("hosts.packets", "is %q; expected %s, %s, %s or %s", h, HostsNone, HostsSent, HostsReceived, HostsAll)
@@ -192,5 +197,16 @@ func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 	return errs
 }
 
-// dimensions are the supported flow definitions of a universal sketch.
+// dimensions are those of the program univmon, which hosts measure by default.
 var dimensions = []string{flow.Src.String(), flow.Dst.String(), flow.FiveTuple.String()}
+
+// allDimensions returns all flow definitions, dimensions first.
+func allDimensions() []string {
+	out := slices.Clone(dimensions)
+	for f := flow.Fields(1); f < flow.FiveTuple; f++ {
+		if name := f.String(); !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}

@@ -10,14 +10,15 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
 // Hosts as devices: agents with the role univmon count packets in the sketches of switches.
 
 // addHosts adds the hosts with agents that measure, with the sketches of the first switch that has
-// them, else those of the program univmon. measured are the dimensions of switches, to which those
-// of hosts are added.
+// them, else those of wire.Sketch. measured are the dimensions of switches, which hosts measure,
+// too; without any those of hosts are added to it.
 func (p *plan) addHosts(c *Configuration, network *sdk.Network, wanted []string, measured map[string]bool) error {
 	if c.Hosts.Packets == HostsNone {
 		return nil
@@ -40,11 +41,12 @@ func (p *plan) addHosts(c *Configuration, network *sdk.Network, wanted []string,
 	}
 	settings := wire.Settings{Sent: c.Hosts.Packets != HostsReceived, Received: c.Hosts.Packets != HostsSent}
 	use := make(map[string]instance)
-	for _, l := range wire.Sketches() {
-		dimension := l.Key.String()
-		if !slices.Contains(wanted, dimension) {
-			continue
+	for _, dimension := range wanted[:min(len(wanted), wire.MaxSketches)] {
+		fields, err := flow.ParseFields(dimension)
+		if err != nil {
+			return err // check and find have parsed it
 		}
+		l := wire.Sketch(fields)
 		for i := range network.Devices {
 			if in, ok := p.instances[network.Devices[i].Name][dimension]; ok {
 				l = in.layout
