@@ -74,7 +74,7 @@ var kinds = map[string]func(config.Output, environment) (outputs.Output, error){
 			return nil, err
 		}
 		return web.New(o.Name, settings, web.Dependencies{Schema: e.Schema, Certificates: e.Certificates(),
-			Endpoint: e.endpoint, Measurement: influxdb.Measurement, Logger: e.logger})
+			Endpoint: e.endpoint, Measurement: influxdb.Measurement, Tags: influxdb.Tags, Logger: e.logger})
 	},
 }
 

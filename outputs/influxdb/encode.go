@@ -60,8 +60,9 @@ type layout struct {
 }
 
 // Measurement returns the name for a list's path: the path without module names and without the
-// container around the list, unless the list is at the top. It omits a container named state, too,
-// so that a table of it has the same points as a table of the container around it.
+// container around the list, unless that is the top container, which names the plugin. It omits a
+// container named state, too, so that a table of it has the same points as a table of the container
+// around it.
 func Measurement(list string, keyed bool) string {
 	parts := strings.Split(strings.TrimPrefix(list, "/"), "/")
 	for i, p := range parts {
@@ -71,6 +72,7 @@ func Measurement(list string, keyed bool) string {
 	}
 	switch n := len(parts); {
 	case n < 2:
+	case keyed && n == 2:
 	case keyed:
 		parts = slices.Delete(parts, n-2, n-1)
 	case parts[n-1] == "state":
@@ -81,6 +83,30 @@ func Measurement(list string, keyed bool) string {
 		name = "_" + name
 	}
 	return name
+}
+
+// deviceTag is the tag with the name of a switch or another device.
+const deviceTag = "device"
+
+// Tags returns the names of the tags for the key columns of a list: those of the keys, and "device"
+// for the name of a switch, so that one tag selects a switch in all measurements. leaves are the
+// names of the other columns; a leaf "device" keeps the names of keys as they are.
+func Tags(list string, keys, leaves []string) []string {
+	tags := make([]string, len(keys))
+	for i, key := range keys {
+		tags[i] = safeName(key)
+	}
+	if slices.Contains(keys, deviceTag) || slices.Contains(leaves, deviceTag) ||
+		slices.Contains(leaves, "state/"+deviceTag) {
+		return tags
+	}
+	for i, key := range keys {
+		if key == "switch" || key == "name" && strings.HasSuffix(list, "/devices/device") {
+			tags[i] = deviceTag
+			break
+		}
+	}
+	return tags
 }
 
 // safeName avoids the name that InfluxDB reserves.
@@ -94,10 +120,10 @@ func safeName(name string) string {
 func newLayout(t *table.Table) *layout {
 	l := &layout{measurement: Measurement(t.List, len(t.Keys) > 0), targetName: "target"}
 	taken := map[string]bool{}
-	for i := range t.Keys {
+	for i, tag := range Tags(t.List, names(t.Keys), names(t.Values)) {
 		k := &t.Keys[i]
-		l.tags = append(l.tags, column{safeName(k.Name), k})
-		taken[safeName(k.Name)] = true
+		l.tags = append(l.tags, column{tag, k})
+		taken[tag], taken[safeName(k.Name)] = true, true
 	}
 	if taken["target"] {
 		l.targetName = "gnmi-target"
@@ -117,6 +143,13 @@ func newLayout(t *table.Table) *layout {
 	}
 	slices.SortFunc(l.fields, func(a, b column) int { return cmp.Compare(a.name, b.name) })
 	return l
+}
+
+func names(columns []table.Column) (names []string) {
+	for i := range columns {
+		names = append(names, columns[i].Name)
+	}
+	return names
 }
 
 // add encodes a table and emits each chunk that is full.

@@ -55,7 +55,7 @@ func TestLines(t *testing.T) {
 		{"unsigned", table.Table{
 			List: "/m:top/list", Keys: []table.Column{table.Uint64s("id", []uint64{7})},
 			Values: []table.Column{table.Uint64s("state/n", []uint64{math.MaxUint64})},
-		}, true, "list,id=7,target=netsketch n=18446744073709551615u 1795176000000000000\n"},
+		}, true, "top/list,id=7,target=netsketch n=18446744073709551615u 1795176000000000000\n"},
 		{"a container", table.Table{
 			List: "/netsketch-collector:collector/epoch",
 			Values: []table.Column{table.Strings("state/status", []string{"a \"b\"\nc\\"}),
@@ -76,7 +76,7 @@ func TestLines(t *testing.T) {
 		{"odd text", table.Table{
 			List: "/m:a/b", Keys: []table.Column{table.Strings("k", []string{"a\nb\x7f\xff…"})},
 			Values: []table.Column{table.Strings("state/s", []string{"\xff" + strings.Repeat("x", 70_000)})},
-		}, false, "b,k=a?b??…,target=netsketch s=\"?" + strings.Repeat("x", maxText-1) + "\" 1795176000000000000\n"},
+		}, false, "a/b,k=a?b??…,target=netsketch s=\"?" + strings.Repeat("x", maxText-1) + "\" 1795176000000000000\n"},
 	}
 	for _, tt := range tests {
 		e, chunks := newEncoder(100, 100)
@@ -111,8 +111,9 @@ func TestMeasurement(t *testing.T) {
 		want  string
 	}{
 		{"/netsketch-univmon:univmon/heavy-hitters/heavy-hitter", true, "univmon/heavy-hitter"},
-		{"/openconfig-interfaces:interfaces/interface", true, "interface"},
+		{"/openconfig-interfaces:interfaces/interface", true, "interfaces/interface"},
 		{"/m:list", true, "list"},
+		{"/acme-porttop:porttop/port", true, "porttop/port"},
 		{"/netsketch-collector:collector", false, "collector"},
 		{"/netsketch-collector:collector/epoch", false, "collector/epoch"},
 		{"/netsketch-collector:collector/state", false, "collector"},
@@ -272,4 +273,28 @@ func BenchmarkEncode(b *testing.B) {
 		e.flush()
 	}
 	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "points/s")
+}
+
+// A switch has the same tag in all measurements, unless a leaf has that name.
+func TestTags(t *testing.T) {
+	for _, tt := range []struct {
+		list, keys, leaves, want string
+	}{
+		{"/netsketch-univmon:univmon/flows/flow", "device dimension flow", "", "device dimension flow"},
+		{"/netsketch-sketchint:sketchint/latencies/latency", "flow switch", "state/latency", "flow device"},
+		{"/netsketch-collector:collector/devices/device", "name", "state/name", "device"},
+		{"/netsketch-collector:collector/outputs/output", "name", "", "name"},
+		{"/m:x/ys/y", "device switch", "", "device switch"},
+		{"/m:x/ys/y", "switch time", "state/device", "switch time-"},
+	} {
+		got := Tags(tt.list, strings.Fields(tt.keys), strings.Fields(tt.leaves))
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s[%s]: %s, want %s", tt.list, tt.keys, got, tt.want)
+		}
+	}
+	l := newLayout(&table.Table{List: "/m:x/ys/y", Keys: []table.Column{table.Strings("switch", []string{"s1"})},
+		Values: []table.Column{table.Strings("state/switch", []string{"s1"}), table.Uint64s("state/n", []uint64{1})}})
+	if len(l.fields) != 1 || l.fields[0].name != "n" || l.tags[0].name != "device" {
+		t.Errorf("tags %v, fields %v: expected device and n", l.tags, l.fields)
+	}
 }

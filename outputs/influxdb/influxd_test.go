@@ -65,8 +65,8 @@ func TestReadBack(t *testing.T) {
 				row[c] = series.Values[0][i]
 			}
 			key := ""
-			for i := range tt.t.Keys {
-				key += "|" + series.Tags[tt.t.Keys[i].Name]
+			for _, tag := range Tags(tt.t.List, names(tt.t.Keys), nil) {
+				key += "|" + series.Tags[tag]
 			}
 			if series.Tags["target"] != "netsketch" {
 				t.Errorf("target %q", series.Tags["target"])

@@ -138,7 +138,7 @@ func (a *api) info(w http.ResponseWriter, r *http.Request) {
 
 // schema sends the tree of all modules.
 func (a *api) schema(w http.ResponseWriter, r *http.Request) {
-	f, err := a.models.of(a.output.deps.Schema(), a.output.deps.Measurement)
+	f, err := a.models.of(a.output.deps.Schema(), &a.output.deps)
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, err.Error())
 		return

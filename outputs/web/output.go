@@ -49,7 +49,9 @@ type Dependencies struct {
 	// Measurement returns the name of a list's points in InfluxDB; keyed reports that the list has
 	// keys.
 	Measurement func(list string, keyed bool) string
-	Logger      *slog.Logger
+	// Tags returns the names of the tags for a list's keys; leaves are its other leaves.
+	Tags   func(list string, keys, leaves []string) []string
+	Logger *slog.Logger
 }
 
 // Endpoint is a gNMI server as its clients name it.

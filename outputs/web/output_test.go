@@ -76,6 +76,7 @@ func start(t *testing.T, c Config) *fixture {
 		Schema: func() *yang.Schema { return modules }, Certificates: certs.New(certs.Options{}),
 		Endpoint:    func() *Endpoint { return &Endpoint{Address: "192.0.2.1:9339", Plaintext: true} },
 		Measurement: func(list string, keyed bool) string { return fmt.Sprint(list, " ", keyed) },
+		Tags:        func(_ string, keys, _ []string) []string { return keys },
 		Logger:      slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -27,7 +27,7 @@ type node struct {
 	Values      []string `json:"values,omitempty"` // of an enumeration
 	Keys        []string `json:"keys,omitempty"`
 	// Measurement and Tags are a list's points in InfluxDB, or those of a container outside lists.
-	// Tags are the names of the key columns, enclosing lists first.
+	// Tags are the names of the tags for key columns, enclosing lists first.
 	Measurement string   `json:"measurement,omitempty"`
 	Tags        []string `json:"tags,omitempty"`
 	Children    []*node  `json:"children,omitempty"`
@@ -40,13 +40,13 @@ type schemaCache struct {
 	file   *file
 }
 
-func (c *schemaCache) of(s *yang.Schema, measurement func(string, bool) string) (*file, error) {
+func (c *schemaCache) of(s *yang.Schema, deps *Dependencies) (*file, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.schema == s {
 		return c.file, nil
 	}
-	text, err := json.Marshal(treeOf(s, measurement))
+	text, err := json.Marshal(treeOf(s, deps))
 	if err != nil {
 		return nil, err
 	}
@@ -59,14 +59,14 @@ func (c *schemaCache) of(s *yang.Schema, measurement func(string, bool) string) 
 }
 
 // treeOf returns the schema's root.
-func treeOf(s *yang.Schema, measurement func(string, bool) string) *node {
-	t := tree{measurement: measurement, bundled: yang.BundledNames()}
+func treeOf(s *yang.Schema, deps *Dependencies) *node {
+	t := tree{deps: deps, bundled: yang.BundledNames()}
 	return t.node(s.Root())
 }
 
 type tree struct {
-	measurement func(list string, keyed bool) string
-	bundled     []string // modules that are no plugin's
+	deps    *Dependencies
+	bundled []string // modules that are no plugin's
 }
 
 func (t *tree) node(n *yang.Node) *node {
@@ -85,10 +85,15 @@ func (t *tree) node(n *yang.Node) *node {
 		}
 	}
 	if l := n.List; l != nil {
-		out.Measurement = t.measurement(l.Path, len(l.Keys) > 0)
+		out.Measurement = t.deps.Measurement(l.Path, len(l.Keys) > 0)
+		var keys, leaves []string
 		for _, k := range l.KeyColumns() {
-			out.Tags = append(out.Tags, k.Name)
+			keys = append(keys, k.Name)
 		}
+		for _, leaf := range l.Leaves {
+			leaves = append(leaves, leaf.Node.Name)
+		}
+		out.Tags = t.deps.Tags(l.Path, keys, leaves)
 	}
 	for _, c := range n.Children() {
 		out.Children = append(out.Children, t.node(c))

@@ -164,9 +164,15 @@ func collector() (dashboard.Dashboard, error) {
 	of := func(measurement, alias, field string) Query {
 		return lines(alias, fmt.Sprintf(`SELECT mean("%s") `, field)+from(measurement, each))
 	}
+	tag := func(measurement string) string {
+		if measurement == "collector/device" {
+			return "device"
+		}
+		return "name"
+	}
 	byName := func(measurement, alias, function string) Query {
-		return lines(alias+"$tag_name", "SELECT "+function+" "+from(measurement,
-			`time($__interval), "name" fill(null)`))
+		return lines(alias+"$tag_"+tag(measurement), "SELECT "+function+" "+from(measurement,
+			fmt.Sprintf(`time($__interval), "%s" fill(null)`, tag(measurement))))
 	}
 	rate := func(measurement, alias, field string) Query {
 		return byName(measurement, alias, fmt.Sprintf(`non_negative_derivative(max("%s"), 1s)`, field))
@@ -175,7 +181,8 @@ func collector() (dashboard.Dashboard, error) {
 		for i, f := range fields {
 			fields[i] = fmt.Sprintf(`last("%s") AS "%s"`, f, f)
 		}
-		return rows("SELECT " + strings.Join(fields, ", ") + " " + from(measurement, `"target", "name"`))
+		return rows("SELECT " + strings.Join(fields, ", ") + " " +
+			from(measurement, fmt.Sprintf(`"target", "%s"`, tag(measurement))))
 	}
 	return frame("netsketch-collector", "netsketch: collector",
 		"State of the collector: epochs and their stages, devices, plugins and outputs.").

@@ -40,31 +40,31 @@ func lightguardian() (dashboard.Dashboard, error) {
 		WithPanel(list(about{"Faults", "Faults of flows at switches in the time range.", "", 24, 10},
 			rows(`SELECT last("value") AS "value", last("after") AS "after", last("since-epoch") AS "since-epoch", `+
 				`last("sent") AS "sent", last("received-packets") AS "received-packets" `+
-				from("lightguardian/fault", `"flow", "switch", "kind"`)), column{"sent", "short", true})).
+				from("lightguardian/fault", `"flow", "device", "kind"`)), column{"sent", "short", true})).
 		WithRow(dashboard.NewRowBuilder("Coverage")).
 		WithPanel(chart(about{"Received columns by switch", "Share of the columns of the newest interval.", "percentunit",
-			12, 8}, false, by("lightguardian/switch", "switch", `mean("received")`))).
+			12, 8}, false, by("lightguardian/switch", "device", `mean("received")`))).
 		WithPanel(chart(about{"In-band bytes", "Bytes of sketchlets that hosts removed from packets.", "bytes", 12, 8},
 			false, summary("bytes", "in-band-bytes"))).
 		WithPanel(list(about{"Intervals by switch", "Columns that have been received, late ones included.", "", 24, 8},
 			rows(`SELECT last("received") AS "received", last("received-columns") AS "columns", `+
 				`last("late-columns") AS "late", last("disagreeing-columns") AS "disagreeing", last("final") AS "final" `+
-				from("lightguardian/interval", `"first-epoch", "switch"`)), column{"received", "percentunit", false})).
+				from("lightguardian/interval", `"first-epoch", "device"`)), column{"received", "percentunit", false})).
 		WithRow(dashboard.NewRowBuilder("Flows")).
 		WithPanel(list(about{"Flows with the most packets", "The largest flows of the time range, each at its largest " +
 			"interval.", "", 24, 10},
 			rows(`SELECT top("sent", "flow", 20) AS "sent", "received-packets", "lost", "path", "sender", "receiver" `+
 				from("lightguardian/flow", "")), column{"sent", "short", true}, column{"lost", "short", false})).
 		WithPanel(list(about{"Flows at switches", "The hops with the most packets that were lost before them.", "", 24, 10},
-			rows(`SELECT top("lost", "flow", "switch", 20) AS "lost", "packets", "slow", "gap" `+
+			rows(`SELECT top("lost", "flow", "device", 20) AS "lost", "packets", "slow", "gap" `+
 				from("lightguardian/hop", "")), column{"lost", "short", true}, column{"slow", "percentunit", false},
 			column{"gap", "ns", false})).
 		WithPanel(chart(about{"Packets by switch", "Packets that left the switch, as estimated.", "short", 12, 8}, false,
-			by("lightguardian/switch", "switch", `mean("packets")`))).
+			by("lightguardian/switch", "device", `mean("packets")`))).
 		WithPanel(chart(about{"Flows by switch", "Flows, as estimated.", "short", 12, 8}, false,
-			by("lightguardian/switch", "switch", `mean("flows")`))).
+			by("lightguardian/switch", "device", `mean("flows")`))).
 		WithPanel(chart(about{"Entropy by switch", "Entropy of packets over flows, in bits.", "short", 12, 8}, false,
-			by("lightguardian/switch", "switch", `mean("entropy")`))).
+			by("lightguardian/switch", "device", `mean("entropy")`))).
 		WithPanel(chart(about{"Sizes of flows", "Flows of switches by their packets, from a power of two on.", "short",
 			12, 8}, true, lines("$tag_first", `SELECT sum("flows") `+from("lightguardian/range",
 			`time($__interval), "first" fill(null)`)))).

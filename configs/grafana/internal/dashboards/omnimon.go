@@ -40,7 +40,7 @@ func omnimon() (dashboard.Dashboard, error) {
 		WithPanel(chart(about{"Flows", "Flows with packets, and flows of which packets were lost.", "short", 12, 8}, false,
 			summary("flows", "flows"), summary("lossy flows", "lossy-flows"))).
 		WithPanel(chart(about{"Lost by switch", "Packets that each switch lost; an upper bound if not determined.",
-			"short", 12, 8}, false, by("omnimon/switch", "switch", `max("lost-high")`))).
+			"short", 12, 8}, false, by("omnimon/switch", "device", `max("lost-high")`))).
 		WithPanel(chart(about{"Lost by link", "Packets that each link lost; an upper bound if not determined.",
 			"short", 12, 8}, false, by("omnimon/link", "link", `max("lost-high")`))).
 		WithPanel(list(about{"Largest losses", "Losses of a flow at a switch or link, the largest of the time range.", "",

@@ -41,16 +41,16 @@ func sketchint() (dashboard.Dashboard, error) {
 				`last("count") AS "count", last("text") AS "text" `+from("sketchint/alert", `"subject", "kind"`)))).
 		WithRow(dashboard.NewRowBuilder("Latency")).
 		WithPanel(chart(about{"Mean latency by switch", "Mean latency of the packets that hosts received.", "ns", 12, 8},
-			false, by("sketchint/switch", "switch", `mean("latency")`))).
+			false, by("sketchint/switch", "device", `mean("latency")`))).
 		WithPanel(chart(about{"Worst latency by switch", "Largest latency of a packet.", "ns", 12, 8}, false,
-			by("sketchint/switch", "switch", `max("worst")`))).
+			by("sketchint/switch", "device", `max("worst")`))).
 		WithPanel(chart(about{"Inflated packets by switch", "Packets whose latency exceeded the configured multiple of " +
-			"the mean of their flow.", "short", 12, 8}, true, by("sketchint/switch", "switch", `max("inflated-packets")`))).
+			"the mean of their flow.", "short", 12, 8}, true, by("sketchint/switch", "device", `max("inflated-packets")`))).
 		WithPanel(chart(about{"Occupancy of queues", "Mean occupancy that packets found, if they have queue metadata: the " +
-			"fullest queue of each switch.", "short", 12, 8}, false, by("sketchint/queue", "switch", `max("occupancy")`))).
+			"fullest queue of each switch.", "short", 12, 8}, false, by("sketchint/queue", "device", `max("occupancy")`))).
 		WithPanel(list(about{"Inflated flows", "Flows at switches with the most inflated latencies of the time range.", "",
 			24, 10},
-			rows(`SELECT top("packets", "flow", "switch", 20) AS "packets", "worst", "latency", "since-epoch" `+
+			rows(`SELECT top("packets", "flow", "device", 20) AS "packets", "worst", "latency", "since-epoch" `+
 				from("sketchint/inflation", "")),
 			column{"packets", "short", true}, column{"worst", "ns", false}, column{"latency", "ns", false})).
 		WithRow(dashboard.NewRowBuilder("Flows")).
@@ -80,7 +80,7 @@ func sketchint() (dashboard.Dashboard, error) {
 			`time($__interval), "first" fill(null)`), `"element" = 'network'`)))).
 		WithRow(dashboard.NewRowBuilder("Drops, hosts and collection")).
 		WithPanel(chart(about{"Drops by switch", "Dropped packets that switches reported.", "short", 12, 8}, true,
-			by("sketchint/switch", "switch", `max("drops")`))).
+			by("sketchint/switch", "device", `max("drops")`))).
 		WithPanel(chart(about{"Bytes of collection", "Bytes that hosts reported, and those of INT's passport mode.",
 			"bytes", 12, 8}, false, cost("reported", "bytes"), cost("passport mode", "passport-bytes"))).
 		WithPanel(list(about{"Hosts", "Newest state of each host.", "", 24, 9},
