@@ -36,7 +36,7 @@ type queryFlags struct {
 	serverName, username      string
 	plaintext, json           bool
 	timeout                   time.Duration
-	check                     bool
+	check, watch              bool
 	text, plugin              string
 }
 
@@ -51,10 +51,14 @@ func queryCommand() *cobra.Command {
 		Long: `Print the rows of a gNMI path, one table per list. A path with all keys of a watchable list, such as a
 flow, is computed by its plugin if it is not among the current results.
 
+With --watch, print a line for each value and each change of it until interrupted. A path with all keys
+of a watchable list makes that row watched: its plugin computes it in every epoch.
+
 With --text, run a query in the language of a plugin until interrupted, and print its results after
 each epoch. The query ends with this command.`,
 		Example: `  netsketch query /univmon/heavy-hitters
   netsketch query '/univmon/flows/flow[device=network][dimension=src][flow=10.0.0.1]' --json
+  netsketch query --watch '/univmon/flows/flow[device=network][dimension=src][flow=10.0.0.1]'
   netsketch query /collector/plugins --address collector.example.net:9339 --ca-file ca.pem --username ops
   netsketch query --plugin omnimon --text examples/omnimon/queries/slowloris.query
   netsketch query --check --text examples/omnimon/queries/slowloris.query`,
@@ -73,6 +77,9 @@ each epoch. The query ends with this command.`,
 			}
 			if f.text != "" {
 				return f.runQuery(cmd.Context(), cmd.OutOrStdout())
+			}
+			if f.watch {
+				return f.follow(cmd.Context(), cmd.OutOrStdout(), args[0])
 			}
 			tables, err := f.get(cmd.Context(), args[0])
 			if err != nil {
@@ -100,8 +107,12 @@ each epoch. The query ends with this command.`,
 		"environment variable "+passwordVariable)
 	flags.StringVar(&f.text, "text", "", "`file` with a query in the language of the plugin")
 	flags.StringVar(&f.plugin, "plugin", "omnimon", "`name` of the plugin that runs the query of --text")
+	flags.BoolVar(&f.watch, "watch", false, "print values and their changes until interrupted")
 	flags.BoolVar(&f.check, "check", false, "compile the query of --text and print where each of its sequences runs")
 	cmd.MarkFlagsRequiredTogether("cert-file", "key-file")
+	for _, flag := range []string{"json", "text"} {
+		cmd.MarkFlagsMutuallyExclusive("watch", flag)
+	}
 	for _, flag := range []string{"ca-file", "cert-file", "server-name"} {
 		cmd.MarkFlagsMutuallyExclusive("plaintext", flag)
 	}
@@ -128,6 +139,57 @@ func (f *queryFlags) get(ctx context.Context, text string) ([]*resultTable, erro
 		return nil, f.explain(err)
 	}
 	return tablesOf(resp.GetNotification())
+}
+
+// follow prints the values of a path and their changes, one on a line, until ctx ends.
+func (f *queryFlags) follow(ctx context.Context, out io.Writer, text string) error {
+	path, err := yang.ParsePath(text)
+	if err != nil {
+		return fmt.Errorf("query: %s", strings.TrimPrefix(err.Error(), "yang: "))
+	}
+	conn, err := f.connect()
+	if err != nil {
+		return fmt.Errorf("query: %w", err)
+	}
+	defer conn.Close()
+	stream, err := gpb.NewGNMIClient(conn).Subscribe(f.login(ctx))
+	if err == nil {
+		list := &gpb.SubscriptionList{Prefix: &gpb.Path{Target: f.target}, Encoding: gpb.Encoding_PROTO,
+			Subscription: []*gpb.Subscription{{Path: path, Mode: gpb.SubscriptionMode_ON_CHANGE}}}
+		err = stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}})
+	}
+	for err == nil {
+		var response *gpb.SubscribeResponse
+		if response, err = stream.Recv(); err == nil {
+			err = printUpdates(out, response.GetUpdate())
+		}
+	}
+	if ctx.Err() != nil {
+		return nil // the requested end
+	}
+	return fmt.Errorf("query: %w", f.explain(err))
+}
+
+// printUpdates prints the leaves of a notification with their time in the local time zone.
+func printUpdates(out io.Writer, n *gpb.Notification) error {
+	at := time.Unix(0, n.GetTimestamp()).Format("15:04:05.000")
+	var lines strings.Builder
+	for _, d := range n.GetDelete() {
+		fmt.Fprintf(&lines, "%s %s deleted\n", at, yang.PathString(slices.Concat(n.GetPrefix().GetElem(), d.GetElem())))
+	}
+	for _, u := range n.GetUpdate() {
+		v, err := value.ToScalar(u.GetVal())
+		if err != nil {
+			return err
+		}
+		elems := slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem())
+		fmt.Fprintf(&lines, "%s %s %v\n", at, yang.PathString(elems), v)
+	}
+	if lines.Len() == 0 { // the end of the initial values
+		return nil
+	}
+	_, err := io.WriteString(out, lines.String())
+	return err
 }
 
 // connect returns a connection that is not yet used.

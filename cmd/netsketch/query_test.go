@@ -3,10 +3,12 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -188,5 +190,35 @@ func TestQueryCheck(t *testing.T) {
 	}
 	if _, err := run("--text", bad, "/collector"); err == nil || !strings.Contains(err.Error(), "unknown command") {
 		t.Errorf("--text and a path: %v", err)
+	}
+}
+
+// --watch prints values until it is interrupted.
+func TestQueryWatches(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	address := serveResults(t)
+	r, w := io.Pipe()
+	cmd := root()
+	cmd.SetOut(w)
+	cmd.SetErr(w)
+	cmd.SetArgs([]string{"query", "--watch", "/univmon/heavy-hitters/heavy-hitter/state/packets", "--address", address})
+	done := make(chan error, 1)
+	go func() {
+		done <- cmd.ExecuteContext(ctx)
+		w.Close()
+	}()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if want := "[flow=10.0.0.1]/state/packets 1200\n"; err != nil || !strings.HasSuffix(line, want) {
+		t.Errorf("%q, %v; expected it to end with %q", line, err, want)
+	}
+	cancel()
+	r.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := runQuery("--watch", "/univmon/flws", "--address", address); err == nil ||
+		!strings.Contains(err.Error(), `InvalidArgument`) {
+		t.Errorf("a path outside the schema: %v", err)
 	}
 }
