@@ -46,7 +46,7 @@ func compareSketchlets(t *testing.T, sent [][]byte) {
 	for i, f := range sent {
 		if i%(len(sent)/4+1) == 0 {
 			for _, l := range []*line{inserting, plain} {
-				set(l, "ingress.bank.bank", "ingress.bank.set_bank", uint64(4*i/len(sent)))
+				set(l, "ingress.bank.bank", "ingress.bank.set_bank", uint64(1+4*i/len(sent)))
 			}
 		}
 		at := time.Duration(i) * time.Microsecond

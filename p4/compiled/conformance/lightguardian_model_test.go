@@ -156,6 +156,10 @@ type passage struct {
 
 // arrive is ingress: of all packets that belong to a flow.
 func (m *lightguardian) arrive(f []byte, micros uint64) (p passage) {
+	if m.current == 0 && m.bank == 0 { // the controller has set no interval yet
+		m.packets++
+		return passage{}
+	}
 	if m.current == 0 {
 		m.current = 256 + uint32(m.bank)
 		m.began, m.start = m.current, micros
@@ -194,6 +198,10 @@ func carries(f []byte) bool {
 
 // depart is egress: it measures the packet and returns it with the sketchlet, if it gets one.
 func (m *lightguardian) depart(t testing.TB, f []byte, p passage, port uint32, delay uint32) (s *sketchlet) {
+	if p.interval == 0 {
+		m.events[lgOld]++
+		return nil
+	}
 	flow := parse(f)
 	m.sketch(t, p.interval).Record(flow.fiveTuple(), sumax.Packet{Delay: delay, At: p.now})
 	if !p.carry || m.strip[port] {

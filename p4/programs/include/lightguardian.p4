@@ -110,7 +110,9 @@ control LightGuardianIngress(inout headers_t hdr, inout metadata_t meta,
     }
 
     // The number of the interval grows by the difference of its lowest byte: a packet that is one
-    // behind read the table before another packet that came here first.
+    // behind read the table before another packet that came here first. Until the controller has
+    // set a number other than 0, nothing begins: a switch that was restarted would take what it
+    // measured in the meantime for an interval, and those after it for measured ones.
     action begin() {
         lightguardian_state.read(LG.current, LG_CURRENT);
         lightguardian_state.read(LG.began, LG_BEGAN);
@@ -125,6 +127,7 @@ control LightGuardianIngress(inout headers_t hdr, inout metadata_t meta,
         lightguardian_state.write(LG.at, LG.start);
         LG.now = LG.now - LG.start + 1;
         LG.current = (LG.step == LG_BEHIND) ? LG.interval + 1 : LG.interval;
+        LG.current = (LG.current == LG_FIRST_INTERVAL) ? 0 : LG.current;
         lightguardian_state.write(LG_CURRENT, LG.current);
         lightguardian_state.write(LG_BEGAN, LG.began);
         lightguardian_state.read(LG.packets, LG_PACKETS);
