@@ -6,10 +6,7 @@ import (
 	"context"
 	"maps"
 	"math"
-	"runtime"
 	"slices"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
@@ -49,22 +46,6 @@ func row(structure, variant string, memory int, task, metric string, value float
 		Unit: unit, Trace: trace}
 }
 
-// each calls f for 0 to n-1, as many at a time as there are processors. What f writes for
-// one number must be its own, so that the results do not depend on the order.
-func each(ctx context.Context, n int, f func(i int) error) error {
-	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range n {
-		g.Go(func() error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return f(i)
-		})
-	}
-	return g.Wait()
-}
-
 // accuracy measures tasks, each with its metric, of structures by memory: the means over as
 // many hash seeds as there are runs.
 func accuracy(ctx context.Context, t *trace.Trace, o suite.Options, kinds []kind, memories []int,
@@ -72,7 +53,7 @@ func accuracy(ctx context.Context, t *trace.Trace, o suite.Options, kinds []kind
 ) ([]suite.Row, error) {
 	t.Exact()
 	parts := make([][]suite.Row, len(kinds)*len(memories)*o.Runs)
-	err := each(ctx, len(parts), func(i int) (err error) {
+	err := suite.Each(ctx, len(parts), func(i int) (err error) {
 		k, run := i/o.Runs, i%o.Runs
 		parts[i], err = kinds[k/len(memories)].accuracy(t, memories[k%len(memories)], o.Seed+uint64(run), papers)
 		return err

@@ -4,19 +4,9 @@ package sketches
 
 import (
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// threadTime is the processor time of the calling thread.
-func threadTime() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
-}
 
 // pin keeps the calling thread, and the programs that it starts, on the last of its processors
 // until unpin. The goroutine must be locked to its thread.

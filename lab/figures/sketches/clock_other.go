@@ -4,10 +4,5 @@
 
 package sketches
 
-import "time"
-
-// threadTime is not available on this system.
-func threadTime() time.Duration { return 0 }
-
 // pin does nothing: this system has no call for it.
 func pin() (unpin func() error, err error) { return func() error { return nil }, nil }

@@ -94,7 +94,7 @@ func lightguardianFigure5() suite.Suite {
 				return nil, err
 			}
 			parts := make([][]suite.Row, 3)
-			err = each(ctx, len(parts), func(i int) (err error) {
+			err = suite.Each(ctx, len(parts), func(i int) (err error) {
 				parts[i], err = []func(context.Context, *trace.Trace, suite.Options) ([]suite.Row, error){delays,
 					intervals,
 					partials}[i](ctx, t, o)

@@ -51,9 +51,9 @@ const (
 // alone returns a pass of the calling thread.
 func alone(f func()) func() time.Duration {
 	return func() time.Duration {
-		start := threadTime()
+		start := suite.ThreadTime()
 		f()
-		return threadTime() - start
+		return suite.ThreadTime() - start
 	}
 }
 

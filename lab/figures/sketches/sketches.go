@@ -5,16 +5,21 @@
 // except times and speeds.
 package sketches
 
-import "github.com/netsketch/netsketch/lab/figures/suite"
+import (
+	"slices"
+
+	"github.com/netsketch/netsketch/lab/figures/losses"
+	"github.com/netsketch/netsketch/lab/figures/manifests"
+	"github.com/netsketch/netsketch/lab/figures/suite"
+)
 
 // Suites are all figures, in order.
 func Suites() []suite.Suite {
-	return []suite.Suite{
-		sketchintFigure5(), sketchintFigure6(),
-		chamelemonFigure4(), chamelemonFigure5(), chamelemonFigure6(), chamelemonFigure11(),
-		lightguardianFigure5(),
-		univmonFigure8(), univmonFigure10(), univmonFigure11(), univmonFigure13(), accuracyT1(), speedSuite(),
-	}
+	return slices.Concat(
+		[]suite.Suite{sketchintFigure5(), sketchintFigure6()}, losses.Suites(),
+		[]suite.Suite{chamelemonFigure11(), lightguardianFigure5(), univmonFigure7(), univmonFigure8(), univmonFigure10(),
+			univmonFigure11(), univmonFigure12(), univmonFigure13()}, manifests.Suites(),
+		[]suite.Suite{accuracyT1(), speedSuite()})
 }
 
 // Draw writes the pages and charts of all suites from the rows recorded in a directory. The

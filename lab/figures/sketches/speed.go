@@ -253,12 +253,12 @@ func sharedPass(t *trace.Trace, shared *tower.Shared[host], writers int) (wall f
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		w := all[n]
-		cpu := threadTime()
+		cpu := suite.ThreadTime()
 		for i := n * t.Len() / writers; i < (n+1)*t.Len()/writers; i++ {
 			w.Insert(t.Key(i))
 		}
 		w.Flush()
-		used[n] = threadTime() - cpu
+		used[n] = suite.ThreadTime() - cpu
 	}
 	var wg sync.WaitGroup
 	for n := 1; n < writers; n++ {
@@ -334,7 +334,7 @@ func decodingSpeed(_ *trace.Trace, o suite.Options) ([]suite.Row, error) {
 		}
 		wall, processor = append(wall, time.Since(start).Seconds()), append(processor, used.Seconds())
 	}
-	if threadTime() == 0 { // no clock for processor time on this system
+	if suite.ThreadTime() == 0 { // no clock for processor time on this system
 		processor = wall
 	}
 	if !complete {

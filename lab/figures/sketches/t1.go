@@ -121,7 +121,7 @@ func accuracyT1() suite.Suite {
 						})
 					}
 				}
-				if err := each(ctx, len(jobs), func(i int) error { return jobs[i]() }); err != nil {
+				if err := suite.Each(ctx, len(jobs), func(i int) error { return jobs[i]() }); err != nil {
 					return nil, err
 				}
 				rows = append(rows, slices.Concat(parts...)...)

@@ -32,6 +32,7 @@ type Trace struct {
 	flows     []Flow   // largest first
 	generated bool     // its flows do not change by themselves
 	again     func(seed uint64) (*Trace, error)
+	like      func(packets, ranks int, seed uint64) (*Trace, error)
 	once      sync.Once
 	exact     Exact
 }
@@ -123,6 +124,15 @@ func (t *Trace) Another(seed uint64) (*Trace, error) {
 	return t.again(seed)
 }
 
+// Like generates another number of packets of the same kind from a seed; a Zipf distribution has
+// this number of ranks, which is the most flows there can be. Of a capture it returns the capture.
+func (t *Trace) Like(packets, ranks int, seed uint64) (*Trace, error) {
+	if t.like == nil {
+		return t, nil
+	}
+	return t.like(packets, ranks, seed)
+}
+
 var mapped = [12]byte{10: 0xff, 11: 0xff}
 
 // Parse returns a key as packet parsers return it.
@@ -174,14 +184,27 @@ func (t *Trace) count() {
 // are the 21 bytes that the papers' programs read, a key of 13 and a time of 8. Generated
 // traffic has the given number of packets and comes from the seed.
 func Load(spec string, packets int, seed uint64) (*Trace, error) {
-	t, err := load(spec, packets, seed)
-	if err == nil && t.generated {
-		t.again = func(seed uint64) (*Trace, error) { return Load(spec, packets, seed) }
-	}
-	return t, err
+	return named("", spec, packets, packets/10, seed)
 }
 
-func load(spec string, packets int, seed uint64) (*Trace, error) {
+// named loads a trace with this number of packets and ranks; its name follows from them if empty.
+func named(name, spec string, packets, ranks int, seed uint64) (*Trace, error) {
+	t, err := load(spec, packets, max(ranks, 1), seed)
+	if err != nil || !t.generated {
+		return t, err
+	}
+	if name != "" {
+		t.Name = name
+	}
+	t.again = func(seed uint64) (*Trace, error) { return named(name, spec, packets, ranks, seed) }
+	t.like = func(packets, ranks int, seed uint64) (*Trace, error) {
+		return named(fmt.Sprintf("%s; of its kind %d packets of %d ranks", t.Name, packets, ranks), spec, packets, ranks,
+			seed)
+	}
+	return t, nil
+}
+
+func load(spec string, packets, ranks int, seed uint64) (*Trace, error) {
 	kind, arg, _ := strings.Cut(spec, ":")
 	switch kind {
 	case "zipf":
@@ -192,7 +215,7 @@ func load(spec string, packets int, seed uint64) (*Trace, error) {
 		if packets < 1 || packets > 1<<28 {
 			return nil, fmt.Errorf("trace %q: %d packets; expected 1 to %d", spec, packets, 1<<28)
 		}
-		return Zipf(spec, skew, max(packets/10, 1), packets, seed)
+		return Zipf(spec, skew, ranks, packets, seed)
 	case "cdf":
 		if packets < 1 || packets > 1<<28 {
 			return nil, fmt.Errorf("trace %q: %d packets; expected 1 to %d", spec, packets, 1<<28)

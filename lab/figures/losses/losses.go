@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sketches
+// Package losses measures the memory and time that finding lost packets takes: ChameleMon's Figures
+// 4 to 6, and 10 about fingerprints. It has no state. The same trace and seed give the same rows,
+// except times.
+package losses
 
 import (
 	"context"
@@ -14,8 +17,22 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/sketch/baseline"
+	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/fermat"
 )
+
+// host is the hash of all structures.
+type host = family.Fast
+
+// Suites are the figures, in order.
+func Suites() []suite.Suite {
+	return []suite.Suite{chamelemonFigure4(), chamelemonFigure5(), chamelemonFigure6(), chamelemonFigure10()}
+}
+
+func row(structure, variant string, memory int, task, metric string, value float64, unit, trace string) suite.Row {
+	return suite.Row{Structure: structure, Variant: variant, Memory: memory, Task: task, Metric: metric, Value: value,
+		Unit: unit, Trace: trace}
+}
 
 // losses is one experiment of ChameleMon §5.1: flows pass a link and some of them lose packets.
 type losses struct {
@@ -220,9 +237,9 @@ func (r *recorder) time(ctx context.Context, l losses, memory int, seed uint64) 
 		if err != nil {
 			return 0, err
 		}
-		cpu, start := threadTime(), time.Now()
+		cpu, start := suite.ThreadTime(), time.Now()
 		ok := decode()
-		used, wall := threadTime()-cpu, time.Since(start)
+		used, wall := suite.ThreadTime()-cpu, time.Since(start)
 		switch {
 		case !ok:
 		case used > 0:
@@ -268,7 +285,7 @@ func lossRows(ctx context.Context, t *trace.Trace, o suite.Options, x string,
 			jobs = append(jobs, job{&recorders[i], l, p, 0, same})
 		}
 	}
-	err = each(ctx, len(jobs), func(i int) (err error) {
+	err = suite.Each(ctx, len(jobs), func(i int) (err error) {
 		if jobs[i].same < 0 {
 			jobs[i].memory, err = jobs[i].r.least(ctx, jobs[i].l, o)
 		}

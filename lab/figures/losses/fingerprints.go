@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package losses
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
+	"github.com/netsketch/netsketch/sketch/fermat"
+)
+
+// fingerprintRuns are the decodings of a point, by its number of flows.
+var fingerprintRuns = map[int]int{1000: 1000, 10_000: 100}
+
+// A bucket without a fingerprint has 64 bits, one with a fingerprint 8 more.
+const bucketBytes, fingerprintBytes = 8, 9
+
+// bucketsPerFlow are the points of the axis: buckets in the first chart, bytes in the second, where
+// they are those of as many buckets without fingerprint.
+var bucketsPerFlow = []float64{1.15, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45}
+
+func chamelemonFigure10() suite.Suite {
+	const task = "decoding"
+	name := func(flows int, fingerprint bool) string {
+		return fmt.Sprintf("%dK flows, %s", flows/1000, map[bool]string{false: "no fingerprint", true: "8 bits"}[fingerprint])
+	}
+	axes := []string{"buckets per flow", "bytes per flow"}
+	variant := func(axis int, x float64) string {
+		if axis == 1 {
+			x *= bucketBytes
+		}
+		return fmt.Sprintf("%s %.4g", axes[axis], x)
+	}
+	gain := func(v suite.Values, axis, flows int) (least, most float64) {
+		least, most = math.Inf(1), math.Inf(-1)
+		for _, x := range bucketsPerFlow {
+			get := func(fingerprint bool) float64 {
+				return v.Variant(name(flows, fingerprint), variant(axis, x), axes[axis], task)
+			}
+			least, most = min(least, get(true)-get(false)), max(most, get(true)-get(false))
+		}
+		return least, most
+	}
+	claim := func(figure, paper string, axis, flows int, why string, holds func(least, most float64) bool) suite.Claim {
+		return suite.Claim{
+			Figure: figure, Paper: paper, Why: why,
+			Ours: func(v suite.Values) string {
+				least, most := gain(v, axis, flows)
+				return fmt.Sprintf("by %s to %s %%", suite.Short(least), suite.Short(most))
+			},
+			Holds: func(v suite.Values) bool { return holds(gain(v, axis, flows)) },
+		}
+	}
+	return suite.Suite{
+		Name: "chamelemon-10", Title: "ChameleMon, Figure 10: 8-bit fingerprints in FermatSketch",
+		Setup: "The paper: the first 10 thousand source addresses of CAIDA. Here: the largest sources of the traffic, 1,000 " +
+			"decodings of 1,000 flows, 100 of 10,000, each with other hashes. A bucket has 64 bits, with a fingerprint 72; the " +
+			"second chart has the buckets that fit into the same memory. A fingerprint has a residue of its own " +
+			"here, which must be below 256, so a bucket of several flows passes even more rarely than in the paper.",
+		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
+			all := t.Sources()
+			var jobs []fingerprintJob
+			var rows []suite.Row
+			for _, flows := range []int{1000, 10_000} {
+				if flows > len(all.Flows()) {
+					continue // more than the trace has
+				}
+				for axis := range axes {
+					for _, fingerprint := range []bool{false, true} {
+						for _, x := range bucketsPerFlow {
+							buckets := x * float64(flows)
+							if axis == 1 && fingerprint {
+								buckets *= float64(bucketBytes) / fingerprintBytes
+							}
+							c := fermat.Config{Width: int(buckets / 3), KeyBytes: lossKey, FragmentBits: 32}
+							if fingerprint {
+								c.Fingerprint = 8
+							}
+							jobs = append(jobs, fingerprintJob{c, flows})
+							rows = append(rows, row(name(flows, fingerprint), variant(axis, x), 0, axes[axis], task, 0, "%", t.Name))
+						}
+					}
+				}
+			}
+			err := suite.Each(ctx, len(jobs), func(i int) (err error) {
+				rows[i].Value, err = jobs[i].success(ctx, all, o)
+				return err
+			})
+			return rows, err
+		},
+		Plots: []suite.Plot{
+			{File: "chamelemon-10-buckets", Title: "Decodings that succeed, by buckets (%)", Task: axes[0], Metric: task,
+				X: axes[0]},
+			{File: "chamelemon-10-bytes", Title: "Decodings that succeed, by memory (%)", Task: axes[1], Metric: task,
+				X: axes[1]},
+		},
+		Claims: []suite.Claim{
+			claim("10(a)", "1,000 flows, the same number of buckets: the success rate improves by at most 6.73 %", 0, 1000, "",
+				func(_, most float64) bool { return most <= 6.73 }),
+			claim("10(a)", "10,000 flows, the same number of buckets: by at most 2.26 %", 0, 10_000, "",
+				func(_, most float64) bool { return most <= 2.26 }),
+			claim("10(b)", "1,000 flows, the same memory: it falls", 1, 1000, "",
+				func(_, most float64) bool { return most <= 0 }),
+			claim("10(b)", "10,000 flows, the same memory: it falls", 1, 10_000, "",
+				func(_, most float64) bool { return most <= 0 }),
+		},
+	}
+}
+
+// fingerprintJob is a point: an encoder of the first flows of a trace.
+type fingerprintJob struct {
+	fermat.Config
+	flows int
+}
+
+// success returns the percentage of the decodings that succeed.
+func (j fingerprintJob) success(ctx context.Context, t *trace.Trace, o suite.Options) (float64, error) {
+	l := losses{flows: t.Flows()[:j.flows]}
+	runs, good := max(1, fingerprintRuns[j.flows]*min(o.Decodings, 10_000)/10_000), 0
+	for run := range runs {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		j.Seed = o.Seed + uint64(run)
+		s, err := fermat.New[host, fermat.Prime32](j.Config)
+		if err != nil {
+			return 0, err
+		}
+		for i, f := range l.flows {
+			if err := s.Add(l.key(i), int64(f.Packets)); err != nil {
+				return 0, err
+			}
+		}
+		r, err := s.Decode()
+		if err != nil {
+			return 0, err
+		}
+		if r.Complete {
+			good++
+		}
+	}
+	return 100 * float64(good) / float64(runs), nil
+}
