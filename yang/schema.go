@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	goyang "github.com/openconfig/goyang/pkg/yang"
 )
@@ -134,11 +135,23 @@ func implementAugmented(texts map[string]*moduleText) {
 	}
 }
 
+// parsed holds the bundled modules that were parsed, by name: most schemas need the same ones.
+var parsed sync.Map
+
+// parseGuarded returns the parsed module for one schema, which may mark it as implemented.
 func parseGuarded(m Module) (t *moduleText, err error) {
+	if all, found := parsed.Load(m.Name); found && all.(*moduleText).Module == m {
+		own := *all.(*moduleText)
+		return &own, nil
+	}
 	err = guard(func() error {
 		t, err = parseText(m)
 		return err
 	})
+	if err == nil && bundled()[m.Name] == m {
+		all := *t
+		parsed.Store(m.Name, &all)
+	}
 	return t, err
 }
 
