@@ -282,9 +282,13 @@ func (d *driver) settle() {
 	d.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
+	var now progress
 	for deadline := time.Now().Add(patience); ; {
-		now := d.tgt.soFar()
-		if now == (progress{d.sent, d.left, len(d.res.packetIns), len(d.res.digests)}) {
+		come := progress{d.sent, d.left, len(d.res.packetIns), len(d.res.digests)}
+		if come.left >= now.left && come.packetIns >= now.packetIns && come.digests >= now.digests {
+			now = d.tgt.soFar() // all that the switch had sent the last time has come
+		}
+		if now == come {
 			return
 		}
 		if time.Now().After(deadline) {
