@@ -111,7 +111,9 @@ func (p *processInfo) adopted() bool {
 // endFamily kills the processes that belong, and their descendants, until none is left or endGrace
 // is over; it returns the numbers of those that are left. belongs is called with family locked.
 func endFamily(belongs func(*processInfo) bool) (left []int) {
-	for limit := time.Now().Add(endGrace); ; time.Sleep(time.Millisecond) {
+	pause := time.Millisecond
+	for limit := time.Now().Add(endGrace); ; time.Sleep(pause) {
+		pause = min(pause*3/2, 10*time.Millisecond) // a round reads all processes
 		left = left[:0]
 		family.Lock()
 		for _, p := range members(slices.Collect(processes()), os.Getpid(), belongs) {
