@@ -46,9 +46,11 @@ const patience = 2 * time.Minute
 // it.
 func Until(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+	pause := time.Millisecond
+	for end := time.Now().Add(patience); !ok(); time.Sleep(pause) {
 		if time.Now().After(end) {
 			tb.Fatalf("not within %v: %s", patience, what)
 		}
+		pause = min(pause*3/2, 10*time.Millisecond)
 	}
 }
