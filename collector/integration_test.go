@@ -93,6 +93,9 @@ type realSwitch struct {
 	mu      sync.Mutex
 }
 
+// compiler compiles each program once for all switches of the tests.
+var compiler softswitch.Compiler
+
 func startSwitch(tb testing.TB, address string) *realSwitch {
 	tb.Helper()
 	lis, err := net.Listen("tcp", address)
@@ -110,7 +113,7 @@ func startSwitch(tb testing.TB, address string) *realSwitch {
 			tb.Fatal(err)
 		}
 	}
-	s.p4rt = p4rtserver.New(s.sw, p4rtserver.Options{})
+	s.p4rt = p4rtserver.New(s.sw, p4rtserver.Options{Compile: compiler.Compile})
 	s.rpc = grpc.NewServer(p4rtserver.ServerOptions()...)
 	s.p4rt.Register(s.rpc)
 	go func() {
@@ -262,11 +265,11 @@ func (r *real) ready() {
 func (r *real) until(what string, ok func() bool) {
 	r.tb.Helper()
 	limit := time.After(2 * time.Minute) // 64 switches load their programs on whatever machine there is
-	for !ok() {
+	for pause := time.Millisecond; !ok(); pause = min(pause*3/2, 10*time.Millisecond) {
 		select {
 		case <-limit:
 			r.tb.Fatalf("did not happen: %s\n%s", what, r.log)
-		case <-time.After(time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

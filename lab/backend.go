@@ -85,7 +85,7 @@ func (s *soft) serverOptions() []grpc.ServerOption { return p4rtserver.ServerOpt
 func (s *soft) services(rpc *grpc.Server) (bool, error) {
 	log := s.net.log.With("switch", s.nd.spec.Name)
 	s.p4rt = p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: s.nd.deviceID, Logger: log,
-		Compile: s.net.cfg.Compiler.compile})
+		Compile: s.net.cfg.Compiler.Compile})
 	s.p4rt.Register(rpc)
 	var err error
 	s.gnmi, err = switchgnmi.New(s.sw, switchgnmi.Options{

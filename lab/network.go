@@ -52,7 +52,7 @@ type Config struct {
 	Keep   int          // sealed ground-truth segments kept for each switch; 0: 16
 	Logger *slog.Logger // nil: discards
 	// Compiler compiles the programs of soft switches; nil for one of the network's own.
-	Compiler *Compiler
+	Compiler *softswitch.Compiler
 	// Header is the header that hosts insert (SetHostPath); nil: none.
 	Header *header.Layout
 	// Track keeps the ground truth of how long packets stayed at switches (Network.Stays).
@@ -151,7 +151,7 @@ func New(cfg Config) (*Network, error) {
 		cfg.Keep = 16
 	}
 	if cfg.Compiler == nil {
-		cfg.Compiler = &Compiler{}
+		cfg.Compiler = &softswitch.Compiler{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

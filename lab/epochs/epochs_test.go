@@ -27,6 +27,7 @@ import (
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
 const interval = 50 * time.Millisecond
@@ -52,6 +53,9 @@ type rig struct {
 	log     testkit.Log
 }
 
+// compiler compiles each program once for all networks of the tests.
+var compiler softswitch.Compiler
+
 func newRig(tb testing.TB, virtual bool) *rig {
 	tb.Helper()
 	r := &rig{tb: tb, more: make(chan struct{}, 1)}
@@ -65,7 +69,7 @@ func newRig(tb testing.TB, virtual bool) *rig {
 			tb.Fatal(err)
 		}
 	}
-	labConfig := lab.Config{Fabric: fabric, Programs: programs}
+	labConfig := lab.Config{Fabric: fabric, Programs: programs, Compiler: &compiler}
 	deps := collector.Dependencies{
 		Logger: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Programs: func(name string) (*p4rt.Program, error) {

@@ -100,6 +100,9 @@ func newPipelines(t *testing.T) *pipelines {
 
 func (p *pipelines) wait(context.Context, time.Duration) error { return nil }
 
+// compiler compiles each program once for all switches of the tests.
+var compiler softswitch.Compiler
+
 // start starts a switch and its session, with its routes.
 func (p *pipelines) start(ctx context.Context, i int) *device.Device {
 	t := p.t
@@ -115,7 +118,7 @@ func (p *pipelines) start(ctx context.Context, i int) *device.Device {
 		}
 	}
 	p.switches = append(p.switches, sw)
-	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: 1})
+	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: 1, Compile: compiler.Compile})
 	t.Cleanup(func() { server.Close() })
 	rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
 	server.Register(rpc)

@@ -250,7 +250,7 @@ func TestChameleMonRefusedConfiguration(t *testing.T) {
 				return
 			}
 			select {
-			case <-time.After(time.Millisecond):
+			case <-time.After(10 * time.Millisecond):
 			case <-limit.Done():
 				t.Fatalf("plugin %s is %s: %q; expected %s, %q", plugin, state[at+"status"], state[at+"last-error"],
 					status, text)

@@ -27,6 +27,7 @@ import (
 	"github.com/netsketch/netsketch/outputs/all"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
 // Options configure a run.
@@ -52,7 +53,7 @@ type Options struct {
 	// OnEpoch is called after each epoch; nil for none.
 	OnEpoch func(*Run) error
 	// Compiler shares compiled programs between runs; nil compiles them anew.
-	Compiler *lab.Compiler
+	Compiler *softswitch.Compiler
 	// Version is the version that the collector reports.
 	Version string
 }
@@ -239,7 +240,7 @@ func (r *Run) waitReady(ctx context.Context) []string {
 func (r *Run) waitForwarding(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
-	for {
+	for pause := time.Millisecond; ; pause = min(pause*3/2, 10*time.Millisecond) {
 		leaves, err := r.client.leaves(ctx, "collector", "devices")
 		if err != nil {
 			return err
@@ -259,7 +260,7 @@ func (r *Run) waitForwarding(ctx context.Context) error {
 			return fmt.Errorf("scenario: %d of %d switches are connected after %v", connected, want, readyLimit)
 		}
 		select {
-		case <-time.After(time.Millisecond):
+		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 	}

@@ -11,16 +11,16 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/internal/testkit"
-	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/univmon"
+	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
 // plugins is a directory with the built-in plugins, built once for the tests.
 var plugins string
 
 // compiler compiles each program once for all networks of the tests.
-var compiler lab.Compiler
+var compiler softswitch.Compiler
 
 func TestMain(m *testing.M) {
 	testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon", "omnimon", "sketchint", "lightguardian")

@@ -33,6 +33,9 @@ type testSwitch struct {
 	*meddler
 }
 
+// compiler compiles each program once for all switches of the tests.
+var compiler softswitch.Compiler
+
 // startSwitch starts a soft switch with ports 1 to 4 and device id 1.
 func startSwitch(t testing.TB, opts ...grpc.ServerOption) *testSwitch {
 	t.Helper()
@@ -42,7 +45,7 @@ func startSwitch(t testing.TB, opts ...grpc.ServerOption) *testSwitch {
 			t.Fatal(err)
 		}
 	}
-	s.srv = p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: 1})
+	s.srv = p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: 1, Compile: compiler.Compile})
 	s.meddler = &meddler{P4RuntimeServer: s.srv}
 	s.listen(t)
 	t.Cleanup(func() {

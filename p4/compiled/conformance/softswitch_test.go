@@ -21,6 +21,9 @@ type soft struct {
 	out  chan frameOut
 }
 
+// compiler compiles each program once for all switches of the tests.
+var compiler softswitch.Compiler
+
 func startSoft(tb testing.TB) *soft {
 	tb.Helper()
 	return startConfigured(tb, softswitch.Config{CPUPort: cpuPort})
@@ -38,7 +41,7 @@ func startConfigured(tb testing.TB, c softswitch.Config) *soft {
 			tb.Fatal(err)
 		}
 	}
-	server := p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: deviceID})
+	server := p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: deviceID, Compile: compiler.Compile})
 	tb.Cleanup(func() { server.Close() })
 	g := grpc.NewServer(p4rtserver.ServerOptions()...)
 	server.Register(g)

@@ -43,6 +43,9 @@ type soft struct {
 	addr string
 }
 
+// compiler compiles each program once for all switches of the tests.
+var compiler softswitch.Compiler
+
 func startSoft(t *testing.T, opt dataplane.Options) *soft {
 	t.Helper()
 	s := &soft{sw: softswitch.New(softswitch.Config{})}
@@ -52,7 +55,7 @@ func startSoft(t *testing.T, opt dataplane.Options) *soft {
 	if s.dp, err = dataplane.New(s.sw, opt); err != nil {
 		t.Fatal(err)
 	}
-	p4rtServer := p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: device})
+	p4rtServer := p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: device, Compile: compiler.Compile})
 	rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
 	p4rtServer.Register(rpc)
 	s.dp.Register(rpc)

@@ -44,6 +44,9 @@ type rig struct {
 	cat  *p4values.Catalog
 }
 
+// compiler compiles each program once for all switches of the tests.
+var compiler softswitch.Compiler
+
 func newRig(t testing.TB, opt p4rtserver.Options) *rig {
 	t.Helper()
 	r := &rig{t: t, sw: softswitch.New(softswitch.Config{})}
@@ -53,6 +56,9 @@ func newRig(t testing.TB, opt p4rtserver.Options) *rig {
 		}
 	}
 	opt.DeviceID = 1
+	if opt.Compile == nil {
+		opt.Compile = compiler.Compile
+	}
 	r.srv = p4rtserver.New(r.sw, opt)
 	l := bufconn.Listen(1 << 20)
 	g := grpc.NewServer(p4rtserver.ServerOptions()...)

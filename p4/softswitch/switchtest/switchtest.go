@@ -10,6 +10,9 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
+// compiler compiles each program once for all switches of the tests.
+var compiler softswitch.Compiler
+
 // New returns a switch with a built-in program, which is closed when the test ends.
 func New(tb testing.TB, name, program string) *softswitch.Switch {
 	tb.Helper()
@@ -17,7 +20,7 @@ func New(tb testing.TB, name, program string) *softswitch.Switch {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	executable, err := softswitch.Compile(p.JSON)
+	executable, err := compiler.Compile(p.JSON)
 	if err != nil {
 		tb.Fatal(err)
 	}
