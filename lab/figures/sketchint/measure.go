@@ -175,11 +175,14 @@ type counter interface {
 	Query(key []byte) uint32
 }
 
-// counters are the structures of the paper's Figure 7 (a) and (b), with three rows.
-var counters = []struct {
+// structure is a kind of sketch of flow sizes.
+type structure struct {
 	name string
 	make func(memory int) (counter, error)
-}{
+}
+
+// counters are the structures of the paper's Figure 7 (a) and (b), with three rows.
+var counters = []structure{
 	{"TowerCU", func(memory int) (counter, error) { return newTower(memory, true) }},
 	{"TowerCM", func(memory int) (counter, error) { return newTower(memory, false) }},
 	{"CU", func(memory int) (counter, error) { return newCountMin(memory, true) }},
