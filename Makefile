@@ -92,6 +92,10 @@ figures: ## charts of docs/figures from their rows; FIGURES="sketches --figures 
 figures-check: ## the figures' long tests: recorded rows measured again, every workload near the turn, real packets (minutes)
 	NETSKETCH_FIGURES=1 $(GO) test -count 1 -timeout 60m ./lab/figures/...
 
+.PHONY: cost
+cost: build ## processor time of a collector, UnivMon and eight soft switches with little traffic (COST="-switches 4 -packets 0")
+	$(GO) run ./lab/cost -bin $(BIN) $(COST)
+
 .PHONY: soak
 soak: build ## 64 switches, 300 KB each, epochs of 1 s, for 60 s of wall clock: no epoch lost, memory steady
 	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/...
