@@ -25,6 +25,7 @@ func (f Fault) String() string { return faultNames[f] }
 type Hop struct {
 	Valid    bool     // the sketch has received a row of the flow; without it the hop is not judged
 	Packets  uint32   // that left the device
+	Shared   bool     // all buckets have packets of other flows: Packets is too high, and Interval may be too low
 	Delays   []uint32 // packets by delay range; nil: not measured
 	Interval uint32   // maximum inter-arrival time, in any unit; 0: not measured, or one packet
 }

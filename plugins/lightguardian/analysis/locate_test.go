@@ -3,6 +3,7 @@
 package analysis
 
 import (
+	"maps"
 	"slices"
 	"testing"
 )
@@ -75,5 +76,52 @@ func TestLatencyAndJitter(t *testing.T) {
 	}
 	if got := AbnormalJitter.String(); got != "abnormal-jitter" {
 		t.Error(got)
+	}
+}
+
+// TestVotes: three flows have a blackhole at s3; a fourth one shows it behind s3, and belongs to
+// them unless its size at s3 says that it has passed.
+func TestVotes(t *testing.T) {
+	nodes := []string{"sender", "s2", "s3", "s4", "s5"}
+	votes := Votes[string]{}
+	for range 3 {
+		for _, path := range [][]Hop{sizes(100, 100, 0, 0, 0), sizes(100, -1, -1, 0, 0), sizes(100, 100, 130, 0, 0)} {
+			votes.Count(&rules, nodes, path, rules.Locate(nil, path)) // of the last two, s3 may have the fault
+		}
+	}
+	if want := (Votes[string]{{Blackhole, "s3"}: 3}); !maps.Equal(votes, want) {
+		t.Errorf("votes %v, want %v", votes, want)
+	}
+	shared := sizes(100, 100, 100, 0, 0)
+	shared[2].Shared = true
+	slow := sizes(100, 100, 100, 0, 0)
+	slow[2].Delays = []uint32{0, 100}
+	for _, tc := range []struct {
+		name  string
+		path  []Hop
+		votes Votes[string]
+		want  []Finding
+	}{
+		{"only other flows at s3", sizes(100, 100, 130, 0, 0), votes, []Finding{{Blackhole, 2, 0}}},
+		{"the same, with a limit", shared, votes, []Finding{{Blackhole, 2, 0}}},
+		{"fewer of them", sizes(100, 100, 91, 0, 0), votes, []Finding{{Blackhole, 2, 0}}},
+		{"fewer of them, twice", sizes(100, 100, 91, 80, 0), votes, []Finding{{Blackhole, 2, 0}}},
+		{"no bucket at s3", sizes(100, 100, -1, 0, 0), votes, []Finding{{Blackhole, 2, 0}}},
+		{"it has passed s3", sizes(100, 100, 100, 0, 0), votes, []Finding{{Blackhole, 3, 0}}},
+		{"it has passed s3 but for drops", sizes(100, 90, 90, 0, 0), votes,
+			[]Finding{{RandomDrops, 1, 0.1}, {Blackhole, 3, 0}}},
+		{"drops at s3", sizes(100, 100, 91, 91, 91), votes, []Finding{{RandomDrops, 2, 0.09}}},
+		{"another fault at s3", slow, votes, []Finding{{InflatedLatency, 2, 1}, {Blackhole, 3, 0}}},
+		{"more votes for s4", sizes(100, 100, 130, 0, 0), Votes[string]{{Blackhole, "s3"}: 3, {Blackhole, "s4"}: 3},
+			[]Finding{{Blackhole, 3, 0}}},
+		{"votes for another fault", sizes(100, 100, 130, 0, 0), Votes[string]{{RandomDrops, "s3"}: 3},
+			[]Finding{{Blackhole, 3, 0}}},
+	} {
+		got := tc.votes.Settle(&rules, nodes, tc.path, rules.Locate(nil, tc.path))
+		if !slices.EqualFunc(got, tc.want, func(a, b Finding) bool {
+			return a.Fault == b.Fault && a.Hop == b.Hop && a.Value > b.Value-1e-9 && a.Value < b.Value+1e-9
+		}) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }

@@ -27,6 +27,7 @@ type flowState struct {
 	known  [2]bool // that sent and got are known
 	hops   []hop   // switches in order
 	faults []fault
+	votes  analysis.Votes[string] // its own; nil: it shows no fault
 
 	rerouted bool // several routes were in force
 }
@@ -117,6 +118,7 @@ func (i *interval) hop(k *flow.Key, name string, f *flowState) hop {
 	h.whole = c.sketch.Whole(key)
 	h.Delays, _ = c.sketch.Delays(nil, key)
 	h.Interval, h.last, _ = c.sketch.MaxInterval(key)
+	h.Shared = f.known[0] && uint64(h.Packets) >= f.sent+uint64(max(i.config.Rules.DropPackets, 1))
 	if f.known[0] && float64(h.Packets) < max(i.config.Rules.Loop, 1)*float64(f.sent) {
 		h.Packets = uint32(min(uint64(h.Packets), f.sent))
 	}
@@ -170,28 +172,37 @@ func (f *flowState) locate(i *interval) {
 	}
 	path := make([]analysis.Hop, 0, len(f.hops)+2)
 	path = append(path, analysis.Hop{Valid: f.known[0], Packets: uint32(min(f.sent, math.MaxUint32))})
-	names := []string{f.from}
+	nodes := []string{f.from}
 	for j := range f.hops {
-		path, names = append(path, f.hops[j].Hop), append(names, f.hops[j].name)
+		path, nodes = append(path, f.hops[j].Hop), append(nodes, f.hops[j].name)
 	}
 	if len(f.hops) > 0 {
 		path = append(path, analysis.Hop{Valid: f.known[1], Packets: uint32(min(f.got, math.MaxUint32))})
-		names = append(names, f.to)
+		nodes = append(nodes, f.to)
 	}
-	for _, found := range rules.Locate(nil, path) {
-		x := fault{kind: found.Fault.String(), name: names[found.Hop], value: found.Value}
+	alone := rules.Locate(nil, path)
+	if len(alone) > 0 {
+		f.votes = analysis.Votes[string]{}
+		f.votes.Count(&rules, nodes, path, alone)
+	}
+	for _, found := range i.votes.Settle(&rules, nodes, path, slices.Clone(alone)) {
+		x := fault{kind: found.Fault.String(), name: nodes[found.Hop], value: found.Value,
+			early: !slices.Contains(alone, found)}
 		for j := found.Hop - 1; j >= 0; j-- {
 			if path[j].Valid {
-				x.after = names[j]
+				x.after = nodes[j]
 				break
 			}
 			x.unsure = true
 		}
+		for j := 1; j < found.Hop; j++ {
+			x.early = x.early || rules.Open(path, j) // votes may move it there
+		}
 		first := 0
 		if found.Fault == analysis.InflatedLatency {
-			x.after, x.unsure, first = "", false, max(found.Hop-1, 0)
+			x.after, x.unsure, x.early, first = "", false, false, max(found.Hop-1, 0)
 		}
-		x.early = f.early(first, found.Hop)
+		x.early = x.early || f.early(first, found.Hop)
 		f.faults = append(f.faults, x)
 	}
 	for j := range f.hops {
@@ -238,11 +249,24 @@ func (f *flowState) strays(i *interval, e *ends) {
 	}
 }
 
-// all returns all flows of the interval: those with faults first, then the largest.
+// all returns all flows of the interval: those with faults first, then the largest. Each fault is
+// where most flows have it.
 func (i *interval) all() []*flowState {
 	out := make([]*flowState, 0, len(i.flows))
+	votes := analysis.Votes[string]{}
+	i.votes = nil
 	for k := range maps.Keys(i.flows) {
-		out = append(out, i.follow(k))
+		f := i.follow(k)
+		for at, n := range f.votes {
+			votes[at] += n
+		}
+		out = append(out, f)
+	}
+	i.votes = votes
+	for j, f := range out {
+		if f.votes != nil {
+			out[j] = i.follow(f.key)
+		}
 	}
 	slices.SortFunc(out, func(a, b *flowState) int {
 		return cmp.Or(cmp.Compare(min(len(b.faults), 1), min(len(a.faults), 1)), cmp.Compare(b.size(), a.size()),

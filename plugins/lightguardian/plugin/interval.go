@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/plugins/lightguardian/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/routes"
 	"github.com/netsketch/netsketch/sketch/family"
@@ -30,6 +31,7 @@ type interval struct {
 	switches    map[string]*column
 	routes      []*routes.Routes // in force in the interval, the newest last
 	reports     map[report]bool  // that were read
+	votes       analysis.Votes[string]
 }
 
 // report is the report of a host in an epoch.

@@ -297,6 +297,51 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// TestVotes: four flows are lost at spine1, where packets of another flow are in the buckets of one
+// of them: it belongs to the others, although it is missed at leaf2 only.
+func TestVotes(t *testing.T) {
+	h, s := start(t, ""), newSim(t)
+	keys := simKeys(t, 2, "spine1", 4)
+	for _, k := range keys {
+		s.send(k, -1, 100, "leaf1")
+	}
+	s.pass(keys[3], 60, 10, 1000, "spine1")
+	out := play(t, h, 5, s)
+	faults := rows(t, out, faultList)
+	for _, k := range keys {
+		expect(t, faults, k.String()+" spine1 blackhole", map[string]any{"located": true, "after": "leaf1"})
+	}
+	if len(faults) != len(keys) {
+		t.Errorf("faults %v", slices.Sorted(maps.Keys(faults)))
+	}
+}
+
+// TestRestart: a switch that restarted while it measured sends nothing of the interval, or columns
+// of another one. They are counted, the switch is named, and no fault is blamed on it.
+func TestRestart(t *testing.T) {
+	h := start(t, "")
+	s, k := newSim(t), simKey(t, 2, "spine1")
+	s.send(k, 2, 100, "leaf1", "spine1", "leaf2")
+	h.Analyze(simEpoch(t, h, 5, nil, s, nil))
+	e := simEpoch(t, h, 6, nil, s, nil)
+	settings := settingsOf(t, h)
+	var columns []byte
+	for c := range slices.Chunk(s.columns(t, settings, e.BankOf(5, banks), share{1, []int{0}}), 10+4*21) {
+		if wire.Sketchlet(c).Device() != settings.Devices[2].ID {
+			columns = append(columns, c...)
+		}
+	}
+	columns = wire.Append(columns, settings.Devices[2].ID, 3, 0, make([]uint32, 21))
+	setReport(e, "h2", &wire.Report{Epoch: 6, Sketchlets: columns})
+	out := h.Analyze(e)
+	expect(t, rows(t, out, hostList), "h2", map[string]any{"old-sketchlets": 1})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "partial", "received": 0.75, "faults": 0})
+	expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"valid": false, "packets": nil})
+	expect(t, rows(t, out, alertList), "spine1 switch-missing", map[string]any{"active": true})
+	out = h.Analyze(simEpoch(t, h, 7, s, nil, everything))
+	expect(t, rows(t, out, alertList), "spine1 switch-missing", map[string]any{"active": false})
+}
+
 // FuzzReport: no report breaks an analysis.
 func FuzzReport(f *testing.F) {
 	p := New()

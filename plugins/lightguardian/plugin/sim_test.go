@@ -99,6 +99,12 @@ func newSim(t testing.TB) *sim {
 // simKey is a flow from h1 to a host by a spine that its hash selects.
 func simKey(t testing.TB, to int, spine string) flow.Key {
 	t.Helper()
+	return simKeys(t, to, spine, 1)[0]
+}
+
+// simKeys are such flows.
+func simKeys(t testing.TB, to int, spine string, count int) (keys []flow.Key) {
+	t.Helper()
 	model := simNetwork()
 	from := 0
 	if to == 3 {
@@ -110,11 +116,13 @@ func simKey(t testing.TB, to int, spine string) flow.Key {
 			t.Fatal(err)
 		}
 		if slices.Contains(routes.New(&model).Path(&k), spine) {
-			return k
+			if keys = append(keys, k); len(keys) == count {
+				return keys
+			}
 		}
 	}
-	t.Fatalf("no flow to h%d by %s", to+1, spine)
-	return flow.Key{}
+	t.Fatalf("%d flows to h%d by %s, want %d", len(keys), to+1, spine, count)
+	return nil
 }
 
 // send sends packets of a flow from h1 over switches to a host; -1: they do not arrive.

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"math"
+	"slices"
+)
+
+// Place is a node where faults of one kind are found.
+type Place[N comparable] struct {
+	Fault Fault
+	Node  N
+}
+
+// Votes are how many flows have a fault at a place. A fault of a switch, or of a link in front of
+// it, is found at the same place for most of its flows; a flow whose buckets there have packets of
+// other flows, or have not arrived, shows it behind that place only.
+type Votes[N comparable] map[Place[N]]int
+
+// moves reports whether a fault that is found behind its place can be moved there.
+func (f Fault) moves() bool { return f == RandomDrops || f == Blackhole || f == AbnormalJitter }
+
+// Count adds the faults of a flow that can be at no hop before the one that shows them. nodes are
+// those of the hops of its path.
+func (v Votes[N]) Count(r *Rules, nodes []N, path []Hop, found []Finding) {
+	for _, f := range found {
+		if f.Hop > 0 && f.Fault.moves() && !r.Open(path, f.Hop-1) {
+			v[Place[N]{f.Fault, nodes[f.Hop]}]++
+		}
+	}
+}
+
+// Settle moves each fault of a flow to the place with the most votes among those in front of it at
+// which the flow's buckets do not exclude it. Findings between the two become part of a blackhole
+// that is moved. The result overwrites found.
+func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Finding {
+	ended := len(path) // the hop of a blackhole
+	for i := range found {
+		f := &found[i]
+		if !f.Fault.moves() || f.Hop == 0 {
+			continue
+		}
+		most, at := v[Place[N]{f.Fault, nodes[f.Hop]}], f.Hop
+		for hop := 1; hop < f.Hop; hop++ {
+			if n := v[Place[N]{f.Fault, nodes[hop]}]; n > most && r.Open(path, hop) {
+				most, at = n, hop
+			}
+		}
+		if f.Hop = at; f.Fault == Blackhole {
+			ended = at
+		}
+	}
+	return slices.DeleteFunc(found, func(f Finding) bool { return f.Fault == RandomDrops && f.Hop >= ended })
+}
+
+// Open reports whether a fault may be at a hop although another hop shows it: no bucket of the flow
+// has arrived, or the size is not that before it, so that all of them may be other flows' buckets.
+func (r *Rules) Open(path []Hop, hop int) bool {
+	h := &path[hop]
+	if !h.Valid || h.Shared {
+		return true
+	}
+	before, known := uint32(math.MaxUint32), false
+	for i := range path[:hop] {
+		if path[i].Valid {
+			before, known = min(before, path[i].Packets), true
+		}
+	}
+	return known && max(before, h.Packets)-min(before, h.Packets) >= max(r.DropPackets, 1)
+}
