@@ -125,6 +125,11 @@ univmon-isp: build ## UnivMon's manifests on a backbone of 25 switches, against 
 univmon-hosts: build ## UnivMon counted by agents on hosts, where switches only forward, against ground truth (seconds)
 	$(BIN)/netsketch demo --scenario examples/univmon/hosts.yaml --virtual --json --gnmi 127.0.0.1:0
 
+.PHONY: lightguardian-faults
+lightguardian-faults: build ## LightGuardian's six faults on 20 switches with agents on 16 hosts, with early results, and with half of the agents killed (two minutes of processor time)
+	for s in faults refined half-dead; do \
+	  $(BIN)/netsketch demo --scenario examples/lightguardian/$$s.yaml --virtual --json --gnmi 127.0.0.1:0 || exit 1; done
+
 .PHONY: omnimon-failures
 omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of failures, 20 seeds (eight minutes of processor time)
 	NETSKETCH_EXP9=$(CURDIR)/.cache/omnimon-9.csv $(GO) test -run TestOmniMonExp9 -count 1 -v -timeout 120m ./lab/scenario

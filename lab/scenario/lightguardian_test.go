@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -83,6 +84,20 @@ expect:
 	for _, host := range []string{"h2", "h4"} {
 		if epochs := active["host-missing/"+host]; len(epochs) == 0 || epochs[len(epochs)-1] != 6 {
 			t.Errorf("host %s is missing in epochs %v of the run", host, epochs)
+		}
+	}
+}
+
+// TestLightGuardianExamples: the scenarios of examples/lightguardian, which `make
+// lightguardian-faults` plays, can be read.
+func TestLightGuardianExamples(t *testing.T) {
+	files, err := filepath.Glob("../../examples/lightguardian/*.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%v (%v)", files, err)
+	}
+	for _, f := range files {
+		if _, err := scenario.Load(f); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -25,6 +25,7 @@ const (
 	Valid           = "valid"             // share of the hops with a bucket, as published
 	EarlyReceived   = "early-received"    // as received, before the final results: 1/4 is the first of four epochs
 	EarlyValid      = "early-valid"       // as valid, before the final results
+	EarlySizeARE    = "early-size-are"    // as hop-size-are, before the final results
 	HopSizeARE      = "hop-size-are"      // packets of published flows at switches
 	DelayARE        = "delay-are"         // packets of published flows in ranges of delays
 	GapARE          = "gap-are"           // maximum inter-arrival times of published flows
@@ -69,12 +70,12 @@ var network = score.View{Device: score.Network}
 // Algorithm declares how LightGuardian is scored.
 func Algorithm() score.Algorithm {
 	of := func(name, list string, stat score.Stat, leaves ...string) score.Measure {
-		return score.Measure{Name: name, List: list, Stat: stat, Leaves: leaves,
-			Dimension: func(*score.Epoch, score.View) (string, bool) { return "", true }}
+		return score.Measure{Name: name, List: list, Stat: stat, Leaves: leaves, Dimension: final}
 	}
 	measures := []score.Measure{
 		share(Received, final, "received"), share(Valid, final, "valid"),
 		share(EarlyReceived, early, "received"), share(EarlyValid, early, "valid"),
+		{Name: EarlySizeARE, List: hops, Stat: score.FoundError, Leaves: []string{"packets"}, Dimension: early},
 		of(HopSizeARE, hops, score.FoundError, "packets"),
 		of(DelayARE, delays, score.FoundError, "packets"),
 		of(GapARE, hops, score.FoundError, "gap"),
@@ -240,6 +241,9 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 		x := &exact{c: &c, t: t, now: now, normal: normal}
 		if !row.Is("final") {
 			x.rows(summary).Add("", nil)
+			for _, j := range journeys(now) {
+				x.hops(j)
+			}
 			return t
 		}
 		x.compute()
