@@ -94,9 +94,10 @@ func TestParity(t *testing.T) {
 		t.Log("the shared trace is not here: the packets are generated")
 		in, source = generated(t), "generated"
 	}
-	report := newReport(version)
+	report, rows := newReport(version), 0
 	suite := func(in []arrival, source string) {
 		for _, p := range programs(t, in) {
+			rows += 2
 			t.Run(p.Name+"/"+source, func(t *testing.T) { parity(t, p, source, in, withBMv2, report) })
 		}
 	}
@@ -106,7 +107,11 @@ func TestParity(t *testing.T) {
 			t.Fatal("recording needs BMv2 and the shared trace")
 		}
 		suite(generated(t), "generated")
-		if !t.Failed() {
+		switch {
+		case t.Failed():
+		case len(report.rows) < rows:
+			t.Log("docs/parity.md stays as it is: -run leaves programs out")
+		default:
 			report.write(t)
 		}
 	}
