@@ -265,6 +265,10 @@ archive: package
 .PHONY: influxd
 influxd: $(INFLUXD) ## the InfluxDB that the tests run against, built from its module
 
+.PHONY: tutorial
+tutorial: build $(INFLUXD) ## the steps of docs/tutorial.md, with an InfluxDB of its own instead of containers; counts the commands (needs curl)
+	INFLUXD=$(INFLUXD) .ci/tutorial
+
 .PHONY: clean
 clean: ## what the other targets made
 	rm -rf $(BIN) .cache dist

@@ -220,8 +220,9 @@ func TestDocumentedCommands(t *testing.T) {
 		switch c.program() {
 		case "netsketch":
 			err = checkNetsketch(repository, &c)
-			if !c.span && len(c.words) > 1 && c.words[1] == "query" && !slices.Contains(c.words, "--address") &&
-				!slices.Contains(c.words, "--text") {
+			others := []string{"--address", "--text", "--watch"} // other servers, other results, no end
+			if !c.span && len(c.words) > 1 && c.words[1] == "query" &&
+				!slices.ContainsFunc(c.words, func(w string) bool { return slices.Contains(others, w) }) {
 				reads = append(reads, c)
 			}
 		case "gnmic":
