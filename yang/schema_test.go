@@ -68,6 +68,7 @@ func TestBundledModules(t *testing.T) {
 		"/netsketch-univmon:univmon/functions/function device:string dimension:string name:string",
 		"/netsketch-univmon:univmon/heavy-changes/heavy-change device:string dimension:string flow:string",
 		"/netsketch-univmon:univmon/heavy-hitters/heavy-hitter device:string dimension:string flow:string",
+		"/netsketch-univmon:univmon/manifests/manifest device:string dimension:string origin:string destination:string",
 		"/netsketch-univmon:univmon/summaries/summary device:string dimension:string",
 	}
 	if diff := cmp.Diff(want, lists); diff != "" {

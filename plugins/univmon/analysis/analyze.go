@@ -75,6 +75,7 @@ func (p *Plugin) assign(a *analysis, network *sdk.Network) (events []sdk.Event, 
 		}
 	}
 	_, now, _ := d.inForce(a.epoch)
+	a.manifests = now
 	if now != nil && d.before != nil && now != d.before {
 		a.warning = "may be inexact: manifests changed when the epoch began, so packets that were in the network then may " +
 			"count twice or not at all"
@@ -102,8 +103,9 @@ type analysis struct {
 	problems map[string]string // by subject
 	failed   map[scope]string  // why data of a switch has no result
 
-	incomplete string // why packets are not counted under the assignment in force
-	warning    string // why an assigned view may be inexact
+	manifests  *Assignment // in force; nil: none, or that of an earlier process
+	incomplete string      // why packets are not counted under the assignment in force
+	warning    string      // why an assigned view may be inexact
 }
 
 func (a *analysis) problem(subject, format string, args ...any) {

@@ -24,6 +24,8 @@ type ring struct {
 	pending []sdk.Plan
 	absent  map[string]bool
 	sent    int
+
+	manifests []map[string]string // rows of the latest epoch
 }
 
 var duty = map[string]string{"src": "1", "5-tuple": "3"}
@@ -167,6 +169,7 @@ func (r *ring) epoch(number uint64) map[string][3]string {
 		r.t.Fatal(err)
 	}
 	r.pending = append(r.pending, out.Plans...)
+	r.manifests = rows(out, manifestList)
 	got := map[string][3]string{}
 	for _, row := range rows(out, summaryList) {
 		got[row["dimension"]] = [3]string{row["state/status"], row["state/problem"], row["state/packets"]}
@@ -190,6 +193,30 @@ func TestAssignedViews(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Each pair has one row for each dimension, of the switch whose entries count it.
+func TestManifestsInForce(t *testing.T) {
+	r := newRing(t, "manifest")
+	for n := uint64(1); n <= 3; n++ {
+		r.epoch(n)
+		if n < 3 && len(r.manifests) > 0 {
+			t.Errorf("epoch %d without manifests has %v", n, r.manifests)
+		}
+	}
+	address := func(name string) netip.Addr { return site(int(name[1] - '1')).Addr() }
+	seen := map[string]bool{}
+	for _, row := range r.manifests {
+		bit := map[string]int{"src": 0, "5-tuple": 2}[row["dimension"]]
+		mask := r.mask(row["device"], 1, 3, address(row["origin"]), address(row["destination"]))
+		if mask>>bit&1 == 0 || row["state/epoch"] != "3" {
+			t.Errorf("%v; the entries count %#x", row, mask)
+		}
+		seen[row["dimension"]+row["origin"]+row["destination"]] = true
+	}
+	if len(seen) != 2*20 || len(r.manifests) != len(seen) {
+		t.Errorf("%d rows about %d of 20 pairs in 2 dimensions", len(r.manifests), len(seen))
 	}
 }
 

@@ -93,6 +93,7 @@ func (p *Plugin) Describe() sdk.Description {
 			{Path: changeList, Summary: "a flow that changed much from one epoch to the next"},
 			{Path: victimList, Summary: "a destination of unusually many sources"},
 			{Path: flowList, Summary: "packets of a watched flow", Watchable: true},
+			{Path: manifestList, Summary: "a pair of switches whose packets a switch counts in a dimension"},
 			{Path: functionList, Summary: "the sum of a registered function of the flows' packets"},
 		},
 	}

@@ -23,6 +23,7 @@ const (
 	victimList   = "/netsketch-univmon:univmon/ddos-victims/ddos-victim"
 	flowList     = "/netsketch-univmon:univmon/flows/flow"
 	functionList = "/netsketch-univmon:univmon/functions/function"
+	manifestList = "/netsketch-univmon:univmon/manifests/manifest"
 )
 
 // publish builds the tables of an epoch. Each replaces its whole list, so rows of earlier epochs
@@ -38,6 +39,7 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 		func() (*table.Table, error) { return changeTable(a.config, ordered, counts) },
 		func() (*table.Table, error) { return summaryTable(ordered, counts) },
 		func() (*table.Table, error) { return victimTable(a.config, ordered) },
+		func() (*table.Table, error) { return manifestTable(a.manifests, a.epoch.Number) },
 		func() (*table.Table, error) {
 			return functionTable(slices.Concat(p.functions, a.config.Functions), ordered)
 		},
@@ -186,6 +188,31 @@ func victimTable(c *Configuration, results []*result) (*table.Table, error) {
 			destinations.append(f.Destination)
 			epoch.Append(r.epoch)
 			sources.Append(whole(f.Sources))
+		}
+	}
+	return b.Table()
+}
+
+// manifestTable lists what each switch counts under an assignment; nil: no assignment is in force.
+func manifestTable(a *Assignment, number uint64) (*table.Table, error) {
+	b := table.NewBuilder(manifestList)
+	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
+	origin, destination := b.TextKey("origin"), b.TextKey("destination")
+	h.epoch = b.Uint("state/epoch")
+	if a == nil {
+		return b.Table()
+	}
+	switches := a.Problem.Switches
+	for j, duties := range a.Duties {
+		for _, d := range duties {
+			pair := &a.Problem.Pairs[d.Pair]
+			for k, dimension := range a.Problem.Dimensions {
+				if d.Set.Has(k) {
+					h.append(&result{scope: scope{switches[j].Name, dimension.Name}, epoch: number})
+					origin.Append(switches[pair.Origin].Name)
+					destination.Append(switches[pair.Destination].Name)
+				}
+			}
 		}
 	}
 	return b.Table()
