@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -234,6 +235,9 @@ func (f *demoFlags) load() (*scenario.Scenario, error) {
 	}
 	if f.trace != "" {
 		s.UseTrace(f.trace)
+		if f.scenario == "" { // its bounds of accuracy are those of its own traffic
+			s.Expect = slices.DeleteFunc(s.Expect, func(b scenario.Bound) bool { return b.AtMost == nil || *b.AtMost > 0 })
+		}
 		s.Name, s.Summary = "trace "+filepath.Base(f.trace), "packets of a capture file on the network of "+s.Name
 	}
 	if f.epochs < 0 {
