@@ -168,6 +168,7 @@ generate: ## generated Go code; leaves no diff when it is up to date
 .PHONY: p4
 p4: ## P4Info and BMv2 JSON from p4/programs (needs p4c-bm2-ss on the PATH)
 	$(GO) run ./p4/compiled/build
+	$(GO) test -vet=off ./p4/compiled -run TestRegistersPage -update # docs/p4-registers.md
 
 BPF2GO := GOPACKAGE=kernel $(GO) run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -tags linux \
   -cflags "-O2 -g -mcpu=v3 -Wall -Werror -Wno-unused-function -idirafter /usr/include/$$(uname -m)-linux-gnu"
