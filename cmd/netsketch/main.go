@@ -14,6 +14,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/netsketch/netsketch/internal/suggest"
 )
 
 // version is set by the linker.
@@ -72,5 +75,20 @@ func root() *cobra.Command {
 	cmd.AddCommand(configCommand(), collectorCommand(), demoCommand(), hostagentCommand(), manCommand(), pluginCommand(),
 		queryCommand(), replayCommand(), switchCommand(), univmonCommand(), yangCommand())
 	suggestValues(cmd)
+	cmd.SetFlagErrorFunc(suggestFlag)
 	return cmd
+}
+
+// suggestFlag adds the flag that was meant to the error for one that does not exist.
+func suggestFlag(cmd *cobra.Command, err error) error {
+	var missing *pflag.NotExistError
+	if !errors.As(err, &missing) {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := suggest.Nearest(missing.GetSpecifiedName(), names); near != "" {
+		return fmt.Errorf("%w; did you mean --%s?", err, near)
+	}
+	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/internal/suggest"
 )
 
 // pluginsUsage documents the flag --plugins of commands that read a plugin directory.
@@ -55,8 +56,9 @@ func pluginCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var names []string
 			for _, e := range entries {
-				if e.Name != args[0] {
+				if names = append(names, e.Name); e.Name != args[0] {
 					continue
 				}
 				if e.Err != nil {
@@ -65,6 +67,9 @@ func pluginCommand() *cobra.Command {
 				enc := json.NewEncoder(cmd.OutOrStdout())
 				enc.SetIndent("", "  ")
 				return enc.Encode(e.Description)
+			}
+			if near := suggest.Nearest(args[0], names); near != "" {
+				return fmt.Errorf("no plugin %q in %s; did you mean %q?", args[0], from, near)
 			}
 			return fmt.Errorf("no plugin %q in %s: see `netsketch plugin list`", args[0], from)
 		},

@@ -73,3 +73,20 @@ func TestPluginNew(t *testing.T) {
 		}
 	}
 }
+
+// Errors about misspelled names of the command line have the name that was meant.
+func TestMisspelledNames(t *testing.T) {
+	for args, want := range map[string]string{
+		"plugin describe unvmon --plugins " + plugins:     `did you mean "univmon"?`,
+		"yang show netsketch-univmn --plugins " + plugins: `did you mean "netsketch-univmon"?`,
+		"demo --scenaro x":           "unknown flag: --scenaro; did you mean --scenario?",
+		"demo --qqqqqqqqqqqqq":       "unknown flag: --qqqqqqqqqqqqq; see netsketch demo --help",
+		"plugin list --plugin x":     "did you mean --plugins?",
+		"switch --program forwardin": `did you mean "forwarding"?`,
+		"verison":                    "Did you mean this?\n\tversion",
+	} {
+		if _, err := command(t, "", strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/openconfig/ygot/ytypes"
 	"github.com/spf13/cobra"
 
+	"github.com/netsketch/netsketch/internal/suggest"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
 )
@@ -67,7 +68,7 @@ func yangCommand() *cobra.Command {
 		RunE: with(func(cmd *cobra.Command, m *models, args []string) error {
 			text, ok := m.texts[args[0]]
 			if !ok {
-				return unknownModule(args[0])
+				return m.unknown(args[0])
 			}
 			_, err := io.WriteString(cmd.OutOrStdout(), text.Text)
 			return err
@@ -101,7 +102,7 @@ func yangCommand() *cobra.Command {
 		RunE: with(func(cmd *cobra.Command, m *models, args []string) error {
 			for _, name := range args {
 				if _, ok := m.texts[name]; !ok {
-					return unknownModule(name)
+					return m.unknown(name)
 				}
 			}
 			for _, model := range m.schema.Models() {
@@ -142,15 +143,19 @@ func yangCommand() *cobra.Command {
 	return cmd
 }
 
-func unknownModule(name string) error {
-	return fmt.Errorf("no module %q: see `netsketch yang list`; modules of plugins need their directory, --plugins",
-		name)
-}
-
 // models holds the modules that ship with netsketch and those of a plugin directory.
 type models struct {
 	texts  map[string]yang.Module // by name, with the modules that are only imported
 	schema *yang.Schema
+}
+
+// unknown returns the error for a module that does not exist.
+func (m *models) unknown(name string) error {
+	if near := suggest.Nearest(name, slices.Collect(maps.Keys(m.texts))); near != "" {
+		return fmt.Errorf("no module %q; did you mean %q?", name, near)
+	}
+	return fmt.Errorf("no module %q: see `netsketch yang list`; modules of plugins need their directory, --plugins",
+		name)
 }
 
 // loadModels reads the modules. Without a default plugin directory there are only the bundled ones.
