@@ -74,7 +74,7 @@ func heavyHitters(device string) ygnmi.WildcardQuery[*bindings.Univmon_HeavyHitt
 	path := ygnmi.NewNodePath([]string{"univmon", "heavy-hitters", "heavy-hitter"},
 		map[string]any{"device": device, "dimension": "*", "flow": "*"}, ygnmi.NewDeviceRootBase())
 	schema := func() *ytypes.Schema {
-		return &ytypes.Schema{Root: &bindings.Device{}, SchemaTree: bindings.SchemaTree, Unmarshal: bindings.Unmarshal}
+		return &ytypes.Schema{Root: &bindings.Device{}, SchemaTree: bindings.SchemaTree(), Unmarshal: bindings.Unmarshal}
 	}
 	const state, shadow, leaf, scalar, compressed, container = true, false, false, false, true, false
 	return ygnmi.NewWildcardQuery[*bindings.Univmon_HeavyHitter]("Univmon_HeavyHitter",

@@ -96,7 +96,7 @@ func (s settings) with(leaves map[string]server.Edit) (settings, error) {
 func (s *settings) decode(e server.Edit) error {
 	v, err := value.FromScalar(e.Value)
 	if err == nil {
-		err = ytypes.SetNode(bindings.SchemaTree["Device"], s.device, &gpb.Path{Elem: e.Path}, v,
+		err = ytypes.SetNode(bindings.SchemaTree()["Device"], s.device, &gpb.Path{Elem: e.Path}, v,
 			&ytypes.InitMissingElements{}, &ytypes.PreferShadowPath{})
 	}
 	if err != nil {

@@ -33,6 +33,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"sync"
 
 	"github.com/openconfig/goyang/pkg/yang"
 	"github.com/openconfig/ygot/ygot"
@@ -90,17 +91,21 @@ type UnionUnsupported struct {
 }
 
 var (
-	SchemaTree map[string]*yang.Entry
 	ΛEnumTypes map[string][]reflect.Type
 )
 
 func init() {
-	var err error
 	initΛEnumTypes()
-	if SchemaTree, err = UnzipSchema(); err != nil {
+}
+
+// SchemaTree returns the schema of each struct, by the struct's name. The first call unpacks it.
+var SchemaTree = sync.OnceValue(func() map[string]*yang.Entry {
+	tree, err := UnzipSchema()
+	if err != nil {
 		panic("schema error: " + err.Error())
 	}
-}
+	return tree
+})
 
 // Schema returns the details of the generated schema.
 func Schema() (*ytypes.Schema, error) {
@@ -135,7 +140,7 @@ func UnzipSchema() (map[string]*yang.Entry, error) {
 // thrown for unknown fields in the input JSON.
 func Unmarshal(data []byte, destStruct ygot.GoStruct, opts ...ytypes.UnmarshalOpt) error {
 	tn := reflect.TypeOf(destStruct).Elem().Name()
-	schema, ok := SchemaTree[tn]
+	schema, ok := SchemaTree()[tn]
 	if !ok {
 		return fmt.Errorf("could not find schema for type %s", tn)
 	}
@@ -552,7 +557,7 @@ func (t *Chamelemon) NewVictim(Flow string) (*Chamelemon_Victim, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Chamelemon) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Chamelemon"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Chamelemon"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -606,7 +611,7 @@ func (t *Chamelemon_Alert) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Chamelemon_Alert) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Chamelemon_Alert"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Chamelemon_Alert"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -656,7 +661,7 @@ func (*Chamelemon_Attention) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Chamelemon_Attention) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Chamelemon_Attention"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Chamelemon_Attention"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -711,7 +716,7 @@ func (t *Chamelemon_Encoder) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Chamelemon_Encoder) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Chamelemon_Encoder"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Chamelemon_Encoder"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -764,7 +769,7 @@ func (t *Chamelemon_Flow) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Chamelemon_Flow) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Chamelemon_Flow"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Chamelemon_Flow"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -820,7 +825,7 @@ func (t *Chamelemon_HeavyChange) ΛListKeyMap() (map[string]interface{}, error) 
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Chamelemon_HeavyChange) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Chamelemon_HeavyChange"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Chamelemon_HeavyChange"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -875,7 +880,7 @@ func (t *Chamelemon_HeavyHitter) ΛListKeyMap() (map[string]interface{}, error) 
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Chamelemon_HeavyHitter) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Chamelemon_HeavyHitter"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Chamelemon_HeavyHitter"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -928,7 +933,7 @@ func (t *Chamelemon_Range) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Chamelemon_Range) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Chamelemon_Range"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Chamelemon_Range"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -985,7 +990,7 @@ func (t *Chamelemon_Summary) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Chamelemon_Summary) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Chamelemon_Summary"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Chamelemon_Summary"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1034,7 +1039,7 @@ func (t *Chamelemon_Threshold) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Chamelemon_Threshold) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Chamelemon_Threshold"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Chamelemon_Threshold"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1086,7 +1091,7 @@ func (t *Chamelemon_Victim) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Chamelemon_Victim) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Chamelemon_Victim"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Chamelemon_Victim"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1301,7 +1306,7 @@ func (t *Collector) NewPlugin(Name string) (*Collector_Plugin, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Collector) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Collector"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Collector"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1351,7 +1356,7 @@ func (t *Collector_Certificate) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Collector_Certificate) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Collector_Certificate"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Collector_Certificate"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1411,7 +1416,7 @@ func (t *Collector_Device) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Collector_Device) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Collector_Device"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Collector_Device"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1454,7 +1459,7 @@ func (*Collector_Device_Gnmi) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Collector_Device_Gnmi) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Collector_Device_Gnmi"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Collector_Device_Gnmi"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1509,7 +1514,7 @@ func (*Collector_Epoch) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Collector_Epoch) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Collector_Epoch"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Collector_Epoch"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1576,7 +1581,7 @@ func (t *Collector_Host) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Collector_Host) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Collector_Host"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Collector_Host"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1623,7 +1628,7 @@ func (t *Collector_Link) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Collector_Link) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Collector_Link"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Collector_Link"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1675,7 +1680,7 @@ func (t *Collector_Output) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Collector_Output) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Collector_Output"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Collector_Output"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1717,7 +1722,7 @@ func (*Collector_Output_Clients) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Collector_Output_Clients) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Collector_Output_Clients"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Collector_Output_Clients"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1780,7 +1785,7 @@ func (t *Collector_Plugin) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Collector_Plugin) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Collector_Plugin"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Collector_Plugin"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1817,7 +1822,7 @@ func (*Collector_Reload) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Collector_Reload) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Collector_Reload"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Collector_Reload"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1869,7 +1874,7 @@ func (t *Component) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Component) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Component"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Component"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -1902,7 +1907,7 @@ func (*Component_IntegratedCircuit) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Component_IntegratedCircuit) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Component_IntegratedCircuit"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Component_IntegratedCircuit"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2000,7 +2005,7 @@ func (t *Device) NewInterface(Name string) (*Interface, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Device) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Device"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Device"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2195,7 +2200,7 @@ func (t *Host) NewSwitch(Switch string) (*Host_Switch, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Host) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Host"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Host"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2254,7 +2259,7 @@ func (t *Host_Delay) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Host_Delay) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Host_Delay"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Host_Delay"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2302,7 +2307,7 @@ func (t *Host_Flow) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Host_Flow) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Host_Flow"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Host_Flow"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2358,7 +2363,7 @@ func (t *Host_Hop) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Host_Hop) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Host_Hop"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Host_Hop"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2396,7 +2401,7 @@ func (*Host_Summary) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Host_Summary) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Host_Summary"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Host_Summary"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2447,7 +2452,7 @@ func (t *Host_Switch) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Host_Switch) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Host_Switch"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Host_Switch"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2532,7 +2537,7 @@ func (t *Interface) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Interface) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Interface"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Interface"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2578,7 +2583,7 @@ func (*Interface_Counters) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Interface_Counters) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Interface_Counters"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Interface_Counters"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2620,7 +2625,7 @@ func (*Interface_Ethernet) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Interface_Ethernet) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Interface_Ethernet"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Interface_Ethernet"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2662,7 +2667,7 @@ func (*Interface_Ethernet_Counters) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Interface_Ethernet_Counters) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Interface_Ethernet_Counters"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Interface_Ethernet_Counters"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2696,7 +2701,7 @@ func (*Interface_HoldTime) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Interface_HoldTime) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Interface_HoldTime"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Interface_HoldTime"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2748,7 +2753,7 @@ func (t *Interface_Subinterface) ΛListKeyMap() (map[string]interface{}, error) 
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Interface_Subinterface) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Interface_Subinterface"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Interface_Subinterface"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -2794,7 +2799,7 @@ func (*Interface_Subinterface_Counters) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Interface_Subinterface_Counters) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Interface_Subinterface_Counters"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Interface_Subinterface_Counters"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3227,7 +3232,7 @@ func (t *Lightguardian) NewSwitch(Switch string) (*Lightguardian_Switch, error) 
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lightguardian) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lightguardian"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lightguardian"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3281,7 +3286,7 @@ func (t *Lightguardian_Alert) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lightguardian_Alert) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lightguardian_Alert"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lightguardian_Alert"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3343,7 +3348,7 @@ func (t *Lightguardian_Delay) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lightguardian_Delay) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lightguardian_Delay"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lightguardian_Delay"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3404,7 +3409,7 @@ func (t *Lightguardian_Fault) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lightguardian_Fault) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lightguardian_Fault"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lightguardian_Fault"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3460,7 +3465,7 @@ func (t *Lightguardian_Flow) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lightguardian_Flow) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lightguardian_Flow"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lightguardian_Flow"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3522,7 +3527,7 @@ func (t *Lightguardian_Hop) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lightguardian_Hop) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lightguardian_Hop"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lightguardian_Hop"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3588,7 +3593,7 @@ func (t *Lightguardian_Host) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lightguardian_Host) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lightguardian_Host"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lightguardian_Host"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3647,7 +3652,7 @@ func (t *Lightguardian_Interval) ΛListKeyMap() (map[string]interface{}, error) 
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lightguardian_Interval) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lightguardian_Interval"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lightguardian_Interval"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3703,7 +3708,7 @@ func (t *Lightguardian_Range) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lightguardian_Range) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lightguardian_Range"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lightguardian_Range"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3755,7 +3760,7 @@ func (*Lightguardian_Summary) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lightguardian_Summary) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lightguardian_Summary"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lightguardian_Summary"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3807,7 +3812,7 @@ func (t *Lightguardian_Switch) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lightguardian_Switch) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lightguardian_Switch"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lightguardian_Switch"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3874,7 +3879,7 @@ func (t *Lldp) NewInterface(Name string) (*Lldp_Interface, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lldp) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lldp"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lldp"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3912,7 +3917,7 @@ func (*Lldp_Counters) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lldp_Counters) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lldp_Counters"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lldp_Counters"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -3986,7 +3991,7 @@ func (t *Lldp_Interface) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lldp_Interface) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lldp_Interface"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lldp_Interface"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -4023,7 +4028,7 @@ func (*Lldp_Interface_Counters) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lldp_Interface_Counters) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lldp_Interface_Counters"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lldp_Interface_Counters"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -4079,7 +4084,7 @@ func (t *Lldp_Interface_Neighbor) ΛListKeyMap() (map[string]interface{}, error)
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Lldp_Interface_Neighbor) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Lldp_Interface_Neighbor"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Lldp_Interface_Neighbor"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -4540,7 +4545,7 @@ func (t *Omnimon) NewWithdrawal(Epoch uint64) (*Omnimon_Withdrawal, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -4594,7 +4599,7 @@ func (t *Omnimon_Alert) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Alert) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Alert"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Alert"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -4640,7 +4645,7 @@ func (t *Omnimon_Completion) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Completion) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Completion"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Completion"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -4707,7 +4712,7 @@ func (t *Omnimon_Flow) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Flow) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Flow"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Flow"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -4764,7 +4769,7 @@ func (t *Omnimon_Hop) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Hop) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Hop"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Hop"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -4828,7 +4833,7 @@ func (t *Omnimon_Host) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Host) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Host"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Host"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -4882,7 +4887,7 @@ func (t *Omnimon_Link) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Link) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Link"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Link"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -4936,7 +4941,7 @@ func (t *Omnimon_LinkFlow) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_LinkFlow) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_LinkFlow"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_LinkFlow"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -4992,7 +4997,7 @@ func (t *Omnimon_Loss) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Loss) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Loss"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Loss"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -5125,7 +5130,7 @@ func (t *Omnimon_Query) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Query) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Query"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Query"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -5178,7 +5183,7 @@ func (t *Omnimon_Query_Count) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Query_Count) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Query_Count"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Query_Count"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -5225,7 +5230,7 @@ func (t *Omnimon_Query_Result) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Query_Result) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Query_Result"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Query_Result"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -5273,7 +5278,7 @@ func (t *Omnimon_Request) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Request) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Request"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Request"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -5332,7 +5337,7 @@ func (*Omnimon_Summary) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Summary) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Summary"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Summary"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -5385,7 +5390,7 @@ func (t *Omnimon_Switch) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Switch) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Switch"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Switch"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -5431,7 +5436,7 @@ func (t *Omnimon_Withdrawal) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Omnimon_Withdrawal) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Omnimon_Withdrawal"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Omnimon_Withdrawal"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6076,7 +6081,7 @@ func (t *Sketchint) NewSwitch(Switch string) (*Sketchint_Switch, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6130,7 +6135,7 @@ func (t *Sketchint_Alert) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Alert) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Alert"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Alert"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6169,7 +6174,7 @@ func (*Sketchint_Cost) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Cost) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Cost"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Cost"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6227,7 +6232,7 @@ func (t *Sketchint_Fault) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Fault) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Fault"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Fault"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6278,7 +6283,7 @@ func (t *Sketchint_Flow) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Flow) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Flow"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Flow"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6331,7 +6336,7 @@ func (t *Sketchint_HeavyChange) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_HeavyChange) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_HeavyChange"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_HeavyChange"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6384,7 +6389,7 @@ func (t *Sketchint_HeavyHitter) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_HeavyHitter) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_HeavyHitter"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_HeavyHitter"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6466,7 +6471,7 @@ func (t *Sketchint_Host) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Host) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Host"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Host"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6523,7 +6528,7 @@ func (t *Sketchint_Inflation) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Inflation) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Inflation"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Inflation"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6577,7 +6582,7 @@ func (t *Sketchint_Latency) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Latency) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Latency"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Latency"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6625,7 +6630,7 @@ func (t *Sketchint_Measurement) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Measurement) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Measurement"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Measurement"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6674,7 +6679,7 @@ func (t *Sketchint_PathChange) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_PathChange) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_PathChange"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_PathChange"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6729,7 +6734,7 @@ func (t *Sketchint_Queue) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Queue) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Queue"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Queue"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6782,7 +6787,7 @@ func (t *Sketchint_Range) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Range) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Range"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Range"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6850,7 +6855,7 @@ func (t *Sketchint_Source) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Source) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Source"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Source"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6898,7 +6903,7 @@ func (*Sketchint_Summary) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Summary) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Summary"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Summary"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6953,7 +6958,7 @@ func (t *Sketchint_Switch) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Sketchint_Switch) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Sketchint_Switch"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Sketchint_Switch"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -6990,7 +6995,7 @@ func (*System) IsYANGGoStruct() {}
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *System) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["System"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["System"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -7403,7 +7408,7 @@ func (t *Univmon) NewSummary(Device string, Dimension string) (*Univmon_Summary,
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Univmon) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Univmon"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Univmon"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -7455,7 +7460,7 @@ func (t *Univmon_DdosVictim) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Univmon_DdosVictim) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Univmon_DdosVictim"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Univmon_DdosVictim"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -7513,7 +7518,7 @@ func (t *Univmon_Flow) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Univmon_Flow) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Univmon_Flow"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Univmon_Flow"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -7571,7 +7576,7 @@ func (t *Univmon_Function) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Univmon_Function) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Univmon_Function"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Univmon_Function"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -7633,7 +7638,7 @@ func (t *Univmon_HeavyChange) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Univmon_HeavyChange) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Univmon_HeavyChange"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Univmon_HeavyChange"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -7693,7 +7698,7 @@ func (t *Univmon_HeavyHitter) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Univmon_HeavyHitter) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Univmon_HeavyHitter"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Univmon_HeavyHitter"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -7756,7 +7761,7 @@ func (t *Univmon_Manifest) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Univmon_Manifest) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Univmon_Manifest"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Univmon_Manifest"], t, opts...); err != nil {
 		return err
 	}
 	return nil
@@ -7815,7 +7820,7 @@ func (t *Univmon_Summary) ΛListKeyMap() (map[string]interface{}, error) {
 
 // Validate validates s against the YANG schema corresponding to its type.
 func (t *Univmon_Summary) ΛValidate(opts ...ygot.ValidationOption) error {
-	if err := ytypes.Validate(SchemaTree["Univmon_Summary"], t, opts...); err != nil {
+	if err := ytypes.Validate(SchemaTree()["Univmon_Summary"], t, opts...); err != nil {
 		return err
 	}
 	return nil

@@ -82,6 +82,9 @@ func run(file string) error {
 	if errs != nil {
 		return fmt.Errorf("generating from %v: %w", modules, errs)
 	}
+	if err := unpackLater(code); err != nil {
+		return err
+	}
 	var out bytes.Buffer
 	out.WriteString(code.CommonHeader)
 	out.WriteString(code.OneOffHeader)
@@ -98,11 +101,47 @@ func run(file string) error {
 	}
 	fmt.Fprintln(&out, schema)
 	fmt.Fprintln(&out, code.EnumTypeMap)
-	text, err := format.Source(out.Bytes())
+	text, err := format.Source(bytes.ReplaceAll(out.Bytes(), []byte("SchemaTree["), []byte("SchemaTree()[")))
 	if err != nil {
 		return fmt.Errorf("formatting what was generated: %w", err)
 	}
 	return os.WriteFile(file, text, 0o644)
+}
+
+// unpackLater makes a function of the variable SchemaTree, which each start of a program would fill
+// otherwise: that takes more time than all the rest of a start.
+func unpackLater(code *gogen.GeneratedCode) error {
+	const (
+		variable = "\tSchemaTree map[string]*yang.Entry\n"
+		fill     = `	var err error
+	initΛEnumTypes()
+	if SchemaTree, err = UnzipSchema(); err != nil {
+		panic("schema error: " +  err.Error())
+	}
+}
+`
+		function = `	initΛEnumTypes()
+}
+
+// SchemaTree returns the schema of each struct, by the struct's name. The first call unpacks it.
+var SchemaTree = sync.OnceValue(func() map[string]*yang.Entry {
+	tree, err := UnzipSchema()
+	if err != nil {
+		panic("schema error: " + err.Error())
+	}
+	return tree
+})
+`
+	)
+	for _, part := range [][2]string{{variable, ""}, {fill, function}} {
+		if strings.Count(code.OneOffHeader, part[0]) != 1 {
+			return fmt.Errorf("ygot declares SchemaTree in another way: see unpackLater; no %q in %q", part[0],
+				code.OneOffHeader)
+		}
+		code.OneOffHeader = strings.Replace(code.OneOffHeader, part[0], part[1], 1)
+	}
+	code.CommonHeader = strings.Replace(code.CommonHeader, "import (\n", "import (\n\t\"sync\"\n", 1)
+	return nil
 }
 
 // schemaCode returns the code of the embedded schema. goyang lists the augments of a node in an
