@@ -60,7 +60,7 @@ type cost struct {
 }
 
 // warmUp is how long the processes run before they are measured.
-const warmUp = 5 * time.Second
+const warmUp = 10 * time.Second
 
 func (c *cost) run(ctx context.Context) (err error) {
 	if c.bin, err = filepath.Abs(c.bin); err != nil {

@@ -5,6 +5,7 @@
 package sdk
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -78,17 +79,36 @@ func sendCells(sink EpochSink, device string, cells Cells) error {
 	if err := cells.Check(); err != nil {
 		return fmt.Errorf("device %s: %w", device, err)
 	}
-	total := uint64(cells.Len())
-	for at := 0; ; at += MaxChunk {
-		end := min(at+MaxChunk, len(cells.Packed))
+	total, size := uint64(cells.Len()), cells.Width/8
+	for at := 0; ; {
+		zeros, next := chunk(cells.Packed, at)
 		err := sink.Device(&pluginv1.DeviceChunk{
 			Device: device, Object: cells.Object, WidthBits: uint32(cells.Width),
-			TotalCells: total, FirstCell: uint64(at / (cells.Width / 8)), Data: cells.Packed[at:end],
+			TotalCells: total, FirstCell: uint64(at / size), Data: cells.Packed[at:zeros],
+			ZeroCells: uint64((next - zeros) / size),
 		})
-		if err != nil || end == len(cells.Packed) {
+		if at = next; err != nil || at == len(cells.Packed) {
 			return err
 		}
 	}
+}
+
+// zeroBlock is the unit in which zeros are left out.
+var zeroBlock [4096]byte
+
+// chunk returns where the zeros begin that end the chunk at a position, and where the next one
+// begins.
+func chunk(packed []byte, at int) (zeros, next int) {
+	end := func(from int) int { return min(from+len(zeroBlock), len(packed)) }
+	empty := func(from int) bool { return bytes.Equal(packed[from:end(from)], zeroBlock[:end(from)-from]) }
+	zeros = at
+	for zeros < len(packed) && zeros-at < MaxChunk && !empty(zeros) {
+		zeros = end(zeros)
+	}
+	for next = zeros; next < len(packed) && empty(next); {
+		next = end(next)
+	}
+	return zeros, next
 }
 
 func sendReport(sink EpochSink, report *HostReport, late uint64) error {
@@ -171,7 +191,7 @@ func (d *EpochDecoder) Device(m *pluginv1.DeviceChunk) error {
 		return fmt.Errorf("epoch %d: device %s: %w", d.open.Number, m.GetDevice(), err)
 	}
 	size := uint64(cells.Width / 8)
-	if m.GetTotalCells() > uint64(d.limit)/size || m.GetFirstCell() > m.GetTotalCells() {
+	if m.GetTotalCells() > uint64(d.limit)/size || max(m.GetFirstCell(), m.GetZeroCells()) > m.GetTotalCells() {
 		return fmt.Errorf("epoch %d: device %s: object %s: cell %d of %d: %w (%d bytes)",
 			d.open.Number, m.GetDevice(), m.GetObject(), m.GetFirstCell(), m.GetTotalCells(), ErrEpochTooLarge, d.limit)
 	}
@@ -191,7 +211,8 @@ func (d *EpochDecoder) Device(m *pluginv1.DeviceChunk) error {
 				m.GetDevice(), m.GetObject(), have, cells.Width)
 		}
 	}
-	return d.fill(m.GetDevice(), m.GetObject(), int(m.GetFirstCell()*size), int(m.GetTotalCells()*size), m.GetData())
+	return d.fill(m.GetDevice(), m.GetObject(), int(m.GetFirstCell()*size), int(m.GetTotalCells()*size), m.GetData(),
+		int(m.GetZeroCells()*size))
 }
 
 // Host adds a piece of a report to the open epoch.
@@ -219,7 +240,7 @@ func (d *EpochDecoder) Host(m *pluginv1.HostChunk) error {
 			d.filling = &d.open.Late[len(d.open.Late)-1].Data
 		}
 	}
-	return d.fill(m.GetHost(), m.GetRole(), int(m.GetOffset()), int(m.GetTotalBytes()), m.GetData())
+	return d.fill(m.GetHost(), m.GetRole(), int(m.GetOffset()), int(m.GetTotalBytes()), m.GetData(), 0)
 }
 
 // begin announces an array of total bytes.
@@ -231,29 +252,30 @@ func (d *EpochDecoder) begin(node, what string, total int) error {
 	return nil
 }
 
-// fill appends data to the array in progress. An array in one piece shares the memory of its
-// message. The memory of a larger one grows with its data, so that a false length allocates
-// nothing.
-func (d *EpochDecoder) fill(node, what string, at, total int, data []byte) error {
+// fill appends data and zeros to the array in progress. An array in one piece shares the memory of
+// its message. The memory of a larger one grows with its data and zeros, so that a false length
+// allocates nothing.
+func (d *EpochDecoder) fill(node, what string, at, total int, data []byte, zeros int) error {
 	switch {
 	case d.filling == nil || d.device != node || d.what != what || at != d.filled || total != d.wanted:
 		return fmt.Errorf("epoch %d: %s, %s: bytes from %d of %d do not follow what came before (%s, %s: %d of %d)",
 			d.open.Number, node, what, at, total, d.device, d.what, d.filled, d.wanted)
-	case at+len(data) > total:
+	case at+len(data)+zeros > total:
 		return fmt.Errorf("epoch %d: %s, %s: %d bytes from %d exceed the announced %d", d.open.Number, node, what,
-			len(data), at, total)
-	case len(data) == 0 && total > 0:
+			len(data)+zeros, at, total)
+	case len(data)+zeros == 0 && total > 0:
 		return fmt.Errorf("epoch %d: %s, %s: an empty piece", d.open.Number, node, what)
 	}
 	switch {
 	case len(data) == total:
 		*d.filling = data
 	case at == 0:
-		*d.filling = append(make([]byte, 0, min(total, 64*len(data))), data...)
+		*d.filling = append(make([]byte, 0, min(total, 64*(len(data)+zeros))), data...)
 	default:
 		*d.filling = append(*d.filling, data...)
 	}
-	if d.filled += len(data); d.filled == total {
+	*d.filling = append(*d.filling, make([]byte, zeros)...)
+	if d.filled += len(data) + zeros; d.filled == total {
 		d.filling = nil
 	}
 	return nil

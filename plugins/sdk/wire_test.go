@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -252,6 +253,10 @@ func testEpoch() *Epoch {
 	e.Put("s2", CellsOf("r.byte", []uint8{1, 2, 255}))
 	e.Put("s1", CellsOf("r.long", []uint64{1 << 60}))
 	e.Put("s1", CellsOf("r.none", []uint16{}))
+	sparse := make([]uint16, MaxChunk+3)
+	sparse[5000], sparse[MaxChunk/2], sparse[MaxChunk/2+40_000] = 1, 2, 3
+	e.Put("s1", CellsOf("r.sparse", sparse))
+	e.Put("s1", CellsOf("r.zero", make([]uint32, 5)))
 	return e
 }
 
@@ -289,6 +294,9 @@ func TestEpochRoundTrip(t *testing.T) {
 	})
 	for range 2 { // one after the other
 		for _, m := range messages(t, testEpoch()) {
+			if c, ok := m.(*pluginv1.DeviceChunk); ok && c.Object == "r.sparse" && len(c.Data) > 2*4096 {
+				t.Errorf("%d bytes of sparse cells from cell %d", len(c.Data), c.FirstCell)
+			}
 			if proto.Size(m) > MaxChunk+1000 {
 				t.Errorf("a message of %d bytes", proto.Size(m))
 			}
@@ -324,6 +332,22 @@ func TestEpochDecoderRefuses(t *testing.T) {
 				return ok &&
 					c.FirstCell == MaxChunk/2
 			})
+		},
+		"zeros beyond the object": func(all []proto.Message) []proto.Message {
+			for _, m := range all {
+				if c, ok := m.(*pluginv1.DeviceChunk); ok && c.ZeroCells > 0 {
+					c.ZeroCells = math.MaxUint64
+				}
+			}
+			return all
+		},
+		"fewer zeros": func(all []proto.Message) []proto.Message {
+			for _, m := range all {
+				if c, ok := m.(*pluginv1.DeviceChunk); ok && c.ZeroCells > 0 {
+					c.ZeroCells--
+				}
+			}
+			return all
 		},
 		"an object twice": func(all []proto.Message) []proto.Message { return slices.Insert(all, 1, all[1]) },
 		"odd width": func(all []proto.Message) []proto.Message {

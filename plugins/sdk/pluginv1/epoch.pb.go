@@ -432,7 +432,9 @@ type DeviceChunk struct {
 	// Index of the first cell of this chunk, counted from the bank's start.
 	FirstCell uint64 `protobuf:"varint,5,opt,name=first_cell,json=firstCell,proto3" json:"first_cell,omitempty"`
 	// The cells, packed little-endian, width_bits/8 bytes each. At most 1 MiB.
-	Data          []byte `protobuf:"bytes,6,opt,name=data,proto3" json:"data,omitempty"`
+	Data []byte `protobuf:"bytes,6,opt,name=data,proto3" json:"data,omitempty"`
+	// Cells behind those of data that belong to this chunk, too, and are zero.
+	ZeroCells     uint64 `protobuf:"varint,7,opt,name=zero_cells,json=zeroCells,proto3" json:"zero_cells,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -507,6 +509,13 @@ func (x *DeviceChunk) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *DeviceChunk) GetZeroCells() uint64 {
+	if x != nil {
+		return x.ZeroCells
+	}
+	return 0
 }
 
 // HostChunk is a piece of the report of one end host for the epoch.
@@ -980,7 +989,7 @@ const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"from_epoch\x18\x02 \x01(\x04R\tfromEpoch\x12\x16\n" +
 	"\x06device\x18\x03 \x01(\tR\x06device\x127\n" +
 	"\x06status\x18\x04 \x01(\x0e2\x1f.netsketch.plugin.v1.PlanStatusR\x06status\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"\xb0\x01\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\xcf\x01\n" +
 	"\vDeviceChunk\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
 	"\x06object\x18\x02 \x01(\tR\x06object\x12\x1d\n" +
@@ -990,7 +999,9 @@ const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"totalCells\x12\x1d\n" +
 	"\n" +
 	"first_cell\x18\x05 \x01(\x04R\tfirstCell\x12\x12\n" +
-	"\x04data\x18\x06 \x01(\fR\x04data\"\x9f\x01\n" +
+	"\x04data\x18\x06 \x01(\fR\x04data\x12\x1d\n" +
+	"\n" +
+	"zero_cells\x18\a \x01(\x04R\tzeroCells\"\x9f\x01\n" +
 	"\tHostChunk\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1f\n" +
