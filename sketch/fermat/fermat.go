@@ -152,11 +152,10 @@ func (s *Sketch[F, E]) Insert(key []byte) error {
 	if len(key) != s.cfg.KeyBytes {
 		return errKey
 	}
-	d := family.Digest[F](s.cfg.Seed, key)
 	if s.whole {
-		s.insertWhole(d, key)
+		s.insertWhole(key)
 	} else {
-		s.insert(d, key)
+		s.insert(family.Digest[F](s.cfg.Seed, key), key)
 	}
 	return nil
 }
@@ -174,15 +173,17 @@ func (s *Sketch[F, E]) InsertBatch(keys []byte, size int) error {
 		}
 		return nil
 	}
+	if s.whole {
+		for ; len(keys) > 0; keys = keys[size:] {
+			s.insertWhole(keys[:size])
+		}
+		return nil
+	}
 	var digests [family.Block]uint64
 	for len(keys) > 0 {
 		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
 		for i, d := range digests[:n] {
-			if key := keys[i*size:][:size]; s.whole {
-				s.insertWhole(d, key)
-			} else {
-				s.insert(d, key)
-			}
+			s.insert(d, keys[i*size:][:size])
 		}
 		keys = keys[n*size:]
 	}

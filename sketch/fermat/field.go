@@ -54,21 +54,25 @@ func sub[E Field](a, b E) E {
 // the low one instead of Barrett's two multiplications.
 func mul[E Field](a, b E) E {
 	if wide[E]() {
-		hi, lo := bits.Mul64(uint64(a), uint64(b))
-		sum := lo&mersenne61 + (lo>>61 | hi<<3)
-		sum = sum&mersenne61 + sum>>61
-		if sum >= mersenne61 {
-			sum -= mersenne61
-		}
-		return E(sum)
+		return E(mul61(uint64(a), uint64(b)))
 	}
-	x := uint64(a) * uint64(b)
+	return E(mul32(uint64(a), uint64(b)))
+}
+
+// mul61 is mul for Mersenne61.
+func mul61(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	sum := lo&mersenne61 + (lo>>61 | hi<<3)
+	sum = sum&mersenne61 + sum>>61
+	return min(sum, sum-mersenne61)
+}
+
+// mul32 is mul for Prime32.
+func mul32(a, b uint64) uint64 {
+	x := a * b
 	x = x&(1<<32-1) + 5*(x>>32)
 	x = x&(1<<32-1) + 5*(x>>32)
-	if x >= prime32 {
-		x -= prime32
-	}
-	return E(x)
+	return min(x, x-prime32)
 }
 
 // reduce returns a number of 64 bits in the field.

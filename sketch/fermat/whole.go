@@ -16,85 +16,78 @@ func words(key []byte) (lo, hi uint64) {
 	return uint64(binary.LittleEndian.Uint32(key)), 0
 }
 
-// insertWhole is insert for keys that Sketch.whole describes.
-func (s *Sketch[F, E]) insertWhole(d uint64, key []byte) {
-	lo, hi := words(key)
-	if s.addWhole(d, lo, hi, 1, false) {
+// insertWhole is Insert for keys that Sketch.whole describes.
+func (s *Sketch[F, E]) insertWhole(key []byte) {
+	full := false
+	if len(key) == 13 {
+		lo, last := binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[5:])
+		d, hi := family.FastDigest(s.cfg.Seed, lo, last, 13), last>>24
+		if wide[E]() {
+			full = s.addTwo(d, 1, E(lo&(1<<60-1)), E(lo>>60|hi<<4))
+		} else {
+			f := fourth(lo, hi)
+			full = s.addFour(d, 1, E(f[0]), E(f[1]), E(f[2]), E(f[3]))
+		}
+	} else {
+		x := uint64(binary.LittleEndian.Uint32(key))
+		d := family.FastDigest(s.cfg.Seed, x, x, 4)
+		if wide[E]() {
+			full = s.addOne(d, 1, E(x))
+		} else {
+			full = s.addTwo(d, 1, E(x&(1<<31-1)), E(x>>31))
+		}
+	}
+	if full {
 		s.full = true
 	}
 }
 
-// addWhole adds n packets of a key in two words; n is 1 unless there may be many. It reports
-// whether a count stopped at its maximum.
-func (s *Sketch[F, E]) addWhole(d, lo, hi uint64, n E, many bool) (full bool) {
-	switch s.fragments {
-	case 4:
-		f := [4]E{E(lo & (1<<31 - 1)), E(lo >> 31 & (1<<31 - 1)), E((lo>>62 | hi<<2) & (1<<31 - 1)), E(hi >> 29)}
-		if many {
-			for i := range f {
-				f[i] = mul(f[i], n)
-			}
-		}
-		a, b, c := s.five(d)
-		full = add5(a, n, &f)
-		full = add5(b, n, &f) || full
-		return add5(c, n, &f) || full
-	case 2:
-		f0, f1 := E(lo&(1<<60-1)), E(lo>>60|hi<<4)
-		if !wide[E]() {
-			f0, f1 = E(lo&(1<<31-1)), E(lo>>31)
-		}
-		if many {
-			f0, f1 = mul(f0, n), mul(f1, n)
-		}
-		a, b, c := s.three(d)
-		full = add3(a, n, f0, f1)
-		full = add3(b, n, f0, f1) || full
-		return add3(c, n, f0, f1) || full
-	default:
-		f := E(lo)
-		if many {
-			f = mul(f, n)
-		}
-		a, b, c := s.two(d)
-		full = add2(a, n, f)
-		full = add2(b, n, f) || full
-		return add2(c, n, f) || full
-	}
+// fourth returns the fragments of 31 bits of a key of 13 bytes in two words.
+func fourth(lo, hi uint64) [4]uint64 {
+	const m = 1<<31 - 1
+	return [4]uint64{lo & m, lo >> 31 & m, (lo>>62 | hi<<2) & m, hi >> 29}
 }
 
-// three returns the buckets of a digest, of a count and two sums each.
-func (s *Sketch[F, E]) three(d uint64) (a, b, c *[3]E) {
-	n, step, cells := uint64(s.cfg.Width), s.stride, s.cells
-	i := s.offset + int(uint64(family.FastValue(d, 0))*n>>32)
-	j := s.offset + step + int(uint64(family.FastValue(d, 1))*n>>32)
-	k := s.offset + 2*step + int(uint64(family.FastValue(d, 2))*n>>32)
-	return (*[3]E)(cells[3*i:]), (*[3]E)(cells[3*j:]), (*[3]E)(cells[3*k:])
+// addOne adds n packets with one fragment to the buckets of a digest, addTwo with two, addFour with
+// four. They report whether a count stopped at its maximum. Each is one function without calls.
+func (s *Sketch[F, E]) addOne(d uint64, n, f E) (full bool) {
+	w, step, cells := uint64(s.cfg.Width), s.stride, s.cells
+	i := 2 * (s.offset + int(uint64(family.FastValue(d, 0))*w>>32))
+	j := 2 * (s.offset + step + int(uint64(family.FastValue(d, 1))*w>>32))
+	k := 2 * (s.offset + 2*step + int(uint64(family.FastValue(d, 2))*w>>32))
+	a, b, c := (*[2]E)(cells[i:i+2:i+2]), (*[2]E)(cells[j:j+2:j+2]), (*[2]E)(cells[k:k+2:k+2])
+	a[1], b[1], c[1] = add(a[1], f), add(b[1], f), add(c[1], f)
+	full = addCount(&a[0], n)
+	full = addCount(&b[0], n) || full
+	return addCount(&c[0], n) || full
 }
 
-// two is three for buckets of a count and one sum.
-func (s *Sketch[F, E]) two(d uint64) (a, b, c *[2]E) {
-	n, step, cells := uint64(s.cfg.Width), s.stride, s.cells
-	i := s.offset + int(uint64(family.FastValue(d, 0))*n>>32)
-	j := s.offset + step + int(uint64(family.FastValue(d, 1))*n>>32)
-	k := s.offset + 2*step + int(uint64(family.FastValue(d, 2))*n>>32)
-	return (*[2]E)(cells[2*i:]), (*[2]E)(cells[2*j:]), (*[2]E)(cells[2*k:])
+func (s *Sketch[F, E]) addTwo(d uint64, n, f0, f1 E) (full bool) {
+	w, step, cells := uint64(s.cfg.Width), s.stride, s.cells
+	i := 3 * (s.offset + int(uint64(family.FastValue(d, 0))*w>>32))
+	j := 3 * (s.offset + step + int(uint64(family.FastValue(d, 1))*w>>32))
+	k := 3 * (s.offset + 2*step + int(uint64(family.FastValue(d, 2))*w>>32))
+	a, b, c := (*[3]E)(cells[i:i+3:i+3]), (*[3]E)(cells[j:j+3:j+3]), (*[3]E)(cells[k:k+3:k+3])
+	a[1], b[1], c[1] = add(a[1], f0), add(b[1], f0), add(c[1], f0)
+	a[2], b[2], c[2] = add(a[2], f1), add(b[2], f1), add(c[2], f1)
+	full = addCount(&a[0], n)
+	full = addCount(&b[0], n) || full
+	return addCount(&c[0], n) || full
 }
 
-// five is three for buckets of a count and four sums.
-func (s *Sketch[F, E]) five(d uint64) (a, b, c *[5]E) {
-	n, step, cells := uint64(s.cfg.Width), s.stride, s.cells
-	i := s.offset + int(uint64(family.FastValue(d, 0))*n>>32)
-	j := s.offset + step + int(uint64(family.FastValue(d, 1))*n>>32)
-	k := s.offset + 2*step + int(uint64(family.FastValue(d, 2))*n>>32)
-	return (*[5]E)(cells[5*i:]), (*[5]E)(cells[5*j:]), (*[5]E)(cells[5*k:])
-}
-
-// add3 adds packets and their identifiers to a bucket.
-func add3[E Field](b *[3]E, n, f0, f1 E) (full bool) {
-	full = addCount(&b[0], n)
-	b[1], b[2] = add(b[1], f0), add(b[2], f1)
-	return full
+func (s *Sketch[F, E]) addFour(d uint64, n, f0, f1, f2, f3 E) (full bool) {
+	w, step, cells := uint64(s.cfg.Width), s.stride, s.cells
+	i := 5 * (s.offset + int(uint64(family.FastValue(d, 0))*w>>32))
+	j := 5 * (s.offset + step + int(uint64(family.FastValue(d, 1))*w>>32))
+	k := 5 * (s.offset + 2*step + int(uint64(family.FastValue(d, 2))*w>>32))
+	a, b, c := (*[5]E)(cells[i:i+5:i+5]), (*[5]E)(cells[j:j+5:j+5]), (*[5]E)(cells[k:k+5:k+5])
+	a[1], b[1], c[1] = add(a[1], f0), add(b[1], f0), add(c[1], f0)
+	a[2], b[2], c[2] = add(a[2], f1), add(b[2], f1), add(c[2], f1)
+	a[3], b[3], c[3] = add(a[3], f2), add(b[3], f2), add(c[3], f2)
+	a[4], b[4], c[4] = add(a[4], f3), add(b[4], f3), add(c[4], f3)
+	full = addCount(&a[0], n)
+	full = addCount(&b[0], n) || full
+	return addCount(&c[0], n) || full
 }
 
 // addCount adds to a count. full reports that it would pass the maximum, where it stops.
@@ -158,10 +151,18 @@ func (s *Sketch[F, E]) addSum(lo, hi uint64, size int) {
 	switch {
 	case !s.whole:
 		full = s.addSplit(lo, hi, size, n)
+	case size == 13 && wide[E]():
+		d := family.FastDigest(s.cfg.Seed, lo, lo>>40|hi<<24, 13)
+		full = s.addTwo(d, n, E(mul61(lo&(1<<60-1), uint64(n))), E(mul61(lo>>60|hi<<4, uint64(n))))
 	case size == 13:
-		full = s.addWhole(family.FastDigest(s.cfg.Seed, lo, lo>>40|hi<<24, 13), lo, hi, n, true)
+		d, f := family.FastDigest(s.cfg.Seed, lo, lo>>40|hi<<24, 13), fourth(lo, hi)
+		full = s.addFour(d, n, E(mul32(f[0], uint64(n))), E(mul32(f[1], uint64(n))), E(mul32(f[2], uint64(n))),
+			E(mul32(f[3], uint64(n))))
+	case wide[E]():
+		full = s.addOne(family.FastDigest(s.cfg.Seed, lo, lo, 4), n, E(mul61(lo, uint64(n))))
 	default:
-		full = s.addWhole(family.FastDigest(s.cfg.Seed, lo, lo, 4), lo, hi, n, true)
+		full = s.addTwo(family.FastDigest(s.cfg.Seed, lo, lo, 4), n, E(mul32(lo&(1<<31-1), uint64(n))),
+			E(mul32(lo>>31, uint64(n))))
 	}
 	if full {
 		s.full = true
@@ -189,20 +190,5 @@ func (s *Sketch[F, E]) addSplit(lo, hi uint64, size int, n E) (full bool) {
 			b[i] = add(b[i], x)
 		}
 	}
-	return full
-}
-
-// add2 is add3 for a bucket of one sum.
-func add2[E Field](b *[2]E, n, f E) (full bool) {
-	full = addCount(&b[0], n)
-	b[1] = add(b[1], f)
-	return full
-}
-
-// add5 is add3 for a bucket of four sums.
-func add5[E Field](b *[5]E, n E, f *[4]E) (full bool) {
-	full = addCount(&b[0], n)
-	b[1], b[2] = add(b[1], f[0]), add(b[2], f[1])
-	b[3], b[4] = add(b[3], f[2]), add(b[4], f[3])
 	return full
 }
