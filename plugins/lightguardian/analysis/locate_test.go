@@ -89,7 +89,8 @@ func TestVotes(t *testing.T) {
 			votes.Count(&rules, nodes, path, rules.Locate(nil, path)) // of the last two, s3 may have the fault
 		}
 	}
-	if want := (Votes[string]{{Blackhole, "s3"}: 3}); !maps.Equal(votes, want) {
+	want := Votes[string]{{Blackhole, true, "s2", "s3"}: 3, {Fault: Blackhole, To: "s3"}: 3}
+	if !maps.Equal(votes, want) {
 		t.Errorf("votes %v, want %v", votes, want)
 	}
 	shared := sizes(100, 100, 100, 0, 0)
@@ -112,10 +113,14 @@ func TestVotes(t *testing.T) {
 			[]Finding{{RandomDrops, 1, 0.1}, {Blackhole, 3, 0}}},
 		{"drops at s3", sizes(100, 100, 91, 91, 91), votes, []Finding{{RandomDrops, 2, 0.09}}},
 		{"another fault at s3", slow, votes, []Finding{{InflatedLatency, 2, 1}, {Blackhole, 3, 0}}},
-		{"more votes for s4", sizes(100, 100, 130, 0, 0), Votes[string]{{Blackhole, "s3"}: 3, {Blackhole, "s4"}: 3},
+		{"as many votes for s4", sizes(100, 100, 130, 0, 0),
+			Votes[string]{{Fault: Blackhole, To: "s3"}: 3, {Fault: Blackhole, To: "s4"}: 3}, []Finding{{Blackhole, 3, 0}}},
+		{"votes for another fault", sizes(100, 100, 130, 0, 0), Votes[string]{{Fault: RandomDrops, To: "s3"}: 3},
 			[]Finding{{Blackhole, 3, 0}}},
-		{"votes for another fault", sizes(100, 100, 130, 0, 0), Votes[string]{{RandomDrops, "s3"}: 3},
-			[]Finding{{Blackhole, 3, 0}}},
+		{"votes for another link to s3", sizes(100, 100, 130, 0, 0), Votes[string]{{Fault: Blackhole, To: "s3"}: 3},
+			[]Finding{{Blackhole, 2, 0}}},
+		{"votes for the link behind s3", sizes(100, 100, 130, 0, 0), Votes[string]{{Fault: Blackhole, To: "s3"}: 3,
+			{Blackhole, true, "s3", "s4"}: 1}, []Finding{{Blackhole, 3, 0}}},
 	} {
 		got := tc.votes.Settle(&rules, nodes, tc.path, rules.Locate(nil, tc.path))
 		if !slices.EqualFunc(got, tc.want, func(a, b Finding) bool {

@@ -7,16 +7,22 @@ import (
 	"slices"
 )
 
-// Place is a node where faults of one kind are found.
+// Place is where faults of one kind are found: a node, or a link to it.
 type Place[N comparable] struct {
-	Fault Fault
-	Node  N
+	Fault    Fault
+	Link     bool
+	From, To N // From: of a link
 }
 
 // Votes are how many flows have a fault at a place. A fault of a switch, or of a link in front of
 // it, is found at the same place for most of its flows; a flow whose buckets there have packets of
 // other flows, or have not arrived, shows it behind that place only.
 type Votes[N comparable] map[Place[N]]int
+
+// at returns the votes for a fault at a hop: those for its link, then those for its node.
+func (v Votes[N]) at(f Fault, nodes []N, hop int) [2]int {
+	return [2]int{v[Place[N]{f, true, nodes[hop-1], nodes[hop]}], v[Place[N]{Fault: f, To: nodes[hop]}]}
+}
 
 // moves reports whether a fault that is found behind its place can be moved there.
 func (f Fault) moves() bool { return f == RandomDrops || f == Blackhole || f == AbnormalJitter }
@@ -26,13 +32,15 @@ func (f Fault) moves() bool { return f == RandomDrops || f == Blackhole || f == 
 func (v Votes[N]) Count(r *Rules, nodes []N, path []Hop, found []Finding) {
 	for _, f := range found {
 		if f.Hop > 0 && f.Fault.moves() && !r.Open(path, f.Hop-1) {
-			v[Place[N]{f.Fault, nodes[f.Hop]}]++
+			v[Place[N]{f.Fault, true, nodes[f.Hop-1], nodes[f.Hop]}]++
+			v[Place[N]{Fault: f.Fault, To: nodes[f.Hop]}]++
 		}
 	}
 }
 
 // Settle moves each fault of a flow to the place with the most votes among those in front of it at
-// which the flow's buckets do not exclude it. Findings between the two become part of a blackhole
+// which the flow's buckets do not exclude it: votes for the link, and if they are equal, for the
+// node. Findings between the two become part of a blackhole
 // that is moved. The result overwrites found.
 func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Finding {
 	ended := len(path) // the hop of a blackhole
@@ -41,9 +49,9 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 		if !f.Fault.moves() || f.Hop == 0 {
 			continue
 		}
-		most, at := v[Place[N]{f.Fault, nodes[f.Hop]}], f.Hop
+		most, at := v.at(f.Fault, nodes, f.Hop), f.Hop
 		for hop := 1; hop < f.Hop; hop++ {
-			if n := v[Place[N]{f.Fault, nodes[hop]}]; n > most && r.Open(path, hop) {
+			if n := v.at(f.Fault, nodes, hop); slices.Compare(n[:], most[:]) > 0 && r.Open(path, hop) {
 				most, at = n, hop
 			}
 		}
