@@ -70,7 +70,7 @@ func TestDeadHosts(t *testing.T) {
 // 2.33 packets with sketchlets a column for 90 and 99 % with k 4, within a twentieth; and bytes in
 // band.
 func TestCollection(t *testing.T) {
-	for _, r := range oneSwitch(8, 1<<13, "", "") {
+	for _, r := range oneSwitch(16, 1<<13, "", "") {
 		want := map[string]float64{"90 %": 1.43, "99 %": 2.33}[r.Structure]
 		if got := r.Value / 8 / (1 << 13); r.Metric == "packets" && math.Abs(got/want-1) > 0.05 {
 			t.Errorf("%s: %v packets with a sketchlet for a column, want %v", r.Structure, got, want)

@@ -13,8 +13,9 @@ import (
 // the packets of 5 s at 90 % of 40 Gbit/s, times this part.
 const (
 	robustColumns     = 1 << 8
+	paperColumns      = 1 << 16
 	robustBytes       = 1500 // of a packet
-	robustPackets     = seconds * fullLoad * capacity / robustBytes * robustColumns / sketchlets
+	robustPackets     = seconds * fullLoad * capacity / robustBytes * robustColumns / paperColumns
 	robustProbability = 1. / 8
 	robustRuns        = 200
 )
