@@ -36,7 +36,9 @@ func suggestValues(cmd *cobra.Command) {
 		if f.Name == "plugin" {
 			kind = "plugin"
 		}
-		_ = cmd.RegisterFlagCompletionFunc(f.Name, suggestions(kind))
+		if err := cmd.RegisterFlagCompletionFunc(f.Name, suggestions(kind)); err != nil {
+			panic(err) // the flag is the command's own and has no suggestions yet
+		}
 	})
 }
 
@@ -58,53 +60,71 @@ func suggestions(kind string) cobra.CompletionFunc {
 	case "PATH":
 		return values(listPaths)
 	case "level":
-		return values(func(*cobra.Command) []string { return []string{"debug", "info", "warn", "error"} })
+		return values(func(*cobra.Command) ([]string, error) { return []string{"debug", "info", "warn", "error"}, nil })
 	case "program":
-		return values(func(*cobra.Command) []string { return compiled.Names() })
+		return values(func(*cobra.Command) ([]string, error) { return compiled.Names(), nil })
 	}
 	return cobra.NoFileCompletions
 }
 
 // values suggests those of the values that start with what was typed. Several arguments of a
-// command are of one kind.
-func values(list func(*cobra.Command) []string) cobra.CompletionFunc {
+// command are of one kind. An error goes to standard error and to the file that
+// BASH_COMP_DEBUG_FILE names.
+func values(list func(*cobra.Command) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		found := slices.DeleteFunc(list(cmd), func(v string) bool { return !strings.HasPrefix(v, typed) })
+		all, err := list(cmd)
+		if err != nil {
+			cobra.CompErrorln(err.Error())
+			return nil, cobra.ShellCompDirectiveError
+		}
+		found := slices.DeleteFunc(all, func(v string) bool { return !strings.HasPrefix(v, typed) })
 		return found, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // directoryOf returns the plugin directory of a command's flag, or the default one.
-func directoryOf(cmd *cobra.Command) string {
+func directoryOf(cmd *cobra.Command) (string, error) {
 	if dir, err := cmd.Flags().GetString("plugins"); err == nil && dir != "" {
-		return dir
+		return dir, nil
 	}
-	dir, _ := pluginDirectory() // without plugins, there is nothing to suggest
-	return dir
+	return pluginDirectory()
 }
 
 // pluginNames returns the plugins of the directory, without starting them.
-func pluginNames(cmd *cobra.Command) (names []string) {
-	found, _, _ := pluginhost.Discover(directoryOf(cmd))
+func pluginNames(cmd *cobra.Command) (names []string, err error) {
+	dir, err := directoryOf(cmd)
+	if err != nil {
+		return nil, err
+	}
+	found, _, err := pluginhost.Discover(dir) // files that do not run are no suggestions
 	for _, c := range found {
 		names = append(names, c.Name)
 	}
-	return names
+	return names, err
 }
 
-func moduleNames(cmd *cobra.Command) []string {
-	m, err := loadModels(cmd.Context(), directoryOf(cmd))
+// shownModels loads the modules of the directory; without one, the bundled ones.
+func shownModels(cmd *cobra.Command) (*models, error) {
+	dir, err := directoryOf(cmd)
 	if err != nil {
-		return nil
+		dir = ""
 	}
-	return slices.Sorted(maps.Keys(m.texts))
+	return loadModels(cmd.Context(), dir)
+}
+
+func moduleNames(cmd *cobra.Command) ([]string, error) {
+	m, err := shownModels(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(m.texts)), nil
 }
 
 // listPaths returns the paths of all lists, as gNMI clients write them.
-func listPaths(cmd *cobra.Command) (paths []string) {
-	m, err := loadModels(cmd.Context(), directoryOf(cmd))
+func listPaths(cmd *cobra.Command) (paths []string, err error) {
+	m, err := shownModels(cmd)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	for _, l := range m.schema.Lists() {
 		path := ""
@@ -113,5 +133,5 @@ func listPaths(cmd *cobra.Command) (paths []string) {
 		}
 		paths = append(paths, path)
 	}
-	return paths
+	return paths, nil
 }

@@ -56,6 +56,8 @@ func TestCompletion(t *testing.T) {
 		{"replay r --plugins " + plugins + " --plugin u", "univmon\n:4"},
 		{"yang show netsketch-coll", "netsketch-collector\n:4"},
 		{"query /collector/dev", "/collector/devices/device\n:4"},
+		{"yang show --plugins " + plugins + "/missing netsketch-coll", ":1"},
+		{"plugin describe --plugins " + plugins + "/missing u", ":1"},
 	} {
 		out, err := command(t, "", append([]string{"__complete"}, strings.Split(test.typed, " ")...)...)
 		if err != nil {
