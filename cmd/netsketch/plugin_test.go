@@ -83,7 +83,7 @@ func TestMisspelledNames(t *testing.T) {
 		"demo --qqqqqqqqqqqqq":       "unknown flag: --qqqqqqqqqqqqq; see netsketch demo --help",
 		"plugin list --plugin x":     "did you mean --plugins?",
 		"switch --program forwardin": `did you mean "forwarding"?`,
-		"verison":                    "Did you mean this?\n\tversion",
+		"versio":                     "Did you mean this?\n\tversion",
 	} {
 		if _, err := command(t, "", strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
