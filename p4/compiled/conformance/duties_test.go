@@ -4,7 +4,7 @@ package conformance
 
 import (
 	"net/netip"
-	"strings"
+	"slices"
 
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
@@ -90,9 +90,6 @@ func (d *duties) counts(bank int, port uint32, p packet, key string) bool {
 	if from, to := site(d.origins, p.src), site(d.destinations, p.dst); from != 0 && to != 0 {
 		dimensions = d.pairs[[2]uint64{from, to}]
 	}
-	bit := map[string]int{"src": 0, "dst": 1}[key]
-	if strings.Contains(key, "tuple") {
-		bit = 2
-	}
+	bit := slices.Index([]string{"src", "dst", "5-tuple", "src+dst", "dst+dst-port", "proto"}, key)
 	return dimensions>>bit&1 == 1
 }

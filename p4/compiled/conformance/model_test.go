@@ -159,6 +159,12 @@ func (u *univmon) count(bank int, p packet) {
 		key = p.src
 	case "dst":
 		key = p.dst
+	case "src+dst":
+		key = slices.Concat(p.src, p.dst)
+	case "dst+dst-port":
+		key = slices.Concat(p.dst, p.ports[2:])
+	case "proto":
+		key = []byte{p.protocol}
 	}
 	h := crc32.ChecksumIEEE(key)
 	level := min(bits.LeadingZeros32(^mix(h, levelOdd)), u.levels-1)
@@ -223,6 +229,13 @@ func (u *univmon) identity(h uint32, p packet) []uint32 {
 		return slices.Concat([]uint32{h, family << 8}, address(p.src))
 	case "dst":
 		return slices.Concat([]uint32{h, family << 8}, address(p.dst))
+	case "src+dst":
+		return slices.Concat([]uint32{h, family << 8}, address(p.src), address(p.dst))
+	case "dst+dst-port":
+		port := uint32(binary.BigEndian.Uint16(p.ports[2:]))
+		return slices.Concat([]uint32{h, family << 8, port}, address(p.dst))
+	case "proto":
+		return []uint32{h, family<<8 | uint32(p.protocol)}
 	}
 	return slices.Concat([]uint32{h, family<<8 | uint32(p.protocol), binary.BigEndian.Uint32(p.ports[:])},
 		address(p.src), address(p.dst))

@@ -25,6 +25,18 @@ control Flow(inout headers_t hdr, inout metadata_t meta) {
 #ifdef NS_WITH_DST_HASH
         hash(meta.flow.dst, HashAlgorithm.crc32, 32w0, { hdr.ipv4.dst }, NS_HASH_RANGE);
 #endif
+#ifdef NS_WITH_PAIR_HASH
+        hash(meta.flow.pair, HashAlgorithm.crc32, 32w0, { hdr.ipv4.src, hdr.ipv4.dst },
+             NS_HASH_RANGE);
+#endif
+#ifdef NS_WITH_SERVICE_HASH
+        hash(meta.flow.service, HashAlgorithm.crc32, 32w0,
+             { hdr.ipv4.dst, meta.flow.dst_port }, NS_HASH_RANGE);
+#endif
+#ifdef NS_WITH_PROTOCOL_HASH
+        hash(meta.flow.protocol_hash, HashAlgorithm.crc32, 32w0, { meta.flow.protocol },
+             NS_HASH_RANGE);
+#endif
     }
 
     action hash_ipv6() {
@@ -41,6 +53,18 @@ control Flow(inout headers_t hdr, inout metadata_t meta) {
 #endif
 #ifdef NS_WITH_DST_HASH
         hash(meta.flow.dst, HashAlgorithm.crc32, 32w0, { hdr.ipv6.dst }, NS_HASH_RANGE);
+#endif
+#ifdef NS_WITH_PAIR_HASH
+        hash(meta.flow.pair, HashAlgorithm.crc32, 32w0, { hdr.ipv6.src, hdr.ipv6.dst },
+             NS_HASH_RANGE);
+#endif
+#ifdef NS_WITH_SERVICE_HASH
+        hash(meta.flow.service, HashAlgorithm.crc32, 32w0,
+             { hdr.ipv6.dst, meta.flow.dst_port }, NS_HASH_RANGE);
+#endif
+#ifdef NS_WITH_PROTOCOL_HASH
+        hash(meta.flow.protocol_hash, HashAlgorithm.crc32, 32w0, { meta.flow.protocol },
+             NS_HASH_RANGE);
 #endif
     }
 

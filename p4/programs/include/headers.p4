@@ -286,6 +286,15 @@ struct flow_t {
     bit<32> five_tuple; // crc32 of source, destination, protocol and ports
     bit<32> src;        // crc32 of the source address
     bit<32> dst;        // crc32 of the destination address
+#ifdef NS_WITH_UNIVMON_PAIR
+    bit<32> pair;       // crc32 of both addresses
+#endif
+#ifdef NS_WITH_UNIVMON_SERVICE
+    bit<32> service;    // crc32 of the destination address and port
+#endif
+#ifdef NS_WITH_UNIVMON_PROTOCOL
+    bit<32> protocol_hash;
+#endif
 #ifdef NS_WITH_CHAMELEMON
     bit<32> check;      // crc16 of the same bytes as five_tuple
 #endif

@@ -5,9 +5,9 @@
 // is a control with one instance here. It processes a packet of traffic if packet_in is invalid,
 // and a read-out request if packet_in is valid.
 //
-//   NS_WITH_UNIVMON_SRC, NS_WITH_UNIVMON_DST, NS_WITH_UNIVMON_5T
-//       UnivMon by source, destination and 5-tuple, with
-//       NS_UNIVMON_SRC_LEVELS, _ROWS, _COLUMNS, _SLOTS and so on
+//   NS_WITH_UNIVMON_SRC, _DST, _5T, _PAIR, _SERVICE, _PROTOCOL
+//       UnivMon by source, destination, 5-tuple, source and destination, destination and its port,
+//       and protocol, with NS_UNIVMON_SRC_LEVELS, _ROWS, _COLUMNS, _SLOTS and so on
 //   NS_WITH_CHAMELEMON
 //       ChameleMon's edge switch, with the sizes that chamelemon.p4 lists
 //   NS_WITH_OMNIMON
@@ -21,9 +21,12 @@
 //       LightGuardian's switch, with the sizes that lightguardian.p4 lists; no other algorithm
 //
 // Read-out numbers of objects: 1 and 2 univmon_src, 3 and 4 univmon_dst, 5 and 6 univmon_5t,
-// 7 to 12 chamelemon, 13 and 14 omnimon, 15 and 16 sketchint.
+// 7 to 12 chamelemon, 13 and 14 omnimon, 15 and 16 sketchint, 17 and 18 univmon_pair, 19 and 20
+// univmon_service, 21 and 22 univmon_protocol.
 
-#if defined(NS_WITH_UNIVMON_SRC) || defined(NS_WITH_UNIVMON_DST) || defined(NS_WITH_UNIVMON_5T)
+#if defined(NS_WITH_UNIVMON_SRC) || defined(NS_WITH_UNIVMON_DST) || \
+    defined(NS_WITH_UNIVMON_5T) || defined(NS_WITH_UNIVMON_PAIR) || \
+    defined(NS_WITH_UNIVMON_SERVICE) || defined(NS_WITH_UNIVMON_PROTOCOL)
 #define NS_WITH_UNIVMON
 #endif
 
@@ -77,6 +80,45 @@
 #include "univmon.p4"
 #endif
 
+#ifdef NS_WITH_UNIVMON_PAIR
+#define NS_WITH_PAIR_HASH
+#define UM_CONTROL UnivMonPair
+#define UM_COUNTED "ingress.univmon_pair.counted"
+#define UM_KEY NS_KEY_PAIR
+#define UM_OBJECT 17
+#define UM_LEVELS NS_UNIVMON_PAIR_LEVELS
+#define UM_ROWS NS_UNIVMON_PAIR_ROWS
+#define UM_COLUMNS NS_UNIVMON_PAIR_COLUMNS
+#define UM_SLOTS NS_UNIVMON_PAIR_SLOTS
+#include "univmon.p4"
+#endif
+
+#ifdef NS_WITH_UNIVMON_SERVICE
+#define NS_WITH_SERVICE_HASH
+#define UM_CONTROL UnivMonService
+#define UM_COUNTED "ingress.univmon_service.counted"
+#define UM_KEY NS_KEY_SERVICE
+#define UM_OBJECT 19
+#define UM_LEVELS NS_UNIVMON_SERVICE_LEVELS
+#define UM_ROWS NS_UNIVMON_SERVICE_ROWS
+#define UM_COLUMNS NS_UNIVMON_SERVICE_COLUMNS
+#define UM_SLOTS NS_UNIVMON_SERVICE_SLOTS
+#include "univmon.p4"
+#endif
+
+#ifdef NS_WITH_UNIVMON_PROTOCOL
+#define NS_WITH_PROTOCOL_HASH
+#define UM_CONTROL UnivMonProtocol
+#define UM_COUNTED "ingress.univmon_protocol.counted"
+#define UM_KEY NS_KEY_PROTOCOL
+#define UM_OBJECT 21
+#define UM_LEVELS NS_UNIVMON_PROTOCOL_LEVELS
+#define UM_ROWS NS_UNIVMON_PROTOCOL_ROWS
+#define UM_COLUMNS NS_UNIVMON_PROTOCOL_COLUMNS
+#define UM_SLOTS NS_UNIVMON_PROTOCOL_SLOTS
+#include "univmon.p4"
+#endif
+
 #ifdef NS_WITH_CHAMELEMON
 #include "chamelemon.p4"
 #endif
@@ -116,6 +158,15 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
 #ifdef NS_WITH_UNIVMON_5T
     UnivMon5t() univmon_5t;
+#endif
+#ifdef NS_WITH_UNIVMON_PAIR
+    UnivMonPair() univmon_pair;
+#endif
+#ifdef NS_WITH_UNIVMON_SERVICE
+    UnivMonService() univmon_service;
+#endif
+#ifdef NS_WITH_UNIVMON_PROTOCOL
+    UnivMonProtocol() univmon_protocol;
 #endif
 #ifdef NS_WITH_CHAMELEMON
     ChameleMonEntry() chamelemon;
@@ -183,6 +234,21 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_UNIVMON_5T
                 if (hdr.packet_in.isValid() || NS_COUNTS(NS_KEY_FIVE_TUPLE)) {
                     univmon_5t.apply(hdr, meta);
+                }
+#endif
+#ifdef NS_WITH_UNIVMON_PAIR
+                if (hdr.packet_in.isValid() || NS_COUNTS(NS_KEY_PAIR)) {
+                    univmon_pair.apply(hdr, meta);
+                }
+#endif
+#ifdef NS_WITH_UNIVMON_SERVICE
+                if (hdr.packet_in.isValid() || NS_COUNTS(NS_KEY_SERVICE)) {
+                    univmon_service.apply(hdr, meta);
+                }
+#endif
+#ifdef NS_WITH_UNIVMON_PROTOCOL
+                if (hdr.packet_in.isValid() || NS_COUNTS(NS_KEY_PROTOCOL)) {
+                    univmon_protocol.apply(hdr, meta);
                 }
 #endif
 #ifdef NS_WITH_CHAMELEMON

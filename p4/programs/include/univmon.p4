@@ -7,7 +7,8 @@
 //
 //   UM_CONTROL  name of the control
 //   UM_COUNTED  full name of its counter, in quotes
-//   UM_KEY      NS_KEY_SRC, NS_KEY_DST or NS_KEY_FIVE_TUPLE
+//   UM_KEY      NS_KEY_SRC, NS_KEY_DST, NS_KEY_FIVE_TUPLE, NS_KEY_PAIR, NS_KEY_SERVICE or
+//               NS_KEY_PROTOCOL
 //   UM_OBJECT   read-out number of the counters; the heavy keys have the next one
 //   UM_LEVELS   sampling levels, 2 to 16
 //   UM_ROWS     rows of a level's Count sketch, 3 to 5
@@ -27,6 +28,9 @@
 #define NS_KEY_SRC 1
 #define NS_KEY_DST 2
 #define NS_KEY_FIVE_TUPLE 3
+#define NS_KEY_PAIR 4     // source and destination
+#define NS_KEY_SERVICE 5  // destination and destination port
+#define NS_KEY_PROTOCOL 6
 
 // Whether the switch counts the packet by this key: see duties.p4.
 #define NS_COUNTS(key) ((meta.duties.dimensions & (1 << (key - 1))) != 0)
@@ -108,30 +112,50 @@
 
 #endif
 
+// UM_PUT_KEY writes the words of the key behind the protocol, of IPv4 or IPv6.
 #if UM_KEY == NS_KEY_SRC
 #define UM_KEY_NAME "src"
 #define UM_HASH meta.flow.src
-#define UM_ADDRESS src
 #define UM_LAYOUT "count,hash,family<<8|proto,src[4]"
 #define UM_WORDS 7
 #define UM_PROTOCOL 0
-#define UM_PUT_PORTS
+#define UM_PUT_KEY(put, ip) put(ip.src)
 #elif UM_KEY == NS_KEY_DST
 #define UM_KEY_NAME "dst"
 #define UM_HASH meta.flow.dst
-#define UM_ADDRESS dst
 #define UM_LAYOUT "count,hash,family<<8|proto,dst[4]"
 #define UM_WORDS 7
 #define UM_PROTOCOL 0
-#define UM_PUT_PORTS
+#define UM_PUT_KEY(put, ip) put(ip.dst)
+#elif UM_KEY == NS_KEY_PAIR
+#define UM_KEY_NAME "src+dst"
+#define UM_HASH meta.flow.pair
+#define UM_LAYOUT "count,hash,family<<8|proto,src[4],dst[4]"
+#define UM_WORDS 11
+#define UM_PROTOCOL 0
+#define UM_PUT_KEY(put, ip) put(ip.src) put(ip.dst)
+#elif UM_KEY == NS_KEY_SERVICE
+#define UM_KEY_NAME "dst+dst-port"
+#define UM_HASH meta.flow.service
+#define UM_LAYOUT "count,hash,family<<8|proto,src-port<<16|dst-port,dst[4]"
+#define UM_WORDS 8
+#define UM_PROTOCOL 0
+#define UM_PUT_KEY(put, ip) UM_PUT((bit<32>)meta.flow.dst_port) put(ip.dst)
+#elif UM_KEY == NS_KEY_PROTOCOL
+#define UM_KEY_NAME "proto"
+#define UM_HASH meta.flow.protocol_hash
+#define UM_LAYOUT "count,hash,family<<8|proto"
+#define UM_WORDS 3
+#define UM_PROTOCOL meta.flow.protocol
+#define UM_PUT_KEY(put, ip)
 #else
 #define UM_KEY_NAME "5-tuple"
 #define UM_HASH meta.flow.five_tuple
-#define UM_ADDRESS src
 #define UM_LAYOUT "count,hash,family<<8|proto,src-port<<16|dst-port,src[4],dst[4]"
 #define UM_WORDS 12
 #define UM_PROTOCOL meta.flow.protocol
-#define UM_PUT_PORTS UM_PUT(meta.flow.src_port ++ meta.flow.dst_port)
+#define UM_PUT_KEY(put, ip) \
+    UM_PUT(meta.flow.src_port ++ meta.flow.dst_port) put(ip.src) put(ip.dst)
 #endif
 
 #define UM_LEVEL_CELLS (UM_ROWS * UM_COLUMNS)
@@ -214,18 +238,10 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
                 UM_PUT(UM_HASH)
                 if (hdr.ipv4.isValid()) {
                     UM_PUT(4 << 8 | (bit<32>)UM_PROTOCOL)
-                    UM_PUT_PORTS
-                    UM_PUT_IPV4(hdr.ipv4.UM_ADDRESS)
-#if UM_KEY == NS_KEY_FIVE_TUPLE
-                    UM_PUT_IPV4(hdr.ipv4.dst)
-#endif
+                    UM_PUT_KEY(UM_PUT_IPV4, hdr.ipv4)
                 } else {
                     UM_PUT(6 << 8 | (bit<32>)UM_PROTOCOL)
-                    UM_PUT_PORTS
-                    UM_PUT_IPV6(hdr.ipv6.UM_ADDRESS)
-#if UM_KEY == NS_KEY_FIVE_TUPLE
-                    UM_PUT_IPV6(hdr.ipv6.dst)
-#endif
+                    UM_PUT_KEY(UM_PUT_IPV6, hdr.ipv6)
                 }
             }
         }
@@ -322,9 +338,8 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
 #undef UM_HASH
 #undef UM_LAYOUT
 #undef UM_WORDS
-#undef UM_ADDRESS
 #undef UM_PROTOCOL
-#undef UM_PUT_PORTS
+#undef UM_PUT_KEY
 #undef UM_LEVEL_CELLS
 #undef UM_PACKETS
 #undef UM_COUNTER_CELLS

@@ -82,7 +82,7 @@ func (p *Plugin) Describe() sdk.Description {
 		Summary: "heavy hitters, changes, DDoS victims, entropy, distinct flows and other sums from universal sketches, " +
 			"per switch, per host and network-wide",
 		Programs: []sdk.ProgramNeed{
-			{Program: "univmon"}, {Program: "univmon-300k"},
+			{Program: "univmon"}, {Program: "univmon-300k"}, {Program: "univmon-pairs"},
 		},
 		Objects:      []sdk.ObjectNeed{countersNeed, heavyNeed},
 		ConfigSchema: configSchema,
