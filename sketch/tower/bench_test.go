@@ -54,10 +54,20 @@ func BenchmarkInsertQuery(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	zipf.Speed(b, t.Len(), func() {
-		for i := range t.Len() {
-			s.InsertQuery(t.Key(i))
-		}
+	b.Run("one", func(b *testing.B) {
+		zipf.Speed(b, t.Len(), func() {
+			for i := range t.Len() {
+				s.InsertQuery(t.Key(i))
+			}
+		})
+	})
+	b.Run("batch", func(b *testing.B) {
+		above := make([]byte, 0, len(t.Keys))
+		zipf.Speed(b, t.Len(), func() {
+			if _, err := s.InsertBatchAbove(t.Keys, t.Size, 200, above); err != nil {
+				b.Fatal(err)
+			}
+		})
 	})
 }
 
