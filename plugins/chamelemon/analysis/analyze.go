@@ -71,7 +71,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		if err != nil {
 			return nil, err
 		}
-		a.next, a.state, reasons = shift(a.attention, p.transitions.State, m, &a.b.room)
+		a.next, a.state, reasons = shift(a.attention, p.transitions.State, m, &a.b.room, p.config.Literal)
 	}
 	a.response = p.now().Sub(began)
 	if err := a.name(); err != nil {

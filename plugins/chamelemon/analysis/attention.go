@@ -194,11 +194,12 @@ func needed(flows float64) int { return int(math.Ceil(flows/targetLoad/arrays)) 
 
 // shift computes the attention of epoch N + 2 from the measurements of epoch N (§4.3.1 and §4.3.2).
 // last is the latest network state, decided for the other time bit. Without measured losses the
-// state and the attention's own state stay. The reasons are for the log.
+// state and the attention's own state stay. literal takes the paper's rules without this project's
+// changes. The reasons are for the log.
 func shift(now Attention, last State, m *measured,
-	room *[families]Room,
+	room *[families]Room, literal bool,
 ) (next Attention, state State, reasons []string) {
-	s := shifter{next: now, now: &now, state: last, m: m, room: room}
+	s := shifter{next: now, now: &now, state: last, m: m, room: room, literal: literal}
 	s.next.Th = maps.Clone(now.Th)
 	s.run()
 	s.order()
@@ -211,7 +212,16 @@ type shifter struct {
 	state   State // of the network
 	m       *measured
 	room    *[families]Room
+	literal bool
 	reasons []string
+}
+
+// illLoad is the load below which thresholds and sample rate are recomputed while ill.
+func (s *shifter) illLoad() float64 {
+	if s.literal {
+		return lowLoad
+	}
+	return illLoad
 }
 
 func (s *shifter) addReason(reason string) { s.reasons = append(s.reasons, reason) }
@@ -249,19 +259,26 @@ func (s *shifter) decide() {
 		hl, down := s.m.hl[f], buckets(s.room[f].Down)
 		if s.now.State == Ill {
 			n, deviation := s.victims(f)
+			if s.literal {
+				deviation = 0
+			}
 			decoded := hl.decoded && s.m.ll[f].decoded
 			fits = fits && decoded && n+2*deviation <= targetLoad*down
 			beyond = beyond || !decoded || n-2*deviation > tooHigh*down
+			continue
+		}
+		if s.literal { // a decoded part needs no more memory
+			beyond = beyond || !hl.decoded && hl.flows > targetLoad*down
 			continue
 		}
 		fits = fits && hl.decoded && hl.flows <= targetLoad*down
 		beyond = beyond || hl.least() > tooHigh*down // if uncertain, HL gets more memory first
 	}
 	switch {
-	case fits:
-		s.state = Healthy
 	case beyond:
 		s.state = Ill
+	case fits:
+		s.state = Healthy
 	}
 }
 
@@ -337,7 +354,7 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32)
 func (s *shifter) hittersLast() {
 	least := lowLoad
 	if s.next.State == Ill {
-		least = illLoad
+		least = s.illLoad()
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
 		e := s.m.edges[name]
@@ -377,7 +394,7 @@ func (s *shifter) healthy() {
 		case load < lowLoad && p.HL > r.Reserve:
 			p.HL = max(need, r.Reserve)
 			s.addReason("HL part is filled below 60 %: it shrinks")
-		case load > targetLoad && p.HL < odd(r.Down):
+		case load > targetLoad && p.HL < odd(r.Down) && !s.literal:
 			p.HL = min(need, odd(r.Down))
 			s.addReason("HL part is filled above 70 %: it grows")
 		}
@@ -396,7 +413,7 @@ func (s *shifter) becomeHealthy() {
 
 // becomeIll changes the state from healthy to ill. It chooses Tl so that the HL part is filled if
 // victim flows have the size distribution of all flows. The paper starts at Th, which leaves much
-// of the part empty and needs a second decision.
+// of the part empty and needs a second decision; Th differs by switch, so its least is taken.
 func (s *shifter) becomeIll() {
 	s.addReason("the HL parts cannot hold all victims at a stable load: the network is ill")
 	s.next.State = Ill
@@ -414,6 +431,13 @@ func (s *shifter) becomeIll() {
 		if flows := all.atLeast(1); flows > 0 {
 			tl = max(tl, all.smallest(flows*targetLoad*buckets(r.IllHL)/n, 2))
 		}
+	}
+	if s.literal {
+		tl = maxThreshold
+		for _, th := range s.now.Th {
+			tl = min(tl, th)
+		}
+		tl = max(tl, 2)
 	}
 	s.next.Tl = tl
 }
@@ -480,9 +504,9 @@ func (s *shifter) ill() {
 		s.next.Sample = min(s.sampleRate(), s.now.Sample)
 		return
 	}
-	low, high := s.loads(s.m.hl, illLoad, tooHigh, func(p Parts) int { return p.HL })
+	low, high := s.loads(s.m.hl, s.illLoad(), tooHigh, func(p Parts) int { return p.HL })
 	switch {
-	case high:
+	case high && !s.literal:
 		s.next.Tl = s.lowThreshold(s.now.Tl + 1)
 		s.addReason("HL part is filled almost to the limit of decoding: Tl goes up")
 	case low:
@@ -491,8 +515,8 @@ func (s *shifter) ill() {
 			s.addReason("HL part has room: Tl goes down")
 		}
 	}
-	if low, high = s.loads(s.m.ll, illLoad, targetLoad, func(p Parts) int { return p.LL }); low || high ||
-		s.next.Tl > s.now.Tl {
+	low, high = s.loads(s.m.ll, s.illLoad(), targetLoad, func(p Parts) int { return p.LL })
+	if low || !s.literal && (high || s.next.Tl > s.now.Tl) {
 		if s.next.Sample = s.sampleRate(); s.next.Sample != s.now.Sample {
 			s.addReason("LL part is brought to the target load by the sample rate")
 		}

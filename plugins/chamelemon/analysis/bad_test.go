@@ -391,7 +391,7 @@ func TestShift(t *testing.T) {
 			m.victims = append(m.victims, victimSize{rnd.IntN(families), sizes[rnd.IntN(len(sizes))],
 				float64(1 + rnd.IntN(20))})
 		}
-		now, _, _ = shift(now, now.State, m, &room)
+		now, _, _ = shift(now, now.State, m, &room, false)
 		for name, th := range now.Th {
 			if now.Tl < 1 || now.Tl > th || th > maxThreshold {
 				t.Fatalf("thresholds of %s: Tl %d, Th %d", name, now.Tl, th)

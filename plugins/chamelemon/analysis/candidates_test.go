@@ -75,7 +75,7 @@ func TestAllFlows(t *testing.T) {
 		m := &measured{edges: map[string]*edgeState{"a": e}, deltas: true,
 			hl: [families]count{{flows: 3000, decoded: true}, {decoded: true}},
 			ll: [families]count{{decoded: true}, {decoded: true}}}
-		if next, _, reasons := shift(now, now.State, m, &room); next.Th["a"] != want {
+		if next, _, reasons := shift(now, now.State, m, &room, false); next.Th["a"] != want {
 			t.Errorf("%.0f flows: Th %d, expected %d (%v)", flows, next.Th["a"], want, reasons)
 		}
 	}

@@ -33,6 +33,9 @@ type Configuration struct {
 	HostPorts map[string][]uint32 `json:"hostPorts"`
 	// Control enables plans. Without it the attention stays as Start sets it.
 	Control bool `json:"control"`
+	// Literal makes the control follow the paper's rules (section 4.3) without the changes that
+	// docs/chamelemon.md lists, for comparison.
+	Literal bool `json:"literal"`
 }
 
 // Threshold defines heavy hitters: both conditions must hold.

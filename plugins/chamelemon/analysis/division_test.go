@@ -46,7 +46,7 @@ func TestOddParts(t *testing.T) {
 					m.hl, m.ll = [families]count{{flows: flows, decoded: decoded},
 						{flows: flows / 4, decoded: decoded}}, [families]count{{decoded: true}, {decoded: true}}
 					m.victims = []victimSize{{0, 5, flows}, {1, 5, flows / 4}}
-					next, _, _ := shift(now, now.State, m, &room)
+					next, _, _ := shift(now, now.State, m, &room, false)
 					check(next)
 				}
 			}

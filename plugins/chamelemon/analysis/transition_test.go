@@ -82,7 +82,7 @@ func TestOneState(t *testing.T) {
 				turns, differ := 0, 0
 				for epoch := range epochs {
 					now := &inForce[epoch%2]
-					next, state, _ := shift(*now, last, n.measure(now), &room)
+					next, state, _ := shift(*now, last, n.measure(now), &room, false)
 					if epoch >= settle {
 						if state != last {
 							turns++
@@ -105,6 +105,36 @@ func TestOneState(t *testing.T) {
 						heavy, from, last, turns, differ)
 				}
 			}
+		}
+	}
+}
+
+// TestLiteral: by the paper's rules a decoded part stays as it is above the target load, and Tl
+// begins at the lowest Th when the network becomes ill; the product's grow the part, and fill it.
+func TestLiteral(t *testing.T) {
+	c := DefaultConfiguration()
+	room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
+	sizes := newTail([]float64{1, 10, 100}, []float64{30_000, 15_000, 5000})
+	edge := func() *edgeState {
+		return &edgeState{hitters: [families]count{{flows: 1500, decoded: true}, {decoded: true}},
+			sizes: func() *tail { return &sizes }, candidates: sizes.atLeast}
+	}
+	now := begin(&c, &room, []string{"a", "b"})
+	now.Th["a"], now.Th["b"], now.Parts[0].HL = 50, 30, 2501
+	m := &measured{edges: map[string]*edgeState{"a": edge(), "b": edge()}, deltas: true,
+		hl: [families]count{{flows: 0.75 * buckets(2501), decoded: true}, {decoded: true}},
+		ll: [families]count{{decoded: true}, {decoded: true}}}
+	for _, literal := range []bool{false, true} {
+		next, state, _ := shift(now, Healthy, m, &room, literal)
+		if grown := next.Parts[0].HL > 2501; state != Healthy || grown == literal {
+			t.Errorf("literal %v: %s, HL has %d buckets an array", literal, state, next.Parts[0].HL)
+		}
+	}
+	m.hl[0] = count{flows: buckets(room[0].Down), low: buckets(room[0].Down), high: 1.1 * buckets(room[0].Down)}
+	for _, literal := range []bool{false, true} {
+		next, state, _ := shift(now, Healthy, m, &room, literal)
+		if state != Ill || (next.Tl == 30) != literal {
+			t.Errorf("literal %v: %s, Tl %d", literal, state, next.Tl)
 		}
 	}
 }
