@@ -95,6 +95,10 @@ func TestVotes(t *testing.T) {
 	}
 	shared := sizes(100, 100, 100, 0, 0)
 	shared[2].Shared = true
+	late := sizes(100, 100, 130, 100, 100)
+	for i, gap := range []uint32{20, 20, 300, 4000, 4000} {
+		late[i].Interval = gap
+	}
 	slow := sizes(100, 100, 100, 0, 0)
 	slow[2].Delays = []uint32{0, 100}
 	for _, tc := range []struct {
@@ -115,6 +119,9 @@ func TestVotes(t *testing.T) {
 		{"another fault at s3", slow, votes, []Finding{{InflatedLatency, 2, 1}, {Blackhole, 3, 0}}},
 		{"as many votes for s4", sizes(100, 100, 130, 0, 0),
 			Votes[string]{{Fault: Blackhole, To: "s3"}: 3, {Fault: Blackhole, To: "s4"}: 3}, []Finding{{Blackhole, 3, 0}}},
+		{"drops at s3 and s4", sizes(1000, 1000, 900, 450, 450), Votes[string]{{Fault: RandomDrops, To: "s3"}: 3},
+			[]Finding{{RandomDrops, 2, 0.1}, {RandomDrops, 3, 0.5}}},
+		{"jitter that grows", late, Votes[string]{{Fault: AbnormalJitter, To: "s3"}: 3}, []Finding{{AbnormalJitter, 2, 15}}},
 		{"votes for another fault", sizes(100, 100, 130, 0, 0), Votes[string]{{Fault: RandomDrops, To: "s3"}: 3},
 			[]Finding{{Blackhole, 3, 0}}},
 		{"votes for another link to s3", sizes(100, 100, 130, 0, 0), Votes[string]{{Fault: Blackhole, To: "s3"}: 3},

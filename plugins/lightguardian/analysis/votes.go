@@ -51,6 +51,9 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 		}
 		most, at := v.at(f.Fault, nodes, f.Hop), f.Hop
 		for hop := 1; hop < f.Hop; hop++ {
+			if f.Fault == RandomDrops && slices.ContainsFunc(found, Finding{Fault: f.Fault, Hop: hop}.same) {
+				continue // these packets are lost behind it
+			}
 			if n := v.at(f.Fault, nodes, hop); slices.Compare(n[:], most[:]) > 0 && r.Open(path, hop) {
 				most, at = n, hop
 			}
@@ -59,8 +62,17 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 			ended = at
 		}
 	}
-	return slices.DeleteFunc(found, func(f Finding) bool { return f.Fault == RandomDrops && f.Hop >= ended })
+	out := found[:0]
+	for _, f := range found {
+		if (f.Fault != RandomDrops || f.Hop < ended) && !slices.ContainsFunc(out, f.same) {
+			out = append(out, f)
+		}
+	}
+	return out
 }
+
+// same reports whether two findings are the same fault at the same hop.
+func (f Finding) same(o Finding) bool { return f.Fault == o.Fault && f.Hop == o.Hop }
 
 // Open reports whether a fault may be at a hop although another hop shows it: no bucket of the flow
 // has arrived, or the size is not that before it, so that all of them may be other flows' buckets.
