@@ -35,7 +35,8 @@ type stated struct {
 
 // lateWhy is the reason for the turn of VL2 and HADOOP.
 const lateWhy = "the 7,000 victims of 70K fill the 9,216 buckets of the downstream encoders to 76 %, which " +
-	"decodes, on every workload; the paper turns at 80K on DCTCP and CACHE, and does not say why it turns here with as many victims"
+	"decodes, on every workload; the paper turns at 80K on DCTCP and CACHE, and does not say why it turns " +
+	"here with as many victims"
 
 // claim makes a claim, with the reason if it does not hold.
 func claim(paper, ours string, holds bool, why string) Claim {
