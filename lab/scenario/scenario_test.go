@@ -224,7 +224,7 @@ func TestScenarioErrorsNameLineAndKey(t *testing.T) {
 		{"no loss at a switch", "faults:\n  - {switch: leaf1, flows: 0.1}\n", "faults[0]: flows is the share"},
 		{"too many watched flows", "watch: 100000\n", "watch: expected 0 to 5000"},
 		{"unknown role of agents", "agents: [omnimom]\n",
-			"agents[0]: no role is called \"omnimom\"; there are [lightguardian omnimon sketchint]"},
+			"agents[0]: no role is called \"omnimom\"; there are [lightguardian omnimon sketchint univmon]"},
 		{"unknown host", "traffic:\n  - {rate: 1, flows: 1, senders: [h99]}\n", "h99"},
 		{"empty file", "", "traffic: there is none"},
 		{"no component", "name: x\ntraffic: []\n", "traffic: there is none"},
