@@ -58,8 +58,8 @@ func chamelemonFigure10() suite.Suite {
 		Name: "chamelemon-10", Title: "ChameleMon, Figure 10: 8-bit fingerprints in FermatSketch",
 		Setup: "The paper: the first 10 thousand source addresses of CAIDA. Here: the largest sources of the traffic, " +
 			"1,000 decodings of 1,000 flows, 100 of 10,000, each with other hashes. A bucket has 64 bits, with a " +
-			"fingerprint 72; the second chart has the buckets that fit into the same memory. A fingerprint has a residue of its own " +
-			"here, which must be below 256, so a bucket of several flows passes even more rarely than in the paper.",
+			"fingerprint 72; the second chart has the buckets that fit into the same memory. A fingerprint has a residue " +
+			"of its own here, which must be below 256, so a bucket of several flows passes even more rarely than in the paper.",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			all := t.Sources()
 			var jobs []fingerprintJob
