@@ -54,6 +54,7 @@ type flowState struct {
 	slow     bool   // takes slow links
 	sent     uint32 // packets
 	measured uint32 // of them in the measured interval
+	arrived  uint32 // of these
 }
 
 // newFlow returns a flow between two random hosts.
