@@ -47,6 +47,8 @@ type Measured struct {
 	Response, Analysis time.Duration
 	// Load factors of the IPv4 parts: of HH the mean over the edge switches.
 	LoadHH, LoadHL, LoadLL float64
+	// Parts that were not decoded, of any family; of HH at an edge switch or more.
+	FailedHH, FailedHL, FailedLL bool
 }
 
 // Sum is the number of decoded flows of an upstream encoder, as in the paper.
@@ -104,6 +106,15 @@ func Measure(r *sdk.Results) (*Measured, error) {
 	m.Th /= max(edges, 1)
 	hh := 0.0
 	for _, e := range Rows(r, encoderList) {
+		failed := e["decoded"] == "false"
+		switch e["part"] {
+		case "hh":
+			m.FailedHH = m.FailedHH || failed && e["device"] != Network
+		case "hl":
+			m.FailedHL = m.FailedHL || failed && e["device"] == Network
+		case "ll":
+			m.FailedLL = m.FailedLL || failed && e["device"] == Network
+		}
 		if e["family"] != "ipv4" {
 			continue
 		}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/lab/figures/attention"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -24,6 +26,7 @@ type attentionFlags struct {
 	seeds   int
 	out     string
 	json    bool
+	literal bool
 	options attention.Options
 }
 
@@ -48,6 +51,8 @@ measurements. Figure 20 needs an idle machine; the others are the same on every 
 	cmd.Flags().IntVar(&f.seeds, "seeds", 1, "number of runs of each point, each with other flows")
 	cmd.Flags().
 		StringVar(&f.out, "out", "", "write charts (SVG), points (CSV) and a page for each figure to this directory")
+	cmd.Flags().BoolVar(&f.literal, "literal", false, "compare the paper's rules of attention with the product's "+
+		"instead, at places of Figures 7 and 8")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print all points as JSON instead of the table")
 	cmd.Flags().IntVar(&f.options.Workers, "workers", 1, "points at a time, except for figure 20")
 	cmd.Flags().IntVar(&f.options.Settle, "settle", 20, "epochs before a point is measured")
@@ -86,6 +91,17 @@ func runAttention(ctx context.Context, out, progress io.Writer, f attentionFlags
 			100*p.Victim, seed, took.Round(time.Millisecond))
 	}
 	begin := time.Now()
+	if f.literal {
+		if f.out == "" {
+			return errors.New("--literal: set --out to the directory for its page, charts and rows")
+		}
+		l := attention.Literal(o)
+		rows, err := l.Run(ctx, nil, suite.Options{})
+		if err != nil {
+			return err
+		}
+		return l.Write(f.out, rows, attention.LiteralCommand(l.Name))
+	}
 	drawn, err := attention.Bench(ctx, o, figures, f.out)
 	if err != nil {
 		return err

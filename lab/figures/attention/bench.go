@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/netsketch/netsketch/lab/figures/chart"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 )
 
 // ResponseFigure is the figure of response times: it has points of all sweeps.
@@ -153,6 +154,9 @@ func Draw(directory string) error {
 			[]byte(chart.Wrap(s.Page(points, o.method(strconv.Itoa(s.Figure)))))); err != nil {
 			return err
 		}
+	}
+	if err := suite.Draw(directory, []suite.Suite{Literal(Options{})}, LiteralCommand); err != nil {
+		return err
 	}
 	return drawResponses(directory)
 }

@@ -32,11 +32,11 @@ func TestCommittedCharts(t *testing.T) {
 		t.Fatal(err)
 	}
 	charts, err := filepath.Glob(copied + "/*.svg")
-	if err != nil || len(charts) != 4*len(Sweeps())+2 {
+	if err != nil || len(charts) != 4*len(Sweeps())+2+len(Literal(Options{}).Plots) {
 		t.Errorf("%d charts (%v)", len(charts), err)
 	}
 	pages, err := filepath.Glob(copied + "/*.md")
-	if err != nil || len(pages) != len(Sweeps()) {
+	if err != nil || len(pages) != len(Sweeps())+1 {
 		t.Errorf("%d pages (%v)", len(pages), err)
 	}
 	for _, name := range append(charts, pages...) {

@@ -66,6 +66,8 @@ type Options struct {
 	Measure int     // measured epochs after these; 0: 4
 	Loss    float64 // share of a victim's packets that is lost; 0: 1 %
 	Workers int     // points at a time; 0: 1, required to measure times
+	// configuration is the plugin's.
+	configuration string
 	// Progress is called after every point, possibly from several goroutines at once.
 	Progress func(s Sweep, p Place, seed uint64, took time.Duration)
 }
@@ -84,6 +86,9 @@ func (o *Options) complete() {
 		o.Loss = 0.01
 	}
 	o.Workers = max(o.Workers, 1)
+	if o.configuration == "" {
+		o.configuration = configuration
+	}
 	if o.Progress == nil {
 		o.Progress = func(Sweep, Place, uint64, time.Duration) {}
 	}
@@ -138,7 +143,7 @@ func (s Sweep) point(ctx context.Context, o *Options, sizes []traffic.SizePoint,
 ) ([]Sample, error) {
 	// Every point has its own seed, independent of the other points.
 	d, err := chamelemon.Start(ctx, chamelemon.Config{Seed: seed<<32 ^ uint64(s.Figure)<<24 ^ uint64(s.X(p)*10)},
-		o.Plugin(), configuration)
+		o.Plugin(), o.configuration)
 	if err != nil {
 		return nil, err
 	}
