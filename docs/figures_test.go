@@ -108,7 +108,8 @@ func TestStatusOfFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := []string{"README", "accuracy-t1", "chamelemon-literal", "chamelemon-losses", "speed"} // they are no figures of a paper
+	// these are no figures of a paper
+	other := []string{"README", "accuracy-t1", "chamelemon-literal", "chamelemon-losses", "speed"}
 	for _, f := range files {
 		if name, ok := strings.CutSuffix(f.Name(), ".md"); ok && !pages[name] && !slices.Contains(other, name) {
 			t.Errorf("figures/%s.md is missing from the table of all figures", name)
