@@ -23,6 +23,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/yang"
@@ -262,6 +263,22 @@ func TestBrowserKeyboard(t *testing.T) {
 	evaluate[any](b, "document.querySelector('.scroller').focus()")
 	b.do(chromedp.KeyEvent("j"), chromedp.WaitVisible(".details"), chromedp.WaitVisible(".uplot"))
 	b.until("document.querySelector('.copy code').innerText.startsWith('gnmic -a 192.0.2.1:9339 --insecure')")
+
+	// gnmi_cli asks for protobuf values of the whole row, keys with commas or without.
+	line := evaluate[string](b, "document.querySelectorAll('.copy code')[1].innerText")
+	options, text, _ := strings.Cut(strings.TrimSuffix(line, "'"), " -proto '")
+	if want := "gnmi_cli -a 192.0.2.1:9339 -insecure -query_type streaming -display_type single"; options != want {
+		t.Errorf("the line of gnmi_cli begins with %q, want %q", options, want)
+	}
+	var req gpb.SubscribeRequest
+	if err := prototext.Unmarshal([]byte(text), &req); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	list := req.GetSubscribe()
+	path := yang.PathString(list.GetSubscription()[0].GetPath().GetElem())
+	if list.GetEncoding() != gpb.Encoding_PROTO || !strings.Contains(path, "[flow=10.0.0.7") {
+		t.Errorf("the request of gnmi_cli is %v", &req)
+	}
 }
 
 // The path browser shows the values that a gNMI client receives, also after they have changed.

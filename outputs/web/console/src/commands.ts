@@ -43,8 +43,8 @@ export function commands(info: Info, root: SchemaNode, target: string, entry: st
     const cli = ['gnmi_cli', '-a', at, info.gnmi.plaintext ? '-insecure' : '-ca_crt ca.pem']
     if (info.gnmi.login) cli.push('-with_user_pass')
     if (other) cli.push('-t', shell(target))
-    // gnmi_cli takes a comma in -q for the end of a path.
-    cli.push('-query_type streaming', path.includes(',') ? `-proto ${shell(subscribe(path))}` : `-q ${shell(path)}`)
+    // With -q, gnmi_cli names no encoding, prints JSON as deprecated, and takes a comma for the end of a path.
+    cli.push('-query_type streaming -display_type single', `-proto ${shell(subscribe(path))}`)
     out.push({ tool: 'gnmi_cli', line: cli.join(' ') })
   }
   const line = influxQL(root, target || info.target, entry, leaf)
@@ -58,7 +58,7 @@ function subscribe(path: string): string {
     const keys = e.keys.map(([key, value]) => ` key: {key: ${name(key)} value: ${name(value)}}`)
     return `elem: {name: ${name(e.name)}${keys.join('')}}`
   })
-  return `subscribe: {mode: STREAM prefix: {} subscription: {mode: ON_CHANGE path: {${elems.join(' ')}}}}`
+  return `subscribe: {mode: STREAM encoding: PROTO prefix: {} subscription: {mode: ON_CHANGE path: {${elems.join(' ')}}}}`
 }
 
 // influxQL returns a query for the points of an entry's leaf, or of all of its leaves.
