@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bus connects the collectors of a cluster: one NATS connection with JetStream, to servers
+// of their own or to one that runs in this process.
+//
+// # Concurrency
+//
+// Methods may be called from any goroutine. Close waits for the goroutines of the connection and of
+// the server.
+package bus
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// reconnectWait is the time between two attempts to connect to a server.
+	reconnectWait = 250 * time.Millisecond
+	// pingInterval finds a server that is cut off after two of them at the latest.
+	pingInterval = 2 * time.Second
+	// reconnectBuffer holds what is published while there is no connection: nothing, so that
+	// publishing fails at once and the caller decides.
+	reconnectBuffer = -1
+)
+
+// Config configures a Bus.
+type Config struct {
+	// Name is the name of the cluster, the prefix of all subjects, buckets and streams: letters,
+	// digits, - and _.
+	Name string
+	// Member is the name of this collector in the cluster, for the logs of servers.
+	Member string
+	// Servers are the addresses of NATS servers, host:port. With Embedded they may be empty.
+	Servers []string
+	// TLS secures the connection; nil: plaintext.
+	TLS *tls.Config
+	// CredentialsFile holds the user's JWT and key; empty: none.
+	CredentialsFile string
+	// Username and Password identify the collector; empty: they are not sent.
+	Username, Password string
+	// Embedded is a server to run in this process; nil: none.
+	Embedded *Embedded
+	// Replicas is the number of servers that hold each bucket and stream: 1 or 3, and 1 if 0.
+	Replicas int
+	// Logger receives changes of the connection; nil disables logging.
+	Logger *slog.Logger
+	// OnConnection, if set, is called after the connection was lost or is back. It must not block.
+	OnConnection func(connected bool)
+}
+
+// Bus is a connection to NATS.
+type Bus struct {
+	cfg    Config
+	server *server.Server // nil: external
+	conn   *nats.Conn
+	closed chan struct{}
+	js     jetstream.JetStream
+}
+
+// Connect starts the embedded server, if there is one, and the connection. Servers that cannot be
+// reached are no error: the connection is made when they can.
+func Connect(ctx context.Context, cfg Config) (*Bus, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Replicas == 0 {
+		cfg.Replicas = 1
+	}
+	if err := CheckName(cfg.Name); err != nil {
+		return nil, fmt.Errorf("cluster.name: %w", err)
+	}
+	b := &Bus{cfg: cfg, closed: make(chan struct{})}
+	servers := cfg.Servers
+	if cfg.Embedded != nil {
+		var err error
+		if b.server, err = cfg.Embedded.start(ctx, cfg); err != nil {
+			return nil, err
+		}
+		servers = append([]string{b.server.Addr().String()}, servers...)
+	}
+	if len(servers) == 0 {
+		return nil, errors.New("cluster.nats: no server; expected addresses, or an embedded server")
+	}
+	options := []nats.Option{
+		nats.Name("netsketch " + cfg.Member), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait/2, reconnectWait/2),
+		nats.PingInterval(pingInterval), nats.ReconnectBufSize(reconnectBuffer), nats.Timeout(pingInterval),
+		nats.ConnectHandler(func(*nats.Conn) { b.changed(true, nil) }),
+		nats.ReconnectHandler(func(*nats.Conn) { b.changed(true, nil) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.changed(false, err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			cfg.Logger.Warn("NATS reports an error", "error", err)
+		}),
+		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
+	}
+	if b.server != nil { // the servers that it knows include those behind other addresses
+		options = append(options, nats.DontRandomize())
+	}
+	scheme := "nats://"
+	if cfg.TLS != nil {
+		scheme = "tls://"
+		options = append(options, nats.Secure(cfg.TLS))
+	}
+	if cfg.CredentialsFile != "" {
+		options = append(options, nats.UserCredentials(cfg.CredentialsFile))
+	}
+	if cfg.Username != "" {
+		options = append(options, nats.UserInfo(cfg.Username, cfg.Password))
+	}
+	for i, s := range servers {
+		servers[i] = scheme + s
+	}
+	conn, err := nats.Connect(strings.Join(servers, ","), options...)
+	if err == nil {
+		b.conn = conn
+		b.js, err = jetstream.New(conn)
+	}
+	if err != nil {
+		b.Close()
+		return nil, fmt.Errorf("cluster.nats: %w", err)
+	}
+	return b, nil
+}
+
+// CheckName returns why a text cannot be the name of a cluster.
+func CheckName(name string) error {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	}) {
+		return fmt.Errorf("expected letters, digits, - and _; found %q", name)
+	}
+	return nil
+}
+
+// changed logs a change of the connection.
+func (b *Bus) changed(connected bool, err error) {
+	switch {
+	case connected:
+		b.cfg.Logger.Info("connected to NATS")
+	case err != nil:
+		b.cfg.Logger.Warn("the connection to NATS is lost", "error", err)
+	}
+	if b.cfg.OnConnection != nil {
+		b.cfg.OnConnection(connected)
+	}
+}
+
+// Conn returns the connection.
+func (b *Bus) Conn() *nats.Conn { return b.conn }
+
+// JetStream returns the JetStream context of the connection.
+func (b *Bus) JetStream() jetstream.JetStream { return b.js }
+
+// Name returns the name of the cluster.
+func (b *Bus) Name() string { return b.cfg.Name }
+
+// Replicas returns the number of servers that hold each bucket and stream.
+func (b *Bus) Replicas() int { return b.cfg.Replicas }
+
+// Subject returns a subject of the cluster: netsketch.NAME and the tokens.
+func (b *Bus) Subject(tokens ...string) string {
+	return "netsketch." + b.cfg.Name + "." + strings.Join(tokens, ".")
+}
+
+// Bucket returns the name of a bucket or stream of the cluster: netsketch_NAME_ and the name.
+func (b *Bus) Bucket(name string) string { return "netsketch_" + b.cfg.Name + "_" + name }
+
+// Close closes the connection and ends the embedded server.
+func (b *Bus) Close() {
+	if b.conn != nil {
+		b.conn.Close()
+		<-b.closed
+	}
+	if b.server != nil {
+		b.server.Shutdown()
+		b.server.WaitForShutdown()
+	}
+}

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster makes several collectors share the devices, hosts and plugins of one
+// configuration. Each collector is a member.
+//
+//	lease in a key-value bucket ──▶ fence (its revision), one collector per name
+//	beats of all members ────────▶ View: the live members ──▶ Owner of each device, host and plugin
+//
+// A member renews its lease and publishes a beat four times in Config.Lease. A member whose beats
+// stop for Config.Lease is gone, and the others take over what it owned. A view gives each key one
+// owner, by weighted rendezvous hashing (Owner).
+//
+// Only a member with a lease takes anything over. A member that cannot renew its lease, because
+// NATS is away or because it is in the minority of a split network, keeps its devices and measures
+// them, but writes no entries. Should others have taken them over, their fence is higher, and the
+// switch obeys them: the fence is the high part of P4Runtime's election id.
+//
+// The fence is the revision of the member's lease in the bucket, below the time at which the bucket
+// was created: every revision is above all earlier ones, also if the bucket was lost.
+//
+// # Concurrency
+//
+// Methods of Component may be called from any goroutine. OnView is called by one goroutine. Stop
+// waits for all goroutines.
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/netsketch/netsketch/collector/cluster/bus"
+)
+
+// DefaultLease is the default of Config.Lease.
+const DefaultLease = 2 * time.Second
+
+// renewals is how often a lease is renewed in its duration.
+const renewals = 4
+
+// Config configures a member.
+type Config struct {
+	// Member is the name of this collector, unique in the cluster.
+	Member string
+	// Weight is its share relative to other members; at least 1.
+	Weight int
+	// Version is the version of the program.
+	Version string
+	// Agents is the address for host agents; "" if they are not served.
+	Agents string
+	// Digests are those of the sections of the configuration that members must share, by name.
+	Digests map[string]string
+	// Lease is the time without a beat after which a member is gone; DefaultLease if 0.
+	Lease time.Duration
+}
+
+// Dependencies are what New needs from its caller.
+type Dependencies struct {
+	Bus    *bus.Bus     // required
+	Logger *slog.Logger // nil disables logging
+	// OnView is called with each view in which owners, members or the lease have changed. It may
+	// take long: views that are superseded meanwhile are left out.
+	OnView func(View)
+}
+
+// Component is this collector in its cluster.
+type Component struct {
+	cfg  Config
+	deps Dependencies
+	log  *slog.Logger
+
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	beats  chan beat
+	wake   chan struct{} // a command or a view is new
+	views  chan struct{} // OnView is due
+
+	lease lease // used by run only
+	peers map[string]peer
+
+	mu     sync.Mutex
+	self   Member
+	view   View
+	first  chan struct{} // closed when the first view with a lease is known
+	logged string        // the reason that was logged last
+}
+
+// peer is another member with the time of its latest beat.
+type peer struct {
+	Member
+	at time.Time
+}
+
+// beat is a message of a member.
+type beat struct {
+	data []byte
+	at   time.Time
+}
+
+// New returns a member that has not joined.
+func New(cfg Config, deps Dependencies) *Component {
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Lease == 0 {
+		cfg.Lease = DefaultLease
+	}
+	id := make([]byte, 8)
+	_, _ = rand.Read(id) // never fails
+	c := &Component{cfg: cfg, deps: deps, log: deps.Logger, beats: make(chan beat, 1024), wake: make(chan struct{}, 1),
+		views: make(chan struct{}, 1), peers: map[string]peer{}, first: make(chan struct{})}
+	c.self = Member{Name: cfg.Member, Incarnation: hex.EncodeToString(id), Protocol: protocol, Version: cfg.Version,
+		Weight: max(cfg.Weight, 1), State: Active, Started: time.Now().UTC(), Agents: cfg.Agents, Digests: cfg.Digests}
+	c.view = View{Self: cfg.Member}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Start joins the cluster in the background: NATS may be away.
+func (c *Component) Start() error {
+	receive := func(m *nats.Msg) {
+		select {
+		case c.beats <- beat{m.Data, time.Now()}:
+		default: // run is stuck; the next beat counts
+		}
+	}
+	if _, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("beat"), receive); err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
+	if err := c.serve(); err != nil {
+		return err
+	}
+	c.work.Go(c.run)
+	c.work.Go(c.publish)
+	return nil
+}
+
+// Stop leaves the cluster: the other members take over at once.
+func (c *Component) Stop() {
+	c.cancel()
+	c.work.Wait()
+}
+
+// View returns the newest view.
+func (c *Component) View() View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.view
+}
+
+// Incarnation returns what distinguishes this start of the collector from others.
+func (c *Component) Incarnation() string { return c.self.Incarnation }
+
+// WaitView waits until the member has joined, or ctx ends.
+func (c *Component) WaitView(ctx context.Context) {
+	select {
+	case <-c.first:
+	case <-ctx.Done():
+	}
+}
+
+// SetDigests takes over the digests of a changed configuration.
+func (c *Component) SetDigests(digests map[string]string) {
+	c.change(func(m *Member) { m.Digests = digests })
+}
+
+// change changes the description of this member.
+func (c *Component) change(f func(*Member)) {
+	c.mu.Lock()
+	f(&c.self)
+	c.mu.Unlock()
+	c.offer()
+}
+
+// offer makes run send a beat and compute the view.
+func (c *Component) offer() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Component) current() Member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.self
+}
+
+// publish calls OnView with the newest view.
+func (c *Component) publish() {
+	for {
+		select {
+		case <-c.views:
+			c.deps.OnView(c.View())
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// run keeps the lease, sends beats and computes views, until Stop.
+func (c *Component) run() {
+	every := time.NewTicker(c.cfg.Lease / renewals)
+	defer every.Stop()
+	c.renew()
+	for {
+		select {
+		case b := <-c.beats:
+			c.take(b)
+			if len(c.beats) == 0 {
+				c.evaluate(time.Now())
+			}
+		case <-every.C:
+			c.renew()
+		case <-c.wake:
+			c.renew()
+		case <-c.ctx.Done():
+			c.leave()
+			return
+		}
+	}
+}
+
+// renew renews the lease, sends a beat and computes the view.
+func (c *Component) renew() {
+	was := c.lease.held(time.Now(), c.cfg.Lease)
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Lease/renewals)
+	found, err := c.lease.renew(ctx, c.deps.Bus, c.current(), c.cfg.Lease)
+	cancel()
+	if c.ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	if err != nil {
+		c.complain("no lease in the cluster; devices are measured, and no entries are written: " + err.Error())
+	} else if !was { // what is known of others is old
+		for name, p := range c.peers {
+			p.at = now
+			c.peers[name] = p
+		}
+		for _, m := range found {
+			c.peers[m.Name] = peer{m, now}
+		}
+	}
+	c.drainBeats()
+	c.judge(err == nil && !was)
+	c.beat()
+	c.evaluate(now)
+}
+
+// drainBeats takes the beats that arrived while the lease was renewed.
+func (c *Component) drainBeats() {
+	for {
+		select {
+		case b := <-c.beats:
+			c.take(b)
+		default:
+			return
+		}
+	}
+}
+
+// take takes a beat of another member.
+func (c *Component) take(b beat) {
+	m, err := decodeMember(b.data)
+	if err != nil {
+		c.complain("a beat cannot be read: " + err.Error())
+		return
+	}
+	switch {
+	case m.Name == c.cfg.Member:
+		if m.Incarnation != c.self.Incarnation && m.State != Left {
+			c.complain("another collector is member " + m.Name + ", too; give each a cluster.member of its own")
+		}
+	case m.State == Left:
+		if p, ok := c.peers[m.Name]; ok && p.Incarnation == m.Incarnation {
+			delete(c.peers, m.Name)
+		}
+	default:
+		if p, ok := c.peers[m.Name]; ok && p.Incarnation != m.Incarnation && p.Started.After(m.Started) {
+			return // of the incarnation before
+		}
+		c.peers[m.Name] = peer{m, b.at}
+	}
+}
+
+// judge refuses this member if its configuration or version differs from that of the members that
+// were there before it. A member that joined keeps its place when the configuration changes.
+func (c *Component) judge(joins bool) {
+	self := c.current()
+	if !joins && self.State != Refused {
+		return
+	}
+	reason := ""
+	for _, name := range slices.Sorted(maps.Keys(c.peers)) {
+		if p := c.peers[name]; p.State != Refused && reason == "" {
+			reason = self.conflict(p.Member)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case reason != "":
+		c.self.State, c.self.Reason = Refused, reason
+		c.complainLocked("this collector is refused by its cluster, and measures nothing: " + reason)
+	case c.self.State == Refused:
+		c.self.State, c.self.Reason = Active, ""
+	}
+}
+
+// beat sends a description of this member to the others.
+func (c *Component) beat() {
+	m := c.current()
+	m.Offset, m.Uncertainty = c.lease.offset, c.lease.uncertainty
+	c.send(m)
+}
+
+func (c *Component) send(m Member) {
+	data, err := json.Marshal(m)
+	if err == nil {
+		err = c.deps.Bus.Conn().Publish(c.deps.Bus.Subject("beat"), data)
+	}
+	if err != nil && c.ctx.Err() == nil {
+		c.log.Debug("cluster: a beat was not sent", "error", err)
+	}
+}
+
+// evaluate computes the view. Without a lease, the members of the last view stay.
+func (c *Component) evaluate(now time.Time) {
+	next := View{Self: c.cfg.Member, Leased: c.lease.held(now, c.cfg.Lease), Fence: c.lease.fence()}
+	self := c.current()
+	c.mu.Lock()
+	was := c.view
+	c.mu.Unlock()
+	if next.Leased {
+		next.Members = append(next.Members, self)
+		for name, p := range c.peers {
+			if now.Sub(p.at) >= c.cfg.Lease {
+				delete(c.peers, name)
+				continue
+			}
+			next.Members = append(next.Members, p.Member)
+		}
+		slices.SortFunc(next.Members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	} else {
+		next.Members, next.Fence = was.Members, was.Fence
+	}
+	changed := !next.sameOwners(was)
+	c.mu.Lock()
+	c.view = next
+	c.mu.Unlock()
+	if !changed {
+		return
+	}
+	c.logView(was, next)
+	if next.Leased {
+		select {
+		case <-c.first:
+		default:
+			close(c.first)
+		}
+	}
+	select {
+	case c.views <- struct{}{}:
+	default:
+	}
+}
+
+// logView logs what has changed of the members.
+func (c *Component) logView(was, next View) {
+	for _, m := range next.Members {
+		before, known := was.Member(m.Name)
+		switch {
+		case !known || before.Incarnation != m.Incarnation:
+			c.log.Info("cluster: a member is present", "member", m.Name, "state", string(m.State), "version", m.Version)
+		case before.State != m.State:
+			c.log.Info("cluster: a member has changed", "member", m.Name, "state", string(m.State), "reason", m.Reason)
+		}
+		if reason := c.current().conflict(m); reason != "" && m.State != Refused && !maps.Equal(before.Digests, m.Digests) {
+			c.log.Warn("cluster: members have different configurations", "reason", reason)
+		}
+	}
+	for _, m := range was.Members {
+		if _, known := next.Member(m.Name); !known {
+			c.log.Warn("cluster: a member is gone", "member", m.Name)
+		}
+	}
+	if was.Leased != next.Leased {
+		c.log.Info("cluster: lease", "held", next.Leased, "fence", next.Fence)
+		c.mu.Lock()
+		c.logged = ""
+		c.mu.Unlock()
+	}
+}
+
+// complain logs a reason once.
+func (c *Component) complain(reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.complainLocked(reason)
+}
+
+func (c *Component) complainLocked(reason string) {
+	if c.logged != reason {
+		c.logged = reason
+		c.log.Warn("cluster: " + reason)
+	}
+}
+
+// leave gives the lease back.
+func (c *Component) leave() {
+	m := c.current()
+	m.State = Left
+	c.send(m)
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Lease/renewals)
+	defer cancel()
+	c.lease.giveBack(ctx)
+	_ = c.deps.Bus.Conn().FlushWithContext(ctx) // NATS may be away
+}

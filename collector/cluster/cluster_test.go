@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/internal/testkit"
+)
+
+// joined is a member with its connection.
+type joined struct {
+	*Component
+	bus *bus.Bus
+	log *testkit.Log
+}
+
+func join(t *testing.T, server, name string, change func(*Config)) joined {
+	t.Helper()
+	j := joined{bus: bustest.Connect(t, "fabric", name, server), log: &testkit.Log{}}
+	cfg := Config{Member: name, Weight: 1, Version: "test", Digests: map[string]string{"devices": "1", "epoch": "1"},
+		Lease: time.Second}
+	if change != nil {
+		change(&cfg)
+	}
+	j.Component = New(cfg, Dependencies{Bus: j.bus, Logger: slog.New(slog.NewTextHandler(j.log, nil)),
+		OnView: func(View) {}})
+	if err := j.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Stop)
+	return j
+}
+
+// sees reports whether a member sees these active members, and holds its lease.
+func (j joined) sees(names ...string) bool {
+	v := j.View()
+	var got []string
+	for _, m := range v.Members {
+		if m.Active() {
+			got = append(got, m.Name)
+		}
+	}
+	return v.Leased && slices.Equal(got, names)
+}
+
+func until(t *testing.T, what string, all []joined, names ...string) {
+	t.Helper()
+	testkit.Until(t, what, func() bool {
+		return !slices.ContainsFunc(all, func(j joined) bool { return !j.sees(names...) })
+	})
+}
+
+// A member that is cut off keeps what it owns without a lease; the others take over with a higher
+// fence. A member that leaves is gone at once, a refused one and a draining one own nothing.
+func TestMembership(t *testing.T) {
+	server := bustest.Server(t)
+	a, b := join(t, server, "a", nil), join(t, server, "b", nil)
+	all := []joined{a, b}
+	until(t, "two members", all, "a", "b")
+
+	c := join(t, server, "c", func(cfg *Config) { cfg.Digests = map[string]string{"devices": "2", "epoch": "1"} })
+	testkit.Until(t, "c is refused", func() bool {
+		m, ok := a.View().Member("c")
+		return ok && m.State == Refused && strings.Contains(m.Reason, "member a in devices")
+	})
+	if !strings.Contains(c.log.String(), "differs from that of member a in devices") {
+		t.Errorf("log of c:\n%s", c.log)
+	}
+	c.SetDigests(map[string]string{"devices": "1", "epoch": "1"})
+	all = append(all, c)
+	until(t, "three members", all, "a", "b", "c")
+
+	twin := join(t, server, "b", nil)
+	testkit.Until(t, "a second b is named", func() bool {
+		return strings.Contains(twin.log.String(), "is member b; it leaves")
+	})
+	if twin.View().Leased {
+		t.Error("two collectors hold the lease of b")
+	}
+	twin.Stop()
+
+	if err := Command(t.Context(), a.bus, "b", Drain); err != nil {
+		t.Error(err)
+	}
+	until(t, "b drains", all, "a", "c")
+	if err := Command(t.Context(), a.bus, "b", Resume); err != nil {
+		t.Error(err)
+	}
+	until(t, "b is back", all, "a", "b", "c")
+	if err := Command(t.Context(), a.bus, "x", Drain); err == nil || !strings.Contains(err.Error(), "no member x") {
+		t.Errorf("command to a member that is not there: %v", err)
+	}
+
+	before := a.View().Fence
+	c.bus.Conn().Close()
+	until(t, "c is gone", all[:2], "a", "b")
+	if after := a.View().Fence; after <= before {
+		t.Errorf("fence %d after %d", after, before)
+	}
+	testkit.Until(t, "c notices", func() bool { return !c.View().Leased })
+	if v := c.View(); len(v.Members) != 3 || v.Fence >= a.View().Fence {
+		t.Errorf("view of c: %+v", v)
+	}
+
+	begin := time.Now()
+	b.Stop()
+	until(t, "b has left", all[:1], "a")
+	if took := time.Since(begin); took >= DefaultLease {
+		t.Errorf("it took %v to see that b left", took)
+	}
+	found, err := Members(t.Context(), a.bus)
+	if err != nil || len(found) != 1 || found[0].Name != "a" {
+		t.Errorf("leases of %+v, %v", found, err)
+	}
+	if m, _ := a.View().Member("a"); m.State != Active {
+		t.Errorf("a: %+v", m)
+	}
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/netsketch/netsketch/collector/cluster/bus"
+)
+
+// offsetEvery is the number of renewals between two measurements of the clock.
+const offsetEvery = 10
+
+// lease is the entry of a member in the bucket of members. The bucket drops entries that are not
+// renewed.
+type lease struct {
+	bucket   jetstream.KeyValue // nil: not open
+	created  uint64             // when the bucket was created, in seconds since 1970
+	key      string
+	revision uint64    // of the entry; 0: there is none
+	at       time.Time // start of the latest renewal
+
+	renewals            int
+	offset, uncertainty time.Duration // of the clock against that of the NATS server
+}
+
+// held reports whether the member holds its lease: the bucket cannot have dropped the entry yet.
+func (l *lease) held(now time.Time, duration time.Duration) bool {
+	return !l.at.IsZero() && now.Sub(l.at) < duration
+}
+
+// fence is above the fence of every member that renewed its lease before the latest renewal of this
+// one, also in a bucket that has been lost.
+func (l *lease) fence() uint64 { return l.created<<32 | l.revision&(1<<32-1) }
+
+// renew creates or renews the entry. If it creates it, it returns the other members.
+func (l *lease) renew(ctx context.Context, b *bus.Bus, m Member, duration time.Duration) (found []Member, err error) {
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			l.bucket = nil // it may be gone with the server's memory
+		}
+	}()
+	m.Offset, m.Uncertainty = l.offset, l.uncertainty
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	if l.bucket == nil {
+		if err := l.open(ctx, b, duration); err != nil {
+			return nil, err
+		}
+	}
+	l.key = m.Name
+	if !l.held(time.Now(), duration) {
+		if found, err = members(ctx, l.bucket, m.Name); err != nil {
+			return nil, err
+		}
+	}
+	begin := time.Now()
+	revision, err := l.write(ctx, data)
+	if errors.Is(err, jetstream.ErrKeyExists) { // the reply of a renewal may have been lost
+		if err = l.adopt(ctx, m); err == nil {
+			revision, err = l.write(ctx, data)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.measure(ctx, revision, begin)
+	l.revision, l.at = revision, begin
+	return found, nil
+}
+
+// write writes the entry if it is still the one that this member wrote last.
+func (l *lease) write(ctx context.Context, data []byte) (revision uint64, err error) {
+	if l.revision == 0 {
+		return l.bucket.Create(ctx, l.key, data)
+	}
+	return l.bucket.Update(ctx, l.key, data, l.revision)
+}
+
+// adopt takes over the revision of an entry that this member wrote, 0 if there is no entry.
+func (l *lease) adopt(ctx context.Context, m Member) error {
+	l.revision = 0
+	entry, err := l.bucket.Get(ctx, l.key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	other, err := decodeMember(entry.Value())
+	if err == nil && other.Incarnation != m.Incarnation {
+		return fmt.Errorf("another collector, started at %s, is member %s; it leaves, or its lease ends, before this "+
+			"one can join", other.Started.Format(time.RFC3339), m.Name)
+	}
+	l.revision = entry.Revision()
+	return err
+}
+
+// measure measures the clock against that of the server, which notes when it wrote an entry: that
+// was between begin and the reply.
+func (l *lease) measure(ctx context.Context, revision uint64, begin time.Time) {
+	end := time.Now()
+	if l.renewals++; l.renewals%offsetEvery != 1 {
+		return
+	}
+	entry, err := l.bucket.GetRevision(ctx, l.key, revision)
+	if err != nil {
+		return // the next measurement counts
+	}
+	half := end.Sub(begin) / 2
+	l.offset, l.uncertainty = begin.Add(half).Sub(entry.Created()), half
+}
+
+// open opens the bucket, and creates it if there is none. It is in memory: a full disk stops no
+// lease.
+func (l *lease) open(ctx context.Context, b *bus.Bus, duration time.Duration) error {
+	bucket, err := OpenMembers(ctx, b)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		bucket, err = b.JetStream().CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: b.Bucket("members"), Description: "leases of the members of netsketch cluster " + b.Name(),
+			TTL: duration, Storage: jetstream.MemoryStorage, Replicas: b.Replicas(), MaxBytes: 4 << 20,
+			MaxValueSize: maxLease,
+		})
+	}
+	if err != nil {
+		return err
+	}
+	status, err := bucket.Status(ctx)
+	if err != nil {
+		return err
+	}
+	created := uint64(time.Now().Unix())
+	if s, ok := status.(*jetstream.KeyValueBucketStatus); ok {
+		created = uint64(s.StreamInfo().Created.Unix())
+	}
+	if created != l.created { // it is another bucket
+		l.revision = 0
+	}
+	l.bucket, l.created = bucket, created
+	return nil
+}
+
+// OpenMembers opens the bucket of leases.
+func OpenMembers(ctx context.Context, b *bus.Bus) (jetstream.KeyValue, error) {
+	return b.JetStream().KeyValue(ctx, b.Bucket("members"))
+}
+
+// Members returns the members that hold a lease.
+func Members(ctx context.Context, b *bus.Bus) ([]Member, error) {
+	bucket, err := OpenMembers(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	return members(ctx, bucket, "")
+}
+
+// members returns the members of a bucket but one. Entries that cannot be read are left out.
+func members(ctx context.Context, bucket jetstream.KeyValue, except string) (all []Member, err error) {
+	watch, err := bucket.WatchAll(ctx, jetstream.IgnoreDeletes())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = watch.Stop() }() // the context of the watch ends, too
+	for {
+		select {
+		case entry := <-watch.Updates():
+			if entry == nil {
+				return all, nil
+			}
+			if m, err := decodeMember(entry.Value()); err == nil && m.Name != except {
+				all = append(all, m)
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// giveBack deletes the entry.
+func (l *lease) giveBack(ctx context.Context) {
+	if l.bucket != nil && l.revision != 0 {
+		_ = l.bucket.Delete(ctx, l.key, jetstream.LastRevision(l.revision)) // otherwise it ends by itself
+	}
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// protocol is the version of what members exchange. Members of another one are refused.
+const protocol = 1
+
+// maxLease bounds the description of a member in bytes.
+const maxLease = 64 << 10
+
+// State is whether a member takes part.
+type State string
+
+// The states of a member.
+const (
+	// Active members own devices, hosts and plugins.
+	Active State = "active"
+	// Draining members own nothing and go on to serve results.
+	Draining State = "draining"
+	// Refused members own nothing: their configuration or version differs.
+	Refused State = "refused"
+	// Left members have ended.
+	Left State = "left"
+)
+
+// Member is a collector of the cluster: what its lease holds.
+type Member struct {
+	// Name is the member's name, unique in the cluster.
+	Name string `json:"name"`
+	// Incarnation differs with each start of the collector.
+	Incarnation string `json:"incarnation"`
+	// Protocol is the version of what members exchange, Version that of the program.
+	Protocol int    `json:"protocol"`
+	Version  string `json:"version"`
+	// Weight is the member's share of devices, hosts and plugins relative to other members.
+	Weight int `json:"weight"`
+	// State is whether the member takes part; Reason is why it is refused.
+	State  State  `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	// Started is when the collector started, by its own clock.
+	Started time.Time `json:"started"`
+	// Agents is the address for host agents; "" if they are not served.
+	Agents string `json:"agents,omitempty"`
+	// Digests are those of the sections of the configuration that members must share.
+	Digests map[string]string `json:"digests,omitempty"`
+	// Offset is what the member's clock is ahead of that of the NATS server, within Uncertainty.
+	Offset      time.Duration `json:"offset_ns"`
+	Uncertainty time.Duration `json:"uncertainty_ns"`
+}
+
+// Active reports whether the member can own anything.
+func (m Member) Active() bool { return m.State == Active && m.Weight > 0 }
+
+// decodeMember reads a lease or a beat.
+func decodeMember(data []byte) (m Member, err error) {
+	if len(data) > maxLease {
+		return m, fmt.Errorf("a description of %d bytes; at most %d are possible", len(data), maxLease)
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return m, err
+	}
+	if m.Name == "" || m.Incarnation == "" || m.Weight < 0 || m.State == "" {
+		return m, fmt.Errorf("name %q, incarnation %q, weight %d and state %q; expected all of them", m.Name,
+			m.Incarnation, m.Weight, m.State)
+	}
+	return m, nil
+}
+
+// conflict returns why two members cannot share devices; "" if they can.
+func (m Member) conflict(other Member) string {
+	if m.Protocol != other.Protocol {
+		return fmt.Sprintf("member %s has version %s, whose cluster protocol is %d; this one is %s with %d: members may "+
+			"differ by one minor release", other.Name, other.Version, other.Protocol, m.Version, m.Protocol)
+	}
+	var differ []string
+	for section, digest := range m.Digests {
+		if d, ok := other.Digests[section]; ok && d != digest {
+			differ = append(differ, section)
+		}
+	}
+	if len(differ) == 0 {
+		return ""
+	}
+	slices.Sort(differ)
+	return fmt.Sprintf("the configuration differs from that of member %s in %s; give all members of a cluster the same "+
+		"file, or another cluster.name", other.Name, strings.Join(differ, ", "))
+}
+
+// View is the membership of the cluster as a member sees it.
+type View struct {
+	// Self is the name of this member.
+	Self string
+	// Fence grows with each view in which anything moves; it is above that of every earlier owner.
+	Fence uint64
+	// Leased reports that this member holds its lease. Without one it keeps what it owns, takes
+	// nothing and writes no entries: the other members may have taken over.
+	Leased bool
+	// Members are all members, sorted by name.
+	Members []Member
+}
+
+// Owner returns the owner of a key: "device/NAME", "host/NAME" or "plugin/NAME".
+func (v View) Owner(key string) string { return Owner(key, v.Members) }
+
+// Device, Host and Plugin return the owner of one; "" if there is none.
+func (v View) Device(name string) string { return v.Owner(deviceKey(name)) }
+func (v View) Host(name string) string   { return v.Owner(hostKey(name)) }
+func (v View) Plugin(name string) string { return v.Owner(pluginKey(name)) }
+
+// Member returns the member of a name.
+func (v View) Member(name string) (Member, bool) {
+	i, ok := slices.BinarySearchFunc(v.Members, name, func(m Member, name string) int {
+		return strings.Compare(m.Name, name)
+	})
+	if !ok {
+		return Member{}, false
+	}
+	return v.Members[i], true
+}
+
+// sameOwners reports whether two views have the same owners of everything, and the same
+// incarnations and addresses of members.
+func (v View) sameOwners(other View) bool {
+	return v.Leased == other.Leased && slices.EqualFunc(v.Members, other.Members, func(a, b Member) bool {
+		return a.Name == b.Name && a.Incarnation == b.Incarnation && a.State == b.State && a.Weight == b.Weight &&
+			a.Agents == b.Agents && maps.Equal(a.Digests, b.Digests)
+	})
+}

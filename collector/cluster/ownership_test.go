@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"testing"
+)
+
+func active(names ...string) (all []Member) {
+	for _, n := range names {
+		all = append(all, Member{Name: n, Weight: 1, State: Active})
+	}
+	return all
+}
+
+// When a member leaves, only its keys move, and they spread over the others. Shares follow weights.
+func TestOwner(t *testing.T) {
+	const keys = 6000
+	three, two := active("a", "b", "c"), active("c", "a")
+	weighted := active("a", "b", "c")
+	weighted[1].Weight = 2
+	shares, moved, heavy := map[string]int{}, map[string]int{}, map[string]int{}
+	for i := range keys {
+		key := deviceKey(fmt.Sprintf("leaf%d", i))
+		was, is := Owner(key, three), Owner(key, two)
+		shares[was]++
+		heavy[Owner(key, weighted)]++
+		if was != is {
+			if was != "b" {
+				t.Fatalf("%s moved from %s to %s when b left", key, was, is)
+			}
+			moved[is]++
+		}
+	}
+	// Three standard deviations of a binomial distribution around each expected count are at most 115.
+	for what, c := range map[string]struct{ got, want int }{
+		"a of three": {shares["a"], keys / 3}, "b of three": {shares["b"], keys / 3},
+		"b with weight 2": {heavy["b"], keys / 2}, "moved from b to a": {moved["a"], keys / 6},
+	} {
+		if c.got < c.want-115 || c.got > c.want+115 {
+			t.Errorf("%s: %d keys, want about %d", what, c.got, c.want)
+		}
+	}
+	three[0].State = Draining
+	three[1].Weight = 0
+	if got := Owner("device/x", three); got != "c" {
+		t.Errorf("owner %q; a drains and b has no weight", got)
+	}
+	if got := Owner("device/x", three[:2]); got != "" {
+		t.Errorf("owner %q of members that own nothing", got)
+	}
+}
