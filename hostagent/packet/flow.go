@@ -34,44 +34,53 @@ func Flow(k *flow.Key, frame []byte) error {
 }
 
 func flowIPv4(k *flow.Key, b []byte) error {
-	if len(b) < ipv4 {
-		return ErrTruncated
+	header, err := headerIPv4(k, b)
+	if err != nil {
+		return err
 	}
-	if b[0]>>4 != 4 {
-		return ErrVersion
-	}
-	header := int(b[0]&0xf) * 4
-	switch {
-	case header < ipv4:
-		return ErrLength
-	case len(b) < header:
-		return ErrTruncated
-	}
-	*k = flow.Key{Proto: b[9], Mask: flow.FiveTuple}
-	k.SetIPv4(binary.LittleEndian.Uint64(b[12:]))
 	if err := flowPorts(k, b[header:], binary.BigEndian.Uint16(b[6:])&0x1fff != 0); err != nil {
 		return err
 	}
-	sum := uint32(0)
-	for i := 0; i < header; i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	if sum = sum>>16 + sum&0xffff; sum>>16+sum&0xffff != 0xffff {
+	if !validChecksum(b[:header]) {
 		return ErrChecksum
 	}
 	return nil
 }
 
+// headerIPv4 sets all of k except for the ports, and returns the length of the header.
+func headerIPv4(k *flow.Key, b []byte) (int, error) {
+	if len(b) < ipv4 {
+		return 0, ErrTruncated
+	}
+	if b[0]>>4 != 4 {
+		return 0, ErrVersion
+	}
+	header := int(b[0]&0xf) * 4
+	switch {
+	case header < ipv4:
+		return 0, ErrLength
+	case len(b) < header:
+		return 0, ErrTruncated
+	}
+	*k = flow.Key{Proto: b[9], Mask: flow.FiveTuple}
+	k.SetIPv4(binary.LittleEndian.Uint64(b[12:]))
+	return header, nil
+}
+
+// validChecksum reports whether an IPv4 header has the right checksum.
+func validChecksum(header []byte) bool {
+	sum := uint32(0)
+	for i := 0; i < len(header); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	return sum>>16+sum&0xffff == 0xffff
+}
+
 func flowIPv6(k *flow.Key, b []byte) error {
-	if len(b) < ipv6 {
-		return ErrTruncated
+	if err := headerIPv6(k, b); err != nil {
+		return err
 	}
-	if b[0]>>4 != 6 {
-		return ErrVersion
-	}
-	*k = flow.Key{Proto: b[6], Mask: flow.FiveTuple, V6: true}
-	copy(k.Src[:], b[8:24])
-	copy(k.Dst[:], b[24:40])
 	b = b[ipv6:]
 	if k.Proto != protocolFragment {
 		return flowPorts(k, b, false)
@@ -81,6 +90,20 @@ func flowIPv6(k *flow.Key, b []byte) error {
 	}
 	k.Proto = b[0]
 	return flowPorts(k, b[8:], binary.BigEndian.Uint16(b[2:])&0xfff8 != 0)
+}
+
+// headerIPv6 sets all of k except for the ports.
+func headerIPv6(k *flow.Key, b []byte) error {
+	if len(b) < ipv6 {
+		return ErrTruncated
+	}
+	if b[0]>>4 != 6 {
+		return ErrVersion
+	}
+	*k = flow.Key{Proto: b[6], Mask: flow.FiveTuple, V6: true}
+	copy(k.Src[:], b[8:24])
+	copy(k.Dst[:], b[24:40])
+	return nil
 }
 
 // flowPorts parses the ports of TCP and UDP. A later fragment has none.

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package packettest makes frames with encapsulations for tests.
+package packettest
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// Frame is a frame and the flows of two of its IP headers.
+type Frame struct {
+	Bytes        []byte
+	Outer, Inner flow.Key
+}
+
+// Random returns a frame with up to two tunnels, of IP, MPLS, GRE or VXLAN, behind up to four VLAN
+// tags, MPLS labels or a PPPoE session, with IPv4 options and IPv6 extension headers.
+func Random(r *rand.Rand) Frame {
+	kind, b, inner := packet(r, []byte{6, 17, 1}[r.IntN(3)], 9, nil)
+	outer := inner
+	for range r.IntN(3) {
+		switch r.IntN(4) {
+		case 0:
+			kind, b, outer = packet(r, map[uint16]byte{0x0800: 4, 0x86dd: 41}[kind], 0, b)
+		case 1:
+			kind, b, outer = packet(r, 137, 0, labels(r, b))
+		case 2:
+			if r.IntN(2) == 0 {
+				kind, b = 0x6558, ethernet(r, kind, b)
+			}
+			header := binary.BigEndian.AppendUint16([]byte{byte(r.IntN(2))<<7 | byte(r.IntN(4))<<4, 0}, kind)
+			for flags := header[0]; flags != 0; flags &= flags - 1 {
+				header = append(header, 1, 2, 3, 4)
+			}
+			kind, b, outer = packet(r, 47, 0, slices.Concat(header, b))
+		case 3:
+			header := []byte{0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 7, 0} // UDP's length and checksum, VXLAN
+			kind, b, outer = packet(r, 17, 4789, slices.Concat(header, ethernet(r, kind, b)))
+		}
+	}
+	return Frame{Bytes: ethernet(r, kind, b), Outer: outer, Inner: inner}
+}
+
+// ethernet returns a frame with an IP packet.
+func ethernet(r *rand.Rand, kind uint16, b []byte) []byte {
+	frame := make([]byte, 12)
+	for range r.IntN(5) {
+		frame = append(binary.BigEndian.AppendUint16(frame, []uint16{0x8100, 0x88a8, 0x9100}[r.IntN(3)]), 0, 5)
+	}
+	switch r.IntN(4) {
+	case 0:
+		kind, b = 0x8847+uint16(r.IntN(2)), labels(r, b)
+	case 1:
+		protocol := map[uint16]byte{0x0800: 0x21, 0x86dd: 0x57}[kind]
+		kind, b = 0x8864, slices.Concat([]byte{0x11, 0, 0, 1, 0, 0, 0, protocol}, b)
+	}
+	return append(binary.BigEndian.AppendUint16(frame, kind), b...)
+}
+
+// labels returns an IP packet behind MPLS labels.
+func labels(r *rand.Rand, b []byte) []byte {
+	out := []byte{0, 16, 1, 64}
+	for range r.IntN(3) {
+		out = append([]byte{0, 17, 0, 64}, out...)
+	}
+	return append(out, b...)
+}
+
+// packet returns an IP packet, its EtherType and its flow. TCP and UDP have ports, and to as the
+// destination port.
+func packet(r *rand.Rand, protocol byte, to uint16, payload []byte) (uint16, []byte, flow.Key) {
+	k := flow.Key{Mask: flow.FiveTuple, Proto: protocol, V6: r.IntN(2) == 0}
+	if protocol == 6 || protocol == 17 {
+		k.SrcPort, k.DstPort = uint16(r.IntN(3)), to
+		head := binary.BigEndian.AppendUint16(nil, k.SrcPort)
+		payload = slices.Concat(binary.BigEndian.AppendUint16(head, to), payload)
+	}
+	if k.V6 {
+		k.Src[0], k.Src[15], k.Dst[15] = 0x20, byte(r.IntN(9)), byte(r.IntN(9))
+		types, protocols, headers := []byte{0, 43, 44, 51, 60, 135, 139, 140}, []byte{}, []byte{}
+		for range max(0, r.IntN(6)-3) {
+			protocols = append(protocols, types[r.IntN(len(types))])
+		}
+		protocols = append(protocols, protocol)
+		for i, next := range protocols[1:] {
+			header, n := []byte{next, 0, 0, 0, 0, 0, 0, 0}, r.IntN(3)
+			switch protocols[i] {
+			case 44:
+			case 51:
+				header[1] = byte(n)
+				header = append(header, make([]byte, 4*n)...)
+			default:
+				header[1] = byte(n)
+				header = append(header, make([]byte, 8*n)...)
+			}
+			headers = append(headers, header...)
+		}
+		ip := []byte{0x60, 0, 0, 0, 0, 0, protocols[0], 9}
+		return 0x86dd, slices.Concat(ip, k.Src[:], k.Dst[:], headers, payload), k
+	}
+	copy(k.Src[:], []byte{10, 0, 0, byte(r.IntN(9))})
+	copy(k.Dst[:], []byte{10, 0, 1, byte(r.IntN(9))})
+	ip := make([]byte, 20+4*max(0, r.IntN(6)-3))
+	ip[0], ip[8], ip[9] = 0x40|byte(len(ip)/4), 64, protocol
+	copy(ip[12:], k.Src[:4])
+	copy(ip[16:], k.Dst[:4])
+	sum := uint32(0)
+	for i := 0; i < len(ip); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum+sum>>16))
+	return 0x0800, slices.Concat(ip, payload), k
+}
