@@ -27,6 +27,8 @@ const maxUnclaimed = 4
 type Role struct {
 	clock    *epoch.Clock
 	settings *wire.Settings // nil: nothing is counted
+	flow     func(*flow.Key, []byte) error
+	key      flow.Key // of the packet
 
 	next    uint64       // first epoch that is not reported
 	current *wire.Report // nil without settings
@@ -57,8 +59,16 @@ func (r *Role) Apply(data []byte) error {
 	r.mu.Unlock()
 	now := r.clock.Current()
 	r.settings, r.waiting, r.dropped, r.next = s, nil, 0, now+1
+	r.flow = flows[s.Encapsulation]
 	r.current = r.empty(now)
 	return nil
+}
+
+// flows parse the flow of a packet.
+var flows = map[wire.Encapsulation]func(*flow.Key, []byte) error{
+	wire.EncapsulationSwitch: packet.Flow,
+	wire.EncapsulationOuter:  packet.OuterFlow,
+	wire.EncapsulationInner:  packet.InnerFlow,
 }
 
 // Out implements role.Role.
@@ -79,14 +89,13 @@ func (r *Role) count(frames []*packet.Frame, direction wire.Counter) {
 	r.advance()
 	c := r.current
 	c.Counters[direction] += uint64(len(frames))
-	var key flow.Key
 	for _, f := range frames {
-		if err := packet.Flow(&key, f.Bytes()); err != nil {
+		if err := r.flow(&r.key, f.Bytes()); err != nil {
 			c.Counters[reason(err)]++
 			continue
 		}
 		for _, s := range c.Sketches {
-			s.Update(&key)
+			s.Update(&r.key)
 		}
 	}
 }
@@ -102,6 +111,8 @@ func reason(err error) wire.Counter {
 		return wire.BadLength
 	case errors.Is(err, packet.ErrChecksum):
 		return wire.BadChecksum
+	case errors.Is(err, packet.ErrDepth):
+		return wire.TooDeep
 	}
 	return wire.Truncated
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/packet/packettest"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/univmon"
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
@@ -146,6 +147,21 @@ func (r frames) next() []byte {
 	return f
 }
 
+// encapsulated makes packets with tunnels, too, and damages some.
+func (r frames) encapsulated() []byte {
+	if r.IntN(4) == 0 {
+		return r.next()
+	}
+	f := packettest.Random(r.Rand).Bytes
+	switch r.IntN(8) {
+	case 0:
+		return f[:14+r.IntN(len(f)-13)]
+	case 1:
+		f[12+r.IntN(len(f)-12)] ^= 1 << r.IntN(8)
+	}
+	return f
+}
+
 // twin is a host in the kernel and in Go.
 type twin struct {
 	kernel *Path
@@ -195,19 +211,23 @@ func (w *twin) pass(t testing.TB, frame []byte, sent bool, segments uint32) {
 func TestSameAsGo(t *testing.T) {
 	kerneltest.NeedBPF(t)
 	kerneltest.OnProcessor(t, 0) // keys of several compete for slots when their cells are added up
-	w := newTwin(t, &wire.Settings{Sent: true, Received: true, Sketches: small})
-	r := frames{rand.New(rand.NewPCG(1, 2))}
 	sum := wire.Report{}
-	for e := uint64(11); e < 14; e++ {
-		for range 1500 {
-			w.pass(t, r.next(), r.IntN(2) == 0, uint32(max(0, r.IntN(40)-30)))
-		}
-		w.clock.Advance(e + 1)
-		got := seal(t, w.kernel, e)
-		same(t, got, report(t, w.role.Seal(e)))
-		for i, n := range got.Counters {
-			sum.Counters[i] += n
-		}
+	for _, encapsulation := range wire.Encapsulations {
+		t.Run(string(encapsulation), func(t *testing.T) {
+			w := newTwin(t, &wire.Settings{Sent: true, Received: true, Sketches: small, Encapsulation: encapsulation})
+			r := frames{rand.New(rand.NewPCG(1, 2))}
+			for e := uint64(11); e < 13; e++ {
+				for range 1500 {
+					w.pass(t, r.encapsulated(), r.IntN(2) == 0, uint32(max(0, r.IntN(40)-30)))
+				}
+				w.clock.Advance(e + 1)
+				got := seal(t, w.kernel, e)
+				same(t, got, report(t, w.role.Seal(e)))
+				for i, n := range got.Counters {
+					sum.Counters[i] += n
+				}
+			}
+		})
 	}
 	for c := range wire.Dropped {
 		if sum.Counters[c] == 0 {
@@ -219,21 +239,26 @@ func TestSameAsGo(t *testing.T) {
 // FuzzSameAsGo: any frames give the same cells and counts in the kernel as in Go.
 func FuzzSameAsGo(f *testing.F) {
 	r := frames{rand.New(rand.NewPCG(1, 1))}
-	for range 20 {
-		f.Add(r.next())
+	for i := range 30 {
+		f.Add(r.encapsulated(), byte(i))
 	}
 	kerneltest.NeedBPF(f)
-	w := newTwin(f, &wire.Settings{Sent: true, Received: true, Sketches: small})
+	var twins []*twin
+	for _, e := range wire.Encapsulations {
+		twins = append(twins, newTwin(f, &wire.Settings{Sent: true, Received: true, Sketches: small, Encapsulation: e}))
+	}
 	e, n := uint64(11), 0
-	f.Fuzz(func(t *testing.T, frame []byte) {
+	f.Fuzz(func(t *testing.T, frame []byte, encapsulation byte) {
 		if len(frame) < 14 || len(frame) > 3000 { // the kernel refuses it
 			return
 		}
 		kerneltest.OnProcessor(t, 0)
-		w.pass(t, frame, true, 0)
+		twins[int(encapsulation)%len(twins)].pass(t, frame, true, 0)
 		if n++; n%20 == 0 { // a report waits for all processors
-			w.clock.Advance(e + 1)
-			same(t, seal(t, w.kernel, e), report(t, w.role.Seal(e)))
+			for _, w := range twins {
+				w.clock.Advance(e + 1)
+				same(t, seal(t, w.kernel, e), report(t, w.role.Seal(e)))
+			}
 			e++
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -73,7 +74,7 @@ func load(s *wire.Settings) (*tables, error) {
 	crc := make([]uint32, 4*256)
 	hostkernel.CRC32Tables(crc)
 	for name, value := range map[string]any{"crc_tables": crc, "shapes": shape, "sketches": uint32(len(s.Sketches)),
-		"lane_cells": uint32(cells)} {
+		"lane_cells": uint32(cells), "encapsulation": uint32(max(0, slices.Index(wire.Encapsulations, s.Encapsulation)))} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("variable %s: %w", name, err)
 		}

@@ -33,14 +33,17 @@ type univmonDivisor struct {
 
 type univmonScratch struct {
 	_       structs.HostLayout
-	Front   [112]uint8
+	Front   [272]uint8
 	Src     [4]uint32
 	Dst     [4]uint32
 	Ports   uint32
 	Proto   uint8
 	V6      uint8
-	Unused  uint16
+	Found   uint16
 	Packets uint32
+	At      uint32
+	Kind    uint32
+	End     uint32
 }
 
 type univmonShape struct {
@@ -73,16 +76,17 @@ type univmonShape struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	univmonMapCells     = "cells"
-	univmonMapControl   = "control"
-	univmonMapLanes     = "lanes"
-	univmonMapScratches = "scratches"
-	univmonProgReceive  = "receive"
-	univmonProgSend     = "send"
-	univmonVarCrcTables = "crc_tables"
-	univmonVarLaneCells = "lane_cells"
-	univmonVarShapes    = "shapes"
-	univmonVarSketches  = "sketches"
+	univmonMapCells         = "cells"
+	univmonMapControl       = "control"
+	univmonMapLanes         = "lanes"
+	univmonMapScratches     = "scratches"
+	univmonProgReceive      = "receive"
+	univmonProgSend         = "send"
+	univmonVarCrcTables     = "crc_tables"
+	univmonVarEncapsulation = "encapsulation"
+	univmonVarLaneCells     = "lane_cells"
+	univmonVarShapes        = "shapes"
+	univmonVarSketches      = "sketches"
 )
 
 // loadUnivmon returns the embedded CollectionSpec for univmon.
@@ -145,10 +149,11 @@ type univmonMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type univmonVariableSpecs struct {
-	CrcTables *ebpf.VariableSpec `ebpf:"crc_tables"`
-	LaneCells *ebpf.VariableSpec `ebpf:"lane_cells"`
-	Shapes    *ebpf.VariableSpec `ebpf:"shapes"`
-	Sketches  *ebpf.VariableSpec `ebpf:"sketches"`
+	CrcTables     *ebpf.VariableSpec `ebpf:"crc_tables"`
+	Encapsulation *ebpf.VariableSpec `ebpf:"encapsulation"`
+	LaneCells     *ebpf.VariableSpec `ebpf:"lane_cells"`
+	Shapes        *ebpf.VariableSpec `ebpf:"shapes"`
+	Sketches      *ebpf.VariableSpec `ebpf:"sketches"`
 }
 
 // univmonObjects contains all objects after they have been loaded into the kernel.
@@ -190,10 +195,11 @@ func (m *univmonMaps) Close() error {
 //
 // It can be passed to loadUnivmonObjects or ebpf.CollectionSpec.LoadAndAssign.
 type univmonVariables struct {
-	CrcTables *ebpf.Variable `ebpf:"crc_tables"`
-	LaneCells *ebpf.Variable `ebpf:"lane_cells"`
-	Shapes    *ebpf.Variable `ebpf:"shapes"`
-	Sketches  *ebpf.Variable `ebpf:"sketches"`
+	CrcTables     *ebpf.Variable `ebpf:"crc_tables"`
+	Encapsulation *ebpf.Variable `ebpf:"encapsulation"`
+	LaneCells     *ebpf.Variable `ebpf:"lane_cells"`
+	Shapes        *ebpf.Variable `ebpf:"shapes"`
+	Sketches      *ebpf.Variable `ebpf:"sketches"`
 }
 
 // univmonPrograms contains all programs after they have been loaded into the kernel.

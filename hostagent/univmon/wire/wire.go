@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/universal"
@@ -24,9 +25,26 @@ type Settings struct {
 	// arrive. At least one is set.
 	Sent     bool `json:"sent,omitempty"`
 	Received bool `json:"received,omitempty"`
+	// Encapsulation selects the IP header whose flow a packet has; empty: EncapsulationSwitch.
+	Encapsulation Encapsulation `json:"encapsulation,omitempty"`
 	// Sketches are the shapes of the sketches, 1 to MaxSketches, each with another key.
 	Sketches []universal.Layout `json:"sketches"`
 }
+
+// Encapsulation selects one of a packet's IP headers.
+type Encapsulation string
+
+// The encapsulations: the header that the P4 programs measure, behind at most two VLAN tags; the
+// first one behind any tags, labels and sessions; the last one, in tunnels, too. docs/univmon.md
+// has the rules.
+const (
+	EncapsulationSwitch Encapsulation = "switch"
+	EncapsulationOuter  Encapsulation = "outer"
+	EncapsulationInner  Encapsulation = "inner"
+)
+
+// Encapsulations are all of them.
+var Encapsulations = []Encapsulation{EncapsulationSwitch, EncapsulationOuter, EncapsulationInner}
 
 // MaxSketches is the largest count of sketches.
 const MaxSketches = 8
@@ -58,6 +76,12 @@ func ParseSettings(data []byte) (*Settings, error) {
 	err := json.Unmarshal(data, s)
 	if err == nil && !s.Sent && !s.Received {
 		err = errors.New("neither sent nor received packets are counted")
+	}
+	if s.Encapsulation == "" {
+		s.Encapsulation = EncapsulationSwitch
+	}
+	if err == nil && !slices.Contains(Encapsulations, s.Encapsulation) {
+		err = fmt.Errorf("encapsulation %q; expected one of %v", s.Encapsulation, Encapsulations)
 	}
 	if err == nil {
 		err = check(s.Sketches)
@@ -98,21 +122,22 @@ func (s *Settings) Append(b []byte) ([]byte, error) {
 // Counter counts packets of an epoch in the directions that settings name.
 type Counter int
 
-// The counters. Packets from NotIP to BadChecksum are in no sketch.
+// The counters. Packets from NotIP to TooDeep are in no sketch.
 const (
 	Sent        Counter = iota // packets that left the host
 	Received                   // packets that arrived at it
-	NotIP                      // neither IPv4 nor IPv6 behind at most two VLAN tags
+	NotIP                      // neither IPv4 nor IPv6 behind the headers that Encapsulation follows
 	Truncated                  // a header is cut off
 	BadVersion                 // the IP version differs from the EtherType
 	BadLength                  // an IPv4 header shorter than 20 bytes
 	BadChecksum                // of an IPv4 header
+	TooDeep                    // headers of more than 256 bytes, except with EncapsulationSwitch
 	Dropped                    // epochs whose report was not requested in time
 	Counters
 )
 
 var counterNames = [Counters]string{"sent", "received", "not-ip", "truncated", "bad-version", "bad-length",
-	"bad-checksum", "dropped"}
+	"bad-checksum", "too-deep", "dropped"}
 
 // String returns the name of a counter, such as "bad-checksum".
 func (c Counter) String() string { return counterNames[c] }
@@ -134,7 +159,7 @@ type Report struct {
 //	          heavy-key slots and packets by level as universal.AppendCells appends them
 //
 // Integers are unsigned varints.
-const version = 1
+const version = 2
 
 // Append appends the encoded report.
 func (r *Report) Append(b []byte) []byte {

@@ -10,7 +10,8 @@
 #include "../../../kernel/bpf/common.h"
 
 enum {
-	FRONT = 96, // more than the longest headers: 14 + 2 * 4 + 60 + 4 bytes
+	FRONT = 256, // bytes of a packet in which headers are found
+	SWITCH_FRONT = 96, // with SWITCH: more than the longest headers, 14 + 2 * 4 + 60 + 4 bytes
 	GROUPS = 2,
 	MAX_SKETCHES = 8,
 	NEXT = -1, // TCX: the next program decides
@@ -34,7 +35,45 @@ enum {
 	BAD_VERSION,
 	BAD_LENGTH,
 	BAD_CHECKSUM,
+	TOO_DEEP,
 	COUNTERS,
+	MORE, // not a counter: the next header decides
+};
+
+// Encapsulations, as in package wire.
+enum {
+	SWITCH,
+	OUTER,
+	INNER,
+};
+
+// What a header is: EtherTypes and headers behind an IP header.
+enum {
+	ETH_BRIDGED = 0x6558,
+	ETH_MPLS = 0x8847,
+	ETH_MPLS_MULTICAST = 0x8848,
+	ETH_PPPOE = 0x8864,
+	EXTENSION = 0x10000, // of IPv6
+	CARRIED = 0x10001,   // by an IP packet
+	CARRIED_LATER = 0x10002, // by a later fragment
+};
+
+// Protocols, as in package packet.
+enum {
+	HOP_BY_HOP = 0,
+	IPV4_IN_IP = 4,
+	IPV6_IN_IP = 41,
+	ROUTING = 43,
+	GRE = 47,
+	AH = 51,
+	DESTINATIONS = 60,
+	MOBILITY = 135,
+	MPLS_IN_IP = 137,
+	HIP = 139,
+	SHIM6 = 140,
+	VXLAN_PORT = 4789,
+	PPP_IPV4 = 0x0021,
+	PPP_IPV6 = 0x0057,
 };
 
 // Odd constants of hashes, as in package rowhash.
@@ -64,6 +103,7 @@ struct shape {
 	u32 fields, unused;
 };
 
+volatile const u32 encapsulation;
 volatile const u32 sketches;
 volatile const struct shape shapes[MAX_SKETCHES];
 volatile const u32 lane_cells; // of a processor in a group
@@ -108,8 +148,9 @@ struct scratch {
 	u32 src[4], dst[4]; // in network order; an IPv4 address is the first word
 	u32 ports;          // in network order
 	u8 proto, v6;
-	u16 unused;
+	u16 found; // the key is of a header, which is the packet's if no other one follows
 	u32 packets;
+	u32 at, kind, end; // of the next header; bytes of front
 };
 
 struct {
@@ -211,6 +252,211 @@ inline int find_key(struct scratch *s, u32 have, u32 tags) {
 	if (type == ETH_IPV4 && !valid_checksum(s, ip, l4))
 		return BAD_CHECKSUM;
 	return COUNTERS;
+}
+
+// next takes n bytes, which end with the EtherType of the next header.
+inline int next(struct scratch *s, u32 at, u32 n) {
+	if (s->end - at < n)
+		return TRUNCATED;
+	s->kind = read16(s, at + n - 2);
+	s->at = at + n;
+	return MORE;
+}
+
+inline int follow_label(struct scratch *s, u32 at) {
+	u32 n = s->end - at;
+	if (n < 4)
+		return TRUNCATED;
+	s->at = at + 4;
+	if (!(read8(s, at + 2) & 1))
+		return MORE;
+	if (n < 5)
+		return TRUNCATED;
+	u32 version = read8(s, at + 4) >> 4;
+	s->kind = version == 4 ? ETH_IPV4 : version == 6 ? ETH_IPV6 : 0;
+	return MORE;
+}
+
+inline int follow_pppoe(struct scratch *s, u32 at) {
+	if (s->end - at < 8)
+		return TRUNCATED;
+	u32 protocol = read16(s, at) == 0x1100 ? read16(s, at + 6) : 0; // a session
+	s->at = at + 8;
+	s->kind = protocol == PPP_IPV4 ? ETH_IPV4 : protocol == PPP_IPV6 ? ETH_IPV6 : 0;
+	return MORE;
+}
+
+inline int follow_ipv4(struct scratch *s, u32 at) {
+	u32 n = s->end - at;
+	if (n < 20)
+		return TRUNCATED;
+	if (read8(s, at) >> 4 != 4)
+		return BAD_VERSION;
+	u32 header = (read8(s, at) & 15) * 4;
+	if (header < 20)
+		return BAD_LENGTH;
+	if (n < header)
+		return TRUNCATED;
+	if (!valid_checksum(s, at, header))
+		return BAD_CHECKSUM;
+	s->v6 = 0;
+	s->src[0] = raw32(s, at + 12);
+	s->dst[0] = raw32(s, at + 16);
+	s->src[1] = s->src[2] = s->src[3] = 0;
+	s->dst[1] = s->dst[2] = s->dst[3] = 0;
+	s->proto = read8(s, at + 9);
+	s->kind = read16(s, at + 6) & 0x1fff ? CARRIED_LATER : CARRIED;
+	s->at = at + header;
+	return MORE;
+}
+
+inline int follow_ipv6(struct scratch *s, u32 at) {
+	if (s->end - at < 40)
+		return TRUNCATED;
+	if (read8(s, at) >> 4 != 6)
+		return BAD_VERSION;
+	s->v6 = 1;
+#pragma unroll
+	for (u32 i = 0; i < 4; i++) {
+		s->src[i] = raw32(s, at + 8 + 4 * i);
+		s->dst[i] = raw32(s, at + 24 + 4 * i);
+	}
+	s->proto = read8(s, at + 6);
+	s->kind = EXTENSION;
+	s->at = at + 40;
+	return MORE;
+}
+
+// follow_extension follows an extension header of IPv6, if there is one.
+inline int follow_extension(struct scratch *s, u32 at) {
+	u32 have = s->end - at, n = 8;
+	switch (s->proto) {
+	case HOP_BY_HOP:
+	case ROUTING:
+	case DESTINATIONS:
+	case MOBILITY:
+	case HIP:
+	case SHIM6:
+		n = 8 * (read8(s, at + 1) + 1);
+		break;
+	case AH:
+		n = 4 * (read8(s, at + 1) + 2);
+		break;
+	case FRAGMENT:
+		if (read16(s, at + 2) & 0xfff8)
+			s->kind = CARRIED_LATER;
+		break;
+	default:
+		s->kind = CARRIED;
+		return MORE;
+	}
+	if (have < 8 || have < n)
+		return TRUNCATED;
+	s->proto = read8(s, at);
+	s->at = at + n;
+	return MORE;
+}
+
+inline int follow_gre(struct scratch *s, u32 at) {
+	u32 have = s->end - at, flags = read16(s, at), n = 4;
+	if (have < 4)
+		return TRUNCATED;
+	if (flags & 0x4007) // source routes, or another version
+		return COUNTERS;
+	n += 4 * ((flags >> 15 & 1) + (flags >> 13 & 1) + (flags >> 12 & 1)); // checksum, key, number
+	if (have < n)
+		return TRUNCATED;
+	s->kind = read16(s, at + 2);
+	s->at = at + n;
+	return MORE;
+}
+
+inline int follow_udp(struct scratch *s, u32 at) {
+	if (s->ports >> 16 != bpf_htons(VXLAN_PORT))
+		return COUNTERS;
+	if (s->end - at < 16)
+		return TRUNCATED;
+	if (!(read8(s, at + 8) & 8))
+		return COUNTERS;
+	s->kind = ETH_BRIDGED;
+	s->at = at + 16;
+	return MORE;
+}
+
+// follow_ip completes the key of an IP header, and follows the packet that it carries.
+inline int follow_ip(struct scratch *s, u32 at, bool later) {
+	s->found = 1;
+	s->ports = 0;
+	if (!later && (s->proto == TCP || s->proto == UDP)) {
+		if (s->end - at < 4)
+			return TRUNCATED;
+		s->ports = raw32(s, at);
+	}
+	if (later || encapsulation != INNER)
+		return COUNTERS;
+	switch (s->proto) {
+	case IPV4_IN_IP:
+		s->kind = ETH_IPV4;
+		return MORE;
+	case IPV6_IN_IP:
+		s->kind = ETH_IPV6;
+		return MORE;
+	case MPLS_IN_IP:
+		s->kind = ETH_MPLS;
+		return MORE;
+	case GRE:
+		return follow_gre(s, at);
+	case UDP:
+		return follow_udp(s, at);
+	}
+	return COUNTERS;
+}
+
+// follow follows one header. It returns MORE, COUNTERS with the key of the packet, or the counter of
+// packets without one.
+part int follow(void) {
+	struct scratch *s = scratch();
+	if (!s)
+		return NOT_IP; // unreachable
+	u32 at = s->at;
+	switch (s->kind) {
+	case ETH_BRIDGED:
+		return next(s, at, 14);
+	case ETH_VLAN:
+	case ETH_QINQ:
+	case ETH_QINQ_OLD:
+		return next(s, at, 4);
+	case ETH_MPLS:
+	case ETH_MPLS_MULTICAST:
+		return follow_label(s, at);
+	case ETH_PPPOE:
+		return follow_pppoe(s, at);
+	case ETH_IPV4:
+		return follow_ipv4(s, at);
+	case ETH_IPV6:
+		return follow_ipv6(s, at);
+	case EXTENSION:
+		return follow_extension(s, at);
+	case CARRIED:
+		return follow_ip(s, at, false);
+	case CARRIED_LATER:
+		return follow_ip(s, at, true);
+	}
+	return s->found ? COUNTERS : NOT_IP;
+}
+
+// find_behind is find_key with OUTER and INNER.
+inline int find_behind(struct scratch *s, u32 have) {
+	s->at = s->found = 0;
+	s->kind = ETH_BRIDGED;
+	s->end = have;
+	int result = MORE;
+	for (u32 i = 0; i < FRONT / 4 + 4; i++) { // a step takes at least four bytes on average
+		result = follow();
+		if (result != MORE)
+			break;
+	}
+	return result;
 }
 
 inline u32 crc_address(u32 crc, const u32 *a, u8 v6) {
@@ -394,16 +640,19 @@ inline int measure(struct __sk_buff *skb, u32 direction) {
 	struct counts *n = bpf_map_lookup_elem(&lanes, &number);
 	if (!n)
 		return NEXT; // unreachable
-	u32 size = skb->len < FRONT ? skb->len : FRONT;
+	u32 most = encapsulation == SWITCH ? SWITCH_FRONT : FRONT, size = skb->len < most ? skb->len : most;
 	s->packets = skb->gso_segs ? skb->gso_segs : 1;
 	n->counters[direction] += s->packets;
 	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
-	size = ((size - 1) & 0x7f) + 1;
+	size = ((size - 1) & 0xff) + 1;
 	u32 reason = TRUNCATED;
-	if (size <= FRONT && !bpf_skb_load_bytes(skb, 0, s->front, size))
-		reason = find_key(s, size, skb->vlan_present ? 1 : 2);
+	if (!bpf_skb_load_bytes(skb, 0, s->front, size))
+		reason = encapsulation == SWITCH ? find_key(s, size, skb->vlan_present ? 1 : 2) : find_behind(s, size);
+	if (reason == TRUNCATED && size == FRONT && skb->len > FRONT)
+		reason = TOO_DEEP;
 	if (reason < COUNTERS) {
-		n->counters[reason] += s->packets;
+		asm volatile("" : "+r"(reason)); // as above
+		n->counters[reason & 15] += s->packets;
 		return NEXT;
 	}
 	for (u32 i = 0; i < MAX_SKETCHES; i++) {
