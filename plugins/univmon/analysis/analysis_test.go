@@ -386,18 +386,19 @@ func TestPartialEpochs(t *testing.T) {
 // are sent once; a report of other settings is no result.
 func TestHosts(t *testing.T) {
 	network := sdk.Network{Hosts: []sdk.Host{{Name: "h1", Agent: true}, {Name: "h2"}, {Name: "h3", Agent: true}}}
-	h := sdktest.Start(t, New(), sdktest.Options{Network: network, Config: `{"hosts": {"packets": "sent"}}`})
+	h := sdktest.Start(t, New(), sdktest.Options{Network: network, Config: `{"hosts": {"packets": "sent", "encapsulation": "inner"}}`})
 	plan := h.Settings().Plan
 	if plan == nil || len(plan.Hosts) != 2 || plan.Hosts[0].Host != "h1" || plan.Hosts[1].Host != "h3" {
 		t.Fatalf("plan %+v", plan)
 	}
 	settings, err := wire.ParseSettings(plan.Hosts[0].Data)
-	if err != nil || !settings.Sent || settings.Received || !slices.Equal(settings.Sketches, wire.Sketches()) {
+	if err != nil || !settings.Sent || settings.Received || settings.Encapsulation != wire.EncapsulationInner ||
+		!slices.Equal(settings.Sketches, wire.Sketches()) {
 		t.Fatalf("settings %+v, %v", settings, err)
 	}
 	report := func(packets int, sketches []universal.Layout) []byte {
 		r := wire.Report{}
-		r.Counters[wire.Truncated] = 3
+		r.Counters[wire.Truncated], r.Counters[wire.NotIP] = 3, 4
 		k := key(t, "10.0.0.1", "10.0.0.2", 80)
 		for _, l := range sketches {
 			s, err := universal.New(l)
@@ -431,6 +432,14 @@ func TestHosts(t *testing.T) {
 	check(r, "h1", "complete", "20")
 	check(r, "h3", "complete", "30")
 	check(r, Network, "complete", "50")
+	for device, want := range map[string][3]string{"h1": {"3", "7", "27"}, Network: {"6", "14", "64"}} {
+		row := find1(t, rows(r, unparsedList), "device", device, "reason", "truncated")
+		sum := find1(t, rows(r, summaryList), "device", device, "dimension", "dst")
+		if row["state/packets"] != want[0] || sum["state/unparsed-packets"] != want[1] ||
+			sum["state/total-packets"] != want[2] {
+			t.Errorf("unparsed packets of %s: %v, %v; expected %v", device, row, sum, want)
+		}
+	}
 	if text := sdktest.Text(r); !strings.Contains(text, "h1: packets or epochs are not counted: truncated 3") {
 		t.Errorf("no event has the packets that are not counted: %s", text)
 	}
@@ -491,11 +500,17 @@ func TestConfiguration(t *testing.T) {
 		{"role", `{"network": {"weights": {"core": 1}}}`,
 			[]string{"network.weights", "core: no switch has this name or role"}},
 		{"hosts", `{"hosts": {"packets": "some"}}`, []string{"hosts.packets", `is "some"; expected none, sent`}},
+		{"encapsulation", `{"hosts": {"packets": "sent", "encapsulation": "iner"}}`,
+			[]string{"hosts.encapsulation", `is "iner"; expected one of [switch outer inner]`}},
+		{"encapsulations", `{"hosts": {"packets": "sent", "encapsulation": "outer"}, "network": {"weights": {"h3": 1}}}`,
+			[]string{"hosts.encapsulation", `is "outer"; expected "switch"`}},
 		{"icebergs", `{"icebergs": {"share": 0.1}}`, []string{"icebergs.limit", "is 0"}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := New().Configure(context.Background(), sdk.Config{JSON: []byte(tc.config)}, leafSpine())
+			network := leafSpine()
+			network.Hosts = append(network.Hosts, sdk.Host{Name: "h3", Agent: true})
+			_, err := New().Configure(context.Background(), sdk.Config{JSON: []byte(tc.config)}, network)
 			var fields sdk.FieldErrors
 			if !errors.As(err, &fields) {
 				t.Fatalf("got %v, want FieldErrors", err)

@@ -124,9 +124,9 @@ func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 		err    error
 	}
 	var jobs []*job
-	add := func(device, dimension string, open func() (*sealed, error)) {
+	add := func(device, dimension string, unparsed *unparsed, open func() (*sealed, error)) {
 		r := &result{scope: scope{device, dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete,
-			whole: true, from: []string{device}}
+			whole: true, from: []string{device}, unparsed: unparsed}
 		if r.problem = incomplete[device]; r.problem != "" {
 			r.status, r.whole = sdk.StatusPartial, false
 		}
@@ -137,12 +137,12 @@ func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 		instances := a.plan.instances[data.Name]
 		for _, dimension := range slices.Sorted(maps.Keys(instances)) {
 			in := instances[dimension]
-			add(data.Name, dimension, func() (*sealed, error) { return in.open(data) })
+			add(data.Name, dimension, nil, func() (*sealed, error) { return in.open(data) })
 		}
 	}
 	for _, h := range a.hostReports() {
 		for dimension, in := range a.plan.instances[h.name] {
-			add(h.name, dimension, func() (*sealed, error) { return h.sealed(&in) })
+			add(h.name, dimension, h.unparsed, func() (*sealed, error) { return h.sealed(&in) })
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -272,6 +272,7 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 		}
 	}
 	var absent []string
+	known, total := len(v.minus) == 0, new(unparsed)
 	collect := func(names []string) (readings []*universal.Reading) {
 		for _, name := range names {
 			s := switches[scope{name, v.dimension}]
@@ -283,6 +284,9 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 				r.status, r.whole, r.problem = sdk.StatusPartial, false, name+": "+s.problem
 			}
 			r.from = append(r.from, name)
+			if known = known && s.unparsed != nil; known {
+				total.add(s.unparsed)
+			}
 			if n, _ := s.estimate.Packets(); v.assigned && n == 0 && len(readings) > 0 {
 				continue // a sketch that the switch does not use
 			}
@@ -310,6 +314,9 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 		return r, fmt.Sprintf("no results: %v", err)
 	}
 	r.estimate = sum.Estimate()
+	if known {
+		r.unparsed = total
+	}
 	if len(absent) > 0 {
 		r.status, r.whole = sdk.StatusPartial, r.whole && !v.assigned
 		return r, fmt.Sprintf("results rest on %d of %d devices; missing: %s",

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/netsketch/netsketch/hostagent/univmon/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/universal"
@@ -216,6 +217,11 @@ func (p *plan) addViews(c *Configuration, network *sdk.Network, wanted []string,
 			Consequence: fmt.Sprintf("no results for the network: %v; set network.weights, or network.enabled to false",
 				err)})
 		return nil
+	}
+	ofHosts := func(name string) bool { return weights[name] != 0 }
+	if e := c.Hosts.Encapsulation; switches && e != wire.EncapsulationSwitch && slices.ContainsFunc(p.hosts, ofHosts) {
+		return sdk.FieldErrors{{Field: "hosts.encapsulation", Message: fmt.Sprintf("is %q; expected %q, because "+
+			"network.weights add sketches of hosts to those of switches", e, wire.EncapsulationSwitch)}}
 	}
 	for _, dimension := range wanted {
 		v := view{dimension: dimension}

@@ -62,6 +62,8 @@ const SchemeWeights manifest.Scheme = "weights"
 // HostView configures which packets hosts count. Each host with an agent is then a device.
 type HostView struct {
 	Packets HostPackets `json:"packets"`
+	// Encapsulation is the IP header whose flow a packet has.
+	Encapsulation wire.Encapsulation `json:"encapsulation"`
 }
 
 // HostPackets are packets that hosts count.
@@ -93,7 +95,7 @@ func DefaultConfiguration() Configuration {
 	return Configuration{
 		Switches:     true,
 		Network:      NetworkView{Enabled: true, Scheme: SchemeWeights},
-		Hosts:        HostView{Packets: HostsNone},
+		Hosts:        HostView{Packets: HostsNone, Encapsulation: wire.EncapsulationSwitch},
 		HeavyHitters: Threshold{Share: 0.005, Packets: 1, Limit: 1000},
 		HeavyChanges: Threshold{Share: 0.01, Packets: 20, Limit: 1000},
 		DDoSVictims:  Victims{Sources: 1000, Limit: 100},
@@ -149,6 +151,9 @@ func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 	}
 	if h := c.Hosts.Packets; !slices.Contains([]HostPackets{HostsNone, HostsSent, HostsReceived, HostsAll}, h) {
 		bad("hosts.packets", "is %q; expected %s, %s, %s or %s", h, HostsNone, HostsSent, HostsReceived, HostsAll)
+	}
+	if e := c.Hosts.Encapsulation; !slices.Contains(wire.Encapsulations, e) {
+		bad("hosts.encapsulation", "is %q; expected one of %v", e, wire.Encapsulations)
 	}
 	for name, w := range c.Network.Weights {
 		if w < -1 || w > 1 {

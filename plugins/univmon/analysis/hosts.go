@@ -39,7 +39,8 @@ func (p *plan) addHosts(c *Configuration, network *sdk.Network, wanted []string,
 	if len(measured) > 0 {
 		wanted = slices.Sorted(maps.Keys(measured))
 	}
-	settings := wire.Settings{Sent: c.Hosts.Packets != HostsReceived, Received: c.Hosts.Packets != HostsSent}
+	settings := wire.Settings{Sent: c.Hosts.Packets != HostsReceived, Received: c.Hosts.Packets != HostsSent,
+		Encapsulation: c.Hosts.Encapsulation}
 	use := make(map[string]instance)
 	for _, dimension := range wanted[:min(len(wanted), wire.MaxSketches)] {
 		fields, err := flow.ParseFields(dimension)
@@ -73,7 +74,31 @@ func (p *plan) addHosts(c *Configuration, network *sdk.Network, wanted []string,
 type hostData struct {
 	name     string
 	sketches map[string]*universal.Sketch
+	unparsed *unparsed
 	err      error
+}
+
+// unparsed are packets without a flow, by reason.
+type unparsed [wire.TooDeep + 1]uint64
+
+// reasons are those of unparsed packets.
+func reasons(yield func(wire.Counter) bool) {
+	for c := wire.NotIP; c <= wire.TooDeep && yield(c); c++ {
+	}
+}
+
+func (u *unparsed) sum() (n uint64) {
+	for c := range reasons {
+		n += u[c]
+	}
+	return n
+}
+
+// add adds those of another device.
+func (u *unparsed) add(o *unparsed) {
+	for c := range reasons {
+		u[c] += o[c]
+	}
 }
 
 // hostReports returns the reports of hosts that measure. Late ones are problems.
@@ -94,15 +119,16 @@ func (a *analysis) hostReports() (out []hostData) {
 			for _, s := range r.Sketches {
 				d.sketches[s.Layout().Key.String()] = s
 			}
-			a.unparsed(h.Host, &r.Counters)
+			d.unparsed = (*unparsed)(r.Counters[:])
+			a.uncounted(h.Host, &r.Counters)
 		}
 		out = append(out, d)
 	}
 	return out
 }
 
-// unparsed reports packets that a host could not count, and epochs whose report it dropped.
-func (a *analysis) unparsed(host string, counters *[wire.Counters]uint64) {
+// uncounted reports packets that a host could not count, and epochs whose report it dropped.
+func (a *analysis) uncounted(host string, counters *[wire.Counters]uint64) {
 	text := ""
 	for c := wire.Truncated; c < wire.Counters; c++ { // others than IP are no problem
 		if n := counters[c]; n > 0 {

@@ -47,6 +47,7 @@ type result struct {
 	from     []string            // switches whose sketches it contains
 	whole    bool                // these switches delivered all cells
 	restored bool                // it is from a saved state
+	unparsed *unparsed           // nil: not known, as of switches
 	sealed   *sealed             // nil for a view of several switches
 	estimate *universal.Estimate // nil when lost
 	change   *universal.Change   // nil without a comparable preceding epoch
@@ -93,6 +94,7 @@ func (p *Plugin) Describe() sdk.Description {
 			{Path: changeList, Summary: "a flow that changed much from one epoch to the next"},
 			{Path: victimList, Summary: "a destination of unusually many sources"},
 			{Path: flowList, Summary: "packets of a watched flow", Watchable: true},
+			{Path: unparsedList, Summary: "packets of a host or of all hosts without a flow, by reason"},
 			{Path: manifestList, Summary: "a pair of switches whose packets a switch counts in a dimension"},
 			{Path: functionList, Summary: "the sum of a registered function of the flows' packets"},
 		},

@@ -23,6 +23,7 @@ const (
 	victimList   = "/netsketch-univmon:univmon/ddos-victims/ddos-victim"
 	flowList     = "/netsketch-univmon:univmon/flows/flow"
 	functionList = "/netsketch-univmon:univmon/functions/function"
+	unparsedList = "/netsketch-univmon:univmon/unparsed-packets/unparsed-packet"
 	manifestList = "/netsketch-univmon:univmon/manifests/manifest"
 )
 
@@ -39,6 +40,7 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 		func() (*table.Table, error) { return changeTable(a.config, ordered, counts) },
 		func() (*table.Table, error) { return summaryTable(ordered, counts) },
 		func() (*table.Table, error) { return victimTable(a.config, ordered) },
+		func() (*table.Table, error) { return unparsedTable(ordered) },
 		func() (*table.Table, error) { return manifestTable(a.manifests, a.epoch.Number) },
 		func() (*table.Table, error) {
 			return functionTable(slices.Concat(p.functions, a.config.Functions), ordered)
@@ -77,6 +79,7 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension"), epoch: b.Uint("state/epoch")}
 	status, problem := b.Text("state/status"), b.Text("state/problem")
 	packets, distinct := b.Uint("state/packets"), b.Uint("state/distinct-flows")
+	unparsed, total := b.Uint("state/unparsed-packets"), b.Uint("state/total-packets")
 	entropy, moment := b.Float("state/entropy"), b.Uint("state/second-moment")
 	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
 	for _, r := range results {
@@ -88,7 +91,7 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 			problem.Append(clip(r.problem))
 		}
 		if r.estimate == nil {
-			for _, c := range []*table.UintAppender{packets, distinct, moment, hitters, changes} {
+			for _, c := range []*table.UintAppender{packets, unparsed, total, distinct, moment, hitters, changes} {
 				c.AppendNull()
 			}
 			entropy.AppendNull()
@@ -96,6 +99,13 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 		}
 		n, _ := r.estimate.Packets()
 		packets.Append(whole(n))
+		if r.unparsed == nil {
+			unparsed.AppendNull()
+			total.AppendNull()
+		} else {
+			unparsed.Append(r.unparsed.sum())
+			total.Append(whole(n) + r.unparsed.sum())
+		}
 		distinct.Append(whole(r.estimate.Distinct()))
 		entropy.Append(digits(r.estimate.Entropy(), 6))
 		moment.Append(whole(r.estimate.Moment2()))
@@ -188,6 +198,28 @@ func victimTable(c *Configuration, results []*result) (*table.Table, error) {
 			destinations.append(f.Destination)
 			epoch.Append(r.epoch)
 			sources.Append(whole(f.Sources))
+		}
+	}
+	return b.Table()
+}
+
+// unparsedTable lists the unparsed packets of each device once: they are the same in each
+// dimension.
+func unparsedTable(results []*result) (*table.Table, error) {
+	b := table.NewBuilder(unparsedList)
+	device, reason := b.TextKey("device"), b.TextKey("reason")
+	epoch, packets := b.Uint("state/epoch"), b.Uint("state/packets")
+	last := ""
+	for _, r := range results {
+		if r.unparsed == nil || r.device == last {
+			continue
+		}
+		last = r.device
+		for c := range reasons {
+			device.Append(r.device)
+			reason.Append(c.String())
+			epoch.Append(r.epoch)
+			packets.Append(r.unparsed[c])
 		}
 	}
 	return b.Table()
