@@ -246,8 +246,8 @@ package: $(NFPM) ## deb and rpm for ARCH (this machine's), into dist/
 	  $(NFPM) package --config packaging/nfpm.yaml --packager $$p --target $(DIST)/$(NAME).$$p || exit 1; done
 
 .PHONY: package-check
-package-check: package ## installs, checks and purges the deb in a copy of this system (needs root, Debian, systemd; some 10 s)
-	packaging/check.sh $(DIST)/$(NAME).deb
+package-check: package ## installs, checks and removes deb and rpm in a copy of this system (needs root, Debian, systemd, rpm; some 20 s)
+	packaging/check.sh $(DIST)/$(NAME).deb $(DIST)/$(NAME).rpm
 
 .PHONY: release
 release: ## archives, packages and SBOMs for amd64 and arm64, with checksums, into dist/; one commit gives the same bytes

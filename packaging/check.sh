@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
-# check.sh FILE.deb: installs the package in a copy of this system, checks what it installed, and
-# purges it. The copy is an overlay in a mount namespace: nothing of this system changes.
+# check.sh FILE...: installs each package, deb or rpm, in a copy of this system, checks what it
+# installed, and removes it. The copy is an overlay in a mount namespace: nothing of this system
+# changes.
 set -euo pipefail
 fail() { echo "package-check: $*" >&2; exit 1; }
 
 if [ "${1:-}" != inside ]; then
-  [ $# = 1 ] && [ -f "$1" ] || fail "expected the file name of a deb"
+  [ $# -gt 0 ] || fail "expected the file names of packages"
   [ "$(id -u)" = 0 ] || fail "needs root, for a mount namespace"
   for tool in dpkg apt-get systemd-analyze unshare; do
     command -v $tool >/dev/null || fail "needs $tool: run it on Debian or Ubuntu"
   done
   copy=$(mktemp -d)
   trap 'rmdir "$copy"' EXIT
-  unshare --mount --net --pid --fork --propagation private "$(realpath "$0")" inside "$(realpath "$1")" "$copy"
+  for file; do
+    case $file in *.deb) ;; *.rpm) command -v rpm >/dev/null || fail "needs rpm, of the Debian package of this name" ;;
+    *) fail "$file is no deb and no rpm" ;; esac
+    [ -f "$file" ] || fail "no file $file: run make package"
+    unshare --mount --net --pid --fork --propagation private "$(realpath "$0")" inside "$(realpath "$file")" "$copy"
+  done
   exit
 fi
 
@@ -25,12 +31,16 @@ mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/tmp"
-cp "$2" "$root/tmp/netsketch.deb"
+type=${2##*.}
+cp "$2" "$root/tmp/netsketch.$type"
 rm -rf "$root/usr/local/bin/netsketch" "$root/etc/netsketch"
 run() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
 
-run apt-get install -qq -o APT::Sandbox::User=root /tmp/netsketch.deb >"$copy/log" 2>&1 ||
-  { cat "$copy/log" >&2; fail "the package cannot be installed"; }
+case $type in
+deb) install=(apt-get install -qq -o APT::Sandbox::User=root) remove=(dpkg --purge) ;;
+rpm) install=(rpm --install --nodeps) remove=(rpm --erase --nodeps) ;; # rpm does not know this system's packages
+esac
+run "${install[@]}" "/tmp/netsketch.$type" >"$copy/log" 2>&1 || { cat "$copy/log" >&2; fail "the $type cannot be installed"; }
 run netsketch version
 run getent passwd netsketch >/dev/null || fail "no user netsketch"
 [ "$(run stat -c '%U:%G %a' /etc/netsketch/netsketch.yaml)" = "root:netsketch 640" ] || fail "netsketch.yaml: wrong owner or mode"
@@ -48,12 +58,14 @@ for unit in "${units[@]}"; do
   tail -n 1 "$copy/log"
 done
 for page in netsketch netsketch-collector netsketch-yang-export; do
-  [ -f "$root/usr/share/man/man1/$page.1.gz" ] || run dpkg -L netsketch | grep -q "/$page.1.gz" || fail "no manual page $page"
+  case $type in deb) run dpkg -L netsketch ;; rpm) run rpm --query --list netsketch ;; esac | grep "/$page.1.gz" >/dev/null ||
+    fail "no manual page $page"
 done
 run bash -c '. /usr/share/bash-completion/completions/netsketch && complete -p netsketch' >/dev/null || fail "no completion"
 
-run dpkg --purge netsketch >"$copy/log" 2>&1 || { cat "$copy/log" >&2; fail "the package cannot be purged"; }
-left=$(find "$root/usr/bin" "$root/usr/lib/systemd" "$root/usr/lib/netsketch" "$root/etc/netsketch" "$root/var/lib/netsketch" \
-  -name 'netsketch*' 2>/dev/null || true)
-[ -z "$left" ] || fail "the package left $left"
-echo "package-check: installed, checked and purged"
+run "${remove[@]}" netsketch >"$copy/log" 2>&1 || { cat "$copy/log" >&2; fail "the $type cannot be removed"; }
+places=(usr/bin usr/lib/systemd usr/lib/netsketch etc/netsketch)
+[ "$type" = rpm ] || places+=(var/lib/netsketch) # rpm has no purge, and leaves the state
+left=$(find "${places[@]/#/$root/}" -name 'netsketch*' 2>/dev/null || true)
+[ -z "$left" ] || fail "the $type left $left"
+echo "package-check: the $type was installed, checked and removed"
