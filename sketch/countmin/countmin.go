@@ -66,24 +66,21 @@ func (s *Sketch[F]) Insert(key []byte) { s.add(family.Digest[F](s.cfg.Seed, key)
 // Add adds n to a key. Counters stop at 2^32-1.
 func (s *Sketch[F]) Add(key []byte, n uint32) { s.add(family.Digest[F](s.cfg.Seed, key), n) }
 
-// InsertBatch counts one packet of each key; keys are concatenated, size bytes each.
+// InsertBatch counts one packet of each key; keys are concatenated, size bytes each. With
+// conservative update and the family Fast, it adds up equal keys, as if their packets came one
+// after another.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("countmin", keys, size); err != nil {
 		return err
 	}
-	if !s.cfg.Conservative {
-		s.total += uint64(len(keys) / size)
+	s.total += uint64(len(keys) / size)
+	switch {
+	case !s.cfg.Conservative:
 		family.SumBatch[F](s.cfg.Seed, keys, size, s.addRows)
-		return nil
-	}
-	var digests [family.Block]uint64
-	for len(keys) > 0 {
-		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
-		s.total += uint64(n)
-		if s.raiseBlock(digests[:n]) != 0 {
-			s.full = true
-		}
-		keys = keys[n*size:]
+	case family.ID[F]() == family.ID[family.Fast]():
+		family.SumBatch[F](s.cfg.Seed, keys, size, s.raiseBlock)
+	default: // as the P4 programs do: one packet after the other
+		family.Blocks[F](s.cfg.Seed, keys, size, s.raiseBlock)
 	}
 	return nil
 }
@@ -152,17 +149,22 @@ func (s *Sketch[F]) addRows(digests []uint64, numbers []uint32) {
 // inCaches is the size in bytes up to which the counters are usually in the second cache.
 const inCaches = 1 << 20
 
-// raiseBlock is raise by one for each digest. If accesses have to wait for memory, it finds all
-// columns first, so that more of them overlap. It returns 1 if a counter is full.
-func (s *Sketch[F]) raiseBlock(digests []uint64) (full uint32) {
+// raiseBlock raises by numbers of packets, in order. If accesses have to wait for memory, it finds
+// all columns first, so that more of them overlap.
+func (s *Sketch[F]) raiseBlock(digests []uint64, numbers []uint32) {
+	full := uint32(0)
 	if s.cfg.Rows == 3 && s.Memory() <= inCaches && family.ID[F]() == family.ID[family.Fast]() {
 		first, second, third := s.Row(0), s.Row(1), s.Row(2)
 		width := uint64(s.cfg.Width)
-		for _, d := range digests {
+		for i, d := range digests {
 			full |= raiseThree(&first[uint64(family.FastValue(d, 0))*width>>32],
-				&second[uint64(family.FastValue(d, 1))*width>>32], &third[uint64(family.FastValue(d, 2))*width>>32])
+				&second[uint64(family.FastValue(d, 1))*width>>32],
+				&third[uint64(family.FastValue(d, 2))*width>>32], numbers[i])
 		}
-		return full
+		if full != 0 {
+			s.full = true
+		}
+		return
 	}
 	var cols [family.MaxRows][family.Block]uint32
 	rows := min(s.cfg.Rows, family.MaxRows)
@@ -172,60 +174,63 @@ func (s *Sketch[F]) raiseBlock(digests []uint64) (full uint32) {
 	switch rows {
 	case 3:
 		first, second, third := s.Row(0), s.Row(1), s.Row(2)
-		for i := range len(digests) {
+		for i, n := range numbers {
 			i %= family.Block
-			full |= raiseThree(&first[cols[0][i]], &second[cols[1][i]], &third[cols[2][i]])
+			full |= raiseThree(&first[cols[0][i]], &second[cols[1][i]], &third[cols[2][i]], n)
 		}
-		return full
 	case 5:
 		r0, r1, r2, r3, r4 := s.Row(0), s.Row(1), s.Row(2), s.Row(3), s.Row(4)
-		for i := range len(digests) {
+		for i, n := range numbers {
 			i %= family.Block
-			full |= raiseFive(&r0[cols[0][i]], &r1[cols[1][i]], &r2[cols[2][i]], &r3[cols[3][i]], &r4[cols[4][i]])
+			full |= raiseFive(&r0[cols[0][i]], &r1[cols[1][i]], &r2[cols[2][i]], &r3[cols[3][i]], &r4[cols[4][i]], n)
 		}
-		return full
-	}
-	var at [family.MaxRows]uint32
-	for i := range len(digests) {
-		for r := range rows {
-			at[r] = cols[r][i%family.Block]
+	default:
+		var at [family.MaxRows]uint32
+		for i, n := range numbers {
+			for r := range rows {
+				at[r] = cols[r][i%family.Block]
+			}
+			s.raiseColumns(at[:rows], n)
 		}
-		s.raiseColumns(at[:rows], 1)
 	}
-	return 0
+	if full != 0 {
+		s.full = true
+	}
 }
 
 // raiseFive is raiseThree for five rows.
-func raiseFive(a, b, c, d, e *uint32) (full uint32) {
+func raiseFive(a, b, c, d, e *uint32, n uint32) (full uint32) {
 	v, w, x, y, z := *a, *b, *c, *d, *e
-	to, full := bits.Add32(min(v, w, x, y, z), 1, 0)
-	to -= full
+	to, full := bits.Add32(min(v, w, x, y, z), n, 0)
+	to |= -full
 	*a, *b, *c, *d, *e = max(v, to), max(w, to), max(x, to), max(y, to), max(z, to)
 	return full
 }
 
-// raiseThree is raise by one for a key's counters in three rows. Which of them change makes no
-// branch. It returns 1 if they are full.
-func raiseThree(a, b, c *uint32) (full uint32) {
+// raiseThree raises a key's counters in three rows by n. Which of them change makes no branch. It
+// returns 1 if they are full.
+func raiseThree(a, b, c *uint32, n uint32) (full uint32) {
 	x, y, z := *a, *b, *c
-	to, full := bits.Add32(min(x, y, z), 1, 0)
-	to -= full
+	to, full := bits.Add32(min(x, y, z), n, 0)
+	to |= -full
 	*a, *b, *c = max(x, to), max(y, to), max(z, to)
 	return full
 }
 
 // raise sets every counter of a key that is below the estimate plus n to that sum.
 func (s *Sketch[F]) raise(d uint64, n uint32) {
-	var cols [family.MaxRows]uint32
-	at := cols[:min(s.cfg.Rows, family.MaxRows)]
-	family.Columns[F](d, &s.cols, at)
-	if len(at) == 3 && n == 1 {
-		width := uint32(s.cfg.Width)
-		if raiseThree(&s.cells[at[0]], &s.cells[width+at[1]], &s.cells[2*width+at[2]]) != 0 {
+	if s.cfg.Rows == 3 && family.ID[F]() == family.ID[family.Fast]() {
+		cells, width := s.cells, uint64(s.cfg.Width)
+		if raiseThree(&cells[uint64(family.FastValue(d, 0))*width>>32],
+			&cells[width+uint64(family.FastValue(d, 1))*width>>32],
+			&cells[2*width+uint64(family.FastValue(d, 2))*width>>32], n) != 0 {
 			s.full = true
 		}
 		return
 	}
+	var cols [family.MaxRows]uint32
+	at := cols[:min(s.cfg.Rows, family.MaxRows)]
+	family.Columns[F](d, &s.cols, at)
 	s.raiseColumns(at, n)
 }
 

@@ -89,10 +89,22 @@ var sumsPool = sync.Pool{New: func() any {
 	return s
 }}
 
+// Blocks passes the packets of a batch to add, a block at a time and in order, as digests and
+// numbers of packets, which are 1. The keys are concatenated, size bytes each.
+func Blocks[F Hash](seed uint64, keys []byte, size int, add func(digests []uint64, numbers []uint32)) {
+	s := sumsPool.Get().(*sums)
+	for len(keys) > 0 {
+		n := Digests[F](seed, keys, size, s.packets[:])
+		add(s.packets[:n], s.ones[:n])
+		keys = keys[n*size:]
+	}
+	sumsPool.Put(s)
+}
+
 // SumBatch passes the packets of a batch to add, a block at a time, as digests and their numbers of
 // packets, some of which may be 0. In skewed traffic most packets belong to few flows; their
-// packets are added up first. A digest may come several times and in any order, so that the
-// structure's counters must not depend on it. The keys are concatenated, size bytes each.
+// packets are added up first. A digest may come several times and in any order. The keys are
+// concatenated, size bytes each.
 func SumBatch[F Hash](seed uint64, keys []byte, size int, add func(digests []uint64, numbers []uint32)) {
 	s := sumsPool.Get().(*sums)
 	most := len(keys) >= sumsFrom*size

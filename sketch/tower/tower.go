@@ -86,28 +86,19 @@ func (s *Sketch[F]) AddDigest(d uint64, n uint32) {
 	}
 }
 
-// InsertBatch counts one packet of each key; keys are concatenated, size bytes each.
+// InsertBatch counts one packet of each key; keys are concatenated, size bytes each. With CU
+// insertion and the family Fast, it adds up equal keys, as if their packets came one after another.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("tower", keys, size); err != nil {
 		return err
 	}
-	if !s.cu {
+	switch {
+	case !s.cu:
 		family.SumBatch[F](s.seed, keys, size, s.addBlock)
-		return nil
-	}
-	var digests [family.Block]uint64
-	for len(keys) > 0 {
-		n := family.Digests[F](s.seed, keys, size, digests[:])
-		if len(s.even) == 5 {
-			for block := range slices.Chunk(digests[:n], touchedBlock) {
-				s.touched += raiseBlock(s.words, s.even, block)
-			}
-		} else {
-			for _, d := range digests[:n] {
-				s.raise(d, 1)
-			}
-		}
-		keys = keys[n*size:]
+	case family.ID[F]() == family.ID[family.Fast]():
+		family.SumBatch[F](s.seed, keys, size, s.raiseBlock)
+	default: // as the P4 programs do: one packet after the other
+		family.Blocks[F](s.seed, keys, size, s.raiseBlock)
 	}
 	return nil
 }
@@ -211,7 +202,7 @@ func (r *evenRow) query(words []uint64, hash uint32) uint64 {
 // addBlock adds numbers of packets to digests.
 func (s *Sketch[F]) addBlock(digests []uint64, numbers []uint32) {
 	if s.even != nil {
-		addRows(s.words, s.even, digests, numbers)
+		s.touched += addRows(s.words, s.even, digests, numbers)
 		return
 	}
 	for i, d := range digests {
@@ -220,14 +211,16 @@ func (s *Sketch[F]) addBlock(digests []uint64, numbers []uint32) {
 }
 
 // addRows adds to even rows, row by row: the accesses to one row are independent.
-func addRows(words []uint64, rows []evenRow, digests []uint64, numbers []uint32) {
+func addRows(words []uint64, rows []evenRow, digests []uint64, numbers []uint32) (touched uint64) {
 	var at [family.Block]uint64
 	for i := range rows {
 		r := &rows[i]
 		places := at[:len(digests)]
 		family.RowProducts(digests, i, r.words, places)
+		touched += touch(words[r.start:r.start+r.words], places)
 		r.add(words[r.start:r.start+r.words], places, numbers)
 	}
+	return touched
 }
 
 // add adds numbers to the counters at hashes × words. The fewer instructions a counter takes, the
@@ -294,6 +287,9 @@ func (r *evenRow) counter(words []uint64, x uint64) (w *uint64, shift, v uint64)
 	return w, shift, (*w>>shift+1)&r.mask - 1
 }
 
+// up returns what is missing from a counter's value to a sum, or to its largest number.
+func (r *evenRow) up(v, to uint64) uint64 { return max(min(to, r.mask), v) - v }
+
 // is returns 1 for equal numbers and 0 otherwise, without a branch.
 func is(a, b uint64) (x uint64) {
 	if a == b {
@@ -322,9 +318,24 @@ func raiseFive(words []uint64, rows []evenRow, d uint64) {
 // touchedBlock is the number of keys whose counters in five rows fit the first cache.
 const touchedBlock = 64
 
-// raiseBlock is raiseFive for up to touchedBlock digests. It reads all words first: such accesses
-// do not wait for each other. It returns a sum of them.
-func raiseBlock(words []uint64, rows []evenRow, digests []uint64) (touched uint64) {
+// raiseBlock raises by numbers of packets, in order.
+func (s *Sketch[F]) raiseBlock(digests []uint64, numbers []uint32) {
+	if len(s.even) != 5 {
+		for i, d := range digests {
+			s.raise(d, uint64(numbers[i]))
+		}
+		return
+	}
+	for len(digests) > 0 {
+		n := min(len(digests), touchedBlock)
+		s.touched += raiseRows(s.words, s.even, digests[:n], numbers[:n])
+		digests, numbers = digests[n:], numbers[n:]
+	}
+}
+
+// raiseRows is raise in five rows for up to touchedBlock digests. It reads all words first: such
+// accesses do not wait for each other. It returns a sum of them.
+func raiseRows(words []uint64, rows []evenRow, digests []uint64, numbers []uint32) (touched uint64) {
 	var at [5][touchedBlock]uint64
 	digests = digests[:min(len(digests), touchedBlock)]
 	for i := range at {
@@ -332,22 +343,20 @@ func raiseBlock(words []uint64, rows []evenRow, digests []uint64) (touched uint6
 		family.RowProducts(digests, i, r.words, places)
 		touched += touch(words[r.start:r.start+r.words], places)
 	}
-	for k := range digests {
+	numbers = numbers[:len(digests)]
+	for k, n := range numbers {
 		k %= touchedBlock
 		w0, s0, v0 := rows[0].counter(words, at[0][k])
 		w1, s1, v1 := rows[1].counter(words, at[1][k])
 		w2, s2, v2 := rows[2].counter(words, at[2][k])
 		w3, s3, v3 := rows[3].counter(words, at[3][k])
 		w4, s4, v4 := rows[4].counter(words, at[4][k])
-		least := min(v0, v1, v2, v3, v4)
-		if least == math.MaxUint64 {
-			continue
-		}
-		*w0 += is(v0, least) << (s0 & 63)
-		*w1 += is(v1, least) << (s1 & 63)
-		*w2 += is(v2, least) << (s2 & 63)
-		*w3 += is(v3, least) << (s3 & 63)
-		*w4 += is(v4, least) << (s4 & 63)
+		to := min(v0, v1, v2, v3, v4) + uint64(n)
+		*w0 += rows[0].up(v0, to) << (s0 & 63)
+		*w1 += rows[1].up(v1, to) << (s1 & 63)
+		*w2 += rows[2].up(v2, to) << (s2 & 63)
+		*w3 += rows[3].up(v3, to) << (s3 & 63)
+		*w4 += rows[4].up(v4, to) << (s4 & 63)
 	}
 	return touched
 }

@@ -36,8 +36,8 @@ func speedSuite() suite.Suite {
 			"fastest, divided by the median: it shows the effect of other work on the machine. The speed by " +
 			"processor time is the median for this thread alone. It is the same on an idle machine and decides on a " +
 			"busy one. The keys of lines with sources are the source addresses. InsertBatch adds up equal keys of " +
-			"a batch before it inserts them, but not for CU and the Tower of Tower+Fermat, whose results depend on " +
-			"the order. `--peer NAME=COMMAND` adds another program's speed and the ratio to it, see " +
+			"a batch before it inserts them, but not for the Tower of Tower+Fermat, whose results depend on the " +
+			"order. `--peer NAME=COMMAND` adds another program's speed and the ratio to it, see " +
 			"[sketchint-6](sketchint-6.md). Memory larger than the caches shows the gain of InsertBatch. The " +
 			"two-core line is the median of the ratios of runs in pairs.\n\n" +
 			"What differs: our structures of 1 MiB or more ask the system for huge pages, the peers' do not. Where the " +
