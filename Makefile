@@ -179,7 +179,7 @@ bpf: ## eBPF objects and Go bindings of the host agent (needs clang, llvm-strip 
 	  -type control_block -type flow_key -type flow_entry -type flow_slot -type counts -type address -type began -type event -type flow_place \
 	  omnimon bpf/omnimon.c && sha256sum bpf/omnimon.c ../../kernel/bpf/common.h omnimon_bpfel.o omnimon_bpfel.go >digests.txt
 	cd hostagent/sketchint/kernel && $(BPF2GO) \
-	  -type control_block -type key -type entry -type entry_set -type tag_set -type counts -type flow_id -type heavy_flow -type place \
+	  -type control_block -type key -type set -type entry -type entry_set -type counts -type flow_id -type heavy_flow -type place \
 	  -type inflated_flow -type node_id -type node_counts -type fault_id -type queue_id -type queue_counts \
 	  sketchint bpf/sketchint.c && sha256sum bpf/sketchint.c ../../kernel/bpf/common.h sketchint_bpfel.o sketchint_bpfel.go >digests.txt
 	cd hostagent/lightguardian/kernel && $(BPF2GO) \

@@ -21,23 +21,30 @@ import (
 const (
 	// sets of ways flows each are cached: their packets are added up before they enter the towers,
 	// as the paper's per-flow information. The cache has 4 MiB.
-	sets, ways = 1 << 12, 4
+	sets, ways = 1 << 11, 8
 	// cachedHops bounds the paths of cached flows. Longer ones enter the towers packet by packet.
 	cachedHops = 6
 	// maxNodes bounds the switches of an interval.
 	maxNodes = 1 << 14
 )
 
+// set is what is known of the entries of a set without an access to them.
+type set struct {
+	tags uint64       // 8 bits of the hash of each way
+	seen [ways]uint32 // packets and reports of each way in the cache; 0: the way is free
+	_    [24]byte     // a set has one cache line
+}
+
 // entry is a cached flow with one path: four cache lines. A packet with five hops or fewer accesses
 // the first two.
 type entry struct {
 	src, dst uint64 // first halves of the addresses
-	label    uint64 // the rest of the key and the count of hops; 0: the entry is free
+	label    uint64 // the rest of the key and the count of hops, or 0
 	hash     uint64 // of the flow and the path
 	digest   uint32 // of the key
-	seen     uint32 // packets and reports in the cache
 	packets  uint32
 	heavyAt  uint32 // packets from which the flow enters the table of heavy flows
+	_        uint32
 	hop      [cachedHops]hop
 	node     [cachedHops]uint32
 	// packets and latencies that the tower had when the flow entered the cache
@@ -94,7 +101,7 @@ type group struct {
 	settings *wire.Settings
 	interval uint64
 	wire.Report
-	tags     *[sets]uint64 // of each set: 16 bits of the hash of each way
+	sets     *[sets]set
 	cache    *[sets][ways]entry
 	heavy    map[flow.Key]*wire.Heavy
 	inflated map[place]*wire.Inflated
@@ -118,7 +125,7 @@ type group struct {
 }
 
 func newGroup(s *wire.Settings) (*group, error) {
-	g := &group{settings: s, tags: new([sets]uint64), cache: new([sets][ways]entry),
+	g := &group{settings: s, sets: new([sets]set), cache: new([sets][ways]entry),
 		heavy: map[flow.Key]*wire.Heavy{}, inflated: map[place]*wire.Inflated{}, nodes: map[uint32]*wire.Node{},
 		queues: map[queue]*wire.Queue{},
 		faults: map[fault]*wire.Fault{}, factor: s.Factor(),
@@ -279,10 +286,10 @@ func (g *group) touch(arrivals []arrival) {
 
 // find finds the entry of a flow, and reports whether it is not cached.
 func (g *group) find(a *arrival) (missed bool) {
-	// The first way with the tag of the flow: the lowest 16 bits that are zero.
-	x := g.tags[setOf(a.hash)] ^ tagOf(a.hash)*tagOnes
-	zeros := (x - tagOnes) &^ x & (tagOnes << 15)
-	a.way = uint8(bits.TrailingZeros64(zeros) / 16)
+	// The first way with the tag of the flow: the lowest byte that is zero.
+	x := g.sets[setOf(a.hash)].tags ^ tagOf(a.hash)*tagOnes
+	zeros := (x - tagOnes) &^ x & (tagOnes << 7)
+	a.way = uint8(bits.TrailingZeros64(zeros) / 8)
 	return a.flow && a.way == ways
 }
 
@@ -291,10 +298,8 @@ func (g *group) touchMissed(arrivals []arrival) {
 	sum := uint64(0)
 	for i := range arrivals {
 		if a := &arrivals[i]; a.flow && a.way == ways {
-			entries := &g.cache[setOf(a.hash)]
-			for way := range entries {
-				sum += entries[way].label + uint64(entries[way].node[0])
-			}
+			e := g.victim(a)
+			sum += e.label + e.hop[1].sum + uint64(e.node[0]) + e.sumBefore[cachedHops-1]
 		}
 	}
 	g.flows, g.latencies = g.flows[:0], g.latencies[:0]
@@ -308,9 +313,7 @@ func (g *group) touchMissed(arrivals []arrival) {
 		for _, s := range a.path[:min(a.hops, cachedHops)] {
 			g.latencies = g.Latencies.AppendPlaces(g.latencies, uint64(rowhash.Next(digest, s.Node)))
 		}
-		entries := &g.cache[setOf(a.hash)]
-		if e := &entries[victim(entries)]; e.label != 0 {
-			sum += e.hop[1].sum + e.sumBefore[cachedHops-1]
+		if e := g.victim(a); e.label != 0 {
 			g.flows = g.Flows.AppendPlaces(g.flows, uint64(e.digest))
 			for _, node := range e.nodes() {
 				g.latencies = g.Latencies.AppendPlaces(g.latencies, uint64(rowhash.Next(e.digest, node)))
@@ -392,7 +395,6 @@ func (g *group) individual(r *inband.Report, from netip.Addr) {
 func (g *group) add(a *arrival, whole bool) {
 	path := a.path[:a.hops]
 	e := g.cacheEntry(a)
-	e.seen++
 	if whole {
 		e.packets++
 		if e.packets >= e.heavyAt && g.mark(&a.key, path) {
@@ -458,42 +460,48 @@ func (g *group) inflations(k *flow.Key, hops []hop, path []inband.Step) {
 
 func setOf(hash uint64) uint64 { return hash >> 40 % sets }
 
-func tagOf(hash uint64) uint64 { return hash >> 24 & 0xffff }
+func tagOf(hash uint64) uint64 { return hash >> 24 & 0xff }
 
 // tagOnes is 1 for each way of a word of tags.
-const tagOnes = 0x0001_0001_0001_0001
+const tagOnes = 0x01010101_01010101
 
-// victim returns the way that a new flow takes: a free one, or that with the fewest packets.
-func victim(entries *[ways]entry) int {
-	way := 0
-	for i := range entries {
-		if e := &entries[i]; e.label == 0 || e.seen < entries[way].seen {
-			if way = i; e.label == 0 {
-				break
-			}
+// leastSeen returns the way that a new flow takes: a free one, or that with the fewest packets.
+func (s *set) leastSeen() (way int) {
+	for i := range s.seen {
+		if s.seen[i] < s.seen[way] {
+			way = i
 		}
 	}
 	return way
 }
 
-// cacheEntry returns the entry of a flow and its path. A new one replaces that with the fewest
-// packets.
+// victim returns the entry that a new flow takes.
+func (g *group) victim(a *arrival) *entry {
+	at := setOf(a.hash)
+	return &g.cache[at][g.sets[at].leastSeen()]
+}
+
+// cacheEntry returns the entry of a flow and its path, which has one more packet. A new one takes
+// the place of that with the fewest packets.
 func (g *group) cacheEntry(a *arrival) *entry {
-	set := setOf(a.hash)
-	entries := &g.cache[set]
+	at := setOf(a.hash)
+	s, entries := &g.sets[at], &g.cache[at]
 	if a.way < ways && entries[a.way].is(a) {
+		s.seen[a.way]++
 		return &entries[a.way]
 	}
-	for i := range entries {
-		if e := &entries[i]; e.is(a) {
+	for way := range entries {
+		if e := &entries[way]; s.tags>>(way*8)&0xff == tagOf(a.hash) && e.is(a) {
+			s.seen[way]++
 			return e
 		}
 	}
-	way := victim(entries)
+	way := s.leastSeen()
 	e := &entries[way]
 	g.flush(e)
 	g.load(e, a)
-	g.tags[set] ^= (g.tags[set]>>(way*16)&0xffff ^ tagOf(a.hash)) << (way * 16)
+	s.tags ^= (s.tags>>(way*8)&0xff ^ tagOf(a.hash)) << (way * 8)
+	s.seen[way] = 1
 	return e
 }
 
@@ -521,7 +529,7 @@ func (g *group) load(e *entry, a *arrival) {
 	e.src, e.srcLow = binary.LittleEndian.Uint64(k.Src[:]), binary.LittleEndian.Uint64(k.Src[8:])
 	e.dst, e.dstLow = binary.LittleEndian.Uint64(k.Dst[:]), binary.LittleEndian.Uint64(k.Dst[8:])
 	e.label, e.hash, e.digest = a.label(), a.hash, g.digest(a)
-	e.seen, e.packets = 0, 0
+	e.packets = 0
 	estimate := g.Flows.QueryDigest(uint64(e.digest))
 	e.heavyAt = g.settings.Heavy - min(estimate, g.settings.Heavy)
 	for i := range e.nodes() {
@@ -573,10 +581,11 @@ func (g *group) flush(e *entry) {
 
 // finish adds all cached flows to the towers.
 func (g *group) finish() {
-	for set := range g.cache {
+	for at := range g.cache {
 		for way := range ways {
-			g.flush(&g.cache[set][way])
+			g.flush(&g.cache[at][way])
 		}
+		g.sets[at].seen = [ways]uint32{}
 	}
 }
 

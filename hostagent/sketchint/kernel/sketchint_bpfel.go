@@ -28,31 +28,31 @@ type sketchintCounts struct {
 }
 
 type sketchintEntry struct {
-	_        structs.HostLayout
-	Key      sketchintKey
-	Crc      uint32
-	Seen     uint32
-	Packets  uint32
-	Estimate uint32
-	Hops     uint8
-	Used     uint8
-	Heavy    uint8
-	Zero     uint8
-	Zero2    uint32
-	Hop      [6]struct {
-		_         structs.HostLayout
-		Node      uint32
-		Packets   uint32
-		Worst     uint32
-		Before    uint32
-		Sum       uint64
-		SumBefore uint64
+	_       structs.HostLayout
+	Src     uint64
+	Dst     uint64
+	Label   uint64
+	Hash    uint64
+	Crc     uint32
+	Packets uint32
+	HeavyAt uint32
+	Zero    uint32
+	Hop     [6]struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Packets uint32
+		Worst   uint32
 	}
+	Node      [6]uint32
+	Before    [6]uint32
+	SumBefore [6]uint64
+	SrcLow    uint64
+	DstLow    uint64
 }
 
 type sketchintEntrySet struct {
 	_     structs.HostLayout
-	Entry [4]sketchintEntry
+	Entry [8]sketchintEntry
 }
 
 type sketchintFaultId struct {
@@ -174,9 +174,11 @@ type sketchintScratch struct {
 	Flow  sketchintFlowId
 }
 
-type sketchintTagSet struct {
-	_   structs.HostLayout
-	Tag [4]uint64
+type sketchintSet struct {
+	_    structs.HostLayout
+	Tags uint64
+	Seen [8]uint32
+	Zero [3]uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -194,7 +196,7 @@ const (
 	sketchintMapNodes             = "nodes"
 	sketchintMapQueues            = "queues"
 	sketchintMapScratches         = "scratches"
-	sketchintMapTags              = "tags"
+	sketchintMapSets              = "sets"
 	sketchintProgReceive          = "receive"
 	sketchintVarBeforeOptions     = "before_options"
 	sketchintVarCrcTables         = "crc_tables"
@@ -279,7 +281,7 @@ type sketchintMapSpecs struct {
 	Nodes     *ebpf.MapSpec `ebpf:"nodes"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Scratches *ebpf.MapSpec `ebpf:"scratches"`
-	Tags      *ebpf.MapSpec `ebpf:"tags"`
+	Sets      *ebpf.MapSpec `ebpf:"sets"`
 }
 
 // sketchintVariableSpecs contains global variables before they are loaded into the kernel.
@@ -340,7 +342,7 @@ type sketchintMaps struct {
 	Nodes     *ebpf.Map `ebpf:"nodes"`
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Scratches *ebpf.Map `ebpf:"scratches"`
-	Tags      *ebpf.Map `ebpf:"tags"`
+	Sets      *ebpf.Map `ebpf:"sets"`
 }
 
 func (m *sketchintMaps) Close() error {
@@ -356,7 +358,7 @@ func (m *sketchintMaps) Close() error {
 		m.Nodes,
 		m.Queues,
 		m.Scratches,
-		m.Tags,
+		m.Sets,
 	)
 }
 

@@ -25,7 +25,7 @@ import (
 // Sizes in bpf/sketchint.c.
 const (
 	groups      = 2
-	sets        = 1 << 12
+	sets        = 1 << 11
 	flowRows    = 5
 	latencyRows = 3
 	maxNodes    = 1 << 14
@@ -52,7 +52,7 @@ type tables struct {
 
 	control   *sketchintControlBlock
 	counts    []sketchintCounts // by lane and group, as the next four
-	tags      []sketchintTagSet
+	sets      []sketchintSet
 	cache     []sketchintEntrySet
 	flows     []uint64
 	latencies []uint64
@@ -81,7 +81,7 @@ func load(s *wire.Settings) (*tables, error) {
 	}
 	flowWords, latencyWords := len(t.otherFlows.Words()), len(t.otherLatencies.Words())
 	for name, size := range map[string]int{
-		sketchintMapLanes: groups * lanes, sketchintMapTags: groups * lanes * sets, sketchintMapCache: groups * lanes * sets,
+		sketchintMapLanes: groups * lanes, sketchintMapSets: groups * lanes * sets, sketchintMapCache: groups * lanes * sets,
 		sketchintMapFlows: groups * lanes * flowWords, sketchintMapLatencies: groups * lanes * latencyWords,
 		sketchintMapHeavy: groups * max(s.HeavyFlows, 1), sketchintMapInflated: groups * max(s.InflatedFlows, 1),
 	} {
@@ -136,7 +136,7 @@ func (t *tables) open() error {
 	}
 	t.control = &control[0]
 	t.counts, errs[0] = hostkernel.View[sketchintCounts](&t.memory, t.maps[sketchintMapLanes], sketchintMapLanes)
-	t.tags, errs[1] = hostkernel.View[sketchintTagSet](&t.memory, t.maps[sketchintMapTags], sketchintMapTags)
+	t.sets, errs[1] = hostkernel.View[sketchintSet](&t.memory, t.maps[sketchintMapSets], sketchintMapSets)
 	t.cache, errs[2] = hostkernel.View[sketchintEntrySet](&t.memory, t.maps[sketchintMapCache], sketchintMapCache)
 	t.flows, errs[3] = hostkernel.View[uint64](&t.memory, t.maps[sketchintMapFlows], sketchintMapFlows)
 	t.latencies, errs[4] = hostkernel.View[uint64](&t.memory, t.maps[sketchintMapLatencies], sketchintMapLatencies)
@@ -156,7 +156,7 @@ func (t *tables) close() {
 // lane is what one processor measured in an interval.
 type lane struct {
 	counts           *sketchintCounts
-	tags             []sketchintTagSet
+	sets             []sketchintSet
 	cache            []sketchintEntrySet
 	flows, latencies []uint64
 }
@@ -166,7 +166,7 @@ func (t *tables) used(group uint32) (out []lane) {
 	f, l := len(t.otherFlows.Words()), len(t.otherLatencies.Words())
 	for slot := int(group); slot < len(t.counts); slot += groups {
 		if c := &t.counts[slot]; c.Problems != [len(c.Problems)]uint64{} {
-			out = append(out, lane{c, t.tags[slot*sets:][:sets], t.cache[slot*sets:][:sets], t.flows[slot*f:][:f],
+			out = append(out, lane{c, t.sets[slot*sets:][:sets], t.cache[slot*sets:][:sets], t.flows[slot*f:][:f],
 				t.latencies[slot*l:][:l]})
 		}
 	}
@@ -204,7 +204,7 @@ func (t *tables) read(group uint32, r *wire.Report) error {
 	for _, l := range lanes {
 		for set := range l.cache {
 			for way := range l.cache[set].Entry {
-				if e := &l.cache[set].Entry[way]; e.Used != 0 {
+				if e := &l.cache[set].Entry[way]; e.Label != 0 {
 					flush(e, r, nodes)
 				}
 			}
@@ -218,31 +218,34 @@ func (t *tables) read(group uint32, r *wire.Report) error {
 
 // flush adds a cached flow to the towers and nodes.
 func flush(e *sketchintEntry, r *wire.Report, nodes map[uint32]*wire.Node) {
-	k := keyOf(&e.Key)
+	k := keyOf(&sketchintKey{Src: [2]uint64{e.Src, e.SrcLow}, Dst: [2]uint64{e.Dst, e.DstLow},
+		Sport: uint16(e.Label >> 48), Dport: uint16(e.Label >> 32), Proto: uint8(e.Label >> 24), V6: uint8(e.Label >> 8)})
 	var scratch [flow.MaxBinary + 4]byte
 	if e.Packets > 0 {
 		r.Flows.Add(k.AppendBinary(scratch[:0]), e.Packets)
 	}
-	if int(e.Hops) > len(e.Hop) {
+	hops := int(e.Label >> 16 & 0xff)
+	if hops > len(e.Hop) {
 		return
 	}
-	for i := range e.Hop[:e.Hops] {
-		h := &e.Hop[i]
-		if h.Packets == 0 {
+	for i := range e.Hop[:hops] {
+		h, node := &e.Hop[i], e.Node[i]
+		packets, sum := h.Packets-e.Before[i], h.Sum-e.SumBefore[i]
+		if packets == 0 {
 			continue
 		}
-		r.Latencies.Add(wire.AppendKey(scratch[:0], &k, h.Node), h.Packets, h.Sum)
-		n := nodes[h.Node]
+		r.Latencies.Add(wire.AppendKey(scratch[:0], &k, node), packets, sum)
+		n := nodes[node]
 		if n == nil {
 			if len(nodes) >= maxNodes {
-				r.Counters[wire.NodesFull] += uint64(h.Packets)
+				r.Counters[wire.NodesFull] += uint64(packets)
 				continue
 			}
-			n = &wire.Node{ID: h.Node}
-			nodes[h.Node] = n
+			n = &wire.Node{ID: node}
+			nodes[node] = n
 		}
-		n.Packets += uint64(h.Packets)
-		n.Sum += h.Sum
+		n.Packets += uint64(packets)
+		n.Sum += sum
 		n.Worst = max(n.Worst, h.Worst)
 	}
 }
@@ -323,7 +326,7 @@ func each(m *ebpf.Map, name string, key, value any, f func()) error {
 func (t *tables) clear(group uint32) error {
 	for _, l := range t.used(group) {
 		*l.counts = sketchintCounts{}
-		clear(l.tags)
+		clear(l.sets)
 		clear(l.cache)
 		clear(l.flows)
 		clear(l.latencies)
