@@ -119,7 +119,7 @@ func (d *Delivery) gather(ep *epoch.Epoch, sealed time.Time, waiting []string, a
 	}
 	for _, o := range ep.Sources {
 		list := &rep.Devices
-		if o.Sealing == epoch.SealedBySource {
+		if o.Sealing.IsHost() {
 			list = &rep.Hosts
 		}
 		*list = append(*list, DeviceReport{o.Name, o.Err, o.Flip, o.Read})

@@ -35,9 +35,10 @@ type boundary struct {
 	sealed   bool      // a source is
 	sealedAt time.Time // when the last one was
 
-	mu        sync.Mutex
-	drainedAt time.Time // zero until the network has drained
-	over      bool      // the epoch was delivered: arrivals are late
+	mu         sync.Mutex
+	drainedAt  time.Time // zero until the network has drained
+	handedOver bool      // arrivals are late for Dependencies.HandOver
+	over       bool      // the epoch was delivered: arrivals are late
 }
 
 // seal is the end of one source's seal phase.
@@ -70,11 +71,13 @@ func (b *boundary) run(caller context.Context) *Epoch {
 	late := max(0, b.e.clock.Monotonic()-b.due)
 	ctx, cancel := b.e.clock.WithTimeout(caller, b.e.cfg.Deadline-late)
 	defer cancel()
+	early, stop := b.e.clock.WithTimeout(ctx, b.e.cfg.Deadline-b.e.cfg.HandOver-late)
+	defer stop()
 	b.ep.Timings.Late = late
 	b.begin()
 	b.seal(caller, ctx)
 	b.settle(ctx)
-	b.collect(ctx)
+	b.collect(ctx, early)
 	b.ep.Status = statusOf(b.ep.Sources)
 	return b.ep
 }
@@ -170,10 +173,10 @@ func (b *boundary) settle(ctx context.Context) {
 }
 
 // collect gathers what sources return until the deadline, and lets the network drain meanwhile.
-func (b *boundary) collect(ctx context.Context) {
+func (b *boundary) collect(ctx, early context.Context) {
 	begin := time.Now()
 	b.ep.Timings.Wait = begin.Sub(b.sealedAt)
-	waiting := b.gather(ctx)
+	waiting := b.gather(ctx, early)
 	if b.wait != nil {
 		b.drain()
 	}
@@ -195,8 +198,9 @@ func (b *boundary) collect(ctx context.Context) {
 
 // gather takes arrivals until all have arrived or ctx ends. It returns how many sources waited for
 // the network to drain. Where the caller waits for the drain, it does so when no source is at work;
-// slow ones are waited for until a quarter of the deadline.
-func (b *boundary) gather(ctx context.Context) (waiting int) {
+// slow ones are waited for until a quarter of the deadline. What this collector's sources measured
+// is handed over when all of them have arrived, or when early ends.
+func (b *boundary) gather(ctx, early context.Context) (waiting int) {
 	var slow <-chan time.Time
 	switch {
 	case b.e.cfg.Drain <= 0:
@@ -209,25 +213,86 @@ func (b *boundary) gather(ctx context.Context) (waiting int) {
 		slow = timer.C
 	}
 	play := slow != nil
+	own := 0 // sources of this collector that have not arrived
+	for _, m := range b.members {
+		if !m.source.Sealing().IsElsewhere() {
+			own++
+		}
+	}
+	handing := early.Done()
+	defer b.giveOver()
 	for arrived, n := 0, len(b.members); arrived < n; {
+		if own == 0 {
+			arrived += b.giveOver()
+			own = -1
+			continue
+		}
 		select {
 		case a := <-b.arrivals:
 			b.take(a)
 			arrived++
+			if !a.outcome.Sealing.IsElsewhere() {
+				own--
+			}
 		case <-b.draining:
 			waiting++
 		case <-slow:
 			slow = nil
+		case <-handing:
+			handing = nil
+			arrived += b.giveOver()
 		case <-ctx.Done():
 			return waiting
 		}
-		if play && waiting > 0 && (slow == nil || arrived+waiting == n) {
+		if play && waiting > 0 && (slow == nil || own == waiting) {
 			play = false
 			_ = b.wait(ctx, b.e.cfg.Drain)
 			b.drain()
 		}
 	}
 	return waiting
+}
+
+// giveOver hands over what this collector's sources measured, once. It takes the arrivals that wait
+// and returns their count.
+func (b *boundary) giveOver() (taken int) {
+	if b.e.handOver == nil || b.Opening {
+		return 0
+	}
+	b.mu.Lock()
+	first := !b.handedOver
+	b.handedOver = true
+	for first && len(b.arrivals) > 0 {
+		b.take(<-b.arrivals)
+		taken++
+	}
+	b.mu.Unlock()
+	if !first {
+		return 0
+	}
+	out := *b.ep
+	out.Sources, out.Warnings, out.LateWarnings = nil, nil, nil
+	own := map[string]bool{"": true}
+	for _, o := range b.ep.Sources {
+		if !o.Sealing.IsElsewhere() {
+			own[o.Name] = true
+			out.Sources = append(out.Sources, o)
+		}
+	}
+	for _, w := range b.ep.Warnings {
+		if own[w.Source] {
+			out.Warnings = append(out.Warnings, w)
+		}
+	}
+	for _, w := range b.ep.LateWarnings {
+		if own[w.Source] {
+			out.LateWarnings = append(out.LateWarnings, w)
+		}
+	}
+	out.Late, _ = b.e.unsent.take(b.Number, b.e.cfg.LateEpochs) // the delivery counts those that are too old
+	out.Status = statusOf(out.Sources)
+	b.e.handOver(&out)
+	return taken
 }
 
 // drain notes that the network has drained.
@@ -335,13 +400,22 @@ func (b *boundary) arrive(ctx context.Context, a arrival) {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		a.outcome.Err = ErrLate
 	}
+	unsent := b.e.handOver != nil && !a.outcome.Sealing.IsElsewhere()
 	b.e.late.add(a.outcome.Name, a.result.Late...)
+	if unsent {
+		b.e.unsent.add(a.outcome.Name, a.result.Late...)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	report := Report{Epoch: b.Number, Reading: a.outcome.Reading}
+	measured := a.outcome.Err == nil && !b.Opening
 	if !b.over {
 		b.arrivals <- a
-	} else if a.outcome.Err == nil && !b.Opening {
-		b.e.late.add(a.outcome.Name, Report{Epoch: b.Number, Reading: a.outcome.Reading})
+	} else if measured {
+		b.e.late.add(a.outcome.Name, report)
+	}
+	if unsent && b.handedOver && measured {
+		b.e.unsent.add(a.outcome.Name, report)
 	}
 }
 
@@ -446,7 +520,7 @@ func (e *Engine) logChanges(b *boundary, ep *Epoch) {
 	}()
 	for i, m := range b.members {
 		err, name := ep.Sources[i].Err, m.source.Name()
-		isHost := m.source.Sealing() == SealedBySource
+		isHost := m.source.Sealing().IsHost()
 		if isHost {
 			hosts++
 		}

@@ -33,6 +33,9 @@ type Config struct {
 	// LateEpochs is the number of epochs after its own with which a late report can be delivered; 0
 	// means DefaultLateEpochs.
 	LateEpochs uint64
+	// HandOver is how long before the deadline Dependencies.HandOver receives what has been collected
+	// by then; only used with it.
+	HandOver time.Duration
 	// Origin is the start of epoch 1. The zero time means the first boundary.
 	Origin time.Time
 }
@@ -49,6 +52,11 @@ type Dependencies struct {
 	// AfterFlip, if set, is called for each source sealed by the collector, in the source's
 	// goroutine, as soon as it counts in epoch next; the source is collected after it returned.
 	AfterFlip func(ctx context.Context, source string, next uint64)
+	// HandOver, if set, receives at each boundary what the sources of this collector measured, as
+	// soon as all of them are collected, at the latest Config.HandOver before the deadline. Sources
+	// that were not collected by then have ErrLate; what they return later is in Late of a following
+	// epoch. Sources elsewhere are not in it. It must not block.
+	HandOver func(*Epoch)
 }
 
 // Engine drives the epochs of a set of sources.
@@ -57,8 +65,10 @@ type Engine struct {
 	clock     Clock
 	log       *slog.Logger
 	afterFlip func(context.Context, string, uint64)
+	handOver  func(*Epoch)
 	places    chan struct{} // taken by sources that are being read
 	late      lateReports
+	unsent    lateReports // of this collector's sources, for HandOver
 
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
@@ -103,7 +113,8 @@ func New(cfg Config, deps Dependencies) *Engine {
 	}
 	e := &Engine{
 		cfg: cfg, clock: deps.Clock, log: deps.Logger, afterFlip: deps.AfterFlip,
-		places: make(chan struct{}, cfg.Parallel), members: map[string]*member{},
+		handOver: deps.HandOver,
+		places:   make(chan struct{}, cfg.Parallel), members: map[string]*member{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
@@ -211,8 +222,8 @@ func (e *Engine) closeAt(ctx context.Context, t edge, skipped uint64, reasons []
 	for _, reason := range reasons {
 		b.warn("", reason)
 	}
+	b.ep.Number, b.ep.Start, b.ep.End, b.ep.Skipped = number, start, t.at, skipped
 	ep := b.run(ctx)
-	ep.Number, ep.Start, ep.End, ep.Skipped = number, start, t.at, skipped
 	ep.Late, ep.Dropped = e.late.take(number, e.cfg.LateEpochs)
 	ep.Closed = e.clock.Now()
 	if ctx.Err() == nil { // a cancelled epoch has no information about the sources

@@ -24,7 +24,18 @@ const (
 	// SealedBySource: the source ends the epoch by its own clock and reports. The engine does not
 	// seal; Part.Collect waits for the report. Example: a host agent.
 	SealedBySource
+	// DeviceElsewhere and HostElsewhere: another collector of the cluster seals a switch or a host,
+	// collects from it and sends what it measured. The engine does not seal; Part.Collect waits for
+	// that.
+	DeviceElsewhere
+	HostElsewhere
 )
+
+// IsHost reports whether the source is a host.
+func (s Sealing) IsHost() bool { return s == SealedBySource || s == HostElsewhere }
+
+// IsElsewhere reports whether another collector collects from the source.
+func (s Sealing) IsElsewhere() bool { return s == DeviceElsewhere || s == HostElsewhere }
 
 // Source is what an epoch collects from.
 type Source interface {
@@ -42,7 +53,8 @@ type Boundary struct {
 	// Number is the number of the epoch that ends; epoch Number+1 begins.
 	Number uint64
 	// Opening is set if no epoch ends, because epoch Number+1 is the first one. What was measured
-	// before is discarded. Sources that seal themselves are not collected.
+	// before is discarded. Sources that seal themselves, or that another collector collects, are not
+	// collected.
 	Opening bool
 }
 

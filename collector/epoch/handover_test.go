@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package epoch_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/epoch"
+)
+
+// away is a source that another collector collects.
+type away struct{ *host }
+
+func (away) Sealing() epoch.Sealing { return epoch.DeviceElsewhere }
+
+// hurried is a virtual clock on which the time before the hand-over is over at once if early is
+// set.
+type hurried struct {
+	*epoch.Virtual
+	early bool
+}
+
+const beforeHandOver = 600 * time.Millisecond
+
+func (c *hurried) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if c.early && d == beforeHandOver {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return ctx, cancel
+	}
+	return c.Virtual.WithTimeout(ctx, d)
+}
+
+// What this collector's sources measured is handed over before the others' arrive, and what came
+// too late for that is handed over with the next epoch, once.
+func TestHandOver(t *testing.T) {
+	clock := &hurried{Virtual: epoch.NewVirtual(t0, 0)}
+	r := &rig{t: t, clock: clock.Virtual, trace: &trace{}, end: t0}
+	own, other := newHost("own", r.trace), away{newHost("away", r.trace)}
+	var handed []string
+	r.e = epoch.New(epoch.Config{Interval: time.Second, Guard: guard, Drain: drain, Deadline: 800 * time.Millisecond,
+		HandOver: 200 * time.Millisecond}, epoch.Dependencies{Clock: clock, HandOver: func(ep *epoch.Epoch) {
+		handed = append(handed, short(ep))
+		other.report(ep.Number, 5) // answers what is handed over
+		if clock.early {
+			own.report(ep.Number, 8)
+		}
+		if !ep.End.Equal(r.end) || len(ep.Warnings) > 0 {
+			t.Errorf("handed over %+v", ep)
+		}
+	}})
+	t.Cleanup(r.e.Shutdown)
+	r.e.Add(own)
+	r.e.Add(other)
+	r.open()
+	own.report(1, 9)
+	r.expect(r.step(), "1 complete away=5 own=9")
+	clock.early = true
+	r.expect(r.step(), "2 complete away=5 own=8")
+	clock.early = false
+	own.report(3, 7)
+	r.expect(r.step(), "3 complete away=5 own=7")
+	own.report(4, 6)
+	r.expect(r.step(), "4 complete away=5 own=6")
+	want := []string{"1 complete own=9", "2 lost own=late", "3 complete own=7 late own/2=8", "4 complete own=6"}
+	if !slices.Equal(handed, want) {
+		t.Errorf("handed over %q, want %q", handed, want)
+	}
+}
