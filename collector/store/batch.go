@@ -19,6 +19,8 @@ type Batch struct {
 	Time time.Time
 	// Epoch is the number of the epoch; 0: none.
 	Epoch uint64
+	// Member is the collector of the cluster that made the batch; empty: this one.
+	Member string
 	// Tables are applied in order.
 	Tables []Publication
 }

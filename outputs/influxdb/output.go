@@ -199,7 +199,11 @@ func (o *Output) encode(ctx context.Context) {
 	}
 }
 
+// add encodes a batch, unless another collector made it: that one writes it.
 func (o *Output) add(b *store.Batch) {
+	if b.Member != "" {
+		return
+	}
 	for i := range b.Tables {
 		if p := &b.Tables[i]; !p.Delete {
 			o.enc.add(b.Target, b.Time, p.Table)
