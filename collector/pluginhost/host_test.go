@@ -354,6 +354,12 @@ func TestStateSurvivesKill(t *testing.T) {
 		sums["restored"] != 6 {
 		t.Fatal(sums, err)
 	}
+	// One that another collector continued is restarted with the state from there.
+	next.Restart(ctx, &sdk.State{Epoch: 20, Version: 2, Data: []byte{41}})
+	if sums, err := analyze(t, next, epoch(21, "seen"), time.Minute); err != nil || sums["seen"] != 41 ||
+		sums["restored"] != 20 {
+		t.Fatal(sums, err)
+	}
 }
 
 // A plugin that is killed while it analyzes an epoch receives it again, and none is lost.

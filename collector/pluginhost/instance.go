@@ -155,7 +155,9 @@ func (i *Instance) supervise(s *session) {
 		}
 		err := s.exitErr
 		for {
-			failures++
+			if !errors.Is(err, errReplaced) {
+				failures++
+			}
 			delay := time.Duration(0)
 			if failures > 1 {
 				delay = delays.NextBackOff()
@@ -195,6 +197,10 @@ func (i *Instance) down(err error, failures int, delay time.Duration) {
 		}
 	})
 	i.logs.flushDrops()
+	if errors.Is(err, errReplaced) {
+		i.logs.logger.Info("plugin is restarted", "reason", err)
+		return
+	}
 	i.logs.logger.Error("plugin is down", "error", err, "restart_in", delay, "failures", failures)
 }
 
@@ -298,6 +304,22 @@ func (i *Instance) SetState(state *sdk.State) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.state = state
+}
+
+// errReplaced is why Restart ends a process.
+var errReplaced = errors.New("it continues from another state")
+
+// Restart ends the process, and the next one, which starts at once, restores the state. It returns
+// when that one runs or has failed, or when ctx ends.
+func (i *Instance) Restart(ctx context.Context, state *sdk.State) {
+	i.SetState(state)
+	s, err := i.current(ctx)
+	if err != nil {
+		return // the next process restores it
+	}
+	s.fail(errReplaced)
+	<-s.dead
+	_, _ = i.current(ctx) // who calls the plugin next sees the error
 }
 
 // SetNetwork replaces the network model. A plugin that takes updates receives it with the next
