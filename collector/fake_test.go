@@ -238,7 +238,8 @@ func (p *fakePlugin) Query(context.Context, sdk.RowKey) ([]sdk.TableResult, uint
 	return nil, 0, pluginhost.ErrNoCapability
 }
 
-func (p *fakePlugin) SetState(*sdk.State) {}
+func (p *fakePlugin) SetState(*sdk.State)                 {}
+func (p *fakePlugin) Restart(context.Context, *sdk.State) {}
 
 func (p *fakePlugin) Status() pluginhost.Status {
 	return pluginhost.Status{State: pluginhost.StateRunning, PID: 1}

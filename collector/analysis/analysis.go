@@ -42,7 +42,8 @@ type Config struct {
 	LogLevel slog.Level
 }
 
-// Dependencies are the components that New connects to. All but Launch are required.
+// Dependencies are the components that New connects to. All but Home, States and Launch are
+// required.
 type Dependencies struct {
 	Clock   epoch.Clock
 	Logger  *slog.Logger
@@ -59,6 +60,11 @@ type Dependencies struct {
 	StatusChanged func()
 	// Report receives the report of each epoch, in order. It must not block.
 	Report func(Report)
+	// Home reports whether this collector analyzes the epochs of a plugin; nil: of all. A plugin that
+	// is at home elsewhere runs, so that its bindings and settings hold here and it can move here.
+	Home func(plugin string) bool
+	// States keeps the states of plugins for other collectors; nil: there are none.
+	States States
 	// Launch starts a plugin; nil starts a process.
 	Launch func(context.Context, pluginhost.Spec) (Instance, error)
 }
@@ -94,12 +100,21 @@ type Plans interface {
 	Drop(plugin string)
 }
 
+// States keeps the newest state of each plugin instance where the collectors of a cluster find it.
+type States interface {
+	// Keep stores the state of an instance of a plugin. It does not block.
+	Keep(instance, plugin string, s *sdk.State)
+	// State returns the newest state; nil: none.
+	State(ctx context.Context, instance, plugin string) *sdk.State
+}
+
 // Instance is a running plugin: a pluginhost.Instance, or a fake.
 type Instance interface {
 	Describe() sdk.Description
 	Analyze(ctx context.Context, e *sdk.Epoch) (*sdk.Results, error)
 	SetWatched(rows []sdk.RowKey)
 	SetState(s *sdk.State)
+	Restart(ctx context.Context, s *sdk.State)
 	SetNetwork(ctx context.Context, n sdk.Network) error
 	Configure(ctx context.Context, config []byte, n sdk.Network) error
 	// Query returns tables that hold a row, and the epoch that they are from.

@@ -54,3 +54,13 @@ func (p *plugin) bindings() map[string]map[string]bool {
 	p.bound, p.version = bound, network.Version
 	return bound
 }
+
+// Wanted returns the objects that each plugin reads, by plugin and device. The maps must not be
+// changed.
+func (c *Component) Wanted() map[string]map[string]map[string]bool {
+	all := map[string]map[string]map[string]bool{}
+	for _, p := range c.running() {
+		all[p.name] = p.bindings()
+	}
+	return all
+}

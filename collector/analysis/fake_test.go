@@ -38,7 +38,8 @@ type fakePlugin struct {
 	mu      sync.Mutex
 	analyze func(context.Context, *sdk.Epoch) (*sdk.Results, error) // nil: no results
 	epochs  []uint64
-	refuse  error // Configure returns it
+	refuse  error    // Configure returns it
+	resumed []uint64 // epochs of the states of Restart
 	query   func(context.Context, sdk.RowKey) ([]sdk.TableResult, uint64, error)
 }
 
@@ -82,8 +83,12 @@ func (p *fakePlugin) Configure(context.Context, []byte, sdk.Network) error {
 	return p.refuse
 }
 
-func (p *fakePlugin) SetWatched([]sdk.RowKey)                       {}
-func (p *fakePlugin) SetState(*sdk.State)                           {}
+func (p *fakePlugin) SetWatched([]sdk.RowKey) {}
+func (p *fakePlugin) SetState(*sdk.State)     {}
+
+func (p *fakePlugin) Restart(_ context.Context, s *sdk.State) {
+	p.do(func(p *fakePlugin) { p.resumed = append(p.resumed, s.Epoch) })
+}
 func (p *fakePlugin) SetNetwork(context.Context, sdk.Network) error { return nil }
 
 func (p *fakePlugin) Status() pluginhost.Status {
@@ -131,6 +136,12 @@ var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // newRig starts a component with plugins of these names. change may adapt its configuration.
 func newRig(t *testing.T, change func(*Config), names ...string) *rig {
 	t.Helper()
+	return newRigWith(t, change, nil, names...)
+}
+
+// newRigWith is newRig. with may adapt the dependencies.
+func newRigWith(t *testing.T, change func(*Config), with func(*Dependencies), names ...string) *rig {
+	t.Helper()
 	r := &rig{t: t, log: &testkit.Log{}, plugins: map[string]*fakePlugin{}, reports: make(chan Report, 64)}
 	cfg := Config{Plugins: config.Plugins{Directory: t.TempDir(),
 		Restart: config.Restart{Initial: time.Second, Maximum: time.Minute}}, EpochLength: time.Second}
@@ -150,7 +161,7 @@ func newRig(t *testing.T, change func(*Config), names ...string) *rig {
 	}
 	r.store = store.New(store.Options{DefaultTarget: "netsketch", Schema: sch})
 	var mu sync.Mutex
-	r.c = New(cfg, Dependencies{
+	deps := Dependencies{
 		Clock: epoch.Wall{}, Logger: slog.New(slog.NewTextHandler(r.log, nil)), Store: r.store, Schema: sch,
 		Network: fakeNetwork{}, Plans: fakePlans{}, BankShift: func() uint64 { return 1 }, SettingsChanged: func() {},
 		StatusChanged: func() {},
@@ -162,7 +173,11 @@ func newRig(t *testing.T, change func(*Config), names ...string) *rig {
 			r.plugins[spec.Name] = p
 			return p, nil
 		},
-	})
+	}
+	if with != nil {
+		with(&deps)
+	}
+	r.c = New(cfg, deps)
 	if err := r.c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func (c *Component) launch(ctx context.Context, cfg config.Plugin) (*plugin, err
 		return nil, err
 	}
 	p := newPlugin(c, cfg)
-	if p.state = c.savedState(cfg.Name, cfg.Plugin); p.state != nil {
+	if p.state = c.newestState(ctx, cfg); p.state != nil {
 		p.saved.epoch, p.status.SavedEpoch = p.state.Epoch, p.state.Epoch
 	}
 	all := c.config()

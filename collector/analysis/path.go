@@ -18,15 +18,20 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Deliver hands a sealed epoch to all plugins and returns at once. The epoch is reported when all
-// of them are done with it, at the latest when reportLag later epochs have been delivered.
+// Deliver hands a sealed epoch to all plugins that are at home here, and returns at once. The epoch
+// is reported when all of them are done with it, at the latest when reportLag later epochs have
+// been delivered.
 func (c *Component) Deliver(ep *epoch.Epoch) *Delivery {
 	sealed := time.Now()
 	plugins := c.running()
 	answers := make(chan PluginReport, len(plugins))
 	waiting := make([]string, 0, len(plugins))
 	for _, p := range plugins {
-		p.offer(p.view(ep), answers)
+		home, moved := p.atHome()
+		if !home {
+			continue
+		}
+		p.offer(job{p.view(ep), answers, moved})
 		waiting = append(waiting, p.name)
 	}
 	d := &Delivery{
@@ -57,7 +62,7 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 	e := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, BankShift: p.c.deps.BankShift(),
 		Skew: ep.Timings.Skew}
 	for _, o := range ep.Sources {
-		if o.Sealing == epoch.SealedBySource {
+		if o.Sealing.IsHost() {
 			p.viewHost(e, o)
 			continue
 		}
@@ -179,19 +184,19 @@ func (p *plugin) knows(device string) bool {
 }
 
 // offer queues an epoch. Without room the epoch is lost for the plugin.
-func (p *plugin) offer(e *sdk.Epoch, done chan<- PluginReport) {
+func (p *plugin) offer(j job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		done <- PluginReport{Name: p.name, Err: context.Canceled}
+		j.done <- PluginReport{Name: p.name, Err: context.Canceled}
 		return
 	}
 	select {
-	case p.queue <- job{e, done}:
+	case p.queue <- j:
 	default:
 		p.status.EpochsLost++
 		p.failed(ErrBusy)
-		done <- PluginReport{Name: p.name, Err: ErrBusy}
+		j.done <- PluginReport{Name: p.name, Err: ErrBusy}
 	}
 }
 
@@ -199,6 +204,9 @@ func (p *plugin) offer(e *sdk.Epoch, done chan<- PluginReport) {
 func (p *plugin) work() {
 	defer close(p.ended)
 	for j := range p.queue {
+		if j.moved {
+			p.adopt()
+		}
 		j.done <- p.analyze(j.epoch)
 		p.saveState(false)
 	}

@@ -34,6 +34,7 @@ type plugin struct {
 
 	mu       sync.Mutex
 	begun    bool // inst is set
+	home     bool // the newest epoch was analyzed here
 	closed   bool // the queue takes no more jobs
 	cfg      config.Plugin
 	refusal  error // why the plugin refused the newest configuration and keeps cfg
@@ -50,6 +51,7 @@ type plugin struct {
 type job struct {
 	epoch *sdk.Epoch
 	done  chan<- PluginReport
+	moved bool // it is the first since the plugin is at home here
 }
 
 func newPlugin(c *Component, cfg config.Plugin) *plugin {
@@ -140,9 +142,44 @@ func (p *plugin) keep(state *sdk.State) {
 		return
 	}
 	p.inst.SetState(state)
+	if p.c.deps.States != nil {
+		p.c.deps.States.Keep(p.name, p.config().Plugin, state)
+	}
+	p.setState(state)
+}
+
+func (p *plugin) setState(state *sdk.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state, p.status.SavedEpoch = state, state.Epoch
+}
+
+// atHome reports whether this collector analyzes the plugin's epochs, and whether that is new.
+func (p *plugin) atHome() (home, moved bool) {
+	home = p.c.deps.Home == nil || p.c.deps.Home(p.name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	moved = home && !p.home
+	p.home = home
+	return home, moved
+}
+
+// adopt makes the plugin continue from the state that another collector kept, if it is newer. It is
+// called by the worker.
+func (p *plugin) adopt() {
+	if p.c.deps.States == nil {
+		return
+	}
+	next := p.c.deps.States.State(p.c.ctx, p.name, p.config().Plugin)
+	p.mu.Lock()
+	old := p.state
+	p.mu.Unlock()
+	if next == nil || old != nil && next.Epoch <= old.Epoch {
+		return
+	}
+	p.c.log.Info("plugin continues from the state of another collector", "plugin", p.name, "epoch", next.Epoch)
+	p.setState(next)
+	p.inst.Restart(p.c.ctx, next)
 }
 
 // failed records why an epoch has no results, or not all, and logs the first of several. p.mu is

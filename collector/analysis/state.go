@@ -3,6 +3,7 @@
 package analysis
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -42,6 +44,18 @@ func (c *Component) statePath(instance string) string {
 		return ""
 	}
 	return filepath.Join(directory, instance+".state.json")
+}
+
+// newestState returns the state that an instance saved last, in a file or for the cluster, or nil.
+func (c *Component) newestState(ctx context.Context, cfg config.Plugin) *sdk.State {
+	s := c.savedState(cfg.Name, cfg.Plugin)
+	if c.deps.States == nil {
+		return s
+	}
+	if other := c.deps.States.State(ctx, cfg.Name, cfg.Plugin); other != nil && (s == nil || other.Epoch > s.Epoch) {
+		return other
+	}
+	return s
 }
 
 // savedState reads the state that an instance saved before the collector was restarted, or nil. The
