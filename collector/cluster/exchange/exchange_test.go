@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// member is the exchange of a collector.
+type member struct {
+	*Component
+	store *store.Store
+	log   *testkit.Log
+}
+
+// view has the members a, b and c.
+var view = cluster.View{Leased: true, Fence: 7, Members: []cluster.Member{
+	{Name: "a", State: cluster.Active, Weight: 1}, {Name: "b", State: cluster.Active, Weight: 1},
+	{Name: "c", State: cluster.Active, Weight: 1}}}
+
+// owned returns a name whose owner is a member.
+func owned(by func(name string) string, member string) string {
+	for i := 0; ; i++ {
+		if name := fmt.Sprintf("x%d", i); by(name) == member {
+			return name
+		}
+	}
+}
+
+// atB is a plugin whose home is b, which reads r1 of the device of a.
+var (
+	atB     = owned(view.Plugin, "b")
+	deviceA = owned(view.Device, "a")
+	hostA   = owned(view.Host, "a")
+)
+
+func start(t *testing.T, server, name string) member {
+	t.Helper()
+	m := member{store: store.New(store.Options{}), log: &testkit.Log{}}
+	t.Cleanup(m.store.Close)
+	m.Component = New(Config{Member: name}, Dependencies{
+		Bus: bustest.Connect(t, "fabric", name, server), Logger: m.log.Logger(), Store: m.store,
+		Validate: (*table.Table).Check, View: func() cluster.View { return view },
+		Wanted: func() map[string]map[string]map[string]bool {
+			return map[string]map[string]map[string]bool{atB: {deviceA: {"r1": true}}}
+		},
+	})
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Stop)
+	return m
+}
+
+// measured is an epoch of a.
+func measured(number uint64) *epoch.Epoch {
+	objects := []sdk.Cells{sdk.CellsOf("r1", []uint32{uint32(number)}), sdk.CellsOf("r2", []uint32{9})}
+	end := t0.Add(time.Duration(number) * time.Second)
+	return &epoch.Epoch{Number: number, Start: end.Add(-time.Second), End: end, Sources: []epoch.Outcome{
+		{Name: deviceA, Sealing: epoch.SealedByCollector, Reading: &epoch.Reading{Objects: objects}},
+		{Name: hostA, Sealing: epoch.SealedBySource, Reading: &epoch.Reading{
+			Hosts: []epoch.HostReport{{Role: "role", Data: []byte{byte(number)}}}}},
+	}, Warnings: []epoch.AccuracyWarning{{Reason: "skew"}}}
+}
+
+// collect waits for the outcome of a source at a boundary.
+func (m member) collect(ctx context.Context, name string, host bool, number uint64) (epoch.Result, error) {
+	part, _ := m.Source(name, host).Begin(epoch.Boundary{Number: number})
+	return part.Collect(ctx, nil)
+}
+
+// request sends a part as a member would and returns the reply.
+func (m member) request(t *testing.T, from string, transfer, fence uint64, ep *epoch.Epoch) (reply string) {
+	t.Helper()
+	payload, err := wire.EncodePart(ep, fence, func(string, string) bool { return true })
+	if err == nil {
+		err = wire.Split(from, transfer, payload, func(chunk []byte, _ bool) error {
+			r, err := m.deps.Bus.Conn().Request(m.deps.Bus.Subject("part", m.cfg.Member), chunk, 10*time.Second)
+			if err == nil {
+				reply = string(r.Data)
+			}
+			return err
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply
+}
+
+// What a measured arrives at b once: the registers that a plugin there reads, and the reports.
+func TestParts(t *testing.T) {
+	server := bustest.Server(t)
+	a, b := start(t, server, "a"), start(t, server, "b")
+	ctx := t.Context()
+	b.inbox.begin(1)
+	a.HandOver(measured(1))
+	got, err := b.collect(ctx, deviceA, false, 1)
+	if err != nil || len(got.Reading.Objects) != 1 || got.Reading.Objects[0].At(0) != 1 || got.Warnings[0] != "skew" {
+		t.Errorf("device: %+v, error %v", got, err)
+	}
+	if got, err = b.collect(ctx, hostA, true, 1); err != nil || !bytes.Equal(got.Reading.Hosts[0].Data, []byte{1}) {
+		t.Errorf("host: %+v, error %v", got, err)
+	}
+	testkit.Until(t, "acknowledgement", func() bool { return a.Stats().PartsSent == 1 })
+
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, host := range []bool{false, true} { // the epoch is delivered without them
+		name := map[bool]string{false: deviceA, true: hostA}[host]
+		if _, err := b.collect(over, name, host, 2); !errors.Is(err, epoch.ErrLate) {
+			t.Errorf("without a part: %v", err)
+		}
+	}
+	failed := measured(3)
+	for i := range failed.Sources {
+		failed.Sources[i].Reading, failed.Sources[i].Err = nil, errors.New("no session")
+	}
+	for _, step := range []struct {
+		from            string
+		transfer, fence uint64
+		ep              *epoch.Epoch
+		want            string
+	}{
+		{"a", 1 << 60, 7, measured(1), refusals[repeated]},
+		{"a", 1 << 60, 7, measured(1), "transfer"},
+		{"a", 1<<60 + 1, 7, measured(2), refusals[late]},
+		{"a", 1<<60 + 2, 6, measured(3), refusals[deposed]},
+		{"a", 1<<60 + 3, 7, measured(9), refusals[ahead]},
+		{"z", 1, 7, measured(3), refusals[unknown]},
+		{"c", 1, 7, failed, accept}, // the reasons of a collector that does not own the sources do not count
+		{"a", 1<<60 + 4, 8, measured(3), accept},
+	} {
+		if got := b.request(t, step.from, step.transfer, step.fence, step.ep); !strings.HasPrefix(got, step.want) {
+			t.Errorf("part of epoch %d of %s: reply %q, want %q", step.ep.Number, step.from, got, step.want)
+		}
+	}
+	if got, err = b.collect(ctx, hostA, true, 3); err != nil || len(got.Late) != 1 || got.Late[0].Epoch != 2 {
+		t.Errorf("host: %+v, error %v; want the late report of epoch 2", got, err)
+	}
+	m, err := b.deps.Bus.Conn().Request(b.deps.Bus.Subject("part", "b"), []byte("\x05part"), 10*time.Second)
+	if err != nil || string(m.Data) == accept {
+		t.Errorf("a chunk that cannot be read: %v, error %v", m, err)
+	}
+	want := Stats{PartsReceived: 3, PartsRepeated: 2, PartsLate: 1, PartsDeposed: 1, PartsRefused: 3, SourcesDropped: 2}
+	have := b.Stats()
+	have.PartBytesReceived = 0
+	if have != want {
+		t.Errorf("counted %+v, want %+v", have, want)
+	}
+}
+
+// batch is the result of an epoch.
+func batch(t *testing.T, number uint64, rows int) store.Batch {
+	t.Helper()
+	b := table.NewBuilder("/netsketch-univmon:univmon/flows/flow")
+	flow, packets := b.TextKey("flow"), b.Uint("state/packets")
+	for i := range rows {
+		flow.Append(fmt.Sprint("flow ", i))
+		packets.Append(number)
+	}
+	tab, err := b.Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.Batch{Time: t0.Add(time.Duration(number) * time.Second), Epoch: number,
+		Tables: []store.Publication{{Table: tab, Replace: true}}}
+}
+
+func (m member) epochOf() (newest uint64, rows int) {
+	for _, meta := range m.store.View().Rows(store.Query{}) {
+		newest, rows = meta.Epoch, rows+1
+	}
+	return newest, rows
+}
+
+// Results of one collector are served by all, also by one that joins later, and older ones of the
+// home before do not replace them.
+func TestResults(t *testing.T) {
+	server := bustest.Server(t)
+	a, b := start(t, server, "a"), start(t, server, "b")
+	publish := func(m member, number uint64, rows int) {
+		t.Helper()
+		sent := m.Stats().BatchesSent
+		testkit.Until(t, "results are sent", func() bool { // the stream is made in the background
+			if err := m.store.Publish(batch(t, number, rows)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			return m.Stats().BatchesSent > sent
+		})
+	}
+	has := func(m member, number uint64, rows int) {
+		t.Helper()
+		testkit.Until(t, fmt.Sprintf("epoch %d at %s", number, m.cfg.Member), func() bool {
+			gotEpoch, gotRows := m.epochOf()
+			return gotEpoch == number && gotRows == rows
+		})
+	}
+	tap := b.store.Tap(1)
+	defer tap.Close()
+	publish(a, 3, 60_000) // in several chunks
+	has(b, 3, 60_000)
+	if got := <-tap.C(); got.Member != "a" {
+		t.Errorf("results are of member %q", got.Member)
+	}
+	publish(a, 4, 2)
+	has(b, 4, 2)
+	publish(b, 5, 3) // the plugin has moved to b
+	has(a, 5, 3)
+	publish(a, 4, 1)
+	testkit.Until(t, "older results are dropped", func() bool { return b.Stats().BatchesOld > 0 })
+	has(b, 5, 3)
+	publish(b, 6, 4)
+	has(a, 6, 4)
+	c := start(t, server, "c")
+	has(c, 6, 4)
+
+	if err := b.deps.Bus.Conn().PublishMsg(&nats.Msg{Subject: b.deps.Bus.Subject("results", "0"),
+		Data: []byte("\x05nothing")}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "bytes that are no results are refused", func() bool { return c.Stats().BatchesRefused == 1 })
+}
+
+// The state of a plugin is there for its next home.
+func TestStates(t *testing.T) {
+	server := bustest.Server(t)
+	a, b := start(t, server, "a"), start(t, server, "b")
+	if s := b.State(t.Context(), "p", "plugin"); s != nil {
+		t.Errorf("state %+v before there is one", s)
+	}
+	data := bytes.Repeat([]byte("state"), 100_000)
+	a.Keep("p", "plugin", &sdk.State{Epoch: 1, Data: data})
+	a.Keep("p", "plugin", &sdk.State{Epoch: 2, Version: 3, Data: data})
+	testkit.Until(t, "state", func() bool {
+		s := b.State(t.Context(), "p", "plugin")
+		return s != nil && s.Epoch == 2 && s.Version == 3 && bytes.Equal(s.Data, data)
+	})
+	if s := b.State(t.Context(), "p", "other"); s != nil {
+		t.Errorf("state %+v of another plugin", s)
+	}
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/epoch"
+)
+
+// errNoPart is why an epoch lacks a source of another collector.
+var errNoPart = fmt.Errorf("no part of the collector that owns it: %w", epoch.ErrLate)
+
+// errDown is why an epoch lacks a source that has no owner.
+var errDown = fmt.Errorf("no collector of the cluster owns it: %w", epoch.ErrLate)
+
+// How many epochs the inbox keeps: parts of the newest ones may still arrive, and the clock of
+// another collector may be ahead.
+const (
+	keepEpochs  = 4
+	aheadEpochs = 2
+)
+
+// inbox holds the outcomes of sources of other collectors until the engine collects them. One
+// outcome of a source and epoch counts: the first with a reading, or the reason of the owner.
+type inbox struct {
+	mu     sync.Mutex
+	newest uint64 // the newest epoch that ended here
+	epochs map[uint64]*arrived
+	fences map[string]uint64         // newest of each collector
+	late   map[string][]epoch.Report // reports of hosts that arrived after their epoch was delivered
+}
+
+// arrived is an epoch.
+type arrived struct {
+	members map[string]bool // whose parts arrived
+	slots   map[string]*slot
+}
+
+// slot is the outcome of one source.
+type slot struct {
+	ready  chan struct{} // closed when the outcome is there
+	result epoch.Result
+	err    error
+	filled bool
+	over   bool // the engine waits no longer
+}
+
+func (in *inbox) init() {
+	in.epochs, in.fences = map[uint64]*arrived{}, map[string]uint64{}
+	in.late = map[string][]epoch.Report{}
+}
+
+// at returns an epoch; it makes it if need be. in.mu is held.
+func (in *inbox) at(number uint64) *arrived {
+	e := in.epochs[number]
+	if e == nil {
+		e = &arrived{members: map[string]bool{}, slots: map[string]*slot{}}
+		in.epochs[number] = e
+	}
+	return e
+}
+
+func (e *arrived) slot(name string) *slot {
+	s := e.slots[name]
+	if s == nil {
+		s = &slot{ready: make(chan struct{})}
+		e.slots[name] = s
+	}
+	return s
+}
+
+// begin notes that an epoch has ended here.
+func (in *inbox) begin(number uint64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if number <= in.newest {
+		return
+	}
+	in.newest = number
+	for n := range in.epochs {
+		if n+keepEpochs < number {
+			delete(in.epochs, n)
+		}
+	}
+}
+
+// Why a part is not accepted.
+type refusal uint8
+
+const (
+	accepted refusal = iota
+	repeated
+	late
+	ahead
+	unknown
+	deposed
+)
+
+var refusals = [...]string{
+	repeated: "a part of this epoch has arrived", late: "the epoch has been delivered",
+	ahead: "the epoch is in the future; are the clocks apart?", unknown: "the collector is not a member of the cluster",
+	deposed: "the collector has had a newer lease since",
+}
+
+// take takes a part. dropped is the number of its outcomes that are not used.
+func (in *inbox) take(member string, p *wire.Part, view cluster.View) (why refusal, dropped int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	_, known := view.Member(member)
+	switch {
+	case !known:
+		return unknown, 0
+	case p.Fence < in.fences[member]:
+		return deposed, 0
+	case p.Epoch > in.newest+aheadEpochs:
+		return ahead, 0
+	case p.Epoch+keepEpochs < in.newest:
+		return late, 0
+	}
+	in.fences[member] = p.Fence
+	e := in.at(p.Epoch)
+	if e.members[member] {
+		return repeated, 0
+	}
+	e.members[member] = true
+	over := 0
+	for i := range p.Sources {
+		s := &p.Sources[i]
+		s.Result.Warnings = append(s.Result.Warnings, p.Warnings...)
+		slot := e.slot(s.Name)
+		switch {
+		case slot.over:
+			over++
+			in.keepLate(s, p.Epoch)
+		case slot.filled || s.Err != nil && owner(view, s.Name, s.Host) != member:
+			dropped++
+		default:
+			slot.result, slot.err, slot.filled = s.Result, s.Err, true
+			close(slot.ready)
+		}
+	}
+	if over > 0 && over == len(p.Sources) {
+		return late, 0
+	}
+	return accepted, dropped + over
+}
+
+func owner(view cluster.View, name string, host bool) string {
+	if host {
+		return view.Host(name)
+	}
+	return view.Device(name)
+}
+
+// keepLate keeps the reports of a host, and late ones with them, for a later epoch. in.mu is held.
+func (in *inbox) keepLate(s *wire.Source, number uint64) {
+	if !s.Host {
+		return
+	}
+	reports := append(in.late[s.Name], s.Result.Late...)
+	if s.Err == nil {
+		reports = append(reports, epoch.Report{Epoch: number, Reading: s.Result.Reading})
+	}
+	in.late[s.Name] = reports[max(0, len(reports)-2*keepEpochs):]
+}
+
+// wait returns the outcome of a source.
+func (in *inbox) wait(ctx context.Context, number uint64, name string) (epoch.Result, error) {
+	in.mu.Lock()
+	s := in.at(number).slot(name)
+	late := in.late[name]
+	delete(in.late, name)
+	in.mu.Unlock()
+	select {
+	case <-s.ready:
+	case <-ctx.Done():
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	s.over = true
+	if !s.filled {
+		return epoch.Result{Late: late}, errNoPart
+	}
+	result := s.result
+	result.Late = slices.Concat(late, result.Late)
+	return result, s.err
+}
+
+// Source returns the source of a device or host that another collector owns. Only one of a name can
+// be in an engine.
+func (c *Component) Source(name string, host bool) epoch.Source { return &source{c, name, host} }
+
+// source is a device or host that another collector collects.
+type source struct {
+	c    *Component
+	name string
+	host bool
+}
+
+// Name implements epoch.Source.
+func (s *source) Name() string { return s.name }
+
+// Sealing implements epoch.Source.
+func (s *source) Sealing() epoch.Sealing {
+	if s.host {
+		return epoch.HostElsewhere
+	}
+	return epoch.DeviceElsewhere
+}
+
+// Begin implements epoch.Source.
+func (s *source) Begin(b epoch.Boundary) (epoch.Part, []string) {
+	if !b.Opening {
+		s.c.inbox.begin(b.Number)
+	}
+	return &awaited{s, b.Number}, nil
+}
+
+// awaited is one boundary of a source.
+type awaited struct {
+	*source
+	number uint64
+}
+
+// Seal implements epoch.Part; it is not called.
+func (a *awaited) Seal(context.Context) error { return nil }
+
+// Collect implements epoch.Part: it waits for the part of the owner, if there is one.
+func (a *awaited) Collect(ctx context.Context, _ epoch.Drained) (epoch.Result, error) {
+	if view := a.c.deps.View(); owner(view, a.name, a.host) == "" {
+		return epoch.Result{}, errDown
+	}
+	return a.c.inbox.wait(ctx, a.number, a.name)
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/epoch"
+)
+
+// HandOver sends what this collector measured to the homes of the plugins that read it. It does not
+// block: while two epochs wait to be sent, a further one is dropped and counted.
+func (c *Component) HandOver(ep *epoch.Epoch) {
+	c.inbox.begin(ep.Number)
+	if len(ep.Sources) == 0 {
+		return
+	}
+	select {
+	case c.outbox <- ep:
+	default:
+		c.n.partsFailed.Add(1)
+		c.note("parts of epochs", errors.New("the one before is still being sent"))
+	}
+}
+
+// sendParts sends parts until Stop.
+func (c *Component) sendParts() {
+	for {
+		select {
+		case ep := <-c.outbox:
+			for member, wanted := range c.homes() {
+				err := c.sendPart(member, ep, wanted)
+				if err != nil {
+					c.n.partsFailed.Add(1)
+				} else {
+					c.n.partsSent.Add(1)
+				}
+				c.note("parts of epochs", err)
+			}
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// homes returns the other collectors that are home of a plugin, with the registers that are read
+// there by device.
+func (c *Component) homes() map[string]map[string]map[string]bool {
+	view := c.deps.View()
+	homes := map[string]map[string]map[string]bool{}
+	for plugin, devices := range c.deps.Wanted() {
+		home := view.Plugin(plugin)
+		if home == "" || home == c.cfg.Member {
+			continue
+		}
+		if homes[home] == nil {
+			homes[home] = map[string]map[string]bool{}
+		}
+		for device, objects := range devices {
+			all := homes[home][device]
+			if all == nil {
+				all = map[string]bool{}
+				homes[home][device] = all
+			}
+			for o := range objects {
+				all[o] = true
+			}
+		}
+	}
+	return homes
+}
+
+// sendPart sends an epoch to one home and waits for the acknowledgement.
+func (c *Component) sendPart(member string, ep *epoch.Epoch, wanted map[string]map[string]bool) error {
+	payload, err := wire.EncodePart(ep, c.deps.View().Fence, func(device, object string) bool {
+		return wanted[device][object]
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.AckTimeout)
+	defer cancel()
+	subject := c.deps.Bus.Subject("part", member)
+	return wire.Split(c.cfg.Member, c.transfers.Add(1), payload, func(chunk []byte, last bool) error {
+		c.n.partBytesSent.Add(uint64(len(chunk)))
+		if !last {
+			return c.deps.Bus.Conn().Publish(subject, chunk)
+		}
+		reply, err := c.deps.Bus.Conn().RequestWithContext(ctx, subject, chunk)
+		if err != nil {
+			return fmt.Errorf("part of epoch %d to collector %s: %w", ep.Number, member, err)
+		}
+		if text := string(reply.Data); text != accept {
+			return fmt.Errorf("part of epoch %d: refused by collector %s: %s", ep.Number, member, text)
+		}
+		return nil
+	})
+}
+
+// accept is the acknowledgement of a part; any other is the reason for its refusal.
+const accept = "accepted"
+
+// receiveParts receives parts until Stop.
+func (c *Component) receiveParts(sub *nats.Subscription) {
+	defer func() { _ = sub.Unsubscribe() }() // the connection may be closed
+	join := wire.NewJoiner(c.cfg.MaxPart + c.cfg.MaxPart/8)
+	for {
+		m, err := sub.NextMsgWithContext(c.ctx)
+		switch {
+		case c.ctx.Err() != nil:
+			return
+		case errors.Is(err, nats.ErrSlowConsumer): // the part is cut short, which is noted below
+			continue
+		case err != nil:
+			c.note("parts of epochs", err)
+			if !c.pause() {
+				return
+			}
+			continue
+		}
+		reply := c.receivePart(join, m.Data)
+		if m.Reply != "" {
+			if err := m.Respond([]byte(reply)); err != nil {
+				c.note("acknowledgements of parts", err)
+			}
+		}
+	}
+}
+
+// receivePart takes a chunk and returns the reply to the last one of a part.
+func (c *Component) receivePart(join *wire.Joiner, chunk []byte) string {
+	c.n.partBytesReceived.Add(uint64(len(chunk)))
+	whole, err := join.Add(chunk)
+	if err != nil {
+		if errors.Is(err, wire.ErrRepeated) {
+			c.n.partsRepeated.Add(1)
+		} else {
+			c.n.partsRefused.Add(1)
+		}
+		return err.Error()
+	}
+	if whole == nil {
+		return "chunks of the part are missing"
+	}
+	part, err := wire.DecodePart(whole.Payload, c.cfg.MaxPart)
+	if err != nil {
+		c.n.partsRefused.Add(1)
+		c.note("some parts of collector "+whole.Member, err)
+		return err.Error()
+	}
+	why, dropped := c.inbox.take(whole.Member, part, c.deps.View())
+	c.n.sourcesDropped.Add(uint64(dropped))
+	switch why {
+	case accepted:
+		c.n.partsReceived.Add(1)
+		return accept
+	case repeated:
+		c.n.partsRepeated.Add(1)
+	case late:
+		c.n.partsLate.Add(1)
+	case deposed:
+		c.n.partsDeposed.Add(1)
+	default:
+		c.n.partsRefused.Add(1)
+	}
+	return refusals[why]
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/store"
+)
+
+const (
+	// tapBatches bounds the batches that wait to be sent.
+	tapBatches = 64
+	// maxBatch bounds the tables of a batch in bytes, as the store bounds a list.
+	maxBatch = 256 << 20
+	// pullBytes bounds the messages of the stream that wait here in bytes.
+	pullBytes = 8 << 20
+)
+
+// results is the state of the results' stream.
+type results struct {
+	mu     sync.Mutex
+	newest map[string]origin // published here, by subject
+}
+
+// origin is which epoch results are of and who made them.
+type origin struct {
+	epoch  uint64
+	member string
+}
+
+// sendResults sends the results of epochs that this collector made until Stop.
+func (c *Component) sendResults(tap *store.Tap) {
+	defer tap.Close()
+	var dropped uint64
+	for {
+		select {
+		case b, ok := <-tap.C():
+			if !ok {
+				return
+			}
+			if b.Member != "" || b.Epoch == 0 {
+				continue
+			}
+			err := c.sendBatch(b)
+			if err != nil {
+				c.n.batchesFailed.Add(1)
+			} else {
+				c.n.batchesSent.Add(1)
+			}
+			c.note("results", err)
+		case <-c.ctx.Done():
+			return
+		}
+		if n := tap.Dropped(); n > dropped {
+			c.n.batchesFailed.Add(n - dropped)
+			dropped = n
+		}
+	}
+}
+
+// subject is that of batches with the same target and lists: a batch that replaces its lists
+// replaces the one before on the stream.
+func (c *Component) subject(b *store.Batch) (subject string, replaces bool) {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(b.Target))
+	replaces = true
+	for _, p := range b.Tables {
+		_, _ = h.Write([]byte{0})
+		_, _ = h.Write([]byte(p.Table.List))
+		replaces = replaces && p.Replace
+	}
+	return c.deps.Bus.Subject("results", strconv.FormatUint(h.Sum64(), 16)), replaces
+}
+
+// sendBatch publishes a batch to the stream. The first chunk removes the batch before, if this one
+// replaces it.
+func (c *Component) sendBatch(b *store.Batch) error {
+	subject, replaces := c.subject(b)
+	c.results.mu.Lock()
+	c.results.newest[subject] = origin{b.Epoch, c.cfg.Member}
+	c.results.mu.Unlock()
+	payload, err := wire.EncodeBatch(b)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.AckTimeout)
+	defer cancel()
+	first := true
+	var acks []jetstream.PubAckFuture
+	if err := wire.Split(c.cfg.Member, c.transfers.Add(1), payload, func(chunk []byte, _ bool) error {
+		m := &nats.Msg{Subject: subject, Data: chunk}
+		if first && replaces {
+			m.Header = nats.Header{jetstream.MsgRollup: []string{jetstream.MsgRollupSubject}}
+		}
+		first = false
+		c.n.batchBytesSent.Add(uint64(len(chunk)))
+		ack, err := c.deps.Bus.JetStream().PublishMsgAsync(m)
+		acks = append(acks, ack)
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, ack := range acks {
+		select {
+		case <-ack.Ok():
+		case err := <-ack.Err():
+			return fmt.Errorf("results of epoch %d: %w", b.Epoch, err)
+		case <-ctx.Done():
+			return fmt.Errorf("results of epoch %d: no acknowledgement: %w", b.Epoch, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// receiveResults follows the stream of results until Stop, from the newest of each subject on.
+func (c *Component) receiveResults() {
+	join := wire.NewJoiner(maxBatch + maxBatch/8)
+	for {
+		stop, err := c.follow(join)
+		c.note("results of other collectors", err)
+		if err == nil {
+			<-c.ctx.Done()
+			stop()
+			return
+		}
+		if !c.pause() {
+			return
+		}
+	}
+}
+
+// follow opens the stream and consumes it in the background until stop.
+func (c *Component) follow(join *wire.Joiner) (stop func(), err error) {
+	ctx, cancel := context.WithTimeout(c.ctx, 4*c.cfg.AckTimeout)
+	defer cancel()
+	js := c.deps.Bus.JetStream()
+	name := c.deps.Bus.Bucket("results")
+	stream, err := js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: name, Description: "results of netsketch cluster " + c.deps.Bus.Name(),
+			Subjects: []string{c.deps.Bus.Subject("results", "*")}, AllowRollup: true, Storage: jetstream.MemoryStorage,
+			MaxBytes: c.cfg.MaxResults, Discard: jetstream.DiscardOld, Replicas: c.deps.Bus.Replicas(),
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return nil, err
+	}
+	consuming, err := consumer.Consume(func(m jetstream.Msg) { c.receiveBatch(join, m) },
+		jetstream.PullMaxBytes(pullBytes))
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		consuming.Stop()
+		<-consuming.Closed()
+	}, nil
+}
+
+// receiveBatch takes a chunk of results and publishes them with the last one.
+func (c *Component) receiveBatch(join *wire.Joiner, m jetstream.Msg) {
+	whole, err := join.Add(m.Data())
+	if errors.Is(err, wire.ErrCutShort) || errors.Is(err, wire.ErrRepeated) {
+		return // a newer batch has replaced the rest, or the stream is read again
+	}
+	if whole != nil && whole.Member == c.cfg.Member && whole.Number > c.begun {
+		return // its own
+	}
+	if err == nil && whole != nil {
+		err = c.publish(m.Subject(), whole)
+	}
+	if err != nil {
+		c.n.batchesRefused.Add(1)
+		c.note("some results of other collectors", err)
+	}
+}
+
+// publish puts results of another collector, or of this one before it was restarted, into the
+// store, unless newer ones are in it.
+func (c *Component) publish(subject string, whole *wire.Transfer) error {
+	b, err := wire.DecodeBatch(whole.Payload, maxBatch)
+	if err != nil {
+		return fmt.Errorf("collector %s: %w", whole.Member, err)
+	}
+	for _, p := range b.Tables {
+		if err := c.deps.Validate(p.Table); err != nil {
+			return fmt.Errorf("collector %s: results of epoch %d: %w", whole.Member, b.Epoch, err)
+		}
+	}
+	b.Member = whole.Member
+	next := origin{b.Epoch, whole.Member}
+	c.results.mu.Lock()
+	before := c.results.newest[subject]
+	old := before.epoch > next.epoch || before.epoch == next.epoch && before.member != next.member
+	if !old {
+		c.results.newest[subject] = next
+	}
+	c.results.mu.Unlock()
+	if old {
+		c.n.batchesOld.Add(1)
+		return nil
+	}
+	if err := c.deps.Store.Publish(b); err != nil {
+		return fmt.Errorf("collector %s: %w", whole.Member, err)
+	}
+	c.n.batchesReceived.Add(1)
+	return nil
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+)
+
+// states are the newest states of plugins that wait to be stored.
+type states struct {
+	mu   sync.Mutex
+	next map[string]kept
+	wake chan struct{}
+
+	open   sync.Mutex
+	bucket jetstream.ObjectStore // nil: not open
+}
+
+// kept is a state of a plugin.
+type kept struct {
+	plugin string // as the configuration names it
+	state  *sdk.State
+}
+
+// Keep stores the state of a plugin instance, so that its next home continues from it. It does not
+// block: a state that is still waiting is replaced.
+func (c *Component) Keep(instance, plugin string, s *sdk.State) {
+	c.states.mu.Lock()
+	c.states.next[instance] = kept{plugin, s}
+	c.states.mu.Unlock()
+	select {
+	case c.states.wake <- struct{}{}:
+	default:
+	}
+}
+
+// storeStates stores states until Stop.
+func (c *Component) storeStates() {
+	for {
+		select {
+		case <-c.states.wake:
+		case <-c.ctx.Done():
+			return
+		}
+		c.states.mu.Lock()
+		all := c.states.next
+		c.states.next = map[string]kept{}
+		c.states.mu.Unlock()
+		for instance, k := range all {
+			err := c.storeState(instance, k)
+			if err != nil {
+				c.n.statesFailed.Add(1)
+			}
+			c.note("states of plugins", err)
+		}
+	}
+}
+
+func (c *Component) storeState(instance string, k kept) error {
+	ctx, cancel := context.WithTimeout(c.ctx, 4*c.cfg.AckTimeout)
+	defer cancel()
+	bucket, err := c.objects(ctx)
+	if err != nil {
+		return err
+	}
+	var buf bytes.Buffer
+	if _, err := protodelim.MarshalTo(&buf, k.state.Proto()); err != nil {
+		return err
+	}
+	meta := jetstream.ObjectMeta{Name: instance, Metadata: map[string]string{"plugin": k.plugin}}
+	if _, err := bucket.Put(ctx, meta, &buf); err != nil {
+		return fmt.Errorf("plugin %s: %w", instance, err)
+	}
+	return nil
+}
+
+// objects opens the object store of states. It makes it if need be.
+func (c *Component) objects(ctx context.Context) (jetstream.ObjectStore, error) {
+	c.states.open.Lock()
+	defer c.states.open.Unlock()
+	if c.states.bucket != nil {
+		return c.states.bucket, nil
+	}
+	js := c.deps.Bus.JetStream()
+	name := c.deps.Bus.Bucket("states")
+	bucket, err := js.ObjectStore(ctx, name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		bucket, err = js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: name, Description: "states of the plugins of netsketch cluster " + c.deps.Bus.Name(),
+			MaxBytes: c.cfg.MaxResults, Replicas: c.deps.Bus.Replicas(),
+		})
+	}
+	if err == nil {
+		c.states.bucket = bucket
+	}
+	return bucket, err
+}
+
+// State returns the newest stored state of a plugin instance; nil if there is none, or if it
+// belongs to another plugin or cannot be read, which is logged.
+func (c *Component) State(ctx context.Context, instance, plugin string) *sdk.State {
+	ctx, cancel := context.WithTimeout(ctx, 2*c.cfg.AckTimeout)
+	defer cancel()
+	s, err := c.state(ctx, instance, plugin)
+	if err != nil {
+		c.n.statesFailed.Add(1)
+	}
+	c.note("the state of plugin "+instance, err)
+	return s
+}
+
+func (c *Component) state(ctx context.Context, instance, plugin string) (*sdk.State, error) {
+	bucket, err := c.objects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	object, err := bucket.Get(ctx, instance)
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = object.Close() }()
+	info, err := object.Info()
+	if err != nil || info.Metadata["plugin"] != plugin || info.Size > sdk.MaxState+64 {
+		return nil, err
+	}
+	data := make([]byte, 0, info.Size)
+	buf := bytes.NewBuffer(data)
+	if _, err := buf.ReadFrom(object); err != nil {
+		return nil, err
+	}
+	var m pluginv1.PluginState
+	if err := (protodelim.UnmarshalOptions{MaxSize: sdk.MaxState + 64}).UnmarshalFrom(buf, &m); err != nil {
+		return nil, err
+	}
+	s := sdk.StateFrom(&m)
+	return &s, nil
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+)
+
+// Part is what one collector measured in an epoch.
+type Part struct {
+	Epoch uint64
+	// Fence is that of the collector's lease.
+	Fence   uint64
+	Sources []Source
+	// Warnings are the accuracy warnings that concern all its sources.
+	Warnings []string
+}
+
+// Source is the outcome of an epoch at a device or host.
+type Source struct {
+	Name string
+	Host bool
+	// Result is what the source returned; without a reading if Err is set.
+	Result epoch.Result
+	// Err is why the reading is missing.
+	Err error
+}
+
+// Missing is why another collector has no reading of a source.
+type Missing struct {
+	Reason string
+	Joined bool // it wraps epoch.ErrJoining
+}
+
+// Error implements error.
+func (m *Missing) Error() string { return m.Reason }
+
+// Unwrap returns epoch.ErrJoining if the source joined during the epoch.
+func (m *Missing) Unwrap() error {
+	if m.Joined {
+		return epoch.ErrJoining
+	}
+	return nil
+}
+
+// EncodePart encodes what this collector measured in an epoch, with the fence of its lease. wanted
+// selects the registers to send.
+func EncodePart(ep *epoch.Epoch, fence uint64, wanted func(device, object string) bool) ([]byte, error) {
+	out := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, Status: sdk.StatusComplete}
+	head := &clusterv1.Part{Epoch: ep.Number, Fence: fence}
+	for _, o := range ep.Sources {
+		s := &clusterv1.Source{Name: o.Name, Host: o.Sealing.IsHost()}
+		if !o.Began.IsZero() {
+			s.BeganUnixNs = o.Began.UnixNano()
+		}
+		head.Sources = append(head.Sources, s)
+		if o.Err != nil {
+			out.Missing = append(out.Missing, sdk.Missing{Name: o.Name, Reason: o.Err.Error(), Host: s.GetHost(),
+				Joined: errors.Is(o.Err, epoch.ErrJoining)})
+			continue
+		}
+		put(out, s, o.Reading, wanted)
+	}
+	for _, r := range ep.Late {
+		for _, h := range r.Reading.Hosts {
+			if h.Err == nil {
+				out.Late = append(out.Late, sdk.LateReport{Epoch: r.Epoch,
+					HostReport: sdk.HostReport{Host: r.Source, Role: h.Role, Data: h.Data}})
+			}
+		}
+	}
+	for _, w := range ep.Warnings {
+		out.AccuracyWarnings = append(out.AccuracyWarnings, sdk.AccuracyWarning{Device: w.Source, Reason: w.Reason})
+	}
+	for _, w := range ep.LateWarnings {
+		out.LateWarnings = append(out.LateWarnings, sdk.LateWarning{Epoch: w.Epoch,
+			AccuracyWarning: sdk.AccuracyWarning{Device: w.Source, Reason: w.Reason}})
+	}
+	var buf bytes.Buffer
+	buf.Grow(out.Bytes() + 1024)
+	if _, err := protodelim.MarshalTo(&buf, head); err != nil {
+		return nil, err
+	}
+	err := out.Send(sdk.MergeSink{Send: func(m *pluginv1.MergeRequest) error {
+		_, err := protodelim.MarshalTo(&buf, m)
+		return err
+	}}, 0)
+	return buf.Bytes(), err
+}
+
+// put adds a reading.
+func put(out *sdk.Epoch, s *clusterv1.Source, r *epoch.Reading, wanted func(device, object string) bool) {
+	for _, cells := range r.Objects {
+		if wanted(s.GetName(), cells.Object) {
+			out.Put(s.GetName(), cells)
+		}
+	}
+	for _, h := range r.Hosts {
+		if h.Err == nil {
+			out.Hosts = append(out.Hosts, sdk.HostReport{Host: s.GetName(), Role: h.Role, Data: h.Data})
+			continue
+		}
+		if s.MissingRoles == nil {
+			s.MissingRoles = map[string]string{}
+		}
+		s.MissingRoles[h.Role] = h.Err.Error()
+	}
+}
+
+// DecodePart decodes a part with at most limit bytes of cells and reports.
+func DecodePart(payload []byte, limit int) (*Part, error) {
+	r := bytes.NewReader(payload)
+	var head clusterv1.Part
+	if err := read(r, &head); err != nil {
+		return nil, fmt.Errorf("part: %w", err)
+	}
+	var in *sdk.Epoch
+	decoder := sdk.NewEpochDecoder(limit, func(e *sdk.Epoch, _ time.Duration) error {
+		in = e
+		return nil
+	})
+	for in == nil {
+		var m pluginv1.MergeRequest
+		err := read(r, &m)
+		if err == nil {
+			err = decoder.Take(&m)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("part of epoch %d: %w", head.GetEpoch(), err)
+		}
+	}
+	switch {
+	case in.Number != head.GetEpoch():
+		return nil, fmt.Errorf("part of epoch %d: it holds epoch %d", head.GetEpoch(), in.Number)
+	case r.Len() > 0:
+		return nil, fmt.Errorf("part of epoch %d: %d bytes after its end", head.GetEpoch(), r.Len())
+	}
+	return newPart(&head, in)
+}
+
+// newPart divides an epoch among its sources.
+func newPart(head *clusterv1.Part, in *sdk.Epoch) (*Part, error) {
+	p := &Part{Epoch: head.GetEpoch(), Fence: head.GetFence()}
+	at := map[string]int{}
+	for _, s := range head.GetSources() {
+		if _, twice := at[s.GetName()]; twice || s.GetName() == "" {
+			return nil, fmt.Errorf("part of epoch %d: source %q is in it twice or has no name", p.Epoch, s.GetName())
+		}
+		at[s.GetName()] = len(p.Sources)
+		out := Source{Name: s.GetName(), Host: s.GetHost(), Result: epoch.Result{Reading: &epoch.Reading{}}}
+		if ns := s.GetBeganUnixNs(); ns != 0 {
+			out.Result.Began = time.Unix(0, ns)
+		}
+		for role, reason := range s.GetMissingRoles() {
+			out.Result.Reading.Hosts = append(out.Result.Reading.Hosts, epoch.HostReport{Role: role, Err: errors.New(reason)})
+		}
+		p.Sources = append(p.Sources, out)
+	}
+	// of returns the source of some data; one that the header does not name is an error.
+	var unknown error
+	of := func(name string) *Source {
+		i, ok := at[name]
+		if !ok {
+			unknown = fmt.Errorf("part of epoch %d: data of %q, which is not among its sources", p.Epoch, name)
+			return &Source{Result: epoch.Result{Reading: &epoch.Reading{}}}
+		}
+		return &p.Sources[i]
+	}
+	for _, d := range in.Devices {
+		of(d.Name).Result.Reading.Objects = d.Objects
+	}
+	for _, h := range in.Hosts {
+		r := of(h.Host).Result.Reading
+		r.Hosts = append(r.Hosts, epoch.HostReport{Role: h.Role, Data: h.Data})
+	}
+	for _, l := range in.Late {
+		r := &of(l.Host).Result
+		r.Late = append(r.Late, epoch.Report{Epoch: l.Epoch, Source: l.Host,
+			Reading: &epoch.Reading{Hosts: []epoch.HostReport{{Role: l.Role, Data: l.Data}}}})
+	}
+	for _, w := range in.AccuracyWarnings {
+		if w.Device == "" {
+			p.Warnings = append(p.Warnings, w.Reason)
+			continue
+		}
+		r := &of(w.Device).Result
+		r.Warnings = append(r.Warnings, w.Reason)
+	}
+	for _, w := range in.LateWarnings {
+		if w.Device == "" {
+			continue
+		}
+		r := &of(w.Device).Result
+		r.LateWarnings = append(r.LateWarnings, epoch.LateWarning{Epoch: w.Epoch,
+			AccuracyWarning: epoch.AccuracyWarning{Source: w.Device, Reason: w.Reason}})
+	}
+	for _, m := range in.Missing {
+		s := of(m.Name)
+		s.Err, s.Result.Reading = &Missing{Reason: m.Reason, Joined: m.Joined}, nil
+	}
+	for i := range p.Sources {
+		if r := p.Sources[i].Result.Reading; r != nil {
+			slices.SortFunc(r.Hosts, func(a, b epoch.HostReport) int { return strings.Compare(a.Role, b.Role) })
+		}
+	}
+	return p, unknown
+}
