@@ -88,6 +88,49 @@ expect:
 	}
 }
 
+// TestLightGuardianUnreached: the collector does not reach one switch while two intervals begin,
+// and another one while three do. What these switches send of the intervals is counted and not
+// used: no hop lacks packets, but for those on their way when an interval begins. Two intervals
+// later their columns count again.
+func TestLightGuardianUnreached(t *testing.T) {
+	s := lightguardianScenario(t, 9, `
+traffic:
+  - {name: web, rate: 40000, flows: 40}
+faults:
+  - {switch: spine1, refuse-calls: true, from: 500ms, until: 900ms}
+  - {switch: spine2, refuse-calls: true, from: 500ms, until: 1100ms}
+`)
+	last := map[string]string{}
+	hops, dropped := 0, map[string]int{} // epochs with sketchlets that are not used
+	r := playWith(t, s, scenario.Options{Virtual: true, OnEpoch: func(run *scenario.Run) error {
+		last = leaves(t, run.Address(), "lightguardian", "coverage")
+		for at, n := range last {
+			if strings.HasSuffix(at, "/unmeasured-sketchlets") && n != "0" {
+				dropped[strings.TrimSuffix(at, "unmeasured-sketchlets")]++
+			}
+		}
+		for at, n := range leaves(t, run.Address(), "lightguardian", "hops") {
+			if strings.HasSuffix(at, "/lost") {
+				if hops++; len(n) > 1 { // flows have 200 packets
+					t.Errorf("epoch %d of the run: %s is %s", len(run.Report().Epochs), at, n)
+				}
+			}
+		}
+		return nil
+	}})
+	check(t, r, s.Epochs)
+	if hops < 100 {
+		t.Errorf("%d hops with packets", hops)
+	}
+	for name, want := range map[string]bool{"leaf1": false, "leaf2": false, "spine1": true, "spine2": true} {
+		at := "/lightguardian/coverage/interval[" + name + "]/state/"
+		if last[at+"received-columns"] == "0" || dropped[at] > 0 != want {
+			t.Errorf("%s: %s columns of the last interval, sketchlets dropped in %d epochs", name,
+				last[at+"received-columns"], dropped[at])
+		}
+	}
+}
+
 // TestLightGuardianExamples: the scenarios of examples/lightguardian, which `make
 // lightguardian-faults` plays, can be read.
 func TestLightGuardianExamples(t *testing.T) {

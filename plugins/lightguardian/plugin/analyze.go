@@ -47,6 +47,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		return nil, fmt.Errorf("lightguardian: epoch %d before a configuration", epoch.Number)
 	}
 	now := p.open(epoch)
+	p.reach(epoch)
 	r := &run{epoch: epoch, reports: map[string]*reported{}, tasks: map[string]*task{}}
 	for i := range epoch.Late {
 		if l := &epoch.Late[i]; l.Role == wire.Role {
@@ -118,7 +119,12 @@ func (r *run) missing() {
 		return
 	}
 	for _, name := range r.own {
-		if r.share(name) == 0 {
+		switch {
+		case r.share(name) > 0:
+		case r.unreached[name]:
+			r.problem(name, switchMissing, "the collector did not reach it when epoch %d began, or when epoch %d ended: what "+
+				"it measured in them is not whole and is not used", r.first, r.last)
+		default:
 			r.problem(name, switchMissing, "no column of epochs %d to %d has been received: it forwards too few packets, or "+
 				"was restarted", r.first, r.last)
 		}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
@@ -32,6 +33,7 @@ type interval struct {
 	routes      []*routes.Routes // in force in the interval, the newest last
 	reports     map[report]bool  // that were read
 	votes       analysis.Votes[string]
+	unreached   map[string]bool // switches that did not change to its sketch in time, or to the next one
 }
 
 // report is the report of a host in an epoch.
@@ -52,6 +54,7 @@ type column struct {
 	sketch      *sumax.Sketch[family.P4] // nil: no column has been received
 	late        int                      // columns that arrived first in late reports
 	disagreeing uint64                   // columns that arrived with different cells
+	unmeasured  uint64                   // sketchlets that are not used: the interval is not whole at the switch
 	was         []uint32                 // cells before those that arrive
 }
 
@@ -64,14 +67,14 @@ func (p *Plugin) at(number uint64) *interval { return p.intervals[number] }
 // open makes the interval of an epoch, and drops those that are final.
 func (p *Plugin) open(epoch *sdk.Epoch) *interval {
 	if p.shift != epoch.BankShift {
-		p.shift, p.intervals, p.newest = epoch.BankShift, map[uint64]*interval{}, nil
+		p.shift, p.intervals, p.newest, p.reached = epoch.BankShift, map[uint64]*interval{}, nil, map[uint64][]string{}
 	}
 	n := p.numberOf(epoch.Number)
 	i := p.intervals[n]
 	if i == nil {
 		first := n * p.setup.epochs
 		i = &interval{setup: p.setup, number: n, first: first - min(first, p.shift), flows: map[flow.Key]*ends{},
-			switches: map[string]*column{}, reports: map[report]bool{}}
+			switches: map[string]*column{}, reports: map[report]bool{}, unreached: map[string]bool{}}
 		i.last = first + p.setup.epochs - 1 - min(first+p.setup.epochs-1, p.shift)
 		p.intervals[n] = i
 	}
@@ -86,6 +89,44 @@ func (p *Plugin) open(epoch *sdk.Epoch) *interval {
 		return old.final() < epoch.Number || old.first > epoch.Number
 	})
 	return i
+}
+
+// reach takes from an epoch which switches the collector could not reach. They go on with the
+// sketch of their interval. When one is back, it sends sketches that it did not measure, or not
+// from the begin to the end: all cells are zero, or too large. These columns are dropped.
+func (p *Plugin) reach(epoch *sdk.Epoch) {
+	reached := slices.Clone(p.setup.own)
+	for _, m := range epoch.Missing {
+		if at, ok := slices.BinarySearch(reached, m.Name); ok && !m.Host {
+			reached = slices.Delete(reached, at, at+1)
+		}
+	}
+	p.reached[epoch.Number] = reached
+	oldest := epoch.Number
+	for _, i := range p.intervals {
+		oldest = min(oldest, i.first)
+		for _, name := range i.own {
+			if i.unreached[name] || !p.missed(i.first, name) && !p.missed(i.last+1, name) {
+				continue
+			}
+			i.unreached[name] = true
+			if c := i.switches[name]; c != nil && c.sketch != nil {
+				c.unmeasured += uint64(math.Round(c.sketch.Received() * float64(i.config.Sketch.Columns)))
+				c.sketch = nil
+			}
+		}
+	}
+	maps.DeleteFunc(p.reached, func(n uint64, _ []string) bool { return n+1 < oldest })
+}
+
+// missed reports whether a switch may not have changed its sketch when an epoch began. If it did
+// not, both epochs lack it: the one that ended, and this one, of which it measures at most a part.
+// An epoch that is not known was skipped, or the plugin did not run in it.
+func (p *Plugin) missed(epoch uint64, name string) bool {
+	reached, known := p.reached[epoch]
+	_, now := slices.BinarySearch(reached, name)
+	_, before := slices.BinarySearch(p.reached[epoch-1], name)
+	return known && !now && !before
 }
 
 // settled is the epoch whose results of the interval are the last ones: the last epoch in which
@@ -206,6 +247,10 @@ func (i *interval) add(name string, at int, cells []uint32, late bool) bool {
 	if c == nil {
 		c = &column{}
 		i.switches[name] = c
+	}
+	if i.unreached[name] {
+		c.unmeasured++
+		return true
 	}
 	if c.sketch == nil {
 		var err error

@@ -37,6 +37,7 @@ type Plugin struct {
 	since     map[place]uint64
 	shift     uint64               // of the banks of epochs, when intervals began
 	intervals map[uint64]*interval // by their number; those that are not final
+	reached   map[uint64][]string  // by epoch: switches that measured it whole, sorted
 	newest    *interval            // published last, in this epoch
 	epoch     uint64
 }
@@ -56,7 +57,8 @@ type setup struct {
 
 // New returns the plugin.
 func New() *Plugin {
-	return &Plugin{ids: map[string]uint16{}, since: map[place]uint64{}, intervals: map[uint64]*interval{}}
+	return &Plugin{ids: map[string]uint16{}, since: map[place]uint64{}, intervals: map[uint64]*interval{},
+		reached: map[uint64][]string{}}
 }
 
 // The interfaces of the plugin contract that Plugin implements.

@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -340,6 +341,39 @@ func TestRestart(t *testing.T) {
 	expect(t, rows(t, out, alertList), "spine1 switch-missing", map[string]any{"active": true})
 	out = h.Analyze(simEpoch(t, h, 7, s, nil, everything))
 	expect(t, rows(t, out, alertList), "spine1 switch-missing", map[string]any{"active": false})
+}
+
+// TestUnreached: what a switch sends of intervals that it did not measure whole, because the
+// collector did not reach it when one began or ended, is counted and not used. One epoch without a
+// switch that goes on with its sketch costs nothing.
+func TestUnreached(t *testing.T) {
+	h := start(t, "")
+	s, k := newSim(t), simKey(t, 2, "spine1")
+	s.send(k, 2, 100, "leaf1", "spine1", "leaf2")
+	h.Analyze(simEpoch(t, h, 5, nil, s, nil))
+	missing := map[uint64]string{7: "refuses", 8: "refuses", 9: "joins", 12: "joins"}
+	for number := uint64(6); number < 15; number++ {
+		e := simEpoch(t, h, number, s, s, everything)
+		if reason := missing[number]; reason != "" {
+			e.Missing = []sdk.Missing{{Name: "spine1", Reason: reason, Joined: reason == "joins"}}
+		}
+		out, interval := h.Analyze(e), fmt.Sprint(number-1)
+		used, dropped := simColumns, 0
+		if number >= 8 && number <= 10 {
+			used, dropped = 0, simColumns
+		}
+		expect(t, rows(t, out, coverageList), interval+" spine1", map[string]any{"received-columns": used,
+			"unmeasured-sketchlets": dropped})
+		expect(t, rows(t, out, coverageList), interval+" spine2", map[string]any{"received-columns": simColumns,
+			"unmeasured-sketchlets": 0})
+		expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"valid": used > 0})
+		expect(t, rows(t, out, summaryList), "", map[string]any{"faults": 0})
+		alert, alerted := rows(t, out, alertList)["spine1 switch-missing"]
+		if alerted = alerted && alert["active"] == true; alerted != (used == 0) || alerted &&
+			!strings.Contains(fmt.Sprint(alert["text"]), "did not reach it when epoch "+interval) {
+			t.Errorf("epoch %d: alert %v", number, alert)
+		}
+	}
 }
 
 // FuzzReport: no report breaks an analysis.

@@ -416,6 +416,7 @@ func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 	last, end, final := b.Uint("state/last-epoch"), b.Uint("state/final-epoch"), b.Bool("state/final")
 	columns, received, share := b.Uint("state/columns"), b.Uint("state/received-columns"), b.Float("state/received")
 	late, disagreeing := b.Uint("state/late-columns"), b.Uint("state/disagreeing-columns")
+	unmeasured := b.Uint("state/unmeasured-sketchlets")
 	for _, n := range slices.Sorted(maps.Keys(p.intervals)) {
 		i := p.intervals[n]
 		if i.number > r.number {
@@ -437,6 +438,7 @@ func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 			share.Append(digits(i.share(name)))
 			late.Append(uint64(c.late))
 			disagreeing.Append(c.disagreeing)
+			unmeasured.Append(c.unmeasured)
 		}
 	}
 	return b.Table()
