@@ -127,6 +127,11 @@ func (c *Component) releaseHosts() bool {
 				delete(roles, p.Role)
 			}
 		}
+		if len(p.Data) == 0 {
+			delete(h.inForce[p.at.host], p.Role)
+			c.history(p.Plugin).record(p.part(p.at.host), sdk.PlanApplied, "")
+			return true
+		}
 		if p.Generation = was.Generation; !exists || was.plan != p.plan || !bytes.Equal(was.Data, p.Data) {
 			h.generation++
 			p.Generation = h.generation

@@ -77,6 +77,17 @@ func TestHostSettings(t *testing.T) {
 	if diff := cmp.Diff(want, r.c.Outcomes(plugin)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
+	add(plugin, 6, 0, sdk.HostSetting{Host: "h2", Role: "b"}) // withdrawn
+	add(plugin, 7, open+2, sdk.HostSetting{Role: "a"})
+	expect("h2", "a=later by fake")
+	r.open++
+	expect("h1")
+	expect("h2")
+	want = append(want, sdk.PlanOutcome{Plan: 6, Device: "h2", Status: sdk.PlanApplied},
+		sdk.PlanOutcome{Plan: 7, FromEpoch: open + 2, Status: sdk.PlanApplied})
+	if diff := cmp.Diff(want, r.c.Outcomes(plugin)); diff != "" {
+		t.Errorf("outcomes of withdrawals (-want +got):\n%s", diff)
+	}
 	if got := r.c.Outcomes("other"); len(got) != 1 || got[0].Status != sdk.PlanFailed {
 		t.Errorf("outcomes of a plugin that wants another's role: %+v", got)
 	}

@@ -174,5 +174,5 @@ type ActionParam struct {
 type HostSetting struct {
 	Host string `json:"host,omitempty"` // empty: every host
 	Role string `json:"role"`
-	Data []byte `json:"data"`
+	Data []byte `json:"data"` // empty: withdraws the setting, and the role ends
 }

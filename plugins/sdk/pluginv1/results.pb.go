@@ -855,7 +855,7 @@ type HostSetting struct {
 	// Role in the algorithm it is for.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	// The setting, in the format that the host role defines; without its end if
-	// tail is set.
+	// tail is set. Empty: withdraws the setting, and the role ends.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	// The setting ends with that many last bytes of the setting before it in the
 	// plan, because settings of hosts have much in common.

@@ -473,6 +473,15 @@ func TestHosts(t *testing.T) {
 			t.Errorf("%s: %v; expected %v with 7 packets", dimension, hitter, k)
 		}
 	}
+	none, err := h.Configure(`{"hosts": {"packets": "none"}}`, network, time.Second)
+	if err != nil || none.Plan == nil || len(none.Plan.Hosts) != 2 {
+		t.Fatalf("hosts go on: %+v, %v", none.Plan, err)
+	}
+	for i, s := range none.Plan.Hosts {
+		if s.Host != []string{"h1", "h3"}[i] || s.Role != wire.Role || len(s.Data) > 0 {
+			t.Errorf("setting %+v does not end the role of a host", s)
+		}
+	}
 	row := find1(t, rows(r, summaryList), "device", "h3", "dimension", "src")
 	if row["state/problem"] == "" || !strings.Contains(row["state/problem"], "of other settings") {
 		t.Errorf("%v", row)

@@ -158,6 +158,7 @@ func (d *hostData) sealed(in *instance) (*sealed, error) {
 // newHostPlan returns the plan of settings that hosts do not have yet. The caller holds the lock.
 func (p *Plugin) newHostPlan(epoch *sdk.Epoch) (plan sdk.Plan, ok bool) {
 	plan.FromEpoch = epoch.Number + 1
+	plan.Hosts = p.withdrawn()
 	for _, s := range p.plan.hostPlan {
 		if string(s.Data) != p.hostSettings[s.Host] {
 			plan.Hosts = append(plan.Hosts, s)
@@ -165,6 +166,18 @@ func (p *Plugin) newHostPlan(epoch *sdk.Epoch) (plan sdk.Plan, ok bool) {
 	}
 	p.planned()
 	return plan, len(plan.Hosts) > 0
+}
+
+// withdrawn returns what ends the role at hosts that measure no longer and still have agents. The
+// caller holds the lock.
+func (p *Plugin) withdrawn() (out []sdk.HostSetting) {
+	for i := range p.network.Hosts {
+		h := &p.network.Hosts[i]
+		if _, measured := p.hostSettings[h.Name]; measured && h.Agent && !slices.Contains(p.plan.hosts, h.Name) {
+			out = append(out, sdk.HostSetting{Host: h.Name, Role: wire.Role})
+		}
+	}
+	return out
 }
 
 // planned records that all settings have been sent. The caller holds the lock.

@@ -6,6 +6,7 @@ import (
 	"context"
 	_ "embed" // the YANG module
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
@@ -117,6 +118,9 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.config, p.plan, p.network = c, plan, network
+	if hosts := p.withdrawn(); len(hosts) > 0 {
+		plan.settings.Plan = &sdk.Plan{Hosts: slices.Concat(plan.hostPlan, hosts)}
+	}
 	p.planned()
 	p.duties.stale = true
 	if len(p.previous) == 0 {
