@@ -12,6 +12,9 @@
 //	                                                     ▲
 //	                        state of all components ── selfstate
 //
+// In a cluster of collectors, the cluster component decides which devices and hosts are this
+// collector's.
+//
 // Usage:
 //
 //	c, err := collector.New(cfg, collector.Dependencies{Logger: log, Programs: compiledPrograms})
@@ -39,6 +42,8 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/analysis"
+	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/device/banks"
@@ -126,6 +131,8 @@ type Collector struct {
 	http      *selfstate.Server // nil without http.address
 	reloads   reloads
 	certs     *certs.Store
+	bus       *bus.Bus           // nil without a cluster
+	cluster   *cluster.Component // nil without a cluster; set by Start
 
 	changing         sync.Mutex // held by Start, Reload, Stop and discovery's changes
 	started, stopped bool       // guarded by changing
@@ -150,8 +157,8 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		Clock: deps.Clock, Logger: c.log,
 		AfterFlip: func(ctx context.Context, source string, next uint64) { c.intent.Flipped(ctx, source, next) },
 	})
-	c.banks = banks.New(banks.Config{Interval: schedule.Interval, Guard: schedule.Guard, Drain: schedule.Drain},
-		deps.Clock)
+	c.banks = banks.New(banks.Config{Interval: schedule.Interval, Guard: schedule.Guard, Drain: schedule.Drain,
+		Common: cfg.Cluster.Name != ""}, deps.Clock)
 	if err := c.newHosts(cfg); err != nil {
 		return nil, err
 	}
@@ -169,6 +176,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		OnDevice:     c.StateChanged,
 		Certificates: c.certs,
 		NewDevice:    deps.newDevice,
+		Shared:       cfg.Cluster.Name != "",
 	})
 	var gnmiErr error
 	c.discovery, gnmiErr = southbound.New(cfg, southbound.Dependencies{
@@ -265,6 +273,9 @@ func (c *Collector) Start(ctx context.Context) error {
 	c.network.Start()
 	c.discovery.Start()
 	c.self.Start()
+	if err := c.startCluster(ctx); err != nil {
+		return fmt.Errorf("collector: %w", err)
+	}
 	c.health.Components.Store(true)
 	return nil
 }
@@ -272,6 +283,7 @@ func (c *Collector) Start(ctx context.Context) error {
 // Stop drains the plugins and closes all sessions, the store and its taps. It returns at the latest
 // when ctx ends or StopGrace is over, and leaves no process behind.
 func (c *Collector) Stop(ctx context.Context) error {
+	c.stopCluster() // first: it may be assigning devices, and the others take them over meanwhile
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.stopped {

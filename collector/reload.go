@@ -115,6 +115,9 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		c.deps.Level.Set(next.Log.Level)
 	}
 	c.hosts.SetHosts(next.AgentHosts())
+	if c.cluster != nil {
+		c.cluster.SetDigests(next.Digests())
+	}
 	err = errors.Join(
 		c.network.Reload(ctx, plan),
 		c.discovery.Reload(next, changes),

@@ -22,6 +22,7 @@ type (
 // WaitReady waits until every measured device takes part in the epochs and has the entries that
 // plugins planned, or until ctx ends. It returns the names of the devices that do not take part.
 func (c *Collector) WaitReady(ctx context.Context) []string {
+	c.waitCluster(ctx)
 	missing := c.banks.WaitJoined(ctx)
 	c.network.ApplyPending(ctx)
 	return missing

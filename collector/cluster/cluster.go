@@ -162,11 +162,13 @@ func (c *Component) View() View {
 // Incarnation returns what distinguishes this start of the collector from others.
 func (c *Component) Incarnation() string { return c.self.Incarnation }
 
-// WaitView waits until the member has joined, or ctx ends.
-func (c *Component) WaitView(ctx context.Context) {
+// WaitView waits until the member has joined, or ctx ends, and reports whether it has.
+func (c *Component) WaitView(ctx context.Context) bool {
 	select {
 	case <-c.first:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 

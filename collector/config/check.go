@@ -59,6 +59,7 @@ func (c *Config) check(k checker) {
 	c.Agents.check(k, c.AgentHosts())
 	c.checkPlugins(k, switches)
 	c.HTTP.check(k)
+	c.Cluster.check(k, c.Epoch, c.Agents)
 	outputs := map[string]string{}
 	for i, o := range c.Outputs {
 		k.unique(fmt.Sprintf("outputs[%d].name", i), o.Name, outputs)

@@ -52,6 +52,8 @@ type Config struct {
 	Metrics Metrics `yaml:"metrics"`
 	// HTTP serves /metrics, /metrics/results, /healthz and /readyz to operators.
 	HTTP HTTP `yaml:"http"`
+	// Cluster shares devices and hosts with other collectors.
+	Cluster Cluster `yaml:"cluster"`
 
 	text outline
 }
@@ -403,4 +405,56 @@ type HTTP struct {
 	Results []string `yaml:"results"`
 	// ResultRows bounds the rows of each of these lists; the others are omitted and counted.
 	ResultRows int `yaml:"result-rows" default:"1000" range:"1..100000"`
+}
+
+// Cluster makes this collector a member of a cluster. All members have the same epochs, devices,
+// links, hosts and plugins.
+type Cluster struct {
+	// Name is the cluster's name on its NATS servers: letters, digits, dashes and underscores. If
+	// empty, the collector is alone.
+	Name string `yaml:"name"`
+	// Member is the name of this collector, unique in the cluster. If empty, the name of this
+	// system.
+	Member string `yaml:"member" form:"name"`
+	// Weight is the share of devices and hosts of this collector, relative to the other members.
+	Weight int `yaml:"weight" default:"1" range:"1..1000"`
+	// AgentsAddress is where agents of hosts reach this collector, host:port: agents that connect to
+	// another member are redirected there. If empty, agents.address, which needs a host then.
+	AgentsAddress string `yaml:"agents-address" form:"address"`
+	// NATS is how members reach each other.
+	NATS NATS `yaml:"nats"`
+}
+
+// NATS is the connection to NATS servers with JetStream.
+type NATS struct {
+	// Addresses are the NATS servers, host:port; the collector uses any of them. May be empty with an
+	// embedded server.
+	Addresses []string `yaml:"addresses"`
+	// Replicas is the number of servers that hold the state of the cluster: 3 if there are three
+	// servers or more.
+	Replicas int `yaml:"replicas" default:"1" range:"1..5"`
+	// Username identifies the collector to the servers.
+	Username string `yaml:"username"`
+	// Password is sent with the username.
+	Password Secret `yaml:"password"`
+	// CredentialsFile holds the JWT and the key of a NATS user.
+	CredentialsFile string `yaml:"credentials-file" form:"file"`
+	// TLS secures the connection: server-name, or the host of the first address, must be a name in
+	// the certificate of each server. With an embedded server, plaintext: true is needed.
+	TLS TLS `yaml:"tls"`
+	// Embedded runs a NATS server in the collector.
+	Embedded Embedded `yaml:"embedded"`
+}
+
+// Embedded is a NATS server in the collector.
+type Embedded struct {
+	// Listen is where the server accepts members, host:port, ":4222" for every interface. If empty,
+	// there is no server.
+	Listen string `yaml:"listen" form:"listen"`
+	// Directory holds the state of the server; unique on the system.
+	Directory string `yaml:"directory" form:"file"`
+	// RouteListen is where it accepts the other servers, host:port. If empty, it is the only one.
+	RouteListen string `yaml:"route-listen" form:"listen"`
+	// Routes are the route-listen addresses of all servers, host:port.
+	Routes []string `yaml:"routes"`
 }

@@ -108,6 +108,7 @@ func (c *Config) complete(directory string, given map[string]Position) {
 			c.Epoch.Deadline = c.Epoch.Interval * 9 / 10
 		}
 	}
+	c.Cluster.complete(c.Agents.Address)
 	edge := map[string]bool{}
 	for _, h := range c.Hosts {
 		edge[h.Port.Switch] = true

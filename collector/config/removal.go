@@ -48,6 +48,7 @@ type outline struct {
 	marked   bool     // it ends with the document end marker
 	newline  bool     // it ends with a line end
 	sections []string // top-level keys, in the order of the file
+	digests  map[string]string
 }
 
 func outlineOf(text []byte, root *node) outline {
@@ -56,6 +57,7 @@ func outlineOf(text []byte, root *node) outline {
 		newline: bytes.HasSuffix(text, []byte("\n")),
 	}
 	if root != nil {
+		o.digests = digestsOf(root)
 		for _, k := range root.keys {
 			o.sections = append(o.sections, k.name)
 		}

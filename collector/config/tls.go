@@ -42,7 +42,7 @@ func (t AgentsTLS) Server(store *certs.Store) (*tls.Config, error) {
 	return store.Server(t.files())
 }
 
-// Certificates returns the uses of certificates by sessions with devices and agents.
+// Certificates returns the uses of certificates by sessions with devices, agents and NATS.
 func (c *Config) Certificates() []certs.Use {
 	var out []certs.Use
 	for _, d := range c.Devices {
@@ -51,6 +51,9 @@ func (c *Config) Certificates() []certs.Use {
 	}
 	if c.Agents.Address != "" && !c.Agents.TLS.Plaintext {
 		out = append(out, certs.Use{Name: "server of host agents", Server: true, Files: c.Agents.TLS.files()})
+	}
+	if n := c.Cluster.NATS; c.Cluster.Name != "" && !n.TLS.Plaintext {
+		out = append(out, certs.Use{Name: "client of the cluster's NATS", Files: n.TLS.files()})
 	}
 	return out
 }

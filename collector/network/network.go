@@ -6,12 +6,13 @@
 // device that cannot be set up has no session and is missing from epochs with the reason; each
 // reload tries again. The model is what plugins receive. It changes with the configuration, with
 // discovered links and device ids, and when a device that keeps its own pipeline reports its
-// registers.
+// registers. A device that another collector of the cluster owns is in the model and has no session
+// (Assign).
 //
 // # Concurrency
 //
-// Methods may be called from any goroutine, but Start, Stop, Reload, Add and SetTopology one at a
-// time. Stop waits for the sessions and for the component's goroutines.
+// Methods may be called from any goroutine, but Start, Stop, Reload, Add, SetTopology and Assign
+// one at a time. Stop waits for the sessions and for the component's goroutines.
 package network
 
 import (
@@ -22,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/device"
@@ -53,6 +55,8 @@ type Dependencies struct {
 	OnDevice func()
 	// NewDevice creates a device; nil creates a device.Device.
 	NewDevice func(device.Config) (Device, error)
+	// Shared makes no device this collector's own before Assign. Otherwise all are.
+	Shared bool
 }
 
 // Device is what the component needs of a device: a device.Device, or a fake.
@@ -82,7 +86,8 @@ type Component struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	cfg *config.Config // of New: the schedule of epochs is fixed
+	cfg       *config.Config            // of New: the schedule of epochs is fixed
+	ownership atomic.Pointer[Ownership] // nil: all devices are this collector's
 
 	mu       sync.Mutex
 	topology *topology.Topology
@@ -97,6 +102,9 @@ type member struct {
 	cfg     config.Device
 	program *p4rt.Program // nil if the device keeps its own, or it could not be loaded
 	fault   error         // why the device cannot be set up
+	owner   string        // the collector of the cluster that owns it; "": this one, or none
+	foreign bool          // it is not this collector's
+	c       *Component
 }
 
 // New returns a component with the configured devices. It opens no connection.
@@ -115,6 +123,9 @@ func New(cfg *config.Config, deps Dependencies) (*Component, error) {
 		}
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	if deps.Shared {
+		c.ownership.Store(&Ownership{Owner: func(string) string { return "" }})
+	}
 	loaded := pipelines{}
 	for _, d := range cfg.Devices {
 		m, err := c.build(d, topo, loaded)
@@ -270,9 +281,11 @@ func (c *Component) build(cfg config.Device, topo *topology.Topology, loaded pip
 	if err == nil && cfg.DeviceID == 0 {
 		err = errNoDeviceID
 	}
+	m := &member{cfg: cfg, program: dc.Session.Program, fault: err, c: c}
 	dc.Fault = err
-	d, err := c.deps.NewDevice(dc)
-	return &member{Device: d, cfg: cfg, program: dc.Session.Program, fault: dc.Fault}, err
+	c.own(m, &dc)
+	m.Device, err = c.deps.NewDevice(dc)
+	return m, err
 }
 
 // add adds a device without a session.
@@ -290,6 +303,9 @@ func (c *Component) add(m *member) error {
 // connect opens the session of a device. The engine collects from it if its pipeline has banks or
 // is not known.
 func (c *Component) connect(d Device) {
+	if m, ok := d.(*member); ok && m.foreign {
+		return
+	}
 	if err := d.Start(c.ctx); err != nil {
 		c.log.Error("device cannot be set up; it is missing from epochs", "device", d.Name(), "error", err)
 	}

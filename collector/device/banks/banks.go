@@ -98,6 +98,9 @@ type Config struct {
 	// Guard and Drain are the time that packets need to leave pipelines and network. They pass
 	// before banks of a switch that joins are cleared.
 	Guard, Drain time.Duration
+	// Common makes the bank of an epoch its number modulo the banks, as in the groups of other
+	// collectors, whose switches exchange packets with those of this group.
+	Common bool
 }
 
 // Group is a set of switches that count an epoch in the same bank.
@@ -129,7 +132,7 @@ type member interface {
 
 // New returns an empty group.
 func New(cfg Config, clock epoch.Clock) *Group {
-	g := &Group{cfg: cfg, clock: clock, sources: map[string]member{}}
+	g := &Group{cfg: cfg, clock: clock, sources: map[string]member{}, chosen: cfg.Common}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
@@ -179,7 +182,7 @@ func (g *Group) WaitJoined(ctx context.Context) []string {
 }
 
 // Shift determines the banks of epochs: that of epoch n is (n + Shift) modulo the number of banks.
-// It is chosen at the first boundary and does not change.
+// It is chosen at the first boundary and does not change; with Config.Common it is 0.
 func (g *Group) Shift() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/network"
+	"github.com/netsketch/netsketch/internal/certs"
+)
+
+// ConnectCluster connects to the NATS servers of a configuration's cluster. With embedded, it also
+// runs the server that the configuration has.
+func ConnectCluster(ctx context.Context, cfg config.Cluster, store *certs.Store, embedded bool, deps Dependencies) (
+	*bus.Bus, error,
+) {
+	n := cfg.NATS
+	out := bus.Config{Name: cfg.Name, Member: cfg.Member, Servers: n.Addresses, CredentialsFile: n.CredentialsFile,
+		Username: n.Username, Password: n.Password.Reveal(), Replicas: n.Replicas, Logger: deps.Logger}
+	if len(n.Addresses) > 0 {
+		var err error
+		if out.TLS, err = n.TLS.Client(store, n.Addresses[0]); err != nil {
+			return nil, fmt.Errorf("cluster.nats.tls: %w", err)
+		}
+	}
+	if e := n.Embedded; e.Listen != "" {
+		if embedded {
+			if err := os.MkdirAll(e.Directory, 0o700); err != nil {
+				return nil, fmt.Errorf("cluster.nats.embedded.directory: %w", err)
+			}
+			out.Embedded = &bus.Embedded{Listen: e.Listen, Directory: e.Directory, RouteListen: e.RouteListen,
+				Routes: e.Routes}
+		} else {
+			out.Servers = append([]string{e.Listen}, n.Addresses...)
+		}
+	}
+	return bus.Connect(ctx, out)
+}
+
+// startCluster joins the cluster of the configuration, if there is one. Devices and hosts become
+// this collector's with the first view.
+func (c *Collector) startCluster(ctx context.Context) (err error) {
+	cfg := c.Config()
+	if cfg.Cluster.Name == "" {
+		return nil
+	}
+	if c.bus, err = ConnectCluster(ctx, cfg.Cluster, c.certs, true, c.deps); err != nil {
+		return err
+	}
+	c.cluster = cluster.New(cluster.Config{Member: cfg.Cluster.Member, Weight: cfg.Cluster.Weight,
+		Version: c.deps.Version, Agents: cfg.Cluster.AgentsAddress, Digests: cfg.Digests()},
+		cluster.Dependencies{Bus: c.bus, Logger: c.log, OnView: c.assign})
+	return c.cluster.Start()
+}
+
+// stopCluster leaves the cluster.
+func (c *Collector) stopCluster() {
+	if c.cluster != nil {
+		c.cluster.Stop()
+	}
+	if c.bus != nil {
+		c.bus.Close()
+	}
+}
+
+// waitCluster waits until the collector has joined its cluster, or ctx ends.
+func (c *Collector) waitCluster(ctx context.Context) {
+	if c.cluster != nil && c.cluster.WaitView(ctx) {
+		c.assign(c.cluster.View())
+	}
+}
+
+// assign begins and ends sessions with the devices and hosts that a view gives to this collector or
+// to others.
+func (c *Collector) assign(v cluster.View) {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.stopped {
+		return
+	}
+	err := c.network.Assign(c.ctx, network.Ownership{Self: v.Self, Owner: v.Device, Fence: v.Fence, Writes: v.Leased})
+	if err != nil {
+		c.log.Error("devices of the cluster could not be taken over", "error", err)
+	}
+	c.self.Changed()
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/collector"
+	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/testkit"
+)
+
+// clustered is a collector of a cluster on the wall clock.
+type clustered struct {
+	*collector.Collector
+	name string
+	log  *testkit.Log
+}
+
+// startClustered starts a collector that shares the switches with others. stop ends it.
+func startClustered(t *testing.T, name, nats string, switches []*realSwitch) (c clustered, stop func()) {
+	t.Helper()
+	var yaml strings.Builder
+	fmt.Fprintf(&yaml, "epoch: {interval: 250ms, guard: 1ms}\n"+
+		"cluster: {name: fabric, member: %s, nats: {addresses: [\"%s\"], tls: {plaintext: true}}}\ndevices:\n", name, nats)
+	for i, sw := range switches {
+		fmt.Fprintf(&yaml, "  - {name: s%d, address: \"%s\", device-id: 1, pipeline: univmon-300k, tls: {plaintext: true}}\n",
+			i+1, sw.address)
+	}
+	fmt.Fprintf(&yaml, "plugins: {directory: %s, instances: [{plugin: univmon, deadline: 10s}]}\n", plugins(t))
+	cfg, err := config.Parse("netsketch.yaml", []byte(yaml.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = clustered{name: name, log: &testkit.Log{}}
+	c.Collector, err = collector.New(cfg, collector.Dependencies{Programs: programs, Version: "test",
+		Logger: slog.New(slog.NewTextHandler(c.log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := c.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(stop)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", name, c.log)
+		}
+	})
+	return c, stop
+}
+
+// connections returns the state of the session of each switch, by name.
+func (c clustered) connections() map[string]string {
+	out := map[string]string{}
+	c.Store().View().Rows(store.ParseQuery("", "/collector/devices/device"))(func(r *store.Row, _ store.Meta) bool {
+		for i, l := range r.List.Leaves {
+			if l.Name == "state/connection" && !r.Values[i].Absent() {
+				out[r.Entry.Keys[0].String()] = r.Values[i].String()
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// owns lists the switches whose sessions are ready.
+func (c clustered) owns() (names []string) {
+	for name, state := range c.connections() {
+		if state == "ready" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Two collectors share three switches. When one is cut off from NATS, the other takes its switches
+// with a higher election id, and the one that is cut off does no harm; when it is back, it has the
+// same switches as before. One that stops leaves them at once.
+func TestCollectorsShareSwitches(t *testing.T) {
+	var switches []*realSwitch
+	for range 3 {
+		switches = append(switches, startSwitch(t, "127.0.0.1:0"))
+	}
+	server := bustest.Server(t)
+	proxy, cut := bustest.Proxy(t, server)
+	a, _ := startClustered(t, "c1", server, switches)
+	b, stopB := startClustered(t, "c2", proxy, switches)
+	all := []string{"s1", "s2", "s3"}
+	shared := func() bool {
+		both := slices.Concat(a.owns(), b.owns())
+		slices.Sort(both)
+		return slices.Equal(both, all) && len(a.owns()) > 0 && len(b.owns()) > 0
+	}
+	testkit.Until(t, "each switch has one owner", shared)
+	ofB := b.owns()
+
+	begin := time.Now()
+	cut()
+	testkit.Until(t, "a owns all", func() bool { return slices.Equal(a.owns(), all) })
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Logf("a owns all after %v", took)
+	}
+	testkit.Until(t, "b is outbid", func() bool {
+		for _, name := range ofB {
+			if b.connections()[name] != "backup" {
+				return false
+			}
+		}
+		return true
+	})
+	cut()
+	testkit.Until(t, "b has its switches again", func() bool { return slices.Equal(b.owns(), ofB) && shared() })
+	stopB()
+	testkit.Until(t, "a owns all when b has stopped", func() bool { return slices.Equal(a.owns(), all) })
+	switches[0].send(1, 5)
+	testkit.Until(t, "a measures", func() bool {
+		_, end := a.Epoch()
+		return !end.IsZero() && strings.Contains(a.log.String(), "device is measured")
+	})
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/p4/p4rt"
+)
+
+// Ownership states which devices are this collector's.
+type Ownership struct {
+	// Self is the name of this collector in the cluster.
+	Self string
+	// Owner returns the collector that owns a device; "": none.
+	Owner func(device string) string
+	// Fence is the high part of the election id of sessions that begin now. It is above that of
+	// every earlier owner.
+	Fence uint64
+	// Writes permits to write entries. Without, sessions go on and measure, and nothing is written:
+	// another collector may own the devices by now.
+	Writes bool
+}
+
+// ErrForeign is wrapped by the reason for which a device of another collector has no session.
+var ErrForeign = errors.New("owns it")
+
+// errNoLease is why entries are not written.
+var errNoLease = fmt.Errorf("%w: the collector holds no lease in its cluster and writes no entries", p4rt.ErrNotReady)
+
+// own makes a device this collector's or not, before it is created.
+func (c *Component) own(m *member, dc *device.Config) {
+	o := c.ownership.Load()
+	if o == nil {
+		return
+	}
+	m.owner = o.Owner(m.cfg.Name)
+	m.foreign = m.owner == "" || m.owner != o.Self
+	if m.foreign {
+		dc.Fault = fmt.Errorf("%s %w", cmp.Or(m.owner, "no collector of the cluster"), ErrForeign)
+	}
+	dc.Session.ElectionID = p4rt.ElectionID{High: o.Fence, Low: max(m.cfg.ElectionID.Low, 1)}
+}
+
+// Assign begins the sessions of devices that this collector owns from now on, and ends those of
+// devices that it does not own any more. The others go on. When entries may be written again, the
+// routes are.
+func (c *Component) Assign(ctx context.Context, o Ownership) error {
+	was := c.ownership.Swap(&o)
+	var errs []error
+	var changed []*member
+	loaded := pipelines{}
+	c.mu.Lock()
+	topo := c.topology
+	c.mu.Unlock()
+	for _, d := range c.Devices() {
+		m := c.member(d.Name())
+		if m.owner == o.Owner(m.Name()) {
+			continue
+		}
+		next, err := c.build(m.cfg, topo, loaded)
+		errs = append(errs, err)
+		if err == nil {
+			changed = append(changed, next)
+			c.remove(m.Name())
+			errs = append(errs, c.add(next))
+		}
+	}
+	if was != nil && !was.Writes && o.Writes {
+		errs = append(errs, c.setRoutes(ctx))
+	}
+	if len(changed) > 0 {
+		c.deps.OnModel(ctx)
+	}
+	for _, m := range changed {
+		c.connect(m)
+	}
+	return errors.Join(errs...)
+}
+
+// Foreign reports whether another collector owns a device, or none does.
+func (c *Component) Foreign(name string) bool {
+	m := c.member(name)
+	return m != nil && m.foreign
+}
+
+// mayWrite returns why no entries are written.
+func (m *member) mayWrite() error {
+	if o := m.c.ownership.Load(); o != nil && !o.Writes {
+		return fmt.Errorf("device %s: %w", m.Name(), errNoLease)
+	}
+	return nil
+}
+
+// Write writes updates, unless the collector may not write.
+func (m *member) Write(ctx context.Context, updates ...p4rt.Update) error {
+	if err := m.mayWrite(); err != nil {
+		return err
+	}
+	return m.Device.Write(ctx, updates...)
+}
+
+// Reconcile brings entries up to date, unless the collector may not write.
+func (m *member) Reconcile(ctx context.Context, parts ...p4rt.Desired) error {
+	if err := m.mayWrite(); err != nil {
+		return err
+	}
+	return m.Device.Reconcile(ctx, parts...)
+}
