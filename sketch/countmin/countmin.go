@@ -61,7 +61,17 @@ func (s *Sketch[F]) Memory() int { return len(s.cells) * cellBytes }
 func (s *Sketch[F]) Row(i int) []uint32 { return s.cells[i*s.cfg.Width : (i+1)*s.cfg.Width] }
 
 // Insert counts one packet of a key.
-func (s *Sketch[F]) Insert(key []byte) { s.add(family.Digest[F](s.cfg.Seed, key), 1) }
+func (s *Sketch[F]) Insert(key []byte) {
+	d := family.Digest[F](s.cfg.Seed, key)
+	switch {
+	case s.cfg.Rows != 3 || family.ID[F]() != family.ID[family.Fast]():
+		s.add(d, 1)
+	case s.cfg.Conservative:
+		s.raiseOne(d)
+	default:
+		s.addThree(d, 1)
+	}
+}
 
 // Add adds n to a key. Counters stop at 2^32-1.
 func (s *Sketch[F]) Add(key []byte, n uint32) { s.add(family.Digest[F](s.cfg.Seed, key), n) }
@@ -86,13 +96,13 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 }
 
 func (s *Sketch[F]) add(d uint64, n uint32) {
+	if !s.cfg.Conservative && s.cfg.Rows == 3 && family.ID[F]() == family.ID[family.Fast]() {
+		s.addThree(d, n)
+		return
+	}
 	s.total += uint64(n)
 	if s.cfg.Conservative {
 		s.raise(d, n)
-		return
-	}
-	if s.cfg.Rows == 3 && family.ID[F]() == family.ID[family.Fast]() {
-		s.addThree(d, n)
 		return
 	}
 	var cols [family.MaxRows]uint32
@@ -113,6 +123,7 @@ func (s *Sketch[F]) add(d uint64, n uint32) {
 // addThree is add for three rows of the family Fast. All counters are read before one is written,
 // so that cache misses overlap.
 func (s *Sketch[F]) addThree(d uint64, n uint32) {
+	s.total += uint64(n)
 	cells, width := s.cells, uint64(s.cfg.Width)
 	a := &cells[uint64(family.FastValue(d, 0))*width>>32]
 	b := &cells[width+uint64(family.FastValue(d, 1))*width>>32]
@@ -217,17 +228,25 @@ func raiseThree(a, b, c *uint32, n uint32) (full uint32) {
 	return full
 }
 
-// raise sets every counter of a key that is below the estimate plus n to that sum.
-func (s *Sketch[F]) raise(d uint64, n uint32) {
-	if s.cfg.Rows == 3 && family.ID[F]() == family.ID[family.Fast]() {
-		cells, width := s.cells, uint64(s.cfg.Width)
-		if raiseThree(&cells[uint64(family.FastValue(d, 0))*width>>32],
-			&cells[width+uint64(family.FastValue(d, 1))*width>>32],
-			&cells[2*width+uint64(family.FastValue(d, 2))*width>>32], n) != 0 {
-			s.full = true
-		}
+// raiseOne is add of 1 for three rows of the family Fast with conservative update. The fewer
+// instructions a key takes, the more cache misses of the next keys overlap with its own.
+func (s *Sketch[F]) raiseOne(d uint64) {
+	s.total++
+	cells, width := s.cells, uint64(s.cfg.Width)
+	a := &cells[uint64(family.FastValue(d, 0))*width>>32]
+	b := &cells[width+uint64(family.FastValue(d, 1))*width>>32]
+	c := &cells[2*width+uint64(family.FastValue(d, 2))*width>>32]
+	x, y, z := *a, *b, *c
+	to := min(x, y, z) + 1
+	if to == 0 {
+		s.full = true
 		return
 	}
+	*a, *b, *c = max(x, to), max(y, to), max(z, to)
+}
+
+// raise sets every counter of a key that is below the estimate plus n to that sum.
+func (s *Sketch[F]) raise(d uint64, n uint32) {
 	var cols [family.MaxRows]uint32
 	at := cols[:min(s.cfg.Rows, family.MaxRows)]
 	family.Columns[F](d, &s.cols, at)
