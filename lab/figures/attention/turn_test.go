@@ -59,7 +59,7 @@ func TestNearTheTurn(t *testing.T) {
 	}
 }
 
-// TestFigure9 plays the eight changes of examples/chamelemon/figure9.yaml in a network of half the
+// TestFigure9 plays the ten changes of examples/chamelemon/figure9.yaml in a network of half the
 // paper's size: within three epochs of each, everything is decoded in the state decided for the
 // following epochs. Measurements vary more in smaller networks, so parts of the same load fail more
 // often.
@@ -75,7 +75,7 @@ func TestFigure9(t *testing.T) {
 	}
 	seen := make(map[string]bool)
 	for phase, p := range []Place{{20_000, 0.025}, {40_000, 0.025}, {40_000, 0.05}, {40_000, 0.1}, {40_000, 0.25},
-		{40_000, 0.1}, {40_000, 0.05}, {40_000, 0.025}, {20_000, 0.025}} {
+		{40_000, 0.1}, {40_000, 0.05}, {40_000, 0.025}, {20_000, 0.025}, {20_000, 0.1}, {40_000, 0.1}} {
 		balance := 0
 		for epoch := range 4 {
 			x, err := d.Play(context.Background(),

@@ -17,6 +17,7 @@ import (
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
+	"github.com/netsketch/netsketch/sketch/estimate"
 )
 
 // analysis is the work on one epoch.
@@ -71,6 +72,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		if err != nil {
 			return nil, err
 		}
+		p.expect(a, m)
 		a.next, a.state, reasons = shift(a.attention, p.transitions.State, m, &a.b.room, p.config.Literal)
 	}
 	a.response = p.now().Sub(began)
@@ -287,6 +289,27 @@ func (a *analysis) measured() (*measured, error) {
 		}
 	}
 	return m, nil
+}
+
+// expect keeps the share of the flows that are victims in a healthy epoch with decoded losses, and
+// otherwise sets how many of an epoch's flows are expected to be victims.
+func (p *Plugin) expect(a *analysis, m *measured) {
+	flows := 0.0
+	for _, r := range a.readings {
+		n, ok := estimate.Cardinality(len(r.rows[0]), estimate.Zeros(r.rows[0]))
+		if !ok {
+			return // too many to count
+		}
+		flows += n
+	}
+	for f := range families {
+		switch {
+		case a.losses.complete && a.attention.State == Healthy && flows > 0:
+			p.share[f] = min(a.losses.hl[f].flows/flows, 1)
+		case !a.losses.deltas:
+			m.expected[f] = p.share[f] * flows
+		}
+	}
 }
 
 // name computes the list of victim flows.

@@ -124,6 +124,11 @@ type edgeState struct {
 	candidates func(uint32) float64
 }
 
+// recorded reports whether all flows of the HH parts are known or counted.
+func (e *edgeState) recorded() bool {
+	return e.counted || e.hitters[0].decoded && e.hitters[1].decoded
+}
+
 // victimSize is the size of a flow that lost packets, for the victims' distribution.
 type victimSize struct {
 	family int
@@ -137,6 +142,9 @@ type measured struct {
 	deltas  bool                  // HL and LL are valid: every edge delivered, every HH part was counted
 	hl, ll  [families]count
 	victims []victimSize // while ill
+	// expected is the number of victim flows if their share of the flows were that of the newest epoch
+	// whose losses were decoded; 0 if unknown.
+	expected [families]float64
 }
 
 // tail is a complementary distribution: the number of flows of at least each size.
@@ -227,6 +235,7 @@ func (s *shifter) illLoad() float64 {
 func (s *shifter) addReason(reason string) { s.reasons = append(s.reasons, reason) }
 
 func (s *shifter) run() {
+	s.expect()
 	if failed := s.hittersFirst(); failed {
 		return
 	}
@@ -295,11 +304,27 @@ func (s *shifter) victims(f int) (n, deviation float64) {
 	return n, math.Sqrt(variance)
 }
 
+// expect grows the HL parts of a healthy network for the expected victim flows if an HH part was
+// not decoded. The losses are then unknown, so an HL part that is too small for more flows would
+// show only after the HH parts are decoded again, and cost another decision.
+func (s *shifter) expect() {
+	failed := func(e *edgeState) bool { return !e.recorded() }
+	if s.literal || s.now.State == Ill || !slices.ContainsFunc(slices.Collect(maps.Values(s.m.edges)), failed) {
+		return
+	}
+	for f := range families {
+		if to := min(needed(s.m.expected[f]), odd(s.room[f].Down)); s.m.expected[f] > 0 && to > s.next.Parts[f].HL {
+			s.next.Parts[f].HL = to
+			s.addReason("HH parts were not decoded and there are more flows: the HL part grows in proportion")
+		}
+	}
+}
+
 // hittersFirst is step 1 of both states: it raises Th of switches whose HH part was not decoded.
 func (s *shifter) hittersFirst() (failed bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
 		e := s.m.edges[name]
-		if e.counted || e.hitters[0].decoded && e.hitters[1].decoded {
+		if e.recorded() {
 			continue
 		}
 		failed = true

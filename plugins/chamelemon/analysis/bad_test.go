@@ -391,6 +391,7 @@ func TestShift(t *testing.T) {
 			m.victims = append(m.victims, victimSize{rnd.IntN(families), sizes[rnd.IntN(len(sizes))],
 				float64(1 + rnd.IntN(20))})
 		}
+		m.expected = [families]float64{float64(rnd.IntN(2) * rnd.IntN(20_000)), float64(rnd.IntN(2) * rnd.IntN(5000))}
 		now, _, _ = shift(now, now.State, m, &room, false)
 		for name, th := range now.Th {
 			if now.Tl < 1 || now.Tl > th || th > maxThreshold {

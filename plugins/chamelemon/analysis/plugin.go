@@ -33,6 +33,7 @@ type Plugin struct {
 	// straggled is the latest epoch in which more packets left than entered. The next epoch in the
 	// same bank contains the packets counted after its read-out.
 	straggled   uint64
+	share       [families]float64 // victim flows per flow, of the newest healthy epoch with decoded losses
 	previous    *previous
 	transitions transitions
 	alerts      alert.List
@@ -146,7 +147,7 @@ func (p *Plugin) adopt(b *binding) (initial *Attention) {
 		p.restored = nil
 		p.ledger.Last, p.transitions, p.alerts = s.Ledger.Last, s.Transitions, s.Alerts
 		if s.fits(b) {
-			p.ledger, p.settled, p.straggled, p.previous = s.Ledger, s.Settled, s.Straggled, s.previous
+			p.ledger, p.settled, p.straggled, p.share, p.previous = s.Ledger, s.Settled, s.Straggled, s.Share, s.previous
 			p.binding = b
 			return nil
 		}
@@ -160,7 +161,7 @@ func (p *Plugin) adopt(b *binding) (initial *Attention) {
 	if same {
 		return nil
 	}
-	p.ledger.Plans, p.previous = nil, nil
+	p.ledger.Plans, p.previous, p.share = nil, nil, [families]float64{}
 	a := begin(&p.config, &b.room, b.names())
 	return &a
 }

@@ -31,7 +31,8 @@ type snapshot struct {
 	Settled uint64
 	// Straggled is the latest epoch in which more packets left than entered.
 	Straggled   uint64
-	Transitions transitions `json:"Turns"` // the name in version 1
+	Share       [families]float64 // absent in states of earlier releases
+	Transitions transitions       `json:"Turns"` // the name in version 1
 	Alerts      alert.List
 	// Previous is the number of the preceding epoch; Kept lists the switches whose flows follow.
 	// In a large network not all of them fit: changes of the others appear one epoch later.
@@ -83,7 +84,7 @@ func (p *Plugin) SaveState() (sdk.State, error) {
 		return sdk.State{}, nil
 	}
 	s := snapshot{Layout: b.layout.saved(), Room: b.room, Ledger: p.ledger, Settled: p.settled, Straggled: p.straggled,
-		Transitions: p.transitions}
+		Share: p.share, Transitions: p.transitions}
 	for i := range b.edges {
 		s.Edges = append(s.Edges, b.edges[i].saved())
 	}
@@ -213,6 +214,11 @@ func readSnapshot(data []byte) (*snapshot, error) {
 
 // check refuses attentions that are out of range.
 func (s *snapshot) check() error {
+	for _, x := range s.Share {
+		if !(x >= 0 && x <= 1) {
+			return fmt.Errorf("%v victim flows per flow", x)
+		}
+	}
 	for i, bits := range s.Layout.Bits {
 		if bits < 1 || bits > 32 || s.Layout.Counters[i] < 1 || s.Layout.Counters[i] > sdk.MaxState {
 			return fmt.Errorf("a row of %d counters of %d bits", s.Layout.Counters[i], bits)

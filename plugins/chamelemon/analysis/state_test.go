@@ -255,6 +255,7 @@ func TestStateRefused(t *testing.T) {
 		"no threshold":    {Version: stateVersion, Data: edit(`"Th":{"edge1"`, `"Th":{"edgeX"`)},
 		"parts":           {Version: stateVersion, Data: edit(`"HL":`, `"HL":-`)},
 		"parts too large": {Version: stateVersion, Data: edit(`"HL":`, `"HL":9`)},
+		"share":           {Version: stateVersion, Data: edit(`"Share":[0`, `"Share":[-1`)},
 		"bank":            {Version: stateVersion, Data: edit(`"Bank":-1`, `"Bank":-2`)},
 	} {
 		if err := New().RestoreState(s); err == nil {

@@ -138,3 +138,27 @@ func TestLiteral(t *testing.T) {
 		}
 	}
 }
+
+// TestExpect: if an HH part was not decoded, the HL part of a healthy network grows for the
+// expected victims at once, and Th leaves room for it; it does not shrink for fewer.
+func TestExpect(t *testing.T) {
+	c := DefaultConfiguration()
+	room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
+	sizes := newTail([]float64{1, 10, 100}, []float64{6000, 3000, 1000})
+	now := begin(&c, &room, []string{"a"})
+	now.Parts[0].HL = 973 // of 2,000 victims
+	m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 10_000}, {decoded: true}},
+		sizes: func() *tail { return &sizes }, candidates: sizes.atLeast}}, expected: [families]float64{4000}}
+	for _, tc := range []struct {
+		expected float64
+		literal  bool
+		hl       int
+	}{{4000, false, 1905}, {1000, false, 973}, {0, false, 973}, {4000, true, 973}, {20_000, false, 3071}} {
+		m.expected[0] = tc.expected
+		next, state, _ := shift(now, Healthy, m, &room, tc.literal)
+		if th := next.Th["a"]; next.Parts[0].HL != tc.hl || state != Healthy ||
+			sizes.atLeast(th) > targetLoad*buckets(next.hitters(0, &room)) {
+			t.Errorf("%v victims expected, literal %v: %+v, %s, Th %d", tc.expected, tc.literal, next.Parts[0], state, th)
+		}
+	}
+}
