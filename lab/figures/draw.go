@@ -13,6 +13,7 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/overtime"
 	"github.com/netsketch/netsketch/lab/figures/sketches"
 	"github.com/netsketch/netsketch/lab/figures/sketchint"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 )
 
 func drawCommand() *cobra.Command {
@@ -37,6 +38,9 @@ It measures nothing and takes seconds.`,
 				return err
 			}
 			if err := lightguardian.Draw(directory); err != nil {
+				return err
+			}
+			if err := suite.Draw(directory, overtime.Overhead(), overtime.OverheadCommand); err != nil {
 				return err
 			}
 			return overtime.Draw(filepath.Join(directory, "chamelemon-9"))

@@ -34,6 +34,6 @@ papers' figures, and writes a page, charts (SVG) and rows (CSV) for each.`,
 		SilenceUsage:  true,
 	}
 	cmd.AddCommand(sketchesCommand(), attentionCommand(), omnimonCommand(), sketchintCommand(), lightguardianCommand(),
-		overtimeCommand(), drawCommand())
+		overtimeCommand(), overheadCommand(), drawCommand())
 	return cmd
 }

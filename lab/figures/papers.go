@@ -12,6 +12,7 @@ import (
 
 	"github.com/netsketch/netsketch/lab/figures/lightguardian"
 	"github.com/netsketch/netsketch/lab/figures/omnimon"
+	"github.com/netsketch/netsketch/lab/figures/overtime"
 	"github.com/netsketch/netsketch/lab/figures/sketchint"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 )
@@ -52,6 +53,18 @@ Figures 8 to 10 too, 11 has Table 3, and 13 has 6 and 14.`,
 		Example: `  figures lightguardian --figures 13
   figures lightguardian --out docs/figures`,
 	}, "figures to measure, such as 7,12; all when empty")
+}
+
+func overheadCommand() *cobra.Command {
+	p := paper{overtime.SelectOverhead, overtime.OverheadCommand}
+	return p.command(&cobra.Command{
+		Use:   "overhead",
+		Short: "ChameleMon's bandwidth and time of a reconfiguration: Figures 21 and 22",
+		Long: `Reads the banks of a soft switch and writes random configurations to it over P4Runtime, and prints the
+rows.`,
+		Example: `  figures overhead --figures 21
+  figures overhead --out docs/figures`,
+	}, "figures to measure, 21 or 22; both when empty")
 }
 
 // paper has the figures of a paper: those of some numbers, all for none, and what makes one.

@@ -44,7 +44,7 @@ func TestLeast(t *testing.T) {
 		}
 	}
 	l := losses{flows: []trace.Flow{{Key: "abcd", Packets: 100_000}}, lost: []uint32{70_000}}
-	if memory, err := recorders[2].least(t.Context(), l, suite.Options{Seed: 1, Decodings: 20}); err != nil ||
+	if memory, err := recorders[3].least(t.Context(), l, suite.Options{Seed: 1, Decodings: 20}); err != nil ||
 		memory != 0 {
 		t.Errorf("LossRadar, 70,000 packets of one flow: %d bytes (%v), want none", memory, err)
 	}

@@ -2,6 +2,7 @@
 
 // Package overtime draws ChameleMon's attention over the epochs of a scenario: the sub-figures of
 // the paper's Figure 9. Everything is read over gNMI from a run of switches, collector and plugin.
+// It also measures what the controller exchanges with the edge switches, for Figures 21 and 22.
 package overtime
 
 import (

@@ -4,6 +4,7 @@ package overtime
 
 import (
 	"encoding/csv"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/scenario"
 )
 
@@ -38,6 +40,35 @@ func TestCommittedCharts(t *testing.T) {
 	want, err2 := os.ReadFile(committed + ".svg")
 	if err1 != nil || err2 != nil || string(drawn) != string(want) {
 		t.Errorf("chamelemon-9.svg is not what its rows give (write it with `make figures`): %v, %v", err1, err2)
+	}
+}
+
+// TestOverhead: the pages of Figures 21 and 22 follow from their rows, each statement holds or has
+// a reason, and measuring again gives the recorded bytes.
+func TestOverhead(t *testing.T) {
+	const figures = "../../../docs/figures"
+	for _, err := range append(suite.CheckPages(figures, Overhead(), OverheadCommand),
+		suite.CheckClaims(figures, Overhead())...) {
+		t.Error(err)
+	}
+	for _, s := range Overhead() {
+		rows, err := s.Run(t.Context(), nil, suite.Options{Seed: 1, Decodings: 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		recorded, err := suite.Recorded(figures, s.Name)
+		if err != nil || len(recorded) != len(rows) {
+			t.Fatalf("%s: %d rows, recorded %d: %v", s.Name, len(rows), len(recorded), err)
+		}
+		for i, r := range rows {
+			if w := recorded[i]; r.Variant != w.Variant || r.Structure != w.Structure || r.Unit != "ms" &&
+				math.Abs(r.Value/w.Value-1) > 0.02 { // gRPC batches frames by chance
+				t.Errorf("%+v, recorded %+v", r, w)
+			}
+		}
+	}
+	if _, err := SelectOverhead([]string{"23"}); err == nil || !strings.Contains(err.Error(), "chamelemon-22") {
+		t.Errorf("figure 23: %v", err)
 	}
 }
 

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package overtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/netsketch/netsketch/lab"
+	testbed "github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+	"github.com/netsketch/netsketch/p4/softswitch"
+)
+
+// edges is the number of edge switches of the paper's testbed.
+const edges = 4
+
+// Overhead are the figures about what a controller exchanges with the edge switches: 21 and 22.
+func Overhead() []suite.Suite { return []suite.Suite{bandwidth(), reconfiguration()} }
+
+// OverheadCommand is the command line that measures a figure of Overhead.
+func OverheadCommand(name string) string {
+	return fmt.Sprintf("go run ./lab/figures overhead --figures %s --out docs/figures", name[len("chamelemon-"):])
+}
+
+// SelectOverhead returns the figures of these numbers, all for none.
+func SelectOverhead(numbers []string) ([]suite.Suite, error) {
+	var names []string
+	for _, n := range numbers {
+		names = append(names, "chamelemon-"+n)
+	}
+	return suite.Select(Overhead(), names)
+}
+
+// bench is an edge switch with the program, and a session with it over TCP whose bytes are counted.
+type bench struct {
+	network        *lab.Network
+	client         *p4rt.Client
+	received, sent atomic.Int64 // bytes, as the collector sees them
+	packets        uint64
+}
+
+// counted is a connection that adds up its bytes.
+type counted struct {
+	net.Conn
+	b *bench
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.b.received.Add(int64(n))
+	return n, err
+}
+
+func (c counted) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.b.sent.Add(int64(n))
+	return n, err
+}
+
+func newBench(ctx context.Context) (*bench, error) {
+	program, err := compiled.Load("chamelemon")
+	if err != nil {
+		return nil, err
+	}
+	fabric, err := lab.Graph([][2]string{{"edge1", "edge2"}}, 1, time.Microsecond)
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{}
+	if b.network, err = lab.New(lab.Config{Fabric: fabric, Program: program}); err != nil {
+		return nil, err
+	}
+	d := b.network.Devices()[0]
+	dial := func(ctx context.Context, address string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		return counted{c, b}, err
+	}
+	b.client, err = p4rt.Dial(ctx, p4rt.Config{Target: d.Address, DeviceID: d.DeviceID,
+		Program:     &p4rt.Program{Name: "chamelemon", DeviceConfig: program.JSON, P4Info: program.P4Info},
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)}})
+	if err == nil {
+		err = b.client.WaitReady(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+func (b *bench) close() error {
+	if b.client != nil {
+		return errors.Join(b.client.Close(), b.network.Close())
+	}
+	return b.network.Close()
+}
+
+// registers are those that are read in each epoch; without IPv6 only those in which packets of IPv4
+// are counted.
+func (b *bench) registers(ipv6 bool) ([]*p4values.Register, error) {
+	cat, err := b.client.Catalog()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(cat.Readouts(), func(r *p4values.Register) bool {
+		return !ipv6 && r.Layout["family"] == "6"
+	}), nil
+}
+
+// exchange returns the least bytes of three reads: replies and requests vary with the frames that
+// share a write.
+func (b *bench) exchange(ctx context.Context, ipv6 bool) (received, sent int64, err error) {
+	received, sent = math.MaxInt64, math.MaxInt64
+	for range 3 {
+		in, out, err := b.read(ctx, ipv6)
+		if err != nil {
+			return 0, 0, err
+		}
+		received, sent = min(received, in), min(sent, out)
+	}
+	return received, sent, nil
+}
+
+// read reads a bank in which packets were counted, and returns the bytes on the connection.
+func (b *bench) read(ctx context.Context, ipv6 bool) (received, sent int64, err error) {
+	all, err := b.registers(true)
+	if err != nil {
+		return 0, 0, err
+	}
+	some, err := b.registers(ipv6)
+	if err != nil {
+		return 0, 0, err
+	}
+	const bank = 1
+	b.packets++
+	for _, r := range some {
+		if c := r.Readout.Counter; c != nil {
+			if err := b.network.Switch(0).WriteCounter(c.Name, bank, softswitch.CounterData{Packets: b.packets}); err != nil {
+				return 0, 0, err
+			}
+		}
+	}
+	var names []string
+	for _, r := range all {
+		names = append(names, r.Name)
+	}
+	received, sent = b.received.Load(), b.sent.Load()
+	_, err = b.client.ReadBanks(ctx, bank, names...)
+	return b.received.Load() - received, b.sent.Load() - sent, err
+}
+
+// rate is the bandwidth of four edge switches in Mbit/s.
+func rate(bytes, epoch float64) float64 { return edges * bytes * 8 / (epoch / 1e3) / 1e6 }
+
+func bandwidth() suite.Suite {
+	const x, task, paper = "epoch (ms)", "collection", 317
+	families := []struct {
+		name string
+		ipv6 bool
+	}{{"IPv4", false}, {"IPv4 and IPv6", true}}
+	at := func(epoch float64) string { return fmt.Sprintf("%s %g", x, epoch) }
+	value := func(v suite.Values, structure string) float64 {
+		return v.Variant(structure, at(50), task, "bandwidth")
+	}
+	return suite.Suite{
+		Name: "chamelemon-21", Title: "ChameleMon, Figure 21: bandwidth of the collection",
+		Setup: "The paper: a bank of all sketches of four edge switches, once in each epoch. " +
+			"Its 317 Mbit/s are these registers at their width: 32,768 counters of 8 bits, 16,384 of 16, and 3 × 4,096 " +
+			"and 3 × 3,072 buckets of 20 bytes, 495,616 bytes a switch. Here: the lines *registers* are the registers of " +
+			"P4Info at their width, of IPv4 the same ones; the lines *read-out* are all bytes that arrive on the TCP " +
+			"connection of P4Runtime (without headers of TCP and IP) while the collector's client reads the bank of a soft " +
+			"switch, times four; the lines *requests* are those that it sends, as a request is a packet of the size of its " +
+			"reply. The program has further encoders for IPv6, which are read only if IPv6 packets were counted.",
+		Measure: func(ctx context.Context, _ *trace.Trace, _ suite.Options) (rows []suite.Row, err error) {
+			b, err := newBench(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, b.close()) }()
+			if _, _, err := b.read(ctx, true); err != nil { // what the banks hold is unknown before
+				return nil, err
+			}
+			for _, f := range families {
+				received, sent, err := b.exchange(ctx, f.ipv6)
+				if err != nil {
+					return nil, err
+				}
+				registers, err := b.registers(f.ipv6)
+				if err != nil {
+					return nil, err
+				}
+				bits := 0
+				for _, r := range registers {
+					bits += r.Readout.Cells * r.Width
+				}
+				for _, l := range []struct {
+					structure string
+					bytes     float64
+				}{{"registers, " + f.name, float64(bits) / 8}, {"read-out, " + f.name, float64(received)},
+					{"requests, " + f.name, float64(sent)}} {
+					for _, epoch := range []float64{50, 100, 200, 500, 1000} {
+						rows = append(rows, suite.Row{Structure: l.structure, Variant: at(epoch), Memory: int(l.bytes), Task: task,
+							Metric: "bandwidth", Value: rate(l.bytes, epoch), Unit: "Mbit/s"})
+					}
+				}
+			}
+			return rows, nil
+		},
+		Plots: []suite.Plot{{File: "chamelemon-21-bandwidth", Title: "Bandwidth of the collection (Mbit/s)", Task: task,
+			Metric: "bandwidth", X: x, Log: true}},
+		Claims: []suite.Claim{
+			{Figure: "21", Paper: "epochs of 50 ms: 317 Mbit/s",
+				Ours: func(v suite.Values) string {
+					return fmt.Sprintf("the same registers %.0f Mbit/s, their read-out %.0f; with IPv6 %.0f",
+						value(v, "registers, IPv4"), value(v, "read-out, IPv4"), value(v, "read-out, IPv4 and IPv6"))
+				},
+				Holds: func(v suite.Values) bool { return value(v, "read-out, IPv4") < paper+0.5 },
+				Why: "the read-out carries every cell in four bytes, also those of 8 and of 16 bits, and has the headers of " +
+					"P4Runtime and gRPC"},
+			{Figure: "21", Paper: "0.8 % of a link of 40 Gbit/s",
+				Ours: func(v suite.Values) string {
+					return fmt.Sprintf("%.1f %%, with IPv6 %.1f %%", value(v, "read-out, IPv4")/400,
+						value(v, "read-out, IPv4 and IPv6")/400)
+				},
+				Holds: func(v suite.Values) bool { return value(v, "read-out, IPv4")/400 < 0.85 },
+				Why:   "as above"},
+		},
+	}
+}
+
+// reconfigurations is the number of random configurations, as in the paper.
+const reconfigurations = 10_000
+
+// configuration returns updates that set random thresholds and a random division, of both families.
+// first inserts the entries.
+func configuration(r *rand.Rand, shape *testbed.Shape, bit uint64, first bool) (updates []p4rt.Update) {
+	put := func(table, action string, match []p4rt.Match, params ...p4rt.Param) {
+		e := p4rt.Entry{Table: table, Match: match, Action: action, Params: params}
+		if first {
+			updates = append(updates, p4rt.Insert(e))
+			return
+		}
+		updates = append(updates, p4rt.Modify(e))
+	}
+	when := p4rt.Exact("time", p4values.Uint(bit))
+	ill := first || r.IntN(2) == 0
+	tl := uint64(1)
+	if ill {
+		tl = 2 + r.Uint64N(100)
+	}
+	put("ingress.chamelemon.thresholds", "ingress.chamelemon.classify", []p4rt.Match{when},
+		p4rt.Uint("th", tl+r.Uint64N(5000)), p4rt.Uint("tl", tl), p4rt.Uint("sample", 1+r.Uint64N(1<<16)))
+	for f, suffix := range []string{"", "_ipv6"} {
+		ll := 0
+		if ill {
+			ll = 1 + r.IntN(shape.Down[f]/2)
+		}
+		hl := 1 + r.IntN(shape.Down[f]-ll)
+		at := 0
+		for i, buckets := range []int{ll, hl, shape.Up[f] - ll - hl} {
+			for _, side := range []string{"ingress", "egress"} {
+				if buckets == 0 || side == "egress" && i == 2 {
+					continue // what leaves is in LL and HL only
+				}
+				put(side+".chamelemon.division"+suffix, side+".chamelemon.encode"+suffix,
+					[]p4rt.Match{when, p4rt.Exact("hierarchy", p4values.Uint(uint64(i+1)))},
+					p4rt.Uint("first", uint64(at)), p4rt.Uint("buckets", uint64(buckets)))
+			}
+			at += buckets
+		}
+	}
+	return updates
+}
+
+func reconfiguration() suite.Suite {
+	const x, task = "share of the reconfigurations (%)", "reconfiguration"
+	shares := []float64{1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 99, 100}
+	at := func(v suite.Values, share float64) float64 {
+		return v.Variant("soft switch", fmt.Sprintf("%s %g", x, share), task, "time")
+	}
+	return suite.Suite{
+		Name: "chamelemon-22", Title: "ChameleMon, Figure 22: time of a reconfiguration",
+		Setup: fmt.Sprintf("The paper: %d random configurations for each edge switch, a Tofino; the time is that of the "+
+			"switch's processor, which computes the entries for the ranges of a division and writes them to TCAM. Here: as "+
+			"many random thresholds and divisions of both address families for a soft switch, which has no TCAM and divides by "+
+			"any number of buckets, so a configuration is 7 to 11 entries: this is no measurement of a hardware switch. They "+
+			"are written in one request of P4Runtime. The time is processor time of both ends: client, gRPC and switch. It "+
+			"depends on the machine.", reconfigurations),
+		Measure: func(ctx context.Context, _ *trace.Trace, o suite.Options) (rows []suite.Row, err error) {
+			b, err := newBench(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, b.close()) }()
+			r, shape := rand.New(rand.NewPCG(o.Seed, 22)), testbed.Paper()
+			for bit := range uint64(2) {
+				if err := b.client.Write(ctx, configuration(r, &shape, bit, true)...); err != nil {
+					return nil, err
+				}
+			}
+			n := reconfigurations
+			if o.Decodings > 1 {
+				n = min(n, o.Decodings)
+			}
+			var times []time.Duration
+			least, most := 1<<10, 0
+			for i := range n {
+				c := configuration(r, &shape, uint64(i&1), false)
+				least, most = min(least, len(c)), max(most, len(c))
+				begin := testbed.ProcessorTime()
+				if err := b.client.Write(ctx, c...); err != nil {
+					return nil, err
+				}
+				times = append(times, testbed.ProcessorTime().Sub(begin))
+			}
+			slices.Sort(times)
+			for _, share := range shares {
+				i := max(int(share*float64(n)/100)-1, 0)
+				rows = append(rows, suite.Row{Structure: "soft switch", Variant: fmt.Sprintf("%s %g", x, share), Task: task,
+					Metric: "time", Value: times[i].Seconds() * 1e3, Unit: "ms"})
+			}
+			return append(rows,
+				suite.Row{Structure: "soft switch", Variant: "entries", Task: task, Metric: "fewest", Value: float64(least),
+					Unit: "entries"},
+				suite.Row{Structure: "soft switch", Variant: "entries", Task: task, Metric: "most", Value: float64(most),
+					Unit: "entries"}), nil
+		},
+		Plots: []suite.Plot{{File: "chamelemon-22-time", Title: "Time within which reconfigurations end (ms)", Task: task,
+			Metric: "time", X: x}},
+		Claims: []suite.Claim{
+			{Figure: "22", Paper: "60 % of the reconfigurations take less than 5 ms",
+				Ours:  func(v suite.Values) string { return fmt.Sprintf("less than %s ms", suite.Short(at(v, 60))) },
+				Holds: func(v suite.Values) bool { return at(v, 60) < 5 }},
+			{Figure: "22", Paper: "a reconfiguration takes 2 to 7 ms",
+				Ours: func(v suite.Values) string {
+					return fmt.Sprintf("%s to %s ms, 99 %% within %s", suite.Short(at(v, 1)), suite.Short(at(v, 100)),
+						suite.Short(at(v, 99)))
+				},
+				Holds: func(v suite.Values) bool { return at(v, 99) <= 7 }},
+		},
+	}
+}
