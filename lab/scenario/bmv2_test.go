@@ -16,6 +16,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -196,6 +197,55 @@ func TestOmniMonOnBMv2(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", external.Network)
+}
+
+// Manifests on a ring of three switches, which no weights suit: with simple_switch_grpc everywhere
+// the results are those of soft switches, leaf by leaf over gNMI, and count each packet once.
+func TestUnivMonOnBMv2(t *testing.T) {
+	if _, err := exec.LookPath(bmv2.Program); err != nil {
+		t.Skipf("%v: the scenario is played on soft switches only", err)
+	}
+	play := func(external ...string) (*scenario.Report, []published) {
+		s, err := scenario.Parse("ring.yaml", []byte(`
+name: ring
+epochs: 5
+warm-up: 2
+epoch: 1s
+program: univmon-300k
+topology: {kind: graph, hosts-per-leaf: 1, latency: 10us, links: [A-B, B-C, C-A]}
+traffic:
+  - {name: flows, exact: true, flows: 100, max-packets: 12, workload: hadoop, ipv6: 0.3}
+algorithms:
+  - {plugin: univmon, config: {network: {scheme: manifest}}}
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := scenario.Options{Virtual: true, BMv2: external}
+		leaves := record(t, "univmon", &o)
+		return playWith(t, s, o), *leaves
+	}
+	soft, want := play()
+	external, got := play("edge")
+	if soft.Network.Sent != external.Network.Sent || len(want) != 5 || len(got) != 5 {
+		t.Fatalf("soft switches: %+v, %d epochs; BMv2: %+v, %d epochs", soft.Network, len(want), external.Network,
+			len(got))
+	}
+	for i := 2; i < 5; i++ {
+		if diff := gocmp.Diff(want[i], got[i]); diff != "" {
+			t.Errorf("epoch %d of the run (-soft switches, +BMv2):\n%.4000s", i+1, diff)
+		}
+		result := external.Epochs[i].Results["univmon"]
+		for _, dimension := range []string{"src", "5-tuple"} {
+			view := score.View{Device: score.Network, Dimension: dimension}
+			row, actual := result.Published.Row("summary", view, ""), result.Truth.Row("summary", view, "")
+			if row == nil || actual == nil || row.Text("status") != "complete" ||
+				row.Text("packets") != actual.Text("packets") {
+				t.Errorf("epoch %d of the run, %s: %+v; expected %+v", i+1, dimension, row, actual)
+			}
+		}
+		t.Logf("epoch %d of the run: %d leaves", i+1, len(got[i]))
+	}
 }
 
 // text writes a path out.
