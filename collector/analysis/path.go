@@ -150,15 +150,21 @@ func (p *plugin) viewHost(e *sdk.Epoch, o epoch.Outcome) {
 		return
 	}
 	for _, role := range roles {
-		i := slices.IndexFunc(o.Reading.Hosts, func(r epoch.HostReport) bool { return r.Role == role })
-		switch {
-		case i < 0:
+		requested := false
+		for _, r := range o.Reading.Hosts {
+			switch {
+			case r.Role != role:
+				continue
+			case r.Err != nil:
+				missing(fmt.Errorf("role %s: %w", role, r.Err))
+			default:
+				e.Hosts = append(e.Hosts, sdk.HostReport{Host: o.Name, Role: role, Data: r.Data})
+			}
+			requested = true
+		}
+		if !requested {
 			missing(fmt.Errorf("%w: no report of role %s was requested: its settings are newer than the epoch",
 				epoch.ErrJoining, role))
-		case o.Reading.Hosts[i].Err != nil:
-			missing(fmt.Errorf("role %s: %w", role, o.Reading.Hosts[i].Err))
-		default:
-			e.Hosts = append(e.Hosts, sdk.HostReport{Host: o.Name, Role: role, Data: o.Reading.Hosts[i].Data})
 		}
 	}
 }

@@ -6,17 +6,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 )
 
 // errSilent is why an epoch lacks a host whose agent has a session.
 var errSilent = fmt.Errorf("the agent: %w", epoch.ErrLate)
+
+// errAgain is why a part of a report is not used: it has arrived before.
+var errAgain = errors.New("the part has arrived before")
 
 // Status is the state of a host with an agent.
 type Status struct {
@@ -56,9 +61,19 @@ type agent struct {
 	st        Status
 	session   *session // nil without one
 	wanted    []*want  // in the order of their epochs
+	instance  string   // of the agent that sent parts
+	parts     map[partOf]bool
+	early     map[uint64][]epoch.HostReport // parts of reports of epochs that were not delivered
 	late      []epoch.Report
 	lateBytes int
 	ended     error // the host is no longer configured
+}
+
+// partOf is a part of a report that has arrived.
+type partOf struct {
+	epoch  uint64
+	role   string
+	number uint64
 }
 
 // want is an epoch whose reports are awaited.
@@ -74,7 +89,8 @@ type want struct {
 }
 
 func newAgent(c *Component, name string) *agent {
-	return &agent{c: c, name: name, st: Status{Name: name, LastError: "no agent has connected"}}
+	return &agent{c: c, name: name, parts: map[partOf]bool{}, early: map[uint64][]epoch.HostReport{},
+		st: Status{Name: name, LastError: "no agent has connected"}}
 }
 
 // Name implements epoch.Source.
@@ -194,19 +210,23 @@ func (a *agent) deliver(w *want) (*epoch.Reading, error) {
 		if len(w.roles) > 0 && a.session != nil {
 			a.st.LastError = fmt.Sprintf("epoch %d: no report before the deadline", w.epoch)
 		}
-		return nil, reading.Hosts[0].Err
+		return nil, reading.Hosts[0].Err // parts are delivered with the next epoch
 	}
+	reading.Hosts = append(a.early[w.epoch], reading.Hosts...)
+	delete(a.early, w.epoch)
+	sortReports(reading.Hosts)
 	return reading, nil
 }
 
 func sortReports(reports []epoch.HostReport) {
-	slices.SortFunc(reports, func(x, y epoch.HostReport) int { return strings.Compare(x.Role, y.Role) })
+	slices.SortStableFunc(reports, func(x, y epoch.HostReport) int { return strings.Compare(x.Role, y.Role) })
 }
 
 // takeLate returns the reports that arrived after their epochs were delivered.
 func (a *agent) takeLate(number uint64) []epoch.Report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.settle(number)
 	late := a.late
 	a.late, a.lateBytes = nil, 0
 	for _, r := range late {
@@ -233,6 +253,10 @@ func (a *agent) enter(s *session, hello *hostv1.Hello) error {
 			return err
 		}
 		old.end(errors.New("the same agent opened another session"))
+	}
+	if a.instance != hello.GetInstance() {
+		a.instance = hello.GetInstance()
+		clear(a.parts) // it numbers parts anew
 	}
 	a.session = s
 	st := &a.st
@@ -287,11 +311,50 @@ func (a *agent) aheadOf(by uint64) {
 }
 
 // awaited returns why a report of a role in an epoch is not awaited; nil if it is.
-func (a *agent) awaited(number uint64, role string) error {
+func (a *agent) awaited(m *hostv1.ReportChunk) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, err := a.find(number, role)
+	_, err := a.find(m.GetEpoch(), m.GetRole())
 	return err
+}
+
+// expected returns why a part of a report is not used; nil if it is.
+func (a *agent) expected(m *hostv1.ReportChunk) error {
+	set := slices.ContainsFunc(a.c.deps.Settings(a.name), func(s intent.HostSetting) bool { return s.Role == m.GetRole() })
+	newest, number := a.c.newest.Load(), m.GetEpoch()
+	if !set || number > newest+maxAhead || number+epoch.DefaultLateEpochs < newest {
+		return fmt.Errorf("no part of %s is awaited: the role has no settings, or the epoch is too far from %d", name(m),
+			newest)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.parts[partOf{number, m.GetRole(), m.GetPart()}] {
+		return errAgain
+	}
+	return nil
+}
+
+// part takes a part of a report, which is delivered with the report, or later.
+func (a *agent) part(m *hostv1.ReportChunk, data []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.parts[partOf{m.GetEpoch(), m.GetRole(), m.GetPart()}] = true
+	a.st.ReportBytes += uint64(len(data))
+	a.early[m.GetEpoch()] = append(a.early[m.GetEpoch()], epoch.HostReport{Role: m.GetRole(), Data: data})
+}
+
+// settle makes parts late whose epochs were delivered before an epoch, and drops which parts of
+// older epochs have arrived. a.mu is held.
+func (a *agent) settle(number uint64) {
+	for _, e := range slices.Sorted(maps.Keys(a.early)) {
+		if e < number {
+			for _, r := range a.early[e] {
+				a.addLate(e, r)
+			}
+			delete(a.early, e)
+		}
+	}
+	maps.DeleteFunc(a.parts, func(p partOf, _ bool) bool { return p.epoch+epoch.DefaultLateEpochs+1 < number })
 }
 
 // find returns the want that lacks a report. a.mu is held.

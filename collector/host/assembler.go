@@ -23,6 +23,7 @@ type assembler struct {
 	skip     bool // it is refused
 	epoch    uint64
 	role     string
+	part     uint64
 	total    uint64
 	checksum uint32
 	got      uint64
@@ -39,8 +40,8 @@ func (x *assembler) add(m *hostv1.ReportChunk, admit func(*hostv1.ReportChunk) e
 		if m.GetOffset() != 0 {
 			return nil, nil, fmt.Errorf("%s begins at offset %d; expected 0", name(m), m.GetOffset())
 		}
-		*x = assembler{limit: x.limit, open: true, epoch: m.GetEpoch(), role: m.GetRole(), total: m.GetTotalBytes(),
-			checksum: m.GetChecksum()}
+		*x = assembler{limit: x.limit, open: true, epoch: m.GetEpoch(), role: m.GetRole(), part: m.GetPart(),
+			total: m.GetTotalBytes(), checksum: m.GetChecksum()}
 		if x.total > x.limit {
 			refusal = fmt.Errorf("%s has %d bytes; agents.max-report allows %d", name(m), x.total, x.limit)
 		} else {
@@ -49,7 +50,7 @@ func (x *assembler) add(m *hostv1.ReportChunk, admit func(*hostv1.ReportChunk) e
 		x.skip = refusal != nil
 	}
 	switch {
-	case m.GetEpoch() != x.epoch || m.GetRole() != x.role:
+	case m.GetEpoch() != x.epoch || m.GetRole() != x.role || m.GetPart() != x.part:
 		err = fmt.Errorf("%s begins before the end of that of role %q in epoch %d", name(m), x.role, x.epoch)
 	case m.GetTotalBytes() != x.total || m.GetChecksum() != x.checksum:
 		err = fmt.Errorf("%s announces %d bytes with checksum %#x, and before %d with %#x", name(m), m.GetTotalBytes(),

@@ -58,6 +58,7 @@ type testHost struct {
 	refuse string        // settings
 	block  chan struct{} // Append waits for its end; nil: it does not
 	size   int           // of a report, in addition
+	part   string        // what the next part has; empty: there is none
 	agent  *hostagent.Agent
 	clock  *epoch.Virtual
 	cancel func()
@@ -85,6 +86,18 @@ func (r *testRole) Seal(e uint64) role.Report {
 	}
 	r.sealed[e] = true
 	return testReport{r.host, fmt.Sprintf("%s %s %d", r.host.name, r.settings, e)}
+}
+
+// Part implements role.Streamer.
+func (r *testRole) Part() (uint64, role.Report) {
+	r.host.mu.Lock()
+	defer r.host.mu.Unlock()
+	if r.settings == nil || r.host.part == "" {
+		return 0, nil
+	}
+	part := r.host.part
+	r.host.part = ""
+	return r.clock.Current(), testReport{r.host, part}
 }
 
 type testReport struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/epoch"
 	hostagent "github.com/netsketch/netsketch/hostagent/agent"
+	"github.com/netsketch/netsketch/hostagent/hostv1"
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
@@ -38,6 +39,69 @@ func TestReports(t *testing.T) {
 	}
 	if s := h2.agent.Status(); s.Buffered != 0 || s.Epoch != r.c.newest.Load() {
 		t.Errorf("agent %+v, newest epoch %d", s, r.c.newest.Load())
+	}
+}
+
+// texts returns the reports of a host in a reading.
+func texts(reports []epoch.HostReport) (all []string) {
+	for _, r := range reports {
+		if r.Err != nil {
+			all = append(all, "error")
+		} else {
+			all = append(all, string(r.Data))
+		}
+	}
+	return all
+}
+
+// TestParts: parts of a report are delivered with it, each once, although they are sent again in
+// another session. Those of an agent that is killed are delivered with the next epoch.
+func TestParts(t *testing.T) {
+	r := newRig(t, nil, "h1")
+	h1 := r.start("h1", nil)
+	r.open(h1)
+	r.step()
+	send := func(text string) {
+		t.Helper()
+		h1.do(func(h *testHost) { h.part = text })
+		before := r.status("h1").ReportBytes
+		testkit.Until(t, "timers", func() bool { return h1.clock.Waiting() == 2 }) // of epochs and of parts
+		h1.clock.Advance(100 * time.Millisecond)
+		testkit.Until(t, "part "+text, func() bool { return r.status("h1").ReportBytes == before+uint64(len(text)) })
+	}
+	send("one")
+	send("two")
+	for s := range r.sessions() { // the same part again, as after a session that ended before its acknowledgment
+		number := r.c.newest.Load()
+		for _, part := range []uint64{1, 2} {
+			if err := s.chunk(&hostv1.ReportChunk{Epoch: number, Role: roleName, Part: part}); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, bad := range []*hostv1.ReportChunk{{Epoch: number + 5, Role: roleName, Part: 3},
+			{Epoch: number, Role: "other", Part: 3}} {
+			if err := s.chunk(bad); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	ep := r.step()
+	if got := fmt.Sprint(texts(ep.Sources[0].Reading.Hosts)); got != fmt.Sprintf("[one two h1 one %d]", ep.Number) {
+		t.Errorf("reports %s", got)
+	}
+	if s := r.status("h1"); s.ReportsRefused != 2 || !strings.Contains(s.LastError, `role "other"`) {
+		t.Errorf("status %+v", s)
+	}
+	send("three")
+	h1.cancel()
+	testkit.Until(t, "the end of the session", func() bool { return !r.status("h1").Connected })
+	if ep = r.step(); ep.Sources[0].Err == nil {
+		t.Errorf("reports %v of an agent that is away", ep.Sources[0].Reading)
+	}
+	next := r.step()
+	if len(next.Late) != 1 || next.Late[0].Epoch != ep.Number ||
+		fmt.Sprint(texts(next.Late[0].Reading.Hosts)) != "[three]" {
+		t.Errorf("late reports %+v", next.Late)
 	}
 }
 

@@ -244,7 +244,7 @@ func plain(err error) error {
 func (s *session) run(ctx context.Context, hello *hostv1.Hello, messages <-chan *hostv1.AgentMessage,
 	errs <-chan error) error {
 	c := s.c
-	welcome := &hostv1.Welcome{Instance: c.instance, MaxReportBytes: c.cfg.MaxReport}
+	welcome := &hostv1.Welcome{Instance: c.instance, MaxReportBytes: c.cfg.MaxReport, Parts: true}
 	if c.udp != nil && hello.GetUdp() {
 		welcome.Udp = c.udp.open(s)
 		defer c.udp.forget(s)
@@ -472,6 +472,15 @@ func (s *session) chunk(m *hostv1.ReportChunk) error {
 	case err != nil:
 		s.agent.refused(err.Error())
 		return status.Error(codes.InvalidArgument, err.Error())
+	case errors.Is(refusal, errAgain):
+		s.ack(m, nil)
+	case refusal != nil && m.GetPart() > 0:
+		s.agent.refused(refusal.Error())
+		s.ack(m, refusal)
+		s.c.deps.OnChange()
+	case done != nil && m.GetPart() > 0:
+		s.agent.part(m, done)
+		s.ack(m, nil)
 	case refusal != nil:
 		s.agent.refused(refusal.Error())
 		_ = s.agent.report(m.GetEpoch(), epoch.HostReport{Role: m.GetRole(), Err: refusal}) // it may not be awaited
@@ -490,7 +499,11 @@ func (s *session) chunk(m *hostv1.ReportChunk) error {
 // admit returns why a report that begins is not used: it is not awaited, or the reports of its
 // epoch have too many bytes.
 func (s *session) admit(m *hostv1.ReportChunk) error {
-	if err := s.agent.awaited(m.GetEpoch(), m.GetRole()); err != nil {
+	awaited := s.agent.awaited
+	if m.GetPart() > 0 {
+		awaited = s.agent.expected
+	}
+	if err := awaited(m); err != nil {
 		return err
 	}
 	if !s.c.volume.add(m.GetEpoch(), m.GetTotalBytes()) {
@@ -502,7 +515,7 @@ func (s *session) admit(m *hostv1.ReportChunk) error {
 
 // ack ends the transfer of a report.
 func (s *session) ack(m *hostv1.ReportChunk, refusal error) {
-	a := &hostv1.ReportAck{Epoch: m.GetEpoch(), Role: m.GetRole()}
+	a := &hostv1.ReportAck{Epoch: m.GetEpoch(), Role: m.GetRole(), Part: m.GetPart()}
 	if refusal != nil {
 		a.Error = refusal.Error()
 	}

@@ -52,6 +52,9 @@ const (
 	// maxSlack is the longest delay after which a data path advances without the agent.
 	maxSlack = 100 * time.Millisecond
 
+	// partInterval is how long what a role streams waits for its message, as in LightGuardian's paper.
+	partInterval = 100 * time.Millisecond
+
 	// busyWait is how long reports wait when the load is high.
 	busyWait = 100 * time.Millisecond
 
@@ -158,13 +161,20 @@ type Agent struct {
 	outbox   outbox
 	begins   begins
 
+	// taking is held from the call that takes data from a data path until the data is in the outbox:
+	// the parts of an epoch are there before its report.
+	taking sync.Mutex
+	parts  uint64 // taken
+
 	mu       sync.Mutex
 	status   Status
 	session  *session // nil without one
 	schedule schedule
 	newest   uint64 // epoch of the collector
 	timer    func() bool
-	ended    bool
+	// partTimer stops the timer of parts; nil: there was none.
+	partTimer func() bool
+	ended     bool
 }
 
 // schedule states how epochs follow from the time of day. The zero value has no epochs.
@@ -409,6 +419,9 @@ func (a *Agent) stopClock() {
 	a.ended = true
 	if a.timer != nil {
 		a.timer()
+	}
+	if a.partTimer != nil {
+		a.partTimer()
 	}
 }
 

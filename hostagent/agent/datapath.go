@@ -57,6 +57,15 @@ type Notifier interface {
 	OnAdvance(f func(epoch uint64))
 }
 
+// Streamer is implemented by data paths whose role may report parts of an epoch before it ends.
+type Streamer interface {
+	// Streams reports whether there are parts; constant.
+	Streams() bool
+	// Part returns what was measured in the current epoch and is in no part of it yet, or nil. The
+	// report that Seal returns has the rest.
+	Part() (epoch uint64, part role.Report)
+}
+
 // RolePath is the data path of a role in Go. Its caller brings the packets.
 type RolePath struct {
 	create func(*epoch.Clock) role.Role
@@ -74,6 +83,7 @@ type RolePath struct {
 var (
 	_ DataPath = (*RolePath)(nil)
 	_ Notifier = (*RolePath)(nil)
+	_ Streamer = (*RolePath)(nil)
 )
 
 // NewRolePath returns the data path of the role that create returns. Reset creates it again.
@@ -206,6 +216,25 @@ func (p *RolePath) Seal(epoch uint64) (role.Report, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.role.Seal(epoch), nil
+}
+
+// Streams implements Streamer.
+func (p *RolePath) Streams() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.role.(role.Streamer)
+	return ok
+}
+
+// Part implements Streamer.
+func (p *RolePath) Part() (epoch uint64, part role.Report) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, ok := p.role.(role.Streamer)
+	if !ok || p.settings == nil {
+		return 0, nil
+	}
+	return s.Part()
 }
 
 // OnAdvance implements Notifier.

@@ -17,12 +17,14 @@ const chunkBytes = 32 << 10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// outbox holds encoded reports until the collector acknowledges them. It outlives sessions.
+// outbox holds encoded reports, and parts of them, until the collector acknowledges them. It
+// outlives sessions.
 type outbox struct {
 	limit int64
 
 	mu       sync.Mutex
-	reports  []*outReport // in the order of their epochs' sealing
+	reports  []*outReport // in the order in which they were added
+	sealed   uint64       // newest epoch that is over: it was requested
 	sending  *outReport   // some of its chunks are sent; nil: none
 	bytes    int64
 	dropped  uint64
@@ -33,6 +35,7 @@ type outbox struct {
 type outReport struct {
 	epoch    uint64
 	role     string
+	part     uint64 // 0: the one that was requested
 	data     []byte
 	checksum uint32
 	sent     int
@@ -42,11 +45,14 @@ type outReport struct {
 	requested time.Duration
 }
 
-// put adds a report, and drops the oldest ones beyond the limit.
-func (o *outbox) put(epoch uint64, role string, data []byte, requested time.Duration) {
+// put adds a report, or a part of one, and drops the oldest ones beyond the limit.
+func (o *outbox) put(epoch uint64, role string, part uint64, data []byte, requested time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.reports = append(o.reports, &outReport{epoch: epoch, role: role, data: data, requested: requested,
+	if part == 0 {
+		o.sealed = epoch // numbers may go back
+	}
+	o.reports = append(o.reports, &outReport{epoch: epoch, role: role, part: part, data: data, requested: requested,
 		checksum: crc32.Checksum(data, castagnoli)})
 	o.bytes += int64(len(data))
 	for i := 0; o.bytes > o.limit && i < len(o.reports)-1; {
@@ -64,7 +70,7 @@ func (o *outbox) put(epoch uint64, role string, data []byte, requested time.Dura
 func (o *outbox) again(epoch uint64, role string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	i := o.find(epoch, role)
+	i := o.find(epoch, role, 0)
 	if i < 0 {
 		return false
 	}
@@ -75,8 +81,10 @@ func (o *outbox) again(epoch uint64, role string) bool {
 }
 
 // find returns the index of a report, or -1. o.mu is held.
-func (o *outbox) find(epoch uint64, role string) int {
-	return slices.IndexFunc(o.reports, func(r *outReport) bool { return r.epoch == epoch && r.role == role })
+func (o *outbox) find(epoch uint64, role string, part uint64) int {
+	return slices.IndexFunc(o.reports, func(r *outReport) bool {
+		return r.epoch == epoch && r.role == role && r.part == part
+	})
 }
 
 // restart begins a session: all reports are to be sent again.
@@ -90,10 +98,10 @@ func (o *outbox) restart(maxBytes uint64) {
 }
 
 // remove ends a report and reports whether there was one.
-func (o *outbox) remove(epoch uint64, role string) bool {
+func (o *outbox) remove(epoch uint64, role string, part uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	i := o.find(epoch, role)
+	i := o.find(epoch, role, part)
 	if i < 0 {
 		return false
 	}
@@ -105,15 +113,16 @@ func (o *outbox) remove(epoch uint64, role string) bool {
 	return true
 }
 
-// next returns the next chunk, of the report that is being sent or else of the newest epoch, whose
-// deadline is still to come; nil: all are sent.
+// next returns the next chunk, of the report that is being sent or else of the newest epoch that
+// is over, whose deadline is still to come; nil: all are sent. Of an epoch the first part is the
+// first, and the report that was requested the last. Parts of an open epoch wait for others.
 func (o *outbox) next() *hostv1.ReportChunk {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := o.sending
 	if r == nil {
 		for _, x := range o.reports {
-			if !x.done && (r == nil || x.epoch > r.epoch) {
+			if !x.done && (r == nil || x.epoch <= o.sealed && (x.epoch > r.epoch || r.epoch > o.sealed)) {
 				r = x
 			}
 		}
@@ -123,7 +132,7 @@ func (o *outbox) next() *hostv1.ReportChunk {
 	}
 	end := min(r.sent+chunkBytes, len(r.data))
 	c := &hostv1.ReportChunk{Epoch: r.epoch, Role: r.role, TotalBytes: uint64(len(r.data)), Checksum: r.checksum,
-		Offset: uint64(r.sent), Data: r.data[r.sent:end], BeginToRequestNs: int64(r.requested)}
+		Offset: uint64(r.sent), Data: r.data[r.sent:end], BeginToRequestNs: int64(r.requested), Part: r.part}
 	o.sending, r.sent, r.done = r, end, end == len(r.data)
 	if r.done {
 		o.sending = nil

@@ -37,12 +37,12 @@ func drain(t *testing.T, o *outbox, most int) (sent []string) {
 func TestOutboxOrder(t *testing.T) {
 	o := outbox{limit: 1 << 20}
 	large := bytes.Repeat([]byte("x"), 2*chunkBytes+1)
-	o.put(1, "r", large, 0)
+	o.put(1, "r", 0, large, 0)
 	if c := o.next(); c.GetEpoch() != 1 || len(c.GetData()) != chunkBytes {
 		t.Fatalf("first chunk %d", c.GetEpoch())
 	}
-	o.put(2, "r", []byte("two"), 0)
-	o.put(3, "r", nil, 0)
+	o.put(2, "r", 0, []byte("two"), 0)
+	o.put(3, "r", 0, nil, 0)
 	if c := o.next(); c.GetEpoch() != 1 || c.GetOffset() != chunkBytes {
 		t.Errorf("a report of epoch %d comes between the chunks of another", c.GetEpoch())
 	}
@@ -64,7 +64,7 @@ func TestOutboxOrder(t *testing.T) {
 		t.Errorf("limit %d, %v", limit, over)
 	}
 	for e := uint64(1); e <= 3; e++ {
-		if !o.remove(e, "r") || o.remove(e, "r") {
+		if !o.remove(e, "r", 0) || o.remove(e, "r", 0) {
 			t.Errorf("epoch %d is not removed once", e)
 		}
 	}
@@ -73,14 +73,37 @@ func TestOutboxOrder(t *testing.T) {
 	}
 }
 
+// Parts of the open epoch wait for the report of the one that is over, and for its parts, which
+// are sent first.
+func TestOutboxParts(t *testing.T) {
+	o := outbox{limit: 1 << 20}
+	o.put(1, "r", 0, []byte("a"), 0)
+	o.put(2, "r", 1, []byte("bb"), 0)
+	o.put(2, "r", 2, []byte("ccc"), 0)
+	o.put(3, "r", 3, []byte("dddd"), 0)
+	o.put(2, "r", 0, []byte("eeeee"), 0)
+	for range 2 { // a new session
+		if got := fmt.Sprint(drain(t, &o, 100)); got != "[r/2:2 r/2:3 r/2:5 r/1:1 r/3:4]" {
+			t.Errorf("sent %s", got)
+		}
+		o.restart(100)
+	}
+	if !o.remove(2, "r", 2) || o.remove(2, "r", 2) || !o.remove(2, "r", 0) {
+		t.Error("a part is not removed once")
+	}
+	if got := fmt.Sprint(drain(t, &o, 100)); got != "[r/2:2 r/1:1 r/3:4]" {
+		t.Errorf("sent %s", got)
+	}
+}
+
 // Beyond its limit the outbox drops the oldest reports and counts them, but not the newest, and not
 // the one of which chunks were sent.
 func TestOutboxIsBounded(t *testing.T) {
 	o := outbox{limit: 3 * chunkBytes}
-	o.put(1, "r", make([]byte, 2*chunkBytes), 0)
+	o.put(1, "r", 0, make([]byte, 2*chunkBytes), 0)
 	o.next()
 	for e := uint64(2); e <= 6; e++ {
-		o.put(e, "r", make([]byte, chunkBytes), 0)
+		o.put(e, "r", 0, make([]byte, chunkBytes), 0)
 		if n, _ := o.stats(); n > o.limit {
 			t.Errorf("%d bytes after epoch %d, the limit is %d", n, e, o.limit)
 		}
@@ -88,8 +111,8 @@ func TestOutboxIsBounded(t *testing.T) {
 	if n, dropped := o.stats(); n != o.limit || dropped != 4 {
 		t.Errorf("%d bytes, %d dropped; want %d, 4", n, dropped, o.limit)
 	}
-	o.remove(1, "r")
-	o.put(7, "r", make([]byte, 10*chunkBytes), 0) // by itself above the limit: it is kept, alone
+	o.remove(1, "r", 0)
+	o.put(7, "r", 0, make([]byte, 10*chunkBytes), 0) // by itself above the limit: it is kept, alone
 	if n, dropped := o.stats(); n != 10*chunkBytes || dropped != 5 {
 		t.Errorf("%d bytes, %d dropped", n, dropped)
 	}

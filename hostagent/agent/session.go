@@ -191,6 +191,9 @@ func (s *session) run(ctx context.Context, cancel func(), w *hostv1.Welcome, rem
 		work.Go(func() { s.udp.receive(a.collectorEpoch) })
 		work.Go(func() { s.udp.announce(ctx) })
 	}
+	if w.GetParts() && a.streams() {
+		a.armParts(s)
+	}
 	s.wakeUp()
 	err := s.receive()
 	a.mu.Lock()
@@ -250,13 +253,15 @@ func (s *session) queue(t task) error {
 
 // acknowledged drops a report that the collector has, or does not use.
 func (a *Agent) acknowledged(ack *hostv1.ReportAck) {
-	if !a.outbox.remove(ack.GetEpoch(), ack.GetRole()) {
+	if !a.outbox.remove(ack.GetEpoch(), ack.GetRole(), ack.GetPart()) {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if ack.GetError() == "" {
-		a.status.ReportsAcknowledged++
+		if ack.GetPart() == 0 {
+			a.status.ReportsAcknowledged++
+		}
 		return
 	}
 	a.status.ReportsRefused++
@@ -327,6 +332,8 @@ func (s *session) seal(epoch uint64, role string, requested time.Duration) (reas
 	case epoch < since:
 		return "the role did not measure from the start of the epoch", true
 	}
+	a.taking.Lock()
+	defer a.taking.Unlock()
 	r, err := p.Seal(epoch)
 	if err != nil {
 		return err.Error(), false
@@ -340,8 +347,62 @@ func (s *session) seal(epoch uint64, role string, requested time.Duration) (reas
 		return fmt.Sprintf("the report has %d bytes, and the collector takes %d; raise agents.max-report", len(data),
 			limit), false
 	}
-	a.outbox.put(epoch, role, data, requested)
+	a.outbox.put(epoch, role, 0, data, requested)
 	return "", false
+}
+
+// streams reports whether a data path reports parts of epochs.
+func (a *Agent) streams() bool {
+	for _, p := range a.paths {
+		if s, ok := p.(Streamer); ok && s.Streams() {
+			return true
+		}
+	}
+	return false
+}
+
+// armParts starts the timer of the next parts. It ends with the session.
+func (a *Agent) armParts(s *session) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.session != s || a.ended {
+		return
+	}
+	a.partTimer = a.deps.Clock.AfterFunc(partInterval, func() {
+		if a.takeParts(s) {
+			s.wakeUp()
+		}
+		a.armParts(s)
+	})
+}
+
+// takeParts queues what roles have measured in the open epoch, if the session lasts. Epochs that
+// are not longer than the time between parts have none.
+func (a *Agent) takeParts(s *session) (some bool) {
+	a.mu.Lock()
+	current := a.session == s && a.schedule.length > partInterval
+	a.mu.Unlock()
+	if !current {
+		return false
+	}
+	a.taking.Lock()
+	defer a.taking.Unlock()
+	for name, p := range a.paths {
+		streamer, ok := p.(Streamer)
+		if !ok {
+			continue
+		}
+		epoch, r := streamer.Part()
+		if r == nil {
+			continue
+		}
+		data := r.Append(nil)
+		r.Release()
+		a.parts++
+		a.outbox.put(epoch, name, a.parts, data, 0)
+		some = true
+	}
+	return some
 }
 
 // reply queues a message.

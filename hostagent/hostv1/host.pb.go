@@ -432,7 +432,9 @@ type Welcome struct {
 	// Largest size of a report in bytes.
 	MaxReportBytes uint64 `protobuf:"varint,2,opt,name=max_report_bytes,json=maxReportBytes,proto3" json:"max_report_bytes,omitempty"`
 	// How epochs are sent over UDP; absent: they are not.
-	Udp           *UDP `protobuf:"bytes,3,opt,name=udp,proto3" json:"udp,omitempty"`
+	Udp *UDP `protobuf:"bytes,3,opt,name=udp,proto3" json:"udp,omitempty"`
+	// The collector takes parts of reports.
+	Parts         bool `protobuf:"varint,4,opt,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -486,6 +488,13 @@ func (x *Welcome) GetUdp() *UDP {
 		return x.Udp
 	}
 	return nil
+}
+
+func (x *Welcome) GetParts() bool {
+	if x != nil {
+		return x.Parts
+	}
+	return false
 }
 
 // UDP is the datagram service for epochs.
@@ -876,8 +885,12 @@ type ReportChunk struct {
 	// known. In the first chunk only.
 	BeginToRequestNs int64 `protobuf:"varint,7,opt,name=begin_to_request_ns,json=beginToRequestNs,proto3" json:"begin_to_request_ns,omitempty"`
 	BeginToChunkNs   int64 `protobuf:"varint,8,opt,name=begin_to_chunk_ns,json=beginToChunkNs,proto3" json:"begin_to_chunk_ns,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// 0: the report is the one that was requested. Otherwise it is a part of it,
+	// which the agent sends before the epoch ends if Welcome.parts is set, and
+	// this is its number: another one for each part that the process sends.
+	Part          uint64 `protobuf:"varint,9,opt,name=part,proto3" json:"part,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportChunk) Reset() {
@@ -966,6 +979,13 @@ func (x *ReportChunk) GetBeginToChunkNs() int64 {
 	return 0
 }
 
+func (x *ReportChunk) GetPart() uint64 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
 // ReportMissing states that there is no report.
 type ReportMissing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1047,7 +1067,9 @@ type ReportAck struct {
 	// Name of the role.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	// Why the collector does not use the report; empty: it does.
-	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// ReportChunk.part.
+	Part          uint64 `protobuf:"varint,4,opt,name=part,proto3" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1103,6 +1125,13 @@ func (x *ReportAck) GetError() string {
 	return ""
 }
 
+func (x *ReportAck) GetPart() uint64 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
 var File_netsketch_host_v1_host_proto protoreflect.FileDescriptor
 
 const file_netsketch_host_v1_host_proto_rawDesc = "" +
@@ -1130,11 +1159,12 @@ const file_netsketch_host_v1_host_proto_rawDesc = "" +
 	"\aboot_id\x18\x04 \x01(\tR\x06bootId\x12\x14\n" +
 	"\x05roles\x18\x05 \x03(\tR\x05roles\x12\x10\n" +
 	"\x03udp\x18\x06 \x01(\bR\x03udp\x12\x14\n" +
-	"\x05check\x18\a \x01(\bR\x05check\"y\n" +
+	"\x05check\x18\a \x01(\bR\x05check\"\x8f\x01\n" +
 	"\aWelcome\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12(\n" +
 	"\x10max_report_bytes\x18\x02 \x01(\x04R\x0emaxReportBytes\x12(\n" +
-	"\x03udp\x18\x03 \x01(\v2\x16.netsketch.host.v1.UDPR\x03udp\"E\n" +
+	"\x03udp\x18\x03 \x01(\v2\x16.netsketch.host.v1.UDPR\x03udp\x12\x14\n" +
+	"\x05parts\x18\x04 \x01(\bR\x05parts\"E\n" +
 	"\x03UDP\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12\x18\n" +
 	"\asession\x18\x02 \x01(\x04R\asession\x12\x10\n" +
@@ -1162,7 +1192,7 @@ const file_netsketch_host_v1_host_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\tR\x05error\";\n" +
 	"\rReportRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
-	"\x05roles\x18\x02 \x03(\tR\x05roles\"\xfa\x01\n" +
+	"\x05roles\x18\x02 \x03(\tR\x05roles\"\x8e\x02\n" +
 	"\vReportChunk\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1f\n" +
@@ -1172,16 +1202,18 @@ const file_netsketch_host_v1_host_proto_rawDesc = "" +
 	"\x06offset\x18\x05 \x01(\x04R\x06offset\x12\x12\n" +
 	"\x04data\x18\x06 \x01(\fR\x04data\x12-\n" +
 	"\x13begin_to_request_ns\x18\a \x01(\x03R\x10beginToRequestNs\x12)\n" +
-	"\x11begin_to_chunk_ns\x18\b \x01(\x03R\x0ebeginToChunkNs\"i\n" +
+	"\x11begin_to_chunk_ns\x18\b \x01(\x03R\x0ebeginToChunkNs\x12\x12\n" +
+	"\x04part\x18\t \x01(\x04R\x04part\"i\n" +
 	"\rReportMissing\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06joined\x18\x04 \x01(\bR\x06joined\"K\n" +
+	"\x06joined\x18\x04 \x01(\bR\x06joined\"_\n" +
 	"\tReportAck\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error2c\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x12\n" +
+	"\x04part\x18\x04 \x01(\x04R\x04part2c\n" +
 	"\fHostSessions\x12S\n" +
 	"\aSession\x12\x1f.netsketch.host.v1.AgentMessage\x1a#.netsketch.host.v1.CollectorMessage(\x010\x01B8Z6github.com/netsketch/netsketch/hostagent/hostv1;hostv1b\x06proto3"
 

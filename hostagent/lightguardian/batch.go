@@ -16,6 +16,7 @@ type Batch struct {
 	settings *applied         // nil: nothing is kept
 	at       map[uint64]int   // offset of a sketchlet, by device, column and interval
 	flows    map[flow.Key]int // index of a flow in the report
+	sent     int              // bytes of the sketchlets that are in parts of the report
 }
 
 // empty returns an empty batch.
@@ -76,15 +77,37 @@ func (b *Batch) Keep(s wire.Sketchlet, key *flow.Key) {
 	switch {
 	case seen && bytes.Equal(b.Sketchlets[at:at+len(s)], s):
 		b.Counters[wire.Duplicates]++
-	case seen:
+	case seen && at >= b.sent:
 		b.Counters[wire.Disagreeing]++
 		copy(b.Sketchlets[at:], s)
 	case len(b.Sketchlets)+len(s) > b.settings.Kept:
 		b.Counters[wire.Full]++
 	default:
+		if seen { // the other one is in a part of the report
+			b.Counters[wire.Disagreeing]++
+		}
 		b.at[id] = len(b.Sketchlets)
 		b.Sketchlets = append(b.Sketchlets, s...)
 	}
+}
+
+// part returns the sketchlets that are in no part of the report yet; nil: there are none. They do
+// not change any more.
+func (b *Batch) part() *wire.Report {
+	if b.sent == len(b.Sketchlets) {
+		return nil
+	}
+	from := b.sent
+	b.sent = len(b.Sketchlets)
+	b.Parts++
+	return &wire.Report{Epoch: b.Epoch, Part: b.Parts, Sketchlets: b.Sketchlets[from:b.sent:b.sent]}
+}
+
+// rest returns the report without what is in parts of it.
+func (b *Batch) rest() *wire.Report {
+	r := b.Report
+	r.Sketchlets = r.Sketchlets[b.sent:]
+	return &r
 }
 
 // passed adds a device to those of a flow.

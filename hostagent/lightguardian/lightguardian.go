@@ -40,7 +40,10 @@ type applied struct {
 	devices map[uint16]wire.Device
 }
 
-var _ role.Role = (*Role)(nil)
+var (
+	_ role.Role     = (*Role)(nil)
+	_ role.Streamer = (*Role)(nil)
+)
 
 // New returns a role without settings: sketchlets are removed from packets and not kept.
 func New(clock *epoch.Clock) *Role {
@@ -226,7 +229,20 @@ func (r *Role) Seal(e uint64) role.Report {
 	}
 	r.next = e + 1
 	found.Counters[wire.Dropped], r.dropped = r.dropped, 0
-	return &report{Report: found.Report}
+	return &report{*found.rest()}
+}
+
+// Part implements role.Streamer. Local analysis has the sketchlets as well.
+func (r *Role) Part() (e uint64, part role.Report) {
+	r.advance()
+	if r.settings == nil || r.current.Epoch < r.next {
+		return 0, nil
+	}
+	p := r.current.part()
+	if p == nil {
+		return 0, nil
+	}
+	return p.Epoch, &report{*p}
 }
 
 // report is a sealed epoch.

@@ -305,6 +305,66 @@ func TestLatest(t *testing.T) {
 	}
 }
 
+// TestParts: the parts of a report and the rest have each sketchlet once, those that changed after
+// their part again. Parts have nothing from before the first epoch that is reported, and local
+// results are the same with them.
+func TestParts(t *testing.T) {
+	clock := epoch.NewClock(0, 10)
+	r := New(clock)
+	data, err := settings.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Apply(data); err != nil {
+		t.Fatal(err)
+	}
+	part := func() *wire.Report {
+		e, p := r.Part()
+		if p == nil {
+			return nil
+		}
+		out, err := wire.ParseReport(p.Append(nil))
+		if err != nil || out.Epoch != e || len(out.Flows) > 0 {
+			t.Fatalf("part of epoch %d: %+v (%v)", e, out, err)
+		}
+		return out
+	}
+	send := func(column uint16, cell uint32) []byte {
+		s := wire.Append(nil, 7, column, 4, []uint32{1, 2, cell})
+		in(r, frame(4, 6, true, s))
+		return s
+	}
+	want := send(1, 3)
+	if part() != nil {
+		t.Error("a part before the first epoch")
+	}
+	clock.Advance(11)
+	want = append(want, send(2, 3)...)
+	if p := part(); p == nil || p.Part != 1 || !bytes.Equal(p.Sketchlets, want) {
+		t.Errorf("part %+v, want % x", p, want)
+	}
+	if part() != nil {
+		t.Error("a part without anything new")
+	}
+	send(2, 3)
+	want = send(1, 4)
+	if p := part(); p == nil || p.Part != 2 || !bytes.Equal(p.Sketchlets, want) {
+		t.Errorf("part %+v, want % x", p, want)
+	}
+	want = send(5, 3)
+	report := seal(t, r, clock, 11)
+	if report.Part != 0 || report.Parts != 2 || !bytes.Equal(report.Sketchlets, want) ||
+		report.Counters[wire.Disagreeing] != 1 || report.Counters[wire.Duplicates] != 1 {
+		t.Errorf("rest %+v, want % x", report, want)
+	}
+	if _, local, _ := r.Latest(); len(local.Sketchlets) != 4*22 {
+		t.Errorf("local results of %d bytes", len(local.Sketchlets))
+	}
+	if send(6, 3); seal(t, r, clock, 12).Parts != 0 {
+		t.Error("parts of the epoch before count")
+	}
+}
+
 // TestWithoutSettings: sketchlets are removed although nothing reports them.
 func TestWithoutSettings(t *testing.T) {
 	r := New(epoch.NewClock(0, 1))

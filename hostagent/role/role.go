@@ -40,6 +40,13 @@ type Lane interface {
 	In(frames []*packet.Frame)
 }
 
+// Streamer is implemented by roles that report what they measure before its epoch ends, too.
+type Streamer interface {
+	// Part returns what was measured in the current epoch and is in no part of it yet, or nil. The
+	// report that Seal returns has the rest. It does not wait.
+	Part() (epoch uint64, part Report)
+}
+
 // Receiver is implemented by roles that measure telemetry reports of switches, too.
 type Receiver interface {
 	// Receive receives datagrams in the order of each sender. They are valid until it returns.

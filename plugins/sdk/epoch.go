@@ -53,7 +53,8 @@ type Epoch struct {
 	Missing []Missing
 	// Devices holds the cells by device, sorted by name. A device without any data has no entry.
 	Devices []DeviceData
-	// Hosts holds the reports of hosts, sorted by host and role.
+	// Hosts holds the reports of hosts, sorted by host and role. A role that reports parts of an
+	// epoch before it ends has several: the parts in the order of their arrival, then the rest.
 	Hosts []HostReport
 	// Late holds reports of earlier epochs that arrived after those were delivered, in order of
 	// arrival. A report is at most four epochs late.

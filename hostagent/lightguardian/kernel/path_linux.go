@@ -323,6 +323,15 @@ func (r *kernelRole) Seal(e uint64) role.Report {
 	return r.Role.Seal(e)
 }
 
+// Part implements role.Streamer.
+func (r *kernelRole) Part() (e uint64, part role.Report) {
+	p := r.path
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drain()
+	return r.Role.Part()
+}
+
 // Latest returns what the role in Go returns.
 func (r *kernelRole) Latest() (s wire.Settings, report wire.Report, ok bool) {
 	r.path.mu.Lock()

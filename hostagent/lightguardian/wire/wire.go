@@ -178,9 +178,15 @@ type Flow struct {
 	Devices []uint16
 }
 
-// Report is what a host reports for an epoch: the sketchlets and flows that it saw in it.
+// Report is what a host reports for an epoch: the sketchlets and flows that it saw in it, or a part
+// of the sketchlets.
 type Report struct {
-	Epoch    uint64
+	Epoch uint64
+	// Part is the number of a part of the report that the host sends before the epoch ends, from 1
+	// on: it has sketchlets alone. 0: the rest of the report, when the epoch has ended.
+	Part uint64
+	// Parts is the count of the parts before, in the rest of the report.
+	Parts    uint64
 	Counters [Counters]uint64
 	// Flows are in the order of their keys.
 	Flows []Flow
@@ -192,17 +198,18 @@ type Report struct {
 //
 //	version     byte
 //	epoch
+//	part, and the count of parts
 //	counters    a count, then counters
 //	flows       a count, then rows: key, sent, received, a count of devices, devices
 //	sketchlets  to its end
 //
 // Integers are unsigned varints. A key is its length and its canonical bytes.
-const version = 2
+const version = 3
 
 // Append appends the encoded report.
 func (r *Report) Append(b []byte) []byte {
 	u := binary.AppendUvarint
-	b = u(u(append(b, version), r.Epoch), uint64(Counters))
+	b = u(u(u(u(append(b, version), r.Epoch), r.Part), r.Parts), uint64(Counters))
 	for _, n := range r.Counters {
 		b = u(b, n)
 	}
@@ -224,7 +231,7 @@ func ParseReport(b []byte) (*Report, error) {
 		return nil, fmt.Errorf("report of role %s: %.1x is no version of it; expected %d", Role, b, version)
 	}
 	d := decoder{b: b[1:]}
-	r := &Report{Epoch: d.number()}
+	r := &Report{Epoch: d.number(), Part: d.number(), Parts: d.number()}
 	if n := d.number(); d.err == nil && n != uint64(Counters) {
 		d.fail("%d counters; expected %d", n, Counters)
 	}

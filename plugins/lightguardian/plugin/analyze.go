@@ -56,12 +56,18 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 			}
 		}
 	}
+	old := map[string]uint64{} // sketchlets of older intervals in parts of reports, by host
 	for i := range epoch.Hosts {
 		h := &epoch.Hosts[i]
 		if h.Role != wire.Role || !slices.Contains(p.setup.hosts, h.Host) {
 			continue
 		}
 		x := p.read(h, epoch.Number, false)
+		if x.report != nil && x.report.Part > 0 {
+			old[h.Host] += x.old
+			continue
+		}
+		x.old += old[h.Host]
 		if x.report != nil || r.reports[h.Host] == nil {
 			r.reports[h.Host] = x
 		}

@@ -30,8 +30,9 @@ type interval struct {
 	first, last uint64 // epochs
 	flows       map[flow.Key]*ends
 	switches    map[string]*column
-	routes      []*routes.Routes // in force in the interval, the newest last
-	reports     map[report]bool  // that were read
+	routes      []*routes.Routes  // in force in the interval, the newest last
+	reports     map[report]bool   // that were read
+	parts       map[report]uint64 // of them, that were read
 	votes       analysis.Votes[string]
 	unreached   map[string]bool // switches that did not change to its sketch in time, or to the next one
 }
@@ -74,7 +75,7 @@ func (p *Plugin) open(epoch *sdk.Epoch) *interval {
 	if i == nil {
 		first := n * p.setup.epochs
 		i = &interval{setup: p.setup, number: n, first: first - min(first, p.shift), flows: map[flow.Key]*ends{},
-			switches: map[string]*column{}, reports: map[report]bool{}, unreached: map[string]bool{}}
+			switches: map[string]*column{}, reports: map[report]bool{}, parts: map[report]uint64{}, unreached: map[string]bool{}}
 		i.last = first + p.setup.epochs - 1 - min(first+p.setup.epochs-1, p.shift)
 		p.intervals[n] = i
 	}
@@ -159,6 +160,14 @@ func (p *Plugin) read(h *sdk.HostReport, epoch uint64, late bool) *reported {
 		return r
 	}
 	i := p.at(p.numberOf(epoch))
+	if rep.Part > 0 {
+		if i != nil {
+			i.parts[report{h.Host, epoch}]++
+		}
+		r.report = rep
+		p.addSketchlets(r)
+		return r
+	}
 	if i != nil && i.reports[report{h.Host, epoch}] {
 		r.problem = "a second report of the epoch: two agents have this name"
 		return r
@@ -170,6 +179,9 @@ func (p *Plugin) read(h *sdk.HostReport, epoch uint64, late bool) *reported {
 		}
 	}
 	if i != nil {
+		if n := i.parts[report{h.Host, epoch}]; n < rep.Parts {
+			r.problem = cmp.Or(r.problem, fmt.Sprintf("%d of %d parts of the report have not arrived", rep.Parts-n, rep.Parts))
+		}
 		i.reports[report{h.Host, epoch}] = true
 		i.addFlows(h.Host, rep.Flows)
 	}

@@ -376,6 +376,39 @@ func TestUnreached(t *testing.T) {
 	}
 }
 
+// TestParts: the columns of a report that comes in parts count as those of one in a piece, also
+// those of a host that died before its end. A part that is missing is named.
+func TestParts(t *testing.T) {
+	h := start(t, "")
+	s, k := newSim(t), simKey(t, 2, "spine1")
+	s.send(k, 2, 100, "leaf1", "spine1", "leaf2")
+	h.Analyze(simEpoch(t, h, 5, nil, s, nil))
+	e := simEpoch(t, h, 6, nil, nil, nil)
+	quarter := func(n int) []byte {
+		return s.columns(t, settingsOf(t, h), e.BankOf(5, banks), share{4, []int{n}})
+	}
+	add := func(host string, r *wire.Report) {
+		r.Epoch = 6
+		e.Hosts = append(e.Hosts, sdk.HostReport{Host: host, Role: wire.Role, Data: r.Append(nil)})
+	}
+	setData(e, "h1", nil)
+	add("h1", &wire.Report{Part: 1, Sketchlets: quarter(0)})
+	add("h1", &wire.Report{Part: 2, Sketchlets: quarter(1)})
+	add("h1", &wire.Report{Parts: 2})
+	setData(e, "h2", nil)
+	add("h2", &wire.Report{Part: 1, Sketchlets: wire.Append(quarter(2), 999, 1, 1, []uint32{1})})
+	add("h2", &wire.Report{Parts: 3})
+	setData(e, "h3", nil)
+	add("h3", &wire.Report{Part: 1, Sketchlets: quarter(3)})
+	e.Missing = []sdk.Missing{{Name: "h3", Host: true, Reason: "is away"}}
+	out := h.Analyze(e)
+	expect(t, rows(t, out, summaryList), "", map[string]any{"received": 1.0, "hosts-delivered": 4})
+	expect(t, rows(t, out, hostList), "h1", map[string]any{"status": "complete"})
+	expect(t, rows(t, out, hostList), "h2", map[string]any{"status": "partial", "old-sketchlets": 1,
+		"problem": "2 of 3 parts of the report have not arrived"})
+	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "lost", "problem": "is away"})
+}
+
 // FuzzReport: no report breaks an analysis.
 func FuzzReport(f *testing.F) {
 	p := New()
