@@ -55,6 +55,9 @@ func (c *Collector) startCluster(ctx context.Context) (err error) {
 	c.cluster = cluster.New(cluster.Config{Member: cfg.Cluster.Member, Weight: cfg.Cluster.Weight,
 		Version: c.deps.Version, Agents: cfg.Cluster.AgentsAddress, Digests: cfg.Digests()},
 		cluster.Dependencies{Bus: c.bus, Logger: c.log, OnView: c.assign})
+	if err := c.startExchange(cfg); err != nil {
+		return err
+	}
 	return c.cluster.Start()
 }
 
@@ -62,6 +65,9 @@ func (c *Collector) startCluster(ctx context.Context) (err error) {
 func (c *Collector) stopCluster() {
 	if c.cluster != nil {
 		c.cluster.Stop()
+	}
+	if x := c.exchange.Load(); x != nil {
+		x.Stop()
 	}
 	if c.bus != nil {
 		c.bus.Close()
@@ -87,5 +93,6 @@ func (c *Collector) assign(v cluster.View) {
 	if err != nil {
 		c.log.Error("devices of the cluster could not be taken over", "error", err)
 	}
+	c.network.Await()
 	c.self.Changed()
 }

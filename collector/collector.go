@@ -44,6 +44,7 @@ import (
 	"github.com/netsketch/netsketch/collector/analysis"
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/exchange"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/device/banks"
@@ -131,8 +132,9 @@ type Collector struct {
 	http      *selfstate.Server // nil without http.address
 	reloads   reloads
 	certs     *certs.Store
-	bus       *bus.Bus           // nil without a cluster
-	cluster   *cluster.Component // nil without a cluster; set by Start
+	bus       *bus.Bus                           // nil without a cluster
+	cluster   *cluster.Component                 // nil without a cluster; set by Start
+	exchange  atomic.Pointer[exchange.Component] // nil without a cluster, and before Start
 
 	changing         sync.Mutex // held by Start, Reload, Stop and discovery's changes
 	started, stopped bool       // guarded by changing
@@ -153,10 +155,19 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	c.certs = certs.New(certs.Options{Logger: c.log, OnChange: c.StateChanged})
 	c.store = store.New(store.Options{DefaultTarget: cfg.Name, Schema: c.schema})
 	schedule := epochConfig(cfg)
-	c.epochs = epoch.New(schedule, epoch.Dependencies{
+	engine := epoch.Dependencies{
 		Clock: deps.Clock, Logger: c.log,
 		AfterFlip: func(ctx context.Context, source string, next uint64) { c.intent.Flipped(ctx, source, next) },
-	})
+	}
+	plugins := analysis.Dependencies{
+		Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema,
+		SettingsChanged: c.settingsChanged, StatusChanged: c.StateChanged, Report: c.reported, Launch: deps.launch,
+	}
+	if cfg.Cluster.Name != "" {
+		c.share(&schedule, &engine)
+		plugins.Home, plugins.States = c.home, clusterStates{c}
+	}
+	c.epochs = epoch.New(schedule, engine)
 	c.banks = banks.New(banks.Config{Interval: schedule.Interval, Guard: schedule.Guard, Drain: schedule.Drain,
 		Common: cfg.Cluster.Name != ""}, deps.Clock)
 	if err := c.newHosts(cfg); err != nil {
@@ -177,6 +188,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		Certificates: c.certs,
 		NewDevice:    deps.newDevice,
 		Shared:       cfg.Cluster.Name != "",
+		Elsewhere:    c.elsewhere,
 	})
 	var gnmiErr error
 	c.discovery, gnmiErr = southbound.New(cfg, southbound.Dependencies{
@@ -189,11 +201,8 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	if err = errors.Join(err, gnmiErr); err != nil {
 		return nil, err
 	}
-	c.analysis = analysis.New(analysisConfig(cfg), analysis.Dependencies{
-		Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Network: c.network, Plans: c.intent,
-		BankShift:       c.banks.Shift,
-		SettingsChanged: c.settingsChanged, StatusChanged: c.StateChanged, Report: c.reported, Launch: deps.launch,
-	})
+	plugins.Network, plugins.Plans, plugins.BankShift = c.network, c.intent, c.banks.Shift
+	c.analysis = analysis.New(analysisConfig(cfg), plugins)
 	c.self = selfstate.New(selfstate.Config{Enabled: cfg.Metrics.Enabled, Version: deps.Version},
 		selfstate.Dependencies{
 			Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Config: c.cfg.Load, Reloads: c.reloads.get,

@@ -124,6 +124,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		c.analysis.Reload(ctx, analysisConfig(next), changes),
 	)
 	c.network.Bind(c.analysis.Bindings(), c.analysis.BankEpochs())
+	c.network.Await() // plugins may have another home
 	reason := ""
 	if err != nil {
 		reason = err.Error()

@@ -57,6 +57,9 @@ type Dependencies struct {
 	NewDevice func(device.Config) (Device, error)
 	// Shared makes no device this collector's own before Assign. Otherwise all are.
 	Shared bool
+	// Elsewhere returns the source of a device that another collector owns; nil: it is not awaited.
+	// Only used if Shared.
+	Elsewhere func(device string) epoch.Source
 }
 
 // Device is what the component needs of a device: a device.Device, or a fake.
@@ -104,6 +107,7 @@ type member struct {
 	fault   error         // why the device cannot be set up
 	owner   string        // the collector of the cluster that owns it; "": this one, or none
 	foreign bool          // it is not this collector's
+	awaited bool          // the engine collects it from Dependencies.Elsewhere
 	c       *Component
 }
 
@@ -304,6 +308,7 @@ func (c *Component) add(m *member) error {
 // is not known.
 func (c *Component) connect(d Device) {
 	if m, ok := d.(*member); ok && m.foreign {
+		c.await(m)
 		return
 	}
 	if err := d.Start(c.ctx); err != nil {

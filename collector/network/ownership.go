@@ -82,6 +82,29 @@ func (c *Component) Assign(ctx context.Context, o Ownership) error {
 	return errors.Join(errs...)
 }
 
+// Await makes the epoch engine collect the devices of other collectors from Dependencies.Elsewhere,
+// where it has a source.
+func (c *Component) Await() {
+	for _, d := range c.Devices() {
+		if m := c.member(d.Name()); m != nil && m.foreign {
+			c.await(m)
+		}
+	}
+}
+
+// await is Await for one device.
+func (c *Component) await(m *member) {
+	s := c.deps.Elsewhere(m.Name())
+	switch wanted := s != nil && m.Measured(); {
+	case wanted == m.awaited:
+	case wanted:
+		c.deps.Engine.Add(s)
+	default:
+		c.deps.Engine.Remove(m.Name())
+	}
+	m.awaited = s != nil && m.Measured()
+}
+
 // Foreign reports whether another collector owns a device, or none does.
 func (c *Component) Foreign(name string) bool {
 	m := c.member(name)

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/netsketch/netsketch/collector"
+	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/testkit"
+)
+
+// startShared starts a collector on virtual time, a member of a cluster if it has a name.
+func startShared(t *testing.T, member, nats string, switches []*realSwitch) *real {
+	t.Helper()
+	var yaml strings.Builder
+	yaml.WriteString("epoch: {guard: 1ms}\n")
+	if member != "" {
+		fmt.Fprintf(&yaml, "cluster: {name: fabric, member: %s, nats: {addresses: [\"%s\"], tls: {plaintext: true}}}\n",
+			member, nats)
+	}
+	yaml.WriteString("devices:\n")
+	for i, sw := range switches {
+		fmt.Fprintf(&yaml, "  - {name: s%d, address: \"%s\", device-id: 1, pipeline: univmon-300k, tls: {plaintext: true}}\n",
+			i+1, sw.address)
+	}
+	fmt.Fprintf(&yaml, "plugins: {directory: %s, instances: [{plugin: univmon, deadline: 10s}]}\n", plugins(t))
+	cfg, err := config.Parse("netsketch.yaml", []byte(yaml.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	r := &real{tb: t, clock: epoch.NewVirtual(start, 20*time.Second), end: start, log: &testkit.Log{}}
+	r.c, err = collector.New(cfg, collector.Dependencies{Clock: r.clock, Programs: programs, Version: "test",
+		Logger: slog.New(slog.NewTextHandler(io.MultiWriter(r.log, testWriter{t}), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.stop)
+	if err := r.c.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// results are the rows of UnivMon with all their leaves, the time and the epoch.
+func (r *real) results() (rows []string) {
+	r.c.Store().View().Rows(store.ParseQuery("", "/univmon"))(func(row *store.Row, meta store.Meta) bool {
+		text := fmt.Sprint(meta.Epoch, " ", meta.Time.UTC(), " ", row.List.Path, row.Entry.Keys)
+		for i, l := range row.List.Leaves {
+			if v := row.Values[i]; !v.Absent() {
+				text += fmt.Sprint(" ", strings.Join(l.Path, "/"), "=", v)
+			}
+		}
+		rows = append(rows, text)
+		return true
+	})
+	slices.Sort(rows)
+	return rows
+}
+
+// The results of two collectors that share switches are those of one collector with the same
+// traffic, row by row, and both serve them; also after one has left and the other has its switches.
+func TestResultsOfACluster(t *testing.T) {
+	var alone, shared []*realSwitch
+	for range 3 {
+		alone = append(alone, startSwitch(t, "127.0.0.1:0"))
+		shared = append(shared, startSwitch(t, "127.0.0.1:0"))
+	}
+	nats := bustest.Server(t)
+	one := startShared(t, "", "", alone)
+	a, b := startShared(t, "c1", nats, shared), startShared(t, "c2", nats, shared)
+	ready := func(r *real) string { return r.leaf("/collector/devices/device", "state/connection") }
+	each := func(all []*real, f func(r *real)) {
+		var wait sync.WaitGroup
+		for _, r := range all {
+			wait.Go(func() { f(r) })
+		}
+		wait.Wait()
+	}
+	all := []*real{one, a, b}
+	each(all, func(r *real) {
+		r.ready()
+		if err := r.c.Open(context.Background(), r.end, r.wait); err != nil {
+			t.Error(err)
+		}
+	})
+	number := byte(0)
+	measure := func(all []*real, compare bool) {
+		t.Helper()
+		number++
+		for i := range alone {
+			for _, sw := range []*realSwitch{alone[i], shared[i]} {
+				for flow := byte(1); flow < 20; flow++ {
+					sw.send(flow+number, int(flow)*(i+1))
+				}
+			}
+		}
+		each(all, func(r *real) {
+			if rep := r.step(); rep.Status != epoch.Complete && compare {
+				t.Errorf("epoch %d is %v: %+v", rep.Number, rep.Status, rep.Devices)
+			}
+		})
+		if !compare {
+			return
+		}
+		want := one.results()
+		if len(want) < 20 {
+			t.Fatalf("one collector has the results %q", want)
+		}
+		for _, r := range all[1:] {
+			same := func() bool { return slices.Equal(want, r.results()) }
+			for begin := time.Now(); !same() && time.Since(begin) < 20*time.Second; { // they come over NATS
+				time.Sleep(time.Millisecond)
+			}
+			if diff := cmp.Diff(want, r.results()); diff != "" {
+				t.Fatalf("epoch %d differs from that of one collector (-want +got):\n%s", number, diff)
+			}
+		}
+	}
+	measure(all, false) // banks that hold data of before are cleared
+	measure(all, false) // changes need an epoch before
+	measure(all, true)
+	measure(all, true)
+	if err := b.c.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	a.until("c1 has all switches", func() bool { return ready(a) == "ready" })
+	all = all[:2]
+	for range 3 { // switches join, and changes need a whole epoch before
+		measure(all, false)
+	}
+	measure(all, true)
+	measure(all, true)
+}
