@@ -72,8 +72,8 @@ func root() *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "netsketch version", version, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
 		},
 	})
-	cmd.AddCommand(configCommand(), collectorCommand(), demoCommand(), hostagentCommand(), manCommand(), pluginCommand(),
-		queryCommand(), replayCommand(), switchCommand(), univmonCommand(), yangCommand())
+	cmd.AddCommand(clusterCommand(), configCommand(), collectorCommand(), demoCommand(), hostagentCommand(), manCommand(),
+		pluginCommand(), queryCommand(), replayCommand(), switchCommand(), univmonCommand(), yangCommand())
 	suggestValues(cmd)
 	cmd.SetFlagErrorFunc(suggestFlag)
 	return cmd

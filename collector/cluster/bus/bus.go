@@ -132,6 +132,22 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	return b, nil
 }
 
+// WaitConnected waits until there is a connection, or returns why there is none when ctx ends.
+func (b *Bus) WaitConnected(ctx context.Context) error {
+	for !b.conn.IsConnected() {
+		select {
+		case <-time.After(reconnectWait / 10):
+		case <-ctx.Done():
+			reason := b.conn.LastError()
+			if reason == nil {
+				reason = ctx.Err()
+			}
+			return fmt.Errorf("cluster %s: no NATS server can be reached: %w", b.cfg.Name, reason)
+		}
+	}
+	return nil
+}
+
 // CheckName returns why a text cannot be the name of a cluster.
 func CheckName(name string) error {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool {

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/internal/testkit"
+)
+
+func TestCluster(t *testing.T) {
+	server := bustest.Server(t)
+	file := filepath.Join(t.TempDir(), "netsketch.yaml")
+	text := fmt.Sprintf(`cluster: {name: fabric, member: c1, nats: {addresses: [%q], tls: {plaintext: true}}}
+devices: [{name: s1, address: "127.0.0.1:1", device-id: 1}]
+`, server)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := command(t, "", "cluster", "status", "--config", file); err == nil ||
+		!strings.Contains(err.Error(), "cluster fabric has no members") {
+		t.Errorf("without members: %v", err)
+	}
+	c := cluster.New(cluster.Config{Member: "c1", Weight: 1, Version: "7"}, cluster.Dependencies{
+		Bus: bustest.Connect(t, "fabric", "c1", server), OnView: func(cluster.View) {}})
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	c.WaitView(t.Context())
+	out, err := command(t, "", "cluster", "status", "--config", file)
+	if err != nil || !strings.Contains(out, "c1      active  7") || !strings.Contains(out, "s1") {
+		t.Errorf("status %q, %v", out, err)
+	}
+	if _, err := command(t, "", "cluster", "drain", "c2", "--config", file); err == nil ||
+		!strings.Contains(err.Error(), "no member c2 that answers") {
+		t.Errorf("drain of a member that is not there: %v", err)
+	}
+	if _, err := command(t, "", "cluster", "drain", "c1", "--config", file); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "c1 drains and owns nothing", func() bool {
+		out, err := command(t, "", "cluster", "status", "--config", file)
+		return err == nil && strings.Contains(out, "draining") && strings.Contains(out, "no member owns s1")
+	})
+}
