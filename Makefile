@@ -104,6 +104,11 @@ cost: build ## processor time of a collector, UnivMon and eight soft switches wi
 soak: build ## 64 switches, 300 KB each, epochs of 1 s, for 60 s of wall clock: no epoch lost, memory steady
 	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/...
 
+.PHONY: soak-cluster
+soak-cluster: build ## three collectors and three NATS servers: collectors killed 20 times, NATS leaders 3 times (some minutes; SOAK="-kills 5")
+	$(GO) build -o $(BIN)/clustersoak ./lab/clustersoak
+	$(BIN)/clustersoak -bin $(BIN) $(SOAK)
+
 .PHONY: faults
 faults: build $(INFLUXD) ## the fault suite: processes killed, stopped and fed garbage; the table of docs/reliability.md; FAULTS="^database" for some (some ten minutes, thirty on a busy machine)
 	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test -run TestFaults -count 1 -v -timeout 60m \

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command clustersoak kills collectors of a cluster, and servers of its NATS, and measures how long
+// their switches are not measured. All are processes of their own on this machine; the soft
+// switches run in this one. `make soak-cluster` runs it. It fails if a switch has no owner for
+// longer than ownedWithin, or an epoch has another number of packets than were sent.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/grpc"
+
+	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
+)
+
+const (
+	// ownedWithin bounds the time from a kill to a ready session with each of the switches.
+	ownedWithin = 5 * time.Second
+	// leaderWithin bounds the time without a leader of the leases after the kill of a NATS server.
+	leaderWithin = 15 * time.Second
+	interval     = time.Second // of epochs
+	patience     = time.Minute // for anything that is not measured
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var s soak
+	flag.StringVar(&s.bin, "bin", "bin", "`directory` of netsketch and its plugins, as make build fills it")
+	flag.IntVar(&s.kills, "kills", 20, "kills of collectors")
+	flag.IntVar(&s.natsKills, "nats-kills", 3, "kills of the NATS server that leads the leases")
+	flag.IntVar(&s.count, "switches", 6, "soft switches")
+	flag.IntVar(&s.packets, "packets", 100, "packets to each switch in an epoch")
+	seed := flag.Uint64("seed", 1, "seed of the choice of collectors")
+	flag.Parse()
+	var err error
+	if flag.Arg(0) == "nats" {
+		err = runNATS(ctx, flag.Args()[1:])
+	} else {
+		s.random = rand.New(rand.NewPCG(*seed, 0))
+		err = s.run(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "clustersoak:", err)
+		os.Exit(1)
+	}
+}
+
+// runNATS runs one NATS server: its name, addresses for clients and routes, the directory, and the
+// routes of all.
+func runNATS(ctx context.Context, args []string) error {
+	b, err := bus.Connect(ctx, bus.Config{Name: "soak", Member: args[0],
+		Embedded: &bus.Embedded{Listen: args[1], RouteListen: args[2], Directory: args[3], Routes: args[4:]}})
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	b.Close()
+	return nil
+}
+
+// process is a process that can be killed and started again.
+type process struct {
+	name string
+	args []string
+	cmd  *exec.Cmd
+}
+
+// soak is one run.
+type soak struct {
+	bin                              string
+	kills, natsKills, count, packets int
+	random                           *rand.Rand
+
+	dir        string
+	nats       []*process
+	addresses  []string // of NATS
+	collectors []*process
+	gnmi       []string
+	switches   []*softswitch.Switch
+	listen     []string
+	records    *records
+	failures   []string
+}
+
+func (s *soak) run(ctx context.Context) (err error) {
+	if s.bin, err = filepath.Abs(s.bin); err != nil {
+		return err
+	}
+	if s.dir, err = os.MkdirTemp("", "netsketch-clustersoak-"); err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(s.dir)
+		} else {
+			err = fmt.Errorf("%w; logs are in %s", err, s.dir)
+		}
+	}()
+	defer s.end()
+	stopSwitches, err := s.startSwitches()
+	if err != nil {
+		return err
+	}
+	defer stopSwitches()
+	if err := errors.Join(s.startNATS(), s.startCollectors()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.records = newRecords(uint64(s.packets))
+	wait := s.records.follow(ctx, s.gnmi)
+	defer wait()
+	defer cancel()
+	go s.traffic(ctx)
+	if err := s.until(ctx, "all switches are measured", s.all); err != nil {
+		return err
+	}
+	var owned, measured []time.Duration
+	var lost []int
+	for i := range s.kills {
+		o, m, l, err := s.kill(ctx, i)
+		if err != nil {
+			return err
+		}
+		owned, measured, lost = append(owned, o...), append(measured, m...), append(lost, l...)
+	}
+	s.print("owned again after the kill of a collector", owned)
+	s.print("first row of an epoch after the kill of a collector", measured)
+	slices.Sort(lost)
+	if len(lost) > 0 {
+		fmt.Printf("epochs not measured for a switch whose collector was killed: median %d, worst %d\n", lost[len(lost)/2],
+			lost[len(lost)-1])
+	}
+	var leaderless []time.Duration
+	for range s.natsKills {
+		took, err := s.killLeader(ctx)
+		if err != nil {
+			return err
+		}
+		leaderless = append(leaderless, took)
+	}
+	s.print("leases have a leader again after the kill of theirs", leaderless)
+	rows, wrong := s.records.result()
+	load, _ := os.ReadFile("/proc/loadavg")
+	fmt.Printf("%d rows of epochs with %d packets each, %d with another number; load %s", rows, s.packets, len(wrong),
+		load)
+	s.failures = append(s.failures, wrong...)
+	if len(s.failures) > 0 {
+		return fmt.Errorf("%d failures, such as:\n  %s", len(s.failures),
+			strings.Join(s.failures[:min(10, len(s.failures))], "\n  "))
+	}
+	return nil
+}
+
+// all reports whether each switch has one owner and was measured since.
+func (s *soak) all() bool {
+	return len(s.records.owners()) == s.count && s.records.allMeasured(s.count, time.Now().Add(-3*interval))
+}
+
+// until waits for a condition.
+func (s *soak) until(ctx context.Context, what string, ok func() bool) error {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("not within %v: %s; owners: %v", patience, what, s.records.owners())
+		}
+	}
+	return nil
+}
+
+// kill kills a collector that owns switches, waits until they are measured again and starts it
+// again.
+func (s *soak) kill(ctx context.Context, number int) (owned, measured []time.Duration, lost []int, err error) {
+	victim, name, devices := 0, "", []string(nil)
+	for len(devices) == 0 { // with few switches a collector may own none
+		victim = s.random.IntN(len(s.collectors))
+		name = s.collectors[victim].name
+		devices = s.records.ownedBy(name)
+	}
+	before := map[string]uint64{}
+	for _, d := range devices {
+		before[d], _ = s.records.newest(d)
+	}
+	time.Sleep(time.Duration(s.random.Int64N(int64(interval)))) // anywhere in an epoch
+	begin := time.Now()
+	s.collectors[victim].kill(syscall.SIGKILL)
+	s.records.drop(name)
+	if err := s.until(ctx, "another collector owns the switches of "+name, func() bool {
+		owners := s.records.owners()
+		return !slices.ContainsFunc(devices, func(d string) bool { return owners[d] == "" })
+	}); err != nil {
+		return nil, nil, nil, err
+	}
+	for _, d := range devices {
+		took := s.records.ownedSince(d).Sub(begin)
+		owned = append(owned, took)
+		if took > ownedWithin {
+			s.failures = append(s.failures, fmt.Sprintf("kill %d: %s has an owner after %v", number+1, d, took))
+		}
+	}
+	if err := s.until(ctx, "the switches of "+name+" are measured", func() bool {
+		return !slices.ContainsFunc(devices, func(d string) bool {
+			_, at := s.records.newest(d)
+			return !at.After(s.records.ownedSince(d))
+		})
+	}); err != nil {
+		return nil, nil, nil, err
+	}
+	for _, d := range devices {
+		epoch, at := s.records.firstAfter(d, before[d], s.records.ownedSince(d))
+		measured, lost = append(measured, at.Sub(begin)), append(lost, int(epoch-before[d])-1)
+	}
+	fmt.Printf("kill %d: %s with %d switches\n", number+1, name, len(devices))
+	if err := s.collectors[victim].start(s); err != nil {
+		return nil, nil, nil, err
+	}
+	return owned, measured, lost, s.until(ctx, "all switches are measured, and "+name+" owns its own", func() bool {
+		return s.all() && slices.Equal(s.records.ownedBy(name), devices)
+	})
+}
+
+// killLeader kills the NATS server that leads the leases, and starts it again when there is another
+// leader.
+func (s *soak) killLeader(ctx context.Context) (time.Duration, error) {
+	b, err := bus.Connect(ctx, bus.Config{Name: "soak", Member: "clustersoak", Servers: slices.Clone(s.addresses)})
+	if err != nil {
+		return 0, err
+	}
+	defer b.Close()
+	leader := func() string {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		var stream jetstream.Stream
+		if stream, err = b.JetStream().Stream(ctx, "KV_"+b.Bucket("members")); err != nil {
+			return ""
+		}
+		if c := stream.CachedInfo().Cluster; c != nil {
+			return c.Leader
+		}
+		return ""
+	}
+	was := ""
+	if err := s.until(ctx, "the leases have a leader", func() bool { was = leader(); return was != "" }); err != nil {
+		return 0, err
+	}
+	i := slices.IndexFunc(s.nats, func(p *process) bool { return p.name == was })
+	begin := time.Now()
+	s.nats[i].kill(syscall.SIGKILL)
+	if err := s.until(ctx, "the leases have another leader", func() bool {
+		l := leader()
+		return l != "" && l != was
+	}); err != nil {
+		return 0, err
+	}
+	took := time.Since(begin)
+	if took > leaderWithin {
+		s.failures = append(s.failures, fmt.Sprintf("no leader of the leases for %v", took))
+	}
+	if gap := s.records.longestGap(begin); gap > 3*interval {
+		s.failures = append(s.failures, fmt.Sprintf("no row for %v while the NATS server %s was away", gap, was))
+	}
+	if err := s.nats[i].start(s); err != nil {
+		return 0, err
+	}
+	return took, s.until(ctx, "all switches are measured after the kill of a NATS server", s.all)
+}
+
+// print prints the median and the longest of some times.
+func (s *soak) print(what string, times []time.Duration) {
+	if len(times) == 0 {
+		return
+	}
+	slices.Sort(times)
+	fmt.Printf("%s: median %v, worst %v of %d\n", what, times[len(times)/2].Round(time.Millisecond),
+		times[len(times)-1].Round(time.Millisecond), len(times))
+}
+
+// traffic sends packets to every switch in the middle of each epoch.
+func (s *soak) traffic(ctx context.Context) {
+	for {
+		now := time.Now()
+		next := now.Truncate(interval).Add(interval * 3 / 2)
+		select {
+		case <-time.After(next.Sub(now)):
+		case <-ctx.Done():
+			return
+		}
+		for i, sw := range s.switches {
+			for j := range s.packets {
+				sw.Inject(1, frame(byte(i), byte(j)), 0)
+			}
+		}
+	}
+}
+
+// frame is a UDP packet from 10.SWITCH.0.NUMBER.
+func frame(number, flow byte) []byte {
+	ip := []byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, number, 0, flow, 10, 0, 0, 1}
+	var sum uint32
+	for i := 0; i < len(ip); i += 2 {
+		sum += uint32(ip[i])<<8 | uint32(ip[i+1])
+	}
+	sum = ^(sum>>16 + sum&0xffff)
+	ip[10], ip[11] = byte(sum>>8), byte(sum)
+	return slices.Concat(make([]byte, 12), []byte{8, 0}, ip, []byte{0x10, flow, 0, 80, 0, 8, 0, 0})
+}
+
+// startSwitches starts the switches, which outlive collectors.
+func (s *soak) startSwitches() (stop func(), err error) {
+	var compiler softswitch.Compiler
+	var stops []func()
+	stop = func() {
+		for _, f := range stops {
+			f()
+		}
+	}
+	for range s.count {
+		sw := softswitch.New(softswitch.Config{})
+		if err := sw.AddPort(1, softswitch.Port{Name: "p1", Tx: func([]byte, time.Duration) {}}); err != nil {
+			return stop, err
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return stop, err
+		}
+		service := p4rtserver.New(sw, p4rtserver.Options{Compile: compiler.Compile})
+		rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
+		service.Register(rpc)
+		go func() { _ = rpc.Serve(l) }() // until Stop
+		s.switches, s.listen = append(s.switches, sw), append(s.listen, l.Addr().String())
+		stops = append(stops, func() {
+			rpc.Stop()
+			service.Close()
+			sw.Close()
+		})
+	}
+	return stop, nil
+}
+
+// freeAddresses returns addresses of the loopback interface that nothing listens on.
+func freeAddresses(n int) (all []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // together, so that all differ
+		all = append(all, l.Addr().String())
+	}
+	return all, nil
+}
+
+func (s *soak) startNATS() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	addresses, err := freeAddresses(6)
+	if err != nil {
+		return err
+	}
+	s.addresses = addresses[:3]
+	for i := range 3 {
+		name := "nats" + strconv.Itoa(i+1)
+		p := &process{name: name, args: append([]string{self, "nats", name, addresses[i], addresses[3+i],
+			filepath.Join(s.dir, name)}, addresses[3:]...)}
+		s.nats = append(s.nats, p)
+		if err := p.start(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *soak) startCollectors() error {
+	var err error
+	if s.gnmi, err = freeAddresses(3); err != nil {
+		return err
+	}
+	for i := range 3 {
+		name := "collector" + strconv.Itoa(i+1)
+		var b strings.Builder
+		fmt.Fprintf(&b, "name: netsketch\nepoch: {interval: %v}\n", interval)
+		fmt.Fprintf(&b, "cluster:\n  name: soak\n  member: %s\n  nats: {replicas: 3, addresses: [%q, %q, %q], "+
+			"tls: {plaintext: true}}\n", name, s.addresses[0], s.addresses[1], s.addresses[2])
+		fmt.Fprintf(&b, "plugins: {directory: %q, instances: [{plugin: univmon}]}\n", filepath.Join(s.bin, "plugins"))
+		fmt.Fprintf(&b, "outputs: [{type: gnmi, address: %q, tls: {plaintext: true}}]\n", s.gnmi[i])
+		b.WriteString("device-defaults: {pipeline: univmon-300k, tls: {plaintext: true}}\ndevices:\n")
+		for j, address := range s.listen {
+			fmt.Fprintf(&b, "  - {name: s%d, address: %q, device-id: 1}\n", j+1, address)
+		}
+		file := filepath.Join(s.dir, name+".yaml")
+		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+			return err
+		}
+		p := &process{name: name, args: []string{filepath.Join(s.bin, "netsketch"), "collector", "--config", file}}
+		s.collectors = append(s.collectors, p)
+		if err := p.start(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start starts a process with its log in a file.
+func (p *process) start(s *soak) error {
+	log, err := os.OpenFile(filepath.Join(s.dir, p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the process has its own
+	p.cmd = exec.Command(p.args[0], p.args[1:]...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("%w: build it with `make build`", err)
+	}
+	return nil
+}
+
+// kill ends a process and waits for it.
+func (p *process) kill(signal syscall.Signal) {
+	if p.cmd != nil && p.cmd.Process != nil {
+		_ = p.cmd.Process.Signal(signal) // it may have ended
+		_ = p.cmd.Wait()
+	}
+}
+
+// end ends all processes, collectors first.
+func (s *soak) end() {
+	for _, p := range slices.Concat(s.collectors, s.nats) {
+		p.kill(syscall.SIGTERM)
+	}
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"github.com/openconfig/gnmi/value"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/netsketch/netsketch/yang"
+)
+
+// The paths that are followed at each collector.
+var paths = []string{"/collector/devices/device[name=*]/state/connection",
+	"/univmon/summaries/summary[device=*][dimension=src]/state"}
+
+// row is the row of an epoch of a switch.
+type row struct {
+	epoch, packets uint64
+	at             time.Time // when it arrived
+}
+
+// records are what collectors publish.
+type records struct {
+	packets uint64 // that each row must have
+
+	mu    sync.Mutex
+	ready map[string]map[string]time.Time // by collector and switch: since when the session is ready
+	rows  map[string][]row                // by switch, in the order of arrival
+	wrong []string
+}
+
+func newRecords(packets uint64) *records {
+	return &records{packets: packets, ready: map[string]map[string]time.Time{}, rows: map[string][]row{}}
+}
+
+// follow subscribes to the collectors until ctx ends. wait waits for that.
+func (r *records) follow(ctx context.Context, addresses []string) (wait func()) {
+	var work sync.WaitGroup
+	for i, address := range addresses {
+		work.Go(func() {
+			for ctx.Err() == nil {
+				r.subscribe(ctx, "collector"+strconv.Itoa(i+1), address)
+				select {
+				case <-ctx.Done():
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+		})
+	}
+	return work.Wait
+}
+
+func (r *records) subscribe(ctx context.Context, collector, address string) {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond,
+			Multiplier: 1, MaxDelay: 50 * time.Millisecond}}))
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	stream, err := gpb.NewGNMIClient(conn).Subscribe(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return
+	}
+	list := &gpb.SubscriptionList{Encoding: gpb.Encoding_PROTO}
+	for _, text := range paths {
+		p, err := yang.ParsePath(text)
+		if err != nil {
+			panic(err) // a constant
+		}
+		list.Subscription = append(list.Subscription, &gpb.Subscription{Path: p, Mode: gpb.SubscriptionMode_ON_CHANGE})
+	}
+	if stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}) != nil {
+		return
+	}
+	newest := map[string]map[string]string{} // leaves by switch; those that do not change are not sent again
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return
+		}
+		n := m.GetUpdate()
+		changed := map[string]bool{}
+		for _, u := range n.GetUpdate() {
+			elems := slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem())
+			device := ""
+			for _, e := range elems {
+				device += e.GetKey()["device"] + e.GetKey()["name"]
+			}
+			v, err := value.ToScalar(u.GetVal())
+			if err != nil {
+				continue
+			}
+			leaf := elems[len(elems)-1].GetName()
+			if newest[device] == nil {
+				newest[device] = map[string]string{}
+			}
+			changed[device] = changed[device] || leaf == "epoch"
+			newest[device][leaf] = fmt.Sprint(v)
+			if leaf == "connection" {
+				r.connection(collector, device, newest[device][leaf] == "ready")
+			}
+		}
+		for device, isNew := range changed {
+			if isNew && device != "network" {
+				r.row(device, newest[device])
+			}
+		}
+	}
+}
+
+func (r *records) connection(collector, device string, ready bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ready[collector] == nil {
+		r.ready[collector] = map[string]time.Time{}
+	}
+	if !ready {
+		delete(r.ready[collector], device)
+	} else if r.ready[collector][device].IsZero() {
+		r.ready[collector][device] = time.Now()
+	}
+}
+
+// row records the row of an epoch once.
+func (r *records) row(device string, leaves map[string]string) {
+	epoch, err1 := strconv.ParseUint(leaves["epoch"], 10, 64)
+	packets, err2 := strconv.ParseUint(leaves["packets"], 10, 64)
+	if err1 != nil || err2 != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rows := r.rows[device]
+	known := slices.ContainsFunc(rows[max(0, len(rows)-16):], func(x row) bool { return x.epoch == epoch })
+	if packets != r.packets && len(rows) > 0 { // traffic begins after the first epochs
+		r.wrong = append(r.wrong, fmt.Sprintf("%s, epoch %d: %d packets", device, epoch, packets))
+	}
+	if !known && packets > 0 {
+		r.rows[device] = append(rows, row{epoch, packets, time.Now()})
+	}
+}
+
+// drop drops the state of a collector that was killed.
+func (r *records) drop(collector string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.ready, collector)
+}
+
+// owners returns the collector whose session with a switch is ready, of those switches that have
+// exactly one.
+func (r *records) owners() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out, count := map[string]string{}, map[string]int{}
+	for collector, devices := range r.ready {
+		for d := range devices {
+			out[d] = collector
+			count[d]++
+		}
+	}
+	for d, n := range count {
+		if n > 1 {
+			delete(out, d)
+		}
+	}
+	return out
+}
+
+// ownedBy lists the switches of a collector.
+func (r *records) ownedBy(collector string) (devices []string) {
+	for d, owner := range r.owners() {
+		if owner == collector {
+			devices = append(devices, d)
+		}
+	}
+	slices.Sort(devices)
+	return devices
+}
+
+// ownedSince returns since when the session of the owner of a switch is ready.
+func (r *records) ownedSince(device string) time.Time {
+	owner := r.owners()[device]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready[owner][device]
+}
+
+// newest returns the newest epoch of a switch, and when its row arrived.
+func (r *records) newest(device string) (epoch uint64, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rows := r.rows[device]; len(rows) > 0 {
+		last := rows[len(rows)-1]
+		return last.epoch, last.at
+	}
+	return 0, time.Time{}
+}
+
+// firstAfter returns the first row of a switch for an epoch after another one that arrived after a
+// time.
+func (r *records) firstAfter(device string, epoch uint64, after time.Time) (uint64, time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range r.rows[device] {
+		if x.epoch > epoch && x.at.After(after) {
+			return x.epoch, x.at
+		}
+	}
+	return 0, time.Time{}
+}
+
+// allMeasured reports whether there is a row of each switch since a time.
+func (r *records) allMeasured(count int, since time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, rows := range r.rows {
+		if rows[len(rows)-1].at.After(since) {
+			n++
+		}
+	}
+	return n == count
+}
+
+// longestGap returns the longest time without a row of a switch since a time.
+func (r *records) longestGap(since time.Time) (longest time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rows := range r.rows {
+		last := since
+		for _, x := range rows {
+			if x.at.After(since) {
+				longest, last = max(longest, x.at.Sub(last)), x.at
+			}
+		}
+		longest = max(longest, time.Since(last))
+	}
+	return longest
+}
+
+// result returns the count of rows, and those with another count of packets.
+func (r *records) result() (rows int, wrong []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, all := range r.rows {
+		rows += len(all)
+	}
+	return rows, slices.Clone(r.wrong)
+}
