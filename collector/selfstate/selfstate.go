@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -82,13 +81,16 @@ type Component struct {
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 
-	mu        sync.Mutex // held during a publication
-	tables    flattener
-	epochs    map[epoch.Status]uint64
-	devices   map[string]deviceEpochs // and hosts: their names are distinct
-	published map[string]*table.Table // the newest tables in the store, by list
-	failed    bool                    // a publication failed and was logged
-	outputs   func() Outputs          // nil without outputs
+	mu     sync.Mutex // held during a publication
+	tables flattener
+	// settings are the config leaves of configured.
+	settings   *bindings.Collector
+	configured *config.Config
+	epochs     map[epoch.Status]uint64
+	devices    map[string]deviceEpochs // and hosts: their names are distinct
+	published  map[string]*table.Table // the newest tables in the store, by list
+	failed     bool                    // a publication failed and was logged
+	outputs    func() Outputs          // nil without outputs
 }
 
 // Outputs is the state of the outputs.
@@ -191,18 +193,24 @@ func (c *Component) publish(at time.Time, r *analysis.Report) {
 		b.Epoch = r.Number
 		state.Epoch = epochState(r, outputs)
 	}
-	tables, err := c.tables.publications(Root, state, configuration(cfg))
+	if c.configured != cfg {
+		c.configured, c.settings = cfg, configuration(cfg)
+	}
+	tables, err := c.tables.publications(Root, state, c.settings, c.published)
 	if err != nil {
 		c.fail(err)
 		return
 	}
 	for _, p := range tables {
-		if (r == nil || p.Table.List == Root+"/config") && reflect.DeepEqual(p.Table, c.published[p.Table.List]) {
+		unchanged := p.Table == c.published[p.Table.List]
+		if unchanged && (r == nil || p.Table.List == Root+"/config") {
 			continue
 		}
-		if err := c.deps.Schema.Validate(p.Table); err != nil {
-			c.fail(err)
-			continue
+		if !unchanged {
+			if err := c.deps.Schema.Validate(p.Table); err != nil {
+				c.fail(err)
+				continue
+			}
 		}
 		b.Tables = append(b.Tables, p)
 	}

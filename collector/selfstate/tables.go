@@ -5,6 +5,7 @@ package selfstate
 import (
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"reflect"
 	"slices"
@@ -36,6 +37,7 @@ type column struct {
 	kind   table.Kind
 	config bool // a leaf of a config container
 	key    bool
+	enum   map[int64]string // of an enumeration: the names seen so far by value; nil for other leaves
 }
 
 // sublist is a YANG list in the struct.
@@ -46,8 +48,10 @@ type sublist struct {
 
 // publications returns the tables of two trees of the same type that stand at a path. Leaves of
 // config containers have the values of config, all others those of state. A list replaces all of
-// its rows. A container or list that is nil in both trees has no table.
-func (f *flattener) publications(at string, state, config ygot.GoStruct) ([]store.Publication, error) {
+// its rows. A container or list that is nil in both trees has no table. Tables and columns that are
+// equal to those in last, the latest ones by list, are not made again: the result has the latter.
+func (f *flattener) publications(at string, state, config ygot.GoStruct,
+	last map[string]*table.Table) ([]store.Publication, error) {
 	s, c := reflect.ValueOf(state).Elem(), reflect.ValueOf(config).Elem()
 	sh, err := f.shape(s.Type())
 	if err != nil {
@@ -56,7 +60,7 @@ func (f *flattener) publications(at string, state, config ygot.GoStruct) ([]stor
 	containers := map[string][]column{}
 	for _, col := range sh.columns {
 		dir := path.Dir(col.name)
-		if _, ok := descend(pick(col, s, c), col.index[:len(col.index)-1]); ok {
+		if _, ok := descend(col.pick(s, c), col.index[:len(col.index)-1]); ok {
 			containers[dir] = append(containers[dir], col)
 		}
 	}
@@ -66,7 +70,7 @@ func (f *flattener) publications(at string, state, config ygot.GoStruct) ([]stor
 		for i := range columns {
 			columns[i].name = path.Base(columns[i].name)
 		}
-		t, err := build(at+"/"+dir, columns, []entry{{s, c}})
+		t, err := build(at+"/"+dir, columns, []entry{{s, c}}, last)
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +88,7 @@ func (f *flattener) publications(at string, state, config ygot.GoStruct) ([]stor
 		if len(sh.lists) > 0 {
 			return nil, fmt.Errorf("selfstate: %s/%s: lists within lists are not supported", at, l.name)
 		}
-		t, err := build(at+"/"+l.name, sh.columns, rows)
+		t, err := build(at+"/"+l.name, sh.columns, rows, last)
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +139,11 @@ func (sh *shape) add(t reflect.Type, prefix string, index []int) error {
 			if !ok {
 				return fmt.Errorf("selfstate: %s.%s: no column has the type %s", t, field.Name, field.Type)
 			}
-			sh.addLeaf(prefix, slices.Concat(paths, util.ShadowSchemaPaths(field)), at, kind)
+			leaf := column{index: at, kind: kind}
+			if field.Type.Implements(reflect.TypeFor[ygot.GoEnum]()) {
+				leaf.enum = map[int64]string{}
+			}
+			sh.addLeaf(prefix, slices.Concat(paths, util.ShadowSchemaPaths(field)), leaf)
 		}
 	}
 	return nil
@@ -143,16 +151,17 @@ func (sh *shape) add(t reflect.Type, prefix string, index []int) error {
 
 // addLeaf adds the columns of a leaf's paths. A key has one column only: its other paths refer to
 // it.
-func (sh *shape) addLeaf(prefix string, paths [][]string, index []int, kind table.Kind) {
+func (sh *shape) addLeaf(prefix string, paths [][]string, leaf column) {
 	for _, p := range paths {
 		if len(p) == 1 {
-			sh.columns = append(sh.columns, column{name: p[0], index: index, kind: kind, key: true})
+			leaf.name, leaf.key = p[0], true
+			sh.columns = append(sh.columns, leaf)
 			return
 		}
 	}
 	for _, p := range paths {
-		sh.columns = append(sh.columns, column{name: prefix + path.Join(p...), index: index, kind: kind,
-			config: p[len(p)-2] == "config"})
+		leaf.name, leaf.config = prefix+path.Join(p...), p[len(p)-2] == "config"
+		sh.columns = append(sh.columns, leaf)
 	}
 }
 
@@ -188,7 +197,7 @@ func entries(state, config reflect.Value) ([]entry, bool) {
 	if state.IsNil() && config.IsNil() {
 		return nil, false
 	}
-	byKey := map[string]entry{}
+	byKey := make(map[string]entry, max(state.Len(), config.Len()))
 	for k, v := range state.Seq2() {
 		byKey[k.String()] = entry{state: v.Elem()}
 	}
@@ -196,14 +205,16 @@ func entries(state, config reflect.Value) ([]entry, bool) {
 		byKey[k.String()] = entry{state: byKey[k.String()].state, config: v.Elem()}
 	}
 	out := make([]entry, 0, len(byKey))
-	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+	keys := slices.AppendSeq(make([]string, 0, len(byKey)), maps.Keys(byKey))
+	slices.Sort(keys)
+	for _, key := range keys {
 		out = append(out, byKey[key])
 	}
 	return out, true
 }
 
-// pick returns the tree that has a column's values.
-func pick(c column, state, config reflect.Value) reflect.Value {
+// pick returns the tree that has the column's values.
+func (c *column) pick(state, config reflect.Value) reflect.Value {
 	if c.config || c.key && !state.IsValid() {
 		return config
 	}
@@ -225,33 +236,98 @@ func descend(v reflect.Value, index []int) (reflect.Value, bool) {
 	return v, v.IsValid()
 }
 
-// value returns the value of a column in an entry; nil if the leaf is absent.
-func (c *column) value(e entry) any {
-	v, ok := descend(pick(*c, e.state, e.config), c.index[:len(c.index)-1])
+// cell is the value of a leaf: of text the text, and of other kinds a number, an integer in two's
+// complement, a decimal's bits, or 0 and 1.
+type cell struct {
+	number  uint64
+	text    string
+	present bool
+}
+
+// value returns the value of the column in an entry.
+func (c *column) value(e entry) cell {
+	v, ok := descend(c.pick(e.state, e.config), c.index[:len(c.index)-1])
 	if !ok {
-		return nil
+		return cell{}
 	}
 	v = v.Field(c.index[len(c.index)-1])
-	if enum, ok := v.Interface().(ygot.GoEnum); ok {
-		name, err := ygot.EnumName(enum)
-		if err != nil || v.Int() == 0 {
-			return nil // ygot's UNSET, or not a value of the enumeration
+	if c.enum != nil {
+		name, known := c.enum[v.Int()]
+		if !known {
+			if enum, ok := v.Interface().(ygot.GoEnum); ok && v.Int() != 0 { // 0 is ygot's UNSET
+				name, _ = ygot.EnumName(enum) // "" if it is not a value of the enumeration
+			}
+			c.enum[v.Int()] = name
 		}
-		return name
+		return cell{text: name, present: name != ""}
 	}
-	switch v = v.Elem(); {
-	case !v.IsValid():
+	if v = v.Elem(); !v.IsValid() {
+		return cell{}
+	}
+	switch c.kind {
+	case table.Uint64:
+		return cell{number: v.Uint(), present: true}
+	case table.Int64:
+		return cell{number: uint64(v.Int()), present: true}
+	case table.Float64:
+		return cell{number: math.Float64bits(v.Float()), present: true}
+	case table.Bool:
+		if v.Bool() {
+			return cell{number: 1, present: true}
+		}
+		return cell{present: true}
+	}
+	return cell{text: text(v.String()), present: true}
+}
+
+// boxed returns the value as table.ColumnOf takes it.
+func (v cell) boxed(kind table.Kind) any {
+	switch {
+	case !v.present:
 		return nil
-	case v.CanUint():
-		return v.Uint()
-	case v.CanInt():
-		return v.Int()
-	case v.CanFloat():
-		return v.Float()
-	case v.Kind() == reflect.Bool:
-		return v.Bool()
+	case kind == table.Uint64:
+		return v.number
+	case kind == table.Int64:
+		return int64(v.number)
+	case kind == table.Float64:
+		return math.Float64frombits(v.number)
+	case kind == table.Bool:
+		return v.number == 1
 	}
-	return text(v.String())
+	return v.text
+}
+
+// equal reports whether a column has the values of the entries.
+func (c *column) equal(old *table.Column, rows []entry) bool {
+	if old == nil || old.Kind != c.kind || old.Len() != len(rows) {
+		return false
+	}
+	for i, e := range rows {
+		v := c.value(e)
+		if old.Null(i) == v.present {
+			return false
+		}
+		if !v.present {
+			continue
+		}
+		var same bool
+		switch c.kind {
+		case table.Uint64:
+			same = old.Uint64(i) == v.number
+		case table.Int64:
+			same = uint64(old.Int64(i)) == v.number
+		case table.Float64:
+			same = math.Float64bits(old.Float64(i)) == v.number
+		case table.Bool:
+			same = old.Bool(i) == (v.number == 1)
+		default:
+			same = old.Text(i) == v.text
+		}
+		if !same {
+			return false
+		}
+	}
+	return true
 }
 
 // text returns a string as a YANG string: one line of valid UTF-8 of at most maxText bytes.
@@ -268,16 +344,43 @@ func text(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// build makes a table with a row for each entry.
-func build(list string, columns []column, rows []entry) (*table.Table, error) {
-	t := &table.Table{List: list}
-	for _, c := range columns {
-		made := table.ColumnOf(c.name, c.kind, len(rows), func(row int) any { return c.value(rows[row]) })
-		if c.key {
-			t.Keys = append(t.Keys, made)
+// build returns a table with a row for each entry: the latest table of the list if nothing has
+// changed, and otherwise a new one that shares the columns that have not.
+func build(list string, columns []column, rows []entry, last map[string]*table.Table) (*table.Table, error) {
+	old := last[list]
+	if old == nil {
+		old = &table.Table{}
+	}
+	changed, keys := len(old.Keys)+len(old.Values) != len(columns), 0
+	kept := make([]*table.Column, len(columns)) // nil for those that have changed
+	for i := range columns {
+		c := &columns[i]
+		if was := old.Column(c.name); c.equal(was, rows) {
+			kept[i] = was
 		} else {
-			t.Values = append(t.Values, made)
+			changed = true
 		}
+		if c.key {
+			keys++
+		}
+	}
+	if !changed {
+		return old, nil
+	}
+	t := &table.Table{List: list, Keys: make([]table.Column, 0, keys),
+		Values: make([]table.Column, 0, len(columns)-keys)}
+	for i := range columns {
+		c, to := &columns[i], &t.Values
+		if c.key {
+			to = &t.Keys
+		}
+		if kept[i] != nil {
+			*to = append(*to, *kept[i])
+			continue
+		}
+		*to = append(*to, table.ColumnOf(c.name, c.kind, len(rows), func(row int) any {
+			return c.value(rows[row]).boxed(c.kind)
+		}))
 	}
 	return t, t.Check()
 }

@@ -114,18 +114,18 @@ func columns(s []source) []Column {
 // ColumnOf returns a column of n rows of a kind. value returns a row's value as Column.Value does:
 // nil, and a value of another kind, is null.
 func ColumnOf(name string, kind Kind, n int, value func(row int) any) Column {
-	var b Builder
+	at := base{name: name}
 	switch kind {
 	case Uint64:
-		return collect(b.Uint(name), n, value)
+		return collect(&UintAppender{at, make([]uint64, 0, n)}, n, value)
 	case Int64:
-		return collect(b.Int(name), n, value)
+		return collect(&IntAppender{at, make([]int64, 0, n)}, n, value)
 	case Float64:
-		return collect(b.Float(name), n, value)
+		return collect(&FloatAppender{at, make([]float64, 0, n)}, n, value)
 	case Bool:
-		return collect(b.Bool(name), n, value)
+		return collect(&BoolAppender{at, make([]bool, 0, n)}, n, value)
 	}
-	return collect(b.Text(name), n, value)
+	return collect(&TextAppender{base: at}, n, value)
 }
 
 // collect appends n values and returns the column.
