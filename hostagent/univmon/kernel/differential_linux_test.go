@@ -210,10 +210,10 @@ func (w *twin) pass(t testing.TB, frame []byte, sent bool, segments uint32) {
 // in Go.
 func TestSameAsGo(t *testing.T) {
 	kerneltest.NeedBPF(t)
-	kerneltest.OnProcessor(t, 0) // keys of several compete for slots when their cells are added up
 	sum := wire.Report{}
 	for _, encapsulation := range wire.Encapsulations {
 		t.Run(string(encapsulation), func(t *testing.T) {
+			kerneltest.OnProcessor(t, 0) // keys of several compete for slots when their cells are added up
 			w := newTwin(t, &wire.Settings{Sent: true, Received: true, Sketches: small, Encapsulation: encapsulation})
 			r := frames{rand.New(rand.NewPCG(1, 2))}
 			for e := uint64(11); e < 13; e++ {
