@@ -7,6 +7,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"slices"
 	"unsafe"
@@ -73,8 +74,13 @@ func load(s *wire.Settings) (*tables, error) {
 	spec.Maps[univmonMapCells].ValueSize = uint32(4 * cells)
 	crc := make([]uint32, 4*256)
 	hostkernel.CRC32Tables(crc)
-	for name, value := range map[string]any{"crc_tables": crc, "shapes": shape, "sketches": uint32(len(s.Sketches)),
-		"lane_cells": uint32(cells), "encapsulation": uint32(max(0, slices.Index(wire.Encapsulations, s.Encapsulation)))} {
+	leading := make([]uint8, 256)
+	for i := range leading {
+		leading[i] = uint8(bits.LeadingZeros8(^uint8(i)))
+	}
+	for name, value := range map[string]any{"crc_tables": crc, "leading_ones": leading, "shapes": shape,
+		"sketches": uint32(len(s.Sketches)), "lane_cells": uint32(cells),
+		"encapsulation": uint32(max(0, slices.Index(wire.Encapsulations, s.Encapsulation)))} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("variable %s: %w", name, err)
 		}

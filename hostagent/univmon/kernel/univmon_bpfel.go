@@ -44,6 +44,13 @@ type univmonScratch struct {
 	At      uint32
 	Kind    uint32
 	End     uint32
+	Places  [8]struct {
+		_     structs.HostLayout
+		H     uint32
+		Level uint32
+		Rows  [5]uint32
+		Slots [4]uint32
+	}
 }
 
 type univmonShape struct {
@@ -85,6 +92,7 @@ const (
 	univmonVarCrcTables     = "crc_tables"
 	univmonVarEncapsulation = "encapsulation"
 	univmonVarLaneCells     = "lane_cells"
+	univmonVarLeadingOnes   = "leading_ones"
 	univmonVarShapes        = "shapes"
 	univmonVarSketches      = "sketches"
 )
@@ -152,6 +160,7 @@ type univmonVariableSpecs struct {
 	CrcTables     *ebpf.VariableSpec `ebpf:"crc_tables"`
 	Encapsulation *ebpf.VariableSpec `ebpf:"encapsulation"`
 	LaneCells     *ebpf.VariableSpec `ebpf:"lane_cells"`
+	LeadingOnes   *ebpf.VariableSpec `ebpf:"leading_ones"`
 	Shapes        *ebpf.VariableSpec `ebpf:"shapes"`
 	Sketches      *ebpf.VariableSpec `ebpf:"sketches"`
 }
@@ -198,6 +207,7 @@ type univmonVariables struct {
 	CrcTables     *ebpf.Variable `ebpf:"crc_tables"`
 	Encapsulation *ebpf.Variable `ebpf:"encapsulation"`
 	LaneCells     *ebpf.Variable `ebpf:"lane_cells"`
+	LeadingOnes   *ebpf.Variable `ebpf:"leading_ones"`
 	Shapes        *ebpf.Variable `ebpf:"shapes"`
 	Sketches      *ebpf.Variable `ebpf:"sketches"`
 }

@@ -103,6 +103,7 @@ struct shape {
 	u32 fields, unused;
 };
 
+volatile const u8 leading_ones[256]; // of a byte
 volatile const u32 encapsulation;
 volatile const u32 sketches;
 volatile const struct shape shapes[MAX_SKETCHES];
@@ -143,6 +144,13 @@ struct {
 	__uint(value_size, 4);
 } cells SEC(".maps");
 
+// place is what a packet needs of a sketch.
+struct place {
+	u32 h, level; // hash of the key; cell of the level's packets
+	u32 rows[5];  // twice the cells, and 1 for the sign -
+	u32 slots[4]; // first cells
+};
+
 struct scratch {
 	u8 front[FRONT + 16];
 	u32 src[4], dst[4]; // in network order; an IPv4 address is the first word
@@ -151,6 +159,7 @@ struct scratch {
 	u16 found; // the key is of a header, which is the packet's if no other one follows
 	u32 packets;
 	u32 at, kind, end; // of the next header; bytes of front
+	struct place places[MAX_SKETCHES];
 };
 
 struct {
@@ -486,22 +495,26 @@ inline u32 hash_of(const struct scratch *s, u32 fields) {
 
 inline u32 mix(u32 h, u32 odd) { return ~crc4(~0u, bpf_htonl(h * odd)); }
 
+// The next functions have no branches: those that depend on packets are predicted badly, and there
+// are no conditional moves. negative is all ones for a negative number, else 0.
+inline u64 negative(s64 v) {
+	asm volatile("" : "+r"(v)); // the compiler would make a branch of it
+	return v >> 63;
+}
+
+inline s64 min(s64 a, s64 b) { return b + ((a - b) & negative(a - b)); }
+inline s64 max(s64 a, s64 b) { return a - ((a - b) & negative(a - b)); }
+
 // modulo is v mod d: the quotient is exact or one too low.
 inline u32 modulo(u32 v, const volatile struct divisor *d) {
 	u32 n = d->n, rest = v - (u32)(v * d->inverse >> 32) * n;
 	return rest >= n ? rest - n : rest;
 }
 
-// ones is the count of leading ones.
+// ones is the count of leading ones, 16 at most.
 inline u32 ones(u32 v) {
-	u32 n = 0;
-	for (u32 i = 0; i < 16; i++) {
-		if (!(v >> 31))
-			break;
-		v <<= 1;
-		n++;
-	}
-	return n;
+	u32 n = leading_ones[v >> 24];
+	return n == 8 ? 8 + leading_ones[v >> 16 & 255] : n; // a branch, taken for one of 256
 }
 
 // cell returns a cell of a lane. The comparison shows the verifier that it is in there, if the
@@ -521,10 +534,7 @@ inline void put(u32 *lane, u32 at, u32 word) {
 		*c = word;
 }
 
-inline s32 median(s32 a, s32 b, s32 c) {
-	s32 low = a < b ? a : b, high = a < b ? b : a;
-	return c < low ? low : c < high ? c : high;
-}
+inline s32 median(s64 a, s64 b, s64 c) { return max(min(a, b), min(max(a, b), c)); }
 
 // put_address writes the four words of an address and returns the offset behind them.
 inline u32 put_address(u32 *lane, u32 at, const u32 *a) {
@@ -550,83 +560,127 @@ inline void store(u32 *lane, u32 at, const struct scratch *s, u32 fields, u32 h)
 		put_address(lane, at, s->dst);
 }
 
-// work is what count does with a packet in a sketch.
-struct work {
-	u32 *lane;
-	const volatile struct shape *k;
-	u32 h, packets;
-	u32 at;          // first cell of a row or way
-	u32 best, least; // first cell and count of the slot with the lowest one
-};
+// row is twice the cell of the packet in a row that begins with a cell, and 1 for the sign -.
+inline u32 row(const volatile struct shape *k, u32 h, u32 odd, u32 first) {
+	return 2 * first + modulo(mix(h, odd), &k->cells);
+}
 
-// count_row counts in the next row and returns its estimate.
-inline s32 count_row(struct work *w, u32 odd) {
-	u32 v = modulo(mix(w->h, odd), &w->k->cells), *c = cell(w->lane, w->at + (v >> 1));
-	w->at += w->k->columns;
+// slot is the first cell of the slot of the packet in a way that begins with a cell.
+inline u32 slot(const volatile struct shape *k, u32 h, u32 odd, u32 first) {
+	return first + modulo(mix(h, odd), &k->slots) * k->words;
+}
+
+// find finds the cells of the packet in a sketch.
+inline void find(struct scratch *s, u32 i) {
+	const volatile struct shape *k = &shapes[i];
+	struct place *p = &s->places[i];
+	u32 h = hash_of(s, k->fields), level = ones(mix(h, ODD_LEVEL)), columns = k->columns;
+	level = min(level, k->levels - 1);
+	p->h = h;
+	p->level = k->packets + level;
+	u32 first = k->counters + level * k->rows * columns;
+	p->rows[0] = row(k, h, ODD_ROW0, first);
+	p->rows[1] = row(k, h, ODD_ROW1, first + columns);
+	p->rows[2] = row(k, h, ODD_ROW2, first + 2 * columns);
+	p->rows[3] = p->rows[4] = p->rows[0];
+	if (k->rows > 3)
+		p->rows[3] = row(k, h, ODD_ROW3, first + 3 * columns);
+	if (k->rows > 4)
+		p->rows[4] = row(k, h, ODD_ROW4, first + 4 * columns);
+	u32 way = k->slots.n * k->words;
+	first = k->heavy + level * k->ways * way;
+	p->slots[0] = slot(k, h, ODD_WAY0, first);
+	p->slots[1] = slot(k, h, ODD_WAY1, first + way);
+	p->slots[2] = p->slots[3] = p->slots[0];
+	if (k->ways > 2)
+		p->slots[2] = slot(k, h, ODD_WAY2, first + 2 * way);
+	if (k->ways > 3)
+		p->slots[3] = slot(k, h, ODD_WAY3, first + 3 * way);
+}
+
+// touch reads a cell, which is then in the cache soon.
+inline void touch(const u32 *lane, u32 size, u64 at) {
+	asm volatile("" : "+r"(at)); // as in cell
+	if (at < size) {
+		asm volatile("" : "+r"(at));
+		(void)*(const volatile u32 *)(lane + at);
+	}
+}
+
+// touch_all reads the cells of the packet one right after the other, so that the processor waits for
+// all of them at the same time. The counts of levels are few and in the cache.
+inline void touch_all(const struct scratch *s, const u32 *lane) {
+	const u32 size = lane_cells;
+	for (u32 i = 0; i < MAX_SKETCHES; i++) {
+		if (i >= sketches)
+			break;
+		const struct place *p = &s->places[i];
+		touch(lane, size, p->rows[0] >> 1);
+		touch(lane, size, p->rows[1] >> 1);
+		touch(lane, size, p->rows[2] >> 1);
+		touch(lane, size, p->slots[0]);
+		touch(lane, size, p->slots[1]);
+		touch(lane, size, p->slots[2]);
+		touch(lane, size, p->slots[3]);
+	}
+}
+
+// count_row counts in a row and returns its estimate.
+inline s32 count_row(u32 *lane, u32 row, u32 packets) {
+	u32 *c = cell(lane, row >> 1);
 	if (!c)
 		return 0; // unreachable
-	u32 n = v & 1 ? *c - w->packets : *c + w->packets;
+	s32 sign = 1 - 2 * (s32)(row & 1);
+	u32 n = *c + packets * sign;
 	*c = n;
-	return v & 1 ? -n : n;
+	return n * sign;
 }
 
-// look looks for the key in the slot of the next way. If it is there, its count is updated.
-inline bool look(struct work *w, u32 odd, u32 estimate) {
-	u32 words = w->k->words, slot = w->at + modulo(mix(w->h, odd), &w->k->slots) * words;
-	u32 *count = cell(w->lane, slot), *hash = cell(w->lane, slot + 1);
-	w->at += w->k->slots.n * words;
+// rank orders slots: first the one that holds the key, with rank 0 above its place, then by count,
+// then by way.
+enum {
+	AT_BITS = 26, // of 64 MiB at most, with what follows the sketches
+	PLACE_BITS = AT_BITS + 2,
+};
+
+inline s64 rank(u32 *lane, u32 at, u32 way, u32 h) {
+	u32 *count = cell(lane, at), *hash = cell(lane, at + 1);
 	if (!count || !hash)
-		return true; // unreachable
-	u32 n = *count;
-	if (n && *hash == w->h) {
-		if (estimate > n)
-			*count = estimate;
-		return true;
-	}
-	if (n < w->least) {
-		w->best = slot;
-		w->least = n;
-	}
-	return false;
+		return 0; // unreachable
+	u64 n = *count, other = *hash ^ h;
+	u64 holds = negative((s64)other - 1) & ~negative((s64)n - 1); // same hash, and a count
+	return ((n + 1) & ~holds) << PLACE_BITS | way << AT_BITS | at;
 }
 
-// count counts the packets in a sketch of a lane.
-part int count(u32 number, u32 i) {
-	struct scratch *s = scratch();
-	struct work w = { .lane = bpf_map_lookup_elem(&cells, &number) };
-	if (!s || !w.lane || i >= MAX_SKETCHES)
-		return 0; // unreachable
-	w.k = &shapes[i];
-	w.packets = s->packets;
-	w.h = hash_of(s, w.k->fields);
-	u32 level = ones(mix(w.h, ODD_LEVEL)), last = w.k->levels - 1, rows = w.k->rows, ways = w.k->ways;
-	if (level > last)
-		level = last;
-	u32 *c = cell(w.lane, w.k->packets + level);
+// count counts the packets in the cells of a sketch that were found.
+inline void count(struct scratch *s, u32 *lane, u32 i) {
+	const volatile struct shape *k = &shapes[i];
+	const struct place *p = &s->places[i];
+	u32 packets = s->packets, *c = cell(lane, p->level);
 	if (c)
-		*c += w.packets;
-
-	w.at = w.k->counters + level * rows * w.k->columns;
-	s32 row0 = count_row(&w, ODD_ROW0), row1 = count_row(&w, ODD_ROW1), row2 = count_row(&w, ODD_ROW2);
-	if (rows > 3)
-		count_row(&w, ODD_ROW3);
-	if (rows > 4)
-		count_row(&w, ODD_ROW4);
+		*c += packets;
+	s32 row0 = count_row(lane, p->rows[0], packets), row1 = count_row(lane, p->rows[1], packets),
+	    row2 = count_row(lane, p->rows[2], packets);
+	if (k->rows > 3)
+		count_row(lane, p->rows[3], packets);
+	if (k->rows > 4)
+		count_row(lane, p->rows[4], packets);
 	s32 estimate = median(row0, row1, row2);
 	if (estimate <= 0)
-		return 1;
+		return;
 
 	// The slot that holds the key, else the first one with the lowest count.
-	w.at = w.k->heavy + level * ways * w.k->slots.n * w.k->words;
-	w.least = ~0u;
-	if (look(&w, ODD_WAY0, estimate) || look(&w, ODD_WAY1, estimate) ||
-	    (ways > 2 && look(&w, ODD_WAY2, estimate)) || (ways > 3 && look(&w, ODD_WAY3, estimate)))
-		return 1;
-	if ((u32)estimate > w.least) {
-		put(w.lane, w.best, estimate);
-		store(w.lane, w.best, s, w.k->fields, w.h);
-	}
-	return 1;
+	s64 best = min(rank(lane, p->slots[0], 0, p->h), rank(lane, p->slots[1], 1, p->h));
+	if (k->ways > 2)
+		best = min(best, rank(lane, p->slots[2], 2, p->h));
+	if (k->ways > 3)
+		best = min(best, rank(lane, p->slots[3], 3, p->h));
+	u32 at = best & ((1 << AT_BITS) - 1), *held = cell(lane, at);
+	if (!held || (u32)estimate <= *held)
+		return;
+	*held = estimate;
+	if (best >> PLACE_BITS) // another key, or none
+		store(lane, at, s, k->fields, p->h);
 }
 
 // measure counts a packet, or a packet that is segmented later as all of its segments.
@@ -658,7 +712,16 @@ inline int measure(struct __sk_buff *skb, u32 direction) {
 	for (u32 i = 0; i < MAX_SKETCHES; i++) {
 		if (i >= sketches)
 			break;
-		count(number, i);
+		find(s, i);
+	}
+	u32 *lane = bpf_map_lookup_elem(&cells, &number);
+	if (!lane)
+		return NEXT; // unreachable
+	touch_all(s, lane);
+	for (u32 i = 0; i < MAX_SKETCHES; i++) {
+		if (i >= sketches)
+			break;
+		count(s, lane, i);
 	}
 	return NEXT;
 }
