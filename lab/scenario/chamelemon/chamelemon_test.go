@@ -167,20 +167,22 @@ func TestDimensions(t *testing.T) {
 }
 
 // Heavy victims are flows that lost at least Tl packets; others may be published as heavy with
-// fewer.
+// fewer, if they have at least Tl packets.
 func TestHeavyVictims(t *testing.T) {
 	for name, tt := range map[string]struct {
-		lost int // of flow B, which lost one packet
+		lost int // of flow B, which lost one packet of three
 		kind string
+		tl   int
 		want score.Confusion
 	}{
-		"fewer than Tl": {1, "heavy", score.Confusion{TruePositive: 1}},
-		"too many":      {2, "heavy", score.Confusion{TruePositive: 1, FalsePositive: 1}},
-		"called light":  {2, "light", score.Confusion{TruePositive: 1}},
+		"fewer than Tl": {1, "heavy", 2, score.Confusion{TruePositive: 1}},
+		"too many":      {2, "heavy", 2, score.Confusion{TruePositive: 1, FalsePositive: 1}},
+		"called light":  {2, "light", 2, score.Confusion{TruePositive: 1}},
+		"too small":     {1, "heavy", 4, score.Confusion{FalsePositive: 1}},
 	} {
 		e, rows := epoch(t)
 		rows["attention"] = maps.Clone(rows["attention"])
-		rows["attention"]["low-threshold"] = 2
+		rows["attention"]["low-threshold"] = tt.tl
 		rows["victims/victim?flow="+flowB] = map[string]any{"epoch": 7, "lost-packets": tt.lost, "kind": tt.kind}
 		if r, _ := scored(t, e, rows); *r.Score(HeavyVictimF1, network).Counts != tt.want {
 			t.Errorf("%s: %+v, want %+v", name, r.Score(HeavyVictimF1, network).Counts, tt.want)

@@ -153,7 +153,8 @@ func (v *view) distribution() {
 }
 
 // losses holds the flows that lost packets. The table "heavy-victim" has those that lost at least
-// Tl of them; flows with fewer may be published with fewer.
+// Tl of them; those with at least Tl packets that lost fewer may be published with fewer. Any other
+// flow that is published as heavy is wrong: one with fewer packets, or one that lost none.
 func losses(t score.Tables, e *score.Epoch) {
 	lost, published := e.Truth.Lost, e.Published["victim"][network]
 	t.Row("attention", network, "").Leaves["victims"] = score.Number(len(lost))
@@ -179,7 +180,7 @@ func losses(t score.Tables, e *score.Epoch) {
 		if victims[key] == nil {
 			victims.Add(key, score.Leaves{}).Unwanted = true
 		}
-		if heavy[key] == nil && row.Value("lost-packets") < low {
+		if heavy[key] == nil && row.Value("lost-packets") < low && victims[key].Value("packets") >= low {
 			heavy.Add(key, nil).Optional = true
 		}
 	}
