@@ -207,7 +207,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		selfstate.Dependencies{
 			Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Config: c.cfg.Load, Reloads: c.reloads.get,
 			Network: c.network, Hosts: c.hosts, Discovery: c.discovery, Intent: c.intent, Analysis: c.analysis,
-			Certificates: c.certs,
+			Certificates: c.certs, Cluster: c.clusterState,
 		})
 	if cfg.HTTP.Address != "" {
 		c.http = selfstate.NewServer(selfstate.ServerConfig{Address: cfg.HTTP.Address, Version: deps.Version,

@@ -9,6 +9,7 @@ import (
 	"github.com/netsketch/netsketch/collector/cluster/exchange"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/selfstate"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -63,6 +64,15 @@ func (c *Collector) home(plugin string) bool {
 	}
 	view := c.cluster.View()
 	return !view.Leased && len(view.Members) > 0 || view.Plugin(plugin) == view.Self
+}
+
+// clusterState returns the state in the cluster; nil before the start and without one.
+func (c *Collector) clusterState() *selfstate.Cluster {
+	x := c.exchange.Load()
+	if x == nil {
+		return nil
+	}
+	return &selfstate.Cluster{View: c.cluster.View(), Exchange: x.Stats()}
 }
 
 // clusterStates keeps the states of plugins in the cluster.

@@ -135,6 +135,13 @@ func TestResultsOfACluster(t *testing.T) {
 	measure(all, false) // changes need an epoch before
 	measure(all, true)
 	measure(all, true)
+	for leaf, want := range map[string]string{"parts-received": "4", "lease": "true", "members": "2",
+		"plugins": "univmon", "parts-failed": "0", "sources-dropped": "0", "results-refused": "0"} {
+		at := []string{a.leaf("/collector/cluster/state", leaf), b.leaf("/collector/cluster/state", leaf)}
+		if !slices.Contains(at, want) {
+			t.Errorf("%s is %q; want %s at one of them", leaf, at, want)
+		}
+	}
 	if err := b.c.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}

@@ -92,6 +92,11 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Output
 		Output:         outputs.ByName,
 		Certificate:    map[string]*bindings.Collector_Certificate{},
 	}
+	if c.deps.Cluster != nil {
+		if s := c.deps.Cluster(); s != nil {
+			out.Cluster = clustered(s, cfg)
+		}
+	}
 	if outputs.ByName != nil {
 		out.Subscriptions = ygot.Uint32(uint32(outputs.Streams))
 	}
@@ -111,6 +116,46 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Output
 		out.Certificate[s.File] = certificate(s)
 	}
 	return out
+}
+
+// clustered declares the leaves of the collector in its cluster.
+func clustered(s *Cluster, cfg *config.Config) *bindings.Collector_Cluster {
+	var home []string
+	for _, p := range cfg.Plugins.Instances {
+		if s.View.Plugin(p.Name) == s.View.Self {
+			home = append(home, p.Name)
+		}
+	}
+	members := uint32(0)
+	for _, m := range s.View.Members {
+		if m.Active() {
+			members++
+		}
+	}
+	x := &s.Exchange
+	return &bindings.Collector_Cluster{
+		Member:             &s.View.Self,
+		Lease:              &s.View.Leased,
+		Members:            &members,
+		Plugins:            joined(home, ","),
+		PartsSent:          &x.PartsSent,
+		PartsFailed:        &x.PartsFailed,
+		PartOctetsSent:     &x.PartBytesSent,
+		PartsReceived:      &x.PartsReceived,
+		PartOctetsReceived: &x.PartBytesReceived,
+		PartsRepeated:      &x.PartsRepeated,
+		PartsLate:          &x.PartsLate,
+		PartsRefused:       &x.PartsRefused,
+		PartsDeposed:       &x.PartsDeposed,
+		SourcesDropped:     &x.SourcesDropped,
+		ResultsSent:        &x.BatchesSent,
+		ResultsFailed:      &x.BatchesFailed,
+		ResultOctetsSent:   &x.BatchBytesSent,
+		ResultsReceived:    &x.BatchesReceived,
+		ResultsRefused:     &x.BatchesRefused,
+		ResultsOld:         &x.BatchesOld,
+		StatesFailed:       &x.StatesFailed,
+	}
 }
 
 // reload declares the leaves of the latest reload.

@@ -27,6 +27,8 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/analysis"
+	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/exchange"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/host"
@@ -51,7 +53,7 @@ type Config struct {
 	Version string
 }
 
-// Dependencies are the components whose state is published. All are required.
+// Dependencies are the components whose state is published. All are required but Cluster.
 type Dependencies struct {
 	Clock  epoch.Clock
 	Logger *slog.Logger
@@ -68,6 +70,14 @@ type Dependencies struct {
 	Analysis  *analysis.Component
 	// Certificates are those of all sessions and outputs.
 	Certificates *certs.Store
+	// Cluster returns the state in the cluster, nil before the start; nil if the collector is alone.
+	Cluster func() *Cluster
+}
+
+// Cluster is the state of the collector in its cluster.
+type Cluster struct {
+	View     cluster.View
+	Exchange exchange.Stats
 }
 
 // Component publishes the collector's configuration and state with each epoch and after changes.
