@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the examples with network namespaces share. A script sets NAME and here, and LOCAL if agents
-# answer queries by themselves, sources this file, defines up and check, and calls main "$@".
+# What the examples with network namespaces share. A script sets NAME and here, LOCAL if agents
+# answer queries by themselves, and EDIT to commands of sed for the collector's file, sources this
+# file, defines up and check, and calls main "$@".
 
 BIN=$(realpath "${BIN:-$here/../../../bin}")
 RUN=${RUN:-/tmp/netsketch-$NAME}
@@ -95,7 +96,7 @@ wire() {
 
 # collector PATH TEXT: start the collector, and wait until the JSON of a path has a text.
 collector() {
-  sed "s|../../../bin|$BIN|" "$here/collector.yaml" >"$RUN/collector.yaml"
+  sed -e "s|../../../bin|$BIN|" -e "${EDIT:-}" "$here/collector.yaml" >"$RUN/collector.yaml"
   start collector "$BIN/netsketch" collector --config "$RUN/collector.yaml"
   local i
   for i in $(seq 120); do

@@ -11,12 +11,18 @@
 #   sudo ./netns.sh down      stop and remove everything that up created
 #
 # BIN is the directory of netsketch and its plugins, RUN a new one for logs and process ids, BYTES
-# the size of the first file, QUEUE the rate and depth of the queue to h2, in packets a second and
+# the size of the first file, EPOCHS the count of epochs into which the 2 s of an interval are
+# divided, such as 20 of 100 ms, QUEUE the rate and depth of the queue to h2, in packets a second and
 # packets.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 NAME=lightguardian
 LOCAL=1
+if [ -n "${EPOCHS:-}" ]; then
+  length=$((2000 / EPOCHS))
+  EDIT="s/interval: 2s/interval: ${length}ms/; s/drain: 500ms/drain: $((length / 4))ms/
+    s/probability: 0.5 /interval: $EPOCHS\n        &/"
+fi
 . "$here/../../internal/netns/lib.sh"
 
 up() {

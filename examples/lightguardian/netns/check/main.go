@@ -33,7 +33,7 @@ type check struct {
 	netsketch, run string
 
 	mu         sync.Mutex
-	flows      map[string]netns.Row // to the server, by epoch and key
+	flows      map[string]netns.Row // to the server, by interval and key
 	hops       map[string]netns.Row // of these flows, by switch
 	ended      map[string]bool      // flows of earlier files
 	sketchlets int64                // most of a host in an epoch
@@ -117,7 +117,7 @@ func (c *check) poll() {
 func (c *check) take(lists map[string][]netns.Row) {
 	for _, r := range lists["/lightguardian/flows/flow"] {
 		if toServer(r) && !c.ended[r.Text("flow")] {
-			c.flows[fmt.Sprint(r.Number("epoch"), r.Text("flow"))] = r
+			c.flows[fmt.Sprint(r.Number("first-epoch"), r.Text("flow"))] = r // later epochs of an interval have more
 		}
 	}
 	for _, r := range lists["/lightguardian/hops/hop"] {
