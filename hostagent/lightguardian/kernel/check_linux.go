@@ -15,6 +15,15 @@ import (
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 )
 
+// helpers are those of the programs that not every kernel since Linux 4.9 has. The newest of them,
+// with XDP on split frames, need Linux 5.18.
+var helpers = []hostkernel.Helper{{Program: ebpf.XDP, Func: asm.FnXdpAdjustHead, Since: "4.10"},
+	{Program: ebpf.XDP, Func: asm.FnJiffies64, Since: "5.6"},
+	{Program: ebpf.XDP, Func: asm.FnKtimeGetCoarseNs, Since: "5.11"},
+	{Program: ebpf.XDP, Func: asm.FnXdpLoadBytes, Since: "5.18"},
+	{Program: ebpf.XDP, Func: asm.FnXdpStoreBytes, Since: "5.18"},
+	{Program: ebpf.XDP, Func: asm.FnXdpGetBuffLen, Since: "5.18"}}
+
 // Check returns what would make the data path fail on this host, and warnings. It loads the
 // programs and removes them; packets are not changed.
 func Check(cfg Config) (warnings []string, err error) {
@@ -30,12 +39,7 @@ func Check(cfg Config) (warnings []string, err error) {
 	}
 	errs = append(errs, hostkernel.CheckFeatures(
 		[]ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.ArrayOfMaps},
-		[]hostkernel.Helper{{Program: ebpf.XDP, Func: asm.FnXdpAdjustHead, Since: "4.10"},
-			{Program: ebpf.XDP, Func: asm.FnJiffies64, Since: "5.6"},
-			{Program: ebpf.XDP, Func: asm.FnKtimeGetCoarseNs, Since: "5.11"},
-			{Program: ebpf.XDP, Func: asm.FnXdpLoadBytes, Since: "5.18"},
-			{Program: ebpf.XDP, Func: asm.FnXdpStoreBytes, Since: "5.18"},
-			{Program: ebpf.XDP, Func: asm.FnXdpGetBuffLen, Since: "5.18"}}))
+		helpers))
 	t, err := load("")
 	if errs = append(errs, err); err == nil {
 		t.close()

@@ -9,11 +9,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
@@ -270,6 +272,39 @@ func (r traffic) frame() []byte {
 
 // TestSameAsGo: random packets, whole and damaged, give the same bytes and the same reports in the
 // kernel as in Go.
+// TestHelpers: Check looks for exactly the helpers that the programs call, but for those that are
+// older than XDP. The programs have the types of docs/lightguardian.md.
+func TestHelpers(t *testing.T) {
+	spec, err := loadLightguardian()
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := map[asm.BuiltinFunc]bool{}
+	types := map[string]ebpf.ProgramType{}
+	for name, p := range spec.Programs {
+		types[name] = p.Type
+		for _, i := range p.Instructions {
+			if i.IsBuiltinCall() {
+				calls[asm.BuiltinFunc(i.Constant)] = true
+			}
+		}
+	}
+	for _, old := range []asm.BuiltinFunc{asm.FnMapLookupElem, asm.FnMapUpdateElem, asm.FnGetSmpProcessorId,
+		asm.FnSkbLoadBytes} {
+		delete(calls, old)
+	}
+	for _, h := range helpers {
+		if !calls[h.Func] {
+			t.Errorf("Check looks for %v, which no program calls", h.Func)
+		}
+		delete(calls, h.Func)
+	}
+	if want := map[string]ebpf.ProgramType{"receive": ebpf.XDP, "send": ebpf.SchedCLS}; !maps.Equal(types, want) ||
+		len(calls) > 0 {
+		t.Errorf("programs %v, calls %v that Check does not look for", types, calls)
+	}
+}
+
 func TestSameAsGo(t *testing.T) {
 	for _, flows := range []int{0, 1 << 12, 5} {
 		t.Run(fmt.Sprintf("flows=%d", flows), func(t *testing.T) {
