@@ -5,6 +5,7 @@ package lightguardian
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/netsketch/netsketch/lab/figures/suite"
 )
@@ -24,7 +25,7 @@ const (
 // nothing, and send nothing.
 func robustness(dead, runs int, seed uint64) []suite.Row {
 	r := rand.New(rand.NewPCG(seed, uint64(dead)))
-	whole, most, all := 0, 0, 0
+	whole, most, all, reach := 0, 0, 0, 0
 	for range runs {
 		c := newCollection(mininet, robustProbability, robustColumns, chances)
 		for _, h := range r.Perm(c.hosts())[:dead] {
@@ -41,6 +42,11 @@ func robustness(dead, runs int, seed uint64) []suite.Row {
 			}
 		}
 		complete := 0
+		for node := range c.switches() {
+			if c.reaches(node) {
+				reach++
+			}
+		}
 		for _, n := range c.count {
 			if uint32(n) == c.selectors[0].columns {
 				complete++
@@ -60,7 +66,25 @@ func robustness(dead, runs int, seed uint64) []suite.Row {
 	}
 	switches := float64(mininet.switches())
 	return []suite.Row{row("FRR", float64(all)), row("RSR", float64(whole)/switches),
+		row(reachStructure, float64(reach)/switches),
 		row("RSR, 99 % of the columns", float64(most)/switches)}
 }
 
-const robustTask = "dead hosts"
+// reaches reports whether a switch forwards packets to a host that lives: to its own hosts if it is
+// an edge switch, to those of its pod if it is an aggregation switch, otherwise to all.
+func (c *collection) reaches(node int) bool {
+	hosts := c.dead
+	switch c.layer(node) {
+	case 0:
+		hosts = hosts[2*node : 2*node+2]
+	case 1:
+		pod := (node - c.edges()) / 2
+		hosts = hosts[4*pod : 4*pod+4]
+	}
+	return slices.Contains(hosts, false)
+}
+
+const (
+	robustTask     = "dead hosts"
+	reachStructure = "switches that reach a living host"
+)
